@@ -1,0 +1,10 @@
+module github.com/snug-ml/snug/tools/asm
+
+go 1.26.8
+
+require github.com/mmcloughlin/avo v0.6.0
+
+require (
+	golang.org/x/mod v0.14.0 // indirect
+	golang.org/x/tools v0.16.1 // indirect
+)

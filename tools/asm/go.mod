@@ -5,6 +5,7 @@ go 1.26.8
 require github.com/mmcloughlin/avo v0.6.0
 
 require (
-	golang.org/x/mod v0.14.0 // indirect
-	golang.org/x/tools v0.16.1 // indirect
+	golang.org/x/mod v0.31.0 // indirect
+	golang.org/x/sync v0.19.0 // indirect
+	golang.org/x/tools v0.40.0 // indirect
 )

@@ -1,0 +1,31 @@
+package main
+
+import (
+	"github.com/mmcloughlin/avo/build"
+	"github.com/mmcloughlin/avo/ir"
+	"github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// vdpbf16ps emits VDPBF16PS rm, vvvv, dst on ZMM registers as raw EVEX bytes,
+// because the Go assembler does not know AVX512_BF16:
+// dst[i] += vvvv[2i+1]*rm[2i+1], then += vvvv[2i]*rm[2i], in float32.
+//
+// Encoding (Intel SDM vol. 2): EVEX.512.F3.0F38.W0 52 /r.
+func vdpbf16ps(rm, vvvv, dst reg.VecPhysical) {
+	d, v, m := dst.PhysicalIndex(), vvvv.PhysicalIndex(), rm.PhysicalIndex()
+	bit := func(r reg.Index, n uint) byte { return byte(r>>n) & 1 }
+	not := func(b byte) byte { return b ^ 1 }
+	p0 := not(bit(d, 3))<<7 | not(bit(m, 4))<<6 | not(bit(m, 3))<<5 | not(bit(d, 4))<<4 | 0b010
+	p1 := (^byte(v)&15)<<3 | 1<<2 | 0b10
+	p2 := byte(0b10)<<5 | not(bit(v, 4))<<3
+	modrm := byte(0b11)<<6 | byte(d&7)<<3 | byte(m&7)
+	build.Comment("VDPBF16PS " + rm.Asm() + ", " + vvvv.Asm() + ", " + dst.Asm())
+	raw("LONG", operand.U32(uint32(0x62)|uint32(p0)<<8|uint32(p1)<<16|uint32(p2)<<24))
+	raw("WORD", operand.U16(uint16(0x52)|uint16(modrm)<<8))
+}
+
+// raw emits a data directive in the instruction stream.
+func raw(directive string, op operand.Op) {
+	build.Instruction(&ir.Instruction{Opcode: directive, Operands: []operand.Op{op}})
+}

@@ -1,0 +1,198 @@
+package main
+
+import (
+	"fmt"
+
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+var zmm = [32]reg.VecPhysical{
+	reg.Z0, reg.Z1, reg.Z2, reg.Z3, reg.Z4, reg.Z5, reg.Z6, reg.Z7,
+	reg.Z8, reg.Z9, reg.Z10, reg.Z11, reg.Z12, reg.Z13, reg.Z14, reg.Z15,
+	reg.Z16, reg.Z17, reg.Z18, reg.Z19, reg.Z20, reg.Z21, reg.Z22, reg.Z23,
+	reg.Z24, reg.Z25, reg.Z26, reg.Z27, reg.Z28, reg.Z29, reg.Z30, reg.Z31,
+}
+
+const kernelSignature = "func(tiles, k int, a *byte, rsa, csa int, b *byte, bs int, c *byte, ldc, n, acc int)"
+
+// rows addresses up to 12 rows by three base registers and the multiples 1, 2
+// and 3 of a stride.
+type rows struct {
+	base          []reg.GPVirtual
+	stride, times reg.GPVirtual // 1x and 3x
+}
+
+func newRows(n int, first, stride reg.GPVirtual) rows {
+	r := rows{stride: stride, times: GP64(), base: make([]reg.GPVirtual, (n+3)/4)}
+	LEAQ(Mem{Base: stride, Index: stride, Scale: 2}, r.times)
+	for g := range r.base {
+		r.base[g] = GP64()
+	}
+	r.reset(first)
+	return r
+}
+
+// reset points the bases at first, first+4*stride and first+8*stride.
+func (r rows) reset(first reg.GPVirtual) {
+	MOVQ(first, r.base[0])
+	for g := 1; g < len(r.base); g++ {
+		LEAQ(Mem{Base: r.base[g-1], Index: r.stride, Scale: 4}, r.base[g])
+	}
+}
+
+func (r rows) at(i int) Mem {
+	switch i % 4 {
+	case 0:
+		return Mem{Base: r.base[i/4]}
+	case 3:
+		return Mem{Base: r.base[i/4], Index: r.times, Scale: 1}
+	default:
+		return Mem{Base: r.base[i/4], Index: r.stride, Scale: uint8(i % 4)}
+	}
+}
+
+// kernel512 writes the kernel for tiles of mr rows by 32 columns. One step of
+// the k loop multiplies mr words of A with 32 words of B; a word is a float32,
+// or a pair of bfloat16 neighbours in k when pairs is set.
+func kernel512(mr int, pairs bool) {
+	name, what := fmt.Sprintf("kernF32x%dAVX512", mr), "float32 words"
+	if pairs {
+		name, what = fmt.Sprintf("kernBF16x%dAVX512", mr), "bfloat16 pairs"
+	}
+	TEXT(name, NOSPLIT, kernelSignature)
+	Pragma("noescape")
+	Doc(fmt.Sprintf("%s multiplies %s in tiles of %d rows by 32 columns; see kernelFunc.", name, what, mr))
+
+	n := Load(Param("n"), GP64())
+	mask := GP64()
+	MOVQ(I32(-1), mask)
+	BZHIQ(n, mask, mask)
+	KMOVW(mask.(reg.GPVirtual).As32(), reg.K1)
+	SHRQ(Imm(16), mask)
+	KMOVW(mask.(reg.GPVirtual).As32(), reg.K2)
+
+	tiles := Load(Param("tiles"), GP64()).(reg.GPVirtual)
+	a := Load(Param("a"), GP64()).(reg.GPVirtual)
+	csa := Load(Param("csa"), GP64()).(reg.GPVirtual)
+	bs := Load(Param("bs"), GP64()).(reg.GPVirtual)
+	c := Load(Param("c"), GP64()).(reg.GPVirtual)
+	ldc := Load(Param("ldc"), GP64()).(reg.GPVirtual)
+	ar := newRows(mr, a, Load(Param("rsa"), GP64()).(reg.GPVirtual))
+
+	acc := func(i, j int) reg.VecPhysical { return zmm[2*i+j] }
+	b0, b1 := zmm[24], zmm[25]
+
+	Label("tile")
+	TESTQ(tiles, tiles)
+	JZ(LabelRef("done"))
+	for i := range mr {
+		for j := range 2 {
+			VPXORD(acc(i, j), acc(i, j), acc(i, j))
+		}
+	}
+	pc := GP64()
+	MOVQ(c, pc)
+	for i := range mr {
+		PREFETCHT0(Mem{Base: pc})
+		PREFETCHT0(Mem{Base: pc, Disp: 64})
+		if i < mr-1 {
+			ADDQ(ldc, pc)
+		}
+	}
+	b := Load(Param("b"), GP64()).(reg.GPVirtual)
+	k := Load(Param("k"), GP64()).(reg.GPVirtual)
+
+	step := func() {
+		VMOVUPS_Z(Mem{Base: b}, reg.K1, b0)
+		VMOVUPS_Z(Mem{Base: b, Disp: 64}, reg.K2, b1)
+		for i := range mr {
+			x := zmm[26+i%6]
+			VBROADCASTSS(ar.at(i), x)
+			if pairs {
+				vdpbf16ps(b0, x, acc(i, 0))
+				vdpbf16ps(b1, x, acc(i, 1))
+			} else {
+				VFMADD231PS(b0, x, acc(i, 0))
+				VFMADD231PS(b1, x, acc(i, 1))
+			}
+		}
+		ADDQ(bs, b)
+		for _, r := range ar.base {
+			ADDQ(csa, r)
+		}
+	}
+	SUBQ(Imm(4), k)
+	JLT(LabelRef("rest"))
+	Label("loop")
+	for range 4 {
+		step()
+	}
+	SUBQ(Imm(4), k)
+	JGE(LabelRef("loop"))
+	Label("rest")
+	ADDQ(Imm(4), k)
+	JZ(LabelRef("write"))
+	Label("one")
+	step()
+	DECQ(k)
+	JNZ(LabelRef("one"))
+
+	Label("write")
+	accumulate := Load(Param("acc"), GP64())
+	width := Load(Param("n"), GP64())
+	CMPQ(width, Imm(32))
+	JLT(LabelRef("edge"))
+	writeTile(mr, c, ldc, accumulate, "", func(i, j int, m Mem, add bool) {
+		if add {
+			VADDPS(m, acc(i, j), acc(i, j))
+		} else {
+			VMOVUPS(acc(i, j), m)
+		}
+	})
+	JMP(LabelRef("next"))
+	Label("edge")
+	writeTile(mr, c, ldc, accumulate, "edge", func(i, j int, m Mem, add bool) {
+		mask := []reg.Register{reg.K1, reg.K2}[j]
+		if add {
+			VADDPS_Z(m, acc(i, j), mask, acc(i, j))
+		} else {
+			VMOVUPS(acc(i, j), mask, m)
+		}
+	})
+	Label("next")
+	// The bases have walked along k: start the next rows from a again.
+	for range mr {
+		ADDQ(ar.stride, a)
+		ADDQ(ldc, c)
+	}
+	ar.reset(a)
+	DECQ(tiles)
+	JMP(LabelRef("tile"))
+	Label("done")
+	VZEROUPPER()
+	RET()
+}
+
+// writeTile adds C to the accumulators when accumulate is not 0, then stores them.
+func writeTile(mr int, c, ldc reg.GPVirtual, accumulate reg.Register, label string, op func(i, j int, m Mem, add bool)) {
+	pc := GP64()
+	set := "set" + label
+	TESTQ(accumulate, accumulate)
+	JZ(LabelRef(set))
+	for _, add := range []bool{true, false} {
+		if !add {
+			Label(set)
+		}
+		MOVQ(c, pc)
+		for i := range mr {
+			for j := range 2 {
+				op(i, j, Mem{Base: pc, Disp: 64 * j}, add)
+			}
+			if i < mr-1 {
+				ADDQ(ldc, pc)
+			}
+		}
+	}
+}

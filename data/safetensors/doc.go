@@ -1,0 +1,66 @@
+// Package safetensors reads and writes the safetensors format, the file that
+// the field exchanges weights in.
+//
+// It promises:
+//
+//   - A file is opened by memory map and nothing of it is copied but the header;
+//     a tensor's Data points into the map until File.Close.
+//   - Every rule of the format is checked before a tensor is handed out: the
+//     header is at most 100,000,000 bytes and lies inside the file, is valid
+//     UTF-8 and one JSON object that starts with '{'; names are unique; dtypes
+//     are known; shape times element size equals the byte range, computed
+//     without overflow; ranges follow each other from 0 without hole or overlap
+//     and end at the end of the file; __metadata__ maps strings to strings.
+//   - Memory used while opening is proportional to the file that is really
+//     there, never to a number the file claims.
+//   - What is written is streamed, has the header padded with spaces to 8 bytes
+//     and the tensors in the reference's order (dtype by descending alignment,
+//     then name), so equal input gives equal bytes.
+//   - An error names the file, the tensor, what was expected and what was found.
+//
+// A map of a file that somebody else truncates faults on access (SIGBUS), as
+// with every memory map; read a file of doubtful owners into memory and use Parse.
+//
+// Format: https://github.com/huggingface/safetensors, checked against its
+// reference implementation as of May 2026.
+package safetensors
+
+import "fmt"
+
+// MaxHeader is the largest header, in bytes, that the format allows.
+const MaxHeader = 100_000_000
+
+// MetadataKey is the one header key that is not a tensor.
+const MetadataKey = "__metadata__"
+
+// Error is a breach of the format. Path and Tensor are empty where they are
+// not known.
+type Error struct {
+	Path    string
+	Tensor  string
+	Problem string
+}
+
+func (e *Error) Error() string {
+	s := "safetensors: "
+	if e.Path != "" {
+		s += e.Path + ": "
+	}
+	if e.Tensor != "" {
+		s += fmt.Sprintf("tensor %q: ", clip(e.Tensor, 200))
+	}
+	return s + clip(e.Problem, 600)
+}
+
+// clip keeps a message readable when a hostile header has a name or a shape of
+// megabytes.
+func clip(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return fmt.Sprintf("%s... (%d bytes)", s[:n], len(s))
+}
+
+func errorf(tensor, format string, args ...any) *Error {
+	return &Error{Tensor: tensor, Problem: fmt.Sprintf(format, args...)}
+}

@@ -1,0 +1,150 @@
+package safetensors
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+)
+
+// Tensor is a tensor with its bytes: little-endian, row-major, not aligned to
+// anything in particular.
+type Tensor struct {
+	Info
+	Data []byte
+}
+
+// File is an open safetensors file. Its methods may be called from several
+// goroutines until Close.
+type File struct {
+	path   string
+	head   *header
+	raw    []byte // the whole file
+	mapped bool
+}
+
+// Open maps the file and checks all of its header. Close it to unmap.
+func Open(path string) (*File, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("safetensors: %w", err)
+	}
+	defer f.Close() // the map stays valid without the descriptor
+	st, err := f.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("safetensors: %w", err)
+	}
+	if !st.Mode().IsRegular() {
+		return nil, &Error{Path: path, Problem: "is not a regular file"}
+	}
+	if st.Size() < 8 {
+		_, err := headerLength(nil, st.Size())
+		return nil, atPath(err, path)
+	}
+	raw, mapped, err := mapFile(f, st.Size())
+	if err != nil {
+		return nil, fmt.Errorf("safetensors: map %s: %w", path, err)
+	}
+	s, err := Parse(raw)
+	if err != nil {
+		if mapped {
+			err = errors.Join(err, unmap(raw))
+		}
+		return nil, atPath(err, path)
+	}
+	s.path, s.mapped = path, mapped
+	return s, nil
+}
+
+// Parse checks a whole file that lies in memory. The tensors point into raw.
+func Parse(raw []byte) (*File, error) {
+	n, err := headerLength(raw, int64(len(raw)))
+	if err != nil {
+		return nil, err
+	}
+	head, err := parseHeader(raw[8:8+n], int64(len(raw))-8-n)
+	if err != nil {
+		return nil, err
+	}
+	return &File{head: head, raw: raw}, nil
+}
+
+// ReadHeader reads and checks only the header of a file of the given size,
+// for callers that want to list a file which is not at hand as a whole.
+func ReadHeader(r io.ReaderAt, size int64) (tensors []Info, metadata map[string]string, err error) {
+	var first [8]byte
+	if _, err := r.ReadAt(first[:min(8, max(size, 0))], 0); err != nil && err != io.EOF {
+		return nil, nil, err
+	}
+	n, err := headerLength(first[:], size)
+	if err != nil {
+		return nil, nil, err
+	}
+	// Bounded by the true size of the file, which headerLength has compared.
+	text := make([]byte, n)
+	if got, err := r.ReadAt(text, 8); int64(got) < n {
+		return nil, nil, fmt.Errorf("safetensors: header: %d of %d bytes: %w", got, n, err)
+	}
+	head, err := parseHeader(text, size-8-n)
+	if err != nil {
+		return nil, nil, err
+	}
+	return head.tensors, head.metadata, nil
+}
+
+// Close unmaps the file; tensors taken from it must no longer be touched.
+func (f *File) Close() error {
+	raw, mapped := f.raw, f.mapped
+	f.raw, f.mapped = nil, false
+	if !mapped {
+		return nil
+	}
+	if err := unmap(raw); err != nil {
+		return fmt.Errorf("safetensors: unmap %s: %w", f.path, err)
+	}
+	return nil
+}
+
+// Path is the file's name as given to Open, empty after Parse.
+func (f *File) Path() string { return f.path }
+
+// Tensors lists the tensors in the order of their bytes.
+func (f *File) Tensors() []Info { return slices.Clone(f.head.tensors) }
+
+// Metadata is a copy of __metadata__, empty if the file has none.
+func (f *File) Metadata() map[string]string {
+	if f.head.metadata == nil {
+		return map[string]string{}
+	}
+	return maps.Clone(f.head.metadata)
+}
+
+// DataStart is the offset of the data in the file: that of tensor t is
+// DataStart() + t.Offset.
+func (f *File) DataStart() int64 { return f.head.data }
+
+// Tensor returns a tensor by name. Its Data must not be written to (the map is
+// read-only) nor be used after Close.
+func (f *File) Tensor(name string) (Tensor, error) {
+	i, ok := f.head.byName[name]
+	if !ok {
+		return Tensor{}, &Error{Path: f.path, Tensor: name, Problem: fmt.Sprintf("is not among the file's %d tensors", len(f.head.tensors))}
+	}
+	if f.raw == nil {
+		return Tensor{}, &Error{Path: f.path, Tensor: name, Problem: "the file has been closed"}
+	}
+	t := f.head.tensors[i]
+	lo := f.head.data + t.Offset
+	hi := lo + t.Size
+	return Tensor{Info: t, Data: f.raw[lo:hi:hi]}, nil
+}
+
+// atPath completes an Error with the file's name.
+func atPath(err error, path string) error {
+	if e := (*Error)(nil); errors.As(err, &e) && e.Path == "" {
+		e.Path = path
+	}
+	return err
+}

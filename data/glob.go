@@ -1,0 +1,150 @@
+package data
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Glob expands patterns to a sorted list of regular files without repeats.
+//
+// A pattern is a file, a folder (every file below it) or a glob in which *
+// and ? stay within a path element, [a-z] is a class and ** stands for any
+// number of folders, none included. Names that start with a dot match only a
+// pattern element that starts with one. Links to files are followed, links to
+// folders are not. A pattern that matches no file is an error.
+func Glob(patterns ...string) ([]string, error) {
+	var files []string
+	for _, p := range patterns {
+		found, err := expand(p)
+		if err != nil {
+			return nil, err
+		}
+		if len(found) == 0 {
+			return nil, fmt.Errorf("data: no file matches %q; check the path, and quote the pattern so that the shell leaves it alone", p)
+		}
+		files = append(files, found...)
+	}
+	slices.Sort(files)
+	return slices.Compact(files), nil
+}
+
+func expand(pattern string) ([]string, error) {
+	if pattern == "" {
+		return nil, fmt.Errorf("data: empty file pattern")
+	}
+	// A name that exists is taken as it is, even when it holds a bracket.
+	if st, err := os.Stat(pattern); err == nil {
+		if st.Mode().IsRegular() {
+			return []string{filepath.Clean(pattern)}, nil
+		}
+		if st.IsDir() {
+			return walk(filepath.Clean(pattern), []string{"**", "*"})
+		}
+		return nil, fmt.Errorf("data: %s is neither a file nor a folder (%s)", pattern, st.Mode().Type())
+	}
+	elems := strings.Split(filepath.ToSlash(filepath.Clean(pattern)), "/")
+	if !slices.ContainsFunc(elems, hasMeta) {
+		_, err := os.Stat(pattern)
+		return nil, fmt.Errorf("data: %w", err)
+	}
+	for _, e := range elems {
+		if strings.Contains(e, "**") && e != "**" {
+			return nil, fmt.Errorf("data: pattern %q: ** must stand alone between slashes", pattern)
+		}
+		if _, err := path.Match(e, "x"); err != nil {
+			return nil, fmt.Errorf("data: pattern %q: element %q: %w", pattern, e, err)
+		}
+	}
+	fixed := slices.IndexFunc(elems, hasMeta)
+	root := strings.Join(elems[:fixed], "/")
+	switch {
+	case fixed == 0:
+		root = "."
+	case root == "":
+		root = "/"
+	}
+	if _, err := os.Stat(filepath.FromSlash(root)); err != nil {
+		return nil, fmt.Errorf("data: pattern %q: %w", pattern, err)
+	}
+	return walk(filepath.FromSlash(root), elems[fixed:])
+}
+
+func hasMeta(elem string) bool { return strings.ContainsAny(elem, `*?[`) }
+
+// walk lists the regular files below root whose relative path matches elems.
+func walk(root string, elems []string) ([]string, error) {
+	var files []string
+	err := filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if p == root {
+			return nil
+		}
+		rel, err := filepath.Rel(root, p)
+		if err != nil {
+			return err
+		}
+		parts := strings.Split(filepath.ToSlash(rel), "/")
+		if d.IsDir() {
+			if !matchPrefix(elems, parts) {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if !matchElems(elems, parts) {
+			return nil
+		}
+		if st, err := os.Stat(p); err != nil {
+			return err
+		} else if st.Mode().IsRegular() {
+			files = append(files, p)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("data: %w", err)
+	}
+	return files, nil
+}
+
+func matchElem(pat, name string) bool {
+	if strings.HasPrefix(name, ".") && !strings.HasPrefix(pat, ".") {
+		return false
+	}
+	ok, err := path.Match(pat, name)
+	return err == nil && ok
+}
+
+// matchElems reports whether the whole of parts matches elems.
+func matchElems(elems, parts []string) bool {
+	if len(elems) == 0 {
+		return len(parts) == 0
+	}
+	if elems[0] != "**" {
+		return len(parts) > 0 && matchElem(elems[0], parts[0]) && matchElems(elems[1:], parts[1:])
+	}
+	if matchElems(elems[1:], parts) {
+		return true
+	}
+	return len(parts) > 0 && matchElem("*", parts[0]) && matchElems(elems, parts[1:])
+}
+
+// matchPrefix reports whether a file below the folder parts could match.
+func matchPrefix(elems, parts []string) bool {
+	if len(parts) == 0 {
+		return true
+	}
+	if len(elems) == 0 {
+		return false
+	}
+	if elems[0] != "**" {
+		return matchElem(elems[0], parts[0]) && matchPrefix(elems[1:], parts[1:])
+	}
+	return matchPrefix(elems[1:], parts) || (matchElem("*", parts[0]) && matchPrefix(elems, parts[1:]))
+}

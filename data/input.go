@@ -1,0 +1,105 @@
+package data
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// maxZstdWindow bounds the memory that a zstd frame may claim. 128 MiB is what
+// `zstd --long` writes and what the zstd tool accepts without a flag.
+const maxZstdWindow = 128 << 20
+
+// input is an open file, decompressed when its first bytes say so.
+type input struct {
+	*bufio.Reader
+	closers []func() error
+}
+
+// Close closes the decompressor and the file.
+func (in *input) Close() error {
+	var first error
+	for i := len(in.closers) - 1; i >= 0; i-- {
+		if err := in.closers[i](); err != nil && first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+// OpenFile opens a file for reading and looks through gzip and zstd, which it
+// recognises by their magic bytes and never by the name. A byte-order mark of
+// UTF-8 is dropped; one of UTF-16 or UTF-32 is an error.
+func OpenFile(name string) (io.ReadCloser, error) { return openInput(name) }
+
+func openInput(name string) (*input, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, fmt.Errorf("data: %w", err)
+	}
+	in := &input{Reader: bufio.NewReaderSize(f, 128<<10), closers: []func() error{f.Close}}
+	if err := in.decode(name); err != nil {
+		_ = in.Close() // the first error is the one to tell
+		return nil, err
+	}
+	return in, nil
+}
+
+func (in *input) decode(name string) error {
+	// Peek returns what there is; a short file has no magic.
+	magic, err := in.Peek(4)
+	if err != nil && err != io.EOF {
+		return fmt.Errorf("data: %s: %w", name, err)
+	}
+	switch {
+	case bytes.HasPrefix(magic, []byte{0x1f, 0x8b}):
+		z, err := gzip.NewReader(in.Reader)
+		if err != nil {
+			return fmt.Errorf("data: %s: gzip: %w", name, err)
+		}
+		in.Reader = bufio.NewReaderSize(z, 128<<10)
+		in.closers = append(in.closers, z.Close)
+	case isZstd(magic):
+		z, err := zstd.NewReader(in.Reader, zstd.WithDecoderConcurrency(1),
+			zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxZstdWindow))
+		if err != nil {
+			return fmt.Errorf("data: %s: zstd: %w", name, err)
+		}
+		in.Reader = bufio.NewReaderSize(z, 128<<10)
+		in.closers = append(in.closers, func() error { z.Close(); return nil })
+	}
+	return in.dropMark(name)
+}
+
+// isZstd knows the frame magic and the sixteen magics of a skippable frame
+// (RFC 8878, 3.1).
+func isZstd(b []byte) bool {
+	if len(b) < 4 {
+		return false
+	}
+	magic := binary.LittleEndian.Uint32(b)
+	return magic == 0xFD2FB528 || magic&^0xF == 0x184D2A50
+}
+
+func (in *input) dropMark(name string) error {
+	head, err := in.Peek(4)
+	if err != nil && err != io.EOF {
+		return fmt.Errorf("data: %s: %w", name, err)
+	}
+	switch {
+	case bytes.HasPrefix(head, []byte{0xef, 0xbb, 0xbf}):
+		_, err := in.Discard(3)
+		return err
+	case bytes.HasPrefix(head, []byte{0, 0, 0xfe, 0xff}), bytes.HasPrefix(head, []byte{0xff, 0xfe, 0, 0}):
+		return fmt.Errorf("data: %s: starts with a UTF-32 byte-order mark; convert it to UTF-8 (iconv -t UTF-8)", name)
+	case bytes.HasPrefix(head, []byte{0xfe, 0xff}), bytes.HasPrefix(head, []byte{0xff, 0xfe}):
+		return fmt.Errorf("data: %s: starts with a UTF-16 byte-order mark; convert it to UTF-8 (iconv -t UTF-8)", name)
+	}
+	return nil
+}

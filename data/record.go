@@ -1,0 +1,173 @@
+package data
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Record is one row of a JSONL, JSON, CSV or Parquet file.
+type Record struct {
+	File string
+	// Row counts from 1, without the header.
+	Row int64
+	// Line is where the row starts, from 1; 0 where the format has no lines.
+	Line   int64
+	fields map[string]any
+}
+
+// Where names the row for a person: "file:line", or "file#row" where the
+// format has no lines.
+func (r Record) Where() string {
+	if r.Line > 0 {
+		return fmt.Sprintf("%s:%d", r.File, r.Line)
+	}
+	return fmt.Sprintf("%s#%d", r.File, r.Row)
+}
+
+// Fields lists the names of the top-level fields, sorted.
+func (r Record) Fields() []string { return slices.Sorted(maps.Keys(r.fields)) }
+
+// Get returns a field: string, bool, json.Number, int64, float64, nil, []any
+// or map[string]any. A dot in name goes into a nested object unless a field
+// has the very name.
+func (r Record) Get(name string) (any, error) {
+	v, ok, err := r.lookup(r.fields, name)
+	if err != nil {
+		return nil, fmt.Errorf("data: %s: field %q: %w", r.Where(), name, err)
+	}
+	if !ok {
+		return nil, fmt.Errorf("data: %s: no field %q; it has %s", r.Where(), name, strings.Join(r.Fields(), ", "))
+	}
+	return v, nil
+}
+
+func (r Record) lookup(fields map[string]any, name string) (any, bool, error) {
+	if v, ok := fields[name]; ok {
+		raw, isRaw := v.(json.RawMessage)
+		if !isRaw {
+			return v, true, nil
+		}
+		dec := json.NewDecoder(bytes.NewReader(raw))
+		dec.UseNumber()
+		var value any
+		if err := dec.Decode(&value); err != nil {
+			return nil, true, err
+		}
+		if s, ok := value.(string); ok && strings.ContainsRune(s, '\uFFFD') && loneSurrogate(raw) {
+			return nil, true, fmt.Errorf("half of a surrogate pair (a \\ud8xx escape without its partner), which is no character")
+		}
+		return value, true, nil
+	}
+	head, rest, ok := strings.Cut(name, ".")
+	if !ok {
+		return nil, false, nil
+	}
+	v, ok, err := r.lookup(fields, head)
+	if err != nil || !ok {
+		return nil, false, err
+	}
+	nested, ok := v.(map[string]any)
+	if !ok {
+		return nil, false, nil
+	}
+	return r.lookup(nested, rest)
+}
+
+// loneSurrogate tells a U+FFFD that the decoder put in place of an unpaired
+// escape from one that the text has itself.
+func loneSurrogate(raw []byte) bool {
+	return !bytes.Contains(raw, []byte("\uFFFD")) && !bytes.Contains(bytes.ToLower(raw), []byte(`\ufffd`))
+}
+
+// Text returns a field that holds a string. A number keeps its spelling.
+func (r Record) Text(name string) (string, error) {
+	v, err := r.Get(name)
+	if err != nil {
+		return "", err
+	}
+	switch v := v.(type) {
+	case string:
+		return v, nil
+	case json.Number:
+		return v.String(), nil
+	}
+	return "", r.wrong(name, "text", v)
+}
+
+// Int returns a field that holds a whole number, or its decimal spelling.
+func (r Record) Int(name string) (int64, error) {
+	v, err := r.Get(name)
+	if err != nil {
+		return 0, err
+	}
+	switch v := v.(type) {
+	case int64:
+		return v, nil
+	case float64:
+		if n := int64(v); float64(n) == v {
+			return n, nil
+		}
+	case json.Number:
+		if n, err := v.Int64(); err == nil {
+			return n, nil
+		}
+	case string:
+		if n, err := strconv.ParseInt(strings.TrimSpace(v), 10, 64); err == nil {
+			return n, nil
+		}
+	}
+	return 0, r.wrong(name, "a whole number", v)
+}
+
+// Float returns a field that holds a number, or its spelling.
+func (r Record) Float(name string) (float64, error) {
+	v, err := r.Get(name)
+	if err != nil {
+		return 0, err
+	}
+	switch v := v.(type) {
+	case int64:
+		return float64(v), nil
+	case float64:
+		return v, nil
+	case json.Number:
+		if x, err := v.Float64(); err == nil {
+			return x, nil
+		}
+	case string:
+		if x, err := strconv.ParseFloat(strings.TrimSpace(v), 64); err == nil {
+			return x, nil
+		}
+	}
+	return 0, r.wrong(name, "a number", v)
+}
+
+func (r Record) wrong(name, want string, v any) error {
+	got := "null"
+	if v != nil {
+		got = fmt.Sprintf("%T %.40v", v, v)
+	}
+	return fmt.Errorf("data: %s: field %q: want %s, found %s", r.Where(), name, want, got)
+}
+
+// document makes a document of the record's text field.
+func (r Record) document(opt Options) (Document, error) {
+	text, err := r.Text(opt.TextField)
+	if err != nil {
+		return Document{}, fmt.Errorf("%w (data.text_field chooses the field)", err)
+	}
+	doc := Document{ID: r.Where(), Group: r.Where(), Text: []byte(text)}
+	if opt.GroupField != "" {
+		v, err := r.Get(opt.GroupField)
+		if err != nil {
+			return Document{}, err
+		}
+		doc.Group = fmt.Sprint(v)
+	}
+	return doc, nil
+}

@@ -1,0 +1,240 @@
+package graph
+
+import (
+	"fmt"
+	"math"
+	"strings"
+)
+
+// Error is a mistake found while a graph is built: shapes that do not fit,
+// say. Layer is the path of the model part being built.
+type Error struct {
+	Layer string
+	Err   error
+}
+
+func (e *Error) Error() string {
+	if e.Layer == "" {
+		return e.Err.Error()
+	}
+	return e.Layer + ": " + e.Err.Error()
+}
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// Catch runs fn and returns the [Error] that a builder raised in it. Builders
+// raise errors by panicking so that models read as formulas; Catch stands at
+// the compiler's door.
+func Catch(fn func()) (err error) {
+	defer func() {
+		switch r := recover().(type) {
+		case nil:
+		case *Error:
+			err = r
+		default:
+			panic(r)
+		}
+	}()
+	fn()
+	return nil
+}
+
+// Builder appends nodes to a function.
+type Builder struct {
+	F *Func
+
+	scope    []string
+	block    int
+	blocks   int
+	backward bool
+	clone    bool
+	streams  int
+}
+
+// NewBuilder starts an empty function.
+func NewBuilder(name string) *Builder { return &Builder{F: &Func{Name: name}} }
+
+// Extend is a builder that appends to f.
+func Extend(f *Func) *Builder {
+	b := &Builder{F: f}
+	for _, n := range f.Nodes {
+		b.blocks = max(b.blocks, n.Block)
+	}
+	return b
+}
+
+// Failf raises an [Error] at the current layer.
+func (b *Builder) Failf(format string, args ...any) {
+	panic(&Error{b.Layer(), fmt.Errorf(format, args...)})
+}
+
+// Layer is the path of the current scope.
+func (b *Builder) Layer() string { return strings.Join(b.scope, ".") }
+
+// Scope runs fn with name appended to the layer path. Parameters made in fn
+// carry the path as a prefix.
+func (b *Builder) Scope(name string, fn func()) {
+	b.scope = append(b.scope, name)
+	fn()
+	b.scope = b.scope[:len(b.scope)-1]
+}
+
+// Block is a Scope that is one unit of recomputation: what the recompute pass
+// drops, it drops and rebuilds within a block.
+func (b *Builder) Block(name string, fn func()) {
+	outer := b.block
+	b.blocks++
+	b.block = b.blocks
+	b.Scope(name, fn)
+	b.block = outer
+}
+
+// Path is name prefixed by the current layer path.
+func (b *Builder) Path(name string) string {
+	if len(b.scope) == 0 {
+		return name
+	}
+	return b.Layer() + "." + name
+}
+
+// follow makes b emit nodes with the marks of n.
+func (b *Builder) follow(n *Node) {
+	b.scope = b.scope[:0]
+	if n.Layer != "" {
+		b.scope = append(b.scope, n.Layer)
+	}
+	b.block, b.backward, b.clone = n.Block, n.Backward, n.Clone
+}
+
+// At runs fn with nodes marked as belonging where n belongs.
+func (b *Builder) At(n *Node, fn func()) {
+	scope, block, back, clone := b.scope, b.block, b.backward, b.clone
+	b.scope = nil
+	b.follow(n)
+	fn()
+	b.scope, b.block, b.backward, b.clone = scope, block, back, clone
+}
+
+// InBackward runs fn with nodes marked as the backward half.
+func (b *Builder) InBackward(fn func()) {
+	was := b.backward
+	b.backward = true
+	fn()
+	b.backward = was
+}
+
+// AsClone runs fn with nodes marked as recomputation.
+func (b *Builder) AsClone(fn func()) {
+	was := b.clone
+	b.clone = true
+	fn()
+	b.clone = was
+}
+
+// Input declares what the host writes before each run.
+func (b *Builder) Input(name string, t Type) *Value {
+	if v := b.F.Input(name); v != nil {
+		if !v.Type.Equal(t) {
+			b.Failf("input %s is declared as %v and as %v", name, v.Type, t)
+		}
+		return v
+	}
+	v := b.F.NewValue(t)
+	v.Name = name
+	b.F.Inputs = append(b.F.Inputs, v)
+	return v
+}
+
+// State declares a tensor that the program keeps between runs. Declaring the
+// same name again gives the same value (shared weights).
+func (b *Builder) State(s *State) *Value {
+	if v := b.F.StateValue(s.Name); v != nil {
+		if !v.Type.Equal(s.Type) {
+			b.Failf("state %s is declared as %v and as %v", s.Name, v.Type, s.Type)
+		}
+		return v
+	}
+	v := b.F.NewValue(s.Type)
+	v.Name, v.State = s.Name, s
+	b.F.States = append(b.F.States, v)
+	return v
+}
+
+// Param declares a trained weight named by the layer path. Weights of two or
+// more dimensions decay, others (biases, norms) do not.
+func (b *Builder) Param(name string, init Init, dims ...int) *Value {
+	return b.State(&State{
+		Name: b.Path(name), Type: T(F32, dims...), Role: Weight, Init: init, Decay: len(dims) > 1,
+	})
+}
+
+// Output names a result of the function.
+func (b *Builder) Output(name string, v *Value) {
+	b.F.Outputs = append(b.F.Outputs, Output{name, v})
+}
+
+// Emit appends a node and returns its results.
+func (b *Builder) Emit(op Op, in ...*Value) []*Value {
+	for i, v := range in {
+		if v == nil {
+			b.Failf("%s: operand %d is missing", op.Name(), i)
+		}
+	}
+	n, err := b.F.NewNode(op, in...)
+	if err != nil {
+		panic(&Error{b.Layer(), err})
+	}
+	n.Layer, n.Block, n.Backward, n.Clone = b.Layer(), b.block, b.backward, b.clone
+	b.F.Nodes = append(b.F.Nodes, n)
+	return n.Out
+}
+
+// emit1 is Emit for operations with one result of interest.
+func (b *Builder) emit1(op Op, in ...*Value) *Value { return b.Emit(op, in...)[0] }
+
+// Stream is a fresh random stream number, stable for a given order of building.
+func (b *Builder) Stream() uint32 {
+	b.streams++
+	return uint32(b.streams)
+}
+
+// Init says how a state gets its first value. Values are drawn from the run's
+// seed and the state's name, so they do not depend on the order of building.
+type Init struct {
+	Kind InitKind
+	// A and B are the parameters of the kind.
+	A, B float64
+}
+
+// InitKind names a distribution.
+type InitKind uint8
+
+// The distributions.
+const (
+	InitConst   InitKind = iota // the constant A
+	InitNormal                  // normal, mean A, standard deviation B
+	InitUniform                 // uniform in [A, B)
+	InitIota                    // 0, 1, 2, ...
+)
+
+// Zeros, Ones and Const fill with a constant.
+func Zeros() Init           { return Init{} }
+func Ones() Init            { return Init{Kind: InitConst, A: 1} }
+func Const(v float64) Init  { return Init{Kind: InitConst, A: v} }
+func Normal(s float64) Init { return Init{Kind: InitNormal, B: s} }
+
+// Uniform draws from [-a, a).
+func Uniform(a float64) Init { return Init{Kind: InitUniform, A: -a, B: a} }
+
+// XavierUniform is Glorot and Bengio 2010: U(-a, a), a = sqrt(6/(fanIn+fanOut)).
+func XavierUniform(fanIn, fanOut int) Init {
+	return Uniform(math.Sqrt(6 / float64(fanIn+fanOut)))
+}
+
+// XavierNormal is Glorot and Bengio 2010: N(0, 2/(fanIn+fanOut)).
+func XavierNormal(fanIn, fanOut int) Init {
+	return Normal(math.Sqrt(2 / float64(fanIn+fanOut)))
+}
+
+// KaimingNormal is He et al. 2015: N(0, 2/fan).
+func KaimingNormal(fan int) Init { return Normal(math.Sqrt(2 / float64(fan))) }

@@ -1,0 +1,83 @@
+package graph
+
+import "fmt"
+
+// Embedding picks rows: result[..., :] = table[ids[...], :]. Operands: table
+// [V, D], ids I32 [...]. Ids outside [0, V) are the host's error; devices
+// check them on the way in.
+type Embedding struct{ Out DType }
+
+// Name is "embedding".
+func (Embedding) Name() string { return "embedding" }
+
+// Infer appends the row length to the ids' shape.
+func (e Embedding) Infer(in []Type) ([]Type, error) {
+	if len(in) != 2 || len(in[0].Shape) != 2 || in[1].DType != I32 {
+		return nil, fmt.Errorf("wants a table [V, D] and i32 ids, got %v", in)
+	}
+	out := e.Out
+	if out == Invalid {
+		out = in[0].DType
+	}
+	return []Type{{out, append(in[1].Shape.Clone(), in[0].Shape[1])}}, nil
+}
+
+// Grad adds the gradient rows up by id.
+func (e Embedding) Grad(b *Builder, n *Node, dout []*Value) []*Value {
+	return []*Value{b.emit1(EmbeddingGrad{Vocab: n.In[0].Shape()[0]}, dout[0], n.In[1]), nil}
+}
+
+// Cost reads and writes the picked rows.
+func (Embedding) Cost(in, out []Type) Cost {
+	return Cost{Bytes: 2*float64(out[0].Bytes()) + float64(in[1].Bytes())}
+}
+
+// Lower writes the 16-bit format; the table stays as it is.
+func (e Embedding) Lower(in []Type, low DType) ([]DType, Op) {
+	return make([]DType, len(in)), Embedding{Out: low}
+}
+
+// Embedding picks the rows ids of table.
+func (b *Builder) Embedding(table, ids *Value) *Value { return b.emit1(Embedding{}, table, ids) }
+
+// EmbeddingGrad is the gradient of a table: row v of the F32 result [Vocab, D]
+// is the sum of the operand rows whose id is v, in order. With Accumulate the
+// third operand is a state that the rows are added to in place.
+type EmbeddingGrad struct {
+	Vocab      int
+	Accumulate bool
+}
+
+// Name is "embedding_grad".
+func (EmbeddingGrad) Name() string { return "embedding_grad" }
+
+// Infer gives the table's shape.
+func (e EmbeddingGrad) Infer(in []Type) ([]Type, error) {
+	if in[1].DType != I32 || in[0].Shape.Rows() != int(in[1].Shape.Elems()) {
+		return nil, fmt.Errorf("wants one gradient row per id, got %v", in)
+	}
+	return []Type{T(F32, e.Vocab, in[0].Shape.Last())}, nil
+}
+
+// Aliases: with Accumulate the result is operand 2.
+func (e EmbeddingGrad) Aliases(int) []Alias {
+	if e.Accumulate {
+		return []Alias{{0, 2}}
+	}
+	return nil
+}
+
+// Grad: second derivatives are not provided.
+func (e EmbeddingGrad) Grad(b *Builder, n *Node, dout []*Value) []*Value {
+	return []*Value{b.Embedding(dout[0], n.In[1]), nil}
+}
+
+// Cost reads the rows and writes the table.
+func (EmbeddingGrad) Cost(in, out []Type) Cost {
+	c := traffic(in, out, 0)
+	c.FLOPs = float64(in[0].Shape.Elems())
+	return c
+}
+
+// Lower reads the gradient in its own format.
+func (e EmbeddingGrad) Lower(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), e }

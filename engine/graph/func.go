@@ -1,0 +1,234 @@
+// Package graph is the language of snug's compiler: a training step is a
+// [Func], a list of [Node]s that compute [Value]s of static type in single
+// assignment. There is no control flow; loops are unrolled by the [Builder] or
+// are operations of their own.
+//
+// Everything a program keeps from one run to the next (weights, gradient
+// accumulators, moments, the loss scale, counters) is a [State]: a named value
+// the program owns. A node that writes a state in place says so ([Aliaser]):
+// its result is the state's next version, and [Verify] refuses a read of the
+// old version after the write.
+//
+// An operation is one Go type: its shape rule, its gradient (which emits more
+// graph) and its cost stand together, with the formula and its source in the
+// doc comment. [Verify] checks every invariant, [Func.String] prints a program
+// stably.
+package graph
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Value is one tensor: the result of a node, an input of the function or a
+// version of a state.
+type Value struct {
+	ID    int
+	Name  string // of inputs, states and named results; else empty
+	Type  Type
+	Node  *Node  // nil for inputs and states
+	Index int    // which of Node.Out
+	State *State // set for states and for their later versions
+}
+
+// Shape is v.Type.Shape.
+func (v *Value) Shape() Shape { return v.Type.Shape }
+
+// DType is v.Type.DType.
+func (v *Value) DType() DType { return v.Type.DType }
+
+// Label is what messages call v: its name, else the operation that made it.
+func (v *Value) Label() string {
+	if v.Name != "" {
+		return v.Name
+	}
+	if v.Node == nil {
+		return fmt.Sprintf("v%d", v.ID)
+	}
+	l := v.Node.Op.Name()
+	if v.Index > 0 {
+		l = fmt.Sprintf("%s#%d", l, v.Index)
+	}
+	if v.Node.Layer != "" {
+		l = v.Node.Layer + "/" + l
+	}
+	return l
+}
+
+// Node is one operation applied to operands.
+type Node struct {
+	Op  Op
+	In  []*Value
+	Out []*Value
+	// Layer is the path of the model part that asked for the node, such as
+	// "layers.3.attention".
+	Layer string
+	// Block numbers the recomputation unit the node belongs to, from 1; 0 is none.
+	Block int
+	// Backward marks what differentiation added, Clone what recomputation added.
+	Backward, Clone bool
+}
+
+// Role is what a state is for: the rows of a memory plan.
+type Role uint8
+
+// The roles of states.
+const (
+	Weight    Role = iota // model parameter
+	Frozen                // model parameter that is not trained
+	Buffer                // model state without gradient, such as running statistics
+	Gradient              // gradient accumulator
+	Moment                // optimizer moment
+	Counter               // loss scale, step counts
+	CacheRole             // keys and values of generation
+)
+
+var roleNames = [...]string{"weight", "frozen", "buffer", "gradient", "moment", "counter", "cache"}
+
+func (r Role) String() string { return roleNames[r] }
+
+// State is a named tensor that outlives a run of the program.
+type State struct {
+	Name string
+	Type Type
+	Role Role
+	// Init fills the first value.
+	Init Init
+	// Decay says whether weight decay applies (matrices, not biases and norms).
+	Decay bool
+	// Group selects the optimizer settings of a weight: its learning rate is
+	// multiplied by the group's factor. Empty is the default group.
+	Group string
+}
+
+// Output is a named result of a function.
+type Output struct {
+	Name  string
+	Value *Value
+}
+
+// Func is a straight-line program.
+type Func struct {
+	Name    string
+	Inputs  []*Value // what the host writes before each run, in declaration order
+	States  []*Value // first version of each state used, in declaration order
+	Nodes   []*Node
+	Outputs []Output
+
+	nextID int
+}
+
+// NumValues is an upper bound of value IDs, for tables indexed by ID.
+func (f *Func) NumValues() int { return f.nextID }
+
+// NewValue makes a value with a fresh ID that belongs to no node yet.
+func (f *Func) NewValue(t Type) *Value {
+	v := &Value{ID: f.nextID, Type: t}
+	f.nextID++
+	return v
+}
+
+// Input is the input called name, or nil.
+func (f *Func) Input(name string) *Value {
+	for _, v := range f.Inputs {
+		if v.Name == name {
+			return v
+		}
+	}
+	return nil
+}
+
+// Output is the output called name, or nil.
+func (f *Func) Output(name string) *Value {
+	for _, o := range f.Outputs {
+		if o.Name == name {
+			return o.Value
+		}
+	}
+	return nil
+}
+
+// StateValue is the first version of the state called name, or nil.
+func (f *Func) StateValue(name string) *Value {
+	for _, v := range f.States {
+		if v.Name == name {
+			return v
+		}
+	}
+	return nil
+}
+
+// NewNode makes a node of f with inferred result types. It is not appended.
+func (f *Func) NewNode(op Op, in ...*Value) (*Node, error) {
+	types := make([]Type, len(in))
+	for i, v := range in {
+		types[i] = v.Type
+	}
+	out, err := op.Infer(types)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", op.Name(), err)
+	}
+	n := &Node{Op: op, In: slices.Clone(in)}
+	for i, t := range out {
+		v := f.NewValue(t)
+		v.Node, v.Index = n, i
+		n.Out = append(n.Out, v)
+	}
+	for _, a := range Aliases(op, len(in)) {
+		n.Out[a.Out].State = in[a.In].State
+	}
+	return n, nil
+}
+
+// Uses counts the operand positions that read each value, by ID. Outputs count as one use.
+func (f *Func) Uses() []int {
+	uses := make([]int, f.nextID)
+	for _, n := range f.Nodes {
+		for _, v := range n.In {
+			uses[v.ID]++
+		}
+	}
+	for _, o := range f.Outputs {
+		uses[o.Value.ID]++
+	}
+	return uses
+}
+
+// Rewrite rebuilds f node by node: fn gets each old node with its operands
+// already replaced and returns the values that stand for its results (emitting
+// what it needs), or nil to keep the node as it is. Inputs and states are kept.
+func (f *Func) Rewrite(fn func(b *Builder, n *Node, in []*Value) []*Value) (*Func, error) {
+	var out *Func
+	err := Catch(func() {
+		b := &Builder{F: &Func{Name: f.Name, Inputs: f.Inputs, States: f.States, nextID: f.nextID}}
+		m := make([]*Value, f.nextID)
+		subst := func(v *Value) *Value {
+			if r := m[v.ID]; r != nil {
+				return r
+			}
+			return v
+		}
+		for _, n := range f.Nodes {
+			in := make([]*Value, len(n.In))
+			for i, v := range n.In {
+				in[i] = subst(v)
+			}
+			b.follow(n)
+			res := fn(b, n, in)
+			if res == nil {
+				res = b.Emit(n.Op, in...)
+			}
+			for i, v := range n.Out {
+				m[v.ID] = res[i]
+				if v.Name != "" && res[i].Node != nil && res[i].Name == "" {
+					res[i].Name = v.Name
+				}
+			}
+		}
+		for _, o := range f.Outputs {
+			b.F.Outputs = append(b.F.Outputs, Output{o.Name, subst(o.Value)})
+		}
+		out = b.F
+	})
+	return out, err
+}

@@ -1,0 +1,111 @@
+package graph
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Body is a small program of elementwise functions that runs over one tile at
+// a time, so that what lies between its steps never goes to memory. Registers
+// 0..Inputs-1 are the inputs; step i writes register Inputs+i. Every step
+// rounds to its format, so a fused program gives the bits of the plain one.
+type Body struct {
+	Inputs int
+	Steps  []Step
+	// Results are the registers that become results.
+	Results []int
+}
+
+// Step is one instruction of a Body.
+type Step struct {
+	// Op is an Elementwise or a Dropout.
+	Op  Op
+	Arg []int
+	// DType is the format that the result is rounded to.
+	DType DType
+}
+
+func (bd *Body) String() string {
+	var s strings.Builder
+	for i, st := range bd.Steps {
+		fmt.Fprintf(&s, "r%d=%s%v", bd.Inputs+i, opString(st.Op), st.Arg)
+		if st.DType != F32 {
+			fmt.Fprintf(&s, ":%v", st.DType)
+		}
+		s.WriteString("; ")
+	}
+	fmt.Fprintf(&s, "out %v", bd.Results)
+	return s.String()
+}
+
+// types are the types of all registers.
+func (bd *Body) types(in []Type) ([]Type, error) {
+	if len(in) != bd.Inputs {
+		return nil, fmt.Errorf("body wants %d inputs, got %d", bd.Inputs, len(in))
+	}
+	regs := append([]Type(nil), in...)
+	for i, st := range bd.Steps {
+		args := make([]Type, len(st.Arg))
+		for j, a := range st.Arg {
+			if a < 0 || a >= len(regs) {
+				return nil, fmt.Errorf("body step %d reads register %d", i, a)
+			}
+			args[j] = regs[a]
+		}
+		out, err := st.Op.Infer(args)
+		if err != nil {
+			return nil, fmt.Errorf("body step %d: %s: %w", i, st.Op.Name(), err)
+		}
+		regs = append(regs, out[0].With(st.DType))
+	}
+	return regs, nil
+}
+
+func (bd *Body) infer(in []Type) ([]Type, error) {
+	regs, err := bd.types(in)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]Type, len(bd.Results))
+	for i, r := range bd.Results {
+		out[i] = regs[r]
+	}
+	return out, nil
+}
+
+// flops is the work per element.
+func (bd *Body) flops() float64 {
+	n := 0.0
+	for _, st := range bd.Steps {
+		if e, ok := st.Op.(Elementwise); ok {
+			n += fns[e.Fn].flops
+		} else {
+			n += 12
+		}
+	}
+	return n
+}
+
+// Fused runs a Body over operands that broadcast to the shape of its first result.
+// It is made by the fuse pass, after differentiation.
+type Fused struct{ Body *Body }
+
+// Name is "fused".
+func (Fused) Name() string { return "fused" }
+
+// Infer types the registers.
+func (f Fused) Infer(in []Type) ([]Type, error) { return f.Body.infer(in) }
+
+// Grad: fusing comes after differentiation.
+func (f Fused) Grad(b *Builder, _ *Node, _ []*Value) []*Value {
+	b.Failf("fused: programs are differentiated before they are fused")
+	return nil
+}
+
+// Cost is one pass over memory.
+func (f Fused) Cost(in, out []Type) Cost { return traffic(in, out, f.Body.flops()) }
+
+// InplaceOperands: any operand of the result's type may be overwritten.
+func (f Fused) InplaceOperands(n *Node) []int {
+	return Elementwise{}.InplaceOperands(n)
+}

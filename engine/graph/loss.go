@@ -1,0 +1,159 @@
+package graph
+
+import "fmt"
+
+// CrossEntropy is sum_n weight[n] * (log-sum-exp(logits[n]) - logits[n, label[n]]).
+// A negative label counts as weight 0. Operands: logits [N, V], labels I32 [N],
+// weights F32 [N]. Results: the F32 scalar and the log-sum-exp [N].
+type CrossEntropy struct{}
+
+// Name is "cross_entropy".
+func (CrossEntropy) Name() string { return "cross_entropy" }
+
+// Infer checks the operands.
+func (CrossEntropy) Infer(in []Type) ([]Type, error) {
+	if len(in) != 3 || len(in[0].Shape) != 2 {
+		return nil, fmt.Errorf("wants logits [N, V], labels [N] and weights [N], got %v", in)
+	}
+	n := in[0].Shape[0]
+	if !in[1].Equal(T(I32, n)) || !in[2].Equal(T(F32, n)) {
+		return nil, fmt.Errorf("logits %v want labels i32[%d] and weights f32[%d], got %v", in[0], n, n, in[1:])
+	}
+	return []Type{T(F32), T(F32, n)}, nil
+}
+
+// Grad is weight * dloss * (softmax - onehot).
+func (CrossEntropy) Grad(b *Builder, n *Node, dout []*Value) []*Value {
+	g := b.emit1(CrossEntropyGrad{}, n.In[0], n.In[1], n.In[2], n.Out[1], dout[0])
+	return []*Value{g, nil, nil}
+}
+
+// Cost is one read of the logits.
+func (CrossEntropy) Cost(in, out []Type) Cost {
+	c := traffic(in, out, 0)
+	c.FLOPs = 14 * float64(in[0].Shape.Elems())
+	return c
+}
+
+// Lower reads the logits in any format.
+func (c CrossEntropy) Lower(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), c }
+
+// CrossEntropyGrad is the gradient of the logits. Operands: logits, labels,
+// weights, lse, dloss (scalar).
+type CrossEntropyGrad struct{}
+
+// Name is "cross_entropy_grad".
+func (CrossEntropyGrad) Name() string { return "cross_entropy_grad" }
+
+// Infer gives the type of the logits.
+func (CrossEntropyGrad) Infer(in []Type) ([]Type, error) { return []Type{in[0]}, nil }
+
+// Grad: second derivatives are not provided.
+func (c CrossEntropyGrad) Grad(b *Builder, _ *Node, _ []*Value) []*Value { return noSecond(b, c) }
+
+// Cost is one pass over the logits.
+func (CrossEntropyGrad) Cost(in, out []Type) Cost { return traffic(in, out, 16) }
+
+// Lower reads the logits in any format.
+func (c CrossEntropyGrad) Lower(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), c }
+
+// InplaceOperands: the gradient may overwrite the logits.
+func (CrossEntropyGrad) InplaceOperands(*Node) []int { return []int{0} }
+
+// CrossEntropy is the weighted sum of negative log-likelihoods; see [CrossEntropy].
+func (b *Builder) CrossEntropy(logits, labels, weights *Value) *Value {
+	return b.emit1(CrossEntropy{}, logits, labels, weights)
+}
+
+// LinearCrossEntropy is CrossEntropy of h w^T without ever holding all logits:
+// rows are done Chunk at a time, their logits in float32. Operands: h [N, D], w [V, D], labels I32 [N],
+// weights F32 [N]. Results: the F32 loss, the log-sum-exp [N], and the scratch
+// [Chunk, V] that holds one chunk's logits.
+type LinearCrossEntropy struct{ Chunk int }
+
+// Name is "linear_cross_entropy".
+func (LinearCrossEntropy) Name() string { return "linear_cross_entropy" }
+
+// Infer checks the operands.
+func (l LinearCrossEntropy) Infer(in []Type) ([]Type, error) {
+	if len(in) < 4 || len(in[0].Shape) != 2 || len(in[1].Shape) != 2 || in[0].Shape[1] != in[1].Shape[1] {
+		return nil, fmt.Errorf("wants h [N, D], w [V, D], labels [N] and weights [N], got %v", in)
+	}
+	n := in[0].Shape[0]
+	if !in[2].Equal(T(I32, n)) || !in[3].Equal(T(F32, n)) {
+		return nil, fmt.Errorf("h %v wants labels i32[%d] and weights f32[%d], got %v", in[0], n, n, in[2:4])
+	}
+	if l.Chunk < 1 || l.Chunk > n {
+		return nil, fmt.Errorf("chunk is %d, want 1..%d", l.Chunk, n)
+	}
+	return []Type{T(F32), T(F32, n), T(F32, l.Chunk, in[1].Shape[0])}, nil
+}
+
+// Grad recomputes the logits chunk by chunk. (The fuse pass joins it with the
+// forward operation when the loss's gradient is known beforehand, which saves
+// the second product.)
+func (l LinearCrossEntropy) Grad(b *Builder, n *Node, dout []*Value) []*Value {
+	g := b.Emit(LinearCrossEntropyGrad(l), append(append([]*Value{}, n.In...), dout[0])...)
+	return []*Value{g[1], g[2], nil, nil}
+}
+
+// Cost is one product.
+func (l LinearCrossEntropy) Cost(in, out []Type) Cost { return linearCECost(in, out, 1) }
+
+func linearCECost(in, out []Type, products float64) Cost {
+	c := traffic(in, out, 0)
+	n, d, v := in[0].Shape[0], in[0].Shape[1], in[1].Shape[0]
+	c.MatrixFLOPs = products * 2 * float64(n) * float64(d) * float64(v)
+	c.FLOPs = c.MatrixFLOPs + 14*float64(n)*float64(v)
+	// Each chunk of logits is written and read once more.
+	c.Bytes += 2 * 4 * float64(n) * float64(v)
+	return c
+}
+
+// Lower multiplies in the 16-bit format.
+func (l LinearCrossEntropy) Lower(in []Type, low DType) ([]DType, Op) {
+	want := make([]DType, len(in))
+	want[0], want[1] = low, low
+	return want, l
+}
+
+// LinearCrossEntropyGrad computes the loss of LinearCrossEntropy and its
+// gradients in one sweep over the chunks. Operands: h, w, labels, weights,
+// dloss (scalar). Results: the F32 loss, dh, the F32 dw, and the scratch.
+type LinearCrossEntropyGrad struct{ Chunk int }
+
+// Name is "linear_cross_entropy_grad".
+func (LinearCrossEntropyGrad) Name() string { return "linear_cross_entropy_grad" }
+
+// Infer gives the loss and the operands' gradients.
+func (l LinearCrossEntropyGrad) Infer(in []Type) ([]Type, error) {
+	out, err := LinearCrossEntropy(l).Infer(in)
+	if err != nil {
+		return nil, err
+	}
+	return []Type{out[0], in[0], in[1].With(F32), out[2]}, nil
+}
+
+// Grad: second derivatives are not provided.
+func (l LinearCrossEntropyGrad) Grad(b *Builder, _ *Node, _ []*Value) []*Value {
+	return noSecond(b, l)
+}
+
+// Cost is three products.
+func (l LinearCrossEntropyGrad) Cost(in, out []Type) Cost { return linearCECost(in, out, 3) }
+
+// Lower multiplies in the 16-bit format; dw is F32.
+func (l LinearCrossEntropyGrad) Lower(in []Type, low DType) ([]DType, Op) {
+	want := make([]DType, len(in))
+	want[0], want[1] = low, low
+	return want, l
+}
+
+// LinearCrossEntropy is the loss of the logits h w^T, chunk rows at a time (0: all at once).
+func (b *Builder) LinearCrossEntropy(h, w, labels, weights *Value, chunk int) *Value {
+	n := h.Shape()[0]
+	if chunk <= 0 || chunk > n {
+		chunk = n
+	}
+	return b.emit1(LinearCrossEntropy{Chunk: chunk}, h, w, labels, weights)
+}

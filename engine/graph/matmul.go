@@ -1,0 +1,140 @@
+package graph
+
+import "fmt"
+
+// MatMul is C = op(A) op(B) over the last two dimensions, op the transpose
+// where asked for. Leading dimensions (none, or the same in both) are batches.
+// Products accumulate in float32. With Accumulate there is a third operand, a
+// state that C is added to in place. Body is applied to each finished tile of
+// C, with operands 2.. as its further inputs (see [Fused]); it excludes Accumulate.
+type MatMul struct {
+	TransA, TransB bool
+	// Out is the format of C; Invalid: that of A.
+	Out        DType
+	Accumulate bool
+	Body       *Body
+}
+
+// Name is "matmul".
+func (MatMul) Name() string { return "matmul" }
+
+// Dims are the batch count and the extents of the product op(A)[M,K] op(B)[K,N].
+func (m MatMul) Dims(in []Type) (batch, rows, cols, inner int) {
+	a, b := in[0].Shape, in[1].Shape
+	batch = int(a[:len(a)-2].Elems())
+	rows, inner = a[len(a)-2], a[len(a)-1]
+	if m.TransA {
+		rows, inner = inner, rows
+	}
+	cols = b[len(b)-1]
+	if m.TransB {
+		cols = b[len(b)-2]
+	}
+	return
+}
+
+// Infer checks the inner dimension.
+func (m MatMul) Infer(in []Type) ([]Type, error) {
+	if len(in) < 2 || len(in[0].Shape) < 2 || len(in[0].Shape) != len(in[1].Shape) {
+		return nil, fmt.Errorf("wants two operands of the same rank >= 2, got %v", in)
+	}
+	a, b := in[0].Shape, in[1].Shape
+	for i := range a[:len(a)-2] {
+		if a[i] != b[i] {
+			return nil, fmt.Errorf("batch dimensions of %v and %v differ", a, b)
+		}
+	}
+	_, rows, cols, inner := m.Dims(in)
+	kb := b[len(b)-2]
+	if m.TransB {
+		kb = b[len(b)-1]
+	}
+	if kb != inner {
+		return nil, fmt.Errorf("inner dimensions differ: %v (transposed: %v) and %v (transposed: %v)", a, m.TransA, b, m.TransB)
+	}
+	out := m.Out
+	if out == Invalid {
+		out = in[0].DType
+	}
+	t := Type{out, append(a[:len(a)-2].Clone(), rows, cols)}
+	if m.Accumulate {
+		if len(in) != 3 || in[2].DType != F32 || !in[2].Shape.Equal(t.Shape) {
+			return nil, fmt.Errorf("accumulates into an f32%v state, got %v", t.Shape, in[2:])
+		}
+		return []Type{in[2]}, nil
+	}
+	if m.Body != nil {
+		return m.Body.infer(append([]Type{t}, in[2:]...))
+	}
+	return []Type{t}, nil
+}
+
+// Aliases: with Accumulate, C is operand 2.
+func (m MatMul) Aliases(int) []Alias {
+	if m.Accumulate {
+		return []Alias{{0, 2}}
+	}
+	return nil
+}
+
+// Grad: dA = dC op(B)^T, dB = op(A)^T dC, with the transposes sorted out so
+// that nothing is moved. The gradient of a weight is F32.
+func (m MatMul) Grad(b *Builder, n *Node, dout []*Value) []*Value {
+	d, x, y := dout[0], n.In[0], n.In[1]
+	out := func(v *Value) DType {
+		if v.State != nil {
+			return F32
+		}
+		return Invalid
+	}
+	dx := MatMul{TransB: !m.TransB, Out: out(x)}
+	dxIn := []*Value{d, y}
+	if m.TransA {
+		dx = MatMul{TransA: m.TransB, TransB: true, Out: out(x)}
+		dxIn = []*Value{y, d}
+	}
+	dy := MatMul{TransA: !m.TransA, Out: out(y)}
+	dyIn := []*Value{x, d}
+	if m.TransB {
+		dy = MatMul{TransA: true, TransB: m.TransA, Out: out(y)}
+		dyIn = []*Value{d, x}
+	}
+	return []*Value{b.emit1(dx, dxIn...), b.emit1(dy, dyIn...)}
+}
+
+// Cost is 2 batch M N K.
+func (m MatMul) Cost(in, out []Type) Cost {
+	c := traffic(in, out, 0)
+	batch, rows, cols, inner := m.Dims(in)
+	c.MatrixFLOPs = 2 * float64(batch) * float64(rows) * float64(cols) * float64(inner)
+	c.FLOPs = c.MatrixFLOPs
+	return c
+}
+
+// Lower multiplies in the 16-bit format.
+func (m MatMul) Lower(in []Type, low DType) ([]DType, Op) {
+	want := make([]DType, len(in))
+	want[0], want[1] = low, low
+	return want, m
+}
+
+// MatMul is op(x) op(y); see [MatMul].
+func (b *Builder) MatMul(x, y *Value, transX, transY bool) *Value {
+	return b.emit1(MatMul{TransA: transX, TransB: transY}, x, y)
+}
+
+// Linear is x W^T + bias for x [..., K], W [N, K], bias [N] or nil: the layout
+// of torch.nn.Linear.
+func (b *Builder) Linear(x, w, bias *Value) *Value {
+	s := x.Shape()
+	if len(s) == 0 || len(w.Shape()) != 2 || s.Last() != w.Shape()[1] {
+		b.Failf("linear: x %v does not fit weight %v", s, w.Shape())
+	}
+	y := b.MatMul(b.Reshape(x, s.Rows(), s.Last()), w, false, true)
+	if bias != nil {
+		y = b.Add(y, bias)
+	}
+	out := s.Clone()
+	out[len(out)-1] = w.Shape()[0]
+	return b.Reshape(y, out...)
+}

@@ -1,0 +1,147 @@
+package graph
+
+import "fmt"
+
+// LayerNorm normalises rows: y = (x - mean)/sqrt(var + Eps) * gamma + beta over
+// the last dimension, var the biased variance (Ba et al. 2016). With RMS it is
+// y = x/sqrt(mean(x^2) + Eps) * gamma (Zhang and Sennrich 2019). Operands: x
+// [..., D], gamma [D], and beta [D] unless RMS. Results: y, and per row the F32
+// mean and 1/sqrt(var + Eps).
+type LayerNorm struct {
+	Eps float64
+	RMS bool
+}
+
+// Name is "layer_norm" or "rms_norm".
+func (l LayerNorm) Name() string {
+	if l.RMS {
+		return "rms_norm"
+	}
+	return "layer_norm"
+}
+
+// Infer adds the two statistics.
+func (l LayerNorm) Infer(in []Type) ([]Type, error) {
+	d := in[0].Shape.Last()
+	want := 3
+	if l.RMS {
+		want = 2
+	}
+	if len(in) != want {
+		return nil, fmt.Errorf("wants %d operands, got %d", want, len(in))
+	}
+	for _, t := range in[1:] {
+		if !t.Shape.Equal(Shape{d}) {
+			return nil, fmt.Errorf("x is %v, so scale and shift are [%d]; got %v", in[0].Shape, d, t.Shape)
+		}
+	}
+	rows := in[0].Shape[:len(in[0].Shape)-1].Clone()
+	return []Type{in[0], {F32, rows}, {F32, rows.Clone()}}, nil
+}
+
+// Grad is one operation for all operands.
+func (l LayerNorm) Grad(b *Builder, n *Node, dout []*Value) []*Value {
+	g := b.Emit(LayerNormGrad(l), dout[0], n.In[0], n.In[1], n.Out[1], n.Out[2])
+	if l.RMS {
+		return []*Value{g[0], g[1]}
+	}
+	return []*Value{g[0], g[1], g[2]}
+}
+
+// Cost is one pass over memory.
+func (LayerNorm) Cost(in, out []Type) Cost { return traffic(in, out, 8) }
+
+// Lower normalises in float32 what comes in any format.
+func (l LayerNorm) Lower(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), l }
+
+// LayerNormGrad is the gradient of LayerNorm. Operands: dy, x, gamma, mean,
+// rstd. Results: dx, and F32 dgamma and dbeta (no dbeta with RMS).
+type LayerNormGrad struct {
+	Eps float64
+	RMS bool
+}
+
+// Name is "layer_norm_grad" or "rms_norm_grad".
+func (l LayerNormGrad) Name() string { return LayerNorm(l).Name() + "_grad" }
+
+// Infer gives the operands' shapes.
+func (l LayerNormGrad) Infer(in []Type) ([]Type, error) {
+	g := Type{F32, in[2].Shape}
+	if l.RMS {
+		return []Type{in[1], g}, nil
+	}
+	return []Type{in[1], g, g}, nil
+}
+
+// Grad: second derivatives are not provided.
+func (l LayerNormGrad) Grad(b *Builder, _ *Node, _ []*Value) []*Value { return noSecond(b, l) }
+
+// Cost is one pass over memory.
+func (LayerNormGrad) Cost(in, out []Type) Cost { return traffic(in, out, 16) }
+
+// Lower computes in float32 what comes in any format.
+func (l LayerNormGrad) Lower(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), l }
+
+// InplaceOperands: dx may overwrite dy.
+func (l LayerNormGrad) InplaceOperands(n *Node) []int {
+	if n.In[0].Type.Equal(n.Out[0].Type) {
+		return []int{0}
+	}
+	return nil
+}
+
+func noSecond(b *Builder, op Op) []*Value {
+	b.Failf("%s: second derivatives are not provided", op.Name())
+	return nil
+}
+
+// LayerNorm normalises the rows of x; see [LayerNorm].
+func (b *Builder) LayerNorm(x, gamma, beta *Value, eps float64) *Value {
+	return b.emit1(LayerNorm{Eps: eps}, x, gamma, beta)
+}
+
+// RMSNorm scales the rows of x to unit mean square; see [LayerNorm].
+func (b *Builder) RMSNorm(x, gamma *Value, eps float64) *Value {
+	return b.emit1(LayerNorm{Eps: eps, RMS: true}, x, gamma)
+}
+
+// Softmax is e^(x-max)/sum over the last dimension.
+type Softmax struct{}
+
+// Name is "softmax".
+func (Softmax) Name() string { return "softmax" }
+
+// Infer keeps the shape.
+func (Softmax) Infer(in []Type) ([]Type, error) { return []Type{in[0]}, nil }
+
+// Grad: dx = y*(dy - sum(dy*y)).
+func (Softmax) Grad(b *Builder, n *Node, dout []*Value) []*Value {
+	return []*Value{b.emit1(SoftmaxGrad{}, n.Out[0], dout[0])}
+}
+
+// Cost is one pass over memory.
+func (Softmax) Cost(in, out []Type) Cost { return traffic(in, out, 16) }
+
+// InplaceOperands: y may overwrite x.
+func (Softmax) InplaceOperands(*Node) []int { return []int{0} }
+
+// SoftmaxGrad is the gradient of Softmax. Operands: y, dy.
+type SoftmaxGrad struct{}
+
+// Name is "softmax_grad".
+func (SoftmaxGrad) Name() string { return "softmax_grad" }
+
+// Infer keeps the shape.
+func (SoftmaxGrad) Infer(in []Type) ([]Type, error) { return []Type{in[0]}, nil }
+
+// Grad: second derivatives are not provided.
+func (s SoftmaxGrad) Grad(b *Builder, _ *Node, _ []*Value) []*Value { return noSecond(b, s) }
+
+// Cost is one pass over memory.
+func (SoftmaxGrad) Cost(in, out []Type) Cost { return traffic(in, out, 4) }
+
+// InplaceOperands: dx may overwrite dy.
+func (SoftmaxGrad) InplaceOperands(*Node) []int { return []int{1} }
+
+// Softmax normalises e^x over the last dimension.
+func (b *Builder) Softmax(x *Value) *Value { return b.emit1(Softmax{}, x) }

@@ -1,0 +1,98 @@
+package graph
+
+// Op is an operation: a comparable-by-print struct of attributes with its rules.
+type Op interface {
+	// Name is the lower-case name that prints and messages use.
+	Name() string
+	// Infer is the shape rule: the types of the results for the operands'
+	// types, or an error that says what was expected.
+	Infer(in []Type) ([]Type, error)
+	// Grad emits the gradients of the operands of n given those of its results
+	// (nil where a result does not influence the loss). A nil entry means that
+	// no gradient flows to that operand.
+	Grad(b *Builder, n *Node, dout []*Value) []*Value
+	// Cost counts the work of the operation.
+	Cost(in, out []Type) Cost
+}
+
+// Cost is the arithmetic and the least memory traffic of an operation.
+type Cost struct {
+	// FLOPs counts floating-point operations, a multiply-add as two.
+	FLOPs float64
+	// MatrixFLOPs is the part of FLOPs done by matrix units or microkernels.
+	MatrixFLOPs float64
+	// Bytes is what must be read and written once.
+	Bytes float64
+}
+
+// Add is the sum of both costs.
+func (c Cost) Add(d Cost) Cost {
+	return Cost{c.FLOPs + d.FLOPs, c.MatrixFLOPs + d.MatrixFLOPs, c.Bytes + d.Bytes}
+}
+
+// traffic is the cost of reading every operand and writing every result once
+// with flops operations per result element.
+func traffic(in, out []Type, flops float64) Cost {
+	var c Cost
+	for _, t := range in {
+		c.Bytes += float64(t.Bytes())
+	}
+	for i, t := range out {
+		c.Bytes += float64(t.Bytes())
+		if i == 0 {
+			c.FLOPs = flops * float64(t.Shape.Elems())
+		}
+	}
+	return c
+}
+
+// Alias says that result Out is operand In written in place.
+type Alias struct{ Out, In int }
+
+// Aliaser is an operation that writes operands in place. The operands must be
+// states, and the results are their next versions.
+type Aliaser interface {
+	Aliases(operands int) []Alias
+}
+
+// Aliases are the in-place writes of op, none for most.
+func Aliases(op Op, operands int) []Alias {
+	if a, ok := op.(Aliaser); ok {
+		return a.Aliases(operands)
+	}
+	return nil
+}
+
+// Viewer is an operation whose only result is its first operand's storage
+// under another shape: it costs nothing and shares the buffer.
+type Viewer interface{ View() }
+
+// IsView reports whether op only renames storage.
+func IsView(op Op) bool {
+	_, ok := op.(Viewer)
+	return ok
+}
+
+// Inplacer is an operation that may write result 0 over operand i when that
+// operand is not needed later and has the same type.
+type Inplacer interface{ InplaceOperands(n *Node) []int }
+
+// Lowerer is an operation that takes part in mixed precision. Given the
+// operand types and the 16-bit format in force it says which format it wants
+// each operand in (Invalid: as it comes) and the operation to use then.
+// Operations without it get their 16-bit operands widened to F32.
+type Lowerer interface {
+	Lower(in []Type, low DType) ([]DType, Op)
+}
+
+// Effector is an operation that must not be repeated: recomputing it would
+// change the program's meaning (running statistics, say).
+type Effector interface{ Effect() }
+
+// HasEffect reports whether op writes state or must not be repeated.
+func HasEffect(op Op, operands int) bool {
+	if _, ok := op.(Effector); ok {
+		return true
+	}
+	return len(Aliases(op, operands)) > 0
+}

@@ -1,0 +1,55 @@
+package graph
+
+import "fmt"
+
+// Dropout zeroes elements with probability P and multiplies the rest by
+// 1/(1-P). Element i is decided by Philox4x32-10 (Salmon et al. 2011) keyed by
+// Seed at counter (i, Stream, run counter), so that the gradient and a
+// recomputation see the same choice. Operands: x, the run counter I32 [2].
+type Dropout struct {
+	P      float64
+	Seed   uint64
+	Stream uint32
+}
+
+// Name is "dropout".
+func (Dropout) Name() string { return "dropout" }
+
+// Infer keeps the type.
+func (d Dropout) Infer(in []Type) ([]Type, error) {
+	if len(in) != 2 || !in[1].Equal(T(I32, 2)) {
+		return nil, fmt.Errorf("wants x and the run counter i32[2], got %v", in)
+	}
+	if d.P < 0 || d.P >= 1 {
+		return nil, fmt.Errorf("drops with probability %v, want [0, 1)", d.P)
+	}
+	return []Type{in[0]}, nil
+}
+
+// Grad drops the same elements.
+func (d Dropout) Grad(b *Builder, n *Node, dout []*Value) []*Value {
+	return []*Value{b.emit1(d, dout[0], n.In[1]), nil}
+}
+
+// Cost is one pass over memory.
+func (Dropout) Cost(in, out []Type) Cost { return traffic(in, out, 12) }
+
+// Lower keeps the format.
+func (d Dropout) Lower(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), d }
+
+// InplaceOperands: the result may overwrite x.
+func (Dropout) InplaceOperands(*Node) []int { return []int{0} }
+
+// RunCounter is the input that numbers the runs of a training program (update
+// times accumulation plus micro-step, low and high word), the step coordinate
+// of every random number.
+const RunCounter = "run_counter"
+
+// Dropout drops elements of x with probability p; seed is the run's seed.
+func (b *Builder) Dropout(x *Value, p float64, seed uint64) *Value {
+	if p == 0 {
+		return x
+	}
+	rng := b.Input(RunCounter, T(I32, 2))
+	return b.emit1(Dropout{p, seed, b.Stream()}, x, rng)
+}

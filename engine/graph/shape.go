@@ -1,0 +1,293 @@
+package graph
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Constant is the scalar V.
+type Constant struct{ V float64 }
+
+// Name is "const".
+func (Constant) Name() string { return "const" }
+
+// Infer gives a float32 scalar.
+func (Constant) Infer(in []Type) ([]Type, error) {
+	if len(in) != 0 {
+		return nil, fmt.Errorf("takes no operands, got %d", len(in))
+	}
+	return []Type{T(F32)}, nil
+}
+
+// Grad: no operands, no gradients.
+func (Constant) Grad(*Builder, *Node, []*Value) []*Value { return nil }
+
+// Cost is nothing.
+func (Constant) Cost(_, _ []Type) Cost { return Cost{} }
+
+// Scalar is the constant c.
+func (b *Builder) Scalar(c float64) *Value { return b.emit1(Constant{c}) }
+
+// Reshape gives the same elements another shape, without moving them.
+type Reshape struct{ Shape Shape }
+
+// Name is "reshape".
+func (Reshape) Name() string { return "reshape" }
+
+// View: the result is the operand's storage.
+func (Reshape) View() {}
+
+// Infer checks that the number of elements stays.
+func (r Reshape) Infer(in []Type) ([]Type, error) {
+	if in[0].Shape.Elems() != r.Shape.Elems() {
+		return nil, fmt.Errorf("%v has %d elements, %v has %d", in[0].Shape, in[0].Shape.Elems(), r.Shape, r.Shape.Elems())
+	}
+	return []Type{{in[0].DType, r.Shape.Clone()}}, nil
+}
+
+// Grad reshapes back.
+func (r Reshape) Grad(b *Builder, n *Node, dout []*Value) []*Value {
+	return []*Value{b.Reshape(dout[0], n.In[0].Shape()...)}
+}
+
+// Cost is nothing.
+func (Reshape) Cost(_, _ []Type) Cost { return Cost{} }
+
+// Lower keeps the format.
+func (r Reshape) Lower(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), r }
+
+// Reshape gives x another shape; one extent may be -1 and is computed.
+func (b *Builder) Reshape(x *Value, dims ...int) *Value {
+	s := Shape(slices.Clone(dims))
+	if i := slices.Index(s, -1); i >= 0 {
+		s[i] = 1
+		if n := s.Elems(); n > 0 {
+			s[i] = int(x.Shape().Elems() / n)
+		}
+	}
+	if s.Equal(x.Shape()) {
+		return x
+	}
+	return b.emit1(Reshape{s}, x)
+}
+
+// Transpose permutes dimensions: result dimension i is operand dimension Perm[i].
+type Transpose struct{ Perm []int }
+
+// Name is "transpose".
+func (Transpose) Name() string { return "transpose" }
+
+// Infer permutes the shape.
+func (t Transpose) Infer(in []Type) ([]Type, error) {
+	s := in[0].Shape
+	seen := make([]bool, len(s))
+	out := make(Shape, len(s))
+	if len(t.Perm) != len(s) {
+		return nil, fmt.Errorf("permutation %v does not fit shape %v", t.Perm, s)
+	}
+	for i, p := range t.Perm {
+		if p < 0 || p >= len(s) || seen[p] {
+			return nil, fmt.Errorf("%v is not a permutation of %d dimensions", t.Perm, len(s))
+		}
+		seen[p] = true
+		out[i] = s[p]
+	}
+	return []Type{{in[0].DType, out}}, nil
+}
+
+// Grad permutes back.
+func (t Transpose) Grad(b *Builder, _ *Node, dout []*Value) []*Value {
+	inv := make([]int, len(t.Perm))
+	for i, p := range t.Perm {
+		inv[p] = i
+	}
+	return []*Value{b.Transpose(dout[0], inv...)}
+}
+
+// Cost is one copy.
+func (Transpose) Cost(in, out []Type) Cost { return traffic(in, out, 0) }
+
+// Lower keeps the format.
+func (t Transpose) Lower(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), t }
+
+// Transpose permutes the dimensions of x.
+func (b *Builder) Transpose(x *Value, perm ...int) *Value { return b.emit1(Transpose{perm}, x) }
+
+// Slice takes elements Start, Start+Step, ... (Len of them) along Axis.
+type Slice struct{ Axis, Start, Len, Step int }
+
+// Name is "slice".
+func (Slice) Name() string { return "slice" }
+
+// Infer checks the range.
+func (s Slice) Infer(in []Type) ([]Type, error) {
+	sh := in[0].Shape
+	if s.Axis < 0 || s.Axis >= len(sh) {
+		return nil, fmt.Errorf("axis %d of shape %v", s.Axis, sh)
+	}
+	if s.Len < 1 || s.Step < 1 || s.Start < 0 || s.Start+(s.Len-1)*s.Step >= sh[s.Axis] {
+		return nil, fmt.Errorf("elements %d+%d*i (i<%d) lie outside dimension %d of %v", s.Start, s.Step, s.Len, s.Axis, sh)
+	}
+	out := sh.Clone()
+	out[s.Axis] = s.Len
+	return []Type{{in[0].DType, out}}, nil
+}
+
+// Grad spreads the gradient into zeros.
+func (s Slice) Grad(b *Builder, n *Node, dout []*Value) []*Value {
+	return []*Value{b.emit1(Unslice{s, n.In[0].Shape()[s.Axis]}, dout[0])}
+}
+
+// Cost is one copy of the part.
+func (Slice) Cost(_, out []Type) Cost { return traffic(out, out, 0) }
+
+// Lower keeps the format.
+func (s Slice) Lower(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), s }
+
+// Slice takes n elements of x from start along axis.
+func (b *Builder) Slice(x *Value, axis, start, n int) *Value {
+	if start == 0 && axis < len(x.Shape()) && n == x.Shape()[axis] {
+		return x
+	}
+	return b.emit1(Slice{axis, start, n, 1}, x)
+}
+
+// SliceStep takes n elements of x from start along axis, step apart.
+func (b *Builder) SliceStep(x *Value, axis, start, n, step int) *Value {
+	return b.emit1(Slice{axis, start, n, step}, x)
+}
+
+// Unslice is the adjoint of Slice: the operand put into a tensor of zeros
+// whose extent along the axis is Dim. With Len = operand extent it is padding.
+type Unslice struct {
+	Slice Slice
+	Dim   int
+}
+
+// Name is "unslice".
+func (Unslice) Name() string { return "unslice" }
+
+// Infer restores the extent.
+func (u Unslice) Infer(in []Type) ([]Type, error) {
+	sh := in[0].Shape.Clone()
+	if a := u.Slice.Axis; a < 0 || a >= len(sh) || sh[a] != u.Slice.Len || u.Slice.Start+(u.Slice.Len-1)*u.Slice.Step >= u.Dim {
+		return nil, fmt.Errorf("cannot put %v at %+v of %d", in[0].Shape, u.Slice, u.Dim)
+	}
+	sh[u.Slice.Axis] = u.Dim
+	return []Type{{in[0].DType, sh}}, nil
+}
+
+// Grad takes the part back.
+func (u Unslice) Grad(b *Builder, _ *Node, dout []*Value) []*Value {
+	return []*Value{b.emit1(u.Slice, dout[0])}
+}
+
+// Cost is one write of the whole and one read of the part.
+func (Unslice) Cost(in, out []Type) Cost { return traffic(in, out, 0) }
+
+// Lower keeps the format.
+func (u Unslice) Lower(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), u }
+
+// Pad puts x into zeros: before elements in front of it along axis, after behind.
+func (b *Builder) Pad(x *Value, axis, before, after int) *Value {
+	n := x.Shape()[axis]
+	return b.emit1(Unslice{Slice{axis, before, n, 1}, before + n + after}, x)
+}
+
+// Concat joins operands along Axis.
+type Concat struct{ Axis int }
+
+// Name is "concat".
+func (Concat) Name() string { return "concat" }
+
+// Infer adds up the extents along the axis.
+func (c Concat) Infer(in []Type) ([]Type, error) {
+	if len(in) == 0 || c.Axis < 0 || c.Axis >= len(in[0].Shape) {
+		return nil, fmt.Errorf("axis %d of %v", c.Axis, in)
+	}
+	out := in[0].Shape.Clone()
+	for _, t := range in[1:] {
+		ok := len(t.Shape) == len(out) && t.DType == in[0].DType
+		for i := range t.Shape {
+			ok = ok && (i == c.Axis || t.Shape[i] == out[i])
+		}
+		if !ok {
+			return nil, fmt.Errorf("cannot join %v and %v along dimension %d", in[0], t, c.Axis)
+		}
+		out[c.Axis] += t.Shape[c.Axis]
+	}
+	return []Type{{in[0].DType, out}}, nil
+}
+
+// Grad hands each operand its part.
+func (c Concat) Grad(b *Builder, n *Node, dout []*Value) []*Value {
+	g := make([]*Value, len(n.In))
+	at := 0
+	for i, v := range n.In {
+		d := v.Shape()[c.Axis]
+		g[i] = b.Slice(dout[0], c.Axis, at, d)
+		at += d
+	}
+	return g
+}
+
+// Cost is one copy.
+func (Concat) Cost(in, out []Type) Cost { return traffic(in, out, 0) }
+
+// Lower joins in the 16-bit format when any operand has it.
+func (c Concat) Lower(in []Type, low DType) ([]DType, Op) {
+	want := make([]DType, len(in))
+	for _, t := range in {
+		if t.DType == low {
+			for i := range want {
+				want[i] = low
+			}
+		}
+	}
+	return want, c
+}
+
+// Concat joins xs along axis.
+func (b *Builder) Concat(axis int, xs ...*Value) *Value {
+	if len(xs) == 1 {
+		return xs[0]
+	}
+	return b.emit1(Concat{axis}, xs...)
+}
+
+// BroadcastTo is x stretched to dims by NumPy's rule, as storage of its own.
+func (b *Builder) BroadcastTo(x *Value, dims ...int) *Value {
+	if x.Shape().Equal(dims) {
+		return x
+	}
+	return b.emit1(Expand{Shape(slices.Clone(dims))}, x)
+}
+
+// Expand stretches dimensions of extent 1.
+type Expand struct{ Shape Shape }
+
+// Name is "expand".
+func (Expand) Name() string { return "expand" }
+
+// Infer checks that the operand stretches to the shape.
+func (e Expand) Infer(in []Type) ([]Type, error) {
+	s, err := Broadcast(in[0].Shape, e.Shape)
+	if err != nil {
+		return nil, err
+	}
+	if !s.Equal(e.Shape) {
+		return nil, fmt.Errorf("%v does not stretch to %v", in[0].Shape, e.Shape)
+	}
+	return []Type{{in[0].DType, s}}, nil
+}
+
+// Grad sums over the stretched dimensions.
+func (e Expand) Grad(b *Builder, n *Node, dout []*Value) []*Value {
+	return []*Value{b.SumTo(dout[0], n.In[0].Shape())}
+}
+
+// Cost is one write.
+func (Expand) Cost(in, out []Type) Cost { return traffic(in, out, 0) }
+
+// Lower keeps the format.
+func (e Expand) Lower(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), e }

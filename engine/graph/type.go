@@ -1,0 +1,173 @@
+package graph
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// DType is the storage type of a tensor's elements. Arithmetic is float32 or
+// better whatever the storage: BF16 and F16 are formats to keep numbers in.
+type DType uint8
+
+// The storage types a program can hold.
+const (
+	Invalid DType = iota
+	F32           // IEEE 754 binary32
+	BF16          // bfloat16: binary32 with the low 16 bits rounded away
+	F16           // IEEE 754 binary16
+	I32           // 32-bit signed integer: ids, labels, lengths, counters
+)
+
+var dtypeNames = [...]string{"invalid", "f32", "bf16", "f16", "i32"}
+
+func (d DType) String() string {
+	if int(d) < len(dtypeNames) {
+		return dtypeNames[d]
+	}
+	return fmt.Sprintf("dtype(%d)", uint8(d))
+}
+
+// Size is the number of bytes of one element.
+func (d DType) Size() int64 {
+	switch d {
+	case F32, I32:
+		return 4
+	case BF16, F16:
+		return 2
+	}
+	return 0
+}
+
+// Float reports whether d stores real numbers.
+func (d DType) Float() bool { return d == F32 || d == BF16 || d == F16 }
+
+// Half reports whether d is one of the 16-bit formats.
+func (d DType) Half() bool { return d == BF16 || d == F16 }
+
+// ParseDType is the inverse of DType.String.
+func ParseDType(s string) (DType, error) {
+	for i, n := range dtypeNames[1:] {
+		if n == s {
+			return DType(i + 1), nil
+		}
+	}
+	return Invalid, fmt.Errorf("unknown element type %q: expected f32, bf16, f16 or i32", s)
+}
+
+// Shape is the extent of each dimension, outermost first. The empty shape is a scalar.
+type Shape []int
+
+// Elems is the number of elements, 1 for a scalar.
+func (s Shape) Elems() int64 {
+	n := int64(1)
+	for _, d := range s {
+		n *= int64(d)
+	}
+	return n
+}
+
+// Rows is the number of rows when all but the last dimension are joined.
+func (s Shape) Rows() int {
+	if len(s) == 0 {
+		return 1
+	}
+	return int(s[:len(s)-1].Elems())
+}
+
+// Last is the extent of the innermost dimension, 1 for a scalar.
+func (s Shape) Last() int {
+	if len(s) == 0 {
+		return 1
+	}
+	return s[len(s)-1]
+}
+
+// Equal reports whether both shapes have the same dimensions.
+func (s Shape) Equal(t Shape) bool {
+	if len(s) != len(t) {
+		return false
+	}
+	for i := range s {
+		if s[i] != t[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// Clone is a copy that shares nothing.
+func (s Shape) Clone() Shape { return append(Shape(nil), s...) }
+
+func (s Shape) String() string {
+	var b strings.Builder
+	b.WriteByte('[')
+	for i, d := range s {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(strconv.Itoa(d))
+	}
+	b.WriteByte(']')
+	return b.String()
+}
+
+// Broadcast is the common shape of s and t by NumPy's rule: dimensions are
+// matched from the innermost, and an extent of 1 (or none) stretches.
+func Broadcast(s, t Shape) (Shape, error) {
+	n := max(len(s), len(t))
+	out := make(Shape, n)
+	for i := range n {
+		a, b := 1, 1
+		if j := len(s) - n + i; j >= 0 {
+			a = s[j]
+		}
+		if j := len(t) - n + i; j >= 0 {
+			b = t[j]
+		}
+		switch {
+		case a == b, b == 1:
+			out[i] = a
+		case a == 1:
+			out[i] = b
+		default:
+			return nil, fmt.Errorf("shapes %v and %v do not broadcast: %d against %d", s, t, a, b)
+		}
+	}
+	return out, nil
+}
+
+// Strides are the element strides with which a tensor of shape s is read when
+// it is broadcast to shape t: 0 along each stretched dimension.
+func (s Shape) Strides(t Shape) []int {
+	st := make([]int, len(t))
+	run := 1
+	for i := len(s) - 1; i >= 0; i-- {
+		j := len(t) - len(s) + i
+		if s[i] != 1 {
+			st[j] = run
+		}
+		run *= s[i]
+	}
+	return st
+}
+
+// Type is what is known of a value before it exists.
+type Type struct {
+	DType DType
+	Shape Shape
+}
+
+// T is shorthand for a Type.
+func T(d DType, dims ...int) Type { return Type{d, Shape(dims)} }
+
+// Bytes is the size of the value's storage.
+func (t Type) Bytes() int64 { return t.Shape.Elems() * t.DType.Size() }
+
+// Equal reports whether both types are the same.
+func (t Type) Equal(u Type) bool { return t.DType == u.DType && t.Shape.Equal(u.Shape) }
+
+// With is the type with another element type.
+func (t Type) With(d DType) Type { return Type{d, t.Shape} }
+
+func (t Type) String() string { return t.DType.String() + t.Shape.String() }

@@ -1,0 +1,32 @@
+package simd
+
+import "testing"
+
+// eachLevel runs f as a subtest at every level this CPU supports.
+func eachLevel(t *testing.T, f func(t *testing.T)) {
+	t.Helper()
+	defer func(l Level) { level = l }(level)
+	for l := Portable; l <= Best(); l++ {
+		if err := Use(l); err != nil {
+			t.Fatal(err)
+		}
+		t.Run(l.String(), f)
+	}
+}
+
+func TestUseRefuses(t *testing.T) {
+	before := Active()
+	for _, l := range []Level{-1, AVX512 + 1} {
+		if Use(l) == nil {
+			t.Errorf("Use(%v) accepted a level that does not exist", l)
+		}
+	}
+	for l := Best() + 1; l <= AVX512; l++ {
+		if Use(l) == nil {
+			t.Errorf("Use(%v) accepted a level above Best() = %v", l, Best())
+		}
+	}
+	if Active() != before {
+		t.Errorf("a refused Use changed the level from %v to %v", before, Active())
+	}
+}

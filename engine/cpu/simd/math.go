@@ -1,0 +1,109 @@
+package simd
+
+import "math"
+
+// Exp writes e^x.
+func Exp(dst, x []float32) {
+	same(len(dst), len(x), len(x))
+	exp(dst, x)
+}
+
+// Log writes the natural logarithm: -Inf for 0, NaN for x < 0.
+func Log(dst, x []float32) {
+	same(len(dst), len(x), len(x))
+	log(dst, x)
+}
+
+// Tanh writes the hyperbolic tangent.
+func Tanh(dst, x []float32) {
+	same(len(dst), len(x), len(x))
+	tanh(dst, x)
+}
+
+// Erf writes the error function 2/sqrt(pi) * integral of e^-t^2 from 0 to x.
+func Erf(dst, x []float32) {
+	same(len(dst), len(x), len(x))
+	erf(dst, x)
+}
+
+// Sigmoid writes 1 / (1 + e^-x).
+func Sigmoid(dst, x []float32) {
+	same(len(dst), len(x), len(x))
+	sigmoid(dst, x)
+}
+
+// Softplus writes log(1 + e^x).
+func Softplus(dst, x []float32) {
+	same(len(dst), len(x), len(x))
+	softplus(dst, x)
+}
+
+// Sin writes the sine of x radians.
+func Sin(dst, x []float32) {
+	same(len(dst), len(x), len(x))
+	sin(dst, x)
+}
+
+// Cos writes the cosine of x radians.
+func Cos(dst, x []float32) {
+	same(len(dst), len(x), len(x))
+	cos(dst, x)
+}
+
+// The portable functions compute in float64 and round once.
+
+func expGo(dst, x []float32) {
+	for i, v := range x {
+		dst[i] = float32(math.Exp(float64(v)))
+	}
+}
+
+func logGo(dst, x []float32) {
+	for i, v := range x {
+		dst[i] = float32(math.Log(float64(v)))
+	}
+}
+
+func tanhGo(dst, x []float32) {
+	for i, v := range x {
+		dst[i] = float32(math.Tanh(float64(v)))
+	}
+}
+
+func erfGo(dst, x []float32) {
+	for i, v := range x {
+		dst[i] = float32(math.Erf(float64(v)))
+	}
+}
+
+func sigmoidGo(dst, x []float32) {
+	for i, v := range x {
+		dst[i] = float32(sigmoid64(float64(v)))
+	}
+}
+
+// sigmoid64 needs no case for large |x|: e^-x overflows to Inf only where the
+// result is below the smallest float32.
+func sigmoid64(x float64) float64 { return 1 / (1 + math.Exp(-x)) }
+
+func softplusGo(dst, x []float32) {
+	for i, v := range x {
+		dst[i] = float32(softplus64(float64(v)))
+	}
+}
+
+func softplus64(x float64) float64 {
+	return max(x, 0) + math.Log1p(math.Exp(-math.Abs(x)))
+}
+
+func sinGo(dst, x []float32) {
+	for i, v := range x {
+		dst[i] = float32(math.Sin(float64(v)))
+	}
+}
+
+func cosGo(dst, x []float32) {
+	for i, v := range x {
+		dst[i] = float32(math.Cos(float64(v)))
+	}
+}

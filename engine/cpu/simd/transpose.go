@@ -1,0 +1,55 @@
+package simd
+
+import "fmt"
+
+// Transpose writes dst[j*dstStride+i] = src[i*srcStride+j] for i < rows and
+// j < cols. Strides are in elements.
+func Transpose(dst []float32, dstStride int, src []float32, srcStride, rows, cols int) {
+	checkTranspose(len(dst), dstStride, len(src), srcStride, rows, cols)
+	transpose32(dst, dstStride, src, srcStride, rows, cols)
+}
+
+// Transpose16 is Transpose for 16-bit elements.
+func Transpose16(dst []uint16, dstStride int, src []uint16, srcStride, rows, cols int) {
+	checkTranspose(len(dst), dstStride, len(src), srcStride, rows, cols)
+	transpose16(dst, dstStride, src, srcStride, rows, cols)
+}
+
+// checkTranspose panics unless both matrices lie within their slices.
+func checkTranspose(dst, dstStride, src, srcStride, rows, cols int) {
+	if rows == 0 || cols == 0 {
+		return
+	}
+	if rows < 0 || cols < 0 || srcStride < cols || dstStride < rows ||
+		(rows-1)*srcStride+cols > src || (cols-1)*dstStride+rows > dst {
+		panic(fmt.Sprintf("simd: transpose of %dx%d: source of %d elements with stride %d, destination of %d with stride %d",
+			rows, cols, src, srcStride, dst, dstStride))
+	}
+}
+
+// transposeTile is the side of the squares a transpose works in, so that the
+// lines of both matrices stay in the first-level cache while they are used.
+const transposeTile = 64
+
+func transpose32Go(dst []float32, dstStride int, src []float32, srcStride, rows, cols int) {
+	transposeTiles(dst, dstStride, src, srcStride, rows, cols)
+}
+
+func transpose16Go(dst []uint16, dstStride int, src []uint16, srcStride, rows, cols int) {
+	transposeTiles(dst, dstStride, src, srcStride, rows, cols)
+}
+
+func transposeTiles[T float32 | uint16](dst []T, dstStride int, src []T, srcStride, rows, cols int) {
+	for i0 := 0; i0 < rows; i0 += transposeTile {
+		i1 := min(i0+transposeTile, rows)
+		for j0 := 0; j0 < cols; j0 += transposeTile {
+			j1 := min(j0+transposeTile, cols)
+			for j := j0; j < j1; j++ {
+				column := dst[j*dstStride:]
+				for i := i0; i < i1; i++ {
+					column[i] = src[i*srcStride+j]
+				}
+			}
+		}
+	}
+}

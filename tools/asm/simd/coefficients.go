@@ -1,0 +1,90 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"go/format"
+	"math"
+	"os"
+	"path/filepath"
+)
+
+// The polynomials. Each is fitted to what is left of a function after its
+// leading terms, which the code adds exactly; the weights make the error
+// relative to the function.
+var (
+	// (e^r - 1 - r) / r^2 for |r| <= ln2/2.
+	expPoly = fit(expRest, math.Abs, -math.Ln2/2, math.Ln2/2, 5)
+	// (log(1+f) - f + f^2/2) / f^3 for 1+f in [0.75, 1.5].
+	logPoly = fit(logRest, func(f float64) float64 { return f * f }, -0.25, 0.5, 7)
+	// (sin r - r) / r^3 and (cos r - 1 + r^2/2) / r^4 in z = r^2, |r| <= pi/4.
+	sinPoly = fit(sinRest, func(z float64) float64 { return z }, 1e-6, math.Pi*math.Pi/16, 2)
+	cosPoly = fit(cosRest, func(z float64) float64 { return z * z }, 1e-3, math.Pi*math.Pi/16, 2)
+)
+
+// fit rounds the coefficients of minimax to float32.
+func fit(f, weight func(float64) float64, lo, hi float64, degree int) []float32 {
+	c, _ := minimax(f, weight, lo, hi, degree)
+	out := make([]float32, len(c))
+	for i, v := range c {
+		out[i] = float32(v)
+	}
+	return out
+}
+
+// series sums n terms of a power series whose terms have the given ratio.
+func series(first float64, n int, ratio func(k int) float64) float64 {
+	sum, term := 0.0, first
+	for k := range n {
+		sum += term
+		term *= ratio(k)
+	}
+	return sum
+}
+
+func expRest(r float64) float64 {
+	return series(0.5, 20, func(k int) float64 { return r / float64(k+3) })
+}
+
+func logRest(f float64) float64 {
+	if math.Abs(f) > 0.05 {
+		return (math.Log1p(f) - f + f*f/2) / (f * f * f)
+	}
+	return series(1.0/3, 20, func(k int) float64 { return -f * float64(k+3) / float64(k+4) })
+}
+
+func sinRest(z float64) float64 {
+	return series(-1.0/6, 12, func(k int) float64 { return -z / float64((2*k+4)*(2*k+5)) })
+}
+
+func cosRest(z float64) float64 {
+	return series(1.0/24, 12, func(k int) float64 { return -z / float64((2*k+5)*(2*k+6)) })
+}
+
+// writeCoefficients writes the polynomials that portable Go shares.
+func writeCoefficients(dir string) error {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "%s\n\npackage simd\n\n", generated)
+	b.WriteString("// The polynomials of boxMuller, lowest power first.\nvar (\n")
+	for _, p := range []struct {
+		name string
+		c    []float32
+	}{{"boxMullerLog", logPoly}, {"boxMullerSin", sinPoly}, {"boxMullerCos", cosPoly}} {
+		fmt.Fprintf(&b, "%s = [...]float32{", p.name)
+		for _, v := range p.c {
+			fmt.Fprintf(&b, "%x, ", v)
+		}
+		b.WriteString("}\n")
+	}
+	b.WriteString(")\n")
+	return writeGo(filepath.Join(dir, "coefficients.go"), b.Bytes())
+}
+
+// writeGo formats and writes a Go file.
+func writeGo(path string, src []byte) error {
+	out, err := format.Source(src)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return os.WriteFile(path, out, 0o644)
+}

@@ -1,0 +1,32 @@
+// Command simd writes the assembly of engine/cpu/simd, its Go declarations, the
+// functions that choose between it and portable Go, and the polynomial
+// coefficients both share.
+//
+//	go run ./simd -o ../../engine/cpu/simd   (in tools/asm)
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+)
+
+func main() {
+	dir := flag.String("o", "", "folder to write to")
+	flag.Parse()
+	if *dir == "" || flag.NArg() != 0 {
+		flag.Usage()
+		os.Exit(2)
+	}
+	if err := generate(*dir); err != nil {
+		fmt.Fprintln(os.Stderr, "simd:", err)
+		os.Exit(1)
+	}
+}
+
+func generate(dir string) error {
+	if err := writeDispatch(dir); err != nil {
+		return err
+	}
+	return writeCoefficients(dir)
+}

@@ -20,6 +20,7 @@ var files = map[string]func(){
 			kernel512(mr, true)
 		}
 	},
+	"pack512": pack512,
 }
 
 func main() {

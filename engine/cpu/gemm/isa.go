@@ -1,0 +1,101 @@
+package gemm
+
+import "fmt"
+
+// ISA is a level of instructions a kernel is written for.
+type ISA uint8
+
+// The levels, from the most portable to the fastest. Auto is the best level
+// this CPU and operating system support.
+const (
+	Auto       ISA = iota
+	Portable       // Go
+	AVX2           // AVX2, FMA, F16C
+	AVX512         // AVX-512 F, BW, VL, DQ
+	AVX512BF16     // AVX512 and AVX512_BF16
+)
+
+var isaNames = [...]string{"auto", "portable", "avx2", "avx512", "avx512bf16"}
+
+func (i ISA) String() string { return isaNames[i] }
+
+// ParseISA returns the level named s, as String writes it.
+func ParseISA(s string) (ISA, error) {
+	for i, name := range isaNames {
+		if s == name {
+			return ISA(i), nil
+		}
+	}
+	return Auto, fmt.Errorf("unknown instruction set %q: use one of %q", s, isaNames)
+}
+
+// Supported lists the levels that run on this machine, slowest first.
+func Supported() []ISA {
+	list := []ISA{Portable}
+	for i := AVX2; i <= best; i++ {
+		list = append(list, i)
+	}
+	return list
+}
+
+// best is the highest supported level; each level includes those below it.
+var best = detect()
+
+// Best returns the level that Auto stands for.
+func Best() ISA { return best }
+
+// resolve replaces Auto and lowers a level the machine lacks.
+func (i ISA) resolve() ISA {
+	if i == Auto {
+		return best
+	}
+	return min(i, best)
+}
+
+// kernelFunc multiplies tiles of rows, all as wide as the kernel:
+//
+//	C[t*mr+i][j] = (acc != 0 ? C[t*mr+i][j] : 0) + sum over k of A[t*mr+i][k]*B[k][j]
+//
+// for t < tiles, i < mr, j < n, over k words: float32 values, or pairs of
+// bfloat16 for a kernel of such pairs. All strides are in bytes: A advances
+// rsa from row to row and csa from word to word, B advances bs from word to
+// word and has its columns contiguous, C advances ldc from row to row.
+type kernelFunc func(tiles, k int, a *byte, rsa, csa int, b *byte, bs int, c *byte, ldc, n, acc int)
+
+// panelFunc packs cols columns of k elements each as rows of words, dstStride
+// bytes apart: from a source whose rows run along the columns (panel
+// functions), or along k (transpose functions, where k counts words). It
+// writes whole rows of its own width; what is beyond cols multiplies into
+// columns that are never stored.
+type panelFunc func(k, cols int, src *byte, stride int, dst *byte, dstStride int)
+
+// rowsFunc converts rows of cols elements; strides are in bytes.
+type rowsFunc func(rows, cols int, src *byte, stride int, dst *byte, dstStride int)
+
+// machine is what the driver knows about one set of kernels.
+type machine struct {
+	word   DType        // F32: words are float32; BF16: words are pairs of bfloat16
+	mr, nr int          // rows and columns of the full tile
+	kern   []kernelFunc // by rows, 1..mr
+	masked bool         // kernels take n < nr and read no column of B beyond n
+
+	panelA [3]panelFunc // by source type, mr columns or more in one call
+	panelB [3]panelFunc // by source type, nr columns in one call
+	// transpose packs up to lanes rows of words.
+	transpose panelFunc
+	lanes     int
+	toWord    [3]rowsFunc // source type to elements of words
+	fromF32   [3]rowsFunc // float32 to the type of C
+	toF32     [3]rowsFunc // type of C to float32
+}
+
+// elems returns how many elements along k one word holds.
+func (m *machine) elems() int {
+	if m.word == BF16 {
+		return 2
+	}
+	return 1
+}
+
+// words returns the words that hold k elements.
+func (m *machine) words(k int) int { return (k + m.elems() - 1) / m.elems() }

@@ -1,0 +1,60 @@
+package gemm
+
+import "golang.org/x/sys/cpu"
+
+var machineAVX512 = machine{
+	word: F32, mr: 12, nr: 32, masked: true,
+	kern: []kernelFunc{nil,
+		kernF32x1AVX512, kernF32x2AVX512, kernF32x3AVX512, kernF32x4AVX512, kernF32x5AVX512, kernF32x6AVX512,
+		kernF32x7AVX512, kernF32x8AVX512, kernF32x9AVX512, kernF32x10AVX512, kernF32x11AVX512, kernF32x12AVX512},
+	panelA:    [3]panelFunc{panelF3216AVX512, panelBF1616AVX512, panelF1616AVX512},
+	panelB:    [3]panelFunc{panelF3232AVX512, panelBF1632AVX512, panelF1632AVX512},
+	transpose: transposeAVX512, lanes: 16,
+	toWord:  [3]rowsFunc{copyRows(4), rowsBF16ToF32AVX512, rowsF16ToF32AVX512},
+	toF32:   [3]rowsFunc{copyRows(4), rowsBF16ToF32AVX512, rowsF16ToF32AVX512},
+	fromF32: [3]rowsFunc{copyRows(4), rowsF32ToBF16AVX512, rowsF32ToF16AVX512},
+}
+
+// machineAVX512BF16 has no way from float16 to words: a product with a float16
+// operand is computed in float32.
+var machineAVX512BF16 = machine{
+	word: BF16, mr: 12, nr: 32, masked: true,
+	kern: []kernelFunc{nil,
+		kernBF16x1AVX512, kernBF16x2AVX512, kernBF16x3AVX512, kernBF16x4AVX512, kernBF16x5AVX512, kernBF16x6AVX512,
+		kernBF16x7AVX512, kernBF16x8AVX512, kernBF16x9AVX512, kernBF16x10AVX512, kernBF16x11AVX512, kernBF16x12AVX512},
+	panelA:    [3]panelFunc{pairsF3216AVX512, pairsBF1616AVX512, nil},
+	panelB:    [3]panelFunc{pairsF3232AVX512, pairsBF1632AVX512, nil},
+	transpose: transposeAVX512, lanes: 16,
+	toWord:  [3]rowsFunc{rowsF32ToBF16AVX512, copyRows(2), nil},
+	toF32:   machineAVX512.toF32,
+	fromF32: machineAVX512.fromF32,
+}
+
+// detect asks golang.org/x/sys/cpu, which also checks that the operating
+// system saves the vector registers.
+func detect() ISA {
+	x := &cpu.X86
+	switch {
+	case !x.HasAVX2 || !x.HasFMA || !x.HasBMI2 || !x.HasF16C:
+		return Portable
+	case !x.HasAVX512F || !x.HasAVX512BW || !x.HasAVX512VL || !x.HasAVX512DQ:
+		return AVX2
+	case !x.HasAVX512BF16:
+		return AVX512
+	}
+	return AVX512BF16
+}
+
+// machineFor returns the kernels of a resolved level for words of the given
+// type. Levels without bfloat16 products multiply in float32.
+func machineFor(isa ISA, word DType) *machine {
+	switch {
+	case isa == AVX512BF16 && word == BF16:
+		return &machineAVX512BF16
+	case isa >= AVX512:
+		return &machineAVX512
+	case isa == AVX2:
+		return &machineAVX2
+	}
+	return &machinePortable
+}

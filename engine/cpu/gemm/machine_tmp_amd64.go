@@ -1,0 +1,4 @@
+package gemm
+
+
+var machineAVX2 = machinePortable

@@ -1,0 +1,160 @@
+package gemm
+
+import (
+	"fmt"
+	"runtime"
+)
+
+// Options adjust a [Plan]; the zero value is right for most uses. Only Compute,
+// ISA and KC change results.
+type Options struct {
+	ISA ISA
+	// Compute is the type the operands are multiplied in. The zero value, F32,
+	// converts bfloat16 operands in packing, unless both operands are BF16:
+	// those are multiplied as they are where the hardware can. BF16 rounds
+	// float32 operands to bfloat16 first where the hardware multiplies that
+	// (and is ignored where it does not, and for F16 operands).
+	Compute DType
+	// Accumulate adds the product to C.
+	Accumulate bool
+	// PackedB says that Args.B.Data is a buffer packed by Plan.Packing.
+	PackedB bool
+	// Workers is the number of workers the tasks are meant for; 0 is GOMAXPROCS.
+	Workers int
+	// SharedLimit bounds SharedBytes (not below one panel); 0 is 8 MiB.
+	SharedLimit int
+	// KC overrides how many words of K one block holds.
+	KC int
+	// MB and NB override the rows and columns of C one task computes.
+	MB, NB int
+}
+
+// Plan is the decomposition of one product into phases of independent tasks.
+// It is immutable and may be shared by concurrent runs.
+type Plan struct {
+	m          *machine
+	rows, cols int // of C
+	k          int
+	a, b, c    DType
+	transA     bool
+	accumulate bool
+	prepacked  bool
+	direct     bool // B is read where it is
+	source     sourceA
+
+	packing   Packing // of all of B, or of one slab when B is packed by the plan
+	slabs     int     // B is packed and multiplied slab by slab of slabCols columns
+	slabCols  int
+	grid      grid // of the tasks of a full slab
+	scratchA  int  // offsets in the worker's scratch
+	scratchC  int
+	edge      int
+	workerLen int
+}
+
+// NewPlan plans C[m,n] (= or +=) op(A)[m,k] * op(B)[k,n] for operands of types
+// a, b and c. It panics on sizes below 1: the caller has checked shapes.
+func NewPlan(m, n, k int, a, b, c DType, transA, transB bool, opts Options) *Plan {
+	if m < 1 || n < 1 || k < 1 {
+		panic(fmt.Sprintf("gemm: sizes must be at least 1, got m=%d n=%d k=%d", m, n, k))
+	}
+	word := F32
+	if (a == BF16 && b == BF16 || opts.Compute == BF16) && a != F16 && b != F16 {
+		word = BF16
+	}
+	isa := opts.ISA.resolve()
+	p := &Plan{
+		m: machineFor(isa, word), rows: m, cols: n, k: k, a: a, b: b, c: c,
+		transA: transA, accumulate: opts.Accumulate, prepacked: opts.PackedB,
+	}
+	workers := opts.Workers
+	if workers <= 0 {
+		workers = runtime.GOMAXPROCS(0)
+	}
+	p.source = sourceOf(p.m, a, transA, k)
+	p.direct = !p.prepacked && !transB && b == F32 && p.m.word == F32 && m <= directRows &&
+		(p.m.masked || n%p.m.nr == 0)
+	p.slabCols = n
+	if !p.prepacked && !p.direct {
+		limit := opts.SharedLimit
+		if limit <= 0 {
+			limit = 8 << 20
+		}
+		panel := p.m.words(k) * p.m.nr * 4
+		slabs := ceil(ceil(n, p.m.nr), max(1, limit/panel))
+		p.slabCols = roundUp(ceil(n, slabs), p.m.nr)
+	}
+	p.slabs = ceil(n, p.slabCols)
+	p.packing = layout(p.m, k, p.slabCols, b, transB, opts.KC)
+	p.grid = p.chooseGrid(workers, opts)
+	p.layoutWorker()
+	return p
+}
+
+// Compute returns the type the plan multiplies in.
+func (p *Plan) Compute() DType { return p.m.word }
+
+// Packing returns the layout of B that a plan with Options.PackedB reads.
+func (p *Plan) Packing() *Packing { return &p.packing }
+
+// Phases returns the number of phases; each starts when the one before is done.
+func (p *Plan) Phases() int { return p.slabs * p.phasesPerSlab() }
+
+func (p *Plan) phasesPerSlab() int {
+	if p.prepacked || p.direct {
+		return 1
+	}
+	return 2
+}
+
+// slabWidth returns the columns of one slab.
+func (p *Plan) slabWidth(slab int) int { return min(p.slabCols, p.cols-slab*p.slabCols) }
+
+// Tasks returns the number of tasks of a phase.
+func (p *Plan) Tasks(phase int) int {
+	n := p.phasesPerSlab()
+	width := p.slabWidth(phase / n)
+	if n == 2 && phase%2 == 0 {
+		return ceil(width, p.m.nr) * p.packing.blocks
+	}
+	return p.grid.rows * ceil(width, p.grid.nb)
+}
+
+// SharedBytes returns the size of the buffer, 64-byte aligned, that all
+// workers of a run share.
+func (p *Plan) SharedBytes() int {
+	if p.phasesPerSlab() == 1 {
+		return 0
+	}
+	return p.packing.Bytes()
+}
+
+// WorkerBytes returns the size of the scratch, 64-byte aligned, of each worker.
+func (p *Plan) WorkerBytes() int { return p.workerLen }
+
+// layoutWorker places the blocks of a worker's scratch.
+func (p *Plan) layoutWorker() {
+	m := p.m
+	n := 0
+	place := func(bytes int) int {
+		at := n
+		n += roundUp(bytes, 64)
+		return at
+	}
+	p.scratchA = place(p.source.bytes(m, p.grid.mb, p.packing.kc))
+	p.scratchC, p.edge = n, n
+	if p.c != F32 {
+		p.scratchC = place(p.grid.mb * p.pitchC())
+	}
+	if !m.masked {
+		p.edge = place(m.mr * m.nr * 4)
+	}
+	if p.phasesPerSlab() == 2 { // packing, a phase of its own, uses the same bytes
+		n = max(n, roundUp(p.packing.WorkerBytes(), 64))
+	}
+	p.workerLen = n
+}
+
+// pitchC is the bytes of a row of the float32 block that a C of another type
+// is summed in.
+func (p *Plan) pitchC() int { return p.grid.nb*4 + 64 }

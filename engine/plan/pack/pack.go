@@ -7,7 +7,8 @@
 // transformer training steps the gap is below 0.5 % (TestTransformerGap); in general the problem is NP-hard.
 //
 // The method: place the buffers greedily in several orders, each by first-fit and by best-fit, stop as soon as
-// the goal is met (by default the bound), keep the best; if the caller asks for it, improve the order by a bounded local search.
+// the goal is met (by default the bound), keep the best; if the caller asks for it, improve the order by a
+// bounded local search.
 // Sources: Pisarchyk & Lee 2020 (arXiv 2001.03288) for the greedy orders, Joslin & Clements 1999 ("squeaky
 // wheel" optimization) for the search.
 package pack

@@ -6,8 +6,9 @@ import (
 	"slices"
 )
 
-// search improves the best order by squeaky-wheel moves: place, find the buffer that reaches the top, move it and a few others forward, place again. Worse orders are accepted now and then. The random
-// numbers have a fixed seed and the effort is counted in placements, so the result depends on the input alone.
+// search improves the best order by squeaky-wheel moves: place, find the buffer that reaches the top, move it and a
+// few others forward, place again. Slightly worse orders are accepted now and then. The random numbers have a
+// fixed seed and the effort is counted in placements, so the result depends on the input alone.
 func (p *packer) search(goal int64, tries int) {
 	if p.best <= goal || tries <= 0 {
 		return

@@ -1,0 +1,148 @@
+package device
+
+import (
+	"fmt"
+	"time"
+)
+
+// Range holds the mean and the largest value of a series.
+type Range struct {
+	Mean, Peak float64
+	n          int
+}
+
+// Add takes one more value in.
+func (r *Range) Add(x float64) {
+	r.n++
+	r.Mean += (x - r.Mean) / float64(r.n)
+	if r.n == 1 || x > r.Peak {
+		r.Peak = x
+	}
+}
+
+// Summary is what the samples of a run add up to, with what the training loop knows about itself.
+type Summary struct {
+	First, Last time.Time
+	Samples     int
+
+	Device      string  // name to print
+	Utilization Range   // percent of the device: of its threads on a CPU, of its time on a GPU
+	Memory      Range   // bytes in use: of this process, or of the GPU
+	MemoryTotal int64   // bytes there are for it
+	ProcessCPU  Range   // percent of one processor
+	MachineCPU  Range   // percent of all processors
+	Processors  int     // that the machine has
+	DataWait    float64 // share of the run's time in which the step waited for input, 0 to 1
+	SaveWait    float64 // share in which it waited for a checkpoint
+
+	BatchSize, Accumulation, DataWorkers int       // as configured
+	Used, Best                           Precision // what the run computes in and what the device does fastest
+}
+
+// AddHost takes in a sample of a run on the CPU with so many threads.
+func (s *Summary) AddHost(x Sample, threads int) {
+	if s.Samples == 0 {
+		s.First = x.At
+	}
+	s.Last = x.At
+	s.Samples++
+	s.Utilization.Add(min(x.ProcessCPU/float64(max(threads, 1)), 100))
+	s.Memory.Add(float64(x.RSS))
+	s.Memory.Peak = max(s.Memory.Peak, float64(x.PeakRSS))
+	s.MemoryTotal = x.MemoryTotal
+	if x.CgroupLimit > 0 {
+		s.MemoryTotal = min(x.MemoryTotal, x.CgroupLimit)
+	}
+	s.ProcessCPU.Add(x.ProcessCPU)
+	s.MachineCPU.Add(x.MachineCPU)
+}
+
+// Advice is one thing to do and the measurement that it rests on.
+type Advice struct {
+	Do      string `json:"do"`
+	Because string `json:"because"`
+}
+
+// The limits of the rules, in percent.
+const (
+	waiting     = 5  // of the time: more waiting than this is worth removing
+	idle        = 50 // utilization below which the device is starved
+	busy        = 80 // utilization above which it is well used
+	roomy       = 30 // memory below which the micro-batch may double without looking
+	crowded     = 90 // memory above which the next surprise does not fit
+	intruders   = 25 // of the machine's processors busy with other programs
+	enoughToSay = 3  // samples
+)
+
+// Advise turns a summary into advice, the most rewarding first. It only says what the figures show: no samples, no
+// advice; nothing to gain, one line that says so.
+func Advise(s Summary) []Advice {
+	if s.Samples < enoughToSay {
+		return nil
+	}
+	var all []Advice
+	add := func(do, because string, args ...any) {
+		all = append(all, Advice{do, fmt.Sprintf(because, args...)})
+	}
+	util := s.Utilization.Mean
+	mem := 0.0
+	if s.MemoryTotal > 0 {
+		mem = 100 * s.Memory.Peak / float64(s.MemoryTotal)
+	}
+
+	if w := 100 * s.DataWait; w > waiting {
+		add(fmt.Sprintf("raise data.workers above %d, or prepare the data once beforehand (snug data prepare)", s.DataWorkers),
+			"the step waited for input %.0f %% of the time", w)
+	}
+	if w := 100 * s.SaveWait; w > waiting {
+		add("save less often (training.save_steps) or to a faster disk", "the step waited for checkpoints %.0f %% of the time", w)
+	}
+	if s.Processors > 0 {
+		others := s.MachineCPU.Mean - s.ProcessCPU.Mean/float64(s.Processors)
+		if others > intruders {
+			add("run alone, or lower hardware.threads to the processors that are free",
+				"other programs kept %.1f of %d processors busy", others/100*float64(s.Processors), s.Processors)
+		}
+	}
+	if s.Best != "" && s.Best != FP32 && s.Used == FP32 {
+		add(fmt.Sprintf("set training.mixed_precision: %s", s.Best), "%s multiplies %s faster than the fp32 in use", s.Device, s.Best)
+	}
+	starved := util < idle && 100*s.DataWait <= waiting && 100*s.SaveWait <= waiting
+	switch {
+	case mem > crowded:
+		if s.BatchSize > 1 && s.BatchSize%2 == 0 {
+			add(fmt.Sprintf("set training.batch_size: %d and training.gradient_accumulation_steps: %d (the same update in smaller pieces)",
+				s.BatchSize/2, s.Accumulation*2), "memory peaked at %.0f %% of %s", mem, Bytes(s.MemoryTotal))
+		} else {
+			add("set training.gradient_checkpointing: selective or full", "memory peaked at %.0f %% of %s", mem, Bytes(s.MemoryTotal))
+		}
+	case starved || util < busy && mem < roomy && mem > 0:
+		because := fmt.Sprintf("%s was used to %.0f %%", s.Device, util)
+		if mem > 0 {
+			because += fmt.Sprintf(", memory peaked at %.0f %% of %s", mem, Bytes(s.MemoryTotal))
+		}
+		if s.Accumulation > 1 && s.Accumulation%2 == 0 {
+			add(fmt.Sprintf("set training.batch_size: %d and training.gradient_accumulation_steps: %d (the same update in larger pieces)",
+				s.BatchSize*2, s.Accumulation/2), "%s", because)
+		} else {
+			add(fmt.Sprintf("set training.batch_size: %d, or train a larger model", s.BatchSize*2), "%s", because)
+		}
+	}
+	if len(all) == 0 {
+		add("change nothing", "%s was used to %.0f %%, memory peaked at %.0f %% of %s, nothing waited", s.Device, util, mem, Bytes(s.MemoryTotal))
+	}
+	return all
+}
+
+// Bytes prints a number of bytes in binary units.
+func Bytes(n int64) string {
+	switch {
+	case n >= gib:
+		return fmt.Sprintf("%.2f GiB", float64(n)/gib)
+	case n >= mib:
+		return fmt.Sprintf("%.1f MiB", float64(n)/mib)
+	case n >= 1024:
+		return fmt.Sprintf("%.1f KiB", float64(n)/1024)
+	}
+	return fmt.Sprintf("%d B", n)
+}

@@ -1,0 +1,79 @@
+package device
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// base is a run that uses its device well.
+func base() Summary {
+	s := Summary{
+		Device: "EPYC", Samples: 10, MemoryTotal: 16 * gib, Processors: 2, BatchSize: 8, Accumulation: 4, DataWorkers: 1, Used: BF16, Best: BF16,
+	}
+	s.Utilization.Add(95)
+	s.Memory.Add(8 * gib)
+	s.ProcessCPU.Add(190)
+	s.MachineCPU.Add(96)
+	return s
+}
+
+func TestAdvise(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(*Summary)
+		do     []string // parts of what must be advised, in order
+		why    string   // part of the first reason
+	}{
+		{"fine", func(*Summary) {}, []string{"change nothing"}, "used to 95 %"},
+		{"too few samples", func(s *Summary) { s.Samples = 2 }, nil, ""},
+		{"input", func(s *Summary) { s.DataWait = 0.3; s.Utilization = Range{Mean: 40} }, []string{"data.workers above 1"}, "waited for input 30 %"},
+		{"saving", func(s *Summary) { s.SaveWait = 0.1 }, []string{"training.save_steps"}, "checkpoints 10 %"},
+		{"others", func(s *Summary) { s.MachineCPU.Mean = 99; s.ProcessCPU.Mean = 100 }, []string{"run alone"}, "1.0 of 2 processors"},
+		{"precision", func(s *Summary) { s.Used = FP32 }, []string{"mixed_precision: bf16"}, "EPYC multiplies bf16 faster"},
+		{"starved", func(s *Summary) { s.Utilization.Mean = 30 }, []string{"batch_size: 16 and training.gradient_accumulation_steps: 2"}, "used to 30 %"},
+		{"starved, odd accumulation", func(s *Summary) { s.Utilization.Mean = 30; s.Accumulation = 1 }, []string{"batch_size: 16, or"}, "peaked at 50 %"},
+		{"roomy", func(s *Summary) { s.Utilization.Mean = 70; s.Memory.Peak = 2 * gib }, []string{"batch_size: 16"}, "peaked at 12 %"},
+		{"crowded", func(s *Summary) { s.Memory.Peak = 15.5 * gib }, []string{"batch_size: 4 and training.gradient_accumulation_steps: 8"}, "97 % of 16.00 GiB"},
+		{"crowded, one sequence", func(s *Summary) { s.Memory.Peak = 15.5 * gib; s.BatchSize = 1 }, []string{"gradient_checkpointing"}, "97 %"},
+		{"two things", func(s *Summary) { s.DataWait = 0.2; s.Memory.Peak = 15.5 * gib }, []string{"data.workers", "batch_size: 4"}, "20 %"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := base()
+			c.change(&s)
+			got := Advise(s)
+			if len(got) != len(c.do) {
+				t.Fatalf("%d pieces of advice: %+v", len(got), got)
+			}
+			for i, a := range got {
+				if !strings.Contains(a.Do, c.do[i]) {
+					t.Errorf("advice %q, want %q in it", a.Do, c.do[i])
+				}
+			}
+			if len(got) > 0 && !strings.Contains(got[0].Because, c.why) {
+				t.Errorf("because %q, want %q in it", got[0].Because, c.why)
+			}
+		})
+	}
+}
+
+func TestSummaryAddHost(t *testing.T) {
+	var s Summary
+	start := time.Unix(0, 0)
+	s.AddHost(Sample{At: start, RSS: 100, PeakRSS: 300, ProcessCPU: 100, MachineCPU: 60, MemoryTotal: 1000}, 2)
+	s.AddHost(Sample{At: start.Add(time.Second), RSS: 200, PeakRSS: 400, ProcessCPU: 200, MachineCPU: 100, MemoryTotal: 1000, CgroupLimit: 500}, 2)
+	if s.Samples != 2 || s.Last.Sub(s.First) != time.Second {
+		t.Errorf("%d samples, %v", s.Samples, s.Last.Sub(s.First))
+	}
+	if s.Utilization.Mean != 75 || s.Utilization.Peak != 100 || s.Memory.Mean != 150 || s.Memory.Peak != 400 || s.MemoryTotal != 500 {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestBytes(t *testing.T) {
+	for n, want := range map[int64]string{0: "0 B", 1023: "1023 B", 1536: "1.5 KiB", 3 * mib: "3.0 MiB", 15102 * mib: "14.75 GiB"} {
+		if got := Bytes(n); got != want {
+			t.Errorf("%d: %s, want %s", n, got, want)
+		}
+	}
+}

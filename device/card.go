@@ -1,0 +1,119 @@
+package device
+
+import "fmt"
+
+// Capability is a CUDA compute capability, for instance {7, 5}.
+type Capability struct{ Major, Minor int }
+
+func (c Capability) String() string { return fmt.Sprintf("%d.%d", c.Major, c.Minor) }
+
+// AtLeast tells whether c is not older than major.minor.
+func (c Capability) AtLeast(major, minor int) bool {
+	return c.Major > major || c.Major == major && c.Minor >= minor
+}
+
+// Rate is a speed in FLOP/s (a multiply-add is two) of dense matrix products with fp32 sums.
+type Rate struct {
+	Peak      float64 // specification; 0: the hardware does not have this format
+	Sustained float64 // large products back to back, as measured in public; 0: no measurement known to us
+}
+
+// Card is one model of GPU.
+type Card struct {
+	Name       string // short, for instance "T4"
+	Product    string // as the driver names it
+	Aliases    []string
+	Arch       string
+	Capability Capability
+	SMs        int
+	Watts      int // board power limit
+
+	Memory int64 // bytes, as nvidia-smi shows it
+	Usable int64 // bytes, the total that CUDA reports to a program, before any context
+
+	Bandwidth          float64 // bytes/s, specification
+	SustainedBandwidth float64 // bytes/s, measured on large arrays; 0: no measurement known to us
+
+	FP32, TF32, FP16, BF16 Rate
+
+	Source string // where the measured figures come from, if any
+}
+
+// ContextEstimate is what a driver context, the modules and cuBLASLt are taken to need, in bytes. It is an
+// ESTIMATE: 0.5 to 0.8 GB are reported for training processes; a device backend replaces it by a measurement.
+const ContextEstimate = 512 * mib
+
+// DriverFloor is memory left free for the driver, in bytes: kernel stacks and events are allocated late, and a card
+// filled to the last byte fails there.
+const DriverFloor = 256 * mib
+
+// Budget is what a program's arena may take of this card, in bytes.
+func (c *Card) Budget() int64 { return c.Usable - ContextEstimate - DriverFloor }
+
+func (c *Card) String() string { return c.Name }
+
+// Rate returns the speed in a precision; the zero Rate for Auto.
+func (c *Card) Rate(p Precision) Rate {
+	switch p {
+	case FP32:
+		return c.FP32
+	case TF32:
+		return c.TF32
+	case FP16:
+		return c.FP16
+	case BF16:
+		return c.BF16
+	}
+	return Rate{}
+}
+
+// The shares of the specification assumed where no measurement is known: well-tuned matrix products and
+// streaming kernels reach about this on cards that are not held down by their power limit.
+const (
+	AssumedGEMMShare      = 0.7
+	AssumedBandwidthShare = 0.85
+)
+
+// Products is the speed to expect of large matrix products, in FLOP/s, and whether that is a measurement (else
+// AssumedGEMMShare of the peak).
+func (c *Card) Products(p Precision) (flops float64, measured bool) {
+	r := c.Rate(p)
+	if r.Sustained > 0 {
+		return r.Sustained, true
+	}
+	return AssumedGEMMShare * r.Peak, false
+}
+
+// Streaming is the memory bandwidth to expect, in bytes/s, and whether that is a measurement (else
+// AssumedBandwidthShare of the specification).
+func (c *Card) Streaming() (bytes float64, measured bool) {
+	if c.SustainedBandwidth > 0 {
+		return c.SustainedBandwidth, true
+	}
+	return AssumedBandwidthShare * c.Bandwidth, false
+}
+
+func (c *Card) automatic() (Precision, string) {
+	switch {
+	case c.Capability.AtLeast(8, 0):
+		return BF16, fmt.Sprintf("compute capability %v multiplies bf16, with tf32 for what stays fp32", c.Capability)
+	case c.Capability.AtLeast(7, 0):
+		return FP16, fmt.Sprintf("compute capability %v has tensor cores for fp16 only: fp16 with loss scaling", c.Capability)
+	}
+	return FP32, fmt.Sprintf("compute capability %v has no tensor cores", c.Capability)
+}
+
+func (c *Card) check(p Precision) (string, error) {
+	switch p {
+	case BF16, TF32:
+		if !c.Capability.AtLeast(8, 0) {
+			return "", fmt.Errorf("%s needs compute capability 8.0 or newer, this card has %v and could only emulate it slowly", p, c.Capability)
+		}
+	case FP16:
+		if !c.Capability.AtLeast(7, 0) {
+			return "", fmt.Errorf("fp16 products with fp32 sums need tensor cores (compute capability 7.0 or newer), this card has %v", c.Capability)
+		}
+		return "as asked; with dynamic loss scaling", nil
+	}
+	return "as asked", nil
+}

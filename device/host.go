@@ -1,0 +1,121 @@
+package device
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+)
+
+// Host is this machine as far as this process may use it.
+type Host struct {
+	OS, Arch string // Go's names
+	Kernel   string // release; "" if unknown
+	Go       string // version of the Go runtime
+	CPU      CPU
+	Memory   Memory
+}
+
+// DetectHost looks at the machine now. What cannot be found out is left zero.
+func DetectHost() Host { return detectHost("/") }
+
+// detectHost reads /proc and /sys below root.
+func detectHost(root string) Host {
+	h := Host{OS: runtime.GOOS, Arch: runtime.GOARCH, Go: runtime.Version()}
+	if release, err := os.ReadFile(filepath.Join(root, "proc/sys/kernel/osrelease")); err == nil {
+		h.Kernel = strings.TrimSpace(string(release))
+	}
+	limits := findCgroup(root)
+	h.CPU = detectCPU(root, limits.cpuQuota())
+	h.Memory = detectMemory(root, limits)
+	return h
+}
+
+// Memory is main memory in bytes; 0 means unknown, for the cgroup figures no limit.
+type Memory struct {
+	Total     int64 // of the machine
+	Available int64 // of the machine, without swapping (the kernel's estimate)
+	Limit     int64 // of the tightest cgroup that this process is in
+	Used      int64 // charged to that cgroup, without what the kernel can drop at once
+}
+
+// Usable is the most that this process can ever have: Total or the cgroup's limit.
+func (m Memory) Usable() int64 {
+	if m.Limit > 0 && (m.Total == 0 || m.Limit < m.Total) {
+		return m.Limit
+	}
+	return m.Total
+}
+
+// Free is what this process can still take now.
+func (m Memory) Free() int64 {
+	if m.Limit == 0 {
+		return m.Available
+	}
+	left := max(m.Limit-m.Used, 0)
+	if m.Available == 0 {
+		return left
+	}
+	return min(left, m.Available)
+}
+
+func detectMemory(root string, limits cgroup) Memory {
+	var m Memory
+	text, err := os.ReadFile(filepath.Join(root, "proc/meminfo"))
+	if err == nil {
+		m.Total = kilobytes(text, "MemTotal:")
+		m.Available = kilobytes(text, "MemAvailable:")
+	} else {
+		m.Total = systemMemory()
+	}
+	m.Limit, m.Used = limits.memory()
+	if m.Total > 0 && m.Limit >= m.Total {
+		m.Limit, m.Used = 0, 0
+	}
+	return m
+}
+
+// kilobytes finds "KEY   123 kB" in a /proc text and returns bytes; 0 if it is not there. It allocates nothing.
+func kilobytes(text []byte, key string) int64 { return field(text, key) * 1024 }
+
+// field finds "KEY   123" at the start of a line and returns the number; 0 if it is not there.
+func field(text []byte, key string) int64 {
+	for len(text) > 0 {
+		line := text
+		if i := bytes.IndexByte(text, '\n'); i >= 0 {
+			line, text = text[:i], text[i+1:]
+		} else {
+			text = nil
+		}
+		if len(line) > len(key) && string(line[:len(key)]) == key {
+			n, _ := number(line[len(key):])
+			return n
+		}
+	}
+	return 0
+}
+
+// number skips blanks, reads a decimal number and returns what follows it.
+func number(text []byte) (n int64, rest []byte) {
+	i := 0
+	for i < len(text) && (text[i] == ' ' || text[i] == '\t') {
+		i++
+	}
+	for i < len(text) && '0' <= text[i] && text[i] <= '9' {
+		n = n*10 + int64(text[i]-'0')
+		i++
+	}
+	return n, text[i:]
+}
+
+// readInt reads a file that holds one number; ok is false if it holds something else ("max") or cannot be read.
+func readInt(path string) (n int64, ok bool) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return 0, false
+	}
+	n, err = strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+	return n, err == nil
+}

@@ -1,0 +1,182 @@
+package device
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// Sample is one look at this process and the machine. What the system does not tell is zero.
+type Sample struct {
+	At time.Time
+
+	RSS     int64 // bytes of this process in memory
+	PeakRSS int64 // the most it ever was
+
+	// CPU use since the sample before (the first: since NewSampler).
+	ProcessCPU float64 // percent of one processor: 200 is two processors busy
+	MachineCPU float64 // percent of all processors, every process counted
+
+	MemoryTotal     int64 // bytes of the machine
+	MemoryAvailable int64
+	CgroupUsed      int64 // bytes charged to the tightest limited cgroup, droppable file pages included
+	CgroupLimit     int64 // 0: no limit
+	Load            float64
+}
+
+// Sampler takes samples. It keeps its files open and its buffer, so that a sample allocates nothing. It is not
+// safe for concurrent use.
+type Sampler struct {
+	self, status, machine, meminfo, load, cgroup *os.File
+
+	limit  int64
+	buffer [4096]byte
+
+	last     time.Time
+	process  int64 // ticks used by this process
+	busy     int64 // ticks used on the machine
+	capacity int64 // ticks there were
+}
+
+// ticksPerSecond is USER_HZ, the unit of CPU times in /proc: 100 on every Linux that Go supports.
+const ticksPerSecond = 100
+
+// NewSampler opens what this system has to offer; call Close when done.
+func NewSampler() *Sampler { return newSampler("/") }
+
+func newSampler(root string) *Sampler {
+	open := func(path string) *os.File {
+		f, err := os.Open(path)
+		if err != nil {
+			return nil // not offered: its figures stay zero
+		}
+		return f
+	}
+	s := &Sampler{
+		self:    open(filepath.Join(root, "proc/self/stat")),
+		status:  open(filepath.Join(root, "proc/self/status")),
+		machine: open(filepath.Join(root, "proc/stat")),
+		meminfo: open(filepath.Join(root, "proc/meminfo")),
+		load:    open(filepath.Join(root, "proc/loadavg")),
+	}
+	limits := findCgroup(root)
+	s.limit, _ = limits.memory()
+	for _, g := range limits.memoryFiles() {
+		if n, ok := readInt(g.limit); ok && s.limit > 0 && n == s.limit {
+			s.cgroup = open(g.usage)
+			break
+		}
+	}
+	s.last = time.Now()
+	s.process = s.processTicks()
+	s.busy, s.capacity = s.machineTicks()
+	return s
+}
+
+// Close closes the files.
+func (s *Sampler) Close() error {
+	var errs []error
+	for _, f := range []*os.File{s.self, s.status, s.machine, s.meminfo, s.load, s.cgroup} {
+		if f != nil {
+			errs = append(errs, f.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Sample looks now.
+func (s *Sampler) Sample() Sample {
+	now := time.Now()
+	x := Sample{At: now, CgroupLimit: s.limit}
+
+	text := s.read(s.status)
+	x.RSS, x.PeakRSS = kilobytes(text, "VmRSS:"), kilobytes(text, "VmHWM:")
+	text = s.read(s.meminfo)
+	x.MemoryTotal, x.MemoryAvailable = kilobytes(text, "MemTotal:"), kilobytes(text, "MemAvailable:")
+	if text = s.read(s.cgroup); len(text) > 0 {
+		x.CgroupUsed, _ = number(text)
+	}
+	if text = s.read(s.load); len(text) > 0 {
+		x.Load = decimal(text)
+	}
+
+	process := s.processTicks()
+	if d := now.Sub(s.last).Seconds(); d > 0 {
+		x.ProcessCPU = 100 * float64(process-s.process) / ticksPerSecond / d
+	}
+	busy, capacity := s.machineTicks()
+	if capacity > s.capacity {
+		x.MachineCPU = 100 * float64(busy-s.busy) / float64(capacity-s.capacity)
+	}
+	s.last, s.process, s.busy, s.capacity = now, process, busy, capacity
+	return x
+}
+
+// read fills the buffer from the start of a /proc file, which makes the kernel write it anew.
+func (s *Sampler) read(f *os.File) []byte {
+	if f == nil {
+		return nil
+	}
+	n, _ := f.ReadAt(s.buffer[:], 0) // io.EOF is the rule
+	return s.buffer[:n]
+}
+
+// processTicks is utime + stime, fields 14 and 15 of /proc/self/stat. Field 2, the name, is in parentheses and may
+// hold anything, so counting starts behind the last one.
+func (s *Sampler) processTicks() int64 {
+	text := s.read(s.self)
+	i := bytes.LastIndexByte(text, ')')
+	if i < 0 {
+		return 0
+	}
+	text = text[i+1:]
+	for range 11 { // fields 3 to 13
+		text = bytes.TrimLeft(text, " ")
+		j := bytes.IndexByte(text, ' ')
+		if j < 0 {
+			return 0
+		}
+		text = text[j:]
+	}
+	user, text := number(text)
+	system, _ := number(text)
+	return user + system
+}
+
+// machineTicks adds up the first line of /proc/stat: user nice system idle iowait irq softirq steal (guest times are
+// contained in user and nice). Idle and iowait are not busy.
+func (s *Sampler) machineTicks() (busy, capacity int64) {
+	text := s.read(s.machine)
+	if !bytes.HasPrefix(text, []byte("cpu ")) {
+		return 0, 0
+	}
+	text = text[len("cpu "):]
+	for i := range 8 {
+		var n int64
+		n, text = number(text)
+		capacity += n
+		if i != 3 && i != 4 {
+			busy += n
+		}
+	}
+	return busy, capacity
+}
+
+// decimal reads a number such as 0.53.
+func decimal(text []byte) float64 {
+	whole, rest := number(text)
+	x := float64(whole)
+	if len(rest) > 0 && rest[0] == '.' {
+		scale := 0.1
+		for _, c := range rest[1:] {
+			if c < '0' || c > '9' {
+				break
+			}
+			x += float64(c-'0') * scale
+			scale /= 10
+		}
+	}
+	return x
+}

@@ -1,0 +1,93 @@
+package device
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+	"time"
+)
+
+func TestSampleFromFiles(t *testing.T) {
+	write := func(root, name, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	root := fakeRoot(t, map[string]string{
+		"proc/self/stat":           "17 (a) name) S 1 2 3 4 5 6 7 8 9 10 100 50 0 0 20 0 1 0 0\n",
+		"proc/self/status":         "Name:\tx\nVmHWM:\t  2000 kB\nVmRSS:\t  1000 kB\n",
+		"proc/stat":                "cpu  100 0 100 700 100 0 0 0 0 0\ncpu0 1 2 3 4\n",
+		"proc/meminfo":             meminfo,
+		"proc/loadavg":             "0.53 0.40 0.30 1/200 4242\n",
+		"proc/self/cgroup":         "0::/\n",
+		"sys/fs/cgroup/memory.max": "1000000\n", "sys/fs/cgroup/memory.current": "250000\n",
+	})
+	s := newSampler(root)
+	defer func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	write(root, "proc/self/stat", "17 (a) name) S 1 2 3 4 5 6 7 8 9 10 130 70 0 0 20 0 1 0 0\n")
+	write(root, "proc/stat", "cpu  150 0 125 725 100 0 0 0 0 0\n")
+	s.last = time.Now().Add(-time.Second)
+	x := s.Sample()
+	if x.RSS != 1000<<10 || x.PeakRSS != 2000<<10 || x.MemoryTotal != 16000000<<10 || x.MemoryAvailable != 12000000<<10 {
+		t.Errorf("memory: %+v", x)
+	}
+	if x.CgroupLimit != 1000000 || x.CgroupUsed != 250000 || math.Abs(x.Load-0.53) > 1e-12 {
+		t.Errorf("cgroup or load: %+v", x)
+	}
+	if x.ProcessCPU < 45 || x.ProcessCPU > 50.01 { // 50 ticks in a little more than a second
+		t.Errorf("process %g %%, want 50", x.ProcessCPU)
+	}
+	if x.MachineCPU != 75 { // 75 of 100 ticks
+		t.Errorf("machine %g %%, want 75", x.MachineCPU)
+	}
+}
+
+func TestSampleOfThisProcess(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("needs /proc")
+	}
+	s := NewSampler()
+	x := 1.0
+	for start := time.Now(); time.Since(start) < 150*time.Millisecond; {
+		x = math.Sqrt(x + 1)
+	}
+	a := s.Sample()
+	if x < 1 || a.ProcessCPU < 10 || a.RSS < 1<<20 || a.PeakRSS < a.RSS/2 || a.MemoryAvailable <= 0 {
+		t.Errorf("after 150 ms of work: %+v", a)
+	}
+	if n := testing.AllocsPerRun(20, func() { s.Sample() }); n != 0 {
+		t.Errorf("a sample makes %g allocations", n)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestSampleOfNothing(t *testing.T) {
+	s := newSampler(t.TempDir())
+	x := s.Sample()
+	x.At = time.Time{}
+	if x != (Sample{}) {
+		t.Errorf("from an empty folder: %+v", x)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func BenchmarkSample(b *testing.B) {
+	s := NewSampler()
+	for b.Loop() {
+		s.Sample()
+	}
+	if err := s.Close(); err != nil {
+		b.Error(err)
+	}
+}

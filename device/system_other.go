@@ -1,0 +1,9 @@
+//go:build !linux && !darwin
+
+package device
+
+// allowedProcessors: no affinity known for this system.
+func allowedProcessors() []int { return nil }
+
+// systemMemory is unknown here.
+func systemMemory() int64 { return 0 }

@@ -1,0 +1,104 @@
+package token
+
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// An added token is found in the text before the model sees it.
+type addedToken struct {
+	id         int32
+	content    string
+	special    bool // markup that is not text, such as the end of a document
+	normalized bool // looked for in the normalized text, not in the text as it came
+	lstrip     bool // takes the white space to its left
+	rstrip     bool // takes the white space to its right
+	singleWord bool // only where no word character touches it
+}
+
+// addedSet finds added tokens: of all that begin leftmost, the longest.
+type addedSet struct {
+	trie   trie
+	tokens []addedToken // by value in the trie
+	lead   string       // the one byte that every token begins with, if there is one
+}
+
+func newAddedSet(tokens []addedToken, contents []string) *addedSet {
+	if len(tokens) == 0 {
+		return nil
+	}
+	s := &addedSet{tokens: tokens, trie: newTrie(), lead: contents[0][:1]}
+	for i, content := range contents {
+		s.trie.insert(content, int32(i))
+		if content[0] != s.lead[0] {
+			s.lead = ""
+		}
+	}
+	return s
+}
+
+// next gives the first match in text[from:]; tok is nil if there is none.
+func (s *addedSet) next(text string, from int) (start, end int, tok *addedToken) {
+	for i := from; i < len(text); i++ {
+		if s.lead != "" {
+			n := strings.IndexByte(text[i:], s.lead[0])
+			if n < 0 {
+				break
+			}
+			i += n
+		} else if !s.trie.first[text[i]] {
+			continue
+		}
+		if v, n := s.trie.longest(text[i:]); n > 0 {
+			return i, i + n, &s.tokens[v]
+		}
+	}
+	return 0, 0, nil
+}
+
+// split calls each for the parts of text, in order: a part with a token is that token's, a part without is text.
+func (s *addedSet) split(text string, ordinary bool, each func(start, end int, tok *addedToken)) {
+	done := 0
+	if s != nil {
+		for from := 0; from < len(text); {
+			start, end, tok := s.next(text, from)
+			if tok == nil {
+				break
+			}
+			from = end
+			if ordinary && tok.special || tok.singleWord && (wordBefore(text[:start]) || wordAfter(text[end:])) {
+				continue
+			}
+			if tok.lstrip {
+				start = max(len(strings.TrimRightFunc(text[:start], unicode.IsSpace)), done)
+			}
+			if tok.rstrip {
+				end = len(text) - len(strings.TrimLeftFunc(text[end:], unicode.IsSpace))
+			}
+			if done < start {
+				each(done, start, nil)
+			}
+			each(start, end, tok)
+			done = end
+		}
+	}
+	if done < len(text) {
+		each(done, len(text), nil)
+	}
+}
+
+func wordBefore(s string) bool {
+	r, n := utf8.DecodeLastRuneInString(s)
+	return n > 0 && isWord(r)
+}
+
+func wordAfter(s string) bool {
+	r, n := utf8.DecodeRuneInString(s)
+	return n > 0 && isWord(r)
+}
+
+// isWord is \w of Unicode Technical Standard 18: alphabetic, mark, decimal number, connector punctuation, join control.
+func isWord(r rune) bool {
+	return unicode.In(r, unicode.L, unicode.M, unicode.Nd, unicode.Nl, unicode.Pc, unicode.Other_Alphabetic, unicode.Join_Control)
+}

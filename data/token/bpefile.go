@@ -1,0 +1,183 @@
+package token
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+)
+
+// A bpeFile is the tokenizer.json of a byte-level BPE in the making.
+type bpeFile struct {
+	tokens []string // by id, as they are spelled in the file
+	ids    map[string]int32
+	merges [][2]int32
+	added  []addedJSON
+	roles  map[Role]string
+}
+
+type addedJSON struct {
+	ID         int32  `json:"id"`
+	Content    string `json:"content"`
+	SingleWord bool   `json:"single_word"`
+	LStrip     bool   `json:"lstrip"`
+	RStrip     bool   `json:"rstrip"`
+	Normalized bool   `json:"normalized"`
+	Special    bool   `json:"special"`
+}
+
+func newBPEFile() *bpeFile {
+	return &bpeFile{ids: map[string]int32{}, roles: map[Role]string{}}
+}
+
+func (b *bpeFile) size() int { return len(b.tokens) }
+
+// add gives a spelling the next id, or the one it has: two merges can make the same token.
+func (b *bpeFile) add(spelled string) int32 {
+	id, ok := b.ids[spelled]
+	if !ok {
+		id = int32(len(b.tokens))
+		b.ids[spelled] = id
+		b.tokens = append(b.tokens, spelled)
+	}
+	return id
+}
+
+func (b *bpeFile) special(s Special) error {
+	if s.Content == "" {
+		return fmt.Errorf("a special token is empty")
+	}
+	if _, ok := b.ids[s.Content]; ok {
+		return fmt.Errorf("special token %q is given twice", s.Content)
+	}
+	b.added = append(b.added, addedJSON{ID: b.add(s.Content), Content: s.Content, Special: true})
+	for _, role := range s.Roles {
+		if !slices.Contains(allRoles[:], role) {
+			return fmt.Errorf("special token %q has role %q; expected one of %v", s.Content, role, allRoles)
+		}
+		if old, ok := b.roles[role]; ok {
+			return fmt.Errorf("special tokens %q and %q both have role %s", old, s.Content, role)
+		}
+		b.roles[role] = s.Content
+	}
+	return nil
+}
+
+// bytes adds the 256 bytes, in the order of the characters that spell them.
+func (b *bpeFile) bytes() (ids [256]int32) {
+	for r, v := range runeByte {
+		if v >= 0 {
+			ids[v] = b.add(string(rune(r)))
+		}
+	}
+	return ids
+}
+
+func (b *bpeFile) merge(left, right int32) int32 {
+	b.merges = append(b.merges, [2]int32{left, right})
+	return b.add(b.tokens[left] + b.tokens[right])
+}
+
+// orderedVocab is a vocabulary that is written in the order of its ids.
+type orderedVocab []string
+
+func (v orderedVocab) MarshalJSON() ([]byte, error) {
+	var out bytes.Buffer
+	out.WriteByte('{')
+	for id, token := range v {
+		if id > 0 {
+			out.WriteByte(',')
+		}
+		key, err := plainJSON(token)
+		if err != nil {
+			return nil, err
+		}
+		fmt.Fprintf(&out, "%s:%d", key, id)
+	}
+	out.WriteByte('}')
+	return out.Bytes(), nil
+}
+
+// plainJSON is json.Marshal without the escapes for HTML.
+func plainJSON(v any) ([]byte, error) {
+	var out bytes.Buffer
+	e := json.NewEncoder(&out)
+	e.SetEscapeHTML(false)
+	err := e.Encode(v)
+	return bytes.TrimSpace(out.Bytes()), err
+}
+
+type dict = map[string]any
+
+// byteLevelDict is the JSON of a ByteLevel component.
+func byteLevelDict(prefixSpace, words bool) dict {
+	return dict{"type": "ByteLevel", "add_prefix_space": prefixSpace, "trim_offsets": true, "use_regex": words}
+}
+
+// json gives the file; merges are written as "a b", which every version of the reference reads.
+func (b *bpeFile) json() ([]byte, error) {
+	merges := make([]string, len(b.merges))
+	for i, m := range b.merges {
+		merges[i] = b.tokens[m[0]] + " " + b.tokens[m[1]]
+	}
+	if b.added == nil {
+		b.added = []addedJSON{}
+	}
+	return plainJSON(struct {
+		Version       string      `json:"version"`
+		Truncation    any         `json:"truncation"`
+		Padding       any         `json:"padding"`
+		AddedTokens   []addedJSON `json:"added_tokens"`
+		Normalizer    any         `json:"normalizer"`
+		PreTokenizer  any         `json:"pre_tokenizer"`
+		PostProcessor any         `json:"post_processor"`
+		Decoder       any         `json:"decoder"`
+		Model         any         `json:"model"`
+	}{
+		Version:       "1.0",
+		AddedTokens:   b.added,
+		PreTokenizer:  byteLevelDict(false, true),
+		PostProcessor: byteLevelDict(false, true),
+		Decoder:       byteLevelDict(false, true),
+		Model: dict{
+			"type": "BPE", "dropout": nil, "unk_token": nil, "continuing_subword_prefix": nil, "end_of_word_suffix": nil,
+			"fuse_unk": false, "byte_fallback": false, "ignore_merges": false, "vocab": orderedVocab(b.tokens), "merges": merges,
+		},
+	})
+}
+
+// tokenizer reads the file back, so that what is used is what will be saved.
+func (b *bpeFile) tokenizer() (*Tokenizer, error) {
+	content, err := b.json()
+	if err != nil {
+		return nil, err
+	}
+	t, err := Parse("tokenizer.json", content)
+	if err != nil {
+		return nil, err
+	}
+	if len(b.roles) > 0 {
+		clear(t.roles)
+		for role, token := range b.roles {
+			if err := t.setRole(role, token); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return t, nil
+}
+
+// saveRoles writes tokenizer_config.json.
+func (t *Tokenizer) saveRoles(dir string) error {
+	config := dict{"tokenizer_class": "PreTrainedTokenizerFast"}
+	for role, id := range t.roles {
+		config[string(role)+"_token"] = t.tokens[id]
+	}
+	content, err := json.MarshalIndent(config, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "tokenizer_config.json"), append(content, '\n'), 0o644)
+}

@@ -1,0 +1,167 @@
+package token
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+// readModel reads the model and, with it, the vocabulary.
+func (t *Tokenizer) readModel(n node) {
+	o := n.object()
+	if o.err != nil {
+		return
+	}
+	kind := o.get("type")
+	name := ""
+	if kind.isNull() {
+		name = guessModel(o) // files from before 2020 do not say it
+	} else {
+		name = kind.str()
+	}
+	switch name {
+	case "BPE":
+		t.readBPE(o)
+	case "":
+		if o.err == nil {
+			kind.fail("missing; expected BPE, WordPiece, WordLevel or Unigram")
+		}
+	default:
+		kind.fail("model %q is not supported; expected BPE, WordPiece, WordLevel or Unigram", name)
+	}
+	o.done()
+}
+
+// guessModel tells the model by the fields that only it has.
+func guessModel(o object) string {
+	has := func(name string) bool { _, ok := o.fields[name]; return ok }
+	vocab := strings.TrimSpace(string(o.fields["vocab"]))
+	switch {
+	case strings.HasPrefix(vocab, "["):
+		return "Unigram"
+	case has("merges"):
+		return "BPE"
+	case has("max_input_chars_per_word"), has("continuing_subword_prefix"):
+		return "WordPiece"
+	case has("unk_token") && has("vocab"):
+		return "WordLevel"
+	}
+	return ""
+}
+
+func (t *Tokenizer) readBPE(o object) {
+	m := &bpe{unk: -1}
+	vocab := o.get("vocab")
+	m.ids = read[map[string]int32](vocab, "an object of tokens and ids")
+	if v := o.get("dropout"); !v.isNull() && v.float() != 0 {
+		v.fail("dropout %s is not supported: the same text would not always give the same ids; set it to null", v.shown())
+	}
+	m.prefix = o.get("continuing_subword_prefix").strOr("")
+	m.suffix = o.get("end_of_word_suffix").strOr("")
+	m.fuseUnk = o.get("fuse_unk").boolOr(false)
+	m.byteFallback = o.get("byte_fallback").boolOr(false)
+	m.wholeWords = o.get("ignore_merges").boolOr(false)
+	unk := o.get("unk_token")
+	if !unk.isNull() {
+		if id, ok := m.ids[unk.str()]; ok {
+			m.unk = id
+		}
+	}
+	m.readMerges(o.get("merges"))
+	t.setTokens(vocab, m.ids)
+	if o.err != nil {
+		return
+	}
+	m.index()
+	if !unk.isNull() && m.unk < 0 && !m.hasAllBytes() {
+		unk.fail("unk_token %s is not in the vocabulary, so unknown text could not be encoded", unk.shown())
+	}
+	t.model = m
+}
+
+// index fills the tables that are derived from the vocabulary.
+func (m *bpe) index() {
+	for b := range 256 {
+		m.byteID[b], m.fallback[b] = -1, -1
+		if id, ok := m.ids[string(byteRune[b])]; ok {
+			m.byteID[b] = id
+		}
+		if id, ok := m.ids[fmt.Sprintf("<0x%02X>", b)]; ok {
+			m.fallback[b] = id
+		}
+	}
+}
+
+// hasAllBytes says that every byte has a token, so that nothing is unknown to a byte-level tokenizer.
+func (m *bpe) hasAllBytes() bool {
+	for _, id := range m.byteID {
+		if id < 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// useBytes makes the model take words as raw bytes, not as the characters that spell them. It is false for a model that looks at more
+// than the characters themselves.
+func (m *bpe) useBytes() bool {
+	if m.prefix != "" || m.suffix != "" || m.byteFallback {
+		return false
+	}
+	m.bytes = true
+	if m.wholeWords {
+		m.words = make(map[string]int32, len(m.ids))
+		for token, id := range m.ids {
+			if raw, ok := unspellBytes(nil, token); ok {
+				m.words[string(raw)] = id
+			}
+		}
+	}
+	return true
+}
+
+// readMerges reads pairs, ["a", "b"] or "a b", the best ranked first.
+func (m *bpe) readMerges(n node) {
+	raw := read[[]json.RawMessage](n, "an array of merges")
+	if n.err != nil {
+		return
+	}
+	m.pairs = newPairTable(len(raw))
+	m.into = make([]int32, len(raw))
+	var spelled []byte
+	for i, r := range raw {
+		item := func() node { return node{n.reader, fmt.Sprintf("%s[%d]", n.path, i), r} }
+		var pair []string
+		if len(r) > 0 && r[0] == '[' {
+			if json.Unmarshal(r, &pair) != nil {
+				pair = nil
+			}
+		} else {
+			var line string
+			if json.Unmarshal(r, &line) == nil {
+				pair = strings.Split(line, " ")
+			}
+		}
+		if len(pair) != 2 {
+			item().fail("expected a pair of tokens, found %s", item().shown())
+			return
+		}
+		left, ok1 := m.ids[pair[0]]
+		right, ok2 := m.ids[pair[1]]
+		// The right part loses the prefix that says it does not begin a word.
+		tail := pair[1]
+		if len(m.prefix) > len(tail) || len(m.prefix) < len(tail) && !utf8.RuneStart(tail[len(m.prefix)]) {
+			item().fail("the right part of merge %s is shorter than continuing_subword_prefix %q", item().shown(), m.prefix)
+			return
+		}
+		spelled = append(append(spelled[:0], pair[0]...), tail[len(m.prefix):]...)
+		into, ok3 := m.ids[string(spelled)]
+		if !ok1 || !ok2 || !ok3 {
+			item().fail("merge %s uses or makes a token that is not in the vocabulary", item().shown())
+			return
+		}
+		m.pairs.set(left, right, uint32(i))
+		m.into[i] = into
+	}
+}

@@ -1,0 +1,47 @@
+package ref
+
+import "github.com/snug-ml/snug/engine/graph"
+
+func (m *machine) matmul(op graph.MatMul, in []tensor) ([][]float64, error) {
+	types := []graph.Type{in[0].Type, in[1].Type}
+	batch, rows, cols, inner := op.Dims(types)
+	a, b := in[0].data, in[1].data
+	c := make([]float64, batch*rows*cols)
+	for n := range batch {
+		for i := range rows {
+			for j := range cols {
+				sum := 0.0
+				for k := range inner {
+					x := (n*rows+i)*inner + k
+					if op.TransA {
+						x = (n*inner+k)*rows + i
+					}
+					y := (n*inner+k)*cols + j
+					if op.TransB {
+						y = (n*cols+j)*inner + k
+					}
+					sum += a[x] * b[y]
+				}
+				c[(n*rows+i)*cols+j] = sum
+			}
+		}
+	}
+	if op.Accumulate {
+		for i, v := range in[2].data {
+			c[i] += v
+		}
+		return one(c), nil
+	}
+	if op.Body == nil {
+		return one(c), nil
+	}
+	// The body sees the product as a plain matmul would have stored it.
+	plain := op
+	plain.Body = nil
+	t, err := plain.Infer(types)
+	if err != nil {
+		return nil, err
+	}
+	first := tensor{t[0], m.round(c, t[0].DType)}
+	return m.body(op.Body, append([]tensor{first}, in[2:]...))
+}

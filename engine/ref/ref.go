@@ -1,0 +1,227 @@
+// Package ref says what every operation of engine/graph means: an interpreter
+// in float64, written as the plainest loops that follow each operation's
+// formula. Devices are held against it (engine/conformance), gradients are
+// proved against it by finite differences, and the compiler's passes must not
+// change what it computes. Speed does not matter here.
+//
+// What the package promises:
+//
+//   - Run is a pure function: neither the program nor the environment changes.
+//   - Integers are exact, and sums are taken in order of index in float64.
+//   - In Exact mode nothing is rounded beyond float64. In Rounded mode every
+//     result, including each step of a fused body, is rounded once to its
+//     element type (nearest, ties to even), as a device would store it.
+//   - A state written in place is a new version: readers of the old one still
+//     see the old one. Result.States holds the last version of each state.
+//   - What the host must not pass (an id outside its table, a label outside the
+//     vocabulary) is an error that names the node.
+package ref
+
+import (
+	"fmt"
+
+	"github.com/snug-ml/snug/engine/graph"
+)
+
+// Env holds tensors by name, in row-major order.
+type Env map[string][]float64
+
+// Mode says whether results are rounded to their element types.
+type Mode uint8
+
+// The modes.
+const (
+	Exact   Mode = iota // float64 throughout
+	Rounded             // every result rounded to its element type
+)
+
+// Result is what one run leaves behind.
+type Result struct {
+	// Outputs are the function's outputs by name.
+	Outputs Env
+	// States are the last versions of all states by name.
+	States Env
+}
+
+// tensor is a value at run time.
+type tensor struct {
+	graph.Type
+	data []float64
+}
+
+// Run computes f. The environment gives every input and state its elements; in
+// Rounded mode they are rounded to their types first. Entries that f does not
+// name are ignored, so that functions of one program can share an environment.
+func Run(f *graph.Func, env Env, mode Mode) (*Result, error) {
+	m := machine{mode: mode, vals: make([]tensor, f.NumValues())}
+	res := &Result{Outputs: Env{}, States: Env{}}
+	for _, v := range f.Inputs {
+		if err := m.bind(v, env); err != nil {
+			return nil, fmt.Errorf("%s: input %w", f.Name, err)
+		}
+	}
+	for _, v := range f.States {
+		if err := m.bind(v, env); err != nil {
+			return nil, fmt.Errorf("%s: state %w", f.Name, err)
+		}
+		res.States[v.State.Name] = m.vals[v.ID].data
+	}
+	for i, n := range f.Nodes {
+		in := make([]tensor, len(n.In))
+		for j, v := range n.In {
+			in[j] = m.vals[v.ID]
+		}
+		out := make([]graph.Type, len(n.Out))
+		for j, v := range n.Out {
+			out[j] = v.Type
+		}
+		data, err := m.eval(n.Op, in, out)
+		if err != nil {
+			return nil, fmt.Errorf("%s: node %d (%s %s): %w", f.Name, i, n.Op.Name(), n.Layer, err)
+		}
+		for j, v := range n.Out {
+			m.store(v, data[j])
+		}
+		for _, a := range graph.Aliases(n.Op, len(n.In)) {
+			res.States[n.In[a.In].State.Name] = m.vals[n.Out[a.Out].ID].data
+		}
+	}
+	for _, o := range f.Outputs {
+		res.Outputs[o.Name] = m.vals[o.Value.ID].data
+	}
+	return res, nil
+}
+
+// machine is one run.
+type machine struct {
+	mode Mode
+	vals []tensor // by value ID
+}
+
+// bind gives an input or a state its elements.
+func (m *machine) bind(v *graph.Value, env Env) error {
+	data, ok := env[v.Name]
+	if !ok {
+		return fmt.Errorf("%s %v is missing from the environment", v.Name, v.Type)
+	}
+	if int64(len(data)) != v.Shape().Elems() {
+		return fmt.Errorf("%s is %v, but the environment has %d elements for it", v.Name, v.Type, len(data))
+	}
+	m.store(v, data)
+	return nil
+}
+
+func (m *machine) store(v *graph.Value, data []float64) {
+	m.vals[v.ID] = tensor{v.Type, m.round(data, v.DType())}
+}
+
+// round is data as stored in d. The operand is not changed.
+func (m *machine) round(data []float64, d graph.DType) []float64 {
+	if m.mode == Exact {
+		return data
+	}
+	return RoundAll(data, d)
+}
+
+// eval computes one operation: the elements of each result.
+func (m *machine) eval(op graph.Op, in []tensor, out []graph.Type) ([][]float64, error) {
+	switch op := op.(type) {
+	case graph.Constant:
+		return one([]float64{op.V}), nil
+	case graph.Elementwise:
+		return one(elementwise(op, in, out[0])), nil
+	case graph.Dropout:
+		return one(dropout(op, in[0], in[1])), nil
+	case graph.Fused:
+		return m.body(op.Body, in)
+	case graph.MatMul:
+		return m.matmul(op, in)
+	case graph.Reduce:
+		return one(reduce(op, in[0], out[0])), nil
+	case graph.Reshape:
+		return one(in[0].data), nil
+	case graph.Transpose:
+		return one(transpose(op, in[0], out[0])), nil
+	case graph.Slice:
+		return one(slice(op, in[0], out[0])), nil
+	case graph.Unslice:
+		return one(unslice(op, in[0], out[0])), nil
+	case graph.Concat:
+		return one(concat(op, in, out[0])), nil
+	case graph.Expand:
+		return one(expand(in[0], out[0])), nil
+	case graph.Embedding:
+		return embedding(in[0], in[1])
+	case graph.EmbeddingGrad:
+		return embeddingGrad(op, in)
+	case graph.LayerNorm:
+		return layerNorm(op, in), nil
+	case graph.LayerNormGrad:
+		return layerNormGrad(op, in), nil
+	case graph.Softmax:
+		return one(softmax(in[0])), nil
+	case graph.SoftmaxGrad:
+		return one(softmaxGrad(in[0], in[1])), nil
+	case graph.CrossEntropy:
+		return crossEntropy(in[0], in[1], in[2])
+	case graph.CrossEntropyGrad:
+		return crossEntropyGrad(in)
+	case graph.LinearCrossEntropy:
+		return linearCrossEntropy(in, out)
+	case graph.LinearCrossEntropyGrad:
+		return linearCrossEntropyGrad(in, out)
+	case graph.Attention:
+		return attention(op, in, out), nil
+	case graph.AttentionGrad:
+		return attentionGrad(graph.Attention(op), in), nil
+	case graph.RotaryTable:
+		return one(rotaryTable(op)), nil
+	case graph.Rotary:
+		return rotary(op, in)
+	case graph.CacheWrite:
+		return cacheWrite(in[0], in[1], in[2])
+	case graph.AdamW:
+		return adamW(op, in), nil
+	case graph.Assign:
+		return one(assign(op, in[0], in[1])), nil
+	case graph.GlobalNorm:
+		return one([]float64{globalNorm(in)}), nil
+	}
+	return nil, fmt.Errorf("engine/ref has no definition of %T", op)
+}
+
+func one(data []float64) [][]float64 { return [][]float64{data} }
+
+// each calls fn with every index of shape s, in row-major order. The slice is reused.
+func each(s graph.Shape, fn func(at []int)) {
+	at := make([]int, len(s))
+	for range s.Elems() {
+		fn(at)
+		for d := len(s) - 1; d >= 0; d-- {
+			if at[d]++; at[d] < s[d] {
+				break
+			}
+			at[d] = 0
+		}
+	}
+}
+
+// offset is the position of the element at index at under the given strides.
+func offset(at, strides []int) int {
+	o := 0
+	for d, i := range at {
+		o += i * strides[d]
+	}
+	return o
+}
+
+// strides are the row-major element strides of s.
+func strides(s graph.Shape) []int {
+	st := make([]int, len(s))
+	run := 1
+	for d := len(s) - 1; d >= 0; d-- {
+		st[d] = run
+		run *= s[d]
+	}
+	return st
+}

@@ -1,0 +1,51 @@
+package ref
+
+import (
+	"math"
+
+	"github.com/snug-ml/snug/engine/graph"
+)
+
+// format describes a binary floating-point format.
+type format struct {
+	bits   int     // of the significand, the hidden one included
+	minExp int     // exponent of the smallest normal number
+	limit  float64 // largest finite number
+}
+
+var formats = map[graph.DType]format{
+	graph.BF16: {8, -126, 0x1.fep127},
+	graph.F16:  {11, -14, 65504},
+}
+
+// Round is x as stored in d: to nearest, ties to even, infinite beyond the
+// largest number and gradually smaller below the smallest normal one. For I32
+// it is the nearest integer.
+func Round(x float64, d graph.DType) float64 {
+	switch d {
+	case graph.F32:
+		return float64(float32(x))
+	case graph.I32:
+		return math.RoundToEven(x)
+	}
+	f, ok := formats[d]
+	if !ok || x == 0 || math.IsNaN(x) || math.IsInf(x, 0) {
+		return x
+	}
+	_, e := math.Frexp(x) // |x| in [2^(e-1), 2^e)
+	ulp := max(e-1, f.minExp) - (f.bits - 1)
+	y := math.Ldexp(math.RoundToEven(math.Ldexp(x, -ulp)), ulp)
+	if math.Abs(y) > f.limit {
+		return math.Inf(int(math.Copysign(1, x)))
+	}
+	return y
+}
+
+// RoundAll is Round of every element, in a new slice.
+func RoundAll(x []float64, d graph.DType) []float64 {
+	y := make([]float64, len(x))
+	for i, v := range x {
+		y[i] = Round(v, d)
+	}
+	return y
+}

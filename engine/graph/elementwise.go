@@ -64,6 +64,9 @@ const (
 	numFns
 )
 
+// NumFns is how many scalar functions there are, for tables indexed by Fn.
+const NumFns = int(numFns)
+
 type fnInfo struct {
 	name  string
 	arity int
@@ -80,10 +83,14 @@ func b2f(b bool) float64 {
 
 func sigmoid(x float64) float64 { return 1 / (1 + math.Exp(-x)) }
 
-func gelu(x float64) float64 { return 0.5 * x * (1 + math.Erf(x/math.Sqrt2)) }
+// phi is the normal distribution function. Erfc keeps its lower tail exact,
+// where 1+erf would cancel.
+func phi(x float64) float64 { return 0.5 * math.Erfc(-x/math.Sqrt2) }
+
+func gelu(x float64) float64 { return x * phi(x) }
 
 func geluGrad(x float64) float64 {
-	return 0.5*(1+math.Erf(x/math.Sqrt2)) + x*math.Exp(-x*x/2)/math.Sqrt(2*math.Pi)
+	return phi(x) + x*math.Exp(-x*x/2)/math.Sqrt(2*math.Pi)
 }
 
 const geluC = 0.044715

@@ -140,7 +140,10 @@ const shortWord = 96
 
 // merge merges s in place.
 func (m *bpe) merge(s []symbol) []symbol {
-	if len(s) > shortWord {
+	switch {
+	case len(m.into) == 0:
+		return s
+	case len(s) > shortWord:
 		return m.mergeLong(s)
 	}
 	var ranks [shortWord]uint32
@@ -159,7 +162,7 @@ func (m *bpe) merge(s []symbol) []symbol {
 		}
 		s[at] = symbol{m.into[best], s[at].size + s[at+1].size}
 		copy(s[at+1:], s[at+2:])
-		copy(ranks[at+1:], ranks[at+2:len(s)-1])
+		copy(ranks[at:], ranks[at+1:len(s)-1])
 		s = s[:len(s)-1]
 		if at > 0 {
 			ranks[at-1] = m.pairs.rank(s[at-1].id, s[at].id)

@@ -16,6 +16,7 @@ type bpeFile struct {
 	merges [][2]int32
 	added  []addedJSON
 	roles  map[Role]string
+	whole  bool // text is not cut into words
 }
 
 type addedJSON struct {
@@ -49,6 +50,9 @@ func (b *bpeFile) special(s Special) error {
 	if s.Content == "" {
 		return fmt.Errorf("a special token is empty")
 	}
+	if raw, ok := unspellBytes(nil, s.Content); ok && len(raw) == 1 {
+		return fmt.Errorf("special token %q is how the vocabulary spells byte 0x%02X; give it another name", s.Content, raw[0])
+	}
 	if _, ok := b.ids[s.Content]; ok {
 		return fmt.Errorf("special token %q is given twice", s.Content)
 	}
@@ -75,9 +79,14 @@ func (b *bpeFile) bytes() (ids [256]int32) {
 	return ids
 }
 
-func (b *bpeFile) merge(left, right int32) int32 {
+// merge adds a merge, unless it would make a special token.
+func (b *bpeFile) merge(left, right int32) (into int32, ok bool) {
+	spelled := b.tokens[left] + b.tokens[right]
+	if id, ok := b.ids[spelled]; ok && int(id) < len(b.added) {
+		return 0, false
+	}
 	b.merges = append(b.merges, [2]int32{left, right})
-	return b.add(b.tokens[left] + b.tokens[right])
+	return b.add(spelled), true
 }
 
 // orderedVocab is a vocabulary that is written in the order of its ids.
@@ -138,7 +147,7 @@ func (b *bpeFile) json() ([]byte, error) {
 	}{
 		Version:       "1.0",
 		AddedTokens:   b.added,
-		PreTokenizer:  byteLevelDict(false, true),
+		PreTokenizer:  byteLevelDict(false, !b.whole),
 		PostProcessor: byteLevelDict(false, true),
 		Decoder:       byteLevelDict(false, true),
 		Model: dict{

@@ -30,5 +30,5 @@ func (byteLevelDecoder) decode(tokens []string) []string {
 			out = append(out, token...)
 		}
 	}
-	return []string{string(out)}
+	return []string{lossy(string(out))}
 }

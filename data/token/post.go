@@ -23,7 +23,8 @@ func (t *Tokenizer) join() {
 	last.raw = true
 	t.lossless = t.norm == nil
 	t.prefixSpace = last.prefixSpace
-	if last.words {
-		t.scan = scanGPT2
+	t.scan = scanGPT2
+	if !last.words {
+		t.scan = func(s string, _ int) int { return len(s) }
 	}
 }

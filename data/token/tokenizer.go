@@ -222,6 +222,22 @@ func (t *Tokenizer) Decode(ids []int32, skipSpecial bool) string {
 	return strings.Join(t.decoder.decode(tokens), "")
 }
 
+// DecodeBytes appends what the ids stand for to dst. Of a byte-level tokenizer these are the very bytes that were encoded; Decode puts
+// U+FFFD for those that are not UTF-8.
+func (t *Tokenizer) DecodeBytes(dst []byte, ids []int32) []byte {
+	if _, ok := t.decoder.(byteLevelDecoder); !ok {
+		return append(dst, t.Decode(ids, false)...)
+	}
+	for _, id := range ids {
+		if token, ok := t.Token(id); ok {
+			if dst, ok = unspellBytes(dst, token); !ok {
+				dst = append(dst, token...)
+			}
+		}
+	}
+	return dst
+}
+
 // Save writes the tokenizer to a folder: tokenizer.json, and tokenizer_config.json with the roles of its special tokens.
 func (t *Tokenizer) Save(dir string) error {
 	if err := t.save(dir); err != nil {

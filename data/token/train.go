@@ -32,7 +32,8 @@ type Special struct {
 // becomes a token; among equals, the pair with the lowest ids. The slices that docs yields are not kept. Fewer merges than asked for are
 // made if no pair is left that is frequent enough.
 //
-// The result is that of Hugging Face's BpeTrainer with the ByteLevel pre-tokenizer and alphabet.
+// The result is that of Hugging Face's BpeTrainer with the ByteLevel pre-tokenizer and alphabet, but for one thing: no merge makes a
+// special token, so that text in which one is written cannot turn into it unless it is looked for.
 func TrainBPE(ctx context.Context, docs iter.Seq[[]byte], opt TrainOptions) (*Tokenizer, error) {
 	if opt.MinFrequency == 0 {
 		opt.MinFrequency = 2
@@ -72,8 +73,9 @@ func TrainBPE(ctx context.Context, docs iter.Seq[[]byte], opt TrainOptions) (*To
 		if !ok {
 			break
 		}
-		into := b.merge(p.left, p.right)
-		l.apply(p, into)
+		if into, ok := b.merge(p.left, p.right); ok {
+			l.apply(p, into)
+		}
 	}
 	return b.tokenizer()
 }
@@ -228,7 +230,7 @@ func (l *learner) requeue() {
 	clear(l.gained)
 }
 
-// best takes the most frequent pair.
+// best takes the most frequent pair. It comes back only if it gains.
 func (l *learner) best(least int) (pairCount, bool) {
 	for len(l.queue) > 0 {
 		p := l.queue.pop()
@@ -279,7 +281,9 @@ func (l *learner) mergeWord(w, left, right, into int32) []int32 {
 		}
 		i++
 		if i+1 < len(ids) {
-			l.use(w, right, ids[i+1], -1)
+			if right != left || ids[i+1] != right { // of a a a, the second pair went with the first
+				l.use(w, right, ids[i+1], -1)
+			}
 			l.use(w, into, ids[i+1], 1)
 		}
 		out = append(out, into)

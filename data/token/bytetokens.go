@@ -1,0 +1,18 @@
+package token
+
+import "fmt"
+
+// Bytes is the tokenizer of byte and character models: the id of a byte is its value, and the special tokens follow from 256 on.
+func Bytes(specials ...Special) (*Tokenizer, error) {
+	b := newBPEFile()
+	b.whole = true
+	for v := range 256 {
+		b.add(string(byteRune[v]))
+	}
+	for _, s := range specials {
+		if err := b.special(s); err != nil {
+			return nil, fmt.Errorf("byte tokenizer: %w", err)
+		}
+	}
+	return b.tokenizer()
+}

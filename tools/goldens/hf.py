@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+"""Tiny Hugging Face model folders with the outputs that transformers gives for them.
+
+    hf.py [FOLDER]     (default: nn/hf/testdata beside this tool)
+
+The README.md of that folder describes what is written.
+"""
+
+import json
+import pathlib
+import shutil
+import sys
+
+import numpy as np
+import torch
+import transformers as hf
+from safetensors.torch import load_file, save_file
+from transformers.utils.logging import disable_progress_bar
+
+HERE = pathlib.Path(__file__).resolve().parent
+DEFAULT = HERE.parent.parent / "nn" / "hf" / "testdata"
+VOCAB, TIME = 150, 12
+
+ENCODER = dict(vocab_size=VOCAB, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64, initializer_range=0.2)
+NEOX = dict(vocab_size=VOCAB, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64,
+            max_position_embeddings=32, initializer_range=0.2)
+BERT = dict(ENCODER, max_position_embeddings=32)
+ROBERTA = dict(ENCODER, max_position_embeddings=34, type_vocab_size=1, pad_token_id=1, bos_token_id=0, eos_token_id=2, layer_norm_eps=1e-5)
+GPT2 = dict(vocab_size=VOCAB, n_positions=32, n_embd=32, n_layer=2, n_head=4, initializer_range=0.2,
+            bos_token_id=2, eos_token_id=2)
+
+
+def perturb(model):
+    """Moves biases and norm weights off their initial zeros and ones, so that a swap of two of them shows."""
+    g = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for p in model.parameters():
+            if p.ndim == 1:
+                p.add_(torch.randn(p.shape, generator=g) * 0.1)
+
+
+def batch(kind, pad):
+    """Two sequences; for encoders the second is five ids shorter and padded on the right."""
+    rng = np.random.default_rng(3)
+    ids = torch.from_numpy(rng.integers(3, VOCAB, size=(2, TIME)))
+    given = {"input_ids": ids}
+    if kind == "encoder":
+        mask = torch.ones(2, TIME, dtype=torch.long)
+        mask[1, TIME - 5:] = 0
+        given["input_ids"] = ids.masked_fill(mask == 0, pad)
+        given["attention_mask"] = mask
+    return given
+
+
+def make(folder, name, model, kind, segments=False, **save):
+    """Saves the model and beside it expected.safetensors: its inputs, logits (if it has a head) and last hidden state."""
+    perturb(model)
+    target = folder / name
+    shutil.rmtree(target, ignore_errors=True)
+    model.eval().save_pretrained(target, **save)
+    (target / "generation_config.json").unlink(missing_ok=True)
+    given = batch(kind, getattr(model.config, "pad_token_id", None) or 0)
+    if segments:
+        given["token_type_ids"] = (torch.arange(TIME) >= 5).long().expand(2, TIME)
+    with torch.no_grad():
+        out, base = model(**given), model.base_model(**given)
+    expected = {k: v.to(torch.int32) for k, v in given.items()}
+    for key in ("logits", "pooler_output"):
+        if getattr(out, key, None) is not None:
+            expected[key] = getattr(out, key)
+    expected["last_hidden_state"] = base.last_hidden_state
+    save_file({k: v.contiguous() for k, v in sorted(expected.items())}, target / "expected.safetensors")
+    return target
+
+
+def age(target):
+    """Rewrites a new folder into what transformers wrote before version 4.50: old rotary keys, buffers among the weights."""
+    path = target / "config.json"
+    config = json.loads(path.read_text())
+    rope = config.pop("rope_parameters")
+    config |= {"rotary_pct": rope["partial_rotary_factor"], "rotary_emb_base": int(rope["rope_theta"])}
+    config["torch_dtype"] = config.pop("dtype")
+    config["transformers_version"] = "4.30.0"
+    path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
+    weights = load_file(target / "model.safetensors")
+    head = config["hidden_size"] // config["num_attention_heads"]
+    rotary = int(head * config["rotary_pct"])
+    for i in range(config["num_hidden_layers"]):
+        prefix = f"gpt_neox.layers.{i}.attention."
+        weights[prefix + "bias"] = torch.ones(1, 1, 32, 32, dtype=torch.bool).tril()
+        weights[prefix + "masked_bias"] = torch.tensor(-1e9)
+        weights[prefix + "rotary_emb.inv_freq"] = 10000.0 ** (-torch.arange(0, rotary, 2) / rotary)
+    save_file(weights, target / "model.safetensors", metadata={"format": "pt"})
+    expected = load_file(target / "expected.safetensors")
+    with torch.no_grad():
+        logits = hf.GPTNeoXForCausalLM.from_pretrained(target)(expected["input_ids"].long()).logits
+    torch.testing.assert_close(logits, expected["logits"])
+
+
+def main():
+    folder = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else DEFAULT
+    folder.mkdir(parents=True, exist_ok=True)
+    disable_progress_bar()
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    labels = {"id2label": {0: "clean", 1: "offensive", 2: "unsure"}}
+    make(folder, "neox", hf.GPTNeoXForCausalLM(hf.GPTNeoXConfig(**NEOX)), "causal")
+    age(make(folder, "neox-old", hf.GPTNeoXForCausalLM(hf.GPTNeoXConfig(
+        **NEOX, use_parallel_residual=False, rotary_pct=0.5, hidden_act="gelu_new")), "causal"))
+    make(folder, "neox-sharded", hf.GPTNeoXForCausalLM(hf.GPTNeoXConfig(**NEOX)), "causal", max_shard_size="60KB")
+    make(folder, "gpt2", hf.GPT2LMHeadModel(hf.GPT2Config(**GPT2)), "causal")
+    make(folder, "bert", hf.BertModel(hf.BertConfig(**BERT)), "encoder", segments=True)
+    make(folder, "bert-classifier", hf.BertForSequenceClassification(hf.BertConfig(**BERT, **labels)), "encoder", segments=True)
+    make(folder, "bert-masked", hf.BertForMaskedLM(hf.BertConfig(**BERT)), "encoder")
+    make(folder, "roberta", hf.RobertaModel(hf.RobertaConfig(**ROBERTA)), "encoder")
+    make(folder, "roberta-classifier", hf.RobertaForSequenceClassification(hf.RobertaConfig(**ROBERTA, **labels)), "encoder")
+    make(folder, "roberta-masked", hf.RobertaForMaskedLM(hf.RobertaConfig(**ROBERTA)), "encoder")
+    for file in folder.glob("*/*"):
+        file.chmod(0o644)
+    for target in sorted(p for p in folder.iterdir() if p.is_dir()):
+        print(target.name, sorted((f.name, f.stat().st_size) for f in target.iterdir()))
+
+
+if __name__ == "__main__":
+    main()

@@ -22,8 +22,10 @@ const (
 // Operands after q, k, v (or the packed one), in this order where enabled:
 // Lens I32 [B], keys at or beyond it are masked; Segments I32 [B,T], a key is
 // seen only from its own segment (Tq = Tk); RNG I32 [2], the run counter, when
-// Drop > 0. Causal lets query i see keys j <= i + len - Tq, len the number of
-// valid keys: the last query sees all of them. A row that sees nothing gives 0.
+// Drop > 0. With len the number of valid keys (Tk without Lens), Causal lets
+// query i see keys j <= i + max(len-Tq, 0): the queries are the last Tq of a
+// cache's len positions, or the rows of a batch padded at the end (len <= Tq).
+// A row that sees nothing gives 0 and a log-sum-exp of -Inf.
 type Attention struct {
 	Heads    int
 	Causal   bool
@@ -32,7 +34,9 @@ type Attention struct {
 	Lens     bool
 	Segments bool
 	// Drop is the probability with which a softmax weight is zeroed (the rest
-	// is scaled by 1/(1-Drop)); Seed and Stream select its random numbers.
+	// is scaled by 1/(1-Drop)); Seed and Stream select its random numbers. The
+	// weight of key j for query i of head h in row b is element
+	// ((b*H+h)*Tq+i)*Tk+j as in [Dropout].
 	Drop   float64
 	Seed   uint64
 	Stream uint32
@@ -79,6 +83,9 @@ func (a Attention) Infer(in []Type) ([]Type, error) {
 	if len(in) != want || len(in[0].Shape) != 3 {
 		return nil, fmt.Errorf("wants %d operands, the first of rank 3; got %v", want, in)
 	}
+	if a.Drop < 0 || a.Drop >= 1 {
+		return nil, fmt.Errorf("drops with probability %v, want [0, 1)", a.Drop)
+	}
 	width := in[0].Shape[2]
 	if a.Layout != Separate {
 		if width%3 != 0 {
@@ -101,11 +108,15 @@ func (a Attention) Infer(in []Type) ([]Type, error) {
 	if segments >= 0 && (tq != tk || !in[segments].Equal(T(I32, batch, tq))) {
 		return nil, fmt.Errorf("segments is %v, want i32[%d,%d] with as many queries as keys", in[segments], batch, tq)
 	}
+	if rng >= 0 && !in[rng].Equal(T(I32, 2)) {
+		return nil, fmt.Errorf("the run counter is %v, want i32[2]", in[rng])
+	}
 	return []Type{{in[0].DType, Shape{batch, tq, width}}, T(F32, batch, a.Heads, tq)}, nil
 }
 
 // Grad recomputes the weights tile by tile from the log-sum-exp.
 func (a Attention) Grad(b *Builder, n *Node, dout []*Value) []*Value {
+	onlyFirst(b, a, dout)
 	in := append([]*Value{dout[0], n.Out[0], n.Out[1]}, n.In...)
 	return append(b.Emit(AttentionGrad(a), in...), make([]*Value, len(n.In)-a.Arity())...)
 }
@@ -146,6 +157,16 @@ func (AttentionGrad) Name() string { return "attention_grad" }
 
 // Infer gives the types of the operands that get a gradient.
 func (a AttentionGrad) Infer(in []Type) ([]Type, error) {
+	if len(in) < 4 {
+		return nil, fmt.Errorf("wants do, o, lse and the operands of attention, got %v", in)
+	}
+	out, err := Attention(a).Infer(in[3:])
+	if err != nil {
+		return nil, err
+	}
+	if !in[0].Shape.Equal(out[0].Shape) || !in[1].Shape.Equal(out[0].Shape) || !in[2].Equal(out[1]) {
+		return nil, fmt.Errorf("do, o and lse are %v, want the shapes of %v, %v and %v", in[:3], out[0], out[0], out[1])
+	}
 	return append([]Type(nil), in[3:3+Attention(a).Arity()]...), nil
 }
 
@@ -184,9 +205,12 @@ type RotaryTable struct {
 func (RotaryTable) Name() string { return "rotary_table" }
 
 // Infer gives [T, Dims].
-func (r RotaryTable) Infer([]Type) ([]Type, error) {
-	if r.Dims%2 != 0 {
-		return nil, fmt.Errorf("rotates pairs, but %d dimensions are odd", r.Dims)
+func (r RotaryTable) Infer(in []Type) ([]Type, error) {
+	if err := want(in, 0); err != nil {
+		return nil, err
+	}
+	if r.T < 1 || r.Dims < 2 || r.Dims%2 != 0 {
+		return nil, fmt.Errorf("turns pairs of dimensions at each position, got %d dimensions and %d positions", r.Dims, r.T)
 	}
 	return []Type{T(F32, r.T, r.Dims)}, nil
 }
@@ -223,11 +247,25 @@ func (r Rotary) HeadSize(in []Type) int {
 
 // Infer keeps the type.
 func (r Rotary) Infer(in []Type) ([]Type, error) {
-	if len(in[0].Shape) != 3 || r.HeadSize(in) < r.Dims || len(in[1].Shape) != 2 || in[1].Shape[1] != r.Dims {
+	n := 2
+	if r.Offset {
+		n = 3
+	}
+	if err := want(in, n); err != nil {
+		return nil, err
+	}
+	parts := r.Heads
+	if r.Layout != Separate {
+		parts *= 3
+	}
+	if r.Heads < 1 || len(in[0].Shape) != 3 || in[0].Shape[2]%parts != 0 || r.HeadSize(in) < r.Dims || len(in[1].Shape) != 2 || in[1].Shape[1] != r.Dims {
 		return nil, fmt.Errorf("cannot turn %d dimensions of %d heads of %v by table %v", r.Dims, r.Heads, in[0], in[1])
 	}
 	if in[1].Shape[0] < in[0].Shape[1] {
 		return nil, fmt.Errorf("the table has %d positions, x has %d", in[1].Shape[0], in[0].Shape[1])
+	}
+	if r.Offset && !in[2].Equal(T(I32, in[0].Shape[0])) {
+		return nil, fmt.Errorf("the first positions are %v, want i32[%d]", in[2], in[0].Shape[0])
 	}
 	return []Type{in[0]}, nil
 }
@@ -265,9 +303,12 @@ func (CacheWrite) Name() string { return "cache_write" }
 
 // Infer keeps the cache's type.
 func (CacheWrite) Infer(in []Type) ([]Type, error) {
+	if err := want(in, 3); err != nil {
+		return nil, err
+	}
 	c, x := in[0].Shape, in[1].Shape
-	if len(c) != 3 || len(x) != 3 || c[0] != x[0] || c[2] != x[2] || c[1] < x[1] || in[2].DType != I32 {
-		return nil, fmt.Errorf("cannot write %v into %v", in[1], in[0])
+	if len(c) != 3 || len(x) != 3 || c[0] != x[0] || c[2] != x[2] || c[1] < x[1] || !in[2].Equal(T(I32, c[0])) {
+		return nil, fmt.Errorf("cannot write %v into %v at positions %v", in[1], in[0], in[2])
 	}
 	return []Type{in[0]}, nil
 }

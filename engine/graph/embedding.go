@@ -53,10 +53,21 @@ func (EmbeddingGrad) Name() string { return "embedding_grad" }
 
 // Infer gives the table's shape.
 func (e EmbeddingGrad) Infer(in []Type) ([]Type, error) {
-	if in[1].DType != I32 || in[0].Shape.Rows() != int(in[1].Shape.Elems()) {
+	n := 2
+	if e.Accumulate {
+		n = 3
+	}
+	if err := want(in, n); err != nil {
+		return nil, err
+	}
+	if in[1].DType != I32 || len(in[0].Shape) == 0 || in[0].Shape.Rows() != int(in[1].Shape.Elems()) {
 		return nil, fmt.Errorf("wants one gradient row per id, got %v", in)
 	}
-	return []Type{T(F32, e.Vocab, in[0].Shape.Last())}, nil
+	out := T(F32, e.Vocab, in[0].Shape.Last())
+	if e.Accumulate && !in[2].Equal(out) {
+		return nil, fmt.Errorf("accumulates into a %v state, got %v", out, in[2])
+	}
+	return []Type{out}, nil
 }
 
 // Aliases: with Accumulate the result is operand 2.
@@ -67,9 +78,12 @@ func (e EmbeddingGrad) Aliases(int) []Alias {
 	return nil
 }
 
-// Grad: second derivatives are not provided.
+// Grad picks the rows back: adding up by id is linear.
 func (e EmbeddingGrad) Grad(b *Builder, n *Node, dout []*Value) []*Value {
-	return []*Value{b.Embedding(dout[0], n.In[1]), nil}
+	if e.Accumulate {
+		return noSecond(b, e)
+	}
+	return []*Value{b.Reshape(b.Embedding(dout[0], n.In[1]), n.In[0].Shape()...), nil}
 }
 
 // Cost reads the rows and writes the table.

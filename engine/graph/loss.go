@@ -24,6 +24,7 @@ func (CrossEntropy) Infer(in []Type) ([]Type, error) {
 
 // Grad is weight * dloss * (softmax - onehot).
 func (CrossEntropy) Grad(b *Builder, n *Node, dout []*Value) []*Value {
+	onlyFirst(b, CrossEntropy{}, dout)
 	g := b.emit1(CrossEntropyGrad{}, n.In[0], n.In[1], n.In[2], n.Out[1], dout[0])
 	return []*Value{g, nil, nil}
 }
@@ -46,7 +47,19 @@ type CrossEntropyGrad struct{}
 func (CrossEntropyGrad) Name() string { return "cross_entropy_grad" }
 
 // Infer gives the type of the logits.
-func (CrossEntropyGrad) Infer(in []Type) ([]Type, error) { return []Type{in[0]}, nil }
+func (CrossEntropyGrad) Infer(in []Type) ([]Type, error) {
+	if err := want(in, 5); err != nil {
+		return nil, err
+	}
+	out, err := CrossEntropy{}.Infer(in[:3])
+	if err != nil {
+		return nil, err
+	}
+	if !in[3].Equal(out[1]) || !in[4].Equal(out[0]) {
+		return nil, fmt.Errorf("lse and dloss are %v, want %v and %v", in[3:], out[1], out[0])
+	}
+	return []Type{in[0]}, nil
+}
 
 // Grad: second derivatives are not provided.
 func (c CrossEntropyGrad) Grad(b *Builder, _ *Node, _ []*Value) []*Value { return noSecond(b, c) }
@@ -76,7 +89,7 @@ func (LinearCrossEntropy) Name() string { return "linear_cross_entropy" }
 
 // Infer checks the operands.
 func (l LinearCrossEntropy) Infer(in []Type) ([]Type, error) {
-	if len(in) < 4 || len(in[0].Shape) != 2 || len(in[1].Shape) != 2 || in[0].Shape[1] != in[1].Shape[1] {
+	if len(in) != 4 || len(in[0].Shape) != 2 || len(in[1].Shape) != 2 || in[0].Shape[1] != in[1].Shape[1] {
 		return nil, fmt.Errorf("wants h [N, D], w [V, D], labels [N] and weights [N], got %v", in)
 	}
 	n := in[0].Shape[0]
@@ -93,6 +106,7 @@ func (l LinearCrossEntropy) Infer(in []Type) ([]Type, error) {
 // forward operation when the loss's gradient is known beforehand, which saves
 // the second product.)
 func (l LinearCrossEntropy) Grad(b *Builder, n *Node, dout []*Value) []*Value {
+	onlyFirst(b, l, dout)
 	g := b.Emit(LinearCrossEntropyGrad(l), append(append([]*Value{}, n.In...), dout[0])...)
 	return []*Value{g[1], g[2], nil, nil}
 }
@@ -127,9 +141,15 @@ func (LinearCrossEntropyGrad) Name() string { return "linear_cross_entropy_grad"
 
 // Infer gives the loss and the operands' gradients.
 func (l LinearCrossEntropyGrad) Infer(in []Type) ([]Type, error) {
-	out, err := LinearCrossEntropy(l).Infer(in)
+	if err := want(in, 5); err != nil {
+		return nil, err
+	}
+	out, err := LinearCrossEntropy(l).Infer(in[:4])
 	if err != nil {
 		return nil, err
+	}
+	if !in[4].Equal(out[0]) {
+		return nil, fmt.Errorf("dloss is %v, want %v", in[4], out[0])
 	}
 	return []Type{out[0], in[0], in[1].With(F32), out[2]}, nil
 }

@@ -58,6 +58,9 @@ func (m MatMul) Infer(in []Type) ([]Type, error) {
 	}
 	t := Type{out, append(a[:len(a)-2].Clone(), rows, cols)}
 	if m.Accumulate {
+		if m.Body != nil {
+			return nil, fmt.Errorf("cannot accumulate and run a body")
+		}
 		if len(in) != 3 || in[2].DType != F32 || !in[2].Shape.Equal(t.Shape) {
 			return nil, fmt.Errorf("accumulates into an f32%v state, got %v", t.Shape, in[2:])
 		}
@@ -65,6 +68,9 @@ func (m MatMul) Infer(in []Type) ([]Type, error) {
 	}
 	if m.Body != nil {
 		return m.Body.infer(append([]Type{t}, in[2:]...))
+	}
+	if err := want(in, 2); err != nil {
+		return nil, err
 	}
 	return []Type{t}, nil
 }

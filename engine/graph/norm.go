@@ -6,7 +6,7 @@ import "fmt"
 // the last dimension, var the biased variance (Ba et al. 2016). With RMS it is
 // y = x/sqrt(mean(x^2) + Eps) * gamma (Zhang and Sennrich 2019). Operands: x
 // [..., D], gamma [D], and beta [D] unless RMS. Results: y, and per row the F32
-// mean and 1/sqrt(var + Eps).
+// mean (0 with RMS, which subtracts none) and 1/sqrt(var + Eps).
 type LayerNorm struct {
 	Eps float64
 	RMS bool
@@ -22,14 +22,17 @@ func (l LayerNorm) Name() string {
 
 // Infer adds the two statistics.
 func (l LayerNorm) Infer(in []Type) ([]Type, error) {
-	d := in[0].Shape.Last()
-	want := 3
+	n := 3
 	if l.RMS {
-		want = 2
+		n = 2
 	}
-	if len(in) != want {
-		return nil, fmt.Errorf("wants %d operands, got %d", want, len(in))
+	if err := want(in, n); err != nil {
+		return nil, err
 	}
+	if len(in[0].Shape) == 0 {
+		return nil, fmt.Errorf("normalises rows, got the scalar %v", in[0])
+	}
+	d := in[0].Shape.Last()
 	for _, t := range in[1:] {
 		if !t.Shape.Equal(Shape{d}) {
 			return nil, fmt.Errorf("x is %v, so scale and shift are [%d]; got %v", in[0].Shape, d, t.Shape)
@@ -41,6 +44,7 @@ func (l LayerNorm) Infer(in []Type) ([]Type, error) {
 
 // Grad is one operation for all operands.
 func (l LayerNorm) Grad(b *Builder, n *Node, dout []*Value) []*Value {
+	onlyFirst(b, l, dout)
 	g := b.Emit(LayerNormGrad(l), dout[0], n.In[0], n.In[1], n.Out[1], n.Out[2])
 	if l.RMS {
 		return []*Value{g[0], g[1]}
@@ -66,7 +70,14 @@ func (l LayerNormGrad) Name() string { return LayerNorm(l).Name() + "_grad" }
 
 // Infer gives the operands' shapes.
 func (l LayerNormGrad) Infer(in []Type) ([]Type, error) {
-	g := Type{F32, in[2].Shape}
+	if err := want(in, 5); err != nil {
+		return nil, err
+	}
+	dy, x, gamma, mean, rstd := in[0].Shape, in[1].Shape, in[2].Shape, in[3].Shape, in[4].Shape
+	if len(x) == 0 || !dy.Equal(x) || !gamma.Equal(Shape{x.Last()}) || !mean.Equal(x[:len(x)-1]) || !rstd.Equal(mean) {
+		return nil, fmt.Errorf("dy, x, scale, mean and 1/deviation %v do not fit", in)
+	}
+	g := Type{F32, gamma}
 	if l.RMS {
 		return []Type{in[1], g}, nil
 	}
@@ -112,7 +123,12 @@ type Softmax struct{}
 func (Softmax) Name() string { return "softmax" }
 
 // Infer keeps the shape.
-func (Softmax) Infer(in []Type) ([]Type, error) { return []Type{in[0]}, nil }
+func (Softmax) Infer(in []Type) ([]Type, error) {
+	if err := want(in, 1); err != nil {
+		return nil, err
+	}
+	return []Type{in[0]}, nil
+}
 
 // Grad: dx = y*(dy - sum(dy*y)).
 func (Softmax) Grad(b *Builder, n *Node, dout []*Value) []*Value {
@@ -132,7 +148,12 @@ type SoftmaxGrad struct{}
 func (SoftmaxGrad) Name() string { return "softmax_grad" }
 
 // Infer keeps the shape.
-func (SoftmaxGrad) Infer(in []Type) ([]Type, error) { return []Type{in[0]}, nil }
+func (SoftmaxGrad) Infer(in []Type) ([]Type, error) {
+	if len(in) != 2 || !in[0].Shape.Equal(in[1].Shape) {
+		return nil, fmt.Errorf("wants y and dy of one shape, got %v", in)
+	}
+	return []Type{in[0]}, nil
+}
 
 // Grad: second derivatives are not provided.
 func (s SoftmaxGrad) Grad(b *Builder, _ *Node, _ []*Value) []*Value { return noSecond(b, s) }

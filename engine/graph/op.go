@@ -1,5 +1,7 @@
 package graph
 
+import "fmt"
+
 // Op is an operation: a comparable-by-print struct of attributes with its rules.
 type Op interface {
 	// Name is the lower-case name that prints and messages use.
@@ -44,6 +46,24 @@ func traffic(in, out []Type, flops float64) Cost {
 		}
 	}
 	return c
+}
+
+// want checks the number of operands.
+func want(in []Type, n int) error {
+	if len(in) != n {
+		return fmt.Errorf("takes %d operands, got %d", n, len(in))
+	}
+	return nil
+}
+
+// onlyFirst refuses a gradient that arrives at any result but the first of an
+// operation whose further results are not differentiated.
+func onlyFirst(b *Builder, op Op, dout []*Value) {
+	for i, d := range dout {
+		if i > 0 && d != nil {
+			b.Failf("%s: the loss depends on result %d, whose gradient is not provided", op.Name(), i)
+		}
+	}
 }
 
 // Alias says that result Out is operand In written in place.

@@ -12,8 +12,8 @@ import "fmt"
 //	w -= lr LRScale (m/(1-Beta1^t)) / (sqrt(v/(1-Beta2^t)) + Eps)
 //
 // Operands: w, g, m, v, and the F32 scalars lr, gscale, t (1 at the first
-// step) and ok. With ok = 0 nothing is written. Results: w, m, v, and with
-// ZeroGrad g, which is set to 0.
+// step) and ok. With ok = 0 the step is skipped: w, m and v stay. Results: w,
+// m, v, and with ZeroGrad g, which is set to 0 also when the step is skipped.
 type AdamW struct {
 	Beta1, Beta2, Eps, WeightDecay float64
 	LRScale                        float64
@@ -31,6 +31,11 @@ func (a AdamW) Infer(in []Type) ([]Type, error) {
 	for _, t := range in[1:4] {
 		if !t.Equal(in[0]) {
 			return nil, fmt.Errorf("w is %v, but g, m, v are %v", in[0], in[1:4])
+		}
+	}
+	for _, t := range in[4:] {
+		if !t.Equal(T(F32)) {
+			return nil, fmt.Errorf("lr, gscale, t and ok are f32 scalars, got %v", in[4:])
 		}
 	}
 	out := []Type{in[0], in[2], in[3]}

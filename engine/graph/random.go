@@ -3,9 +3,13 @@ package graph
 import "fmt"
 
 // Dropout zeroes elements with probability P and multiplies the rest by
-// 1/(1-P). Element i is decided by Philox4x32-10 (Salmon et al. 2011) keyed by
-// Seed at counter (i, Stream, run counter), so that the gradient and a
-// recomputation see the same choice. Operands: x, the run counter I32 [2].
+// 1/(1-P). Operands: x, the run counter I32 [2].
+//
+// Element i is decided by word i mod 4 of the Philox4x32-10 block (Salmon et
+// al. 2011) with key Seed (low word first) and the counter words i/4 low, i/4
+// high, Stream, run counter word 0: it stays if the word's upper 24 bits, as a
+// fraction u = (word >> 8) * 2^-24, are below 1-P in float32. So the gradient
+// and a recomputation see the same choice. Run counter word 1 is not used.
 type Dropout struct {
 	P      float64
 	Seed   uint64

@@ -31,6 +31,9 @@ func (r Reduce) Has(i int) bool { return r.Axes>>i&1 == 1 }
 
 // Infer removes the axes.
 func (r Reduce) Infer(in []Type) ([]Type, error) {
+	if err := want(in, 1); err != nil {
+		return nil, err
+	}
 	s := in[0].Shape
 	if r.Axes>>len(s) != 0 {
 		return nil, fmt.Errorf("axes %b of shape %v", r.Axes, s)

@@ -39,6 +39,9 @@ func (Reshape) View() {}
 
 // Infer checks that the number of elements stays.
 func (r Reshape) Infer(in []Type) ([]Type, error) {
+	if err := want(in, 1); err != nil {
+		return nil, err
+	}
 	if in[0].Shape.Elems() != r.Shape.Elems() {
 		return nil, fmt.Errorf("%v has %d elements, %v has %d", in[0].Shape, in[0].Shape.Elems(), r.Shape, r.Shape.Elems())
 	}
@@ -79,6 +82,9 @@ func (Transpose) Name() string { return "transpose" }
 
 // Infer permutes the shape.
 func (t Transpose) Infer(in []Type) ([]Type, error) {
+	if err := want(in, 1); err != nil {
+		return nil, err
+	}
 	s := in[0].Shape
 	seen := make([]bool, len(s))
 	out := make(Shape, len(s))
@@ -121,6 +127,9 @@ func (Slice) Name() string { return "slice" }
 
 // Infer checks the range.
 func (s Slice) Infer(in []Type) ([]Type, error) {
+	if err := want(in, 1); err != nil {
+		return nil, err
+	}
 	sh := in[0].Shape
 	if s.Axis < 0 || s.Axis >= len(sh) {
 		return nil, fmt.Errorf("axis %d of shape %v", s.Axis, sh)
@@ -169,8 +178,11 @@ func (Unslice) Name() string { return "unslice" }
 
 // Infer restores the extent.
 func (u Unslice) Infer(in []Type) ([]Type, error) {
+	if err := want(in, 1); err != nil {
+		return nil, err
+	}
 	sh := in[0].Shape.Clone()
-	if a := u.Slice.Axis; a < 0 || a >= len(sh) || sh[a] != u.Slice.Len || u.Slice.Start+(u.Slice.Len-1)*u.Slice.Step >= u.Dim {
+	if a := u.Slice.Axis; a < 0 || u.Slice.Start < 0 || u.Slice.Step < 1 || a >= len(sh) || sh[a] != u.Slice.Len || u.Slice.Start+(u.Slice.Len-1)*u.Slice.Step >= u.Dim {
 		return nil, fmt.Errorf("cannot put %v at %+v of %d", in[0].Shape, u.Slice, u.Dim)
 	}
 	sh[u.Slice.Axis] = u.Dim
@@ -271,6 +283,9 @@ func (Expand) Name() string { return "expand" }
 
 // Infer checks that the operand stretches to the shape.
 func (e Expand) Infer(in []Type) ([]Type, error) {
+	if err := want(in, 1); err != nil {
+		return nil, err
+	}
 	s, err := Broadcast(in[0].Shape, e.Shape)
 	if err != nil {
 		return nil, err

@@ -4,8 +4,9 @@ import "fmt"
 
 // Verify checks what every program must keep: operands are defined before
 // they are used, by this function; result types follow the shape rules; only
-// states are written in place, each write makes the next version, and no
-// version is read after it was overwritten.
+// states are written in place, each write makes the next version, and neither
+// a version nor a view of it is read after it was overwritten; what has an
+// effect is not recomputed; outputs have names of their own.
 func Verify(f *Func) error {
 	const (
 		unknown = iota
@@ -14,6 +15,7 @@ func Verify(f *Func) error {
 	)
 	status := make([]byte, f.nextID)
 	owner := make([]*Value, f.nextID)
+	views := make([][]*Value, f.nextID) // of the storage of each value
 	define := func(v *Value) error {
 		if v.ID < 0 || v.ID >= f.nextID {
 			return fmt.Errorf("%s: value %s has ID %d of %d", f.Name, v.Label(), v.ID, f.nextID)
@@ -26,7 +28,9 @@ func Verify(f *Func) error {
 	}
 	use := func(v *Value, by string) error {
 		switch {
-		case v.ID >= f.nextID || owner[v.ID] != v:
+		case v == nil:
+			return fmt.Errorf("%s: %s lacks an operand", f.Name, by)
+		case v.ID < 0 || v.ID >= f.nextID || owner[v.ID] != v:
 			return fmt.Errorf("%s: %s reads v%d (%s), which is not defined before it", f.Name, by, v.ID, v.Label())
 		case status[v.ID] == overwritten:
 			return fmt.Errorf("%s: %s reads v%d (%s) after it was overwritten in place", f.Name, by, v.ID, v.Label())
@@ -64,6 +68,9 @@ func Verify(f *Func) error {
 				return fmt.Errorf("%s: %s: result %d is %v, the shape rule gives %v", f.Name, what, j, v.Type, out[j])
 			}
 		}
+		if n.Clone && HasEffect(n.Op, len(n.In)) {
+			return fmt.Errorf("%s: %s is recomputed, but running it twice changes the program", f.Name, what)
+		}
 		for _, a := range Aliases(n.Op, len(n.In)) {
 			v := n.In[a.In]
 			if v.State == nil {
@@ -72,7 +79,23 @@ func Verify(f *Func) error {
 			if n.Out[a.Out].State != v.State {
 				return fmt.Errorf("%s: %s: result %d is not marked as the next version of state %s", f.Name, what, a.Out, v.State.Name)
 			}
+			if !v.Type.Equal(n.Out[a.Out].Type) {
+				return fmt.Errorf("%s: %s: version %v of state %s becomes %v", f.Name, what, v.Type, v.State.Name, n.Out[a.Out].Type)
+			}
+			if status[v.ID] == overwritten {
+				return fmt.Errorf("%s: %s writes v%d (%s) twice", f.Name, what, v.ID, v.Label())
+			}
 			status[v.ID] = overwritten
+			for _, w := range views[v.ID] {
+				status[w.ID] = overwritten
+			}
+		}
+		if IsView(n.Op) {
+			of := n.In[0]
+			for of.Node != nil && IsView(of.Node.Op) {
+				of = of.Node.In[0]
+			}
+			views[of.ID] = append(views[of.ID], n.Out[0])
 		}
 		for _, v := range n.Out {
 			if err := define(v); err != nil {
@@ -80,7 +103,12 @@ func Verify(f *Func) error {
 			}
 		}
 	}
+	outputs := map[string]bool{}
 	for _, o := range f.Outputs {
+		if o.Name == "" || outputs[o.Name] {
+			return fmt.Errorf("%s: output %q is unnamed or declared twice", f.Name, o.Name)
+		}
+		outputs[o.Name] = true
 		if err := use(o.Value, "output "+o.Name); err != nil {
 			return err
 		}

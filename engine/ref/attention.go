@@ -77,7 +77,7 @@ func (a *attn) sees(b, i, j int) bool {
 	if a.lens != nil {
 		n = int(a.lens[b])
 	}
-	if j >= n || a.op.Causal && j > i+n-a.tq {
+	if j >= n || a.op.Causal && j > i+max(n-a.tq, 0) {
 		return false
 	}
 	return a.segs == nil || a.segs[b*a.tq+i] == a.segs[b*a.tk+j]

@@ -76,13 +76,13 @@ func layerNormGrad(op graph.LayerNormGrad, in []tensor) [][]float64 {
 	return [][]float64{dx, dgamma, dbeta}
 }
 
-// logSumExp is ln(sum e^x), -Inf for nothing.
+// logSumExp is ln(sum e^x): -Inf for nothing, +Inf where an element is.
 func logSumExp(x []float64) float64 {
 	top := math.Inf(-1)
 	for _, v := range x {
 		top = max(top, v)
 	}
-	if math.IsInf(top, -1) {
+	if math.IsInf(top, 0) {
 		return top
 	}
 	sum := 0.0

@@ -1,0 +1,44 @@
+// Package checkpoint keeps the state of a run on disk so that nothing is lost
+// and nothing is guessed.
+//
+// It promises:
+//
+//   - After a crash at any moment (kill -9 and power loss included) Latest
+//     returns the newest checkpoint that is whole, checked by SHA-256; a save
+//     that was reported as done is whole.
+//   - Saving never stops training: the caller's tensors are copied to a staging
+//     buffer of known size, one goroutine writes it out, errors are retried a
+//     bounded number of times with growing pauses and shown by Status.
+//   - Damage is named: file and, for weights and optimizer state, tensor.
+//   - Order is that of the update number. Clocks are recorded, never compared.
+//   - Retention keeps the last ones and the best ones, counts only whole ones,
+//     never removes the last whole one nor one that is being read (Pin).
+//   - One process owns a run folder; a second is told who the first is.
+//
+// A run folder RUN holds RUN/checkpoints/step-00000042/, and in it
+//
+//	model.safetensors      weights, names and layout as the model's family has them
+//	optimizer.safetensors  moments, master weights, gradient accumulators
+//	state.json             the rest of an exact resume (State)
+//	metadata.json          what people and tools want to see (Metadata)
+//	config.yaml, ...       files passed through, such as the tokenizer's
+//	manifest.json          size and SHA-256 of each file, CRC-32C of each tensor
+//
+// A checkpoint is made in step-N.tmp: each file is written and synced, the
+// manifest last, then the folder is synced, renamed to step-N, and its parent
+// synced. step-N.old is the former holder of the number while it is replaced,
+// step-N.del is being deleted.
+package checkpoint
+
+// Names of the files of a checkpoint.
+const (
+	WeightsFile   = "model.safetensors"
+	OptimizerFile = "optimizer.safetensors"
+	StateFile     = "state.json"
+	MetadataFile  = "metadata.json"
+	ConfigFile    = "config.yaml"
+	ManifestFile  = "manifest.json"
+)
+
+// Folder is the name of the folder with checkpoints inside a run folder.
+const Folder = "checkpoints"

@@ -1,0 +1,182 @@
+package checkpoint
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+)
+
+// retained is what a store knows about the checkpoints in its folder. It is
+// touched under the store's mutex.
+type retained struct {
+	written map[string]bool // paths saved by this store
+	whole   map[string]bool // paths known to be whole (true) or damaged (false)
+	after   int64           // the run was continued from this update ...
+	rewound bool            // ... and later ones of another life are obsolete
+}
+
+func (r *retained) wrote(path string, update int64) {
+	if r.written == nil {
+		r.written, r.whole = map[string]bool{}, map[string]bool{}
+	}
+	r.written[path], r.whole[path] = true, true
+}
+
+// ContinuedFrom tells the store that training goes on from the given update.
+// Checkpoints with larger numbers belong to a future that this run has left;
+// they are deleted, but only once a new one has been saved.
+func (s *Store) ContinuedFrom(update int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.retained.after, s.retained.rewound = update, true
+}
+
+// clean finishes what an interrupted process left: a checkpoint that stood
+// aside for one that did not arrive returns, unfinished and half-deleted ones
+// go away.
+func (s *Store) clean() error {
+	list, err := os.ReadDir(s.dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range list {
+		update, suffix, ok := parseStep(e.Name())
+		if !ok || !e.IsDir() {
+			continue
+		}
+		path := filepath.Join(s.dir, e.Name())
+		switch suffix {
+		case oldSuffix:
+			final := filepath.Join(s.dir, stepName(update))
+			if _, err := os.Lstat(final); errors.Is(err, fs.ErrNotExist) {
+				if err := s.opts.fsys.Rename(path, final); err != nil {
+					return err
+				}
+				continue
+			}
+			if err := trash(s.opts.fsys, path); err != nil {
+				return err
+			}
+		case tmpSuffix, delSuffix, oldSuffix + delSuffix:
+			if err := removeTree(s.opts.fsys, path); err != nil {
+				return err
+			}
+		}
+	}
+	return s.opts.fsys.SyncDir(s.dir)
+}
+
+// retain deletes the checkpoints that are not to be kept, after path has been
+// saved. Only whole ones count as kept; a damaged one goes once it is older
+// than all that are kept. Trouble is told and changes nothing for training.
+func (s *Store) retain(path string) {
+	drop, err := s.obsolete(path)
+	if err != nil {
+		s.opts.Notify(Event{Kind: Trouble, Path: s.dir, Err: err})
+		return
+	}
+	for _, e := range drop {
+		pinned, err := unlessPinned(e.Path, func() error { return trash(s.opts.fsys, e.Path) })
+		switch {
+		case err != nil:
+			s.opts.Notify(Event{Kind: Trouble, Update: e.Update, Path: e.Path, Err: fmt.Errorf("delete old checkpoint: %w", err)})
+		case !pinned: // a pinned one is looked at again after the next save
+			s.opts.Notify(Event{Kind: Removed, Update: e.Update, Path: e.Path})
+		}
+	}
+}
+
+// obsolete chooses what retain deletes. just is the checkpoint just saved.
+func (s *Store) obsolete(just string) ([]Entry, error) {
+	list, err := List(s.dir) // newest first
+	if err != nil {
+		return nil, err
+	}
+	var drop, whole, damaged []Entry
+	for _, e := range list {
+		switch {
+		case e.Path != just && s.left(e):
+			drop = append(drop, e)
+		case s.isWhole(e):
+			whole = append(whole, e)
+		case e.Manifest != nil: // of ours; what is not is never touched
+			damaged = append(damaged, e)
+		}
+	}
+	keep := map[string]bool{just: true}
+	for _, e := range whole[:min(len(whole), s.opts.KeepLast)] {
+		keep[e.Path] = true
+	}
+	for _, e := range best(whole, s.opts.KeepBest) {
+		keep[e.Path] = true
+	}
+	oldest := int64(-1)
+	for _, e := range whole {
+		if !keep[e.Path] {
+			drop = append(drop, e)
+		} else if oldest < 0 || e.Update < oldest {
+			oldest = e.Update
+		}
+	}
+	for _, e := range damaged {
+		if e.Update < oldest {
+			drop = append(drop, e)
+		}
+	}
+	return drop, nil
+}
+
+// left tells whether a checkpoint belongs to a future that the run has left.
+func (s *Store) left(e Entry) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := &s.retained
+	return r.rewound && e.Update > r.after && !r.written[e.Path] && e.Manifest != nil
+}
+
+// isWhole verifies a checkpoint once in the life of the store.
+func (s *Store) isWhole(e Entry) bool {
+	if e.Problem != nil {
+		return false
+	}
+	s.mu.Lock()
+	whole, known := s.retained.whole[e.Path]
+	s.mu.Unlock()
+	if known {
+		return whole
+	}
+	report, err := Verify(e.Path)
+	whole = err == nil && report.Err() == nil
+	s.mu.Lock()
+	s.retained.whole[e.Path] = whole
+	s.mu.Unlock()
+	return whole
+}
+
+// best ranks by the metric of the newest checkpoint that has one; figures of
+// another name are not comparable.
+func best(list []Entry, n int) []Entry {
+	var ranked []Entry
+	for _, e := range list {
+		m := e.Manifest.Metric
+		if m == nil || len(ranked) > 0 && ranked[0].Manifest.Metric.Name != m.Name {
+			continue
+		}
+		ranked = append(ranked, e)
+	}
+	slices.SortStableFunc(ranked, func(a, b Entry) int {
+		x, y := a.Manifest.Metric, b.Manifest.Metric
+		switch {
+		case x.better(*y):
+			return -1
+		case y.better(*x):
+			return 1
+		}
+		return cmp.Compare(b.Update, a.Update)
+	})
+	return ranked[:min(len(ranked), max(n, 0))]
+}

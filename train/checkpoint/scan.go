@@ -1,0 +1,139 @@
+package checkpoint
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+const (
+	stepPrefix = "step-"
+	tmpSuffix  = ".tmp" // being written
+	oldSuffix  = ".old" // being replaced
+	delSuffix  = ".del" // being deleted
+)
+
+func stepName(update int64) string { return fmt.Sprintf("%s%08d", stepPrefix, update) }
+
+// parseStep is the inverse of stepName; suffix is what follows the number.
+func parseStep(name string) (update int64, suffix string, ok bool) {
+	digits, ok := strings.CutPrefix(name, stepPrefix)
+	if !ok {
+		return 0, "", false
+	}
+	if i := strings.IndexByte(digits, '.'); i >= 0 {
+		digits, suffix = digits[:i], digits[i:]
+	}
+	update, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil || stepName(update) != stepPrefix+digits {
+		return 0, "", false
+	}
+	return update, suffix, true
+}
+
+// Entry is a checkpoint as List sees it, by its manifest and the sizes of its
+// files; only Verify reads the bytes.
+type Entry struct {
+	Path     string
+	Update   int64
+	Manifest *Manifest // nil if there is a Problem with it
+	Problem  error     // why it cannot be used, as far as is visible without reading it
+}
+
+// folderOf accepts a run folder for its folder of checkpoints.
+func folderOf(dir string) string {
+	sub := filepath.Join(dir, Folder)
+	if st, err := os.Stat(sub); err == nil && st.IsDir() {
+		return sub
+	}
+	return dir
+}
+
+// List lists the checkpoints in a run folder or a folder of checkpoints, newest
+// first by number. Unfinished and foreign folders are not among them.
+func List(dir string) ([]Entry, error) {
+	dir = folderOf(dir)
+	list, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("checkpoints: %w", err)
+	}
+	var found []Entry
+	names := map[string]bool{}
+	for _, e := range list {
+		names[e.Name()] = true
+	}
+	for _, e := range list {
+		update, suffix, ok := parseStep(e.Name())
+		if !ok || suffix != "" && suffix != oldSuffix {
+			continue
+		}
+		// The old one counts only until the new one has taken its place.
+		if suffix == oldSuffix && names[stepName(update)] {
+			continue
+		}
+		c := Entry{Path: filepath.Join(dir, e.Name()), Update: update}
+		c.Manifest, c.Problem = glance(c.Path, update)
+		found = append(found, c)
+	}
+	slices.SortFunc(found, func(a, b Entry) int { return cmp.Compare(b.Update, a.Update) })
+	return found, nil
+}
+
+// glance checks what can be checked without reading the files.
+func glance(path string, update int64) (*Manifest, error) {
+	m, err := ReadManifest(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s has no %s: it is not a checkpoint, or not all of one", path, ManifestFile)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if m.Update != update {
+		return m, fmt.Errorf("%s holds update %d: the folder was renamed", path, m.Update)
+	}
+	for _, f := range m.Files {
+		if fault := statFile(path, f); fault != nil {
+			return m, fault
+		}
+	}
+	return m, nil
+}
+
+// Rejected is a checkpoint that Latest passed over.
+type Rejected struct {
+	Path string
+	Err  error
+}
+
+// ErrNone is returned where no usable checkpoint exists.
+var ErrNone = errors.New("no usable checkpoint")
+
+// Latest loads the newest checkpoint, by number, that is whole. Newer ones that
+// are not are returned in rejected with the reason, to be told to the user. If
+// none is whole the error is ErrNone. dir is a run folder or a folder of
+// checkpoints; it need not exist.
+func Latest(dir string) (c *Checkpoint, rejected []Rejected, err error) {
+	list, err := List(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, fmt.Errorf("%w in %s", ErrNone, dir)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, e := range list {
+		problem := e.Problem
+		if problem == nil {
+			if c, problem = Load(e.Path); problem == nil {
+				return c, rejected, nil
+			}
+		}
+		rejected = append(rejected, Rejected{e.Path, problem})
+	}
+	return nil, rejected, fmt.Errorf("%w in %s: %d found, none is whole", ErrNone, folderOf(dir), len(rejected))
+}

@@ -1,0 +1,183 @@
+package checkpoint
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+
+	"github.com/snug-ml/snug/data/safetensors"
+)
+
+// Tensor is a named array: little-endian, row-major.
+type Tensor struct {
+	Name  string
+	DType safetensors.DType
+	Shape []int
+	Data  []byte
+}
+
+// Snapshot is what a save writes. Nothing of it is retained: SaveAsync copies
+// what it needs before it returns.
+type Snapshot struct {
+	Weights   []Tensor // to model.safetensors; at least one
+	Optimizer []Tensor // to optimizer.safetensors; may be empty
+	State     State
+	Metadata  Metadata
+	Files     map[string][]byte // passed through: config.yaml, tokenizer files
+	PlanHash  string            // of the compiled program, to tell whether a resume runs the same one
+	Metric    *Metric           // what "best" means for retention; nil if not measured
+}
+
+// Metric is the held-out figure by which checkpoints are ranked.
+type Metric struct {
+	Name           string `json:"name"`
+	Value          Float  `json:"value"`
+	HigherIsBetter bool   `json:"higher_is_better,omitempty"`
+}
+
+// better tells whether m beats o. A NaN beats nothing and is beaten by all.
+func (m Metric) better(o Metric) bool {
+	switch {
+	case math.IsNaN(float64(m.Value)):
+		return false
+	case math.IsNaN(float64(o.Value)):
+		return true
+	case m.HigherIsBetter:
+		return m.Value > o.Value
+	}
+	return m.Value < o.Value
+}
+
+// State is everything besides tensors that a bit-exact resume needs. Parts
+// that other packages own are kept as they encode them.
+type State struct {
+	Update    int64                      `json:"update"` // optimizer updates done
+	Tokens    int64                      `json:"tokens"` // tokens seen
+	RNG       RNG                        `json:"rng"`
+	Loader    json.RawMessage            `json:"loader,omitempty"`   // cursor of the data
+	Scaler    json.RawMessage            `json:"scaler,omitempty"`   // loss scale and its growth counter
+	Schedule  json.RawMessage            `json:"schedule,omitempty"` // schedules with a memory, such as plateau
+	EarlyStop json.RawMessage            `json:"early_stop,omitempty"`
+	Best      *Metric                    `json:"best,omitempty"` // best so far
+	BestAt    int64                      `json:"best_at,omitempty"`
+	Extra     map[string]json.RawMessage `json:"extra,omitempty"`
+}
+
+// RNG is the position of the counter-based generator.
+type RNG struct {
+	Seed    uint64 `json:"seed"`
+	Counter uint64 `json:"counter"`
+}
+
+// Metadata describes the run for people and tools; a resume only continues its
+// History. Nothing in it decides anything.
+type Metadata struct {
+	Snug       string           `json:"snug,omitempty"` // version that wrote it
+	Created    string           `json:"created"`        // RFC 3339, by the machine's clock
+	System     string           `json:"system,omitempty"`
+	Preset     string           `json:"preset,omitempty"`
+	Parameters int64            `json:"parameters,omitempty"`
+	MaxUpdates int64            `json:"max_updates,omitempty"`
+	Epoch      Float            `json:"epoch,omitempty"`
+	Documents  int64            `json:"documents,omitempty"`
+	Seconds    Float            `json:"seconds,omitempty"` // of training, all sessions
+	Metrics    map[string]Float `json:"metrics,omitempty"` // the latest of each
+	History    History          `json:"history"`
+	Machine    map[string]any   `json:"machine,omitempty"`  // device, precision, threads, host, ...
+	Model      map[string]any   `json:"model,omitempty"`    // configuration of the model
+	Training   map[string]any   `json:"training,omitempty"` // summary of batch, schedule, precision
+}
+
+// maxHistory bounds a series of History.
+const maxHistory = 2048
+
+// Series is a curve, thinned as it grows: once it holds 2048 points every other
+// one is dropped and from then on only every second, fourth, ... point is taken,
+// so that its size is bounded and it always spans the whole run.
+type Series struct {
+	Update []int64 `json:"update"`
+	Value  []Float `json:"value"`
+	Stride int64   `json:"stride"` // points offered for each one kept
+	Seen   int64   `json:"seen"`   // points offered
+}
+
+// History holds the curves of a run by name: loss, learning_rate, eval_loss, ...
+type History map[string]*Series
+
+// Add offers a point to a curve, which it creates if need be.
+func (h History) Add(name string, update int64, value float64) {
+	s := h[name]
+	if s == nil {
+		s = &Series{Stride: 1}
+		h[name] = s
+	}
+	if s.Stride < 1 {
+		s.Stride = 1
+	}
+	if s.Seen%s.Stride == 0 {
+		if len(s.Update) == maxHistory {
+			s.thin()
+		}
+		if s.Seen%s.Stride == 0 {
+			s.Update = append(s.Update, update)
+			s.Value = append(s.Value, Float(value))
+		}
+	}
+	s.Seen++
+}
+
+func (s *Series) thin() {
+	n := 0
+	for i := 0; i < len(s.Update); i += 2 {
+		s.Update[n], s.Value[n] = s.Update[i], s.Value[i]
+		n++
+	}
+	s.Update, s.Value = s.Update[:n], s.Value[:n]
+	s.Stride *= 2
+}
+
+// Clone is a deep copy.
+func (h History) Clone() History {
+	c := make(History, len(h))
+	for name, s := range h {
+		d := *s
+		d.Update, d.Value = slices.Clone(s.Update), slices.Clone(s.Value)
+		c[name] = &d
+	}
+	return c
+}
+
+// Names lists the curves in order.
+func (h History) Names() []string { return slices.Sorted(maps.Keys(h)) }
+
+// Float is a float64 whose JSON form also knows NaN and the infinities, as
+// strings: a run that has just met a NaN must still be able to save.
+type Float float64
+
+// MarshalJSON writes a number, or one of "NaN", "+Inf" and "-Inf".
+func (f Float) MarshalJSON() ([]byte, error) {
+	if v := float64(f); math.IsNaN(v) || math.IsInf(v, 0) {
+		return strconv.AppendQuote(nil, strconv.FormatFloat(v, 'g', -1, 64)), nil
+	}
+	return json.Marshal(float64(f))
+}
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (f *Float) UnmarshalJSON(text []byte) error {
+	switch string(text) {
+	case `"NaN"`:
+		*f = Float(math.NaN())
+	case `"+Inf"`:
+		*f = Float(math.Inf(1))
+	case `"-Inf"`:
+		*f = Float(math.Inf(-1))
+	case "null":
+		return fmt.Errorf("want a number, found null")
+	default:
+		return json.Unmarshal(text, (*float64)(f))
+	}
+	return nil
+}

@@ -1,0 +1,335 @@
+package checkpoint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"sync"
+	"time"
+)
+
+// Options tune a Store; the zero value is good.
+type Options struct {
+	KeepLast int // newest ones kept; 0 means 3
+	KeepBest int // best ones by Metric kept besides; 0 means 1, negative none
+	Attempts int // tries of one save before it is given up; 0 means 6
+	// Notify is told what happens, from the goroutine that writes: it must not
+	// block for long nor call the Store's Save, Flush or Close.
+	Notify func(Event)
+
+	fsys  fsys
+	sleep func(time.Duration) <-chan time.Time
+}
+
+// EventKind tells Events apart.
+type EventKind string
+
+// What a Store tells.
+const (
+	Saved   EventKind = "saved"   // durable; Path may be read or uploaded
+	Retry   EventKind = "retry"   // an attempt failed, the next comes in Wait
+	Failed  EventKind = "failed"  // given up; training goes on, the last good one stays
+	Removed EventKind = "removed" // deleted by retention
+	Trouble EventKind = "trouble" // retention or cleaning could not do its work
+)
+
+// Event is one thing that happened in the background.
+type Event struct {
+	Kind    EventKind
+	Update  int64
+	Path    string
+	Bytes   int64
+	Took    time.Duration
+	Attempt int
+	Wait    time.Duration
+	Err     error
+}
+
+// Status is what a progress line and a summary show.
+type Status struct {
+	Writing  bool          // a save is in flight
+	Update   int64         // of the save in flight
+	Attempt  int           // of the save in flight, from 1
+	Waiting  bool          // it failed and waits for the next attempt
+	Last     string        // path of the last saved one
+	LastAt   int64         // its update, -1 before the first
+	Took     time.Duration // how long the last save was written in the background
+	Copied   time.Duration // how long the last one kept training waiting
+	Bytes    int64         // of the last saved one
+	Saves    int64         // done
+	Retries  int64         // failed attempts
+	Failures int64         // saves given up
+	Skipped  int64         // saves not begun because one was in flight
+	Err      error         // of the last attempt that failed; nil once one succeeds
+}
+
+// ErrBusy is returned by SaveAsync while the former save is being written.
+var ErrBusy = errors.New("checkpoint: the former save is still being written; this one is skipped")
+
+// Store writes the checkpoints of one run.
+type Store struct {
+	dir  string // RUN/checkpoints
+	opts Options
+	lock *Lock
+
+	mu       sync.Mutex
+	status   Status
+	job      *job
+	done     chan struct{} // closed when the save in flight has ended; nil if none is
+	wake     chan struct{} // cuts the pause before the next attempt
+	failed   error         // outcome of the last finished save
+	closed   bool
+	staging  []byte
+	retained retained
+}
+
+// Open takes the run folder for this process, making it if need be, finishes
+// or removes what an interrupted process left half done, and returns the store
+// of its checkpoints. Another process in it is a *LockedError.
+func Open(runDir string, opts Options) (*Store, error) {
+	if opts.KeepLast == 0 {
+		opts.KeepLast = 3
+	}
+	if opts.KeepBest == 0 {
+		opts.KeepBest = 1
+	}
+	if opts.Attempts == 0 {
+		opts.Attempts = 6
+	}
+	if opts.KeepLast < 1 || opts.Attempts < 1 {
+		return nil, fmt.Errorf("checkpoint: keep_last %d and attempts %d must be at least 1", opts.KeepLast, opts.Attempts)
+	}
+	if opts.Notify == nil {
+		opts.Notify = func(Event) {}
+	}
+	if opts.fsys == nil {
+		opts.fsys = osFS{}
+	}
+	if opts.sleep == nil {
+		opts.sleep = time.After
+	}
+	s := &Store{dir: filepath.Join(runDir, Folder), opts: opts, status: Status{LastAt: -1}}
+	if err := mkdirAll(opts.fsys, runDir); err != nil {
+		return nil, fmt.Errorf("run folder: %w", err)
+	}
+	lock, err := LockRun(runDir)
+	if err != nil {
+		return nil, err
+	}
+	s.lock = lock
+	err = mkdirAll(opts.fsys, s.dir)
+	if err == nil {
+		err = s.clean()
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("folder of checkpoints: %w", err), lock.Unlock())
+	}
+	return s, nil
+}
+
+// Dir is the folder that holds the checkpoints.
+func (s *Store) Dir() string { return s.dir }
+
+// Latest is Latest of the store's folder.
+func (s *Store) Latest() (*Checkpoint, []Rejected, error) { return Latest(s.dir) }
+
+// Reserve allocates the staging buffer of the given size now, so that the
+// first save does not; see StagingBytes.
+func (s *Store) Reserve(bytes int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.done == nil && int64(cap(s.staging)) < bytes {
+		s.staging = make([]byte, bytes)
+	}
+}
+
+// SaveAsync copies the snapshot and writes it in the background. It returns as
+// soon as the copy is made; the caller may then change everything. While the
+// former save is being written it returns ErrBusy and does nothing; one that
+// only waits for its next attempt is replaced by the new one, which is worth
+// more. Other errors are for a snapshot that can never be written.
+func (s *Store) SaveAsync(snap *Snapshot) error {
+	start := time.Now()
+	j, err := newJob(snap)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.closed:
+		return errors.New("checkpoint: the store is closed")
+	case s.done != nil && !s.status.Waiting:
+		s.status.Skipped++
+		return ErrBusy
+	}
+	s.staging = j.stage(s.staging)
+	s.job = j
+	s.status.Update, s.status.Attempt = j.update, 0
+	s.status.Copied = time.Since(start)
+	if s.done == nil {
+		s.done, s.wake = make(chan struct{}), make(chan struct{}, 1)
+		s.status.Writing = true
+		go s.run()
+	}
+	return nil
+}
+
+// Save writes a snapshot and waits for it: the former save first, then this
+// one. It is for the last checkpoint of a run.
+func (s *Store) Save(ctx context.Context, snap *Snapshot) error {
+	if err := s.wait(ctx); err != nil {
+		return err
+	}
+	if err := s.SaveAsync(snap); err != nil {
+		return err
+	}
+	return s.Flush(ctx)
+}
+
+// Flush waits until no save is in flight and returns the error of the last one
+// if it was given up. Pauses between attempts are cut short. When ctx ends
+// first, its error is returned and the save goes on.
+func (s *Store) Flush(ctx context.Context) error {
+	if err := s.wait(ctx); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.failed
+}
+
+func (s *Store) wait(ctx context.Context) error {
+	s.mu.Lock()
+	done, wake := s.done, s.wake
+	s.mu.Unlock()
+	if done == nil {
+		return nil
+	}
+	tick := time.NewTicker(time.Second) // each cuts one pause, so attempts stay apart
+	defer tick.Stop()
+	for {
+		select {
+		case wake <- struct{}{}:
+		default:
+		}
+		select {
+		case <-done:
+			return nil
+		case <-ctx.Done():
+			return fmt.Errorf("checkpoint: save not finished: %w", ctx.Err())
+		case <-tick.C:
+		}
+	}
+}
+
+// Status is a copy of the present state.
+func (s *Store) Status() Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.status
+}
+
+// Close ends the store and gives the run folder back. A save that is being
+// written is finished, one that waits for another attempt is given up.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return nil
+	}
+	s.closed = true
+	done, wake := s.done, s.wake
+	s.mu.Unlock()
+	if done != nil {
+		select {
+		case wake <- struct{}{}:
+		default:
+		}
+		<-done
+	}
+	return s.lock.Unlock()
+}
+
+// run writes the job, with retries, and ends.
+func (s *Store) run() {
+	for {
+		s.mu.Lock()
+		j := s.job
+		s.status.Attempt++
+		s.status.Waiting = false
+		attempt := s.status.Attempt
+		s.mu.Unlock()
+
+		start := time.Now()
+		path, err := j.write(s.opts.fsys, s.dir)
+		if err == nil {
+			s.saved(j, path, time.Since(start))
+			return
+		}
+		if !s.pause(j, attempt, err) {
+			return
+		}
+	}
+}
+
+// saved reports a durable checkpoint, then lets retention work.
+func (s *Store) saved(j *job, path string, took time.Duration) {
+	s.mu.Lock()
+	s.status.Last, s.status.LastAt, s.status.Took = path, j.update, took
+	s.status.Bytes = j.bytes - headerSlack
+	s.status.Saves++
+	s.status.Err = nil
+	s.failed = nil
+	s.retained.wrote(path, j.update)
+	s.mu.Unlock()
+	s.opts.Notify(Event{Kind: Saved, Update: j.update, Path: path, Bytes: j.bytes - headerSlack, Took: took})
+	s.retain(path)
+	s.end()
+}
+
+// end marks that nothing is in flight.
+func (s *Store) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.status.Writing, s.status.Waiting = false, false
+	close(s.done)
+	s.done, s.job = nil, nil
+}
+
+// pause waits before the next attempt, 1 s doubled each time up to a minute,
+// with jitter so that runs that share a disk do not knock together. It tells
+// whether there is a next attempt.
+func (s *Store) pause(j *job, attempt int, err error) bool {
+	s.mu.Lock()
+	s.status.Retries++
+	s.status.Err = err
+	again := attempt < s.opts.Attempts && !s.closed
+	s.status.Waiting = again
+	wake := s.wake
+	s.mu.Unlock()
+	if again {
+		wait := min(time.Second<<min(attempt-1, 6), time.Minute)
+		wait = wait/2 + rand.N(wait/2+1)
+		s.opts.Notify(Event{Kind: Retry, Update: j.update, Attempt: attempt, Wait: wait, Err: err})
+		select {
+		case <-s.opts.sleep(wait):
+		case <-wake:
+		}
+	}
+	s.mu.Lock()
+	if again && !s.closed {
+		s.mu.Unlock()
+		return true
+	}
+	s.status.Waiting = false
+	s.status.Failures++
+	failed := fmt.Errorf("checkpoint: update %d was not saved after %d attempts: %w", j.update, attempt, err)
+	s.failed = failed
+	s.mu.Unlock()
+	s.opts.Notify(Event{Kind: Failed, Update: j.update, Attempt: attempt, Err: failed})
+	s.end()
+	return false
+}

@@ -1,0 +1,340 @@
+package checkpoint
+
+import (
+	"bufio"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/snug-ml/snug/data/safetensors"
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// writeChunk is how much is handed to the operating system at a time.
+const writeChunk = 1 << 20
+
+// job is a snapshot that no longer depends on its maker: tensors lie in the
+// staging buffer, the rest is encoded.
+type job struct {
+	update    int64
+	weights   []safetensors.Entry
+	optimizer []safetensors.Entry
+	files     map[string][]byte // with state.json and metadata.json
+	manifest  Manifest          // without the files
+	bytes     int64             // of everything, for the check of free space
+}
+
+// headerSlack is what manifest, headers and folder entries may take beside the
+// bytes that are counted exactly.
+const headerSlack = 1 << 20
+
+// newJob checks and encodes a snapshot; the entries still point to the
+// caller's tensors.
+func newJob(snap *Snapshot) (*job, error) {
+	j := &job{update: snap.State.Update, files: map[string][]byte{}, bytes: headerSlack}
+	if j.update < 0 {
+		return nil, fmt.Errorf("checkpoint: update %d is negative", j.update)
+	}
+	if len(snap.Weights) == 0 {
+		return nil, errors.New("checkpoint: a snapshot without weights")
+	}
+	j.weights, j.optimizer = toEntries(snap.Weights), toEntries(snap.Optimizer)
+	for _, list := range [][]safetensors.Entry{j.weights, j.optimizer} {
+		size, err := safetensors.FileSize(list, weightsMetadata)
+		if err != nil {
+			return nil, fmt.Errorf("checkpoint: %w", err)
+		}
+		j.bytes += size
+	}
+	for name, data := range snap.Files {
+		if err := plainName(name); err != nil {
+			return nil, fmt.Errorf("checkpoint: %w", err)
+		}
+		switch name {
+		case WeightsFile, OptimizerFile, StateFile, MetadataFile, ManifestFile:
+			return nil, fmt.Errorf("checkpoint: the name %s is taken and cannot be passed through", name)
+		}
+		j.files[name] = slices.Clone(data)
+	}
+	meta := snap.Metadata
+	meta.Created = time.Now().UTC().Format(time.RFC3339)
+	for name, v := range map[string]any{StateFile: snap.State, MetadataFile: meta} {
+		text, err := json.MarshalIndent(v, "", " ")
+		if err != nil {
+			return nil, fmt.Errorf("checkpoint: %s: %w", name, err)
+		}
+		j.files[name] = append(text, '\n')
+	}
+	for _, data := range j.files {
+		j.bytes += int64(len(data))
+	}
+	j.manifest = Manifest{Format: Format, Version: Version, Update: j.update, Created: meta.Created, PlanHash: snap.PlanHash}
+	if snap.Metric != nil {
+		m := *snap.Metric
+		j.manifest.Metric = &m
+	}
+	if config, ok := j.files[ConfigFile]; ok {
+		sum := sha256.Sum256(config)
+		j.manifest.ConfigSHA256 = hex.EncodeToString(sum[:])
+	}
+	return j, nil
+}
+
+// weightsMetadata is what transformers wants to see in a file of weights.
+var weightsMetadata = map[string]string{"format": "pt"}
+
+func toEntries(tensors []Tensor) []safetensors.Entry {
+	list := make([]safetensors.Entry, len(tensors))
+	for i, t := range tensors {
+		list[i] = safetensors.Entry{Name: t.Name, DType: t.DType, Shape: slices.Clone(t.Shape), Data: t.Data}
+	}
+	return list
+}
+
+// StagingBytes is the size of the buffer that a save of these tensors needs;
+// it is allocated once and is part of a memory plan.
+func StagingBytes(weights, optimizer []Tensor) int64 {
+	n := int64(0)
+	for _, list := range [][]Tensor{weights, optimizer} {
+		for _, t := range list {
+			n += int64(len(t.Data))
+		}
+	}
+	return n
+}
+
+// stage copies the tensors into buf, which it grows if need be, and returns it.
+func (j *job) stage(buf []byte) []byte {
+	n := 0
+	for _, list := range [][]safetensors.Entry{j.weights, j.optimizer} {
+		for _, e := range list {
+			n += len(e.Data)
+		}
+	}
+	if cap(buf) < n {
+		buf = make([]byte, n)
+	}
+	buf = buf[:n]
+	at := 0
+	for _, list := range [][]safetensors.Entry{j.weights, j.optimizer} {
+		for i := range list {
+			end := at + copy(buf[at:], list[i].Data)
+			list[i].Data = buf[at:end:end]
+			at = end
+		}
+	}
+	return buf
+}
+
+// errNoSpace is reported before the first byte is written where the disk
+// cannot hold the checkpoint, so that a full disk is not made fuller.
+type errNoSpace struct {
+	dir        string
+	need, free int64
+}
+
+func (e *errNoSpace) Error() string {
+	return fmt.Sprintf("%s: a checkpoint needs %d MB, %d MB are free", e.dir, e.need>>20, e.free>>20)
+}
+
+func (e *errNoSpace) Unwrap() error { return syscall.ENOSPC }
+
+// write makes the checkpoint in the folder parent and returns its path. Each
+// call starts from nothing: after a failed fsync the kernel may have dropped
+// the data it could not write, so nothing of a failed attempt is used again.
+func (j *job) write(fsys fsys, parent string) (path string, err error) {
+	path = filepath.Join(parent, stepName(j.update))
+	tmp := path + tmpSuffix
+	if err := removeTree(fsys, tmp); err != nil {
+		return "", err
+	}
+	free, err := fsys.Free(parent)
+	if err != nil {
+		return "", err
+	}
+	if free < j.bytes {
+		return "", &errNoSpace{parent, j.bytes, free}
+	}
+	if err := fsys.Mkdir(tmp); err != nil {
+		return "", err
+	}
+	if err := j.fill(fsys, tmp); err != nil {
+		// Give the space back at once; what cannot be removed is left to the next Open.
+		_ = removeTree(fsys, tmp)
+		return "", err
+	}
+	if err := replace(fsys, tmp, path); err != nil {
+		return "", err
+	}
+	return path, nil
+}
+
+// fill writes all files into tmp and syncs them and the folder.
+func (j *job) fill(fsys fsys, tmp string) error {
+	m := j.manifest
+	m.Files = nil
+	b := bufio.NewWriterSize(nil, writeChunk)
+	for _, part := range []struct {
+		name    string
+		entries []safetensors.Entry
+	}{{WeightsFile, j.weights}, {OptimizerFile, j.optimizer}} {
+		if part.name == OptimizerFile && len(part.entries) == 0 {
+			continue
+		}
+		sums := make([]TensorSum, len(part.entries))
+		entries := slices.Clone(part.entries)
+		for i := range entries {
+			entries[i].Emit = emitSummed(entries[i], &sums[i])
+		}
+		sum, err := writeFile(fsys, b, filepath.Join(tmp, part.name), func(w io.Writer) error {
+			_, err := safetensors.Write(w, entries, weightsMetadata)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		sum.Tensors = sums
+		m.Files = append(m.Files, sum)
+	}
+	for _, name := range slices.Sorted(maps.Keys(j.files)) {
+		sum, err := writeFile(fsys, b, filepath.Join(tmp, name), func(w io.Writer) error {
+			_, err := w.Write(j.files[name])
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		m.Files = append(m.Files, sum)
+	}
+	sortSums(m.Files)
+	text, err := m.Encode()
+	if err != nil {
+		return err
+	}
+	if _, err := writeFile(fsys, b, filepath.Join(tmp, ManifestFile), func(w io.Writer) error {
+		_, err := w.Write(text)
+		return err
+	}); err != nil {
+		return err
+	}
+	return fsys.SyncDir(tmp)
+}
+
+// emitSummed writes a tensor piecewise, so that its checksum is taken while
+// the bytes are in cache.
+func emitSummed(e safetensors.Entry, sum *TensorSum) func(io.Writer) error {
+	return func(w io.Writer) error {
+		*sum = TensorSum{Name: e.Name, DType: e.DType.String(), Shape: e.Shape}
+		for chunk := range slices.Chunk(e.Data, writeChunk) {
+			sum.CRC32C = crc32.Update(sum.CRC32C, castagnoli, chunk)
+			if _, err := w.Write(chunk); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// writeFile creates, fills, syncs and closes one file. b is its buffer.
+func writeFile(fsys fsys, b *bufio.Writer, path string, content func(io.Writer) error) (FileSum, error) {
+	f, err := fsys.Create(path)
+	if err != nil {
+		return FileSum{}, err
+	}
+	h := sha256.New()
+	n := &countWriter{w: io.MultiWriter(fullWriter{f}, h)}
+	b.Reset(n)
+	err = content(b)
+	if err == nil {
+		err = b.Flush()
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return FileSum{}, fmt.Errorf("write %s: %w", path, err)
+	}
+	return FileSum{Name: filepath.Base(path), Size: n.n, SHA256: hex.EncodeToString(h.Sum(nil))}, nil
+}
+
+// fullWriter turns a short write without an error into one.
+type fullWriter struct{ w io.Writer }
+
+func (f fullWriter) Write(p []byte) (int, error) {
+	n, err := f.w.Write(p)
+	if err == nil && n < len(p) {
+		err = io.ErrShortWrite
+	}
+	return n, err
+}
+
+type countWriter struct {
+	w io.Writer
+	n int64
+}
+
+func (c *countWriter) Write(p []byte) (int, error) {
+	n, err := c.w.Write(p)
+	c.n += int64(n)
+	return n, err
+}
+
+// replace renames tmp to path. What was there steps aside first and stays
+// readable under its .old name until the new one is durable.
+func replace(fsys fsys, tmp, path string) error {
+	parent := filepath.Dir(path)
+	old := path + oldSuffix
+	_, err := os.Lstat(path)
+	switch {
+	case err == nil:
+		if _, err := os.Lstat(filepath.Join(path, ManifestFile)); err != nil {
+			return fmt.Errorf("%s exists and is not a checkpoint: move it away", path)
+		}
+		if err := trash(fsys, old); err != nil {
+			return err
+		}
+		if err := fsys.Rename(path, old); err != nil {
+			return err
+		}
+		if err := fsys.SyncDir(parent); err != nil {
+			return err
+		}
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
+	}
+	if err := fsys.Rename(tmp, path); err != nil {
+		return err
+	}
+	if err := fsys.SyncDir(parent); err != nil {
+		return err
+	}
+	return trash(fsys, old)
+}
+
+// trash deletes a checkpoint in a way that an interruption leaves nothing that
+// looks like one. A path that does not exist is fine.
+func trash(fsys fsys, path string) error {
+	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	del := path + delSuffix
+	if err := removeTree(fsys, del); err != nil {
+		return err
+	}
+	if err := fsys.Rename(path, del); err != nil {
+		return err
+	}
+	return removeTree(fsys, del)
+}

@@ -2,7 +2,6 @@ package token
 
 import (
 	"strings"
-	"unicode"
 	"unicode/utf8"
 )
 
@@ -71,10 +70,10 @@ func (s *addedSet) split(text string, ordinary bool, each func(start, end int, t
 				continue
 			}
 			if tok.lstrip {
-				start = max(len(strings.TrimRightFunc(text[:start], unicode.IsSpace)), done)
+				start = max(len(strings.TrimRightFunc(text[:start], isSpace)), done)
 			}
 			if tok.rstrip {
-				end = len(text) - len(strings.TrimLeftFunc(text[end:], unicode.IsSpace))
+				end = len(text) - len(strings.TrimLeftFunc(text[end:], isSpace))
 			}
 			if done < start {
 				each(done, start, nil)
@@ -90,15 +89,10 @@ func (s *addedSet) split(text string, ordinary bool, each func(start, end int, t
 
 func wordBefore(s string) bool {
 	r, n := utf8.DecodeLastRuneInString(s)
-	return n > 0 && isWord(r)
+	return n > 0 && classOf(r)&word != 0
 }
 
 func wordAfter(s string) bool {
 	r, n := utf8.DecodeRuneInString(s)
-	return n > 0 && isWord(r)
-}
-
-// isWord is \w of Unicode Technical Standard 18: alphabetic, mark, decimal number, connector punctuation, join control.
-func isWord(r rune) bool {
-	return unicode.In(r, unicode.L, unicode.M, unicode.Nd, unicode.Nl, unicode.Pc, unicode.Other_Alphabetic, unicode.Join_Control)
+	return n > 0 && classOf(r)&word != 0
 }

@@ -1,0 +1,258 @@
+package shard
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"runtime"
+
+	"github.com/snug-ml/snug/data"
+)
+
+// Encoder turns text into ids.
+type Encoder interface {
+	// Encode appends the ids of text to dst. It is called by many goroutines
+	// at once.
+	Encode(dst []int32, text []byte) []int32
+	// VocabSize is one more than the largest id.
+	VocabSize() int
+}
+
+// Options of Prepare. Those above Length shape the files.
+type Options struct {
+	// Tokenizer names the encoder's exact behaviour, such as the hash of its
+	// file: the same name must mean the same ids.
+	Tokenizer string `json:"tokenizer"`
+	// EOS is written after each document.
+	EOS int32 `json:"eos"`
+	// HeldOut is the share of groups held out, in [0, 1).
+	HeldOut float64 `json:"held_out"`
+	// Seed chooses which.
+	Seed uint64 `json:"seed"`
+	// DropDuplicates leaves out each document whose normalised text occurred
+	// before in either split.
+	DropDuplicates bool `json:"drop_duplicates"`
+	// ShardTokens ends a shard once it has so many ids; 0 means 1<<26.
+	ShardTokens int64 `json:"shard_tokens"`
+	// Length is the window for which the report tells padding; 0 means the
+	// longest training document.
+	Length int `json:"-"`
+	// Workers tokenise side by side; 0 means one a core.
+	Workers int `json:"-"`
+	// Progress, when set, is called now and then from one goroutine.
+	Progress func(Progress) `json:"-"`
+}
+
+// Progress of a preparation.
+type Progress struct {
+	Documents, TextBytes, Tokens int64
+}
+
+func (o *Options) check(enc Encoder) error {
+	if o.Workers == 0 {
+		o.Workers = runtime.GOMAXPROCS(0)
+	}
+	if o.ShardTokens == 0 {
+		o.ShardTokens = 1 << 26
+	}
+	switch vocab := enc.VocabSize(); {
+	case vocab < 1:
+		return fmt.Errorf("shard: vocabulary of %d", vocab)
+	case o.EOS < 0 || int(o.EOS) >= vocab:
+		return fmt.Errorf("shard: EOS id %d is outside the vocabulary of %d", o.EOS, vocab)
+	case !(o.HeldOut >= 0 && o.HeldOut < 1):
+		return fmt.Errorf("shard: held-out share is %v, want 0 or more and less than 1", o.HeldOut)
+	case o.ShardTokens < 1 || o.Workers < 1 || o.Length < 0:
+		return fmt.Errorf("shard: %d ids a shard, %d workers, window of %d: want 1 or more, 1 or more, 0 or more", o.ShardTokens, o.Workers, o.Length)
+	}
+	return nil
+}
+
+// fingerprint of everything that shapes the files.
+func (o *Options) fingerprint(src data.Source, enc Encoder) (string, error) {
+	from, err := src.Fingerprint()
+	if err != nil {
+		return "", err
+	}
+	raw, err := json.Marshal(struct {
+		Version, Vocab int
+		Source         string
+		Options        *Options
+	}{version, enc.VocabSize(), from, o})
+	if err != nil {
+		return "", fmt.Errorf("shard: %w", err)
+	}
+	sum := sha256.Sum256(raw)
+	return hex.EncodeToString(sum[:]), nil
+}
+
+// Prepared is what lies in a prepared folder.
+type Prepared struct {
+	Manifest *Manifest
+	Report   *Report
+	// Reused says that the folder was up to date and whole, so that nothing was
+	// written.
+	Reused bool
+	// Why tells a person what made it necessary to write.
+	Why string
+}
+
+// Prepare tokenises src into the folder dir, which it makes, or replaces as a
+// whole once the new one is complete. A folder that was prepared from the same
+// source with the same options is left alone; one that holds other things is
+// refused. After an error, a cancelled ctx or a kill, dir is as it was before
+// or, for a moment between two renames, absent.
+func Prepare(ctx context.Context, dir string, src data.Source, enc Encoder, opt Options) (*Prepared, error) {
+	if err := opt.check(enc); err != nil {
+		return nil, err
+	}
+	print, err := opt.fingerprint(src, enc)
+	if err != nil {
+		return nil, err
+	}
+	p, why := reuse(dir, print, opt.Length)
+	if p != nil {
+		return p, nil
+	}
+	st, err := newStaging(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer st.discard()
+
+	w := newWriters(st.tmp, enc.VocabSize(), opt)
+	report, err := w.run(ctx, src, enc, opt)
+	if err != nil {
+		return nil, err
+	}
+	m := &Manifest{
+		Version: version, Fingerprint: print, Tokenizer: opt.Tokenizer,
+		VocabSize: enc.VocabSize(), EOS: opt.EOS, Seed: opt.Seed, HeldOut: opt.HeldOut,
+		TrainFiles: w[Train].files, HeldFiles: w[HeldOut].files,
+	}
+	if err := writeJSON(filepath.Join(st.tmp, reportName), report); err != nil {
+		return nil, fmt.Errorf("shard: %w", err)
+	}
+	if err := writeJSON(filepath.Join(st.tmp, manifestName), m); err != nil {
+		return nil, fmt.Errorf("shard: %w", err)
+	}
+	if err := st.commit(); err != nil {
+		return nil, err
+	}
+	return &Prepared{Manifest: m, Report: report, Why: why}, nil
+}
+
+// reuse returns what is in dir when it is whole and has the fingerprint, or why
+// it is of no use.
+func reuse(dir, print string, length int) (*Prepared, string) {
+	m, err := ReadManifest(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, "no prepared data yet"
+	}
+	if err != nil {
+		return nil, err.Error()
+	}
+	if m.Fingerprint != print {
+		return nil, "the files, the tokenizer or the options changed"
+	}
+	report, err := ReadReport(dir)
+	if err != nil {
+		return nil, err.Error()
+	}
+	for _, split := range []Split{Train, HeldOut} {
+		if len(m.files(split)) == 0 {
+			continue
+		}
+		c, err := Open(dir, split)
+		if err != nil {
+			return nil, err.Error()
+		}
+		if split == Train {
+			report.Padding = paddingOf(lengths(c), length)
+		}
+		if err := c.Close(); err != nil {
+			return nil, err.Error()
+		}
+	}
+	return &Prepared{Manifest: m, Report: report, Reused: true}, ""
+}
+
+// writers are those of the two splits.
+type writers [2]*writer
+
+func newWriters(dir string, vocab int, opt Options) writers {
+	var w writers
+	for s := range w {
+		w[s] = &writer{dir: dir, limit: opt.ShardTokens, base: header{
+			Width: widthOf(vocab), Tokenizer: tokenizerHash(opt.Tokenizer), Vocab: vocab, EOS: opt.EOS, Split: Split(s),
+		}}
+	}
+	return w
+}
+
+// run writes all documents of src and returns the report.
+func (w writers) run(ctx context.Context, src data.Source, enc Encoder, opt Options) (*Report, error) {
+	defer w[Train].abandon()
+	defer w[HeldOut].abandon()
+	t := newTally()
+	var p Progress
+	err := encodeAll(ctx, src, enc, opt.Workers, func(b *batch) error {
+		from := 0
+		for i, doc := range b.docs {
+			tokens := b.tokens[from:b.ends[i]]
+			from = b.ends[i]
+			t.report.Documents++
+			t.report.RepairedBytes += int64(doc.Repaired)
+			if len(tokens) == 0 {
+				t.report.EmptyDocuments++
+				continue
+			}
+			split := splitOf(opt.Seed, opt.HeldOut, doc.Group)
+			if t.copy(split, b.hashes[i], doc.ID) && opt.DropDuplicates {
+				continue
+			}
+			if err := w[split].add(tokens, int64(len(doc.Text))); err != nil {
+				return fmt.Errorf("shard: %s: %w", doc.ID, err)
+			}
+			t.add(split, doc.Group, len(tokens)+1, int64(len(doc.Text)))
+			p.TextBytes += int64(len(doc.Text))
+			p.Tokens += int64(len(tokens)) + 1
+		}
+		p.Documents += int64(len(b.docs))
+		if opt.Progress != nil {
+			opt.Progress(p)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range w {
+		if err := s.finish(); err != nil {
+			return nil, fmt.Errorf("shard: %w", err)
+		}
+	}
+	if err := enough(t, opt); err != nil {
+		return nil, err
+	}
+	return t.finish(opt.Length, opt.DropDuplicates), nil
+}
+
+// enough refuses splits that nothing can be learnt or measured on.
+func enough(t *tally, opt Options) error {
+	groups := len(t.groups[Train]) + len(t.groups[HeldOut])
+	switch {
+	case t.report.Train.Documents+t.report.HeldOut.Documents == 0:
+		return fmt.Errorf("shard: no text: %d documents, all of them empty", t.report.Documents)
+	case t.report.Train.Documents == 0:
+		return fmt.Errorf("shard: nothing left to train on: all %d groups of documents fell in the held-out share of %v; lower it, or choose another seed", groups, opt.HeldOut)
+	case t.report.HeldOut.Documents == 0 && opt.HeldOut > 0:
+		return fmt.Errorf("shard: nothing held out: none of %d groups of documents fell in the share of %v; raise it, choose another seed, or cut the files in more documents (data.split: chunk, paragraph or line)", groups, opt.HeldOut)
+	}
+	return nil
+}

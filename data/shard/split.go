@@ -1,0 +1,44 @@
+package shard
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"math"
+)
+
+// Split is a part of a corpus.
+type Split uint32
+
+// The splits.
+const (
+	Train Split = iota
+	HeldOut
+)
+
+// String names the split as the files do.
+func (s Split) String() string {
+	switch s {
+	case Train:
+		return "train"
+	case HeldOut:
+		return "heldout"
+	}
+	return fmt.Sprintf("split %d", uint32(s))
+}
+
+// splitOf puts a group in a split: held out with probability share over seeds
+// and names, and the same for the same seed and name for ever.
+func splitOf(seed uint64, share float64, group string) Split {
+	h := sha256.New()
+	var s [8]byte
+	binary.LittleEndian.PutUint64(s[:], seed)
+	// A hash never fails to write.
+	_, _ = h.Write(s[:])
+	_, _ = h.Write([]byte(group))
+	u := binary.LittleEndian.Uint64(h.Sum(nil))
+	if float64(u>>11)/math.Exp2(53) < share {
+		return HeldOut
+	}
+	return Train
+}

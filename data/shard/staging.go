@@ -1,0 +1,123 @@
+package shard
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// staging is a folder built beside its final place.
+type staging struct {
+	dir string // final place
+	tmp string // while it is built
+	old string // what was in the place before, while it is swapped
+}
+
+// newStaging makes an empty folder beside dir. dir must be absent, empty or a
+// prepared folder. What an interrupted preparation of dir left is removed.
+func newStaging(dir string) (*staging, error) {
+	dir = filepath.Clean(dir)
+	if err := replaceable(dir); err != nil {
+		return nil, err
+	}
+	parent, base := filepath.Split(dir)
+	if base == "." || base == ".." || base == "" {
+		return nil, fmt.Errorf("shard: %s: name the folder to make", dir)
+	}
+	if parent == "" {
+		parent = "."
+	}
+	if err := os.MkdirAll(parent, 0o755); err != nil {
+		return nil, fmt.Errorf("shard: %w", err)
+	}
+	sweep(parent, base)
+	tmp, err := os.MkdirTemp(parent, stagingName(base)+"*")
+	if err != nil {
+		return nil, fmt.Errorf("shard: %w", err)
+	}
+	if err := os.Chmod(tmp, 0o755); err != nil {
+		return nil, fmt.Errorf("shard: %w", err)
+	}
+	return &staging{dir: dir, tmp: tmp, old: tmp + ".old"}, nil
+}
+
+// stagingName starts the name of a folder that this process builds.
+func stagingName(base string) string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	host = strings.ReplaceAll(host, string(filepath.Separator), "_")
+	return fmt.Sprintf(".%s.tmp-%s-%d-", base, host, os.Getpid())
+}
+
+// sweep removes what dead processes of this host left. It may fail: the
+// remains take space and do no other harm.
+func sweep(parent, base string) {
+	entries, err := os.ReadDir(parent)
+	if err != nil {
+		return
+	}
+	name := stagingName(base)
+	// All but the process number and the dash after it.
+	prefix := strings.TrimRight(strings.TrimSuffix(name, "-"), "0123456789")
+	for _, e := range entries {
+		rest, ok := strings.CutPrefix(e.Name(), prefix)
+		var pid int
+		if !ok || !e.IsDir() {
+			continue
+		}
+		if _, err := fmt.Sscanf(rest, "%d-", &pid); err == nil && !alive(pid) {
+			_ = os.RemoveAll(filepath.Join(parent, e.Name()))
+		}
+	}
+}
+
+// replaceable refuses to write over anything but prepared data.
+func replaceable(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("shard: %w", err)
+	}
+	for _, e := range entries {
+		if n := e.Name(); e.IsDir() || n != manifestName && n != reportName && !strings.HasSuffix(n, ".tokens") {
+			return fmt.Errorf("shard: %s holds %s, which is no prepared data; name another folder", dir, n)
+		}
+	}
+	return nil
+}
+
+// commit puts the folder in its place.
+func (s *staging) commit() error {
+	if err := syncDir(s.tmp); err != nil {
+		return fmt.Errorf("shard: %w", err)
+	}
+	err := os.Rename(s.dir, s.old)
+	moved := err == nil
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("shard: %w", err)
+	}
+	if err := os.Rename(s.tmp, s.dir); err != nil {
+		if moved {
+			err = errors.Join(err, os.Rename(s.old, s.dir))
+		}
+		return fmt.Errorf("shard: %w", err)
+	}
+	if err := syncDir(filepath.Dir(s.dir)); err != nil {
+		return fmt.Errorf("shard: %w", err)
+	}
+	// Mappings of the old files stay valid.
+	if err := os.RemoveAll(s.old); err != nil {
+		return fmt.Errorf("shard: %w", err)
+	}
+	return nil
+}
+
+// discard removes an unfinished folder; after commit there is none.
+func (s *staging) discard() { _ = os.RemoveAll(s.tmp) }

@@ -31,6 +31,8 @@ import (
 
 //go:generate go -C ../../../tools/asm/gemm run . -file kernel512 -out ../../../engine/cpu/gemm/kernel512_amd64.s -stubs ../../../engine/cpu/gemm/kernel512_amd64.go -pkg gemm
 //go:generate go -C ../../../tools/asm/gemm run . -file pack512 -out ../../../engine/cpu/gemm/pack512_amd64.s -stubs ../../../engine/cpu/gemm/pack512_amd64.go -pkg gemm
+//go:generate go -C ../../../tools/asm/gemm run . -file kernel256 -out ../../../engine/cpu/gemm/kernel256_amd64.s -stubs ../../../engine/cpu/gemm/kernel256_amd64.go -pkg gemm
+//go:generate go -C ../../../tools/asm/gemm run . -file pack256 -out ../../../engine/cpu/gemm/pack256_amd64.s -stubs ../../../engine/cpu/gemm/pack256_amd64.go -pkg gemm
 
 // Matrix is a stored operand: row-major, Stride elements from row to row. With
 // Trans the operand of the product is the transpose of what is stored.

@@ -28,8 +28,12 @@ func (p *Plan) chooseGrid(workers int, opts Options) grid {
 	maxRows := ceil(p.rows, minRows)
 	maxCols := ceil(p.slabCols, m.nr)
 	words := m.words(p.k)
+	unit := min(4, m.mr)
+	if p.source == panelsA {
+		unit = m.mr // short tiles are slower to pack
+	}
 	for g := 1; g <= maxRows; g++ {
-		mb := roundUp(ceil(p.rows, g), min(4, m.mr))
+		mb := roundUp(ceil(p.rows, g), unit)
 		if opts.MB > 0 {
 			mb = opts.MB
 		}

@@ -52,15 +52,17 @@ func (i ISA) resolve() ISA {
 	return min(i, best)
 }
 
-// kernelFunc multiplies tiles of rows, all as wide as the kernel:
+// kernelFunc multiplies tiles of rows, all as high as the kernel:
 //
-//	C[t*mr+i][j] = (acc != 0 ? C[t*mr+i][j] : 0) + sum over k of A[t*mr+i][k]*B[k][j]
+//	C[t*mr+i][j] = (acc != 0 ? C[t*mr+i][j] : 0) + sum over k of A[t][i][k]*B[k][j]
 //
 // for t < tiles, i < mr, j < n, over k words: float32 values, or pairs of
-// bfloat16 for a kernel of such pairs. All strides are in bytes: A advances
-// rsa from row to row and csa from word to word, B advances bs from word to
-// word and has its columns contiguous, C advances ldc from row to row.
-type kernelFunc func(tiles, k int, a *byte, rsa, csa int, b *byte, bs int, c *byte, ldc, n, acc int)
+// bfloat16 for a kernel of such pairs. All strides are in bytes: A advances ta
+// from tile to tile, rsa from row to row and csa from word to word, B advances
+// bs from word to word and has its columns contiguous, C advances ldc from row
+// to row. ahead is memory to bring into cache meanwhile, step bytes for every
+// four words; it is only a hint.
+type kernelFunc func(tiles, k int, a *byte, ta, rsa, csa int, b *byte, bs int, c *byte, ldc, n, acc int, ahead *byte, step int)
 
 // panelFunc packs cols columns of k elements each as rows of words, dstStride
 // bytes apart: from a source whose rows run along the columns (panel
@@ -68,6 +70,10 @@ type kernelFunc func(tiles, k int, a *byte, rsa, csa int, b *byte, bs int, c *by
 // writes whole rows of its own width; what is beyond cols multiplies into
 // columns that are never stored.
 type panelFunc func(k, cols int, src *byte, stride int, dst *byte, dstStride int)
+
+// tilesFunc packs k rows of tiles*mr elements as tiles of mr words a row,
+// tileStride bytes from tile to tile.
+type tilesFunc func(k, tiles int, src *byte, stride int, dst *byte, tileStride int)
 
 // rowsFunc converts rows of cols elements; strides are in bytes.
 type rowsFunc func(rows, cols int, src *byte, stride int, dst *byte, dstStride int)
@@ -79,7 +85,8 @@ type machine struct {
 	kern   []kernelFunc // by rows, 1..mr
 	masked bool         // kernels take n < nr and read no column of B beyond n
 
-	panelA [3]panelFunc // by source type, mr columns or more in one call
+	tilesA [3]tilesFunc // by source type, full tiles of a transposed A
+	panelA [3]panelFunc // by source type, one tile of fewer rows
 	panelB [3]panelFunc // by source type, nr columns in one call
 	// transpose packs up to lanes rows of words.
 	transpose panelFunc

@@ -7,6 +7,7 @@ var machineAVX512 = machine{
 	kern: []kernelFunc{nil,
 		kernF32x1AVX512, kernF32x2AVX512, kernF32x3AVX512, kernF32x4AVX512, kernF32x5AVX512, kernF32x6AVX512,
 		kernF32x7AVX512, kernF32x8AVX512, kernF32x9AVX512, kernF32x10AVX512, kernF32x11AVX512, kernF32x12AVX512},
+	tilesA:    [3]tilesFunc{tilesF32AVX512, tilesBF16AVX512, tilesF16AVX512},
 	panelA:    [3]panelFunc{panelF3216AVX512, panelBF1616AVX512, panelF1616AVX512},
 	panelB:    [3]panelFunc{panelF3232AVX512, panelBF1632AVX512, panelF1632AVX512},
 	transpose: transposeAVX512, lanes: 16,
@@ -22,12 +23,71 @@ var machineAVX512BF16 = machine{
 	kern: []kernelFunc{nil,
 		kernBF16x1AVX512, kernBF16x2AVX512, kernBF16x3AVX512, kernBF16x4AVX512, kernBF16x5AVX512, kernBF16x6AVX512,
 		kernBF16x7AVX512, kernBF16x8AVX512, kernBF16x9AVX512, kernBF16x10AVX512, kernBF16x11AVX512, kernBF16x12AVX512},
+	tilesA:    [3]tilesFunc{tilePairsF32AVX512, tilePairsBF16AVX512, nil},
 	panelA:    [3]panelFunc{pairsF3216AVX512, pairsBF1616AVX512, nil},
 	panelB:    [3]panelFunc{pairsF3232AVX512, pairsBF1632AVX512, nil},
 	transpose: transposeAVX512, lanes: 16,
 	toWord:  [3]rowsFunc{rowsF32ToBF16AVX512, copyRows(2), nil},
 	toF32:   machineAVX512.toF32,
 	fromF32: machineAVX512.fromF32,
+}
+
+// machineAVX2 packs whole vectors in assembly and what is left over in Go.
+var machineAVX2 = machine{
+	word: F32, mr: 6, nr: 16,
+	kern:   []kernelFunc{nil, kernF32x1AVX2, kernF32x2AVX2, kernF32x3AVX2, kernF32x4AVX2, kernF32x5AVX2, kernF32x6AVX2},
+	tilesA: [3]tilesFunc{tilesF32AVX2, tilesBF16AVX2, tilesF16AVX2},
+	panelA: [3]panelFunc{panelGo(F32, 6), panelGo(BF16, 6), panelGo(F16, 6)},
+	panelB: [3]panelFunc{
+		wholePanels(16, panelF3216AVX2, panelGo(F32, 16)),
+		wholePanels(16, panelBF1616AVX2, panelGo(BF16, 16)),
+		wholePanels(16, panelF1616AVX2, panelGo(F16, 16)),
+	},
+	transpose: transposeWhole, lanes: 8,
+	toWord:  [3]rowsFunc{copyRows(4), wholeRows(BF16, F32, rowsBF16ToF32AVX2), wholeRows(F16, F32, rowsF16ToF32AVX2)},
+	toF32:   [3]rowsFunc{copyRows(4), wholeRows(BF16, F32, rowsBF16ToF32AVX2), wholeRows(F16, F32, rowsF16ToF32AVX2)},
+	fromF32: [3]rowsFunc{copyRows(4), wholeRows(F32, BF16, rowsF32ToBF16AVX2), wholeRows(F32, F16, rowsF32ToF16AVX2)},
+}
+
+// wholePanels uses whole for panels of width columns and rest for narrower ones.
+func wholePanels(width int, whole, rest panelFunc) panelFunc {
+	return func(k, cols int, src *byte, stride int, dst *byte, dstStride int) {
+		if cols == width {
+			whole(k, cols, src, stride, dst, dstStride)
+		} else {
+			rest(k, cols, src, stride, dst, dstStride)
+		}
+	}
+}
+
+// wholeRows uses whole for the multiple of 8 columns and Go for the rest.
+func wholeRows(from, to DType, whole rowsFunc) rowsFunc {
+	rest := rowsGo(from, to)
+	return func(rows, cols int, src *byte, stride int, dst *byte, dstStride int) {
+		n := cols &^ 7
+		if n > 0 {
+			whole(rows, n, src, stride, dst, dstStride)
+		}
+		if n < cols {
+			rest(rows, cols-n, add(src, n*from.Size()), stride, add(dst, n*to.Size()), dstStride)
+		}
+	}
+}
+
+var transposeRest = transposeGo(8)
+
+// transposeWhole uses AVX2 for the multiple of 8 words of 8 rows, Go for the rest.
+func transposeWhole(k, cols int, src *byte, stride int, dst *byte, dstStride int) {
+	n := k &^ 7
+	if cols < 8 {
+		n = 0
+	}
+	if n > 0 {
+		transposeAVX2(n, cols, src, stride, dst, dstStride)
+	}
+	if n < k {
+		transposeRest(k-n, cols, add(src, 4*n), stride, add(dst, n*dstStride), dstStride)
+	}
 }
 
 // detect asks golang.org/x/sys/cpu, which also checks that the operating

@@ -4,6 +4,31 @@
 
 package gemm
 
+// tilesF32AVX512 packs k rows of F32 elements as tiles of 12 float32 a row; see tilesFunc.
+//
+//go:noescape
+func tilesF32AVX512(k int, tiles int, src *byte, stride int, dst *byte, tileStride int)
+
+// tilesBF16AVX512 packs k rows of BF16 elements as tiles of 12 float32 a row; see tilesFunc.
+//
+//go:noescape
+func tilesBF16AVX512(k int, tiles int, src *byte, stride int, dst *byte, tileStride int)
+
+// tilesF16AVX512 packs k rows of F16 elements as tiles of 12 float32 a row; see tilesFunc.
+//
+//go:noescape
+func tilesF16AVX512(k int, tiles int, src *byte, stride int, dst *byte, tileStride int)
+
+// tilePairsF32AVX512 packs k rows of F32 elements as tiles of 12 bfloat16 pairs a row; see tilesFunc.
+//
+//go:noescape
+func tilePairsF32AVX512(k int, tiles int, src *byte, stride int, dst *byte, tileStride int)
+
+// tilePairsBF16AVX512 packs k rows of BF16 elements as tiles of 12 bfloat16 pairs a row; see tilesFunc.
+//
+//go:noescape
+func tilePairsBF16AVX512(k int, tiles int, src *byte, stride int, dst *byte, tileStride int)
+
 // panelF3232AVX512 copies k rows of cols F32 elements to rows of 32 float32, zero beyond cols; see panelFunc.
 //
 //go:noescape

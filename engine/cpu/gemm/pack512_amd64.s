@@ -4,6 +4,260 @@
 
 #include "textflag.h"
 
+// func tilesF32AVX512(k int, tiles int, src *byte, stride int, dst *byte, tileStride int)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·tilesF32AVX512(SB), NOSPLIT, $0-48
+	MOVQ  k+0(FP), AX
+	MOVQ  tiles+8(FP), CX
+	MOVQ  stride+24(FP), DX
+	MOVQ  tileStride+40(FP), BX
+	MOVQ  src+16(FP), SI
+	MOVQ  dst+32(FP), DI
+	MOVQ  $0x0000000c, R8
+	MOVQ  $-1, R9
+	BZHIQ R8, R9, R9
+	KMOVW R9, K1
+
+loop:
+	MOVQ SI, R8
+	MOVQ DI, R9
+	MOVQ CX, R10
+
+tile:
+	VMOVUPS.Z (R8), K1, Z0
+	VMOVUPS   Z0, K1, (R9)
+	ADDQ      $0x30, R8
+	ADDQ      BX, R9
+	DECQ      R10
+	JNZ       tile
+	ADDQ      $0x30, DI
+	ADDQ      DX, SI
+	DECQ      AX
+	JNZ       loop
+	VZEROUPPER
+	RET
+
+// func tilesBF16AVX512(k int, tiles int, src *byte, stride int, dst *byte, tileStride int)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·tilesBF16AVX512(SB), NOSPLIT, $0-48
+	MOVQ  k+0(FP), AX
+	MOVQ  tiles+8(FP), CX
+	MOVQ  stride+24(FP), DX
+	MOVQ  tileStride+40(FP), BX
+	MOVQ  src+16(FP), SI
+	MOVQ  dst+32(FP), DI
+	MOVQ  $0x0000000c, R8
+	MOVQ  $-1, R9
+	BZHIQ R8, R9, R9
+	KMOVW R9, K1
+
+loop:
+	MOVQ SI, R8
+	MOVQ DI, R9
+	MOVQ CX, R10
+
+tile:
+	VPMOVZXWD.Z (R8), K1, Z0
+	VPSLLD      $0x10, Z0, Z0
+	VMOVUPS     Z0, K1, (R9)
+	ADDQ        $0x18, R8
+	ADDQ        BX, R9
+	DECQ        R10
+	JNZ         tile
+	ADDQ        $0x30, DI
+	ADDQ        DX, SI
+	DECQ        AX
+	JNZ         loop
+	VZEROUPPER
+	RET
+
+// func tilesF16AVX512(k int, tiles int, src *byte, stride int, dst *byte, tileStride int)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·tilesF16AVX512(SB), NOSPLIT, $0-48
+	MOVQ  k+0(FP), AX
+	MOVQ  tiles+8(FP), CX
+	MOVQ  stride+24(FP), DX
+	MOVQ  tileStride+40(FP), BX
+	MOVQ  src+16(FP), SI
+	MOVQ  dst+32(FP), DI
+	MOVQ  $0x0000000c, R8
+	MOVQ  $-1, R9
+	BZHIQ R8, R9, R9
+	KMOVW R9, K1
+
+loop:
+	MOVQ SI, R8
+	MOVQ DI, R9
+	MOVQ CX, R10
+
+tile:
+	VCVTPH2PS.Z (R8), K1, Z0
+	VMOVUPS     Z0, K1, (R9)
+	ADDQ        $0x18, R8
+	ADDQ        BX, R9
+	DECQ        R10
+	JNZ         tile
+	ADDQ        $0x30, DI
+	ADDQ        DX, SI
+	DECQ        AX
+	JNZ         loop
+	VZEROUPPER
+	RET
+
+// func tilePairsF32AVX512(k int, tiles int, src *byte, stride int, dst *byte, tileStride int)
+// Requires: AVX, AVX512BW, AVX512F, BMI2
+TEXT ·tilePairsF32AVX512(SB), NOSPLIT, $0-48
+	MOVQ      k+0(FP), AX
+	MOVQ      tiles+8(FP), CX
+	MOVQ      stride+24(FP), DX
+	MOVQ      tileStride+40(FP), BX
+	MOVQ      src+16(FP), SI
+	MOVQ      dst+32(FP), DI
+	MOVQ      $0x0000000c, R8
+	MOVQ      $-1, R9
+	BZHIQ     R8, R9, R9
+	KMOVW     R9, K1
+	VPXORD    Z2, Z2, Z2
+	VMOVDQU16 interleave<>+0(SB), Z31
+	SUBQ      $0x02, AX
+	JLT       last
+
+loop:
+	MOVQ SI, R8
+	MOVQ DI, R9
+	MOVQ CX, R10
+
+tile:
+	VMOVUPS.Z (R8), K1, Z0
+	VMOVUPS.Z (R8)(DX*1), K1, Z1
+
+	// VCVTNE2PS2BF16 Z0, Z1, Z0
+	LONG      $0x4877f262
+	WORD      $0xc072
+	VPERMW    Z0, Z31, Z0
+	VMOVDQU32 Z0, K1, (R9)
+	ADDQ      $0x30, R8
+	ADDQ      BX, R9
+	DECQ      R10
+	JNZ       tile
+	ADDQ      $0x30, DI
+	LEAQ      (SI)(DX*2), SI
+	SUBQ      $0x02, AX
+	JGE       loop
+
+last:
+	ADDQ $0x02, AX
+	JZ   done
+	MOVQ SI, AX
+	MOVQ DI, DX
+
+lastTile:
+	VMOVUPS.Z (AX), K1, Z0
+
+	// VCVTNE2PS2BF16 Z0, Z2, Z0
+	LONG      $0x486ff262
+	WORD      $0xc072
+	VPERMW    Z0, Z31, Z0
+	VMOVDQU32 Z0, K1, (DX)
+	ADDQ      $0x30, AX
+	ADDQ      BX, DX
+	DECQ      CX
+	JNZ       lastTile
+	ADDQ      $0x30, DI
+
+done:
+	VZEROUPPER
+	RET
+
+DATA interleave<>+0(SB)/2, $0x0000
+DATA interleave<>+2(SB)/2, $0x0010
+DATA interleave<>+4(SB)/2, $0x0001
+DATA interleave<>+6(SB)/2, $0x0011
+DATA interleave<>+8(SB)/2, $0x0002
+DATA interleave<>+10(SB)/2, $0x0012
+DATA interleave<>+12(SB)/2, $0x0003
+DATA interleave<>+14(SB)/2, $0x0013
+DATA interleave<>+16(SB)/2, $0x0004
+DATA interleave<>+18(SB)/2, $0x0014
+DATA interleave<>+20(SB)/2, $0x0005
+DATA interleave<>+22(SB)/2, $0x0015
+DATA interleave<>+24(SB)/2, $0x0006
+DATA interleave<>+26(SB)/2, $0x0016
+DATA interleave<>+28(SB)/2, $0x0007
+DATA interleave<>+30(SB)/2, $0x0017
+DATA interleave<>+32(SB)/2, $0x0008
+DATA interleave<>+34(SB)/2, $0x0018
+DATA interleave<>+36(SB)/2, $0x0009
+DATA interleave<>+38(SB)/2, $0x0019
+DATA interleave<>+40(SB)/2, $0x000a
+DATA interleave<>+42(SB)/2, $0x001a
+DATA interleave<>+44(SB)/2, $0x000b
+DATA interleave<>+46(SB)/2, $0x001b
+DATA interleave<>+48(SB)/2, $0x000c
+DATA interleave<>+50(SB)/2, $0x001c
+DATA interleave<>+52(SB)/2, $0x000d
+DATA interleave<>+54(SB)/2, $0x001d
+DATA interleave<>+56(SB)/2, $0x000e
+DATA interleave<>+58(SB)/2, $0x001e
+DATA interleave<>+60(SB)/2, $0x000f
+DATA interleave<>+62(SB)/2, $0x001f
+GLOBL interleave<>(SB), RODATA|NOPTR, $64
+
+// func tilePairsBF16AVX512(k int, tiles int, src *byte, stride int, dst *byte, tileStride int)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·tilePairsBF16AVX512(SB), NOSPLIT, $0-48
+	MOVQ  k+0(FP), AX
+	MOVQ  tiles+8(FP), CX
+	MOVQ  stride+24(FP), DX
+	MOVQ  tileStride+40(FP), BX
+	MOVQ  src+16(FP), SI
+	MOVQ  dst+32(FP), DI
+	MOVQ  $0x0000000c, R8
+	MOVQ  $-1, R9
+	BZHIQ R8, R9, R9
+	KMOVW R9, K1
+	SUBQ  $0x02, AX
+	JLT   last
+
+loop:
+	MOVQ SI, R8
+	MOVQ DI, R9
+	MOVQ CX, R10
+
+tile:
+	VPMOVZXWD.Z (R8), K1, Z0
+	VPMOVZXWD.Z (R8)(DX*1), K1, Z1
+	VPSLLD      $0x10, Z1, Z1
+	VPORD       Z1, Z0, Z0
+	VMOVDQU32   Z0, K1, (R9)
+	ADDQ        $0x18, R8
+	ADDQ        BX, R9
+	DECQ        R10
+	JNZ         tile
+	ADDQ        $0x30, DI
+	LEAQ        (SI)(DX*2), SI
+	SUBQ        $0x02, AX
+	JGE         loop
+
+last:
+	ADDQ $0x02, AX
+	JZ   done
+	MOVQ SI, AX
+	MOVQ DI, DX
+
+lastTile:
+	VPMOVZXWD.Z (AX), K1, Z0
+	VMOVDQU32   Z0, K1, (DX)
+	ADDQ        $0x18, AX
+	ADDQ        BX, DX
+	DECQ        CX
+	JNZ         lastTile
+	ADDQ        $0x30, DI
+
+done:
+	VZEROUPPER
+	RET
+
 // func panelF3232AVX512(k int, cols int, src *byte, stride int, dst *byte, dstStride int)
 // Requires: AVX, AVX512F, BMI2
 TEXT ·panelF3232AVX512(SB), NOSPLIT, $0-48
@@ -161,40 +415,6 @@ last:
 done:
 	VZEROUPPER
 	RET
-
-DATA interleave<>+0(SB)/2, $0x0000
-DATA interleave<>+2(SB)/2, $0x0010
-DATA interleave<>+4(SB)/2, $0x0001
-DATA interleave<>+6(SB)/2, $0x0011
-DATA interleave<>+8(SB)/2, $0x0002
-DATA interleave<>+10(SB)/2, $0x0012
-DATA interleave<>+12(SB)/2, $0x0003
-DATA interleave<>+14(SB)/2, $0x0013
-DATA interleave<>+16(SB)/2, $0x0004
-DATA interleave<>+18(SB)/2, $0x0014
-DATA interleave<>+20(SB)/2, $0x0005
-DATA interleave<>+22(SB)/2, $0x0015
-DATA interleave<>+24(SB)/2, $0x0006
-DATA interleave<>+26(SB)/2, $0x0016
-DATA interleave<>+28(SB)/2, $0x0007
-DATA interleave<>+30(SB)/2, $0x0017
-DATA interleave<>+32(SB)/2, $0x0008
-DATA interleave<>+34(SB)/2, $0x0018
-DATA interleave<>+36(SB)/2, $0x0009
-DATA interleave<>+38(SB)/2, $0x0019
-DATA interleave<>+40(SB)/2, $0x000a
-DATA interleave<>+42(SB)/2, $0x001a
-DATA interleave<>+44(SB)/2, $0x000b
-DATA interleave<>+46(SB)/2, $0x001b
-DATA interleave<>+48(SB)/2, $0x000c
-DATA interleave<>+50(SB)/2, $0x001c
-DATA interleave<>+52(SB)/2, $0x000d
-DATA interleave<>+54(SB)/2, $0x001d
-DATA interleave<>+56(SB)/2, $0x000e
-DATA interleave<>+58(SB)/2, $0x001e
-DATA interleave<>+60(SB)/2, $0x000f
-DATA interleave<>+62(SB)/2, $0x001f
-GLOBL interleave<>(SB), RODATA|NOPTR, $64
 
 // func pairsBF1632AVX512(k int, cols int, src *byte, stride int, dst *byte, dstStride int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2

@@ -21,7 +21,7 @@ type Options struct {
 	PackedB bool
 	// Workers is the number of workers the tasks are meant for; 0 is GOMAXPROCS.
 	Workers int
-	// SharedLimit bounds SharedBytes (not below one panel); 0 is 8 MiB.
+	// SharedLimit bounds SharedBytes (not below one panel); 0 is 16 MiB.
 	SharedLimit int
 	// KC overrides how many words of K one block holds.
 	KC int
@@ -78,7 +78,7 @@ func NewPlan(m, n, k int, a, b, c DType, transA, transB bool, opts Options) *Pla
 	if !p.prepacked && !p.direct {
 		limit := opts.SharedLimit
 		if limit <= 0 {
-			limit = 8 << 20
+			limit = 16 << 20
 		}
 		panel := p.m.words(k) * p.m.nr * 4
 		slabs := ceil(ceil(n, p.m.nr), max(1, limit/panel))

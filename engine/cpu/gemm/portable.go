@@ -6,6 +6,7 @@ import "unsafe"
 var machinePortable = machine{
 	word: F32, mr: 4, nr: 4, masked: true,
 	kern:      []kernelFunc{nil, kernGo(1), kernGo(2), kernGo(3), kern4x4Go},
+	tilesA:    [3]tilesFunc{tilesGo(F32, 4), tilesGo(BF16, 4), tilesGo(F16, 4)},
 	panelA:    [3]panelFunc{panelGo(F32, 4), panelGo(BF16, 4), panelGo(F16, 4)},
 	panelB:    [3]panelFunc{panelGo(F32, 4), panelGo(BF16, 4), panelGo(F16, 4)},
 	transpose: transposeGo(4), lanes: 4,
@@ -22,30 +23,33 @@ func float(p *byte, off int) *float32 { return (*float32)(unsafe.Add(unsafe.Poin
 
 // kernGo returns the kernel for any number of rows.
 func kernGo(mr int) kernelFunc {
-	return func(tiles, k int, a *byte, rsa, csa int, b *byte, bs int, c *byte, ldc, n, acc int) {
-		for i := range tiles * mr {
-			for j := range n {
-				var s float32
-				for x := range k {
-					s += *float(a, i*rsa+x*csa) * *float(b, x*bs+4*j)
+	return func(tiles, k int, a *byte, ta, rsa, csa int, b *byte, bs int, c *byte, ldc, n, acc int, _ *byte, _ int) {
+		for t := range tiles {
+			for i := range mr {
+				for j := range n {
+					var s float32
+					for x := range k {
+						s += *float(a, t*ta+i*rsa+x*csa) * *float(b, x*bs+4*j)
+					}
+					to := float(c, (t*mr+i)*ldc+4*j)
+					if acc != 0 {
+						s += *to
+					}
+					*to = s
 				}
-				if acc != 0 {
-					s += *float(c, i*ldc+4*j)
-				}
-				*float(c, i*ldc+4*j) = s
 			}
 		}
 	}
 }
 
 // kern4x4Go keeps a 4x4 tile of C in registers.
-func kern4x4Go(tiles, k int, a *byte, rsa, csa int, b *byte, bs int, c *byte, ldc, n, acc int) {
+func kern4x4Go(tiles, k int, a *byte, ta, rsa, csa int, b *byte, bs int, c *byte, ldc, n, acc int, _ *byte, _ int) {
 	if n < 4 {
-		kernGo(4)(tiles, k, a, rsa, csa, b, bs, c, ldc, n, acc)
+		kernGo(4)(tiles, k, a, ta, rsa, csa, b, bs, c, ldc, n, acc, nil, 0)
 		return
 	}
 	for t := range tiles {
-		a, c := add(a, 4*t*rsa), add(c, 4*t*ldc)
+		a, c := add(a, t*ta), add(c, 4*t*ldc)
 		var s [4][4]float32
 		var s00, s01, s02, s03, s10, s11, s12, s13 float32
 		var s20, s21, s22, s23, s30, s31, s32, s33 float32
@@ -113,6 +117,16 @@ func panelGo(from DType, width int) panelFunc {
 				}
 				*float(dst, x*dstStride+4*j) = v
 			}
+		}
+	}
+}
+
+// tilesGo returns the tilesFunc of tiles of mr rows.
+func tilesGo(from DType, mr int) tilesFunc {
+	panel := panelGo(from, mr)
+	return func(k, tiles int, src *byte, stride int, dst *byte, tileStride int) {
+		for t := range tiles {
+			panel(k, mr, add(src, t*mr*from.Size()), stride, add(dst, t*tileStride), mr*4)
 		}
 	}
 }

@@ -21,9 +21,10 @@ func sourceOf(m *machine, a DType, trans bool, k int) sourceA {
 	return rowsA
 }
 
-// pitchA is the bytes of a converted row; the 64 extra bytes keep the rows of
-// a tile from sharing cache sets.
-func pitchA(kc int) int { return roundUp(kc*4, 64) + 64 }
+// pitchA is the bytes of a converted row, and tileA those of a packed tile; the
+// 64 extra bytes keep rows and tiles from sharing cache sets.
+func pitchA(kc int) int             { return roundUp(kc*4, 64) + 64 }
+func (m *machine) tileA(kc int) int { return roundUp(kc*m.mr*4, 128) + 64 }
 
 // bytes returns the scratch for a block of mb rows.
 func (s sourceA) bytes(m *machine, mb, kc int) int {
@@ -31,7 +32,9 @@ func (s sourceA) bytes(m *machine, mb, kc int) int {
 	case rowsA:
 		return mb * pitchA(kc)
 	case panelsA:
-		return roundUp(mb, m.mr)*kc*4 + 64 // packing writes whole vectors past the last row
+		full, r1, r2 := m.tiles(mb)
+		// Short tiles are packed in whole vectors, up to 64 bytes past their last row.
+		return (full+btoi(r1 > 0)+btoi(r2 > 0))*m.tileA(kc) + 64
 	}
 	return 0
 }
@@ -82,13 +85,13 @@ func (p *Plan) multiply(b block, args *Args, shared, worker []byte) {
 			switch {
 			case p.direct:
 				q.b, q.bs = (*byte)(args.B.at(k0, b.j0+j)), args.B.pitch()
+				q.ahead = q.b
 			case p.prepacked:
-				q.b = add((*byte)(args.B.Data), p.packing.offset(block, (b.j0+j)/m.nr))
-				q.bs = m.nr * 4
+				p.packedPanel(&q, (*byte)(args.B.Data), block, (b.j0+j)/m.nr)
 			default:
-				q.b, q.bs = &shared[p.packing.offset(block, (b.j0+j)/m.nr)], m.nr*4
+				p.packedPanel(&q, &shared[0], block, (b.j0+j)/m.nr)
 			}
-			p.column(rows, a, q, worker)
+			p.column(rows, a, &q, worker)
 		}
 	}
 	if args.Epilogue != nil {
@@ -101,88 +104,98 @@ func (p *Plan) multiply(b block, args *Args, shared, worker []byte) {
 
 // operandA is a block of A as the kernels read it.
 type operandA struct {
-	data     *byte
-	rsa, csa int
-	panels   bool // tiles are packed one after the other
+	data      *byte
+	rsa, csa  int
+	tileBytes int // not 0: tiles are packed, tileBytes from one to the next
 }
 
 // blockA returns the words of rows [i0,i1) from element k0, converting and
 // packing them into the worker's scratch where needed.
 func (p *Plan) blockA(b block, args *Args, k0, words int, worker []byte) operandA {
 	m := p.m
-	kn := min(words*m.elems(), p.k-k0)
+	rows, kn := b.i1-b.i0, min(words*m.elems(), p.k-k0)
+	pitch := args.A.pitch()
 	switch p.source {
 	case directA:
-		return operandA{data: (*byte)(args.A.at(b.i0, k0)), rsa: args.A.pitch(), csa: 4}
+		return operandA{data: (*byte)(args.A.at(b.i0, k0)), rsa: pitch, csa: 4}
 	case rowsA:
-		dst, pitch := &worker[p.scratchA], pitchA(p.packing.kc)
-		m.toWord[p.a](b.i1-b.i0, kn, (*byte)(args.A.at(b.i0, k0)), args.A.pitch(), dst, pitch)
+		dst, rowBytes := &worker[p.scratchA], pitchA(p.packing.kc)
+		m.toWord[p.a](rows, kn, (*byte)(args.A.at(b.i0, k0)), pitch, dst, rowBytes)
 		if kn%m.elems() != 0 {
-			for i := range b.i1 - b.i0 {
-				*(*uint16)(unsafe.Pointer(add(dst, i*pitch+2*kn))) = 0
+			for i := range rows {
+				*(*uint16)(unsafe.Pointer(add(dst, i*rowBytes+2*kn))) = 0
 			}
 		}
-		return operandA{data: dst, rsa: pitch, csa: 4}
+		return operandA{data: dst, rsa: rowBytes, csa: 4}
 	}
-	full, r1, r2 := m.tiles(b.i1 - b.i0)
-	i, at := b.i0, p.scratchA
-	for t := range full + 2 {
-		mr := m.mr
-		if t >= full {
-			mr, r1, r2 = r1, r2, 0
-		}
-		if mr > 0 {
-			m.panelA[p.a](kn, mr, (*byte)(args.A.at(k0, i)), args.A.pitch(), &worker[at], mr*4)
-		}
-		i, at = i+mr, at+mr*words*4
+	tileBytes := m.tileA(p.packing.kc)
+	full, r1, r2 := m.tiles(rows)
+	if full > 0 {
+		m.tilesA[p.a](kn, full, (*byte)(args.A.at(k0, b.i0)), pitch, &worker[p.scratchA], tileBytes)
 	}
-	return operandA{data: &worker[p.scratchA], panels: true}
+	short := p.scratchA + full*tileBytes
+	if i := b.i0 + full*m.mr; r1 > 0 {
+		m.panelA[p.a](kn, r1, (*byte)(args.A.at(k0, i)), pitch, &worker[short], r1*4)
+	}
+	if i := b.i0 + full*m.mr + r1; r2 > 0 {
+		m.panelA[p.a](kn, r2, (*byte)(args.A.at(k0, i)), pitch, &worker[short+tileBytes], r2*4)
+	}
+	return operandA{data: &worker[p.scratchA], tileBytes: tileBytes}
 }
 
 // product is one panel's worth of work: up to nr columns of C.
 type product struct {
-	words, n int
-	b        *byte
-	bs       int
-	c        *byte
-	ldc, acc int
+	words, n   int
+	b          *byte
+	bs         int
+	c          *byte
+	ldc, acc   int
+	ahead      *byte // the next panel
+	aheadBytes int
+}
+
+// packedPanel points q at a panel of the packed B at base.
+func (p *Plan) packedPanel(q *product, base *byte, block, panel int) {
+	q.b, q.bs = add(base, p.packing.offset(block, panel)), p.m.nr*4
+	q.ahead, q.aheadBytes = q.b, 0
+	if panel+1 < p.packing.panels {
+		q.ahead, q.aheadBytes = add(base, p.packing.offset(block, panel+1)), q.words*p.m.nr*4
+	}
 }
 
 // column runs the kernels down the rows of one panel.
-func (p *Plan) column(rows int, a operandA, q product, worker []byte) {
+func (p *Plan) column(rows int, a operandA, q *product, worker []byte) {
 	full, r1, r2 := p.m.tiles(rows)
-	if a.panels {
-		for t := range full {
-			p.tile(1, p.m.mr, t*p.m.mr, &a, &q, worker)
-		}
-	} else if full > 0 {
-		p.tile(full, p.m.mr, 0, &a, &q, worker)
+	if full > 0 {
+		p.tile(full, p.m.mr, 0, 0, &a, q, worker)
 	}
 	if r1 > 0 {
-		p.tile(1, r1, full*p.m.mr, &a, &q, worker)
+		p.tile(1, r1, full*p.m.mr, full, &a, q, worker)
 	}
 	if r2 > 0 {
-		p.tile(1, r2, full*p.m.mr+r1, &a, &q, worker)
+		p.tile(1, r2, full*p.m.mr+r1, full+1, &a, q, worker)
 	}
 }
 
-// tile runs one kernel over tiles of mr rows from row i of the block. Addresses
-// are formed only for rows that exist: a Go pointer past its object is not allowed.
-func (p *Plan) tile(tiles, mr, i int, a *operandA, q *product, worker []byte) {
+// tile runs one kernel over tiles of mr rows, from row i, tile t of the block.
+// Addresses are formed only for rows that exist, as a Go pointer must not
+// point past its object.
+func (p *Plan) tile(tiles, mr, i, t int, a *operandA, q *product, worker []byte) {
 	m := p.m
-	data, rsa, csa := add(a.data, i*a.rsa), a.rsa, a.csa
-	if a.panels {
-		data, rsa, csa = add(a.data, i*q.words*4), 4, mr*4
+	data, ta, rsa, csa := add(a.data, i*a.rsa), mr*a.rsa, a.rsa, a.csa
+	if a.tileBytes > 0 {
+		data, ta, rsa, csa = add(a.data, t*a.tileBytes), a.tileBytes, 4, mr*4
 	}
 	c := add(q.c, i*q.ldc)
 	if q.n == m.nr || m.masked {
-		m.kern[mr](tiles, q.words, data, rsa, csa, q.b, q.bs, c, q.ldc, q.n, q.acc)
+		step := q.aheadBytes / max(1, tiles*(q.words/4))
+		m.kern[mr](tiles, q.words, data, ta, rsa, csa, q.b, q.bs, c, q.ldc, q.n, q.acc, q.ahead, step)
 		return
 	}
 	edge := &worker[p.edge]
-	for t := range tiles {
-		m.kern[mr](1, q.words, add(data, t*mr*rsa), rsa, csa, q.b, q.bs, edge, m.nr*4, m.nr, 0)
-		addEdge(mr, q.n, edge, m.nr*4, add(c, t*mr*q.ldc), q.ldc, q.acc)
+	for x := range tiles {
+		m.kern[mr](1, q.words, add(data, x*ta), ta, rsa, csa, q.b, q.bs, edge, m.nr*4, m.nr, 0, q.b, 0)
+		addEdge(mr, q.n, edge, m.nr*4, add(c, x*mr*q.ldc), q.ldc, q.acc)
 	}
 }
 

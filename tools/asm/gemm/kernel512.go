@@ -15,7 +15,7 @@ var zmm = [32]reg.VecPhysical{
 	reg.Z24, reg.Z25, reg.Z26, reg.Z27, reg.Z28, reg.Z29, reg.Z30, reg.Z31,
 }
 
-const kernelSignature = "func(tiles, k int, a *byte, rsa, csa int, b *byte, bs int, c *byte, ldc, n, acc int)"
+const kernelSignature = "func(tiles, k int, a *byte, ta, rsa, csa int, b *byte, bs int, c *byte, ldc, n, acc int, ahead *byte, step int)"
 
 // rows addresses up to 12 rows by three base registers and the multiples 1, 2
 // and 3 of a stride.
@@ -79,6 +79,7 @@ func kernel512(mr int, pairs bool) {
 	bs := Load(Param("bs"), GP64()).(reg.GPVirtual)
 	c := Load(Param("c"), GP64()).(reg.GPVirtual)
 	ldc := Load(Param("ldc"), GP64()).(reg.GPVirtual)
+	ahead := Load(Param("ahead"), GP64())
 	ar := newRows(mr, a, Load(Param("rsa"), GP64()).(reg.GPVirtual))
 
 	acc := func(i, j int) reg.VecPhysical { return zmm[2*i+j] }
@@ -129,6 +130,8 @@ func kernel512(mr int, pairs bool) {
 	for range 4 {
 		step()
 	}
+	PREFETCHT1(Mem{Base: ahead})
+	ADDQ(paramMem("step"), ahead)
 	SUBQ(Imm(4), k)
 	JGE(LabelRef("loop"))
 	Label("rest")
@@ -144,7 +147,7 @@ func kernel512(mr int, pairs bool) {
 	width := Load(Param("n"), GP64())
 	CMPQ(width, Imm(32))
 	JLT(LabelRef("edge"))
-	writeTile(mr, c, ldc, accumulate, "", func(i, j int, m Mem, add bool) {
+	writeTile(mr, 64, c, ldc, accumulate, "", func(i, j int, m Mem, add bool) {
 		if add {
 			VADDPS(m, acc(i, j), acc(i, j))
 		} else {
@@ -153,7 +156,7 @@ func kernel512(mr int, pairs bool) {
 	})
 	JMP(LabelRef("next"))
 	Label("edge")
-	writeTile(mr, c, ldc, accumulate, "edge", func(i, j int, m Mem, add bool) {
+	writeTile(mr, 64, c, ldc, accumulate, "edge", func(i, j int, m Mem, add bool) {
 		mask := []reg.Register{reg.K1, reg.K2}[j]
 		if add {
 			VADDPS_Z(m, acc(i, j), mask, acc(i, j))
@@ -162,9 +165,8 @@ func kernel512(mr int, pairs bool) {
 		}
 	})
 	Label("next")
-	// The bases have walked along k: start the next rows from a again.
+	ADDQ(paramMem("ta"), a)
 	for range mr {
-		ADDQ(ar.stride, a)
 		ADDQ(ldc, c)
 	}
 	ar.reset(a)
@@ -175,8 +177,17 @@ func kernel512(mr int, pairs bool) {
 	RET()
 }
 
+// paramMem is where a parameter lies, for those that no register is free for.
+func paramMem(name string) Mem {
+	p, err := Param(name).Resolve()
+	if err != nil {
+		panic(err)
+	}
+	return p.Addr
+}
+
 // writeTile adds C to the accumulators when accumulate is not 0, then stores them.
-func writeTile(mr int, c, ldc reg.GPVirtual, accumulate reg.Register, label string, op func(i, j int, m Mem, add bool)) {
+func writeTile(mr, vector int, c, ldc reg.GPVirtual, accumulate reg.Register, label string, op func(i, j int, m Mem, add bool)) {
 	pc := GP64()
 	set := "set" + label
 	TESTQ(accumulate, accumulate)
@@ -188,7 +199,7 @@ func writeTile(mr int, c, ldc reg.GPVirtual, accumulate reg.Register, label stri
 		MOVQ(c, pc)
 		for i := range mr {
 			for j := range 2 {
-				op(i, j, Mem{Base: pc, Disp: 64 * j}, add)
+				op(i, j, Mem{Base: pc, Disp: vector * j}, add)
 			}
 			if i < mr-1 {
 				ADDQ(ldc, pc)

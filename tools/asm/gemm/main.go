@@ -21,6 +21,12 @@ var files = map[string]func(){
 		}
 	},
 	"pack512": pack512,
+	"kernel256": func() {
+		for mr := 1; mr <= 6; mr++ {
+			kernel256(mr)
+		}
+	},
+	"pack256": pack256,
 }
 
 func main() {

@@ -332,7 +332,95 @@ func transpose16(r []reg.VecVirtual) []reg.VecVirtual {
 	return out
 }
 
+const tilesSignature = "func(k, tiles int, src *byte, stride int, dst *byte, tileStride int)"
+
+// tiles512 packs k rows of tiles*12 elements as tiles of 12 words a row.
+func tiles512(from string, pairs bool) {
+	name, what := "tiles"+from+"AVX512", "float32"
+	if pairs {
+		name, what = "tilePairs"+from+"AVX512", "bfloat16 pairs"
+	}
+	TEXT(name, NOSPLIT, tilesSignature)
+	Pragma("noescape")
+	Doc(fmt.Sprintf("%s packs k rows of %s elements as tiles of 12 %s a row; see tilesFunc.", name, from, what))
+	k, tiles, stride, tileStride := gp("k"), gp("tiles"), gp("stride"), gp("tileStride")
+	src, dst := gp("src"), gp("dst")
+	lo, hi, zero, index := reg.Z0, reg.Z1, reg.Z2, reg.Z31
+	twelve := GP64().(reg.GPVirtual)
+	MOVQ(U32(12), twelve)
+	bitmask(twelve, reg.K1)
+	if pairs && from == "F32" {
+		VPXORD(zero, zero, zero)
+		VMOVDQU16(interleaveIndex(), index)
+	}
+	row := func(label string, odd bool) {
+		s, d, n := GP64(), GP64(), GP64()
+		MOVQ(src, s)
+		MOVQ(dst, d)
+		MOVQ(tiles, n)
+		Label(label)
+		at, next := Mem{Base: s}, Mem{Base: s, Index: stride, Scale: 1}
+		switch {
+		case !pairs:
+			VMOVUPS(load512(from, at, reg.K1), reg.K1, Mem{Base: d})
+		case from == "F32":
+			VMOVUPS_Z(at, reg.K1, lo)
+			if odd {
+				vcvtne2ps2bf16(lo, zero, lo)
+			} else {
+				VMOVUPS_Z(next, reg.K1, hi)
+				vcvtne2ps2bf16(lo, hi, lo)
+			}
+			VPERMW(lo, index, lo)
+			VMOVDQU32(lo, reg.K1, Mem{Base: d})
+		default:
+			VPMOVZXWD_Z(at, reg.K1, lo)
+			if !odd {
+				VPMOVZXWD_Z(next, reg.K1, hi)
+				VPSLLD(Imm(16), hi, hi)
+				VPORD(hi, lo, lo)
+			}
+			VMOVDQU32(lo, reg.K1, Mem{Base: d})
+		}
+		ADDQ(Imm(uint64(12*size(from))), s)
+		ADDQ(tileStride, d)
+		DECQ(n)
+		JNZ(LabelRef(label))
+		ADDQ(Imm(48), dst)
+	}
+	if !pairs {
+		Label("loop")
+		row("tile", false)
+		ADDQ(stride, src)
+		DECQ(k)
+		JNZ(LabelRef("loop"))
+		VZEROUPPER()
+		RET()
+		return
+	}
+	SUBQ(Imm(2), k)
+	JLT(LabelRef("last"))
+	Label("loop")
+	row("tile", false)
+	LEAQ(Mem{Base: src, Index: stride, Scale: 2}, src)
+	SUBQ(Imm(2), k)
+	JGE(LabelRef("loop"))
+	Label("last")
+	ADDQ(Imm(2), k)
+	JZ(LabelRef("done"))
+	row("lastTile", true)
+	Label("done")
+	VZEROUPPER()
+	RET()
+}
+
 func pack512() {
+	for _, from := range []string{"F32", "BF16", "F16"} {
+		tiles512(from, false)
+	}
+	for _, from := range []string{"F32", "BF16"} {
+		tiles512(from, true)
+	}
 	for _, halves := range []int{2, 1} {
 		for _, from := range []string{"F32", "BF16", "F16"} {
 			panel512(from, halves)

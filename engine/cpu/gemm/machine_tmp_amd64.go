@@ -1,4 +1,0 @@
-package gemm
-
-
-var machineAVX2 = machinePortable

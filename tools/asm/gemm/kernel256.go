@@ -1,0 +1,88 @@
+package main
+
+import (
+	"fmt"
+
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// kernel256 writes the float32 kernel for tiles of mr <= 6 rows by 16 columns.
+func kernel256(mr int) {
+	name := fmt.Sprintf("kernF32x%dAVX2", mr)
+	TEXT(name, NOSPLIT, kernelSignature)
+	Pragma("noescape")
+	Doc(fmt.Sprintf("%s multiplies float32 words in tiles of %d rows by 16 columns, whatever n is; see kernelFunc.", name, mr))
+	tiles, a, csa, bs := gp("tiles"), gp("a"), gp("csa"), gp("bs")
+	c, ldc, ahead := gp("c"), gp("ldc"), gp("ahead")
+	ar := newRows(mr, a, gp("rsa"))
+
+	var acc [6][2]reg.VecVirtual
+	for i := range mr {
+		acc[i] = [2]reg.VecVirtual{YMM(), YMM()}
+	}
+	Label("tile")
+	TESTQ(tiles, tiles)
+	JZ(LabelRef("done"))
+	pc := GP64()
+	MOVQ(c, pc)
+	for i := range mr {
+		VXORPS(acc[i][0], acc[i][0], acc[i][0])
+		VXORPS(acc[i][1], acc[i][1], acc[i][1])
+		PREFETCHT0(Mem{Base: pc})
+		if i < mr-1 {
+			ADDQ(ldc, pc)
+		}
+	}
+	b, k := gp("b"), gp("k")
+	step := func() {
+		b0, b1, x := YMM(), YMM(), YMM()
+		VMOVUPS(Mem{Base: b}, b0)
+		VMOVUPS(Mem{Base: b, Disp: 32}, b1)
+		for i := range mr {
+			VBROADCASTSS(ar.at(i), x)
+			VFMADD231PS(b0, x, acc[i][0])
+			VFMADD231PS(b1, x, acc[i][1])
+		}
+		ADDQ(bs, b)
+		for _, r := range ar.base {
+			ADDQ(csa, r)
+		}
+	}
+	SUBQ(Imm(4), k)
+	JLT(LabelRef("rest"))
+	Label("loop")
+	for range 4 {
+		step()
+	}
+	PREFETCHT1(Mem{Base: ahead})
+	ADDQ(paramMem("step"), ahead)
+	SUBQ(Imm(4), k)
+	JGE(LabelRef("loop"))
+	Label("rest")
+	ADDQ(Imm(4), k)
+	JZ(LabelRef("write"))
+	Label("one")
+	step()
+	DECQ(k)
+	JNZ(LabelRef("one"))
+	Label("write")
+	writeTile(mr, 32, c, ldc, gp("acc"), "", func(i, j int, m Mem, add bool) {
+		if add {
+			VADDPS(m, acc[i][j], acc[i][j])
+		} else {
+			VMOVUPS(acc[i][j], m)
+		}
+	})
+	ADDQ(paramMem("ta"), a)
+	for range mr {
+		ADDQ(ldc, c)
+	}
+	ar.reset(a)
+	DECQ(tiles)
+	JMP(LabelRef("tile"))
+	Label("done")
+	VZEROUPPER()
+	RET()
+}

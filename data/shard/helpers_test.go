@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"hash/fnv"
 	"iter"
 	"os"
 	"path/filepath"
@@ -46,7 +47,13 @@ type list struct {
 	err  error // after the documents
 }
 
-func (l list) Fingerprint() (string, error) { return fmt.Sprint(l.name, l.docs, l.err), nil }
+func (l list) Fingerprint() (string, error) {
+	h := fnv.New64a()
+	for _, d := range l.docs {
+		_, _ = h.Write(append(d.Text, d.ID...))
+	}
+	return fmt.Sprint(l.name, h.Sum64(), l.err), nil
+}
 func (l list) Documents() iter.Seq2[data.Document, error] {
 	return func(yield func(data.Document, error) bool) {
 		for _, d := range l.docs {

@@ -93,16 +93,19 @@ func geluGrad(x float64) float64 {
 	return phi(x) + x*math.Exp(-x*x/2)/math.Sqrt(2*math.Pi)
 }
 
+// The tanh form is x*sigmoid(2u) with u = sqrt(2/pi)*(x + geluC*x^3), because
+// (1+tanh u)/2 = sigmoid 2u; written so, its lower tail does not cancel.
 const geluC = 0.044715
 
-func geluTanh(x float64) float64 {
-	return 0.5 * x * (1 + math.Tanh(math.Sqrt(2/math.Pi)*(x+geluC*x*x*x)))
+func geluTanhGate(x float64) float64 {
+	return sigmoid(2 * math.Sqrt(2/math.Pi) * (x + geluC*x*x*x))
 }
 
+func geluTanh(x float64) float64 { return x * geluTanhGate(x) }
+
 func geluTanhGrad(x float64) float64 {
-	k := math.Sqrt(2 / math.Pi)
-	t := math.Tanh(k * (x + geluC*x*x*x))
-	return 0.5*(1+t) + 0.5*x*(1-t*t)*k*(1+3*geluC*x*x)
+	s := geluTanhGate(x)
+	return s + x*s*(1-s)*2*math.Sqrt(2/math.Pi)*(1+3*geluC*x*x)
 }
 
 var fns = [numFns]fnInfo{

@@ -1,0 +1,58 @@
+package config
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// Bytes is an amount of memory. It reads 14GiB, 512 MiB, 16GB, 1.5GiB and plain numbers of bytes.
+type Bytes int64
+
+var byteUnits = []struct {
+	name string
+	size int64
+}{
+	{"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10},
+	{"TB", 1e12}, {"GB", 1e9}, {"MB", 1e6}, {"KB", 1e3}, {"B", 1},
+}
+
+// UnmarshalText reads a size. Units are written as in SI and IEC (GB = 1e9, GiB = 2^30), case does not matter.
+func (b *Bytes) UnmarshalText(text []byte) error {
+	s, size := strings.TrimSpace(string(text)), int64(1)
+	for _, u := range byteUnits {
+		if len(s) > len(u.name) && strings.EqualFold(s[len(s)-len(u.name):], u.name) {
+			s, size = strings.TrimSpace(s[:len(s)-len(u.name)]), u.size
+			break
+		}
+	}
+	if n, err := strconv.ParseInt(s, 10, 64); err == nil {
+		if n < 0 || n > math.MaxInt64/size {
+			return fmt.Errorf("size out of range")
+		}
+		*b = Bytes(n * size)
+		return nil
+	}
+	x, err := strconv.ParseFloat(s, 64)
+	if x *= float64(size); err != nil || !(x >= 0 && x < math.MaxInt64) {
+		return fmt.Errorf("not a size")
+	}
+	*b = Bytes(x)
+	return nil
+}
+
+// MarshalText gives the largest unit that loses nothing.
+func (b Bytes) MarshalText() ([]byte, error) { return []byte(b.String()), nil }
+
+func (b Bytes) String() string {
+	for _, u := range byteUnits[:4] {
+		if b != 0 && int64(b)%u.size == 0 {
+			return strconv.FormatInt(int64(b)/u.size, 10) + u.name
+		}
+	}
+	return strconv.FormatInt(int64(b), 10)
+}
+
+// expects names the format in error messages.
+func (Bytes) expects() string { return "a size such as 14GiB or 512MiB" }

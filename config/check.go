@@ -1,0 +1,82 @@
+package config
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Report takes the faults that a check between keys finds.
+type Report struct {
+	config   *Config
+	problems *problems
+}
+
+// Error reports a fault of a key: it is shown where the key's value came from.
+func (r *Report) Error(path, format string, args ...any) {
+	r.problems.add(r.origin(path), path, format, args...)
+}
+
+// Warn reports what is allowed but probably not meant.
+func (r *Report) Warn(path, format string, args ...any) {
+	r.config.Warnings = append(r.config.Warnings, Problem{r.origin(path), path, fmt.Sprintf(format, args...)})
+}
+
+func (r *Report) origin(path string) Origin {
+	o, ok := r.config.Origin(path)
+	if !ok {
+		panic("config: report about the key " + path + ", which does not exist")
+	}
+	return o
+}
+
+// checkCommon checks what the tags of the common sections cannot say.
+func (c *Config) checkCommon(r *Report) {
+	t, d := &c.Training, &c.Data
+	if !validDevice(c.Hardware.Device) {
+		r.Error("hardware.device", "want auto, cpu, cuda or cuda:N, got %s", quote(c.Hardware.Device))
+	}
+	if len(d.Source) == 0 && d.Format != "gotree" {
+		r.Error("data.source", "want at least one file, folder or glob pattern")
+	}
+	if len(d.Source) > 0 && d.Format == "gotree" {
+		r.Error("data.source", "data.format gotree reads the Go installation: remove the source or choose another format")
+	}
+	if t.EvalSteps == 0 {
+		if t.LRScheduler == "plateau" {
+			r.Error("training.lr_scheduler", "plateau follows the evaluations: set training.eval_steps")
+		}
+		if t.EarlyStoppingPatience > 0 {
+			r.Error("training.early_stopping_patience", "early stopping follows the evaluations: set training.eval_steps")
+		}
+	}
+	if d.HeldOutFraction == 0 && (t.LRScheduler == "plateau" || t.EarlyStoppingPatience > 0) {
+		r.Error("data.held_out_fraction", "nothing is held out, but plateau and early stopping follow the held-out loss")
+	}
+	if share := float64(t.WarmupSteps) / float64(t.MaxSteps); share > 0.2 && t.LRScheduler != "noam" {
+		r.Warn("training.warmup_steps", "warm-up takes %.0f %% of the %d updates (training.max_steps); 1 to 10 %% is usual", 100*min(share, 1), t.MaxSteps)
+	}
+	if k := c.byPath["model.max_seq_len"]; k != nil && k.value.CanInt() && d.SeqLen == 0 {
+		c.derive(r, "data.seq_len", strconv.FormatInt(k.value.Int(), 10), "model.max_seq_len")
+	} else if k != nil && k.value.CanInt() && int64(d.SeqLen) > k.value.Int() {
+		r.Error("data.seq_len", "want at most model.max_seq_len (%d), got %d", k.value.Int(), d.SeqLen)
+	}
+	if d.ShuffleSeed == 0 {
+		c.derive(r, "data.shuffle_seed", strconv.FormatUint(t.Seed, 10), "training.seed")
+	}
+}
+
+// derive sets an open value; that it is out of range is the other key's fault.
+func (c *Config) derive(r *Report, path, text, from string) {
+	if err := c.Derive(path, text, from); err != nil {
+		r.Error(from, "gives %s an impossible value: %v", path, err)
+	}
+}
+
+func validDevice(s string) bool {
+	if n, ok := strings.CutPrefix(s, "cuda:"); ok {
+		_, err := strconv.ParseUint(n, 10, 16)
+		return err == nil
+	}
+	return s == "auto" || s == "cpu" || s == "cuda"
+}

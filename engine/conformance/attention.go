@@ -1,0 +1,160 @@
+package conformance
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/snug-ml/snug/engine/graph"
+)
+
+// attnCase is one geometry and mask.
+type attnCase struct {
+	batch, heads, tq, tk, k int
+	layout                  graph.Layout
+	causal, segments        bool
+	drop                    float64
+	lens                    []int
+}
+
+func (c attnCase) String() string {
+	s := []string{fmt.Sprintf("b%dh%dq%dk%dd%d", c.batch, c.heads, c.tq, c.tk, c.k), [...]string{"separate", "heads", "qkv"}[c.layout]}
+	if c.causal {
+		s = append(s, "causal")
+	}
+	if c.lens != nil {
+		s = append(s, "lens"+fmt.Sprint(c.lens))
+	}
+	if c.segments {
+		s = append(s, "segments")
+	}
+	if c.drop > 0 {
+		s = append(s, "drop")
+	}
+	return strings.ReplaceAll(strings.Join(s, "_"), " ", ",")
+}
+
+var attnCases = []attnCase{
+	{batch: 1, heads: 1, tq: 1, tk: 1, k: 1},
+	{batch: 2, heads: 3, tq: 9, tk: 9, k: 8, causal: true},
+	{batch: 2, heads: 3, tq: 9, tk: 9, k: 8, causal: true, layout: graph.PackedHeads},
+	{batch: 2, heads: 3, tq: 9, tk: 9, k: 8, causal: true, layout: graph.PackedQKV},
+	{batch: 2, heads: 2, tq: 7, tk: 7, k: 5, layout: graph.PackedHeads},
+	{batch: 2, heads: 2, tq: 7, tk: 7, k: 5, layout: graph.PackedQKV},
+	{batch: 3, heads: 2, tq: 10, tk: 10, k: 4, lens: []int{10, 1, 6}},
+	{batch: 3, heads: 2, tq: 10, tk: 10, k: 4, lens: []int{4, 0, 10}, causal: true, layout: graph.PackedHeads}, // padded batch, one row empty
+	{batch: 2, heads: 2, tq: 5, tk: 11, k: 8},
+	{batch: 2, heads: 2, tq: 5, tk: 11, k: 8, causal: true},
+	{batch: 3, heads: 2, tq: 1, tk: 70, k: 16, causal: true, lens: []int{1, 33, 70}}, // generation, one token
+	{batch: 2, heads: 2, tq: 4, tk: 40, k: 16, causal: true, lens: []int{4, 23}},     // generation, a few
+	{batch: 2, heads: 2, tq: 12, tk: 12, k: 8, causal: true, segments: true, layout: graph.PackedHeads},
+	{batch: 2, heads: 2, tq: 12, tk: 12, k: 8, segments: true},
+	{batch: 2, heads: 2, tq: 40, tk: 40, k: 8, causal: true, drop: 0.2, layout: graph.PackedHeads},
+	{batch: 2, heads: 2, tq: 6, tk: 37, k: 8, drop: 0.2, lens: []int{37, 20}},
+	{batch: 1, heads: 2, tq: 150, tk: 150, k: 16, causal: true, layout: graph.PackedHeads}, // several tiles
+	{batch: 1, heads: 1, tq: 70, tk: 131, k: 64, lens: []int{77}},
+	{batch: 1, heads: 1, tq: 131, tk: 131, k: 24, causal: true, segments: true, drop: 0.1, layout: graph.PackedQKV},
+	{batch: 1, heads: 1, tq: 33, tk: 33, k: 80, causal: true},
+	{batch: 1, heads: 2, tq: 20, tk: 300, k: 32, causal: true},
+}
+
+func (t *table) attention() {
+	for _, d := range floats {
+		for _, c := range attnCases {
+			t.attn(c, d)
+		}
+		t.rotary(d)
+		t.cache(d)
+	}
+	for _, r := range []graph.RotaryTable{{T: 1, Dims: 2, Base: 10000}, {T: 37, Dims: 20, Base: 10000}, {T: 4096, Dims: 8, Base: 500000}} {
+		t.add(fmt.Sprintf("rotary_table/%dx%d", r.T, r.Dims), Tolerance{Abs: 0x1p-22}, func(m *maker) {
+			m.outputs(m.Emit(r)...)
+		})
+	}
+}
+
+func (t *table) attn(c attnCase, d graph.DType) {
+	op := graph.Attention{
+		Heads: c.heads, Causal: c.causal, Scale: 1 / math.Sqrt(float64(c.k)), Layout: c.layout,
+		Lens: c.lens != nil, Segments: c.segments, Drop: c.drop, Seed: 99, Stream: 7,
+	}
+	width := c.heads * c.k
+	operands := func(m *maker) []*graph.Value {
+		var in []*graph.Value
+		if c.layout == graph.Separate {
+			in = append(in, m.normal("q", d, c.batch, c.tq, width), m.normal("k", d, c.batch, c.tk, width), m.normal("v", d, c.batch, c.tk, width))
+		} else {
+			in = append(in, m.normal("qkv", d, c.batch, c.tq, 3*width))
+		}
+		if c.lens != nil {
+			in = append(in, m.given("lens", c.lens...))
+		}
+		if c.segments { // runs of a document id, as packing makes them
+			id := 0.0
+			in = append(in, m.input("segments", graph.T(graph.I32, c.batch, c.tq), func() float64 {
+				if m.rng.IntN(6) == 0 {
+					id++
+				}
+				return id
+			}))
+		}
+		if c.drop > 0 {
+			in = append(in, m.given(graph.RunCounter, 1234, 0))
+		}
+		return in
+	}
+	t.add(fmt.Sprintf("attention/%v/%v", d, c), Tolerance{Ulps: 16, Terms: c.k + c.tk, Inner: 1, Low: d}, func(m *maker) {
+		m.outputs(m.Emit(op, operands(m)...)...)
+	})
+	t.add(fmt.Sprintf("attention_grad/%v/%v", d, c), Tolerance{Ulps: 16, Terms: c.k + c.tq + c.tk, Inner: 2, Low: d}, func(m *maker) {
+		in := operands(m)
+		fwd := m.Emit(op, in...)
+		do := m.normal("do", d, c.batch, c.tq, width)
+		m.outputs(m.Emit(graph.AttentionGrad(op), append([]*graph.Value{do, fwd[0], fwd[1]}, in...)...)...)
+	})
+}
+
+func (t *table) rotary(d graph.DType) {
+	for _, c := range []struct {
+		op    graph.Rotary
+		k     int
+		first []int
+	}{
+		{op: graph.Rotary{Heads: 3, Dims: 4, Layout: graph.PackedHeads}, k: 16},
+		{op: graph.Rotary{Heads: 3, Dims: 16, Layout: graph.PackedHeads}, k: 16},
+		{op: graph.Rotary{Heads: 2, Dims: 6, Layout: graph.PackedQKV}, k: 7},
+		{op: graph.Rotary{Heads: 2, Dims: 8, Layout: graph.Separate}, k: 80},
+		{op: graph.Rotary{Heads: 2, Dims: 4, Layout: graph.PackedHeads, Inverse: true}, k: 8},
+		{op: graph.Rotary{Heads: 2, Dims: 4, Layout: graph.PackedHeads, Offset: true}, k: 8, first: []int{0, 13}},
+		{op: graph.Rotary{Heads: 1, Dims: 2, Layout: graph.Separate, Offset: true, Inverse: true}, k: 3, first: []int{20, 4}},
+	} {
+		name := fmt.Sprintf("rotary/%v/%dof%d_%d", d, c.op.Dims, c.k, c.op.Layout)
+		if c.op.Offset {
+			name += "_offset"
+		}
+		if c.op.Inverse {
+			name += "_inverse"
+		}
+		// Two products are added: their error is relative to the larger one.
+		t.add(name, Tolerance{Ulps: 2, Terms: 1}, func(m *maker) {
+			parts := 3
+			if c.op.Layout == graph.Separate {
+				parts = 1
+			}
+			angle := m.input("table", graph.T(graph.F32, 32, c.op.Dims), func() float64 { return 2*m.rng.Float64() - 1 })
+			in := []*graph.Value{m.normal("x", d, 2, 11, parts*c.op.Heads*c.k), angle}
+			if c.op.Offset {
+				in = append(in, m.given("first", c.first...))
+			}
+			m.outputs(m.Rotary(c.op, in...))
+		})
+	}
+}
+
+func (t *table) cache(d graph.DType) {
+	t.add(fmt.Sprintf("cache_write/%v", d), Tolerance{}, func(m *maker) {
+		cache := m.state("cache", graph.T(d, 2, 9, 5), m.rng.NormFloat64)
+		cache = m.Emit(graph.CacheWrite{}, cache, m.normal("x", d, 2, 3, 5), m.given("pos", 6, 1))[0]
+		m.outputs(m.Emit(graph.CacheWrite{}, cache, m.normal("y", d, 2, 1, 5), m.given("pos2", 2, 3))...)
+	})
+}

@@ -1,0 +1,115 @@
+package conformance
+
+import (
+	"fmt"
+
+	"github.com/snug-ml/snug/engine/graph"
+)
+
+// pair adds a case whose function must give bit for bit the outputs of its
+// plain form.
+func (t *table) pair(name string, tol Tolerance, fused, plain func(m *maker)) {
+	m := newMaker(name)
+	plain(m)
+	c := t.add(name, tol, fused)
+	c.Twin, c.Rounded = m.F, true
+}
+
+func fn(f graph.Fn) graph.Elementwise             { return graph.Elementwise{Fn: f} }
+func fnA(f graph.Fn, a float64) graph.Elementwise { return graph.Elementwise{Fn: f, Alpha: a} }
+func step(op graph.Op, d graph.DType, arg ...int) graph.Step {
+	return graph.Step{Op: op, Arg: arg, DType: d}
+}
+
+// plainBody emits a body's steps as nodes of their own.
+func plainBody(m *maker, b *graph.Body, in []*graph.Value) []*graph.Value {
+	regs := append([]*graph.Value(nil), in...)
+	for _, s := range b.Steps {
+		args := make([]*graph.Value, len(s.Arg))
+		for i, a := range s.Arg {
+			args[i] = regs[a]
+		}
+		op := s.Op
+		if e, ok := op.(graph.Elementwise); ok {
+			e.Out = s.DType
+			op = e
+		}
+		regs = append(regs, m.Emit(op, args...)[0])
+	}
+	out := make([]*graph.Value, len(b.Results))
+	for i, r := range b.Results {
+		out[i] = regs[r]
+	}
+	return out
+}
+
+// bodies are programs over x [6, 67], a row [67] and a scalar, or x alone.
+func bodies(d graph.DType) map[string]*graph.Body {
+	return map[string]*graph.Body{
+		"bias_gelu": {Inputs: 2, Results: []int{3}, Steps: []graph.Step{
+			step(fn(graph.FnAdd), d, 0, 1), step(fn(graph.FnGELU), d, 2),
+		}},
+		"two_results": {Inputs: 2, Results: []int{2, 3}, Steps: []graph.Step{
+			step(fn(graph.FnMul), d, 0, 1), step(fn(graph.FnTanh), d, 2),
+		}},
+		"row_first": {Inputs: 2, Results: []int{4}, Steps: []graph.Step{
+			step(fn(graph.FnExp), graph.F32, 1), step(fn(graph.FnMul), d, 0, 2), step(fnA(graph.FnAddC, 0.5), d, 3),
+		}},
+		"residual_dropout": {Inputs: 3, Results: []int{4, 5}, Steps: []graph.Step{
+			step(fn(graph.FnAdd), d, 0, 1), // the counter is input 2
+			step(graph.Dropout{P: 0.25, Seed: 77, Stream: 4}, d, 3, 2),
+			step(fn(graph.FnAdd), d, 4, 0),
+		}},
+	}
+}
+
+func (t *table) fused() {
+	names := []string{"bias_gelu", "two_results", "row_first", "residual_dropout"}
+	for _, d := range floats {
+		for _, n := range names {
+			body := bodies(d)[n]
+			operands := func(m *maker, x *graph.Value) []*graph.Value {
+				in := []*graph.Value{x, m.normal("row", graph.F32, 67)}
+				if body.Inputs > 2 {
+					in = append(in, m.given(graph.RunCounter, 12, 0))
+				}
+				return in
+			}
+			tol := Tolerance{Ulps: 8, Abs: 0x1p-22, Inner: 2, Low: d}
+			t.pair(fmt.Sprintf("fused/%v/%s", d, n), tol,
+				func(m *maker) {
+					m.outputs(m.Emit(graph.Fused{Body: body}, operands(m, m.normal("x", d, 6, 67))...)...)
+				},
+				func(m *maker) { m.outputs(plainBody(m, body, operands(m, m.normal("x", d, 6, 67)))...) })
+
+			tol.Terms = 40
+			factors := func(m *maker) (a, b *graph.Value) { return m.normal("a", d, 6, 40), m.normal("b", d, 67, 40) }
+			t.pair(fmt.Sprintf("matmul_body/%v/%s", d, n), tol,
+				func(m *maker) {
+					a, b := factors(m)
+					in := operands(m, a) // a stands for the product
+					m.outputs(m.Emit(graph.MatMul{TransB: true, Body: body}, append([]*graph.Value{a, b}, in[1:]...)...)...)
+				},
+				func(m *maker) {
+					a, b := factors(m)
+					m.outputs(plainBody(m, body, operands(m, m.MatMul(a, b, false, true)))...)
+				})
+		}
+	}
+}
+
+func (t *table) random() {
+	for _, d := range floats {
+		for _, p := range []float64{0.1, 0.5, 0.9} {
+			t.add(fmt.Sprintf("dropout/%v/%v", d, p), Tolerance{Ulps: 1.5}, func(m *maker) {
+				x := m.normal("x", d, 3, 357)
+				op := graph.Dropout{P: p, Seed: 0x123456789abcdef0, Stream: 9}
+				m.outputs(m.Emit(op, x, m.given(graph.RunCounter, 41, 3))[0])
+			})
+		}
+		t.add(fmt.Sprintf("dropout/%v/high_counter", d), Tolerance{Ulps: 1.5}, func(m *maker) {
+			x := m.normal("x", d, 13)
+			m.outputs(m.Emit(graph.Dropout{P: 0.5, Seed: 1, Stream: 1 << 31}, x, m.given(graph.RunCounter, -5, 0))[0])
+		})
+	}
+}

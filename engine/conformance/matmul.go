@@ -1,0 +1,92 @@
+package conformance
+
+import (
+	"fmt"
+
+	"github.com/snug-ml/snug/engine/graph"
+)
+
+func (t *table) matmuls() {
+	sizes := [][3]int{ // M, N, K
+		{1, 1, 1}, {5, 7, 6}, {1, 130, 33}, {130, 1, 33}, {37, 50, 65}, {6, 16, 1}, {48, 64, 32}, {8, 40, 1100}, {130, 97, 70},
+	}
+	for _, d := range floats {
+		for _, s := range sizes {
+			for trans := range 4 {
+				t.matmul(graph.MatMul{TransA: trans&1 != 0, TransB: trans&2 != 0}, d, nil, s)
+			}
+		}
+		for trans := range 4 {
+			t.matmul(graph.MatMul{TransA: trans&1 != 0, TransB: trans&2 != 0}, d, []int{2, 3}, [3]int{9, 17, 12})
+		}
+		for _, out := range floats {
+			t.matmul(graph.MatMul{TransB: true, Out: out}, d, nil, [3]int{37, 50, 65})
+			t.matmul(graph.MatMul{TransA: true, Out: out}, d, []int{3}, [3]int{7, 20, 35})
+		}
+		for trans := range 4 {
+			op := graph.MatMul{TransA: trans&1 != 0, TransB: trans&2 != 0, Accumulate: true}
+			t.matmul(op, d, nil, [3]int{37, 50, 65})
+			t.matmul(op, d, nil, [3]int{3, 5, 700})
+		}
+	}
+}
+
+func (t *table) matmul(op graph.MatMul, d graph.DType, batch []int, s [3]int) {
+	rows, cols, inner := s[0], s[1], s[2]
+	letters := func(trans bool) string {
+		if trans {
+			return "t"
+		}
+		return "n"
+	}
+	name := fmt.Sprintf("matmul/%v/%s%s_%v%v", d, letters(op.TransA), letters(op.TransB), graph.Shape(batch), graph.Shape(s[:]))
+	if op.Out != graph.Invalid {
+		name += "_to_" + op.Out.String()
+	}
+	if op.Accumulate {
+		name += "_accumulate"
+	}
+	t.add(name, Tolerance{Ulps: 1, Terms: inner}, func(m *maker) {
+		a, b := []int{rows, inner}, []int{inner, cols}
+		if op.TransA {
+			a = []int{inner, rows}
+		}
+		if op.TransB {
+			b = []int{cols, inner}
+		}
+		in := []*graph.Value{
+			m.normal("a", d, append(append([]int{}, batch...), a...)...),
+			m.normal("b", d, append(append([]int{}, batch...), b...)...),
+		}
+		if !op.Accumulate {
+			m.outputs(m.Emit(op, in...)...)
+			return
+		}
+		c := m.state("c", graph.T(graph.F32, rows, cols), m.rng.NormFloat64)
+		c = m.Emit(op, in[0], in[1], c)[0]
+		m.outputs(m.Emit(op, in[0], in[1], c)...) // and once more onto the new version
+	})
+}
+
+func (t *table) embeddings() {
+	for _, d := range floats {
+		t.add(fmt.Sprintf("embedding/f32_to_%v", d), Tolerance{}, func(m *maker) {
+			m.outputs(m.Emit(graph.Embedding{Out: d}, m.normal("table", graph.F32, 23, 19), m.ints("ids", 0, 22, 3, 11))...)
+		})
+		t.add(fmt.Sprintf("embedding/%v", d), Tolerance{}, func(m *maker) {
+			m.outputs(m.Embedding(m.normal("table", d, 23, 19), m.ints("ids", 0, 22, 33)))
+		})
+		for _, vocab := range []int{5, 301} {
+			t.add(fmt.Sprintf("embedding_grad/%v/%d", d, vocab), Tolerance{Ulps: 1, Terms: 1 + 66/vocab}, func(m *maker) {
+				m.outputs(m.Emit(graph.EmbeddingGrad{Vocab: vocab}, m.normal("dy", d, 3, 22, 19), m.ints("ids", 0, vocab-1, 3, 22))...)
+			})
+			t.add(fmt.Sprintf("embedding_grad/%v/%d_accumulate", d, vocab), Tolerance{Ulps: 1, Terms: 1 + 132/vocab}, func(m *maker) {
+				op := graph.EmbeddingGrad{Vocab: vocab, Accumulate: true}
+				dy, ids := m.normal("dy", d, 66, 19), m.ints("ids", 0, vocab-1, 66)
+				acc := m.state("acc", graph.T(graph.F32, vocab, 19), m.rng.NormFloat64)
+				acc = m.Emit(op, dy, ids, acc)[0]
+				m.outputs(m.Emit(op, dy, ids, acc)...)
+			})
+		}
+	}
+}

@@ -1,0 +1,69 @@
+package conformance
+
+import (
+	"fmt"
+
+	"github.com/snug-ml/snug/engine/graph"
+)
+
+func (t *table) optimizer() {
+	for _, decay := range []float64{0, 0.1} {
+		for _, ok := range []float64{0, 1} {
+			for _, zero := range []bool{false, true} {
+				for _, dims := range [][]int{{1}, {7}, {5, 1031}} {
+					t.adamW(graph.AdamW{
+						Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: decay, LRScale: 0.5, ZeroGrad: zero,
+					}, ok, dims)
+				}
+			}
+		}
+	}
+	for _, d := range floats {
+		for _, add := range []bool{false, true} {
+			op := graph.Assign{Add: add}
+			t.add(fmt.Sprintf("%s/%v", op.Name(), d), Tolerance{}, func(m *maker) {
+				s := m.state("s", graph.T(graph.F32, 3, 347), m.rng.NormFloat64)
+				m.outputs(m.Emit(op, s, m.normal("x", d, 3, 347))...)
+			})
+			t.add(fmt.Sprintf("%s/%v/twice", op.Name(), d), Tolerance{Ulps: 1, Terms: 1}, func(m *maker) {
+				s := m.state("s", graph.T(graph.F32, 97), m.rng.NormFloat64)
+				s = m.Emit(op, s, m.normal("x", d, 97))[0]
+				m.outputs(m.Emit(op, s, m.normal("y", d, 97))...)
+			})
+		}
+		t.add(fmt.Sprintf("assign/to_%v", d), Tolerance{}, func(m *maker) {
+			m.outputs(m.Assign(m.state("s", graph.T(d, 97), m.rng.NormFloat64), m.normal("x", graph.F32, 97)))
+		})
+	}
+	t.add("assign/scalar", Tolerance{}, func(m *maker) {
+		m.outputs(m.Assign(m.state("s", graph.T(graph.F32), m.rng.NormFloat64), m.scalar("x", 3)))
+	})
+	t.add("global_norm/one", Tolerance{Ulps: 1}, func(m *maker) { m.outputs(m.GlobalNorm(m.normal("x", graph.F32, 1))) })
+	t.add("global_norm/many", Tolerance{Ulps: 1}, func(m *maker) {
+		large := m.input("large", graph.T(graph.F32, 1031), func() float64 { return 100 * m.rng.NormFloat64() })
+		m.outputs(m.GlobalNorm(m.normal("x", graph.F32, 70, 300), large, m.normal("y", graph.F32)))
+	})
+	t.add("global_norm/infinite", Tolerance{}, func(m *maker) {
+		m.outputs(m.GlobalNorm(m.normal("x", graph.F32, 5), m.Exp(m.scalar("big", 200))))
+	})
+}
+
+// adamW makes two steps: the second works on the versions the first left.
+func (t *table) adamW(op graph.AdamW, ok float64, dims []int) {
+	name := fmt.Sprintf("adamw/%v/decay%v_ok%v", graph.Shape(dims), op.WeightDecay, ok)
+	if op.ZeroGrad {
+		name += "_zero"
+	}
+	t.add(name, Tolerance{Ulps: 16, Abs: 0x1p-22}, func(m *maker) {
+		typ := graph.T(graph.F32, dims...)
+		square := func() float64 { x := m.rng.NormFloat64(); return x * x }
+		w, g := m.state("w", typ, m.rng.NormFloat64), m.state("g", typ, m.rng.NormFloat64)
+		mo, v := m.state("m", typ, m.rng.NormFloat64), m.state("v", typ, square)
+		lr, scale := m.scalar("lr", 0.01), m.scalar("gscale", 0.25)
+		y := m.Emit(op, w, g, mo, v, lr, scale, m.scalar("t", 3), m.scalar("ok", ok))
+		if op.ZeroGrad {
+			g = y[3]
+		}
+		m.outputs(m.Emit(op, y[0], g, y[1], y[2], lr, scale, m.scalar("t2", 4), m.scalar("ok2", 1))...)
+	})
+}

@@ -31,12 +31,12 @@ func (r *Report) origin(path string) Origin {
 }
 
 // checkCommon checks what the tags of the common sections cannot say.
-func (c *Config) checkCommon(r *Report) {
+func (c *Config) checkCommon(r *Report, needData bool) {
 	t, d := &c.Training, &c.Data
 	if !validDevice(c.Hardware.Device) {
 		r.Error("hardware.device", "want auto, cpu, cuda or cuda:N, got %s", quote(c.Hardware.Device))
 	}
-	if len(d.Source) == 0 && d.Format != "gotree" {
+	if needData && len(d.Source) == 0 && d.Format != "gotree" {
 		r.Error("data.source", "want at least one file, folder or glob pattern")
 	}
 	if len(d.Source) > 0 && d.Format == "gotree" {

@@ -212,6 +212,25 @@ run.yaml:19: <<: merging mappings is not supported: write the keys out`},
 	}
 }
 
+func TestNeedData(t *testing.T) {
+	s := Sources{Systems: testSystems()[:1]}
+	if _, err := Load(s); err != nil {
+		t.Errorf("a plan needs no data: %v", err)
+	}
+	s.NeedData = true
+	if _, err := Load(s); err == nil || err.Error() != "data.source: want at least one file, folder or glob pattern" {
+		t.Errorf("training needs data: %v", err)
+	}
+	s.Overrides = []Override{{Key: "data.format", Text: "gotree"}}
+	if _, err := Load(s); err != nil {
+		t.Errorf("the Go tree is data: %v", err)
+	}
+	s.Overrides = append(s.Overrides, Override{Key: "data.source", Text: "x"})
+	if _, err := Load(s); err == nil || !strings.Contains(err.Error(), "reads the Go installation") {
+		t.Errorf("two sources: %v", err)
+	}
+}
+
 func TestMissingFile(t *testing.T) {
 	_, err := Load(Sources{Systems: testSystems(), Presets: testPresets, Preset: "small", File: "/nowhere/run.yaml"})
 	if err == nil || err.Error() != "/nowhere/run.yaml: no such file or directory" {

@@ -19,6 +19,7 @@ type Sources struct {
 	Preset    string     // "" for none
 	File      string     // path of a YAML file; "" for none
 	Overrides []Override // from flags
+	NeedData  bool       // data.source must be given; a plan is made without
 }
 
 // Override is a value given by a flag.
@@ -70,7 +71,7 @@ func Load(s Sources) (*Config, error) {
 	}
 
 	r := &Report{config: c, problems: &ps}
-	c.checkCommon(r)
+	c.checkCommon(r, s.NeedData)
 	if system.Check != nil {
 		system.Check(c, r)
 	}

@@ -91,7 +91,7 @@ var testPresets = fstest.MapFS{
 // load loads a preset, a file with this text and flags.
 func load(t testing.TB, preset, text string, args ...string) (*Config, error) {
 	t.Helper()
-	s := Sources{Systems: testSystems(), Presets: testPresets, Preset: preset}
+	s := Sources{Systems: testSystems(), Presets: testPresets, Preset: preset, NeedData: true}
 	if text != "" {
 		t.Chdir(t.TempDir())
 		s.File = "run.yaml"

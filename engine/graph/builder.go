@@ -49,6 +49,7 @@ type Builder struct {
 	backward bool
 	clone    bool
 	streams  int
+	now      func(v *Value) *Value // during a Rewrite
 }
 
 // NewBuilder starts an empty function.
@@ -130,6 +131,10 @@ func (b *Builder) AsClone(fn func()) {
 	fn()
 	b.clone = was
 }
+
+// Now is, during a [Func.Rewrite], the new value that stands for v of the old
+// function.
+func (b *Builder) Now(v *Value) *Value { return b.now(v) }
 
 // Input declares what the host writes before each run.
 func (b *Builder) Input(name string, t Type) *Value {

@@ -197,6 +197,7 @@ func (f *Func) Uses() []int {
 // Rewrite rebuilds f node by node: fn gets each old node with its operands
 // already replaced and returns the values that stand for its results (emitting
 // what it needs), or nil to keep the node as it is. Inputs and states are kept.
+// Within fn, [Builder.Now] gives what stands for any earlier old value.
 func (f *Func) Rewrite(fn func(b *Builder, n *Node, in []*Value) []*Value) (*Func, error) {
 	var out *Func
 	err := Catch(func() {
@@ -208,6 +209,7 @@ func (f *Func) Rewrite(fn func(b *Builder, n *Node, in []*Value) []*Value) (*Fun
 			}
 			return v
 		}
+		b.now = subst
 		for _, n := range f.Nodes {
 			in := make([]*Value, len(n.In))
 			for i, v := range n.In {
@@ -228,6 +230,7 @@ func (f *Func) Rewrite(fn func(b *Builder, n *Node, in []*Value) []*Value) (*Fun
 		for _, o := range f.Outputs {
 			b.F.Outputs = append(b.F.Outputs, Output{o.Name, subst(o.Value)})
 		}
+		b.now = nil
 		out = b.F
 	})
 	return out, err

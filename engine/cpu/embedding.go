@@ -1,0 +1,88 @@
+package cpu
+
+import (
+	"fmt"
+	"unsafe"
+
+	"github.com/snug-ml/snug/engine/cpu/simd"
+	"github.com/snug-ml/snug/engine/graph"
+)
+
+func (c *compiler) embedding(n *graph.Node) ([]phase, error) {
+	table, ids, out := c.ref(n.In[0]), c.ref(n.In[1]), c.ref(n.Out[0])
+	vocab, width := n.In[0].Shape()[0], n.In[0].Shape()[1]
+	from, to := n.In[0].DType(), n.Out[0].DType()
+	code, label := c.code, n.Layer
+	c.need(0, 2*tile*4)
+	tasks, per := chunks(ids.n, max(1, grain/width))
+	return []phase{{tasks, func(task, w int) {
+		reg := floats(code.worker(w), 0, tile)
+		src, dst := operand{ref: table, dtype: from}, operand{ref: out, dtype: to}
+		for i := task * per; i < min((task+1)*per, ids.n); i++ {
+			id := int(ids.i32()[i])
+			if id < 0 || id >= vocab {
+				code.m.fail(fmt.Errorf("%s: id %d at position %d lies outside the table's %d rows", label, id, i, vocab))
+				id = 0
+			}
+			for k := 0; k < width; k += tile {
+				m := min(tile, width-k)
+				dst.store(src.load(reg[:m], id*width+k, 1), i*width+k)
+			}
+		}
+	}}}, nil
+}
+
+// embeddingGrad gives each task a strip of columns: every row sum then has one
+// owner and the order of the ids.
+func (c *compiler) embeddingGrad(n *graph.Node, op graph.EmbeddingGrad) ([]phase, error) {
+	dy, ids, out := c.ref(n.In[0]), c.ref(n.In[1]), c.ref(n.Out[0])
+	width, d := n.Out[0].Shape()[1], n.In[0].DType()
+	code := c.code
+	c.need(0, tile*4)
+	var ps []phase
+	if !op.Accumulate {
+		tasks, per := chunks(out.n, 4*grain)
+		ps = append(ps, phase{tasks, func(task, _ int) {
+			clear(out.f32()[task*per : min((task+1)*per, out.n)])
+		}})
+	}
+	strip := max(16, min(tile, (width+15)/16))
+	strips := (width + strip - 1) / strip
+	ps = append(ps, phase{strips, func(task, w int) {
+		reg := floats(code.worker(w), 0, tile)
+		c0, c1 := task*strip, min((task+1)*strip, width)
+		table := out.f32()
+		src := operand{ref: dy, dtype: d}
+		for i, id := range ids.i32() {
+			if id < 0 || int(id) >= op.Vocab {
+				continue // reported by the forward half
+			}
+			row := table[int(id)*width+c0 : int(id)*width+c1]
+			simd.Add(row, row, src.load(reg[:c1-c0], i*width+c0, 1))
+		}
+	}})
+	return ps, nil
+}
+
+// row gives row i (of width elements) of r as floats, converted into reg if
+// it is stored in 16 bits.
+func row(r ref, d graph.DType, i, width int, reg []float32) []float32 {
+	o := operand{ref: r, dtype: d}
+	return o.load(reg[:width], i*width, 1)
+}
+
+// direct is the row of r itself when it is float32, else reg.
+func direct(r ref, d graph.DType, i, width int, reg []float32) []float32 {
+	if d == graph.F32 {
+		return unsafe.Slice((*float32)(unsafe.Add(r.ptr(), i*width*4)), width)
+	}
+	return reg[:width]
+}
+
+// put stores a row that direct gave.
+func put(r ref, d graph.DType, i, width int, reg []float32) {
+	if d != graph.F32 {
+		o := operand{ref: r, dtype: d}
+		o.store(reg, i*width)
+	}
+}

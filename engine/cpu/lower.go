@@ -1,0 +1,77 @@
+package cpu
+
+import (
+	"fmt"
+
+	"github.com/snug-ml/snug/engine/graph"
+)
+
+// lower translates one node into parallel regions.
+func (c *compiler) lower(n *graph.Node) (phases []phase, err error) {
+	defer func() {
+		switch r := recover().(type) {
+		case nil:
+		case lowerError:
+			err = r.err
+		default:
+			panic(r)
+		}
+	}()
+	switch op := n.Op.(type) {
+	case graph.Constant:
+		return c.constant(n, op)
+	case graph.Elementwise, graph.Dropout, graph.Fused:
+		return c.elementwise(n)
+	case graph.Expand:
+		return c.elementwise(n)
+	case graph.Transpose:
+		return c.transpose(n, op)
+	case graph.Slice:
+		return c.slice(n, op)
+	case graph.Unslice:
+		return c.unslice(n, op)
+	case graph.Concat:
+		return c.concat(n, op)
+	case graph.Reduce:
+		return c.reduce(n, op)
+	case graph.MatMul:
+		return c.matmul(n, op)
+	case graph.Embedding:
+		return c.embedding(n)
+	case graph.EmbeddingGrad:
+		return c.embeddingGrad(n, op)
+	case graph.LayerNorm:
+		return c.layerNorm(n, op)
+	case graph.LayerNormGrad:
+		return c.layerNormGrad(n, op)
+	case graph.Softmax:
+		return c.softmax(n)
+	case graph.SoftmaxGrad:
+		return c.softmaxGrad(n)
+	case graph.Attention:
+		return c.attention(n, op)
+	case graph.AttentionGrad:
+		return c.attentionGrad(n, op)
+	case graph.RotaryTable:
+		return c.rotaryTable(n, op)
+	case graph.Rotary:
+		return c.rotary(n, op)
+	case graph.CacheWrite:
+		return c.cacheWrite(n)
+	case graph.CrossEntropy:
+		return c.crossEntropy(n)
+	case graph.CrossEntropyGrad:
+		return c.crossEntropyGrad(n)
+	case graph.LinearCrossEntropy:
+		return c.linearCrossEntropy(n)
+	case graph.LinearCrossEntropyGrad:
+		return c.linearCrossEntropyGrad(n)
+	case graph.AdamW:
+		return c.adamW(n, op)
+	case graph.Assign:
+		return c.assign(n, op)
+	case graph.GlobalNorm:
+		return c.globalNorm(n)
+	}
+	return nil, fmt.Errorf("the CPU has no kernel for it")
+}

@@ -1,0 +1,238 @@
+// Package cpu runs programs on the processor: the default device and the
+// reference for every other.
+//
+// It promises: no allocation per run; memory is the arena that was planned and
+// the workspace that [Code.Workspace] states; and results that do not depend on
+// the number of workers, because work is cut into fixed tasks and no sum is
+// ever split by worker.
+package cpu
+
+import (
+	"fmt"
+	"math"
+	"runtime"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/snug-ml/snug/engine/graph"
+)
+
+// Machine is a set of workers and their workspace, shared by the functions of
+// a program.
+type Machine struct {
+	pool    *pool
+	memory  []byte
+	shared  []byte
+	scratch [][]byte
+	fault   atomic.Pointer[error]
+	// Profile, when set, is told how long each node of a run took.
+	Profile func(n *graph.Node, d time.Duration)
+}
+
+// Workspace is what a program needs beside its arena, in bytes.
+type Workspace struct {
+	Shared int64 // once
+	Worker int64 // for each worker
+}
+
+// Max is the larger of both needs.
+func (w Workspace) Max(v Workspace) Workspace {
+	return Workspace{max(w.Shared, v.Shared), max(w.Worker, v.Worker)}
+}
+
+// Bytes is the total for a number of workers.
+func (w Workspace) Bytes(workers int) int64 {
+	return roundUp(w.Shared) + int64(workers)*roundUp(w.Worker)
+}
+
+// page separates the workspaces of workers, so that no cache line is shared.
+const page = 4096
+
+func roundUp(n int64) int64 { return (n + page - 1) / page * page }
+
+// NewMachine starts workers (0: one for each processor that Go may use) with
+// the given workspace.
+func NewMachine(workers int, w Workspace) (*Machine, error) {
+	if workers <= 0 {
+		workers = runtime.GOMAXPROCS(0)
+	}
+	mem, err := allocate(w.Bytes(workers))
+	if err != nil {
+		return nil, err
+	}
+	m := &Machine{pool: newPool(workers), memory: mem}
+	m.shared, mem = mem[:w.Shared:w.Shared], mem[roundUp(w.Shared):]
+	for range workers {
+		m.scratch = append(m.scratch, mem[:w.Worker:w.Worker])
+		mem = mem[roundUp(w.Worker):]
+	}
+	return m, nil
+}
+
+// Workers is the number of workers.
+func (m *Machine) Workers() int { return m.pool.workers }
+
+// Close ends the workers and frees the workspace.
+func (m *Machine) Close() error {
+	m.pool.close()
+	return release(m.memory)
+}
+
+// Allocate gives n zero bytes for an arena, page aligned; free it with Release.
+func Allocate(n int64) ([]byte, error) { return allocate(n) }
+
+// Release frees what Allocate gave.
+func Release(mem []byte) error { return release(mem) }
+
+// fail records the first error of a run; kernels have no other way out.
+func (m *Machine) fail(err error) { m.fault.CompareAndSwap(nil, &err) }
+
+// ref is where a value lies: at an offset from a base that is known when the
+// program is armed.
+type ref struct {
+	base *unsafe.Pointer
+	off  uintptr
+	n    int // elements
+}
+
+func (r ref) ptr() unsafe.Pointer { return unsafe.Add(*r.base, r.off) }
+func (r ref) f32() []float32      { return unsafe.Slice((*float32)(r.ptr()), r.n) }
+func (r ref) u16() []uint16       { return unsafe.Slice((*uint16)(r.ptr()), r.n) }
+func (r ref) i32() []int32        { return unsafe.Slice((*int32)(r.ptr()), r.n) }
+func (r ref) scalar() float32     { return *(*float32)(r.ptr()) }
+
+// phase is one parallel region.
+type phase struct {
+	tasks int
+	run   func(task, worker int)
+}
+
+type step struct {
+	node   *graph.Node
+	phases []phase
+}
+
+// Code is a function ready to run.
+type Code struct {
+	m     *Machine // set by Bind
+	steps []step
+	need  Workspace
+}
+
+// Workspace is what the code needs of its machine.
+func (c *Code) Workspace() Workspace { return c.need }
+
+// Bind attaches the code to the machine that will run it.
+func (c *Code) Bind(m *Machine) error {
+	if int64(len(m.shared)) < c.need.Shared || int64(len(m.scratch[0])) < c.need.Worker {
+		return fmt.Errorf("the machine's workspace is smaller than the %+v that the code needs", c.need)
+	}
+	c.m = m
+	return nil
+}
+
+// Run executes the code once.
+func (c *Code) Run() error {
+	m := c.m
+	m.fault.Store(nil)
+	m.pool.start()
+	for i := range c.steps {
+		s := &c.steps[i]
+		var began time.Time
+		if m.Profile != nil {
+			began = time.Now()
+		}
+		for _, p := range s.phases {
+			m.pool.region(p.tasks, p.run)
+		}
+		if m.Profile != nil {
+			m.Profile(s.node, time.Since(began))
+		}
+	}
+	m.pool.stop()
+	if err := m.fault.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// Address tells the compiler where values lie.
+type Address struct {
+	// Base is a cell that holds the address of the value's region once the
+	// program is armed, Offset the bytes from there.
+	Base   *unsafe.Pointer
+	Offset int64
+}
+
+// Compile translates f, whose values lie where at says, for a machine of the
+// given number of workers.
+func Compile(f *graph.Func, workers int, at func(v *graph.Value) (Address, error)) (*Code, error) {
+	if workers <= 0 {
+		workers = runtime.GOMAXPROCS(0)
+	}
+	c := &compiler{code: &Code{}, workers: workers, at: at}
+	for _, n := range f.Nodes {
+		if graph.IsView(n.Op) {
+			continue
+		}
+		phases, err := c.lower(n)
+		if err != nil {
+			return nil, fmt.Errorf("%s (%s): %w", n.Op.Name(), n.Layer, err)
+		}
+		c.code.steps = append(c.code.steps, step{n, phases})
+	}
+	return c.code, nil
+}
+
+type compiler struct {
+	code    *Code
+	workers int
+	at      func(v *graph.Value) (Address, error)
+}
+
+func (c *compiler) ref(v *graph.Value) ref {
+	a, err := c.at(v)
+	if err != nil {
+		panic(lowerError{err})
+	}
+	return ref{a.Base, uintptr(a.Offset), int(v.Shape().Elems())}
+}
+
+func (c *compiler) refs(vs []*graph.Value) []ref {
+	rs := make([]ref, len(vs))
+	for i, v := range vs {
+		rs[i] = c.ref(v)
+	}
+	return rs
+}
+
+// lowerError carries an error out of nested lowering.
+type lowerError struct{ err error }
+
+// worker is the scratch of worker w.
+func (c *Code) worker(w int) []byte { return c.m.scratch[w] }
+
+// need states workspace of a node.
+func (c *compiler) need(shared, worker int) {
+	c.code.need = c.code.need.Max(Workspace{int64(shared), int64(worker)})
+}
+
+// floats is n floats of scratch from byte offset off.
+func floats(scratch []byte, off, n int) []float32 {
+	if n == 0 {
+		return nil
+	}
+	return unsafe.Slice((*float32)(unsafe.Pointer(&scratch[off])), n)
+}
+
+// grain is how many elements of a cheap function make a task worth its region.
+const grain = 16 << 10
+
+// chunks cuts n items into tasks of at least least items.
+func chunks(n, least int) (tasks, size int) {
+	size = max(1, least)
+	return max(1, (n+size-1)/size), size
+}
+
+func finite(x float32) bool { return !math.IsNaN(float64(x)) && !math.IsInf(float64(x), 0) }

@@ -1,0 +1,512 @@
+package cpu
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"unsafe"
+
+	"github.com/snug-ml/snug/engine/cpu/simd"
+	"github.com/snug-ml/snug/engine/graph"
+)
+
+// tile is how many elements the elementwise interpreter handles at a time: its
+// registers (4 KiB each) stay in the first-level cache.
+const tile = 1024
+
+// instr is one step of a tile program.
+type instr struct {
+	run  func(dst, x, y, z []float32)
+	drop *dropout // instead of run
+	arg  [3]int
+	narg int
+	half graph.DType // round the result to this format, if 16-bit
+}
+
+type dropout struct {
+	op      graph.Dropout
+	counter ref
+}
+
+// operand is an input of a tile program: where its elements are for a given
+// element of the result.
+type operand struct {
+	ref
+	dtype  graph.DType
+	stride []int // per collapsed dimension of the result
+}
+
+// program is an elementwise body compiled for tiles of up to tile elements.
+type program struct {
+	in     []operand
+	code   []instr
+	out    []int // registers that are stored
+	outRef []operand
+	regs   int
+	// direct is the step, the last one, that may write result directOut where
+	// it belongs instead of into a register; -1 is none.
+	direct, directOut int
+}
+
+// scratchBytes is the worker scratch of the program's registers.
+func (p *program) scratchBytes() int { return p.regs * tile * 4 }
+
+// scalarFn gives the vector function of fn.
+func scalarFn(e graph.Elementwise) (func(dst, x, y, z []float32), error) {
+	a := float32(e.Alpha)
+	one := func(f func(dst, x []float32)) func(dst, x, y, z []float32) {
+		return func(dst, x, _, _ []float32) { f(dst, x) }
+	}
+	two := func(f func(dst, x, y []float32)) func(dst, x, y, z []float32) {
+		return func(dst, x, y, _ []float32) { f(dst, x, y) }
+	}
+	oneA := func(f func(dst, x []float32, a float32)) func(dst, x, y, z []float32) {
+		return func(dst, x, _, _ []float32) { f(dst, x, a) }
+	}
+	twoA := func(f func(dst, x, y []float32, a float32)) func(dst, x, y, z []float32) {
+		return func(dst, x, y, _ []float32) { f(dst, x, y, a) }
+	}
+	switch e.Fn {
+	case graph.FnCopy:
+		return one(simd.Copy), nil
+	case graph.FnNeg:
+		return one(simd.Neg), nil
+	case graph.FnAbs:
+		return one(simd.Abs), nil
+	case graph.FnSquare:
+		return one(simd.Square), nil
+	case graph.FnSqrt:
+		return one(simd.Sqrt), nil
+	case graph.FnRsqrt:
+		return one(simd.Rsqrt), nil
+	case graph.FnRecip:
+		return one(simd.Recip), nil
+	case graph.FnExp:
+		return one(simd.Exp), nil
+	case graph.FnLog:
+		return one(simd.Log), nil
+	case graph.FnSin:
+		return one(simd.Sin), nil
+	case graph.FnCos:
+		return one(simd.Cos), nil
+	case graph.FnTanh:
+		return one(simd.Tanh), nil
+	case graph.FnSigmoid:
+		return one(simd.Sigmoid), nil
+	case graph.FnSoftplus:
+		return one(simd.Softplus), nil
+	case graph.FnRelu:
+		return one(simd.Relu), nil
+	case graph.FnLeakyRelu:
+		return oneA(simd.LeakyRelu), nil
+	case graph.FnElu:
+		return oneA(simd.ELU), nil
+	case graph.FnSiLU:
+		return one(simd.SiLU), nil
+	case graph.FnGELU:
+		return one(simd.GELU), nil
+	case graph.FnGELUTanh:
+		return one(simd.GELUTanh), nil
+	case graph.FnAddC:
+		return oneA(simd.AddScalar), nil
+	case graph.FnMulC:
+		return oneA(simd.MulScalar), nil
+	case graph.FnMinC:
+		return oneA(minScalar), nil
+	case graph.FnMaxC:
+		return oneA(maxScalar), nil
+	case graph.FnIsFinite:
+		return one(isFinite), nil
+	case graph.FnPositive:
+		return one(simd.GreaterZero), nil
+	case graph.FnFloor:
+		return one(floor), nil
+	case graph.FnAdd:
+		return two(simd.Add), nil
+	case graph.FnSub:
+		return two(simd.Sub), nil
+	case graph.FnMul:
+		return two(simd.Mul), nil
+	case graph.FnDiv:
+		return two(simd.Div), nil
+	case graph.FnMax:
+		return two(simd.Max), nil
+	case graph.FnMin:
+		return two(simd.Min), nil
+	case graph.FnGreater:
+		return two(greater), nil
+	case graph.FnEqual:
+		return two(equal), nil
+	case graph.FnTanhGrad:
+		return two(simd.TanhGrad), nil
+	case graph.FnSigmoidGrad:
+		return two(simd.SigmoidGrad), nil
+	case graph.FnReluGrad:
+		return two(simd.ReluGrad), nil
+	case graph.FnLeakyReluGrad:
+		return twoA(simd.LeakyReluGrad), nil
+	case graph.FnEluGrad:
+		return twoA(simd.ELUGrad), nil
+	case graph.FnSiLUGrad:
+		return two(simd.SiLUGrad), nil
+	case graph.FnGELUGrad:
+		return two(simd.GELUGrad), nil
+	case graph.FnGELUTanhGrad:
+		return two(simd.GELUTanhGrad), nil
+	case graph.FnAbsGrad:
+		return two(absGrad), nil
+	case graph.FnSelect:
+		return simd.Select, nil
+	}
+	return nil, fmt.Errorf("the CPU has no vector function %v", e.Fn)
+}
+
+func minScalar(dst, x []float32, a float32) {
+	for i, v := range x {
+		dst[i] = min(v, a)
+	}
+}
+
+func maxScalar(dst, x []float32, a float32) {
+	for i, v := range x {
+		dst[i] = max(v, a)
+	}
+}
+
+func bit(b bool) float32 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func isFinite(dst, x []float32) {
+	for i, v := range x {
+		dst[i] = bit(finite(v))
+	}
+}
+
+func floor(dst, x []float32) {
+	for i, v := range x {
+		dst[i] = float32(math.Floor(float64(v)))
+	}
+}
+
+func greater(dst, x, y []float32) {
+	for i, v := range x {
+		dst[i] = bit(v > y[i])
+	}
+}
+
+func equal(dst, x, y []float32) {
+	for i, v := range x {
+		dst[i] = bit(v == y[i])
+	}
+}
+
+func absGrad(dst, x, y []float32) {
+	for i, v := range x {
+		dst[i] = y[i] * (bit(v > 0) - bit(v < 0))
+	}
+}
+
+// body gives the elementwise program of a node as a graph.Body.
+func body(n *graph.Node) *graph.Body {
+	switch op := n.Op.(type) {
+	case graph.Fused:
+		return op.Body
+	case graph.Expand:
+		return &graph.Body{Inputs: 1, Results: []int{1}, Steps: []graph.Step{
+			{Op: graph.Elementwise{Fn: graph.FnCopy}, Arg: []int{0}, DType: n.Out[0].DType()}}}
+	default:
+		arg := make([]int, len(n.In))
+		for i := range arg {
+			arg[i] = i
+		}
+		return &graph.Body{Inputs: len(n.In), Results: []int{len(n.In)}, Steps: []graph.Step{
+			{Op: op, Arg: arg, DType: n.Out[0].DType()}}}
+	}
+}
+
+// tileProgram compiles bd over operands with the given element strides.
+func (c *compiler) tileProgram(bd *graph.Body, in, out []*graph.Value, dims graph.Shape) (*program, error) {
+	p := &program{regs: bd.Inputs + len(bd.Steps), out: bd.Results, direct: -1}
+	operandOf := func(v *graph.Value) operand {
+		return operand{c.ref(v), v.DType(), v.Shape().Strides(dims)}
+	}
+	for i, v := range in {
+		if counterOnly(bd, i) { // read by dropout itself
+			p.in = append(p.in, operand{c.ref(v), graph.Invalid, make([]int, len(dims))})
+			continue
+		}
+		p.in = append(p.in, operandOf(v))
+	}
+	for _, v := range out {
+		p.outRef = append(p.outRef, operandOf(v))
+	}
+	for _, s := range bd.Steps {
+		ins := instr{half: s.DType, narg: len(s.Arg)}
+		copy(ins.arg[:], s.Arg)
+		switch op := s.Op.(type) {
+		case graph.Elementwise:
+			f, err := scalarFn(op)
+			if err != nil {
+				return nil, err
+			}
+			ins.run = f
+		case graph.Dropout:
+			// The run counter is an input of the body, but not a tensor.
+			ins.drop = &dropout{op, p.in[s.Arg[1]].ref}
+			ins.narg = 1
+		default:
+			return nil, fmt.Errorf("a body cannot hold %s", op.Name())
+		}
+		p.code = append(p.code, ins)
+	}
+	for j, q := range p.out {
+		if q == p.regs-1 && p.outRef[j].dtype == graph.F32 {
+			p.direct, p.directOut = len(p.code)-1, j
+		}
+	}
+	return p, nil
+}
+
+// collapse joins neighbouring dimensions that every operand walks alike, so
+// that the innermost run is as long as possible.
+func (p *program) collapse(dims graph.Shape) graph.Shape {
+	all := make([]*operand, 0, len(p.in)+len(p.outRef))
+	for i := range p.in {
+		all = append(all, &p.in[i])
+	}
+	for i := range p.outRef {
+		all = append(all, &p.outRef[i])
+	}
+	var out graph.Shape
+	strides := make([][]int, len(all))
+	for d := len(dims) - 1; d >= 0; d-- {
+		if dims[d] == 1 {
+			continue
+		}
+		join := len(out) > 0
+		for i, o := range all {
+			if join && o.stride[d] != strides[i][len(out)-1]*out[len(out)-1] {
+				join = false
+			}
+		}
+		if join {
+			out[len(out)-1] *= dims[d]
+			continue
+		}
+		out = append(out, dims[d])
+		for i, o := range all {
+			strides[i] = append(strides[i], o.stride[d])
+		}
+	}
+	if len(out) == 0 {
+		out = graph.Shape{1}
+		for i := range all {
+			strides[i] = []int{0}
+		}
+	}
+	for i, o := range all {
+		o.stride = strides[i]
+		slices.Reverse(o.stride)
+	}
+	slices.Reverse(out)
+	return out
+}
+
+// load puts n elements of operand o from element offset at into reg, or gives
+// the memory itself where it already is what the program wants.
+func (o *operand) load(reg []float32, at, step int) []float32 {
+	switch {
+	case o.dtype == graph.F32 && step == 1:
+		return unsafe.Slice((*float32)(unsafe.Add(o.ptr(), at*4)), len(reg))
+	case o.dtype == graph.F32:
+		simd.Fill(reg, *(*float32)(unsafe.Add(o.ptr(), at*4)))
+	case o.dtype == graph.I32:
+		src := unsafe.Slice((*int32)(unsafe.Add(o.ptr(), at*4)), 1+(len(reg)-1)*step)
+		if step == 1 {
+			simd.I32ToF32(reg, src)
+		} else {
+			simd.Fill(reg, float32(src[0]))
+		}
+	case step == 1:
+		src := unsafe.Slice((*uint16)(unsafe.Add(o.ptr(), at*2)), len(reg))
+		widen(reg, src, o.dtype)
+	default:
+		var one [1]float32
+		widen(one[:], unsafe.Slice((*uint16)(unsafe.Add(o.ptr(), at*2)), 1), o.dtype)
+		simd.Fill(reg, one[0])
+	}
+	return reg
+}
+
+func widen(dst []float32, src []uint16, d graph.DType) {
+	if d == graph.BF16 {
+		simd.BF16ToF32(dst, src)
+	} else {
+		simd.F16ToF32(dst, src)
+	}
+}
+
+func narrow(dst []uint16, src []float32, d graph.DType) {
+	if d == graph.BF16 {
+		simd.F32ToBF16(dst, src)
+	} else {
+		simd.F32ToF16(dst, src)
+	}
+}
+
+// store writes reg to elements at.. of operand o.
+func (o *operand) store(reg []float32, at int) {
+	if o.dtype == graph.F32 {
+		dst := unsafe.Slice((*float32)(unsafe.Add(o.ptr(), at*4)), len(reg))
+		if &dst[0] != &reg[0] {
+			copy(dst, reg)
+		}
+		return
+	}
+	narrow(unsafe.Slice((*uint16)(unsafe.Add(o.ptr(), at*2)), len(reg)), reg, o.dtype)
+}
+
+// maxRegs bounds the registers of one tile program, so that the table of them
+// lives on the stack.
+const maxRegs = 24
+
+// tile runs the program on n <= tile elements. at[i] is the element offset of
+// operand i (inputs, then results), step its innermost stride (1 or 0); flat
+// is the index of the first element in the result. regs holds the registers.
+// With set, register 0 is a stretch of a product's tile, and the result
+// without storage of its own goes back there.
+func (p *program) tile(n, flat int, at, step []int, regs []float32, set []float32) {
+	var r [maxRegs][]float32
+	for i := range p.in {
+		if i == 0 && set != nil {
+			r[0] = set
+			continue
+		}
+		if p.in[i].dtype == graph.Invalid {
+			continue
+		}
+		r[i] = p.in[i].load(regs[i*tile:i*tile+n], at[i], step[i])
+	}
+	ni := len(p.in)
+	for k := range p.code {
+		ins := &p.code[k]
+		d := ni + k
+		dst := regs[d*tile : d*tile+n]
+		if k == p.direct {
+			o := &p.outRef[p.directOut]
+			dst = unsafe.Slice((*float32)(unsafe.Add(o.ptr(), at[ni+p.directOut]*4)), n)
+		}
+		r[d] = dst
+		if ins.drop != nil {
+			ins.drop.apply(dst, r[ins.arg[0]], flat)
+		} else {
+			var y, z []float32
+			if ins.narg > 1 {
+				y = r[ins.arg[1]]
+			}
+			if ins.narg > 2 {
+				z = r[ins.arg[2]]
+			}
+			ins.run(dst, r[ins.arg[0]], y, z)
+		}
+		switch ins.half {
+		case graph.BF16:
+			simd.RoundBF16(dst, dst)
+		case graph.F16:
+			simd.RoundF16(dst, dst)
+		}
+	}
+	for j, q := range p.out {
+		if p.outRef[j].dtype == graph.Invalid {
+			copy(set, r[q])
+			continue
+		}
+		p.outRef[j].store(r[q], at[ni+j])
+	}
+}
+
+func (d *dropout) apply(dst, x []float32, flat int) {
+	simd.DropoutMask(dst, d.op.Seed, randomStream(d.op.Stream, d.counter), uint64(flat), float32(1-d.op.P))
+	simd.Mul(dst, dst, x)
+}
+
+// randomStream is the Philox stream of random operation number stream in the
+// run that counter numbers; see [graph.Dropout].
+func randomStream(stream uint32, counter ref) uint64 {
+	return uint64(stream) | uint64(uint32(counter.i32()[0]))<<32
+}
+
+// elementwise runs a body over the whole of its result.
+func (c *compiler) elementwise(n *graph.Node) ([]phase, error) {
+	bd := body(n)
+	if bd.Inputs+len(bd.Steps) > maxRegs {
+		return nil, fmt.Errorf("a fused body of %d registers, at most %d", bd.Inputs+len(bd.Steps), maxRegs)
+	}
+	dims := n.Out[0].Shape()
+	p, err := c.tileProgram(bd, n.In, n.Out, dims)
+	if err != nil {
+		return nil, err
+	}
+	shape := p.collapse(dims)
+	inner := shape.Last()
+	outer := shape[:len(shape)-1]
+	rows := int(outer.Elems())
+	c.need(0, p.scratchBytes())
+	k := len(p.in) + len(p.outRef)
+	step := make([]int, k)
+	for i := range k {
+		step[i] = p.operand(i).stride[len(shape)-1]
+	}
+	// Tasks are runs of whole rows, or of tiles of one row when rows are long.
+	perRow := (inner + tile - 1) / tile
+	cost := 1 + len(p.code)
+	tasks, size := chunks(rows*perRow, max(1, grain/cost/min(inner, tile)))
+	code := c.code
+	run := func(task, w int) {
+		regs := floats(code.worker(w), 0, p.regs*tile)
+		var at [maxRegs + 8]int
+		for u := task * size; u < min((task+1)*size, rows*perRow); u++ {
+			row, col := u/perRow, u%perRow*tile
+			m := min(tile, inner-col)
+			for i := range k {
+				o := p.operand(i)
+				off, rest := col*step[i], row
+				for d := len(outer) - 1; d >= 0; d-- {
+					off += rest % outer[d] * o.stride[d]
+					rest /= outer[d]
+				}
+				at[i] = off
+			}
+			p.tile(m, row*inner+col, at[:k], step, regs, nil)
+		}
+	}
+	return []phase{{tasks, run}}, nil
+}
+
+func (p *program) operand(i int) *operand {
+	if i < len(p.in) {
+		return &p.in[i]
+	}
+	return &p.outRef[i-len(p.in)]
+}
+
+// counterOnly reports whether input i of bd is only the run counter of dropouts.
+func counterOnly(bd *graph.Body, i int) bool {
+	used := false
+	for _, s := range bd.Steps {
+		for j, a := range s.Arg {
+			if a != i {
+				continue
+			}
+			if _, drop := s.Op.(graph.Dropout); !drop || j != 1 {
+				return false
+			}
+			used = true
+		}
+	}
+	return used
+}

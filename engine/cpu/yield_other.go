@@ -1,0 +1,8 @@
+//go:build !linux
+
+package cpu
+
+import "runtime"
+
+// yield gives the rest of the time slice to another goroutine, if one waits.
+func yield() { runtime.Gosched() }

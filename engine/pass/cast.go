@@ -1,0 +1,57 @@
+package pass
+
+import "github.com/snug-ml/snug/engine/graph"
+
+// cast rewrites the function for mixed precision (Micikevicius et al. 2018):
+// products and what lies between them are stored in u.Low; weights, their
+// gradients, statistics, losses and everything that sums over many elements
+// stay float32. Which operand may be 16-bit is each operation's own rule
+// ([graph.Lowerer]).
+func cast(u *Unit) error {
+	if !u.Low.Half() {
+		return nil
+	}
+	type key struct {
+		id int
+		d  graph.DType
+	}
+	casts := map[key]*graph.Value{}
+	convert := func(b *graph.Builder, v *graph.Value, d graph.DType) *graph.Value {
+		if v.DType() == d || !v.DType().Float() {
+			return v
+		}
+		k := key{v.ID, d}
+		if casts[k] == nil {
+			casts[k] = b.Cast(v, d)
+		}
+		return casts[k]
+	}
+	f, err := u.F.Rewrite(func(b *graph.Builder, n *graph.Node, in []*graph.Value) []*graph.Value {
+		types := make([]graph.Type, len(in))
+		for i, v := range in {
+			types[i] = v.Type
+		}
+		op := n.Op
+		l, ok := op.(graph.Lowerer)
+		if !ok {
+			for i, v := range in {
+				if v.DType().Half() {
+					in[i] = convert(b, v, graph.F32)
+				}
+			}
+			return b.Emit(op, in...)
+		}
+		want, low := l.Lower(types, u.Low)
+		for i, d := range want {
+			if d != graph.Invalid {
+				in[i] = convert(b, in[i], d)
+			}
+		}
+		return b.Emit(low, in...)
+	})
+	if err != nil {
+		return err
+	}
+	u.F = f
+	return nil
+}

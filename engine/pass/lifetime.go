@@ -1,0 +1,122 @@
+package pass
+
+import "github.com/snug-ml/snug/engine/graph"
+
+// buffer is one stretch of temporary memory: a value with its views and with
+// what overwrites it in place.
+type buffer struct {
+	values     []*graph.Value
+	bytes      int64
+	start, end int32 // node positions, half open
+}
+
+// buffers finds the temporary buffers of f in its present order. Inputs,
+// states, state versions and outputs are not temporary. With inplace, results
+// take over the storage of operands that die with the node.
+func buffers(f *graph.Func, inplace bool) []*buffer {
+	of := make([]*buffer, f.NumValues())
+	pinned := make([]bool, f.NumValues())
+	last := make([]int32, f.NumValues())
+	for i, n := range f.Nodes {
+		for _, v := range n.In {
+			last[v.ID] = int32(i)
+		}
+		for _, v := range n.Out {
+			last[v.ID] = int32(i)
+		}
+	}
+	for _, v := range f.Inputs {
+		pinned[v.ID] = true
+	}
+	for _, v := range f.States {
+		pinned[v.ID] = true
+	}
+	for _, o := range f.Outputs {
+		pinned[o.Value.ID] = true
+	}
+	// A view keeps what it looks at alive and is pinned with it, and an output
+	// that is a view pins its storage.
+	root := func(v *graph.Value) *graph.Value {
+		for v.Node != nil && graph.IsView(v.Node.Op) {
+			v = v.Node.In[0]
+		}
+		return v
+	}
+	for i := len(f.Nodes) - 1; i >= 0; i-- {
+		n := f.Nodes[i]
+		if graph.IsView(n.Op) {
+			r := root(n.Out[0])
+			last[r.ID] = max(last[r.ID], last[n.Out[0].ID])
+			pinned[r.ID] = pinned[r.ID] || pinned[n.Out[0].ID]
+		}
+	}
+	var all []*buffer
+	for i, n := range f.Nodes {
+		if graph.IsView(n.Op) {
+			if b := of[root(n.Out[0]).ID]; b != nil {
+				of[n.Out[0].ID] = b
+				b.values = append(b.values, n.Out[0])
+			}
+			continue
+		}
+		var taken *buffer
+		if inplace {
+			taken = takeOver(n, int32(i), of, pinned, last, root)
+		}
+		for j, v := range n.Out {
+			if pinned[v.ID] || v.State != nil {
+				continue
+			}
+			if j == 0 && taken != nil {
+				of[v.ID] = taken
+				taken.values = append(taken.values, v)
+				taken.end = max(taken.end, last[v.ID]+1)
+				continue
+			}
+			b := &buffer{values: []*graph.Value{v}, bytes: v.Type.Bytes(), start: int32(i), end: last[v.ID] + 1}
+			of[v.ID] = b
+			all = append(all, b)
+		}
+	}
+	return all
+}
+
+// takeOver is the buffer of an operand that node n, at position i, may write
+// its first result over, or nil.
+func takeOver(n *graph.Node, i int32, of []*buffer, pinned []bool, last []int32, root func(*graph.Value) *graph.Value) *buffer {
+	ip, ok := n.Op.(graph.Inplacer)
+	if !ok || pinned[n.Out[0].ID] || n.Out[0].State != nil {
+		return nil
+	}
+	for _, k := range ip.InplaceOperands(n) {
+		v := n.In[k]
+		b := of[v.ID]
+		if b == nil || b.end != i+1 || b.bytes != n.Out[0].Type.Bytes() {
+			continue
+		}
+		// Another operand of the node must not look at the same storage.
+		shared := false
+		for j, w := range n.In {
+			shared = shared || (j != k && root(w) == root(v))
+		}
+		if !shared {
+			return b
+		}
+	}
+	return nil
+}
+
+// peak is the most temporary memory live at one position of f.
+func peak(f *graph.Func) int64 {
+	change := make([]int64, len(f.Nodes)+1)
+	for _, b := range buffers(f, true) {
+		change[b.start] += b.bytes
+		change[b.end] -= b.bytes
+	}
+	var live, most int64
+	for _, c := range change {
+		live += c
+		most = max(most, live)
+	}
+	return most
+}

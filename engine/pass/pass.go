@@ -1,0 +1,159 @@
+// Package pass turns the graph of a model into a program: a flat table of
+// passes, run in order on one function at a time. Each pass is exact (the
+// program means the same afterwards, within the precision that was asked for),
+// can be tested alone, and leaves a function that passes [graph.Verify].
+package pass
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/snug-ml/snug/engine/graph"
+)
+
+// Unit is what the passes work on: a function and what is wanted of it.
+type Unit struct {
+	F *graph.Func
+
+	// Loss, when set, makes differentiation append the gradients of the output
+	// so named for every state of role Weight, seeded by Seed (a scalar value
+	// of F; nil is 1), and hand them to Gradients, which says what becomes of
+	// them. Parameters that no gradient reaches come with a nil gradient.
+	Loss      string
+	Seed      *graph.Value
+	Gradients func(b *graph.Builder, params, grads []*graph.Value)
+
+	// Low is the format of mixed precision; graph.F32 (or Invalid) is none.
+	Low graph.DType
+
+	// Recompute says what to drop and rebuild in the backward half, and under
+	// RecomputeAuto for which temporary bytes.
+	Recompute Recompute
+	Budget    int64
+	// Seconds prices an operation for RecomputeAuto; nil counts FLOPs.
+	Seconds func(n *graph.Node) float64
+
+	// Align is the alignment of buffers in bytes (64 when 0).
+	Align int64
+
+	// Placement is the result of the last pass.
+	Placement *Placement
+	// Blocks is how the recompute pass treated each block, by block number from 1.
+	Blocks []Recompute
+}
+
+// pass is one line of the table.
+type pass struct {
+	name string
+	run  func(u *Unit) error
+}
+
+var passes = [...]pass{
+	{"differentiate", differentiate}, // append the backward half and what becomes of the gradients
+	{"simplify", simplify},           // drop what nobody reads, share what is computed twice
+	{"cast", cast},                   // mixed precision
+	{"tidy", simplify},               // casts that repeat or cancel
+	{"recompute", recompute},         // drop activations, rebuild them in the backward half
+	{"fuse", fuse},                   // one pass over memory instead of several
+	{"order", order},                 // free soonest
+	{"place", place},                 // offsets in one arena
+}
+
+// constraint says that one pass must come before another.
+type constraint struct{ before, after, reason string }
+
+var passOrder = [...]constraint{
+	{"differentiate", "simplify", "gradients that nobody asked for are emitted, then dropped"},
+	{"differentiate", "cast", "gradient rules emit float32; the cast pass lowers both halves alike"},
+	{"cast", "tidy", "the same weight is cast once for both halves"},
+	{"tidy", "recompute", "sharing common subexpressions would undo recomputation"},
+	{"recompute", "fuse", "a fused node is dropped or kept as a whole"},
+	{"differentiate", "fuse", "fused nodes have no gradient rule"},
+	{"fuse", "order", "order works on the nodes that will run"},
+	{"order", "place", "lifetimes are positions in the final order"},
+}
+
+func init() {
+	at := map[string]int{}
+	for i, p := range passes {
+		at[p.name] = i
+	}
+	for _, c := range passOrder {
+		i, ok := at[c.before]
+		j, ok2 := at[c.after]
+		if !ok || !ok2 || i >= j {
+			panic(fmt.Sprintf("pass order: %s must come before %s: %s", c.before, c.after, c.reason))
+		}
+	}
+}
+
+// Names are the passes in order.
+func Names() []string {
+	var s []string
+	for _, p := range passes {
+		s = append(s, p.name)
+	}
+	return s
+}
+
+// Options steer a run of the table.
+type Options struct {
+	// Verify checks the function after each pass.
+	Verify bool
+	// Dump prints the function before and after the pass so named.
+	Dump string
+	// To is where Dump prints.
+	To io.Writer
+	// Stop ends after the pass so named; empty runs all.
+	Stop string
+	// Skip leaves out a pass: for tests that compare with and without.
+	Skip func(name string) bool
+	// Times, when set, is told how long each pass took.
+	Times func(name string, d time.Duration)
+}
+
+// Run runs the table on u.
+func Run(u *Unit, o Options) error {
+	if err := graph.Verify(u.F); err != nil {
+		return fmt.Errorf("before the passes: %w", err)
+	}
+	for _, p := range passes {
+		if o.Skip != nil && o.Skip(p.name) {
+			continue
+		}
+		if o.Dump == p.name {
+			if _, err := fmt.Fprintf(o.To, "# before %s\n%v", p.name, u.F); err != nil {
+				return err
+			}
+		}
+		start := time.Now()
+		if err := graph.Catch(func() { catch(p.run(u)) }); err != nil {
+			return fmt.Errorf("%s: %w", p.name, err)
+		}
+		if o.Times != nil {
+			o.Times(p.name, time.Since(start))
+		}
+		if o.Dump == p.name {
+			if _, err := fmt.Fprintf(o.To, "# after %s\n%v", p.name, u.F); err != nil {
+				return err
+			}
+		}
+		if o.Verify {
+			if err := graph.Verify(u.F); err != nil {
+				return fmt.Errorf("after %s: %w", p.name, err)
+			}
+		}
+		if p.name == o.Stop {
+			break
+		}
+	}
+	return nil
+}
+
+// catch raises err where a builder's error is caught.
+func catch(err error) {
+	if err != nil {
+		panic(&graph.Error{Err: err})
+	}
+}

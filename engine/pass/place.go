@@ -1,0 +1,70 @@
+package pass
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/engine/plan/pack"
+)
+
+// Placement says where each temporary value of a function lies in the arena.
+type Placement struct {
+	// Offset is the byte offset of each value by ID, -1 for values that have
+	// no storage of their own here (inputs, states and outputs).
+	Offset []int64
+	// Bytes is the extent of the arena, Bound the most that is live at one
+	// position: no placement can be smaller.
+	Bytes, Bound int64
+	// Peak is the position in f.Nodes at which Bound is reached, and AtPeak the
+	// values (one a buffer) that are live there, largest first.
+	Peak   int
+	AtPeak []*graph.Value
+}
+
+// place packs the lifetimes into one arena.
+func place(u *Unit) error {
+	bufs := buffers(u.F, true)
+	items := make([]pack.Buffer, len(bufs))
+	change := make([]int64, len(u.F.Nodes)+1)
+	for i, b := range bufs {
+		items[i] = pack.Buffer{Size: b.bytes, Start: b.start, End: b.end}
+		change[b.start] += b.bytes
+		change[b.end] -= b.bytes
+	}
+	r, err := pack.Pack(items, pack.Options{Align: u.Align})
+	if err != nil {
+		return fmt.Errorf("packing %d buffers: %w", len(items), err)
+	}
+	p := &Placement{Offset: make([]int64, u.F.NumValues()), Bytes: r.Size, Bound: r.LowerBound}
+	for i := range p.Offset {
+		p.Offset[i] = -1
+	}
+	for i, b := range bufs {
+		for _, v := range b.values {
+			p.Offset[v.ID] = items[i].Offset
+		}
+	}
+	var live, most int64
+	for i, c := range change {
+		live += c
+		if live > most {
+			most, p.Peak = live, i
+		}
+	}
+	for _, b := range bufs {
+		if int(b.start) <= p.Peak && p.Peak < int(b.end) {
+			p.AtPeak = append(p.AtPeak, b.values[0])
+		}
+	}
+	sortBySize(p.AtPeak)
+	u.Placement = p
+	return nil
+}
+
+func sortBySize(vs []*graph.Value) {
+	slices.SortStableFunc(vs, func(a, b *graph.Value) int {
+		return cmp.Compare(b.Type.Bytes(), a.Type.Bytes())
+	})
+}

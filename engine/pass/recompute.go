@@ -1,0 +1,217 @@
+package pass
+
+import (
+	"fmt"
+
+	"github.com/snug-ml/snug/engine/graph"
+)
+
+// Recompute says which activations a block drops after its forward half and
+// rebuilds when its backward half asks for them (Chen et al. 2016).
+type Recompute uint8
+
+// The recipes, from dropping nothing to dropping everything.
+const (
+	RecomputeNone      Recompute = iota // keep all
+	RecomputeNorm                       // drop the results of norms
+	RecomputeSelective                  // drop everything that can be rebuilt without a product
+	RecomputeFull                       // drop all but the block's inputs
+	RecomputeAuto                       // the least of the above, block by block, that fits the budget
+)
+
+var recomputeNames = [...]string{"none", "norm", "selective", "full", "auto"}
+
+func (r Recompute) String() string { return recomputeNames[r] }
+
+// ParseRecompute is the inverse of String.
+func ParseRecompute(s string) (Recompute, error) {
+	for i, n := range recomputeNames {
+		if n == s {
+			return Recompute(i), nil
+		}
+	}
+	return 0, fmt.Errorf("unknown recompute mode %q: expected none, norm, selective, full or auto", s)
+}
+
+// recompute is the pass. Values do not change: every operation is
+// deterministic and random choices are counted, not drawn.
+func recompute(u *Unit) error {
+	blocks := 0
+	for _, n := range u.F.Nodes {
+		blocks = max(blocks, n.Block)
+	}
+	u.Blocks = make([]Recompute, blocks+1)
+	if blocks == 0 || u.Loss == "" {
+		return nil
+	}
+	if u.Recompute != RecomputeAuto {
+		for i := 1; i <= blocks; i++ {
+			u.Blocks[i] = u.Recompute
+		}
+		f, err := rebuild(u.F, u.Blocks)
+		if err == nil {
+			u.F = f
+		}
+		return err
+	}
+	// Auto: upgrade one block after the other, recipe by recipe, and stop at
+	// the first state whose true peak fits. The peak falls monotonically along
+	// this ladder but for noise, so bisect.
+	rungs := blocks * int(RecomputeFull)
+	at := func(k int) []Recompute {
+		r := make([]Recompute, blocks+1)
+		for i := 1; i <= blocks; i++ {
+			r[i] = Recompute(k / blocks)
+			if i <= k%blocks {
+				r[i]++
+			}
+		}
+		return r
+	}
+	fits := func(k int) (*graph.Func, bool, error) {
+		f, err := rebuild(u.F, at(k))
+		if err != nil {
+			return nil, false, err
+		}
+		return f, peak(reorder(f)) <= u.Budget, nil
+	}
+	best, ok, err := fits(0)
+	if err != nil || ok {
+		u.F = best
+		return err
+	}
+	lo, hi := 0, rungs // lo does not fit
+	best, _, err = fits(rungs)
+	if err != nil {
+		return err
+	}
+	u.Blocks = at(rungs)
+	for hi-lo > 1 {
+		mid := (lo + hi) / 2
+		f, ok, err := fits(mid)
+		if err != nil {
+			return err
+		}
+		if ok {
+			hi, best, u.Blocks = mid, f, at(mid)
+		} else {
+			lo = mid
+		}
+	}
+	u.F = best
+	return nil
+}
+
+// rebuild clones, in front of its first backward use in each block, what the
+// block's recipe drops.
+func rebuild(f *graph.Func, recipe []Recompute) (*graph.Func, error) {
+	drop := dropped(f, recipe)
+	if len(drop) == 0 {
+		return f, nil
+	}
+	// A clone serves the backward half of one block.
+	type key struct{ id, block int }
+	clones := map[key]*graph.Value{}
+	return f.Rewrite(func(b *graph.Builder, n *graph.Node, in []*graph.Value) []*graph.Value {
+		if !n.Backward {
+			return nil
+		}
+		var clone func(v *graph.Value) *graph.Value
+		clone = func(v *graph.Value) *graph.Value {
+			p := v.Node
+			if p == nil || !drop[v.ID] {
+				return b.Now(v)
+			}
+			k := key{v.ID, n.Block}
+			if c := clones[k]; c != nil {
+				return c
+			}
+			args := make([]*graph.Value, len(p.In))
+			for i, w := range p.In {
+				args[i] = clone(w)
+			}
+			b.At(p, func() {
+				b.InBackward(func() {
+					b.AsClone(func() {
+						for i, c := range b.Emit(p.Op, args...) {
+							clones[key{p.Out[i].ID, n.Block}] = c
+						}
+					})
+				})
+			})
+			return clones[k]
+		}
+		for i, v := range n.In {
+			in[i] = clone(v)
+		}
+		return b.Emit(n.Op, in...)
+	})
+}
+
+// dropped are the forward values, by ID, that are not kept for the backward half.
+func dropped(f *graph.Func, recipe []Recompute) map[int]bool {
+	saved := make([]bool, f.NumValues())   // read by the backward half
+	crosses := make([]bool, f.NumValues()) // read by another block's forward half, or an output
+	for _, n := range f.Nodes {
+		for _, v := range n.In {
+			if n.Backward {
+				saved[v.ID] = true
+			} else if v.Node != nil && v.Node.Block != n.Block {
+				crosses[v.ID] = true
+			}
+		}
+	}
+	for _, o := range f.Outputs {
+		crosses[o.Value.ID] = true
+	}
+	drop := map[int]bool{}
+	// available: known in the backward half without a product.
+	available := make([]bool, f.NumValues())
+	for _, n := range f.Nodes {
+		if n.Backward {
+			continue
+		}
+		r := RecomputeNone
+		if n.Block > 0 {
+			r = recipe[n.Block]
+		}
+		operands := true
+		for _, v := range n.In {
+			operands = operands && (v.Node == nil || available[v.ID] || v.Node.Block != n.Block)
+		}
+		for _, v := range n.Out {
+			switch {
+			case r == RecomputeNone || crosses[v.ID] || graph.HasEffect(n.Op, len(n.In)):
+				available[v.ID] = saved[v.ID] || crosses[v.ID]
+			case r == RecomputeFull:
+				drop[v.ID] = true
+			case operands && cheap(n.Op, r, n):
+				drop[v.ID] = true
+				available[v.ID] = true
+			default:
+				available[v.ID] = saved[v.ID]
+			}
+		}
+	}
+	return drop
+}
+
+// cheap reports whether recipe r rebuilds the results of op.
+func cheap(op graph.Op, r Recompute, n *graph.Node) bool {
+	if graph.IsView(op) {
+		return true
+	}
+	if r == RecomputeNorm {
+		_, norm := op.(graph.LayerNorm)
+		return norm
+	}
+	in := make([]graph.Type, len(n.In))
+	for i, v := range n.In {
+		in[i] = v.Type
+	}
+	out := make([]graph.Type, len(n.Out))
+	for i, v := range n.Out {
+		out[i] = v.Type
+	}
+	return op.Cost(in, out).MatrixFLOPs == 0
+}

@@ -1,0 +1,179 @@
+// Package engine compiles models into programs and runs them.
+//
+// A [Program] is one or more functions (a training micro-step, an update, an
+// evaluation) that share states and one arena. Everything it needs is known
+// when it is compiled: [Program.Layout] is exact to the byte, on any device.
+// Armed ([Program.Arm]), it allocates nothing any more.
+package engine
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/engine/pass"
+)
+
+// Align is the alignment of every tensor in the arena, in bytes: a cache line
+// and a full vector register.
+const Align = 64
+
+// Slots is how many sets of input buffers a program has: one being computed
+// on, one being filled.
+const Slots = 2
+
+// Func is one function of a program.
+type Func struct {
+	Name      string
+	F         *graph.Func
+	Placement *pass.Placement
+	// Blocks is what the recompute pass did to each block, from 1.
+	Blocks []pass.Recompute
+}
+
+// Span is a range of bytes.
+type Span struct{ Offset, Bytes int64 }
+
+// Layout is the arena of a program: four regions, one behind the other.
+type Layout struct {
+	States, Inputs, Outputs, Temps Span
+	// State, Input and Output are the places of the named tensors within their
+	// region (an input's within each slot; an output's name is "function/name").
+	State, Input, Output map[string]Span
+	// InputStride is the distance of the input slots.
+	InputStride int64
+	// Bytes is the whole arena.
+	Bytes int64
+}
+
+// Program is a compiled set of functions.
+type Program struct {
+	Funcs  []*Func
+	States []*graph.State // in order of their place
+	Inputs []*graph.Value // the union over the functions, by name
+	Layout Layout
+	// Untrained are the weights that the loss does not depend on.
+	Untrained []string
+}
+
+// CompileOptions steer the passes.
+type CompileOptions struct {
+	// Low is the 16-bit format of mixed precision; graph.F32 for none.
+	Low graph.DType
+	// Recompute and Budget (bytes of temporaries, for RecomputeAuto).
+	Recompute pass.Recompute
+	Budget    int64
+	// Verify checks every invariant after each pass.
+	Verify bool
+	// Dump names a pass around which the functions are printed to To.
+	Dump string
+	To   io.Writer
+	// Skip leaves out a pass, for tests.
+	Skip func(pass string) bool
+}
+
+// compile builds the functions one after the other, runs the passes over each
+// and lays the program out.
+func compile(build []func() *pass.Unit, o CompileOptions) (*Program, error) {
+	p := &Program{}
+	for _, fn := range build {
+		var u *pass.Unit
+		if err := graph.Catch(func() { u = fn() }); err != nil {
+			return nil, err
+		}
+		u.Low, u.Align, u.Recompute, u.Budget = o.Low, Align, o.Recompute, o.Budget
+		err := pass.Run(u, pass.Options{Verify: o.Verify, Dump: o.Dump, To: o.To, Skip: o.Skip})
+		if err != nil {
+			return nil, fmt.Errorf("compiling %s: %w", u.F.Name, err)
+		}
+		p.Funcs = append(p.Funcs, &Func{u.F.Name, u.F, u.Placement, u.Blocks})
+	}
+	return p, p.layOut()
+}
+
+// layOut collects states and inputs and assigns the regions.
+func (p *Program) layOut() error {
+	states := map[string]*graph.State{}
+	inputs := map[string]*graph.Value{}
+	for _, f := range p.Funcs {
+		for _, v := range f.F.States {
+			s := states[v.Name]
+			if s == nil {
+				states[v.Name] = v.State
+				p.States = append(p.States, v.State)
+			} else if !s.Type.Equal(v.State.Type) {
+				return fmt.Errorf("state %s is %v in one function and %v in another", v.Name, s.Type, v.State.Type)
+			}
+		}
+		for _, v := range f.F.Inputs {
+			w := inputs[v.Name]
+			if w == nil {
+				inputs[v.Name] = v
+				p.Inputs = append(p.Inputs, v)
+			} else if !w.Type.Equal(v.Type) {
+				return fmt.Errorf("input %s is %v in one function and %v in another", v.Name, w.Type, v.Type)
+			}
+		}
+	}
+	slices.SortStableFunc(p.States, func(a, b *graph.State) int { return cmp.Compare(a.Role, b.Role) })
+	l := &p.Layout
+	l.State, l.Input, l.Output = map[string]Span{}, map[string]Span{}, map[string]Span{}
+	at := int64(0)
+	put := func(m map[string]Span, name string, bytes int64) {
+		m[name] = Span{at, bytes}
+		at += align(bytes)
+	}
+	for _, s := range p.States {
+		put(l.State, s.Name, s.Type.Bytes())
+	}
+	l.States = Span{0, at}
+	at = 0
+	for _, v := range p.Inputs {
+		put(l.Input, v.Name, v.Type.Bytes())
+	}
+	l.InputStride = at
+	l.Inputs = Span{l.States.Bytes, Slots * at}
+	at = 0
+	for _, f := range p.Funcs {
+		for _, o := range f.F.Outputs {
+			if o.Value.State == nil && o.Value.Node != nil {
+				put(l.Output, f.Name+"/"+o.Name, o.Value.Type.Bytes())
+			}
+		}
+	}
+	l.Outputs = Span{l.Inputs.Offset + l.Inputs.Bytes, at}
+	for _, f := range p.Funcs {
+		l.Temps.Bytes = max(l.Temps.Bytes, f.Placement.Bytes)
+	}
+	l.Temps.Offset = l.Outputs.Offset + l.Outputs.Bytes
+	l.Bytes = l.Temps.Offset + l.Temps.Bytes
+	return nil
+}
+
+func align(n int64) int64 { return (n + Align - 1) / Align * Align }
+
+// Func is the function called name, or nil.
+func (p *Program) Func(name string) *Func {
+	for _, f := range p.Funcs {
+		if f.Name == name {
+			return f
+		}
+	}
+	return nil
+}
+
+// Parameters counts the elements of all weights, and of those that are trained.
+func (p *Program) Parameters() (all, trained int64) {
+	for _, s := range p.States {
+		switch s.Role {
+		case graph.Weight:
+			trained += s.Type.Shape.Elems()
+			all += s.Type.Shape.Elems()
+		case graph.Frozen:
+			all += s.Type.Shape.Elems()
+		}
+	}
+	return all, trained
+}

@@ -1,0 +1,247 @@
+package engine
+
+import (
+	"slices"
+
+	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/engine/pass"
+)
+
+// Objective is what a model's forward half gives.
+type Objective struct {
+	// Sum is the scalar sum over the micro-batch of weight times loss. The
+	// objective of an update is the total over its micro-batches divided by
+	// their total weight: a mean over tokens (or examples), however they are
+	// spread over micro-batches.
+	Sum *graph.Value
+	// Aux, when set, is a further scalar loss of the micro-batch as a whole
+	// (load balance, say); an update takes the mean over its micro-batches.
+	Aux *graph.Value
+	// Outputs are further results to be read by the host.
+	Outputs []graph.Output
+}
+
+// Training describes a training step.
+type Training struct {
+	// Model builds the forward half; train says whether dropout and the like
+	// are wanted. It is called for the training step and for the evaluation.
+	Model func(b *graph.Builder, train bool) Objective
+	// Accumulation is the number of micro-batches of an update.
+	Accumulation int
+	Optimizer    Optimizer
+	// LossScaling adds the state of dynamic loss scaling, for F16.
+	LossScaling *LossScaling
+	// Eval adds the function "eval": the forward half without randomness.
+	Eval bool
+}
+
+// Optimizer is AdamW with global-norm clipping.
+type Optimizer struct {
+	Beta1, Beta2, Eps, WeightDecay float64
+	// MaxGradNorm is the norm that gradients are clipped to; 0 is no clipping.
+	MaxGradNorm float64
+	// GroupLR multiplies the learning rate of the weights of a group.
+	GroupLR map[string]float64
+}
+
+// LossScaling keeps small F16 gradients from vanishing: the loss is multiplied
+// by a scale that halves (Backoff) when a gradient overflows, in which case the
+// update is skipped, and doubles (Growth) after Interval good updates
+// (Micikevicius et al. 2018, section 3.2).
+type LossScaling struct {
+	Initial, Growth, Backoff float64
+	Interval                 int
+}
+
+// DefaultLossScaling starts at 2^16 like PyTorch's GradScaler.
+var DefaultLossScaling = LossScaling{Initial: 65536, Growth: 2, Backoff: 0.5, Interval: 2000}
+
+// The names of the functions, inputs, outputs and states that training adds.
+const (
+	FuncStep   = "step"   // a whole update: one micro-batch (accumulation 1)
+	FuncMicro  = "micro"  // one micro-batch of several
+	FuncUpdate = "update" // the optimizer, after the last micro-batch
+	FuncEval   = "eval"
+
+	InputInvWeight = "inv_weight" // F32: 1 / total weight of the update's micro-batches
+	InputLR        = "lr"         // F32
+
+	OutputLoss     = "loss"      // F32: the micro-batch's share of the update's objective
+	OutputSum      = "loss_sum"  // F32: Objective.Sum
+	OutputGradNorm = "grad_norm" // F32: before clipping, unscaled
+	OutputOK       = "ok"        // F32: 1, or 0 when the update was skipped
+	OutputScale    = "loss_scale"
+
+	StateStep  = "optimizer.step" // F32: updates applied
+	StateScale = "scaler.scale"
+	StateGood  = "scaler.good_updates"
+	Moment1    = "optimizer.m." // prefixes of a weight's name
+	Moment2    = "optimizer.v."
+	Gradient   = "gradient."
+)
+
+// CompileTraining builds and compiles the functions of a training step.
+func CompileTraining(t Training, o CompileOptions) (*Program, error) {
+	var untrained []string
+	var trained []*graph.State
+	build := []func() *pass.Unit{func() *pass.Unit {
+		return t.forwardBackward(func(b *graph.Builder, params, grads []*graph.Value) {
+			params, grads, untrained = reached(params, grads)
+			if t.Accumulation <= 1 {
+				t.update(b, params, grads, false)
+				return
+			}
+			for i, p := range params {
+				trained = append(trained, p.State)
+				b.Accumulate(gradientState(b, p.State), grads[i])
+			}
+		})
+	}}
+	if t.Accumulation > 1 {
+		build = append(build, func() *pass.Unit {
+			b := graph.NewBuilder(FuncUpdate)
+			var params, grads []*graph.Value
+			for _, s := range trained {
+				params, grads = append(params, b.State(s)), append(grads, gradientState(b, s))
+			}
+			t.update(b, params, grads, true)
+			return &pass.Unit{F: b.F}
+		})
+	}
+	if t.Eval {
+		build = append(build, func() *pass.Unit {
+			b := graph.NewBuilder(FuncEval)
+			obj := t.Model(b, false)
+			b.Output(OutputSum, obj.Sum)
+			b.F.Outputs = append(b.F.Outputs, obj.Outputs...)
+			return &pass.Unit{F: b.F}
+		})
+	}
+	p, err := compile(build, o)
+	if err != nil {
+		return nil, err
+	}
+	p.Untrained = untrained
+	return p, nil
+}
+
+// CompileForward compiles functions without a backward half: for evaluation,
+// prediction and generation.
+func CompileForward(o CompileOptions, funcs ...*graph.Func) (*Program, error) {
+	var build []func() *pass.Unit
+	for _, f := range funcs {
+		build = append(build, func() *pass.Unit { return &pass.Unit{F: f} })
+	}
+	return compile(build, o)
+}
+
+// forwardBackward is the function that computes the loss and its gradients.
+func (t *Training) forwardBackward(gradients func(b *graph.Builder, params, grads []*graph.Value)) *pass.Unit {
+	name := FuncStep
+	if t.Accumulation > 1 {
+		name = FuncMicro
+	}
+	b := graph.NewBuilder(name)
+	obj := t.Model(b, true)
+	loss := b.Mul(obj.Sum, b.Input(InputInvWeight, graph.T(graph.F32)))
+	if obj.Aux != nil {
+		loss = b.Add(loss, b.MulC(obj.Aux, 1/float64(max(t.Accumulation, 1))))
+	}
+	b.Output(OutputLoss, loss)
+	b.Output(OutputSum, obj.Sum)
+	b.F.Outputs = append(b.F.Outputs, obj.Outputs...)
+	u := &pass.Unit{F: b.F, Loss: OutputLoss, Gradients: gradients}
+	if t.LossScaling != nil {
+		u.Seed = t.scale(b)
+	}
+	return u
+}
+
+// reached splits off the weights that no gradient reaches.
+func reached(params, grads []*graph.Value) (p, g []*graph.Value, untrained []string) {
+	for i, v := range params {
+		if grads[i] == nil {
+			untrained = append(untrained, v.Name)
+			continue
+		}
+		p, g = append(p, v), append(g, grads[i])
+	}
+	return p, g, untrained
+}
+
+func gradientState(b *graph.Builder, s *graph.State) *graph.Value {
+	return b.State(&graph.State{Name: Gradient + s.Name, Type: s.Type, Role: graph.Gradient})
+}
+
+func counter(b *graph.Builder, name string, init float64) *graph.Value {
+	return b.State(&graph.State{Name: name, Type: graph.T(graph.F32), Role: graph.Counter, Init: graph.Const(init)})
+}
+
+func (t *Training) scale(b *graph.Builder) *graph.Value {
+	return counter(b, StateScale, t.LossScaling.Initial)
+}
+
+// update emits clipping, the optimizer and the loss scale's next value.
+func (t *Training) update(b *graph.Builder, params, grads []*graph.Value, zero bool) {
+	o := t.Optimizer
+	b.Scope("optimizer", func() {
+		norm := b.GlobalNorm(grads...)
+		gscale := b.Scalar(1)
+		var scale *graph.Value
+		if t.LossScaling != nil {
+			scale = t.scale(b)
+			gscale = b.Apply(graph.FnRecip, scale)
+			norm = b.Mul(norm, gscale)
+		}
+		ok := b.Apply(graph.FnIsFinite, norm)
+		if o.MaxGradNorm > 0 {
+			clip := b.MinC(b.Apply(graph.FnDiv, b.Scalar(o.MaxGradNorm), b.AddC(norm, 1e-6)), 1)
+			gscale = b.Mul(gscale, clip)
+		}
+		step := counter(b, StateStep, 0)
+		now := b.Assign(step, b.Add(step, ok))
+		lr := b.Input(InputLR, graph.T(graph.F32))
+		for i, w := range params {
+			s := w.State
+			op := graph.AdamW{Beta1: o.Beta1, Beta2: o.Beta2, Eps: o.Eps, LRScale: 1, ZeroGrad: zero}
+			if s.Decay {
+				op.WeightDecay = o.WeightDecay
+			}
+			if f, ok := o.GroupLR[s.Group]; ok {
+				op.LRScale = f
+			}
+			m := b.State(&graph.State{Name: Moment1 + s.Name, Type: s.Type, Role: graph.Moment})
+			v := b.State(&graph.State{Name: Moment2 + s.Name, Type: s.Type, Role: graph.Moment})
+			b.Emit(op, w, grads[i], m, v, lr, gscale, now, ok)
+		}
+		b.Output(OutputGradNorm, norm)
+		b.Output(OutputOK, ok)
+		if scale != nil {
+			b.Output(OutputScale, t.nextScale(b, scale, ok))
+		}
+	})
+}
+
+// nextScale halves the scale after an overflow and doubles it after a run of
+// good updates.
+func (t *Training) nextScale(b *graph.Builder, scale, ok *graph.Value) *graph.Value {
+	ls := t.LossScaling
+	good := counter(b, StateGood, 0)
+	count := b.Mul(b.AddC(good, 1), ok)
+	full := b.Apply(graph.FnGreater, count, b.Scalar(float64(ls.Interval)-0.5))
+	grown := b.Select(full, b.MulC(scale, ls.Growth), scale)
+	next := b.Select(ok, grown, b.MulC(scale, ls.Backoff))
+	b.Assign(good, b.Select(full, b.Scalar(0), count))
+	return b.Assign(scale, next)
+}
+
+// TrainedWeights are the states of role Weight that the program updates.
+func (p *Program) TrainedWeights() []*graph.State {
+	var w []*graph.State
+	for _, s := range p.States {
+		if s.Role == graph.Weight && !slices.Contains(p.Untrained, s.Name) {
+			w = append(w, s)
+		}
+	}
+	return w
+}

@@ -70,16 +70,19 @@ func (s *Store) clean() error {
 	return s.opts.fsys.SyncDir(s.dir)
 }
 
-// retain deletes the checkpoints that are not to be kept, after path has been
-// saved. Only whole ones count as kept; a damaged one goes once it is older
-// than all that are kept. Trouble is told and changes nothing for training.
-func (s *Store) retain(path string) {
-	drop, err := s.obsolete(path)
+// retain deletes the checkpoints that choose picks, except the one just saved
+// and those that are being read. Trouble is told and changes nothing for
+// training.
+func (s *Store) retain(just string, choose func(list []Entry, just string) []Entry) {
+	list, err := List(s.dir)
 	if err != nil {
 		s.opts.Notify(Event{Kind: Trouble, Path: s.dir, Err: err})
 		return
 	}
-	for _, e := range drop {
+	for _, e := range choose(list, just) {
+		if e.Path == just || e.Manifest == nil { // what is not ours is never touched
+			continue
+		}
 		pinned, err := unlessPinned(e.Path, func() error { return trash(s.opts.fsys, e.Path) })
 		switch {
 		case err != nil:
@@ -90,20 +93,29 @@ func (s *Store) retain(path string) {
 	}
 }
 
-// obsolete chooses what retain deletes. just is the checkpoint just saved.
-func (s *Store) obsolete(just string) ([]Entry, error) {
-	list, err := List(s.dir) // newest first
-	if err != nil {
-		return nil, err
+// left picks the checkpoints of a future that the run has left.
+func (s *Store) left(list []Entry, _ string) []Entry {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := &s.retained
+	var drop []Entry
+	for _, e := range list {
+		if r.rewound && e.Update > r.after && !r.written[e.Path] {
+			drop = append(drop, e)
+		}
 	}
+	return drop
+}
+
+// surplus picks, of a list with the newest first, what is neither among the
+// last nor among the best. Only whole ones count; a damaged one goes once it
+// is older than all that are kept.
+func (s *Store) surplus(list []Entry, just string) []Entry {
 	var drop, whole, damaged []Entry
 	for _, e := range list {
-		switch {
-		case e.Path != just && s.left(e):
-			drop = append(drop, e)
-		case s.isWhole(e):
+		if s.isWhole(e) {
 			whole = append(whole, e)
-		case e.Manifest != nil: // of ours; what is not is never touched
+		} else {
 			damaged = append(damaged, e)
 		}
 	}
@@ -118,8 +130,8 @@ func (s *Store) obsolete(just string) ([]Entry, error) {
 	for _, e := range whole {
 		if !keep[e.Path] {
 			drop = append(drop, e)
-		} else if oldest < 0 || e.Update < oldest {
-			oldest = e.Update
+		} else {
+			oldest = e.Update // the list falls
 		}
 	}
 	for _, e := range damaged {
@@ -127,15 +139,7 @@ func (s *Store) obsolete(just string) ([]Entry, error) {
 			drop = append(drop, e)
 		}
 	}
-	return drop, nil
-}
-
-// left tells whether a checkpoint belongs to a future that the run has left.
-func (s *Store) left(e Entry) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	r := &s.retained
-	return r.rewound && e.Update > r.after && !r.written[e.Path] && e.Manifest != nil
+	return drop
 }
 
 // isWhole verifies a checkpoint once in the life of the store.

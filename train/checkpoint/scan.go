@@ -98,7 +98,7 @@ func glance(path string, update int64) (*Manifest, error) {
 		return m, fmt.Errorf("%s holds update %d: the folder was renamed", path, m.Update)
 	}
 	for _, f := range m.Files {
-		if fault := statFile(path, f); fault != nil {
+		if fault, _ := statFile(path, f); fault != nil {
 			return m, fault
 		}
 	}

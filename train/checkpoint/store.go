@@ -285,8 +285,11 @@ func (s *Store) saved(j *job, path string, took time.Duration) {
 	s.failed = nil
 	s.retained.wrote(path, j.update)
 	s.mu.Unlock()
+	// A future that was left goes before the new one is reported: from then on
+	// the new one must be the latest.
+	s.retain(path, s.left)
 	s.opts.Notify(Event{Kind: Saved, Update: j.update, Path: path, Bytes: j.bytes - headerSlack, Took: took})
-	s.retain(path)
+	s.retain(path, s.surplus)
 	s.end()
 }
 

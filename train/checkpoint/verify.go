@@ -102,30 +102,30 @@ func Verify(path string) (*Report, error) {
 }
 
 // statFile compares a file's kind and size with the manifest.
-func statFile(dir string, f FileSum) *Fault {
+func statFile(dir string, f FileSum) (fault *Fault, regular bool) {
 	path := filepath.Join(dir, f.Name)
 	st, err := os.Lstat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return &Fault{Path: path, Problem: "is missing"}
+		return &Fault{Path: path, Problem: "is missing"}, false
 	case err != nil:
-		return &Fault{Path: path, Problem: err.Error()}
+		return &Fault{Path: path, Problem: err.Error()}, false
 	case !st.Mode().IsRegular():
-		return &Fault{Path: path, Problem: "is not a regular file"}
+		return &Fault{Path: path, Problem: "is not a regular file"}, false
 	case st.Size() < f.Size:
-		return &Fault{Path: path, Problem: fmt.Sprintf("is truncated: %d of %d bytes", st.Size(), f.Size)}
+		return &Fault{Path: path, Problem: fmt.Sprintf("is truncated: %d of %d bytes", st.Size(), f.Size)}, true
 	case st.Size() > f.Size:
-		return &Fault{Path: path, Problem: fmt.Sprintf("has grown: %d bytes instead of %d", st.Size(), f.Size)}
+		return &Fault{Path: path, Problem: fmt.Sprintf("has grown: %d bytes instead of %d", st.Size(), f.Size)}, true
 	}
-	return nil
+	return nil, true
 }
 
 // verifyFile checks size, hash and, if the hash differs, the parts.
 func verifyFile(dir string, sum FileSum) (faults []*Fault, read int64) {
-	fault := statFile(dir, sum)
 	path := filepath.Join(dir, sum.Name)
-	if st, err := os.Lstat(path); err != nil || !st.Mode().IsRegular() {
-		return []*Fault{fault}, 0 // statFile has said what it is; a pipe must not be opened
+	fault, regular := statFile(dir, sum)
+	if !regular { // and so not to be opened: a pipe would wait for ever
+		return []*Fault{fault}, 0
 	}
 	f, err := os.Open(path)
 	if err != nil {
@@ -134,7 +134,7 @@ func verifyFile(dir string, sum FileSum) (faults []*Fault, read int64) {
 	defer f.Close()
 	if fault == nil {
 		h := sha256.New()
-		n, err := io.CopyBuffer(h, onlyReader{f}, make([]byte, writeChunk))
+		n, err := io.CopyBuffer(h, onlyReader{f}, readBuffer(sum.Size))
 		if err != nil {
 			return []*Fault{{Path: path, Problem: err.Error()}}, n
 		}
@@ -155,6 +155,8 @@ func verifyFile(dir string, sum FileSum) (faults []*Fault, read int64) {
 	}
 	return faults, read
 }
+
+func readBuffer(size int64) []byte { return make([]byte, max(1, min(size, writeChunk))) }
 
 // onlyReader hides the file's other methods, so that CopyBuffer uses its buffer.
 type onlyReader struct{ io.Reader }
@@ -220,7 +222,7 @@ func damagedTensors(f *os.File, path string, sum FileSum) []*Fault {
 		start -= infos[n-1].Offset + infos[n-1].Size
 	}
 	var faults []*Fault
-	buf := make([]byte, writeChunk)
+	buf := readBuffer(sum.Size)
 	for _, t := range infos {
 		crc := crc32.New(castagnoli)
 		n, err := io.CopyBuffer(crc, onlyReader{io.NewSectionReader(f, start+t.Offset, t.Size)}, buf)

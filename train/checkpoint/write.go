@@ -22,8 +22,12 @@ import (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// writeChunk is how much is handed to the operating system at a time.
-const writeChunk = 1 << 20
+// writeChunk is how much is handed to the operating system at a time; what is
+// smaller than smallWrites is collected first.
+const (
+	writeChunk  = 1 << 20
+	smallWrites = 64 << 10
+)
 
 // job is a snapshot that no longer depends on its maker: tensors lie in the
 // staging buffer, the rest is encoded.
@@ -185,7 +189,7 @@ func (j *job) write(fsys fsys, parent string) (path string, err error) {
 func (j *job) fill(fsys fsys, tmp string) error {
 	m := j.manifest
 	m.Files = nil
-	b := bufio.NewWriterSize(nil, writeChunk)
+	b := bufio.NewWriterSize(nil, smallWrites)
 	for _, part := range []struct {
 		name    string
 		entries []safetensors.Entry
@@ -305,10 +309,9 @@ func replace(fsys fsys, tmp, path string) error {
 		if err := trash(fsys, old); err != nil {
 			return err
 		}
+		// Whichever of the two renames a crash takes back, one of path and old
+		// is whole, so that only the second needs a sync.
 		if err := fsys.Rename(path, old); err != nil {
-			return err
-		}
-		if err := fsys.SyncDir(parent); err != nil {
 			return err
 		}
 	case !errors.Is(err, fs.ErrNotExist):
@@ -334,6 +337,9 @@ func trash(fsys fsys, path string) error {
 		return err
 	}
 	if err := fsys.Rename(path, del); err != nil {
+		return err
+	}
+	if err := fsys.SyncDir(filepath.Dir(path)); err != nil {
 		return err
 	}
 	return removeTree(fsys, del)

@@ -23,6 +23,12 @@ func (t *Tokenizer) readModel(n node) {
 	switch name {
 	case "BPE":
 		t.readBPE(o)
+	case "WordPiece":
+		t.readWordPiece(o)
+	case "WordLevel":
+		t.readWordLevel(o)
+	case "Unigram":
+		t.readUnigram(o)
 	case "":
 		if o.err == nil {
 			kind.fail("missing; expected BPE, WordPiece, WordLevel or Unigram")

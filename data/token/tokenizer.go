@@ -111,35 +111,29 @@ func (t *Tokenizer) EncodeOrdinary(dst []int32, text string) []int32 {
 }
 
 func (t *Tokenizer) encode(dst []int32, text string, ordinary bool) []int32 {
-	w, _ := t.workers.Get().(*worker)
-	if w == nil {
-		w = &worker{}
-	}
+	w := t.worker()
 	defer t.workers.Put(w)
-	if t.scan != nil && t.norm == nil {
-		t.before.split(text, ordinary, func(start, end int, tok *addedToken) {
-			if tok != nil {
-				dst = append(dst, tok.id)
-				return
+	t.parts(newStretch(text, t.tracked), ordinary, func(part stretch) {
+		switch {
+		case part.tok != nil:
+			dst = append(dst, part.tok.id)
+		case t.scan != nil:
+			dst = t.encodeScanned(dst, w, part.s)
+		default:
+			for _, word := range t.words(w, part) {
+				dst = t.encodeWord(dst, w, word.s)
 			}
-			t.after.split(text[start:end], ordinary, func(from, to int, tok *addedToken) {
-				if tok != nil {
-					dst = append(dst, tok.id)
-					return
-				}
-				dst = t.encodeScanned(dst, w, text[start+from:start+to])
-			})
-		})
-		return dst
-	}
-	t.words(w, newStretch(text, t.tracked), ordinary, func(st stretch) {
-		if st.tok != nil {
-			dst = append(dst, st.tok.id)
-			return
 		}
-		dst = t.encodeWord(dst, w, st.s)
 	})
 	return dst
+}
+
+// worker takes the buffers for one call; they go back to t.workers.
+func (t *Tokenizer) worker() *worker {
+	if w, ok := t.workers.Get().(*worker); ok {
+		return w
+	}
+	return &worker{}
 }
 
 // encodeScanned encodes text by the scanner. One that does not begin with a space may need one put before it.
@@ -178,34 +172,38 @@ func (t *Tokenizer) encodeWord(dst []int32, w *worker, word string) []int32 {
 	return dst
 }
 
-// words calls each for the words and the added tokens of the text, in order.
-func (t *Tokenizer) words(w *worker, text stretch, ordinary bool, each func(stretch)) {
+// parts calls each for the added tokens in the text and for the normalized text between them, in order.
+func (t *Tokenizer) parts(text stretch, ordinary bool, each func(stretch)) {
 	if !t.lossless {
 		text = text.valid()
 	}
 	t.before.split(text.s, ordinary, func(start, end int, tok *addedToken) {
 		part := text.cut(start, end)
-		part.tok = tok
 		if tok != nil {
+			part.tok = tok
 			each(part)
 			return
 		}
 		if t.norm != nil {
-			part = t.norm.normalize(part.valid())
+			part = t.norm.normalize(part)
 		}
 		t.after.split(part.s, ordinary, func(start, end int, tok *addedToken) {
 			piece := part.cut(start, end)
 			piece.tok = tok
-			if tok != nil || t.pre == nil {
-				each(piece)
-				return
-			}
-			w.stretches = t.pre.split(w.stretches[:0], piece)
-			for _, word := range w.stretches {
-				each(word)
-			}
+			each(piece)
 		})
 	})
+}
+
+// words cuts a part into words, which are valid until the next call.
+func (t *Tokenizer) words(w *worker, part stretch) []stretch {
+	w.stretches = w.stretches[:0]
+	if t.pre == nil {
+		w.stretches = append(w.stretches, part)
+	} else {
+		w.stretches = t.pre.split(w.stretches, part)
+	}
+	return w.stretches
 }
 
 // Decode gives the text of ids; with skipSpecial, without the special tokens. Ids that are no token are left out.
@@ -230,9 +228,7 @@ func (t *Tokenizer) DecodeBytes(dst []byte, ids []int32) []byte {
 	}
 	for _, id := range ids {
 		if token, ok := t.Token(id); ok {
-			if dst, ok = unspellBytes(dst, token); !ok {
-				dst = append(dst, token...)
-			}
+			dst = appendSpelled(dst, token)
 		}
 	}
 	return dst

@@ -1,0 +1,161 @@
+package token
+
+import (
+	"slices"
+	"sync"
+	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
+)
+
+// unicodeForm is NFD or NFC, with compatibility NFKD or NFKC (Unicode Standard Annex 15). The tables are those of x/text; which
+// characters decompose and which marks move is said by chars.txt. x/text's own transformation is not used, since it breaks up long runs
+// of marks (Stream-Safe Text Format) and does not say what became what.
+type unicodeForm struct {
+	kind    class // canonical or compatibility
+	compose bool
+}
+
+// A part is a character on its way through normalization: at is the byte of the input it comes from, ccc its combining class.
+type part struct {
+	r   rune
+	at  int
+	ccc uint8
+}
+
+func (f unicodeForm) normalize(in stretch) stretch {
+	if isASCII(in.s) {
+		return in
+	}
+	parts := make([]part, 0, len(in.s))
+	changed := f.compose
+	for i := 0; i < len(in.s); {
+		r, n := utf8.DecodeRuneInString(in.s[i:])
+		c := classOf(r)
+		if c&f.kind == 0 {
+			parts = appendPart(parts, r, i)
+		} else {
+			changed = true
+			for _, d := range decompose(f.kind, in.s[i:i+n], r) {
+				parts = appendPart(parts, d, i)
+			}
+		}
+		i += n
+	}
+	moved := sortMarks(parts)
+	if !changed && !moved {
+		return in
+	}
+	if f.compose {
+		parts = compose(parts)
+	}
+	w := rewrite(in)
+	for _, p := range parts {
+		w.putRune(p.r, p.at)
+	}
+	return w.done()
+}
+
+func appendPart(parts []part, r rune, at int) []part {
+	p := part{r: r, at: at}
+	if classOf(r)&moving != 0 {
+		var b [utf8.UTFMax]byte
+		p.ccc = norm.NFD.Properties(b[:utf8.EncodeRune(b[:], r)]).CCC()
+	}
+	return append(parts, p)
+}
+
+// decompose gives the full decomposition of r, which s spells.
+func decompose(kind class, s string, r rune) []rune {
+	if 0xAC00 <= r && r < 0xAC00+11172 { // a Hangul syllable: leading consonant, vowel and perhaps trailing consonant
+		i := r - 0xAC00
+		out := []rune{0x1100 + i/588, 0x1161 + i%588/28}
+		if t := i % 28; t > 0 {
+			out = append(out, 0x11A7+t)
+		}
+		return out
+	}
+	form := norm.NFD
+	if kind == compatibility {
+		form = norm.NFKD
+	}
+	if d := form.PropertiesString(s).Decomposition(); len(d) > 0 {
+		return []rune(string(d))
+	}
+	return []rune{r}
+}
+
+// sortMarks puts each run of marks in the order of their classes.
+func sortMarks(parts []part) (moved bool) {
+	for i := 0; i < len(parts); {
+		if parts[i].ccc == 0 {
+			i++
+			continue
+		}
+		end := i
+		for end < len(parts) && parts[end].ccc != 0 {
+			end++
+		}
+		run := parts[i:end]
+		byClass := func(a, b part) int { return int(a.ccc) - int(b.ccc) }
+		if !slices.IsSortedFunc(run, byClass) {
+			slices.SortStableFunc(run, byClass)
+			moved = true
+		}
+		i = end
+	}
+	return moved
+}
+
+// compose joins each starter with the marks behind it that have a composed character with it.
+func compose(parts []part) []part {
+	out := parts[:0]
+	starter, last := -1, uint8(0) // index in out; class of the last part that stayed behind it
+	for _, p := range parts {
+		if starter >= 0 && (len(out) == starter+1 || last != 0 && last < p.ccc) {
+			if r, ok := composed(out[starter].r, p.r); ok {
+				out[starter].r = r
+				continue
+			}
+		}
+		if p.ccc == 0 {
+			starter = len(out)
+		}
+		last = p.ccc
+		out = append(out, p)
+	}
+	return out
+}
+
+// composed gives the character that two characters make.
+func composed(a, b rune) (rune, bool) {
+	switch {
+	case 0x1100 <= a && a < 0x1113 && 0x1161 <= b && b < 0x1176:
+		return 0xAC00 + (a-0x1100)*588 + (b-0x1161)*28, true
+	case 0xAC00 <= a && a < 0xAC00+11172 && (a-0xAC00)%28 == 0 && 0x11A8 <= b && b < 0x11C3:
+		return a + b - 0x11A7, true
+	}
+	r, ok := composites()[[2]rune{a, b}]
+	return r, ok
+}
+
+// composites holds the primary composites but for Hangul: the characters with a canonical decomposition that composing gives back.
+var composites = sync.OnceValue(func() map[[2]rune]rune {
+	m := map[[2]rune]rune{}
+	for r := rune(utf8.RuneSelf); r < 0x30000; r++ {
+		if classOf(r)&canonical == 0 || 0xAC00 <= r && r < 0xAC00+11172 {
+			continue
+		}
+		s := string(r)
+		d := []rune(string(norm.NFD.PropertiesString(s).Decomposition()))
+		if len(d) < 2 || norm.NFC.String(s) != s {
+			continue
+		}
+		// The first of the two is the composite of all but the last.
+		first := []rune(norm.NFC.String(string(d[:len(d)-1])))
+		if len(first) == 1 {
+			m[[2]rune{first[0], d[len(d)-1]}] = r
+		}
+	}
+	return m
+})

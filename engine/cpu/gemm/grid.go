@@ -14,7 +14,7 @@ const directRows = 48
 // Costs in the model below, in cycles.
 const (
 	taskCycles   = 400 // taking a task and starting its loops
-	panelCycles  = 3   // first touch of one word row of a panel of B
+	touchBytes   = 16  // bytes a cycle from beyond the second-level cache
 	packACycles  = 4   // packing one word row of a tile of A
 	kernelCycles = 60  // starting a kernel and writing its tile
 )
@@ -29,7 +29,7 @@ func (p *Plan) chooseGrid(workers int, opts Options) grid {
 	maxCols := ceil(p.slabCols, m.nr)
 	words := m.words(p.k)
 	unit := min(4, m.mr)
-	if p.source == panelsA {
+	if p.source == tilesA {
 		unit = m.mr // short tiles are slower to pack
 	}
 	for g := 1; g <= maxRows; g++ {
@@ -73,7 +73,8 @@ func (p *Plan) cost(g grid, workers, words int) float64 {
 	tiles := float64(full + btoi(r1 > 0) + btoi(r2 > 0))
 	panels := float64(g.nb / m.nr)
 	w := float64(words)
-	task := taskCycles + panels*w*(rowCycles+panelCycles) + panels*tiles*kernelCycles
+	task := taskCycles + panels*w*rowCycles + panels*tiles*kernelCycles
+	task += 4 * (float64(g.mb+g.nb)*w + float64(g.mb*g.nb)) / touchBytes
 	if p.source != directA {
 		task += tiles * w * packACycles
 	}
@@ -92,24 +93,4 @@ func tileCycles(m *machine, mr int) float64 {
 		return 0
 	}
 	return float64(max(mr, 4*m.mr/12+1))
-}
-
-// tiles cuts rows into full tiles and up to two smaller ones. A remainder of
-// less than half a tile is joined with a full tile and split in halves, as
-// short tiles do not fill the pipeline.
-func (m *machine) tiles(rows int) (full, r1, r2 int) {
-	full, r1 = rows/m.mr, rows%m.mr
-	if r1 > 0 && 2*r1 < m.mr && full > 0 {
-		full--
-		r1 += m.mr
-		return full, (r1 + 1) / 2, r1 / 2
-	}
-	return full, r1, 0
-}
-
-func btoi(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
 }

@@ -96,11 +96,13 @@ func newTeam(size, workerBytes int) *team {
 	}
 	for w := 1; w < size; w++ {
 		t.wait.Go(func() {
-			runtime.LockOSThread()
 			for seen := int64(0); ; {
 				for t.phase.Load() == seen {
 					if t.stop.Load() {
 						return
+					}
+					if t.size > 2 { // more than there may be processors
+						runtime.Gosched()
 					}
 				}
 				seen++
@@ -163,6 +165,15 @@ func sequential(t tester, p *Plan, args *Args, rng *rand.Rand) {
 // absolute values of its terms, which scales the error bound.
 func reference(m, n, k int, a, b, c *operand, accumulate bool) (want, scale []float64) {
 	want, scale = make([]float64, m*n), make([]float64, m*n)
+	fa, fb := make([]float64, m*k), make([]float64, n*k) // rows of A, columns of B
+	for x := range k {
+		for i := range m {
+			fa[i*k+x] = a.get(i, x)
+		}
+		for j := range n {
+			fb[j*k+x] = b.get(x, j)
+		}
+	}
 	for i := range m {
 		for j := range n {
 			s, abs := 0.0, 0.0
@@ -170,8 +181,9 @@ func reference(m, n, k int, a, b, c *operand, accumulate bool) (want, scale []fl
 				s = c.get(i, j)
 				abs = math.Abs(s)
 			}
-			for x := range k {
-				v := a.get(i, x) * b.get(x, j)
+			row, col := fa[i*k:][:k], fb[j*k:][:k]
+			for x, v := range row {
+				v *= col[x]
 				s += v
 				abs += math.Abs(v)
 			}

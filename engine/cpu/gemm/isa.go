@@ -83,7 +83,7 @@ type machine struct {
 	word   DType        // F32: words are float32; BF16: words are pairs of bfloat16
 	mr, nr int          // rows and columns of the full tile
 	kern   []kernelFunc // by rows, 1..mr
-	masked bool         // kernels take n < nr and read no column of B beyond n
+	exact  bool         // kernels read no column of B beyond n
 
 	tilesA [3]tilesFunc // by source type, full tiles of a transposed A
 	panelA [3]panelFunc // by source type, one tile of fewer rows

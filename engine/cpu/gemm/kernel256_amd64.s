@@ -80,8 +80,11 @@ one:
 	JNZ          one
 
 write:
-	MOVQ   acc+88(FP), R9
-	TESTQ  R9, R9
+	MOVQ   n+80(FP), R9
+	MOVQ   acc+88(FP), R10
+	CMPQ   R9, $0x10
+	JLT    edge
+	TESTQ  R10, R10
 	JZ     set
 	MOVQ   SI, R9
 	VADDPS (R9), Y0, Y0
@@ -91,15 +94,70 @@ set:
 	MOVQ    SI, R9
 	VMOVUPS Y0, (R9)
 	VMOVUPS Y1, 32(R9)
-	ADDQ    ta+24(FP), CX
-	ADDQ    DI, SI
-	MOVQ    CX, R9
-	DECQ    AX
-	JMP     tile
+	JMP     next
+
+edge:
+	NEGQ       R9
+	LEAQ       prefix<>+0(SB), R11
+	VMOVDQU    64(R11)(R9*4), Y2
+	VMOVDQU    96(R11)(R9*4), Y3
+	TESTQ      R10, R10
+	JZ         setedge
+	MOVQ       SI, R9
+	VMASKMOVPS (R9), Y2, Y4
+	VADDPS     Y4, Y0, Y0
+	VMASKMOVPS 32(R9), Y3, Y4
+	VADDPS     Y4, Y1, Y1
+
+setedge:
+	MOVQ       SI, R9
+	VMASKMOVPS Y0, Y2, (R9)
+	VMASKMOVPS Y1, Y3, 32(R9)
+
+next:
+	ADDQ ta+24(FP), CX
+	ADDQ DI, SI
+	MOVQ CX, R9
+	DECQ AX
+	JMP  tile
 
 done:
 	VZEROUPPER
 	RET
+
+DATA prefix<>+0(SB)/4, $0xffffffff
+DATA prefix<>+4(SB)/4, $0xffffffff
+DATA prefix<>+8(SB)/4, $0xffffffff
+DATA prefix<>+12(SB)/4, $0xffffffff
+DATA prefix<>+16(SB)/4, $0xffffffff
+DATA prefix<>+20(SB)/4, $0xffffffff
+DATA prefix<>+24(SB)/4, $0xffffffff
+DATA prefix<>+28(SB)/4, $0xffffffff
+DATA prefix<>+32(SB)/4, $0xffffffff
+DATA prefix<>+36(SB)/4, $0xffffffff
+DATA prefix<>+40(SB)/4, $0xffffffff
+DATA prefix<>+44(SB)/4, $0xffffffff
+DATA prefix<>+48(SB)/4, $0xffffffff
+DATA prefix<>+52(SB)/4, $0xffffffff
+DATA prefix<>+56(SB)/4, $0xffffffff
+DATA prefix<>+60(SB)/4, $0xffffffff
+DATA prefix<>+64(SB)/4, $0x00000000
+DATA prefix<>+68(SB)/4, $0x00000000
+DATA prefix<>+72(SB)/4, $0x00000000
+DATA prefix<>+76(SB)/4, $0x00000000
+DATA prefix<>+80(SB)/4, $0x00000000
+DATA prefix<>+84(SB)/4, $0x00000000
+DATA prefix<>+88(SB)/4, $0x00000000
+DATA prefix<>+92(SB)/4, $0x00000000
+DATA prefix<>+96(SB)/4, $0x00000000
+DATA prefix<>+100(SB)/4, $0x00000000
+DATA prefix<>+104(SB)/4, $0x00000000
+DATA prefix<>+108(SB)/4, $0x00000000
+DATA prefix<>+112(SB)/4, $0x00000000
+DATA prefix<>+116(SB)/4, $0x00000000
+DATA prefix<>+120(SB)/4, $0x00000000
+DATA prefix<>+124(SB)/4, $0x00000000
+GLOBL prefix<>(SB), RODATA|NOPTR, $128
 
 // func kernF32x2AVX2(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, ahead *byte, step int)
 // Requires: AVX, FMA3, MMX+
@@ -196,8 +254,11 @@ one:
 	JNZ          one
 
 write:
-	MOVQ   acc+88(FP), R10
-	TESTQ  R10, R10
+	MOVQ   n+80(FP), R10
+	MOVQ   acc+88(FP), R11
+	CMPQ   R10, $0x10
+	JLT    edge
+	TESTQ  R11, R11
 	JZ     set
 	MOVQ   SI, R10
 	VADDPS (R10), Y0, Y0
@@ -213,12 +274,41 @@ set:
 	ADDQ    DI, R10
 	VMOVUPS Y2, (R10)
 	VMOVUPS Y3, 32(R10)
-	ADDQ    ta+24(FP), CX
-	ADDQ    DI, SI
-	ADDQ    DI, SI
-	MOVQ    CX, R10
-	DECQ    AX
-	JMP     tile
+	JMP     next
+
+edge:
+	NEGQ       R10
+	LEAQ       prefix<>+0(SB), R12
+	VMOVDQU    64(R12)(R10*4), Y4
+	VMOVDQU    96(R12)(R10*4), Y5
+	TESTQ      R11, R11
+	JZ         setedge
+	MOVQ       SI, R10
+	VMASKMOVPS (R10), Y4, Y6
+	VADDPS     Y6, Y0, Y0
+	VMASKMOVPS 32(R10), Y5, Y6
+	VADDPS     Y6, Y1, Y1
+	ADDQ       DI, R10
+	VMASKMOVPS (R10), Y4, Y6
+	VADDPS     Y6, Y2, Y2
+	VMASKMOVPS 32(R10), Y5, Y6
+	VADDPS     Y6, Y3, Y3
+
+setedge:
+	MOVQ       SI, R10
+	VMASKMOVPS Y0, Y4, (R10)
+	VMASKMOVPS Y1, Y5, 32(R10)
+	ADDQ       DI, R10
+	VMASKMOVPS Y2, Y4, (R10)
+	VMASKMOVPS Y3, Y5, 32(R10)
+
+next:
+	ADDQ ta+24(FP), CX
+	ADDQ DI, SI
+	ADDQ DI, SI
+	MOVQ CX, R10
+	DECQ AX
+	JMP  tile
 
 done:
 	VZEROUPPER
@@ -338,8 +428,11 @@ one:
 	JNZ          one
 
 write:
-	MOVQ   acc+88(FP), R10
-	TESTQ  R10, R10
+	MOVQ   n+80(FP), R10
+	MOVQ   acc+88(FP), R11
+	CMPQ   R10, $0x10
+	JLT    edge
+	TESTQ  R11, R11
 	JZ     set
 	MOVQ   SI, R10
 	VADDPS (R10), Y0, Y0
@@ -361,13 +454,50 @@ set:
 	ADDQ    DI, R10
 	VMOVUPS Y4, (R10)
 	VMOVUPS Y5, 32(R10)
-	ADDQ    ta+24(FP), CX
-	ADDQ    DI, SI
-	ADDQ    DI, SI
-	ADDQ    DI, SI
-	MOVQ    CX, R10
-	DECQ    AX
-	JMP     tile
+	JMP     next
+
+edge:
+	NEGQ       R10
+	LEAQ       prefix<>+0(SB), R12
+	VMOVDQU    64(R12)(R10*4), Y6
+	VMOVDQU    96(R12)(R10*4), Y7
+	TESTQ      R11, R11
+	JZ         setedge
+	MOVQ       SI, R10
+	VMASKMOVPS (R10), Y6, Y8
+	VADDPS     Y8, Y0, Y0
+	VMASKMOVPS 32(R10), Y7, Y8
+	VADDPS     Y8, Y1, Y1
+	ADDQ       DI, R10
+	VMASKMOVPS (R10), Y6, Y8
+	VADDPS     Y8, Y2, Y2
+	VMASKMOVPS 32(R10), Y7, Y8
+	VADDPS     Y8, Y3, Y3
+	ADDQ       DI, R10
+	VMASKMOVPS (R10), Y6, Y8
+	VADDPS     Y8, Y4, Y4
+	VMASKMOVPS 32(R10), Y7, Y8
+	VADDPS     Y8, Y5, Y5
+
+setedge:
+	MOVQ       SI, R10
+	VMASKMOVPS Y0, Y6, (R10)
+	VMASKMOVPS Y1, Y7, 32(R10)
+	ADDQ       DI, R10
+	VMASKMOVPS Y2, Y6, (R10)
+	VMASKMOVPS Y3, Y7, 32(R10)
+	ADDQ       DI, R10
+	VMASKMOVPS Y4, Y6, (R10)
+	VMASKMOVPS Y5, Y7, 32(R10)
+
+next:
+	ADDQ ta+24(FP), CX
+	ADDQ DI, SI
+	ADDQ DI, SI
+	ADDQ DI, SI
+	MOVQ CX, R10
+	DECQ AX
+	JMP  tile
 
 done:
 	VZEROUPPER
@@ -506,8 +636,11 @@ one:
 	JNZ          one
 
 write:
-	MOVQ   acc+88(FP), R11
-	TESTQ  R11, R11
+	MOVQ   n+80(FP), R11
+	MOVQ   acc+88(FP), R12
+	CMPQ   R11, $0x10
+	JLT    edge
+	TESTQ  R12, R12
 	JZ     set
 	MOVQ   SI, R11
 	VADDPS (R11), Y0, Y0
@@ -535,14 +668,59 @@ set:
 	ADDQ    DI, R11
 	VMOVUPS Y6, (R11)
 	VMOVUPS Y7, 32(R11)
-	ADDQ    ta+24(FP), CX
-	ADDQ    DI, SI
-	ADDQ    DI, SI
-	ADDQ    DI, SI
-	ADDQ    DI, SI
-	MOVQ    CX, R11
-	DECQ    AX
-	JMP     tile
+	JMP     next
+
+edge:
+	NEGQ       R11
+	LEAQ       prefix<>+0(SB), R13
+	VMOVDQU    64(R13)(R11*4), Y8
+	VMOVDQU    96(R13)(R11*4), Y9
+	TESTQ      R12, R12
+	JZ         setedge
+	MOVQ       SI, R11
+	VMASKMOVPS (R11), Y8, Y10
+	VADDPS     Y10, Y0, Y0
+	VMASKMOVPS 32(R11), Y9, Y10
+	VADDPS     Y10, Y1, Y1
+	ADDQ       DI, R11
+	VMASKMOVPS (R11), Y8, Y10
+	VADDPS     Y10, Y2, Y2
+	VMASKMOVPS 32(R11), Y9, Y10
+	VADDPS     Y10, Y3, Y3
+	ADDQ       DI, R11
+	VMASKMOVPS (R11), Y8, Y10
+	VADDPS     Y10, Y4, Y4
+	VMASKMOVPS 32(R11), Y9, Y10
+	VADDPS     Y10, Y5, Y5
+	ADDQ       DI, R11
+	VMASKMOVPS (R11), Y8, Y10
+	VADDPS     Y10, Y6, Y6
+	VMASKMOVPS 32(R11), Y9, Y10
+	VADDPS     Y10, Y7, Y7
+
+setedge:
+	MOVQ       SI, R11
+	VMASKMOVPS Y0, Y8, (R11)
+	VMASKMOVPS Y1, Y9, 32(R11)
+	ADDQ       DI, R11
+	VMASKMOVPS Y2, Y8, (R11)
+	VMASKMOVPS Y3, Y9, 32(R11)
+	ADDQ       DI, R11
+	VMASKMOVPS Y4, Y8, (R11)
+	VMASKMOVPS Y5, Y9, 32(R11)
+	ADDQ       DI, R11
+	VMASKMOVPS Y6, Y8, (R11)
+	VMASKMOVPS Y7, Y9, 32(R11)
+
+next:
+	ADDQ ta+24(FP), CX
+	ADDQ DI, SI
+	ADDQ DI, SI
+	ADDQ DI, SI
+	ADDQ DI, SI
+	MOVQ CX, R11
+	DECQ AX
+	JMP  tile
 
 done:
 	VZEROUPPER
@@ -706,8 +884,11 @@ one:
 	JNZ          one
 
 write:
-	MOVQ   acc+88(FP), R11
-	TESTQ  R11, R11
+	MOVQ   n+80(FP), R11
+	MOVQ   acc+88(FP), R12
+	CMPQ   R11, $0x10
+	JLT    edge
+	TESTQ  R12, R12
 	JZ     set
 	MOVQ   SI, R11
 	VADDPS (R11), Y0, Y0
@@ -741,16 +922,69 @@ set:
 	ADDQ    DI, R11
 	VMOVUPS Y8, (R11)
 	VMOVUPS Y9, 32(R11)
-	ADDQ    ta+24(FP), CX
-	ADDQ    DI, SI
-	ADDQ    DI, SI
-	ADDQ    DI, SI
-	ADDQ    DI, SI
-	ADDQ    DI, SI
-	MOVQ    CX, R11
-	LEAQ    (R11)(R9*4), R12
-	DECQ    AX
-	JMP     tile
+	JMP     next
+
+edge:
+	NEGQ       R11
+	LEAQ       prefix<>+0(SB), R13
+	VMOVDQU    64(R13)(R11*4), Y10
+	VMOVDQU    96(R13)(R11*4), Y11
+	TESTQ      R12, R12
+	JZ         setedge
+	MOVQ       SI, R11
+	VMASKMOVPS (R11), Y10, Y12
+	VADDPS     Y12, Y0, Y0
+	VMASKMOVPS 32(R11), Y11, Y12
+	VADDPS     Y12, Y1, Y1
+	ADDQ       DI, R11
+	VMASKMOVPS (R11), Y10, Y12
+	VADDPS     Y12, Y2, Y2
+	VMASKMOVPS 32(R11), Y11, Y12
+	VADDPS     Y12, Y3, Y3
+	ADDQ       DI, R11
+	VMASKMOVPS (R11), Y10, Y12
+	VADDPS     Y12, Y4, Y4
+	VMASKMOVPS 32(R11), Y11, Y12
+	VADDPS     Y12, Y5, Y5
+	ADDQ       DI, R11
+	VMASKMOVPS (R11), Y10, Y12
+	VADDPS     Y12, Y6, Y6
+	VMASKMOVPS 32(R11), Y11, Y12
+	VADDPS     Y12, Y7, Y7
+	ADDQ       DI, R11
+	VMASKMOVPS (R11), Y10, Y12
+	VADDPS     Y12, Y8, Y8
+	VMASKMOVPS 32(R11), Y11, Y12
+	VADDPS     Y12, Y9, Y9
+
+setedge:
+	MOVQ       SI, R11
+	VMASKMOVPS Y0, Y10, (R11)
+	VMASKMOVPS Y1, Y11, 32(R11)
+	ADDQ       DI, R11
+	VMASKMOVPS Y2, Y10, (R11)
+	VMASKMOVPS Y3, Y11, 32(R11)
+	ADDQ       DI, R11
+	VMASKMOVPS Y4, Y10, (R11)
+	VMASKMOVPS Y5, Y11, 32(R11)
+	ADDQ       DI, R11
+	VMASKMOVPS Y6, Y10, (R11)
+	VMASKMOVPS Y7, Y11, 32(R11)
+	ADDQ       DI, R11
+	VMASKMOVPS Y8, Y10, (R11)
+	VMASKMOVPS Y9, Y11, 32(R11)
+
+next:
+	ADDQ ta+24(FP), CX
+	ADDQ DI, SI
+	ADDQ DI, SI
+	ADDQ DI, SI
+	ADDQ DI, SI
+	ADDQ DI, SI
+	MOVQ CX, R11
+	LEAQ (R11)(R9*4), R12
+	DECQ AX
+	JMP  tile
 
 done:
 	VZEROUPPER
@@ -933,8 +1167,11 @@ one:
 	JNZ          one
 
 write:
-	MOVQ   acc+88(FP), R11
-	TESTQ  R11, R11
+	MOVQ   n+80(FP), R11
+	MOVQ   acc+88(FP), R12
+	CMPQ   R11, $0x10
+	JLT    edge
+	TESTQ  R12, R12
 	JZ     set
 	MOVQ   SI, R11
 	VADDPS (R11), Y0, Y0
@@ -974,17 +1211,78 @@ set:
 	ADDQ    DI, R11
 	VMOVUPS Y10, (R11)
 	VMOVUPS Y11, 32(R11)
-	ADDQ    ta+24(FP), CX
-	ADDQ    DI, SI
-	ADDQ    DI, SI
-	ADDQ    DI, SI
-	ADDQ    DI, SI
-	ADDQ    DI, SI
-	ADDQ    DI, SI
-	MOVQ    CX, R11
-	LEAQ    (R11)(R9*4), R12
-	DECQ    AX
-	JMP     tile
+	JMP     next
+
+edge:
+	NEGQ       R11
+	LEAQ       prefix<>+0(SB), R13
+	VMOVDQU    64(R13)(R11*4), Y12
+	VMOVDQU    96(R13)(R11*4), Y13
+	TESTQ      R12, R12
+	JZ         setedge
+	MOVQ       SI, R11
+	VMASKMOVPS (R11), Y12, Y14
+	VADDPS     Y14, Y0, Y0
+	VMASKMOVPS 32(R11), Y13, Y14
+	VADDPS     Y14, Y1, Y1
+	ADDQ       DI, R11
+	VMASKMOVPS (R11), Y12, Y14
+	VADDPS     Y14, Y2, Y2
+	VMASKMOVPS 32(R11), Y13, Y14
+	VADDPS     Y14, Y3, Y3
+	ADDQ       DI, R11
+	VMASKMOVPS (R11), Y12, Y14
+	VADDPS     Y14, Y4, Y4
+	VMASKMOVPS 32(R11), Y13, Y14
+	VADDPS     Y14, Y5, Y5
+	ADDQ       DI, R11
+	VMASKMOVPS (R11), Y12, Y14
+	VADDPS     Y14, Y6, Y6
+	VMASKMOVPS 32(R11), Y13, Y14
+	VADDPS     Y14, Y7, Y7
+	ADDQ       DI, R11
+	VMASKMOVPS (R11), Y12, Y14
+	VADDPS     Y14, Y8, Y8
+	VMASKMOVPS 32(R11), Y13, Y14
+	VADDPS     Y14, Y9, Y9
+	ADDQ       DI, R11
+	VMASKMOVPS (R11), Y12, Y14
+	VADDPS     Y14, Y10, Y10
+	VMASKMOVPS 32(R11), Y13, Y14
+	VADDPS     Y14, Y11, Y11
+
+setedge:
+	MOVQ       SI, R11
+	VMASKMOVPS Y0, Y12, (R11)
+	VMASKMOVPS Y1, Y13, 32(R11)
+	ADDQ       DI, R11
+	VMASKMOVPS Y2, Y12, (R11)
+	VMASKMOVPS Y3, Y13, 32(R11)
+	ADDQ       DI, R11
+	VMASKMOVPS Y4, Y12, (R11)
+	VMASKMOVPS Y5, Y13, 32(R11)
+	ADDQ       DI, R11
+	VMASKMOVPS Y6, Y12, (R11)
+	VMASKMOVPS Y7, Y13, 32(R11)
+	ADDQ       DI, R11
+	VMASKMOVPS Y8, Y12, (R11)
+	VMASKMOVPS Y9, Y13, 32(R11)
+	ADDQ       DI, R11
+	VMASKMOVPS Y10, Y12, (R11)
+	VMASKMOVPS Y11, Y13, 32(R11)
+
+next:
+	ADDQ ta+24(FP), CX
+	ADDQ DI, SI
+	ADDQ DI, SI
+	ADDQ DI, SI
+	ADDQ DI, SI
+	ADDQ DI, SI
+	ADDQ DI, SI
+	MOVQ CX, R11
+	LEAQ (R11)(R9*4), R12
+	DECQ AX
+	JMP  tile
 
 done:
 	VZEROUPPER

@@ -3,7 +3,7 @@ package gemm
 import "golang.org/x/sys/cpu"
 
 var machineAVX512 = machine{
-	word: F32, mr: 12, nr: 32, masked: true,
+	word: F32, mr: 12, nr: 32, exact: true,
 	kern: []kernelFunc{nil,
 		kernF32x1AVX512, kernF32x2AVX512, kernF32x3AVX512, kernF32x4AVX512, kernF32x5AVX512, kernF32x6AVX512,
 		kernF32x7AVX512, kernF32x8AVX512, kernF32x9AVX512, kernF32x10AVX512, kernF32x11AVX512, kernF32x12AVX512},
@@ -19,7 +19,7 @@ var machineAVX512 = machine{
 // machineAVX512BF16 has no way from float16 to words: a product with a float16
 // operand is computed in float32.
 var machineAVX512BF16 = machine{
-	word: BF16, mr: 12, nr: 32, masked: true,
+	word: BF16, mr: 12, nr: 32, exact: true,
 	kern: []kernelFunc{nil,
 		kernBF16x1AVX512, kernBF16x2AVX512, kernBF16x3AVX512, kernBF16x4AVX512, kernBF16x5AVX512, kernBF16x6AVX512,
 		kernBF16x7AVX512, kernBF16x8AVX512, kernBF16x9AVX512, kernBF16x10AVX512, kernBF16x11AVX512, kernBF16x12AVX512},

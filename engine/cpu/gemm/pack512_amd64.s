@@ -5,7 +5,7 @@
 #include "textflag.h"
 
 // func tilesF32AVX512(k int, tiles int, src *byte, stride int, dst *byte, tileStride int)
-// Requires: AVX, AVX512F, BMI2
+// Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·tilesF32AVX512(SB), NOSPLIT, $0-48
 	MOVQ  k+0(FP), AX
 	MOVQ  tiles+8(FP), CX
@@ -13,32 +13,35 @@ TEXT ·tilesF32AVX512(SB), NOSPLIT, $0-48
 	MOVQ  tileStride+40(FP), BX
 	MOVQ  src+16(FP), SI
 	MOVQ  dst+32(FP), DI
-	MOVQ  $0x0000000c, R8
-	MOVQ  $-1, R9
-	BZHIQ R8, R9, R9
-	KMOVW R9, K1
+	MOVQ  DX, R8
+	SHLQ  $0x04, R8
+	MOVQ  $0x0000000c, R9
+	MOVQ  $-1, R10
+	BZHIQ R9, R10, R10
+	KMOVW R10, K1
 
 loop:
-	MOVQ SI, R8
-	MOVQ DI, R9
-	MOVQ CX, R10
+	MOVQ SI, R9
+	MOVQ DI, R10
+	MOVQ CX, R11
 
 tile:
-	VMOVUPS.Z (R8), K1, Z0
-	VMOVUPS   Z0, K1, (R9)
-	ADDQ      $0x30, R8
-	ADDQ      BX, R9
-	DECQ      R10
-	JNZ       tile
-	ADDQ      $0x30, DI
-	ADDQ      DX, SI
-	DECQ      AX
-	JNZ       loop
+	PREFETCHT0 (R9)(R8*1)
+	VMOVUPS.Z  (R9), K1, Z0
+	VMOVUPS    Z0, K1, (R10)
+	ADDQ       $0x30, R9
+	ADDQ       BX, R10
+	DECQ       R11
+	JNZ        tile
+	ADDQ       $0x30, DI
+	ADDQ       DX, SI
+	DECQ       AX
+	JNZ        loop
 	VZEROUPPER
 	RET
 
 // func tilesBF16AVX512(k int, tiles int, src *byte, stride int, dst *byte, tileStride int)
-// Requires: AVX, AVX512F, BMI2
+// Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·tilesBF16AVX512(SB), NOSPLIT, $0-48
 	MOVQ  k+0(FP), AX
 	MOVQ  tiles+8(FP), CX
@@ -46,23 +49,26 @@ TEXT ·tilesBF16AVX512(SB), NOSPLIT, $0-48
 	MOVQ  tileStride+40(FP), BX
 	MOVQ  src+16(FP), SI
 	MOVQ  dst+32(FP), DI
-	MOVQ  $0x0000000c, R8
-	MOVQ  $-1, R9
-	BZHIQ R8, R9, R9
-	KMOVW R9, K1
+	MOVQ  DX, R8
+	SHLQ  $0x04, R8
+	MOVQ  $0x0000000c, R9
+	MOVQ  $-1, R10
+	BZHIQ R9, R10, R10
+	KMOVW R10, K1
 
 loop:
-	MOVQ SI, R8
-	MOVQ DI, R9
-	MOVQ CX, R10
+	MOVQ SI, R9
+	MOVQ DI, R10
+	MOVQ CX, R11
 
 tile:
-	VPMOVZXWD.Z (R8), K1, Z0
+	PREFETCHT0  (R9)(R8*1)
+	VPMOVZXWD.Z (R9), K1, Z0
 	VPSLLD      $0x10, Z0, Z0
-	VMOVUPS     Z0, K1, (R9)
-	ADDQ        $0x18, R8
-	ADDQ        BX, R9
-	DECQ        R10
+	VMOVUPS     Z0, K1, (R10)
+	ADDQ        $0x18, R9
+	ADDQ        BX, R10
+	DECQ        R11
 	JNZ         tile
 	ADDQ        $0x30, DI
 	ADDQ        DX, SI
@@ -72,7 +78,7 @@ tile:
 	RET
 
 // func tilesF16AVX512(k int, tiles int, src *byte, stride int, dst *byte, tileStride int)
-// Requires: AVX, AVX512F, BMI2
+// Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·tilesF16AVX512(SB), NOSPLIT, $0-48
 	MOVQ  k+0(FP), AX
 	MOVQ  tiles+8(FP), CX
@@ -80,22 +86,25 @@ TEXT ·tilesF16AVX512(SB), NOSPLIT, $0-48
 	MOVQ  tileStride+40(FP), BX
 	MOVQ  src+16(FP), SI
 	MOVQ  dst+32(FP), DI
-	MOVQ  $0x0000000c, R8
-	MOVQ  $-1, R9
-	BZHIQ R8, R9, R9
-	KMOVW R9, K1
+	MOVQ  DX, R8
+	SHLQ  $0x04, R8
+	MOVQ  $0x0000000c, R9
+	MOVQ  $-1, R10
+	BZHIQ R9, R10, R10
+	KMOVW R10, K1
 
 loop:
-	MOVQ SI, R8
-	MOVQ DI, R9
-	MOVQ CX, R10
+	MOVQ SI, R9
+	MOVQ DI, R10
+	MOVQ CX, R11
 
 tile:
-	VCVTPH2PS.Z (R8), K1, Z0
-	VMOVUPS     Z0, K1, (R9)
-	ADDQ        $0x18, R8
-	ADDQ        BX, R9
-	DECQ        R10
+	PREFETCHT0  (R9)(R8*1)
+	VCVTPH2PS.Z (R9), K1, Z0
+	VMOVUPS     Z0, K1, (R10)
+	ADDQ        $0x18, R9
+	ADDQ        BX, R10
+	DECQ        R11
 	JNZ         tile
 	ADDQ        $0x30, DI
 	ADDQ        DX, SI
@@ -105,7 +114,7 @@ tile:
 	RET
 
 // func tilePairsF32AVX512(k int, tiles int, src *byte, stride int, dst *byte, tileStride int)
-// Requires: AVX, AVX512BW, AVX512F, BMI2
+// Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
 TEXT ·tilePairsF32AVX512(SB), NOSPLIT, $0-48
 	MOVQ      k+0(FP), AX
 	MOVQ      tiles+8(FP), CX
@@ -113,32 +122,37 @@ TEXT ·tilePairsF32AVX512(SB), NOSPLIT, $0-48
 	MOVQ      tileStride+40(FP), BX
 	MOVQ      src+16(FP), SI
 	MOVQ      dst+32(FP), DI
-	MOVQ      $0x0000000c, R8
-	MOVQ      $-1, R9
-	BZHIQ     R8, R9, R9
-	KMOVW     R9, K1
+	MOVQ      DX, R8
+	SHLQ      $0x04, R8
+	MOVQ      $0x0000000c, R9
+	MOVQ      $-1, R10
+	BZHIQ     R9, R10, R10
+	KMOVW     R10, K1
 	VPXORD    Z2, Z2, Z2
 	VMOVDQU16 interleave<>+0(SB), Z31
 	SUBQ      $0x02, AX
 	JLT       last
 
 loop:
-	MOVQ SI, R8
-	MOVQ DI, R9
-	MOVQ CX, R10
+	MOVQ SI, R9
+	MOVQ DI, R10
+	MOVQ CX, R11
 
 tile:
-	VMOVUPS.Z (R8), K1, Z0
-	VMOVUPS.Z (R8)(DX*1), K1, Z1
+	PREFETCHT0 (R9)(R8*1)
+	LEAQ       (R9)(DX*1), R12
+	PREFETCHT0 (R12)(R8*1)
+	VMOVUPS.Z  (R9), K1, Z0
+	VMOVUPS.Z  (R9)(DX*1), K1, Z1
 
 	// VCVTNE2PS2BF16 Z0, Z1, Z0
 	LONG      $0x4877f262
 	WORD      $0xc072
 	VPERMW    Z0, Z31, Z0
-	VMOVDQU32 Z0, K1, (R9)
-	ADDQ      $0x30, R8
-	ADDQ      BX, R9
-	DECQ      R10
+	VMOVDQU32 Z0, K1, (R10)
+	ADDQ      $0x30, R9
+	ADDQ      BX, R10
+	DECQ      R11
 	JNZ       tile
 	ADDQ      $0x30, DI
 	LEAQ      (SI)(DX*2), SI
@@ -152,7 +166,8 @@ last:
 	MOVQ DI, DX
 
 lastTile:
-	VMOVUPS.Z (AX), K1, Z0
+	PREFETCHT0 (AX)(R8*1)
+	VMOVUPS.Z  (AX), K1, Z0
 
 	// VCVTNE2PS2BF16 Z0, Z2, Z0
 	LONG      $0x486ff262
@@ -204,7 +219,7 @@ DATA interleave<>+62(SB)/2, $0x001f
 GLOBL interleave<>(SB), RODATA|NOPTR, $64
 
 // func tilePairsBF16AVX512(k int, tiles int, src *byte, stride int, dst *byte, tileStride int)
-// Requires: AVX, AVX512F, BMI2
+// Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·tilePairsBF16AVX512(SB), NOSPLIT, $0-48
 	MOVQ  k+0(FP), AX
 	MOVQ  tiles+8(FP), CX
@@ -212,27 +227,32 @@ TEXT ·tilePairsBF16AVX512(SB), NOSPLIT, $0-48
 	MOVQ  tileStride+40(FP), BX
 	MOVQ  src+16(FP), SI
 	MOVQ  dst+32(FP), DI
-	MOVQ  $0x0000000c, R8
-	MOVQ  $-1, R9
-	BZHIQ R8, R9, R9
-	KMOVW R9, K1
+	MOVQ  DX, R8
+	SHLQ  $0x04, R8
+	MOVQ  $0x0000000c, R9
+	MOVQ  $-1, R10
+	BZHIQ R9, R10, R10
+	KMOVW R10, K1
 	SUBQ  $0x02, AX
 	JLT   last
 
 loop:
-	MOVQ SI, R8
-	MOVQ DI, R9
-	MOVQ CX, R10
+	MOVQ SI, R9
+	MOVQ DI, R10
+	MOVQ CX, R11
 
 tile:
-	VPMOVZXWD.Z (R8), K1, Z0
-	VPMOVZXWD.Z (R8)(DX*1), K1, Z1
+	PREFETCHT0  (R9)(R8*1)
+	LEAQ        (R9)(DX*1), R12
+	PREFETCHT0  (R12)(R8*1)
+	VPMOVZXWD.Z (R9), K1, Z0
+	VPMOVZXWD.Z (R9)(DX*1), K1, Z1
 	VPSLLD      $0x10, Z1, Z1
 	VPORD       Z1, Z0, Z0
-	VMOVDQU32   Z0, K1, (R9)
-	ADDQ        $0x18, R8
-	ADDQ        BX, R9
-	DECQ        R10
+	VMOVDQU32   Z0, K1, (R10)
+	ADDQ        $0x18, R9
+	ADDQ        BX, R10
+	DECQ        R11
 	JNZ         tile
 	ADDQ        $0x30, DI
 	LEAQ        (SI)(DX*2), SI
@@ -246,6 +266,7 @@ last:
 	MOVQ DI, DX
 
 lastTile:
+	PREFETCHT0  (AX)(R8*1)
 	VPMOVZXWD.Z (AX), K1, Z0
 	VMOVDQU32   Z0, K1, (DX)
 	ADDQ        $0x18, AX
@@ -259,50 +280,56 @@ done:
 	RET
 
 // func panelF3232AVX512(k int, cols int, src *byte, stride int, dst *byte, dstStride int)
-// Requires: AVX, AVX512F, BMI2
+// Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·panelF3232AVX512(SB), NOSPLIT, $0-48
 	MOVQ  k+0(FP), AX
 	MOVQ  src+16(FP), CX
 	MOVQ  stride+24(FP), DX
 	MOVQ  dst+32(FP), BX
 	MOVQ  dstStride+40(FP), SI
-	MOVQ  cols+8(FP), DI
-	MOVQ  $-1, R8
-	BZHIQ DI, R8, R8
-	KMOVW R8, K1
-	SHRQ  $0x10, R8
-	KMOVW R8, K2
+	MOVQ  DX, DI
+	SHLQ  $0x04, DI
+	MOVQ  cols+8(FP), R8
+	MOVQ  $-1, R9
+	BZHIQ R8, R9, R9
+	KMOVW R9, K1
+	SHRQ  $0x10, R9
+	KMOVW R9, K2
 	TESTQ AX, AX
 	JZ    done
 
 loop:
-	VMOVUPS.Z (CX), K1, Z0
-	VMOVUPS   Z0, (BX)
-	VMOVUPS.Z 64(CX), K2, Z0
-	VMOVUPS   Z0, 64(BX)
-	ADDQ      DX, CX
-	ADDQ      SI, BX
-	DECQ      AX
-	JNZ       loop
+	VMOVUPS.Z  (CX), K1, Z0
+	VMOVUPS    Z0, (BX)
+	PREFETCHT0 (CX)(DI*1)
+	VMOVUPS.Z  64(CX), K2, Z0
+	VMOVUPS    Z0, 64(BX)
+	PREFETCHT0 64(CX)(DI*1)
+	ADDQ       DX, CX
+	ADDQ       SI, BX
+	DECQ       AX
+	JNZ        loop
 
 done:
 	VZEROUPPER
 	RET
 
 // func panelBF1632AVX512(k int, cols int, src *byte, stride int, dst *byte, dstStride int)
-// Requires: AVX, AVX512F, BMI2
+// Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·panelBF1632AVX512(SB), NOSPLIT, $0-48
 	MOVQ  k+0(FP), AX
 	MOVQ  src+16(FP), CX
 	MOVQ  stride+24(FP), DX
 	MOVQ  dst+32(FP), BX
 	MOVQ  dstStride+40(FP), SI
-	MOVQ  cols+8(FP), DI
-	MOVQ  $-1, R8
-	BZHIQ DI, R8, R8
-	KMOVW R8, K1
-	SHRQ  $0x10, R8
-	KMOVW R8, K2
+	MOVQ  DX, DI
+	SHLQ  $0x04, DI
+	MOVQ  cols+8(FP), R8
+	MOVQ  $-1, R9
+	BZHIQ R8, R9, R9
+	KMOVW R9, K1
+	SHRQ  $0x10, R9
+	KMOVW R9, K2
 	TESTQ AX, AX
 	JZ    done
 
@@ -310,6 +337,7 @@ loop:
 	VPMOVZXWD.Z (CX), K1, Z0
 	VPSLLD      $0x10, Z0, Z0
 	VMOVUPS     Z0, (BX)
+	PREFETCHT0  (CX)(DI*1)
 	VPMOVZXWD.Z 32(CX), K2, Z0
 	VPSLLD      $0x10, Z0, Z0
 	VMOVUPS     Z0, 64(BX)
@@ -323,25 +351,28 @@ done:
 	RET
 
 // func panelF1632AVX512(k int, cols int, src *byte, stride int, dst *byte, dstStride int)
-// Requires: AVX, AVX512F, BMI2
+// Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·panelF1632AVX512(SB), NOSPLIT, $0-48
 	MOVQ  k+0(FP), AX
 	MOVQ  src+16(FP), CX
 	MOVQ  stride+24(FP), DX
 	MOVQ  dst+32(FP), BX
 	MOVQ  dstStride+40(FP), SI
-	MOVQ  cols+8(FP), DI
-	MOVQ  $-1, R8
-	BZHIQ DI, R8, R8
-	KMOVW R8, K1
-	SHRQ  $0x10, R8
-	KMOVW R8, K2
+	MOVQ  DX, DI
+	SHLQ  $0x04, DI
+	MOVQ  cols+8(FP), R8
+	MOVQ  $-1, R9
+	BZHIQ R8, R9, R9
+	KMOVW R9, K1
+	SHRQ  $0x10, R9
+	KMOVW R9, K2
 	TESTQ AX, AX
 	JZ    done
 
 loop:
 	VCVTPH2PS.Z (CX), K1, Z0
 	VMOVUPS     Z0, (BX)
+	PREFETCHT0  (CX)(DI*1)
 	VCVTPH2PS.Z 32(CX), K2, Z0
 	VMOVUPS     Z0, 64(BX)
 	ADDQ        DX, CX
@@ -354,35 +385,42 @@ done:
 	RET
 
 // func pairsF3232AVX512(k int, cols int, src *byte, stride int, dst *byte, dstStride int)
-// Requires: AVX, AVX512BW, AVX512F, BMI2
+// Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
 TEXT ·pairsF3232AVX512(SB), NOSPLIT, $0-48
 	MOVQ      k+0(FP), AX
 	MOVQ      src+16(FP), CX
 	MOVQ      stride+24(FP), DX
 	MOVQ      dst+32(FP), BX
 	MOVQ      dstStride+40(FP), SI
-	MOVQ      cols+8(FP), DI
-	MOVQ      $-1, R8
-	BZHIQ     DI, R8, R8
-	KMOVW     R8, K1
-	SHRQ      $0x10, R8
-	KMOVW     R8, K2
+	MOVQ      DX, DI
+	SHLQ      $0x04, DI
+	MOVQ      cols+8(FP), R8
+	MOVQ      $-1, R9
+	BZHIQ     R8, R9, R9
+	KMOVW     R9, K1
+	SHRQ      $0x10, R9
+	KMOVW     R9, K2
 	VPXORD    Z2, Z2, Z2
 	VMOVDQU16 interleave<>+0(SB), Z31
 	SUBQ      $0x02, AX
 	JLT       last
 
 loop:
-	VMOVUPS.Z (CX), K1, Z0
-	VMOVUPS.Z (CX)(DX*1), K1, Z1
+	LEAQ       (CX)(DX*1), R8
+	PREFETCHT0 (CX)(DI*1)
+	PREFETCHT0 (R8)(DI*1)
+	VMOVUPS.Z  (CX), K1, Z0
+	VMOVUPS.Z  (R8), K1, Z1
 
 	// VCVTNE2PS2BF16 Z0, Z1, Z0
-	LONG      $0x4877f262
-	WORD      $0xc072
-	VPERMW    Z0, Z31, Z0
-	VMOVDQU16 Z0, (BX)
-	VMOVUPS.Z 64(CX), K2, Z0
-	VMOVUPS.Z 64(CX)(DX*1), K2, Z1
+	LONG       $0x4877f262
+	WORD       $0xc072
+	VPERMW     Z0, Z31, Z0
+	VMOVDQU16  Z0, (BX)
+	PREFETCHT0 64(CX)(DI*1)
+	PREFETCHT0 64(R8)(DI*1)
+	VMOVUPS.Z  64(CX), K2, Z0
+	VMOVUPS.Z  64(R8), K2, Z1
 
 	// VCVTNE2PS2BF16 Z0, Z1, Z0
 	LONG      $0x4877f262
@@ -395,16 +433,21 @@ loop:
 	JGE       loop
 
 last:
-	ADDQ      $0x02, AX
-	JZ        done
-	VMOVUPS.Z (CX), K1, Z0
+	ADDQ       $0x02, AX
+	JZ         done
+	LEAQ       (CX)(DX*1), AX
+	PREFETCHT0 (CX)(DI*1)
+	PREFETCHT0 (AX)(DI*1)
+	VMOVUPS.Z  (CX), K1, Z0
 
 	// VCVTNE2PS2BF16 Z0, Z2, Z0
-	LONG      $0x486ff262
-	WORD      $0xc072
-	VPERMW    Z0, Z31, Z0
-	VMOVDQU16 Z0, (BX)
-	VMOVUPS.Z 64(CX), K2, Z0
+	LONG       $0x486ff262
+	WORD       $0xc072
+	VPERMW     Z0, Z31, Z0
+	VMOVDQU16  Z0, (BX)
+	PREFETCHT0 64(CX)(DI*1)
+	PREFETCHT0 64(AX)(DI*1)
+	VMOVUPS.Z  64(CX), K2, Z0
 
 	// VCVTNE2PS2BF16 Z0, Z2, Z0
 	LONG      $0x486ff262
@@ -417,31 +460,36 @@ done:
 	RET
 
 // func pairsBF1632AVX512(k int, cols int, src *byte, stride int, dst *byte, dstStride int)
-// Requires: AVX, AVX512BW, AVX512F, BMI2
+// Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
 TEXT ·pairsBF1632AVX512(SB), NOSPLIT, $0-48
 	MOVQ   k+0(FP), AX
 	MOVQ   src+16(FP), CX
 	MOVQ   stride+24(FP), DX
 	MOVQ   dst+32(FP), BX
 	MOVQ   dstStride+40(FP), SI
-	MOVQ   cols+8(FP), DI
-	MOVQ   $-1, R8
-	BZHIQ  DI, R8, R8
-	KMOVW  R8, K1
-	SHRQ   $0x10, R8
-	KMOVW  R8, K2
+	MOVQ   DX, DI
+	SHLQ   $0x04, DI
+	MOVQ   cols+8(FP), R8
+	MOVQ   $-1, R9
+	BZHIQ  R8, R9, R9
+	KMOVW  R9, K1
+	SHRQ   $0x10, R9
+	KMOVW  R9, K2
 	VPXORD Z2, Z2, Z2
 	SUBQ   $0x02, AX
 	JLT    last
 
 loop:
+	LEAQ        (CX)(DX*1), R8
+	PREFETCHT0  (CX)(DI*1)
+	PREFETCHT0  (R8)(DI*1)
 	VPMOVZXWD.Z (CX), K1, Z0
-	VPMOVZXWD.Z (CX)(DX*1), K1, Z1
+	VPMOVZXWD.Z (R8), K1, Z1
 	VPSLLD      $0x10, Z1, Z1
 	VPORD       Z1, Z0, Z0
 	VMOVDQU16   Z0, (BX)
 	VPMOVZXWD.Z 32(CX), K2, Z0
-	VPMOVZXWD.Z 32(CX)(DX*1), K2, Z1
+	VPMOVZXWD.Z 32(R8), K2, Z1
 	VPSLLD      $0x10, Z1, Z1
 	VPORD       Z1, Z0, Z0
 	VMOVDQU16   Z0, 64(BX)
@@ -453,6 +501,9 @@ loop:
 last:
 	ADDQ        $0x02, AX
 	JZ          done
+	LEAQ        (CX)(DX*1), AX
+	PREFETCHT0  (CX)(DI*1)
+	PREFETCHT0  (AX)(DI*1)
 	VPMOVZXWD.Z (CX), K1, Z0
 	VMOVDQU16   Z0, (BX)
 	VPMOVZXWD.Z 32(CX), K2, Z0
@@ -463,44 +514,49 @@ done:
 	RET
 
 // func panelF3216AVX512(k int, cols int, src *byte, stride int, dst *byte, dstStride int)
-// Requires: AVX, AVX512F, BMI2
+// Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·panelF3216AVX512(SB), NOSPLIT, $0-48
 	MOVQ  k+0(FP), AX
 	MOVQ  src+16(FP), CX
 	MOVQ  stride+24(FP), DX
 	MOVQ  dst+32(FP), BX
 	MOVQ  dstStride+40(FP), SI
-	MOVQ  cols+8(FP), DI
-	MOVQ  $-1, R8
-	BZHIQ DI, R8, R8
-	KMOVW R8, K1
+	MOVQ  DX, DI
+	SHLQ  $0x04, DI
+	MOVQ  cols+8(FP), R8
+	MOVQ  $-1, R9
+	BZHIQ R8, R9, R9
+	KMOVW R9, K1
 	TESTQ AX, AX
 	JZ    done
 
 loop:
-	VMOVUPS.Z (CX), K1, Z0
-	VMOVUPS   Z0, (BX)
-	ADDQ      DX, CX
-	ADDQ      SI, BX
-	DECQ      AX
-	JNZ       loop
+	VMOVUPS.Z  (CX), K1, Z0
+	VMOVUPS    Z0, (BX)
+	PREFETCHT0 (CX)(DI*1)
+	ADDQ       DX, CX
+	ADDQ       SI, BX
+	DECQ       AX
+	JNZ        loop
 
 done:
 	VZEROUPPER
 	RET
 
 // func panelBF1616AVX512(k int, cols int, src *byte, stride int, dst *byte, dstStride int)
-// Requires: AVX, AVX512F, BMI2
+// Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·panelBF1616AVX512(SB), NOSPLIT, $0-48
 	MOVQ  k+0(FP), AX
 	MOVQ  src+16(FP), CX
 	MOVQ  stride+24(FP), DX
 	MOVQ  dst+32(FP), BX
 	MOVQ  dstStride+40(FP), SI
-	MOVQ  cols+8(FP), DI
-	MOVQ  $-1, R8
-	BZHIQ DI, R8, R8
-	KMOVW R8, K1
+	MOVQ  DX, DI
+	SHLQ  $0x04, DI
+	MOVQ  cols+8(FP), R8
+	MOVQ  $-1, R9
+	BZHIQ R8, R9, R9
+	KMOVW R9, K1
 	TESTQ AX, AX
 	JZ    done
 
@@ -508,6 +564,7 @@ loop:
 	VPMOVZXWD.Z (CX), K1, Z0
 	VPSLLD      $0x10, Z0, Z0
 	VMOVUPS     Z0, (BX)
+	PREFETCHT0  (CX)(DI*1)
 	ADDQ        DX, CX
 	ADDQ        SI, BX
 	DECQ        AX
@@ -518,23 +575,26 @@ done:
 	RET
 
 // func panelF1616AVX512(k int, cols int, src *byte, stride int, dst *byte, dstStride int)
-// Requires: AVX, AVX512F, BMI2
+// Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·panelF1616AVX512(SB), NOSPLIT, $0-48
 	MOVQ  k+0(FP), AX
 	MOVQ  src+16(FP), CX
 	MOVQ  stride+24(FP), DX
 	MOVQ  dst+32(FP), BX
 	MOVQ  dstStride+40(FP), SI
-	MOVQ  cols+8(FP), DI
-	MOVQ  $-1, R8
-	BZHIQ DI, R8, R8
-	KMOVW R8, K1
+	MOVQ  DX, DI
+	SHLQ  $0x04, DI
+	MOVQ  cols+8(FP), R8
+	MOVQ  $-1, R9
+	BZHIQ R8, R9, R9
+	KMOVW R9, K1
 	TESTQ AX, AX
 	JZ    done
 
 loop:
 	VCVTPH2PS.Z (CX), K1, Z0
 	VMOVUPS     Z0, (BX)
+	PREFETCHT0  (CX)(DI*1)
 	ADDQ        DX, CX
 	ADDQ        SI, BX
 	DECQ        AX
@@ -545,25 +605,30 @@ done:
 	RET
 
 // func pairsF3216AVX512(k int, cols int, src *byte, stride int, dst *byte, dstStride int)
-// Requires: AVX, AVX512BW, AVX512F, BMI2
+// Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
 TEXT ·pairsF3216AVX512(SB), NOSPLIT, $0-48
 	MOVQ      k+0(FP), AX
 	MOVQ      src+16(FP), CX
 	MOVQ      stride+24(FP), DX
 	MOVQ      dst+32(FP), BX
 	MOVQ      dstStride+40(FP), SI
-	MOVQ      cols+8(FP), DI
-	MOVQ      $-1, R8
-	BZHIQ     DI, R8, R8
-	KMOVW     R8, K1
+	MOVQ      DX, DI
+	SHLQ      $0x04, DI
+	MOVQ      cols+8(FP), R8
+	MOVQ      $-1, R9
+	BZHIQ     R8, R9, R9
+	KMOVW     R9, K1
 	VPXORD    Z2, Z2, Z2
 	VMOVDQU16 interleave<>+0(SB), Z31
 	SUBQ      $0x02, AX
 	JLT       last
 
 loop:
-	VMOVUPS.Z (CX), K1, Z0
-	VMOVUPS.Z (CX)(DX*1), K1, Z1
+	LEAQ       (CX)(DX*1), R8
+	PREFETCHT0 (CX)(DI*1)
+	PREFETCHT0 (R8)(DI*1)
+	VMOVUPS.Z  (CX), K1, Z0
+	VMOVUPS.Z  (R8), K1, Z1
 
 	// VCVTNE2PS2BF16 Z0, Z1, Z0
 	LONG      $0x4877f262
@@ -576,9 +641,12 @@ loop:
 	JGE       loop
 
 last:
-	ADDQ      $0x02, AX
-	JZ        done
-	VMOVUPS.Z (CX), K1, Z0
+	ADDQ       $0x02, AX
+	JZ         done
+	LEAQ       (CX)(DX*1), AX
+	PREFETCHT0 (CX)(DI*1)
+	PREFETCHT0 (AX)(DI*1)
+	VMOVUPS.Z  (CX), K1, Z0
 
 	// VCVTNE2PS2BF16 Z0, Z2, Z0
 	LONG      $0x486ff262
@@ -591,24 +659,29 @@ done:
 	RET
 
 // func pairsBF1616AVX512(k int, cols int, src *byte, stride int, dst *byte, dstStride int)
-// Requires: AVX, AVX512BW, AVX512F, BMI2
+// Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
 TEXT ·pairsBF1616AVX512(SB), NOSPLIT, $0-48
 	MOVQ   k+0(FP), AX
 	MOVQ   src+16(FP), CX
 	MOVQ   stride+24(FP), DX
 	MOVQ   dst+32(FP), BX
 	MOVQ   dstStride+40(FP), SI
-	MOVQ   cols+8(FP), DI
-	MOVQ   $-1, R8
-	BZHIQ  DI, R8, R8
-	KMOVW  R8, K1
+	MOVQ   DX, DI
+	SHLQ   $0x04, DI
+	MOVQ   cols+8(FP), R8
+	MOVQ   $-1, R9
+	BZHIQ  R8, R9, R9
+	KMOVW  R9, K1
 	VPXORD Z2, Z2, Z2
 	SUBQ   $0x02, AX
 	JLT    last
 
 loop:
+	LEAQ        (CX)(DX*1), R8
+	PREFETCHT0  (CX)(DI*1)
+	PREFETCHT0  (R8)(DI*1)
 	VPMOVZXWD.Z (CX), K1, Z0
-	VPMOVZXWD.Z (CX)(DX*1), K1, Z1
+	VPMOVZXWD.Z (R8), K1, Z1
 	VPSLLD      $0x10, Z1, Z1
 	VPORD       Z1, Z0, Z0
 	VMOVDQU16   Z0, (BX)
@@ -620,6 +693,9 @@ loop:
 last:
 	ADDQ        $0x02, AX
 	JZ          done
+	LEAQ        (CX)(DX*1), AX
+	PREFETCHT0  (CX)(DI*1)
+	PREFETCHT0  (AX)(DI*1)
 	VPMOVZXWD.Z (CX), K1, Z0
 	VMOVDQU16   Z0, (BX)
 

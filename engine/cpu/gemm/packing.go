@@ -1,7 +1,5 @@
 package gemm
 
-import "unsafe"
-
 // Packing is the layout of a packed op(B) [K, N]: panels of nr columns, cut
 // along K into blocks. It depends on K, N, the word type and the instruction
 // set only, so that weights packed once serve every product that reads them
@@ -57,9 +55,8 @@ func (p *Packing) Run(task int, b *Matrix, dst, worker []byte) {
 // natural reports whether stored elements are words already when read along k.
 func (p *Packing) natural() bool { return p.b == p.m.word && p.k%p.m.elems() == 0 }
 
-// tempPitch is the bytes of a row of words before transposition; the 64 extra
-// bytes keep 16 rows from sharing cache sets.
-func (p *Packing) tempPitch() int { return roundUp(p.kc*4, 64) + 64 }
+// tempPitch is the bytes of a row of words before transposition.
+func (p *Packing) tempPitch() int { return rowPitch(p.kc) }
 
 // blockWords returns the words of one block of K.
 func (p *Packing) blockWords(block int) int {
@@ -95,23 +92,22 @@ func (p *Packing) run(task int, b *Matrix, j0, width int, dst, worker []byte) {
 		}
 		m.transpose(words, c, src, pitch, add(out, 4*h), m.nr*4)
 	}
-	if done := roundUp(cols, m.lanes); done < m.nr && !m.masked {
-		for x := range words {
-			clear(unsafe.Slice(add(out, x*m.nr*4+done*4), (m.nr-done)*4))
-		}
-	}
 }
 
 // widen converts rows of kn elements to words in the worker's scratch.
 func (p *Packing) widen(rows, kn int, src *byte, pitch int, worker []byte) *byte {
-	tmp := &worker[0]
-	p.m.toWord[p.b](rows, kn, src, pitch, tmp, p.tempPitch())
-	if kn%p.m.elems() != 0 {
-		for r := range rows {
-			*(*uint16)(unsafe.Pointer(add(tmp, r*p.tempPitch()+2*kn))) = 0
-		}
+	p.m.toWord[p.b](rows, kn, src, pitch, &worker[0], p.tempPitch())
+	p.m.padRows(rows, kn, worker, p.tempPitch())
+	return &worker[0]
+}
+
+// point makes q multiply by one block of one panel of the packed B at base.
+func (p *Packing) point(q *panel, base *byte, block, panel int) {
+	q.b, q.bs = add(base, p.offset(block, panel)), p.m.nr*4
+	q.ahead, q.aheadBytes = q.b, 0
+	if panel+1 < p.panels {
+		q.ahead, q.aheadBytes = add(base, p.offset(block, panel+1)), q.words*p.m.nr*4
 	}
-	return tmp
 }
 
 func ceil(a, b int) int { return (a + b - 1) / b }

@@ -46,9 +46,7 @@ type Plan struct {
 	slabs     int     // B is packed and multiplied slab by slab of slabCols columns
 	slabCols  int
 	grid      grid // of the tasks of a full slab
-	scratchA  int  // offsets in the worker's scratch
-	scratchC  int
-	edge      int
+	scratchC  int  // offset in the worker's scratch
 	workerLen int
 }
 
@@ -71,9 +69,9 @@ func NewPlan(m, n, k int, a, b, c DType, transA, transB bool, opts Options) *Pla
 	if workers <= 0 {
 		workers = runtime.GOMAXPROCS(0)
 	}
-	p.source = sourceOf(p.m, a, transA, k)
+	p.source = p.m.sourceOf(a, transA, k)
 	p.direct = !p.prepacked && !transB && b == F32 && p.m.word == F32 && m <= directRows &&
-		(p.m.masked || n%p.m.nr == 0)
+		(p.m.exact || n%p.m.nr == 0)
 	p.slabCols = n
 	if !p.prepacked && !p.direct {
 		limit := opts.SharedLimit
@@ -132,29 +130,19 @@ func (p *Plan) SharedBytes() int {
 // WorkerBytes returns the size of the scratch, 64-byte aligned, of each worker.
 func (p *Plan) WorkerBytes() int { return p.workerLen }
 
-// layoutWorker places the blocks of a worker's scratch.
+// layoutWorker places the parts of a worker's scratch: the block of A, then
+// the block of C when it is not summed in place.
 func (p *Plan) layoutWorker() {
-	m := p.m
-	n := 0
-	place := func(bytes int) int {
-		at := n
-		n += roundUp(bytes, 64)
-		return at
-	}
-	p.scratchA = place(p.source.bytes(m, p.grid.mb, p.packing.kc))
-	p.scratchC, p.edge = n, n
+	p.scratchC = roundUp(p.m.blockBytes(p.source, p.grid.mb, p.packing.kc), 64)
+	p.workerLen = p.scratchC
 	if p.c != F32 {
-		p.scratchC = place(p.grid.mb * p.pitchC())
-	}
-	if !m.masked {
-		p.edge = place(m.mr * m.nr * 4)
+		p.workerLen += roundUp(p.grid.mb*p.pitchC(), 64)
 	}
 	if p.phasesPerSlab() == 2 { // packing, a phase of its own, uses the same bytes
-		n = max(n, roundUp(p.packing.WorkerBytes(), 64))
+		p.workerLen = max(p.workerLen, roundUp(p.packing.WorkerBytes(), 64))
 	}
-	p.workerLen = n
 }
 
 // pitchC is the bytes of a row of the float32 block that a C of another type
 // is summed in.
-func (p *Plan) pitchC() int { return p.grid.nb*4 + 64 }
+func (p *Plan) pitchC() int { return rowPitch(p.grid.nb) }

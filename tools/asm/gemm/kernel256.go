@@ -13,7 +13,7 @@ func kernel256(mr int) {
 	name := fmt.Sprintf("kernF32x%dAVX2", mr)
 	TEXT(name, NOSPLIT, kernelSignature)
 	Pragma("noescape")
-	Doc(fmt.Sprintf("%s multiplies float32 words in tiles of %d rows by 16 columns, whatever n is; see kernelFunc.", name, mr))
+	Doc(fmt.Sprintf("%s multiplies float32 words in tiles of %d rows by 16 columns; see kernelFunc.", name, mr))
 	tiles, a, csa, bs := gp("tiles"), gp("a"), gp("csa"), gp("bs")
 	c, ldc, ahead := gp("c"), gp("ldc"), gp("ahead")
 	ar := newRows(mr, a, gp("rsa"))
@@ -68,13 +68,36 @@ func kernel256(mr int) {
 	DECQ(k)
 	JNZ(LabelRef("one"))
 	Label("write")
-	writeTile(mr, 32, c, ldc, gp("acc"), "", func(i, j int, m Mem, add bool) {
+	n, accumulate := gp("n"), gp("acc")
+	CMPQ(n, Imm(16))
+	JLT(LabelRef("edge"))
+	writeTile(mr, 32, c, ldc, accumulate, "", func(i, j int, m Mem, add bool) {
 		if add {
 			VADDPS(m, acc[i][j], acc[i][j])
 		} else {
 			VMOVUPS(acc[i][j], m)
 		}
 	})
+	JMP(LabelRef("next"))
+	Label("edge")
+	NEGQ(n)
+	table := GP64()
+	LEAQ(prefixMask(), table)
+	var mask [2]reg.VecVirtual
+	for j := range mask {
+		mask[j] = YMM()
+		VMOVDQU(Mem{Base: table, Index: n, Scale: 4, Disp: 64 + 32*j}, mask[j])
+	}
+	writeTile(mr, 32, c, ldc, accumulate, "edge", func(i, j int, m Mem, add bool) {
+		if add {
+			old := YMM()
+			VMASKMOVPS(m, mask[j], old)
+			VADDPS(old, acc[i][j], acc[i][j])
+		} else {
+			VMASKMOVPS(acc[i][j], mask[j], m)
+		}
+	})
+	Label("next")
 	ADDQ(paramMem("ta"), a)
 	for range mr {
 		ADDQ(ldc, c)
@@ -85,4 +108,23 @@ func kernel256(mr int) {
 	Label("done")
 	VZEROUPPER()
 	RET()
+}
+
+var prefixTable *Mem
+
+// prefixMask is 16 set words, then 16 clear ones: from word 16-n on it is the
+// mask of the first n of 16 columns.
+func prefixMask() Mem {
+	if prefixTable == nil {
+		m := GLOBL("prefix", RODATA|NOPTR)
+		for i := range 32 {
+			word := uint32(0)
+			if i < 16 {
+				word = 1<<32 - 1
+			}
+			DATA(4*i, U32(word))
+		}
+		prefixTable = &m
+	}
+	return *prefixTable
 }

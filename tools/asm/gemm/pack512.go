@@ -43,6 +43,15 @@ func load512(from string, m Mem, k reg.Register) reg.VecVirtual {
 	return z
 }
 
+// rowsAhead returns the distance to the row that packing prefetches, as rows
+// far apart are beyond the hardware prefetcher.
+func rowsAhead(stride reg.GPVirtual) reg.GPVirtual {
+	ahead := GP64().(reg.GPVirtual)
+	MOVQ(stride, ahead)
+	SHLQ(Imm(4), ahead)
+	return ahead
+}
+
 func size(typ string) int {
 	if typ == "F32" {
 		return 4
@@ -57,6 +66,7 @@ func panel512(from string, halves int) {
 	Pragma("noescape")
 	Doc(fmt.Sprintf("%s copies k rows of cols %s elements to rows of %d float32, zero beyond cols; see panelFunc.", name, from, 16*halves))
 	k, src, stride, dst, dstStride := gp("k"), gp("src"), gp("stride"), gp("dst"), gp("dstStride")
+	ahead := rowsAhead(stride)
 	masks := []reg.Register{reg.K1, reg.K2}[:halves]
 	bitmask(gp("cols"), masks...)
 	TESTQ(k, k)
@@ -65,6 +75,9 @@ func panel512(from string, halves int) {
 	for h, m := range masks {
 		z := load512(from, Mem{Base: src, Disp: 16 * h * size(from)}, m)
 		VMOVUPS(z, Mem{Base: dst, Disp: 64 * h})
+		if h == 0 || from == "F32" {
+			PREFETCHT0(Mem{Base: src, Index: ahead, Scale: 1, Disp: 64 * h})
+		}
 	}
 	ADDQ(stride, src)
 	ADDQ(dstStride, dst)
@@ -83,6 +96,7 @@ func pairs512(from string, halves int) {
 	Pragma("noescape")
 	Doc(fmt.Sprintf("%s interleaves pairs of k rows of cols %s elements to rows of %d bfloat16 pairs, zero beyond cols and k; see panelFunc.", name, from, 16*halves))
 	k, src, stride, dst, dstStride := gp("k"), gp("src"), gp("stride"), gp("dst"), gp("dstStride")
+	ahead := rowsAhead(stride)
 	masks := []reg.Register{reg.K1, reg.K2}[:halves]
 	bitmask(gp("cols"), masks...)
 	index, lo, hi, zero := reg.Z31, reg.Z0, reg.Z1, reg.Z2
@@ -91,10 +105,16 @@ func pairs512(from string, halves int) {
 		VMOVDQU16(interleaveIndex(), index)
 	}
 	row := func(odd bool) {
+		below := GP64()
+		LEAQ(Mem{Base: src, Index: stride, Scale: 1}, below)
 		for h, m := range masks {
 			at := Mem{Base: src, Disp: 16 * h * size(from)}
-			next := Mem{Base: src, Index: stride, Scale: 1, Disp: 16 * h * size(from)}
+			next := Mem{Base: below, Disp: 16 * h * size(from)}
 			out := Mem{Base: dst, Disp: 64 * h}
+			if h == 0 || from == "F32" {
+				PREFETCHT0(Mem{Base: src, Index: ahead, Scale: 1, Disp: 64 * h})
+				PREFETCHT0(Mem{Base: below, Index: ahead, Scale: 1, Disp: 64 * h})
+			}
 			if from == "F32" {
 				VMOVUPS_Z(at, m, lo)
 				if odd {
@@ -346,6 +366,7 @@ func tiles512(from string, pairs bool) {
 	k, tiles, stride, tileStride := gp("k"), gp("tiles"), gp("stride"), gp("tileStride")
 	src, dst := gp("src"), gp("dst")
 	lo, hi, zero, index := reg.Z0, reg.Z1, reg.Z2, reg.Z31
+	ahead := rowsAhead(stride)
 	twelve := GP64().(reg.GPVirtual)
 	MOVQ(U32(12), twelve)
 	bitmask(twelve, reg.K1)
@@ -360,6 +381,12 @@ func tiles512(from string, pairs bool) {
 		MOVQ(tiles, n)
 		Label(label)
 		at, next := Mem{Base: s}, Mem{Base: s, Index: stride, Scale: 1}
+		PREFETCHT0(Mem{Base: s, Index: ahead, Scale: 1})
+		if pairs && !odd {
+			p := GP64()
+			LEAQ(next, p)
+			PREFETCHT0(Mem{Base: p, Index: ahead, Scale: 1})
+		}
 		switch {
 		case !pairs:
 			VMOVUPS(load512(from, at, reg.K1), reg.K1, Mem{Base: d})

@@ -1,0 +1,142 @@
+package gemm
+
+import "unsafe"
+
+// sourceA says where the kernels read A from.
+type sourceA uint8
+
+const (
+	directA sourceA = iota // the operand itself
+	rowsA                  // rows converted to words in scratch
+	tilesA                 // tiles of mr columns of a transposed operand, packed in scratch
+)
+
+func (m *machine) sourceOf(a DType, trans bool, k int) sourceA {
+	switch {
+	case trans:
+		return tilesA
+	case a == m.word && k%m.elems() == 0:
+		return directA
+	}
+	return rowsA
+}
+
+// rowPitch is the bytes of a converted row, tilePitch those of a packed tile;
+// the odd 64 bytes keep rows and tiles from sharing cache sets.
+func rowPitch(words int) int               { return roundUp(words*4, 128) + 64 }
+func (m *machine) tilePitch(words int) int { return roundUp(words*m.mr*4, 128) + 64 }
+
+// blockBytes returns the scratch for rows rows of words words of A.
+func (m *machine) blockBytes(s sourceA, rows, words int) int {
+	switch s {
+	case rowsA:
+		return rows * rowPitch(words)
+	case tilesA:
+		full, r1, r2 := m.tiles(rows)
+		// Short tiles are packed in whole vectors, up to 64 bytes past their last row.
+		return (full+btoi(r1 > 0)+btoi(r2 > 0))*m.tilePitch(words) + 64
+	}
+	return 0
+}
+
+// Block is a part of A as the kernels read it; see [Micro.PackA].
+type Block struct {
+	data      *byte
+	rsa, csa  int // bytes from row to row, from word to word
+	tilePitch int // not 0: tiles are packed, one every tilePitch bytes
+}
+
+// blockA returns rows rows of op(A) from row i0, kn elements from k0,
+// converting and packing them into dst where s says so.
+func (m *machine) blockA(s sourceA, a *Matrix, i0, rows, k0, kn int, dst []byte) Block {
+	switch s {
+	case directA:
+		return Block{data: (*byte)(a.at(i0, k0)), rsa: a.pitch(), csa: 4}
+	case rowsA:
+		pitch := rowPitch(m.words(kn))
+		m.toWord[a.Type](rows, kn, (*byte)(a.at(i0, k0)), a.pitch(), &dst[0], pitch)
+		m.padRows(rows, kn, dst, pitch)
+		return Block{data: &dst[0], rsa: pitch, csa: 4}
+	}
+	pitch := m.tilePitch(m.words(kn))
+	full, r1, r2 := m.tiles(rows)
+	if full > 0 {
+		m.tilesA[a.Type](kn, full, (*byte)(a.at(k0, i0)), a.pitch(), &dst[0], pitch)
+	}
+	i0 += full * m.mr
+	if r1 > 0 {
+		m.panelA[a.Type](kn, r1, (*byte)(a.at(k0, i0)), a.pitch(), &dst[full*pitch], r1*4)
+	}
+	if r2 > 0 {
+		m.panelA[a.Type](kn, r2, (*byte)(a.at(k0, i0+r1)), a.pitch(), &dst[(full+1)*pitch], r2*4)
+	}
+	return Block{data: &dst[0], tilePitch: pitch}
+}
+
+// padRows clears the element after rows of an odd number of elements when a
+// word holds two.
+func (m *machine) padRows(rows, kn int, dst []byte, pitch int) {
+	if kn%m.elems() == 0 {
+		return
+	}
+	for i := range rows {
+		*(*uint16)(unsafe.Pointer(&dst[i*pitch+2*kn])) = 0
+	}
+}
+
+// tiles cuts rows into full tiles and up to two smaller ones. A remainder of
+// less than half a tile is joined with a full tile and split in halves, as
+// short tiles do not fill the pipeline.
+func (m *machine) tiles(rows int) (full, r1, r2 int) {
+	full, r1 = rows/m.mr, rows%m.mr
+	if r1 > 0 && 2*r1 < m.mr && full > 0 {
+		full--
+		r1 += m.mr
+		return full, (r1 + 1) / 2, r1 / 2
+	}
+	return full, r1, 0
+}
+
+// panel is up to nr columns of a product.
+type panel struct {
+	words, n int
+	b        *byte
+	bs       int // bytes from word to word
+	c        *byte
+	ldc, acc int
+	// ahead is memory wanted next, aheadBytes of it.
+	ahead      *byte
+	aheadBytes int
+}
+
+// multiply runs the kernels down the rows of one panel. Addresses are formed
+// only for rows that exist, as a Go pointer must not point past its object.
+func (m *machine) multiply(rows int, a *Block, q *panel) {
+	full, r1, r2 := m.tiles(rows)
+	if full > 0 {
+		m.tile(full, m.mr, 0, 0, a, q)
+	}
+	if r1 > 0 {
+		m.tile(1, r1, full*m.mr, full, a, q)
+	}
+	if r2 > 0 {
+		m.tile(1, r2, full*m.mr+r1, full+1, a, q)
+	}
+}
+
+// tile runs one kernel over tiles of mr rows, from row i, tile t of the block.
+func (m *machine) tile(tiles, mr, i, t int, a *Block, q *panel) {
+	data, ta, rsa, csa := add(a.data, i*a.rsa), mr*a.rsa, a.rsa, a.csa
+	if a.tilePitch > 0 {
+		data, ta, rsa, csa = add(a.data, t*a.tilePitch), a.tilePitch, 4, mr*4
+	}
+	step := q.aheadBytes / max(1, tiles*(q.words/4))
+	m.kern[mr](tiles, q.words, data, ta, rsa, csa, q.b, q.bs, add(q.c, i*q.ldc), q.ldc, q.n, q.acc, q.ahead, step)
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,82 @@
+package gemm
+
+import "unsafe"
+
+// Micro multiplies small blocks on the calling goroutine, for kernels that
+// build on products of cache-sized tiles (attention, convolution). The caller
+// packs B once, reads A where it lies or packs it, and owns all memory.
+type Micro struct{ m *machine }
+
+// NewMicro returns the multiplier of an instruction set for operands held in
+// words of float32 or, for BF16 where the hardware multiplies them (else
+// float32), of bfloat16 pairs.
+func NewMicro(isa ISA, word DType) Micro { return Micro{machineFor(isa.resolve(), word)} }
+
+// Word returns the type operands are multiplied in, F32 or BF16.
+func (u Micro) Word() DType { return u.m.word }
+
+// Rows and Cols return the size of the register tile: blocks of A in multiples
+// of Rows and of B in multiples of Cols waste nothing.
+func (u Micro) Rows() int { return u.m.mr }
+
+// Cols returns the columns of one packed panel of B; see Rows.
+func (u Micro) Cols() int { return u.m.nr }
+
+// Panels is a packed op(B); see [Micro.PackB].
+type Panels struct {
+	data  *byte
+	pitch int // bytes from panel to panel
+}
+
+// PackedBytes returns the size of op(B) [k, n] packed.
+func (u Micro) PackedBytes(k, n int) int { return ceil(n, u.m.nr) * u.m.nr * u.m.words(k) * 4 }
+
+// ScratchBytes returns the scratch PackB needs for a k.
+func (u Micro) ScratchBytes(k int) int { return u.m.lanes * rowPitch(u.m.words(k)) }
+
+// PackB packs op(B) [k, n] into dst, 64-byte aligned.
+func (u Micro) PackB(k, n int, b *Matrix, dst, scratch []byte) Panels {
+	p := layout(u.m, k, n, b.Type, b.Trans, k)
+	for panel := range p.panels {
+		p.run(panel, b, 0, n, dst, scratch)
+	}
+	return Panels{&dst[0], u.m.nr * u.m.words(k) * 4}
+}
+
+// Rest returns the panels without their first k elements along K, an even
+// number, and their first n columns, a multiple of Cols.
+func (p Panels) Rest(u Micro, k, n int) Panels {
+	return Panels{add(p.data, n/u.m.nr*p.pitch+k/u.m.elems()*u.m.nr*4), p.pitch}
+}
+
+// BlockBytes returns the size of op(A) [m, k], stored as type a, packed.
+func (u Micro) BlockBytes(m, k int, a DType, trans bool) int {
+	return u.m.blockBytes(u.m.sourceOf(a, trans, k), m, u.m.words(k))
+}
+
+// PackA returns op(A) [m, k] as a block: in place when it is stored as words
+// already, else packed into dst.
+func (u Micro) PackA(m, k int, a *Matrix, dst []byte) Block {
+	return u.m.blockA(u.m.sourceOf(a.Type, a.Trans, k), a, 0, m, 0, k, dst)
+}
+
+// ViewF32 returns a float32 operand as a block without packing, transposed or
+// not; Word must be F32.
+func (u Micro) ViewF32(a *Matrix) Block {
+	if a.Trans {
+		return Block{data: (*byte)(a.Data), rsa: 4, csa: a.pitch()}
+	}
+	return Block{data: (*byte)(a.Data), rsa: a.pitch(), csa: 4}
+}
+
+// Mul computes C[m,n] = (accumulate ? C : 0) + A[m,k]*B[k,n] for a float32 C of
+// ldc floats a row.
+func (u Micro) Mul(m, n, k int, a *Block, b Panels, c *float32, ldc int, accumulate bool) {
+	nr := u.m.nr
+	q := panel{words: u.m.words(k), bs: nr * 4, ldc: ldc * 4, acc: btoi(accumulate)}
+	for j := 0; j < n; j += nr {
+		q.n, q.b, q.c = min(nr, n-j), add(b.data, j/nr*b.pitch), add((*byte)(unsafe.Pointer(c)), 4*j)
+		q.ahead = q.b
+		u.m.multiply(m, a, &q)
+	}
+}

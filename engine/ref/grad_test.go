@@ -37,6 +37,9 @@ type probe struct {
 	n     int
 }
 
+// source is where the elements of one example come from.
+func source(t *rapid.T) *rand.Rand { return rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "data"), 1)) }
+
 // gradient runs check on random programs: build returns the results that the
 // loss is a random combination of.
 func gradient(t *testing.T, build func(p *probe) []*graph.Value) {
@@ -44,7 +47,7 @@ func gradient(t *testing.T, build func(p *probe) []*graph.Value) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := &probe{
 			Builder: graph.NewBuilder("probe"), t: t, env: ref.Env{},
-			rng:   rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "data"), 1)),
+			rng:   source(t),
 			dtype: rapid.SampledFrom([]graph.DType{graph.F32, graph.F32, graph.BF16, graph.F16}).Draw(t, "dtype"),
 		}
 		if err := graph.Catch(func() { p.check(build(p)) }); err != nil {

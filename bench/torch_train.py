@@ -7,12 +7,13 @@ Prints one JSON object: median and best milliseconds of a training step (forward
 peak resident memory, and what the process ran on. The process starts itself again in an empty environment, so that
 nothing preset by the shell (OPENBLAS_CORETYPE, MKL_*, OMP_*) slows it down.
 
-Modes: `default` is PyTorch as it comes, attention written out. `tuned` adds tcmalloc (glibc's allocator returns large
-blocks to the kernel and pays for them in page faults again), scaled_dot_product_attention and the fused AdamW.
-`bf16` is `tuned` under autocast to bfloat16.
+Modes: `default` is PyTorch as it comes, attention written out. `tuned` adds the libraries of setup.sh (tcmalloc, because
+glibc's allocator returns large blocks to the kernel and pays for them in page faults again; on AMD one that makes MKL
+use AVX-512), scaled_dot_product_attention and the fused AdamW. `bf16` is `tuned` under autocast to bfloat16.
 """
 
 import argparse
+import glob
 import json
 import math
 import os
@@ -46,15 +47,15 @@ def options():
     return p.parse_args()
 
 
-def find_tcmalloc():
-    """The library setup.sh unpacked beside the environment, else the system's, else None."""
-    here = os.path.join(sys.prefix, "lib", "tcmalloc")
-    places = [here] + ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib"]
-    for place in places:
-        for name in ("libtcmalloc_minimal.so.4", "libtcmalloc.so.4"):
-            if os.path.exists(os.path.join(place, name)):
-                return os.path.join(place, name)
-    return None
+def preloads():
+    """Libraries that make PyTorch faster when loaded before it: those setup.sh made, else the system's tcmalloc."""
+    made = sorted(glob.glob(os.path.join(sys.prefix, "lib", "preload", "*.so*")))
+    if not any("tcmalloc" in path for path in made):
+        system = glob.glob("/usr/lib*/libtcmalloc_minimal.so.4") + glob.glob("/usr/lib/*/libtcmalloc_minimal.so.4")
+        if not system:
+            print("torch_train.py: no tcmalloc found; glibc's allocator slows PyTorch down (see bench/setup.sh)", file=sys.stderr)
+        made += system[:1]
+    return made
 
 
 def restart_clean(args):
@@ -64,11 +65,7 @@ def restart_clean(args):
     env = {"SNUG_BENCH_CLEAN": "1", "PATH": os.environ.get("PATH", "/usr/bin:/bin"), "HOME": os.environ.get("HOME", "/"),
            "OMP_NUM_THREADS": str(args.threads)}
     if args.mode != "default":
-        allocator = find_tcmalloc()
-        if allocator:
-            env["LD_PRELOAD"] = allocator
-        else:
-            print("torch_train.py: no tcmalloc found; glibc's allocator slows PyTorch down (see bench/setup.sh)", file=sys.stderr)
+        env["LD_PRELOAD"] = ":".join(preloads())
     os.execve(sys.executable, [sys.executable, *sys.argv], env)
 
 
@@ -116,11 +113,14 @@ def step_flops(w):
     return total
 
 
+def written_out(args):
+    """Whether attention is written out as two products and a softmax, rather than one fused call."""
+    return (args.attention or ("written-out" if args.mode == "default" else "sdpa")) == "written-out"
+
+
 def build(torch, w, args):
     """The model and one fixed batch of random data."""
     nn, F = torch.nn, torch.nn.functional
-    written_out = (args.attention or ("written-out" if args.mode == "default" else "sdpa")) == "written-out"
-
     class Block(nn.Module):
         def __init__(self, causal):
             super().__init__()
@@ -129,14 +129,14 @@ def build(torch, w, args):
             self.norm_a, self.norm_f = nn.LayerNorm(d), nn.LayerNorm(d)
             self.qkv, self.out = nn.Linear(d, 3 * d), nn.Linear(d, d)
             self.up, self.down = nn.Linear(d, w["F"]), nn.Linear(w["F"], d)
-            if causal and written_out:
+            if causal and written_out(args):
                 mask = torch.full((w["T"], w["T"]), -math.inf).triu(1)
                 self.register_buffer("mask", mask, persistent=False)
 
         def attention(self, x):
             B, T, d = x.shape
             q, k, v = self.qkv(x).view(B, T, 3, w["H"], d // w["H"]).permute(2, 0, 3, 1, 4)
-            if written_out:
+            if written_out(args):
                 scores = q @ k.transpose(-1, -2) * (d // w["H"]) ** -0.5
                 if self.causal:
                     scores = scores + self.mask
@@ -249,7 +249,8 @@ def main():
         "first_update_s": round(first, 2), "first_loss": round(losses[0], 4), "last_loss": round(losses[-1], 4),
         "parameters": sum(p.numel() for p in model.parameters()), "torch": torch.__version__,
         "blas": "mkl" if torch.backends.mkl.is_available() else "other", "capability": torch.backends.cpu.get_cpu_capability(),
-        "tcmalloc": "tcmalloc" in os.environ.get("LD_PRELOAD", "")}), flush=True)
+        "attention": "written-out" if written_out(args) else "sdpa",
+        "preload": [os.path.basename(path) for path in os.environ.get("LD_PRELOAD", "").split(":") if path]}), flush=True)
     if args.profile:
         from torch.profiler import ProfilerActivity, profile
         with profile(activities=[ProfilerActivity.CPU]) as p:

@@ -7,6 +7,22 @@ import (
 	"github.com/snug-ml/snug/engine/pass"
 )
 
+// Mode says which function a model is built for.
+type Mode struct {
+	// Train wants dropout and the like.
+	Train bool
+	// Variant is one of Training.Variants.
+	Variant string
+}
+
+// Variant is the name of the function fn for a variant.
+func Variant(fn, variant string) string {
+	if variant == "" {
+		return fn
+	}
+	return fn + "@" + variant
+}
+
 // Objective is what a model's forward half gives.
 type Objective struct {
 	// Sum is the scalar sum over the micro-batch of weight times loss. The
@@ -23,9 +39,13 @@ type Objective struct {
 
 // Training describes a training step.
 type Training struct {
-	// Model builds the forward half; train says whether dropout and the like
-	// are wanted. It is called for the training step and for the evaluation.
-	Model func(b *graph.Builder, train bool) Objective
+	// Model builds the forward half. It is called for the training step and for
+	// the evaluation, of each variant.
+	Model func(b *graph.Builder, m Mode) Objective
+	// Variants are the shapes that a micro-batch can have (sequence lengths,
+	// say), by name: each gets functions of its own that share the states. None
+	// is one shape without a name.
+	Variants []string
 	// Accumulation is the number of micro-batches of an update.
 	Accumulation int
 	Optimizer    Optimizer
@@ -82,21 +102,33 @@ const (
 
 // CompileTraining builds and compiles the functions of a training step.
 func CompileTraining(t Training, o CompileOptions) (*Program, error) {
+	variants := t.Variants
+	if len(variants) == 0 {
+		variants = []string{""}
+	}
 	var untrained []string
 	var trained []*graph.State
-	build := []func() *pass.Unit{func() *pass.Unit {
-		return t.forwardBackward(func(b *graph.Builder, params, grads []*graph.Value) {
-			params, grads, untrained = reached(params, grads)
-			if t.Accumulation <= 1 {
-				t.update(b, params, grads, false)
-				return
-			}
-			for i, p := range params {
-				trained = append(trained, p.State)
-				b.Accumulate(gradientState(b, p.State), grads[i])
-			}
+	var build []func() *pass.Unit
+	for i, variant := range variants {
+		build = append(build, func() *pass.Unit {
+			return t.forwardBackward(variant, func(b *graph.Builder, params, grads []*graph.Value) {
+				params, grads, missing := reached(params, grads)
+				if i == 0 {
+					untrained = missing
+				}
+				if t.Accumulation <= 1 {
+					t.update(b, params, grads, false)
+					return
+				}
+				for k, p := range params {
+					if i == 0 {
+						trained = append(trained, p.State)
+					}
+					b.Accumulate(gradientState(b, p.State), grads[k])
+				}
+			})
 		})
-	}}
+	}
 	if t.Accumulation > 1 {
 		build = append(build, func() *pass.Unit {
 			b := graph.NewBuilder(FuncUpdate)
@@ -108,10 +140,13 @@ func CompileTraining(t Training, o CompileOptions) (*Program, error) {
 			return &pass.Unit{F: b.F}
 		})
 	}
-	if t.Eval {
+	for _, variant := range variants {
+		if !t.Eval {
+			break
+		}
 		build = append(build, func() *pass.Unit {
-			b := graph.NewBuilder(FuncEval)
-			obj := t.Model(b, false)
+			b := graph.NewBuilder(Variant(FuncEval, variant))
+			obj := t.Model(b, Mode{Variant: variant})
 			b.Output(OutputSum, obj.Sum)
 			b.F.Outputs = append(b.F.Outputs, obj.Outputs...)
 			return &pass.Unit{F: b.F}
@@ -136,13 +171,13 @@ func CompileForward(o CompileOptions, funcs ...*graph.Func) (*Program, error) {
 }
 
 // forwardBackward is the function that computes the loss and its gradients.
-func (t *Training) forwardBackward(gradients func(b *graph.Builder, params, grads []*graph.Value)) *pass.Unit {
+func (t *Training) forwardBackward(variant string, gradients func(b *graph.Builder, params, grads []*graph.Value)) *pass.Unit {
 	name := FuncStep
 	if t.Accumulation > 1 {
 		name = FuncMicro
 	}
-	b := graph.NewBuilder(name)
-	obj := t.Model(b, true)
+	b := graph.NewBuilder(Variant(name, variant))
+	obj := t.Model(b, Mode{Train: true, Variant: variant})
 	loss := b.Mul(obj.Sum, b.Input(InputInvWeight, graph.T(graph.F32)))
 	if obj.Aux != nil {
 		loss = b.Add(loss, b.MulC(obj.Aux, 1/float64(max(t.Accumulation, 1))))

@@ -92,10 +92,10 @@ func (c *curve) training(accumulation int) engine.Training {
 	return engine.Training{
 		Accumulation: accumulation,
 		Optimizer:    engine.Optimizer{Beta1: .9, Beta2: .999, Eps: 1e-8, WeightDecay: .1, MaxGradNorm: 1},
-		Model: func(b *graph.Builder, train bool) engine.Objective {
+		Model: func(b *graph.Builder, mode engine.Mode) engine.Objective {
 			batch := c.batch / max(accumulation, 1)
 			n := batch * c.t
-			h := c.model.Hidden(b, Input{IDs: b.Input("ids", graph.T(graph.I32, batch, c.t)), Train: train})
+			h := c.model.Hidden(b, Input{IDs: b.Input("ids", graph.T(graph.I32, batch, c.t)), Train: mode.Train})
 			loss := b.LinearCrossEntropy(b.Reshape(h, n, c.model.D), c.model.Output(b),
 				b.Input("labels", graph.T(graph.I32, n)), b.Input("weights", graph.T(graph.F32, n)), 128)
 			return engine.Objective{Sum: loss}

@@ -1,0 +1,59 @@
+package train
+
+import "time"
+
+// Event is what happens during a run, for whoever watches: one of Step,
+// Evaluated, Saving, Warned.
+type Event interface{ event() }
+
+// Step is an optimizer update.
+type Step struct {
+	Update   int64 // updates done, this one included
+	Total    int64
+	Loss     float64 // mean over the update, by weight
+	LR       float64
+	GradNorm float64 // before clipping
+	// Scale is the loss scale in force (0 without scaling); Skipped says that
+	// the update was not applied because of a non-finite gradient.
+	Scale   float64
+	Skipped bool
+	Tokens  int64 // all tokens so far
+	// NewTokens and Took are of this update alone; Wait is the part of Took
+	// spent waiting for data.
+	NewTokens  int64
+	Took, Wait time.Duration
+	// LossZ and NormZ are z-scores against the last 128 updates.
+	LossZ, NormZ float64
+	// Log says that the update is due for a log line.
+	Log bool
+}
+
+// Evaluated is an evaluation on held-out data.
+type Evaluated struct {
+	Update  int64
+	Metrics map[string]float64
+	Goal    Goal
+	Best    bool
+	Took    time.Duration
+}
+
+// Saving is news of a checkpoint.
+type Saving struct {
+	Update int64
+	Kind   string // begun, saved, retry, failed, skipped
+	Path   string
+	Bytes  int64
+	Took   time.Duration
+	Err    error
+}
+
+// Warned is something the user should know.
+type Warned struct {
+	Update int64
+	Text   string
+}
+
+func (Step) event()      {}
+func (Evaluated) event() {}
+func (Saving) event()    {}
+func (Warned) event()    {}

@@ -1,0 +1,140 @@
+package train
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/graph"
+)
+
+// Update is the data of one optimizer update.
+type Update struct {
+	// Micro is the number of micro-batches, Weight the total weight of their
+	// losses, Tokens what they count in the field's unit (tokens, examples).
+	Micro  int
+	Weight float64
+	Tokens int64
+	// Variant picks the compiled shape, where a program has several.
+	Variant string
+	// Fill writes micro-batch m into the program's input buffers.
+	Fill func(m int, in Inputs) error
+	// Cursor is the position behind this update, for State.
+	Cursor any
+}
+
+// Feed is a stream of updates that can continue where it stopped.
+type Feed interface {
+	// Next gives the next update, valid until the call after the next, or io.EOF.
+	Next() (Update, error)
+	// Seek continues behind the update that had this cursor (as JSON).
+	Seek(cursor json.RawMessage) error
+	Close()
+}
+
+// Inputs are the input buffers of one slot of an armed program.
+type Inputs struct {
+	Runner *engine.Runner
+	Slot   int
+}
+
+// F32 is the buffer of the F32 input name.
+func (in Inputs) F32(name string) ([]float32, error) {
+	t, err := in.tensor(name, graph.F32)
+	if err != nil {
+		return nil, err
+	}
+	return t.F32(), nil
+}
+
+// I32 is the buffer of the I32 input name.
+func (in Inputs) I32(name string) ([]int32, error) {
+	t, err := in.tensor(name, graph.I32)
+	if err != nil {
+		return nil, err
+	}
+	return t.I32(), nil
+}
+
+func (in Inputs) tensor(name string, d graph.DType) (engine.Tensor, error) {
+	t, ok := in.Runner.Input(in.Slot, name)
+	if !ok {
+		return t, fmt.Errorf("the program has no input %q", name)
+	}
+	if t.Type.DType != d {
+		return t, fmt.Errorf("input %q holds %v, not %v", name, t.Type.DType, d)
+	}
+	return t, nil
+}
+
+// Has reports whether the program has the input name.
+func (in Inputs) Has(name string) bool {
+	_, ok := in.Runner.Input(in.Slot, name)
+	return ok
+}
+
+// filled is a micro-batch that lies in a slot, ready to run.
+type filled struct {
+	slot   int
+	update *Update
+	micro  int
+	err    error
+}
+
+// filler writes micro-batches into the program's input slots ahead of the
+// computation, one goroutine for a run.
+type filler struct {
+	free  chan int
+	ready chan filled
+	stop  chan struct{}
+	done  chan struct{}
+}
+
+func startFiller(r *engine.Runner, feed Feed, updates int64) *filler {
+	f := &filler{make(chan int, engine.Slots), make(chan filled, engine.Slots), make(chan struct{}), make(chan struct{})}
+	for s := range engine.Slots {
+		f.free <- s
+	}
+	go func() {
+		defer close(f.done)
+		defer close(f.ready)
+		// Two updates are in flight at most: the one computed on and the one filled.
+		var ring [2]Update
+		for n := range updates {
+			u := &ring[n%2]
+			var err error
+			if *u, err = feed.Next(); err != nil {
+				f.send(filled{err: err})
+				return
+			}
+			for m := range u.Micro {
+				var slot int
+				select {
+				case slot = <-f.free:
+				case <-f.stop:
+					return
+				}
+				err := u.Fill(m, Inputs{r, slot})
+				if !f.send(filled{slot, u, m, err}) || err != nil {
+					return
+				}
+			}
+		}
+	}()
+	return f
+}
+
+func (f *filler) send(b filled) bool {
+	select {
+	case f.ready <- b:
+		return true
+	case <-f.stop:
+		return false
+	}
+}
+
+// close ends the goroutine and waits for it.
+func (f *filler) close() {
+	close(f.stop)
+	<-f.done
+}

@@ -1,0 +1,537 @@
+// Package train is the clock of a run. One unit counts everything: the
+// optimizer update. Schedules, logging, evaluation, saving and early stopping
+// are in updates; a loss is the weighted mean over a whole update, whatever
+// its micro-batches.
+//
+// It promises that a run that was stopped anywhere and resumed goes on as if
+// nothing had happened, bit for bit: weights, moments, loss scale, data
+// position and random numbers are all part of the state.
+package train
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/snug-ml/snug/data/safetensors"
+	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/train/checkpoint"
+)
+
+// Job is a run: what to compute, on what, for how long.
+type Job struct {
+	Runner *engine.Runner
+	Feed   Feed
+	// Schedule and the total number of updates.
+	Schedule *Schedule
+	Updates  int64
+	Seed     uint64
+
+	// Evaluate measures on held-out data, through the input buffers of the slot
+	// it is given; nil: never. Goal is the metric of its result that decides
+	// what is best.
+	Evaluate func(ctx context.Context, slot int) (map[string]float64, error)
+	Goal     Goal
+	Early    EarlyStopping
+
+	// How often, in updates; 0 is only at the end.
+	LogEvery, EvalEvery, SaveEvery int64
+
+	// Store keeps checkpoints; nil: none. Files and Metadata go into each, and
+	// Plan is the hash of the compiled program.
+	Store    *checkpoint.Store
+	Files    map[string][]byte
+	Metadata checkpoint.Metadata
+	Plan     string
+	// StopAtScale ends the run when the loss scale falls below it.
+	StopAtScale float64
+	// Watch is told everything that happens, in order, from one goroutine.
+	Watch func(Event)
+
+	tokens   int64
+	cursor   any
+	best     *checkpoint.Metric
+	bestAt   int64
+	history  checkpoint.History
+	began    time.Time
+	seconds  float64 // of earlier sessions
+	latest   map[string]float64
+	saved    int64 // update of the last snapshot handed to the store
+	lossZ    Outliers
+	normZ    Outliers
+	skipped  int64
+	outputs  outputs
+	firstAt  time.Duration
+	lastLoss float64
+	// slot is the input slot that the host holds between updates.
+	slot      int
+	evaluated int64 // update of the last evaluation
+}
+
+// outputs are the views of what the program reports, found once.
+type outputs struct {
+	fn            string // function of a micro-batch
+	update        string // function that ends an update
+	norm, ok, scl engine.Tensor
+	hasScale      bool
+}
+
+// Result sums a run up.
+type Result struct {
+	Update       int64 // updates done
+	Tokens       int64
+	Loss         float64 // of the last update
+	Metrics      map[string]float64
+	Best         float64
+	BestAt       int64
+	HasBest      bool
+	Skipped      int64
+	FirstUpdate  time.Duration // from the start of Run to the end of the first update
+	Seconds      float64       // all sessions
+	StoppedEarly bool
+}
+
+// ErrStopped reports that the context ended the run; the state was saved.
+var ErrStopped = errors.New("stopped before the last update")
+
+// Resume puts the state of a checkpoint into the job.
+func (j *Job) Resume(c *checkpoint.Checkpoint) (update int64, err error) {
+	for _, s := range j.Runner.Program().States {
+		file := c.Weights
+		switch s.Role {
+		case graph.Frozen, graph.CacheRole:
+			continue
+		case graph.Moment, graph.Counter, graph.Gradient:
+			file = c.Optimizer
+		}
+		if file == nil {
+			return 0, fmt.Errorf("%s: it has no optimizer state, so training cannot go on exactly from it", c.Path)
+		}
+		if err := loadState(j.Runner, s, file); err != nil {
+			return 0, fmt.Errorf("%s: %w", c.Path, err)
+		}
+	}
+	if err := j.Feed.Seek(c.State.Loader); err != nil {
+		return 0, fmt.Errorf("%s: %w", c.Path, err)
+	}
+	if err := j.Schedule.Restore(c.State.Schedule); err != nil {
+		return 0, fmt.Errorf("%s: schedule: %w", c.Path, err)
+	}
+	if err := j.Early.Restore(c.State.EarlyStop); err != nil {
+		return 0, fmt.Errorf("%s: early stopping: %w", c.Path, err)
+	}
+	if c.State.RNG.Seed != j.Seed {
+		return 0, fmt.Errorf("%s: it was made with seed %d, this run has %d", c.Path, c.State.RNG.Seed, j.Seed)
+	}
+	j.tokens, j.cursor = c.State.Tokens, c.State.Loader
+	j.best, j.bestAt = c.State.Best, c.State.BestAt
+	j.history, j.seconds = c.Metadata.History, float64(c.Metadata.Seconds)
+	j.saved = c.State.Update
+	if raw, ok := c.State.Extra["session"]; ok {
+		var s session
+		if err := json.Unmarshal(raw, &s); err != nil {
+			return 0, fmt.Errorf("%s: session: %w", c.Path, err)
+		}
+		j.skipped, j.lastLoss = s.Skipped, float64(s.Loss)
+		j.lossZ.n, j.lossZ.window = s.LossN, unfloats(s.LossWindow)
+		j.normZ.n, j.normZ.window = s.NormN, unfloats(s.NormWindow)
+	}
+	return c.State.Update, nil
+}
+
+// session is what else a resumed run must remember to report the same.
+type session struct {
+	Skipped    int64              `json:"skipped"`
+	Loss       checkpoint.Float   `json:"loss"`
+	LossN      int                `json:"loss_n"`
+	LossWindow []checkpoint.Float `json:"loss_window"`
+	NormN      int                `json:"norm_n"`
+	NormWindow []checkpoint.Float `json:"norm_window"`
+}
+
+func tofloats(w [128]float64) []checkpoint.Float {
+	out := make([]checkpoint.Float, len(w))
+	for i, v := range w {
+		out[i] = checkpoint.Float(v)
+	}
+	return out
+}
+
+func unfloats(w []checkpoint.Float) (out [128]float64) {
+	for i, v := range w[:min(len(w), len(out))] {
+		out[i] = float64(v)
+	}
+	return out
+}
+
+func loadState(r *engine.Runner, s *graph.State, f *safetensors.File) error {
+	t, _ := r.State(s.Name)
+	x, err := f.Tensor(s.Name)
+	if err != nil {
+		return err
+	}
+	if len(x.Data) != len(t.Data) || x.DType != stored(s.Type.DType) {
+		return fmt.Errorf("tensor %s is %v%v, this program has %v", s.Name, x.DType, x.Shape, s.Type)
+	}
+	copy(t.Data, x.Data)
+	return nil
+}
+
+func stored(d graph.DType) safetensors.DType {
+	switch d {
+	case graph.BF16:
+		return safetensors.BF16
+	case graph.F16:
+		return safetensors.F16
+	case graph.I32:
+		return safetensors.I32
+	}
+	return safetensors.F32
+}
+
+// Run trains from update start (0, or what Resume gave) to the end. When ctx
+// ends, the update in hand is finished, the state saved, and ErrStopped returned.
+func (j *Job) Run(ctx context.Context, start int64) (*Result, error) {
+	j.began, j.evaluated = time.Now(), -1
+	if j.history == nil {
+		j.history = checkpoint.History{}
+	}
+	j.bindOutputs()
+	if start >= j.Updates {
+		return j.finish(ctx, start, false)
+	}
+	f := startFiller(j.Runner, j.Feed, j.Updates-start)
+	defer f.close()
+	j.slot = <-f.free
+	for u := start; u < j.Updates; u++ {
+		if ctx.Err() != nil {
+			return j.stopped(u)
+		}
+		step, err := j.update(f, u)
+		if errors.Is(err, io.EOF) {
+			return j.finish(ctx, u, false)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if u == start {
+			j.firstAt = time.Since(j.began)
+		}
+		j.emit(*step)
+		stop, err := j.after(ctx, u+1)
+		if err != nil {
+			return nil, err
+		}
+		if stop {
+			return j.finish(ctx, u+1, true)
+		}
+	}
+	return j.finish(ctx, j.Updates, false)
+}
+
+func (j *Job) bindOutputs() {
+	o := &j.outputs
+	o.fn, o.update = engine.FuncStep, engine.FuncStep
+	if j.Runner.Program().Func(engine.FuncUpdate) != nil {
+		o.fn, o.update = engine.FuncMicro, engine.FuncUpdate
+	}
+}
+
+// update runs the micro-batches of one update and the optimizer.
+func (j *Job) update(f *filler, u int64) (*Step, error) {
+	s := &Step{Update: u + 1, Total: j.Updates, LR: j.Schedule.LR(u)}
+	began := time.Now()
+	r, o := j.Runner, &j.outputs
+	variant := ""
+	f.free <- j.slot
+	for m := 0; ; m++ {
+		waited := time.Now()
+		b, ok := <-f.ready
+		s.Wait += time.Since(waited)
+		if !ok {
+			return nil, io.EOF
+		}
+		if b.err != nil {
+			return nil, b.err
+		}
+		in := Inputs{r, b.slot}
+		if err := j.scalars(in, b.update, u, m, s.LR); err != nil {
+			return nil, err
+		}
+		variant = b.update.Variant
+		fn := engine.Variant(o.fn, variant)
+		if err := r.Run(fn, b.slot); err != nil {
+			return nil, fmt.Errorf("update %d: %w", u+1, err)
+		}
+		loss, _ := r.Output(fn, engine.OutputLoss)
+		s.Loss += float64(loss.F32()[0])
+		last := m == b.update.Micro-1
+		if last {
+			s.NewTokens = b.update.Tokens
+			j.cursor = b.update.Cursor
+			if o.update != o.fn {
+				// The update reads the learning rate from the slot.
+				if err := r.Run(o.update, b.slot); err != nil {
+					return nil, fmt.Errorf("update %d: %w", u+1, err)
+				}
+			}
+		}
+		if last {
+			j.slot = b.slot
+			break
+		}
+		f.free <- b.slot
+	}
+	j.tokens += s.NewTokens
+	s.Tokens = j.tokens
+	j.report(s, variant)
+	s.Took = time.Since(began)
+	return s, j.check(s)
+}
+
+// scalars sets what the host decides for a micro-batch.
+func (j *Job) scalars(in Inputs, b *Update, u int64, m int, lr float64) error {
+	inv := 0.0
+	if b.Weight > 0 {
+		inv = 1 / b.Weight
+	}
+	for _, s := range []struct {
+		name  string
+		value float64
+	}{{engine.InputInvWeight, inv}, {engine.InputLR, lr}} {
+		x, err := in.F32(s.name)
+		if err != nil {
+			return err
+		}
+		x[0] = float32(s.value)
+	}
+	if in.Has(graph.RunCounter) {
+		x, err := in.I32(graph.RunCounter)
+		if err != nil {
+			return err
+		}
+		n := uint64(u)*uint64(b.Micro) + uint64(m)
+		x[0], x[1] = int32(uint32(n)), int32(uint32(n>>32))
+	}
+	return nil
+}
+
+// report reads what the program says of the update.
+func (j *Job) report(s *Step, variant string) {
+	fn := j.outputs.update
+	if fn != engine.FuncUpdate {
+		fn = engine.Variant(fn, variant)
+	}
+	norm, _ := j.Runner.Output(fn, engine.OutputGradNorm)
+	s.GradNorm = float64(norm.F32()[0])
+	ok, _ := j.Runner.Output(fn, engine.OutputOK)
+	s.Skipped = ok.F32()[0] == 0
+	if scale, has := j.Runner.Output(fn, engine.OutputScale); has {
+		s.Scale = float64(scale.F32()[0])
+	}
+	if s.Skipped {
+		j.skipped++
+	}
+	j.lastLoss = s.Loss
+	s.LossZ, s.NormZ = j.lossZ.Observe(s.Loss), j.normZ.Observe(s.GradNorm)
+	s.Log = j.LogEvery > 0 && s.Update%j.LogEvery == 0 || s.Update == j.Updates
+	j.history.Add("loss", s.Update, s.Loss)
+	j.history.Add("learning_rate", s.Update, s.LR)
+	j.history.Add("grad_norm", s.Update, s.GradNorm)
+}
+
+// NonFiniteError reports a loss or gradient that is no number.
+type NonFiniteError struct {
+	Update int64
+	Loss   float64
+	Norm   float64
+}
+
+func (e *NonFiniteError) Error() string {
+	return fmt.Sprintf("update %d: the loss is %v and the gradient norm %v; the update was not applied and the last good state is kept. Try a lower training.learning_rate, more training.warmup_steps or training.max_grad_norm 1", e.Update, e.Loss, e.Norm)
+}
+
+// check ends the run where going on makes no sense.
+func (j *Job) check(s *Step) error {
+	switch {
+	case s.Skipped && s.Scale == 0:
+		return &NonFiniteError{s.Update, s.Loss, s.GradNorm}
+	case s.Scale > 0 && s.Scale < j.StopAtScale:
+		return fmt.Errorf("update %d: the loss scale fell to %g: gradients overflow at every scale, so the model diverged (loss %v); resume from the last checkpoint with a lower training.learning_rate, or train with --training.mixed_precision fp32", s.Update, s.Scale, s.Loss)
+	}
+	return nil
+}
+
+// after does what is due behind an update.
+func (j *Job) after(ctx context.Context, u int64) (stop bool, err error) {
+	if j.Evaluate != nil && j.EvalEvery > 0 && u%j.EvalEvery == 0 && u < j.Updates {
+		if stop, err = j.evaluate(ctx, u); err != nil {
+			return false, err
+		}
+	}
+	if j.SaveEvery > 0 && u%j.SaveEvery == 0 && u < j.Updates {
+		return stop, j.save(u)
+	}
+	return stop, nil
+}
+
+func (j *Job) evaluate(ctx context.Context, u int64) (stop bool, err error) {
+	began := time.Now()
+	m, err := j.Evaluate(ctx, j.slot)
+	if err != nil {
+		if ctx.Err() != nil {
+			return false, nil // Run notices
+		}
+		return false, fmt.Errorf("evaluation after update %d: %w", u, err)
+	}
+	value, ok := m[j.Goal.Name]
+	if !ok {
+		return false, fmt.Errorf("evaluation after update %d gave no %q, only %v", u, j.Goal.Name, slices.Sorted(maps.Keys(m)))
+	}
+	j.latest, j.evaluated = m, u
+	for _, name := range slices.Sorted(maps.Keys(m)) {
+		j.history.Add(name, u, m[name])
+	}
+	j.Schedule.Observe(value)
+	best := !math.IsNaN(value) && (j.best == nil || j.Goal.Better(value, float64(j.best.Value), 0))
+	if best {
+		j.best = &checkpoint.Metric{Name: j.Goal.Name, Value: checkpoint.Float(value), HigherIsBetter: j.Goal.Higher}
+		j.bestAt = u
+	}
+	j.emit(Evaluated{u, m, j.Goal, best, time.Since(began)})
+	return j.Early.Observe(j.Goal, value), nil
+}
+
+func (j *Job) emit(e Event) {
+	if j.Watch != nil {
+		j.Watch(e)
+	}
+}
+
+// save hands a snapshot to the store. An error of the disk is the store's to
+// retry and report; only a snapshot that cannot be made ends the run.
+func (j *Job) save(u int64) error {
+	if j.Store == nil || j.saved == u {
+		return nil
+	}
+	snap, err := j.snapshot(u)
+	if err != nil {
+		return err
+	}
+	j.saved = u
+	j.emit(Saving{Update: u, Kind: "begun"})
+	return j.Store.SaveAsync(snap)
+}
+
+// Tensors are the states of the program that a checkpoint holds.
+func Tensors(r *engine.Runner) (weights, optimizer []checkpoint.Tensor) {
+	for _, s := range r.Program().States {
+		t, _ := r.State(s.Name)
+		ct := checkpoint.Tensor{Name: s.Name, DType: stored(s.Type.DType), Shape: s.Type.Shape, Data: t.Data}
+		switch s.Role {
+		case graph.Weight, graph.Buffer:
+			weights = append(weights, ct)
+		case graph.Moment, graph.Counter, graph.Gradient:
+			optimizer = append(optimizer, ct)
+		}
+	}
+	return weights, optimizer
+}
+
+func (j *Job) snapshot(u int64) (*checkpoint.Snapshot, error) {
+	weights, optimizer := Tensors(j.Runner)
+	cursor, err := json.Marshal(j.cursor)
+	if err != nil {
+		return nil, err
+	}
+	schedule, err := j.Schedule.State()
+	if err != nil {
+		return nil, err
+	}
+	early, err := j.Early.State()
+	if err != nil {
+		return nil, err
+	}
+	sess, err := json.Marshal(session{j.skipped, checkpoint.Float(j.lastLoss),
+		j.lossZ.n, tofloats(j.lossZ.window), j.normZ.n, tofloats(j.normZ.window)})
+	if err != nil {
+		return nil, err
+	}
+	meta := j.Metadata
+	meta.Created = time.Now().UTC().Format(time.RFC3339)
+	meta.History = j.history.Clone()
+	meta.Seconds = checkpoint.Float(j.elapsed())
+	meta.Metrics = map[string]checkpoint.Float{"loss": checkpoint.Float(j.lastLoss)}
+	for k, v := range j.latest {
+		meta.Metrics[k] = checkpoint.Float(v)
+	}
+	snap := &checkpoint.Snapshot{
+		Weights: weights, Optimizer: optimizer, Files: j.Files, Metadata: meta, PlanHash: j.Plan,
+		State: checkpoint.State{
+			Update: u, Tokens: j.tokens, RNG: checkpoint.RNG{Seed: j.Seed, Counter: uint64(u)},
+			Loader: cursor, Schedule: schedule, EarlyStop: early, Best: j.best, BestAt: j.bestAt,
+			Extra: map[string]json.RawMessage{"session": sess},
+		},
+	}
+	if j.best != nil && j.bestAt == u {
+		snap.Metric = j.best
+	}
+	return snap, nil
+}
+
+func (j *Job) elapsed() float64 { return j.seconds + time.Since(j.began).Seconds() }
+
+// stopped saves the state of a run that was told to end.
+func (j *Job) stopped(u int64) (*Result, error) {
+	if u > j.saved {
+		if err := j.saveNow(u); err != nil {
+			return nil, err
+		}
+	}
+	return j.result(u), ErrStopped
+}
+
+// finish evaluates and saves the final state.
+func (j *Job) finish(ctx context.Context, u int64, early bool) (*Result, error) {
+	if j.Evaluate != nil && j.evaluated != u && ctx.Err() == nil {
+		if _, err := j.evaluate(ctx, u); err != nil {
+			return nil, err
+		}
+	}
+	if err := j.saveNow(u); err != nil {
+		return nil, err
+	}
+	res := j.result(u)
+	res.StoppedEarly = early
+	return res, nil
+}
+
+// saveNow saves and waits until the checkpoint is on disk.
+func (j *Job) saveNow(u int64) error {
+	if j.Store == nil {
+		return nil
+	}
+	if err := j.Store.Flush(context.Background()); err != nil {
+		j.emit(Warned{u, err.Error()})
+	}
+	if err := j.save(u); err != nil {
+		return err
+	}
+	return j.Store.Flush(context.Background())
+}
+
+func (j *Job) result(u int64) *Result {
+	r := &Result{Update: u, Tokens: j.tokens, Loss: j.lastLoss, Metrics: j.latest, BestAt: j.bestAt,
+		Skipped: j.skipped, FirstUpdate: j.firstAt, Seconds: j.elapsed()}
+	if j.best != nil {
+		r.Best, r.HasBest = float64(j.best.Value), true
+	}
+	return r
+}

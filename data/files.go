@@ -103,6 +103,17 @@ func (o *Options) setDefaults() error {
 	return nil
 }
 
+// columns are the top-level fields that a document is made of.
+func (o *Options) columns() []string {
+	var names []string
+	for _, field := range []string{o.TextField, o.GroupField} {
+		if field != "" {
+			names = append(names, field)
+		}
+	}
+	return names
+}
+
 // Files is a Source of the documents in files.
 type Files struct {
 	paths []string
@@ -153,7 +164,7 @@ func (f *Files) Records() iter.Seq2[Record, error] {
 				yield(Record{}, fmt.Errorf("data: %s: a %s file has no records; name the format if the ending misleads", p, format))
 				return
 			}
-			if !f.records(p, format, yield) {
+			if !f.records(p, format, nil, yield) {
 				return
 			}
 		}
@@ -179,8 +190,14 @@ func (f *Files) documents(name string, yield func(Document, error) bool) bool {
 			return fail(err)
 		}
 		return more
+	case FormatNPZ:
+		more, err := npzDocuments(name, f.opt, func(doc Document) bool { return yield(doc, nil) })
+		if err != nil {
+			return fail(err)
+		}
+		return more
 	default:
-		return f.records(name, format, func(r Record, err error) bool {
+		return f.records(name, format, f.opt.columns(), func(r Record, err error) bool {
 			if err != nil {
 				return fail(err)
 			}
@@ -193,16 +210,21 @@ func (f *Files) documents(name string, yield func(Document, error) bool) bool {
 	}
 }
 
-// records yields the rows of one file; false ends the stream.
-func (f *Files) records(name, format string, yield func(Record, error) bool) bool {
+// records yields the rows of one file; false ends the stream. Formats that
+// store columns apart read only the named top-level ones; nil means all.
+func (f *Files) records(name, format string, columns []string, yield func(Record, error) bool) bool {
 	emit := func(r Record) bool { return yield(r, nil) }
 	var more bool
 	var err error
 	switch format {
 	case FormatJSONL:
 		more, err = jsonlRecords(name, f.opt, emit)
+	case FormatJSON:
+		more, err = jsonRecords(name, f.opt, emit)
+	case FormatParquet:
+		more, err = parquetRecords(name, columns, emit)
 	default:
-		err = fmt.Errorf("data: %s: no reader of %s", name, format)
+		more, err = csvRecords(name, format, f.opt, emit)
 	}
 	if err != nil {
 		yield(Record{}, err)

@@ -73,3 +73,10 @@ func wantError(t testing.TB, err error, parts ...string) {
 		}
 	}
 }
+
+func writeFile(t testing.TB, name string, b []byte) {
+	t.Helper()
+	if err := os.WriteFile(name, b, 0o644); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -34,7 +34,7 @@ func jsonlRecords(name string, opt Options, emit func(Record) bool) (bool, error
 			continue
 		}
 		rec.Row++
-		if rec.fields, err = decodeObject(line, rec.Where(), opt); err != nil {
+		if err := rec.decode(line, opt); err != nil {
 			return false, err
 		}
 		if !emit(rec) {
@@ -43,28 +43,35 @@ func jsonlRecords(name string, opt Options, emit func(Record) bool) (bool, error
 	}
 }
 
-// decodeObject splits a JSON object in its fields; their values are decoded
-// when asked for. The decoder of the standard library would replace invalid
-// UTF-8 without a word, so that is checked first.
-func decodeObject(raw []byte, where string, opt Options) (map[string]any, error) {
-	doc := Document{ID: where, Text: raw}
+// recordError is about the content of a record and names its place.
+type recordError struct{ err error }
+
+func (e *recordError) Error() string { return e.err.Error() }
+func (e *recordError) Unwrap() error { return e.err }
+
+// decode splits a JSON object in its fields; their values are decoded when
+// asked for. The decoder of the standard library would replace invalid UTF-8
+// without a word, so that is checked first.
+func (r *Record) decode(raw []byte, opt Options) error {
+	doc := Document{ID: r.Where(), Text: raw}
 	if err := checkUTF8(&doc, opt.ReplaceInvalid); err != nil {
-		return nil, err
+		return &recordError{err}
 	}
 	var object map[string]json.RawMessage
-	if err := json.Unmarshal(doc.Text, &object); err != nil {
-		var syntax *json.SyntaxError
-		if errors.As(err, &syntax) {
-			return nil, fmt.Errorf("data: %s: byte %d of the record: %w", where, syntax.Offset, err)
-		}
-		return nil, fmt.Errorf("data: %s: want a JSON object: %w", where, err)
+	err := json.Unmarshal(doc.Text, &object)
+	var syntax *json.SyntaxError
+	switch {
+	case errors.As(err, &syntax):
+		return &recordError{fmt.Errorf("data: %s: byte %d of the record: %w", r.Where(), syntax.Offset, err)}
+	case err != nil:
+		return &recordError{fmt.Errorf("data: %s: want a JSON object: %w", r.Where(), err)}
+	case object == nil:
+		return &recordError{fmt.Errorf("data: %s: want a JSON object, found null", r.Where())}
 	}
-	if object == nil {
-		return nil, fmt.Errorf("data: %s: want a JSON object, found null", where)
-	}
-	fields := make(map[string]any, len(object))
+	r.repaired = doc.Repaired
+	r.fields = make(map[string]any, len(object))
 	for k, v := range object {
-		fields[k] = v
+		r.fields[k] = v
 	}
-	return fields, nil
+	return nil
 }

@@ -16,8 +16,10 @@ type Record struct {
 	// Row counts from 1, without the header.
 	Row int64
 	// Line is where the row starts, from 1; 0 where the format has no lines.
-	Line   int64
-	fields map[string]any
+	Line int64
+
+	fields   map[string]any
+	repaired int // invalid bytes replaced on the way
 }
 
 // Where names the row for a person: "file:line", or "file#row" where the
@@ -84,8 +86,21 @@ func loneSurrogate(raw []byte) bool {
 	return !bytes.Contains(raw, []byte("\uFFFD")) && !bytes.Contains(bytes.ToLower(raw), []byte(`\ufffd`))
 }
 
-// Text returns a field that holds a string. A number keeps its spelling.
+// Text returns a field that holds valid UTF-8. A number keeps its spelling.
 func (r Record) Text(name string) (string, error) {
+	s, err := r.text(name)
+	if err != nil {
+		return "", err
+	}
+	doc := Document{ID: r.Where(), Text: []byte(s)}
+	if err := checkUTF8(&doc, false); err != nil {
+		return "", fmt.Errorf("%w (field %q)", err, name)
+	}
+	return s, nil
+}
+
+// text is Text before the check of UTF-8.
+func (r Record) text(name string) (string, error) {
 	v, err := r.Get(name)
 	if err != nil {
 		return "", err
@@ -157,11 +172,11 @@ func (r Record) wrong(name, want string, v any) error {
 
 // document makes a document of the record's text field.
 func (r Record) document(opt Options) (Document, error) {
-	text, err := r.Text(opt.TextField)
+	text, err := r.text(opt.TextField)
 	if err != nil {
 		return Document{}, fmt.Errorf("%w (data.text_field chooses the field)", err)
 	}
-	doc := Document{ID: r.Where(), Group: r.Where(), Text: []byte(text)}
+	doc := Document{ID: r.Where(), Group: r.Where(), Text: []byte(text), Repaired: r.repaired}
 	if opt.GroupField != "" {
 		v, err := r.Get(opt.GroupField)
 		if err != nil {

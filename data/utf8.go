@@ -38,6 +38,7 @@ func checkUTF8(doc *Document, replace bool) error {
 		}
 		i += max(n, 1)
 	}
-	doc.Text, doc.Repaired = out, count
+	doc.Text = out
+	doc.Repaired += count
 	return nil
 }

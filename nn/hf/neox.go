@@ -80,7 +80,8 @@ func (m NeoX) Hidden(b *graph.Builder, in Input) (x *graph.Value) {
 	return x
 }
 
-// Output is the output layer's weight [Vocab, D].
+// Output is the output layer's weight [Vocab, D], for the function that Hidden
+// was built into; call it outside of any scope.
 func (m NeoX) Output(b *graph.Builder) *graph.Value {
 	if m.Tied {
 		return b.State(b.F.StateValue("gpt_neox.embed_in.weight").State)

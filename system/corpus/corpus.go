@@ -1,0 +1,188 @@
+// Package corpus is the data recipe of language models: text in, tokenised
+// once into shards, out as packed windows with every label known to be the
+// next token of the same stream.
+package corpus
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"iter"
+	"os"
+	"path/filepath"
+
+	"github.com/snug-ml/snug/config"
+	"github.com/snug-ml/snug/data"
+	"github.com/snug-ml/snug/data/shard"
+	"github.com/snug-ml/snug/data/token"
+)
+
+// EndOfText is the special token that ends a document.
+const EndOfText = "<|endoftext|>"
+
+// Corpus is a prepared text: a tokenizer and two splits.
+type Corpus struct {
+	Tokenizer      *token.Tokenizer
+	TokenizerFile  []byte
+	Train, HeldOut *data.Windows // HeldOut is nil when nothing is held out
+	Baseline       data.Baseline
+	Report         *shard.Report
+	Bytes          int64 // of the shards
+	close          []func() error
+}
+
+// Close unmaps the shards.
+func (c *Corpus) Close() error {
+	var errs []error
+	for _, f := range c.close {
+		errs = append(errs, f())
+	}
+	return errors.Join(errs...)
+}
+
+// encoder fits a tokenizer to the shard writer.
+type encoder struct{ t *token.Tokenizer }
+
+func (e encoder) Encode(dst []int32, text []byte) []int32 { return e.t.EncodeBytes(dst, text) }
+func (e encoder) VocabSize() int                          { return e.t.VocabSize() }
+
+// Source opens the documents that the configuration names.
+func Source(c *config.Data) (data.Source, error) {
+	if c.Format == "gotree" {
+		return data.OpenGoTree(data.GoTreeOptions{})
+	}
+	opt := data.Options{TextField: c.TextField}
+	if c.Format != "auto" {
+		opt.Format = c.Format
+	}
+	return data.OpenFiles(c.Source, opt)
+}
+
+// Prepare tokenises the configured text below cache, or reuses what lies there
+// from the same text and settings, and opens it as windows of length tokens.
+func Prepare(ctx context.Context, c *config.Config, cache string, length int, log func(string, ...any)) (*Corpus, error) {
+	src, err := Source(&c.Data)
+	if err != nil {
+		return nil, err
+	}
+	out := &Corpus{}
+	if out.Tokenizer, out.TokenizerFile, err = tokenizer(ctx, c, src, cache, log); err != nil {
+		return nil, err
+	}
+	eos, ok := out.Tokenizer.Special(token.EOS)
+	if !ok {
+		return nil, fmt.Errorf("data.tokenizer.path %s: the tokenizer has no end-of-text token, which separates documents; add one called %s", c.Data.Tokenizer.Path, EndOfText)
+	}
+	sum := sha256.Sum256(out.TokenizerFile)
+	dir := filepath.Join(cache, "shards")
+	p, err := shard.Prepare(ctx, dir, src, encoder{out.Tokenizer}, shard.Options{
+		Tokenizer: hex.EncodeToString(sum[:8]), EOS: eos, HeldOut: c.Data.HeldOutFraction, Seed: c.Data.ShuffleSeed, Length: length,
+	})
+	if err != nil {
+		return nil, err
+	}
+	out.Report = p.Report
+	if p.Reused {
+		log("data: reusing %s", dir)
+	} else {
+		log("data: tokenised into %s (%s)", dir, p.Why)
+	}
+	open := func(s shard.Split) (*data.Windows, error) {
+		sc, err := shard.Open(dir, s)
+		if err != nil {
+			return nil, err
+		}
+		out.close = append(out.close, sc.Close)
+		return data.NewWindows(sc, data.WindowOptions{Length: length})
+	}
+	if out.Train, err = open(shard.Train); err != nil {
+		return nil, errors.Join(fmt.Errorf("training split: %w", err), out.Close())
+	}
+	if c.Data.HeldOutFraction > 0 {
+		if out.HeldOut, err = open(shard.HeldOut); err != nil {
+			return nil, errors.Join(fmt.Errorf("held-out split: %w", err), out.Close())
+		}
+		if out.Baseline, err = data.Baselines(ctx, out.Train, out.HeldOut); err != nil {
+			return nil, errors.Join(err, out.Close())
+		}
+	}
+	out.Bytes, err = folderBytes(dir)
+	return out, err
+}
+
+// tokenizer loads the configured tokenizer, or the one trained here before on
+// the same text, or trains it.
+func tokenizer(ctx context.Context, c *config.Config, src data.Source, cache string, log func(string, ...any)) (*token.Tokenizer, []byte, error) {
+	path := c.Data.Tokenizer.Path
+	if path == "" {
+		print, err := src.Fingerprint()
+		if err != nil {
+			return nil, nil, err
+		}
+		sum := sha256.Sum256(fmt.Appendf(nil, "%s %d", print, c.Data.Tokenizer.VocabSize))
+		dir := filepath.Join(cache, "tokenizer-"+hex.EncodeToString(sum[:8]))
+		path = filepath.Join(dir, "tokenizer.json")
+		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+			log("data: training a byte-level BPE tokenizer of %d tokens", c.Data.Tokenizer.VocabSize)
+			if err := trainTokenizer(ctx, c.Data.Tokenizer.VocabSize, src, dir); err != nil {
+				return nil, nil, err
+			}
+		}
+	}
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return nil, nil, fmt.Errorf("data.tokenizer.path: %w", err)
+	}
+	t, err := token.Load(path)
+	return t, raw, err
+}
+
+func trainTokenizer(ctx context.Context, vocab int, src data.Source, dir string) error {
+	var failed error
+	docs := iter.Seq[[]byte](func(yield func([]byte) bool) {
+		for d, err := range src.Documents() {
+			if err != nil {
+				failed = err
+				return
+			}
+			if !yield(d.Text) {
+				return
+			}
+		}
+	})
+	t, err := token.TrainBPE(ctx, docs, token.TrainOptions{
+		VocabSize: vocab, Specials: []token.Special{{Content: EndOfText, Roles: []token.Role{token.EOS}}},
+	})
+	if err = errors.Join(failed, err); err != nil {
+		return err
+	}
+	// Save makes whole files; the folder appears with its name at the end.
+	tmp := dir + ".tmp"
+	if err := os.RemoveAll(tmp); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(tmp, 0o777); err != nil {
+		return err
+	}
+	if err := t.Save(tmp); err != nil {
+		return err
+	}
+	return os.Rename(tmp, dir)
+}
+
+func folderBytes(dir string) (n int64, err error) {
+	err = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		info, err := d.Info()
+		if err == nil {
+			n += info.Size()
+		}
+		return err
+	})
+	return n, err
+}

@@ -1,0 +1,75 @@
+// Package system says what a trained system is: a model and a data recipe that
+// a configuration chooses. Each system has a folder of its own below this one.
+package system
+
+import (
+	"context"
+	"io"
+
+	"github.com/snug-ml/snug/config"
+	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/train"
+)
+
+// System is one of the systems that snug trains.
+type System struct {
+	Config config.System
+	// Describe makes the model of a configuration, without touching data.
+	Describe func(c *config.Config) (*Model, error)
+	// Open prepares the data of a configuration and makes ready to train on it.
+	Open func(ctx context.Context, c *config.Config, m *Model, env Env) (*Run, error)
+}
+
+// Shape is what the planner may change about a training step.
+type Shape struct {
+	// MicroBatch is sequences (examples) per micro-batch, Accumulation
+	// micro-batches per update.
+	MicroBatch, Accumulation int
+	// CEChunk is how many rows of logits exist at a time; 0 is all.
+	CEChunk int
+}
+
+// Model is what the compiler needs to know.
+type Model struct {
+	// Training describes the step in a shape.
+	Training func(s Shape) engine.Training
+	// Shape is the configured one.
+	Shape Shape
+	// Unit is what an example counts, and UnitsPerRow how many of it one row of
+	// a micro-batch has.
+	Unit        string
+	UnitsPerRow int64
+	// Summary describes the model for people and for checkpoints.
+	Summary map[string]any
+}
+
+// Env is where a run happens.
+type Env struct {
+	// Dir is the run directory; Cache is where prepared data lies.
+	Dir, Cache string
+	// Log is told what is being done, a line at a time.
+	Log func(format string, args ...any)
+}
+
+// Baseline is a figure to hold the evaluation's goal against.
+type Baseline struct {
+	Name  string
+	Value float64
+}
+
+// Run is a system ready to train on its data.
+type Run struct {
+	Feed train.Feed
+	// Evaluate gives the evaluation of an armed program; nil if nothing is held out.
+	Evaluate func(r *engine.Runner) func(ctx context.Context, slot int) (map[string]float64, error)
+	Goal     train.Goal
+	// Baselines of the goal's metric, on the same data.
+	Baselines []Baseline
+	// Files go into every checkpoint: the tokenizer, say.
+	Files map[string][]byte
+	// DataBytes is how much of prepared files is mapped into memory.
+	DataBytes int64
+	// Sample shows what the model in a checkpoint folder can do.
+	Sample func(ctx context.Context, checkpoint string, w io.Writer) error
+	Close  func() error
+}

@@ -3,321 +3,1387 @@
 package simd
 
 func add(dst, a, b []float32) {
-	addGo(dst, a, b)
+	switch level {
+	case AVX2:
+		addAVX2(dst, a, b)
+	case AVX512:
+		addAVX512(dst, a, b)
+	default:
+		addGo(dst, a, b)
+	}
 }
+
+//go:noescape
+func addAVX2(dst, a, b []float32)
+
+//go:noescape
+func addAVX512(dst, a, b []float32)
 
 func sub(dst, a, b []float32) {
-	subGo(dst, a, b)
+	switch level {
+	case AVX2:
+		subAVX2(dst, a, b)
+	case AVX512:
+		subAVX512(dst, a, b)
+	default:
+		subGo(dst, a, b)
+	}
 }
+
+//go:noescape
+func subAVX2(dst, a, b []float32)
+
+//go:noescape
+func subAVX512(dst, a, b []float32)
 
 func mul(dst, a, b []float32) {
-	mulGo(dst, a, b)
+	switch level {
+	case AVX2:
+		mulAVX2(dst, a, b)
+	case AVX512:
+		mulAVX512(dst, a, b)
+	default:
+		mulGo(dst, a, b)
+	}
 }
+
+//go:noescape
+func mulAVX2(dst, a, b []float32)
+
+//go:noescape
+func mulAVX512(dst, a, b []float32)
 
 func div(dst, a, b []float32) {
-	divGo(dst, a, b)
+	switch level {
+	case AVX2:
+		divAVX2(dst, a, b)
+	case AVX512:
+		divAVX512(dst, a, b)
+	default:
+		divGo(dst, a, b)
+	}
 }
+
+//go:noescape
+func divAVX2(dst, a, b []float32)
+
+//go:noescape
+func divAVX512(dst, a, b []float32)
 
 func minimum(dst, a, b []float32) {
-	minimumGo(dst, a, b)
+	switch level {
+	case AVX2:
+		minimumAVX2(dst, a, b)
+	case AVX512:
+		minimumAVX512(dst, a, b)
+	default:
+		minimumGo(dst, a, b)
+	}
 }
+
+//go:noescape
+func minimumAVX2(dst, a, b []float32)
+
+//go:noescape
+func minimumAVX512(dst, a, b []float32)
 
 func maximum(dst, a, b []float32) {
-	maximumGo(dst, a, b)
+	switch level {
+	case AVX2:
+		maximumAVX2(dst, a, b)
+	case AVX512:
+		maximumAVX512(dst, a, b)
+	default:
+		maximumGo(dst, a, b)
+	}
 }
+
+//go:noescape
+func maximumAVX2(dst, a, b []float32)
+
+//go:noescape
+func maximumAVX512(dst, a, b []float32)
 
 func addScalar(dst, a []float32, s float32) {
-	addScalarGo(dst, a, s)
+	switch level {
+	case AVX2:
+		addScalarAVX2(dst, a, s)
+	case AVX512:
+		addScalarAVX512(dst, a, s)
+	default:
+		addScalarGo(dst, a, s)
+	}
 }
+
+//go:noescape
+func addScalarAVX2(dst, a []float32, s float32)
+
+//go:noescape
+func addScalarAVX512(dst, a []float32, s float32)
 
 func mulScalar(dst, a []float32, s float32) {
-	mulScalarGo(dst, a, s)
+	switch level {
+	case AVX2:
+		mulScalarAVX2(dst, a, s)
+	case AVX512:
+		mulScalarAVX512(dst, a, s)
+	default:
+		mulScalarGo(dst, a, s)
+	}
 }
+
+//go:noescape
+func mulScalarAVX2(dst, a []float32, s float32)
+
+//go:noescape
+func mulScalarAVX512(dst, a []float32, s float32)
 
 func axpy(dst, a []float32, s float32) {
-	axpyGo(dst, a, s)
+	switch level {
+	case AVX2:
+		axpyAVX2(dst, a, s)
+	case AVX512:
+		axpyAVX512(dst, a, s)
+	default:
+		axpyGo(dst, a, s)
+	}
 }
+
+//go:noescape
+func axpyAVX2(dst, a []float32, s float32)
+
+//go:noescape
+func axpyAVX512(dst, a []float32, s float32)
 
 func neg(dst, x []float32) {
-	negGo(dst, x)
+	switch level {
+	case AVX2:
+		negAVX2(dst, x)
+	case AVX512:
+		negAVX512(dst, x)
+	default:
+		negGo(dst, x)
+	}
 }
+
+//go:noescape
+func negAVX2(dst, x []float32)
+
+//go:noescape
+func negAVX512(dst, x []float32)
 
 func abs(dst, x []float32) {
-	absGo(dst, x)
+	switch level {
+	case AVX2:
+		absAVX2(dst, x)
+	case AVX512:
+		absAVX512(dst, x)
+	default:
+		absGo(dst, x)
+	}
 }
+
+//go:noescape
+func absAVX2(dst, x []float32)
+
+//go:noescape
+func absAVX512(dst, x []float32)
 
 func square(dst, x []float32) {
-	squareGo(dst, x)
+	switch level {
+	case AVX2:
+		squareAVX2(dst, x)
+	case AVX512:
+		squareAVX512(dst, x)
+	default:
+		squareGo(dst, x)
+	}
 }
+
+//go:noescape
+func squareAVX2(dst, x []float32)
+
+//go:noescape
+func squareAVX512(dst, x []float32)
 
 func sqrt(dst, x []float32) {
-	sqrtGo(dst, x)
+	switch level {
+	case AVX2:
+		sqrtAVX2(dst, x)
+	case AVX512:
+		sqrtAVX512(dst, x)
+	default:
+		sqrtGo(dst, x)
+	}
 }
+
+//go:noescape
+func sqrtAVX2(dst, x []float32)
+
+//go:noescape
+func sqrtAVX512(dst, x []float32)
 
 func rsqrt(dst, x []float32) {
-	rsqrtGo(dst, x)
+	switch level {
+	case AVX2:
+		rsqrtAVX2(dst, x)
+	case AVX512:
+		rsqrtAVX512(dst, x)
+	default:
+		rsqrtGo(dst, x)
+	}
 }
+
+//go:noescape
+func rsqrtAVX2(dst, x []float32)
+
+//go:noescape
+func rsqrtAVX512(dst, x []float32)
 
 func recip(dst, x []float32) {
-	recipGo(dst, x)
+	switch level {
+	case AVX2:
+		recipAVX2(dst, x)
+	case AVX512:
+		recipAVX512(dst, x)
+	default:
+		recipGo(dst, x)
+	}
 }
+
+//go:noescape
+func recipAVX2(dst, x []float32)
+
+//go:noescape
+func recipAVX512(dst, x []float32)
 
 func greaterZero(dst, x []float32) {
-	greaterZeroGo(dst, x)
+	switch level {
+	case AVX2:
+		greaterZeroAVX2(dst, x)
+	case AVX512:
+		greaterZeroAVX512(dst, x)
+	default:
+		greaterZeroGo(dst, x)
+	}
 }
+
+//go:noescape
+func greaterZeroAVX2(dst, x []float32)
+
+//go:noescape
+func greaterZeroAVX512(dst, x []float32)
 
 func selectMask(dst, mask, a, b []float32) {
-	selectMaskGo(dst, mask, a, b)
+	switch level {
+	case AVX2:
+		selectMaskAVX2(dst, mask, a, b)
+	case AVX512:
+		selectMaskAVX512(dst, mask, a, b)
+	default:
+		selectMaskGo(dst, mask, a, b)
+	}
 }
+
+//go:noescape
+func selectMaskAVX2(dst, mask, a, b []float32)
+
+//go:noescape
+func selectMaskAVX512(dst, mask, a, b []float32)
 
 func fill(dst []float32, v float32) {
-	fillGo(dst, v)
+	switch level {
+	case AVX2:
+		fillAVX2(dst, v)
+	case AVX512:
+		fillAVX512(dst, v)
+	default:
+		fillGo(dst, v)
+	}
 }
+
+//go:noescape
+func fillAVX2(dst []float32, v float32)
+
+//go:noescape
+func fillAVX512(dst []float32, v float32)
 
 func relu(dst, x []float32) {
-	reluGo(dst, x)
+	switch level {
+	case AVX2:
+		reluAVX2(dst, x)
+	case AVX512:
+		reluAVX512(dst, x)
+	default:
+		reluGo(dst, x)
+	}
 }
+
+//go:noescape
+func reluAVX2(dst, x []float32)
+
+//go:noescape
+func reluAVX512(dst, x []float32)
 
 func reluGrad(dst, x, dy []float32) {
-	reluGradGo(dst, x, dy)
+	switch level {
+	case AVX2:
+		reluGradAVX2(dst, x, dy)
+	case AVX512:
+		reluGradAVX512(dst, x, dy)
+	default:
+		reluGradGo(dst, x, dy)
+	}
 }
+
+//go:noescape
+func reluGradAVX2(dst, x, dy []float32)
+
+//go:noescape
+func reluGradAVX512(dst, x, dy []float32)
 
 func leakyRelu(dst, x []float32, slope float32) {
-	leakyReluGo(dst, x, slope)
+	switch level {
+	case AVX2:
+		leakyReluAVX2(dst, x, slope)
+	case AVX512:
+		leakyReluAVX512(dst, x, slope)
+	default:
+		leakyReluGo(dst, x, slope)
+	}
 }
+
+//go:noescape
+func leakyReluAVX2(dst, x []float32, slope float32)
+
+//go:noescape
+func leakyReluAVX512(dst, x []float32, slope float32)
 
 func leakyReluGrad(dst, x, dy []float32, slope float32) {
-	leakyReluGradGo(dst, x, dy, slope)
+	switch level {
+	case AVX2:
+		leakyReluGradAVX2(dst, x, dy, slope)
+	case AVX512:
+		leakyReluGradAVX512(dst, x, dy, slope)
+	default:
+		leakyReluGradGo(dst, x, dy, slope)
+	}
 }
+
+//go:noescape
+func leakyReluGradAVX2(dst, x, dy []float32, slope float32)
+
+//go:noescape
+func leakyReluGradAVX512(dst, x, dy []float32, slope float32)
 
 func exp(dst, x []float32) {
-	expGo(dst, x)
+	switch level {
+	case AVX2:
+		expAVX2(dst, x)
+	case AVX512:
+		expAVX512(dst, x)
+	default:
+		expGo(dst, x)
+	}
 }
+
+//go:noescape
+func expAVX2(dst, x []float32)
+
+//go:noescape
+func expAVX512(dst, x []float32)
 
 func log(dst, x []float32) {
-	logGo(dst, x)
+	switch level {
+	case AVX2:
+		logAVX2(dst, x)
+	case AVX512:
+		logAVX512(dst, x)
+	default:
+		logGo(dst, x)
+	}
 }
+
+//go:noescape
+func logAVX2(dst, x []float32)
+
+//go:noescape
+func logAVX512(dst, x []float32)
 
 func tanh(dst, x []float32) {
-	tanhGo(dst, x)
+	switch level {
+	case AVX2:
+		tanhAVX2(dst, x)
+	case AVX512:
+		tanhAVX512(dst, x)
+	default:
+		tanhGo(dst, x)
+	}
 }
+
+//go:noescape
+func tanhAVX2(dst, x []float32)
+
+//go:noescape
+func tanhAVX512(dst, x []float32)
 
 func erf(dst, x []float32) {
-	erfGo(dst, x)
+	switch level {
+	case AVX2:
+		erfAVX2(dst, x)
+	case AVX512:
+		erfAVX512(dst, x)
+	default:
+		erfGo(dst, x)
+	}
 }
+
+//go:noescape
+func erfAVX2(dst, x []float32)
+
+//go:noescape
+func erfAVX512(dst, x []float32)
 
 func sigmoid(dst, x []float32) {
-	sigmoidGo(dst, x)
+	switch level {
+	case AVX2:
+		sigmoidAVX2(dst, x)
+	case AVX512:
+		sigmoidAVX512(dst, x)
+	default:
+		sigmoidGo(dst, x)
+	}
 }
+
+//go:noescape
+func sigmoidAVX2(dst, x []float32)
+
+//go:noescape
+func sigmoidAVX512(dst, x []float32)
 
 func softplus(dst, x []float32) {
-	softplusGo(dst, x)
+	switch level {
+	case AVX2:
+		softplusAVX2(dst, x)
+	case AVX512:
+		softplusAVX512(dst, x)
+	default:
+		softplusGo(dst, x)
+	}
 }
+
+//go:noescape
+func softplusAVX2(dst, x []float32)
+
+//go:noescape
+func softplusAVX512(dst, x []float32)
 
 func sin(dst, x []float32) {
-	sinGo(dst, x)
+	switch level {
+	case AVX2:
+		sinAVX2(dst, x)
+	case AVX512:
+		sinAVX512(dst, x)
+	default:
+		sinGo(dst, x)
+	}
 }
+
+//go:noescape
+func sinAVX2(dst, x []float32)
+
+//go:noescape
+func sinAVX512(dst, x []float32)
 
 func cos(dst, x []float32) {
-	cosGo(dst, x)
+	switch level {
+	case AVX2:
+		cosAVX2(dst, x)
+	case AVX512:
+		cosAVX512(dst, x)
+	default:
+		cosGo(dst, x)
+	}
 }
+
+//go:noescape
+func cosAVX2(dst, x []float32)
+
+//go:noescape
+func cosAVX512(dst, x []float32)
 
 func gelu(dst, x []float32) {
-	geluGo(dst, x)
+	switch level {
+	case AVX2:
+		geluAVX2(dst, x)
+	case AVX512:
+		geluAVX512(dst, x)
+	default:
+		geluGo(dst, x)
+	}
 }
+
+//go:noescape
+func geluAVX2(dst, x []float32)
+
+//go:noescape
+func geluAVX512(dst, x []float32)
 
 func geluGrad(dst, x, dy []float32) {
-	geluGradGo(dst, x, dy)
+	switch level {
+	case AVX2:
+		geluGradAVX2(dst, x, dy)
+	case AVX512:
+		geluGradAVX512(dst, x, dy)
+	default:
+		geluGradGo(dst, x, dy)
+	}
 }
+
+//go:noescape
+func geluGradAVX2(dst, x, dy []float32)
+
+//go:noescape
+func geluGradAVX512(dst, x, dy []float32)
 
 func geluTanh(dst, x []float32) {
-	geluTanhGo(dst, x)
+	switch level {
+	case AVX2:
+		geluTanhAVX2(dst, x)
+	case AVX512:
+		geluTanhAVX512(dst, x)
+	default:
+		geluTanhGo(dst, x)
+	}
 }
+
+//go:noescape
+func geluTanhAVX2(dst, x []float32)
+
+//go:noescape
+func geluTanhAVX512(dst, x []float32)
 
 func geluTanhGrad(dst, x, dy []float32) {
-	geluTanhGradGo(dst, x, dy)
+	switch level {
+	case AVX2:
+		geluTanhGradAVX2(dst, x, dy)
+	case AVX512:
+		geluTanhGradAVX512(dst, x, dy)
+	default:
+		geluTanhGradGo(dst, x, dy)
+	}
 }
+
+//go:noescape
+func geluTanhGradAVX2(dst, x, dy []float32)
+
+//go:noescape
+func geluTanhGradAVX512(dst, x, dy []float32)
 
 func silu(dst, x []float32) {
-	siluGo(dst, x)
+	switch level {
+	case AVX2:
+		siluAVX2(dst, x)
+	case AVX512:
+		siluAVX512(dst, x)
+	default:
+		siluGo(dst, x)
+	}
 }
+
+//go:noescape
+func siluAVX2(dst, x []float32)
+
+//go:noescape
+func siluAVX512(dst, x []float32)
 
 func siluGrad(dst, x, dy []float32) {
-	siluGradGo(dst, x, dy)
+	switch level {
+	case AVX2:
+		siluGradAVX2(dst, x, dy)
+	case AVX512:
+		siluGradAVX512(dst, x, dy)
+	default:
+		siluGradGo(dst, x, dy)
+	}
 }
+
+//go:noescape
+func siluGradAVX2(dst, x, dy []float32)
+
+//go:noescape
+func siluGradAVX512(dst, x, dy []float32)
 
 func tanhGrad(dst, y, dy []float32) {
-	tanhGradGo(dst, y, dy)
+	switch level {
+	case AVX2:
+		tanhGradAVX2(dst, y, dy)
+	case AVX512:
+		tanhGradAVX512(dst, y, dy)
+	default:
+		tanhGradGo(dst, y, dy)
+	}
 }
+
+//go:noescape
+func tanhGradAVX2(dst, y, dy []float32)
+
+//go:noescape
+func tanhGradAVX512(dst, y, dy []float32)
 
 func sigmoidGrad(dst, y, dy []float32) {
-	sigmoidGradGo(dst, y, dy)
+	switch level {
+	case AVX2:
+		sigmoidGradAVX2(dst, y, dy)
+	case AVX512:
+		sigmoidGradAVX512(dst, y, dy)
+	default:
+		sigmoidGradGo(dst, y, dy)
+	}
 }
+
+//go:noescape
+func sigmoidGradAVX2(dst, y, dy []float32)
+
+//go:noescape
+func sigmoidGradAVX512(dst, y, dy []float32)
 
 func elu(dst, x []float32, alpha float32) {
-	eluGo(dst, x, alpha)
+	switch level {
+	case AVX2:
+		eluAVX2(dst, x, alpha)
+	case AVX512:
+		eluAVX512(dst, x, alpha)
+	default:
+		eluGo(dst, x, alpha)
+	}
 }
+
+//go:noescape
+func eluAVX2(dst, x []float32, alpha float32)
+
+//go:noescape
+func eluAVX512(dst, x []float32, alpha float32)
 
 func eluGrad(dst, x, dy []float32, alpha float32) {
-	eluGradGo(dst, x, dy, alpha)
+	switch level {
+	case AVX2:
+		eluGradAVX2(dst, x, dy, alpha)
+	case AVX512:
+		eluGradAVX512(dst, x, dy, alpha)
+	default:
+		eluGradGo(dst, x, dy, alpha)
+	}
 }
+
+//go:noescape
+func eluGradAVX2(dst, x, dy []float32, alpha float32)
+
+//go:noescape
+func eluGradAVX512(dst, x, dy []float32, alpha float32)
 
 func sum(x []float32) float32 {
-	return sumGo(x)
+	switch level {
+	case AVX2:
+		return sumAVX2(x)
+	case AVX512:
+		return sumAVX512(x)
+	default:
+		return sumGo(x)
+	}
 }
+
+//go:noescape
+func sumAVX2(x []float32) float32
+
+//go:noescape
+func sumAVX512(x []float32) float32
 
 func dot(a, b []float32) float32 {
-	return dotGo(a, b)
+	switch level {
+	case AVX2:
+		return dotAVX2(a, b)
+	case AVX512:
+		return dotAVX512(a, b)
+	default:
+		return dotGo(a, b)
+	}
 }
+
+//go:noescape
+func dotAVX2(a, b []float32) float32
+
+//go:noescape
+func dotAVX512(a, b []float32) float32
 
 func sumF64(x []float32) float64 {
-	return sumF64Go(x)
+	switch level {
+	case AVX2:
+		return sumF64AVX2(x)
+	case AVX512:
+		return sumF64AVX512(x)
+	default:
+		return sumF64Go(x)
+	}
 }
+
+//go:noescape
+func sumF64AVX2(x []float32) float64
+
+//go:noescape
+func sumF64AVX512(x []float32) float64
 
 func sumSqF64(x []float32) float64 {
-	return sumSqF64Go(x)
+	switch level {
+	case AVX2:
+		return sumSqF64AVX2(x)
+	case AVX512:
+		return sumSqF64AVX512(x)
+	default:
+		return sumSqF64Go(x)
+	}
 }
+
+//go:noescape
+func sumSqF64AVX2(x []float32) float64
+
+//go:noescape
+func sumSqF64AVX512(x []float32) float64
 
 func maxValue(x []float32) float32 {
-	return maxValueGo(x)
+	switch level {
+	case AVX2:
+		return maxValueAVX2(x)
+	case AVX512:
+		return maxValueAVX512(x)
+	default:
+		return maxValueGo(x)
+	}
 }
+
+//go:noescape
+func maxValueAVX2(x []float32) float32
+
+//go:noescape
+func maxValueAVX512(x []float32) float32
 
 func minValue(x []float32) float32 {
-	return minValueGo(x)
+	switch level {
+	case AVX2:
+		return minValueAVX2(x)
+	case AVX512:
+		return minValueAVX512(x)
+	default:
+		return minValueGo(x)
+	}
 }
+
+//go:noescape
+func minValueAVX2(x []float32) float32
+
+//go:noescape
+func minValueAVX512(x []float32) float32
 
 func indexOf(x []float32, v float32) int {
-	return indexOfGo(x, v)
+	switch level {
+	case AVX2:
+		return indexOfAVX2(x, v)
+	case AVX512:
+		return indexOfAVX512(x, v)
+	default:
+		return indexOfGo(x, v)
+	}
 }
+
+//go:noescape
+func indexOfAVX2(x []float32, v float32) int
+
+//go:noescape
+func indexOfAVX512(x []float32, v float32) int
 
 func countNonFinite(x []float32) int {
-	return countNonFiniteGo(x)
+	switch level {
+	case AVX2:
+		return countNonFiniteAVX2(x)
+	case AVX512:
+		return countNonFiniteAVX512(x)
+	default:
+		return countNonFiniteGo(x)
+	}
 }
+
+//go:noescape
+func countNonFiniteAVX2(x []float32) int
+
+//go:noescape
+func countNonFiniteAVX512(x []float32) int
 
 func expSubSum(dst, x []float32, m float32) float32 {
-	return expSubSumGo(dst, x, m)
+	switch level {
+	case AVX2:
+		return expSubSumAVX2(dst, x, m)
+	case AVX512:
+		return expSubSumAVX512(dst, x, m)
+	default:
+		return expSubSumGo(dst, x, m)
+	}
 }
+
+//go:noescape
+func expSubSumAVX2(dst, x []float32, m float32) float32
+
+//go:noescape
+func expSubSumAVX512(dst, x []float32, m float32) float32
 
 func expSubSumOnly(x []float32, m float32) float32 {
-	return expSubSumOnlyGo(x, m)
+	switch level {
+	case AVX2:
+		return expSubSumOnlyAVX2(x, m)
+	case AVX512:
+		return expSubSumOnlyAVX512(x, m)
+	default:
+		return expSubSumOnlyGo(x, m)
+	}
 }
+
+//go:noescape
+func expSubSumOnlyAVX2(x []float32, m float32) float32
+
+//go:noescape
+func expSubSumOnlyAVX512(x []float32, m float32) float32
 
 func expSubScale(dst, x []float32, m, scale float32) {
-	expSubScaleGo(dst, x, m, scale)
+	switch level {
+	case AVX2:
+		expSubScaleAVX2(dst, x, m, scale)
+	case AVX512:
+		expSubScaleAVX512(dst, x, m, scale)
+	default:
+		expSubScaleGo(dst, x, m, scale)
+	}
 }
+
+//go:noescape
+func expSubScaleAVX2(dst, x []float32, m, scale float32)
+
+//go:noescape
+func expSubScaleAVX512(dst, x []float32, m, scale float32)
 
 func subMul(dst, a, b []float32, s float32) {
-	subMulGo(dst, a, b, s)
+	switch level {
+	case AVX2:
+		subMulAVX2(dst, a, b, s)
+	case AVX512:
+		subMulAVX512(dst, a, b, s)
+	default:
+		subMulGo(dst, a, b, s)
+	}
 }
+
+//go:noescape
+func subMulAVX2(dst, a, b []float32, s float32)
+
+//go:noescape
+func subMulAVX512(dst, a, b []float32, s float32)
 
 func sumSqDev(x []float32, mean float32) float32 {
-	return sumSqDevGo(x, mean)
+	switch level {
+	case AVX2:
+		return sumSqDevAVX2(x, mean)
+	case AVX512:
+		return sumSqDevAVX512(x, mean)
+	default:
+		return sumSqDevGo(x, mean)
+	}
 }
+
+//go:noescape
+func sumSqDevAVX2(x []float32, mean float32) float32
+
+//go:noescape
+func sumSqDevAVX512(x []float32, mean float32) float32
 
 func norm(y, x []float32, mean, rstd float32) {
-	normGo(y, x, mean, rstd)
+	switch level {
+	case AVX2:
+		normAVX2(y, x, mean, rstd)
+	case AVX512:
+		normAVX512(y, x, mean, rstd)
+	default:
+		normGo(y, x, mean, rstd)
+	}
 }
+
+//go:noescape
+func normAVX2(y, x []float32, mean, rstd float32)
+
+//go:noescape
+func normAVX512(y, x []float32, mean, rstd float32)
 
 func normGamma(y, x, gamma []float32, mean, rstd float32) {
-	normGammaGo(y, x, gamma, mean, rstd)
+	switch level {
+	case AVX2:
+		normGammaAVX2(y, x, gamma, mean, rstd)
+	case AVX512:
+		normGammaAVX512(y, x, gamma, mean, rstd)
+	default:
+		normGammaGo(y, x, gamma, mean, rstd)
+	}
 }
+
+//go:noescape
+func normGammaAVX2(y, x, gamma []float32, mean, rstd float32)
+
+//go:noescape
+func normGammaAVX512(y, x, gamma []float32, mean, rstd float32)
 
 func normAffine(y, x, gamma, beta []float32, mean, rstd float32) {
-	normAffineGo(y, x, gamma, beta, mean, rstd)
+	switch level {
+	case AVX2:
+		normAffineAVX2(y, x, gamma, beta, mean, rstd)
+	case AVX512:
+		normAffineAVX512(y, x, gamma, beta, mean, rstd)
+	default:
+		normAffineGo(y, x, gamma, beta, mean, rstd)
+	}
 }
+
+//go:noescape
+func normAffineAVX2(y, x, gamma, beta []float32, mean, rstd float32)
+
+//go:noescape
+func normAffineAVX512(y, x, gamma, beta []float32, mean, rstd float32)
 
 func gradSums(dy, x []float32, mean, rstd float32) (sg, sgx float32) {
-	return gradSumsGo(dy, x, mean, rstd)
+	switch level {
+	case AVX2:
+		return gradSumsAVX2(dy, x, mean, rstd)
+	case AVX512:
+		return gradSumsAVX512(dy, x, mean, rstd)
+	default:
+		return gradSumsGo(dy, x, mean, rstd)
+	}
 }
+
+//go:noescape
+func gradSumsAVX2(dy, x []float32, mean, rstd float32) (sg, sgx float32)
+
+//go:noescape
+func gradSumsAVX512(dy, x []float32, mean, rstd float32) (sg, sgx float32)
 
 func gradSumsGamma(dy, x, gamma []float32, mean, rstd float32) (sg, sgx float32) {
-	return gradSumsGammaGo(dy, x, gamma, mean, rstd)
+	switch level {
+	case AVX2:
+		return gradSumsGammaAVX2(dy, x, gamma, mean, rstd)
+	case AVX512:
+		return gradSumsGammaAVX512(dy, x, gamma, mean, rstd)
+	default:
+		return gradSumsGammaGo(dy, x, gamma, mean, rstd)
+	}
 }
+
+//go:noescape
+func gradSumsGammaAVX2(dy, x, gamma []float32, mean, rstd float32) (sg, sgx float32)
+
+//go:noescape
+func gradSumsGammaAVX512(dy, x, gamma []float32, mean, rstd float32) (sg, sgx float32)
 
 func gammaGrad(acc, dy, x []float32, mean, rstd float32) {
-	gammaGradGo(acc, dy, x, mean, rstd)
+	switch level {
+	case AVX2:
+		gammaGradAVX2(acc, dy, x, mean, rstd)
+	case AVX512:
+		gammaGradAVX512(acc, dy, x, mean, rstd)
+	default:
+		gammaGradGo(acc, dy, x, mean, rstd)
+	}
 }
+
+//go:noescape
+func gammaGradAVX2(acc, dy, x []float32, mean, rstd float32)
+
+//go:noescape
+func gammaGradAVX512(acc, dy, x []float32, mean, rstd float32)
 
 func gradInput(dx, dy, x []float32, mean, rstd, c, cx float32) {
-	gradInputGo(dx, dy, x, mean, rstd, c, cx)
+	switch level {
+	case AVX2:
+		gradInputAVX2(dx, dy, x, mean, rstd, c, cx)
+	case AVX512:
+		gradInputAVX512(dx, dy, x, mean, rstd, c, cx)
+	default:
+		gradInputGo(dx, dy, x, mean, rstd, c, cx)
+	}
 }
+
+//go:noescape
+func gradInputAVX2(dx, dy, x []float32, mean, rstd, c, cx float32)
+
+//go:noescape
+func gradInputAVX512(dx, dy, x []float32, mean, rstd, c, cx float32)
 
 func gradInputGamma(dx, dy, x, gamma []float32, mean, rstd, c, cx float32) {
-	gradInputGammaGo(dx, dy, x, gamma, mean, rstd, c, cx)
+	switch level {
+	case AVX2:
+		gradInputGammaAVX2(dx, dy, x, gamma, mean, rstd, c, cx)
+	case AVX512:
+		gradInputGammaAVX512(dx, dy, x, gamma, mean, rstd, c, cx)
+	default:
+		gradInputGammaGo(dx, dy, x, gamma, mean, rstd, c, cx)
+	}
 }
+
+//go:noescape
+func gradInputGammaAVX2(dx, dy, x, gamma []float32, mean, rstd, c, cx float32)
+
+//go:noescape
+func gradInputGammaAVX512(dx, dy, x, gamma []float32, mean, rstd, c, cx float32)
 
 func rotateHalf(d0, d1, x0, x1, cos, sin []float32, dir float32) {
-	rotateHalfGo(d0, d1, x0, x1, cos, sin, dir)
+	switch level {
+	case AVX2:
+		rotateHalfAVX2(d0, d1, x0, x1, cos, sin, dir)
+	case AVX512:
+		rotateHalfAVX512(d0, d1, x0, x1, cos, sin, dir)
+	default:
+		rotateHalfGo(d0, d1, x0, x1, cos, sin, dir)
+	}
 }
+
+//go:noescape
+func rotateHalfAVX2(d0, d1, x0, x1, cos, sin []float32, dir float32)
+
+//go:noescape
+func rotateHalfAVX512(d0, d1, x0, x1, cos, sin []float32, dir float32)
 
 func rotatePairs(dst, x, cos, sin []float32, dir float32) {
-	rotatePairsGo(dst, x, cos, sin, dir)
+	switch level {
+	case AVX2:
+		n := len(cos) &^ 3
+		rotatePairsAVX2(dst[:2*n], x[:2*n], cos[:n], sin[:n], dir)
+		rotatePairsGo(dst[2*n:], x[2*n:], cos[n:], sin[n:], dir)
+	case AVX512:
+		n := len(cos) &^ 7
+		rotatePairsAVX512(dst[:2*n], x[:2*n], cos[:n], sin[:n], dir)
+		rotatePairsGo(dst[2*n:], x[2*n:], cos[n:], sin[n:], dir)
+	default:
+		rotatePairsGo(dst, x, cos, sin, dir)
+	}
 }
+
+//go:noescape
+func rotatePairsAVX2(dst, x, cos, sin []float32, dir float32)
+
+//go:noescape
+func rotatePairsAVX512(dst, x, cos, sin []float32, dir float32)
 
 func adamw(w, g, m, v []float32, s *[8]float32) {
-	adamwGo(w, g, m, v, s)
+	switch level {
+	case AVX2:
+		adamwAVX2(w, g, m, v, s)
+	case AVX512:
+		adamwAVX512(w, g, m, v, s)
+	default:
+		adamwGo(w, g, m, v, s)
+	}
 }
+
+//go:noescape
+func adamwAVX2(w, g, m, v []float32, s *[8]float32)
+
+//go:noescape
+func adamwAVX512(w, g, m, v []float32, s *[8]float32)
 
 func adamwBF16(w, g, m, v []float32, dst []uint16, s *[8]float32) {
-	adamwBF16Go(w, g, m, v, dst, s)
+	switch level {
+	case AVX2:
+		n := len(w) &^ 7
+		adamwBF16AVX2(w[:n], g[:n], m[:n], v[:n], dst[:n], s)
+		adamwBF16Go(w[n:], g[n:], m[n:], v[n:], dst[n:], s)
+	case AVX512:
+		adamwBF16AVX512(w, g, m, v, dst, s)
+	default:
+		adamwBF16Go(w, g, m, v, dst, s)
+	}
 }
+
+//go:noescape
+func adamwBF16AVX2(w, g, m, v []float32, dst []uint16, s *[8]float32)
+
+//go:noescape
+func adamwBF16AVX512(w, g, m, v []float32, dst []uint16, s *[8]float32)
 
 func adamwF16(w, g, m, v []float32, dst []uint16, s *[8]float32) {
-	adamwF16Go(w, g, m, v, dst, s)
+	switch level {
+	case AVX2:
+		n := len(w) &^ 7
+		adamwF16AVX2(w[:n], g[:n], m[:n], v[:n], dst[:n], s)
+		adamwF16Go(w[n:], g[n:], m[n:], v[n:], dst[n:], s)
+	case AVX512:
+		adamwF16AVX512(w, g, m, v, dst, s)
+	default:
+		adamwF16Go(w, g, m, v, dst, s)
+	}
 }
+
+//go:noescape
+func adamwF16AVX2(w, g, m, v []float32, dst []uint16, s *[8]float32)
+
+//go:noescape
+func adamwF16AVX512(w, g, m, v []float32, dst []uint16, s *[8]float32)
 
 func bf16ToF32(dst []float32, src []uint16) {
-	bf16ToF32Go(dst, src)
+	switch level {
+	case AVX2:
+		n := len(dst) &^ 7
+		bf16ToF32AVX2(dst[:n], src[:n])
+		bf16ToF32Go(dst[n:], src[n:])
+	case AVX512:
+		bf16ToF32AVX512(dst, src)
+	default:
+		bf16ToF32Go(dst, src)
+	}
 }
+
+//go:noescape
+func bf16ToF32AVX2(dst []float32, src []uint16)
+
+//go:noescape
+func bf16ToF32AVX512(dst []float32, src []uint16)
 
 func f32ToBF16(dst []uint16, src []float32) {
-	f32ToBF16Go(dst, src)
+	switch level {
+	case AVX2:
+		n := len(dst) &^ 7
+		f32ToBF16AVX2(dst[:n], src[:n])
+		f32ToBF16Go(dst[n:], src[n:])
+	case AVX512:
+		f32ToBF16AVX512(dst, src)
+	default:
+		f32ToBF16Go(dst, src)
+	}
 }
+
+//go:noescape
+func f32ToBF16AVX2(dst []uint16, src []float32)
+
+//go:noescape
+func f32ToBF16AVX512(dst []uint16, src []float32)
 
 func f16ToF32(dst []float32, src []uint16) {
-	f16ToF32Go(dst, src)
+	switch level {
+	case AVX2:
+		n := len(dst) &^ 7
+		f16ToF32AVX2(dst[:n], src[:n])
+		f16ToF32Go(dst[n:], src[n:])
+	case AVX512:
+		f16ToF32AVX512(dst, src)
+	default:
+		f16ToF32Go(dst, src)
+	}
 }
+
+//go:noescape
+func f16ToF32AVX2(dst []float32, src []uint16)
+
+//go:noescape
+func f16ToF32AVX512(dst []float32, src []uint16)
 
 func f32ToF16(dst []uint16, src []float32) {
-	f32ToF16Go(dst, src)
+	switch level {
+	case AVX2:
+		n := len(dst) &^ 7
+		f32ToF16AVX2(dst[:n], src[:n])
+		f32ToF16Go(dst[n:], src[n:])
+	case AVX512:
+		f32ToF16AVX512(dst, src)
+	default:
+		f32ToF16Go(dst, src)
+	}
 }
+
+//go:noescape
+func f32ToF16AVX2(dst []uint16, src []float32)
+
+//go:noescape
+func f32ToF16AVX512(dst []uint16, src []float32)
 
 func roundBF16(dst, src []float32) {
-	roundBF16Go(dst, src)
+	switch level {
+	case AVX2:
+		roundBF16AVX2(dst, src)
+	case AVX512:
+		roundBF16AVX512(dst, src)
+	default:
+		roundBF16Go(dst, src)
+	}
 }
+
+//go:noescape
+func roundBF16AVX2(dst, src []float32)
+
+//go:noescape
+func roundBF16AVX512(dst, src []float32)
 
 func roundF16(dst, src []float32) {
-	roundF16Go(dst, src)
+	switch level {
+	case AVX2:
+		roundF16AVX2(dst, src)
+	case AVX512:
+		roundF16AVX512(dst, src)
+	default:
+		roundF16Go(dst, src)
+	}
 }
+
+//go:noescape
+func roundF16AVX2(dst, src []float32)
+
+//go:noescape
+func roundF16AVX512(dst, src []float32)
 
 func i32ToF32(dst []float32, src []int32) {
-	i32ToF32Go(dst, src)
+	switch level {
+	case AVX2:
+		i32ToF32AVX2(dst, src)
+	case AVX512:
+		i32ToF32AVX512(dst, src)
+	default:
+		i32ToF32Go(dst, src)
+	}
 }
+
+//go:noescape
+func i32ToF32AVX2(dst []float32, src []int32)
+
+//go:noescape
+func i32ToF32AVX512(dst []float32, src []int32)
 
 func u8ToF32(dst []float32, src []uint8, scale, shift float32) {
-	u8ToF32Go(dst, src, scale, shift)
+	switch level {
+	case AVX2:
+		n := len(dst) &^ 7
+		u8ToF32AVX2(dst[:n], src[:n], scale, shift)
+		u8ToF32Go(dst[n:], src[n:], scale, shift)
+	case AVX512:
+		u8ToF32AVX512(dst, src, scale, shift)
+	default:
+		u8ToF32Go(dst, src, scale, shift)
+	}
 }
+
+//go:noescape
+func u8ToF32AVX2(dst []float32, src []uint8, scale, shift float32)
+
+//go:noescape
+func u8ToF32AVX512(dst []float32, src []uint8, scale, shift float32)
 
 func philox(dst []uint32, seed, stream, block uint64) {
-	philoxGo(dst, seed, stream, block)
+	switch level {
+	case AVX2:
+		n := len(dst) &^ 15
+		philoxAVX2(dst[:n], seed, stream, block)
+		philoxGo(dst[n:], seed, stream, block+uint64(n/4))
+	case AVX512:
+		n := len(dst) &^ 31
+		philoxAVX512(dst[:n], seed, stream, block)
+		philoxGo(dst[n:], seed, stream, block+uint64(n/4))
+	default:
+		philoxGo(dst, seed, stream, block)
+	}
 }
+
+//go:noescape
+func philoxAVX2(dst []uint32, seed, stream, block uint64)
+
+//go:noescape
+func philoxAVX512(dst []uint32, seed, stream, block uint64)
 
 func uniform(dst []float32) {
-	uniformGo(dst)
+	switch level {
+	case AVX2:
+		uniformAVX2(dst)
+	case AVX512:
+		uniformAVX512(dst)
+	default:
+		uniformGo(dst)
+	}
 }
+
+//go:noescape
+func uniformAVX2(dst []float32)
+
+//go:noescape
+func uniformAVX512(dst []float32)
 
 func dropout(dst []float32, keep, scale float32) {
-	dropoutGo(dst, keep, scale)
+	switch level {
+	case AVX2:
+		dropoutAVX2(dst, keep, scale)
+	case AVX512:
+		dropoutAVX512(dst, keep, scale)
+	default:
+		dropoutGo(dst, keep, scale)
+	}
 }
+
+//go:noescape
+func dropoutAVX2(dst []float32, keep, scale float32)
+
+//go:noescape
+func dropoutAVX512(dst []float32, keep, scale float32)
 
 func boxMuller(dst []float32) {
-	boxMullerGo(dst)
+	switch level {
+	case AVX2:
+		n := len(dst) &^ 15
+		boxMullerAVX2(dst[:n])
+		boxMullerGo(dst[n:])
+	case AVX512:
+		n := len(dst) &^ 31
+		boxMullerAVX512(dst[:n])
+		boxMullerGo(dst[n:])
+	default:
+		boxMullerGo(dst)
+	}
 }
+
+//go:noescape
+func boxMullerAVX2(dst []float32)
+
+//go:noescape
+func boxMullerAVX512(dst []float32)
 
 func transpose32(dst []float32, dstStride int, src []float32, srcStride, rows, cols int) {
-	transpose32Go(dst, dstStride, src, srcStride, rows, cols)
+	switch level {
+	case AVX2:
+		transpose32AVX2(dst, dstStride, src, srcStride, rows, cols)
+	case AVX512:
+		transpose32AVX512(dst, dstStride, src, srcStride, rows, cols)
+	default:
+		transpose32Go(dst, dstStride, src, srcStride, rows, cols)
+	}
 }
 
+//go:noescape
+func transpose32AVX2(dst []float32, dstStride int, src []float32, srcStride, rows, cols int)
+
+//go:noescape
+func transpose32AVX512(dst []float32, dstStride int, src []float32, srcStride, rows, cols int)
+
 func transpose16(dst []uint16, dstStride int, src []uint16, srcStride, rows, cols int) {
-	transpose16Go(dst, dstStride, src, srcStride, rows, cols)
+	switch level {
+	case AVX2:
+		transpose16AVX2(dst, dstStride, src, srcStride, rows, cols)
+	case AVX512:
+		transpose16AVX512(dst, dstStride, src, srcStride, rows, cols)
+	default:
+		transpose16Go(dst, dstStride, src, srcStride, rows, cols)
+	}
 }
+
+//go:noescape
+func transpose16AVX2(dst []uint16, dstStride int, src []uint16, srcStride, rows, cols int)
+
+//go:noescape
+func transpose16AVX512(dst []uint16, dstStride int, src []uint16, srcStride, rows, cols int)

@@ -7,8 +7,8 @@ type Level int
 
 const (
 	Portable Level = iota // plain Go, any architecture
-	AVX2                  // AVX2, FMA and F16C (x86-64-v3)
-	AVX512                // AVX-512 F, BW, DQ and VL (x86-64-v4)
+	AVX2                  // AVX2, FMA, F16C, BMI (x86-64-v3)
+	AVX512                // AVX-512 F, BW, DQ and VL besides (x86-64-v4)
 )
 
 // String returns the level's name as printed by snug doctor.

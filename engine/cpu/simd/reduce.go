@@ -1,6 +1,9 @@
 package simd
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // reduceBlock is the length up to which a reduction is one call of a kernel;
 // longer slices are added pairwise so that the rounding error grows with the
@@ -50,7 +53,13 @@ func MinValue(x []float32) float32 { return minValue(x) }
 
 // ArgMax returns the index of the first NaN if there is one, else of the first
 // of the largest elements; -1 if x is empty.
-func ArgMax(x []float32) int { return indexOf(x, maxValue(x)) }
+func ArgMax(x []float32) int {
+	m := maxValue(x)
+	if m != m {
+		return slices.IndexFunc(x, func(v float32) bool { return v != v })
+	}
+	return indexOf(x, m)
+}
 
 // AllFinite reports whether no element is NaN or infinite.
 func AllFinite(x []float32) bool {
@@ -143,16 +152,8 @@ func minValueGo(x []float32) float32 {
 	return m
 }
 
-// indexOfGo returns the index of the first element equal to v, or of the first
-// NaN if v is NaN; -1 if there is none.
-func indexOfGo(x []float32, v float32) int {
-	for i, w := range x {
-		if w == v || v != v && w != w {
-			return i
-		}
-	}
-	return -1
-}
+// indexOfGo returns the index of the first element equal to v, or -1.
+func indexOfGo(x []float32, v float32) int { return slices.Index(x, v) }
 
 const (
 	expMask  = 0xff << 23 // the exponent field of a float32

@@ -6,13 +6,35 @@ import "fmt"
 // j < cols. Strides are in elements.
 func Transpose(dst []float32, dstStride int, src []float32, srcStride, rows, cols int) {
 	checkTranspose(len(dst), dstStride, len(src), srcStride, rows, cols)
-	transpose32(dst, dstStride, src, srcStride, rows, cols)
+	r, c := rows&^(transposeSide-1), cols&^(transposeSide-1)
+	if r > 0 && c > 0 {
+		transpose32(dst, dstStride, src, srcStride, r, c)
+	}
+	transposeRest(dst, dstStride, src, srcStride, rows, cols, r, c)
 }
 
 // Transpose16 is Transpose for 16-bit elements.
 func Transpose16(dst []uint16, dstStride int, src []uint16, srcStride, rows, cols int) {
 	checkTranspose(len(dst), dstStride, len(src), srcStride, rows, cols)
-	transpose16(dst, dstStride, src, srcStride, rows, cols)
+	r, c := rows&^(transposeSide-1), cols&^(transposeSide-1)
+	if r > 0 && c > 0 {
+		transpose16(dst, dstStride, src, srcStride, r, c)
+	}
+	transposeRest(dst, dstStride, src, srcStride, rows, cols, r, c)
+}
+
+// transposeSide divides the rows and columns the kernels are given: no level
+// has larger tiles.
+const transposeSide = 16
+
+// transposeRest moves what lies outside of the first r rows and c columns.
+func transposeRest[T float32 | uint16](dst []T, dstStride int, src []T, srcStride, rows, cols, r, c int) {
+	if c < cols && rows > 0 {
+		transposeTiles(dst[c*dstStride:], dstStride, src[c:], srcStride, rows, cols-c)
+	}
+	if r < rows && c > 0 {
+		transposeTiles(dst[r:], dstStride, src[r*srcStride:], srcStride, rows-r, c)
+	}
 }
 
 // checkTranspose panics unless both matrices lie within their slices.

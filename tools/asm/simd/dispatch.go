@@ -16,15 +16,24 @@ func writeDispatch(dir string) error {
 	var amd64, other bytes.Buffer
 	fmt.Fprintf(&amd64, "%s\n\npackage simd\n", generated)
 	fmt.Fprintf(&other, "%s\n\n//go:build !amd64\n\npackage simd\n", generated)
-	for _, k := range kernels {
-		call := "(" + strings.Join(k.names(), ", ") + ")"
-		ret := ""
-		if k.result != "" {
-			ret = "return "
+	for _, g := range groups {
+		for _, k := range g.kernels {
+			head := fmt.Sprintf("\nfunc %s(%s) %s {\n", k.name, k.args, k.result)
+			ret := ""
+			if k.result != "" {
+				ret = "return "
+			}
+			portable := fmt.Sprintf("%s%sGo(%s)\n", ret, k.name, strings.Join(k.names(), ", "))
+			fmt.Fprintf(&other, "%s%s}\n", head, portable)
+			fmt.Fprintf(&amd64, "%sswitch level {\n", head)
+			for i, suffix := range [2]string{"AVX2", "AVX512"} {
+				fmt.Fprintf(&amd64, "case %s:\n%s", suffix, k.call(ret, suffix, k.steps[i]))
+			}
+			fmt.Fprintf(&amd64, "default:\n%s}\n}\n", portable)
+			for _, suffix := range [2]string{"AVX2", "AVX512"} {
+				fmt.Fprintf(&amd64, "\n//go:noescape\nfunc %s%s(%s) %s\n", k.name, suffix, k.args, k.result)
+			}
 		}
-		head := fmt.Sprintf("\nfunc %s(%s) %s {\n", k.name, k.args, k.result)
-		fmt.Fprintf(&other, "%s%s%sGo%s\n}\n", head, ret, k.name, call)
-		fmt.Fprintf(&amd64, "%s%s%sGo%s\n}\n", head, ret, k.name, call)
 	}
 	if err := writeGo(filepath.Join(dir, "dispatch_amd64.go"), amd64.Bytes()); err != nil {
 		return err
@@ -32,11 +41,60 @@ func writeDispatch(dir string) error {
 	return writeGo(filepath.Join(dir, "dispatch_other.go"), other.Bytes())
 }
 
-// names returns the argument names of a kernel.
+// call returns the statements that run the kernel's assembly.
+func (k kernel) call(ret, suffix string, step int) string {
+	if step <= 1 {
+		return fmt.Sprintf("%s%s%s(%s)\n", ret, k.name, suffix, strings.Join(k.names(), ", "))
+	}
+	count, whole, rest := k.count, k.whole, k.rest
+	if count == "" {
+		count = "len(" + k.names()[0] + ")"
+	}
+	if whole == "" {
+		whole = k.cut("[:n]")
+	}
+	if rest == "" {
+		rest = k.cut("[n:]")
+	}
+	return fmt.Sprintf("n := %s &^ %d\n%s%s(%s)\n%sGo(%s)\n", count, step-1, k.name, suffix, whole, k.name, rest)
+}
+
+// An argument of a kernel.
+type argument struct{ name, kind string }
+
+func (k kernel) arguments() []argument {
+	var out []argument
+	untyped := 0
+	for _, text := range strings.Split(k.args, ",") {
+		fields := strings.Fields(text)
+		out = append(out, argument{name: fields[0]})
+		untyped++
+		if len(fields) == 2 {
+			for i := range untyped {
+				out[len(out)-1-i].kind = fields[1]
+			}
+			untyped = 0
+		}
+	}
+	return out
+}
+
 func (k kernel) names() []string {
 	var names []string
-	for _, arg := range strings.Split(k.args, ",") {
-		names = append(names, strings.Fields(arg)[0])
+	for _, arg := range k.arguments() {
+		names = append(names, arg.name)
 	}
 	return names
+}
+
+// cut returns the arguments with the slices cut.
+func (k kernel) cut(how string) string {
+	var out []string
+	for _, arg := range k.arguments() {
+		if strings.HasPrefix(arg.kind, "[]") {
+			arg.name += how
+		}
+		out = append(out, arg.name)
+	}
+	return strings.Join(out, ", ")
 }

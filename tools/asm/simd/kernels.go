@@ -6,98 +6,120 @@ type kernel struct {
 	name   string
 	args   string // as in a Go declaration
 	result string
+	code   func(*asm)
+
+	// Where the assembly takes multiples of some number of elements only (AVX2,
+	// AVX-512; 0 and 1 mean any number), portable Go does the rest: both compute
+	// the same bits. count is how many elements there are, and whole and rest the
+	// arguments for the first n and the others; by default the length of the
+	// first slice, and the slices cut at n.
+	steps              [2]int
+	count, whole, rest string
 }
 
-// kernels is every kernel, in the order of the generated files.
-var kernels = []kernel{
-	{name: "add", args: "dst, a, b []float32"},
-	{name: "sub", args: "dst, a, b []float32"},
-	{name: "mul", args: "dst, a, b []float32"},
-	{name: "div", args: "dst, a, b []float32"},
-	{name: "minimum", args: "dst, a, b []float32"},
-	{name: "maximum", args: "dst, a, b []float32"},
-	{name: "addScalar", args: "dst, a []float32, s float32"},
-	{name: "mulScalar", args: "dst, a []float32, s float32"},
-	{name: "axpy", args: "dst, a []float32, s float32"},
-	{name: "neg", args: "dst, x []float32"},
-	{name: "abs", args: "dst, x []float32"},
-	{name: "square", args: "dst, x []float32"},
-	{name: "sqrt", args: "dst, x []float32"},
-	{name: "rsqrt", args: "dst, x []float32"},
-	{name: "recip", args: "dst, x []float32"},
-	{name: "greaterZero", args: "dst, x []float32"},
-	{name: "selectMask", args: "dst, mask, a, b []float32"},
-	{name: "fill", args: "dst []float32, v float32"},
-	{name: "relu", args: "dst, x []float32"},
-	{name: "reluGrad", args: "dst, x, dy []float32"},
-	{name: "leakyRelu", args: "dst, x []float32, slope float32"},
-	{name: "leakyReluGrad", args: "dst, x, dy []float32, slope float32"},
-
-	{name: "exp", args: "dst, x []float32"},
-	{name: "log", args: "dst, x []float32"},
-	{name: "tanh", args: "dst, x []float32"},
-	{name: "erf", args: "dst, x []float32"},
-	{name: "sigmoid", args: "dst, x []float32"},
-	{name: "softplus", args: "dst, x []float32"},
-	{name: "sin", args: "dst, x []float32"},
-	{name: "cos", args: "dst, x []float32"},
-
-	{name: "gelu", args: "dst, x []float32"},
-	{name: "geluGrad", args: "dst, x, dy []float32"},
-	{name: "geluTanh", args: "dst, x []float32"},
-	{name: "geluTanhGrad", args: "dst, x, dy []float32"},
-	{name: "silu", args: "dst, x []float32"},
-	{name: "siluGrad", args: "dst, x, dy []float32"},
-	{name: "tanhGrad", args: "dst, y, dy []float32"},
-	{name: "sigmoidGrad", args: "dst, y, dy []float32"},
-	{name: "elu", args: "dst, x []float32, alpha float32"},
-	{name: "eluGrad", args: "dst, x, dy []float32, alpha float32"},
-
-	{name: "sum", args: "x []float32", result: "float32"},
-	{name: "dot", args: "a, b []float32", result: "float32"},
-	{name: "sumF64", args: "x []float32", result: "float64"},
-	{name: "sumSqF64", args: "x []float32", result: "float64"},
-	{name: "maxValue", args: "x []float32", result: "float32"},
-	{name: "minValue", args: "x []float32", result: "float32"},
-	{name: "indexOf", args: "x []float32, v float32", result: "int"},
-	{name: "countNonFinite", args: "x []float32", result: "int"},
-
-	{name: "expSubSum", args: "dst, x []float32, m float32", result: "float32"},
-	{name: "expSubSumOnly", args: "x []float32, m float32", result: "float32"},
-	{name: "expSubScale", args: "dst, x []float32, m, scale float32"},
-	{name: "subMul", args: "dst, a, b []float32, s float32"},
-
-	{name: "sumSqDev", args: "x []float32, mean float32", result: "float32"},
-	{name: "norm", args: "y, x []float32, mean, rstd float32"},
-	{name: "normGamma", args: "y, x, gamma []float32, mean, rstd float32"},
-	{name: "normAffine", args: "y, x, gamma, beta []float32, mean, rstd float32"},
-	{name: "gradSums", args: "dy, x []float32, mean, rstd float32", result: "(sg, sgx float32)"},
-	{name: "gradSumsGamma", args: "dy, x, gamma []float32, mean, rstd float32", result: "(sg, sgx float32)"},
-	{name: "gammaGrad", args: "acc, dy, x []float32, mean, rstd float32"},
-	{name: "gradInput", args: "dx, dy, x []float32, mean, rstd, c, cx float32"},
-	{name: "gradInputGamma", args: "dx, dy, x, gamma []float32, mean, rstd, c, cx float32"},
-
-	{name: "rotateHalf", args: "d0, d1, x0, x1, cos, sin []float32, dir float32"},
-	{name: "rotatePairs", args: "dst, x, cos, sin []float32, dir float32"},
-
-	{name: "adamw", args: "w, g, m, v []float32, s *[8]float32"},
-	{name: "adamwBF16", args: "w, g, m, v []float32, dst []uint16, s *[8]float32"},
-	{name: "adamwF16", args: "w, g, m, v []float32, dst []uint16, s *[8]float32"},
-
-	{name: "bf16ToF32", args: "dst []float32, src []uint16"},
-	{name: "f32ToBF16", args: "dst []uint16, src []float32"},
-	{name: "f16ToF32", args: "dst []float32, src []uint16"},
-	{name: "f32ToF16", args: "dst []uint16, src []float32"},
-	{name: "roundBF16", args: "dst, src []float32"},
-	{name: "roundF16", args: "dst, src []float32"},
-	{name: "i32ToF32", args: "dst []float32, src []int32"},
-	{name: "u8ToF32", args: "dst []float32, src []uint8, scale, shift float32"},
-
-	{name: "philox", args: "dst []uint32, seed, stream, block uint64"},
-	{name: "uniform", args: "dst []float32"},
-	{name: "dropout", args: "dst []float32, keep, scale float32"},
-	{name: "boxMuller", args: "dst []float32"},
-
-	{name: "transpose32", args: "dst []float32, dstStride int, src []float32, srcStride, rows, cols int"},
-	{name: "transpose16", args: "dst []uint16, dstStride int, src []uint16, srcStride, rows, cols int"},
+// groups is every kernel, by the file its assembly goes to.
+var groups = []struct {
+	file    string
+	kernels []kernel
+}{
+	{"arith", []kernel{
+		{name: "add", args: "dst, a, b []float32", code: codeAdd},
+		{name: "sub", args: "dst, a, b []float32", code: codeSub},
+		{name: "mul", args: "dst, a, b []float32", code: codeMul},
+		{name: "div", args: "dst, a, b []float32", code: codeDiv},
+		{name: "minimum", args: "dst, a, b []float32", code: codeMin},
+		{name: "maximum", args: "dst, a, b []float32", code: codeMax},
+		{name: "addScalar", args: "dst, a []float32, s float32", code: codeAddScalar},
+		{name: "mulScalar", args: "dst, a []float32, s float32", code: codeMulScalar},
+		{name: "axpy", args: "dst, a []float32, s float32", code: codeAxpy},
+		{name: "neg", args: "dst, x []float32", code: codeNeg},
+		{name: "abs", args: "dst, x []float32", code: codeAbs},
+		{name: "square", args: "dst, x []float32", code: codeSquare},
+		{name: "sqrt", args: "dst, x []float32", code: codeSqrt},
+		{name: "rsqrt", args: "dst, x []float32", code: codeRsqrt},
+		{name: "recip", args: "dst, x []float32", code: codeRecip},
+		{name: "greaterZero", args: "dst, x []float32", code: codeGreaterZero},
+		{name: "selectMask", args: "dst, mask, a, b []float32", code: codeSelect},
+		{name: "fill", args: "dst []float32, v float32", code: codeFill},
+		{name: "relu", args: "dst, x []float32", code: codeRelu},
+		{name: "reluGrad", args: "dst, x, dy []float32", code: codeReluGrad},
+		{name: "leakyRelu", args: "dst, x []float32, slope float32", code: codeLeakyRelu},
+		{name: "leakyReluGrad", args: "dst, x, dy []float32, slope float32", code: codeLeakyReluGrad},
+	}},
+	{"math", []kernel{
+		{name: "exp", args: "dst, x []float32", code: codeExp},
+		{name: "log", args: "dst, x []float32", code: codeLog},
+		{name: "tanh", args: "dst, x []float32", code: codeTanh},
+		{name: "erf", args: "dst, x []float32", code: codeErf},
+		{name: "sigmoid", args: "dst, x []float32", code: codeSigmoid},
+		{name: "softplus", args: "dst, x []float32", code: codeSoftplus},
+		{name: "sin", args: "dst, x []float32", code: codeSin},
+		{name: "cos", args: "dst, x []float32", code: codeCos},
+		{name: "gelu", args: "dst, x []float32", code: codeGELU},
+		{name: "geluGrad", args: "dst, x, dy []float32", code: codeGELUGrad},
+		{name: "geluTanh", args: "dst, x []float32", code: codeGELUTanh},
+		{name: "geluTanhGrad", args: "dst, x, dy []float32", code: codeGELUTanhGrad},
+		{name: "silu", args: "dst, x []float32", code: codeSiLU},
+		{name: "siluGrad", args: "dst, x, dy []float32", code: codeSiLUGrad},
+		{name: "tanhGrad", args: "dst, y, dy []float32", code: codeTanhGrad},
+		{name: "sigmoidGrad", args: "dst, y, dy []float32", code: codeSigmoidGrad},
+		{name: "elu", args: "dst, x []float32, alpha float32", code: codeELU},
+		{name: "eluGrad", args: "dst, x, dy []float32, alpha float32", code: codeELUGrad},
+	}},
+	{"reduce", []kernel{
+		{name: "sum", args: "x []float32", result: "float32", code: codeSum},
+		{name: "dot", args: "a, b []float32", result: "float32", code: codeDot},
+		{name: "sumF64", args: "x []float32", result: "float64", code: codeSumF64},
+		{name: "sumSqF64", args: "x []float32", result: "float64", code: codeSumSqF64},
+		{name: "maxValue", args: "x []float32", result: "float32", code: codeMaxValue},
+		{name: "minValue", args: "x []float32", result: "float32", code: codeMinValue},
+		{name: "indexOf", args: "x []float32, v float32", result: "int", code: codeIndexOf},
+		{name: "countNonFinite", args: "x []float32", result: "int", code: codeCountNonFinite},
+	}},
+	{"softmax", []kernel{
+		{name: "expSubSum", args: "dst, x []float32, m float32", result: "float32", code: codeExpSubSum},
+		{name: "expSubSumOnly", args: "x []float32, m float32", result: "float32", code: codeExpSubSumOnly},
+		{name: "expSubScale", args: "dst, x []float32, m, scale float32", code: codeExpSubScale},
+		{name: "subMul", args: "dst, a, b []float32, s float32", code: codeSubMul},
+	}},
+	{"norm", []kernel{
+		{name: "sumSqDev", args: "x []float32, mean float32", result: "float32", code: codeSumSqDev},
+		{name: "norm", args: "y, x []float32, mean, rstd float32", code: codeNorm},
+		{name: "normGamma", args: "y, x, gamma []float32, mean, rstd float32", code: codeNormGamma},
+		{name: "normAffine", args: "y, x, gamma, beta []float32, mean, rstd float32", code: codeNormAffine},
+		{name: "gradSums", args: "dy, x []float32, mean, rstd float32", result: "(sg, sgx float32)", code: codeGradSums},
+		{name: "gradSumsGamma", args: "dy, x, gamma []float32, mean, rstd float32", result: "(sg, sgx float32)", code: codeGradSumsGamma},
+		{name: "gammaGrad", args: "acc, dy, x []float32, mean, rstd float32", code: codeGammaGrad},
+		{name: "gradInput", args: "dx, dy, x []float32, mean, rstd, c, cx float32", code: codeGradInput},
+		{name: "gradInputGamma", args: "dx, dy, x, gamma []float32, mean, rstd, c, cx float32", code: codeGradInputGamma},
+	}},
+	{"rotary", []kernel{
+		{name: "rotateHalf", args: "d0, d1, x0, x1, cos, sin []float32, dir float32", code: codeRotateHalf},
+		{name: "rotatePairs", args: "dst, x, cos, sin []float32, dir float32", code: codeRotatePairs, steps: [2]int{4, 8}, count: "len(cos)", whole: "dst[:2*n], x[:2*n], cos[:n], sin[:n], dir", rest: "dst[2*n:], x[2*n:], cos[n:], sin[n:], dir"},
+	}},
+	{"adamw", []kernel{
+		{name: "adamw", args: "w, g, m, v []float32, s *[8]float32", code: codeAdamW("")},
+		{name: "adamwBF16", args: "w, g, m, v []float32, dst []uint16, s *[8]float32", code: codeAdamW("bf16"), steps: [2]int{8, 1}},
+		{name: "adamwF16", args: "w, g, m, v []float32, dst []uint16, s *[8]float32", code: codeAdamW("f16"), steps: [2]int{8, 1}},
+	}},
+	{"convert", []kernel{
+		{name: "bf16ToF32", args: "dst []float32, src []uint16", code: codeBF16ToF32, steps: [2]int{8, 1}},
+		{name: "f32ToBF16", args: "dst []uint16, src []float32", code: codeF32ToBF16, steps: [2]int{8, 1}},
+		{name: "f16ToF32", args: "dst []float32, src []uint16", code: codeF16ToF32, steps: [2]int{8, 1}},
+		{name: "f32ToF16", args: "dst []uint16, src []float32", code: codeF32ToF16, steps: [2]int{8, 1}},
+		{name: "roundBF16", args: "dst, src []float32", code: codeRoundBF16},
+		{name: "roundF16", args: "dst, src []float32", code: codeRoundF16},
+		{name: "i32ToF32", args: "dst []float32, src []int32", code: codeI32ToF32},
+		{name: "u8ToF32", args: "dst []float32, src []uint8, scale, shift float32", code: codeU8ToF32, steps: [2]int{8, 1}},
+	}},
+	{"random", []kernel{
+		{name: "philox", args: "dst []uint32, seed, stream, block uint64", code: codePhilox, steps: [2]int{16, 32}, rest: "dst[n:], seed, stream, block+uint64(n/4)"},
+		{name: "uniform", args: "dst []float32", code: codeUniform},
+		{name: "dropout", args: "dst []float32, keep, scale float32", code: codeDropout},
+		{name: "boxMuller", args: "dst []float32", code: codeBoxMuller, steps: [2]int{16, 32}},
+	}},
+	{"transpose", []kernel{
+		{name: "transpose32", args: "dst []float32, dstStride int, src []float32, srcStride, rows, cols int", code: codeTranspose(tile32)},
+		{name: "transpose16", args: "dst []uint16, dstStride int, src []uint16, srcStride, rows, cols int", code: codeTranspose(tile16)},
+	}},
 }

@@ -25,8 +25,10 @@ func main() {
 }
 
 func generate(dir string) error {
-	if err := writeDispatch(dir); err != nil {
-		return err
+	for _, write := range []func(dir string) error{writeCoefficients, writeDispatch, writeAssembly} {
+		if err := write(dir); err != nil {
+			return err
+		}
 	}
-	return writeCoefficients(dir)
+	return nil
 }

@@ -1,0 +1,136 @@
+package simd
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// ordinary returns n normal numbers.
+func ordinary(r *rand.Rand, n int) []float32 {
+	x := make([]float32, n)
+	for i := range x {
+		x[i] = float32(r.NormFloat64())
+	}
+	return x
+}
+
+// TestReductionsAgree holds every exact reduction at every level against
+// portable Go, to the bit, and against float64.
+func TestReductionsAgree(t *testing.T) {
+	defer func(l Level) { level = l }(level)
+	r := rand.New(rand.NewPCG(5, 6))
+	for _, n := range append(lengths(), 3*reduceBlock+17) {
+		a, b, c := ordinary(r, n), ordinary(r, n), ordinary(r, n)
+		all := func() [12]float64 {
+			sg, sgx := normGradSums(a, b, nil, 0.1, 1.7)
+			gg, ggx := normGradSums(a, b, c, 0.1, 1.7)
+			return [12]float64{
+				float64(Sum(a)), float64(Dot(a, b)), float64(SumSq(a)), SumF64(a), SumSqF64(a),
+				float64(MaxValue(a)), float64(MinValue(a)), float64(devSq(a, 0.1)),
+				float64(sg), float64(sgx), float64(gg), float64(ggx),
+			}
+		}
+		level = Portable
+		want := all()
+		for level = Portable; level <= Best(); level++ {
+			if got := all(); got != want {
+				t.Fatalf("%v, n=%d: %v, portable %v", level, n, got, want)
+			}
+		}
+		var ref [12]float64
+		ref[5], ref[6] = math.Inf(-1), math.Inf(1)
+		size := 1.0
+		for i := range a {
+			x, y, z := float64(a[i]), float64(b[i]), float64(c[i])
+			xhat := (y - 0.1) * 1.7
+			for j, term := range [12]float64{x, x * y, x * x, x, x * x, 0, 0, (x - 0.1) * (x - 0.1), x, x * xhat, x * z, x * z * xhat} {
+				if j != 5 && j != 6 {
+					ref[j] += term
+				}
+			}
+			ref[5], ref[6] = max(ref[5], x), min(ref[6], x)
+			size += x*x + math.Abs(x*z*xhat)
+		}
+		for j := range ref {
+			if math.Abs(ref[j]-want[j]) > 1e-6*size && ref[j] != want[j] {
+				t.Errorf("n=%d: reduction %d is %g, want %g", n, j, want[j], ref[j])
+			}
+		}
+	}
+}
+
+// TestSumLong checks that the error of a long sum stays small: sequential
+// addition would lose about three digits more.
+func TestSumLong(t *testing.T) {
+	x := make([]float32, 1<<22)
+	Fill(x, 0.1)
+	want := float64(float32(0.1)) * float64(len(x))
+	eachLevel(t, func(t *testing.T) {
+		if got := float64(Sum(x)); math.Abs(got-want) > 1e-5*want {
+			t.Errorf("Sum is %g, want %g", got, want)
+		}
+	})
+}
+
+// TestReductionsSpecial puts one special value anywhere in a slice.
+func TestReductionsSpecial(t *testing.T) {
+	eachLevel(t, func(t *testing.T) {
+		rapid.Check(t, func(t *rapid.T) {
+			n := rapid.IntRange(1, 200).Draw(t, "n")
+			at := rapid.IntRange(0, n-1).Draw(t, "at")
+			v := rapid.SampledFrom(special).Draw(t, "v")
+			x := make([]float32, n+1)
+			for i := range x {
+				x[i] = float32(i%5) - 7
+			}
+			x[n] = float32(math.NaN()) // outside
+			x = x[:n]
+			x[at] = v
+			wantMax, wantMin, argMax, bad := float32(math.Inf(-1)), float32(math.Inf(1)), -1, 0
+			for i, w := range x {
+				if w > wantMax || w != w && wantMax == wantMax || argMax < 0 {
+					wantMax, argMax = w, i
+				}
+				wantMin = min(wantMin, w)
+				if math.IsInf(float64(w), 0) || w != w {
+					bad++
+				}
+			}
+			if got := MaxValue(x); got != wantMax && (got == got || wantMax == wantMax) {
+				t.Errorf("MaxValue is %g, want %g", got, wantMax)
+			}
+			if got := MinValue(x); got != wantMin && (got == got || wantMin == wantMin) {
+				t.Errorf("MinValue is %g, want %g", got, wantMin)
+			}
+			if got := ArgMax(x); got != argMax {
+				t.Errorf("ArgMax is %d, want %d", got, argMax)
+			}
+			if got := CountNonFinite(x); got != bad {
+				t.Errorf("CountNonFinite is %d, want %d", got, bad)
+			}
+			if got := AllFinite(x); got != (bad == 0) {
+				t.Errorf("AllFinite is %v with %d that are not", got, bad)
+			}
+			if got := Sum(x); (got-got == 0) != (bad == 0) && math.Abs(float64(v)) < 1e38 {
+				t.Errorf("Sum is %g with %d not finite", got, bad)
+			}
+		})
+		if got := MaxValue(nil); got != float32(math.Inf(-1)) {
+			t.Errorf("MaxValue(nil) is %g", got)
+		}
+		if got := ArgMax(nil); got != -1 {
+			t.Errorf("ArgMax(nil) is %d", got)
+		}
+		long := make([]float32, 3*reduceBlock)
+		if !AllFinite(long) {
+			t.Error("AllFinite of zeros is false")
+		}
+		long[len(long)-1] = float32(math.Inf(1))
+		if AllFinite(long) {
+			t.Error("AllFinite missed an Inf at the end")
+		}
+	})
+}

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/mmcloughlin/avo/ir"
+	"github.com/mmcloughlin/avo/pass"
+	"github.com/mmcloughlin/avo/printer"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// writeAssembly writes one file a group.
+func writeAssembly(dir string) error {
+	for _, g := range groups {
+		f := newFile()
+		f.ConstraintExpr("amd64")
+		for _, k := range g.kernels {
+			k.emit(f, false)
+			k.emit(f, true)
+		}
+		out, err := f.Result()
+		if err != nil {
+			return fmt.Errorf("%s: %w", g.file, err)
+		}
+		if err := pass.Compile.Execute(out); err != nil {
+			return fmt.Errorf("%s: %w", g.file, err)
+		}
+		if err := checkRegisters(out); err != nil {
+			return err
+		}
+		text, err := printer.NewGoAsm(printer.Config{Name: "tools/asm/simd", Pkg: "simd"}).Print(out)
+		if err != nil {
+			return fmt.Errorf("%s: %w", g.file, err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, g.file+"_amd64.s"), text, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// emit adds the kernel's function for one instruction set to the file.
+func (k kernel) emit(f *file, wide bool) {
+	a := newAsm(f, wide)
+	if wide {
+		// A rehearsal finds the constants to keep in registers.
+		rehearsal := newAsm(newFile(), wide)
+		k.body(rehearsal, "AVX512")
+		a.hoist = rehearsal.asked[:min(len(rehearsal.asked), maxHoisted)]
+		k.body(a, "AVX512")
+		return
+	}
+	k.body(a, "AVX2")
+}
+
+func (k kernel) body(a *asm, suffix string) {
+	a.Function(k.name + suffix)
+	a.SignatureExpr("func(" + k.args + ") " + k.result)
+	for _, bits := range a.hoist {
+		v := a.vec()
+		a.VBROADCASTSS(a.word(bits), v)
+		a.consts[bits] = v
+	}
+	a.loadScalars(k)
+	k.code(a)
+}
+
+// checkRegisters refuses AVX2 functions that need more than 16 vector
+// registers: the rest exists in AVX-512 only.
+func checkRegisters(f *ir.File) error {
+	for _, fn := range f.Functions() {
+		if !strings.HasSuffix(fn.Name, "AVX2") {
+			continue
+		}
+		for _, i := range fn.Instructions() {
+			for _, r := range i.Registers() {
+				if p, ok := r.(reg.Physical); ok && r.Kind() == reg.KindVector && p.PhysicalIndex() >= 16 {
+					return fmt.Errorf("%s uses %s, which AVX2 lacks", fn.Name, p.Asm())
+				}
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,343 @@
+package main
+
+import (
+	"math"
+
+	"github.com/mmcloughlin/avo/operand"
+)
+
+// ln 2 in two parts. The upper has 12 bits, so that its product with an exponent
+// is exact; the lower is positive, so that log(0) gives -Inf + -Inf.
+const (
+	ln2Hi = 0x1.62ep-1
+	ln2Lo = math.Ln2 - ln2Hi
+)
+
+// roundMagic added to |v| < 2^22 rounds v to the nearest integer and leaves that
+// integer in the low bits of the sum.
+const roundMagic = 0x1.8p23
+
+// e^x is below half the smallest float32 under expLow, and above the largest
+// over expHigh.
+const (
+	expLow  = -104.0
+	expHigh = 89.0
+)
+
+// exp returns e^x for every x.
+func (a *asm) exp(x vec) vec { return a.expUpTo(a.min(a.kreg(expHigh), x)) }
+
+// expUpTo is exp for x <= expHigh or NaN.
+func (a *asm) expUpTo(x vec) vec {
+	x = a.max(a.kreg(expLow), x)
+	t := a.fresh(roundMagic)
+	a.mulAddInto(t, x, a.k(math.Log2E))
+	n := a.sub(t, a.k(roundMagic))
+	a.mulSubInto(x, n, a.k(ln2Hi))
+	a.mulSubInto(x, n, a.k(ln2Lo))
+	return a.expScaled(t, n, x)
+}
+
+// expScaled returns e^r * 2^n, given the sum t of n and roundMagic.
+func (a *asm) expScaled(t, n, r vec) vec {
+	p := a.poly(expPoly4, r)
+	a.mulAdd(p, r, a.k(1))
+	a.mulAdd(p, r, a.k(1))
+	if a.wide {
+		d := a.vec()
+		a.VSCALEFPS(n, p, d)
+		return d
+	}
+	// 2^n in two factors, since n may be outside of [-126, 127]. The first
+	// product is exact, so that the result is rounded once.
+	whole := a.subi(t, a.kbits(f32(roundMagic)))
+	first := a.sar(whole, 1)
+	second := a.subi(whole, first)
+	bias := a.kbits(127)
+	return a.mul(a.mul(p, a.shl(a.addi(first, bias), 23)), a.shl(a.addi(second, bias), 23))
+}
+
+// expm1 returns e^x - 1 for -26 <= x <= 26 or NaN; it changes x.
+func (a *asm) expm1(x vec) vec {
+	const magic = roundMagic + 127 // so that the sum holds the biased exponent
+	t := a.fresh(magic)
+	a.mulAddInto(t, x, a.k(math.Log2E))
+	n := a.sub(t, a.k(magic))
+	scale := a.shl(t, 23)
+	a.mulSubInto(x, n, a.k(ln2Hi))
+	a.mulSubInto(x, n, a.k(ln2Lo))
+	// e^r - 1 = r + r^2 P(r), and e^x - 1 = 2^n (e^r - 1) + (2^n - 1).
+	p := a.poly(expPoly, x)
+	a.mulAdd(p, a.mul(x, x), x)
+	a.mulAdd(p, scale, a.sub(scale, a.k(1)))
+	return p
+}
+
+// log returns the natural logarithm.
+func (a *asm) log(x vec) vec {
+	var e, m vec // x = m * 2^e with m in [0.75, 1.5)
+	if a.wide {
+		const interval, nanIfNegative = 3, 2 << 2
+		e, m = a.vec(), a.vec()
+		a.VGETEXPPS(x, e)
+		a.VGETMANTPS(operand.U8(interval|nanIfNegative), x, m)
+		a.VADDPS(a.kreg(1), e, a.cmp(lt, m, a.kreg(1)), e) // m was halved
+	} else {
+		// Subnormal numbers have no exponent of their own: scale them up first.
+		small := a.cmp(lt, x, a.kreg(0x1p-126))
+		scaled := a.blend(small, a.mul(x, a.k(0x1p23)), x)
+		power := a.sar(a.subi(scaled, a.kbits(f32(0.75))), 23)
+		m = a.subi(scaled, a.shl(power, 23))
+		e = a.sub(a.toFloat(power), a.keep(small, a.k(23)))
+	}
+	f := a.sub(m, a.k(1))
+	y := a.log1pTail(f)
+	a.mulAddInto(y, e, a.k(ln2Lo))
+	y = a.add(y, f)
+	a.mulAddInto(y, e, a.k(ln2Hi))
+	if !a.wide {
+		y = a.blend(a.cmp(eq, x, a.kreg(math.Inf(1))), x, y)
+		y = a.blend(a.cmp(eq, x, a.zero()), a.k(math.Inf(-1)), y)
+		y = a.blend(a.cmp(0x19, x, a.zero()), a.k(math.NaN()), y) // x < 0 or NaN
+	}
+	return y
+}
+
+// log1pTail returns log(1+f) - f for 1+f in [0.75, 1.5].
+func (a *asm) log1pTail(f vec) vec {
+	p := a.poly(logPoly, f)
+	a.mulAdd(p, f, a.k(-0.5))
+	return a.mul(p, a.mul(f, f))
+}
+
+// log1p returns log(1+x) for 0 <= x <= 1 or NaN.
+func (a *asm) log1p(x vec) vec {
+	upper := a.cmp(0x1d, x, a.k(0.5)) // >=
+	f := a.blend(upper, a.mul(a.sub(x, a.k(1)), a.k(0.5)), x)
+	y := a.add(a.log1pTail(f), f)
+	return a.add(y, a.keep(upper, a.k(math.Ln2)))
+}
+
+func (a *asm) softplus(x vec) vec {
+	e := a.expUpTo(a.or(x, a.kbits(signBit)))
+	return a.add(a.log1p(e), a.max(a.zero(), x))
+}
+
+// sigmoidParts returns the numerator and denominator of 1/(1+e^-x), and the
+// numerator of its complement, such that none overflows.
+func (a *asm) sigmoidParts(x vec) (up, complement, down vec) {
+	e := a.expUpTo(a.or(x, a.kbits(signBit)))
+	one := a.kreg(1)
+	negative := a.negative(x)
+	return a.blend(negative, e, one), a.blend(negative, one, e), a.add(e, one)
+}
+
+func (a *asm) sigmoid(x vec) vec {
+	e := a.expUpTo(a.or(x, a.kbits(signBit)))
+	one := a.kreg(1)
+	return a.div(a.blend(a.negative(x), e, one), a.add(e, one))
+}
+
+// tanh is (e^2|x| - 1) / (e^2|x| + 1) with the sign of x.
+func (a *asm) tanh(x vec) vec {
+	const one = 9.25 // tanh rounds to 1 from 9.02 on
+	limited := a.min(a.kreg(one), a.abs(x))
+	t := a.expm1(a.add(limited, limited))
+	return a.or(a.div(t, a.add(t, a.k(2))), a.and(x, a.kbits(signBit)))
+}
+
+// erf is x P(x^2) near 0 and 1 - e^-x^2 times Mills' ratio beyond.
+func (a *asm) erf(x vec) vec {
+	size := a.abs(x)
+	square := a.mul(x, x)
+	near := a.mul(a.poly(erfPoly, square), size)
+	tail := a.mul(a.expUpTo(a.neg(square)), a.millsRatio(size, normalScale*math.Sqrt2, 1, erfcPoly))
+	far := a.sub(a.kreg(1), tail)
+	result := a.blend(a.cmp(lt, size, a.k(erfSplit)), near, far)
+	return a.or(result, a.and(x, a.kbits(signBit)))
+}
+
+// The normal distribution below -normalLimit is 0 in float32.
+const normalLimit = 14.5
+
+// normalTail returns e^(-x^2/2) and Phi(-|x|), Phi the normal distribution
+// function, for |x| <= normalLimit or NaN.
+func (a *asm) normalTail(x vec) (density, tail vec) {
+	// The exponent is x * (-x/2) with all its bits: what it loses to n ln2 is
+	// subtracted inside of one fused operation.
+	half := a.mul(x, a.k(-0.5))
+	t := a.fresh(roundMagic)
+	a.mulAddInto(t, a.mul(x, half), a.k(math.Log2E))
+	n := a.sub(t, a.k(roundMagic))
+	a.VFMSUB213PS(a.mul(n, a.k(ln2Hi)), x, half) // half = half*x - n*ln2Hi
+	a.mulSubInto(half, n, a.k(ln2Lo))
+	density = a.expScaled(t, n, half)
+
+	return density, a.mul(density, a.millsRatio(a.abs(x), normalScale, 0.5, normalPoly))
+}
+
+// millsRatio returns t * (start + u P(u)) with t = 1/(1+scale*x) and u = 1-t.
+func (a *asm) millsRatio(x vec, scale, start float64, c []float32) vec {
+	t := a.fresh(1)
+	a.mulAddInto(t, x, a.k(scale))
+	t = a.div(a.kreg(1), t)
+	u := a.sub(a.kreg(1), t)
+	p := a.poly(c, u)
+	a.mulAdd(p, u, a.k(start))
+	return a.mul(p, t)
+}
+
+// limit returns x held within [-bound, bound].
+func (a *asm) limit(x vec, bound float64) vec {
+	return a.min(a.kreg(bound), a.max(a.kreg(-bound), x))
+}
+
+// normal returns Phi(x), and x held within the normal limits.
+func (a *asm) normal(x vec) (phi, limited, density vec) {
+	limited = a.limit(x, normalLimit)
+	density, tail := a.normalTail(limited)
+	phi = a.blend(a.negative(x), tail, a.sub(a.kreg(1), tail))
+	return phi, limited, density
+}
+
+func (a *asm) gelu(x vec) vec {
+	phi, _, _ := a.normal(x)
+	return a.mul(phi, a.max(a.kreg(-normalLimit), x)) // -0 rather than NaN for -Inf
+}
+
+func geluGrad(a *asm, x, dy vec) vec {
+	phi, limited, density := a.normal(x)
+	a.mulAddInto(phi, a.mul(limited, density), a.k(1/math.Sqrt(2*math.Pi)))
+	return a.mul(phi, dy)
+}
+
+// The tanh form of GELU is x * sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3).
+const (
+	geluLinear = 2 * 0.79788456080286535588
+	geluCube   = geluLinear * 0.044715
+)
+
+// geluTanhLimit is a size of x from which on the sigmoid is 0 or 1.
+const geluTanhLimit = 20.0
+
+func (a *asm) geluTanh(x vec) vec {
+	limited := a.limit(x, geluTanhLimit)
+	factor := a.fresh(geluLinear)
+	a.mulAddInto(factor, a.mul(limited, limited), a.k(geluCube))
+	return a.mul(a.sigmoid(a.mul(limited, factor)), a.max(a.kreg(-geluTanhLimit), x))
+}
+
+func geluTanhGrad(a *asm, x, dy vec) vec {
+	x = a.limit(x, geluTanhLimit)
+	square := a.mul(x, x)
+	factor, slope := a.fresh(geluLinear), a.fresh(geluLinear)
+	a.mulAddInto(factor, square, a.k(geluCube))
+	a.mulAddInto(slope, square, a.k(3*geluCube))
+	up, complement, down := a.sigmoidParts(a.mul(x, factor))
+	inverse := a.div(a.kreg(1), down)
+	s, c := a.mul(up, inverse), a.mul(complement, inverse)
+	// s + x s (1-s) slope = s (1 + x (1-s) slope)
+	t := a.fresh(1)
+	a.mulAddInto(t, a.mul(x, c), slope)
+	return a.mul(a.mul(s, t), dy)
+}
+
+// siluLimit is a size of x from which on the sigmoid is 0 or 1.
+const siluLimit = 104.0
+
+func (a *asm) silu(x vec) vec {
+	return a.mul(a.sigmoid(x), a.max(a.kreg(-siluLimit), x))
+}
+
+func siluGrad(a *asm, x, dy vec) vec {
+	x = a.limit(x, siluLimit)
+	up, complement, down := a.sigmoidParts(x)
+	inverse := a.div(a.kreg(1), down)
+	t := a.fresh(1)
+	a.mulAddInto(t, x, a.mul(complement, inverse))
+	return a.mul(a.mul(a.mul(up, inverse), t), dy)
+}
+
+// expm1Limit is a size of x < 0 from which on e^x - 1 is -1.
+const expm1Limit = 26.0
+
+func (a *asm) elu(x vec) vec {
+	below := a.expm1(a.min(a.zero(), a.max(a.kreg(-expm1Limit), x)))
+	return a.blend(a.cmp(gt, x, a.zero()), x, a.mul(below, a.scalars["alpha"]))
+}
+
+func eluGrad(a *asm, x, dy vec) vec {
+	below := a.mul(dy, a.mul(a.expUpTo(a.min(a.zero(), x)), a.scalars["alpha"]))
+	return a.blend(a.cmp(gt, x, a.zero()), dy, below)
+}
+
+// sinCos returns sin(x + shift*pi/2) for |x| <= 1e5. The quarter turn nearest
+// to x is taken off in three parts of pi/2; the first two products are exact
+// enough that what is left is good to an ulp even next to a zero.
+func (a *asm) sinCos(x vec, shift uint32) vec {
+	p1 := float64(float32(math.Pi / 2))
+	p2 := float64(float32(math.Pi/2 - p1))
+	p3 := 6.123233995736766e-17 + (math.Pi/2 - p1 - p2) // pi/2 beyond float64 is known too
+	t := a.fresh(roundMagic)
+	a.mulAddInto(t, x, a.k(2/math.Pi))
+	n := a.sub(t, a.k(roundMagic))
+	r := a.dup(x)
+	a.mulSubInto(r, n, a.k(p1))
+	a.mulSubInto(r, n, a.k(p2))
+	a.mulSubInto(r, n, a.k(p3))
+
+	z := a.mul(r, r)
+	s := a.poly(sinPoly, z)
+	a.mulAdd(s, a.mul(z, r), r)
+	c := a.fresh(1)
+	a.mulAddInto(c, z, a.k(-0.5))
+	q := a.poly(cosPoly, z)
+	a.mulAdd(q, a.mul(z, z), c)
+
+	quarter := t
+	if shift != 0 {
+		quarter = a.addi(t, a.kbits(shift))
+	}
+	result := a.blend(a.negative(a.shl(quarter, 31)), q, s)
+	return a.xor(result, a.and(a.shl(quarter, 30), a.kbits(signBit)))
+}
+
+var (
+	codeExp      = unary(1, (*asm).exp)
+	codeLog      = unary(1, (*asm).log)
+	codeTanh     = unary(1, (*asm).tanh)
+	codeErf      = unary(1, (*asm).erf)
+	codeSigmoid  = unary(1, (*asm).sigmoid)
+	codeSoftplus = unary(1, (*asm).softplus)
+	codeSin      = unary(1, func(a *asm, x vec) vec { return a.sinCos(x, 0) })
+	codeCos      = unary(1, func(a *asm, x vec) vec { return a.sinCos(x, 1) })
+
+	codeGELU         = unary(1, (*asm).gelu)
+	codeGELUGrad     = binary(1, "x dy", geluGrad)
+	codeGELUTanh     = unary(1, (*asm).geluTanh)
+	codeGELUTanhGrad = binary(1, "x dy", geluTanhGrad)
+	codeSiLU         = unary(1, (*asm).silu)
+	codeSiLUGrad     = binary(1, "x dy", siluGrad)
+	codeTanhGrad     = binary(2, "y dy", func(a *asm, y, dy vec) vec {
+		return a.mul(dy, a.sub(a.kreg(1), a.mul(y, y)))
+	})
+	codeSigmoidGrad = binary(2, "y dy", func(a *asm, y, dy vec) vec {
+		return a.mul(dy, a.mul(y, a.sub(a.kreg(1), y)))
+	})
+	codeELU     = unary(1, (*asm).elu)
+	codeELUGrad = binary(1, "x dy", eluGrad)
+
+	codeExpSubSum = reduction{ins: "x", outs: "dst", sums: 1, body: func(a *asm, in []vec) (terms, outs []vec) {
+		e := a.exp(a.sub(in[0], a.scalars["m"]))
+		return []vec{e}, []vec{e}
+	}}.code
+	codeExpSubSumOnly = reduction{ins: "x", sums: 1, body: sums(func(a *asm, in []vec) []vec {
+		return []vec{a.exp(a.sub(in[0], a.scalars["m"]))}
+	})}.code
+	codeExpSubScale = unary(1, func(a *asm, x vec) vec {
+		return a.mul(a.exp(a.sub(x, a.scalars["m"])), a.scalars["scale"])
+	})
+	codeSubMul = binary(2, "a b", func(a *asm, x, y vec) vec {
+		return a.mul(a.sub(x, a.scalars["s"]), y)
+	})
+)

@@ -18,7 +18,8 @@ type Placement struct {
 	// position: no placement can be smaller.
 	Bytes, Bound int64
 	// Peak is the position in f.Nodes at which Bound is reached, and AtPeak the
-	// values (one a buffer) that are live there, largest first.
+	// values (what each buffer holds then) that are live there, largest first.
+	// Their sizes, each rounded up to the alignment, add up to Bound.
 	Peak   int
 	AtPeak []*graph.Value
 }
@@ -28,10 +29,12 @@ func place(u *Unit) error {
 	bufs := buffers(u.F, true)
 	items := make([]pack.Buffer, len(bufs))
 	change := make([]int64, len(u.F.Nodes)+1)
+	granule := cmp.Or(u.Align, pack.DefaultAlign)
 	for i, b := range bufs {
 		items[i] = pack.Buffer{Size: b.bytes, Start: b.start, End: b.end}
-		change[b.start] += b.bytes
-		change[b.end] -= b.bytes
+		size := (b.bytes + granule - 1) / granule * granule
+		change[b.start] += size
+		change[b.end] -= size
 	}
 	r, err := pack.Pack(items, pack.Options{Align: u.Align})
 	if err != nil {
@@ -53,14 +56,30 @@ func place(u *Unit) error {
 			most, p.Peak = live, i
 		}
 	}
+	position := make(map[*graph.Node]int, len(u.F.Nodes))
+	for i, n := range u.F.Nodes {
+		position[n] = i
+	}
 	for _, b := range bufs {
 		if int(b.start) <= p.Peak && p.Peak < int(b.end) {
-			p.AtPeak = append(p.AtPeak, b.values[0])
+			p.AtPeak = append(p.AtPeak, b.holds(p.Peak, position))
 		}
 	}
 	sortBySize(p.AtPeak)
 	u.Placement = p
 	return nil
+}
+
+// holds is the value that the buffer holds at a position: the last one made by
+// then, views aside.
+func (b *buffer) holds(at int, position map[*graph.Node]int) *graph.Value {
+	held := b.values[0]
+	for _, v := range b.values[1:] {
+		if position[v.Node] <= at && !graph.IsView(v.Node.Op) {
+			held = v
+		}
+	}
+	return held
 }
 
 func sortBySize(vs []*graph.Value) {

@@ -15,6 +15,10 @@ const (
 	PackedQKV
 )
 
+func (l Layout) String() string {
+	return [...]string{"separate", "packed_heads", "packed_qkv"}[l]
+}
+
 // Attention is softmax(Scale q k^T + mask) v per head, computed over tiles so
 // that no [Tq, Tk] tensor is kept (Dao et al. 2022). Results: o [B,Tq,H*K] and
 // the F32 log-sum-exp of the scores [B,H,Tq] that the gradient needs.
@@ -85,6 +89,9 @@ func (a Attention) Infer(in []Type) ([]Type, error) {
 	}
 	if a.Drop < 0 || a.Drop >= 1 {
 		return nil, fmt.Errorf("drops with probability %v, want [0, 1)", a.Drop)
+	}
+	if err := real(in[:a.Arity()]...); err != nil {
+		return nil, err
 	}
 	width := in[0].Shape[2]
 	if a.Layout != Separate {
@@ -260,6 +267,12 @@ func (r Rotary) Infer(in []Type) ([]Type, error) {
 	}
 	if r.Heads < 1 || len(in[0].Shape) != 3 || in[0].Shape[2]%parts != 0 || r.HeadSize(in) < r.Dims || len(in[1].Shape) != 2 || in[1].Shape[1] != r.Dims {
 		return nil, fmt.Errorf("cannot turn %d dimensions of %d heads of %v by table %v", r.Dims, r.Heads, in[0], in[1])
+	}
+	if err := real(in[0]); err != nil {
+		return nil, err
+	}
+	if err := full(in[1]); err != nil {
+		return nil, fmt.Errorf("table: %w", err)
 	}
 	if in[1].Shape[0] < in[0].Shape[1] {
 		return nil, fmt.Errorf("the table has %d positions, x has %d", in[1].Shape[0], in[0].Shape[1])

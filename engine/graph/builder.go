@@ -55,11 +55,18 @@ type Builder struct {
 // NewBuilder starts an empty function.
 func NewBuilder(name string) *Builder { return &Builder{F: &Func{Name: name}} }
 
-// Extend is a builder that appends to f.
+// Extend is a builder that appends to f. It numbers blocks and random streams
+// on from those of f.
 func Extend(f *Func) *Builder {
 	b := &Builder{F: f}
 	for _, n := range f.Nodes {
 		b.blocks = max(b.blocks, n.Block)
+		switch op := n.Op.(type) {
+		case Dropout:
+			b.streams = max(b.streams, int(op.Stream))
+		case Attention:
+			b.streams = max(b.streams, int(op.Stream))
+		}
 	}
 	return b
 }

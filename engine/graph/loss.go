@@ -15,6 +15,9 @@ func (CrossEntropy) Infer(in []Type) ([]Type, error) {
 	if len(in) != 3 || len(in[0].Shape) != 2 {
 		return nil, fmt.Errorf("wants logits [N, V], labels [N] and weights [N], got %v", in)
 	}
+	if err := real(in[0]); err != nil {
+		return nil, err
+	}
 	n := in[0].Shape[0]
 	if !in[1].Equal(T(I32, n)) || !in[2].Equal(T(F32, n)) {
 		return nil, fmt.Errorf("logits %v want labels i32[%d] and weights f32[%d], got %v", in[0], n, n, in[1:])
@@ -91,6 +94,9 @@ func (LinearCrossEntropy) Name() string { return "linear_cross_entropy" }
 func (l LinearCrossEntropy) Infer(in []Type) ([]Type, error) {
 	if len(in) != 4 || len(in[0].Shape) != 2 || len(in[1].Shape) != 2 || in[0].Shape[1] != in[1].Shape[1] {
 		return nil, fmt.Errorf("wants h [N, D], w [V, D], labels [N] and weights [N], got %v", in)
+	}
+	if err := real(in[:2]...); err != nil {
+		return nil, err
 	}
 	n := in[0].Shape[0]
 	if !in[2].Equal(T(I32, n)) || !in[3].Equal(T(F32, n)) {

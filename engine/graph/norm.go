@@ -32,10 +32,13 @@ func (l LayerNorm) Infer(in []Type) ([]Type, error) {
 	if len(in[0].Shape) == 0 {
 		return nil, fmt.Errorf("normalises rows, got the scalar %v", in[0])
 	}
+	if err := real(in[0]); err != nil {
+		return nil, err
+	}
 	d := in[0].Shape.Last()
 	for _, t := range in[1:] {
-		if !t.Shape.Equal(Shape{d}) {
-			return nil, fmt.Errorf("x is %v, so scale and shift are [%d]; got %v", in[0].Shape, d, t.Shape)
+		if !t.Equal(T(F32, d)) {
+			return nil, fmt.Errorf("x is %v, so scale and shift are f32[%d]; got %v", in[0], d, t)
 		}
 	}
 	rows := in[0].Shape[:len(in[0].Shape)-1].Clone()
@@ -76,6 +79,12 @@ func (l LayerNormGrad) Infer(in []Type) ([]Type, error) {
 	dy, x, gamma, mean, rstd := in[0].Shape, in[1].Shape, in[2].Shape, in[3].Shape, in[4].Shape
 	if len(x) == 0 || !dy.Equal(x) || !gamma.Equal(Shape{x.Last()}) || !mean.Equal(x[:len(x)-1]) || !rstd.Equal(mean) {
 		return nil, fmt.Errorf("dy, x, scale, mean and 1/deviation %v do not fit", in)
+	}
+	if err := full(in[2:]...); err != nil {
+		return nil, err
+	}
+	if err := real(in[:2]...); err != nil {
+		return nil, err
 	}
 	g := Type{F32, gamma}
 	if l.RMS {
@@ -127,6 +136,9 @@ func (Softmax) Infer(in []Type) ([]Type, error) {
 	if err := want(in, 1); err != nil {
 		return nil, err
 	}
+	if err := full(in...); err != nil {
+		return nil, err
+	}
 	return []Type{in[0]}, nil
 }
 
@@ -151,6 +163,9 @@ func (SoftmaxGrad) Name() string { return "softmax_grad" }
 func (SoftmaxGrad) Infer(in []Type) ([]Type, error) {
 	if len(in) != 2 || !in[0].Shape.Equal(in[1].Shape) {
 		return nil, fmt.Errorf("wants y and dy of one shape, got %v", in)
+	}
+	if err := full(in...); err != nil {
+		return nil, err
 	}
 	return []Type{in[0]}, nil
 }

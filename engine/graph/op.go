@@ -56,6 +56,28 @@ func want(in []Type, n int) error {
 	return nil
 }
 
+// real checks that the operands are stored as real numbers: integers have no
+// kernels for arithmetic.
+func real(in ...Type) error {
+	for i, t := range in {
+		if !t.DType.Float() {
+			return fmt.Errorf("operand %d is %v, want real numbers", i, t)
+		}
+	}
+	return nil
+}
+
+// full checks that the operands are F32, for operations that take no part in
+// mixed precision.
+func full(in ...Type) error {
+	for i, t := range in {
+		if t.DType != F32 {
+			return fmt.Errorf("operand %d is %v, want f32", i, t)
+		}
+	}
+	return nil
+}
+
 // onlyFirst refuses a gradient that arrives at any result but the first of an
 // operation whose further results are not differentiated.
 func onlyFirst(b *Builder, op Op, dout []*Value) {

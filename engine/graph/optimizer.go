@@ -33,6 +33,9 @@ func (a AdamW) Infer(in []Type) ([]Type, error) {
 			return nil, fmt.Errorf("w is %v, but g, m, v are %v", in[0], in[1:4])
 		}
 	}
+	if err := full(in[0]); err != nil {
+		return nil, err
+	}
 	for _, t := range in[4:] {
 		if !t.Equal(T(F32)) {
 			return nil, fmt.Errorf("lr, gscale, t and ok are f32 scalars, got %v", in[4:])
@@ -106,7 +109,15 @@ type GlobalNorm struct{}
 func (GlobalNorm) Name() string { return "global_norm" }
 
 // Infer gives a scalar.
-func (GlobalNorm) Infer(in []Type) ([]Type, error) { return []Type{T(F32)}, nil }
+func (GlobalNorm) Infer(in []Type) ([]Type, error) {
+	if len(in) == 0 {
+		return nil, fmt.Errorf("takes at least one operand")
+	}
+	if err := full(in...); err != nil {
+		return nil, err
+	}
+	return []Type{T(F32)}, nil
+}
 
 // Grad: the norm of gradients is not differentiated.
 func (g GlobalNorm) Grad(b *Builder, _ *Node, _ []*Value) []*Value { return noSecond(b, g) }

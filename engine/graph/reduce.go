@@ -34,6 +34,9 @@ func (r Reduce) Infer(in []Type) ([]Type, error) {
 	if err := want(in, 1); err != nil {
 		return nil, err
 	}
+	if err := real(in[0]); err != nil {
+		return nil, err
+	}
 	s := in[0].Shape
 	if r.Axes>>len(s) != 0 {
 		return nil, fmt.Errorf("axes %b of shape %v", r.Axes, s)

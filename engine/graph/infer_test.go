@@ -1,0 +1,227 @@
+package graph_test
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/snug-ml/snug/engine/graph"
+)
+
+func f32(dims ...int) graph.Type { return graph.T(graph.F32, dims...) }
+func i32(dims ...int) graph.Type { return graph.T(graph.I32, dims...) }
+
+// A wrong shape is refused with what was expected and what was found.
+func TestShapeRuleMessages(t *testing.T) {
+	type types = []graph.Type
+	attention := graph.Attention{Heads: 2}
+	packed := graph.Attention{Heads: 2, Layout: graph.PackedHeads}
+	for _, c := range []struct {
+		op   graph.Op
+		in   types
+		want string
+	}{
+		{graph.Elementwise{Fn: graph.FnAdd}, types{f32(2)}, "takes 2 operands, got 1"},
+		{graph.Elementwise{Fn: graph.FnAdd}, types{f32(2, 3), f32(2)}, "shapes [2,3] and [2] do not broadcast: 3 against 2"},
+		{graph.Constant{}, types{f32()}, "takes no operands, got 1"},
+		{graph.Reshape{Shape: graph.Shape{4}}, types{f32(2, 3)}, "[2,3] has 6 elements, [4] has 4"},
+		{graph.Transpose{Perm: []int{0}}, types{f32(2, 3)}, "permutation [0] does not fit shape [2,3]"},
+		{graph.Transpose{Perm: []int{1, 1}}, types{f32(2, 3)}, "[1 1] is not a permutation of 2 dimensions"},
+		{graph.Slice{Axis: 2, Len: 1, Step: 1}, types{f32(2, 3)}, "axis 2 of shape [2,3]"},
+		{graph.Slice{Axis: 1, Start: 2, Len: 2, Step: 1}, types{f32(2, 3)}, "elements 2+1*i (i<2) lie outside dimension 1 of [2,3]"},
+		{graph.Unslice{Slice: graph.Slice{Len: 2, Step: 2}, Dim: 2}, types{f32(2)}, "cannot put [2] at"},
+		{graph.Concat{Axis: 1}, types{f32(2), f32(2)}, "axis 1 of"},
+		{graph.Concat{}, types{f32(2, 3), f32(2, 4)}, "cannot join f32[2,3] and f32[2,4] along dimension 0"},
+		{graph.Concat{}, types{f32(2), i32(2)}, "cannot join f32[2] and i32[2] along dimension 0"},
+		{graph.Expand{Shape: graph.Shape{2}}, types{f32(3)}, "do not broadcast"},
+		{graph.Expand{Shape: graph.Shape{1}}, types{f32(3)}, "[3] does not stretch to [1]"},
+		{graph.Reduce{Axes: 4}, types{f32(3)}, "axes 100 of shape [3]"},
+		{graph.MatMul{}, types{f32(2, 3)}, "wants two operands of the same rank >= 2"},
+		{graph.MatMul{}, types{f32(2, 3), f32(4, 5)}, "inner dimensions differ: [2,3] (transposed: false) and [4,5] (transposed: false)"},
+		{graph.MatMul{TransA: true}, types{f32(2, 3), f32(3, 5)}, "inner dimensions differ: [2,3] (transposed: true)"},
+		{graph.MatMul{}, types{f32(2, 2, 3), f32(3, 3, 5)}, "batch dimensions of [2,2,3] and [3,3,5] differ"},
+		{graph.MatMul{}, types{f32(2, 3), f32(3, 5), f32(2)}, "takes 2 operands, got 3"},
+		{graph.MatMul{Accumulate: true}, types{f32(2, 3), f32(3, 5), f32(2)}, "accumulates into an f32[2,5] state"},
+		{graph.MatMul{Accumulate: true, Body: &graph.Body{}}, types{f32(2, 3), f32(3, 5), f32(2, 5)}, "cannot accumulate and run a body"},
+		{graph.Fused{Body: &graph.Body{Inputs: 2}}, types{f32(2)}, "body wants 2 inputs, got 1"},
+		{graph.Fused{Body: &graph.Body{Inputs: 1, Steps: []graph.Step{{Op: graph.Elementwise{}, Arg: []int{1}}}}}, types{f32(2)}, "body step 0 reads register 1"},
+		{graph.Fused{Body: &graph.Body{Inputs: 1, Steps: []graph.Step{{Op: graph.Elementwise{Fn: graph.FnAdd}, Arg: []int{0}}}}}, types{f32(2)}, "body step 0: add: takes 2 operands"},
+		{graph.Embedding{}, types{f32(5), i32(2)}, "wants a table [V, D] and i32 ids"},
+		{graph.Embedding{}, types{f32(5, 2), f32(2)}, "wants a table [V, D] and i32 ids"},
+		{graph.EmbeddingGrad{Vocab: 5}, types{f32(3, 2), i32(2)}, "wants one gradient row per id"},
+		{graph.EmbeddingGrad{Vocab: 5, Accumulate: true}, types{f32(2, 2), i32(2), f32(4, 2)}, "accumulates into a f32[5,2] state, got f32[4,2]"},
+		{graph.LayerNorm{}, types{f32(2, 3), f32(3)}, "takes 3 operands, got 2"},
+		{graph.LayerNorm{}, types{f32(2, 3), f32(2), f32(3)}, "x is f32[2,3], so scale and shift are f32[3]; got f32[2]"},
+		{graph.LayerNorm{RMS: true}, types{f32(), f32(1)}, "normalises rows, got the scalar f32[]"},
+		{graph.LayerNormGrad{}, types{f32(2, 3), f32(2, 3), f32(3), f32(2), f32(3)}, "do not fit"},
+		{graph.SoftmaxGrad{}, types{f32(2), f32(3)}, "wants y and dy of one shape"},
+		{graph.CrossEntropy{}, types{f32(2), i32(2), f32(2)}, "wants logits [N, V], labels [N] and weights [N]"},
+		{graph.CrossEntropy{}, types{f32(2, 5), i32(3), f32(2)}, "want labels i32[2] and weights f32[2]"},
+		{graph.CrossEntropyGrad{}, types{f32(2, 5), i32(2), f32(2), f32(3), f32()}, "lse and dloss are"},
+		{graph.LinearCrossEntropy{Chunk: 1}, types{f32(2, 4), f32(5, 3), i32(2), f32(2)}, "wants h [N, D], w [V, D]"},
+		{graph.LinearCrossEntropy{Chunk: 1}, types{f32(2, 4), f32(5, 4), i32(2), i32(2)}, "wants labels i32[2] and weights f32[2]"},
+		{graph.LinearCrossEntropy{Chunk: 3}, types{f32(2, 4), f32(5, 4), i32(2), f32(2)}, "chunk is 3, want 1..2"},
+		{graph.LinearCrossEntropyGrad{Chunk: 1}, types{f32(2, 4), f32(5, 4), i32(2), f32(2), f32(1)}, "dloss is f32[1], want f32[]"},
+		{attention, types{f32(2, 3, 4), f32(2, 3, 4)}, "wants 3 operands, the first of rank 3"},
+		{attention, types{f32(2, 3, 5), f32(2, 3, 5), f32(2, 3, 5)}, "width 5 does not divide into 2 heads"},
+		{attention, types{f32(2, 3, 4), f32(2, 3, 4), f32(2, 2, 4)}, "q [2,3,4], k [2,3,4] and v [2,2,4] do not fit"},
+		{packed, types{f32(2, 3, 8)}, "packed width 8 is not a multiple of 3"},
+		{graph.Attention{Heads: 1, Lens: true}, types{f32(2, 3, 4), f32(2, 3, 4), f32(2, 3, 4), i32(3)}, "lens is i32[3], want i32[2]"},
+		{graph.Attention{Heads: 1, Segments: true}, types{f32(2, 3, 4), f32(2, 5, 4), f32(2, 5, 4), i32(2, 3)}, "with as many queries as keys"},
+		{graph.Attention{Heads: 1, Drop: 0.1}, types{f32(2, 3, 4), f32(2, 3, 4), f32(2, 3, 4), i32()}, "the run counter is i32[], want i32[2]"},
+		{graph.Attention{Heads: 1, Drop: 1}, types{f32(2, 3, 4), f32(2, 3, 4), f32(2, 3, 4), i32(2)}, "drops with probability 1, want [0, 1)"},
+		{graph.AttentionGrad{Heads: 1}, types{f32(2, 3, 4)}, "wants do, o, lse and the operands of attention"},
+		{graph.RotaryTable{T: 4, Dims: 3}, nil, "turns pairs of dimensions at each position, got 3 dimensions and 4 positions"},
+		{graph.Rotary{Heads: 1, Dims: 4}, types{f32(1, 5, 4), f32(4, 4)}, "the table has 4 positions, x has 5"},
+		{graph.Rotary{Heads: 1, Dims: 4}, types{f32(1, 5, 2), f32(8, 4)}, "cannot turn 4 dimensions of 1 heads"},
+		{graph.Rotary{Heads: 1, Dims: 2, Offset: true}, types{f32(2, 5, 2), f32(8, 2), i32(3)}, "the first positions are i32[3], want i32[2]"},
+		{graph.CacheWrite{}, types{f32(1, 4, 2), f32(1, 5, 2), i32(1)}, "cannot write f32[1,5,2] into f32[1,4,2]"},
+		{graph.Dropout{P: 1}, types{f32(2), i32(2)}, "drops with probability 1, want [0, 1)"},
+		{graph.Dropout{}, types{f32(2), f32(2)}, "wants x and the run counter i32[2]"},
+		{graph.MatMul{}, types{f32(2, 3), i32(3, 2)}, "operand 1 is i32[3,2], want real numbers"},
+		{graph.Softmax{}, types{graph.T(graph.BF16, 2)}, "operand 0 is bf16[2], want f32"},
+		{graph.GlobalNorm{}, nil, "takes at least one operand"},
+		{graph.AdamW{}, types{f32(2)}, "wants w, g, m, v, lr, gscale, t and ok"},
+		{graph.AdamW{}, types{f32(2), f32(3), f32(2), f32(2), f32(), f32(), f32(), f32()}, "w is f32[2], but g, m, v are"},
+		{graph.AdamW{}, types{f32(2), f32(2), f32(2), f32(2), f32(1), f32(), f32(), f32()}, "lr, gscale, t and ok are f32 scalars"},
+		{graph.Assign{}, types{f32(2), f32(3)}, "cannot put"},
+	} {
+		_, err := c.op.Infer(c.in)
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s%v: error is %v, want ...%s...", c.op.Name(), c.in, err, c.want)
+		}
+	}
+}
+
+// anyOp is any operation with more or less plausible attributes.
+func anyOp(rng *rand.Rand) graph.Op {
+	n := func(lo, hi int) int { return lo + rng.IntN(hi-lo+1) }
+	yes := func() bool { return rng.IntN(2) == 0 }
+	p := 0.5 * float64(n(0, 2)) // 1 is refused
+	out := graph.DType(n(0, 4))
+	slice := graph.Slice{Axis: n(-1, 2), Start: n(-1, 2), Len: n(0, 3), Step: n(0, 2)}
+	attention := graph.Attention{
+		Heads: n(0, 2), Causal: yes(), Layout: graph.Layout(n(0, 2)), Lens: yes(), Segments: yes(), Drop: p,
+	}
+	body := &graph.Body{Inputs: n(1, 3), Results: []int{0}, Steps: []graph.Step{
+		{Op: graph.Elementwise{Fn: graph.FnAdd}, Arg: []int{0, n(0, 3)}, DType: graph.F32},
+	}}
+	ops := []graph.Op{
+		graph.Constant{}, graph.Elementwise{Fn: graph.Fn(n(0, graph.NumFns-1)), Out: out},
+		graph.Reshape{Shape: anyShape(rng)}, graph.Transpose{Perm: rng.Perm(n(0, 4))},
+		slice, graph.Unslice{Slice: slice, Dim: n(0, 4)}, graph.Concat{Axis: n(-1, 2)}, graph.Expand{Shape: anyShape(rng)},
+		graph.Reduce{Kind: graph.ReduceKind(n(0, 2)), Axes: uint32(n(0, 15)), Keep: yes()},
+		graph.MatMul{TransA: yes(), TransB: yes(), Out: out, Accumulate: yes()}, graph.MatMul{TransA: yes(), Body: body}, graph.Fused{Body: body},
+		graph.Embedding{Out: out}, graph.EmbeddingGrad{Vocab: n(1, 3), Accumulate: yes()},
+		graph.LayerNorm{RMS: yes()}, graph.LayerNormGrad{RMS: yes()}, graph.Softmax{}, graph.SoftmaxGrad{},
+		graph.CrossEntropy{}, graph.CrossEntropyGrad{}, graph.LinearCrossEntropy{Chunk: n(0, 3)}, graph.LinearCrossEntropyGrad{Chunk: n(0, 3)},
+		attention, graph.AttentionGrad(attention), graph.RotaryTable{T: n(0, 3), Dims: n(0, 4), Base: 10},
+		graph.Rotary{Heads: n(0, 2), Dims: n(0, 4), Layout: graph.Layout(n(0, 2)), Offset: yes()},
+		graph.CacheWrite{}, graph.Dropout{P: p}, graph.AdamW{ZeroGrad: yes()}, graph.Assign{Add: yes()}, graph.GlobalNorm{},
+	}
+	return ops[rng.IntN(len(ops))]
+}
+
+func anyShape(rng *rand.Rand) graph.Shape {
+	pool := []graph.Shape{{}, {2}, {3}, {2, 3}, {3, 2}, {2, 2}, {2, 1, 2}, {2, 2, 6}, {2, 1, 2, 3}}
+	return pool[rng.IntN(len(pool))]
+}
+
+// anyOperands are operands that fit some rule more often than chance has it:
+// those of n say, or types that repeat.
+func anyOperands(rng *rand.Rand) []graph.Type {
+	valid := [][]graph.Type{
+		{f32(2, 3), f32(3), f32(3)}, {f32(2, 3), f32(2, 3), f32(3), f32(2), f32(2)},
+		{f32(2, 3), i32(2), f32(2)}, {f32(2, 3), i32(2), f32(2), f32(2), f32()},
+		{f32(2, 3), f32(3, 3), i32(2), f32(2)}, {f32(2, 3), f32(3, 3), i32(2), f32(2), f32()},
+		{f32(2, 2, 6)}, {f32(2, 2, 6), i32(2)}, {f32(2, 2, 6), i32(2, 2)}, {f32(2, 2, 2), f32(2, 2, 2), f32(2, 1, 2), f32(2, 2, 6)},
+		{f32(2, 2, 6), f32(2, 2)}, {f32(2, 2, 6), f32(3, 2), i32(2)}, {f32(2, 3, 2), f32(2, 1, 2), i32(2)},
+		{f32(2), f32(2), f32(2), f32(2), f32(), f32(), f32(), f32()}, {f32(2, 3), i32(2), f32(3, 3)},
+	}
+	if rng.IntN(2) == 0 {
+		in := slices.Clone(valid[rng.IntN(len(valid))])
+		if rng.IntN(4) == 0 {
+			in[rng.IntN(len(in))] = graph.T(graph.BF16, anyShape(rng)...)
+		}
+		return in
+	}
+	in := make([]graph.Type, rng.IntN(9))
+	for i := range in {
+		if in[i] = graph.T(graph.DType(1+rng.IntN(4)), anyShape(rng)...); i > 0 && rng.IntN(2) == 0 {
+			in[i] = in[i-1]
+		}
+	}
+	return in
+}
+
+// Shape rules are total: whatever the operands, they give types or an error.
+// What they accept has a cost, and its other rules agree with the operands.
+func TestShapeRulesAreTotal(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	accepted := map[string]bool{}
+	for range 200_000 {
+		op, in := anyOp(rng), anyOperands(rng)
+		out, err := op.Infer(in)
+		if err == nil {
+			accepted[fmt.Sprintf("%T", op)] = true
+			checkRules(t, op, in, out)
+		} else if err.Error() == "" {
+			t.Fatalf("%s%v: the error says nothing", op.Name(), in)
+		}
+	}
+	if len(accepted) < 29 {
+		t.Errorf("only these were ever accepted: %v", slices.Sorted(maps.Keys(accepted)))
+	}
+}
+
+func checkRules(t *testing.T, op graph.Op, in, out []graph.Type) {
+	t.Helper()
+	if len(out) == 0 {
+		t.Fatalf("%s%v has no results", op.Name(), in)
+	}
+	for _, o := range out {
+		if o.DType == graph.Invalid || o.Shape.Elems() < 1 {
+			t.Fatalf("%s%v gives %v", op.Name(), in, out)
+		}
+	}
+	if c := op.Cost(in, out); c.FLOPs < c.MatrixFLOPs || c.MatrixFLOPs < 0 || c.Bytes < 0 || math.IsNaN(c.FLOPs) {
+		t.Fatalf("%s%v costs %+v", op.Name(), in, c)
+	}
+	for _, a := range graph.Aliases(op, len(in)) {
+		if a.In >= len(in) || a.Out >= len(out) || !in[a.In].Equal(out[a.Out]) {
+			t.Fatalf("%s%v -> %v: alias %+v", op.Name(), in, out, a)
+		}
+	}
+	if l, ok := op.(graph.Lowerer); ok {
+		want, low := l.Lower(in, graph.BF16)
+		if len(want) != len(in) {
+			t.Fatalf("%s%v lowers %d operands", op.Name(), in, len(want))
+		}
+		lowered := slices.Clone(in)
+		for i, d := range want {
+			if d != graph.Invalid {
+				lowered[i] = in[i].With(d)
+			}
+		}
+		if _, err := low.Infer(lowered); err != nil {
+			t.Fatalf("%s%v lowered to %v: %v", op.Name(), in, lowered, err)
+		}
+	}
+}
+
+func TestMatMulCost(t *testing.T) {
+	op := graph.MatMul{TransB: true}
+	in := []graph.Type{f32(3, 5, 7), f32(3, 11, 7)}
+	out, err := op.Infer(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := op.Cost(in, out)
+	if c.FLOPs != 2*3*5*7*11 || c.MatrixFLOPs != c.FLOPs || c.Bytes != 4*(3*5*7+3*11*7+3*5*11) {
+		t.Errorf("cost is %+v", c)
+	}
+}

@@ -133,18 +133,18 @@ func TestGradLayerNorm(t *testing.T) {
 		t.Run(graph.LayerNorm{RMS: rms}.Name(), func(t *testing.T) {
 			gradient(t, func(p *probe) []*graph.Value {
 				d := p.int("d", 1, 5)
-				x, gamma := p.x(append(p.shape(0, 2), d)...), p.x(d)
+				x, gamma := p.x(append(p.shape(0, 2), d)...), p.full(d)
 				if rms {
 					return []*graph.Value{p.RMSNorm(x, gamma, 0.5)}
 				}
-				return []*graph.Value{p.LayerNorm(x, gamma, p.x(d), 0.5)}
+				return []*graph.Value{p.LayerNorm(x, gamma, p.full(d), 0.5)}
 			})
 		})
 	}
 }
 
 func TestGradSoftmax(t *testing.T) {
-	gradient(t, func(p *probe) []*graph.Value { return []*graph.Value{p.Softmax(p.x(p.shape(1, 3)...))} })
+	gradient(t, func(p *probe) []*graph.Value { return []*graph.Value{p.Softmax(p.full(p.shape(1, 3)...))} })
 }
 
 func TestGradDropout(t *testing.T) {

@@ -100,6 +100,13 @@ func (p *probe) operand(s graph.Shape, gen func() float64) *graph.Value {
 // x is an operand of standard normal numbers.
 func (p *probe) x(dims ...int) *graph.Value { return p.operand(dims, p.rng.NormFloat64) }
 
+// full is x in F32.
+func (p *probe) full(dims ...int) *graph.Value {
+	v := p.declare(graph.T(graph.F32, dims...), p.rng.NormFloat64)
+	p.wrt = append(p.wrt, v)
+	return v
+}
+
 // ints is an integer operand with elements in [lo, hi].
 func (p *probe) ints(lo, hi int, dims ...int) *graph.Value {
 	return p.declare(graph.T(graph.I32, dims...), func() float64 { return float64(lo + p.rng.IntN(hi-lo+1)) })

@@ -66,3 +66,27 @@ func readAllLimit(r io.Reader, limit int64) ([]byte, error) {
 	}
 	return b, nil
 }
+
+// Texts adapts a source to readers of plain texts, such as the trainer of a
+// tokenizer. It stops once limit bytes were yielded (0 means never) and at the
+// first error, which it leaves in *failed.
+func Texts(src Source, limit int64, failed *error) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		var seen int64
+		for doc, err := range src.Documents() {
+			if err == nil && doc.Text == nil && doc.Tokens != nil {
+				err = fmt.Errorf("data: %s is tokenised already and has no text", doc.ID)
+			}
+			if err != nil {
+				*failed = err
+				return
+			}
+			if !yield(doc.Text) {
+				return
+			}
+			if seen += int64(len(doc.Text)); limit > 0 && seen >= limit {
+				return
+			}
+		}
+	}
+}

@@ -377,3 +377,21 @@ func TestGoTreeInstalled(t *testing.T) {
 		t.Errorf("%d packages with %d bytes: less than a standard library", len(groups), bytes)
 	}
 }
+
+func TestTexts(t *testing.T) {
+	dir := writeFiles(t, map[string]string{"a.txt": "one", "b.txt": "two", "c.txt": "\xff"})
+	f, err := OpenFiles([]string{dir}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for limit, want := range map[int64]string{3: "one", 4: "onetwo", 6: "onetwo", 0: "onetwo"} {
+		var failed error
+		var got []byte
+		for text := range Texts(f, limit, &failed) {
+			got = append(got, text...)
+		}
+		if string(got) != want || (failed != nil) != (limit == 0) {
+			t.Errorf("limit %d: %q, %v", limit, got, failed)
+		}
+	}
+}

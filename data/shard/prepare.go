@@ -16,9 +16,9 @@ import (
 
 // Encoder turns text into ids.
 type Encoder interface {
-	// Encode appends the ids of text to dst. It is called by many goroutines
+	// EncodeBytes appends the ids of text to dst. It is called by many goroutines
 	// at once.
-	Encode(dst []int32, text []byte) []int32
+	EncodeBytes(dst []int32, text []byte) []int32
 	// VocabSize is one more than the largest id.
 	VocabSize() int
 }

@@ -59,7 +59,7 @@ func TestShardsJoin(t *testing.T) {
 				rt.Fatal(err)
 			}
 		}()
-		want := narrow.Encode(nil, []byte(strings.Join(docs, "|")+"|"))
+		want := narrow.EncodeBytes(nil, []byte(strings.Join(docs, "|")+"|"))
 		end := int64(0)
 		for i, d := range docs {
 			end += int64(len(d)) + 1
@@ -447,4 +447,40 @@ func BenchmarkPrepare(b *testing.B) {
 	for i := range b.N {
 		prepare(b, filepath.Join(b.TempDir(), fmt.Sprint(i)), src, narrow, Options{HeldOut: 0.1})
 	}
+}
+
+func TestSelect(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "p")
+	src := many(300)
+	prepare(t, dir, src, narrow, Options{HeldOut: 0.3, Seed: 5})
+	prints := map[string]bool{}
+	for _, split := range []Split{Train, HeldOut} {
+		part := Select(src, split, 5, 0.3)
+		var all []string
+		for doc, err := range part.Documents() {
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, string(doc.Text)+"|")
+		}
+		if got := narrow.decode(stream(t, open(t, dir, split))); got != strings.Join(all, "") {
+			t.Errorf("%s: selected %d documents, other than were prepared", split, len(all))
+		}
+		print, err := part.Fingerprint()
+		if err != nil {
+			t.Fatal(err)
+		}
+		prints[print] = true
+	}
+	if len(prints) != 2 {
+		t.Error("both parts have the same fingerprint")
+	}
+	bad := src
+	bad.err = errors.New("boom")
+	for _, err := range Select(bad, Train, 5, 0.3).Documents() {
+		if err != nil {
+			return
+		}
+	}
+	t.Error("the error of the source was lost")
 }

@@ -4,7 +4,10 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"iter"
 	"math"
+
+	"github.com/snug-ml/snug/data"
 )
 
 // Split is a part of a corpus.
@@ -41,4 +44,35 @@ func splitOf(seed uint64, share float64, group string) Split {
 		return HeldOut
 	}
 	return Train
+}
+
+// Select is the part of src that Prepare puts in a split with the same seed and
+// share, for what must not see the other: a tokenizer is trained on Train.
+func Select(src data.Source, split Split, seed uint64, heldOut float64) data.Source {
+	return selected{src, split, seed, heldOut}
+}
+
+type selected struct {
+	data.Source
+	split   Split
+	seed    uint64
+	heldOut float64
+}
+
+func (s selected) Fingerprint() (string, error) {
+	print, err := s.Source.Fingerprint()
+	return fmt.Sprintf("%s %s of %d %v", print, s.split, s.seed, s.heldOut), err
+}
+
+func (s selected) Documents() iter.Seq2[data.Document, error] {
+	return func(yield func(data.Document, error) bool) {
+		for doc, err := range s.Source.Documents() {
+			if err == nil && splitOf(s.seed, s.heldOut, doc.Group) != s.split {
+				continue
+			}
+			if !yield(doc, err) {
+				return
+			}
+		}
+	}
 }

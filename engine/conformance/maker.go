@@ -29,6 +29,8 @@ func Cases() []Case {
 	t.losses()
 	t.attention()
 	t.optimizer()
+	t.programs()
+	t.randomPrograms()
 	return t.cases
 }
 

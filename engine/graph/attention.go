@@ -202,7 +202,9 @@ func (a AttentionGrad) Lower(in []Type, low DType) ([]DType, Op) {
 func (b *Builder) Attention(op Attention, in ...*Value) *Value { return b.emit1(op, in...) }
 
 // RotaryTable is the F32 table [T, Dims] of cos (first half) and sin (second
-// half) of t * Base^(-2i/Dims), i < Dims/2 (Su et al. 2021).
+// half) of t * Base^(-2i/Dims), i < Dims/2 (Su et al. 2021). Devices may round
+// the frequency and the angle to F32, as the implementations do that published
+// weights were trained with.
 type RotaryTable struct {
 	T, Dims int
 	Base    float64

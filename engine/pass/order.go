@@ -2,19 +2,65 @@ package pass
 
 import "github.com/snug-ml/snug/engine/graph"
 
-// order chooses, between the order of writing and the one that computes each
-// value as late as its readers allow, the one with the lower peak.
+// order chooses the order with the lowest peak: that of writing, or with writes
+// to states as soon as they can be, either as it is or with each value computed
+// as late as its readers allow.
 func order(u *Unit) error {
 	u.F = reorder(u.F)
 	return nil
 }
 
 func reorder(f *graph.Func) *graph.Func {
-	lazy := late(f)
-	if peak(lazy) < peak(f) {
-		return lazy
+	early := soon(f)
+	best, least := f, peak(f)
+	for _, g := range []*graph.Func{early, late(f), late(early)} {
+		if p := peak(g); p < least {
+			best, least = g, p
+		}
 	}
-	return f
+	return best
+}
+
+// soon is f with every write to a state moved up behind what it waits for: a
+// gradient is added to its accumulator and gone before the next one is made.
+func soon(f *graph.Func) *graph.Func {
+	g := *f
+	g.Nodes = make([]*graph.Node, 0, len(f.Nodes))
+	// at is the old position that a node now follows (its own if it stays),
+	// readers the latest such position among those who read a state version.
+	at := make(map[*graph.Node]int, len(f.Nodes))
+	readers := map[int]int{}
+	moved := make([][]*graph.Node, len(f.Nodes)+1) // moved[i+1] follow node i
+	for i, n := range f.Nodes {
+		at[n] = i
+		if graph.HasEffect(n.Op, len(n.In)) {
+			at[n] = -1
+			for _, v := range n.In {
+				if v.Node != nil {
+					at[n] = max(at[n], at[v.Node])
+				}
+			}
+			for _, a := range graph.Aliases(n.Op, len(n.In)) {
+				if r, ok := readers[n.In[a.In].ID]; ok {
+					at[n] = max(at[n], r)
+				}
+			}
+			moved[at[n]+1] = append(moved[at[n]+1], n)
+		}
+		for _, v := range n.In {
+			if v.State != nil {
+				readers[v.ID] = max(readers[v.ID], at[n])
+			}
+		}
+	}
+	g.Nodes = append(g.Nodes, moved[0]...)
+	for i, n := range f.Nodes {
+		if !graph.HasEffect(n.Op, len(n.In)) {
+			g.Nodes = append(g.Nodes, n)
+		}
+		g.Nodes = append(g.Nodes, moved[i+1]...)
+	}
+	return &g
 }
 
 // late is f with every node that takes more memory than it frees moved down to

@@ -23,6 +23,9 @@ var recomputeNames = [...]string{"none", "norm", "selective", "full", "auto"}
 
 func (r Recompute) String() string { return recomputeNames[r] }
 
+// MarshalText gives the name.
+func (r Recompute) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
 // ParseRecompute is the inverse of String.
 func ParseRecompute(s string) (Recompute, error) {
 	for i, n := range recomputeNames {

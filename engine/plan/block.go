@@ -1,0 +1,62 @@
+package plan
+
+import (
+	"strings"
+
+	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/pass"
+)
+
+// Block is what one recomputation unit of the model keeps from its forward to
+// its backward half.
+type Block struct {
+	Layer     string         `json:"layer"`
+	Recompute pass.Recompute `json:"recompute"`
+	Values    int            `json:"values"`
+	Bytes     int64          `json:"bytes"`
+}
+
+// savedByBlock counts what each block adds to the activations; nil for a
+// function without a backward half. What lies outside of all blocks comes last.
+func savedByBlock(f *engine.Func) []Block {
+	k := classify(f.F)
+	blocks := make([]Block, max(1, len(f.Blocks)))
+	backward := false
+	for _, n := range f.F.Nodes {
+		if n.Backward {
+			backward = true
+			continue
+		}
+		b := &blocks[min(n.Block, len(blocks)-1)]
+		b.Layer = commonLayer(b.Layer, n.Layer)
+		for _, v := range n.Out {
+			if k.saved[v.ID] && v.State == nil && !lowWeight(v) {
+				b.Values++
+				b.Bytes += aligned(v.Type.Bytes())
+			}
+		}
+	}
+	if !backward {
+		return nil
+	}
+	for i := range blocks {
+		if i > 0 {
+			blocks[i].Recompute = f.Blocks[i]
+		}
+	}
+	blocks[0].Layer = "outside of blocks"
+	return append(blocks[1:], blocks[0])
+}
+
+// commonLayer is the path that a and b share; an empty a is no constraint.
+func commonLayer(a, b string) string {
+	if a == "" || a == b {
+		return b
+	}
+	x, y := strings.Split(a, "."), strings.Split(b, ".")
+	i := 0
+	for i < min(len(x), len(y)) && x[i] == y[i] {
+		i++
+	}
+	return strings.Join(x[:i], ".")
+}

@@ -1,0 +1,135 @@
+package plan
+
+import (
+	"fmt"
+
+	"github.com/snug-ml/snug/engine/graph"
+)
+
+// Kind is what a temporary is for.
+type Kind uint8
+
+// The kinds of temporaries, in order of printing.
+const (
+	LowWeights Kind = iota // 16-bit copies of weights
+	Gradients              // of weights
+	Saved                  // activations kept for the backward half
+	Rebuilt                // activations computed again
+	Logits                 // and what the loss keeps
+	Other                  // activations and gradients on their way
+	kindCount  = iota
+)
+
+var kindNames = [kindCount]string{"low-precision copies of weights", "gradients", "activations saved for backward",
+	"activations computed again", "logits and loss", "other temporaries"}
+
+var kindNotes = [kindCount]string{Gradients: "alive at the peak", Saved: "alive at the peak"}
+
+func (k Kind) String() string { return kindNames[k] }
+
+// MarshalText gives the name.
+func (k Kind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
+
+// kinds tells the temporaries of one function apart.
+type kinds struct {
+	gradient, saved, logits []bool // by the ID of the storage's root
+}
+
+// root is the value whose storage v shows.
+func root(v *graph.Value) *graph.Value {
+	for v.Node != nil && graph.IsView(v.Node.Op) {
+		v = v.Node.In[0]
+	}
+	return v
+}
+
+func classify(f *graph.Func) kinds {
+	n := f.NumValues()
+	k := kinds{make([]bool, n), make([]bool, n), make([]bool, n)}
+	for _, n := range f.Nodes {
+		switch op := n.Op.(type) {
+		case graph.AdamW:
+			k.gradient[root(n.In[1]).ID] = true
+		case graph.GlobalNorm:
+			for _, v := range n.In {
+				k.gradient[root(v).ID] = true
+			}
+		case graph.Assign:
+			if s := n.In[0].State; op.Add && s != nil && s.Role == graph.Gradient {
+				k.gradient[root(n.In[1]).ID] = true
+			}
+		case graph.CrossEntropy:
+			k.logits[root(n.In[0]).ID] = true
+			for _, v := range n.Out {
+				k.logits[v.ID] = true
+			}
+		case graph.CrossEntropyGrad:
+			k.logits[n.Out[0].ID] = true
+		case graph.LinearCrossEntropy:
+			for _, v := range n.Out {
+				k.logits[v.ID] = true
+			}
+		case graph.LinearCrossEntropyGrad:
+			k.logits[n.Out[0].ID] = true
+			k.logits[n.Out[3].ID] = true
+		}
+		if n.Backward {
+			for _, v := range n.In {
+				if r := root(v); r.Node != nil && !r.Node.Backward {
+					k.saved[r.ID] = true
+				}
+			}
+		}
+	}
+	return k
+}
+
+func (k kinds) of(v *graph.Value) Kind {
+	v = root(v)
+	switch {
+	case lowWeight(v):
+		return LowWeights
+	case k.gradient[v.ID]:
+		return Gradients
+	case k.logits[v.ID]:
+		return Logits
+	case v.Node != nil && v.Node.Clone:
+		return Rebuilt
+	case k.saved[v.ID]:
+		return Saved
+	}
+	return Other
+}
+
+// lowWeight reports whether v is a 16-bit copy of a weight: made of nothing else.
+func lowWeight(v *graph.Value) bool {
+	if v.Node == nil || !v.DType().Half() || len(v.Node.In) == 0 {
+		return false
+	}
+	for _, w := range v.Node.In {
+		s := root(w).State
+		if s == nil || (s.Role != graph.Weight && s.Role != graph.Frozen) {
+			return false
+		}
+	}
+	return true
+}
+
+// label is the operation of n with its layer.
+func label(n *graph.Node) string {
+	if n.Layer == "" {
+		return n.Op.Name()
+	}
+	return n.Layer + "/" + n.Op.Name()
+}
+
+// describe names the operation that made v and, when it has several results, which.
+func describe(v *graph.Value) string {
+	switch {
+	case v.Name != "":
+		return v.Name
+	case v.Index > 0:
+		return fmt.Sprintf("%s (result %d)", v.Node.Op.Name(), v.Index)
+	}
+	return v.Node.Op.Name()
+}

@@ -1,0 +1,61 @@
+package plan_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/snug-ml/snug/device"
+	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/engine/plan"
+	"github.com/snug-ml/snug/nn/hf"
+)
+
+// production is the guide's production model: 1,414,455,296 parameters.
+func production() hf.NeoX {
+	return hf.NeoX{Vocab: 50257, D: 2048, Layers: 24, Heads: 16, FF: 8192, MaxPositions: 2048,
+		RotaryPct: .25, RotaryBase: 10000, Parallel: true, Activation: "gelu", Eps: 1e-5, InitStd: .02}
+}
+
+// compiler compiles m for sequences of length t.
+func compiler(m hf.NeoX, t int) plan.Compile {
+	return func(s plan.Settings) (*engine.Program, error) {
+		tr := engine.Training{
+			Accumulation: s.Accumulation,
+			Optimizer:    engine.Optimizer{Beta1: .9, Beta2: .999, Eps: 1e-8, WeightDecay: .1, MaxGradNorm: 1},
+			Model: func(b *graph.Builder, mode engine.Mode) engine.Objective {
+				n := s.MicroBatch * t
+				h := m.Hidden(b, hf.Input{IDs: b.Input("ids", graph.T(graph.I32, s.MicroBatch, t)), Train: mode.Train})
+				loss := b.LinearCrossEntropy(b.Reshape(h, n, m.D), m.Output(b),
+					b.Input("labels", graph.T(graph.I32, n)), b.Input("weights", graph.T(graph.F32, n)), s.CEChunk)
+				return engine.Objective{Sum: loss}
+			},
+		}
+		o := engine.CompileOptions{Low: graph.F32, Recompute: s.Recompute, Budget: s.Budget}
+		switch s.Precision {
+		case device.BF16:
+			o.Low = graph.BF16
+		case device.FP16:
+			o.Low = graph.F16
+			tr.LossScaling = &engine.DefaultLossScaling
+		}
+		return engine.CompileTraining(tr, o)
+	}
+}
+
+func BenchmarkCompile(b *testing.B) {
+	for _, layers := range []int{24, 48} {
+		for _, p := range []device.Precision{device.FP32, device.BF16} {
+			b.Run(fmt.Sprintf("%s/%d", p, layers), func(b *testing.B) {
+				m := production()
+				m.Layers = layers
+				compile := compiler(m, 1024)
+				for b.Loop() {
+					if _, err := compile(plan.Settings{MicroBatch: 4, Accumulation: 8, Precision: p, CEChunk: 1024}); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+}

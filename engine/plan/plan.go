@@ -1,0 +1,191 @@
+// Package plan says what a program needs before it runs: its memory, component
+// by component, and its time, on a card that need not be there.
+//
+// It promises:
+//
+//   - The arena's components add up to the program's arena to the byte, and what
+//     is outside the arena is measured, given by the caller or marked as an
+//     estimate ([New]).
+//   - A rung of the ladder is a program that was compiled, never a rule of thumb
+//     ([Climb]), and what does not fit is refused with numbers ([DoesNotFit]).
+//   - Settings found by [Fit] fit; no candidate that it looked at, fits and is
+//     predicted faster.
+//
+// The time model is a roofline ([Speed]): it ranks settings and is printed
+// beside the measured time, never in its place.
+package plan
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/snug-ml/snug/device"
+	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/graph"
+)
+
+// Run is what a plan needs to know of a run beside its program.
+type Run struct {
+	Settings Settings `json:"settings"`
+	// Tokens of a micro-batch; 0 when it holds examples of another kind.
+	Tokens int64 `json:"micro_batch_tokens,omitempty"`
+	// Workspace is what the kernels need beside the arena, in bytes: on the CPU
+	// [engine.Program.Workspace].
+	Workspace int64 `json:"workspace_bytes,omitempty"`
+	// Staging is what the background checkpoint writer holds and Data the window
+	// of mapped training data, in bytes of main memory: part of a plan for the CPU.
+	Staging int64 `json:"checkpoint_staging_bytes,omitempty"`
+	Data    int64 `json:"mapped_data_bytes,omitempty"`
+}
+
+// Report is the plan of a program on a target.
+type Report struct {
+	Target   Target `json:"target"`
+	Run      Run    `json:"run"`
+	Function string `json:"peak_function"` // whose temporaries decide the arena
+
+	Parameters int64    `json:"parameters"`
+	Trained    int64    `json:"parameters_trained"`
+	Untrained  []string `json:"parameters_without_gradient,omitempty"`
+
+	// Components in the order of printing: those of the arena first.
+	Components []Component `json:"components"`
+	Arena      int64       `json:"arena_bytes"`
+	Total      int64       `json:"planned_total_bytes"`
+	Capacity   int64       `json:"capacity_bytes"` // of the target; 0: unknown
+	Fits       bool        `json:"fits"`
+
+	// Largest are the ten largest temporaries at the peak (those that differ in
+	// the number of their layer only count as one), PeakAt the operation that runs
+	// there.
+	Largest []Live `json:"largest_at_peak"`
+	PeakAt  string `json:"peak_at"`
+	// Blocks is what each block of the model keeps for its backward half.
+	Blocks []Block `json:"blocks,omitempty"`
+
+	Time Timing `json:"time"`
+}
+
+// Component is one row of the memory table.
+type Component struct {
+	Name  string `json:"name"`
+	Bytes int64  `json:"bytes"`
+	// Arena tells whether it lies in the program's arena, whose components are exact.
+	Arena bool `json:"arena"`
+	// Estimate marks what was not measured.
+	Estimate bool   `json:"estimate,omitempty"`
+	Note     string `json:"note,omitempty"`
+}
+
+// GoRuntime is what the process holds outside the arena on the CPU: the
+// binary's pages, the Go heap with tokenizer and buffers, stacks. It is a
+// stated allowance, not a measurement of the run.
+const GoRuntime = 64 << 20
+
+// New plans the program for the target.
+func New(p *engine.Program, t Target, r Run) *Report {
+	rep := &Report{Target: t, Run: r, Untrained: p.Untrained, Arena: p.Layout.Bytes, Capacity: t.Capacity()}
+	rep.Parameters, rep.Trained = p.Parameters()
+	for _, s := range p.States {
+		if s.Role == graph.Weight && slices.Contains(p.Untrained, s.Name) {
+			rep.Trained -= s.Type.Shape.Elems()
+		}
+	}
+	rep.states(p)
+	rep.temporaries(p)
+	l := &p.Layout
+	rep.add(Component{Name: "input buffers", Bytes: l.Inputs.Bytes, Arena: true, Note: "one set computed on, one being filled"})
+	rep.add(Component{Name: "outputs", Bytes: l.Outputs.Bytes, Arena: true})
+	rep.outside()
+	for _, c := range rep.Components {
+		rep.Total += c.Bytes
+	}
+	rep.Fits = rep.Capacity == 0 || rep.Total <= rep.Capacity
+	rep.Time = Predict(p, t.Speed, r)
+	return rep
+}
+
+// add appends a component that takes room.
+func (r *Report) add(c Component) {
+	if c.Bytes != 0 {
+		r.Components = append(r.Components, c)
+	}
+}
+
+// roles are the components of the arena's states, in order of printing.
+var roles = [...]struct {
+	role graph.Role
+	name string
+}{
+	{graph.Weight, "weights"},
+	{graph.Frozen, "frozen weights"},
+	{graph.Buffer, "running statistics"},
+	{graph.Gradient, "gradient accumulators"},
+	{graph.Moment, "optimizer moments"},
+	{graph.Counter, "counters"},
+	{graph.CacheRole, "key and value cache"},
+}
+
+func (r *Report) states(p *engine.Program) {
+	for _, role := range roles {
+		c := Component{Name: role.name, Arena: true}
+		var names []string
+		for _, s := range p.States {
+			if s.Role != role.role {
+				continue
+			}
+			c.Bytes += aligned(s.Type.Bytes())
+			if d := s.Type.DType.String(); !slices.Contains(names, d) {
+				names = append(names, d)
+			}
+		}
+		c.Note = join(names)
+		r.add(c)
+	}
+}
+
+// temporaries splits the function with the largest need by what lives at its peak.
+func (r *Report) temporaries(p *engine.Program) {
+	if len(p.Funcs) == 0 {
+		return
+	}
+	f := slices.MaxFunc(p.Funcs, func(a, b *engine.Func) int { return cmp.Compare(a.Placement.Bytes, b.Placement.Bytes) })
+	r.Function = f.Name
+	kinds := classify(f.F)
+	var by [kindCount]int64
+	var live int64
+	for _, v := range f.Placement.AtPeak {
+		b := aligned(v.Type.Bytes())
+		by[kinds.of(v)] += b
+		live += b
+	}
+	r.Largest = largest(f.Placement.AtPeak, kinds, 10)
+	for k, b := range by {
+		r.add(Component{Name: Kind(k).String(), Bytes: b, Arena: true, Note: kindNotes[k]})
+	}
+	r.add(Component{Name: "packing gaps", Bytes: p.Layout.Temps.Bytes - live, Arena: true})
+	if len(f.F.Nodes) > 0 {
+		r.PeakAt = label(f.F.Nodes[f.Placement.Peak])
+	}
+	for _, g := range p.Funcs {
+		if b := savedByBlock(g); len(b) > 0 {
+			r.Blocks = b
+			break
+		}
+	}
+}
+
+// outside adds what the process or the card needs beside the arena.
+func (r *Report) outside() {
+	r.add(Component{Name: "kernel workspace", Bytes: r.Run.Workspace})
+	if r.Target.Card != nil {
+		r.add(Component{Name: "device context and libraries", Bytes: device.ContextEstimate, Estimate: true})
+		r.add(Component{Name: "floor left to the driver", Bytes: device.DriverFloor})
+		return
+	}
+	r.add(Component{Name: "Go runtime", Bytes: GoRuntime, Estimate: true, Note: "stated allowance"})
+	r.add(Component{Name: "checkpoint staging", Bytes: r.Run.Staging})
+	r.add(Component{Name: "mapped data", Bytes: r.Run.Data})
+}
+
+func aligned(n int64) int64 { return (n + engine.Align - 1) / engine.Align * engine.Align }

@@ -1,0 +1,35 @@
+package plan
+
+import (
+	"fmt"
+
+	"github.com/snug-ml/snug/device"
+	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/pass"
+)
+
+// Settings are what the planner may choose. They are comparable: a compile is
+// done once for each.
+type Settings struct {
+	MicroBatch   int              `json:"batch_size"`
+	Accumulation int              `json:"gradient_accumulation_steps"`
+	Recompute    pass.Recompute   `json:"gradient_checkpointing"`
+	Budget       int64            `json:"recompute_budget_bytes,omitempty"` // of temporaries, for pass.RecomputeAuto
+	Precision    device.Precision `json:"mixed_precision"`
+	// CEChunk is how many rows of logits the loss holds at a time; 0: all.
+	CEChunk int `json:"ce_chunk"`
+}
+
+// Compile makes the program for settings.
+type Compile func(Settings) (*engine.Program, error)
+
+// Effective is the batch of an update.
+func (s Settings) Effective() int { return s.MicroBatch * max(1, s.Accumulation) }
+
+func (s Settings) String() string {
+	t := fmt.Sprintf("%s, batch %d x %d, recompute %v", s.Precision, s.MicroBatch, max(1, s.Accumulation), s.Recompute)
+	if s.CEChunk > 0 {
+		t += fmt.Sprintf(", loss in chunks of %d rows", s.CEChunk)
+	}
+	return t
+}

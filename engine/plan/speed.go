@@ -1,0 +1,170 @@
+package plan
+
+import (
+	"fmt"
+
+	"github.com/snug-ml/snug/device"
+	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/graph"
+)
+
+// Speed is how fast a device works. A node takes the longest of its products,
+// its other arithmetic and its memory traffic, and Launch besides (the roofline
+// of Williams, Waterman and Patterson 2009).
+type Speed struct {
+	Half      float64 `json:"half_flops"`       // FLOP/s of large products of 16-bit operands
+	Full      float64 `json:"full_flops"`       // FLOP/s of large products of F32 operands
+	Vector    float64 `json:"vector_flops"`     // FLOP/s of elementwise arithmetic; 0: never what decides
+	Bandwidth float64 `json:"bytes_per_second"` // of arrays larger than any cache
+	Launch    float64 `json:"launch_seconds"`   // of any node
+	Peak      float64 `json:"peak_flops"`       // what the share of peak (MFU) refers to
+	Source    string  `json:"source,omitempty"` // where the figures come from
+}
+
+// GPULaunch is the time a kernel takes beside its work when a captured graph
+// launches it, in seconds: a stated assumption. NVIDIA measured about 1.5
+// microseconds a node in straight-line graphs; ramp-up and drain are added.
+const GPULaunch = 3e-6
+
+// CardSpeed is what is known of a card: measurements in public where there are
+// any, else shares of the specification (see [device.Card.Products]).
+func CardSpeed(c *device.Card, p device.Precision) Speed {
+	full := device.FP32
+	if p != device.FP32 && c.Capability.AtLeast(8, 0) {
+		full = device.TF32 // for what stays F32
+	}
+	half := p
+	if p != device.FP16 && p != device.BF16 {
+		half = full
+	}
+	s := Speed{Launch: GPULaunch, Peak: c.Rate(half).Peak}
+	var measured, streams bool
+	s.Half, measured = c.Products(half)
+	s.Full, _ = c.Products(full)
+	s.Vector, _ = c.Products(device.FP32)
+	s.Bandwidth, streams = c.Streaming()
+	s.Source = fmt.Sprintf("products at %s (%s), memory at %s (%s)", FLOPRate(s.Half), known(measured), ByteRate(s.Bandwidth), known(streams))
+	return s
+}
+
+func known(measured bool) string {
+	if measured {
+		return "measured in public"
+	}
+	return "assumed share of the specification"
+}
+
+// Seconds prices a node. It is what the recompute pass may weigh recipes with.
+func (s Speed) Seconds(n *graph.Node) float64 {
+	if graph.IsView(n.Op) {
+		return 0
+	}
+	return s.cost(n, costOf(n)).total()
+}
+
+// nodeTime is what each resource takes for one node, in seconds.
+type nodeTime struct{ products, vector, traffic, launch float64 }
+
+func (t nodeTime) total() float64 { return max(t.products, t.vector, t.traffic) + t.launch }
+
+func (s Speed) cost(n *graph.Node, c graph.Cost) nodeTime {
+	rate := s.Full
+	if len(n.In) > 0 && n.In[0].DType().Half() {
+		rate = s.Half
+	}
+	return nodeTime{over(c.MatrixFLOPs, rate), over(c.FLOPs-c.MatrixFLOPs, s.Vector), over(c.Bytes, s.Bandwidth), s.Launch}
+}
+
+// over is work at a rate; a rate of 0 is not known and costs nothing.
+func over(work, rate float64) float64 {
+	if rate <= 0 {
+		return 0
+	}
+	return work / rate
+}
+
+// costOf counts the work of a node.
+func costOf(n *graph.Node) graph.Cost {
+	types := make([]graph.Type, len(n.In)+len(n.Out))
+	for i, v := range n.In {
+		types[i] = v.Type
+	}
+	for i, v := range n.Out {
+		types[len(n.In)+i] = v.Type
+	}
+	in, out := types[:len(n.In)], types[len(n.In):]
+	c := n.Op.Cost(in, out)
+	if l, ok := n.Op.(graph.LinearCrossEntropyGrad); ok {
+		// Each chunk after the first reads w again and adds to dw.
+		again := float64((in[0].Shape[0]+l.Chunk-1)/l.Chunk - 1)
+		c.Bytes += again * float64(in[1].Bytes()+2*out[2].Bytes())
+	}
+	return c
+}
+
+// Timing is the predicted time of one update.
+type Timing struct {
+	Step      float64 `json:"step_seconds"`
+	Update    float64 `json:"optimizer_seconds"` // the part of Step in the update's own function
+	Recompute float64 `json:"recompute_seconds"` // the part of Step that computes again
+	Tokens    float64 `json:"tokens_per_second,omitempty"`
+	Examples  float64 `json:"examples_per_second"`
+	// Model counts the products of an update that are not recomputation; MFU is
+	// their share of what the peak could do in Step.
+	Model float64 `json:"model_flops"`
+	MFU   float64 `json:"mfu"`
+	// Bound is the part of Step in which products (not memory) decide.
+	Bound float64 `json:"products_bound_seconds"`
+}
+
+// Predict is the time of an update: the micro-batches one after the other, then
+// the optimizer. The first variant stands for all.
+func Predict(p *engine.Program, s Speed, r Run) Timing {
+	var t Timing
+	acc := float64(max(1, r.Settings.Accumulation))
+	for _, f := range []struct {
+		name  string
+		times float64
+	}{{engine.FuncStep, 1}, {engine.FuncMicro, acc}, {engine.FuncUpdate, 1}} {
+		fn := firstVariant(p, f.name)
+		if fn == nil {
+			continue
+		}
+		for _, n := range fn.F.Nodes {
+			if graph.IsView(n.Op) {
+				continue
+			}
+			c := costOf(n)
+			nt := s.cost(n, c)
+			sec := f.times * nt.total()
+			t.Step += sec
+			if n.Clone {
+				t.Recompute += sec
+			} else {
+				t.Model += f.times * c.MatrixFLOPs
+			}
+			if nt.products >= max(nt.vector, nt.traffic) {
+				t.Bound += sec
+			}
+			if f.name == engine.FuncUpdate {
+				t.Update += sec
+			}
+		}
+	}
+	if t.Step > 0 {
+		t.Tokens = acc * float64(r.Tokens) / t.Step
+		t.Examples = acc * float64(r.Settings.MicroBatch) / t.Step
+		t.MFU = over(t.Model/t.Step, s.Peak)
+	}
+	return t
+}
+
+// firstVariant is the function called name, or its first variant.
+func firstVariant(p *engine.Program, name string) *engine.Func {
+	for _, f := range p.Funcs {
+		if f.Name == name || (len(f.Name) > len(name) && f.Name[:len(name)+1] == name+"@") {
+			return f
+		}
+	}
+	return nil
+}

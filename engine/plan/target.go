@@ -1,0 +1,50 @@
+package plan
+
+import (
+	"fmt"
+
+	"github.com/snug-ml/snug/device"
+)
+
+// Target is what a program is planned for: a card, or the processor of a host.
+type Target struct {
+	Name string       `json:"name"`
+	Card *device.Card `json:"-"` // nil: the CPU
+	// Memory is what there is, in bytes: the total that the card reports, or what
+	// the process can take of main memory. 0: unknown.
+	Memory int64 `json:"memory_bytes"`
+	// Budget is the most that the run may plan (hardware.memory_budget); 0: Memory.
+	Budget int64 `json:"memory_budget_bytes,omitempty"`
+	Speed  Speed `json:"speed"`
+}
+
+// OnCard is a card with its speed in precision p.
+func OnCard(c *device.Card, p device.Precision) Target {
+	return Target{Name: c.Name, Card: c, Memory: c.Usable, Speed: CardSpeed(c, p)}
+}
+
+// OnHost is the processor of h, which has the speed s ([Calibrate] measures
+// it). Its memory is what the process can still take now.
+func OnHost(h device.Host, s Speed) Target {
+	m := h.Memory.Free()
+	if m == 0 {
+		m = h.Memory.Usable()
+	}
+	return Target{Name: "CPU", Memory: m, Speed: s}
+}
+
+// Capacity is what a plan may need in all, 0 when nothing is known.
+func (t Target) Capacity() int64 {
+	if t.Budget > 0 && (t.Memory == 0 || t.Budget < t.Memory) {
+		return t.Budget
+	}
+	return t.Memory
+}
+
+// has names the capacity in messages.
+func (t Target) has() string {
+	if t.Capacity() == t.Memory {
+		return fmt.Sprintf("%s has %s", t.Name, Bytes(t.Memory))
+	}
+	return fmt.Sprintf("hardware.memory_budget is %s", Bytes(t.Budget))
+}

@@ -1,0 +1,144 @@
+package plan
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+// String is the plan as a table for people.
+func (r *Report) String() string {
+	var s strings.Builder
+	fmt.Fprintf(&s, "%s: %v\n", r.Target.Name, r.Run.Settings)
+	fmt.Fprintf(&s, "%s parameters", count(r.Parameters))
+	if r.Trained != r.Parameters {
+		fmt.Fprintf(&s, ", %s of them trained", count(r.Trained))
+	}
+	if r.Run.Tokens > 0 {
+		fmt.Fprintf(&s, "; %s tokens an update", count(r.Run.Tokens*int64(max(1, r.Run.Settings.Accumulation))))
+	}
+	s.WriteString("\n\n")
+	r.memory(&s)
+	r.peak(&s)
+	r.blocks(&s)
+	r.time(&s)
+	return s.String()
+}
+
+// table aligns rows of cells: those of the columns in right to the right.
+func table(s *strings.Builder, indent string, right map[int]bool, rows [][]string) {
+	var width []int
+	for _, row := range rows {
+		for i, c := range row {
+			if i == len(width) {
+				width = append(width, 0)
+			}
+			width[i] = max(width[i], utf8.RuneCountInString(c))
+		}
+	}
+	for _, row := range rows {
+		var line strings.Builder
+		for i, c := range row {
+			pad := strings.Repeat(" ", width[i]-utf8.RuneCountInString(c))
+			if right[i] {
+				line.WriteString(pad + c + "  ")
+			} else {
+				line.WriteString(c + pad + "  ")
+			}
+		}
+		s.WriteString(strings.TrimRight(indent+line.String(), " ") + "\n")
+	}
+}
+
+func (r *Report) memory(s *strings.Builder) {
+	s.WriteString("memory\n")
+	var rows [][]string
+	outside := false
+	for _, c := range r.Components {
+		if !c.Arena && !outside {
+			outside = true
+			rows = append(rows, []string{"arena", Bytes(r.Arena).String(), fmt.Sprintf("exact: %s bytes", count(r.Arena))})
+		}
+		note := c.Note
+		if c.Estimate {
+			note = strings.TrimSuffix("estimate, "+note, ", ")
+		}
+		rows = append(rows, []string{"  " + c.Name, Bytes(c.Bytes).String(), note})
+	}
+	rows = append(rows, []string{"needs", Bytes(r.Total).String(), r.verdict()})
+	table(s, "  ", map[int]bool{1: true}, rows)
+}
+
+// verdict says whether the plan fits, with the difference.
+func (r *Report) verdict() string {
+	switch d := r.Capacity - r.Total; {
+	case r.Capacity == 0:
+		return "memory of the target unknown"
+	case d < 0:
+		return fmt.Sprintf("does not fit: %s, %s short", r.Target.has(), Bytes(-d))
+	default:
+		return fmt.Sprintf("fits: %s, %s left", r.Target.has(), Bytes(d))
+	}
+}
+
+func (r *Report) peak(s *strings.Builder) {
+	if len(r.Largest) == 0 {
+		return
+	}
+	fmt.Fprintf(s, "\nlargest temporaries at the peak (function %s, at %s)\n", r.Function, r.PeakAt)
+	var rows [][]string
+	for _, v := range r.Largest {
+		each, layer := "", v.Layer
+		if v.Count > 1 {
+			each = fmt.Sprintf("%d x", v.Count)
+			layer = v.Layer + " to " + v.Last
+		}
+		rows = append(rows, []string{each, Bytes(v.Bytes).String(), v.Type, v.Value, v.Kind.String(), layer})
+	}
+	table(s, "  ", map[int]bool{0: true, 1: true}, rows)
+}
+
+// blocks prints runs of equal blocks as one line.
+func (r *Report) blocks(s *strings.Builder) {
+	if len(r.Blocks) == 0 {
+		return
+	}
+	s.WriteString("\nsaved for the backward half of a micro-batch\n")
+	var rows [][]string
+	for i := 0; i < len(r.Blocks); {
+		b, j := r.Blocks[i], i+1
+		for j < len(r.Blocks) && r.Blocks[j].Recompute == b.Recompute && r.Blocks[j].Bytes == b.Bytes && r.Blocks[j].Values == b.Values {
+			j++
+		}
+		name, each := b.Layer, ""
+		if j > i+1 {
+			name += " to " + r.Blocks[j-1].Layer
+			each = fmt.Sprintf("%d x %s", j-i, Bytes(b.Bytes))
+		}
+		rows = append(rows, []string{name, Bytes(int64(j-i) * b.Bytes).String(), each, fmt.Sprintf("%d values", b.Values), "recompute " + b.Recompute.String()})
+		i = j
+	}
+	table(s, "  ", map[int]bool{1: true, 2: true, 3: true}, rows)
+}
+
+func (r *Report) time(s *strings.Builder) {
+	t := r.Time
+	if t.Step == 0 {
+		return
+	}
+	s.WriteString("\ntime, predicted\n")
+	rows := [][]string{{"update", seconds(t.Step), fmt.Sprintf("%.0f %% in products, %.0f %% computing again, %.0f %% in the optimizer's own function",
+		100*t.Bound/t.Step, 100*t.Recompute/t.Step, 100*t.Update/t.Step)}}
+	if t.Tokens > 0 {
+		rows = append(rows, []string{"tokens/s", count(int64(t.Tokens + .5)), ""})
+	} else {
+		rows = append(rows, []string{"examples/s", digits(t.Examples), ""})
+	}
+	if t.MFU > 0 {
+		rows = append(rows, []string{"share of peak", fmt.Sprintf("%.1f %%", 100*t.MFU), "of " + FLOPRate(r.Target.Speed.Peak)})
+	}
+	table(s, "  ", map[int]bool{1: true}, rows)
+	if r.Target.Speed.Source != "" {
+		s.WriteString("  " + r.Target.Speed.Source + "\n")
+	}
+}

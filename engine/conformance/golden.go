@@ -148,13 +148,13 @@ func (g *golden) read(file *safetensors.File) error {
 // build makes the case: the forward function by the operation's builder, then
 // its gradients for the golden cotangents.
 func (g *golden) build() (Case, error) {
-	make, ok := goldenOps[g.Op]
+	forward, ok := goldenOps[g.Op]
 	if !ok {
 		return Case{}, errors.New("no builder for this operation")
 	}
 	m := &goldenMaker{maker: newMaker(g.Op + "/" + g.Case), golden: g}
 	err := graph.Catch(func() {
-		make(m)
+		forward(m)
 		m.gradients()
 	})
 	if err != nil {

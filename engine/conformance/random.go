@@ -103,17 +103,9 @@ func (p *randomProgram) write() {
 	}
 	kept := p.pool[:0]
 	for _, v := range p.pool {
-		if storage(v) != old {
+		if graph.Storage(v) != old {
 			kept = append(kept, v)
 		}
 	}
 	p.pool = append(kept, p.states[i])
-}
-
-// storage is the value whose buffer v lies in.
-func storage(v *graph.Value) *graph.Value {
-	for v.Node != nil && graph.IsView(v.Node.Op) {
-		v = v.Node.In[0]
-	}
-	return v
 }

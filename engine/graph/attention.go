@@ -90,7 +90,7 @@ func (a Attention) Infer(in []Type) ([]Type, error) {
 	if a.Drop < 0 || a.Drop >= 1 {
 		return nil, fmt.Errorf("drops with probability %v, want [0, 1)", a.Drop)
 	}
-	if err := real(in[:a.Arity()]...); err != nil {
+	if err := reals(in[:a.Arity()]...); err != nil {
 		return nil, err
 	}
 	width := in[0].Shape[2]
@@ -270,7 +270,7 @@ func (r Rotary) Infer(in []Type) ([]Type, error) {
 	if r.Heads < 1 || len(in[0].Shape) != 3 || in[0].Shape[2]%parts != 0 || r.HeadSize(in) < r.Dims || len(in[1].Shape) != 2 || in[1].Shape[1] != r.Dims {
 		return nil, fmt.Errorf("cannot turn %d dimensions of %d heads of %v by table %v", r.Dims, r.Heads, in[0], in[1])
 	}
-	if err := real(in[0]); err != nil {
+	if err := reals(in[0]); err != nil {
 		return nil, err
 	}
 	if err := full(in[1]); err != nil {

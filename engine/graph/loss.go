@@ -15,7 +15,7 @@ func (CrossEntropy) Infer(in []Type) ([]Type, error) {
 	if len(in) != 3 || len(in[0].Shape) != 2 {
 		return nil, fmt.Errorf("wants logits [N, V], labels [N] and weights [N], got %v", in)
 	}
-	if err := real(in[0]); err != nil {
+	if err := reals(in[0]); err != nil {
 		return nil, err
 	}
 	n := in[0].Shape[0]
@@ -95,7 +95,7 @@ func (l LinearCrossEntropy) Infer(in []Type) ([]Type, error) {
 	if len(in) != 4 || len(in[0].Shape) != 2 || len(in[1].Shape) != 2 || in[0].Shape[1] != in[1].Shape[1] {
 		return nil, fmt.Errorf("wants h [N, D], w [V, D], labels [N] and weights [N], got %v", in)
 	}
-	if err := real(in[:2]...); err != nil {
+	if err := reals(in[:2]...); err != nil {
 		return nil, err
 	}
 	n := in[0].Shape[0]

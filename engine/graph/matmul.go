@@ -38,7 +38,7 @@ func (m MatMul) Infer(in []Type) ([]Type, error) {
 	if len(in) < 2 || len(in[0].Shape) < 2 || len(in[0].Shape) != len(in[1].Shape) {
 		return nil, fmt.Errorf("wants two operands of the same rank >= 2, got %v", in)
 	}
-	if err := real(in[:2]...); err != nil {
+	if err := reals(in[:2]...); err != nil {
 		return nil, err
 	}
 	a, b := in[0].Shape, in[1].Shape

@@ -32,7 +32,7 @@ func (l LayerNorm) Infer(in []Type) ([]Type, error) {
 	if len(in[0].Shape) == 0 {
 		return nil, fmt.Errorf("normalises rows, got the scalar %v", in[0])
 	}
-	if err := real(in[0]); err != nil {
+	if err := reals(in[0]); err != nil {
 		return nil, err
 	}
 	d := in[0].Shape.Last()
@@ -83,7 +83,7 @@ func (l LayerNormGrad) Infer(in []Type) ([]Type, error) {
 	if err := full(in[2:]...); err != nil {
 		return nil, err
 	}
-	if err := real(in[:2]...); err != nil {
+	if err := reals(in[:2]...); err != nil {
 		return nil, err
 	}
 	g := Type{F32, gamma}

@@ -56,9 +56,9 @@ func want(in []Type, n int) error {
 	return nil
 }
 
-// real checks that the operands are stored as real numbers: integers have no
+// reals checks that the operands are stored as real numbers: integers have no
 // kernels for arithmetic.
-func real(in ...Type) error {
+func reals(in ...Type) error {
 	for i, t := range in {
 		if !t.DType.Float() {
 			return fmt.Errorf("operand %d is %v, want real numbers", i, t)
@@ -113,6 +113,14 @@ type Viewer interface{ View() }
 func IsView(op Op) bool {
 	_, ok := op.(Viewer)
 	return ok
+}
+
+// Storage is the value whose buffer v lies in: v itself, or what it is a view of.
+func Storage(v *Value) *Value {
+	for v.Node != nil && IsView(v.Node.Op) {
+		v = v.Node.In[0]
+	}
+	return v
 }
 
 // Inplacer is an operation that may write result 0 over operand i when that

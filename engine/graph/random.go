@@ -24,7 +24,7 @@ func (d Dropout) Infer(in []Type) ([]Type, error) {
 	if len(in) != 2 || !in[1].Equal(T(I32, 2)) {
 		return nil, fmt.Errorf("wants x and the run counter i32[2], got %v", in)
 	}
-	if err := real(in[0]); err != nil {
+	if err := reals(in[0]); err != nil {
 		return nil, err
 	}
 	if d.P < 0 || d.P >= 1 {

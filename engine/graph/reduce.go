@@ -34,7 +34,7 @@ func (r Reduce) Infer(in []Type) ([]Type, error) {
 	if err := want(in, 1); err != nil {
 		return nil, err
 	}
-	if err := real(in[0]); err != nil {
+	if err := reals(in[0]); err != nil {
 		return nil, err
 	}
 	s := in[0].Shape

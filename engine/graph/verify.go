@@ -91,10 +91,7 @@ func Verify(f *Func) error {
 			}
 		}
 		if IsView(n.Op) {
-			of := n.In[0]
-			for of.Node != nil && IsView(of.Node.Op) {
-				of = of.Node.In[0]
-			}
+			of := Storage(n.In[0])
 			views[of.ID] = append(views[of.ID], n.Out[0])
 		}
 		for _, v := range n.Out {

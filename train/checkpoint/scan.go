@@ -137,3 +137,12 @@ func Latest(dir string) (c *Checkpoint, rejected []Rejected, err error) {
 	}
 	return nil, rejected, fmt.Errorf("%w in %s: %d found, none is whole", ErrNone, folderOf(dir), len(rejected))
 }
+
+// Name is the folder name of the checkpoint of an update.
+func Name(update int64) string { return stepName(update) }
+
+// ParseName is the inverse of Name.
+func ParseName(name string) (update int64, ok bool) {
+	update, suffix, ok := parseStep(name)
+	return update, ok && suffix == "" && update >= 0
+}

@@ -1,0 +1,226 @@
+package remote
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"time"
+
+	"github.com/snug-ml/snug/data/safetensors"
+	"github.com/snug-ml/snug/train/checkpoint"
+)
+
+// PushOptions tune Push and the Uploader.
+type PushOptions struct {
+	Pack     bool             // compress weights and optimizer state
+	Scratch  string           // folder for packed files on their way; default: beside the checkpoint
+	Attempts int              // for each object; 0 means 8
+	Sessions Sessions         // see PutOptions; default: forgotten with the process
+	Progress func(Progress)   // may be nil
+	Retry    func(RetryEvent) // may be nil
+
+	sleep func(time.Duration) <-chan time.Time
+}
+
+// Progress is how far an upload or download has come.
+type Progress struct {
+	Checkpoint string // step-00000042
+	File       string // object on its way
+	Done, Size int64  // its bytes
+}
+
+// RetryEvent tells of a failed attempt.
+type RetryEvent struct {
+	Object  string
+	Attempt int
+	Wait    time.Duration
+	Err     error
+}
+
+func (o *PushOptions) defaults() {
+	if o.Attempts == 0 {
+		o.Attempts = 8
+	}
+	if o.Sessions == nil {
+		o.Sessions = memorySessions{}
+	}
+	if o.Progress == nil {
+		o.Progress = func(Progress) {}
+	}
+	if o.Retry == nil {
+		o.Retry = func(RetryEvent) {}
+	}
+	if o.sleep == nil {
+		o.sleep = time.After
+	}
+}
+
+func (o *PushOptions) retrier(object string) *retrier {
+	return &retrier{o.Attempts, o.sleep, func(attempt int, wait time.Duration, err error) {
+		o.Retry(RetryEvent{object, attempt, wait, err})
+	}}
+}
+
+// Push uploads the checkpoint folder dir, which must be whole, and returns what
+// is now on the far side. One that is already there is only checked.
+func Push(ctx context.Context, r Remote, dir string, opts PushOptions) (*Upload, error) {
+	opts.defaults()
+	release, err := checkpoint.Pin(dir)
+	if err != nil {
+		return nil, &PermanentError{fmt.Errorf("push: %w", err), "there is no checkpoint (any more)"}
+	}
+	defer release()
+	report, err := checkpoint.Verify(dir)
+	if err == nil {
+		err = report.Err()
+	}
+	if err != nil {
+		return nil, &PermanentError{fmt.Errorf("push: %w", err), "a damaged checkpoint is not uploaded"}
+	}
+	m := report.Manifest
+	p := &pusher{r: r, dir: dir, name: checkpoint.Name(m.Update), opts: opts}
+	u := &Upload{Format: uploadFormat, Version: uploadVersion, Update: m.Update, Created: m.Created, Metric: m.Metric}
+	own, err := p.ownManifest()
+	if err != nil {
+		return nil, err
+	}
+	files := append([]checkpoint.FileSum{own}, m.Files...)
+	done, err := p.present(ctx, own)
+	if done != nil || err != nil {
+		return done, err
+	}
+	for _, f := range files {
+		stored, err := p.file(ctx, f)
+		if err != nil {
+			return nil, err
+		}
+		u.Files = append(u.Files, stored)
+	}
+	text, err := u.encode()
+	if err != nil {
+		return nil, err
+	}
+	key := path.Join(p.name, UploadFile)
+	return u, opts.retrier(key).do(ctx, func() error { return putBytes(ctx, r, key, text) })
+}
+
+type pusher struct {
+	r    Remote
+	dir  string
+	name string
+	opts PushOptions
+}
+
+// ownManifest describes manifest.json, which is a file like the others here.
+func (p *pusher) ownManifest() (checkpoint.FileSum, error) {
+	text, err := os.ReadFile(filepath.Join(p.dir, checkpoint.ManifestFile))
+	if err != nil {
+		return checkpoint.FileSum{}, fmt.Errorf("push: %w", err)
+	}
+	sum := sha256.Sum256(text)
+	return checkpoint.FileSum{Name: checkpoint.ManifestFile, Size: int64(len(text)), SHA256: hex.EncodeToString(sum[:])}, nil
+}
+
+// present finds out whether this very checkpoint is there already. The mark of
+// another one with the same number is taken away before its objects are
+// replaced.
+func (p *pusher) present(ctx context.Context, own checkpoint.FileSum) (u *Upload, err error) {
+	key := path.Join(p.name, UploadFile)
+	err = p.opts.retrier(key).do(ctx, func() error {
+		u, err = readUpload(ctx, p.r, p.name)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err == nil && u.manifestSum() == own.SHA256 {
+			if err = u.check(ctx, p.r, p.name); err == nil {
+				return nil
+			}
+		}
+		if err != nil && !isDamaged(err) {
+			return err
+		}
+		u = nil
+		return p.r.Remove(ctx, key)
+	})
+	return u, err
+}
+
+func (u *Upload) manifestSum() string {
+	for _, f := range u.Files {
+		if f.Name == checkpoint.ManifestFile {
+			return f.SHA256
+		}
+	}
+	return ""
+}
+
+// file uploads one file.
+func (p *pusher) file(ctx context.Context, f checkpoint.FileSum) (UploadedFile, error) {
+	stored := UploadedFile{Name: f.Name, Size: f.Size, SHA256: f.SHA256, Stored: f.Size, Sum: f.SHA256}
+	src, err := os.Open(filepath.Join(p.dir, f.Name))
+	if err != nil {
+		return stored, fmt.Errorf("push: %w", err)
+	}
+	defer src.Close()
+	from := src
+	if p.opts.Pack && len(f.Tensors) > 0 {
+		var packed *os.File
+		err := p.opts.retrier(f.Name).do(ctx, func() (err error) { // the disk may be full for a while
+			packed, err = p.pack(src, f)
+			return err
+		})
+		if err != nil {
+			return stored, fmt.Errorf("push: pack %s: %w", f.Name, err)
+		}
+		defer func() {
+			_ = packed.Close()
+			_ = os.Remove(packed.Name()) // scratch; the next Push clears the rest
+		}()
+		from = packed
+		stored.Packed = true
+		if stored.Stored, stored.Sum, err = hashReader(ctx, packed); err != nil {
+			return stored, fmt.Errorf("push: pack %s: %w", f.Name, err)
+		}
+	}
+	key := path.Join(p.name, stored.object())
+	put := PutOptions{Sessions: p.opts.Sessions, Progress: func(sent int64) {
+		p.opts.Progress(Progress{p.name, stored.object(), sent, stored.Stored})
+	}}
+	return stored, p.opts.retrier(key).do(ctx, func() error {
+		return p.r.Put(ctx, key, from, stored.Stored, stored.Sum, put)
+	})
+}
+
+// pack writes the packed form of a file to the scratch folder. The name is
+// always the same, so that leftovers do not pile up.
+func (p *pusher) pack(src *os.File, f checkpoint.FileSum) (*os.File, error) {
+	tensors, _, err := safetensors.ReadHeader(src, f.Size)
+	if err != nil {
+		return nil, err
+	}
+	scratch := p.opts.Scratch
+	if scratch == "" {
+		scratch = filepath.Dir(p.dir)
+	}
+	out, err := os.Create(filepath.Join(scratch, "."+p.name+"-"+f.Name+PackSuffix))
+	if err != nil {
+		return nil, err
+	}
+	err = pack(out, io.NewSectionReader(src, 0, f.Size), regions(tensors, f.Size))
+	if err == nil {
+		_, err = out.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		_ = out.Close()
+		_ = os.Remove(out.Name())
+		return nil, err
+	}
+	return out, nil
+}

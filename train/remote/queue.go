@@ -1,0 +1,395 @@
+package remote
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/snug-ml/snug/train/checkpoint"
+)
+
+// QueueFolder is the folder with the queue of uploads inside a run folder.
+const QueueFolder = "uploads"
+
+// UploaderOptions tune an Uploader.
+type UploaderOptions struct {
+	Push PushOptions // its Sessions, Scratch and Progress are set by the Uploader
+	// MaxPending bounds how many checkpoints wait besides the one on its way, as
+	// each keeps its disk space; 0 means 2. The oldest gives way.
+	MaxPending int
+	// Notify is told what happens, from the Uploader's goroutine or Enqueue's.
+	Notify func(UploadEvent)
+}
+
+// UploadKind tells UploadEvents apart.
+type UploadKind string
+
+// What an Uploader tells.
+const (
+	Uploaded UploadKind = "uploaded"
+	Dropped  UploadKind = "dropped" // pushed out of the queue by a newer one, or deleted before its turn
+	Stuck    UploadKind = "stuck"   // given up for this session; it stays queued for the next
+)
+
+// UploadEvent is one thing that happened in the background.
+type UploadEvent struct {
+	Kind       UploadKind
+	Checkpoint string
+	Upload     *Upload
+	Err        error
+}
+
+// UploadStatus is what a progress line and a summary show.
+type UploadStatus struct {
+	Pending  []string // waiting, newest first
+	Progress Progress // of the object on its way; empty if none is
+	Uploaded int64
+	Stuck    int64
+	Err      error // of the last attempt that failed; nil once a checkpoint is complete
+}
+
+// job is an entry of the queue and what is kept on disk of it.
+type job struct {
+	Sessions map[string]string `json:"sessions"` // unfinished uploads of large objects
+
+	name    string
+	release func() // ends the pin
+	stuck   bool
+}
+
+// Uploader uploads the checkpoints of a run in the background, newest first.
+type Uploader struct {
+	remote Remote
+	run    string
+	dir    string
+	opts   UploaderOptions
+	cancel context.CancelFunc
+	ended  chan struct{}
+
+	mu      sync.Mutex
+	jobs    map[string]*job
+	current *job
+	status  UploadStatus
+	changed chan struct{} // closed and replaced at each change
+}
+
+// NewUploader takes up the queue of the run folder, which the caller must hold
+// (checkpoint.Open), and starts to work it off.
+func NewUploader(runDir string, r Remote, opts UploaderOptions) (*Uploader, error) {
+	if opts.MaxPending == 0 {
+		opts.MaxPending = 2
+	}
+	if opts.Push.Attempts == 0 {
+		opts.Push.Attempts = 30 // some 15 minutes without network
+	}
+	if opts.Notify == nil {
+		opts.Notify = func(UploadEvent) {}
+	}
+	u := &Uploader{
+		remote: r, run: runDir, dir: filepath.Join(runDir, QueueFolder), opts: opts,
+		ended: make(chan struct{}), jobs: map[string]*job{}, changed: make(chan struct{}),
+	}
+	if err := os.MkdirAll(u.dir, 0o777); err != nil {
+		return nil, fmt.Errorf("upload queue: %w", err)
+	}
+	if err := u.takeUp(); err != nil {
+		return nil, fmt.Errorf("upload queue: %w", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	u.cancel = cancel
+	go u.work(ctx)
+	return u, nil
+}
+
+// takeUp reads the queue. A job file that a crash has spoiled still says by its
+// name what to upload.
+func (u *Uploader) takeUp() error {
+	list, err := os.ReadDir(u.dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range list {
+		name, ok := strings.CutSuffix(e.Name(), ".json")
+		if _, isStep := checkpoint.ParseName(name); !ok || !isStep {
+			if strings.HasSuffix(e.Name(), PackSuffix) || strings.HasSuffix(e.Name(), partSuffix) {
+				if err := os.Remove(filepath.Join(u.dir, e.Name())); err != nil { // scratch of a killed process
+					return err
+				}
+			}
+			continue
+		}
+		j := &job{name: name}
+		text, err := os.ReadFile(filepath.Join(u.dir, e.Name()))
+		if err != nil {
+			return err
+		}
+		if json.Unmarshal(text, j) != nil || j.Sessions == nil {
+			j.Sessions = map[string]string{}
+		}
+		if j.release, err = checkpoint.Pin(u.path(name)); err != nil {
+			u.opts.Notify(UploadEvent{Kind: Dropped, Checkpoint: name, Err: err})
+			if err := u.forget(name); err != nil {
+				return err
+			}
+			continue
+		}
+		u.jobs[name] = j
+	}
+	return nil
+}
+
+func (u *Uploader) path(name string) string { return filepath.Join(u.run, checkpoint.Folder, name) }
+
+func (u *Uploader) file(name string) string { return filepath.Join(u.dir, name+".json") }
+
+func (u *Uploader) forget(name string) error {
+	if err := os.Remove(u.file(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// Enqueue adds a checkpoint of the run to the queue. When it returns nil a kill
+// does not lose it.
+func (u *Uploader) Enqueue(name string) error {
+	if _, ok := checkpoint.ParseName(name); !ok {
+		return fmt.Errorf("upload queue: %q is not the name of a checkpoint", name)
+	}
+	release, err := checkpoint.Pin(u.path(name))
+	if err != nil {
+		return fmt.Errorf("upload queue: %w", err)
+	}
+	dropped, err := u.add(name, release)
+	for _, j := range dropped {
+		u.opts.Notify(UploadEvent{Kind: Dropped, Checkpoint: j.name, Err: fmt.Errorf("%d newer checkpoints wait for upload", u.opts.MaxPending)})
+	}
+	return err
+}
+
+func (u *Uploader) add(name string, release func()) (dropped []*job, err error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	defer u.notice()
+	if old := u.jobs[name]; old != nil {
+		release()
+		old.stuck = false
+		return nil, nil
+	}
+	j := &job{name: name, release: release, Sessions: map[string]string{}}
+	if err := u.save(j); err != nil {
+		release()
+		return nil, fmt.Errorf("upload queue: %w", err)
+	}
+	u.jobs[name] = j
+	for waiting := u.waiting(); len(waiting) > u.opts.MaxPending; waiting = u.waiting() {
+		oldest := waiting[len(waiting)-1]
+		u.drop(oldest)
+		dropped = append(dropped, oldest)
+	}
+	return dropped, nil
+}
+
+// save writes the job file durably. The mutex is held.
+func (u *Uploader) save(j *job) error {
+	text, err := json.Marshal(j)
+	if err != nil {
+		return err
+	}
+	tmp := u.file(j.name) + partSuffix
+	f, err := os.Create(tmp)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(append(text, '\n'))
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(tmp, u.file(j.name)); err != nil {
+		return err
+	}
+	return syncDir(u.dir)
+}
+
+// drop takes a job out of the queue. The mutex is held.
+func (u *Uploader) drop(j *job) {
+	delete(u.jobs, j.name)
+	j.release()
+	if err := u.forget(j.name); err != nil {
+		u.status.Err = err // it will come again at the next start, which does no harm
+	}
+}
+
+// waiting lists the jobs besides the current one, newest first. The mutex is held.
+func (u *Uploader) waiting() []*job {
+	list := slices.Collect(maps.Values(u.jobs))
+	list = slices.DeleteFunc(list, func(j *job) bool { return j == u.current })
+	slices.SortFunc(list, func(a, b *job) int { return cmp.Compare(number(b.name), number(a.name)) })
+	return list
+}
+
+func number(name string) int64 {
+	update, _ := checkpoint.ParseName(name)
+	return update
+}
+
+// notice wakes everybody who waits for a change. The mutex is held.
+func (u *Uploader) notice() {
+	close(u.changed)
+	u.changed = make(chan struct{})
+}
+
+// next is the newest job that is not stuck. The mutex is held.
+func (u *Uploader) next() *job {
+	for _, j := range u.waiting() {
+		if !j.stuck {
+			return j
+		}
+	}
+	return nil
+}
+
+func (u *Uploader) work(ctx context.Context) {
+	defer close(u.ended)
+	for ctx.Err() == nil {
+		u.mu.Lock()
+		j := u.next()
+		u.current = j
+		changed := u.changed
+		u.mu.Unlock()
+		if j == nil {
+			select {
+			case <-changed:
+			case <-ctx.Done():
+			}
+			continue
+		}
+		u.upload(ctx, j)
+	}
+}
+
+func (u *Uploader) upload(ctx context.Context, j *job) {
+	opts := u.opts.Push
+	opts.Scratch, opts.Sessions = u.dir, &jobSessions{u, j}
+	opts.Progress = func(p Progress) {
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		u.status.Progress = p
+	}
+	retry := opts.Retry
+	opts.Retry = func(e RetryEvent) {
+		u.mu.Lock()
+		u.status.Err = e.Err
+		u.mu.Unlock()
+		if retry != nil {
+			retry(e)
+		}
+	}
+	up, err := Push(ctx, u.remote, u.path(j.name), opts)
+	u.mu.Lock()
+	u.current, u.status.Progress = nil, Progress{}
+	event := UploadEvent{Kind: Uploaded, Checkpoint: j.name, Upload: up}
+	switch {
+	case err == nil:
+		u.status.Uploaded++
+		u.status.Err = nil
+		u.drop(j)
+		for _, other := range u.jobs { // what was stuck may go through now, too
+			other.stuck = false
+		}
+	case ctx.Err() != nil: // closed: it stays queued
+		event.Kind = ""
+	default:
+		u.status.Stuck++
+		u.status.Err = err
+		j.stuck = true
+		event = UploadEvent{Kind: Stuck, Checkpoint: j.name, Err: err}
+	}
+	u.notice()
+	u.mu.Unlock()
+	if event.Kind != "" {
+		u.opts.Notify(event)
+	}
+}
+
+// jobSessions keeps the sessions in the job's file.
+type jobSessions struct {
+	u *Uploader
+	j *job
+}
+
+func (s *jobSessions) Session(key string) string {
+	s.u.mu.Lock()
+	defer s.u.mu.Unlock()
+	return s.j.Sessions[key]
+}
+
+func (s *jobSessions) SetSession(key, id string) error {
+	s.u.mu.Lock()
+	defer s.u.mu.Unlock()
+	if id == "" {
+		delete(s.j.Sessions, key)
+	} else {
+		s.j.Sessions[key] = id
+	}
+	return s.u.save(s.j)
+}
+
+// Status is a copy of the present state.
+func (u *Uploader) Status() UploadStatus {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	s := u.status
+	for _, j := range u.waiting() {
+		s.Pending = append(s.Pending, j.name)
+	}
+	return s
+}
+
+// Drain waits until nothing is left to upload. The error is that of ctx, or
+// tells what is stuck.
+func (u *Uploader) Drain(ctx context.Context) error {
+	for {
+		u.mu.Lock()
+		idle := u.current == nil && u.next() == nil
+		stuck, err := len(u.jobs), u.status.Err
+		changed := u.changed
+		u.mu.Unlock()
+		if idle {
+			if stuck > 0 {
+				return fmt.Errorf("upload queue: %d checkpoints are left: %w", stuck, err)
+			}
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("upload queue: %w", ctx.Err())
+		}
+	}
+}
+
+// Close stops at once, in the middle of an object if need be; the queue stays
+// on disk for the next NewUploader.
+func (u *Uploader) Close() error {
+	u.cancel()
+	<-u.ended
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for name, j := range u.jobs {
+		j.release()
+		delete(u.jobs, name)
+	}
+	return nil
+}

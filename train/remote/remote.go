@@ -1,0 +1,120 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"time"
+)
+
+// Object is a stored object.
+type Object struct {
+	Key    string // below the URL's prefix, with slashes
+	Size   int64
+	SHA256 string // as noted when it was stored; empty where List cannot know it
+}
+
+// Remote is a place for objects. Errors for which a repetition is useless are
+// *PermanentError; a missing object is fs.ErrNotExist.
+type Remote interface {
+	// String is the URL, without secrets.
+	String() string
+	// Put stores size bytes of src whose SHA-256 is sum. When it returns nil the
+	// object is complete and has been verified on the far side. An object that
+	// is already there is not sent again.
+	Put(ctx context.Context, key string, src io.ReaderAt, size int64, sum string, how PutOptions) error
+	// Get reads an object from an offset to its end.
+	Get(ctx context.Context, key string, offset int64) (io.ReadCloser, error)
+	// Stat is about one object.
+	Stat(ctx context.Context, key string) (Object, error)
+	// List lists the objects below a prefix, which is empty or ends with a slash.
+	List(ctx context.Context, prefix string) ([]Object, error)
+	// Remove deletes an object; one that is not there is fine.
+	Remove(ctx context.Context, key string) error
+}
+
+// PutOptions are the side conditions of a Put.
+type PutOptions struct {
+	Sessions Sessions         // remembers unfinished uploads; may be nil
+	Progress func(sent int64) // told the number of bytes after each piece; may be nil
+}
+
+func (o PutOptions) progress(n int64) {
+	if o.Progress != nil {
+		o.Progress(n)
+	}
+}
+
+// Sessions remembers, by key, the identifier of an upload in several parts, so
+// that it can go on after a kill.
+type Sessions interface {
+	Session(key string) string
+	SetSession(key, id string) error // an empty id forgets
+}
+
+// memorySessions serves uploads that need not survive the process.
+type memorySessions map[string]string
+
+func (m memorySessions) Session(key string) string { return m[key] }
+
+func (m memorySessions) SetSession(key, id string) error {
+	m[key] = id
+	return nil
+}
+
+// PermanentError is one that no repetition heals.
+type PermanentError struct {
+	Err  error
+	Hint string // what to check
+}
+
+func (e *PermanentError) Error() string {
+	if e.Hint == "" {
+		return e.Err.Error()
+	}
+	return fmt.Sprintf("%v: %s", e.Err, e.Hint)
+}
+
+func (e *PermanentError) Unwrap() error { return e.Err }
+
+// MismatchError says that the far side does not hold what was sent.
+type MismatchError struct {
+	Key        string
+	Want, Have string
+}
+
+func (e *MismatchError) Error() string {
+	return fmt.Sprintf("object %s was stored wrongly: want %s, the far side has %s", e.Key, e.Want, e.Have)
+}
+
+// retrier repeats what fails with full-jitter exponential pauses (1 s, 2 s, 4 s,
+// ... at most a minute, times a random number below 1).
+type retrier struct {
+	attempts int
+	sleep    func(time.Duration) <-chan time.Time
+	notify   func(attempt int, wait time.Duration, err error)
+}
+
+func (r *retrier) do(ctx context.Context, f func() error) error {
+	for attempt := 1; ; attempt++ {
+		err := f()
+		if err == nil {
+			return nil
+		}
+		if permanent := (*PermanentError)(nil); errors.As(err, &permanent) || ctx.Err() != nil {
+			return err
+		}
+		if attempt >= r.attempts {
+			return fmt.Errorf("given up after %d attempts: %w", attempt, err)
+		}
+		wait := rand.N(min(time.Second<<min(attempt-1, 6), time.Minute)) + 50*time.Millisecond
+		r.notify(attempt, wait, err)
+		select {
+		case <-r.sleep(wait):
+		case <-ctx.Done():
+			return errors.Join(err, ctx.Err())
+		}
+	}
+}

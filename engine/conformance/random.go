@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/snug-ml/snug/engine/graph"
 )
@@ -101,11 +102,6 @@ func (p *randomProgram) write() {
 		square := p.MulC(p.MatMul(p.pick(), p.pick(), false, true), 0.1)
 		p.states[i] = p.Emit(graph.MatMul{Accumulate: true}, p.Tanh(square), p.Tanh(p.pick()), old)[0]
 	}
-	kept := p.pool[:0]
-	for _, v := range p.pool {
-		if graph.Storage(v) != old {
-			kept = append(kept, v)
-		}
-	}
-	p.pool = append(kept, p.states[i])
+	p.pool = slices.DeleteFunc(p.pool, func(v *graph.Value) bool { return graph.Storage(v) == old })
+	p.pool = append(p.pool, p.states[i])
 }

@@ -229,10 +229,16 @@ const (
 	InitIota                    // 0, 1, 2, ...
 )
 
-// Zeros, Ones and Const fill with a constant.
-func Zeros() Init           { return Init{} }
-func Ones() Init            { return Init{Kind: InitConst, A: 1} }
-func Const(v float64) Init  { return Init{Kind: InitConst, A: v} }
+// Zeros fills with 0.
+func Zeros() Init { return Init{} }
+
+// Ones fills with 1.
+func Ones() Init { return Const(1) }
+
+// Const fills with v.
+func Const(v float64) Init { return Init{Kind: InitConst, A: v} }
+
+// Normal draws with mean 0 and standard deviation s.
 func Normal(s float64) Init { return Init{Kind: InitNormal, B: s} }
 
 // Uniform draws from [-a, a).

@@ -143,7 +143,7 @@ func TestRewriteKeepsMeaning(t *testing.T) {
 
 func TestRewriteReportsErrors(t *testing.T) {
 	f, _, _ := small()
-	_, err := f.Rewrite(func(b *graph.Builder, n *graph.Node, in []*graph.Value) []*graph.Value {
+	_, err := f.Rewrite(func(b *graph.Builder, _ *graph.Node, in []*graph.Value) []*graph.Value {
 		return []*graph.Value{b.MatMul(in[0], in[0], false, false)}
 	})
 	if err == nil || !strings.Contains(err.Error(), "matmul") {

@@ -131,10 +131,10 @@ func TestVerifyCatches(t *testing.T) {
 			"result 0 is not marked as the next version of state s",
 		},
 		"version of another type": {
-			func(f *graph.Func, x, s *graph.Value) {
-				cache := f.StateValue("w")
-				n := node(f, retype{}, []graph.Type{graph.T(graph.F16, 3)}, cache)
-				n.Out[0].State = cache.State
+			func(f *graph.Func, _, _ *graph.Value) {
+				w := f.StateValue("w")
+				n := node(f, retype{}, []graph.Type{graph.T(graph.F16, 3)}, w)
+				n.Out[0].State = w.State
 			},
 			"version f32[3] of state w becomes f16[3]",
 		},
@@ -158,7 +158,7 @@ func TestVerifyCatches(t *testing.T) {
 			"node 3 (assign ) reads v1 (s) after it was overwritten in place",
 		},
 		"read of a view after write": {
-			func(f *graph.Func, x, s *graph.Value) {
+			func(f *graph.Func, _, s *graph.Value) {
 				row := node(f, graph.Reshape{Shape: graph.Shape{1, 3}}, []graph.Type{graph.T(graph.F32, 1, 3)}, s)
 				column := node(f, graph.Reshape{Shape: graph.Shape{3, 1}}, []graph.Type{graph.T(graph.F32, 3, 1)}, row.Out[0])
 				node(f, neg, []graph.Type{graph.T(graph.F32, 3, 1)}, column.Out[0])

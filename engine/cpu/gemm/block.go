@@ -65,10 +65,10 @@ func (m *machine) blockA(s sourceA, a *Matrix, i0, rows, k0, kn int, dst []byte)
 	}
 	i0 += full * m.mr
 	if r1 > 0 {
-		m.panelA[a.Type](kn, r1, (*byte)(a.at(k0, i0)), a.pitch(), &dst[full*pitch], r1*4)
+		m.panelA[a.Type](kn, r1, (*byte)(a.at(k0, i0)), a.pitch(), &dst[full*pitch], m.mr*4)
 	}
 	if r2 > 0 {
-		m.panelA[a.Type](kn, r2, (*byte)(a.at(k0, i0+r1)), a.pitch(), &dst[(full+1)*pitch], r2*4)
+		m.panelA[a.Type](kn, r2, (*byte)(a.at(k0, i0+r1)), a.pitch(), &dst[(full+1)*pitch], m.mr*4)
 	}
 	return Block{data: &dst[0], tilePitch: pitch}
 }
@@ -128,7 +128,7 @@ func (m *machine) multiply(rows int, a *Block, q *panel) {
 func (m *machine) tile(tiles, mr, i, t int, a *Block, q *panel) {
 	data, ta, rsa, csa := add(a.data, i*a.rsa), mr*a.rsa, a.rsa, a.csa
 	if a.tilePitch > 0 {
-		data, ta, rsa, csa = add(a.data, t*a.tilePitch), a.tilePitch, 4, mr*4
+		data, ta, rsa, csa = add(a.data, t*a.tilePitch), a.tilePitch, 4, m.mr*4
 	}
 	step := q.aheadBytes / max(1, tiles*(q.words/4))
 	m.kern[mr](tiles, q.words, data, ta, rsa, csa, q.b, q.bs, add(q.c, i*q.ldc), q.ldc, q.n, q.acc, q.ahead, step)

@@ -22,10 +22,10 @@ func (u Micro) Rows() int { return u.m.mr }
 // Cols returns the columns of one packed panel of B; see Rows.
 func (u Micro) Cols() int { return u.m.nr }
 
-// Panels is a packed op(B); see [Micro.PackB].
+// Panels is op(B) as the kernels read it; see [Micro.PackB].
 type Panels struct {
-	data  *byte
-	pitch int // bytes from panel to panel
+	data      *byte
+	bs, pitch int // bytes from word to word, from panel to panel
 }
 
 // PackedBytes returns the size of op(B) [k, n] packed.
@@ -40,13 +40,33 @@ func (u Micro) PackB(k, n int, b *Matrix, dst, scratch []byte) Panels {
 	for panel := range p.panels {
 		p.run(panel, b, 0, n, dst, scratch)
 	}
-	return Panels{&dst[0], u.m.nr * u.m.words(k) * 4}
+	return Panels{&dst[0], u.m.nr * 4, u.m.nr * u.m.words(k) * 4}
+}
+
+// ViewB returns a float32 op(B) of n columns, stored untransposed, as panels
+// without packing; ok is false where the kernels cannot read it in place.
+func (u Micro) ViewB(n int, b *Matrix) (p Panels, ok bool) {
+	ok = u.m.word == F32 && b.Type == F32 && !b.Trans && (u.m.exact || n%u.m.nr == 0)
+	return Panels{(*byte)(b.Data), b.pitch(), u.m.nr * 4}, ok
 }
 
 // Rest returns the panels without their first k elements along K, an even
 // number, and their first n columns, a multiple of Cols.
 func (p Panels) Rest(u Micro, k, n int) Panels {
-	return Panels{add(p.data, n/u.m.nr*p.pitch+k/u.m.elems()*u.m.nr*4), p.pitch}
+	p.data = add(p.data, n/u.m.nr*p.pitch+k/u.m.elems()*p.bs)
+	return p
+}
+
+// Rest returns the block without its first m rows, a multiple of Rows, and its
+// first k elements along K, an even number.
+func (b Block) Rest(u Micro, m, k int) Block {
+	w := k / u.m.elems()
+	if b.tilePitch > 0 {
+		b.data = add(b.data, m/u.m.mr*b.tilePitch+w*u.m.mr*4)
+		return b
+	}
+	b.data = add(b.data, m*b.rsa+w*b.csa)
+	return b
 }
 
 // BlockBytes returns the size of op(A) [m, k], stored as type a, packed.
@@ -73,10 +93,20 @@ func (u Micro) ViewF32(a *Matrix) Block {
 // ldc floats a row.
 func (u Micro) Mul(m, n, k int, a *Block, b Panels, c *float32, ldc int, accumulate bool) {
 	nr := u.m.nr
-	q := panel{words: u.m.words(k), bs: nr * 4, ldc: ldc * 4, acc: btoi(accumulate)}
+	q := panel{words: u.m.words(k), bs: b.bs, ldc: ldc * 4, acc: btoi(accumulate)}
 	for j := 0; j < n; j += nr {
 		q.n, q.b, q.c = min(nr, n-j), add(b.data, j/nr*b.pitch), add((*byte)(unsafe.Pointer(c)), 4*j)
 		q.ahead = q.b
 		u.m.multiply(m, a, &q)
 	}
+}
+
+// Load widens a stored [rows, cols] matrix to float32 rows of ld floats.
+func (u Micro) Load(rows, cols int, src *Matrix, dst *float32, ld int) {
+	u.m.toF32[src.Type](rows, cols, (*byte)(src.Data), src.pitch(), (*byte)(unsafe.Pointer(dst)), ld*4)
+}
+
+// Store rounds float32 rows of ld floats to a stored [rows, cols] matrix.
+func (u Micro) Store(rows, cols int, src *float32, ld int, dst *Matrix) {
+	u.m.fromF32[dst.Type](rows, cols, (*byte)(unsafe.Pointer(src)), ld*4, (*byte)(dst.Data), dst.pitch())
 }

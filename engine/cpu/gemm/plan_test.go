@@ -203,11 +203,16 @@ func TestMicro(t *testing.T) {
 						block = u.ViewF32(&a.Matrix)
 					}
 					panels := u.PackB(k, n, &b.Matrix, packedB.data, newGuarded(u.ScratchBytes(k)).data)
-					// The last panel apart from the ones before it.
+					// The last panel, the first rows and the first terms apart from the rest.
 					split := n / u.Cols() * u.Cols()
-					cData := (*float32)(c.Data)
-					u.Mul(m, split, k, &block, panels, cData, c.Stride, true)
-					u.Mul(m, n-split, k, &block, panels.Rest(u, 0, split), (*float32)(unsafe.Add(c.Data, 4*split)), c.Stride, true)
+					top, head := 2*u.Rows(), 6
+					at := func(i, j int) *float32 { return (*float32)(c.at(i, j)) }
+					u.Mul(m, split, head, &block, panels, at(0, 0), c.Stride, true)
+					rest := block.Rest(u, 0, head)
+					u.Mul(m, split, k-head, &rest, panels.Rest(u, head, 0), at(0, 0), c.Stride, true)
+					u.Mul(top, n-split, k, &block, panels.Rest(u, 0, split), at(0, split), c.Stride, true)
+					rest = block.Rest(u, top, 0)
+					u.Mul(m-top, n-split, k, &rest, panels.Rest(u, 0, split), at(top, split), c.Stride, true)
 					packedA.check(t, "packed A")
 					packedB.check(t, "packed B")
 					t.Run(fmt.Sprintf("%v/%v/%v/%s", isa, word, typ, name(m, k, n, ta, tb)), func(t *testing.T) {

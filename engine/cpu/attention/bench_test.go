@@ -1,0 +1,64 @@
+package attention
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/snug-ml/snug/engine/cpu/gemm"
+)
+
+// BenchmarkAttention reports the time of one head on one worker and the rate
+// of its matrix products, the masked ones not counted: 2 products forward, 5
+// backward.
+func BenchmarkAttention(b *testing.B) {
+	for _, s := range []struct {
+		t, size int
+		causal  bool
+	}{{256, 64, true}, {512, 64, true}, {192, 32, false}, {2048, 128, true}} {
+		for _, isa := range gemm.Supported()[1:] {
+			for _, typ := range []gemm.DType{gemm.F32, gemm.BF16} {
+				if (typ == gemm.BF16) != (isa == gemm.AVX512BF16) {
+					continue
+				}
+				c := Config{Batch: 1, Heads: 1, Tq: s.t, Tk: s.t, Size: s.size, Causal: s.causal, Scale: float32(1 / math.Sqrt(float64(s.size))), ISA: isa, Type: typ}
+				p := newProblem(c, typ, 2*s.size, maskKind{}, rand.New(rand.NewPCG(1, 2)))
+				plan := NewPlan(c)
+				fwd, _ := worker(plan.ForwardBytes())
+				bwd, _ := worker(plan.BackwardBytes())
+				gflop := 2e-9 * float64(s.t) * float64(s.t) * float64(s.size)
+				if s.causal {
+					gflop /= 2
+				}
+				for _, pass := range []struct {
+					name     string
+					products float64
+					tasks    int
+					run      func(int)
+				}{
+					{"forward", 2, plan.ForwardTasks(), func(task int) { plan.Forward(task, &p.args, fwd) }},
+					{"backward", 5, plan.BackwardTasks(), func(task int) { plan.Backward(task, &p.args, bwd) }},
+				} {
+					b.Run(fmt.Sprintf("T%d/K%d/%v/%s", s.t, s.size, isa, pass.name), func(b *testing.B) {
+						var times []time.Duration
+						for b.Loop() {
+							start := time.Now()
+							for task := range pass.tasks {
+								pass.run(task)
+							}
+							times = append(times, time.Since(start))
+						}
+						slices.Sort(times)
+						median := times[len(times)/2].Seconds()
+						b.ReportMetric(median*1e6, "us")
+						b.ReportMetric(pass.products*gflop/median, "GFLOP/s")
+						b.ReportMetric(0, "ns/op")
+					})
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,119 @@
+package attention
+
+import (
+	"math"
+
+	"github.com/snug-ml/snug/engine/cpu/gemm"
+)
+
+var negInf = float32(math.Inf(-1))
+
+// Forward computes one task of the forward pass: O and LSE of a chunk of the
+// queries of one head. Every task runs exactly once, on any worker.
+func (p *Plan) Forward(task int, args *Args, worker []byte) {
+	chunks := ceil(p.Tq, p.chunk)
+	head := task / chunks
+	// Under a causal mask later chunks have more to do: they come first.
+	q0 := (chunks - 1 - task%chunks) * p.chunk
+	rows := min(p.chunk, p.Tq-q0)
+	b, h := head/p.Heads, head%p.Heads
+	s := &p.fwd
+	m, l := floats(worker, s.m, rows), floats(worker, s.l, rows)
+	for i := range m {
+		m[i], l[i] = negInf, 0
+	}
+	out := floats(worker, s.out, rows*p.outPitch)
+	clear(out)
+	last := p.tile(args, b, h, q0, rows)
+	for j0 := 0; j0 < p.visible(&last, rows-1); j0 += p.block {
+		keys := min(p.block, p.Tk-j0)
+		packed := false
+		var keysT, values gemm.Panels
+		for i := 0; i < rows; i += tileRows {
+			t := p.tile(args, b, h, q0+i, min(tileRows, rows-i))
+			valid := ints(worker, s.valid, t.n)
+			n := p.limits(args, &t, j0, keys, valid)
+			if n == 0 {
+				continue
+			}
+			if !packed {
+				k, v := args.K.matrix(b, h, j0), args.V.matrix(b, h, j0)
+				k.Trans = true
+				keysT = p.u.PackB(p.Size, keys, &k, worker[s.keysT:], worker[s.temp:])
+				values = p.u.PackB(keys, p.Size, &v, worker[s.valuesN:], nil)
+				packed = true
+			}
+			p.attend(args, &t, j0, n, keysT, values, out[i*p.outPitch:], m[i:], l[i:], worker)
+		}
+	}
+	p.finish(args, b, h, q0, rows, out, m, l)
+}
+
+// attend adds a block of n keys to the outputs of a tile of queries.
+func (p *Plan) attend(args *Args, t *tile, j0, n int, keysT, values gemm.Panels, out, m, l []float32, worker []byte) {
+	s := &p.fwd
+	valid := ints(worker, s.valid, t.n)
+	scores := floats(worker, s.scores, t.n*p.pitch)
+	q := args.Q.matrix(t.b, t.h, t.i0)
+	left := p.u.PackA(t.n, p.Size, &q, worker[s.left:])
+	p.score(&left, keysT, valid, n, scores)
+	p.mask(args, t, j0, valid, scores)
+	alpha := floats(worker, s.alpha, t.n)
+	p.rows.softmax(t.n, &scores[0], p.pitch*4, &valid[0], roundUp(n, 16), p.Scale, &m[0], &l[0], &alpha[0])
+	if j0 > 0 {
+		p.rows.scale(t.n, p.Size, &out[0], p.outPitch*4, &alpha[0])
+	}
+	if args.Dropout != nil {
+		p.drop(args, t, j0, valid, scores, floats(worker, s.keep, p.pitch))
+	}
+	p.weigh(scores, values, valid, n, out, worker[s.left2:])
+}
+
+// score sets the visible part of scores to left*right for n keys. Columns of
+// keys that the first rows do not see are left out there, by whole tiles.
+func (p *Plan) score(left *gemm.Block, right gemm.Panels, valid []int32, n int, scores []float32) {
+	step := p.u.Cols()
+	for j := 0; j < n; j += step {
+		i := firstRow(valid, j, p.u.Rows())
+		// Neighbouring panels that start at the same row are one product.
+		e := j + step
+		for e < n && firstRow(valid, e, p.u.Rows()) == i {
+			e += step
+		}
+		part := left.Rest(p.u, i, 0)
+		p.u.Mul(len(valid)-i, min(e, n)-j, p.Size, &part, right.Rest(p.u, 0, j), &scores[i*p.pitch+j], p.pitch, false)
+		j = e - step
+	}
+}
+
+// weigh adds x*right to out, for rows of x that are 0 beyond valid.
+func (p *Plan) weigh(x []float32, right gemm.Panels, valid []int32, n int, out []float32, pack []byte) {
+	a := f32(x, p.pitch, false)
+	left := p.u.PackA(len(valid), roundUp(n, 2), &a, pack)
+	step := p.u.Rows()
+	for i := 0; i < len(valid); {
+		e := min(i+step, len(valid))
+		k := int(valid[e-1])
+		for e < len(valid) && int(valid[min(e+step, len(valid))-1]) == k {
+			e = min(e+step, len(valid))
+		}
+		part := left.Rest(p.u, i, 0)
+		p.u.Mul(e-i, p.Size, k, &part, right, &out[i*p.outPitch], p.outPitch, true)
+		i = e
+	}
+}
+
+// finish divides by the sums and stores O and LSE.
+func (p *Plan) finish(args *Args, b, h, q0, rows int, out, m, l []float32) {
+	lse := args.LSE[(b*p.Heads+h)*p.Tq+q0:][:rows]
+	for i, sum := range l {
+		lse[i] = negInf
+		if sum != 0 { // NaN goes on
+			lse[i] = m[i] + float32(math.Log(float64(sum)))
+			l[i] = 1 / sum
+		}
+	}
+	p.rows.scale(rows, p.Size, &out[0], p.outPitch*4, &l[0])
+	o := args.O.matrix(b, h, q0)
+	p.u.Store(rows, p.Size, &out[0], p.outPitch, &o)
+}

@@ -4,10 +4,10 @@ package system
 
 import (
 	"context"
-	"io"
 
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/system/lm"
 	"github.com/snug-ml/snug/train"
 )
 
@@ -18,6 +18,9 @@ type System struct {
 	Describe func(c *config.Config) (*Model, error)
 	// Open prepares the data of a configuration and makes ready to train on it.
 	Open func(ctx context.Context, c *config.Config, m *Model, env Env) (*Run, error)
+	// Generator loads a checkpoint to write text with; nil if the system does
+	// not write.
+	Generator func(c *config.Config, checkpoint string, threads int) (*lm.Generator, error)
 }
 
 // Shape is what the planner may change about a training step.
@@ -69,7 +72,5 @@ type Run struct {
 	Files map[string][]byte
 	// DataBytes is how much of prepared files is mapped into memory.
 	DataBytes int64
-	// Sample shows what the model in a checkpoint folder can do.
-	Sample func(ctx context.Context, checkpoint string, w io.Writer) error
-	Close  func() error
+	Close     func() error
 }

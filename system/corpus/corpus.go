@@ -43,12 +43,6 @@ func (c *Corpus) Close() error {
 	return errors.Join(errs...)
 }
 
-// encoder fits a tokenizer to the shard writer.
-type encoder struct{ t *token.Tokenizer }
-
-func (e encoder) Encode(dst []int32, text []byte) []int32 { return e.t.EncodeBytes(dst, text) }
-func (e encoder) VocabSize() int                          { return e.t.VocabSize() }
-
 // Source opens the documents that the configuration names.
 func Source(c *config.Data) (data.Source, error) {
 	if c.Format == "gotree" {
@@ -78,7 +72,7 @@ func Prepare(ctx context.Context, c *config.Config, cache string, length int, lo
 	}
 	sum := sha256.Sum256(out.TokenizerFile)
 	dir := filepath.Join(cache, "shards")
-	p, err := shard.Prepare(ctx, dir, src, encoder{out.Tokenizer}, shard.Options{
+	p, err := shard.Prepare(ctx, dir, src, out.Tokenizer, shard.Options{
 		Tokenizer: hex.EncodeToString(sum[:8]), EOS: eos, HeldOut: c.Data.HeldOutFraction, Seed: c.Data.ShuffleSeed, Length: length,
 	})
 	if err != nil {

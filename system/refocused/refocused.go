@@ -48,8 +48,9 @@ var System = system.System{
 		},
 		Check: check,
 	},
-	Describe: describe,
-	Open:     open,
+	Describe:  describe,
+	Open:      open,
+	Generator: generator,
 }
 
 func check(c *config.Config, r *config.Report) {

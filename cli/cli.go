@@ -1,0 +1,97 @@
+// Package cli is the command line, one file a verb. The whole tool runs
+// in-process through [Main], so that it can be tested without a shell.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/snug-ml/snug/config"
+	"github.com/snug-ml/snug/system"
+	"github.com/snug-ml/snug/system/refocused"
+	"github.com/snug-ml/snug/train"
+)
+
+// The exit codes.
+const (
+	exitDone    = 0
+	exitFailed  = 1
+	exitUsage   = 2
+	exitNoFit   = 3
+	exitStopped = 4 // the state was saved; --resume goes on
+)
+
+// systems are what snug trains.
+var systems = []system.System{refocused.System}
+
+// app is what every verb gets.
+type app struct {
+	ctx       context.Context
+	in        io.Reader
+	out, err  io.Writer
+	overrides []config.Override
+}
+
+// commands is the grammar.
+type commands struct {
+	Train trainCmd `cmd:"" help:"Train a model." group:"Use"`
+}
+
+// Main runs the command line and returns the exit code.
+func Main(args []string, in io.Reader, out, errw io.Writer) int {
+	overrides, rest := config.SplitFlags(args)
+	a := &app{in: in, out: out, err: errw, overrides: overrides}
+	var cmds commands
+	code := -1
+	parser, err := kong.New(&cmds,
+		kong.Name("snug"),
+		kong.Description("Trains neural networks fast on the hardware at hand, and knows the memory of a run before its first step."),
+		kong.Writers(out, errw),
+		kong.Exit(func(c int) { code = c }),
+		kong.Bind(a),
+		kong.UsageOnError(),
+	)
+	if err != nil {
+		return a.fail(err)
+	}
+	k, err := parser.Parse(rest)
+	if code >= 0 {
+		return code // --help
+	}
+	if err != nil {
+		_, _ = fmt.Fprintf(errw, "snug: %v\n", err)
+		return exitUsage
+	}
+	var stop func()
+	a.ctx, stop = interrupts(errw)
+	defer stop()
+	return a.fail(k.Run())
+}
+
+// fail prints err and gives its exit code.
+func (a *app) fail(err error) int {
+	if err == nil {
+		return exitDone
+	}
+	if errors.Is(err, train.ErrStopped) {
+		return exitStopped
+	}
+	_, _ = fmt.Fprintf(a.err, "snug: %v\n", err)
+	var coded interface{ ExitCode() int }
+	if errors.As(err, &coded) {
+		return coded.ExitCode()
+	}
+	return exitFailed
+}
+
+func (a *app) printf(format string, args ...any) {
+	if _, err := fmt.Fprintf(a.out, format, args...); err != nil {
+		// The terminal is gone; so is anybody to tell.
+		os.Exit(exitFailed)
+	}
+}

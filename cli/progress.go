@@ -1,0 +1,165 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/term"
+
+	"github.com/snug-ml/snug/device"
+	"github.com/snug-ml/snug/train"
+	"github.com/snug-ml/snug/train/checkpoint"
+)
+
+// progress shows a run: a line that is rewritten on a terminal, plain log
+// lines elsewhere.
+type progress struct {
+	r        *run
+	terminal bool
+	width    int
+	sampler  *device.Sampler
+
+	mu     sync.Mutex
+	status string // what the store is doing
+	live   bool   // a line is on the screen that will be rewritten
+	last   time.Time
+	rate   float64 // updates per second, smoothed
+	tokens float64 // units per second, smoothed
+	peak   int64   // RSS, at the end
+}
+
+func newProgress(r *run) *progress {
+	p := &progress{r: r, sampler: device.NewSampler()}
+	if f, ok := r.out.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		p.terminal = true
+		if w, _, err := term.GetSize(int(f.Fd())); err == nil {
+			p.width = w
+		}
+	}
+	return p
+}
+
+// event shows what happened.
+func (p *progress) event(e train.Event) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch e := e.(type) {
+	case train.Step:
+		p.step(e)
+	case train.Evaluated:
+		p.print(evalLine(e))
+	case train.Warned:
+		p.print("warning: " + e.Text)
+	}
+}
+
+func (p *progress) step(s train.Step) {
+	took := s.Took.Seconds()
+	const keep = 0.9
+	if p.rate == 0 {
+		p.rate, p.tokens = 1/took, float64(s.NewTokens)/took
+	} else {
+		p.rate = keep*p.rate + (1-keep)/took
+		p.tokens = keep*p.tokens + (1-keep)*float64(s.NewTokens)/took
+	}
+	if s.Skipped {
+		p.print(fmt.Sprintf("update %d skipped: a gradient is not finite; loss scale now %g", s.Update, s.Scale))
+	}
+	if z := max(s.LossZ, s.NormZ); z > 6 {
+		p.print(fmt.Sprintf("update %d: spike: loss %.4f (z %.1f), gradient norm %.3g (z %.1f)", s.Update, s.Loss, s.LossZ, s.GradNorm, s.NormZ))
+	}
+	switch {
+	case p.terminal && (time.Since(p.last) > 100*time.Millisecond || s.Update == s.Total):
+		p.last = time.Now()
+		p.rewrite(p.line(s))
+	case !p.terminal && s.Log:
+		p.print(p.line(s))
+	}
+}
+
+// line is the progress line.
+func (p *progress) line(s train.Step) string {
+	eta := time.Duration(float64(s.Total-s.Update)/p.rate) * time.Second
+	l := fmt.Sprintf("%*d/%d  loss %.4f  lr %.2e  %.2f it/s  %s %s/s", len(fmt.Sprint(s.Total)), s.Update, s.Total, s.Loss, s.LR, p.rate, count(p.tokens), shortUnit(p.r.model.Unit))
+	if f := p.r.utilization(p.rate); f > 0 {
+		l += fmt.Sprintf("  %.0f%% of peak", 100*f)
+	}
+	l += fmt.Sprintf("  mem %s/%s", device.Bytes(p.sampler.Sample().RSS), device.Bytes(p.r.plannedBytes()))
+	if s.Scale > 0 {
+		l += fmt.Sprintf("  scale %g", s.Scale)
+	}
+	if p.status != "" {
+		l += "  " + p.status
+	}
+	return l + "  eta " + shortDuration(eta)
+}
+
+func evalLine(e train.Evaluated) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "evaluation after update %d: %s %.4f", e.Update, e.Goal.Name, e.Metrics[e.Goal.Name])
+	for _, k := range sortedKeys(e.Metrics) {
+		if k != e.Goal.Name {
+			fmt.Fprintf(&b, ", %s %.4g", strings.ReplaceAll(k, "_", " "), e.Metrics[k])
+		}
+	}
+	if e.Best {
+		b.WriteString(" (best)")
+	}
+	fmt.Fprintf(&b, " [%.1f s]", e.Took.Seconds())
+	return b.String()
+}
+
+// saving shows news of the store; it is called from the store's goroutine.
+func (p *progress) saving(e checkpoint.Event) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch e.Kind {
+	case checkpoint.Saved:
+		p.status = ""
+		p.print(fmt.Sprintf("checkpoint %s saved: %s in %.1f s", base(e.Path), device.Bytes(e.Bytes), e.Took.Seconds()))
+	case checkpoint.Retry:
+		p.status = fmt.Sprintf("save failed (attempt %d), retrying", e.Attempt)
+		p.print(fmt.Sprintf("saving update %d failed (attempt %d): %v; next try in %s; training goes on", e.Update, e.Attempt, e.Err, e.Wait.Round(time.Millisecond)))
+	case checkpoint.Failed:
+		p.status = "last save failed"
+		p.print(fmt.Sprintf("saving update %d was given up: %v; the last good checkpoint stays, training goes on", e.Update, e.Err))
+	case checkpoint.Trouble:
+		p.print(fmt.Sprintf("checkpoints: %v", e.Err))
+	}
+}
+
+// print writes a line that stays.
+func (p *progress) print(line string) {
+	p.clear()
+	p.r.printf("%s\n", line)
+}
+
+func (p *progress) rewrite(line string) {
+	if p.width > 0 && len(line) >= p.width {
+		line = line[:p.width-1]
+	}
+	p.r.printf("\r\x1b[K%s", line)
+	p.live = true
+}
+
+func (p *progress) clear() {
+	if p.live {
+		p.r.printf("\r\x1b[K")
+		p.live = false
+	}
+}
+
+// close leaves the last line on the screen.
+func (p *progress) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.live {
+		p.r.printf("\n")
+		p.live = false
+	}
+	p.peak = p.sampler.Sample().PeakRSS
+	_ = p.sampler.Close() // files of /proc, read only
+}

@@ -1,0 +1,198 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"time"
+
+	"github.com/snug-ml/snug/device"
+	"github.com/snug-ml/snug/train"
+	"github.com/snug-ml/snug/train/checkpoint"
+)
+
+// Summary is summary.json: a run in figures.
+type Summary struct {
+	System string `json:"system"`
+	Preset string `json:"preset,omitempty"`
+	Done   bool   `json:"done"`
+
+	Updates        int64              `json:"updates"`
+	UpdatesPlanned int64              `json:"updates_planned"`
+	Tokens         int64              `json:"tokens"`
+	TrainLoss      checkpoint.Float   `json:"train_loss"`
+	EvalLoss       *checkpoint.Float  `json:"eval_loss,omitempty"`
+	BestEvalLoss   *checkpoint.Float  `json:"best_eval_loss,omitempty"`
+	BestUpdate     int64              `json:"best_update,omitempty"`
+	Unigram        *checkpoint.Float  `json:"baseline_unigram_loss,omitempty"`
+	Bigram         *checkpoint.Float  `json:"baseline_bigram_loss,omitempty"`
+	Metrics        map[string]float64 `json:"metrics,omitempty"`
+	StoppedEarly   bool               `json:"stopped_early,omitempty"`
+	Skipped        int64              `json:"skipped_updates"`
+
+	TokensPerSecond  float64 `json:"tokens_per_second"`
+	FlopsUtilization float64 `json:"flops_utilization"`
+	FirstUpdate      float64 `json:"seconds_to_first_update"`
+	Seconds          float64 `json:"seconds"`
+
+	ArenaPlanned int64 `json:"arena_planned_bytes"`
+	ArenaUsed    int64 `json:"arena_used_bytes"`
+	PeakRSS      int64 `json:"peak_rss_bytes"`
+	PlannedTotal int64 `json:"planned_total_bytes"`
+
+	Precision  string   `json:"precision"`
+	Device     string   `json:"device"`
+	Threads    int      `json:"threads"`
+	Parameters int64    `json:"parameters"`
+	Untrained  []string `json:"parameters_without_gradient"`
+
+	Checkpoint   string `json:"checkpoint,omitempty"`
+	SaveRetries  int64  `json:"save_retries"`
+	SaveFailures int64  `json:"save_failures"`
+}
+
+// goRuntimeBytes is what the Go runtime, the program's code and its working
+// set take beside what is planned, as measured (docs/measurements.md).
+const goRuntimeBytes = 48 << 20
+
+// plannedBytes is the whole process as planned.
+func (r *run) plannedBytes() int64 {
+	if r.planned == 0 {
+		workspace, err := r.program.Workspace(r.threads)
+		if err != nil {
+			return 0
+		}
+		weights, optimizer := train.Tensors(r.runner)
+		r.planned = r.program.Layout.Bytes + workspace + checkpoint.StagingBytes(weights, optimizer) + r.data.DataBytes + goRuntimeBytes
+	}
+	return r.planned
+}
+
+func (r *run) summarise(res *train.Result, stopped bool) error {
+	all, _ := r.program.Parameters()
+	st := r.store.Status()
+	s := &Summary{
+		System: r.config.System, Preset: r.config.Preset, Done: !stopped,
+		Updates: res.Update, UpdatesPlanned: int64(r.config.Training.MaxSteps), Tokens: res.Tokens,
+		TrainLoss: checkpoint.Float(res.Loss), Metrics: res.Metrics, StoppedEarly: res.StoppedEarly, Skipped: res.Skipped,
+		FirstUpdate: res.FirstUpdate.Seconds() + r.armed.Seconds(), Seconds: res.Seconds,
+		TokensPerSecond: r.view.tokens, FlopsUtilization: r.utilization(r.view.rate),
+		ArenaPlanned: r.program.Layout.Bytes, ArenaUsed: r.runner.ArenaUsed(),
+		PeakRSS: r.view.peak, PlannedTotal: r.plannedBytes(),
+		Precision: string(r.precision), Device: r.host.CPU.String(), Threads: r.threads, Parameters: all,
+		Untrained: append([]string{}, r.program.Untrained...), Checkpoint: st.Last, SaveRetries: st.Retries, SaveFailures: st.Failures,
+	}
+	optional := func(v float64, ok bool) *checkpoint.Float {
+		if !ok {
+			return nil
+		}
+		f := checkpoint.Float(v)
+		return &f
+	}
+	v, ok := res.Metrics["eval_loss"]
+	s.EvalLoss = optional(v, ok)
+	s.BestEvalLoss = optional(res.Best, res.HasBest && r.data.Goal.Name == "eval_loss")
+	s.BestUpdate = res.BestAt
+	for _, b := range r.data.Baselines {
+		switch b.Name {
+		case "unigram":
+			s.Unigram = optional(b.Value, true)
+		case "bigram":
+			s.Bigram = optional(b.Value, true)
+		}
+	}
+	r.summary = s
+	raw, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(r.dir, "summary.json"), append(raw, '\n'), 0o666); err != nil {
+		return err
+	}
+	r.printSummary(s)
+	return nil
+}
+
+func (r *run) printSummary(s *Summary) {
+	p := r.printf
+	state := "done"
+	if !s.Done {
+		state = "stopped"
+	}
+	p("\n%s: %d of %d updates, %s %s in %s\n", state, s.Updates, s.UpdatesPlanned, count(float64(s.Tokens)), r.model.Unit, shortDuration(time.Duration(s.Seconds*float64(time.Second))))
+	p("  train loss        %.4f\n", float64(s.TrainLoss))
+	if v, ok := s.Metrics[r.data.Goal.Name]; ok {
+		p("  %-17s %.4f   (held out)\n", r.data.Goal.Name, v)
+	}
+	for _, b := range r.data.Baselines {
+		p("  %-17s %.4f   (same held-out data)\n", b.Name, b.Value)
+	}
+	p("  speed             %s %s/s", count(s.TokensPerSecond), r.model.Unit)
+	if s.FlopsUtilization > 0 {
+		p(", %.0f %% of the processor's measured peak", 100*s.FlopsUtilization)
+	}
+	p("\n  memory            arena %s planned, %s used; process peak %s of %s planned\n",
+		device.Bytes(s.ArenaPlanned), device.Bytes(s.ArenaUsed), device.Bytes(s.PeakRSS), device.Bytes(s.PlannedTotal))
+	if s.SaveFailures > 0 || s.SaveRetries > 0 {
+		p("  checkpoints       %d retries, %d saves given up\n", s.SaveRetries, s.SaveFailures)
+	}
+	p("  checkpoint        %s\n", s.Checkpoint)
+	p("\nNext:\n")
+	if !s.Done {
+		p("  snug train --resume --out %s ...   go on\n", r.dir)
+		return
+	}
+	p("  snug generate %s --prompt \"func main\"\n  snug eval %s\n  snug ckpt show %s\n", r.dir, r.dir, r.dir)
+}
+
+// count prints a large number shortly.
+func count(x float64) string {
+	switch {
+	case x >= 1e9:
+		return fmt.Sprintf("%.2fB", x/1e9)
+	case x >= 1e6:
+		return fmt.Sprintf("%.2fM", x/1e6)
+	case x >= 1e4:
+		return fmt.Sprintf("%.1fk", x/1e3)
+	}
+	return fmt.Sprintf("%.0f", x)
+}
+
+func shortUnit(u string) string {
+	if u == "tokens" {
+		return "tok"
+	}
+	return u
+}
+
+func shortDuration(d time.Duration) string {
+	if d < 0 || d > 1000*time.Hour || math.IsNaN(float64(d)) {
+		return "?"
+	}
+	if d < time.Minute {
+		return fmt.Sprintf("%.1fs", d.Seconds())
+	}
+	return d.Round(time.Second).String()
+}
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+func base(path string) string { return filepath.Base(path) }
+
+// version is the module version that this binary was built from.
+func version() string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		return info.Main.Version
+	}
+	return "unknown"
+}
+
+// resetPeakRSS makes the kernel forget the peak so far, so that what the run
+// reports is the run's and not that of preparing data. Where there is no such
+// switch the peak includes the preparation.
+func resetPeakRSS() { _ = os.WriteFile("/proc/self/clear_refs", []byte("5"), 0) }

@@ -1,0 +1,341 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"time"
+
+	"github.com/snug-ml/snug/config"
+	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/system"
+	"github.com/snug-ml/snug/system/lm"
+	"github.com/snug-ml/snug/train"
+	"github.com/snug-ml/snug/train/checkpoint"
+)
+
+type trainCmd struct {
+	choice
+	Out    string `help:"Run directory (default: runs/PRESET)." placeholder:"DIR"`
+	Resume bool   `help:"Continue the run in --out from its newest whole checkpoint."`
+	Fresh  bool   `help:"Start over in a run directory that holds checkpoints, which are removed."`
+	JSON   bool   `help:"Print the summary as JSON."`
+}
+
+// Help implements kong.HelpProvider.
+func (trainCmd) Help() string {
+	return `Any setting can be given as a flag: --training.learning_rate 1e-3.
+
+Examples:
+  snug train                                  the quickstart, on the Go source tree
+  snug train --training.max_steps 50          a shorter one
+  snug train --config mine.yaml --out runs/a  settings from a file
+  snug train --config mine.yaml --out runs/a --resume`
+}
+
+// Run implements the verb.
+func (t *trainCmd) Run(a *app) error {
+	s, err := a.load(t.choice, nil, true)
+	if err != nil {
+		return err
+	}
+	dir := t.dir(s.config)
+	r := &run{app: a, setup: s, dir: dir, resume: t.Resume, fresh: t.Fresh, started: time.Now()}
+	if err := r.train(); err != nil {
+		return err
+	}
+	if t.JSON {
+		return json.NewEncoder(a.out).Encode(r.summary)
+	}
+	return nil
+}
+
+// dir is the run directory.
+func (t *trainCmd) dir(c *config.Config) string {
+	switch {
+	case t.Out != "":
+		return t.Out
+	case c.Run.Out != "":
+		return c.Run.Out
+	case c.Preset != "":
+		return filepath.Join("runs", c.Preset)
+	}
+	return filepath.Join("runs", c.System)
+}
+
+// run is a training run from the command line.
+type run struct {
+	*app
+	*setup
+	dir           string
+	resume, fresh bool
+	started       time.Time
+	program       *engine.Program
+	runner        *engine.Runner
+	data          *system.Run
+	store         *checkpoint.Store
+	recorder      *train.Recorder
+	view          *progress
+	failed        error // of the recorder, told at the end
+	planned       int64 // bytes of the process, computed once
+	armed         time.Duration
+	peak          float64 // FLOP/s of the machine in the precision of the run
+	summary       *Summary
+}
+
+func (r *run) train() (err error) {
+	if r.program, err = r.compile(r.model.Shape); err != nil {
+		return err
+	}
+	r.announce()
+	if err := os.MkdirAll(r.dir, 0o777); err != nil {
+		return err
+	}
+	if r.store, err = checkpoint.Open(r.dir, checkpoint.Options{
+		KeepLast: r.config.Checkpoint.KeepLast, Notify: r.saved,
+	}); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.store.Close()) }()
+	from, err := r.startingPoint()
+	if err != nil {
+		return err
+	}
+	if r.data, err = r.system.Open(r.ctx, r.config, r.model, system.Env{Dir: r.dir, Cache: r.cache(), Log: r.log}); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.data.Close()) }()
+	// Preparing data leaves garbage; what counts from here on is the run's own.
+	debug.FreeOSMemory()
+	resetPeakRSS()
+	if r.runner, err = r.program.Arm(r.threads); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.runner.Close()) }()
+	r.armed = time.Since(r.started)
+	return r.loop(from)
+}
+
+// cache is where prepared data lies.
+func (r *run) cache() string {
+	if d := r.config.Data.CacheDir; d != "" {
+		return d
+	}
+	return filepath.Join(r.dir, "data")
+}
+
+func (r *run) log(format string, args ...any) { r.printf(format+"\n", args...) }
+
+// startingPoint is the checkpoint to go on from, nil for a new run.
+func (r *run) startingPoint() (*checkpoint.Checkpoint, error) {
+	c, rejected, err := r.store.Latest()
+	for _, x := range rejected {
+		r.printf("checkpoint %s is not used: %v\n", filepath.Base(x.Path), x.Err)
+	}
+	switch {
+	case errors.Is(err, checkpoint.ErrNone):
+		if r.resume && len(rejected) > 0 {
+			return nil, err
+		}
+		if r.resume {
+			r.printf("nothing to resume in %s: starting a new run\n", r.dir)
+		}
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case r.fresh:
+		r.store.ContinuedFrom(0) // they go once the new run has saved
+		return nil, c.Close()
+	case !r.resume:
+		at := c.State.Update
+		return nil, errors.Join(fmt.Errorf("%s holds a run with %d updates done: go on with --resume, start over with --fresh, or choose another --out", r.dir, at), c.Close())
+	}
+	r.printf("resuming from %s\n", filepath.Base(c.Path))
+	r.store.ContinuedFrom(c.State.Update)
+	return c, nil
+}
+
+// plan identifies the compiled program in checkpoints.
+func (r *run) plan() string {
+	h := sha256.New()
+	for _, f := range r.program.Funcs {
+		_, _ = fmt.Fprint(h, f.F) // a hash never fails to write
+	}
+	return hex.EncodeToString(h.Sum(nil)[:8])
+}
+
+func (r *run) loop(from *checkpoint.Checkpoint) error {
+	cfg := &r.config.Training
+	var yaml bytes.Buffer
+	if err := r.config.WriteYAML(&yaml); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(r.dir, "config.yaml"), yaml.Bytes(), 0o666); err != nil {
+		return err
+	}
+	files := map[string][]byte{checkpoint.ConfigFile: yaml.Bytes()}
+	for name, content := range r.data.Files {
+		files[name] = content
+	}
+	all, _ := r.program.Parameters()
+	job := &train.Job{
+		Runner: r.runner, Feed: r.data.Feed, Updates: int64(cfg.MaxSteps), Seed: cfg.Seed,
+		Schedule: r.schedule(), Goal: r.data.Goal,
+		Early:    train.EarlyStopping{Patience: cfg.EarlyStoppingPatience, MinDelta: cfg.EarlyStoppingMinDelta},
+		LogEvery: int64(cfg.LogSteps), EvalEvery: int64(cfg.EvalSteps), SaveEvery: int64(cfg.SaveSteps),
+		Store: r.store, Files: files, Plan: r.plan(), StopAtScale: minScale,
+		Metadata: checkpoint.Metadata{
+			Snug: version(), System: r.config.System, Preset: r.config.Preset, Parameters: all, MaxUpdates: int64(cfg.MaxSteps),
+			Model:   r.model.Summary,
+			Machine: map[string]any{"device": r.host.CPU.String(), "precision": r.precision, "threads": r.threads},
+			Training: map[string]any{
+				"micro_batch": r.model.Shape.MicroBatch, "accumulation": r.model.Shape.Accumulation,
+				"schedule": cfg.LRScheduler, "learning_rate": cfg.LearningRate,
+			},
+		},
+	}
+	if r.data.Evaluate != nil {
+		job.Evaluate = r.data.Evaluate(r.runner)
+	}
+	if w := job.Schedule.Warning(); w != "" {
+		r.printf("warning: %s\n", w)
+	}
+	start := int64(0)
+	if from == nil {
+		r.runner.Initialize(cfg.Seed)
+	} else {
+		var err error
+		if start, err = job.Resume(from); err != nil {
+			return err
+		}
+		if err := from.Close(); err != nil {
+			return err
+		}
+	}
+	weights, optimizer := train.Tensors(r.runner)
+	r.store.Reserve(checkpoint.StagingBytes(weights, optimizer))
+	var err error
+	if r.recorder, err = train.NewRecorder(r.dir, start); err != nil {
+		return err
+	}
+	r.view = newProgress(r)
+	job.Watch = r.watch
+	res, err := job.Run(r.ctx, start)
+	r.view.close()
+	if err = errors.Join(err, r.failed, r.recorder.Close()); err != nil && !errors.Is(err, train.ErrStopped) {
+		return err
+	}
+	return errors.Join(err, r.end(res, err != nil))
+}
+
+// minScale is the loss scale below which a run has diverged: gradients that
+// overflow at 1/4 have no place in fp16.
+const minScale = 0.25
+
+func (r *run) schedule() *train.Schedule {
+	t := &r.config.Training
+	s := &train.Schedule{
+		Kind: train.ScheduleKind(t.LRScheduler), Peak: t.LearningRate, Warmup: int64(t.WarmupSteps), Total: int64(t.MaxSteps),
+		Floor: t.MinLRRatio, Factor: t.Plateau.Factor, Patience: t.Plateau.Patience, Threshold: 1e-4,
+	}
+	if w, ok := r.model.Summary["d_model"].(int); ok {
+		s.Width = w
+	}
+	return s
+}
+
+// watch passes what happens on to the log and to the screen.
+func (r *run) watch(e train.Event) {
+	if err := r.recorder.Record(e); err != nil && r.failed == nil {
+		r.failed = fmt.Errorf("%s: %w", train.MetricsFile, err)
+		r.printf("warning: %v\n", r.failed)
+	}
+	if s, ok := e.(train.Step); ok && s.Update == 1 {
+		r.audit()
+	}
+	r.view.event(e)
+}
+
+// audit tells, after the first update, which parameters no gradient reached.
+func (r *run) audit() {
+	for _, name := range r.program.Untrained {
+		r.printf("warning: parameter %s does not influence the loss and is not trained\n", name)
+	}
+	for _, name := range r.zeroGradients() {
+		r.printf("warning: parameter %s got a gradient of exactly zero in the first update\n", name)
+	}
+}
+
+// zeroGradients are the trained weights whose first gradient was zero: their
+// second moment is still zero.
+func (r *run) zeroGradients() []string {
+	var names []string
+	for _, s := range r.program.States {
+		if s.Role != graph.Weight {
+			continue
+		}
+		v, ok := r.runner.State(engine.Moment2 + s.Name)
+		if !ok {
+			continue
+		}
+		zero := true
+		for _, x := range v.F32() {
+			if x != 0 {
+				zero = false
+				break
+			}
+		}
+		if zero {
+			names = append(names, s.Name)
+		}
+	}
+	return names
+}
+
+// saved passes news of the checkpoint store on.
+func (r *run) saved(e checkpoint.Event) {
+	if r.view != nil {
+		r.view.saving(e)
+	}
+}
+
+// end prints the sample and the summary.
+func (r *run) end(res *train.Result, stopped bool) error {
+	if !stopped && r.system.Generator != nil && r.config.Training.Sample.Tokens > 0 {
+		if err := r.sample(); err != nil {
+			return err
+		}
+	}
+	return r.summarise(res, stopped)
+}
+
+// sample lets the model of the newest checkpoint write.
+func (r *run) sample() error {
+	c, _, err := r.store.Latest()
+	if err != nil {
+		return err
+	}
+	if err := c.Close(); err != nil {
+		return err
+	}
+	g, err := r.system.Generator(r.config, c.Path, r.threads)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = g.Close() }() // memory only
+	s := &r.config.Training.Sample
+	r.printf("\nsample:\n")
+	_, err = g.Generate(context.WithoutCancel(r.ctx), s.Prompt, lm.Options{
+		Tokens: s.Tokens, Temperature: s.Temperature, TopK: s.TopK, TopP: s.TopP, Seed: r.config.Training.Seed,
+	}, r.out)
+	r.printf("\n")
+	return err
+}

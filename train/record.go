@@ -1,0 +1,138 @@
+package train
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/snug-ml/snug/train/checkpoint"
+)
+
+// MetricsFile is the log of a run, one JSON object a line.
+const MetricsFile = "metrics.jsonl"
+
+// Recorder writes a run's metrics. Lines come in order of updates, each update
+// once: a resumed run first drops what lies behind the checkpoint.
+type Recorder struct {
+	f *os.File
+	w *bufio.Writer
+}
+
+// Line is one line of metrics.jsonl. Event is "update", "eval", "checkpoint"
+// or "warning". What measures time stands apart from what a resumed run
+// repeats exactly.
+type Line struct {
+	Event    string                      `json:"event"`
+	Update   int64                       `json:"update"`
+	Loss     *checkpoint.Float           `json:"loss,omitempty"`
+	LR       *checkpoint.Float           `json:"learning_rate,omitempty"`
+	GradNorm *checkpoint.Float           `json:"grad_norm,omitempty"`
+	Scale    float64                     `json:"loss_scale,omitempty"`
+	Skipped  bool                        `json:"skipped,omitempty"`
+	Tokens   int64                       `json:"tokens,omitempty"`
+	LossZ    checkpoint.Float            `json:"loss_z,omitempty"`
+	NormZ    checkpoint.Float            `json:"grad_norm_z,omitempty"`
+	Metrics  map[string]checkpoint.Float `json:"metrics,omitempty"`
+	Best     bool                        `json:"best,omitempty"`
+	Text     string                      `json:"text,omitempty"`
+	// Timing: seconds, units per second.
+	Seconds float64 `json:"seconds,omitempty"`
+	Rate    float64 `json:"rate,omitempty"`
+	Wait    float64 `json:"wait_seconds,omitempty"`
+}
+
+// NewRecorder opens dir/metrics.jsonl, keeping the lines of updates up to keep.
+func NewRecorder(dir string, keep int64) (*Recorder, error) {
+	path := filepath.Join(dir, MetricsFile)
+	kept, err := keepLines(path, keep)
+	if err != nil {
+		return nil, err
+	}
+	tmp := path + ".tmp"
+	if err := os.WriteFile(tmp, kept, 0o666); err != nil {
+		return nil, err
+	}
+	if err := os.Rename(tmp, path); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0o666)
+	if err != nil {
+		return nil, err
+	}
+	return &Recorder{f, bufio.NewWriter(f)}, nil
+}
+
+// keepLines gives the whole lines of a log whose update is at most keep.
+func keepLines(path string, keep int64) ([]byte, error) {
+	raw, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var out []byte
+	for line := range bytes.Lines(raw) {
+		var l struct {
+			Update int64 `json:"update"`
+		}
+		// A line torn by a crash is the last one; it is written again.
+		if json.Unmarshal(line, &l) == nil && line[len(line)-1] == '\n' && l.Update <= keep {
+			out = append(out, line...)
+		}
+	}
+	return out, nil
+}
+
+// Record writes the line of an event, if it has one.
+func (r *Recorder) Record(e Event) error {
+	switch e := e.(type) {
+	case Step:
+		if !e.Log && !e.Skipped {
+			return nil
+		}
+		loss, lr, norm := checkpoint.Float(e.Loss), checkpoint.Float(e.LR), checkpoint.Float(e.GradNorm)
+		return r.write(Line{Event: "update", Update: e.Update, Loss: &loss, LR: &lr, GradNorm: &norm, Scale: e.Scale,
+			Skipped: e.Skipped, Tokens: e.Tokens, LossZ: checkpoint.Float(e.LossZ), NormZ: checkpoint.Float(e.NormZ),
+			Seconds: e.Took.Seconds(), Rate: float64(e.NewTokens) / e.Took.Seconds(), Wait: e.Wait.Seconds()})
+	case Evaluated:
+		m := map[string]checkpoint.Float{}
+		for k, v := range e.Metrics {
+			m[k] = checkpoint.Float(v)
+		}
+		return r.write(Line{Event: "eval", Update: e.Update, Metrics: m, Best: e.Best, Seconds: e.Took.Seconds()})
+	case Warned:
+		return r.write(Line{Event: "warning", Update: e.Update, Text: e.Text})
+	case Saving:
+		if e.Kind == "begun" {
+			return nil
+		}
+		text := e.Kind + " " + e.Path
+		if e.Err != nil {
+			text = fmt.Sprintf("%s: %v", text, e.Err)
+		}
+		return r.write(Line{Event: "checkpoint", Update: e.Update, Text: text, Seconds: e.Took.Seconds()})
+	}
+	return nil
+}
+
+func (r *Recorder) write(l Line) error {
+	raw, err := json.Marshal(l)
+	if err != nil {
+		return err
+	}
+	if _, err := r.w.Write(append(raw, '\n')); err != nil {
+		return err
+	}
+	return r.w.Flush()
+}
+
+// Close makes the log durable.
+func (r *Recorder) Close() error {
+	return errors.Join(r.w.Flush(), r.f.Sync(), r.f.Close())
+}

@@ -20,7 +20,7 @@ const (
 // npzDocuments yields each row's ids up to its length as a document. The mask
 // may be absent; where it is there it must agree. It returns false when emit
 // asked to stop.
-func npzDocuments(name string, opt Options, emit func(Document) bool) (more bool, err error) {
+func npzDocuments(name string, opt Options, emit func(Document) bool) (bool, error) {
 	f, err := npz.Open(name)
 	if err != nil {
 		return false, fmt.Errorf("data: %w", err)
@@ -30,14 +30,20 @@ func npzDocuments(name string, opt Options, emit func(Document) bool) (more bool
 	if f.Has(npzMask) {
 		arrays = append(arrays, npzMask)
 	}
-	rows := make([]*npz.Rows, len(arrays))
-	for i, a := range arrays {
-		if rows[i], err = f.Rows(a); err != nil {
+	var rows []*npz.Rows
+	defer func() {
+		for _, r := range rows {
+			_ = r.Close()
+		}
+	}()
+	for _, a := range arrays {
+		r, err := f.Rows(a)
+		if err != nil {
 			return false, fmt.Errorf("data: %w", err)
 		}
-		defer func() { _ = rows[i].Close() }()
-		if want := rows[0].Shape[0]; rows[i].Shape[0] != want {
-			return false, fmt.Errorf("data: %s: %s has %d rows, %s has %d", name, a, rows[i].Shape[0], npzIDs, want)
+		rows = append(rows, r)
+		if want := rows[0].Shape[0]; r.Shape[0] != want {
+			return false, fmt.Errorf("data: %s: %s has %d rows, %s has %d", name, a, r.Shape[0], npzIDs, want)
 		}
 	}
 	if w := rows[len(rows)-1].Width(); len(rows) == 3 && w != rows[0].Width() || rows[1].Width() != 1 {

@@ -54,6 +54,9 @@ func (r Record) lookup(fields map[string]any, name string) (any, bool, error) {
 		if !isRaw {
 			return v, true, nil
 		}
+		if raw[0] == '"' && bytes.IndexByte(raw, '\\') < 0 {
+			return string(raw[1 : len(raw)-1]), true, nil // valid already, and most texts
+		}
 		dec := json.NewDecoder(bytes.NewReader(raw))
 		dec.UseNumber()
 		var value any

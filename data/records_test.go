@@ -241,3 +241,25 @@ func FuzzJSONL(f *testing.F) {
 func FuzzJSON(f *testing.F) {
 	fuzzFile(f, "a.json", Options{}, `[{"text":"a"},{"text":"b"}]`, `{"text":"a"}{"text":"b"}`, `[`, `[[[[[[`, `[{"text":"a"}]x`)
 }
+
+// BenchmarkDocuments reads records of about a kilobyte of text each.
+func BenchmarkDocuments(b *testing.B) {
+	text := strings.Repeat("The quick brown fox jumps over the lazy dog. ", 25)
+	for name, line := range map[string]string{
+		"a.jsonl": fmt.Sprintf("{\"title\":\"x\",\"text\":%q,\"n\":[1,2,3]}\n", text),
+		"a.csv":   fmt.Sprintf("x,%q,7\n", text),
+		"a.txt":   text + "\n",
+	} {
+		head := map[string]string{"a.csv": "title,text,n\n"}[name]
+		dir := writeFiles(b, map[string]string{name: head + strings.Repeat(line, 10_000)})
+		b.Run(name, func(b *testing.B) {
+			b.SetBytes(int64(10_000 * len(line)))
+			for range b.N {
+				docs, err := documents(b, Options{Split: SplitLine}, dir)
+				if err != nil || len(docs) != 10_000 {
+					b.Fatal(len(docs), err)
+				}
+			}
+		})
+	}
+}

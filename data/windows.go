@@ -1,6 +1,9 @@
 package data
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+)
 
 // WindowOptions say how a stream is cut for causal language modelling.
 type WindowOptions struct {
@@ -54,6 +57,16 @@ func (w *Windows) Weight() float64 {
 		n -= w.corpus.Documents() - 1
 	}
 	return float64(n)
+}
+
+// BitsPerByte turns a loss in nats a label into bits a byte of text, which
+// compares models of different tokenizers. It is 0 when the corpus does not
+// know its bytes.
+func (w *Windows) BitsPerByte(loss float64) float64 {
+	if w.corpus.Bytes() == 0 {
+		return 0
+	}
+	return loss * w.Weight() / float64(w.corpus.Bytes()) / math.Ln2
 }
 
 // Fill writes window i to tokens, labels and weights, each of length T, and

@@ -43,10 +43,7 @@ func TestShardsJoin(t *testing.T) {
 	dir := t.TempDir()
 	n := 0
 	rapid.Check(t, func(rt *rapid.T) {
-		var docs []string
-		for _, s := range rapid.SliceOfN(rapid.StringMatching(`[a-z]{1,9}`), 1, 20).Draw(rt, "documents") {
-			docs = append(docs, s)
-		}
+		docs := rapid.SliceOfN(rapid.StringMatching(`[a-z]{1,9}`), 1, 20).Draw(rt, "documents")
 		n++
 		at := filepath.Join(dir, fmt.Sprint(n))
 		prepare(t, at, texts(docs...), narrow, Options{ShardTokens: rapid.Int64Range(1, 40).Draw(rt, "limit")})
@@ -326,6 +323,19 @@ func TestReport(t *testing.T) {
 	if !slices.Equal(pad.BucketLengths, []int{8, 16}) || math.Abs(pad.Buckets-(1-31.0/48)) > 1e-12 {
 		t.Errorf("%+v", pad)
 	}
+	var b strings.Builder
+	if err := r.Print(&b); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"documents read                6\n", "documents                   5            0\n", "within train                2\n",
+		"such as doc1, doc5\n", "half 6, 75% 6", "4 to 7                 4 " + strings.Repeat("#", 40) + "\n",
+		"8 to 15                1 " + strings.Repeat("#", 10) + "\n", "padding at 10 tokens: 38.0 % fixed, 35.4 % in buckets of [8 16], 0.000 % packed",
+	} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("the printed report lacks %q:\n%s", want, b.String())
+		}
+	}
 	r = prepare(t, dir, src, narrow, Options{DropDuplicates: true}).Report
 	if !r.Duplicates.Dropped || r.Train.Documents != 3 {
 		t.Errorf("dropped: %+v", r)
@@ -378,6 +388,21 @@ func TestProgress(t *testing.T) {
 	}})
 	if last.Documents != 5000 || last.Tokens != last.TextBytes+5000 || calls < 2 {
 		t.Errorf("%d calls, the last with %+v", calls, last)
+	}
+}
+
+// A model that finds each byte and each EOS equally likely needs log2(257)
+// bits for each, over the bytes alone.
+func TestBitsPerByte(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "p")
+	prepare(t, dir, texts("abcdefg"), narrow, Options{})
+	w, err := data.NewWindows(open(t, dir, Train), data.WindowOptions{Length: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Of 7 bytes and an EOS the first is no label.
+	if got, want := w.BitsPerByte(math.Log(257)), math.Log2(257); math.Abs(got-want) > 1e-12 {
+		t.Errorf("%v bits a byte, want %v", got, want)
 	}
 }
 

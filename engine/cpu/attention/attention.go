@@ -99,6 +99,8 @@ type Dropout interface {
 const (
 	tileRows  = 96  // queries of one tile, a multiple of the rows of every kernel
 	chunkRows = 384 // queries of one forward task, at most
+
+	narrowRows = 4 // queries up to which keys are read in place
 )
 
 // Plan is the decomposition of one attention into tasks. It is immutable and
@@ -107,10 +109,11 @@ type Plan struct {
 	Config
 	u        gemm.Micro
 	rows     *rowKernels
-	block    int // keys of one block
-	chunk    int // queries of one forward task
-	pitch    int // floats from row to row of scores
-	outPitch int // floats from row to row of outputs and gradients
+	block    int  // keys of one block
+	chunk    int  // queries of one forward task
+	pitch    int  // floats from row to row of scores
+	outPitch int  // floats from row to row of outputs and gradients
+	narrow   bool // so few queries that keys are not worth packing in Forward
 	fwd, bwd scratch
 }
 
@@ -124,7 +127,11 @@ func NewPlan(c Config) *Plan {
 	if c.Type == gemm.BF16 || c.Type == gemm.F32 && c.Compute == gemm.BF16 {
 		word = gemm.BF16
 	}
-	p := &Plan{Config: c, u: gemm.NewMicro(c.ISA, word), rows: rowsFor(c.ISA)}
+	narrow := c.Tq <= narrowRows
+	if narrow {
+		word = gemm.F32
+	}
+	p := &Plan{Config: c, narrow: narrow, u: gemm.NewMicro(c.ISA, word), rows: rowsFor(c.ISA)}
 	p.block = 256
 	if c.Size > 96 {
 		p.block = 128

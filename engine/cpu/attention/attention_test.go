@@ -100,7 +100,7 @@ func TestProperty(t *testing.T) {
 		t.Run(isa.String(), func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
 				types := rapid.SampledFrom([]gemm.DType{gemm.F32, gemm.F32, gemm.BF16, gemm.F16})
-				length := rapid.OneOf(rapid.IntRange(1, 20), rapid.IntRange(1, 130))
+				length := rapid.OneOf(rapid.IntRange(1, 4), rapid.IntRange(1, 20), rapid.IntRange(1, 130))
 				c := Config{
 					Batch: rapid.IntRange(1, 2).Draw(t, "batch"), Heads: rapid.IntRange(1, 3).Draw(t, "heads"),
 					Tq: length.Draw(t, "Tq"), Tk: length.Draw(t, "Tk"),
@@ -133,6 +133,7 @@ func TestBlocks(t *testing.T) {
 			{Tq: 410, Tk: 300, Size: 40},
 			{Tq: 20, Tk: 270, Size: 256},
 			{Tq: 300, Tk: 120, Size: 16, Causal: true},
+			{Tq: 3, Tk: 600, Size: 64, Causal: true},
 		} {
 			for _, m := range []maskKind{{}, {lengths: true, segments: true, dropout: true}} {
 				t.Run(fmt.Sprintf("%v/%dx%dx%d/%v", isa, c.Tq, c.Tk, c.Size, m.lengths), func(t *testing.T) {

@@ -16,21 +16,21 @@ import (
 // backward.
 func BenchmarkAttention(b *testing.B) {
 	for _, s := range []struct {
-		t, size int
-		causal  bool
-	}{{256, 64, true}, {512, 64, true}, {192, 32, false}, {2048, 128, true}} {
+		tq, t, size int
+		causal      bool
+	}{{256, 256, 64, true}, {512, 512, 64, true}, {192, 192, 32, false}, {2048, 2048, 128, true}, {5, 5, 64, false}, {1, 512, 64, true}} {
 		for _, isa := range gemm.Supported()[1:] {
 			for _, typ := range []gemm.DType{gemm.F32, gemm.BF16} {
 				if (typ == gemm.BF16) != (isa == gemm.AVX512BF16) {
 					continue
 				}
-				c := Config{Batch: 1, Heads: 1, Tq: s.t, Tk: s.t, Size: s.size, Causal: s.causal, Scale: float32(1 / math.Sqrt(float64(s.size))), ISA: isa, Type: typ}
+				c := Config{Batch: 1, Heads: 1, Tq: s.tq, Tk: s.t, Size: s.size, Causal: s.causal, Scale: float32(1 / math.Sqrt(float64(s.size))), ISA: isa, Type: typ}
 				p := newProblem(c, typ, 2*s.size, maskKind{}, rand.New(rand.NewPCG(1, 2)))
 				plan := NewPlan(c)
 				fwd, _ := worker(plan.ForwardBytes())
 				bwd, _ := worker(plan.BackwardBytes())
-				gflop := 2e-9 * float64(s.t) * float64(s.t) * float64(s.size)
-				if s.causal {
+				gflop := 2e-9 * float64(s.tq) * float64(s.t) * float64(s.size)
+				if s.causal && s.tq > 1 {
 					gflop /= 2
 				}
 				for _, pass := range []struct {
@@ -42,7 +42,7 @@ func BenchmarkAttention(b *testing.B) {
 					{"forward", 2, plan.ForwardTasks(), func(task int) { plan.Forward(task, &p.args, fwd) }},
 					{"backward", 5, plan.BackwardTasks(), func(task int) { plan.Backward(task, &p.args, bwd) }},
 				} {
-					b.Run(fmt.Sprintf("T%d/K%d/%v/%s", s.t, s.size, isa, pass.name), func(b *testing.B) {
+					b.Run(fmt.Sprintf("%dx%d/K%d/%v/%s", s.tq, s.t, s.size, isa, pass.name), func(b *testing.B) {
 						var times []time.Duration
 						for b.Loop() {
 							start := time.Now()

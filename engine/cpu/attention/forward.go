@@ -2,6 +2,7 @@ package attention
 
 import (
 	"math"
+	"unsafe"
 
 	"github.com/snug-ml/snug/engine/cpu/gemm"
 )
@@ -27,8 +28,7 @@ func (p *Plan) Forward(task int, args *Args, worker []byte) {
 	last := p.tile(args, b, h, q0, rows)
 	for j0 := 0; j0 < p.visible(&last, rows-1); j0 += p.block {
 		keys := min(p.block, p.Tk-j0)
-		packed := false
-		var keysT, values gemm.Panels
+		var block keyBlock
 		for i := 0; i < rows; i += tileRows {
 			t := p.tile(args, b, h, q0+i, min(tileRows, rows-i))
 			valid := ints(worker, s.valid, t.n)
@@ -36,37 +36,88 @@ func (p *Plan) Forward(task int, args *Args, worker []byte) {
 			if n == 0 {
 				continue
 			}
-			if !packed {
-				k, v := args.K.matrix(b, h, j0), args.V.matrix(b, h, j0)
-				k.Trans = true
-				keysT = p.u.PackB(p.Size, keys, &k, worker[s.keysT:], worker[s.temp:])
-				values = p.u.PackB(keys, p.Size, &v, worker[s.valuesN:], nil)
-				packed = true
+			if !block.ready {
+				block = p.prepare(args, b, h, j0, keys, worker)
 			}
-			p.attend(args, &t, j0, n, keysT, values, out[i*p.outPitch:], m[i:], l[i:], worker)
+			p.attend(args, &t, &block, n, out[i*p.outPitch:], m[i:], l[i:], worker)
 		}
 	}
 	p.finish(args, b, h, q0, rows, out, m, l)
 }
 
-// attend adds a block of n keys to the outputs of a tile of queries.
-func (p *Plan) attend(args *Args, t *tile, j0, n int, keysT, values gemm.Panels, out, m, l []float32, worker []byte) {
+// keyBlock is a block of keys and values as attend reads them.
+type keyBlock struct {
+	ready  bool
+	j0     int         // first key
+	keysT  gemm.Panels // K^T, unless the plan is narrow
+	keys   gemm.Matrix // K in float32, if it is
+	values gemm.Panels
+}
+
+// prepare packs a block of keys. For a few queries packing would cost more
+// than it saves: the keys and values are read in place, or as float32 rows.
+func (p *Plan) prepare(args *Args, b, h, j0, keys int, worker []byte) keyBlock {
+	s := &p.fwd
+	block := keyBlock{ready: true, j0: j0}
+	k, v := args.K.matrix(b, h, j0), args.V.matrix(b, h, j0)
+	if !p.narrow {
+		k.Trans = true
+		block.keysT = p.u.PackB(p.Size, keys, &k, worker[s.keysT:], worker[s.temp:])
+		block.values = p.u.PackB(keys, p.Size, &v, worker[s.valuesN:], nil)
+		return block
+	}
+	block.keys = p.widen(k, keys, worker, s.wideK)
+	v = p.widen(v, keys, worker, s.wideV)
+	var ok bool
+	if block.values, ok = p.u.ViewB(p.Size, &v); !ok {
+		block.values = p.u.PackB(keys, p.Size, &v, worker[s.valuesN:], nil)
+	}
+	return block
+}
+
+// widen returns rows of x in float32: x itself or a copy in the scratch.
+func (p *Plan) widen(x gemm.Matrix, rows int, worker []byte, at int) gemm.Matrix {
+	if x.Type == gemm.F32 {
+		return x
+	}
+	dst := floats(worker, at, rows*p.outPitch)
+	p.u.Load(rows, p.Size, &x, &dst[0], p.outPitch)
+	return f32(dst, p.outPitch, false)
+}
+
+// attend adds the first n keys of a block to the outputs of a tile of queries.
+func (p *Plan) attend(args *Args, t *tile, block *keyBlock, n int, out, m, l []float32, worker []byte) {
 	s := &p.fwd
 	valid := ints(worker, s.valid, t.n)
 	scores := floats(worker, s.scores, t.n*p.pitch)
 	q := args.Q.matrix(t.b, t.h, t.i0)
-	left := p.u.PackA(t.n, p.Size, &q, worker[s.left:])
-	p.score(&left, keysT, valid, n, scores)
-	p.mask(args, t, j0, valid, scores)
+	if p.narrow {
+		q = p.widen(q, t.n, worker, s.left)
+		p.scoreRows(&q, &block.keys, valid, scores)
+	} else {
+		left := p.u.PackA(t.n, p.Size, &q, worker[s.left:])
+		p.score(&left, block.keysT, valid, n, scores)
+	}
+	p.mask(args, t, block.j0, valid, scores)
 	alpha := floats(worker, s.alpha, t.n)
 	p.rows.softmax(t.n, &scores[0], p.pitch*4, &valid[0], roundUp(n, 16), p.Scale, &m[0], &l[0], &alpha[0])
-	if j0 > 0 {
+	if block.j0 > 0 {
 		p.rows.scale(t.n, p.Size, &out[0], p.outPitch*4, &alpha[0])
 	}
 	if args.Dropout != nil {
-		p.drop(args, t, j0, valid, scores, floats(worker, s.keep, p.pitch))
+		p.drop(args, t, block.j0, valid, scores, floats(worker, s.keep, p.pitch))
 	}
-	p.weigh(scores, values, valid, n, out, worker[s.left2:])
+	p.weigh(scores, block.values, valid, n, out, worker[s.left2:])
+}
+
+// scoreRows is score for float32 rows of queries and keys, one dot product each.
+func (p *Plan) scoreRows(q, k *gemm.Matrix, valid []int32, scores []float32) {
+	for i, n := range valid {
+		if n > 0 {
+			query := (*float32)(unsafe.Add(q.Data, 4*i*q.Stride))
+			p.rows.dot(int(n), p.Size, query, 0, (*float32)(k.Data), 4*k.Stride, &scores[i*p.pitch])
+		}
+	}
 }
 
 // score sets the visible part of scores to left*right for n keys. Columns of

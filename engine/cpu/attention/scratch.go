@@ -11,6 +11,7 @@ type scratch struct {
 	bytes int
 
 	keysT, valuesT, keysN, valuesN int // packed blocks of K^T, V^T, K and V
+	wideK, wideV                   int // float32 rows of K and V, if the plan is narrow
 	queries, grads                 int // packed tiles of Q and dO, as right operands
 	left, left2                    int // packed left operands
 	scores, gradScores             int // [tileRows, pitch] float32
@@ -31,9 +32,15 @@ func (s *scratch) place(at *int, bytes int) {
 func (p *Plan) layoutForward() scratch {
 	var s scratch
 	u, k := p.u, p.Size
-	s.place(&s.keysT, u.PackedBytes(k, p.block))
 	s.place(&s.valuesN, u.PackedBytes(p.block, k))
-	s.place(&s.left, p.leftBytes(k))
+	if p.narrow {
+		s.place(&s.wideK, p.block*p.outPitch*4)
+		s.place(&s.wideV, p.block*p.outPitch*4)
+		s.place(&s.left, tileRows*p.outPitch*4)
+	} else {
+		s.place(&s.keysT, u.PackedBytes(k, p.block))
+		s.place(&s.left, p.leftBytes(k))
+	}
 	s.place(&s.left2, p.leftBytes(p.block))
 	s.place(&s.temp, u.ScratchBytes(k))
 	s.place(&s.scores, tileRows*p.pitch*4)

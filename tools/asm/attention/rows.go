@@ -86,7 +86,7 @@ func (v *simd) softmaxRows() {
 			if tail {
 				v.blend(x, v.reg(v.bits(infinity|1<<31)), k)
 			}
-			VMAXPS(x, top, top) // NaN of x is kept
+			VMAXPS(x, top, top)
 		})
 		v.reduce(top, VMAXPS)
 		old, base := XMM(), XMM()

@@ -190,7 +190,7 @@ func (v *simd) reduce(z reg.VecVirtual, op func(ops ...Op)) reg.VecVirtual {
 }
 
 // exp replaces x <= 0 by its exponential, within 1.5 units in the last place
-// (tested); below -87.3 (AVX2: rounded to 0) results are denormal. -Inf gives
+// (tested); AVX2 gives 0 for x < -87.3, where results are denormal. -Inf gives
 // 0 and NaN stays NaN.
 //
 // x = n*ln2 + r with |r| <= ln2/2, the two-step reduction of Cody and Waite;

@@ -478,39 +478,39 @@ func softplusAVX2(dst, x []float32)
 //go:noescape
 func softplusAVX512(dst, x []float32)
 
-func sin(dst, x []float32) {
+func sin(dst, x []float32) (beyond uint32) {
 	switch level {
 	case AVX2:
-		sinAVX2(dst, x)
+		return sinAVX2(dst, x)
 	case AVX512:
-		sinAVX512(dst, x)
+		return sinAVX512(dst, x)
 	default:
-		sinGo(dst, x)
+		return sinGo(dst, x)
 	}
 }
 
 //go:noescape
-func sinAVX2(dst, x []float32)
+func sinAVX2(dst, x []float32) (beyond uint32)
 
 //go:noescape
-func sinAVX512(dst, x []float32)
+func sinAVX512(dst, x []float32) (beyond uint32)
 
-func cos(dst, x []float32) {
+func cos(dst, x []float32) (beyond uint32) {
 	switch level {
 	case AVX2:
-		cosAVX2(dst, x)
+		return cosAVX2(dst, x)
 	case AVX512:
-		cosAVX512(dst, x)
+		return cosAVX512(dst, x)
 	default:
-		cosGo(dst, x)
+		return cosGo(dst, x)
 	}
 }
 
 //go:noescape
-func cosAVX2(dst, x []float32)
+func cosAVX2(dst, x []float32) (beyond uint32)
 
 //go:noescape
-func cosAVX512(dst, x []float32)
+func cosAVX512(dst, x []float32) (beyond uint32)
 
 func gelu(dst, x []float32) {
 	switch level {
@@ -987,6 +987,23 @@ func gradSumsGammaAVX2(dy, x, gamma []float32, mean, rstd float32) (sg, sgx floa
 
 //go:noescape
 func gradSumsGammaAVX512(dy, x, gamma []float32, mean, rstd float32) (sg, sgx float32)
+
+func gradSumsAll(dgamma, dbeta, dy, x, gamma []float32, mean, rstd float32) (sg, sgx float32) {
+	switch level {
+	case AVX2:
+		return gradSumsAllAVX2(dgamma, dbeta, dy, x, gamma, mean, rstd)
+	case AVX512:
+		return gradSumsAllAVX512(dgamma, dbeta, dy, x, gamma, mean, rstd)
+	default:
+		return gradSumsAllGo(dgamma, dbeta, dy, x, gamma, mean, rstd)
+	}
+}
+
+//go:noescape
+func gradSumsAllAVX2(dgamma, dbeta, dy, x, gamma []float32, mean, rstd float32) (sg, sgx float32)
+
+//go:noescape
+func gradSumsAllAVX512(dgamma, dbeta, dy, x, gamma []float32, mean, rstd float32) (sg, sgx float32)
 
 func gammaGrad(acc, dy, x []float32, mean, rstd float32) {
 	switch level {

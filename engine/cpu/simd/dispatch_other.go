@@ -116,12 +116,12 @@ func softplus(dst, x []float32) {
 	softplusGo(dst, x)
 }
 
-func sin(dst, x []float32) {
-	sinGo(dst, x)
+func sin(dst, x []float32) (beyond uint32) {
+	return sinGo(dst, x)
 }
 
-func cos(dst, x []float32) {
-	cosGo(dst, x)
+func cos(dst, x []float32) (beyond uint32) {
+	return cosGo(dst, x)
 }
 
 func gelu(dst, x []float32) {
@@ -234,6 +234,10 @@ func gradSums(dy, x []float32, mean, rstd float32) (sg, sgx float32) {
 
 func gradSumsGamma(dy, x, gamma []float32, mean, rstd float32) (sg, sgx float32) {
 	return gradSumsGammaGo(dy, x, gamma, mean, rstd)
+}
+
+func gradSumsAll(dgamma, dbeta, dy, x, gamma []float32, mean, rstd float32) (sg, sgx float32) {
+	return gradSumsAllGo(dgamma, dbeta, dy, x, gamma, mean, rstd)
 }
 
 func gammaGrad(acc, dy, x []float32, mean, rstd float32) {

@@ -30,3 +30,5 @@
 // input, but must not overlap one otherwise. A wrong length is a bug of the
 // caller and panics.
 package simd
+
+//go:generate go run -C ../../../tools/asm ./simd -o ../../engine/cpu/simd

@@ -171,11 +171,17 @@ func differ(a, b []float32) int {
 }
 
 func TestNoAllocation(t *testing.T) {
+	f := newBuffers(2048)
 	eachLevel(t, func(t *testing.T) {
 		for _, e := range elementwiseTable {
 			in := e.sampled(rand.New(rand.NewPCG(3, 4)), 100)
 			dst := make([]float32, 100)
 			if n := testing.AllocsPerRun(10, func() { e.run(dst, in) }); n != 0 {
+				t.Errorf("%s allocates %v times a call", e.name, n)
+			}
+		}
+		for _, e := range timings {
+			if n := testing.AllocsPerRun(2, func() { e.run(f) }); n != 0 {
 				t.Errorf("%s allocates %v times a call", e.name, n)
 			}
 		}

@@ -26,10 +26,17 @@ func LayerNormRow(y, x, gamma, beta []float32, eps float32) (mean, rstd float32)
 // dx may be dy or x.
 func LayerNormRowGrad(dx, dgammaAcc, dbetaAcc, dy, x, gamma []float32, mean, rstd float32) {
 	same(len(dx), len(dy), len(x))
-	sg, sgx := normGradSums(dy, x, gamma, mean, rstd)
-	addGammaGrad(dgammaAcc, dy, x, mean, rstd)
-	if dbetaAcc != nil {
-		Add(dbetaAcc, dbetaAcc, dy)
+	var sg, sgx float32
+	if gamma != nil && dgammaAcc != nil && dbetaAcc != nil && len(x) <= reduceBlock {
+		same(len(x), len(gamma), len(dgammaAcc))
+		same(len(x), len(dbetaAcc), len(dbetaAcc))
+		sg, sgx = gradSumsAll(dgammaAcc, dbetaAcc, dy, x, gamma, mean, rstd) // one pass for three
+	} else {
+		sg, sgx = normGradSums(dy, x, gamma, mean, rstd)
+		addGammaGrad(dgammaAcc, dy, x, mean, rstd)
+		if dbetaAcc != nil {
+			Add(dbetaAcc, dbetaAcc, dy)
+		}
 	}
 	n := float32(len(x))
 	normGrad(dx, dy, x, gamma, mean, rstd, sg/n, sgx/n)
@@ -174,6 +181,12 @@ func gradSumsGammaGo(dy, x, gamma []float32, mean, rstd float32) (sg, sgx float3
 		b[i%lanes] += float32(g * ((x[i] - mean) * rstd))
 	}
 	return tree(&a), tree(&b)
+}
+
+func gradSumsAllGo(dgamma, dbeta, dy, x, gamma []float32, mean, rstd float32) (sg, sgx float32) {
+	gammaGradGo(dgamma, dy, x, mean, rstd)
+	addGo(dbeta, dbeta, dy)
+	return gradSumsGammaGo(dy, x, gamma, mean, rstd)
 }
 
 func gammaGradGo(acc, dy, x []float32, mean, rstd float32) {

@@ -30,15 +30,27 @@ func Philox(dst []uint32, seed, stream, start uint64) {
 // UniformF32 writes elements start, ... of a stream as numbers in [0, 1): the
 // upper 24 bits of the Philox element, times 2^-24.
 func UniformF32(dst []float32, seed, stream, start uint64) {
-	Philox(asBits(dst), seed, stream, start)
-	uniform(dst)
+	for len(dst) > 0 {
+		n := min(len(dst), randomChunk)
+		Philox(asBits(dst[:n]), seed, stream, start)
+		uniform(dst[:n])
+		dst, start = dst[n:], start+uint64(n)
+	}
 }
+
+// randomChunk is the length up to which words are made before they are turned
+// into numbers, so that they stay in the first-level cache.
+const randomChunk = 2048
 
 // DropoutMask writes 1/keepProb where element i of UniformF32's stream is below
 // keepProb, and 0 elsewhere.
 func DropoutMask(dst []float32, seed, stream, start uint64, keepProb float32) {
-	Philox(asBits(dst), seed, stream, start)
-	dropout(dst, keepProb, 1/keepProb)
+	for len(dst) > 0 {
+		n := min(len(dst), randomChunk)
+		Philox(asBits(dst[:n]), seed, stream, start)
+		dropout(dst[:n], keepProb, 1/keepProb)
+		dst, start = dst[n:], start+uint64(n)
+	}
 }
 
 // NormalF32 writes elements start, ... of a stream of normal numbers (mean 0,
@@ -51,11 +63,14 @@ func NormalF32(dst []float32, seed, stream, start uint64) {
 		dst[0] = normalAt(seed, stream, start)
 		dst, start = dst[1:], start+1
 	}
-	pairs := len(dst) &^ 1
-	Philox(asBits(dst[:pairs]), seed, stream, start)
-	boxMuller(dst[:pairs])
-	if pairs < len(dst) {
-		dst[pairs] = normalAt(seed, stream, start+uint64(pairs))
+	for len(dst) > 1 {
+		n := min(len(dst)&^1, randomChunk)
+		Philox(asBits(dst[:n]), seed, stream, start)
+		boxMuller(dst[:n])
+		dst, start = dst[n:], start+uint64(n)
+	}
+	if len(dst) > 0 {
+		dst[0] = normalAt(seed, stream, start)
 	}
 }
 

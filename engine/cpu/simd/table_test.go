@@ -20,8 +20,8 @@ type elementwise struct {
 // gradient is the unit of the functions that have values of the order of 1 and zeros.
 func gradient(float64) float64 { return 0x1p-23 }
 
-// subnormal is the unit of products with a factor that may be subnormal.
-func subnormal(float64) float64 { return 0x1p-149 * 64 }
+// subnormal is the unit of products whose factors may be subnormal.
+func subnormal(float64) float64 { return 0x1p-137 }
 
 // tanhForm is the unit of GELUTanh: the argument of the exponential is rounded,
 // which counts for x < -1, where the exponential is all there is.
@@ -82,45 +82,45 @@ var elementwiseTable = []elementwise{
 		f64: func(x []float64) float64 { return math.Exp(x[0]) }},
 	{name: "Log", inputs: 1, run: func(d []float32, in [][]float32) { Log(d, in[0]) }, ulps: 1,
 		f64: func(x []float64) float64 { return math.Log(x[0]) }},
-	{name: "Tanh", inputs: 1, run: func(d []float32, in [][]float32) { Tanh(d, in[0]) }, ulps: 3,
+	{name: "Tanh", inputs: 1, run: func(d []float32, in [][]float32) { Tanh(d, in[0]) }, ulps: 2.5,
 		f64: func(x []float64) float64 { return math.Tanh(x[0]) }},
-	{name: "Erf", inputs: 1, run: func(d []float32, in [][]float32) { Erf(d, in[0]) }, ulps: 3,
+	{name: "Erf", inputs: 1, run: func(d []float32, in [][]float32) { Erf(d, in[0]) }, ulps: 2.5,
 		f64: func(x []float64) float64 { return math.Erf(x[0]) }},
-	{name: "Sigmoid", inputs: 1, run: func(d []float32, in [][]float32) { Sigmoid(d, in[0]) }, ulps: 3,
+	{name: "Sigmoid", inputs: 1, run: func(d []float32, in [][]float32) { Sigmoid(d, in[0]) }, ulps: 2.5,
 		f64: func(x []float64) float64 { return sigmoid64(x[0]) }},
-	{name: "Softplus", inputs: 1, run: func(d []float32, in [][]float32) { Softplus(d, in[0]) }, ulps: 3,
+	{name: "Softplus", inputs: 1, run: func(d []float32, in [][]float32) { Softplus(d, in[0]) }, ulps: 2,
 		f64: func(x []float64) float64 { return softplus64(x[0]) }},
 	{name: "Sin", inputs: 1, run: func(d []float32, in [][]float32) { Sin(d, in[0]) }, ulps: 2,
 		f64: func(x []float64) float64 { return math.Sin(x[0]) }},
 	{name: "Cos", inputs: 1, run: func(d []float32, in [][]float32) { Cos(d, in[0]) }, ulps: 2,
 		f64: func(x []float64) float64 { return math.Cos(x[0]) }},
-	{name: "GELU", inputs: 1, run: func(d []float32, in [][]float32) { GELU(d, in[0]) }, ulps: 4.5, unit: subnormal,
+	{name: "GELU", inputs: 1, run: func(d []float32, in [][]float32) { GELU(d, in[0]) }, ulps: 5.5, unit: subnormal,
 		f64: func(x []float64) float64 { return gelu64(x[0]) }},
-	{name: "GELUGrad", inputs: 2, run: func(d []float32, in [][]float32) { GELUGrad(d, in[0], in[1]) }, ulps: 4,
+	{name: "GELUGrad", inputs: 2, run: func(d []float32, in [][]float32) { GELUGrad(d, in[0], in[1]) }, ulps: 2,
 		f64: func(x []float64) float64 { return x[1] * geluGrad64(x[0]) }, unit: gradient},
-	{name: "GELUTanh", inputs: 1, run: func(d []float32, in [][]float32) { GELUTanh(d, in[0]) }, ulps: 4, unit: tanhForm,
+	{name: "GELUTanh", inputs: 1, run: func(d []float32, in [][]float32) { GELUTanh(d, in[0]) }, ulps: 3, unit: tanhForm,
 		f64: func(x []float64) float64 { return geluTanh64(x[0]) }},
-	{name: "GELUTanhGrad", inputs: 2, run: func(d []float32, in [][]float32) { GELUTanhGrad(d, in[0], in[1]) }, ulps: 4,
+	{name: "GELUTanhGrad", inputs: 2, run: func(d []float32, in [][]float32) { GELUTanhGrad(d, in[0], in[1]) }, ulps: 2.5,
 		f64: func(x []float64) float64 { return x[1] * geluTanhGrad64(x[0]) }, unit: gradient},
 	{name: "SiLU", inputs: 1, run: func(d []float32, in [][]float32) { SiLU(d, in[0]) }, ulps: 3, unit: subnormal,
 		f64: func(x []float64) float64 { return silu64(x[0]) }},
-	{name: "SiLUGrad", inputs: 2, run: func(d []float32, in [][]float32) { SiLUGrad(d, in[0], in[1]) }, ulps: 4,
+	{name: "SiLUGrad", inputs: 2, run: func(d []float32, in [][]float32) { SiLUGrad(d, in[0], in[1]) }, ulps: 2,
 		f64: func(x []float64) float64 { return x[1] * siluGrad64(x[0]) }, unit: gradient},
-	{name: "ELU", inputs: 1, run: func(d []float32, in [][]float32) { ELU(d, in[0], 1) }, ulps: 2,
+	{name: "ELU", inputs: 1, run: func(d []float32, in [][]float32) { ELU(d, in[0], 1) }, ulps: 1,
 		f64: func(x []float64) float64 {
 			if x[0] > 0 {
 				return x[0]
 			}
 			return math.Expm1(x[0])
 		}},
-	{name: "ELUGrad", inputs: 2, run: func(d []float32, in [][]float32) { ELUGrad(d, in[0], in[1], 1) }, ulps: 2,
+	{name: "ELUGrad", inputs: 2, run: func(d []float32, in [][]float32) { ELUGrad(d, in[0], in[1], 1) }, ulps: 1,
 		f64: func(x []float64) float64 {
 			if x[0] > 0 {
 				return x[1]
 			}
 			return x[1] * math.Exp(x[0])
 		}},
-	{name: "expSubScale", inputs: 1, run: func(d []float32, in [][]float32) { expSubScale(d, in[0], 0, 1) }, ulps: 2,
+	{name: "expSubScale", inputs: 1, run: func(d []float32, in [][]float32) { expSubScale(d, in[0], 0, 1) }, ulps: 1,
 		f64: func(x []float64) float64 { return math.Exp(x[0]) }},
 }
 

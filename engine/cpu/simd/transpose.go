@@ -6,29 +6,36 @@ import "fmt"
 // j < cols. Strides are in elements.
 func Transpose(dst []float32, dstStride int, src []float32, srcStride, rows, cols int) {
 	checkTranspose(len(dst), dstStride, len(src), srcStride, rows, cols)
-	r, c := rows&^(transposeSide-1), cols&^(transposeSide-1)
-	if r > 0 && c > 0 {
-		transpose32(dst, dstStride, src, srcStride, r, c)
-	}
-	transposeRest(dst, dstStride, src, srcStride, rows, cols, r, c)
+	transpose(transpose32, dst, dstStride, src, srcStride, rows, cols)
 }
 
 // Transpose16 is Transpose for 16-bit elements.
 func Transpose16(dst []uint16, dstStride int, src []uint16, srcStride, rows, cols int) {
 	checkTranspose(len(dst), dstStride, len(src), srcStride, rows, cols)
-	r, c := rows&^(transposeSide-1), cols&^(transposeSide-1)
-	if r > 0 && c > 0 {
-		transpose16(dst, dstStride, src, srcStride, r, c)
-	}
-	transposeRest(dst, dstStride, src, srcStride, rows, cols, r, c)
+	transpose(transpose16, dst, dstStride, src, srcStride, rows, cols)
 }
 
 // transposeSide divides the rows and columns the kernels are given: no level
 // has larger tiles.
 const transposeSide = 16
 
-// transposeRest moves what lies outside of the first r rows and c columns.
-func transposeRest[T float32 | uint16](dst []T, dstStride int, src []T, srcStride, rows, cols, r, c int) {
+// A kernel is called with blocks of this many rows and columns of the source, so
+// that the pages of both matrices stay in the address cache while they are used.
+const (
+	transposeRows = 256
+	transposeCols = 32
+)
+
+// transpose moves whole tiles by the kernel, block by block, and the rest by
+// portable Go.
+func transpose[T float32 | uint16](kernel func(dst []T, dstStride int, src []T, srcStride, rows, cols int),
+	dst []T, dstStride int, src []T, srcStride, rows, cols int) {
+	r, c := rows&^(transposeSide-1), cols&^(transposeSide-1)
+	for i := 0; i < r; i += transposeRows {
+		for j := 0; j < c; j += transposeCols {
+			kernel(dst[j*dstStride+i:], dstStride, src[i*srcStride+j:], srcStride, min(transposeRows, r-i), min(transposeCols, c-j))
+		}
+	}
 	if c < cols && rows > 0 {
 		transposeTiles(dst[c*dstStride:], dstStride, src[c:], srcStride, rows, cols-c)
 	}

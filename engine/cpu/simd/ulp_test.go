@@ -64,10 +64,15 @@ func TestUlps(t *testing.T) {
 				}
 				x = x[:0]
 			}
+			for _, v := range special {
+				if !trigBeyond(e, v) {
+					x = append(x, v)
+				}
+			}
 			stride := ulpStride(t)
 			for bits := uint64(0); bits < 1<<32; bits += stride {
 				v := math.Float32frombits(uint32(bits))
-				if (e.name == "Sin" || e.name == "Cos") && math.Abs(float64(v)) > 1e5 {
+				if trigBeyond(e, v) {
 					continue
 				}
 				if x = append(x, v); len(x) == block {
@@ -100,4 +105,84 @@ func (e elementwise) distance(x, got float32, want float64) float64 {
 	// An overflow counts as the first number that does not exist.
 	const beyond = 0x1p128
 	return math.Abs(max(min(float64(got), beyond), -beyond)-max(min(want, beyond), -beyond)) / unit
+}
+
+// trigBeyond reports whether v is an argument that TestTrigLarge tests.
+func trigBeyond(e elementwise, v float32) bool {
+	return (e.name == "Sin" || e.name == "Cos") && math.Abs(float64(v)) > 1e5
+}
+
+// TestTrigLarge checks arguments beyond the assembly's limit, in place and among
+// others.
+func TestTrigLarge(t *testing.T) {
+	eachLevel(t, func(t *testing.T) {
+		for _, v := range []float32{1e5, -1e5, 100000.01, 1e6, -3e7, 1e20, math.MaxFloat32, float32(math.Inf(1)), float32(math.Inf(-1)), float32(math.NaN())} {
+			for at := range 40 {
+				x := make([]float32, 40)
+				x[at] = v
+				Sin(x, x)
+				want := math.Sin(float64(v))
+				for i, got := range x {
+					if i != at && got != 0 || i == at && !(math.Abs(float64(got)-want) <= 1e-7) && (got == got || want == want) {
+						t.Fatalf("Sin of %g at %d: element %d is %g, want %g", v, at, i, got, want)
+					}
+				}
+				x[at] = v
+				Cos(x, x)
+				want = math.Cos(float64(v))
+				for i, got := range x {
+					if i != at && got != 1 || i == at && !(math.Abs(float64(got)-want) <= 1e-7) && (got == got || want == want) {
+						t.Fatalf("Cos of %g at %d: element %d is %g, want %g", v, at, i, got, want)
+					}
+				}
+			}
+		}
+	})
+}
+
+// TestLimits checks the values at infinity, at 0 and outside of the domains.
+func TestLimits(t *testing.T) {
+	inf, nan := float32(math.Inf(1)), float32(math.NaN())
+	byName := map[string]elementwise{}
+	for _, e := range elementwiseTable {
+		byName[e.name] = e
+	}
+	eachLevel(t, func(t *testing.T) {
+		for _, c := range []struct {
+			name string
+			// the values at -Inf, -1e30, 0, 1e30 and Inf
+			want [5]float32
+		}{
+			{"Exp", [5]float32{0, 0, 1, inf, inf}},
+			{"Log", [5]float32{nan, nan, -inf, 69.0775527898, inf}},
+			{"Tanh", [5]float32{-1, -1, 0, 1, 1}},
+			{"Erf", [5]float32{-1, -1, 0, 1, 1}},
+			{"Sigmoid", [5]float32{0, 0, 0.5, 1, 1}},
+			{"Softplus", [5]float32{0, 0, math.Ln2, 1e30, inf}},
+			{"GELU", [5]float32{0, 0, 0, 1e30, inf}},
+			{"GELUTanh", [5]float32{0, 0, 0, 1e30, inf}},
+			{"SiLU", [5]float32{0, 0, 0, 1e30, inf}},
+			{"ELU", [5]float32{-1, -1, 0, 1e30, inf}},
+			{"GELUGrad", [5]float32{0, 0, 0.5, 1, 1}},
+			{"GELUTanhGrad", [5]float32{0, 0, 0.5, 1, 1}},
+			{"SiLUGrad", [5]float32{0, 0, 0.5, 1, 1}},
+			{"ELUGrad", [5]float32{0, 0, 1, 1, 1}},
+			{"Sqrt", [5]float32{nan, nan, 0, 1e15, inf}},
+			{"Relu", [5]float32{0, 0, 0, 1e30, inf}},
+		} {
+			x, one, got := []float32{-inf, -1e30, 0, 1e30, inf}, []float32{1, 1, 1, 1, 1}, make([]float32, 5)
+			e := byName[c.name]
+			e.run(got, [][]float32{x, one}[:e.inputs])
+			for i, v := range got {
+				if v != c.want[i] && !near(float64(v), float64(c.want[i]), 1e-6) && (v == v || c.want[i] == c.want[i]) {
+					t.Errorf("%s(%g) is %g, want %g", c.name, x[i], v, c.want[i])
+				}
+			}
+			x[0] = nan
+			e.run(got[:1], [][]float32{x[:1], one[:1]}[:e.inputs])
+			if got[0] == got[0] {
+				t.Errorf("%s(NaN) is %g", c.name, got[0])
+			}
+		}
+	})
 }

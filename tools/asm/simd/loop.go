@@ -154,37 +154,41 @@ func (a *asm) tailMask(n reg.GPVirtual) mask {
 // The length is that of the first output.
 func each(unroll int, outs, ins string, body func(a *asm, in []vec) []vec) func(*asm) {
 	return func(a *asm) {
-		out := a.streams(outs)
-		in := a.streams(ins, out...)
-		n := a.length(out[0].name)
-		i := a.GP64()
-		a.XORQ(i, i)
-
-		step := func(offset int, tail mask) {
-			regs := make([]vec, len(in))
-			for j, s := range in {
-				regs[j] = a.load(s, s.at(i, offset), tail)
-			}
-			for j, v := range body(a, regs) {
-				a.store(out[j], v, out[j].at(i, offset), tail)
-			}
-		}
-		a.whole(i, n, unroll*a.lanes, func() {
-			for u := range unroll {
-				step(u*a.lanes, nil)
-			}
-		})
-		if unroll > 1 {
-			a.whole(i, n, a.lanes, func() { step(0, nil) })
-		}
-		if a.masked(out, in) {
-			done := a.label("done")
-			a.TESTQ(n, n)
-			a.JZ(operand.LabelRef(done))
-			step(0, a.tailMask(n))
-			a.Label(done)
-		}
+		a.each(unroll, outs, ins, body)
 		a.finish()
+	}
+}
+
+func (a *asm) each(unroll int, outs, ins string, body func(a *asm, in []vec) []vec) {
+	out := a.streams(outs)
+	in := a.streams(ins, out...)
+	n := a.length(out[0].name)
+	i := a.GP64()
+	a.XORQ(i, i)
+
+	step := func(offset int, tail mask) {
+		regs := make([]vec, len(in))
+		for j, s := range in {
+			regs[j] = a.load(s, s.at(i, offset), tail)
+		}
+		for j, v := range body(a, regs) {
+			a.store(out[j], v, out[j].at(i, offset), tail)
+		}
+	}
+	a.whole(i, n, unroll*a.lanes, func() {
+		for u := range unroll {
+			step(u*a.lanes, nil)
+		}
+	})
+	if unroll > 1 {
+		a.whole(i, n, a.lanes, func() { step(0, nil) })
+	}
+	if a.masked(out, in) {
+		done := a.label("done")
+		a.TESTQ(n, n)
+		a.JZ(operand.LabelRef(done))
+		step(0, a.tailMask(n))
+		a.Label(done)
 	}
 }
 

@@ -271,7 +271,25 @@ func eluGrad(a *asm, x, dy vec) vec {
 	return a.blend(a.cmp(gt, x, a.zero()), dy, below)
 }
 
-// sinCos returns sin(x + shift*pi/2) for |x| <= 1e5. The quarter turn nearest
+// trigLimit is the size of x up to which sinCos holds.
+const trigLimit = 1e5
+
+// codeTrig emits sin or cos. It leaves the elements beyond the limit as they
+// are, for the caller to see to, and returns whether there are any (not 0).
+func codeTrig(shift uint32) func(*asm) {
+	return func(a *asm) {
+		outside := a.zeroMask()
+		a.each(1, "dst", "x", one(func(a *asm, in []vec) vec {
+			beyond := a.cmp(gt, a.abs(in[0]), a.kreg(trigLimit))
+			a.orMask(outside, beyond)
+			return a.blend(beyond, in[0], a.sinCos(in[0], shift))
+		}))
+		a.Store(a.laneBits(outside), a.ReturnIndex(0))
+		a.finish()
+	}
+}
+
+// sinCos returns sin(x + shift*pi/2) for |x| <= trigLimit. The quarter turn nearest
 // to x is taken off in three parts of pi/2; the first two products are exact
 // enough that what is left is good to an ulp even next to a zero.
 func (a *asm) sinCos(x vec, shift uint32) vec {
@@ -309,8 +327,8 @@ var (
 	codeErf      = unary(1, (*asm).erf)
 	codeSigmoid  = unary(1, (*asm).sigmoid)
 	codeSoftplus = unary(1, (*asm).softplus)
-	codeSin      = unary(1, func(a *asm, x vec) vec { return a.sinCos(x, 0) })
-	codeCos      = unary(1, func(a *asm, x vec) vec { return a.sinCos(x, 1) })
+	codeSin      = codeTrig(0)
+	codeCos      = codeTrig(1)
 
 	codeGELU         = unary(1, (*asm).gelu)
 	codeGELUGrad     = binary(1, "x dy", geluGrad)

@@ -32,6 +32,11 @@ var (
 		g := a.mul(in[0], in[2])
 		return []vec{g, a.mul(g, a.xhat(in[1]))}
 	})}.code
+	codeGradSumsAll = reduction{ins: "dy x gamma dgamma dbeta", outs: "dgamma dbeta", sums: 2, body: func(a *asm, in []vec) (terms, outs []vec) {
+		dy, xhat := in[0], a.xhat(in[1])
+		g := a.mul(dy, in[2])
+		return []vec{g, a.mul(g, xhat)}, []vec{a.add(in[3], a.mul(dy, xhat)), a.add(in[4], dy)}
+	}}.code
 	codeGammaGrad = each(2, "acc", "acc dy x", one(func(a *asm, in []vec) vec {
 		return a.add(in[0], a.mul(in[1], a.xhat(in[2])))
 	}))

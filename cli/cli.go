@@ -39,7 +39,12 @@ type app struct {
 
 // commands is the grammar.
 type commands struct {
-	Train trainCmd `cmd:"" help:"Train a model." group:"Use"`
+	Train    trainCmd    `cmd:"" help:"Train a model."`
+	Generate generateCmd `cmd:"" help:"Write text with a trained language model."`
+	Eval     evalCmd     `cmd:"" help:"Measure a trained model on its held-out data."`
+	Data     dataCmd     `cmd:"" help:"Prepare data."`
+	Ckpt     ckptCmd     `cmd:"" help:"Look at checkpoints."`
+	Doctor   doctorCmd   `cmd:"" help:"Show what this machine has and what would be chosen on it."`
 }
 
 // Main runs the command line and returns the exit code.

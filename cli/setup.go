@@ -38,26 +38,24 @@ func (a *app) load(c choice, extra []config.Override, needData bool) (*setup, er
 	if preset == "" && c.Config == "" {
 		preset = "quickstart"
 	}
-	var known []config.System
-	for _, s := range systems {
-		known = append(known, s.Config)
-	}
 	cfg, err := config.Load(config.Sources{
-		Systems: known, Presets: configs.FS, Preset: preset, File: c.Config,
+		Systems: knownSystems(), Presets: configs.FS, Preset: preset, File: c.Config,
 		Overrides: append(slices.Clone(a.overrides), extra...), NeedData: needData,
 	})
 	if err != nil {
 		return nil, err
 	}
-	s := &setup{config: cfg, host: device.DetectHost()}
-	s.system = systems[slices.IndexFunc(systems, func(x system.System) bool { return x.Config.Name == cfg.System })]
-	if err := s.resolve(); err != nil {
-		return nil, err
+	return resolved(cfg)
+}
+
+// resolved prepares a configuration for this machine.
+func resolved(cfg *config.Config) (*setup, error) {
+	s := &setup{config: cfg, host: device.DetectHost(), system: systemOf(cfg)}
+	err := s.resolve()
+	if err == nil {
+		s.model, err = s.system.Describe(cfg)
 	}
-	if s.model, err = s.system.Describe(cfg); err != nil {
-		return nil, err
-	}
-	return s, nil
+	return s, err
 }
 
 // resolve decides what the configuration left open.

@@ -132,8 +132,6 @@ func (r *run) cache() string {
 	return filepath.Join(r.dir, "data")
 }
 
-func (r *run) log(format string, args ...any) { r.printf(format+"\n", args...) }
-
 // startingPoint is the checkpoint to go on from, nil for a new run.
 func (r *run) startingPoint() (*checkpoint.Checkpoint, error) {
 	c, rejected, err := r.store.Latest()

@@ -103,20 +103,8 @@ var ErrStopped = errors.New("stopped before the last update")
 
 // Resume puts the state of a checkpoint into the job.
 func (j *Job) Resume(c *checkpoint.Checkpoint) (update int64, err error) {
-	for _, s := range j.Runner.Program().States {
-		file := c.Weights
-		switch s.Role {
-		case graph.Frozen, graph.CacheRole:
-			continue
-		case graph.Moment, graph.Counter, graph.Gradient:
-			file = c.Optimizer
-		}
-		if file == nil {
-			return 0, fmt.Errorf("%s: it has no optimizer state, so training cannot go on exactly from it", c.Path)
-		}
-		if err := loadState(j.Runner, s, file); err != nil {
-			return 0, fmt.Errorf("%s: %w", c.Path, err)
-		}
+	if err := LoadStates(j.Runner, c, graph.Weight, graph.Buffer, graph.Moment, graph.Counter, graph.Gradient); err != nil {
+		return 0, err
 	}
 	if err := j.Feed.Seek(c.State.Loader); err != nil {
 		return 0, fmt.Errorf("%s: %w", c.Path, err)
@@ -169,6 +157,32 @@ func unfloats(w []checkpoint.Float) (out [128]float64) {
 		out[i] = float64(v)
 	}
 	return out
+}
+
+// LoadStates copies the states of the given roles from a checkpoint into an
+// armed program.
+func LoadStates(r *engine.Runner, c *checkpoint.Checkpoint, roles ...graph.Role) error {
+	for _, s := range r.Program().States {
+		if !slices.Contains(roles, s.Role) {
+			continue
+		}
+		file := c.Weights
+		if optimizerState(s) {
+			file = c.Optimizer
+		}
+		if file == nil {
+			return fmt.Errorf("%s: it has no optimizer state, so training cannot go on exactly from it", c.Path)
+		}
+		if err := loadState(r, s, file); err != nil {
+			return fmt.Errorf("%s: %w", c.Path, err)
+		}
+	}
+	return nil
+}
+
+// optimizerState reports whether s lies in the checkpoint's optimizer file.
+func optimizerState(s *graph.State) bool {
+	return s.Role == graph.Moment || s.Role == graph.Counter || s.Role == graph.Gradient
 }
 
 func loadState(r *engine.Runner, s *graph.State, f *safetensors.File) error {
@@ -435,11 +449,11 @@ func Tensors(r *engine.Runner) (weights, optimizer []checkpoint.Tensor) {
 	for _, s := range r.Program().States {
 		t, _ := r.State(s.Name)
 		ct := checkpoint.Tensor{Name: s.Name, DType: stored(s.Type.DType), Shape: s.Type.Shape, Data: t.Data}
-		switch s.Role {
-		case graph.Weight, graph.Buffer:
-			weights = append(weights, ct)
-		case graph.Moment, graph.Counter, graph.Gradient:
+		switch {
+		case optimizerState(s):
 			optimizer = append(optimizer, ct)
+		case s.Role == graph.Weight || s.Role == graph.Buffer:
+			weights = append(weights, ct)
 		}
 	}
 	return weights, optimizer

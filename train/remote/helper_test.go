@@ -114,7 +114,7 @@ func newServer(t testing.TB) *server {
 	if testing.Short() {
 		t.Skip("-short: no S3 server is started")
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := newListener()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,6 +131,8 @@ func newServer(t testing.TB) *server {
 	t.Cleanup(s.stop)
 	return s
 }
+
+func newListener() (net.Listener, error) { return net.Listen("tcp", "127.0.0.1:0") }
 
 func (s *server) start() {
 	s.t.Helper()

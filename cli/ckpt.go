@@ -1,0 +1,279 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/snug-ml/snug/device"
+	"github.com/snug-ml/snug/train/checkpoint"
+)
+
+type ckptCmd struct {
+	List    ckptListCmd    `cmd:"" help:"List the checkpoints of a run."`
+	Show    ckptShowCmd    `cmd:"" help:"Describe a checkpoint."`
+	Verify  ckptVerifyCmd  `cmd:"" help:"Read everything and check it against the hashes."`
+	Compare ckptCompareCmd `cmd:"" help:"Tell in what two checkpoints differ."`
+}
+
+type ckptListCmd struct {
+	Dir  string `arg:"" name:"run" help:"Run directory."`
+	JSON bool   `help:"Print JSON."`
+}
+
+// Run implements the verb.
+func (c *ckptListCmd) Run(a *app) error {
+	list, err := checkpoint.List(c.Dir)
+	if err != nil {
+		return err
+	}
+	type row struct {
+		Path    string                      `json:"path"`
+		Update  int64                       `json:"update"`
+		Bytes   int64                       `json:"bytes,omitempty"`
+		Created string                      `json:"created,omitempty"`
+		Metrics map[string]checkpoint.Float `json:"metrics,omitempty"`
+		Problem string                      `json:"problem,omitempty"`
+	}
+	rows := []row{}
+	for _, e := range list {
+		r := row{Path: e.Path, Update: e.Update}
+		if e.Problem != nil {
+			r.Problem = e.Problem.Error()
+		} else if ck, err := checkpoint.Inspect(e.Path); err != nil {
+			r.Problem = err.Error()
+		} else {
+			r.Bytes, r.Created, r.Metrics = e.Manifest.Bytes(), ck.Metadata.Created, ck.Metadata.Metrics
+			if err := ck.Close(); err != nil {
+				return err
+			}
+		}
+		rows = append(rows, r)
+	}
+	if c.JSON {
+		return a.json(rows)
+	}
+	if len(rows) == 0 {
+		return fmt.Errorf("%w in %s", checkpoint.ErrNone, c.Dir)
+	}
+	out := [][]string{{"CHECKPOINT", "UPDATE", "SIZE", "CREATED", "METRICS"}}
+	for _, r := range rows {
+		if r.Problem != "" {
+			out = append(out, []string{filepath.Base(r.Path), fmt.Sprint(r.Update), "-", "-", "unusable: " + r.Problem})
+			continue
+		}
+		out = append(out, []string{filepath.Base(r.Path), fmt.Sprint(r.Update), device.Bytes(r.Bytes), r.Created, metricsLine(r.Metrics)})
+	}
+	return a.table(out)
+}
+
+func metricsLine(m map[string]checkpoint.Float) string {
+	var parts []string
+	for _, k := range sortedKeys(m) {
+		parts = append(parts, fmt.Sprintf("%s %.4g", k, float64(m[k])))
+	}
+	return strings.Join(parts, ", ")
+}
+
+type ckptShowCmd struct {
+	Checkpoint string `arg:"" help:"Checkpoint folder, or run directory for its newest."`
+	Tensors    bool   `help:"List every tensor."`
+	JSON       bool   `help:"Print JSON."`
+}
+
+// Run implements the verb.
+func (c *ckptShowCmd) Run(a *app) (err error) {
+	path, err := checkpointPath(c.Checkpoint)
+	if err != nil {
+		return err
+	}
+	ck, err := checkpoint.Inspect(path)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, ck.Close()) }()
+	if c.JSON {
+		return a.json(map[string]any{"path": ck.Path, "manifest": ck.Manifest, "state": ck.State, "metadata": ck.Metadata})
+	}
+	m := &ck.Metadata
+	a.printf("%s\n", ck.Path)
+	rows := [][]string{
+		{"system", m.System + " " + m.Preset},
+		{"update", fmt.Sprintf("%d of %d", ck.State.Update, m.MaxUpdates)},
+		{"tokens", count(float64(ck.State.Tokens))},
+		{"parameters", count(float64(m.Parameters))},
+		{"metrics", metricsLine(m.Metrics)},
+		{"created", m.Created},
+		{"size", device.Bytes(ck.Manifest.Bytes())},
+	}
+	if b := ck.State.Best; b != nil {
+		rows = append(rows, []string{"best", fmt.Sprintf("%s %.4g after update %d", b.Name, float64(b.Value), ck.State.BestAt)})
+	}
+	for _, part := range []struct {
+		name string
+		m    map[string]any
+	}{{"machine", m.Machine}, {"model", m.Model}, {"training", m.Training}} {
+		for _, k := range sortedKeys(part.m) {
+			rows = append(rows, []string{part.name + "." + k, fmt.Sprint(part.m[k])})
+		}
+	}
+	if err := a.table(rows); err != nil {
+		return err
+	}
+	a.printf("\nfiles\n")
+	files := [][]string{{"FILE", "SIZE", "SHA-256"}}
+	for _, f := range ck.Manifest.Files {
+		files = append(files, []string{f.Name, device.Bytes(f.Size), f.SHA256})
+	}
+	if err := a.table(files); err != nil || !c.Tensors {
+		return err
+	}
+	a.printf("\ntensors\n")
+	tensors := [][]string{{"FILE", "TENSOR", "TYPE", "SHAPE", "CRC-32C"}}
+	for _, f := range ck.Manifest.Files {
+		for _, t := range f.Tensors {
+			tensors = append(tensors, []string{f.Name, t.Name, t.DType, fmt.Sprint(t.Shape), fmt.Sprintf("%08x", t.CRC32C)})
+		}
+	}
+	return a.table(tensors)
+}
+
+// checkpointPath accepts a checkpoint folder, or a run directory for its
+// newest checkpoint that looks usable.
+func checkpointPath(path string) (string, error) {
+	if _, err := checkpoint.ReadManifest(path); err == nil {
+		return path, nil
+	}
+	list, err := checkpoint.List(path)
+	if err != nil {
+		return "", err
+	}
+	for _, e := range list {
+		if e.Problem == nil {
+			return e.Path, nil
+		}
+	}
+	return "", fmt.Errorf("%w in %s", checkpoint.ErrNone, path)
+}
+
+type ckptVerifyCmd struct {
+	Paths []string `arg:"" help:"Checkpoint folders or run directories (all their checkpoints)."`
+	JSON  bool     `help:"Print JSON."`
+}
+
+// Run implements the verb.
+func (c *ckptVerifyCmd) Run(a *app) error {
+	var reports []*checkpoint.Report
+	for _, path := range c.Paths {
+		list, err := checkpoint.List(path)
+		if err != nil || len(list) == 0 {
+			list = []checkpoint.Entry{{Path: path}}
+		}
+		for _, e := range list {
+			r, err := checkpoint.Verify(e.Path)
+			if err != nil {
+				return err
+			}
+			reports = append(reports, r)
+		}
+	}
+	damaged := 0
+	type verdict struct {
+		Path    string   `json:"path"`
+		Whole   bool     `json:"whole"`
+		Bytes   int64    `json:"bytes"`
+		Faults  []string `json:"faults"`
+		Surplus []string `json:"surplus,omitempty"`
+	}
+	out := []verdict{}
+	for _, r := range reports {
+		v := verdict{r.Path, len(r.Faults) == 0, r.Bytes, []string{}, r.Surplus}
+		for _, f := range r.Faults {
+			v.Faults = append(v.Faults, f.Error())
+		}
+		if !v.Whole {
+			damaged++
+		}
+		out = append(out, v)
+		if c.JSON {
+			continue
+		}
+		if v.Whole {
+			a.printf("%s: whole, %s read\n", v.Path, device.Bytes(v.Bytes))
+		} else {
+			a.printf("%s: DAMAGED\n", v.Path)
+		}
+		for _, f := range v.Faults {
+			a.printf("  %s\n", f)
+		}
+		for _, s := range v.Surplus {
+			a.printf("  %s: not part of the checkpoint\n", s)
+		}
+	}
+	if c.JSON {
+		if err := a.json(out); err != nil {
+			return err
+		}
+	}
+	if damaged > 0 {
+		return fmt.Errorf("%d of %d checkpoints are damaged; --resume uses the newest whole one", damaged, len(out))
+	}
+	return nil
+}
+
+type ckptCompareCmd struct {
+	A    string `arg:"" help:"Checkpoint folder or run directory."`
+	B    string `arg:"" help:"Checkpoint folder or run directory."`
+	JSON bool   `help:"Print JSON."`
+}
+
+// Run implements the verb.
+func (c *ckptCompareCmd) Run(a *app) error {
+	pa, err := checkpointPath(c.A)
+	if err != nil {
+		return err
+	}
+	pb, err := checkpointPath(c.B)
+	if err != nil {
+		return err
+	}
+	cmp, err := checkpoint.Compare(pa, pb)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return a.json(cmp)
+	}
+	a.printf("A %s\nB %s\n", cmp.A, cmp.B)
+	if cmp.Equal() {
+		a.printf("equal in every bit\n")
+		return nil
+	}
+	rows := [][]string{{"WHAT", "FIELD", "A", "B"}}
+	for _, part := range []struct {
+		name string
+		d    []checkpoint.Difference
+	}{{"state", cmp.State}, {"config", cmp.Config}, {"file", cmp.Files}} {
+		for _, d := range part.d {
+			rows = append(rows, []string{part.name, d.Field, d.A, d.B})
+		}
+	}
+	if len(rows) > 1 {
+		if err := a.table(rows); err != nil {
+			return err
+		}
+		a.printf("\n")
+	}
+	rows = [][]string{{"TENSOR", "", "CHANGED", "MAX |A-B|", "|A-B|/|A|"}}
+	for _, t := range cmp.Tensors {
+		if t.Note != "same" {
+			rows = append(rows, []string{t.Name, t.Note, fmt.Sprintf("%d of %d", t.Changed, t.Elements), fmt.Sprintf("%.3g", t.MaxAbs), fmt.Sprintf("%.3g", t.RelL2)})
+		}
+	}
+	if len(rows) == 1 {
+		a.printf("all %d tensors are equal in every bit\n", len(cmp.Tensors))
+		return nil
+	}
+	return a.table(rows)
+}

@@ -1,0 +1,85 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/system"
+	"github.com/snug-ml/snug/train"
+	"github.com/snug-ml/snug/train/checkpoint"
+)
+
+type evalCmd struct {
+	Path string `arg:"" name:"run" help:"Run directory or checkpoint folder."`
+	JSON bool   `help:"Print JSON."`
+}
+
+// Help implements kong.HelpProvider.
+func (evalCmd) Help() string {
+	return `The held-out data is that of the run; settings can be changed by flags.
+
+Examples:
+  snug eval runs/quickstart
+  snug eval runs/quickstart/checkpoints/step-00000300 --training.eval_batches 10`
+}
+
+// Run implements the verb.
+func (e *evalCmd) Run(a *app) (err error) {
+	o, err := a.open(e.Path)
+	if err != nil {
+		return err
+	}
+	s, err := resolved(o.config)
+	if err != nil {
+		return err
+	}
+	p, err := s.compile(s.model.Shape)
+	if err != nil {
+		return err
+	}
+	dir := filepath.Dir(filepath.Dir(o.path)) // RUN/checkpoints/step-N
+	cache := s.config.Data.CacheDir
+	if cache == "" {
+		cache = filepath.Join(dir, "data")
+	}
+	d, err := s.system.Open(a.ctx, s.config, s.model, system.Env{Dir: dir, Cache: cache, Log: func(string, ...any) {}})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, d.Close()) }()
+	if d.Evaluate == nil {
+		return fmt.Errorf("%s: nothing is held out (data.held_out_fraction is 0)", e.Path)
+	}
+	r, err := p.Arm(s.threads)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.Close()) }()
+	c, err := checkpoint.Load(o.path)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.Close()) }()
+	if err := train.LoadStates(r, c, graph.Weight, graph.Buffer); err != nil {
+		return err
+	}
+	m, err := d.Evaluate(r)(a.ctx, 0)
+	if err != nil {
+		return err
+	}
+	for _, b := range d.Baselines {
+		m["baseline_"+b.Name] = b.Value
+	}
+	if e.JSON {
+		return json.NewEncoder(a.out).Encode(map[string]any{"checkpoint": o.path, "update": c.State.Update, "metrics": m})
+	}
+	a.printf("%s, update %d\n", o.path, c.State.Update)
+	for _, k := range sortedKeys(m) {
+		a.printf("  %-18s %.4f\n", strings.ReplaceAll(k, "_", " "), m[k])
+	}
+	return nil
+}

@@ -17,9 +17,9 @@ import (
 // a file, grouped by package folder so that a package is trained on or held
 // out as a whole. It needs no download, since every machine with Go has it.
 //
-// Folders named testdata or vendor and files marked as generated (by the
-// convention of `go help generate`) are left out; tests and commands are in
-// only when asked for.
+// Folders named testdata or vendor, files marked as generated (by the
+// convention of `go help generate`) and tables of numbers are left out; tests
+// and commands are in only when asked for.
 type GoTree struct {
 	root string // .../src
 	opt  GoTreeOptions
@@ -101,7 +101,7 @@ func (g *GoTree) Fingerprint() (string, error) {
 	for i, f := range files {
 		files[i] = filepath.Join(g.root, filepath.FromSlash(f))
 	}
-	return fingerprint(fmt.Sprintf("go tree tests=%t commands=%t", g.opt.Tests, g.opt.Commands), files)
+	return fingerprint(fmt.Sprintf("go tree 2 tests=%t commands=%t", g.opt.Tests, g.opt.Commands), files)
 }
 
 // generated is the convention of https://go.dev/s/generatedcode.
@@ -127,7 +127,7 @@ func (g *GoTree) Documents() iter.Seq2[Document, error] {
 				yield(Document{}, fmt.Errorf("data: Go source tree: %w", err))
 				return
 			}
-			if isGenerated(text) {
+			if isGenerated(text) || isTable(text) {
 				continue
 			}
 			doc := Document{ID: rel, Group: path.Dir(rel), Text: text}
@@ -140,6 +140,19 @@ func (g *GoTree) Documents() iter.Seq2[Document, error] {
 			}
 		}
 	}
+}
+
+// isTable tells data from code: more than a fifth of the text is digits. One
+// such file (the points of an elliptic curve, half a megabyte) would outweigh
+// the packages around it.
+func isTable(text []byte) bool {
+	digits := 0
+	for _, c := range text {
+		if '0' <= c && c <= '9' {
+			digits++
+		}
+	}
+	return digits*5 > len(text)
 }
 
 // isGenerated looks for the mark above the package clause, where it must be.

@@ -5,6 +5,7 @@ import "fmt"
 // Level is an instruction set the package has code for.
 type Level int
 
+// The levels, lowest first.
 const (
 	Portable Level = iota // plain Go, any architecture
 	AVX2                  // AVX2, FMA, F16C, BMI (x86-64-v3)

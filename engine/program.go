@@ -137,10 +137,19 @@ func (p *Program) layOut() error {
 	l.Inputs = Span{l.States.Bytes, Slots * at}
 	at = 0
 	for _, f := range p.Funcs {
+		places := map[*graph.Value]Span{} // outputs of one storage share a place
 		for _, o := range f.F.Outputs {
-			if o.Value.State == nil && o.Value.Node != nil {
-				put(l.Output, f.Name+"/"+o.Name, o.Value.Type.Bytes())
+			root := graph.Storage(o.Value)
+			if root.State != nil || root.Node == nil {
+				continue
 			}
+			name := f.Name + "/" + o.Name
+			if s, ok := places[root]; ok {
+				l.Output[name] = s
+				continue
+			}
+			put(l.Output, name, o.Value.Type.Bytes())
+			places[root] = l.Output[name]
 		}
 	}
 	l.Outputs = Span{l.Inputs.Offset + l.Inputs.Bytes, at}

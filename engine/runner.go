@@ -44,6 +44,8 @@ type Runner struct {
 	// The addresses of the regions, for the code.
 	states, inputs, outputs, temps unsafe.Pointer
 	used                           int64
+	// slot is the set of inputs that the last run read.
+	slot int
 }
 
 // codes compiles the program's functions for workers (0: as many as Go may use).
@@ -75,17 +77,10 @@ func (r *Runner) address(f *Func, v *graph.Value) (cpu.Address, error) {
 		r.used = max(r.used, region.Offset+s.Offset+align(bytes))
 		return cpu.Address{Base: base, Offset: s.Offset}, nil
 	}
-	root := v
-	for root.Node != nil && graph.IsView(root.Node.Op) {
-		root = root.Node.In[0]
-	}
+	root := graph.Storage(v)
 	for _, o := range f.F.Outputs {
-		ov := o.Value
-		for ov.Node != nil && graph.IsView(ov.Node.Op) {
-			ov = ov.Node.In[0]
-		}
-		if ov == root && root.State == nil && root.Node != nil {
-			return at(&r.outputs, l.Outputs, l.Output[f.Name+"/"+o.Name])
+		if s, ok := l.Output[f.Name+"/"+o.Name]; ok && graph.Storage(o.Value) == root {
+			return at(&r.outputs, l.Outputs, s)
 		}
 	}
 	switch {
@@ -175,6 +170,7 @@ func (r *Runner) Run(fn string, slot int) error {
 		return fmt.Errorf("the program has no function %q", fn)
 	}
 	l := &r.p.Layout
+	r.slot = slot
 	r.inputs = unsafe.Add(unsafe.Pointer(unsafe.SliceData(r.arena)), l.Inputs.Offset+int64(slot)*l.InputStride)
 	return c.Run()
 }
@@ -184,18 +180,23 @@ func (r *Runner) view(name string, t graph.Type, region, s Span) Tensor {
 	return Tensor{name, t, r.arena[at : at+t.Bytes() : at+t.Bytes()]}
 }
 
+// slotSpan is the region of one set of inputs.
+func (r *Runner) slotSpan(slot int) Span {
+	l := &r.p.Layout
+	return Span{l.Inputs.Offset + int64(slot)*l.InputStride, l.InputStride}
+}
+
 // Input is the buffer of an input in a slot; ok is false if there is none.
 func (r *Runner) Input(slot int, name string) (t Tensor, ok bool) {
 	i := slices.IndexFunc(r.p.Inputs, func(v *graph.Value) bool { return v.Name == name })
 	if i < 0 {
 		return Tensor{}, false
 	}
-	l := &r.p.Layout
-	region := Span{l.Inputs.Offset + int64(slot)*l.InputStride, l.InputStride}
-	return r.view(name, r.p.Inputs[i].Type, region, l.Input[name]), true
+	return r.view(name, r.p.Inputs[i].Type, r.slotSpan(slot), r.p.Layout.Input[name]), true
 }
 
-// Output is a result of a function, valid after its run.
+// Output is a result of a function, valid after its run and until the next. A
+// result that is a state or an input, or a view of one, is read where that lies.
 func (r *Runner) Output(fn, name string) (t Tensor, ok bool) {
 	f := r.p.Func(fn)
 	if f == nil {
@@ -206,11 +207,11 @@ func (r *Runner) Output(fn, name string) (t Tensor, ok bool) {
 		return Tensor{}, false
 	}
 	l := &r.p.Layout
-	if v.State != nil {
-		return r.view(name, v.Type, l.States, l.State[v.State.Name]), true
-	}
-	if v.Node == nil {
-		return r.Input(0, v.Name)
+	switch root := graph.Storage(v); {
+	case root.State != nil:
+		return r.view(name, v.Type, l.States, l.State[root.State.Name]), true
+	case root.Node == nil:
+		return r.view(name, v.Type, r.slotSpan(r.slot), l.Input[root.Name]), true
 	}
 	return r.view(name, v.Type, l.Outputs, l.Output[fn+"/"+name]), true
 }

@@ -27,6 +27,7 @@ type trainCmd struct {
 	Out    string `help:"Run directory (default: runs/PRESET)." placeholder:"DIR"`
 	Resume bool   `help:"Continue the run in --out from its newest whole checkpoint."`
 	Fresh  bool   `help:"Start over in a run directory that holds checkpoints, which are removed."`
+	Until  int64  `help:"Save and stop after so many updates; --resume goes on." placeholder:"N"`
 	JSON   bool   `help:"Print the summary as JSON."`
 }
 
@@ -38,7 +39,11 @@ Examples:
   snug train                                  the quickstart, on the Go source tree
   snug train --training.max_steps 50          a shorter one
   snug train --config mine.yaml --out runs/a  settings from a file
-  snug train --config mine.yaml --out runs/a --resume`
+  snug train --config mine.yaml --out runs/a --resume
+
+Ctrl-C finishes the update, saves and exits with code 4; a second one exits at
+once. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 does not fit, 4 stopped
+with the state saved.`
 }
 
 // Run implements the verb.
@@ -48,7 +53,7 @@ func (t *trainCmd) Run(a *app) error {
 		return err
 	}
 	dir := t.dir(s.config)
-	r := &run{app: a, setup: s, dir: dir, resume: t.Resume, fresh: t.Fresh, started: time.Now()}
+	r := &run{app: a, setup: s, dir: dir, resume: t.Resume, fresh: t.Fresh, until: t.Until, started: time.Now()}
 	if err := r.train(); err != nil {
 		return err
 	}
@@ -77,6 +82,7 @@ type run struct {
 	*setup
 	dir           string
 	resume, fresh bool
+	until         int64
 	started       time.Time
 	program       *engine.Program
 	runner        *engine.Runner
@@ -185,7 +191,7 @@ func (r *run) loop(from *checkpoint.Checkpoint) error {
 	}
 	all, _ := r.program.Parameters()
 	job := &train.Job{
-		Runner: r.runner, Feed: r.data.Feed, Updates: int64(cfg.MaxSteps), Seed: cfg.Seed,
+		Runner: r.runner, Feed: r.data.Feed, Updates: int64(cfg.MaxSteps), Until: r.until, Seed: cfg.Seed,
 		Schedule: r.schedule(), Goal: r.data.Goal,
 		Early:    train.EarlyStopping{Patience: cfg.EarlyStoppingPatience, MinDelta: cfg.EarlyStoppingMinDelta},
 		LogEvery: int64(cfg.LogSteps), EvalEvery: int64(cfg.EvalSteps), SaveEvery: int64(cfg.SaveSteps),

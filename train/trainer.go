@@ -32,7 +32,10 @@ type Job struct {
 	// Schedule and the total number of updates.
 	Schedule *Schedule
 	Updates  int64
-	Seed     uint64
+	// Until stops the run after so many updates as an interruption would: the
+	// state is saved, the schedule is that of the whole run. 0: never.
+	Until int64
+	Seed  uint64
 
 	// Evaluate measures on held-out data, through the input buffers of the slot
 	// it is given; nil: never. Goal is the metric of its result that decides
@@ -225,7 +228,7 @@ func (j *Job) Run(ctx context.Context, start int64) (*Result, error) {
 	defer f.close()
 	j.slot = <-f.free
 	for u := start; u < j.Updates; u++ {
-		if ctx.Err() != nil {
+		if ctx.Err() != nil || j.Until > 0 && u >= j.Until {
 			return j.stopped(u)
 		}
 		step, err := j.update(f, u)

@@ -49,12 +49,8 @@ func helper(run, url, name string) error {
 	if err := u.Enqueue(name); err != nil {
 		return err
 	}
-	for {
-		if p := u.Status().Progress; p.Done > 0 {
-			fmt.Println(p.File, p.Done)
-		}
-		time.Sleep(time.Millisecond)
-	}
+	fmt.Println("queued")
+	select {} // until it is killed
 }
 
 // uploader starts one that does not really wait between attempts.
@@ -452,8 +448,8 @@ func TestKilledAnywhere(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		bufio.NewScanner(out).Scan() // it has begun
-		time.Sleep(time.Duration(i*3) * time.Millisecond)
+		bufio.NewScanner(out).Scan() // it is queued
+		time.Sleep(time.Duration(i*i) * time.Millisecond)
 		if err := cmd.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}

@@ -1,0 +1,69 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){
+		"snug": func() { os.Exit(Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) },
+	})
+}
+
+// The scripts below testdata run the tool as a user would. Each starts in a
+// folder of its own with a small corpus, corpus/*.txt, and a configuration,
+// tiny.yaml, that trains on it in about a second.
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata",
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("TERM", "dumb")
+			return tiny(env.WorkDir)
+		},
+		RequireExplicitExec: true,
+	})
+}
+
+const tinyConfig = `system: refocused
+model: {d_model: 32, n_layers: 2, n_heads: 2, d_ff: 64, max_seq_len: 32, dropout: 0.1}
+training:
+  batch_size: 4
+  gradient_accumulation_steps: 2
+  max_steps: 12
+  learning_rate: 3e-3
+  warmup_steps: 2
+  log_steps: 1
+  eval_steps: 5
+  save_steps: 4
+  sample: {tokens: 8}
+data:
+  source: [corpus/*.txt]
+  held_out_fraction: 0.2
+  tokenizer: {vocab_size: 300}
+`
+
+// tiny writes the corpus and the configuration.
+func tiny(dir string) error {
+	if err := os.MkdirAll(filepath.Join(dir, "corpus"), 0o777); err != nil {
+		return err
+	}
+	words := strings.Fields("the a quick slow brown red fox dog cat bird jumps runs sleeps over under near lazy happy tree river")
+	n := uint32(1)
+	for f := range 12 {
+		var b strings.Builder
+		for range 150 {
+			n = n*1664525 + 1013904223
+			fmt.Fprintf(&b, "%s ", words[n>>16%uint32(len(words))])
+		}
+		if err := os.WriteFile(filepath.Join(dir, "corpus", fmt.Sprintf("%02d.txt", f)), []byte(b.String()), 0o666); err != nil {
+			return err
+		}
+	}
+	return os.WriteFile(filepath.Join(dir, "tiny.yaml"), []byte(tinyConfig), 0o666)
+}

@@ -1,54 +1,87 @@
 package cpu
 
 import (
-	"fmt"
+	"math"
 	"unsafe"
 
 	"github.com/snug-ml/snug/engine/cpu/simd"
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// reduce handles shapes that collapse to [outer, reduced, inner]; others are
-// first brought there by the caller's transposes.
+// reduce walks the operand in runs of neighbouring elements that are either
+// all combined into one result or all kept.
 func (c *compiler) reduce(n *graph.Node, op graph.Reduce) ([]phase, error) {
-	outer, red, inner, err := reduceDims(n.In[0].Shape(), op)
-	if err != nil {
-		return nil, err
-	}
+	r := runsOf(n.In[0].Shape(), op)
 	scale := float32(1)
 	if op.Kind == graph.ReduceMean {
-		scale = 1 / float32(red)
+		scale = 1 / float32(op.Count(n.In[0].Shape()))
 	}
-	if op.Kind == graph.ReduceMax {
-		return c.reduceMax(n, outer, red, inner)
+	switch {
+	case op.Kind == graph.ReduceMax && r.kept:
+		return c.maxColumns(n, r)
+	case op.Kind == graph.ReduceMax:
+		return c.maxRows(n, r)
+	case r.kept:
+		return c.reduceColumns(n, r, scale)
 	}
-	if inner == 1 {
-		return c.reduceRows(n, outer, red, scale)
-	}
-	return c.reduceColumns(n, outer, red, inner, scale)
+	return c.reduceRows(n, r, scale)
 }
 
-func reduceDims(s graph.Shape, op graph.Reduce) (outer, red, inner int, err error) {
-	outer, red, inner = 1, 1, 1
-	state := 0
-	for i, d := range s {
-		if d == 1 {
-			continue
-		}
-		switch {
-		case op.Has(i) && state < 2:
-			state = 1
-			red *= d
-		case !op.Has(i) && state == 0:
-			outer *= d
-		case !op.Has(i):
-			state = 2
-			inner *= d
-		default:
-			return 0, 0, 0, fmt.Errorf("reduces dimensions %b of %v, which are not neighbours: transpose first", op.Axes, s)
-		}
+// runs is an operand as outer*rows runs of width elements: run r of group o
+// starts at element at(o, r). The rows of a group are combined; when kept, the
+// elements of a run stay apart, else they are combined too.
+type runs struct {
+	outer, rows, width int
+	kept               bool
+	over, along        axes // of the groups, of the rows
+}
+
+// axes are dimensions that one index runs through, innermost first.
+type axes struct{ extent, stride []int }
+
+func (a *axes) offset(i int) int {
+	at := 0
+	for d, n := range a.extent {
+		at += i % n * a.stride[d]
+		i /= n
 	}
-	return outer, red, inner, nil
+	return at
+}
+
+// add puts a dimension outside of the others, joined with the last where that
+// is the same walk.
+func (a *axes) add(extent, stride int) {
+	if k := len(a.extent) - 1; k >= 0 && a.stride[k]*a.extent[k] == stride {
+		a.extent[k] *= extent
+		return
+	}
+	a.extent, a.stride = append(a.extent, extent), append(a.stride, stride)
+}
+
+func (r *runs) at(o, row int) int { return r.over.offset(o) + r.along.offset(row) }
+
+func runsOf(s graph.Shape, op graph.Reduce) *runs {
+	r := &runs{outer: 1, rows: 1, width: 1}
+	inner := true // still in the innermost run
+	stride := 1
+	for d := len(s) - 1; d >= 0; d-- {
+		switch kept := !op.Has(d); {
+		case s[d] == 1:
+		case inner && (r.width == 1 || kept == r.kept):
+			r.kept = kept
+			r.width *= s[d]
+		case kept:
+			inner = false
+			r.outer *= s[d]
+			r.over.add(s[d], stride)
+		default:
+			inner = false
+			r.rows *= s[d]
+			r.along.add(s[d], stride)
+		}
+		stride *= s[d]
+	}
+	return r
 }
 
 // chunkRow is how many elements of one row a partial sum covers.
@@ -60,75 +93,84 @@ func rowPart(r ref, d graph.DType, from, to int, reg []float32) []float32 {
 	return o.load(reg[:to-from], from, 1)
 }
 
-func (c *compiler) reduceRows(n *graph.Node, rows, width int, scale float32) ([]phase, error) {
+// reduceRows sums each group into one element. Groups of more than chunkRow
+// elements are cut into fixed parts, whose sums are added in order.
+func (c *compiler) reduceRows(n *graph.Node, r *runs, scale float32) ([]phase, error) {
 	src, dst, d := c.ref(n.In[0]), c.ref(n.Out[0]), n.In[0].DType()
 	code := c.code
-	if width <= chunkRow {
+	size := r.rows * r.width
+	if size <= chunkRow {
 		c.need(0, tile*4)
-		tasks, per := chunks(rows, max(1, 2*grain/width))
+		tasks, per := chunks(r.outer, max(1, 2*grain/size))
 		return []phase{{tasks, func(task, w int) {
 			reg := floats(code.worker(w), 0, tile)
 			out := dst.f32()
-			for i := task * per; i < min((task+1)*per, rows); i++ {
-				out[i] = float32(sumRange(src, d, i*width, (i+1)*width, reg)) * scale
+			for o := task * per; o < min((task+1)*per, r.outer); o++ {
+				out[o] = float32(r.sum(src, d, o, 0, size, reg)) * scale
 			}
 		}}}, nil
 	}
-	parts := (width + chunkRow - 1) / chunkRow
-	c.need(rows*parts*8, tile*4)
+	parts := (size + chunkRow - 1) / chunkRow
+	c.need(r.outer*parts*8, tile*4)
 	partial := func() []float64 {
-		return unsafe.Slice((*float64)(unsafe.Pointer(&code.m.shared[0])), rows*parts)
+		return unsafe.Slice((*float64)(unsafe.Pointer(&code.m.shared[0])), r.outer*parts)
 	}
-	return []phase{{rows * parts, func(task, w int) {
-		i, k := task/parts, task%parts
-		partial()[task] = sumRange(src, d, i*width+k*chunkRow, i*width+min((k+1)*chunkRow, width), floats(code.worker(w), 0, tile))
+	return []phase{{r.outer * parts, func(task, w int) {
+		from := task % parts * chunkRow
+		partial()[task] = r.sum(src, d, task/parts, from, min(from+chunkRow, size), floats(code.worker(w), 0, tile))
 	}}, {1, func(_, _ int) {
 		out := dst.f32()
-		for i := range rows {
+		for o := range r.outer {
 			s := 0.0
-			for _, v := range partial()[i*parts : (i+1)*parts] {
+			for _, v := range partial()[o*parts : (o+1)*parts] {
 				s += v
 			}
-			out[i] = float32(s) * scale
+			out[o] = float32(s) * scale
 		}
 	}}}, nil
 }
 
-func sumRange(src ref, d graph.DType, from, to int, reg []float32) float64 {
+// sum adds up elements [from, to) of group o.
+func (r *runs) sum(src ref, d graph.DType, o, from, to int, reg []float32) float64 {
 	s := 0.0
-	for ; from < to; from += tile {
-		s += simd.SumF64(rowPart(src, d, from, min(from+tile, to), reg))
+	for from < to {
+		row, col := from/r.width, from%r.width
+		n := min(tile, r.width-col, to-from)
+		at := r.at(o, row) + col
+		s += simd.SumF64(rowPart(src, d, at, at+n, reg))
+		from += n
 	}
 	return s
 }
 
 // reduceColumns adds rows up: bias gradients, sums over a batch. Rows are cut
-// into at most 32 fixed groups; their sums are added in order.
-func (c *compiler) reduceColumns(n *graph.Node, outer, rows, cols int, scale float32) ([]phase, error) {
+// into at most 32 fixed sets; their sums are added in order.
+func (c *compiler) reduceColumns(n *graph.Node, r *runs, scale float32) ([]phase, error) {
 	src, dst, d := c.ref(n.In[0]), c.ref(n.Out[0]), n.In[0].DType()
 	code := c.code
-	group := max((rows+31)/32, min(rows, max(64, 4*grain/cols)))
-	groups := (rows + group - 1) / group
+	cols := r.width
+	set := max((r.rows+31)/32, min(r.rows, max(64, 4*grain/cols)))
+	sets := (r.rows + set - 1) / set
 	strips := (cols + tile - 1) / tile
-	c.need(outer*groups*cols*4, tile*4)
-	sums := func() []float32 { return floats(code.m.shared, 0, outer*groups*cols) }
-	return []phase{{outer * groups * strips, func(task, w int) {
+	c.need(r.outer*sets*cols*4, tile*4)
+	sums := func() []float32 { return floats(code.m.shared, 0, r.outer*sets*cols) }
+	return []phase{{r.outer * sets * strips, func(task, w int) {
 		reg := floats(code.worker(w), 0, tile)
-		s, g, o := task%strips, task/strips%groups, task/strips/groups
+		s, g, o := task%strips, task/strips%sets, task/strips/sets
 		c0, c1 := s*tile, min((s+1)*tile, cols)
-		acc := sums()[(o*groups+g)*cols+c0 : (o*groups+g)*cols+c1]
+		acc := sums()[(o*sets+g)*cols+c0 : (o*sets+g)*cols+c1]
 		clear(acc)
-		for r := g * group; r < min((g+1)*group, rows); r++ {
-			at := (o*rows+r)*cols + c0
+		for row := g * set; row < min((g+1)*set, r.rows); row++ {
+			at := r.at(o, row) + c0
 			simd.Add(acc, acc, rowPart(src, d, at, at+len(acc), reg))
 		}
-	}}, {outer * strips, func(task, _ int) {
+	}}, {r.outer * strips, func(task, _ int) {
 		s, o := task%strips, task/strips
 		c0, c1 := s*tile, min((s+1)*tile, cols)
 		out := dst.f32()[o*cols+c0 : o*cols+c1]
-		copy(out, sums()[o*groups*cols+c0:])
-		for g := 1; g < groups; g++ {
-			at := (o*groups + g) * cols
+		copy(out, sums()[o*sets*cols+c0:])
+		for g := 1; g < sets; g++ {
+			at := (o*sets + g) * cols
 			simd.Add(out, out, sums()[at+c0:at+c1])
 		}
 		if scale != 1 {
@@ -137,34 +179,42 @@ func (c *compiler) reduceColumns(n *graph.Node, outer, rows, cols int, scale flo
 	}}}, nil
 }
 
-func (c *compiler) reduceMax(n *graph.Node, outer, red, inner int) ([]phase, error) {
+func (c *compiler) maxColumns(n *graph.Node, r *runs) ([]phase, error) {
 	src, dst, d := c.ref(n.In[0]), c.ref(n.Out[0]), n.In[0].DType()
 	code := c.code
 	c.need(0, tile*4)
-	if inner > 1 {
-		tasks, per := chunks(outer, max(1, grain/(red*inner)))
-		return []phase{{tasks, func(task, w int) {
-			reg := floats(code.worker(w), 0, tile)
-			for o := task * per; o < min((task+1)*per, outer); o++ {
-				for c0 := 0; c0 < inner; c0 += tile {
-					c1 := min(c0+tile, inner)
-					out := dst.f32()[o*inner+c0 : o*inner+c1]
-					copy(out, rowPart(src, d, o*red*inner+c0, o*red*inner+c1, reg))
-					for r := 1; r < red; r++ {
-						at := (o*red+r)*inner + c0
-						simd.Max(out, out, rowPart(src, d, at, at+len(out), reg))
-					}
-				}
-			}
-		}}}, nil
-	}
-	tasks, per := chunks(outer, max(1, grain/red))
+	tasks, per := chunks(r.outer, max(1, grain/(r.rows*r.width)))
 	return []phase{{tasks, func(task, w int) {
 		reg := floats(code.worker(w), 0, tile)
-		for o := task * per; o < min((task+1)*per, outer); o++ {
-			best := simd.MaxValue(rowPart(src, d, o*red, o*red+min(tile, red), reg))
-			for k := tile; k < red; k += tile {
-				best = max(best, simd.MaxValue(rowPart(src, d, o*red+k, o*red+min(k+tile, red), reg)))
+		for o := task * per; o < min((task+1)*per, r.outer); o++ {
+			for c0 := 0; c0 < r.width; c0 += tile {
+				c1 := min(c0+tile, r.width)
+				out := dst.f32()[o*r.width+c0 : o*r.width+c1]
+				at := r.at(o, 0)
+				copy(out, rowPart(src, d, at+c0, at+c1, reg))
+				for row := 1; row < r.rows; row++ {
+					at := r.at(o, row)
+					simd.Max(out, out, rowPart(src, d, at+c0, at+c1, reg))
+				}
+			}
+		}
+	}}}, nil
+}
+
+func (c *compiler) maxRows(n *graph.Node, r *runs) ([]phase, error) {
+	src, dst, d := c.ref(n.In[0]), c.ref(n.Out[0]), n.In[0].DType()
+	code := c.code
+	c.need(0, tile*4)
+	tasks, per := chunks(r.outer, max(1, grain/(r.rows*r.width)))
+	return []phase{{tasks, func(task, w int) {
+		reg := floats(code.worker(w), 0, tile)
+		for o := task * per; o < min((task+1)*per, r.outer); o++ {
+			best := float32(math.Inf(-1))
+			for row := range r.rows {
+				at := r.at(o, row)
+				for k := 0; k < r.width; k += tile {
+					best = max(best, simd.MaxValue(rowPart(src, d, at+k, at+min(k+tile, r.width), reg)))
+				}
 			}
 			dst.f32()[o] = best
 		}

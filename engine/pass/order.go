@@ -27,7 +27,8 @@ func soon(f *graph.Func) *graph.Func {
 	g := *f
 	g.Nodes = make([]*graph.Node, 0, len(f.Nodes))
 	// at is the old position that a node now follows (its own if it stays),
-	// readers the latest such position among those who read a state version.
+	// readers the latest such position among those who read a state version
+	// or a view of one.
 	at := make(map[*graph.Node]int, len(f.Nodes))
 	readers := map[int]int{}
 	moved := make([][]*graph.Node, len(f.Nodes)+1) // moved[i+1] follow node i
@@ -48,8 +49,8 @@ func soon(f *graph.Func) *graph.Func {
 			moved[at[n]+1] = append(moved[at[n]+1], n)
 		}
 		for _, v := range n.In {
-			if v.State != nil {
-				readers[v.ID] = max(readers[v.ID], at[n])
+			if root := graph.Storage(v); root.State != nil {
+				readers[root.ID] = max(readers[root.ID], at[n])
 			}
 		}
 	}
@@ -97,8 +98,8 @@ func late(f *graph.Func) *graph.Func {
 	}
 	for _, n := range f.Nodes {
 		for _, v := range n.In {
-			if v.State != nil {
-				readers[v.ID] = append(readers[v.ID], n)
+			if root := graph.Storage(v); root.State != nil {
+				readers[root.ID] = append(readers[root.ID], n)
 			}
 		}
 	}

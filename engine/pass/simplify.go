@@ -44,11 +44,12 @@ func simplify(u *Unit) error {
 	return nil
 }
 
-// identity gives the operand that n merely passes on, or nil.
+// identity gives the operand that n merely passes on, or nil. A copy of a state
+// or of a view of one is kept: it holds what the state was before a write.
 func identity(n *graph.Node, in []*graph.Value) *graph.Value {
 	switch op := n.Op.(type) {
 	case graph.Elementwise:
-		if in[0].Type.Equal(n.Out[0].Type) && in[0].State == nil {
+		if in[0].Type.Equal(n.Out[0].Type) && graph.Storage(in[0]).State == nil {
 			switch {
 			case op.Fn == graph.FnCopy, op.Fn == graph.FnMulC && op.Alpha == 1, op.Fn == graph.FnAddC && op.Alpha == 0:
 				return in[0]
@@ -61,7 +62,7 @@ func identity(n *graph.Node, in []*graph.Value) *graph.Value {
 				in[0] = p.In[0]
 			}
 		}
-		if in[0].Shape().Equal(op.Shape) && in[0].State == nil {
+		if in[0].Shape().Equal(op.Shape) && graph.Storage(in[0]).State == nil {
 			return in[0]
 		}
 	}

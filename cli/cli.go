@@ -8,10 +8,12 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/alecthomas/kong"
 
 	"github.com/snug-ml/snug/config"
+	"github.com/snug-ml/snug/engine/pass"
 	"github.com/snug-ml/snug/system"
 	"github.com/snug-ml/snug/system/refocused"
 	"github.com/snug-ml/snug/train"
@@ -40,6 +42,8 @@ type app struct {
 // commands is the grammar.
 type commands struct {
 	Train    trainCmd    `cmd:"" help:"Train a model."`
+	Plan     planCmd     `cmd:"" help:"Say what a run needs, to the byte, on any card."`
+	Fit      fitCmd      `cmd:"" help:"Find the fastest settings that fit."`
 	Generate generateCmd `cmd:"" help:"Write text with a trained language model."`
 	Eval     evalCmd     `cmd:"" help:"Measure a trained model on its held-out data."`
 	Data     dataCmd     `cmd:"" help:"Prepare data."`
@@ -59,6 +63,7 @@ func Main(args []string, in io.Reader, out, errw io.Writer) int {
 		kong.Writers(out, errw),
 		kong.Exit(func(c int) { code = c }),
 		kong.Bind(a),
+		kong.Vars{"passes": strings.Join(pass.Names(), ", ")},
 		kong.UsageOnError(),
 	)
 	if err != nil {

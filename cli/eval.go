@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/engine/pass"
 	"github.com/snug-ml/snug/system"
 	"github.com/snug-ml/snug/train"
 	"github.com/snug-ml/snug/train/checkpoint"
@@ -37,7 +38,12 @@ func (e *evalCmd) Run(a *app) (err error) {
 	if err != nil {
 		return err
 	}
-	p, err := s.compile(s.model.Shape)
+	c, err := s.settings(s.precision)
+	if err != nil {
+		return err
+	}
+	c.Recompute = pass.RecomputeNone // nothing is kept for a backward half
+	p, err := s.compile(c)
 	if err != nil {
 		return err
 	}
@@ -59,12 +65,12 @@ func (e *evalCmd) Run(a *app) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
-	c, err := checkpoint.Load(o.path)
+	ck, err := checkpoint.Load(o.path)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, c.Close()) }()
-	if err := train.LoadStates(r, c, graph.Weight, graph.Buffer); err != nil {
+	defer func() { err = errors.Join(err, ck.Close()) }()
+	if err := train.LoadStates(r, ck, graph.Weight, graph.Buffer); err != nil {
 		return err
 	}
 	m, err := d.Evaluate(r)(a.ctx, 0)
@@ -75,9 +81,9 @@ func (e *evalCmd) Run(a *app) (err error) {
 		m["baseline_"+b.Name] = b.Value
 	}
 	if e.JSON {
-		return json.NewEncoder(a.out).Encode(map[string]any{"checkpoint": o.path, "update": c.State.Update, "metrics": m})
+		return json.NewEncoder(a.out).Encode(map[string]any{"checkpoint": o.path, "update": ck.State.Update, "metrics": m})
 	}
-	a.printf("%s, update %d\n", o.path, c.State.Update)
+	a.printf("%s, update %d\n", o.path, ck.State.Update)
 	for _, k := range sortedKeys(m) {
 		a.printf("  %-18s %.4f\n", strings.ReplaceAll(k, "_", " "), m[k])
 	}

@@ -87,7 +87,7 @@ func (p *progress) line(s train.Step) string {
 	if f := p.r.utilization(p.rate); f > 0 {
 		l += fmt.Sprintf("  %.0f%% of peak", 100*f)
 	}
-	l += fmt.Sprintf("  mem %s/%s", device.Bytes(p.sampler.Sample().RSS), device.Bytes(p.r.plannedBytes()))
+	l += fmt.Sprintf("  mem %s/%s", device.Bytes(p.sampler.Sample().RSS), device.Bytes(p.r.report.Total))
 	if s.Scale > 0 {
 		l += fmt.Sprintf("  scale %g", s.Scale)
 	}

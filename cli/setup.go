@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
@@ -11,7 +12,9 @@ import (
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/graph"
 	"github.com/snug-ml/snug/engine/pass"
+	"github.com/snug-ml/snug/engine/plan"
 	"github.com/snug-ml/snug/system"
+	"github.com/snug-ml/snug/train"
 )
 
 // choice is how a verb names a configuration.
@@ -28,8 +31,11 @@ type setup struct {
 	host    device.Host
 	threads int
 	// precision and why it was chosen.
-	precision device.Precision
-	reason    string
+	asked, precision device.Precision
+	reason           string
+	// dump names a pass around which programs are printed to dumpTo.
+	dump   string
+	dumpTo io.Writer
 }
 
 // load resolves the configuration.
@@ -72,14 +78,14 @@ func (s *setup) resolve() error {
 		}
 	}
 	t := &s.config.Training
-	asked, err := device.ParsePrecision(t.MixedPrecision)
-	if err != nil {
+	var err error
+	if s.asked, err = device.ParsePrecision(t.MixedPrecision); err != nil {
 		return err
 	}
-	if s.precision, s.reason, err = device.ChoosePrecision(asked, &s.host.CPU); err != nil {
+	if s.precision, s.reason, err = device.ChoosePrecision(s.asked, &s.host.CPU); err != nil {
 		return err
 	}
-	if asked == device.Auto {
+	if s.asked == device.Auto {
 		t.MixedPrecision = string(s.precision)
 		return s.config.Derive("training.mixed_precision", t.MixedPrecision, s.reason)
 	}
@@ -97,29 +103,76 @@ func low(p device.Precision) graph.DType {
 	return graph.F32
 }
 
-// budget is how many bytes the run may take.
-func (s *setup) budget() int64 {
-	if b := int64(s.config.Hardware.MemoryBudget); b > 0 {
-		return b
-	}
-	return s.host.Memory.Usable()
+// settings are the configured ones, for a target of the given precision.
+func (s *setup) settings(precision device.Precision) (plan.Settings, error) {
+	mode, err := pass.ParseRecompute(s.config.Training.GradientCheckpointing)
+	shape := s.model.Shape
+	return plan.Settings{
+		MicroBatch: shape.MicroBatch, Accumulation: shape.Accumulation, CEChunk: shape.CEChunk,
+		Recompute: mode, Precision: precision,
+	}, err
 }
 
-// compile compiles the training program in a shape.
-func (s *setup) compile(shape system.Shape) (*engine.Program, error) {
-	mode, err := pass.ParseRecompute(s.config.Training.GradientCheckpointing)
+// shape is what settings mean for the model.
+func shape(c plan.Settings) system.Shape {
+	return system.Shape{
+		MicroBatch: c.MicroBatch, Accumulation: c.Accumulation, CEChunk: c.CEChunk,
+		LossScaling: c.Precision.LossScaling(),
+	}
+}
+
+// compile makes the training program for settings.
+func (s *setup) compile(c plan.Settings) (*engine.Program, error) {
+	return engine.CompileTraining(s.model.Training(shape(c)), engine.CompileOptions{
+		Low: low(c.Precision), Recompute: c.Recompute, Budget: c.Budget, Dump: s.dump, To: s.dumpTo,
+	})
+}
+
+// host is this machine as a target, with the processor's speed measured.
+func (s *setup) hostTarget() (plan.Target, error) {
+	rates, err := plan.Calibrate(s.threads)
+	t := plan.OnHost(s.host, rates)
+	t.Budget = int64(s.config.Hardware.MemoryBudget)
+	return t, err
+}
+
+// planner plans the model for a target.
+func (s *setup) planner(t plan.Target) *plan.Planner {
+	return &plan.Planner{Compile: s.compile, Target: t, Facts: func(p *engine.Program, c plan.Settings) (plan.Run, error) {
+		return s.facts(p, t, c, 0)
+	}}
+}
+
+// facts are what a plan must know of a run; data is the size of mapped files.
+func (s *setup) facts(p *engine.Program, t plan.Target, c plan.Settings, data int64) (plan.Run, error) {
+	r := plan.Run{Settings: c}
+	if s.model.Unit == "tokens" {
+		r.Tokens = int64(c.MicroBatch) * s.model.UnitsPerRow
+	}
+	if t.Card != nil {
+		return r, nil
+	}
+	var err error
+	r.Workspace, err = p.Workspace(s.threads)
+	r.Staging, r.Data = train.StagingBytes(p), data
+	return r, err
+}
+
+// fit plans the configured settings for a target; settings that were left to
+// the planner are decided here.
+func (s *setup) fit(t plan.Target, precision device.Precision) (*plan.Report, *engine.Program, error) {
+	c, err := s.settings(precision)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	o := engine.CompileOptions{Low: low(s.precision)}
-	if mode != pass.RecomputeAuto {
-		o.Recompute = mode
-		return engine.CompileTraining(s.model.Training(shape), o)
+	if c.CEChunk == 0 {
+		c.CEChunk = min(plan.LossChunk(t.Speed(precision), precision), c.MicroBatch*int(s.model.UnitsPerRow))
 	}
-	p, err := engine.CompileTraining(s.model.Training(shape), o)
-	if err != nil || p.Layout.Bytes <= s.budget() {
-		return p, err
+	pl := s.planner(t)
+	report, err := pl.Check(c)
+	if err != nil {
+		return report, nil, err
 	}
-	o.Recompute, o.Budget = pass.RecomputeAuto, s.budget()-(p.Layout.Bytes-p.Layout.Temps.Bytes)
-	return engine.CompileTraining(s.model.Training(shape), o)
+	p, err := pl.Program(report.Run.Settings)
+	return report, p, err
 }

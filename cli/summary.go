@@ -56,23 +56,6 @@ type Summary struct {
 	SaveFailures int64  `json:"save_failures"`
 }
 
-// goRuntimeBytes is what the Go runtime, the program's code and its working
-// set take beside what is planned, as measured (docs/measurements.md).
-const goRuntimeBytes = 48 << 20
-
-// plannedBytes is the whole process as planned.
-func (r *run) plannedBytes() int64 {
-	if r.planned == 0 {
-		workspace, err := r.program.Workspace(r.threads)
-		if err != nil {
-			return 0
-		}
-		weights, optimizer := train.Tensors(r.runner)
-		r.planned = r.program.Layout.Bytes + workspace + checkpoint.StagingBytes(weights, optimizer) + r.data.DataBytes + goRuntimeBytes
-	}
-	return r.planned
-}
-
 func (r *run) summarise(res *train.Result, stopped bool) error {
 	all, _ := r.program.Parameters()
 	st := r.store.Status()
@@ -83,7 +66,7 @@ func (r *run) summarise(res *train.Result, stopped bool) error {
 		FirstUpdate: res.FirstUpdate.Seconds() + r.armed.Seconds(), Seconds: res.Seconds,
 		TokensPerSecond: r.view.tokens, FlopsUtilization: r.utilization(r.view.rate),
 		ArenaPlanned: r.program.Layout.Bytes, ArenaUsed: r.runner.ArenaUsed(),
-		PeakRSS: r.view.peak, PlannedTotal: r.plannedBytes(),
+		PeakRSS: r.view.peak, PlannedTotal: r.report.Total,
 		Precision: string(r.precision), Device: r.host.CPU.String(), Threads: r.threads, Parameters: all,
 		Untrained: append([]string{}, r.program.Untrained...), Checkpoint: st.Last, SaveRetries: st.Retries, SaveFailures: st.Failures,
 	}

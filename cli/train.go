@@ -16,6 +16,7 @@ import (
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/engine/plan"
 	"github.com/snug-ml/snug/system"
 	"github.com/snug-ml/snug/system/lm"
 	"github.com/snug-ml/snug/train"
@@ -91,14 +92,17 @@ type run struct {
 	recorder      *train.Recorder
 	view          *progress
 	failed        error // of the recorder, told at the end
-	planned       int64 // bytes of the process, computed once
+	report        *plan.Report
 	armed         time.Duration
-	peak          float64 // FLOP/s of the machine in the precision of the run
 	summary       *Summary
 }
 
 func (r *run) train() (err error) {
-	if r.program, err = r.compile(r.model.Shape); err != nil {
+	target, err := r.hostTarget()
+	if err != nil {
+		return err
+	}
+	if r.report, r.program, err = r.fit(target, r.precision); err != nil {
 		return err
 	}
 	r.announce()
@@ -119,6 +123,11 @@ func (r *run) train() (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.data.Close()) }()
+	facts, err := r.facts(r.program, target, r.report.Run.Settings, r.data.DataBytes)
+	if err != nil {
+		return err
+	}
+	r.report = plan.New(r.program, target, facts)
 	// Preparing data leaves garbage; what counts from here on is the run's own.
 	debug.FreeOSMemory()
 	resetPeakRSS()

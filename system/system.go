@@ -30,6 +30,8 @@ type Shape struct {
 	MicroBatch, Accumulation int
 	// CEChunk is how many rows of logits exist at a time; 0 is all.
 	CEChunk int
+	// LossScaling is wanted by fp16.
+	LossScaling bool
 }
 
 // Model is what the compiler needs to know.

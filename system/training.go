@@ -7,15 +7,15 @@ import (
 
 // Training is the part of a training step that the common section "training"
 // decides.
-func Training(c *config.Config, accumulation int) engine.Training {
+func Training(c *config.Config, s Shape) engine.Training {
 	t := &c.Training
 	tr := engine.Training{
-		Accumulation: accumulation,
+		Accumulation: s.Accumulation,
 		Optimizer: engine.Optimizer{
 			Beta1: t.Beta1, Beta2: t.Beta2, Eps: t.Eps, WeightDecay: t.WeightDecay, MaxGradNorm: t.MaxGradNorm,
 		},
 	}
-	if t.MixedPrecision == "fp16" {
+	if s.LossScaling {
 		ls := t.LossScale
 		tr.LossScaling = &engine.LossScaling{
 			Initial: ls.Init, Growth: ls.GrowthFactor, Backoff: ls.BackoffFactor, Interval: ls.GrowthInterval,

@@ -462,6 +462,17 @@ func Tensors(r *engine.Runner) (weights, optimizer []checkpoint.Tensor) {
 	return weights, optimizer
 }
 
+// StagingBytes is what a save of the program's states holds in memory while it
+// is written: part of a plan.
+func StagingBytes(p *engine.Program) (n int64) {
+	for _, s := range p.States {
+		if s.Role != graph.Frozen && s.Role != graph.CacheRole {
+			n += s.Type.Bytes()
+		}
+	}
+	return n
+}
+
 func (j *Job) snapshot(u int64) (*checkpoint.Snapshot, error) {
 	weights, optimizer := Tensors(j.Runner)
 	cursor, err := json.Marshal(j.cursor)

@@ -87,7 +87,7 @@ func describe(c *config.Config) (*system.Model, error) {
 		Shape: system.Shape{MicroBatch: t.BatchSize, Accumulation: t.GradientAccumulationSteps, CEChunk: t.CEChunk},
 		Unit:  "tokens", UnitsPerRow: int64(length),
 		Training: func(s system.Shape) engine.Training {
-			tr := system.Training(c, s.Accumulation)
+			tr := system.Training(c, s)
 			tr.Eval = c.Data.HeldOutFraction > 0
 			tr.Model = func(b *graph.Builder, mode engine.Mode) engine.Objective {
 				return objective(b, net, s, length, c.Data.SegmentMask, mode.Train)

@@ -1,0 +1,184 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/snug-ml/snug/device"
+	"github.com/snug-ml/snug/engine/pass"
+	"github.com/snug-ml/snug/engine/plan"
+)
+
+type planCmd struct {
+	choice
+	Card []string `help:"Card to plan for (t4, a100-80, h100, ...), any number; all: the whole table (default: this machine)." placeholder:"NAME"`
+	Dump string   `help:"Print the program before and after a pass: ${passes}." placeholder:"PASS"`
+	JSON bool     `help:"Print JSON."`
+}
+
+// Help implements kong.HelpProvider.
+func (planCmd) Help() string {
+	return `Nothing is run and the card need not be there: the program is compiled, placed,
+and counted to the byte. What does not fit is refused (exit code 3) with the
+changes that would make it fit, each compiled and priced.
+
+Examples:
+  snug plan                                       the quickstart on this machine
+  snug plan refocused-production --card t4        why it does not fit a T4
+  snug plan refocused-production --card all       every card of the table
+  snug plan --training.gradient_checkpointing full
+  snug plan --dump recompute | less               the program around a pass`
+}
+
+// Run implements the verb.
+func (p *planCmd) Run(a *app) error {
+	s, err := a.load(p.choice, nil, false)
+	if err != nil {
+		return err
+	}
+	if p.Dump != "" {
+		return p.dump(a, s)
+	}
+	if len(p.Card) == 1 && p.Card[0] == "all" {
+		return p.all(a, s)
+	}
+	targets, err := s.targets(p.Card)
+	if err != nil {
+		return err
+	}
+	var refused error
+	for i, t := range targets {
+		precision, _, err := device.ChoosePrecision(s.asked, chip(s, t))
+		if err != nil {
+			return err
+		}
+		report, _, err := s.fit(t, precision)
+		var no *plan.DoesNotFit
+		if err != nil && !errors.As(err, &no) {
+			return err
+		}
+		if p.JSON {
+			if no != nil {
+				err = a.json(no)
+			} else {
+				err = a.json(report)
+			}
+			if err != nil {
+				return err
+			}
+		} else {
+			if i > 0 {
+				a.printf("\n")
+			}
+			a.printf("%v", report)
+			if no != nil {
+				a.printf("\nwhat each change would save and cost\n%s", plan.FormatLadder(no.Ladder))
+			}
+		}
+		if no != nil {
+			refused = errors.Join(refused, no)
+		}
+	}
+	return refused
+}
+
+// chip is what a target computes on.
+func chip(s *setup, t plan.Target) device.Chip {
+	if t.Card != nil {
+		return t.Card
+	}
+	return &s.host.CPU
+}
+
+// targets are the cards so named, or this machine.
+func (s *setup) targets(names []string) ([]plan.Target, error) {
+	if len(names) == 0 {
+		t, err := s.hostTarget()
+		return []plan.Target{t}, err
+	}
+	var out []plan.Target
+	for _, n := range names {
+		c, err := device.Lookup(n)
+		if err != nil {
+			return nil, err
+		}
+		t := plan.OnCard(c)
+		t.Budget = int64(s.config.Hardware.MemoryBudget)
+		out = append(out, t)
+	}
+	return out, nil
+}
+
+// all prints one line for each card.
+func (p *planCmd) all(a *app, s *setup) error {
+	type row struct {
+		Card      string           `json:"card"`
+		Precision device.Precision `json:"precision"`
+		Needs     int64            `json:"planned_total_bytes"`
+		Has       int64            `json:"capacity_bytes"`
+		Fits      bool             `json:"fits"`
+		Rate      float64          `json:"units_per_second"`
+		Change    string           `json:"smallest_change,omitempty"`
+	}
+	rows := []row{}
+	for _, c := range device.Cards() {
+		t := plan.OnCard(c)
+		precision, _, err := device.ChoosePrecision(s.asked, c)
+		if err != nil {
+			rows = append(rows, row{Card: c.Name, Has: t.Memory, Change: err.Error()})
+			continue
+		}
+		report, _, err := s.fit(t, precision)
+		var no *plan.DoesNotFit
+		if err != nil && !errors.As(err, &no) {
+			return err
+		}
+		r := row{c.Name, precision, report.Total, report.Capacity, report.Fits, report.Time.Tokens, ""}
+		if no != nil {
+			r.Change = "no change of settings is enough"
+			if no.Smallest != nil {
+				r.Change = no.Smallest.Change
+			}
+		}
+		rows = append(rows, r)
+	}
+	if p.JSON {
+		return a.json(rows)
+	}
+	out := [][]string{{"CARD", "PRECISION", "NEEDS", "HAS", "", strings.ToUpper(s.model.Unit) + "/S (PREDICTED)", "SMALLEST CHANGE THAT FITS"}}
+	for _, r := range rows {
+		verdict := "fits"
+		if !r.Fits {
+			verdict = "does not fit"
+		}
+		out = append(out, []string{r.Card, string(r.Precision), plan.Bytes(r.Needs).String(), plan.Bytes(r.Has).String(), verdict, count(r.Rate), r.Change})
+	}
+	return a.table(out)
+}
+
+// dump compiles with the programs printed.
+func (p *planCmd) dump(a *app, s *setup) error {
+	ok := false
+	for _, n := range pass.Names() {
+		ok = ok || n == p.Dump
+	}
+	if !ok {
+		return usage("--dump %s: no such pass; the passes are %s", p.Dump, strings.Join(pass.Names(), ", "))
+	}
+	s.dump, s.dumpTo = p.Dump, a.out
+	c, err := s.settings(s.precision)
+	if err != nil {
+		return err
+	}
+	_, err = s.compile(c)
+	return err
+}
+
+// usageError is a mistake in the command line.
+type usageError struct{ error }
+
+// ExitCode is 2: wrong usage.
+func (usageError) ExitCode() int { return exitUsage }
+
+func usage(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }

@@ -168,6 +168,9 @@ type Address struct {
 // Compile translates f, whose values lie where at says, for a machine of the
 // given number of workers.
 func Compile(f *graph.Func, workers int, at func(v *graph.Value) (Address, error)) (*Code, error) {
+	if unconfigured != nil {
+		return nil, unconfigured
+	}
 	if workers <= 0 {
 		workers = runtime.GOMAXPROCS(0)
 	}

@@ -51,7 +51,7 @@ const (
 	// Gradients: y (or z) is the gradient that arrives.
 	FnTanhGrad      // (1-x*x)*y, x the result of tanh
 	FnSigmoidGrad   // x*(1-x)*y, x the result of sigmoid
-	FnReluGrad      // y if x > 0 else 0
+	FnReluGrad      // 0 if x <= 0 else y
 	FnLeakyReluGrad // y if x > 0 else a*y
 	FnEluGrad       // y if x > 0 else a*e^x*y
 	FnSiLUGrad      // y * d silu(x)/dx
@@ -151,10 +151,10 @@ var fns = [numFns]fnInfo{
 	FnTanhGrad:    {"tanh_grad", 2, 3, func(_, x, y, _ float64) float64 { return (1 - x*x) * y }},
 	FnSigmoidGrad: {"sigmoid_grad", 2, 3, func(_, x, y, _ float64) float64 { return x * (1 - x) * y }},
 	FnReluGrad: {"relu_grad", 2, 1, func(_, x, y, _ float64) float64 {
-		if x > 0 {
-			return y
+		if x <= 0 {
+			return 0
 		}
-		return 0
+		return y
 	}},
 	FnLeakyReluGrad: {"leaky_relu_grad", 2, 2, func(a, x, y, _ float64) float64 {
 		if x > 0 {

@@ -39,8 +39,9 @@ type Config struct {
 	Tq, Tk       int // queries and keys
 	Size         int // of a head
 	Scale        float32
-	// Causal lets query i see keys up to i+Tk-Tq: the queries are the last Tq
-	// positions of the keys, as with a key-value cache.
+	// Causal lets query i see keys up to i+max(len-Tq, 0) of the len valid keys
+	// (Tk unless KeyLengths say otherwise): the queries are the last Tq
+	// positions of a key-value cache, or the rows of a padded batch.
 	Causal bool
 	// Type is the stored type of Q, K, V and dO. Outputs carry their own.
 	Type gemm.DType

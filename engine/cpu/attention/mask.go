@@ -23,7 +23,7 @@ func (p *Plan) visible(t *tile, i int) int {
 	if !p.Causal {
 		return t.length
 	}
-	return max(0, min(t.length, t.i0+i+p.Tk-p.Tq+1))
+	return min(t.length, t.i0+i+max(t.length-p.Tq, 0)+1)
 }
 
 // limits fills valid with the number of keys each query sees of the block of

@@ -185,10 +185,14 @@ func newProblem(c Config, out gemm.DType, gap int, masks maskKind, rng *rand.Ran
 }
 
 func (p *problem) sees(b, i, j int) bool {
-	if p.Causal && j > i+p.Tk-p.Tq {
+	valid := p.Tk
+	if p.args.KeyLengths != nil {
+		valid = int(p.args.KeyLengths[b])
+	}
+	if p.Causal && j > i+max(valid-p.Tq, 0) {
 		return false
 	}
-	if p.args.KeyLengths != nil && j >= int(p.args.KeyLengths[b]) {
+	if j >= valid {
 		return false
 	}
 	return p.args.SegmentsQ == nil || p.args.SegmentsQ[b*p.Tq+i] == p.args.SegmentsK[b*p.Tk+j]

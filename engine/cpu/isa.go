@@ -1,0 +1,45 @@
+package cpu
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/snug-ml/snug/engine/cpu/gemm"
+	"github.com/snug-ml/snug/engine/cpu/simd"
+)
+
+// products is the level of the matrix kernels that programs are compiled for;
+// the vector functions keep theirs in simd.
+var products = gemm.Auto
+
+// unconfigured is what was wrong with SNUG_CPU_ISA; Compile reports it.
+var unconfigured error
+
+func init() { unconfigured = Configure(os.Getenv("SNUG_CPU_ISA")) }
+
+// Configure chooses the kernels of programs compiled from now on: "portable",
+// "avx2", "avx512" or "auto" (also ""), the best that the machine runs. The
+// environment's SNUG_CPU_ISA is applied at start. Results differ between
+// levels by rounding. It must not be called while a program runs.
+func Configure(isa string) error {
+	level, matrix := simd.Best(), gemm.Auto
+	switch isa {
+	case "", "auto":
+	case "portable":
+		level, matrix = simd.Portable, gemm.Portable
+	case "avx2":
+		level, matrix = simd.AVX2, gemm.AVX2
+	case "avx512":
+		level, matrix = simd.AVX512, gemm.AVX512BF16
+	default:
+		return fmt.Errorf("unknown CPU kernels %q (SNUG_CPU_ISA or hardware.cpu_isa): use auto, portable, avx2 or avx512", isa)
+	}
+	if level > simd.Best() {
+		return fmt.Errorf("this CPU does not run %s kernels (SNUG_CPU_ISA or hardware.cpu_isa): its best are %v", isa, simd.Best())
+	}
+	if err := simd.Use(level); err != nil {
+		return err
+	}
+	products, unconfigured = matrix, nil
+	return nil
+}

@@ -16,9 +16,9 @@ type tile struct {
 // codeTranspose emits loops over tiles: along the rows of the source within
 // strips of side rows, so that every line of memory is read once and its
 // counterpart written once. rows and cols are multiples of the side.
-func codeTranspose(make func(a *asm) tile) func(*asm) {
+func codeTranspose(newTile func(a *asm) tile) func(*asm) {
 	return func(a *asm) {
-		t := make(a)
+		t := newTile(a)
 		dst, src := a.base("dst"), a.base("src")
 		dstStride, srcStride := a.load64("dstStride"), a.load64("srcStride")
 		rows, cols := a.load64("rows"), a.load64("cols")
@@ -33,12 +33,12 @@ func codeTranspose(make func(a *asm) tile) func(*asm) {
 		a.MOVQ(dst, to)
 		a.MOVQ(cols, left)
 		a.Label(across)
-		in := a.lines(from, srcStride, t.side)
+		in := a.lines(from, srcStride)
 		regs := []vec{}
 		for range t.side {
 			regs = append(regs, t.load(in()))
 		}
-		out := a.lines(to, dstStride, t.side)
+		out := a.lines(to, dstStride)
 		for _, column := range t.transpose(regs) {
 			t.store(column, out())
 		}
@@ -62,7 +62,7 @@ func codeTranspose(make func(a *asm) tile) func(*asm) {
 
 // lines returns a function that gives the addresses start, start+stride, ...
 // one a call, with an addition every fourth.
-func (a *asm) lines(start, stride reg.GPVirtual, n int) func() operand.Mem {
+func (a *asm) lines(start, stride reg.GPVirtual) func() operand.Mem {
 	p, triple := a.GP64(), a.GP64()
 	a.MOVQ(start, p)
 	a.LEAQ(operand.Mem{Base: stride, Index: stride, Scale: 2}, triple)

@@ -41,6 +41,7 @@ type Run struct {
 // Report is the plan of a program on a target.
 type Report struct {
 	Target   Target `json:"target"`
+	Speed    Speed  `json:"speed"`
 	Run      Run    `json:"run"`
 	Function string `json:"peak_function"` // whose temporaries decide the arena
 
@@ -84,7 +85,7 @@ const GoRuntime = 64 << 20
 
 // New plans the program for the target.
 func New(p *engine.Program, t Target, r Run) *Report {
-	rep := &Report{Target: t, Run: r, Untrained: p.Untrained, Arena: p.Layout.Bytes, Capacity: t.Capacity()}
+	rep := &Report{Target: t, Speed: t.Speed(r.Settings.Precision), Run: r, Untrained: p.Untrained, Arena: p.Layout.Bytes, Capacity: t.Capacity()}
 	rep.Parameters, rep.Trained = p.Parameters()
 	for _, s := range p.States {
 		if s.Role == graph.Weight && slices.Contains(p.Untrained, s.Name) {
@@ -101,9 +102,12 @@ func New(p *engine.Program, t Target, r Run) *Report {
 		rep.Total += c.Bytes
 	}
 	rep.Fits = rep.Capacity == 0 || rep.Total <= rep.Capacity
-	rep.Time = Predict(p, t.Speed, r)
+	rep.Time = Predict(p, rep.Speed, r)
 	return rep
 }
+
+// room is what the capacity leaves for the arena.
+func (r *Report) room() int64 { return r.Capacity - (r.Total - r.Arena) }
 
 // add appends a component that takes room.
 func (r *Report) add(c Component) {

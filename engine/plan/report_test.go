@@ -27,7 +27,7 @@ func TestProductionOnT4(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := plan.New(p, plan.OnCard(card(t, "T4"), s.Precision), plan.Run{Settings: s, Tokens: 4 * 1024})
+	r := plan.New(p, plan.OnCard(card(t, "T4")), plan.Run{Settings: s, Tokens: 4 * 1024})
 	t.Logf("\n%v", r)
 	if r.Parameters != 1_414_455_296 || r.Trained != r.Parameters {
 		t.Errorf("%d parameters, %d trained, want 1,414,455,296", r.Parameters, r.Trained)
@@ -62,7 +62,7 @@ func TestComponentsAddUp(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, target := range []plan.Target{plan.OnCard(card(t, "L4"), s.Precision), plan.OnHost(device.DetectHost(), plan.Speed{})} {
+		for _, target := range []plan.Target{plan.OnCard(card(t, "L4")), plan.OnHost(device.DetectHost(), plan.Rates{})} {
 			r := plan.New(p, target, plan.Run{Settings: s, Tokens: 96, Workspace: 12345, Staging: 678, Data: 90})
 			var arena, all int64
 			for _, c := range r.Components {
@@ -97,7 +97,7 @@ func TestKinds(t *testing.T) {
 			t.Fatal(err)
 		}
 		by := map[string]int64{}
-		for _, c := range plan.New(p, plan.OnCard(card(t, "T4"), s.Precision), plan.Run{Settings: s}).Components {
+		for _, c := range plan.New(p, plan.OnCard(card(t, "T4")), plan.Run{Settings: s}).Components {
 			by[c.Name] += c.Bytes
 		}
 		return by

@@ -14,6 +14,7 @@ import (
 type Speed struct {
 	Half      float64 `json:"half_flops"`       // FLOP/s of large products of 16-bit operands
 	Full      float64 `json:"full_flops"`       // FLOP/s of large products of F32 operands
+	Attention float64 `json:"attention_share"`  // of those, what attention reaches; 0: all
 	Vector    float64 `json:"vector_flops"`     // FLOP/s of elementwise arithmetic; 0: never what decides
 	Bandwidth float64 `json:"bytes_per_second"` // of arrays larger than any cache
 	Launch    float64 `json:"launch_seconds"`   // of any node
@@ -26,8 +27,14 @@ type Speed struct {
 // microseconds a node in straight-line graphs; ramp-up and drain are added.
 const GPULaunch = 3e-6
 
-// CardSpeed is what is known of a card: measurements in public where there are
-// any, else shares of the specification (see [device.Card.Products]).
+// CardAttention is the share of large products' speed that attention is taken
+// to reach on a card: a stated assumption, about what flash attention reaches
+// forward and backward together (Dao 2023, arXiv 2307.08691, figures 4 to 6).
+const CardAttention = 0.6
+
+// CardSpeed is what is known of a card that computes in p: measurements in
+// public where there are any, else shares of the specification (see
+// [device.Card.Products]).
 func CardSpeed(c *device.Card, p device.Precision) Speed {
 	full := device.FP32
 	if p != device.FP32 && c.Capability.AtLeast(8, 0) {
@@ -37,7 +44,7 @@ func CardSpeed(c *device.Card, p device.Precision) Speed {
 	if p != device.FP16 && p != device.BF16 {
 		half = full
 	}
-	s := Speed{Launch: GPULaunch, Peak: c.Rate(half).Peak}
+	s := Speed{Launch: GPULaunch, Attention: CardAttention, Peak: c.Rate(half).Peak}
 	var measured, streams bool
 	s.Half, measured = c.Products(half)
 	s.Full, _ = c.Products(full)
@@ -71,6 +78,12 @@ func (s Speed) cost(n *graph.Node, c graph.Cost) nodeTime {
 	rate := s.Full
 	if len(n.In) > 0 && n.In[0].DType().Half() {
 		rate = s.Half
+	}
+	switch n.Op.(type) {
+	case graph.Attention, graph.AttentionGrad:
+		if s.Attention > 0 {
+			rate *= s.Attention
+		}
 	}
 	return nodeTime{over(c.MatrixFLOPs, rate), over(c.FLOPs-c.MatrixFLOPs, s.Vector), over(c.Bytes, s.Bandwidth), s.Launch}
 }

@@ -15,22 +15,29 @@ type Target struct {
 	Memory int64 `json:"memory_bytes"`
 	// Budget is the most that the run may plan (hardware.memory_budget); 0: Memory.
 	Budget int64 `json:"memory_budget_bytes,omitempty"`
-	Speed  Speed `json:"speed"`
+	// Rates are the CPU's; a card's are in its table.
+	Rates Rates `json:"-"`
 }
 
-// OnCard is a card with its speed in precision p.
-func OnCard(c *device.Card, p device.Precision) Target {
-	return Target{Name: c.Name, Card: c, Memory: c.Usable, Speed: CardSpeed(c, p)}
-}
+// OnCard is a card.
+func OnCard(c *device.Card) Target { return Target{Name: c.Name, Card: c, Memory: c.Usable} }
 
-// OnHost is the processor of h, which has the speed s ([Calibrate] measures
-// it). Its memory is what the process can still take now.
-func OnHost(h device.Host, s Speed) Target {
+// OnHost is the processor of h with the rates that [Calibrate] measured. Its
+// memory is what the process can still take now.
+func OnHost(h device.Host, r Rates) Target {
 	m := h.Memory.Free()
 	if m == 0 {
 		m = h.Memory.Usable()
 	}
-	return Target{Name: "CPU", Memory: m, Speed: s}
+	return Target{Name: "CPU", Memory: m, Rates: r}
+}
+
+// Speed is the target's in precision p.
+func (t Target) Speed(p device.Precision) Speed {
+	if t.Card != nil {
+		return CardSpeed(t.Card, p)
+	}
+	return t.Rates.In(p)
 }
 
 // Capacity is what a plan may need in all, 0 when nothing is known.

@@ -17,7 +17,11 @@ func (r *Report) String() string {
 	if r.Run.Tokens > 0 {
 		fmt.Fprintf(&s, "; %s tokens an update", count(r.Run.Tokens*int64(max(1, r.Run.Settings.Accumulation))))
 	}
-	s.WriteString("\n\n")
+	s.WriteString("\n")
+	if n := len(r.Untrained); n > 0 {
+		fmt.Fprintf(&s, "%d weights get no gradient: %s\n", n, join(r.Untrained))
+	}
+	s.WriteString("\n")
 	r.memory(&s)
 	r.peak(&s)
 	r.blocks(&s)
@@ -135,10 +139,10 @@ func (r *Report) time(s *strings.Builder) {
 		rows = append(rows, []string{"examples/s", digits(t.Examples), ""})
 	}
 	if t.MFU > 0 {
-		rows = append(rows, []string{"share of peak", fmt.Sprintf("%.1f %%", 100*t.MFU), "of " + FLOPRate(r.Target.Speed.Peak)})
+		rows = append(rows, []string{"share of peak", fmt.Sprintf("%.1f %%", 100*t.MFU), "of " + FLOPRate(r.Speed.Peak)})
 	}
 	table(s, "  ", map[int]bool{1: true}, rows)
-	if r.Target.Speed.Source != "" {
-		s.WriteString("  " + r.Target.Speed.Source + "\n")
+	if r.Speed.Source != "" {
+		s.WriteString("  " + r.Speed.Source + "\n")
 	}
 }

@@ -1,0 +1,134 @@
+package plan
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/snug-ml/snug/device"
+	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/graph"
+)
+
+// Rates is how fast this machine's processor works, as [Calibrate] measured it
+// with the executor that will train.
+type Rates struct {
+	F32, BF16, F16 float64       // FLOP/s of products, by the format of the operands
+	Attention      float64       // FLOP/s of attention's products
+	Vector         float64       // FLOP/s of elementwise arithmetic in the cache
+	Bandwidth      float64       // bytes/s of arrays larger than the cache
+	Launch         time.Duration // of any node
+	Workers        int
+}
+
+// In is the speed of training in precision p. The peak is the rate of products
+// itself: what a processor could do beyond that is not known.
+func (r Rates) In(p device.Precision) Speed {
+	s := Speed{Half: r.F32, Full: r.F32, Vector: r.Vector, Bandwidth: r.Bandwidth, Launch: r.Launch.Seconds()}
+	switch p {
+	case device.BF16:
+		s.Half = r.BF16
+	case device.FP16:
+		s.Half = r.F16
+	}
+	s.Peak = s.Half
+	s.Attention = over(r.Attention, s.Half)
+	if r.Workers > 0 {
+		s.Source = fmt.Sprintf("measured on %d workers: products at %s, memory at %s", r.Workers, FLOPRate(s.Half), ByteRate(s.Bandwidth))
+	}
+	return s
+}
+
+// The sizes of the calibration: products and arithmetic that stay in the cache,
+// one array well beyond it.
+const (
+	calibrateProduct = 640
+	calibrateTime    = 256      // positions of attention, in 4 heads of 64
+	calibrateVector  = 64 << 10 // elements
+	calibrateStream  = 8 << 20  // elements
+	calibrateRuns    = 4
+)
+
+// Calibrate measures the processor with workers threads (0: as many as Go may
+// use). It takes some 50 to 100 ms and 70 MB; keep the result.
+func Calibrate(workers int) (Rates, error) {
+	b := graph.NewBuilder("calibrate")
+	probes := map[*graph.Node]*probe{}
+	var r Rates
+	err := graph.Catch(func() {
+		watch := func(v *graph.Value, work float64) *probe {
+			b.Output(fmt.Sprintf("probe%d", len(probes)), v)
+			p := &probe{work: work, best: math.Inf(1)}
+			probes[v.Node] = p
+			return p
+		}
+		x := b.Input("x", graph.T(graph.F32, calibrateProduct, calibrateProduct))
+		product := func(d graph.DType) *probe {
+			y := b.Cast(x, d)
+			return watch(b.MatMul(y, y, false, true), 2*calibrateProduct*calibrateProduct*calibrateProduct)
+		}
+		f32, bf16, f16 := product(graph.F32), product(graph.BF16), product(graph.F16)
+		qkv := b.Input("qkv", graph.T(graph.F32, 1, calibrateTime, 3*256))
+		a := b.Attention(graph.Attention{Heads: 4, Causal: true, Scale: 0.125, Layout: graph.PackedHeads}, qkv)
+		attention := watch(a, costOf(a.Node).MatrixFLOPs)
+		small := b.Input("small", graph.T(graph.F32, calibrateVector))
+		g := b.Apply(graph.FnGELU, small)
+		vector := watch(g, costOf(g.Node).FLOPs)
+		big := b.Input("big", graph.T(graph.F32, calibrateStream))
+		s := b.AddC(big, 1)
+		stream := watch(s, costOf(s.Node).Bytes)
+		launch := watch(b.AddC(b.Input("one", graph.T(graph.F32, 16)), 1), 1)
+		if err := measure(b.F, workers, probes, &r.Workers); err != nil {
+			b.Failf("calibrating the processor: %w", err)
+		}
+		r.F32, r.BF16, r.F16 = f32.rate(), bf16.rate(), f16.rate()
+		r.Attention, r.Vector, r.Bandwidth = attention.rate(), vector.rate(), stream.rate()
+		r.Launch = time.Duration(launch.best * float64(time.Second))
+	})
+	return r, err
+}
+
+// probe is the shortest time that a node took.
+type probe struct{ work, best float64 }
+
+func (p *probe) rate() float64 { return p.work / p.best }
+
+// measure runs f some times and keeps the best of each probe.
+func measure(f *graph.Func, workers int, probes map[*graph.Node]*probe, used *int) error {
+	names := make(map[string]*probe, len(probes))
+	for _, o := range f.Outputs {
+		names[o.Name] = probes[o.Value.Node]
+	}
+	p, err := engine.CompileForward(engine.CompileOptions{}, f)
+	if err != nil {
+		return err
+	}
+	r, err := p.Arm(workers)
+	if err != nil {
+		return err
+	}
+	*used = r.Workers()
+	// The passes rebuild the nodes; outputs keep their names.
+	made := map[*graph.Node]*probe{}
+	for _, o := range p.Funcs[0].F.Outputs {
+		made[o.Value.Node] = names[o.Name]
+	}
+	for _, v := range p.Inputs {
+		t, _ := r.Input(0, v.Name)
+		for i := range t.F32() {
+			t.F32()[i] = 1 // so that reads come from memory, not from the one page of zeros
+		}
+	}
+	r.Profile(func(n *graph.Node, d time.Duration) {
+		if q := made[n]; q != nil {
+			q.best = min(q.best, max(d.Seconds(), 1e-9))
+		}
+	})
+	for range calibrateRuns {
+		if err := r.Run(f.Name, 0); err != nil {
+			_ = r.Close()
+			return err
+		}
+	}
+	return r.Close()
+}

@@ -1,0 +1,150 @@
+package plan
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/snug-ml/snug/device"
+	"github.com/snug-ml/snug/engine/pass"
+)
+
+// Rung is a step of the ladder: a change of settings, compiled.
+type Rung struct {
+	Change   string   `json:"change"` // the keys and their new values
+	Settings Settings `json:"settings"`
+	Total    int64    `json:"planned_total_bytes"`
+	// Saves is the bytes less, and Cost the time of an update more (0.1 is 10 %),
+	// than on the last rung that was taken.
+	Saves int64   `json:"saves_bytes"`
+	Cost  float64 `json:"cost"`
+	Step  float64 `json:"step_seconds"`
+	Fits  bool    `json:"fits"`
+	// Taken tells whether the rungs below stand on this one: it saves something.
+	Taken bool `json:"taken"`
+}
+
+// change is one way to need less.
+type change struct {
+	name  func(from, to Settings) string
+	apply func(s Settings) (Settings, bool) // false: nothing left to change
+}
+
+func recomputeKey(_, to Settings) string {
+	return fmt.Sprintf("training.gradient_checkpointing: %v", to.Recompute)
+}
+
+func chunkKey(_, to Settings) string { return fmt.Sprintf("training.ce_chunk: %d", to.CEChunk) }
+
+func batchKey(_, to Settings) string {
+	return fmt.Sprintf("training.batch_size: %d, training.gradient_accumulation_steps: %d", to.MicroBatch, to.Accumulation)
+}
+
+func withRecompute(r pass.Recompute) func(Settings) (Settings, bool) {
+	return func(s Settings) (Settings, bool) {
+		if s.Recompute >= r {
+			return s, false
+		}
+		s.Recompute = r
+		return s, true
+	}
+}
+
+// halve takes the largest proper divisor for the micro-batch: half, mostly. The
+// batch of an update stays.
+func halve(s Settings) (Settings, bool) {
+	for d := s.MicroBatch / 2; d >= 1; d-- {
+		if s.MicroBatch%d == 0 {
+			s.Accumulation = max(1, s.Accumulation) * (s.MicroBatch / d)
+			s.MicroBatch = d
+			return s, true
+		}
+	}
+	return s, false
+}
+
+// changes are the ladder, the cheapest first; the micro-batch is divided as
+// often as it can be.
+func (p *Planner) changes(s Settings) []change {
+	chunk := LossChunk(p.Target.Speed(s.Precision), s.Precision)
+	list := []change{
+		{chunkKey, func(s Settings) (Settings, bool) {
+			if s.CEChunk > 0 && s.CEChunk <= chunk {
+				return s, false
+			}
+			s.CEChunk = chunk
+			return s, true
+		}},
+		{recomputeKey, withRecompute(pass.RecomputeSelective)},
+	}
+	for at, ok := halve(s); ok; at, ok = halve(at) {
+		list = append(list, change{batchKey, halve})
+	}
+	return append(list, change{recomputeKey, withRecompute(pass.RecomputeFull)})
+}
+
+// Ladder climbs from s: each rung keeps the changes of those before it that
+// saved something. The first rung is s itself.
+func (p *Planner) Ladder(s Settings) ([]Rung, error) {
+	r, err := p.Plan(s)
+	if err != nil {
+		return nil, err
+	}
+	at := r
+	rungs := []Rung{{Change: "as asked", Settings: s, Total: r.Total, Step: r.Time.Step, Fits: r.Fits, Taken: true}}
+	for _, c := range p.changes(s) {
+		from := at.Run.Settings
+		to, ok := c.apply(from)
+		if !ok {
+			continue
+		}
+		r, err := p.Plan(to)
+		if err != nil {
+			return nil, err
+		}
+		rung := Rung{Change: c.name(from, to), Settings: to, Total: r.Total, Step: r.Time.Step, Fits: r.Fits,
+			Saves: at.Total - r.Total, Cost: r.Time.Step/at.Time.Step - 1, Taken: r.Total < at.Total}
+		rungs = append(rungs, rung)
+		if rung.Taken {
+			at = r
+		}
+	}
+	return rungs, nil
+}
+
+// LossChunk is how many rows of logits the loss should hold at a time: so many
+// that reading the output layer and adding to its gradient once a chunk takes a
+// quarter of the time of the chunk's products, rounded up to a power of two.
+func LossChunk(s Speed, p device.Precision) int {
+	weight := 4.0
+	if p == device.BF16 || p == device.FP16 {
+		weight = 2
+	}
+	// A row costs 3 products (6 V D operations), a chunk V D (weight + 8) bytes.
+	rows := 4 * s.Half * (weight + 8) / (6 * s.Bandwidth)
+	if math.IsNaN(rows) || rows < 64 {
+		rows = 64
+	}
+	return 1 << int(math.Ceil(math.Log2(min(rows, 1<<20))))
+}
+
+// FormatLadder is the ladder as a table for people.
+func FormatLadder(rungs []Rung) string {
+	var s strings.Builder
+	rows := [][]string{{"change", "needs", "saves", "update", "cost", ""}}
+	for i, r := range rungs {
+		saves, cost, note := "", "", ""
+		if i > 0 {
+			saves, cost = Bytes(r.Saves).String(), fmt.Sprintf("%+.1f %%", 100*r.Cost)
+		}
+		switch {
+		case !r.Taken:
+			note = "saves nothing here: left out below"
+		case r.Fits:
+			note = "fits"
+		}
+		rows = append(rows, []string{r.Change, Bytes(r.Total).String(), saves, seconds(r.Step), cost, note})
+	}
+	table(&s, "  ", map[int]bool{1: true, 2: true, 3: true, 4: true}, rows)
+	return s.String()
+}

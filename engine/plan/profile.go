@@ -1,0 +1,93 @@
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/snug-ml/snug/engine/graph"
+)
+
+// Profile holds the model of time against a run: pass its Observe to
+// [engine.Runner.Profile].
+type Profile struct {
+	took map[*graph.Node]time.Duration
+	runs map[*graph.Node]int
+}
+
+// Observe adds one execution of a node.
+func (p *Profile) Observe(n *graph.Node, d time.Duration) {
+	if p.took == nil {
+		p.took, p.runs = map[*graph.Node]time.Duration{}, map[*graph.Node]int{}
+	}
+	p.took[n] += d
+	p.runs[n]++
+}
+
+// ProfileRow is one operation, predicted and measured.
+type ProfileRow struct {
+	Op        string  `json:"op"`
+	Runs      int     `json:"runs"`
+	Products  float64 `json:"matrix_flops"`
+	Bytes     float64 `json:"bytes"`
+	Predicted float64 `json:"predicted_seconds"`
+	Measured  float64 `json:"measured_seconds"`
+}
+
+// Rows sums up by operation, the longest first.
+func (p *Profile) Rows(s Speed) []ProfileRow {
+	by := map[string]*ProfileRow{}
+	for n, d := range p.took {
+		r := by[n.Op.Name()]
+		if r == nil {
+			r = &ProfileRow{Op: n.Op.Name()}
+			by[r.Op] = r
+		}
+		c, runs := costOf(n), float64(p.runs[n])
+		r.Runs += p.runs[n]
+		r.Products += runs * c.MatrixFLOPs
+		r.Bytes += runs * c.Bytes
+		r.Predicted += runs * s.Seconds(n)
+		r.Measured += d.Seconds()
+	}
+	var rows []ProfileRow
+	for _, r := range by {
+		rows = append(rows, *r)
+	}
+	slices.SortFunc(rows, func(a, b ProfileRow) int {
+		return cmp.Or(cmp.Compare(b.Measured, a.Measured), strings.Compare(a.Op, b.Op))
+	})
+	return rows
+}
+
+// Table is the comparison for people.
+func (p *Profile) Table(s Speed) string {
+	rows := [][]string{{"operation", "runs", "predicted", "measured", "ratio", "products at", "memory at"}}
+	var total ProfileRow
+	line := func(r ProfileRow) {
+		at := [2]string{}
+		if r.Products > 0 {
+			at[0] = FLOPRate(r.Products / r.Measured)
+		}
+		if r.Bytes > 0 {
+			at[1] = ByteRate(r.Bytes / r.Measured)
+		}
+		rows = append(rows, []string{r.Op, count(int64(r.Runs)), seconds(r.Predicted), seconds(r.Measured),
+			fmt.Sprintf("%.2f", r.Measured/r.Predicted), at[0], at[1]})
+	}
+	for _, r := range p.Rows(s) {
+		line(r)
+		total.Runs += r.Runs
+		total.Products += r.Products
+		total.Bytes += r.Bytes
+		total.Predicted += r.Predicted
+		total.Measured += r.Measured
+	}
+	total.Op = "all"
+	line(total)
+	var out strings.Builder
+	table(&out, "  ", map[int]bool{1: true, 2: true, 3: true, 4: true, 5: true, 6: true}, rows)
+	return out.String()
+}

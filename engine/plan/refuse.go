@@ -1,0 +1,170 @@
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/snug-ml/snug/device"
+	"github.com/snug-ml/snug/engine/pass"
+)
+
+// DoesNotFit is the refusal to run a plan that needs more than there is.
+type DoesNotFit struct {
+	Report *Report `json:"report"`
+	Ladder []Rung  `json:"ladder"`
+	// Smallest is the smallest change that fits, nil if none of the ladder does.
+	Smallest *Rung `json:"smallest_change,omitempty"`
+	// Cards are the cards of the table with the least memory that the plan as
+	// asked, and the last rung of the ladder, would fit; empty if none.
+	CardAsAsked string `json:"card_as_asked,omitempty"`
+	CardAtLeast string `json:"card_at_least,omitempty"`
+	// Static is what the program keeps from update to update: weights, gradient
+	// accumulators, moments.
+	Static int64 `json:"static_bytes"`
+	// Tried is how many settings a search tried of which this is the one that
+	// needs the least; 0: no search.
+	Tried int `json:"settings_tried,omitempty"`
+}
+
+// ExitCode is 3: does not fit.
+func (*DoesNotFit) ExitCode() int { return 3 }
+
+func (e *DoesNotFit) Error() string {
+	var s strings.Builder
+	r := e.Report
+	if e.Tried > 0 {
+		fmt.Fprintf(&s, "none of %d settings fits, the best being %v: ", e.Tried, r.Run.Settings)
+	}
+	fmt.Fprintf(&s, "does not fit: needs %s, %s (%s short)", Bytes(r.Total), r.Target.has(), Bytes(r.Total-r.Capacity))
+	switch {
+	case e.Smallest != nil:
+		fmt.Fprintf(&s, "; smallest change that fits: %s (needs %s, an update takes %s instead of %s)",
+			e.Smallest.Change, Bytes(e.Smallest.Total), seconds(e.Smallest.Step), seconds(r.Time.Step))
+	case len(e.Ladder) > 0:
+		last := e.best()
+		fmt.Fprintf(&s, "; the least that these settings can be made to need is %s", Bytes(last.Total))
+		if n := max(1, r.Parameters); e.Static > r.room() {
+			fmt.Fprintf(&s, ": weights, gradients and moments alone take %s, %.1f bytes for each of %s parameters, and %s has room for %s at most",
+				Bytes(e.Static), float64(e.Static)/float64(n), count(r.Parameters), r.Target.Name, count(int64(float64(r.room())/float64(e.Static)*float64(n))))
+		}
+		if e.CardAtLeast != "" {
+			fmt.Fprintf(&s, "; the smallest card that holds that is %s", e.CardAtLeast)
+			if e.CardAsAsked != "" && e.CardAsAsked != e.CardAtLeast {
+				fmt.Fprintf(&s, ", and %s holds the plan as asked", e.CardAsAsked)
+			}
+		}
+	}
+	return s.String()
+}
+
+// Details is the refusal with the ladder, for people.
+func (e *DoesNotFit) Details() string {
+	return e.Error() + "\n\nwhat each change would save and cost\n" + FormatLadder(e.Ladder)
+}
+
+// best is the rung with the least need.
+func (e *DoesNotFit) best() Rung {
+	return slices.MinFunc(e.Ladder, func(a, b Rung) int { return cmp.Compare(a.Total, b.Total) })
+}
+
+// Check plans s and returns the report; err is a *[DoesNotFit] if it does not
+// fit.
+func (p *Planner) Check(s Settings) (*Report, error) {
+	d, err := p.plan(s)
+	if err != nil {
+		return nil, err
+	}
+	r := d.report
+	if r.Fits {
+		return r, nil
+	}
+	e := &DoesNotFit{Report: r, Static: d.program.Layout.States.Bytes}
+	from := r.Run.Settings
+	if from.Recompute == pass.RecomputeAuto {
+		// Auto has done what recomputation can.
+		from.Recompute, from.Budget = pass.RecomputeFull, 0
+	}
+	if e.Ladder, err = p.Ladder(from); err != nil {
+		return nil, err
+	}
+	for i := range e.Ladder {
+		if e.Ladder[i].Fits {
+			if e.Smallest, err = p.shrink(r, e.Ladder[i]); err != nil {
+				return nil, err
+			}
+			return r, e
+		}
+	}
+	if r.Target.Card != nil {
+		e.CardAsAsked, e.CardAtLeast = smallestCard(r, r.Total), smallestCard(r, e.best().Total)
+	}
+	return r, e
+}
+
+// shrink drops from a rung that fits the changes that it does not need: the
+// dearest first.
+func (p *Planner) shrink(asked *Report, rung Rung) (*Rung, error) {
+	from := asked.Run.Settings
+	to := rung.Settings
+	for _, undo := range []func(s Settings) Settings{
+		func(s Settings) Settings { s.Recompute, s.Budget = from.Recompute, from.Budget; return s },
+		func(s Settings) Settings { s.MicroBatch, s.Accumulation = from.MicroBatch, from.Accumulation; return s },
+		func(s Settings) Settings { s.CEChunk = from.CEChunk; return s },
+	} {
+		less := undo(to)
+		if less == to {
+			continue
+		}
+		r, err := p.Plan(less)
+		if err != nil {
+			return nil, err
+		}
+		if r.Fits {
+			to = less
+		}
+	}
+	r, err := p.Plan(to)
+	if err != nil {
+		return nil, err
+	}
+	return &Rung{Change: difference(from, to), Settings: to, Total: r.Total, Saves: asked.Total - r.Total,
+		Step: r.Time.Step, Cost: r.Time.Step/asked.Time.Step - 1, Fits: true, Taken: true}, nil
+}
+
+// difference names the keys in which two settings differ, with the new values.
+func difference(from, to Settings) string {
+	var keys []string
+	if from.Precision != to.Precision {
+		keys = append(keys, fmt.Sprintf("training.mixed_precision: %s", to.Precision))
+	}
+	if from.CEChunk != to.CEChunk {
+		keys = append(keys, chunkKey(from, to))
+	}
+	if from.MicroBatch != to.MicroBatch || max(1, from.Accumulation) != max(1, to.Accumulation) {
+		keys = append(keys, batchKey(from, to))
+	}
+	if from.Recompute != to.Recompute {
+		keys = append(keys, recomputeKey(from, to))
+	}
+	return join(keys)
+}
+
+// smallestCard is the card with the least memory that holds total bytes and
+// computes in the plan's precision, or "".
+func smallestCard(r *Report, total int64) string {
+	best := (*device.Card)(nil)
+	for _, c := range device.Cards() {
+		if _, _, err := device.ChoosePrecision(r.Run.Settings.Precision, c); err != nil {
+			continue
+		}
+		if total <= c.Usable && (best == nil || c.Usable < best.Usable) {
+			best = c
+		}
+	}
+	if best == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s (%s)", best.Name, Bytes(best.Usable))
+}

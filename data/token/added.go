@@ -30,7 +30,7 @@ func newAddedSet(tokens []addedToken, contents []string) *addedSet {
 	s := &addedSet{tokens: tokens, trie: newTrie(), lead: contents[0][:1]}
 	for i, content := range contents {
 		s.trie.insert(content, int32(i))
-		if content[0] != s.lead[0] {
+		if content[0] != contents[0][0] {
 			s.lead = ""
 		}
 	}

@@ -23,7 +23,7 @@ type bpe struct {
 
 	// bytes says that words come as raw bytes instead of the characters that spell them; byteID and words are by raw bytes, too.
 	bytes  bool
-	byteID [256]int32 // -1: the byte is not in the vocabulary
+	byteID [256]int32
 	words  map[string]int32
 }
 
@@ -48,23 +48,10 @@ func (m *bpe) tokenize(dst []symbol, word string) []symbol {
 	return dst[:n+len(m.merge(dst[n:]))]
 }
 
-// byteSymbols is runeSymbols for a word of raw bytes, each of which stands for one character.
+// byteSymbols is runeSymbols for a word of raw bytes, none of which is unknown.
 func (m *bpe) byteSymbols(dst []symbol, word string) []symbol {
-	unk := symbol{id: -1}
 	for i := range len(word) {
-		id := m.byteID[word[i]]
-		if id < 0 {
-			dst, unk = m.unknown(dst, unk, 1)
-			continue
-		}
-		if unk.id >= 0 {
-			dst = append(dst, unk)
-			unk.id = -1
-		}
-		dst = append(dst, symbol{id, 1})
-	}
-	if unk.id >= 0 {
-		dst = append(dst, unk)
+		dst = append(dst, symbol{m.byteID[word[i]], 1})
 	}
 	return dst
 }

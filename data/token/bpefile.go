@@ -125,36 +125,50 @@ func byteLevelDict(prefixSpace, words bool) dict {
 	return dict{"type": "ByteLevel", "add_prefix_space": prefixSpace, "trim_offsets": true, "use_regex": words}
 }
 
-// json gives the file; merges are written as "a b", which every version of the reference reads.
+// json gives the file.
 func (b *bpeFile) json() ([]byte, error) {
 	merges := make([]string, len(b.merges))
 	for i, m := range b.merges {
 		merges[i] = b.tokens[m[0]] + " " + b.tokens[m[1]]
 	}
-	if b.added == nil {
-		b.added = []addedJSON{}
+	return fileJSON{
+		Added: b.added,
+		Pre:   byteLevelDict(false, !b.whole),
+		Post:  byteLevelDict(false, true),
+		Dec:   byteLevelDict(false, true),
+		Model: bpeDict(b.tokens, merges),
+	}.bytes()
+}
+
+// bpeDict is the JSON of a plain BPE model; merges are written as "a b", which every version of the reference reads.
+func bpeDict(tokens, merges []string) dict {
+	return dict{
+		"type": "BPE", "dropout": nil, "unk_token": nil, "continuing_subword_prefix": nil, "end_of_word_suffix": nil,
+		"fuse_unk": false, "byte_fallback": false, "ignore_merges": false, "vocab": orderedVocab(tokens), "merges": merges,
+	}
+}
+
+// A fileJSON is a tokenizer.json without truncation and padding.
+type fileJSON struct {
+	Added                       []addedJSON
+	Norm, Pre, Post, Dec, Model any
+}
+
+func (f fileJSON) bytes() ([]byte, error) {
+	if f.Added == nil {
+		f.Added = []addedJSON{}
 	}
 	return plainJSON(struct {
-		Version       string      `json:"version"`
-		Truncation    any         `json:"truncation"`
-		Padding       any         `json:"padding"`
-		AddedTokens   []addedJSON `json:"added_tokens"`
-		Normalizer    any         `json:"normalizer"`
-		PreTokenizer  any         `json:"pre_tokenizer"`
-		PostProcessor any         `json:"post_processor"`
-		Decoder       any         `json:"decoder"`
-		Model         any         `json:"model"`
-	}{
-		Version:       "1.0",
-		AddedTokens:   b.added,
-		PreTokenizer:  byteLevelDict(false, !b.whole),
-		PostProcessor: byteLevelDict(false, true),
-		Decoder:       byteLevelDict(false, true),
-		Model: dict{
-			"type": "BPE", "dropout": nil, "unk_token": nil, "continuing_subword_prefix": nil, "end_of_word_suffix": nil,
-			"fuse_unk": false, "byte_fallback": false, "ignore_merges": false, "vocab": orderedVocab(b.tokens), "merges": merges,
-		},
-	})
+		Version    string      `json:"version"`
+		Truncation any         `json:"truncation"`
+		Padding    any         `json:"padding"`
+		Added      []addedJSON `json:"added_tokens"`
+		Norm       any         `json:"normalizer"`
+		Pre        any         `json:"pre_tokenizer"`
+		Post       any         `json:"post_processor"`
+		Dec        any         `json:"decoder"`
+		Model      any         `json:"model"`
+	}{"1.0", nil, nil, f.Added, f.Norm, f.Pre, f.Post, f.Dec, f.Model})
 }
 
 // tokenizer reads the file back, so that what is used is what will be saved.
@@ -178,9 +192,9 @@ func (b *bpeFile) tokenizer() (*Tokenizer, error) {
 	return t, nil
 }
 
-// saveRoles writes tokenizer_config.json.
-func (t *Tokenizer) saveRoles(dir string) error {
-	config := dict{"tokenizer_class": "PreTrainedTokenizerFast"}
+// saveConfig writes tokenizer_config.json: how transformers is to load the folder, and the roles of the special tokens.
+func (t *Tokenizer) saveConfig(dir, class string) error {
+	config := dict{"tokenizer_class": class}
 	for role, id := range t.roles {
 		config[string(role)+"_token"] = t.tokens[id]
 	}

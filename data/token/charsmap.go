@@ -82,25 +82,46 @@ func (m *charsMap) replacement(from int) (string, bool) {
 // normalize replaces whole grapheme clusters of less than 6 bytes, even if only their start is in the map, and else single characters:
 // so does the reference.
 func (m *charsMap) normalize(in stretch) stretch {
-	w := rewrite(in)
+	var parts []part
+	changed := false
 	clusters := graphemes.FromString(in.s)
 	for clusters.Next() {
-		start, end := clusters.Start(), clusters.End()
-		if end-start < 6 {
-			if s, ok := m.lookup(in.s[start:end]); ok {
-				w.replace(s, start, end)
+		cluster := clusters.Value()
+		if len(cluster) < 6 {
+			if s, ok := m.lookup(cluster); ok {
+				parts = appendChanged(parts, cluster, s)
+				changed = true
 				continue
 			}
 		}
-		for i := start; i < end; {
-			_, n := utf8.DecodeRuneInString(in.s[i:])
-			if s, ok := m.lookup(in.s[i : i+n]); ok {
-				w.replace(s, i, i+n)
+		for _, r := range cluster {
+			old := string(r)
+			if s, ok := m.lookup(old); ok {
+				parts = appendChanged(parts, old, s)
+				changed = true
 			} else {
-				w.keep(i, i+n)
+				parts = append(parts, part{r: r})
 			}
-			i += n
 		}
 	}
-	return w.done()
+	if !changed {
+		return in
+	}
+	return respell(in, parts)
+}
+
+// appendChanged appends what replaces old. If it has more characters, the last ones stand for none; if it has fewer, the last one, which
+// may be one before it, stands for several.
+func appendChanged(parts []part, old, s string) []part {
+	for _, r := range s {
+		parts = append(parts, part{r: r})
+	}
+	more := utf8.RuneCountInString(s) - utf8.RuneCountInString(old)
+	for i := range max(more, 0) {
+		parts[len(parts)-1-i].change = 1
+	}
+	if more < 0 && len(parts) > 0 {
+		parts[len(parts)-1].change += int32(more)
+	}
+	return parts
 }

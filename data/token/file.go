@@ -25,11 +25,7 @@ func Parse(name string, content []byte) (*Tokenizer, error) {
 	if !json.Valid(content) {
 		return nil, fmt.Errorf("%s: not JSON: %w", name, json.Unmarshal(content, new(any)))
 	}
-	t := &Tokenizer{
-		added: map[int32]*addedToken{},
-		roles: map[Role]int32{},
-		cache: newWordCache(),
-	}
+	t := newTokenizer()
 	root := node{&reader{name: name}, "", content}.object()
 	if v := root.get("version"); !v.isNull() && v.str() != "1.0" {
 		v.fail("version %s is not known; expected \"1.0\"", v.shown())
@@ -53,9 +49,13 @@ func Parse(name string, content []byte) (*Tokenizer, error) {
 		if err := os.WriteFile(filepath.Join(dir, "tokenizer.json"), kept, 0o644); err != nil {
 			return err
 		}
-		return t.saveRoles(dir)
+		return t.saveConfig(dir, "PreTrainedTokenizerFast")
 	}
 	return t, nil
+}
+
+func newTokenizer() *Tokenizer {
+	return &Tokenizer{added: map[int32]*addedToken{}, roles: map[Role]int32{}, cache: newWordCache()}
 }
 
 // setTokens fills the tables of tokens from the model's vocabulary. Ids may have gaps, but not more than there are tokens.
@@ -134,6 +134,11 @@ func (t *Tokenizer) readAdded(n node) {
 		highest = max(highest, int(a.id))
 		list = append(list, a)
 	}
+	t.setAdded(list)
+}
+
+// setAdded makes the added tokens findable.
+func (t *Tokenizer) setAdded(list []addedToken) {
 	// Special tokens go first: of two that are written alike, the first is found.
 	slices.SortStableFunc(list, func(a, b addedToken) int {
 		switch {

@@ -214,6 +214,9 @@ type replace struct {
 }
 
 func (f replace) normalize(in stretch) stretch {
+	if in.s == "" {
+		return in // not even an empty match is looked for
+	}
 	matches := f.pattern.find(in.s)
 	if len(matches) == 0 {
 		return in

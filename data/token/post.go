@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -15,12 +16,13 @@ type Piece struct {
 	Text   int   // 0 or 1: the text that Span is in
 	Added  bool  // put there by the tokenizer: a special token of its template, or padding
 	Unseen bool  // padding, which a model is to leave out of attention and loss
+	found  bool  // an added token, perhaps with white space around it
 }
 
 // A postProcessor puts special tokens around one or two encoded texts, and their type ids on them.
 type postProcessor interface {
 	// process gives the pieces of each part in order; the parts are texts or what is put around them.
-	process(t *Tokenizer, parts [][]Piece) [][]Piece
+	process(t *Tokenizer, texts []string, parts [][]Piece) [][]Piece
 	// adds is the number of pieces that process puts around so many texts.
 	adds(texts int) int
 }
@@ -72,9 +74,9 @@ func (t *Tokenizer) readPostProcessor(n node) postProcessor {
 // postProcessors apply one after the other.
 type postProcessors []postProcessor
 
-func (p postProcessors) process(t *Tokenizer, parts [][]Piece) [][]Piece {
+func (p postProcessors) process(t *Tokenizer, texts []string, parts [][]Piece) [][]Piece {
 	for _, q := range p {
-		parts = q.process(t, parts)
+		parts = q.process(t, texts, parts)
 	}
 	return parts
 }
@@ -119,7 +121,7 @@ func (p template) adds(texts int) (n int) {
 	return n
 }
 
-func (p template) process(_ *Tokenizer, parts [][]Piece) [][]Piece {
+func (p template) process(_ *Tokenizer, _ []string, parts [][]Piece) [][]Piece {
 	var out [][]Piece
 	for _, s := range p[len(parts)-1] {
 		if s.text >= 0 {
@@ -220,58 +222,46 @@ type trimSpans struct{ on, prefixSpace bool }
 
 func (p trimSpans) adds(int) int { return 0 }
 
-func (p trimSpans) process(t *Tokenizer, parts [][]Piece) [][]Piece {
+func (p trimSpans) process(t *Tokenizer, texts []string, parts [][]Piece) [][]Piece {
 	if !p.on {
 		return parts
 	}
 	for _, part := range parts {
 		for i := range part {
 			piece := &part[i]
+			text := texts[piece.Text]
 			token := t.tokens[piece.ID]
-			left, right := leadingSpaces(token), trailingSpaces(token)
-			if left > 0 && p.prefixSpace && (i == 0 || piece.Span.Start == 0) {
-				left = 0 // it was put there, not taken from the text
+			if piece.found {
+				token = text[piece.Span.Start:piece.Span.End]
 			}
-			if left > 0 {
-				piece.Span.Start = min(piece.Span.Start+left, piece.Span.End)
-			}
-			if right > 0 && piece.Span.End >= right {
-				piece.Span.End = max(piece.Span.End-right, piece.Span.Start)
-			}
+			p.trim(piece, i == 0, token, text)
 		}
 	}
 	return parts
 }
 
-// leadingSpaces counts the bytes of white space that a byte-level token begins with.
-func leadingSpaces(token string) (n int) {
-	for _, r := range token {
-		switch {
-		case r == byteRune[' ']:
-			n++
-		case isSpace(r):
-			n += utf8.RuneLen(r)
-		default:
-			return n
-		}
+// trim counts in characters: as many of the span go as the token has spaces.
+func (p trimSpans) trim(piece *Piece, first bool, token, text string) {
+	white := func(r rune) bool { return r == byteRune[' '] || isSpace(r) }
+	inner := strings.TrimLeftFunc(token, white)
+	left := utf8.RuneCountInString(token[:len(token)-len(inner)])
+	right := utf8.RuneCountInString(token[len(strings.TrimRightFunc(token, white)):])
+	if left == 1 && p.prefixSpace && (first || piece.Span.Start == 0) {
+		left = 0 // it was put there, not taken from the text
 	}
-	return n
-}
-
-func trailingSpaces(token string) (n int) {
-	for len(token) > 0 {
-		r, size := utf8.DecodeLastRuneInString(token)
-		switch {
-		case r == byteRune[' ']:
-			n++
-		case isSpace(r):
-			n += size
-		default:
-			return n
-		}
-		token = token[:len(token)-size]
+	for ; left > 0 && piece.Span.Start < piece.Span.End; left-- {
+		_, n := utf8.DecodeRuneInString(text[piece.Span.Start:])
+		piece.Span.Start += n
 	}
-	return n
+	end := piece.Span.End
+	for range right {
+		_, n := utf8.DecodeLastRuneInString(text[:end])
+		if n == 0 {
+			return // the text before has fewer characters
+		}
+		end -= n
+	}
+	piece.Span.End = max(end, piece.Span.Start)
 }
 
 // A truncation cuts what is too long. Of the windows that the reference can cut a text into, with a stride, only the first is made.
@@ -432,7 +422,7 @@ func (t *Tokenizer) Prepare(texts ...string) ([]Piece, error) {
 		}
 	}
 	if t.post != nil {
-		parts = t.post.process(t, parts)
+		parts = t.post.process(t, texts, parts)
 	}
 	all := slices.Concat(parts...)
 	if t.padding != nil {
@@ -447,7 +437,7 @@ func (t *Tokenizer) pieces(s string, number int) (out []Piece) {
 	defer t.workers.Put(w)
 	t.parts(newStretch(s, true), false, func(part stretch) {
 		if part.tok != nil {
-			out = append(out, Piece{ID: part.tok.id, Type: int32(number), Span: part.span(0, len(part.s)), Text: number})
+			out = append(out, Piece{ID: part.tok.id, Type: int32(number), Span: part.span(0, len(part.s)), Text: number, found: true})
 			return
 		}
 		for _, word := range t.words(w, part) {

@@ -110,9 +110,9 @@ func (m *bpe) hasAllBytes() bool {
 }
 
 // useBytes makes the model take words as raw bytes, not as the characters that spell them. It is false for a model that looks at more
-// than the characters themselves.
+// than the characters themselves, or to which bytes can be unknown.
 func (m *bpe) useBytes() bool {
-	if m.prefix != "" || m.suffix != "" || m.byteFallback {
+	if m.prefix != "" || m.suffix != "" || m.byteFallback || !m.hasAllBytes() {
 		return false
 	}
 	m.bytes = true

@@ -5,6 +5,7 @@ import (
 	"regexp/syntax"
 	"strconv"
 	"strings"
+	"sync"
 	"unicode"
 	"unicode/utf8"
 
@@ -12,8 +13,8 @@ import (
 )
 
 // regex is a regular expression that has no scanner. The reference runs it in Oniguruma with Ruby's syntax; here regexp2 runs it, whose
-// syntax is that of .NET. translateRegex bridges what differs and refuses what it cannot bridge. The categories of characters are those
-// of the Go release: the few that Unicode assigned later belong to none.
+// syntax is that of .NET. translateRegex bridges what differs and refuses what it cannot bridge. Letters and numbers are those of
+// chars.txt; the other categories are the Go release's, to which the characters that Unicode assigned later do not belong.
 type regex struct{ *regexp2.Regexp }
 
 func compileRegex(s string) (regex, error) {
@@ -39,12 +40,6 @@ func (re regex) find(s string) []Span {
 	}
 	return out
 }
-
-// The members of \w: on its own, Oniguruma counts some characters of Latin-1 to them that it leaves out within brackets.
-const (
-	wordInClass = `\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\p{Other_Alphabetic}`
-	wordAlone   = wordInClass + `\u00B2\u00B3\u00B9\u00BC-\u00BE`
-)
 
 // A regexTranslator walks a pattern.
 type regexTranslator struct {
@@ -194,19 +189,19 @@ func (t *regexTranslator) escape(inClass bool) error {
 	case strings.ContainsRune("dDsSnrtfvae", r):
 		t.take(2)
 	case r == 'w' && inClass:
-		t.put(2, wordInClass)
+		t.put(2, wordInClass())
 	case r == 'w':
-		t.put(2, "["+wordAlone+"]")
+		t.put(2, "["+wordAlone()+"]")
 	case r == 'W' && !inClass:
-		t.put(2, "[^"+wordAlone+"]")
+		t.put(2, "[^"+wordAlone()+"]")
 	case r == 'b' && !inClass:
-		t.put(2, fmt.Sprintf(`(?:(?<=[%[1]s])(?![%[1]s])|(?<![%[1]s])(?=[%[1]s]))`, wordAlone))
+		t.put(2, fmt.Sprintf(`(?:(?<=[%[1]s])(?![%[1]s])|(?<![%[1]s])(?=[%[1]s]))`, wordAlone()))
 	case r == 'B' && !inClass:
-		t.put(2, fmt.Sprintf(`(?:(?<=[%[1]s])(?=[%[1]s])|(?<![%[1]s])(?![%[1]s]))`, wordAlone))
+		t.put(2, fmt.Sprintf(`(?:(?<=[%[1]s])(?=[%[1]s])|(?<![%[1]s])(?![%[1]s]))`, wordAlone()))
 	case (r == 'A' || r == 'z') && !inClass:
 		t.take(2)
 	case r == 'p' || r == 'P':
-		return t.property(rest)
+		return t.property(rest, inClass)
 	case r == 'u' && len(rest) >= 5:
 		return t.code(6, rest[1:5])
 	case r == 'x' && strings.HasPrefix(rest, "x{"):
@@ -244,7 +239,7 @@ func (t *regexTranslator) code(n int, hex string) error {
 }
 
 // property is p or P with a general category or a script.
-func (t *regexTranslator) property(rest string) error {
+func (t *regexTranslator) property(rest string, inClass bool) error {
 	end := strings.IndexByte(rest, '}')
 	if len(rest) < 2 || rest[1] != '{' || end < 0 {
 		return fmt.Errorf(`\%c needs {...}`, rest[0])
@@ -255,13 +250,54 @@ func (t *regexTranslator) property(rest string) error {
 	if !category && !script {
 		return fmt.Errorf(`\p{%s} is not supported; a general category or a script is`, name)
 	}
-	letter := "p"
-	if not != (rest[0] == 'P') {
-		letter = "P"
+	not = not != (rest[0] == 'P')
+	later := ""
+	switch name {
+	case "L":
+		later = laterLetters()
+	case "N":
+		later = laterNumbers()
 	}
-	t.put(end+2, `\`+letter+"{"+name+"}")
+	switch {
+	case not && inClass:
+		t.put(end+2, `\P{`+name+`}`)
+	case not:
+		t.put(end+2, `[^\p{`+name+`}`+later+`]`)
+	case inClass:
+		t.put(end+2, `\p{`+name+`}`+later)
+	default:
+		t.put(end+2, `[\p{`+name+`}`+later+`]`)
+	}
 	return nil
 }
+
+// laterOnes are the characters of a class that the tables of the Go release lack, as members of a class in brackets.
+func laterOnes(want class, tables ...*unicode.RangeTable) string {
+	var out strings.Builder
+	for first := rune(utf8.RuneSelf); first <= unicode.MaxRune; first++ {
+		last := first
+		for classOf(last)&want != 0 && !unicode.In(last, tables...) {
+			last++
+		}
+		if last > first {
+			fmt.Fprintf(&out, "%s-%s", literalRune(first), literalRune(last-1))
+			first = last
+		}
+	}
+	return out.String()
+}
+
+var (
+	laterLetters = sync.OnceValue(func() string { return laterOnes(letter, unicode.L) })
+	laterNumbers = sync.OnceValue(func() string { return laterOnes(number, unicode.N) })
+
+	// The members of \w: on its own, Oniguruma counts some characters of Latin-1 to them that it leaves out within brackets.
+	wordInClass = sync.OnceValue(func() string {
+		return `\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\p{Other_Alphabetic}` + laterOnes(word, unicode.L, unicode.M, unicode.Nd, unicode.Nl, unicode.Pc,
+			unicode.Other_Alphabetic, unicode.Join_Control)
+	})
+	wordAlone = sync.OnceValue(func() string { return wordInClass() + `\u00B2\u00B3\u00B9\u00BC-\u00BE` })
+)
 
 // class is a class of characters in brackets.
 func (t *regexTranslator) class() error {

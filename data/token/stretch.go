@@ -86,24 +86,6 @@ func (w *rewriter) putRune(r rune, i int) {
 	w.trackPut(len(w.out)-n, i)
 }
 
-// replace writes s, which stands for in.s[start:end]. As in the reference, the first characters of the two stand for each other, what
-// s has more stands for the last character that it replaces, and what it has less goes with the character before.
-func (w *rewriter) replace(s string, start, end int) {
-	if w.in.src == nil {
-		w.out = append(w.out, s...)
-		return
-	}
-	i, last := start, start
-	for _, r := range s {
-		if i < end {
-			last = i
-			_, n := utf8.DecodeRuneInString(w.in.s[i:end])
-			i += n
-		}
-		w.putRune(r, last)
-	}
-}
-
 func (w *rewriter) trackPut(n, i int) {
 	if w.in.src == nil {
 		return

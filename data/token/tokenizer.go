@@ -223,7 +223,7 @@ func (t *Tokenizer) Decode(ids []int32, skipSpecial bool) string {
 // DecodeBytes appends what the ids stand for to dst. Of a byte-level tokenizer these are the very bytes that were encoded; Decode puts
 // U+FFFD for those that are not UTF-8.
 func (t *Tokenizer) DecodeBytes(dst []byte, ids []int32) []byte {
-	if _, ok := t.decoder.(byteLevelDecoder); !ok {
+	if !t.isByteLevel() {
 		return append(dst, t.Decode(ids, false)...)
 	}
 	for _, id := range ids {

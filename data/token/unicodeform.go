@@ -16,11 +16,12 @@ type unicodeForm struct {
 	compose bool
 }
 
-// A part is a character on its way through normalization: at is the byte of the input it comes from, ccc its combining class.
+// A part is a character on its way through normalization. Change says, as the reference counts, how many characters more of the output
+// than of the input end with it: 0 for one that stands for one, 1 for one that stands for none, -1 for one that stands for two.
 type part struct {
-	r   rune
-	at  int
-	ccc uint8
+	r      rune
+	change int32
+	ccc    uint8 // the combining class
 }
 
 func (f unicodeForm) normalize(in stretch) stretch {
@@ -31,13 +32,12 @@ func (f unicodeForm) normalize(in stretch) stretch {
 	changed := f.compose
 	for i := 0; i < len(in.s); {
 		r, n := utf8.DecodeRuneInString(in.s[i:])
-		c := classOf(r)
-		if c&f.kind == 0 {
-			parts = appendPart(parts, r, i)
+		if classOf(r)&f.kind == 0 {
+			parts = appendPart(parts, r, 0)
 		} else {
 			changed = true
-			for _, d := range decompose(f.kind, in.s[i:i+n], r) {
-				parts = appendPart(parts, d, i)
+			for j, d := range decompose(f.kind, in.s[i:i+n], r) {
+				parts = appendPart(parts, d, min(int32(j), 1))
 			}
 		}
 		i += n
@@ -49,15 +49,30 @@ func (f unicodeForm) normalize(in stretch) stretch {
 	if f.compose {
 		parts = compose(parts)
 	}
+	return respell(in, parts)
+}
+
+// respell writes parts in the place of the stretch. As in the reference, which part stands for which character follows from the changes
+// alone, in order.
+func respell(in stretch, parts []part) stretch {
 	w := rewrite(in)
+	i := 0
 	for _, p := range parts {
-		w.putRune(p.r, p.at)
+		at := i
+		if p.change > 0 {
+			at = i - 1
+		}
+		w.putRune(p.r, min(at, len(in.s)-1))
+		for ; p.change <= 0 && i < len(in.s); p.change++ {
+			_, n := utf8.DecodeRuneInString(in.s[i:])
+			i += n
+		}
 	}
 	return w.done()
 }
 
-func appendPart(parts []part, r rune, at int) []part {
-	p := part{r: r, at: at}
+func appendPart(parts []part, r rune, change int32) []part {
+	p := part{r: r, change: change}
 	if classOf(r)&moving != 0 {
 		var b [utf8.UTFMax]byte
 		p.ccc = norm.NFD.Properties(b[:utf8.EncodeRune(b[:], r)]).CCC()
@@ -115,6 +130,7 @@ func compose(parts []part) []part {
 		if starter >= 0 && (len(out) == starter+1 || last != 0 && last < p.ccc) {
 			if r, ok := composed(out[starter].r, p.r); ok {
 				out[starter].r = r
+				out[starter].change += p.change - 1
 				continue
 			}
 		}

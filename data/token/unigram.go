@@ -1,11 +1,15 @@
 package token
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"math"
+	"math/bits"
 	"slices"
+	"strconv"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -41,6 +45,7 @@ func (t *Tokenizer) readUnigram(o object) {
 			item().fail("piece %q is given twice", piece)
 			return
 		}
+		score = roughly(pair[1], score)
 		m.ids[piece] = int32(i)
 		if piece != "" {
 			m.pieces.insert(piece, int32(i))
@@ -63,6 +68,53 @@ func (t *Tokenizer) readUnigram(o object) {
 	}
 	t.setTokens(vocab, maps.Clone(m.ids))
 	t.model = m
+}
+
+// roughly is the value that the reference reads for a number, which is exactly what it says to within a bit or two: the digits as an
+// integer, divided by a power of ten. The rounding decides between pieces whose scores have the same sum.
+func roughly(raw []byte, exact float64) float64 {
+	text, negative := strings.CutPrefix(strings.TrimSpace(string(raw)), "-")
+	digits, exp, _ := strings.Cut(strings.ToLower(text), "e")
+	power, err := strconv.Atoi(cmp.Or(exp, "0"))
+	if err != nil {
+		return exact
+	}
+	whole, fraction, _ := strings.Cut(digits, ".")
+	var n uint64
+	for i, d := range []byte(whole + fraction) {
+		hi, lo := bits.Mul64(n, 10)
+		sum, carry := bits.Add64(lo, uint64(d-'0'), 0)
+		if hi+carry > 0 { // the reference leaves the digits that do not fit
+			if i < len(whole) {
+				return exact
+			}
+			break
+		}
+		n = sum
+		if i >= len(whole) {
+			power--
+		}
+	}
+	if power < -308 || power > 308 {
+		return exact
+	}
+	ten, err := strconv.ParseFloat("1e"+strconv.Itoa(max(power, -power)), 64)
+	if err != nil {
+		return exact
+	}
+	v := float64(n)
+	if power < 0 {
+		v /= ten
+	} else {
+		v *= ten
+	}
+	if math.IsInf(v, 0) {
+		return exact
+	}
+	if negative {
+		v = -v
+	}
+	return v
 }
 
 // A way is the best way to a place in the text: where its last piece begins, and which one that is.

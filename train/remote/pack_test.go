@@ -134,3 +134,29 @@ func FuzzUnpack(f *testing.F) {
 		}
 	})
 }
+
+func BenchmarkPack(b *testing.B) {
+	src := gaussian("w", safetensors.BF16, 8<<20, 1).Data
+	b.SetBytes(int64(len(src)))
+	for b.Loop() {
+		var out bytes.Buffer
+		if err := pack(&out, bytes.NewReader(src), []region{{int64(len(src)), 2}}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkUnpack(b *testing.B) {
+	src := gaussian("w", safetensors.BF16, 8<<20, 1).Data
+	var packed bytes.Buffer
+	if err := pack(&packed, bytes.NewReader(src), []region{{int64(len(src)), 2}}); err != nil {
+		b.Fatal(err)
+	}
+	b.SetBytes(int64(len(src)))
+	for b.Loop() {
+		var out bytes.Buffer
+		if err := unpack(&out, bytes.NewReader(packed.Bytes()), int64(len(src))); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -382,7 +382,7 @@ func (u *Uploader) Drain(ctx context.Context) error {
 
 // Close stops at once, in the middle of an object if need be; the queue stays
 // on disk for the next NewUploader.
-func (u *Uploader) Close() error {
+func (u *Uploader) Close() {
 	u.cancel()
 	<-u.ended
 	u.mu.Lock()
@@ -391,5 +391,4 @@ func (u *Uploader) Close() error {
 		j.release()
 		delete(u.jobs, name)
 	}
-	return nil
 }

@@ -63,11 +63,7 @@ func uploader(t testing.TB, run string, r Remote, opts UploaderOptions) *Uploade
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := u.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(u.Close)
 	return u
 }
 
@@ -196,9 +192,7 @@ func TestQueueSurvives(t *testing.T) {
 		t.Fatal(err)
 	}
 	enqueue(t, u, 1, 2, 3, 4)
-	if err := u.Close(); err != nil {
-		t.Fatal(err)
-	}
+	u.Close()
 	for name, text := range map[string]string{"step-00000002.json": "", "step-00000003.json": `{"sessions":`, "step-00000003.json.part": "x", ".step-00000001-model.safetensors.snugpak": "x", "notes": ""} {
 		if err := os.WriteFile(filepath.Join(run, QueueFolder, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -276,9 +270,7 @@ func TestWrongKeyStopsAtOnce(t *testing.T) {
 	if err := u.Drain(context.Background()); err == nil || !strings.Contains(err.Error(), "secret") {
 		t.Errorf("%v", err)
 	}
-	if err := u.Close(); err != nil {
-		t.Error(err)
-	}
+	u.Close()
 	up := uploader(t, run, s.remote("x"), UploaderOptions{})
 	drain(t, up)
 	if got := remoteUpdates(t, s.remote("x")); !slices.Equal(got, []int64{7}) {

@@ -1,0 +1,52 @@
+package checkpoint
+
+import (
+	"context"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/snug-ml/snug/data/safetensors"
+)
+
+const benchBytes = 256 << 20
+
+func benchStore(b *testing.B) (*Store, *Snapshot) {
+	b.Helper()
+	snap := testSnapshot(1)
+	snap.Weights = []Tensor{{Name: "w", DType: safetensors.F32, Shape: []int{benchBytes / 4}, Data: make([]byte, benchBytes)}}
+	snap.Optimizer = nil
+	s := open(b, b.TempDir(), Options{KeepLast: 1})
+	s.Reserve(StagingBytes(snap.Weights, snap.Optimizer))
+	b.SetBytes(benchBytes)
+	return s, snap
+}
+
+// BenchmarkSave measures a save of 256 MB from call to durable, and as
+// blocked-ms how long of it training waits.
+func BenchmarkSave(b *testing.B) {
+	s, snap := benchStore(b)
+	blocked := time.Duration(0)
+	for b.Loop() {
+		snap.State.Update++
+		if err := s.Save(context.Background(), snap); err != nil {
+			b.Fatal(err)
+		}
+		blocked += s.Status().Copied
+	}
+	b.ReportMetric(float64(blocked.Microseconds())/1000/float64(b.N), "blocked-ms")
+}
+
+// BenchmarkVerify measures reading and hashing 256 MB, as before a resume.
+func BenchmarkVerify(b *testing.B) {
+	s, snap := benchStore(b)
+	if err := s.Save(context.Background(), snap); err != nil {
+		b.Fatal(err)
+	}
+	path := filepath.Join(s.Dir(), stepName(snap.State.Update))
+	for b.Loop() {
+		if report, err := Verify(path); err != nil || report.Err() != nil {
+			b.Fatal(err, report.Err())
+		}
+	}
+}

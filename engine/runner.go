@@ -169,10 +169,15 @@ func (r *Runner) Run(fn string, slot int) error {
 	if c == nil {
 		return fmt.Errorf("the program has no function %q", fn)
 	}
+	r.setSlot(slot)
+	return c.Run()
+}
+
+// setSlot chooses the input buffers that the code reads.
+func (r *Runner) setSlot(slot int) {
 	l := &r.p.Layout
 	r.slot = slot
 	r.inputs = unsafe.Add(unsafe.Pointer(unsafe.SliceData(r.arena)), l.Inputs.Offset+int64(slot)*l.InputStride)
-	return c.Run()
 }
 
 func (r *Runner) view(name string, t graph.Type, region, s Span) Tensor {

@@ -17,6 +17,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/snug-ml/snug/data/safetensors"
@@ -78,12 +79,11 @@ type Job struct {
 	evaluated int64 // update of the last evaluation
 }
 
-// outputs are the views of what the program reports, found once.
+// outputs says where the program reports.
 type outputs struct {
-	fn            string // function of a micro-batch
-	update        string // function that ends an update
-	norm, ok, scl engine.Tensor
-	hasScale      bool
+	fn     string // function of a micro-batch
+	update string // function that ends an update
+	scaled bool   // the loss is scaled
 }
 
 // Result sums a run up.
@@ -231,9 +231,12 @@ func (j *Job) Run(ctx context.Context, start int64) (*Result, error) {
 		if ctx.Err() != nil || j.Until > 0 && u >= j.Until {
 			return j.stopped(u)
 		}
-		step, err := j.update(f, u)
+		step, err := j.update(ctx, f, u)
 		if errors.Is(err, io.EOF) {
 			return j.finish(ctx, u, false)
+		}
+		if errors.Is(err, errAbandoned) {
+			return j.stopped(u)
 		}
 		if err != nil {
 			return nil, err
@@ -259,16 +262,20 @@ func (j *Job) bindOutputs() {
 	if j.Runner.Program().Func(engine.FuncUpdate) != nil {
 		o.fn, o.update = engine.FuncMicro, engine.FuncUpdate
 	}
+	_, o.scaled = j.Runner.State(engine.StateScale)
 }
 
 // update runs the micro-batches of one update and the optimizer.
-func (j *Job) update(f *filler, u int64) (*Step, error) {
+func (j *Job) update(ctx context.Context, f *filler, u int64) (*Step, error) {
 	s := &Step{Update: u + 1, Total: j.Updates, LR: j.Schedule.LR(u)}
 	began := time.Now()
 	r, o := j.Runner, &j.outputs
-	variant := ""
+	variant, micros := "", 0
 	f.free <- j.slot
 	for m := 0; ; m++ {
+		if ctx.Err() != nil {
+			return nil, j.abandon()
+		}
 		waited := time.Now()
 		b, ok := <-f.ready
 		s.Wait += time.Since(waited)
@@ -289,10 +296,14 @@ func (j *Job) update(f *filler, u int64) (*Step, error) {
 		}
 		loss, _ := r.Output(fn, engine.OutputLoss)
 		s.Loss += float64(loss.F32()[0])
+		if !j.outputs.scaled && !finite(s.Loss) {
+			s.GradNorm = math.NaN()
+			return nil, j.diagnose(s, fn, b.slot, m)
+		}
 		last := m == b.update.Micro-1
 		if last {
 			s.NewTokens = b.update.Tokens
-			j.cursor = b.update.Cursor
+			j.cursor, micros = b.update.Cursor, b.update.Micro
 			if o.update != o.fn {
 				// The update reads the learning rate from the slot.
 				if err := r.Run(o.update, b.slot); err != nil {
@@ -310,7 +321,23 @@ func (j *Job) update(f *filler, u int64) (*Step, error) {
 	s.Tokens = j.tokens
 	j.report(s, variant)
 	s.Took = time.Since(began)
-	return s, j.check(s)
+	return s, j.check(s, variant, micros)
+}
+
+// errAbandoned reports that an update was given up between micro-batches.
+var errAbandoned = errors.New("update abandoned")
+
+// abandon forgets the micro-batches of an unfinished update: the state is that
+// of the update before. A large update may take longer than a pre-empted
+// machine has left.
+func (j *Job) abandon() error {
+	for _, s := range j.Runner.Program().States {
+		if s.Role == graph.Gradient {
+			t, _ := j.Runner.State(s.Name)
+			clear(t.Data)
+		}
+	}
+	return errAbandoned
 }
 
 // scalars sets what the host decides for a micro-batch.
@@ -369,17 +396,51 @@ type NonFiniteError struct {
 	Update int64
 	Loss   float64
 	Norm   float64
+	// First is the first bad value, nil if it did not come back when micro-batch
+	// Micro was computed again: then it arose in an earlier one.
+	First *engine.NonFinite
+	Micro int
+	// Kept is the path of the newest checkpoint, empty if there is none.
+	Kept string
 }
 
 func (e *NonFiniteError) Error() string {
-	return fmt.Sprintf("update %d: the loss is %v and the gradient norm %v; the update was not applied and the last good state is kept. Try a lower training.learning_rate, more training.warmup_steps or training.max_grad_norm 1", e.Update, e.Loss, e.Norm)
+	var s strings.Builder
+	fmt.Fprintf(&s, "update %d: the loss is %v and the gradient norm %v; the update was not applied", e.Update, e.Loss, e.Norm)
+	if e.First != nil {
+		fmt.Fprintf(&s, "\nmicro-batch %d: %v", e.Micro+1, e.First)
+	}
+	s.WriteString("\nwhat helps: a lower training.learning_rate, a longer training.warmup_steps, training.max_grad_norm 1")
+	if e.First != nil && e.First.Value.Type.DType == graph.F16 {
+		s.WriteString(", training.mixed_precision bf16 or fp32 (the value left the range of fp16, 65504)")
+	}
+	if e.Kept != "" {
+		fmt.Fprintf(&s, "\nthe last good state is %s: --resume goes on from it", e.Kept)
+	}
+	return s.String()
 }
 
+// diagnose computes micro-batch m of a failed update again, whose inputs still
+// lie in the slot, until the first bad value shows.
+func (j *Job) diagnose(s *Step, fn string, slot, m int) error {
+	e := &NonFiniteError{Update: s.Update, Loss: s.Loss, Norm: s.GradNorm, Micro: m}
+	var err error
+	if e.First, err = j.Runner.Diagnose(fn, slot); err != nil {
+		return errors.Join(e, err)
+	}
+	if j.Store != nil {
+		e.Kept = j.Store.Status().Last
+	}
+	return e
+}
+
+func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
+
 // check ends the run where going on makes no sense.
-func (j *Job) check(s *Step) error {
+func (j *Job) check(s *Step, variant string, micros int) error {
 	switch {
 	case s.Skipped && s.Scale == 0:
-		return &NonFiniteError{s.Update, s.Loss, s.GradNorm}
+		return j.diagnose(s, engine.Variant(j.outputs.fn, variant), j.slot, micros-1)
 	case s.Scale > 0 && s.Scale < j.StopAtScale:
 		return fmt.Errorf("update %d: the loss scale fell to %g: gradients overflow at every scale, so the model diverged (loss %v); resume from the last checkpoint with a lower training.learning_rate, or train with --training.mixed_precision fp32", s.Update, s.Scale, s.Loss)
 	}

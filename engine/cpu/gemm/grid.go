@@ -26,8 +26,8 @@ func (p *Plan) chooseGrid(workers int, opts Options) grid {
 	bestCost := -1.0
 	var bestGrid grid
 	maxRows := ceil(p.rows, minRows)
-	maxCols := ceil(p.slabCols, m.nr)
-	words := m.words(p.k)
+	maxCols := ceil(p.slabs.cols, m.nr)
+	words := min(m.words(p.k), p.slabs.blocks*p.packing.kc)
 	unit := min(4, m.mr)
 	if p.source == tilesA {
 		unit = m.mr // short tiles are slower to pack
@@ -42,7 +42,7 @@ func (p *Plan) chooseGrid(workers int, opts Options) grid {
 		}
 		gr := ceil(p.rows, mb)
 		for h := 1; h <= maxCols; h++ {
-			nb := roundUp(ceil(p.slabCols, h), m.nr)
+			nb := roundUp(ceil(p.slabs.cols, h), m.nr)
 			if opts.NB > 0 {
 				nb = roundUp(opts.NB, m.nr)
 			}
@@ -78,7 +78,7 @@ func (p *Plan) cost(g grid, workers, words int) float64 {
 	if p.source != directA {
 		task += tiles * w * packACycles
 	}
-	tasks := g.rows * ceil(p.slabCols, g.nb)
+	tasks := g.rows * ceil(p.slabs.cols, g.nb)
 	cost := float64(ceil(tasks, workers)) * task
 	if workers > 1 {
 		cost += 0.25 * task

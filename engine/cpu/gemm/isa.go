@@ -85,15 +85,20 @@ type machine struct {
 	kern   []kernelFunc // by rows, 1..mr
 	exact  bool         // kernels read no column of B beyond n
 
-	tilesA [3]tilesFunc // by source type, full tiles of a transposed A
-	panelA [3]panelFunc // by source type, one tile of fewer rows
-	panelB [3]panelFunc // by source type, nr columns in one call
-	// transpose packs up to lanes rows of words.
-	transpose panelFunc
-	lanes     int
-	toWord    [3]rowsFunc // source type to elements of words
-	fromF32   [3]rowsFunc // float32 to the type of C
-	toF32     [3]rowsFunc // type of C to float32
+	tilesA  [3]tilesFunc // by source type, full tiles of a transposed A
+	panelA  [3]panelFunc // by source type, one tile of fewer rows
+	shared  packB        // for a buffer that several workers read
+	own     packB        // for a buffer that the packing worker reads itself
+	lanes   int          // rows of one call of transpose
+	toWord  [3]rowsFunc  // source type to elements of words
+	fromF32 [3]rowsFunc  // float32 to the type of C
+	toF32   [3]rowsFunc  // type of C to float32
+}
+
+// packB are the ways to pack a panel of B.
+type packB struct {
+	panel     [3]panelFunc // by source type, nr columns in one call
+	transpose panelFunc    // up to machine.lanes rows of words
 }
 
 // elems returns how many elements along k one word holds.

@@ -38,7 +38,8 @@ func (u Micro) ScratchBytes(k int) int { return u.m.lanes * rowPitch(u.m.words(k
 func (u Micro) PackB(k, n int, b *Matrix, dst, scratch []byte) Panels {
 	p := layout(u.m, k, n, b.Type, b.Trans, k)
 	for panel := range p.panels {
-		p.run(panel, b, 0, n, dst, scratch)
+		j := panel * u.m.nr
+		p.packBlock(&u.m.own, 0, j, min(u.m.nr, n-j), b, &dst[p.offset(0, panel)], scratch)
 	}
 	return Panels{&dst[0], u.m.nr * 4, u.m.nr * u.m.words(k) * 4}
 }

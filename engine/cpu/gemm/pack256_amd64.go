@@ -9,6 +9,11 @@ package gemm
 //go:noescape
 func panelF3216AVX2(k int, cols int, src *byte, stride int, dst *byte, dstStride int)
 
+// panelF3216StreamAVX2 copies k rows of 16 F32 elements to rows of 16 float32, whatever cols is; see panelFunc.
+//
+//go:noescape
+func panelF3216StreamAVX2(k int, cols int, src *byte, stride int, dst *byte, dstStride int)
+
 // tilesF32AVX2 packs k rows of F32 elements as tiles of 6 float32 a row; see tilesFunc.
 //
 //go:noescape
@@ -19,6 +24,11 @@ func tilesF32AVX2(k int, tiles int, src *byte, stride int, dst *byte, tileStride
 //go:noescape
 func panelBF1616AVX2(k int, cols int, src *byte, stride int, dst *byte, dstStride int)
 
+// panelBF1616StreamAVX2 copies k rows of 16 BF16 elements to rows of 16 float32, whatever cols is; see panelFunc.
+//
+//go:noescape
+func panelBF1616StreamAVX2(k int, cols int, src *byte, stride int, dst *byte, dstStride int)
+
 // tilesBF16AVX2 packs k rows of BF16 elements as tiles of 6 float32 a row; see tilesFunc.
 //
 //go:noescape
@@ -28,6 +38,11 @@ func tilesBF16AVX2(k int, tiles int, src *byte, stride int, dst *byte, tileStrid
 //
 //go:noescape
 func panelF1616AVX2(k int, cols int, src *byte, stride int, dst *byte, dstStride int)
+
+// panelF1616StreamAVX2 copies k rows of 16 F16 elements to rows of 16 float32, whatever cols is; see panelFunc.
+//
+//go:noescape
+func panelF1616StreamAVX2(k int, cols int, src *byte, stride int, dst *byte, dstStride int)
 
 // tilesF16AVX2 packs k rows of F16 elements as tiles of 6 float32 a row; see tilesFunc.
 //

@@ -25,6 +25,28 @@ loop:
 	VZEROUPPER
 	RET
 
+// func panelF3216StreamAVX2(k int, cols int, src *byte, stride int, dst *byte, dstStride int)
+// Requires: AVX, MMX+
+TEXT ·panelF3216StreamAVX2(SB), NOSPLIT, $0-48
+	MOVQ k+0(FP), AX
+	MOVQ src+16(FP), CX
+	MOVQ stride+24(FP), DX
+	MOVQ dst+32(FP), BX
+	MOVQ dstStride+40(FP), SI
+
+loop:
+	VMOVUPS  (CX), Y0
+	VMOVNTPS Y0, (BX)
+	VMOVUPS  32(CX), Y0
+	VMOVNTPS Y0, 32(BX)
+	ADDQ     DX, CX
+	ADDQ     SI, BX
+	DECQ     AX
+	JNZ      loop
+	SFENCE
+	VZEROUPPER
+	RET
+
 // func tilesF32AVX2(k int, tiles int, src *byte, stride int, dst *byte, tileStride int)
 // Requires: AVX
 TEXT ·tilesF32AVX2(SB), NOSPLIT, $0-48
@@ -76,6 +98,30 @@ loop:
 	ADDQ      SI, BX
 	DECQ      AX
 	JNZ       loop
+	VZEROUPPER
+	RET
+
+// func panelBF1616StreamAVX2(k int, cols int, src *byte, stride int, dst *byte, dstStride int)
+// Requires: AVX, AVX2, MMX+
+TEXT ·panelBF1616StreamAVX2(SB), NOSPLIT, $0-48
+	MOVQ k+0(FP), AX
+	MOVQ src+16(FP), CX
+	MOVQ stride+24(FP), DX
+	MOVQ dst+32(FP), BX
+	MOVQ dstStride+40(FP), SI
+
+loop:
+	VPMOVZXWD (CX), Y0
+	VPSLLD    $0x10, Y0, Y0
+	VMOVNTPS  Y0, (BX)
+	VPMOVZXWD 16(CX), Y0
+	VPSLLD    $0x10, Y0, Y0
+	VMOVNTPS  Y0, 32(BX)
+	ADDQ      DX, CX
+	ADDQ      SI, BX
+	DECQ      AX
+	JNZ       loop
+	SFENCE
 	VZEROUPPER
 	RET
 
@@ -131,6 +177,28 @@ loop:
 	ADDQ      SI, BX
 	DECQ      AX
 	JNZ       loop
+	VZEROUPPER
+	RET
+
+// func panelF1616StreamAVX2(k int, cols int, src *byte, stride int, dst *byte, dstStride int)
+// Requires: AVX, F16C, MMX+
+TEXT ·panelF1616StreamAVX2(SB), NOSPLIT, $0-48
+	MOVQ k+0(FP), AX
+	MOVQ src+16(FP), CX
+	MOVQ stride+24(FP), DX
+	MOVQ dst+32(FP), BX
+	MOVQ dstStride+40(FP), SI
+
+loop:
+	VCVTPH2PS (CX), Y0
+	VMOVNTPS  Y0, (BX)
+	VCVTPH2PS 16(CX), Y0
+	VMOVNTPS  Y0, 32(BX)
+	ADDQ      DX, CX
+	ADDQ      SI, BX
+	DECQ      AX
+	JNZ       loop
+	SFENCE
 	VZEROUPPER
 	RET
 

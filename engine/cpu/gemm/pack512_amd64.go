@@ -54,6 +54,31 @@ func pairsF3232AVX512(k int, cols int, src *byte, stride int, dst *byte, dstStri
 //go:noescape
 func pairsBF1632AVX512(k int, cols int, src *byte, stride int, dst *byte, dstStride int)
 
+// panelF3232StreamAVX512 copies k rows of cols F32 elements to rows of 32 float32, zero beyond cols; see panelFunc.
+//
+//go:noescape
+func panelF3232StreamAVX512(k int, cols int, src *byte, stride int, dst *byte, dstStride int)
+
+// panelBF1632StreamAVX512 copies k rows of cols BF16 elements to rows of 32 float32, zero beyond cols; see panelFunc.
+//
+//go:noescape
+func panelBF1632StreamAVX512(k int, cols int, src *byte, stride int, dst *byte, dstStride int)
+
+// panelF1632StreamAVX512 copies k rows of cols F16 elements to rows of 32 float32, zero beyond cols; see panelFunc.
+//
+//go:noescape
+func panelF1632StreamAVX512(k int, cols int, src *byte, stride int, dst *byte, dstStride int)
+
+// pairsF3232StreamAVX512 interleaves pairs of k rows of cols F32 elements to rows of 32 bfloat16 pairs, zero beyond cols and k; see panelFunc.
+//
+//go:noescape
+func pairsF3232StreamAVX512(k int, cols int, src *byte, stride int, dst *byte, dstStride int)
+
+// pairsBF1632StreamAVX512 interleaves pairs of k rows of cols BF16 elements to rows of 32 bfloat16 pairs, zero beyond cols and k; see panelFunc.
+//
+//go:noescape
+func pairsBF1632StreamAVX512(k int, cols int, src *byte, stride int, dst *byte, dstStride int)
+
 // panelF3216AVX512 copies k rows of cols F32 elements to rows of 16 float32, zero beyond cols; see panelFunc.
 //
 //go:noescape
@@ -103,3 +128,8 @@ func rowsF32ToF16AVX512(rows int, cols int, src *byte, stride int, dst *byte, ds
 //
 //go:noescape
 func transposeAVX512(k int, cols int, src *byte, stride int, dst *byte, dstStride int)
+
+// transposeStreamAVX512 transposes cols <= 16 rows of k words to k rows of 16 words, repeating the last row beyond cols; see panelFunc.
+//
+//go:noescape
+func transposeStreamAVX512(k int, cols int, src *byte, stride int, dst *byte, dstStride int)

@@ -416,21 +416,21 @@ loop:
 	LONG       $0x4877f262
 	WORD       $0xc072
 	VPERMW     Z0, Z31, Z0
-	VMOVDQU16  Z0, (BX)
+	VMOVUPS    Z0, (BX)
 	PREFETCHT0 64(CX)(DI*1)
 	PREFETCHT0 64(R8)(DI*1)
 	VMOVUPS.Z  64(CX), K2, Z0
 	VMOVUPS.Z  64(R8), K2, Z1
 
 	// VCVTNE2PS2BF16 Z0, Z1, Z0
-	LONG      $0x4877f262
-	WORD      $0xc072
-	VPERMW    Z0, Z31, Z0
-	VMOVDQU16 Z0, 64(BX)
-	LEAQ      (CX)(DX*2), CX
-	ADDQ      SI, BX
-	SUBQ      $0x02, AX
-	JGE       loop
+	LONG    $0x4877f262
+	WORD    $0xc072
+	VPERMW  Z0, Z31, Z0
+	VMOVUPS Z0, 64(BX)
+	LEAQ    (CX)(DX*2), CX
+	ADDQ    SI, BX
+	SUBQ    $0x02, AX
+	JGE     loop
 
 last:
 	ADDQ       $0x02, AX
@@ -444,23 +444,23 @@ last:
 	LONG       $0x486ff262
 	WORD       $0xc072
 	VPERMW     Z0, Z31, Z0
-	VMOVDQU16  Z0, (BX)
+	VMOVUPS    Z0, (BX)
 	PREFETCHT0 64(CX)(DI*1)
 	PREFETCHT0 64(AX)(DI*1)
 	VMOVUPS.Z  64(CX), K2, Z0
 
 	// VCVTNE2PS2BF16 Z0, Z2, Z0
-	LONG      $0x486ff262
-	WORD      $0xc072
-	VPERMW    Z0, Z31, Z0
-	VMOVDQU16 Z0, 64(BX)
+	LONG    $0x486ff262
+	WORD    $0xc072
+	VPERMW  Z0, Z31, Z0
+	VMOVUPS Z0, 64(BX)
 
 done:
 	VZEROUPPER
 	RET
 
 // func pairsBF1632AVX512(k int, cols int, src *byte, stride int, dst *byte, dstStride int)
-// Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
+// Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·pairsBF1632AVX512(SB), NOSPLIT, $0-48
 	MOVQ   k+0(FP), AX
 	MOVQ   src+16(FP), CX
@@ -487,12 +487,12 @@ loop:
 	VPMOVZXWD.Z (R8), K1, Z1
 	VPSLLD      $0x10, Z1, Z1
 	VPORD       Z1, Z0, Z0
-	VMOVDQU16   Z0, (BX)
+	VMOVUPS     Z0, (BX)
 	VPMOVZXWD.Z 32(CX), K2, Z0
 	VPMOVZXWD.Z 32(R8), K2, Z1
 	VPSLLD      $0x10, Z1, Z1
 	VPORD       Z1, Z0, Z0
-	VMOVDQU16   Z0, 64(BX)
+	VMOVUPS     Z0, 64(BX)
 	LEAQ        (CX)(DX*2), CX
 	ADDQ        SI, BX
 	SUBQ        $0x02, AX
@@ -505,11 +505,250 @@ last:
 	PREFETCHT0  (CX)(DI*1)
 	PREFETCHT0  (AX)(DI*1)
 	VPMOVZXWD.Z (CX), K1, Z0
-	VMOVDQU16   Z0, (BX)
+	VMOVUPS     Z0, (BX)
 	VPMOVZXWD.Z 32(CX), K2, Z0
-	VMOVDQU16   Z0, 64(BX)
+	VMOVUPS     Z0, 64(BX)
 
 done:
+	VZEROUPPER
+	RET
+
+// func panelF3232StreamAVX512(k int, cols int, src *byte, stride int, dst *byte, dstStride int)
+// Requires: AVX, AVX512F, BMI2, MMX+
+TEXT ·panelF3232StreamAVX512(SB), NOSPLIT, $0-48
+	MOVQ  k+0(FP), AX
+	MOVQ  src+16(FP), CX
+	MOVQ  stride+24(FP), DX
+	MOVQ  dst+32(FP), BX
+	MOVQ  dstStride+40(FP), SI
+	MOVQ  DX, DI
+	SHLQ  $0x04, DI
+	MOVQ  cols+8(FP), R8
+	MOVQ  $-1, R9
+	BZHIQ R8, R9, R9
+	KMOVW R9, K1
+	SHRQ  $0x10, R9
+	KMOVW R9, K2
+	TESTQ AX, AX
+	JZ    done
+
+loop:
+	VMOVUPS.Z  (CX), K1, Z0
+	VMOVNTPS   Z0, (BX)
+	PREFETCHT0 (CX)(DI*1)
+	VMOVUPS.Z  64(CX), K2, Z0
+	VMOVNTPS   Z0, 64(BX)
+	PREFETCHT0 64(CX)(DI*1)
+	ADDQ       DX, CX
+	ADDQ       SI, BX
+	DECQ       AX
+	JNZ        loop
+
+done:
+	SFENCE
+	VZEROUPPER
+	RET
+
+// func panelBF1632StreamAVX512(k int, cols int, src *byte, stride int, dst *byte, dstStride int)
+// Requires: AVX, AVX512F, BMI2, MMX+
+TEXT ·panelBF1632StreamAVX512(SB), NOSPLIT, $0-48
+	MOVQ  k+0(FP), AX
+	MOVQ  src+16(FP), CX
+	MOVQ  stride+24(FP), DX
+	MOVQ  dst+32(FP), BX
+	MOVQ  dstStride+40(FP), SI
+	MOVQ  DX, DI
+	SHLQ  $0x04, DI
+	MOVQ  cols+8(FP), R8
+	MOVQ  $-1, R9
+	BZHIQ R8, R9, R9
+	KMOVW R9, K1
+	SHRQ  $0x10, R9
+	KMOVW R9, K2
+	TESTQ AX, AX
+	JZ    done
+
+loop:
+	VPMOVZXWD.Z (CX), K1, Z0
+	VPSLLD      $0x10, Z0, Z0
+	VMOVNTPS    Z0, (BX)
+	PREFETCHT0  (CX)(DI*1)
+	VPMOVZXWD.Z 32(CX), K2, Z0
+	VPSLLD      $0x10, Z0, Z0
+	VMOVNTPS    Z0, 64(BX)
+	ADDQ        DX, CX
+	ADDQ        SI, BX
+	DECQ        AX
+	JNZ         loop
+
+done:
+	SFENCE
+	VZEROUPPER
+	RET
+
+// func panelF1632StreamAVX512(k int, cols int, src *byte, stride int, dst *byte, dstStride int)
+// Requires: AVX, AVX512F, BMI2, MMX+
+TEXT ·panelF1632StreamAVX512(SB), NOSPLIT, $0-48
+	MOVQ  k+0(FP), AX
+	MOVQ  src+16(FP), CX
+	MOVQ  stride+24(FP), DX
+	MOVQ  dst+32(FP), BX
+	MOVQ  dstStride+40(FP), SI
+	MOVQ  DX, DI
+	SHLQ  $0x04, DI
+	MOVQ  cols+8(FP), R8
+	MOVQ  $-1, R9
+	BZHIQ R8, R9, R9
+	KMOVW R9, K1
+	SHRQ  $0x10, R9
+	KMOVW R9, K2
+	TESTQ AX, AX
+	JZ    done
+
+loop:
+	VCVTPH2PS.Z (CX), K1, Z0
+	VMOVNTPS    Z0, (BX)
+	PREFETCHT0  (CX)(DI*1)
+	VCVTPH2PS.Z 32(CX), K2, Z0
+	VMOVNTPS    Z0, 64(BX)
+	ADDQ        DX, CX
+	ADDQ        SI, BX
+	DECQ        AX
+	JNZ         loop
+
+done:
+	SFENCE
+	VZEROUPPER
+	RET
+
+// func pairsF3232StreamAVX512(k int, cols int, src *byte, stride int, dst *byte, dstStride int)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
+TEXT ·pairsF3232StreamAVX512(SB), NOSPLIT, $0-48
+	MOVQ      k+0(FP), AX
+	MOVQ      src+16(FP), CX
+	MOVQ      stride+24(FP), DX
+	MOVQ      dst+32(FP), BX
+	MOVQ      dstStride+40(FP), SI
+	MOVQ      DX, DI
+	SHLQ      $0x04, DI
+	MOVQ      cols+8(FP), R8
+	MOVQ      $-1, R9
+	BZHIQ     R8, R9, R9
+	KMOVW     R9, K1
+	SHRQ      $0x10, R9
+	KMOVW     R9, K2
+	VPXORD    Z2, Z2, Z2
+	VMOVDQU16 interleave<>+0(SB), Z31
+	SUBQ      $0x02, AX
+	JLT       last
+
+loop:
+	LEAQ       (CX)(DX*1), R8
+	PREFETCHT0 (CX)(DI*1)
+	PREFETCHT0 (R8)(DI*1)
+	VMOVUPS.Z  (CX), K1, Z0
+	VMOVUPS.Z  (R8), K1, Z1
+
+	// VCVTNE2PS2BF16 Z0, Z1, Z0
+	LONG       $0x4877f262
+	WORD       $0xc072
+	VPERMW     Z0, Z31, Z0
+	VMOVNTPS   Z0, (BX)
+	PREFETCHT0 64(CX)(DI*1)
+	PREFETCHT0 64(R8)(DI*1)
+	VMOVUPS.Z  64(CX), K2, Z0
+	VMOVUPS.Z  64(R8), K2, Z1
+
+	// VCVTNE2PS2BF16 Z0, Z1, Z0
+	LONG     $0x4877f262
+	WORD     $0xc072
+	VPERMW   Z0, Z31, Z0
+	VMOVNTPS Z0, 64(BX)
+	LEAQ     (CX)(DX*2), CX
+	ADDQ     SI, BX
+	SUBQ     $0x02, AX
+	JGE      loop
+
+last:
+	ADDQ       $0x02, AX
+	JZ         done
+	LEAQ       (CX)(DX*1), AX
+	PREFETCHT0 (CX)(DI*1)
+	PREFETCHT0 (AX)(DI*1)
+	VMOVUPS.Z  (CX), K1, Z0
+
+	// VCVTNE2PS2BF16 Z0, Z2, Z0
+	LONG       $0x486ff262
+	WORD       $0xc072
+	VPERMW     Z0, Z31, Z0
+	VMOVNTPS   Z0, (BX)
+	PREFETCHT0 64(CX)(DI*1)
+	PREFETCHT0 64(AX)(DI*1)
+	VMOVUPS.Z  64(CX), K2, Z0
+
+	// VCVTNE2PS2BF16 Z0, Z2, Z0
+	LONG     $0x486ff262
+	WORD     $0xc072
+	VPERMW   Z0, Z31, Z0
+	VMOVNTPS Z0, 64(BX)
+
+done:
+	SFENCE
+	VZEROUPPER
+	RET
+
+// func pairsBF1632StreamAVX512(k int, cols int, src *byte, stride int, dst *byte, dstStride int)
+// Requires: AVX, AVX512F, BMI2, MMX+
+TEXT ·pairsBF1632StreamAVX512(SB), NOSPLIT, $0-48
+	MOVQ   k+0(FP), AX
+	MOVQ   src+16(FP), CX
+	MOVQ   stride+24(FP), DX
+	MOVQ   dst+32(FP), BX
+	MOVQ   dstStride+40(FP), SI
+	MOVQ   DX, DI
+	SHLQ   $0x04, DI
+	MOVQ   cols+8(FP), R8
+	MOVQ   $-1, R9
+	BZHIQ  R8, R9, R9
+	KMOVW  R9, K1
+	SHRQ   $0x10, R9
+	KMOVW  R9, K2
+	VPXORD Z2, Z2, Z2
+	SUBQ   $0x02, AX
+	JLT    last
+
+loop:
+	LEAQ        (CX)(DX*1), R8
+	PREFETCHT0  (CX)(DI*1)
+	PREFETCHT0  (R8)(DI*1)
+	VPMOVZXWD.Z (CX), K1, Z0
+	VPMOVZXWD.Z (R8), K1, Z1
+	VPSLLD      $0x10, Z1, Z1
+	VPORD       Z1, Z0, Z0
+	VMOVNTPS    Z0, (BX)
+	VPMOVZXWD.Z 32(CX), K2, Z0
+	VPMOVZXWD.Z 32(R8), K2, Z1
+	VPSLLD      $0x10, Z1, Z1
+	VPORD       Z1, Z0, Z0
+	VMOVNTPS    Z0, 64(BX)
+	LEAQ        (CX)(DX*2), CX
+	ADDQ        SI, BX
+	SUBQ        $0x02, AX
+	JGE         loop
+
+last:
+	ADDQ        $0x02, AX
+	JZ          done
+	LEAQ        (CX)(DX*1), AX
+	PREFETCHT0  (CX)(DI*1)
+	PREFETCHT0  (AX)(DI*1)
+	VPMOVZXWD.Z (CX), K1, Z0
+	VMOVNTPS    Z0, (BX)
+	VPMOVZXWD.Z 32(CX), K2, Z0
+	VMOVNTPS    Z0, 64(BX)
+
+done:
+	SFENCE
 	VZEROUPPER
 	RET
 
@@ -631,14 +870,14 @@ loop:
 	VMOVUPS.Z  (R8), K1, Z1
 
 	// VCVTNE2PS2BF16 Z0, Z1, Z0
-	LONG      $0x4877f262
-	WORD      $0xc072
-	VPERMW    Z0, Z31, Z0
-	VMOVDQU16 Z0, (BX)
-	LEAQ      (CX)(DX*2), CX
-	ADDQ      SI, BX
-	SUBQ      $0x02, AX
-	JGE       loop
+	LONG    $0x4877f262
+	WORD    $0xc072
+	VPERMW  Z0, Z31, Z0
+	VMOVUPS Z0, (BX)
+	LEAQ    (CX)(DX*2), CX
+	ADDQ    SI, BX
+	SUBQ    $0x02, AX
+	JGE     loop
 
 last:
 	ADDQ       $0x02, AX
@@ -649,17 +888,17 @@ last:
 	VMOVUPS.Z  (CX), K1, Z0
 
 	// VCVTNE2PS2BF16 Z0, Z2, Z0
-	LONG      $0x486ff262
-	WORD      $0xc072
-	VPERMW    Z0, Z31, Z0
-	VMOVDQU16 Z0, (BX)
+	LONG    $0x486ff262
+	WORD    $0xc072
+	VPERMW  Z0, Z31, Z0
+	VMOVUPS Z0, (BX)
 
 done:
 	VZEROUPPER
 	RET
 
 // func pairsBF1616AVX512(k int, cols int, src *byte, stride int, dst *byte, dstStride int)
-// Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
+// Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·pairsBF1616AVX512(SB), NOSPLIT, $0-48
 	MOVQ   k+0(FP), AX
 	MOVQ   src+16(FP), CX
@@ -684,7 +923,7 @@ loop:
 	VPMOVZXWD.Z (R8), K1, Z1
 	VPSLLD      $0x10, Z1, Z1
 	VPORD       Z1, Z0, Z0
-	VMOVDQU16   Z0, (BX)
+	VMOVUPS     Z0, (BX)
 	LEAQ        (CX)(DX*2), CX
 	ADDQ        SI, BX
 	SUBQ        $0x02, AX
@@ -697,7 +936,7 @@ last:
 	PREFETCHT0  (CX)(DI*1)
 	PREFETCHT0  (AX)(DI*1)
 	VPMOVZXWD.Z (CX), K1, Z0
-	VMOVDQU16   Z0, (BX)
+	VMOVUPS     Z0, (BX)
 
 done:
 	VZEROUPPER
@@ -1300,5 +1539,384 @@ tail:
 	JZ         done
 
 done:
+	VZEROUPPER
+	RET
+
+// func transposeStreamAVX512(k int, cols int, src *byte, stride int, dst *byte, dstStride int)
+// Requires: AVX, AVX512F, BMI2, CMOV, MMX+
+TEXT ·transposeStreamAVX512(SB), NOSPLIT, $128-48
+	MOVQ    src+16(FP), AX
+	MOVQ    cols+8(FP), CX
+	MOVQ    stride+24(FP), DX
+	MOVQ    AX, (SP)
+	LEAQ    (AX)(DX*1), BX
+	CMPQ    CX, $0x01
+	CMOVQGT BX, AX
+	MOVQ    AX, 8(SP)
+	LEAQ    (AX)(DX*1), BX
+	CMPQ    CX, $0x02
+	CMOVQGT BX, AX
+	MOVQ    AX, 16(SP)
+	LEAQ    (AX)(DX*1), BX
+	CMPQ    CX, $0x03
+	CMOVQGT BX, AX
+	MOVQ    AX, 24(SP)
+	LEAQ    (AX)(DX*1), BX
+	CMPQ    CX, $0x04
+	CMOVQGT BX, AX
+	MOVQ    AX, 32(SP)
+	LEAQ    (AX)(DX*1), BX
+	CMPQ    CX, $0x05
+	CMOVQGT BX, AX
+	MOVQ    AX, 40(SP)
+	LEAQ    (AX)(DX*1), BX
+	CMPQ    CX, $0x06
+	CMOVQGT BX, AX
+	MOVQ    AX, 48(SP)
+	LEAQ    (AX)(DX*1), BX
+	CMPQ    CX, $0x07
+	CMOVQGT BX, AX
+	MOVQ    AX, 56(SP)
+	LEAQ    (AX)(DX*1), BX
+	CMPQ    CX, $0x08
+	CMOVQGT BX, AX
+	MOVQ    AX, 64(SP)
+	LEAQ    (AX)(DX*1), BX
+	CMPQ    CX, $0x09
+	CMOVQGT BX, AX
+	MOVQ    AX, 72(SP)
+	LEAQ    (AX)(DX*1), BX
+	CMPQ    CX, $0x0a
+	CMOVQGT BX, AX
+	MOVQ    AX, 80(SP)
+	LEAQ    (AX)(DX*1), BX
+	CMPQ    CX, $0x0b
+	CMOVQGT BX, AX
+	MOVQ    AX, 88(SP)
+	LEAQ    (AX)(DX*1), BX
+	CMPQ    CX, $0x0c
+	CMOVQGT BX, AX
+	MOVQ    AX, 96(SP)
+	LEAQ    (AX)(DX*1), BX
+	CMPQ    CX, $0x0d
+	CMOVQGT BX, AX
+	MOVQ    AX, 104(SP)
+	LEAQ    (AX)(DX*1), BX
+	CMPQ    CX, $0x0e
+	CMOVQGT BX, AX
+	MOVQ    AX, 112(SP)
+	LEAQ    (AX)(DX*1), BX
+	CMPQ    CX, $0x0f
+	CMOVQGT BX, AX
+	MOVQ    AX, 120(SP)
+	MOVQ    k+0(FP), AX
+	MOVQ    dst+32(FP), CX
+	MOVQ    dstStride+40(FP), DX
+	XORQ    BX, BX
+	SUBQ    $0x10, AX
+	JLT     tail
+
+loop:
+	MOVQ       (SP), SI
+	VMOVUPS    (SI)(BX*1), Z0
+	MOVQ       8(SP), SI
+	VMOVUPS    (SI)(BX*1), Z1
+	MOVQ       16(SP), SI
+	VMOVUPS    (SI)(BX*1), Z2
+	MOVQ       24(SP), SI
+	VMOVUPS    (SI)(BX*1), Z3
+	MOVQ       32(SP), SI
+	VMOVUPS    (SI)(BX*1), Z4
+	MOVQ       40(SP), SI
+	VMOVUPS    (SI)(BX*1), Z5
+	MOVQ       48(SP), SI
+	VMOVUPS    (SI)(BX*1), Z6
+	MOVQ       56(SP), SI
+	VMOVUPS    (SI)(BX*1), Z7
+	MOVQ       64(SP), SI
+	VMOVUPS    (SI)(BX*1), Z8
+	MOVQ       72(SP), SI
+	VMOVUPS    (SI)(BX*1), Z9
+	MOVQ       80(SP), SI
+	VMOVUPS    (SI)(BX*1), Z10
+	MOVQ       88(SP), SI
+	VMOVUPS    (SI)(BX*1), Z11
+	MOVQ       96(SP), SI
+	VMOVUPS    (SI)(BX*1), Z12
+	MOVQ       104(SP), SI
+	VMOVUPS    (SI)(BX*1), Z13
+	MOVQ       112(SP), SI
+	VMOVUPS    (SI)(BX*1), Z14
+	MOVQ       120(SP), SI
+	VMOVUPS    (SI)(BX*1), Z15
+	VUNPCKLPS  Z1, Z0, Z16
+	VUNPCKHPS  Z1, Z0, Z0
+	VUNPCKLPS  Z3, Z2, Z1
+	VUNPCKHPS  Z3, Z2, Z2
+	VUNPCKLPD  Z1, Z16, Z3
+	VUNPCKHPD  Z1, Z16, Z1
+	VUNPCKLPD  Z2, Z0, Z16
+	VUNPCKHPD  Z2, Z0, Z0
+	VUNPCKLPS  Z5, Z4, Z2
+	VUNPCKHPS  Z5, Z4, Z4
+	VUNPCKLPS  Z7, Z6, Z5
+	VUNPCKHPS  Z7, Z6, Z6
+	VUNPCKLPD  Z5, Z2, Z7
+	VUNPCKHPD  Z5, Z2, Z2
+	VUNPCKLPD  Z6, Z4, Z5
+	VUNPCKHPD  Z6, Z4, Z4
+	VUNPCKLPS  Z9, Z8, Z6
+	VUNPCKHPS  Z9, Z8, Z8
+	VUNPCKLPS  Z11, Z10, Z9
+	VUNPCKHPS  Z11, Z10, Z10
+	VUNPCKLPD  Z9, Z6, Z11
+	VUNPCKHPD  Z9, Z6, Z6
+	VUNPCKLPD  Z10, Z8, Z9
+	VUNPCKHPD  Z10, Z8, Z8
+	VUNPCKLPS  Z13, Z12, Z10
+	VUNPCKHPS  Z13, Z12, Z12
+	VUNPCKLPS  Z15, Z14, Z13
+	VUNPCKHPS  Z15, Z14, Z14
+	VUNPCKLPD  Z13, Z10, Z15
+	VUNPCKHPD  Z13, Z10, Z10
+	VUNPCKLPD  Z14, Z12, Z13
+	VUNPCKHPD  Z14, Z12, Z12
+	VSHUFF32X4 $0x44, Z7, Z3, Z14
+	VSHUFF32X4 $0x44, Z15, Z11, Z17
+	VSHUFF32X4 $0xee, Z7, Z3, Z3
+	VSHUFF32X4 $0xee, Z15, Z11, Z7
+	VSHUFF32X4 $0x88, Z17, Z14, Z11
+	VSHUFF32X4 $0xdd, Z17, Z14, Z14
+	VSHUFF32X4 $0x88, Z7, Z3, Z15
+	VSHUFF32X4 $0xdd, Z7, Z3, Z3
+	VSHUFF32X4 $0x44, Z2, Z1, Z7
+	VSHUFF32X4 $0x44, Z10, Z6, Z17
+	VSHUFF32X4 $0xee, Z2, Z1, Z1
+	VSHUFF32X4 $0xee, Z10, Z6, Z2
+	VSHUFF32X4 $0x88, Z17, Z7, Z6
+	VSHUFF32X4 $0xdd, Z17, Z7, Z7
+	VSHUFF32X4 $0x88, Z2, Z1, Z10
+	VSHUFF32X4 $0xdd, Z2, Z1, Z1
+	VSHUFF32X4 $0x44, Z5, Z16, Z2
+	VSHUFF32X4 $0x44, Z13, Z9, Z17
+	VSHUFF32X4 $0xee, Z5, Z16, Z5
+	VSHUFF32X4 $0xee, Z13, Z9, Z9
+	VSHUFF32X4 $0x88, Z17, Z2, Z13
+	VSHUFF32X4 $0xdd, Z17, Z2, Z2
+	VSHUFF32X4 $0x88, Z9, Z5, Z16
+	VSHUFF32X4 $0xdd, Z9, Z5, Z5
+	VSHUFF32X4 $0x44, Z4, Z0, Z9
+	VSHUFF32X4 $0x44, Z12, Z8, Z17
+	VSHUFF32X4 $0xee, Z4, Z0, Z0
+	VSHUFF32X4 $0xee, Z12, Z8, Z4
+	VSHUFF32X4 $0x88, Z17, Z9, Z8
+	VSHUFF32X4 $0xdd, Z17, Z9, Z9
+	VSHUFF32X4 $0x88, Z4, Z0, Z12
+	VSHUFF32X4 $0xdd, Z4, Z0, Z0
+	VMOVNTPS   Z11, (CX)
+	ADDQ       DX, CX
+	VMOVNTPS   Z6, (CX)
+	ADDQ       DX, CX
+	VMOVNTPS   Z13, (CX)
+	ADDQ       DX, CX
+	VMOVNTPS   Z8, (CX)
+	ADDQ       DX, CX
+	VMOVNTPS   Z14, (CX)
+	ADDQ       DX, CX
+	VMOVNTPS   Z7, (CX)
+	ADDQ       DX, CX
+	VMOVNTPS   Z2, (CX)
+	ADDQ       DX, CX
+	VMOVNTPS   Z9, (CX)
+	ADDQ       DX, CX
+	VMOVNTPS   Z15, (CX)
+	ADDQ       DX, CX
+	VMOVNTPS   Z10, (CX)
+	ADDQ       DX, CX
+	VMOVNTPS   Z16, (CX)
+	ADDQ       DX, CX
+	VMOVNTPS   Z12, (CX)
+	ADDQ       DX, CX
+	VMOVNTPS   Z3, (CX)
+	ADDQ       DX, CX
+	VMOVNTPS   Z1, (CX)
+	ADDQ       DX, CX
+	VMOVNTPS   Z5, (CX)
+	ADDQ       DX, CX
+	VMOVNTPS   Z0, (CX)
+	ADDQ       DX, CX
+	ADDQ       $0x40, BX
+	SUBQ       $0x10, AX
+	JGE        loop
+
+tail:
+	ADDQ       $0x10, AX
+	JZ         done
+	MOVQ       $-1, SI
+	BZHIQ      AX, SI, SI
+	KMOVW      SI, K1
+	MOVQ       (SP), SI
+	VMOVUPS.Z  (SI)(BX*1), K1, Z0
+	MOVQ       8(SP), SI
+	VMOVUPS.Z  (SI)(BX*1), K1, Z1
+	MOVQ       16(SP), SI
+	VMOVUPS.Z  (SI)(BX*1), K1, Z2
+	MOVQ       24(SP), SI
+	VMOVUPS.Z  (SI)(BX*1), K1, Z3
+	MOVQ       32(SP), SI
+	VMOVUPS.Z  (SI)(BX*1), K1, Z4
+	MOVQ       40(SP), SI
+	VMOVUPS.Z  (SI)(BX*1), K1, Z5
+	MOVQ       48(SP), SI
+	VMOVUPS.Z  (SI)(BX*1), K1, Z6
+	MOVQ       56(SP), SI
+	VMOVUPS.Z  (SI)(BX*1), K1, Z7
+	MOVQ       64(SP), SI
+	VMOVUPS.Z  (SI)(BX*1), K1, Z8
+	MOVQ       72(SP), SI
+	VMOVUPS.Z  (SI)(BX*1), K1, Z9
+	MOVQ       80(SP), SI
+	VMOVUPS.Z  (SI)(BX*1), K1, Z10
+	MOVQ       88(SP), SI
+	VMOVUPS.Z  (SI)(BX*1), K1, Z11
+	MOVQ       96(SP), SI
+	VMOVUPS.Z  (SI)(BX*1), K1, Z12
+	MOVQ       104(SP), SI
+	VMOVUPS.Z  (SI)(BX*1), K1, Z13
+	MOVQ       112(SP), SI
+	VMOVUPS.Z  (SI)(BX*1), K1, Z14
+	MOVQ       120(SP), SI
+	VMOVUPS.Z  (SI)(BX*1), K1, Z15
+	VUNPCKLPS  Z1, Z0, Z16
+	VUNPCKHPS  Z1, Z0, Z0
+	VUNPCKLPS  Z3, Z2, Z1
+	VUNPCKHPS  Z3, Z2, Z2
+	VUNPCKLPD  Z1, Z16, Z3
+	VUNPCKHPD  Z1, Z16, Z1
+	VUNPCKLPD  Z2, Z0, Z16
+	VUNPCKHPD  Z2, Z0, Z0
+	VUNPCKLPS  Z5, Z4, Z2
+	VUNPCKHPS  Z5, Z4, Z4
+	VUNPCKLPS  Z7, Z6, Z5
+	VUNPCKHPS  Z7, Z6, Z6
+	VUNPCKLPD  Z5, Z2, Z7
+	VUNPCKHPD  Z5, Z2, Z2
+	VUNPCKLPD  Z6, Z4, Z5
+	VUNPCKHPD  Z6, Z4, Z4
+	VUNPCKLPS  Z9, Z8, Z6
+	VUNPCKHPS  Z9, Z8, Z8
+	VUNPCKLPS  Z11, Z10, Z9
+	VUNPCKHPS  Z11, Z10, Z10
+	VUNPCKLPD  Z9, Z6, Z11
+	VUNPCKHPD  Z9, Z6, Z6
+	VUNPCKLPD  Z10, Z8, Z9
+	VUNPCKHPD  Z10, Z8, Z8
+	VUNPCKLPS  Z13, Z12, Z10
+	VUNPCKHPS  Z13, Z12, Z12
+	VUNPCKLPS  Z15, Z14, Z13
+	VUNPCKHPS  Z15, Z14, Z14
+	VUNPCKLPD  Z13, Z10, Z15
+	VUNPCKHPD  Z13, Z10, Z10
+	VUNPCKLPD  Z14, Z12, Z13
+	VUNPCKHPD  Z14, Z12, Z12
+	VSHUFF32X4 $0x44, Z7, Z3, Z14
+	VSHUFF32X4 $0x44, Z15, Z11, Z17
+	VSHUFF32X4 $0xee, Z7, Z3, Z3
+	VSHUFF32X4 $0xee, Z15, Z11, Z7
+	VSHUFF32X4 $0x88, Z17, Z14, Z11
+	VSHUFF32X4 $0xdd, Z17, Z14, Z14
+	VSHUFF32X4 $0x88, Z7, Z3, Z15
+	VSHUFF32X4 $0xdd, Z7, Z3, Z3
+	VSHUFF32X4 $0x44, Z2, Z1, Z7
+	VSHUFF32X4 $0x44, Z10, Z6, Z17
+	VSHUFF32X4 $0xee, Z2, Z1, Z1
+	VSHUFF32X4 $0xee, Z10, Z6, Z2
+	VSHUFF32X4 $0x88, Z17, Z7, Z6
+	VSHUFF32X4 $0xdd, Z17, Z7, Z7
+	VSHUFF32X4 $0x88, Z2, Z1, Z10
+	VSHUFF32X4 $0xdd, Z2, Z1, Z1
+	VSHUFF32X4 $0x44, Z5, Z16, Z2
+	VSHUFF32X4 $0x44, Z13, Z9, Z17
+	VSHUFF32X4 $0xee, Z5, Z16, Z5
+	VSHUFF32X4 $0xee, Z13, Z9, Z9
+	VSHUFF32X4 $0x88, Z17, Z2, Z13
+	VSHUFF32X4 $0xdd, Z17, Z2, Z2
+	VSHUFF32X4 $0x88, Z9, Z5, Z16
+	VSHUFF32X4 $0xdd, Z9, Z5, Z5
+	VSHUFF32X4 $0x44, Z4, Z0, Z9
+	VSHUFF32X4 $0x44, Z12, Z8, Z17
+	VSHUFF32X4 $0xee, Z4, Z0, Z0
+	VSHUFF32X4 $0xee, Z12, Z8, Z4
+	VSHUFF32X4 $0x88, Z17, Z9, Z8
+	VSHUFF32X4 $0xdd, Z17, Z9, Z9
+	VSHUFF32X4 $0x88, Z4, Z0, Z12
+	VSHUFF32X4 $0xdd, Z4, Z0, Z0
+	VMOVNTPS   Z11, (CX)
+	ADDQ       DX, CX
+	DECQ       AX
+	JZ         done
+	VMOVNTPS   Z6, (CX)
+	ADDQ       DX, CX
+	DECQ       AX
+	JZ         done
+	VMOVNTPS   Z13, (CX)
+	ADDQ       DX, CX
+	DECQ       AX
+	JZ         done
+	VMOVNTPS   Z8, (CX)
+	ADDQ       DX, CX
+	DECQ       AX
+	JZ         done
+	VMOVNTPS   Z14, (CX)
+	ADDQ       DX, CX
+	DECQ       AX
+	JZ         done
+	VMOVNTPS   Z7, (CX)
+	ADDQ       DX, CX
+	DECQ       AX
+	JZ         done
+	VMOVNTPS   Z2, (CX)
+	ADDQ       DX, CX
+	DECQ       AX
+	JZ         done
+	VMOVNTPS   Z9, (CX)
+	ADDQ       DX, CX
+	DECQ       AX
+	JZ         done
+	VMOVNTPS   Z15, (CX)
+	ADDQ       DX, CX
+	DECQ       AX
+	JZ         done
+	VMOVNTPS   Z10, (CX)
+	ADDQ       DX, CX
+	DECQ       AX
+	JZ         done
+	VMOVNTPS   Z16, (CX)
+	ADDQ       DX, CX
+	DECQ       AX
+	JZ         done
+	VMOVNTPS   Z12, (CX)
+	ADDQ       DX, CX
+	DECQ       AX
+	JZ         done
+	VMOVNTPS   Z3, (CX)
+	ADDQ       DX, CX
+	DECQ       AX
+	JZ         done
+	VMOVNTPS   Z1, (CX)
+	ADDQ       DX, CX
+	DECQ       AX
+	JZ         done
+	VMOVNTPS   Z5, (CX)
+	ADDQ       DX, CX
+	DECQ       AX
+	JZ         done
+	VMOVNTPS   Z0, (CX)
+	ADDQ       DX, CX
+	DECQ       AX
+	JZ         done
+
+done:
+	SFENCE
 	VZEROUPPER
 	RET

@@ -49,7 +49,9 @@ func (p *Packing) Tasks() int { return p.panels * p.blocks }
 
 // Run packs one task's share of b into dst.
 func (p *Packing) Run(task int, b *Matrix, dst, worker []byte) {
-	p.run(task, b, 0, p.n, dst, worker)
+	block, panel := task%p.blocks, task/p.blocks
+	j := panel * p.m.nr
+	p.packBlock(&p.m.shared, block, j, min(p.m.nr, p.n-j), b, &dst[p.offset(block, panel)], worker)
 }
 
 // natural reports whether stored elements are words already when read along k.
@@ -70,18 +72,13 @@ func (p *Packing) offset(block, panel int) int {
 	return block*p.kc*p.panels*nr + panel*p.blockWords(block)*nr
 }
 
-// run packs one block of one panel of the width columns from j0 of op(B).
-func (p *Packing) run(task int, b *Matrix, j0, width int, dst, worker []byte) {
-	m, block, panel := p.m, task%p.blocks, task/p.blocks
-	words := p.blockWords(block)
+// packBlock packs one block of the panel of cols columns from j to out.
+func (p *Packing) packBlock(how *packB, block, j, cols int, b *Matrix, out *byte, worker []byte) {
+	m, words := p.m, p.blockWords(block)
 	k0 := block * p.kc * m.elems()
 	kn := min(words*m.elems(), p.k-k0)
-	j := panel * m.nr
-	cols := min(m.nr, width-j)
-	j += j0
-	out := &dst[p.offset(block, panel)]
 	if !p.trans {
-		m.panelB[p.b](kn, cols, (*byte)(b.at(k0, j)), b.pitch(), out, m.nr*4)
+		how.panel[p.b](kn, cols, (*byte)(b.at(k0, j)), b.pitch(), out, m.nr*4)
 		return
 	}
 	for h := 0; h < cols; h += m.lanes {
@@ -90,7 +87,7 @@ func (p *Packing) run(task int, b *Matrix, j0, width int, dst, worker []byte) {
 		if !p.natural() {
 			src, pitch = p.widen(c, kn, src, pitch, worker), p.tempPitch()
 		}
-		m.transpose(words, c, src, pitch, add(out, 4*h), m.nr*4)
+		how.transpose(words, c, src, pitch, add(out, 4*h), m.nr*4)
 	}
 }
 
@@ -99,15 +96,6 @@ func (p *Packing) widen(rows, kn int, src *byte, pitch int, worker []byte) *byte
 	p.m.toWord[p.b](rows, kn, src, pitch, &worker[0], p.tempPitch())
 	p.m.padRows(rows, kn, worker, p.tempPitch())
 	return &worker[0]
-}
-
-// point makes q multiply by one block of one panel of the packed B at base.
-func (p *Packing) point(q *panel, base *byte, block, panel int) {
-	q.b, q.bs = add(base, p.offset(block, panel)), p.m.nr*4
-	q.ahead, q.aheadBytes = q.b, 0
-	if panel+1 < p.panels {
-		q.ahead, q.aheadBytes = add(base, p.offset(block, panel+1)), q.words*p.m.nr*4
-	}
 }
 
 func ceil(a, b int) int { return (a + b - 1) / b }

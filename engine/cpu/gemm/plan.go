@@ -21,7 +21,8 @@ type Options struct {
 	PackedB bool
 	// Workers is the number of workers the tasks are meant for; 0 is GOMAXPROCS.
 	Workers int
-	// SharedLimit bounds SharedBytes (not below one panel); 0 is 16 MiB.
+	// SharedLimit bounds SharedBytes, but not below one block of one panel; 0
+	// leaves it to the plan: 4 MiB a worker, within 8 and 64 MiB.
 	SharedLimit int
 	// KC overrides how many words of K one block holds.
 	KC int
@@ -42,9 +43,9 @@ type Plan struct {
 	direct     bool // B is read where it is
 	source     sourceA
 
-	packing   Packing // of all of B, or of one slab when B is packed by the plan
-	slabs     int     // B is packed and multiplied slab by slab of slabCols columns
-	slabCols  int
+	packing   Packing
+	how       *packB
+	slabs     slabs
 	grid      grid // of the tasks of a full slab
 	scratchC  int  // offset in the worker's scratch
 	workerLen int
@@ -72,22 +73,26 @@ func NewPlan(m, n, k int, a, b, c DType, transA, transB bool, opts Options) *Pla
 	p.source = p.m.sourceOf(a, transA, k)
 	p.direct = !p.prepacked && !transB && b == F32 && p.m.word == F32 && m <= directRows &&
 		(p.m.exact || n%p.m.nr == 0)
-	p.slabCols = n
-	if !p.prepacked && !p.direct {
-		limit := opts.SharedLimit
-		if limit <= 0 {
-			limit = 16 << 20
-		}
-		panel := p.m.words(k) * p.m.nr * 4
-		slabs := ceil(ceil(n, p.m.nr), max(1, limit/panel))
-		p.slabCols = roundUp(ceil(n, slabs), p.m.nr)
+	p.packing = layout(p.m, k, n, b, transB, opts.KC)
+	p.how = &p.m.own
+	if workers > 1 {
+		p.how = &p.m.shared
 	}
-	p.slabs = ceil(n, p.slabCols)
-	p.packing = layout(p.m, k, p.slabCols, b, transB, opts.KC)
+	p.slabs = slabs{blocks: p.packing.blocks, cols: n, alongK: 1, alongN: 1}
+	if p.packs() {
+		limit := opts.SharedLimit / 2
+		if limit <= 0 {
+			limit = slabLimit(workers)
+		}
+		p.slabs = p.packing.cut(limit, c == F32)
+	}
 	p.grid = p.chooseGrid(workers, opts)
 	p.layoutWorker()
 	return p
 }
+
+// packs reports whether packing B is part of the plan.
+func (p *Plan) packs() bool { return !p.prepacked && !p.direct }
 
 // Compute returns the type the plan multiplies in.
 func (p *Plan) Compute() DType { return p.m.word }
@@ -96,50 +101,42 @@ func (p *Plan) Compute() DType { return p.m.word }
 func (p *Plan) Packing() *Packing { return &p.packing }
 
 // Phases returns the number of phases; each starts when the one before is done.
-func (p *Plan) Phases() int { return p.slabs * p.phasesPerSlab() }
+// Phase 0 packs the first slab of B, phase i packs slab i and multiplies by
+// the one before.
+func (p *Plan) Phases() int { return p.slabs.count() + btoi(p.packs()) }
 
-func (p *Plan) phasesPerSlab() int {
-	if p.prepacked || p.direct {
-		return 1
-	}
-	return 2
-}
-
-// slabWidth returns the columns of one slab.
-func (p *Plan) slabWidth(slab int) int { return min(p.slabCols, p.cols-slab*p.slabCols) }
+// slabOf returns which slab a phase multiplies by; -1 for none.
+func (p *Plan) slabOf(phase int) int { return phase - btoi(p.packs()) }
 
 // Tasks returns the number of tasks of a phase.
 func (p *Plan) Tasks(phase int) int {
-	n := p.phasesPerSlab()
-	width := p.slabWidth(phase / n)
-	if n == 2 && phase%2 == 0 {
-		return ceil(width, p.m.nr) * p.packing.blocks
-	}
-	return p.grid.rows * ceil(width, p.grid.nb)
+	i := p.slabOf(phase)
+	return p.mulTasks(i) + p.packTasks(i+1)
 }
 
 // SharedBytes returns the size of the buffer, 64-byte aligned, that all
 // workers of a run share.
 func (p *Plan) SharedBytes() int {
-	if p.phasesPerSlab() == 1 {
+	if !p.packs() {
 		return 0
 	}
-	return p.packing.Bytes()
+	return min(2, p.slabs.count()) * p.slabBytes()
 }
 
 // WorkerBytes returns the size of the scratch, 64-byte aligned, of each worker.
 func (p *Plan) WorkerBytes() int { return p.workerLen }
 
-// layoutWorker places the parts of a worker's scratch: the block of A, then
-// the block of C when it is not summed in place.
+// layoutWorker places the parts of a worker's scratch: the block of A or what
+// packing B needs, then the block of C when it is not summed in place.
 func (p *Plan) layoutWorker() {
-	p.scratchC = roundUp(p.m.blockBytes(p.source, p.grid.mb, p.packing.kc), 64)
+	n := p.m.blockBytes(p.source, p.grid.mb, p.packing.kc)
+	if p.packs() {
+		n = max(n, p.packing.WorkerBytes())
+	}
+	p.scratchC = roundUp(n, 64)
 	p.workerLen = p.scratchC
 	if p.c != F32 {
 		p.workerLen += roundUp(p.grid.mb*p.pitchC(), 64)
-	}
-	if p.phasesPerSlab() == 2 { // packing, a phase of its own, uses the same bytes
-		p.workerLen = max(p.workerLen, roundUp(p.packing.WorkerBytes(), 64))
 	}
 }
 

@@ -5,14 +5,18 @@ import "unsafe"
 // machinePortable is the reference every other machine is held against.
 var machinePortable = machine{
 	word: F32, mr: 4, nr: 4, exact: true,
-	kern:      []kernelFunc{nil, kernGo(1), kernGo(2), kernGo(3), kern4x4Go},
-	tilesA:    [3]tilesFunc{tilesGo(F32, 4), tilesGo(BF16, 4), tilesGo(F16, 4)},
-	panelA:    [3]panelFunc{panelGo(F32, 4), panelGo(BF16, 4), panelGo(F16, 4)},
-	panelB:    [3]panelFunc{panelGo(F32, 4), panelGo(BF16, 4), panelGo(F16, 4)},
-	transpose: transposeGo(4), lanes: 4,
+	kern:   []kernelFunc{nil, kernGo(1), kernGo(2), kernGo(3), kern4x4Go},
+	tilesA: [3]tilesFunc{tilesGo(F32, 4), tilesGo(BF16, 4), tilesGo(F16, 4)},
+	panelA: [3]panelFunc{panelGo(F32, 4), panelGo(BF16, 4), panelGo(F16, 4)},
+	shared: packPortable, own: packPortable, lanes: 4,
 	toWord:  [3]rowsFunc{copyRows(4), rowsGo(BF16, F32), rowsGo(F16, F32)},
 	toF32:   [3]rowsFunc{copyRows(4), rowsGo(BF16, F32), rowsGo(F16, F32)},
 	fromF32: [3]rowsFunc{copyRows(4), rowsGo(F32, BF16), rowsGo(F32, F16)},
+}
+
+var packPortable = packB{
+	panel:     [3]panelFunc{panelGo(F32, 4), panelGo(BF16, 4), panelGo(F16, 4)},
+	transpose: transposeGo(4),
 }
 
 // add returns the address off bytes after p, which must lie in the same object.

@@ -24,22 +24,21 @@ func load256(from string, m Mem) reg.VecVirtual {
 }
 
 // panel256 packs k rows of 16 elements as float32.
-func panel256(from string) {
-	name := fmt.Sprintf("panel%s16AVX2", from)
+func panel256(from string, stream bool) {
+	name := fmt.Sprintf("panel%s16%sAVX2", from, streaming(stream))
 	TEXT(name, NOSPLIT, panelSignature)
 	Pragma("noescape")
 	Doc(fmt.Sprintf("%s copies k rows of 16 %s elements to rows of 16 float32, whatever cols is; see panelFunc.", name, from))
 	k, src, stride, dst, dstStride := gp("k"), gp("src"), gp("stride"), gp("dst"), gp("dstStride")
 	Label("loop")
 	for h := range 2 {
-		VMOVUPS(load256(from, Mem{Base: src, Disp: 8 * h * size(from)}), Mem{Base: dst, Disp: 32 * h})
+		store(stream, load256(from, Mem{Base: src, Disp: 8 * h * size(from)}), Mem{Base: dst, Disp: 32 * h})
 	}
 	ADDQ(stride, src)
 	ADDQ(dstStride, dst)
 	DECQ(k)
 	JNZ(LabelRef("loop"))
-	VZEROUPPER()
-	RET()
+	finish(stream)
 }
 
 // tiles256 packs k rows of tiles*6 elements as tiles of 6 float32 a row.
@@ -201,7 +200,8 @@ func transpose8(r []reg.VecVirtual) []reg.VecVirtual {
 
 func pack256() {
 	for _, from := range []string{"F32", "BF16", "F16"} {
-		panel256(from)
+		panel256(from, false)
+		panel256(from, true)
 		tiles256(from)
 	}
 	rows256("BF16", "F32")

@@ -59,9 +59,36 @@ func size(typ string) int {
 	return 2
 }
 
+// Streaming stores bypass the caches. A packed B that all workers read is in
+// the caches of all when it is next written, and taking a line back from other
+// cores costs several times what writing it to memory does.
+func streaming(stream bool) string {
+	if stream {
+		return "Stream"
+	}
+	return ""
+}
+
+func store(stream bool, z, m Op) {
+	if stream {
+		VMOVNTPS(z, m)
+	} else {
+		VMOVUPS(z, m)
+	}
+}
+
+// finish returns, after making streaming stores visible to other cores.
+func finish(stream bool) {
+	if stream {
+		SFENCE()
+	}
+	VZEROUPPER()
+	RET()
+}
+
 // panel512 packs k rows of up to 16*halves elements as float32.
-func panel512(from string, halves int) {
-	name := fmt.Sprintf("panel%s%dAVX512", from, 16*halves)
+func panel512(from string, halves int, stream bool) {
+	name := fmt.Sprintf("panel%s%d%sAVX512", from, 16*halves, streaming(stream))
 	TEXT(name, NOSPLIT, panelSignature)
 	Pragma("noescape")
 	Doc(fmt.Sprintf("%s copies k rows of cols %s elements to rows of %d float32, zero beyond cols; see panelFunc.", name, from, 16*halves))
@@ -74,7 +101,7 @@ func panel512(from string, halves int) {
 	Label("loop")
 	for h, m := range masks {
 		z := load512(from, Mem{Base: src, Disp: 16 * h * size(from)}, m)
-		VMOVUPS(z, Mem{Base: dst, Disp: 64 * h})
+		store(stream, z, Mem{Base: dst, Disp: 64 * h})
 		if h == 0 || from == "F32" {
 			PREFETCHT0(Mem{Base: src, Index: ahead, Scale: 1, Disp: 64 * h})
 		}
@@ -84,14 +111,13 @@ func panel512(from string, halves int) {
 	DECQ(k)
 	JNZ(LabelRef("loop"))
 	Label("done")
-	VZEROUPPER()
-	RET()
+	finish(stream)
 }
 
 // pairs512 packs ceil(k/2) pairs of rows of up to 16*halves elements as
 // bfloat16 neighbours in k.
-func pairs512(from string, halves int) {
-	name := fmt.Sprintf("pairs%s%dAVX512", from, 16*halves)
+func pairs512(from string, halves int, stream bool) {
+	name := fmt.Sprintf("pairs%s%d%sAVX512", from, 16*halves, streaming(stream))
 	TEXT(name, NOSPLIT, panelSignature)
 	Pragma("noescape")
 	Doc(fmt.Sprintf("%s interleaves pairs of k rows of cols %s elements to rows of %d bfloat16 pairs, zero beyond cols and k; see panelFunc.", name, from, 16*halves))
@@ -124,7 +150,7 @@ func pairs512(from string, halves int) {
 					vcvtne2ps2bf16(lo, hi, lo)
 				}
 				VPERMW(lo, index, lo)
-				VMOVDQU16(lo, out)
+				store(stream, lo, out)
 				continue
 			}
 			VPMOVZXWD_Z(at, m, lo)
@@ -133,7 +159,7 @@ func pairs512(from string, halves int) {
 				VPSLLD(Imm(16), hi, hi)
 				VPORD(hi, lo, lo)
 			}
-			VMOVDQU16(lo, out)
+			store(stream, lo, out)
 		}
 	}
 	SUBQ(Imm(2), k)
@@ -149,8 +175,7 @@ func pairs512(from string, halves int) {
 	JZ(LabelRef("done"))
 	row(true)
 	Label("done")
-	VZEROUPPER()
-	RET()
+	finish(stream)
 }
 
 var interleaveTable *Mem
@@ -255,8 +280,8 @@ func (r roundBF16) apply(z reg.VecVirtual) {
 }
 
 // transpose512 packs cols <= 16 rows of k words as k rows of 16 words.
-func transpose512() {
-	name := "transposeAVX512"
+func transpose512(stream bool) {
+	name := "transpose" + streaming(stream) + "AVX512"
 	TEXT(name, NOSPLIT, panelSignature)
 	Pragma("noescape")
 	Doc(name + " transposes cols <= 16 rows of k words to k rows of 16 words, repeating the last row beyond cols; see panelFunc.")
@@ -293,7 +318,7 @@ func transpose512() {
 	}
 	Label("loop")
 	for _, z := range block(false) {
-		VMOVUPS(z, Mem{Base: dst})
+		store(stream, z, Mem{Base: dst})
 		ADDQ(dstStride, dst)
 	}
 	ADDQ(Imm(64), off)
@@ -304,14 +329,13 @@ func transpose512() {
 	JZ(LabelRef("done"))
 	bitmask(k, reg.K1)
 	for _, z := range block(true) {
-		VMOVUPS(z, Mem{Base: dst})
+		store(stream, z, Mem{Base: dst})
 		ADDQ(dstStride, dst)
 		DECQ(k)
 		JZ(LabelRef("done"))
 	}
 	Label("done")
-	VZEROUPPER()
-	RET()
+	finish(stream)
 }
 
 // transpose16 transposes a 16x16 block of words held in registers: first 4x4
@@ -448,17 +472,21 @@ func pack512() {
 	for _, from := range []string{"F32", "BF16"} {
 		tiles512(from, true)
 	}
-	for _, halves := range []int{2, 1} {
+	for _, v := range []struct {
+		halves int
+		stream bool
+	}{{2, false}, {2, true}, {1, false}} {
 		for _, from := range []string{"F32", "BF16", "F16"} {
-			panel512(from, halves)
+			panel512(from, v.halves, v.stream)
 		}
 		for _, from := range []string{"F32", "BF16"} {
-			pairs512(from, halves)
+			pairs512(from, v.halves, v.stream)
 		}
 	}
 	rows512("BF16", "F32")
 	rows512("F16", "F32")
 	rows512("F32", "BF16")
 	rows512("F32", "F16")
-	transpose512()
+	transpose512(false)
+	transpose512(true)
 }

@@ -157,9 +157,6 @@ func (m *Model) Tensors() []Info {
 	return list
 }
 
-// Files lists the open files in the order of their names.
-func (m *Model) Files() []*File { return slices.Clone(m.files) }
-
 // Tensor returns a tensor by name from whichever file holds it.
 func (m *Model) Tensor(name string) (Tensor, error) {
 	f := m.places[name]

@@ -37,8 +37,8 @@ func TestShards(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(m.Tensors()) != len(list) || len(m.Files()) != max(1, len(c.files)-1) {
-			t.Errorf("%d tensors in %d files", len(m.Tensors()), len(m.Files()))
+		if len(m.Tensors()) != len(list) || len(m.files) != max(1, len(c.files)-1) {
+			t.Errorf("%d tensors in %d files", len(m.Tensors()), len(m.files))
 		}
 		for _, e := range list {
 			got, err := m.Tensor(e.Name)

@@ -62,7 +62,7 @@ func Compare(a, b string) (_ *Comparison, err error) {
 	if c.State, err = compareFields(ca, cb, StateFile, json.Unmarshal); err != nil {
 		return nil, err
 	}
-	if c.Config, err = compareFields(ca, cb, ConfigFile, func(text []byte, v any) error { return yaml.Unmarshal(text, v) }); err != nil {
+	if c.Config, err = compareFields(ca, cb, ConfigFile, parseYAML); err != nil {
 		return nil, err
 	}
 	c.Files = compareFiles(ca, cb)
@@ -99,6 +99,9 @@ func compareFields(a, b *Checkpoint, name string, parse func([]byte, any) error)
 	}
 	return differences(flat[0], flat[1]), nil
 }
+
+// parseYAML hides the options of the library.
+func parseYAML(text []byte, v any) error { return yaml.Unmarshal(text, v) }
 
 func differences(a, b map[string]string) []Difference {
 	var list []Difference

@@ -19,7 +19,7 @@ type retained struct {
 	rewound bool            // ... and later ones of another life are obsolete
 }
 
-func (r *retained) wrote(path string, update int64) {
+func (r *retained) wrote(path string) {
 	if r.written == nil {
 		r.written, r.whole = map[string]bool{}, map[string]bool{}
 	}

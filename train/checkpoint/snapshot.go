@@ -3,7 +3,6 @@ package checkpoint
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -149,9 +148,6 @@ func (h History) Clone() History {
 	}
 	return c
 }
-
-// Names lists the curves in order.
-func (h History) Names() []string { return slices.Sorted(maps.Keys(h)) }
 
 // Float is a float64 whose JSON form also knows NaN and the infinities, as
 // strings: a run that has just met a NaN must still be able to save.

@@ -283,7 +283,7 @@ func (s *Store) saved(j *job, path string, took time.Duration) {
 	s.status.Saves++
 	s.status.Err = nil
 	s.failed = nil
-	s.retained.wrote(path, j.update)
+	s.retained.wrote(path)
 	s.mu.Unlock()
 	// A future that was left goes before the new one is reported: from then on
 	// the new one must be the latest.

@@ -150,7 +150,7 @@ func hashReader(ctx context.Context, r io.Reader) (size int64, sum string, err e
 		if err == io.EOF {
 			return size, hex.EncodeToString(h.Sum(nil)), nil
 		}
-		if err = errors.Join(err, ctx.Err()); err != nil {
+		if err := errors.Join(err, ctx.Err()); err != nil {
 			return size, "", err
 		}
 	}

@@ -141,7 +141,7 @@ func readUpload(ctx context.Context, r Remote, name string) (*Upload, error) {
 		return nil, err
 	}
 	text, err := io.ReadAll(io.LimitReader(body, maxUpload+1))
-	if err = errors.Join(err, body.Close()); err != nil {
+	if err := errors.Join(err, body.Close()); err != nil {
 		return nil, err
 	}
 	if len(text) > maxUpload {

@@ -202,7 +202,7 @@ func (p *puller) fetch(ctx context.Context, key, part string, f UploadedFile) er
 	if err == nil && have < f.Stored {
 		err = p.copy(ctx, key, out, have, f)
 	}
-	if err = errors.Join(err, out.Close()); err != nil {
+	if err := errors.Join(err, out.Close()); err != nil {
 		return err
 	}
 	size, sum, err := hashFile(ctx, part)

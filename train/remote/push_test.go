@@ -148,7 +148,7 @@ func TestEveryCallFailsOnce(t *testing.T) {
 	for n, over := 0, false; !over; n++ {
 		r := &flaky{Remote: openURL(t, "file://"+t.TempDir(), Config{})}
 		calls := 0
-		r.set(func(call, key string) error {
+		r.set(func(string, string) error {
 			if calls++; calls == n+1 {
 				return errNet
 			}

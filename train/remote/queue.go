@@ -213,7 +213,7 @@ func (u *Uploader) save(j *job) error {
 	if err == nil {
 		err = f.Sync()
 	}
-	if err = errors.Join(err, f.Close()); err != nil {
+	if err := errors.Join(err, f.Close()); err != nil {
 		return err
 	}
 	if err := os.Rename(tmp, u.file(j.name)); err != nil {

@@ -175,7 +175,7 @@ func TestFileRemote(t *testing.T) {
 		}
 	}
 	var left []string
-	if err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+	if err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
 		if strings.HasSuffix(path, partSuffix) {
 			left = append(left, path)
 		}

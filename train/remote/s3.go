@@ -111,7 +111,7 @@ func copyContext(ctx context.Context, hashes []hash.Hash, r io.Reader) (n int64,
 		if err == io.EOF {
 			return n, nil
 		}
-		if err = errors.Join(err, ctx.Err()); err != nil {
+		if err := errors.Join(err, ctx.Err()); err != nil {
 			return n, err
 		}
 	}

@@ -296,18 +296,20 @@ func digest(files map[string][]byte) string {
 
 // scratch makes a folder, in memory where the system offers that: these tests
 // make some hundred thousand small files, and their point is not the disk.
-// remove deletes it; a test that fails leaves it.
+// remove deletes it before the end of the test does.
 func scratch(t testing.TB) (dir string, remove func()) {
 	t.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", "snug-checkpoint-")
 	if err != nil {
 		return t.TempDir(), func() {}
 	}
-	return dir, func() {
+	remove = sync.OnceFunc(func() {
 		if err := os.RemoveAll(dir); err != nil {
 			t.Error(err)
 		}
-	}
+	})
+	t.Cleanup(remove)
+	return dir, remove
 }
 
 // lay writes a disk into a new folder.

@@ -1,5 +1,7 @@
 package gemm
 
+import "math"
+
 // grid cuts a slab of C into blocks of mb rows by nb columns, one task each.
 type grid struct {
 	rows   int // blocks along the rows
@@ -21,58 +23,73 @@ const (
 
 // chooseGrid picks the block size with the least modelled time on the workers.
 func (p *Plan) chooseGrid(workers int, opts Options) grid {
-	m := p.m
-	minRows := m.mr
-	bestCost := -1.0
-	var bestGrid grid
-	maxRows := ceil(p.rows, minRows)
-	maxCols := ceil(p.slabs.cols, m.nr)
-	words := min(m.words(p.k), p.slabs.blocks*p.packing.kc)
-	unit := min(4, m.mr)
-	if p.source == tilesA {
-		unit = m.mr // short tiles are slower to pack
+	var best grid
+	least := math.Inf(1)
+	for _, mb := range p.heights(opts.MB) {
+		rows := ceil(p.rows, mb)
+		for _, nb := range p.widths(opts.NB, mb, 32*workers/rows) {
+			g := grid{rows, mb, nb}
+			if cost := p.cost(g, workers); cost < least {
+				least, best = cost, g
+			}
+		}
 	}
-	for g := 1; g <= maxRows; g++ {
-		mb := roundUp(ceil(p.rows, g), unit)
-		if opts.MB > 0 {
-			mb = opts.MB
+	return best
+}
+
+// heights lists the block heights worth trying: equal parts of the rows whose
+// block of A fits its share of the cache.
+func (p *Plan) heights(fixed int) []int {
+	if fixed > 0 {
+		return []int{fixed}
+	}
+	unit := min(4, p.m.mr)
+	if p.source == tilesA {
+		unit = p.m.mr // short tiles are slower to pack
+	}
+	var list []int
+	for parts := ceil(p.rows, p.m.mr); parts >= 1; parts-- {
+		mb := roundUp(ceil(p.rows, parts), unit)
+		if len(list) > 0 && mb*p.packing.kc*4 > blockBytesA {
+			break
 		}
-		if mb*p.packing.kc*4 > blockBytesA && g < maxRows && opts.MB == 0 {
-			continue
+		list = append(list, mb)
+	}
+	return list
+}
+
+// widths lists the block widths worth trying for a height: up to parts equal
+// parts of a slab, whose block of C, if it is summed in scratch or visited
+// several times, fits its share of the cache.
+func (p *Plan) widths(fixed, mb, parts int) []int {
+	nr := p.m.nr
+	if fixed > 0 {
+		return []int{roundUp(fixed, nr)}
+	}
+	panels := ceil(p.slabs.cols, nr)
+	revisited := p.c != F32 || p.packing.blocks > 1
+	var list []int
+	for n := 1; n <= panels; n++ {
+		nb := roundUp(ceil(p.slabs.cols, n), nr)
+		if !revisited || mb*nb*4 <= blockBytesC || n == panels {
+			list = append(list, nb)
 		}
-		gr := ceil(p.rows, mb)
-		for h := 1; h <= maxCols; h++ {
-			nb := roundUp(ceil(p.slabs.cols, h), m.nr)
-			if opts.NB > 0 {
-				nb = roundUp(opts.NB, m.nr)
-			}
-			if (p.c != F32 || p.packing.blocks > 1) && mb*nb*4 > blockBytesC && h < maxCols && opts.NB == 0 {
-				continue
-			}
-			cost := p.cost(grid{gr, mb, nb}, workers, words)
-			if bestCost < 0 || cost < bestCost {
-				bestCost, bestGrid = cost, grid{gr, mb, nb}
-			}
-			if opts.NB > 0 || gr*h > 32*workers {
-				break
-			}
-		}
-		if opts.MB > 0 {
+		if n > parts && len(list) > 0 {
 			break
 		}
 	}
-	return bestGrid
+	return list
 }
 
 // cost models the cycles until the last worker is done, plus a share of one
 // task for workers that are held up.
-func (p *Plan) cost(g grid, workers, words int) float64 {
+func (p *Plan) cost(g grid, workers int) float64 {
 	m := p.m
+	w := float64(min(m.words(p.k), p.slabs.blocks*p.packing.kc))
 	full, r1, r2 := m.tiles(min(g.mb, p.rows))
 	rowCycles := float64(full)*tileCycles(m, m.mr) + tileCycles(m, r1) + tileCycles(m, r2)
 	tiles := float64(full + btoi(r1 > 0) + btoi(r2 > 0))
 	panels := float64(g.nb / m.nr)
-	w := float64(words)
 	task := taskCycles + panels*w*rowCycles + panels*tiles*kernelCycles
 	task += 4 * (float64(g.mb+g.nb)*w + float64(g.mb*g.nb)) / touchBytes
 	if p.source != directA {

@@ -41,15 +41,15 @@ var machineAVX2 = machine{
 	tilesA: [3]tilesFunc{tilesF32AVX2, tilesBF16AVX2, tilesF16AVX2},
 	panelA: [3]panelFunc{panelGo(F32, 6), panelGo(BF16, 6), panelGo(F16, 6)},
 	own: packB{[3]panelFunc{
-		wholePanels(16, panelF3216AVX2, panelGo(F32, 16)),
-		wholePanels(16, panelBF1616AVX2, panelGo(BF16, 16)),
-		wholePanels(16, panelF1616AVX2, panelGo(F16, 16)),
+		wholePanels(panelF3216AVX2, panelGo(F32, 16)),
+		wholePanels(panelBF1616AVX2, panelGo(BF16, 16)),
+		wholePanels(panelF1616AVX2, panelGo(F16, 16)),
 	}, transposeWhole},
 	// A transposition writes half lines, which streaming stores do badly.
 	shared: packB{[3]panelFunc{
-		wholePanels(16, panelF3216StreamAVX2, panelGo(F32, 16)),
-		wholePanels(16, panelBF1616StreamAVX2, panelGo(BF16, 16)),
-		wholePanels(16, panelF1616StreamAVX2, panelGo(F16, 16)),
+		wholePanels(panelF3216StreamAVX2, panelGo(F32, 16)),
+		wholePanels(panelBF1616StreamAVX2, panelGo(BF16, 16)),
+		wholePanels(panelF1616StreamAVX2, panelGo(F16, 16)),
 	}, transposeWhole},
 	lanes:   8,
 	toWord:  [3]rowsFunc{copyRows(4), wholeRows(BF16, F32, rowsBF16ToF32AVX2), wholeRows(F16, F32, rowsF16ToF32AVX2)},
@@ -57,10 +57,10 @@ var machineAVX2 = machine{
 	fromF32: [3]rowsFunc{copyRows(4), wholeRows(F32, BF16, rowsF32ToBF16AVX2), wholeRows(F32, F16, rowsF32ToF16AVX2)},
 }
 
-// wholePanels uses whole for panels of width columns and rest for narrower ones.
-func wholePanels(width int, whole, rest panelFunc) panelFunc {
+// wholePanels uses whole for panels of 16 columns and rest for narrower ones.
+func wholePanels(whole, rest panelFunc) panelFunc {
 	return func(k, cols int, src *byte, stride int, dst *byte, dstStride int) {
-		if cols == width {
+		if cols == 16 {
 			whole(k, cols, src, stride, dst, dstStride)
 		} else {
 			rest(k, cols, src, stride, dst, dstStride)

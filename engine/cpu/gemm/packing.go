@@ -25,7 +25,7 @@ func NewPacking(k, n int, b DType, trans bool, compute DType, opts Options) *Pac
 
 func layout(m *machine, k, n int, b DType, trans bool, kc int) Packing {
 	if kc <= 0 {
-		kc = defaultKC(m)
+		kc = defaultKC
 	}
 	words := m.words(k)
 	p := Packing{m: m, k: k, n: n, b: b, trans: trans}

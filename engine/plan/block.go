@@ -10,6 +10,7 @@ import (
 // Block is what one recomputation unit of the model keeps from its forward to
 // its backward half.
 type Block struct {
+	Block     int            `json:"block"` // from 1; 0: what lies outside of blocks
 	Layer     string         `json:"layer"`
 	Recompute pass.Recompute `json:"recompute"`
 	Values    int            `json:"values"`
@@ -40,7 +41,7 @@ func savedByBlock(f *engine.Func) []Block {
 		return nil
 	}
 	for i := range blocks {
-		if i > 0 {
+		if blocks[i].Block = i; i > 0 {
 			blocks[i].Recompute = f.Blocks[i]
 		}
 	}

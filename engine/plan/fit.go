@@ -53,13 +53,8 @@ func (p *Planner) Fit(s Search) (*Choice, error) {
 	}
 	f := &fitting{p: p, batches: divisors(s.Effective, cmp.Or(s.MaxMicroBatch, s.Effective)), s: s, seen: map[Settings]*Report{}}
 	for _, precision := range s.Precisions {
-		for _, chunk := range f.chunks(precision) {
-			if err := f.search(precision, chunk); err != nil {
-				return nil, err
-			}
-			if f.best != nil && f.best.Run.Settings.Recompute == pass.RecomputeNone && f.best.Run.Settings.CEChunk == chunk {
-				break // smaller chunks could only save memory that is not short
-			}
+		if err := f.precision(precision); err != nil {
+			return nil, err
 		}
 	}
 	if f.best == nil {
@@ -93,14 +88,31 @@ type fitting struct {
 	best    *Report
 }
 
-// chunks to try in a precision: what costs nothing by the model, and a quarter
-// of it for when memory is short.
-func (f *fitting) chunks(precision device.Precision) []int {
-	if f.s.CEChunk > 0 {
-		return []int{f.s.CEChunk}
+// precision searches one precision: with the chunk of logits that costs nothing
+// by the model, then, where memory is short, with a quarter of it.
+func (f *fitting) precision(p device.Precision) error {
+	chunk := cmp.Or(f.s.CEChunk, f.p.Target.LossChunk(p))
+	before := f.best
+	if err := f.search(p, chunk, f.batches); err != nil {
+		return err
 	}
-	c := LossChunk(f.p.Target.Speed(precision), precision)
-	return []int{c, max(64, c/4)}
+	if f.s.CEChunk == 0 && chunk > 64 {
+		small := max(64, chunk/4)
+		switch {
+		case f.best == nil:
+			chunk = small
+			ends := slices.Compact([]int{f.batches[0], f.batches[len(f.batches)-1]})
+			if err := f.search(p, small, ends); err != nil {
+				return err
+			}
+		case f.best != before && f.best.Run.Settings.Recompute != pass.RecomputeNone:
+			i := slices.Index(f.batches, f.best.Run.Settings.MicroBatch)
+			if err := f.climb(p, small, f.batches[i:min(i+2, len(f.batches))]); err != nil {
+				return err
+			}
+		}
+	}
+	return f.uniform(before, p, chunk)
 }
 
 // try plans one candidate and keeps the best.
@@ -130,20 +142,20 @@ func faster(a, b *Report) bool {
 // that fits without recomputation, then whether recomputation pays for a larger
 // one. The largest of all may be the only micro-batch of an update; then there
 // are no accumulators, and it can fit where a smaller one does not.
-func (f *fitting) search(precision device.Precision, chunk int) error {
+func (f *fitting) search(precision device.Precision, chunk int, batches []int) error {
 	plain := pass.RecomputeNone
 	if f.s.Recompute != nil {
 		plain = *f.s.Recompute
 	}
-	last := len(f.batches) - 1
+	last := len(batches) - 1
 	// Without recomputation, the largest batch is as fast as can be.
-	if bound, err := f.try(precision, chunk, f.batches[last], plain); err != nil || bound.Fits || f.beaten(bound) {
+	if bound, err := f.try(precision, chunk, batches[last], plain); err != nil || bound.Fits || f.beaten(bound) {
 		return err
 	}
 	lo, hi := 0, last // batches before lo fit, from hi on they do not
 	for lo < hi {
 		mid := (lo + hi) / 2
-		r, err := f.try(precision, chunk, f.batches[mid], plain)
+		r, err := f.try(precision, chunk, batches[mid], plain)
 		if err != nil {
 			return err
 		}
@@ -156,47 +168,65 @@ func (f *fitting) search(precision device.Precision, chunk int) error {
 	if f.s.Recompute != nil {
 		return nil
 	}
-	for i := lo; i <= last; i++ {
-		bound, err := f.try(precision, chunk, f.batches[i], plain)
+	return f.climb(precision, chunk, batches[lo:])
+}
+
+// climb recomputes for larger and larger micro-batches as long as that fits and
+// pays: what a larger one saves shrinks, what it computes again grows. The last
+// of all is tried in any case.
+func (f *fitting) climb(precision device.Precision, chunk int, batches []int) error {
+	var previous *Report
+	for i := 0; i < len(batches); i++ {
+		bound, err := f.try(precision, chunk, batches[i], pass.RecomputeNone)
 		if err != nil {
 			return err
 		}
 		if f.beaten(bound) {
 			continue
 		}
-		fits, err := f.recomputing(precision, chunk, f.batches[i])
+		auto, err := f.try(precision, chunk, batches[i], pass.RecomputeAuto)
 		if err != nil {
 			return err
 		}
-		if !fits {
-			i = max(i, last-1) // larger ones do not either, but the last may
+		if !auto.Fits || (previous != nil && faster(previous, auto)) {
+			i = max(i, len(batches)-2)
 		}
+		previous = auto
 	}
 	return nil
 }
 
-// recomputing tries the least recomputation that fits, block by block, and
-// whether less of it in every block would do: more of it in some is nearly
-// always, but not always, what needs less.
-func (f *fitting) recomputing(precision device.Precision, chunk, batch int) (fits bool, err error) {
-	auto, err := f.try(precision, chunk, batch, pass.RecomputeAuto)
-	if err != nil {
-		return false, err
+// uniform tries less recomputation than the best, new since before, needs, but
+// in every block: more of it in some is nearly always, but not always, what
+// needs less. Without any that fits it tries the smallest and the largest batch
+// in the precision and with the chunk given.
+func (f *fitting) uniform(before *Report, precision device.Precision, chunk int) error {
+	if f.s.Recompute != nil || (f.best != nil && f.best == before) {
+		return nil
 	}
-	most := pass.RecomputeFull
-	if auto.Fits {
-		most = 0
-		for _, b := range auto.Blocks {
+	from, most := []*Report{f.best}, pass.RecomputeNone
+	if f.best == nil {
+		from, most = nil, pass.RecomputeFull
+		for s, r := range f.seen {
+			if s.Recompute == pass.RecomputeNone && s.Precision == precision && s.CEChunk == chunk &&
+				(s.MicroBatch == f.batches[0] || s.Accumulation == 1) {
+				from = append(from, r)
+			}
+		}
+	} else {
+		for _, b := range f.best.Blocks {
 			most = max(most, b.Recompute)
 		}
 	}
-	for r := pass.RecomputeNorm; r < most; r++ {
-		uniform, err := f.try(precision, chunk, batch, r)
-		if err != nil || uniform.Fits {
-			return true, err
+	for _, r := range from {
+		s := r.Run.Settings
+		for k := pass.RecomputeNorm; k < most; k++ {
+			if _, err := f.try(s.Precision, s.CEChunk, s.MicroBatch, k); err != nil {
+				return err
+			}
 		}
 	}
-	return auto.Fits, nil
+	return nil
 }
 
 // least is what needs the least of all that was tried.

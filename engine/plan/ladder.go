@@ -2,10 +2,8 @@ package plan
 
 import (
 	"fmt"
-	"math"
 	"strings"
 
-	"github.com/snug-ml/snug/device"
 	"github.com/snug-ml/snug/engine/pass"
 )
 
@@ -66,7 +64,7 @@ func halve(s Settings) (Settings, bool) {
 // changes are the ladder, the cheapest first; the micro-batch is divided as
 // often as it can be.
 func (p *Planner) changes(s Settings) []change {
-	chunk := LossChunk(p.Target.Speed(s.Precision), s.Precision)
+	chunk := p.Target.LossChunk(s.Precision)
 	list := []change{
 		{chunkKey, func(s Settings) (Settings, bool) {
 			if s.CEChunk > 0 && s.CEChunk <= chunk {
@@ -110,22 +108,6 @@ func (p *Planner) Ladder(s Settings) ([]Rung, error) {
 		}
 	}
 	return rungs, nil
-}
-
-// LossChunk is how many rows of logits the loss should hold at a time: so many
-// that reading the output layer and adding to its gradient once a chunk takes a
-// quarter of the time of the chunk's products, rounded up to a power of two.
-func LossChunk(s Speed, p device.Precision) int {
-	weight := 4.0
-	if p == device.BF16 || p == device.FP16 {
-		weight = 2
-	}
-	// A row costs 3 products (6 V D operations), a chunk V D (weight + 8) bytes.
-	rows := 4 * s.Half * (weight + 8) / (6 * s.Bandwidth)
-	if math.IsNaN(rows) || rows < 64 {
-		rows = 64
-	}
-	return 1 << int(math.Ceil(math.Log2(min(rows, 1<<20))))
 }
 
 // FormatLadder is the ladder as a table for people.

@@ -1,6 +1,8 @@
 package plan
 
 import (
+	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/snug-ml/snug/engine/graph"
@@ -38,6 +40,27 @@ func largest(values []*graph.Value, k kinds, n int) []Live {
 		all = append(all, l)
 	}
 	return all[:min(n, len(all))]
+}
+
+// span joins the paths of the first and last of some layers that differ in a
+// number: "layers.0.mlp" and "layers.23.mlp" are "layers.0-23.mlp".
+func span(first, last string) string {
+	a, b := strings.Split(first, "."), strings.Split(last, ".")
+	if len(a) != len(b) {
+		return first + " to " + last
+	}
+	for i := range a {
+		if a[i] == b[i] {
+			continue
+		}
+		x, errX := strconv.Atoi(a[i])
+		y, errY := strconv.Atoi(b[i])
+		if errX != nil || errY != nil {
+			return first + " to " + last
+		}
+		a[i] = fmt.Sprintf("%d-%d", min(x, y), max(x, y))
+	}
+	return strings.Join(a, ".")
 }
 
 // unnumbered is the layer path with its numbers left out.

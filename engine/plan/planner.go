@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/pass"
@@ -100,6 +101,9 @@ func (p *Planner) auto(s Settings) (*planned, error) {
 		}
 		if d, err = p.plan(s); err != nil || d.report.Fits {
 			return d, err
+		}
+		if !slices.ContainsFunc(d.report.Blocks, func(b Block) bool { return b.Block > 0 && b.Recompute < pass.RecomputeFull }) {
+			return d, nil
 		}
 		s.Budget -= d.report.Total - d.report.Capacity
 	}

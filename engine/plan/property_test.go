@@ -2,6 +2,7 @@ package plan_test
 
 import (
 	"errors"
+	"flag"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -11,6 +12,19 @@ import (
 	"github.com/snug-ml/snug/engine/plan"
 	"github.com/snug-ml/snug/nn/hf"
 )
+
+// check runs a property on fewer examples than rapid's default, as each compiles
+// many programs; -rapid.checks asks for more.
+func check(t *testing.T, property func(t *rapid.T)) {
+	t.Helper()
+	if f := flag.Lookup("rapid.checks"); f.Value.String() == f.DefValue {
+		if err := f.Value.Set("40"); err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = f.Value.Set(f.DefValue) }()
+	}
+	rapid.Check(t, property)
+}
 
 // randomModel is a small model of any shape.
 func randomModel(t *rapid.T) hf.NeoX {
@@ -38,7 +52,7 @@ func host(budget int64) plan.Target {
 
 // Whatever the model and settings, the parts are the whole.
 func TestReportAddsUp(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	check(t, func(t *rapid.T) {
 		m, s := randomModel(t), randomSettings(t)
 		p, err := compiler(m, rapid.IntRange(1, 40).Draw(t, "time"))(s)
 		if err != nil {
@@ -71,7 +85,7 @@ func TestReportAddsUp(t *testing.T) {
 
 // The ladder only goes down, and recomputation only takes longer.
 func TestLadderDescends(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	check(t, func(t *rapid.T) {
 		m, s := randomModel(t), randomSettings(t)
 		rungs, err := planner(m, rapid.IntRange(1, 40).Draw(t, "time"), host(1)).Ladder(s)
 		if err != nil {
@@ -98,7 +112,7 @@ func TestLadderDescends(t *testing.T) {
 // What Fit chooses fits, and neither a candidate of its own nor any plain
 // setting that fits is faster.
 func TestFitIsBest(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	check(t, func(t *rapid.T) {
 		m := randomModel(t)
 		length, batch := rapid.IntRange(2, 40).Draw(t, "time"), rapid.SampledFrom([]int{1, 2, 4, 6, 9}).Draw(t, "batch")
 		free := planner(m, length, host(0))
@@ -143,7 +157,7 @@ func TestFitIsBest(t *testing.T) {
 			precision := rapid.SampledFrom(precisions).Draw(t, "precision")
 			d := rapid.SampledFrom(divisors).Draw(t, "micro-batch")
 			s := plan.Settings{MicroBatch: d, Accumulation: batch / d, Precision: precision,
-				CEChunk:   rapid.SampledFrom([]int{plan.LossChunk(p.Target.Speed(precision), precision), 64}).Draw(t, "chunk"),
+				CEChunk:   rapid.SampledFrom([]int{p.Target.LossChunk(precision), 64}).Draw(t, "chunk"),
 				Recompute: pass.Recompute(rapid.IntRange(0, int(pass.RecomputeFull)).Draw(t, "recompute"))}
 			rep, err := p.Plan(s)
 			if err != nil {

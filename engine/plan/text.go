@@ -95,7 +95,7 @@ func (r *Report) peak(s *strings.Builder) {
 		each, layer := "", v.Layer
 		if v.Count > 1 {
 			each = fmt.Sprintf("%d x", v.Count)
-			layer = v.Layer + " to " + v.Last
+			layer = span(v.Layer, v.Last)
 		}
 		rows = append(rows, []string{each, Bytes(v.Bytes).String(), v.Type, v.Value, v.Kind.String(), layer})
 	}
@@ -116,7 +116,7 @@ func (r *Report) blocks(s *strings.Builder) {
 		}
 		name, each := b.Layer, ""
 		if j > i+1 {
-			name += " to " + r.Blocks[j-1].Layer
+			name = span(b.Layer, r.Blocks[j-1].Layer)
 			each = fmt.Sprintf("%d x %s", j-i, Bytes(b.Bytes))
 		}
 		rows = append(rows, []string{name, Bytes(int64(j-i) * b.Bytes).String(), each, fmt.Sprintf("%d values", b.Values), "recompute " + b.Recompute.String()})

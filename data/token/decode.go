@@ -14,7 +14,6 @@ func readDecoder(n node) decoder {
 	o := n.object()
 	var d decoder
 	switch kind := o.get("type"); kind.str() {
-	case "":
 	case "Sequence":
 		var all decoders
 		for _, item := range o.get("decoders").list() {

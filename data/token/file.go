@@ -11,7 +11,7 @@ import (
 
 const (
 	maxID       = 1<<31 - 1
-	maxFileSize = 512 << 20 // the largest tokenizer.json in use is 35 MB
+	maxFileSize = 128 << 20 // the largest tokenizer.json in use is 35 MB
 )
 
 // Parse reads the content of a tokenizer.json; name is what errors call it.

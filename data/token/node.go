@@ -107,12 +107,15 @@ func (n node) id() int32 {
 	return int32(v)
 }
 
-// list gives the elements of an array.
+// list gives the elements of an array, none of them null.
 func (n node) list() []node {
 	raw := read[[]json.RawMessage](n, "an array")
 	out := make([]node, len(raw))
 	for i, v := range raw {
 		out[i] = node{n.reader, n.path + "[" + strconv.Itoa(i) + "]", v}
+		if out[i].isNull() {
+			out[i].fail("null is not supported here")
+		}
 	}
 	return out
 }

@@ -13,7 +13,6 @@ func readNormalizer(n node) normalizer {
 	o := n.object()
 	var f normalizer
 	switch kind := o.get("type"); kind.str() {
-	case "":
 	case "Sequence":
 		var all normalizers
 		for _, item := range o.get("normalizers").list() {

@@ -34,7 +34,6 @@ func (t *Tokenizer) readPostProcessor(n node) postProcessor {
 	o := n.object()
 	var p postProcessor
 	switch kind := o.get("type"); kind.str() {
-	case "":
 	case "Sequence":
 		var all postProcessors
 		for _, item := range o.get("processors").list() {
@@ -382,7 +381,7 @@ func (t *Tokenizer) readPadding(n node) *padding {
 	} else if s := strategy.str(); s != "BatchLongest" {
 		strategy.fail("expected BatchLongest or Fixed, found %s", strategy.shown())
 	}
-	const most = 1 << 24
+	const most = 1 << 20
 	if p.fixed < 0 || p.fixed > most || p.multiple < 0 || p.multiple > most {
 		o.fail("lengths from 0 to %d are supported", most)
 	}

@@ -13,7 +13,6 @@ func readPreTokenizer(n node) preTokenizer {
 	o := n.object()
 	var p preTokenizer
 	switch kind := o.get("type"); kind.str() {
-	case "":
 	case "Sequence":
 		var all preTokenizers
 		for _, item := range o.get("pretokenizers").list() {

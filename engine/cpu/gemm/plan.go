@@ -84,7 +84,7 @@ func NewPlan(m, n, k int, a, b, c DType, transA, transB bool, opts Options) *Pla
 		if limit <= 0 {
 			limit = slabLimit(workers)
 		}
-		p.slabs = p.packing.cut(limit, c == F32)
+		p.slabs = p.cut(limit)
 	}
 	p.grid = p.chooseGrid(workers, opts)
 	p.layoutWorker()
@@ -120,7 +120,7 @@ func (p *Plan) SharedBytes() int {
 	if !p.packs() {
 		return 0
 	}
-	return min(2, p.slabs.count()) * p.slabBytes()
+	return min(2, p.slabs.count()) * p.slabs.slabBytes(p)
 }
 
 // WorkerBytes returns the size of the scratch, 64-byte aligned, of each worker.

@@ -23,20 +23,39 @@ func (s slabs) count() int { return s.alongK * s.alongN }
 // worker, as a packed slab is read again for every block of rows.
 func slabLimit(workers int) int { return min(max(2*workers, 4), 32) << 20 }
 
-// cut chooses the slabs of at most limit bytes, but at least one block by one panel.
-func (p *Packing) cut(limit int, splitK bool) slabs {
+// cut chooses the slabs of at most limit bytes, but at least one block by one
+// panel, that move the fewest bytes: each slab along N reads A again, each
+// slab along K reads and writes C again.
+func (p *Plan) cut(limit int) slabs {
 	nr := p.m.nr
-	blockCols := max(1, limit/(p.kc*nr*4)) // panels of one block within the limit
-	s := slabs{blocks: p.blocks}
-	if splitK && p.blocks > 1 {
-		s.blocks = min(p.blocks, max(1, blockCols/p.panels))
+	blockPanels := max(1, limit/(p.packing.kc*nr*4)) // panels of one block within the limit
+	bytesA := p.rows * p.k * p.a.Size()
+	if p.source != directA {
+		bytesA *= 3 // it is packed again, too
 	}
-	s.alongK = ceil(p.blocks, s.blocks)
-	s.blocks = ceil(p.blocks, s.alongK)
-	s.alongN = ceil(p.panels, max(1, blockCols/s.blocks))
-	s.cols = roundUp(ceil(p.n, s.alongN), nr)
-	s.alongN = ceil(p.n, s.cols)
-	return s
+	bytesC := p.rows * p.cols * 4
+	var best slabs
+	least, small := 0, false
+	for along := 1; along <= p.packing.blocks; along++ {
+		s := slabs{blocks: ceil(p.packing.blocks, along)}
+		s.alongK = ceil(p.packing.blocks, s.blocks)
+		s.cols = roundUp(ceil(p.cols, ceil(p.packing.panels, max(1, blockPanels/s.blocks))), nr)
+		s.alongN = ceil(p.cols, s.cols)
+		moved := (s.alongN-1)*bytesA + (s.alongK-1)*2*bytesC
+		fits := s.slabBytes(p) <= limit
+		if along == 1 || fits && (!small || moved < least) {
+			best, least, small = s, moved, fits
+		}
+		if p.c != F32 {
+			break // its sums stay in a worker's scratch
+		}
+	}
+	return best
+}
+
+// slabBytes returns the size of the largest slab.
+func (s slabs) slabBytes(p *Plan) int {
+	return min(s.blocks*p.packing.kc, p.m.words(p.k)) * min(s.cols, roundUp(p.cols, p.m.nr)) * 4
 }
 
 // slab returns slab i; slabs along K follow one another, so that a part of C
@@ -49,13 +68,8 @@ func (p *Plan) slab(i int) slab {
 	}
 }
 
-// slabBytes returns the size of the largest slab.
-func (p *Plan) slabBytes() int {
-	return min(p.slabs.blocks*p.packing.kc, p.m.words(p.k)) * p.slabs.cols * 4
-}
-
 // half returns the part of the shared buffer that holds slab i.
-func (p *Plan) half(i int, shared []byte) []byte { return shared[i%2*p.slabBytes():] }
+func (p *Plan) half(i int, shared []byte) []byte { return shared[i%2*p.slabs.slabBytes(p):] }
 
 // slabOffset returns where a panel of a block lies within its slab.
 func (p *Plan) slabOffset(s slab, kb, panel int) int {

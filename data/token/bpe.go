@@ -168,7 +168,7 @@ type candidate struct {
 	left, right int32
 }
 
-func (c candidate) before(d candidate) bool {
+func (c candidate) Before(d candidate) bool {
 	return c.rank < d.rank || c.rank == d.rank && c.at < d.at
 }
 

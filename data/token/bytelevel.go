@@ -1,7 +1,5 @@
 package token
 
-import "unicode/utf8"
-
 // Byte-level tokenizers spell each byte as one printable character (GPT-2, Radford et al. 2019, encoder.py: bytes_to_unicode): the
 // printable characters of Latin-1 stand for themselves, the other 68 bytes take the characters from U+0100 on.
 var (
@@ -23,14 +21,6 @@ func init() {
 		byteRune[b] = r
 		runeByte[r] = int16(b)
 	}
-}
-
-// spellBytes appends the characters that stand for the bytes of s.
-func spellBytes(dst []byte, s string) []byte {
-	for i := range len(s) {
-		dst = utf8.AppendRune(dst, byteRune[s[i]])
-	}
-	return dst
 }
 
 // unspellBytes appends the bytes that the characters of s stand for. It is false, and appends nothing, if one stands for no byte.

@@ -110,13 +110,7 @@ func prepareIDs(t *testing.T, tok *Tokenizer, texts ...string) string {
 // olderFiles takes a tokenizer.json apart into the files that older folders have.
 func olderFiles(t *testing.T, kind string) (vocabJSON, vocabText, merges string) {
 	t.Helper()
-	var file struct {
-		Model struct {
-			Vocab  map[string]int
-			Merges [][2]string
-		}
-	}
-	file = unjson[struct {
+	file := unjson[struct {
 		Model struct {
 			Vocab  map[string]int
 			Merges [][2]string
@@ -147,9 +141,7 @@ func TestOlderFolders(t *testing.T) {
 		"3": {"content": "<unk>", "special": true}, "4": {"content": "<mask>", "special": true, "lstrip": true},
 		"2500": {"content": "NEW", "special": false, "rstrip": true}, "%d": {"content": "word", "special": false, "single_word": true, "normalized": true},
 		"2501": {"content": "Ångström", "special": false, "normalized": true}}}`
-	word := strings.Index(robertaVocab, `"word":`)
-	var wordID int
-	fmt.Sscanf(robertaVocab[word+len(`"word":`):], "%d", &wordID)
+	wordID := unjson[map[string]int](t, []byte(robertaVocab))["word"]
 	for kind, files := range map[string]map[string]string{
 		"gpt2":         {"vocab.json": gptVocab, "merges.txt": gptMerges},
 		"roberta":      {"vocab.json": robertaVocab, "merges.txt": robertaMerges, "tokenizer_config.json": fmt.Sprintf(robertaConfig, wordID)},

@@ -332,25 +332,18 @@ func (tr *truncation) cut(parts [][]Piece, added int) error {
 		keep(0, most)
 		return nil
 	}
-	short, long := len(parts[0]), len(parts[1])
-	swap := short > long
-	if swap {
-		short, long = long, short
+	shorter, longer := 0, 1
+	if len(parts[0]) > len(parts[1]) {
+		shorter, longer = 1, 0
 	}
-	if short > most {
-		long = short
-	} else {
-		long = max(short, most-short)
-	}
+	short := len(parts[shorter])
+	long := max(short, most-short)
 	if short+long > most {
 		short = most / 2
 		long = short + most%2
 	}
-	if swap {
-		short, long = long, short
-	}
-	keep(0, short)
-	keep(1, long)
+	keep(shorter, short)
+	keep(longer, long)
 	return nil
 }
 

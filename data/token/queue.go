@@ -1,13 +1,13 @@
 package token
 
 // A queue is a binary heap that gives the first item first.
-type queue[T interface{ before(T) bool }] []T
+type queue[T interface{ Before(T) bool }] []T
 
 func (q *queue[T]) push(v T) {
 	s := append(*q, v)
 	for i := len(s) - 1; i > 0; {
 		up := (i - 1) / 2
-		if !s[i].before(s[up]) {
+		if !s[i].Before(s[up]) {
 			break
 		}
 		s[i], s[up] = s[up], s[i]
@@ -33,10 +33,10 @@ func (q queue[T]) sink(i int) {
 		if down >= len(q) {
 			return
 		}
-		if down+1 < len(q) && q[down+1].before(q[down]) {
+		if down+1 < len(q) && q[down+1].Before(q[down]) {
 			down++
 		}
-		if !q[down].before(q[i]) {
+		if !q[down].Before(q[i]) {
 			return
 		}
 		q[i], q[down] = q[down], q[i]

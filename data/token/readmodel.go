@@ -14,7 +14,7 @@ func (t *Tokenizer) readModel(n node) {
 		return
 	}
 	kind := o.get("type")
-	name := ""
+	var name string
 	if kind.isNull() {
 		name = guessModel(o) // files from before 2020 do not say it
 	} else {

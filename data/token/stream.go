@@ -43,20 +43,19 @@ func (s *Stream) Next(id int32) string {
 	if _, ok := s.t.decoder.(phobertDecoder); ok {
 		old = strings.TrimSuffix(old, wordGoes) // which says that the word goes on
 	}
-	all := append(s.window, id)
-	text := s.t.Decode(all, false)
+	s.window = append(s.window, id)
+	text := s.t.Decode(s.window, false)
 	sure := commonPrefix(old, text)
-	s.window = all
 	if sure <= s.given {
 		return ""
 	}
 	out := text[s.given:sure]
 	s.given = sure
-	if n := len(all) - 1; n > 1 && n == said && sure == len(old) {
+	if n := len(s.window) - 1; n > 1 && n == said && sure == len(old) {
 		// All before the new id is said. The id before it is context enough, if it gives the same text with less before it.
-		context := s.t.Decode(all[n-1:n], false)
-		if short := s.t.Decode(all[n-1:], false); strings.HasPrefix(short, context) && short[len(context):] == text[sure:] {
-			s.window = append([]int32(nil), all[n-1:]...)
+		context := s.t.Decode(s.window[n-1:n], false)
+		if short := s.t.Decode(s.window[n-1:], false); strings.HasPrefix(short, context) && short[len(context):] == text[sure:] {
+			s.window = append(s.window[:0], s.window[n-1:]...)
 			s.given = len(context)
 		}
 	}

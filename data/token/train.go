@@ -161,7 +161,7 @@ type pairCount struct {
 	count       int
 }
 
-func (p pairCount) before(q pairCount) bool {
+func (p pairCount) Before(q pairCount) bool {
 	if p.count != q.count {
 		return p.count > q.count
 	}

@@ -41,11 +41,13 @@ func (t *trie) step(node int32, b byte) (int32, bool) {
 
 // longest gives the value and the length of the longest key that s begins with; the length is 0 if there is none.
 func (t *trie) longest(s string) (value int32, length int) {
-	at, ok := int32(0), true
+	at := int32(0)
 	for i := range len(s) {
-		if at, ok = t.step(at, s[i]); !ok {
+		next, ok := t.step(at, s[i])
+		if !ok {
 			break
 		}
+		at = next
 		if v, ok := t.value[at]; ok {
 			value, length = v, i+1
 		}

@@ -138,11 +138,13 @@ func (m *unigram) tokenize(dst []symbol, word string) []symbol {
 	for i := 0; i < len(word); {
 		_, size := utf8.DecodeRuneInString(word[i:])
 		whole := false // whether the character alone is a piece
-		at, ok := int32(0), true
+		at := int32(0)
 		for j := i; j < len(word); j++ {
-			if at, ok = m.pieces.step(at, word[j]); !ok {
+			next, ok := m.pieces.step(at, word[j])
+			if !ok {
 				break
 			}
+			at = next
 			if id, ok := m.pieces.value[at]; ok {
 				offer(i, j+1, id, m.scores[id])
 				whole = whole || j+1 == i+size

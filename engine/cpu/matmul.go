@@ -1,6 +1,8 @@
 package cpu
 
 import (
+	"cmp"
+	"slices"
 	"unsafe"
 
 	"github.com/snug-ml/snug/engine/cpu/gemm"
@@ -22,7 +24,7 @@ func (c *compiler) matmul(n *graph.Node, op graph.MatMul) ([]phase, error) {
 	types := []graph.Type{n.In[0].Type, n.In[1].Type}
 	batch, rows, cols, inner := op.Dims(types)
 	a, b, out := n.In[0], n.In[1], n.Out[0]
-	opts := gemm.Options{Accumulate: op.Accumulate, Workers: c.workers, Compute: gemmType(a.DType())}
+	opts := gemm.Options{Accumulate: op.Accumulate, Workers: c.workers, Compute: gemmType(a.DType()), ISA: products}
 	if batch > 1 {
 		opts.Workers = 1
 	}
@@ -41,7 +43,8 @@ func (c *compiler) matmul(n *graph.Node, op graph.MatMul) ([]phase, error) {
 	var ep *epilogue
 	if op.Body != nil {
 		var err error
-		if ep, err = c.epilogue(n, op.Body, alignUp(p.WorkerBytes(), 64)); err != nil {
+		product := cmp.Or(op.Out, a.DType())
+		if ep, err = c.epilogue(n, op.Body, product, alignUp(p.WorkerBytes(), 64)); err != nil {
 			return nil, err
 		}
 		need = ep.end
@@ -91,6 +94,7 @@ type epilogue struct {
 	from    int // byte offset of the registers in the worker's scratch
 	end     int
 	step    []int
+	product graph.DType // the format that the product is rounded to first
 	workers []workerEpilogue
 }
 
@@ -102,7 +106,7 @@ type workerEpilogue struct {
 
 // epilogue compiles bd for the product n: register 0 is the product's tile,
 // the result that takes its place comes first, others have storage of their own.
-func (c *compiler) epilogue(n *graph.Node, bd *graph.Body, from int) (*epilogue, error) {
+func (c *compiler) epilogue(n *graph.Node, bd *graph.Body, product graph.DType, from int) (*epilogue, error) {
 	dims := n.Out[0].Shape()
 	// The product itself is no operand in memory; a stand-in keeps the numbering.
 	in := append([]*graph.Value{n.Out[0]}, n.In[2:]...)
@@ -110,11 +114,8 @@ func (c *compiler) epilogue(n *graph.Node, bd *graph.Body, from int) (*epilogue,
 	if err != nil {
 		return nil, err
 	}
-	p.outRef[0].dtype = graph.Invalid
-	if p.direct >= 0 && p.directOut == 0 {
-		p.direct = -1
-	}
-	e := &epilogue{p: p, code: c.code, from: from, end: from + p.scratchBytes()}
+	p.replaceProduct()
+	e := &epilogue{p: p, code: c.code, from: from, end: from + p.scratchBytes(), product: product}
 	for i := range len(p.in) + len(p.outRef) {
 		e.step = append(e.step, p.operand(i).stride[1])
 	}
@@ -124,16 +125,39 @@ func (c *compiler) epilogue(n *graph.Node, bd *graph.Body, from int) (*epilogue,
 	return e, nil
 }
 
+// replaceProduct sends result 0 where register 0, the product, is: at once if
+// nothing reads the product any more, else at the end.
+func (p *program) replaceProduct() {
+	p.outRef[0].dtype, p.stored[0] = graph.Invalid, false
+	k := p.out[0] - len(p.in)
+	if k < 0 {
+		return
+	}
+	p.dest[k] = toRegister
+	for _, q := range p.out {
+		if q == 0 {
+			return
+		}
+	}
+	for _, ins := range p.code[k+1:] {
+		if slices.Contains(ins.arg[:ins.narg], 0) {
+			return
+		}
+	}
+	p.dest[k], p.stored[0] = toProduct, true
+}
+
 func (e *epilogue) forWorker(w int) gemm.Epilogue { return &e.workers[w] }
 
 // Tile implements gemm.Epilogue.
 func (e *workerEpilogue) Tile(i0, i1, j0, j1 int, acc *float32, stride int) {
 	regs := floats(e.code.worker(e.w), e.from, e.p.regs*tile)
-	var at [maxRegs + 8]int
+	var at [maxOperands]int
 	k := len(e.step)
 	width := e.p.outRef[0].stride[0]
 	for i := i0; i < i1; i++ {
 		row := unsafe.Slice((*float32)(unsafe.Add(unsafe.Pointer(acc), (i-i0)*stride*4)), j1-j0)
+		round(row, e.product)
 		for j := j0; j < j1; j += tile {
 			m := min(tile, j1-j)
 			for q := range k {

@@ -38,6 +38,10 @@ const normGroups = 32
 func (c *compiler) layerNormGrad(n *graph.Node, op graph.LayerNormGrad) ([]phase, error) {
 	dy, x, gamma, mean, rstd := c.ref(n.In[0]), c.ref(n.In[1]), c.ref(n.In[2]), c.ref(n.In[3]), c.ref(n.In[4])
 	dx, dgamma := c.ref(n.Out[0]), c.ref(n.Out[1])
+	var addend ref
+	if len(n.In) > 5 {
+		addend = c.ref(n.In[5])
+	}
 	outs := []ref{dgamma}
 	if !op.RMS {
 		outs = append(outs, c.ref(n.Out[2]))
@@ -60,6 +64,10 @@ func (c *compiler) layerNormGrad(n *graph.Node, op graph.LayerNormGrad) ([]phase
 				simd.RMSNormRowGrad(dxr, sums(0, g), dyr, xr, gamma.f32(), rstd.f32()[i])
 			} else {
 				simd.LayerNormRowGrad(dxr, sums(0, g), sums(1, g), dyr, xr, gamma.f32(), mean.f32()[i], rstd.f32()[i])
+			}
+			if addend.n > 0 {
+				round(dxr, ddx)
+				simd.Add(dxr, dxr, row(addend, ddx, i, width, a))
 			}
 			put(dx, ddx, i, width, dxr)
 		}

@@ -43,10 +43,17 @@ type program struct {
 	out    []int // registers that are stored
 	outRef []operand
 	regs   int
-	// direct is the step, the last one, that may write result directOut where
-	// it belongs instead of into a register; -1 is none.
-	direct, directOut int
+	// dest is where each step writes: a result's own memory, a product's tile
+	// or a register; stored are the results that are then where they belong.
+	dest   []int
+	stored []bool
 }
+
+// What dest holds beside the number of a result.
+const (
+	toRegister = -1 - iota
+	toProduct
+)
 
 // scratchBytes is the worker scratch of the program's registers.
 func (p *program) scratchBytes() int { return p.regs * tile * 4 }
@@ -230,7 +237,7 @@ func body(n *graph.Node) *graph.Body {
 
 // tileProgram compiles bd over operands with the given element strides.
 func (c *compiler) tileProgram(bd *graph.Body, in, out []*graph.Value, dims graph.Shape) (*program, error) {
-	p := &program{regs: bd.Inputs + len(bd.Steps), out: bd.Results, direct: -1}
+	p := &program{regs: bd.Inputs + len(bd.Steps), out: bd.Results, stored: make([]bool, len(out))}
 	operandOf := func(v *graph.Value) operand {
 		return operand{c.ref(v), v.DType(), v.Shape().Strides(dims)}
 	}
@@ -263,12 +270,29 @@ func (c *compiler) tileProgram(bd *graph.Body, in, out []*graph.Value, dims grap
 		}
 		p.code = append(p.code, ins)
 	}
+	for range p.code {
+		p.dest = append(p.dest, toRegister)
+	}
 	for j, q := range p.out {
-		if q == p.regs-1 && p.outRef[j].dtype == graph.F32 {
-			p.direct, p.directOut = len(p.code)-1, j
+		k := q - len(p.in)
+		if k >= 0 && p.outRef[j].dtype == graph.F32 && p.dest[k] == toRegister && !p.readsLater(k, p.outRef[j].ref) {
+			p.dest[k], p.stored[j] = j, true
 		}
 	}
 	return p, nil
+}
+
+// readsLater reports whether a step after k reads an input that lies where r
+// does: a result that takes an operand's place.
+func (p *program) readsLater(k int, r ref) bool {
+	for _, ins := range p.code[k+1:] {
+		for _, a := range ins.arg[:ins.narg] {
+			if a < len(p.in) && p.in[a].base == r.base && p.in[a].off == r.off {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // collapse joins neighbouring dimensions that every operand walks alike, so
@@ -370,9 +394,9 @@ func (o *operand) store(reg []float32, at int) {
 	narrow(unsafe.Slice((*uint16)(unsafe.Add(o.ptr(), at*2)), len(reg)), reg, o.dtype)
 }
 
-// maxRegs bounds the registers of one tile program, so that the table of them
-// lives on the stack.
-const maxRegs = 24
+// maxOperands bounds the inputs and results of one tile program, so that the
+// table of their places lives on the stack.
+const maxOperands = graph.MaxRegisters + graph.MaxBodyResults
 
 // tile runs the program on n <= tile elements. at[i] is the element offset of
 // operand i (inputs, then results), step its innermost stride (1 or 0); flat
@@ -380,7 +404,7 @@ const maxRegs = 24
 // With set, register 0 is a stretch of a product's tile, and the result
 // without storage of its own goes back there.
 func (p *program) tile(n, flat int, at, step []int, regs []float32, set []float32) {
-	var r [maxRegs][]float32
+	var r [graph.MaxRegisters][]float32
 	for i := range p.in {
 		if i == 0 && set != nil {
 			r[0] = set
@@ -395,10 +419,14 @@ func (p *program) tile(n, flat int, at, step []int, regs []float32, set []float3
 	for k := range p.code {
 		ins := &p.code[k]
 		d := ni + k
-		dst := regs[d*tile : d*tile+n]
-		if k == p.direct {
-			o := &p.outRef[p.directOut]
-			dst = unsafe.Slice((*float32)(unsafe.Add(o.ptr(), at[ni+p.directOut]*4)), n)
+		var dst []float32
+		switch j := p.dest[k]; j {
+		case toRegister:
+			dst = regs[d*tile : d*tile+n]
+		case toProduct:
+			dst = set
+		default:
+			dst = unsafe.Slice((*float32)(unsafe.Add(p.outRef[j].ptr(), at[ni+j]*4)), n)
 		}
 		r[d] = dst
 		if ins.drop != nil {
@@ -413,19 +441,27 @@ func (p *program) tile(n, flat int, at, step []int, regs []float32, set []float3
 			}
 			ins.run(dst, r[ins.arg[0]], y, z)
 		}
-		switch ins.half {
-		case graph.BF16:
-			simd.RoundBF16(dst, dst)
-		case graph.F16:
-			simd.RoundF16(dst, dst)
+		round(dst, ins.half)
+	}
+	// Last of all the result that goes where the product is.
+	for j := len(p.out) - 1; j >= 0; j-- {
+		switch {
+		case p.stored[j]:
+		case p.outRef[j].dtype == graph.Invalid:
+			copy(set, r[p.out[j]])
+		default:
+			p.outRef[j].store(r[p.out[j]], at[ni+j])
 		}
 	}
-	for j, q := range p.out {
-		if p.outRef[j].dtype == graph.Invalid {
-			copy(set, r[q])
-			continue
-		}
-		p.outRef[j].store(r[q], at[ni+j])
+}
+
+// round gives x the precision of d.
+func round(x []float32, d graph.DType) {
+	switch d {
+	case graph.BF16:
+		simd.RoundBF16(x, x)
+	case graph.F16:
+		simd.RoundF16(x, x)
 	}
 }
 
@@ -443,9 +479,6 @@ func randomStream(stream uint32, counter ref) uint64 {
 // elementwise runs a body over the whole of its result.
 func (c *compiler) elementwise(n *graph.Node) ([]phase, error) {
 	bd := body(n)
-	if bd.Inputs+len(bd.Steps) > maxRegs {
-		return nil, fmt.Errorf("a fused body of %d registers, at most %d", bd.Inputs+len(bd.Steps), maxRegs)
-	}
 	dims := n.Out[0].Shape()
 	p, err := c.tileProgram(bd, n.In, n.Out, dims)
 	if err != nil {
@@ -468,7 +501,7 @@ func (c *compiler) elementwise(n *graph.Node) ([]phase, error) {
 	code := c.code
 	run := func(task, w int) {
 		regs := floats(code.worker(w), 0, p.regs*tile)
-		var at [maxRegs + 8]int
+		var at [maxOperands]int
 		for u := task * size; u < min((task+1)*size, rows*perRow); u++ {
 			row, col := u/perRow, u%perRow*tile
 			m := min(tile, inner-col)

@@ -5,6 +5,13 @@ import (
 	"strings"
 )
 
+// The limits of a Body: devices keep its registers, and the places of its
+// operands, in tables of fixed size.
+const (
+	MaxRegisters   = 24 // inputs and steps
+	MaxBodyResults = 8
+)
+
 // Body is a small program of elementwise functions that runs over one tile at
 // a time, so that what lies between its steps never goes to memory. Registers
 // 0..Inputs-1 are the inputs; step i writes register Inputs+i. Every step
@@ -42,6 +49,9 @@ func (bd *Body) String() string {
 func (bd *Body) types(in []Type) ([]Type, error) {
 	if len(in) != bd.Inputs {
 		return nil, fmt.Errorf("body wants %d inputs, got %d", bd.Inputs, len(in))
+	}
+	if r := bd.Inputs + len(bd.Steps); r > MaxRegisters || len(bd.Results) > MaxBodyResults {
+		return nil, fmt.Errorf("body has %d registers and %d results, at most %d and %d", r, len(bd.Results), MaxRegisters, MaxBodyResults)
 	}
 	regs := append([]Type(nil), in...)
 	for i, st := range bd.Steps {

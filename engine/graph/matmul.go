@@ -111,12 +111,15 @@ func (m MatMul) Grad(b *Builder, n *Node, dout []*Value) []*Value {
 	return []*Value{b.emit1(dx, dxIn...), b.emit1(dy, dyIn...)}
 }
 
-// Cost is 2 batch M N K.
+// Cost is 2 batch M N K, and the body's for each element of C.
 func (m MatMul) Cost(in, out []Type) Cost {
 	c := traffic(in, out, 0)
 	batch, rows, cols, inner := m.Dims(in)
 	c.MatrixFLOPs = 2 * float64(batch) * float64(rows) * float64(cols) * float64(inner)
 	c.FLOPs = c.MatrixFLOPs
+	if m.Body != nil {
+		c.FLOPs += m.Body.flops() * float64(out[0].Shape.Elems())
+	}
 	return c
 }
 

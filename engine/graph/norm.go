@@ -62,7 +62,9 @@ func (LayerNorm) Cost(in, out []Type) Cost { return traffic(in, out, 8) }
 func (l LayerNorm) Lower(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), l }
 
 // LayerNormGrad is the gradient of LayerNorm. Operands: dy, x, gamma, mean,
-// rstd. Results: dx, and F32 dgamma and dbeta (no dbeta with RMS).
+// rstd, and optionally a tensor of the type of dx that is added to dx after dx
+// is rounded to its format: the gradient that comes around a residual branch.
+// Results: dx, and F32 dgamma and dbeta (no dbeta with RMS).
 type LayerNormGrad struct {
 	Eps float64
 	RMS bool
@@ -73,14 +75,19 @@ func (l LayerNormGrad) Name() string { return LayerNorm(l).Name() + "_grad" }
 
 // Infer gives the operands' shapes.
 func (l LayerNormGrad) Infer(in []Type) ([]Type, error) {
-	if err := want(in, 5); err != nil {
-		return nil, err
+	if len(in) != 6 {
+		if err := want(in, 5); err != nil {
+			return nil, err
+		}
 	}
 	dy, x, gamma, mean, rstd := in[0].Shape, in[1].Shape, in[2].Shape, in[3].Shape, in[4].Shape
 	if len(x) == 0 || !dy.Equal(x) || !gamma.Equal(Shape{x.Last()}) || !mean.Equal(x[:len(x)-1]) || !rstd.Equal(mean) {
 		return nil, fmt.Errorf("dy, x, scale, mean and 1/deviation %v do not fit", in)
 	}
-	if err := full(in[2:]...); err != nil {
+	if len(in) == 6 && !in[5].Equal(in[1]) {
+		return nil, fmt.Errorf("adds %v to dx, want %v", in[5], in[1])
+	}
+	if err := full(in[2:5]...); err != nil {
 		return nil, err
 	}
 	if err := reals(in[:2]...); err != nil {

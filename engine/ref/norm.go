@@ -46,8 +46,9 @@ func layerNorm(op graph.LayerNorm, in []tensor) [][]float64 {
 
 // layerNormGrad: with h = (x-mean)*rstd and g = dy*gamma,
 // dx = rstd * (g - mean(g) - h*mean(g*h)), without the mean(g) term for RMS;
-// dgamma = sum over rows of dy*h, dbeta = sum over rows of dy.
-func layerNormGrad(op graph.LayerNormGrad, in []tensor) [][]float64 {
+// dgamma = sum over rows of dy*h, dbeta = sum over rows of dy. A sixth operand
+// is added to the rounded dx.
+func (m *machine) layerNormGrad(op graph.LayerNormGrad, in []tensor) [][]float64 {
 	dy, x, gamma, mean, rstd := rowsOf(in[0]), rowsOf(in[1]), in[2].data, in[3].data, in[4].data
 	d := len(gamma)
 	dgamma, dbeta := make([]float64, d), make([]float64, d)
@@ -68,6 +69,12 @@ func layerNormGrad(op graph.LayerNormGrad, in []tensor) [][]float64 {
 		}
 		for i := range d {
 			dx = append(dx, rstd[r]*(g[i]-gSum/float64(d)-h[i]*ghSum/float64(d)))
+		}
+	}
+	if len(in) > 5 {
+		dx = m.round(dx, in[1].DType)
+		for i, v := range in[5].data {
+			dx[i] += v
 		}
 	}
 	if op.RMS {

@@ -157,7 +157,7 @@ func (m *machine) eval(op graph.Op, in []tensor, out []graph.Type) ([][]float64,
 	case graph.LayerNorm:
 		return layerNorm(op, in), nil
 	case graph.LayerNormGrad:
-		return layerNormGrad(op, in), nil
+		return m.layerNormGrad(op, in), nil
 	case graph.Softmax:
 		return one(softmax(in[0])), nil
 	case graph.SoftmaxGrad:

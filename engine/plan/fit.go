@@ -296,6 +296,6 @@ func (c *Choice) String() string {
 		}
 		rows = append(rows, []string{k.Settings.String(), Bytes(k.Total).String(), seconds(k.Time.Step), k.Why})
 	}
-	table(&s, "  ", map[int]bool{1: true, 2: true}, rows)
+	table(&s, map[int]bool{1: true, 2: true}, rows)
 	return s.String()
 }

@@ -123,13 +123,32 @@ func label(n *graph.Node) string {
 	return n.Layer + "/" + n.Op.Name()
 }
 
-// describe names the operation that made v and, when it has several results, which.
+// describe names the operation that made v: of a fused one the step, and of one
+// with several results which.
 func describe(v *graph.Value) string {
-	switch {
-	case v.Name != "":
+	if v.Name != "" {
 		return v.Name
-	case v.Index > 0:
-		return fmt.Sprintf("%s (result %d)", v.Node.Op.Name(), v.Index)
 	}
-	return v.Node.Op.Name()
+	name := v.Node.Op.Name()
+	if b := body(v.Node.Op); b != nil {
+		if step := b.Results[v.Index] - b.Inputs; step >= 0 {
+			name += "+" + b.Steps[step].Op.Name()
+		}
+		return name
+	}
+	if v.Index > 0 {
+		return fmt.Sprintf("%s (result %d)", name, v.Index)
+	}
+	return name
+}
+
+// body is what a fused operation does to its elements, or nil.
+func body(op graph.Op) *graph.Body {
+	switch op := op.(type) {
+	case graph.MatMul:
+		return op.Body
+	case graph.Fused:
+		return op.Body
+	}
+	return nil
 }

@@ -127,6 +127,6 @@ func FormatLadder(rungs []Rung) string {
 		}
 		rows = append(rows, []string{r.Change, Bytes(r.Total).String(), saves, seconds(r.Step), cost, note})
 	}
-	table(&s, "  ", map[int]bool{1: true, 2: true, 3: true, 4: true}, rows)
+	table(&s, map[int]bool{1: true, 2: true, 3: true, 4: true}, rows)
 	return s.String()
 }

@@ -88,6 +88,6 @@ func (p *Profile) Table(s Speed) string {
 	total.Op = "all"
 	line(total)
 	var out strings.Builder
-	table(&out, "  ", map[int]bool{1: true, 2: true, 3: true, 4: true, 5: true, 6: true}, rows)
+	table(&out, map[int]bool{1: true, 2: true, 3: true, 4: true, 5: true, 6: true}, rows)
 	return out.String()
 }

@@ -29,8 +29,8 @@ func (r *Report) String() string {
 	return s.String()
 }
 
-// table aligns rows of cells: those of the columns in right to the right.
-func table(s *strings.Builder, indent string, right map[int]bool, rows [][]string) {
+// table prints rows of cells aligned: those of the columns in right to the right.
+func table(s *strings.Builder, right map[int]bool, rows [][]string) {
 	var width []int
 	for _, row := range rows {
 		for i, c := range row {
@@ -50,7 +50,7 @@ func table(s *strings.Builder, indent string, right map[int]bool, rows [][]strin
 				line.WriteString(c + pad + "  ")
 			}
 		}
-		s.WriteString(strings.TrimRight(indent+line.String(), " ") + "\n")
+		s.WriteString(strings.TrimRight("  "+line.String(), " ") + "\n")
 	}
 }
 
@@ -70,7 +70,7 @@ func (r *Report) memory(s *strings.Builder) {
 		rows = append(rows, []string{"  " + c.Name, Bytes(c.Bytes).String(), note})
 	}
 	rows = append(rows, []string{"needs", Bytes(r.Total).String(), r.verdict()})
-	table(s, "  ", map[int]bool{1: true}, rows)
+	table(s, map[int]bool{1: true}, rows)
 }
 
 // verdict says whether the plan fits, with the difference.
@@ -99,7 +99,7 @@ func (r *Report) peak(s *strings.Builder) {
 		}
 		rows = append(rows, []string{each, Bytes(v.Bytes).String(), v.Type, v.Value, v.Kind.String(), layer})
 	}
-	table(s, "  ", map[int]bool{0: true, 1: true}, rows)
+	table(s, map[int]bool{0: true, 1: true}, rows)
 }
 
 // blocks prints runs of equal blocks as one line.
@@ -122,7 +122,7 @@ func (r *Report) blocks(s *strings.Builder) {
 		rows = append(rows, []string{name, Bytes(int64(j-i) * b.Bytes).String(), each, fmt.Sprintf("%d values", b.Values), "recompute " + b.Recompute.String()})
 		i = j
 	}
-	table(s, "  ", map[int]bool{1: true, 2: true, 3: true}, rows)
+	table(s, map[int]bool{1: true, 2: true, 3: true}, rows)
 }
 
 func (r *Report) time(s *strings.Builder) {
@@ -141,7 +141,7 @@ func (r *Report) time(s *strings.Builder) {
 	if t.MFU > 0 {
 		rows = append(rows, []string{"share of peak", fmt.Sprintf("%.1f %%", 100*t.MFU), "of " + FLOPRate(r.Speed.Peak)})
 	}
-	table(s, "  ", map[int]bool{1: true}, rows)
+	table(s, map[int]bool{1: true}, rows)
 	if r.Speed.Source != "" {
 		s.WriteString("  " + r.Speed.Source + "\n")
 	}

@@ -1,0 +1,100 @@
+package plan
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/snug-ml/snug/device"
+	"github.com/snug-ml/snug/engine/pass"
+)
+
+func TestUnits(t *testing.T) {
+	for _, c := range []struct {
+		got  string
+		want string
+	}{
+		{Bytes(0).String(), "0 B"},
+		{Bytes(1023).String(), "1023 B"},
+		{Bytes(1024).String(), "1 KiB"},
+		{Bytes(1536).String(), "1.50 KiB"},
+		{Bytes(512 << 20).String(), "512 MiB"},
+		{Bytes(1023 << 20).String(), "1.00 GiB"},
+		{Bytes(15_835_594_752).String(), "14.75 GiB"},
+		{Bytes(-3 << 30).String(), "-3 GiB"},
+		{Bytes(1 << 62).String(), "4096 PiB"},
+		{FLOPRate(24e12), "24.0 TFLOP/s"},
+		{ByteRate(1.555e12), "1.55 TB/s"},
+		{FLOPRate(0), "0.00 FLOP/s"},
+		{seconds(3e-6), "3.00 us"},
+		{seconds(0.0123), "12.3 ms"},
+		{seconds(64), "64.0 s"},
+		{seconds(600), "10.0 min"},
+		{count(1_414_455_296), "1,414,455,296"},
+		{count(-1234), "-1,234"},
+		{count(999), "999"},
+		{span("a.0.mlp", "a.23.mlp"), "a.0-23.mlp"},
+		{span("a.23.mlp", "a.0.mlp"), "a.0-23.mlp"},
+		{span("a.0.mlp", "b.0.mlp"), "a.0.mlp to b.0.mlp"},
+		{span("a", "a.1"), "a to a.1"},
+		{unnumbered("layers.3.attention.10"), "layers.*.attention.*"},
+		{commonLayer("m.layers.3.attention", "m.layers.3.mlp.up"), "m.layers.3"},
+		{commonLayer("", "m"), "m"},
+	} {
+		if c.got != c.want {
+			t.Errorf("got %q, want %q", c.got, c.want)
+		}
+	}
+}
+
+func TestTable(t *testing.T) {
+	var s strings.Builder
+	table(&s, map[int]bool{1: true}, [][]string{{"a", "1", "x"}, {"long", "1000"}, {"µ", "22", "y"}})
+	if want := "  a        1  x\n  long  1000\n  µ       22  y\n"; s.String() != want {
+		t.Errorf("got\n%swant\n%s", s.String(), want)
+	}
+}
+
+// A change keeps the batch of an update.
+func TestHalve(t *testing.T) {
+	s := Settings{MicroBatch: 12}
+	var batches []int
+	for to, ok := halve(s); ok; to, ok = halve(to) {
+		if to.Effective() != 12 {
+			t.Errorf("%v is a batch of %d", to, to.Effective())
+		}
+		batches = append(batches, to.MicroBatch)
+	}
+	if want := []int{6, 3, 1}; len(batches) != 3 || batches[0] != want[0] || batches[1] != want[1] || batches[2] != want[2] {
+		t.Errorf("12 becomes %v, want %v", batches, want)
+	}
+}
+
+func TestDifference(t *testing.T) {
+	from := Settings{MicroBatch: 4, Precision: device.FP32}
+	to := Settings{MicroBatch: 2, Accumulation: 2, Precision: device.FP16, CEChunk: 256, Recompute: pass.RecomputeFull}
+	want := "training.mixed_precision: fp16, training.ce_chunk: 256, training.batch_size: 2, training.gradient_accumulation_steps: 2, training.gradient_checkpointing: full"
+	if got := difference(from, to); got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+// The chunk costs a quarter of its products on any card.
+func TestLossChunk(t *testing.T) {
+	for _, c := range device.Cards() {
+		for _, p := range []device.Precision{device.FP32, device.FP16} {
+			s := CardSpeed(c, p)
+			if s.Half == 0 {
+				continue
+			}
+			weight := map[device.Precision]float64{device.FP32: 4, device.FP16: 2}[p]
+			n := float64(LossChunk(s, p))
+			products, traffic := 6*n/s.Half, (weight+8)/s.Bandwidth
+			if n > 64 && (traffic > products/4*1.0001 || traffic < products/8*.9999) {
+				t.Errorf("%v %s: %v rows: products %g s, traffic %g s", c, p, n, products, traffic)
+			}
+		}
+	}
+	if n := (Target{}).LossChunk(device.BF16); n != HostLossChunk {
+		t.Errorf("%d rows on the CPU", n)
+	}
+}

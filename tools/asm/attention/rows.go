@@ -12,7 +12,7 @@ const infinity = 0x7f800000
 // masked one. at is the byte offset, advanced past what was visited in whole
 // vectors and, when the row has a tail, one vector more.
 func (v *simd) each(label string, n, at reg.GPVirtual, body func(tail bool, k mask)) {
-	left := GP64().(reg.GPVirtual)
+	left := GP64()
 	MOVQ(n, left)
 	SUBQ(Imm(uint64(v.lanes)), left)
 	JLT(LabelRef(label + "tail"))
@@ -76,7 +76,7 @@ func (v *simd) softmaxRows() {
 	m, l, alpha := gp("m"), gp("l"), gp("alpha")
 	scale := v.param("scale")
 	v.preload()
-	at, n := GP64().(reg.GPVirtual), GP64().(reg.GPVirtual)
+	at, n := GP64(), GP64()
 	eachRow(rows, func() {
 		MOVLQSX(Mem{Base: valid}, n)
 		top := v.reg(v.bits(infinity | 1<<31))
@@ -155,7 +155,7 @@ func (v *simd) gradRows() {
 	lse, delta := gp("lse"), gp("delta")
 	scale := v.param("scale")
 	v.preload()
-	at, n := GP64().(reg.GPVirtual), GP64().(reg.GPVirtual)
+	at, n := GP64(), GP64()
 	eachRow(rows, func() {
 		MOVLQSX(Mem{Base: valid}, n)
 		shift, mean := v.broadcast(Mem{Base: lse}), v.broadcast(Mem{Base: delta})
@@ -188,7 +188,7 @@ func (v *simd) dotRows() {
 	v.text("dotRows", "func(rows, n int, a *float32, aPitch int, b *float32, bPitch int, out *float32)",
 		"writes the dot products of rows of n elements; see rowKernels.")
 	rows, n, a, aPitch, b, bPitch, out := gp("rows"), gp("n"), gp("a"), gp("aPitch"), gp("b"), gp("bPitch"), gp("out")
-	at := GP64().(reg.GPVirtual)
+	at := GP64()
 	eachRow(rows, func() {
 		sum := v.vec()
 		v.zero(sum)
@@ -211,7 +211,7 @@ func (v *simd) scaleRows() {
 	v.text("scaleRows", "func(rows, n int, x *float32, pitch int, factor *float32)",
 		"multiplies each row of n elements by its factor; see rowKernels.")
 	rows, n, x, pitch, factor := gp("rows"), gp("n"), gp("x"), gp("pitch"), gp("factor")
-	at := GP64().(reg.GPVirtual)
+	at := GP64()
 	eachRow(rows, func() {
 		f := v.broadcast(Mem{Base: factor})
 		XORQ(at, at)
@@ -234,7 +234,7 @@ func (v *simd) scaleRows() {
 func (v *simd) mulRow() {
 	v.text("mulRow", "func(n int, x, y *float32)", "multiplies x by y, element by element; see rowKernels.")
 	n, x, y := gp("n"), gp("x"), gp("y")
-	at := GP64().(reg.GPVirtual)
+	at := GP64()
 	XORQ(at, at)
 	v.each("mul", n, at, func(tail bool, k mask) {
 		z := v.get(v.at(x, at), tail, k)
@@ -254,7 +254,7 @@ func (v *simd) maskRow() {
 	n, s, segment := gp("n"), gp("s"), gp("segment")
 	same := v.param("want")
 	low := v.reg(v.bits(infinity | 1<<31))
-	at := GP64().(reg.GPVirtual)
+	at := GP64()
 	XORQ(at, at)
 	v.each("mask", n, at, func(tail bool, k mask) {
 		x, id := v.get(v.at(s, at), tail, k), v.get(v.at(segment, at), tail, k)

@@ -172,7 +172,7 @@ func (v *simd) blend(z reg.VecVirtual, other reg.VecVirtual, k mask) {
 }
 
 // reduce combines the lanes of z in a fixed order; lane 0 has the result.
-func (v *simd) reduce(z reg.VecVirtual, op func(ops ...Op)) reg.VecVirtual {
+func (v *simd) reduce(z reg.VecVirtual, op func(ops ...Op)) {
 	y := z.AsY()
 	if v.wide() {
 		t := YMM()
@@ -186,7 +186,6 @@ func (v *simd) reduce(z reg.VecVirtual, op func(ops ...Op)) reg.VecVirtual {
 	op(t, x, x)
 	VPERMILPS(Imm(0b10110001), x, t)
 	op(t, x, x)
-	return z
 }
 
 // exp replaces x <= 0 by its exponential, within 1.5 units in the last place

@@ -69,9 +69,9 @@ func kernel512(mr int, pairs bool) {
 	mask := GP64()
 	MOVQ(I32(-1), mask)
 	BZHIQ(n, mask, mask)
-	KMOVW(mask.(reg.GPVirtual).As32(), reg.K1)
+	KMOVW(mask.As32(), reg.K1)
 	SHRQ(Imm(16), mask)
-	KMOVW(mask.(reg.GPVirtual).As32(), reg.K2)
+	KMOVW(mask.As32(), reg.K2)
 
 	tiles := Load(Param("tiles"), GP64()).(reg.GPVirtual)
 	a := Load(Param("a"), GP64()).(reg.GPVirtual)

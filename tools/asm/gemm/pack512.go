@@ -24,7 +24,7 @@ func bitmask(cols reg.GPVirtual, ks ...reg.Register) {
 		if i > 0 {
 			SHRQ(Imm(16), mask)
 		}
-		KMOVW(mask.(reg.GPVirtual).As32(), k)
+		KMOVW(mask.As32(), k)
 	}
 }
 
@@ -46,7 +46,7 @@ func load512(from string, m Mem, k reg.Register) reg.VecVirtual {
 // rowsAhead returns the distance to the row that packing prefetches, as rows
 // far apart are beyond the hardware prefetcher.
 func rowsAhead(stride reg.GPVirtual) reg.GPVirtual {
-	ahead := GP64().(reg.GPVirtual)
+	ahead := GP64()
 	MOVQ(stride, ahead)
 	SHLQ(Imm(4), ahead)
 	return ahead
@@ -202,7 +202,7 @@ func rows512(from, to string) {
 	tail := GP64()
 	MOVQ(cols, tail)
 	ANDQ(Imm(15), tail)
-	bitmask(tail.(reg.GPVirtual), reg.K1)
+	bitmask(tail, reg.K1)
 	SHRQ(Imm(4), cols)
 	round := roundBF16{}
 	if to == "BF16" {
@@ -225,7 +225,7 @@ func rows512(from, to string) {
 		}
 	}
 	Label("row")
-	s, d, n := GP64().(reg.GPVirtual), GP64().(reg.GPVirtual), GP64()
+	s, d, n := GP64(), GP64(), GP64()
 	MOVQ(src, s)
 	MOVQ(dst, d)
 	MOVQ(cols, n)
@@ -391,7 +391,7 @@ func tiles512(from string, pairs bool) {
 	src, dst := gp("src"), gp("dst")
 	lo, hi, zero, index := reg.Z0, reg.Z1, reg.Z2, reg.Z31
 	ahead := rowsAhead(stride)
-	twelve := GP64().(reg.GPVirtual)
+	twelve := GP64()
 	MOVQ(U32(12), twelve)
 	bitmask(twelve, reg.K1)
 	if pairs && from == "F32" {

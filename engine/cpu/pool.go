@@ -11,23 +11,24 @@ import (
 // shorter than the 100 microseconds that waking a parked goroutine costs;
 // between sessions they are parked.
 //
-// Tasks are claimed one by one, so a worker that the system delays costs only
-// the task in its hands. Which worker runs a task never shows in the result.
+// Tasks are claimed one by one, and a region ends when its tasks are done,
+// whether or not every worker came: one that the system does not run holds up
+// nobody, one that it interrupts only with the task in its hands. Which worker
+// runs a task never shows in the result.
 type pool struct {
 	workers int
-	run     func(task, worker int)
-	tasks   int64
-	wake    []chan struct{}
-	quit    sync.WaitGroup
+	// The region, valid as long as one of its tasks is claimed and not done.
+	run   func(task, worker int)
+	tasks int
+	wake  []chan struct{}
+	quit  sync.WaitGroup
 
-	_     [64]byte
-	epoch atomic.Uint32 // counts regions; the low bit of mode ends a session
-	_     [60]byte
-	next  atomic.Int64
-	_     [56]byte
-	left  atomic.Int32 // workers that have not finished the region
-	_     [60]byte
-	live  atomic.Bool // a session is on
+	_    [64]byte
+	next atomic.Uint64 // number of the region << 32 | tasks that nobody has claimed
+	_    [56]byte
+	left atomic.Int64 // tasks of the region that are not done
+	_    [56]byte
+	live atomic.Bool // a session is on
 }
 
 // newPool starts workers-1 goroutines; the caller of region is worker 0.
@@ -54,23 +55,12 @@ func (p *pool) loop(w int, wake chan struct{}) {
 	defer p.quit.Done()
 	runtime.LockOSThread()
 	for range wake {
-		seen := uint32(0)
-		for p.await(&seen) {
-			p.work(w)
-			p.left.Add(-1)
+		for i := 0; p.live.Load(); i++ {
+			if p.work(w) {
+				i = 0
+			}
+			spin(i)
 		}
-		p.left.Add(-1)
-	}
-}
-
-// await spins until the next region or the end of the session.
-func (p *pool) await(seen *uint32) bool {
-	for i := 0; ; i++ {
-		if e := p.epoch.Load(); e != *seen {
-			*seen = e
-			return p.live.Load()
-		}
-		spin(i)
 	}
 }
 
@@ -85,38 +75,35 @@ func spin(i int) {
 	}
 }
 
-func (p *pool) work(w int) {
+// work does tasks until none is left to claim, and reports whether it did any.
+func (p *pool) work(w int) (any bool) {
 	for {
-		t := p.next.Add(1) - 1
-		if t >= p.tasks {
-			return
+		v := p.next.Load()
+		n := uint32(v)
+		if n == 0 {
+			return any
 		}
-		p.run(int(t), w)
+		if p.next.CompareAndSwap(v, v-1) {
+			p.run(p.tasks-int(n), w)
+			p.left.Add(-1)
+			any = true
+		}
 	}
 }
 
 // start opens a session.
 func (p *pool) start() {
-	p.epoch.Store(0)
 	p.live.Store(true)
 	for _, c := range p.wake {
-		c <- struct{}{}
+		select {
+		case c <- struct{}{}:
+		default: // not parked yet since the session before
+		}
 	}
 }
 
-// stop ends the session and parks the workers.
-func (p *pool) stop() {
-	p.live.Store(false)
-	p.left.Store(int32(len(p.wake)))
-	p.epoch.Add(1)
-	p.join()
-}
-
-func (p *pool) join() {
-	for i := 0; p.left.Load() != 0; i++ {
-		spin(i)
-	}
-}
+// stop ends the session; workers park when they next look.
+func (p *pool) stop() { p.live.Store(false) }
 
 // region runs tasks 0..tasks-1 and returns when all are done.
 func (p *pool) region(tasks int, run func(task, worker int)) {
@@ -126,10 +113,11 @@ func (p *pool) region(tasks int, run func(task, worker int)) {
 		}
 		return
 	}
-	p.run, p.tasks = run, int64(tasks)
-	p.next.Store(0)
-	p.left.Store(int32(len(p.wake)))
-	p.epoch.Add(1)
+	p.run, p.tasks = run, tasks
+	p.left.Store(int64(tasks))
+	p.next.Store((p.next.Load()>>32+1)<<32 | uint64(tasks))
 	p.work(0)
-	p.join()
+	for i := 0; p.left.Load() != 0; i++ {
+		spin(i)
+	}
 }

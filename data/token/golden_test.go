@@ -219,6 +219,9 @@ func TestParts(t *testing.T) {
 				f := readNormalizer(config)
 				part = func(text string) string {
 					plain := f.normalize(stretch{s: text}).s
+					if slot == "characters" {
+						return plain
+					}
 					if tracked := f.normalize(newStretch(text, true)).s; tracked != plain {
 						t.Errorf("%q: without spans %q, with them %q", text, plain, tracked)
 					}

@@ -90,22 +90,6 @@ func TestTrainLarge(t *testing.T) {
 	t.Logf("%v for 10 MB", time.Since(start))
 }
 
-func BenchmarkEncode(b *testing.B) {
-	docs := goSource(b, 10<<20)
-	tok := train(b, docs, TrainOptions{VocabSize: 4096})
-	n := 0
-	for _, d := range docs {
-		n += len(d)
-	}
-	b.SetBytes(int64(n))
-	var ids []int32
-	for b.Loop() {
-		for _, d := range docs {
-			ids = tok.EncodeBytes(ids[:0], d)
-		}
-	}
-}
-
 func TestSaveLoad(t *testing.T) {
 	docs := goSource(t, 1<<20)
 	made := train(t, docs, TrainOptions{VocabSize: 600, Specials: []Special{{"<eod>", []Role{EOS}}}})

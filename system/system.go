@@ -65,9 +65,18 @@ type Baseline struct {
 // Run is a system ready to train on its data.
 type Run struct {
 	Feed train.Feed
+	// Load puts what training starts from, beside random values, into an armed
+	// program: pre-trained weights, frozen ones too. The state of a checkpoint
+	// comes over it. nil: nothing.
+	Load func(r *engine.Runner) error
 	// Evaluate gives the evaluation of an armed program; nil if nothing is held out.
 	Evaluate func(r *engine.Runner) func(ctx context.Context, slot int) (map[string]float64, error)
 	Goal     train.Goal
+	// Report writes what is to be known of the weights in an armed program,
+	// those of the checkpoint of an update, to the run directory: pictures,
+	// tables, what prediction needs. It is called when a run has ended, with the
+	// best weights, and for `eval`. nil: nothing.
+	Report func(ctx context.Context, r *engine.Runner, update int64) error
 	// Baselines of the goal's metric, on the same data.
 	Baselines []Baseline
 	// Files go into every checkpoint: the tokenizer, say.

@@ -15,12 +15,21 @@ type Update struct {
 	Micro  int
 	Weight float64
 	Tokens int64
-	// Variant picks the compiled shape, where a program has several.
-	Variant string
+	// Variants are the compiled shapes of the micro-batches, where a program has
+	// several; nil where it has one.
+	Variants []string
 	// Fill writes micro-batch m into the program's input buffers.
 	Fill func(m int, in Inputs) error
 	// Cursor is the position behind this update, for State.
 	Cursor any
+}
+
+// variant is the compiled shape of micro-batch m.
+func (u *Update) variant(m int) string {
+	if u.Variants == nil {
+		return ""
+	}
+	return u.Variants[m]
 }
 
 // Feed is a stream of updates that can continue where it stopped.

@@ -289,7 +289,7 @@ func (j *Job) update(ctx context.Context, f *filler, u int64) (*Step, error) {
 		if err := j.scalars(in, b.update, u, m, s.LR); err != nil {
 			return nil, err
 		}
-		variant = b.update.Variant
+		variant = b.update.variant(m)
 		fn := engine.Variant(o.fn, variant)
 		if err := r.Run(fn, b.slot); err != nil {
 			return nil, fmt.Errorf("update %d: %w", u+1, err)

@@ -126,6 +126,9 @@ func (p cutter) sections(s string) []section {
 
 func (p cutter) split(dst []stretch, in stretch) []stretch {
 	all := p.sections(in.s)
+	if len(all) == 1 && !all[0].match {
+		return append(dst, in)
+	}
 	kept := all[:0]
 	previous := false // whether the section before was a match
 	switch p.how {

@@ -13,8 +13,9 @@ import (
 // Rates is how fast this machine's processor works, as [Calibrate] measured it
 // with the executor that will train.
 type Rates struct {
-	F32, BF16, F16 float64       // FLOP/s of products, by the format of the operands
-	Attention      float64       // FLOP/s of attention's products
+	F32, BF16, F16 float64 // FLOP/s of products, by the format of the operands
+	Attention      float64 // FLOP/s of attention's products on F32 operands
+	AttentionBF16  float64
 	Vector         float64       // FLOP/s of elementwise arithmetic in the cache
 	Bandwidth      float64       // bytes/s of arrays larger than the cache
 	Launch         time.Duration // of any node
@@ -25,14 +26,15 @@ type Rates struct {
 // itself: what a processor could do beyond that is not known.
 func (r Rates) In(p device.Precision) Speed {
 	s := Speed{Half: r.F32, Full: r.F32, Vector: r.Vector, Bandwidth: r.Bandwidth, Launch: r.Launch.Seconds()}
+	attention := r.Attention
 	switch p {
 	case device.BF16:
-		s.Half = r.BF16
+		s.Half, attention = r.BF16, r.AttentionBF16
 	case device.FP16:
 		s.Half = r.F16
 	}
 	s.Peak = s.Half
-	s.Attention = over(r.Attention, s.Half)
+	s.Attention = over(attention, s.Half)
 	if r.Workers > 0 {
 		s.Source = fmt.Sprintf("measured on %d workers: products at %s, memory at %s", r.Workers, FLOPRate(s.Half), ByteRate(s.Bandwidth))
 	}
@@ -69,8 +71,11 @@ func Calibrate(workers int) (Rates, error) {
 		}
 		f32, bf16, f16 := product(graph.F32), product(graph.BF16), product(graph.F16)
 		qkv := b.Input("qkv", graph.T(graph.F32, 1, calibrateTime, 3*256))
-		a := b.Attention(graph.Attention{Heads: 4, Causal: true, Scale: 0.125, Layout: graph.PackedHeads}, qkv)
-		attention := watch(a, costOf(a.Node).MatrixFLOPs)
+		attend := func(x *graph.Value) *probe {
+			a := b.Attention(graph.Attention{Heads: 4, Causal: true, Scale: 0.125, Layout: graph.PackedHeads}, x)
+			return watch(a, costOf(a.Node).MatrixFLOPs)
+		}
+		attention, attentionBF16 := attend(qkv), attend(b.Cast(qkv, graph.BF16))
 		small := b.Input("small", graph.T(graph.F32, calibrateVector))
 		g := b.Apply(graph.FnGELU, small)
 		vector := watch(g, costOf(g.Node).FLOPs)
@@ -82,7 +87,8 @@ func Calibrate(workers int) (Rates, error) {
 			b.Failf("calibrating the processor: %w", err)
 		}
 		r.F32, r.BF16, r.F16 = f32.rate(), bf16.rate(), f16.rate()
-		r.Attention, r.Vector, r.Bandwidth = attention.rate(), vector.rate(), stream.rate()
+		r.Attention, r.AttentionBF16 = attention.rate(), attentionBF16.rate()
+		r.Vector, r.Bandwidth = vector.rate(), stream.rate()
 		r.Launch = time.Duration(launch.best * float64(time.Second))
 	})
 	return r, err

@@ -7,8 +7,8 @@
 //     is outside the arena is measured, given by the caller or marked as an
 //     estimate ([New]).
 //   - A rung of the ladder is a program that was compiled, never a rule of thumb
-//     ([Climb]), and what does not fit is refused with numbers ([DoesNotFit]).
-//   - Settings found by [Fit] fit; no candidate that it looked at, fits and is
+//     ([Planner.Ladder]), and what does not fit is refused with numbers ([DoesNotFit]).
+//   - Settings found by [Planner.Fit] fit; no candidate that it looked at, fits and is
 //     predicted faster.
 //
 // The time model is a roofline ([Speed]): it ranks settings and is printed

@@ -47,7 +47,7 @@ func randomSettings(t *rapid.T) plan.Settings {
 // host is a CPU with a memory budget and known speed.
 func host(budget int64) plan.Target {
 	return plan.Target{Name: "CPU", Memory: 1 << 40, Budget: budget,
-		Rates: plan.Rates{F32: 4e11, BF16: 8e11, F16: 4e11, Attention: 1e11, Vector: 2e10, Bandwidth: 4e10, Launch: 1000, Workers: 2}}
+		Rates: plan.Rates{F32: 4e11, BF16: 8e11, F16: 4e11, Attention: 1e11, AttentionBF16: 2e11, Vector: 2e10, Bandwidth: 4e10, Launch: 1000, Workers: 2}}
 }
 
 // Whatever the model and settings, the parts are the whole.

@@ -1,0 +1,191 @@
+package hf
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/snug-ml/snug/data/safetensors"
+)
+
+// TokenizerFiles are the files of a model folder that hold its tokenizer.
+var TokenizerFiles = []string{
+	"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
+	"vocab.json", "merges.txt", "vocab.txt", "bpe.codes",
+}
+
+// ExportOptions say what goes into a folder beside the model.
+type ExportOptions struct {
+	// TokenizerFrom is a folder whose TokenizerFiles are copied; empty for none.
+	TokenizerFrom string
+	// Files are further files by name; one of them replaces a copied one.
+	Files map[string][]byte
+	// Drop, when set, says which tensors of the source are left out. Any other
+	// that the model has no use for is an error.
+	Drop func(name string) bool
+	// ShardBytes splits the weights into files of at most so many bytes; 0: one file.
+	ShardBytes int64
+}
+
+// Export writes a model folder that transformers loads: config.json, the
+// weights of src in float32, the tokenizer. dir must not exist or be empty; it
+// appears whole or not at all. The names of the files are returned.
+func Export(dir string, c *Config, src Source, o ExportOptions) (files []string, err error) {
+	entries, err := c.entries(src, o)
+	if err != nil {
+		return nil, err
+	}
+	config, err := c.JSON()
+	if err != nil {
+		return nil, err
+	}
+	beside, err := o.files()
+	if err != nil {
+		return nil, err
+	}
+	beside[ConfigFile] = config
+	if list, err := os.ReadDir(dir); err == nil && len(list) > 0 {
+		return nil, fmt.Errorf("%s exists and is not empty: name a new folder", dir)
+	}
+	dir = filepath.Clean(dir)
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return nil, err
+	}
+	work, err := os.MkdirTemp(filepath.Dir(dir), "."+filepath.Base(dir)+".tmp-*")
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.RemoveAll(work))
+		}
+	}()
+	files, err = safetensors.WriteModel(work, "model", entries, map[string]string{"format": "pt"}, o.ShardBytes)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range slices.Sorted(maps.Keys(beside)) {
+		if err := writeFile(filepath.Join(work, name), beside[name]); err != nil {
+			return nil, err
+		}
+		files = append(files, name)
+	}
+	if err := os.Chmod(work, 0o755); err != nil {
+		return nil, err
+	}
+	if err := syncDir(work); err != nil {
+		return nil, err
+	}
+	if err := os.Rename(work, dir); err != nil {
+		return nil, err
+	}
+	slices.Sort(files)
+	return files, syncDir(filepath.Dir(dir))
+}
+
+// entries are the tensors to be written, under the names that transformers
+// gives them: a bare model's have no prefix.
+func (c *Config) entries(src Source, o ExportOptions) ([]safetensors.Entry, error) {
+	states, err := c.Weights()
+	if err != nil {
+		return nil, err
+	}
+	p, err := c.match(dropping{src, o.Drop}, "the checkpoint", states, LoadOptions{})
+	if err != nil {
+		return nil, err
+	}
+	var entries []safetensors.Entry
+	for _, l := range p.copies {
+		t, err := src.Tensor(l.from.Name)
+		if err != nil {
+			return nil, err
+		}
+		name := l.state.Name
+		if c.Head == HeadNone {
+			name = strings.TrimPrefix(name, c.family().base+".")
+		}
+		e := safetensors.Entry{Name: name, DType: safetensors.F32, Shape: t.Shape, Data: t.Data}
+		if t.DType != safetensors.F32 {
+			e.Data, e.Emit = nil, func(w io.Writer) error { return emitFloat32(w, t) }
+		}
+		entries = append(entries, e)
+	}
+	return entries, nil
+}
+
+// dropping is a source without some of its tensors.
+type dropping struct {
+	Source
+	drop func(name string) bool
+}
+
+func (d dropping) Tensors() []safetensors.Info {
+	if d.drop == nil {
+		return d.Source.Tensors()
+	}
+	return slices.DeleteFunc(d.Source.Tensors(), func(t safetensors.Info) bool { return d.drop(t.Name) })
+}
+
+func emitFloat32(w io.Writer, t safetensors.Tensor) error {
+	x := make([]float32, len(t.Data)*8/t.DType.Bits())
+	if err := t.Float32s(x); err != nil {
+		return err
+	}
+	out := make([]byte, 0, 4*len(x))
+	for _, v := range x {
+		out = binary.LittleEndian.AppendUint32(out, math.Float32bits(v))
+	}
+	_, err := w.Write(out)
+	return err
+}
+
+// files are those beside config.json and the weights.
+func (o ExportOptions) files() (map[string][]byte, error) {
+	files := map[string][]byte{}
+	if o.TokenizerFrom != "" {
+		for _, name := range TokenizerFiles {
+			text, err := os.ReadFile(filepath.Join(o.TokenizerFrom, name))
+			switch {
+			case errors.Is(err, os.ErrNotExist):
+			case err != nil:
+				return nil, err
+			default:
+				files[name] = text
+			}
+		}
+		if len(files) == 0 {
+			return nil, fmt.Errorf("%s holds no tokenizer: want one of %s", o.TokenizerFrom, strings.Join(TokenizerFiles, ", "))
+		}
+	}
+	for name, text := range o.Files {
+		if name != filepath.Base(name) || !filepath.IsLocal(name) {
+			return nil, fmt.Errorf("%q is not a plain file name", name)
+		}
+		files[name] = text
+	}
+	return files, nil
+}
+
+func writeFile(path string, text []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	return errors.Join(err, f.Sync(), f.Close())
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

@@ -1,0 +1,192 @@
+package hf
+
+import (
+	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/nn"
+)
+
+// Input says what a model runs on and how.
+type Input struct {
+	IDs *graph.Value // I32 [B, T]
+	// Types I32 [B, T], when set, are the token types of BERT; else all are 0.
+	Types *graph.Value
+	// Positions I32 [B, T], when set, are the rows of the position table that
+	// GPT2 and BERT read; else a row of ids stands at positions 0, 1, 2, ... of
+	// the model (of RoBERTa: see [BERT.Pad]). GPT-NeoX has no such table.
+	Positions *graph.Value
+	// Lens I32 [B], when set, is how many ids of each row are real. The others
+	// are padding at its end, which no id attends to.
+	Lens *graph.Value
+	// Segments I32 [B, T], when set, keeps documents that share a row apart.
+	Segments *graph.Value
+	// Train enables dropout.
+	Train bool
+	// Cache, when set, is written and read (causal models).
+	Cache *Cache
+	// Frozen, when set, says by name which weights of the model are not trained:
+	// they get the role [graph.Frozen]. What Adapt adds is never frozen by it.
+	Frozen func(name string) bool
+	// Adapt, when set, is told of every linear layer (but not of the output over
+	// the vocabulary) and gives what stands for its result y = W x + bias: y
+	// itself, or y plus a low-rank update, say. It is called within the layer's
+	// scope, so [graph.Builder.Layer] is the layer's full name
+	// ("roberta.encoder.layer.3.attention.self.query") and weights that it makes
+	// are named below it.
+	Adapt func(b *graph.Builder, x, y *graph.Value) *graph.Value
+}
+
+// Cache holds the keys and values of earlier positions while generating.
+type Cache struct {
+	// Positions is the capacity.
+	Positions int
+	// At I32 [B] is the position of each row's first new token, Lens I32 [B]
+	// the number of positions known after it.
+	At, Lens *graph.Value
+}
+
+// check refuses what would be ignored.
+func (in Input) check(b *graph.Builder) {
+	if s := in.IDs.Shape(); len(s) != 2 {
+		b.Failf("ids are %v, want [B, T]", in.IDs.Type)
+	}
+	if in.Cache != nil && (in.Lens != nil || in.Segments != nil || in.Positions != nil || in.Train) {
+		b.Failf("generation on a cache excludes training, lengths, segments and positions: the cache has its own")
+	}
+}
+
+// freeze gives weight the role that Frozen wants.
+func (in Input) freeze(b *graph.Builder, weight string) {
+	if v := b.F.StateValue(b.Path(weight)); v != nil && in.Frozen != nil && in.Frozen(v.Name) {
+		v.State.Role = graph.Frozen
+	}
+}
+
+// linear is [nn.Linear] with bias, frozen and adapted as in says.
+func (in Input) linear(b *graph.Builder, name string, x *graph.Value, out int, init graph.Init) *graph.Value {
+	y := nn.Linear(b, name, x, out, true, init)
+	return in.adapt(b, name, x, y)
+}
+
+// conv1d is a linear layer whose weight is stored [in, out], as GPT-2's are.
+func (in Input) conv1d(b *graph.Builder, name string, x *graph.Value, out int, init graph.Init) (y *graph.Value) {
+	b.Scope(name, func() {
+		s := x.Shape()
+		w := b.Param("weight", init, s.Last(), out)
+		bias := b.Param("bias", graph.Zeros(), out)
+		y = b.Add(b.MatMul(b.Reshape(x, s.Rows(), s.Last()), w, false, false), bias)
+		to := s.Clone()
+		to[len(to)-1] = out
+		y = b.Reshape(y, to...)
+	})
+	return in.adapt(b, name, x, y)
+}
+
+func (in Input) adapt(b *graph.Builder, name string, x, y *graph.Value) *graph.Value {
+	b.Scope(name, func() {
+		in.freeze(b, "weight")
+		in.freeze(b, "bias")
+		if in.Adapt != nil {
+			y = in.Adapt(b, x, y)
+		}
+	})
+	return y
+}
+
+func (in Input) norm(b *graph.Builder, name string, x *graph.Value, eps float64) *graph.Value {
+	y := nn.LayerNorm(b, name, x, eps)
+	in.freeze(b, name+".weight")
+	in.freeze(b, name+".bias")
+	return y
+}
+
+func (in Input) table(b *graph.Builder, name string, rows, width int, init graph.Init) *graph.Value {
+	t := nn.Embedding(b, name, rows, width, init)
+	in.freeze(b, name+".weight")
+	return t
+}
+
+// drop is dropout while training.
+func (in Input) drop(b *graph.Builder, x *graph.Value, p float64, seed uint64) *graph.Value {
+	if !in.Train {
+		return x
+	}
+	return b.Dropout(x, p, seed)
+}
+
+// attend is op with the masks of in and, while training, dropout on the
+// attention weights. qkv are the operands of op's layout; with a cache the new
+// keys and values join those of earlier positions first.
+func (in Input) attend(b *graph.Builder, op graph.Attention, drop float64, seed uint64, qkv ...*graph.Value) *graph.Value {
+	if in.Cache != nil {
+		return in.Cache.attend(b, op, qkv...)
+	}
+	args := qkv
+	if in.Lens != nil {
+		op.Lens = true
+		args = append(args, in.Lens)
+	}
+	if in.Segments != nil {
+		op.Segments = true
+		args = append(args, in.Segments)
+	}
+	if in.Train && drop > 0 {
+		op.Drop, op.Seed, op.Stream = drop, seed, b.Stream()
+		args = append(args, b.Input(graph.RunCounter, graph.T(graph.I32, 2)))
+	}
+	return b.Attention(op, args...)
+}
+
+func (c *Cache) attend(b *graph.Builder, op graph.Attention, qkv ...*graph.Value) *graph.Value {
+	q, k, v := unpack(b, op, qkv)
+	keep := func(name string, x *graph.Value) *graph.Value {
+		batch, width := x.Shape()[0], x.Shape()[2]
+		s := b.State(&graph.State{Name: b.Path(name), Type: graph.T(graph.F32, batch, c.Positions, width), Role: graph.CacheRole})
+		return b.Emit(graph.CacheWrite{}, s, x, c.At)[0]
+	}
+	op.Layout, op.Lens = graph.Separate, true
+	return b.Attention(op, q, keep("key_cache", k), keep("value_cache", v), c.Lens)
+}
+
+// unpack gives queries, keys and values [B, T, H*K] of op's operands.
+func unpack(b *graph.Builder, op graph.Attention, qkv []*graph.Value) (q, k, v *graph.Value) {
+	if op.Layout == graph.Separate {
+		return qkv[0], qkv[1], qkv[2]
+	}
+	x := qkv[0]
+	batch, t, width := x.Shape()[0], x.Shape()[1], x.Shape()[2]/3
+	part := func(i int) *graph.Value { return b.Slice(x, 2, i*width, width) }
+	if op.Layout == graph.PackedHeads {
+		heads := b.Reshape(x, batch, t, op.Heads, 3, width/op.Heads)
+		part = func(i int) *graph.Value { return b.Reshape(b.Slice(heads, 3, i, 1), batch, t, width) }
+	}
+	return part(0), part(1), part(2)
+}
+
+// positions adds the rows of a learned position table to x [B, T, D]; row
+// first is that of a sequence's first id, without in.Positions or a cache.
+func (in Input) positions(b *graph.Builder, table, x *graph.Value, first int) *graph.Value {
+	t, rows := x.Shape()[1], table.Shape()[0]
+	switch {
+	case in.Positions != nil:
+		return b.Add(x, b.Embedding(table, in.Positions))
+	case in.Cache != nil:
+		return b.Add(x, in.Cache.rows(b, table, t))
+	case first+t > rows:
+		b.Failf("%d ids are too many: the model has %d positions", t, rows-first)
+	}
+	return b.Add(x, b.Slice(table, 0, first, t))
+}
+
+// rows gives the rows At, At+1, ... of a table for t new tokens, [B, t, D].
+func (c *Cache) rows(b *graph.Builder, table *graph.Value, t int) *graph.Value {
+	n, d, batch := table.Shape()[0], table.Shape()[1], c.At.Shape()[0]
+	if t == 1 {
+		return b.Embedding(table, b.Reshape(c.At, batch, 1))
+	}
+	// There is no integer arithmetic in a graph: rows are picked by a product
+	// with ones and zeros, which is exact.
+	index := b.State(&graph.State{Name: b.Path("position_index"), Type: graph.T(graph.F32, n), Role: graph.Buffer, Init: graph.Init{Kind: graph.InitIota}})
+	at := b.Add(b.Reshape(c.At, batch, 1, 1), b.Reshape(b.Slice(index, 0, 0, t), 1, t, 1))
+	pick := b.Apply(graph.FnEqual, at, index)
+	return b.Reshape(b.MatMul(b.Reshape(pick, batch*t, n), table, false, false), batch, t, d)
+}

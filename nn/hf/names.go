@@ -1,0 +1,92 @@
+package hf
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/snug-ml/snug/data/safetensors"
+)
+
+// Source holds tensors by name: a [safetensors.File] or [safetensors.Model].
+type Source interface {
+	Tensor(name string) (safetensors.Tensor, error)
+	Tensors() []safetensors.Info
+}
+
+// place is a tensor of a source under the name that the model has for it.
+type place struct {
+	info safetensors.Info // with the source's name
+	// buffer marks what holds no weights.
+	buffer bool
+}
+
+// places gives the tensors of src by the names of the model's weights. Folders
+// of a bare model leave its scope out, and those of BERT's time call the
+// weights of norms gamma and beta.
+func (f *family) places(src Source) (map[string]place, error) {
+	infos := src.Tensors()
+	prefix := f.base + "."
+	bare := !slices.ContainsFunc(infos, func(t safetensors.Info) bool { return strings.HasPrefix(t.Name, prefix) })
+	places := make(map[string]place, len(infos))
+	for _, t := range infos {
+		name := t.Name
+		if bare && !f.inHead(name) {
+			name = prefix + name
+		}
+		if s, ok := strings.CutSuffix(name, "LayerNorm.gamma"); ok {
+			name = s + "LayerNorm.weight"
+		}
+		if s, ok := strings.CutSuffix(name, "LayerNorm.beta"); ok {
+			name = s + "LayerNorm.bias"
+		}
+		if twice, ok := places[name]; ok {
+			return nil, fmt.Errorf("tensors %s and %s are both %s", twice.info.Name, t.Name, name)
+		}
+		buffer := slices.ContainsFunc(f.buffers, func(end string) bool { return strings.HasSuffix(name, end) })
+		places[name] = place{info: t, buffer: buffer}
+	}
+	return places, nil
+}
+
+// inHead reports whether a tensor belongs to a head.
+func (f *family) inHead(name string) bool {
+	return slices.ContainsFunc(f.head, func(scope string) bool { return strings.HasPrefix(name, scope) })
+}
+
+// repeats is the name of the tensor that name repeats, or empty.
+func (f *family) repeats(name string, tied bool) string {
+	if tied && slices.Contains(f.tied, name) {
+		return f.embedding
+	}
+	return f.twin[name]
+}
+
+// tied reports whether output and embedding are one weight.
+func (c *Config) tied() bool {
+	switch m := c.Model.(type) {
+	case NeoX:
+		return m.Tied
+	case GPT2:
+		return !m.Untied
+	case BERT:
+		return !m.Untied
+	}
+	return false
+}
+
+// openWeights opens the tensors of a model folder.
+func openWeights(dir string) (*safetensors.Model, error) {
+	m, err := safetensors.OpenModel(dir, "model")
+	if errors.Is(err, os.ErrNotExist) {
+		for _, name := range []string{"pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5", "flax_model.msgpack"} {
+			if _, e := os.Stat(filepath.Join(dir, name)); e == nil {
+				return nil, fmt.Errorf("%s: %s is not read: save the model as safetensors first, with transformers' save_pretrained: %w", dir, name, err)
+			}
+		}
+	}
+	return m, err
+}

@@ -40,10 +40,19 @@ func (c *compiler) embeddingGrad(n *graph.Node, op graph.EmbeddingGrad) ([]phase
 	code := c.code
 	c.need(0, tile*4)
 	var ps []phase
-	if !op.Accumulate {
+	var start ref
+	if len(n.In) > 2 {
+		start = c.ref(n.In[2])
+	}
+	if start != out { // else the sums start from what is there
 		tasks, per := chunks(out.n, 4*grain)
 		ps = append(ps, phase{tasks, func(task, _ int) {
-			clear(out.f32()[task*per : min((task+1)*per, out.n)])
+			from, to := task*per, min((task+1)*per, out.n)
+			if start.n == 0 {
+				clear(out.f32()[from:to])
+			} else {
+				copy(out.f32()[from:to], start.f32()[from:to])
+			}
 		}})
 	}
 	strip := max(16, min(tile, (width+15)/16))

@@ -78,7 +78,7 @@ type chunkedLoss struct {
 	rows, width, vocab, chunk      int
 	dtype                          graph.DType
 	layer                          string
-	grad                           bool
+	grad, accumulate               bool
 }
 
 func (c *compiler) linearCrossEntropy(n *graph.Node) ([]phase, error) {
@@ -89,7 +89,7 @@ func (c *compiler) linearCrossEntropy(n *graph.Node) ([]phase, error) {
 
 func (c *compiler) linearCrossEntropyGrad(n *graph.Node) ([]phase, error) {
 	l := c.chunkedLoss(n, n.Op.(graph.LinearCrossEntropyGrad).Chunk)
-	l.grad = true
+	l.grad, l.accumulate = true, len(n.In) > 5
 	l.dloss, l.dh, l.dw, l.scratch = c.ref(n.In[4]), c.ref(n.Out[1]), c.ref(n.Out[2]), c.ref(n.Out[3])
 	return c.lowerChunkedLoss(l, c.ref(n.Out[0]), ref{})
 }
@@ -146,7 +146,7 @@ func (c *compiler) lowerChunkedLoss(l *chunkedLoss, loss, lse ref) ([]phase, err
 			func() (_, _, _ unsafe.Pointer) {
 				return l.scratch.ptr(), l.w.ptr(), unsafe.Add(l.dh.ptr(), r0*l.width*size)
 			}, [3]int{l.vocab, l.width, l.width})...)
-		ps = append(ps, product(l.vocab, l.width, m, gemm.F32, t, gemm.F32, true, false, r0 > 0,
+		ps = append(ps, product(l.vocab, l.width, m, gemm.F32, t, gemm.F32, true, false, l.accumulate || r0 > 0,
 			func() (_, _, _ unsafe.Pointer) { return l.scratch.ptr(), hAt(), l.dw.ptr() },
 			[3]int{l.vocab, l.width, l.width})...)
 	}

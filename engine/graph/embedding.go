@@ -41,8 +41,9 @@ func (e Embedding) Lower(in []Type, low DType) ([]DType, Op) {
 func (b *Builder) Embedding(table, ids *Value) *Value { return b.emit1(Embedding{}, table, ids) }
 
 // EmbeddingGrad is the gradient of a table: row v of the F32 result [Vocab, D]
-// is the sum of the operand rows whose id is v, in order. With Accumulate the
-// third operand is a state that the rows are added to in place.
+// is the sum of the operand rows whose id is v, in order. An optional third
+// operand of the result's type is what the sums start from; with Accumulate it
+// is a state, and the result its next version.
 type EmbeddingGrad struct {
 	Vocab      int
 	Accumulate bool
@@ -53,19 +54,17 @@ func (EmbeddingGrad) Name() string { return "embedding_grad" }
 
 // Infer gives the table's shape.
 func (e EmbeddingGrad) Infer(in []Type) ([]Type, error) {
-	n := 2
-	if e.Accumulate {
-		n = 3
-	}
-	if err := want(in, n); err != nil {
-		return nil, err
+	if n := len(in); n != 3 {
+		if err := want(in, 2); err != nil || e.Accumulate {
+			return nil, fmt.Errorf("takes rows, ids and what they are added to (always with Accumulate: %v), got %d operands", e.Accumulate, n)
+		}
 	}
 	if in[1].DType != I32 || len(in[0].Shape) == 0 || in[0].Shape.Rows() != int(in[1].Shape.Elems()) {
 		return nil, fmt.Errorf("wants one gradient row per id, got %v", in)
 	}
 	out := T(F32, e.Vocab, in[0].Shape.Last())
-	if e.Accumulate && !in[2].Equal(out) {
-		return nil, fmt.Errorf("accumulates into a %v state, got %v", out, in[2])
+	if len(in) == 3 && !in[2].Equal(out) {
+		return nil, fmt.Errorf("adds to %v, got %v", out, in[2])
 	}
 	return []Type{out}, nil
 }
@@ -78,17 +77,28 @@ func (e EmbeddingGrad) Aliases(int) []Alias {
 	return nil
 }
 
+// InplaceOperands: the sums may stand where they start.
+func (e EmbeddingGrad) InplaceOperands(n *Node) []int {
+	if len(n.In) == 3 && !e.Accumulate {
+		return []int{2}
+	}
+	return nil
+}
+
 // Grad picks the rows back: adding up by id is linear.
 func (e EmbeddingGrad) Grad(b *Builder, n *Node, dout []*Value) []*Value {
-	if e.Accumulate {
+	if len(n.In) == 3 {
 		return noSecond(b, e)
 	}
 	return []*Value{b.Reshape(b.Embedding(dout[0], n.In[1]), n.In[0].Shape()...), nil}
 }
 
-// Cost reads the rows and writes the table.
-func (EmbeddingGrad) Cost(in, out []Type) Cost {
+// Cost reads the rows and writes the table, or with Accumulate updates its rows.
+func (e EmbeddingGrad) Cost(in, out []Type) Cost {
 	c := traffic(in, out, 0)
+	if e.Accumulate {
+		c.Bytes = float64(in[0].Bytes()+in[1].Bytes()) + 8*float64(in[0].Shape.Elems())
+	}
 	c.FLOPs = float64(in[0].Shape.Elems())
 	return c
 }

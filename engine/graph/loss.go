@@ -139,7 +139,8 @@ func (l LinearCrossEntropy) Lower(in []Type, low DType) ([]DType, Op) {
 
 // LinearCrossEntropyGrad computes the loss of LinearCrossEntropy and its
 // gradients in one sweep over the chunks. Operands: h, w, labels, weights,
-// dloss (scalar). Results: the F32 loss, dh, the F32 dw, and the scratch.
+// dloss (scalar), and optionally a state of the type of dw that dw is added to
+// in place. Results: the F32 loss, dh, the F32 dw, and the scratch.
 type LinearCrossEntropyGrad struct{ Chunk int }
 
 // Name is "linear_cross_entropy_grad".
@@ -147,8 +148,10 @@ func (LinearCrossEntropyGrad) Name() string { return "linear_cross_entropy_grad"
 
 // Infer gives the loss and the operands' gradients.
 func (l LinearCrossEntropyGrad) Infer(in []Type) ([]Type, error) {
-	if err := want(in, 5); err != nil {
-		return nil, err
+	if len(in) != 6 {
+		if err := want(in, 5); err != nil {
+			return nil, err
+		}
 	}
 	out, err := LinearCrossEntropy(l).Infer(in[:4])
 	if err != nil {
@@ -157,7 +160,19 @@ func (l LinearCrossEntropyGrad) Infer(in []Type) ([]Type, error) {
 	if !in[4].Equal(out[0]) {
 		return nil, fmt.Errorf("dloss is %v, want %v", in[4], out[0])
 	}
-	return []Type{out[0], in[0], in[1].With(F32), out[2]}, nil
+	dw := in[1].With(F32)
+	if len(in) == 6 && !in[5].Equal(dw) {
+		return nil, fmt.Errorf("adds dw to %v, want %v", in[5], dw)
+	}
+	return []Type{out[0], in[0], dw, out[2]}, nil
+}
+
+// Aliases: dw is the sixth operand where there is one.
+func (l LinearCrossEntropyGrad) Aliases(operands int) []Alias {
+	if operands == 6 {
+		return []Alias{{2, 5}}
+	}
+	return nil
 }
 
 // Grad: second derivatives are not provided.

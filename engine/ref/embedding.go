@@ -32,7 +32,7 @@ func embeddingGrad(op graph.EmbeddingGrad, in []tensor) ([][]float64, error) {
 	dy, ids := in[0], in[1]
 	d := dy.Shape.Last()
 	y := make([]float64, op.Vocab*d)
-	if op.Accumulate {
+	if len(in) > 2 {
 		copy(y, in[2].data)
 	}
 	for i := range ids.data {

@@ -75,7 +75,8 @@ func linearCrossEntropy(in []tensor, out []graph.Type) ([][]float64, error) {
 	return append(res, make([]float64, out[2].Shape.Elems())), nil
 }
 
-// linearCrossEntropyGrad: operands h, w, labels, weights, dloss.
+// linearCrossEntropyGrad: operands h, w, labels, weights, dloss, and what dw is
+// added to.
 func linearCrossEntropyGrad(in []tensor, out []graph.Type) ([][]float64, error) {
 	logits, err := product(in[0], in[1], false, true)
 	if err != nil {
@@ -98,6 +99,11 @@ func linearCrossEntropyGrad(in []tensor, out []graph.Type) ([][]float64, error) 
 	dw, err := product(dlogits, in[0], true, false)
 	if err != nil {
 		return nil, err
+	}
+	if len(in) > 5 {
+		for i, v := range in[5].data {
+			dw.data[i] += v
+		}
 	}
 	return [][]float64{fwd[0], dh.data, dw.data, make([]float64, out[3].Shape.Elems())}, nil
 }

@@ -1,7 +1,6 @@
 package pass
 
 import (
-	"math"
 	"slices"
 
 	"github.com/snug-ml/snug/engine/graph"
@@ -16,10 +15,20 @@ import (
 // overwrites a state it reads before; and it must not keep more memory alive
 // than its members did.
 func fuse(u *Unit) error {
-	z := newFuser(u.F)
+	z := &fuser{newFlow(u.F), make([]*cluster, len(u.F.Nodes))}
 	z.products()
 	z.loops()
-	f, err := z.rebuild()
+	instead := make([]func(*rebuilder), len(u.F.Nodes))
+	for i, c := range z.of {
+		switch {
+		case c == nil || c.base == nil && len(c.nodes) == 1:
+		case c.at == i:
+			instead[i] = func(r *rebuilder) { z.emit(r, c) }
+		default:
+			instead[i] = leaveOut
+		}
+	}
+	f, err := rebuild(u.F, instead)
 	if err == nil {
 		u.F = f
 	}
@@ -51,53 +60,10 @@ func (c *cluster) made() []*graph.Value {
 	return vs
 }
 
-// fuser knows who reads what, and which nodes go where. Positions are indexes
-// of f.Nodes; tables of values are indexed by ID and hold stored values, views
-// aside.
+// fuser knows which nodes go where.
 type fuser struct {
-	f       *graph.Func
-	at      map[*graph.Node]int
-	of      []*cluster // by position
-	readers [][]int    // positions of what reads a value, in order
-	pinned  []bool     // inputs, states, outputs: no temporaries
-	written []int      // position at which the state's version is overwritten
-}
-
-func newFuser(f *graph.Func) *fuser {
-	z := &fuser{
-		f:       f,
-		at:      make(map[*graph.Node]int, len(f.Nodes)),
-		of:      make([]*cluster, len(f.Nodes)),
-		readers: make([][]int, f.NumValues()),
-		pinned:  make([]bool, f.NumValues()),
-		written: make([]int, f.NumValues()),
-	}
-	for i := range z.written {
-		z.written[i] = math.MaxInt
-	}
-	for _, v := range slices.Concat(f.Inputs, f.States) {
-		z.pinned[v.ID] = true
-	}
-	for _, o := range f.Outputs {
-		z.pinned[graph.Storage(o.Value).ID] = true
-	}
-	for i, n := range f.Nodes {
-		z.at[n] = i
-		if graph.IsView(n.Op) {
-			continue
-		}
-		for _, v := range n.In {
-			id := graph.Storage(v).ID
-			if r := z.readers[id]; len(r) == 0 || r[len(r)-1] != i {
-				z.readers[id] = append(r, i)
-			}
-		}
-		for _, a := range graph.Aliases(n.Op, len(n.In)) {
-			z.written[n.In[a.In].ID] = i
-			z.pinned[n.Out[a.Out].ID] = true
-		}
-	}
-	return z
+	*flow
+	of []*cluster // by position
 }
 
 // place is where the node now at position i will run.
@@ -227,19 +193,6 @@ func project(s, from, to graph.Shape) (out graph.Shape, ok bool) {
 		out = out[1:]
 	}
 	return out, true
-}
-
-// stored are the stored values that the nodes read, each once.
-func stored(nodes ...*graph.Node) []*graph.Value {
-	var vs []*graph.Value
-	for _, n := range nodes {
-		for _, v := range n.In {
-			if s := graph.Storage(v); !slices.Contains(vs, s) {
-				vs = append(vs, s)
-			}
-		}
-	}
-	return vs
 }
 
 // quiet reports whether between positions i and j nothing runs that takes
@@ -428,4 +381,38 @@ func (z *fuser) body(c *cluster) (*graph.Body, []source) {
 		b.Results = append(b.Results, register[v.ID])
 	}
 	return b, sources
+}
+
+// inputs are the operands of a body in the shapes that it wants.
+func (r *rebuilder) inputs(sources []source) []*graph.Value {
+	vs := make([]*graph.Value, len(sources))
+	for i, s := range sources {
+		vs[i] = r.value(s.seen)
+		if !vs[i].Shape().Equal(s.shape) {
+			vs[i] = r.b.Reshape(r.value(s.stored), s.shape...)
+		}
+	}
+	return vs
+}
+
+// emit emits the node that c becomes.
+func (z *fuser) emit(r *rebuilder, c *cluster) {
+	body, sources := z.body(c)
+	results := z.results(c)
+	in := r.inputs(sources)
+	if c.base == nil {
+		r.replace(results, r.b.Emit(graph.Fused{Body: body}, in...))
+		return
+	}
+	in = slices.Concat(r.all(c.base.In), in)
+	switch op := c.base.Op.(type) {
+	case graph.MatMul:
+		op.Body = body
+		r.replace(results, r.b.Emit(op, in...))
+	case graph.LayerNormGrad:
+		// The sum takes the place of the gradient of x.
+		out := r.b.Emit(op, in...)
+		r.replace(results, out)
+		r.replace(c.base.Out[1:], out[1:])
+	}
 }

@@ -74,9 +74,3 @@ func (z *fuser) readable(d, c *cluster) bool {
 	}
 	return true
 }
-
-// emitLoop emits the loop of c.
-func (r *rebuilder) emitLoop(c *cluster) []*graph.Value {
-	body, sources := r.body(c)
-	return r.b.Emit(graph.Fused{Body: body}, r.inputs(sources)...)
-}

@@ -1,10 +1,6 @@
 package pass
 
-import (
-	"slices"
-
-	"github.com/snug-ml/snug/engine/graph"
-)
+import "github.com/snug-ml/snug/engine/graph"
 
 // products gives each product the elementwise work on its result (bias,
 // activation, residual, the gradient of an activation, dropout) as its
@@ -72,18 +68,4 @@ func (z *fuser) addend(c *cluster) {
 	if graph.Storage(n.In[0]) != graph.Storage(n.In[1]) {
 		z.hoist(c, n)
 	}
-}
-
-// emitProduct emits the product of c with its epilogue.
-func (r *rebuilder) emitProduct(c *cluster) []*graph.Value {
-	op := c.base.Op.(graph.MatMul)
-	body, sources := r.body(c)
-	op.Body = body
-	return r.b.Emit(op, slices.Concat(r.all(c.base.In), r.inputs(sources))...)
-}
-
-// emitNormGrad emits the gradient of a norm with its addend.
-func (r *rebuilder) emitNormGrad(c *cluster) []*graph.Value {
-	_, sources := r.body(c)
-	return r.b.Emit(c.base.Op, slices.Concat(r.all(c.base.In), r.inputs(sources))...)
 }

@@ -55,6 +55,7 @@ var passes = [...]pass{
 	{"cast", cast},                   // mixed precision
 	{"tidy", simplify},               // casts that repeat or cancel
 	{"recompute", recompute},         // drop activations, rebuild them in the backward half
+	{"accumulate", accumulate},       // gradients add up where they are computed
 	{"fuse", fuse},                   // one pass over memory instead of several
 	{"order", order},                 // free soonest
 	{"place", place},                 // offsets in one arena
@@ -68,6 +69,8 @@ var passOrder = [...]constraint{
 	{"differentiate", "cast", "gradient rules emit float32; the cast pass lowers both halves alike"},
 	{"cast", "tidy", "the same weight is cast once for both halves"},
 	{"tidy", "recompute", "sharing common subexpressions would undo recomputation"},
+	{"recompute", "accumulate", "recomputation asks which values the two halves share, not where sums go"},
+	{"accumulate", "fuse", "a product that takes on other work cannot add to a state"},
 	{"recompute", "fuse", "a fused node is dropped or kept as a whole"},
 	{"differentiate", "fuse", "fused nodes have no gradient rule"},
 	{"fuse", "order", "order works on the nodes that will run"},

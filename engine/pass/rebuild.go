@@ -6,39 +6,43 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// rebuilder writes the function in which clusters are nodes.
+// rebuilder writes a function anew.
 type rebuilder struct {
-	*fuser
 	b   *graph.Builder
 	now []*graph.Value // what stands for each old value, by ID
 }
 
-// rebuild gives the function with its clusters as nodes; the old one stays as it is.
-func (z *fuser) rebuild() (f *graph.Func, err error) {
-	g := *z.f
-	g.Nodes = make([]*graph.Node, 0, len(z.f.Nodes))
-	g.Outputs = slices.Clone(z.f.Outputs)
-	r := &rebuilder{fuser: z, b: graph.Extend(&g), now: make([]*graph.Value, z.f.NumValues())}
+// rebuild writes f anew, which stays as it is. Where instead has a function
+// for a position, that one is called in place of copying the node: it must set
+// r.now for the results that are read from there on.
+func rebuild(f *graph.Func, instead []func(r *rebuilder)) (*graph.Func, error) {
+	g := *f
+	g.Nodes = make([]*graph.Node, 0, len(f.Nodes))
+	g.Outputs = slices.Clone(f.Outputs)
+	r := &rebuilder{b: graph.Extend(&g), now: make([]*graph.Value, f.NumValues())}
 	for _, v := range slices.Concat(g.Inputs, g.States) {
 		r.now[v.ID] = v
 	}
-	err = graph.Catch(func() {
-		for i, n := range z.f.Nodes {
-			switch c := z.of[i]; {
-			case graph.IsView(n.Op): // where it is read
-			case c == nil || c.base == nil && len(c.nodes) == 1:
+	err := graph.Catch(func() {
+		for i, n := range f.Nodes {
+			switch {
+			case graph.IsView(n.Op): // made where it is first read
+			case instead[i] != nil:
+				r.b.At(n, func() { instead[i](r) })
+			default:
 				r.copy(n)
-			case c.at == i:
-				r.b.At(n, func() { r.emit(c) })
 			}
 		}
+		for i, o := range g.Outputs {
+			g.Outputs[i].Value = r.value(o.Value)
+		}
 	})
-	for i, o := range g.Outputs {
-		g.Outputs[i].Value = r.value(o.Value)
-	}
 	dropDead(&g)
 	return &g, err
 }
+
+// leaveOut stands for a node that is gone.
+func leaveOut(*rebuilder) {}
 
 // copy copies a node that stays what it was.
 func (r *rebuilder) copy(n *graph.Node) {
@@ -73,39 +77,13 @@ func (r *rebuilder) all(old []*graph.Value) []*graph.Value {
 	return vs
 }
 
-// inputs are the operands of a body, seen in the shapes that it wants.
-func (r *rebuilder) inputs(sources []source) []*graph.Value {
-	vs := make([]*graph.Value, len(sources))
-	for i, s := range sources {
-		vs[i] = r.value(s.seen)
-		if !vs[i].Shape().Equal(s.shape) {
-			vs[i] = r.b.Reshape(r.value(s.stored), s.shape...)
+// replace lets vs stand for the old values, under the shapes that their readers know.
+func (r *rebuilder) replace(old, vs []*graph.Value) {
+	for i, v := range old {
+		w := r.b.Reshape(vs[i], v.Shape()...)
+		if w.Node != nil && w.Name == "" {
+			w.Name = v.Name
 		}
-	}
-	return vs
-}
-
-// emit emits the node that c becomes, and what gives its results the shapes
-// that their readers know.
-func (r *rebuilder) emit(c *cluster) {
-	var out []*graph.Value
-	results := r.results(c)
-	switch {
-	case c.base == nil:
-		out = r.emitLoop(c)
-	default:
-		switch c.base.Op.(type) {
-		case graph.MatMul:
-			out = r.emitProduct(c)
-		case graph.LayerNormGrad:
-			out = r.emitNormGrad(c)
-			for i, v := range c.base.Out[1:] {
-				r.now[v.ID] = out[i+1]
-			}
-		}
-	}
-	for i, v := range results {
-		r.now[v.ID] = r.b.Reshape(out[i], v.Shape()...)
-		r.now[v.ID].Name = v.Name
+		r.now[v.ID] = w
 	}
 }

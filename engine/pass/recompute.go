@@ -51,7 +51,7 @@ func recompute(u *Unit) error {
 		for i := 1; i <= blocks; i++ {
 			u.Blocks[i] = u.Recompute
 		}
-		f, err := rebuild(u.F, u.Blocks)
+		f, err := recomputed(u.F, u.Blocks)
 		if err == nil {
 			u.F = f
 		}
@@ -72,7 +72,7 @@ func recompute(u *Unit) error {
 		return r
 	}
 	fits := func(k int) (*graph.Func, bool, error) {
-		f, err := rebuild(u.F, at(k))
+		f, err := recomputed(u.F, at(k))
 		if err != nil {
 			return nil, false, err
 		}
@@ -105,9 +105,9 @@ func recompute(u *Unit) error {
 	return nil
 }
 
-// rebuild clones, in front of its first backward use in each block, what the
+// recomputed clones, in front of its first backward use in each block, what the
 // block's recipe drops.
-func rebuild(f *graph.Func, recipe []Recompute) (*graph.Func, error) {
+func recomputed(f *graph.Func, recipe []Recompute) (*graph.Func, error) {
 	drop := dropped(f, recipe)
 	if len(drop) == 0 {
 		return f, nil

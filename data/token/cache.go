@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 )
 
-// A wordCache remembers the ids of words. It has a fixed number of places, and a word takes the place of another; places change as a
+// A wordCache remembers the ids of words, in 30 MB at the very most. It has a fixed number of places, and a word takes the place of another; places change as a
 // whole, so readers need no lock. What it holds never changes a result.
 type wordCache struct {
 	seed  maphash.Seed

@@ -22,7 +22,7 @@ func exercise(t *testing.T, tok *Tokenizer, text []byte) {
 			t.Fatalf("id %d; the vocabulary has %d", id, tok.VocabSize())
 		}
 	}
-	tok.EncodeOrdinary(nil, string(text))
+	tok.EncodeOrdinary(nil, text)
 	want := tok.Decode(ids, false)
 	tok.DecodeBytes(nil, ids)
 	s := tok.Stream(false)
@@ -229,6 +229,28 @@ func TestScanners(t *testing.T) {
 			}
 		}
 	}
+}
+
+func FuzzRegex(f *testing.F) {
+	for pattern := range scanners {
+		f.Add(pattern)
+	}
+	for _, pattern := range []string{`(?i)the|a(?!n)`, `[^\w\-]++|\p{^Lu}{2,}?`, `^.|(?<=a)\b$`, `\x{41}|\u00e9*`} {
+		f.Add(pattern)
+	}
+	f.Fuzz(func(t *testing.T, pattern string) {
+		re, err := compileRegex(pattern)
+		if err != nil {
+			return
+		}
+		end := 0
+		for _, m := range re.find("aé 1\n") {
+			if m.Start < end || m.End < m.Start || m.End > 6 {
+				t.Fatalf("match %v behind %d", m, end)
+			}
+			end = m.End
+		}
+	})
 }
 
 func FuzzFolders(f *testing.F) {

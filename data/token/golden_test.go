@@ -147,7 +147,7 @@ func TestGolden(t *testing.T) {
 				}
 				other := texts[(i+1)%len(texts)]
 				for j, fact := range []struct{ name, got string }{
-					{"ordinary ids", showIDs(tok.EncodeOrdinary(nil, text))},
+					{"ordinary ids", showIDs(tok.EncodeOrdinary(nil, []byte(text)))},
 					{"decoded", tok.Decode(want, false)},
 					{"decoded without special tokens", tok.Decode(want, true)},
 					{"prepared", prepare(tok, text)},

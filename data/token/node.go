@@ -107,12 +107,18 @@ func (n node) id() int32 {
 	return int32(v)
 }
 
+// item is the place of an element of an array.
+func (n node) item(i int) node {
+	return node{n.reader, n.path + "[" + strconv.Itoa(i) + "]", nil}
+}
+
 // list gives the elements of an array, none of them null.
 func (n node) list() []node {
 	raw := read[[]json.RawMessage](n, "an array")
 	out := make([]node, len(raw))
 	for i, v := range raw {
-		out[i] = node{n.reader, n.path + "[" + strconv.Itoa(i) + "]", v}
+		out[i] = n.item(i)
+		out[i].raw = v
 		if out[i].isNull() {
 			out[i].fail("null is not supported here")
 		}

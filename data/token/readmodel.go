@@ -127,47 +127,63 @@ func (m *bpe) useBytes() bool {
 	return true
 }
 
-// readMerges reads pairs, ["a", "b"] or "a b", the best ranked first.
+// readMerges reads pairs, the best ranked first.
 func (m *bpe) readMerges(n node) {
-	raw := read[[]json.RawMessage](n, "an array of merges")
+	pairs := readPairs(n)
 	if n.err != nil {
 		return
 	}
-	m.pairs = newPairTable(len(raw))
-	m.into = make([]int32, len(raw))
+	m.pairs = newPairTable(len(pairs))
+	m.into = make([]int32, len(pairs))
 	var spelled []byte
-	for i, r := range raw {
-		item := func() node { return node{n.reader, fmt.Sprintf("%s[%d]", n.path, i), r} }
-		var pair []string
-		if len(r) > 0 && r[0] == '[' {
-			if json.Unmarshal(r, &pair) != nil {
-				pair = nil
-			}
-		} else {
-			var line string
-			if json.Unmarshal(r, &line) == nil {
-				pair = strings.Split(line, " ")
-			}
-		}
-		if len(pair) != 2 {
-			item().fail("expected a pair of tokens, found %s", item().shown())
-			return
-		}
+	for i, pair := range pairs {
 		left, ok1 := m.ids[pair[0]]
 		right, ok2 := m.ids[pair[1]]
 		// The right part loses the prefix that says it does not begin a word.
 		tail := pair[1]
 		if len(m.prefix) > len(tail) || len(m.prefix) < len(tail) && !utf8.RuneStart(tail[len(m.prefix)]) {
-			item().fail("the right part of merge %s is shorter than continuing_subword_prefix %q", item().shown(), m.prefix)
+			n.item(i).fail("the right part of merge %q is shorter than continuing_subword_prefix %q", pair, m.prefix)
 			return
 		}
 		spelled = append(append(spelled[:0], pair[0]...), tail[len(m.prefix):]...)
 		into, ok3 := m.ids[string(spelled)]
 		if !ok1 || !ok2 || !ok3 {
-			item().fail("merge %s uses or makes a token that is not in the vocabulary", item().shown())
+			n.item(i).fail("merge %q uses or makes a token that is not in the vocabulary", pair)
 			return
 		}
 		m.pairs.set(left, right, uint32(i))
 		m.into[i] = into
 	}
+}
+
+// readPairs reads an array of pairs: all ["a", "b"] or, as in older files, all "a b".
+func readPairs(n node) (pairs [][]string) {
+	if n.isNull() {
+		n.fail("missing; expected an array of merges")
+	}
+	if n.err != nil || json.Unmarshal(n.raw, &pairs) == nil && checkPairs(n, pairs) {
+		return pairs
+	}
+	var lines []string
+	if err := json.Unmarshal(n.raw, &lines); err != nil {
+		n.fail("expected an array of merges, all [\"a\", \"b\"] or all \"a b\"")
+		return nil
+	}
+	pairs = make([][]string, len(lines))
+	for i, line := range lines {
+		pairs[i] = strings.Split(line, " ")
+	}
+	checkPairs(n, pairs)
+	return pairs
+}
+
+// checkPairs says that each pair has two parts, or else reports it.
+func checkPairs(n node, pairs [][]string) bool {
+	for i, pair := range pairs {
+		if len(pair) != 2 {
+			n.item(i).fail("expected a pair of tokens, found %q", pair)
+			return false
+		}
+	}
+	return true
 }

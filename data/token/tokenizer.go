@@ -104,10 +104,10 @@ func (t *Tokenizer) EncodeBytes(dst []int32, text []byte) []int32 {
 	return t.encode(dst, unsafe.String(unsafe.SliceData(text), len(text)), false)
 }
 
-// EncodeOrdinary is Encode for text that comes from outside: special tokens that are written in it stay text, so that nobody can end a
-// document or change a role by writing so.
-func (t *Tokenizer) EncodeOrdinary(dst []int32, text string) []int32 {
-	return t.encode(dst, text, true)
+// EncodeOrdinary is EncodeBytes for text that comes from outside: special tokens that are written in it stay text, so that nobody can end
+// a document or change a role by writing so.
+func (t *Tokenizer) EncodeOrdinary(dst []int32, text []byte) []int32 {
+	return t.encode(dst, unsafe.String(unsafe.SliceData(text), len(text)), true)
 }
 
 func (t *Tokenizer) encode(dst []int32, text string, ordinary bool) []int32 {

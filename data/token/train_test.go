@@ -118,7 +118,7 @@ func TestEncodeOrdinary(t *testing.T) {
 	if ids := tok.EncodeBytes(nil, doc); !slices.Contains(ids, 0) {
 		t.Errorf("the special token was not found: %v", ids)
 	}
-	ids := tok.EncodeOrdinary(nil, string(doc))
+	ids := tok.EncodeOrdinary(nil, doc)
 	if slices.Contains(ids, 0) {
 		t.Errorf("the special token was found: %v", ids)
 	}

@@ -33,16 +33,15 @@ func (t *Tokenizer) readUnigram(o object) {
 	m := &unigram{ids: make(map[string]int32, len(list)), pieces: newTrie(), bytes: o.get("byte_fallback").boolOr(false)}
 	lowest := math.Inf(1)
 	for i, raw := range list {
-		item := func() node { return node{o.reader, fmt.Sprintf("%s[%d]", vocab.path, i), raw} }
 		var pair []json.RawMessage
 		var piece string
 		var score float64
 		if json.Unmarshal(raw, &pair) != nil || len(pair) != 2 || json.Unmarshal(pair[0], &piece) != nil || json.Unmarshal(pair[1], &score) != nil {
-			item().fail("expected a piece and its score, found %s", item().shown())
+			vocab.item(i).fail("expected a piece and its score, found %s", node{raw: raw}.shown())
 			return
 		}
 		if _, ok := m.ids[piece]; ok {
-			item().fail("piece %q is given twice", piece)
+			vocab.item(i).fail("piece %q is given twice", piece)
 			return
 		}
 		score = roughly(pair[1], score)

@@ -13,6 +13,7 @@ import sys
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 import transformers as hf
 from safetensors.torch import load_file, save_file
 from transformers.utils.logging import disable_progress_bar
@@ -20,6 +21,7 @@ from transformers.utils.logging import disable_progress_bar
 HERE = pathlib.Path(__file__).resolve().parent
 DEFAULT = HERE.parent.parent / "nn" / "hf" / "testdata"
 VOCAB, TIME = 150, 12
+UPDATES, BATCH, CLASS_WEIGHTS = 30, 8, (0.5, 1.0, 2.0)
 
 ENCODER = dict(vocab_size=VOCAB, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64, initializer_range=0.2)
 NEOX = dict(vocab_size=VOCAB, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64,
@@ -97,6 +99,37 @@ def age(target):
     torch.testing.assert_close(logits, expected["logits"])
 
 
+def curve(target):
+    """Fine-tunes a classifier, dropout off, and writes the batches with each update's loss and gradient norm beside it.
+
+    A text's class is the remainder of its second id; losses are weighted by class as torch.nn.CrossEntropyLoss does.
+    """
+    model = hf.AutoModelForSequenceClassification.from_pretrained(target).eval()
+    rng = np.random.default_rng(5)
+    ids = rng.integers(3, VOCAB, size=(UPDATES, BATCH, TIME))
+    lens = rng.integers(4, TIME + 1, size=(UPDATES, BATCH))
+    mask = np.arange(TIME) < lens[..., None]
+    ids[~mask] = model.config.pad_token_id
+    labels = ids[:, :, 1] % 3
+    matrices = [p for p in model.parameters() if p.ndim > 1]
+    vectors = [p for p in model.parameters() if p.ndim == 1]
+    optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": 0.01}, {"params": vectors, "weight_decay": 0.0}],
+                                  lr=1e-3, betas=(0.9, 0.999), eps=1e-8)
+    losses, norms = [], []
+    for update in range(UPDATES):
+        logits = model(torch.from_numpy(ids[update]), attention_mask=torch.from_numpy(mask[update])).logits
+        loss = F.cross_entropy(logits, torch.from_numpy(labels[update]), weight=torch.tensor(CLASS_WEIGHTS))
+        optimizer.zero_grad()
+        loss.backward()
+        losses.append(loss.item())
+        norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0).item())
+        optimizer.step()
+    print(f"{target.name}: loss {losses[0]:.4f} -> {losses[-1]:.4f}, gradient norm {min(norms):.2f}-{max(norms):.2f}")
+    given = {"ids": ids, "lens": lens, "labels": labels}
+    save_file({k: torch.from_numpy(v).int() for k, v in given.items()} | {"loss": torch.tensor(losses), "gradient_norm": torch.tensor(norms)},
+              target / "curve.safetensors")
+
+
 def main():
     folder = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else DEFAULT
     folder.mkdir(parents=True, exist_ok=True)
@@ -110,10 +143,10 @@ def main():
     make(folder, "neox-sharded", hf.GPTNeoXForCausalLM(hf.GPTNeoXConfig(**NEOX)), "causal", max_shard_size="60KB")
     make(folder, "gpt2", hf.GPT2LMHeadModel(hf.GPT2Config(**GPT2)), "causal")
     make(folder, "bert", hf.BertModel(hf.BertConfig(**BERT)), "encoder", segments=True)
-    make(folder, "bert-classifier", hf.BertForSequenceClassification(hf.BertConfig(**BERT, **labels)), "encoder", segments=True)
+    curve(make(folder, "bert-classifier", hf.BertForSequenceClassification(hf.BertConfig(**BERT, **labels)), "encoder", segments=True))
     make(folder, "bert-masked", hf.BertForMaskedLM(hf.BertConfig(**BERT)), "encoder")
     make(folder, "roberta", hf.RobertaModel(hf.RobertaConfig(**ROBERTA)), "encoder")
-    make(folder, "roberta-classifier", hf.RobertaForSequenceClassification(hf.RobertaConfig(**ROBERTA, **labels)), "encoder")
+    curve(make(folder, "roberta-classifier", hf.RobertaForSequenceClassification(hf.RobertaConfig(**ROBERTA, **labels)), "encoder"))
     make(folder, "roberta-masked", hf.RobertaForMaskedLM(hf.RobertaConfig(**ROBERTA)), "encoder")
     for file in folder.glob("*/*"):
         file.chmod(0o644)

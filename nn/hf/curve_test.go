@@ -2,9 +2,7 @@ package hf
 
 import (
 	"bytes"
-	"encoding/json"
 	"math"
-	"os"
 	"path/filepath"
 	"testing"
 
@@ -45,30 +43,11 @@ func openF32(t *testing.T, f interface {
 func loadCurve(t *testing.T, variant string) *curve {
 	t.Helper()
 	c := &curve{dir: filepath.Join(goldens, variant), batch: 8, t: 64, updates: 50}
-	raw, err := os.ReadFile(filepath.Join(c.dir, "config.json"))
+	config, err := ReadConfig(c.dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var j struct {
-		Hidden int `json:"hidden_size"`
-		Layers int `json:"num_hidden_layers"`
-		Heads  int `json:"num_attention_heads"`
-		FF     int `json:"intermediate_size"`
-		Vocab  int `json:"vocab_size"`
-		Max    int `json:"max_position_embeddings"`
-		Rope   struct {
-			Pct float64 `json:"partial_rotary_factor"`
-		} `json:"rope_parameters"`
-		Par  bool    `json:"use_parallel_residual"`
-		Act  string  `json:"hidden_act"`
-		Eps  float64 `json:"layer_norm_eps"`
-		Tied bool    `json:"tie_word_embeddings"`
-	}
-	if err := json.Unmarshal(raw, &j); err != nil {
-		t.Fatal(err)
-	}
-	c.model = NeoX{Vocab: j.Vocab, D: j.Hidden, Layers: j.Layers, Heads: j.Heads, FF: j.FF, MaxPositions: j.Max,
-		RotaryPct: j.Rope.Pct, RotaryBase: 10000, Parallel: j.Par, Activation: j.Act, Eps: j.Eps, Tied: j.Tied, InitStd: .02}
+	c.model = config.Model.(NeoX)
 	trace, err := safetensors.Open(filepath.Join(c.dir, "trace.safetensors"))
 	if err != nil {
 		t.Fatal(err)

@@ -101,6 +101,7 @@ func (c *Config) entries(src Source, o ExportOptions) ([]safetensors.Entry, erro
 	if err != nil {
 		return nil, err
 	}
+	f := c.family()
 	var entries []safetensors.Entry
 	for _, l := range p.copies {
 		t, err := src.Tensor(l.from.Name)
@@ -109,13 +110,20 @@ func (c *Config) entries(src Source, o ExportOptions) ([]safetensors.Entry, erro
 		}
 		name := l.state.Name
 		if c.Head == HeadNone {
-			name = strings.TrimPrefix(name, c.family().base+".")
+			name = strings.TrimPrefix(name, f.base+".")
 		}
 		e := safetensors.Entry{Name: name, DType: safetensors.F32, Shape: t.Shape, Data: t.Data}
 		if t.DType != safetensors.F32 {
 			e.Data, e.Emit = nil, func(w io.Writer) error { return emitFloat32(w, t) }
 		}
 		entries = append(entries, e)
+		for twin, of := range f.twin {
+			// Where nothing is tied, transformers reads the twin.
+			if of == l.state.Name && !c.tied() {
+				e.Name = twin
+				entries = append(entries, e)
+			}
+		}
 	}
 	return entries, nil
 }

@@ -224,3 +224,26 @@ func TestExportRefuses(t *testing.T) {
 		t.Errorf("the folder in use holds %v now", list)
 	}
 }
+
+// Where output and embedding are two weights, transformers reads the bias of
+// BERT's masked language model head under a second name: both are written.
+func TestUntiedBiasIsWrittenTwice(t *testing.T) {
+	f := openFolder(t, "bert-masked")
+	m := f.Model.(BERT)
+	m.Untied = true
+	c := *f.Config
+	c.Model = m
+	r := program(t, &c)
+	dir := filepath.Join(t.TempDir(), "model")
+	if _, err := Export(dir, &c, states{r}, ExportOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	again, err := ReadConfig(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	report := load(t, again, dir, program(t, again), LoadOptions{})
+	if !slices.Equal(report.Repeated, []string{"cls.predictions.decoder.bias"}) || report.Loaded != 43 {
+		t.Errorf("report: %v", report.Lines())
+	}
+}

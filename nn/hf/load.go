@@ -99,7 +99,7 @@ func (m *Mismatch) Error() string {
 	list("missing", m.Missing)
 	list("surplus", m.Surplus)
 	list("shape", m.Shapes)
-	list("not equal to what it repeats", m.Untied)
+	list("not equal to what it repeats (is tie_word_embeddings right in config.json?)", m.Untied)
 	return fmt.Sprintf("%s does not fit the model: %s", m.Where, strings.Join(parts, "; "))
 }
 
@@ -218,7 +218,7 @@ func (c *Config) match(src Source, where string, states []*graph.State, o LoadOp
 		case o.NewHead && f.inHead(name):
 			m.report.Left = append(m.report.Left, p.info.Name)
 		case repeats:
-			wrong.Untied = append(wrong.Untied, fmt.Sprintf("%s (of %s; config.json says tie_word_embeddings)", p.info.Name, twin.info.Name))
+			wrong.Untied = append(wrong.Untied, fmt.Sprintf("%s (of %s)", p.info.Name, twin.info.Name))
 		default:
 			wrong.Surplus = append(wrong.Surplus, p.info.Name)
 		}

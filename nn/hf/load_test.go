@@ -211,7 +211,7 @@ func TestMismatch(t *testing.T) {
 			head.Name, head.Data = "lm_head.weight", slices.Clone(head.Data)
 			head.Data[5] ^= 1
 			return append(e, head)
-		}, "not equal to what it repeats: lm_head.weight (of transformer.wte.weight"},
+		}, "(is tie_word_embeddings right in config.json?): lm_head.weight (of transformer.wte.weight)"},
 		{"integers", func(e []safetensors.Entry) []safetensors.Entry {
 			find(e, words).DType = safetensors.I32
 			return e

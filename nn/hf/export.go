@@ -17,7 +17,7 @@ import (
 
 // TokenizerFiles are the files of a model folder that hold its tokenizer.
 var TokenizerFiles = []string{
-	"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
+	tokenizerFile, tokenizerConfigFile, "special_tokens_map.json", "added_tokens.json",
 	"vocab.json", "merges.txt", "vocab.txt", "bpe.codes",
 }
 
@@ -35,7 +35,8 @@ type ExportOptions struct {
 }
 
 // Export writes a model folder that transformers loads: config.json, the
-// weights of src in float32, the tokenizer. dir must not exist or be empty; it
+// weights of src in float32, the tokenizer (for a tokenizer.json alone also a
+// tokenizer_config.json that names it and its special tokens). dir must not exist or be empty; it
 // appears whole or not at all. The names of the files are returned.
 func Export(dir string, c *Config, src Source, o ExportOptions) (files []string, err error) {
 	entries, err := c.entries(src, o)
@@ -51,6 +52,11 @@ func Export(dir string, c *Config, src Source, o ExportOptions) (files []string,
 		return nil, err
 	}
 	beside[ConfigFile] = config
+	if t, ok := beside[tokenizerFile]; ok && beside[tokenizerConfigFile] == nil {
+		if beside[tokenizerConfigFile], err = c.tokenizerConfig(t); err != nil {
+			return nil, err
+		}
+	}
 	if list, err := os.ReadDir(dir); err == nil && len(list) > 0 {
 		return nil, fmt.Errorf("%s exists and is not empty: name a new folder", dir)
 	}

@@ -49,7 +49,7 @@ func TestRoundTrip(t *testing.T) {
 			if name == "neox-sharded" {
 				shard = 60_000
 			}
-			files, err := Export(dir, f.Config, states{r}, ExportOptions{ShardBytes: shard, Files: map[string][]byte{"tokenizer.json": []byte("{}")}})
+			files, err := Export(dir, f.Config, states{r}, ExportOptions{ShardBytes: shard, Files: map[string][]byte{"special_tokens_map.json": []byte("{}")}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -245,5 +245,34 @@ func TestUntiedBiasIsWrittenTwice(t *testing.T) {
 	report := load(t, again, dir, program(t, again), LoadOptions{})
 	if !slices.Equal(report.Repeated, []string{"cls.predictions.decoder.bias"}) || report.Loaded != 43 {
 		t.Errorf("report: %v", report.Lines())
+	}
+}
+
+// A tokenizer.json gets the tokenizer_config.json that makes transformers use
+// it as it is; one that is there stays.
+func TestTokenizerConfig(t *testing.T) {
+	f := openFolder(t, "roberta-classifier")
+	r, _ := f.forward(t, true)
+	tokenizer := []byte(`{"added_tokens": [{"id": 0, "content": "<s>"}, {"id": 1, "content": "<pad>"}, {"id": 9, "content": "other"}]}`)
+	for _, c := range []struct{ given, want string }{
+		{"", "{\n  \"bos_token\": \"<s>\",\n  \"model_max_length\": 32,\n  \"pad_token\": \"<pad>\",\n  \"tokenizer_class\": \"PreTrainedTokenizerFast\"\n}\n"},
+		{"{}", "{}"},
+	} {
+		files := map[string][]byte{"tokenizer.json": tokenizer}
+		if c.given != "" {
+			files["tokenizer_config.json"] = []byte(c.given)
+		}
+		dir := filepath.Join(t.TempDir(), "model")
+		if _, err := Export(dir, f.Config, states{r}, ExportOptions{Files: files}); err != nil {
+			t.Fatal(err)
+		}
+		text, err := os.ReadFile(filepath.Join(dir, "tokenizer_config.json"))
+		if err != nil || string(text) != c.want {
+			t.Errorf("tokenizer_config.json is %q (%v), want %q", text, err, c.want)
+		}
+	}
+	_, err := Export(filepath.Join(t.TempDir(), "model"), f.Config, states{r}, ExportOptions{Files: map[string][]byte{"tokenizer.json": []byte("x")}})
+	if err == nil || !strings.Contains(err.Error(), "tokenizer.json: ") {
+		t.Errorf("a tokenizer.json that is none: %v", err)
 	}
 }

@@ -430,7 +430,7 @@ func (p *program) tile(n, flat int, at, step []int, regs []float32, set []float3
 		}
 		r[d] = dst
 		if ins.drop != nil {
-			ins.drop.apply(dst, r[ins.arg[0]], flat)
+			ins.drop.apply(dst, r[ins.arg[0]], regs[d*tile:d*tile+n], flat)
 		} else {
 			var y, z []float32
 			if ins.narg > 1 {
@@ -465,9 +465,10 @@ func round(x []float32, d graph.DType) {
 	}
 }
 
-func (d *dropout) apply(dst, x []float32, flat int) {
-	simd.DropoutMask(dst, d.op.Seed, randomStream(d.op.Stream, d.counter), uint64(flat), float32(1-d.op.P))
-	simd.Mul(dst, dst, x)
+// apply makes the mask in reg, since dst may be x.
+func (d *dropout) apply(dst, x, reg []float32, flat int) {
+	simd.DropoutMask(reg, d.op.Seed, randomStream(d.op.Stream, d.counter), uint64(flat), float32(1-d.op.P))
+	simd.Mul(dst, reg, x)
 }
 
 // randomStream is the Philox stream of random operation number stream in the

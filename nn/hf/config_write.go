@@ -1,6 +1,7 @@
 package hf
 
 import (
+	"bytes"
 	"encoding/json"
 	"maps"
 	"strconv"
@@ -34,8 +35,17 @@ func (c *Config) JSON() ([]byte, error) {
 		}
 		doc["id2label"], doc["label2id"] = names, ids
 	}
-	text, err := json.MarshalIndent(doc, "", "  ")
-	return append(text, '\n'), err
+	return indented(doc)
+}
+
+// indented is JSON for people: two spaces a level, no escapes for HTML.
+func indented(doc any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	err := e.Encode(doc)
+	return b.Bytes(), err
 }
 
 // sizes are the keys of the model itself.

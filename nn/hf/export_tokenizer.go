@@ -32,6 +32,5 @@ func (c *Config) tokenizerConfig(tokenizer []byte) ([]byte, error) {
 			}
 		}
 	}
-	text, err := json.MarshalIndent(out, "", "  ")
-	return append(text, '\n'), err
+	return indented(out)
 }

@@ -1,0 +1,116 @@
+// Package report writes report.html: what a run came to, in tables and
+// pictures, as one file that needs no other and no network.
+//
+// It promises that a page shows what it is given: values that are not finite
+// are left out of a picture and counted under it, text is escaped, and the same
+// page gives the same bytes.
+package report
+
+import (
+	"bufio"
+	"errors"
+	"html/template"
+	"io"
+	"os"
+)
+
+// FileName is the name of the page in a run directory.
+const FileName = "report.html"
+
+// Page is a report.
+type Page struct {
+	Title string
+	// Lead is the result in a sentence or two.
+	Lead     string
+	Sections []Section
+}
+
+// Section is a part of a page under a heading.
+type Section struct {
+	Title, Text string
+	Tables      []Table
+	Figures     []Figure
+}
+
+// Table has one row for each thing. Cells of the first column are names, the
+// others figures.
+type Table struct {
+	Caption string
+	Header  []string
+	Rows    [][]string
+}
+
+// Figure is a picture with what there is to say of it.
+type Figure struct {
+	Caption string
+	// Drawing is a [Chart] or a [Heatmap].
+	Drawing Drawing
+}
+
+// Drawing is what can be drawn.
+type Drawing interface{ svg() template.HTML }
+
+// SVG is the picture itself.
+func (f Figure) SVG() template.HTML { return f.Drawing.svg() }
+
+// Write writes the page as HTML.
+func (p *Page) Write(w io.Writer) error { return layout.Execute(w, p) }
+
+// Save writes the page to a file, which appears whole or not at all.
+func (p *Page) Save(path string) (err error) {
+	f, err := os.Create(path + ".tmp")
+	if err != nil {
+		return err
+	}
+	w := bufio.NewWriter(f)
+	if err := errors.Join(p.Write(w), w.Flush(), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(path+".tmp", path)
+}
+
+var layout = template.Must(template.New("page").Parse(`<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{{.Title}}</title>
+<style>
+:root { color-scheme: light dark; --ink: #1b1f24; --soft: #59636e; --rule: #d1d9e0; --page: #ffffff; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e6edf3; --soft: #9198a1; --rule: #3d444d; --page: #0d1117; } }
+body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--page); max-width: 72rem; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.6rem; margin-bottom: .2rem; }
+h2 { font-size: 1.15rem; margin-top: 2.2rem; border-bottom: 1px solid var(--rule); padding-bottom: .2rem; }
+p { max-width: 48rem; }
+table { border-collapse: collapse; margin: .8rem 1.5rem .8rem 0; font-variant-numeric: tabular-nums; }
+caption, figcaption { text-align: left; color: var(--soft); font-size: .87rem; padding: .2rem 0; }
+th, td { padding: .2rem .7rem; border-bottom: 1px solid var(--rule); text-align: right; }
+th:first-child, td:first-child { text-align: left; }
+.row { display: flex; flex-wrap: wrap; gap: 1rem 2rem; align-items: flex-start; }
+figure { margin: .5rem 0; max-width: 26rem; }
+svg { width: 26rem; max-width: 100%; height: auto; font: 11px system-ui, sans-serif; }
+svg text { fill: var(--ink); } svg .soft { fill: var(--soft); } svg .rule { stroke: var(--rule); }
+</style>
+</head>
+<body>
+<h1>{{.Title}}</h1>
+{{with .Lead}}<p>{{.}}</p>{{end}}
+{{range .Sections}}<section>
+<h2>{{.Title}}</h2>
+{{with .Text}}<p>{{.}}</p>
+{{end}}{{with .Tables}}<div class="row">
+{{range .}}<table>{{with .Caption}}<caption>{{.}}</caption>{{end}}
+{{with .Header}}<tr>{{range .}}<th>{{.}}</th>{{end}}</tr>
+{{end}}{{range .Rows}}<tr>{{range .}}<td>{{.}}</td>{{end}}</tr>
+{{end}}</table>
+{{end}}</div>
+{{end}}{{with .Figures}}<div class="row">
+{{range .}}<figure>
+{{.SVG}}
+<figcaption>{{.Caption}}</figcaption>
+</figure>
+{{end}}</div>
+{{end}}</section>
+{{end}}</body>
+</html>
+`))

@@ -26,6 +26,7 @@ const (
 	exitUsage   = 2
 	exitNoFit   = 3
 	exitStopped = 4 // the state was saved; --resume goes on
+	exitGrace   = 5 // told to stop, and the grace ended before the state was saved
 )
 
 // systems are what snug trains.
@@ -37,6 +38,7 @@ type app struct {
 	in        io.Reader
 	out, err  io.Writer
 	overrides []config.Override
+	signals   *interruption
 }
 
 // commands is the grammar.
@@ -77,9 +79,9 @@ func Main(args []string, in io.Reader, out, errw io.Writer) int {
 		_, _ = fmt.Fprintf(errw, "snug: %v\n", err)
 		return exitUsage
 	}
-	var stop func()
-	a.ctx, stop = interrupts(errw)
-	defer stop()
+	a.signals = interrupts(errw)
+	a.ctx = a.signals.ctx
+	defer a.signals.stop()
 	return a.fail(k.Run())
 }
 

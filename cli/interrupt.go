@@ -6,20 +6,39 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"sync/atomic"
 	"syscall"
+	"time"
 )
 
-// interrupts gives a context that ends with the first Ctrl-C or SIGTERM, so
-// that a run saves and stops; a second signal ends the process at once.
-func interrupts(w io.Writer) (context.Context, func()) {
+// interruption ends the work in hand at the first Ctrl-C or SIGTERM, so that a
+// run saves and stops; a second signal ends the process at once, and so does,
+// after SIGTERM (a machine that is taken away), the end of the grace.
+type interruption struct {
+	ctx   context.Context
+	grace atomic.Int64 // nanoseconds; 0: no limit
+	stop  func()
+}
+
+func interrupts(w io.Writer) *interruption {
 	ctx, cancel := context.WithCancel(context.Background())
+	n := &interruption{ctx: ctx}
 	c := make(chan os.Signal, 2)
 	signal.Notify(c, os.Interrupt, syscall.SIGTERM)
 	done := make(chan struct{})
+	n.stop = func() {
+		signal.Stop(c)
+		close(done)
+		cancel()
+	}
 	go func() {
+		var late <-chan time.Time
 		select {
 		case s := <-c:
-			_, _ = fmt.Fprintf(w, "\nsnug: %v: finishing the update and saving; again to stop at once\n", s)
+			_, _ = fmt.Fprintf(w, "\nsnug: %v: finishing the micro-batch and saving; again to stop at once\n", s)
+			if g := time.Duration(n.grace.Load()); s == syscall.SIGTERM && g > 0 {
+				late = time.After(g)
+			}
 			cancel()
 		case <-done:
 			return
@@ -27,12 +46,11 @@ func interrupts(w io.Writer) (context.Context, func()) {
 		select {
 		case <-c:
 			os.Exit(exitFailed)
+		case <-late:
+			_, _ = fmt.Fprintf(w, "snug: checkpoint.grace is over before the state was saved; the last checkpoint stays\n")
+			os.Exit(exitGrace)
 		case <-done:
 		}
 	}()
-	return ctx, func() {
-		signal.Stop(c)
-		close(done)
-		cancel()
-	}
+	return n
 }

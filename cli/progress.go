@@ -12,6 +12,7 @@ import (
 	"github.com/snug-ml/snug/device"
 	"github.com/snug-ml/snug/train"
 	"github.com/snug-ml/snug/train/checkpoint"
+	"github.com/snug-ml/snug/train/remote"
 )
 
 // progress shows a run: a line that is rewritten on a terminal, plain log
@@ -53,6 +54,8 @@ func (p *progress) event(e train.Event) {
 		p.print(evalLine(e))
 	case train.Warned:
 		p.print("warning: " + e.Text)
+	case train.Saving:
+		p.print(fmt.Sprintf("update %d is not saved: %v", e.Update, e.Err))
 	}
 }
 
@@ -129,6 +132,27 @@ func (p *progress) saving(e checkpoint.Event) {
 	case checkpoint.Trouble:
 		p.print(fmt.Sprintf("checkpoints: %v", e.Err))
 	}
+}
+
+// upload shows news of the background upload; it is called from its goroutine.
+func (p *progress) upload(e remote.UploadEvent) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch e.Kind {
+	case remote.Uploaded:
+		p.print(fmt.Sprintf("checkpoint %s uploaded: %s, verified", e.Checkpoint, device.Bytes(e.Upload.Bytes())))
+	case remote.Dropped:
+		p.print(fmt.Sprintf("checkpoint %s is not uploaded: a newer one took its place in the queue", e.Checkpoint))
+	case remote.Stuck:
+		p.print(fmt.Sprintf("checkpoint %s could not be uploaded: %v; it stays queued", e.Checkpoint, e.Err))
+	}
+}
+
+// warn shows a warning, from any goroutine.
+func (p *progress) warn(text string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.print("warning: " + text)
 }
 
 // print writes a line that stays.

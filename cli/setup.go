@@ -17,6 +17,9 @@ import (
 	"github.com/snug-ml/snug/train"
 )
 
+// defaultPreset is what a newcomer gets.
+const defaultPreset = "quickstart"
+
 // choice is how a verb names a configuration.
 type choice struct {
 	Preset string `arg:"" optional:"" help:"Preset to start from (default: quickstart, unless --config is given)."`
@@ -42,7 +45,7 @@ type setup struct {
 func (a *app) load(c choice, extra []config.Override, needData bool) (*setup, error) {
 	preset := c.Preset
 	if preset == "" && c.Config == "" {
-		preset = "quickstart"
+		preset = defaultPreset
 	}
 	cfg, err := config.Load(config.Sources{
 		Systems: knownSystems(), Presets: configs.FS, Preset: preset, File: c.Config,
@@ -158,6 +161,11 @@ func (s *setup) facts(p *engine.Program, t plan.Target, c plan.Settings, data in
 	return r, err
 }
 
+// cpuLossChunk is how many rows of logits the loss holds at a time on the CPU:
+// enough that the output layer is read rarely, few enough that a chunk of a
+// small vocabulary stays in the cache (docs/measurements.md).
+const cpuLossChunk = 256
+
 // fit plans the configured settings for a target; settings that were left to
 // the planner are decided here.
 func (s *setup) fit(t plan.Target, precision device.Precision) (*plan.Report, *engine.Program, error) {
@@ -166,7 +174,13 @@ func (s *setup) fit(t plan.Target, precision device.Precision) (*plan.Report, *e
 		return nil, nil, err
 	}
 	if c.CEChunk == 0 {
-		c.CEChunk = min(plan.LossChunk(t.Speed(precision), precision), c.MicroBatch*int(s.model.UnitsPerRow))
+		// On the CPU it must not follow the measured speed: the chunks decide the
+		// order of sums, and a resumed run repeats them bit for bit.
+		c.CEChunk = cpuLossChunk
+		if t.Card != nil {
+			c.CEChunk = plan.LossChunk(t.Speed(precision), precision)
+		}
+		c.CEChunk = min(c.CEChunk, c.MicroBatch*int(s.model.UnitsPerRow))
 	}
 	pl := s.planner(t)
 	report, err := pl.Check(c)

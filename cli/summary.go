@@ -127,7 +127,7 @@ func (r *run) printSummary(s *Summary) {
 	p("  checkpoint        %s\n", s.Checkpoint)
 	p("\nNext:\n")
 	if !s.Done {
-		p("  snug train --resume --out %s ...   go on\n", r.dir)
+		p("  snug train --resume --out %s   goes on\n", r.dir)
 		return
 	}
 	p("  snug generate %s --prompt \"func main\"\n  snug eval %s\n  snug ckpt show %s\n", r.dir, r.dir, r.dir)

@@ -21,6 +21,7 @@ import (
 	"github.com/snug-ml/snug/system/lm"
 	"github.com/snug-ml/snug/train"
 	"github.com/snug-ml/snug/train/checkpoint"
+	"github.com/snug-ml/snug/train/remote"
 )
 
 type trainCmd struct {
@@ -40,20 +41,23 @@ Examples:
   snug train                                  the quickstart, on the Go source tree
   snug train --training.max_steps 50          a shorter one
   snug train --config mine.yaml --out runs/a  settings from a file
-  snug train --config mine.yaml --out runs/a --resume
+  snug train --resume --out runs/a            go on where it stopped
 
 Ctrl-C finishes the update, saves and exits with code 4; a second one exits at
-once. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 does not fit, 4 stopped
-with the state saved.`
+once. SIGTERM does the same within checkpoint.grace. Exit codes: 0 done, 1
+failed, 2 wrong usage, 3 does not fit, 4 stopped with the state saved, 5 not
+saved within the grace.`
 }
 
 // Run implements the verb.
 func (t *trainCmd) Run(a *app) error {
+	t.ofRun()
 	s, err := a.load(t.choice, nil, true)
 	if err != nil {
 		return err
 	}
 	dir := t.dir(s.config)
+	a.signals.grace.Store(int64(s.config.Checkpoint.Grace))
 	r := &run{app: a, setup: s, dir: dir, resume: t.Resume, fresh: t.Fresh, until: t.Until, started: time.Now()}
 	if err := r.train(); err != nil {
 		return err
@@ -93,6 +97,7 @@ type run struct {
 	view          *progress
 	failed        error // of the recorder, told at the end
 	report        *plan.Report
+	uploads       *remote.Uploader // nil: none
 	armed         time.Duration
 	summary       *Summary
 }
@@ -136,6 +141,10 @@ func (r *run) train() (err error) {
 	}
 	defer func() { err = errors.Join(err, r.runner.Close()) }()
 	r.armed = time.Since(r.started)
+	if err := r.startUploads(); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.finishUploads()) }()
 	return r.loop(from)
 }
 
@@ -170,6 +179,9 @@ func (r *run) startingPoint() (*checkpoint.Checkpoint, error) {
 	case !r.resume:
 		at := c.State.Update
 		return nil, errors.Join(fmt.Errorf("%s holds a run with %d updates done: go on with --resume, start over with --fresh, or choose another --out", r.dir, at), c.Close())
+	}
+	if err := r.sameRun(); err != nil {
+		return nil, errors.Join(err, c.Close())
 	}
 	r.printf("resuming from %s\n", filepath.Base(c.Path))
 	r.store.ContinuedFrom(c.State.Update)
@@ -313,10 +325,19 @@ func (r *run) zeroGradients() []string {
 	return names
 }
 
-// saved passes news of the checkpoint store on.
+// saved passes news of the checkpoint store on, from its goroutine.
 func (r *run) saved(e checkpoint.Event) {
-	if r.view != nil {
-		r.view.saving(e)
+	if r.view == nil {
+		return
+	}
+	r.view.saving(e)
+	if err := r.recorder.Record(train.Saving{Update: e.Update, Kind: string(e.Kind), Path: base(e.Path), Bytes: e.Bytes, Took: e.Took, Err: e.Err}); err != nil {
+		r.view.warn(err.Error())
+	}
+	if e.Kind == checkpoint.Saved && r.uploads != nil {
+		if err := r.uploads.Enqueue(base(e.Path)); err != nil {
+			r.view.warn(err.Error())
+		}
 	}
 }
 

@@ -40,7 +40,7 @@ type Evaluated struct {
 // Saving is news of a checkpoint.
 type Saving struct {
 	Update int64
-	Kind   string // begun, saved, retry, failed, skipped
+	Kind   string // saved, retry, failed, skipped
 	Path   string
 	Bytes  int64
 	Took   time.Duration

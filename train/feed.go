@@ -101,7 +101,7 @@ type filler struct {
 
 func startFiller(r *engine.Runner, feed Feed, updates int64) *filler {
 	f := &filler{make(chan int, engine.Slots), make(chan filled, engine.Slots), make(chan struct{}), make(chan struct{})}
-	for s := range engine.Slots {
+	for s := 1; s < engine.Slots; s++ { // the host holds slot 0
 		f.free <- s
 	}
 	go func() {

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 
 	"github.com/snug-ml/snug/train/checkpoint"
 )
@@ -19,8 +20,9 @@ const MetricsFile = "metrics.jsonl"
 // Recorder writes a run's metrics. Lines come in order of updates, each update
 // once: a resumed run first drops what lies behind the checkpoint.
 type Recorder struct {
-	f *os.File
-	w *bufio.Writer
+	mu sync.Mutex
+	f  *os.File
+	w  *bufio.Writer
 }
 
 // Line is one line of metrics.jsonl. Event is "update", "eval", "checkpoint"
@@ -64,7 +66,7 @@ func NewRecorder(dir string, keep int64) (*Recorder, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Recorder{f, bufio.NewWriter(f)}, nil
+	return &Recorder{f: f, w: bufio.NewWriter(f)}, nil
 }
 
 // keepLines gives the whole lines of a log whose update is at most keep.
@@ -89,7 +91,7 @@ func keepLines(path string, keep int64) ([]byte, error) {
 	return out, nil
 }
 
-// Record writes the line of an event, if it has one.
+// Record writes the line of an event, if it has one; any goroutine may call it.
 func (r *Recorder) Record(e Event) error {
 	switch e := e.(type) {
 	case Step:
@@ -109,9 +111,6 @@ func (r *Recorder) Record(e Event) error {
 	case Warned:
 		return r.write(Line{Event: "warning", Update: e.Update, Text: e.Text})
 	case Saving:
-		if e.Kind == "begun" {
-			return nil
-		}
 		text := e.Kind + " " + e.Path
 		if e.Err != nil {
 			text = fmt.Sprintf("%s: %v", text, e.Err)
@@ -126,6 +125,8 @@ func (r *Recorder) write(l Line) error {
 	if err != nil {
 		return err
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if _, err := r.w.Write(append(raw, '\n')); err != nil {
 		return err
 	}

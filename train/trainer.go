@@ -226,7 +226,7 @@ func (j *Job) Run(ctx context.Context, start int64) (*Result, error) {
 	}
 	f := startFiller(j.Runner, j.Feed, j.Updates-start)
 	defer f.close()
-	j.slot = <-f.free
+	j.slot = 0
 	for u := start; u < j.Updates; u++ {
 		if ctx.Err() != nil || j.Until > 0 && u >= j.Until {
 			return j.stopped(u)
@@ -503,9 +503,15 @@ func (j *Job) save(u int64) error {
 	if err != nil {
 		return err
 	}
-	j.saved = u
-	j.emit(Saving{Update: u, Kind: "begun"})
-	return j.Store.SaveAsync(snap)
+	err = j.Store.SaveAsync(snap)
+	if errors.Is(err, checkpoint.ErrBusy) {
+		j.emit(Saving{Update: u, Kind: "skipped", Err: err})
+		return nil
+	}
+	if err == nil {
+		j.saved = u
+	}
+	return err
 }
 
 // Tensors are the states of the program that a checkpoint holds.

@@ -1,0 +1,151 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/snug-ml/snug/device"
+	"github.com/snug-ml/snug/train/checkpoint"
+	"github.com/snug-ml/snug/train/remote"
+)
+
+type ckptPushCmd struct {
+	Checkpoint string `arg:"" help:"Checkpoint folder, or run directory for its newest."`
+	URL        string `arg:"" help:"file:///folder, s3://bucket/prefix or gs://bucket/prefix."`
+	Compress   bool   `help:"Compress weights and optimizer state (exactly)."`
+}
+
+// Help implements kong.HelpProvider.
+func (ckptPushCmd) Help() string {
+	return `Keys come from the environment: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY for
+s3://, GS_ACCESS_KEY_ID and GS_SECRET_ACCESS_KEY (HMAC keys) for gs://. Another
+endpoint is given as s3://bucket/prefix?endpoint=https://host. Every object is
+verified on the far side.
+
+Example:
+  snug ckpt push runs/quickstart s3://bucket/quickstart --compress`
+}
+
+// Run implements the verb.
+func (c *ckptPushCmd) Run(a *app) error {
+	path, err := checkpointPath(c.Checkpoint)
+	if err != nil {
+		return err
+	}
+	r, err := remote.Open(c.URL, remote.Config{})
+	if err != nil {
+		return err
+	}
+	u, err := remote.Push(a.ctx, r, path, a.pushOptions(c.Compress))
+	if err != nil {
+		return err
+	}
+	a.printf("%s is at %v: %s in %d files, verified\n", filepath.Base(path), r, device.Bytes(u.Bytes()), len(u.Files))
+	return nil
+}
+
+func (a *app) pushOptions(pack bool) remote.PushOptions {
+	return remote.PushOptions{Pack: pack, Retry: func(e remote.RetryEvent) {
+		a.printf("%s: attempt %d failed: %v; next try in %s\n", e.Object, e.Attempt, e.Err, e.Wait.Round(time.Millisecond))
+	}}
+}
+
+type ckptPullCmd struct {
+	URL        string `arg:"" help:"file:///folder, s3://bucket/prefix or gs://bucket/prefix."`
+	Dir        string `arg:"" name:"run" help:"Run directory to put it in; train --resume goes on from there."`
+	Checkpoint string `help:"Name as ckpt remote lists it." default:"latest"`
+}
+
+// Run implements the verb.
+func (c *ckptPullCmd) Run(a *app) error {
+	r, err := remote.Open(c.URL, remote.Config{})
+	if err != nil {
+		return err
+	}
+	path, err := remote.Pull(a.ctx, r, c.Checkpoint, c.Dir, a.pushOptions(false))
+	if err != nil {
+		return err
+	}
+	a.printf("%s: whole\n\nNext:\n  snug train --resume --out %s\n", path, c.Dir)
+	return nil
+}
+
+type ckptRemoteCmd struct {
+	URL  string `arg:"" help:"file:///folder, s3://bucket/prefix or gs://bucket/prefix."`
+	JSON bool   `help:"Print JSON."`
+}
+
+// Run implements the verb.
+func (c *ckptRemoteCmd) Run(a *app) error {
+	r, err := remote.Open(c.URL, remote.Config{})
+	if err != nil {
+		return err
+	}
+	list, err := remote.List(a.ctx, r)
+	if err != nil {
+		return err
+	}
+	type row struct {
+		Name    string `json:"name"`
+		Update  int64  `json:"update"`
+		Bytes   int64  `json:"bytes"`
+		Problem string `json:"problem,omitempty"`
+	}
+	rows := []row{}
+	out := [][]string{{"CHECKPOINT", "UPDATE", "SIZE", ""}}
+	for _, e := range list {
+		x := row{Name: e.Name, Update: e.Update, Bytes: e.Bytes}
+		if e.Problem != nil {
+			x.Problem = e.Problem.Error()
+		}
+		rows = append(rows, x)
+		out = append(out, []string{x.Name, fmt.Sprint(x.Update), device.Bytes(x.Bytes), x.Problem})
+	}
+	if c.JSON {
+		return a.json(rows)
+	}
+	if len(rows) == 0 {
+		return fmt.Errorf("%w at %v", checkpoint.ErrNone, r)
+	}
+	return a.table(out)
+}
+
+// startUploads opens checkpoint.remote, if there is one.
+func (r *run) startUploads() error {
+	c := &r.config.Checkpoint
+	if c.Remote == "" {
+		return nil
+	}
+	to, err := remote.Open(c.Remote, remote.Config{})
+	if err != nil {
+		return fmt.Errorf("checkpoint.remote: %w", err)
+	}
+	r.uploads, err = remote.NewUploader(r.dir, to, remote.UploaderOptions{
+		Push: remote.PushOptions{Pack: c.Compression == "zstd"},
+		Notify: func(e remote.UploadEvent) {
+			if r.view != nil {
+				r.view.upload(e)
+			}
+		},
+	})
+	return err
+}
+
+// finishUploads gives what is queued some time to arrive; the queue on disk
+// keeps the rest for the next session.
+func (r *run) finishUploads() error {
+	if r.uploads == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.ctx), r.config.Checkpoint.Grace)
+	defer cancel()
+	err := r.uploads.Drain(ctx)
+	r.uploads.Close()
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("uploads are not finished after checkpoint.grace (%s); what is left is queued in %s and goes on with --resume: %w", r.config.Checkpoint.Grace, filepath.Join(r.dir, remote.QueueFolder), err)
+	}
+	return err
+}

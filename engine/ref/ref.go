@@ -184,6 +184,50 @@ func (m *machine) eval(op graph.Op, in []tensor, out []graph.Type) ([][]float64,
 		return adamW(op, in), nil
 	case graph.Assign:
 		return one(assign(op, in[0], in[1])), nil
+	case graph.Conv2D:
+		return one(conv2d(op, in, out[0])), nil
+	case graph.Conv2DInput:
+		return one(conv2dInput(op, in, out[0])), nil
+	case graph.Conv2DWeight:
+		return one(conv2dWeight(op, in, out[0])), nil
+	case graph.Pool2D:
+		return one(pool2d(op, in[0], out[0])), nil
+	case graph.Pool2DGrad:
+		return one(pool2dGrad(op, in, out[0])), nil
+	case graph.ChannelNorm:
+		return channelNorm(op, in, out), nil
+	case graph.ChannelNormGrad:
+		return channelNormGrad(op, in), nil
+	case graph.RunningStats:
+		return runningStats(op, in), nil
+	case graph.TopK:
+		return topK(op.K, in[0]), nil
+	case graph.Gather:
+		return gatherLast(in[0], in[1])
+	case graph.Scatter:
+		return scatterLast(op.N, in[0], in[1])
+	case graph.ArgMax:
+		return one(argMax(in[0])), nil
+	case graph.OneHot:
+		return one(oneHot(op.N, in[0])), nil
+	case graph.Route:
+		return route(op, in[0])
+	case graph.Dispatch:
+		return one(dispatch(op, in)), nil
+	case graph.Combine:
+		return one(combine(op, in)), nil
+	case graph.RoutedDot:
+		return one(routedDot(in[0], in[1], in[2])), nil
+	case graph.GroupedMatMul:
+		return one(groupedMatMul(op, in, out[0])), nil
+	case graph.GroupedOuter:
+		return one(groupedOuter(in[0], in[1], in[2], out[0])), nil
+	case graph.GroupedSum:
+		return one(groupedSum(in[0], in[1], out[0])), nil
+	case graph.SelectiveScan:
+		return selectiveScan(op, in), nil
+	case graph.SelectiveScanGrad:
+		return selectiveScanGrad(in), nil
 	case graph.GlobalNorm:
 		return one([]float64{globalNorm(in)}), nil
 	}

@@ -1,0 +1,226 @@
+package graph
+
+import "fmt"
+
+// Conv2D is the cross-correlation that neural networks call convolution:
+//
+//	y[b,p,q,o] = sum over i, j, c of w[o,c,i,j] * x[b, p*Stride0+i*Dilation0-top, q*Stride1+j*Dilation1-left, g+c]
+//
+// with x 0 outside its picture. Operands: x [B,H,W,C], channels last, and w
+// [O,C/Groups,KH,KW] as torch.nn.Conv2d has it. Groups is 1, or with C = O =
+// Groups each channel has a filter of its own (depthwise; g = o). Result:
+// y [B,OH,OW,O]. Convolution over time is a picture of one row; see
+// [Builder.Conv1D].
+type Conv2D struct {
+	Stride, Dilation [2]int // down, across
+	Pad              [4]int // rows above, below; columns left, right
+	Groups           int
+}
+
+// Conv is a Conv2D of one group with the same stride and padding on all sides.
+func Conv(stride, pad int) Conv2D {
+	return Conv2D{Stride: [2]int{stride, stride}, Dilation: [2]int{1, 1}, Pad: [4]int{pad, pad, pad, pad}, Groups: 1}
+}
+
+// Name is "conv2d".
+func (Conv2D) Name() string { return "conv2d" }
+
+// Depthwise reports whether each channel has a filter of its own.
+func (c Conv2D) Depthwise() bool { return c.Groups > 1 }
+
+// Size is the extent of the result along direction d (0 down, 1 across) for an
+// extent n of the picture and k of the kernel; below 1 if nothing fits.
+func (c Conv2D) Size(d, n, k int) int {
+	n += c.Pad[2*d] + c.Pad[2*d+1] - c.Dilation[d]*(k-1) - 1
+	if n < 0 {
+		return 0
+	}
+	return n/c.Stride[d] + 1
+}
+
+// check looks at the attributes and the picture's and the weights' types.
+func (c Conv2D) check(x, w Type) error {
+	if len(x.Shape) != 4 || len(w.Shape) != 4 {
+		return fmt.Errorf("wants x [B,H,W,C] and w [O,C/%d,KH,KW], got %v and %v", c.Groups, x, w)
+	}
+	if err := reals(x, w); err != nil {
+		return err
+	}
+	if min(c.Stride[0], c.Stride[1], c.Dilation[0], c.Dilation[1], c.Groups) < 1 || min(c.Pad[0], c.Pad[1], c.Pad[2], c.Pad[3]) < 0 {
+		return fmt.Errorf("strides, dilations and groups must be at least 1 and padding at least 0: %+v", c)
+	}
+	in, out := x.Shape[3], w.Shape[0]
+	if c.Groups > 1 && (c.Groups != in || in != out) {
+		return fmt.Errorf("has %d groups for %d channels in and %d out: groups are 1, or as many as channels in and out", c.Groups, in, out)
+	}
+	if w.Shape[1]*c.Groups != in {
+		return fmt.Errorf("x %v has %d channels, w %v is for %d", x, in, w, w.Shape[1]*c.Groups)
+	}
+	return nil
+}
+
+// Infer gives [B,OH,OW,O].
+func (c Conv2D) Infer(in []Type) ([]Type, error) {
+	if err := want(in, 2); err != nil {
+		return nil, err
+	}
+	if err := c.check(in[0], in[1]); err != nil {
+		return nil, err
+	}
+	x, w := in[0].Shape, in[1].Shape
+	oh, ow := c.Size(0, x[1], w[2]), c.Size(1, x[2], w[3])
+	if oh < 1 || ow < 1 {
+		return nil, fmt.Errorf("the kernel [%d,%d] does not fit into the padded picture of %v: %+v", w[2], w[3], x, c)
+	}
+	return []Type{T(in[0].DType, x[0], oh, ow, w[0])}, nil
+}
+
+// Grad is the adjoint in either operand.
+func (c Conv2D) Grad(b *Builder, n *Node, dout []*Value) []*Value {
+	x, w := n.In[0].Shape(), n.In[1].Shape()
+	return []*Value{
+		b.emit1(Conv2DInput{Conv: c, H: x[1], W: x[2]}, dout[0], n.In[1]),
+		b.emit1(Conv2DWeight{Conv: c, KH: w[2], KW: w[3]}, n.In[0], dout[0]),
+	}
+}
+
+// flops of one product for results y by weights w.
+func (c Conv2D) flops(y, w Shape) float64 {
+	return 2 * float64(y.Elems()) * float64(w[1]*w[2]*w[3])
+}
+
+func (c Conv2D) cost(in, out []Type, y, w Shape) Cost {
+	t := traffic(in, out, 0)
+	t.FLOPs = c.flops(y, w)
+	if !c.Depthwise() {
+		t.MatrixFLOPs = t.FLOPs
+	}
+	return t
+}
+
+// Cost is one product, counting what falls on padding.
+func (c Conv2D) Cost(in, out []Type) Cost { return c.cost(in, out, out[0].Shape, in[1].Shape) }
+
+// Lower multiplies in the 16-bit format.
+func (c Conv2D) Lower(_ []Type, low DType) ([]DType, Op) { return []DType{low, low}, c }
+
+// Conv2DInput is the adjoint of [Conv2D] in its picture: what a gradient dy
+// [B,OH,OW,O] of the result gives the picture [B,H,W,C]. By itself it is the
+// transposed convolution (torch.nn.ConvTranspose2d has the same weights, its
+// input channels being O). Operands: dy and w.
+type Conv2DInput struct {
+	Conv Conv2D
+	H, W int
+}
+
+// Name is "conv2d_input".
+func (Conv2DInput) Name() string { return "conv2d_input" }
+
+// Infer gives the picture's type.
+func (c Conv2DInput) Infer(in []Type) ([]Type, error) {
+	if err := want(in, 2); err != nil {
+		return nil, err
+	}
+	if len(in[0].Shape) != 4 || len(in[1].Shape) != 4 {
+		return nil, fmt.Errorf("wants dy [B,OH,OW,O] and w [O,C/%d,KH,KW], got %v", c.Conv.Groups, in)
+	}
+	x := T(in[0].DType, in[0].Shape[0], c.H, c.W, in[1].Shape[1]*max(c.Conv.Groups, 1))
+	y, err := c.Conv.Infer([]Type{x, in[1]})
+	if err != nil {
+		return nil, err
+	}
+	if !y[0].Shape.Equal(in[0].Shape) {
+		return nil, fmt.Errorf("a picture of %dx%d gives %v, but dy is %v", c.H, c.W, y[0].Shape, in[0])
+	}
+	return []Type{x}, nil
+}
+
+// Grad: the operation is linear in either operand.
+func (c Conv2DInput) Grad(b *Builder, n *Node, dout []*Value) []*Value {
+	w := n.In[1].Shape()
+	return []*Value{
+		b.emit1(c.Conv, dout[0], n.In[1]),
+		b.emit1(Conv2DWeight{Conv: c.Conv, KH: w[2], KW: w[3]}, dout[0], n.In[0]),
+	}
+}
+
+// Cost is one product.
+func (c Conv2DInput) Cost(in, out []Type) Cost {
+	return c.Conv.cost(in, out, in[0].Shape, in[1].Shape)
+}
+
+// Lower multiplies in the 16-bit format.
+func (c Conv2DInput) Lower(_ []Type, low DType) ([]DType, Op) { return []DType{low, low}, c }
+
+// Conv2DWeight is the adjoint of [Conv2D] in its weights: the F32 gradient
+// [O,C/Groups,KH,KW] for the picture x and a gradient dy of the result.
+// Operands: x and dy.
+type Conv2DWeight struct {
+	Conv   Conv2D
+	KH, KW int
+}
+
+// Name is "conv2d_weight".
+func (Conv2DWeight) Name() string { return "conv2d_weight" }
+
+// Infer gives the weights' type.
+func (c Conv2DWeight) Infer(in []Type) ([]Type, error) {
+	if err := want(in, 2); err != nil {
+		return nil, err
+	}
+	if len(in[0].Shape) != 4 || len(in[1].Shape) != 4 || c.Conv.Groups < 1 {
+		return nil, fmt.Errorf("wants x [B,H,W,C] and dy [B,OH,OW,O] and at least one group, got %v", in)
+	}
+	w := T(F32, in[1].Shape[3], in[0].Shape[3]/c.Conv.Groups, c.KH, c.KW)
+	y, err := c.Conv.Infer([]Type{in[0], w})
+	if err != nil {
+		return nil, err
+	}
+	if !y[0].Shape.Equal(in[1].Shape) {
+		return nil, fmt.Errorf("a %dx%d kernel on %v gives %v, but dy is %v", c.KH, c.KW, in[0], y[0].Shape, in[1])
+	}
+	return []Type{w}, nil
+}
+
+// Grad: second derivatives are not provided.
+func (c Conv2DWeight) Grad(b *Builder, _ *Node, _ []*Value) []*Value { return noSecond(b, c) }
+
+// Cost is one product.
+func (c Conv2DWeight) Cost(in, out []Type) Cost {
+	return c.Conv.cost(in, out, in[1].Shape, out[0].Shape)
+}
+
+// Lower multiplies in the 16-bit format; the result is F32.
+func (c Conv2DWeight) Lower(_ []Type, low DType) ([]DType, Op) { return []DType{low, low}, c }
+
+// Conv2D convolves pictures x [B,H,W,C] with w, and adds bias [O] unless nil.
+func (b *Builder) Conv2D(op Conv2D, x, w, bias *Value) *Value {
+	y := b.emit1(op, x, w)
+	if bias != nil {
+		y = b.Add(y, bias)
+	}
+	return y
+}
+
+// Conv1D convolves x [B,T,C] over time with w [O,C/groups,K] and adds bias [O]
+// unless nil; left and right are the zeros in front and behind, (K-1)*dilation
+// and 0 for a causal convolution.
+func (b *Builder) Conv1D(x, w, bias *Value, stride, dilation, left, right, groups int) *Value {
+	if len(x.Shape()) != 3 || len(w.Shape()) != 3 {
+		b.Failf("conv1d: wants x [B,T,C] and w [O,C/%d,K], got %v and %v", groups, x.Type, w.Type)
+	}
+	s, k := x.Shape(), w.Shape()
+	op := Conv2D{Stride: [2]int{1, stride}, Dilation: [2]int{1, dilation}, Pad: [4]int{0, 0, left, right}, Groups: groups}
+	y := b.Conv2D(op, b.Reshape(x, s[0], 1, s[1], s[2]), b.Reshape(w, k[0], k[1], 1, k[2]), bias)
+	return b.Reshape(y, s[0], y.Shape()[2], k[0])
+}
+
+// ConvTranspose2D is the transposed convolution of x [B,OH,OW,O] with w
+// [O,C,KH,KW] to a picture of h x w: the adjoint of op.
+func (b *Builder) ConvTranspose2D(op Conv2D, x, weight, bias *Value, h, w int) *Value {
+	y := b.emit1(Conv2DInput{Conv: op, H: h, W: w}, x, weight)
+	if bias != nil {
+		y = b.Add(y, bias)
+	}
+	return y
+}

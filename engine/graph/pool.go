@@ -1,0 +1,152 @@
+package graph
+
+import "fmt"
+
+// PoolKind is how the elements of a window are combined.
+type PoolKind uint8
+
+// The kinds of pooling.
+const (
+	PoolMax PoolKind = iota
+	PoolAverage
+)
+
+// Pool2D combines windows of pictures x [B,H,W,C], each channel for itself:
+// element (p, q) of the result [B,OH,OW,C] is the maximum or the average of the
+// Kernel window whose first row and column are p*Stride0-top, q*Stride1-left. The maximum does
+// not look outside the picture; the average counts zeros there, as
+// torch.nn.AvgPool2d does.
+type Pool2D struct {
+	Kind           PoolKind
+	Kernel, Stride [2]int // down, across
+	Pad            [4]int // rows above, below; columns left, right
+}
+
+// Name is "max_pool2d" or "avg_pool2d".
+func (p Pool2D) Name() string { return [...]string{"max_pool2d", "avg_pool2d"}[p.Kind] }
+
+// conv has the geometry of the windows.
+func (p Pool2D) conv() Conv2D {
+	return Conv2D{Stride: p.Stride, Dilation: [2]int{1, 1}, Pad: p.Pad, Groups: 1}
+}
+
+// Infer gives [B,OH,OW,C].
+func (p Pool2D) Infer(in []Type) ([]Type, error) {
+	if err := want(in, 1); err != nil {
+		return nil, err
+	}
+	if len(in[0].Shape) != 4 {
+		return nil, fmt.Errorf("wants pictures [B,H,W,C], got %v", in[0])
+	}
+	if err := reals(in[0]); err != nil {
+		return nil, err
+	}
+	if min(p.Kernel[0], p.Kernel[1], p.Stride[0], p.Stride[1]) < 1 {
+		return nil, fmt.Errorf("kernels and strides must be at least 1: %+v", p)
+	}
+	// So every window has an element of the picture.
+	if min(p.Pad[0], p.Pad[1], p.Pad[2], p.Pad[3]) < 0 || max(p.Pad[0], p.Pad[1]) >= p.Kernel[0] || max(p.Pad[2], p.Pad[3]) >= p.Kernel[1] {
+		return nil, fmt.Errorf("padding must be at least 0 and below the kernel: %+v", p)
+	}
+	s := in[0].Shape
+	oh, ow := p.conv().Size(0, s[1], p.Kernel[0]), p.conv().Size(1, s[2], p.Kernel[1])
+	if oh < 1 || ow < 1 {
+		return nil, fmt.Errorf("a window of %v does not fit into %v: %+v", p.Kernel, in[0], p)
+	}
+	return []Type{T(in[0].DType, s[0], oh, ow, s[3])}, nil
+}
+
+// Grad gives each window's gradient to its maximum, or to all its elements.
+func (p Pool2D) Grad(b *Builder, n *Node, dout []*Value) []*Value {
+	in := []*Value{dout[0]}
+	if p.Kind == PoolMax {
+		in = append(in, n.In[0], n.Out[0])
+	}
+	s := n.In[0].Shape()
+	return []*Value{b.emit1(Pool2DGrad{Pool: p, H: s[1], W: s[2]}, in...)}
+}
+
+// Cost is one operation for each element of each window.
+func (p Pool2D) Cost(in, out []Type) Cost {
+	return traffic(in, out, float64(p.Kernel[0]*p.Kernel[1]))
+}
+
+// Lower takes pictures as they come.
+func (p Pool2D) Lower(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), p }
+
+// Pool2DGrad is the gradient of Pool2D for pictures of H x W. Operands: dy,
+// and for the maximum x and y: the gradient of a window goes to the first of
+// its elements, row by row, that is not less than the maximum.
+type Pool2DGrad struct {
+	Pool Pool2D
+	H, W int
+}
+
+// Name is "max_pool2d_grad" or "avg_pool2d_grad".
+func (p Pool2DGrad) Name() string { return p.Pool.Name() + "_grad" }
+
+// Infer gives the picture's type.
+func (p Pool2DGrad) Infer(in []Type) ([]Type, error) {
+	n := 1
+	if p.Pool.Kind == PoolMax {
+		n = 3
+	}
+	if err := want(in, n); err != nil {
+		return nil, err
+	}
+	if err := reals(in...); err != nil {
+		return nil, err
+	}
+	dy := in[0].Shape
+	if len(dy) != 4 {
+		return nil, fmt.Errorf("wants dy [B,OH,OW,C], got %v", in[0])
+	}
+	x := T(in[0].DType, dy[0], p.H, p.W, dy[3])
+	y, err := p.Pool.Infer([]Type{x})
+	if err != nil {
+		return nil, err
+	}
+	if !y[0].Shape.Equal(dy) {
+		return nil, fmt.Errorf("pictures of %dx%d give %v, but dy is %v", p.H, p.W, y[0].Shape, in[0])
+	}
+	if n == 3 && (!in[1].Shape.Equal(x.Shape) || !in[2].Shape.Equal(dy)) {
+		return nil, fmt.Errorf("x and y are %v, want %v and %v", in[1:], x.Shape, dy)
+	}
+	return []Type{x}, nil
+}
+
+// Grad: averaging is linear; the maximum has no second derivatives here.
+func (p Pool2DGrad) Grad(b *Builder, _ *Node, dout []*Value) []*Value {
+	if p.Pool.Kind == PoolMax {
+		return noSecond(b, p)
+	}
+	return []*Value{b.emit1(p.Pool, dout[0])}
+}
+
+// Cost is a few operations for each element of each window.
+func (p Pool2DGrad) Cost(in, out []Type) Cost {
+	c := traffic(in, out, 0)
+	c.FLOPs = 4 * float64(in[0].Shape.Elems()) * float64(p.Pool.Kernel[0]*p.Pool.Kernel[1])
+	return c
+}
+
+// Lower takes operands as they come.
+func (p Pool2DGrad) Lower(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), p }
+
+// MaxPool2D is the maximum of kernel x kernel windows, stride apart, of
+// pictures x [B,H,W,C] with pad empty rows and columns around them.
+func (b *Builder) MaxPool2D(x *Value, kernel, stride, pad int) *Value {
+	return b.pool(PoolMax, x, kernel, stride, pad)
+}
+
+// AvgPool2D is the average of the windows of [Builder.MaxPool2D], padding counted as 0.
+func (b *Builder) AvgPool2D(x *Value, kernel, stride, pad int) *Value {
+	return b.pool(PoolAverage, x, kernel, stride, pad)
+}
+
+func (b *Builder) pool(kind PoolKind, x *Value, kernel, stride, pad int) *Value {
+	return b.emit1(Pool2D{Kind: kind, Kernel: [2]int{kernel, kernel}, Stride: [2]int{stride, stride}, Pad: [4]int{pad, pad, pad, pad}}, x)
+}
+
+// GlobalAvgPool2D averages each channel of pictures [B,H,W,C] to [B,C].
+func (b *Builder) GlobalAvgPool2D(x *Value) *Value { return b.Mean(x, 1, 2) }

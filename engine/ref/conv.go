@@ -1,0 +1,98 @@
+package ref
+
+import "github.com/snug-ml/snug/engine/graph"
+
+// conv calls fn with the positions, in x, w and y, of each product that
+// y = conv(x, w) adds up.
+func conv(op graph.Conv2D, x, w, y graph.Shape, fn func(x, w, y int)) {
+	xs, ws := strides(x), strides(w)
+	yi := 0
+	each(y, func(at []int) {
+		for c := range w[1] {
+			for i := range w[2] {
+				for j := range w[3] {
+					in := []int{at[0], at[1]*op.Stride[0] + i*op.Dilation[0] - op.Pad[0], at[2]*op.Stride[1] + j*op.Dilation[1] - op.Pad[2], c}
+					if op.Depthwise() {
+						in[3] = at[3]
+					}
+					if in[1] >= 0 && in[1] < x[1] && in[2] >= 0 && in[2] < x[2] {
+						fn(offset(in, xs), offset([]int{at[3], c, i, j}, ws), yi)
+					}
+				}
+			}
+		}
+		yi++
+	})
+}
+
+func conv2d(op graph.Conv2D, in []tensor, out graph.Type) []float64 {
+	y := make([]float64, out.Shape.Elems())
+	conv(op, in[0].Shape, in[1].Shape, out.Shape, func(i, j, k int) { y[k] += in[0].data[i] * in[1].data[j] })
+	return y
+}
+
+func conv2dInput(op graph.Conv2DInput, in []tensor, out graph.Type) []float64 {
+	dx := make([]float64, out.Shape.Elems())
+	conv(op.Conv, out.Shape, in[1].Shape, in[0].Shape, func(i, j, k int) { dx[i] += in[0].data[k] * in[1].data[j] })
+	return dx
+}
+
+func conv2dWeight(op graph.Conv2DWeight, in []tensor, out graph.Type) []float64 {
+	dw := make([]float64, out.Shape.Elems())
+	conv(op.Conv, in[0].Shape, out.Shape, in[1].Shape, func(i, j, k int) { dw[j] += in[0].data[i] * in[1].data[k] })
+	return dw
+}
+
+// windows calls fn with the position of each result and those of its window
+// within the picture x, row by row.
+func windows(op graph.Pool2D, x, y graph.Shape, fn func(y int, xs []int)) {
+	st := strides(x)
+	yi := 0
+	each(y, func(at []int) {
+		var xs []int
+		for i := range op.Kernel[0] {
+			for j := range op.Kernel[1] {
+				r, c := at[1]*op.Stride[0]+i-op.Pad[0], at[2]*op.Stride[1]+j-op.Pad[2]
+				if r >= 0 && r < x[1] && c >= 0 && c < x[2] {
+					xs = append(xs, offset([]int{at[0], r, c, at[3]}, st))
+				}
+			}
+		}
+		fn(yi, xs)
+		yi++
+	})
+}
+
+func pool2d(op graph.Pool2D, x tensor, out graph.Type) []float64 {
+	y := make([]float64, out.Shape.Elems())
+	windows(op, x.Shape, out.Shape, func(i int, xs []int) {
+		y[i] = x.data[xs[0]]
+		for _, j := range xs[1:] {
+			if op.Kind == graph.PoolMax {
+				y[i] = max(y[i], x.data[j])
+			} else {
+				y[i] += x.data[j]
+			}
+		}
+		if op.Kind == graph.PoolAverage {
+			y[i] /= float64(op.Kernel[0] * op.Kernel[1])
+		}
+	})
+	return y
+}
+
+func pool2dGrad(op graph.Pool2DGrad, in []tensor, out graph.Type) []float64 {
+	dx := make([]float64, out.Shape.Elems())
+	dy := in[0].data
+	windows(op.Pool, out.Shape, in[0].Shape, func(i int, xs []int) {
+		for _, j := range xs {
+			if op.Pool.Kind == graph.PoolAverage {
+				dx[j] += dy[i] / float64(op.Pool.Kernel[0]*op.Pool.Kernel[1])
+			} else if !(in[1].data[j] < in[2].data[i]) {
+				dx[j] += dy[i]
+				break
+			}
+		}
+	})
+	return dx
+}

@@ -216,9 +216,14 @@ func (t *Training) scale(b *graph.Builder) *graph.Value {
 	return counter(b, StateScale, t.LossScaling.Initial)
 }
 
-// update emits clipping, the optimizer and the loss scale's next value.
+// update emits clipping, the optimizer and the loss scale's next value. zero
+// says that the gradients are states, to be cleared.
 func (t *Training) update(b *graph.Builder, params, grads []*graph.Value, zero bool) {
 	o := t.Optimizer
+	if !zero && t.LossScaling == nil && o.MaxGradNorm == 0 {
+		t.updateEach(b, params, grads)
+		return
+	}
 	b.Scope("optimizer", func() {
 		norm := b.GlobalNorm(grads...)
 		gscale := b.Scalar(1)
@@ -237,17 +242,7 @@ func (t *Training) update(b *graph.Builder, params, grads []*graph.Value, zero b
 		now := b.Assign(step, b.Add(step, ok))
 		lr := b.Input(InputLR, graph.T(graph.F32))
 		for i, w := range params {
-			s := w.State
-			op := graph.AdamW{Beta1: o.Beta1, Beta2: o.Beta2, Eps: o.Eps, LRScale: 1, ZeroGrad: zero}
-			if s.Decay {
-				op.WeightDecay = o.WeightDecay
-			}
-			if f, ok := o.GroupLR[s.Group]; ok {
-				op.LRScale = f
-			}
-			m := b.State(&graph.State{Name: Moment1 + s.Name, Type: s.Type, Role: graph.Moment})
-			v := b.State(&graph.State{Name: Moment2 + s.Name, Type: s.Type, Role: graph.Moment})
-			b.Emit(op, w, grads[i], m, v, lr, gscale, now, ok)
+			o.step(b, w, grads[i], zero, lr, gscale, now, ok)
 		}
 		b.Output(OutputGradNorm, norm)
 		b.Output(OutputOK, ok)
@@ -255,6 +250,43 @@ func (t *Training) update(b *graph.Builder, params, grads []*graph.Value, zero b
 			b.Output(OutputScale, t.nextScale(b, scale, ok))
 		}
 	})
+}
+
+// updateEach emits the optimizer so that each weight depends on its own
+// gradient only, which lives no longer than until then: nothing scales them all.
+// A weight whose gradient is not finite is left as it is, and all are when the
+// loss is not.
+func (t *Training) updateEach(b *graph.Builder, params, grads []*graph.Value) {
+	b.Scope("optimizer", func() {
+		fine := b.Apply(graph.FnIsFinite, b.F.Output(OutputLoss))
+		step := counter(b, StateStep, 0)
+		now := b.Assign(step, b.Add(step, fine))
+		lr, one := b.Input(InputLR, graph.T(graph.F32)), b.Scalar(1)
+		norms := make([]*graph.Value, len(params))
+		for i, w := range params {
+			norms[i] = b.GlobalNorm(grads[i])
+			ok := b.Mul(fine, b.Apply(graph.FnIsFinite, norms[i]))
+			t.Optimizer.step(b, w, grads[i], false, lr, one, now, ok)
+		}
+		norm := b.GlobalNorm(norms...)
+		b.Output(OutputGradNorm, norm)
+		b.Output(OutputOK, b.Mul(fine, b.Apply(graph.FnIsFinite, norm)))
+	})
+}
+
+// step emits the optimizer's step of one weight.
+func (o *Optimizer) step(b *graph.Builder, w, grad *graph.Value, zero bool, lr, gscale, now, ok *graph.Value) {
+	s := w.State
+	op := graph.AdamW{Beta1: o.Beta1, Beta2: o.Beta2, Eps: o.Eps, LRScale: 1, ZeroGrad: zero}
+	if s.Decay {
+		op.WeightDecay = o.WeightDecay
+	}
+	if f, ok := o.GroupLR[s.Group]; ok {
+		op.LRScale = f
+	}
+	m := b.State(&graph.State{Name: Moment1 + s.Name, Type: s.Type, Role: graph.Moment})
+	v := b.State(&graph.State{Name: Moment2 + s.Name, Type: s.Type, Role: graph.Moment})
+	b.Emit(op, w, grad, m, v, lr, gscale, now, ok)
 }
 
 // nextScale halves the scale after an overflow and doubles it after a run of

@@ -14,11 +14,35 @@ import (
 // right when what it reads is known there and nobody else reads its results or
 // overwrites a state it reads before; and it must not keep more memory alive
 // than its members did.
+//
+// What is near enough to join depends on the order. With recomputation the
+// writing order asks for the backward half's values before the rebuilt ones;
+// the lazy order is tried too, and the one with the lower peak is taken.
 func fuse(u *Unit) error {
-	z := &fuser{newFlow(u.F), make([]*cluster, len(u.F.Nodes))}
+	f, err := fused(u.F)
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(f.Nodes, func(n *graph.Node) bool { return n.Clone }) {
+		lazy, err := fused(late(u.F))
+		if err != nil {
+			return err
+		}
+		_, p := reordered(f)
+		if _, q := reordered(lazy); q < p {
+			f = lazy
+		}
+	}
+	u.F = f
+	return nil
+}
+
+// fused is f with all its clusters as nodes.
+func fused(f *graph.Func) (*graph.Func, error) {
+	z := &fuser{newFlow(f), make([]*cluster, len(f.Nodes))}
 	z.products()
 	z.loops()
-	instead := make([]func(*rebuilder), len(u.F.Nodes))
+	instead := make([]func(*rebuilder), len(f.Nodes))
 	for i, c := range z.of {
 		switch {
 		case c == nil || c.base == nil && len(c.nodes) == 1:
@@ -28,11 +52,7 @@ func fuse(u *Unit) error {
 			instead[i] = leaveOut
 		}
 	}
-	f, err := rebuild(u.F, instead)
-	if err == nil {
-		u.F = f
-	}
-	return err
+	return rebuild(f, instead)
 }
 
 // cluster is what becomes one node.

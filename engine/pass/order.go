@@ -1,133 +1,194 @@
 package pass
 
-import "github.com/snug-ml/snug/engine/graph"
+import (
+	"slices"
 
-// order chooses the order with the lowest peak: that of writing, or with writes
-// to states as soon as they can be, either as it is or with each value computed
-// as late as its readers allow.
+	"github.com/snug-ml/snug/engine/graph"
+)
+
+// order chooses the schedule with the lowest peak among the order of writing,
+// the one that computes each value as late as its readers allow, and both with
+// everything that gives memory back (updates of states, sums) moved up to
+// where it first can run: so, without clipping, the optimizer follows each
+// gradient at once.
 func order(u *Unit) error {
-	u.F = reorder(u.F)
+	u.F, _ = reordered(u.F)
 	return nil
 }
 
-func reorder(f *graph.Func) *graph.Func {
-	early := soon(f)
-	best, least := f, peak(f)
-	for _, g := range []*graph.Func{early, late(f), late(early)} {
-		if p := peak(g); p < least {
+// reordered is f in the best of the orders, and its peak. Of equals the first
+// is taken: what runs early finds its operands in cache.
+func reordered(f *graph.Func) (best *graph.Func, least int64) {
+	lazy := late(f)
+	for _, g := range []*graph.Func{early(f), early(lazy), f, lazy} {
+		if p := peak(g); best == nil || p < least {
 			best, least = g, p
 		}
 	}
-	return best
+	return best, least
 }
 
-// soon is f with every write to a state moved up behind what it waits for: a
-// gradient is added to its accumulator and gone before the next one is made.
-func soon(f *graph.Func) *graph.Func {
-	g := *f
-	g.Nodes = make([]*graph.Node, 0, len(f.Nodes))
-	// at is the old position that a node now follows (its own if it stays),
-	// readers the latest such position among those who read a state version
-	// or a view of one.
-	at := make(map[*graph.Node]int, len(f.Nodes))
-	readers := map[int]int{}
-	moved := make([][]*graph.Node, len(f.Nodes)+1) // moved[i+1] follow node i
-	for i, n := range f.Nodes {
-		at[n] = i
-		if graph.HasEffect(n.Op, len(n.In)) {
-			at[n] = -1
-			for _, v := range n.In {
-				if v.Node != nil {
-					at[n] = max(at[n], at[v.Node])
-				}
-			}
-			for _, a := range graph.Aliases(n.Op, len(n.In)) {
-				if r, ok := readers[n.In[a.In].ID]; ok {
-					at[n] = max(at[n], r)
-				}
-			}
-			moved[at[n]+1] = append(moved[at[n]+1], n)
-		}
+// scheduler puts the nodes of a function into another order that keeps every
+// dependency: operands come first, and a version of a state is overwritten
+// after all that read it.
+type scheduler struct {
+	nodes   []*graph.Node
+	done    map[*graph.Node]bool
+	readers map[int][]*graph.Node // of each version of a state
+}
+
+func newScheduler(f *graph.Func) *scheduler {
+	s := &scheduler{
+		nodes:   make([]*graph.Node, 0, len(f.Nodes)),
+		done:    make(map[*graph.Node]bool, len(f.Nodes)),
+		readers: map[int][]*graph.Node{},
+	}
+	for _, n := range f.Nodes {
 		for _, v := range n.In {
-			if root := graph.Storage(v); root.State != nil {
-				readers[root.ID] = max(readers[root.ID], at[n])
+			// A view of a state reads it, and so does what reads the view.
+			for {
+				if v.State != nil {
+					s.readers[v.ID] = append(s.readers[v.ID], n)
+				}
+				if v.Node == nil || !graph.IsView(v.Node.Op) {
+					break
+				}
+				v = v.Node.In[0]
 			}
 		}
 	}
-	g.Nodes = append(g.Nodes, moved[0]...)
-	for i, n := range f.Nodes {
-		if !graph.HasEffect(n.Op, len(n.In)) {
-			g.Nodes = append(g.Nodes, n)
+	return s
+}
+
+// before are the nodes that must run before n.
+func (s *scheduler) before(n *graph.Node) []*graph.Node {
+	var need []*graph.Node
+	for _, v := range n.In {
+		if v.Node != nil {
+			need = append(need, v.Node)
 		}
-		g.Nodes = append(g.Nodes, moved[i+1]...)
 	}
+	for _, a := range graph.Aliases(n.Op, len(n.In)) {
+		for _, r := range s.readers[n.In[a.In].ID] {
+			if r != n {
+				need = append(need, r)
+			}
+		}
+	}
+	return need
+}
+
+// run appends n after everything that it waits for.
+func (s *scheduler) run(n *graph.Node) {
+	if s.done[n] {
+		return
+	}
+	s.done[n] = true
+	for _, m := range s.before(n) {
+		s.run(m)
+	}
+	s.nodes = append(s.nodes, n)
+}
+
+func (s *scheduler) schedule(f *graph.Func) *graph.Func {
+	g := *f
+	g.Nodes = s.nodes
 	return &g
 }
 
 // late is f with every node that takes more memory than it frees moved down to
-// its first reader. Reads of a state stay in front of the writes to it.
+// its first reader.
 func late(f *graph.Func) *graph.Func {
-	g := *f
-	g.Nodes = make([]*graph.Node, 0, len(f.Nodes))
-	readersLeft := f.Uses()
-	emitted := make(map[*graph.Node]bool, len(f.Nodes))
-	readers := map[int][]*graph.Node{} // pending readers of a state version
-	var emit func(n *graph.Node)
-	emit = func(n *graph.Node) {
-		if emitted[n] {
-			return
-		}
-		emitted[n] = true
-		for _, v := range n.In {
-			if v.Node != nil {
-				emit(v.Node)
-			}
-		}
-		for _, a := range graph.Aliases(n.Op, len(n.In)) {
-			id := n.In[a.In].ID
-			for _, r := range readers[id] {
-				if r != n {
-					emit(r)
-				}
-			}
-		}
-		g.Nodes = append(g.Nodes, n)
-		for _, v := range n.In {
-			readersLeft[v.ID]--
-		}
-	}
+	s := newScheduler(f)
+	left := f.Uses()
 	for _, n := range f.Nodes {
-		for _, v := range n.In {
-			if root := graph.Storage(v); root.State != nil {
-				readers[root.ID] = append(readers[root.ID], n)
-			}
-		}
-	}
-	for _, n := range f.Nodes {
-		if emitted[n] || !eager(n, readersLeft) {
+		if s.done[n] || !frees(n, left) {
 			continue
 		}
-		emit(n)
+		from := len(s.nodes)
+		s.run(n)
+		for _, m := range s.nodes[from:] {
+			for _, v := range m.In {
+				left[v.ID]--
+			}
+		}
 	}
 	for _, n := range f.Nodes {
-		emit(n)
+		s.run(n)
 	}
-	return &g
+	return s.schedule(f)
 }
 
-// eager reports whether running n now frees at least what it takes.
-func eager(n *graph.Node, readersLeft []int) bool {
+// frees reports whether running n frees at least what it takes, given how many
+// reads of each value are left.
+func frees(n *graph.Node, left []int) bool {
 	if graph.HasEffect(n.Op, len(n.In)) {
 		return true
 	}
-	var takes, frees int64
+	var takes, gives int64
 	for _, v := range n.Out {
 		takes += v.Type.Bytes()
 	}
 	for _, v := range n.In {
-		if v.Node != nil && v.State == nil && readersLeft[v.ID] == 1 {
-			frees += v.Type.Bytes()
+		if v.Node != nil && v.State == nil && left[v.ID] == 1 {
+			gives += v.Type.Bytes()
 		}
 	}
-	return frees >= takes
+	return gives >= takes
+}
+
+// early is f with every node that writes states or takes next to nothing moved
+// up to where all that it waits for has run.
+func early(f *graph.Func) *graph.Func {
+	s := newScheduler(f)
+	waits := map[*graph.Node]int{} // for how many nodes a small one waits
+	wakes := map[*graph.Node][]*graph.Node{}
+	for _, n := range f.Nodes {
+		if !small(n) {
+			continue
+		}
+		need := s.before(n)
+		slices.SortFunc(need, byID)
+		need = slices.Compact(need)
+		waits[n] = len(need)
+		for _, m := range need {
+			wakes[m] = append(wakes[m], n)
+		}
+	}
+	var run func(n *graph.Node)
+	run = func(n *graph.Node) {
+		s.done[n] = true
+		s.nodes = append(s.nodes, n)
+		for _, m := range wakes[n] {
+			if waits[m]--; waits[m] == 0 {
+				run(m)
+			}
+		}
+	}
+	for _, n := range f.Nodes {
+		if !s.done[n] && waits[n] == 0 {
+			run(n)
+		}
+	}
+	return s.schedule(f)
+}
+
+func byID(a, b *graph.Node) int { return a.Out[0].ID - b.Out[0].ID }
+
+// small reports whether the results of n take next to no memory: none, where
+// it writes states or is a view, or little beside what it reads.
+func small(n *graph.Node) bool {
+	if graph.IsView(n.Op) {
+		return true
+	}
+	var takes, reads int64
+	for _, v := range n.Out {
+		if v.State == nil {
+			takes += v.Type.Bytes()
+		}
+	}
+	for _, v := range n.In {
+		reads = max(reads, v.Type.Bytes())
+	}
+	return takes <= max(reads/16, 256)
 }

@@ -2,6 +2,7 @@ package pass
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/snug-ml/snug/engine/graph"
 )
@@ -47,82 +48,50 @@ func recompute(u *Unit) error {
 	if blocks == 0 || u.Loss == "" {
 		return nil
 	}
-	if u.Recompute != RecomputeAuto {
-		for i := 1; i <= blocks; i++ {
-			u.Blocks[i] = u.Recompute
-		}
-		f, err := recomputed(u.F, u.Blocks)
-		if err == nil {
-			u.F = f
-		}
-		return err
+	if u.Recompute == RecomputeAuto {
+		return fit(u)
 	}
-	// Auto: upgrade one block after the other, recipe by recipe, and stop at
-	// the first state whose true peak fits. The peak falls monotonically along
-	// this ladder but for noise, so bisect.
-	rungs := blocks * int(RecomputeFull)
-	at := func(k int) []Recompute {
-		r := make([]Recompute, blocks+1)
-		for i := 1; i <= blocks; i++ {
-			r[i] = Recompute(k / blocks)
-			if i <= k%blocks {
-				r[i]++
-			}
-		}
-		return r
+	for i := 1; i <= blocks; i++ {
+		u.Blocks[i] = u.Recompute
 	}
-	fits := func(k int) (*graph.Func, bool, error) {
-		f, err := recomputed(u.F, at(k))
-		if err != nil {
-			return nil, false, err
-		}
-		return f, peak(reorder(f)) <= u.Budget, nil
+	f, err := recomputed(u.F, u.Blocks)
+	if err == nil {
+		u.F = f
 	}
-	best, ok, err := fits(0)
-	if err != nil || ok {
-		u.F = best
-		return err
-	}
-	lo, hi := 0, rungs // lo does not fit
-	best, _, err = fits(rungs)
-	if err != nil {
-		return err
-	}
-	u.Blocks = at(rungs)
-	for hi-lo > 1 {
-		mid := (lo + hi) / 2
-		f, ok, err := fits(mid)
-		if err != nil {
-			return err
-		}
-		if ok {
-			hi, best, u.Blocks = mid, f, at(mid)
-		} else {
-			lo = mid
-		}
-	}
-	u.F = best
-	return nil
+	return err
 }
 
 // recomputed clones, in front of its first backward use in each block, what the
-// block's recipe drops.
+// block's recipe drops. A value that was made from a version of a state that is
+// gone by then is kept.
 func recomputed(f *graph.Func, recipe []Recompute) (*graph.Func, error) {
 	drop := dropped(f, recipe)
 	if len(drop) == 0 {
 		return f, nil
 	}
+	written := map[int]int{} // where the version of a state is overwritten
+	for i, n := range f.Nodes {
+		for _, a := range graph.Aliases(n.Op, len(n.In)) {
+			written[n.In[a.In].ID] = i
+		}
+	}
 	// A clone serves the backward half of one block.
 	type key struct{ id, block int }
 	clones := map[key]*graph.Value{}
+	at := -1
 	return f.Rewrite(func(b *graph.Builder, n *graph.Node, in []*graph.Value) []*graph.Value {
+		at++
 		if !n.Backward {
 			return nil
+		}
+		gone := func(v *graph.Value) bool {
+			i, ok := written[graph.Storage(v).ID]
+			return ok && i < at
 		}
 		var clone func(v *graph.Value) *graph.Value
 		clone = func(v *graph.Value) *graph.Value {
 			p := v.Node
-			if p == nil || !drop[v.ID] {
+			if p == nil || !drop[v.ID] || slices.ContainsFunc(p.In, gone) {
 				return b.Now(v)
 			}
 			k := key{v.ID, n.Block}
@@ -188,7 +157,7 @@ func dropped(f *graph.Func, recipe []Recompute) map[int]bool {
 				available[v.ID] = saved[v.ID] || crosses[v.ID]
 			case r == RecomputeFull:
 				drop[v.ID] = true
-			case operands && cheap(n.Op, r, n):
+			case operands && cheap(n, r):
 				drop[v.ID] = true
 				available[v.ID] = true
 			default:
@@ -199,22 +168,14 @@ func dropped(f *graph.Func, recipe []Recompute) map[int]bool {
 	return drop
 }
 
-// cheap reports whether recipe r rebuilds the results of op.
-func cheap(op graph.Op, r Recompute, n *graph.Node) bool {
-	if graph.IsView(op) {
+// cheap reports whether recipe r rebuilds the results of n.
+func cheap(n *graph.Node, r Recompute) bool {
+	if graph.IsView(n.Op) {
 		return true
 	}
 	if r == RecomputeNorm {
-		_, norm := op.(graph.LayerNorm)
+		_, norm := n.Op.(graph.LayerNorm)
 		return norm
 	}
-	in := make([]graph.Type, len(n.In))
-	for i, v := range n.In {
-		in[i] = v.Type
-	}
-	out := make([]graph.Type, len(n.Out))
-	for i, v := range n.Out {
-		out[i] = v.Type
-	}
-	return op.Cost(in, out).MatrixFLOPs == 0
+	return costOf(n).MatrixFLOPs == 0
 }

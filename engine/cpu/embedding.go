@@ -2,7 +2,6 @@ package cpu
 
 import (
 	"fmt"
-	"unsafe"
 
 	"github.com/snug-ml/snug/engine/cpu/simd"
 	"github.com/snug-ml/snug/engine/graph"
@@ -76,22 +75,15 @@ func (c *compiler) embeddingGrad(n *graph.Node, op graph.EmbeddingGrad) ([]phase
 // row gives row i (of width elements) of r as floats, converted into reg if
 // it is stored in 16 bits.
 func row(r ref, d graph.DType, i, width int, reg []float32) []float32 {
-	o := operand{ref: r, dtype: d}
-	return o.load(reg[:width], i*width, 1)
+	return rowPart(r, d, i*width, (i+1)*width, reg)
 }
 
 // direct is the row of r itself when it is float32, else reg.
 func direct(r ref, d graph.DType, i, width int, reg []float32) []float32 {
-	if d == graph.F32 {
-		return unsafe.Slice((*float32)(unsafe.Add(r.ptr(), i*width*4)), width)
-	}
-	return reg[:width]
+	return directPart(r, d, i*width, (i+1)*width, reg)
 }
 
 // put stores a row that direct gave.
 func put(r ref, d graph.DType, i, width int, reg []float32) {
-	if d != graph.F32 {
-		o := operand{ref: r, dtype: d}
-		o.store(reg, i*width)
-	}
+	putPart(r, d, i*width, reg)
 }

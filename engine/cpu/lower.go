@@ -70,6 +70,34 @@ func (c *compiler) lower(n *graph.Node) (phases []phase, err error) {
 		return c.adamW(n, op)
 	case graph.Assign:
 		return c.assign(n, op)
+	case graph.Pool2D:
+		return c.pool2d(n, op)
+	case graph.Pool2DGrad:
+		return c.pool2dGrad(n, op)
+	case graph.ChannelNorm:
+		return c.channelNorm(n, op)
+	case graph.ChannelNormGrad:
+		return c.channelNormGrad(n, op)
+	case graph.RunningStats:
+		return c.runningStats(n, op)
+	case graph.TopK:
+		return c.topK(n, op)
+	case graph.Gather:
+		return c.gather(n)
+	case graph.Scatter:
+		return c.scatter(n, op)
+	case graph.ArgMax:
+		return c.argMax(n)
+	case graph.OneHot:
+		return c.oneHot(n, op)
+	case graph.Route:
+		return c.route(n, op)
+	case graph.Dispatch:
+		return c.dispatch(n, op)
+	case graph.Combine:
+		return c.combine(n, op)
+	case graph.RoutedDot:
+		return c.routedDot(n)
 	case graph.GlobalNorm:
 		return c.globalNorm(n)
 	}

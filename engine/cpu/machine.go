@@ -98,7 +98,6 @@ type ref struct {
 
 func (r ref) ptr() unsafe.Pointer { return unsafe.Add(*r.base, r.off) }
 func (r ref) f32() []float32      { return unsafe.Slice((*float32)(r.ptr()), r.n) }
-func (r ref) u16() []uint16       { return unsafe.Slice((*uint16)(r.ptr()), r.n) }
 func (r ref) i32() []int32        { return unsafe.Slice((*int32)(r.ptr()), r.n) }
 func (r ref) scalar() float32     { return *(*float32)(r.ptr()) }
 
@@ -227,6 +226,11 @@ func floats(scratch []byte, off, n int) []float32 {
 		return nil
 	}
 	return unsafe.Slice((*float32)(unsafe.Pointer(&scratch[off])), n)
+}
+
+// ints is n integers of scratch.
+func ints(scratch []byte, n int) []int32 {
+	return unsafe.Slice((*int32)(unsafe.Pointer(&scratch[0])), n)
 }
 
 // grain is how many elements of a cheap function make a task worth its region.

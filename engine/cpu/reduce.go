@@ -93,6 +93,22 @@ func rowPart(r ref, d graph.DType, from, to int, reg []float32) []float32 {
 	return o.load(reg[:to-from], from, 1)
 }
 
+// directPart is elements [from, to) of r itself when it is float32, else reg.
+func directPart(r ref, d graph.DType, from, to int, reg []float32) []float32 {
+	if d == graph.F32 {
+		return unsafe.Slice((*float32)(unsafe.Add(r.ptr(), from*4)), to-from)
+	}
+	return reg[:to-from]
+}
+
+// putPart stores elements that directPart gave, from from on.
+func putPart(r ref, d graph.DType, from int, reg []float32) {
+	if d != graph.F32 {
+		o := operand{ref: r, dtype: d}
+		o.store(reg, from)
+	}
+}
+
 // reduceRows sums each group into one element. Groups of more than chunkRow
 // elements are cut into fixed parts, whose sums are added in order.
 func (c *compiler) reduceRows(n *graph.Node, r *runs, scale float32) ([]phase, error) {

@@ -1,0 +1,258 @@
+package cpu
+
+import (
+	"math"
+
+	"github.com/snug-ml/snug/engine/cpu/simd"
+	"github.com/snug-ml/snug/engine/graph"
+)
+
+// channels is a tensor [B,...,C] as outer blocks of rows of C channels that
+// share statistics: one block of all rows for a batch norm, one for each row
+// of the batch for a group norm.
+//
+// A few channels make a short vector, so rows are worked on several at a time:
+// fold of them are one wide row, and what belongs to channels is repeated as often.
+type channels struct {
+	outer, rows, ch, fold int
+	set, sets             int // rows of a set, sets of a block: what one task sums up
+	groups, size          int // of channels that share a statistic, and channels in one
+}
+
+func channelsOf(s graph.Shape, groups int) *channels {
+	v := &channels{outer: 1, rows: s.Rows(), ch: s.Last(), groups: s.Last(), size: 1}
+	if groups > 0 {
+		v.outer, v.rows, v.groups, v.size = s[0], v.rows/s[0], groups, v.ch/groups
+	}
+	v.fold = max(1, min(v.rows, tile/v.ch))
+	v.set = max((v.rows+31)/32, min(v.rows, max(1, 2*grain/v.ch)))
+	v.sets = (v.rows + v.set - 1) / v.set
+	return v
+}
+
+// wide is the length of a wide row.
+func (v *channels) wide() int { return v.fold * v.ch }
+
+// each calls fn with the wide rows between rows from and to of block o: the
+// position and the number of their elements (less at the end).
+func (v *channels) each(o, from, to int, fn func(at, n int)) {
+	base := o * v.rows
+	for i := from; i < to; i += v.fold {
+		fn((base+i)*v.ch, min(v.fold, to-i)*v.ch)
+	}
+}
+
+// repeat fills dst, a wide row, with x [C].
+func repeat(dst, x []float32) {
+	for k := 0; k < len(dst); k += len(x) {
+		copy(dst[k:], x)
+	}
+}
+
+// gathered adds up the repetitions in the wide row acc into its first C.
+func (v *channels) gathered(acc []float32) []float32 {
+	sum := acc[:v.ch]
+	for k := v.ch; k < len(acc); k += v.ch {
+		simd.Add(sum, sum, acc[k:k+v.ch])
+	}
+	return sum
+}
+
+// block is how many elements are read a second time while they are in cache.
+const block = 16 << 10
+
+func (c *compiler) channelNorm(n *graph.Node, op graph.ChannelNorm) ([]phase, error) {
+	v := channelsOf(n.In[0].Shape(), op.Groups)
+	x, gamma, beta, y, mean, variance := c.ref(n.In[0]), c.ref(n.In[1]), c.ref(n.In[2]), c.ref(n.Out[0]), c.ref(n.Out[1]), c.ref(n.Out[2])
+	dx, dy := n.In[0].DType(), n.Out[0].DType()
+	code := c.code
+	wide := v.wide()
+	c.need(v.outer*(v.sets+1)*2*v.ch*4, 5*wide*4)
+	// part holds for set s of block o the means and the sums of squared
+	// deviations of its channels; behind the sets mean and scale for all rows.
+	part := func(o, s int) (mean, m2 []float32) {
+		mem := floats(code.m.shared, (o*(v.sets+1)+s)*2*v.ch*4, 2*v.ch)
+		return mem[:v.ch], mem[v.ch:]
+	}
+	statistics := phase{v.outer * v.sets, func(task, w int) {
+		o, s := task/v.sets, task%v.sets
+		mem := floats(code.worker(w), 0, 4*wide)
+		reg, center, acc, dev := mem[:wide], mem[wide:2*wide], mem[2*wide:3*wide], mem[3*wide:]
+		mean, m2 := part(o, s)
+		clear(mean)
+		clear(m2)
+		last := min((s+1)*v.set, v.rows)
+		step := max(v.fold, block/v.ch/v.fold*v.fold)
+		for from := s * v.set; from < last; from += step {
+			to := min(from+step, last)
+			clear(acc)
+			v.each(o, from, to, func(at, n int) {
+				simd.Add(acc[:n], acc[:n], rowPart(x, dx, at, at+n, reg))
+			})
+			sum := v.gathered(acc)
+			simd.MulScalar(sum, sum, 1/float32(to-from))
+			repeat(center, sum)
+			clear(acc)
+			v.each(o, from, to, func(at, n int) {
+				simd.Sub(dev[:n], rowPart(x, dx, at, at+n, reg), center[:n])
+				simd.Square(dev[:n], dev[:n])
+				simd.Add(acc[:n], acc[:n], dev[:n])
+			})
+			merge(mean, m2, float32(from-s*v.set), center[:v.ch], v.gathered(acc), float32(to-from))
+		}
+	}}
+	combine := phase{v.outer, func(o, _ int) {
+		shift, scale := part(o, v.sets)
+		for g := range v.groups {
+			var m, m2, count float64
+			for s := range v.sets {
+				rows := float64(min((s+1)*v.set, v.rows) - s*v.set)
+				a, b := part(o, s)
+				for k := g * v.size; k < (g+1)*v.size; k++ {
+					d := float64(a[k]) - m
+					total := count + rows
+					m += d * rows / total
+					m2 += float64(b[k]) + d*d*count*rows/total
+					count = total
+				}
+			}
+			mean.f32()[o*v.groups+g], variance.f32()[o*v.groups+g] = float32(m), float32(m2/count)
+			r := float32(1 / math.Sqrt(m2/count+op.Eps))
+			for k := g * v.size; k < (g+1)*v.size; k++ {
+				shift[k], scale[k] = float32(m), r*gamma.f32()[k]
+			}
+		}
+	}}
+	normalize := phase{v.outer * v.sets, func(task, w int) {
+		o, s := task/v.sets, task%v.sets
+		mem := floats(code.worker(w), 0, 5*wide)
+		reg, out, center, factor, offset := mem[:wide], mem[wide:2*wide], mem[2*wide:3*wide], mem[3*wide:4*wide], mem[4*wide:]
+		shift, scale := part(o, v.sets)
+		repeat(center, shift)
+		repeat(factor, scale)
+		repeat(offset, beta.f32())
+		v.each(o, s*v.set, min((s+1)*v.set, v.rows), func(at, n int) {
+			yr := directPart(y, dy, at, at+n, out)
+			simd.Sub(yr, rowPart(x, dx, at, at+n, reg), center[:n])
+			simd.Mul(yr, yr, factor[:n])
+			simd.Add(yr, yr, offset[:n])
+			putPart(y, dy, at, yr)
+		})
+	}}
+	return []phase{statistics, combine, normalize}, nil
+}
+
+// merge joins the mean and the sum of squared deviations of n elements with
+// those of k more (Chan, Golub and LeVeque 1979), for each channel.
+func merge(mean, m2 []float32, n float32, mean1, m21 []float32, k float32) {
+	for i := range mean {
+		d := mean1[i] - mean[i]
+		mean[i] += d * (k / (n + k))
+		m2[i] += m21[i] + d*d*(n*k/(n+k))
+	}
+}
+
+// channelNormGrad sums dy and dy*(x-mean) by channel and then computes
+// dx = a*dy + b*(x-mean) + c, whose coefficients follow from the sums.
+func (c *compiler) channelNormGrad(n *graph.Node, op graph.ChannelNormGrad) ([]phase, error) {
+	v := channelsOf(n.In[1].Shape(), op.Groups)
+	dy, x, gamma, mean, variance := c.ref(n.In[0]), c.ref(n.In[1]), c.ref(n.In[2]), c.ref(n.In[3]), c.ref(n.In[4])
+	dx, dgamma, dbeta := c.ref(n.Out[0]), c.ref(n.Out[1]), c.ref(n.Out[2])
+	ty, tx, td := n.In[0].DType(), n.In[1].DType(), n.Out[0].DType()
+	code := c.code
+	wide := v.wide()
+	c.need(v.outer*(2*v.sets+4)*v.ch*4, 7*wide*4)
+	// line k of block o: two for each set's sums, then mean, a, b and c.
+	line := func(o, k int) []float32 {
+		return floats(code.m.shared, (o*(2*v.sets+4)+k)*v.ch*4, v.ch)
+	}
+	centers := func(o int, dst []float32) {
+		for k := range dst {
+			dst[k] = mean.f32()[o*v.groups+k/v.size]
+		}
+	}
+	sums := phase{v.outer * v.sets, func(task, w int) {
+		o, s := task/v.sets, task%v.sets
+		mem := floats(code.worker(w), 0, 6*wide)
+		ra, rb, center, prod, sum, dot := mem[:wide], mem[wide:2*wide], mem[2*wide:3*wide], mem[3*wide:4*wide], mem[4*wide:5*wide], mem[5*wide:]
+		centers(o, line(o, 2*s)) // as scratch
+		repeat(center, line(o, 2*s))
+		clear(sum)
+		clear(dot)
+		v.each(o, s*v.set, min((s+1)*v.set, v.rows), func(at, n int) {
+			dyr := rowPart(dy, ty, at, at+n, ra)
+			simd.Add(sum[:n], sum[:n], dyr)
+			simd.Sub(prod[:n], rowPart(x, tx, at, at+n, rb), center[:n])
+			simd.Mul(prod[:n], prod[:n], dyr)
+			simd.Add(dot[:n], dot[:n], prod[:n])
+		})
+		copy(line(o, 2*s), v.gathered(sum))
+		copy(line(o, 2*s+1), v.gathered(dot))
+	}}
+	coefficients := phase{v.outer, func(o, _ int) {
+		sum, dot := line(o, 0), line(o, 1)
+		for s := 1; s < v.sets; s++ {
+			simd.Add(sum, sum, line(o, 2*s))
+			simd.Add(dot, dot, line(o, 2*s+1))
+		}
+		centers(o, line(o, 2*v.sets))
+		a, b, cc := line(o, 2*v.sets+1), line(o, 2*v.sets+2), line(o, 2*v.sets+3)
+		count := float64(v.rows * v.size)
+		for g := range v.groups {
+			r := 1 / math.Sqrt(float64(variance.f32()[o*v.groups+g])+op.Eps)
+			var total, along float64
+			for k := g * v.size; k < (g+1)*v.size; k++ {
+				total += float64(gamma.f32()[k]) * float64(sum[k])
+				along += float64(gamma.f32()[k]) * float64(dot[k])
+			}
+			for k := g * v.size; k < (g+1)*v.size; k++ {
+				a[k] = float32(r * float64(gamma.f32()[k]))
+				b[k] = float32(-r * r * r * along / count)
+				cc[k] = float32(-r * total / count)
+				dot[k] = float32(float64(dot[k]) * r)
+			}
+		}
+	}}
+	weights := phase{1, func(_, _ int) {
+		copy(dbeta.f32(), line(0, 0))
+		copy(dgamma.f32(), line(0, 1))
+		for o := 1; o < v.outer; o++ {
+			simd.Add(dbeta.f32(), dbeta.f32(), line(o, 0))
+			simd.Add(dgamma.f32(), dgamma.f32(), line(o, 1))
+		}
+	}}
+	inputs := phase{v.outer * v.sets, func(task, w int) {
+		o, s := task/v.sets, task%v.sets
+		mem := floats(code.worker(w), 0, 7*wide)
+		ra, rb, out := mem[:wide], mem[wide:2*wide], mem[2*wide:3*wide]
+		var coef [4][]float32
+		for k := range coef {
+			coef[k] = mem[(3+k)*wide : (4+k)*wide]
+			repeat(coef[k], line(o, 2*v.sets+k))
+		}
+		v.each(o, s*v.set, min((s+1)*v.set, v.rows), func(at, n int) {
+			dxr := directPart(dx, td, at, at+n, out)
+			dyr := rowPart(dy, ty, at, at+n, ra)
+			xr := rb[:n]
+			simd.Sub(xr, rowPart(x, tx, at, at+n, rb), coef[0][:n])
+			simd.Mul(xr, xr, coef[2][:n])
+			simd.Mul(dxr, dyr, coef[1][:n])
+			simd.Add(dxr, dxr, xr)
+			simd.Add(dxr, dxr, coef[3][:n])
+			putPart(dx, td, at, dxr)
+		})
+	}}
+	return []phase{sums, coefficients, weights, inputs}, nil
+}
+
+func (c *compiler) runningStats(n *graph.Node, op graph.RunningStats) ([]phase, error) {
+	mean, variance, batchMean, batchVar := c.ref(n.In[0]), c.ref(n.In[1]), c.ref(n.In[2]), c.ref(n.In[3])
+	momentum, unbiased := float32(op.Momentum), float32(float64(op.Rows)/float64(op.Rows-1))
+	return []phase{{1, func(_, _ int) {
+		m, v := mean.f32(), variance.f32()
+		for i, b := range batchMean.f32() {
+			m[i] += momentum * (b - m[i])
+			v[i] += momentum * (batchVar.f32()[i]*unbiased - v[i])
+		}
+	}}}, nil
+}

@@ -16,6 +16,9 @@ import (
 	"github.com/snug-ml/snug/train/checkpoint"
 )
 
+// summaryFile is the name of a [Summary] in a run directory.
+const summaryFile = "summary.json"
+
 // Summary is summary.json: a run in figures.
 type Summary struct {
 	System string `json:"system"`
@@ -94,7 +97,7 @@ func (r *run) summarise(res *train.Result, stopped bool) error {
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(r.dir, "summary.json"), append(raw, '\n'), 0o666); err != nil {
+	if err := os.WriteFile(filepath.Join(r.dir, summaryFile), append(raw, '\n'), 0o666); err != nil {
 		return err
 	}
 	r.printSummary(s)

@@ -29,6 +29,7 @@ type trainCmd struct {
 	Out    string `help:"Run directory (default: runs/PRESET)." placeholder:"DIR"`
 	Resume bool   `help:"Continue the run in --out from its newest whole checkpoint."`
 	Fresh  bool   `help:"Start over in a run directory that holds checkpoints, which are removed."`
+	Phase  string `help:"Of a system that trains in phases: the one to run, or all." placeholder:"N"`
 	Until  int64  `help:"Save and stop after so many updates; --resume goes on." placeholder:"N"`
 	JSON   bool   `help:"Print the summary as JSON."`
 }
@@ -52,12 +53,22 @@ saved within the grace.`
 // Run implements the verb.
 func (t *trainCmd) Run(a *app) error {
 	t.ofRun()
-	s, err := a.load(t.choice, nil, true)
+	s, err := a.load(t.choice, t.chosen(), true)
 	if err != nil {
 		return err
 	}
 	dir := t.dir(s.config)
 	a.signals.grace.Store(int64(s.config.Checkpoint.Grace))
+	if s.system.Phases != nil {
+		if phases := s.system.Phases(s.config, dir); len(phases) > 0 {
+			return t.phases(a, s.config, phases, dir)
+		}
+	}
+	return t.one(a, s, dir)
+}
+
+// one trains one run in dir.
+func (t *trainCmd) one(a *app, s *setup, dir string) error {
 	r := &run{app: a, setup: s, dir: dir, resume: t.Resume, fresh: t.Fresh, until: t.Until, started: time.Now()}
 	if err := r.train(); err != nil {
 		return err
@@ -236,7 +247,13 @@ func (r *run) loop(from *checkpoint.Checkpoint) error {
 	start := int64(0)
 	if from == nil {
 		r.runner.Initialize(cfg.Seed)
-	} else {
+	}
+	if r.data.Load != nil {
+		if err := r.data.Load(r.runner); err != nil {
+			return err
+		}
+	}
+	if from != nil {
 		var err error
 		if start, err = job.Resume(from); err != nil {
 			return err
@@ -348,7 +365,30 @@ func (r *run) end(res *train.Result, stopped bool) error {
 			return err
 		}
 	}
+	if !stopped && r.data.Report != nil {
+		if err := r.reportBest(res); err != nil {
+			return err
+		}
+	}
 	return r.summarise(res, stopped)
+}
+
+// reportBest reports on the best weights of the run, or on the last where no
+// others were kept.
+func (r *run) reportBest(res *train.Result) (err error) {
+	update := res.Update
+	if res.HasBest && res.BestAt != res.Update {
+		c, err := checkpoint.Load(filepath.Join(r.store.Dir(), checkpoint.Name(res.BestAt)))
+		if err != nil {
+			r.printf("warning: the best weights (update %d) cannot be read, the report is on the last: %v\n", res.BestAt, err)
+		} else {
+			update = res.BestAt
+			if err := errors.Join(train.LoadStates(r.runner, c, graph.Weight, graph.Buffer), c.Close()); err != nil {
+				return err
+			}
+		}
+	}
+	return r.data.Report(context.WithoutCancel(r.ctx), r.runner, update)
 }
 
 // sample lets the model of the newest checkpoint write.

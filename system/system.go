@@ -18,9 +18,23 @@ type System struct {
 	Describe func(c *config.Config) (*Model, error)
 	// Open prepares the data of a configuration and makes ready to train on it.
 	Open func(ctx context.Context, c *config.Config, m *Model, env Env) (*Run, error)
+	// Phases, when set, gives the runs that training consists of, each in a
+	// folder of its own below the run directory dir; none where c is the
+	// configuration of one of them.
+	Phases func(c *config.Config, dir string) []Phase
 	// Generator loads a checkpoint to write text with; nil if the system does
 	// not write.
 	Generator func(c *config.Config, checkpoint string, threads int) (*lm.Generator, error)
+}
+
+// Phase is one of the runs that training consists of.
+type Phase struct {
+	// Name is that of its folder, Title says what it does.
+	Name, Title string
+	// Settings make its configuration out of that of the whole.
+	Settings []config.Override
+	// Ready tells what is missing of the phases before; nil: nothing can be.
+	Ready func() error
 }
 
 // Shape is what the planner may change about a training step.

@@ -1,0 +1,160 @@
+package hub
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// repo is the cache's folder of one repository: blobs/TAG hold contents,
+// snapshots/COMMIT/NAME point to them, refs/REVISION hold commits. Everything
+// is done through an [os.Root], which nothing leads out of.
+type repo struct {
+	root *os.Root
+	dir  string
+	// locks is where huggingface_hub keeps the locks of the repository's blobs.
+	locks string
+}
+
+func (r Ref) folder() string {
+	return string(r.Kind) + "--" + strings.ReplaceAll(r.ID, "/", "--")
+}
+
+// openRepo opens a repository's folder, and makes it where create is set.
+func (c *Client) openRepo(r Ref, create bool) (*repo, error) {
+	p := &repo{dir: filepath.Join(c.Cache, r.folder()), locks: filepath.Join(c.Cache, ".locks", r.folder())}
+	if create {
+		if err := errors.Join(os.MkdirAll(p.dir, 0o755), os.MkdirAll(p.locks, 0o755)); err != nil {
+			return nil, fmt.Errorf("the cache of the hub: %w", err)
+		}
+	}
+	var err error
+	if p.root, err = os.OpenRoot(p.dir); err != nil {
+		return nil, fmt.Errorf("the cache of the hub: %w", err)
+	}
+	return p, nil
+}
+
+func (p *repo) Close() error { return p.root.Close() }
+
+// commit is the commit that the cache knows a revision by.
+func (p *repo) commit(revision string) (string, error) {
+	if commit.MatchString(revision) {
+		return revision, nil
+	}
+	text, err := p.root.ReadFile(filepath.Join("refs", filepath.FromSlash(revision)))
+	if err != nil {
+		return "", err
+	}
+	id := strings.TrimSpace(string(text))
+	if !commit.MatchString(id) {
+		return "", fmt.Errorf("the cache says that %s is %q, which is no commit", revision, id)
+	}
+	return id, nil
+}
+
+// setCommit remembers what a revision is.
+func (p *repo) setCommit(revision, id string) error {
+	if old, err := p.commit(revision); err == nil && old == id {
+		return nil
+	}
+	name := filepath.Join("refs", filepath.FromSlash(revision))
+	if err := p.root.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		return err
+	}
+	temp := temporaryName(name)
+	if err := p.root.WriteFile(temp, []byte(id), 0o644); err != nil {
+		return err
+	}
+	return p.root.Rename(temp, name)
+}
+
+// temporaryName is one beside name that nobody else uses.
+func temporaryName(name string) string { return fmt.Sprintf("%s.%x.tmp", name, rand.Uint64()) }
+
+func snapshotDir(commit string) string { return filepath.Join("snapshots", commit) }
+
+// files are those of a snapshot, by the names they have in the repository.
+func (p *repo) files(commit string) ([]string, error) {
+	var names []string
+	dir := path.Join("snapshots", commit)
+	err := fs.WalkDir(p.root.FS(), dir, func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		if _, err := p.root.Stat(filepath.FromSlash(name)); err != nil {
+			return nil // points to a blob that somebody removed
+		}
+		names = append(names, strings.TrimPrefix(name, dir+"/"))
+		return nil
+	})
+	slices.Sort(names)
+	return names, err
+}
+
+// place has a name of a snapshot point to a blob.
+func (p *repo) place(commit, name, blob string) error {
+	at := filepath.Join(snapshotDir(commit), filepath.FromSlash(name))
+	if err := p.root.MkdirAll(filepath.Dir(at), 0o755); err != nil {
+		return err
+	}
+	up := strings.Repeat("../", 2+strings.Count(name, "/"))
+	target := filepath.FromSlash(up + "blobs/" + blob)
+	if old, err := p.root.Readlink(at); err == nil && old == target {
+		return nil
+	}
+	temp := temporaryName(at)
+	if err := p.root.Symlink(target, temp); err != nil {
+		// Not every file system has symbolic links.
+		if e := p.root.Link(filepath.Join("blobs", blob), temp); e != nil {
+			return errors.Join(err, e)
+		}
+	}
+	return p.root.Rename(temp, at)
+}
+
+// have reports whether a blob is there in full.
+func (p *repo) have(a about) bool {
+	st, err := p.root.Stat(filepath.Join("blobs", a.blobName()))
+	return err == nil && st.Mode().IsRegular() && (a.size < 0 || st.Size() == a.size)
+}
+
+// fill gets a blob into the cache unless it is there: fetch completes the file
+// that it is given. One process at a time does so for a blob.
+func (p *repo) fill(ctx context.Context, a about, fetch func(f *os.File) error) (err error) {
+	if p.have(a) {
+		return nil
+	}
+	blob := filepath.Join("blobs", a.blobName())
+	unlock, err := lock(ctx, filepath.Join(p.locks, a.blobName()+".lock"))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, unlock()) }()
+	if p.have(a) { // somebody else was faster
+		return nil
+	}
+	if err := p.root.MkdirAll("blobs", 0o755); err != nil {
+		return err
+	}
+	partial := blob + ".incomplete"
+	f, err := p.root.OpenFile(partial, os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
+		return err
+	}
+	err = fetch(f)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	return p.root.Rename(partial, blob)
+}

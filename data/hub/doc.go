@@ -1,0 +1,24 @@
+// Package hub fetches models and datasets from the Hugging Face hub by plain
+// HTTPS, when an hf:// URL asks for one.
+//
+// It promises:
+//
+//   - Nothing is fetched but what a [Ref] names, and nothing at all in offline mode.
+//   - A file appears in the cache whole, of the size and the hash that the hub
+//     states (SHA-256, or git's SHA-1 of small files), or not at all.
+//   - A download that breaks off goes on where it broke, in this process or a
+//     later one. Server trouble is retried with growing, jittered pauses, and
+//     as late as the server asks for; what cannot get better by itself is not.
+//   - The token goes to the hub alone, never to a host that it redirects to,
+//     and never over plain HTTP to what was reached by HTTPS.
+//   - No name that a server gives leads out of the cache.
+//   - The cache has the layout of the huggingface_hub library: what one has
+//     fetched, the other finds.
+//
+// The environment is that of huggingface_hub, too: HF_HOME, HF_HUB_CACHE,
+// HF_TOKEN, HF_TOKEN_PATH, HF_ENDPOINT, HF_HUB_OFFLINE, XDG_CACHE_HOME.
+//
+// Sources: https://huggingface.co/docs/hub/api,
+// https://huggingface.co/docs/hub/rate-limits and
+// https://huggingface.co/docs/huggingface_hub/guides/manage-cache.
+package hub

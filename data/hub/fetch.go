@@ -1,0 +1,198 @@
+package hub
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// parallel is how many files are fetched at a time.
+const parallel = 4
+
+// Options narrow down what is fetched.
+type Options struct {
+	// Only, when set, selects files of the repository by name, among those that
+	// the ref's path does.
+	Only func(name string) bool
+	// MaxBytes, when set, refuses more than so many bytes.
+	MaxBytes int64
+}
+
+// Snapshot is a repository's files as they lie in the cache.
+type Snapshot struct {
+	// Dir is the folder with the files of this commit.
+	Dir, Commit string
+	// Files are the selected ones, below Dir, with slashes.
+	Files []string
+}
+
+// Paths are the files by the names that the system has for them.
+func (s *Snapshot) Paths() []string {
+	var paths []string
+	for _, name := range s.Files {
+		paths = append(paths, filepath.Join(s.Dir, filepath.FromSlash(name)))
+	}
+	return paths
+}
+
+// Fetch gets the files that r and o select into the cache, and gives their
+// place there. What is there already is not fetched again. Files of a snapshot
+// must not be written to: several snapshots may share one.
+func (c *Client) Fetch(ctx context.Context, r Ref, o Options) (s *Snapshot, err error) {
+	if err := r.check(); err != nil {
+		return nil, err
+	}
+	if c.Offline {
+		return c.offline(r, o)
+	}
+	in, err := c.info(ctx, r)
+	if err != nil {
+		return nil, c.explain(r, o, err)
+	}
+	s = &Snapshot{Dir: filepath.Join(c.Cache, r.folder(), snapshotDir(in.Commit)), Commit: in.Commit}
+	p := &progress{tell: c.Progress}
+	for _, f := range in.Files {
+		if !r.Match(f.Name) || o.Only != nil && !o.Only(f.Name) {
+			continue
+		}
+		if err := safePath(f.Name); err != nil {
+			return nil, fmt.Errorf("%s: the file name %q %w", r, f.Name, err)
+		}
+		s.Files = append(s.Files, f.Name)
+		p.total += max(0, f.Size)
+	}
+	if len(s.Files) == 0 {
+		var names []string
+		for _, f := range in.Files {
+			names = append(names, f.Name)
+		}
+		return nil, fmt.Errorf("%s: none of the repository's files is asked for; it has %s", r, some(names))
+	}
+	if o.MaxBytes > 0 && p.total > o.MaxBytes {
+		return nil, fmt.Errorf("%s: its %d files have %d bytes, more than the %d that are allowed: name a part of them", r, len(s.Files), p.total, o.MaxBytes)
+	}
+	slices.Sort(s.Files)
+	repo, err := c.openRepo(r, true)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, repo.Close()) }()
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(parallel)
+	for _, name := range s.Files {
+		group.Go(func() error { return c.file(ctx, repo, r, in.Commit, name, p) })
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	// Last, so that a branch never leads to files that are not there.
+	if r.Revision != in.Commit {
+		if err := repo.setCommit(r.Revision, in.Commit); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// file gets one file into the cache.
+func (c *Client) file(ctx context.Context, repo *repo, r Ref, commit, name string, p *progress) error {
+	u, err := c.fileAddress(r, commit, name)
+	if err != nil {
+		return err
+	}
+	a, err := c.about(ctx, u)
+	if err != nil {
+		return err
+	}
+	came := int64(0)
+	err = repo.fill(ctx, a, func(f *os.File) error {
+		d := &download{c: c, url: u, about: a, f: f, arrived: func(n int64) { came += n; p.add(n) }}
+		return d.run(ctx)
+	})
+	if err != nil {
+		return err
+	}
+	p.add(max(0, a.size-came)) // what was there
+	return repo.place(commit, name, a.blobName())
+}
+
+// offline finds in the cache what was fetched before.
+func (c *Client) offline(r Ref, o Options) (_ *Snapshot, err error) {
+	missing := func(what string) error {
+		return fmt.Errorf("%s: %s is not in the cache %s, and HF_HUB_OFFLINE forbids to fetch it", r, what, c.Cache)
+	}
+	repo, err := c.openRepo(r, false)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, missing("the repository")
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, repo.Close()) }()
+	id, err := repo.commit(r.Revision)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, missing("the revision " + r.Revision)
+	}
+	if err != nil {
+		return nil, err
+	}
+	names, err := repo.files(id)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	s := &Snapshot{Dir: filepath.Join(repo.dir, snapshotDir(id)), Commit: id}
+	for _, name := range names {
+		if r.Match(name) && (o.Only == nil || o.Only(name)) {
+			s.Files = append(s.Files, name)
+		}
+	}
+	if len(s.Files) == 0 {
+		return nil, missing("a file that is asked for")
+	}
+	return s, nil
+}
+
+// explain adds to a failure that the cache would have an answer.
+func (c *Client) explain(r Ref, o Options, err error) error {
+	if _, e := c.offline(r, o); e == nil {
+		return fmt.Errorf("%w (the cache has files of it from before: HF_HUB_OFFLINE=1 uses those)", err)
+	}
+	return err
+}
+
+// some lists names, of many only the first.
+func some(names []string) string {
+	const most = 10
+	switch n := len(names); {
+	case n == 0:
+		return "none"
+	case n > most:
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), n-most)
+	}
+	return strings.Join(names, ", ")
+}
+
+// progress adds up what arrives for several files.
+type progress struct {
+	mu          sync.Mutex
+	done, total int64
+	tell        func(done, total int64)
+}
+
+func (p *progress) add(n int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.done += n
+	p.total = max(p.total, p.done)
+	if p.tell != nil && n != 0 {
+		p.tell(p.done, p.total)
+	}
+}

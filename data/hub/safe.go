@@ -1,0 +1,36 @@
+package hub
+
+import (
+	"errors"
+	"path/filepath"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+const (
+	maxPath = 1024
+	maxPart = 255 // of the file systems in use
+)
+
+// safePath reports what forbids a name with slashes as a path below a folder.
+func safePath(name string) error {
+	switch {
+	case name == "":
+		return errors.New("is empty")
+	case len(name) > maxPath:
+		return errors.New("is too long")
+	case !utf8.ValidString(name):
+		return errors.New("is not UTF-8")
+	case strings.ContainsRune(name, '\\') || strings.ContainsFunc(name, unicode.IsControl):
+		return errors.New("has characters that no path may have")
+	case !filepath.IsLocal(filepath.FromSlash(name)):
+		return errors.New("leads out of the repository")
+	}
+	for part := range strings.SplitSeq(name, "/") {
+		if part == "" || part == "." || part == ".." || len(part) > maxPart {
+			return errors.New("has a part that no path may have")
+		}
+	}
+	return nil
+}

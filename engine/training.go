@@ -43,8 +43,8 @@ type Training struct {
 	// the evaluation, of each variant.
 	Model func(b *graph.Builder, m Mode) Objective
 	// Variants are the shapes that a micro-batch can have (sequence lengths,
-	// say), by name: each gets functions of its own that share the states. None
-	// is one shape without a name.
+	// say), by name: each gets functions of its own that share the states, of
+	// which it need not use all. None is one shape without a name.
 	Variants []string
 	// Accumulation is the number of micro-batches of an update.
 	Accumulation int
@@ -106,24 +106,28 @@ func CompileTraining(t Training, o CompileOptions) (*Program, error) {
 	if len(variants) == 0 {
 		variants = []string{""}
 	}
-	var untrained []string
+	// Variants may have weights of their own: what is trained is what any of
+	// them reaches.
+	var unreached []string
 	var trained []*graph.State
+	known := map[string]bool{}
 	var build []func() *pass.Unit
-	for i, variant := range variants {
+	for _, variant := range variants {
 		build = append(build, func() *pass.Unit {
 			return t.forwardBackward(variant, func(b *graph.Builder, params, grads []*graph.Value) {
 				params, grads, missing := reached(params, grads)
-				if i == 0 {
-					untrained = missing
+				unreached = append(unreached, missing...)
+				for _, p := range params {
+					if !known[p.Name] {
+						known[p.Name] = true
+						trained = append(trained, p.State)
+					}
 				}
 				if t.Accumulation <= 1 {
 					t.update(b, params, grads, false)
 					return
 				}
 				for k, p := range params {
-					if i == 0 {
-						trained = append(trained, p.State)
-					}
 					b.Accumulate(gradientState(b, p.State), grads[k])
 				}
 			})
@@ -156,7 +160,11 @@ func CompileTraining(t Training, o CompileOptions) (*Program, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.Untrained = untrained
+	for _, name := range unreached {
+		if !known[name] && !slices.Contains(p.Untrained, name) {
+			p.Untrained = append(p.Untrained, name)
+		}
+	}
 	return p, nil
 }
 

@@ -155,7 +155,7 @@ func mutate(rng *rand.Rand, v any) any {
 		other := []string{"", " ", "a", "▁", "Removed", "Isolated", "Contiguous", "MergedWithPrevious", "always", "never", "NFC", "NFKD", "Left", "OnlyFirst", "e\u0301", "a*?", "A", "B", "?"}
 		return other[rng.IntN(len(other))]
 	case float64:
-		other := []any{0, 1, -1, 2, 3, 5, 1e9, -1e300, 0.5, 1 << 31}
+		other := []any{0, 1, -1, 2, 3, 5, 1e9, -1e300, 0.5, 2147483648.0}
 		return other[rng.IntN(len(other))]
 	case bool:
 		return !v

@@ -70,6 +70,12 @@ func (c *compiler) lower(n *graph.Node) (phases []phase, err error) {
 		return c.adamW(n, op)
 	case graph.Assign:
 		return c.assign(n, op)
+	case graph.Conv2D:
+		return c.conv2d(n, op)
+	case graph.Conv2DInput:
+		return c.conv2dInput(n, op)
+	case graph.Conv2DWeight:
+		return c.conv2dWeight(n, op)
 	case graph.Pool2D:
 		return c.pool2d(n, op)
 	case graph.Pool2DGrad:
@@ -98,6 +104,10 @@ func (c *compiler) lower(n *graph.Node) (phases []phase, err error) {
 		return c.combine(n, op)
 	case graph.RoutedDot:
 		return c.routedDot(n)
+	case graph.Relate:
+		return c.relate(n, op)
+	case graph.RelateGrad:
+		return c.relateGrad(n, graph.Relate(op))
 	case graph.GlobalNorm:
 		return c.globalNorm(n)
 	}

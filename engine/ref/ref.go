@@ -228,6 +228,12 @@ func (m *machine) eval(op graph.Op, in []tensor, out []graph.Type) ([][]float64,
 		return selectiveScan(op, in), nil
 	case graph.SelectiveScanGrad:
 		return selectiveScanGrad(in), nil
+	case graph.Relate:
+		return one(relate(op, in)), nil
+	case graph.RelateGrad:
+		return relateGrad(graph.Relate(op), in), nil
+	case graph.Detach:
+		return one(in[0].data), nil
 	case graph.GlobalNorm:
 		return one([]float64{globalNorm(in)}), nil
 	}

@@ -17,7 +17,7 @@ import (
 //
 // What is near enough to join depends on the order. With recomputation the
 // writing order asks for the backward half's values before the rebuilt ones;
-// the lazy order is tried too, and the one with the lower peak is taken.
+// the lazy order is tried too, and taken if its peak is lower by 2 %.
 func fuse(u *Unit) error {
 	f, err := fused(u.F)
 	if err != nil {
@@ -29,7 +29,7 @@ func fuse(u *Unit) error {
 			return err
 		}
 		_, p := reordered(f)
-		if _, q := reordered(lazy); q < p {
+		if _, q := reordered(lazy); q < p-p/50 {
 			f = lazy
 		}
 	}

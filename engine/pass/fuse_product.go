@@ -32,14 +32,21 @@ func (z *fuser) products() {
 	}
 }
 
-// grow lets c take on all work on its values that it can.
+// grow lets c take on all work on its values that it can, and on what else it
+// reads in full then.
 func (z *fuser) grow(c *cluster) {
 	for again := true; again; {
 		again = false
-		for _, v := range c.made() {
+		vs := c.made()
+		for _, s := range stored(c.nodes...) {
+			if s.Node != nil && s.Type.Shape.Elems() == c.dims.Elems() {
+				vs = append(vs, s)
+			}
+		}
+		for _, v := range vs {
 			for _, j := range z.readers[v.ID] {
 				n := z.f.Nodes[j]
-				if z.of[j] == nil && loop(n) && z.hoist(c, n) {
+				if j > c.at && z.of[j] == nil && loop(n) && z.hoist(c, n) {
 					again = true
 				}
 			}

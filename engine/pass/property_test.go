@@ -1,0 +1,191 @@
+package pass_test
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+	"unsafe"
+
+	"pgregory.net/rapid"
+
+	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/engine/pass"
+)
+
+func drawModel(t *rapid.T) randomModel {
+	return randomModel{
+		size: rapid.IntRange(1, 40).Draw(t, "size"),
+		seed: rapid.Uint64().Draw(t, "seed"),
+		clip: rapid.SampledFrom([]float64{0, 1}).Draw(t, "clip"),
+	}
+}
+
+// without skips passes.
+func without(names ...string) func(string) bool {
+	return func(name string) bool { return slices.Contains(names, name) }
+}
+
+func train(t *rapid.T, m randomModel, accumulation int, o engine.CompileOptions) *run {
+	o.Verify = true
+	p, err := engine.CompileTraining(m.training(accumulation), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fns := []string{engine.FuncStep}
+	if accumulation > 1 {
+		fns = []string{engine.FuncMicro, engine.FuncMicro, engine.FuncUpdate}
+	}
+	for _, f := range p.Funcs {
+		checkPlacement(t, f)
+	}
+	r, err := execute(p, fns...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func (r *run) equal(t *rapid.T, want *run, what string) {
+	t.Helper()
+	if !slices.Equal(r.names, want.names) {
+		t.Fatalf("%s: results %v, want %v", what, r.names, want.names)
+	}
+	for _, n := range r.names {
+		if !bytes.Equal(r.data[n], want.data[n]) {
+			i := 0
+			for r.data[n][i] == want.data[n][i] {
+				i++
+			}
+			a, b := f32(r.data[n])[i/4], f32(want.data[n])[i/4]
+			t.Fatalf("%s: %s: element %d is %v, want %v", what, n, i/4, a, b)
+		}
+	}
+}
+
+// near holds r against want with a relative error (of each tensor's largest element).
+func (r *run) near(t *rapid.T, want *run, bound float64, what string) {
+	t.Helper()
+	for _, n := range r.names {
+		a, b := f32(r.data[n]), f32(want.data[n])
+		scale, worst := 1e-3, 0.0
+		for i := range a {
+			scale = max(scale, math.Abs(float64(b[i])))
+			worst = max(worst, math.Abs(float64(a[i]-b[i])))
+		}
+		if worst > bound*scale {
+			t.Fatalf("%s: %s is off by %v of %v", what, n, worst, scale)
+		}
+	}
+}
+
+func f32(x []byte) []float32 { return engine.Tensor{Data: x}.F32() }
+
+// Fusing and ordering change no bit, in no format.
+func TestFuseAndOrderChangeNothing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := drawModel(t)
+		o := engine.CompileOptions{Low: rapid.SampledFrom([]graph.DType{graph.F32, graph.BF16, graph.F16}).Draw(t, "low")}
+		o.Skip = without("accumulate", "fuse", "order")
+		want := train(t, m, 1, o)
+		for _, skip := range [][]string{{"fuse"}, {"order"}, {}} {
+			o.Skip = without(append(skip, "accumulate")...)
+			train(t, m, 1, o).equal(t, want, fmt.Sprint("without ", skip))
+		}
+	})
+}
+
+// Sharing and folding change no bit.
+func TestSimplifyChangesNothing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := drawModel(t)
+		want := train(t, m, 1, engine.CompileOptions{Skip: without("simplify", "tidy", "accumulate", "fuse", "order")})
+		train(t, m, 1, engine.CompileOptions{Skip: without("accumulate", "fuse", "order")}).equal(t, want, "simplified")
+	})
+}
+
+// Recomputation changes no bit, whatever follows it.
+func TestRecomputeChangesNothing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := drawModel(t)
+		o := engine.CompileOptions{Low: rapid.SampledFrom([]graph.DType{graph.F32, graph.BF16}).Draw(t, "low")}
+		accumulation := rapid.IntRange(1, 2).Draw(t, "accumulation")
+		want := train(t, m, accumulation, o)
+		o.Budget = want.temps * 3 / 4
+		for _, o.Recompute = range []pass.Recompute{pass.RecomputeNorm, pass.RecomputeSelective, pass.RecomputeFull, pass.RecomputeAuto} {
+			train(t, m, accumulation, o).equal(t, want, o.Recompute.String())
+		}
+	})
+}
+
+// Adding gradients up where they are computed changes them by rounding only.
+func TestAccumulateStaysNear(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := drawModel(t)
+		accumulation := rapid.IntRange(1, 2).Draw(t, "accumulation")
+		want := train(t, m, accumulation, engine.CompileOptions{Skip: without("accumulate")})
+		train(t, m, accumulation, engine.CompileOptions{}).near(t, want, 1e-3, "accumulated")
+	})
+}
+
+// checkPlacement walks through a program and keeps book of which value each
+// byte of the arena holds: no value may be read after another took its place,
+// and a result may stand where an operand of the same node is only if the
+// operation says that it can write there.
+func checkPlacement(t *rapid.T, f *engine.Func) {
+	owner := make([]*graph.Value, f.Placement.Bytes/engine.Align)
+	span := func(v *graph.Value) []*graph.Value {
+		off := f.Placement.Offset[v.ID]
+		if off < 0 {
+			return nil
+		}
+		if off%engine.Align != 0 || off+v.Type.Bytes() > f.Placement.Bytes {
+			t.Fatalf("%s: %s lies at %d, with %d bytes of %d", f.Name, v.Label(), off, v.Type.Bytes(), f.Placement.Bytes)
+		}
+		return owner[off/engine.Align : (off+v.Type.Bytes()+engine.Align-1)/engine.Align]
+	}
+	same := func(a, b []*graph.Value) bool { return unsafe.SliceData(a) == unsafe.SliceData(b) }
+	for _, n := range f.F.Nodes {
+		if graph.IsView(n.Op) {
+			continue
+		}
+		for _, v := range n.In {
+			s := graph.Storage(v)
+			for _, o := range span(s) {
+				if o != s {
+					t.Fatalf("%s: %s reads %s, but %s lies there", f.Name, n.Op.Name(), s.Label(), o.Label())
+				}
+			}
+		}
+		for j, v := range n.Out {
+			for _, o := range span(v) {
+				at := slices.IndexFunc(n.In, func(w *graph.Value) bool { return graph.Storage(w) == o })
+				if at < 0 {
+					continue
+				}
+				ip, ok := n.Op.(graph.Inplacer)
+				if !ok || j > 0 || !slices.Contains(ip.InplaceOperands(n), at) || !same(span(v), span(o)) {
+					t.Fatalf("%s: result %d of %s lies on operand %d", f.Name, j, n.Op.Name(), at)
+				}
+			}
+		}
+		for _, v := range n.Out {
+			if v.State != nil {
+				continue
+			}
+			for i := range span(v) {
+				span(v)[i] = v
+			}
+		}
+		// Results must not lie on each other either.
+		for _, v := range n.Out {
+			for _, o := range span(v) {
+				if v.State == nil && o != v {
+					t.Fatalf("%s: results %s and %s lie on each other", f.Name, v.Label(), o.Label())
+				}
+			}
+		}
+	}
+}

@@ -17,6 +17,10 @@ import (
 // parallel is how many files are fetched at a time.
 const parallel = 4
 
+// completeList is how many files a list may have and be taken for complete:
+// the bound that huggingface_hub drew before it read folder by folder.
+const completeList = 50_000
+
 // Options narrow down what is fetched.
 type Options struct {
 	// Only, when set, selects files of the repository by name, among those that
@@ -68,6 +72,9 @@ func (c *Client) Fetch(ctx context.Context, r Ref, o Options) (s *Snapshot, err 
 		}
 		s.Files = append(s.Files, f.Name)
 		p.total += max(0, f.Size)
+	}
+	if len(in.Files) >= completeList && !(len(s.Files) == 1 && s.Files[0] == r.Path) {
+		return nil, fmt.Errorf("%s: the repository has so many files that the hub may not list all of them (it lists %d): name one file by its whole path", r, len(in.Files))
 	}
 	if len(s.Files) == 0 {
 		var names []string

@@ -3,6 +3,7 @@ package hub
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -90,6 +91,23 @@ func TestPlantedLinks(t *testing.T) {
 		if found := leftovers(t, outside, "*"); len(found) > 0 {
 			t.Errorf("%s: outside there is %v", link, found)
 		}
+	}
+}
+
+// A list so long that the hub may have cut it is not taken for all there is.
+func TestLongLists(t *testing.T) {
+	files := map[string]file{}
+	for i := range completeList {
+		files[fmt.Sprintf("data/%d.txt", i)] = file{content: []byte("x")}
+	}
+	s := newServer(t, files)
+	if _, err := s.client(t).Fetch(context.Background(), theRef, Options{}); err == nil || !strings.Contains(err.Error(), "may not list all of them") {
+		t.Errorf("all of it: %v", err)
+	}
+	r := theRef
+	r.Path = "data/77.txt"
+	if snap, err := s.client(t).Fetch(context.Background(), r, Options{}); err != nil || len(snap.Files) != 1 {
+		t.Errorf("one file: %v, %v", snap, err)
 	}
 }
 

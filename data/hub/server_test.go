@@ -96,6 +96,8 @@ func (s *server) serveHub(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	rest = strings.TrimPrefix(rest, "datasets/")
+	w.Header().Set("X-Repo-Commit", theCommit)
+	rest = strings.Replace(rest, "/resolve/main/", "/resolve/"+theCommit+"/", 1)
 	name, ok := strings.CutPrefix(rest, "owner/name/resolve/"+theCommit+"/")
 	f, there := s.files[name]
 	if !ok || !there {

@@ -15,6 +15,7 @@ import (
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/engine/pass"
 	"github.com/snug-ml/snug/system"
+	"github.com/snug-ml/snug/system/moderation"
 	"github.com/snug-ml/snug/system/refocused"
 	"github.com/snug-ml/snug/train"
 )
@@ -30,7 +31,7 @@ const (
 )
 
 // systems are what snug trains.
-var systems = []system.System{refocused.System}
+var systems = []system.System{refocused.System, moderation.System}
 
 // app is what every verb gets.
 type app struct {
@@ -43,14 +44,15 @@ type app struct {
 
 // commands is the grammar.
 type commands struct {
-	Train    trainCmd    `cmd:"" help:"Train a model."`
-	Plan     planCmd     `cmd:"" help:"Say what a run needs, to the byte, on any card."`
-	Fit      fitCmd      `cmd:"" help:"Find the fastest settings that fit."`
-	Generate generateCmd `cmd:"" help:"Write text with a trained language model."`
-	Eval     evalCmd     `cmd:"" help:"Measure a trained model on its held-out data."`
-	Data     dataCmd     `cmd:"" help:"Prepare data."`
-	Ckpt     ckptCmd     `cmd:"" help:"Look at checkpoints."`
-	Doctor   doctorCmd   `cmd:"" help:"Show what this machine has and what would be chosen on it."`
+	Train     trainCmd     `cmd:"" help:"Train a model."`
+	Plan      planCmd      `cmd:"" help:"Say what a run needs, to the byte, on any card."`
+	Fit       fitCmd       `cmd:"" help:"Find the fastest settings that fit."`
+	Generate  generateCmd  `cmd:"" help:"Write text with a trained language model."`
+	Eval      evalCmd      `cmd:"" help:"Measure a trained model on its held-out data."`
+	Data      dataCmd      `cmd:"" help:"Prepare data."`
+	Ckpt      ckptCmd      `cmd:"" help:"Look at checkpoints."`
+	Doctor    doctorCmd    `cmd:"" help:"Show what this machine has and what would be chosen on it."`
+	BenchWork benchWorkCmd `cmd:"" hidden:"" help:"Time a work of bench/README.md."`
 }
 
 // Main runs the command line and returns the exit code.

@@ -162,9 +162,16 @@ func (s *setup) facts(p *engine.Program, t plan.Target, c plan.Settings, data in
 }
 
 // cpuLossChunk is how many rows of logits the loss holds at a time on the CPU:
-// enough that the output layer is read rarely, few enough that a chunk of a
-// small vocabulary stays in the cache (docs/measurements.md).
-const cpuLossChunk = 256
+// 32 MiB of them, for a power of two from 64 to 1024. It must not follow the
+// measured speed: chunks decide the order of sums, and a resumed run repeats
+// them bit for bit.
+func cpuLossChunk(classes int) int {
+	rows := 64
+	for rows < 1024 && 2*rows*classes*4 <= 32<<20 {
+		rows *= 2
+	}
+	return rows
+}
 
 // fit plans the configured settings for a target; settings that were left to
 // the planner are decided here.
@@ -174,9 +181,7 @@ func (s *setup) fit(t plan.Target, precision device.Precision) (*plan.Report, *e
 		return nil, nil, err
 	}
 	if c.CEChunk == 0 {
-		// On the CPU it must not follow the measured speed: the chunks decide the
-		// order of sums, and a resumed run repeats them bit for bit.
-		c.CEChunk = cpuLossChunk
+		c.CEChunk = cpuLossChunk(s.model.Classes)
 		if t.Card != nil {
 			c.CEChunk = plan.LossChunk(t.Speed(precision), precision)
 		}

@@ -58,6 +58,8 @@ type Model struct {
 	// a micro-batch has.
 	Unit        string
 	UnitsPerRow int64
+	// Classes is the width of the logits, if the loss works in chunks of rows.
+	Classes int
 	// Summary describes the model for people and for checkpoints.
 	Summary map[string]any
 }

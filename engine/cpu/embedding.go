@@ -31,8 +31,12 @@ func (c *compiler) embedding(n *graph.Node) ([]phase, error) {
 	}}}, nil
 }
 
-// embeddingGrad gives each task a strip of columns: every row sum then has one
-// owner and the order of the ids.
+// embeddingOwners is into how many fixed parts the rows of a table are dealt
+// out for their sums.
+const embeddingOwners = 32
+
+// embeddingGrad deals the table's rows out to tasks: every row sum then has
+// one owner and the order of the ids.
 func (c *compiler) embeddingGrad(n *graph.Node, op graph.EmbeddingGrad) ([]phase, error) {
 	dy, ids, out := c.ref(n.In[0]), c.ref(n.In[1]), c.ref(n.Out[0])
 	width, d := n.Out[0].Shape()[1], n.In[0].DType()
@@ -54,22 +58,22 @@ func (c *compiler) embeddingGrad(n *graph.Node, op graph.EmbeddingGrad) ([]phase
 			}
 		}})
 	}
-	strip := max(16, min(tile, (width+15)/16))
-	strips := (width + strip - 1) / strip
-	ps = append(ps, phase{strips, func(task, w int) {
+	return append(ps, phase{embeddingOwners, func(task, w int) {
 		reg := floats(code.worker(w), 0, tile)
-		c0, c1 := task*strip, min((task+1)*strip, width)
 		table := out.f32()
 		src := operand{ref: dy, dtype: d}
 		for i, id := range ids.i32() {
-			if id < 0 || int(id) >= op.Vocab {
-				continue // reported by the forward half
+			// An id outside the table is reported by the forward half.
+			if int(id)%embeddingOwners != task || id < 0 || int(id) >= op.Vocab {
+				continue
 			}
-			row := table[int(id)*width+c0 : int(id)*width+c1]
-			simd.Add(row, row, src.load(reg[:c1-c0], i*width+c0, 1))
+			for c0 := 0; c0 < width; c0 += tile {
+				m := min(tile, width-c0)
+				row := table[int(id)*width+c0 : int(id)*width+c0+m]
+				simd.Add(row, row, src.load(reg[:m], i*width+c0, 1))
+			}
 		}
-	}})
-	return ps, nil
+	}}), nil
 }
 
 // row gives row i (of width elements) of r as floats, converted into reg if

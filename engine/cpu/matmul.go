@@ -95,6 +95,7 @@ type epilogue struct {
 	end     int
 	step    []int
 	product graph.DType // the format that the product is rounded to first
+	rows    bool        // several rows may go through the program at once
 	workers []workerEpilogue
 }
 
@@ -119,6 +120,8 @@ func (c *compiler) epilogue(n *graph.Node, bd *graph.Body, product graph.DType, 
 	for i := range len(p.in) + len(p.outRef) {
 		e.step = append(e.step, p.operand(i).stride[1])
 	}
+	// Random numbers are counted along a row.
+	e.rows = !slices.ContainsFunc(p.code, func(ins instr) bool { return ins.drop != nil })
 	for w := range max(c.workers, 1) {
 		e.workers = append(e.workers, workerEpilogue{e, w})
 	}
@@ -151,6 +154,10 @@ func (e *epilogue) forWorker(w int) gemm.Epilogue { return &e.workers[w] }
 
 // Tile implements gemm.Epilogue.
 func (e *workerEpilogue) Tile(i0, i1, j0, j1 int, acc *float32, stride int) {
+	if e.rows && 2*(j1-j0) <= tile {
+		e.group(i0, i1, j0, j1, acc, stride)
+		return
+	}
 	regs := floats(e.code.worker(e.w), e.from, e.p.regs*tile)
 	var at [maxOperands]int
 	k := len(e.step)
@@ -166,5 +173,68 @@ func (e *workerEpilogue) Tile(i0, i1, j0, j1 int, acc *float32, stride int) {
 			}
 			e.p.tile(m, i*width+j, at[:k], e.step, regs, row[j-j0:j-j0+m])
 		}
+	}
+}
+
+// group is Tile for blocks narrower than a tile: several rows go through the
+// program at once, since each step costs as much to start as a hundred
+// elements to do.
+func (e *workerEpilogue) group(i0, i1, j0, j1 int, acc *float32, stride int) {
+	p, w := e.p, j1-j0
+	regs := floats(e.code.worker(e.w), e.from, p.regs*tile)
+	accRow := func(i int) []float32 {
+		return unsafe.Slice((*float32)(unsafe.Add(unsafe.Pointer(acc), (i-i0)*stride*4)), w)
+	}
+	each := tile / w
+	for i := i0; i < i1; i += each {
+		m := min(each, i1-i)
+		for q := range m {
+			copy(regs[q*w:(q+1)*w], accRow(i+q))
+		}
+		round(regs[:m*w], e.product)
+		for k := 1; k < len(p.in); k++ {
+			o := &p.in[k]
+			reg := regs[k*tile : k*tile+m*w]
+			for q := range m {
+				row := reg[q*w : (q+1)*w]
+				if q > 0 && o.stride[0] == 0 {
+					copy(row, reg[:w])
+					continue
+				}
+				if src := o.load(row, (i+q)*o.stride[0]+j0*o.stride[1], e.step[k]); &src[0] != &row[0] {
+					copy(row, src)
+				}
+			}
+		}
+		p.steps(m*w, regs)
+		for j, r := range p.out {
+			o := &p.outRef[j]
+			for q := range m {
+				row := regs[r*tile+q*w : r*tile+(q+1)*w]
+				if o.dtype == graph.Invalid {
+					copy(accRow(i+q), row)
+				} else {
+					o.store(row, (i+q)*o.stride[0]+j0*o.stride[1])
+				}
+			}
+		}
+	}
+}
+
+// steps runs the program on registers alone.
+func (p *program) steps(n int, regs []float32) {
+	reg := func(i int) []float32 { return regs[i*tile : i*tile+n] }
+	for k := range p.code {
+		ins := &p.code[k]
+		dst := reg(len(p.in) + k)
+		var y, z []float32
+		if ins.narg > 1 {
+			y = reg(ins.arg[1])
+		}
+		if ins.narg > 2 {
+			z = reg(ins.arg[2])
+		}
+		ins.run(dst, reg(ins.arg[0]), y, z)
+		round(dst, ins.half)
 	}
 }

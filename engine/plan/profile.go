@@ -13,6 +13,9 @@ import (
 // Profile holds the model of time against a run: pass its Observe to
 // [engine.Runner.Profile].
 type Profile struct {
+	// Shapes keeps operations on different shapes apart.
+	Shapes bool
+
 	took map[*graph.Node]time.Duration
 	runs map[*graph.Node]int
 }
@@ -40,10 +43,11 @@ type ProfileRow struct {
 func (p *Profile) Rows(s Speed) []ProfileRow {
 	by := map[string]*ProfileRow{}
 	for n, d := range p.took {
-		r := by[n.Op.Name()]
+		name := p.name(n)
+		r := by[name]
 		if r == nil {
-			r = &ProfileRow{Op: n.Op.Name()}
-			by[r.Op] = r
+			r = &ProfileRow{Op: name}
+			by[name] = r
 		}
 		c, runs := costOf(n), float64(p.runs[n])
 		r.Runs += p.runs[n]
@@ -60,6 +64,40 @@ func (p *Profile) Rows(s Speed) []ProfileRow {
 		return cmp.Or(cmp.Compare(b.Measured, a.Measured), strings.Compare(a.Op, b.Op))
 	})
 	return rows
+}
+
+// name is the row that n belongs to.
+func (p *Profile) name(n *graph.Node) string {
+	s := n.Op.Name()
+	if !p.Shapes {
+		return s
+	}
+	if m, ok := n.Op.(graph.MatMul); ok {
+		types := []graph.Type{n.In[0].Type, n.In[1].Type}
+		batch, rows, cols, inner := m.Dims(types)
+		s += fmt.Sprintf(" %dx%dx%d", rows, inner, cols)
+		if batch > 1 {
+			s += fmt.Sprintf(" x%d", batch)
+		}
+		for _, t := range []struct {
+			on   bool
+			text string
+		}{{m.TransA, " At"}, {m.TransB, " Bt"}, {m.Accumulate, " +="}} {
+			if t.on {
+				s += t.text
+			}
+		}
+		if m.Body != nil {
+			for _, st := range m.Body.Steps {
+				s += " " + st.Op.Name()
+			}
+		}
+		return s + " " + n.Out[0].DType().String()
+	}
+	if len(n.In) > 0 {
+		s += " " + n.In[0].Type.String()
+	}
+	return s
 }
 
 // Table is the comparison for people.

@@ -85,7 +85,7 @@ func describe(c *config.Config) (*system.Model, error) {
 	t, length := &c.Training, c.Data.SeqLen
 	return &system.Model{
 		Shape: system.Shape{MicroBatch: t.BatchSize, Accumulation: t.GradientAccumulationSteps, CEChunk: t.CEChunk},
-		Unit:  "tokens", UnitsPerRow: int64(length),
+		Unit:  "tokens", UnitsPerRow: int64(length), Classes: net.Vocab,
 		Training: func(s system.Shape) engine.Training {
 			tr := system.Training(c, s)
 			tr.Eval = c.Data.HeldOutFraction > 0

@@ -1,0 +1,112 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/snug-ml/snug/device"
+	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/pass"
+	"github.com/snug-ml/snug/engine/plan"
+	"github.com/snug-ml/snug/internal/works"
+)
+
+// benchWorkCmd is snug's side of bench/cpu.sh.
+type benchWorkCmd struct {
+	Work      string `arg:"" help:"a, b, c or d of bench/README.md."`
+	Precision string `default:"fp32" enum:"fp32,bf16"`
+	Threads   int    `default:"2"`
+	Steps     int    `default:"10" help:"Measured steps, after three."`
+	Recompute string `default:"none" enum:"none,norm,selective,full"`
+	Ops       bool   `help:"Print where the step's time goes, beside the time predicted."`
+	Shapes    bool   `help:"With --ops: a line for each shape."`
+	JSON      bool
+}
+
+// Run implements the verb.
+func (c *benchWorkCmd) Run(a *app) (err error) {
+	w, err := works.Find(c.Work)
+	if err != nil {
+		return usageError{err}
+	}
+	precision, err := device.ParsePrecision(c.Precision)
+	if err != nil {
+		return usageError{err}
+	}
+	mode, err := pass.ParseRecompute(c.Recompute)
+	if err != nil {
+		return usageError{err}
+	}
+	p, err := engine.CompileTraining(w.Training(), engine.CompileOptions{Low: low(precision), Recompute: mode})
+	if err != nil {
+		return err
+	}
+	r, err := p.Arm(c.Threads)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.Close()) }()
+	r.Initialize(1)
+	works.Fill(r)
+	step := func() (float64, error) {
+		began := time.Now()
+		err := r.Run(engine.FuncStep, 0)
+		return 1e3 * time.Since(began).Seconds(), err
+	}
+	var ms []float64
+	for i := range c.Steps + 3 {
+		t, err := step()
+		if err != nil {
+			return err
+		}
+		if i >= 3 {
+			ms = append(ms, t)
+		}
+	}
+	slices.Sort(ms)
+	median := ms[len(ms)/2]
+	s := device.NewSampler()
+	peak := s.Sample().PeakRSS
+	if err := s.Close(); err != nil {
+		return err
+	}
+	loss, _ := r.Output(engine.FuncStep, engine.OutputLoss)
+	if c.JSON {
+		return json.NewEncoder(a.out).Encode(map[string]any{
+			"work": c.Work, "ms": median, "best_ms": ms[0], "rss": peak, "gflops": w.GFLOP / median * 1e3, "loss": loss.F32()[0],
+			"arena_bytes": p.Layout.Bytes,
+		})
+	}
+	a.printf("work %s, %s: %.1f ms a step (best %.1f), %.0f GFLOP/s, peak RSS %v, arena %v, loss %.4f\n",
+		c.Work, c.Precision, median, ms[0], w.GFLOP/median*1e3, plan.Bytes(peak), plan.Bytes(p.Layout.Bytes), loss.F32()[0])
+	if !c.Ops {
+		return nil
+	}
+	return a.operations(r, []string{engine.FuncStep}, precision, c.Threads, 3, c.Shapes)
+}
+
+// operations runs functions n times with each node timed, and prints the sums
+// by operation beside the times that the speed of the machine allows.
+func (a *app) operations(r *engine.Runner, fns []string, precision device.Precision, threads, n int, shapes bool) error {
+	rates, err := plan.Calibrate(threads)
+	if err != nil {
+		return err
+	}
+	prof := plan.Profile{Shapes: shapes}
+	began := time.Now()
+	for range n {
+		r.Profile(prof.Observe)
+		for _, fn := range fns {
+			if err := r.Run(fn, 0); err != nil {
+				return err
+			}
+		}
+		r.Profile(nil)
+	}
+	took := time.Since(began).Seconds()
+	a.printf("\n%s", prof.Table(rates.In(precision)))
+	a.printf("%d runs took %.1f ms each with every node timed\n", n, 1e3*took/float64(n))
+	return nil
+}

@@ -1,0 +1,138 @@
+// Package works builds the four models that bench/README.md defines, the
+// common ground on which snug and PyTorch are timed.
+package works
+
+import (
+	"fmt"
+	"math/rand/v2"
+
+	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/nn"
+)
+
+// Work is one of the models with its batch.
+type Work struct {
+	Name string
+	// GFLOP counts the products of a training step as bench/README.md does.
+	GFLOP float64
+	model func(b *graph.Builder) engine.Objective
+}
+
+const vocab = 8192
+
+var initial = graph.Normal(0.02)
+
+// Works are a, b, c and d.
+func Works() []Work {
+	return []Work{
+		{"a", 91.8, gpt(4, 256, 384, 6, 6, 1536)},
+		{"b", 824.6, gpt(8, 512, 512, 8, 8, 2048)},
+		{"c", 212.0, encoder},
+		{"d", 24.8, clips},
+	}
+}
+
+// Find is the work called name.
+func Find(name string) (Work, error) {
+	for _, w := range Works() {
+		if w.Name == name {
+			return w, nil
+		}
+	}
+	return Work{}, fmt.Errorf("unknown work %q: want a, b, c or d", name)
+}
+
+// Training is the step that is timed: AdamW, gradients clipped to norm 1.
+func (w Work) Training() engine.Training {
+	return engine.Training{
+		Model:        func(b *graph.Builder, _ engine.Mode) engine.Objective { return w.model(b) },
+		Accumulation: 1,
+		Optimizer:    engine.Optimizer{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: 0.01, MaxGradNorm: 1},
+	}
+}
+
+// Fill writes random data into the inputs of an armed program.
+func Fill(r *engine.Runner) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for _, v := range r.Program().Inputs {
+		t, _ := r.Input(0, v.Name)
+		switch v.Name {
+		case engine.InputLR:
+			t.F32()[0] = 3e-4
+		case engine.InputInvWeight:
+			labels, _ := r.Input(0, "labels")
+			t.F32()[0] = 1 / float32(len(labels.I32()))
+		case "weights":
+			for i := range t.F32() {
+				t.F32()[i] = 1
+			}
+		case "pictures":
+			for i := range t.F32() {
+				t.F32()[i] = float32(rng.NormFloat64())
+			}
+		default:
+			limit := vocab
+			if v.Name == "labels" && len(t.I32()) < 64 {
+				limit = 2 // classes
+			}
+			for i := range t.I32() {
+				t.I32()[i] = int32(rng.IntN(limit))
+			}
+		}
+	}
+}
+
+// block is a pre-norm transformer block.
+func block(b *graph.Builder, x *graph.Value, heads, ff int, causal bool) *graph.Value {
+	d := x.Shape().Last()
+	h := nn.LayerNorm(b, "ln1", x, 1e-5)
+	qkv := nn.Linear(b, "qkv", h, 3*d, true, initial)
+	o := b.Attention(graph.Attention{Heads: heads, Causal: causal, Scale: nn.AttentionScale(d, heads), Layout: graph.PackedQKV}, qkv)
+	x = b.Add(x, nn.Linear(b, "o", o, d, true, initial))
+	h = nn.LayerNorm(b, "ln2", x, 1e-5)
+	return b.Add(x, nn.MLP(b, h, "f1", "f2", ff, graph.FnGELU, initial, initial))
+}
+
+func blocks(b *graph.Builder, x *graph.Value, n, heads, ff int, causal bool) *graph.Value {
+	for i := range n {
+		b.Block(fmt.Sprintf("b.%d", i), func() { x = block(b, x, heads, ff, causal) })
+	}
+	return x
+}
+
+// embed is token plus position embedding; table is the tokens'.
+func embed(b *graph.Builder, batch, t, d int) (x, table *graph.Value) {
+	table = nn.Embedding(b, "tok", vocab, d, initial)
+	pos := nn.Embedding(b, "pos", t, d, initial)
+	return b.Add(b.Embedding(table, b.Input("ids", graph.T(graph.I32, batch, t))), pos), table
+}
+
+func weights(b *graph.Builder, n int) (labels, w *graph.Value) {
+	return b.Input("labels", graph.T(graph.I32, n)), b.Input("weights", graph.T(graph.F32, n))
+}
+
+// gpt is a causal language model whose head is tied to the embedding.
+func gpt(batch, t, d, layers, heads, ff int) func(b *graph.Builder) engine.Objective {
+	return func(b *graph.Builder) engine.Objective {
+		x, table := embed(b, batch, t, d)
+		x = nn.LayerNorm(b, "ln", blocks(b, x, layers, heads, ff, true), 1e-5)
+		labels, w := weights(b, batch*t)
+		return engine.Objective{Sum: b.LinearCrossEntropy(b.Reshape(x, batch*t, d), table, labels, w, Chunk)}
+	}
+}
+
+// Chunk is how many rows of logits the language models hold at a time.
+const Chunk = 1024
+
+// encoder is work c.
+func encoder(b *graph.Builder) engine.Objective {
+	const batch, t, d = 16, 192, 384
+	x, _ := embed(b, batch, t, d)
+	x = nn.LayerNorm(b, "ln0", x, 1e-5)
+	x = nn.LayerNorm(b, "ln", blocks(b, x, 6, 12, 1536, false), 1e-5)
+	first := b.Reshape(b.Slice(x, 1, 0, 1), batch, d)
+	pooled := b.Tanh(nn.Linear(b, "pool", first, d, true, initial))
+	labels, w := weights(b, batch)
+	return engine.Objective{Sum: b.CrossEntropy(nn.Linear(b, "cls", pooled, 2, true, initial), labels, w)}
+}

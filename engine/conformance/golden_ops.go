@@ -104,8 +104,12 @@ var goldenOps = map[string]func(m *goldenMaker){
 	"sub":  twoArgs(graph.FnSub),
 	"mul":  twoArgs(graph.FnMul),
 	"div":  twoArgs(graph.FnDiv),
-	"gather": func(m *goldenMaker) { // of rows
+	"gather": func(m *goldenMaker) {
 		m.tol = Tolerance{Ulps: 1, Terms: 5}
+		if m.Attrs.Axis == 1 {
+			m.out("y", m.Gather(m.arg("x"), m.arg("index")))
+			return
+		}
 		m.out("y", m.Embedding(m.arg("x"), m.arg("index")))
 	},
 	"scatter_add": func(m *goldenMaker) {

@@ -108,6 +108,16 @@ func (c *compiler) lower(n *graph.Node) (phases []phase, err error) {
 		return c.relate(n, op)
 	case graph.RelateGrad:
 		return c.relateGrad(n, graph.Relate(op))
+	case graph.GroupedMatMul:
+		return c.groupedMatmul(n, op)
+	case graph.GroupedOuter:
+		return c.groupedOuter(n)
+	case graph.GroupedSum:
+		return c.groupedSum(n)
+	case graph.SelectiveScan:
+		return c.selectiveScan(n, op)
+	case graph.SelectiveScanGrad:
+		return c.selectiveScanGrad(n, op)
 	case graph.GlobalNorm:
 		return c.globalNorm(n)
 	}

@@ -77,12 +77,16 @@ var passOrder = [...]constraint{
 	{"order", "place", "lifetimes are positions in the final order"},
 }
 
-func init() {
+func init() { mustHold(passOrder[:], passes[:]) }
+
+// mustHold panics when a table of passes breaks a constraint or names a pass
+// that it does not have.
+func mustHold(order []constraint, table []pass) {
 	at := map[string]int{}
-	for i, p := range passes {
+	for i, p := range table {
 		at[p.name] = i
 	}
-	for _, c := range passOrder {
+	for _, c := range order {
 		i, ok := at[c.before]
 		j, ok2 := at[c.after]
 		if !ok || !ok2 || i >= j {

@@ -57,14 +57,16 @@ func (r *rebuilder) copy(n *graph.Node) {
 	r.b.F.Nodes = append(r.b.F.Nodes, &m)
 }
 
-// value is what stands for an old value. A view is made when it is first read:
-// what it looks at may have moved.
+// value is what stands for an old value. A view is made when it is first read,
+// since what it looks at may have moved, and of the storage itself.
 func (r *rebuilder) value(old *graph.Value) *graph.Value {
 	if r.now[old.ID] == nil {
-		if !graph.IsView(old.Node.Op) {
+		s := graph.Storage(old)
+		if s == old {
 			r.b.Failf("%s is read before it is computed", old.Label())
 		}
-		r.copy(old.Node)
+		of := r.value(s)
+		r.b.At(old.Node, func() { r.now[old.ID] = r.b.Reshape(of, old.Shape()...) })
 	}
 	return r.now[old.ID]
 }

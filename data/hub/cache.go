@@ -149,11 +149,11 @@ func (p *repo) fill(ctx context.Context, a about, fetch func(f *os.File) error) 
 	if err != nil {
 		return err
 	}
-	err = fetch(f)
-	if err == nil {
-		err = f.Sync()
+	got := fetch(f)
+	if got == nil {
+		got = f.Sync()
 	}
-	if err = errors.Join(err, f.Close()); err != nil {
+	if err := errors.Join(got, f.Close()); err != nil {
 		return err
 	}
 	return p.root.Rename(partial, blob)

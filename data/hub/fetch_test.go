@@ -233,12 +233,12 @@ func TestWrongContent(t *testing.T) {
 		{"too many bytes", func(s *server, w http.ResponseWriter, r *http.Request) bool {
 			return write(w, append(slices.Clone(s.content(r)), 0))
 		}, "more than the 300000 bytes that the hub says"},
-		{"a part of something else", func(s *server, w http.ResponseWriter, r *http.Request) bool {
+		{"a part of something else", func(_ *server, w http.ResponseWriter, _ *http.Request) bool {
 			w.Header().Set("Content-Range", "bytes 5-9/300000")
 			w.WriteHeader(http.StatusPartialContent)
 			return true
 		}, `asked for bytes from 0, the server sends "bytes 5-9/300000"`},
-		{"a page instead", func(s *server, w http.ResponseWriter, r *http.Request) bool {
+		{"a page instead", func(_ *server, w http.ResponseWriter, _ *http.Request) bool {
 			w.WriteHeader(http.StatusNoContent)
 			return true
 		}, "unexpected status 204"},

@@ -131,7 +131,7 @@ func TestOddAnswers(t *testing.T) {
 		}
 	}
 	s := newServer(t, map[string]file{"x": {content: []byte("x")}})
-	s.hubFault = func(w http.ResponseWriter, r *http.Request) bool {
+	s.hubFault = func(_ http.ResponseWriter, r *http.Request) bool {
 		return !strings.HasPrefix(r.URL.Path, "/api/") // no ETag, no content
 	}
 	if _, err := s.client(t).Fetch(context.Background(), theRef, Options{}); err == nil || !strings.Contains(err.Error(), "gives no ETag") {

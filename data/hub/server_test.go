@@ -77,9 +77,9 @@ func (s *server) serveHub(w http.ResponseWriter, r *http.Request) {
 	if s.hubFault != nil && s.hubFault(w, r) {
 		return
 	}
-	kind, rest := "models", strings.TrimPrefix(r.URL.Path, "/")
+	rest := strings.TrimPrefix(r.URL.Path, "/")
 	if after, ok := strings.CutPrefix(rest, "api/"); ok {
-		kind, rest, _ = strings.Cut(after, "/")
+		kind, rest, _ := strings.Cut(after, "/")
 		if rest != "owner/name/revision/main" || kind != "models" && kind != "datasets" {
 			s.refuse(w)
 			return

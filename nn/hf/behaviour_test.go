@@ -257,10 +257,10 @@ func TestInputRefusals(t *testing.T) {
 		with   func(b *graph.Builder, in *Input)
 		want   string
 	}{
-		{"neox", func(b *graph.Builder, in *Input) { in.Types = in.IDs }, "takes neither token types nor positions"},
-		{"gpt2", func(b *graph.Builder, in *Input) { in.Types = in.IDs }, "takes no token types"},
-		{"bert", func(b *graph.Builder, in *Input) { in.Cache = &Cache{} }, "has no cache"},
-		{"gpt2", func(b *graph.Builder, in *Input) { in.Cache, in.Train = &Cache{}, true }, "excludes training"},
+		{"neox", func(_ *graph.Builder, in *Input) { in.Types = in.IDs }, "takes neither token types nor positions"},
+		{"gpt2", func(_ *graph.Builder, in *Input) { in.Types = in.IDs }, "takes no token types"},
+		{"bert", func(_ *graph.Builder, in *Input) { in.Cache = &Cache{} }, "has no cache"},
+		{"gpt2", func(_ *graph.Builder, in *Input) { in.Cache, in.Train = &Cache{}, true }, "excludes training"},
 		{"gpt2", func(b *graph.Builder, in *Input) { in.IDs = b.Input("long", graph.T(graph.I32, 1, 33)) }, "33 ids are too many: the model has 32 positions"},
 		{"roberta", func(b *graph.Builder, in *Input) { in.IDs = b.Input("long", graph.T(graph.I32, 1, 33)) }, "33 ids are too many: the model has 32 positions"},
 		{"gpt2", func(b *graph.Builder, in *Input) { in.IDs = b.Input("flat", graph.T(graph.I32, 9)) }, "want [B, T]"},

@@ -198,7 +198,9 @@ func (c *Config) Weights() ([]*graph.State, error) {
 		b := graph.NewBuilder("weights")
 		c.Forward(b, Input{IDs: b.Input("ids", graph.T(graph.I32, 1, 1))})
 		for _, v := range b.F.States {
-			weights = append(weights, v.State)
+			if v.State.Role == graph.Weight {
+				weights = append(weights, v.State)
+			}
 		}
 	})
 	return weights, err

@@ -15,14 +15,13 @@ import (
 const goldens = "../../engine/testdata/goldens/neox"
 
 type curve struct {
-	model      NeoX
-	dir        string
-	batch, t   int
-	updates    int
-	ids        []int32
-	lr, loss   []float32
-	norm       []float32
-	lossLogits []float32
+	model    NeoX
+	dir      string
+	batch, t int
+	updates  int
+	ids      []int32
+	lr, loss []float32
+	norm     []float32
 }
 
 func openF32(t *testing.T, f interface {
@@ -33,7 +32,7 @@ func openF32(t *testing.T, f interface {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out := make([]float32, len(x.Data)/int(x.DType.Bits()/8))
+	out := make([]float32, len(x.Data)/(x.DType.Bits()/8))
 	if err := x.Float32s(out); err != nil {
 		t.Fatal(err)
 	}

@@ -53,6 +53,11 @@ func TestRoundTrip(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			for _, name := range files {
+				if !IsFolderFile(name) {
+					t.Errorf("%s was written, but would not be fetched", name)
+				}
+			}
 			if n := 3 + 2*int(shard/60_000); len(files) != n {
 				t.Errorf("%d files were written, want %d: %v", len(files), n, files)
 			}
@@ -181,6 +186,14 @@ func (h halved) Tensors() []safetensors.Info {
 		list[i].DType = safetensors.BF16
 	}
 	return list
+}
+
+func TestFolderFiles(t *testing.T) {
+	for _, name := range []string{"pytorch_model.bin", "model.onnx", "onnx/config.json", "model-1.safetensors", "README.md", "optimizer.safetensors"} {
+		if IsFolderFile(name) {
+			t.Errorf("%s is taken for a part of a model folder", name)
+		}
+	}
 }
 
 func TestExportRefuses(t *testing.T) {

@@ -24,7 +24,8 @@ type Input struct {
 	// Cache, when set, is written and read (causal models).
 	Cache *Cache
 	// Frozen, when set, says by name which weights of the model are not trained:
-	// they get the role [graph.Frozen]. What Adapt adds is never frozen by it.
+	// they get the role [graph.Frozen]. What Adapt adds is never frozen by it, nor
+	// is a causal model's own output weight ([Causal.Output]): set its role.
 	Frozen func(name string) bool
 	// Adapt, when set, is told of every linear layer (but not of the output over
 	// the vocabulary) and gives what stands for its result y = W x + bias: y

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -63,6 +64,15 @@ func (f *family) repeats(name string, tied bool) string {
 		return f.embedding
 	}
 	return f.twin[name]
+}
+
+// IsFolderFile reports whether name is one of the files that a model folder is
+// read from: config.json, weights as safetensors, the tokenizer. Of a
+// repository that holds the same weights in several formats, these are enough.
+func IsFolderFile(name string) bool {
+	shard, err := path.Match("model-*-of-*.safetensors", name)
+	return name == ConfigFile || slices.Contains(TokenizerFiles, name) ||
+		name == "model.safetensors" || name == "model"+safetensors.IndexSuffix || err == nil && shard
 }
 
 // tied reports whether output and embedding are one weight.

@@ -107,10 +107,11 @@ func startFiller(r *engine.Runner, feed Feed, updates int64) *filler {
 	go func() {
 		defer close(f.done)
 		defer close(f.ready)
-		// Two updates are in flight at most: the one computed on and the one filled.
-		var ring [2]Update
+		// Three updates are in flight at most: the one computed on, the one that
+		// lies filled, and the one that waits for a slot.
+		var ring [3]Update
 		for n := range updates {
-			u := &ring[n%2]
+			u := &ring[n%3]
 			var err error
 			if *u, err = feed.Next(); err != nil {
 				f.send(filled{err: err})

@@ -52,6 +52,11 @@ func cast(u *Unit) error {
 	if err != nil {
 		return err
 	}
+	// A result keeps the format that it was declared with: the host reads it.
+	b := graph.Extend(f)
+	for i, o := range u.F.Outputs {
+		f.Outputs[i].Value = b.Cast(f.Outputs[i].Value, o.Value.DType())
+	}
 	u.F = f
 	return nil
 }

@@ -163,6 +163,10 @@ func (r *Runner) ArenaUsed() int64 { return r.used }
 // Profile, when fn is not nil, tells it how long each node of a run takes.
 func (r *Runner) Profile(fn func(n *graph.Node, d time.Duration)) { r.machine.Profile = fn }
 
+// Hold keeps the workers awake between runs until release is called; it suits
+// many short runs in a row. It must not be nested.
+func (r *Runner) Hold() (release func()) { return r.machine.Hold() }
+
 // Run runs a function on the inputs of a slot.
 func (r *Runner) Run(fn string, slot int) error {
 	c := r.code[fn]
@@ -270,6 +274,11 @@ func fill(t Tensor, s *graph.State, seed uint64) {
 	case graph.InitIota:
 		for i := range x {
 			x[i] = float32(i)
+		}
+	case graph.InitRotary:
+		dims := s.Type.Shape.Last()
+		for t := range s.Type.Shape.Rows() {
+			cpu.RotaryRow(x[t*dims:(t+1)*dims], t, s.Init.A)
 		}
 	default:
 		simd.Fill(x, a)

@@ -30,7 +30,7 @@ func (b *batch) encode(enc Encoder) {
 	b.tokens, b.ends, b.hashes = b.tokens[:0], b.ends[:0], b.hashes[:0]
 	for _, doc := range b.docs {
 		if doc.Text != nil {
-			b.tokens = enc.EncodeBytes(b.tokens, doc.Text)
+			b.tokens = enc.EncodeOrdinary(b.tokens, doc.Text)
 		} else {
 			b.tokens = append(b.tokens, doc.Tokens...)
 		}

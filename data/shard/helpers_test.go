@@ -19,7 +19,7 @@ type byteEncoder struct{ vocab int }
 
 func (e byteEncoder) VocabSize() int { return e.vocab }
 func (e byteEncoder) eos() int32     { return int32(e.vocab - 1) }
-func (e byteEncoder) EncodeBytes(dst []int32, text []byte) []int32 {
+func (e byteEncoder) EncodeOrdinary(dst []int32, text []byte) []int32 {
 	for _, b := range text {
 		dst = append(dst, int32(e.vocab-257)+int32(b))
 	}

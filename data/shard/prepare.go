@@ -16,9 +16,10 @@ import (
 
 // Encoder turns text into ids.
 type Encoder interface {
-	// EncodeBytes appends the ids of text to dst. It is called by many goroutines
+	// EncodeOrdinary appends the ids of text to dst; a special token that is
+	// written in the text is text. It is called by many goroutines
 	// at once.
-	EncodeBytes(dst []int32, text []byte) []int32
+	EncodeOrdinary(dst []int32, text []byte) []int32
 	// VocabSize is one more than the largest id.
 	VocabSize() int
 }

@@ -56,7 +56,7 @@ func TestShardsJoin(t *testing.T) {
 				rt.Fatal(err)
 			}
 		}()
-		want := narrow.EncodeBytes(nil, []byte(strings.Join(docs, "|")+"|"))
+		want := narrow.EncodeOrdinary(nil, []byte(strings.Join(docs, "|")+"|"))
 		end := int64(0)
 		for i, d := range docs {
 			end += int64(len(d)) + 1

@@ -26,6 +26,7 @@ type Machine struct {
 	shared  []byte
 	scratch [][]byte
 	fault   atomic.Pointer[error]
+	held    bool // the workers are awake between runs
 	// Profile, when set, is told how long each node of a run took.
 	Profile func(n *graph.Node, d time.Duration)
 }
@@ -85,6 +86,17 @@ func Allocate(n int64) ([]byte, error) { return allocate(n) }
 // Release frees what Allocate gave.
 func Release(mem []byte) error { return release(mem) }
 
+// Hold keeps the workers awake between runs until release is called: for many
+// short runs in a row, where waking them would cost as much as they do.
+func (m *Machine) Hold() (release func()) {
+	m.held = true
+	m.pool.start()
+	return func() {
+		m.held = false
+		m.pool.stop()
+	}
+}
+
 // fail records the first error of a run; kernels have no other way out.
 func (m *Machine) fail(err error) { m.fault.CompareAndSwap(nil, &err) }
 
@@ -135,7 +147,10 @@ func (c *Code) Bind(m *Machine) error {
 func (c *Code) Run() error {
 	m := c.m
 	m.fault.Store(nil)
-	m.pool.start()
+	if !m.held {
+		m.pool.start()
+		defer m.pool.stop()
+	}
 	for i := range c.steps {
 		s := &c.steps[i]
 		var began time.Time
@@ -149,7 +164,6 @@ func (c *Code) Run() error {
 			m.Profile(s.node, time.Since(began))
 		}
 	}
-	m.pool.stop()
 	if err := m.fault.Load(); err != nil {
 		return *err
 	}

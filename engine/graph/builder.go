@@ -227,6 +227,7 @@ const (
 	InitNormal                  // normal, mean A, standard deviation B
 	InitUniform                 // uniform in [A, B)
 	InitIota                    // 0, 1, 2, ...
+	InitRotary                  // the rows of a [RotaryTable] of base A
 )
 
 // Zeros fills with 0.

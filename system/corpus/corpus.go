@@ -11,8 +11,10 @@ import (
 	"fmt"
 	"io/fs"
 	"iter"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/data"
@@ -26,8 +28,8 @@ const EndOfText = "<|endoftext|>"
 // Corpus is a prepared text: a tokenizer and two splits.
 type Corpus struct {
 	Tokenizer      *token.Tokenizer
-	TokenizerFile  []byte
-	Train, HeldOut *data.Windows // HeldOut is nil when nothing is held out
+	TokenizerFiles map[string][]byte // as saved, by name
+	Train, HeldOut *data.Windows     // HeldOut is nil when nothing is held out
 	Baseline       data.Baseline
 	Report         *shard.Report
 	Bytes          int64 // of the shards
@@ -63,17 +65,16 @@ func Prepare(ctx context.Context, c *config.Config, cache string, length int, lo
 		return nil, err
 	}
 	out := &Corpus{}
-	if out.Tokenizer, out.TokenizerFile, err = tokenizer(ctx, c, src, cache, log); err != nil {
+	if out.Tokenizer, out.TokenizerFiles, err = tokenizer(ctx, c, src, cache, log); err != nil {
 		return nil, err
 	}
 	eos, ok := out.Tokenizer.Special(token.EOS)
 	if !ok {
 		return nil, fmt.Errorf("data.tokenizer.path %s: the tokenizer has no end-of-text token, which separates documents; add one called %s", c.Data.Tokenizer.Path, EndOfText)
 	}
-	sum := sha256.Sum256(out.TokenizerFile)
 	dir := filepath.Join(cache, "shards")
 	p, err := shard.Prepare(ctx, dir, src, out.Tokenizer, shard.Options{
-		Tokenizer: hex.EncodeToString(sum[:8]), EOS: eos, HeldOut: c.Data.HeldOutFraction, Seed: c.Data.ShuffleSeed, Length: length,
+		Tokenizer: hash(out.TokenizerFiles), EOS: eos, HeldOut: c.Data.HeldOutFraction, Seed: c.Data.ShuffleSeed, Length: length,
 	})
 	if err != nil {
 		return nil, err
@@ -109,7 +110,7 @@ func Prepare(ctx context.Context, c *config.Config, cache string, length int, lo
 
 // tokenizer loads the configured tokenizer, or the one trained here before on
 // the same text, or trains it.
-func tokenizer(ctx context.Context, c *config.Config, src data.Source, cache string, log func(string, ...any)) (*token.Tokenizer, []byte, error) {
+func tokenizer(ctx context.Context, c *config.Config, src data.Source, cache string, log func(string, ...any)) (*token.Tokenizer, map[string][]byte, error) {
 	path := c.Data.Tokenizer.Path
 	if path == "" {
 		print, err := src.Fingerprint()
@@ -126,12 +127,44 @@ func tokenizer(ctx context.Context, c *config.Config, src data.Source, cache str
 			}
 		}
 	}
-	raw, err := os.ReadFile(path)
+	t, err := token.Load(path)
 	if err != nil {
 		return nil, nil, fmt.Errorf("data.tokenizer.path: %w", err)
 	}
-	t, err := token.Load(path)
-	return t, raw, err
+	files, err := tokenizerFiles(t)
+	return t, files, err
+}
+
+// tokenizerFiles are the files that t is saved as.
+func tokenizerFiles(t *token.Tokenizer) (_ map[string][]byte, err error) {
+	dir, err := os.MkdirTemp("", "snug-tokenizer-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	if err := t.Save(dir); err != nil {
+		return nil, err
+	}
+	list, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	files := map[string][]byte{}
+	for _, e := range list {
+		if files[e.Name()], err = os.ReadFile(filepath.Join(dir, e.Name())); err != nil {
+			return nil, err
+		}
+	}
+	return files, nil
+}
+
+// hash identifies a tokenizer by its files.
+func hash(files map[string][]byte) string {
+	h := sha256.New()
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		_, _ = fmt.Fprintf(h, "%s %d\n%s", name, len(files[name]), files[name]) // a hash never fails to write
+	}
+	return hex.EncodeToString(h.Sum(nil)[:8])
 }
 
 func trainTokenizer(ctx context.Context, vocab int, src data.Source, dir string) error {

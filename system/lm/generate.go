@@ -69,24 +69,32 @@ func New(net Net, weights *safetensors.File, t *token.Tokenizer, low graph.DType
 	}
 	g := &Generator{t: t, r: r, positions: net.Positions()}
 	g.eos, g.hasEOS = t.Special(token.EOS)
+	if err := loadWeights(r, weights); err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	return g, nil
+}
+
+// loadWeights fills the program's weights from a file.
+func loadWeights(r *engine.Runner, weights *safetensors.File) error {
 	r.Initialize(0)
-	for _, s := range p.States {
+	for _, s := range r.Program().States {
 		if s.Role != graph.Weight {
 			continue
 		}
 		dst, _ := r.State(s.Name)
 		x, err := weights.Tensor(s.Name)
-		if err == nil && len(dst.F32()) != numel(x.Shape) {
-			err = fmt.Errorf("tensor %s has shape %v, the model wants %v", s.Name, x.Shape, s.Type.Shape)
-		}
-		if err == nil {
-			err = x.Float32s(dst.F32())
-		}
 		if err != nil {
-			return nil, errors.Join(err, r.Close())
+			return err
+		}
+		if len(dst.F32()) != numel(x.Shape) {
+			return fmt.Errorf("tensor %s has shape %v, the model wants %v", s.Name, x.Shape, s.Type.Shape)
+		}
+		if err := x.Float32s(dst.F32()); err != nil {
+			return err
 		}
 	}
-	return g, nil
+	return nil
 }
 
 func numel(shape []int) int {
@@ -122,8 +130,9 @@ func (g *Generator) Generate(ctx context.Context, prompt string, opt Options, w 
 	if _, err := io.WriteString(w, prompt); err != nil {
 		return 0, err
 	}
+	defer g.r.Hold()()
 	g.known = g.known[:0]
-	text := stream{t: g.t}
+	text := g.t.Stream(true)
 	rng := rand.New(rand.NewPCG(opt.Seed, 0))
 	logits, err := g.feed(ctx, ids)
 	if err != nil {
@@ -135,7 +144,7 @@ func (g *Generator) Generate(ctx context.Context, prompt string, opt Options, w 
 		if g.hasEOS && next == g.eos {
 			break
 		}
-		if _, err := io.WriteString(w, text.next(next)); err != nil {
+		if _, err := io.WriteString(w, text.Next(next)); err != nil {
 			return tokens, err
 		}
 		ids = append(ids, next)
@@ -150,7 +159,7 @@ func (g *Generator) Generate(ctx context.Context, prompt string, opt Options, w 
 			return tokens, err
 		}
 	}
-	_, err = io.WriteString(w, text.flush())
+	_, err = io.WriteString(w, text.Flush())
 	return tokens, err
 }
 

@@ -15,7 +15,7 @@ import (
 
 // generator loads the weights and the tokenizer of a checkpoint.
 func generator(c *config.Config, dir string, threads int) (g *lm.Generator, err error) {
-	t, err := token.Load(filepath.Join(dir, "tokenizer.json"))
+	t, err := token.LoadFolder(dir)
 	if err != nil {
 		return nil, err
 	}

@@ -135,7 +135,7 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 	}
 	run := &system.Run{
 		Feed: feed, Goal: train.Goal{Name: "eval_loss"}, DataBytes: text.Bytes, Close: text.Close,
-		Files: map[string][]byte{"tokenizer.json": text.TokenizerFile},
+		Files: text.TokenizerFiles,
 	}
 	if text.HeldOut != nil {
 		run.Evaluate = func(r *engine.Runner) func(context.Context, int) (map[string]float64, error) {

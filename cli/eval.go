@@ -70,12 +70,22 @@ func (e *evalCmd) Run(a *app) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, ck.Close()) }()
+	if d.Load != nil {
+		if err := d.Load(r); err != nil {
+			return err
+		}
+	}
 	if err := train.LoadStates(r, ck, graph.Weight, graph.Buffer); err != nil {
 		return err
 	}
 	m, err := d.Evaluate(r)(a.ctx, 0)
 	if err != nil {
 		return err
+	}
+	if d.Report != nil {
+		if err := d.Report(a.ctx, r, ck.State.Update); err != nil {
+			return err
+		}
 	}
 	for _, b := range d.Baselines {
 		m["baseline_"+b.Name] = b.Value

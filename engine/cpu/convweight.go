@@ -10,8 +10,8 @@ import (
 
 // weightGrad is the gradient of a convolution's weights: the transposed
 // patches times dy, a sum over all positions. Positions are cut into fixed
-// sets, whose sums [taps*C, O] are added in order; within a set each run of
-// taps is a task.
+// sets, whose sums [taps*C, O] are added in order; within a set a task has a
+// few runs of taps.
 type weightGrad struct {
 	*patches
 	u          gemm.Micro
@@ -19,6 +19,7 @@ type weightGrad struct {
 	dyType     graph.DType
 	rows, out  int
 	set, sets  int
+	parts      [][2]int // runs [from, to) of a task
 	tile       int // rows laid out at a time
 	block, pan int // offsets in the scratch: packed left and right operands
 }
@@ -36,9 +37,17 @@ func (c *compiler) conv2dWeight(n *graph.Node, op graph.Conv2DWeight) ([]phase, 
 		patches: p, u: gemm.NewMicro(products, word(x.DType(), dy.DType())), dy: c.ref(dy), dyType: dy.DType(),
 		rows: dy.Shape().Rows(), out: dy.Shape()[3],
 	}
+	// A run of many channels is a task; small ones share the reading of dy.
+	const enough = 128
 	most := 0
-	for _, r := range p.runs {
-		most = max(most, r.n*p.ch)
+	for from := 0; from < len(p.runs); {
+		cols, to := 0, from
+		for to < len(p.runs) && (to == from || cols+p.runs[to].n*p.ch <= enough) {
+			cols += p.runs[to].n * p.ch
+			to++
+		}
+		g.parts = append(g.parts, [2]int{from, to})
+		most, from = max(most, cols), to
 	}
 	size := pitch(most, p.dtype)
 	g.tile = max(32, min(256, patchBytes/size)) &^ 1
@@ -52,8 +61,9 @@ func (c *compiler) conv2dWeight(n *graph.Node, op graph.Conv2DWeight) ([]phase, 
 	code, dw := c.code, c.ref(n.Out[0])
 	kk := op.KH * op.KW
 	tasks, per := chunks(p.cols(), max(1, grain/g.out))
-	return []phase{{g.sets * len(p.runs), func(task, w int) {
-		g.sum(task/len(p.runs), task%len(p.runs), code.m.shared, code.worker(w))
+	return []phase{{g.sets * len(g.parts), func(task, w int) {
+		part := g.parts[task%len(g.parts)]
+		g.sum(task/len(g.parts), part[0], part[1], code.m.shared, code.worker(w))
 	}}, {tasks, func(task, _ int) {
 		for k := task * per; k < min((task+1)*per, p.cols()); k++ {
 			total := g.sums(code.m.shared, 0, k)
@@ -74,13 +84,16 @@ func (g *weightGrad) sums(shared []byte, s, k int) []float32 {
 	return floats(shared, (s*g.cols()+k)*g.out*4, g.out)
 }
 
-// sum does one run of taps of one set.
-func (g *weightGrad) sum(set, run int, shared, mem []byte) {
-	first := 0 // column of the run
-	for _, r := range g.runs[:run] {
-		first += r.n * g.ch
+// sum does runs [r0, r1) of one set.
+func (g *weightGrad) sum(set, r0, r1 int, shared, mem []byte) {
+	first, cols := 0, 0
+	for i, r := range g.runs[:r1] {
+		if i < r0 {
+			first += r.n * g.ch
+		} else {
+			cols += r.n * g.ch
+		}
 	}
-	cols := g.runs[run].n * g.ch
 	pitch, size := pitch(cols, g.dtype), int(g.dtype.Size())
 	sums := g.sums(shared, set, first)
 	last := min((set+1)*g.set, g.rows)
@@ -90,7 +103,7 @@ func (g *weightGrad) sum(set, run int, shared, mem []byte) {
 		if g.plain() {
 			a.Data, a.Stride = unsafe.Add(g.src.ptr(), i*g.ch*size), g.ch
 		} else {
-			g.lay(mem, pitch, i, n, run, run+1)
+			g.lay(mem, pitch, i, n, r0, r1)
 			a.Data, a.Stride = unsafe.Pointer(&mem[0]), pitch/size
 		}
 		var left gemm.Block

@@ -49,6 +49,7 @@ type Builder struct {
 	backward bool
 	clone    bool
 	streams  int
+	weights  DType                 // storage of matrices; Invalid is F32
 	now      func(v *Value) *Value // during a Rewrite
 }
 
@@ -175,10 +176,16 @@ func (b *Builder) State(s *State) *Value {
 // Param declares a trained weight named by the layer path. Weights of two or
 // more dimensions decay, others (biases, norms) do not.
 func (b *Builder) Param(name string, init Init, dims ...int) *Value {
-	return b.State(&State{
-		Name: b.Path(name), Type: T(F32, dims...), Role: Weight, Init: init, Decay: len(dims) > 1,
-	})
+	t := T(F32, dims...)
+	if len(dims) > 1 && b.weights != Invalid {
+		t.DType = b.weights
+	}
+	return b.State(&State{Name: b.Path(name), Type: t, Role: Weight, Init: init, Decay: len(dims) > 1})
 }
+
+// StoreMatrices makes Param keep weights of two or more dimensions in d: half
+// the bytes to read for models that are only used, not trained.
+func (b *Builder) StoreMatrices(d DType) { b.weights = d }
 
 // Output names a result of the function.
 func (b *Builder) Output(name string, v *Value) {

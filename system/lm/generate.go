@@ -14,6 +14,7 @@ import (
 	"github.com/snug-ml/snug/data/safetensors"
 	"github.com/snug-ml/snug/data/token"
 	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/cpu/simd"
 	"github.com/snug-ml/snug/engine/graph"
 	"github.com/snug-ml/snug/nn/hf"
 )
@@ -39,8 +40,9 @@ type Generator struct {
 	known     []int32 // tokens whose keys and values are in the cache
 }
 
-// New compiles the model for generation and loads its weights.
-func New(net Net, weights *safetensors.File, t *token.Tokenizer, low graph.DType, threads int) (*Generator, error) {
+// New compiles the model for generation and loads its weights; matrices are
+// kept in the format store. Arithmetic is float32.
+func New(net Net, weights *safetensors.File, t *token.Tokenizer, store graph.DType, threads int) (*Generator, error) {
 	var funcs []*graph.Func
 	err := graph.Catch(func() {
 		for _, f := range []struct {
@@ -48,6 +50,7 @@ func New(net Net, weights *safetensors.File, t *token.Tokenizer, low graph.DType
 			t    int
 		}{{"decode", 1}, {"prefill", prefill}} {
 			b := graph.NewBuilder(f.name)
+			b.StoreMatrices(store)
 			c := &hf.Cache{Positions: net.Positions(), At: b.Input("at", graph.T(graph.I32, 1)), Lens: b.Input("lens", graph.T(graph.I32, 1))}
 			logits := net.Logits(b, b.Input("ids."+f.name, graph.T(graph.I32, 1, f.t)), c)
 			if f.t == 1 {
@@ -59,7 +62,7 @@ func New(net Net, weights *safetensors.File, t *token.Tokenizer, low graph.DType
 	if err != nil {
 		return nil, err
 	}
-	p, err := engine.CompileForward(engine.CompileOptions{Low: low}, funcs...)
+	p, err := engine.CompileForward(engine.CompileOptions{}, funcs...)
 	if err != nil {
 		return nil, err
 	}
@@ -82,16 +85,26 @@ func loadWeights(r *engine.Runner, weights *safetensors.File) error {
 		if s.Role != graph.Weight {
 			continue
 		}
-		dst, _ := r.State(s.Name)
 		x, err := weights.Tensor(s.Name)
 		if err != nil {
 			return err
 		}
-		if len(dst.F32()) != numel(x.Shape) {
+		if int(s.Type.Shape.Elems()) != numel(x.Shape) {
 			return fmt.Errorf("tensor %s has shape %v, the model wants %v", s.Name, x.Shape, s.Type.Shape)
 		}
-		if err := x.Float32s(dst.F32()); err != nil {
+		dst, _ := r.State(s.Name)
+		elems := dst.F32()
+		if s.Type.DType.Half() {
+			elems = make([]float32, numel(x.Shape))
+		}
+		if err := x.Float32s(elems); err != nil {
 			return err
+		}
+		switch s.Type.DType {
+		case graph.BF16:
+			simd.F32ToBF16(dst.U16(), elems)
+		case graph.F16:
+			simd.F32ToF16(dst.U16(), elems)
 		}
 	}
 	return nil

@@ -175,10 +175,16 @@ func TestSampler(t *testing.T) {
 
 // BenchmarkGenerate writes with a model of the size of work a.
 func BenchmarkGenerate(b *testing.B) {
+	for _, store := range []graph.DType{graph.F32, graph.BF16} {
+		b.Run(store.String(), func(b *testing.B) { benchmarkGenerate(b, store) })
+	}
+}
+
+func benchmarkGenerate(b *testing.B, store graph.DType) {
 	tk := byteTokens(b)
 	m := model{hf.NeoX{Vocab: 8192, D: 384, Layers: 6, Heads: 6, FF: 1536, MaxPositions: 256, RotaryPct: 0.25, RotaryBase: 10000,
 		Parallel: true, Activation: "gelu", Eps: 1e-5, InitStd: 0.02}}
-	g, err := New(m, m.random(b), tk, graph.F32, 2)
+	g, err := New(m, m.random(b), tk, store, 2)
 	if err != nil {
 		b.Fatal(err)
 	}

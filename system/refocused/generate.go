@@ -24,7 +24,12 @@ func generator(c *config.Config, dir string, threads int) (g *lm.Generator, err 
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, w.Close()) }()
-	return lm.New(net{neox(c)}, w, t, graph.F32, threads)
+	// A model trained in bf16 has multiplied by rounded weights all along.
+	store := graph.F32
+	if c.Training.MixedPrecision == "bf16" {
+		store = graph.BF16
+	}
+	return lm.New(net{neox(c)}, w, t, store, threads)
 }
 
 // net is a NeoX as a language model to generate with.

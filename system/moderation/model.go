@@ -1,0 +1,140 @@
+package moderation
+
+import (
+	"fmt"
+
+	"github.com/snug-ml/snug/config"
+	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/nn/hf"
+	"github.com/snug-ml/snug/system"
+)
+
+// labels is the number of classes: 0 is let through, 1 is flagged.
+const labels = 2
+
+// The inputs of the program. Those with a length in their shape have one for
+// each bucket, see at.
+const (
+	inputIDs     = "ids"     // I32 [B, T]
+	inputShares  = "shares"  // F32 [B, T]: 1/n at the n tokens of a text, for the mean
+	inputLens    = "lens"    // I32 [B]
+	inputLabels  = "labels"  // I32 [B]
+	inputWeights = "weights" // F32 [B]
+	outputLogits = "logits"  // F32 [B, 2]
+)
+
+// at is the name of an input of a bucket.
+func at(input, variant string) string { return input + "@" + variant }
+
+// bert is the configured architecture.
+func bert(c *config.Config) hf.BERT {
+	m := config.Of[Model](c)
+	b := hf.BERT{
+		RoBERTa: m.Architecture == "roberta",
+		Vocab:   m.VocabSize, D: m.DModel, Layers: m.NLayers, Heads: m.NHeads, FF: m.DFF,
+		MaxPositions: m.MaxSeqLen, Types: m.TokenTypes, Pad: m.PadID, Activation: m.Activation, Eps: m.LayerNormEps, Labels: labels,
+		InitStd: m.InitStd, Dropout: m.Dropout, AttentionDropout: m.AttentionDropout, ClassifierDropout: m.ClassifierDropout, Seed: c.Training.Seed,
+	}
+	if b.RoBERTa {
+		b.MaxPositions += m.PadID + 1
+	}
+	return b
+}
+
+// fromFolder makes the folder's sizes those of the configuration.
+func fromFolder(c *config.Config, r *config.Report) {
+	m := config.Of[Model](c)
+	f, err := hf.ReadConfig(m.Folder)
+	if err != nil {
+		r.Error("model.folder", "%v", err)
+		return
+	}
+	b, ok := f.Model.(hf.BERT)
+	if !ok {
+		r.Error("model.folder", "%s holds a language model that predicts the next token; want an encoder: bert or roberta", m.Folder)
+		return
+	}
+	architecture := "bert"
+	if b.RoBERTa {
+		architecture = "roberta"
+	}
+	for _, v := range []struct {
+		key   string
+		value any
+	}{
+		{"architecture", architecture}, {"d_model", b.D}, {"n_layers", b.Layers}, {"n_heads", b.Heads}, {"d_ff", b.FF},
+		{"vocab_size", b.Vocab}, {"max_seq_len", b.Positions()}, {"token_types", b.Types}, {"pad_id", b.Pad},
+		{"activation", b.Activation}, {"layer_norm_eps", b.Eps},
+	} {
+		if err := c.Derive("model."+v.key, fmt.Sprint(v.value), "config.json of model.folder"); err != nil {
+			r.Error("model.folder", "%v", err)
+		}
+	}
+}
+
+// net is the classifier as a graph.
+type net struct {
+	hf.BERT
+	mean bool
+}
+
+func newNet(c *config.Config) net {
+	m := config.Of[Model](c)
+	return net{bert(c), m.Pooling == "mean"}
+}
+
+// logits are those of a bucket's micro-batch: [rows, 2].
+func (n net) logits(b *graph.Builder, variant string, rows, length int, training bool) *graph.Value {
+	in := hf.Input{
+		IDs:   b.Input(at(inputIDs, variant), graph.T(graph.I32, rows, length)),
+		Lens:  b.Input(inputLens, graph.T(graph.I32, rows)),
+		Train: training,
+	}
+	h := n.Hidden(b, in)
+	if n.mean {
+		shares := b.Reshape(b.Input(at(inputShares, variant), graph.T(graph.F32, rows, length)), rows, 1, length)
+		h = b.MatMul(shares, h, false, false)
+	}
+	return n.Classify(b, in, h)
+}
+
+// objective is the weighted cross-entropy of a micro-batch.
+func (n net) objective(b *graph.Builder, mode engine.Mode, rows, length int) engine.Objective {
+	logits := n.logits(b, mode.Variant, rows, length, mode.Train)
+	var o engine.Objective
+	b.Scope("loss", func() {
+		o.Sum = b.CrossEntropy(logits, b.Input(inputLabels, graph.T(graph.I32, rows)), b.Input(inputWeights, graph.T(graph.F32, rows)))
+	})
+	if !mode.Train {
+		o.Outputs = []graph.Output{{Name: outputLogits, Value: logits}}
+	}
+	return o
+}
+
+func describe(c *config.Config) (*system.Model, error) {
+	n, t := newNet(c), &c.Training
+	lengths := map[string]int{}
+	var variants []string
+	for _, l := range buckets(c) {
+		// The longest comes first: a plan's time is that of the first.
+		variants = append([]string{variant(l)}, variants...)
+		lengths[variant(l)] = l
+	}
+	return &system.Model{
+		Shape: system.Shape{MicroBatch: t.BatchSize, Accumulation: t.GradientAccumulationSteps},
+		Unit:  "examples", UnitsPerRow: 1,
+		Training: func(s system.Shape) engine.Training {
+			tr := system.Training(c, s)
+			tr.Eval, tr.Variants = true, variants
+			tr.Model = func(b *graph.Builder, mode engine.Mode) engine.Objective {
+				return n.objective(b, mode, s.MicroBatch, lengths[mode.Variant])
+			}
+			return tr
+		},
+		Summary: map[string]any{
+			"architecture": config.Of[Model](c).Architecture, "d_model": n.D, "n_layers": n.Layers, "n_heads": n.Heads, "d_ff": n.FF,
+			"vocab_size": n.Vocab, "max_seq_len": n.Positions(), "pooling": config.Of[Model](c).Pooling, "buckets": buckets(c),
+		},
+	}, nil
+}

@@ -1,0 +1,168 @@
+// Package moderation is the system "moderation": texts are let through or
+// flagged by an encoder of BERT's or RoBERTa's shape (PhoBERT is one) with a
+// classification head, fine-tuned from a model folder or trained from nothing.
+//
+// It promises:
+//
+//   - What decides is learnt from the right split: class weights from the
+//     training texts, the threshold and the temperature from the validation
+//     texts, and the test texts are only ever reported on.
+//   - A text that stands in two splits is found, told, and (unless
+//     data.duplicates says otherwise) not trained on.
+//   - A text gets the same logits whatever it is batched with and however far
+//     it is padded.
+//   - The loss is the weighted mean over the whole update: accumulation, length
+//     buckets and half-filled micro-batches change nothing.
+package moderation
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/snug-ml/snug/config"
+	"github.com/snug-ml/snug/system"
+)
+
+// Model is the section "model" of the configuration.
+type Model struct {
+	Folder            string  `key:"folder" help:"model folder to start from (config.json, weights, tokenizer), which decides every size; empty: from nothing"`
+	Architecture      string  `key:"architecture" enum:"bert,roberta" help:"names of the weights, positions and head"`
+	DModel            int     `key:"d_model" min:"1" help:"width of the residual stream"`
+	NLayers           int     `key:"n_layers" min:"1" help:"blocks"`
+	NHeads            int     `key:"n_heads" min:"1" help:"attention heads"`
+	DFF               int     `key:"d_ff" min:"1" help:"width of the feed-forward layer"`
+	VocabSize         int     `key:"vocab_size" min:"0" help:"tokens; 0: data.tokenizer.vocab_size"`
+	MaxSeqLen         int     `key:"max_seq_len" min:"3" help:"longest text in tokens, markers included"`
+	TokenTypes        int     `key:"token_types" min:"1" help:"rows of the token type table; texts are all of type 0"`
+	PadID             int     `key:"pad_id" min:"0" help:"id of padding; positions of roberta start behind it"`
+	Activation        string  `key:"activation" help:"of the feed-forward layer: gelu, gelu_tanh, relu, silu"`
+	Dropout           float64 `key:"dropout" min:"0" below:"1" help:"share of activations dropped"`
+	AttentionDropout  float64 `key:"attention_dropout" min:"0" below:"1" help:"share of attention weights dropped"`
+	ClassifierDropout float64 `key:"classifier_dropout" min:"0" below:"1" help:"share dropped before the classification head"`
+	Pooling           string  `key:"pooling" enum:"first,mean" help:"what the head sees of a text: its first token, or the mean of all"`
+	LayerNormEps      float64 `key:"layer_norm_eps" above:"0" help:"added to the variance"`
+	InitStd           float64 `key:"init_std" above:"0" help:"of weights that no folder gives"`
+}
+
+// Data are the keys that the system adds to the section "data".
+type Data struct {
+	Validation []string `key:"validation" help:"files to choose the best weights, the threshold and the temperature by; empty: held_out_fraction of the source"`
+	Test       []string `key:"test" help:"files that are only reported on; empty: test_fraction of the source"`
+	TestShare  float64  `key:"test_fraction" min:"0" below:"1" help:"share kept for the test when no files are named"`
+	LabelField string   `key:"label_field" help:"field or column that holds the label"`
+	NoHeader   bool     `key:"no_header" help:"csv and tsv files start with data; their columns are then called 1, 2, ..."`
+	Positive   []string `key:"positive_labels" help:"labels that mean a text is to be flagged, in any case"`
+	Negative   []string `key:"negative_labels" help:"labels that mean a text is let through, in any case"`
+	Name       string   `key:"positive_name" help:"what a flagged text is called in reports and answers"`
+	Other      string   `key:"negative_name" help:"what another text is called"`
+	Duplicates string   `key:"duplicates" enum:"drop,keep" help:"training texts that also stand in another split; drop: they are not trained on"`
+	Buckets    []int    `key:"buckets" min:"1" help:"lengths that micro-batches are padded to, each a compiled shape; empty: a ladder up to data.seq_len"`
+}
+
+// Decision are the keys of the section "decision".
+type Decision struct {
+	Precision    float64 `key:"precision" min:"0" max:"1" help:"precision on the validation texts that the threshold must reach; 0: the threshold with the best F1"`
+	ClassWeights string  `key:"class_weights" enum:"balanced,none" help:"balanced: n/(2 n_class) of the training texts"`
+	Baseline     bool    `key:"baseline" help:"train a logistic regression on word and word-pair counts beside the model, to report against"`
+}
+
+// System is the system as the command line knows it.
+var System = system.System{
+	Config: config.System{
+		Name: "moderation",
+		Help: "text classifier that lets through or flags, BERT or RoBERTa shaped",
+		Sections: func() []config.Section {
+			return []config.Section{
+				{Name: "model", Values: &Model{
+					Architecture: "roberta", DModel: 128, NLayers: 2, NHeads: 4, DFF: 512, MaxSeqLen: 128, TokenTypes: 1, PadID: 1,
+					Activation: "gelu", Dropout: 0.1, AttentionDropout: 0.1, ClassifierDropout: 0.1, Pooling: "first", LayerNormEps: 1e-5, InitStd: 0.02,
+				}},
+				{Name: "data", Values: &Data{
+					LabelField: "label", Name: "invalid", Other: "valid", Duplicates: "drop",
+					Positive: []string{"1", "true", "yes", "invalid", "offensive", "hate", "toxic", "spam", "positive"},
+					Negative: []string{"0", "false", "no", "valid", "clean", "ham", "negative"},
+				}},
+				{Name: "decision", Values: &Decision{Precision: 0.9, ClassWeights: "balanced", Baseline: true}},
+			}
+		},
+		Check: check,
+	},
+	Describe: describe,
+	Open: func(ctx context.Context, c *config.Config, m *system.Model, env system.Env) (*system.Run, error) {
+		return open(ctx, c, m, env)
+	},
+}
+
+// markers are the tokens that stand before and behind a text.
+const markers = 2
+
+func check(c *config.Config, r *config.Report) {
+	m, d := config.Of[Model](c), config.Of[Data](c)
+	if m.Folder != "" {
+		fromFolder(c, r)
+	}
+	if m.VocabSize == 0 {
+		m.VocabSize = c.Data.Tokenizer.VocabSize
+	}
+	if m.Folder == "" && c.Data.Tokenizer.Path == "" && m.VocabSize < c.Data.Tokenizer.VocabSize {
+		r.Error("model.vocab_size", "%d is smaller than data.tokenizer.vocab_size (%d): the model could not take every token", m.VocabSize, c.Data.Tokenizer.VocabSize)
+	}
+	if err := bert(c).Check(); err != nil {
+		r.Error("model.d_model", "%v", err)
+	}
+	if c.Data.SeqLen > m.MaxSeqLen {
+		r.Error("data.seq_len", "%d exceeds model.max_seq_len (%d)", c.Data.SeqLen, m.MaxSeqLen)
+	}
+	if c.Data.SeqLen <= markers {
+		r.Error("data.seq_len", "%d tokens leave no room for a text: %d are markers", c.Data.SeqLen, markers)
+	}
+	if len(d.Buckets) > 0 {
+		if !slices.IsSorted(d.Buckets) || len(slices.Compact(slices.Clone(d.Buckets))) != len(d.Buckets) {
+			r.Error("data.buckets", "%v are not ascending", d.Buckets)
+		}
+		if last := d.Buckets[len(d.Buckets)-1]; last != c.Data.SeqLen {
+			r.Error("data.buckets", "the last is %d, want data.seq_len (%d)", last, c.Data.SeqLen)
+		}
+	}
+	for _, p := range d.Positive {
+		if slices.ContainsFunc(d.Negative, func(n string) bool { return strings.EqualFold(n, p) }) {
+			r.Error("data.positive_labels", "%q is in data.negative_labels too", p)
+		}
+	}
+	if len(d.Validation) == 0 && c.Data.HeldOutFraction == 0 {
+		r.Error("data.held_out_fraction", "nothing is held out: without validation texts no threshold can be chosen; name files in data.validation")
+	}
+	if c.Data.HeldOutFraction+d.TestShare >= 1 {
+		r.Error("data.test_fraction", "with data.held_out_fraction nothing is left to train on")
+	}
+	t := &c.Training
+	if t.EvalSteps > 0 && (t.SaveSteps == 0 || t.EvalSteps%t.SaveSteps != 0) {
+		r.Warn("training.save_steps", "%d does not divide training.eval_steps (%d): the best weights may not be saved when they are found", t.SaveSteps, t.EvalSteps)
+	}
+}
+
+// buckets are the lengths that micro-batches are padded to.
+func buckets(c *config.Config) []int {
+	if d := config.Of[Data](c); len(d.Buckets) > 0 {
+		return d.Buckets
+	}
+	return ladder(c.Data.SeqLen)
+}
+
+// ladder doubles in two steps, 16, 24, 32, 48, 64, ...: no text is padded by
+// more than half, most by far less, and there are few shapes to compile.
+func ladder(longest int) []int {
+	var out []int
+	for l := 16; l < longest; l *= 2 {
+		out = append(out, l)
+		if l+l/2 < longest {
+			out = append(out, l+l/2)
+		}
+	}
+	return append(out, longest)
+}
+
+// variant names the compiled shape of a bucket.
+func variant(length int) string { return fmt.Sprint(length) }

@@ -1,0 +1,154 @@
+package moderation
+
+import (
+	"context"
+
+	"github.com/snug-ml/snug/config"
+	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/nn/hf"
+	"github.com/snug-ml/snug/system"
+	"github.com/snug-ml/snug/train"
+	"github.com/snug-ml/snug/train/metric"
+)
+
+// goal is the metric that decides which weights are best.
+const goal = "f1"
+
+// task is a prepared run: texts, tokenizer, examples.
+type task struct {
+	config  *config.Config
+	env     system.Env
+	texts   *splits
+	encoder *encoder
+	weights [labels]float64
+	// test is nil where there is none.
+	train, valid, test *examples
+	baseline           *bagOfWords
+}
+
+// prepare reads and encodes the texts; micro-batches have so many rows.
+func prepare(ctx context.Context, c *config.Config, rows int, env system.Env) (*task, error) {
+	t := &task{config: c, env: env}
+	var err error
+	if t.texts, err = read(ctx, c, env.Log); err != nil {
+		return nil, err
+	}
+	tok, err := tokenizer(ctx, c, t.texts.train, env.Cache, env.Log)
+	if err != nil {
+		return nil, err
+	}
+	if t.encoder, err = newEncoder(tok, c); err != nil {
+		return nil, err
+	}
+	t.weights = classWeights(c, t.texts.train)
+	for _, s := range []struct {
+		into    **examples
+		samples []sample
+		weights [labels]float64
+	}{{&t.train, t.texts.train, t.weights}, {&t.valid, t.texts.valid, [labels]float64{1, 1}}, {&t.test, t.texts.test, [labels]float64{1, 1}}} {
+		if len(s.samples) == 0 {
+			continue
+		}
+		if *s.into, err = encode(c, t.encoder, s.samples, rows, s.weights); err != nil {
+			return nil, err
+		}
+	}
+	t.announce()
+	if config.Of[Decision](c).Baseline {
+		t.baseline = trainBagOfWords(t.texts.train, t.texts.valid, t.weights)
+	}
+	return t, nil
+}
+
+// announce tells what was found in the data.
+func (t *task) announce() {
+	log := t.env.Log
+	for _, s := range []struct {
+		name string
+		x    *examples
+	}{{"train", t.train}, {"validation", t.valid}, {"test", t.test}} {
+		if s.x == nil {
+			continue
+		}
+		n := len(s.x.samples)
+		log("data: %-10s %6d texts, %.1f %% flagged, %.1f tokens on average, %d cut at %d", s.name, n,
+			100*float64(count(s.x.samples))/float64(n), float64(s.x.lengths.Sum())/float64(n), s.x.cut, t.encoder.longest)
+	}
+	d := &t.texts.duplicates
+	for _, pair := range []string{"train in validation", "train in test", "validation in test"} {
+		if n := d.Across[pair]; n > 0 {
+			log("data: duplicates: %d texts of %s", n, pair)
+		}
+	}
+	if d.Dropped > 0 {
+		log("data: %d training texts are not trained on because they stand in another split (data.duplicates)", d.Dropped)
+	}
+	if d.Conflicts > 0 {
+		log("data: %d texts have both labels", d.Conflicts)
+	}
+	fixed := t.train.lengths.PaddingShare([]int{t.encoder.longest})
+	log("data: padding is %.0f %% of the tokens in buckets %v (%.0f %% at a fixed length of %d)", 100*t.train.padding(), buckets(t.config), 100*fixed, t.encoder.longest)
+}
+
+func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env) (*system.Run, error) {
+	t, err := prepare(ctx, c, m.Shape.MicroBatch, env)
+	if err != nil {
+		return nil, err
+	}
+	files, err := tokenizerFiles(t.encoder.Tokenizer)
+	if err != nil {
+		return nil, err
+	}
+	f, err := newFeed(c, t.train, m.Shape.Accumulation)
+	if err != nil {
+		return nil, err
+	}
+	return &system.Run{
+		Feed: f, Goal: train.Goal{Name: goal, Higher: true}, Files: files, Close: func() error { return nil },
+		Baselines: t.baselines(), Load: t.load, Report: t.report,
+		Evaluate: func(r *engine.Runner) func(context.Context, int) (map[string]float64, error) {
+			return func(ctx context.Context, slot int) (map[string]float64, error) {
+				s, err := score(ctx, r, slot, t.valid, c.Training.EvalBatches)
+				if err != nil {
+					return nil, err
+				}
+				return s.metrics()
+			}
+		},
+	}, nil
+}
+
+// baselines are figures of the goal to hold the model's against.
+func (t *task) baselines() []system.Baseline {
+	n, p := len(t.valid.samples), count(t.valid.samples)
+	all := metric.Confusion{TP: p, FP: n - p}
+	b := []system.Baseline{{Name: "flag everything", Value: all.F1()}}
+	if t.baseline != nil {
+		s := t.baseline.score(t.valid.samples)
+		b = append(b, system.Baseline{Name: "bag of words", Value: metric.Count(s.margins, s.positive, 0).F1()})
+	}
+	return b
+}
+
+// load copies the weights of the model folder into an armed program.
+func (t *task) load(r *engine.Runner) error {
+	m := config.Of[Model](t.config)
+	if m.Folder == "" {
+		return nil
+	}
+	f, err := hf.ReadConfig(m.Folder)
+	if err != nil {
+		return err
+	}
+	report, err := f.Load(m.Folder, r.Program().States, func(name string) []float32 {
+		s, _ := r.State(name)
+		return s.F32()
+	}, hf.LoadOptions{NewHead: true})
+	if err != nil {
+		return err
+	}
+	for _, line := range report.Lines() {
+		t.env.Log("model.folder: %s", line)
+	}
+	return nil
+}

@@ -1,0 +1,256 @@
+package moderation
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/snug-ml/snug/config"
+	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/system/report"
+	"github.com/snug-ml/snug/train"
+	"github.com/snug-ml/snug/train/checkpoint"
+	"github.com/snug-ml/snug/train/metric"
+)
+
+// OutcomeFile is the name of an [Outcome] in a run directory.
+const OutcomeFile = "report.json"
+
+// Outcome is report.json: what a run came to.
+type Outcome struct {
+	Update     int64             `json:"update"`
+	Parameters int64             `json:"parameters"`
+	Splits     map[string]Split  `json:"splits"`
+	Duplicates duplicates        `json:"duplicates"`
+	Padding    Padding           `json:"padding"`
+	Classes    ClassWeights      `json:"class_weights"`
+	Verdict    Verdict           `json:"decision"`
+	Model      map[string]Result `json:"model"`              // by split
+	Baseline   map[string]Result `json:"baseline,omitempty"` // by split
+}
+
+// Split counts the texts of a split.
+type Split struct {
+	Texts      int     `json:"texts"`
+	Flagged    int     `json:"flagged"`
+	MeanTokens float64 `json:"mean_tokens"`
+	P99Tokens  int     `json:"p99_tokens"`
+	Cut        int     `json:"cut"`
+}
+
+// Padding is how the training texts fill their micro-batches.
+type Padding struct {
+	Buckets []int   `json:"buckets"`
+	Share   float64 `json:"share"`
+	// Fixed is the share when every text is padded to the longest bucket, Best
+	// that of the lengths that pad these texts least, as many as there are buckets.
+	Fixed       float64 `json:"fixed_share"`
+	Best        float64 `json:"best_share"`
+	BestBuckets []int   `json:"best_buckets"`
+}
+
+// ClassWeights are the weights of the classes in the loss.
+type ClassWeights struct {
+	Negative float64 `json:"negative"`
+	Positive float64 `json:"positive"`
+}
+
+// Result is what a model says of the texts of a split.
+type Result struct {
+	ROCAUC  float64 `json:"roc_auc"`
+	PRAUC   float64 `json:"pr_auc"` // average precision
+	LogLoss float64 `json:"log_loss"`
+	Brier   float64 `json:"brier"`
+	ECE     float64 `json:"calibration_error"`
+	// RawECE is that of the logits as they are, without the temperature.
+	RawECE      float64 `json:"calibration_error_uncalibrated"`
+	AtHalf      Figures `json:"at_a_half"` // of the logits as they are
+	AtThreshold Figures `json:"at_threshold"`
+}
+
+// Figures are those of one threshold, with 95 % intervals.
+type Figures struct {
+	metric.Operating
+	Accuracy     float64         `json:"accuracy"`
+	Precision    float64         `json:"precision"`
+	Recall       float64         `json:"recall"`
+	F1           float64         `json:"f1"`
+	PrecisionCI  metric.Interval `json:"precision_interval"`
+	RecallCI     metric.Interval `json:"recall_interval"`
+	F1CI         metric.Interval `json:"f1_interval"`
+	FalsePosRate float64         `json:"false_positive_rate"`
+}
+
+// reliabilityBins are the bins of the calibration error and its curve.
+const reliabilityBins = 10
+
+// bootstrapRounds are the samples drawn for an interval.
+const bootstrapRounds = 1000
+
+func figures(probs []float64, positive []bool, threshold float64) Figures {
+	c := metric.Count(probs, positive, threshold)
+	return Figures{
+		Operating: metric.Operating{Threshold: threshold, Confusion: c},
+		Accuracy:  c.Accuracy(), Precision: c.Precision(), Recall: c.Recall(), F1: c.F1(), FalsePosRate: c.FalsePositiveRate(),
+		PrecisionCI: metric.Wilson(c.TP, c.TP+c.FP), RecallCI: metric.Wilson(c.TP, c.TP+c.FN),
+		F1CI: metric.Bootstrap(len(probs), bootstrapRounds, 1, 0.95, func(index []int) float64 {
+			var d metric.Confusion
+			for _, i := range index {
+				switch flagged := probs[i] >= threshold; {
+				case flagged && positive[i]:
+					d.TP++
+				case flagged:
+					d.FP++
+				case positive[i]:
+					d.FN++
+				}
+			}
+			return d.F1()
+		}),
+	}
+}
+
+func result(s *scored, v Verdict) (Result, error) {
+	raw, probs := s.probabilities(1), s.probabilities(v.Temperature)
+	r, err := metric.Rank(s.margins, s.positive)
+	if err != nil {
+		return Result{}, err
+	}
+	scaled := make([]float64, len(s.margins))
+	for i, m := range s.margins {
+		scaled[i] = m / v.Temperature
+	}
+	return Result{
+		ROCAUC: r.ROCAUC(), PRAUC: r.AveragePrecision(),
+		LogLoss: metric.LogLoss(scaled, s.positive), Brier: metric.Brier(probs, s.positive),
+		ECE:    metric.ECE(metric.Reliability(probs, s.positive, reliabilityBins)),
+		RawECE: metric.ECE(metric.Reliability(raw, s.positive, reliabilityBins)),
+		AtHalf: figures(raw, s.positive, 0.5), AtThreshold: figures(probs, s.positive, v.Threshold),
+	}, nil
+}
+
+// half is the verdict that a baseline is held to: its own logits, at a half.
+var half = Verdict{Temperature: 1, Threshold: 0.5}
+
+// report scores the texts with the weights in r and writes decision.json,
+// report.json and report.html to the run directory.
+func (t *task) report(ctx context.Context, r *engine.Runner, update int64) error {
+	valid, err := score(ctx, r, 0, t.valid, 0)
+	if err != nil {
+		return err
+	}
+	v, err := decide(t.config, update, valid)
+	if err != nil {
+		return err
+	}
+	o := &Outcome{
+		Update: update, Verdict: v, Splits: map[string]Split{}, Duplicates: t.texts.duplicates, Padding: t.paddings(),
+		Classes: ClassWeights{t.weights[0], t.weights[1]}, Model: map[string]Result{}, Baseline: map[string]Result{},
+	}
+	o.Parameters, _ = r.Program().Parameters()
+	scores := map[string]*scored{"validation": valid}
+	for _, s := range []struct {
+		name string
+		x    *examples
+	}{{"train", t.train}, {"validation", t.valid}, {"test", t.test}} {
+		if s.x == nil {
+			continue
+		}
+		n := len(s.x.samples)
+		o.Splits[s.name] = Split{n, count(s.x.samples), float64(s.x.lengths.Sum()) / float64(n), s.x.lengths.Quantile(0.99), s.x.cut}
+		if s.name == "train" {
+			continue
+		}
+		if scores[s.name] == nil {
+			if scores[s.name], err = score(ctx, r, 0, s.x, 0); err != nil {
+				return err
+			}
+		}
+		if o.Model[s.name], err = result(scores[s.name], v); err != nil {
+			return err
+		}
+		if t.baseline != nil {
+			if o.Baseline[s.name], err = result(t.baseline.score(s.x.samples), half); err != nil {
+				return err
+			}
+		}
+	}
+	history, err := readHistory(t.env.Dir)
+	if err != nil {
+		return err
+	}
+	p := page(t.config, o, scores, history)
+	err = errors.Join(v.save(t.env.Dir), writeJSON(filepath.Join(t.env.Dir, OutcomeFile), o), p.Save(filepath.Join(t.env.Dir, report.FileName)))
+	if err == nil {
+		t.env.Log("%s", lead(o))
+		t.env.Log("report: %s", filepath.Join(t.env.Dir, report.FileName))
+	}
+	return err
+}
+
+func (t *task) paddings() Padding {
+	b, l := buckets(t.config), t.train.lengths
+	best := l.Buckets(len(b), 8, t.encoder.longest)
+	return Padding{Buckets: b, Share: t.train.padding(), Fixed: l.PaddingShare(b[len(b)-1:]), Best: l.PaddingShare(best), BestBuckets: best}
+}
+
+// history is what metrics.jsonl says of a run.
+type history struct {
+	updates, loss []float64
+	evals         []float64
+	metrics       map[string][]float64
+}
+
+// readHistory reads the log of a run; one that is not there is empty.
+func readHistory(dir string) (*history, error) {
+	h := &history{metrics: map[string][]float64{}}
+	f, err := os.Open(filepath.Join(dir, train.MetricsFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return h, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // read only: nothing to lose
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		var l train.Line
+		if json.Unmarshal(lines.Bytes(), &l) != nil {
+			continue // torn by a crash; a resumed run writes it again
+		}
+		switch {
+		case l.Event == "update" && l.Loss != nil:
+			h.updates, h.loss = append(h.updates, float64(l.Update)), append(h.loss, float64(*l.Loss))
+		case l.Event == "eval":
+			h.evals = append(h.evals, float64(l.Update))
+			for _, name := range []string{"eval_loss", "f1", "precision", "recall"} {
+				v, ok := l.Metrics[name]
+				if !ok {
+					v = checkpoint.Float(0)
+				}
+				h.metrics[name] = append(h.metrics[name], float64(v))
+			}
+		}
+	}
+	return h, lines.Err()
+}
+
+// reported is the split that a run is judged by, and whether the threshold was
+// chosen on the very same texts.
+func (o *Outcome) reported() (name string, same bool) {
+	if _, ok := o.Model["test"]; ok {
+		return "test", false
+	}
+	return "validation", true
+}
+
+// names of the classes.
+func names(c *config.Config) (negative, positive string) {
+	d := config.Of[Data](c)
+	return d.Other, d.Name
+}

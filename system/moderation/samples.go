@@ -1,0 +1,322 @@
+package moderation
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/snug-ml/snug/config"
+	"github.com/snug-ml/snug/data"
+)
+
+// sample is a labelled text.
+type sample struct {
+	text     string
+	positive bool
+	where    string // file:line, for people
+	group    string // what stays together when a split is cut
+}
+
+// splits are the texts of a run and what was found between them.
+type splits struct {
+	train, valid, test []sample
+	duplicates         duplicates
+}
+
+// read opens the configured texts and cuts what no files are named for.
+func read(ctx context.Context, c *config.Config, log func(string, ...any)) (*splits, error) {
+	d := config.Of[Data](c)
+	words, err := newLabelWords(d)
+	if err != nil {
+		return nil, err
+	}
+	files := func(patterns []string) ([]sample, error) {
+		if len(patterns) == 0 {
+			return nil, nil
+		}
+		return readFiles(ctx, c, patterns, words)
+	}
+	s := &splits{}
+	if c.Data.Format == "gotree" {
+		s.train, err = docComments(ctx, log)
+	} else {
+		s.train, err = files(c.Data.Source)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if s.valid, err = files(d.Validation); err != nil {
+		return nil, err
+	}
+	if s.test, err = files(d.Test); err != nil {
+		return nil, err
+	}
+	s.cut(c, len(d.Validation) == 0, len(d.Test) == 0)
+	s.duplicates = s.find()
+	if d.Duplicates == "drop" {
+		s.drop()
+	}
+	return s, s.check()
+}
+
+// readFiles reads rows of a text and a label.
+func readFiles(ctx context.Context, c *config.Config, patterns []string, words *labelWords) ([]sample, error) {
+	d := config.Of[Data](c)
+	opt := data.Options{NoHeader: d.NoHeader}
+	if c.Data.Format != "auto" {
+		opt.Format = c.Data.Format
+	}
+	f, err := data.OpenFiles(patterns, opt)
+	if err != nil {
+		return nil, err
+	}
+	var out []sample
+	for r, err := range f.Records() {
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			return nil, err
+		}
+		text, err := r.Text(c.Data.TextField)
+		if err != nil {
+			return nil, fmt.Errorf("%w (data.text_field chooses the field)", err)
+		}
+		label, err := labelText(r, d.LabelField)
+		if err != nil {
+			return nil, fmt.Errorf("%w (data.label_field chooses the field)", err)
+		}
+		positive, err := words.positive(label)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", r.Where(), err)
+		}
+		out = append(out, sample{text, positive, r.Where(), r.Where()})
+	}
+	return out, nil
+}
+
+// labelText is a label as text: JSON and Parquet have truth values too.
+func labelText(r data.Record, field string) (string, error) {
+	v, err := r.Get(field)
+	if err != nil {
+		return "", err
+	}
+	switch v := v.(type) {
+	case bool:
+		return strconv.FormatBool(v), nil
+	case int64:
+		return strconv.FormatInt(v, 10), nil
+	}
+	return r.Text(field)
+}
+
+// labelWords tell which labels mean what.
+type labelWords struct {
+	meaning map[string]bool
+	all     []string
+}
+
+func newLabelWords(d *Data) (*labelWords, error) {
+	w := &labelWords{meaning: map[string]bool{}}
+	for positive, words := range map[bool][]string{true: d.Positive, false: d.Negative} {
+		if len(words) == 0 {
+			return nil, fmt.Errorf("data.positive_labels and data.negative_labels: want at least one word each")
+		}
+		for _, word := range words {
+			w.meaning[strings.ToLower(word)] = positive
+		}
+	}
+	w.all = slices.Concat(d.Positive, d.Negative)
+	return w, nil
+}
+
+func (w *labelWords) positive(label string) (bool, error) {
+	p, ok := w.meaning[strings.ToLower(strings.TrimSpace(label))]
+	if !ok {
+		return false, fmt.Errorf("label %.40q is none of %s; name what it means in data.positive_labels or data.negative_labels", label, strings.Join(w.all, ", "))
+	}
+	return p, nil
+}
+
+// normal is a text as duplicates are compared: without case and with single
+// spaces.
+func normal(text string) string { return strings.ToLower(strings.Join(strings.Fields(text), " ")) }
+
+// cut moves shares of the training texts to the splits that have no files.
+// Where a text goes depends on the seed and on what stays together: its folder
+// with data.split_by folder, else the normal text, so that repeats stay on one
+// side.
+func (s *splits) cut(c *config.Config, valid, test bool) {
+	d := config.Of[Data](c)
+	held := 0.0
+	if valid {
+		held = c.Data.HeldOutFraction
+	}
+	kept := 0.0
+	if test {
+		kept = d.TestShare
+	}
+	var train []sample
+	for _, x := range s.train {
+		key := normal(x.text)
+		if c.Data.SplitBy == "folder" {
+			key = x.group
+		}
+		switch u := uniform(c.Data.ShuffleSeed, key); {
+		case u < held:
+			s.valid = append(s.valid, x)
+		case u < held+kept:
+			s.test = append(s.test, x)
+		default:
+			train = append(train, x)
+		}
+	}
+	s.train = train
+}
+
+// uniform is a number from 0 to below 1 that depends on seed and key alone.
+func uniform(seed uint64, key string) float64 {
+	h := fnv.New64a()
+	// A hash never fails to write.
+	_, _ = fmt.Fprintf(h, "%d %s", seed, key)
+	// FNV's high bits of short keys differ little; a finalizer (splitmix64) spreads them.
+	x := h.Sum64()
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return float64((x^x>>31)>>11) / (1 << 53)
+}
+
+// check refuses splits that teach or measure nothing.
+func (s *splits) check() error {
+	for _, x := range []struct {
+		name    string
+		samples []sample
+		needed  bool
+	}{{"training", s.train, true}, {"validation", s.valid, true}, {"test", s.test, false}} {
+		n := count(x.samples)
+		if !x.needed && len(x.samples) == 0 {
+			continue
+		}
+		if n == 0 || n == len(x.samples) {
+			return fmt.Errorf("the %s texts are all of one class (%d flagged of %d): both are needed; check data.positive_labels and data.label_field", x.name, n, len(x.samples))
+		}
+	}
+	return nil
+}
+
+// count is the number of positives.
+func count(samples []sample) (n int) {
+	for _, x := range samples {
+		if x.positive {
+			n++
+		}
+	}
+	return n
+}
+
+// duplicates says which texts stand where more than once. Texts are compared
+// without case and with single spaces.
+type duplicates struct {
+	// Within counts the texts of a split that repeat an earlier one of it.
+	Within map[string]int `json:"within"`
+	// Across counts the texts of the first split of a pair that are also in the
+	// second.
+	Across map[string]int `json:"across"`
+	// Conflicts are texts that have both labels, wherever they stand.
+	Conflicts int `json:"with_both_labels"`
+	// Dropped are training texts that are not trained on because they are in
+	// another split.
+	Dropped int `json:"dropped_from_training"`
+	// Examples are a few of those across, shortened.
+	Examples []duplicateExample `json:"examples,omitempty"`
+}
+
+type duplicateExample struct {
+	Text  string   `json:"text"`
+	Where []string `json:"where"`
+}
+
+// find looks for texts that stand more than once.
+func (s *splits) find() duplicates {
+	const train, valid, test = 0, 1, 2
+	names := [...]string{"train", "validation", "test"}
+	type seen struct {
+		at     [3]int
+		labels [2]bool
+		first  [3]string
+		order  int
+	}
+	texts := map[string]*seen{}
+	d := duplicates{Within: map[string]int{}, Across: map[string]int{}}
+	for split, samples := range [...][]sample{s.train, s.valid, s.test} {
+		for _, x := range samples {
+			k := normal(x.text)
+			t := texts[k]
+			if t == nil {
+				t = &seen{order: len(texts)}
+				texts[k] = t
+			}
+			if t.at[split]++; t.at[split] == 1 {
+				t.first[split] = x.where
+			} else {
+				d.Within[names[split]]++
+			}
+			if x.positive {
+				t.labels[1] = true
+			} else {
+				t.labels[0] = true
+			}
+		}
+	}
+	type found struct {
+		text string
+		*seen
+	}
+	var across []found
+	for k, t := range texts {
+		if t.labels[0] && t.labels[1] {
+			d.Conflicts++
+		}
+		for _, p := range [][2]int{{train, valid}, {train, test}, {valid, test}} {
+			if t.at[p[0]] > 0 && t.at[p[1]] > 0 {
+				d.Across[names[p[0]]+" in "+names[p[1]]] += t.at[p[0]]
+			}
+		}
+		if t.at[train] > 0 && t.at[valid]+t.at[test] > 0 {
+			across = append(across, found{k, t})
+		}
+	}
+	slices.SortFunc(across, func(a, b found) int { return cmp.Compare(a.order, b.order) })
+	for _, f := range across[:min(len(across), 5)] {
+		e := duplicateExample{Text: shorten(f.text, 80)}
+		for _, w := range f.first {
+			if w != "" {
+				e.Where = append(e.Where, w)
+			}
+		}
+		d.Examples = append(d.Examples, e)
+	}
+	return d
+}
+
+func shorten(text string, runes int) string {
+	if r := []rune(text); len(r) > runes {
+		return string(r[:runes-1]) + "…"
+	}
+	return text
+}
+
+// drop takes the training texts out that stand in another split.
+func (s *splits) drop() {
+	held := map[string]bool{}
+	for _, x := range slices.Concat(s.valid, s.test) {
+		held[normal(x.text)] = true
+	}
+	n := len(s.train)
+	s.train = slices.DeleteFunc(s.train, func(x sample) bool { return held[normal(x.text)] })
+	s.duplicates.Dropped = n - len(s.train)
+}

@@ -1,0 +1,141 @@
+package moderation
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/snug-ml/snug/config"
+	"github.com/snug-ml/snug/data/token"
+)
+
+// encoder turns texts into ids as the model takes them.
+type encoder struct {
+	*token.Tokenizer
+	first, last, pad int32 // the markers before and behind a text, and padding
+	longest          int   // ids of a text, markers included
+}
+
+// newEncoder checks that a tokenizer has the markers that the model wants.
+func newEncoder(t *token.Tokenizer, c *config.Config) (*encoder, error) {
+	m := config.Of[Model](c)
+	e := &encoder{Tokenizer: t, longest: c.Data.SeqLen, pad: int32(m.PadID)}
+	var ok bool
+	if e.first, ok = special(t, token.CLS, token.BOS); !ok {
+		return nil, fmt.Errorf("the tokenizer has no token that stands for a whole text ([CLS], <s>)")
+	}
+	if e.last, ok = special(t, token.SEP, token.EOS); !ok {
+		return nil, fmt.Errorf("the tokenizer has no token that ends a text ([SEP], </s>)")
+	}
+	if p, ok := t.Special(token.PAD); ok && p != e.pad {
+		return nil, fmt.Errorf("the tokenizer pads with %d, the model with %d: set model.pad_id", p, e.pad)
+	}
+	if v := t.VocabSize(); v > m.VocabSize {
+		return nil, fmt.Errorf("the tokenizer has %d tokens, the model takes %d: set model.vocab_size to %d", v, m.VocabSize, v)
+	}
+	return e, nil
+}
+
+func special(t *token.Tokenizer, roles ...token.Role) (int32, bool) {
+	for _, r := range roles {
+		if id, ok := t.Special(r); ok {
+			return id, true
+		}
+	}
+	return 0, false
+}
+
+// ids appends the ids of a text between its markers. A longer text is cut;
+// markers that are written in it stay text.
+func (e *encoder) ids(dst []int32, text string) (ids []int32, cut bool) {
+	dst = append(dst, e.first)
+	start := len(dst)
+	dst = e.EncodeOrdinary(dst, []byte(text))
+	if most := start + e.longest - markers; len(dst) > most {
+		dst, cut = dst[:most], true
+	}
+	return append(dst, e.last), cut
+}
+
+// ownMarkers are the special tokens of a tokenizer that is trained here, with
+// the ids that RoBERTa gives them.
+var ownMarkers = []token.Special{
+	{Content: "<s>", Roles: []token.Role{token.CLS, token.BOS}},
+	{Content: "<pad>", Roles: []token.Role{token.PAD}},
+	{Content: "</s>", Roles: []token.Role{token.SEP, token.EOS}},
+}
+
+// tokenizer loads the configured tokenizer or that of the model folder, or
+// trains one on the training texts, or reuses the one trained before on the
+// same texts.
+func tokenizer(ctx context.Context, c *config.Config, train []sample, cache string, log func(string, ...any)) (*token.Tokenizer, error) {
+	t := &c.Data.Tokenizer
+	switch folder := config.Of[Model](c).Folder; {
+	case t.Path != "":
+		return token.Load(t.Path)
+	case folder != "":
+		return token.LoadFolder(folder)
+	}
+	h := sha256.New()
+	_, _ = fmt.Fprintf(h, "%d\n", t.VocabSize) // a hash never fails to write
+	for _, x := range train {
+		_, _ = fmt.Fprintf(h, "%q\n", x.text)
+	}
+	dir := filepath.Join(cache, "tokenizer-"+hex.EncodeToString(h.Sum(nil)[:8]))
+	if _, err := os.Stat(dir); err == nil {
+		return token.LoadFolder(dir)
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	log("data: training a byte-level BPE tokenizer of %d tokens on the training texts", t.VocabSize)
+	own, err := token.TrainBPE(ctx, func(yield func([]byte) bool) {
+		for _, x := range train {
+			if !yield([]byte(x.text)) {
+				return
+			}
+		}
+	}, token.TrainOptions{VocabSize: t.VocabSize, Specials: ownMarkers})
+	if err != nil {
+		return nil, err
+	}
+	// The folder appears with its name at the end.
+	tmp := dir + ".tmp"
+	if err := os.RemoveAll(tmp); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(tmp, 0o777); err != nil {
+		return nil, err
+	}
+	if err := own.Save(tmp); err != nil {
+		return nil, err
+	}
+	return own, os.Rename(tmp, dir)
+}
+
+// tokenizerFiles are the files of a tokenizer, for checkpoints.
+func tokenizerFiles(t *token.Tokenizer) (files map[string][]byte, err error) {
+	dir, err := os.MkdirTemp("", "snug-tokenizer-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	if err := t.Save(dir); err != nil {
+		return nil, err
+	}
+	list, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	files = map[string][]byte{}
+	for _, f := range list {
+		if files[f.Name()], err = os.ReadFile(filepath.Join(dir, f.Name())); err != nil {
+			return nil, err
+		}
+	}
+	return files, nil
+}

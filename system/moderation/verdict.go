@@ -1,0 +1,105 @@
+package moderation
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/snug-ml/snug/config"
+	"github.com/snug-ml/snug/train/metric"
+)
+
+// VerdictFile is the name of a [Verdict] in a run directory.
+const VerdictFile = "decision.json"
+
+// Verdict says how a model's logits become a decision. It is chosen on the
+// validation texts.
+type Verdict struct {
+	// Update is that of the weights that it was chosen for.
+	Update int64 `json:"update"`
+	// Temperature divides the difference of the logits: p = sigmoid(margin / Temperature).
+	Temperature float64 `json:"temperature"`
+	// Threshold is the probability from which a text is flagged.
+	Threshold float64 `json:"threshold"`
+	// Precision is what the threshold had to reach on the validation texts (0:
+	// it was to have the best F1), and Reached whether any threshold did; else
+	// it is the one with the best F1.
+	Precision float64 `json:"precision_target"`
+	Reached   bool    `json:"precision_target_reached"`
+	// The names of the classes.
+	Positive string `json:"positive_name"`
+	Negative string `json:"negative_name"`
+}
+
+// undecided is the verdict where none was chosen: the logits as they are, at a half.
+func undecided(c *config.Config) Verdict {
+	d := config.Of[Data](c)
+	return Verdict{Temperature: 1, Threshold: 0.5, Positive: d.Name, Negative: d.Other}
+}
+
+// decide chooses the temperature and the threshold on validation texts.
+func decide(c *config.Config, update int64, valid *scored) (Verdict, error) {
+	v := undecided(c)
+	v.Update, v.Precision = update, config.Of[Decision](c).Precision
+	v.Temperature = metric.Temperature(valid.margins, valid.positive)
+	r, err := metric.Rank(valid.probabilities(v.Temperature), valid.positive)
+	if err != nil {
+		return v, err
+	}
+	at, ok := r.BestF1()
+	if v.Precision > 0 {
+		if strict, reached := r.ForPrecision(v.Precision); reached {
+			at, v.Reached = strict, true
+		}
+	}
+	if !ok {
+		return v, fmt.Errorf("no validation text was scored")
+	}
+	// Half-way to the next lower score: what the validation texts say is the
+	// same, and rounding in the last bit decides nothing.
+	v.Threshold = at.Threshold
+	for _, s := range r.Steps() {
+		if s.Threshold < at.Threshold {
+			v.Threshold = (at.Threshold + s.Threshold) / 2
+			break
+		}
+	}
+	return v, nil
+}
+
+// save writes the verdict to a run directory.
+func (v *Verdict) save(dir string) error { return writeJSON(filepath.Join(dir, VerdictFile), v) }
+
+// ReadVerdict is the verdict in a run directory; ok is false if there is none.
+func ReadVerdict(dir string) (v Verdict, ok bool, err error) {
+	path := filepath.Join(dir, VerdictFile)
+	raw, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return v, false, nil
+	}
+	if err != nil {
+		return v, false, err
+	}
+	if err := json.Unmarshal(raw, &v); err != nil {
+		return v, false, fmt.Errorf("%s: %w", path, err)
+	}
+	if !(v.Temperature > 0) || !(v.Threshold >= 0 && v.Threshold <= 1) {
+		return v, false, fmt.Errorf("%s: temperature %v and threshold %v: want one above 0 and one from 0 to 1", path, v.Temperature, v.Threshold)
+	}
+	return v, true, nil
+}
+
+// writeJSON writes a file that appears whole or not at all.
+func writeJSON(path string, v any) error {
+	raw, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(path+".tmp", append(raw, '\n'), 0o666); err != nil {
+		return err
+	}
+	return os.Rename(path+".tmp", path)
+}

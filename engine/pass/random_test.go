@@ -10,8 +10,9 @@ import (
 )
 
 // randomModel draws a model: chains of elementwise functions with broadcasts,
-// products, norms, reductions, views, slices, dropout, values that many read,
-// states that are written on the way, in blocks. The same seed and size give
+// products, attention, norms with running statistics, reductions, views,
+// slices, dropout, values that many read, states that are written on the way,
+// in blocks. The same seed and size give
 // the same model, however often it is built.
 type randomModel struct {
 	seed  uint64
@@ -133,7 +134,7 @@ func (m *randomModel) step() {
 	s := x.Shape()
 	d := s.Last()
 	y := x
-	switch m.rng.IntN(18) {
+	switch m.rng.IntN(20) {
 	case 0, 1:
 		fns := []graph.Fn{graph.FnTanh, graph.FnGELU, graph.FnSigmoid, graph.FnRelu, graph.FnSiLU, graph.FnSin, graph.FnAbs, graph.FnGELUTanh}
 		y = b.Apply(fns[m.rng.IntN(len(fns))], x)
@@ -178,6 +179,24 @@ func (m *randomModel) step() {
 	case 17:
 		m.write(x)
 		return
+	case 18:
+		q := b.Reshape(x, modelB, modelT, d)
+		op := graph.Attention{Heads: 1, Causal: true, Scale: .5}
+		if m.train {
+			op.Drop, op.Seed, op.Stream = .2, 77, b.Stream()
+			y = b.Attention(op, q, b.Tanh(q), q, b.Input(graph.RunCounter, graph.T(graph.I32, 2)))
+		} else {
+			y = b.Attention(op, q, b.Tanh(q), q)
+		}
+		if m.rng.IntN(2) == 0 {
+			y = b.Add(q, y)
+		}
+	case 19:
+		m.names++
+		stat := func(name string) *graph.Value {
+			return b.State(&graph.State{Name: fmt.Sprint(name, m.names), Type: graph.T(graph.F32, d), Role: graph.Buffer})
+		}
+		y = b.BatchNorm(x, m.param(d), m.param(d), stat("mean"), stat("var"), .1, 1e-3)
 	}
 	m.pool = append(m.pool, y)
 }

@@ -1,0 +1,222 @@
+package pass_test
+
+import (
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/engine/pass"
+)
+
+// What writes states runs as often as it was written, whatever is recomputed,
+// and no clone is of that kind.
+func TestEffectsAreNotRepeated(t *testing.T) {
+	count := func(f *graph.Func) (effects, clones int) {
+		for _, n := range f.Nodes {
+			if graph.HasEffect(n.Op, len(n.In)) {
+				effects++
+			}
+			if n.Clone {
+				clones++
+			}
+		}
+		return effects, clones
+	}
+	cloned := 0
+	rapid.Check(t, func(t *rapid.T) {
+		m := drawModel(t)
+		u := m.unit(true)
+		if err := pass.Run(u, pass.Options{Stop: "tidy"}); err != nil {
+			t.Fatal(err)
+		}
+		want, _ := count(u.F)
+		for _, mode := range []pass.Recompute{pass.RecomputeSelective, pass.RecomputeFull} {
+			u := m.unit(true)
+			u.Recompute = mode
+			if err := pass.Run(u, pass.Options{Stop: "recompute", Verify: true}); err != nil {
+				t.Fatal(err)
+			}
+			effects, clones := count(u.F)
+			if effects != want {
+				t.Fatalf("%v: %d nodes write states, %d do without recomputation", mode, effects, want)
+			}
+			cloned += clones
+		}
+	})
+	if cloned == 0 {
+		t.Error("nothing was recomputed")
+	}
+}
+
+// rebuilt is what a function recomputes: FLOPs of products, and all nodes by name.
+func rebuilt(f *graph.Func) (flops float64, ops map[string]int) {
+	ops = map[string]int{}
+	for _, n := range f.Nodes {
+		if n.Clone && !graph.IsView(n.Op) {
+			ops[n.Op.Name()]++
+			in, out := make([]graph.Type, len(n.In)), make([]graph.Type, len(n.Out))
+			for i, v := range n.In {
+				in[i] = v.Type
+			}
+			for i, v := range n.Out {
+				out[i] = v.Type
+			}
+			flops += n.Op.Cost(in, out).MatrixFLOPs
+		}
+	}
+	return flops, ops
+}
+
+// Each recipe drops what it says: norms only, nothing that needs a product, a
+// whole block.
+func TestRecipes(t *testing.T) {
+	s := reference()
+	temps := map[pass.Recompute]int64{}
+	skip := without("fuse", "accumulate") // so that clones keep their names
+	for _, mode := range []pass.Recompute{pass.RecomputeNone, pass.RecomputeNorm, pass.RecomputeSelective, pass.RecomputeFull} {
+		_, f := s.compile(t, engine.CompileOptions{Recompute: mode, Skip: skip, Verify: true})
+		temps[mode] = f.Placement.Bytes
+		flops, ops := rebuilt(f.F)
+		t.Logf("%v: %.1f MB, rebuilds %v", mode, float64(f.Placement.Bytes)/1e6, ops)
+		switch mode {
+		case pass.RecomputeNone:
+			if len(ops) > 0 {
+				t.Errorf("none rebuilds %v", ops)
+			}
+		case pass.RecomputeNorm:
+			if ops["layer_norm"] != 2*s.model.Layers || len(ops) > 1 {
+				t.Errorf("norm rebuilds %v", ops)
+			}
+		case pass.RecomputeSelective:
+			if flops > 0 || ops["gelu"] != s.model.Layers {
+				t.Errorf("selective rebuilds %v", ops)
+			}
+		case pass.RecomputeFull:
+			// All products of a block but its last two, whose results only the next block reads.
+			if ops["attention"] != s.model.Layers || ops["matmul"] != 2*s.model.Layers {
+				t.Errorf("full rebuilds %v", ops)
+			}
+		}
+	}
+	if !(temps[pass.RecomputeNone] > temps[pass.RecomputeNorm] && temps[pass.RecomputeNorm] > temps[pass.RecomputeSelective] &&
+		temps[pass.RecomputeSelective] > temps[pass.RecomputeFull]) {
+		t.Errorf("temporaries do not fall from recipe to recipe: %v", temps)
+	}
+}
+
+// Auto fits every budget that some recipe fits, takes the least recomputation
+// that does, and goes by the price it is given.
+func TestAutoFitsForLeast(t *testing.T) {
+	s := reference()
+	at := func(o engine.CompileOptions) (int64, float64, *engine.Func) {
+		_, f := s.compile(t, o)
+		flops, _ := rebuilt(f.F)
+		return f.Placement.Bytes, flops, f
+	}
+	most, _, _ := at(engine.CompileOptions{})
+	least, all, _ := at(engine.CompileOptions{Recompute: pass.RecomputeFull})
+	selective, _, _ := at(engine.CompileOptions{Recompute: pass.RecomputeSelective})
+	before := all + 1
+	for i := range 9 {
+		budget := least + (most-least)*int64(i)/8
+		bytes, flops, f := at(engine.CompileOptions{Recompute: pass.RecomputeAuto, Budget: budget})
+		t.Logf("budget %.1f MB: %.1f MB, %.2f GFLOP again, %v", float64(budget)/1e6, float64(bytes)/1e6, flops/1e9, f.Blocks[1:])
+		if bytes > budget {
+			t.Errorf("budget %d: takes %d", budget, bytes)
+		}
+		if flops > before {
+			t.Errorf("budget %d: repeats %.3g FLOPs, a smaller budget %.3g", budget, flops, before)
+		}
+		before = flops
+		if budget >= selective && flops > 0 {
+			t.Errorf("budget %d: repeats products, selective recomputation alone takes %d", budget, selective)
+		}
+	}
+	if before > 0 {
+		t.Errorf("the largest budget repeats %.3g FLOPs", before)
+	}
+}
+
+// With products for nothing and norms beyond price, blocks are rebuilt as a
+// whole; with the opposite, no product is repeated.
+func TestAutoGoesByPrice(t *testing.T) {
+	for _, free := range []bool{true, false} {
+		s := reference()
+		b := graph.NewBuilder("step")
+		o := s.training().Model(b, engine.Mode{Train: true})
+		b.Output("loss", o.Sum)
+		u := &pass.Unit{F: b.F, Loss: "loss", Recompute: pass.RecomputeAuto, Budget: 120 << 20,
+			Seconds: func(n *graph.Node) float64 {
+				switch n.Op.(type) {
+				case graph.MatMul, graph.Attention:
+					if free {
+						return 0
+					}
+					return 1
+				}
+				if free {
+					return 1
+				}
+				return 0
+			},
+			Gradients: func(b *graph.Builder, params, grads []*graph.Value) {
+				for i, p := range params {
+					b.Accumulate(b.State(&graph.State{Name: "gradient." + p.Name, Type: p.Type, Role: graph.Gradient}), grads[i])
+				}
+			}}
+		if err := pass.Run(u, pass.Options{Verify: true}); err != nil {
+			t.Fatal(err)
+		}
+		flops, _ := rebuilt(u.F)
+		t.Logf("products free %v: %v, %d bytes", free, u.Blocks[1:], u.Placement.Bytes)
+		if u.Placement.Bytes > u.Budget || (flops > 0) != free {
+			t.Errorf("products free %v: %d bytes of %d, repeats %.3g FLOPs of products", free, u.Placement.Bytes, u.Budget, flops)
+		}
+	}
+}
+
+// A rebuilt value stands close in front of its first reader: between the two
+// lie only other clones, and what they are rebuilt from.
+func TestClonesAreLazy(t *testing.T) {
+	s := reference()
+	u := func() *pass.Unit {
+		b := graph.NewBuilder("step")
+		o := s.training().Model(b, engine.Mode{Train: true})
+		b.Output("loss", o.Sum)
+		return &pass.Unit{F: b.F, Loss: "loss", Recompute: pass.RecomputeFull, Gradients: func(b *graph.Builder, params, grads []*graph.Value) {
+			for i, p := range params {
+				b.Output("gradient."+p.Name, grads[i])
+			}
+		}}
+	}()
+	if err := pass.Run(u, pass.Options{Stop: "recompute", Verify: true}); err != nil {
+		t.Fatal(err)
+	}
+	at := map[*graph.Node]int{}
+	first := map[*graph.Node]*graph.Node{}
+	for i, n := range u.F.Nodes {
+		at[n] = i
+		for _, v := range n.In {
+			if v.Node != nil && first[v.Node] == nil {
+				first[v.Node] = n
+			}
+		}
+	}
+	clones := 0
+	for n, reader := range first {
+		if !n.Clone {
+			continue
+		}
+		clones++
+		for _, m := range u.F.Nodes[at[n]+1 : at[reader]] {
+			if !m.Clone {
+				t.Errorf("%s of %s is rebuilt before %s of %s, which does not need it", n.Op.Name(), n.Layer, m.Op.Name(), m.Layer)
+			}
+		}
+	}
+	if clones == 0 {
+		t.Error("nothing was recomputed")
+	}
+}

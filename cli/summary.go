@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"math"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -157,7 +156,7 @@ func shortUnit(u string) string {
 }
 
 func shortDuration(d time.Duration) string {
-	if d < 0 || d > 1000*time.Hour || math.IsNaN(float64(d)) {
+	if d < 0 || d > 1000*time.Hour {
 		return "?"
 	}
 	if d < time.Minute {

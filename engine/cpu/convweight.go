@@ -20,8 +20,8 @@ type weightGrad struct {
 	rows, out  int
 	set, sets  int
 	parts      [][2]int // runs [from, to) of a task
-	tile       int // rows laid out at a time
-	block, pan int // offsets in the scratch: packed left and right operands
+	tile       int      // rows laid out at a time
+	block, pan int      // offsets in the scratch: packed left and right operands
 }
 
 // sumBytes bounds the sums of all sets.

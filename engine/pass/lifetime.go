@@ -61,7 +61,7 @@ func buffers(f *graph.Func, inplace bool) []*buffer {
 		}
 		var taken *buffer
 		if inplace {
-			taken = takeOver(n, int32(i), of, pinned, last, root)
+			taken = takeOver(n, int32(i), of, pinned, root)
 		}
 		for j, v := range n.Out {
 			if pinned[v.ID] || v.State != nil {
@@ -83,7 +83,7 @@ func buffers(f *graph.Func, inplace bool) []*buffer {
 
 // takeOver is the buffer of an operand that node n, at position i, may write
 // its first result over, or nil.
-func takeOver(n *graph.Node, i int32, of []*buffer, pinned []bool, last []int32, root func(*graph.Value) *graph.Value) *buffer {
+func takeOver(n *graph.Node, i int32, of []*buffer, pinned []bool, root func(*graph.Value) *graph.Value) *buffer {
 	ip, ok := n.Op.(graph.Inplacer)
 	if !ok || pinned[n.Out[0].ID] || n.Out[0].State != nil {
 		return nil

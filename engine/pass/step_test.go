@@ -138,7 +138,7 @@ func BenchmarkStep(b *testing.B) {
 			for _, f := range skip {
 				p, _ := s.compile(b, engine.CompileOptions{Low: low, Skip: f})
 				r := s.armed(b, p, 2)
-				defer r.Close()
+				b.Cleanup(func() { r.Close() })
 				runners = append(runners, r)
 			}
 			least := [2]time.Duration{1 << 62, 1 << 62}

@@ -183,7 +183,7 @@ func trainTokenizer(ctx context.Context, vocab int, src data.Source, dir string)
 	t, err := token.TrainBPE(ctx, docs, token.TrainOptions{
 		VocabSize: vocab, Specials: []token.Special{{Content: EndOfText, Roles: []token.Role{token.EOS}}},
 	})
-	if err = errors.Join(failed, err); err != nil {
+	if err := errors.Join(failed, err); err != nil {
 		return err
 	}
 	// Save makes whole files; the folder appears with its name at the end.

@@ -44,7 +44,9 @@ func shapeOf(f *graph.Func) []string {
 func TestFuseShapes(t *testing.T) {
 	const n, d, ff = 64, 32, 48
 	type build func(b *graph.Builder, x *graph.Value)
-	w := func(b *graph.Builder, name string, dims ...int) *graph.Value { return b.Param(name, graph.Normal(.1), dims...) }
+	w := func(b *graph.Builder, name string, dims ...int) *graph.Value {
+		return b.Param(name, graph.Normal(.1), dims...)
+	}
 	for _, c := range []struct {
 		name  string
 		build build

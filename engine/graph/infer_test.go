@@ -53,7 +53,7 @@ func TestShapeRuleMessages(t *testing.T) {
 		{graph.Embedding{}, types{f32(5), i32(2)}, "wants a table [V, D] and i32 ids"},
 		{graph.Embedding{}, types{f32(5, 2), f32(2)}, "wants a table [V, D] and i32 ids"},
 		{graph.EmbeddingGrad{Vocab: 5}, types{f32(3, 2), i32(2)}, "wants one gradient row per id"},
-		{graph.EmbeddingGrad{Vocab: 5, Accumulate: true}, types{f32(2, 2), i32(2), f32(4, 2)}, "accumulates into a f32[5,2] state, got f32[4,2]"},
+		{graph.EmbeddingGrad{Vocab: 5, Accumulate: true}, types{f32(2, 2), i32(2), f32(4, 2)}, "adds to f32[5,2], got f32[4,2]"},
 		{graph.LayerNorm{}, types{f32(2, 3), f32(3)}, "takes 3 operands, got 2"},
 		{graph.LayerNorm{}, types{f32(2, 3), f32(2), f32(3)}, "x is f32[2,3], so scale and shift are f32[3]; got f32[2]"},
 		{graph.LayerNorm{RMS: true}, types{f32(), f32(1)}, "normalises rows, got the scalar f32[]"},

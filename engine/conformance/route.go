@@ -103,6 +103,13 @@ func (t *table) routed(name string, d graph.DType, n, k, experts int, route func
 		r := route(m)
 		m.outputs(m.GroupedLinear(rows(m, r, "x", inner), m.normal("w", d, experts, width, inner), m.normal("bias", graph.F32, experts, width), r))
 	})
+	if experts > 2 { // neither the first nor the last expert
+		t.add("grouped_linear/part/"+name, Tolerance{Ulps: 1, Terms: inner}, func(m *maker) {
+			r := route(m)
+			part := graph.Routing{Offsets: m.Slice(r.Offsets, 0, 1, experts-1)}
+			m.outputs(m.GroupedLinear(rows(m, r, "x", inner), m.normal("w", d, experts-2, width, inner), m.normal("bias", graph.F32, experts-2, width), part))
+		})
+	}
 	t.add("grouped_outer/"+name, Tolerance{Ulps: 1, Terms: n}, func(m *maker) {
 		r := route(m)
 		m.outputs(m.Emit(graph.GroupedOuter{}, rows(m, r, "a", width), rows(m, r, "b", inner), r.Offsets)...)

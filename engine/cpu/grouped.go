@@ -82,7 +82,9 @@ func (c *compiler) groupedMatmul(n *graph.Node, op graph.GroupedMatMul) ([]phase
 	}
 	size := int(d.Size())
 	rest := func(_, _ int) { // rows that no group has
+		first, _ := group(offsets, 0)
 		_, last := group(offsets, groups-1)
+		clear(y.bytes(0, first*out*size))
 		clear(y.bytes(last*out*size, (y.n-last*out)*size))
 	}
 	return []phase{{groups * cuts, run}, {1, rest}}, nil

@@ -37,7 +37,8 @@ type Generator struct {
 	positions int
 	eos       int32
 	hasEOS    bool
-	known     []int32 // tokens whose keys and values are in the cache
+	known     []int32 // tokens in the window, whose keys and values a cache has
+	windows   []int   // of a model without a cache, ascending
 }
 
 // New compiles the model for generation and loads its weights; matrices are
@@ -66,16 +67,20 @@ func New(net Net, weights *safetensors.File, t *token.Tokenizer, store graph.DTy
 	if err != nil {
 		return nil, err
 	}
-	r, err := p.Arm(threads)
-	if err != nil {
-		return nil, err
-	}
-	g := &Generator{t: t, r: r, positions: net.Positions()}
+	g := &Generator{t: t, positions: net.Positions()}
 	g.eos, g.hasEOS = t.Special(token.EOS)
-	if err := loadWeights(r, weights); err != nil {
-		return nil, errors.Join(err, r.Close())
+	return g, g.arm(p, weights, threads)
+}
+
+// arm makes the generator ready to run p on the weights.
+func (g *Generator) arm(p *engine.Program, weights *safetensors.File, threads int) (err error) {
+	if g.r, err = p.Arm(threads); err != nil {
+		return err
 	}
-	return g, nil
+	if err := loadWeights(g.r, weights); err != nil {
+		return errors.Join(err, g.r.Close())
+	}
+	return nil
 }
 
 // loadWeights fills the program's weights from a file.
@@ -180,6 +185,9 @@ func (g *Generator) Generate(ctx context.Context, prompt string, opt Options, w 
 func (g *Generator) feed(ctx context.Context, ids []int32) ([]float32, error) {
 	if keep := g.positions - len(g.known); len(ids) > keep {
 		ids = ids[len(ids)-keep:]
+	}
+	if g.windows != nil {
+		return g.read(ctx, ids)
 	}
 	for len(ids) > prefill {
 		if err := g.run(ctx, "prefill", ids[:prefill]); err != nil {

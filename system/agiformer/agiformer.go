@@ -1,0 +1,116 @@
+package agiformer
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/snug-ml/snug/config"
+	"github.com/snug-ml/snug/data"
+	"github.com/snug-ml/snug/data/token"
+	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/system"
+	"github.com/snug-ml/snug/system/corpus"
+	"github.com/snug-ml/snug/system/report"
+	"github.com/snug-ml/snug/train"
+)
+
+// System is the system as the command line knows it.
+var System = system.System{
+	Config: config.System{
+		Name:     "agiformer",
+		Help:     "byte language model with memory, a mixture of experts of several kinds, and introspection",
+		Sections: sections,
+		Check:    check,
+	},
+	Describe:  describe,
+	Open:      open,
+	Generator: generator,
+}
+
+func describe(c *config.Config) (*system.Model, error) {
+	net := network(c)
+	m, t, length := config.Of[Model](c), &c.Training, c.Data.SeqLen
+	return &system.Model{
+		Shape: system.Shape{MicroBatch: t.BatchSize, Accumulation: t.GradientAccumulationSteps, CEChunk: t.CEChunk},
+		Unit:  "tokens", UnitsPerRow: int64(length),
+		Training: func(s system.Shape) engine.Training {
+			tr := system.Training(c, s)
+			tr.Eval = c.Data.HeldOutFraction > 0
+			tr.Model = func(b *graph.Builder, mode engine.Mode) engine.Objective {
+				return net.objective(b, s, length, m.BalanceWeight, m.IntrospectionWeight, mode.Train)
+			}
+			return tr
+		},
+		Summary: map[string]any{
+			"architecture": "agiformer", "d_model": net.D, "n_layers": net.Layers, "n_heads": net.Heads, "d_ff": net.FF,
+			"vocab_size": net.Vocab, "max_seq_len": net.MaxPositions, "experts": net.Experts.Kinds,
+		},
+	}, nil
+}
+
+func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env) (*system.Run, error) {
+	text, err := prepare(ctx, c, env)
+	if err != nil {
+		return nil, err
+	}
+	net := network(c)
+	if v := text.Tokenizer.VocabSize(); v > net.Vocab {
+		return nil, fmt.Errorf("the tokenizer has %d tokens, the model takes %d: set model.vocab_size to %d", v, net.Vocab, v)
+	}
+	feed, err := text.Feed(data.LoaderOptions{
+		MicroBatches: m.Shape.Accumulation, BatchSize: m.Shape.MicroBatch,
+		Shuffle: c.Data.Shuffle, Seed: c.Data.ShuffleSeed, Workers: c.Data.Workers,
+	})
+	if err != nil {
+		return nil, err
+	}
+	run := &system.Run{
+		Feed: feed, Goal: train.Goal{Name: "eval_loss"}, DataBytes: text.Bytes, Close: text.Close,
+		Files: text.TokenizerFiles,
+	}
+	if text.HeldOut != nil {
+		e := &evaluation{net: net, text: text.HeldOut, rows: m.Shape.MicroBatch}
+		run.Evaluate = func(r *engine.Runner) func(context.Context, int) (map[string]float64, error) {
+			return func(ctx context.Context, slot int) (map[string]float64, error) {
+				f, err := e.measure(ctx, r, slot, c.Training.EvalBatches)
+				if err != nil {
+					return nil, err
+				}
+				return f.metrics(), nil
+			}
+		}
+		run.Report = func(ctx context.Context, r *engine.Runner, update int64) error {
+			f, err := e.measure(ctx, r, 0, c.Training.EvalBatches)
+			if err != nil {
+				return err
+			}
+			return f.page(update, text.Baseline).Save(filepath.Join(env.Dir, report.FileName))
+		}
+		run.Baselines = []system.Baseline{{Name: "unigram", Value: text.Baseline.Unigram}, {Name: "bigram", Value: text.Baseline.Bigram}}
+	}
+	return run, nil
+}
+
+// prepare opens the text, as bytes unless a tokenizer is configured.
+func prepare(ctx context.Context, c *config.Config, env system.Env) (*corpus.Corpus, error) {
+	if c.Data.Tokenizer.Path == "" {
+		dir := filepath.Join(env.Cache, "tokenizer-bytes")
+		t, err := token.Bytes(token.Special{Content: corpus.EndOfText, Roles: []token.Role{token.EOS}})
+		if err != nil {
+			return nil, err
+		}
+		if err := os.MkdirAll(dir, 0o777); err != nil {
+			return nil, err
+		}
+		if err := t.Save(dir); err != nil {
+			return nil, err
+		}
+		own := *c
+		own.Data.Tokenizer.Path = filepath.Join(dir, "tokenizer.json")
+		c = &own
+	}
+	return corpus.Prepare(ctx, c, env.Cache, c.Data.SeqLen, env.Log)
+}

@@ -1,0 +1,134 @@
+package agiformer
+
+import (
+	"slices"
+
+	"github.com/snug-ml/snug/config"
+	"github.com/snug-ml/snug/nn"
+)
+
+// Model is the section "model" of the configuration.
+type Model struct {
+	VocabSize     int      `key:"vocab_size" min:"0" help:"tokens; 0: the 256 bytes and the end of a document"`
+	DModel        int      `key:"d_model" min:"2" help:"width of the residual stream"`
+	NLayers       int      `key:"n_layers" min:"1" help:"blocks"`
+	NHeads        int      `key:"n_heads" min:"1" help:"attention heads, of experts too"`
+	DFF           int      `key:"d_ff" min:"1" help:"width of the experts' feed-forward layers"`
+	MaxSeqLen     int      `key:"max_seq_len" min:"2" help:"positions"`
+	ConvKernel    int      `key:"conv_kernel" min:"1" help:"bytes that the front end's causal convolution sees"`
+	Positions     string   `key:"positions" enum:"rotary,learned" help:"how attention knows where a byte stands"`
+	RotaryBase    float64  `key:"rotary_base" above:"0" help:"base of the angles"`
+	NExperts      int      `key:"n_experts" min:"1" help:"experts of a block"`
+	ExpertTypes   []string `key:"expert_types" enum:"standard,spatial,logic,causal,language" help:"their kinds, taken in turn"`
+	TopK          int      `key:"top_k" min:"1" help:"experts that a token goes to"`
+	Capacity      float64  `key:"capacity_factor" min:"0" help:"tokens of a sample that an expert takes, as a multiple of the mean; what comes later is dropped; 0: all"`
+	BalanceWeight float64  `key:"balance_weight" min:"0" help:"of the load-balance loss"`
+	DRelation     int      `key:"d_relation" min:"0" help:"width of the pairwise relations of logic and causal experts; 0: model.d_model"`
+
+	UseMemory     bool `key:"use_memory" help:"working memory, bank and writer"`
+	MemorySize    int  `key:"memory_size" min:"1" help:"learned vectors of the bank"`
+	MemorySegment int  `key:"memory_segment" min:"1" help:"bytes after which the writer sums up"`
+	MemoryWrites  int  `key:"memory_writes" min:"1" help:"vectors that it writes each time"`
+
+	UseIntrospection    bool    `key:"use_introspection" help:"steps of self-correction and heads that know the model's errors"`
+	IntrospectionSteps  int     `key:"introspection_steps" min:"1" help:"steps of self-correction"`
+	IntrospectionWeight float64 `key:"introspection_weight" above:"0" help:"of the loss of the heads"`
+
+	Language LanguageModel `key:"language" help:"the language model that language experts read"`
+
+	Dropout      float64 `key:"dropout" min:"0" below:"1" help:"share of embeddings, branches and attention weights dropped"`
+	LayerNormEps float64 `key:"layer_norm_eps" above:"0" help:"added to the variance"`
+}
+
+// LanguageModel is the section "model.language".
+type LanguageModel struct {
+	DModel  int `key:"d_model" min:"2" help:"its width"`
+	NLayers int `key:"n_layers" min:"0" help:"its layers"`
+	NHeads  int `key:"n_heads" min:"1" help:"its attention heads"`
+	DFF     int `key:"d_ff" min:"1" help:"width of its feed-forward layers"`
+}
+
+// byteVocabulary is the 256 bytes and the end of a document.
+const byteVocabulary = 257
+
+func sections() []config.Section {
+	return []config.Section{{Name: "model", Values: &Model{
+		DModel: 256, NLayers: 4, NHeads: 4, DFF: 1024, MaxSeqLen: 256, ConvKernel: 3, Positions: "rotary", RotaryBase: 10000,
+		NExperts: 4, ExpertTypes: []string{"standard"}, TopK: 1, Capacity: 1.25, BalanceWeight: 0.01,
+		UseMemory: true, MemorySize: 256, MemorySegment: 64, MemoryWrites: 4,
+		UseIntrospection: true, IntrospectionSteps: 2, IntrospectionWeight: 0.1,
+		Language:     LanguageModel{DModel: 128, NLayers: 2, NHeads: 4, DFF: 512},
+		LayerNormEps: 1e-5,
+	}}}
+}
+
+func check(c *config.Config, r *config.Report) {
+	m := config.Of[Model](c)
+	if m.VocabSize == 0 {
+		m.VocabSize = byteVocabulary
+		if c.Data.Tokenizer.Path != "" {
+			r.Error("model.vocab_size", "data.tokenizer.path is set: give the number of its tokens")
+		}
+	}
+	if m.DRelation == 0 {
+		m.DRelation = m.DModel
+	}
+	heads := func(d, h int, key string) {
+		switch {
+		case d%h != 0:
+			r.Error(key, "want a number that divides the width (%d), got %d", d, h)
+		case m.Positions == "rotary" && d/h%2 != 0:
+			r.Error(key, "%d heads of a width of %d have %d dimensions each: rotary positions turn pairs, so want an even number", h, d, d/h)
+		}
+	}
+	heads(m.DModel, m.NHeads, "model.n_heads")
+	if len(m.ExpertTypes) == 0 {
+		r.Error("model.expert_types", "want at least one kind of expert")
+		return
+	}
+	if slices.Contains(m.ExpertTypes, string(LanguageKind)) {
+		heads(m.Language.DModel, m.Language.NHeads, "model.language.n_heads")
+	}
+	if len(m.ExpertTypes) > m.NExperts {
+		r.Error("model.expert_types", "%d kinds for %d experts (model.n_experts): raise the number or drop kinds", len(m.ExpertTypes), m.NExperts)
+	}
+	if m.TopK > m.NExperts {
+		r.Error("model.top_k", "a token cannot go to %d of %d experts (model.n_experts)", m.TopK, m.NExperts)
+	}
+	if m.TopK == m.NExperts && m.NExperts > 1 {
+		r.Warn("model.top_k", "every token goes to every expert: this is a dense model")
+	}
+	if m.UseMemory && c.Data.SeqLen > 0 && m.MemorySegment >= c.Data.SeqLen {
+		r.Error("model.memory_segment", "want less than data.seq_len (%d), got %d: what the last segment writes is read by none", c.Data.SeqLen, m.MemorySegment)
+	}
+	if c.Data.SegmentMask {
+		r.Error("data.segment_mask", "memory, experts and convolution go across the ends of packed documents: only attention could be kept from it")
+	}
+	if c.Training.CEChunk > 0 && m.UseIntrospection {
+		r.Error("training.ce_chunk", "introspection compares every byte's score: there are no chunks of logits")
+	}
+}
+
+// network is the configured architecture.
+func network(c *config.Config) Net {
+	m := config.Of[Model](c)
+	n := Net{
+		Vocab: m.VocabSize, D: m.DModel, Layers: m.NLayers, Heads: m.NHeads, FF: m.DFF, MaxPositions: m.MaxSeqLen,
+		Kernel: m.ConvKernel, Rotary: m.Positions == "rotary", RotaryBase: m.RotaryBase,
+		Experts: Experts{
+			Kinds: sorted(m.ExpertTypes, m.NExperts), Choices: m.TopK, Capacity: m.Capacity, Relation: m.DRelation,
+		},
+		Eps: m.LayerNormEps, Dropout: m.Dropout, Seed: c.Training.Seed,
+	}
+	if m.UseMemory {
+		n.Memory = &nn.Memory{Slots: m.MemorySize, Segment: m.MemorySegment, Writes: m.MemoryWrites, Heads: m.NHeads, Eps: m.LayerNormEps}
+	}
+	if m.UseIntrospection {
+		n.Introspection = &Introspection{Steps: m.IntrospectionSteps}
+	}
+	if n.Experts.Has(LanguageKind) {
+		l := m.Language
+		n.Language = &Language{Width: l.DModel, Layers: l.NLayers, Heads: l.NHeads, FF: l.DFF}
+	}
+	return n
+}

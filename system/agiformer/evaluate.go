@@ -1,0 +1,215 @@
+package agiformer
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math"
+
+	"github.com/snug-ml/snug/data"
+	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/system/corpus"
+	"github.com/snug-ml/snug/train"
+	"github.com/snug-ml/snug/train/metric"
+)
+
+// evaluation measures a program on the held-out text.
+type evaluation struct {
+	net  Net
+	text *data.Windows
+	rows int // of a micro-batch
+}
+
+// findings are what an evaluation found, summed over its tokens.
+type findings struct {
+	net                Net
+	weight, loss       float64
+	characters         float64 // that the tokens counted spell, where tokens are bytes
+	perByte            float64 // tokens of a byte of text
+	wanted, taken      []float64
+	entropy            []float64
+	gates              []float64 // strength of the writes last, summed over batches
+	batches            float64
+	losses, errors     []float64 // of each token counted
+	confidence         []float64
+	right              []bool
+	bytes, hasHeads    bool
+	hasExperts, memory bool
+}
+
+// measure runs at most batches micro-batches (0: all) through the slot.
+func (e *evaluation) measure(ctx context.Context, r *engine.Runner, slot, batches int) (*findings, error) {
+	l, err := data.NewLoader(e.text, data.LoaderOptions{
+		MicroBatches: 1, BatchSize: e.rows, Shuffle: batches > 0, Seed: 1, Epochs: 1,
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer l.Close()
+	f := &findings{net: e.net, bytes: e.net.Vocab == byteVocabulary}
+	f.perByte = e.text.Weight() / float64(e.text.Corpus().Bytes())
+	for n := 0; batches == 0 || n < batches; n++ {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		u, err := l.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		if err := fill(&u.Micro[0], train.Inputs{Runner: r, Slot: slot}); err != nil {
+			return nil, err
+		}
+		if err := r.Run(engine.FuncEval, slot); err != nil {
+			return nil, err
+		}
+		f.add(r, &u.Micro[0], u.Weight)
+	}
+	return f, nil
+}
+
+// fill puts a batch into the program's inputs.
+func fill(b *data.Batch, in train.Inputs) (err error) {
+	var dst data.Batch
+	if dst.Tokens, err = in.I32(corpus.InputIDs); err != nil {
+		return err
+	}
+	if dst.Labels, err = in.I32(corpus.InputLabels); err != nil {
+		return err
+	}
+	if dst.Weights, err = in.F32(corpus.InputWeights); err != nil {
+		return err
+	}
+	return b.CopyTo(dst)
+}
+
+// add reads what the program said of a batch.
+func (f *findings) add(r *engine.Runner, b *data.Batch, weight float64) {
+	read := func(name string) []float32 {
+		if t, ok := r.Output(engine.FuncEval, name); ok {
+			return t.F32()
+		}
+		return nil
+	}
+	sum := func(to *[]float64, name string) bool {
+		x := read(name)
+		if *to == nil {
+			*to = make([]float64, len(x))
+		}
+		for i, v := range x {
+			(*to)[i] += float64(v)
+		}
+		return x != nil
+	}
+	f.loss += float64(read(engine.OutputSum)[0])
+	f.weight += weight
+	f.batches++
+	f.hasExperts = sum(&f.wanted, outWanted)
+	sum(&f.taken, outTaken)
+	sum(&f.entropy, outEntropy)
+	f.memory = sum(&f.gates, outGates)
+	losses, estimates, confidence, right := read(outLosses), read(outErrors), read(outConf), read(outRight)
+	f.hasHeads = losses != nil
+	for i, w := range b.Weights {
+		if w == 0 {
+			continue
+		}
+		// A character begins with every byte that does not continue one.
+		if f.bytes && b.Labels[i] < 256 && b.Labels[i]&0xC0 != 0x80 {
+			f.characters++
+		}
+		if f.hasHeads {
+			f.losses, f.errors = append(f.losses, float64(losses[i])), append(f.errors, float64(estimates[i]))
+			f.confidence, f.right = append(f.confidence, float64(confidence[i])), append(f.right, right[i] != 0)
+		}
+	}
+}
+
+// bins is in how many the reliability curve is drawn.
+const bins = 10
+
+// metrics sums the findings up.
+func (f *findings) metrics() map[string]float64 {
+	loss := f.loss / f.weight
+	m := map[string]float64{
+		"eval_loss": loss, "perplexity": math.Exp(loss), "bits_per_byte": loss / math.Ln2 * f.perByte,
+	}
+	if f.characters > 0 {
+		m["bits_per_character"] = f.loss / math.Ln2 / f.characters
+	}
+	if f.hasExperts {
+		f.expertMetrics(m)
+	}
+	if f.memory {
+		for i, name := range []string{"gate_working", "gate_bank", "gate_written"} {
+			m[name] = f.gates[i] / f.weight
+		}
+		m["gate_write"] = f.gates[3] / f.batches
+	}
+	if f.hasHeads {
+		hits := 0
+		outcome := make([]float64, len(f.right))
+		for i, ok := range f.right {
+			if ok {
+				hits++
+				outcome[i] = 1
+			}
+		}
+		m["accuracy"] = float64(hits) / float64(max(1, len(f.right)))
+		m["confidence"] = mean(f.confidence)
+		m["confidence_ece"] = metric.ECE(metric.Reliability(f.confidence, f.right, bins))
+		m["confidence_brier"] = metric.Brier(f.confidence, f.right)
+		m["confidence_correlation"] = correlation(f.confidence, outcome)
+		m["error_estimate"] = mean(f.errors)
+		m["error_correlation"] = correlation(f.errors, f.losses)
+	}
+	return m
+}
+
+// expertMetrics adds counts by kind of expert over all layers.
+func (f *findings) expertMetrics(m map[string]float64) {
+	kinds := f.net.Experts.Kinds
+	var wanted, taken, busiest float64
+	for l := range f.entropy {
+		layer, most := 0.0, 0.0
+		for e, k := range kinds {
+			n := f.wanted[l*len(kinds)+e]
+			wanted, taken = wanted+n, taken+f.taken[l*len(kinds)+e]
+			m["tokens_"+string(k)] += f.taken[l*len(kinds)+e]
+			layer, most = layer+n, max(most, n)
+		}
+		busiest = max(busiest, most*float64(len(kinds))/layer)
+	}
+	m["dropped_tokens"] = wanted - taken
+	m["dropped_share"] = (wanted - taken) / wanted
+	m["busiest_expert"] = busiest // times the mean load, in the worst layer
+	total := 0.0
+	for _, h := range f.entropy {
+		total += h
+	}
+	m["router_entropy"] = total / f.weight / float64(len(f.entropy))
+}
+
+func mean(x []float64) float64 {
+	sum := 0.0
+	for _, v := range x {
+		sum += v
+	}
+	return sum / float64(max(1, len(x)))
+}
+
+// correlation is Pearson's; 0 where one of both does not vary.
+func correlation(x, y []float64) float64 {
+	mx, my := mean(x), mean(y)
+	var xy, xx, yy float64
+	for i := range x {
+		dx, dy := x[i]-mx, y[i]-my
+		xy, xx, yy = xy+dx*dy, xx+dx*dx, yy+dy*dy
+	}
+	if xx == 0 || yy == 0 {
+		return 0
+	}
+	return xy / math.Sqrt(xx*yy)
+}

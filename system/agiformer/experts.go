@@ -1,0 +1,232 @@
+package agiformer
+
+import (
+	"slices"
+
+	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/nn"
+)
+
+// Kind is what an expert is made of.
+type Kind string
+
+// The kinds, in the order in which a layer's experts stand: those that share a
+// part stand together, so that the part is one grouped product.
+const (
+	// Standard is a feed-forward layer.
+	Standard Kind = "standard"
+	// Spatial attends, and measures how far a token lies from those before it in
+	// learned spaces.
+	Spatial Kind = "spatial"
+	// Logic attends, and relates each pair of its tokens.
+	Logic Kind = "logic"
+	// Causal is Logic that knows the time of each token.
+	Causal Kind = "causal"
+	// LanguageKind reads what a language model makes of the text.
+	LanguageKind Kind = "language"
+)
+
+var order = []Kind{Standard, Spatial, Logic, Causal, LanguageKind}
+
+// Experts are those of each block.
+type Experts struct {
+	Kinds []Kind // in the order above; see [Experts.sorted]
+	// Choices is how many experts a token goes to, Capacity the factor of
+	// [nn.Router].
+	Choices  int
+	Capacity float64
+	// Relation is the width of pairwise relations.
+	Relation int
+}
+
+// sorted are n experts of the kinds listed, taken in turn.
+func sorted(kinds []string, n int) []Kind {
+	out := make([]Kind, n)
+	for i := range out {
+		out[i] = Kind(kinds[i%len(kinds)])
+	}
+	slices.SortStableFunc(out, func(a, b Kind) int { return slices.Index(order, a) - slices.Index(order, b) })
+	return out
+}
+
+// span is the range of the experts whose kind lies between first and last.
+func (e Experts) span(first, last Kind) (from, to int) {
+	lo, hi := slices.Index(order, first), slices.Index(order, last)
+	for i, k := range e.Kinds {
+		at := slices.Index(order, k)
+		if at < lo {
+			from = i + 1
+		}
+		if at <= hi {
+			to = i + 1
+		}
+	}
+	return from, max(from, to)
+}
+
+// Has reports whether there is an expert of the kind.
+func (e Experts) Has(k Kind) bool { return slices.Contains(e.Kinds, k) }
+
+// mixture is one layer of experts at work.
+type mixture struct {
+	*pass
+	r *nn.Routed
+	// rows are the tokens, sorted by expert.
+	rows *graph.Value
+}
+
+// mixture sends the tokens of h [B, T, D] to their experts and back.
+func (p *pass) mixture(h *graph.Value) (y *graph.Value, routed *nn.Routed) {
+	p.Scope("experts", func() {
+		e := p.Experts
+		router := nn.Router{Experts: len(e.Kinds), Choices: e.Choices, Capacity: e.Capacity}
+		routed = router.Route(p.Builder, "router", h, graph.XavierUniform(p.D, len(e.Kinds)))
+		m := &mixture{pass: p, r: routed}
+		m.rows = routed.Rows(p.Builder, p.Reshape(h, p.batch*p.time, p.D))
+		y = p.Reshape(routed.Tokens(p.Builder, m.work()), p.batch, p.time, p.D)
+	})
+	return y, routed
+}
+
+// work is what the experts make of the rows.
+func (m *mixture) work() (y *graph.Value) {
+	if from, to := m.Experts.span(Standard, Causal); to > from {
+		mixed := m.mix()
+		in := m.rows
+		if mixed != nil {
+			in = m.norm("mix_norm", m.Add(m.rows, mixed))
+		}
+		y = m.GELU(m.linear("up", in, from, to, m.FF, true))
+		y = m.linear("down", y, from, to, m.D, true)
+		if mixed != nil {
+			y = m.Add(mixed, y)
+		}
+	}
+	if from, to := m.Experts.span(LanguageKind, LanguageKind); to > from {
+		told := m.tell(from, to)
+		if y == nil {
+			return told
+		}
+		y = m.Add(y, told)
+	}
+	return y
+}
+
+// mix is what experts that look at other tokens take from them; nil if none does.
+func (m *mixture) mix() *graph.Value {
+	from, to := m.Experts.span(Spatial, Causal)
+	if to == from {
+		return nil
+	}
+	in := m.rows
+	if from, to := m.Experts.span(Causal, Causal); to > from {
+		in = m.Add(in, m.temporal(from, to))
+	}
+	y := m.attention(in, from, to)
+	if from, to := m.Experts.span(Spatial, Spatial); to > from {
+		y = m.Add(y, m.distances(from, to))
+	}
+	if from, to := m.Experts.span(Logic, Causal); to > from {
+		y = m.Add(y, m.relations(m.Add(in, y), from, to))
+	}
+	return y
+}
+
+// attention lets each token attend to the tokens before it that went to the
+// same expert.
+func (m *mixture) attention(rows *graph.Value, from, to int) (y *graph.Value) {
+	k := m.r.Choices()
+	m.Scope("attention", func() {
+		qkv := m.r.Entries(m.Builder, m.linear("query_key_value", rows, from, to, 3*m.D, false))
+		part := func(i int, turn bool) *graph.Value {
+			// Choices of a token stand at the same time: they are turned alike.
+			x := m.Reshape(m.Slice(qkv, 1, i*m.D, m.D), m.batch, m.time, k*m.D)
+			if turn && m.table != nil {
+				x = m.Builder.Rotary(graph.Rotary{Heads: k * m.Heads, Dims: m.D / m.Heads}, x, m.table)
+			}
+			return m.Reshape(x, m.batch, m.time*k, m.D)
+		}
+		op := graph.Attention{Segments: true}
+		o := m.attend(op, part(0, true), part(1, true), part(2, false), m.segments())
+		y = m.linear("dense", m.r.FromEntries(m.Builder, m.Reshape(o, -1, m.D)), from, to, m.D, false)
+	})
+	return y
+}
+
+// segments I32 [B, T*K] is the expert of each entry.
+func (m *mixture) segments() *graph.Value {
+	return m.Reshape(m.r.Choice, m.batch, m.time*m.r.Choices())
+}
+
+// temporal is the learned encoding of each row's time, for the experts from
+// from to to-1.
+func (m *mixture) temporal(from, to int) *graph.Value {
+	table := nn.Embedding(m.Builder, "temporal", m.MaxPositions, m.D, graph.Normal(0.1))
+	k := m.r.Choices()
+	times := m.Reshape(m.Slice(table, 0, 0, m.time), 1, m.time, 1, m.D)
+	mask := m.Reshape(m.r.Mask(m.Builder, from, to), m.batch, m.time, k, 1)
+	return m.r.FromEntries(m.Builder, m.Reshape(m.Mul(times, mask), m.batch*m.time*k, m.D))
+}
+
+// relations is what each token's relations to the earlier tokens of its expert
+// say; see [graph.Relate].
+func (m *mixture) relations(rows *graph.Value, from, to int) (y *graph.Value) {
+	m.Scope("relation", func() {
+		side := func(name string, bias bool) *graph.Value {
+			x := m.r.Entries(m.Builder, m.linear(name, rows, from, to, m.Experts.Relation, bias))
+			return m.Reshape(x, m.batch, -1, m.Experts.Relation)
+		}
+		pairs := m.Relate(side("first", true), side("second", false), m.segments(), from, to)
+		rows := m.r.FromEntries(m.Builder, m.Reshape(pairs, -1, m.Experts.Relation))
+		y = m.linear("dense", rows, from, to, m.D, true)
+	})
+	return y
+}
+
+// distances is what is made of the root mean square distance of each token from
+// the tokens up to it of the same expert, in one learned space for each head.
+// The mean over pairs |p_i - p_j|^2 is |p_i|^2 + mean |p_j|^2 - 2 p_i mean p_j,
+// which running sums give.
+func (m *mixture) distances(from, to int) (y *graph.Value) {
+	m.Scope("distance", func() {
+		all := m.r.Entries(m.Builder, m.linear("project", m.rows, from, to, m.D, false))
+		var sum *graph.Value
+		for e := from; e < to; e++ {
+			mask := m.Reshape(m.r.Mask(m.Builder, e, e+1), m.batch, -1, 1)
+			p := m.Mul(m.Reshape(all, m.batch, -1, m.D), mask)
+			square := m.Square(p)
+			run := nn.CumulativeSum(m.Builder, m.Concat(2, p, square, mask))
+			count := m.MaxC(m.Slice(run, 2, 2*m.D, 1), 1)
+			mean := m.Div(m.Slice(run, 2, 0, m.D), count)
+			meanSquare := m.Div(m.Slice(run, 2, m.D, m.D), count)
+			d := m.Sub(m.Add(square, meanSquare), m.MulC(m.Mul(p, mean), 2))
+			d = m.Mean(m.Reshape(d, m.batch, -1, m.Heads, m.D/m.Heads), -1)
+			// Rounding may leave a distance of 0 below 0; the root wants a slope there.
+			d = m.Mul(m.Sqrt(m.AddC(m.MaxC(d, 0), 1e-4)), mask)
+			if sum == nil {
+				sum = d
+			} else {
+				sum = m.Add(sum, d)
+			}
+		}
+		rows := m.r.FromEntries(m.Builder, m.Reshape(sum, -1, m.Heads))
+		y = m.linear("dense", m.GELU(m.linear("up", rows, from, to, m.D, true)), from, to, m.D, true)
+	})
+	return y
+}
+
+// tell lets each token choose from what the language model knows at its place.
+func (m *mixture) tell(from, to int) (y *graph.Value) {
+	width := m.language.Shape()[1]
+	m.Scope("language", func() {
+		gate := m.SiLU(m.linear("gate", m.rows, from, to, width, true))
+		y = m.linear("dense", m.Mul(gate, m.r.Rows(m.Builder, m.language)), from, to, m.D, true)
+	})
+	return y
+}
+
+// linear is [nn.Routed.Linear] with Glorot's initial weights.
+func (m *mixture) linear(name string, rows *graph.Value, from, to, out int, bias bool) *graph.Value {
+	init := graph.XavierUniform(rows.Shape()[1], out)
+	return m.r.Linear(m.Builder, name, rows, from, to, out, bias, init)
+}

@@ -1,0 +1,102 @@
+package agiformer
+
+import (
+	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/system"
+	"github.com/snug-ml/snug/system/corpus"
+)
+
+// The outputs of an evaluation beside the loss, F32. L layers, E experts, N
+// tokens; sums over tokens are weighted as the loss is.
+const (
+	outWanted  = "wanted"  // [L*E] choices of each expert
+	outTaken   = "taken"   // [L*E] those that were not dropped
+	outEntropy = "entropy" // [L] sums of the routers' entropies
+	outGates   = "gates"   // [4] sums of the working, bank and written gates, and the mean strength of the writes
+	outLosses  = "losses"  // [N] of each token
+	outErrors  = "errors"  // [N] what introspection took them for
+	outConf    = "confidence"
+	outRight   = "right" // [N] 1 where the likeliest token was right
+)
+
+// objective is the loss of a micro-batch of windows of length tokens.
+func (m Net) objective(b *graph.Builder, s system.Shape, length int, balance, heads float64, train bool) engine.Objective {
+	n := s.MicroBatch * length
+	ids := b.Input(corpus.InputIDs, graph.T(graph.I32, s.MicroBatch, length))
+	labels := b.Input(corpus.InputLabels, graph.T(graph.I32, n))
+	weights := b.Input(corpus.InputWeights, graph.T(graph.F32, n))
+	out := m.Forward(b, Input{IDs: ids, Train: train})
+	var o engine.Objective
+	aux := func(v *graph.Value, weight float64) {
+		if v = b.MulC(v, weight); o.Aux != nil {
+			v = b.Add(o.Aux, v)
+		}
+		o.Aux = v
+	}
+	for _, r := range out.Layers {
+		if r.Balance != nil && balance > 0 {
+			aux(r.Balance, balance)
+		}
+	}
+	give := func(name string, v *graph.Value) { o.Outputs = append(o.Outputs, graph.Output{Name: name, Value: v}) }
+	if out.Self == nil {
+		w := m.output(b)
+		b.Scope("loss", func() { o.Sum = b.LinearCrossEntropy(out.Hidden, w, labels, weights, s.CEChunk) })
+	} else {
+		logits := m.Logits(b, out.Hidden)
+		b.Scope("loss", func() {
+			ce := b.Emit(graph.CrossEntropy{}, logits, labels, weights)
+			o.Sum = ce[0]
+			scores := b.Detach(logits)
+			truth := b.Reshape(b.Gather(scores, b.Reshape(labels, n, 1)), n)
+			losses := b.Sub(b.Detach(ce[1]), truth)
+			right := b.Apply(graph.FnEqual, truth, b.MaxAlong(scores, -1))
+			aux(out.Self.study(b, losses, right, weights), heads)
+			if !train {
+				give(outLosses, losses)
+				give(outRight, right)
+				give(outErrors, out.Self.Errors[len(out.Self.Errors)-1])
+				give(outConf, b.Sigmoid(out.Self.Confidence))
+			}
+		})
+	}
+	if train {
+		return o
+	}
+	o.Aux = nil // an evaluation has no use for it
+	b.Scope("account", func() { m.account(b, out, weights, give) })
+	return o
+}
+
+// account gives what experts and memory did.
+func (m Net) account(b *graph.Builder, out Output, weights *graph.Value, give func(string, *graph.Value)) {
+	n := weights.Shape()[0]
+	var wanted, taken, entropy []*graph.Value
+	w := b.Reshape(weights, n, 1, 1)
+	for _, r := range out.Layers {
+		if r.Entropy == nil {
+			continue
+		}
+		wanted = append(wanted, b.Sum(b.Mul(r.Wanted, w), 0, 1))
+		taken = append(taken, b.Sum(b.Mul(r.Taken, w), 0, 1))
+		entropy = append(entropy, b.Reshape(b.Sum(b.Mul(r.Entropy, weights)), 1))
+	}
+	if wanted != nil {
+		give(outWanted, b.Concat(0, wanted...))
+		give(outTaken, b.Concat(0, taken...))
+		give(outEntropy, b.Concat(0, entropy...))
+	}
+	if m.Memory == nil {
+		return
+	}
+	var gates []*graph.Value
+	for _, g := range []*graph.Value{out.Memory.Working, out.Memory.Bank, out.Memory.Written} {
+		gates = append(gates, b.Reshape(b.Sum(b.Mul(g, weights)), 1))
+	}
+	strength := b.BroadcastTo(b.Scalar(0), 1)
+	if out.Memory.Strength != nil {
+		strength = b.Reshape(b.Mean(out.Memory.Strength), 1)
+	}
+	give(outGates, b.Concat(0, append(gates, strength)...))
+}

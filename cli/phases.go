@@ -32,7 +32,7 @@ func (t *trainCmd) phases(a *app, c *config.Config, phases []system.Phase, dir s
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(dir, checkpoint.ConfigFile), yaml.Bytes(), 0o666); err != nil {
+	if err := replaceFile(filepath.Join(dir, checkpoint.ConfigFile), yaml.Bytes()); err != nil {
 		return err
 	}
 	for i, p := range phases {

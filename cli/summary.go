@@ -70,7 +70,7 @@ func (r *run) summarise(res *train.Result, stopped bool) error {
 		ArenaPlanned: r.program.Layout.Bytes, ArenaUsed: r.runner.ArenaUsed(),
 		PeakRSS: r.view.peak, PlannedTotal: r.report.Total,
 		Precision: string(r.precision), Device: r.host.CPU.String(), Threads: r.threads, Parameters: all,
-		Untrained: append([]string{}, r.program.Untrained...), Checkpoint: st.Last, SaveRetries: st.Retries, SaveFailures: st.Failures,
+		Untrained: append([]string{}, r.program.Untrained...), Checkpoint: res.Checkpoint, SaveRetries: st.Retries, SaveFailures: st.Failures,
 	}
 	optional := func(v float64, ok bool) *checkpoint.Float {
 		if !ok {
@@ -96,11 +96,8 @@ func (r *run) summarise(res *train.Result, stopped bool) error {
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(r.dir, summaryFile), append(raw, '\n'), 0o666); err != nil {
-		return err
-	}
 	r.printSummary(s)
-	return nil
+	return replaceFile(filepath.Join(r.dir, summaryFile), append(raw, '\n'))
 }
 
 func (r *run) printSummary(s *Summary) {

@@ -106,7 +106,7 @@ type run struct {
 	store         *checkpoint.Store
 	recorder      *train.Recorder
 	view          *progress
-	failed        error // of the recorder, told at the end
+	unrecorded    bool // metrics could not be written, which was told
 	report        *plan.Report
 	uploads       *remote.Uploader // nil: none
 	armed         time.Duration
@@ -126,7 +126,7 @@ func (r *run) train() (err error) {
 		return err
 	}
 	if r.store, err = checkpoint.Open(r.dir, checkpoint.Options{
-		KeepLast: r.config.Checkpoint.KeepLast, Notify: r.saved,
+		KeepLast: r.config.Checkpoint.KeepLast, KeepBest: r.keepBest(), Notify: r.saved,
 	}); err != nil {
 		return err
 	}
@@ -157,6 +157,14 @@ func (r *run) train() (err error) {
 	}
 	defer func() { err = errors.Join(err, r.finishUploads()) }()
 	return r.loop(from)
+}
+
+// keepBest is how many of the best checkpoints the store keeps.
+func (r *run) keepBest() int {
+	if r.config.Checkpoint.KeepBest {
+		return 1
+	}
+	return -1 // none
 }
 
 // cache is where prepared data lies.
@@ -214,7 +222,7 @@ func (r *run) loop(from *checkpoint.Checkpoint) error {
 	if err := r.config.WriteYAML(&yaml); err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(r.dir, "config.yaml"), yaml.Bytes(), 0o666); err != nil {
+	if err := replaceFile(filepath.Join(r.dir, checkpoint.ConfigFile), yaml.Bytes()); err != nil {
 		return err
 	}
 	files := map[string][]byte{checkpoint.ConfigFile: yaml.Bytes()}
@@ -272,7 +280,10 @@ func (r *run) loop(from *checkpoint.Checkpoint) error {
 	job.Watch = r.watch
 	res, err := job.Run(r.ctx, start)
 	r.view.close()
-	if err = errors.Join(err, r.failed, r.recorder.Close()); err != nil && !errors.Is(err, train.ErrStopped) {
+	if e := r.recorder.Close(); e != nil {
+		err = errors.Join(err, fmt.Errorf("%s: %w", train.MetricsFile, e))
+	}
+	if res == nil {
 		return err
 	}
 	return errors.Join(err, r.end(res, err != nil))
@@ -296,9 +307,9 @@ func (r *run) schedule() *train.Schedule {
 
 // watch passes what happens on to the log and to the screen.
 func (r *run) watch(e train.Event) {
-	if err := r.recorder.Record(e); err != nil && r.failed == nil {
-		r.failed = fmt.Errorf("%s: %w", train.MetricsFile, err)
-		r.printf("warning: %v\n", r.failed)
+	if err := r.recorder.Record(e); err != nil && !r.unrecorded {
+		r.unrecorded = true
+		r.view.warn(fmt.Sprintf("%s: %v; its lines wait until there is room", train.MetricsFile, err))
 	}
 	if s, ok := e.(train.Step); ok && s.Update == 1 {
 		r.audit()

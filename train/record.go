@@ -1,7 +1,6 @@
 package train
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -9,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"github.com/snug-ml/snug/train/checkpoint"
@@ -18,12 +18,16 @@ import (
 const MetricsFile = "metrics.jsonl"
 
 // Recorder writes a run's metrics. Lines come in order of updates, each update
-// once: a resumed run first drops what lies behind the checkpoint.
+// once: a resumed run first drops what lies behind the checkpoint. Where the
+// disk is full, lines wait for the next one that can be written.
 type Recorder struct {
-	mu sync.Mutex
-	f  *os.File
-	w  *bufio.Writer
+	mu      sync.Mutex
+	f       *os.File
+	waiting []byte
 }
+
+// maxWaiting bounds what a full disk makes a Recorder keep.
+const maxWaiting = 4 << 20
 
 // Line is one line of metrics.jsonl. Event is "update", "eval", "checkpoint"
 // or "warning". What measures time stands apart from what a resumed run
@@ -66,7 +70,7 @@ func NewRecorder(dir string, keep int64) (*Recorder, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Recorder{f: f, w: bufio.NewWriter(f)}, nil
+	return &Recorder{f: f}, nil
 }
 
 // keepLines gives the whole lines of a log whose update is at most keep.
@@ -127,13 +131,26 @@ func (r *Recorder) write(l Line) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if _, err := r.w.Write(append(raw, '\n')); err != nil {
-		return err
+	if len(r.waiting) < maxWaiting {
+		r.waiting = append(append(r.waiting, raw...), '\n')
 	}
-	return r.w.Flush()
+	return r.flush()
+}
+
+// flush writes what waits, as far as it goes.
+func (r *Recorder) flush() error {
+	n, err := r.f.Write(r.waiting)
+	r.waiting = slices.Delete(r.waiting, 0, n)
+	return err
 }
 
 // Close makes the log durable.
 func (r *Recorder) Close() error {
-	return errors.Join(r.w.Flush(), r.f.Sync(), r.f.Close())
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	err := r.flush()
+	if err != nil {
+		err = fmt.Errorf("%w; %d bytes of it are lost", err, len(r.waiting))
+	}
+	return errors.Join(err, r.f.Sync(), r.f.Close())
 }

@@ -43,8 +43,11 @@ func (e *EarlyStopping) Observe(g Goal, value float64) bool {
 	default:
 		m.Bad++
 	}
-	return e.Patience > 0 && m.Bad >= e.Patience
+	return e.Stops()
 }
+
+// Stops reports whether what was observed ends the run.
+func (e *EarlyStopping) Stops() bool { return e.Patience > 0 && e.memory.Bad >= e.Patience }
 
 // State is what a resume needs.
 func (e *EarlyStopping) State() (json.RawMessage, error) { return json.Marshal(e.memory) }

@@ -76,7 +76,9 @@ type Job struct {
 	lastLoss float64
 	// slot is the input slot that the host holds between updates.
 	slot      int
-	evaluated int64 // update of the last evaluation
+	evaluated int64  // update of the last evaluation, -1 before the first
+	from      string // path of the checkpoint that was resumed from
+	resumed   int64  // its update
 }
 
 // outputs says where the program reports.
@@ -99,6 +101,8 @@ type Result struct {
 	FirstUpdate  time.Duration // from the start of Run to the end of the first update
 	Seconds      float64       // all sessions
 	StoppedEarly bool
+	// Checkpoint is the path of the newest one, empty if there is none.
+	Checkpoint string
 }
 
 // ErrStopped reports that the context ended the run; the state was saved.
@@ -125,12 +129,14 @@ func (j *Job) Resume(c *checkpoint.Checkpoint) (update int64, err error) {
 	j.best, j.bestAt = c.State.Best, c.State.BestAt
 	j.history, j.seconds = c.Metadata.History, float64(c.Metadata.Seconds)
 	j.saved = c.State.Update
+	j.from, j.resumed, j.evaluated = c.Path, c.State.Update, -1
 	if raw, ok := c.State.Extra["session"]; ok {
-		var s session
+		s := session{Evaluated: -1}
 		if err := json.Unmarshal(raw, &s); err != nil {
 			return 0, fmt.Errorf("%s: session: %w", c.Path, err)
 		}
 		j.skipped, j.lastLoss = s.Skipped, float64(s.Loss)
+		j.evaluated, j.latest = s.Evaluated, fromFloats(s.Metrics)
 		j.lossZ.n, j.lossZ.window = s.LossN, unfloats(s.LossWindow)
 		j.normZ.n, j.normZ.window = s.NormN, unfloats(s.NormWindow)
 	}
@@ -145,6 +151,25 @@ type session struct {
 	LossWindow []checkpoint.Float `json:"loss_window"`
 	NormN      int                `json:"norm_n"`
 	NormWindow []checkpoint.Float `json:"norm_window"`
+	// Evaluated is the update of the last evaluation, Metrics its result.
+	Evaluated int64                       `json:"evaluated"`
+	Metrics   map[string]checkpoint.Float `json:"metrics,omitempty"`
+}
+
+func toFloats(m map[string]float64) map[string]checkpoint.Float {
+	out := make(map[string]checkpoint.Float, len(m))
+	for k, v := range m {
+		out[k] = checkpoint.Float(v)
+	}
+	return out
+}
+
+func fromFloats(m map[string]checkpoint.Float) map[string]float64 {
+	out := make(map[string]float64, len(m))
+	for k, v := range m {
+		out[k] = float64(v)
+	}
+	return out
 }
 
 func tofloats(w [128]float64) []checkpoint.Float {
@@ -214,15 +239,28 @@ func stored(d graph.DType) safetensors.DType {
 }
 
 // Run trains from update start (0, or what Resume gave) to the end. When ctx
-// ends, the update in hand is finished, the state saved, and ErrStopped returned.
+// ends, the micro-batch in hand is finished, the state saved, and ErrStopped
+// returned. A result comes with an error too where the updates were done and
+// only the last save failed.
 func (j *Job) Run(ctx context.Context, start int64) (*Result, error) {
-	j.began, j.evaluated = time.Now(), -1
+	j.began = time.Now()
+	if start == 0 {
+		j.evaluated = -1
+	}
 	if j.history == nil {
 		j.history = checkpoint.History{}
 	}
 	j.bindOutputs()
-	if start >= j.Updates {
-		return j.finish(ctx, start, false)
+	early := j.Early.Stops()
+	if start > 0 && !early && start < j.Updates && j.evaluationDue(start) {
+		// The run was stopped in this evaluation.
+		var err error
+		if early, err = j.evaluate(ctx, start); err != nil {
+			return nil, err
+		}
+	}
+	if start >= j.Updates || early {
+		return j.finish(ctx, start, early)
 	}
 	f := startFiller(j.Runner, j.Feed, j.Updates-start)
 	defer f.close()
@@ -270,7 +308,8 @@ func (j *Job) update(ctx context.Context, f *filler, u int64) (*Step, error) {
 	s := &Step{Update: u + 1, Total: j.Updates, LR: j.Schedule.LR(u)}
 	began := time.Now()
 	r, o := j.Runner, &j.outputs
-	variant, micros := "", 0
+	var variant string
+	var micros int
 	f.free <- j.slot
 	for m := 0; ; m++ {
 		if ctx.Err() != nil {
@@ -429,9 +468,19 @@ func (j *Job) diagnose(s *Step, fn string, slot, m int) error {
 		return errors.Join(e, err)
 	}
 	if j.Store != nil {
-		e.Kept = j.Store.Status().Last
+		// A save in flight is of a good state; if it fails, that was told.
+		_ = j.Store.Flush(context.Background())
+		e.Kept = j.kept()
 	}
 	return e
+}
+
+// kept is the path of the newest checkpoint of the run, empty if there is none.
+func (j *Job) kept() string {
+	if last := j.Store.Status().Last; last != "" {
+		return last
+	}
+	return j.from
 }
 
 func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
@@ -449,7 +498,7 @@ func (j *Job) check(s *Step, variant string, micros int) error {
 
 // after does what is due behind an update.
 func (j *Job) after(ctx context.Context, u int64) (stop bool, err error) {
-	if j.Evaluate != nil && j.EvalEvery > 0 && u%j.EvalEvery == 0 && u < j.Updates {
+	if j.evaluationDue(u) {
 		if stop, err = j.evaluate(ctx, u); err != nil {
 			return false, err
 		}
@@ -458,6 +507,12 @@ func (j *Job) after(ctx context.Context, u int64) (stop bool, err error) {
 		return stop, j.save(u)
 	}
 	return stop, nil
+}
+
+// evaluationDue reports whether an evaluation within the run belongs behind
+// update u and has not been done.
+func (j *Job) evaluationDue(u int64) bool {
+	return j.Evaluate != nil && j.EvalEvery > 0 && u%j.EvalEvery == 0 && u < j.Updates && j.evaluated != u
 }
 
 func (j *Job) evaluate(ctx context.Context, u int64) (stop bool, err error) {
@@ -555,7 +610,7 @@ func (j *Job) snapshot(u int64) (*checkpoint.Snapshot, error) {
 		return nil, err
 	}
 	sess, err := json.Marshal(session{j.skipped, checkpoint.Float(j.lastLoss),
-		j.lossZ.n, tofloats(j.lossZ.window), j.normZ.n, tofloats(j.normZ.window)})
+		j.lossZ.n, tofloats(j.lossZ.window), j.normZ.n, tofloats(j.normZ.window), j.evaluated, toFloats(j.latest)})
 	if err != nil {
 		return nil, err
 	}
@@ -585,9 +640,9 @@ func (j *Job) elapsed() float64 { return j.seconds + time.Since(j.began).Seconds
 
 // stopped saves the state of a run that was told to end.
 func (j *Job) stopped(u int64) (*Result, error) {
-	if u > j.saved {
-		if err := j.saveNow(u); err != nil {
-			return nil, err
+	if u > 0 {
+		if err := j.saveNow(u, false); err != nil {
+			return j.result(u), err
 		}
 	}
 	return j.result(u), ErrStopped
@@ -595,27 +650,34 @@ func (j *Job) stopped(u int64) (*Result, error) {
 
 // finish evaluates and saves the final state.
 func (j *Job) finish(ctx context.Context, u int64, early bool) (*Result, error) {
-	if j.Evaluate != nil && j.evaluated != u && ctx.Err() == nil {
+	evaluate := j.Evaluate != nil && j.evaluated != u
+	if evaluate {
 		if _, err := j.evaluate(ctx, u); err != nil {
 			return nil, err
 		}
+		if j.evaluated != u { // interrupted: the resumed run does it
+			return j.stopped(u)
+		}
 	}
-	if err := j.saveNow(u); err != nil {
-		return nil, err
-	}
+	err := j.saveNow(u, evaluate)
 	res := j.result(u)
 	res.StoppedEarly = early
-	return res, nil
+	return res, err
 }
 
-// saveNow saves and waits until the checkpoint is on disk.
-func (j *Job) saveNow(u int64) error {
+// saveNow saves and waits until the checkpoint is on disk. One that is there
+// already is replaced only if the state has changed since.
+func (j *Job) saveNow(u int64, changed bool) error {
 	if j.Store == nil {
 		return nil
 	}
 	if err := j.Store.Flush(context.Background()); err != nil {
 		j.emit(Warned{u, err.Error()})
 	}
+	if !changed && (j.Store.Status().LastAt == u || j.from != "" && j.resumed == u) {
+		return nil
+	}
+	j.saved = -1
 	if err := j.save(u); err != nil {
 		return err
 	}
@@ -625,6 +687,9 @@ func (j *Job) saveNow(u int64) error {
 func (j *Job) result(u int64) *Result {
 	r := &Result{Update: u, Tokens: j.tokens, Loss: j.lastLoss, Metrics: j.latest, BestAt: j.bestAt,
 		Skipped: j.skipped, FirstUpdate: j.firstAt, Seconds: j.elapsed()}
+	if j.Store != nil {
+		r.Checkpoint = j.kept()
+	}
 	if j.best != nil {
 		r.Best, r.HasBest = float64(j.best.Value), true
 	}

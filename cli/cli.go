@@ -15,6 +15,7 @@ import (
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/engine/pass"
 	"github.com/snug-ml/snug/system"
+	"github.com/snug-ml/snug/system/agiformer"
 	"github.com/snug-ml/snug/system/moderation"
 	"github.com/snug-ml/snug/system/refocused"
 	"github.com/snug-ml/snug/train"
@@ -31,7 +32,7 @@ const (
 )
 
 // systems are what snug trains.
-var systems = []system.System{refocused.System, moderation.System}
+var systems = []system.System{refocused.System, moderation.System, agiformer.System}
 
 // app is what every verb gets.
 type app struct {
@@ -52,6 +53,7 @@ type commands struct {
 	Data      dataCmd      `cmd:"" help:"Prepare data."`
 	Ckpt      ckptCmd      `cmd:"" help:"Look at checkpoints."`
 	Doctor    doctorCmd    `cmd:"" help:"Show what this machine has and what would be chosen on it."`
+	Bench     benchCmd     `cmd:"" help:"Measure configurations of a preset against each other."`
 	BenchWork benchWorkCmd `cmd:"" hidden:"" help:"Time a work of bench/README.md."`
 }
 

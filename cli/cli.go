@@ -52,6 +52,7 @@ type commands struct {
 	Eval      evalCmd      `cmd:"" help:"Measure a trained model on its held-out data."`
 	Data      dataCmd      `cmd:"" help:"Prepare data."`
 	Ckpt      ckptCmd      `cmd:"" help:"Look at checkpoints."`
+	Config    configCmd    `cmd:"" help:"Show settings: effective ones, presets, the reference."`
 	Doctor    doctorCmd    `cmd:"" help:"Show what this machine has and what would be chosen on it."`
 	Bench     benchCmd     `cmd:"" help:"Measure configurations of a preset against each other."`
 	BenchWork benchWorkCmd `cmd:"" hidden:"" help:"Time a work of bench/README.md."`

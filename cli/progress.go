@@ -30,6 +30,7 @@ type progress struct {
 	rate   float64 // updates per second, smoothed
 	tokens float64 // units per second, smoothed
 	peak   int64   // RSS, at the end
+	total  struct{ updates, tokens, seconds float64 }
 }
 
 func newProgress(r *run) *progress {
@@ -61,6 +62,9 @@ func (p *progress) event(e train.Event) {
 
 func (p *progress) step(s train.Step) {
 	took := s.Took.Seconds()
+	p.total.updates++
+	p.total.tokens += float64(s.NewTokens)
+	p.total.seconds += took
 	const keep = 0.9
 	if p.rate == 0 {
 		p.rate, p.tokens = 1/took, float64(s.NewTokens)/took

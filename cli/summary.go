@@ -61,12 +61,13 @@ type Summary struct {
 func (r *run) summarise(res *train.Result, stopped bool) error {
 	all, _ := r.program.Parameters()
 	st := r.store.Status()
+	total := &r.view.total
 	s := &Summary{
 		System: r.config.System, Preset: r.config.Preset, Done: !stopped,
 		Updates: res.Update, UpdatesPlanned: int64(r.config.Training.MaxSteps), Tokens: res.Tokens,
 		TrainLoss: checkpoint.Float(res.Loss), Metrics: res.Metrics, StoppedEarly: res.StoppedEarly, Skipped: res.Skipped,
 		FirstUpdate: res.FirstUpdate.Seconds() + r.armed.Seconds(), Seconds: res.Seconds,
-		TokensPerSecond: r.view.tokens, FlopsUtilization: r.utilization(r.view.rate),
+		TokensPerSecond: total.tokens / max(total.seconds, 1e-9), FlopsUtilization: r.utilization(total.updates / max(total.seconds, 1e-9)),
 		ArenaPlanned: r.program.Layout.Bytes, ArenaUsed: r.runner.ArenaUsed(),
 		PeakRSS: r.view.peak, PlannedTotal: r.report.Total,
 		Precision: string(r.precision), Device: r.host.CPU.String(), Threads: r.threads, Parameters: all,

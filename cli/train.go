@@ -44,6 +44,9 @@ Examples:
   snug train --config mine.yaml --out runs/a  settings from a file
   snug train --resume --out runs/a            go on where it stopped
 
+snug config --presets lists the presets, snug config --reference refocused every
+setting.
+
 Ctrl-C finishes the update, saves and exits with code 4; a second one exits at
 once. SIGTERM does the same within checkpoint.grace. Exit codes: 0 done, 1
 failed, 2 wrong usage, 3 does not fit, 4 stopped with the state saved, 5 not

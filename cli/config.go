@@ -1,0 +1,73 @@
+package cli
+
+import (
+	"fmt"
+
+	"github.com/snug-ml/snug/config"
+	"github.com/snug-ml/snug/configs"
+)
+
+type configCmd struct {
+	choice
+	Presets   bool   `help:"List the presets."`
+	Reference string `help:"Print every key of a system with its type, default and meaning." placeholder:"SYSTEM"`
+	Schema    string `help:"Print the JSON schema of a system's configuration, for editors." placeholder:"SYSTEM"`
+}
+
+// Help implements kong.HelpProvider.
+func (configCmd) Help() string {
+	return `Without a flag: the effective configuration as YAML, every value with where it
+came from. What is printed can be given back with --config.
+
+Examples:
+  snug config quickstart --training.max_steps 50 > mine.yaml
+  snug config --presets
+  snug config --reference refocused`
+}
+
+// Run implements the verb.
+func (c *configCmd) Run(a *app) error {
+	switch {
+	case c.Presets:
+		list, err := config.ListPresets(configs.FS)
+		if err != nil {
+			return err
+		}
+		rows := [][]string{{"PRESET", ""}}
+		for _, p := range list {
+			rows = append(rows, []string{p.Name, p.Help})
+		}
+		return a.table(rows)
+	case c.Reference != "":
+		s, err := systemNamed(c.Reference)
+		if err != nil {
+			return err
+		}
+		a.printf("%s", config.Reference(s))
+		return nil
+	case c.Schema != "":
+		s, err := systemNamed(c.Schema)
+		if err != nil {
+			return err
+		}
+		raw, err := config.JSONSchema(s)
+		a.printf("%s\n", raw)
+		return err
+	}
+	s, err := a.load(c.choice, nil, false)
+	if err != nil {
+		return err
+	}
+	return s.config.WriteYAML(a.out)
+}
+
+func systemNamed(name string) (config.System, error) {
+	names := ""
+	for _, s := range systems {
+		if s.Config.Name == name {
+			return s.Config, nil
+		}
+		names += " " + s.Config.Name
+	}
+	return config.System{}, usageError{fmt.Errorf("no system is called %q; there are:%s", name, names)}
+}

@@ -164,7 +164,7 @@ func (b *benchCmd) one(a *app, s *setup, name string, change func(*plan.Settings
 	if err != nil {
 		return row, err
 	}
-	defer func() { err = errors.Join(err, data.Close()) }()
+	defer func() { err = errors.Join(err, closeData(data)) }()
 	resetPeakRSS()
 	began = time.Now()
 	r, err := p.Arm(s.threads)

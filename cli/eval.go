@@ -56,7 +56,7 @@ func (e *evalCmd) Run(a *app) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, d.Close()) }()
+	defer func() { err = errors.Join(err, closeData(d)) }()
 	if d.Evaluate == nil {
 		return fmt.Errorf("%s: nothing is held out (data.held_out_fraction is 0)", e.Path)
 	}

@@ -141,7 +141,7 @@ func (r *run) train() (err error) {
 	if r.data, err = r.system.Open(r.ctx, r.config, r.model, system.Env{Dir: r.dir, Cache: r.cache(), Log: r.log}); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, r.data.Close()) }()
+	defer func() { err = errors.Join(err, closeData(r.data)) }()
 	facts, err := r.facts(r.program, target, r.report.Run.Settings, r.data.DataBytes)
 	if err != nil {
 		return err
@@ -176,6 +176,12 @@ func (r *run) cache() string {
 		return d
 	}
 	return filepath.Join(r.dir, "data")
+}
+
+// closeData ends the feed, whose goroutines read ahead, before what it reads is unmapped.
+func closeData(d *system.Run) error {
+	d.Feed.Close()
+	return d.Close()
 }
 
 // startingPoint is the checkpoint to go on from, nil for a new run.

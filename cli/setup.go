@@ -73,6 +73,11 @@ func (s *setup) resolve() error {
 	if strings.HasPrefix(hw.Device, "cuda") {
 		return fmt.Errorf("hardware.device %s: this build trains on the CPU only; use cpu or auto (`snug doctor` shows what was found)", hw.Device)
 	}
+	if hw.CPUISA != "auto" { // else what SNUG_CPU_ISA says
+		if err := engine.UseKernels(hw.CPUISA); err != nil {
+			return err
+		}
+	}
 	s.threads = hw.Threads
 	if s.threads == 0 {
 		s.threads = s.host.CPU.Threads

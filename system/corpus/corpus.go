@@ -13,6 +13,7 @@ import (
 	"iter"
 	"maps"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 
@@ -45,8 +46,14 @@ func (c *Corpus) Close() error {
 	return errors.Join(errs...)
 }
 
-// Source opens the documents that the configuration names.
+// Source opens the documents that the configuration names, grouped as
+// data.split_by says.
 func Source(c *config.Data) (data.Source, error) {
+	src, err := open(c)
+	return grouped{src, c.SplitBy}, err
+}
+
+func open(c *config.Data) (data.Source, error) {
 	if c.Format == "gotree" {
 		return data.OpenGoTree(data.GoTreeOptions{})
 	}
@@ -55,6 +62,35 @@ func Source(c *config.Data) (data.Source, error) {
 		opt.Format = c.Format
 	}
 	return data.OpenFiles(c.Source, opt)
+}
+
+// grouped decides what stays together on one side of the split: documents by
+// themselves, or all below one folder.
+type grouped struct {
+	data.Source
+	by string
+}
+
+// Fingerprint implements data.Source.
+func (g grouped) Fingerprint() (string, error) {
+	print, err := g.Source.Fingerprint()
+	return print + " by " + g.by, err
+}
+
+// Documents implements data.Source.
+func (g grouped) Documents() iter.Seq2[data.Document, error] {
+	return func(yield func(data.Document, error) bool) {
+		for d, err := range g.Source.Documents() {
+			if g.by == "folder" {
+				d.Group = path.Dir(filepath.ToSlash(d.ID))
+			} else {
+				d.Group = d.ID
+			}
+			if !yield(d, err) {
+				return
+			}
+		}
+	}
 }
 
 // Prepare tokenises the configured text below cache, or reuses what lies there
@@ -111,23 +147,25 @@ func Prepare(ctx context.Context, c *config.Config, cache string, length int, lo
 // tokenizer loads the configured tokenizer, or the one trained here before on
 // the same text, or trains it.
 func tokenizer(ctx context.Context, c *config.Config, src data.Source, cache string, log func(string, ...any)) (*token.Tokenizer, map[string][]byte, error) {
-	path := c.Data.Tokenizer.Path
-	if path == "" {
+	file := c.Data.Tokenizer.Path
+	if file == "" {
 		print, err := src.Fingerprint()
 		if err != nil {
 			return nil, nil, err
 		}
-		sum := sha256.Sum256(fmt.Appendf(nil, "%s %d", print, c.Data.Tokenizer.VocabSize))
+		sum := sha256.Sum256(fmt.Appendf(nil, "%s %d %d %v", print, c.Data.Tokenizer.VocabSize, c.Data.ShuffleSeed, c.Data.HeldOutFraction))
 		dir := filepath.Join(cache, "tokenizer-"+hex.EncodeToString(sum[:8]))
-		path = filepath.Join(dir, "tokenizer.json")
-		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		file = filepath.Join(dir, "tokenizer.json")
+		if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
 			log("data: training a byte-level BPE tokenizer of %d tokens", c.Data.Tokenizer.VocabSize)
-			if err := trainTokenizer(ctx, c.Data.Tokenizer.VocabSize, src, dir); err != nil {
+			// What is held out must not shape the tokens either.
+			seen := shard.Select(src, shard.Train, c.Data.ShuffleSeed, c.Data.HeldOutFraction)
+			if err := trainTokenizer(ctx, c.Data.Tokenizer.VocabSize, seen, dir); err != nil {
 				return nil, nil, err
 			}
 		}
 	}
-	t, err := token.Load(path)
+	t, err := token.Load(file)
 	if err != nil {
 		return nil, nil, fmt.Errorf("data.tokenizer.path: %w", err)
 	}

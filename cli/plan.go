@@ -71,10 +71,11 @@ func (p *planCmd) Run(a *app) error {
 			if i > 0 {
 				a.printf("\n")
 			}
-			a.printf("%v", report)
-			if no != nil {
-				a.printf("\nwhat each change would save and cost\n%s", plan.FormatLadder(no.Ladder))
+			ladder, err := s.ladder(t, report, no)
+			if err != nil {
+				return err
 			}
+			a.printf("%v\nwhat each change would save and cost\n%s", report, plan.FormatLadder(ladder))
 		}
 		if no != nil {
 			refused = errors.Join(refused, no)
@@ -108,6 +109,14 @@ func (s *setup) targets(names []string) ([]plan.Target, error) {
 		out = append(out, t)
 	}
 	return out, nil
+}
+
+// ladder is that of the refusal, or of the settings as they are.
+func (s *setup) ladder(t plan.Target, report *plan.Report, no *plan.DoesNotFit) ([]plan.Rung, error) {
+	if no != nil {
+		return no.Ladder, nil
+	}
+	return s.planner(t).Ladder(report.Run.Settings)
 }
 
 // all prints one line for each card.

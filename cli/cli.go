@@ -50,6 +50,8 @@ type commands struct {
 	Fit       fitCmd       `cmd:"" help:"Find the fastest settings that fit."`
 	Generate  generateCmd  `cmd:"" help:"Write text with a trained language model."`
 	Eval      evalCmd      `cmd:"" help:"Measure a trained model on its held-out data."`
+	Predict   predictCmd   `cmd:"" help:"Apply a trained model to data."`
+	Serve     serveCmd     `cmd:"" help:"Answer over HTTP with a trained model."`
 	Data      dataCmd      `cmd:"" help:"Prepare data."`
 	Ckpt      ckptCmd      `cmd:"" help:"Look at checkpoints."`
 	Config    configCmd    `cmd:"" help:"Show settings: effective ones, presets, the reference."`

@@ -25,6 +25,9 @@ type System struct {
 	// Generator loads a checkpoint to write text with; nil if the system does
 	// not write.
 	Generator func(c *config.Config, checkpoint string, threads int) (*lm.Generator, error)
+	// Predictor loads a checkpoint to apply it to data; nil if the system has
+	// nothing to predict.
+	Predictor func(c *config.Config, checkpoint string, threads int) (Predictor, error)
 }
 
 // Phase is one of the runs that training consists of.

@@ -1,6 +1,7 @@
 package moderation
 
 import (
+	"iter"
 	"math"
 	"slices"
 	"strings"
@@ -43,6 +44,19 @@ func words(text string) []string {
 	return out
 }
 
+// grams are the words of a text and the pairs of neighbours.
+func grams(text string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		last := ""
+		for _, word := range words(text) {
+			if !yield(word) || last != "" && !yield(last+" "+word) {
+				return
+			}
+			last = word
+		}
+	}
+}
+
 // bag lists the features of a text, each once; learn adds unknown ones.
 func (w *bagOfWords) bag(text string, learn bool) []int32 {
 	var out []int32
@@ -57,12 +71,8 @@ func (w *bagOfWords) bag(text string, learn bool) []int32 {
 		}
 		out = append(out, id)
 	}
-	all := words(text)
-	for i, word := range all {
-		add(word)
-		if i > 0 {
-			add(all[i-1] + " " + word)
-		}
+	for g := range grams(text) {
+		add(g)
 	}
 	slices.Sort(out)
 	return slices.Compact(out)

@@ -9,12 +9,12 @@ import (
 	"github.com/snug-ml/snug/train"
 )
 
-// The fields of an example, by number.
+// The first fields of an example, by number; more follow with model.pooling
+// mean and with model.wide_rows.
 const (
 	fieldIDs = iota
 	fieldLens
 	fieldLabels
-	fieldShares // with model.pooling mean
 )
 
 // examples are the texts of a split as the model takes them.
@@ -33,24 +33,31 @@ func encode(c *config.Config, e *encoder, samples []sample, rows int, weights [l
 		fieldLens:   {Name: inputLens, Pad: 1}, // a row without an example must see something
 		fieldLabels: {Name: inputLabels},
 	}
-	mean := config.Of[Model](c).Pooling == "mean"
-	if mean {
+	m := config.Of[Model](c)
+	if m.Pooling == "mean" {
 		fields = append(fields, data.Field{Name: inputShares, Float: true, Shape: []int{-1}})
+	}
+	if m.WideRows > 0 {
+		fields = append(fields, data.Field{Name: inputGrams, Shape: []int{-1, gramsPerToken}},
+			data.Field{Name: inputPresent, Float: true, Shape: []int{-1, gramsPerToken}})
 	}
 	table, err := data.NewTable(fields...)
 	if err != nil {
 		return nil, err
 	}
 	x := &examples{Table: table, samples: samples}
-	var ids []int32
+	var in modelInput
 	for _, s := range samples {
-		var cut bool
-		if ids, cut = e.ids(ids[:0], s.text); cut {
+		in.set(e, m, s.text)
+		if in.cut {
 			x.cut++
 		}
-		values := []any{ids, []int32{int32(len(ids))}, []int32{int32(class(s.positive))}}
-		if mean {
-			values = append(values, shares(len(ids)))
+		values := []any{in.ids, []int32{int32(len(in.ids))}, []int32{int32(class(s.positive))}}
+		if m.Pooling == "mean" {
+			values = append(values, in.shares)
+		}
+		if m.WideRows > 0 {
+			values = append(values, in.grams, in.present)
 		}
 		if err := table.Add(float32(weights[class(s.positive)]), values...); err != nil {
 			return nil, err
@@ -69,15 +76,6 @@ func class(positive bool) int {
 		return 1
 	}
 	return 0
-}
-
-// shares are the weights of n tokens in their mean.
-func shares(n int) []float32 {
-	s := make([]float32, n)
-	for i := range s {
-		s[i] = 1 / float32(n)
-	}
-	return s
 }
 
 // classWeights are n/(2 n_class) of the training texts: both classes weigh the
@@ -144,34 +142,29 @@ func (f *feed) Close() { f.l.Close() }
 // fill writes a micro-batch to the inputs of its bucket.
 func (x *examples) fill(b *data.ExampleBatch, in train.Inputs) error {
 	v := variant(x.buckets[b.Bucket].Length)
-	for f, name := range []string{fieldIDs: at(inputIDs, v), fieldLens: inputLens, fieldLabels: inputLabels} {
-		dst, err := in.I32(name)
+	for f, field := range x.Fields() {
+		var err error
+		if field.Float {
+			err = put(in.F32, at(field.Name, v), b.Floats[f])
+		} else {
+			err = put(in.I32, at(field.Name, v), b.Ints[f])
+		}
 		if err != nil {
 			return err
 		}
-		if err := fits(name, copy(dst, b.Ints[f]), len(dst), len(b.Ints[f])); err != nil {
-			return err
-		}
 	}
-	if len(b.Floats) > fieldShares {
-		dst, err := in.F32(at(inputShares, v))
-		if err != nil {
-			return err
-		}
-		if err := fits(inputShares, copy(dst, b.Floats[fieldShares]), len(dst), len(b.Floats[fieldShares])); err != nil {
-			return err
-		}
-	}
-	dst, err := in.F32(inputWeights)
+	return put(in.F32, at(inputWeights, v), b.Weights)
+}
+
+// put copies src to an input of a program.
+func put[T any](input func(name string) ([]T, error), name string, src []T) error {
+	dst, err := input(name)
 	if err != nil {
 		return err
 	}
-	return fits(inputWeights, copy(dst, b.Weights), len(dst), len(b.Weights))
-}
-
-func fits(name string, copied, want, have int) error {
-	if copied != want || have != want {
-		return fmt.Errorf("input %q holds %d elements, the micro-batch has %d", name, want, have)
+	if len(dst) != len(src) {
+		return fmt.Errorf("input %q holds %d elements, the micro-batch has %d", name, len(dst), len(src))
 	}
+	copy(dst, src)
 	return nil
 }

@@ -13,18 +13,19 @@ import (
 // labels is the number of classes: 0 is let through, 1 is flagged.
 const labels = 2
 
-// The inputs of the program. Those with a length in their shape have one for
-// each bucket, see at.
+// The inputs of the program. Each compiled shape has its own, see at.
 const (
 	inputIDs     = "ids"     // I32 [B, T]
 	inputShares  = "shares"  // F32 [B, T]: 1/n at the n tokens of a text, for the mean
+	inputGrams   = "grams"   // I32 [B, 2T]: rows of the wide table
+	inputPresent = "present" // F32 [B, 2T]: what their scores are multiplied by
 	inputLens    = "lens"    // I32 [B]
 	inputLabels  = "labels"  // I32 [B]
 	inputWeights = "weights" // F32 [B]
 	outputLogits = "logits"  // F32 [B, 2]
 )
 
-// at is the name of an input of a bucket.
+// at is the name of an input of a compiled shape.
 func at(input, variant string) string { return input + "@" + variant }
 
 // bert is the configured architecture.
@@ -46,6 +47,11 @@ func bert(c *config.Config) hf.BERT {
 func fromFolder(c *config.Config, r *config.Report) {
 	m := config.Of[Model](c)
 	f, err := hf.ReadConfig(m.Folder)
+	if o, _ := c.Origin("model.d_model"); err != nil && o.Kind == config.File {
+		// The configuration of a checkpoint has every size in it.
+		r.Warn("model.folder", "%v: the sizes are those given here, and training cannot start from it", err)
+		return
+	}
 	if err != nil {
 		r.Error("model.folder", "%v", err)
 		return
@@ -77,18 +83,19 @@ func fromFolder(c *config.Config, r *config.Report) {
 type net struct {
 	hf.BERT
 	mean bool
+	wide int // rows of the wide table
 }
 
 func newNet(c *config.Config) net {
 	m := config.Of[Model](c)
-	return net{bert(c), m.Pooling == "mean"}
+	return net{bert(c), m.Pooling == "mean", m.WideRows}
 }
 
 // logits are those of a bucket's micro-batch: [rows, 2].
 func (n net) logits(b *graph.Builder, variant string, rows, length int, training bool) *graph.Value {
 	in := hf.Input{
 		IDs:   b.Input(at(inputIDs, variant), graph.T(graph.I32, rows, length)),
-		Lens:  b.Input(inputLens, graph.T(graph.I32, rows)),
+		Lens:  b.Input(at(inputLens, variant), graph.T(graph.I32, rows)),
 		Train: training,
 	}
 	h := n.Hidden(b, in)
@@ -96,15 +103,35 @@ func (n net) logits(b *graph.Builder, variant string, rows, length int, training
 		shares := b.Reshape(b.Input(at(inputShares, variant), graph.T(graph.F32, rows, length)), rows, 1, length)
 		h = b.MatMul(shares, h, false, false)
 	}
-	return n.Classify(b, in, h)
+	y := n.Classify(b, in, h)
+	if n.wide > 0 {
+		y = b.Add(y, n.wideLogits(b, variant, rows, length))
+	}
+	return y
 }
+
+// wideGroup are the weights of the wide table, for their learning rate.
+const wideGroup = "wide"
+
+// wideLogits are the scores of the words and word pairs of each text, added up
+// (Cheng et al. 2016, "Wide & Deep Learning"): [rows, 2]. They start at 0.
+func (n net) wideLogits(b *graph.Builder, variant string, rows, length int) *graph.Value {
+	grams := b.Input(at(inputGrams, variant), graph.T(graph.I32, rows, gramsPerToken*length))
+	present := b.Input(at(inputPresent, variant), graph.T(graph.F32, rows, gramsPerToken*length))
+	table := b.State(&graph.State{Name: wideTable, Type: graph.T(graph.F32, n.wide, labels), Role: graph.Weight, Decay: true, Group: wideGroup})
+	scores := b.Embedding(table, grams) // [rows, 2T, 2]
+	return b.Sum(b.Mul(scores, b.Reshape(present, rows, gramsPerToken*length, 1)), 1)
+}
+
+// wideTable is the name of the wide table in checkpoints.
+const wideTable = "wide.weight"
 
 // objective is the weighted cross-entropy of a micro-batch.
 func (n net) objective(b *graph.Builder, mode engine.Mode, rows, length int) engine.Objective {
 	logits := n.logits(b, mode.Variant, rows, length, mode.Train)
 	var o engine.Objective
 	b.Scope("loss", func() {
-		o.Sum = b.CrossEntropy(logits, b.Input(inputLabels, graph.T(graph.I32, rows)), b.Input(inputWeights, graph.T(graph.F32, rows)))
+		o.Sum = b.CrossEntropy(logits, b.Input(at(inputLabels, mode.Variant), graph.T(graph.I32, rows)), b.Input(at(inputWeights, mode.Variant), graph.T(graph.F32, rows)))
 	})
 	if !mode.Train {
 		o.Outputs = []graph.Output{{Name: outputLogits, Value: logits}}
@@ -127,6 +154,7 @@ func describe(c *config.Config) (*system.Model, error) {
 		Training: func(s system.Shape) engine.Training {
 			tr := system.Training(c, s)
 			tr.Eval, tr.Variants = true, variants
+			tr.Optimizer.GroupLR = map[string]float64{wideGroup: config.Of[Model](c).WideLR}
 			tr.Model = func(b *graph.Builder, mode engine.Mode) engine.Objective {
 				return n.objective(b, mode, s.MicroBatch, lengths[mode.Variant])
 			}

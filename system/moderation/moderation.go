@@ -42,6 +42,8 @@ type Model struct {
 	AttentionDropout  float64 `key:"attention_dropout" min:"0" below:"1" help:"share of attention weights dropped"`
 	ClassifierDropout float64 `key:"classifier_dropout" min:"0" below:"1" help:"share dropped before the classification head"`
 	Pooling           string  `key:"pooling" enum:"first,mean" help:"what the head sees of a text: its first token, or the mean of all"`
+	WideRows          int     `key:"wide_rows" min:"0" help:"rows of a table of scores of words and word pairs, found by hash, that are added to the logits; 0: none"`
+	WideLR            float64 `key:"wide_lr" above:"0" help:"learning rate of that table, as a multiple"`
 	LayerNormEps      float64 `key:"layer_norm_eps" above:"0" help:"added to the variance"`
 	InitStd           float64 `key:"init_std" above:"0" help:"of weights that no folder gives"`
 }
@@ -77,7 +79,7 @@ var System = system.System{
 			return []config.Section{
 				{Name: "model", Values: &Model{
 					Architecture: "roberta", DModel: 128, NLayers: 2, NHeads: 4, DFF: 512, MaxSeqLen: 128, TokenTypes: 1, PadID: 1,
-					Activation: "gelu", Dropout: 0.1, AttentionDropout: 0.1, ClassifierDropout: 0.1, Pooling: "first", LayerNormEps: 1e-5, InitStd: 0.02,
+					Activation: "gelu", Dropout: 0.1, AttentionDropout: 0.1, ClassifierDropout: 0.1, Pooling: "first", WideLR: 10, LayerNormEps: 1e-5, InitStd: 0.02,
 				}},
 				{Name: "data", Values: &Data{
 					LabelField: "label", Name: "invalid", Other: "valid", Duplicates: "drop",
@@ -90,6 +92,13 @@ var System = system.System{
 		Check: check,
 	},
 	Describe: describe,
+	Predictor: func(c *config.Config, checkpoint string, threads int) (system.Predictor, error) {
+		k, err := LoadClassifier(c, checkpoint, threads)
+		if err != nil {
+			return nil, err
+		}
+		return predictor{k}, nil
+	},
 	Open: func(ctx context.Context, c *config.Config, m *system.Model, env system.Env) (*system.Run, error) {
 		return open(ctx, c, m, env)
 	},

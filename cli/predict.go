@@ -1,0 +1,322 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/snug-ml/snug/data"
+	"github.com/snug-ml/snug/device"
+	"github.com/snug-ml/snug/system"
+	"github.com/snug-ml/snug/train/checkpoint"
+)
+
+type predictCmd struct {
+	Path      string   `arg:"" name:"run" help:"Run directory (its best weights) or checkpoint folder."`
+	Files     []string `arg:"" optional:"" help:"JSONL, CSV, TSV, JSON or Parquet files; none: texts from standard input, one a line."`
+	Stdin     string   `name:"stdin-format" enum:"lines,jsonl,csv,tsv" default:"lines" help:"What standard input holds (${enum})."`
+	TextField string   `name:"text-field" help:"Field or column that holds the text (default: the run's)." placeholder:"NAME"`
+	NoHeader  bool     `name:"no-header" help:"CSV and TSV start with data; their columns are called 1, 2, ..."`
+	Keep      []string `help:"Fields to copy to the output." placeholder:"NAME,..."`
+	Format    string   `enum:"jsonl,csv" default:"jsonl" help:"Of the output (${enum})."`
+	Output    string   `short:"o" help:"File to write (default: standard output)." placeholder:"FILE"`
+	Threads   int      `help:"Worker threads (default: the cores this process may use)."`
+}
+
+// Help implements kong.HelpProvider.
+func (predictCmd) Help() string {
+	return `Answers come in the order of the input, each with the place it is for.
+
+Examples:
+  snug predict runs/mine comments.csv --keep id > answers.jsonl
+  echo "some text" | snug predict runs/mine
+  snug predict runs/mine --stdin-format jsonl --format csv < comments.jsonl`
+}
+
+// Run implements the verb.
+func (p *predictCmd) Run(a *app) (err error) {
+	o, err := a.openBest(p.Path)
+	if err != nil {
+		return err
+	}
+	if o.system.Predictor == nil {
+		return fmt.Errorf("%s is a run of the system %s, which does not predict", p.Path, o.config.System)
+	}
+	k, err := o.system.Predictor(o.config, o.path, threadsOr(p.Threads))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, k.Close()) }()
+	out := a.out
+	if p.Output != "" {
+		f, err2 := os.Create(p.Output)
+		if err2 != nil {
+			return err2
+		}
+		defer func() { err = errors.Join(err, f.Close()) }()
+		out = f
+	}
+	w := newAnswers(out, p.Format, p.Keep)
+	began, n := time.Now(), 0
+	batch := make([]system.Input, 0, k.Batch())
+	flush := func() error {
+		if len(batch) == 0 {
+			return nil
+		}
+		answers, err := k.Predict(a.ctx, batch)
+		if err != nil {
+			return err
+		}
+		for i, x := range answers {
+			if err := w.write(batch[i], x); err != nil {
+				return err
+			}
+		}
+		n += len(batch)
+		batch = batch[:0]
+		return w.flush()
+	}
+	for in, err := range p.inputs(a.ctx, a.in, k.TextField()) {
+		if err != nil {
+			return err
+		}
+		if batch = append(batch, in); len(batch) == k.Batch() {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+	}
+	if err := flush(); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(a.err, "%d answers in %s, %.0f a second\n", n, shortDuration(time.Since(began)), float64(n)/time.Since(began).Seconds())
+	return err
+}
+
+// threadsOr is the asked number of threads, or that of this process.
+func threadsOr(asked int) int {
+	if asked > 0 {
+		return asked
+	}
+	return device.DetectHost().CPU.Threads
+}
+
+// openBest finds the checkpoint that path means: the folder of one, or the
+// best one that a run directory still has.
+func (a *app) openBest(path string) (*opened, error) {
+	o, err := a.open(path)
+	if err != nil || filepath.Clean(o.path) == filepath.Clean(path) {
+		return o, err
+	}
+	newest, err := checkpoint.Inspect(o.path)
+	if err != nil {
+		return nil, err
+	}
+	best := filepath.Join(filepath.Dir(o.path), checkpoint.Name(newest.State.BestAt))
+	if _, err := os.Stat(filepath.Join(best, checkpoint.ManifestFile)); newest.State.Best == nil || best == o.path || err != nil {
+		return o, nil
+	}
+	return a.open(best)
+}
+
+// renamed is a record whose text lies in another field than the predictor asks
+// for, or that came by standard input.
+type renamed struct {
+	system.Input
+	ask, field string
+	spooled    string // the file that standard input was copied to
+}
+
+// Where implements system.Input.
+func (r renamed) Where() string {
+	if place, ok := strings.CutPrefix(r.Input.Where(), r.spooled); ok && r.spooled != "" {
+		return "stdin" + place
+	}
+	return r.Input.Where()
+}
+
+// Text implements system.Input.
+func (r renamed) Text(field string) (string, error) {
+	if field == r.ask {
+		field = r.field
+	}
+	return r.Input.Text(field)
+}
+
+// line is a line of standard input as an input with one field.
+type line struct {
+	text, field string
+	number      int
+}
+
+// Text implements system.Input.
+func (l line) Text(field string) (string, error) {
+	if field != l.field {
+		return "", fmt.Errorf("%s: lines of text have no field %q; --stdin-format jsonl reads fields", l.Where(), field)
+	}
+	return l.text, nil
+}
+
+// Where implements system.Input.
+func (l line) Where() string { return fmt.Sprintf("stdin:%d", l.number) }
+
+// inputs streams what is to be answered.
+func (p *predictCmd) inputs(ctx context.Context, in io.Reader, field string) func(yield func(system.Input, error) bool) {
+	return func(yield func(system.Input, error) bool) {
+		if len(p.Files) == 0 && p.Stdin == "lines" {
+			p.lines(ctx, in, field, yield)
+			return
+		}
+		files, x := p.Files, renamed{ask: field, field: field}
+		opt := data.Options{NoHeader: p.NoHeader}
+		if p.TextField != "" {
+			x.field = p.TextField
+		}
+		if len(files) == 0 {
+			spooled, remove, err := spool(in)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			defer remove()
+			files, opt.Format, x.spooled = []string{spooled}, p.Stdin, spooled
+		}
+		f, err := data.OpenFiles(files, opt)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		for r, err := range f.Records() {
+			if err == nil {
+				err = ctx.Err()
+			}
+			x.Input = r
+			if !yield(x, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+func (p *predictCmd) lines(ctx context.Context, in io.Reader, field string, yield func(system.Input, error) bool) {
+	s := bufio.NewScanner(in)
+	s.Buffer(nil, 1<<20)
+	for n := 1; s.Scan(); n++ {
+		if err := ctx.Err(); err != nil {
+			yield(nil, err)
+			return
+		}
+		if !yield(line{strings.ToValidUTF8(s.Text(), "\uFFFD"), field, n}, nil) {
+			return
+		}
+	}
+	if err := s.Err(); err != nil {
+		yield(nil, fmt.Errorf("standard input: %w", err))
+	}
+}
+
+// spool copies standard input to a file, for readers that want one.
+func spool(in io.Reader) (path string, remove func(), err error) {
+	f, err := os.CreateTemp("", "snug-stdin-")
+	if err != nil {
+		return "", nil, err
+	}
+	remove = func() { _ = os.Remove(f.Name()) } // the system clears its folder of temporary files
+	_, err = io.Copy(f, in)
+	if err = errors.Join(err, f.Close()); err != nil {
+		remove()
+		return "", nil, err
+	}
+	return f.Name(), remove, nil
+}
+
+// answers writes answers in a format.
+type answers struct {
+	w      *bufio.Writer
+	csv    *csv.Writer
+	keep   []string
+	header []string
+}
+
+func newAnswers(w io.Writer, format string, keep []string) *answers {
+	a := &answers{w: bufio.NewWriter(w), keep: keep}
+	if format == "csv" {
+		a.csv = csv.NewWriter(a.w)
+	}
+	return a
+}
+
+func (a *answers) write(in system.Input, x system.Answer) error {
+	row := system.Answer{{Name: "input", Value: in.Where()}}
+	for _, name := range a.keep {
+		v, err := in.Text(name)
+		if err != nil {
+			return fmt.Errorf("%w (--keep names it)", err)
+		}
+		if slices.ContainsFunc(x, func(f system.Field) bool { return f.Name == name }) {
+			name = "input." + name
+		}
+		row = append(row, system.Field{Name: name, Value: v})
+	}
+	row = append(row, x...)
+	if a.csv == nil {
+		return a.json(row)
+	}
+	var names, values []string
+	for _, f := range row {
+		names, values = append(names, f.Name), append(values, fmt.Sprint(f.Value))
+	}
+	if a.header == nil {
+		a.header = names
+		if err := a.csv.Write(names); err != nil {
+			return err
+		}
+	}
+	if !slices.Equal(names, a.header) {
+		return fmt.Errorf("%s has the columns %v, the rows before %v: write jsonl", in.Where(), names, a.header)
+	}
+	return a.csv.Write(values)
+}
+
+// json writes the fields in their order.
+func (a *answers) json(row system.Answer) error {
+	sep := byte('{')
+	for _, f := range row {
+		name, err := json.Marshal(f.Name)
+		if err != nil {
+			return err
+		}
+		value, err := json.Marshal(f.Value)
+		if err != nil {
+			return err
+		}
+		if err := a.w.WriteByte(sep); err != nil {
+			return err
+		}
+		sep = ','
+		if _, err := fmt.Fprintf(a.w, "%s:%s", name, value); err != nil {
+			return err
+		}
+	}
+	_, err := a.w.WriteString("}\n")
+	return err
+}
+
+func (a *answers) flush() error {
+	if a.csv != nil {
+		a.csv.Flush()
+		if err := a.csv.Error(); err != nil {
+			return err
+		}
+	}
+	return a.w.Flush()
+}

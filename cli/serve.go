@@ -1,0 +1,124 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/snug-ml/snug/system/moderation"
+)
+
+// tokenVariable names the environment variable that holds the server's token.
+const tokenVariable = "SNUG_SERVE_TOKEN"
+
+type serveCmd struct {
+	Path      string        `arg:"" name:"run" help:"Run directory (its best weights) or checkpoint folder of the system moderation."`
+	Listen    string        `default:"127.0.0.1:8411" help:"Address to listen on." placeholder:"HOST:PORT"`
+	TokenFile string        `name:"token-file" help:"File with the token that requests must bring (default: the variable SNUG_SERVE_TOKEN)." placeholder:"FILE"`
+	MaxText   int           `name:"max-text" default:"20000" help:"Longest text in bytes."`
+	MaxTexts  int           `name:"max-texts" default:"256" help:"Most texts of a batch."`
+	MaxBody   int64         `name:"max-body" default:"1048576" help:"Longest request in bytes."`
+	Timeout   time.Duration `default:"10s" help:"Time that a request may wait and be computed."`
+	Waiting   int           `default:"512" help:"Requests that may wait; further ones are refused."`
+	Grace     time.Duration `default:"10s" help:"Time to finish requests after Ctrl-C or SIGTERM."`
+	Threads   int           `help:"Worker threads (default: the cores this process may use)."`
+}
+
+// Help implements kong.HelpProvider.
+func (serveCmd) Help() string {
+	return `Examples:
+  snug serve runs/mine
+  curl -s localhost:8411/moderate -H 'Content-Type: application/json' -d '{"text": "...", "threshold": 0.7}'
+  curl -s localhost:8411/moderate/batch -H 'Content-Type: application/json' -d '{"texts": ["...", "..."]}'
+
+Without a token the server listens on this machine only. With one, every request
+but /healthz must bring it: Authorization: Bearer TOKEN.`
+}
+
+// Run implements the verb.
+func (s *serveCmd) Run(a *app) (err error) {
+	token, err := s.token()
+	if err != nil {
+		return err
+	}
+	if err := s.check(token); err != nil {
+		return err
+	}
+	o, err := a.openBest(s.Path)
+	if err != nil {
+		return err
+	}
+	if o.config.System != moderation.System.Config.Name {
+		return fmt.Errorf("%s is a run of the system %s; moderation is served", s.Path, o.config.System)
+	}
+	k, err := moderation.LoadClassifier(o.config, o.path, threadsOr(s.Threads))
+	if err != nil {
+		return err
+	}
+	server := moderation.NewServer(k, moderation.ServerOptions{
+		Token: token, MaxBody: s.MaxBody, MaxText: s.MaxText, MaxTexts: s.MaxTexts, Timeout: s.Timeout, Waiting: s.Waiting,
+	})
+	defer func() { err = errors.Join(err, server.Close()) }()
+	l, err := (&net.ListenConfig{}).Listen(a.ctx, "tcp", s.Listen)
+	if err != nil {
+		return err
+	}
+	a.printf("%s, update %d, threshold %.4f", o.path, k.Update, k.Verdict.Threshold)
+	if !k.Decided() {
+		a.printf(" (none was chosen for these weights; `snug eval %s` chooses one)", o.path)
+	}
+	a.printf("\nlistening on http://%s\n", l.Addr())
+	h := &http.Server{
+		Handler: server, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: s.Timeout, WriteTimeout: s.Timeout + 5*time.Second,
+		IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
+	}
+	failed := make(chan error, 1)
+	go func() { failed <- h.Serve(l) }()
+	select {
+	case err := <-failed:
+		return err
+	case <-a.ctx.Done():
+	}
+	a.printf("finishing requests\n")
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(a.ctx), s.Grace)
+	defer cancel()
+	return h.Shutdown(ctx)
+}
+
+// token reads the token, empty if there is none.
+func (s *serveCmd) token() (string, error) {
+	if s.TokenFile == "" {
+		return os.Getenv(tokenVariable), nil
+	}
+	raw, err := os.ReadFile(s.TokenFile)
+	if err != nil {
+		return "", err
+	}
+	token := strings.TrimSpace(string(raw))
+	if token == "" {
+		return "", usage("--token-file %s: the file is empty", s.TokenFile)
+	}
+	return token, nil
+}
+
+// check refuses limits that answer nothing, and to listen for others without a
+// token.
+func (s *serveCmd) check(token string) error {
+	if s.MaxText < 1 || s.MaxTexts < 1 || s.MaxBody < 1 || s.Timeout <= 0 || s.Waiting < 1 {
+		return usage("--max-text, --max-texts, --max-body, --timeout and --waiting: want more than 0")
+	}
+	host, _, err := net.SplitHostPort(s.Listen)
+	if err != nil {
+		return usage("--listen %s: %v", s.Listen, err)
+	}
+	ip := net.ParseIP(host)
+	if token == "" && host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		return usage("--listen %s is open to other machines: give a token, in the variable %s or by --token-file, or listen on 127.0.0.1", s.Listen, tokenVariable)
+	}
+	return nil
+}

@@ -1,0 +1,237 @@
+package moderation
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	"github.com/snug-ml/snug/config"
+	"github.com/snug-ml/snug/data/safetensors"
+	"github.com/snug-ml/snug/data/token"
+	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/train"
+	"github.com/snug-ml/snug/train/checkpoint"
+	"github.com/snug-ml/snug/train/metric"
+)
+
+// Classifier decides on texts with the weights of a checkpoint, in float32. It
+// is for one goroutine; Encode may be called by many.
+type Classifier struct {
+	Verdict Verdict
+	// Update is that of the weights.
+	Update  int64
+	config  *config.Config
+	encoder *encoder
+	runner  *engine.Runner
+	lengths []int
+}
+
+// batchRows are the rows of the compiled shapes, ascending: one text alone
+// does not pay for sixteen.
+var batchRows = [...]int{1, 4, 16}
+
+// LoadClassifier compiles the model of a checkpoint folder for the lengths
+// that it was trained with and loads its weights. The verdict is that of the
+// run directory around the folder, if it is for the same weights; else logits
+// are taken as they are and a probability of a half flags.
+func LoadClassifier(c *config.Config, dir string, threads int) (*Classifier, error) {
+	tok, err := token.LoadFolder(dir)
+	if err != nil {
+		return nil, err
+	}
+	k := &Classifier{config: c, lengths: buckets(c), Verdict: undecided(c)}
+	if k.encoder, err = newEncoder(tok, c); err != nil {
+		return nil, err
+	}
+	ck, err := checkpoint.Inspect(dir)
+	if err != nil {
+		return nil, err
+	}
+	k.Update = ck.State.Update
+	v, ok, err := ReadVerdict(filepath.Dir(filepath.Dir(dir))) // RUN/checkpoints/step-N
+	if err != nil {
+		return nil, err
+	}
+	if ok && v.Update == k.Update {
+		k.Verdict = v
+	}
+	return k, k.load(dir, threads)
+}
+
+// Decided reports whether a threshold was chosen for these weights.
+func (k *Classifier) Decided() bool { return k.Verdict.Update == k.Update && k.Update > 0 }
+
+func shapeName(length, rows int) string { return fmt.Sprintf("%dx%d", length, rows) }
+
+func funcName(shape string) string { return "classify@" + shape }
+
+func (k *Classifier) load(dir string, threads int) error {
+	n := newNet(k.config)
+	var funcs []*graph.Func
+	err := graph.Catch(func() {
+		for _, length := range k.lengths {
+			for _, rows := range batchRows {
+				shape := shapeName(length, rows)
+				b := graph.NewBuilder(funcName(shape))
+				b.Output(outputLogits, n.logits(b, shape, rows, length, false))
+				funcs = append(funcs, b.F)
+			}
+		}
+	})
+	if err != nil {
+		return err
+	}
+	p, err := engine.CompileForward(engine.CompileOptions{Low: graph.F32}, funcs...)
+	if err != nil {
+		return err
+	}
+	w, err := safetensors.Open(filepath.Join(dir, checkpoint.WeightsFile))
+	if err != nil {
+		return err
+	}
+	if k.runner, err = p.Arm(threads); err != nil {
+		return errors.Join(err, w.Close())
+	}
+	k.runner.Initialize(0)
+	for _, s := range p.States {
+		x, err := w.Tensor(s.Name)
+		if err == nil && !slices.Equal(x.Shape, s.Type.Shape) {
+			err = fmt.Errorf("tensor %s has shape %v, the model wants %v", s.Name, x.Shape, s.Type.Shape)
+		}
+		if err == nil {
+			dst, _ := k.runner.State(s.Name)
+			err = x.Float32s(dst.F32())
+		}
+		if err != nil {
+			return errors.Join(fmt.Errorf("%s: %w", dir, err), w.Close(), k.Close())
+		}
+	}
+	return w.Close()
+}
+
+// Close frees the model.
+func (k *Classifier) Close() error { return k.runner.Close() }
+
+// Encoded is a text as the model takes it.
+type Encoded struct {
+	in modelInput
+	// Cut says that the text was longer than the model takes.
+	Cut bool
+}
+
+// Encode makes the input of a text.
+func (k *Classifier) Encode(text string) *Encoded {
+	e := &Encoded{}
+	e.in.set(k.encoder, config.Of[Model](k.config), text)
+	e.Cut = e.in.cut
+	return e
+}
+
+// bucket is the least length that holds the text.
+func (k *Classifier) bucket(e *Encoded) int {
+	i, _ := slices.BinarySearch(k.lengths, len(e.in.ids))
+	return k.lengths[i]
+}
+
+// Probabilities are the calibrated probabilities that texts are to be flagged.
+// Texts of similar length are computed together.
+func (k *Classifier) Probabilities(ctx context.Context, texts []*Encoded) ([]float64, error) {
+	order := make([]int, len(texts))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(len(texts[a].in.ids), len(texts[b].in.ids)) })
+	out := make([]float64, len(texts))
+	for len(order) > 0 {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		length := k.bucket(texts[order[0]])
+		n := 1
+		for n < min(len(order), batchRows[len(batchRows)-1]) && k.bucket(texts[order[n]]) == length {
+			n++
+		}
+		if err := k.run(texts, order[:n], length, out); err != nil {
+			return nil, err
+		}
+		order = order[n:]
+	}
+	return out, nil
+}
+
+// run computes the texts with the given numbers in one micro-batch.
+func (k *Classifier) run(texts []*Encoded, numbers []int, length int, out []float64) error {
+	r, _ := slices.BinarySearch(batchRows[:], len(numbers))
+	rows := batchRows[r]
+	shape := shapeName(length, rows)
+	in := train.Inputs{Runner: k.runner}
+	ids, err := in.I32(at(inputIDs, shape))
+	if err != nil {
+		return err
+	}
+	lens, err := in.I32(at(inputLens, shape))
+	if err != nil {
+		return err
+	}
+	for i := range rows {
+		row := ids[i*length : (i+1)*length]
+		n := 0
+		if i < len(numbers) {
+			n = copy(row, texts[numbers[i]].in.ids)
+		}
+		for j := n; j < length; j++ {
+			row[j] = k.encoder.pad
+		}
+		lens[i] = int32(max(1, n))
+	}
+	m := config.Of[Model](k.config)
+	if m.Pooling == "mean" {
+		if err := rowsOf(in.F32, at(inputShares, shape), rows, numbers, func(i int) []float32 { return texts[i].in.shares }); err != nil {
+			return err
+		}
+	}
+	if m.WideRows > 0 {
+		if err := rowsOf(in.I32, at(inputGrams, shape), rows, numbers, func(i int) []int32 { return texts[i].in.grams }); err != nil {
+			return err
+		}
+		if err := rowsOf(in.F32, at(inputPresent, shape), rows, numbers, func(i int) []float32 { return texts[i].in.present }); err != nil {
+			return err
+		}
+	}
+	if err := k.runner.Run(funcName(shape), 0); err != nil {
+		return err
+	}
+	y, _ := k.runner.Output(funcName(shape), outputLogits)
+	logits := y.F32()
+	for i, number := range numbers {
+		margin := float64(logits[labels*i+1]) - float64(logits[labels*i])
+		out[number] = metric.Sigmoid(margin / k.Verdict.Temperature)
+	}
+	return nil
+}
+
+// rowsOf fills the rows of an input, what is left with zeros.
+func rowsOf[T any](input func(name string) ([]T, error), name string, rows int, numbers []int, of func(number int) []T) error {
+	dst, err := input(name)
+	if err != nil {
+		return err
+	}
+	clear(dst)
+	width := len(dst) / rows
+	for i, number := range numbers {
+		copy(dst[i*width:(i+1)*width], of(number))
+	}
+	return nil
+}
+
+// Label names what a probability means at a threshold.
+func (k *Classifier) Label(probability, threshold float64) string {
+	if probability >= threshold {
+		return k.Verdict.Positive
+	}
+	return k.Verdict.Negative
+}

@@ -1,0 +1,45 @@
+package moderation
+
+import (
+	"context"
+
+	"github.com/snug-ml/snug/system"
+)
+
+// predictor applies a classifier to data.
+type predictor struct{ *Classifier }
+
+// predictBatch is how many texts are sorted by length together.
+const predictBatch = 1024
+
+// Batch implements system.Predictor.
+func (p predictor) Batch() int { return predictBatch }
+
+// TextField implements system.Predictor.
+func (p predictor) TextField() string { return p.config.Data.TextField }
+
+// Predict implements system.Predictor: label, prob_NAME of the class that is
+// flagged, threshold, and whether the text was cut to the model's length.
+func (p predictor) Predict(ctx context.Context, inputs []system.Input) ([]system.Answer, error) {
+	texts := make([]*Encoded, len(inputs))
+	for i, in := range inputs {
+		text, err := in.Text(p.TextField())
+		if err != nil {
+			return nil, err
+		}
+		texts[i] = p.Encode(text)
+	}
+	probs, err := p.Probabilities(ctx, texts)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]system.Answer, len(inputs))
+	v := &p.Verdict
+	for i, prob := range probs {
+		out[i] = system.Answer{
+			{Name: "label", Value: p.Label(prob, v.Threshold)}, {Name: "prob_" + v.Positive, Value: prob},
+			{Name: "threshold", Value: v.Threshold}, {Name: "cut", Value: texts[i].Cut},
+		}
+	}
+	return out, nil
+}

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/snug-ml/snug/engine/pass"
@@ -93,7 +94,7 @@ func (p *Planner) Ladder(s Settings) ([]Rung, error) {
 	for _, c := range p.changes(s) {
 		from := at.Run.Settings
 		to, ok := c.apply(from)
-		if !ok {
+		if !ok || slices.ContainsFunc(rungs, func(r Rung) bool { return r.Settings == to }) {
 			continue
 		}
 		r, err := p.Plan(to)

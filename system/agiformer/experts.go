@@ -69,19 +69,19 @@ func (e Experts) Has(k Kind) bool { return slices.Contains(e.Kinds, k) }
 
 // mixture is one layer of experts at work.
 type mixture struct {
-	*pass
+	*forward
 	r *nn.Routed
 	// rows are the tokens, sorted by expert.
 	rows *graph.Value
 }
 
 // mixture sends the tokens of h [B, T, D] to their experts and back.
-func (p *pass) mixture(h *graph.Value) (y *graph.Value, routed *nn.Routed) {
+func (p *forward) mixture(h *graph.Value) (y *graph.Value, routed *nn.Routed) {
 	p.Scope("experts", func() {
 		e := p.Experts
 		router := nn.Router{Experts: len(e.Kinds), Choices: e.Choices, Capacity: e.Capacity}
 		routed = router.Route(p.Builder, "router", h, graph.XavierUniform(p.D, len(e.Kinds)))
-		m := &mixture{pass: p, r: routed}
+		m := &mixture{forward: p, r: routed}
 		m.rows = routed.Rows(p.Builder, p.Reshape(h, p.batch*p.time, p.D))
 		y = p.Reshape(routed.Tokens(p.Builder, m.work()), p.batch, p.time, p.D)
 	})

@@ -27,7 +27,7 @@ type Self struct {
 
 // introspect gives the state x [B, T, D] after introspection; earlier are the
 // states before it.
-func (p *pass) introspect(x *graph.Value, earlier []*graph.Value) (*graph.Value, *Self) {
+func (p *forward) introspect(x *graph.Value, earlier []*graph.Value) (*graph.Value, *Self) {
 	mean := earlier[0]
 	for _, e := range earlier[1:] {
 		mean = p.Add(mean, e)
@@ -58,7 +58,7 @@ func (p *pass) introspect(x *graph.Value, earlier []*graph.Value) (*graph.Value,
 }
 
 // reflect is one step.
-func (p *pass) reflect(x, mean *graph.Value, self *Self) *graph.Value {
+func (p *forward) reflect(x, mean *graph.Value, self *Self) *graph.Value {
 	x = p.Add(x, p.attention("attention", p.norm("attention_norm", x)))
 	h := p.GELU(p.linear("compare", p.Concat(2, p.norm("compare_norm", x), mean), p.D, true))
 	x = p.Add(x, p.norm("compared_norm", p.linear("compared", h, p.D, true)))
@@ -71,12 +71,12 @@ func (p *pass) reflect(x, mean *graph.Value, self *Self) *graph.Value {
 }
 
 // errorOf is the estimate [N] of the loss.
-func (p *pass) errorOf(state *graph.Value) *graph.Value {
+func (p *forward) errorOf(state *graph.Value) *graph.Value {
 	return p.Reshape(p.Apply(graph.FnSoftplus, p.head("error", state)), -1)
 }
 
 // head is a number for each token: [B, T, 1].
-func (p *pass) head(name string, x *graph.Value) (y *graph.Value) {
+func (p *forward) head(name string, x *graph.Value) (y *graph.Value) {
 	p.Scope(name, func() {
 		h := nn.LayerNorm(p.Builder, "norm", x, p.Eps)
 		h = p.GELU(p.linear("dense", h, p.D/2, true))

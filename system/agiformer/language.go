@@ -15,7 +15,7 @@ type Language struct {
 }
 
 // read gives what the model makes of x [B, T, D]: [B, T, Width].
-func (l *Language) read(p *pass, x *graph.Value) (y *graph.Value) {
+func (l *Language) read(p *forward, x *graph.Value) (y *graph.Value) {
 	y = p.linear("in", p.norm("in_norm", x), l.Width, true)
 	q := *p
 	q.D, q.Heads, q.FF = l.Width, l.Heads, l.FF
@@ -31,7 +31,7 @@ func (l *Language) read(p *pass, x *graph.Value) (y *graph.Value) {
 }
 
 // layer is a plain transformer layer.
-func (p *pass) layer(x *graph.Value) *graph.Value {
+func (p *forward) layer(x *graph.Value) *graph.Value {
 	x = p.Add(x, p.drop(p.attention("attention", p.norm("attention_norm", x))))
 	h := p.GELU(p.linear("up", p.norm("mlp_norm", x), p.FF, true))
 	return p.Add(x, p.drop(p.linear("down", h, p.D, true)))

@@ -52,8 +52,8 @@ type Output struct {
 	Self *Self
 }
 
-// pass is one forward half in the making.
-type pass struct {
+// forward is one forward half in the making.
+type forward struct {
 	Net
 	*graph.Builder
 	in          Input
@@ -71,7 +71,7 @@ func (m Net) Forward(b *graph.Builder, in Input) (out Output) {
 	if s[1] > m.MaxPositions {
 		b.Failf("%d tokens are too many: the model has %d positions", s[1], m.MaxPositions)
 	}
-	p := &pass{Net: m, Builder: b, in: in, batch: s[0], time: s[1]}
+	p := &forward{Net: m, Builder: b, in: in, batch: s[0], time: s[1]}
 	if m.Rotary {
 		p.table = b.RotaryTable(p.time, m.D/m.Heads, m.RotaryBase)
 	}
@@ -116,7 +116,7 @@ func (m Net) output(b *graph.Builder) *graph.Value {
 
 // front is the byte front end: an embedding and a convolution over the last few
 // bytes, which spells words out of them.
-func (p *pass) front() *graph.Value {
+func (p *forward) front() *graph.Value {
 	table := nn.Embedding(p.Builder, "embedding", p.Vocab, p.D, graph.Normal(1))
 	x := p.drop(p.Embedding(table, p.in.IDs))
 	x = nn.CausalConv(p.Builder, "convolution", x, p.D, p.Kernel, graph.XavierUniform(p.Kernel*p.D, p.Kernel*p.D))
@@ -129,14 +129,14 @@ func (p *pass) front() *graph.Value {
 	return x
 }
 
-func (p *pass) block(x *graph.Value) (*graph.Value, *nn.Routed) {
+func (p *forward) block(x *graph.Value) (*graph.Value, *nn.Routed) {
 	x = p.Add(x, p.drop(p.attention("attention", p.norm("attention_norm", x))))
 	y, routed := p.mixture(p.norm("experts_norm", x))
 	return p.Add(x, p.drop(y)), routed
 }
 
 // attention is causal self-attention over h [B, T, D] without biases.
-func (p *pass) attention(name string, h *graph.Value) (y *graph.Value) {
+func (p *forward) attention(name string, h *graph.Value) (y *graph.Value) {
 	p.Scope(name, func() {
 		qkv := p.linear("query_key_value", h, 3*p.D, false)
 		if p.table != nil {
@@ -148,7 +148,7 @@ func (p *pass) attention(name string, h *graph.Value) (y *graph.Value) {
 }
 
 // attend completes op: causal, with the model's heads and dropout.
-func (p *pass) attend(op graph.Attention, in ...*graph.Value) *graph.Value {
+func (p *forward) attend(op graph.Attention, in ...*graph.Value) *graph.Value {
 	op.Heads, op.Causal, op.Scale = p.Heads, true, nn.AttentionScale(p.D, p.Heads)
 	if p.in.Train && p.Net.Dropout > 0 {
 		op.Drop, op.Seed, op.Stream = p.Net.Dropout, p.Seed, p.Stream()
@@ -157,16 +157,16 @@ func (p *pass) attend(op graph.Attention, in ...*graph.Value) *graph.Value {
 	return p.Attention(op, in...)
 }
 
-func (p *pass) norm(name string, x *graph.Value) *graph.Value {
+func (p *forward) norm(name string, x *graph.Value) *graph.Value {
 	return nn.LayerNorm(p.Builder, name, x, p.Eps)
 }
 
-func (p *pass) linear(name string, x *graph.Value, out int, bias bool) *graph.Value {
+func (p *forward) linear(name string, x *graph.Value, out int, bias bool) *graph.Value {
 	return nn.Linear(p.Builder, name, x, out, bias, graph.XavierUniform(x.Shape().Last(), out))
 }
 
 // drop is dropout while training.
-func (p *pass) drop(x *graph.Value) *graph.Value {
+func (p *forward) drop(x *graph.Value) *graph.Value {
 	if !p.in.Train {
 		return x
 	}

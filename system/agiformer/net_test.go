@@ -1,7 +1,6 @@
 package agiformer
 
 import (
-	"fmt"
 	"slices"
 	"testing"
 
@@ -194,5 +193,4 @@ func feed(r *engine.Runner, tokens []int32, batch, time int) {
 		copy(ids.I32()[i*time:(i+1)*time], row)
 		copy(labels.I32()[i*time:(i+1)*time], row[1:])
 	}
-	_ = fmt.Sprint
 }

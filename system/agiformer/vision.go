@@ -6,4 +6,4 @@ import "github.com/snug-ml/snug/engine/graph"
 type Vision struct{}
 
 // fuse adds what text takes from the tokens seen.
-func (p *pass) fuse(x, _ *graph.Value) *graph.Value { return x }
+func (p *forward) fuse(x, _ *graph.Value) *graph.Value { return x }

@@ -5,18 +5,19 @@ import "github.com/snug-ml/snug/engine/graph"
 // conv calls fn with the positions, in x, w and y, of each product that
 // y = conv(x, w) adds up.
 func conv(op graph.Conv2D, x, w, y graph.Shape, fn func(x, w, y int)) {
-	xs, ws := strides(x), strides(w)
 	yi := 0
 	each(y, func(at []int) {
+		b, p, q, o := at[0], at[1], at[2], at[3]
 		for c := range w[1] {
+			in := c
+			if op.Depthwise() {
+				in = o
+			}
 			for i := range w[2] {
 				for j := range w[3] {
-					in := []int{at[0], at[1]*op.Stride[0] + i*op.Dilation[0] - op.Pad[0], at[2]*op.Stride[1] + j*op.Dilation[1] - op.Pad[2], c}
-					if op.Depthwise() {
-						in[3] = at[3]
-					}
-					if in[1] >= 0 && in[1] < x[1] && in[2] >= 0 && in[2] < x[2] {
-						fn(offset(in, xs), offset([]int{at[3], c, i, j}, ws), yi)
+					r, k := p*op.Stride[0]+i*op.Dilation[0]-op.Pad[0], q*op.Stride[1]+j*op.Dilation[1]-op.Pad[2]
+					if r >= 0 && r < x[1] && k >= 0 && k < x[2] {
+						fn(((b*x[1]+r)*x[2]+k)*x[3]+in, ((o*w[1]+c)*w[2]+i)*w[3]+j, yi)
 					}
 				}
 			}

@@ -237,6 +237,8 @@ func TestNoSecondDerivatives(t *testing.T) {
 		graph.AttentionGrad{}, graph.LayerNormGrad{}, graph.LayerNormGrad{RMS: true}, graph.SoftmaxGrad{},
 		graph.CrossEntropyGrad{}, graph.LinearCrossEntropyGrad{}, graph.AdamW{}, graph.GlobalNorm{},
 		graph.CacheWrite{}, graph.Fused{},
+		graph.Conv2DWeight{}, graph.Pool2DGrad{}, graph.ChannelNormGrad{}, graph.RoutedDot{}, graph.GroupedOuter{}, graph.GroupedSum{},
+		graph.SelectiveScanGrad{},
 	}
 	for fn, d := range domains {
 		if d == second {

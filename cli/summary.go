@@ -124,7 +124,11 @@ func (r *run) printSummary(s *Summary) {
 	if s.SaveFailures > 0 || s.SaveRetries > 0 {
 		p("  checkpoints       %d retries, %d saves given up\n", s.SaveRetries, s.SaveFailures)
 	}
-	p("  checkpoint        %s\n", s.Checkpoint)
+	if s.Checkpoint == "" {
+		p("  checkpoint        none\n")
+	} else {
+		p("  checkpoint        %s\n", s.Checkpoint)
+	}
 	p("\nNext:\n")
 	if !s.Done {
 		p("  snug train --resume --out %s   goes on\n", r.dir)

@@ -671,17 +671,28 @@ func (j *Job) saveNow(u int64, changed bool) error {
 	if j.Store == nil {
 		return nil
 	}
-	if err := j.Store.Flush(context.Background()); err != nil {
-		j.emit(Warned{u, err.Error()})
-	}
-	if !changed && (j.Store.Status().LastAt == u || j.from != "" && j.resumed == u) {
+	ctx := context.Background()
+	if !changed && j.from != "" && j.resumed == u {
 		return nil
 	}
-	j.saved = -1
-	if err := j.save(u); err != nil {
+	if !changed && j.saved == u {
+		if j.Store.Flush(ctx) == nil {
+			return nil
+		}
+	}
+	snap, err := j.snapshot(u)
+	if err != nil {
 		return err
 	}
-	return j.Store.Flush(context.Background())
+	// A save that waits for another attempt gives way to this one.
+	for err = j.Store.SaveAsync(snap); errors.Is(err, checkpoint.ErrBusy); err = j.Store.SaveAsync(snap) {
+		_ = j.Store.Flush(ctx) // the store tells what went wrong, this save what came of it
+	}
+	if err != nil {
+		return err
+	}
+	j.saved = u
+	return j.Store.Flush(ctx)
 }
 
 func (j *Job) result(u int64) *Result {

@@ -105,10 +105,18 @@ func (f *fitting) precision(p device.Precision) error {
 			if err := f.search(p, small, ends); err != nil {
 				return err
 			}
-		case f.best != before && f.best.Run.Settings.Recompute != pass.RecomputeNone:
+		case f.best != before:
 			i := slices.Index(f.batches, f.best.Run.Settings.MicroBatch)
-			if err := f.climb(p, small, f.batches[i:min(i+2, len(f.batches))]); err != nil {
-				return err
+			if f.best.Run.Settings.Recompute != pass.RecomputeNone {
+				if err := f.climb(p, small, f.batches[i:min(i+2, len(f.batches))]); err != nil {
+					return err
+				}
+			}
+			// The room of the chunk may be what a larger micro-batch lacks.
+			if larger := f.batches[i+1:]; len(larger) > 0 {
+				if err := f.search(p, small, larger); err != nil {
+					return err
+				}
 			}
 		}
 	}

@@ -78,16 +78,30 @@ func run(t *testing.T, r *engine.Runner, fns ...string) {
 	}
 }
 
+// allocations is how many objects every call of f allocates. The least of a few
+// counts is free of what the Go runtime allocates now and then, threads for
+// workers that wake up, on a busy machine; what f itself allocates is in each.
+func allocations(f func()) float64 {
+	least := testing.AllocsPerRun(5, f)
+	for range 9 {
+		if least == 0 {
+			break
+		}
+		least = min(least, testing.AllocsPerRun(5, f))
+	}
+	return least
+}
+
 func TestRunAllocatesNothing(t *testing.T) {
 	for _, low := range []graph.DType{graph.F32, graph.BF16} {
 		for workers := range 3 {
 			r := arm(t, small(1), low, workers+1)
-			if n := testing.AllocsPerRun(5, func() { run(t, r, engine.FuncStep) }); n != 0 {
+			if n := allocations(func() { run(t, r, engine.FuncStep) }); n != 0 {
 				t.Errorf("%v, %d workers: %v allocations an update", low, workers+1, n)
 			}
 			r = arm(t, small(2), low, workers+1)
 			fns := []string{engine.FuncMicro, engine.FuncMicro, engine.FuncUpdate, engine.FuncEval}
-			if n := testing.AllocsPerRun(5, func() { run(t, r, fns...) }); n != 0 {
+			if n := allocations(func() { run(t, r, fns...) }); n != 0 {
 				t.Errorf("%v, %d workers, accumulating: %v allocations an update", low, workers+1, n)
 			}
 		}

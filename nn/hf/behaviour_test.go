@@ -250,6 +250,37 @@ func TestAdaptAndFreeze(t *testing.T) {
 	}
 }
 
+// Embeddings given in the place of ids are what the table would have given.
+func TestEmbeds(t *testing.T) {
+	for _, name := range causal {
+		t.Run(name, func(t *testing.T) {
+			f := openFolder(t, name)
+			const batch, time = 2, 12
+			r := arm(t, func(b *graph.Builder) {
+				ids := b.Input("ids", graph.T(graph.I32, batch, time))
+				b.Output("by_ids", f.Model.Hidden(b, Input{IDs: ids}))
+				table := "gpt_neox.embed_in.weight"
+				if name == "gpt2" {
+					table = "transformer.wte.weight"
+				}
+				embeds := b.Embedding(b.F.StateValue(table), ids)
+				b.Output("by_embeds", f.Model.Hidden(b, Input{Embeds: embeds}))
+			})
+			for _, s := range r.Program().States { // norms away from ones and zeros
+				x, _ := r.State(s.Name)
+				for i := range x.F32() {
+					x.F32()[i] += float32(i%7) / 100
+				}
+			}
+			setI32(t, r, "ids", f.given("input_ids")[:batch*time])
+			run(t, r, "forward")
+			if d := far(output(t, r, "forward", "by_ids"), output(t, r, "forward", "by_embeds")); d != 0 {
+				t.Errorf("hidden states differ by %g", d)
+			}
+		})
+	}
+}
+
 // What a model cannot do is said when it is built.
 func TestInputRefusals(t *testing.T) {
 	for _, c := range []struct {
@@ -264,6 +295,9 @@ func TestInputRefusals(t *testing.T) {
 		{"gpt2", func(b *graph.Builder, in *Input) { in.IDs = b.Input("long", graph.T(graph.I32, 1, 33)) }, "33 ids are too many: the model has 32 positions"},
 		{"roberta", func(b *graph.Builder, in *Input) { in.IDs = b.Input("long", graph.T(graph.I32, 1, 33)) }, "33 ids are too many: the model has 32 positions"},
 		{"gpt2", func(b *graph.Builder, in *Input) { in.IDs = b.Input("flat", graph.T(graph.I32, 9)) }, "want [B, T]"},
+		{"gpt2", func(_ *graph.Builder, in *Input) { in.IDs = nil }, "either ids or embeddings"},
+		{"neox", func(b *graph.Builder, in *Input) { in.IDs, in.Embeds = nil, b.Input("e", graph.T(graph.F32, 1, 4, 3)) }, "the model is"},
+		{"bert", func(b *graph.Builder, in *Input) { in.IDs, in.Embeds = nil, b.Input("e", graph.T(graph.F32, 1, 4, 3)) }, "an encoder takes ids"},
 	} {
 		f := openFolder(t, c.folder)
 		err := graph.Catch(func() {

@@ -78,6 +78,9 @@ func (m BERT) init() graph.Init { return graph.Normal(m.InitStd) }
 // Hidden is the encoder's last hidden state: [B, T, D].
 func (m BERT) Hidden(b *graph.Builder, in Input) (x *graph.Value) {
 	in.check(b)
+	if in.Embeds != nil {
+		b.Failf("an encoder takes ids: what it is pre-trained on comes with them")
+	}
 	if in.Cache != nil {
 		b.Failf("an encoder sees the whole text at once: it has no cache")
 	}

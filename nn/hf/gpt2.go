@@ -52,9 +52,9 @@ func (m GPT2) Hidden(b *graph.Builder, in Input) (x *graph.Value) {
 		b.Failf("GPT-2 takes no token types")
 	}
 	b.Scope("transformer", func() {
-		words := in.table(b, "wte", m.Vocab, m.D, m.init())
+		x = in.embed(b, "wte", m.Vocab, m.D, m.init())
 		places := in.table(b, "wpe", m.MaxPositions, m.D, m.init())
-		x = in.positions(b, places, b.Embedding(words, in.IDs), 0)
+		x = in.positions(b, places, x, 0)
 		x = in.drop(b, x, m.EmbedDropout, m.Seed)
 		b.Scope("h", func() {
 			for i := range m.Layers {

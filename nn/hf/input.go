@@ -8,6 +8,9 @@ import (
 // Input says what a model runs on and how.
 type Input struct {
 	IDs *graph.Value // I32 [B, T]
+	// Embeds [B, T, D], when set, stand for the embeddings of ids, which are then
+	// not given (causal models). The model has no table of them.
+	Embeds *graph.Value
 	// Types I32 [B, T], when set, are the token types of BERT; else all are 0.
 	Types *graph.Value
 	// Positions I32 [B, T], when set, are the rows of the position table that
@@ -47,8 +50,13 @@ type Cache struct {
 
 // check refuses what would be ignored.
 func (in Input) check(b *graph.Builder) {
-	if s := in.IDs.Shape(); len(s) != 2 {
+	switch {
+	case (in.IDs == nil) == (in.Embeds == nil):
+		b.Failf("want either ids or embeddings")
+	case in.IDs != nil && len(in.IDs.Shape()) != 2:
 		b.Failf("ids are %v, want [B, T]", in.IDs.Type)
+	case in.Embeds != nil && len(in.Embeds.Shape()) != 3:
+		b.Failf("embeddings are %v, want [B, T, D]", in.Embeds.Type)
 	}
 	if in.Cache != nil && (in.Lens != nil || in.Segments != nil || in.Positions != nil || in.Train) {
 		b.Failf("generation on a cache excludes training, lengths, segments and positions: the cache has its own")
@@ -104,6 +112,18 @@ func (in Input) table(b *graph.Builder, name string, rows, width int, init graph
 	t := nn.Embedding(b, name, rows, width, init)
 	in.freeze(b, name+".weight")
 	return t
+}
+
+// embed gives the embeddings of the ids, from the table "weight" in scope name,
+// or what stands for them.
+func (in Input) embed(b *graph.Builder, name string, rows, width int, init graph.Init) *graph.Value {
+	if in.Embeds == nil {
+		return b.Embedding(in.table(b, name, rows, width, init), in.IDs)
+	}
+	if in.Embeds.Shape()[2] != width {
+		b.Failf("embeddings are %v, the model is %d wide", in.Embeds.Type, width)
+	}
+	return in.Embeds
 }
 
 // drop is dropout while training.

@@ -53,8 +53,7 @@ func (m NeoX) Hidden(b *graph.Builder, in Input) (x *graph.Value) {
 		b.Failf("GPT-NeoX takes neither token types nor positions: it has rotary ones")
 	}
 	b.Scope("gpt_neox", func() {
-		table := in.table(b, "embed_in", m.Vocab, m.D, m.init())
-		x = in.drop(b, b.Embedding(table, in.IDs), m.Dropout, m.Seed)
+		x = in.drop(b, in.embed(b, "embed_in", m.Vocab, m.D, m.init()), m.Dropout, m.Seed)
 		b.Scope("layers", func() {
 			for i := range m.Layers {
 				b.Block(fmt.Sprint(i), func() { x = m.block(b, in, x) })

@@ -288,6 +288,8 @@ func (r *run) loop(from *checkpoint.Checkpoint) error {
 	r.view = newProgress(r)
 	job.Watch = r.watch
 	res, err := job.Run(r.ctx, start)
+	// Where the run failed a save may be in flight, whose end is told and recorded.
+	_ = r.store.Flush(context.Background())
 	r.view.close()
 	if e := r.recorder.Close(); e != nil {
 		err = errors.Join(err, fmt.Errorf("%s: %w", train.MetricsFile, e))

@@ -10,17 +10,14 @@ package train
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
-	"github.com/snug-ml/snug/data/safetensors"
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/graph"
 	"github.com/snug-ml/snug/train/checkpoint"
@@ -107,136 +104,6 @@ type Result struct {
 
 // ErrStopped reports that the context ended the run; the state was saved.
 var ErrStopped = errors.New("stopped before the last update")
-
-// Resume puts the state of a checkpoint into the job.
-func (j *Job) Resume(c *checkpoint.Checkpoint) (update int64, err error) {
-	if err := LoadStates(j.Runner, c, graph.Weight, graph.Buffer, graph.Moment, graph.Counter, graph.Gradient); err != nil {
-		return 0, err
-	}
-	if err := j.Feed.Seek(c.State.Loader); err != nil {
-		return 0, fmt.Errorf("%s: %w", c.Path, err)
-	}
-	if err := j.Schedule.Restore(c.State.Schedule); err != nil {
-		return 0, fmt.Errorf("%s: schedule: %w", c.Path, err)
-	}
-	if err := j.Early.Restore(c.State.EarlyStop); err != nil {
-		return 0, fmt.Errorf("%s: early stopping: %w", c.Path, err)
-	}
-	if c.State.RNG.Seed != j.Seed {
-		return 0, fmt.Errorf("%s: it was made with seed %d, this run has %d", c.Path, c.State.RNG.Seed, j.Seed)
-	}
-	j.tokens, j.cursor = c.State.Tokens, c.State.Loader
-	j.best, j.bestAt = c.State.Best, c.State.BestAt
-	j.history, j.seconds = c.Metadata.History, float64(c.Metadata.Seconds)
-	j.saved = c.State.Update
-	j.from, j.resumed, j.evaluated = c.Path, c.State.Update, -1
-	if raw, ok := c.State.Extra["session"]; ok {
-		s := session{Evaluated: -1}
-		if err := json.Unmarshal(raw, &s); err != nil {
-			return 0, fmt.Errorf("%s: session: %w", c.Path, err)
-		}
-		j.skipped, j.lastLoss = s.Skipped, float64(s.Loss)
-		j.evaluated, j.latest = s.Evaluated, fromFloats(s.Metrics)
-		j.lossZ.n, j.lossZ.window = s.LossN, unfloats(s.LossWindow)
-		j.normZ.n, j.normZ.window = s.NormN, unfloats(s.NormWindow)
-	}
-	return c.State.Update, nil
-}
-
-// session is what else a resumed run must remember to report the same.
-type session struct {
-	Skipped    int64              `json:"skipped"`
-	Loss       checkpoint.Float   `json:"loss"`
-	LossN      int                `json:"loss_n"`
-	LossWindow []checkpoint.Float `json:"loss_window"`
-	NormN      int                `json:"norm_n"`
-	NormWindow []checkpoint.Float `json:"norm_window"`
-	// Evaluated is the update of the last evaluation, Metrics its result.
-	Evaluated int64                       `json:"evaluated"`
-	Metrics   map[string]checkpoint.Float `json:"metrics,omitempty"`
-}
-
-func toFloats(m map[string]float64) map[string]checkpoint.Float {
-	out := make(map[string]checkpoint.Float, len(m))
-	for k, v := range m {
-		out[k] = checkpoint.Float(v)
-	}
-	return out
-}
-
-func fromFloats(m map[string]checkpoint.Float) map[string]float64 {
-	out := make(map[string]float64, len(m))
-	for k, v := range m {
-		out[k] = float64(v)
-	}
-	return out
-}
-
-func tofloats(w [128]float64) []checkpoint.Float {
-	out := make([]checkpoint.Float, len(w))
-	for i, v := range w {
-		out[i] = checkpoint.Float(v)
-	}
-	return out
-}
-
-func unfloats(w []checkpoint.Float) (out [128]float64) {
-	for i, v := range w[:min(len(w), len(out))] {
-		out[i] = float64(v)
-	}
-	return out
-}
-
-// LoadStates copies the states of the given roles from a checkpoint into an
-// armed program.
-func LoadStates(r *engine.Runner, c *checkpoint.Checkpoint, roles ...graph.Role) error {
-	for _, s := range r.Program().States {
-		if !slices.Contains(roles, s.Role) {
-			continue
-		}
-		file := c.Weights
-		if optimizerState(s) {
-			file = c.Optimizer
-		}
-		if file == nil {
-			return fmt.Errorf("%s: it has no optimizer state, so training cannot go on exactly from it", c.Path)
-		}
-		if err := loadState(r, s, file); err != nil {
-			return fmt.Errorf("%s: %w", c.Path, err)
-		}
-	}
-	return nil
-}
-
-// optimizerState reports whether s lies in the checkpoint's optimizer file.
-func optimizerState(s *graph.State) bool {
-	return s.Role == graph.Moment || s.Role == graph.Counter || s.Role == graph.Gradient
-}
-
-func loadState(r *engine.Runner, s *graph.State, f *safetensors.File) error {
-	t, _ := r.State(s.Name)
-	x, err := f.Tensor(s.Name)
-	if err != nil {
-		return err
-	}
-	if len(x.Data) != len(t.Data) || x.DType != stored(s.Type.DType) {
-		return fmt.Errorf("tensor %s is %v%v, this program has %v", s.Name, x.DType, x.Shape, s.Type)
-	}
-	copy(t.Data, x.Data)
-	return nil
-}
-
-func stored(d graph.DType) safetensors.DType {
-	switch d {
-	case graph.BF16:
-		return safetensors.BF16
-	case graph.F16:
-		return safetensors.F16
-	case graph.I32:
-		return safetensors.I32
-	}
-	return safetensors.F32
-}
 
 // Run trains from update start (0, or what Resume gave) to the end. When ctx
 // ends, the micro-batch in hand is finished, the state saved, and ErrStopped
@@ -430,72 +297,6 @@ func (j *Job) report(s *Step, variant string) {
 	j.history.Add("grad_norm", s.Update, s.GradNorm)
 }
 
-// NonFiniteError reports a loss or gradient that is no number.
-type NonFiniteError struct {
-	Update int64
-	Loss   float64
-	Norm   float64
-	// First is the first bad value, nil if it did not come back when micro-batch
-	// Micro was computed again: then it arose in an earlier one.
-	First *engine.NonFinite
-	Micro int
-	// Kept is the path of the newest checkpoint, empty if there is none.
-	Kept string
-}
-
-func (e *NonFiniteError) Error() string {
-	var s strings.Builder
-	fmt.Fprintf(&s, "update %d: the loss is %v and the gradient norm %v; the update was not applied", e.Update, e.Loss, e.Norm)
-	if e.First != nil {
-		fmt.Fprintf(&s, "\nmicro-batch %d: %v", e.Micro+1, e.First)
-	}
-	s.WriteString("\nwhat helps: a lower training.learning_rate, a longer training.warmup_steps, training.max_grad_norm 1")
-	if e.First != nil && e.First.Value.Type.DType == graph.F16 {
-		s.WriteString(", training.mixed_precision bf16 or fp32 (the value left the range of fp16, 65504)")
-	}
-	if e.Kept != "" {
-		fmt.Fprintf(&s, "\nthe last good state is %s: --resume goes on from it", e.Kept)
-	}
-	return s.String()
-}
-
-// diagnose computes micro-batch m of a failed update again, whose inputs still
-// lie in the slot, until the first bad value shows.
-func (j *Job) diagnose(s *Step, fn string, slot, m int) error {
-	e := &NonFiniteError{Update: s.Update, Loss: s.Loss, Norm: s.GradNorm, Micro: m}
-	var err error
-	if e.First, err = j.Runner.Diagnose(fn, slot); err != nil {
-		return errors.Join(e, err)
-	}
-	if j.Store != nil {
-		// A save in flight is of a good state; if it fails, that was told.
-		_ = j.Store.Flush(context.Background())
-		e.Kept = j.kept()
-	}
-	return e
-}
-
-// kept is the path of the newest checkpoint of the run, empty if there is none.
-func (j *Job) kept() string {
-	if last := j.Store.Status().Last; last != "" {
-		return last
-	}
-	return j.from
-}
-
-func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
-
-// check ends the run where going on makes no sense.
-func (j *Job) check(s *Step, variant string, micros int) error {
-	switch {
-	case s.Skipped && s.Scale == 0:
-		return j.diagnose(s, engine.Variant(j.outputs.fn, variant), j.slot, micros-1)
-	case s.Scale > 0 && s.Scale < j.StopAtScale:
-		return fmt.Errorf("update %d: the loss scale fell to %g: gradients overflow at every scale, so the model diverged (loss %v); resume from the last checkpoint with a lower training.learning_rate, or train with --training.mixed_precision fp32", s.Update, s.Scale, s.Loss)
-	}
-	return nil
-}
-
 // after does what is due behind an update.
 func (j *Job) after(ctx context.Context, u int64) (stop bool, err error) {
 	if j.evaluationDue(u) {
@@ -504,6 +305,11 @@ func (j *Job) after(ctx context.Context, u int64) (stop bool, err error) {
 		}
 	}
 	if j.SaveEvery > 0 && u%j.SaveEvery == 0 && u < j.Updates {
+		if !finite(j.lastLoss) {
+			// It would push a good one out.
+			j.emit(Saving{Update: u, Kind: "skipped", Err: fmt.Errorf("the loss is %v", j.lastLoss)})
+			return stop, nil
+		}
 		return stop, j.save(u)
 	}
 	return stop, nil
@@ -569,73 +375,6 @@ func (j *Job) save(u int64) error {
 	return err
 }
 
-// Tensors are the states of the program that a checkpoint holds.
-func Tensors(r *engine.Runner) (weights, optimizer []checkpoint.Tensor) {
-	for _, s := range r.Program().States {
-		t, _ := r.State(s.Name)
-		ct := checkpoint.Tensor{Name: s.Name, DType: stored(s.Type.DType), Shape: s.Type.Shape, Data: t.Data}
-		switch {
-		case optimizerState(s):
-			optimizer = append(optimizer, ct)
-		case s.Role == graph.Weight || s.Role == graph.Buffer:
-			weights = append(weights, ct)
-		}
-	}
-	return weights, optimizer
-}
-
-// StagingBytes is what a save of the program's states holds in memory while it
-// is written: part of a plan.
-func StagingBytes(p *engine.Program) (n int64) {
-	for _, s := range p.States {
-		if s.Role != graph.Frozen && s.Role != graph.CacheRole {
-			n += s.Type.Bytes()
-		}
-	}
-	return n
-}
-
-func (j *Job) snapshot(u int64) (*checkpoint.Snapshot, error) {
-	weights, optimizer := Tensors(j.Runner)
-	cursor, err := json.Marshal(j.cursor)
-	if err != nil {
-		return nil, err
-	}
-	schedule, err := j.Schedule.State()
-	if err != nil {
-		return nil, err
-	}
-	early, err := j.Early.State()
-	if err != nil {
-		return nil, err
-	}
-	sess, err := json.Marshal(session{j.skipped, checkpoint.Float(j.lastLoss),
-		j.lossZ.n, tofloats(j.lossZ.window), j.normZ.n, tofloats(j.normZ.window), j.evaluated, toFloats(j.latest)})
-	if err != nil {
-		return nil, err
-	}
-	meta := j.Metadata
-	meta.Created = time.Now().UTC().Format(time.RFC3339)
-	meta.History = j.history.Clone()
-	meta.Seconds = checkpoint.Float(j.elapsed())
-	meta.Metrics = map[string]checkpoint.Float{"loss": checkpoint.Float(j.lastLoss)}
-	for k, v := range j.latest {
-		meta.Metrics[k] = checkpoint.Float(v)
-	}
-	snap := &checkpoint.Snapshot{
-		Weights: weights, Optimizer: optimizer, Files: j.Files, Metadata: meta, PlanHash: j.Plan,
-		State: checkpoint.State{
-			Update: u, Tokens: j.tokens, RNG: checkpoint.RNG{Seed: j.Seed, Counter: uint64(u)},
-			Loader: cursor, Schedule: schedule, EarlyStop: early, Best: j.best, BestAt: j.bestAt,
-			Extra: map[string]json.RawMessage{"session": sess},
-		},
-	}
-	if j.best != nil && j.bestAt == u {
-		snap.Metric = j.best
-	}
-	return snap, nil
-}
-
 func (j *Job) elapsed() float64 { return j.seconds + time.Since(j.began).Seconds() }
 
 // stopped saves the state of a run that was told to end.
@@ -697,10 +436,7 @@ func (j *Job) saveNow(u int64, changed bool) error {
 
 func (j *Job) result(u int64) *Result {
 	r := &Result{Update: u, Tokens: j.tokens, Loss: j.lastLoss, Metrics: j.latest, BestAt: j.bestAt,
-		Skipped: j.skipped, FirstUpdate: j.firstAt, Seconds: j.elapsed()}
-	if j.Store != nil {
-		r.Checkpoint = j.kept()
-	}
+		Skipped: j.skipped, FirstUpdate: j.firstAt, Seconds: j.elapsed(), Checkpoint: j.kept()}
 	if j.best != nil {
 		r.Best, r.HasBest = float64(j.best.Value), true
 	}

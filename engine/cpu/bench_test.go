@@ -71,7 +71,7 @@ func measure(b *testing.B, f *graph.Func) {
 
 // BenchmarkConv2D times the three products of convolutions.
 //
-//	go test -run '^$' -bench Conv2D -benchtime 20x ./engine/cpu
+//	go test -run '^$' -bench . -benchtime 20x ./engine/cpu
 func BenchmarkConv2D(b *testing.B) {
 	for _, d := range []graph.DType{graph.F32, graph.BF16} {
 		for _, s := range []struct {
@@ -97,4 +97,46 @@ func BenchmarkConv2D(b *testing.B) {
 			})
 		}
 	}
+}
+
+// BenchmarkPictures times what stands between convolutions.
+func BenchmarkPictures(b *testing.B) {
+	for _, s := range []graph.Shape{{2, 220, 320, 64}, {100, 16, 16, 128}} {
+		b.Run(s.String(), func(b *testing.B) {
+			g := graph.NewBuilder("f")
+			x := g.Input("x", graph.Type{DType: graph.F32, Shape: s})
+			gamma, beta := g.Input("gamma", graph.T(graph.F32, s[3])), g.Input("beta", graph.T(graph.F32, s[3]))
+			op := graph.ChannelNorm{Eps: 1e-5}
+			y := g.Emit(op, x, gamma, beta)
+			d := g.Emit(graph.ChannelNormGrad(op), x, y[0], gamma, y[1], y[2])
+			pool := graph.Pool2D{Kernel: [2]int{2, 2}, Stride: [2]int{2, 2}}
+			m := g.Emit(pool, y[0])[0]
+			g.Output("dm", g.Emit(graph.Pool2DGrad{Pool: pool, H: s[1], W: s[2]}, m, y[0], m)[0])
+			g.Output("dx", d[0])
+			measure(b, g.F)
+		})
+	}
+}
+
+// BenchmarkScan times a selective scan with its depthwise convolution.
+func BenchmarkScan(b *testing.B) {
+	const n, t, d, states = 4, 512, 512, 16
+	g := graph.NewBuilder("f")
+	seq := g.Input("u", graph.T(graph.F32, n, t, d))
+	taps := g.Input("taps", graph.T(graph.F32, d, 1, 4))
+	u := g.Conv1D(seq, taps, nil, 1, 1, 3, 0, d)
+	dt := g.Sigmoid(u)
+	in := []*graph.Value{
+		u, dt, g.Neg(g.Sigmoid(g.Input("A", graph.T(graph.F32, d, states)))),
+		g.Input("B", graph.T(graph.F32, n, t, states)), g.Input("C", graph.T(graph.F32, n, t, states)), g.Input("D", graph.T(graph.F32, d)),
+	}
+	op := graph.SelectiveScan{Chunk: 16}
+	y := g.Emit(op, in...)
+	for i, v := range g.Emit(graph.SelectiveScanGrad(op), append([]*graph.Value{u, y[1]}, in...)...) {
+		g.Output(fmt.Sprint("g", i), v)
+	}
+	g.Output("y", y[0])
+	conv := graph.Conv2D{Stride: [2]int{1, 1}, Dilation: [2]int{1, 1}, Pad: [4]int{0, 0, 3, 0}, Groups: d}
+	g.Output("dtaps", g.Emit(graph.Conv2DWeight{Conv: conv, KH: 1, KW: 4}, g.Reshape(seq, n, 1, t, d), g.Reshape(y[0], n, 1, t, d))[0])
+	measure(b, g.F)
 }

@@ -61,35 +61,42 @@ func (e *EarlyStopping) Restore(state json.RawMessage) error {
 }
 
 // Outliers flags values that lie far from the recent mean: spikes of the loss
-// or of the gradient norm.
+// or of the gradient norm. Its JSON form is its state.
 type Outliers struct {
-	window [128]float64
-	n      int
+	Recent []float64 `json:"recent"` // a ring of the last zWindow finite values
+	Seen   int       `json:"seen"`   // finite values so far
 }
 
-// zWarm is how many values must be known before a z-score means anything.
-const zWarm = 32
+// A z-score is against the last zWindow values, once zWarm are known.
+const (
+	zWindow = 128
+	zWarm   = 32
+)
 
 // Observe adds a value and gives its z-score against the values before it, 0
 // while too few are known.
 func (o *Outliers) Observe(x float64) float64 {
 	z := 0.0
-	if k := min(o.n, len(o.window)); k >= zWarm {
+	if n := float64(len(o.Recent)); n >= zWarm {
 		mean, sq := 0.0, 0.0
-		for _, v := range o.window[:k] {
+		for _, v := range o.Recent {
 			mean += v
 		}
-		mean /= float64(k)
-		for _, v := range o.window[:k] {
+		mean /= n
+		for _, v := range o.Recent {
 			sq += (v - mean) * (v - mean)
 		}
-		if sd := math.Sqrt(sq / float64(k)); sd > 0 {
+		if sd := math.Sqrt(sq / n); sd > 0 {
 			z = (x - mean) / sd
 		}
 	}
-	if !math.IsNaN(x) && !math.IsInf(x, 0) {
-		o.window[o.n%len(o.window)] = x
-		o.n++
+	if finite(x) {
+		if len(o.Recent) < zWindow {
+			o.Recent = append(o.Recent, x)
+		} else {
+			o.Recent[o.Seen%zWindow] = x
+		}
+		o.Seen++
 	}
 	return z
 }

@@ -1,0 +1,95 @@
+package train
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/graph"
+)
+
+// NonFiniteError reports a loss or gradient that is no number.
+type NonFiniteError struct {
+	Update int64
+	Loss   float64
+	Norm   float64
+	// First is the first bad value, nil if it did not come back when micro-batch
+	// Micro was computed again: then it arose in an earlier one.
+	First *engine.NonFinite
+	Micro int
+	// Kept is the path of the newest checkpoint, empty if there is none.
+	Kept string
+}
+
+func (e *NonFiniteError) Error() string {
+	var s strings.Builder
+	fmt.Fprintf(&s, "update %d: the loss is %v and the gradient norm %v; the update was not applied", e.Update, e.Loss, e.Norm)
+	if e.First != nil {
+		fmt.Fprintf(&s, "\nmicro-batch %d: %v", e.Micro+1, e.First)
+	}
+	s.WriteString("\nwhat helps: a lower training.learning_rate, a longer training.warmup_steps, training.max_grad_norm 1")
+	if e.First != nil && e.First.Value.Type.DType == graph.F16 {
+		s.WriteString(", training.mixed_precision bf16 or fp32 (the value left the range of fp16, 65504)")
+	}
+	if e.Kept != "" {
+		fmt.Fprintf(&s, "\nthe last good state is %s: --resume goes on from it", e.Kept)
+	}
+	return s.String()
+}
+
+// diagnose computes micro-batch m of a failed update again, whose inputs still
+// lie in the slot, until the first bad value shows.
+func (j *Job) diagnose(s *Step, fn string, slot, m int) error {
+	e := &NonFiniteError{Update: s.Update, Loss: s.Loss, Norm: s.GradNorm, Micro: m}
+	var err error
+	if e.First, err = j.Runner.Diagnose(fn, slot); err != nil {
+		return errors.Join(e, err)
+	}
+	e.Kept = j.kept()
+	return e
+}
+
+// UnderflowError reports gradients that overflow at every loss scale.
+type UnderflowError struct {
+	Update int64
+	Scale  float64
+	Loss   float64
+	Kept   string // path of the newest checkpoint, empty if there is none
+}
+
+func (e *UnderflowError) Error() string {
+	text := fmt.Sprintf("update %d: the loss scale fell to %g: gradients overflow at every scale, so the model diverged (loss %v)\nwhat helps: a lower training.learning_rate, a longer training.warmup_steps, training.mixed_precision bf16 or fp32", e.Update, e.Scale, e.Loss)
+	if e.Kept != "" {
+		text += fmt.Sprintf("\nthe last state saved is %s: --resume goes on from it", e.Kept)
+	}
+	return text
+}
+
+// kept is the path of the newest checkpoint of the run, empty if there is none.
+func (j *Job) kept() string {
+	if j.Store == nil {
+		return ""
+	}
+	// A save in flight is waited for; if it fails, that was told.
+	_ = j.Store.Flush(context.Background())
+	if last := j.Store.Status().Last; last != "" {
+		return last
+	}
+	return j.from
+}
+
+func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
+
+// check ends the run where going on makes no sense.
+func (j *Job) check(s *Step, variant string, micros int) error {
+	switch {
+	case s.Skipped && s.Scale == 0:
+		return j.diagnose(s, engine.Variant(j.outputs.fn, variant), j.slot, micros-1)
+	case s.Scale > 0 && s.Scale < j.StopAtScale:
+		return &UnderflowError{s.Update, s.Scale, s.Loss, j.kept()}
+	}
+	return nil
+}

@@ -1,0 +1,189 @@
+package train
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/snug-ml/snug/data/safetensors"
+	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/train/checkpoint"
+)
+
+// Resume puts the state of a checkpoint into the job.
+func (j *Job) Resume(c *checkpoint.Checkpoint) (update int64, err error) {
+	if err := LoadStates(j.Runner, c, graph.Weight, graph.Buffer, graph.Moment, graph.Counter, graph.Gradient); err != nil {
+		return 0, err
+	}
+	if err := j.Feed.Seek(c.State.Loader); err != nil {
+		return 0, fmt.Errorf("%s: %w", c.Path, err)
+	}
+	if err := j.Schedule.Restore(c.State.Schedule); err != nil {
+		return 0, fmt.Errorf("%s: schedule: %w", c.Path, err)
+	}
+	if err := j.Early.Restore(c.State.EarlyStop); err != nil {
+		return 0, fmt.Errorf("%s: early stopping: %w", c.Path, err)
+	}
+	if c.State.RNG.Seed != j.Seed {
+		return 0, fmt.Errorf("%s: it was made with seed %d, this run has %d", c.Path, c.State.RNG.Seed, j.Seed)
+	}
+	j.tokens, j.cursor = c.State.Tokens, c.State.Loader
+	j.best, j.bestAt = c.State.Best, c.State.BestAt
+	j.history, j.seconds = c.Metadata.History, float64(c.Metadata.Seconds)
+	j.saved = c.State.Update
+	j.from, j.resumed, j.evaluated = c.Path, c.State.Update, -1
+	if raw, ok := c.State.Extra["session"]; ok {
+		s := session{Evaluated: -1}
+		if err := json.Unmarshal(raw, &s); err != nil {
+			return 0, fmt.Errorf("%s: session: %w", c.Path, err)
+		}
+		j.skipped, j.lastLoss = s.Skipped, float64(s.Loss)
+		j.evaluated, j.latest = s.Evaluated, fromFloats(s.Metrics)
+		j.lossZ, j.normZ = s.LossZ, s.NormZ
+	}
+	return c.State.Update, nil
+}
+
+// session is what else a resumed run must remember to report the same.
+type session struct {
+	Skipped int64            `json:"skipped"`
+	Loss    checkpoint.Float `json:"loss"`
+	LossZ   Outliers         `json:"loss_outliers"`
+	NormZ   Outliers         `json:"grad_norm_outliers"`
+	// Evaluated is the update of the last evaluation, Metrics its result.
+	Evaluated int64                       `json:"evaluated"`
+	Metrics   map[string]checkpoint.Float `json:"metrics,omitempty"`
+}
+
+func toFloats(m map[string]float64) map[string]checkpoint.Float {
+	out := make(map[string]checkpoint.Float, len(m))
+	for k, v := range m {
+		out[k] = checkpoint.Float(v)
+	}
+	return out
+}
+
+func fromFloats(m map[string]checkpoint.Float) map[string]float64 {
+	out := make(map[string]float64, len(m))
+	for k, v := range m {
+		out[k] = float64(v)
+	}
+	return out
+}
+
+// LoadStates copies the states of the given roles from a checkpoint into an
+// armed program.
+func LoadStates(r *engine.Runner, c *checkpoint.Checkpoint, roles ...graph.Role) error {
+	for _, s := range r.Program().States {
+		if !slices.Contains(roles, s.Role) {
+			continue
+		}
+		file := c.Weights
+		if optimizerState(s) {
+			file = c.Optimizer
+		}
+		if file == nil {
+			return fmt.Errorf("%s: it has no optimizer state, so training cannot go on exactly from it", c.Path)
+		}
+		if err := loadState(r, s, file); err != nil {
+			return fmt.Errorf("%s: %w", c.Path, err)
+		}
+	}
+	return nil
+}
+
+// optimizerState reports whether s lies in the checkpoint's optimizer file.
+func optimizerState(s *graph.State) bool {
+	return s.Role == graph.Moment || s.Role == graph.Counter || s.Role == graph.Gradient
+}
+
+func loadState(r *engine.Runner, s *graph.State, f *safetensors.File) error {
+	t, _ := r.State(s.Name)
+	x, err := f.Tensor(s.Name)
+	if err != nil {
+		return err
+	}
+	if len(x.Data) != len(t.Data) || x.DType != stored(s.Type.DType) {
+		return fmt.Errorf("tensor %s is %v%v, this program has %v", s.Name, x.DType, x.Shape, s.Type)
+	}
+	copy(t.Data, x.Data)
+	return nil
+}
+
+func stored(d graph.DType) safetensors.DType {
+	switch d {
+	case graph.BF16:
+		return safetensors.BF16
+	case graph.F16:
+		return safetensors.F16
+	case graph.I32:
+		return safetensors.I32
+	}
+	return safetensors.F32
+}
+
+// Tensors are the states of the program that a checkpoint holds.
+func Tensors(r *engine.Runner) (weights, optimizer []checkpoint.Tensor) {
+	for _, s := range r.Program().States {
+		t, _ := r.State(s.Name)
+		ct := checkpoint.Tensor{Name: s.Name, DType: stored(s.Type.DType), Shape: s.Type.Shape, Data: t.Data}
+		switch {
+		case optimizerState(s):
+			optimizer = append(optimizer, ct)
+		case s.Role == graph.Weight || s.Role == graph.Buffer:
+			weights = append(weights, ct)
+		}
+	}
+	return weights, optimizer
+}
+
+// StagingBytes is what a save of the program's states holds in memory while it
+// is written: part of a plan.
+func StagingBytes(p *engine.Program) (n int64) {
+	for _, s := range p.States {
+		if s.Role != graph.Frozen && s.Role != graph.CacheRole {
+			n += s.Type.Bytes()
+		}
+	}
+	return n
+}
+
+func (j *Job) snapshot(u int64) (*checkpoint.Snapshot, error) {
+	weights, optimizer := Tensors(j.Runner)
+	cursor, err := json.Marshal(j.cursor)
+	if err != nil {
+		return nil, err
+	}
+	schedule, err := j.Schedule.State()
+	if err != nil {
+		return nil, err
+	}
+	early, err := j.Early.State()
+	if err != nil {
+		return nil, err
+	}
+	sess, err := json.Marshal(session{j.skipped, checkpoint.Float(j.lastLoss), j.lossZ, j.normZ, j.evaluated, toFloats(j.latest)})
+	if err != nil {
+		return nil, err
+	}
+	meta := j.Metadata
+	meta.Created = time.Now().UTC().Format(time.RFC3339)
+	meta.History = j.history.Clone()
+	meta.Seconds = checkpoint.Float(j.elapsed())
+	meta.Metrics = toFloats(j.latest)
+	meta.Metrics["loss"] = checkpoint.Float(j.lastLoss)
+	snap := &checkpoint.Snapshot{
+		Weights: weights, Optimizer: optimizer, Files: j.Files, Metadata: meta, PlanHash: j.Plan,
+		State: checkpoint.State{
+			Update: u, Tokens: j.tokens, RNG: checkpoint.RNG{Seed: j.Seed, Counter: uint64(u)},
+			Loader: cursor, Schedule: schedule, EarlyStop: early, Best: j.best, BestAt: j.bestAt,
+			Extra: map[string]json.RawMessage{"session": sess},
+		},
+	}
+	if j.best != nil && j.bestAt == u {
+		snap.Metric = j.best
+	}
+	return snap, nil
+}

@@ -47,11 +47,11 @@ func BenchmarkExperts(b *testing.B) {
 				if runs[i], err = p.Arm(2); err != nil {
 					b.Fatal(err)
 				}
-				defer func() {
+				b.Cleanup(func() {
 					if err := runs[i].Close(); err != nil {
 						b.Error(err)
 					}
-				}()
+				})
 				runs[i].Initialize(1)
 			}
 			for b.Loop() {

@@ -53,6 +53,26 @@ func pictures() engine.Training {
 	}
 }
 
+func TestPicturesAllocateNothing(t *testing.T) {
+	for _, low := range []graph.DType{graph.F32, graph.BF16} {
+		p, err := engine.CompileTraining(pictures(), engine.CompileOptions{Low: low})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := p.Arm(2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Initialize(1)
+		if n := testing.AllocsPerRun(5, func() { run(t, r, engine.FuncStep) }); n != 0 {
+			t.Errorf("%v: %v allocations an update", low, n)
+		}
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // Recomputing changes no bit of any state; running statistics move once an update.
 func TestRecomputeChangesNothing(t *testing.T) {
 	for _, low := range []graph.DType{graph.F32, graph.BF16} {

@@ -1,0 +1,36 @@
+package cpu_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/snug-ml/snug/engine/cpu"
+	"github.com/snug-ml/snug/engine/cpu/simd"
+)
+
+func TestConfigure(t *testing.T) {
+	t.Cleanup(func() {
+		if err := cpu.Configure(os.Getenv("SNUG_CPU_ISA")); err != nil {
+			t.Error(err)
+		}
+	})
+	for level := simd.Portable; level <= simd.AVX512; level++ {
+		err := cpu.Configure(level.String())
+		if level > simd.Best() {
+			if err == nil || !strings.Contains(err.Error(), "does not run "+level.String()) {
+				t.Errorf("%v, which this CPU lacks: %v", level, err)
+			}
+		} else if err != nil || simd.Active() != level {
+			t.Errorf("%v gives %v, %v", level, simd.Active(), err)
+		}
+	}
+	for _, isa := range []string{"", "auto"} {
+		if err := cpu.Configure(isa); err != nil || simd.Active() != simd.Best() {
+			t.Errorf("%q gives %v, %v", isa, simd.Active(), err)
+		}
+	}
+	if err := cpu.Configure("mmx"); err == nil || !strings.Contains(err.Error(), "use auto, portable, avx2 or avx512") {
+		t.Errorf("mmx: %v", err)
+	}
+}

@@ -31,7 +31,10 @@ var System = system.System{
 }
 
 func describe(c *config.Config) (*system.Model, error) {
-	net := network(c)
+	net, err := network(c)
+	if err != nil {
+		return nil, err
+	}
 	m, t, length := config.Of[Model](c), &c.Training, c.Data.SeqLen
 	return &system.Model{
 		Shape: system.Shape{MicroBatch: t.BatchSize, Accumulation: t.GradientAccumulationSteps, CEChunk: t.CEChunk},
@@ -52,11 +55,17 @@ func describe(c *config.Config) (*system.Model, error) {
 }
 
 func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env) (*system.Run, error) {
+	net, err := network(c)
+	if err != nil {
+		return nil, err
+	}
+	if l := net.Language; l != nil && l.Model != nil && l.Folder == "" {
+		return nil, fmt.Errorf("model.language.frozen: a model that is not trained needs weights: set model.language.path to a GPT-NeoX or GPT-2 folder, or train one with model.language.frozen false")
+	}
 	text, err := prepare(ctx, c, env)
 	if err != nil {
 		return nil, err
 	}
-	net := network(c)
 	if v := text.Tokenizer.VocabSize(); v > net.Vocab {
 		return nil, fmt.Errorf("the tokenizer has %d tokens, the model takes %d: set model.vocab_size to %d", v, net.Vocab, v)
 	}
@@ -69,7 +78,7 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 	}
 	run := &system.Run{
 		Feed: feed, Goal: train.Goal{Name: "eval_loss"}, DataBytes: text.Bytes, Close: text.Close,
-		Files: text.TokenizerFiles,
+		Files: text.TokenizerFiles, Load: net.load,
 	}
 	if text.HeldOut != nil {
 		e := &evaluation{net: net, text: text.HeldOut, rows: m.Shape.MicroBatch}

@@ -1,10 +1,12 @@
 package agiformer
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/nn"
+	"github.com/snug-ml/snug/nn/hf"
 )
 
 // Model is the section "model" of the configuration.
@@ -42,10 +44,12 @@ type Model struct {
 
 // LanguageModel is the section "model.language".
 type LanguageModel struct {
-	DModel  int `key:"d_model" min:"2" help:"its width"`
-	NLayers int `key:"n_layers" min:"0" help:"its layers"`
-	NHeads  int `key:"n_heads" min:"1" help:"its attention heads"`
-	DFF     int `key:"d_ff" min:"1" help:"width of its feed-forward layers"`
+	Path    string `key:"path" help:"GPT-NeoX or GPT-2 folder of the Hugging Face layout, whose sizes count then; empty: a transformer of the sizes below"`
+	Frozen  bool   `key:"frozen" help:"its weights stay as they are in the folder; without a folder, only to plan"`
+	DModel  int    `key:"d_model" min:"2" help:"its width"`
+	NLayers int    `key:"n_layers" min:"0" help:"its layers"`
+	NHeads  int    `key:"n_heads" min:"1" help:"its attention heads"`
+	DFF     int    `key:"d_ff" min:"1" help:"width of its feed-forward layers"`
 }
 
 // byteVocabulary is the 256 bytes and the end of a document.
@@ -86,7 +90,7 @@ func check(c *config.Config, r *config.Report) {
 		r.Error("model.expert_types", "want at least one kind of expert")
 		return
 	}
-	if slices.Contains(m.ExpertTypes, string(LanguageKind)) {
+	if slices.Contains(m.ExpertTypes, string(LanguageKind)) && m.Language.Path == "" {
 		heads(m.Language.DModel, m.Language.NHeads, "model.language.n_heads")
 	}
 	if len(m.ExpertTypes) > m.NExperts {
@@ -110,7 +114,7 @@ func check(c *config.Config, r *config.Report) {
 }
 
 // network is the configured architecture.
-func network(c *config.Config) Net {
+func network(c *config.Config) (Net, error) {
 	m := config.Of[Model](c)
 	n := Net{
 		Vocab: m.VocabSize, D: m.DModel, Layers: m.NLayers, Heads: m.NHeads, FF: m.DFF, MaxPositions: m.MaxSeqLen,
@@ -127,8 +131,40 @@ func network(c *config.Config) Net {
 		n.Introspection = &Introspection{Steps: m.IntrospectionSteps}
 	}
 	if n.Experts.Has(LanguageKind) {
-		l := m.Language
-		n.Language = &Language{Width: l.DModel, Layers: l.NLayers, Heads: l.NHeads, FF: l.DFF}
+		n.Language = &Language{Frozen: m.Language.Frozen, Folder: m.Language.Path}
+		if err := n.Language.size(&m.Language, n.MaxPositions); err != nil {
+			return n, err
+		}
 	}
-	return n
+	return n, nil
+}
+
+// size takes the sizes from the folder, else from the configuration.
+func (l *Language) size(m *LanguageModel, positions int) error {
+	l.Width, l.Layers, l.Heads, l.FF = m.DModel, m.NLayers, m.NHeads, m.DFF
+	switch {
+	case m.Path != "":
+		c, err := hf.ReadConfig(m.Path)
+		if err != nil {
+			return fmt.Errorf("model.language.path: %w", err)
+		}
+		switch net := c.Model.(type) {
+		case hf.NeoX:
+			l.Model, l.Width = net, net.D
+		case hf.GPT2:
+			l.Model, l.Width = net, net.D
+		default:
+			return fmt.Errorf("model.language.path: %s holds no GPT-NeoX or GPT-2", m.Path)
+		}
+		if n := l.Model.Positions(); n < positions {
+			return fmt.Errorf("model.language.path: the model of %s has %d positions, model.max_seq_len is %d", m.Path, n, positions)
+		}
+	case m.Frozen:
+		l.Model = hf.NeoX{
+			Vocab: 1, D: l.Width, Layers: l.Layers, Heads: l.Heads, FF: l.FF, MaxPositions: positions,
+			RotaryPct: 0.25, RotaryBase: 10000, Parallel: true, Activation: "gelu", Eps: 1e-5, InitStd: 0.02,
+		}
+		return l.Model.Check()
+	}
+	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/data/safetensors"
 	"github.com/snug-ml/snug/data/token"
+	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/graph"
 	"github.com/snug-ml/snug/system/lm"
 	"github.com/snug-ml/snug/train/checkpoint"
@@ -25,7 +26,10 @@ func generator(c *config.Config, dir string, threads int) (g *lm.Generator, err 
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, w.Close()) }()
-	net := network(c)
+	net, err := network(c)
+	if err != nil {
+		return nil, err
+	}
 	// Where one text is written there is no load to spread: nothing is dropped.
 	net.Experts.Capacity = 0
 	return lm.NewWhole(whole{net}, w, t, threads)
@@ -36,6 +40,9 @@ type whole struct{ Net }
 
 // Positions implements lm.Whole.
 func (w whole) Positions() int { return w.MaxPositions }
+
+// Load implements lm.Loader.
+func (w whole) Load(r *engine.Runner) error { return w.load(r) }
 
 // Logits implements lm.Whole.
 func (w whole) Logits(b *graph.Builder, ids, last *graph.Value) *graph.Value {

@@ -1,22 +1,40 @@
 package agiformer
 
 import (
+	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
+	"github.com/snug-ml/snug/data/safetensors"
+	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/nn/hf"
 )
 
 // Language is the language model that language experts read. It runs once over
 // the text, on states that a learned layer projects to its width, and all
 // experts of all blocks read its result: what the guide's model computes anew in
-// every block. Gradients pass through it.
+// every block. Gradients pass through it, also where its own weights are frozen.
 type Language struct {
+	// Width, Layers, Heads and FF are those of a transformer that is trained with
+	// the rest, where there is no Model.
 	Width, Layers, Heads, FF int
+	// Model, when set, is a GPT-NeoX or GPT-2, and Folder where its weights lie
+	// (empty: only its sizes are known, which is enough to plan).
+	Model  hf.Causal
+	Folder string
+	Frozen bool
 }
 
 // read gives what the model makes of x [B, T, D]: [B, T, Width].
 func (l *Language) read(p *forward, x *graph.Value) (y *graph.Value) {
 	y = p.linear("in", p.norm("in_norm", x), l.Width, true)
+	if l.Model != nil {
+		return l.Model.Hidden(p.Builder, hf.Input{
+			Embeds: y, Train: p.in.Train && !l.Frozen, Frozen: func(string) bool { return l.Frozen },
+		})
+	}
 	q := *p
 	q.D, q.Heads, q.FF = l.Width, l.Heads, l.FF
 	if p.table != nil {
@@ -35,4 +53,58 @@ func (p *forward) layer(x *graph.Value) *graph.Value {
 	x = p.Add(x, p.drop(p.attention("attention", p.norm("attention_norm", x))))
 	h := p.GELU(p.linear("up", p.norm("mlp_norm", x), p.FF, true))
 	return p.Add(x, p.drop(p.linear("down", h, p.D, true)))
+}
+
+// loadFolder copies the weights below scope from a model folder of the Hugging
+// Face layout into r: every one must be there in its shape. base is the scope
+// that folders of a bare model leave out.
+func loadFolder(r *engine.Runner, dir, scope, base string) (err error) {
+	src, err := safetensors.OpenModel(dir, "model")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, src.Close()) }()
+	loaded := 0
+	for _, s := range r.Program().States {
+		name, ours := strings.CutPrefix(s.Name, scope+"."+base+".")
+		if !ours || s.Role != graph.Weight && s.Role != graph.Frozen {
+			continue
+		}
+		x, err := src.Tensor(base + "." + name)
+		if err != nil {
+			bare, again := src.Tensor(name)
+			if again != nil {
+				return fmt.Errorf("%s: neither %s.%s nor %s: %w", dir, base, name, name, err)
+			}
+			x = bare
+		}
+		if !slices.Equal(x.Shape, s.Type.Shape) {
+			return fmt.Errorf("%s: tensor %s is %v, the model wants %v", dir, x.Name, x.Shape, s.Type.Shape)
+		}
+		dst, _ := r.State(s.Name)
+		if err := x.Float32s(dst.F32()); err != nil {
+			return fmt.Errorf("%s: %w", dir, err)
+		}
+		loaded++
+	}
+	if loaded == 0 {
+		return fmt.Errorf("%s: the program has no weights below %s.%s", dir, scope, base)
+	}
+	return nil
+}
+
+// base is the scope of a model's weights.
+func (l *Language) base() string {
+	if _, ok := l.Model.(hf.GPT2); ok {
+		return "transformer"
+	}
+	return "gpt_neox"
+}
+
+// load fills in what comes from folders.
+func (m Net) load(r *engine.Runner) error {
+	if m.Language != nil && m.Language.Model != nil {
+		return loadFolder(r, m.Language.Folder, "language", m.Language.base())
+	}
+	return nil
 }

@@ -69,15 +69,23 @@ func New(net Net, weights *safetensors.File, t *token.Tokenizer, store graph.DTy
 	}
 	g := &Generator{t: t, positions: net.Positions()}
 	g.eos, g.hasEOS = t.Special(token.EOS)
-	return g, g.arm(p, weights, threads)
+	return g, g.arm(p, weights, threads, nil)
 }
 
-// arm makes the generator ready to run p on the weights.
-func (g *Generator) arm(p *engine.Program, weights *safetensors.File, threads int) (err error) {
+// arm makes the generator ready to run p on what load, if any, fills in and on
+// the weights.
+func (g *Generator) arm(p *engine.Program, weights *safetensors.File, threads int, load func(r *engine.Runner) error) (err error) {
 	if g.r, err = p.Arm(threads); err != nil {
 		return err
 	}
-	if err := loadWeights(g.r, weights); err != nil {
+	g.r.Initialize(0)
+	if load != nil {
+		err = load(g.r)
+	}
+	if err == nil {
+		err = loadWeights(g.r, weights)
+	}
+	if err != nil {
 		return errors.Join(err, g.r.Close())
 	}
 	return nil
@@ -85,7 +93,6 @@ func (g *Generator) arm(p *engine.Program, weights *safetensors.File, threads in
 
 // loadWeights fills the program's weights from a file.
 func loadWeights(r *engine.Runner, weights *safetensors.File) error {
-	r.Initialize(0)
 	for _, s := range r.Program().States {
 		if s.Role != graph.Weight {
 			continue

@@ -19,6 +19,12 @@ type Whole interface {
 	Positions() int
 }
 
+// Loader is a model with weights that a checkpoint does not hold, since they
+// are not trained; Load fills them in before those of the checkpoint.
+type Loader interface {
+	Load(r *engine.Runner) error
+}
+
 // shortest is the length of the smallest window.
 const shortest = 32
 
@@ -48,7 +54,11 @@ func NewWhole(net Whole, weights *safetensors.File, t *token.Tokenizer, threads 
 	if err != nil {
 		return nil, err
 	}
-	return g, g.arm(p, weights, threads)
+	var load func(r *engine.Runner) error
+	if l, ok := net.(Loader); ok {
+		load = l.Load
+	}
+	return g, g.arm(p, weights, threads, load)
 }
 
 // window is the name of the function for a length.

@@ -1,0 +1,213 @@
+package train
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/graph"
+)
+
+// classes is a feed of random examples for a linear classifier: rows examples
+// an update, dealt out to micro micro-batches, with uneven weights.
+type classes struct {
+	micro, rows, updates int
+	at                   int
+	onFill               func(update, m int)
+}
+
+const features, labels = 6, 3
+
+func (c *classes) Next() (Update, error) {
+	if c.at == c.updates {
+		return Update{}, io.EOF
+	}
+	n := c.at
+	c.at++
+	rng := rand.New(rand.NewPCG(7, uint64(n)))
+	x, y, w := make([]float32, c.rows*features), make([]int32, c.rows), make([]float32, c.rows)
+	total := 0.0
+	for i := range x {
+		x[i] = float32(rng.NormFloat64())
+	}
+	for i := range y {
+		y[i], w[i] = int32(rng.IntN(labels)), float32(rng.IntN(4))
+		total += float64(w[i])
+	}
+	per := c.rows / c.micro
+	return Update{Micro: c.micro, Weight: total, Tokens: int64(c.rows), Cursor: c.at, Fill: func(m int, in Inputs) error {
+		if c.onFill != nil {
+			c.onFill(n, m)
+		}
+		bx, err := in.F32("x")
+		if err != nil {
+			return err
+		}
+		by, err := in.I32("y")
+		if err != nil {
+			return err
+		}
+		bw, err := in.F32("w")
+		if err != nil {
+			return err
+		}
+		copy(bx, x[m*per*features:])
+		copy(by, y[m*per:])
+		copy(bw, w[m*per:])
+		return nil
+	}}, nil
+}
+
+func (c *classes) Seek(cursor json.RawMessage) error { return json.Unmarshal(cursor, &c.at) }
+func (c *classes) Close()                            {}
+
+// classifier arms a program for micro-batches of rows examples.
+func classifier(t *testing.T, rows, accumulation int) *engine.Runner {
+	t.Helper()
+	p, err := engine.CompileTraining(engine.Training{
+		Accumulation: accumulation,
+		Optimizer:    engine.Optimizer{Beta1: 0.9, Beta2: 0.99, Eps: 1e-8, WeightDecay: 0.1, MaxGradNorm: 1},
+		Model: func(b *graph.Builder, _ engine.Mode) engine.Objective {
+			x := b.Input("x", graph.T(graph.F32, rows, features))
+			h := b.Tanh(b.Linear(x, b.Param("w1", graph.Normal(0.5), 5, features), b.Param("b1", graph.Zeros(), 5)))
+			y := b.Linear(h, b.Param("w2", graph.Normal(0.5), labels, 5), nil)
+			return engine.Objective{Sum: b.CrossEntropy(y, b.Input("y", graph.T(graph.I32, rows)), b.Input("w", graph.T(graph.F32, rows)))}
+		},
+	}, engine.CompileOptions{Verify: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := p.Arm(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	r.Initialize(3)
+	return r
+}
+
+func job(r *engine.Runner, feed Feed, updates int64) *Job {
+	return &Job{Runner: r, Feed: feed, Updates: updates, Schedule: &Schedule{Kind: Constant, Peak: 0.05, Total: updates}, Goal: Goal{Name: "eval_loss"}}
+}
+
+func weights(t *testing.T, r *engine.Runner) []float32 {
+	t.Helper()
+	var all []float32
+	for _, name := range []string{"w1", "b1", "w2"} {
+		x, ok := r.State(name)
+		if !ok {
+			t.Fatalf("no state %s", name)
+		}
+		all = append(all, x.F32()...)
+	}
+	return all
+}
+
+// An update is the weighted mean over all its examples, however they are dealt
+// out to micro-batches.
+func TestAccumulationIsExact(t *testing.T) {
+	var want, losses []float64
+	for _, micro := range []int{1, 2, 4, 12} {
+		r := classifier(t, 12/micro, micro)
+		j := job(r, &classes{micro: micro, rows: 12, updates: 20}, 20)
+		var got []float64
+		j.Watch = func(e Event) {
+			if s, ok := e.(Step); ok {
+				got = append(got, s.Loss)
+			}
+		}
+		if _, err := j.Run(context.Background(), 0); err != nil {
+			t.Fatal(err)
+		}
+		var w []float64
+		for _, x := range weights(t, r) {
+			w = append(w, float64(x))
+		}
+		if want == nil {
+			want, losses = w, got
+			continue
+		}
+		for i := range w {
+			if math.Abs(w[i]-want[i]) > 1e-5 {
+				t.Fatalf("%d micro-batches: weight %d is %v, with one it is %v", micro, i, w[i], want[i])
+			}
+		}
+		for i := range got {
+			if math.Abs(got[i]-losses[i]) > 1e-5 {
+				t.Fatalf("%d micro-batches: loss of update %d is %v, with one it is %v", micro, i+1, got[i], losses[i])
+			}
+		}
+	}
+}
+
+// A run that is told to stop between two micro-batches leaves the state of the
+// update before, and what goes on from there ends as if nothing had happened.
+func TestStopInsideAnUpdate(t *testing.T) {
+	r := classifier(t, 3, 4)
+	if _, err := job(r, &classes{micro: 4, rows: 12, updates: 10}, 10).Run(context.Background(), 0); err != nil {
+		t.Fatal(err)
+	}
+	want := weights(t, r)
+
+	r = classifier(t, 3, 4)
+	ctx, cancel := context.WithCancel(context.Background())
+	feed := &classes{micro: 4, rows: 12, updates: 10, onFill: func(update, m int) {
+		if update == 5 && m == 2 {
+			cancel()
+		}
+	}}
+	j := job(r, feed, 10)
+	res, err := j.Run(ctx, 0)
+	if !errors.Is(err, ErrStopped) {
+		t.Fatalf("the run ended with %v", err)
+	}
+	if res.Update < 4 || res.Update > 6 {
+		t.Fatalf("stopped after %d updates", res.Update)
+	}
+	for _, s := range r.Program().States {
+		if s.Role == graph.Gradient {
+			g, _ := r.State(s.Name)
+			for i, x := range g.F32() {
+				if x != 0 {
+					t.Fatalf("%s[%d] is %v after the stop", s.Name, i, x)
+				}
+			}
+		}
+	}
+	again := &classes{micro: 4, rows: 12, updates: 10, at: int(res.Update)}
+	if _, err := job(r, again, 10).Run(context.Background(), res.Update); err != nil {
+		t.Fatal(err)
+	}
+	for i, x := range weights(t, r) {
+		if x != want[i] {
+			t.Fatalf("weight %d is %v, uninterrupted %v", i, x, want[i])
+		}
+	}
+}
+
+// The end of the data ends the run; a bad micro-batch is named.
+func TestEndsAndErrors(t *testing.T) {
+	r := classifier(t, 4, 1)
+	res, err := job(r, &classes{micro: 1, rows: 4, updates: 3}, 10).Run(context.Background(), 0)
+	if err != nil || res.Update != 3 || res.Tokens != 12 {
+		t.Errorf("after the end of the data: %+v, %v", res, err)
+	}
+
+	r = classifier(t, 4, 1)
+	w, _ := r.State("w2")
+	w.F32()[0] = float32(math.Inf(1))
+	_, err = job(r, &classes{micro: 1, rows: 4, updates: 3}, 3).Run(context.Background(), 0)
+	var bad *NonFiniteError
+	if !errors.As(err, &bad) || bad.First == nil || bad.First.Op != "matmul" {
+		t.Errorf("an infinite weight ends in %v", err)
+	}
+}

@@ -52,6 +52,7 @@ type commands struct {
 	Eval      evalCmd      `cmd:"" help:"Measure a trained model on its held-out data."`
 	Predict   predictCmd   `cmd:"" help:"Apply a trained model to data."`
 	Serve     serveCmd     `cmd:"" help:"Answer over HTTP with a trained model."`
+	Export    exportCmd    `cmd:"" help:"Write a trained model as a Hugging Face folder."`
 	Data      dataCmd      `cmd:"" help:"Prepare data."`
 	Ckpt      ckptCmd      `cmd:"" help:"Look at checkpoints."`
 	Config    configCmd    `cmd:"" help:"Show settings: effective ones, presets, the reference."`

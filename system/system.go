@@ -25,6 +25,10 @@ type System struct {
 	// Generator loads a checkpoint to write text with; nil if the system does
 	// not write.
 	Generator func(c *config.Config, checkpoint string, threads int) (*lm.Generator, error)
+	// Export writes a checkpoint as a Hugging Face model folder, which must not
+	// exist, and gives the names of its files; nil if there is no such form of
+	// the system's models.
+	Export func(c *config.Config, checkpoint, dir string) ([]string, error)
 	// Predictor loads a checkpoint to apply it to data; nil if the system has
 	// nothing to predict.
 	Predictor func(c *config.Config, checkpoint string, threads int) (Predictor, error)

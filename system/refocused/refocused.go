@@ -51,6 +51,7 @@ var System = system.System{
 	Describe:  describe,
 	Open:      open,
 	Generator: generator,
+	Export:    export,
 }
 
 func check(c *config.Config, r *config.Report) {

@@ -1,0 +1,68 @@
+package cli
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/snug-ml/snug/train/checkpoint"
+)
+
+type exportCmd struct {
+	Path string `arg:"" name:"run" help:"Run directory or checkpoint folder."`
+	Dir  string `arg:"" help:"Folder to make; it must not exist or be empty."`
+	JSON bool   `help:"Print JSON."`
+}
+
+// Help implements kong.HelpProvider.
+func (exportCmd) Help() string {
+	return `The folder holds config.json, the weights as safetensors in float32 and the
+tokenizer: what transformers' from_pretrained wants. It appears whole or not at
+all. The checkpoint is verified first.
+
+Examples:
+  snug export runs/quickstart quickstart-hf
+  snug export runs/quickstart/checkpoints/step-00000300 at-300`
+}
+
+// Run implements the verb.
+func (e *exportCmd) Run(a *app) error {
+	o, err := a.open(e.Path)
+	if err != nil {
+		return err
+	}
+	if o.system.Export == nil {
+		return fmt.Errorf("%s is a run of the system %s, whose models have no form that transformers knows: %s can be exported", e.Path, o.config.System, exportable())
+	}
+	report, err := checkpoint.Verify(o.path)
+	if err == nil {
+		err = report.Err()
+	}
+	if err != nil {
+		return err
+	}
+	files, err := o.system.Export(o.config, o.path, e.Dir)
+	if err != nil {
+		return err
+	}
+	if e.JSON {
+		return a.json(map[string]any{"checkpoint": o.path, "folder": e.Dir, "files": files})
+	}
+	a.printf("%s -> %s\n", o.path, e.Dir)
+	for _, f := range files {
+		a.printf("  %s\n", filepath.Join(e.Dir, f))
+	}
+	return nil
+}
+
+// exportable names the systems whose models can be exported.
+func exportable() string {
+	var names []string
+	for s := range slices.Values(systems) {
+		if s.Export != nil {
+			names = append(names, s.Config.Name)
+		}
+	}
+	return "runs of " + strings.Join(names, ", ")
+}

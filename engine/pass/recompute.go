@@ -174,8 +174,11 @@ func cheap(n *graph.Node, r Recompute) bool {
 		return true
 	}
 	if r == RecomputeNorm {
-		_, norm := n.Op.(graph.LayerNorm)
-		return norm
+		switch n.Op.(type) {
+		case graph.LayerNorm, graph.ChannelNorm:
+			return true
+		}
+		return false
 	}
 	return costOf(n).MatrixFLOPs == 0
 }

@@ -1,0 +1,93 @@
+package moderation
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/snug-ml/snug/train/metric"
+)
+
+// The minimum of a badly scaled quadratic is found.
+func TestMinimise(t *testing.T) {
+	x := []float64{5, -3, 8, 1}
+	scales := []float64{1, 100, 0.01, 10}
+	minimise(x, func(x, g []float64) float64 {
+		sum := 0.0
+		for i := range x {
+			d := x[i] - float64(i)
+			sum += scales[i] * d * d / 2
+			g[i] = scales[i] * d
+		}
+		return sum
+	})
+	for i, v := range x {
+		if math.Abs(v-float64(i)) > 0.02 {
+			t.Errorf("coordinate %d is %v", i, v)
+		}
+	}
+}
+
+// The fit is at the minimum: the gradient by finite differences is zero there.
+func TestBagOfWordsIsFitted(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 1))
+	var samples []sample
+	vocabulary := []string{"good", "bad", "room", "night", "park"}
+	for range 80 {
+		text, score := "", 0.0
+		for range 4 {
+			k := rng.IntN(len(vocabulary))
+			text += vocabulary[k] + " "
+			score += float64(k) - 2
+		}
+		samples = append(samples, sample{text: text, positive: score+rng.NormFloat64()*2 > 0})
+	}
+	w := &bagOfWords{features: map[string]int32{}}
+	bags := make([][]int32, len(samples))
+	for i, s := range samples {
+		bags[i] = w.bag(s.text, true)
+	}
+	w.weights = make([]float64, len(w.features)+1)
+	weights := [labels]float64{0.7, 1.9}
+	w.fit(bags, samples, weights, 0.5)
+	objective := func() float64 {
+		sum := 0.0
+		for _, v := range w.weights[:len(w.weights)-1] {
+			sum += 0.25 * v * v
+		}
+		for i, s := range samples {
+			m := w.margin(bags[i])
+			if !s.positive {
+				m = -m
+			}
+			sum += weights[class(s.positive)] * math.Log1p(math.Exp(-m))
+		}
+		return sum
+	}
+	const h = 1e-4
+	for i := range w.weights {
+		w.weights[i] += h
+		up := objective()
+		w.weights[i] -= 2 * h
+		down := objective()
+		w.weights[i] += h
+		if g := (up - down) / (2 * h); math.Abs(g) > 2e-3 {
+			t.Errorf("gradient of weight %d is %v at the fit", i, g)
+		}
+	}
+}
+
+// The baseline learns what words say, and pairs where words alone say nothing.
+func TestBagOfWordsLearns(t *testing.T) {
+	var samples []sample
+	for range 20 {
+		for text, positive := range map[string]bool{"not good at all": true, "good, not bad": false, "bad it is": true, "all is good": false} {
+			samples = append(samples, sample{text: text, positive: positive})
+		}
+	}
+	w := trainBagOfWords(samples, samples, [labels]float64{1, 1})
+	s := w.score(samples)
+	if f1 := metric.Count(s.margins, s.positive, 0).F1(); f1 != 1 {
+		t.Errorf("F1 %v on what it was trained on", f1)
+	}
+}

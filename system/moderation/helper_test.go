@@ -1,0 +1,188 @@
+package moderation
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/snug-ml/snug/config"
+	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/system"
+	"github.com/snug-ml/snug/train"
+	"github.com/snug-ml/snug/train/checkpoint"
+)
+
+// settings are a configuration from "key", "value" pairs.
+func settings(t testing.TB, pairs ...string) *config.Config {
+	t.Helper()
+	c, err := load(pairs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func load(pairs []string) (*config.Config, error) {
+	s := config.Sources{Systems: []config.System{System.Config}}
+	for i := 0; i < len(pairs); i += 2 {
+		s.Overrides = append(s.Overrides, config.Override{Key: pairs[i], Text: pairs[i+1]})
+	}
+	return config.Load(s)
+}
+
+// small are the settings of a model that trains in a moment.
+func small(more ...string) []string {
+	return dedupe(append([]string{
+		"model.d_model", "32", "model.n_layers", "2", "model.n_heads", "2", "model.d_ff", "64", "model.max_seq_len", "48",
+		"model.pooling", "mean", "data.tokenizer.vocab_size", "320", "data.buckets", "12,24,48", "training.batch_size", "8",
+		"training.learning_rate", "3e-3", "training.eval_steps", "20", "training.save_steps", "20", "decision.baseline", "true",
+	}, more...))
+}
+
+// comments writes a CSV file of n texts, a quarter of which is to be flagged
+// for words that give it away most of the time.
+func comments(t testing.TB, name string, n int, seed uint64) string {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(seed, 0))
+	polite := strings.Fields("good room near park quiet clean thanks please family garden light morning")
+	rude := strings.Fields("idiot trash scam shut hate stupid")
+	var b strings.Builder
+	b.WriteString("text,label\n")
+	for range n {
+		flagged := rng.IntN(4) == 0
+		var words []string
+		for range 3 + rng.IntN(12) {
+			words = append(words, polite[rng.IntN(len(polite))])
+		}
+		if flagged {
+			for range 1 + rng.IntN(2) {
+				words[rng.IntN(len(words))] = rude[rng.IntN(len(rude))]
+			}
+		}
+		fmt.Fprintf(&b, "\"%s, no. %d\",%d\n", strings.Join(words, " "), rng.IntN(1000), class(flagged))
+	}
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(b.String()), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// prepared is a system ready to train in a folder of its own.
+type prepared struct {
+	c     *config.Config
+	model *system.Model
+	run   *system.Run
+	dir   string
+}
+
+func prepareRun(t testing.TB, pairs ...string) *prepared {
+	t.Helper()
+	p := &prepared{c: settings(t, pairs...), dir: t.TempDir()}
+	var err error
+	if p.model, err = describe(p.c); err != nil {
+		t.Fatal(err)
+	}
+	p.run, err = open(context.Background(), p.c, p.model, system.Env{Dir: p.dir, Cache: t.TempDir(), Log: t.Logf})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.run.Feed.Close)
+	return p
+}
+
+// arm compiles the training program and gives it its first weights.
+func (p *prepared) arm(t testing.TB, o engine.CompileOptions) *engine.Runner {
+	t.Helper()
+	s := p.model.Shape
+	s.LossScaling = o.Low == graph.F16
+	o.Verify = true
+	prog, err := engine.CompileTraining(p.model.Training(s), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := prog.Arm(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = r.Close() })
+	r.Initialize(p.c.Training.Seed)
+	if err := p.run.Load(r); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// job trains for so many updates.
+func (p *prepared) job(r *engine.Runner, updates int64, watch func(train.Event)) *train.Job {
+	t := &p.c.Training
+	return &train.Job{
+		Runner: r, Feed: p.run.Feed, Updates: updates, Seed: t.Seed, Goal: p.run.Goal, Evaluate: p.run.Evaluate(r),
+		Schedule:  &train.Schedule{Kind: train.Linear, Peak: t.LearningRate, Total: updates},
+		EvalEvery: int64(t.EvalSteps), SaveEvery: int64(t.SaveSteps), Watch: watch,
+	}
+}
+
+// losses trains and gives the loss of each update.
+func (p *prepared) losses(t testing.TB, r *engine.Runner, updates int64) (loss []float64) {
+	t.Helper()
+	job := p.job(r, updates, func(e train.Event) {
+		if s, ok := e.(train.Step); ok {
+			loss = append(loss, s.Loss)
+		}
+	})
+	if _, err := job.Run(context.Background(), 0); err != nil {
+		t.Fatal(err)
+	}
+	return loss
+}
+
+// trained trains the small model, reports, and gives the folder of the
+// checkpoint reported on.
+func (p *prepared) trained(t testing.TB, updates int64) (dir string) {
+	t.Helper()
+	r := p.arm(t, engine.CompileOptions{})
+	store, err := checkpoint.Open(p.dir, checkpoint.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	job := p.job(r, updates, nil)
+	job.Store, job.Files = store, p.run.Files
+	res, err := job.Run(context.Background(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.run.Report(context.Background(), r, res.Update); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(p.dir, checkpoint.Folder, checkpoint.Name(res.Update))
+}
+
+func mustClassifier(t testing.TB, c *config.Config, dir string) *Classifier {
+	t.Helper()
+	k, err := LoadClassifier(c, dir, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// dedupe keeps the last of settings with the same key.
+func dedupe(pairs []string) (out []string) {
+	seen := map[string]bool{}
+	for i := len(pairs) - 2; i >= 0; i -= 2 {
+		if !seen[pairs[i]] {
+			seen[pairs[i]] = true
+			out = append(out, pairs[i], pairs[i+1])
+		}
+	}
+	return out
+}

@@ -1,0 +1,340 @@
+package moderation
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/snug-ml/snug/system"
+)
+
+// serving starts a server for a small trained model.
+func serving(t testing.TB, change func(*ServerOptions)) (*Server, *httptest.Server) {
+	t.Helper()
+	p := prepareRun(t, small("data.source", comments(t, "train.csv", 400, 1), "data.held_out_fraction", "0.2", "decision.baseline", "false")...)
+	k := mustClassifier(t, p.c, p.trained(t, 40))
+	opt := DefaultServerOptions()
+	if change != nil {
+		change(&opt)
+	}
+	s := NewServer(k, opt)
+	h := httptest.NewServer(s)
+	t.Cleanup(func() {
+		h.Close()
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s, h
+}
+
+func post(t testing.TB, url, token, body string) (status int, out map[string]any) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(context.Background(), http.MethodPost, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/json")
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	res, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := res.Body.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(raw, &out); err != nil {
+		t.Fatalf("%d %s: %v", res.StatusCode, raw, err)
+	}
+	return res.StatusCode, out
+}
+
+func TestServer(t *testing.T) {
+	s, h := serving(t, func(o *ServerOptions) { o.MaxText, o.MaxTexts, o.MaxBody = 200, 3, 2000 })
+	status, one := post(t, h.URL+"/moderate", "", `{"text": "you idiot"}`)
+	for _, key := range []string{"label", "prob_invalid", "threshold", "latency_ms"} {
+		if _, ok := one[key]; !ok || status != 200 {
+			t.Errorf("%d: the answer %v lacks %s", status, one, key)
+		}
+	}
+	if one["threshold"] != s.k.Verdict.Threshold {
+		t.Errorf("threshold %v, the run's is %v", one["threshold"], s.k.Verdict.Threshold)
+	}
+	for threshold, want := range map[float64]string{0: "invalid", 1: "valid"} {
+		_, a := post(t, h.URL+"/moderate", "", fmt.Sprintf(`{"text": "you idiot", "threshold": %v}`, threshold))
+		if a["label"] != want || a["threshold"] != threshold || a["prob_invalid"] != one["prob_invalid"] {
+			t.Errorf("at threshold %v: %v", threshold, a)
+		}
+	}
+	status, many := post(t, h.URL+"/moderate/batch", "", `{"texts": ["you idiot", "good room"]}`)
+	results, _ := many["results"].([]any)
+	if status != 200 || len(results) != 2 {
+		t.Fatalf("%d: %v", status, many)
+	}
+	if first, _ := results[0].(map[string]any); math.Abs(first["prob_invalid"].(float64)-one["prob_invalid"].(float64)) > 1e-6 {
+		t.Errorf("in a batch %v, alone %v", first, one)
+	}
+	long := strings.Repeat("x", 201)
+	for name, c := range map[string]struct {
+		path, body, want string
+		status           int
+	}{
+		"no text":            {"/moderate", `{}`, "want {", 400},
+		"no texts":           {"/moderate/batch", `{"texts": []}`, "want {", 400},
+		"unknown field":      {"/moderate", `{"text": "a", "treshold": 1}`, "treshold", 400},
+		"two objects":        {"/moderate", `{"text": "a"}{}`, "more follows", 400},
+		"not JSON":           {"/moderate", `text`, "not the JSON", 400},
+		"wrong type":         {"/moderate", `{"text": 3}`, "not the JSON", 400},
+		"threshold above 1":  {"/moderate", `{"text": "a", "threshold": 1.5}`, "from 0 to 1", 400},
+		"long text":          {"/moderate", `{"text": "` + long + `"}`, "at most 200", 413},
+		"long text in batch": {"/moderate/batch", `{"texts": ["a", "` + long + `"]}`, "text 2", 413},
+		"many texts":         {"/moderate/batch", `{"texts": ["a", "b", "c", "d"]}`, "at most 3", 413},
+		"long body":          {"/moderate", `{"text": "` + strings.Repeat("x", 3000) + `"}`, "longer than 2000", 413},
+	} {
+		status, a := post(t, h.URL+c.path, "", c.body)
+		if message, _ := a["error"].(string); status != c.status || !strings.Contains(message, c.want) {
+			t.Errorf("%s: %d %v, want %d with %q", name, status, a, c.status, c.want)
+		}
+	}
+	res, err := http.Post(h.URL+"/moderate", "text/plain", strings.NewReader(`{"text": "a"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = res.Body.Close()
+	if res.StatusCode != http.StatusUnsupportedMediaType {
+		t.Errorf("a form's content type gives %d", res.StatusCode)
+	}
+	if res, err = http.Get(h.URL + "/moderate"); err != nil {
+		t.Fatal(err)
+	}
+	_ = res.Body.Close()
+	if res.StatusCode != http.StatusMethodNotAllowed {
+		t.Errorf("GET /moderate gives %d", res.StatusCode)
+	}
+}
+
+func TestToken(t *testing.T) {
+	_, h := serving(t, func(o *ServerOptions) { o.Token = "secret" })
+	for token, want := range map[string]int{"": 401, "wrong": 401, "secret": 200} {
+		if status, _ := post(t, h.URL+"/moderate", token, `{"text": "a"}`); status != want {
+			t.Errorf("token %q gives %d, want %d", token, status, want)
+		}
+	}
+	res, err := http.Get(h.URL + "/healthz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = res.Body.Close()
+	if res.StatusCode != 200 {
+		t.Errorf("/healthz wants a token: %d", res.StatusCode)
+	}
+}
+
+// A request that waits too long is told so, and one too many refused.
+func TestOverload(t *testing.T) {
+	s, h := serving(t, func(o *ServerOptions) { o.Waiting, o.Timeout = 1, 50*time.Millisecond })
+	// The batcher's goroutine is kept busy by a job whose texts are many.
+	block := make(chan struct{})
+	released := make(chan struct{})
+	hold := &job{ctx: waiting{context.Background(), block}, answer: make(chan outcome, 1)}
+	s.batch.queue <- hold // taken at once; its context is asked and blocks
+	go func() { defer close(released); <-hold.answer }()
+	time.Sleep(10 * time.Millisecond)
+	status := make(chan int, 1)
+	go func() { // waits in the queue until its time is over
+		code, _ := post(t, h.URL+"/moderate", "", `{"text": "a"}`)
+		status <- code
+	}()
+	for len(s.batch.queue) == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	if code, a := post(t, h.URL+"/moderate", "", `{"text": "b"}`); code != http.StatusServiceUnavailable {
+		t.Errorf("one too many gives %d %v", code, a)
+	}
+	if code := <-status; code != http.StatusGatewayTimeout {
+		t.Errorf("a request that waits too long gives %d", code)
+	}
+	close(block)
+	<-released
+	if code, a := post(t, h.URL+"/moderate", "", `{"text": "c"}`); code != 200 {
+		t.Errorf("afterwards: %d %v", code, a)
+	}
+}
+
+// waiting is a context that says it is over once it is released.
+type waiting struct {
+	context.Context
+	release chan struct{}
+}
+
+func (w waiting) Err() error {
+	<-w.release
+	return context.Canceled
+}
+
+// What waits while a micro-batch is computed goes into the next one together.
+func TestRequestsShareMicroBatches(t *testing.T) {
+	s, _ := serving(t, nil)
+	block := make(chan struct{})
+	s.batch.queue <- &job{ctx: waiting{context.Background(), block}, answer: make(chan outcome, 1)}
+	var wg sync.WaitGroup
+	for range 5 {
+		wg.Go(func() {
+			if _, err := s.batch.classify(context.Background(), []*Encoded{s.k.Encode("good room")}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for len(s.batch.queue) < 5 {
+		time.Sleep(time.Millisecond)
+	}
+	close(block)
+	wg.Wait()
+	if texts, batches := s.batch.texts.Load(), s.batch.batches.Load(); texts != 5 || batches != 1 {
+		t.Errorf("%d texts in %d micro-batches, want 5 in 1", texts, batches)
+	}
+}
+
+// What was accepted is answered when the server goes down, and later requests
+// are refused.
+func TestShutdown(t *testing.T) {
+	p := prepareRun(t, small("data.source", comments(t, "train.csv", 400, 1), "data.held_out_fraction", "0.2", "decision.baseline", "false")...)
+	k := mustClassifier(t, p.c, p.trained(t, 20))
+	b := newBatcher(k, 64)
+	var wg sync.WaitGroup
+	var failed []error
+	var mu sync.Mutex
+	for range 40 {
+		wg.Go(func() {
+			_, err := b.classify(context.Background(), []*Encoded{k.Encode("good room")})
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil && err != errStopping {
+				failed = append(failed, err)
+			}
+		})
+	}
+	b.close()
+	wg.Wait()
+	if len(failed) > 0 {
+		t.Errorf("errors %v", failed)
+	}
+	if _, err := b.classify(context.Background(), []*Encoded{k.Encode("x")}); err != errStopping {
+		t.Errorf("after the end: %v", err)
+	}
+	if err := k.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Requests at the same time get the answers that they get alone. The figures of the load are printed; SNUG_LONG=1 lasts longer.
+func TestLoad(t *testing.T) {
+	s, h := serving(t, nil)
+	clients, each := 8, 25
+	if os.Getenv("SNUG_LONG") != "" {
+		clients, each = 16, 400
+	}
+	texts := []string{"good idiot", "room near park quiet", "thanks", strings.Repeat("light ", 20), "hate " + strings.Repeat("room ", 9)}
+	want := probabilities(t, s.k, texts...)
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: clients}}
+	var mu sync.Mutex
+	var took []time.Duration
+	var wg sync.WaitGroup
+	began := time.Now()
+	for c := range clients {
+		wg.Go(func() {
+			for i := range each {
+				k := (c + i) % len(texts)
+				body, err := json.Marshal(map[string]string{"text": texts[k]})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				start := time.Now()
+				res, err := client.Post(h.URL+"/moderate", "application/json", bytes.NewReader(body))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				var a struct {
+					P float64 `json:"prob_invalid"`
+				}
+				err = json.NewDecoder(res.Body).Decode(&a)
+				_ = res.Body.Close()
+				if err != nil || res.StatusCode != 200 || math.Abs(a.P-want[k]) > 1e-6 {
+					t.Errorf("text %d: %d, %v, %v; alone %v", k, res.StatusCode, err, a.P, want[k])
+					return
+				}
+				mu.Lock()
+				took = append(took, time.Since(start))
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	if len(took) != clients*each {
+		t.Fatalf("%d answers of %d", len(took), clients*each)
+	}
+	slices.Sort(took)
+	t.Logf("%d clients, %d requests: p50 %v, p99 %v, %.0f requests/s, %.1f texts in a micro-batch", clients, len(took),
+		took[len(took)/2], took[len(took)*99/100], float64(len(took))/time.Since(began).Seconds(), float64(s.batch.texts.Load())/float64(s.batch.batches.Load()))
+}
+
+// Prediction gives what the classifier says, in order, and the place of a
+// failure.
+func TestPredictor(t *testing.T) {
+	p := prepareRun(t, small("data.source", comments(t, "train.csv", 400, 1), "data.held_out_fraction", "0.2", "decision.baseline", "false", "data.positive_name", "rude")...)
+	dir := p.trained(t, 20)
+	k, err := System.Predictor(p.c, dir, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = k.Close() }()
+	var inputs []system.Input
+	for _, text := range []string{"good idiot", "thanks", strings.Repeat("scam ", 60)} {
+		inputs = append(inputs, textInput(text))
+	}
+	answers, err := k.Predict(context.Background(), inputs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	classifier := k.(predictor).Classifier
+	for i, want := range probabilities(t, classifier, "good idiot", "thanks", strings.Repeat("scam ", 60)) {
+		a := answers[i]
+		if a[1].Name != "prob_rude" || math.Abs(a[1].Value.(float64)-want) > 1e-6 || a[0].Value != classifier.Label(want, classifier.Verdict.Threshold) || a[3].Value != (i == 2) {
+			t.Errorf("answer %d is %v, the probability %v", i, a, want)
+		}
+	}
+	if _, err := k.Predict(context.Background(), []system.Input{badInput{}}); err == nil || !strings.Contains(err.Error(), "row 7") {
+		t.Errorf("a bad input gives %v", err)
+	}
+}
+
+type textInput string
+
+func (x textInput) Text(string) (string, error) { return string(x), nil }
+func (x textInput) Where() string               { return "here" }
+
+type badInput struct{}
+
+func (badInput) Text(field string) (string, error) {
+	return "", fmt.Errorf("row 7: no field %q", field)
+}
+func (badInput) Where() string { return "row 7" }

@@ -1,0 +1,220 @@
+// Package cloudbase is the system "cloudbase": the height of the cloud base
+// from the pictures of a camera that looks down from an aircraft, and the sun's
+// angles.
+//
+// It promises:
+//
+//   - Flights are the groups of every split: no flight lies on two sides, and
+//     what is fitted (the scales of angles and heights) is fitted on the
+//     training flights alone. The scales are states of the program: a checkpoint
+//     carries them, and evaluation and prediction use those.
+//   - A window of frames never reaches over the end of a flight or a gap in time.
+//   - What augmentation does to an example depends on the seed, the epoch and
+//     the example alone, and is done in floating point.
+//   - Running statistics move once an update, whatever is recomputed.
+//   - The goal is told beside what predicting the mean of the training flights
+//     gives, and a model that predicts next to a constant is called collapsed.
+package cloudbase
+
+import (
+	"slices"
+
+	"github.com/snug-ml/snug/config"
+	"github.com/snug-ml/snug/system"
+)
+
+// Model is the section "model" of the configuration.
+type Model struct {
+	Architecture     string    `key:"architecture" enum:"attention,transformer,ssm,gnn,cnn" help:"attention: the guide's network, pictures one by one and attention over time; transformer, ssm: what joins the frames instead; gnn: attention on the grid of each picture; cnn: the mean picture, without angles"`
+	Height           int       `key:"height" min:"1" help:"rows of a picture"`
+	Width            int       `key:"width" min:"1" help:"columns of a picture"`
+	Frames           int       `key:"frames" min:"1" help:"frames of a window, the label is of the middle one"`
+	View             int       `key:"view" min:"1" help:"consecutive frames that the picture network sees at once, as channels; 1 as in the guide, where it cannot see motion"`
+	Channels         []int     `key:"channels" min:"1" help:"of the convolutions; each halves the picture"`
+	SpatialAttention bool      `key:"spatial_attention" help:"weigh the pixels of a picture before the first convolution"`
+	TimeAttention    bool      `key:"temporal_attention" help:"weigh the frames; else their mean"`
+	FilmIdentity     bool      `key:"film_identity" help:"the angles scale by 1 + gamma; off as in the guide, where they scale by gamma"`
+	Norm             string    `key:"norm" enum:"batch,group" help:"normalisation of the convolutions and the dense head"`
+	Groups           int       `key:"groups" min:"1" help:"of group normalisation"`
+	Angles           string    `key:"angles" enum:"sincos,linear" help:"sincos: sines and cosines; linear: scaled degrees as in the guide, where 0 and 360 are far apart"`
+	UseAngles        string    `key:"use_angles" enum:"both,sza,saa,none" help:"which of the sun's angles are seen, the others are 0"`
+	Dropout          float64   `key:"dropout" min:"0" below:"1" help:"share of a picture's channels dropped behind each convolution"`
+	DenseDropout     []float64 `key:"dense_dropout" min:"0" max:"0.99" help:"share dropped behind each of the two dense layers"`
+	Layers           int       `key:"layers" min:"1" help:"blocks of transformer and ssm"`
+	Heads            int       `key:"heads" min:"1" help:"attention heads of transformer and gnn"`
+	AttentionDropout float64   `key:"attention_dropout" min:"0" below:"1" help:"share of attention weights dropped, in transformer and gnn"`
+	StateSize        int       `key:"state_size" min:"1" help:"states of a channel of ssm"`
+	MaskShare        float64   `key:"mask_share" above:"0" below:"1" help:"share of patches hidden in masked pre-training"`
+	MaskPatch        int       `key:"mask_patch" min:"1" help:"rows and columns of a patch"`
+}
+
+// Data are the keys that the system adds to the section "data".
+type Data struct {
+	Rows      []int   `key:"rows" help:"first row of a picture to keep and the one behind the last; empty: all"`
+	Columns   []int   `key:"columns" help:"first column to keep and the one behind the last; empty: all"`
+	Resize    bool    `key:"resize" help:"scale pictures to model.height x model.width by area"`
+	FlatField bool    `key:"flat_field" help:"divide by the mean of the first hundred frames of the flight"`
+	Clahe     float64 `key:"clahe_clip_limit" min:"0" max:"1" help:"local histogram equalisation with this clip limit, a share of a tile; 0: none"`
+	Normalise string  `key:"normalize" enum:"zscore,minmax,none" help:"of each picture"`
+	MaxGap    float64 `key:"max_gap" min:"0" help:"longest time between frames of a window, in seconds; 0: twice the median of the flight"`
+	BaseMin   float64 `key:"cbh_min" help:"labels below are left out, km"`
+	BaseMax   float64 `key:"cbh_max" help:"labels above are left out, km"`
+}
+
+// Split is the section "split".
+type Split struct {
+	Validation  []string `key:"validation" help:"flights that the best weights are chosen by"`
+	Calibration []string `key:"calibration" help:"flights that the intervals are calibrated on"`
+	Test        []string `key:"test" help:"flights that are only reported on"`
+	Confidence  float64  `key:"confidence" above:"0" below:"1" help:"share of truths that the intervals are to cover"`
+}
+
+// Loss is the section "loss".
+type Loss struct {
+	Kind        string  `key:"type" enum:"huber,mae,mse,mse_mae,huber_mae,weighted_huber,weighted_huber_mae" help:"of the error in units of the training labels' deviation"`
+	Alpha       float64 `key:"alpha" min:"0" max:"1" help:"share of the first part of mse_mae and huber_mae"`
+	Delta       float64 `key:"huber_delta" above:"0" help:"error where huber turns from a square to a line"`
+	Gamma       float64 `key:"gamma" min:"1" help:"power of the error in the second part of huber_mae"`
+	UnderWeight float64 `key:"under_weight" above:"0" help:"weight of predictions below the truth in the weighted kinds"`
+	HardShare   float64 `key:"hard_mining_k" min:"0" max:"1" help:"share of a micro-batch with the largest losses that counts more; 0: none"`
+	HardFactor  float64 `key:"hard_mining_factor" min:"1" help:"how much more"`
+}
+
+// Augment is the section "augment": what training does to a window.
+type Augment struct {
+	Flip       float64 `key:"flip" min:"0" max:"1" help:"share of windows mirrored left to right, with the azimuth"`
+	Brightness float64 `key:"brightness" min:"0" help:"added to a window: uniform within this, in units of a normalised picture"`
+	Contrast   float64 `key:"contrast" min:"0" below:"1" help:"factor of a window: uniform within 1 -+ this"`
+	Noise      float64 `key:"noise" min:"0" help:"standard deviation of noise added to each pixel"`
+	Erase      float64 `key:"erase" min:"0" max:"1" help:"share of windows with a rectangle of 2 to 10 % set to 0 in every frame"`
+}
+
+// Phases is the section "phases": the runs that training consists of.
+type Phases struct {
+	Run           string  `key:"run" enum:"final,pretrain,mae,fold,loo,all" help:"final: one run on all flights but those of the split; pretrain: on one flight; mae: masked pictures without labels; fold: without leave_out; loo: a fold for each training flight; all: what is configured of them, one after the other"`
+	Init          string  `key:"init" help:"run or checkpoint to take weights from"`
+	Pretrain      string  `key:"pretrain_flight" help:"flight of the first run, split in time by data.held_out_fraction; empty: there is none"`
+	Overweight    float64 `key:"overweight_factor" min:"1" help:"how often its windows come in an epoch of the final run"`
+	LeaveOut      string  `key:"leave_out" help:"the flight that a fold is validated on"`
+	Masked        bool    `key:"masked" help:"begin with masked pictures"`
+	Loo           bool    `key:"loo" help:"end with a fold for each training flight"`
+	PretrainSteps int     `key:"pretrain_steps" min:"0" help:"updates of the first run; 0: training.max_steps"`
+	MaskedSteps   int     `key:"masked_steps" min:"0" help:"updates on masked pictures; 0: training.max_steps"`
+	LooSteps      int     `key:"loo_steps" min:"0" help:"updates of a fold; 0: training.max_steps"`
+}
+
+// System is the system as the command line knows it.
+var System = system.System{
+	Config: config.System{
+		Name: "cloudbase",
+		Help: "height of the cloud base from pictures of an aircraft and the sun's angles",
+		Sections: func() []config.Section {
+			return []config.Section{
+				{Name: "model", Values: &Model{
+					Architecture: "attention", Height: 64, Width: 64, Frames: 5, View: 1, Channels: []int{32, 64, 128}, SpatialAttention: true, TimeAttention: true,
+					Norm: "batch", Groups: 8, Angles: "sincos", UseAngles: "both", Dropout: 0.25, DenseDropout: []float64{0.5, 0.3},
+					Layers: 2, Heads: 4, StateSize: 16, MaskShare: 0.75, MaskPatch: 8,
+				}},
+				{Name: "data", Values: &Data{Normalise: "zscore", BaseMin: 0.1, BaseMax: 2}},
+				{Name: "split", Values: &Split{Confidence: 0.9}},
+				{Name: "loss", Values: &Loss{Kind: "huber", Alpha: 0.5, Delta: 1, Gamma: 1.5, UnderWeight: 1, HardFactor: 1.5}},
+				{Name: "augment", Values: &Augment{}},
+				{Name: "phases", Values: &Phases{Run: "final", Overweight: 1}},
+				{Name: "synthetic", Values: &Synthetic{
+					Flights: 32, Bursts: 48, BurstFrames: 5, Interval: 0.5, Pause: 30, Altitude: 4, Speed: 100, FieldOfView: 40,
+					BaseMin: 0.2, BaseMax: 2, Noise: 0.02, Seed: 1,
+				}},
+			}
+		},
+		Check: check,
+	},
+	Describe: describe,
+	Open:     open,
+	Phases:   phases,
+}
+
+func check(c *config.Config, r *config.Report) {
+	m, s, p, t := config.Of[Model](c), config.Of[Split](c), config.Of[Phases](c), &c.Training
+	if m.View > m.Frames {
+		r.Error("model.view", "%d frames at once, but a window has %d (model.frames)", m.View, m.Frames)
+	}
+	if len(m.Channels) == 0 {
+		r.Error("model.channels", "want at least one convolution")
+	}
+	if n := 1 << len(m.Channels); m.Height < n || m.Width < n {
+		r.Error("model.channels", "%d convolutions halve a picture to nothing: it has %dx%d pixels", len(m.Channels), m.Height, m.Width)
+	}
+	if len(m.DenseDropout) != denseLayers {
+		r.Error("model.dense_dropout", "want %d shares, got %v", denseLayers, m.DenseDropout)
+	}
+	if m.Norm == "group" {
+		for _, ch := range m.Channels {
+			if ch%m.Groups != 0 {
+				r.Error("model.groups", "%d channels do not divide into %d groups", ch, m.Groups)
+			}
+		}
+	}
+	last := 1
+	if len(m.Channels) > 0 {
+		last = m.Channels[len(m.Channels)-1]
+	}
+	if last%2 != 0 || m.Norm == "group" && last/2%m.Groups != 0 {
+		r.Error("model.channels", "the head has half the last channels: %d do not halve (or not into model.groups)", last)
+	}
+	if m.Architecture == "transformer" && last%m.Heads != 0 {
+		r.Error("model.heads", "%d channels do not divide into %d heads", last, m.Heads)
+	}
+	if m.Norm == "batch" && t.BatchSize < 2 {
+		r.Error("training.batch_size", "batch normalisation needs at least 2 examples in a micro-batch; or set model.norm to group")
+	}
+	for k, group := range [][]string{s.Validation, s.Calibration, s.Test} {
+		key := []string{"split.validation", "split.calibration", "split.test"}[k]
+		for _, name := range group {
+			if n := count(name, s.Validation, s.Calibration, s.Test); n > 1 {
+				r.Error(key, "flight %s stands in the split %d times: a flight lies on one side only", name, n)
+			}
+		}
+	}
+	if p.Pretrain != "" && count(p.Pretrain, s.Validation, s.Calibration, s.Test) > 0 {
+		r.Error("phases.pretrain_flight", "flight %s is held out by the split: pre-training on it would leak", p.Pretrain)
+	}
+	if p.Run == "pretrain" && p.Pretrain == "" {
+		r.Error("phases.pretrain_flight", "which flight is pre-trained on?")
+	}
+	if p.Run == "fold" && p.LeaveOut == "" {
+		r.Error("phases.leave_out", "which flight is left out?")
+	}
+	if p.Run == "mae" || p.Masked {
+		if n := 1 << len(m.Channels); m.Height%n != 0 || m.Width%n != 0 || m.Height%m.MaskPatch != 0 || m.Width%m.MaskPatch != 0 {
+			r.Error("model.mask_patch", "pictures of %dx%d do not divide into patches of %d and %d halvings", m.Height, m.Width, m.MaskPatch, len(m.Channels))
+		}
+	}
+	if g := config.Of[Synthetic](c); generated(c) {
+		if g.BaseMin >= g.BaseMax || g.BaseMax >= g.Altitude {
+			r.Error("synthetic.base_max", "bases from %v to %v km below an aircraft at %v km: want them in ascending order", g.BaseMin, g.BaseMax, g.Altitude)
+		}
+		if g.BurstFrames < m.Frames {
+			r.Error("synthetic.burst_frames", "%d frames have no room for a window of %d (model.frames)", g.BurstFrames, m.Frames)
+		}
+	}
+	if t.EvalSteps > 0 && (t.SaveSteps == 0 || t.EvalSteps%t.SaveSteps != 0) {
+		r.Warn("training.save_steps", "%d does not divide training.eval_steps (%d): the best weights may not be saved when they are found", t.SaveSteps, t.EvalSteps)
+	}
+}
+
+// count is how often name stands in the lists.
+func count(name string, lists ...[]string) (n int) {
+	for _, l := range lists {
+		for _, x := range l {
+			if x == name {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// held reports whether a flight is held out by the split.
+func (s *Split) held(name string) bool {
+	return slices.Contains(s.Validation, name) || slices.Contains(s.Calibration, name) || slices.Contains(s.Test, name)
+}

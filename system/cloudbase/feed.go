@@ -1,0 +1,205 @@
+package cloudbase
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/snug-ml/snug/config"
+	"github.com/snug-ml/snug/data"
+	"github.com/snug-ml/snug/train"
+)
+
+// reader writes windows into the inputs of a program.
+type reader struct {
+	model   *Model
+	data    *Data
+	augment *Augment // nil: windows as they are
+	seed    uint64
+	workers int
+	masked  bool
+	buffers sync.Pool // *[]byte
+}
+
+func newReader(c *config.Config) *reader {
+	return &reader{
+		model: config.Of[Model](c), data: config.Of[Data](c), seed: c.Data.ShuffleSeed, workers: c.Data.Workers,
+		masked: config.Of[Phases](c).Run == "mae",
+	}
+}
+
+// example is a window's place in the stream.
+type example struct {
+	window
+	epoch, index int64
+}
+
+// fill writes examples to the rows of a micro-batch; rows without one weigh
+// nothing. Rows are read side by side.
+func (r *reader) fill(list []example, in train.Inputs) error {
+	images, err := in.F32(inputImages)
+	if err != nil {
+		return err
+	}
+	weights, err := in.F32(inputWeights)
+	if err != nil {
+		return err
+	}
+	var angles, base, mask []float32
+	if in.Has(inputAngles) {
+		if angles, err = in.F32(inputAngles); err != nil {
+			return err
+		}
+	}
+	if in.Has(inputBase) {
+		if base, err = in.F32(inputBase); err != nil {
+			return err
+		}
+	}
+	if r.masked {
+		if mask, err = in.F32(inputMask); err != nil {
+			return err
+		}
+	}
+	rows := len(weights)
+	if len(list) > rows {
+		return fmt.Errorf("%d examples for a micro-batch of %d", len(list), rows)
+	}
+	part := func(x []float32, row int) []float32 { return x[len(x)/rows*row : len(x)/rows*(row+1)] }
+	one := func(row int) error {
+		if row >= len(list) {
+			weights[row] = 0
+			for _, x := range [][]float32{images, angles, base, mask} {
+				clear(part(x, row))
+			}
+			return nil
+		}
+		weights[row] = 1
+		e, sun := list[row], [2]float32{}
+		if err := r.window(e, part(images, row), sun[:]); err != nil {
+			return err
+		}
+		copy(part(angles, row), sun[:])
+		if base != nil {
+			base[row] = float32(e.flight.Base[e.middle(r.model.Frames)])
+		}
+		if mask != nil {
+			m := r.model
+			hide(draw(^r.seed, e.epoch, e.index), part(mask, row), m.Height/m.MaskPatch*(m.Width/m.MaskPatch), m.MaskShare)
+		}
+		return nil
+	}
+	errs := make([]error, r.workers)
+	var wg sync.WaitGroup
+	for k := range r.workers {
+		wg.Go(func() {
+			for row := k; row < rows; row += r.workers {
+				errs[k] = errors.Join(errs[k], one(row))
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// window reads one example: pictures and the sun's angles.
+func (r *reader) window(e example, images, angles []float32) error {
+	f, n := e.flight, r.model.Frames
+	need := n * int(f.bytes())
+	buffer, _ := r.buffers.Get().(*[]byte)
+	if buffer == nil || len(*buffer) < need {
+		b := make([]byte, need)
+		buffer = &b
+	}
+	defer r.buffers.Put(buffer)
+	if err := f.read(images, e.first, n, *buffer); err != nil {
+		return err
+	}
+	size := f.Height * f.Width
+	for k := range n {
+		picture := images[k*size : (k+1)*size]
+		flatten(picture, f.Flat)
+		if r.data.Clahe > 0 {
+			equalise(picture, f.Height, f.Width, r.data.Clahe)
+		}
+		normalise(picture, r.data.Normalise)
+	}
+	i := e.middle(n)
+	angles[0], angles[1] = float32(f.SZA[i]), float32(f.SAA[i])
+	if r.augment != nil {
+		r.augment.apply(draw(r.seed, e.epoch, e.index), images, f.Height, f.Width, angles)
+	}
+	return nil
+}
+
+// feed streams training windows for ever: epoch after epoch in another order,
+// without a seam, so that every micro-batch is full.
+type feed struct {
+	*reader
+	list        []window
+	rows, micro int
+	shuffle     bool
+	done        int64 // examples handed out
+	order       string
+}
+
+// position is the cursor of a feed.
+type position struct {
+	Examples int64 `json:"examples"`
+	// Order is what the stream depends on.
+	Order string `json:"order"`
+}
+
+func newFeed(c *config.Config, list []window, rows, micro int) *feed {
+	f := &feed{reader: newReader(c), list: list, rows: rows, micro: micro, shuffle: c.Data.Shuffle}
+	if config.Of[Phases](c).Run != "mae" {
+		f.augment = config.Of[Augment](c)
+	}
+	f.order = fmt.Sprintf("windows=%d shuffle=%t seed=%d", len(list), f.shuffle, f.seed)
+	return f
+}
+
+// at is example number k of the stream.
+func (f *feed) at(k int64) example {
+	n := int64(len(f.list))
+	e := example{epoch: k / n, index: k % n}
+	if f.shuffle {
+		p := data.NewPermutation(n, f.seed, uint64(e.epoch))
+		e.index = p.At(e.index)
+	}
+	e.window = f.list[e.index]
+	return e
+}
+
+// Next implements train.Feed.
+func (f *feed) Next() (train.Update, error) {
+	first := f.done
+	f.done += int64(f.rows * f.micro)
+	return train.Update{
+		Micro: f.micro, Weight: float64(f.rows * f.micro), Tokens: int64(f.rows * f.micro), Cursor: position{f.done, f.order},
+		Fill: func(m int, in train.Inputs) error {
+			list := make([]example, f.rows)
+			for i := range list {
+				list[i] = f.at(first + int64(m*f.rows+i))
+			}
+			return f.fill(list, in)
+		},
+	}, nil
+}
+
+// Seek implements train.Feed.
+func (f *feed) Seek(cursor json.RawMessage) error {
+	var p position
+	if err := json.Unmarshal(cursor, &p); err != nil {
+		return err
+	}
+	if p.Order != f.order || p.Examples < 0 {
+		return fmt.Errorf("the checkpoint was made on %s, this run has %s", p.Order, f.order)
+	}
+	f.done = p.Examples
+	return nil
+}
+
+// Close implements train.Feed.
+func (f *feed) Close() {}

@@ -1,0 +1,74 @@
+package cloudbase
+
+import (
+	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/nn"
+)
+
+// The neighbours of a place of the grid that a message comes from: itself, and
+// those above, below, left and right of it.
+var neighbours = [...][2]int{{0, 0}, {-1, 0}, {1, 0}, {0, -1}, {0, 1}}
+
+// grid passes messages between the places of each feature map x [N,h,w,C]:
+// two layers of graph attention (Velickovic et al. 2018) over the grid's
+// edges, the first with heads side by side, the second with one. No graph is
+// stored: a neighbour is a shift of the whole map.
+func (n *net) grid(b *graph.Builder, x *graph.Value) *graph.Value {
+	c := n.size()
+	b.Block("grid.0", func() { x = b.Elu(n.messages(b, x, n.Heads, c), 1) })
+	b.Block("grid.1", func() { x = n.messages(b, x, 1, c) })
+	return nn.LayerNorm(b, "grid.norm", x, normEps)
+}
+
+// messages is a layer of graph attention of heads of width c: [N,h,w,heads*c].
+//
+//	e_ij = LeakyReLU(a_to.W x_i + a_from.W x_j), alpha = softmax over j, y_i = sum_j alpha_ij W x_j + bias
+func (n *net) messages(b *graph.Builder, x *graph.Value, heads, c int) *graph.Value {
+	s := x.Shape()
+	size, h, w := s[0], s[1], s[2]
+	wx := nn.Linear(b, "linear", x, heads*c, false, graph.XavierNormal(s[3], heads*c))
+	byHead := b.Reshape(wx, size*h*w, heads, c)
+	score := func(name string) *graph.Value {
+		a := b.Param(name, graph.XavierNormal(c, 1), heads, c)
+		return b.Reshape(b.Sum(b.Mul(byHead, a), -1), size, h, w, heads)
+	}
+	to, from := score("to"), score("from")
+	inside := b.BroadcastTo(b.Scalar(1), 1, h, w, 1)
+	var edges []*graph.Value
+	for _, d := range neighbours {
+		const out = 1e4 // a score that no softmax sees
+		e := b.LeakyRelu(b.Add(to, shift(b, from, d)), 0.2)
+		e = b.Add(e, b.MulC(b.AddC(shift(b, inside, d), -1), out))
+		edges = append(edges, b.Reshape(e, size, h, w, heads, 1))
+	}
+	alpha := n.dropout(b, b.Softmax(b.Cast(b.Concat(4, edges...), graph.F32)), n.AttentionDropout)
+	var y *graph.Value
+	for k, d := range neighbours {
+		part := b.Reshape(shift(b, wx, d), size, h, w, heads, c)
+		part = b.Mul(part, b.Slice(alpha, 4, k, 1))
+		if y == nil {
+			y = part
+		} else {
+			y = b.Add(y, part)
+		}
+	}
+	return b.Add(b.Reshape(y, size, h, w, heads*c), b.Param("bias", graph.Zeros(), heads*c))
+}
+
+// shift moves the neighbour in direction d of every place of x [N,h,w,C] to
+// it; beyond the edge there are zeros.
+func shift(b *graph.Builder, x *graph.Value, d [2]int) *graph.Value {
+	for axis, by := range d {
+		n := x.Shape()[axis+1]
+		if n == 1 && by != 0 {
+			return b.MulC(x, 0)
+		}
+		switch by {
+		case -1:
+			x = b.Pad(b.Slice(x, axis+1, 0, n-1), axis+1, 1, 0)
+		case 1:
+			x = b.Pad(b.Slice(x, axis+1, 1, n-1), axis+1, 0, 1)
+		}
+	}
+	return x
+}

@@ -1,0 +1,167 @@
+package cloudbase
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/snug-ml/snug/config"
+	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/system"
+	"github.com/snug-ml/snug/train/checkpoint"
+)
+
+// task is a prepared run.
+type task struct {
+	config *config.Config
+	env    system.Env
+	store  *store
+	sides  *sides
+	scaler scaler // of the training windows
+	reader *reader
+}
+
+// scalerFile is the file of a checkpoint that shows its scales to people.
+const scalerFile = "scaler.json"
+
+func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env) (run *system.Run, err error) {
+	key, err := storeKey(c)
+	if err != nil {
+		return nil, err
+	}
+	s, err := prepare(ctx, env.Cache, key, config.Of[Data](c).FlatField, func() ([]*flight, error) { return flights(c) }, env.Log)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.Close())
+		}
+	}()
+	t := &task{config: c, env: env, store: s, reader: newReader(c)}
+	if t.sides, err = divide(c, s); err != nil {
+		return nil, err
+	}
+	t.scaler = fitScaler(t.sides.train, config.Of[Model](c).Frames)
+	t.announce()
+	shown, err := json.MarshalIndent(t.scaler, "", "  ")
+	if err != nil {
+		return nil, err
+	}
+	run = &system.Run{
+		Feed: newFeed(c, t.sides.train, m.Shape.MicroBatch, m.Shape.Accumulation),
+		Goal: goal(c), Files: map[string][]byte{scalerFile: append(shown, '\n')}, Close: s.Close, Load: t.load,
+	}
+	if len(t.sides.valid) > 0 {
+		run.Evaluate = func(r *engine.Runner) func(context.Context, int) (map[string]float64, error) {
+			return func(ctx context.Context, slot int) (map[string]float64, error) {
+				j, err := t.reader.judge(ctx, r, slot, t.sides.valid, c.Training.EvalBatches)
+				if err != nil {
+					return nil, err
+				}
+				return j.metrics(scalesOf(r).Base.Mean)
+			}
+		}
+	}
+	if !t.reader.masked {
+		run.Report = t.report
+		if truth := t.truth(t.sides.valid); len(truth) > 0 {
+			run.Baselines = []system.Baseline{{Name: "rmse of the mean", Value: math.Sqrt(constantError(truth, t.scaler.Base.Mean))}}
+		}
+	}
+	return run, nil
+}
+
+// announce tells what was found in the data.
+func (t *task) announce() {
+	for _, s := range []struct {
+		name string
+		list []window
+	}{{"train", t.sides.train}, {"validation", t.sides.valid}, {"calibration", t.sides.calibration}, {"test", t.sides.test}} {
+		if len(s.list) == 0 {
+			continue
+		}
+		names := map[string]bool{}
+		for _, w := range s.list {
+			names[w.flight.Name] = true
+		}
+		m := momentsOf(t.truth(s.list))
+		t.env.Log("data: %-11s %5d windows of %2d flights, cloud base %.2f +- %.2f km", s.name, len(s.list), len(names), m.Mean, m.Std)
+	}
+}
+
+// truth are the known labels of windows.
+func (t *task) truth(list []window) (km []float64) {
+	for _, w := range list {
+		if v := w.flight.Base[w.middle(t.reader.model.Frames)]; v != unknown {
+			km = append(km, v)
+		}
+	}
+	return km
+}
+
+// load puts the scales of the training flights, and the weights that
+// phases.init names, into an armed program.
+func (t *task) load(r *engine.Runner) error {
+	if path := config.Of[Phases](t.config).Init; path != "" {
+		if err := t.start(r, path); err != nil {
+			return fmt.Errorf("phases.init: %w", err)
+		}
+	}
+	t.scaler.set(r)
+	return nil
+}
+
+// start takes the weights of a run or a checkpoint that this model has too.
+func (t *task) start(r *engine.Runner, path string) (err error) {
+	c, err := newest(path)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.Close()) }()
+	taken, missing := 0, 0
+	for _, s := range r.Program().States {
+		if s.Role != graph.Weight && s.Role != graph.Buffer {
+			continue
+		}
+		x, err := c.Weights.Tensor(s.Name)
+		if err != nil {
+			missing++
+			continue
+		}
+		v, _ := r.State(s.Name)
+		if len(x.Data) != len(v.Data) {
+			return fmt.Errorf("%s: %s is %v, this model has %v", c.Path, s.Name, x.Shape, s.Type.Shape)
+		}
+		copy(v.Data, x.Data)
+		taken++
+	}
+	if taken == 0 {
+		return fmt.Errorf("%s has no tensor of this model", c.Path)
+	}
+	t.env.Log("weights: %d tensors from %s, %d start at random", taken, c.Path, missing)
+	return nil
+}
+
+// newest opens a checkpoint, or the best of a run directory: of its newest
+// checkpoint's history, or that itself.
+func newest(path string) (*checkpoint.Checkpoint, error) {
+	if c, err := checkpoint.Load(path); err == nil {
+		return c, nil
+	}
+	c, _, err := checkpoint.Latest(path)
+	if err != nil {
+		return nil, err
+	}
+	if c.State.Best == nil || c.State.BestAt == c.State.Update {
+		return c, nil
+	}
+	best, err := checkpoint.Load(checkpointAt(c.Path, c.State.BestAt))
+	if err != nil {
+		return c, nil // the best was not kept
+	}
+	return best, c.Close()
+}

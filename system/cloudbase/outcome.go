@@ -1,0 +1,327 @@
+package cloudbase
+
+import (
+	"bytes"
+	"context"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/snug-ml/snug/config"
+	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/system/report"
+	"github.com/snug-ml/snug/train/checkpoint"
+	"github.com/snug-ml/snug/train/metric"
+)
+
+// The files that a report leaves in a run directory.
+const (
+	OutcomeFile     = "report.json"
+	PredictionsFile = "predictions.csv"
+	IntervalFile    = "interval.json"
+	FoldsFile       = "loo.json"
+)
+
+// Outcome is report.json: what a run came to. Heights are in km.
+type Outcome struct {
+	Update     int64  `json:"update"`
+	Parameters int64  `json:"parameters"`
+	Phase      string `json:"phase"`
+	// Flights trained on, and the scales fitted on them.
+	Trained  []string        `json:"trained_flights"`
+	Scaler   scaler          `json:"scaler"`
+	Interval Interval        `json:"interval"`
+	Sides    map[string]Side `json:"sides"`
+}
+
+// Side is what the model says of the flights of one side of the split.
+type Side struct {
+	Figures
+	// Baseline is the root mean square error of the mean of the training labels;
+	// Skill the share of its mean square error that the model saves.
+	Baseline  checkpoint.Float   `json:"baseline_rmse"`
+	Skill     checkpoint.Float   `json:"skill"`
+	Collapsed bool               `json:"collapsed"`
+	Flights   map[string]Figures `json:"flights"`
+}
+
+// Figures are those of metric.Regression, with names as in the guide, and the
+// share of truths that the intervals cover.
+type Figures struct {
+	MAE         checkpoint.Float   `json:"mae"`
+	MSE         checkpoint.Float   `json:"mse"`
+	RMSE        checkpoint.Float   `json:"rmse"`
+	MAPE        checkpoint.Float   `json:"mape"`
+	R2          checkpoint.Float   `json:"r2"`
+	MeanError   checkpoint.Float   `json:"mean_error"`
+	StdError    checkpoint.Float   `json:"std_error"`
+	Percentiles map[string]float64 `json:"error_percentiles"`
+	Spread      checkpoint.Float   `json:"spread"`
+	Predicted   metric.Interval    `json:"prediction_range"`
+	True        metric.Interval    `json:"true_range"`
+	Samples     int                `json:"num_samples"`
+	Coverage    checkpoint.Float   `json:"coverage"`
+	full        metric.Regression
+}
+
+// Interval is interval.json: how far from a prediction the truth may lie.
+type Interval struct {
+	Update     int64            `json:"update"`
+	Confidence float64          `json:"confidence"`
+	HalfWidth  checkpoint.Float `json:"half_width"` // km; +Inf without enough examples
+	// Flights and examples that it was calibrated on; none, then there is no interval.
+	Flights  []string `json:"flights"`
+	Examples int      `json:"examples"`
+}
+
+// figures of predictions with intervals of a half-width.
+func figures(predicted, truth []float64, half float64) (Figures, error) {
+	r, err := metric.Regress(predicted, truth)
+	if err != nil {
+		return Figures{}, err
+	}
+	f := Figures{
+		MAE: checkpoint.Float(r.MAE), MSE: checkpoint.Float(r.MSE), RMSE: checkpoint.Float(r.RMSE), MAPE: checkpoint.Float(r.MAPE), R2: checkpoint.Float(r.R2),
+		MeanError: checkpoint.Float(r.MeanError), StdError: checkpoint.Float(r.StdError), Spread: checkpoint.Float(r.Spread), Samples: r.N,
+		Predicted: r.PredictedRange, True: r.TrueRange, Percentiles: map[string]float64{}, full: r,
+		Coverage: checkpoint.Float(metric.Coverage(predicted, truth, half)),
+	}
+	for k, q := range metric.ErrorQuantiles {
+		f.Percentiles[fmt.Sprintf("%g", 100*q)] = r.Quantiles[k]
+	}
+	return f, nil
+}
+
+// side sums up what was judged on a side of the split.
+func (t *task) side(j *judged, half, mean float64) (s Side, err error) {
+	if s.Figures, err = figures(j.predicted, j.truth, half); err != nil {
+		return s, err
+	}
+	reference := constantError(j.truth, mean)
+	s.Baseline, s.Skill = checkpoint.Float(math.Sqrt(reference)), checkpoint.Float(metric.Skill(float64(s.MSE), reference))
+	s.Collapsed = float64(s.Spread) < collapsed
+	s.Flights = map[string]Figures{}
+	for name, k := range j.byFlight() {
+		if s.Flights[name], err = figures(k.predicted, k.truth, half); err != nil {
+			return s, err
+		}
+	}
+	return s, nil
+}
+
+// byFlight splits what was judged.
+func (j *judged) byFlight() map[string]*judged {
+	out := map[string]*judged{}
+	for i, w := range j.windows {
+		k := out[w.flight.Name]
+		if k == nil {
+			k = &judged{}
+			out[w.flight.Name] = k
+		}
+		k.windows = append(k.windows, w)
+		k.predicted, k.truth = append(k.predicted, j.predicted[i]), append(k.truth, j.truth[i])
+	}
+	return out
+}
+
+// flightNames are those of windows, in their order.
+func flightNames(list []window) (names []string) {
+	for _, w := range list {
+		if len(names) == 0 || names[len(names)-1] != w.flight.Name {
+			names = append(names, w.flight.Name)
+		}
+	}
+	return names
+}
+
+// sideNames are the sides that are reported on, the one that counts first.
+var sideNames = []string{"test", "validation", "calibration"}
+
+// report judges every held-out flight with the weights in r and writes what
+// there is to know to the run directory.
+func (t *task) report(ctx context.Context, r *engine.Runner, update int64) error {
+	scales := scalesOf(r)
+	o := &Outcome{
+		Update: update, Phase: config.Of[Phases](t.config).Run, Trained: flightNames(t.sides.train), Scaler: scales, Sides: map[string]Side{},
+	}
+	o.Parameters, _ = r.Program().Parameters()
+	said := map[string]*judged{}
+	for name, list := range map[string][]window{"test": t.sides.test, "validation": t.sides.valid, "calibration": t.sides.calibration} {
+		if len(list) == 0 {
+			continue
+		}
+		j, err := t.reader.judge(ctx, r, 0, list, 0)
+		if err != nil {
+			return err
+		}
+		said[name] = j
+	}
+	o.Interval = t.interval(said["calibration"], update)
+	for name, j := range said {
+		s, err := t.side(j, float64(o.Interval.HalfWidth), scales.Base.Mean)
+		if err != nil {
+			return err
+		}
+		o.Sides[name] = s
+	}
+	if len(said) == 0 {
+		return nil
+	}
+	history, err := readHistory(t.env.Dir)
+	if err != nil {
+		return err
+	}
+	dir := t.env.Dir
+	p := page(t.config, o, said, history)
+	err = errors.Join(
+		writeJSON(filepath.Join(dir, OutcomeFile), o), writeJSON(filepath.Join(dir, IntervalFile), o.Interval),
+		t.predictions(filepath.Join(dir, PredictionsFile), said, float64(o.Interval.HalfWidth)), p.Save(filepath.Join(dir, report.FileName)),
+	)
+	if err != nil {
+		return err
+	}
+	for _, line := range lead(o) {
+		t.env.Log("%s", line)
+	}
+	t.env.Log("report: %s", filepath.Join(dir, report.FileName))
+	if o.Phase == "fold" {
+		return t.folds()
+	}
+	return nil
+}
+
+// interval calibrates the half-width on flights that nothing else was chosen by.
+func (t *task) interval(j *judged, update int64) Interval {
+	i := Interval{Update: update, Confidence: config.Of[Split](t.config).Confidence, HalfWidth: checkpoint.Float(math.Inf(1))}
+	if j == nil {
+		return i
+	}
+	var absolute []float64
+	for k, p := range j.predicted {
+		absolute = append(absolute, math.Abs(p-j.truth[k]))
+	}
+	i.Flights, i.Examples = flightNames(j.windows), len(absolute)
+	i.HalfWidth = checkpoint.Float(metric.Conformal(absolute, i.Confidence))
+	return i
+}
+
+// predictions writes a row for each window that was judged.
+func (t *task) predictions(path string, said map[string]*judged, half float64) error {
+	var buffer bytes.Buffer
+	w := csv.NewWriter(&buffer)
+	rows := [][]string{{"split", "flight_name", "local_index", "time", "sza", "saa", "y_true", "y_pred", "y_low", "y_high"}}
+	number := func(v float64) string {
+		if math.IsInf(v, 0) {
+			return ""
+		}
+		return fmt.Sprintf("%.6g", v)
+	}
+	for _, name := range sideNames {
+		j := said[name]
+		if j == nil {
+			continue
+		}
+		for k, x := range j.windows {
+			i, f := x.middle(t.reader.model.Frames), x.flight
+			rows = append(rows, []string{name, f.Name, fmt.Sprint(i), fmt.Sprintf("%.3f", f.Time[i]), number(f.SZA[i]), number(f.SAA[i]),
+				number(j.truth[k]), number(j.predicted[k]), number(j.predicted[k] - half), number(j.predicted[k] + half)})
+		}
+	}
+	if err := w.WriteAll(rows); err != nil {
+		return err
+	}
+	return replace(path, buffer.Bytes())
+}
+
+// folds collects the reports of the folds beside this one.
+func (t *task) folds() error {
+	parent := filepath.Dir(filepath.Clean(t.env.Dir))
+	entries, err := os.ReadDir(parent)
+	if err != nil {
+		return err
+	}
+	folds := map[string]Side{}
+	for _, e := range entries {
+		name, ok := strings.CutPrefix(e.Name(), folderFold)
+		if !ok {
+			continue
+		}
+		raw, err := os.ReadFile(filepath.Join(parent, e.Name(), OutcomeFile))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // not done yet
+		}
+		var o Outcome
+		if err == nil {
+			err = json.Unmarshal(raw, &o)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", filepath.Join(parent, e.Name(), OutcomeFile), err)
+		}
+		folds[name] = o.Sides["validation"]
+	}
+	return writeJSON(filepath.Join(parent, FoldsFile), folds)
+}
+
+// lead is the result in a few lines.
+func lead(o *Outcome) (lines []string) {
+	for _, name := range sideNames[:2] {
+		s, ok := o.Sides[name]
+		if !ok {
+			continue
+		}
+		lines = append(lines, fmt.Sprintf("%s flights: R2 %.3f, RMSE %.3f km (%.3f km for the mean of the training flights), skill %.3f, MAE %.3f km, bias %+.3f km, %d windows of %d flights",
+			name, float64(s.R2), float64(s.RMSE), float64(s.Baseline), float64(s.Skill), float64(s.MAE), float64(s.MeanError), s.Samples, len(s.Flights)))
+		if !math.IsInf(float64(o.Interval.HalfWidth), 0) {
+			lines = append(lines, fmt.Sprintf("  intervals of +-%.3f km were calibrated for %.0f %% and hold %.0f %%", float64(o.Interval.HalfWidth), 100*o.Interval.Confidence, 100*float64(s.Coverage)))
+		}
+		if s.Collapsed {
+			lines = append(lines, fmt.Sprintf("  COLLAPSED: the predictions vary by %.0f %% of what the truths do: the model says next to the same of every picture", 100*float64(s.Spread)))
+		}
+	}
+	return lines
+}
+
+// writeJSON writes a file that appears whole or not at all.
+func writeJSON(path string, v any) error {
+	raw, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return err
+	}
+	return replace(path, append(raw, '\n'))
+}
+
+func replace(path string, content []byte) error {
+	if err := os.WriteFile(path+".tmp", content, 0o666); err != nil {
+		return err
+	}
+	return os.Rename(path+".tmp", path)
+}
+
+// readInterval is the interval of a run directory; there may be none.
+func readInterval(dir string) (i Interval, err error) {
+	i.HalfWidth = checkpoint.Float(math.Inf(1))
+	path := filepath.Join(dir, IntervalFile)
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return i, nil
+	}
+	if err != nil {
+		return i, err
+	}
+	defer func() { _ = f.Close() }() // read only: nothing to lose
+	raw, err := io.ReadAll(f)
+	if err == nil {
+		err = json.Unmarshal(raw, &i)
+	}
+	if err != nil {
+		return i, fmt.Errorf("%s: %w", path, err)
+	}
+	return i, nil
+}

@@ -1,0 +1,186 @@
+package cloudbase
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/snug-ml/snug/config"
+	"github.com/snug-ml/snug/system/report"
+	"github.com/snug-ml/snug/train"
+)
+
+// page is report.html.
+func page(c *config.Config, o *Outcome, said map[string]*judged, h *history) *report.Page {
+	p := &report.Page{Title: "cloudbase", Lead: strings.Join(lead(o), " ")}
+	if c.Preset != "" {
+		p.Title += ": " + c.Preset
+	}
+	if generated(c) {
+		p.Lead += " The flights are computed, not flown (section synthetic of the configuration): this says how well the network reads known geometry, nothing of real clouds."
+	}
+	for _, name := range sideNames {
+		if j := said[name]; j != nil {
+			p.Sections = append(p.Sections, sideSection(c, o, name, j))
+		}
+	}
+	if len(h.updates) > 0 {
+		p.Sections = append(p.Sections, trainingSection(h))
+	}
+	return p
+}
+
+func sideSection(c *config.Config, o *Outcome, name string, j *judged) report.Section {
+	s := o.Sides[name]
+	section := report.Section{
+		Title: "The " + name + " flights",
+		Text: fmt.Sprintf("Predicting %.2f km, the mean of the training flights, errs by %.3f km (root mean square): the skill of the model over it is %.3f. The predictions vary by %.0f %% of what the truths do.",
+			o.Scaler.Base.Mean, float64(s.Baseline), float64(s.Skill), 100*float64(s.Spread)),
+	}
+	switch name {
+	case "validation":
+		section.Text += " The best weights were chosen by these flights: expect a little less on others."
+	case "calibration":
+		section.Text += " The intervals were calibrated on these flights: their coverage here is what was asked for by construction."
+	}
+	rows := [][]string{row("all", s.Figures)}
+	var names []string
+	for n := range s.Flights {
+		names = append(names, n)
+	}
+	slices.Sort(names)
+	for _, n := range names {
+		rows = append(rows, row(n, s.Flights[n]))
+	}
+	section.Tables = []report.Table{{
+		Caption: "Errors in km; percentiles of the absolute error", Rows: rows,
+		Header: []string{"flight", "windows", "R2", "RMSE", "MAE", "MAPE", "bias", "deviation", "25 %", "50 %", "75 %", "90 %", "95 %", "covered"},
+	}}
+	section.Figures = append(section.Figures, scatter(j), residuals(j), residualsOverTruth(j))
+	by := j.byFlight()
+	for _, n := range names {
+		section.Figures = append(section.Figures, series(c, n, by[n], float64(o.Interval.HalfWidth)))
+	}
+	return section
+}
+
+func row(name string, f Figures) []string {
+	out := []string{name, fmt.Sprint(f.Samples), f3(float64(f.R2)), f3(float64(f.RMSE)), f3(float64(f.MAE)), fmt.Sprintf("%.1f %%", float64(f.MAPE)), f3(float64(f.MeanError)), f3(float64(f.StdError))}
+	for _, q := range f.full.Quantiles {
+		out = append(out, f3(q))
+	}
+	return append(out, fmt.Sprintf("%.1f %%", 100*float64(f.Coverage)))
+}
+
+func f3(v float64) string { return fmt.Sprintf("%.3f", v) }
+
+// ends of the heights of what was judged.
+func (j *judged) ends() [2]float64 {
+	low, high := math.Inf(1), math.Inf(-1)
+	for i := range j.truth {
+		low, high = min(low, j.truth[i], j.predicted[i]), max(high, j.truth[i], j.predicted[i])
+	}
+	return [2]float64{low, high}
+}
+
+func scatter(j *judged) report.Figure {
+	ends := j.ends()
+	return report.Figure{Caption: "Predicted against true cloud base", Drawing: report.Chart{
+		X: "true (km)", Y: "predicted (km)", XRange: ends, YRange: ends,
+		Series: []report.Series{{X: j.truth, Y: j.predicted, Style: report.Points}, {Name: "perfect", X: ends[:], Y: ends[:], Style: report.Dashed}},
+	}}
+}
+
+func (j *judged) errors() (e []float64) {
+	for i := range j.truth {
+		e = append(e, j.predicted[i]-j.truth[i])
+	}
+	return e
+}
+
+func residuals(j *judged) report.Figure {
+	e := j.errors()
+	most := 0.0
+	for _, v := range e {
+		most = max(most, math.Abs(v))
+	}
+	return report.Figure{Caption: "Errors", Drawing: report.Chart{X: "predicted - true (km)", Y: "windows", Series: []report.Series{report.Histogram("", e, -most, most, 31)}}}
+}
+
+func residualsOverTruth(j *judged) report.Figure {
+	ends := j.ends()
+	return report.Figure{Caption: "Errors over the true cloud base; a slope down is hedging towards the mean", Drawing: report.Chart{
+		X: "true (km)", Y: "predicted - true (km)",
+		Series: []report.Series{{X: j.truth, Y: j.errors(), Style: report.Points}, {Name: "none", X: ends[:], Y: []float64{0, 0}, Style: report.Dashed}},
+	}}
+}
+
+// series shows a flight over time.
+func series(c *config.Config, name string, j *judged, half float64) report.Figure {
+	var x, low, high []float64
+	for i, w := range j.windows {
+		x = append(x, w.flight.Time[w.middle(config.Of[Model](c).Frames)])
+		low, high = append(low, j.predicted[i]-half), append(high, j.predicted[i]+half)
+	}
+	lines := []report.Series{{Name: "true", X: x, Y: j.truth}, {Name: "predicted", X: x, Y: j.predicted}}
+	if !math.IsInf(half, 0) {
+		lines = append(lines, report.Series{Name: "interval", X: x, Y: low, Style: report.Dashed}, report.Series{X: x, Y: high, Style: report.Dashed})
+	}
+	return report.Figure{Caption: "Flight " + name, Drawing: report.Chart{X: "time (s)", Y: "cloud base (km)", Series: lines}}
+}
+
+func trainingSection(h *history) report.Section {
+	figures := []report.Figure{{Caption: "Training loss by update", Drawing: report.Chart{X: "update", Y: "loss", Series: []report.Series{{Name: "training", X: h.updates, Y: h.loss}}}}}
+	if len(h.evals) > 1 {
+		figures = append(figures,
+			report.Figure{Caption: "Root mean square error on the validation flights", Drawing: report.Chart{X: "update", Y: "km", Series: []report.Series{{X: h.evals, Y: h.metrics["rmse"]}}}},
+			report.Figure{Caption: "Validation figures", Drawing: report.Chart{X: "update", Y: "share", Series: []report.Series{
+				{Name: "R2", X: h.evals, Y: h.metrics["r2"]}, {Name: "spread", X: h.evals, Y: h.metrics["spread"]},
+			}}})
+	}
+	return report.Section{Title: "Training", Figures: figures}
+}
+
+// history is what metrics.jsonl says of a run.
+type history struct {
+	updates, loss, evals []float64
+	metrics              map[string][]float64
+}
+
+// readHistory reads the log of a run; one that is not there is empty.
+func readHistory(dir string) (*history, error) {
+	h := &history{metrics: map[string][]float64{}}
+	f, err := os.Open(filepath.Join(dir, train.MetricsFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return h, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // read only: nothing to lose
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		var l train.Line
+		if json.Unmarshal(lines.Bytes(), &l) != nil {
+			continue // torn by a crash; a resumed run writes it again
+		}
+		switch {
+		case l.Event == "update" && l.Loss != nil:
+			h.updates, h.loss = append(h.updates, float64(l.Update)), append(h.loss, float64(*l.Loss))
+		case l.Event == "eval":
+			h.evals = append(h.evals, float64(l.Update))
+			for _, name := range []string{"rmse", "r2", "spread"} {
+				h.metrics[name] = append(h.metrics[name], float64(l.Metrics[name]))
+			}
+		}
+	}
+	return h, lines.Err()
+}

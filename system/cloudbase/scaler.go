@@ -1,0 +1,89 @@
+package cloudbase
+
+import (
+	"math"
+
+	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/graph"
+)
+
+// The states that hold the scales of the training flights. Being buffers of the
+// program they lie in every checkpoint beside the weights that they belong to.
+const (
+	stateBase   = "scaler.cbh"    // F32 [2]: mean and deviation, km
+	stateAngles = "scaler.angles" // F32 [4]: means of sza and saa, their deviations; degrees
+)
+
+// scaler turns physical units to and from those of the network.
+type scaler struct {
+	Base   moments    `json:"cbh"`
+	Angles [2]moments `json:"angles"`
+}
+
+// moments are a mean and a deviation.
+type moments struct {
+	Mean float64 `json:"mean"`
+	Std  float64 `json:"std"`
+}
+
+// fitScaler takes the scales of windows.
+func fitScaler(list []window, frames int) scaler {
+	var base, sza, saa []float64
+	for _, w := range list {
+		i, r := w.middle(frames), w.flight
+		if r.Base[i] != unknown {
+			base = append(base, r.Base[i])
+		}
+		sza, saa = append(sza, r.SZA[i]), append(saa, r.SAA[i])
+	}
+	return scaler{momentsOf(base), [2]moments{momentsOf(sza), momentsOf(saa)}}
+}
+
+// momentsOf are those of values; a deviation of 0 becomes 1, which scales nothing.
+func momentsOf(values []float64) moments {
+	if len(values) == 0 {
+		return moments{0, 1}
+	}
+	m := moments{}
+	for _, v := range values {
+		m.Mean += v / float64(len(values))
+	}
+	for _, v := range values {
+		m.Std += (v - m.Mean) * (v - m.Mean) / float64(len(values))
+	}
+	if m.Std = math.Sqrt(m.Std); m.Std < 1e-9 {
+		m.Std = 1
+	}
+	return m
+}
+
+// set writes the scales to an armed program.
+func (s scaler) set(r *engine.Runner) {
+	if t, ok := r.State(stateBase); ok {
+		copy(t.F32(), []float32{float32(s.Base.Mean), float32(s.Base.Std)})
+	}
+	if t, ok := r.State(stateAngles); ok {
+		a := s.Angles
+		copy(t.F32(), []float32{float32(a[0].Mean), float32(a[1].Mean), float32(a[0].Std), float32(a[1].Std)})
+	}
+}
+
+// scales of an armed program: those of the checkpoint, if one was loaded.
+func scalesOf(r *engine.Runner) scaler {
+	s := scaler{Base: moments{0, 1}, Angles: [2]moments{{0, 1}, {0, 1}}}
+	if t, ok := r.State(stateBase); ok {
+		x := t.F32()
+		s.Base = moments{float64(x[0]), float64(x[1])}
+	}
+	if t, ok := r.State(stateAngles); ok {
+		x := t.F32()
+		s.Angles = [2]moments{{float64(x[0]), float64(x[2])}, {float64(x[1]), float64(x[3])}}
+	}
+	return s
+}
+
+// scaleState declares the first n elements as means and as many as deviations.
+func scaleState(b *graph.Builder, name string, n int) (mean, std *graph.Value) {
+	v := b.State(&graph.State{Name: name, Type: graph.T(graph.F32, 2*n), Role: graph.Buffer, Init: graph.Ones()})
+	return b.Slice(v, 0, 0, n), b.Slice(v, 0, n, n)
+}

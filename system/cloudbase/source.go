@@ -1,0 +1,145 @@
+package cloudbase
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/snug-ml/snug/config"
+)
+
+// syntheticSource is the word that stands for the generator in data.source.
+const syntheticSource = "synthetic"
+
+// generated reports whether the flights are computed.
+func generated(c *config.Config) bool { return slices.Equal(c.Data.Source, []string{syntheticSource}) }
+
+// sources are the files and folders that data.source names: NPZ files, folders
+// of them, folders with an index of pictures.
+func sources(c *config.Config) ([]string, error) {
+	var out []string
+	for _, pattern := range c.Data.Source {
+		if pattern == syntheticSource {
+			return nil, fmt.Errorf("data.source: %q stands alone; %v has more", syntheticSource, c.Data.Source)
+		}
+		names, err := filepath.Glob(pattern)
+		if err != nil {
+			return nil, fmt.Errorf("data.source: %q: %w", pattern, err)
+		}
+		if len(names) == 0 {
+			return nil, fmt.Errorf("data.source: nothing matches %q", pattern)
+		}
+		for _, name := range names {
+			found, err := expand(name)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, found...)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out), nil
+}
+
+// expand lists the sources that a file or a folder holds.
+func expand(name string) ([]string, error) {
+	info, err := os.Stat(name)
+	if err != nil {
+		return nil, fmt.Errorf("data.source: %w", err)
+	}
+	if info.IsDir() {
+		if _, err := os.Stat(filepath.Join(name, folderIndex)); err == nil || !errors.Is(err, fs.ErrNotExist) {
+			return []string{name}, err
+		}
+		files, err := filepath.Glob(filepath.Join(name, "*.npz"))
+		if err == nil && len(files) == 0 {
+			err = fmt.Errorf("data.source: folder %s has neither %s nor NPZ files", name, folderIndex)
+		}
+		return files, err
+	}
+	switch ext := strings.ToLower(filepath.Ext(name)); ext {
+	case ".npz":
+		return []string{name}, nil
+	case ".h5", ".hdf5", ".hdf":
+		return nil, fmt.Errorf("data.source: %s: HDF5 is not read here; make an NPZ file of each flight, in Python:\n  numpy.savez_compressed(%q, frames=..., time=..., sza=..., saa=..., cbh=...)\nwith frames [N, H, W], time in seconds, angles in degrees and cbh in km (NaN where not known); docs/cloudbase.md has the whole script",
+			name, strings.TrimSuffix(name, filepath.Ext(name))+".npz")
+	default:
+		return nil, fmt.Errorf("data.source: %s: want an NPZ file, a folder of them, or a folder with %s", name, folderIndex)
+	}
+}
+
+// flights reads what the configuration names, cut and scaled to the model's size.
+func flights(c *config.Config) ([]*flight, error) {
+	m, d := config.Of[Model](c), config.Of[Data](c)
+	var all []*flight
+	if generated(c) {
+		s := config.Of[Synthetic](c)
+		for k := range s.Flights {
+			all = append(all, s.flight(k, m.Height, m.Width))
+		}
+		return all, nil
+	}
+	names, err := sources(c)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		var found []*flight
+		if strings.EqualFold(filepath.Ext(name), ".npz") {
+			f, err := npzFlight(name)
+			if err != nil {
+				return nil, err
+			}
+			found = []*flight{f}
+		} else if found, err = folderFlights(name); err != nil {
+			return nil, err
+		}
+		for _, f := range found {
+			if f, err = fit(f, d, m.Height, m.Width); err != nil {
+				return nil, err
+			}
+			if slices.ContainsFunc(all, func(g *flight) bool { return g.Name == f.Name }) {
+				return nil, fmt.Errorf("data.source: two flights are called %s", f.Name)
+			}
+			if f.Name == "" || f.Name != filepath.Base(f.Name) {
+				return nil, fmt.Errorf("data.source: %s: the flight name %q is no file name", name, f.Name)
+			}
+			all = append(all, f)
+		}
+	}
+	return all, nil
+}
+
+// storeKey names what is stored: the sources by size and time of change, and
+// the settings it depends on.
+func storeKey(c *config.Config) (string, error) {
+	m, d := config.Of[Model](c), config.Of[Data](c)
+	h := sha256.New()
+	// A hash never fails to write.
+	_, _ = fmt.Fprintf(h, "1 %d %d %v %v %t %t\n", m.Height, m.Width, d.Rows, d.Columns, d.Resize, d.FlatField)
+	if generated(c) {
+		_, _ = fmt.Fprintf(h, "%+v\n", *config.Of[Synthetic](c))
+		return hex.EncodeToString(h.Sum(nil)[:8]), nil
+	}
+	names, err := sources(c)
+	if err != nil {
+		return "", err
+	}
+	for _, name := range names {
+		if info, err := os.Stat(name); err == nil && info.IsDir() {
+			name = filepath.Join(name, folderIndex)
+		}
+		info, err := os.Stat(name)
+		if err != nil {
+			return "", err
+		}
+		_, _ = fmt.Fprintf(h, "%q %d %d\n", name, info.Size(), info.ModTime().UnixNano())
+	}
+	return hex.EncodeToString(h.Sum(nil)[:8]), nil
+}

@@ -1,0 +1,159 @@
+package cloudbase
+
+import (
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"image"
+	"image/color"
+	_ "image/jpeg" // a format of pictures
+	_ "image/png"  // a format of pictures
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// folderIndex is the CSV file that a folder of pictures has, with a header:
+//
+//	file    path of a PNG or JPEG, relative to the index
+//	flight  its flight; without the column, the folder's name
+//	time    seconds
+//	sza     degrees
+//	saa     degrees
+//	cbh     km; empty where not known. The column may be absent.
+//
+// Rows are in order of time within a flight.
+const folderIndex = "index.csv"
+
+// folderFlights are the flights in a folder of pictures.
+func folderFlights(dir string) (flights []*flight, err error) {
+	path := filepath.Join(dir, folderIndex)
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }() // read only: nothing to lose
+	r := csv.NewReader(file)
+	r.ReuseRecord = true
+	head, err := r.Read()
+	if err != nil {
+		return nil, fmt.Errorf("%s: header: %w", path, err)
+	}
+	at := map[string]int{}
+	for i, name := range head {
+		at[strings.ToLower(strings.TrimSpace(name))] = i
+	}
+	for _, name := range []string{"file", "time", "sza", "saa"} {
+		if _, ok := at[name]; !ok {
+			return nil, fmt.Errorf("%s: no column %q; it has %s", path, name, strings.Join(head, ", "))
+		}
+	}
+	files := map[*flight][]string{}
+	byName := map[string]*flight{}
+	for {
+		row, err := r.Read()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		line, _ := r.FieldPos(0)
+		name := filepath.Base(filepath.Clean(dir))
+		if i, ok := at["flight"]; ok {
+			name = row[i]
+		}
+		f := byName[name]
+		if f == nil {
+			f = &flight{Name: name}
+			byName[name], flights = f, append(flights, f)
+		}
+		for _, c := range []struct {
+			name string
+			into *[]float64
+		}{{"time", &f.Time}, {"sza", &f.SZA}, {"saa", &f.SAA}, {"cbh", &f.Base}} {
+			v := math.NaN()
+			if i, ok := at[c.name]; ok && (c.name != "cbh" || strings.TrimSpace(row[i]) != "") {
+				if v, err = strconv.ParseFloat(strings.TrimSpace(row[i]), 64); err != nil {
+					return nil, fmt.Errorf("%s:%d: column %s: want a number, got %q", path, line, c.name, row[i])
+				}
+			}
+			*c.into = append(*c.into, v)
+		}
+		files[f] = append(files[f], filepath.Join(dir, filepath.FromSlash(row[at["file"]])))
+	}
+	if len(flights) == 0 {
+		return nil, fmt.Errorf("%s lists no pictures", path)
+	}
+	for _, f := range flights {
+		if err := f.pictures(files[f]); err != nil {
+			return nil, err
+		}
+	}
+	return flights, nil
+}
+
+// pictures makes files the frames of f; the first one decides their size.
+func (f *flight) pictures(files []string) error {
+	first, err := decode(files[0])
+	if err != nil {
+		return err
+	}
+	f.Width, f.Height = first.Bounds().Dx(), first.Bounds().Dy()
+	f.pixels = pixelU8
+	if deep(first) {
+		f.pixels = pixelU16
+	}
+	files = slices.Clone(files)
+	f.frame = func(i int, dst []float32) error {
+		img, err := decode(files[i])
+		if err != nil {
+			return err
+		}
+		if b := img.Bounds(); b.Dx() != f.Width || b.Dy() != f.Height {
+			return fmt.Errorf("%s has %dx%d pixels, the first picture of the flight %dx%d", files[i], b.Dy(), b.Dx(), f.Height, f.Width)
+		}
+		luminance(img, dst)
+		return nil
+	}
+	return nil
+}
+
+func decode(path string) (image.Image, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }() // read only: nothing to lose
+	img, _, err := image.Decode(file)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w; want a PNG or a JPEG", path, err)
+	}
+	return img, nil
+}
+
+// deep reports whether a picture has more than 8 bits a channel.
+func deep(img image.Image) bool {
+	switch img.(type) {
+	case *image.Gray16, *image.RGBA64, *image.NRGBA64:
+		return true
+	}
+	return false
+}
+
+// luminance writes the brightness of a picture's pixels, 0 to 1.
+func luminance(img image.Image, dst []float32) {
+	b := img.Bounds()
+	k := 0
+	for y := b.Min.Y; y < b.Max.Y; y++ {
+		for x := b.Min.X; x < b.Max.X; x++ {
+			g := color.Gray16Model.Convert(img.At(x, y)).(color.Gray16)
+			dst[k] = float32(g.Y) / math.MaxUint16
+			k++
+		}
+	}
+}

@@ -1,0 +1,205 @@
+package cloudbase
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"sync"
+)
+
+// A store holds flights as files of pictures in the order of time, so that a
+// window is one read, and memory does not grow with the flights.
+type store struct {
+	Flights []*recording
+	dir     string
+}
+
+// recording is a stored flight.
+type recording struct {
+	Name   string    `json:"name"`
+	Height int       `json:"height"`
+	Width  int       `json:"width"`
+	Pixels pixel     `json:"pixels"`
+	Time   []float64 `json:"time"`
+	SZA    []float64 `json:"sza"`
+	SAA    []float64 `json:"saa"`
+	// Base has -1 where it is not known: JSON has no NaN.
+	Base []float64 `json:"base"`
+	// Flat is the mean of the first flatFrames pictures, for flat-fielding;
+	// empty where that is off.
+	Flat []float32 `json:"flat,omitempty"`
+	file *os.File
+}
+
+// unknown marks a frame without a label.
+const unknown = -1
+
+// flatFrames are the pictures that a flat field is the mean of.
+const flatFrames = 100
+
+// indexFile is the last file that appears in a whole store.
+const indexFile = "index.json"
+
+// prepare stores the flights below dir, or opens what was stored there before.
+// key names the sources and the settings that what is stored depends on.
+func prepare(ctx context.Context, dir, key string, flat bool, flights func() ([]*flight, error), log func(string, ...any)) (*store, error) {
+	dir = filepath.Join(dir, "frames-"+key)
+	s, err := openStore(dir)
+	if err == nil || !errors.Is(err, fs.ErrNotExist) {
+		return s, err
+	}
+	all, err := flights()
+	if err != nil {
+		return nil, err
+	}
+	log("data: storing %d flights in %s", len(all), dir)
+	tmp := dir + ".tmp"
+	if err := errors.Join(os.RemoveAll(tmp), os.MkdirAll(tmp, 0o777)); err != nil {
+		return nil, err
+	}
+	s = &store{Flights: make([]*recording, len(all))}
+	errs := make([]error, len(all))
+	var wg sync.WaitGroup
+	turn := make(chan struct{}, storing)
+	for i, f := range all {
+		wg.Go(func() {
+			turn <- struct{}{}
+			defer func() { <-turn }()
+			s.Flights[i], errs[i] = write(ctx, tmp, f, flat)
+		})
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	raw, err := json.Marshal(s)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(filepath.Join(tmp, indexFile), raw, 0o666); err != nil {
+		return nil, err
+	}
+	if err := os.Rename(tmp, dir); err != nil {
+		return nil, err
+	}
+	return openStore(dir)
+}
+
+// storing is how many flights are stored at a time.
+const storing = 4
+
+// write stores one flight.
+func write(ctx context.Context, dir string, f *flight, flat bool) (r *recording, err error) {
+	if err := f.check(); err != nil {
+		return nil, err
+	}
+	r = &recording{Name: f.Name, Height: f.Height, Width: f.Width, Pixels: f.pixels, Time: f.Time, SZA: f.SZA, SAA: f.SAA}
+	for _, b := range f.Base {
+		if math.IsNaN(b) {
+			b = unknown
+		}
+		r.Base = append(r.Base, b)
+	}
+	file, err := os.Create(filepath.Join(dir, r.fileName()))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	w := bufio.NewWriterSize(file, 1<<20)
+	picture := make([]float32, f.Height*f.Width)
+	raw := make([]byte, len(picture)*f.pixels.bytes())
+	sum := make([]float64, len(picture))
+	for i := range f.Time {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		if err := f.frame(i, picture); err != nil {
+			return nil, fmt.Errorf("flight %s, frame %d: %w", f.Name, i, err)
+		}
+		if err := finitePicture(picture); err != nil {
+			return nil, fmt.Errorf("flight %s, frame %d: %w", f.Name, i, err)
+		}
+		if flat && i < flatFrames {
+			for k, v := range picture {
+				sum[k] += float64(v)
+			}
+		}
+		f.pixels.put(raw, picture)
+		if _, err := w.Write(raw); err != nil {
+			return nil, err
+		}
+	}
+	if flat {
+		r.Flat = make([]float32, len(sum))
+		for k, v := range sum {
+			r.Flat[k] = float32(v / float64(min(flatFrames, len(f.Time))))
+		}
+	}
+	return r, w.Flush()
+}
+
+func finitePicture(p []float32) error {
+	for k, v := range p {
+		if x := float64(v); math.IsNaN(x) || math.IsInf(x, 0) {
+			return fmt.Errorf("pixel %d is %v; want finite pictures", k, v)
+		}
+	}
+	return nil
+}
+
+func (r *recording) fileName() string { return r.Name + "." + string(r.Pixels) }
+
+func openStore(dir string) (*store, error) {
+	raw, err := os.ReadFile(filepath.Join(dir, indexFile))
+	if err != nil {
+		return nil, err
+	}
+	s := &store{dir: dir}
+	if err := json.Unmarshal(raw, s); err != nil {
+		return nil, fmt.Errorf("%s: %w; remove the folder to make it again", filepath.Join(dir, indexFile), err)
+	}
+	for _, r := range s.Flights {
+		path := filepath.Join(dir, r.fileName())
+		if r.file, err = os.Open(path); err != nil {
+			return nil, errors.Join(err, s.Close())
+		}
+		info, err := r.file.Stat()
+		if err != nil {
+			return nil, errors.Join(err, s.Close())
+		}
+		if want := int64(len(r.Time)) * r.bytes(); info.Size() != want {
+			return nil, errors.Join(fmt.Errorf("%s has %d bytes, its index says %d; remove the folder to make it again", path, info.Size(), want), s.Close())
+		}
+	}
+	return s, nil
+}
+
+// Close closes the files.
+func (s *store) Close() error {
+	var errs []error
+	for _, r := range s.Flights {
+		if r.file != nil {
+			errs = append(errs, r.file.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// bytes of a stored picture.
+func (r *recording) bytes() int64 { return int64(r.Height) * int64(r.Width) * int64(r.Pixels.bytes()) }
+
+// read decodes n pictures from frame first on, through buffer.
+func (r *recording) read(dst []float32, first, n int, buffer []byte) error {
+	raw := buffer[:int64(n)*r.bytes()]
+	if _, err := r.file.ReadAt(raw, int64(first)*r.bytes()); err != nil {
+		return fmt.Errorf("%s: frames %d to %d: %w", r.file.Name(), first, first+n-1, err)
+	}
+	r.Pixels.get(dst[:n*r.Height*r.Width], raw)
+	return nil
+}

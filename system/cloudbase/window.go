@@ -1,0 +1,140 @@
+package cloudbase
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/snug-ml/snug/config"
+)
+
+// window is an example: frames of one flight, first to first+frames-1.
+type window struct {
+	flight *recording
+	first  int
+}
+
+// middle is the frame that the label and the angles are of.
+func (w window) middle(frames int) int { return w.first + frames/2 }
+
+// windows are those of a flight: frames without a gap in time, and with a
+// label within the range of the configuration unless all is set.
+func windows(c *config.Config, r *recording, all bool) []window {
+	m, d := config.Of[Model](c), config.Of[Data](c)
+	gap := d.MaxGap
+	if gap == 0 {
+		gap = 2 * medianStep(r.Time)
+	}
+	var out []window
+	run := 1 // frames up to here without a gap
+	for i := range r.Time {
+		if i > 0 && r.Time[i]-r.Time[i-1] > gap {
+			run = 1
+		} else if i > 0 {
+			run++
+		}
+		if run < m.Frames {
+			continue
+		}
+		w := window{r, i - m.Frames + 1}
+		base := r.Base[w.middle(m.Frames)]
+		if all || base >= max(0, d.BaseMin) && base <= d.BaseMax {
+			out = append(out, w)
+		}
+	}
+	return out
+}
+
+// medianStep is the median time between frames, 0 for a single one.
+func medianStep(times []float64) float64 {
+	var steps []float64
+	for i := 1; i < len(times); i++ {
+		steps = append(steps, times[i]-times[i-1])
+	}
+	if len(steps) == 0 {
+		return 0
+	}
+	slices.Sort(steps)
+	return steps[len(steps)/2]
+}
+
+// sides are the windows of a run. The last three may be empty.
+type sides struct {
+	train, valid, calibration, test []window
+}
+
+// divide splits the flights as the phase wants it.
+func divide(c *config.Config, s *store) (*sides, error) {
+	m, sp, p := config.Of[Model](c), config.Of[Split](c), config.Of[Phases](c)
+	for _, l := range [][]string{sp.Validation, sp.Calibration, sp.Test, {p.Pretrain}, {p.LeaveOut}} {
+		for _, name := range l {
+			if name != "" && !slices.ContainsFunc(s.Flights, func(r *recording) bool { return r.Name == name }) {
+				return nil, fmt.Errorf("there is no flight %q; there are %v", name, s.names())
+			}
+		}
+	}
+	out := &sides{}
+	for _, r := range s.Flights {
+		all := windows(c, r, p.Run == "mae")
+		switch {
+		case slices.Contains(sp.Calibration, r.Name):
+			out.calibration = append(out.calibration, all...)
+		case slices.Contains(sp.Test, r.Name):
+			out.test = append(out.test, all...)
+		case p.Run == "pretrain" && r.Name == p.Pretrain:
+			out.train, out.valid = inTime(all, m.Frames, c.Data.HeldOutFraction)
+		case p.Run == "pretrain":
+		case p.Run == "fold" && r.Name == p.LeaveOut:
+			out.valid = append(out.valid, all...)
+		case p.Run != "fold" && slices.Contains(sp.Validation, r.Name):
+			out.valid = append(out.valid, all...)
+		default:
+			out.train = append(out.train, all...)
+			if p.Run == "final" && r.Name == p.Pretrain {
+				out.train = append(out.train, again(all, p.Overweight)...)
+			}
+		}
+	}
+	if len(out.train) == 0 {
+		return nil, fmt.Errorf("nothing to train on: no flight outside the split has a window of %d frames with a cloud base within data.cbh_min and data.cbh_max; flights are %v", m.Frames, s.names())
+	}
+	return out, nil
+}
+
+func (s *store) names() (names []string) {
+	for _, r := range s.Flights {
+		names = append(names, r.Name)
+	}
+	return names
+}
+
+// inTime cuts a share off the end, and the windows in front of the cut that
+// share frames with what is behind it.
+func inTime(all []window, frames int, share float64) (train, valid []window) {
+	at := len(all) - int(share*float64(len(all)))
+	if at == len(all) {
+		return all, nil
+	}
+	valid = all[at:]
+	train = all[:at]
+	for len(train) > 0 && train[len(train)-1].first+frames > valid[0].first {
+		train = train[:len(train)-1]
+	}
+	return train, valid
+}
+
+// again repeats windows so that they come factor times in all: each
+// floor(factor) times, and the rest of them spread evenly.
+func again(all []window, factor float64) (more []window) {
+	whole := int(factor)
+	for range whole - 1 {
+		more = append(more, all...)
+	}
+	owed := 0.0
+	for _, w := range all {
+		if owed += factor - float64(whole); owed >= 1 {
+			more = append(more, w)
+			owed--
+		}
+	}
+	return more
+}

@@ -16,6 +16,7 @@ import (
 	"github.com/snug-ml/snug/engine/pass"
 	"github.com/snug-ml/snug/system"
 	"github.com/snug-ml/snug/system/agiformer"
+	"github.com/snug-ml/snug/system/cloudbase"
 	"github.com/snug-ml/snug/system/moderation"
 	"github.com/snug-ml/snug/system/refocused"
 	"github.com/snug-ml/snug/train"
@@ -32,7 +33,7 @@ const (
 )
 
 // systems are what snug trains.
-var systems = []system.System{refocused.System, moderation.System, agiformer.System}
+var systems = []system.System{refocused.System, moderation.System, agiformer.System, cloudbase.System}
 
 // app is what every verb gets.
 type app struct {

@@ -43,17 +43,13 @@ type program struct {
 	out    []int // registers that are stored
 	outRef []operand
 	regs   int
-	// dest is where each step writes: a result's own memory, a product's tile
-	// or a register; stored are the results that are then where they belong.
+	// dest is the result in whose own memory each step writes, or toRegister;
+	// stored are the results that are then where they belong.
 	dest   []int
 	stored []bool
 }
 
-// What dest holds beside the number of a result.
-const (
-	toRegister = -1 - iota
-	toProduct
-)
+const toRegister = -1
 
 // scratchBytes is the worker scratch of the program's registers.
 func (p *program) scratchBytes() int { return p.regs * tile * 4 }
@@ -270,8 +266,11 @@ func (c *compiler) tileProgram(bd *graph.Body, in, out []*graph.Value, dims grap
 		}
 		p.code = append(p.code, ins)
 	}
-	for range p.code {
+	for k := range p.code {
 		p.dest = append(p.dest, toRegister)
+		if !p.reads(k+1, len(p.in)+k) {
+			p.code[k].half = graph.F32 // storing it rounds it
+		}
 	}
 	for j, q := range p.out {
 		k := q - len(p.in)
@@ -280,6 +279,11 @@ func (c *compiler) tileProgram(bd *graph.Body, in, out []*graph.Value, dims grap
 		}
 	}
 	return p, nil
+}
+
+// reads reports whether a step from k on reads register q.
+func (p *program) reads(k, q int) bool {
+	return slices.ContainsFunc(p.code[k:], func(ins instr) bool { return slices.Contains(ins.arg[:ins.narg], q) })
 }
 
 // readsLater reports whether a step after k reads an input that lies where r
@@ -401,58 +405,47 @@ const maxOperands = graph.MaxRegisters + graph.MaxBodyResults
 // tile runs the program on n <= tile elements. at[i] is the element offset of
 // operand i (inputs, then results), step its innermost stride (1 or 0); flat
 // is the index of the first element in the result. regs holds the registers.
-// With set, register 0 is a stretch of a product's tile, and the result
-// without storage of its own goes back there.
-func (p *program) tile(n, flat int, at, step []int, regs []float32, set []float32) {
+func (p *program) tile(n, flat int, at, step []int, regs []float32) {
 	var r [graph.MaxRegisters][]float32
 	for i := range p.in {
-		if i == 0 && set != nil {
-			r[0] = set
-			continue
+		if p.in[i].dtype != graph.Invalid {
+			r[i] = p.in[i].load(regs[i*tile:i*tile+n], at[i], step[i])
 		}
-		if p.in[i].dtype == graph.Invalid {
-			continue
-		}
-		r[i] = p.in[i].load(regs[i*tile:i*tile+n], at[i], step[i])
 	}
 	ni := len(p.in)
 	for k := range p.code {
-		ins := &p.code[k]
 		d := ni + k
-		var dst []float32
-		switch j := p.dest[k]; j {
-		case toRegister:
-			dst = regs[d*tile : d*tile+n]
-		case toProduct:
-			dst = set
-		default:
-			dst = unsafe.Slice((*float32)(unsafe.Add(p.outRef[j].ptr(), at[ni+j]*4)), n)
+		reg := regs[d*tile : d*tile+n]
+		r[d] = reg
+		if j := p.dest[k]; j != toRegister {
+			r[d] = unsafe.Slice((*float32)(unsafe.Add(p.outRef[j].ptr(), at[ni+j]*4)), n)
 		}
-		r[d] = dst
-		if ins.drop != nil {
-			ins.drop.apply(dst, r[ins.arg[0]], regs[d*tile:d*tile+n], flat)
+		if ins := &p.code[k]; ins.drop != nil {
+			ins.drop.mask(reg, flat)
+			simd.Mul(r[d], reg, r[ins.arg[0]])
+			round(r[d], ins.half)
 		} else {
-			var y, z []float32
-			if ins.narg > 1 {
-				y = r[ins.arg[1]]
-			}
-			if ins.narg > 2 {
-				z = r[ins.arg[2]]
-			}
-			ins.run(dst, r[ins.arg[0]], y, z)
+			ins.apply(r[d], &r)
 		}
-		round(dst, ins.half)
 	}
-	// Last of all the result that goes where the product is.
-	for j := len(p.out) - 1; j >= 0; j-- {
-		switch {
-		case p.stored[j]:
-		case p.outRef[j].dtype == graph.Invalid:
-			copy(set, r[p.out[j]])
-		default:
+	for j := range p.out {
+		if !p.stored[j] {
 			p.outRef[j].store(r[p.out[j]], at[ni+j])
 		}
 	}
+}
+
+// apply runs the instruction on registers.
+func (ins *instr) apply(dst []float32, r *[graph.MaxRegisters][]float32) {
+	var y, z []float32
+	if ins.narg > 1 {
+		y = r[ins.arg[1]]
+	}
+	if ins.narg > 2 {
+		z = r[ins.arg[2]]
+	}
+	ins.run(dst, r[ins.arg[0]], y, z)
+	round(dst, ins.half)
 }
 
 // round gives x the precision of d.
@@ -465,10 +458,9 @@ func round(x []float32, d graph.DType) {
 	}
 }
 
-// apply makes the mask in reg, since dst may be x.
-func (d *dropout) apply(dst, x, reg []float32, flat int) {
+// mask writes what elements from flat on are multiplied by.
+func (d *dropout) mask(reg []float32, flat int) {
 	simd.DropoutMask(reg, d.op.Seed, randomStream(d.op.Stream, d.counter), uint64(flat), float32(1-d.op.P))
-	simd.Mul(dst, reg, x)
 }
 
 // randomStream is the Philox stream of random operation number stream in the
@@ -515,7 +507,7 @@ func (c *compiler) elementwise(n *graph.Node) ([]phase, error) {
 				}
 				at[i] = off
 			}
-			p.tile(m, row*inner+col, at[:k], step, regs, nil)
+			p.tile(m, row*inner+col, at[:k], step, regs)
 		}
 	}
 	return []phase{{tasks, run}}, nil

@@ -62,9 +62,10 @@ type Args struct {
 // Epilogue is called by Run once for each finished block of C, rows [i0,i1) by
 // columns [j0,j1), while the block is in cache: each element belongs to exactly
 // one block. acc points at the float32 element (i0, j0), rows are stride
-// floats apart; what Tile leaves there is the result (C itself when C is
-// float32, else it is rounded into C afterwards). Blocks of one product may be
-// finished by several workers at once.
+// floats apart. What Tile leaves there is the result (C itself when C is
+// float32, else it is rounded into C afterwards), unless Tile says that it has
+// stored the block in C itself. Blocks of one product may be finished by
+// several workers at once.
 type Epilogue interface {
-	Tile(i0, i1, j0, j1 int, acc *float32, stride int)
+	Tile(i0, i1, j0, j1 int, acc *float32, stride int) (stored bool)
 }

@@ -69,7 +69,7 @@ type marks struct {
 	count []int
 }
 
-func (e *marks) Tile(i0, i1, j0, j1 int, acc *float32, stride int) {
+func (e *marks) Tile(i0, i1, j0, j1 int, acc *float32, stride int) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for i := i0; i < i1; i++ {
@@ -79,6 +79,7 @@ func (e *marks) Tile(i0, i1, j0, j1 int, acc *float32, stride int) {
 			row[j]++
 		}
 	}
+	return false
 }
 
 // TestEpilogue shows that every element passes through the epilogue exactly

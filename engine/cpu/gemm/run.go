@@ -57,10 +57,9 @@ func (p *Plan) multiply(s slab, b block, args *Args, shared, worker []byte) {
 	if s.kb1 < p.packing.blocks {
 		return
 	}
-	if args.Epilogue != nil {
+	stored := args.Epilogue != nil &&
 		args.Epilogue.Tile(b.i0, b.i1, s.j0+b.j0, s.j0+b.j1, (*float32)(unsafe.Pointer(c)), ldc/4)
-	}
-	if p.c != F32 {
+	if p.c != F32 && !stored {
 		m.fromF32[p.c](rows, cols, c, ldc, out, outPitch)
 	}
 }

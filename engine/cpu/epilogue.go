@@ -1,0 +1,222 @@
+package cpu
+
+import (
+	"unsafe"
+
+	"github.com/snug-ml/snug/engine/cpu/gemm"
+	"github.com/snug-ml/snug/engine/cpu/simd"
+	"github.com/snug-ml/snug/engine/graph"
+)
+
+// epilogue runs an elementwise body over the finished blocks of a product.
+// Register 0 is the product; result 0 takes its place.
+type epilogue struct {
+	p       *program
+	code    *Code
+	from    int         // byte offset of the registers in the worker's scratch
+	end     int         // behind them
+	product graph.DType // the format that the product is rounded to first
+	// plain says that nothing is converted: steps may work on memory itself.
+	plain   bool
+	workers []workerEpilogue
+}
+
+// workerEpilogue is the epilogue in the hands of one worker.
+type workerEpilogue struct {
+	*epilogue
+	w int
+}
+
+// epilogue compiles bd for the product n.
+func (c *compiler) epilogue(n *graph.Node, bd *graph.Body, product graph.DType, from int) (*epilogue, error) {
+	dims := n.Out[0].Shape()
+	// The product itself is no operand in memory; a stand-in keeps the numbering.
+	in := append([]*graph.Value{n.Out[0]}, n.In[2:]...)
+	p, err := c.tileProgram(bd, in, n.Out, dims)
+	if err != nil {
+		return nil, err
+	}
+	e := &epilogue{p: p, code: c.code, from: from, end: from + p.scratchBytes(), product: product}
+	e.plain = product == graph.F32 && n.Out[0].DType() == graph.F32
+	for _, o := range p.in[1:] {
+		e.plain = e.plain && (o.dtype == graph.F32 && o.stride[1] == 1 || o.dtype == graph.Invalid)
+	}
+	if k := p.out[0] - len(p.in); k >= 0 && n.Out[0].DType() == graph.F32 {
+		// The product lies where result 0 belongs, and must stay while it is read.
+		p.dest[k], p.stored[0] = toRegister, false
+		if !p.reads(k+1, 0) && !p.results(0) {
+			p.dest[k], p.stored[0] = 0, true
+		}
+	}
+	for w := range max(c.workers, 1) {
+		e.workers = append(e.workers, workerEpilogue{e, w})
+	}
+	return e, nil
+}
+
+// results reports whether register q is a result.
+func (p *program) results(q int) bool {
+	for _, r := range p.out {
+		if r == q {
+			return true
+		}
+	}
+	return false
+}
+
+func (e *epilogue) forWorker(w int) gemm.Epilogue { return &e.workers[w] }
+
+// enough is from how many elements on a step is worth starting for one row.
+const enough = 128
+
+// Tile implements [gemm.Epilogue]. The body runs on as many rows at once as
+// fill the registers, since a step costs as much to start as a hundred
+// elements to do; but on one row, where it lies, if nothing is to be converted.
+func (e *workerEpilogue) Tile(i0, i1, j0, j1 int, acc *float32, stride int) (stored bool) {
+	var g rowGroup
+	g.program, g.product, g.acc, g.stride = e.p, e.product, acc, stride
+	g.regs = floats(e.code.worker(e.w), e.from, e.p.regs*tile)
+	g.i0, g.j0 = i0, j0
+	for j := j0; j < j1; j += tile {
+		g.j, g.width = j, min(tile, j1-j)
+		rows := tile / g.width
+		if e.plain && g.width >= enough {
+			rows = 1
+		}
+		g.same(rows)
+		for i := i0; i < i1; i += rows {
+			g.i, g.rows = i, min(rows, i1-i)
+			g.run(rows == 1)
+		}
+	}
+	return e.p.outRef[0].dtype != graph.F32
+}
+
+// rowGroup is some rows of a block on their way through the program.
+type rowGroup struct {
+	*program
+	product graph.DType
+	regs    []float32
+	r       [graph.MaxRegisters][]float32
+	acc     *float32 // the product at row i0, column j0
+	stride  int
+	i0, j0  int
+	// What is being done: rows i.. by columns j..
+	i, j, rows, width int
+}
+
+// reg is the register q.
+func (g *rowGroup) reg(q int) []float32 { return g.regs[q*tile : q*tile+g.rows*g.width] }
+
+// row is row k of a register that holds all rows of the group.
+func (g *rowGroup) row(reg []float32, k int) []float32 { return reg[k*g.width : (k+1)*g.width] }
+
+// tileRow is row k of the group in the product's tile.
+func (g *rowGroup) tileRow(k int) []float32 {
+	at := (g.i+k-g.i0)*g.stride + g.j - g.j0
+	return unsafe.Slice((*float32)(unsafe.Add(unsafe.Pointer(g.acc), at*4)), g.width)
+}
+
+// at is the offset of row k of the group in operand o.
+func (g *rowGroup) at(o *operand, k int) int { return (g.i+k)*o.stride[0] + g.j*o.stride[1] }
+
+// same loads the operands that are alike in all rows.
+func (g *rowGroup) same(rows int) {
+	g.i, g.rows = 0, rows
+	for q := 1; q < len(g.in); q++ {
+		o := &g.in[q]
+		if o.dtype == graph.Invalid || o.stride[0] != 0 {
+			continue
+		}
+		reg := g.reg(q)
+		first := o.load(g.row(reg, 0), g.at(o, 0), o.stride[1])
+		g.r[q] = first
+		if rows > 1 {
+			for k := range rows {
+				copy(g.row(reg, k), first)
+			}
+			g.r[q] = reg
+		}
+	}
+}
+
+// run does the rows of the group; direct: the one row, where it lies.
+func (g *rowGroup) run(direct bool) {
+	n := g.rows * g.width
+	g.take(direct)
+	for q := 1; q < len(g.in); q++ {
+		o := &g.in[q]
+		switch {
+		case o.dtype == graph.Invalid:
+		case o.stride[0] == 0:
+			g.r[q] = g.r[q][:n] // there since same
+		case direct:
+			g.r[q] = o.load(g.reg(q), g.at(o, 0), o.stride[1])
+		default:
+			g.r[q] = g.reg(q)
+			for k := range g.rows {
+				row := g.row(g.r[q], k)
+				if src := o.load(row, g.at(o, k), o.stride[1]); &src[0] != &row[0] {
+					copy(row, src)
+				}
+			}
+		}
+	}
+	for k := range g.code {
+		d := len(g.in) + k
+		dst := g.reg(d)
+		if j := g.dest[k]; direct && j == 0 {
+			dst = g.tileRow(0)
+		} else if direct && j != toRegister {
+			o := &g.outRef[j]
+			dst = unsafe.Slice((*float32)(unsafe.Add(o.ptr(), g.at(o, 0)*4)), g.width)
+		}
+		g.r[d] = dst
+		ins := &g.code[k]
+		if ins.drop == nil {
+			ins.apply(dst, &g.r)
+			continue
+		}
+		mask := g.reg(d)
+		for q := range g.rows {
+			ins.drop.mask(g.row(mask, q), g.at(&g.outRef[0], q))
+		}
+		simd.Mul(dst, mask, g.r[ins.arg[0]])
+		round(dst, ins.half)
+	}
+	g.put(direct)
+}
+
+// take makes register 0 the product, rounded as its format asks.
+func (g *rowGroup) take(direct bool) {
+	if direct && g.product == graph.F32 {
+		g.r[0] = g.tileRow(0)
+		return
+	}
+	g.r[0] = g.reg(0)
+	for k := range g.rows {
+		row := g.row(g.r[0], k)
+		switch g.product {
+		case graph.BF16:
+			simd.RoundBF16(row, g.tileRow(k))
+		case graph.F16:
+			simd.RoundF16(row, g.tileRow(k))
+		default:
+			copy(row, g.tileRow(k))
+		}
+	}
+}
+
+// put stores the results that are not where they belong, last the one that
+// takes the product's place.
+func (g *rowGroup) put(direct bool) {
+	for j := len(g.out) - 1; j >= 0; j-- {
+		if direct && g.stored[j] {
+			continue
+		}
+		o, reg := &g.outRef[j], g.r[g.out[j]]
+		for k := range g.rows {
+			o.store(g.row(reg, k), g.at(o, k))
+		}
+	}
+}

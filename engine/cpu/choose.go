@@ -35,14 +35,15 @@ func (c *compiler) topK(n *graph.Node, op graph.TopK) ([]phase, error) {
 	}}}, nil
 }
 
-// index checks element i of an index operand against n places.
-func (c *Code) index(at ref, i, n int, layer string) (int, bool) {
+// index is element i of an index operand of n places; a wrong one fails the
+// run and counts as the first place.
+func (c *Code) index(at ref, i, n int, layer string) int {
 	k := int(at.i32()[i])
 	if k < 0 || k >= n {
 		c.m.fail(fmt.Errorf("%s: index %d at position %d lies outside the %d places", layer, k, i, n))
-		return 0, false
+		return 0
 	}
-	return k, true
+	return k
 }
 
 func (c *compiler) gather(n *graph.Node) ([]phase, error) {
@@ -58,7 +59,7 @@ func (c *compiler) gather(n *graph.Node) ([]phase, error) {
 		for i := task * per; i < min((task+1)*per, rows); i++ {
 			out := direct(y, d, i, picks, reg)
 			for k := range picks {
-				at, _ := code.index(index, i*picks+k, width, layer)
+				at := code.index(index, i*picks+k, width, layer)
 				out[k] = rowPart(x, d, i*width+at, i*width+at+1, one[:])[0]
 			}
 			put(y, d, i, picks, out)
@@ -79,9 +80,7 @@ func (c *compiler) scatter(n *graph.Node, op graph.Scatter) ([]phase, error) {
 			out := direct(y, d, i, op.N, reg)
 			clear(out)
 			for k, v := range row(x, d, i, picks, in) {
-				if at, ok := code.index(index, i*picks+k, op.N, layer); ok {
-					out[at] += v
-				}
+				out[code.index(index, i*picks+k, op.N, layer)] += v
 			}
 			put(y, d, i, op.N, out)
 		}

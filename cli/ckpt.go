@@ -15,6 +15,7 @@ type ckptCmd struct {
 	Show    ckptShowCmd    `cmd:"" help:"Describe a checkpoint."`
 	Verify  ckptVerifyCmd  `cmd:"" help:"Read everything and check it against the hashes."`
 	Compare ckptCompareCmd `cmd:"" help:"Tell in what two checkpoints differ."`
+	Plot    ckptPlotCmd    `cmd:"" help:"Draw the curves of a run: losses, learning rate, gradient norm, evaluations."`
 	Push    ckptPushCmd    `cmd:"" help:"Copy a checkpoint to a folder or bucket, verified there."`
 	Pull    ckptPullCmd    `cmd:"" help:"Fetch a checkpoint into a run directory, verified here."`
 	Remote  ckptRemoteCmd  `cmd:"" help:"List the checkpoints in a folder or bucket."`

@@ -1,0 +1,51 @@
+package pass_test
+
+import (
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/engine/pass"
+)
+
+// Placements hold on random programs under every treatment.
+func TestPlacement(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		u := drawModel(t).unit(rapid.Bool().Draw(t, "optimizer"))
+		u.Align = rapid.SampledFrom([]int64{16, 64, 256}).Draw(t, "align")
+		u.Low = rapid.SampledFrom([]graph.DType{graph.F32, graph.BF16}).Draw(t, "low")
+		u.Recompute = rapid.SampledFrom([]pass.Recompute{pass.RecomputeNone, pass.RecomputeSelective, pass.RecomputeFull, pass.RecomputeAuto}).Draw(t, "recompute")
+		u.Budget = rapid.Int64Range(0, 1<<15).Draw(t, "budget")
+		if err := pass.Run(u, pass.Options{Verify: true}); err != nil {
+			t.Fatal(err)
+		}
+		if err := pass.CheckPlacement(u); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// The step of a 24-layer model compiles while nobody notices. The least of
+// some tries counts, for the machine may be busy.
+func TestCompilesFast(t *testing.T) {
+	const limit = 50 * time.Millisecond
+	s := reference()
+	s.model.Layers = 24
+	for _, o := range []engine.CompileOptions{{}, {Low: graph.BF16, Recompute: pass.RecomputeSelective}} {
+		least := time.Hour
+		for range 20 {
+			start := time.Now()
+			s.compile(t, o)
+			if least = min(least, time.Since(start)); least < limit {
+				break
+			}
+		}
+		t.Logf("%v", least)
+		if least > limit {
+			t.Errorf("compiling took %v at best, want %v", least, limit)
+		}
+	}
+}

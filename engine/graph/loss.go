@@ -108,7 +108,7 @@ func (l LinearCrossEntropy) Infer(in []Type) ([]Type, error) {
 	return []Type{T(F32), T(F32, n), T(F32, l.Chunk, in[1].Shape[0])}, nil
 }
 
-// Grad recomputes the logits chunk by chunk. (The fuse pass joins it with the
+// Grad recomputes the logits chunk by chunk. (The simplify pass joins it with the
 // forward operation when the loss's gradient is known beforehand, which saves
 // the second product.)
 func (l LinearCrossEntropy) Grad(b *Builder, n *Node, dout []*Value) []*Value {

@@ -322,23 +322,28 @@ func (r *run) watch(e train.Event) {
 		r.unrecorded = true
 		r.view.warn(fmt.Sprintf("%s: %v; its lines wait until there is room", train.MetricsFile, err))
 	}
-	if s, ok := e.(train.Step); ok && s.Update == 1 {
+	if s, ok := e.(train.Step); ok && s.Update == r.auditAt() {
 		r.audit()
 	}
 	r.view.event(e)
 }
 
-// audit tells, after the first update, which parameters no gradient reached.
+// auditAt is the update by which every parameter must have had a gradient.
+func (r *run) auditAt() int64 {
+	return max(1, min(r.model.AllReached, int64(r.config.Training.MaxSteps)))
+}
+
+// audit tells, after the first updates, which parameters no gradient reached.
 func (r *run) audit() {
 	for _, name := range r.program.Untrained {
 		r.printf("warning: parameter %s does not influence the loss and is not trained\n", name)
 	}
 	for _, name := range r.zeroGradients() {
-		r.printf("warning: parameter %s got a gradient of exactly zero in the first update\n", name)
+		r.printf("warning: parameter %s got gradients of exactly zero up to update %d\n", name, r.auditAt())
 	}
 }
 
-// zeroGradients are the trained weights whose first gradient was zero: their
+// zeroGradients are the trained weights whose gradients were all zero: their
 // second moment is still zero.
 func (r *run) zeroGradients() []string {
 	var names []string

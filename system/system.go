@@ -65,8 +65,13 @@ type Model struct {
 	// a micro-batch has.
 	Unit        string
 	UnitsPerRow int64
+	// LeastRows is the smallest micro-batch that the model trains with; 0: 1.
+	LeastRows int
 	// Classes is the width of the logits, if the loss works in chunks of rows.
 	Classes int
+	// AllReached is the update by which every parameter has had a gradient, where
+	// that is not the first.
+	AllReached int64
 	// Summary describes the model for people and for checkpoints.
 	Summary map[string]any
 }

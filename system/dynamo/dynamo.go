@@ -1,0 +1,243 @@
+// Package dynamo is the system "dynamo": one frozen encoder serves several
+// tasks. Each task has low-rank adapters on the encoder's linear layers and a
+// head (a classifier, a pointer to a span, or a decoder that writes), and a
+// router tells from a text alone which task it is for.
+//
+// Training is several runs, one after the other: the encoder itself where no
+// model folder is given (phase 0), the adapter and head of each task (1), the
+// router (2), and all of these together (3).
+//
+// It promises:
+//
+//   - The encoder is frozen: from phase 1 on none of its bits changes, it has no
+//     gradients and no moments, and is in no checkpoint but its own.
+//   - An adapter is applied where it is said to be, and an exported encoder with
+//     the adapter merged computes the same.
+//   - The span of an answer is that of its characters; an answer that the tokens
+//     kept of a text do not hold is counted and not trained on.
+//   - A decoder sees only what it wrote before, and writes as it was trained.
+//   - A phase starts only when those before it are done and good enough.
+package dynamo
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/snug-ml/snug/config"
+	"github.com/snug-ml/snug/system"
+)
+
+// Model is the section "model" of the configuration.
+type Model struct {
+	Folder           string   `key:"folder" help:"BERT- or RoBERTa-shaped model folder (config.json, weights, tokenizer) that is the encoder, which decides every size; empty: phase 0 trains one"`
+	Architecture     string   `key:"architecture" enum:"bert,roberta" help:"names of the encoder's weights and positions"`
+	DModel           int      `key:"d_model" min:"1" help:"width of the residual stream"`
+	NLayers          int      `key:"n_layers" min:"1" help:"blocks of the encoder"`
+	NHeads           int      `key:"n_heads" min:"1" help:"attention heads"`
+	DFF              int      `key:"d_ff" min:"1" help:"width of the feed-forward layer"`
+	VocabSize        int      `key:"vocab_size" min:"0" help:"tokens; 0: data.tokenizer.vocab_size"`
+	MaxSeqLen        int      `key:"max_seq_len" min:"4" help:"longest text in tokens, markers included"`
+	TokenTypes       int      `key:"token_types" min:"1" help:"rows of the token type table; texts are all of type 0"`
+	PadID            int      `key:"pad_id" min:"0" help:"id of padding; positions of roberta start behind it"`
+	Activation       string   `key:"activation" help:"of the feed-forward layers: gelu, gelu_tanh, relu, silu"`
+	Dropout          float64  `key:"dropout" min:"0" below:"1" help:"share of activations dropped in phase 0; the frozen encoder drops nothing"`
+	AttentionDropout float64  `key:"attention_dropout" min:"0" below:"1" help:"share of attention weights dropped in phase 0"`
+	LayerNormEps     float64  `key:"layer_norm_eps" above:"0" help:"added to the variance"`
+	InitStd          float64  `key:"init_std" above:"0" help:"of weights that no folder gives"`
+	HeadDropout      float64  `key:"head_dropout" min:"0" below:"1" help:"share of activations dropped in heads and decoders"`
+	DecoderLayers    int      `key:"decoder_layers" min:"1" help:"blocks of the decoder of a task that writes"`
+	DecoderFF        int      `key:"decoder_ff" min:"0" help:"width of a decoder's feed-forward layer; 0: that of the encoder"`
+	Tasks            []string `key:"tasks" enum:"sentiment,qa,summarization,code_generation,translation" help:"tasks to train, in the order of their numbers"`
+}
+
+// Router is the section "router".
+type Router struct {
+	Hidden            []int   `key:"hidden" min:"1" help:"widths of the hidden layers"`
+	Dropout           float64 `key:"dropout" min:"0" below:"1" help:"share of hidden activations dropped"`
+	Dispatch          string  `key:"dispatch" enum:"soft,hard" help:"in phase 3 and in use: soft: the adapters are mixed by the router's probabilities; hard: a text goes to one task, and a batch is grouped by task"`
+	Temperature       float64 `key:"temperature" above:"0" help:"that the logits are divided by at the start; at least 0.1 holds"`
+	LearnTemperature  bool    `key:"learn_temperature" help:"the temperature is trained"`
+	Gumbel            bool    `key:"gumbel" help:"with soft dispatch, phase 3 draws one adapter by Gumbel noise and passes its gradient straight through"`
+	GumbelTemperature float64 `key:"gumbel_temperature" min:"0.1" help:"of the draw at the start"`
+	GumbelDecay       float64 `key:"gumbel_decay" above:"0" max:"1" help:"factor on it each update, down to 0.1"`
+	Supervised        float64 `key:"supervised_weight" min:"0" help:"of the cross-entropy with the true task"`
+	Balance           float64 `key:"balance_weight" min:"0" help:"of the variance of the tasks' mean probabilities over a mixed batch, times the square of their number"`
+	Entropy           float64 `key:"entropy_weight" help:"of the mean entropy of a routing, which is rewarded; negative: punished"`
+	TemperaturePrior  float64 `key:"temperature_weight" min:"0" help:"of the squared distance of a trained temperature from 1"`
+}
+
+// Phases is the section "phases".
+type Phases struct {
+	Run             string  `key:"run" enum:"all,0,1,2,3" help:"which phases train runs: 0 encoder, 1 adapters, 2 router, 3 joint"`
+	Stage           string  `key:"stage" enum:",encoder,sentiment,qa,summarization,code_generation,translation,router,joint" help:"the run of a phase that this configuration is for; set by train"`
+	EncoderSteps    int     `key:"encoder_steps" min:"1" help:"updates of phase 0"`
+	EncoderLR       float64 `key:"encoder_lr" above:"0" help:"learning rate of phase 0"`
+	MaskShare       float64 `key:"mask_share" above:"0" below:"1" help:"share of the tokens to be guessed in phase 0"`
+	AdapterLR       float64 `key:"adapter_lr" above:"0" help:"learning rate of phase 1"`
+	RouterSteps     int     `key:"router_steps" min:"1" help:"updates of phase 2"`
+	RouterLR        float64 `key:"router_lr" above:"0" help:"learning rate of phase 2"`
+	JointSteps      int     `key:"joint_steps" min:"1" help:"updates of phase 3"`
+	JointLR         float64 `key:"joint_lr" above:"0" help:"learning rate of the router in phase 3"`
+	JointAdapters   float64 `key:"joint_adapters" min:"0" help:"factor on joint_lr for adapters and heads"`
+	CurriculumStart float64 `key:"curriculum_start" min:"0" max:"1" help:"share of phase 3's batches that hold one task, at the start; the others hold all"`
+	CurriculumEnd   float64 `key:"curriculum_end" min:"0" max:"1" help:"share at the end"`
+	MinRouting      float64 `key:"min_routing" min:"0" max:"1" help:"routing accuracy that phase 2 must reach before phase 3 starts"`
+	MinGain         float64 `key:"min_gain" help:"by how much a task must beat its baseline before phase 2 starts"`
+}
+
+// Task is what is to be known of one task.
+type Task struct {
+	Rank       int      `key:"rank" min:"1" help:"of the low-rank updates"`
+	Alpha      float64  `key:"alpha" above:"0" help:"their scale is alpha/rank"`
+	Dropout    float64  `key:"dropout" min:"0" below:"1" help:"share of a layer's input dropped before its update"`
+	Targets    []string `key:"targets" enum:"query,key,value,attention_output,intermediate,output" help:"linear layers of each block that are adapted"`
+	Steps      int      `key:"steps" min:"1" help:"updates of phase 1"`
+	Length     int      `key:"length" min:"0" help:"longest input in tokens; 0: data.seq_len"`
+	Target     int      `key:"target_length" min:"2" help:"longest text to write, in tokens"`
+	Train      []string `key:"train" help:"files with examples; empty: made from the Go source tree"`
+	Validation []string `key:"validation" help:"files with held-out examples; empty: data.held_out_fraction of the others"`
+	Format     string   `key:"format" enum:"records,squad,lines" help:"records: jsonl, json, csv, tsv or parquet; squad: SQuAD v1.1 JSON; lines: text files, input and target in turns"`
+	Input      string   `key:"input_field" help:"field of the text that is read; without a header columns are called 1, 2, ..."`
+	Output     string   `key:"output_field" help:"field of the label or of the text to write"`
+	NoHeader   bool     `key:"no_header" help:"csv and tsv files start with data"`
+	Examples   int      `key:"examples" min:"0" help:"most examples to train on; 0: all"`
+	HeldOut    int      `key:"held_out" min:"0" help:"most examples to evaluate on; 0: all"`
+	Beams      int      `key:"beams" min:"1" help:"width of the beam search of a task that writes; 1: greedy"`
+}
+
+// Tasks is the section "tasks".
+type Tasks struct {
+	Sentiment      Task `key:"sentiment" help:"a text has one of two labels"`
+	QA             Task `key:"qa" help:"the answer to a question is a span of a text"`
+	Summarization  Task `key:"summarization" help:"a text is written shorter"`
+	CodeGeneration Task `key:"code_generation" help:"code is written from a description"`
+	Translation    Task `key:"translation" help:"a text is written in another language"`
+}
+
+// all are the targets that the guide's program builds adapters for.
+var all = []string{"query", "key", "value", "attention_output", "intermediate", "output"}
+
+func task(rank int, steps int) Task {
+	return Task{
+		Rank: rank, Alpha: float64(2 * rank), Dropout: 0.1, Targets: slices.Clone(all), Steps: steps, Target: 32,
+		Format: "records", Input: "input", Output: "output", Beams: 1,
+	}
+}
+
+// System is the system as the command line knows it.
+var System = system.System{
+	Config: config.System{
+		Name: "dynamo",
+		Help: "a frozen encoder with adapters for several tasks and a router between them",
+		Sections: func() []config.Section {
+			return []config.Section{
+				{Name: "model", Values: &Model{
+					Architecture: "roberta", DModel: 128, NLayers: 3, NHeads: 4, DFF: 512, MaxSeqLen: 64, TokenTypes: 1, PadID: 1,
+					Activation: "gelu", LayerNormEps: 1e-5, InitStd: 0.02, HeadDropout: 0.1, DecoderLayers: 2,
+					Tasks: slices.Clone(taskNames[:]),
+				}},
+				{Name: "router", Values: &Router{
+					Hidden: []int{512, 256}, Dropout: 0.1, Dispatch: "hard", Temperature: 1, LearnTemperature: true,
+					GumbelTemperature: 1, GumbelDecay: 0.999, Supervised: 1, Balance: 0.1, Entropy: 0.01, TemperaturePrior: 0.01,
+				}},
+				{Name: "phases", Values: &Phases{
+					Run: "all", EncoderSteps: 1000, EncoderLR: 1e-3, MaskShare: 0.15, AdapterLR: 5e-4, RouterSteps: 200, RouterLR: 1e-3,
+					JointSteps: 200, JointLR: 1e-4, JointAdapters: 0.1, CurriculumStart: 0.8, CurriculumEnd: 0.2, MinRouting: 0.9,
+				}},
+				{Name: "tasks", Values: &Tasks{task(16, 500), task(24, 500), task(32, 500), task(32, 500), task(32, 500)}},
+			}
+		},
+		Check: check,
+	},
+	Describe: describe,
+	Phases:   phases,
+	Open: func(ctx context.Context, c *config.Config, m *system.Model, env system.Env) (*system.Run, error) {
+		return open(ctx, c, m, env)
+	},
+}
+
+func check(c *config.Config, r *config.Report) {
+	m := config.Of[Model](c)
+	if m.Folder != "" {
+		fromFolder(c, r)
+	}
+	if m.VocabSize == 0 {
+		m.VocabSize = c.Data.Tokenizer.VocabSize
+	}
+	if m.Folder == "" && c.Data.Tokenizer.Path == "" && m.VocabSize < c.Data.Tokenizer.VocabSize {
+		r.Error("model.vocab_size", "%d is smaller than data.tokenizer.vocab_size (%d): the model could not take every token", m.VocabSize, c.Data.Tokenizer.VocabSize)
+	}
+	if err := encoder(c).Check(); err != nil {
+		r.Error("model.d_model", "%v", err)
+	}
+	if len(m.Tasks) == 0 {
+		r.Error("model.tasks", "want at least one task")
+	}
+	for i, name := range m.Tasks {
+		if slices.Contains(m.Tasks[:i], name) {
+			r.Error("model.tasks", "%s is named twice", name)
+		}
+		t := taskOf(c, name)
+		if t.Length > c.Data.SeqLen {
+			r.Error("tasks."+name+".length", "%d exceeds data.seq_len (%d)", t.Length, c.Data.SeqLen)
+		}
+		if len(t.Train) == 0 && c.Data.Format != "gotree" {
+			r.Error("tasks."+name+".train", "want files with examples, or data.format gotree")
+		}
+		if len(t.Train) > 0 && len(t.Validation) == 0 && c.Data.HeldOutFraction == 0 {
+			r.Error("tasks."+name+".validation", "nothing is held out: name files, or set data.held_out_fraction")
+		}
+		if t.Format == "squad" && name != nameQA {
+			r.Error("tasks."+name+".format", "squad files hold questions: they are for the task qa")
+		}
+		if t.Beams > 1 && c.Training.BatchSize%t.Beams != 0 {
+			r.Error("tasks."+name+".beams", "%d does not divide training.batch_size (%d), the rows that are written at a time", t.Beams, c.Training.BatchSize)
+		}
+	}
+	if s := config.Of[Phases](c).Stage; isTask(s) && !slices.Contains(m.Tasks, s) {
+		r.Error("phases.stage", "%s is none of model.tasks (%v)", s, m.Tasks)
+	}
+	if rt := config.Of[Router](c); rt.Gumbel && rt.Dispatch == "hard" {
+		r.Error("router.gumbel", "draws the mixture of soft dispatch; router.dispatch is hard")
+	}
+	ofStage(c, r)
+}
+
+// ofStage sets what the phases decide of the common training section.
+func ofStage(c *config.Config, r *config.Report) {
+	p := config.Of[Phases](c)
+	steps, lr, from := p.JointSteps, p.JointLR, "joint"
+	switch s := p.Stage; {
+	case s == "":
+		// Not yet a run. What the phases decide must not have been given otherwise.
+		for _, k := range []struct {
+			key, instead string
+			given        bool
+		}{
+			{"training.max_steps", "phases.encoder_steps, tasks.<task>.steps, phases.router_steps and phases.joint_steps", c.Training.MaxSteps != defaultSteps && c.Training.MaxSteps != p.JointSteps},
+			{"training.learning_rate", "phases.encoder_lr, adapter_lr, router_lr and joint_lr", c.Training.LearningRate != defaultLR && c.Training.LearningRate != p.JointLR},
+		} {
+			if k.given {
+				r.Error(k.key, "each phase has its own: set %s", k.instead)
+			}
+		}
+	case s == stageEncoder:
+		steps, lr, from = p.EncoderSteps, p.EncoderLR, "encoder"
+	case s == stageRouter:
+		steps, lr, from = p.RouterSteps, p.RouterLR, "router"
+	case isTask(s):
+		steps, lr, from = taskOf(c, s).Steps, p.AdapterLR, "adapter"
+	}
+	for key, v := range map[string]any{"training.max_steps": steps, "training.learning_rate": lr} {
+		if err := c.Derive(key, fmt.Sprint(v), "section phases, "+from); err != nil {
+			r.Error("phases.stage", "%v", err)
+		}
+	}
+}
+
+// The defaults of what each phase has its own of; see config.Training.
+const (
+	defaultSteps = 1000
+	defaultLR    = 3e-4
+)

@@ -1,0 +1,159 @@
+package dynamo
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/snug-ml/snug/config"
+	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/nn"
+	"github.com/snug-ml/snug/nn/hf"
+)
+
+// encoder is the configured encoder.
+func encoder(c *config.Config) hf.BERT {
+	m := config.Of[Model](c)
+	b := hf.BERT{
+		RoBERTa: m.Architecture == "roberta",
+		Vocab:   m.VocabSize, D: m.DModel, Layers: m.NLayers, Heads: m.NHeads, FF: m.DFF,
+		MaxPositions: m.MaxSeqLen, Types: m.TokenTypes, Pad: m.PadID, Activation: m.Activation, Eps: m.LayerNormEps,
+		InitStd: m.InitStd, Dropout: m.Dropout, AttentionDropout: m.AttentionDropout, Seed: c.Training.Seed,
+	}
+	if b.RoBERTa {
+		b.MaxPositions += m.PadID + 1
+	}
+	return b
+}
+
+// fromFolder makes the folder's sizes those of the configuration.
+func fromFolder(c *config.Config, r *config.Report) {
+	m := config.Of[Model](c)
+	f, err := hf.ReadConfig(m.Folder)
+	if err != nil {
+		r.Error("model.folder", "%v", err)
+		return
+	}
+	b, ok := f.Model.(hf.BERT)
+	if !ok {
+		r.Error("model.folder", "%s holds a language model that predicts the next token; want an encoder: bert or roberta", m.Folder)
+		return
+	}
+	architecture := "bert"
+	if b.RoBERTa {
+		architecture = "roberta"
+	}
+	for _, v := range []struct {
+		key   string
+		value any
+	}{
+		{"architecture", architecture}, {"d_model", b.D}, {"n_layers", b.Layers}, {"n_heads", b.Heads}, {"d_ff", b.FF},
+		{"vocab_size", b.Vocab}, {"max_seq_len", b.Positions()}, {"token_types", b.Types}, {"pad_id", b.Pad},
+		{"activation", b.Activation}, {"layer_norm_eps", b.Eps},
+	} {
+		if err := c.Derive("model."+v.key, fmt.Sprint(v.value), "config.json of model.folder"); err != nil {
+			r.Error("model.folder", "%v", err)
+		}
+	}
+}
+
+// base is the scope of the encoder's weights.
+func base(m hf.BERT) string {
+	if m.RoBERTa {
+		return "roberta"
+	}
+	return "bert"
+}
+
+// target is the kind of a linear layer of the encoder's blocks by its full
+// name, as the configuration calls it; empty for others.
+func target(layer string) string {
+	if !strings.Contains(layer, ".encoder.layer.") {
+		return ""
+	}
+	for _, t := range []struct{ end, name string }{
+		{".attention.self.query", "query"}, {".attention.self.key", "key"}, {".attention.self.value", "value"},
+		{".attention.output.dense", "attention_output"}, {".intermediate.dense", "intermediate"}, {".output.dense", "output"},
+	} {
+		if strings.HasSuffix(layer, t.end) {
+			return t.name
+		}
+	}
+	return ""
+}
+
+// words is the encoder's word embedding [V, D] in the function of b, which
+// decoders read and write tokens by.
+func words(b *graph.Builder, m hf.BERT) *graph.Value {
+	return b.State(&graph.State{
+		Name: base(m) + ".embeddings.word_embeddings.weight", Type: graph.T(graph.F32, m.Vocab, m.D),
+		Role: graph.Frozen, Init: graph.Normal(m.InitStd),
+	})
+}
+
+// adapt gives what stands for the result y of a linear layer for x.
+type adapt func(b *graph.Builder, x, y *graph.Value) *graph.Value
+
+// states are the frozen encoder's last hidden states [B, T, D] of ids [B, T],
+// of which the first lens [B] of each row are real.
+func states(b *graph.Builder, m hf.BERT, ids, lens *graph.Value, a adapt) *graph.Value {
+	return m.Hidden(b, hf.Input{IDs: ids, Lens: lens, Frozen: func(string) bool { return true }, Adapt: a})
+}
+
+// adapter is the update of one task.
+type adapter struct {
+	nn.LoRA
+	task    string
+	targets map[string]bool
+}
+
+func newAdapter(c *config.Config, name string) adapter {
+	a := adapter{loraOf(c, name), name, map[string]bool{}}
+	for _, t := range taskOf(c, name).Targets {
+		a.targets[t] = true
+	}
+	return a
+}
+
+// alone applies one task's update to every row.
+func (a adapter) alone(train bool) adapt {
+	return func(b *graph.Builder, x, y *graph.Value) *graph.Value {
+		if !a.targets[target(b.Layer())] {
+			return y
+		}
+		return nn.Adapt(b, x, y, train, nn.Gated{LoRA: a.LoRA})
+	}
+}
+
+// mixed applies the updates of all tasks, each as much as its column of gates
+// F32 [B, n] says.
+func mixed(as []adapter, gates *graph.Value, train bool) adapt {
+	return func(b *graph.Builder, x, y *graph.Value) *graph.Value {
+		var updates []nn.Gated
+		for i, a := range as {
+			if a.targets[target(b.Layer())] {
+				gate := b.Reshape(b.Slice(gates, 1, i, 1), gates.Shape()[0], 1, 1)
+				updates = append(updates, nn.Gated{LoRA: a.LoRA, Gate: gate})
+			}
+		}
+		return nn.Adapt(b, x, y, train, updates...)
+	}
+}
+
+// grouped applies the update of task i to the i-th group of so many rows.
+func grouped(as []adapter, rows int, train bool) adapt {
+	return func(b *graph.Builder, x, y *graph.Value) *graph.Value {
+		kind := target(b.Layer())
+		if kind == "" {
+			return y
+		}
+		var parts []*graph.Value
+		for i, a := range as {
+			xs, ys := b.Slice(x, 0, i*rows, rows), b.Slice(y, 0, i*rows, rows)
+			if a.targets[kind] {
+				ys = nn.Adapt(b, xs, ys, train, nn.Gated{LoRA: a.LoRA})
+			}
+			parts = append(parts, ys)
+		}
+		return b.Concat(0, parts...)
+	}
+}

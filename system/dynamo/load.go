@@ -1,0 +1,115 @@
+package dynamo
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/snug-ml/snug/config"
+	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/nn/hf"
+	"github.com/snug-ml/snug/train/checkpoint"
+)
+
+// loader puts what was trained before into the states of a program.
+type loader struct {
+	config *config.Config
+	dir    string // run directory of the whole
+	log    func(string, ...any)
+	states []*graph.State
+	// at is the memory of a state.
+	at func(name string) []float32
+}
+
+// weights reports whether s is a parameter of the model.
+func parameter(s *graph.State) bool { return s.Role == graph.Weight || s.Role == graph.Frozen }
+
+// ofEncoder tells the encoder's own parameters from those of adapters.
+func (l *loader) ofEncoder(s *graph.State) bool {
+	return parameter(s) && strings.HasPrefix(s.Name, base(encoder(l.config))+".") && !strings.Contains(s.Name, ".lora.")
+}
+
+// encoder loads the encoder from the model folder or from phase 0.
+func (l *loader) encoder() error {
+	var own []*graph.State
+	for _, s := range l.states {
+		if l.ofEncoder(s) {
+			own = append(own, s)
+		}
+	}
+	dir := config.Of[Model](l.config).Folder
+	if dir == "" {
+		missing, err := l.adopt(stageEncoder, own)
+		if err == nil && len(missing) > 0 {
+			err = fmt.Errorf("%s lacks %v: the configuration is not that of phase 0", folder(stageEncoder), missing)
+		}
+		return err
+	}
+	f, err := hf.ReadConfig(dir)
+	if err != nil {
+		return err
+	}
+	report, err := f.Load(dir, own, l.at, hf.LoadOptions{NewHead: true})
+	if err != nil {
+		return err
+	}
+	for _, line := range report.Lines() {
+		l.log("model.folder: %s", line)
+	}
+	return nil
+}
+
+// stages loads everything beside the encoder from earlier stages.
+func (l *loader) stages(names ...string) error {
+	want := slices.DeleteFunc(slices.Clone(l.states), func(s *graph.State) bool { return !parameter(s) || l.ofEncoder(s) })
+	for _, name := range names {
+		var err error
+		if want, err = l.adopt(name, want); err != nil {
+			return err
+		}
+	}
+	if len(want) > 0 {
+		return fmt.Errorf("the earlier phases in %s lack %s and %d more: the configuration is not theirs", l.dir, want[0].Name, len(want)-1)
+	}
+	return nil
+}
+
+// adopt copies the states that the checkpoint of a stage holds, and returns
+// the others.
+func (l *loader) adopt(stage string, states []*graph.State) (missing []*graph.State, err error) {
+	c, err := weights(l.dir, stage)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, c.Close()) }()
+	if missing, err = copyStates(c, states, l.at); err == nil {
+		l.log("loaded %d weights of %s, update %d", len(states)-len(missing), folder(stage), c.State.Update)
+	}
+	return missing, err
+}
+
+// copyStates copies the states that a checkpoint holds.
+func copyStates(c *checkpoint.Checkpoint, states []*graph.State, at func(name string) []float32) (missing []*graph.State, err error) {
+	have := map[string]bool{}
+	for _, t := range c.Weights.Tensors() {
+		have[t.Name] = true
+	}
+	for _, s := range states {
+		if !have[s.Name] {
+			missing = append(missing, s)
+			continue
+		}
+		x, err := c.Weights.Tensor(s.Name)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", c.Path, err)
+		}
+		if !slices.Equal(x.Shape, s.Type.Shape) {
+			return nil, fmt.Errorf("%s: tensor %s is %v, this program has %v: the configuration is not that of the earlier phase", c.Path, s.Name, x.Shape, s.Type.Shape)
+		}
+		if err := x.Float32s(at(s.Name)); err != nil {
+			return nil, fmt.Errorf("%s: %w", c.Path, err)
+		}
+	}
+	return missing, nil
+}

@@ -1,0 +1,204 @@
+package dynamo
+
+import (
+	"strings"
+
+	"github.com/snug-ml/snug/config"
+	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/nn/hf"
+	"github.com/snug-ml/snug/system"
+)
+
+// The stages that are not a task: see Phases.Stage.
+const (
+	stageEncoder = "encoder"
+	stageRouter  = "router"
+	stageJoint   = "joint"
+)
+
+// variantMixed is the shape of phase 3's batches that hold all tasks; those
+// that hold one are called like it.
+const variantMixed = "mixed"
+
+// groupAdapters is the optimizer group of what phase 1 trained.
+const groupAdapters = "adapters"
+
+// stage is what a configuration trains; the largest if it does not say.
+func stage(c *config.Config) string {
+	if s := config.Of[Phases](c).Stage; s != "" {
+		return s
+	}
+	return stageJoint
+}
+
+func describe(c *config.Config) (*system.Model, error) {
+	t, s := &c.Training, stage(c)
+	m := &system.Model{
+		Shape: system.Shape{MicroBatch: t.BatchSize, Accumulation: t.GradientAccumulationSteps, CEChunk: t.CEChunk},
+		Unit:  "tokens", UnitsPerRow: int64(c.Data.SeqLen),
+		Summary: map[string]any{
+			"architecture": config.Of[Model](c).Architecture, "d_model": encoder(c).D, "n_layers": encoder(c).Layers, "n_heads": encoder(c).Heads,
+			"d_ff": encoder(c).FF, "vocab_size": encoder(c).Vocab, "max_seq_len": encoder(c).Positions(), "tasks": config.Of[Model](c).Tasks, "stage": s,
+		},
+	}
+	switch {
+	case isTask(s):
+		m.UnitsPerRow = int64(lengthOf(c, s))
+		m.AllReached = 2 // the first gradients of A are zero, because B is
+	case s == stageJoint:
+		m.AllReached = allTasks
+	}
+	if s == stageJoint || isTask(s) && kindOf(s) == write {
+		m.Classes = encoder(c).Vocab
+	}
+	m.Training = func(sh system.Shape) engine.Training {
+		tr := system.Training(c, sh)
+		tr.Eval = true
+		if s == stageJoint {
+			tr.Variants = append([]string{variantMixed}, config.Of[Model](c).Tasks...)
+			tr.Optimizer.GroupLR = map[string]float64{groupAdapters: config.Of[Phases](c).JointAdapters}
+		}
+		tr.Model = func(b *graph.Builder, mode engine.Mode) engine.Objective {
+			switch {
+			case s == stageEncoder:
+				return masked(b, c, sh.MicroBatch, mode.Train)
+			case s == stageRouter:
+				return routing(b, c, sh.MicroBatch, mode.Train)
+			case isTask(s):
+				return single(b, c, s, sh, mode.Train)
+			}
+			return joint(b, c, sh, mode)
+		}
+		return tr
+	}
+	return m, nil
+}
+
+// allTasks is an update of phase 3 by which batches of all tasks have come,
+// but for one run in a thousand at a share of 0.8 of the others.
+const allTasks = 32
+
+// texts are the inputs of rows of texts with a tag.
+func texts(b *graph.Builder, tag string, rows, length int) (ids, lens *graph.Value) {
+	return b.Input(at(inputIDs, tag), graph.T(graph.I32, rows, length)), b.Input(at(inputLens, tag), graph.T(graph.I32, rows))
+}
+
+// picks is how many tokens of a micro-batch phase 0 guesses.
+func picks(c *config.Config, rows int) int {
+	return max(1, int(config.Of[Phases](c).MaskShare*float64(rows*c.Data.SeqLen)))
+}
+
+// The inputs of phase 0.
+const (
+	inputPicks  = "picks"  // I32 [N]: where in the batch, row by row
+	inputHidden = "hidden" // I32 [N]: what stood there
+)
+
+// masked is phase 0: tokens that were hidden are guessed from those around
+// them (Devlin et al. 2019).
+func masked(b *graph.Builder, c *config.Config, rows int, train bool) engine.Objective {
+	e, length, n := encoder(c), c.Data.SeqLen, picks(c, rows)
+	ids, lens := texts(b, "", rows, length)
+	in := hf.Input{IDs: ids, Lens: lens, Train: train}
+	h := b.Reshape(e.Hidden(b, in), rows*length, e.D)
+	h = b.Embedding(h, b.Input(at(inputPicks, ""), graph.T(graph.I32, n)))
+	y := e.MaskedLogits(b, in, h)
+	var o engine.Objective
+	b.Scope("loss", func() {
+		o.Sum = b.CrossEntropy(y, b.Input(at(inputHidden, ""), graph.T(graph.I32, n)), b.Input(at(inputWeights, ""), graph.T(graph.F32, n)))
+	})
+	return o
+}
+
+// single is phase 1 for one task.
+func single(b *graph.Builder, c *config.Config, name string, s system.Shape, train bool) engine.Objective {
+	ids, lens := texts(b, "", s.MicroBatch, lengthOf(c, name))
+	x := states(b, encoder(c), ids, lens, newAdapter(c, name).alone(train))
+	sum, out := newHead(c, name, s.CEChunk).loss(b, x, lens, "", train)
+	return engine.Objective{Sum: sum, Outputs: out}
+}
+
+// routing is phase 2: the router alone, on the states of the plain encoder.
+func routing(b *graph.Builder, c *config.Config, rows int, train bool) engine.Objective {
+	r := newRouter(c)
+	ids, lens := texts(b, "", rows, c.Data.SeqLen)
+	y := r.scores(b, states(b, encoder(c), ids, lens, nil), train)
+	sum, aux := r.losses(b, y, b.Input(at(inputTask, ""), graph.T(graph.I32, rows)), b.Input(at(inputWeights, ""), graph.T(graph.F32, rows)), true)
+	o := engine.Objective{Sum: sum, Aux: aux}
+	if r.Supervised != 1 {
+		o.Sum = b.MulC(sum, r.Supervised)
+	}
+	if !train {
+		o.Outputs = []graph.Output{{Name: outputRouting, Value: b.Softmax(y)}}
+	}
+	return o
+}
+
+// joint is phase 3: router, adapters and heads together, on batches of one
+// task or of all.
+func joint(b *graph.Builder, c *config.Config, s system.Shape, mode engine.Mode) engine.Objective {
+	e, r := encoder(c), newRouter(c)
+	tasks := config.Of[Model](c).Tasks
+	var as []adapter
+	for _, name := range tasks {
+		as = append(as, newAdapter(c, name))
+	}
+	v, rows, length := mode.Variant, s.MicroBatch, c.Data.SeqLen
+	if v == variantMixed {
+		rows = group(c, s.MicroBatch) * len(tasks)
+	} else {
+		length = lengthOf(c, v)
+	}
+	ids, lens := texts(b, v, rows, length)
+	scores := r.scores(b, states(b, e, ids, lens, nil), mode.Train)
+	guess, aux := r.losses(b, scores, b.Input(at(inputTask, v), graph.T(graph.I32, rows)), b.Input(at(inputShare, v), graph.T(graph.F32, rows)), v == variantMixed)
+
+	var a adapt
+	switch {
+	case r.Dispatch == "soft":
+		a = mixed(as, r.gates(b, scores, v, mode.Train), mode.Train)
+	case v == variantMixed:
+		a = grouped(as, rows/len(tasks), mode.Train)
+	default:
+		a = newAdapter(c, v).alone(mode.Train)
+	}
+	x := states(b, e, ids, lens, a)
+	var sum *graph.Value
+	var out []graph.Output
+	if v != variantMixed {
+		sum, out = newHead(c, v, s.CEChunk).loss(b, x, lens, v, mode.Train)
+	} else {
+		n := rows / len(tasks)
+		for i, name := range tasks {
+			h := newHead(c, name, s.CEChunk)
+			part, _ := h.loss(b, b.Slice(x, 0, i*n, n), b.Slice(lens, 0, i*n, n), groupTag(name), mode.Train)
+			if sum == nil {
+				sum = part
+			} else {
+				sum = b.Add(sum, part)
+			}
+		}
+	}
+	o := engine.Objective{Sum: b.Add(sum, b.MulC(guess, r.Supervised)), Aux: aux}
+	if !mode.Train {
+		o.Outputs = append(out, graph.Output{Name: outputTask, Value: sum}, graph.Output{Name: outputRouter, Value: guess},
+			graph.Output{Name: outputRouting, Value: b.Softmax(scores)})
+	}
+	for _, v := range b.F.States {
+		if v.State.Role == graph.Weight && !strings.HasPrefix(v.Name, "router.") {
+			v.State.Group = groupAdapters
+		}
+	}
+	return o
+}
+
+// inputShare F32 [B] are the weights of the rows of phase 3 in the router's
+// loss, beside those of a text's tokens in its task's.
+const inputShare = "share"
+
+// group is how many rows of each task a batch of all tasks has.
+func group(c *config.Config, rows int) int { return max(1, rows/len(config.Of[Model](c).Tasks)) }
+
+// groupTag tags the inputs of a task's rows in a batch of all tasks.
+func groupTag(name string) string { return variantMixed + "." + name }

@@ -1,0 +1,272 @@
+package dynamo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/snug-ml/snug/config"
+	"github.com/snug-ml/snug/data"
+	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/system"
+	"github.com/snug-ml/snug/train"
+)
+
+// job is a prepared run of one stage.
+type job struct {
+	config *config.Config
+	env    system.Env
+	// dir is the run directory of the whole.
+	dir   string
+	stage string
+	tok   *tokens
+	tasks []string
+	guess *guessing
+	shape system.Shape
+	train []*table // of the tasks that the stage trains
+	held  []*table
+	whole []*table // those of phase 3 for batches of all tasks, at data.seq_len
+	// floor is the baseline of the goal.
+	floor float64
+}
+
+// cacheDir is where prepared data lies: shared by the phases of a run.
+func cacheDir(c *config.Config, env system.Env) string {
+	if c.Data.CacheDir != "" {
+		return c.Data.CacheDir
+	}
+	return filepath.Join(filepath.Dir(filepath.Clean(env.Dir)), "data")
+}
+
+func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env) (*system.Run, error) {
+	j := &job{config: c, env: env, dir: filepath.Dir(filepath.Clean(env.Dir)), stage: config.Of[Phases](c).Stage, tasks: config.Of[Model](c).Tasks, shape: m.Shape}
+	if j.stage == "" {
+		return nil, fmt.Errorf("dynamo trains in phases: name the run of one of them (--phases.stage), or train them all")
+	}
+	src, err := documents(c)
+	if err != nil {
+		return nil, err
+	}
+	cache := cacheDir(c, env)
+	t, hash, err := tokenizer(ctx, c, src, cache, env.Log)
+	if err != nil {
+		return nil, err
+	}
+	if j.tok, err = newTokens(t, c); err != nil {
+		return nil, err
+	}
+	files, err := tokenizerFiles(t)
+	if err != nil {
+		return nil, err
+	}
+	run := &system.Run{Files: files, Load: j.load, Report: j.report, Close: func() error { return nil }}
+	if j.stage == stageEncoder {
+		return run, j.openEncoder(ctx, run, src, hash, cache)
+	}
+	if err := j.openTables(ctx, cache); err != nil {
+		return nil, err
+	}
+	return run, j.openTasks(run)
+}
+
+func (j *job) openEncoder(ctx context.Context, run *system.Run, src data.Source, hash, cache string) (err error) {
+	if j.guess, err = newGuessing(ctx, j.config, j.shape.MicroBatch, src, j.tok, hash, cache, j.env.Log); err != nil {
+		return err
+	}
+	run.Close, run.DataBytes, run.Goal = j.guess.Close, j.guess.bytes, train.Goal{Name: lossName}
+	if j.guess.held != nil {
+		run.Evaluate = j.guess.evaluate
+		b, err := data.Baselines(ctx, j.guess.train, j.guess.held)
+		if err != nil {
+			return errors.Join(err, j.guess.Close())
+		}
+		j.floor = b.Unigram
+		run.Baselines = []system.Baseline{{Name: "unigram", Value: b.Unigram}}
+	}
+	if run.Feed, err = j.guess.feed(j.shape.Accumulation); err != nil {
+		return errors.Join(err, j.guess.Close())
+	}
+	return nil
+}
+
+// openTables reads and encodes the texts that the stage wants.
+func (j *job) openTables(ctx context.Context, cache string) error {
+	src := &corpus{config: j.config, cache: cache, log: j.env.Log}
+	for i, name := range j.tasks {
+		if isTask(j.stage) && j.stage != name {
+			continue
+		}
+		x, err := src.texts(ctx, name)
+		if err != nil {
+			return err
+		}
+		length := lengthOf(j.config, name)
+		use := usage{perExample: j.stage == stageJoint, router: j.stage == stageRouter}
+		if use.router {
+			length = j.config.Data.SeqLen
+		}
+		held, err := newTable(j.config, j.tok, i, x.held, length, use)
+		if err != nil {
+			return err
+		}
+		use.training = true
+		known, err := newTable(j.config, j.tok, i, x.train, length, use)
+		if err != nil {
+			return err
+		}
+		j.train, j.held = append(j.train, known), append(j.held, held)
+		j.env.Log("data: %-15s %6d texts to train on, %5d held out; %d inputs cut at %d tokens, %d texts to write cut at %d, %d answers cut off",
+			name, known.Len(), held.Len(), known.cut+held.cut, length, known.shortened+held.shortened, taskOf(j.config, name).Target, known.lost+held.lost)
+		if j.stage == stageJoint {
+			all, err := newTable(j.config, j.tok, i, x.train, j.config.Data.SeqLen, use)
+			if err != nil {
+				return err
+			}
+			j.whole = append(j.whole, all)
+		}
+	}
+	return nil
+}
+
+func (j *job) openTasks(run *system.Run) (err error) {
+	micros, rows := j.shape.Accumulation, j.shape.MicroBatch
+	switch j.stage {
+	case stageRouter:
+		run.Goal = train.Goal{Name: "routing_accuracy", Higher: true}
+		run.Baselines = []system.Baseline{{Name: "chance", Value: 1 / float64(len(j.tasks))}}
+		run.Feed, err = together(j.config, j.train, rows, micros)
+		run.Evaluate = j.evaluateRouter
+	case stageJoint:
+		run.Goal = train.Goal{Name: lossName}
+		run.Feed, err = curriculum(j.config, j.train, j.whole, rows, micros)
+		run.Evaluate = j.evaluateJoint
+	default:
+		run.Goal = goalOf(j.stage)
+		name, value := baseline(j.train[0], j.held[0])
+		j.floor, run.Baselines = value, []system.Baseline{{Name: name, Value: value}}
+		run.Feed, err = alone(j.config, j.train[0], rows, micros)
+		run.Evaluate = j.evaluateTask
+	}
+	return err
+}
+
+func (j *job) evaluateTask(r *engine.Runner) func(context.Context, int) (map[string]float64, error) {
+	return func(ctx context.Context, slot int) (map[string]float64, error) {
+		v := &verdicts{t: j.held[0]}
+		err := sweep(ctx, r, slot, "", v.t, j.shape.MicroBatch, j.config.Training.EvalBatches, func(fn string, b *data.ExampleBatch) {
+			v.see(r, fn, b, engine.OutputSum)
+		})
+		if err != nil {
+			return nil, err
+		}
+		return v.metrics(), nil
+	}
+}
+
+// routes runs the router's eval function over the held-out texts of all tasks.
+func (j *job) routes(ctx context.Context, r *engine.Runner, slot int) (map[string]float64, *routings, error) {
+	out := newRoutings(j.tasks)
+	loss := 0.0
+	for i, t := range j.held {
+		err := sweep(ctx, r, slot, "", t, j.shape.MicroBatch, j.config.Training.EvalBatches, func(fn string, b *data.ExampleBatch) {
+			sum, _ := r.Output(fn, engine.OutputSum)
+			loss += float64(sum.F32()[0])
+			out.batch(i, r, fn, b)
+		})
+		if err != nil {
+			return nil, nil, err
+		}
+	}
+	m := out.metrics()
+	m[lossName] = loss / float64(out.n)
+	return m, out, nil
+}
+
+func (j *job) evaluateRouter(r *engine.Runner) func(context.Context, int) (map[string]float64, error) {
+	return func(ctx context.Context, slot int) (map[string]float64, error) {
+		m, _, err := j.routes(ctx, r, slot)
+		return m, err
+	}
+}
+
+// evaluateJoint measures every task and the router; the goal is the mean of
+// the tasks' losses and the router's.
+func (j *job) evaluateJoint(r *engine.Runner) func(context.Context, int) (map[string]float64, error) {
+	return func(ctx context.Context, slot int) (map[string]float64, error) {
+		m, _, err := j.measure(ctx, r, slot)
+		return m, err
+	}
+}
+
+func (j *job) measure(ctx context.Context, r *engine.Runner, slot int) (map[string]float64, *routings, error) {
+	out := newRoutings(j.tasks)
+	m := map[string]float64{}
+	loss, guess := 0.0, 0.0
+	for i, t := range j.held {
+		v := &verdicts{t: t}
+		err := sweep(ctx, r, slot, t.task, t, j.shape.MicroBatch, j.config.Training.EvalBatches, func(fn string, b *data.ExampleBatch) {
+			v.see(r, fn, b, outputTask)
+			g, _ := r.Output(fn, outputRouter)
+			guess += float64(g.F32()[0])
+			out.batch(i, r, fn, b)
+		})
+		if err != nil {
+			return nil, nil, err
+		}
+		for k, x := range v.metrics() {
+			m[t.task+"_"+k] = x
+		}
+		loss += v.loss / v.weight / float64(len(j.held))
+	}
+	for k, x := range out.metrics() {
+		m[k] = x
+	}
+	m["router_loss"] = guess / float64(out.n)
+	m[lossName] = loss + m["router_loss"]
+	return m, out, nil
+}
+
+// load puts the frozen encoder, and what earlier phases trained, into an armed
+// program.
+func (j *job) load(r *engine.Runner) error {
+	if j.stage == stageEncoder {
+		return j.guess.start(r)
+	}
+	l := loader{j.config, j.dir, j.env.Log, r.Program().States, func(name string) []float32 {
+		s, _ := r.State(name)
+		return s.F32()
+	}}
+	if err := l.encoder(); err != nil {
+		return err
+	}
+	if j.stage != stageJoint {
+		return nil
+	}
+	return l.stages(append(slices.Clone(j.tasks), stageRouter)...)
+}
+
+// tokenizerFiles are the files of a tokenizer, for checkpoints.
+func tokenizerFiles(t interface{ Save(dir string) error }) (files map[string][]byte, err error) {
+	dir, err := os.MkdirTemp("", "snug-tokenizer-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	if err := t.Save(dir); err != nil {
+		return nil, err
+	}
+	list, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	files = map[string][]byte{}
+	for _, f := range list {
+		if files[f.Name()], err = os.ReadFile(filepath.Join(dir, f.Name())); err != nil {
+			return nil, err
+		}
+	}
+	return files, nil
+}

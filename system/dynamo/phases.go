@@ -1,0 +1,153 @@
+package dynamo
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/snug-ml/snug/config"
+	"github.com/snug-ml/snug/system"
+	"github.com/snug-ml/snug/train/checkpoint"
+)
+
+// folder is that of a stage's run below that of the whole.
+func folder(stage string) string {
+	switch stage {
+	case stageEncoder:
+		return "phase0-encoder"
+	case stageRouter:
+		return "phase2-router"
+	case stageJoint:
+		return "phase3-joint"
+	}
+	return "phase1-" + stage
+}
+
+// phases are the runs that a configuration wants.
+func phases(c *config.Config, dir string) []system.Phase {
+	p, m := config.Of[Phases](c), config.Of[Model](c)
+	if p.Stage != "" {
+		return nil
+	}
+	var out []system.Phase
+	add := func(number, stage, title string, ready func() error) {
+		if p.Run == "all" || p.Run == number {
+			out = append(out, system.Phase{
+				Name: folder(stage), Title: title, Ready: ready,
+				Settings: []config.Override{{Key: "phases.stage", Text: stage}},
+			})
+		}
+	}
+	r := readiness{c, dir}
+	if m.Folder == "" {
+		add("0", stageEncoder, "the encoder, which is frozen from then on", nil)
+	}
+	for _, name := range m.Tasks {
+		add("1", name, "adapter and head of the task "+name, r.encoder)
+	}
+	add("2", stageRouter, "the router between the tasks", r.adapters)
+	add("3", stageJoint, "router, adapters and heads together", r.router)
+	return out
+}
+
+// readiness tells whether the phases before one are done and good enough.
+type readiness struct {
+	config *config.Config
+	dir    string
+}
+
+func (r readiness) encoder() error {
+	if config.Of[Model](r.config).Folder != "" {
+		return nil
+	}
+	_, err := readResult(r.dir, stageEncoder)
+	return err
+}
+
+func (r readiness) adapters() error {
+	p := config.Of[Phases](r.config)
+	errs := []error{r.encoder()}
+	for _, name := range config.Of[Model](r.config).Tasks {
+		res, err := readResult(r.dir, name)
+		if err == nil && res.Gain < p.MinGain {
+			err = fmt.Errorf("task %s: %s is %.4g, %.4g better than its baseline; phases.min_gain wants %.4g: train it longer (tasks.%s.steps)",
+				name, res.Goal, res.Value, res.Gain, p.MinGain, name)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+func (r readiness) router() error {
+	if err := r.adapters(); err != nil {
+		return err
+	}
+	res, err := readResult(r.dir, stageRouter)
+	if err != nil {
+		return err
+	}
+	if p := config.Of[Phases](r.config); res.Value < p.MinRouting {
+		return fmt.Errorf("the router finds the task of %.1f %% of the texts, phases.min_routing wants %.1f %%: train it longer (phases.router_steps)", 100*res.Value, 100*p.MinRouting)
+	}
+	return nil
+}
+
+// result is what a finished phase hands to those behind it: result.json.
+type result struct {
+	Stage string `json:"stage"`
+	// Update is that of the checkpoint whose weights count.
+	Update int64 `json:"update"`
+	// Value of the metric Goal, and by how much it is better than the best
+	// baseline.
+	Goal    string             `json:"goal"`
+	Value   float64            `json:"value"`
+	Gain    float64            `json:"gain"`
+	Metrics map[string]float64 `json:"metrics"`
+	// Systems are the ways to dispatch and the baselines, by name, with the score
+	// of each task; of phases 2 and 3.
+	Systems map[string]map[string]float64 `json:"systems,omitempty"`
+}
+
+const resultFile = "result.json"
+
+// readResult is the result of a stage of the run in dir.
+func readResult(dir, stage string) (*result, error) {
+	path := filepath.Join(dir, folder(stage), resultFile)
+	raw, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s is not done: %s is missing (train it with --phase %s)", folder(stage), path, folder(stage)[5:6])
+	}
+	if err != nil {
+		return nil, err
+	}
+	r := &result{}
+	if err := json.Unmarshal(raw, r); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return r, nil
+}
+
+// save writes the result to the folder of its run, whole or not at all.
+func (r *result) save(dir string) error {
+	raw, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(dir, resultFile)
+	if err := os.WriteFile(path+".tmp", append(raw, '\n'), 0o666); err != nil {
+		return err
+	}
+	return os.Rename(path+".tmp", path)
+}
+
+// weights opens the checkpoint that a stage handed on; of the run in dir.
+func weights(dir, stage string) (*checkpoint.Checkpoint, error) {
+	r, err := readResult(dir, stage)
+	if err != nil {
+		return nil, err
+	}
+	return checkpoint.Load(filepath.Join(dir, folder(stage), "checkpoints", checkpoint.Name(r.Update)))
+}

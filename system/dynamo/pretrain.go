@@ -1,0 +1,244 @@
+package dynamo
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"path/filepath"
+
+	"github.com/snug-ml/snug/config"
+	"github.com/snug-ml/snug/data"
+	"github.com/snug-ml/snug/data/shard"
+	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/train"
+)
+
+// documents are what phase 0 reads.
+func documents(c *config.Config) (data.Source, error) {
+	if c.Data.Format == "gotree" {
+		return data.OpenGoTree(data.GoTreeOptions{})
+	}
+	opt := data.Options{TextField: c.Data.TextField}
+	if c.Data.Format != "auto" {
+		opt.Format = c.Data.Format
+	}
+	return data.OpenFiles(c.Data.Source, opt)
+}
+
+// guessing is the data of phase 0: windows of text in which tokens are hidden.
+type guessing struct {
+	config      *config.Config
+	rows        int // of a micro-batch
+	tok         *tokens
+	train, held *data.Windows
+	bytes       int64
+	close       []func() error
+}
+
+// newGuessing tokenises the documents below cache, or reuses what lies there.
+func newGuessing(ctx context.Context, c *config.Config, rows int, src data.Source, tok *tokens, hash, cache string, log func(string, ...any)) (*guessing, error) {
+	if tok.mask < 0 {
+		return nil, fmt.Errorf("phase 0 hides tokens, and the tokenizer has none to put in their place (<mask>, [MASK])")
+	}
+	g := &guessing{config: c, rows: rows, tok: tok}
+	length := c.Data.SeqLen - 1 // behind the first marker
+	dir := filepath.Join(cache, "shards")
+	p, err := shard.Prepare(ctx, dir, src, tok.Tokenizer, shard.Options{
+		Tokenizer: hash, EOS: tok.last, HeldOut: c.Data.HeldOutFraction, Seed: c.Data.ShuffleSeed, Length: length,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if p.Reused {
+		log("data: reusing %s", dir)
+	} else {
+		log("data: tokenised into %s (%s)", dir, p.Why)
+	}
+	open := func(s shard.Split) (*data.Windows, error) {
+		sc, err := shard.Open(dir, s)
+		if err != nil {
+			return nil, err
+		}
+		g.close = append(g.close, sc.Close)
+		g.bytes += 2 * sc.Tokens()
+		return data.NewWindows(sc, data.WindowOptions{Length: length})
+	}
+	if g.train, err = open(shard.Train); err == nil && c.Data.HeldOutFraction > 0 {
+		g.held, err = open(shard.HeldOut)
+	}
+	if err != nil {
+		return nil, errors.Join(err, g.Close())
+	}
+	return g, nil
+}
+
+// Close unmaps the documents.
+func (g *guessing) Close() error {
+	var errs []error
+	for _, f := range g.close {
+		errs = append(errs, f())
+	}
+	return errors.Join(errs...)
+}
+
+// fill hides tokens of a micro-batch: of those to be guessed four in five are
+// replaced by the mask, one in ten by any token, one in ten is left. Rows from
+// real on are padding, whose guesses do not count.
+func (g *guessing) fill(b *data.Batch, real int, rng *rand.Rand, in train.Inputs) error {
+	ids, err := in.I32(at(inputIDs, ""))
+	if err != nil {
+		return err
+	}
+	lens, err := in.I32(at(inputLens, ""))
+	if err != nil {
+		return err
+	}
+	picks, err := in.I32(at(inputPicks, ""))
+	if err != nil {
+		return err
+	}
+	hidden, err := in.I32(at(inputHidden, ""))
+	if err != nil {
+		return err
+	}
+	weights, err := in.F32(at(inputWeights, ""))
+	if err != nil {
+		return err
+	}
+	length := len(ids) / g.rows
+	for r := range g.rows {
+		ids[r*length] = g.tok.first
+		copy(ids[r*length+1:(r+1)*length], b.Tokens[r*(length-1):])
+		lens[r] = int32(length)
+	}
+	// Places are drawn without repetition: those of a row in turns, each from a
+	// part of its own.
+	places := g.rows * (length - 1)
+	for k := range picks {
+		from, to := k*places/len(picks), (k+1)*places/len(picks)
+		n := from + rng.IntN(max(1, to-from))
+		at := n/(length-1)*length + 1 + n%(length-1)
+		picks[k], hidden[k], weights[k] = int32(at), ids[at], 1
+		if at/length >= real {
+			weights[k] = 0
+		}
+		switch x := rng.IntN(10); {
+		case x < 8:
+			ids[at] = g.tok.mask
+		case x == 8:
+			ids[at] = int32(rng.IntN(g.tok.VocabSize()))
+		}
+	}
+	return nil
+}
+
+// start gives the position table of an encoder that is trained from nothing
+// sines and cosines instead of random numbers, of the same mean square
+// (Vaswani et al. 2017): to find a neighbour is then one linear map at every
+// place, which random rows take thousands of updates to learn.
+func (g *guessing) start(r *engine.Runner) error {
+	e := encoder(g.config)
+	t, ok := r.State(base(e) + ".embeddings.position_embeddings.weight")
+	if !ok {
+		return fmt.Errorf("the encoder has no position table")
+	}
+	half := max(1, e.D/2)
+	for i, x := 0, t.F32(); i < len(x); i++ {
+		at, dim := i/e.D, i%e.D
+		angle := float64(at) * math.Pow(10000, -float64(dim%half)/float64(half))
+		v := math.Sin(angle)
+		if dim >= half {
+			v = math.Cos(angle)
+		}
+		x[i] = float32(v * math.Sqrt2 * e.InitStd)
+	}
+	return nil
+}
+
+// guessFeed fits the windows to the trainer.
+type guessFeed struct {
+	*guessing
+	l *data.Loader
+}
+
+func (g *guessing) feed(micros int) (*guessFeed, error) {
+	c := g.config
+	l, err := data.NewLoader(g.train, data.LoaderOptions{
+		MicroBatches: micros, BatchSize: g.rows, Shuffle: c.Data.Shuffle, Seed: c.Data.ShuffleSeed, Workers: c.Data.Workers,
+	})
+	return &guessFeed{g, l}, err
+}
+
+// Next implements train.Feed.
+func (f *guessFeed) Next() (train.Update, error) {
+	u, err := f.l.Next()
+	if err != nil {
+		return train.Update{}, err
+	}
+	place := uint64(u.Cursor.Epoch)<<40 | uint64(u.Cursor.Index)
+	return train.Update{
+		Micro: len(u.Micro), Weight: float64(len(u.Micro) * picks(f.config, f.rows)), Tokens: u.Windows * int64(f.config.Data.SeqLen), Cursor: u.Cursor,
+		Fill: func(m int, in train.Inputs) error {
+			rng := rand.New(rand.NewPCG(f.config.Training.Seed+uint64(m), place))
+			return f.guessing.fill(&u.Micro[m], f.rows, rng, in)
+		},
+	}, nil
+}
+
+// Seek implements train.Feed.
+func (f *guessFeed) Seek(cursor json.RawMessage) error {
+	var c data.Cursor
+	if err := json.Unmarshal(cursor, &c); err != nil {
+		return err
+	}
+	return f.l.Seek(c)
+}
+
+// Close implements train.Feed.
+func (f *guessFeed) Close() { f.l.Close() }
+
+// evaluate guesses held-out tokens, the same every time: loss and perplexity.
+func (g *guessing) evaluate(r *engine.Runner) func(ctx context.Context, slot int) (map[string]float64, error) {
+	return func(ctx context.Context, slot int) (map[string]float64, error) {
+		l, err := data.NewLoader(g.held, data.LoaderOptions{MicroBatches: 1, BatchSize: g.rows, Shuffle: true, Seed: 1, Epochs: 1})
+		if err != nil {
+			return nil, err
+		}
+		defer l.Close()
+		var sum, weight float64
+		for n := 0; g.config.Training.EvalBatches == 0 || n < g.config.Training.EvalBatches; n++ {
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
+			u, err := l.Next()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				return nil, err
+			}
+			in := train.Inputs{Runner: r, Slot: slot}
+			if err := g.fill(&u.Micro[0], int(u.Windows), rand.New(rand.NewPCG(1, uint64(n))), in); err != nil {
+				return nil, err
+			}
+			if err := r.Run(engine.FuncEval, slot); err != nil {
+				return nil, err
+			}
+			loss, _ := r.Output(engine.FuncEval, engine.OutputSum)
+			sum += float64(loss.F32()[0])
+			w, err := in.F32(at(inputWeights, ""))
+			if err != nil {
+				return nil, err
+			}
+			for _, x := range w {
+				weight += float64(x)
+			}
+		}
+		loss := sum / weight
+		return map[string]float64{lossName: loss, "perplexity": math.Exp(loss)}, nil
+	}
+}

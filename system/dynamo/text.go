@@ -1,0 +1,187 @@
+package dynamo
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/snug-ml/snug/config"
+	"github.com/snug-ml/snug/data"
+)
+
+// text is one example of a task, as text.
+type text struct {
+	// Input is what is read; of a question, the text that holds the answer.
+	Input    string `json:"input"`
+	Question string `json:"question,omitempty"`
+	// Output is the text to write, or the answer, which stands at byte Start of
+	// Input. Other answers count as well.
+	Output string   `json:"output,omitempty"`
+	Start  int      `json:"start,omitempty"`
+	Others []string `json:"others,omitempty"`
+	Label  int      `json:"label,omitempty"` // class
+	// Where says where it is from, Group what stays together in a split.
+	Where string `json:"where"`
+	Group string `json:"group"`
+}
+
+// key tells texts apart.
+func (t *text) key() string { return t.Question + "\x00" + t.Input }
+
+// right are the answers that count.
+func (t *text) right() []string { return append([]string{t.Output}, t.Others...) }
+
+// hash orders texts as by chance, the same on every machine.
+func hash(seed uint64, s string) uint64 {
+	sum := sha256.Sum256(append(binary.LittleEndian.AppendUint64(nil, seed), s...))
+	return binary.LittleEndian.Uint64(sum[:])
+}
+
+// split is what a task is trained and measured on.
+type split struct {
+	train, held []text
+	// repeated counts held-out texts that were dropped because they are trained on.
+	repeated int
+}
+
+// cut holds a share of the groups out, when no files are named for that, drops
+// what is in both parts, and takes as many as the configuration wants.
+func cut(c *config.Config, t *Task, train, held []text) split {
+	seed := c.Data.ShuffleSeed
+	if len(t.Validation) == 0 {
+		var rest []text
+		for _, x := range train {
+			if float64(hash(seed, "split "+x.Group))/(1<<64) < c.Data.HeldOutFraction {
+				held = append(held, x)
+			} else {
+				rest = append(rest, x)
+			}
+		}
+		train = rest
+	}
+	s := split{train: sample(train, t.Examples, seed)}
+	known := map[string]bool{}
+	for i := range train {
+		known[train[i].key()] = true
+	}
+	fresh := slices.DeleteFunc(slices.Clone(held), func(x text) bool { return known[x.key()] })
+	s.repeated = len(held) - len(fresh)
+	s.held = sample(fresh, t.HeldOut, seed)
+	return s
+}
+
+// sample takes n of the texts by chance, 0: all; each text once.
+func sample(x []text, n int, seed uint64) []text {
+	type ordered struct {
+		at  uint64
+		key string
+		text
+	}
+	all := make([]ordered, len(x))
+	for i, t := range x {
+		all[i] = ordered{hash(seed, t.key()), t.key(), t}
+	}
+	slices.SortStableFunc(all, func(a, b ordered) int {
+		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.key, b.key))
+	})
+	all = slices.CompactFunc(all, func(a, b ordered) bool { return a.key == b.key })
+	if n > 0 {
+		all = all[:min(n, len(all))]
+	}
+	out := make([]text, len(all))
+	for i := range all {
+		out[i] = all[i].text
+	}
+	return out
+}
+
+// corpus is where texts come from: files, and the Go source tree for tasks
+// without any, which is read once and kept below cache.
+type corpus struct {
+	config *config.Config
+	cache  string
+	log    func(string, ...any)
+	tree   map[string][]text
+}
+
+// texts gives a task's.
+func (s *corpus) texts(ctx context.Context, name string) (split, error) {
+	t := taskOf(s.config, name)
+	train, err := s.read(ctx, name, t, t.Train)
+	if err != nil {
+		return split{}, err
+	}
+	var held []text
+	if len(t.Validation) > 0 {
+		if held, err = s.read(ctx, name, t, t.Validation); err != nil {
+			return split{}, err
+		}
+	}
+	x := cut(s.config, t, train, held)
+	switch {
+	case len(x.train) == 0:
+		return x, fmt.Errorf("task %s: no examples to train on", name)
+	case len(x.held) == 0:
+		return x, fmt.Errorf("task %s: no examples are held out; name files in tasks.%s.validation or raise data.held_out_fraction", name, name)
+	}
+	if x.repeated > 0 {
+		s.log("data: %s: %d held-out texts are also trained on, and left out of the evaluation", name, x.repeated)
+	}
+	return x, nil
+}
+
+func (s *corpus) read(ctx context.Context, name string, t *Task, files []string) ([]text, error) {
+	if len(files) > 0 {
+		return readFiles(ctx, name, t, files)
+	}
+	if s.tree == nil {
+		var err error
+		if s.tree, err = s.goTree(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return s.tree[name], nil
+}
+
+// goTree reads the tasks of the Go source tree, from the cache if they are there.
+func (s *corpus) goTree(ctx context.Context) (map[string][]text, error) {
+	tree, err := data.OpenGoTree(data.GoTreeOptions{})
+	if err != nil {
+		return nil, err
+	}
+	print, err := tree.Fingerprint()
+	if err != nil {
+		return nil, err
+	}
+	path := filepath.Join(s.cache, fmt.Sprintf("go-tasks-%x.json", sha256.Sum256([]byte(treeVersion+print)))[:len("go-tasks-")+16]+".json")
+	raw, err := os.ReadFile(path)
+	if err == nil {
+		var out map[string][]text
+		return out, json.Unmarshal(raw, &out)
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	out, err := goTasks(ctx, tree, s.log)
+	if err != nil {
+		return nil, err
+	}
+	if raw, err = json.Marshal(out); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(s.cache, 0o777); err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(path+".tmp", raw, 0o666); err != nil {
+		return nil, err
+	}
+	return out, os.Rename(path+".tmp", path)
+}

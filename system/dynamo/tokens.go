@@ -1,0 +1,194 @@
+package dynamo
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/snug-ml/snug/config"
+	"github.com/snug-ml/snug/data"
+	"github.com/snug-ml/snug/data/token"
+)
+
+// tokens turns texts into ids as the model takes them, and back.
+type tokens struct {
+	*token.Tokenizer
+	first, last, pad int32 // the markers before and behind a text, and padding
+	mask             int32 // stands for a token to be guessed; -1: there is none
+	pair             []int32
+}
+
+// newTokens checks that a tokenizer has the markers that the model wants.
+func newTokens(t *token.Tokenizer, c *config.Config) (*tokens, error) {
+	m := config.Of[Model](c)
+	e := &tokens{Tokenizer: t, pad: int32(m.PadID), mask: -1}
+	find := func(roles ...token.Role) (int32, bool) {
+		for _, r := range roles {
+			if id, ok := t.Special(r); ok {
+				return id, true
+			}
+		}
+		return 0, false
+	}
+	var ok bool
+	if e.first, ok = find(token.CLS, token.BOS); !ok {
+		return nil, fmt.Errorf("the tokenizer has no token that stands for a whole text ([CLS], <s>)")
+	}
+	if e.last, ok = find(token.SEP, token.EOS); !ok {
+		return nil, fmt.Errorf("the tokenizer has no token that ends a text ([SEP], </s>)")
+	}
+	if p, ok := find(token.PAD); ok && p != e.pad {
+		return nil, fmt.Errorf("the tokenizer pads with %d, the model with %d: set model.pad_id", p, e.pad)
+	}
+	if id, ok := find(token.MASK); ok {
+		e.mask = id
+	}
+	if v := t.VocabSize(); v > m.VocabSize {
+		return nil, fmt.Errorf("the tokenizer has %d tokens, the model takes %d: set model.vocab_size to %d", v, m.VocabSize, v)
+	}
+	// RoBERTa parts two texts by two markers, BERT by one.
+	e.pair = []int32{e.last}
+	if m.Architecture == "roberta" {
+		e.pair = []int32{e.last, e.last}
+	}
+	return e, nil
+}
+
+// ids are those of a text between its markers, at most most of them.
+func (e *tokens) ids(s string, most int) (ids []int32, cut bool) {
+	ids = e.EncodeOrdinary([]int32{e.first}, []byte(s))
+	if len(ids) > most-1 {
+		ids, cut = ids[:most-1], true
+	}
+	return append(ids, e.last), cut
+}
+
+// question is a question and the text that it is about.
+type question struct {
+	ids []int32
+	// context is where the text's tokens start, spans the bytes of each.
+	context int
+	spans   []token.Span
+	// start and end are the first and the last token of the answer; ok is false
+	// where the tokens that were kept do not hold it.
+	start, end int
+	ok, cut    bool
+}
+
+// question puts a question and its text together, at most most tokens: the
+// question is kept up to half of them, the text is cut at its end.
+func (e *tokens) question(x *text, most int) (question, error) {
+	ids, _ := e.ids(x.Question, most/2)
+	q := question{ids: append(ids, e.pair[1:]...)}
+	q.context = len(q.ids)
+	pieces, err := e.Prepare(x.Input)
+	if err != nil {
+		return q, fmt.Errorf("%s: %w", x.Where, err)
+	}
+	q.start, q.end = -1, -1
+	from, to := x.Start, x.Start+len(x.Output)
+	for _, p := range pieces {
+		if p.Added || e.IsSpecial(p.ID) {
+			continue // markers that are written in a text are no tokens of it
+		}
+		if len(q.ids) == most-1 {
+			q.cut = true
+			break
+		}
+		// White space in front of a word may belong to its token.
+		if p.Span.Start < to && from < p.Span.End {
+			if q.start < 0 {
+				q.start = len(q.ids)
+			}
+			q.end = len(q.ids)
+			q.ok = p.Span.End >= to
+		}
+		q.ids = append(q.ids, p.ID)
+		q.spans = append(q.spans, p.Span)
+	}
+	q.ids = append(q.ids, e.last)
+	return q, nil
+}
+
+// written is a text to write as tokens: what the decoder reads, and what comes
+// after each of them.
+func (e *tokens) written(s string, most int) (read, next []int32, cut bool) {
+	ids := e.EncodeOrdinary(nil, []byte(s))
+	if len(ids) > most-1 {
+		ids, cut = ids[:most-1], true
+	}
+	read = append([]int32{e.first}, ids...)
+	return read, append(ids, e.last), cut
+}
+
+// markers are the special tokens of a tokenizer that is trained here, with the
+// ids that RoBERTa gives the first three.
+var markers = []token.Special{
+	{Content: "<s>", Roles: []token.Role{token.CLS, token.BOS}},
+	{Content: "<pad>", Roles: []token.Role{token.PAD}},
+	{Content: "</s>", Roles: []token.Role{token.SEP, token.EOS}},
+	{Content: "<mask>", Roles: []token.Role{token.MASK}},
+}
+
+// tokenizer loads the configured tokenizer or that of the model folder, or
+// trains one on the documents of phase 0, or reuses the one trained before on
+// the same. hash names it.
+func tokenizer(ctx context.Context, c *config.Config, src data.Source, cache string, log func(string, ...any)) (t *token.Tokenizer, hash string, err error) {
+	folder := config.Of[Model](c).Folder
+	dir := c.Data.Tokenizer.Path
+	if dir == "" {
+		dir = folder
+	}
+	if dir == "" {
+		print, err := src.Fingerprint()
+		if err != nil {
+			return nil, "", err
+		}
+		sum := sha256.Sum256(fmt.Appendf(nil, "%s %d %v", print, c.Data.Tokenizer.VocabSize, markers))
+		dir = filepath.Join(cache, fmt.Sprintf("tokenizer-%x", sum[:8]))
+		if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+			log("data: training a byte-level BPE tokenizer of %d tokens", c.Data.Tokenizer.VocabSize)
+			if err := trainTokenizer(ctx, c.Data.Tokenizer.VocabSize, src, dir); err != nil {
+				return nil, "", err
+			}
+		}
+	}
+	if t, err = token.Load(dir); err != nil {
+		return nil, "", err
+	}
+	return t, dir, nil
+}
+
+func trainTokenizer(ctx context.Context, vocab int, src data.Source, dir string) error {
+	var failed error
+	t, err := token.TrainBPE(ctx, func(yield func([]byte) bool) {
+		for d, err := range src.Documents() {
+			if err != nil {
+				failed = err
+				return
+			}
+			if !yield(d.Text) {
+				return
+			}
+		}
+	}, token.TrainOptions{VocabSize: vocab, Specials: markers})
+	if err = errors.Join(failed, err); err != nil {
+		return err
+	}
+	// The folder appears with its name at the end.
+	tmp := dir + ".tmp"
+	if err := os.RemoveAll(tmp); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(tmp, 0o777); err != nil {
+		return err
+	}
+	if err := t.Save(tmp); err != nil {
+		return err
+	}
+	return os.Rename(tmp, dir)
+}

@@ -17,6 +17,7 @@ import (
 	"github.com/snug-ml/snug/system"
 	"github.com/snug-ml/snug/system/agiformer"
 	"github.com/snug-ml/snug/system/cloudbase"
+	"github.com/snug-ml/snug/system/dynamo"
 	"github.com/snug-ml/snug/system/moderation"
 	"github.com/snug-ml/snug/system/refocused"
 	"github.com/snug-ml/snug/train"
@@ -33,7 +34,7 @@ const (
 )
 
 // systems are what snug trains.
-var systems = []system.System{refocused.System, moderation.System, agiformer.System, cloudbase.System}
+var systems = []system.System{refocused.System, dynamo.System, moderation.System, agiformer.System, cloudbase.System}
 
 // app is what every verb gets.
 type app struct {

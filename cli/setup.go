@@ -146,7 +146,7 @@ func (s *setup) hostTarget() (plan.Target, error) {
 
 // planner plans the model for a target.
 func (s *setup) planner(t plan.Target) *plan.Planner {
-	return &plan.Planner{Compile: s.compile, Target: t, Facts: func(p *engine.Program, c plan.Settings) (plan.Run, error) {
+	return &plan.Planner{Compile: s.compile, Target: t, LeastMicroBatch: s.model.LeastRows, Facts: func(p *engine.Program, c plan.Settings) (plan.Run, error) {
 		return s.facts(p, t, c, 0)
 	}}
 }

@@ -51,7 +51,10 @@ func (p *Planner) Fit(s Search) (*Choice, error) {
 	if s.Effective < 1 || len(s.Precisions) == 0 {
 		return nil, fmt.Errorf("fit wants a batch of at least 1 and a precision, got %d and %v", s.Effective, s.Precisions)
 	}
-	f := &fitting{p: p, batches: divisors(s.Effective, cmp.Or(s.MaxMicroBatch, s.Effective)), s: s, seen: map[Settings]*Report{}}
+	f := &fitting{p: p, batches: divisors(s.Effective, max(1, p.LeastMicroBatch), cmp.Or(s.MaxMicroBatch, s.Effective)), s: s, seen: map[Settings]*Report{}}
+	if len(f.batches) == 0 {
+		return nil, fmt.Errorf("fit: a batch of %d is smaller than the model's least micro-batch, %d", s.Effective, p.LeastMicroBatch)
+	}
 	for _, precision := range s.Precisions {
 		if err := f.precision(precision); err != nil {
 			return nil, err
@@ -68,10 +71,10 @@ func (p *Planner) Fit(s Search) (*Choice, error) {
 	return f.choice(), nil
 }
 
-// divisors of n up to most, ascending.
-func divisors(n, most int) []int {
+// divisors of n from least up to most, ascending.
+func divisors(n, least, most int) []int {
 	var d []int
-	for i := 1; i <= min(n, most); i++ {
+	for i := least; i <= min(n, most); i++ {
 		if n%i == 0 {
 			d = append(d, i)
 		}

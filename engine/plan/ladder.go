@@ -51,8 +51,8 @@ func withRecompute(r pass.Recompute) func(Settings) (Settings, bool) {
 
 // halve takes the largest proper divisor for the micro-batch: half, mostly. The
 // batch of an update stays.
-func halve(s Settings) (Settings, bool) {
-	for d := s.MicroBatch / 2; d >= 1; d-- {
+func (p *Planner) halve(s Settings) (Settings, bool) {
+	for d := s.MicroBatch / 2; d >= max(1, p.LeastMicroBatch); d-- {
 		if s.MicroBatch%d == 0 {
 			s.Accumulation = max(1, s.Accumulation) * (s.MicroBatch / d)
 			s.MicroBatch = d
@@ -76,8 +76,8 @@ func (p *Planner) changes(s Settings) []change {
 		}},
 		{recomputeKey, withRecompute(pass.RecomputeSelective)},
 	}
-	for at, ok := halve(s); ok; at, ok = halve(at) {
-		list = append(list, change{batchKey, halve})
+	for at, ok := p.halve(s); ok; at, ok = p.halve(at) {
+		list = append(list, change{batchKey, p.halve})
 	}
 	return append(list, change{recomputeKey, withRecompute(pass.RecomputeFull)})
 }

@@ -16,6 +16,8 @@ type Planner struct {
 	// Facts completes the run of a program: tokens, workspace, staging. Nil: the
 	// settings are all there is to know.
 	Facts func(p *engine.Program, s Settings) (Run, error)
+	// LeastMicroBatch is the smallest micro-batch that the model trains with; 0: 1.
+	LeastMicroBatch int
 
 	done map[Settings]*planned
 	// Compiled counts the programs made.

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -54,18 +55,23 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// A change keeps the batch of an update.
+// A change keeps the batch of an update and stops at the model's least.
 func TestHalve(t *testing.T) {
-	s := Settings{MicroBatch: 12}
-	var batches []int
-	for to, ok := halve(s); ok; to, ok = halve(to) {
-		if to.Effective() != 12 {
-			t.Errorf("%v is a batch of %d", to, to.Effective())
+	for least, want := range [][]int{{6, 3, 1}, {6, 3, 1}, {6, 3}, {6, 3}, {6}} {
+		p := &Planner{LeastMicroBatch: least}
+		var batches []int
+		for to, ok := p.halve(Settings{MicroBatch: 12}); ok; to, ok = p.halve(to) {
+			if to.Effective() != 12 {
+				t.Errorf("%v is a batch of %d", to, to.Effective())
+			}
+			batches = append(batches, to.MicroBatch)
 		}
-		batches = append(batches, to.MicroBatch)
-	}
-	if want := []int{6, 3, 1}; len(batches) != 3 || batches[0] != want[0] || batches[1] != want[1] || batches[2] != want[2] {
-		t.Errorf("12 becomes %v, want %v", batches, want)
+		if !slices.Equal(batches, want) {
+			t.Errorf("12 becomes %v, want %v down to %d", batches, want, least)
+		}
+		if got := divisors(12, max(1, least), 12); got[0] < least || got[len(got)-1] != 12 {
+			t.Errorf("divisors of 12 from %d: %v", least, got)
+		}
 	}
 }
 

@@ -20,6 +20,8 @@ func (t *table) pictures() {
 			{graph.Conv(3, 2), graph.Shape{1, 11, 10, 2}, graph.Shape{3, 2, 5, 5}},
 			{graph.Conv(1, 1), graph.Shape{1, 13, 15, 24}, graph.Shape{50, 24, 3, 3}},
 			{graph.Conv(1, 0), graph.Shape{2, 26, 21, 3}, graph.Shape{5, 3, 2, 2}},
+			{graph.Conv(1, 1), graph.Shape{2, 5, 6, 19}, graph.Shape{2, 19, 3, 3}},
+			{graph.Conv(2, 1), graph.Shape{2, 9, 6, 1}, graph.Shape{34, 1, 4, 4}},
 			{graph.Conv2D{Stride: [2]int{1, 2}, Dilation: [2]int{2, 3}, Pad: [4]int{1, 2, 3, 0}, Groups: 1}, graph.Shape{2, 7, 12, 3}, graph.Shape{5, 3, 3, 2}},
 			{graph.Conv2D{Stride: [2]int{4, 4}, Dilation: [2]int{1, 1}, Groups: 1}, graph.Shape{2, 9, 8, 3}, graph.Shape{6, 3, 4, 4}},
 			{graph.Conv2D{Stride: [2]int{1, 1}, Dilation: [2]int{1, 1}, Pad: [4]int{0, 0, 3, 0}, Groups: 50}, graph.Shape{2, 1, 9, 50}, graph.Shape{50, 1, 1, 4}},

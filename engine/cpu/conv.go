@@ -4,6 +4,7 @@ import (
 	"unsafe"
 
 	"github.com/snug-ml/snug/engine/cpu/gemm"
+	"github.com/snug-ml/snug/engine/cpu/simd"
 	"github.com/snug-ml/snug/engine/graph"
 )
 
@@ -25,15 +26,16 @@ type patchProduct struct {
 	*patches
 	u       gemm.Micro
 	n       int
-	inner   int // columns of the patches that are multiplied, zeros included
-	rows    int // of all pictures
-	tile    int // rows of a task
-	cut     int // columns of a task
-	packed  int // offset of the packed weights in the shared workspace
-	bytes   int // of the packed weights
-	block   int // offset in the worker's scratch of the packed rows
-	product int // offset of the float32 product, where it is not stored directly
-	need    int // scratch of a worker
+	few     bool // so few columns that scalar products do
+	inner   int  // columns of the patches that are multiplied, zeros included
+	rows    int  // of all pictures
+	tile    int  // rows of a task
+	cut     int  // columns of a task
+	packed  int  // offset of the packed weights in the shared workspace
+	bytes   int  // of the packed weights
+	block   int  // offset in the worker's scratch of the packed rows
+	product int  // offset of the float32 product, where it is not stored directly
+	need    int  // scratch of a worker
 }
 
 // patchBytes is the part of the second-level cache that a tile of patches may take.
@@ -41,7 +43,10 @@ const patchBytes = 256 << 10
 
 func (c *compiler) patchProduct(p *patches, pictures, n int, u gemm.Micro, direct bool) *patchProduct {
 	q := &patchProduct{patches: p, u: u, n: n, rows: pictures * p.high * p.wide, inner: p.cols()}
-	if u.Word() == gemm.BF16 && p.dtype == graph.BF16 && !p.plain() {
+	// A register tile has at least 16 columns; a scalar product is no faster
+	// than one unless it is some vectors long.
+	q.few = n <= 2 && q.inner >= 32
+	if u.Word() == gemm.BF16 && p.dtype == graph.BF16 && !p.plain() && !q.few {
 		q.inner = alignUp(q.inner, 2)
 	}
 	pitch := pitch(p.cols(), p.dtype)
@@ -54,10 +59,16 @@ func (c *compiler) patchProduct(p *patches, pictures, n int, u gemm.Micro, direc
 	q.cut = alignUp(max(1, n*tiles/(2*c.workers)), u.Cols()) // few rows: columns are shared out too
 	q.cut = min(q.cut, n)
 	q.bytes = u.PackedBytes(q.inner, n)
+	if q.few {
+		q.cut, q.bytes = n, q.inner*n*4
+	}
 	if !p.plain() {
 		q.block = alignUp(q.tile*pitch, 64)
 	}
 	q.product = q.block + alignUp(u.BlockBytes(q.tile, q.inner, gemmType(p.dtype), false), 64)
+	if q.few {
+		q.product = q.block + alignUp(q.inner*4, 64) // a row in float32
+	}
 	q.need = q.product
 	if !direct {
 		q.need += q.tile * q.cut * 4
@@ -75,16 +86,39 @@ func (q *patchProduct) run(task int, shared, mem []byte, out *float32, ld int) (
 	cuts := (q.n + q.cut - 1) / q.cut
 	first, col = task/cuts*q.tile, task%cuts*q.cut
 	rows, cols = min(q.tile, q.rows-first), min(q.cut, q.n-col)
-	a := q.matrix(first, rows, mem)
-	left := q.u.PackA(rows, q.inner, &a, mem[q.block:])
 	if out == nil {
 		out, ld = (*float32)(unsafe.Pointer(&mem[q.product])), q.cut
 	} else {
 		out = (*float32)(unsafe.Add(unsafe.Pointer(out), 4*(first*ld+col)))
 	}
+	a := q.matrix(first, rows, mem)
+	if q.few {
+		q.dots(a, rows, shared, mem, out, ld)
+		return first, rows, col, cols, out
+	}
+	left := q.u.PackA(rows, q.inner, &a, mem[q.block:])
 	right := q.u.Panels(q.inner, shared[q.packed:]).Rest(q.u, 0, col)
 	q.u.Mul(rows, cols, q.inner, &left, right, out, ld, false)
 	return first, rows, col, cols, out
+}
+
+// dots computes the product by scalar products of rows of a and of the
+// weights, which lie [n, inner] in float32.
+func (q *patchProduct) dots(a gemm.Matrix, rows int, shared, mem []byte, product *float32, ld int) {
+	reg := floats(mem, q.block, q.inner)
+	for i := range rows {
+		at := unsafe.Add(a.Data, i*a.Stride*int(q.dtype.Size()))
+		row := reg
+		if q.dtype == graph.F32 {
+			row = unsafe.Slice((*float32)(at), q.inner)
+		} else {
+			widen(reg, unsafe.Slice((*uint16)(at), q.inner), q.dtype)
+		}
+		out := unsafe.Slice((*float32)(unsafe.Add(unsafe.Pointer(product), 4*i*ld)), q.n)
+		for o := range out {
+			out[o] = simd.Dot(row, floats(shared, q.packed+o*q.inner*4, q.inner))
+		}
+	}
 }
 
 // weights are those of a convolution [O,C,taps], brought into the order of
@@ -145,6 +179,10 @@ func (c *compiler) packPhase(w *weights, products []*patchProduct) phase {
 		if q.inner == 0 {
 			continue
 		}
+		if q.few {
+			jobs = append(jobs, job{q, 0, q.n})
+			continue
+		}
 		scratch = max(scratch, q.u.ScratchBytes(q.inner))
 		group := 4 * q.u.Cols()
 		for col := 0; col < q.n; col += group {
@@ -162,6 +200,10 @@ func (c *compiler) packPhase(w *weights, products []*patchProduct) phase {
 	size := int(w.dtype.Size())
 	return phase{len(jobs), func(task, worker int) {
 		j := jobs[task]
+		if j.q.few {
+			w.rows(j.q, code.m.shared)
+			return
+		}
 		mem := code.worker(worker)
 		dst := code.m.shared[j.q.packed+j.q.u.PackedBytes(j.q.inner, j.col):]
 		b := gemm.Matrix{Type: gemmType(w.dtype)}
@@ -180,6 +222,30 @@ func (c *compiler) packPhase(w *weights, products []*patchProduct) phase {
 		}
 		j.q.u.PackB(j.q.cols(), j.cols, &b, dst, mem[:scratch])
 	}}
+}
+
+// rows writes the weights of q, which has few columns, as float32 rows.
+func (w *weights) rows(q *patchProduct, shared []byte) {
+	ordered := func(at int) float32 {
+		var x [1]float32
+		if w.dtype == graph.F32 {
+			return *(*float32)(unsafe.Pointer(&shared[w.at+at*4]))
+		}
+		widen(x[:], unsafe.Slice((*uint16)(unsafe.Pointer(&shared[w.at+at*2])), 1), w.dtype)
+		return x[0]
+	}
+	for col := range q.n {
+		dst := floats(shared, q.packed+col*q.inner*4, q.inner)
+		for t, tap := range q.taps {
+			for k := range q.ch {
+				at := w.row(col, tap.at) + k
+				if w.turned {
+					at = w.row(k, tap.at) + col
+				}
+				dst[t*q.ch+k] = ordered(at)
+			}
+		}
+	}
 }
 
 // place puts the ordered weights and the packed ones into the shared workspace.

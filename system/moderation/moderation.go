@@ -16,7 +16,6 @@
 package moderation
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -99,9 +98,7 @@ var System = system.System{
 		}
 		return predictor{k}, nil
 	},
-	Open: func(ctx context.Context, c *config.Config, m *system.Model, env system.Env) (*system.Run, error) {
-		return open(ctx, c, m, env)
-	},
+	Open: open,
 }
 
 // markers are the tokens that stand before and behind a text.

@@ -57,10 +57,10 @@ var rules13a = []struct {
 	find *regexp.Regexp
 	put  string
 }{
-	{regexp.MustCompile("([!-&(-+/:-@[-`{-~])"), " $1 "}, // punctuation, but not . , - '
-	{regexp.MustCompile(`([^0-9])([\.,])`), "$1 $2 "},    // a full stop or comma behind no digit
-	{regexp.MustCompile(`([\.,])([^0-9])`), " $1 $2"},    // or before none
-	{regexp.MustCompile(`([0-9])(-)`), "$1 $2 "},         // a dash behind a digit
+	{regexp.MustCompile("([!\"#$%&()*+/:;<=>?@\\[\\\\\\]^_`{|}~])"), " $1 "}, // punctuation, but not . , - '
+	{regexp.MustCompile(`([^0-9])([\.,])`), "$1 $2 "},                        // a full stop or comma behind no digit
+	{regexp.MustCompile(`([\.,])([^0-9])`), " $1 $2"},                        // or before none
+	{regexp.MustCompile(`([0-9])(-)`), "$1 $2 "},                             // a dash behind a digit
 }
 
 var entities13a = strings.NewReplacer("<skipped>", "", "-\n", "", "\n", " ")

@@ -164,7 +164,7 @@ func check(c *config.Config, r *config.Report) {
 	if m.Architecture == "transformer" && last%m.Heads != 0 {
 		r.Error("model.heads", "%d channels do not divide into %d heads", last, m.Heads)
 	}
-	if m.Norm == "batch" && t.BatchSize < 2 {
+	if m.Norm == "batch" && m.Architecture != "cnn" && t.BatchSize < 2 {
 		r.Error("training.batch_size", "batch normalisation needs at least 2 examples in a micro-batch; or set model.norm to group")
 	}
 	for k, group := range [][]string{s.Validation, s.Calibration, s.Test} {

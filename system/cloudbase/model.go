@@ -257,9 +257,14 @@ func (n *net) objective(b *graph.Builder, l *Loss) engine.Objective {
 func describe(c *config.Config) (*system.Model, error) {
 	m, l, t := config.Of[Model](c), config.Of[Loss](c), &c.Training
 	masked := config.Of[Phases](c).Run == "mae"
+	least := 1
+	if m.Norm == "batch" && m.Architecture != "cnn" {
+		least = 2 // one example has no deviation from the mean of the micro-batch
+	}
 	return &system.Model{
-		Shape: system.Shape{MicroBatch: t.BatchSize, Accumulation: t.GradientAccumulationSteps},
-		Unit:  "windows", UnitsPerRow: 1,
+		LeastRows: least,
+		Shape:     system.Shape{MicroBatch: t.BatchSize, Accumulation: t.GradientAccumulationSteps},
+		Unit:      "windows", UnitsPerRow: 1,
 		Training: func(s system.Shape) engine.Training {
 			tr := system.Training(c, s)
 			tr.Eval = true

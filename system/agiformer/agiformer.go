@@ -2,6 +2,7 @@ package agiformer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -62,52 +63,103 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 	if l := net.Language; l != nil && l.Model != nil && l.Folder == "" {
 		return nil, fmt.Errorf("model.language.frozen: a model that is not trained needs weights: set model.language.path to a GPT-NeoX or GPT-2 folder, or train one with model.language.frozen false")
 	}
+	if s := net.Senses; s != nil && s.Frozen && s.Folder == "" {
+		return nil, fmt.Errorf("model.image.frozen: an encoder that is not trained needs weights: set model.image.path to a CLIP folder, or train one with model.image.frozen false")
+	}
+	run := &system.Run{Goal: train.Goal{Name: "eval_loss"}, Load: net.load, Close: func() error { return nil }}
+	evaluated, baseline, err := net.open(ctx, c, m.Shape, env, run)
+	if err != nil || evaluated == nil {
+		return run, err
+	}
+	e := &evaluation{net: net, text: evaluated, rows: m.Shape.MicroBatch}
+	run.Evaluate = func(r *engine.Runner) func(context.Context, int) (map[string]float64, error) {
+		return func(ctx context.Context, slot int) (map[string]float64, error) {
+			f, err := e.measure(ctx, r, slot, c.Training.EvalBatches)
+			if err != nil {
+				return nil, err
+			}
+			return f.metrics(), nil
+		}
+	}
+	run.Report = func(ctx context.Context, r *engine.Runner, update int64) error {
+		f, err := e.measure(ctx, r, 0, c.Training.EvalBatches)
+		if err != nil {
+			return err
+		}
+		return f.page(update, baseline).Save(filepath.Join(env.Dir, report.FileName))
+	}
+	run.Baselines = []system.Baseline{{Name: "unigram", Value: baseline.Unigram}, {Name: "bigram", Value: baseline.Bigram}}
+	return run, nil
+}
+
+// open prepares the text, or the captions of a model with senses: it gives run
+// its feed and returns what is held out, nil for nothing.
+func (m Net) open(ctx context.Context, c *config.Config, s system.Shape, env system.Env, run *system.Run) (heldOut, data.Baseline, error) {
+	if m.Senses != nil {
+		return m.openCaptions(ctx, c, s, run)
+	}
 	text, err := prepare(ctx, c, env)
 	if err != nil {
-		return nil, err
+		return nil, data.Baseline{}, err
 	}
-	if v := text.Tokenizer.VocabSize(); v > net.Vocab {
-		return nil, fmt.Errorf("the tokenizer has %d tokens, the model takes %d: set model.vocab_size to %d", v, net.Vocab, v)
+	if v := text.Tokenizer.VocabSize(); v > m.Vocab {
+		return nil, data.Baseline{}, errors.Join(fmt.Errorf("the tokenizer has %d tokens, the model takes %d: set model.vocab_size to %d", v, m.Vocab, v), text.Close())
 	}
-	feed, err := text.Feed(data.LoaderOptions{
-		MicroBatches: m.Shape.Accumulation, BatchSize: m.Shape.MicroBatch,
+	run.Feed, err = text.Feed(data.LoaderOptions{
+		MicroBatches: s.Accumulation, BatchSize: s.MicroBatch,
 		Shuffle: c.Data.Shuffle, Seed: c.Data.ShuffleSeed, Workers: c.Data.Workers,
 	})
 	if err != nil {
-		return nil, err
+		return nil, data.Baseline{}, errors.Join(err, text.Close())
 	}
-	run := &system.Run{
-		Feed: feed, Goal: train.Goal{Name: "eval_loss"}, DataBytes: text.Bytes, Close: text.Close,
-		Files: text.TokenizerFiles, Load: net.load,
+	run.DataBytes, run.Close, run.Files = text.Bytes, text.Close, text.TokenizerFiles
+	if text.HeldOut == nil {
+		return nil, data.Baseline{}, nil
 	}
-	if text.HeldOut != nil {
-		e := &evaluation{net: net, text: text.HeldOut, rows: m.Shape.MicroBatch}
-		run.Evaluate = func(r *engine.Runner) func(context.Context, int) (map[string]float64, error) {
-			return func(ctx context.Context, slot int) (map[string]float64, error) {
-				f, err := e.measure(ctx, r, slot, c.Training.EvalBatches)
-				if err != nil {
-					return nil, err
-				}
-				return f.metrics(), nil
-			}
-		}
-		run.Report = func(ctx context.Context, r *engine.Runner, update int64) error {
-			f, err := e.measure(ctx, r, 0, c.Training.EvalBatches)
-			if err != nil {
-				return err
-			}
-			return f.page(update, text.Baseline).Save(filepath.Join(env.Dir, report.FileName))
-		}
-		run.Baselines = []system.Baseline{{Name: "unigram", Value: text.Baseline.Unigram}, {Name: "bigram", Value: text.Baseline.Bigram}}
+	return windows{text.HeldOut}, text.Baseline, nil
+}
+
+// openCaptions is open for a folder of captions.
+func (m Net) openCaptions(ctx context.Context, c *config.Config, s system.Shape, run *system.Run) (heldOut, data.Baseline, error) {
+	t, err := bytesTokenizer()
+	if err != nil {
+		return nil, data.Baseline{}, err
 	}
-	return run, nil
+	train, err := openCaptions(c.Data.Source[0], "train", m, c.Data.SeqLen, t)
+	if err != nil {
+		return nil, data.Baseline{}, err
+	}
+	run.Feed = &captionFeed{captions: train, rows: s.MicroBatch, micro: s.Accumulation, shuffle: c.Data.Shuffle, seed: c.Data.ShuffleSeed}
+	if c.Data.HeldOutFraction == 0 {
+		return nil, data.Baseline{}, nil
+	}
+	held, err := openCaptions(c.Data.Source[0], "val", m, c.Data.SeqLen, t)
+	if err != nil {
+		return nil, data.Baseline{}, err
+	}
+	opt := data.WindowOptions{Length: c.Data.SeqLen, CrossDocument: true}
+	a, err := data.NewWindows(train.spoken(), opt)
+	if err != nil {
+		return nil, data.Baseline{}, err
+	}
+	b, err := data.NewWindows(held.spoken(), opt)
+	if err != nil {
+		return nil, data.Baseline{}, err
+	}
+	baseline, err := data.Baselines(ctx, a, b)
+	return held, baseline, err
+}
+
+// bytesTokenizer makes bytes tokens.
+func bytesTokenizer() (*token.Tokenizer, error) {
+	return token.Bytes(token.Special{Content: corpus.EndOfText, Roles: []token.Role{token.EOS}})
 }
 
 // prepare opens the text, as bytes unless a tokenizer is configured.
 func prepare(ctx context.Context, c *config.Config, env system.Env) (*corpus.Corpus, error) {
 	if c.Data.Tokenizer.Path == "" {
 		dir := filepath.Join(env.Cache, "tokenizer-bytes")
-		t, err := token.Bytes(token.Special{Content: corpus.EndOfText, Roles: []token.Role{token.EOS}})
+		t, err := bytesTokenizer()
 		if err != nil {
 			return nil, err
 		}

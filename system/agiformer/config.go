@@ -1,7 +1,10 @@
 package agiformer
 
 import (
+	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 
 	"github.com/snug-ml/snug/config"
@@ -38,6 +41,12 @@ type Model struct {
 
 	Language LanguageModel `key:"language" help:"the language model that language experts read"`
 
+	UseMultimodal bool       `key:"use_multimodal" help:"texts are captions (data.source is their folder) and come with the modalities below"`
+	Modalities    []string   `key:"modalities" enum:"image,audio,video" help:"what captions come with"`
+	Image         ImageModel `key:"image" help:"the encoder of pictures and of the frames of films"`
+	AudioSamples  int        `key:"audio_samples" min:"1" help:"longest sound, in samples"`
+	VideoFrames   int        `key:"video_frames" min:"1" help:"frames of a film"`
+
 	Dropout      float64 `key:"dropout" min:"0" below:"1" help:"share of embeddings, branches and attention weights dropped"`
 	LayerNormEps float64 `key:"layer_norm_eps" above:"0" help:"added to the variance"`
 }
@@ -47,6 +56,18 @@ type LanguageModel struct {
 	Path    string `key:"path" help:"GPT-NeoX or GPT-2 folder of the Hugging Face layout, whose sizes count then; empty: a transformer of the sizes below"`
 	Frozen  bool   `key:"frozen" help:"its weights stay as they are in the folder; without a folder, only to plan"`
 	DModel  int    `key:"d_model" min:"2" help:"its width"`
+	NLayers int    `key:"n_layers" min:"0" help:"its layers"`
+	NHeads  int    `key:"n_heads" min:"1" help:"its attention heads"`
+	DFF     int    `key:"d_ff" min:"1" help:"width of its feed-forward layers"`
+}
+
+// ImageModel is the section "model.image".
+type ImageModel struct {
+	Path    string `key:"path" help:"CLIP folder of the Hugging Face layout, whose sizes count then; empty: an encoder of the sizes below"`
+	Frozen  bool   `key:"frozen" help:"its weights stay as they are in the folder; without a folder, only to plan"`
+	Size    int    `key:"size" min:"1" help:"pixels of a picture's side"`
+	Patch   int    `key:"patch" min:"1" help:"pixels of a patch's side"`
+	DModel  int    `key:"d_model" min:"1" help:"its width"`
 	NLayers int    `key:"n_layers" min:"0" help:"its layers"`
 	NHeads  int    `key:"n_heads" min:"1" help:"its attention heads"`
 	DFF     int    `key:"d_ff" min:"1" help:"width of its feed-forward layers"`
@@ -62,6 +83,9 @@ func sections() []config.Section {
 		UseMemory: true, MemorySize: 256, MemorySegment: 64, MemoryWrites: 4,
 		UseIntrospection: true, IntrospectionSteps: 2, IntrospectionWeight: 0.1,
 		Language:     LanguageModel{DModel: 128, NLayers: 2, NHeads: 4, DFF: 512},
+		Modalities:   []string{modImage},
+		Image:        ImageModel{Size: 64, Patch: 16, DModel: 128, NLayers: 2, NHeads: 4, DFF: 512},
+		AudioSamples: 16384, VideoFrames: 4,
 		LayerNormEps: 1e-5,
 	}}}
 }
@@ -105,6 +129,18 @@ func check(c *config.Config, r *config.Report) {
 	if m.UseMemory && c.Data.SeqLen > 0 && m.MemorySegment >= c.Data.SeqLen {
 		r.Error("model.memory_segment", "want less than data.seq_len (%d), got %d: what the last segment writes is read by none", c.Data.SeqLen, m.MemorySegment)
 	}
+	if m.UseMultimodal {
+		switch {
+		case len(m.Modalities) == 0:
+			r.Error("model.modalities", "want at least one")
+		case len(c.Data.Source) > 1:
+			r.Error("data.source", "want one folder of captions, got %d", len(c.Data.Source))
+		case c.Data.Format != "auto":
+			r.Error("data.format", "captions are a folder with metadata_train.json and metadata_val.json: leave the format at auto")
+		case c.Data.Tokenizer.Path != "":
+			r.Error("data.tokenizer.path", "captions are read as bytes")
+		}
+	}
 	if c.Data.SegmentMask {
 		r.Error("data.segment_mask", "memory, experts and convolution go across the ends of packed documents: only attention could be kept from it")
 	}
@@ -136,7 +172,70 @@ func network(c *config.Config) (Net, error) {
 			return n, err
 		}
 	}
+	if m.UseMultimodal {
+		n.Senses = &Senses{
+			Modalities: m.Modalities, Folder: m.Image.Path, Frozen: m.Image.Frozen, Samples: m.AudioSamples, Frames: m.VideoFrames,
+			Image: nn.ViT{
+				D: m.Image.DModel, Layers: m.Image.NLayers, Heads: m.Image.NHeads, FF: m.Image.DFF,
+				Size: m.Image.Size, Patch: m.Image.Patch, Eps: 1e-5,
+			},
+		}
+		if m.Image.Path != "" {
+			var err error
+			if n.Senses.Image, err = readViT(m.Image.Path); err != nil {
+				return n, fmt.Errorf("model.image.path: %w", err)
+			}
+		}
+		return n, n.Senses.Image.Check()
+	}
 	return n, nil
+}
+
+// readViT reads the sizes of the vision model of a CLIP folder.
+func readViT(dir string) (nn.ViT, error) {
+	type vision struct {
+		Hidden     int     `json:"hidden_size"`
+		FF         int     `json:"intermediate_size"`
+		Layers     int     `json:"num_hidden_layers"`
+		Heads      int     `json:"num_attention_heads"`
+		Size       int     `json:"image_size"`
+		Patch      int     `json:"patch_size"`
+		Activation string  `json:"hidden_act"`
+		Eps        float64 `json:"layer_norm_eps"`
+	}
+	path := filepath.Join(dir, "config.json")
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return nn.ViT{}, err
+	}
+	// What a folder leaves out is CLIP ViT-B/32's.
+	v := vision{768, 3072, 12, 12, 224, 32, "quick_gelu", 1e-5}
+	var c struct {
+		Type   string          `json:"model_type"`
+		Vision json.RawMessage `json:"vision_config"`
+	}
+	if err = json.Unmarshal(raw, &c); err == nil {
+		switch c.Type {
+		case "clip":
+			if c.Vision != nil {
+				raw = c.Vision
+			}
+		case "clip_vision_model":
+		default:
+			return nn.ViT{}, fmt.Errorf("%s: model_type is %q, want clip or clip_vision_model", path, c.Type)
+		}
+		err = json.Unmarshal(raw, &v)
+	}
+	if err != nil {
+		return nn.ViT{}, fmt.Errorf("%s: %w", path, err)
+	}
+	if v.Activation != "quick_gelu" && v.Activation != "gelu" {
+		return nn.ViT{}, fmt.Errorf("%s: hidden_act is %q, want quick_gelu or gelu", path, v.Activation)
+	}
+	return nn.ViT{
+		D: v.Hidden, Layers: v.Layers, Heads: v.Heads, FF: v.FF, Size: v.Size, Patch: v.Patch,
+		Quick: v.Activation == "quick_gelu", Eps: v.Eps,
+	}, nil
 }
 
 // size takes the sizes from the folder, else from the configuration.

@@ -13,10 +13,25 @@ import (
 	"github.com/snug-ml/snug/train/metric"
 )
 
-// evaluation measures a program on the held-out text.
+// heldOut is what an evaluation runs on.
+type heldOut interface {
+	// batches calls each with micro-batches of rows, at most limit (0: all).
+	batches(ctx context.Context, rows, limit int, each func(b batch) error) error
+	// perByte is how many labels a byte of text has.
+	perByte() float64
+}
+
+// batch is a micro-batch: what it counts, and how it comes into the program.
+type batch struct {
+	labels  []int32
+	weights []float32
+	fill    func(in train.Inputs) error
+}
+
+// evaluation measures a program on held-out text.
 type evaluation struct {
 	net  Net
-	text *data.Windows
+	text heldOut
 	rows int // of a micro-batch
 }
 
@@ -37,37 +52,50 @@ type findings struct {
 	hasExperts, memory bool
 }
 
-// measure runs at most batches micro-batches (0: all) through the slot.
-func (e *evaluation) measure(ctx context.Context, r *engine.Runner, slot, batches int) (*findings, error) {
-	l, err := data.NewLoader(e.text, data.LoaderOptions{
-		MicroBatches: 1, BatchSize: e.rows, Shuffle: batches > 0, Seed: 1, Epochs: 1,
+// measure runs at most limit micro-batches (0: all) through the slot.
+func (e *evaluation) measure(ctx context.Context, r *engine.Runner, slot, limit int) (*findings, error) {
+	f := &findings{net: e.net, bytes: e.net.Vocab == byteVocabulary, perByte: e.text.perByte()}
+	return f, e.text.batches(ctx, e.rows, limit, func(b batch) error {
+		if err := b.fill(train.Inputs{Runner: r, Slot: slot}); err != nil {
+			return err
+		}
+		if err := r.Run(engine.FuncEval, slot); err != nil {
+			return err
+		}
+		f.add(r, b)
+		return nil
 	})
+}
+
+// windows are packed text as an evaluation wants it.
+type windows struct{ *data.Windows }
+
+func (w windows) perByte() float64 { return w.Weight() / float64(w.Corpus().Bytes()) }
+
+func (w windows) batches(ctx context.Context, rows, limit int, each func(b batch) error) error {
+	l, err := data.NewLoader(w.Windows, data.LoaderOptions{MicroBatches: 1, BatchSize: rows, Shuffle: limit > 0, Seed: 1, Epochs: 1})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer l.Close()
-	f := &findings{net: e.net, bytes: e.net.Vocab == byteVocabulary}
-	f.perByte = e.text.Weight() / float64(e.text.Corpus().Bytes())
-	for n := 0; batches == 0 || n < batches; n++ {
+	for n := 0; limit == 0 || n < limit; n++ {
 		if err := ctx.Err(); err != nil {
-			return nil, err
+			return err
 		}
 		u, err := l.Next()
 		if errors.Is(err, io.EOF) {
-			break
+			return nil
 		}
 		if err != nil {
-			return nil, err
+			return err
 		}
-		if err := fill(&u.Micro[0], train.Inputs{Runner: r, Slot: slot}); err != nil {
-			return nil, err
+		b := &u.Micro[0]
+		err = each(batch{labels: b.Labels, weights: b.Weights, fill: func(in train.Inputs) error { return fill(b, in) }})
+		if err != nil {
+			return err
 		}
-		if err := r.Run(engine.FuncEval, slot); err != nil {
-			return nil, err
-		}
-		f.add(r, &u.Micro[0], u.Weight)
 	}
-	return f, nil
+	return nil
 }
 
 // fill puts a batch into the program's inputs.
@@ -86,7 +114,7 @@ func fill(b *data.Batch, in train.Inputs) (err error) {
 }
 
 // add reads what the program said of a batch.
-func (f *findings) add(r *engine.Runner, b *data.Batch, weight float64) {
+func (f *findings) add(r *engine.Runner, b batch) {
 	read := func(name string) []float32 {
 		if t, ok := r.Output(engine.FuncEval, name); ok {
 			return t.F32()
@@ -104,7 +132,6 @@ func (f *findings) add(r *engine.Runner, b *data.Batch, weight float64) {
 		return x != nil
 	}
 	f.loss += float64(read(engine.OutputSum)[0])
-	f.weight += weight
 	f.batches++
 	f.hasExperts = sum(&f.wanted, outWanted)
 	sum(&f.taken, outTaken)
@@ -112,12 +139,13 @@ func (f *findings) add(r *engine.Runner, b *data.Batch, weight float64) {
 	f.memory = sum(&f.gates, outGates)
 	losses, estimates, confidence, right := read(outLosses), read(outErrors), read(outConf), read(outRight)
 	f.hasHeads = losses != nil
-	for i, w := range b.Weights {
+	for i, w := range b.weights {
 		if w == 0 {
 			continue
 		}
+		f.weight += float64(w)
 		// A character begins with every byte that does not continue one.
-		if f.bytes && b.Labels[i] < 256 && b.Labels[i]&0xC0 != 0x80 {
+		if f.bytes && b.labels[i] < 256 && b.labels[i]&0xC0 != 0x80 {
 			f.characters++
 		}
 		if f.hasHeads {

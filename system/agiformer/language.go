@@ -104,7 +104,12 @@ func (l *Language) base() string {
 // load fills in what comes from folders.
 func (m Net) load(r *engine.Runner) error {
 	if m.Language != nil && m.Language.Model != nil {
-		return loadFolder(r, m.Language.Folder, "language", m.Language.base())
+		if err := loadFolder(r, m.Language.Folder, "language", m.Language.base()); err != nil {
+			return err
+		}
+	}
+	if s := m.Senses; s != nil && s.Folder != "" && (s.Sees(modImage) || s.Sees(modVideo)) {
+		return loadFolder(r, s.Folder, "senses.encoder", "vision_model")
 	}
 	return nil
 }

@@ -22,8 +22,8 @@ type Net struct {
 	Introspection *Introspection
 	// Language is what language experts know; nil without such experts.
 	Language *Language
-	// Vision is nil for text alone.
-	Vision *Vision
+	// Senses is nil for text alone.
+	Senses *Senses
 	Eps    float64
 	// Dropout of embedding, branches and attention weights; Seed is the run's.
 	Dropout float64
@@ -35,9 +35,8 @@ type Input struct {
 	IDs *graph.Value // I32 [B, T]
 	// Train enables dropout.
 	Train bool
-	// Seen F32 [B, P, D] are the tokens of what comes with the text, nil for
-	// nothing; see [Vision].
-	Seen *graph.Value
+	// Seen is what comes with the text.
+	Seen Seen
 }
 
 // Output is what the model says of each of the N = B*T tokens.
@@ -80,8 +79,8 @@ func (m Net) Forward(b *graph.Builder, in Input) (out Output) {
 	if m.Memory != nil {
 		b.Block("memory", func() { x, out.Memory = m.Memory.Read(b, x) })
 	}
-	if in.Seen != nil {
-		b.Block("fusion", func() { x = p.fuse(x, in.Seen) })
+	if !in.Seen.nothing() {
+		b.Block("senses", func() { x = p.fuse(x) })
 	}
 	if m.Language != nil {
 		b.Scope("language", func() { p.language = b.Reshape(m.Language.read(p, x), p.batch*p.time, -1) })

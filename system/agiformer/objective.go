@@ -26,7 +26,7 @@ func (m Net) objective(b *graph.Builder, s system.Shape, length int, balance, he
 	ids := b.Input(corpus.InputIDs, graph.T(graph.I32, s.MicroBatch, length))
 	labels := b.Input(corpus.InputLabels, graph.T(graph.I32, n))
 	weights := b.Input(corpus.InputWeights, graph.T(graph.F32, n))
-	out := m.Forward(b, Input{IDs: ids, Train: train})
+	out := m.Forward(b, Input{IDs: ids, Train: train, Seen: m.Senses.inputs(b, s.MicroBatch)})
 	var o engine.Objective
 	aux := func(v *graph.Value, weight float64) {
 		if v = b.MulC(v, weight); o.Aux != nil {

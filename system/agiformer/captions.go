@@ -1,0 +1,322 @@
+package agiformer
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/snug-ml/snug/data"
+	"github.com/snug-ml/snug/data/token"
+	"github.com/snug-ml/snug/system/corpus"
+	"github.com/snug-ml/snug/train"
+)
+
+// caption is a text with what it is about, as metadata_train.json and
+// metadata_val.json of a folder list them; file names are relative to "images".
+type caption struct {
+	Text   string   `json:"caption"`
+	Image  string   `json:"image_file"`
+	Audio  string   `json:"audio_file"`
+	Frames []string `json:"frame_files"`
+
+	ids []int32 // of the text, the end of the document behind it
+}
+
+// captions are one split of a folder.
+type captions struct {
+	net    Net
+	dir    string
+	length int // tokens of a row
+	list   []caption
+	eos    int32
+	weight float64 // labels in all
+	bytes  int64
+	id     string
+}
+
+// openCaptions reads a split. Every file that is named must be there, and every
+// entry must have what the model has senses for.
+func openCaptions(dir, split string, net Net, length int, t *token.Tokenizer) (*captions, error) {
+	path := filepath.Join(dir, "metadata_"+split+".json")
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("data.source: a folder of captions has metadata_train.json and metadata_val.json: %w", err)
+	}
+	c := &captions{net: net, dir: filepath.Join(dir, "images"), length: length}
+	if err := json.Unmarshal(raw, &c.list); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if len(c.list) == 0 {
+		return nil, fmt.Errorf("%s lists nothing", path)
+	}
+	c.eos, _ = t.Special(token.EOS)
+	for i := range c.list {
+		x := &c.list[i]
+		if err := c.check(x); err != nil {
+			return nil, fmt.Errorf("%s, entry %d: %w", path, i, err)
+		}
+		all := append(t.EncodeOrdinary(nil, []byte(x.Text)), c.eos)
+		x.ids = all[:min(len(all), length)]
+		c.weight += float64(len(x.ids))
+		c.bytes += int64(len(x.Text) * len(x.ids) / len(all))
+	}
+	sum := sha256.Sum256(raw)
+	c.id = hex.EncodeToString(sum[:])
+	return c, nil
+}
+
+func (c *captions) check(x *caption) error {
+	var missing error
+	need := func(wanted bool, key string, names ...string) {
+		for _, name := range names {
+			switch {
+			case !wanted:
+			case name == "":
+				missing = fmt.Errorf("it has no %q, which model.modalities asks for", key)
+			case !fs.ValidPath(name):
+				missing = fmt.Errorf("%q %q is no path below images", key, name)
+			default:
+				if _, err := os.Stat(c.path(name)); err != nil {
+					missing = err
+				}
+			}
+		}
+	}
+	s := c.net.Senses
+	need(s.Sees(modImage), "image_file", x.Image)
+	need(s.Sees(modAudio), "audio_file", x.Audio)
+	if frames := x.Frames; s.Sees(modVideo) && len(frames) != s.Frames {
+		return fmt.Errorf("it has %d of the %d \"frame_files\" that model.video_frames asks for", len(frames), s.Frames)
+	}
+	need(s.Sees(modVideo), "frame_files", x.Frames...)
+	if x.Text == "" {
+		return fmt.Errorf("its caption is empty")
+	}
+	return missing
+}
+
+func (c *captions) path(name string) string { return filepath.Join(c.dir, filepath.FromSlash(name)) }
+
+// fill puts the captions index (-1: none) into the rows of a micro-batch.
+func (c *captions) fill(index []int64, in train.Inputs) error {
+	ids, err := in.I32(corpus.InputIDs)
+	if err != nil {
+		return err
+	}
+	labels, err := in.I32(corpus.InputLabels)
+	if err != nil {
+		return err
+	}
+	weights, err := in.F32(corpus.InputWeights)
+	if err != nil {
+		return err
+	}
+	c.texts(index, ids, labels, weights)
+	for row, i := range index {
+		var x caption
+		if i >= 0 {
+			x = c.list[i]
+		}
+		if err := c.sense(&x, row, len(index), in); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// texts writes a row for each caption: the end of a document and the text in,
+// the text and the end of the document out.
+func (c *captions) texts(index []int64, ids, labels []int32, weights []float32) {
+	for row, i := range index {
+		from, to := row*c.length, (row+1)*c.length
+		ids, labels, weights := ids[from:to], labels[from:to], weights[from:to]
+		for k := range ids {
+			ids[k], labels[k], weights[k] = c.eos, c.eos, 0
+		}
+		if i < 0 {
+			continue
+		}
+		n := copy(labels, c.list[i].ids)
+		copy(ids[1:], c.list[i].ids[:n-1])
+		for k := range n {
+			weights[k] = 1
+		}
+	}
+}
+
+// sense decodes what comes with x into a row of the inputs; without a file the
+// row is 0.
+func (c *captions) sense(x *caption, row, rows int, in train.Inputs) error {
+	s := c.net.Senses
+	part := func(name string) ([]float32, error) {
+		all, err := in.F32(name)
+		n := len(all) / rows
+		return all[row*n : (row+1)*n], err
+	}
+	if s.Sees(modImage) {
+		dst, err := part(modImage)
+		if err == nil {
+			err = c.picture(dst, x.Image)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if s.Sees(modAudio) {
+		dst, err := part(modAudio)
+		if err != nil {
+			return err
+		}
+		clear(dst)
+		if x.Audio != "" {
+			if err := readWAV(dst, c.path(x.Audio)); err != nil {
+				return err
+			}
+		}
+	}
+	if s.Sees(modVideo) {
+		dst, err := part(modVideo)
+		if err != nil {
+			return err
+		}
+		n := len(dst) / s.Frames
+		for f := range s.Frames {
+			name := ""
+			if f < len(x.Frames) {
+				name = x.Frames[f]
+			}
+			if err := c.picture(dst[f*n:(f+1)*n], name); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (c *captions) picture(dst []float32, name string) error {
+	clear(dst)
+	if name == "" {
+		return nil
+	}
+	return readPicture(dst, c.path(name), c.net.Senses.Image.Size)
+}
+
+// at is the caption at a place of the stream of epochs.
+func (c *captions) at(place int64, shuffle bool, seed uint64) int64 {
+	n := int64(len(c.list))
+	if !shuffle {
+		return place % n
+	}
+	order := data.NewPermutation(n, seed, uint64(place/n))
+	return order.At(place % n)
+}
+
+// captionFeed streams shuffled captions for ever.
+type captionFeed struct {
+	*captions
+	rows, micro int
+	shuffle     bool
+	seed        uint64
+	place       int64
+}
+
+// captionCursor is a position in the stream of one folder.
+type captionCursor struct {
+	Folder string `json:"folder"`
+	Place  int64  `json:"place"`
+}
+
+// Next implements train.Feed.
+func (f *captionFeed) Next() (train.Update, error) {
+	n := f.rows * f.micro
+	index := make([]int64, n)
+	u := train.Update{Micro: f.micro, Tokens: int64(n * f.length)}
+	for i := range index {
+		index[i] = f.at(f.place+int64(i), f.shuffle, f.seed)
+		u.Weight += float64(len(f.list[index[i]].ids))
+	}
+	f.place += int64(n)
+	u.Cursor = captionCursor{f.id, f.place}
+	u.Fill = func(m int, in train.Inputs) error { return f.fill(index[m*f.rows:(m+1)*f.rows], in) }
+	return u, nil
+}
+
+// Seek implements train.Feed.
+func (f *captionFeed) Seek(raw json.RawMessage) error {
+	var c captionCursor
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&c); err != nil {
+		return err
+	}
+	if c.Folder != f.id || c.Place < 0 {
+		return fmt.Errorf("the position belongs to other captions: metadata_train.json changed; start a new run")
+	}
+	f.place = c.Place
+	return nil
+}
+
+// Close implements train.Feed.
+func (f *captionFeed) Close() {}
+
+// batches are those of an evaluation.
+func (c *captions) batches(ctx context.Context, rows, limit int, each func(b batch) error) error {
+	labels, weights, ids := make([]int32, rows*c.length), make([]float32, rows*c.length), make([]int32, rows*c.length)
+	index := make([]int64, rows)
+	for n := 0; n*rows < len(c.list) && (limit == 0 || n < limit); n++ {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		for i := range index {
+			if index[i] = int64(n*rows + i); index[i] >= int64(len(c.list)) {
+				index[i] = -1
+			}
+		}
+		c.texts(index, ids, labels, weights)
+		err := each(batch{labels: labels, weights: weights, fill: func(in train.Inputs) error { return c.fill(index, in) }})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// perByte is how many labels a byte of text has.
+func (c *captions) perByte() float64 { return c.weight / float64(c.bytes) }
+
+// spoken is the captions as one text, for baselines; it implements data.Corpus.
+type spoken struct {
+	*captions
+	stream []int32
+	ends   []int64
+}
+
+func (c *captions) spoken() *spoken {
+	s := &spoken{captions: c}
+	for _, x := range c.list {
+		s.stream = append(append(s.stream, x.ids[:len(x.ids)-1]...), c.eos)
+		s.ends = append(s.ends, int64(len(s.stream)))
+	}
+	return s
+}
+
+func (s *spoken) ID() string                { return s.id }
+func (s *spoken) VocabSize() int            { return s.net.Vocab }
+func (s *spoken) EOS() int32                { return s.eos }
+func (s *spoken) Tokens() int64             { return int64(len(s.stream)) }
+func (s *spoken) Documents() int64          { return int64(len(s.ends)) }
+func (s *spoken) Bytes() int64              { return s.bytes }
+func (s *spoken) DocumentEnd(d int64) int64 { return s.ends[d] }
+func (s *spoken) Read(dst []int32, off int64) error {
+	if off < 0 || off+int64(len(dst)) > int64(len(s.stream)) {
+		return fmt.Errorf("captions: %d tokens from %d of %d", len(dst), off, len(s.stream))
+	}
+	copy(dst, s.stream[off:])
+	return nil
+}

@@ -1,0 +1,113 @@
+package agiformer
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"image"
+	_ "image/jpeg" // formats of captions' pictures
+	_ "image/png"
+	"io"
+	"math"
+	"os"
+
+	"golang.org/x/image/draw"
+)
+
+// The means and standard deviations of red, green and blue that CLIP's pictures
+// are normalised by (Radford et al. 2021).
+var (
+	pixelMean = [3]float32{0.48145466, 0.4578275, 0.40821073}
+	pixelStd  = [3]float32{0.26862954, 0.26130258, 0.27577711}
+)
+
+// readPicture decodes a PNG or JPEG file into dst [size, size, 3]: the shorter
+// side is scaled to size, the middle cut out, and colours normalised.
+func readPicture(dst []float32, path string, size int) (err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	// A small file can claim to be a huge picture.
+	head, _, err := image.DecodeConfig(f)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	const most = 1 << 26
+	if head.Width < 1 || head.Height < 1 || head.Width > most/head.Height {
+		return fmt.Errorf("%s: a picture of %d x %d pixels: want 1 to %d in all", path, head.Width, head.Height, most)
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	src, _, err := image.Decode(f)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	b := src.Bounds()
+	side := min(b.Dx(), b.Dy())
+	x, y := b.Min.X+(b.Dx()-side)/2, b.Min.Y+(b.Dy()-side)/2
+	out := image.NewRGBA(image.Rect(0, 0, size, size))
+	draw.CatmullRom.Scale(out, out.Bounds(), src, image.Rect(x, y, x+side, y+side), draw.Src, nil)
+	for i := range size * size {
+		for c := range 3 {
+			dst[3*i+c] = (float32(out.Pix[4*i+c])/255 - pixelMean[c]) / pixelStd[c]
+		}
+	}
+	return nil
+}
+
+// readWAV decodes a WAV file of 16-bit samples into dst, which it fills from
+// the front; channels are averaged, the rate is the file's. What is longer than
+// dst is an error: it would be left out unsaid.
+func readWAV(dst []float32, path string) error {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	bad := func(format string, args ...any) error {
+		return fmt.Errorf("%s: %s; want a WAV file of 16-bit PCM", path, fmt.Sprintf(format, args...))
+	}
+	if len(raw) < 12 || string(raw[:4]) != "RIFF" || string(raw[8:12]) != "WAVE" {
+		return bad("not a WAV file")
+	}
+	channels := 0
+	for at := 12; at+8 <= len(raw); {
+		name, n := string(raw[at:at+4]), int(binary.LittleEndian.Uint32(raw[at+4:]))
+		body := raw[at+8:]
+		if n > len(body) {
+			return bad("its part %q ends early", name)
+		}
+		body = body[:n]
+		at += 8 + n + n%2
+		switch name {
+		case "fmt ":
+			if n < 16 {
+				return bad("its format is %d bytes long", n)
+			}
+			kind, bits := binary.LittleEndian.Uint16(body), binary.LittleEndian.Uint16(body[14:])
+			channels = int(binary.LittleEndian.Uint16(body[2:]))
+			if kind != 1 || bits != 16 || channels < 1 {
+				return bad("format %d of %d bits and %d channels", kind, bits, channels)
+			}
+		case "data":
+			if channels == 0 {
+				return bad("samples come before their format")
+			}
+			samples := n / (2 * channels)
+			if samples > len(dst) {
+				return fmt.Errorf("%s: %d samples, model.audio_samples is %d", path, samples, len(dst))
+			}
+			for i := range samples {
+				sum := 0.0
+				for c := range channels {
+					sum += float64(int16(binary.LittleEndian.Uint16(body[2*(i*channels+c):])))
+				}
+				dst[i] = float32(sum / float64(channels) / -math.MinInt16)
+			}
+			return nil
+		}
+	}
+	return bad("it has no samples")
+}

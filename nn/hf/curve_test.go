@@ -181,7 +181,7 @@ func TestRecomputeBitEqual(t *testing.T) {
 	c.updates = 10
 	want, wantNorm, r0 := c.run(t, 1, engine.CompileOptions{})
 	temps := []int64{r0.Program().Layout.Temps.Bytes}
-	for _, mode := range []pass.Recompute{pass.RecomputeNorm, pass.RecomputeSelective, pass.RecomputeFull, pass.RecomputeAuto} {
+	for _, mode := range []pass.Recompute{pass.RecomputeActivation, pass.RecomputeSelective, pass.RecomputeFull, pass.RecomputeAuto} {
 		o := engine.CompileOptions{Recompute: mode, Budget: temps[0] * 2 / 3}
 		loss, norm, r := c.run(t, 1, o)
 		for u := range loss {
@@ -201,7 +201,7 @@ func TestRecomputeBitEqual(t *testing.T) {
 			t.Errorf("auto needs %d bytes of %d", temps[len(temps)-1], o.Budget)
 		}
 	}
-	t.Logf("temporaries: none %d, norm %d, selective %d, full %d, auto %d", temps[0], temps[1], temps[2], temps[3], temps[4])
+	t.Logf("temporaries: none %d, activation %d, selective %d, full %d, auto %d", temps[0], temps[1], temps[2], temps[3], temps[4])
 	if temps[2] >= temps[0] || temps[3] >= temps[2] {
 		t.Errorf("recomputation saves nothing: %d", temps)
 	}
@@ -209,6 +209,9 @@ func TestRecomputeBitEqual(t *testing.T) {
 
 // Mixed precision ends where float32 does.
 func TestMixedPrecisionCurve(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a minute with portable kernels")
+	}
 	c := loadCurve(t, "parallel")
 	want, _, _ := c.run(t, 1, engine.CompileOptions{})
 	for _, low := range []graph.DType{graph.BF16, graph.F16} {

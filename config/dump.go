@@ -41,7 +41,12 @@ func (c *Config) WriteYAML(w io.Writer) error {
 }
 
 // text is the value as YAML on one line.
-func (k *key) text() string { return valueText(k.value) }
+func (k *key) text() string {
+	if k.written != "" {
+		return k.written
+	}
+	return valueText(k.value)
+}
 
 func valueText(v reflect.Value) string {
 	if d, ok := v.Interface().(time.Duration); ok {

@@ -18,7 +18,9 @@ type key struct {
 	rule   rule
 	help   string
 	origin Origin
-	groups []group // the structs it is nested in, outermost first; the section itself has no help
+	// written is the value as text where it is not that of the field: an address whose local copy is used.
+	written string
+	groups  []group // the structs it is nested in, outermost first; the section itself has no help
 }
 
 type group struct{ path, help string }

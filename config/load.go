@@ -20,6 +20,7 @@ type Sources struct {
 	File      string     // path of a YAML file; "" for none
 	Overrides []Override // from flags
 	NeedData  bool       // data.source must be given; a plan is made without
+	Fetch     Fetch      // gets what addresses stand for; nil: no value is an address
 }
 
 // Override is a value given by a flag.
@@ -70,6 +71,12 @@ func Load(s Sources) (*Config, error) {
 		return nil, ps.err()
 	}
 
+	if s.Fetch != nil {
+		c.fetch(s.Fetch, &ps)
+		if len(ps) > 0 {
+			return nil, ps.err()
+		}
+	}
 	r := &Report{config: c, problems: &ps}
 	c.checkCommon(r, s.NeedData)
 	if system.Check != nil {

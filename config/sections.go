@@ -21,7 +21,7 @@ type Training struct {
 
 	MixedPrecision        string    `key:"mixed_precision" enum:"auto,fp32,tf32,bf16,fp16" help:"format of products; auto: the best the device multiplies"`
 	LossScale             LossScale `key:"loss_scale" help:"dynamic loss scaling, used with fp16"`
-	GradientCheckpointing string    `key:"gradient_checkpointing" enum:"none,selective,full,auto" help:"what the backward pass computes again to save memory; auto: the least that fits"`
+	GradientCheckpointing string    `key:"gradient_checkpointing" enum:"none,activation,selective,full,auto" help:"what the backward pass computes again to save memory; auto: the least that fits"`
 	CEChunk               int       `key:"ce_chunk" min:"0" help:"rows of logits that exist at a time; 0: the planner decides"`
 
 	LogSteps              int     `key:"log_steps" min:"1" help:"updates between log lines"`
@@ -59,9 +59,14 @@ type Sample struct {
 
 // Data is what the model learns from.
 type Data struct {
-	Source          []string  `key:"source" help:"files, folders and glob patterns"`
-	Format          string    `key:"format" enum:"auto,text,jsonl,csv,gotree" help:"auto: by file name; gotree: the source tree of the Go installation"`
-	TextField       string    `key:"text_field" help:"field or column that holds the text, for jsonl and csv"`
+	Source          []string  `key:"source" help:"files, folders, glob patterns and hf://datasets/OWNER/NAME[@REVISION][/PATH]"`
+	Format          string    `key:"format" enum:"auto,text,jsonl,json,csv,tsv,parquet,npz,gotree" help:"auto: by file name; gotree: the source tree of the Go installation"`
+	TextField       string    `key:"text_field" help:"field or column that holds the text, in all formats with fields; a dot goes into a nested one"`
+	ArrayKey        string    `key:"array_key" help:"of a json file that is an object: the key of the list with the records"`
+	Documents       string    `key:"documents" enum:"file,paragraph,line,chunk" help:"what is one document in a text file; chunk: 16 KiB up to the next line end"`
+	Overlap         int       `key:"overlap" min:"0" help:"tokens that a row of an npz file repeats of the row before"`
+	MaxRecord       Bytes     `key:"max_record" help:"largest document or record; 0: 64 MiB"`
+	ReplaceInvalid  bool      `key:"replace_invalid" help:"put U+FFFD in the place of invalid UTF-8; false: it is an error"`
 	Tokenizer       Tokenizer `key:"tokenizer" help:"how text becomes tokens"`
 	SeqLen          int       `key:"seq_len" min:"0" help:"tokens of a training sequence; 0: model.max_seq_len"`
 	HeldOutFraction float64   `key:"held_out_fraction" min:"0" below:"1" help:"share kept for evaluation"`
@@ -75,7 +80,7 @@ type Data struct {
 
 // Tokenizer is a trained tokenizer or how to train one.
 type Tokenizer struct {
-	Path      string `key:"path" help:"tokenizer.json to use; empty: train a byte-level BPE on the data"`
+	Path      string `key:"path" help:"tokenizer.json to use, also as hf://OWNER/NAME; empty: train a byte-level BPE on the data"`
 	VocabSize int    `key:"vocab_size" min:"258" help:"tokens of a tokenizer trained here, bytes and special ones included"`
 }
 
@@ -117,7 +122,7 @@ func defaults() Config {
 			Sample: Sample{Tokens: 120, Temperature: 0.8, TopK: 50, TopP: 0.95},
 		},
 		Data: Data{
-			Format: "auto", TextField: "text", Tokenizer: Tokenizer{VocabSize: 8192},
+			Format: "auto", TextField: "text", Documents: "file", Tokenizer: Tokenizer{VocabSize: 8192},
 			HeldOutFraction: 0.05, SplitBy: "document", Shuffle: true, Workers: 1,
 		},
 		Hardware:   Hardware{Device: "auto", CPUISA: "auto"},

@@ -13,14 +13,14 @@ type Recompute uint8
 
 // The recipes, from dropping nothing to dropping everything.
 const (
-	RecomputeNone      Recompute = iota // keep all
-	RecomputeNorm                       // drop the results of norms
-	RecomputeSelective                  // drop everything that can be rebuilt without a product
-	RecomputeFull                       // drop all but the block's inputs
-	RecomputeAuto                       // the least of the above, block by block, that fits the budget
+	RecomputeNone       Recompute = iota // keep all
+	RecomputeActivation                  // drop the results of elementwise functions: the most bytes for the least time
+	RecomputeSelective                   // drop everything that can be rebuilt without a product
+	RecomputeFull                        // drop all but the block's inputs
+	RecomputeAuto                        // the least of the above, block by block, that fits the budget
 )
 
-var recomputeNames = [...]string{"none", "norm", "selective", "full", "auto"}
+var recomputeNames = [...]string{"none", "activation", "selective", "full", "auto"}
 
 func (r Recompute) String() string { return recomputeNames[r] }
 
@@ -34,7 +34,7 @@ func ParseRecompute(s string) (Recompute, error) {
 			return Recompute(i), nil
 		}
 	}
-	return 0, fmt.Errorf("unknown recompute mode %q: expected none, norm, selective, full or auto", s)
+	return 0, fmt.Errorf("unknown recompute mode %q: expected none, activation, selective, full or auto", s)
 }
 
 // recompute is the pass. Values do not change: every operation is
@@ -173,9 +173,9 @@ func cheap(n *graph.Node, r Recompute) bool {
 	if graph.IsView(n.Op) {
 		return true
 	}
-	if r == RecomputeNorm {
+	if r == RecomputeActivation {
 		switch n.Op.(type) {
-		case graph.LayerNorm, graph.ChannelNorm:
+		case graph.Elementwise, graph.Dropout:
 			return true
 		}
 		return false

@@ -231,7 +231,7 @@ func (f *fitting) uniform(before *Report, precision device.Precision, chunk int)
 	}
 	for _, r := range from {
 		s := r.Run.Settings
-		for k := pass.RecomputeNorm; k < most; k++ {
+		for k := pass.RecomputeActivation; k < most; k++ {
 			if _, err := f.try(s.Precision, s.CEChunk, s.MicroBatch, k); err != nil {
 				return err
 			}

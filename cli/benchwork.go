@@ -19,7 +19,7 @@ type benchWorkCmd struct {
 	Precision string `default:"fp32" enum:"fp32,bf16"`
 	Threads   int    `default:"2"`
 	Steps     int    `default:"10" help:"Measured steps, after three."`
-	Recompute string `default:"none" enum:"none,activation,selective,full"`
+	Recompute string `default:"activation" enum:"none,activation,selective,full"`
 	Ops       bool   `help:"Print where the step's time goes, beside the time predicted."`
 	Shapes    bool   `help:"With --ops: a line for each shape."`
 	JSON      bool

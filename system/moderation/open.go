@@ -2,6 +2,8 @@ package moderation
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/engine"
@@ -105,7 +107,7 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 	}
 	return &system.Run{
 		Feed: f, Goal: train.Goal{Name: goal, Higher: true}, Files: files, Close: func() error { return nil },
-		Baselines: t.baselines(), Load: t.load, Report: t.report,
+		Baselines: t.baselines(), Load: t.load, Report: t.report, DataBytes: t.bytes(),
 		Evaluate: func(r *engine.Runner) func(context.Context, int) (map[string]float64, error) {
 			return func(ctx context.Context, slot int) (map[string]float64, error) {
 				s, err := score(ctx, r, slot, t.valid, c.Training.EvalBatches)
@@ -116,6 +118,34 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 			}
 		},
 	}, nil
+}
+
+// bytes is what the texts and their tokens take in memory, and the weights of
+// a model folder while they are mapped.
+func (t *task) bytes() (n int64) {
+	for _, x := range []*examples{t.train, t.valid, t.test} {
+		if x == nil {
+			continue
+		}
+		for i := range x.samples {
+			n += int64(len(x.samples[i].text))
+			for _, f := range x.Fields() {
+				n += 4 * int64(f.Size(x.Length(i)))
+			}
+		}
+	}
+	if folder := config.Of[Model](t.config).Folder; folder != "" {
+		files, err := filepath.Glob(filepath.Join(folder, "*.safetensors"))
+		if err != nil {
+			return n // a folder whose name is no pattern
+		}
+		for _, f := range files {
+			if st, err := os.Stat(f); err == nil {
+				n += st.Size()
+			}
+		}
+	}
+	return n
 }
 
 // baselines are figures of the goal to hold the model's against.

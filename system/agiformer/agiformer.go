@@ -96,7 +96,7 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 // its feed and returns what is held out, nil for nothing.
 func (m Net) open(ctx context.Context, c *config.Config, s system.Shape, env system.Env, run *system.Run) (heldOut, data.Baseline, error) {
 	if m.Senses != nil {
-		return m.openCaptions(ctx, c, s, run)
+		return m.openCaptions(ctx, c, s, env, run)
 	}
 	text, err := prepare(ctx, c, env)
 	if err != nil {
@@ -120,11 +120,16 @@ func (m Net) open(ctx context.Context, c *config.Config, s system.Shape, env sys
 }
 
 // openCaptions is open for a folder of captions.
-func (m Net) openCaptions(ctx context.Context, c *config.Config, s system.Shape, run *system.Run) (heldOut, data.Baseline, error) {
-	t, err := bytesTokenizer()
+func (m Net) openCaptions(ctx context.Context, c *config.Config, s system.Shape, env system.Env, run *system.Run) (heldOut, data.Baseline, error) {
+	t, path, err := saveTokenizer(env.Cache)
 	if err != nil {
 		return nil, data.Baseline{}, err
 	}
+	file, err := os.ReadFile(path)
+	if err != nil {
+		return nil, data.Baseline{}, err
+	}
+	run.Files = map[string][]byte{filepath.Base(path): file}
 	train, err := openCaptions(c.Data.Source[0], "train", m, c.Data.SeqLen, t)
 	if err != nil {
 		return nil, data.Baseline{}, err
@@ -155,22 +160,29 @@ func bytesTokenizer() (*token.Tokenizer, error) {
 	return token.Bytes(token.Special{Content: corpus.EndOfText, Roles: []token.Role{token.EOS}})
 }
 
+// saveTokenizer keeps the byte tokenizer below cache as the file it gives the
+// path of.
+func saveTokenizer(cache string) (*token.Tokenizer, string, error) {
+	t, err := bytesTokenizer()
+	if err != nil {
+		return nil, "", err
+	}
+	dir := filepath.Join(cache, "tokenizer-bytes")
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return nil, "", err
+	}
+	return t, filepath.Join(dir, "tokenizer.json"), t.Save(dir)
+}
+
 // prepare opens the text, as bytes unless a tokenizer is configured.
 func prepare(ctx context.Context, c *config.Config, env system.Env) (*corpus.Corpus, error) {
 	if c.Data.Tokenizer.Path == "" {
-		dir := filepath.Join(env.Cache, "tokenizer-bytes")
-		t, err := bytesTokenizer()
+		_, path, err := saveTokenizer(env.Cache)
 		if err != nil {
 			return nil, err
 		}
-		if err := os.MkdirAll(dir, 0o777); err != nil {
-			return nil, err
-		}
-		if err := t.Save(dir); err != nil {
-			return nil, err
-		}
 		own := *c
-		own.Data.Tokenizer.Path = filepath.Join(dir, "tokenizer.json")
+		own.Data.Tokenizer.Path = path
 		c = &own
 	}
 	return corpus.Prepare(ctx, c, env.Cache, c.Data.SeqLen, env.Log)

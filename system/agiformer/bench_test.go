@@ -1,0 +1,65 @@
+package agiformer
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/system"
+)
+
+// Updates of a model with one of four experts for a token, in turns with those
+// of the same model with a single expert: the ratio of the medians. Wanted: 1.4
+// or less.
+func BenchmarkOneOfFour(b *testing.B) {
+	const batch, length = 16, 128
+	arm := func(experts int) *engine.Runner {
+		n := Net{
+			Vocab: byteVocabulary, D: 256, Layers: 2, Heads: 4, FF: 1024, MaxPositions: length, Kernel: 3, Rotary: true, RotaryBase: 10000,
+			Experts: Experts{Kinds: sorted([]string{string(Standard)}, experts), Choices: 1}, Eps: 1e-5, // nothing is dropped
+		}
+		p, err := engine.CompileTraining(engine.Training{
+			Accumulation: 1, Optimizer: engine.Optimizer{Beta1: .9, Beta2: .99, Eps: 1e-8, MaxGradNorm: 1},
+			Model: func(b *graph.Builder, m engine.Mode) engine.Objective {
+				return n.objective(b, system.Shape{MicroBatch: batch, Accumulation: 1}, length, 0.01, 0.1, m.Train)
+			},
+		}, engine.CompileOptions{})
+		if err != nil {
+			b.Fatal(err)
+		}
+		r, err := p.Arm(0)
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(func() { _ = r.Close() })
+		r.Initialize(1)
+		feed(r, text(batch*(length+1), n.Vocab), batch, length)
+		return r
+	}
+	runners := []*engine.Runner{arm(1), arm(4)}
+	took := make([][]time.Duration, 2)
+	for i := 0; b.Loop(); i++ {
+		for k, r := range runners {
+			began := time.Now()
+			if err := r.Run(engine.FuncStep, 0); err != nil {
+				b.Fatal(err)
+			}
+			if i > 0 { // the first touches new memory
+				took[k] = append(took[k], time.Since(began))
+			}
+		}
+	}
+	if len(took[0]) == 0 {
+		return
+	}
+	median := func(d []time.Duration) float64 {
+		slices.Sort(d)
+		return d[len(d)/2].Seconds()
+	}
+	dense, sparse := median(took[0]), median(took[1])
+	b.ReportMetric(1e3*dense, "ms/dense")
+	b.ReportMetric(1e3*sparse, "ms/one-of-four")
+	b.ReportMetric(sparse/dense, "ratio")
+}

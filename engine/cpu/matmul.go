@@ -24,7 +24,7 @@ func (c *compiler) matmul(n *graph.Node, op graph.MatMul) ([]phase, error) {
 	batch, rows, cols, inner := op.Dims(types)
 	a, b, out := n.In[0], n.In[1], n.Out[0]
 	if rowDots(op, n, batch, rows) {
-		return c.rowDot(n, rows, cols, inner)
+		return c.rowDot(n, op, rows, cols, inner)
 	}
 	opts := gemm.Options{Accumulate: op.Accumulate, Workers: c.workers, Compute: gemmType(a.DType()), ISA: products}
 	if batch > 1 {

@@ -1,6 +1,8 @@
 package cpu
 
 import (
+	"cmp"
+
 	"github.com/snug-ml/snug/engine/cpu/simd"
 	"github.com/snug-ml/snug/engine/graph"
 )
@@ -13,25 +15,38 @@ const rowDotLimit = 4
 // rowDots reports whether a product of these extents is done by dot products:
 // writing text token by token is nothing else.
 func rowDots(op graph.MatMul, n *graph.Node, batch, rows int) bool {
-	return batch == 1 && rows <= rowDotLimit && op.TransB && !op.TransA && !op.Accumulate && op.Body == nil &&
+	return batch == 1 && rows <= rowDotLimit && op.TransB && !op.TransA && !op.Accumulate &&
 		n.In[0].DType() == graph.F32 && n.Out[0].DType() == graph.F32 && n.In[1].DType().Float()
 }
 
-// rowDot is C[i,j] = A[i,:] . B[j,:].
-func (c *compiler) rowDot(n *graph.Node, rows, cols, inner int) ([]phase, error) {
+// rowDot is C[i,j] = A[i,:] . B[j,:], followed by the body of the product.
+func (c *compiler) rowDot(n *graph.Node, op graph.MatMul, rows, cols, inner int) ([]phase, error) {
 	a, b, out := c.ref(n.In[0]), c.ref(n.In[1]), c.ref(n.Out[0])
 	d := n.In[1].DType()
 	code := c.code
-	c.need(0, inner*4)
-	tasks, per := chunks(cols, max(8, 2*grain/inner))
+	need := alignUp(inner*4, 64)
+	var ep *epilogue
+	if op.Body != nil {
+		var err error
+		if ep, err = c.epilogue(n, op.Body, cmp.Or(op.Out, graph.F32), need); err != nil {
+			return nil, err
+		}
+		need = ep.end
+	}
+	c.need(0, need)
+	tasks, per := chunks(cols, max(16, 2*grain/inner))
 	return []phase{{tasks, func(task, w int) {
 		reg := floats(code.worker(w), 0, inner)
 		x, y := a.f32(), out.f32()
-		for j := task * per; j < min((task+1)*per, cols); j++ {
+		from, to := task*per, min((task+1)*per, cols)
+		for j := from; j < to; j++ {
 			r := row(b, d, j, inner, reg)
 			for i := range rows {
 				y[i*cols+j] = simd.Dot(x[i*inner:(i+1)*inner], r)
 			}
+		}
+		if ep != nil {
+			ep.forWorker(w).Tile(0, rows, from, to, &y[from], cols)
 		}
 	}}}, nil
 }

@@ -37,8 +37,15 @@ func (e Embedding) Lower(in []Type, low DType) ([]DType, Op) {
 	return make([]DType, len(in)), Embedding{Out: low}
 }
 
-// Embedding picks the rows ids of table.
-func (b *Builder) Embedding(table, ids *Value) *Value { return b.emit1(Embedding{}, table, ids) }
+// Embedding picks the rows ids of table. Rows of a table that is only stored in
+// 16 bits ([Builder.StoreMatrices]) come as float32.
+func (b *Builder) Embedding(table, ids *Value) *Value {
+	op := Embedding{}
+	if b.weights != Invalid && table.DType() == b.weights {
+		op.Out = F32
+	}
+	return b.emit1(op, table, ids)
+}
 
 // EmbeddingGrad is the gradient of a table: row v of the F32 result [Vocab, D]
 // is the sum of the operand rows whose id is v, in order. An optional third

@@ -144,9 +144,6 @@ func check(c *config.Config, r *config.Report) {
 	if c.Data.SegmentMask {
 		r.Error("data.segment_mask", "memory, experts and convolution go across the ends of packed documents: only attention could be kept from it")
 	}
-	if c.Training.CEChunk > 0 && m.UseIntrospection {
-		r.Error("training.ce_chunk", "introspection compares every byte's score: there are no chunks of logits")
-	}
 }
 
 // network is the configured architecture.

@@ -35,6 +35,7 @@ type golden struct {
 	trace        *safetensors.File
 	accumulation int
 	balance      float64
+	chunk        int
 	options      engine.CompileOptions
 	r            *engine.Runner
 	loss, norm   []float32
@@ -91,7 +92,7 @@ func (g *golden) ids(t *testing.T, update int) []int32 {
 // the model must have and no others.
 func (g *golden) arm(t *testing.T) {
 	t.Helper()
-	shape := system.Shape{MicroBatch: goldenBatch / g.accumulation, Accumulation: g.accumulation}
+	shape := system.Shape{MicroBatch: goldenBatch / g.accumulation, Accumulation: g.accumulation, CEChunk: g.chunk}
 	p, err := engine.CompileTraining(engine.Training{
 		Accumulation: g.accumulation,
 		Optimizer:    engine.Optimizer{Beta1: .9, Beta2: .999, Eps: 1e-8, WeightDecay: .1, MaxGradNorm: 1},
@@ -183,6 +184,7 @@ func far(a, b []float32) (d float64) {
 // one, running sums are sums over pairs, and scans are loops.
 func TestForwardEqualsPyTorch(t *testing.T) {
 	g := openGolden(t)
+	g.chunk = 30 // of 104 rows: the last chunk is smaller
 	g.arm(t)
 	feed(g.r, g.ids(t, 0), goldenBatch, goldenTime)
 	if err := g.r.Run(engine.FuncEval, 0); err != nil {
@@ -261,6 +263,33 @@ func TestGradientsEqualPyTorch(t *testing.T) {
 		if d := math.Abs(math.Sqrt(sum) - want); d > tolerance*want+2e-4 {
 			t.Errorf("%s: gradient norm %v, PyTorch has %v", s.Name, math.Sqrt(sum), want)
 		}
+	}
+}
+
+// The logits are PyTorch's.
+func TestLogitsEqualPyTorch(t *testing.T) {
+	g := openGolden(t)
+	g.arm(t)
+	r := armed(t, func(b *graph.Builder) {
+		n := goldenNet()
+		out := n.Forward(b, Input{IDs: b.Input("ids", graph.T(graph.I32, goldenBatch, goldenTime))})
+		b.Output("logits", n.Logits(b, out.Hidden))
+	})
+	for _, s := range r.Program().States {
+		to, _ := r.State(s.Name)
+		from, _ := g.r.State(s.Name)
+		copy(to.Data, from.Data)
+	}
+	feed(g.r, g.ids(t, 0), goldenBatch, goldenTime)
+	from, _ := g.r.Input(0, "ids")
+	to, _ := r.Input(0, "ids")
+	copy(to.Data, from.Data)
+	if err := r.Run("f", 0); err != nil {
+		t.Fatal(err)
+	}
+	out, _ := r.Output("f", "logits")
+	if d := far(out.F32(), g.f32(t, "first.logits")); d > 2e-5 {
+		t.Errorf("logits differ by %g", d)
 	}
 }
 

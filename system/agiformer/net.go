@@ -105,7 +105,12 @@ func (m Net) Forward(b *graph.Builder, in Input) (out Output) {
 
 // Logits are the output layer's of hidden states [N, D]: [N, Vocab].
 func (m Net) Logits(b *graph.Builder, hidden *graph.Value) *graph.Value {
-	return b.Linear(hidden, m.output(b), nil)
+	return scoresOf(b, hidden, m.output(b))
+}
+
+// scoresOf is hidden w^T in float32, whatever the precision of the products.
+func scoresOf(b *graph.Builder, hidden, w *graph.Value) *graph.Value {
+	return b.Emit(graph.MatMul{TransB: true, Out: graph.F32}, hidden, w)[0]
 }
 
 // output is the output layer's weight.

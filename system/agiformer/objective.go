@@ -40,33 +40,52 @@ func (m Net) objective(b *graph.Builder, s system.Shape, length int, balance, he
 		}
 	}
 	give := func(name string, v *graph.Value) { o.Outputs = append(o.Outputs, graph.Output{Name: name, Value: v}) }
-	if out.Self == nil {
-		w := m.output(b)
-		b.Scope("loss", func() { o.Sum = b.LinearCrossEntropy(out.Hidden, w, labels, weights, s.CEChunk) })
-	} else {
-		logits := m.Logits(b, out.Hidden)
-		b.Scope("loss", func() {
-			ce := b.Emit(graph.CrossEntropy{}, logits, labels, weights)
-			o.Sum = ce[0]
-			scores := b.Detach(logits)
-			truth := b.Reshape(b.Gather(scores, b.Reshape(labels, n, 1)), n)
-			losses := b.Sub(b.Detach(ce[1]), truth)
-			right := b.Apply(graph.FnEqual, truth, b.MaxAlong(scores, -1))
-			aux(out.Self.study(b, losses, right, weights), heads)
-			if !train {
-				give(outLosses, losses)
-				give(outRight, right)
-				give(outErrors, out.Self.Errors[len(out.Self.Errors)-1])
-				give(outConf, b.Sigmoid(out.Self.Confidence))
-			}
-		})
-	}
+	w := m.output(b)
+	b.Scope("loss", func() {
+		ce := b.Emit(graph.LinearCrossEntropy{Chunk: chunk(s.CEChunk, n)}, out.Hidden, w, labels, weights)
+		o.Sum = ce[0]
+		if out.Self == nil {
+			return
+		}
+		truth, right := truths(b, out.Hidden, w, labels, chunk(s.CEChunk, n))
+		losses := b.Detach(b.Sub(ce[1], truth))
+		aux(out.Self.study(b, losses, right, weights), heads)
+		if !train {
+			give(outLosses, losses)
+			give(outRight, right)
+			give(outErrors, out.Self.Errors[len(out.Self.Errors)-1])
+			give(outConf, b.Sigmoid(out.Self.Confidence))
+		}
+	})
 	if train {
 		return o
 	}
 	o.Aux = nil // an evaluation has no use for it
 	b.Scope("account", func() { m.account(b, out, weights, give) })
 	return o
+}
+
+// chunk is how many of n rows of logits exist at a time; asked for is 0 for all.
+func chunk(asked, n int) int {
+	if asked == 0 {
+		return n
+	}
+	return min(asked, n)
+}
+
+// truths gives the score [N] of each label and whether it is the highest of its
+// row, rows of logits at a time, like the loss.
+func truths(b *graph.Builder, hidden, w, labels *graph.Value, rows int) (truth, right *graph.Value) {
+	n := labels.Shape()[0]
+	var scores, best []*graph.Value
+	for at := 0; at < n; at += rows {
+		k := min(rows, n-at)
+		logits := scoresOf(b, b.Slice(hidden, 0, at, k), w)
+		scores = append(scores, b.Reshape(b.Gather(logits, b.Reshape(b.Slice(labels, 0, at, k), k, 1)), k))
+		best = append(best, b.MaxAlong(logits, -1))
+	}
+	truth = b.Detach(b.Concat(0, scores...))
+	return truth, b.Apply(graph.FnEqual, truth, b.Detach(b.Concat(0, best...)))
 }
 
 // account gives what experts and memory did.

@@ -53,7 +53,11 @@ func (d *dataPrepareCmd) Run(a *app) (err error) {
 			return err
 		}
 	}
-	a.printf("\nNext:\n  snug train %s --data.cache_dir %s\n", s.config.Preset, d.Out)
+	from := s.config.Preset
+	if d.Config != "" {
+		from = "--config " + d.Config
+	}
+	a.printf("\nNext:\n  snug train %s --data.cache_dir %s\n", from, d.Out)
 	return nil
 }
 

@@ -30,7 +30,7 @@ Examples:
 
 // Run implements the verb.
 func (e *evalCmd) Run(a *app) (err error) {
-	o, err := a.open(e.Path)
+	o, err := a.openFor(e.Path, true)
 	if err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func (e *evalCmd) Run(a *app) (err error) {
 		m["baseline_"+b.Name] = b.Value
 	}
 	if e.JSON {
-		return json.NewEncoder(a.out).Encode(map[string]any{"checkpoint": o.path, "update": ck.State.Update, "metrics": m})
+		return json.NewEncoder(a.out).Encode(map[string]any{"checkpoint": o.path, "update": ck.State.Update, "metrics": toFloats(m)})
 	}
 	a.printf("%s, update %d\n", o.path, ck.State.Update)
 	for _, k := range sortedKeys(m) {

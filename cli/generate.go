@@ -80,7 +80,10 @@ type opened struct {
 
 // open finds the checkpoint that path means: the folder of one, or the newest
 // whole one of a run directory.
-func (a *app) open(path string) (*opened, error) {
+func (a *app) open(path string) (*opened, error) { return a.openFor(path, false) }
+
+// openFor is open for what needs the run's data too, or not.
+func (a *app) openFor(path string, data bool) (*opened, error) {
 	dir := path
 	if _, err := os.Stat(filepath.Join(path, checkpoint.ManifestFile)); err != nil {
 		c, rejected, err := checkpoint.Latest(path)
@@ -99,6 +102,7 @@ func (a *app) open(path string) (*opened, error) {
 	}
 	cfg, err := config.Load(config.Sources{
 		Systems: knownSystems(), File: filepath.Join(dir, checkpoint.ConfigFile), Overrides: a.overrides,
+		Fetch: a.fetch(data),
 	})
 	if err != nil {
 		return nil, err

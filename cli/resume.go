@@ -36,7 +36,7 @@ func (r *run) sameRun() error {
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	old, err := config.Load(config.Sources{Systems: knownSystems(), File: path})
+	old, err := config.Load(config.Sources{Systems: knownSystems(), File: path, Fetch: r.fetch(false)})
 	if err != nil {
 		return fmt.Errorf("the configuration of the run to resume: %w", err)
 	}

@@ -49,7 +49,7 @@ func (a *app) load(c choice, extra []config.Override, needData bool) (*setup, er
 	}
 	cfg, err := config.Load(config.Sources{
 		Systems: knownSystems(), Presets: configs.FS, Preset: preset, File: c.Config,
-		Overrides: append(slices.Clone(a.overrides), extra...), NeedData: needData,
+		Overrides: append(slices.Clone(a.overrides), extra...), NeedData: needData, Fetch: a.fetch(needData),
 	})
 	if err != nil {
 		return nil, err

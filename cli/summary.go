@@ -24,18 +24,18 @@ type Summary struct {
 	Preset string `json:"preset,omitempty"`
 	Done   bool   `json:"done"`
 
-	Updates        int64              `json:"updates"`
-	UpdatesPlanned int64              `json:"updates_planned"`
-	Tokens         int64              `json:"tokens"`
-	TrainLoss      checkpoint.Float   `json:"train_loss"`
-	EvalLoss       *checkpoint.Float  `json:"eval_loss,omitempty"`
-	BestEvalLoss   *checkpoint.Float  `json:"best_eval_loss,omitempty"`
-	BestUpdate     int64              `json:"best_update,omitempty"`
-	Unigram        *checkpoint.Float  `json:"baseline_unigram_loss,omitempty"`
-	Bigram         *checkpoint.Float  `json:"baseline_bigram_loss,omitempty"`
-	Metrics        map[string]float64 `json:"metrics,omitempty"`
-	StoppedEarly   bool               `json:"stopped_early,omitempty"`
-	Skipped        int64              `json:"skipped_updates"`
+	Updates        int64                       `json:"updates"`
+	UpdatesPlanned int64                       `json:"updates_planned"`
+	Tokens         int64                       `json:"tokens"`
+	TrainLoss      checkpoint.Float            `json:"train_loss"`
+	EvalLoss       *checkpoint.Float           `json:"eval_loss,omitempty"`
+	BestEvalLoss   *checkpoint.Float           `json:"best_eval_loss,omitempty"`
+	BestUpdate     int64                       `json:"best_update,omitempty"`
+	Unigram        *checkpoint.Float           `json:"baseline_unigram_loss,omitempty"`
+	Bigram         *checkpoint.Float           `json:"baseline_bigram_loss,omitempty"`
+	Metrics        map[string]checkpoint.Float `json:"metrics,omitempty"`
+	StoppedEarly   bool                        `json:"stopped_early,omitempty"`
+	Skipped        int64                       `json:"skipped_updates"`
 
 	TokensPerSecond  float64 `json:"tokens_per_second"`
 	FlopsUtilization float64 `json:"flops_utilization"`
@@ -65,7 +65,7 @@ func (r *run) summarise(res *train.Result, stopped bool) error {
 	s := &Summary{
 		System: r.config.System, Preset: r.config.Preset, Done: !stopped,
 		Updates: res.Update, UpdatesPlanned: int64(r.config.Training.MaxSteps), Tokens: res.Tokens,
-		TrainLoss: checkpoint.Float(res.Loss), Metrics: res.Metrics, StoppedEarly: res.StoppedEarly, Skipped: res.Skipped,
+		TrainLoss: checkpoint.Float(res.Loss), Metrics: toFloats(res.Metrics), StoppedEarly: res.StoppedEarly, Skipped: res.Skipped,
 		FirstUpdate: res.FirstUpdate.Seconds() + r.armed.Seconds(), Seconds: res.Seconds,
 		TokensPerSecond: total.tokens / max(total.seconds, 1e-9), FlopsUtilization: r.utilization(total.updates / max(total.seconds, 1e-9)),
 		ArenaPlanned: r.program.Layout.Bytes, ArenaUsed: r.runner.ArenaUsed(),
@@ -110,7 +110,7 @@ func (r *run) printSummary(s *Summary) {
 	p("\n%s: %d of %d updates, %s %s in %s\n", state, s.Updates, s.UpdatesPlanned, count(float64(s.Tokens)), r.model.Unit, shortDuration(time.Duration(s.Seconds*float64(time.Second))))
 	p("  train loss        %.4f\n", float64(s.TrainLoss))
 	if v, ok := s.Metrics[r.data.Goal.Name]; ok {
-		p("  %-17s %.4f   (held out)\n", r.data.Goal.Name, v)
+		p("  %-17s %.4f   (held out)\n", r.data.Goal.Name, float64(v))
 	}
 	for _, b := range r.data.Baselines {
 		p("  %-17s %.4f   (same held-out data)\n", b.Name, b.Value)
@@ -165,6 +165,15 @@ func shortDuration(d time.Duration) string {
 		return fmt.Sprintf("%.1fs", d.Seconds())
 	}
 	return d.Round(time.Second).String()
+}
+
+// toFloats are metrics as JSON can hold them, whatever their values are.
+func toFloats(m map[string]float64) map[string]checkpoint.Float {
+	out := make(map[string]checkpoint.Float, len(m))
+	for k, v := range m {
+		out[k] = checkpoint.Float(v)
+	}
+	return out
 }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -40,7 +40,7 @@ func textDocuments(name string, opt Options, emit func(Document) bool) (bool, er
 	if opt.Split == SplitFile {
 		text, err := readAllLimit(in, opt.MaxRecord)
 		if err != nil {
-			return false, fmt.Errorf("data: %s: %w; set data.split to chunk, paragraph or line, or raise data.max_record", name, err)
+			return false, fmt.Errorf("data: %s: %w; set data.documents to chunk, paragraph or line, or raise data.max_record", name, err)
 		}
 		return emit(Document{ID: name, Group: name, Text: text}), nil
 	}

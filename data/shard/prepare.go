@@ -253,7 +253,7 @@ func enough(t *tally, opt Options) error {
 	case t.report.Train.Documents == 0:
 		return fmt.Errorf("shard: nothing left to train on: all %d groups of documents fell in the held-out share of %v; lower it, or choose another seed", groups, opt.HeldOut)
 	case t.report.HeldOut.Documents == 0 && opt.HeldOut > 0:
-		return fmt.Errorf("shard: nothing held out: none of %d groups of documents fell in the share of %v; raise it, choose another seed, or cut the files in more documents (data.split: chunk, paragraph or line)", groups, opt.HeldOut)
+		return fmt.Errorf("shard: nothing held out: none of %d groups of documents fell in the share of %v; raise it, choose another seed, or cut the files in more documents (data.documents: chunk, paragraph or line)", groups, opt.HeldOut)
 	}
 	return nil
 }

@@ -57,7 +57,10 @@ func open(c *config.Data) (data.Source, error) {
 	if c.Format == "gotree" {
 		return data.OpenGoTree(data.GoTreeOptions{})
 	}
-	opt := data.Options{TextField: c.TextField}
+	opt := data.Options{
+		TextField: c.TextField, ArrayKey: c.ArrayKey, Split: c.Documents, Overlap: c.Overlap,
+		MaxRecord: int64(c.MaxRecord), ReplaceInvalid: c.ReplaceInvalid,
+	}
 	if c.Format != "auto" {
 		opt.Format = c.Format
 	}
@@ -207,21 +210,14 @@ func hash(files map[string][]byte) string {
 
 func trainTokenizer(ctx context.Context, vocab int, src data.Source, dir string) error {
 	var failed error
-	docs := iter.Seq[[]byte](func(yield func([]byte) bool) {
-		for d, err := range src.Documents() {
-			if err != nil {
-				failed = err
-				return
-			}
-			if !yield(d.Text) {
-				return
-			}
-		}
-	})
+	docs := data.Texts(src, 0, &failed)
 	t, err := token.TrainBPE(ctx, docs, token.TrainOptions{
 		VocabSize: vocab, Specials: []token.Special{{Content: EndOfText, Roles: []token.Role{token.EOS}}},
 	})
-	if err := errors.Join(failed, err); err != nil {
+	if failed != nil {
+		return fmt.Errorf("to train a tokenizer: %w; data.tokenizer.path names one that is trained", failed)
+	}
+	if err != nil {
 		return err
 	}
 	// Save makes whole files; the folder appears with its name at the end.

@@ -111,9 +111,10 @@ func (c *Corpus) Evaluate(r *engine.Runner, rows, batches int, segments bool) fu
 			weight += u.Weight
 		}
 		loss := sum / weight
-		perByte := c.HeldOut.Weight() / float64(c.HeldOut.Corpus().Bytes())
-		return map[string]float64{
-			"eval_loss": loss, "perplexity": math.Exp(loss), "bits_per_byte": loss / math.Ln2 * perByte,
-		}, nil
+		m := map[string]float64{"eval_loss": loss, "perplexity": math.Exp(loss)}
+		if n := c.HeldOut.Corpus().Bytes(); n > 0 { // data that came as tokens has no text
+			m["bits_per_byte"] = loss / math.Ln2 * c.HeldOut.Weight() / float64(n)
+		}
+		return m, nil
 	}
 }

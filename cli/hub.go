@@ -1,0 +1,56 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/snug-ml/snug/config"
+	"github.com/snug-ml/snug/data/hub"
+	"github.com/snug-ml/snug/nn/hf"
+)
+
+// fetch gets what hf:// addresses in a configuration stand for: of a list the
+// files with data, of a value that stands alone one file, or a folder with
+// what belongs to a model. Addresses below "data." are left alone unless data
+// says that they are needed.
+func (a *app) fetch(data bool) config.Fetch {
+	return func(key, value string, list bool) ([]string, bool, error) {
+		if !strings.HasPrefix(value, hub.Scheme) || strings.HasPrefix(key, "data.") && !data {
+			return nil, false, nil
+		}
+		ref, err := hub.ParseURL(value)
+		if err != nil {
+			return nil, false, err
+		}
+		client, err := hub.FromEnv(os.Getenv)
+		if err != nil {
+			return nil, false, err
+		}
+		client.Log = func(format string, args ...any) { _, _ = fmt.Fprintf(a.err, format+"\n", args...) } // only told
+		wanted := func(name string) bool { return name == ref.Path || hf.IsFolderFile(path.Base(name)) }
+		if list {
+			wanted = func(name string) bool { return name == ref.Path || holdsData(name) }
+		}
+		s, err := client.Fetch(a.ctx, ref, hub.Options{Only: wanted})
+		switch {
+		case err != nil:
+			return nil, false, err
+		case list:
+			return s.Paths(), true, nil
+		}
+		return []string{filepath.Join(s.Dir, filepath.FromSlash(ref.Path))}, true, nil
+	}
+}
+
+// holdsData reports whether a file of a repository is one of data, by its name.
+func holdsData(name string) bool {
+	name = strings.TrimSuffix(strings.TrimSuffix(strings.ToLower(name), ".gz"), ".zst")
+	switch path.Ext(name) {
+	case ".txt", ".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".npz":
+		return true
+	}
+	return false
+}

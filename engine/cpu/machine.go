@@ -110,6 +110,7 @@ type ref struct {
 
 func (r ref) ptr() unsafe.Pointer { return unsafe.Add(*r.base, r.off) }
 func (r ref) f32() []float32      { return unsafe.Slice((*float32)(r.ptr()), r.n) }
+func (r ref) u16() []uint16       { return unsafe.Slice((*uint16)(r.ptr()), r.n) }
 func (r ref) i32() []int32        { return unsafe.Slice((*int32)(r.ptr()), r.n) }
 func (r ref) scalar() float32     { return *(*float32)(r.ptr()) }
 

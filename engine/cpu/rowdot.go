@@ -39,10 +39,17 @@ func (c *compiler) rowDot(n *graph.Node, op graph.MatMul, rows, cols, inner int)
 		reg := floats(code.worker(w), 0, inner)
 		x, y := a.f32(), out.f32()
 		from, to := task*per, min((task+1)*per, cols)
-		for j := from; j < to; j++ {
-			r := row(b, d, j, inner, reg)
-			for i := range rows {
-				y[i*cols+j] = simd.Dot(x[i*inner:(i+1)*inner], r)
+		for i := range rows {
+			part, xi := y[i*cols+from:i*cols+to], x[i*inner:(i+1)*inner]
+			switch d {
+			case graph.F32:
+				simd.MatVec(part, b.f32()[from*inner:to*inner], xi)
+			case graph.BF16:
+				simd.MatVecBF16(part, b.u16()[from*inner:to*inner], xi)
+			default:
+				for j := from; j < to; j++ {
+					part[j-from] = simd.Dot(row(b, d, j, inner, reg), xi)
+				}
 			}
 		}
 		if ep != nil {

@@ -818,6 +818,40 @@ func countNonFiniteAVX2(x []float32) int
 //go:noescape
 func countNonFiniteAVX512(x []float32) int
 
+func matVec(y, w, x []float32) {
+	switch level {
+	case AVX2:
+		matVecAVX2(y, w, x)
+	case AVX512:
+		matVecAVX512(y, w, x)
+	default:
+		matVecGo(y, w, x)
+	}
+}
+
+//go:noescape
+func matVecAVX2(y, w, x []float32)
+
+//go:noescape
+func matVecAVX512(y, w, x []float32)
+
+func matVecBF16(y []float32, w []uint16, x []float32) {
+	switch level {
+	case AVX2:
+		matVecBF16AVX2(y, w, x)
+	case AVX512:
+		matVecBF16AVX512(y, w, x)
+	default:
+		matVecBF16Go(y, w, x)
+	}
+}
+
+//go:noescape
+func matVecBF16AVX2(y []float32, w []uint16, x []float32)
+
+//go:noescape
+func matVecBF16AVX512(y []float32, w []uint16, x []float32)
+
 func expSubSum(dst, x []float32, m float32) float32 {
 	switch level {
 	case AVX2:

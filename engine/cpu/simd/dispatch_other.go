@@ -196,6 +196,14 @@ func countNonFinite(x []float32) int {
 	return countNonFiniteGo(x)
 }
 
+func matVec(y, w, x []float32) {
+	matVecGo(y, w, x)
+}
+
+func matVecBF16(y []float32, w []uint16, x []float32) {
+	matVecBF16Go(y, w, x)
+}
+
 func expSubSum(dst, x []float32, m float32) float32 {
 	return expSubSumGo(dst, x, m)
 }

@@ -76,6 +76,10 @@ var groups = []struct {
 		{name: "indexOf", args: "x []float32, v float32", result: "int", code: codeIndexOf},
 		{name: "countNonFinite", args: "x []float32", result: "int", code: codeCountNonFinite},
 	}},
+	{"matvec", []kernel{
+		{name: "matVec", args: "y, w, x []float32", code: codeMatVec("w")},
+		{name: "matVecBF16", args: "y []float32, w []uint16, x []float32", code: codeMatVec("w:bf16")},
+	}},
 	{"softmax", []kernel{
 		{name: "expSubSum", args: "dst, x []float32, m float32", result: "float32", code: codeExpSubSum},
 		{name: "expSubSumOnly", args: "x []float32, m float32", result: "float32", code: codeExpSubSumOnly},

@@ -81,7 +81,8 @@ func TestTrainResumeEvalGenerate(t *testing.T) {
 		Metrics map[string]float64 `json:"metrics"`
 	}
 	said = snug(t, 0, "eval", whole, "--json")
-	if err := json.Unmarshal([]byte(said[strings.Index(said, "{"):]), &r); err != nil {
+	_, body, _ := strings.Cut(said, "{")
+	if err := json.Unmarshal([]byte("{"+body), &r); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{

@@ -298,7 +298,7 @@ func (u *Uploader) upload(ctx context.Context, j *job) {
 	}
 	up, err := Push(ctx, u.remote, u.path(j.name), opts)
 	u.mu.Lock()
-	u.current, u.status.Progress = nil, Progress{}
+	u.status.Progress = Progress{}
 	event := UploadEvent{Kind: Uploaded, Checkpoint: j.name, Upload: up}
 	switch {
 	case err == nil:
@@ -316,11 +316,15 @@ func (u *Uploader) upload(ctx context.Context, j *job) {
 		j.stuck = true
 		event = UploadEvent{Kind: Stuck, Checkpoint: j.name, Err: err}
 	}
-	u.notice()
 	u.mu.Unlock()
 	if event.Kind != "" {
 		u.opts.Notify(event)
 	}
+	// Only now, so that what Drain waited for has been told.
+	u.mu.Lock()
+	u.current = nil
+	u.notice()
+	u.mu.Unlock()
 }
 
 // jobSessions keeps the sessions in the job's file.

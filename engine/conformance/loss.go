@@ -63,4 +63,9 @@ func (t *table) linearCrossEntropy(d graph.DType, rows, width, vocab, chunk int)
 		y := m.Emit(op, append(operands(m), m.scalar("dloss", 0.7))...)
 		m.outputs(y[0], y[1], y[2])
 	})
+	t.add("linear_cross_entropy_grad/"+name+"_accumulate", tol, func(m *maker) {
+		dw := m.state("dw", graph.T(graph.F32, vocab, width), m.rng.NormFloat64)
+		y := m.Emit(graph.LinearCrossEntropyGrad{Chunk: chunk}, append(operands(m), m.scalar("dloss", 0.7), dw)...)
+		m.outputs(y[0], y[1], y[2])
+	})
 }

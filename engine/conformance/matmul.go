@@ -80,6 +80,14 @@ func (t *table) embeddings() {
 			t.add(fmt.Sprintf("embedding_grad/%v/%d", d, vocab), Tolerance{Ulps: 1, Terms: 1 + 66/vocab}, func(m *maker) {
 				m.outputs(m.Emit(graph.EmbeddingGrad{Vocab: vocab}, m.normal("dy", d, 3, 22, 19), m.ints("ids", 0, vocab-1, 3, 22))...)
 			})
+			t.add(fmt.Sprintf("embedding_grad/%v/%d_added", d, vocab), Tolerance{Ulps: 1, Terms: 1 + 66/vocab}, func(m *maker) {
+				op := graph.EmbeddingGrad{Vocab: vocab}
+				dy, ids := m.normal("dy", d, 66, 19), m.ints("ids", 0, vocab-1, 66)
+				start := m.normal("start", graph.F32, vocab, 19)
+				sum := m.Emit(op, dy, ids, start)[0]
+				// A temporary, whose place the sums may take.
+				m.outputs(sum, m.MulC(m.Emit(op, dy, ids, m.MulC(start, 2))[0], 0.5))
+			})
 			t.add(fmt.Sprintf("embedding_grad/%v/%d_accumulate", d, vocab), Tolerance{Ulps: 1, Terms: 1 + 132/vocab}, func(m *maker) {
 				op := graph.EmbeddingGrad{Vocab: vocab, Accumulate: true}
 				dy, ids := m.normal("dy", d, 66, 19), m.ints("ids", 0, vocab-1, 66)

@@ -44,7 +44,7 @@ func (t *table) layerNorm(op graph.LayerNorm, d graph.DType, s graph.Shape) {
 		m.outputs(m.Emit(op, in...)...)
 	})
 	tol.Terms += s.Rows()
-	t.add(graph.LayerNormGrad(op).Name()+name[len(op.Name()):], tol, func(m *maker) {
+	gradient := func(m *maker) []*graph.Value {
 		x, gamma := m.normal("x", d, s...), m.normal("gamma", graph.F32, width)
 		stats := graph.Type{DType: graph.F32, Shape: s[:len(s)-1]}
 		mean := m.input("mean", stats, func() float64 {
@@ -54,6 +54,16 @@ func (t *table) layerNorm(op graph.LayerNorm, d graph.DType, s graph.Shape) {
 			return 0.1 * m.rng.NormFloat64()
 		})
 		rstd := m.input("rstd", stats, func() float64 { return 0.5 + m.rng.Float64() })
-		m.outputs(m.Emit(graph.LayerNormGrad(op), m.normal("dy", d, s...), x, gamma, mean, rstd)...)
+		return []*graph.Value{m.normal("dy", d, s...), x, gamma, mean, rstd}
+	}
+	name = graph.LayerNormGrad(op).Name() + name[len(op.Name()):]
+	t.add(name, tol, func(m *maker) { m.outputs(m.Emit(graph.LayerNormGrad(op), gradient(m)...)...) })
+	// What is added to dx gives the bits of an addition behind it.
+	tol.Inner, tol.Low = 2, d
+	t.pair(name+"_added", tol, func(m *maker) {
+		m.outputs(m.Emit(graph.LayerNormGrad(op), append(gradient(m), m.normal("around", d, s...))...)...)
+	}, func(m *maker) {
+		g := m.Emit(graph.LayerNormGrad(op), gradient(m)...)
+		m.outputs(append([]*graph.Value{m.Add(g[0], m.normal("around", d, s...))}, g[1:]...)...)
 	})
 }

@@ -123,7 +123,8 @@ func TestFuseKeepsBodiesSmall(t *testing.T) {
 	b := graph.NewBuilder("f")
 	x := b.Input("x", graph.T(graph.F32, 8, 8))
 	y := x
-	for i := range 3 * graph.MaxRegisters {
+	const pairs = 3 * graph.MaxRegisters
+	for i := range pairs {
 		y = b.Add(b.Tanh(y), b.Input(fmt.Sprint("z", i), x.Type))
 		if i%5 == 0 {
 			b.Output(fmt.Sprint("y", i), y)
@@ -144,8 +145,9 @@ func TestFuseKeepsBodiesSmall(t *testing.T) {
 			t.Errorf("a body of %d registers and %d results", r, len(f.Body.Results))
 		}
 	}
-	if least, most := 3*3*graph.MaxRegisters/graph.MaxRegisters, 3*5; loops < least || loops > most {
-		t.Errorf("%d loops, want %d to %d", loops, least, most)
+	// Each of the pairs takes three registers: two steps and an input.
+	if least := pairs * 3 / graph.MaxRegisters; loops < least || loops > 2*least {
+		t.Errorf("%d loops, want %d or a few more", loops, least)
 	}
 }
 

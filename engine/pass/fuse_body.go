@@ -1,0 +1,124 @@
+package pass
+
+import (
+	"slices"
+
+	"github.com/snug-ml/snug/engine/graph"
+)
+
+// source is an operand of a body: a stored value, and the value and shape in
+// which it is read.
+type source struct {
+	stored, seen *graph.Value
+	shape        graph.Shape
+}
+
+// body is the program of c's loop, and what its inputs are; with a product as
+// base, that is register 0 and not among the sources.
+func (z *fuser) body(c *cluster) (*graph.Body, []source) {
+	b := &graph.Body{}
+	register := map[int]int{} // of what c makes, by ID
+	if c.base != nil {
+		register[c.base.Out[0].ID] = 0
+		b.Inputs++
+	}
+	var sources []source
+	first := b.Inputs
+	find := func(n *graph.Node, v *graph.Value) int {
+		s := graph.Storage(v)
+		shape, _ := z.operandShape(c, n, v)
+		k := slices.IndexFunc(sources, func(x source) bool { return x.stored == s && x.shape.Equal(shape) })
+		if k < 0 {
+			k = len(sources)
+			sources = append(sources, source{s, v, shape})
+		}
+		return first + k
+	}
+	for _, n := range c.nodes {
+		for _, v := range n.In {
+			if !z.in(c, graph.Storage(v)) {
+				find(n, v)
+			}
+		}
+	}
+	b.Inputs += len(sources)
+	for _, n := range c.nodes {
+		var arg []int
+		for _, v := range n.In {
+			if r, ok := register[graph.Storage(v).ID]; ok {
+				arg = append(arg, r)
+			} else {
+				arg = append(arg, find(n, v))
+			}
+		}
+		op, out := n.Op, n.Out[0]
+		if _, ok := op.(graph.Expand); ok {
+			// Reading stretches; only a result needs a step of its own.
+			if !z.wanted(c, out) {
+				register[out.ID] = arg[0]
+				continue
+			}
+			op = graph.Elementwise{Fn: graph.FnCopy}
+		}
+		register[out.ID] = b.Inputs + len(b.Steps)
+		b.Steps = append(b.Steps, graph.Step{Op: op, Arg: arg, DType: out.DType()})
+	}
+	for _, v := range z.results(c) {
+		b.Results = append(b.Results, register[v.ID])
+	}
+	return b, sources
+}
+
+// inputs are the operands of a body in the shapes that it wants.
+func (r *rebuilder) inputs(sources []source) []*graph.Value {
+	vs := make([]*graph.Value, len(sources))
+	for i, s := range sources {
+		vs[i] = r.value(s.seen)
+		if !vs[i].Shape().Equal(s.shape) {
+			vs[i] = r.b.Reshape(r.value(s.stored), s.shape...)
+		}
+	}
+	return vs
+}
+
+// emit emits the node that c becomes.
+func (z *fuser) emit(r *rebuilder, c *cluster) {
+	body, sources := z.body(c)
+	results := z.results(c)
+	in := r.inputs(sources)
+	if c.base == nil {
+		r.replace(results, r.b.Emit(graph.Fused{Body: body}, in...))
+		return
+	}
+	in = slices.Concat(r.all(c.base.In), in)
+	switch op := c.base.Op.(type) {
+	case graph.MatMul:
+		op.Body = body
+		r.replace(results, r.b.Emit(op, in...))
+	case graph.LayerNormGrad:
+		// The sum takes the place of the gradient of x.
+		out := r.b.Emit(op, in...)
+		r.replace(results, out)
+		r.replace(c.base.Out[1:], out[1:])
+	}
+}
+
+// sound reports whether the body of c is small enough for every device, and
+// gives its results their shapes: what only stretched operands go into has none.
+func (z *fuser) sound(c *cluster) bool {
+	b, sources := z.body(c)
+	if b.Inputs+len(b.Steps) > graph.MaxRegisters || len(b.Results) > graph.MaxBodyResults {
+		return false
+	}
+	stretches := func(n *graph.Node) bool { _, ok := n.Op.(graph.Expand); return ok }
+	if !slices.ContainsFunc(c.nodes, stretches) {
+		return true
+	}
+	in := make([]graph.Type, len(sources))
+	for i, s := range sources {
+		in[i] = graph.Type{DType: s.seen.DType(), Shape: s.shape}
+	}
+	out, err := graph.Fused{Body: b}.Infer(in)
+	return err == nil && !slices.ContainsFunc(out, func(t graph.Type) bool { return !t.Shape.Equal(c.dims) }) &&
+		!slices.ContainsFunc(c.nodes, func(n *graph.Node) bool { _, ok := n.Op.(graph.Dropout); return ok })
+}

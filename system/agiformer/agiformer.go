@@ -68,8 +68,11 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 	}
 	run := &system.Run{Goal: train.Goal{Name: "eval_loss"}, Load: net.load, Close: func() error { return nil }}
 	evaluated, baseline, err := net.open(ctx, c, m.Shape, env, run)
-	if err != nil || evaluated == nil {
-		return run, err
+	if err != nil {
+		return nil, err
+	}
+	if evaluated == nil {
+		return run, nil
 	}
 	e := &evaluation{net: net, text: evaluated, rows: m.Shape.MicroBatch}
 	run.Evaluate = func(r *engine.Runner) func(context.Context, int) (map[string]float64, error) {

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/snug-ml/snug/config"
+	"github.com/snug-ml/snug/configs"
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/graph"
 	"github.com/snug-ml/snug/system"
@@ -17,7 +18,8 @@ import (
 	"github.com/snug-ml/snug/train/checkpoint"
 )
 
-// settings are a configuration from "key", "value" pairs.
+// settings are a configuration from "key", "value" pairs; the key "preset" names
+// one to start from.
 func settings(t testing.TB, pairs ...string) *config.Config {
 	t.Helper()
 	c, err := load(pairs)
@@ -30,6 +32,10 @@ func settings(t testing.TB, pairs ...string) *config.Config {
 func load(pairs []string) (*config.Config, error) {
 	s := config.Sources{Systems: []config.System{System.Config}}
 	for i := 0; i < len(pairs); i += 2 {
+		if pairs[i] == "preset" {
+			s.Presets, s.Preset = configs.FS, pairs[i+1]
+			continue
+		}
 		s.Overrides = append(s.Overrides, config.Override{Key: pairs[i], Text: pairs[i+1]})
 	}
 	return config.Load(s)
@@ -185,4 +191,24 @@ func dedupe(pairs []string) (out []string) {
 		}
 	}
 	return out
+}
+
+// scoresOf evaluates the weights of a checkpoint folder.
+func scoresOf(t testing.TB, p *prepared, r *engine.Runner, dir string) map[string]float64 {
+	t.Helper()
+	c, err := checkpoint.Load(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := train.LoadStates(r, c, graph.Weight); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	m, err := p.run.Evaluate(r)(context.Background(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
 }

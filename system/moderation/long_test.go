@@ -158,10 +158,8 @@ func TestQuickstart(t *testing.T) {
 	if os.Getenv("SNUG_LONG") == "" {
 		t.Skip("SNUG_LONG=1 runs it")
 	}
-	pairs := scratch("data.format", "gotree", "data.test_fraction", "0.1", "data.held_out_fraction", "0.1", "model.max_seq_len", "128",
-		"data.tokenizer.vocab_size", "4096", "training.eval_steps", "150", "decision.baseline", "true")
-	p := prepareRun(t, pairs...)
-	p.trained(t, 900)
+	p := prepareRun(t, "preset", "moderation-quickstart")
+	p.trained(t, int64(p.c.Training.MaxSteps))
 	raw, err := os.ReadFile(filepath.Join(p.dir, OutcomeFile))
 	if err != nil {
 		t.Fatal(err)
@@ -172,7 +170,7 @@ func TestQuickstart(t *testing.T) {
 	}
 	got, baseline := o.Model["test"], o.Baseline["test"]
 	t.Log(strings.TrimSpace(fmt.Sprintf("F1 %.4f, ROC AUC %.4f; bag of words %.4f, %.4f", got.AtHalf.F1, got.ROCAUC, baseline.AtHalf.F1, baseline.ROCAUC)))
-	if got.ROCAUC < baseline.ROCAUC-0.02 || got.AtHalf.F1 < baseline.AtHalf.F1-0.03 {
+	if got.ROCAUC < baseline.ROCAUC || got.AtHalf.F1 < baseline.AtHalf.F1 {
 		t.Errorf("F1 %.4f and ROC AUC %.4f, the bag of words has %.4f and %.4f", got.AtHalf.F1, got.ROCAUC, baseline.AtHalf.F1, baseline.ROCAUC)
 	}
 }

@@ -98,7 +98,8 @@ var System = system.System{
 		}
 		return predictor{k}, nil
 	},
-	Open: open,
+	Open:   open,
+	Export: export,
 }
 
 // markers are the tokens that stand before and behind a text.

@@ -13,7 +13,6 @@ import (
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/system/report"
 	"github.com/snug-ml/snug/train"
-	"github.com/snug-ml/snug/train/checkpoint"
 	"github.com/snug-ml/snug/train/metric"
 )
 
@@ -229,11 +228,7 @@ func readHistory(dir string) (*history, error) {
 		case l.Event == "eval":
 			h.evals = append(h.evals, float64(l.Update))
 			for _, name := range []string{"eval_loss", "f1", "precision", "recall"} {
-				v, ok := l.Metrics[name]
-				if !ok {
-					v = checkpoint.Float(0)
-				}
-				h.metrics[name] = append(h.metrics[name], float64(v))
+				h.metrics[name] = append(h.metrics[name], float64(l.Metrics[name]))
 			}
 		}
 	}

@@ -142,7 +142,7 @@ func TestToken(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = res.Body.Close()
-	if res.StatusCode != 200 {
+	if res.StatusCode != http.StatusOK {
 		t.Errorf("/healthz wants a token: %d", res.StatusCode)
 	}
 }
@@ -278,7 +278,7 @@ func TestLoad(t *testing.T) {
 				}
 				err = json.NewDecoder(res.Body).Decode(&a)
 				_ = res.Body.Close()
-				if err != nil || res.StatusCode != 200 || math.Abs(a.P-want[k]) > 1e-6 {
+				if err != nil || res.StatusCode != http.StatusOK || math.Abs(a.P-want[k]) > 1e-6 {
 					t.Errorf("text %d: %d, %v, %v; alone %v", k, res.StatusCode, err, a.P, want[k])
 					return
 				}

@@ -75,14 +75,13 @@ func (n *net) ssm(b *graph.Builder, h *graph.Value) (y *graph.Value) {
 	b.Scope("ssm", func() {
 		for i := range n.Layers {
 			b.Block(fmt.Sprintf("blocks.%d", i), func() {
-				start := func(in, out int) graph.Init { return graph.XavierNormal(in, out) }
-				xz := nn.Linear(b, "in_proj", nn.LayerNorm(b, "norm", h, normEps), 2*inner, false, start(c, 2*inner))
+				xz := nn.Linear(b, "in_proj", nn.LayerNorm(b, "norm", h, normEps), 2*inner, false, graph.XavierNormal(c, 2*inner))
 				x, z := b.Slice(xz, 2, 0, inner), b.Slice(xz, 2, inner, inner)
 				b.Scope("conv1d", func() {
 					w := b.Param("weight", graph.KaimingNormal(ssmKernel), inner, 1, ssmKernel)
 					x = b.SiLU(b.Conv1D(x, w, b.Param("bias", graph.Zeros(), inner), 1, 1, ssmKernel-1, 0, inner))
 				})
-				p := nn.Linear(b, "x_proj", x, rank+2*n.StateSize, false, start(inner, rank+2*n.StateSize))
+				p := nn.Linear(b, "x_proj", x, rank+2*n.StateSize, false, graph.XavierNormal(inner, rank+2*n.StateSize))
 				full := func(v *graph.Value) *graph.Value { return b.Cast(v, graph.F32) }
 				bs, cs := b.Slice(p, 2, rank, n.StateSize), b.Slice(p, 2, rank+n.StateSize, n.StateSize)
 				var dt *graph.Value
@@ -94,7 +93,7 @@ func (n *net) ssm(b *graph.Builder, h *graph.Value) (y *graph.Value) {
 					dt = b.Apply(graph.FnSoftplus, full(b.Linear(b.Slice(p, 2, 0, rank), w, bias)))
 				})
 				y := b.SelectiveScan(full(x), dt, n.decay(b, inner), full(bs), full(cs), b.Param("D", graph.Ones(), inner))
-				out := nn.Linear(b, "out_proj", b.Mul(y, b.SiLU(z)), c, false, start(inner, c))
+				out := nn.Linear(b, "out_proj", b.Mul(y, b.SiLU(z)), c, false, graph.XavierNormal(inner, c))
 				h = b.Add(h, n.dropout(b, out, n.Dropout))
 			})
 		}

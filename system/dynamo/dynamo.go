@@ -20,7 +20,6 @@
 package dynamo
 
 import (
-	"context"
 	"fmt"
 	"slices"
 
@@ -118,9 +117,9 @@ type Tasks struct {
 // all are the targets that the guide's program builds adapters for.
 var all = []string{"query", "key", "value", "attention_output", "intermediate", "output"}
 
-func task(rank int, steps int) Task {
+func task(rank int) Task {
 	return Task{
-		Rank: rank, Alpha: float64(2 * rank), Dropout: 0.1, Targets: slices.Clone(all), Steps: steps, Target: 32,
+		Rank: rank, Alpha: float64(2 * rank), Dropout: 0.1, Targets: slices.Clone(all), Steps: 500, Target: 32,
 		Format: "records", Input: "input", Output: "output", Beams: 1,
 	}
 }
@@ -145,16 +144,14 @@ var System = system.System{
 					Run: "all", EncoderSteps: 1000, EncoderLR: 1e-3, MaskShare: 0.15, AdapterLR: 5e-4, RouterSteps: 200, RouterLR: 1e-3,
 					JointSteps: 200, JointLR: 1e-4, JointAdapters: 0.1, CurriculumStart: 0.8, CurriculumEnd: 0.2, MinRouting: 0.9,
 				}},
-				{Name: "tasks", Values: &Tasks{task(16, 500), task(24, 500), task(32, 500), task(32, 500), task(32, 500)}},
+				{Name: "tasks", Values: &Tasks{task(16), task(24), task(32), task(32), task(32)}},
 			}
 		},
 		Check: check,
 	},
 	Describe: describe,
 	Phases:   phases,
-	Open: func(ctx context.Context, c *config.Config, m *system.Model, env system.Env) (*system.Run, error) {
-		return open(ctx, c, m, env)
-	},
+	Open:     open,
 }
 
 func check(c *config.Config, r *config.Report) {

@@ -182,8 +182,9 @@ func joint(b *graph.Builder, c *config.Config, s system.Shape, mode engine.Mode)
 	}
 	o := engine.Objective{Sum: b.Add(sum, b.MulC(guess, r.Supervised)), Aux: aux}
 	if !mode.Train {
-		o.Outputs = append(out, graph.Output{Name: outputTask, Value: sum}, graph.Output{Name: outputRouter, Value: guess},
+		out = append(out, graph.Output{Name: outputTask, Value: sum}, graph.Output{Name: outputRouter, Value: guess},
 			graph.Output{Name: outputRouting, Value: b.Softmax(scores)})
+		o.Outputs = out
 	}
 	for _, v := range b.F.States {
 		if v.State.Role == graph.Weight && !strings.HasPrefix(v.Name, "router.") {

@@ -64,18 +64,21 @@ func base(m hf.BERT) string {
 	return "bert"
 }
 
-// target is the kind of a linear layer of the encoder's blocks by its full
-// name, as the configuration calls it; empty for others.
+// linears are the linear layers of a block: the ends of their full names, and
+// what the configuration calls them.
+var linears = [...]struct{ end, name string }{
+	{".attention.self.query", "query"}, {".attention.self.key", "key"}, {".attention.self.value", "value"},
+	{".attention.output.dense", "attention_output"}, {".intermediate.dense", "intermediate"}, {".output.dense", "output"},
+}
+
+// target is what the configuration calls a layer of the encoder's blocks;
+// empty for others.
 func target(layer string) string {
-	if !strings.Contains(layer, ".encoder.layer.") {
-		return ""
-	}
-	for _, t := range []struct{ end, name string }{
-		{".attention.self.query", "query"}, {".attention.self.key", "key"}, {".attention.self.value", "value"},
-		{".attention.output.dense", "attention_output"}, {".intermediate.dense", "intermediate"}, {".output.dense", "output"},
-	} {
-		if strings.HasSuffix(layer, t.end) {
-			return t.name
+	if strings.Contains(layer, ".encoder.layer.") {
+		for _, l := range linears {
+			if strings.HasSuffix(layer, l.end) {
+				return l.name
+			}
 		}
 	}
 	return ""

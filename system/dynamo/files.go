@@ -49,10 +49,10 @@ const (
 )
 
 func fromRecord(name string, t *Task, r data.Record) (x text, err error) {
-	field := func(key, name string) string {
+	field := func(key, column string) string {
 		var s string
 		if err == nil {
-			if s, err = r.Text(name); err != nil {
+			if s, err = r.Text(column); err != nil {
 				err = fmt.Errorf("%w (tasks.%s.%s chooses the field)", err, name, key)
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/data"
@@ -90,7 +91,10 @@ func (e *tokens) question(x *text, most int) (question, error) {
 		return q, fmt.Errorf("%s: %w", x.Where, err)
 	}
 	q.start, q.end = -1, -1
-	from, to := x.Start, x.Start+len(x.Output)
+	// Spaces around an answer are of no token's span.
+	answer := strings.TrimLeft(x.Output, " ")
+	from := x.Start + len(x.Output) - len(answer)
+	to := from + len(strings.TrimRight(answer, " "))
 	for _, p := range pieces {
 		if p.Added || e.IsSpecial(p.ID) {
 			continue // markers that are written in a text are no tokens of it
@@ -99,7 +103,6 @@ func (e *tokens) question(x *text, most int) (question, error) {
 			q.cut = true
 			break
 		}
-		// White space in front of a word may belong to its token.
 		if p.Span.Start < to && from < p.Span.End {
 			if q.start < 0 {
 				q.start = len(q.ids)
@@ -176,7 +179,7 @@ func trainTokenizer(ctx context.Context, vocab int, src data.Source, dir string)
 			}
 		}
 	}, token.TrainOptions{VocabSize: vocab, Specials: markers})
-	if err = errors.Join(failed, err); err != nil {
+	if err := errors.Join(failed, err); err != nil {
 		return err
 	}
 	// The folder appears with its name at the end.

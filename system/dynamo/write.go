@@ -24,17 +24,37 @@ type beam struct {
 	score float64
 	// row of the memory that knows it.
 	row int
+	// ended says that the end was written behind the tokens; it is in the score.
+	ended bool
 }
 
-// mean is the score a token, by which finished texts are compared.
-func (b *beam) mean() float64 { return b.score / float64(max(1, len(b.tokens))) }
+// mean is the score a token, by which texts are compared.
+func (b *beam) mean() float64 {
+	n := len(b.tokens)
+	if b.ended {
+		n++
+	}
+	return b.score / float64(max(1, n))
+}
 
 // write writes a text for each group of as many rows as there are beams, whose
-// states a read has remembered: the likeliest token after token with one beam,
-// else by beam search (Graves 2012), texts compared by the mean of their
-// tokens' log probabilities.
+// states a read has remembered.
 func (a *assistant) write(ctx context.Context, name string, rows, beams int) ([]string, error) {
-	n := rows / beams
+	found, err := a.search(ctx, name, rows/beams, beams)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]string, len(found))
+	for i, b := range found {
+		out[i] = strings.TrimSpace(a.tok.Decode(b.tokens, true))
+	}
+	return out, nil
+}
+
+// search finds n texts: the likeliest token after token with one beam, else by
+// beam search (Graves 2012), texts compared by the mean of their tokens' log
+// probabilities.
+func (a *assistant) search(ctx context.Context, name string, n, beams int) ([]beam, error) {
 	open, done := make([][]beam, n), make([][]beam, n)
 	for i := range open {
 		open[i] = []beam{{row: i * beams}}
@@ -55,7 +75,7 @@ func (a *assistant) write(ctx context.Context, name string, rows, beams int) ([]
 			open[i] = open[i][:0:0]
 			for _, b := range next {
 				if last := len(b.tokens) - 1; b.tokens[last] == a.tok.last {
-					b.tokens = b.tokens[:last]
+					b.tokens, b.ended = b.tokens[:last], true
 					done[i] = append(done[i], b)
 					continue
 				}
@@ -83,17 +103,14 @@ func (a *assistant) write(ctx context.Context, name string, rows, beams int) ([]
 			}
 		}
 	}
-	out := make([]string, n)
+	out := make([]beam, n)
 	for i := range out {
 		// What is still open at the end counts only where nothing ended.
 		from := done[i]
 		if len(from) == 0 {
 			from = open[i]
 		}
-		if len(from) > 0 {
-			top := slices.MaxFunc(from, func(x, y beam) int { return cmp.Compare(x.mean(), y.mean()) })
-			out[i] = strings.TrimSpace(a.tok.Decode(top.tokens, true))
-		}
+		out[i] = slices.MaxFunc(from, func(x, y beam) int { return cmp.Compare(x.mean(), y.mean()) })
 	}
 	return out, nil
 }
@@ -137,7 +154,7 @@ func (a *assistant) extend(open []beam, logits []float32, beams int) []beam {
 		top := likeliest(row, beams+1)
 		norm := logSum(row)
 		for _, id := range top {
-			all = append(all, beam{append(slices.Clone(b.tokens), id), b.score + float64(row[id]) - norm, b.row})
+			all = append(all, beam{tokens: append(slices.Clone(b.tokens), id), score: b.score + float64(row[id]) - norm, row: b.row})
 		}
 	}
 	slices.SortStableFunc(all, func(x, y beam) int { return cmp.Compare(y.score, x.score) })

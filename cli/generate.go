@@ -61,6 +61,16 @@ func (g *generateCmd) Run(a *app) error {
 	if g.TopP != nil {
 		opt.TopP = *g.TopP
 	}
+	switch {
+	case opt.Tokens < 1:
+		return usage("--tokens %d: want 1 or more", opt.Tokens)
+	case !(opt.Temperature >= 0):
+		return usage("--temperature %v: want 0 or more", opt.Temperature)
+	case opt.TopK < 0:
+		return usage("--top_k %d: want 0 (all) or more", opt.TopK)
+	case !(opt.TopP > 0 && opt.TopP <= 1):
+		return usage("--top_p %v: want more than 0 and at most 1", opt.TopP)
+	}
 	began := time.Now()
 	n, err := gen.Generate(a.ctx, g.Prompt, opt, a.out)
 	a.printf("\n")
@@ -84,6 +94,7 @@ func (a *app) open(path string) (*opened, error) { return a.openFor(path, false)
 
 // openFor is open for what needs the run's data too, or not.
 func (a *app) openFor(path string, data bool) (*opened, error) {
+	path = lastPhase(path)
 	dir := path
 	if _, err := os.Stat(filepath.Join(path, checkpoint.ManifestFile)); err != nil {
 		c, rejected, err := checkpoint.Latest(path)

@@ -190,7 +190,7 @@ func serveHub(ts *testscript.TestScript, neg bool, args []string) {
 
 // damage is a command of the scripts that spoils a file: "cut FILE BYTES"
 // shortens it, "flip FILE OFFSET" changes a bit, from the end if negative, and
-// "put FILE OFFSET TEXT" writes over it.
+// "put FILE OFFSET TEXT" writes over it, with the escapes of Go.
 func damage(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 3 {
 		ts.Fatalf("usage: damage cut|flip|put FILE N [TEXT]")
@@ -209,7 +209,9 @@ func damage(ts *testscript.TestScript, neg bool, args []string) {
 	case "flip":
 		raw[n] ^= 1
 	case "put":
-		copy(raw[n:], args[3])
+		text, err := strconv.Unquote(`"` + args[3] + `"`)
+		ts.Check(err)
+		copy(raw[n:], text)
 	default:
 		ts.Fatalf("damage %s: no such damage", args[0])
 	}

@@ -102,7 +102,7 @@ func (s *setup) targets(names []string) ([]plan.Target, error) {
 	for _, n := range names {
 		c, err := device.Lookup(n)
 		if err != nil {
-			return nil, err
+			return nil, usageError{err}
 		}
 		t := plan.OnCard(c)
 		t.Budget = int64(s.config.Hardware.MemoryBudget)

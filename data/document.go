@@ -75,7 +75,7 @@ func Texts(src Source, limit int64, failed *error) iter.Seq[[]byte] {
 		var seen int64
 		for doc, err := range src.Documents() {
 			if err == nil && doc.Text == nil && doc.Tokens != nil {
-				err = fmt.Errorf("data: %s is tokenised already and has no text", doc.ID)
+				err = fmt.Errorf("data: %s is tokenised already and has no text: name its tokenizer with data.tokenizer.path", doc.ID)
 			}
 			if err != nil {
 				*failed = err

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
+	"strings"
 
 	"github.com/klauspost/compress/zstd"
 )
@@ -73,6 +75,11 @@ func (in *input) decode(name string) error {
 		}
 		in.Reader = bufio.NewReaderSize(z, 128<<10)
 		in.closers = append(in.closers, func() error { z.Close(); return nil })
+	default:
+		// A file without magic of this name is damaged, unless it is empty.
+		if e := strings.ToLower(filepath.Ext(name)); len(magic) > 0 && (e == ".gz" || e == ".zst") {
+			return fmt.Errorf("data: %s: it is neither gzip nor zstd, as its name says", name)
+		}
 	}
 	return in.dropMark(name)
 }

@@ -55,7 +55,7 @@ func TrainBPE(ctx context.Context, docs iter.Seq[[]byte], opt TrainOptions) (*To
 		return nil, fmt.Errorf("train tokenizer: %w", err)
 	}
 	if len(counts) == 0 {
-		return nil, errors.New("train tokenizer: no text")
+		return nil, errors.New("train tokenizer: the files hold no text")
 	}
 	b := newBPEFile()
 	for _, s := range opt.Specials {

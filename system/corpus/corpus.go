@@ -159,7 +159,13 @@ func tokenizer(ctx context.Context, c *config.Config, src data.Source, cache str
 		sum := sha256.Sum256(fmt.Appendf(nil, "%s %d %d %v", print, c.Data.Tokenizer.VocabSize, c.Data.ShuffleSeed, c.Data.HeldOutFraction))
 		dir := filepath.Join(cache, "tokenizer-"+hex.EncodeToString(sum[:8]))
 		file = filepath.Join(dir, "tokenizer.json")
-		if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
+		if _, err := token.Load(file); err != nil {
+			if !errors.Is(err, fs.ErrNotExist) {
+				log("data: %v: it is made again", err)
+				if err := os.RemoveAll(dir); err != nil {
+					return nil, nil, err
+				}
+			}
 			log("data: training a byte-level BPE tokenizer of %d tokens", c.Data.Tokenizer.VocabSize)
 			// What is held out must not shape the tokens either.
 			seen := shard.Select(src, shard.Train, c.Data.ShuffleSeed, c.Data.HeldOutFraction)
@@ -215,7 +221,7 @@ func trainTokenizer(ctx context.Context, vocab int, src data.Source, dir string)
 		VocabSize: vocab, Specials: []token.Special{{Content: EndOfText, Roles: []token.Role{token.EOS}}},
 	})
 	if failed != nil {
-		return fmt.Errorf("to train a tokenizer: %w; data.tokenizer.path names one that is trained", failed)
+		return failed
 	}
 	if err != nil {
 		return err

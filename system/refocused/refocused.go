@@ -62,9 +62,6 @@ func check(c *config.Config, r *config.Report) {
 	if m.VocabSize < c.Data.Tokenizer.VocabSize && c.Data.Tokenizer.Path == "" {
 		r.Error("model.vocab_size", "%d is smaller than data.tokenizer.vocab_size (%d): the model could not take every token", m.VocabSize, c.Data.Tokenizer.VocabSize)
 	}
-	if c.Data.SeqLen > m.MaxSeqLen {
-		r.Error("data.seq_len", "%d exceeds model.max_seq_len (%d)", c.Data.SeqLen, m.MaxSeqLen)
-	}
 	if err := neox(c).Check(); err != nil {
 		r.Error("model.d_model", "%v", err)
 	}

@@ -24,6 +24,11 @@ type Placement struct {
 	AtPeak []*graph.Value
 }
 
+// packingGap is how far above the most that is live at once an arena may be
+// without a search for a better packing, which is bounded to some
+// milliseconds for a training step.
+const packingGap = 0.005
+
 // place packs the lifetimes into one arena.
 func place(u *Unit) error {
 	bufs := buffers(u.F, true)
@@ -36,7 +41,7 @@ func place(u *Unit) error {
 		change[b.start] += size
 		change[b.end] -= size
 	}
-	r, err := pack.Pack(items, pack.Options{Align: u.Align})
+	r, err := pack.Pack(items, pack.Options{Align: u.Align, Tolerance: packingGap, Search: min(200, 20_000/max(1, len(items)))})
 	if err != nil {
 		return fmt.Errorf("packing %d buffers: %w", len(items), err)
 	}

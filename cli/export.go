@@ -10,9 +10,10 @@ import (
 )
 
 type exportCmd struct {
-	Path string `arg:"" name:"run" help:"Run directory or checkpoint folder."`
-	Dir  string `arg:"" help:"Folder to make; it must not exist or be empty."`
-	JSON bool   `help:"Print JSON."`
+	Path  string `arg:"" name:"run" help:"Run directory or checkpoint folder."`
+	Dir   string `arg:"" help:"Folder to make; it must not exist or be empty."`
+	Merge bool   `help:"Add adapters to the weights that they adapt."`
+	JSON  bool   `help:"Print JSON."`
 }
 
 // Help implements kong.HelpProvider.
@@ -23,7 +24,8 @@ all. The checkpoint is verified first.
 
 Examples:
   snug export runs/quickstart quickstart-hf
-  snug export runs/quickstart/checkpoints/step-00000300 at-300`
+  snug export runs/quickstart/checkpoints/step-00000300 at-300
+  snug export --merge runs/dynamo-quickstart/phase1-qa qa-hf`
 }
 
 // Run implements the verb.
@@ -35,6 +37,12 @@ func (e *exportCmd) Run(a *app) error {
 	if o.system.Export == nil {
 		return fmt.Errorf("%s is a run of the system %s, whose models have no form that transformers knows: %s can be exported", e.Path, o.config.System, exportable())
 	}
+	write := o.system.Export
+	if e.Merge {
+		if write = o.system.ExportMerged; write == nil {
+			return usage("--merge: runs of the system %s have no adapters", o.config.System)
+		}
+	}
 	report, err := checkpoint.Verify(o.path)
 	if err == nil {
 		err = report.Err()
@@ -42,7 +50,7 @@ func (e *exportCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	files, err := o.system.Export(o.config, o.path, e.Dir)
+	files, err := write(o.config, o.path, e.Dir)
 	if err != nil {
 		return err
 	}

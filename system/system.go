@@ -29,6 +29,9 @@ type System struct {
 	// exist, and gives the names of its files; nil if there is no such form of
 	// the system's models.
 	Export func(c *config.Config, checkpoint, dir string) ([]string, error)
+	// ExportMerged is Export with adapters added to the weights that they adapt;
+	// nil if the system has none.
+	ExportMerged func(c *config.Config, checkpoint, dir string) ([]string, error)
 	// Predictor loads a checkpoint to apply it to data; nil if the system has
 	// nothing to predict.
 	Predictor func(c *config.Config, checkpoint string, threads int) (Predictor, error)

@@ -149,9 +149,12 @@ var System = system.System{
 		},
 		Check: check,
 	},
-	Describe: describe,
-	Phases:   phases,
-	Open:     open,
+	Describe:     describe,
+	Phases:       phases,
+	Predictor:    newPredictor,
+	Export:       export,
+	ExportMerged: exportMerged,
+	Open:         open,
 }
 
 func check(c *config.Config, r *config.Report) {

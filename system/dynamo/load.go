@@ -22,7 +22,7 @@ type loader struct {
 	at func(name string) []float32
 }
 
-// weights reports whether s is a parameter of the model.
+// parameter reports whether s is a parameter of the model.
 func parameter(s *graph.State) bool { return s.Role == graph.Weight || s.Role == graph.Frozen }
 
 // ofEncoder tells the encoder's own parameters from those of adapters.
@@ -60,9 +60,14 @@ func (l *loader) encoder() error {
 	return nil
 }
 
+// beside are the parameters that are not the encoder's.
+func (l *loader) beside() []*graph.State {
+	return slices.DeleteFunc(slices.Clone(l.states), func(s *graph.State) bool { return !parameter(s) || l.ofEncoder(s) })
+}
+
 // stages loads everything beside the encoder from earlier stages.
 func (l *loader) stages(names ...string) error {
-	want := slices.DeleteFunc(slices.Clone(l.states), func(s *graph.State) bool { return !parameter(s) || l.ofEncoder(s) })
+	want := l.beside()
 	for _, name := range names {
 		var err error
 		if want, err = l.adopt(name, want); err != nil {

@@ -45,7 +45,8 @@ func describe(c *config.Config) (*system.Model, error) {
 	switch {
 	case isTask(s):
 		m.UnitsPerRow = int64(lengthOf(c, s))
-		m.AllReached = 2 // the first gradients of A are zero, because B is
+		// The gradients of A are zero as long as B is, and a warm-up starts at 0.
+		m.AllReached = 3
 	case s == stageJoint:
 		m.AllReached = allTasks
 	}

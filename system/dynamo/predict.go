@@ -1,0 +1,135 @@
+package dynamo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/snug-ml/snug/config"
+	"github.com/snug-ml/snug/data/token"
+	"github.com/snug-ml/snug/system"
+	"github.com/snug-ml/snug/train/checkpoint"
+)
+
+// predictor answers texts with a checkpoint: of phase 1 its task, of phases 2
+// and 3 that which the router chooses.
+type predictor struct {
+	*assistant
+	one string // the only task; empty: the router chooses
+}
+
+func newPredictor(c *config.Config, dir string, threads int) (p system.Predictor, err error) {
+	t, err := token.LoadFolder(dir)
+	if err != nil {
+		return nil, err
+	}
+	tok, err := newTokens(t, c)
+	if err != nil {
+		return nil, err
+	}
+	s, tasks := stage(c), config.Of[Model](c).Tasks
+	if s == stageEncoder {
+		return nil, fmt.Errorf("%s: the encoder alone answers nothing; name a later phase", dir)
+	}
+	k := &predictor{}
+	if isTask(s) {
+		k.one, tasks = s, []string{s}
+	}
+	if k.assistant, err = newAssistant(c, tok, tasks, k.one == "", s == stageJoint && config.Of[Router](c).Dispatch == "soft", threads); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, k.Close())
+		}
+	}()
+	l := loader{c, rootOf(dir), func(string, ...any) {}, k.parameters(), k.at}
+	if err := l.encoder(); err != nil {
+		return nil, err
+	}
+	ck, err := checkpoint.Load(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, ck.Close()) }()
+	if l.states, err = copyStates(ck, l.beside(), k.at); err != nil {
+		return nil, err
+	}
+	if s == stageRouter {
+		return k, l.stages(tasks...)
+	}
+	return k, l.stages()
+}
+
+// Batch implements system.Predictor.
+func (p *predictor) Batch() int { return p.rows }
+
+// TextField implements system.Predictor.
+func (p *predictor) TextField() string { return "text" }
+
+// Predict implements system.Predictor. An input with a field "question" asks
+// for a part of its text. Texts are grouped by task.
+func (p *predictor) Predict(ctx context.Context, inputs []system.Input) ([]system.Answer, error) {
+	xs := make([]text, len(inputs))
+	for i, in := range inputs {
+		var err error
+		if xs[i].Input, err = in.Text(p.TextField()); err != nil {
+			return nil, err
+		}
+		// Not every input has a question.
+		if q, err := in.Text(fieldQuestion); err == nil {
+			xs[i].Question = q
+		}
+		xs[i].Where = in.Where()
+	}
+	var routes [][]float32
+	chosen := make([]int, len(xs))
+	if p.one == "" {
+		var err error
+		if routes, err = p.routing(ctx, xs); err != nil {
+			return nil, err
+		}
+		for i, r := range routes {
+			chosen[i] = argmax(r)
+		}
+	}
+	out := make([]system.Answer, len(xs))
+	for number, name := range p.tasks {
+		var group []text
+		var gates [][]float32
+		var places []int
+		for i := range xs {
+			if chosen[i] == number {
+				group, places = append(group, xs[i]), append(places, i)
+				if routes != nil {
+					gates = append(gates, routes[i])
+				}
+			}
+		}
+		answers, err := p.answers(ctx, name, group, gates)
+		if err != nil {
+			return nil, err
+		}
+		for k, a := range answers {
+			certainty := 1.0
+			if routes != nil {
+				certainty = float64(routes[places[k]][number])
+			}
+			out[places[k]] = fields(name, certainty, a)
+		}
+	}
+	return out, nil
+}
+
+// fields are the same for every task, so that they make a table: the label of
+// a classification is its answer.
+func fields(task string, certainty float64, a answer) system.Answer {
+	f := system.Answer{{Name: "task", Value: task}, {Name: "routing", Value: rounded(certainty)}}
+	if kindOf(task) == classify {
+		return append(f, system.Field{Name: "answer", Value: fmt.Sprint(a.Label)}, system.Field{Name: "probability", Value: rounded(a.Share)})
+	}
+	return append(f, system.Field{Name: "answer", Value: a.Text}, system.Field{Name: "probability", Value: nil})
+}
+
+func rounded(p float64) float64 { return math.Round(p*1e4) / 1e4 }

@@ -1,0 +1,171 @@
+package dynamo_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/snug-ml/snug/cli"
+	"github.com/snug-ml/snug/data/safetensors"
+)
+
+// snug runs the command line and returns what it printed.
+func snug(t *testing.T, want int, in string, args ...string) string {
+	t.Helper()
+	var out, errs bytes.Buffer
+	if code := cli.Main(args, strings.NewReader(in), &out, &errs); code != want {
+		t.Fatalf("snug %s: exit code %d, want %d\n%s%s", strings.Join(args, " "), code, want, out.String(), errs.String())
+	}
+	return out.String() + errs.String()
+}
+
+func file(t *testing.T, dir, name string, lines ...string) string {
+	t.Helper()
+	path := filepath.Join(dir, name)
+	if err := os.WriteFile(path, []byte(strings.Join(lines, "\n")+"\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// tiny writes a configuration of two tasks and their data: colours are good or
+// bad, and words are written backwards.
+func tiny(t *testing.T) string {
+	dir := t.TempDir()
+	var colours, words, prose []string
+	for i := range 120 {
+		good := i % 2
+		colours = append(colours, fmt.Sprintf(`{"input":"the colour %s is number %d","output":%d}`, [2]string{"red", "green"}[good], i, good))
+		a, b := fmt.Sprintf("x%d", i%7), fmt.Sprintf("y%d", i%11)
+		words = append(words, fmt.Sprintf(`{"input":"%s %s","output":"%s %s"}`, a, b, b, a))
+		prose = append(prose, fmt.Sprintf(`{"text":"the colour red is number %d and x%d y%d comes after green"}`, i, i%7, i%11))
+	}
+	return file(t, dir, "run.yaml", fmt.Sprintf(`
+system: dynamo
+model: {d_model: 16, n_layers: 1, n_heads: 2, d_ff: 32, max_seq_len: 24, tasks: [sentiment, translation], decoder_layers: 1, head_dropout: 0.1}
+router: {hidden: [16], dropout: 0.1}
+phases: {encoder_steps: 6, router_steps: 6, joint_steps: 6, min_gain: -10, min_routing: 0}
+tasks:
+  sentiment: {rank: 2, alpha: 4, steps: 6, train: [%s]}
+  translation: {rank: 2, alpha: 4, steps: 6, train: [%s], target_length: 12, beams: 2}
+training: {batch_size: 8, gradient_accumulation_steps: 2, beta2: 0.99, mixed_precision: fp32, save_steps: 2, eval_steps: 0, log_steps: 100}
+data: {source: [%s], held_out_fraction: 0.2, tokenizer: {vocab_size: 300}}
+hardware: {threads: 1}
+`, file(t, dir, "colours.jsonl", colours...), file(t, dir, "words.jsonl", words...), file(t, dir, "prose.jsonl", prose...)))
+}
+
+// The phases run one after the other; a run that is stopped in every phase and
+// resumed ends with the same bits; what comes out predicts and is exported.
+func TestPhases(t *testing.T) {
+	config := tiny(t)
+	whole := filepath.Join(t.TempDir(), "whole")
+	snug(t, 0, "", "train", "--config", config, "--out", whole)
+	stages := []string{"phase0-encoder", "phase1-sentiment", "phase1-translation", "phase2-router", "phase3-joint"}
+	
+	parts := filepath.Join(t.TempDir(), "parts")
+	snug(t, 1, "", "train", "--config", config, "--out", parts, "--phase", "2") // nothing is ready
+	for i := range stages {
+		// Exit code 4: stopped, the state is saved.
+		snug(t, 4, "", "train", "--config", config, "--out", parts, "--resume", "--until", "3")
+		snug(t, 4, "", "train", "--resume", "--out", filepath.Join(parts, stages[i]), "--until", "5")
+		snug(t, 0, "", "train", "--resume", "--out", filepath.Join(parts, stages[i]))
+	}
+	if out := snug(t, 0, "", "train", "--config", config, "--out", parts, "--resume"); strings.Count(out, ": done\n") != len(stages) {
+		t.Errorf("a finished run is trained again:\n%s", out)
+	}
+	for _, s := range stages {
+		for _, name := range []string{"model.safetensors", "optimizer.safetensors"} {
+			step := filepath.Join(s, "checkpoints", "step-00000006", name)
+			a, err := os.ReadFile(filepath.Join(whole, step))
+			if err != nil {
+				t.Fatal(err)
+			}
+			b, err := os.ReadFile(filepath.Join(parts, step))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(a, b) {
+				t.Errorf("%s: a resumed run ends with other bits", step)
+			}
+		}
+		for _, name := range []string{"result.json", "report.html"} {
+			if _, err := os.Stat(filepath.Join(whole, s, name)); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+
+	if out := snug(t, 0, "", "eval", whole); !strings.Contains(out, "phase3-joint") || !strings.Contains(out, "routing accuracy") {
+		t.Errorf("eval of the whole says\n%s", out)
+	}
+	answers := snug(t, 0, `{"text":"the colour green is number 3"}`+"\n"+`{"text":"x1 y2"}`+"\n", "predict", whole, "--stdin-format", "jsonl")
+	for line := range strings.Lines(answers) {
+		var a struct {
+			Task   string
+			Answer any
+		}
+		if !strings.HasPrefix(line, "{") {
+			continue
+		}
+		if err := json.Unmarshal([]byte(line), &a); err != nil || a.Task != "sentiment" && a.Task != "translation" || a.Answer == nil {
+			t.Errorf("answer %s: %v", line, err)
+		}
+	}
+	if strings.Count(answers, `"task"`) != 2 {
+		t.Errorf("two texts are answered by\n%s", answers)
+	}
+	exports(t, whole)
+}
+
+// exports checks that a merged encoder differs from the plain one where the
+// adapter is, and nowhere else.
+func exports(t *testing.T, run string) {
+	dir := t.TempDir()
+	snug(t, 0, "", "export", filepath.Join(run, "phase1-sentiment"), filepath.Join(dir, "plain"))
+	snug(t, 0, "", "export", "--merge", filepath.Join(run, "phase1-sentiment"), filepath.Join(dir, "merged"))
+	open := func(name string) *safetensors.File {
+		f, err := safetensors.Open(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := f.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		return f
+	}
+	plain, merged := open("plain/model.safetensors"), open("merged/model.safetensors")
+	changed := 0
+	for _, x := range plain.Tensors() {
+		a, err := plain.Tensor(x.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := merged.Tensor(x.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		adapted := strings.Contains(x.Name, ".layer.") && strings.HasSuffix(x.Name, ".weight") && !strings.Contains(x.Name, "LayerNorm")
+		if bytes.Equal(a.Data, b.Data) == adapted {
+			t.Errorf("%s: adapted %v, changed %v", x.Name, adapted, !adapted)
+		}
+		if adapted {
+			changed++
+		}
+	}
+	if adapter := open("plain/adapter.safetensors"); changed != 6 || len(adapter.Tensors()) != 12 {
+		t.Errorf("%d weights changed, the adapter has %d tensors; want 6 and 12", changed, len(adapter.Tensors()))
+	}
+	if head := open("merged/head.safetensors"); len(head.Tensors()) != 4 {
+		t.Errorf("the head has %d tensors, want 4", len(head.Tensors()))
+	}
+	snug(t, 0, "", "export", "--merge", run, filepath.Join(dir, "all"))
+	for _, name := range []string{"all/sentiment/model.safetensors", "all/translation/head.safetensors"} {
+		open(name)
+	}
+}

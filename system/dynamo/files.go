@@ -45,7 +45,7 @@ func readFiles(ctx context.Context, name string, t *Task, patterns []string) ([]
 // The fields of a question beside those that the configuration names.
 const (
 	fieldQuestion = "question"
-	fieldStart    = "start" // of the answer, in characters
+	fieldStart    = "start_position" // of the answer, in characters
 )
 
 func fromRecord(name string, t *Task, r data.Record) (x text, err error) {

@@ -12,6 +12,7 @@ import (
 	"github.com/snug-ml/snug/data"
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/system"
+	"github.com/snug-ml/snug/system/corpus"
 	"github.com/snug-ml/snug/train"
 )
 
@@ -46,7 +47,7 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 	if j.stage == "" {
 		return nil, fmt.Errorf("dynamo trains in phases: name the run of one of them (--phases.stage), or train them all")
 	}
-	src, err := documents(c)
+	src, err := corpus.Source(&c.Data)
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +95,7 @@ func (j *job) openEncoder(ctx context.Context, run *system.Run, src data.Source,
 
 // openTables reads and encodes the texts that the stage wants.
 func (j *job) openTables(ctx context.Context, cache string) error {
-	src := &corpus{config: j.config, cache: cache, log: j.env.Log}
+	src := &reader{config: j.config, cache: cache, log: j.env.Log}
 	for i, name := range j.tasks {
 		if isTask(j.stage) && j.stage != name {
 			continue

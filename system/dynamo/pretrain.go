@@ -17,18 +17,6 @@ import (
 	"github.com/snug-ml/snug/train"
 )
 
-// documents are what phase 0 reads.
-func documents(c *config.Config) (data.Source, error) {
-	if c.Data.Format == "gotree" {
-		return data.OpenGoTree(data.GoTreeOptions{})
-	}
-	opt := data.Options{TextField: c.Data.TextField}
-	if c.Data.Format != "auto" {
-		opt.Format = c.Data.Format
-	}
-	return data.OpenFiles(c.Data.Source, opt)
-}
-
 // guessing is the data of phase 0: windows of text in which tokens are hidden.
 type guessing struct {
 	config      *config.Config

@@ -65,7 +65,7 @@ func TestPhases(t *testing.T) {
 	whole := filepath.Join(t.TempDir(), "whole")
 	snug(t, 0, "", "train", "--config", config, "--out", whole)
 	stages := []string{"phase0-encoder", "phase1-sentiment", "phase1-translation", "phase2-router", "phase3-joint"}
-	
+
 	parts := filepath.Join(t.TempDir(), "parts")
 	snug(t, 1, "", "train", "--config", config, "--out", parts, "--phase", "2") // nothing is ready
 	for i := range stages {
@@ -169,3 +169,64 @@ func exports(t *testing.T, run string) {
 		open(name)
 	}
 }
+
+// With SNUG_LONG=1 and the data sets of SNUG_SHARED (or ../shared beside the
+// repository) at hand, the tasks are trained on SST-2, a part of SQuAD, MBPP
+// and Multi30k: a run of many minutes that prints what was learnt.
+func TestRealData(t *testing.T) {
+	shared := os.Getenv("SNUG_SHARED")
+	if shared == "" {
+		shared = "../../../shared"
+	}
+	data, err := filepath.Abs(filepath.Join(shared, "data"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(data); err != nil || os.Getenv("SNUG_LONG") != "1" {
+		t.Skip("wants SNUG_LONG=1 and the shared data sets")
+	}
+	config := file(t, t.TempDir(), "run.yaml", strings.ReplaceAll(realData, "DATA", data))
+	out := filepath.Join(t.TempDir(), "run")
+	snug(t, 0, "", "train", "--config", config, "--out", out)
+	for _, phase := range []string{"phase1-sentiment", "phase1-qa", "phase1-code_generation", "phase1-translation", "phase2-router", "phase3-joint"} {
+		var res struct {
+			Goal        string
+			Value, Gain float64
+			Metrics     map[string]float64
+			Systems     map[string]map[string]float64
+		}
+		raw, err := os.ReadFile(filepath.Join(out, phase, "result.json"))
+		if err == nil {
+			err = json.Unmarshal(raw, &res)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%s: %s %.4f, %.4f better than its baseline; %v", phase, res.Goal, res.Value, res.Gain, res.Metrics)
+		if res.Gain <= 0 {
+			t.Errorf("%s: no better than its baseline", phase)
+		}
+		if strings.HasPrefix(phase, "phase2") && res.Value < .95 {
+			t.Errorf("the router finds the task of %.3f of the texts, want 0.95", res.Value)
+		}
+		for name, scores := range res.Systems {
+			t.Logf("  %-30s %v", name, scores)
+		}
+	}
+}
+
+// realData is the configuration of TestRealData: a small encoder that reads
+// the same texts first.
+const realData = `
+system: dynamo
+model: {d_model: 128, n_layers: 3, n_heads: 4, d_ff: 512, max_seq_len: 128, tasks: [sentiment, qa, code_generation, translation], decoder_layers: 2, init_std: 0.06}
+router: {hidden: [256, 128]}
+phases: {encoder_steps: 2000, encoder_lr: 2e-3, adapter_lr: 2e-3, router_steps: 600, router_lr: 2e-3, joint_steps: 60, joint_lr: 1e-3, joint_adapters: 0.3, min_gain: 0, min_routing: 0.9}
+tasks:
+  sentiment: {rank: 16, alpha: 32, steps: 800, length: 64, format: records, no_header: true, input_field: "1", output_field: "2", train: [DATA/sst2/train.tsv], validation: [DATA/sst2/dev.tsv]}
+  qa: {rank: 24, alpha: 48, steps: 800, format: squad, train: [DATA/squad/squad-v1.1-part.json]}
+  code_generation: {rank: 32, alpha: 64, steps: 400, target_length: 64, format: records, input_field: prompt, output_field: code, train: [DATA/mbpp/mbpp-sanitized.json], held_out: 64}
+  translation: {rank: 32, alpha: 64, steps: 2500, length: 48, target_length: 32, format: lines, train: [DATA/multi30k/train.de.gz, DATA/multi30k/train.en.gz], validation: [DATA/multi30k/val.de.gz, DATA/multi30k/val.en.gz], held_out: 256}
+training: {batch_size: 32, warmup_steps: 50, lr_scheduler: linear, min_lr_ratio: 0, weight_decay: 0.01, beta2: 0.98, eval_steps: 0, save_steps: 0, log_steps: 100}
+data: {source: [DATA/multi30k/train.de.gz, DATA/multi30k/train.en.gz, DATA/tinyshakespeare.txt], documents: chunk, seq_len: 128, held_out_fraction: 0.2, tokenizer: {vocab_size: 4096}}
+`

@@ -103,9 +103,9 @@ func sample(x []text, n int, seed uint64) []text {
 	return out
 }
 
-// corpus is where texts come from: files, and the Go source tree for tasks
+// reader is where texts come from: files, and the Go source tree for tasks
 // without any, which is read once and kept below cache.
-type corpus struct {
+type reader struct {
 	config *config.Config
 	cache  string
 	log    func(string, ...any)
@@ -113,7 +113,7 @@ type corpus struct {
 }
 
 // texts gives a task's.
-func (s *corpus) texts(ctx context.Context, name string) (split, error) {
+func (s *reader) texts(ctx context.Context, name string) (split, error) {
 	t := taskOf(s.config, name)
 	train, err := s.read(ctx, name, t, t.Train)
 	if err != nil {
@@ -138,7 +138,7 @@ func (s *corpus) texts(ctx context.Context, name string) (split, error) {
 	return x, nil
 }
 
-func (s *corpus) read(ctx context.Context, name string, t *Task, files []string) ([]text, error) {
+func (s *reader) read(ctx context.Context, name string, t *Task, files []string) ([]text, error) {
 	if len(files) > 0 {
 		return readFiles(ctx, name, t, files)
 	}
@@ -152,7 +152,7 @@ func (s *corpus) read(ctx context.Context, name string, t *Task, files []string)
 }
 
 // goTree reads the tasks of the Go source tree, from the cache if they are there.
-func (s *corpus) goTree(ctx context.Context) (map[string][]text, error) {
+func (s *reader) goTree(ctx context.Context) (map[string][]text, error) {
 	tree, err := data.OpenGoTree(data.GoTreeOptions{})
 	if err != nil {
 		return nil, err

@@ -338,6 +338,9 @@ func lay(t testing.TB, files map[string][]byte) (dest string, remove func()) {
 // demands the old or the new checkpoint, whole; the new one if it had been
 // reported. Then the run goes on from there.
 func TestCrashEverywhere(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a minute with the race detector")
+	}
 	for _, c := range []struct {
 		name     string
 		prepare  []int64

@@ -35,6 +35,7 @@ type Model struct {
 	TimeAttention    bool      `key:"temporal_attention" help:"weigh the frames; else their mean"`
 	FilmIdentity     bool      `key:"film_identity" help:"the angles scale by 1 + gamma; off as in the guide, where they scale by gamma"`
 	Norm             string    `key:"norm" enum:"batch,group" help:"normalisation of the convolutions and the dense head"`
+	NormBias         bool      `key:"bias_before_norm" help:"biases in front of batch normalisation, which takes them away again; on as in the guide"`
 	Groups           int       `key:"groups" min:"1" help:"of group normalisation"`
 	Angles           string    `key:"angles" enum:"sincos,linear" help:"sincos: sines and cosines; linear: scaled degrees as in the guide, where 0 and 360 are far apart"`
 	UseAngles        string    `key:"use_angles" enum:"both,sza,saa,none" help:"which of the sun's angles are seen, the others are 0"`
@@ -128,9 +129,10 @@ var System = system.System{
 		},
 		Check: check,
 	},
-	Describe: describe,
-	Open:     open,
-	Phases:   phases,
+	Describe:  describe,
+	Open:      open,
+	Phases:    phases,
+	Predictor: newPredictor,
 }
 
 func check(c *config.Config, r *config.Report) {

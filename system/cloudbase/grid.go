@@ -22,7 +22,7 @@ func (n *net) grid(b *graph.Builder, x *graph.Value) *graph.Value {
 
 // messages is a layer of graph attention of heads of width c: [N,h,w,heads*c].
 //
-//	e_ij = LeakyReLU(a_to.W x_i + a_from.W x_j), alpha = softmax over j, y_i = sum_j alpha_ij W x_j + bias
+//	e_ij = LeakyReLU(a_dst.W x_i + a_src.W x_j), alpha = softmax over j, y_i = sum_j alpha_ij W x_j + bias
 func (n *net) messages(b *graph.Builder, x *graph.Value, heads, c int) *graph.Value {
 	s := x.Shape()
 	size, h, w := s[0], s[1], s[2]
@@ -32,7 +32,7 @@ func (n *net) messages(b *graph.Builder, x *graph.Value, heads, c int) *graph.Va
 		a := b.Param(name, graph.XavierNormal(c, 1), heads, c)
 		return b.Reshape(b.Sum(b.Mul(byHead, a), -1), size, h, w, heads)
 	}
-	to, from := score("to"), score("from")
+	to, from := score("att_dst"), score("att_src")
 	inside := b.BroadcastTo(b.Scalar(1), 1, h, w, 1)
 	var edges []*graph.Value
 	for _, d := range neighbours {

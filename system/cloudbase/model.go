@@ -89,6 +89,11 @@ func (n *net) angles(b *graph.Builder) *graph.Value {
 	return b.Concat(1, features...)
 }
 
+// idle reports whether a bias in front of the normalisation is left out: batch
+// normalisation subtracts it again, so its gradient is rounding noise, which
+// AdamW blows up to steps of full size.
+func (n *net) idle() bool { return n.Norm == "batch" && !n.NormBias }
+
 // linear is a layer with the guide's start: Xavier normal weights.
 func linear(b *graph.Builder, name string, x *graph.Value, out int) *graph.Value {
 	return nn.Linear(b, name, x, out, true, graph.XavierNormal(x.Shape().Last(), out))
@@ -96,10 +101,14 @@ func linear(b *graph.Builder, name string, x *graph.Value, out int) *graph.Value
 
 // conv is a convolution of one size with the guide's start: Kaiming normal
 // over the outputs.
-func conv(b *graph.Builder, name string, x *graph.Value, out, kernel int) (y *graph.Value) {
+func conv(b *graph.Builder, name string, x *graph.Value, out, kernel int, bias bool) (y *graph.Value) {
 	b.Scope(name, func() {
 		w := b.Param("weight", graph.KaimingNormal(out*kernel*kernel), out, x.Shape().Last(), kernel, kernel)
-		y = b.Conv2D(graph.Conv(1, kernel/2), x, w, b.Param("bias", graph.Zeros(), out))
+		var c *graph.Value
+		if bias {
+			c = b.Param("bias", graph.Zeros(), out)
+		}
+		y = b.Conv2D(graph.Conv(1, kernel/2), x, w, c)
 	})
 	return y
 }
@@ -145,8 +154,8 @@ func (n *net) dropChannels(b *graph.Builder, x *graph.Value) *graph.Value {
 // attend weighs the pixels of pictures: x * sigmoid(conv1x1(relu(conv3x3(x)))).
 func (n *net) attend(b *graph.Builder, x *graph.Value) (y *graph.Value) {
 	b.Block("spatial_attention", func() {
-		h := b.Relu(conv(b, "conv1", x, 1, 3))
-		y = b.Mul(x, b.Sigmoid(conv(b, "conv2", h, 1, 1)))
+		h := b.Relu(conv(b, "conv1", x, 1, 3, true))
+		y = b.Mul(x, b.Sigmoid(conv(b, "conv2", h, 1, 1, true)))
 	})
 	return y
 }
@@ -177,7 +186,7 @@ func (n *net) features(b *graph.Builder, x, a *graph.Value) *graph.Value {
 	}
 	for i, c := range n.Channels {
 		b.Block(fmt.Sprintf("stages.%d", i), func() {
-			x = b.LeakyRelu(n.norm(b, "norm", conv(b, "conv", x, c, 3)), leak)
+			x = b.LeakyRelu(n.norm(b, "norm", conv(b, "conv", x, c, 3, !n.idle())), leak)
 			if i == 0 && a != nil {
 				x = n.film(b, x, a)
 			}
@@ -192,7 +201,8 @@ func (n *net) dense(b *graph.Builder, x *graph.Value) (y *graph.Value) {
 	b.Scope("dense", func() {
 		for i, width := range []int{n.size(), n.size() / 2} {
 			b.Scope(fmt.Sprint(i), func() {
-				x = b.LeakyRelu(n.norm(b, "norm", linear(b, "linear", x, width)), leak)
+				h := nn.Linear(b, "linear", x, width, !n.idle(), graph.XavierNormal(x.Shape().Last(), width))
+				x = b.LeakyRelu(n.norm(b, "norm", h), leak)
 			})
 			x = n.dropout(b, x, n.DenseDropout[i])
 		}
@@ -226,7 +236,7 @@ func (n *net) plain(b *graph.Builder) (y *graph.Value) {
 	x = b.Reshape(b.Mean(x, 1), n.rows, n.Height, n.Width, 1)
 	for i, c := range n.Channels {
 		b.Block(fmt.Sprintf("stages.%d", i), func() {
-			x = b.MaxPool2D(b.Relu(conv(b, "conv", x, c, 3)), 2, 2, 0)
+			x = b.MaxPool2D(b.Relu(conv(b, "conv", x, c, 3, true)), 2, 2, 0)
 		})
 	}
 	x = b.GlobalAvgPool2D(x)

@@ -74,21 +74,27 @@ func expand(name string) ([]string, error) {
 	}
 }
 
-// flights reads what the configuration names, cut and scaled to the model's size.
+// flights are what the configuration names.
 func flights(c *config.Config) ([]*flight, error) {
-	m, d := config.Of[Model](c), config.Of[Data](c)
-	var all []*flight
-	if generated(c) {
-		s := config.Of[Synthetic](c)
-		for k := range s.Flights {
-			all = append(all, s.flight(k, m.Height, m.Width))
+	if !generated(c) {
+		names, err := sources(c)
+		if err != nil {
+			return nil, err
 		}
-		return all, nil
+		return readFlights(c, names)
 	}
-	names, err := sources(c)
-	if err != nil {
-		return nil, err
+	var all []*flight
+	m, s := config.Of[Model](c), config.Of[Synthetic](c)
+	for k := range s.Flights {
+		all = append(all, s.flight(k, m.Height, m.Width))
 	}
+	return all, nil
+}
+
+// readFlights opens NPZ files and folders of pictures, cut and scaled to the
+// model's size.
+func readFlights(c *config.Config, names []string) (all []*flight, err error) {
+	m, d := config.Of[Model](c), config.Of[Data](c)
 	for _, name := range names {
 		var found []*flight
 		if strings.EqualFold(filepath.Ext(name), ".npz") {

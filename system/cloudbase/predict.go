@@ -1,0 +1,179 @@
+package cloudbase
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/snug-ml/snug/config"
+	"github.com/snug-ml/snug/data/safetensors"
+	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/system"
+	"github.com/snug-ml/snug/train/checkpoint"
+)
+
+// predictor applies a checkpoint to flights. It is for one goroutine.
+type predictor struct {
+	config   *config.Config
+	reader   *reader
+	runner   *engine.Runner
+	interval Interval
+}
+
+// predictRows are the windows that are computed at a time.
+const predictRows = 8
+
+// flightField is the field of a record that names a flight: an NPZ file or a
+// folder of pictures, all of its windows; with #N behind it, the one whose
+// middle is frame N.
+const flightField = "flight"
+
+// newPredictor loads the weights of a checkpoint folder, the scales among them,
+// and the interval that its run was given, if it is for these weights.
+func newPredictor(c *config.Config, dir string, threads int) (_ system.Predictor, err error) {
+	if config.Of[Phases](c).Run == "mae" {
+		return nil, fmt.Errorf("%s was trained on masked pictures, without labels: it predicts nothing; train on from it with phases.init", dir)
+	}
+	n := &net{Model: config.Of[Model](c), rows: predictRows}
+	b := graph.NewBuilder(engine.FuncEval)
+	if err := graph.Catch(func() {
+		o := n.objective(b, config.Of[Loss](c))
+		b.Output(engine.OutputSum, o.Sum)
+		b.F.Outputs = append(b.F.Outputs, o.Outputs...)
+	}); err != nil {
+		return nil, err
+	}
+	prog, err := engine.CompileForward(engine.CompileOptions{Low: graph.F32}, b.F)
+	if err != nil {
+		return nil, err
+	}
+	p := &predictor{config: c, reader: newReader(c)}
+	ck, err := checkpoint.Inspect(dir)
+	if err != nil {
+		return nil, err
+	}
+	p.interval, err = readInterval(filepath.Dir(filepath.Dir(dir))) // RUN/checkpoints/step-N
+	if err != nil {
+		return nil, err
+	}
+	if p.interval.Update != ck.State.Update {
+		p.interval.HalfWidth = checkpoint.Float(math.Inf(1))
+	}
+	w, err := safetensors.Open(filepath.Join(dir, checkpoint.WeightsFile))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, w.Close()) }()
+	if p.runner, err = prog.Arm(threads); err != nil {
+		return nil, err
+	}
+	for _, s := range prog.States {
+		x, err := w.Tensor(s.Name)
+		if err == nil && !slices.Equal(x.Shape, s.Type.Shape) {
+			err = fmt.Errorf("tensor %s has shape %v, the model wants %v", s.Name, x.Shape, s.Type.Shape)
+		}
+		if err == nil {
+			dst, _ := p.runner.State(s.Name)
+			err = x.Float32s(dst.F32())
+		}
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("%s: %w", dir, err), p.Close())
+		}
+	}
+	return p, nil
+}
+
+// Batch implements system.Predictor: a flight fills batches by itself.
+func (p *predictor) Batch() int { return 1 }
+
+// TextField implements system.Predictor.
+func (p *predictor) TextField() string { return flightField }
+
+// Close implements system.Predictor.
+func (p *predictor) Close() error { return p.runner.Close() }
+
+// Predict implements system.Predictor: cbh in km, with low and high where the
+// run has an interval. For a whole flight these are lists, beside frame, time
+// and flight.
+func (p *predictor) Predict(ctx context.Context, inputs []system.Input) ([]system.Answer, error) {
+	var out []system.Answer
+	for _, in := range inputs {
+		text, err := in.Text(flightField)
+		if err != nil {
+			return nil, err
+		}
+		a, err := p.flight(ctx, text)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", in.Where(), err)
+		}
+		out = append(out, a)
+	}
+	return out, nil
+}
+
+// flight answers for PATH or PATH#FRAME.
+func (p *predictor) flight(ctx context.Context, text string) (_ system.Answer, err error) {
+	path, only := text, -1
+	if i := strings.LastIndexByte(text, '#'); i >= 0 {
+		if n, err := strconv.Atoi(text[i+1:]); err == nil {
+			path, only = text[:i], n
+		}
+	}
+	found, err := expand(path)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "snug-flight-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	s, err := prepare(ctx, dir, "predict", config.Of[Data](p.config).FlatField, func() ([]*flight, error) { return readFlights(p.config, found) }, func(string, ...any) {})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	frames := p.reader.model.Frames
+	var list []window
+	for _, r := range s.Flights {
+		list = append(list, windows(p.config, r, true)...)
+	}
+	if only >= 0 {
+		list = slices.DeleteFunc(list, func(w window) bool { return w.middle(frames) != only })
+	}
+	if len(list) == 0 {
+		return nil, fmt.Errorf("%s: no window of %d frames without a gap in time%s", path, frames, map[bool]string{true: fmt.Sprintf(" around frame %d", only)}[only >= 0])
+	}
+	j, err := p.reader.judge(ctx, p.runner, 0, list, 0)
+	if err != nil {
+		return nil, err
+	}
+	half := float64(p.interval.HalfWidth)
+	if only >= 0 {
+		a := system.Answer{{Name: "cbh", Value: j.predicted[0]}}
+		if !math.IsInf(half, 0) {
+			a = append(a, system.Field{Name: "low", Value: j.predicted[0] - half}, system.Field{Name: "high", Value: j.predicted[0] + half})
+		}
+		return a, nil
+	}
+	var names []string
+	var numbers []int
+	var times, low, high []float64
+	for i, w := range list {
+		m := w.middle(frames)
+		names, numbers, times = append(names, w.flight.Name), append(numbers, m), append(times, w.flight.Time[m])
+		low, high = append(low, j.predicted[i]-half), append(high, j.predicted[i]+half)
+	}
+	a := system.Answer{{Name: "flight", Value: names}, {Name: "frame", Value: numbers}, {Name: "time", Value: times}, {Name: "cbh", Value: j.predicted}}
+	if !math.IsInf(half, 0) {
+		a = append(a, system.Field{Name: "low", Value: low}, system.Field{Name: "high", Value: high})
+	}
+	return a, nil
+}

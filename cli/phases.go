@@ -54,7 +54,7 @@ func (t *trainCmd) phases(a *app, c *config.Config, phases []system.Phase, dir s
 			}
 		}
 		a.printf("\n[%d/%d] %s: %s\n", i+1, len(phases), p.Name, p.Title)
-		s, err := a.load(t.choice, append(t.chosen(), p.Settings...), true)
+		s, err := a.load(t.choice, overridden(t.chosen(), p.Settings), true)
 		if err != nil {
 			return err
 		}

@@ -49,12 +49,20 @@ func (a *app) load(c choice, extra []config.Override, needData bool) (*setup, er
 	}
 	cfg, err := config.Load(config.Sources{
 		Systems: knownSystems(), Presets: configs.FS, Preset: preset, File: c.Config,
-		Overrides: append(slices.Clone(a.overrides), extra...), NeedData: needData, Fetch: a.fetch(needData),
+		Overrides: overridden(a.overrides, extra), NeedData: needData, Fetch: a.fetch(needData),
 	})
 	if err != nil {
 		return nil, err
 	}
 	return resolved(cfg)
+}
+
+// overridden are the settings of given and of extra, which wins.
+func overridden(given, extra []config.Override) []config.Override {
+	out := slices.DeleteFunc(slices.Clone(given), func(o config.Override) bool {
+		return slices.ContainsFunc(extra, func(e config.Override) bool { return e.Key == o.Key })
+	})
+	return append(out, extra...)
 }
 
 // resolved prepares a configuration for this machine.

@@ -134,7 +134,13 @@ func (r *run) printSummary(s *Summary) {
 		p("  snug train --resume --out %s   goes on\n", r.dir)
 		return
 	}
-	p("  snug generate %s --prompt \"func main\"\n  snug eval %s\n  snug ckpt show %s\n", r.dir, r.dir, r.dir)
+	switch {
+	case r.system.Generator != nil:
+		p("  snug generate %s --prompt \"func main\"\n", r.dir)
+	case r.system.Predictor != nil:
+		p("  snug predict %s FILE\n", r.dir)
+	}
+	p("  snug eval %s\n  snug ckpt show %s\n", r.dir, r.dir)
 }
 
 // count prints a large number shortly.

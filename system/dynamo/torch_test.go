@@ -104,3 +104,31 @@ func TestPassesKeepTheCurve(t *testing.T) {
 		}
 	}
 }
+
+// An update in two micro-batches is that of one of twice the rows.
+func TestAccumulation(t *testing.T) {
+	g := openGolden(t, nameSentiment)
+	want := g.losses(g.prepare(nameSentiment, engine.CompileOptions{}), 10, g.goldenWeight(nameSentiment))
+	c := goldenConfig(t, nameSentiment)
+	c.Training.BatchSize, c.Training.GradientAccumulationSteps = 2, 2
+	r := armed(t, c, engine.CompileOptions{})
+	g.weights(c, r)
+	setF32(t, r, at(inputWeights, ""), 1, 1)
+	setF32(t, r, engine.InputLR, 3e-3)
+	setF32(t, r, engine.InputInvWeight, .25)
+	for u := range want {
+		loss := float32(0)
+		for m := range 2 {
+			from := 4*u + 2*m
+			setI32(t, r, at(inputIDs, ""), g.i32("in.ids")[12*from:12*(from+2)]...)
+			setI32(t, r, at(inputLens, ""), g.i32("in.lens")[from:from+2]...)
+			setI32(t, r, at(inputLabel, ""), g.i32("in.label")[from:from+2]...)
+			run(t, r, engine.FuncMicro)
+			loss += result32(t, r, engine.FuncMicro, engine.OutputLoss)[0]
+		}
+		run(t, r, engine.FuncUpdate)
+		if d := loss - want[u]; d > 1e-5 || d < -1e-5 {
+			t.Errorf("update %d: loss %v in two parts, %v in one", u, loss, want[u])
+		}
+	}
+}

@@ -244,7 +244,7 @@ func TestLosses(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer r.Close()
+			t.Cleanup(func() { r.Close() })
 			r.Initialize(0)
 			y, _ := r.State("y")
 			copy(y.F32(), g.floats(t, "y"))

@@ -365,6 +365,10 @@ func (j *Job) save(u int64) error {
 		return err
 	}
 	err = j.Store.SaveAsync(snap)
+	for errors.Is(err, checkpoint.ErrBusy) && j.bestAt == u { // the best so far is never skipped
+		_ = j.Store.Flush(context.Background()) // the store tells what went wrong
+		err = j.Store.SaveAsync(snap)
+	}
 	if errors.Is(err, checkpoint.ErrBusy) {
 		j.emit(Saving{Update: u, Kind: "skipped", Err: err})
 		return nil

@@ -1,0 +1,281 @@
+package cloudbase_test
+
+import (
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/snug-ml/snug/cli"
+	"github.com/snug-ml/snug/data/npz"
+	"github.com/snug-ml/snug/system/cloudbase"
+)
+
+// snug runs the command line and returns what it prints.
+func snug(t *testing.T, want int, args ...string) string {
+	t.Helper()
+	var out, errs bytes.Buffer
+	if code := cli.Main(args, strings.NewReader(""), &out, &errs); code != want {
+		t.Fatalf("snug %s: exit code %d, want %d\n%s%s", strings.Join(args, " "), code, want, &out, &errs)
+	}
+	return out.String() + errs.String()
+}
+
+// small is the configuration of a run of seconds.
+func small(t *testing.T, more string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "small.yaml")
+	if err := os.WriteFile(path, []byte(`system: cloudbase
+model: {height: 16, width: 16, frames: 3, view: 2, channels: [4, 8], dropout: 0.1, dense_dropout: [0.1, 0.1], mask_patch: 4}
+training: {batch_size: 4, gradient_accumulation_steps: 2, max_steps: 12, learning_rate: 3e-3, warmup_steps: 2, log_steps: 3, eval_steps: 12, save_steps: 4, mixed_precision: fp32}
+data: {source: [synthetic], cbh_min: 0}
+split: {validation: [flight-03], calibration: [flight-04], test: [flight-05], confidence: 0.8}
+augment: {flip: 0.5, noise: 0.05, erase: 0.3}
+loss: {hard_mining_k: 0.35}
+synthetic: {flights: 5, bursts: 4, burst_frames: 4}
+hardware: {threads: 2}
+`+more), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func outcome(t *testing.T, path string) (o cloudbase.Outcome) {
+	t.Helper()
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(raw, &o); err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// A run that was stopped and resumed ends with the bits of the one that was
+// not; its report, evaluation and predictions agree with each other.
+func TestRun(t *testing.T) {
+	config := small(t, "")
+	out := t.TempDir()
+	whole, parts := filepath.Join(out, "whole"), filepath.Join(out, "parts")
+	said := snug(t, 0, "train", "--config", config, "--out", whole)
+	for _, want := range []string{"test", "R2", "for the mean of the training flights", "skill"} {
+		if !strings.Contains(said, want) {
+			t.Errorf("the run does not say %q:\n%s", want, said)
+		}
+	}
+	if strings.Contains(said, "warning: parameter") {
+		t.Errorf("the audit found parameters that do not learn:\n%s", said)
+	}
+	snug(t, 4, "train", "--config", config, "--out", parts, "--until", "7")
+	snug(t, 0, "train", "--config", config, "--out", parts, "--resume")
+	last := filepath.Join("checkpoints", "step-00000012")
+	for _, name := range []string{filepath.Join(last, "model.safetensors"), filepath.Join(last, "scaler.json"), cloudbase.PredictionsFile, cloudbase.OutcomeFile} {
+		a, err := os.ReadFile(filepath.Join(whole, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := os.ReadFile(filepath.Join(parts, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(a, b) {
+			t.Errorf("the resumed run has another %s", name)
+		}
+	}
+	o := outcome(t, filepath.Join(whole, cloudbase.OutcomeFile))
+	if len(o.Trained) != 2 || o.Sides["test"].Samples != 8 || o.Interval.Examples != 8 {
+		t.Errorf("trained on %v, tested on %d windows, calibrated on %d", o.Trained, o.Sides["test"].Samples, o.Interval.Examples)
+	}
+	if c := float64(o.Sides["calibration"].Coverage); c < 0.8 {
+		t.Errorf("the intervals hold %v of what they were calibrated on for 0.8", c)
+	}
+
+	// The evaluation of the checkpoint is that of its run, and scales are the
+	// checkpoint's even where the training flights are others.
+	var said1, said2 struct {
+		Metrics map[string]float64 `json:"metrics"`
+	}
+	if err := json.Unmarshal([]byte(snug(t, 0, "eval", filepath.Join(whole, last), "--json")), &said1); err != nil {
+		t.Fatal(err)
+	}
+	moved := snug(t, 0, "eval", filepath.Join(whole, last), "--json", "--split.test", "flight-01,flight-05")
+	if err := json.Unmarshal([]byte(moved), &said2); err != nil {
+		t.Fatal(err)
+	}
+	if said1.Metrics["rmse"] != said2.Metrics["rmse"] || said1.Metrics["skill"] != said2.Metrics["skill"] {
+		t.Errorf("with other training flights the checkpoint says %v, before %v", said2.Metrics, said1.Metrics)
+	}
+	predictFlight(t, whole)
+}
+
+// predictFlight holds what `predict` says of a flight in a file against what
+// the report said of it.
+func predictFlight(t *testing.T, run string) {
+	t.Helper()
+	file, err := os.Open(filepath.Join(run, cloudbase.PredictionsFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, err := csv.NewReader(file).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := file.Close(); err != nil {
+		t.Fatal(err)
+	}
+	said := map[string]string{}
+	for _, r := range rows[1:] {
+		if r[1] == "flight-05" {
+			said[r[2]] = r[7]
+		}
+	}
+	path := filepath.Join(t.TempDir(), "f.npz")
+	rewrite(t, run, "flight-05", path)
+	answers := filepath.Join(t.TempDir(), "a.jsonl")
+	list := filepath.Join(t.TempDir(), "flights.jsonl")
+	if err := os.WriteFile(list, fmt.Appendf(nil, "{\"flight\": %q}\n{\"flight\": %q}\n", path, path+"#1"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	snug(t, 0, "predict", run, list, "-o", answers)
+	raw, err := os.ReadFile(answers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := bytes.Split(bytes.TrimSpace(raw), []byte("\n"))
+	var all struct {
+		Frame []int     `json:"frame"`
+		Base  []float64 `json:"cbh"`
+		Low   []float64 `json:"low"`
+	}
+	var one struct {
+		Base float64 `json:"cbh"`
+		High float64 `json:"high"`
+	}
+	if err := json.Unmarshal(lines[0], &all); err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(lines[1], &one); err != nil {
+		t.Fatal(err)
+	}
+	if len(all.Base) != len(said) || len(all.Base) != 8 || len(all.Low) != 8 {
+		t.Fatalf("%d answers, %d bounds, the report has %d windows", len(all.Base), len(all.Low), len(said))
+	}
+	for i, frame := range all.Frame {
+		if got, want := fmt.Sprintf("%.4g", all.Base[i]), said[fmt.Sprint(frame)]; !strings.HasPrefix(want, got[:4]) {
+			t.Errorf("frame %d: predict says %s, the report %s", frame, got, want)
+		}
+	}
+	if one.Base != all.Base[0] || one.High <= one.Base {
+		t.Errorf("frame 1 alone is %v to %v, among the others %v", one.Base, one.High, all.Base[0])
+	}
+}
+
+// rewrite writes a stored flight of a run as an NPZ file.
+func rewrite(t *testing.T, run, flight, path string) {
+	t.Helper()
+	index, err := filepath.Glob(filepath.Join(run, "data", "frames-*", "index.json"))
+	if err != nil || len(index) != 1 {
+		t.Fatalf("%v, %v", index, err)
+	}
+	raw, err := os.ReadFile(index[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	var store struct {
+		Flights []struct {
+			Name           string
+			Time, SZA, SAA []float64
+		}
+	}
+	if err := json.Unmarshal(raw, &store); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range store.Flights {
+		if f.Name != flight {
+			continue
+		}
+		pixels, err := os.ReadFile(filepath.Join(filepath.Dir(index[0]), flight+".u16"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		frames := make([]float32, len(pixels)/2)
+		for i := range frames {
+			frames[i] = float32(uint16(pixels[2*i])|uint16(pixels[2*i+1])<<8) / math.MaxUint16
+		}
+		file, err := os.Create(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := npz.NewWriter(file)
+		n := len(f.Time)
+		for name, data := range map[string][]float64{"time": f.Time, "sza": f.SZA, "saa": f.SAA} {
+			if err := w.Write(name, []int{n}, data); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := w.Write("frames", []int{n, 16, 16}, frames); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := file.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// All phases run one after the other, each from the weights of the one before,
+// and the folds are collected.
+func TestAllPhases(t *testing.T) {
+	config := small(t, "phases: {run: all, masked: true, pretrain_flight: flight-01, overweight_factor: 1.5, loo: true, masked_steps: 4, pretrain_steps: 4, loo_steps: 4}\n")
+	out := filepath.Join(t.TempDir(), "run")
+	said := snug(t, 0, "train", "--config", config, "--out", out, "--training.max_steps", "6", "--training.warmup_steps", "0", "--data.held_out_fraction", "0.3")
+	for _, want := range []string{"[1/5] masked", "[2/5] pretrain", "[3/5] final", "[4/5] loo-flight-01", "[5/5] loo-flight-02", "tensors from"} {
+		if !strings.Contains(said, want) {
+			t.Errorf("the run does not say %q:\n%s", want, said)
+		}
+	}
+	raw, err := os.ReadFile(filepath.Join(out, cloudbase.FoldsFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var folds map[string]cloudbase.Side
+	if err := json.Unmarshal(raw, &folds); err != nil || len(folds) != 2 || folds["flight-02"].Samples != 8 {
+		t.Errorf("folds %v, %v", folds, err)
+	}
+	// Done phases are passed over.
+	if said := snug(t, 0, "train", "--config", config, "--out", out, "--resume", "--training.max_steps", "6", "--training.warmup_steps", "0"); strings.Count(said, ": done") != 5 {
+		t.Errorf("a second time:\n%s", said)
+	}
+}
+
+// Every architecture trains, is evaluated and planned.
+func TestArchitectures(t *testing.T) {
+	for _, a := range []string{"transformer", "ssm", "gnn", "cnn"} {
+		out := filepath.Join(t.TempDir(), a)
+		snug(t, 0, "train", "--config", small(t, ""), "--out", out, "--model.architecture", a, "--model.view", "1", "--training.max_steps", "3", "--training.warmup_steps", "0")
+		if o := outcome(t, filepath.Join(out, cloudbase.OutcomeFile)); o.Sides["test"].Samples != 8 || math.IsNaN(float64(o.Sides["test"].RMSE)) {
+			t.Errorf("%s: %+v", a, o.Sides["test"])
+		}
+	}
+}
+
+// The guide's networks are planned on a T4 with their true numbers.
+func TestPlans(t *testing.T) {
+	for preset, want := range map[string]string{"cloudbase-guide": "536,846 parameters", "cloudbase-memory-optimised": "143,886 parameters", "cloudbase-t4": "fits"} {
+		code := 0
+		if preset == "cloudbase-guide" {
+			code = 3 // twenty windows at once do not fit, ten do
+		}
+		if said := snug(t, code, "plan", preset, "--card", "t4"); !strings.Contains(said, want) {
+			t.Errorf("%s does not say %q:\n%s", preset, want, said)
+		}
+	}
+}

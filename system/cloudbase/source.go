@@ -67,7 +67,7 @@ func expand(name string) ([]string, error) {
 	case ".npz":
 		return []string{name}, nil
 	case ".h5", ".hdf5", ".hdf":
-		return nil, fmt.Errorf("data.source: %s: HDF5 is not read here; make an NPZ file of each flight, in Python:\n  numpy.savez_compressed(%q, frames=..., time=..., sza=..., saa=..., cbh=...)\nwith frames [N, H, W], time in seconds, angles in degrees and cbh in km (NaN where not known); docs/cloudbase.md has the whole script",
+		return nil, fmt.Errorf("data.source: %s: HDF5 is not read here; make an NPZ file of each flight, in Python:\n  numpy.savez_compressed(%q, frames=..., time=..., sza=..., saa=..., cbh=...)\nwith frames [N, H, W], time in seconds, angles in degrees and cbh in km (NaN where not known)",
 			name, strings.TrimSuffix(name, filepath.Ext(name))+".npz")
 	default:
 		return nil, fmt.Errorf("data.source: %s: want an NPZ file, a folder of them, or a folder with %s", name, folderIndex)

@@ -168,17 +168,38 @@ func (c *compiler) reduceColumns(n *graph.Node, r *runs, scale float32) ([]phase
 	set := max((r.rows+31)/32, min(r.rows, max(64, 4*grain/cols)))
 	sets := (r.rows + set - 1) / set
 	strips := (cols + tile - 1) / tile
-	c.need(r.outer*sets*cols*4, tile*4)
+	// Short rows that are neighbours are added several at a time.
+	wide := 1
+	if len(r.along.extent) == 1 && r.along.stride[0] == cols {
+		wide = max(1, min(tile/cols, set))
+	}
+	c.need(r.outer*sets*cols*4, 2*tile*4)
 	sums := func() []float32 { return floats(code.m.shared, 0, r.outer*sets*cols) }
 	return []phase{{r.outer * sets * strips, func(task, w int) {
 		reg := floats(code.worker(w), 0, tile)
 		s, g, o := task%strips, task/strips%sets, task/strips/sets
 		c0, c1 := s*tile, min((s+1)*tile, cols)
-		acc := sums()[(o*sets+g)*cols+c0 : (o*sets+g)*cols+c1]
+		out := sums()[(o*sets+g)*cols+c0 : (o*sets+g)*cols+c1]
+		acc := out
+		if wide > 1 {
+			acc = floats(code.worker(w), tile*4, wide*cols)
+		}
 		clear(acc)
-		for row := g * set; row < min((g+1)*set, r.rows); row++ {
+		row, end := g*set, min((g+1)*set, r.rows)
+		for ; row+wide <= end; row += wide {
 			at := r.at(o, row) + c0
 			simd.Add(acc, acc, rowPart(src, d, at, at+len(acc), reg))
+		}
+		if wide == 1 {
+			return
+		}
+		if left := (end - row) * cols; left > 0 {
+			at := r.at(o, row)
+			simd.Add(acc[:left], acc[:left], rowPart(src, d, at, at+left, reg))
+		}
+		copy(out, acc)
+		for k := 1; k < wide; k++ {
+			simd.Add(out, out, acc[k*cols:(k+1)*cols])
 		}
 	}}, {r.outer * strips, func(task, _ int) {
 		s, o := task%strips, task/strips

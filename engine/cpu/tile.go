@@ -370,6 +370,29 @@ func (o *operand) load(reg []float32, at, step int) []float32 {
 	return reg
 }
 
+// loadRows is load for several rows of len(reg)/rows elements, pitch apart in
+// the operand and side by side in reg.
+func (o *operand) loadRows(reg []float32, at, step, rows, pitch int) []float32 {
+	n := len(reg) / rows
+	switch {
+	case rows == 1, step == 1 && pitch == n, step == 0 && pitch == 0:
+		return o.load(reg, at, step)
+	case pitch == 0:
+		copy(reg[:n], o.load(reg[:n], at, step))
+		for done := n; done < len(reg); done *= 2 {
+			copy(reg[done:], reg[:done])
+		}
+	default:
+		for i := range rows {
+			part := reg[i*n : (i+1)*n]
+			if got := o.load(part, at+i*pitch, step); &got[0] != &part[0] {
+				copy(part, got)
+			}
+		}
+	}
+	return reg
+}
+
 func widen(dst []float32, src []uint16, d graph.DType) {
 	if d == graph.BF16 {
 		simd.BF16ToF32(dst, src)
@@ -402,14 +425,15 @@ func (o *operand) store(reg []float32, at int) {
 // table of their places lives on the stack.
 const maxOperands = graph.MaxRegisters + graph.MaxBodyResults
 
-// tile runs the program on n <= tile elements. at[i] is the element offset of
-// operand i (inputs, then results), step its innermost stride (1 or 0); flat
-// is the index of the first element in the result. regs holds the registers.
-func (p *program) tile(n, flat int, at, step []int, regs []float32) {
+// tile runs the program on n <= tile elements, rows rows of them. at[i] is the
+// element offset of operand i (inputs, then results), step its innermost stride
+// (1 or 0) and pitch that of its rows; flat is the index of the first element
+// in the result, where rows lie side by side. regs holds the registers.
+func (p *program) tile(n, rows, flat int, at, step, pitch []int, regs []float32) {
 	var r [graph.MaxRegisters][]float32
 	for i := range p.in {
 		if p.in[i].dtype != graph.Invalid {
-			r[i] = p.in[i].load(regs[i*tile:i*tile+n], at[i], step[i])
+			r[i] = p.in[i].loadRows(regs[i*tile:i*tile+n], at[i], step[i], rows, pitch[i])
 		}
 	}
 	ni := len(p.in)
@@ -483,21 +507,35 @@ func (c *compiler) elementwise(n *graph.Node) ([]phase, error) {
 	rows := int(outer.Elems())
 	c.need(0, p.scratchBytes())
 	k := len(p.in) + len(p.outRef)
-	step := make([]int, k)
+	step, pitch := make([]int, k), make([]int, k)
 	for i := range k {
 		step[i] = p.operand(i).stride[len(shape)-1]
+		pitch[i] = step[i] * inner // of a single row it does not matter
+		if len(outer) > 0 {
+			pitch[i] = p.operand(i).stride[len(outer)-1]
+		}
 	}
-	// Tasks are runs of whole rows, or of tiles of one row when rows are long.
+	// A tile is a part of a row when rows are long, or several short ones, as far
+	// as they are neighbours in the innermost of the outer dimensions.
 	perRow := (inner + tile - 1) / tile
+	join, series := 1, 1
+	if len(outer) > 0 {
+		join = max(1, min(tile/inner, outer.Last()))
+		series = outer.Last()
+	}
+	perSeries := (series + join - 1) / join * perRow
+	units := rows / series * perSeries
 	cost := 1 + len(p.code)
-	tasks, size := chunks(rows*perRow, max(1, grain/cost/min(inner, tile)))
+	tasks, size := chunks(units, max(1, grain/cost/min(inner*join, tile)))
 	code := c.code
 	run := func(task, w int) {
 		regs := floats(code.worker(w), 0, p.regs*tile)
 		var at [maxOperands]int
-		for u := task * size; u < min((task+1)*size, rows*perRow); u++ {
-			row, col := u/perRow, u%perRow*tile
-			m := min(tile, inner-col)
+		for u := task * size; u < min((task+1)*size, units); u++ {
+			first := u % perSeries / perRow * join // row in its series
+			row, col := u/perSeries*series+first, u%perRow*tile
+			n := min(join, series-first)
+			m := min(tile, n*inner-col)
 			for i := range k {
 				o := p.operand(i)
 				off, rest := col*step[i], row
@@ -507,7 +545,7 @@ func (c *compiler) elementwise(n *graph.Node) ([]phase, error) {
 				}
 				at[i] = off
 			}
-			p.tile(m, row*inner+col, at[:k], step, regs)
+			p.tile(m, n, row*inner+col, at[:k], step, pitch, regs)
 		}
 	}
 	return []phase{{tasks, run}}, nil

@@ -124,7 +124,7 @@ func write1(t *testing.T, name, content string) string {
 
 // Files of every format become texts; what is wrong in one is said with its place.
 func TestFiles(t *testing.T) {
-	squadFile := write1(t, "s.json", `{"data":[{"title":"T","paragraphs":[{"context":"É is a letter","qas":[{"id":"7","question":" Which? ","answers":[{"text":"letter","answer_start":7},{"text":"a letter","answer_start":5}]}]}]}]}`)
+	squadFile := write1(t, "s.json", `{"data":[{"title":"T","paragraphs":[{"context":"É is a letter","qas":[{"id":"7","question":" Which? ","answers":[{"text":"letter","answer_start":7},{"text":"a letter","answer_start":5}]},{"id":"8","question":"Why?","answers":[],"is_impossible":true}]}]}]}`)
 	badSquad := write1(t, "s.json", `{"data":[{"title":"T","paragraphs":[{"context":"abc","qas":[{"id":"7","question":"?","answers":[{"text":"x","answer_start":1}]}]}]}]}`)
 	en, de := write1(t, "a.en", "one\ntwo\n"), write1(t, "a.de", "eins\nzwei\n")
 	short := write1(t, "b.de", "eins\n")
@@ -145,7 +145,7 @@ func TestFiles(t *testing.T) {
 		{task: nameTranslation, t: Task{Format: "lines", Train: []string{en, short}}, wrong: "has 2 lines"},
 		{task: nameTranslation, t: Task{Format: "lines", Train: []string{en}}, wrong: "want pairs"},
 	} {
-		got, err := readFiles(context.Background(), c.task, &c.t, c.t.Train)
+		got, err := readFiles(context.Background(), c.task, &c.t, c.t.Train, t.Logf)
 		if c.wrong != "" {
 			if err == nil || !strings.Contains(err.Error(), c.wrong) {
 				t.Errorf("got %v, want an error with %q", err, c.wrong)

@@ -14,10 +14,10 @@ import (
 )
 
 // readFiles reads a task's examples from the configured files.
-func readFiles(ctx context.Context, name string, t *Task, patterns []string) ([]text, error) {
+func readFiles(ctx context.Context, name string, t *Task, patterns []string, log func(string, ...any)) ([]text, error) {
 	switch t.Format {
 	case "squad":
-		return readSQuAD(patterns)
+		return readSQuAD(patterns, log)
 	case "lines":
 		return readLines(patterns)
 	}
@@ -105,7 +105,8 @@ func byteOffset(s string, characters int, answer string) (int, error) {
 }
 
 // squad is the file format of SQuAD v1.1 (Rajpurkar et al. 2016): articles of
-// paragraphs with questions, whose answers start at a character.
+// paragraphs with questions, whose answers start at a character. Version 2 adds
+// questions that have none.
 type squad struct {
 	Data []struct {
 		Title      string `json:"title"`
@@ -114,6 +115,7 @@ type squad struct {
 			QAs     []struct {
 				ID       string `json:"id"`
 				Question string `json:"question"`
+				None     bool   `json:"is_impossible"`
 				Answers  []struct {
 					Text  string `json:"text"`
 					Start int    `json:"answer_start"`
@@ -123,12 +125,13 @@ type squad struct {
 	} `json:"data"`
 }
 
-func readSQuAD(patterns []string) ([]text, error) {
+func readSQuAD(patterns []string, log func(string, ...any)) ([]text, error) {
 	paths, err := data.Glob(patterns...)
 	if err != nil {
 		return nil, err
 	}
 	var out []text
+	none := 0
 	for _, p := range paths {
 		raw, err := readAll(p)
 		if err != nil {
@@ -142,8 +145,12 @@ func readSQuAD(patterns []string) ([]text, error) {
 			for i, par := range article.Paragraphs {
 				for _, q := range par.QAs {
 					where := fmt.Sprintf("%s: %s, paragraph %d, question %s", p, article.Title, i+1, q.ID)
+					if q.None {
+						none++
+						continue
+					}
 					if len(q.Answers) == 0 {
-						return nil, fmt.Errorf("%s has no answer (SQuAD v2 is not read)", where)
+						return nil, fmt.Errorf("%s has no answer", where)
 					}
 					x := text{Input: par.Context, Question: strings.TrimSpace(q.Question), Output: q.Answers[0].Text, Where: where, Group: article.Title}
 					if x.Start, err = byteOffset(x.Input, q.Answers[0].Start, x.Output); err != nil {
@@ -156,6 +163,9 @@ func readSQuAD(patterns []string) ([]text, error) {
 				}
 			}
 		}
+	}
+	if none > 0 {
+		log("data: qa: %d questions that have no answer (SQuAD v2) are left out", none)
 	}
 	return out, nil
 }

@@ -221,12 +221,12 @@ const realData = `
 system: dynamo
 model: {d_model: 128, n_layers: 3, n_heads: 4, d_ff: 512, max_seq_len: 128, tasks: [sentiment, qa, code_generation, translation], decoder_layers: 2, init_std: 0.06}
 router: {hidden: [256, 128]}
-phases: {encoder_steps: 2000, encoder_lr: 2e-3, adapter_lr: 2e-3, router_steps: 600, router_lr: 2e-3, joint_steps: 60, joint_lr: 1e-3, joint_adapters: 0.3, min_gain: 0, min_routing: 0.9}
+phases: {encoder_steps: 1500, encoder_lr: 2e-3, adapter_lr: 2e-3, router_steps: 600, router_lr: 2e-3, joint_steps: 60, joint_lr: 1e-3, joint_adapters: 0.3, min_gain: 0, min_routing: 0.9}
 tasks:
   sentiment: {rank: 16, alpha: 32, steps: 800, length: 64, format: records, no_header: true, input_field: "1", output_field: "2", train: [DATA/sst2/train.tsv], validation: [DATA/sst2/dev.tsv]}
-  qa: {rank: 24, alpha: 48, steps: 800, format: squad, train: [DATA/squad/squad-v1.1-part.json]}
+  qa: {rank: 24, alpha: 48, steps: 600, format: squad, train: [DATA/squad/squad-v1.1-part.json]}
   code_generation: {rank: 32, alpha: 64, steps: 400, target_length: 64, format: records, input_field: prompt, output_field: code, train: [DATA/mbpp/mbpp-sanitized.json], held_out: 64}
-  translation: {rank: 32, alpha: 64, steps: 2500, length: 48, target_length: 32, format: lines, train: [DATA/multi30k/train.de.gz, DATA/multi30k/train.en.gz], validation: [DATA/multi30k/val.de.gz, DATA/multi30k/val.en.gz], held_out: 256}
+  translation: {rank: 32, alpha: 64, steps: 1500, length: 48, target_length: 32, format: lines, train: [DATA/multi30k/train.de.gz, DATA/multi30k/train.en.gz], validation: [DATA/multi30k/val.de.gz, DATA/multi30k/val.en.gz], held_out: 256}
 training: {batch_size: 32, warmup_steps: 50, lr_scheduler: linear, min_lr_ratio: 0, weight_decay: 0.01, beta2: 0.98, eval_steps: 0, save_steps: 0, log_steps: 100}
 data: {source: [DATA/multi30k/train.de.gz, DATA/multi30k/train.en.gz, DATA/tinyshakespeare.txt], documents: chunk, seq_len: 128, held_out_fraction: 0.2, tokenizer: {vocab_size: 4096}}
 `

@@ -279,3 +279,22 @@ func TestPlans(t *testing.T) {
 		}
 	}
 }
+
+// The quickstart reads the cloud base of flights that it has never seen:
+// R2 of at least 0.8, with intervals that hold what they promise. It takes two
+// minutes: SNUG_LONG=1 runs it.
+func TestQuickstart(t *testing.T) {
+	if os.Getenv("SNUG_LONG") == "" {
+		t.Skip("SNUG_LONG=1 runs it")
+	}
+	out := t.TempDir()
+	t.Log(snug(t, 0, "train", "cloudbase-quickstart", "--out", out))
+	o := outcome(t, filepath.Join(out, cloudbase.OutcomeFile))
+	s := o.Sides["test"]
+	if s.R2 < 0.8 || s.Skill < 0.8 || s.Collapsed {
+		t.Errorf("R2 %v, skill %v, spread %v on the test flights", s.R2, s.Skill, s.Spread)
+	}
+	if c := float64(s.Coverage); c < 0.8 || c > 0.98 {
+		t.Errorf("intervals for 90 %% hold %v", c)
+	}
+}

@@ -67,7 +67,6 @@ func TestTerminated(t *testing.T) {
 		v := start(t, work, "stopped", crashSettings...)
 		v.until("  loss ")
 		time.Sleep(time.Duration(rng.IntN(400)) * time.Millisecond)
-		told := time.Now()
 		if err := v.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 			t.Log(err) // it is done
 		}
@@ -77,9 +76,6 @@ func TestTerminated(t *testing.T) {
 		if v.code != exitStopped {
 			t.Fatalf("exit code %d, want %d:\n%s", v.code, exitStopped, v.output())
 		}
-		if took := time.Since(told); took > 20*time.Second {
-			t.Errorf("it took %v to save a tiny model", took)
-		}
 		stops++
 	}
 	if stops == 0 {
@@ -87,6 +83,25 @@ func TestTerminated(t *testing.T) {
 	}
 	t.Logf("stopped %d times", stops)
 	sameRuns(t, work, "stopped")
+}
+
+// A signal that comes when the work is done does not change the exit code.
+func TestTerminatedAtTheEnd(t *testing.T) {
+	t.Parallel()
+	work := t.TempDir()
+	if err := tiny(work); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 5 {
+		v := start(t, work, fmt.Sprint("run", i), "--training.max_steps", "2")
+		v.until("snug ckpt show")
+		if err := v.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Log(err) // it has ended
+		}
+		if v.wait() != exitDone {
+			t.Fatalf("exit code %d:\n%s", v.code, v.output())
+		}
+	}
 }
 
 // Where the grace is too short the exit code says that the state was not saved,

@@ -13,7 +13,9 @@ import (
 
 // interruption ends the work in hand at the first Ctrl-C or SIGTERM, so that a
 // run saves and stops; a second signal ends the process at once, and so does,
-// after SIGTERM (a machine that is taken away), the end of the grace.
+// after SIGTERM (a machine that is taken away), the end of the grace. Signals
+// stay caught after stop: one that comes when the work is done and the process
+// about to end must not turn its exit code into a death by signal.
 type interruption struct {
 	ctx   context.Context
 	grace atomic.Int64 // nanoseconds; 0: no limit
@@ -27,7 +29,6 @@ func interrupts(w io.Writer) *interruption {
 	signal.Notify(c, os.Interrupt, syscall.SIGTERM)
 	done := make(chan struct{})
 	n.stop = func() {
-		signal.Stop(c)
 		close(done)
 		cancel()
 	}

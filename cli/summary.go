@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"time"
@@ -192,6 +193,13 @@ func version() string {
 		return info.Main.Version
 	}
 	return "unknown"
+}
+
+// heapInUse is the size of what lies in the garbage-collected heap.
+func heapInUse() int64 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
 }
 
 // resetPeakRSS makes the kernel forget the peak so far, so that what the run

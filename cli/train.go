@@ -142,14 +142,15 @@ func (r *run) train() (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, closeData(r.data)) }()
+	// Preparing data leaves garbage; what counts from here on is the run's own.
+	debug.FreeOSMemory()
+	resetPeakRSS()
 	facts, err := r.facts(r.program, target, r.report.Run.Settings, r.data.DataBytes)
 	if err != nil {
 		return err
 	}
+	facts.Heap = heapInUse()
 	r.report = plan.New(r.program, target, facts)
-	// Preparing data leaves garbage; what counts from here on is the run's own.
-	debug.FreeOSMemory()
-	resetPeakRSS()
 	if r.runner, err = r.program.Arm(r.threads); err != nil {
 		return err
 	}

@@ -32,10 +32,12 @@ type Run struct {
 	// Workspace is what the kernels need beside the arena, in bytes: on the CPU
 	// [engine.Program.Workspace].
 	Workspace int64 `json:"workspace_bytes,omitempty"`
-	// Staging is what the background checkpoint writer holds and Data the window
-	// of mapped training data, in bytes of main memory: part of a plan for the CPU.
+	// Staging is what the background checkpoint writer holds, Data the window of
+	// mapped training data, and Heap what the garbage-collected heap holds once the
+	// data is open, in bytes of main memory: part of a plan for the CPU.
 	Staging int64 `json:"checkpoint_staging_bytes,omitempty"`
 	Data    int64 `json:"mapped_data_bytes,omitempty"`
+	Heap    int64 `json:"heap_bytes,omitempty"`
 }
 
 // Report is the plan of a program on a target.
@@ -79,9 +81,9 @@ type Component struct {
 }
 
 // GoRuntime is what the process holds outside the arena on the CPU: the
-// binary's pages, the Go heap with tokenizer and buffers, stacks. It is a
-// stated allowance, not a measurement of the run.
-const GoRuntime = 64 << 20
+// binary's pages, the buffers of a run, stacks. It is a stated allowance, not a
+// measurement of the run.
+const GoRuntime = 40 << 20
 
 // New plans the program for the target.
 func New(p *engine.Program, t Target, r Run) *Report {
@@ -190,6 +192,7 @@ func (r *Report) outside() {
 	r.add(Component{Name: "Go runtime", Bytes: GoRuntime, Estimate: true, Note: "stated allowance"})
 	r.add(Component{Name: "checkpoint staging", Bytes: r.Run.Staging})
 	r.add(Component{Name: "mapped data", Bytes: r.Run.Data})
+	r.add(Component{Name: "data in the heap", Bytes: 2 * r.Run.Heap, Note: "as much again for the garbage collector"})
 }
 
 func aligned(n int64) int64 { return (n + engine.Align - 1) / engine.Align * engine.Align }

@@ -63,7 +63,7 @@ func TestComponentsAddUp(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, target := range []plan.Target{plan.OnCard(card(t, "L4")), plan.OnHost(device.DetectHost(), plan.Rates{})} {
-			r := plan.New(p, target, plan.Run{Settings: s, Tokens: 96, Workspace: 12345, Staging: 678, Data: 90})
+			r := plan.New(p, target, plan.Run{Settings: s, Tokens: 96, Workspace: 12345, Staging: 678, Data: 90, Heap: 7})
 			var arena, all int64
 			for _, c := range r.Components {
 				if c.Bytes <= 0 {

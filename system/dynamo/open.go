@@ -70,10 +70,6 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 	if err := j.openTables(ctx, cache); err != nil {
 		return nil, err
 	}
-	for _, t := range slices.Concat(j.train, j.held, j.whole) {
-		// As much again is the room that the garbage collector takes.
-		run.DataBytes += 2 * t.bytes
-	}
 	return run, j.openTasks(run)
 }
 

@@ -26,8 +26,6 @@ type table struct {
 	// cut counts inputs and shortened counts texts to write that were too long;
 	// lost counts questions whose answer was cut off.
 	cut, shortened, lost int
-	// bytes that the examples and their texts take.
-	bytes int64
 }
 
 // How a table is to be used.
@@ -127,10 +125,6 @@ func (t *table) add(tok *tokens, x *text, target int, use usage) error {
 		}
 		values = append(values, padded(read, target, tok.pad), padded(next, target, 0), weights)
 	}
-	for _, f := range t.Fields() {
-		t.bytes += 4 * int64(f.Size(0))
-	}
-	t.bytes += int64(len(x.Input) + len(x.Question) + len(x.Output) + len(x.Where) + len(x.Group))
 	t.texts = append(t.texts, *x)
 	if t.kind == point {
 		t.questions = append(t.questions, q)

@@ -107,7 +107,7 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 	}
 	return &system.Run{
 		Feed: f, Goal: train.Goal{Name: goal, Higher: true}, Files: files, Close: func() error { return nil },
-		Baselines: t.baselines(), Load: t.load, Report: t.report, DataBytes: t.bytes(),
+		Baselines: t.baselines(), Load: t.load, Report: t.report, DataBytes: t.mapped(),
 		Evaluate: func(r *engine.Runner) func(context.Context, int) (map[string]float64, error) {
 			return func(ctx context.Context, slot int) (map[string]float64, error) {
 				s, err := score(ctx, r, slot, t.valid, c.Training.EvalBatches)
@@ -120,20 +120,9 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 	}, nil
 }
 
-// bytes is what the texts and their tokens take in memory, and the weights of
-// a model folder while they are mapped.
-func (t *task) bytes() (n int64) {
-	for _, x := range []*examples{t.train, t.valid, t.test} {
-		if x == nil {
-			continue
-		}
-		for i := range x.samples {
-			n += int64(len(x.samples[i].text))
-			for _, f := range x.Fields() {
-				n += 4 * int64(f.Size(x.Length(i)))
-			}
-		}
-	}
+// mapped is the size of the weights of a model folder, which are mapped while
+// they are loaded.
+func (t *task) mapped() (n int64) {
 	if folder := config.Of[Model](t.config).Folder; folder != "" {
 		files, err := filepath.Glob(filepath.Join(folder, "*.safetensors"))
 		if err != nil {

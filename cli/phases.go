@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"github.com/snug-ml/snug/config"
+	"github.com/snug-ml/snug/internal/durable"
 	"github.com/snug-ml/snug/system"
 	"github.com/snug-ml/snug/train/checkpoint"
 )
@@ -33,7 +34,7 @@ func (t *trainCmd) phases(a *app, c *config.Config, phases []system.Phase, dir s
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return err
 	}
-	if err := replaceFile(filepath.Join(dir, checkpoint.ConfigFile), yaml.Bytes()); err != nil {
+	if err := durable.Replace(filepath.Join(dir, checkpoint.ConfigFile), yaml.Bytes()); err != nil {
 		return err
 	}
 	for i, p := range phases {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/snug-ml/snug/device"
+	"github.com/snug-ml/snug/internal/durable"
 	"github.com/snug-ml/snug/train"
 	"github.com/snug-ml/snug/train/checkpoint"
 )
@@ -99,7 +100,7 @@ func (r *run) summarise(res *train.Result, stopped bool) error {
 		return err
 	}
 	r.printSummary(s)
-	return replaceFile(filepath.Join(r.dir, summaryFile), append(raw, '\n'))
+	return durable.Replace(filepath.Join(r.dir, summaryFile), append(raw, '\n'))
 }
 
 func (r *run) printSummary(s *Summary) {

@@ -17,6 +17,7 @@ import (
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/graph"
 	"github.com/snug-ml/snug/engine/plan"
+	"github.com/snug-ml/snug/internal/durable"
 	"github.com/snug-ml/snug/system"
 	"github.com/snug-ml/snug/system/lm"
 	"github.com/snug-ml/snug/train"
@@ -129,7 +130,7 @@ func (r *run) train() (err error) {
 		return err
 	}
 	if r.store, err = checkpoint.Open(r.dir, checkpoint.Options{
-		KeepLast: r.config.Checkpoint.KeepLast, KeepBest: r.keepBest(), Notify: r.saved,
+		KeepLast: r.config.Checkpoint.KeepLast, KeepBest: r.keepBest(), Notify: r.saved, SyncLog: r.syncMetrics,
 	}); err != nil {
 		return err
 	}
@@ -232,7 +233,7 @@ func (r *run) loop(from *checkpoint.Checkpoint) error {
 	if err := r.config.WriteYAML(&yaml); err != nil {
 		return err
 	}
-	if err := replaceFile(filepath.Join(r.dir, checkpoint.ConfigFile), yaml.Bytes()); err != nil {
+	if err := durable.Replace(filepath.Join(r.dir, checkpoint.ConfigFile), yaml.Bytes()); err != nil {
 		return err
 	}
 	files := map[string][]byte{checkpoint.ConfigFile: yaml.Bytes()}
@@ -368,6 +369,14 @@ func (r *run) zeroGradients() []string {
 		}
 	}
 	return names
+}
+
+// syncMetrics makes the metrics of the updates so far durable.
+func (r *run) syncMetrics() error {
+	if err := r.recorder.Sync(); err != nil {
+		return fmt.Errorf("%s: %w", train.MetricsFile, err)
+	}
+	return nil
 }
 
 // saved passes news of the checkpoint store on, from its goroutine.

@@ -5,12 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"sync"
 
+	"github.com/snug-ml/snug/internal/durable"
 	"github.com/snug-ml/snug/train/checkpoint"
 )
 
@@ -21,9 +23,15 @@ const MetricsFile = "metrics.jsonl"
 // once: a resumed run first drops what lies behind the checkpoint. Where the
 // disk is full, lines wait for the next one that can be written.
 type Recorder struct {
-	mu      sync.Mutex
-	f       *os.File
+	f       logFile
+	mu      sync.Mutex // of waiting, and held while it is written
 	waiting []byte
+}
+
+// logFile is an *os.File; tests put one in between that tells what is synced.
+type logFile interface {
+	io.WriteCloser
+	Sync() error
 }
 
 // maxWaiting bounds what a full disk makes a Recorder keep.
@@ -59,11 +67,7 @@ func NewRecorder(dir string, keep int64) (*Recorder, error) {
 	if err != nil {
 		return nil, err
 	}
-	tmp := path + ".tmp"
-	if err := os.WriteFile(tmp, kept, 0o666); err != nil {
-		return nil, err
-	}
-	if err := os.Rename(tmp, path); err != nil {
+	if err := durable.Replace(path, kept); err != nil {
 		return nil, err
 	}
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0o666)
@@ -144,7 +148,16 @@ func (r *Recorder) flush() error {
 	return err
 }
 
-// Close makes the log durable.
+// Sync makes the lines recorded so far durable; any goroutine may call it.
+// Record does not wait for the disk meanwhile.
+func (r *Recorder) Sync() error {
+	r.mu.Lock()
+	err := r.flush()
+	r.mu.Unlock()
+	return errors.Join(err, r.f.Sync())
+}
+
+// Close makes the log durable and ends it.
 func (r *Recorder) Close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

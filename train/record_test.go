@@ -1,12 +1,18 @@
 package train
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/snug-ml/snug/train/checkpoint"
 )
 
 // A resumed run drops the lines behind its checkpoint, and a line torn by a
@@ -58,5 +64,103 @@ func TestRecorderContinues(t *testing.T) {
 	}
 	if !strings.Contains(string(raw), `"grad_norm":"NaN"`) {
 		t.Error("a NaN is not in the log")
+	}
+}
+
+// disk is a log on a disk that power may be cut from: only what was synced is
+// on it for sure.
+type disk struct {
+	mu              sync.Mutex
+	written, synced strings.Builder
+	fail            error
+}
+
+func (d *disk) Write(p []byte) (int, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.written.Write(p)
+}
+
+func (d *disk) Sync() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.fail == nil {
+		d.synced.Reset()
+		d.synced.WriteString(d.written.String())
+	}
+	return d.fail
+}
+
+func (d *disk) Close() error { return nil }
+
+// holds reports whether the line of an update is on the disk.
+func (d *disk) holds(update int64) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return strings.Contains(d.synced.String(), fmt.Sprintf(`{"event":"update","update":%d,`, update))
+}
+
+// When a checkpoint gets its name, the metrics that led to it are on the disk;
+// where they cannot be, the weights are saved all the same and it is told.
+func TestMetricsAreDurableBeforeTheCheckpoint(t *testing.T) {
+	for _, fail := range []error{nil, errors.New("no such device")} {
+		log := &disk{fail: fail}
+		rec := &Recorder{f: log}
+		dir := t.TempDir()
+		var saved, troubled []int64
+		store, err := checkpoint.Open(dir, checkpoint.Options{
+			KeepLast: 9,
+			SyncLog: func() error {
+				err := rec.Sync()
+				list, e := os.ReadDir(filepath.Join(dir, checkpoint.Folder))
+				if e != nil {
+					t.Error(e)
+				}
+				if len(list) != len(saved) {
+					t.Errorf("%d checkpoints are there before the log is synced, %d are saved", len(list), len(saved))
+				}
+				return err
+			},
+			Notify: func(e checkpoint.Event) {
+				switch e.Kind {
+				case checkpoint.Saved:
+					saved = append(saved, e.Update)
+					if log.holds(e.Update) != (fail == nil) {
+						t.Errorf("update %d is saved, its metrics are on the disk: %v", e.Update, log.holds(e.Update))
+					}
+				case checkpoint.Trouble:
+					troubled = append(troubled, e.Update)
+				}
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := classifier(t, 12, 1)
+		j := job(r, &classes{micro: 1, rows: 12, updates: 6}, 6)
+		j.Store, j.SaveEvery, j.LogEvery = store, 2, 1
+		j.Watch = func(e Event) {
+			if err := rec.Record(e); err != nil {
+				t.Error(err)
+			}
+			if s, ok := e.(Step); ok && s.Update%j.SaveEvery == 1 { // none is skipped because the last is still written
+				if err := store.Flush(context.Background()); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		if _, err := j.Run(context.Background(), 0); err != nil {
+			t.Fatal(err)
+		}
+		if err := store.Close(); err != nil {
+			t.Fatal(err)
+		}
+		want := "[]"
+		if fail != nil {
+			want = "[2 4 6]"
+		}
+		if fmt.Sprint(saved) != "[2 4 6]" || fmt.Sprint(troubled) != want {
+			t.Errorf("saved %v, told trouble at %v, want [2 4 6] and %s", saved, troubled, want)
+		}
 	}
 }

@@ -9,6 +9,8 @@
 //   - Saving never stops training: the caller's tensors are copied to a staging
 //     buffer of known size, one goroutine writes it out, errors are retried a
 //     bounded number of times with growing pauses and shown by Status.
+//   - No checkpoint appears before the log of the run that led to it is durable
+//     (Options.SyncLog), or it is told that it could not be.
 //   - Damage is named: file and, for weights and optimizer state, tensor.
 //   - Order is that of the update number. Clocks are recorded, never compared.
 //   - Retention keeps the last ones and the best ones, counts only whole ones,

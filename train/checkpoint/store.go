@@ -18,6 +18,11 @@ type Options struct {
 	// Notify is told what happens, from the goroutine that writes: it must not
 	// block for long nor call the Store's Save, Flush or Close.
 	Notify func(Event)
+	// SyncLog, when set, makes the run's log durable. It is called from the
+	// goroutine that writes, before a checkpoint gets its name, so that no power
+	// cut leaves a checkpoint without the log that led to it. Its error is told
+	// as Trouble: weights are worth more than their log and are saved anyway.
+	SyncLog func() error
 
 	fsys  fsys
 	sleep func(time.Duration) <-chan time.Time
@@ -32,7 +37,7 @@ const (
 	Retry   EventKind = "retry"   // an attempt failed, the next comes in Wait
 	Failed  EventKind = "failed"  // given up; training goes on, the last good one stays
 	Removed EventKind = "removed" // deleted by retention
-	Trouble EventKind = "trouble" // retention or cleaning could not do its work
+	Trouble EventKind = "trouble" // retention, cleaning or the log could not do its work
 )
 
 // Event is one thing that happened in the background.
@@ -103,6 +108,9 @@ func Open(runDir string, opts Options) (*Store, error) {
 	}
 	if opts.Notify == nil {
 		opts.Notify = func(Event) {}
+	}
+	if opts.SyncLog == nil {
+		opts.SyncLog = func() error { return nil }
 	}
 	if opts.fsys == nil {
 		opts.fsys = osFS{}
@@ -264,6 +272,9 @@ func (s *Store) run() {
 		s.mu.Unlock()
 
 		start := time.Now()
+		if err := s.opts.SyncLog(); err != nil {
+			s.opts.Notify(Event{Kind: Trouble, Update: j.update, Err: fmt.Errorf("the log up to update %d may not survive a power cut: %w", j.update, err)})
+		}
 		path, err := j.write(s.opts.fsys, s.dir)
 		if err == nil {
 			s.saved(j, path, time.Since(start))

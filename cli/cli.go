@@ -43,6 +43,7 @@ type app struct {
 	out, err  io.Writer
 	overrides []config.Override
 	signals   *interruption
+	warned    []string // warnings of the configuration that were told
 }
 
 // commands is the grammar.

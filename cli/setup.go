@@ -54,7 +54,19 @@ func (a *app) load(c choice, extra []config.Override, needData bool) (*setup, er
 	if err != nil {
 		return nil, err
 	}
+	a.warn(cfg.Warnings)
 	return resolved(cfg)
+}
+
+// warn tells the warnings of a configuration, each once, though every phase of
+// a run loads it again.
+func (a *app) warn(warnings []config.Problem) {
+	for _, w := range warnings {
+		if text := w.String(); !slices.Contains(a.warned, text) {
+			a.warned = append(a.warned, text)
+			_, _ = fmt.Fprintf(a.err, "warning: %s\n", text) // only told
+		}
+	}
 }
 
 // overridden are the settings of given and of extra, which wins.

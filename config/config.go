@@ -34,6 +34,9 @@ type System struct {
 	Help string // one line
 	// Sections makes the system's own sections, filled with its defaults.
 	Sections func() []Section
+	// Resolve fills in what other files decide, the sizes in a model folder (Report.Follow), before any rule between
+	// keys is checked. It may be nil.
+	Resolve func(c *Config, r *Report)
 	// Check reports what the tags cannot say: rules between keys. It runs only when every value is valid by
 	// itself, and may Derive values that were left open. It may be nil.
 	Check func(c *Config, r *Report)

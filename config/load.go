@@ -78,6 +78,12 @@ func Load(s Sources) (*Config, error) {
 		}
 	}
 	r := &Report{config: c, problems: &ps}
+	if system.Resolve != nil {
+		system.Resolve(c, r)
+		if len(ps) > 0 {
+			return nil, ps.err()
+		}
+	}
 	c.checkCommon(r, s.NeedData)
 	if system.Check != nil {
 		system.Check(c, r)

@@ -135,6 +135,14 @@ func (c *Config) family() *family {
 	return nil
 }
 
+// Type is the model_type of the folder.
+func (c *Config) Type() string {
+	if f := c.family(); f != nil {
+		return f.kind
+	}
+	return ""
+}
+
 // Check reports a configuration that makes no model.
 func (c *Config) Check() error {
 	if c.Model == nil {

@@ -147,7 +147,8 @@ var System = system.System{
 				{Name: "tasks", Values: &Tasks{task(16), task(24), task(32), task(32), task(32)}},
 			}
 		},
-		Check: check,
+		Resolve: func(c *config.Config, r *config.Report) { system.FollowEncoder(c, r, config.Of[Model](c).Folder) },
+		Check:   check,
 	},
 	Describe:     describe,
 	Phases:       phases,
@@ -159,9 +160,6 @@ var System = system.System{
 
 func check(c *config.Config, r *config.Report) {
 	m := config.Of[Model](c)
-	if m.Folder != "" {
-		fromFolder(c, r)
-	}
 	if m.VocabSize == 0 {
 		m.VocabSize = c.Data.Tokenizer.VocabSize
 	}

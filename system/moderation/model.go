@@ -1,8 +1,6 @@
 package moderation
 
 import (
-	"fmt"
-
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/graph"
@@ -41,42 +39,6 @@ func bert(c *config.Config) hf.BERT {
 		b.MaxPositions += m.PadID + 1
 	}
 	return b
-}
-
-// fromFolder makes the folder's sizes those of the configuration.
-func fromFolder(c *config.Config, r *config.Report) {
-	m := config.Of[Model](c)
-	f, err := hf.ReadConfig(m.Folder)
-	if o, _ := c.Origin("model.d_model"); err != nil && o.Kind == config.File {
-		// The configuration of a checkpoint has every size in it.
-		r.Warn("model.folder", "%v: the sizes are those given here, and training cannot start from it", err)
-		return
-	}
-	if err != nil {
-		r.Error("model.folder", "%v", err)
-		return
-	}
-	b, ok := f.Model.(hf.BERT)
-	if !ok {
-		r.Error("model.folder", "%s holds a language model that predicts the next token; want an encoder: bert or roberta", m.Folder)
-		return
-	}
-	architecture := "bert"
-	if b.RoBERTa {
-		architecture = "roberta"
-	}
-	for _, v := range []struct {
-		key   string
-		value any
-	}{
-		{"architecture", architecture}, {"d_model", b.D}, {"n_layers", b.Layers}, {"n_heads", b.Heads}, {"d_ff", b.FF},
-		{"vocab_size", b.Vocab}, {"max_seq_len", b.Positions()}, {"token_types", b.Types}, {"pad_id", b.Pad},
-		{"activation", b.Activation}, {"layer_norm_eps", b.Eps},
-	} {
-		if err := c.Derive("model."+v.key, fmt.Sprint(v.value), "config.json of model.folder"); err != nil {
-			r.Error("model.folder", "%v", err)
-		}
-	}
 }
 
 // net is the classifier as a graph.

@@ -88,7 +88,8 @@ var System = system.System{
 				{Name: "decision", Values: &Decision{Precision: 0.9, ClassWeights: "balanced", Baseline: true}},
 			}
 		},
-		Check: check,
+		Resolve: func(c *config.Config, r *config.Report) { system.FollowEncoder(c, r, config.Of[Model](c).Folder) },
+		Check:   check,
 	},
 	Describe: describe,
 	Predictor: func(c *config.Config, checkpoint string, threads int) (system.Predictor, error) {
@@ -107,9 +108,6 @@ const markers = 2
 
 func check(c *config.Config, r *config.Report) {
 	m, d := config.Of[Model](c), config.Of[Data](c)
-	if m.Folder != "" {
-		fromFolder(c, r)
-	}
 	if m.VocabSize == 0 {
 		m.VocabSize = c.Data.Tokenizer.VocabSize
 	}

@@ -2,8 +2,6 @@ package moderation
 
 import (
 	"context"
-	"os"
-	"path/filepath"
 
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/engine"
@@ -124,15 +122,7 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 // they are loaded.
 func (t *task) mapped() (n int64) {
 	if folder := config.Of[Model](t.config).Folder; folder != "" {
-		files, err := filepath.Glob(filepath.Join(folder, "*.safetensors"))
-		if err != nil {
-			return n // a folder whose name is no pattern
-		}
-		for _, f := range files {
-			if st, err := os.Stat(f); err == nil {
-				n += st.Size()
-			}
-		}
+		n += system.FolderBytes(folder)
 	}
 	return n
 }
@@ -155,19 +145,5 @@ func (t *task) load(r *engine.Runner) error {
 	if m.Folder == "" {
 		return nil
 	}
-	f, err := hf.ReadConfig(m.Folder)
-	if err != nil {
-		return err
-	}
-	report, err := f.Load(m.Folder, r.Program().States, func(name string) []float32 {
-		s, _ := r.State(name)
-		return s.F32()
-	}, hf.LoadOptions{NewHead: true})
-	if err != nil {
-		return err
-	}
-	for _, line := range report.Lines() {
-		t.env.Log("model.folder: %s", line)
-	}
-	return nil
+	return system.LoadFolder(r, m.Folder, hf.LoadOptions{NewHead: true}, t.env.Log)
 }

@@ -1,0 +1,89 @@
+package system
+
+import (
+	"os"
+	"path/filepath"
+
+	"github.com/snug-ml/snug/config"
+	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/nn/hf"
+)
+
+// FolderKey is the key of systems that start from a model folder in Hugging
+// Face layout, and train on from its weights.
+const FolderKey = "model.folder"
+
+// ReadFolder gives what the model folder dir of FolderKey says of its model.
+// Where it cannot be read that is reported, and nil returned: a file that names
+// the folder and has the sizes, as that of a checkpoint, is used without it.
+func ReadFolder(c *config.Config, r *config.Report, dir string) *hf.Config {
+	f, err := hf.ReadConfig(dir)
+	if err == nil {
+		return f
+	}
+	folder, _ := c.Origin(FolderKey)
+	if size, _ := c.Origin("model.d_model"); folder.Kind == config.File && size.Kind == config.File {
+		r.Warn(FolderKey, "%v: the sizes are those given here, and training cannot start from it", err)
+	} else {
+		r.Error(FolderKey, "%v", err)
+	}
+	return nil
+}
+
+// FollowEncoder makes the sizes of the encoder in the model folder dir those of
+// the configuration, for Resolve of systems whose model is one; empty: none.
+func FollowEncoder(c *config.Config, r *config.Report, dir string) {
+	if dir == "" {
+		return
+	}
+	f := ReadFolder(c, r, dir)
+	if f == nil {
+		return
+	}
+	m, ok := f.Model.(hf.BERT)
+	if !ok {
+		r.Error(FolderKey, "%s holds a language model that predicts the next token; want an encoder: bert or roberta", dir)
+		return
+	}
+	r.Follow(FolderKey, hf.ConfigFile, []config.Fact{
+		{Key: "model.architecture", Value: f.Type()}, {Key: "model.d_model", Value: m.D}, {Key: "model.n_layers", Value: m.Layers},
+		{Key: "model.n_heads", Value: m.Heads}, {Key: "model.d_ff", Value: m.FF}, {Key: "model.vocab_size", Value: m.Vocab},
+		{Key: "model.max_seq_len", Value: m.Positions()}, {Key: "model.token_types", Value: m.Types}, {Key: "model.pad_id", Value: m.Pad},
+		{Key: "model.activation", Value: m.Activation}, {Key: "model.layer_norm_eps", Value: m.Eps},
+	})
+}
+
+// LoadFolder copies the weights of a model folder into an armed program and
+// tells what it found.
+func LoadFolder(r *engine.Runner, dir string, o hf.LoadOptions, log func(string, ...any)) error {
+	f, err := hf.ReadConfig(dir)
+	if err != nil {
+		return err
+	}
+	report, err := f.Load(dir, r.Program().States, func(name string) []float32 {
+		s, _ := r.State(name)
+		return s.F32()
+	}, o)
+	if err != nil {
+		return err
+	}
+	for _, line := range report.Lines() {
+		log("%s: %s", FolderKey, line)
+	}
+	return nil
+}
+
+// FolderBytes is the size of a model folder's weights, which are mapped while
+// they are loaded.
+func FolderBytes(dir string) (n int64) {
+	files, err := filepath.Glob(filepath.Join(dir, "*.safetensors"))
+	if err != nil {
+		return 0 // a folder whose name is no pattern
+	}
+	for _, f := range files {
+		if st, err := os.Stat(f); err == nil {
+			n += st.Size()
+		}
+	}
+	return n
+}

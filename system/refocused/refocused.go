@@ -4,6 +4,7 @@ package refocused
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/snug-ml/snug/config"
@@ -18,11 +19,12 @@ import (
 
 // Model is the section "model" of the configuration.
 type Model struct {
+	Folder           string  `key:"folder" help:"GPT-NeoX model folder to train on from (config.json, weights, tokenizer), which decides the sizes; empty: from nothing"`
 	DModel           int     `key:"d_model" min:"1" help:"width of the residual stream"`
 	NLayers          int     `key:"n_layers" min:"1" help:"blocks"`
 	NHeads           int     `key:"n_heads" min:"1" help:"attention heads"`
 	DFF              int     `key:"d_ff" min:"1" help:"width of the feed-forward layer"`
-	VocabSize        int     `key:"vocab_size" min:"0" help:"tokens; 0: data.tokenizer.vocab_size"`
+	VocabSize        int     `key:"vocab_size" min:"0" help:"tokens; 0: those of model.folder, or data.tokenizer.vocab_size; another number than the folder's adds or drops rows at the end"`
 	MaxSeqLen        int     `key:"max_seq_len" min:"1" help:"positions"`
 	RotaryPct        float64 `key:"rotary_pct" min:"0" max:"1" help:"share of a head that is rotated"`
 	RotaryBase       float64 `key:"rotary_base" above:"0" help:"base of the angles"`
@@ -46,7 +48,8 @@ var System = system.System{
 				ParallelResidual: true, Activation: "gelu", LayerNormEps: 1e-5, InitStd: 0.02,
 			}}}
 		},
-		Check: check,
+		Resolve: fromFolder,
+		Check:   check,
 	},
 	Describe:  describe,
 	Open:      open,
@@ -59,7 +62,7 @@ func check(c *config.Config, r *config.Report) {
 	if m.VocabSize == 0 {
 		m.VocabSize = c.Data.Tokenizer.VocabSize
 	}
-	if m.VocabSize < c.Data.Tokenizer.VocabSize && c.Data.Tokenizer.Path == "" {
+	if m.Folder == "" && c.Data.Tokenizer.Path == "" && m.VocabSize < c.Data.Tokenizer.VocabSize {
 		r.Error("model.vocab_size", "%d is smaller than data.tokenizer.vocab_size (%d): the model could not take every token", m.VocabSize, c.Data.Tokenizer.VocabSize)
 	}
 	if err := neox(c).Check(); err != nil {
@@ -116,24 +119,36 @@ func objective(b *graph.Builder, net hf.NeoX, s system.Shape, length int, segmen
 }
 
 func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env) (*system.Run, error) {
+	folder := config.Of[Model](c).Folder
+	if folder != "" && c.Data.Tokenizer.Path == "" {
+		own := *c
+		own.Data.Tokenizer.Path = folder
+		c = &own
+	}
 	text, err := corpus.Prepare(ctx, c, env.Cache, c.Data.SeqLen, env.Log)
 	if err != nil {
 		return nil, err
 	}
 	net := neox(c)
 	if v := text.Tokenizer.VocabSize(); v > net.Vocab {
-		return nil, fmt.Errorf("the tokenizer has %d tokens, the model takes %d: set model.vocab_size to %d", v, net.Vocab, v)
+		return nil, errors.Join(fmt.Errorf("the tokenizer has %d tokens, the model takes %d: set model.vocab_size to %d", v, net.Vocab, v), text.Close())
 	}
 	feed, err := text.Feed(data.LoaderOptions{
 		MicroBatches: m.Shape.Accumulation, BatchSize: m.Shape.MicroBatch, Segments: c.Data.SegmentMask,
 		Shuffle: c.Data.Shuffle, Seed: c.Data.ShuffleSeed, Workers: c.Data.Workers,
 	})
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, text.Close())
 	}
 	run := &system.Run{
 		Feed: feed, Goal: train.Goal{Name: "eval_loss"}, DataBytes: text.Bytes, Close: text.Close,
 		Files: text.TokenizerFiles,
+	}
+	if folder != "" {
+		run.Load = func(r *engine.Runner) error {
+			return system.LoadFolder(r, folder, hf.LoadOptions{ResizeVocabulary: true}, env.Log)
+		}
+		run.DataBytes += system.FolderBytes(folder)
 	}
 	if text.HeldOut != nil {
 		run.Evaluate = func(r *engine.Runner) func(context.Context, int) (map[string]float64, error) {

@@ -74,8 +74,11 @@ func LoadFolder(r *engine.Runner, dir string, o hf.LoadOptions, log func(string,
 }
 
 // FolderBytes is the size of a model folder's weights, which are mapped while
-// they are loaded.
+// they are loaded; 0 where no folder is named.
 func FolderBytes(dir string) (n int64) {
+	if dir == "" {
+		return 0
+	}
 	files, err := filepath.Glob(filepath.Join(dir, "*.safetensors"))
 	if err != nil {
 		return 0 // a folder whose name is no pattern

@@ -105,7 +105,7 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 	}
 	return &system.Run{
 		Feed: f, Goal: train.Goal{Name: goal, Higher: true}, Files: files, Close: func() error { return nil },
-		Baselines: t.baselines(), Load: t.load, Report: t.report, DataBytes: t.mapped(),
+		Baselines: t.baselines(), Load: t.load, Report: t.report, DataBytes: system.FolderBytes(config.Of[Model](c).Folder),
 		Evaluate: func(r *engine.Runner) func(context.Context, int) (map[string]float64, error) {
 			return func(ctx context.Context, slot int) (map[string]float64, error) {
 				s, err := score(ctx, r, slot, t.valid, c.Training.EvalBatches)
@@ -116,15 +116,6 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 			}
 		},
 	}, nil
-}
-
-// mapped is the size of the weights of a model folder, which are mapped while
-// they are loaded.
-func (t *task) mapped() (n int64) {
-	if folder := config.Of[Model](t.config).Folder; folder != "" {
-		n += system.FolderBytes(folder)
-	}
-	return n
 }
 
 // baselines are figures of the goal to hold the model's against.

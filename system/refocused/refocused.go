@@ -141,14 +141,13 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 		return nil, errors.Join(err, text.Close())
 	}
 	run := &system.Run{
-		Feed: feed, Goal: train.Goal{Name: "eval_loss"}, DataBytes: text.Bytes, Close: text.Close,
+		Feed: feed, Goal: train.Goal{Name: "eval_loss"}, DataBytes: text.Bytes + system.FolderBytes(folder), Close: text.Close,
 		Files: text.TokenizerFiles,
 	}
 	if folder != "" {
 		run.Load = func(r *engine.Runner) error {
 			return system.LoadFolder(r, folder, hf.LoadOptions{ResizeVocabulary: true}, env.Log)
 		}
-		run.DataBytes += system.FolderBytes(folder)
 	}
 	if text.HeldOut != nil {
 		run.Evaluate = func(r *engine.Runner) func(context.Context, int) (map[string]float64, error) {

@@ -19,12 +19,12 @@ import (
 
 // page is report.html.
 func page(c *config.Config, o *Outcome, said map[string]*judged, h *history) *report.Page {
-	p := &report.Page{Title: "cloudbase", Lead: strings.Join(lead(o), " ")}
+	p := &report.Page{Title: "cloudbase", Lead: strings.Join(lead(o), "\n")}
 	if c.Preset != "" {
 		p.Title += ": " + c.Preset
 	}
 	if generated(c) {
-		p.Lead += " The flights are computed, not flown (section synthetic of the configuration): this says how well the network reads known geometry, nothing of real clouds."
+		p.Lead += "\nThe flights are computed, not flown (section synthetic of the configuration): this says how well the network reads known geometry, nothing of real clouds."
 	}
 	for _, name := range sideNames {
 		if j := said[name]; j != nil {

@@ -114,7 +114,7 @@ func share(p *engine.Program) string {
 
 // shown are some texts with what was made of them.
 func shown(name string, xs []text, as []answer) report.Table {
-	t := report.Table{Caption: name, Header: []string{"text", "wanted", "answered"}}
+	t := report.Table{Caption: name, Text: true, Header: []string{"text", "wanted", "answered"}}
 	for i := range min(examples, len(as)) {
 		in, want, got := xs[i].Input, xs[i].Output, as[i].Text
 		if xs[i].Question != "" {

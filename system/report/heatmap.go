@@ -18,8 +18,15 @@ func (h Heatmap) svg() template.HTML {
 	const side = 260.0
 	cell := side / float64(max(1, n))
 	x0, y0 := 110.0, 24.0
+	// Long names under narrow columns are turned.
+	place := `x="%s" y="%s" text-anchor="middle"`
+	for _, l := range h.Labels {
+		if 6*len(l) > int(cell) { // of 11 px letters
+			place = `transform="translate(%s %s) rotate(-20)" text-anchor="end"`
+		}
+	}
 	var b strings.Builder
-	fmt.Fprintf(&b, `<svg viewBox="0 0 %d %d" role="img" aria-label="confusion matrix">`, width, height+20)
+	fmt.Fprintf(&b, `<svg viewBox="0 0 %d %d" role="img" aria-label="confusion matrix">`, width, height+60)
 	fmt.Fprintf(&b, `<text x="%s" y="14" text-anchor="middle">predicted</text>`, px(x0+side/2))
 	fmt.Fprintf(&b, `<text transform="translate(14 %s) rotate(-90)" text-anchor="middle">truth</text>`, px(y0+side/2))
 	for i, row := range h.Counts {
@@ -29,7 +36,7 @@ func (h Heatmap) svg() template.HTML {
 		}
 		y := y0 + float64(i)*cell
 		fmt.Fprintf(&b, `<text x="%s" y="%s" text-anchor="end">%s</text>`, px(x0-6), px(y+cell/2+4), html.EscapeString(h.Labels[i]))
-		fmt.Fprintf(&b, `<text x="%s" y="%s" text-anchor="middle">%s</text>`, px(x0+(float64(i)+0.5)*cell), px(y0+side+14), html.EscapeString(h.Labels[i]))
+		fmt.Fprintf(&b, `<text `+place+`>%s</text>`, px(x0+(float64(i)+0.5)*cell), px(y0+side+14), html.EscapeString(h.Labels[i]))
 		for j, c := range row {
 			share := float64(c) / float64(max(1, sum))
 			x := x0 + float64(j)*cell

@@ -20,7 +20,7 @@ const FileName = "report.html"
 // Page is a report.
 type Page struct {
 	Title string
-	// Lead is the result in a sentence or two.
+	// Lead is the result in a few lines.
 	Lead     string
 	Sections []Section
 }
@@ -33,9 +33,10 @@ type Section struct {
 }
 
 // Table has one row for each thing. Cells of the first column are names, the
-// others figures.
+// others figures, or texts where Text is set.
 type Table struct {
 	Caption string
+	Text    bool
 	Header  []string
 	Rows    [][]string
 }
@@ -85,7 +86,8 @@ p { max-width: 48rem; }
 table { border-collapse: collapse; margin: .8rem 1.5rem .8rem 0; font-variant-numeric: tabular-nums; }
 caption, figcaption { text-align: left; color: var(--soft); font-size: .87rem; padding: .2rem 0; }
 th, td { padding: .2rem .7rem; border-bottom: 1px solid var(--rule); text-align: right; }
-th:first-child, td:first-child { text-align: left; }
+th:first-child, td:first-child, .text th, .text td { text-align: left; }
+.lead { white-space: pre-line; }
 .row { display: flex; flex-wrap: wrap; gap: 1rem 2rem; align-items: flex-start; }
 figure { margin: .5rem 0; max-width: 26rem; }
 svg { width: 26rem; max-width: 100%; height: auto; font: 11px system-ui, sans-serif; }
@@ -94,12 +96,12 @@ svg text { fill: var(--ink); } svg .soft { fill: var(--soft); } svg .rule { stro
 </head>
 <body>
 <h1>{{.Title}}</h1>
-{{with .Lead}}<p>{{.}}</p>{{end}}
+{{with .Lead}}<p class="lead">{{.}}</p>{{end}}
 {{range .Sections}}<section>
 <h2>{{.Title}}</h2>
 {{with .Text}}<p>{{.}}</p>
 {{end}}{{with .Tables}}<div class="row">
-{{range .}}<table>{{with .Caption}}<caption>{{.}}</caption>{{end}}
+{{range .}}<table{{if .Text}} class="text"{{end}}>{{with .Caption}}<caption>{{.}}</caption>{{end}}
 {{with .Header}}<tr>{{range .}}<th>{{.}}</th>{{end}}</tr>
 {{end}}{{range .Rows}}<tr>{{range .}}<td>{{.}}</td>{{end}}</tr>
 {{end}}</table>

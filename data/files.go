@@ -164,7 +164,12 @@ func (f *Files) Records() iter.Seq2[Record, error] {
 				yield(Record{}, fmt.Errorf("data: %s: a %s file has no records; name the format if the ending misleads", p, format))
 				return
 			}
-			if !f.records(p, format, nil, yield) {
+			if !f.records(p, format, nil, func(r Record, err error) bool {
+				if err == nil && f.opt.ReplaceInvalid {
+					r.repair()
+				}
+				return yield(r, err)
+			}) {
 				return
 			}
 		}

@@ -22,6 +22,33 @@ type Record struct {
 	repaired int // invalid bytes replaced on the way
 }
 
+// Repaired counts the invalid bytes that were replaced by U+FFFD. It is zero
+// unless Options.ReplaceInvalid was set.
+func (r Record) Repaired() int { return r.repaired }
+
+// repair replaces invalid UTF-8 in every text of the record.
+func (r *Record) repair() {
+	var valid func(v any) any
+	valid = func(v any) any {
+		switch v := v.(type) {
+		case string:
+			text, n, _ := ValidUTF8(r.Where(), []byte(v), true) // what is replaced is no error
+			r.repaired += n
+			return string(text)
+		case map[string]any:
+			for k := range v {
+				v[k] = valid(v[k])
+			}
+		case []any:
+			for i := range v {
+				v[i] = valid(v[i])
+			}
+		}
+		return v
+	}
+	valid(r.fields)
+}
+
 // Where names the row for a person: "file:line", or "file#row" where the
 // format has no lines.
 func (r Record) Where() string {

@@ -128,12 +128,23 @@ func TestFiles(t *testing.T) {
 	badSquad := write1(t, "s.json", `{"data":[{"title":"T","paragraphs":[{"context":"abc","qas":[{"id":"7","question":"?","answers":[{"text":"x","answer_start":1}]}]}]}]}`)
 	en, de := write1(t, "a.en", "one\ntwo\n"), write1(t, "a.de", "eins\nzwei\n")
 	short := write1(t, "b.de", "eins\n")
+	torn := write1(t, "torn.en", "f\xffne\ntwo\n")
+	tornSquad := write1(t, "s.json", "{\"data\":[{\"title\":\"T\",\"paragraphs\":[{\"context\":\"\xff\",\"qas\":[]}]}]}")
+	replace := config.Data{ReplaceInvalid: true}
 	for _, c := range []struct {
 		task  string
 		t     Task
+		d     config.Data
 		want  []text
 		wrong string
 	}{
+		{task: nameTranslation, t: Task{Format: "lines", Train: []string{torn, de}}, wrong: "set data.replace_invalid"},
+		{task: nameTranslation, t: Task{Format: "lines", Train: []string{torn, de}}, d: replace, want: []text{{Input: "f\uFFFDne", Output: "eins"}, {Input: "two", Output: "zwei"}}},
+		{task: nameTranslation, t: Task{Format: "lines", Train: []string{en, de}}, d: config.Data{MaxRecord: 3}, wrong: "a.de:1: line of 4 bytes, longer than 3; raise data.max_record"},
+		{task: nameQA, t: Task{Format: "squad", Train: []string{tornSquad}}, wrong: "set data.replace_invalid"},
+		{task: nameCodeGeneration, t: Task{Format: "records", Input: "prompt", Output: "code", Train: []string{write1(t, "x.json", `{"n":1,"rows":[{"prompt":"p","code":"c"}]}`)}}, d: config.Data{ArrayKey: "rows"}, want: []text{{Input: "p", Output: "c"}}},
+		{task: nameCodeGeneration, t: Task{Format: "records", Input: "prompt", Output: "code", Train: []string{write1(t, "x.csv", "prompt,code\np\xff,c\n")}}, d: replace, want: []text{{Input: "p\uFFFD", Output: "c"}}},
+		{task: nameCodeGeneration, t: Task{Format: "records", Input: "prompt", Output: "code", Train: []string{write1(t, "x.jsonl", `{"prompt":"p","code":"c"}`+"\n")}}, d: config.Data{MaxRecord: 8}, wrong: "raise data.max_record"},
 		{task: nameSentiment, t: Task{Format: "records", NoHeader: true, Input: "1", Output: "2", Train: []string{write1(t, "x.tsv", "fine film\t1\nbad\t0\n")}},
 			want: []text{{Input: "fine film", Label: 1}, {Input: "bad"}}},
 		{task: nameSentiment, t: Task{Format: "records", NoHeader: true, Input: "1", Output: "2", Train: []string{write1(t, "x.tsv", "fine film\t2\n")}}, wrong: "x.tsv:1: label 2, want 0 or 1"},
@@ -145,7 +156,7 @@ func TestFiles(t *testing.T) {
 		{task: nameTranslation, t: Task{Format: "lines", Train: []string{en, short}}, wrong: "has 2 lines"},
 		{task: nameTranslation, t: Task{Format: "lines", Train: []string{en}}, wrong: "want pairs"},
 	} {
-		got, err := readFiles(context.Background(), c.task, &c.t, c.t.Train, t.Logf)
+		got, err := readFiles(context.Background(), &c.d, c.task, &c.t, c.t.Train, t.Logf)
 		if c.wrong != "" {
 			if err == nil || !strings.Contains(err.Error(), c.wrong) {
 				t.Errorf("got %v, want an error with %q", err, c.wrong)
@@ -444,10 +455,25 @@ func TestConfigRefusals(t *testing.T) {
 		{"--tasks.sentiment.format", "squad", "squad files hold questions"},
 		{"--router.gumbel", "true", "draws the mixture of soft dispatch"},
 		{"--model.folder", "nowhere", "nowhere"},
+		{"--data.segment_mask", "true", "--data.segment_mask: phase 0 guesses tokens in whole windows"},
 	} {
 		_, err := tryLoad(t, small, c.flag, c.value)
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s %s: got %v, want an error with %q", c.flag, c.value, err, c.want)
+		}
+	}
+	// What depends on another key.
+	encoder := []string{"--model.folder", "../moderation/testdata/curve/bert", "--data.seq_len", "16", "--tasks.translation.length", "16"}
+	for _, c := range [][]string{
+		{"--data.documents: is about the documents of phase 0", "--data.documents", "line"},
+		{"--data.overlap: is about the documents of phase 0", "--data.overlap", "4"},
+		{"--data.text_field: is about the documents of phase 0", "--data.text_field", "body"},
+		{"--data.split_by: examples of tasks are held out one by one", "--data.split_by", "folder", "--tasks.qa.train", "x.json"},
+	} {
+		want, flags := c[0], c[1:]
+		text := strings.Replace(small, "d_model: 32, n_layers: 2, n_heads: 4, d_ff: 64, max_seq_len: 24, vocab_size: 300, ", "", 1)
+		if _, err := tryLoad(t, text, append(flags, encoder...)...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: got %v, want an error with %q", flags, err, want)
 		}
 	}
 }

@@ -24,6 +24,7 @@ import (
 	"slices"
 
 	"github.com/snug-ml/snug/config"
+	"github.com/snug-ml/snug/data"
 	"github.com/snug-ml/snug/system"
 )
 
@@ -199,7 +200,31 @@ func check(c *config.Config, r *config.Report) {
 	if rt := config.Of[Router](c); rt.Gumbel && rt.Dispatch == "hard" {
 		r.Error("router.gumbel", "draws the mixture of soft dispatch; router.dispatch is hard")
 	}
+	unused(c, r)
 	ofStage(c, r)
+}
+
+// unused refuses what the common keys of the section "data" cannot do here.
+func unused(c *config.Config, r *config.Report) {
+	d, m := &c.Data, config.Of[Model](c)
+	if d.SegmentMask {
+		r.Error("data.segment_mask", "phase 0 guesses tokens in whole windows and tasks have a sequence for every text: leave it away")
+	}
+	if m.Folder != "" { // the documents of the section are those of phase 0, and there is none
+		for _, k := range []struct {
+			key   string
+			given bool
+		}{{"data.documents", d.Documents != data.SplitFile}, {"data.overlap", d.Overlap != 0}, {"data.text_field", d.TextField != "text"}} {
+			if k.given {
+				r.Error(k.key, "is about the documents of phase 0, and with model.folder there is none: leave it away; tasks.<task>.format and input_field say how examples are read")
+			}
+		}
+	}
+	for _, name := range m.Tasks {
+		if t := taskOf(c, name); d.SplitBy == "folder" && len(t.Train) > 0 && len(t.Validation) == 0 {
+			r.Error("data.split_by", "examples of tasks are held out one by one, not by folder: name the files of the held-out folders in tasks.%s.validation", name)
+		}
+	}
 }
 
 // ofStage sets what the phases decide of the common training section.

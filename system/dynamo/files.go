@@ -1,7 +1,6 @@
 package dynamo
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,29 +9,50 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/data"
 )
 
+// files reads a task's examples from files as the section "data" says.
+type files struct {
+	*config.Data
+	log      func(string, ...any)
+	replaced int // bytes of invalid UTF-8
+}
+
 // readFiles reads a task's examples from the configured files.
-func readFiles(ctx context.Context, name string, t *Task, patterns []string, log func(string, ...any)) ([]text, error) {
+func readFiles(ctx context.Context, d *config.Data, name string, t *Task, patterns []string, log func(string, ...any)) (out []text, err error) {
+	f := &files{Data: d, log: log}
 	switch t.Format {
 	case "squad":
-		return readSQuAD(patterns, log)
+		out, err = f.squad(patterns)
 	case "lines":
-		return readLines(patterns)
+		out, err = f.pairs(patterns)
+	default:
+		out, err = f.records(ctx, name, t, patterns)
 	}
-	f, err := data.OpenFiles(patterns, data.Options{NoHeader: t.NoHeader})
+	if f.replaced > 0 {
+		log("data: %s: %d bytes of invalid UTF-8 are replaced by U+FFFD (data.replace_invalid)", name, f.replaced)
+	}
+	return out, err
+}
+
+func (f *files) records(ctx context.Context, name string, t *Task, patterns []string) ([]text, error) {
+	in, err := data.OpenFiles(patterns, data.Options{
+		NoHeader: t.NoHeader, ArrayKey: f.ArrayKey, MaxRecord: int64(f.MaxRecord), ReplaceInvalid: f.ReplaceInvalid,
+	})
 	if err != nil {
 		return nil, err
 	}
 	var out []text
-	for r, err := range f.Records() {
+	for r, err := range in.Records() {
 		if err == nil {
 			err = ctx.Err()
 		}
 		if err != nil {
 			return nil, err
 		}
+		f.replaced += r.Repaired()
 		x, err := fromRecord(name, t, r)
 		if err != nil {
 			return nil, err
@@ -125,7 +145,7 @@ type squad struct {
 	} `json:"data"`
 }
 
-func readSQuAD(patterns []string, log func(string, ...any)) ([]text, error) {
+func (f *files) squad(patterns []string) ([]text, error) {
 	paths, err := data.Glob(patterns...)
 	if err != nil {
 		return nil, err
@@ -133,7 +153,7 @@ func readSQuAD(patterns []string, log func(string, ...any)) ([]text, error) {
 	var out []text
 	none := 0
 	for _, p := range paths {
-		raw, err := readAll(p)
+		raw, err := f.whole(p)
 		if err != nil {
 			return nil, err
 		}
@@ -165,24 +185,24 @@ func readSQuAD(patterns []string, log func(string, ...any)) ([]text, error) {
 		}
 	}
 	if none > 0 {
-		log("data: qa: %d questions that have no answer (SQuAD v2) are left out", none)
+		f.log("data: qa: %d questions that have no answer (SQuAD v2) are left out", none)
 	}
 	return out, nil
 }
 
-// readLines reads text files in turns: the first has the inputs and the second
-// the outputs, line by line, and so on.
-func readLines(names []string) ([]text, error) {
+// pairs reads text files in turns: the first has the inputs and the second the
+// outputs, line by line, and so on.
+func (f *files) pairs(names []string) ([]text, error) {
 	if len(names)%2 != 0 {
 		return nil, fmt.Errorf("%d files of lines: want pairs, the inputs and then the outputs", len(names))
 	}
 	var out []text
 	for i := 0; i < len(names); i += 2 {
-		in, err := lines(names[i])
+		in, err := f.lines(names[i])
 		if err != nil {
 			return nil, err
 		}
-		to, err := lines(names[i+1])
+		to, err := f.lines(names[i+1])
 		if err != nil {
 			return nil, err
 		}
@@ -197,27 +217,41 @@ func readLines(names []string) ([]text, error) {
 	return out, nil
 }
 
-func lines(name string) (out []string, err error) {
-	raw, err := readAll(name)
+func (f *files) lines(name string) (out []string, err error) {
+	raw, err := f.whole(name)
 	if err != nil {
 		return nil, err
 	}
-	if !utf8.Valid(raw) {
-		return nil, fmt.Errorf("%s is not valid UTF-8", name)
+	for line := range strings.Lines(string(raw)) {
+		line = strings.TrimSuffix(strings.TrimSuffix(line, "\n"), "\r")
+		if most := f.longest(); len(line) > most {
+			return nil, fmt.Errorf("%s:%d: line of %d bytes, longer than %d; raise data.max_record", name, len(out)+1, len(line), most)
+		}
+		out = append(out, line)
 	}
-	s := bufio.NewScanner(strings.NewReader(string(raw)))
-	s.Buffer(nil, data.DefaultMaxRecord)
-	for s.Scan() {
-		out = append(out, s.Text())
-	}
-	return out, s.Err()
+	return out, nil
 }
 
-func readAll(name string) (raw []byte, err error) {
-	f, err := data.OpenFile(name)
+// longest is the largest record in bytes.
+func (f *files) longest() int {
+	if f.MaxRecord > 0 {
+		return int(f.MaxRecord)
+	}
+	return data.DefaultMaxRecord
+}
+
+// whole reads a file of text.
+func (f *files) whole(name string) (text []byte, err error) {
+	in, err := data.OpenFile(name)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	return io.ReadAll(f)
+	defer func() { err = errors.Join(err, in.Close()) }()
+	raw, err := io.ReadAll(in)
+	if err != nil {
+		return nil, err
+	}
+	text, n, err := data.ValidUTF8(name, raw, f.ReplaceInvalid)
+	f.replaced += n
+	return text, err
 }

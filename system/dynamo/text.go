@@ -140,7 +140,7 @@ func (s *reader) texts(ctx context.Context, name string) (split, error) {
 
 func (s *reader) read(ctx context.Context, name string, t *Task, files []string) ([]text, error) {
 	if len(files) > 0 {
-		return readFiles(ctx, name, t, files, s.log)
+		return readFiles(ctx, &s.config.Data, name, t, files, s.log)
 	}
 	if s.tree == nil {
 		var err error

@@ -2,6 +2,7 @@ package moderation
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -40,8 +41,9 @@ func TestFormats(t *testing.T) {
 			"data.validation", file(t, "v.tsv", "v1\t0\nv2\t1\n")},
 		"jsonl, truth values": {"data.source", file(t, "a.jsonl", `{"text": "one", "bad": false}`+"\n"+`{"text": "bad", "bad": true}`+"\n"), "data.label_field", "bad",
 			"data.validation", file(t, "v.jsonl", `{"text": "v1", "bad": false}`+"\n"+`{"text": "v2", "bad": true}`+"\n")},
-		"numbers as labels": {"data.source", file(t, "n.jsonl", `{"text": "one", "label": 0}`+"\n"+`{"text": "bad", "label": 1}`+"\n")},
-		"own words":         {"data.source", file(t, "o.csv", "text,label\none,ok\nbad,nope\n"), "data.positive_labels", "nope,1", "data.negative_labels", "ok,0"},
+		"numbers as labels":         {"data.source", file(t, "n.jsonl", `{"text": "one", "label": 0}`+"\n"+`{"text": "bad", "label": 1}`+"\n")},
+		"the list of a json object": {"data.source", file(t, "a.json", `{"version": 1, "rows": [{"text": "one", "label": 0}, {"text": "bad", "label": 1}]}`), "data.array_key", "rows"},
+		"own words":                 {"data.source", file(t, "o.csv", "text,label\none,ok\nbad,nope\n"), "data.positive_labels", "nope,1", "data.negative_labels", "ok,0"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := mustRead(t, dedupe(append([]string{"data.validation", valid}, pairs...))...)
@@ -73,6 +75,61 @@ func TestReadErrors(t *testing.T) {
 		_, err := read(context.Background(), settings(t, "data.source", file(t, "a.csv", text), "data.validation", valid), t.Logf)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want one with %q", err, want)
+		}
+	}
+}
+
+// What the section "data" says of records holds here as in other systems.
+func TestRecordKeys(t *testing.T) {
+	torn := file(t, "torn.csv", "text,label\nf\xffne,0\nbad\xfe\xff,1\nv1,0\nv2,1\n")
+	valid := file(t, "valid.csv", "text,label\nv3,0\nv4,1\n")
+	refused := func(want string, pairs ...string) {
+		t.Helper()
+		_, err := read(context.Background(), settings(t, append(pairs, "data.validation", valid)...), t.Logf)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: error %v, want one with %q", pairs, err, want)
+		}
+	}
+	refused("set data.replace_invalid", "data.source", torn)
+	refused("data.max_record", "data.source", file(t, "long.jsonl", `{"label": 0, "text": "`+strings.Repeat("x", 4096)+"\"}\n"), "data.max_record", "1KiB")
+	var told []string
+	s, err := read(context.Background(), settings(t, "data.source", torn, "data.validation", valid, "data.replace_invalid", "true"),
+		func(format string, args ...any) { told = append(told, fmt.Sprintf(format, args...)) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := s.train[0].text + " " + s.train[1].text; got != "f\uFFFDne bad\uFFFD\uFFFD" {
+		t.Errorf("read %q", got)
+	}
+	if all := strings.Join(told, "\n"); !strings.Contains(all, "3 bytes of invalid UTF-8") {
+		t.Errorf("told: %s", all)
+	}
+}
+
+// With data.split_by folder the files of a folder stay on one side.
+func TestSplitByFolder(t *testing.T) {
+	root := t.TempDir()
+	for d := range 40 {
+		dir := filepath.Join(root, fmt.Sprint(d))
+		if err := os.Mkdir(dir, 0o777); err != nil {
+			t.Fatal(err)
+		}
+		text := fmt.Sprintf("text,label\ngood %d,0\nbad %d,1\n", d, d)
+		if err := os.WriteFile(filepath.Join(dir, "a.csv"), []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := mustRead(t, "data.source", filepath.Join(root, "*", "*.csv"), "data.held_out_fraction", "0.4", "data.split_by", "folder")
+	trained := map[string]bool{}
+	for _, x := range s.train {
+		trained[x.folder] = true
+	}
+	if len(s.train) == 0 || len(s.valid) == 0 {
+		t.Fatalf("%d and %d texts", len(s.train), len(s.valid))
+	}
+	for _, x := range s.valid {
+		if trained[x.folder] {
+			t.Errorf("%s is held out and its folder is trained on", x.where)
 		}
 	}
 }

@@ -203,19 +203,23 @@ func TestParameterCount(t *testing.T) {
 // What makes no sense is refused with the key.
 func TestCheck(t *testing.T) {
 	for want, pairs := range map[string][]string{
-		"model.d_model":          {"model.d_model", "30", "model.n_heads", "4"},
-		"model.vocab_size":       {"model.vocab_size", "300", "data.tokenizer.vocab_size", "400"},
-		"data.seq_len":           {"data.seq_len", "2"},
-		"data.buckets":           {"data.buckets", "16,8", "data.seq_len", "16"},
-		"the last is":            {"data.buckets", "8", "data.seq_len", "16"},
-		"data.positive_labels":   {"data.positive_labels", "bad", "data.negative_labels", "Bad"},
-		"data.held_out_fraction": {"data.held_out_fraction", "0"},
-		"data.test_fraction":     {"data.held_out_fraction", "0.5", "data.test_fraction", "0.5"},
-		"is no model folder":     {"model.folder", t.TempDir()},
-		"want an encoder":        {"model.folder", "../../nn/hf/testdata/neox"},
-		"padding id":             {"model.architecture", "roberta", "model.pad_id", "99999"},
-		"unknown activation":     {"model.activation", "square"},
-		"exceeds":                {"data.seq_len", "400", "model.max_seq_len", "128"},
+		"model.d_model":             {"model.d_model", "30", "model.n_heads", "4"},
+		"model.vocab_size":          {"model.vocab_size", "300", "data.tokenizer.vocab_size", "400"},
+		"data.seq_len":              {"data.seq_len", "2"},
+		"data.buckets":              {"data.buckets", "16,8", "data.seq_len", "16"},
+		"the last is":               {"data.buckets", "8", "data.seq_len", "16"},
+		"data.positive_labels":      {"data.positive_labels", "bad", "data.negative_labels", "Bad"},
+		"data.held_out_fraction":    {"data.held_out_fraction", "0"},
+		"data.test_fraction":        {"data.held_out_fraction", "0.5", "data.test_fraction", "0.5"},
+		"data.documents":            {"data.documents", "line"},
+		"data.overlap":              {"data.overlap", "8"},
+		"data.segment_mask":         {"data.segment_mask", "true"},
+		"a text file has no labels": {"data.format", "text"},
+		"is no model folder":        {"model.folder", t.TempDir()},
+		"want an encoder":           {"model.folder", "../../nn/hf/testdata/neox"},
+		"padding id":                {"model.architecture", "roberta", "model.pad_id", "99999"},
+		"unknown activation":        {"model.activation", "square"},
+		"exceeds":                   {"data.seq_len", "400", "model.max_seq_len", "128"},
 	} {
 		s := []string{"data.source", "x.csv"}
 		_, err := load(append(s, pairs...))

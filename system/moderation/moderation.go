@@ -21,6 +21,7 @@ import (
 	"strings"
 
 	"github.com/snug-ml/snug/config"
+	"github.com/snug-ml/snug/data"
 	"github.com/snug-ml/snug/system"
 )
 
@@ -131,6 +132,7 @@ func check(c *config.Config, r *config.Report) {
 			r.Error("data.buckets", "the last is %d, want data.seq_len (%d)", last, c.Data.SeqLen)
 		}
 	}
+	unused(c, r)
 	for _, p := range d.Positive {
 		if slices.ContainsFunc(d.Negative, func(n string) bool { return strings.EqualFold(n, p) }) {
 			r.Error("data.positive_labels", "%q is in data.negative_labels too", p)
@@ -145,6 +147,23 @@ func check(c *config.Config, r *config.Report) {
 	t := &c.Training
 	if t.EvalSteps > 0 && (t.SaveSteps == 0 || t.EvalSteps%t.SaveSteps != 0) {
 		r.Warn("training.save_steps", "%d does not divide training.eval_steps (%d): the best weights may not be saved when they are found", t.SaveSteps, t.EvalSteps)
+	}
+}
+
+// unused refuses the common keys that say something about documents: here
+// texts are fields of records, each by itself.
+func unused(c *config.Config, r *config.Report) {
+	if f := c.Data.Format; f == data.FormatText || f == data.FormatNPZ {
+		r.Error("data.format", "a %s file has no labels; want jsonl, json, csv, tsv or parquet", f)
+	}
+	if c.Data.Documents != data.SplitFile {
+		r.Error("data.documents", "cuts text files, and texts with labels are records: leave it away, and name the field of the text in data.text_field")
+	}
+	if c.Data.Overlap != 0 {
+		r.Error("data.overlap", "is of the rows of npz files, which have no labels: leave it away")
+	}
+	if c.Data.SegmentMask {
+		r.Error("data.segment_mask", "is for documents packed into one sequence, and here every text has its own: leave it away")
 	}
 }
 

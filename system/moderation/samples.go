@@ -5,6 +5,8 @@ import (
 	"context"
 	"fmt"
 	"hash/fnv"
+	"path"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,7 +20,7 @@ type sample struct {
 	text     string
 	positive bool
 	where    string // file:line, for people
-	group    string // what stays together when a split is cut
+	folder   string // what data.split_by folder keeps together
 }
 
 // splits are the texts of a run and what was found between them.
@@ -38,7 +40,7 @@ func read(ctx context.Context, c *config.Config, log func(string, ...any)) (*spl
 		if len(patterns) == 0 {
 			return nil, nil
 		}
-		return readFiles(ctx, c, patterns, words)
+		return readFiles(ctx, c, patterns, words, log)
 	}
 	s := &splits{}
 	if c.Data.Format == "gotree" {
@@ -64,9 +66,11 @@ func read(ctx context.Context, c *config.Config, log func(string, ...any)) (*spl
 }
 
 // readFiles reads rows of a text and a label.
-func readFiles(ctx context.Context, c *config.Config, patterns []string, words *labelWords) ([]sample, error) {
+func readFiles(ctx context.Context, c *config.Config, patterns []string, words *labelWords, log func(string, ...any)) ([]sample, error) {
 	d := config.Of[Data](c)
-	opt := data.Options{NoHeader: d.NoHeader}
+	opt := data.Options{
+		NoHeader: d.NoHeader, ArrayKey: c.Data.ArrayKey, MaxRecord: int64(c.Data.MaxRecord), ReplaceInvalid: c.Data.ReplaceInvalid,
+	}
 	if c.Data.Format != "auto" {
 		opt.Format = c.Data.Format
 	}
@@ -75,6 +79,7 @@ func readFiles(ctx context.Context, c *config.Config, patterns []string, words *
 		return nil, err
 	}
 	var out []sample
+	replaced := 0
 	for r, err := range f.Records() {
 		if err == nil {
 			err = ctx.Err()
@@ -94,7 +99,11 @@ func readFiles(ctx context.Context, c *config.Config, patterns []string, words *
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", r.Where(), err)
 		}
-		out = append(out, sample{text, positive, r.Where(), r.Where()})
+		replaced += r.Repaired()
+		out = append(out, sample{text, positive, r.Where(), path.Dir(filepath.ToSlash(r.File))})
+	}
+	if replaced > 0 {
+		log("data: %d bytes of invalid UTF-8 in %s are replaced by U+FFFD (data.replace_invalid)", replaced, strings.Join(patterns, ", "))
 	}
 	return out, nil
 }
@@ -164,7 +173,7 @@ func (s *splits) cut(c *config.Config, valid, test bool) {
 	for _, x := range s.train {
 		key := normal(x.text)
 		if c.Data.SplitBy == "folder" {
-			key = x.group
+			key = x.folder
 		}
 		switch u := uniform(c.Data.ShuffleSeed, key); {
 		case u < held:

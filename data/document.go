@@ -16,7 +16,9 @@ type Document struct {
 	// "path#row".
 	ID string
 	// Group decides the split: documents of one group are all trained on or
-	// all held out. It defaults to the ID.
+	// all held out. It defaults to the ID without the folder that the files of
+	// the source have in common, so that moving the data moves no document to
+	// the other side.
 	Group string
 	// Text is valid UTF-8 and belongs to the receiver.
 	Text []byte

@@ -117,7 +117,9 @@ func (o *Options) columns() []string {
 // Files is a Source of the documents in files.
 type Files struct {
 	paths []string
-	opt   Options
+	// common is the folder, with a slash behind it, that holds all paths.
+	common string
+	opt    Options
 }
 
 // OpenFiles expands patterns (see Glob) and checks the options. It reads
@@ -133,7 +135,26 @@ func OpenFiles(patterns []string, opt Options) (*Files, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Files{paths: paths, opt: opt}, nil
+	return &Files{paths: paths, common: commonFolder(paths), opt: opt}, nil
+}
+
+// commonFolder is the deepest folder that holds all files, with a slash behind it.
+func commonFolder(paths []string) string {
+	common := ""
+	for i, p := range paths {
+		folder, _ := filepath.Split(p)
+		if i == 0 {
+			common = folder
+		}
+		for !strings.HasPrefix(folder, common) {
+			parent, _ := filepath.Split(filepath.Clean(common))
+			if parent == common {
+				return "" // one path is absolute, another is not
+			}
+			common = parent
+		}
+	}
+	return common
 }
 
 // Paths lists the files in reading order.
@@ -183,6 +204,9 @@ func (f *Files) documents(name string, yield func(Document, error) bool) bool {
 		return false
 	}
 	emit := func(doc Document) bool {
+		if f.opt.GroupField == "" {
+			doc.Group = filepath.ToSlash(strings.TrimPrefix(doc.ID, f.common))
+		}
 		if err := checkUTF8(&doc, f.opt.ReplaceInvalid); err != nil {
 			return fail(err)
 		}
@@ -196,7 +220,7 @@ func (f *Files) documents(name string, yield func(Document, error) bool) bool {
 		}
 		return more
 	case FormatNPZ:
-		more, err := npzDocuments(name, f.opt, func(doc Document) bool { return yield(doc, nil) })
+		more, err := npzDocuments(name, f.opt, emit)
 		if err != nil {
 			return fail(err)
 		}

@@ -7,15 +7,13 @@ import (
 	"iter"
 	"os"
 	"os/exec"
-	"path"
 	"path/filepath"
 	"regexp"
 	"strings"
 )
 
 // GoTree is a Source: the commented source of a Go installation, one document
-// a file, grouped by package folder so that a package is trained on or held
-// out as a whole. It needs no download, since every machine with Go has it.
+// a file. It needs no download, since every machine with Go has it.
 //
 // Folders named testdata or vendor, files marked as generated (by the
 // convention of `go help generate`) and tables of numbers are left out; tests
@@ -130,7 +128,7 @@ func (g *GoTree) Documents() iter.Seq2[Document, error] {
 			if isGenerated(text) || isTable(text) {
 				continue
 			}
-			doc := Document{ID: rel, Group: path.Dir(rel), Text: text}
+			doc := Document{ID: rel, Group: rel, Text: text}
 			if err := checkUTF8(&doc, false); err != nil {
 				yield(Document{}, err)
 				return

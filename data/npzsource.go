@@ -103,7 +103,7 @@ func npzRows(name string, opt Options, rows []*npz.Rows, emit func(Document) boo
 			return false, nil
 		}
 		id := fmt.Sprintf("%s#%d", name, row)
-		doc = Document{ID: id, Group: id, Tokens: slices.Clone(ids[:n])}
+		doc = Document{ID: id, Tokens: slices.Clone(ids[:n])}
 	}
 }
 

@@ -206,7 +206,7 @@ func (r Record) document(opt Options) (Document, error) {
 	if err != nil {
 		return Document{}, fmt.Errorf("%w (data.text_field chooses the field)", err)
 	}
-	doc := Document{ID: r.Where(), Group: r.Where(), Text: []byte(text), Repaired: r.repaired}
+	doc := Document{ID: r.Where(), Text: []byte(text), Repaired: r.repaired}
 	if opt.GroupField != "" {
 		v, err := r.Get(opt.GroupField)
 		if err != nil {

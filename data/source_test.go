@@ -3,6 +3,7 @@ package data
 import (
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -340,7 +341,7 @@ func TestGoTree(t *testing.T) {
 		}
 		return s
 	}
-	want := []string{"archive/zip/reader.go in archive/zip", "fmt/gen.go in fmt", "fmt/print.go in fmt"}
+	want := []string{"archive/zip/reader.go in archive/zip/reader.go", "fmt/gen.go in fmt/gen.go", "fmt/print.go in fmt/print.go"}
 	if d := cmp.Diff(want, ids(GoTreeOptions{})); d != "" {
 		t.Error(d)
 	}
@@ -363,18 +364,50 @@ func TestGoTreeInstalled(t *testing.T) {
 	if err != nil {
 		t.Skip(err)
 	}
-	groups, bytes, docs := map[string]bool{}, 0, 0
+	packages, bytes, docs := map[string]bool{}, 0, 0
 	for doc, err := range g.Documents() {
 		if err != nil {
 			t.Fatal(err)
 		}
-		groups[doc.Group] = true
+		packages[path.Dir(doc.Group)] = true
 		bytes += len(doc.Text)
 		docs++
 	}
-	t.Logf("%d documents, %d packages, %.1f MB", docs, len(groups), float64(bytes)/1e6)
-	if len(groups) < 100 || bytes < 5e6 {
-		t.Errorf("%d packages with %d bytes: less than a standard library", len(groups), bytes)
+	t.Logf("%d documents, %d packages, %.1f MB", docs, len(packages), float64(bytes)/1e6)
+	if len(packages) < 100 || bytes < 5e6 {
+		t.Errorf("%d packages with %d bytes: less than a standard library", len(packages), bytes)
+	}
+}
+
+// Moving the data moves no document to the other side of a split.
+func TestGroups(t *testing.T) {
+	files := map[string]string{"x/a.txt": "a", "x/y/b.txt": "b", "z/c.txt": "c"}
+	for _, c := range []struct{ patterns, want []string }{
+		{[]string{"."}, []string{"x/a.txt", "x/y/b.txt", "z/c.txt"}},
+		{[]string{"x"}, []string{"a.txt", "y/b.txt"}},
+		{[]string{"z/c.txt"}, []string{"c.txt"}},
+		{[]string{"x/y/*.txt", "z/*.txt"}, []string{"x/y/b.txt", "z/c.txt"}},
+	} {
+		for range 2 {
+			dir := writeFiles(t, files)
+			var patterns, groups []string
+			for _, p := range c.patterns {
+				patterns = append(patterns, filepath.Join(dir, p))
+			}
+			docs, err := documents(t, Options{}, patterns...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, d := range docs {
+				groups = append(groups, d.Group)
+			}
+			if d := cmp.Diff(c.want, groups); d != "" {
+				t.Errorf("%v: %s", c.patterns, d)
+			}
+		}
+	}
+	if got := commonFolder([]string{"/a/b/c", "d/e"}); got != "" {
+		t.Errorf("an absolute and a relative path share %q", got)
 	}
 }
 

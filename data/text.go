@@ -42,7 +42,7 @@ func textDocuments(name string, opt Options, emit func(Document) bool) (bool, er
 		if err != nil {
 			return false, fmt.Errorf("data: %s: %w; set data.documents to chunk, paragraph or line, or raise data.max_record", name, err)
 		}
-		return emit(Document{ID: name, Group: name, Text: text}), nil
+		return emit(Document{ID: name, Text: text}), nil
 	}
 	var text []byte
 	line, first := 0, 1
@@ -54,7 +54,7 @@ func textDocuments(name string, opt Options, emit func(Document) bool) (bool, er
 			return true
 		}
 		id := fmt.Sprintf("%s:%d", name, first)
-		doc := Document{ID: id, Group: id, Text: bytes.Clone(text)}
+		doc := Document{ID: id, Text: bytes.Clone(text)}
 		text = text[:0]
 		return emit(doc)
 	}

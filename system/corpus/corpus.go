@@ -85,9 +85,7 @@ func (g grouped) Documents() iter.Seq2[data.Document, error] {
 	return func(yield func(data.Document, error) bool) {
 		for d, err := range g.Source.Documents() {
 			if g.by == "folder" {
-				d.Group = path.Dir(filepath.ToSlash(d.ID))
-			} else {
-				d.Group = d.ID
+				d.Group = path.Dir(d.Group)
 			}
 			if !yield(d, err) {
 				return

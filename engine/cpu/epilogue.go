@@ -24,7 +24,8 @@ type epilogue struct {
 // workerEpilogue is the epilogue in the hands of one worker.
 type workerEpilogue struct {
 	*epilogue
-	w int
+	w       int
+	streams []gemm.Stream
 }
 
 // epilogue compiles bd for the product n.
@@ -49,7 +50,7 @@ func (c *compiler) epilogue(n *graph.Node, bd *graph.Body, product graph.DType, 
 		}
 	}
 	for w := range max(c.workers, 1) {
-		e.workers = append(e.workers, workerEpilogue{e, w})
+		e.workers = append(e.workers, workerEpilogue{e, w, make([]gemm.Stream, 0, len(p.in)+len(p.out))})
 	}
 	return e, nil
 }
@@ -65,6 +66,26 @@ func (p *program) results(q int) bool {
 }
 
 func (e *epilogue) forWorker(w int) gemm.Epilogue { return &e.workers[w] }
+
+// Streams implements [gemm.Epilogue].
+func (e *workerEpilogue) Streams() []gemm.Stream {
+	e.streams = e.streams[:0]
+	add := func(o *operand) {
+		if o.dtype != graph.Invalid && o.stride[0] != 0 && o.stride[1] == 1 {
+			size := int(o.dtype.Size())
+			e.streams = append(e.streams, gemm.Stream{Data: o.ptr(), Pitch: o.stride[0] * size, Size: size})
+		}
+	}
+	for q := 1; q < len(e.p.in); q++ {
+		add(&e.p.in[q])
+	}
+	for j := range e.p.outRef {
+		if j > 0 || e.p.outRef[j].dtype != graph.F32 { // else it takes the product's place
+			add(&e.p.outRef[j])
+		}
+	}
+	return e.streams
+}
 
 // enough is from how many elements on a step is worth starting for one row.
 const enough = 128

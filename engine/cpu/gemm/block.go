@@ -104,34 +104,70 @@ type panel struct {
 	bs       int // bytes from word to word
 	c        *byte
 	ldc, acc int
-	// ahead is memory wanted next, aheadBytes of it.
-	ahead      *byte
-	aheadBytes int
+	// fetch is memory that is wanted next.
+	fetch  [maxFetches]fetch
+	nfetch int
+}
+
+// cacheLine is what one prefetch brings.
+const cacheLine = 64
+
+// fetch is some cache lines, step bytes apart.
+type fetch struct {
+	at          *byte
+	step, lines int
+}
+
+// maxFetches are the next panel of B, and two lines of each row of three streams.
+const maxFetches = 1 + 2*3
+
+// want adds to what is fetched while the panel is multiplied, if there is room.
+func (q *panel) want(at *byte, step, lines int) {
+	if q.nfetch < maxFetches {
+		q.fetch[q.nfetch] = fetch{at, step, lines}
+		q.nfetch++
+	}
+}
+
+// stream wants the part of s that lies behind rows rows of C from row i and the
+// columns of the panel, the first of which is j.
+func (q *panel) stream(s *Stream, i, rows, j int) {
+	at := (*byte)(unsafe.Add(s.Data, i*s.Pitch+j*s.Size))
+	for line := 0; line < q.n*s.Size; line += cacheLine {
+		q.want(add(at, line), s.Pitch, rows)
+	}
 }
 
 // multiply runs the kernels down the rows of one panel. Addresses are formed
 // only for rows that exist, as a Go pointer must not point past its object.
 func (m *machine) multiply(rows int, a *Block, q *panel) {
 	full, r1, r2 := m.tiles(rows)
-	if full > 0 {
-		m.tile(full, m.mr, 0, 0, a, q)
+	t := 0
+	// A kernel fetches a line for every four words of every tile.
+	for _, f := range q.fetch[:q.nfetch] {
+		if n := min(full-t, ceil(f.lines, max(1, q.words/4))); n > 0 {
+			m.tile(n, m.mr, t*m.mr, t, a, q, f)
+			t += n
+		}
+	}
+	if full > t {
+		m.tile(full-t, m.mr, t*m.mr, t, a, q, fetch{at: q.b})
 	}
 	if r1 > 0 {
-		m.tile(1, r1, full*m.mr, full, a, q)
+		m.tile(1, r1, full*m.mr, full, a, q, fetch{at: q.b})
 	}
 	if r2 > 0 {
-		m.tile(1, r2, full*m.mr+r1, full+1, a, q)
+		m.tile(1, r2, full*m.mr+r1, full+1, a, q, fetch{at: q.b})
 	}
 }
 
 // tile runs one kernel over tiles of mr rows, from row i, tile t of the block.
-func (m *machine) tile(tiles, mr, i, t int, a *Block, q *panel) {
+func (m *machine) tile(tiles, mr, i, t int, a *Block, q *panel, f fetch) {
 	data, ta, rsa, csa := add(a.data, i*a.rsa), mr*a.rsa, a.rsa, a.csa
 	if a.tilePitch > 0 {
 		data, ta, rsa, csa = add(a.data, t*a.tilePitch), a.tilePitch, 4, m.mr*4
 	}
-	step := q.aheadBytes / max(1, tiles*(q.words/4))
-	m.kern[mr](tiles, q.words, data, ta, rsa, csa, q.b, q.bs, add(q.c, i*q.ldc), q.ldc, q.n, q.acc, q.ahead, step)
+	m.kern[mr](tiles, q.words, data, ta, rsa, csa, q.b, q.bs, add(q.c, i*q.ldc), q.ldc, q.n, q.acc, f.at, f.step)
 }
 
 func btoi(b bool) int {

@@ -68,4 +68,14 @@ type Args struct {
 // several workers at once.
 type Epilogue interface {
 	Tile(i0, i1, j0, j1 int, acc *float32, stride int) (stored bool)
+	// Streams are the matrices that Tile reads and writes element by element,
+	// beside what acc points at. They are fetched while the block is computed.
+	Streams() []Stream
+}
+
+// Stream is a matrix of the shape of C: element (0, 0) lies at Data, rows are
+// Pitch and columns Size bytes apart.
+type Stream struct {
+	Data        unsafe.Pointer
+	Pitch, Size int
 }

@@ -97,7 +97,6 @@ func (u Micro) Mul(m, n, k int, a *Block, b Panels, c *float32, ldc int, accumul
 	q := panel{words: u.m.words(k), bs: b.bs, ldc: ldc * 4, acc: btoi(accumulate)}
 	for j := 0; j < n; j += nr {
 		q.n, q.b, q.c = min(nr, n-j), add(b.data, j/nr*b.pitch), add((*byte)(unsafe.Pointer(c)), 4*j)
-		q.ahead = q.b
 		u.m.multiply(m, a, &q)
 	}
 }

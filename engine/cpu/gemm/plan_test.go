@@ -64,9 +64,10 @@ func TestDeterministic(t *testing.T) {
 
 // marks counts how often each element of C is finished and adds 1 to it.
 type marks struct {
-	mu    sync.Mutex
-	n     int
-	count []int
+	mu      sync.Mutex
+	n       int
+	count   []int
+	streams [4]Stream
 }
 
 func (e *marks) Tile(i0, i1, j0, j1 int, acc *float32, stride int) bool {
@@ -80,6 +81,14 @@ func (e *marks) Tile(i0, i1, j0, j1 int, acc *float32, stride int) bool {
 		}
 	}
 	return false
+}
+
+// Streams are more than are fetched.
+func (e *marks) Streams() []Stream {
+	for i := range e.streams {
+		e.streams[i] = Stream{Data: unsafe.Pointer(&e.count[0]), Pitch: 8 * e.n, Size: 8}
+	}
+	return e.streams[:]
 }
 
 // TestEpilogue shows that every element passes through the epilogue exactly

@@ -43,6 +43,10 @@ func (p *Plan) multiply(s slab, b block, args *Args, shared, worker []byte) {
 			m.toF32[p.c](rows, cols, out, outPitch, c, ldc)
 		}
 	}
+	var streams []Stream
+	if args.Epilogue != nil && s.kb1 == p.packing.blocks {
+		streams = args.Epilogue.Streams()
+	}
 	for kb := s.kb0; kb < s.kb1; kb++ {
 		words := p.packing.blockWords(kb)
 		k0 := kb * p.packing.kc * m.elems()
@@ -51,6 +55,11 @@ func (p *Plan) multiply(s slab, b block, args *Args, shared, worker []byte) {
 		for j := 0; j < cols; j += m.nr {
 			q.n, q.c = min(m.nr, cols-j), add(c, 4*j)
 			p.point(&q, s, kb, b.j0+j, args, shared)
+			if kb == p.packing.blocks-1 {
+				for k := range streams {
+					q.stream(&streams[k], b.i0, rows, s.j0+b.j0+j)
+				}
+			}
 			m.multiply(rows, &a, &q)
 		}
 	}
@@ -67,9 +76,9 @@ func (p *Plan) multiply(s slab, b block, args *Args, shared, worker []byte) {
 // point makes q multiply by the panel of block kb at column j of the slab.
 func (p *Plan) point(q *panel, s slab, kb, j int, args *Args, shared []byte) {
 	nr := p.m.nr
+	q.nfetch = 0
 	if p.direct {
 		q.b, q.bs = (*byte)(args.B.at(kb*p.packing.kc, s.j0+j)), args.B.pitch()
-		q.ahead = q.b
 		return
 	}
 	q.bs = nr * 4
@@ -79,8 +88,7 @@ func (p *Plan) point(q *panel, s slab, kb, j int, args *Args, shared []byte) {
 	} else {
 		q.b = &shared[p.slabOffset(s, kb, j/nr)]
 	}
-	q.ahead, q.aheadBytes = q.b, 0
 	if j+nr < s.cols { // the next panel follows
-		q.ahead, q.aheadBytes = add(q.b, size), size
+		q.want(add(q.b, size), cacheLine, size/cacheLine)
 	}
 }

@@ -19,7 +19,7 @@ type benchWorkCmd struct {
 	Precision string `default:"fp32" enum:"fp32,bf16"`
 	Threads   int    `default:"2"`
 	Steps     int    `default:"10" help:"Measured steps, after three."`
-	Recompute string `default:"activation" enum:"none,activation,selective,full"`
+	Recompute string `default:"work" enum:"work,none,activation,selective,full" help:"work: what suits the work, see bench/README.md."`
 	Ops       bool   `help:"Print where the step's time goes, beside the time predicted."`
 	Shapes    bool   `help:"With --ops: a line for each shape."`
 	JSON      bool
@@ -35,9 +35,14 @@ func (c *benchWorkCmd) Run(a *app) (err error) {
 	if err != nil {
 		return usageError{err}
 	}
-	mode, err := pass.ParseRecompute(c.Recompute)
-	if err != nil {
-		return usageError{err}
+	mode := pass.RecomputeNone
+	switch {
+	case c.Recompute != "work":
+		if mode, err = pass.ParseRecompute(c.Recompute); err != nil {
+			return usageError{err}
+		}
+	case precision == device.FP32:
+		mode = w.Recompute
 	}
 	p, err := engine.CompileTraining(w.Training(), engine.CompileOptions{Low: low(precision), Recompute: mode})
 	if err != nil {

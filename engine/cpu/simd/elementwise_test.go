@@ -75,7 +75,8 @@ func (e elementwise) sampled(r *rand.Rand, n int) [][]float32 {
 }
 
 // TestElementwiseLevels holds every level against portable Go: to the bit where
-// the package promises so, else AVX2 against AVX-512 to the bit (the ulp tests
+// the package promises so, else AVX2 against AVX-512 to the bit, or AVX-512, where
+// it has a form of its own, against itself, one element at a time (the ulp tests
 // hold them against the mathematical value).
 func TestElementwiseLevels(t *testing.T) {
 	for _, e := range elementwiseTable {
@@ -95,6 +96,15 @@ func TestElementwiseLevels(t *testing.T) {
 					got, check := guarded(t, n)
 					e.run(got, in)
 					check()
+					if e.wide != 0 && level == AVX512 {
+						for i := range want {
+							one := make([][]float32, e.inputs)
+							for j := range one {
+								one[j] = in[j][i : i+1]
+							}
+							e.run(want[i:i+1], one)
+						}
+					}
 					for i := range got {
 						if !bitsEqual(got[i], want[i]) {
 							t.Fatalf("%v, n=%d: element %d of %s is %g (%08x), want %g (%08x) as at level %v", level, n, i,

@@ -2650,24 +2650,23 @@ GLOBL word_be988414<>(SB), RODATA|NOPTR, $32
 // func geluAVX512(dst []float32, x []float32)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2
 TEXT ·geluAVX512(SB), $0-48
-	VBROADCASTSS word_41680000<>+0(SB), Z0
-	VBROADCASTSS word_c1680000<>+0(SB), Z1
-	VBROADCASTSS word_bf000000<>+0(SB), Z2
-	VBROADCASTSS word_4b400000<>+0(SB), Z3
-	VBROADCASTSS word_3fb8aa3b<>+0(SB), Z4
-	VBROADCASTSS word_3f317000<>+0(SB), Z5
-	VBROADCASTSS word_3805fdf4<>+0(SB), Z6
-	VBROADCASTSS word_3ab51226<>+0(SB), Z7
-	VBROADCASTSS word_3c091cea<>+0(SB), Z8
-	VBROADCASTSS word_3d2aac79<>+0(SB), Z9
-	VBROADCASTSS word_3e2aaa49<>+0(SB), Z10
-	VBROADCASTSS word_3efffffe<>+0(SB), Z11
-	VBROADCASTSS word_3f800000<>+0(SB), Z12
-	VBROADCASTSS word_7fffffff<>+0(SB), Z13
-	VBROADCASTSS word_3f000000<>+0(SB), Z14
-	VBROADCASTSS word_bd19c0dc<>+0(SB), Z15
-	VBROADCASTSS word_3e48aff6<>+0(SB), Z16
-	VBROADCASTSS word_bebc3429<>+0(SB), Z17
+	VBROADCASTSS word_40c98000<>+0(SB), Z0
+	VBROADCASTSS word_7fffffff<>+0(SB), Z1
+	VBROADCASTSS word_4b400000<>+0(SB), Z2
+	VBROADCASTSS word_409d89d9<>+0(SB), Z3
+	VBROADCASTSS word_3e500000<>+0(SB), Z4
+	VMOVUPS      gelu_tail_0_0<>+0(SB), Z5
+	VMOVUPS      gelu_tail_0_1<>+0(SB), Z6
+	VMOVUPS      gelu_tail_1_0<>+0(SB), Z7
+	VMOVUPS      gelu_tail_1_1<>+0(SB), Z8
+	VMOVUPS      gelu_tail_2_0<>+0(SB), Z9
+	VMOVUPS      gelu_tail_2_1<>+0(SB), Z10
+	VMOVUPS      gelu_tail_3_0<>+0(SB), Z11
+	VMOVUPS      gelu_tail_3_1<>+0(SB), Z12
+	VMOVUPS      gelu_tail_4_0<>+0(SB), Z13
+	VMOVUPS      gelu_tail_4_1<>+0(SB), Z14
+	VMOVUPS      gelu_tail_5_0<>+0(SB), Z15
+	VMOVUPS      gelu_tail_5_1<>+0(SB), Z16
 	MOVQ         dst_base+0(FP), AX
 	MOVQ         x_base+24(FP), CX
 	MOVQ         dst_len+8(FP), DX
@@ -2676,56 +2675,35 @@ TEXT ·geluAVX512(SB), $0-48
 	JB           end2
 
 loop1:
-	VMOVUPS      (CX)(BX*4), Z18
-	VMAXPS       Z18, Z1, Z19
-	VMINPS       Z19, Z0, Z19
-	VMULPS       Z2, Z19, Z22
-	VMOVAPS      Z3, Z23
-	VMULPS       Z22, Z19, Z24
-	VFMADD231PS  Z4, Z24, Z23
-	VSUBPS       Z3, Z23, Z23
-	VMULPS       Z5, Z23, Z24
-	VFMSUB213PS  Z24, Z19, Z22
-	VFNMADD231PS Z6, Z23, Z22
-	VMOVAPS      Z7, Z24
-	VFMADD213PS  Z8, Z22, Z24
-	VFMADD213PS  Z9, Z22, Z24
-	VFMADD213PS  Z10, Z22, Z24
-	VFMADD213PS  Z11, Z22, Z24
-	VFMADD213PS  Z12, Z22, Z24
-	VFMADD213PS  Z12, Z22, Z24
-	VSCALEFPS    Z23, Z24, Z22
-	VANDPS       Z13, Z19, Z19
-	VMOVAPS      Z12, Z23
-	VFMADD231PS  Z14, Z19, Z23
-	VDIVPS       Z23, Z12, Z19
-	VSUBPS       Z19, Z12, Z23
-	VMOVAPS      Z15, Z24
-	VFMADD213PS  Z16, Z23, Z24
-	VFMADD213PS  Z17, Z23, Z24
-	VBROADCASTSS word_3ea6ea53<>+0(SB), Z25
-	VFMADD213PS  Z25, Z23, Z24
-	VBROADCASTSS word_be461e83<>+0(SB), Z25
-	VFMADD213PS  Z25, Z23, Z24
-	VBROADCASTSS word_3db0913f<>+0(SB), Z25
-	VFMADD213PS  Z25, Z23, Z24
-	VBROADCASTSS word_3d21dce5<>+0(SB), Z25
-	VFMADD213PS  Z25, Z23, Z24
-	VBROADCASTSS word_3d34a4b7<>+0(SB), Z25
-	VFMADD213PS  Z25, Z23, Z24
-	VBROADCASTSS word_bdc45387<>+0(SB), Z25
-	VFMADD213PS  Z25, Z23, Z24
-	VBROADCASTSS word_be988414<>+0(SB), Z25
-	VFMADD213PS  Z25, Z23, Z24
-	VFMADD213PS  Z14, Z23, Z24
-	VMULPS       Z19, Z24, Z19
-	VMULPS       Z19, Z22, Z19
-	VPMOVD2M     Z18, K1
-	VSUBPS       Z19, Z12, Z22
-	VBLENDMPS    Z19, Z22, K1, Z20
-	VMAXPS       Z18, Z1, Z18
-	VMULPS       Z18, Z20, Z18
-	VMOVUPS      Z18, (AX)(BX*4)
+	VMOVUPS      (CX)(BX*4), Z17
+	VANDPS       Z1, Z17, Z18
+	VMINPS       Z18, Z0, Z18
+	VXORPS       Z19, Z19, Z19
+	VMAXPS       Z17, Z19, Z17
+	VMOVAPS      Z2, Z19
+	VFMADD231PS  Z3, Z18, Z19
+	VMOVAPS      Z18, Z20
+	VSUBPS       Z2, Z19, Z21
+	VFNMADD231PS Z4, Z21, Z20
+	VMOVAPS      Z19, Z21
+	VPERMI2PS    Z16, Z15, Z21
+	VMOVAPS      Z19, Z22
+	VPERMI2PS    Z14, Z13, Z22
+	VFMADD213PS  Z22, Z20, Z21
+	VMOVAPS      Z19, Z22
+	VPERMI2PS    Z12, Z11, Z22
+	VFMADD213PS  Z22, Z20, Z21
+	VMOVAPS      Z19, Z22
+	VPERMI2PS    Z10, Z9, Z22
+	VFMADD213PS  Z22, Z20, Z21
+	VMOVAPS      Z19, Z22
+	VPERMI2PS    Z8, Z7, Z22
+	VFMADD213PS  Z22, Z20, Z21
+	VMOVAPS      Z19, Z19
+	VPERMI2PS    Z6, Z5, Z19
+	VFMADD213PS  Z19, Z20, Z21
+	VFNMADD231PS Z21, Z18, Z17
+	VMOVUPS      Z17, (AX)(BX*4)
 	ADDQ         $0x10, BX
 	SUBQ         $0x10, DX
 	JAE          loop1
@@ -2737,60 +2715,285 @@ end2:
 	MOVQ         $-1, SI
 	BZHIQ        DX, SI, DX
 	KMOVW        DX, K1
-	VMOVUPS.Z    (CX)(BX*4), K1, Z18
-	VMAXPS       Z18, Z1, Z19
-	VMINPS       Z19, Z0, Z0
-	VMULPS       Z2, Z0, Z2
-	VMOVAPS      Z3, Z19
-	VMULPS       Z2, Z0, Z20
-	VFMADD231PS  Z4, Z20, Z19
-	VSUBPS       Z3, Z19, Z3
-	VMULPS       Z5, Z3, Z4
-	VFMSUB213PS  Z4, Z0, Z2
-	VFNMADD231PS Z6, Z3, Z2
-	VMOVAPS      Z7, Z4
-	VFMADD213PS  Z8, Z2, Z4
-	VFMADD213PS  Z9, Z2, Z4
-	VFMADD213PS  Z10, Z2, Z4
-	VFMADD213PS  Z11, Z2, Z4
-	VFMADD213PS  Z12, Z2, Z4
-	VFMADD213PS  Z12, Z2, Z4
-	VSCALEFPS    Z3, Z4, Z2
-	VANDPS       Z13, Z0, Z0
-	VMOVAPS      Z12, Z3
-	VFMADD231PS  Z14, Z0, Z3
-	VDIVPS       Z3, Z12, Z0
-	VSUBPS       Z0, Z12, Z3
-	VMOVAPS      Z15, Z4
-	VFMADD213PS  Z16, Z3, Z4
-	VFMADD213PS  Z17, Z3, Z4
-	VBROADCASTSS word_3ea6ea53<>+0(SB), Z5
-	VFMADD213PS  Z5, Z3, Z4
-	VBROADCASTSS word_be461e83<>+0(SB), Z5
-	VFMADD213PS  Z5, Z3, Z4
-	VBROADCASTSS word_3db0913f<>+0(SB), Z5
-	VFMADD213PS  Z5, Z3, Z4
-	VBROADCASTSS word_3d21dce5<>+0(SB), Z5
-	VFMADD213PS  Z5, Z3, Z4
-	VBROADCASTSS word_3d34a4b7<>+0(SB), Z5
-	VFMADD213PS  Z5, Z3, Z4
-	VBROADCASTSS word_bdc45387<>+0(SB), Z5
-	VFMADD213PS  Z5, Z3, Z4
-	VBROADCASTSS word_be988414<>+0(SB), Z5
-	VFMADD213PS  Z5, Z3, Z4
-	VFMADD213PS  Z14, Z3, Z4
-	VMULPS       Z0, Z4, Z0
-	VMULPS       Z0, Z2, Z0
-	VPMOVD2M     Z18, K2
-	VSUBPS       Z0, Z12, Z2
-	VBLENDMPS    Z0, Z2, K2, Z21
-	VMAXPS       Z18, Z1, Z0
-	VMULPS       Z0, Z21, Z0
-	VMOVUPS      Z0, K1, (AX)(BX*4)
+	VMOVUPS.Z    (CX)(BX*4), K1, Z17
+	VANDPS       Z1, Z17, Z1
+	VMINPS       Z1, Z0, Z0
+	VXORPS       Z1, Z1, Z1
+	VMAXPS       Z17, Z1, Z1
+	VMOVAPS      Z2, Z17
+	VFMADD231PS  Z3, Z0, Z17
+	VMOVAPS      Z0, Z3
+	VSUBPS       Z2, Z17, Z2
+	VFNMADD231PS Z4, Z2, Z3
+	VMOVAPS      Z17, Z2
+	VPERMI2PS    Z16, Z15, Z2
+	VMOVAPS      Z17, Z4
+	VPERMI2PS    Z14, Z13, Z4
+	VFMADD213PS  Z4, Z3, Z2
+	VMOVAPS      Z17, Z4
+	VPERMI2PS    Z12, Z11, Z4
+	VFMADD213PS  Z4, Z3, Z2
+	VMOVAPS      Z17, Z4
+	VPERMI2PS    Z10, Z9, Z4
+	VFMADD213PS  Z4, Z3, Z2
+	VMOVAPS      Z17, Z4
+	VPERMI2PS    Z8, Z7, Z4
+	VFMADD213PS  Z4, Z3, Z2
+	VMOVAPS      Z17, Z4
+	VPERMI2PS    Z6, Z5, Z4
+	VFMADD213PS  Z4, Z3, Z2
+	VFNMADD231PS Z2, Z0, Z1
+	VMOVUPS      Z1, K1, (AX)(BX*4)
 
 done3:
 	VZEROUPPER
 	RET
+
+DATA word_40c98000<>+0(SB)/4, $0x40c98000
+DATA word_40c98000<>+4(SB)/4, $0x40c98000
+DATA word_40c98000<>+8(SB)/4, $0x40c98000
+DATA word_40c98000<>+12(SB)/4, $0x40c98000
+DATA word_40c98000<>+16(SB)/4, $0x40c98000
+DATA word_40c98000<>+20(SB)/4, $0x40c98000
+DATA word_40c98000<>+24(SB)/4, $0x40c98000
+DATA word_40c98000<>+28(SB)/4, $0x40c98000
+GLOBL word_40c98000<>(SB), RODATA|NOPTR, $32
+
+DATA word_409d89d9<>+0(SB)/4, $0x409d89d9
+DATA word_409d89d9<>+4(SB)/4, $0x409d89d9
+DATA word_409d89d9<>+8(SB)/4, $0x409d89d9
+DATA word_409d89d9<>+12(SB)/4, $0x409d89d9
+DATA word_409d89d9<>+16(SB)/4, $0x409d89d9
+DATA word_409d89d9<>+20(SB)/4, $0x409d89d9
+DATA word_409d89d9<>+24(SB)/4, $0x409d89d9
+DATA word_409d89d9<>+28(SB)/4, $0x409d89d9
+GLOBL word_409d89d9<>(SB), RODATA|NOPTR, $32
+
+DATA word_3e500000<>+0(SB)/4, $0x3e500000
+DATA word_3e500000<>+4(SB)/4, $0x3e500000
+DATA word_3e500000<>+8(SB)/4, $0x3e500000
+DATA word_3e500000<>+12(SB)/4, $0x3e500000
+DATA word_3e500000<>+16(SB)/4, $0x3e500000
+DATA word_3e500000<>+20(SB)/4, $0x3e500000
+DATA word_3e500000<>+24(SB)/4, $0x3e500000
+DATA word_3e500000<>+28(SB)/4, $0x3e500000
+GLOBL word_3e500000<>(SB), RODATA|NOPTR, $32
+
+DATA gelu_tail_0_0<>+0(SB)/4, $0x3f000000
+DATA gelu_tail_0_0<>+4(SB)/4, $0x3ed6cb27
+DATA gelu_tail_0_0<>+8(SB)/4, $0x3eaf3f41
+DATA gelu_tail_0_0<>+12(SB)/4, $0x3e8ad298
+DATA gelu_tail_0_0<>+16(SB)/4, $0x3e55401e
+DATA gelu_tail_0_0<>+20(SB)/4, $0x3e1e9f27
+DATA gelu_tail_0_0<>+24(SB)/4, $0x3de44a25
+DATA gelu_tail_0_0<>+28(SB)/4, $0x3d9ec8b7
+DATA gelu_tail_0_0<>+32(SB)/4, $0x3d55532e
+DATA gelu_tail_0_0<>+36(SB)/4, $0x3d0a4d96
+DATA gelu_tail_0_0<>+40(SB)/4, $0x3cacf8fd
+DATA gelu_tail_0_0<>+44(SB)/4, $0x3c508e27
+DATA gelu_tail_0_0<>+48(SB)/4, $0x3bf24e76
+DATA gelu_tail_0_0<>+52(SB)/4, $0x3b87953c
+DATA gelu_tail_0_0<>+56(SB)/4, $0x3b121976
+DATA gelu_tail_0_0<>+60(SB)/4, $0x3a978a9a
+GLOBL gelu_tail_0_0<>(SB), RODATA|NOPTR, $64
+
+DATA gelu_tail_0_1<>+0(SB)/4, $0x3a17437f
+DATA gelu_tail_0_1<>+4(SB)/4, $0x3991432e
+DATA gelu_tail_0_1<>+8(SB)/4, $0x39062e95
+DATA gelu_tail_0_1<>+12(SB)/4, $0x386e6616
+DATA gelu_tail_0_1<>+16(SB)/4, $0x37cba21d
+DATA gelu_tail_0_1<>+20(SB)/4, $0x372738ab
+DATA gelu_tail_0_1<>+24(SB)/4, $0x3683fff5
+DATA gelu_tail_0_1<>+28(SB)/4, $0x35c84b7f
+DATA gelu_tail_0_1<>+32(SB)/4, $0x35120a50
+DATA gelu_tail_0_1<>+36(SB)/4, $0x344ca4b7
+DATA gelu_tail_0_1<>+40(SB)/4, $0x3389c45c
+DATA gelu_tail_0_1<>+44(SB)/4, $0x32b2367c
+DATA gelu_tail_0_1<>+48(SB)/4, $0x31dd786b
+DATA gelu_tail_0_1<>+52(SB)/4, $0x310431ee
+DATA gelu_tail_0_1<>+56(SB)/4, $0x301796f8
+DATA gelu_tail_0_1<>+60(SB)/4, $0x00000000
+GLOBL gelu_tail_0_1<>(SB), RODATA|NOPTR, $64
+
+DATA gelu_tail_1_0<>+0(SB)/4, $0xbecc422a
+DATA gelu_tail_1_0<>+4(SB)/4, $0xbec81679
+DATA gelu_tail_1_0<>+8(SB)/4, $0xbebc1470
+DATA gelu_tail_1_0<>+12(SB)/4, $0xbea9a584
+DATA gelu_tail_1_0<>+16(SB)/4, $0xbe92d5b4
+DATA gelu_tail_1_0<>+20(SB)/4, $0xbe73e824
+DATA gelu_tail_1_0<>+24(SB)/4, $0xbe426365
+DATA gelu_tail_1_0<>+28(SB)/4, $0xbe14a93c
+DATA gelu_tail_1_0<>+32(SB)/4, $0xbdda30bc
+DATA gelu_tail_1_0<>+36(SB)/4, $0xbd99a5b8
+DATA gelu_tail_1_0<>+40(SB)/4, $0xbd4fa5a0
+DATA gelu_tail_1_0<>+44(SB)/4, $0xbd06a417
+DATA gelu_tail_1_0<>+48(SB)/4, $0xbca78c5e
+DATA gelu_tail_1_0<>+52(SB)/4, $0xbc481227
+DATA gelu_tail_1_0<>+56(SB)/4, $0xbbe53ff1
+DATA gelu_tail_1_0<>+60(SB)/4, $0xbb7c1102
+GLOBL gelu_tail_1_0<>(SB), RODATA|NOPTR, $64
+
+DATA gelu_tail_1_1<>+0(SB)/4, $0xbb04f9c7
+DATA gelu_tail_1_1<>+4(SB)/4, $0xba86a12d
+DATA gelu_tail_1_1<>+8(SB)/4, $0xba02cb6e
+DATA gelu_tail_1_1<>+12(SB)/4, $0xb973dd95
+DATA gelu_tail_1_1<>+16(SB)/4, $0xb8da2748
+DATA gelu_tail_1_1<>+20(SB)/4, $0xb83b43a3
+DATA gelu_tail_1_1<>+24(SB)/4, $0xb79a404e
+DATA gelu_tail_1_1<>+28(SB)/4, $0xb6f3d841
+DATA gelu_tail_1_1<>+32(SB)/4, $0xb638f2a7
+DATA gelu_tail_1_1<>+36(SB)/4, $0xb5869b49
+DATA gelu_tail_1_1<>+40(SB)/4, $0xb4bc040b
+DATA gelu_tail_1_1<>+44(SB)/4, $0xb3fc006d
+DATA gelu_tail_1_1<>+48(SB)/4, $0xb3220e2f
+DATA gelu_tail_1_1<>+52(SB)/4, $0xb248008c
+DATA gelu_tail_1_1<>+56(SB)/4, $0xb16cdb77
+DATA gelu_tail_1_1<>+60(SB)/4, $0x00000000
+GLOBL gelu_tail_1_1<>(SB), RODATA|NOPTR, $64
+
+DATA gelu_tail_2_0<>+0(SB)/4, $0xb2917034
+DATA gelu_tail_2_0<>+4(SB)/4, $0x3d229229
+DATA gelu_tail_2_0<>+8(SB)/4, $0x3d98d085
+DATA gelu_tail_2_0<>+12(SB)/4, $0x3dcec1a0
+DATA gelu_tail_2_0<>+16(SB)/4, $0x3dee9b2d
+DATA gelu_tail_2_0<>+20(SB)/4, $0x3df7b7b5
+DATA gelu_tail_2_0<>+24(SB)/4, $0x3dece91d
+DATA gelu_tail_2_0<>+28(SB)/4, $0x3dd360a4
+DATA gelu_tail_2_0<>+32(SB)/4, $0x3db147a1
+DATA gelu_tail_2_0<>+36(SB)/4, $0x3d8c7185
+DATA gelu_tail_2_0<>+40(SB)/4, $0x3d52e44b
+DATA gelu_tail_2_0<>+44(SB)/4, $0x3d166b62
+DATA gelu_tail_2_0<>+48(SB)/4, $0x3ccc3326
+DATA gelu_tail_2_0<>+52(SB)/4, $0x3c841404
+DATA gelu_tail_2_0<>+56(SB)/4, $0x3c22fb77
+DATA gelu_tail_2_0<>+60(SB)/4, $0x3bc000e4
+GLOBL gelu_tail_2_0<>(SB), RODATA|NOPTR, $64
+
+DATA gelu_tail_2_1<>+0(SB)/4, $0x3b5815b4
+DATA gelu_tail_2_1<>+4(SB)/4, $0x3ae871ed
+DATA gelu_tail_2_1<>+8(SB)/4, $0x3a6f1b50
+DATA gelu_tail_2_1<>+12(SB)/4, $0x39eb49f6
+DATA gelu_tail_2_1<>+16(SB)/4, $0x395d8ecf
+DATA gelu_tail_2_1<>+20(SB)/4, $0x38c7b1d2
+DATA gelu_tail_2_1<>+24(SB)/4, $0x382c5261
+DATA gelu_tail_2_1<>+28(SB)/4, $0x378e6541
+DATA gelu_tail_2_1<>+32(SB)/4, $0x36e164b5
+DATA gelu_tail_2_1<>+36(SB)/4, $0x362ae053
+DATA gelu_tail_2_1<>+40(SB)/4, $0x35783864
+DATA gelu_tail_2_1<>+44(SB)/4, $0x34acbe2d
+DATA gelu_tail_2_1<>+48(SB)/4, $0x33e665aa
+DATA gelu_tail_2_1<>+52(SB)/4, $0x33133f87
+DATA gelu_tail_2_1<>+56(SB)/4, $0x32346438
+DATA gelu_tail_2_1<>+60(SB)/4, $0x00000000
+GLOBL gelu_tail_2_1<>(SB), RODATA|NOPTR, $64
+
+DATA gelu_tail_3_0<>+0(SB)/4, $0x3d882c74
+DATA gelu_tail_3_0<>+4(SB)/4, $0x3d7fc67d
+DATA gelu_tail_3_0<>+8(SB)/4, $0x3d516279
+DATA gelu_tail_3_0<>+12(SB)/4, $0x3d0e330c
+DATA gelu_tail_3_0<>+16(SB)/4, $0x3c85113f
+DATA gelu_tail_3_0<>+20(SB)/4, $0xbaa3e344
+DATA gelu_tail_3_0<>+24(SB)/4, $0xbc7b973b
+DATA gelu_tail_3_0<>+28(SB)/4, $0xbcca854a
+DATA gelu_tail_3_0<>+32(SB)/4, $0xbceea4e7
+DATA gelu_tail_3_0<>+36(SB)/4, $0xbcefe5ac
+DATA gelu_tail_3_0<>+40(SB)/4, $0xbcd85d6d
+DATA gelu_tail_3_0<>+44(SB)/4, $0xbcb32e33
+DATA gelu_tail_3_0<>+48(SB)/4, $0xbc89fc99
+DATA gelu_tail_3_0<>+52(SB)/4, $0xbc472ab6
+DATA gelu_tail_3_0<>+56(SB)/4, $0xbc0763c3
+DATA gelu_tail_3_0<>+60(SB)/4, $0xbbadffe1
+GLOBL gelu_tail_3_0<>(SB), RODATA|NOPTR, $64
+
+DATA gelu_tail_3_1<>+0(SB)/4, $0xbb53eedc
+DATA gelu_tail_3_1<>+4(SB)/4, $0xbaf51f7c
+DATA gelu_tail_3_1<>+8(SB)/4, $0xba86cfe9
+DATA gelu_tail_3_1<>+12(SB)/4, $0xba0d314b
+DATA gelu_tail_3_1<>+16(SB)/4, $0xb98cef78
+DATA gelu_tail_3_1<>+20(SB)/4, $0xb9062ec5
+DATA gelu_tail_3_1<>+24(SB)/4, $0xb873de42
+DATA gelu_tail_3_1<>+28(SB)/4, $0xb7d3a106
+DATA gelu_tail_3_1<>+32(SB)/4, $0xb72f76f3
+DATA gelu_tail_3_1<>+36(SB)/4, $0xb68b0cf1
+DATA gelu_tail_3_1<>+40(SB)/4, $0xb5d2b836
+DATA gelu_tail_3_1<>+44(SB)/4, $0xb518b4d9
+DATA gelu_tail_3_1<>+48(SB)/4, $0xb453bdb2
+DATA gelu_tail_3_1<>+52(SB)/4, $0xb38c78c9
+DATA gelu_tail_3_1<>+56(SB)/4, $0xb2b262bd
+DATA gelu_tail_3_1<>+60(SB)/4, $0x00000000
+GLOBL gelu_tail_3_1<>(SB), RODATA|NOPTR, $64
+
+DATA gelu_tail_4_0<>+0(SB)/4, $0xb736c13f
+DATA gelu_tail_4_0<>+4(SB)/4, $0xbc1fedc5
+DATA gelu_tail_4_0<>+8(SB)/4, $0xbc900eb6
+DATA gelu_tail_4_0<>+12(SB)/4, $0xbcb4c267
+DATA gelu_tail_4_0<>+16(SB)/4, $0xbcb9bd34
+DATA gelu_tail_4_0<>+20(SB)/4, $0xbca24ce1
+DATA gelu_tail_4_0<>+24(SB)/4, $0xbc6f085e
+DATA gelu_tail_4_0<>+28(SB)/4, $0xbc09eff8
+DATA gelu_tail_4_0<>+32(SB)/4, $0xbb2af7a4
+DATA gelu_tail_4_0<>+36(SB)/4, $0x3afd69d0
+DATA gelu_tail_4_0<>+40(SB)/4, $0x3b9da3c6
+DATA gelu_tail_4_0<>+44(SB)/4, $0x3bc74919
+DATA gelu_tail_4_0<>+48(SB)/4, $0x3bc7e492
+DATA gelu_tail_4_0<>+52(SB)/4, $0x3baec5d4
+DATA gelu_tail_4_0<>+56(SB)/4, $0x3b8a2c35
+DATA gelu_tail_4_0<>+60(SB)/4, $0x3b4935c4
+GLOBL gelu_tail_4_0<>(SB), RODATA|NOPTR, $64
+
+DATA gelu_tail_4_1<>+0(SB)/4, $0x3b085efb
+DATA gelu_tail_4_1<>+4(SB)/4, $0x3aad3d15
+DATA gelu_tail_4_1<>+8(SB)/4, $0x3a4f33e9
+DATA gelu_tail_4_1<>+12(SB)/4, $0x39ea1b4c
+DATA gelu_tail_4_1<>+16(SB)/4, $0x397a7a9b
+DATA gelu_tail_4_1<>+20(SB)/4, $0x38fe4492
+DATA gelu_tail_4_1<>+24(SB)/4, $0x3875420b
+DATA gelu_tail_4_1<>+28(SB)/4, $0x37e10df4
+DATA gelu_tail_4_1<>+32(SB)/4, $0x3744a876
+DATA gelu_tail_4_1<>+36(SB)/4, $0x36a3c692
+DATA gelu_tail_4_1<>+40(SB)/4, $0x3602138d
+DATA gelu_tail_4_1<>+44(SB)/4, $0x35452ba6
+DATA gelu_tail_4_1<>+48(SB)/4, $0x348eabe6
+DATA gelu_tail_4_1<>+52(SB)/4, $0x33c53624
+DATA gelu_tail_4_1<>+56(SB)/4, $0x33023c6b
+DATA gelu_tail_4_1<>+60(SB)/4, $0x00000000
+GLOBL gelu_tail_4_1<>(SB), RODATA|NOPTR, $64
+
+DATA gelu_tail_5_0<>+0(SB)/4, $0xbc223f89
+DATA gelu_tail_5_0<>+4(SB)/4, $0xbc127b23
+DATA gelu_tail_5_0<>+8(SB)/4, $0xbbcb6f8a
+DATA gelu_tail_5_0<>+12(SB)/4, $0xbb234c3a
+DATA gelu_tail_5_0<>+16(SB)/4, $0x3aa5da1b
+DATA gelu_tail_5_0<>+20(SB)/4, $0x3b8a2f6f
+DATA gelu_tail_5_0<>+24(SB)/4, $0x3bbfc18b
+DATA gelu_tail_5_0<>+28(SB)/4, $0x3bc75ef0
+DATA gelu_tail_5_0<>+32(SB)/4, $0x3baa2cd7
+DATA gelu_tail_5_0<>+36(SB)/4, $0x3b6fe712
+DATA gelu_tail_5_0<>+40(SB)/4, $0x3b02248b
+DATA gelu_tail_5_0<>+44(SB)/4, $0x3a0fa27d
+DATA gelu_tail_5_0<>+48(SB)/4, $0xb9eeb87f
+DATA gelu_tail_5_0<>+52(SB)/4, $0xba8271a1
+DATA gelu_tail_5_0<>+56(SB)/4, $0xba978a92
+DATA gelu_tail_5_0<>+60(SB)/4, $0xba8c2b6f
+GLOBL gelu_tail_5_0<>(SB), RODATA|NOPTR, $64
+
+DATA gelu_tail_5_1<>+0(SB)/4, $0xba61ebd0
+DATA gelu_tail_5_1<>+4(SB)/4, $0xba24641e
+DATA gelu_tail_5_1<>+8(SB)/4, $0xb9dbf956
+DATA gelu_tail_5_1<>+12(SB)/4, $0xb988c5fd
+DATA gelu_tail_5_1<>+16(SB)/4, $0xb91f2658
+DATA gelu_tail_5_1<>+20(SB)/4, $0xb8ae19e9
+DATA gelu_tail_5_1<>+24(SB)/4, $0xb833aac7
+DATA gelu_tail_5_1<>+28(SB)/4, $0xb7af5abb
+DATA gelu_tail_5_1<>+32(SB)/4, $0xb7222ee5
+DATA gelu_tail_5_1<>+36(SB)/4, $0xb68e5e9c
+DATA gelu_tail_5_1<>+40(SB)/4, $0xb5ed89a1
+DATA gelu_tail_5_1<>+44(SB)/4, $0xb53c83c1
+DATA gelu_tail_5_1<>+48(SB)/4, $0xb48e7381
+DATA gelu_tail_5_1<>+52(SB)/4, $0xb3cd22ee
+DATA gelu_tail_5_1<>+56(SB)/4, $0xb30cd416
+DATA gelu_tail_5_1<>+60(SB)/4, $0x00000000
+GLOBL gelu_tail_5_1<>(SB), RODATA|NOPTR, $64
 
 // func geluGradAVX2(dst []float32, x []float32, dy []float32)
 // Requires: AVX, AVX2, FMA3
@@ -2947,24 +3150,24 @@ GLOBL word_3ecc422a<>(SB), RODATA|NOPTR, $32
 // func geluGradAVX512(dst []float32, x []float32, dy []float32)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2
 TEXT ·geluGradAVX512(SB), $0-72
-	VBROADCASTSS word_41680000<>+0(SB), Z0
-	VBROADCASTSS word_c1680000<>+0(SB), Z1
-	VBROADCASTSS word_bf000000<>+0(SB), Z2
-	VBROADCASTSS word_4b400000<>+0(SB), Z3
-	VBROADCASTSS word_3fb8aa3b<>+0(SB), Z4
-	VBROADCASTSS word_3f317000<>+0(SB), Z5
-	VBROADCASTSS word_3805fdf4<>+0(SB), Z6
-	VBROADCASTSS word_3ab51226<>+0(SB), Z7
-	VBROADCASTSS word_3c091cea<>+0(SB), Z8
-	VBROADCASTSS word_3d2aac79<>+0(SB), Z9
-	VBROADCASTSS word_3e2aaa49<>+0(SB), Z10
-	VBROADCASTSS word_3efffffe<>+0(SB), Z11
-	VBROADCASTSS word_3f800000<>+0(SB), Z12
-	VBROADCASTSS word_7fffffff<>+0(SB), Z13
-	VBROADCASTSS word_3f000000<>+0(SB), Z14
-	VBROADCASTSS word_bd19c0dc<>+0(SB), Z15
-	VBROADCASTSS word_3e48aff6<>+0(SB), Z16
-	VBROADCASTSS word_bebc3429<>+0(SB), Z17
+	VBROADCASTSS word_40c98000<>+0(SB), Z0
+	VBROADCASTSS word_7fffffff<>+0(SB), Z1
+	VBROADCASTSS word_4b400000<>+0(SB), Z2
+	VBROADCASTSS word_409d89d9<>+0(SB), Z3
+	VBROADCASTSS word_3e500000<>+0(SB), Z4
+	VBROADCASTSS word_3f800000<>+0(SB), Z5
+	VMOVUPS      gelu_grad_tail_0_0<>+0(SB), Z6
+	VMOVUPS      gelu_grad_tail_0_1<>+0(SB), Z7
+	VMOVUPS      gelu_grad_tail_1_0<>+0(SB), Z8
+	VMOVUPS      gelu_grad_tail_1_1<>+0(SB), Z9
+	VMOVUPS      gelu_grad_tail_2_0<>+0(SB), Z10
+	VMOVUPS      gelu_grad_tail_2_1<>+0(SB), Z11
+	VMOVUPS      gelu_grad_tail_3_0<>+0(SB), Z12
+	VMOVUPS      gelu_grad_tail_3_1<>+0(SB), Z13
+	VMOVUPS      gelu_grad_tail_4_0<>+0(SB), Z14
+	VMOVUPS      gelu_grad_tail_4_1<>+0(SB), Z15
+	VMOVUPS      gelu_grad_tail_5_0<>+0(SB), Z16
+	VMOVUPS      gelu_grad_tail_5_1<>+0(SB), Z17
 	MOVQ         dst_base+0(FP), AX
 	MOVQ         x_base+24(FP), CX
 	MOVQ         dy_base+48(FP), DX
@@ -2976,55 +3179,33 @@ TEXT ·geluGradAVX512(SB), $0-72
 loop1:
 	VMOVUPS      (CX)(SI*4), Z18
 	VMOVUPS      (DX)(SI*4), Z19
-	VMAXPS       Z18, Z1, Z20
+	VANDPS       Z1, Z18, Z20
 	VMINPS       Z20, Z0, Z20
-	VMULPS       Z2, Z20, Z23
-	VMOVAPS      Z3, Z24
-	VMULPS       Z23, Z20, Z25
-	VFMADD231PS  Z4, Z25, Z24
-	VSUBPS       Z3, Z24, Z24
-	VMULPS       Z5, Z24, Z25
-	VFMSUB213PS  Z25, Z20, Z23
-	VFNMADD231PS Z6, Z24, Z23
-	VMOVAPS      Z7, Z25
-	VFMADD213PS  Z8, Z23, Z25
-	VFMADD213PS  Z9, Z23, Z25
-	VFMADD213PS  Z10, Z23, Z25
-	VFMADD213PS  Z11, Z23, Z25
-	VFMADD213PS  Z12, Z23, Z25
-	VFMADD213PS  Z12, Z23, Z25
-	VSCALEFPS    Z24, Z25, Z23
-	VANDPS       Z13, Z20, Z24
-	VMOVAPS      Z12, Z25
-	VFMADD231PS  Z14, Z24, Z25
-	VDIVPS       Z25, Z12, Z24
-	VSUBPS       Z24, Z12, Z25
-	VMOVAPS      Z15, Z26
-	VFMADD213PS  Z16, Z25, Z26
-	VFMADD213PS  Z17, Z25, Z26
-	VBROADCASTSS word_3ea6ea53<>+0(SB), Z27
-	VFMADD213PS  Z27, Z25, Z26
-	VBROADCASTSS word_be461e83<>+0(SB), Z27
-	VFMADD213PS  Z27, Z25, Z26
-	VBROADCASTSS word_3db0913f<>+0(SB), Z27
-	VFMADD213PS  Z27, Z25, Z26
-	VBROADCASTSS word_3d21dce5<>+0(SB), Z27
-	VFMADD213PS  Z27, Z25, Z26
-	VBROADCASTSS word_3d34a4b7<>+0(SB), Z27
-	VFMADD213PS  Z27, Z25, Z26
-	VBROADCASTSS word_bdc45387<>+0(SB), Z27
-	VFMADD213PS  Z27, Z25, Z26
-	VBROADCASTSS word_be988414<>+0(SB), Z27
-	VFMADD213PS  Z27, Z25, Z26
-	VFMADD213PS  Z14, Z25, Z26
-	VMULPS       Z24, Z26, Z24
-	VMULPS       Z24, Z23, Z24
+	VMOVAPS      Z2, Z23
+	VFMADD231PS  Z3, Z20, Z23
+	VMOVAPS      Z20, Z20
+	VSUBPS       Z2, Z23, Z24
+	VFNMADD231PS Z4, Z24, Z20
+	VMOVAPS      Z23, Z24
+	VPERMI2PS    Z17, Z16, Z24
+	VMOVAPS      Z23, Z25
+	VPERMI2PS    Z15, Z14, Z25
+	VFMADD213PS  Z25, Z20, Z24
+	VMOVAPS      Z23, Z25
+	VPERMI2PS    Z13, Z12, Z25
+	VFMADD213PS  Z25, Z20, Z24
+	VMOVAPS      Z23, Z25
+	VPERMI2PS    Z11, Z10, Z25
+	VFMADD213PS  Z25, Z20, Z24
+	VMOVAPS      Z23, Z25
+	VPERMI2PS    Z9, Z8, Z25
+	VFMADD213PS  Z25, Z20, Z24
+	VMOVAPS      Z23, Z23
+	VPERMI2PS    Z7, Z6, Z23
+	VFMADD213PS  Z23, Z20, Z24
 	VPMOVD2M     Z18, K1
-	VSUBPS       Z24, Z12, Z18
+	VSUBPS       Z24, Z5, Z18
 	VBLENDMPS    Z24, Z18, K1, Z21
-	VMULPS       Z23, Z20, Z18
-	VBROADCASTSS word_3ecc422a<>+0(SB), Z20
-	VFMADD231PS  Z20, Z18, Z21
 	VMULPS       Z19, Z21, Z18
 	VMOVUPS      Z18, (AX)(SI*4)
 	ADDQ         $0x10, SI
@@ -3040,61 +3221,255 @@ end2:
 	KMOVW        BX, K1
 	VMOVUPS.Z    (CX)(SI*4), K1, Z18
 	VMOVUPS.Z    (DX)(SI*4), K1, Z19
-	VMAXPS       Z18, Z1, Z1
+	VANDPS       Z1, Z18, Z1
 	VMINPS       Z1, Z0, Z0
-	VMULPS       Z2, Z0, Z1
-	VMOVAPS      Z3, Z2
-	VMULPS       Z1, Z0, Z20
-	VFMADD231PS  Z4, Z20, Z2
-	VSUBPS       Z3, Z2, Z2
-	VMULPS       Z5, Z2, Z3
-	VFMSUB213PS  Z3, Z0, Z1
-	VFNMADD231PS Z6, Z2, Z1
-	VMOVAPS      Z7, Z3
-	VFMADD213PS  Z8, Z1, Z3
-	VFMADD213PS  Z9, Z1, Z3
-	VFMADD213PS  Z10, Z1, Z3
-	VFMADD213PS  Z11, Z1, Z3
-	VFMADD213PS  Z12, Z1, Z3
-	VFMADD213PS  Z12, Z1, Z3
-	VSCALEFPS    Z2, Z3, Z1
-	VANDPS       Z13, Z0, Z2
-	VMOVAPS      Z12, Z3
-	VFMADD231PS  Z14, Z2, Z3
-	VDIVPS       Z3, Z12, Z2
-	VSUBPS       Z2, Z12, Z3
-	VMOVAPS      Z15, Z4
-	VFMADD213PS  Z16, Z3, Z4
-	VFMADD213PS  Z17, Z3, Z4
-	VBROADCASTSS word_3ea6ea53<>+0(SB), Z5
-	VFMADD213PS  Z5, Z3, Z4
-	VBROADCASTSS word_be461e83<>+0(SB), Z5
-	VFMADD213PS  Z5, Z3, Z4
-	VBROADCASTSS word_3db0913f<>+0(SB), Z5
-	VFMADD213PS  Z5, Z3, Z4
-	VBROADCASTSS word_3d21dce5<>+0(SB), Z5
-	VFMADD213PS  Z5, Z3, Z4
-	VBROADCASTSS word_3d34a4b7<>+0(SB), Z5
-	VFMADD213PS  Z5, Z3, Z4
-	VBROADCASTSS word_bdc45387<>+0(SB), Z5
-	VFMADD213PS  Z5, Z3, Z4
-	VBROADCASTSS word_be988414<>+0(SB), Z5
-	VFMADD213PS  Z5, Z3, Z4
-	VFMADD213PS  Z14, Z3, Z4
-	VMULPS       Z2, Z4, Z2
-	VMULPS       Z2, Z1, Z2
+	VMOVAPS      Z2, Z1
+	VFMADD231PS  Z3, Z0, Z1
+	VMOVAPS      Z0, Z0
+	VSUBPS       Z2, Z1, Z2
+	VFNMADD231PS Z4, Z2, Z0
+	VMOVAPS      Z1, Z2
+	VPERMI2PS    Z17, Z16, Z2
+	VMOVAPS      Z1, Z3
+	VPERMI2PS    Z15, Z14, Z3
+	VFMADD213PS  Z3, Z0, Z2
+	VMOVAPS      Z1, Z3
+	VPERMI2PS    Z13, Z12, Z3
+	VFMADD213PS  Z3, Z0, Z2
+	VMOVAPS      Z1, Z3
+	VPERMI2PS    Z11, Z10, Z3
+	VFMADD213PS  Z3, Z0, Z2
+	VMOVAPS      Z1, Z3
+	VPERMI2PS    Z9, Z8, Z3
+	VFMADD213PS  Z3, Z0, Z2
+	VMOVAPS      Z1, Z1
+	VPERMI2PS    Z7, Z6, Z1
+	VFMADD213PS  Z1, Z0, Z2
 	VPMOVD2M     Z18, K2
-	VSUBPS       Z2, Z12, Z3
-	VBLENDMPS    Z2, Z3, K2, Z22
-	VMULPS       Z1, Z0, Z0
-	VBROADCASTSS word_3ecc422a<>+0(SB), Z1
-	VFMADD231PS  Z1, Z0, Z22
+	VSUBPS       Z2, Z5, Z0
+	VBLENDMPS    Z2, Z0, K2, Z22
 	VMULPS       Z19, Z22, Z0
 	VMOVUPS      Z0, K1, (AX)(SI*4)
 
 done3:
 	VZEROUPPER
 	RET
+
+DATA gelu_grad_tail_0_0<>+0(SB)/4, $0x3f000000
+DATA gelu_grad_tail_0_0<>+4(SB)/4, $0x3eae2696
+DATA gelu_grad_tail_0_0<>+8(SB)/4, $0x3e45ade6
+DATA gelu_grad_tail_0_0<>+12(SB)/4, $0x3d8dc6ee
+DATA gelu_grad_tail_0_0<>+16(SB)/4, $0xbccad934
+DATA gelu_grad_tail_0_0<>+20(SB)/4, $0xbdb2313b
+DATA gelu_grad_tail_0_0<>+24(SB)/4, $0xbdf58821
+DATA gelu_grad_tail_0_0<>+28(SB)/4, $0xbe03fc46
+DATA gelu_grad_tail_0_0<>+32(SB)/4, $0xbdf7e59b
+DATA gelu_grad_tail_0_0<>+36(SB)/4, $0xbdd3bc29
+DATA gelu_grad_tail_0_0<>+40(SB)/4, $0xbda7a5f7
+DATA gelu_grad_tail_0_0<>+44(SB)/4, $0xbd78b31a
+DATA gelu_grad_tail_0_0<>+48(SB)/4, $0xbd2de943
+DATA gelu_grad_tail_0_0<>+52(SB)/4, $0xbce642a8
+DATA gelu_grad_tail_0_0<>+56(SB)/4, $0xbc90b847
+DATA gelu_grad_tail_0_0<>+60(SB)/4, $0xbc2d0fa2
+GLOBL gelu_grad_tail_0_0<>(SB), RODATA|NOPTR, $64
+
+DATA gelu_grad_tail_0_1<>+0(SB)/4, $0xbbc52d73
+DATA gelu_grad_tail_0_1<>+4(SB)/4, $0xbb5649e4
+DATA gelu_grad_tail_0_1<>+8(SB)/4, $0xbade5615
+DATA gelu_grad_tail_0_1<>+12(SB)/4, $0xba5c646e
+DATA gelu_grad_tail_0_1<>+16(SB)/4, $0xb9d0d5ca
+DATA gelu_grad_tail_0_1<>+20(SB)/4, $0xb93d3f9f
+DATA gelu_grad_tail_0_1<>+24(SB)/4, $0xb8a413e3
+DATA gelu_grad_tail_0_1<>+28(SB)/4, $0xb808247b
+DATA gelu_grad_tail_0_1<>+32(SB)/4, $0xb7584733
+DATA gelu_grad_tail_0_1<>+36(SB)/4, $0xb6a47e1a
+DATA gelu_grad_tail_0_1<>+40(SB)/4, $0xb5efa147
+DATA gelu_grad_tail_0_1<>+44(SB)/4, $0xb52730c8
+DATA gelu_grad_tail_0_1<>+48(SB)/4, $0xb45f80bb
+DATA gelu_grad_tail_0_1<>+52(SB)/4, $0xb38f231c
+DATA gelu_grad_tail_0_1<>+56(SB)/4, $0xb2afaedd
+DATA gelu_grad_tail_0_1<>+60(SB)/4, $0x00000000
+GLOBL gelu_grad_tail_0_1<>(SB), RODATA|NOPTR, $64
+
+DATA gelu_grad_tail_1_0<>+0(SB)/4, $0xbf4c422a
+DATA gelu_grad_tail_1_0<>+4(SB)/4, $0xbf43f5c3
+DATA gelu_grad_tail_1_0<>+8(SB)/4, $0xbf2c8f41
+DATA gelu_grad_tail_1_0<>+12(SB)/4, $0xbf0a2601
+DATA gelu_grad_tail_1_0<>+16(SB)/4, $0xbec4bc54
+DATA gelu_grad_tail_1_0<>+20(SB)/4, $0xbe6c39a5
+DATA gelu_grad_tail_1_0<>+24(SB)/4, $0xbdc8154f
+DATA gelu_grad_tail_1_0<>+28(SB)/4, $0x3b4ebb54
+DATA gelu_grad_tail_1_0<>+32(SB)/4, $0x3d8bc739
+DATA gelu_grad_tail_1_0<>+36(SB)/4, $0x3dce3376
+DATA gelu_grad_tail_1_0<>+40(SB)/4, $0x3ddcb9ee
+DATA gelu_grad_tail_1_0<>+44(SB)/4, $0x3dc973b4
+DATA gelu_grad_tail_1_0<>+48(SB)/4, $0x3da5180f
+DATA gelu_grad_tail_1_0<>+52(SB)/4, $0x3d78bbb1
+DATA gelu_grad_tail_1_0<>+56(SB)/4, $0x3d2e6d8f
+DATA gelu_grad_tail_1_0<>+60(SB)/4, $0x3ce57d34
+GLOBL gelu_grad_tail_1_0<>(SB), RODATA|NOPTR, $64
+
+DATA gelu_grad_tail_1_1<>+0(SB)/4, $0x3c8e5357
+DATA gelu_grad_tail_1_1<>+4(SB)/4, $0x3c27025e
+DATA gelu_grad_tail_1_1<>+8(SB)/4, $0x3bb9dca6
+DATA gelu_grad_tail_1_1<>+12(SB)/4, $0x3b44897b
+DATA gelu_grad_tail_1_1<>+16(SB)/4, $0x3ac5c142
+DATA gelu_grad_tail_1_1<>+20(SB)/4, $0x3a3d8d9a
+DATA gelu_grad_tail_1_1<>+24(SB)/4, $0x39ad3dac
+DATA gelu_grad_tail_1_1<>+28(SB)/4, $0x39171497
+DATA gelu_grad_tail_1_1<>+32(SB)/4, $0x387b9835
+DATA gelu_grad_tail_1_1<>+36(SB)/4, $0x37c81f13
+DATA gelu_grad_tail_1_1<>+40(SB)/4, $0x3718205d
+DATA gelu_grad_tail_1_1<>+44(SB)/4, $0x365d1e99
+DATA gelu_grad_tail_1_1<>+48(SB)/4, $0x3599b039
+DATA gelu_grad_tail_1_1<>+52(SB)/4, $0x34cc600d
+DATA gelu_grad_tail_1_1<>+56(SB)/4, $0x3402070f
+DATA gelu_grad_tail_1_1<>+60(SB)/4, $0x00000000
+GLOBL gelu_grad_tail_1_1<>(SB), RODATA|NOPTR, $64
+
+DATA gelu_grad_tail_2_0<>+0(SB)/4, $0xb40e0c95
+DATA gelu_grad_tail_2_0<>+4(SB)/4, $0x3e20e4c5
+DATA gelu_grad_tail_2_0<>+8(SB)/4, $0x3e928256
+DATA gelu_grad_tail_2_0<>+12(SB)/4, $0x3ebb8fd8
+DATA gelu_grad_tail_2_0<>+16(SB)/4, $0x3ec73a01
+DATA gelu_grad_tail_2_0<>+20(SB)/4, $0x3eb7d675
+DATA gelu_grad_tail_2_0<>+24(SB)/4, $0x3e94efd4
+DATA gelu_grad_tail_2_0<>+28(SB)/4, $0x3e5114e0
+DATA gelu_grad_tail_2_0<>+32(SB)/4, $0x3df0fdb2
+DATA gelu_grad_tail_2_0<>+36(SB)/4, $0x3d38d07e
+DATA gelu_grad_tail_2_0<>+40(SB)/4, $0xbbd48664
+DATA gelu_grad_tail_2_0<>+44(SB)/4, $0xbd1547b0
+DATA gelu_grad_tail_2_0<>+48(SB)/4, $0xbd463797
+DATA gelu_grad_tail_2_0<>+52(SB)/4, $0xbd4453f7
+DATA gelu_grad_tail_2_0<>+56(SB)/4, $0xbd268639
+DATA gelu_grad_tail_2_0<>+60(SB)/4, $0xbcfd9c91
+GLOBL gelu_grad_tail_2_0<>(SB), RODATA|NOPTR, $64
+
+DATA gelu_grad_tail_2_1<>+0(SB)/4, $0xbcb1422a
+DATA gelu_grad_tail_2_1<>+4(SB)/4, $0xbc663dbe
+DATA gelu_grad_tail_2_1<>+8(SB)/4, $0xbc0c0047
+DATA gelu_grad_tail_2_1<>+12(SB)/4, $0xbba03749
+DATA gelu_grad_tail_2_1<>+16(SB)/4, $0xbb2d261f
+DATA gelu_grad_tail_2_1<>+20(SB)/4, $0xbab12d3b
+DATA gelu_grad_tail_2_1<>+24(SB)/4, $0xba2bffc9
+DATA gelu_grad_tail_2_1<>+28(SB)/4, $0xb99ea751
+DATA gelu_grad_tail_2_1<>+32(SB)/4, $0xb90b392d
+DATA gelu_grad_tail_2_1<>+36(SB)/4, $0xb868b097
+DATA gelu_grad_tail_2_1<>+40(SB)/4, $0xb7b95456
+DATA gelu_grad_tail_2_1<>+44(SB)/4, $0xb70cc7db
+DATA gelu_grad_tail_2_1<>+48(SB)/4, $0xb64c1b52
+DATA gelu_grad_tail_2_1<>+52(SB)/4, $0xb58d44a4
+DATA gelu_grad_tail_2_1<>+56(SB)/4, $0xb4bac9f4
+DATA gelu_grad_tail_2_1<>+60(SB)/4, $0x00000000
+GLOBL gelu_grad_tail_2_1<>(SB), RODATA|NOPTR, $64
+
+DATA gelu_grad_tail_3_0<>+0(SB)/4, $0x3e882cc9
+DATA gelu_grad_tail_3_0<>+4(SB)/4, $0x3e77a21c
+DATA gelu_grad_tail_3_0<>+8(SB)/4, $0x3e340d6b
+DATA gelu_grad_tail_3_0<>+12(SB)/4, $0x3dae0114
+DATA gelu_grad_tail_3_0<>+16(SB)/4, $0xbc111738
+DATA gelu_grad_tail_3_0<>+20(SB)/4, $0xbdaf5325
+DATA gelu_grad_tail_3_0<>+24(SB)/4, $0xbe07c91e
+DATA gelu_grad_tail_3_0<>+28(SB)/4, $0xbe164396
+DATA gelu_grad_tail_3_0<>+32(SB)/4, $0xbe0893db
+DATA gelu_grad_tail_3_0<>+36(SB)/4, $0xbdd2a069
+DATA gelu_grad_tail_3_0<>+40(SB)/4, $0xbd87fa40
+DATA gelu_grad_tail_3_0<>+44(SB)/4, $0xbd07268e
+DATA gelu_grad_tail_3_0<>+48(SB)/4, $0xbbffbef9
+DATA gelu_grad_tail_3_0<>+52(SB)/4, $0x3bfe27dc
+DATA gelu_grad_tail_3_0<>+56(SB)/4, $0x3c74567b
+DATA gelu_grad_tail_3_0<>+60(SB)/4, $0x3c845383
+GLOBL gelu_grad_tail_3_0<>(SB), RODATA|NOPTR, $64
+
+DATA gelu_grad_tail_3_1<>+0(SB)/4, $0x3c66a70d
+DATA gelu_grad_tail_3_1<>+4(SB)/4, $0x3c2fe72a
+DATA gelu_grad_tail_3_1<>+8(SB)/4, $0x3bf2df5b
+DATA gelu_grad_tail_3_1<>+12(SB)/4, $0x3b9a6ff4
+DATA gelu_grad_tail_3_1<>+16(SB)/4, $0x3b36c33b
+DATA gelu_grad_tail_3_1<>+20(SB)/4, $0x3aca960a
+DATA gelu_grad_tail_3_1<>+24(SB)/4, $0x3a534aed
+DATA gelu_grad_tail_3_1<>+28(SB)/4, $0x39d0086e
+DATA gelu_grad_tail_3_1<>+32(SB)/4, $0x3941d432
+DATA gelu_grad_tail_3_1<>+36(SB)/4, $0x38ab39b8
+DATA gelu_grad_tail_3_1<>+40(SB)/4, $0x380fa071
+DATA gelu_grad_tail_3_1<>+44(SB)/4, $0x37651340
+DATA gelu_grad_tail_3_1<>+48(SB)/4, $0x36add953
+DATA gelu_grad_tail_3_1<>+52(SB)/4, $0x35fb53e2
+DATA gelu_grad_tail_3_1<>+56(SB)/4, $0x352d272d
+DATA gelu_grad_tail_3_1<>+60(SB)/4, $0x00000000
+GLOBL gelu_grad_tail_3_1<>(SB), RODATA|NOPTR, $64
+
+DATA gelu_grad_tail_4_0<>+0(SB)/4, $0xb8b4b35b
+DATA gelu_grad_tail_4_0<>+4(SB)/4, $0xbd6ced6f
+DATA gelu_grad_tail_4_0<>+8(SB)/4, $0xbdcdc8c6
+DATA gelu_grad_tail_4_0<>+12(SB)/4, $0xbdf16b91
+DATA gelu_grad_tail_4_0<>+16(SB)/4, $0xbddda32f
+DATA gelu_grad_tail_4_0<>+20(SB)/4, $0xbd9f0ffa
+DATA gelu_grad_tail_4_0<>+24(SB)/4, $0xbd18d100
+DATA gelu_grad_tail_4_0<>+28(SB)/4, $0x3a990d9b
+DATA gelu_grad_tail_4_0<>+32(SB)/4, $0x3cef436e
+DATA gelu_grad_tail_4_0<>+36(SB)/4, $0x3d310fbc
+DATA gelu_grad_tail_4_0<>+40(SB)/4, $0x3d35a6a5
+DATA gelu_grad_tail_4_0<>+44(SB)/4, $0x3d1620c5
+DATA gelu_grad_tail_4_0<>+48(SB)/4, $0x3ccd2b11
+DATA gelu_grad_tail_4_0<>+52(SB)/4, $0x3c5e7486
+DATA gelu_grad_tail_4_0<>+56(SB)/4, $0x3b985e96
+DATA gelu_grad_tail_4_0<>+60(SB)/4, $0xba7e7917
+GLOBL gelu_grad_tail_4_0<>(SB), RODATA|NOPTR, $64
+
+DATA gelu_grad_tail_4_1<>+0(SB)/4, $0xbb6f3b3c
+DATA gelu_grad_tail_4_1<>+4(SB)/4, $0xbb8c12d1
+DATA gelu_grad_tail_4_1<>+8(SB)/4, $0xbb770b99
+DATA gelu_grad_tail_4_1<>+12(SB)/4, $0xbb3a5247
+DATA gelu_grad_tail_4_1<>+16(SB)/4, $0xbafb8517
+DATA gelu_grad_tail_4_1<>+20(SB)/4, $0xba9b480f
+DATA gelu_grad_tail_4_1<>+24(SB)/4, $0xba318ee6
+DATA gelu_grad_tail_4_1<>+28(SB)/4, $0xb9bd7e0b
+DATA gelu_grad_tail_4_1<>+32(SB)/4, $0xb93dbe71
+DATA gelu_grad_tail_4_1<>+36(SB)/4, $0xb8b2f105
+DATA gelu_grad_tail_4_1<>+40(SB)/4, $0xb81f624c
+DATA gelu_grad_tail_4_1<>+44(SB)/4, $0xb7865f72
+DATA gelu_grad_tail_4_1<>+48(SB)/4, $0xb6d6d352
+DATA gelu_grad_tail_4_1<>+52(SB)/4, $0xb6230b9e
+DATA gelu_grad_tail_4_1<>+56(SB)/4, $0xb56b408d
+DATA gelu_grad_tail_4_1<>+60(SB)/4, $0x00000000
+GLOBL gelu_grad_tail_4_1<>(SB), RODATA|NOPTR, $64
+
+DATA gelu_grad_tail_5_0<>+0(SB)/4, $0xbd72cf1a
+DATA gelu_grad_tail_5_0<>+4(SB)/4, $0xbd53bcac
+DATA gelu_grad_tail_5_0<>+8(SB)/4, $0xbcfa86b5
+DATA gelu_grad_tail_5_0<>+12(SB)/4, $0xbb5e3d79
+DATA gelu_grad_tail_5_0<>+16(SB)/4, $0x3caeeed7
+DATA gelu_grad_tail_5_0<>+20(SB)/4, $0x3d17456b
+DATA gelu_grad_tail_5_0<>+24(SB)/4, $0x3d2632ac
+DATA gelu_grad_tail_5_0<>+28(SB)/4, $0x3d0a51b5
+DATA gelu_grad_tail_5_0<>+32(SB)/4, $0x3caaf610
+DATA gelu_grad_tail_5_0<>+36(SB)/4, $0x3be3e221
+DATA gelu_grad_tail_5_0<>+40(SB)/4, $0xbb848d52
+DATA gelu_grad_tail_5_0<>+44(SB)/4, $0xbc2877cc
+DATA gelu_grad_tail_5_0<>+48(SB)/4, $0xbc4303d0
+DATA gelu_grad_tail_5_0<>+52(SB)/4, $0xbc2897c4
+DATA gelu_grad_tail_5_0<>+56(SB)/4, $0xbbeb1921
+DATA gelu_grad_tail_5_0<>+60(SB)/4, $0xbb81e515
+GLOBL gelu_grad_tail_5_0<>(SB), RODATA|NOPTR, $64
+
+DATA gelu_grad_tail_5_1<>+0(SB)/4, $0xbac0098e
+DATA gelu_grad_tail_5_1<>+4(SB)/4, $0x38a93cd8
+DATA gelu_grad_tail_5_1<>+8(SB)/4, $0x3a511e46
+DATA gelu_grad_tail_5_1<>+12(SB)/4, $0x3a7b5ba4
+DATA gelu_grad_tail_5_1<>+16(SB)/4, $0x3a5a1891
+DATA gelu_grad_tail_5_1<>+20(SB)/4, $0x3a1fb338
+DATA gelu_grad_tail_5_1<>+24(SB)/4, $0x39cfe669
+DATA gelu_grad_tail_5_1<>+28(SB)/4, $0x39768125
+DATA gelu_grad_tail_5_1<>+32(SB)/4, $0x3906ebfa
+DATA gelu_grad_tail_5_1<>+36(SB)/4, $0x3889854e
+DATA gelu_grad_tail_5_1<>+40(SB)/4, $0x380342d8
+DATA gelu_grad_tail_5_1<>+44(SB)/4, $0x376b9b2b
+DATA gelu_grad_tail_5_1<>+48(SB)/4, $0x36c76c9a
+DATA gelu_grad_tail_5_1<>+52(SB)/4, $0x361f9235
+DATA gelu_grad_tail_5_1<>+56(SB)/4, $0x3571d9c6
+DATA gelu_grad_tail_5_1<>+60(SB)/4, $0x00000000
+GLOBL gelu_grad_tail_5_1<>(SB), RODATA|NOPTR, $64
 
 // func geluTanhAVX2(dst []float32, x []float32)
 // Requires: AVX, AVX2, FMA3

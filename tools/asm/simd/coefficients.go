@@ -32,7 +32,15 @@ var (
 		func(u float64) float64 { return u / mills(u) },
 		1e-4, 1-1/(1+normalScale*normalLimit), 9)
 	erfcPoly = double(normalPoly)
+	// Phi(-t), and Phi(-t) - t phi(t), phi the normal density.
+	geluTail     = fitPieces("gelu_tail", normal, func(t float64) float64 { return 1 / normal(t) }, 5)
+	geluGradTail = fitPieces("gelu_grad_tail", func(t float64) float64 {
+		return normal(t) - t*math.Exp(-t*t/2)/math.Sqrt(2*math.Pi)
+	}, func(float64) float64 { return 1 }, 5)
 )
+
+// normal is Phi(-t), Phi the normal distribution function.
+func normal(t float64) float64 { return math.Erfc(t/math.Sqrt2) / 2 }
 
 const (
 	erfSplit    = 0.75

@@ -200,15 +200,40 @@ func (a *asm) normal(x vec) (phi, limited, density vec) {
 	return phi, limited, density
 }
 
-func (a *asm) gelu(x vec) vec {
-	phi, _, _ := a.normal(x)
-	return a.mul(phi, a.max(a.kreg(-normalLimit), x)) // -0 rather than NaN for -Inf
+// codeGELU emits x Phi(x) = max(x, 0) - |x| Phi(-|x|).
+func codeGELU(a *asm) {
+	if !a.wide {
+		unary(1, func(a *asm, x vec) vec {
+			phi, _, _ := a.normal(x)
+			return a.mul(phi, a.max(a.kreg(-normalLimit), x)) // -0 rather than NaN for -Inf
+		})(a)
+		return
+	}
+	tail := a.tables(geluTail)
+	unary(1, func(a *asm, x vec) vec {
+		t := a.min(a.kreg(pieceLimit), a.abs(x))
+		y := a.max(a.zero(), x)
+		a.mulSubInto(y, t, a.piece(tail, t))
+		return y
+	})(a)
 }
 
-func geluGrad(a *asm, x, dy vec) vec {
-	phi, limited, density := a.normal(x)
-	a.mulAddInto(phi, a.mul(limited, density), a.k(1/math.Sqrt(2*math.Pi)))
-	return a.mul(phi, dy)
+// codeGELUGrad emits the derivative of x Phi(x), which is Phi(x) + x phi(x), times dy.
+func codeGELUGrad(a *asm) {
+	if !a.wide {
+		binary(1, "x dy", func(a *asm, x, dy vec) vec {
+			phi, limited, density := a.normal(x)
+			a.mulAddInto(phi, a.mul(limited, density), a.k(1/math.Sqrt(2*math.Pi)))
+			return a.mul(phi, dy)
+		})(a)
+		return
+	}
+	tail := a.tables(geluGradTail)
+	binary(1, "x dy", func(a *asm, x, dy vec) vec {
+		t := a.min(a.kreg(pieceLimit), a.abs(x))
+		below := a.piece(tail, t)
+		return a.mul(a.blend(a.negative(x), below, a.sub(a.kreg(1), below)), dy)
+	})(a)
 }
 
 // The tanh form of GELU is x * sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3).
@@ -330,8 +355,6 @@ var (
 	codeSin      = codeTrig(0)
 	codeCos      = codeTrig(1)
 
-	codeGELU         = unary(1, (*asm).gelu)
-	codeGELUGrad     = binary(1, "x dy", geluGrad)
 	codeGELUTanh     = unary(1, (*asm).geluTanh)
 	codeGELUTanhGrad = binary(1, "x dy", geluTanhGrad)
 	codeSiLU         = unary(1, (*asm).silu)

@@ -166,7 +166,7 @@ func (s *setup) hostTarget() (plan.Target, error) {
 
 // planner plans the model for a target.
 func (s *setup) planner(t plan.Target) *plan.Planner {
-	return &plan.Planner{Compile: s.compile, Target: t, LeastMicroBatch: s.model.LeastRows, Facts: func(p *engine.Program, c plan.Settings) (plan.Run, error) {
+	return &plan.Planner{Compile: s.compile, Target: t, LeastMicroBatch: s.model.LeastRows, Classes: s.model.Classes, Facts: func(p *engine.Program, c plan.Settings) (plan.Run, error) {
 		return s.facts(p, t, c, 0)
 	}}
 }
@@ -186,18 +186,6 @@ func (s *setup) facts(p *engine.Program, t plan.Target, c plan.Settings, data in
 	return r, err
 }
 
-// cpuLossChunk is how many rows of logits the loss holds at a time on the CPU:
-// 32 MiB of them, for a power of two from 64 to 1024. It must not follow the
-// measured speed: chunks decide the order of sums, and a resumed run repeats
-// them bit for bit.
-func cpuLossChunk(classes int) int {
-	rows := 64
-	for rows < 1024 && 2*rows*classes*4 <= 32<<20 {
-		rows *= 2
-	}
-	return rows
-}
-
 // fit plans the configured settings for a target; settings that were left to
 // the planner are decided here.
 func (s *setup) fit(t plan.Target, precision device.Precision) (*plan.Report, *engine.Program, error) {
@@ -206,11 +194,7 @@ func (s *setup) fit(t plan.Target, precision device.Precision) (*plan.Report, *e
 		return nil, nil, err
 	}
 	if c.CEChunk == 0 {
-		c.CEChunk = cpuLossChunk(s.model.Classes)
-		if t.Card != nil {
-			c.CEChunk = plan.LossChunk(t.Speed(precision), precision)
-		}
-		c.CEChunk = min(c.CEChunk, c.MicroBatch*int(s.model.UnitsPerRow))
+		c.CEChunk = min(t.LossChunk(precision, s.model.Classes), c.MicroBatch*int(s.model.UnitsPerRow))
 	}
 	pl := s.planner(t)
 	report, err := pl.Check(c)

@@ -6,19 +6,24 @@ import (
 	"github.com/snug-ml/snug/device"
 )
 
-// HostLossChunk is how many rows of logits the loss holds at a time on the CPU:
-// enough that the output layer is read rarely, few enough that a chunk of a
-// small vocabulary stays in the cache. It is a constant because chunks decide
-// the order of sums: a run that is resumed must not follow a measured speed.
-const HostLossChunk = 256
-
-// LossChunk is how many rows of logits the loss should hold at a time on t when
-// it computes in p.
-func (t Target) LossChunk(p device.Precision) int {
+// LossChunk is how many rows of so many logits the loss should hold at a time on
+// t when it computes in p.
+func (t Target) LossChunk(p device.Precision, classes int) int {
 	if t.Card == nil {
-		return HostLossChunk
+		return hostLossChunk(classes)
 	}
 	return LossChunk(t.Speed(p), p)
+}
+
+// hostLossChunk is LossChunk of the CPU: 32 MiB of logits, for a power of two
+// from 64 to 1024. It must not follow the measured speed: chunks decide the
+// order of sums, and a resumed run repeats them bit for bit.
+func hostLossChunk(classes int) int {
+	rows := 64
+	for rows < 1024 && 2*rows*classes*4 <= 32<<20 {
+		rows *= 2
+	}
+	return rows
 }
 
 // LossChunk is how many rows of logits the loss should hold at a time: so many

@@ -94,7 +94,7 @@ type fitting struct {
 // precision searches one precision: with the chunk of logits that costs nothing
 // by the model, then, where memory is short, with a quarter of it.
 func (f *fitting) precision(p device.Precision) error {
-	chunk := cmp.Or(f.s.CEChunk, f.p.Target.LossChunk(p))
+	chunk := cmp.Or(f.s.CEChunk, f.p.Target.LossChunk(p, f.p.Classes))
 	before := f.best
 	if err := f.search(p, chunk, f.batches); err != nil {
 		return err

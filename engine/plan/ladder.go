@@ -65,7 +65,7 @@ func (p *Planner) halve(s Settings) (Settings, bool) {
 // changes are the ladder, the cheapest first; the micro-batch is divided as
 // often as it can be.
 func (p *Planner) changes(s Settings) []change {
-	chunk := p.Target.LossChunk(s.Precision)
+	chunk := p.Target.LossChunk(s.Precision, p.Classes)
 	list := []change{
 		{chunkKey, func(s Settings) (Settings, bool) {
 			if s.CEChunk > 0 && s.CEChunk <= chunk {

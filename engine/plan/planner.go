@@ -18,6 +18,8 @@ type Planner struct {
 	Facts func(p *engine.Program, s Settings) (Run, error)
 	// LeastMicroBatch is the smallest micro-batch that the model trains with; 0: 1.
 	LeastMicroBatch int
+	// Classes is the width of the logits that the loss cuts in chunks of rows.
+	Classes int
 
 	done map[Settings]*planned
 	// Compiled counts the programs made.

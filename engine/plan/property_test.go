@@ -156,8 +156,9 @@ func TestFitIsBest(t *testing.T) {
 		for range 8 {
 			precision := rapid.SampledFrom(precisions).Draw(t, "precision")
 			d := rapid.SampledFrom(divisors).Draw(t, "micro-batch")
+			chunk := p.Target.LossChunk(precision, p.Classes)
 			s := plan.Settings{MicroBatch: d, Accumulation: batch / d, Precision: precision,
-				CEChunk:   rapid.SampledFrom([]int{p.Target.LossChunk(precision), 64}).Draw(t, "chunk"),
+				CEChunk:   rapid.SampledFrom([]int{chunk, max(64, chunk/4)}).Draw(t, "chunk"),
 				Recompute: pass.Recompute(rapid.IntRange(0, int(pass.RecomputeFull)).Draw(t, "recompute"))}
 			rep, err := p.Plan(s)
 			if err != nil {

@@ -100,7 +100,9 @@ func TestLossChunk(t *testing.T) {
 			}
 		}
 	}
-	if n := (Target{}).LossChunk(device.BF16); n != HostLossChunk {
-		t.Errorf("%d rows on the CPU", n)
+	for classes, want := range map[int]int{0: 1024, 8192: 1024, 32000: 256, 1 << 24: 64} {
+		if n := (Target{}).LossChunk(device.BF16, classes); n != want {
+			t.Errorf("%d classes: %d rows on the CPU, want %d", classes, n, want)
+		}
 	}
 }

@@ -163,6 +163,9 @@ func check(c *config.Config, r *config.Report) {
 	if last%2 != 0 || m.Norm == "group" && last/2%m.Groups != 0 {
 		r.Error("model.channels", "the head has half the last channels: %d do not halve (or not into model.groups)", last)
 	}
+	if each := last / 2 / m.Groups; m.Norm == "group" && each < 4 {
+		r.Error("model.groups", "%d groups of the %d features of the head are %d numbers each, of which normalisation leaves next to nothing: want at least 4, so at most %d groups", m.Groups, last/2, each, max(1, last/8))
+	}
 	if m.Architecture == "transformer" && last%m.Heads != 0 {
 		r.Error("model.heads", "%d channels do not divide into %d heads", last, m.Heads)
 	}

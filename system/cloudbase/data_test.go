@@ -643,6 +643,8 @@ func TestChecks(t *testing.T) {
 	}
 	_, err := tryConfigure("model.norm", "group", "model.groups", "3")
 	refused(t, "groups", err, "do not divide into 3 groups")
+	_, err = tryConfigure("model.norm", "group", "model.channels", "8,16,32", "model.groups", "8")
+	refused(t, "small groups", err, "8 groups of the 16 features of the head are 2 numbers each, of which normalisation leaves next to nothing: want at least 4, so at most 4 groups")
 	_, err = tryConfigure("split.validation", "flight-01", "phases.pretrain_flight", "flight-01")
 	refused(t, "pre-training on a held-out flight", err, "would leak")
 }

@@ -166,7 +166,7 @@ func (p *planCmd) all(a *app, s *setup) error {
 	return a.table(out)
 }
 
-// dump compiles with the programs printed.
+// dump compiles what would be trained, with the programs printed.
 func (p *planCmd) dump(a *app, s *setup) error {
 	ok := false
 	for _, n := range pass.Names() {
@@ -175,13 +175,27 @@ func (p *planCmd) dump(a *app, s *setup) error {
 	if !ok {
 		return usage("--dump %s: no such pass; the passes are %s", p.Dump, strings.Join(pass.Names(), ", "))
 	}
-	s.dump, s.dumpTo = p.Dump, a.out
-	c, err := s.settings(s.precision)
+	targets, err := s.targets(p.Card)
 	if err != nil {
 		return err
 	}
-	_, err = s.compile(c)
-	return err
+	for _, t := range targets {
+		precision, _, err := device.ChoosePrecision(s.asked, chip(s, t))
+		if err != nil {
+			return err
+		}
+		report, _, err := s.fit(t, precision)
+		var no *plan.DoesNotFit
+		if err != nil && !errors.As(err, &no) {
+			return err
+		}
+		s.dump, s.dumpTo = p.Dump, a.out
+		if _, err = s.compile(report.Run.Settings); err != nil {
+			return err
+		}
+		s.dump = ""
+	}
+	return nil
 }
 
 // usageError is a mistake in the command line.

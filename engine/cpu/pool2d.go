@@ -110,7 +110,7 @@ func (c *compiler) maxPoolGrad(n *graph.Node, op graph.Pool2DGrad) ([]phase, err
 	if op.Pool.Kernel[0] > op.Pool.Stride[0] {
 		bands, height = 1, op.H
 	}
-	need := 7 * g.ch
+	need := (2*g.ow + op.W) * g.ch
 	if g.types[0] != graph.F32 {
 		need += height * op.W * g.ch
 	}
@@ -146,14 +146,11 @@ func (g *maxGrad) band(b, k, bands int, mem []float32) {
 	if g.types[0] == graph.F32 {
 		dx = g.dx.f32()[(b*g.op.H+first)*width : (b*g.op.H+last)*width]
 	} else {
-		dx = mem[7*g.ch : 7*g.ch+(last-first)*width]
+		dx = mem[(2*g.ow+g.op.W)*g.ch:][:(last-first)*width]
 	}
 	clear(dx)
 	for r := k * per; r < (k+1)*per; r++ {
-		from, to := span(r*p.Stride[0]-p.Pad[0], p.Kernel[0], g.op.H)
-		for q := range g.ow {
-			g.window(b, (b*g.oh+r)*g.ow+q, from, to, q, dx, first, mem)
-		}
+		g.windows(b, r, dx, first, mem)
 	}
 	if d := g.types[0]; d != graph.F32 {
 		o := operand{ref: g.dx, dtype: d}
@@ -161,23 +158,22 @@ func (g *maxGrad) band(b, k, bands int, mem []float32) {
 	}
 }
 
-// window adds what window out, column q of rows [from, to), gives to dx, whose
-// first row is row first of the picture.
-func (g *maxGrad) window(b, out, from, to, q int, dx []float32, first int, mem []float32) {
-	reg := func(i int) []float32 { return mem[i*g.ch : (i+1)*g.ch] }
-	grad, less, part, none := reg(0), reg(1), reg(2), reg(3)
-	copy(grad, row(g.dy, g.types[0], out, g.ch, reg(4)))
-	top := row(g.y, g.types[2], out, g.ch, reg(5))
-	clear(none)
-	c0, c1 := span(q*g.op.Pool.Stride[1]-g.op.Pool.Pad[2], g.op.Pool.Kernel[1], g.op.W)
-	for r := from; r < to; r++ {
-		for k := c0; k < c1; k++ {
-			simd.Sub(less, top, row(g.x, g.types[1], (b*g.op.H+r)*g.op.W+k, g.ch, reg(6)))
-			simd.GreaterZero(less, less)
-			simd.Select(part, less, none, grad)
-			at := ((r-first)*g.op.W + k) * g.ch
-			simd.Add(dx[at:at+g.ch], dx[at:at+g.ch], part)
-			simd.Select(grad, less, grad, none)
+// windows adds what row r of the windows of picture b gives to dx, whose first
+// row is row first of the picture.
+func (g *maxGrad) windows(b, r int, dx []float32, first int, mem []float32) {
+	p, wide, ch := g.op.Pool, g.ow*g.ch, g.ch
+	grad := mem[:wide] // of each window, until it has found its greatest element
+	copy(grad, row(g.dy, g.types[0], b*g.oh+r, wide, grad))
+	top := row(g.y, g.types[2], b*g.oh+r, wide, mem[wide:2*wide])
+	from, to := span(r*p.Stride[0]-p.Pad[0], p.Kernel[0], g.op.H)
+	for i := from; i < to; i++ {
+		x := row(g.x, g.types[1], b*g.op.H+i, g.op.W*ch, mem[2*wide:][:g.op.W*ch])
+		to := dx[(i-first)*g.op.W*ch:]
+		for q := range g.ow {
+			c0, c1 := span(q*p.Stride[1]-p.Pad[2], p.Kernel[1], g.op.W)
+			for k := c0; k < c1; k++ {
+				simd.RouteMax(to[k*ch:(k+1)*ch], grad[q*ch:(q+1)*ch], top[q*ch:(q+1)*ch], x[k*ch:(k+1)*ch])
+			}
 		}
 	}
 }

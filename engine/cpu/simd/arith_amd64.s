@@ -2672,3 +2672,165 @@ end4:
 done5:
 	VZEROUPPER
 	RET
+
+// func routeMaxAVX2(dst []float32, grad []float32, top []float32, x []float32)
+// Requires: AVX
+TEXT ·routeMaxAVX2(SB), $0-96
+	MOVQ dst_base+0(FP), AX
+	MOVQ grad_base+24(FP), CX
+	MOVQ top_base+48(FP), DX
+	MOVQ x_base+72(FP), BX
+	MOVQ dst_len+8(FP), SI
+	XORQ DI, DI
+	SUBQ $0x10, SI
+	JB   end2
+
+loop1:
+	VMOVUPS (AX)(DI*4), Y0
+	VMOVUPS (CX)(DI*4), Y1
+	VMOVUPS (DX)(DI*4), Y2
+	VMOVUPS (BX)(DI*4), Y3
+	VCMPPS  $0x11, Y2, Y3, Y2
+	VANDNPS Y1, Y2, Y3
+	VADDPS  Y3, Y0, Y0
+	VANDPS  Y1, Y2, Y1
+	VMOVUPS Y0, (AX)(DI*4)
+	VMOVUPS Y1, (CX)(DI*4)
+	VMOVUPS 32(AX)(DI*4), Y0
+	VMOVUPS 32(CX)(DI*4), Y1
+	VMOVUPS 32(DX)(DI*4), Y2
+	VMOVUPS 32(BX)(DI*4), Y3
+	VCMPPS  $0x11, Y2, Y3, Y2
+	VANDNPS Y1, Y2, Y3
+	VADDPS  Y3, Y0, Y0
+	VANDPS  Y1, Y2, Y1
+	VMOVUPS Y0, 32(AX)(DI*4)
+	VMOVUPS Y1, 32(CX)(DI*4)
+	ADDQ    $0x10, DI
+	SUBQ    $0x10, SI
+	JAE     loop1
+
+end2:
+	ADDQ $0x10, SI
+	SUBQ $0x08, SI
+	JB   end4
+
+loop3:
+	VMOVUPS (AX)(DI*4), Y0
+	VMOVUPS (CX)(DI*4), Y1
+	VMOVUPS (DX)(DI*4), Y2
+	VMOVUPS (BX)(DI*4), Y3
+	VCMPPS  $0x11, Y2, Y3, Y2
+	VANDNPS Y1, Y2, Y3
+	VADDPS  Y3, Y0, Y0
+	VANDPS  Y1, Y2, Y1
+	VMOVUPS Y0, (AX)(DI*4)
+	VMOVUPS Y1, (CX)(DI*4)
+	ADDQ    $0x08, DI
+	SUBQ    $0x08, SI
+	JAE     loop3
+
+end4:
+	ADDQ       $0x08, SI
+	TESTQ      SI, SI
+	JZ         done5
+	LEAQ       tail<>+32(SB), R8
+	NEGQ       SI
+	VMOVUPS    (R8)(SI*4), Y0
+	VMASKMOVPS (AX)(DI*4), Y0, Y1
+	VMASKMOVPS (CX)(DI*4), Y0, Y2
+	VMASKMOVPS (DX)(DI*4), Y0, Y3
+	VMASKMOVPS (BX)(DI*4), Y0, Y4
+	VCMPPS     $0x11, Y3, Y4, Y3
+	VANDNPS    Y2, Y3, Y4
+	VADDPS     Y4, Y1, Y1
+	VANDPS     Y2, Y3, Y2
+	VMASKMOVPS Y1, Y0, (AX)(DI*4)
+	VMASKMOVPS Y2, Y0, (CX)(DI*4)
+
+done5:
+	VZEROUPPER
+	RET
+
+// func routeMaxAVX512(dst []float32, grad []float32, top []float32, x []float32)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2
+TEXT ·routeMaxAVX512(SB), $0-96
+	MOVQ dst_base+0(FP), AX
+	MOVQ grad_base+24(FP), CX
+	MOVQ top_base+48(FP), DX
+	MOVQ x_base+72(FP), BX
+	MOVQ dst_len+8(FP), SI
+	XORQ DI, DI
+	SUBQ $0x20, SI
+	JB   end2
+
+loop1:
+	VMOVUPS   (AX)(DI*4), Z0
+	VMOVUPS   (CX)(DI*4), Z1
+	VMOVUPS   (DX)(DI*4), Z2
+	VMOVUPS   (BX)(DI*4), Z3
+	VCMPPS    $0x11, Z2, Z3, K1
+	VXORPS    Z2, Z2, Z2
+	VBLENDMPS Z2, Z1, K1, Z4
+	VADDPS    Z4, Z0, Z0
+	VMOVAPS.Z Z1, K1, Z1
+	VMOVUPS   Z0, (AX)(DI*4)
+	VMOVUPS   Z1, (CX)(DI*4)
+	VMOVUPS   64(AX)(DI*4), Z0
+	VMOVUPS   64(CX)(DI*4), Z1
+	VMOVUPS   64(DX)(DI*4), Z2
+	VMOVUPS   64(BX)(DI*4), Z3
+	VCMPPS    $0x11, Z2, Z3, K1
+	VXORPS    Z2, Z2, Z2
+	VBLENDMPS Z2, Z1, K1, Z5
+	VADDPS    Z5, Z0, Z0
+	VMOVAPS.Z Z1, K1, Z1
+	VMOVUPS   Z0, 64(AX)(DI*4)
+	VMOVUPS   Z1, 64(CX)(DI*4)
+	ADDQ      $0x20, DI
+	SUBQ      $0x20, SI
+	JAE       loop1
+
+end2:
+	ADDQ $0x20, SI
+	SUBQ $0x10, SI
+	JB   end4
+
+loop3:
+	VMOVUPS   (AX)(DI*4), Z0
+	VMOVUPS   (CX)(DI*4), Z1
+	VMOVUPS   (DX)(DI*4), Z2
+	VMOVUPS   (BX)(DI*4), Z3
+	VCMPPS    $0x11, Z2, Z3, K1
+	VXORPS    Z2, Z2, Z2
+	VBLENDMPS Z2, Z1, K1, Z6
+	VADDPS    Z6, Z0, Z0
+	VMOVAPS.Z Z1, K1, Z1
+	VMOVUPS   Z0, (AX)(DI*4)
+	VMOVUPS   Z1, (CX)(DI*4)
+	ADDQ      $0x10, DI
+	SUBQ      $0x10, SI
+	JAE       loop3
+
+end4:
+	ADDQ      $0x10, SI
+	TESTQ     SI, SI
+	JZ        done5
+	MOVQ      $-1, R8
+	BZHIQ     SI, R8, SI
+	KMOVW     SI, K1
+	VMOVUPS.Z (AX)(DI*4), K1, Z0
+	VMOVUPS.Z (CX)(DI*4), K1, Z1
+	VMOVUPS.Z (DX)(DI*4), K1, Z2
+	VMOVUPS.Z (BX)(DI*4), K1, Z3
+	VCMPPS    $0x11, Z2, Z3, K2
+	VXORPS    Z2, Z2, Z2
+	VBLENDMPS Z2, Z1, K2, Z7
+	VADDPS    Z7, Z0, Z0
+	VMOVAPS.Z Z1, K2, Z1
+	VMOVUPS   Z0, K1, (AX)(DI*4)
+	VMOVUPS   Z1, K1, (CX)(DI*4)
+
+done5:
+	VZEROUPPER
+	RET

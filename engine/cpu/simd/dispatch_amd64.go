@@ -376,6 +376,23 @@ func leakyReluGradAVX2(dst, x, dy []float32, slope float32)
 //go:noescape
 func leakyReluGradAVX512(dst, x, dy []float32, slope float32)
 
+func routeMax(dst, grad, top, x []float32) {
+	switch level {
+	case AVX2:
+		routeMaxAVX2(dst, grad, top, x)
+	case AVX512:
+		routeMaxAVX512(dst, grad, top, x)
+	default:
+		routeMaxGo(dst, grad, top, x)
+	}
+}
+
+//go:noescape
+func routeMaxAVX2(dst, grad, top, x []float32)
+
+//go:noescape
+func routeMaxAVX512(dst, grad, top, x []float32)
+
 func exp(dst, x []float32) {
 	switch level {
 	case AVX2:

@@ -92,6 +92,10 @@ func leakyReluGrad(dst, x, dy []float32, slope float32) {
 	leakyReluGradGo(dst, x, dy, slope)
 }
 
+func routeMax(dst, grad, top, x []float32) {
+	routeMaxGo(dst, grad, top, x)
+}
+
 func exp(dst, x []float32) {
 	expGo(dst, x)
 }

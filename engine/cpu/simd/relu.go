@@ -24,6 +24,24 @@ func LeakyReluGrad(dst, x, dy []float32, slope float32) {
 	leakyReluGrad(dst, x, dy, slope)
 }
 
+// RouteMax adds grad to dst where x is not less than top, and makes grad 0 there:
+// the gradient of a maximum goes to the first element that has it.
+func RouteMax(dst, grad, top, x []float32) {
+	same(len(dst), len(grad), len(top))
+	same(len(dst), len(x), len(x))
+	routeMax(dst, grad, top, x)
+}
+
+func routeMaxGo(dst, grad, top, x []float32) {
+	for i, v := range x {
+		taken := float32(0)
+		if !(v < top[i]) {
+			taken, grad[i] = grad[i], 0
+		}
+		dst[i] += taken
+	}
+}
+
 func reluGo(dst, x []float32) {
 	for i, v := range x {
 		if v < 0 {

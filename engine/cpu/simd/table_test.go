@@ -44,6 +44,9 @@ func tanhForm(x float64) float64 {
 
 const testScalar = 0.37
 
+// routeSum and routeLeft are what RouteMax makes of its first two arguments.
+var routeSum, routeLeft [1 << 14]float32
+
 var elementwiseTable = []elementwise{
 	{name: "Add", inputs: 2, run: func(d []float32, in [][]float32) { Add(d, in[0], in[1]) }},
 	{name: "Sub", inputs: 2, run: func(d []float32, in [][]float32) { Sub(d, in[0], in[1]) }},
@@ -71,6 +74,13 @@ var elementwiseTable = []elementwise{
 	{name: "ReluGrad", inputs: 2, run: func(d []float32, in [][]float32) { ReluGrad(d, in[0], in[1]) }},
 	{name: "LeakyRelu", inputs: 1, run: func(d []float32, in [][]float32) { LeakyRelu(d, in[0], testScalar) }},
 	{name: "LeakyReluGrad", inputs: 2, run: func(d []float32, in [][]float32) { LeakyReluGrad(d, in[0], in[1], testScalar) }},
+	{name: "RouteMax", inputs: 4, run: func(d []float32, in [][]float32) {
+		sum, left := routeSum[:copy(routeSum[:], in[0])], routeLeft[:copy(routeLeft[:], in[1])]
+		RouteMax(sum, left, in[2], in[3])
+		for i, v := range left {
+			d[i] = sum[i] - 3*v
+		}
+	}},
 	{name: "TanhGrad", inputs: 2, run: func(d []float32, in [][]float32) { TanhGrad(d, in[0], in[1]) }},
 	{name: "SigmoidGrad", inputs: 2, run: func(d []float32, in [][]float32) { SigmoidGrad(d, in[0], in[1]) }},
 	{name: "RoundBF16", inputs: 1, run: func(d []float32, in [][]float32) { RoundBF16(d, in[0]) }},

@@ -46,6 +46,10 @@ var (
 	codeLeakyReluGrad = binary(2, "x dy", func(a *asm, x, dy vec) vec {
 		return a.blend(a.cmp(gt, x, a.zero()), dy, a.mul(dy, a.scalars["slope"]))
 	})
+	codeRouteMax = each(2, "dst grad", "dst grad top x", func(a *asm, in []vec) []vec {
+		less := a.cmp(lt, in[3], in[2])
+		return []vec{a.add(in[0], a.drop(less, in[1])), a.keep(less, in[1])}
+	})
 )
 
 func withScalar(in string, f func(a *asm, x vec) vec) func(*asm) {

@@ -45,6 +45,7 @@ var groups = []struct {
 		{name: "reluGrad", args: "dst, x, dy []float32", code: codeReluGrad},
 		{name: "leakyRelu", args: "dst, x []float32, slope float32", code: codeLeakyRelu},
 		{name: "leakyReluGrad", args: "dst, x, dy []float32, slope float32", code: codeLeakyReluGrad},
+		{name: "routeMax", args: "dst, grad, top, x []float32", code: codeRouteMax},
 	}},
 	{"math", []kernel{
 		{name: "exp", args: "dst, x []float32", code: codeExp},

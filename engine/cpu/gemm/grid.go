@@ -17,7 +17,7 @@ const directRows = 48
 const (
 	taskCycles   = 400 // taking a task and starting its loops
 	touchBytes   = 16  // bytes a cycle from beyond the second-level cache
-	packACycles  = 4   // packing one word row of a tile of A
+	packACycles  = 24  // packing one word row of a tile of A, read from afar
 	kernelCycles = 60  // starting a kernel and writing its tile
 )
 

@@ -425,16 +425,31 @@ func (o *operand) store(reg []float32, at int) {
 // table of their places lives on the stack.
 const maxOperands = graph.MaxRegisters + graph.MaxBodyResults
 
+// held says which row of an operand, the same for all rows of a tile, a register
+// is full of.
+type held struct{ at, n int }
+
 // tile runs the program on n <= tile elements, rows rows of them. at[i] is the
 // element offset of operand i (inputs, then results), step its innermost stride
 // (1 or 0) and pitch that of its rows; flat is the index of the first element
-// in the result, where rows lie side by side. regs holds the registers.
-func (p *program) tile(n, rows, flat int, at, step, pitch []int, regs []float32) {
+// in the result, where rows lie side by side. regs holds the registers, and
+// kept what is in them from tile to tile.
+func (p *program) tile(n, rows, flat int, at, step, pitch []int, regs []float32, kept *[graph.MaxRegisters]held) {
 	var r [graph.MaxRegisters][]float32
 	for i := range p.in {
-		if p.in[i].dtype != graph.Invalid {
-			r[i] = p.in[i].loadRows(regs[i*tile:i*tile+n], at[i], step[i], rows, pitch[i])
+		if p.in[i].dtype == graph.Invalid {
+			continue
 		}
+		reg := regs[i*tile : i*tile+n]
+		if rows > 1 && pitch[i] == 0 && step[i] == 1 {
+			if kept[i].at != at[i] || kept[i].n < n {
+				p.in[i].loadRows(reg, at[i], step[i], rows, pitch[i])
+				kept[i] = held{at[i], n}
+			}
+			r[i] = reg
+			continue
+		}
+		r[i], kept[i].n = p.in[i].loadRows(reg, at[i], step[i], rows, pitch[i]), 0
 	}
 	ni := len(p.in)
 	for k := range p.code {
@@ -531,6 +546,7 @@ func (c *compiler) elementwise(n *graph.Node) ([]phase, error) {
 	run := func(task, w int) {
 		regs := floats(code.worker(w), 0, p.regs*tile)
 		var at [maxOperands]int
+		var kept [graph.MaxRegisters]held
 		for u := task * size; u < min((task+1)*size, units); u++ {
 			first := u % perSeries / perRow * join // row in its series
 			row, col := u/perSeries*series+first, u%perRow*tile
@@ -545,7 +561,7 @@ func (c *compiler) elementwise(n *graph.Node) ([]phase, error) {
 				}
 				at[i] = off
 			}
-			p.tile(m, n, row*inner+col, at[:k], step, pitch, regs)
+			p.tile(m, n, row*inner+col, at[:k], step, pitch, regs, &kept)
 		}
 	}
 	return []phase{{tasks, run}}, nil

@@ -30,7 +30,8 @@ type progress struct {
 	rate   float64 // updates per second, smoothed
 	tokens float64 // units per second, smoothed
 	peak   int64   // RSS, at the end
-	total  struct{ updates, tokens, seconds float64 }
+	flops  float64 // products per second, smoothed
+	total  struct{ tokens, flops, seconds float64 }
 }
 
 func newProgress(r *run) *progress {
@@ -62,15 +63,17 @@ func (p *progress) event(e train.Event) {
 
 func (p *progress) step(s train.Step) {
 	took := s.Took.Seconds()
-	p.total.updates++
+	flops := p.r.updateFLOPs(s.Variants)
 	p.total.tokens += float64(s.NewTokens)
+	p.total.flops += flops
 	p.total.seconds += took
 	const keep = 0.9
 	if p.rate == 0 {
-		p.rate, p.tokens = 1/took, float64(s.NewTokens)/took
+		p.rate, p.tokens, p.flops = 1/took, float64(s.NewTokens)/took, flops/took
 	} else {
 		p.rate = keep*p.rate + (1-keep)/took
 		p.tokens = keep*p.tokens + (1-keep)*float64(s.NewTokens)/took
+		p.flops = keep*p.flops + (1-keep)*flops/took
 	}
 	if s.Skipped {
 		p.print(fmt.Sprintf("update %d skipped: a gradient is not finite; loss scale now %g", s.Update, s.Scale))
@@ -91,7 +94,7 @@ func (p *progress) step(s train.Step) {
 func (p *progress) line(s train.Step) string {
 	eta := time.Duration(float64(s.Total-s.Update)/p.rate) * time.Second
 	l := fmt.Sprintf("%*d/%d  loss %.4f  lr %.2e  %.2f it/s  %s %s/s", len(fmt.Sprint(s.Total)), s.Update, s.Total, s.Loss, s.LR, p.rate, count(p.tokens), shortUnit(p.r.model.Unit))
-	if f := p.r.utilization(p.rate); f > 0 {
+	if f := p.r.utilization(p.flops); f > 0 {
 		l += fmt.Sprintf("  %.0f%% of peak", 100*f)
 	}
 	l += fmt.Sprintf("  mem %s/%s", device.Bytes(p.sampler.Sample().RSS), device.Bytes(p.r.report.Total))

@@ -69,7 +69,7 @@ func (r *run) summarise(res *train.Result, stopped bool) error {
 		Updates: res.Update, UpdatesPlanned: int64(r.config.Training.MaxSteps), Tokens: res.Tokens,
 		TrainLoss: checkpoint.Float(res.Loss), Metrics: toFloats(res.Metrics), StoppedEarly: res.StoppedEarly, Skipped: res.Skipped,
 		FirstUpdate: res.FirstUpdate.Seconds() + r.armed.Seconds(), Seconds: res.Seconds,
-		TokensPerSecond: total.tokens / max(total.seconds, 1e-9), FlopsUtilization: r.utilization(total.updates / max(total.seconds, 1e-9)),
+		TokensPerSecond: total.tokens / max(total.seconds, 1e-9), FlopsUtilization: r.utilization(total.flops / max(total.seconds, 1e-9)),
 		ArenaPlanned: r.program.Layout.Bytes, ArenaUsed: r.runner.ArenaUsed(),
 		PeakRSS: r.view.peak, PlannedTotal: r.report.Total,
 		Precision: string(r.precision), Device: r.host.CPU.String(), Threads: r.threads, Parameters: all,

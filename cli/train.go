@@ -114,6 +114,7 @@ type run struct {
 	report        *plan.Report
 	uploads       *remote.Uploader // nil: none
 	armed         time.Duration
+	microFLOPs    map[string]float64 // by variant, as far as asked for
 	summary       *Summary
 }
 

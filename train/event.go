@@ -22,6 +22,8 @@ type Step struct {
 	// spent waiting for data.
 	NewTokens  int64
 	Took, Wait time.Duration
+	// Variants are the compiled shapes of its micro-batches, nil where there is one.
+	Variants []string
 	// LossZ and NormZ are z-scores against the last 128 updates.
 	LossZ, NormZ float64
 	// Log says that the update is due for a log line.

@@ -208,7 +208,7 @@ func (j *Job) update(ctx context.Context, f *filler, u int64) (*Step, error) {
 		}
 		last := m == b.update.Micro-1
 		if last {
-			s.NewTokens = b.update.Tokens
+			s.NewTokens, s.Variants = b.update.Tokens, b.update.Variants
 			j.cursor, micros = b.update.Cursor, b.update.Micro
 			if o.update != o.fn {
 				// The update reads the learning rate from the slot.

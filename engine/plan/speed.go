@@ -172,6 +172,22 @@ func Predict(p *engine.Program, s Speed, r Run) Timing {
 	return t
 }
 
+// MicroFLOPs counts the products of a micro-batch of a variant that are not
+// recomputation.
+func MicroFLOPs(p *engine.Program, variant string) (sum float64) {
+	for _, f := range p.Funcs {
+		if f.Name != engine.Variant(engine.FuncStep, variant) && f.Name != engine.Variant(engine.FuncMicro, variant) {
+			continue
+		}
+		for _, n := range f.F.Nodes {
+			if !n.Clone && !graph.IsView(n.Op) {
+				sum += costOf(n).MatrixFLOPs
+			}
+		}
+	}
+	return sum
+}
+
 // firstVariant is the function called name, or its first variant.
 func firstVariant(p *engine.Program, name string) *engine.Func {
 	for _, f := range p.Funcs {

@@ -49,13 +49,8 @@ func (p *planCmd) Run(a *app) error {
 	}
 	var refused error
 	for i, t := range targets {
-		precision, _, err := device.ChoosePrecision(s.asked, chip(s, t))
+		report, no, err := s.planned(t)
 		if err != nil {
-			return err
-		}
-		report, _, err := s.fit(t, precision)
-		var no *plan.DoesNotFit
-		if err != nil && !errors.As(err, &no) {
 			return err
 		}
 		if p.JSON {
@@ -166,6 +161,18 @@ func (p *planCmd) all(a *app, s *setup) error {
 	return a.table(out)
 }
 
+// planned is the plan for a target, and what is to be said where it does not fit.
+func (s *setup) planned(t plan.Target) (report *plan.Report, no *plan.DoesNotFit, err error) {
+	precision, _, err := device.ChoosePrecision(s.asked, chip(s, t))
+	if err != nil {
+		return nil, nil, err
+	}
+	if report, _, err = s.fit(t, precision); errors.As(err, &no) {
+		err = nil
+	}
+	return report, no, err
+}
+
 // dump compiles what would be trained, with the programs printed.
 func (p *planCmd) dump(a *app, s *setup) error {
 	ok := false
@@ -180,13 +187,8 @@ func (p *planCmd) dump(a *app, s *setup) error {
 		return err
 	}
 	for _, t := range targets {
-		precision, _, err := device.ChoosePrecision(s.asked, chip(s, t))
+		report, _, err := s.planned(t)
 		if err != nil {
-			return err
-		}
-		report, _, err := s.fit(t, precision)
-		var no *plan.DoesNotFit
-		if err != nil && !errors.As(err, &no) {
 			return err
 		}
 		s.dump, s.dumpTo = p.Dump, a.out

@@ -17,6 +17,7 @@ import (
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/system/report"
+	"github.com/snug-ml/snug/train"
 	"github.com/snug-ml/snug/train/checkpoint"
 	"github.com/snug-ml/snug/train/metric"
 )
@@ -174,7 +175,7 @@ func (t *task) report(ctx context.Context, r *engine.Runner, update int64) error
 	if len(said) == 0 {
 		return nil
 	}
-	history, err := readHistory(t.env.Dir)
+	history, err := train.ReadHistory(t.env.Dir, "rmse", "r2", "spread")
 	if err != nil {
 		return err
 	}

@@ -1,14 +1,8 @@
 package cloudbase
 
 import (
-	"bufio"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"math"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -18,7 +12,7 @@ import (
 )
 
 // page is report.html.
-func page(c *config.Config, o *Outcome, said map[string]*judged, h *history) *report.Page {
+func page(c *config.Config, o *Outcome, said map[string]*judged, h *train.History) *report.Page {
 	p := &report.Page{Title: "cloudbase", Lead: strings.Join(lead(o), "\n")}
 	if c.Preset != "" {
 		p.Title += ": " + c.Preset
@@ -31,7 +25,7 @@ func page(c *config.Config, o *Outcome, said map[string]*judged, h *history) *re
 			p.Sections = append(p.Sections, sideSection(c, o, name, j))
 		}
 	}
-	if len(h.updates) > 0 {
+	if len(h.Updates) > 0 {
 		p.Sections = append(p.Sections, trainingSection(h))
 	}
 	return p
@@ -136,51 +130,14 @@ func series(c *config.Config, name string, j *judged, half float64) report.Figur
 	return report.Figure{Caption: "Flight " + name, Drawing: report.Chart{X: "time (s)", Y: "cloud base (km)", Series: lines}}
 }
 
-func trainingSection(h *history) report.Section {
-	figures := []report.Figure{{Caption: "Training loss by update", Drawing: report.Chart{X: "update", Y: "loss", Series: []report.Series{{Name: "training", X: h.updates, Y: h.loss}}}}}
-	if len(h.evals) > 1 {
+func trainingSection(h *train.History) report.Section {
+	figures := []report.Figure{{Caption: "Training loss by update", Drawing: report.Chart{X: "update", Y: "loss", Series: []report.Series{{Name: "training", X: h.Updates, Y: h.Loss}}}}}
+	if len(h.Evals) > 1 {
 		figures = append(figures,
-			report.Figure{Caption: "Root mean square error on the validation flights", Drawing: report.Chart{X: "update", Y: "km", Series: []report.Series{{X: h.evals, Y: h.metrics["rmse"]}}}},
+			report.Figure{Caption: "Root mean square error on the validation flights", Drawing: report.Chart{X: "update", Y: "km", Series: []report.Series{{X: h.Evals, Y: h.Metrics["rmse"]}}}},
 			report.Figure{Caption: "Validation figures", Drawing: report.Chart{X: "update", Y: "share", Series: []report.Series{
-				{Name: "R2", X: h.evals, Y: h.metrics["r2"]}, {Name: "spread", X: h.evals, Y: h.metrics["spread"]},
+				{Name: "R2", X: h.Evals, Y: h.Metrics["r2"]}, {Name: "spread", X: h.Evals, Y: h.Metrics["spread"]},
 			}}})
 	}
 	return report.Section{Title: "Training", Figures: figures}
-}
-
-// history is what metrics.jsonl says of a run.
-type history struct {
-	updates, loss, evals []float64
-	metrics              map[string][]float64
-}
-
-// readHistory reads the log of a run; one that is not there is empty.
-func readHistory(dir string) (*history, error) {
-	h := &history{metrics: map[string][]float64{}}
-	f, err := os.Open(filepath.Join(dir, train.MetricsFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return h, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = f.Close() }() // read only: nothing to lose
-	lines := bufio.NewScanner(f)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		var l train.Line
-		if json.Unmarshal(lines.Bytes(), &l) != nil {
-			continue // torn by a crash; a resumed run writes it again
-		}
-		switch {
-		case l.Event == "update" && l.Loss != nil:
-			h.updates, h.loss = append(h.updates, float64(l.Update)), append(h.loss, float64(*l.Loss))
-		case l.Event == "eval":
-			h.evals = append(h.evals, float64(l.Update))
-			for _, name := range []string{"rmse", "r2", "spread"} {
-				h.metrics[name] = append(h.metrics[name], float64(l.Metrics[name]))
-			}
-		}
-	}
-	return h, lines.Err()
 }

@@ -176,31 +176,8 @@ func tokenizer(ctx context.Context, c *config.Config, src data.Source, cache str
 	if err != nil {
 		return nil, nil, fmt.Errorf("data.tokenizer.path: %w", err)
 	}
-	files, err := tokenizerFiles(t)
+	files, err := t.Files()
 	return t, files, err
-}
-
-// tokenizerFiles are the files that t is saved as.
-func tokenizerFiles(t *token.Tokenizer) (_ map[string][]byte, err error) {
-	dir, err := os.MkdirTemp("", "snug-tokenizer-")
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	if err := t.Save(dir); err != nil {
-		return nil, err
-	}
-	list, err := os.ReadDir(dir)
-	if err != nil {
-		return nil, err
-	}
-	files := map[string][]byte{}
-	for _, e := range list {
-		if files[e.Name()], err = os.ReadFile(filepath.Join(dir, e.Name())); err != nil {
-			return nil, err
-		}
-	}
-	return files, nil
 }
 
 // hash identifies a tokenizer by its files.
@@ -224,18 +201,7 @@ func trainTokenizer(ctx context.Context, vocab int, src data.Source, dir string)
 	if err != nil {
 		return err
 	}
-	// Save makes whole files; the folder appears with its name at the end.
-	tmp := dir + ".tmp"
-	if err := os.RemoveAll(tmp); err != nil {
-		return err
-	}
-	if err := os.MkdirAll(tmp, 0o777); err != nil {
-		return err
-	}
-	if err := t.Save(tmp); err != nil {
-		return err
-	}
-	return os.Rename(tmp, dir)
+	return t.SaveWhole(dir)
 }
 
 func folderBytes(dir string) (n int64, err error) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 
@@ -59,7 +58,7 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 	if j.tok, err = newTokens(t, c); err != nil {
 		return nil, err
 	}
-	files, err := tokenizerFiles(t)
+	files, err := t.Files()
 	if err != nil {
 		return nil, err
 	}
@@ -247,27 +246,4 @@ func (j *job) load(r *engine.Runner) error {
 		return nil
 	}
 	return l.stages(append(slices.Clone(j.tasks), stageRouter)...)
-}
-
-// tokenizerFiles are the files of a tokenizer, for checkpoints.
-func tokenizerFiles(t interface{ Save(dir string) error }) (files map[string][]byte, err error) {
-	dir, err := os.MkdirTemp("", "snug-tokenizer-")
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	if err := t.Save(dir); err != nil {
-		return nil, err
-	}
-	list, err := os.ReadDir(dir)
-	if err != nil {
-		return nil, err
-	}
-	files = map[string][]byte{}
-	for _, f := range list {
-		if files[f.Name()], err = os.ReadFile(filepath.Join(dir, f.Name())); err != nil {
-			return nil, err
-		}
-	}
-	return files, nil
 }

@@ -182,16 +182,5 @@ func trainTokenizer(ctx context.Context, vocab int, src data.Source, dir string)
 	if err := errors.Join(failed, err); err != nil {
 		return err
 	}
-	// The folder appears with its name at the end.
-	tmp := dir + ".tmp"
-	if err := os.RemoveAll(tmp); err != nil {
-		return err
-	}
-	if err := os.MkdirAll(tmp, 0o777); err != nil {
-		return err
-	}
-	if err := t.Save(tmp); err != nil {
-		return err
-	}
-	return os.Rename(tmp, dir)
+	return t.SaveWhole(dir)
 }

@@ -95,7 +95,7 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 	if err != nil {
 		return nil, err
 	}
-	files, err := tokenizerFiles(t.encoder.Tokenizer)
+	files, err := t.encoder.Files()
 	if err != nil {
 		return nil, err
 	}

@@ -1,12 +1,8 @@
 package moderation
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
-	"io/fs"
-	"os"
 	"path/filepath"
 
 	"github.com/snug-ml/snug/config"
@@ -178,7 +174,7 @@ func (t *task) report(ctx context.Context, r *engine.Runner, update int64) error
 			}
 		}
 	}
-	history, err := readHistory(t.env.Dir)
+	history, err := train.ReadHistory(t.env.Dir, "eval_loss", "f1", "precision", "recall")
 	if err != nil {
 		return err
 	}
@@ -195,44 +191,6 @@ func (t *task) paddings() Padding {
 	b, l := buckets(t.config), t.train.lengths
 	best := l.Buckets(len(b), 8, t.encoder.longest)
 	return Padding{Buckets: b, Share: t.train.padding(), Fixed: l.PaddingShare(b[len(b)-1:]), Best: l.PaddingShare(best), BestBuckets: best}
-}
-
-// history is what metrics.jsonl says of a run.
-type history struct {
-	updates, loss []float64
-	evals         []float64
-	metrics       map[string][]float64
-}
-
-// readHistory reads the log of a run; one that is not there is empty.
-func readHistory(dir string) (*history, error) {
-	h := &history{metrics: map[string][]float64{}}
-	f, err := os.Open(filepath.Join(dir, train.MetricsFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return h, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = f.Close() }() // read only: nothing to lose
-	lines := bufio.NewScanner(f)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		var l train.Line
-		if json.Unmarshal(lines.Bytes(), &l) != nil {
-			continue // torn by a crash; a resumed run writes it again
-		}
-		switch {
-		case l.Event == "update" && l.Loss != nil:
-			h.updates, h.loss = append(h.updates, float64(l.Update)), append(h.loss, float64(*l.Loss))
-		case l.Event == "eval":
-			h.evals = append(h.evals, float64(l.Update))
-			for _, name := range []string{"eval_loss", "f1", "precision", "recall"} {
-				h.metrics[name] = append(h.metrics[name], float64(l.Metrics[name]))
-			}
-		}
-	}
-	return h, lines.Err()
 }
 
 // reported is the split that a run is judged by, and whether the threshold was

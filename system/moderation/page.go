@@ -7,6 +7,7 @@ import (
 
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/system/report"
+	"github.com/snug-ml/snug/train"
 	"github.com/snug-ml/snug/train/metric"
 )
 
@@ -30,7 +31,7 @@ func lead(o *Outcome) string {
 }
 
 // page is report.html.
-func page(c *config.Config, o *Outcome, scores map[string]*scored, h *history) *report.Page {
+func page(c *config.Config, o *Outcome, scores map[string]*scored, h *train.History) *report.Page {
 	p := &report.Page{Title: "moderation", Lead: lead(o)}
 	if c.Preset != "" {
 		p.Title += ": " + c.Preset
@@ -40,7 +41,7 @@ func page(c *config.Config, o *Outcome, scores map[string]*scored, h *history) *
 			p.Sections = append(p.Sections, splitSection(c, o, name, s))
 		}
 	}
-	if len(h.updates) > 0 {
+	if len(h.Updates) > 0 {
 		p.Sections = append(p.Sections, trainingSection(h))
 	}
 	p.Sections = append(p.Sections, dataSection(o))
@@ -182,17 +183,17 @@ func reliability(s *scored, temperature float64) report.Figure {
 	}
 }
 
-func trainingSection(h *history) report.Section {
+func trainingSection(h *train.History) report.Section {
 	figs := []report.Figure{{
 		Caption: "Loss: training by update, weighted by class; validation unweighted",
 		Drawing: report.Chart{X: "update", Y: "loss (nats)", Series: []report.Series{
-			{Name: "training", X: h.updates, Y: h.loss}, {Name: "validation", X: h.evals, Y: h.metrics["eval_loss"]},
+			{Name: "training", X: h.Updates, Y: h.Loss}, {Name: "validation", X: h.Evals, Y: h.Metrics["eval_loss"]},
 		}},
 	}}
-	if len(h.evals) > 1 {
+	if len(h.Evals) > 1 {
 		var curves []report.Series
 		for _, name := range []string{"f1", "precision", "recall"} {
-			curves = append(curves, report.Series{Name: name, X: h.evals, Y: h.metrics[name]})
+			curves = append(curves, report.Series{Name: name, X: h.Evals, Y: h.Metrics[name]})
 		}
 		figs = append(figs, report.Figure{Caption: "Validation figures at a probability of a half", Drawing: report.Chart{X: "update", Y: "share", YRange: unit, Series: curves}})
 	}

@@ -103,39 +103,5 @@ func tokenizer(ctx context.Context, c *config.Config, train []sample, cache stri
 	if err != nil {
 		return nil, err
 	}
-	// The folder appears with its name at the end.
-	tmp := dir + ".tmp"
-	if err := os.RemoveAll(tmp); err != nil {
-		return nil, err
-	}
-	if err := os.MkdirAll(tmp, 0o777); err != nil {
-		return nil, err
-	}
-	if err := own.Save(tmp); err != nil {
-		return nil, err
-	}
-	return own, os.Rename(tmp, dir)
-}
-
-// tokenizerFiles are the files of a tokenizer, for checkpoints.
-func tokenizerFiles(t *token.Tokenizer) (files map[string][]byte, err error) {
-	dir, err := os.MkdirTemp("", "snug-tokenizer-")
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	if err := t.Save(dir); err != nil {
-		return nil, err
-	}
-	list, err := os.ReadDir(dir)
-	if err != nil {
-		return nil, err
-	}
-	files = map[string][]byte{}
-	for _, f := range list {
-		if files[f.Name()], err = os.ReadFile(filepath.Join(dir, f.Name())); err != nil {
-			return nil, err
-		}
-	}
-	return files, nil
+	return own, own.SaveWhole(dir)
 }

@@ -1,0 +1,47 @@
+package token
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+)
+
+// SaveWhole saves the tokenizer to a folder that appears with its name at the
+// end: where it is, it is complete.
+func (t *Tokenizer) SaveWhole(dir string) error {
+	tmp := dir + ".tmp"
+	if err := os.RemoveAll(tmp); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(tmp, 0o777); err != nil {
+		return err
+	}
+	if err := t.Save(tmp); err != nil {
+		return err
+	}
+	return os.Rename(tmp, dir)
+}
+
+// Files are the files that Save writes, by name: what a checkpoint keeps of its
+// tokenizer.
+func (t *Tokenizer) Files() (files map[string][]byte, err error) {
+	dir, err := os.MkdirTemp("", "snug-tokenizer-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	if err := t.Save(dir); err != nil {
+		return nil, err
+	}
+	list, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	files = map[string][]byte{}
+	for _, f := range list {
+		if files[f.Name()], err = os.ReadFile(filepath.Join(dir, f.Name())); err != nil {
+			return nil, err
+		}
+	}
+	return files, nil
+}

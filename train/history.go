@@ -1,0 +1,49 @@
+package train
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// History is what the log of a run says of its course.
+type History struct {
+	Updates, Loss []float64
+	Evals         []float64 // updates that were evaluated after
+	Metrics       map[string][]float64
+}
+
+// ReadHistory reads the log of the run in dir and, of its evaluations, the
+// metrics named. A log that is not there is empty.
+func ReadHistory(dir string, metrics ...string) (*History, error) {
+	h := &History{Metrics: map[string][]float64{}}
+	f, err := os.Open(filepath.Join(dir, MetricsFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return h, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // read only: nothing to lose
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		var l Line
+		if json.Unmarshal(lines.Bytes(), &l) != nil {
+			continue // torn by a crash; a resumed run writes it again
+		}
+		switch {
+		case l.Event == "update" && l.Loss != nil:
+			h.Updates, h.Loss = append(h.Updates, float64(l.Update)), append(h.Loss, float64(*l.Loss))
+		case l.Event == "eval":
+			h.Evals = append(h.Evals, float64(l.Update))
+			for _, name := range metrics {
+				h.Metrics[name] = append(h.Metrics[name], float64(l.Metrics[name]))
+			}
+		}
+	}
+	return h, lines.Err()
+}

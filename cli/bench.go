@@ -21,6 +21,7 @@ type benchCmd struct {
 	Against string `help:"Another preset to hold this one against." placeholder:"PRESET"`
 	Updates int    `help:"Measured updates of each configuration, after three unmeasured ones; at least 5." default:"7"`
 	Ops     bool   `help:"Print where an update's time goes, operation by operation, beside the time that the machine's measured speed allows."`
+	Shapes  bool   `help:"With --ops: a line for each shape."`
 	JSON    bool   `help:"Print JSON."`
 }
 
@@ -219,7 +220,7 @@ func (b *benchCmd) measure(a *app, s *setup, r *engine.Runner, data *system.Run,
 				fns = append(fns, f.Name)
 			}
 		}
-		return row, a.operations(r, fns, row.Settings.Precision, s.threads, b.Updates, false)
+		return row, a.operations(r, fns, row.Settings.Precision, s.threads, b.Updates, b.Shapes)
 	}
 	return row, nil
 }

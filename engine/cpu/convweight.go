@@ -9,23 +9,31 @@ import (
 )
 
 // weightGrad is the gradient of a convolution's weights: the transposed
-// patches times dy, a sum over all positions. Positions are cut into fixed
-// sets, whose sums [taps*C, O] are added in order; within a set a task has a
-// few runs of taps.
+// patches times dy, a sum over all positions. The rectangles of positions are
+// cut into fixed sets, whose sums [taps*C, O] are added in order; within a set
+// a task has a few runs of taps.
 type weightGrad struct {
-	*patches
-	u          gemm.Micro
-	dy         ref
-	dyType     graph.DType
-	rows, out  int
-	set, sets  int
-	parts      [][2]int // runs [from, to) of a task
-	tile       int      // rows laid out at a time
-	block, pan int      // offsets in the scratch: packed left and right operands
+	*planes // of few channels, else only its grid is used
+	u       gemm.Micro
+	dy      operand
+	out     int
+	set     int      // rectangles of a set
+	sets    int      // of rectangles
+	parts   [][2]int // runs [from, to) of a task
+	// Offsets in the scratch: the packed left and right operands.
+	left, right int
 }
 
-// sumBytes bounds the sums of all sets.
-const sumBytes = 4 << 20
+const (
+	// sumBytes bounds the sums of all sets.
+	sumBytes = 6 << 20
+	// partBytes is the part of the second-level cache that the sums of a task may take.
+	partBytes = 384 << 10
+	// packedCols is how many columns of the patches are packed at a time.
+	packedCols = 192
+	// packedWords is about how many words of positions are packed at a time.
+	packedWords = 256
+)
 
 func (c *compiler) conv2dWeight(n *graph.Node, op graph.Conv2DWeight) ([]phase, error) {
 	x, dy := n.In[0], n.In[1]
@@ -33,91 +41,117 @@ func (c *compiler) conv2dWeight(n *graph.Node, op graph.Conv2DWeight) ([]phase, 
 	if op.Conv.Depthwise() {
 		return c.depthwiseWeight(n, p)
 	}
-	g := &weightGrad{
-		patches: p, u: gemm.NewMicro(products, word(x.DType(), dy.DType())), dy: c.ref(dy), dyType: dy.DType(),
-		rows: dy.Shape().Rows(), out: dy.Shape()[3],
+	p.flatten()
+	g := &weightGrad{dy: operand{ref: c.ref(dy), dtype: dy.DType()}, out: dy.Shape()[3]}
+	few := p.ch <= fewChannels && p.inner() <= fewInputs
+	if few {
+		g.u, g.planes = gemm.NewMicro(products, gemm.F32), p.planes(1)
+		g.right = alignUp(g.need, 64)
+		c.need(0, g.right+g.u.PackedBytes(g.positions(), g.out))
+	} else {
+		g.u = gemm.NewMicro(products, word(x.DType(), dy.DType()))
+		g.planes = &planes{grid: p.grid(packedWords*g.u.Elems(), patchBytes, 1, p.dtype)}
+		words := g.rows * g.u.Words(g.cols)
+		g.left = g.frameBytes(p.dtype)
+		g.right = g.left + alignUp(g.u.BlockBytes(packedCols, words*g.u.Elems(), gemmType(p.dtype), true), 64)
+		c.need(0, g.right+g.u.PackedBytes(words*g.u.Elems(), g.out))
 	}
-	// A run of many channels is a task; small ones share the reading of dy.
-	const enough = 128
-	most := 0
+	bytes := p.inner() * g.out * 4
+	sets := 16
+	for sets > 1 && (sets > g.rects() || sets*bytes > sumBytes) {
+		sets /= 2
+	}
+	g.set = (g.rects() + sets - 1) / sets
+	g.sets = (g.rects() + g.set - 1) / g.set
+	c.need(g.sets*bytes, 0)
 	for from := 0; from < len(p.runs); {
 		cols, to := 0, from
-		for to < len(p.runs) && (to == from || cols+p.runs[to].n*p.ch <= enough) {
+		for to < len(p.runs) && (to == from || few || (cols+p.runs[to].n*p.ch)*g.out*4 <= partBytes) {
 			cols += p.runs[to].n * p.ch
 			to++
 		}
 		g.parts = append(g.parts, [2]int{from, to})
-		most, from = max(most, cols), to
+		from = to
 	}
-	size := pitch(most, p.dtype)
-	g.tile = max(32, min(256, patchBytes/size)) &^ 1
-	bytes := p.cols() * g.out * 4
-	g.sets = max(1, min(16, sumBytes/bytes, g.rows/g.tile))
-	g.set = alignUp((g.rows+g.sets-1)/g.sets, 2)
-	g.sets = (g.rows + g.set - 1) / g.set
-	g.block = alignUp(g.tile*size, 64)
-	g.pan = g.block + alignUp(g.u.BlockBytes(most, g.tile, gemmType(p.dtype), true), 64)
-	c.need(g.sets*bytes, g.pan+g.u.PackedBytes(g.tile, g.out)+g.u.ScratchBytes(g.tile))
 	code, dw := c.code, c.ref(n.Out[0])
-	kk := op.KH * op.KW
-	tasks, per := chunks(p.cols(), max(1, grain/g.out))
 	return []phase{{g.sets * len(g.parts), func(task, w int) {
-		part := g.parts[task%len(g.parts)]
-		g.sum(task/len(g.parts), part[0], part[1], code.m.shared, code.worker(w))
-	}}, {tasks, func(task, _ int) {
-		for k := task * per; k < min((task+1)*per, p.cols()); k++ {
-			total := g.sums(code.m.shared, 0, k)
-			for s := 1; s < g.sets; s++ {
-				simd.Add(total, total, g.sums(code.m.shared, s, k))
-			}
-			first := k%p.ch*kk + p.taps[k/p.ch].at
-			out := dw.f32()
-			for o, v := range total {
-				out[first+o*p.ch*kk] = v
+		set, part := task/len(g.parts), g.parts[task%len(g.parts)]
+		for k := set * g.set; k < min((set+1)*g.set, g.rects()); k++ {
+			if few {
+				g.addPlanes(set, k, code.m.shared, code.worker(w))
+			} else {
+				g.add(set, k, part[0], part[1], code.m.shared, code.worker(w))
 			}
 		}
-	}}}, nil
+	}}, g.total(code, dw, op.KH*op.KW)}, nil
 }
 
 // sums is row k of set s.
 func (g *weightGrad) sums(shared []byte, s, k int) []float32 {
-	return floats(shared, (s*g.cols()+k)*g.out*4, g.out)
+	return floats(shared, (s*g.inner()+k)*g.out*4, g.out)
 }
 
-// sum does runs [r0, r1) of one set.
-func (g *weightGrad) sum(set, r0, r1 int, shared, mem []byte) {
-	first, cols := 0, 0
-	for i, r := range g.runs[:r1] {
-		if i < r0 {
-			first += r.n * g.ch
-		} else {
-			cols += r.n * g.ch
-		}
+// line is dy from row i of a rectangle on.
+func (g *weightGrad) line(r rect, i int) gemm.Matrix {
+	at := (g.first(r) + i*g.wide) * g.out * int(g.dy.dtype.Size())
+	return gemm.Matrix{Data: unsafe.Add(g.dy.ptr(), at), Type: gemmType(g.dy.dtype), Stride: g.out}
+}
+
+// add adds rectangle k to runs [r0, r1) of a set. Each line of positions
+// starts with a word of its own in the packed operands.
+func (g *weightGrad) add(set, k, r0, r1 int, shared, mem []byte) {
+	r := g.at(k)
+	f := g.frame(r, g.dtype, mem)
+	line := g.u.Words(r.cols)
+	words := r.rows * line
+	var right gemm.Panels
+	for i := range r.rows {
+		dy := g.line(r, i)
+		right = g.u.PackPartB(r.cols, g.out, &dy, i*line, words, mem[g.right:])
 	}
-	pitch, size := pitch(cols, g.dtype), int(g.dtype.Size())
-	sums := g.sums(shared, set, first)
-	last := min((set+1)*g.set, g.rows)
-	for i := set * g.set; i < last; i += g.tile {
-		n := min(g.tile, last-i)
-		a := gemm.Matrix{Type: gemmType(g.dtype), Trans: true}
-		if g.plain() {
-			a.Data, a.Stride = unsafe.Add(g.src.ptr(), i*g.ch*size), g.ch
-		} else {
-			g.lay(mem, pitch, i, n, r0, r1)
-			a.Data, a.Stride = unsafe.Pointer(&mem[0]), pitch/size
+	col := 0
+	for n, run := range g.runs[:r1] {
+		cols := run.n * g.ch
+		for at := 0; at < cols && n >= r0; at += packedCols {
+			var left gemm.Block
+			some := min(packedCols, cols-at)
+			for i := range r.rows {
+				a := f.rows(i, run)
+				a.Trans, a.Data = true, unsafe.Add(a.Data, at*int(g.dtype.Size()))
+				left = g.u.PackPartA(some, r.cols, &a, i*line, words, mem[g.left:])
+			}
+			g.u.Mul(some, g.out, words*g.u.Elems(), &left, right, &g.sums(shared, set, col+at)[0], g.out, k > set*g.set)
 		}
-		var left gemm.Block
-		if g.u.Word() == gemm.F32 && a.Type == gemm.F32 {
-			left = g.u.ViewF32(&a)
-		} else {
-			left = g.u.PackA(cols, n, &a, mem[g.block:])
-		}
-		b := gemm.Matrix{Data: unsafe.Add(g.dy.ptr(), i*g.out*int(g.dyType.Size())), Type: gemmType(g.dyType), Stride: g.out}
-		right, ok := g.u.ViewB(g.out, &b)
-		if !ok {
-			packed := g.pan + g.u.PackedBytes(g.tile, g.out)
-			right = g.u.PackB(n, g.out, &b, mem[g.pan:packed], mem[packed:])
-		}
-		g.u.Mul(cols, g.out, n, &left, right, &sums[0], g.out, i > set*g.set)
+		col += cols
 	}
+}
+
+// addPlanes adds rectangle k of few channels to a set.
+func (g *weightGrad) addPlanes(set, k int, shared, mem []byte) {
+	r := g.at(k)
+	a, dy, positions := g.lay(r, mem), g.line(r, 0), r.rows*r.cols
+	left := g.u.ViewA(&a)
+	right := g.u.PackB(positions, g.out, &dy, mem[g.right:], nil)
+	g.u.Mul(g.inner(), g.out, positions, &left, right, &g.sums(shared, set, 0)[0], g.out, k > set*g.set)
+}
+
+// total adds up the sets and brings the sums [taps*C, O] into the order of the
+// weights, [O, C, taps].
+func (g *weightGrad) total(code *Code, dw ref, kk int) phase {
+	const outs = 16
+	return phase{(g.out + outs - 1) / outs, func(task, _ int) {
+		o := task * outs
+		n := min(outs, g.out-o)
+		out := dw.f32()
+		for k := range g.inner() {
+			total := g.sums(code.m.shared, 0, k)[o : o+n]
+			for s := 1; s < g.sets; s++ {
+				simd.Add(total, total, g.sums(code.m.shared, s, k)[o:o+n])
+			}
+			at := (o*g.ch+k%g.ch)*kk + g.taps[k/g.ch].at
+			for i, v := range total {
+				out[at+i*g.ch*kk] = v
+			}
+		}
+	}}
 }

@@ -8,18 +8,22 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// patches sees pictures [B,h,w,ch] as a matrix: a row for each of the high x
+// patches sees pictures [count,h,w,ch] as a matrix: a row for each of the high x
 // wide positions of each picture, made of the pixels that the taps of a
 // convolution fall on there (zeros outside the picture). The matrix never
-// exists as a whole; rows are laid out where they are multiplied.
+// exists: with the border filled in (see frame), the pixels of taps that are
+// neighbours lie side by side, and those of the next position a step further.
 type patches struct {
-	src        ref
-	dtype      graph.DType
-	h, w, ch   int
-	high, wide int
-	step       [2]int // pixels from position to position, down and across
-	taps       []tap  // in the order of the matrix's columns
-	runs       []tap  // the same, neighbours in a row joined
+	src         ref
+	dtype       graph.DType
+	count       int
+	h, w, ch    int
+	high, wide  int
+	step        [2]int // pixels from position to position, down and across
+	taps        []tap  // in the order of the matrix's columns
+	runs        []tap  // the same, neighbours in a row joined
+	top, bottom int    // the rows that taps reach
+	left, right int    // and the columns
 }
 
 // tap is a pixel (or n neighbours) relative to a position times step; at is
@@ -35,19 +39,34 @@ func (p *patches) join() {
 		return a.x - b.x
 	})
 	p.runs = p.runs[:0]
-	for _, t := range p.taps {
+	for i, t := range p.taps {
 		if k := len(p.runs) - 1; k >= 0 && p.runs[k].y == t.y && p.runs[k].x+p.runs[k].n == t.x {
 			p.runs[k].n++
 		} else {
 			p.runs = append(p.runs, tap{t.y, t.x, t.at, 1})
 		}
+		if i == 0 {
+			p.top, p.left, p.right = t.y, t.x, t.x
+		}
+		p.bottom, p.left, p.right = t.y, min(p.left, t.x), max(p.right, t.x)
+	}
+}
+
+// flatten makes one row of all positions where the matrix is the pictures.
+func (p *patches) flatten() {
+	if len(p.taps) == 1 && p.step == [2]int{1, 1} && p.taps[0].y == 0 && p.taps[0].x == 0 && p.high == p.h && p.wide == p.w {
+		p.w *= p.count * p.h
+		p.count, p.h, p.high, p.wide = 1, 1, 1, p.w
 	}
 }
 
 // forward are the patches that a convolution of x multiplies.
 func (c *compiler) forward(op graph.Conv2D, x *graph.Value, y graph.Shape, kh, kw int) *patches {
 	s := x.Shape()
-	p := &patches{src: c.ref(x), dtype: x.DType(), h: s[1], w: s[2], ch: s[3], high: y[1], wide: y[2], step: op.Stride}
+	p := &patches{
+		src: c.ref(x), dtype: x.DType(), count: s[0], h: s[1], w: s[2], ch: s[3],
+		high: y[1], wide: y[2], step: op.Stride,
+	}
 	for i := range kh {
 		for j := range kw {
 			p.taps = append(p.taps, tap{i*op.Dilation[0] - op.Pad[0], j*op.Dilation[1] - op.Pad[2], i*kw + j, 1})
@@ -72,7 +91,7 @@ func (c *compiler) backward(op graph.Conv2D, dy *graph.Value, x graph.Shape, kh,
 	for r0 := range min(op.Stride[0], x[1]) {
 		for r1 := range min(op.Stride[1], x[2]) {
 			r := &residue{first: [2]int{r0, r1}, patches: patches{
-				src: c.ref(dy), dtype: dy.DType(), h: s[1], w: s[2], ch: s[3], step: [2]int{1, 1},
+				src: c.ref(dy), dtype: dy.DType(), count: s[0], h: s[1], w: s[2], ch: s[3], step: [2]int{1, 1},
 				high: (x[1] - r0 + op.Stride[0] - 1) / op.Stride[0], wide: (x[2] - r1 + op.Stride[1] - 1) / op.Stride[1],
 			}}
 			for i := range kh {
@@ -91,66 +110,120 @@ func (c *compiler) backward(op graph.Conv2D, dy *graph.Value, x graph.Shape, kh,
 }
 
 // cols is the length of a row.
-func (p *patches) cols() int { return len(p.taps) * p.ch }
+func (p *patches) inner() int { return len(p.taps) * p.ch }
 
-// plain reports whether the matrix is the pictures themselves.
-func (p *patches) plain() bool {
-	return len(p.taps) == 1 && p.step == [2]int{1, 1} && p.taps[0].y == 0 && p.taps[0].x == 0 && p.high == p.h && p.wide == p.w
+// pixel is the address of a pixel.
+func (p *patches) pixel(b, y, x int) unsafe.Pointer {
+	return unsafe.Add(p.src.ptr(), ((b*p.h+y)*p.w+x)*p.ch*int(p.dtype.Size()))
 }
 
-// pixel is the byte offset of a pixel.
-func (p *patches) pixel(b, y, x int) int {
-	return ((b*p.h+y)*p.w + x) * p.ch * int(p.dtype.Size())
+// grid cuts the positions of pictures into rectangles.
+type grid struct {
+	*patches
+	rows, cols   int // of a rectangle, less at the edges
+	down, across int // rectangles of a picture
 }
 
-// pitch is the bytes from row to row of a laid out part; rows of neighbouring
-// positions start in different cache sets.
-func pitch(cols int, d graph.DType) int { return alignUp(cols*int(d.Size()), 128) + 64 }
+// rect is a rectangle of positions of picture b.
+type rect struct{ b, i, j, rows, cols int }
 
-// lay writes columns of runs [r0, r1) of rows first..first+n to dst, with
-// zeros up to an even number of columns.
-func (p *patches) lay(dst []byte, pitch, first, n, r0, r1 int) {
-	size := int(p.dtype.Size())
-	px := p.ch * size
-	b, rest := first/(p.high*p.wide), first%(p.high*p.wide)
-	i, j := rest/p.wide, rest%p.wide
-	runs := p.runs[r0:r1]
-	src := unsafe.Slice((*byte)(p.src.ptr()), p.src.n*size)
-	for k := range n {
-		out := dst[k*pitch : k*pitch+pitch]
-		for _, t := range runs {
-			y, x, bytes := i*p.step[0]+t.y, j*p.step[1]+t.x, t.n*px
-			switch {
-			case y < 0 || y >= p.h || x+t.n <= 0 || x >= p.w:
-				clear(out[:bytes])
-			case x >= 0 && x+t.n <= p.w:
-				at := p.pixel(b, y, x)
-				copy(out[:bytes], src[at:at+bytes])
-			default:
-				from, to := max(-x, 0), min(t.n, p.w-x)
-				clear(out[:from*px])
-				at := p.pixel(b, y, x+from)
-				copy(out[from*px:to*px], src[at:at+(to-from)*px])
-				clear(out[to*px : bytes])
-			}
-			out = out[bytes:]
-		}
-		clear(out[:min(size, len(out))])
-		if j++; j == p.wide {
-			j = 0
-			if i++; i == p.high {
-				i, b = 0, b+1
-			}
-		}
+// grid makes rectangles of about most positions, at least tasks of them if
+// there are so many rows, of whole rows if possible, whose frames of elements
+// of type d take no more than limit bytes if possible.
+func (p *patches) grid(most, limit, tasks int, d graph.DType) grid {
+	g := grid{patches: p, across: (p.wide + most - 1) / most}
+	g.cols = (p.wide + g.across - 1) / g.across
+	pitch := p.framePitch(g.cols, d)
+	g.rows = max(1, min(p.high, most/g.cols, (limit/pitch-p.bottom+p.top-1)/p.step[0]+1))
+	if n := p.count * g.across; n*((p.high+g.rows-1)/g.rows) < tasks {
+		g.rows = max(1, min(g.rows, p.high*n/tasks))
 	}
+	g.down = (p.high + g.rows - 1) / g.rows
+	g.rows = (p.high + g.down - 1) / g.down
+	g.down = (p.high + g.rows - 1) / g.rows
+	return g
 }
 
-// matrix is rows first..first+n, laid out in dst unless they lie so already.
-func (p *patches) matrix(first, n int, dst []byte) gemm.Matrix {
-	if p.plain() {
-		return gemm.Matrix{Data: unsafe.Add(p.src.ptr(), first*p.ch*int(p.dtype.Size())), Type: gemmType(p.dtype), Stride: p.ch}
+func (g *grid) rects() int { return g.patches.count * g.down * g.across }
+
+// positions is the most that a rectangle has.
+func (g *grid) positions() int { return g.rows * g.cols }
+
+// at is the k-th rectangle.
+func (g *grid) at(k int) rect {
+	r := rect{b: k / (g.down * g.across), i: k / g.across % g.down * g.rows, j: k % g.across * g.cols}
+	r.rows, r.cols = min(g.rows, g.high-r.i), min(g.cols, g.wide-r.j)
+	return r
+}
+
+// first is the number of a rectangle's first position.
+func (g *grid) first(r rect) int { return (r.b*g.high+r.i)*g.wide + r.j }
+
+// frame are the pixels that the taps of a rectangle reach, zeros where there
+// is no picture: elements of type dtype, rows pitch bytes apart.
+type frame struct {
+	*patches
+	data  unsafe.Pointer
+	dtype graph.DType
+	pitch int
+}
+
+// framePitch is the bytes of a row of a copied frame; rows do not share cache sets.
+func (p *patches) framePitch(cols int, d graph.DType) int {
+	return alignUp(((cols-1)*p.step[1]+p.right-p.left+1)*p.ch*int(d.Size()), 128) + 64
+}
+
+// frameBytes is the scratch for frames of a grid's rectangles; 0 if they are
+// parts of the pictures, see frame.
+func (g *grid) frameBytes(d graph.DType) int {
+	if g.inside(d) {
+		return 0
 	}
-	pitch := pitch(p.cols(), p.dtype)
-	p.lay(dst, pitch, first, n, 0, len(p.runs))
-	return gemm.Matrix{Data: unsafe.Pointer(&dst[0]), Type: gemmType(p.dtype), Stride: pitch / int(p.dtype.Size())}
+	return alignUp(((g.rows-1)*g.step[0]+g.bottom-g.top+1)*g.framePitch(g.cols, d), 64)
+}
+
+// inside reports whether no tap reaches over the border of pictures of type d.
+func (p *patches) inside(d graph.DType) bool {
+	return p.dtype == d && p.top >= 0 && p.left >= 0 &&
+		(p.high-1)*p.step[0]+p.bottom < p.h && (p.wide-1)*p.step[1]+p.right < p.w
+}
+
+// frame is that of a rectangle, as elements of the pictures' type or float32.
+func (g *grid) frame(r rect, d graph.DType, mem []byte) frame {
+	y, x := r.i*g.step[0]+g.top, r.j*g.step[1]+g.left
+	if g.inside(d) {
+		return frame{g.patches, g.pixel(r.b, y, x), d, g.w * g.ch * int(d.Size())}
+	}
+	f := frame{g.patches, unsafe.Pointer(&mem[0]), d, g.framePitch(g.cols, d)}
+	cols := (r.cols-1)*g.step[1] + g.right - g.left + 1
+	from, to := min(max(0, -x), cols), max(0, min(cols, g.w-x))
+	px := g.ch * int(d.Size())
+	for k := range (r.rows-1)*g.step[0] + g.bottom - g.top + 1 {
+		row := unsafe.Slice((*byte)(unsafe.Add(f.data, k*f.pitch)), cols*px)
+		if y+k < 0 || y+k >= g.h || from >= to {
+			clear(row)
+			continue
+		}
+		clear(row[:from*px])
+		f.fill(row[from*px:to*px], g.pixel(r.b, y+k, x+from))
+		clear(row[to*px:])
+	}
+	return f
+}
+
+// fill copies pixels of the pictures to dst, elements of the frame's type.
+func (f *frame) fill(dst []byte, src unsafe.Pointer) {
+	n := len(dst) / int(f.dtype.Size())
+	if f.dtype == f.patches.dtype {
+		copy(dst, unsafe.Slice((*byte)(src), len(dst)))
+		return
+	}
+	widen(unsafe.Slice((*float32)(unsafe.Pointer(&dst[0])), n), unsafe.Slice((*uint16)(src), n), f.patches.dtype)
+}
+
+// rows are the pixels that a run of taps falls on along row i of the
+// rectangle: a position's a row of the matrix.
+func (f *frame) rows(i int, run tap) gemm.Matrix {
+	at := (i*f.step[0]+run.y-f.top)*f.pitch + (run.x-f.left)*f.ch*int(f.dtype.Size())
+	return gemm.Matrix{Data: unsafe.Add(f.data, at), Type: gemmType(f.dtype), Stride: f.step[1] * f.ch}
 }

@@ -112,7 +112,7 @@ func (p *Plan) weighT(x []float32, right gemm.Panels, valid []int32, n int, out 
 	a := f32(x, p.pitch, true)
 	var left gemm.Block
 	if p.u.Word() == gemm.F32 {
-		left = p.u.ViewF32(&a)
+		left = p.u.ViewA(&a)
 	} else {
 		left = p.u.PackA(n, len(valid), &a, worker[p.bwd.left:])
 	}

@@ -58,17 +58,24 @@ func (m *machine) blockA(s sourceA, a *Matrix, i0, rows, k0, kn int, dst []byte)
 		m.padRows(rows, kn, dst, pitch)
 		return Block{data: &dst[0], rsa: pitch, csa: 4}
 	}
-	pitch := m.tilePitch(m.words(kn))
+	return m.packTiles(rows, kn, a, i0, k0, 0, m.words(kn), dst)
+}
+
+// packTiles packs the words of kn elements from k0 on of the rows from i0 on of
+// a transposed op(A) as words at.. of tiles of words words.
+func (m *machine) packTiles(rows, kn int, a *Matrix, i0, k0, at, words int, dst []byte) Block {
+	pitch := m.tilePitch(words)
 	full, r1, r2 := m.tiles(rows)
+	out := func(tile int) *byte { return &dst[tile*pitch+at*m.mr*4] }
 	if full > 0 {
-		m.tilesA[a.Type](kn, full, (*byte)(a.at(k0, i0)), a.pitch(), &dst[0], pitch)
+		m.tilesA[a.Type](kn, full, (*byte)(a.at(k0, i0)), a.pitch(), out(0), pitch)
 	}
 	i0 += full * m.mr
 	if r1 > 0 {
-		m.panelA[a.Type](kn, r1, (*byte)(a.at(k0, i0)), a.pitch(), &dst[full*pitch], m.mr*4)
+		m.panelA[a.Type](kn, r1, (*byte)(a.at(k0, i0)), a.pitch(), out(full), m.mr*4)
 	}
 	if r2 > 0 {
-		m.panelA[a.Type](kn, r2, (*byte)(a.at(k0, i0+r1)), a.pitch(), &dst[(full+1)*pitch], m.mr*4)
+		m.panelA[a.Type](kn, r2, (*byte)(a.at(k0, i0+r1)), a.pitch(), out(full+1), m.mr*4)
 	}
 	return Block{data: &dst[0], tilePitch: pitch}
 }

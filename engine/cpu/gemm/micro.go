@@ -81,9 +81,32 @@ func (u Micro) PackA(m, k int, a *Matrix, dst []byte) Block {
 	return u.m.blockA(u.m.sourceOf(a.Type, a.Trans, k), a, 0, m, 0, k, dst)
 }
 
-// ViewF32 returns a float32 operand as a block without packing, transposed or
-// not; Word must be F32.
-func (u Micro) ViewF32(a *Matrix) Block {
+// Elems returns how many elements along K a word holds.
+func (u Micro) Elems() int { return u.m.elems() }
+
+// Words returns the words that hold k elements.
+func (u Micro) Words(k int) int { return u.m.words(k) }
+
+// PackPartA packs k elements of op(A) [m, k], stored transposed, as words at..
+// of a block of words words along K: a block of several parts, each of which
+// starts with a word of its own. Parts are packed in their order.
+func (u Micro) PackPartA(m, k int, a *Matrix, at, words int, dst []byte) Block {
+	return u.m.packTiles(m, k, a, 0, 0, at, words, dst)
+}
+
+// PackPartB does the same for op(B) [k, n], stored untransposed.
+func (u Micro) PackPartB(k, n int, b *Matrix, at, words int, dst []byte) Panels {
+	row, pitch := u.m.nr*4, u.m.nr*4*words
+	for j := 0; j < n; j += u.m.nr {
+		u.m.own.panel[b.Type](k, min(u.m.nr, n-j), (*byte)(b.at(0, j)), b.pitch(), &dst[j/u.m.nr*pitch+at*row], row)
+	}
+	return Panels{&dst[0], row, pitch}
+}
+
+// ViewA returns op(A) as a block without packing where the kernels read it in
+// place: stored as words, and transposed only if these are float32. K must be a
+// whole number of words.
+func (u Micro) ViewA(a *Matrix) Block {
 	if a.Trans {
 		return Block{data: (*byte)(a.Data), rsa: 4, csa: a.pitch()}
 	}

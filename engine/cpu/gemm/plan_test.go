@@ -210,7 +210,7 @@ func TestMicro(t *testing.T) {
 					packedB, packedA := newGuarded(u.PackedBytes(k, n)), newGuarded(u.BlockBytes(m, k, typ, ta))
 					block := u.PackA(m, k, &a.Matrix, packedA.data)
 					if typ == F32 && u.Word() == F32 {
-						block = u.ViewF32(&a.Matrix)
+						block = u.ViewA(&a.Matrix)
 					}
 					panels := u.PackB(k, n, &b.Matrix, packedB.data, newGuarded(u.ScratchBytes(k)).data)
 					// The last panel, the first rows and the first terms apart from the rest.

@@ -1,0 +1,226 @@
+package cpu
+
+import (
+	"unsafe"
+
+	"github.com/snug-ml/snug/engine/cpu/gemm"
+	"github.com/snug-ml/snug/engine/cpu/simd"
+	"github.com/snug-ml/snug/engine/graph"
+)
+
+// Convolutions of few channels are bound by memory, and too narrow for the
+// kernels as they are: these work on planes, vectors of neighbouring positions,
+// instead of vectors of channels.
+
+const (
+	// fewChannels is the most channels that are few.
+	fewChannels = 4
+	// fewInputs is the longest row of patches of few channels that is laid out.
+	fewInputs = 64
+	// scattered is how many positions have their patches or products in cache.
+	scattered = 512
+)
+
+// element is the weight of output o, input c and tap at.
+func (w *weights) element(o, c, at int) float32 {
+	k := (o*w.in+c)*w.kk + at
+	if w.dtype == graph.F32 {
+		return w.src.f32()[k]
+	}
+	var x [1]float32
+	widen(x[:], w.src.u16()[k:k+1], w.dtype)
+	return x[0]
+}
+
+// of is the weight between channel c of the patches and column n of the product.
+func (w *weights) of(c, n, at int) float32 {
+	if w.turned {
+		return w.element(c, n, at)
+	}
+	return w.element(n, c, at)
+}
+
+// planes lays out the patches of rectangles of few channels, float32: a line
+// for each column of their matrix.
+type planes struct {
+	grid
+	pitch        int // bytes from line to line
+	plane, lines int // offsets in the scratch: the frame's channels apart, the lines
+	need         int
+}
+
+func (p *patches) planes(tasks int) *planes {
+	l := &planes{grid: p.grid(scattered, patchBytes, tasks, graph.F32)}
+	l.pitch = alignUp(l.positions()*4, 128) + 64
+	l.plane = l.frameBytes(graph.F32)
+	l.lines = l.plane
+	if p.ch > 1 {
+		l.lines += alignUp(((l.rows-1)*l.step[0]+l.bottom-l.top+1)*l.framePitch(l.cols, graph.F32), 64)
+	}
+	l.need = l.lines + p.inner()*l.pitch
+	return l
+}
+
+// lay lays out a rectangle; the matrix is [columns, positions].
+func (l *planes) lay(r rect, mem []byte) gemm.Matrix {
+	f := l.frame(r, graph.F32, mem)
+	width := (r.cols-1)*l.step[1] + l.right - l.left + 1
+	for i := range (r.rows-1)*l.step[0] + l.bottom - l.top + 1 {
+		if l.ch == 1 {
+			break
+		}
+		row := unsafe.Slice((*float32)(unsafe.Add(f.data, i*f.pitch)), width*l.ch)
+		for c := range l.ch {
+			strided(floats(mem, l.plane+i*f.pitch+4*c*width, width), row[c:], l.ch)
+		}
+	}
+	data := f.data
+	if l.ch > 1 {
+		data = unsafe.Pointer(&mem[l.plane])
+	}
+	for t, tap := range l.taps {
+		for c := range l.ch {
+			for i := range r.rows {
+				at := (i*l.step[0]+tap.y-l.top)*f.pitch + 4*(c*width+tap.x-l.left)
+				src := unsafe.Slice((*float32)(unsafe.Add(data, at)), (r.cols-1)*l.step[1]+1)
+				strided(floats(mem, l.lines+(t*l.ch+c)*l.pitch+4*i*r.cols, r.cols), src, l.step[1])
+			}
+		}
+	}
+	return gemm.Matrix{Data: unsafe.Pointer(&mem[l.lines]), Stride: l.pitch / 4}
+}
+
+// fewIn multiplies patches of few channels: their planes, transposed, by the
+// weights.
+func (c *compiler) fewIn(residues []*residue, w *weights, out *pixels) []phase {
+	u := gemm.NewMicro(products, gemm.F32)
+	code, n := c.code, out.ch
+	direct := out.stride == [2]int{1, 1} && out.dtype == graph.F32
+	var ps []phase
+	for _, r := range residues {
+		l, inner := r.planes(2*c.workers), r.inner()
+		product := alignUp(l.need, 64)
+		need := product
+		if !direct {
+			need += l.positions() * n * 4
+		}
+		loose := alignUp(u.PackedBytes(inner, n), 64) // the weights before packing
+		c.need(loose+inner*n*4, need)
+		ps = append(ps, phase{1, func(int, int) {
+			if inner == 0 {
+				return
+			}
+			m := floats(code.m.shared, loose, inner*n)
+			for k := range m {
+				m[k] = w.of(k/n%r.ch, k%n, r.taps[k/n/r.ch].at)
+			}
+			u.PackB(inner, n, &gemm.Matrix{Data: unsafe.Pointer(&m[0]), Stride: n}, code.m.shared[:loose], nil)
+		}}, phase{l.rects(), func(task, worker int) {
+			mem, rect := code.worker(worker), l.at(task)
+			var y *float32
+			if direct {
+				y = &out.f32()[l.first(rect)*n]
+			} else {
+				y = (*float32)(unsafe.Pointer(&mem[product]))
+			}
+			positions := rect.rows * rect.cols
+			if inner == 0 {
+				clear(unsafe.Slice(y, positions*n))
+			} else {
+				a := l.lay(rect, mem)
+				a.Trans = true
+				left := u.ViewA(&a)
+				u.Mul(positions, n, inner, &left, u.Panels(inner, code.m.shared), y, n, false)
+			}
+			if !direct {
+				for i := range rect.rows {
+					line := unsafe.Slice((*float32)(unsafe.Add(unsafe.Pointer(y), 4*i*rect.cols*n)), rect.cols*n)
+					out.put(r, rect.b, rect.i+i, rect.j, 0, line, n, n)
+				}
+			}
+		}})
+	}
+	return ps
+}
+
+// fewOut multiplies the pixels by the weights of all taps, and adds up what
+// falls on each position: a product as many times smaller as there are taps.
+func (c *compiler) fewOut(residues []*residue, w *weights, out *pixels) []phase {
+	code, n, dtype := c.code, out.ch, residues[0].dtype
+	u := gemm.NewMicro(products, word(dtype, w.dtype))
+	var ps []phase
+	for _, r := range residues {
+		p := &r.patches
+		g := p.grid(scattered, patchBytes, 2*c.workers, dtype)
+		rows := len(p.taps) * n
+		// The pixels that a rectangle's taps reach.
+		high := (g.rows-1)*p.step[0] + p.bottom - p.top + 1
+		wide := min(p.w, (g.cols-1)*p.step[1]+p.right-p.left+1)
+		pitch := alignUp(high*wide, 32) + 16
+		packed := alignUp(u.BlockBytes(max(1, rows), p.ch, gemm.F32, false), 64)
+		scratch := packed + u.PackedBytes(p.ch, wide)
+		sums := scratch + u.ScratchBytes(p.ch)
+		line := sums + rows*pitch*4
+		c.need(rows*p.ch*4, line+(n+1)*g.cols*4)
+		ps = append(ps, phase{1, func(int, int) {
+			m := floats(code.m.shared, 0, rows*p.ch)
+			for k := range m {
+				m[k] = w.of(k%p.ch, k/p.ch%n, p.taps[k/p.ch/n].at)
+			}
+		}}, phase{g.rects(), func(task, worker int) {
+			mem, rect := code.worker(worker), g.at(task)
+			y0, y1 := max(0, rect.i*p.step[0]+p.top), min(p.h, (rect.i+rect.rows-1)*p.step[0]+p.bottom+1)
+			x0, x1 := max(0, rect.j*p.step[1]+p.left), min(p.w, (rect.j+rect.cols-1)*p.step[1]+p.right+1)
+			if rows > 0 && x0 < x1 {
+				left := u.PackA(rows, p.ch, &gemm.Matrix{Data: unsafe.Pointer(&code.m.shared[0]), Stride: p.ch}, mem)
+				for y := y0; y < y1; y++ {
+					b := gemm.Matrix{Data: p.pixel(rect.b, y, x0), Type: gemmType(dtype), Stride: p.ch, Trans: true}
+					right := u.PackB(p.ch, x1-x0, &b, mem[packed:scratch], mem[scratch:sums])
+					u.Mul(rows, x1-x0, p.ch, &left, right, &floats(mem, sums+4*(y-y0)*wide, 1)[0], pitch, false)
+				}
+			}
+			for i := range rect.rows {
+				for o := range n {
+					acc := floats(mem, line, rect.cols)
+					clear(acc)
+					for t, tap := range p.taps {
+						y, x := (rect.i+i)*p.step[0]+tap.y, rect.j*p.step[1]+tap.x
+						if y < y0 || y >= y1 {
+							continue
+						}
+						products := floats(mem, sums+4*((t*n+o)*pitch+(y-y0)*wide), x1-x0)
+						gather(acc, products, x-x0, p.step[1])
+					}
+					all := floats(mem, line+4*rect.cols, rect.cols*n)
+					for k, v := range acc {
+						all[k*n+o] = v
+					}
+					if o == n-1 {
+						out.put(r, rect.b, rect.i+i, rect.j, 0, all, n, n)
+					}
+				}
+			}
+		}})
+	}
+	return ps
+}
+
+// gather adds src[first+k*step] to acc[k] wherever there is one.
+func gather(acc, src []float32, first, step int) {
+	from := 0
+	if first < 0 {
+		from = (step - 1 - first) / step
+	}
+	to := min(len(acc), (len(src)-first+step-1)/step)
+	if from >= to {
+		return
+	}
+	acc, src = acc[from:to], src[first+from*step:]
+	if step == 1 {
+		simd.Add(acc, acc, src[:len(acc)])
+		return
+	}
+	for k := range acc {
+		acc[k] += src[k*step]
+	}
+}

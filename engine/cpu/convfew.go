@@ -151,7 +151,7 @@ func (c *compiler) fewOut(residues []*residue, w *weights, out *pixels) []phase 
 	var ps []phase
 	for _, r := range residues {
 		p := &r.patches
-		g := p.grid(scattered, patchBytes, 2*c.workers, dtype)
+		g := p.grid(4*scattered, patchBytes, 2*c.workers, dtype)
 		rows := len(p.taps) * n
 		// The pixels that a rectangle's taps reach.
 		high := (g.rows-1)*p.step[0] + p.bottom - p.top + 1

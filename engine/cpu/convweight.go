@@ -136,21 +136,29 @@ func (g *weightGrad) addPlanes(set, k int, shared, mem []byte) {
 }
 
 // total adds up the sets and brings the sums [taps*C, O] into the order of the
-// weights, [O, C, taps].
+// weights, [O, C, taps], some channels a task.
 func (g *weightGrad) total(code *Code, dw ref, kk int) phase {
-	const outs = 16
-	return phase{(g.out + outs - 1) / outs, func(task, _ int) {
-		o := task * outs
-		n := min(outs, g.out-o)
-		out := dw.f32()
-		for k := range g.inner() {
-			total := g.sums(code.m.shared, 0, k)[o : o+n]
-			for s := 1; s < g.sets; s++ {
-				simd.Add(total, total, g.sums(code.m.shared, s, k)[o:o+n])
+	const channels, outs = 8, 16 // what a cache line holds of the outputs
+	return phase{(g.ch + channels - 1) / channels, func(task, _ int) {
+		first := task * channels
+		last := min(g.ch, first+channels)
+		for t := range g.taps {
+			for k := t*g.ch + first; k < t*g.ch+last; k++ {
+				total := g.sums(code.m.shared, 0, k)
+				for s := 1; s < g.sets; s++ {
+					simd.Add(total, total, g.sums(code.m.shared, s, k))
+				}
 			}
-			at := (o*g.ch+k%g.ch)*kk + g.taps[k/g.ch].at
-			for i, v := range total {
-				out[at+i*g.ch*kk] = v
+		}
+		total, out := g.sums(code.m.shared, 0, 0), dw.f32()
+		total = unsafe.Slice(&total[0], g.inner()*g.out)
+		for o := 0; o < g.out; o += outs {
+			for i := o; i < min(o+outs, g.out); i++ {
+				for c := first; c < last; c++ {
+					for t, tap := range g.taps {
+						out[(i*g.ch+c)*kk+tap.at] = total[(t*g.ch+c)*g.out+i]
+					}
+				}
 			}
 		}
 	}}

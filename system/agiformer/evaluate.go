@@ -2,8 +2,6 @@ package agiformer
 
 import (
 	"context"
-	"errors"
-	"io"
 	"math"
 
 	"github.com/snug-ml/snug/data"
@@ -77,40 +75,17 @@ func (w windows) batches(ctx context.Context, rows, limit int, each func(b batch
 	if err != nil {
 		return err
 	}
-	defer l.Close()
-	for n := 0; limit == 0 || n < limit; n++ {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		u, err := l.Next()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
+	for u, err := range data.Pass(ctx, l, limit) {
 		if err != nil {
 			return err
 		}
 		b := &u.Micro[0]
-		err = each(batch{labels: b.Labels, weights: b.Weights, fill: func(in train.Inputs) error { return fill(b, in) }})
+		err = each(batch{labels: b.Labels, weights: b.Weights, fill: func(in train.Inputs) error { return corpus.Fill(b, in) }})
 		if err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// fill puts a batch into the program's inputs.
-func fill(b *data.Batch, in train.Inputs) (err error) {
-	var dst data.Batch
-	if dst.Tokens, err = in.I32(corpus.InputIDs); err != nil {
-		return err
-	}
-	if dst.Labels, err = in.I32(corpus.InputLabels); err != nil {
-		return err
-	}
-	if dst.Weights, err = in.F32(corpus.InputWeights); err != nil {
-		return err
-	}
-	return b.CopyTo(dst)
 }
 
 // add reads what the program said of a batch.

@@ -12,10 +12,10 @@ import (
 	"strings"
 
 	"github.com/snug-ml/snug/config"
-	"github.com/snug-ml/snug/data/safetensors"
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/graph"
 	"github.com/snug-ml/snug/system"
+	"github.com/snug-ml/snug/train"
 	"github.com/snug-ml/snug/train/checkpoint"
 )
 
@@ -55,10 +55,11 @@ func newPredictor(c *config.Config, dir string, threads int) (_ system.Predictor
 		return nil, err
 	}
 	p := &predictor{config: c, reader: newReader(c)}
-	ck, err := checkpoint.Inspect(dir)
+	ck, err := checkpoint.Load(dir)
 	if err != nil {
 		return nil, err
 	}
+	defer func() { err = errors.Join(err, ck.Close()) }()
 	p.interval, err = readInterval(filepath.Dir(filepath.Dir(dir))) // RUN/checkpoints/step-N
 	if err != nil {
 		return nil, err
@@ -66,26 +67,11 @@ func newPredictor(c *config.Config, dir string, threads int) (_ system.Predictor
 	if p.interval.Update != ck.State.Update {
 		p.interval.HalfWidth = checkpoint.Float(math.Inf(1))
 	}
-	w, err := safetensors.Open(filepath.Join(dir, checkpoint.WeightsFile))
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, w.Close()) }()
 	if p.runner, err = prog.Arm(threads); err != nil {
 		return nil, err
 	}
-	for _, s := range prog.States {
-		x, err := w.Tensor(s.Name)
-		if err == nil && !slices.Equal(x.Shape, s.Type.Shape) {
-			err = fmt.Errorf("tensor %s has shape %v, the model wants %v", s.Name, x.Shape, s.Type.Shape)
-		}
-		if err == nil {
-			dst, _ := p.runner.State(s.Name)
-			err = x.Float32s(dst.F32())
-		}
-		if err != nil {
-			return nil, errors.Join(fmt.Errorf("%s: %w", dir, err), p.Close())
-		}
+	if err := train.LoadStates(p.runner, ck, graph.Weight, graph.Buffer); err != nil {
+		return nil, errors.Join(err, p.Close())
 	}
 	return p, nil
 }

@@ -30,20 +30,8 @@ const EndOfText = "<|endoftext|>"
 type Corpus struct {
 	Tokenizer      *token.Tokenizer
 	TokenizerFiles map[string][]byte // as saved, by name
-	Train, HeldOut *data.Windows     // HeldOut is nil when nothing is held out
 	Baseline       data.Baseline
-	Report         *shard.Report
-	Bytes          int64 // of the shards
-	close          []func() error
-}
-
-// Close unmaps the shards.
-func (c *Corpus) Close() error {
-	var errs []error
-	for _, f := range c.close {
-		errs = append(errs, f())
-	}
-	return errors.Join(errs...)
+	*Splits
 }
 
 // Source opens the documents that the configuration names, grouped as
@@ -109,40 +97,18 @@ func Prepare(ctx context.Context, c *config.Config, cache string, length int, lo
 	if !ok {
 		return nil, fmt.Errorf("data.tokenizer.path %s: the tokenizer has no end-of-text token, which separates documents; add one called %s", c.Data.Tokenizer.Path, EndOfText)
 	}
-	dir := filepath.Join(cache, "shards")
-	p, err := shard.Prepare(ctx, dir, src, out.Tokenizer, shard.Options{
+	out.Splits, err = Tokenise(ctx, filepath.Join(cache, "shards"), src, out.Tokenizer, shard.Options{
 		Tokenizer: hash(out.TokenizerFiles), EOS: eos, HeldOut: c.Data.HeldOutFraction, Seed: c.Data.ShuffleSeed, Length: length,
-	})
+	}, log)
 	if err != nil {
 		return nil, err
 	}
-	out.Report = p.Report
-	if p.Reused {
-		log("data: reusing %s", dir)
-	} else {
-		log("data: tokenised into %s (%s)", dir, p.Why)
-	}
-	open := func(s shard.Split) (*data.Windows, error) {
-		sc, err := shard.Open(dir, s)
-		if err != nil {
-			return nil, err
-		}
-		out.close = append(out.close, sc.Close)
-		return data.NewWindows(sc, data.WindowOptions{Length: length})
-	}
-	if out.Train, err = open(shard.Train); err != nil {
-		return nil, errors.Join(fmt.Errorf("training split: %w", err), out.Close())
-	}
-	if c.Data.HeldOutFraction > 0 {
-		if out.HeldOut, err = open(shard.HeldOut); err != nil {
-			return nil, errors.Join(fmt.Errorf("held-out split: %w", err), out.Close())
-		}
+	if out.HeldOut != nil {
 		if out.Baseline, err = data.Baselines(ctx, out.Train, out.HeldOut); err != nil {
 			return nil, errors.Join(err, out.Close())
 		}
 	}
-	out.Bytes, err = folderBytes(dir)
-	return out, err
+	return out, nil
 }
 
 // tokenizer loads the configured tokenizer, or the one trained here before on
@@ -202,18 +168,4 @@ func trainTokenizer(ctx context.Context, vocab int, src data.Source, dir string)
 		return err
 	}
 	return t.SaveWhole(dir)
-}
-
-func folderBytes(dir string) (n int64, err error) {
-	err = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		info, err := d.Info()
-		if err == nil {
-			n += info.Size()
-		}
-		return err
-	})
-	return n, err
 }

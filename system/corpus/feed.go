@@ -3,8 +3,6 @@ package corpus
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"io"
 	"math"
 
 	"github.com/snug-ml/snug/data"
@@ -40,7 +38,7 @@ func (f feed) Next() (train.Update, error) {
 	}
 	return train.Update{
 		Micro: len(u.Micro), Weight: u.Weight, Tokens: int64(len(u.Micro) * len(u.Micro[0].Tokens)), Cursor: u.Cursor,
-		Fill: func(m int, in train.Inputs) error { return fill(&u.Micro[m], in) },
+		Fill: func(m int, in train.Inputs) error { return Fill(&u.Micro[m], in) },
 	}, nil
 }
 
@@ -56,7 +54,8 @@ func (f feed) Seek(cursor json.RawMessage) error {
 // Close implements train.Feed.
 func (f feed) Close() { f.l.Close() }
 
-func fill(b *data.Batch, in train.Inputs) error {
+// Fill puts a micro-batch into the inputs of a program.
+func Fill(b *data.Batch, in train.Inputs) error {
 	var dst data.Batch
 	var err error
 	if dst.Tokens, err = in.I32(InputIDs); err != nil {
@@ -87,20 +86,12 @@ func (c *Corpus) Evaluate(r *engine.Runner, rows, batches int, segments bool) fu
 		if err != nil {
 			return nil, err
 		}
-		defer l.Close()
 		var sum, weight float64
-		for n := 0; batches == 0 || n < batches; n++ {
-			if err := ctx.Err(); err != nil {
-				return nil, err
-			}
-			u, err := l.Next()
-			if errors.Is(err, io.EOF) {
-				break
-			}
+		for u, err := range data.Pass(ctx, l, batches) {
 			if err != nil {
 				return nil, err
 			}
-			if err := fill(&u.Micro[0], train.Inputs{Runner: r, Slot: slot}); err != nil {
+			if err := Fill(&u.Micro[0], train.Inputs{Runner: r, Slot: slot}); err != nil {
 				return nil, err
 			}
 			if err := r.Run(engine.FuncEval, slot); err != nil {

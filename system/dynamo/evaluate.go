@@ -2,8 +2,6 @@ package dynamo
 
 import (
 	"context"
-	"errors"
-	"io"
 	"math"
 
 	"github.com/snug-ml/snug/data"
@@ -19,16 +17,8 @@ func sweep(ctx context.Context, r *engine.Runner, slot int, variant string, t *t
 	if err != nil {
 		return err
 	}
-	defer l.Close()
 	fn := engine.Variant(engine.FuncEval, variant)
-	for n := 0; batches == 0 || n < batches; n++ {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		u, err := l.Next()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
+	for u, err := range data.Pass(ctx, l, batches) {
 		if err != nil {
 			return err
 		}

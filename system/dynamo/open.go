@@ -76,10 +76,10 @@ func (j *job) openEncoder(ctx context.Context, run *system.Run, src data.Source,
 	if j.guess, err = newGuessing(ctx, j.config, j.shape.MicroBatch, src, j.tok, hash, cache, j.env.Log); err != nil {
 		return err
 	}
-	run.Close, run.DataBytes, run.Goal = j.guess.Close, j.guess.bytes, train.Goal{Name: lossName}
-	if j.guess.held != nil {
+	run.Close, run.DataBytes, run.Goal = j.guess.Close, j.guess.Bytes, train.Goal{Name: lossName}
+	if j.guess.HeldOut != nil {
 		run.Evaluate = j.guess.evaluate
-		b, err := data.Baselines(ctx, j.guess.train, j.guess.held)
+		b, err := data.Baselines(ctx, j.guess.Train, j.guess.HeldOut)
 		if err != nil {
 			return errors.Join(err, j.guess.Close())
 		}

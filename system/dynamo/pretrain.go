@@ -3,9 +3,7 @@ package dynamo
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"math"
 	"math/rand/v2"
 	"path/filepath"
@@ -14,17 +12,16 @@ import (
 	"github.com/snug-ml/snug/data"
 	"github.com/snug-ml/snug/data/shard"
 	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/system/corpus"
 	"github.com/snug-ml/snug/train"
 )
 
 // guessing is the data of phase 0: windows of text in which tokens are hidden.
 type guessing struct {
-	config      *config.Config
-	rows        int // of a micro-batch
-	tok         *tokens
-	train, held *data.Windows
-	bytes       int64
-	close       []func() error
+	config *config.Config
+	rows   int // of a micro-batch
+	tok    *tokens
+	*corpus.Splits
 }
 
 // newGuessing tokenises the documents below cache, or reuses what lies there.
@@ -32,45 +29,14 @@ func newGuessing(ctx context.Context, c *config.Config, rows int, src data.Sourc
 	if tok.mask < 0 {
 		return nil, fmt.Errorf("phase 0 hides tokens, and the tokenizer has none to put in their place (<mask>, [MASK])")
 	}
-	g := &guessing{config: c, rows: rows, tok: tok}
 	length := c.Data.SeqLen - 1 // behind the first marker
-	dir := filepath.Join(cache, "shards")
-	p, err := shard.Prepare(ctx, dir, src, tok.Tokenizer, shard.Options{
+	splits, err := corpus.Tokenise(ctx, filepath.Join(cache, "shards"), src, tok.Tokenizer, shard.Options{
 		Tokenizer: hash, EOS: tok.last, HeldOut: c.Data.HeldOutFraction, Seed: c.Data.ShuffleSeed, Length: length,
-	})
+	}, log)
 	if err != nil {
 		return nil, err
 	}
-	if p.Reused {
-		log("data: reusing %s", dir)
-	} else {
-		log("data: tokenised into %s (%s)", dir, p.Why)
-	}
-	open := func(s shard.Split) (*data.Windows, error) {
-		sc, err := shard.Open(dir, s)
-		if err != nil {
-			return nil, err
-		}
-		g.close = append(g.close, sc.Close)
-		g.bytes += 2 * sc.Tokens()
-		return data.NewWindows(sc, data.WindowOptions{Length: length})
-	}
-	if g.train, err = open(shard.Train); err == nil && c.Data.HeldOutFraction > 0 {
-		g.held, err = open(shard.HeldOut)
-	}
-	if err != nil {
-		return nil, errors.Join(err, g.Close())
-	}
-	return g, nil
-}
-
-// Close unmaps the documents.
-func (g *guessing) Close() error {
-	var errs []error
-	for _, f := range g.close {
-		errs = append(errs, f())
-	}
-	return errors.Join(errs...)
+	return &guessing{c, rows, tok, splits}, nil
 }
 
 // fill hides tokens of a micro-batch: of those to be guessed four in five are
@@ -155,7 +121,7 @@ type guessFeed struct {
 
 func (g *guessing) feed(micros int) (*guessFeed, error) {
 	c := g.config
-	l, err := data.NewLoader(g.train, data.LoaderOptions{
+	l, err := data.NewLoader(g.Train, data.LoaderOptions{
 		MicroBatches: micros, BatchSize: g.rows, Shuffle: c.Data.Shuffle, Seed: c.Data.ShuffleSeed, Workers: c.Data.Workers,
 	})
 	return &guessFeed{g, l}, err
@@ -192,27 +158,21 @@ func (f *guessFeed) Close() { f.l.Close() }
 // evaluate guesses held-out tokens, the same every time: loss and perplexity.
 func (g *guessing) evaluate(r *engine.Runner) func(ctx context.Context, slot int) (map[string]float64, error) {
 	return func(ctx context.Context, slot int) (map[string]float64, error) {
-		l, err := data.NewLoader(g.held, data.LoaderOptions{MicroBatches: 1, BatchSize: g.rows, Shuffle: true, Seed: 1, Epochs: 1})
+		l, err := data.NewLoader(g.HeldOut, data.LoaderOptions{MicroBatches: 1, BatchSize: g.rows, Shuffle: true, Seed: 1, Epochs: 1})
 		if err != nil {
 			return nil, err
 		}
-		defer l.Close()
 		var sum, weight float64
-		for n := 0; g.config.Training.EvalBatches == 0 || n < g.config.Training.EvalBatches; n++ {
-			if err := ctx.Err(); err != nil {
-				return nil, err
-			}
-			u, err := l.Next()
-			if errors.Is(err, io.EOF) {
-				break
-			}
+		n := uint64(0)
+		for u, err := range data.Pass(ctx, l, g.config.Training.EvalBatches) {
 			if err != nil {
 				return nil, err
 			}
 			in := train.Inputs{Runner: r, Slot: slot}
-			if err := g.fill(&u.Micro[0], int(u.Windows), rand.New(rand.NewPCG(1, uint64(n))), in); err != nil {
+			if err := g.fill(&u.Micro[0], int(u.Windows), rand.New(rand.NewPCG(1, n)), in); err != nil {
 				return nil, err
 			}
+			n++
 			if err := r.Run(engine.FuncEval, slot); err != nil {
 				return nil, err
 			}

@@ -52,7 +52,7 @@ func figures(m map[string]float64) report.Table {
 func (j *job) reportEncoder(ctx context.Context, r *engine.Runner, res *result, page *report.Page) error {
 	res.Goal = lossName
 	page.Lead = "The encoder that the tasks share was trained to guess hidden tokens. It is frozen from here on."
-	if j.guess.held == nil {
+	if j.guess.HeldOut == nil {
 		return nil
 	}
 	m, err := j.guess.evaluate(r)(ctx, 0)

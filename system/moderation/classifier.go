@@ -9,7 +9,6 @@ import (
 	"slices"
 
 	"github.com/snug-ml/snug/config"
-	"github.com/snug-ml/snug/data/safetensors"
 	"github.com/snug-ml/snug/data/token"
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/graph"
@@ -38,7 +37,7 @@ var batchRows = [...]int{1, 4, 16}
 // that it was trained with and loads its weights. The verdict is that of the
 // run directory around the folder, if it is for the same weights; else logits
 // are taken as they are and a probability of a half flags.
-func LoadClassifier(c *config.Config, dir string, threads int) (*Classifier, error) {
+func LoadClassifier(c *config.Config, dir string, threads int) (_ *Classifier, err error) {
 	tok, err := token.LoadFolder(dir)
 	if err != nil {
 		return nil, err
@@ -47,10 +46,11 @@ func LoadClassifier(c *config.Config, dir string, threads int) (*Classifier, err
 	if k.encoder, err = newEncoder(tok, c); err != nil {
 		return nil, err
 	}
-	ck, err := checkpoint.Inspect(dir)
+	ck, err := checkpoint.Load(dir)
 	if err != nil {
 		return nil, err
 	}
+	defer func() { err = errors.Join(err, ck.Close()) }()
 	k.Update = ck.State.Update
 	v, ok, err := ReadVerdict(filepath.Dir(filepath.Dir(dir))) // RUN/checkpoints/step-N
 	if err != nil {
@@ -59,7 +59,7 @@ func LoadClassifier(c *config.Config, dir string, threads int) (*Classifier, err
 	if ok && v.Update == k.Update {
 		k.Verdict = v
 	}
-	return k, k.load(dir, threads)
+	return k, k.load(ck, threads)
 }
 
 // Decided reports whether a threshold was chosen for these weights.
@@ -69,7 +69,7 @@ func shapeName(length, rows int) string { return fmt.Sprintf("%dx%d", length, ro
 
 func funcName(shape string) string { return "classify@" + shape }
 
-func (k *Classifier) load(dir string, threads int) error {
+func (k *Classifier) load(ck *checkpoint.Checkpoint, threads int) error {
 	n := newNet(k.config)
 	var funcs []*graph.Func
 	err := graph.Catch(func() {
@@ -89,28 +89,14 @@ func (k *Classifier) load(dir string, threads int) error {
 	if err != nil {
 		return err
 	}
-	w, err := safetensors.Open(filepath.Join(dir, checkpoint.WeightsFile))
-	if err != nil {
+	if k.runner, err = p.Arm(threads); err != nil {
 		return err
 	}
-	if k.runner, err = p.Arm(threads); err != nil {
-		return errors.Join(err, w.Close())
-	}
 	k.runner.Initialize(0)
-	for _, s := range p.States {
-		x, err := w.Tensor(s.Name)
-		if err == nil && !slices.Equal(x.Shape, s.Type.Shape) {
-			err = fmt.Errorf("tensor %s has shape %v, the model wants %v", s.Name, x.Shape, s.Type.Shape)
-		}
-		if err == nil {
-			dst, _ := k.runner.State(s.Name)
-			err = x.Float32s(dst.F32())
-		}
-		if err != nil {
-			return errors.Join(fmt.Errorf("%s: %w", dir, err), w.Close(), k.Close())
-		}
+	if err := train.LoadStates(k.runner, ck, graph.Weight, graph.Buffer); err != nil {
+		return errors.Join(err, k.Close())
 	}
-	return w.Close()
+	return nil
 }
 
 // Close frees the model.

@@ -2,8 +2,6 @@ package moderation
 
 import (
 	"context"
-	"errors"
-	"io"
 	"math"
 
 	"github.com/snug-ml/snug/data"
@@ -30,16 +28,8 @@ func score(ctx context.Context, r *engine.Runner, slot int, x *examples, batches
 	if err != nil {
 		return nil, err
 	}
-	defer l.Close()
 	s := &scored{}
-	for n := 0; batches == 0 || n < batches; n++ {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		u, err := l.Next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
+	for u, err := range data.Pass(ctx, l, batches) {
 		if err != nil {
 			return nil, err
 		}

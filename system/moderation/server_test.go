@@ -149,14 +149,14 @@ func TestToken(t *testing.T) {
 
 // A request that waits too long is told so, and one too many refused.
 func TestOverload(t *testing.T) {
-	s, h := serving(t, func(o *ServerOptions) { o.Waiting, o.Timeout = 1, 50*time.Millisecond })
-	// The batcher's goroutine is kept busy by a job whose texts are many.
-	block := make(chan struct{})
+	s, h := serving(t, func(o *ServerOptions) { o.Waiting, o.Timeout = 1, time.Second })
+	// The batcher's goroutine is kept busy by a job whose context does not answer.
+	block := newWaiting()
 	released := make(chan struct{})
-	hold := &job{ctx: waiting{context.Background(), block}, answer: make(chan outcome, 1)}
-	s.batch.queue <- hold // taken at once; its context is asked and blocks
+	hold := &job{ctx: block, answer: make(chan outcome, 1)}
+	s.batch.queue <- hold
 	go func() { defer close(released); <-hold.answer }()
-	time.Sleep(10 * time.Millisecond)
+	<-block.asked
 	status := make(chan int, 1)
 	go func() { // waits in the queue until its time is over
 		code, _ := post(t, h.URL+"/moderate", "", `{"text": "a"}`)
@@ -171,20 +171,26 @@ func TestOverload(t *testing.T) {
 	if code := <-status; code != http.StatusGatewayTimeout {
 		t.Errorf("a request that waits too long gives %d", code)
 	}
-	close(block)
+	close(block.release)
 	<-released
 	if code, a := post(t, h.URL+"/moderate", "", `{"text": "c"}`); code != 200 {
 		t.Errorf("afterwards: %d %v", code, a)
 	}
 }
 
-// waiting is a context that says it is over once it is released.
+// waiting is a context that, when asked, says it is over once it is released.
 type waiting struct {
 	context.Context
-	release chan struct{}
+	asked, release chan struct{}
+	once           sync.Once
 }
 
-func (w waiting) Err() error {
+func newWaiting() *waiting {
+	return &waiting{Context: context.Background(), asked: make(chan struct{}), release: make(chan struct{})}
+}
+
+func (w *waiting) Err() error {
+	w.once.Do(func() { close(w.asked) })
 	<-w.release
 	return context.Canceled
 }
@@ -192,8 +198,8 @@ func (w waiting) Err() error {
 // What waits while a micro-batch is computed goes into the next one together.
 func TestRequestsShareMicroBatches(t *testing.T) {
 	s, _ := serving(t, nil)
-	block := make(chan struct{})
-	s.batch.queue <- &job{ctx: waiting{context.Background(), block}, answer: make(chan outcome, 1)}
+	block := newWaiting()
+	s.batch.queue <- &job{ctx: block, answer: make(chan outcome, 1)}
 	var wg sync.WaitGroup
 	for range 5 {
 		wg.Go(func() {
@@ -205,7 +211,7 @@ func TestRequestsShareMicroBatches(t *testing.T) {
 	for len(s.batch.queue) < 5 {
 		time.Sleep(time.Millisecond)
 	}
-	close(block)
+	close(block.release)
 	wg.Wait()
 	if texts, batches := s.batch.texts.Load(), s.batch.batches.Load(); texts != 5 || batches != 1 {
 		t.Errorf("%d texts in %d micro-batches, want 5 in 1", texts, batches)

@@ -1,0 +1,81 @@
+package corpus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+
+	"github.com/snug-ml/snug/data"
+	"github.com/snug-ml/snug/data/shard"
+	"github.com/snug-ml/snug/data/token"
+)
+
+// Splits are tokenised documents, opened as packed windows.
+type Splits struct {
+	Train, HeldOut *data.Windows // HeldOut is nil when nothing is held out
+	Report         *shard.Report
+	Bytes          int64 // of the shards
+	close          []func() error
+}
+
+// Tokenise makes shards of the documents in folder dir, or reuses what lies
+// there from the same documents and options, and opens them as windows of
+// opt.Length tokens.
+func Tokenise(ctx context.Context, dir string, src data.Source, t *token.Tokenizer, opt shard.Options, log func(string, ...any)) (*Splits, error) {
+	p, err := shard.Prepare(ctx, dir, src, t, opt)
+	if err != nil {
+		return nil, err
+	}
+	if p.Reused {
+		log("data: reusing %s", dir)
+	} else {
+		log("data: tokenised into %s (%s)", dir, p.Why)
+	}
+	s := &Splits{Report: p.Report}
+	if s.Train, err = s.open(dir, shard.Train, opt.Length); err != nil {
+		return nil, errors.Join(fmt.Errorf("training split: %w", err), s.Close())
+	}
+	if opt.HeldOut > 0 {
+		if s.HeldOut, err = s.open(dir, shard.HeldOut, opt.Length); err != nil {
+			return nil, errors.Join(fmt.Errorf("held-out split: %w", err), s.Close())
+		}
+	}
+	if s.Bytes, err = folderBytes(dir); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+func (s *Splits) open(dir string, split shard.Split, length int) (*data.Windows, error) {
+	c, err := shard.Open(dir, split)
+	if err != nil {
+		return nil, err
+	}
+	s.close = append(s.close, c.Close)
+	return data.NewWindows(c, data.WindowOptions{Length: length})
+}
+
+// Close unmaps the shards.
+func (s *Splits) Close() error {
+	var errs []error
+	for _, f := range s.close {
+		errs = append(errs, f())
+	}
+	return errors.Join(errs...)
+}
+
+func folderBytes(dir string) (n int64, err error) {
+	err = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		info, err := d.Info()
+		if err == nil {
+			n += info.Size()
+		}
+		return err
+	})
+	return n, err
+}

@@ -125,7 +125,7 @@ func (s *setup) variants() []benchVariant {
 	if m := s.model.Shape; m.MicroBatch%2 == 0 {
 		v = append(v, benchVariant{"micro-batch / 2, twice", func(c *plan.Settings) { c.MicroBatch, c.Accumulation = m.MicroBatch/2, 2*max(1, m.Accumulation) }})
 	}
-	for _, r := range []pass.Recompute{pass.RecomputeSelective, pass.RecomputeFull} {
+	for _, r := range []pass.Recompute{pass.RecomputeSelective, pass.RecomputeWide, pass.RecomputeFull} {
 		v = append(v, benchVariant{"recompute " + r.String(), func(c *plan.Settings) { c.Recompute, c.Budget = r, 0 }})
 	}
 	return v

@@ -19,7 +19,8 @@ type benchWorkCmd struct {
 	Precision string `default:"fp32" enum:"fp32,bf16"`
 	Threads   int    `default:"2"`
 	Steps     int    `default:"10" help:"Measured steps, after three."`
-	Recompute string `default:"work" enum:"work,none,activation,selective,full" help:"work: what suits the work, see bench/README.md."`
+	Recompute string `default:"work" enum:"work,none,activation,selective,wide,full,auto" help:"work: what suits the work, see bench/README.md; auto wants --budget."`
+	Budget    int64  `help:"Bytes of temporaries that --recompute auto may take." placeholder:"BYTES"`
 	Ops       bool   `help:"Print where the step's time goes, beside the time predicted."`
 	Shapes    bool   `help:"With --ops: a line for each shape."`
 	JSON      bool
@@ -44,7 +45,7 @@ func (c *benchWorkCmd) Run(a *app) (err error) {
 	case precision == device.FP32:
 		mode = w.Recompute
 	}
-	p, err := engine.CompileTraining(w.Training(), engine.CompileOptions{Low: low(precision), Recompute: mode})
+	p, err := engine.CompileTraining(w.Training(), engine.CompileOptions{Low: low(precision), Recompute: mode, Budget: c.Budget})
 	if err != nil {
 		return err
 	}

@@ -53,7 +53,7 @@ var aliases = []alias{
 	{"training.mixed_precision", "auto, fp32, tf32, bf16 or fp16; use_amp: true is fp16, auto takes the device's best", []string{
 		"use_amp", "amp", "amp_dtype", "fp16", "bf16", "use_mixed_precision", "precision", "use_fp16", "use_bf16", "half"}},
 	{"training.mixed_precision", "tf32, where the card has it", []string{"allow_tf32", "tf32", "matmul_precision"}},
-	{"training.gradient_checkpointing", "none, activation, selective, full or auto", []string{
+	{"training.gradient_checkpointing", "none, activation, selective, wide, full or auto", []string{
 		"use_gradient_checkpointing", "activation_checkpointing", "checkpoint_activations", "grad_checkpointing", "recompute"}},
 	{"", "the training step is always compiled: remove the key", []string{
 		"torch_compile", "compile", "compile_model", "use_torch_compile", "torch_compile_mode", "compile_mode", "jit"}},

@@ -142,7 +142,7 @@ debug:
 `, want: `run.yaml:3: training.use_amp: written training.mixed_precision here: auto, fp32, tf32, bf16 or fp16; use_amp: true is fp16, auto takes the device's best
 run.yaml:4: training.gradient_clip: written training.max_grad_norm here: the global norm to clip to; 0 never clips
 run.yaml:5: training.epochs: written training.max_steps here: the one clock is the update, not the epoch
-run.yaml:6: training.gradient_checkpointing: want one of none, activation, selective, full, auto, got "true"
+run.yaml:6: training.gradient_checkpointing: want one of none, activation, selective, wide, full, auto, got "true"
 run.yaml:7: training.lr: written training.learning_rate here
 run.yaml:9: hardware.mixed_precision: unknown key; it is training.mixed_precision
 run.yaml:10: hardware.pytorch_cuda_alloc_conf: no such key here: all memory is one arena, planned before the first step: remove the key

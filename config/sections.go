@@ -21,7 +21,7 @@ type Training struct {
 
 	MixedPrecision        string    `key:"mixed_precision" enum:"auto,fp32,tf32,bf16,fp16" help:"format of products; auto: the best the device multiplies"`
 	LossScale             LossScale `key:"loss_scale" help:"dynamic loss scaling, used with fp16"`
-	GradientCheckpointing string    `key:"gradient_checkpointing" enum:"none,activation,selective,full,auto" help:"what the backward pass computes again to save memory; auto: the least that fits"`
+	GradientCheckpointing string    `key:"gradient_checkpointing" enum:"none,activation,selective,wide,full,auto" help:"what the backward pass computes again to save memory; auto: the least that fits"`
 	CEChunk               int       `key:"ce_chunk" min:"0" help:"rows of logits that exist at a time; 0: the planner decides"`
 
 	LogSteps              int     `key:"log_steps" min:"1" help:"updates between log lines"`

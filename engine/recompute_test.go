@@ -77,7 +77,7 @@ func TestPicturesAllocateNothing(t *testing.T) {
 func TestRecomputeChangesNothing(t *testing.T) {
 	for _, low := range []graph.DType{graph.F32, graph.BF16} {
 		want := map[string][]byte{}
-		for _, r := range []pass.Recompute{pass.RecomputeNone, pass.RecomputeActivation, pass.RecomputeSelective, pass.RecomputeFull} {
+		for _, r := range []pass.Recompute{pass.RecomputeNone, pass.RecomputeActivation, pass.RecomputeSelective, pass.RecomputeWide, pass.RecomputeFull} {
 			p, err := engine.CompileTraining(pictures(), engine.CompileOptions{Low: low, Recompute: r, Verify: true})
 			if err != nil {
 				t.Fatal(err)

@@ -17,7 +17,7 @@ func TestPlacement(t *testing.T) {
 		u := drawModel(t).unit(rapid.Bool().Draw(t, "optimizer"))
 		u.Align = rapid.SampledFrom([]int64{16, 64, 256}).Draw(t, "align")
 		u.Low = rapid.SampledFrom([]graph.DType{graph.F32, graph.BF16}).Draw(t, "low")
-		u.Recompute = rapid.SampledFrom([]pass.Recompute{pass.RecomputeNone, pass.RecomputeSelective, pass.RecomputeFull, pass.RecomputeAuto}).Draw(t, "recompute")
+		u.Recompute = rapid.SampledFrom([]pass.Recompute{pass.RecomputeNone, pass.RecomputeSelective, pass.RecomputeWide, pass.RecomputeFull, pass.RecomputeAuto}).Draw(t, "recompute")
 		u.Budget = rapid.Int64Range(0, 1<<15).Draw(t, "budget")
 		if err := pass.Run(u, pass.Options{Verify: true}); err != nil {
 			t.Fatal(err)

@@ -114,7 +114,7 @@ func TestRecomputeChangesNothing(t *testing.T) {
 		accumulation := rapid.IntRange(1, 2).Draw(t, "accumulation")
 		want := train(t, m, accumulation, o)
 		o.Budget = want.temps * 3 / 4
-		for _, o.Recompute = range []pass.Recompute{pass.RecomputeActivation, pass.RecomputeSelective, pass.RecomputeFull, pass.RecomputeAuto} {
+		for _, o.Recompute = range []pass.Recompute{pass.RecomputeActivation, pass.RecomputeSelective, pass.RecomputeWide, pass.RecomputeFull, pass.RecomputeAuto} {
 			train(t, m, accumulation, o).equal(t, want, o.Recompute.String())
 		}
 	})

@@ -16,11 +16,12 @@ const (
 	RecomputeNone       Recompute = iota // keep all
 	RecomputeActivation                  // drop the results of elementwise functions: the most bytes for the least time
 	RecomputeSelective                   // drop everything that can be rebuilt without a product
+	RecomputeWide                        // and the results of products that are much wider than what these read
 	RecomputeFull                        // drop all but the block's inputs
 	RecomputeAuto                        // the least of the above, block by block, that fits the budget
 )
 
-var recomputeNames = [...]string{"none", "activation", "selective", "full", "auto"}
+var recomputeNames = [...]string{"none", "activation", "selective", "wide", "full", "auto"}
 
 func (r Recompute) String() string { return recomputeNames[r] }
 
@@ -34,7 +35,7 @@ func ParseRecompute(s string) (Recompute, error) {
 			return Recompute(i), nil
 		}
 	}
-	return 0, fmt.Errorf("unknown recompute mode %q: expected none, activation, selective, full or auto", s)
+	return 0, fmt.Errorf("unknown recompute mode %q: expected none, activation, selective, wide, full or auto", s)
 }
 
 // recompute is the pass. Values do not change: every operation is
@@ -180,5 +181,29 @@ func cheap(n *graph.Node, r Recompute) bool {
 		}
 		return false
 	}
-	return costOf(n).MatrixFLOPs == 0
+	return costOf(n).MatrixFLOPs == 0 || r == RecomputeWide && widens(n)
+}
+
+// widens reports whether a product gives at least twice the bytes that it
+// reads, parameters aside: the first of a feed-forward, or queries, keys and
+// values in one. Of all products these take the fewest operations a byte.
+func widens(n *graph.Node) bool {
+	var in, out int64
+	for _, v := range n.In {
+		if !parameter(v) {
+			in += v.Type.Bytes()
+		}
+	}
+	for _, v := range n.Out {
+		out += v.Type.Bytes()
+	}
+	return out >= 2*in
+}
+
+// parameter reports whether v is a state, or one in another format.
+func parameter(v *graph.Value) bool {
+	if v = graph.Storage(v); v.Node == nil {
+		return v.State != nil
+	}
+	return len(v.Node.In) == 1 && parameter(v.Node.In[0])
 }

@@ -69,13 +69,13 @@ func rebuilt(f *graph.Func) (flops float64, ops map[string]int) {
 	return flops, ops
 }
 
-// Each recipe drops what it says: elementwise results only, nothing that needs a product, a
-// whole block.
+// Each recipe drops what it says: elementwise results only, nothing that needs a
+// product, nothing but the wide ones, a whole block.
 func TestRecipes(t *testing.T) {
 	s := reference()
 	temps := map[pass.Recompute]int64{}
 	skip := without("fuse", "accumulate") // so that clones keep their names
-	for _, mode := range []pass.Recompute{pass.RecomputeNone, pass.RecomputeActivation, pass.RecomputeSelective, pass.RecomputeFull} {
+	for _, mode := range []pass.Recompute{pass.RecomputeNone, pass.RecomputeActivation, pass.RecomputeSelective, pass.RecomputeWide, pass.RecomputeFull} {
 		_, f := s.compile(t, engine.CompileOptions{Recompute: mode, Skip: skip, Verify: true})
 		temps[mode] = f.Placement.Bytes
 		flops, ops := rebuilt(f.F)
@@ -93,6 +93,11 @@ func TestRecipes(t *testing.T) {
 			if flops > 0 || ops["gelu"] != s.model.Layers || ops["layer_norm"] != 2*s.model.Layers {
 				t.Errorf("selective rebuilds %v", ops)
 			}
+		case pass.RecomputeWide:
+			// Queries, keys and values in one, and the first product of the feed-forward.
+			if ops["attention"] > 0 || ops["matmul"] != 2*s.model.Layers {
+				t.Errorf("wide rebuilds %v", ops)
+			}
 		case pass.RecomputeFull:
 			// All products of a block but its last two, whose results only the next block reads.
 			if ops["attention"] != s.model.Layers || ops["matmul"] != 2*s.model.Layers {
@@ -101,7 +106,7 @@ func TestRecipes(t *testing.T) {
 		}
 	}
 	if !(temps[pass.RecomputeNone] > temps[pass.RecomputeActivation] && temps[pass.RecomputeActivation] > temps[pass.RecomputeSelective] &&
-		temps[pass.RecomputeSelective] > temps[pass.RecomputeFull]) {
+		temps[pass.RecomputeSelective] > temps[pass.RecomputeWide] && temps[pass.RecomputeWide] > temps[pass.RecomputeFull]) {
 		t.Errorf("temporaries do not fall from recipe to recipe: %v", temps)
 	}
 }

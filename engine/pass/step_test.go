@@ -73,7 +73,7 @@ func work(f *graph.Func) (nodes int, bytes float64) {
 // an activation is left alone in a layer, and no more memory is needed.
 func TestFuseStep(t *testing.T) {
 	for _, low := range []graph.DType{graph.F32, graph.BF16} {
-		for _, mode := range []pass.Recompute{pass.RecomputeNone, pass.RecomputeSelective, pass.RecomputeFull} {
+		for _, mode := range []pass.Recompute{pass.RecomputeNone, pass.RecomputeSelective, pass.RecomputeWide, pass.RecomputeFull} {
 			for _, acc := range []int{1, 4} {
 				s := reference()
 				s.acc, s.model.Dropout = acc, .1
@@ -180,7 +180,7 @@ func BenchmarkStep(b *testing.B) {
 // BenchmarkPasses compiles the step of a model of 24 layers.
 func BenchmarkPasses(b *testing.B) {
 	for _, low := range []graph.DType{graph.F32, graph.BF16} {
-		for _, mode := range []pass.Recompute{pass.RecomputeNone, pass.RecomputeSelective, pass.RecomputeFull} {
+		for _, mode := range []pass.Recompute{pass.RecomputeNone, pass.RecomputeSelective, pass.RecomputeWide, pass.RecomputeFull} {
 			b.Run(fmt.Sprintf("%v/%v", low, mode), func(b *testing.B) {
 				s := reference()
 				s.model.Layers = 24

@@ -79,7 +79,7 @@ func (p *Planner) changes(s Settings) []change {
 	for at, ok := p.halve(s); ok; at, ok = p.halve(at) {
 		list = append(list, change{batchKey, p.halve})
 	}
-	return append(list, change{recomputeKey, withRecompute(pass.RecomputeFull)})
+	return append(list, change{recomputeKey, withRecompute(pass.RecomputeWide)}, change{recomputeKey, withRecompute(pass.RecomputeFull)})
 }
 
 // Ladder climbs from s: each rung keeps the changes of those before it that

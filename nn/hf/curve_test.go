@@ -181,7 +181,7 @@ func TestRecomputeBitEqual(t *testing.T) {
 	c.updates = 10
 	want, wantNorm, r0 := c.run(t, 1, engine.CompileOptions{})
 	temps := []int64{r0.Program().Layout.Temps.Bytes}
-	for _, mode := range []pass.Recompute{pass.RecomputeActivation, pass.RecomputeSelective, pass.RecomputeFull, pass.RecomputeAuto} {
+	for _, mode := range []pass.Recompute{pass.RecomputeActivation, pass.RecomputeSelective, pass.RecomputeWide, pass.RecomputeFull, pass.RecomputeAuto} {
 		o := engine.CompileOptions{Recompute: mode, Budget: temps[0] * 2 / 3}
 		loss, norm, r := c.run(t, 1, o)
 		for u := range loss {

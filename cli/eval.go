@@ -43,7 +43,7 @@ func (e *evalCmd) Run(a *app) (err error) {
 		return err
 	}
 	c.Recompute = pass.RecomputeNone // nothing is kept for a backward half
-	p, err := s.compile(c)
+	p, err := s.compile(c, nil)
 	if err != nil {
 		return err
 	}

@@ -192,7 +192,8 @@ func (p *planCmd) dump(a *app, s *setup) error {
 			return err
 		}
 		s.dump, s.dumpTo = p.Dump, a.out
-		if _, err = s.compile(report.Run.Settings); err != nil {
+		c := report.Run.Settings
+		if _, err = s.compile(c, t.Speed(c.Precision).Seconds); err != nil {
 			return err
 		}
 		s.dump = ""

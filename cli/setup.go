@@ -149,10 +149,10 @@ func shape(c plan.Settings) system.Shape {
 	}
 }
 
-// compile makes the training program for settings.
-func (s *setup) compile(c plan.Settings) (*engine.Program, error) {
+// compile makes the training program for settings; price is [engine.CompileOptions]'s.
+func (s *setup) compile(c plan.Settings, price func(*graph.Node) float64) (*engine.Program, error) {
 	return engine.CompileTraining(s.model.Training(shape(c)), engine.CompileOptions{
-		Low: low(c.Precision), Recompute: c.Recompute, Budget: c.Budget, Dump: s.dump, To: s.dumpTo,
+		Low: low(c.Precision), Recompute: c.Recompute, Budget: c.Budget, Price: price, Dump: s.dump, To: s.dumpTo,
 	})
 }
 
@@ -166,9 +166,11 @@ func (s *setup) hostTarget() (plan.Target, error) {
 
 // planner plans the model for a target.
 func (s *setup) planner(t plan.Target) *plan.Planner {
-	return &plan.Planner{Compile: s.compile, Target: t, LeastMicroBatch: s.model.LeastRows, Classes: s.model.Classes, Facts: func(p *engine.Program, c plan.Settings) (plan.Run, error) {
-		return s.facts(p, t, c, 0)
-	}}
+	return &plan.Planner{
+		Compile: func(c plan.Settings) (*engine.Program, error) { return s.compile(c, t.Speed(c.Precision).Seconds) },
+		Facts:   func(p *engine.Program, c plan.Settings) (plan.Run, error) { return s.facts(p, t, c, 0) },
+		Target:  t, LeastMicroBatch: s.model.LeastRows, Classes: s.model.Classes,
+	}
 }
 
 // facts are what a plan must know of a run; data is the size of mapped files.

@@ -65,6 +65,9 @@ type CompileOptions struct {
 	// Recompute and Budget (bytes of temporaries, for RecomputeAuto).
 	Recompute pass.Recompute
 	Budget    int64
+	// Price is what a node takes, in seconds, for RecomputeAuto; nil: see
+	// [pass.Unit].
+	Price func(n *graph.Node) float64
 	// Verify checks every invariant after each pass.
 	Verify bool
 	// Dump names a pass around which the functions are printed to To.
@@ -83,7 +86,7 @@ func compile(build []func() *pass.Unit, o CompileOptions) (*Program, error) {
 		if err := graph.Catch(func() { u = fn() }); err != nil {
 			return nil, err
 		}
-		u.Low, u.Align, u.Recompute, u.Budget = o.Low, Align, o.Recompute, o.Budget
+		u.Low, u.Align, u.Recompute, u.Budget, u.Price = o.Low, Align, o.Recompute, o.Budget, o.Price
 		err := pass.Run(u, pass.Options{Verify: o.Verify, Dump: o.Dump, To: o.To, Skip: o.Skip})
 		if err != nil {
 			return nil, fmt.Errorf("compiling %s: %w", u.F.Name, err)

@@ -82,7 +82,7 @@ func BenchmarkConv2D(b *testing.B) {
 			{graph.Shape{100, 64, 64, 3}, graph.Shape{64, 3, 3, 3}, 2},
 			{graph.Shape{100, 32, 32, 64}, graph.Shape{128, 64, 3, 3}, 2},
 			{graph.Shape{100, 16, 16, 128}, graph.Shape{256, 128, 3, 3}, 2},
-			{graph.Shape{100, 64, 64, 1}, graph.Shape{64, 1, 3, 3}, 1},{graph.Shape{4, 64, 64, 1}, graph.Shape{64, 1, 3, 3}, 1},
+			{graph.Shape{100, 64, 64, 1}, graph.Shape{64, 1, 3, 3}, 1}, {graph.Shape{4, 64, 64, 1}, graph.Shape{64, 1, 3, 3}, 1},
 			{graph.Shape{100, 32, 32, 64}, graph.Shape{128, 64, 3, 3}, 1},
 			{graph.Shape{100, 16, 16, 128}, graph.Shape{256, 128, 3, 3}, 1},
 			{graph.Shape{4, 56, 56, 64}, graph.Shape{64, 64, 3, 3}, 1},

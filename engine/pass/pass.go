@@ -31,8 +31,9 @@ type Unit struct {
 	// RecomputeAuto for which temporary bytes.
 	Recompute Recompute
 	Budget    int64
-	// Seconds prices an operation for RecomputeAuto; nil counts its FLOPs and bytes.
-	Seconds func(n *graph.Node) float64
+	// Price is what an operation takes, in any unit, for RecomputeAuto; nil counts
+	// its FLOPs and bytes.
+	Price func(n *graph.Node) float64
 
 	// Align is the alignment of buffers in bytes (64 when 0).
 	Align int64

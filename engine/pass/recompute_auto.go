@@ -98,7 +98,7 @@ func movesOf(u *Unit) []move {
 // the operations to be repeated, and the bytes that the backward half reads.
 func worth(u *Unit, drop map[int]bool) (seconds, bytes []float64) {
 	seconds, bytes = make([]float64, len(u.Blocks)), make([]float64, len(u.Blocks))
-	price := u.Seconds
+	price := u.Price
 	if price == nil {
 		price = balanced
 	}

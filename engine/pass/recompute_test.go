@@ -153,7 +153,7 @@ func TestAutoGoesByPrice(t *testing.T) {
 		o := s.training().Model(b, engine.Mode{Train: true})
 		b.Output("loss", o.Sum)
 		u := &pass.Unit{F: b.F, Loss: "loss", Recompute: pass.RecomputeAuto, Budget: 108 << 20,
-			Seconds: func(n *graph.Node) float64 {
+			Price: func(n *graph.Node) float64 {
 				switch n.Op.(type) {
 				case graph.MatMul, graph.Attention:
 					if free {

@@ -61,7 +61,7 @@ func known(measured bool) string {
 	return "assumed share of the specification"
 }
 
-// Seconds prices a node. It is what the recompute pass may weigh recipes with.
+// Seconds prices a node, for the planner and for the recompute pass.
 func (s Speed) Seconds(n *graph.Node) float64 {
 	if graph.IsView(n.Op) {
 		return 0

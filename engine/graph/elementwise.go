@@ -288,6 +288,9 @@ func (e Elementwise) Grad(b *Builder, n *Node, dout []*Value) []*Value {
 	case FnRelu:
 		g = []*Value{b.fn(FnReluGrad, out, d)}
 	case FnLeakyRelu:
+		if e.Alpha >= 0 && out.DType() == x.DType() {
+			x = out // has the same sign: x need not be kept
+		}
 		g = []*Value{b.fnA(FnLeakyReluGrad, e.Alpha, x, d)}
 	case FnElu:
 		g = []*Value{b.fnA(FnEluGrad, e.Alpha, x, d)}

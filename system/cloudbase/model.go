@@ -186,11 +186,15 @@ func (n *net) features(b *graph.Builder, x, a *graph.Value) *graph.Value {
 	}
 	for i, c := range n.Channels {
 		b.Block(fmt.Sprintf("stages.%d", i), func() {
-			x = b.LeakyRelu(n.norm(b, "norm", conv(b, "conv", x, c, 3, !n.idle())), leak)
+			x = n.norm(b, "norm", conv(b, "conv", x, c, 3, !n.idle()))
 			if i == 0 && a != nil {
-				x = n.film(b, x, a)
+				x = b.MaxPool2D(n.film(b, b.LeakyRelu(x, leak), a), 2, 2, 0)
+			} else {
+				// The function does not decrease: behind the maximum it gives the same
+				// for a quarter of the work.
+				x = b.LeakyRelu(b.MaxPool2D(x, 2, 2, 0), leak)
 			}
-			x = n.dropChannels(b, b.MaxPool2D(x, 2, 2, 0))
+			x = n.dropChannels(b, x)
 		})
 	}
 	return x

@@ -251,9 +251,14 @@ func ints(scratch []byte, n int) []int32 {
 // grain is how many elements of a cheap function make a task worth its region.
 const grain = 16 << 10
 
+// mostTasks bounds the tasks of a cheap function: enough for any number of
+// workers, few enough that each walks a long way through memory, as prefetching
+// wants.
+const mostTasks = 128
+
 // chunks cuts n items into tasks of at least least items.
 func chunks(n, least int) (tasks, size int) {
-	size = max(1, least)
+	size = max(1, least, n/mostTasks)
 	return max(1, (n+size-1)/size), size
 }
 

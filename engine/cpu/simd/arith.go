@@ -151,11 +151,15 @@ func minimumGo(dst, a, b []float32) {
 
 func maximumGo(dst, a, b []float32) {
 	for i, x := range a {
-		if y := b[i]; !(x > y) && x == x {
-			x = y
-		}
-		dst[i] = x
+		dst[i] = larger(x, b[i])
 	}
+}
+
+func larger(x, y float32) float32 {
+	if x > y || x != x {
+		return x
+	}
+	return y
 }
 
 func addScalarGo(dst, a []float32, s float32) {

@@ -1107,6 +1107,237 @@ func gradInputGammaAVX2(dx, dy, x, gamma []float32, mean, rstd, c, cx float32)
 //go:noescape
 func gradInputGammaAVX512(dx, dy, x, gamma []float32, mean, rstd, c, cx float32)
 
+func addBF16(acc []float32, x []uint16) {
+	switch level {
+	case AVX2:
+		n := len(acc) &^ 7
+		addBF16AVX2(acc[:n], x[:n])
+		addBF16Go(acc[n:], x[n:])
+	case AVX512:
+		addBF16AVX512(acc, x)
+	default:
+		addBF16Go(acc, x)
+	}
+}
+
+//go:noescape
+func addBF16AVX2(acc []float32, x []uint16)
+
+//go:noescape
+func addBF16AVX512(acc []float32, x []uint16)
+
+func columnSqDev(acc, x, mean []float32) {
+	switch level {
+	case AVX2:
+		columnSqDevAVX2(acc, x, mean)
+	case AVX512:
+		columnSqDevAVX512(acc, x, mean)
+	default:
+		columnSqDevGo(acc, x, mean)
+	}
+}
+
+//go:noescape
+func columnSqDevAVX2(acc, x, mean []float32)
+
+//go:noescape
+func columnSqDevAVX512(acc, x, mean []float32)
+
+func columnSqDevBF16(acc []float32, x []uint16, mean []float32) {
+	switch level {
+	case AVX2:
+		n := len(acc) &^ 7
+		columnSqDevBF16AVX2(acc[:n], x[:n], mean[:n])
+		columnSqDevBF16Go(acc[n:], x[n:], mean[n:])
+	case AVX512:
+		columnSqDevBF16AVX512(acc, x, mean)
+	default:
+		columnSqDevBF16Go(acc, x, mean)
+	}
+}
+
+//go:noescape
+func columnSqDevBF16AVX2(acc []float32, x []uint16, mean []float32)
+
+//go:noescape
+func columnSqDevBF16AVX512(acc []float32, x []uint16, mean []float32)
+
+func columnNorm(y, x, mean, scale, shift []float32) {
+	switch level {
+	case AVX2:
+		columnNormAVX2(y, x, mean, scale, shift)
+	case AVX512:
+		columnNormAVX512(y, x, mean, scale, shift)
+	default:
+		columnNormGo(y, x, mean, scale, shift)
+	}
+}
+
+//go:noescape
+func columnNormAVX2(y, x, mean, scale, shift []float32)
+
+//go:noescape
+func columnNormAVX512(y, x, mean, scale, shift []float32)
+
+func columnNormBF16(y, x []uint16, mean, scale, shift []float32) {
+	switch level {
+	case AVX2:
+		n := len(y) &^ 7
+		columnNormBF16AVX2(y[:n], x[:n], mean[:n], scale[:n], shift[:n])
+		columnNormBF16Go(y[n:], x[n:], mean[n:], scale[n:], shift[n:])
+	case AVX512:
+		columnNormBF16AVX512(y, x, mean, scale, shift)
+	default:
+		columnNormBF16Go(y, x, mean, scale, shift)
+	}
+}
+
+//go:noescape
+func columnNormBF16AVX2(y, x []uint16, mean, scale, shift []float32)
+
+//go:noescape
+func columnNormBF16AVX512(y, x []uint16, mean, scale, shift []float32)
+
+func columnGradSums(sum, dot, dy, x, mean []float32) {
+	switch level {
+	case AVX2:
+		columnGradSumsAVX2(sum, dot, dy, x, mean)
+	case AVX512:
+		columnGradSumsAVX512(sum, dot, dy, x, mean)
+	default:
+		columnGradSumsGo(sum, dot, dy, x, mean)
+	}
+}
+
+//go:noescape
+func columnGradSumsAVX2(sum, dot, dy, x, mean []float32)
+
+//go:noescape
+func columnGradSumsAVX512(sum, dot, dy, x, mean []float32)
+
+func columnGradSumsBF16(sum, dot []float32, dy, x []uint16, mean []float32) {
+	switch level {
+	case AVX2:
+		n := len(sum) &^ 7
+		columnGradSumsBF16AVX2(sum[:n], dot[:n], dy[:n], x[:n], mean[:n])
+		columnGradSumsBF16Go(sum[n:], dot[n:], dy[n:], x[n:], mean[n:])
+	case AVX512:
+		columnGradSumsBF16AVX512(sum, dot, dy, x, mean)
+	default:
+		columnGradSumsBF16Go(sum, dot, dy, x, mean)
+	}
+}
+
+//go:noescape
+func columnGradSumsBF16AVX2(sum, dot []float32, dy, x []uint16, mean []float32)
+
+//go:noescape
+func columnGradSumsBF16AVX512(sum, dot []float32, dy, x []uint16, mean []float32)
+
+func columnNormGrad(dx, dy, x, mean, a, b, c []float32) {
+	switch level {
+	case AVX2:
+		columnNormGradAVX2(dx, dy, x, mean, a, b, c)
+	case AVX512:
+		columnNormGradAVX512(dx, dy, x, mean, a, b, c)
+	default:
+		columnNormGradGo(dx, dy, x, mean, a, b, c)
+	}
+}
+
+//go:noescape
+func columnNormGradAVX2(dx, dy, x, mean, a, b, c []float32)
+
+//go:noescape
+func columnNormGradAVX512(dx, dy, x, mean, a, b, c []float32)
+
+func columnNormGradBF16(dx, dy, x []uint16, mean, a, b, c []float32) {
+	switch level {
+	case AVX2:
+		n := len(dx) &^ 7
+		columnNormGradBF16AVX2(dx[:n], dy[:n], x[:n], mean[:n], a[:n], b[:n], c[:n])
+		columnNormGradBF16Go(dx[n:], dy[n:], x[n:], mean[n:], a[n:], b[n:], c[n:])
+	case AVX512:
+		columnNormGradBF16AVX512(dx, dy, x, mean, a, b, c)
+	default:
+		columnNormGradBF16Go(dx, dy, x, mean, a, b, c)
+	}
+}
+
+//go:noescape
+func columnNormGradBF16AVX2(dx, dy, x []uint16, mean, a, b, c []float32)
+
+//go:noescape
+func columnNormGradBF16AVX512(dx, dy, x []uint16, mean, a, b, c []float32)
+
+func maxPool(dst, x0, x1 []float32, ch int) {
+	switch level {
+	case AVX2:
+		maxPoolAVX2(dst, x0, x1, ch)
+	case AVX512:
+		maxPoolAVX512(dst, x0, x1, ch)
+	default:
+		maxPoolGo(dst, x0, x1, ch)
+	}
+}
+
+//go:noescape
+func maxPoolAVX2(dst, x0, x1 []float32, ch int)
+
+//go:noescape
+func maxPoolAVX512(dst, x0, x1 []float32, ch int)
+
+func maxPoolBF16(dst, x0, x1 []uint16, ch int) {
+	switch level {
+	case AVX2:
+		maxPoolBF16AVX2(dst, x0, x1, ch)
+	case AVX512:
+		maxPoolBF16AVX512(dst, x0, x1, ch)
+	default:
+		maxPoolBF16Go(dst, x0, x1, ch)
+	}
+}
+
+//go:noescape
+func maxPoolBF16AVX2(dst, x0, x1 []uint16, ch int)
+
+//go:noescape
+func maxPoolBF16AVX512(dst, x0, x1 []uint16, ch int)
+
+func maxPoolGrad(dx0, dx1, dy, y, x0, x1 []float32, ch int) {
+	switch level {
+	case AVX2:
+		maxPoolGradAVX2(dx0, dx1, dy, y, x0, x1, ch)
+	case AVX512:
+		maxPoolGradAVX512(dx0, dx1, dy, y, x0, x1, ch)
+	default:
+		maxPoolGradGo(dx0, dx1, dy, y, x0, x1, ch)
+	}
+}
+
+//go:noescape
+func maxPoolGradAVX2(dx0, dx1, dy, y, x0, x1 []float32, ch int)
+
+//go:noescape
+func maxPoolGradAVX512(dx0, dx1, dy, y, x0, x1 []float32, ch int)
+
+func maxPoolGradBF16(dx0, dx1, dy, y, x0, x1 []uint16, ch int) {
+	switch level {
+	case AVX2:
+		maxPoolGradBF16AVX2(dx0, dx1, dy, y, x0, x1, ch)
+	case AVX512:
+		maxPoolGradBF16AVX512(dx0, dx1, dy, y, x0, x1, ch)
+	default:
+		maxPoolGradBF16Go(dx0, dx1, dy, y, x0, x1, ch)
+	}
+}
+
+//go:noescape
+func maxPoolGradBF16AVX2(dx0, dx1, dy, y, x0, x1 []uint16, ch int)
+
+//go:noescape
+func maxPoolGradBF16AVX512(dx0, dx1, dy, y, x0, x1 []uint16, ch int)
+
 func rotateHalf(d0, d1, x0, x1, cos, sin []float32, dir float32) {
 	switch level {
 	case AVX2:

@@ -264,6 +264,58 @@ func gradInputGamma(dx, dy, x, gamma []float32, mean, rstd, c, cx float32) {
 	gradInputGammaGo(dx, dy, x, gamma, mean, rstd, c, cx)
 }
 
+func addBF16(acc []float32, x []uint16) {
+	addBF16Go(acc, x)
+}
+
+func columnSqDev(acc, x, mean []float32) {
+	columnSqDevGo(acc, x, mean)
+}
+
+func columnSqDevBF16(acc []float32, x []uint16, mean []float32) {
+	columnSqDevBF16Go(acc, x, mean)
+}
+
+func columnNorm(y, x, mean, scale, shift []float32) {
+	columnNormGo(y, x, mean, scale, shift)
+}
+
+func columnNormBF16(y, x []uint16, mean, scale, shift []float32) {
+	columnNormBF16Go(y, x, mean, scale, shift)
+}
+
+func columnGradSums(sum, dot, dy, x, mean []float32) {
+	columnGradSumsGo(sum, dot, dy, x, mean)
+}
+
+func columnGradSumsBF16(sum, dot []float32, dy, x []uint16, mean []float32) {
+	columnGradSumsBF16Go(sum, dot, dy, x, mean)
+}
+
+func columnNormGrad(dx, dy, x, mean, a, b, c []float32) {
+	columnNormGradGo(dx, dy, x, mean, a, b, c)
+}
+
+func columnNormGradBF16(dx, dy, x []uint16, mean, a, b, c []float32) {
+	columnNormGradBF16Go(dx, dy, x, mean, a, b, c)
+}
+
+func maxPool(dst, x0, x1 []float32, ch int) {
+	maxPoolGo(dst, x0, x1, ch)
+}
+
+func maxPoolBF16(dst, x0, x1 []uint16, ch int) {
+	maxPoolBF16Go(dst, x0, x1, ch)
+}
+
+func maxPoolGrad(dx0, dx1, dy, y, x0, x1 []float32, ch int) {
+	maxPoolGradGo(dx0, dx1, dy, y, x0, x1, ch)
+}
+
+func maxPoolGradBF16(dx0, dx1, dy, y, x0, x1 []uint16, ch int) {
+	maxPoolGradBF16Go(dx0, dx1, dy, y, x0, x1, ch)
+}
+
 func rotateHalf(d0, d1, x0, x1, cos, sin []float32, dir float32) {
 	rotateHalfGo(d0, d1, x0, x1, cos, sin, dir)
 }

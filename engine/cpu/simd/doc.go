@@ -1,7 +1,8 @@
 // Package simd holds the vector functions under the CPU executor: elementwise
 // arithmetic, transcendental functions, activations and their gradients,
-// reductions, row operations (softmax, norms, cross entropy, rotary), the AdamW
-// step, 16-bit conversions, counter-based random numbers and transposes.
+// reductions, row operations (softmax, norms, cross entropy, rotary), the passes
+// of norms over columns, maximum pooling, the AdamW step, 16-bit conversions,
+// counter-based random numbers and transposes.
 //
 // Every function is a plain function over slices, allocates nothing, and exists
 // as portable Go, AVX2 and AVX-512 code. The level is chosen once at start from

@@ -44,8 +44,20 @@ func tanhForm(x float64) float64 {
 
 const testScalar = 0.37
 
-// routeSum and routeLeft are what RouteMax makes of its first two arguments.
-var routeSum, routeLeft [1 << 14]float32
+// scratch holds copies of arguments that a function changes, halves arguments
+// in bfloat16.
+var (
+	scratch [2][1 << 14]float32
+	halves  [3][1 << 14]uint16
+)
+
+func changed(k int, x []float32) []float32 { return scratch[k][:copy(scratch[k][:], x)] }
+
+func inBF16(k int, x []float32) []uint16 {
+	h := halves[k][:len(x)]
+	f32ToBF16Go(h, x)
+	return h
+}
 
 var elementwiseTable = []elementwise{
 	{name: "Add", inputs: 2, run: func(d []float32, in [][]float32) { Add(d, in[0], in[1]) }},
@@ -75,7 +87,7 @@ var elementwiseTable = []elementwise{
 	{name: "LeakyRelu", inputs: 1, run: func(d []float32, in [][]float32) { LeakyRelu(d, in[0], testScalar) }},
 	{name: "LeakyReluGrad", inputs: 2, run: func(d []float32, in [][]float32) { LeakyReluGrad(d, in[0], in[1], testScalar) }},
 	{name: "RouteMax", inputs: 4, run: func(d []float32, in [][]float32) {
-		sum, left := routeSum[:copy(routeSum[:], in[0])], routeLeft[:copy(routeLeft[:], in[1])]
+		sum, left := changed(0, in[0]), changed(1, in[1])
 		RouteMax(sum, left, in[2], in[3])
 		for i, v := range left {
 			d[i] = sum[i] - 3*v
@@ -96,6 +108,45 @@ var elementwiseTable = []elementwise{
 	{name: "gradInput", inputs: 2, run: func(d []float32, in [][]float32) { gradInput(d, in[0], in[1], 0.1, 1.7, 0.2, 0.3) }},
 	{name: "gradInputGamma", inputs: 3, run: func(d []float32, in [][]float32) {
 		gradInputGamma(d, in[0], in[1], in[2], 0.1, 1.7, 0.2, 0.3)
+	}},
+	{name: "AddBF16", inputs: 2, run: func(d []float32, in [][]float32) {
+		acc := changed(0, in[0])
+		AddBF16(acc, inBF16(0, in[1]))
+		copy(d, acc)
+	}},
+	{name: "ColumnSqDev", inputs: 3, run: func(d []float32, in [][]float32) {
+		acc := changed(0, in[0])
+		ColumnSqDev(acc, in[1], in[2])
+		copy(d, acc)
+	}},
+	{name: "ColumnSqDevBF16", inputs: 3, run: func(d []float32, in [][]float32) {
+		acc := changed(0, in[0])
+		ColumnSqDevBF16(acc, inBF16(0, in[1]), in[2])
+		copy(d, acc)
+	}},
+	{name: "ColumnNorm", inputs: 4, run: func(d []float32, in [][]float32) { ColumnNorm(d, in[0], in[1], in[2], in[3]) }},
+	{name: "ColumnNormBF16", inputs: 4, run: func(d []float32, in [][]float32) {
+		x := inBF16(0, in[0])
+		ColumnNormBF16(x, x, in[1], in[2], in[3])
+		bf16ToF32Go(d, x)
+	}},
+	{name: "ColumnGradSums", inputs: 5, run: func(d []float32, in [][]float32) {
+		sum, dot := changed(0, in[0]), changed(1, in[1])
+		ColumnGradSums(sum, dot, in[2], in[3], in[4])
+		addGo(d, sum, dot)
+	}},
+	{name: "ColumnGradSumsBF16", inputs: 5, run: func(d []float32, in [][]float32) {
+		sum, dot := changed(0, in[0]), changed(1, in[1])
+		ColumnGradSumsBF16(sum, dot, inBF16(0, in[2]), inBF16(1, in[3]), in[4])
+		addGo(d, sum, dot)
+	}},
+	{name: "ColumnNormGrad", inputs: 6, run: func(d []float32, in [][]float32) {
+		ColumnNormGrad(d, in[0], in[1], in[2], in[3], in[4], in[5])
+	}},
+	{name: "ColumnNormGradBF16", inputs: 6, run: func(d []float32, in [][]float32) {
+		dx := halves[2][:len(d)]
+		ColumnNormGradBF16(dx, inBF16(0, in[0]), inBF16(1, in[1]), in[2], in[3], in[4], in[5])
+		bf16ToF32Go(d, dx)
 	}},
 
 	{name: "Exp", inputs: 1, run: func(d []float32, in [][]float32) { Exp(d, in[0]) }, ulps: 1,

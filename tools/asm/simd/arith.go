@@ -13,9 +13,7 @@ var (
 	codeMin = binary(2, "a b", func(a *asm, x, y vec) vec {
 		return a.blend(a.cmp(unord, x, x), x, a.min(x, y))
 	})
-	codeMax = binary(2, "a b", func(a *asm, x, y vec) vec {
-		return a.blend(a.cmp(unord, x, x), x, a.max(x, y))
-	})
+	codeMax = binary(2, "a b", (*asm).larger)
 
 	codeAddScalar = withScalar("a", func(a *asm, x vec) vec { return a.add(x, a.scalars["s"]) })
 	codeMulScalar = withScalar("a", func(a *asm, x vec) vec { return a.mul(x, a.scalars["s"]) })
@@ -55,3 +53,6 @@ var (
 func withScalar(in string, f func(a *asm, x vec) vec) func(*asm) {
 	return each(light, "dst", in, one(func(a *asm, in []vec) vec { return f(a, in[0]) }))
 }
+
+// larger is the maximum, NaN if either is.
+func (a *asm) larger(x, y vec) vec { return a.blend(a.cmp(unord, x, x), x, a.max(x, y)) }

@@ -9,6 +9,22 @@ func (a *asm) toBF16(x vec) vec {
 	return a.blend(a.cmp(unord, x, x), quiet, rounded)
 }
 
+// as rounds what is to be stored in the format.
+func (a *asm) as(format string, x vec) vec {
+	if format == "bf16" {
+		return a.toBF16(x)
+	}
+	return x
+}
+
+// exactly is as for what is a number of the format already.
+func (a *asm) exactly(format string, x vec) vec {
+	if format == "bf16" {
+		return a.shr(x, 16)
+	}
+	return x
+}
+
 func (a *asm) roundF16(x vec) vec {
 	half, d := a.YMM(), a.vec()
 	if a.wide {

@@ -99,6 +99,23 @@ var groups = []struct {
 		{name: "gradInput", args: "dx, dy, x []float32, mean, rstd, c, cx float32", code: codeGradInput},
 		{name: "gradInputGamma", args: "dx, dy, x, gamma []float32, mean, rstd, c, cx float32", code: codeGradInputGamma},
 	}},
+	{"columns", []kernel{
+		{name: "addBF16", args: "acc []float32, x []uint16", code: codeAddColumns("bf16"), steps: [2]int{8, 1}},
+		{name: "columnSqDev", args: "acc, x, mean []float32", code: codeColumnSqDev("f32")},
+		{name: "columnSqDevBF16", args: "acc []float32, x []uint16, mean []float32", code: codeColumnSqDev("bf16"), steps: [2]int{8, 1}},
+		{name: "columnNorm", args: "y, x, mean, scale, shift []float32", code: codeColumnNorm("f32")},
+		{name: "columnNormBF16", args: "y, x []uint16, mean, scale, shift []float32", code: codeColumnNorm("bf16"), steps: [2]int{8, 1}},
+		{name: "columnGradSums", args: "sum, dot, dy, x, mean []float32", code: codeColumnGradSums("f32")},
+		{name: "columnGradSumsBF16", args: "sum, dot []float32, dy, x []uint16, mean []float32", code: codeColumnGradSums("bf16"), steps: [2]int{8, 1}},
+		{name: "columnNormGrad", args: "dx, dy, x, mean, a, b, c []float32", code: codeColumnNormGrad("f32")},
+		{name: "columnNormGradBF16", args: "dx, dy, x []uint16, mean, a, b, c []float32", code: codeColumnNormGrad("bf16"), steps: [2]int{8, 1}},
+	}},
+	{"pool", []kernel{
+		{name: "maxPool", args: "dst, x0, x1 []float32, ch int", code: codeMaxPool("f32")},
+		{name: "maxPoolBF16", args: "dst, x0, x1 []uint16, ch int", code: codeMaxPool("bf16")},
+		{name: "maxPoolGrad", args: "dx0, dx1, dy, y, x0, x1 []float32, ch int", code: codeMaxPoolGrad("f32")},
+		{name: "maxPoolGradBF16", args: "dx0, dx1, dy, y, x0, x1 []uint16, ch int", code: codeMaxPoolGrad("bf16")},
+	}},
 	{"rotary", []kernel{
 		{name: "rotateHalf", args: "d0, d1, x0, x1, cos, sin []float32, dir float32", code: codeRotateHalf},
 		{name: "rotatePairs", args: "dst, x, cos, sin []float32, dir float32", code: codeRotatePairs, steps: [2]int{4, 8}, count: "len(cos)", whole: "dst[:2*n], x[:2*n], cos[:n], sin[:n], dir", rest: "dst[2*n:], x[2*n:], cos[n:], sin[n:], dir"},

@@ -1,0 +1,133 @@
+package simd
+
+// The passes of a norm over the columns of a matrix of a few columns. Rows are
+// done several at a time: a slice holds some of them, and what belongs to
+// columns is repeated as often.
+
+// AddBF16 adds x to acc.
+func AddBF16(acc []float32, x []uint16) {
+	same(len(acc), len(x), len(x))
+	addBF16(acc, x)
+}
+
+// ColumnSqDev adds (x - mean)^2 to acc.
+func ColumnSqDev(acc, x, mean []float32) {
+	same(len(acc), len(x), len(mean))
+	columnSqDev(acc, x, mean)
+}
+
+// ColumnSqDevBF16 is ColumnSqDev of bfloat16.
+func ColumnSqDevBF16(acc []float32, x []uint16, mean []float32) {
+	same(len(acc), len(x), len(mean))
+	columnSqDevBF16(acc, x, mean)
+}
+
+// ColumnNorm writes (x - mean)*scale + shift; y may be x.
+func ColumnNorm(y, x, mean, scale, shift []float32) {
+	same(len(y), len(x), len(mean))
+	same(len(y), len(scale), len(shift))
+	columnNorm(y, x, mean, scale, shift)
+}
+
+// ColumnNormBF16 is ColumnNorm of bfloat16, rounded once.
+func ColumnNormBF16(y, x []uint16, mean, scale, shift []float32) {
+	same(len(y), len(x), len(mean))
+	same(len(y), len(scale), len(shift))
+	columnNormBF16(y, x, mean, scale, shift)
+}
+
+// ColumnGradSums adds dy to sum and (x - mean)*dy to dot.
+func ColumnGradSums(sum, dot, dy, x, mean []float32) {
+	same(len(sum), len(dot), len(dy))
+	same(len(sum), len(x), len(mean))
+	columnGradSums(sum, dot, dy, x, mean)
+}
+
+// ColumnGradSumsBF16 is ColumnGradSums of bfloat16.
+func ColumnGradSumsBF16(sum, dot []float32, dy, x []uint16, mean []float32) {
+	same(len(sum), len(dot), len(dy))
+	same(len(sum), len(x), len(mean))
+	columnGradSumsBF16(sum, dot, dy, x, mean)
+}
+
+// ColumnNormGrad writes dy*a + (x - mean)*b + c; dx may be dy or x.
+func ColumnNormGrad(dx, dy, x, mean, a, b, c []float32) {
+	same(len(dx), len(dy), len(x))
+	same(len(dx), len(mean), len(a))
+	same(len(dx), len(b), len(c))
+	columnNormGrad(dx, dy, x, mean, a, b, c)
+}
+
+// ColumnNormGradBF16 is ColumnNormGrad of bfloat16, rounded once.
+func ColumnNormGradBF16(dx, dy, x []uint16, mean, a, b, c []float32) {
+	same(len(dx), len(dy), len(x))
+	same(len(dx), len(mean), len(a))
+	same(len(dx), len(b), len(c))
+	columnNormGradBF16(dx, dy, x, mean, a, b, c)
+}
+
+func addBF16Go(acc []float32, x []uint16) {
+	for i, h := range x {
+		acc[i] += fromBF16(h)
+	}
+}
+
+func sqDev(acc, x, mean float32) float32 {
+	d := x - mean
+	return acc + float32(d*d)
+}
+
+func columnSqDevGo(acc, x, mean []float32) {
+	for i, v := range x {
+		acc[i] = sqDev(acc[i], v, mean[i])
+	}
+}
+
+func columnSqDevBF16Go(acc []float32, x []uint16, mean []float32) {
+	for i, h := range x {
+		acc[i] = sqDev(acc[i], fromBF16(h), mean[i])
+	}
+}
+
+func columnNormGo(y, x, mean, scale, shift []float32) {
+	for i, v := range x {
+		y[i] = float32((v-mean[i])*scale[i]) + shift[i]
+	}
+}
+
+func columnNormBF16Go(y, x []uint16, mean, scale, shift []float32) {
+	for i, h := range x {
+		y[i] = toBF16(float32((fromBF16(h)-mean[i])*scale[i]) + shift[i])
+	}
+}
+
+func columnGradSumsGo(sum, dot, dy, x, mean []float32) {
+	for i, d := range dy {
+		sum[i] += d
+		dot[i] += float32((x[i] - mean[i]) * d)
+	}
+}
+
+func columnGradSumsBF16Go(sum, dot []float32, dy, x []uint16, mean []float32) {
+	for i, h := range dy {
+		d := fromBF16(h)
+		sum[i] += d
+		dot[i] += float32((fromBF16(x[i]) - mean[i]) * d)
+	}
+}
+
+func columnGrad(dy, x, mean, a, b, c float32) float32 {
+	return float32(dy*a) + float32((x-mean)*b) + c
+}
+
+func columnNormGradGo(dx, dy, x, mean, a, b, c []float32) {
+	for i, d := range dy {
+		dx[i] = columnGrad(d, x[i], mean[i], a[i], b[i], c[i])
+	}
+}
+
+func columnNormGradBF16Go(dx, dy, x []uint16, mean, a, b, c []float32) {
+	for i, h := range dy {
+		dx[i] = toBF16(columnGrad(fromBF16(h), fromBF16(x[i]), mean[i], a[i], b[i], c[i]))
+	}
+}

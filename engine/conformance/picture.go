@@ -43,6 +43,7 @@ func (t *table) pictures() {
 				p.Kind = kind
 				t.pool(p, d, 2, 7, 8, 21)
 				t.pool(p, d, 1, 2, 3, 1)
+				t.pool(p, d, 3, 4, 6, 48)
 			}
 		}
 		for _, groups := range []int{0, 1, 5} {
@@ -57,12 +58,14 @@ func (t *table) pictures() {
 		m.outputs(m.Emit(graph.ChannelNorm{Eps: 1e-5}, x, m.normal("gamma", graph.F32, 3), m.normal("beta", graph.F32, 3))...)
 	})
 	// Of equal elements the first gets the gradient.
-	t.add("max_pool2d_grad/ties", Tolerance{}, func(m *maker) {
-		op := graph.Pool2D{Kernel: [2]int{3, 3}, Stride: [2]int{3, 3}}
-		x := m.input("x", graph.T(graph.F32, 1, 6, 6, 18), func() float64 { return float64(m.rng.IntN(3)) })
-		y := m.Emit(op, x)[0]
-		m.outputs(m.Emit(graph.Pool2DGrad{Pool: op, H: 6, W: 6}, m.normal("dy", graph.F32, 1, 2, 2, 18), x, y)[0])
-	})
+	for _, k := range []int{2, 3} {
+		t.add(fmt.Sprintf("max_pool2d_grad/ties_%d", k), Tolerance{}, func(m *maker) {
+			op := graph.Pool2D{Kernel: [2]int{k, k}, Stride: [2]int{k, k}}
+			x := m.input("x", graph.T(graph.F32, 1, 6, 6, 32), func() float64 { return float64(m.rng.IntN(3)) })
+			y := m.Emit(op, x)[0]
+			m.outputs(m.Emit(graph.Pool2DGrad{Pool: op, H: 6, W: 6}, m.normal("dy", graph.F32, 1, 6/k, 6/k, 32), x, y)[0])
+		})
+	}
 	t.add("running_stats", Tolerance{Ulps: 4}, func(m *maker) {
 		typ := graph.T(graph.F32, 21)
 		in := []*graph.Value{

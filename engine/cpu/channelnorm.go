@@ -64,7 +64,7 @@ const block = 16 << 10
 func (c *compiler) channelNorm(n *graph.Node, op graph.ChannelNorm) ([]phase, error) {
 	v := channelsOf(n.In[0].Shape(), op.Groups)
 	x, gamma, beta, y, mean, variance := c.ref(n.In[0]), c.ref(n.In[1]), c.ref(n.In[2]), c.ref(n.Out[0]), c.ref(n.Out[1]), c.ref(n.Out[2])
-	dx, dy := n.In[0].DType(), n.Out[0].DType()
+	dx := n.In[0].DType()
 	code := c.code
 	wide := v.wide()
 	c.need(v.outer*(v.sets+1)*2*v.ch*4, 5*wide*4)
@@ -76,8 +76,8 @@ func (c *compiler) channelNorm(n *graph.Node, op graph.ChannelNorm) ([]phase, er
 	}
 	statistics := phase{v.outer * v.sets, func(task, w int) {
 		o, s := task/v.sets, task%v.sets
-		mem := floats(code.worker(w), 0, 4*wide)
-		reg, center, acc, dev := mem[:wide], mem[wide:2*wide], mem[2*wide:3*wide], mem[3*wide:]
+		mem := floats(code.worker(w), 0, 3*wide)
+		reg, center, acc := mem[:wide], mem[wide:2*wide], mem[2*wide:]
 		mean, m2 := part(o, s)
 		clear(mean)
 		clear(m2)
@@ -86,17 +86,17 @@ func (c *compiler) channelNorm(n *graph.Node, op graph.ChannelNorm) ([]phase, er
 		for from := s * v.set; from < last; from += step {
 			to := min(from+step, last)
 			clear(acc)
-			v.each(o, from, to, func(at, n int) {
-				simd.Add(acc[:n], acc[:n], rowPart(x, dx, at, at+n, reg))
-			})
+			v.each(o, from, to, func(at, n int) { addPart(acc[:n], x, dx, at, reg) })
 			sum := v.gathered(acc)
 			simd.MulScalar(sum, sum, 1/float32(to-from))
 			repeat(center, sum)
 			clear(acc)
 			v.each(o, from, to, func(at, n int) {
-				simd.Sub(dev[:n], rowPart(x, dx, at, at+n, reg), center[:n])
-				simd.Square(dev[:n], dev[:n])
-				simd.Add(acc[:n], acc[:n], dev[:n])
+				if dx == graph.BF16 {
+					simd.ColumnSqDevBF16(acc[:n], x.u16()[at:at+n], center[:n])
+				} else {
+					simd.ColumnSqDev(acc[:n], rowPart(x, dx, at, at+n, reg), center[:n])
+				}
 			})
 			merge(mean, m2, float32(from-s*v.set), center[:v.ch], v.gathered(acc), float32(to-from))
 		}
@@ -132,11 +132,13 @@ func (c *compiler) channelNorm(n *graph.Node, op graph.ChannelNorm) ([]phase, er
 		repeat(factor, scale)
 		repeat(offset, beta.f32())
 		v.each(o, s*v.set, min((s+1)*v.set, v.rows), func(at, n int) {
-			yr := directPart(y, dy, at, at+n, out)
-			simd.Sub(yr, rowPart(x, dx, at, at+n, reg), center[:n])
-			simd.Mul(yr, yr, factor[:n])
-			simd.Add(yr, yr, offset[:n])
-			putPart(y, dy, at, yr)
+			if dx == graph.BF16 {
+				simd.ColumnNormBF16(y.u16()[at:at+n], x.u16()[at:at+n], center[:n], factor[:n], offset[:n])
+				return
+			}
+			yr := directPart(y, dx, at, at+n, out)
+			simd.ColumnNorm(yr, rowPart(x, dx, at, at+n, reg), center[:n], factor[:n], offset[:n])
+			putPart(y, dx, at, yr)
 		})
 	}}
 	return []phase{statistics, combine, normalize}, nil
@@ -158,7 +160,8 @@ func (c *compiler) channelNormGrad(n *graph.Node, op graph.ChannelNormGrad) ([]p
 	v := channelsOf(n.In[1].Shape(), op.Groups)
 	dy, x, gamma, mean, variance := c.ref(n.In[0]), c.ref(n.In[1]), c.ref(n.In[2]), c.ref(n.In[3]), c.ref(n.In[4])
 	dx, dgamma, dbeta := c.ref(n.Out[0]), c.ref(n.Out[1]), c.ref(n.Out[2])
-	ty, tx, td := n.In[0].DType(), n.In[1].DType(), n.Out[0].DType()
+	ty, tx := n.In[0].DType(), n.In[1].DType()
+	half := ty == graph.BF16 && tx == graph.BF16
 	code := c.code
 	wide := v.wide()
 	c.need(v.outer*(2*v.sets+4)*v.ch*4, 7*wide*4)
@@ -173,18 +176,18 @@ func (c *compiler) channelNormGrad(n *graph.Node, op graph.ChannelNormGrad) ([]p
 	}
 	sums := phase{v.outer * v.sets, func(task, w int) {
 		o, s := task/v.sets, task%v.sets
-		mem := floats(code.worker(w), 0, 6*wide)
-		ra, rb, center, prod, sum, dot := mem[:wide], mem[wide:2*wide], mem[2*wide:3*wide], mem[3*wide:4*wide], mem[4*wide:5*wide], mem[5*wide:]
+		mem := floats(code.worker(w), 0, 5*wide)
+		ra, rb, center, sum, dot := mem[:wide], mem[wide:2*wide], mem[2*wide:3*wide], mem[3*wide:4*wide], mem[4*wide:]
 		centers(o, line(o, 2*s)) // as scratch
 		repeat(center, line(o, 2*s))
 		clear(sum)
 		clear(dot)
 		v.each(o, s*v.set, min((s+1)*v.set, v.rows), func(at, n int) {
-			dyr := rowPart(dy, ty, at, at+n, ra)
-			simd.Add(sum[:n], sum[:n], dyr)
-			simd.Sub(prod[:n], rowPart(x, tx, at, at+n, rb), center[:n])
-			simd.Mul(prod[:n], prod[:n], dyr)
-			simd.Add(dot[:n], dot[:n], prod[:n])
+			if half {
+				simd.ColumnGradSumsBF16(sum[:n], dot[:n], dy.u16()[at:at+n], x.u16()[at:at+n], center[:n])
+			} else {
+				simd.ColumnGradSums(sum[:n], dot[:n], rowPart(dy, ty, at, at+n, ra), rowPart(x, tx, at, at+n, rb), center[:n])
+			}
 		})
 		copy(line(o, 2*s), v.gathered(sum))
 		copy(line(o, 2*s+1), v.gathered(dot))
@@ -231,15 +234,14 @@ func (c *compiler) channelNormGrad(n *graph.Node, op graph.ChannelNormGrad) ([]p
 			repeat(coef[k], line(o, 2*v.sets+k))
 		}
 		v.each(o, s*v.set, min((s+1)*v.set, v.rows), func(at, n int) {
-			dxr := directPart(dx, td, at, at+n, out)
-			dyr := rowPart(dy, ty, at, at+n, ra)
-			xr := rb[:n]
-			simd.Sub(xr, rowPart(x, tx, at, at+n, rb), coef[0][:n])
-			simd.Mul(xr, xr, coef[2][:n])
-			simd.Mul(dxr, dyr, coef[1][:n])
-			simd.Add(dxr, dxr, xr)
-			simd.Add(dxr, dxr, coef[3][:n])
-			putPart(dx, td, at, dxr)
+			mean, a, b, cc := coef[0][:n], coef[1][:n], coef[2][:n], coef[3][:n]
+			if half {
+				simd.ColumnNormGradBF16(dx.u16()[at:at+n], dy.u16()[at:at+n], x.u16()[at:at+n], mean, a, b, cc)
+				return
+			}
+			dxr := directPart(dx, tx, at, at+n, out)
+			simd.ColumnNormGrad(dxr, rowPart(dy, ty, at, at+n, ra), rowPart(x, tx, at, at+n, rb), mean, a, b, cc)
+			putPart(dx, tx, at, dxr)
 		})
 	}}
 	return []phase{sums, coefficients, weights, inputs}, nil

@@ -9,8 +9,59 @@ import (
 // within n.
 func span(at, k, n int) (from, to int) { return max(at, 0), min(at+k, n) }
 
+// quarters reports whether the maxima of pictures like x are those of 2x2
+// elements that tile them, and nothing needs to be converted: the common case,
+// for which there is vector code.
+func quarters(p graph.Pool2D, x graph.Type) bool {
+	two := [2]int{2, 2}
+	s := x.Shape
+	return p.Kind == graph.PoolMax && p.Kernel == two && p.Stride == two && p.Pad == [4]int{} && x.DType != graph.F16 &&
+		s[1]%2 == 0 && s[2]%2 == 0 && s[3]%simd.PoolChannels == 0
+}
+
+// maxQuarters is pool2d where quarters says so.
+func (c *compiler) maxQuarters(n *graph.Node) ([]phase, error) {
+	x, y := c.ref(n.In[0]), c.ref(n.Out[0])
+	s := n.Out[0].Shape()
+	rows, wide, ch := s[0]*s[1], s[2]*s[3], s[3]
+	tasks, per := chunks(rows, max(1, grain/(4*wide)))
+	return []phase{{tasks, func(task, _ int) {
+		for i := task * per; i < min((task+1)*per, rows); i++ {
+			at, to := i*wide, (i+1)*wide
+			k0, k1, k2 := 4*at, 4*at+2*wide, 4*to
+			if n.In[0].DType() == graph.F32 {
+				simd.MaxPool(y.f32()[at:to], x.f32()[k0:k1], x.f32()[k1:k2], ch)
+			} else {
+				simd.MaxPoolBF16(y.u16()[at:to], x.u16()[k0:k1], x.u16()[k1:k2], ch)
+			}
+		}
+	}}}, nil
+}
+
+// maxQuartersGrad is its gradient.
+func (c *compiler) maxQuartersGrad(n *graph.Node) ([]phase, error) {
+	dy, x, y, dx := c.ref(n.In[0]), c.ref(n.In[1]), c.ref(n.In[2]), c.ref(n.Out[0])
+	s := n.In[0].Shape()
+	rows, wide, ch := s[0]*s[1], s[2]*s[3], s[3]
+	tasks, per := chunks(rows, max(1, grain/(4*wide)))
+	return []phase{{tasks, func(task, _ int) {
+		for i := task * per; i < min((task+1)*per, rows); i++ {
+			at, to := i*wide, (i+1)*wide
+			k0, k1, k2 := 4*at, 4*at+2*wide, 4*to
+			if n.In[0].DType() == graph.F32 {
+				simd.MaxPoolGrad(dx.f32()[k0:k1], dx.f32()[k1:k2], dy.f32()[at:to], y.f32()[at:to], x.f32()[k0:k1], x.f32()[k1:k2], ch)
+			} else {
+				simd.MaxPoolGradBF16(dx.u16()[k0:k1], dx.u16()[k1:k2], dy.u16()[at:to], y.u16()[at:to], x.u16()[k0:k1], x.u16()[k1:k2], ch)
+			}
+		}
+	}}}, nil
+}
+
 // pool2d combines first the rows of a window, whole pictures wide, then its columns.
 func (c *compiler) pool2d(n *graph.Node, op graph.Pool2D) ([]phase, error) {
+	if quarters(op, n.In[0].Type) {
+		return c.maxQuarters(n)
+	}
 	x, y := c.ref(n.In[0]), c.ref(n.Out[0])
 	s, out, d := n.In[0].Shape(), n.Out[0].Shape(), n.In[0].DType()
 	h, w, ch, oh, ow := s[1], s[2], s[3], out[1], out[2]
@@ -52,6 +103,10 @@ func (c *compiler) pool2d(n *graph.Node, op graph.Pool2D) ([]phase, error) {
 func (c *compiler) pool2dGrad(n *graph.Node, op graph.Pool2DGrad) ([]phase, error) {
 	if op.Pool.Kind == graph.PoolAverage {
 		return c.avgPoolGrad(n, op)
+	}
+	d := n.Out[0].DType()
+	if quarters(op.Pool, n.Out[0].Type) && n.In[1].DType() == d && n.In[2].DType() == d {
+		return c.maxQuartersGrad(n)
 	}
 	return c.maxPoolGrad(n, op)
 }

@@ -93,6 +93,15 @@ func rowPart(r ref, d graph.DType, from, to int, reg []float32) []float32 {
 	return o.load(reg[:to-from], from, 1)
 }
 
+// addPart adds elements [from, from+len(acc)) of v to acc.
+func addPart(acc []float32, r ref, d graph.DType, from int, reg []float32) {
+	if d == graph.BF16 {
+		simd.AddBF16(acc, r.u16()[from:from+len(acc)])
+	} else {
+		simd.Add(acc, acc, rowPart(r, d, from, from+len(acc), reg))
+	}
+}
+
 // directPart is elements [from, to) of r itself when it is float32, else reg.
 func directPart(r ref, d graph.DType, from, to int, reg []float32) []float32 {
 	if d == graph.F32 {
@@ -187,15 +196,13 @@ func (c *compiler) reduceColumns(n *graph.Node, r *runs, scale float32) ([]phase
 		clear(acc)
 		row, end := g*set, min((g+1)*set, r.rows)
 		for ; row+wide <= end; row += wide {
-			at := r.at(o, row) + c0
-			simd.Add(acc, acc, rowPart(src, d, at, at+len(acc), reg))
+			addPart(acc, src, d, r.at(o, row)+c0, reg)
 		}
 		if wide == 1 {
 			return
 		}
 		if left := (end - row) * cols; left > 0 {
-			at := r.at(o, row)
-			simd.Add(acc[:left], acc[:left], rowPart(src, d, at, at+left, reg))
+			addPart(acc[:left], src, d, r.at(o, row), reg)
 		}
 		copy(out, acc)
 		for k := 1; k < wide; k++ {

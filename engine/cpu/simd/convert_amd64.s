@@ -116,26 +116,26 @@ TEXT ·f32ToBF16AVX2(SB), $0-48
 
 loop1:
 	VMOVUPS   (CX)(BX*4), Y0
-	VPSRLD    $0x10, Y0, Y1
-	VANDPS    word_00000001<>+0(SB), Y1, Y2
+	VCMPPS    $0x03, Y0, Y0, Y1
+	VPSRLD    $0x10, Y0, Y2
+	VANDPS    word_00000001<>+0(SB), Y2, Y2
+	VORPS     word_00400000<>+0(SB), Y0, Y3
 	VPADDD    word_00007fff<>+0(SB), Y2, Y2
-	VPADDD    Y0, Y2, Y2
-	VPSRLD    $0x10, Y2, Y2
-	VORPS     word_00000040<>+0(SB), Y1, Y1
-	VCMPPS    $0x03, Y0, Y0, Y0
-	VBLENDVPS Y0, Y1, Y2, Y0
+	VPADDD    Y0, Y2, Y0
+	VBLENDVPS Y1, Y3, Y0, Y0
+	VPSRLD    $0x10, Y0, Y0
 	VPACKUSDW Y0, Y0, Y0
 	VPERMQ    $0x08, Y0, Y0
 	VMOVDQU   X0, (AX)(BX*2)
 	VMOVUPS   32(CX)(BX*4), Y0
-	VPSRLD    $0x10, Y0, Y1
-	VANDPS    word_00000001<>+0(SB), Y1, Y2
+	VCMPPS    $0x03, Y0, Y0, Y1
+	VPSRLD    $0x10, Y0, Y2
+	VANDPS    word_00000001<>+0(SB), Y2, Y2
+	VORPS     word_00400000<>+0(SB), Y0, Y3
 	VPADDD    word_00007fff<>+0(SB), Y2, Y2
-	VPADDD    Y0, Y2, Y2
-	VPSRLD    $0x10, Y2, Y2
-	VORPS     word_00000040<>+0(SB), Y1, Y1
-	VCMPPS    $0x03, Y0, Y0, Y0
-	VBLENDVPS Y0, Y1, Y2, Y0
+	VPADDD    Y0, Y2, Y0
+	VBLENDVPS Y1, Y3, Y0, Y0
+	VPSRLD    $0x10, Y0, Y0
 	VPACKUSDW Y0, Y0, Y0
 	VPERMQ    $0x08, Y0, Y0
 	VMOVDQU   X0, 16(AX)(BX*2)
@@ -150,14 +150,14 @@ end2:
 
 loop3:
 	VMOVUPS   (CX)(BX*4), Y0
-	VPSRLD    $0x10, Y0, Y1
-	VANDPS    word_00000001<>+0(SB), Y1, Y2
+	VCMPPS    $0x03, Y0, Y0, Y1
+	VPSRLD    $0x10, Y0, Y2
+	VANDPS    word_00000001<>+0(SB), Y2, Y2
+	VORPS     word_00400000<>+0(SB), Y0, Y3
 	VPADDD    word_00007fff<>+0(SB), Y2, Y2
-	VPADDD    Y0, Y2, Y2
-	VPSRLD    $0x10, Y2, Y2
-	VORPS     word_00000040<>+0(SB), Y1, Y1
-	VCMPPS    $0x03, Y0, Y0, Y0
-	VBLENDVPS Y0, Y1, Y2, Y0
+	VPADDD    Y0, Y2, Y0
+	VBLENDVPS Y1, Y3, Y0, Y0
+	VPSRLD    $0x10, Y0, Y0
 	VPACKUSDW Y0, Y0, Y0
 	VPERMQ    $0x08, Y0, Y0
 	VMOVDQU   X0, (AX)(BX*2)
@@ -180,6 +180,16 @@ DATA word_00000001<>+24(SB)/4, $0x00000001
 DATA word_00000001<>+28(SB)/4, $0x00000001
 GLOBL word_00000001<>(SB), RODATA|NOPTR, $32
 
+DATA word_00400000<>+0(SB)/4, $0x00400000
+DATA word_00400000<>+4(SB)/4, $0x00400000
+DATA word_00400000<>+8(SB)/4, $0x00400000
+DATA word_00400000<>+12(SB)/4, $0x00400000
+DATA word_00400000<>+16(SB)/4, $0x00400000
+DATA word_00400000<>+20(SB)/4, $0x00400000
+DATA word_00400000<>+24(SB)/4, $0x00400000
+DATA word_00400000<>+28(SB)/4, $0x00400000
+GLOBL word_00400000<>(SB), RODATA|NOPTR, $32
+
 DATA word_00007fff<>+0(SB)/4, $0x00007fff
 DATA word_00007fff<>+4(SB)/4, $0x00007fff
 DATA word_00007fff<>+8(SB)/4, $0x00007fff
@@ -190,22 +200,13 @@ DATA word_00007fff<>+24(SB)/4, $0x00007fff
 DATA word_00007fff<>+28(SB)/4, $0x00007fff
 GLOBL word_00007fff<>(SB), RODATA|NOPTR, $32
 
-DATA word_00000040<>+0(SB)/4, $0x00000040
-DATA word_00000040<>+4(SB)/4, $0x00000040
-DATA word_00000040<>+8(SB)/4, $0x00000040
-DATA word_00000040<>+12(SB)/4, $0x00000040
-DATA word_00000040<>+16(SB)/4, $0x00000040
-DATA word_00000040<>+20(SB)/4, $0x00000040
-DATA word_00000040<>+24(SB)/4, $0x00000040
-DATA word_00000040<>+28(SB)/4, $0x00000040
-GLOBL word_00000040<>(SB), RODATA|NOPTR, $32
-
 // func f32ToBF16AVX512(dst []uint16, src []float32)
-// Requires: AVX, AVX512DQ, AVX512F, BMI2
+// Requires: AVX, AVX512F, BMI2
 TEXT ·f32ToBF16AVX512(SB), $0-48
-	VBROADCASTSS word_00000001<>+0(SB), Z0
-	VBROADCASTSS word_00007fff<>+0(SB), Z1
-	VBROADCASTSS word_00000040<>+0(SB), Z2
+	VBROADCASTSS word_00007fff<>+0(SB), Z0
+	VBROADCASTSS word_00010000<>+0(SB), Z1
+	VBROADCASTSS word_00000001<>+0(SB), Z2
+	VBROADCASTSS word_00400000<>+0(SB), Z3
 	MOVQ         dst_base+0(FP), AX
 	MOVQ         src_base+24(FP), CX
 	MOVQ         dst_len+8(FP), DX
@@ -214,29 +215,25 @@ TEXT ·f32ToBF16AVX512(SB), $0-48
 	JB           end2
 
 loop1:
-	VMOVUPS   (CX)(BX*4), Z3
-	VPSRLD    $0x10, Z3, Z4
-	VANDPS    Z0, Z4, Z5
-	VPADDD    Z1, Z5, Z5
-	VPADDD    Z3, Z5, Z5
-	VPSRLD    $0x10, Z5, Z5
-	VORPS     Z2, Z4, Z4
-	VCMPPS    $0x03, Z3, Z3, K1
-	VBLENDMPS Z4, Z5, K1, Z6
-	VPMOVDW   Z6, (AX)(BX*2)
-	VMOVUPS   64(CX)(BX*4), Z3
-	VPSRLD    $0x10, Z3, Z4
-	VANDPS    Z0, Z4, Z5
-	VPADDD    Z1, Z5, Z5
-	VPADDD    Z3, Z5, Z5
-	VPSRLD    $0x10, Z5, Z5
-	VORPS     Z2, Z4, Z4
-	VCMPPS    $0x03, Z3, Z3, K1
-	VBLENDMPS Z4, Z5, K1, Z7
-	VPMOVDW   Z7, 32(AX)(BX*2)
-	ADDQ      $0x20, BX
-	SUBQ      $0x20, DX
-	JAE       loop1
+	VMOVUPS  (CX)(BX*4), Z4
+	VCMPPS   $0x03, Z4, Z4, K1
+	VPADDD   Z0, Z4, Z5
+	VPTESTMD Z1, Z4, K2
+	VPADDD   Z2, Z5, K2, Z5
+	VPORD    Z3, Z4, K1, Z5
+	VPSRLD   $0x10, Z5, Z4
+	VPMOVDW  Z4, (AX)(BX*2)
+	VMOVUPS  64(CX)(BX*4), Z4
+	VCMPPS   $0x03, Z4, Z4, K1
+	VPADDD   Z0, Z4, Z5
+	VPTESTMD Z1, Z4, K2
+	VPADDD   Z2, Z5, K2, Z5
+	VPORD    Z3, Z4, K1, Z5
+	VPSRLD   $0x10, Z5, Z4
+	VPMOVDW  Z4, 32(AX)(BX*2)
+	ADDQ     $0x20, BX
+	SUBQ     $0x20, DX
+	JAE      loop1
 
 end2:
 	ADDQ $0x20, DX
@@ -244,19 +241,17 @@ end2:
 	JB   end4
 
 loop3:
-	VMOVUPS   (CX)(BX*4), Z3
-	VPSRLD    $0x10, Z3, Z4
-	VANDPS    Z0, Z4, Z5
-	VPADDD    Z1, Z5, Z5
-	VPADDD    Z3, Z5, Z5
-	VPSRLD    $0x10, Z5, Z5
-	VORPS     Z2, Z4, Z4
-	VCMPPS    $0x03, Z3, Z3, K1
-	VBLENDMPS Z4, Z5, K1, Z8
-	VPMOVDW   Z8, (AX)(BX*2)
-	ADDQ      $0x10, BX
-	SUBQ      $0x10, DX
-	JAE       loop3
+	VMOVUPS  (CX)(BX*4), Z4
+	VCMPPS   $0x03, Z4, Z4, K1
+	VPADDD   Z0, Z4, Z5
+	VPTESTMD Z1, Z4, K2
+	VPADDD   Z2, Z5, K2, Z5
+	VPORD    Z3, Z4, K1, Z5
+	VPSRLD   $0x10, Z5, Z4
+	VPMOVDW  Z4, (AX)(BX*2)
+	ADDQ     $0x10, BX
+	SUBQ     $0x10, DX
+	JAE      loop3
 
 end4:
 	ADDQ      $0x10, DX
@@ -265,20 +260,28 @@ end4:
 	MOVQ      $-1, SI
 	BZHIQ     DX, SI, DX
 	KMOVW     DX, K1
-	VMOVUPS.Z (CX)(BX*4), K1, Z3
-	VPSRLD    $0x10, Z3, Z4
-	VANDPS    Z0, Z4, Z0
-	VPADDD    Z1, Z0, Z0
-	VPADDD    Z3, Z0, Z0
+	VMOVUPS.Z (CX)(BX*4), K1, Z4
+	VCMPPS    $0x03, Z4, Z4, K2
+	VPADDD    Z0, Z4, Z0
+	VPTESTMD  Z1, Z4, K3
+	VPADDD    Z2, Z0, K3, Z0
+	VPORD     Z3, Z4, K2, Z0
 	VPSRLD    $0x10, Z0, Z0
-	VORPS     Z2, Z4, Z1
-	VCMPPS    $0x03, Z3, Z3, K2
-	VBLENDMPS Z1, Z0, K2, Z9
-	VPMOVDW   Z9, K1, (AX)(BX*2)
+	VPMOVDW   Z0, K1, (AX)(BX*2)
 
 done5:
 	VZEROUPPER
 	RET
+
+DATA word_00010000<>+0(SB)/4, $0x00010000
+DATA word_00010000<>+4(SB)/4, $0x00010000
+DATA word_00010000<>+8(SB)/4, $0x00010000
+DATA word_00010000<>+12(SB)/4, $0x00010000
+DATA word_00010000<>+16(SB)/4, $0x00010000
+DATA word_00010000<>+20(SB)/4, $0x00010000
+DATA word_00010000<>+24(SB)/4, $0x00010000
+DATA word_00010000<>+28(SB)/4, $0x00010000
+GLOBL word_00010000<>(SB), RODATA|NOPTR, $32
 
 // func f16ToF32AVX2(dst []float32, src []uint16)
 // Requires: AVX, F16C
@@ -470,26 +473,24 @@ TEXT ·roundBF16AVX2(SB), $0-48
 
 loop1:
 	VMOVUPS   (CX)(BX*4), Y0
-	VPSRLD    $0x10, Y0, Y1
-	VANDPS    word_00000001<>+0(SB), Y1, Y2
+	VCMPPS    $0x03, Y0, Y0, Y1
+	VPSRLD    $0x10, Y0, Y2
+	VANDPS    word_00000001<>+0(SB), Y2, Y2
+	VORPS     word_00400000<>+0(SB), Y0, Y3
 	VPADDD    word_00007fff<>+0(SB), Y2, Y2
-	VPADDD    Y0, Y2, Y2
-	VPSRLD    $0x10, Y2, Y2
-	VORPS     word_00000040<>+0(SB), Y1, Y1
-	VCMPPS    $0x03, Y0, Y0, Y0
-	VBLENDVPS Y0, Y1, Y2, Y0
-	VPSLLD    $0x10, Y0, Y0
+	VPADDD    Y0, Y2, Y0
+	VBLENDVPS Y1, Y3, Y0, Y0
+	VANDPS    word_ffff0000<>+0(SB), Y0, Y0
 	VMOVUPS   Y0, (AX)(BX*4)
 	VMOVUPS   32(CX)(BX*4), Y0
-	VPSRLD    $0x10, Y0, Y1
-	VANDPS    word_00000001<>+0(SB), Y1, Y2
+	VCMPPS    $0x03, Y0, Y0, Y1
+	VPSRLD    $0x10, Y0, Y2
+	VANDPS    word_00000001<>+0(SB), Y2, Y2
+	VORPS     word_00400000<>+0(SB), Y0, Y3
 	VPADDD    word_00007fff<>+0(SB), Y2, Y2
-	VPADDD    Y0, Y2, Y2
-	VPSRLD    $0x10, Y2, Y2
-	VORPS     word_00000040<>+0(SB), Y1, Y1
-	VCMPPS    $0x03, Y0, Y0, Y0
-	VBLENDVPS Y0, Y1, Y2, Y0
-	VPSLLD    $0x10, Y0, Y0
+	VPADDD    Y0, Y2, Y0
+	VBLENDVPS Y1, Y3, Y0, Y0
+	VANDPS    word_ffff0000<>+0(SB), Y0, Y0
 	VMOVUPS   Y0, 32(AX)(BX*4)
 	ADDQ      $0x10, BX
 	SUBQ      $0x10, DX
@@ -502,15 +503,14 @@ end2:
 
 loop3:
 	VMOVUPS   (CX)(BX*4), Y0
-	VPSRLD    $0x10, Y0, Y1
-	VANDPS    word_00000001<>+0(SB), Y1, Y2
+	VCMPPS    $0x03, Y0, Y0, Y1
+	VPSRLD    $0x10, Y0, Y2
+	VANDPS    word_00000001<>+0(SB), Y2, Y2
+	VORPS     word_00400000<>+0(SB), Y0, Y3
 	VPADDD    word_00007fff<>+0(SB), Y2, Y2
-	VPADDD    Y0, Y2, Y2
-	VPSRLD    $0x10, Y2, Y2
-	VORPS     word_00000040<>+0(SB), Y1, Y1
-	VCMPPS    $0x03, Y0, Y0, Y0
-	VBLENDVPS Y0, Y1, Y2, Y0
-	VPSLLD    $0x10, Y0, Y0
+	VPADDD    Y0, Y2, Y0
+	VBLENDVPS Y1, Y3, Y0, Y0
+	VANDPS    word_ffff0000<>+0(SB), Y0, Y0
 	VMOVUPS   Y0, (AX)(BX*4)
 	ADDQ      $0x08, BX
 	SUBQ      $0x08, DX
@@ -524,20 +524,29 @@ end4:
 	NEGQ       DX
 	VMOVUPS    (SI)(DX*4), Y0
 	VMASKMOVPS (CX)(BX*4), Y0, Y1
-	VPSRLD     $0x10, Y1, Y2
-	VANDPS     word_00000001<>+0(SB), Y2, Y3
+	VCMPPS     $0x03, Y1, Y1, Y2
+	VPSRLD     $0x10, Y1, Y3
+	VANDPS     word_00000001<>+0(SB), Y3, Y3
+	VORPS      word_00400000<>+0(SB), Y1, Y4
 	VPADDD     word_00007fff<>+0(SB), Y3, Y3
-	VPADDD     Y1, Y3, Y3
-	VPSRLD     $0x10, Y3, Y3
-	VORPS      word_00000040<>+0(SB), Y2, Y2
-	VCMPPS     $0x03, Y1, Y1, Y1
-	VBLENDVPS  Y1, Y2, Y3, Y1
-	VPSLLD     $0x10, Y1, Y1
+	VPADDD     Y1, Y3, Y1
+	VBLENDVPS  Y2, Y4, Y1, Y1
+	VANDPS     word_ffff0000<>+0(SB), Y1, Y1
 	VMASKMOVPS Y1, Y0, (AX)(BX*4)
 
 done5:
 	VZEROUPPER
 	RET
+
+DATA word_ffff0000<>+0(SB)/4, $0xffff0000
+DATA word_ffff0000<>+4(SB)/4, $0xffff0000
+DATA word_ffff0000<>+8(SB)/4, $0xffff0000
+DATA word_ffff0000<>+12(SB)/4, $0xffff0000
+DATA word_ffff0000<>+16(SB)/4, $0xffff0000
+DATA word_ffff0000<>+20(SB)/4, $0xffff0000
+DATA word_ffff0000<>+24(SB)/4, $0xffff0000
+DATA word_ffff0000<>+28(SB)/4, $0xffff0000
+GLOBL word_ffff0000<>(SB), RODATA|NOPTR, $32
 
 DATA tail<>+0(SB)/4, $0xffffffff
 DATA tail<>+4(SB)/4, $0xffffffff
@@ -560,9 +569,11 @@ GLOBL tail<>(SB), RODATA|NOPTR, $64
 // func roundBF16AVX512(dst []float32, src []float32)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2
 TEXT ·roundBF16AVX512(SB), $0-48
-	VBROADCASTSS word_00000001<>+0(SB), Z0
-	VBROADCASTSS word_00007fff<>+0(SB), Z1
-	VBROADCASTSS word_00000040<>+0(SB), Z2
+	VBROADCASTSS word_00007fff<>+0(SB), Z0
+	VBROADCASTSS word_00010000<>+0(SB), Z1
+	VBROADCASTSS word_00000001<>+0(SB), Z2
+	VBROADCASTSS word_00400000<>+0(SB), Z3
+	VBROADCASTSS word_ffff0000<>+0(SB), Z4
 	MOVQ         dst_base+0(FP), AX
 	MOVQ         src_base+24(FP), CX
 	MOVQ         dst_len+8(FP), DX
@@ -571,31 +582,25 @@ TEXT ·roundBF16AVX512(SB), $0-48
 	JB           end2
 
 loop1:
-	VMOVUPS   (CX)(BX*4), Z3
-	VPSRLD    $0x10, Z3, Z4
-	VANDPS    Z0, Z4, Z5
-	VPADDD    Z1, Z5, Z5
-	VPADDD    Z3, Z5, Z5
-	VPSRLD    $0x10, Z5, Z5
-	VORPS     Z2, Z4, Z4
-	VCMPPS    $0x03, Z3, Z3, K1
-	VBLENDMPS Z4, Z5, K1, Z6
-	VPSLLD    $0x10, Z6, Z3
-	VMOVUPS   Z3, (AX)(BX*4)
-	VMOVUPS   64(CX)(BX*4), Z3
-	VPSRLD    $0x10, Z3, Z4
-	VANDPS    Z0, Z4, Z5
-	VPADDD    Z1, Z5, Z5
-	VPADDD    Z3, Z5, Z5
-	VPSRLD    $0x10, Z5, Z5
-	VORPS     Z2, Z4, Z4
-	VCMPPS    $0x03, Z3, Z3, K1
-	VBLENDMPS Z4, Z5, K1, Z7
-	VPSLLD    $0x10, Z7, Z3
-	VMOVUPS   Z3, 64(AX)(BX*4)
-	ADDQ      $0x20, BX
-	SUBQ      $0x20, DX
-	JAE       loop1
+	VMOVUPS  (CX)(BX*4), Z5
+	VCMPPS   $0x03, Z5, Z5, K1
+	VPADDD   Z0, Z5, Z6
+	VPTESTMD Z1, Z5, K2
+	VPADDD   Z2, Z6, K2, Z6
+	VPORD    Z3, Z5, K1, Z6
+	VANDPS   Z4, Z6, Z5
+	VMOVUPS  Z5, (AX)(BX*4)
+	VMOVUPS  64(CX)(BX*4), Z5
+	VCMPPS   $0x03, Z5, Z5, K1
+	VPADDD   Z0, Z5, Z6
+	VPTESTMD Z1, Z5, K2
+	VPADDD   Z2, Z6, K2, Z6
+	VPORD    Z3, Z5, K1, Z6
+	VANDPS   Z4, Z6, Z5
+	VMOVUPS  Z5, 64(AX)(BX*4)
+	ADDQ     $0x20, BX
+	SUBQ     $0x20, DX
+	JAE      loop1
 
 end2:
 	ADDQ $0x20, DX
@@ -603,20 +608,17 @@ end2:
 	JB   end4
 
 loop3:
-	VMOVUPS   (CX)(BX*4), Z3
-	VPSRLD    $0x10, Z3, Z4
-	VANDPS    Z0, Z4, Z5
-	VPADDD    Z1, Z5, Z5
-	VPADDD    Z3, Z5, Z5
-	VPSRLD    $0x10, Z5, Z5
-	VORPS     Z2, Z4, Z4
-	VCMPPS    $0x03, Z3, Z3, K1
-	VBLENDMPS Z4, Z5, K1, Z8
-	VPSLLD    $0x10, Z8, Z3
-	VMOVUPS   Z3, (AX)(BX*4)
-	ADDQ      $0x10, BX
-	SUBQ      $0x10, DX
-	JAE       loop3
+	VMOVUPS  (CX)(BX*4), Z5
+	VCMPPS   $0x03, Z5, Z5, K1
+	VPADDD   Z0, Z5, Z6
+	VPTESTMD Z1, Z5, K2
+	VPADDD   Z2, Z6, K2, Z6
+	VPORD    Z3, Z5, K1, Z6
+	VANDPS   Z4, Z6, Z5
+	VMOVUPS  Z5, (AX)(BX*4)
+	ADDQ     $0x10, BX
+	SUBQ     $0x10, DX
+	JAE      loop3
 
 end4:
 	ADDQ      $0x10, DX
@@ -625,16 +627,13 @@ end4:
 	MOVQ      $-1, SI
 	BZHIQ     DX, SI, DX
 	KMOVW     DX, K1
-	VMOVUPS.Z (CX)(BX*4), K1, Z3
-	VPSRLD    $0x10, Z3, Z4
-	VANDPS    Z0, Z4, Z0
-	VPADDD    Z1, Z0, Z0
-	VPADDD    Z3, Z0, Z0
-	VPSRLD    $0x10, Z0, Z0
-	VORPS     Z2, Z4, Z1
-	VCMPPS    $0x03, Z3, Z3, K2
-	VBLENDMPS Z1, Z0, K2, Z9
-	VPSLLD    $0x10, Z9, Z0
+	VMOVUPS.Z (CX)(BX*4), K1, Z5
+	VCMPPS    $0x03, Z5, Z5, K2
+	VPADDD    Z0, Z5, Z0
+	VPTESTMD  Z1, Z5, K3
+	VPADDD    Z2, Z0, K3, Z0
+	VPORD     Z3, Z5, K2, Z0
+	VANDPS    Z4, Z0, Z0
 	VMOVUPS   Z0, K1, (AX)(BX*4)
 
 done5:

@@ -1,12 +1,22 @@
 package main
 
 // toBF16 rounds to bfloat16, to nearest even, in the low half of each lane.
-func (a *asm) toBF16(x vec) vec {
-	upper := a.shr(x, 16)
-	odd := a.and(upper, a.kbits(1))
-	rounded := a.shr(a.addi(a.addi(odd, a.kbits(0x7fff)), x), 16)
-	quiet := a.or(upper, a.kbits(1<<6))
-	return a.blend(a.cmp(unord, x, x), quiet, rounded)
+func (a *asm) toBF16(x vec) vec { return a.shr(a.roundBF16(x), 16) }
+
+// roundBF16 is toBF16 in the high half of each lane; the low half is anything.
+// It adds half of the last kept place, less one if that place is even already.
+func (a *asm) roundBF16(x vec) vec {
+	const place, quiet = 1 << 16, 1 << 22
+	nan := a.cmp(unord, x, x)
+	if !a.wide {
+		odd := a.and(a.shr(x, 16), a.kbits(1))
+		return a.blend(nan, a.or(x, a.kbits(quiet)), a.addi(a.addi(odd, a.kbits(place/2-1)), x))
+	}
+	rounded, odd := a.addi(x, a.kbits(place/2-1)), a.K()
+	a.VPTESTMD(a.kbits(place), x, odd)
+	a.VPADDD(a.kbits(1), rounded, odd, rounded)
+	a.VPORD(a.kbits(quiet), x, nan, rounded)
+	return rounded
 }
 
 // as rounds what is to be stored in the format.
@@ -44,7 +54,7 @@ var (
 	codeF32ToBF16 = each(2, "dst:bf16", "src", one(func(a *asm, in []vec) vec { return a.toBF16(in[0]) }))
 	codeF16ToF32  = each(light, "dst", "src:f16", one(identity))
 	codeF32ToF16  = each(light, "dst:f16", "src", one(identity))
-	codeRoundBF16 = each(2, "dst", "src", one(func(a *asm, in []vec) vec { return a.shl(a.toBF16(in[0]), 16) }))
+	codeRoundBF16 = each(2, "dst", "src", one(func(a *asm, in []vec) vec { return a.and(a.roundBF16(in[0]), a.kbits(0xffff0000)) }))
 	codeRoundF16  = each(light, "dst", "src", one(func(a *asm, in []vec) vec { return a.roundF16(in[0]) }))
 	codeI32ToF32  = each(light, "dst", "src", one(func(a *asm, in []vec) vec { return a.toFloat(in[0]) }))
 	codeU8ToF32   = each(light, "dst", "src:u8", one(func(a *asm, in []vec) vec {

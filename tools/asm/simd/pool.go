@@ -51,12 +51,18 @@ func codeMaxPoolGrad(format string) func(*asm) {
 		a.windows(a.length("dy"), a.load64("ch"), func(i, left, right reg.GPVirtual) {
 			grad := a.exactly(format, a.load(dys, dys.at(i, 0), nil))
 			y := a.load(ys, ys.at(i, 0), nil)
-			for row := range x {
+			// All loads come first: rows often lie whole pages apart, and a load
+			// waits for a store to the same place of another page.
+			var less []mask
+			for _, row := range x {
 				for _, at := range []reg.GPVirtual{left, right} {
-					less := a.cmp(lt, a.load(x[row], x[row].at(at, 0), nil), y)
-					a.store(dx[row], a.drop(less, grad), dx[row].at(at, 0), nil)
-					grad = a.keep(less, grad)
+					less = append(less, a.cmp(lt, a.load(row, row.at(at, 0), nil), y))
 				}
+			}
+			for k, m := range less {
+				row, at := dx[k/2], []reg.GPVirtual{left, right}[k%2]
+				a.store(row, a.drop(m, grad), row.at(at, 0), nil)
+				grad = a.keep(m, grad)
 			}
 		})
 	}

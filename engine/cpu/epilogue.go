@@ -96,7 +96,7 @@ const enough = 128
 func (e *workerEpilogue) Tile(i0, i1, j0, j1 int, acc *float32, stride int) (stored bool) {
 	var g rowGroup
 	g.program, g.product, g.acc, g.stride = e.p, e.product, acc, stride
-	g.regs = floats(e.code.worker(e.w), e.from, e.p.regs*tile)
+	g.regs = floats(e.code.worker(e.w), e.from, e.p.regs*apart)
 	g.i0, g.j0 = i0, j0
 	for j := j0; j < j1; j += tile {
 		g.j, g.width = j, min(tile, j1-j)
@@ -127,7 +127,7 @@ type rowGroup struct {
 }
 
 // reg is the register q.
-func (g *rowGroup) reg(q int) []float32 { return g.regs[q*tile : q*tile+g.rows*g.width] }
+func (g *rowGroup) reg(q int) []float32 { return g.program.reg(g.regs, q, g.rows*g.width) }
 
 // row is row k of a register that holds all rows of the group.
 func (g *rowGroup) row(reg []float32, k int) []float32 { return reg[k*g.width : (k+1)*g.width] }

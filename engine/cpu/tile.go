@@ -14,6 +14,10 @@ import (
 // registers (4 KiB each) stay in the first-level cache.
 const tile = 1024
 
+// apart is how far registers lie from each other: not whole pages, as steps are
+// a third slower where everything they touch has one offset within a page.
+const apart = tile + 80
+
 // instr is one step of a tile program.
 type instr struct {
 	run  func(dst, x, y, z []float32)
@@ -42,7 +46,10 @@ type program struct {
 	code   []instr
 	out    []int // registers that are stored
 	outRef []operand
-	regs   int
+	// slot says where in the worker's scratch each register is, regs how many
+	// places there are.
+	slot []int
+	regs int
 	// dest is the result in whose own memory each step writes, or toRegister;
 	// stored are the results that are then where they belong.
 	dest   []int
@@ -52,7 +59,7 @@ type program struct {
 const toRegister = -1
 
 // scratchBytes is the worker scratch of the program's registers.
-func (p *program) scratchBytes() int { return p.regs * tile * 4 }
+func (p *program) scratchBytes() int { return p.regs * apart * 4 }
 
 // scalarFn gives the vector function of fn.
 func scalarFn(e graph.Elementwise) (func(dst, x, y, z []float32), error) {
@@ -233,7 +240,7 @@ func body(n *graph.Node) *graph.Body {
 
 // tileProgram compiles bd over operands with the given element strides.
 func (c *compiler) tileProgram(bd *graph.Body, in, out []*graph.Value, dims graph.Shape) (*program, error) {
-	p := &program{regs: bd.Inputs + len(bd.Steps), out: bd.Results, stored: make([]bool, len(out))}
+	p := &program{out: bd.Results, stored: make([]bool, len(out))}
 	operandOf := func(v *graph.Value) operand {
 		return operand{c.ref(v), v.DType(), v.Shape().Strides(dims)}
 	}
@@ -278,7 +285,48 @@ func (c *compiler) tileProgram(bd *graph.Body, in, out []*graph.Value, dims grap
 			p.dest[k], p.stored[j] = j, true
 		}
 	}
+	p.allot(func(i int) bool { return in[i].Shape().Elems() == dims.Elems() })
 	return p, nil
+}
+
+// allot gives registers their places. A result takes the place of an operand
+// that nobody reads after it, so that all stay in the first-level cache; but
+// not of one that is the same in all rows (not full), which stays where it is
+// from tile to tile.
+func (p *program) allot(full func(input int) bool) {
+	for i := range p.in {
+		p.slot = append(p.slot, i)
+	}
+	p.regs = len(p.in)
+	var free []int
+	for k, ins := range p.code {
+		dies := func() {
+			for _, q := range ins.arg[:ins.narg] {
+				if (q >= len(p.in) || full(q)) && !p.reads(k+1, q) && !slices.Contains(p.out, q) && !slices.Contains(free, p.slot[q]) {
+					free = append(free, p.slot[q])
+				}
+			}
+		}
+		if ins.drop == nil { // else the mask is there before the operand is read
+			dies()
+		}
+		at := p.regs
+		if len(free) > 0 {
+			at, free = free[len(free)-1], free[:len(free)-1]
+		} else {
+			p.regs++
+		}
+		p.slot = append(p.slot, at)
+		if ins.drop != nil {
+			dies()
+		}
+	}
+}
+
+// reg is the first n elements of the place of register q.
+func (p *program) reg(regs []float32, q, n int) []float32 {
+	at := p.slot[q] * apart
+	return regs[at : at+n]
 }
 
 // reads reports whether a step from k on reads register q.
@@ -440,7 +488,7 @@ func (p *program) tile(n, rows, flat int, at, step, pitch []int, regs []float32,
 		if p.in[i].dtype == graph.Invalid {
 			continue
 		}
-		reg := regs[i*tile : i*tile+n]
+		reg := p.reg(regs, i, n)
 		if rows > 1 && pitch[i] == 0 && step[i] == 1 {
 			if kept[i].at != at[i] || kept[i].n < n {
 				p.in[i].loadRows(reg, at[i], step[i], rows, pitch[i])
@@ -454,7 +502,7 @@ func (p *program) tile(n, rows, flat int, at, step, pitch []int, regs []float32,
 	ni := len(p.in)
 	for k := range p.code {
 		d := ni + k
-		reg := regs[d*tile : d*tile+n]
+		reg := p.reg(regs, d, n)
 		r[d] = reg
 		if j := p.dest[k]; j != toRegister {
 			r[d] = unsafe.Slice((*float32)(unsafe.Add(p.outRef[j].ptr(), at[ni+j]*4)), n)
@@ -544,7 +592,7 @@ func (c *compiler) elementwise(n *graph.Node) ([]phase, error) {
 	tasks, size := chunks(units, max(1, grain/cost/min(inner*join, tile)))
 	code := c.code
 	run := func(task, w int) {
-		regs := floats(code.worker(w), 0, p.regs*tile)
+		regs := floats(code.worker(w), 0, p.regs*apart)
 		var at [maxOperands]int
 		var kept [graph.MaxRegisters]held
 		for u := task * size; u < min((task+1)*size, units); u++ {

@@ -59,7 +59,7 @@ func (v *channels) gathered(acc []float32) []float32 {
 }
 
 // block is how many elements are read a second time while they are in cache.
-const block = 16 << 10
+const block = 32 << 10
 
 func (c *compiler) channelNorm(n *graph.Node, op graph.ChannelNorm) ([]phase, error) {
 	v := channelsOf(n.In[0].Shape(), op.Groups)
@@ -147,10 +147,11 @@ func (c *compiler) channelNorm(n *graph.Node, op graph.ChannelNorm) ([]phase, er
 // merge joins the mean and the sum of squared deviations of n elements with
 // those of k more (Chan, Golub and LeVeque 1979), for each channel.
 func merge(mean, m2 []float32, n float32, mean1, m21 []float32, k float32) {
-	for i := range mean {
-		d := mean1[i] - mean[i]
-		mean[i] += d * (k / (n + k))
-		m2[i] += m21[i] + d*d*(n*k/(n+k))
+	share, both := k/(n+k), n*k/(n+k)
+	for i, m := range mean1 {
+		d := m - mean[i]
+		mean[i] += d * share
+		m2[i] += m21[i] + d*d*both
 	}
 }
 

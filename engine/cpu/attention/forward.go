@@ -5,6 +5,7 @@ import (
 	"unsafe"
 
 	"github.com/snug-ml/snug/engine/cpu/gemm"
+	"github.com/snug-ml/snug/engine/cpu/simd"
 )
 
 var negInf = float32(math.Inf(-1))
@@ -23,10 +24,14 @@ func (p *Plan) Forward(task int, args *Args, worker []byte) {
 	for i := range m {
 		m[i], l[i] = negInf, 0
 	}
-	out := floats(worker, s.out, rows*p.outPitch)
-	clear(out)
+	o := args.O.matrix(b, h, q0)
+	out := p.sums(o, rows, ceil(p.Tk, p.block), worker, s.out)
 	last := p.tile(args, b, h, q0, rows)
-	for j0 := 0; j0 < p.visible(&last, rows-1); j0 += p.block {
+	visible := p.visible(&last, rows-1)
+	if visible == 0 {
+		out.clear(0, rows)
+	}
+	for j0 := 0; j0 < visible; j0 += p.block {
 		keys := min(p.block, p.Tk-j0)
 		var block keyBlock
 		for i := 0; i < rows; i += tileRows {
@@ -34,15 +39,19 @@ func (p *Plan) Forward(task int, args *Args, worker []byte) {
 			valid := ints(worker, s.valid, t.n)
 			n := p.limits(args, &t, j0, keys, valid)
 			if n == 0 {
+				if j0 == 0 {
+					out.clear(i, i+t.n)
+				}
 				continue
 			}
 			if !block.ready {
 				block = p.prepare(args, b, h, j0, keys, worker)
 			}
-			p.attend(args, &t, &block, n, out[i*p.outPitch:], m[i:], l[i:], worker)
+			p.attend(args, &t, &block, n, out.rest(i), m[i:], l[i:], worker)
 		}
 	}
 	p.finish(args, b, h, q0, rows, out, m, l)
+	p.store(out, rows, o)
 }
 
 // keyBlock is a block of keys and values as attend reads them.
@@ -85,8 +94,9 @@ func (p *Plan) widen(x gemm.Matrix, rows int, worker []byte, at int) gemm.Matrix
 	return f32(dst, p.outPitch, false)
 }
 
-// attend adds the first n keys of a block to the outputs of a tile of queries.
-func (p *Plan) attend(args *Args, t *tile, block *keyBlock, n int, out, m, l []float32, worker []byte) {
+// attend adds the first n keys of a block to the outputs of a tile of queries,
+// which the first block begins.
+func (p *Plan) attend(args *Args, t *tile, block *keyBlock, n int, out sums, m, l []float32, worker []byte) {
 	s := &p.fwd
 	valid := ints(worker, s.valid, t.n)
 	scores := floats(worker, s.scores, t.n*p.pitch)
@@ -102,12 +112,12 @@ func (p *Plan) attend(args *Args, t *tile, block *keyBlock, n int, out, m, l []f
 	alpha := floats(worker, s.alpha, t.n)
 	p.rows.softmax(t.n, &scores[0], p.pitch*4, &valid[0], roundUp(n, 16), p.Scale, &m[0], &l[0], &alpha[0])
 	if block.j0 > 0 {
-		p.rows.scale(t.n, p.Size, &out[0], p.outPitch*4, &alpha[0])
+		p.rows.scale(t.n, p.Size, out.row(0), out.Stride*4, &alpha[0])
 	}
 	if args.Dropout != nil {
 		p.drop(args, t, block.j0, valid, scores, floats(worker, s.keep, p.pitch))
 	}
-	p.weigh(scores, block.values, valid, n, out, worker[s.left2:])
+	p.weigh(scores, block.values, valid, n, out, block.j0 > 0, worker[s.left2:])
 }
 
 // scoreRows is score for float32 rows of queries and keys, one dot product each.
@@ -137,8 +147,8 @@ func (p *Plan) score(left *gemm.Block, right gemm.Panels, valid []int32, n int, 
 	}
 }
 
-// weigh adds x*right to out, for rows of x that are 0 beyond valid.
-func (p *Plan) weigh(x []float32, right gemm.Panels, valid []int32, n int, out []float32, pack []byte) {
+// weigh sets out to x*right, for rows of x that are 0 beyond valid, or adds it.
+func (p *Plan) weigh(x []float32, right gemm.Panels, valid []int32, n int, out sums, add bool, pack []byte) {
 	a := f32(x, p.pitch, false)
 	left := p.u.PackA(len(valid), roundUp(n, 2), &a, pack)
 	step := p.u.Rows()
@@ -149,22 +159,20 @@ func (p *Plan) weigh(x []float32, right gemm.Panels, valid []int32, n int, out [
 			e = min(e+step, len(valid))
 		}
 		part := left.Rest(p.u, i, 0)
-		p.u.Mul(e-i, p.Size, k, &part, right, &out[i*p.outPitch], p.outPitch, true)
+		p.u.Mul(e-i, p.Size, k, &part, right, out.row(i), out.Stride, add)
 		i = e
 	}
 }
 
-// finish divides by the sums and stores O and LSE.
-func (p *Plan) finish(args *Args, b, h, q0, rows int, out, m, l []float32) {
+// finish divides by the sums of the weights and stores LSE.
+func (p *Plan) finish(args *Args, b, h, q0, rows int, out sums, m, l []float32) {
 	lse := args.LSE[(b*p.Heads+h)*p.Tq+q0:][:rows]
+	simd.Log(lse, l)
+	simd.Add(lse, lse, m) // -Inf where no key is seen
 	for i, sum := range l {
-		lse[i] = negInf
 		if sum != 0 { // NaN goes on
-			lse[i] = m[i] + float32(math.Log(float64(sum)))
 			l[i] = 1 / sum
 		}
 	}
-	p.rows.scale(rows, p.Size, &out[0], p.outPitch*4, &l[0])
-	o := args.O.matrix(b, h, q0)
-	p.u.Store(rows, p.Size, &out[0], p.outPitch, &o)
+	p.rows.scale(rows, p.Size, out.row(0), out.Stride*4, &l[0])
 }

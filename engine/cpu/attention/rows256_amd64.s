@@ -7,45 +7,44 @@
 // func softmaxRowsAVX2(rows int, s *float32, pitch int, valid *int32, width int, scale float32, m *float32, l *float32, alpha *float32)
 // Requires: AVX, AVX2, FMA3
 TEXT ·softmaxRowsAVX2(SB), NOSPLIT, $0-72
-	MOVQ         rows+0(FP), AX
-	MOVQ         s+8(FP), CX
-	MOVQ         pitch+16(FP), DX
-	MOVQ         valid+24(FP), BX
-	MOVQ         width+32(FP), SI
-	SHLQ         $0x02, SI
-	MOVQ         m+48(FP), DI
-	MOVQ         l+56(FP), R8
-	MOVQ         alpha+64(FP), R9
+	MOVQ         s+8(FP), AX
+	MOVQ         pitch+16(FP), CX
+	MOVQ         valid+24(FP), DX
+	MOVQ         m+48(FP), BX
 	VBROADCASTSS scale+40(FP), Y0
-	TESTQ        AX, AX
-	JZ           done
+	MOVQ         rows+0(FP), R8
+	MOVQ         s+8(FP), R9
+	MOVQ         valid+24(FP), R10
+	MOVQ         m+48(FP), R11
+	MOVQ         alpha+64(FP), R12
+	TESTQ        R8, R8
+	JZ           topend
 
-row:
-	MOVLQSX (BX), R11
+top:
+	MOVLQSX (R10), DI
 	VMOVUPS wordff800000<>+0(SB), Y1
-	XORQ    R10, R10
-	MOVQ    R11, R12
-	SUBQ    $0x08, R12
+	XORQ    SI, SI
+	SUBQ    $0x08, DI
 	JLT     maxtail
 
 max:
-	VMOVUPS (CX)(R10*1), Y2
+	VMOVUPS (R9)(SI*1), Y2
 	VMAXPS  Y2, Y1, Y1
-	ADDQ    $0x20, R10
-	SUBQ    $0x08, R12
+	ADDQ    $0x20, SI
+	SUBQ    $0x08, DI
 	JGE     max
 
 maxtail:
-	ADDQ       $0x08, R12
+	ADDQ       $0x08, DI
 	JZ         maxend
 	LEAQ       prefix<>+0(SB), R13
-	NEGQ       R12
-	VMOVDQU    32(R13)(R12*4), Y2
-	VMASKMOVPS (CX)(R10*1), Y2, Y3
+	NEGQ       DI
+	VMOVDQU    32(R13)(DI*4), Y2
+	VMASKMOVPS (R9)(SI*1), Y2, Y3
 	VMOVUPS    wordff800000<>+0(SB), Y4
 	VBLENDVPS  Y2, Y3, Y4, Y3
 	VMAXPS     Y3, Y1, Y1
-	ADDQ       $0x20, R10
+	ADDQ       $0x20, SI
 
 maxend:
 	VEXTRACTF128 $0x01, Y1, X2
@@ -55,129 +54,196 @@ maxend:
 	VPERMILPS    $0xb1, X1, X2
 	VMAXPS       X2, X1, X1
 	VMULSS       X0, X1, X1
-	VMOVSS       (DI), X2
+	VMOVSS       (R11), X2
 	VMAXSS       X2, X1, X1
-	VMOVSS       X1, (DI)
+	VMOVSS       X1, (R11)
 	VMOVSS       scalarwordff800000<>+0(SB), X3
 	VCMPSS       $0x04, X3, X1, X3
 	VANDPS       X3, X1, X1
 	VSUBSS       X1, X2, X2
-	VBROADCASTSS X2, Y2
+	VMOVSS       X2, (R12)
+	ADDQ         CX, R9
+	ADDQ         $0x04, R10
+	ADDQ         $0x04, R11
+	ADDQ         $0x04, R12
+	DECQ         R8
+	JNZ          top
+
+topend:
+	MOVQ rows+0(FP), R8
+	MOVQ l+56(FP), R9
+	MOVQ alpha+64(FP), DI
+	XORQ SI, SI
+	MOVQ R8, R10
+	SUBQ $0x08, R10
+	JLT  alphatail
+
+alpha:
+	VMOVUPS      (DI)(SI*1), Y1
+	VMOVUPS      (R9)(SI*1), Y2
 	VMOVUPS      wordc2aeac4f<>+0(SB), Y3
-	VCMPPS       $0x15, Y3, Y2, Y6
-	VMAXPS       Y2, Y3, Y2
-	VMULPS       word3fb8aa3b<>+0(SB), Y2, Y3
+	VCMPPS       $0x15, Y3, Y1, Y6
+	VMAXPS       Y1, Y3, Y1
+	VMULPS       word3fb8aa3b<>+0(SB), Y1, Y3
 	VROUNDPS     $0x00, Y3, Y3
-	VFNMADD231PS word3f318000<>+0(SB), Y3, Y2
-	VFNMADD231PS wordb95e8083<>+0(SB), Y3, Y2
+	VFNMADD231PS word3f318000<>+0(SB), Y3, Y1
+	VFNMADD231PS wordb95e8083<>+0(SB), Y3, Y1
 	VMOVUPS      word3abda79e<>+0(SB), Y4
-	VFMADD213PS  word3c090289<>+0(SB), Y2, Y4
-	VFMADD213PS  word3d2aa253<>+0(SB), Y2, Y4
-	VFMADD213PS  word3e2aaa80<>+0(SB), Y2, Y4
-	VFMADD213PS  word3f000003<>+0(SB), Y2, Y4
-	VMULPS       Y2, Y2, Y5
-	VFMADD213PS  Y2, Y5, Y4
+	VFMADD213PS  word3c090289<>+0(SB), Y1, Y4
+	VFMADD213PS  word3d2aa253<>+0(SB), Y1, Y4
+	VFMADD213PS  word3e2aaa80<>+0(SB), Y1, Y4
+	VFMADD213PS  word3f000003<>+0(SB), Y1, Y4
+	VMULPS       Y1, Y1, Y5
+	VFMADD213PS  Y1, Y5, Y4
 	VADDPS       word3f800000<>+0(SB), Y4, Y4
 	VCVTPS2DQ    Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
-	VPADDD       Y3, Y4, Y2
-	VANDPS       Y6, Y2, Y2
-	VMOVSS       X2, (R9)
+	VPADDD       Y3, Y4, Y1
+	VANDPS       Y6, Y1, Y1
+	VMULPS       Y1, Y2, Y2
+	VMOVUPS      Y1, (DI)(SI*1)
+	VMOVUPS      Y2, (R9)(SI*1)
+	ADDQ         $0x20, SI
+	SUBQ         $0x08, R10
+	JGE          alpha
+
+alphatail:
+	ADDQ         $0x08, R10
+	JZ           alphaend
+	LEAQ         prefix<>+0(SB), R11
+	NEGQ         R10
+	VMOVDQU      32(R11)(R10*4), Y1
+	VMASKMOVPS   (DI)(SI*1), Y1, Y2
+	VMASKMOVPS   (R9)(SI*1), Y1, Y3
+	VMOVUPS      wordc2aeac4f<>+0(SB), Y4
+	VCMPPS       $0x15, Y4, Y2, Y7
+	VMAXPS       Y2, Y4, Y2
+	VMULPS       word3fb8aa3b<>+0(SB), Y2, Y4
+	VROUNDPS     $0x00, Y4, Y4
+	VFNMADD231PS word3f318000<>+0(SB), Y4, Y2
+	VFNMADD231PS wordb95e8083<>+0(SB), Y4, Y2
+	VMOVUPS      word3abda79e<>+0(SB), Y5
+	VFMADD213PS  word3c090289<>+0(SB), Y2, Y5
+	VFMADD213PS  word3d2aa253<>+0(SB), Y2, Y5
+	VFMADD213PS  word3e2aaa80<>+0(SB), Y2, Y5
+	VFMADD213PS  word3f000003<>+0(SB), Y2, Y5
+	VMULPS       Y2, Y2, Y6
+	VFMADD213PS  Y2, Y6, Y5
+	VADDPS       word3f800000<>+0(SB), Y5, Y5
+	VCVTPS2DQ    Y4, Y4
+	VPSLLD       $0x17, Y4, Y4
+	VPADDD       Y4, Y5, Y2
+	VANDPS       Y7, Y2, Y2
+	VMULPS       Y2, Y3, Y3
+	VMASKMOVPS   Y2, Y1, (DI)(SI*1)
+	VMASKMOVPS   Y3, Y1, (R9)(SI*1)
+	ADDQ         $0x20, SI
+
+alphaend:
+	MOVQ  width+32(FP), R10
+	SHLQ  $0x02, R10
+	TESTQ R8, R8
+	JZ    rowend
+
+row:
+	MOVLQSX      (DX), DI
+	VMOVSS       (BX), X1
+	VMOVSS       scalarwordff800000<>+0(SB), X2
+	VCMPSS       $0x04, X2, X1, X2
+	VANDPS       X2, X1, X1
 	VBROADCASTSS X1, Y1
-	VPXOR        Y3, Y3, Y3
-	XORQ         R10, R10
-	SUBQ         $0x08, R11
+	VPXOR        Y2, Y2, Y2
+	XORQ         SI, SI
+	SUBQ         $0x08, DI
 	JLT          exptail
 
 exp:
-	VMOVUPS      (CX)(R10*1), Y4
-	VFMSUB213PS  Y1, Y0, Y4
-	VMOVUPS      wordc2aeac4f<>+0(SB), Y5
-	VCMPPS       $0x15, Y5, Y4, Y8
-	VMAXPS       Y4, Y5, Y4
-	VMULPS       word3fb8aa3b<>+0(SB), Y4, Y5
-	VROUNDPS     $0x00, Y5, Y5
-	VFNMADD231PS word3f318000<>+0(SB), Y5, Y4
-	VFNMADD231PS wordb95e8083<>+0(SB), Y5, Y4
-	VMOVUPS      word3abda79e<>+0(SB), Y6
-	VFMADD213PS  word3c090289<>+0(SB), Y4, Y6
-	VFMADD213PS  word3d2aa253<>+0(SB), Y4, Y6
-	VFMADD213PS  word3e2aaa80<>+0(SB), Y4, Y6
-	VFMADD213PS  word3f000003<>+0(SB), Y4, Y6
-	VMULPS       Y4, Y4, Y7
-	VFMADD213PS  Y4, Y7, Y6
-	VADDPS       word3f800000<>+0(SB), Y6, Y6
-	VCVTPS2DQ    Y5, Y5
-	VPSLLD       $0x17, Y5, Y5
-	VPADDD       Y5, Y6, Y4
-	VANDPS       Y8, Y4, Y4
-	VADDPS       Y4, Y3, Y3
-	VMOVUPS      Y4, (CX)(R10*1)
-	ADDQ         $0x20, R10
-	SUBQ         $0x08, R11
+	VMOVUPS      (AX)(SI*1), Y3
+	VFMSUB213PS  Y1, Y0, Y3
+	VMOVUPS      wordc2aeac4f<>+0(SB), Y4
+	VCMPPS       $0x15, Y4, Y3, Y7
+	VMAXPS       Y3, Y4, Y3
+	VMULPS       word3fb8aa3b<>+0(SB), Y3, Y4
+	VROUNDPS     $0x00, Y4, Y4
+	VFNMADD231PS word3f318000<>+0(SB), Y4, Y3
+	VFNMADD231PS wordb95e8083<>+0(SB), Y4, Y3
+	VMOVUPS      word3abda79e<>+0(SB), Y5
+	VFMADD213PS  word3c090289<>+0(SB), Y3, Y5
+	VFMADD213PS  word3d2aa253<>+0(SB), Y3, Y5
+	VFMADD213PS  word3e2aaa80<>+0(SB), Y3, Y5
+	VFMADD213PS  word3f000003<>+0(SB), Y3, Y5
+	VMULPS       Y3, Y3, Y6
+	VFMADD213PS  Y3, Y6, Y5
+	VADDPS       word3f800000<>+0(SB), Y5, Y5
+	VCVTPS2DQ    Y4, Y4
+	VPSLLD       $0x17, Y4, Y4
+	VPADDD       Y4, Y5, Y3
+	VANDPS       Y7, Y3, Y3
+	VADDPS       Y3, Y2, Y2
+	VMOVUPS      Y3, (AX)(SI*1)
+	ADDQ         $0x20, SI
+	SUBQ         $0x08, DI
 	JGE          exp
 
 exptail:
-	ADDQ         $0x08, R11
+	ADDQ         $0x08, DI
 	JZ           expend
-	LEAQ         prefix<>+0(SB), R12
-	NEGQ         R11
-	VMOVDQU      32(R12)(R11*4), Y4
-	VMASKMOVPS   (CX)(R10*1), Y4, Y5
-	VFMSUB213PS  Y1, Y0, Y5
+	LEAQ         prefix<>+0(SB), R11
+	NEGQ         DI
+	VMOVDQU      32(R11)(DI*4), Y3
+	VMASKMOVPS   (AX)(SI*1), Y3, Y4
+	VFMSUB213PS  Y1, Y0, Y4
 	VMOVUPS      wordc2aeac4f<>+0(SB), Y1
-	VCMPPS       $0x15, Y1, Y5, Y8
-	VMAXPS       Y5, Y1, Y5
-	VMULPS       word3fb8aa3b<>+0(SB), Y5, Y1
+	VCMPPS       $0x15, Y1, Y4, Y7
+	VMAXPS       Y4, Y1, Y4
+	VMULPS       word3fb8aa3b<>+0(SB), Y4, Y1
 	VROUNDPS     $0x00, Y1, Y1
-	VFNMADD231PS word3f318000<>+0(SB), Y1, Y5
-	VFNMADD231PS wordb95e8083<>+0(SB), Y1, Y5
-	VMOVUPS      word3abda79e<>+0(SB), Y6
-	VFMADD213PS  word3c090289<>+0(SB), Y5, Y6
-	VFMADD213PS  word3d2aa253<>+0(SB), Y5, Y6
-	VFMADD213PS  word3e2aaa80<>+0(SB), Y5, Y6
-	VFMADD213PS  word3f000003<>+0(SB), Y5, Y6
-	VMULPS       Y5, Y5, Y7
-	VFMADD213PS  Y5, Y7, Y6
-	VADDPS       word3f800000<>+0(SB), Y6, Y6
+	VFNMADD231PS word3f318000<>+0(SB), Y1, Y4
+	VFNMADD231PS wordb95e8083<>+0(SB), Y1, Y4
+	VMOVUPS      word3abda79e<>+0(SB), Y5
+	VFMADD213PS  word3c090289<>+0(SB), Y4, Y5
+	VFMADD213PS  word3d2aa253<>+0(SB), Y4, Y5
+	VFMADD213PS  word3e2aaa80<>+0(SB), Y4, Y5
+	VFMADD213PS  word3f000003<>+0(SB), Y4, Y5
+	VMULPS       Y4, Y4, Y6
+	VFMADD213PS  Y4, Y6, Y5
+	VADDPS       word3f800000<>+0(SB), Y5, Y5
 	VCVTPS2DQ    Y1, Y1
 	VPSLLD       $0x17, Y1, Y1
-	VPADDD       Y1, Y6, Y5
-	VANDPS       Y8, Y5, Y5
-	VANDPS       Y4, Y5, Y5
-	VADDPS       Y5, Y3, Y3
-	VMOVUPS      Y5, (CX)(R10*1)
-	ADDQ         $0x20, R10
+	VPADDD       Y1, Y5, Y4
+	VANDPS       Y7, Y4, Y4
+	VANDPS       Y3, Y4, Y4
+	VADDPS       Y4, Y2, Y2
+	VMOVUPS      Y4, (AX)(SI*1)
+	ADDQ         $0x20, SI
 
 expend:
 	VPXOR Y1, Y1, Y1
 
 clear:
-	CMPQ    R10, SI
+	CMPQ    SI, R10
 	JGE     clearend
-	VMOVUPS Y1, (CX)(R10*1)
-	ADDQ    $0x20, R10
+	VMOVUPS Y1, (AX)(SI*1)
+	ADDQ    $0x20, SI
 	JMP     clear
 
 clearend:
-	VEXTRACTF128 $0x01, Y3, X1
-	VADDPS       X1, X3, X3
-	VPERMILPS    $0x4e, X3, X1
-	VADDPS       X1, X3, X3
-	VPERMILPS    $0xb1, X3, X1
-	VADDPS       X1, X3, X3
-	VMOVSS       (R8), X1
-	VFMADD213SS  X3, X2, X1
-	VMOVSS       X1, (R8)
-	ADDQ         DX, CX
+	VEXTRACTF128 $0x01, Y2, X1
+	VADDPS       X1, X2, X2
+	VPERMILPS    $0x4e, X2, X1
+	VADDPS       X1, X2, X2
+	VPERMILPS    $0xb1, X2, X1
+	VADDPS       X1, X2, X2
+	VADDSS       (R9), X2, X2
+	VMOVSS       X2, (R9)
+	ADDQ         CX, AX
+	ADDQ         $0x04, DX
 	ADDQ         $0x04, BX
-	ADDQ         $0x04, DI
-	ADDQ         $0x04, R8
 	ADDQ         $0x04, R9
-	DECQ         AX
+	DECQ         R8
 	JNZ          row
 
-done:
+rowend:
 	VZEROUPPER
 	RET
 
@@ -336,7 +402,7 @@ TEXT ·gradRowsAVX2(SB), NOSPLIT, $0-72
 	MOVQ         delta+64(FP), R9
 	VBROADCASTSS scale+48(FP), Y0
 	TESTQ        AX, AX
-	JZ           done
+	JZ           rowend
 
 row:
 	MOVLQSX      (SI), R11
@@ -434,7 +500,7 @@ clearend:
 	DECQ AX
 	JNZ  row
 
-done:
+rowend:
 	VZEROUPPER
 	RET
 
@@ -449,7 +515,7 @@ TEXT ·dotRowsAVX2(SB), NOSPLIT, $0-56
 	MOVQ  bPitch+40(FP), DI
 	MOVQ  out+48(FP), R8
 	TESTQ AX, AX
-	JZ    done
+	JZ    rowend
 
 row:
 	VPXOR Y0, Y0, Y0
@@ -491,7 +557,7 @@ dotend:
 	DECQ         AX
 	JNZ          row
 
-done:
+rowend:
 	VZEROUPPER
 	RET
 
@@ -504,7 +570,7 @@ TEXT ·scaleRowsAVX2(SB), NOSPLIT, $0-40
 	MOVQ  pitch+24(FP), BX
 	MOVQ  factor+32(FP), SI
 	TESTQ AX, AX
-	JZ    done
+	JZ    rowend
 
 row:
 	VBROADCASTSS (SI), Y0
@@ -538,7 +604,7 @@ scaleend:
 	DECQ AX
 	JNZ  row
 
-done:
+rowend:
 	VZEROUPPER
 	RET
 

@@ -5,69 +5,68 @@
 #include "textflag.h"
 
 // func softmaxRowsAVX512(rows int, s *float32, pitch int, valid *int32, width int, scale float32, m *float32, l *float32, alpha *float32)
-// Requires: AVX, AVX512F, BMI2, FMA3
+// Requires: AVX, AVX512F, BMI2
 TEXT ·softmaxRowsAVX512(SB), NOSPLIT, $0-72
-	MOVQ         rows+0(FP), AX
-	MOVQ         s+8(FP), CX
-	MOVQ         pitch+16(FP), DX
-	MOVQ         valid+24(FP), BX
-	MOVQ         width+32(FP), SI
-	SHLQ         $0x02, SI
-	MOVQ         m+48(FP), DI
-	MOVQ         l+56(FP), R8
-	MOVQ         alpha+64(FP), R9
+	MOVQ         s+8(FP), AX
+	MOVQ         pitch+16(FP), CX
+	MOVQ         valid+24(FP), DX
+	MOVQ         m+48(FP), BX
 	VBROADCASTSS scale+40(FP), Z0
-	MOVL         $0xc2d00000, R10
-	VPBROADCASTD R10, Z1
-	MOVL         $0x3fb8aa3b, R10
-	VPBROADCASTD R10, Z2
-	MOVL         $0x3f318000, R10
-	VPBROADCASTD R10, Z3
-	MOVL         $0xb95e8083, R10
-	VPBROADCASTD R10, Z4
-	MOVL         $0x3f800000, R10
-	VPBROADCASTD R10, Z5
-	MOVL         $0x3abda79e, R10
-	VPBROADCASTD R10, Z6
-	MOVL         $0x3c090289, R10
-	VPBROADCASTD R10, Z7
-	MOVL         $0x3d2aa253, R10
-	VPBROADCASTD R10, Z8
-	MOVL         $0x3e2aaa80, R10
-	VPBROADCASTD R10, Z9
-	MOVL         $0x3f000003, R10
-	VPBROADCASTD R10, Z10
-	TESTQ        AX, AX
-	JZ           done
+	MOVL         $0xc2d00000, SI
+	VPBROADCASTD SI, Z1
+	MOVL         $0x3fb8aa3b, SI
+	VPBROADCASTD SI, Z2
+	MOVL         $0x3f318000, SI
+	VPBROADCASTD SI, Z3
+	MOVL         $0xb95e8083, SI
+	VPBROADCASTD SI, Z4
+	MOVL         $0x3f800000, SI
+	VPBROADCASTD SI, Z5
+	MOVL         $0x3abda79e, SI
+	VPBROADCASTD SI, Z6
+	MOVL         $0x3c090289, SI
+	VPBROADCASTD SI, Z7
+	MOVL         $0x3d2aa253, SI
+	VPBROADCASTD SI, Z8
+	MOVL         $0x3e2aaa80, SI
+	VPBROADCASTD SI, Z9
+	MOVL         $0x3f000003, SI
+	VPBROADCASTD SI, Z10
+	MOVQ         rows+0(FP), R8
+	MOVQ         s+8(FP), R9
+	MOVQ         valid+24(FP), R10
+	MOVQ         m+48(FP), R11
+	MOVQ         alpha+64(FP), R12
+	TESTQ        R8, R8
+	JZ           topend
 
-row:
-	MOVLQSX      (BX), R11
-	MOVL         $0xff800000, R10
-	VPBROADCASTD R10, Z11
+top:
+	MOVLQSX      (R10), DI
+	MOVL         $0xff800000, SI
+	VPBROADCASTD SI, Z11
 	VMOVUPS      Z11, Z12
-	XORQ         R10, R10
-	MOVQ         R11, R12
-	SUBQ         $0x10, R12
+	XORQ         SI, SI
+	SUBQ         $0x10, DI
 	JLT          maxtail
 
 max:
-	VMOVUPS (CX)(R10*1), Z13
+	VMOVUPS (R9)(SI*1), Z13
 	VMAXPS  Z13, Z12, Z12
-	ADDQ    $0x40, R10
-	SUBQ    $0x10, R12
+	ADDQ    $0x40, SI
+	SUBQ    $0x10, DI
 	JGE     max
 
 maxtail:
-	ADDQ      $0x10, R12
+	ADDQ      $0x10, DI
 	JZ        maxend
 	MOVL      $-1, R13
-	BZHIL     R12, R13, R13
+	BZHIL     DI, R13, R13
 	KMOVW     R13, K1
-	VMOVUPS.Z (CX)(R10*1), K1, Z13
+	VMOVUPS.Z (R9)(SI*1), K1, Z13
 	VMOVUPS   Z11, Z11
 	VBLENDMPS Z13, Z11, K1, Z13
 	VMAXPS    Z13, Z12, Z12
-	ADDQ      $0x40, R10
+	ADDQ      $0x40, SI
 
 maxend:
 	VEXTRACTF64X4 $0x01, Z12, Y11
@@ -79,116 +78,178 @@ maxend:
 	VPERMILPS     $0xb1, X12, X11
 	VMAXPS        X11, X12, X12
 	VMULSS        X0, X12, X12
-	VMOVSS        (DI), X11
+	VMOVSS        (R11), X11
 	VMAXSS        X11, X12, X12
-	VMOVSS        X12, (DI)
+	VMOVSS        X12, (R11)
 	VMOVSS        scalarwordff800000<>+0(SB), X13
 	VCMPSS        $0x04, X13, X12, X13
 	VANDPS        X13, X12, X12
 	VSUBSS        X12, X11, X11
-	VBROADCASTSS  X11, Z11
-	VMAXPS        Z11, Z1, Z11
-	VMULPS        Z2, Z11, Z13
-	VRNDSCALEPS   $0x00, Z13, Z13
-	VFNMADD231PS  Z3, Z13, Z11
-	VFNMADD231PS  Z4, Z13, Z11
-	VMOVUPS       Z6, Z16
-	VFMADD213PS   Z7, Z11, Z16
-	VFMADD213PS   Z8, Z11, Z16
-	VFMADD213PS   Z9, Z11, Z16
-	VFMADD213PS   Z10, Z11, Z16
-	VMULPS        Z11, Z11, Z17
-	VFMADD213PS   Z11, Z17, Z16
-	VADDPS        Z5, Z16, Z16
-	VSCALEFPS     Z13, Z16, Z11
-	VMOVSS        X11, (R9)
-	VBROADCASTSS  X12, Z12
-	VPXORD        Z14, Z14, Z14
-	XORQ          R10, R10
-	SUBQ          $0x10, R11
-	JLT           exptail
+	VMOVSS        X11, (R12)
+	ADDQ          CX, R9
+	ADDQ          $0x04, R10
+	ADDQ          $0x04, R11
+	ADDQ          $0x04, R12
+	DECQ          R8
+	JNZ           top
+
+topend:
+	MOVQ rows+0(FP), R8
+	MOVQ l+56(FP), R9
+	MOVQ alpha+64(FP), DI
+	XORQ SI, SI
+	MOVQ R8, R10
+	SUBQ $0x10, R10
+	JLT  alphatail
+
+alpha:
+	VMOVUPS      (DI)(SI*1), Z11
+	VMOVUPS      (R9)(SI*1), Z12
+	VMAXPS       Z11, Z1, Z11
+	VMULPS       Z2, Z11, Z13
+	VRNDSCALEPS  $0x00, Z13, Z13
+	VFNMADD231PS Z3, Z13, Z11
+	VFNMADD231PS Z4, Z13, Z11
+	VMOVUPS      Z6, Z16
+	VFMADD213PS  Z7, Z11, Z16
+	VFMADD213PS  Z8, Z11, Z16
+	VFMADD213PS  Z9, Z11, Z16
+	VFMADD213PS  Z10, Z11, Z16
+	VMULPS       Z11, Z11, Z17
+	VFMADD213PS  Z11, Z17, Z16
+	VADDPS       Z5, Z16, Z16
+	VSCALEFPS    Z13, Z16, Z11
+	VMULPS       Z11, Z12, Z12
+	VMOVUPS      Z11, (DI)(SI*1)
+	VMOVUPS      Z12, (R9)(SI*1)
+	ADDQ         $0x40, SI
+	SUBQ         $0x10, R10
+	JGE          alpha
+
+alphatail:
+	ADDQ         $0x10, R10
+	JZ           alphaend
+	MOVL         $-1, R11
+	BZHIL        R10, R11, R11
+	KMOVW        R11, K1
+	VMOVUPS.Z    (DI)(SI*1), K1, Z11
+	VMOVUPS.Z    (R9)(SI*1), K1, Z12
+	VMAXPS       Z11, Z1, Z11
+	VMULPS       Z2, Z11, Z13
+	VRNDSCALEPS  $0x00, Z13, Z13
+	VFNMADD231PS Z3, Z13, Z11
+	VFNMADD231PS Z4, Z13, Z11
+	VMOVUPS      Z6, Z16
+	VFMADD213PS  Z7, Z11, Z16
+	VFMADD213PS  Z8, Z11, Z16
+	VFMADD213PS  Z9, Z11, Z16
+	VFMADD213PS  Z10, Z11, Z16
+	VMULPS       Z11, Z11, Z17
+	VFMADD213PS  Z11, Z17, Z16
+	VADDPS       Z5, Z16, Z16
+	VSCALEFPS    Z13, Z16, Z11
+	VMULPS       Z11, Z12, Z12
+	VMOVUPS      Z11, K1, (DI)(SI*1)
+	VMOVUPS      Z12, K1, (R9)(SI*1)
+	ADDQ         $0x40, SI
+
+alphaend:
+	MOVQ  width+32(FP), R10
+	SHLQ  $0x02, R10
+	TESTQ R8, R8
+	JZ    rowend
+
+row:
+	MOVLQSX      (DX), DI
+	VMOVSS       (BX), X11
+	VMOVSS       scalarwordff800000<>+0(SB), X12
+	VCMPSS       $0x04, X12, X11, X12
+	VANDPS       X12, X11, X11
+	VBROADCASTSS X11, Z11
+	VPXORD       Z14, Z14, Z14
+	XORQ         SI, SI
+	SUBQ         $0x10, DI
+	JLT          exptail
 
 exp:
-	VMOVUPS      (CX)(R10*1), Z13
-	VFMSUB213PS  Z12, Z0, Z13
-	VMAXPS       Z13, Z1, Z13
-	VMULPS       Z2, Z13, Z16
-	VRNDSCALEPS  $0x00, Z16, Z16
-	VFNMADD231PS Z3, Z16, Z13
-	VFNMADD231PS Z4, Z16, Z13
-	VMOVUPS      Z6, Z17
-	VFMADD213PS  Z7, Z13, Z17
-	VFMADD213PS  Z8, Z13, Z17
-	VFMADD213PS  Z9, Z13, Z17
-	VFMADD213PS  Z10, Z13, Z17
-	VMULPS       Z13, Z13, Z18
-	VFMADD213PS  Z13, Z18, Z17
-	VADDPS       Z5, Z17, Z17
-	VSCALEFPS    Z16, Z17, Z13
-	VADDPS       Z13, Z14, Z14
-	VMOVUPS      Z13, (CX)(R10*1)
-	ADDQ         $0x40, R10
-	SUBQ         $0x10, R11
+	VMOVUPS      (AX)(SI*1), Z12
+	VFMSUB213PS  Z11, Z0, Z12
+	VMAXPS       Z12, Z1, Z12
+	VMULPS       Z2, Z12, Z13
+	VRNDSCALEPS  $0x00, Z13, Z13
+	VFNMADD231PS Z3, Z13, Z12
+	VFNMADD231PS Z4, Z13, Z12
+	VMOVUPS      Z6, Z16
+	VFMADD213PS  Z7, Z12, Z16
+	VFMADD213PS  Z8, Z12, Z16
+	VFMADD213PS  Z9, Z12, Z16
+	VFMADD213PS  Z10, Z12, Z16
+	VMULPS       Z12, Z12, Z17
+	VFMADD213PS  Z12, Z17, Z16
+	VADDPS       Z5, Z16, Z16
+	VSCALEFPS    Z13, Z16, Z12
+	VADDPS       Z12, Z14, Z14
+	VMOVUPS      Z12, (AX)(SI*1)
+	ADDQ         $0x40, SI
+	SUBQ         $0x10, DI
 	JGE          exp
 
 exptail:
-	ADDQ         $0x10, R11
+	ADDQ         $0x10, DI
 	JZ           expend
-	MOVL         $-1, R12
-	BZHIL        R11, R12, R12
-	KMOVW        R12, K1
-	VMOVUPS.Z    (CX)(R10*1), K1, Z13
-	VFMSUB213PS  Z12, Z0, Z13
-	VMAXPS       Z13, Z1, Z13
-	VMULPS       Z2, Z13, Z12
-	VRNDSCALEPS  $0x00, Z12, Z12
-	VFNMADD231PS Z3, Z12, Z13
-	VFNMADD231PS Z4, Z12, Z13
-	VMOVUPS      Z6, Z16
-	VFMADD213PS  Z7, Z13, Z16
-	VFMADD213PS  Z8, Z13, Z16
-	VFMADD213PS  Z9, Z13, Z16
-	VFMADD213PS  Z10, Z13, Z16
-	VMULPS       Z13, Z13, Z17
-	VFMADD213PS  Z13, Z17, Z16
-	VADDPS       Z5, Z16, Z16
-	VSCALEFPS    Z12, Z16, Z13
-	VMOVAPS.Z    Z13, K1, Z13
-	VADDPS       Z13, Z14, Z14
-	VMOVUPS      Z13, (CX)(R10*1)
-	ADDQ         $0x40, R10
+	MOVL         $-1, R11
+	BZHIL        DI, R11, R11
+	KMOVW        R11, K1
+	VMOVUPS.Z    (AX)(SI*1), K1, Z12
+	VFMSUB213PS  Z11, Z0, Z12
+	VMAXPS       Z12, Z1, Z12
+	VMULPS       Z2, Z12, Z11
+	VRNDSCALEPS  $0x00, Z11, Z11
+	VFNMADD231PS Z3, Z11, Z12
+	VFNMADD231PS Z4, Z11, Z12
+	VMOVUPS      Z6, Z13
+	VFMADD213PS  Z7, Z12, Z13
+	VFMADD213PS  Z8, Z12, Z13
+	VFMADD213PS  Z9, Z12, Z13
+	VFMADD213PS  Z10, Z12, Z13
+	VMULPS       Z12, Z12, Z16
+	VFMADD213PS  Z12, Z16, Z13
+	VADDPS       Z5, Z13, Z13
+	VSCALEFPS    Z11, Z13, Z12
+	VMOVAPS.Z    Z12, K1, Z12
+	VADDPS       Z12, Z14, Z14
+	VMOVUPS      Z12, (AX)(SI*1)
+	ADDQ         $0x40, SI
 
 expend:
 	VPXORD Z15, Z15, Z15
 
 clear:
-	CMPQ    R10, SI
+	CMPQ    SI, R10
 	JGE     clearend
-	VMOVUPS Z15, (CX)(R10*1)
-	ADDQ    $0x40, R10
+	VMOVUPS Z15, (AX)(SI*1)
+	ADDQ    $0x40, SI
 	JMP     clear
 
 clearend:
-	VEXTRACTF64X4 $0x01, Z14, Y12
-	VADDPS        Y12, Y14, Y14
-	VEXTRACTF128  $0x01, Y14, X12
-	VADDPS        X12, X14, X14
-	VPERMILPS     $0x4e, X14, X12
-	VADDPS        X12, X14, X14
-	VPERMILPS     $0xb1, X14, X12
-	VADDPS        X12, X14, X14
-	VMOVSS        (R8), X12
-	VFMADD213SS   X14, X11, X12
-	VMOVSS        X12, (R8)
-	ADDQ          DX, CX
+	VEXTRACTF64X4 $0x01, Z14, Y11
+	VADDPS        Y11, Y14, Y14
+	VEXTRACTF128  $0x01, Y14, X11
+	VADDPS        X11, X14, X14
+	VPERMILPS     $0x4e, X14, X11
+	VADDPS        X11, X14, X14
+	VPERMILPS     $0xb1, X14, X11
+	VADDPS        X11, X14, X14
+	VADDSS        (R9), X14, X14
+	VMOVSS        X14, (R9)
+	ADDQ          CX, AX
+	ADDQ          $0x04, DX
 	ADDQ          $0x04, BX
-	ADDQ          $0x04, DI
-	ADDQ          $0x04, R8
 	ADDQ          $0x04, R9
-	DECQ          AX
+	DECQ          R8
 	JNZ           row
 
-done:
+rowend:
 	VZEROUPPER
 	RET
 
@@ -229,7 +290,7 @@ TEXT ·gradRowsAVX512(SB), NOSPLIT, $0-72
 	MOVL         $0x3f000003, R10
 	VPBROADCASTD R10, Z10
 	TESTQ        AX, AX
-	JZ           done
+	JZ           rowend
 
 row:
 	MOVLQSX      (SI), R11
@@ -317,7 +378,7 @@ clearend:
 	DECQ AX
 	JNZ  row
 
-done:
+rowend:
 	VZEROUPPER
 	RET
 
@@ -332,7 +393,7 @@ TEXT ·dotRowsAVX512(SB), NOSPLIT, $0-56
 	MOVQ  bPitch+40(FP), DI
 	MOVQ  out+48(FP), R8
 	TESTQ AX, AX
-	JZ    done
+	JZ    rowend
 
 row:
 	VPXORD Z0, Z0, Z0
@@ -376,7 +437,7 @@ dotend:
 	DECQ          AX
 	JNZ           row
 
-done:
+rowend:
 	VZEROUPPER
 	RET
 
@@ -389,7 +450,7 @@ TEXT ·scaleRowsAVX512(SB), NOSPLIT, $0-40
 	MOVQ  pitch+24(FP), BX
 	MOVQ  factor+32(FP), SI
 	TESTQ AX, AX
-	JZ    done
+	JZ    rowend
 
 row:
 	VBROADCASTSS (SI), Z0
@@ -423,7 +484,7 @@ scaleend:
 	DECQ AX
 	JNZ  row
 
-done:
+rowend:
 	VZEROUPPER
 	RET
 

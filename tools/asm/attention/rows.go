@@ -30,15 +30,18 @@ func (v *simd) each(label string, n, at reg.GPVirtual, body func(tail bool, k ma
 }
 
 // eachRow emits a loop over rows; next advances the pointers.
-func eachRow(rows reg.GPVirtual, body, next func()) {
+func eachRow(rows reg.GPVirtual, body, next func()) { eachRowAs("row", rows, body, next) }
+
+// eachRowAs is eachRow for a function with several such loops.
+func eachRowAs(label string, rows reg.GPVirtual, body, next func()) {
 	TESTQ(rows, rows)
-	JZ(LabelRef("done"))
-	Label("row")
+	JZ(LabelRef(label + "end"))
+	Label(label)
 	body()
 	next()
 	DECQ(rows)
-	JNZ(LabelRef("row"))
-	Label("done")
+	JNZ(LabelRef(label))
+	Label(label + "end")
 }
 
 func (v *simd) at(base, off reg.GPVirtual) Mem { return Mem{Base: base, Index: off, Scale: 1} }
@@ -68,45 +71,66 @@ func (v *simd) clear(label string, at, end reg.GPVirtual, rows ...reg.GPVirtual)
 	Label(label + "end")
 }
 
+// softmaxRows finds what to subtract from each row before it exponentiates
+// any: a row's maximum takes long to come, and several can be on their way.
 func (v *simd) softmaxRows() {
 	v.text("softmaxRows", "func(rows int, s *float32, pitch int, valid *int32, width int, scale float32, m, l, alpha *float32)",
 		"is one step of an online softmax over rows of scores; see rowKernels.")
-	rows, s, pitch, valid, width := gp("rows"), gp("s"), gp("pitch"), gp("valid"), gp("width")
-	SHLQ(Imm(2), width)
-	m, l, alpha := gp("m"), gp("l"), gp("alpha")
+	s, pitch, valid, m := gp("s"), gp("pitch"), gp("valid"), gp("m")
 	scale := v.param("scale")
 	v.preload()
 	at, n := GP64(), GP64()
+	{
+		rows, s, valid, m, alpha := gp("rows"), gp("s"), gp("valid"), gp("m"), gp("alpha")
+		eachRowAs("top", rows, func() {
+			MOVLQSX(Mem{Base: valid}, n)
+			top := v.reg(v.bits(infinity | 1<<31))
+			XORQ(at, at)
+			v.each("max", n, at, func(tail bool, k mask) {
+				x := v.get(v.at(s, at), tail, k)
+				if tail {
+					v.blend(x, v.reg(v.bits(infinity|1<<31)), k)
+				}
+				VMAXPS(x, top, top)
+			})
+			v.reduce(top, VMAXPS)
+			old, base := XMM(), XMM()
+			VMULSS(scale.AsX(), top.AsX(), top.AsX())
+			VMOVSS(Mem{Base: m}, old)
+			VMAXSS(old, top.AsX(), base)
+			VMOVSS(base, Mem{Base: m})
+			seenOr0(base)
+			VSUBSS(base, old, old)
+			VMOVSS(old, Mem{Base: alpha})
+		}, func() {
+			ADDQ(pitch, s)
+			for _, p := range []reg.GPVirtual{valid, m, alpha} {
+				ADDQ(Imm(4), p)
+			}
+		})
+	}
+	rows, l, alpha := gp("rows"), gp("l"), gp("alpha")
+	XORQ(at, at)
+	v.each("alpha", rows, at, func(tail bool, k mask) {
+		x, sum := v.get(v.at(alpha, at), tail, k), v.get(v.at(l, at), tail, k)
+		v.exp(x)
+		VMULPS(x, sum, sum)
+		if tail {
+			v.store(x, v.at(alpha, at), k)
+			v.store(sum, v.at(l, at), k)
+		} else {
+			VMOVUPS(x, v.at(alpha, at))
+			VMOVUPS(sum, v.at(l, at))
+		}
+	})
+	width := gp("width")
+	SHLQ(Imm(2), width)
 	eachRow(rows, func() {
 		MOVLQSX(Mem{Base: valid}, n)
-		top := v.reg(v.bits(infinity | 1<<31))
-		XORQ(at, at)
-		v.each("max", n, at, func(tail bool, k mask) {
-			x := v.get(v.at(s, at), tail, k)
-			if tail {
-				v.blend(x, v.reg(v.bits(infinity|1<<31)), k)
-			}
-			VMAXPS(x, top, top)
-		})
-		v.reduce(top, VMAXPS)
-		old, base := XMM(), XMM()
-		VMULSS(scale.AsX(), top.AsX(), top.AsX())
-		VMOVSS(Mem{Base: m}, old)
-		VMAXSS(old, top.AsX(), base)
-		VMOVSS(base, Mem{Base: m})
-		// Nothing visible so far: subtract 0 from -Inf instead of -Inf.
-		low, seen := XMM(), XMM()
-		VMOVSS(constWord(infinity|1<<31), low)
-		VCMPSS(Imm(4), low, base, seen)
-		VANDPS(seen, base, base)
-		factor, shift := v.vec(), v.vec()
-		VSUBSS(base, old, old)
-		VBROADCASTSS(old, factor)
-		v.exp(factor)
-		VMOVSS(factor.AsX(), Mem{Base: alpha})
+		base, shift, sum := XMM(), v.vec(), v.vec()
+		VMOVSS(Mem{Base: m}, base)
+		seenOr0(base)
 		VBROADCASTSS(base, shift)
-
-		sum := v.vec()
 		v.zero(sum)
 		XORQ(at, at)
 		v.each("exp", n, at, func(tail bool, k mask) {
@@ -121,17 +145,23 @@ func (v *simd) softmaxRows() {
 		})
 		v.clear("clear", at, width, s)
 		v.reduce(sum, VADDPS)
-		old = XMM()
-		VMOVSS(Mem{Base: l}, old)
-		VFMADD213SS(sum.AsX(), factor.AsX(), old)
-		VMOVSS(old, Mem{Base: l})
+		VADDSS(Mem{Base: l}, sum.AsX(), sum.AsX())
+		VMOVSS(sum.AsX(), Mem{Base: l})
 	}, func() {
 		ADDQ(pitch, s)
-		for _, p := range []reg.GPVirtual{valid, m, l, alpha} {
+		for _, p := range []reg.GPVirtual{valid, m, l} {
 			ADDQ(Imm(4), p)
 		}
 	})
 	v.end()
+}
+
+// seenOr0 replaces a maximum of -Inf, of a row that has seen nothing so far, by 0.
+func seenOr0(base reg.VecVirtual) {
+	low, seen := XMM(), XMM()
+	VMOVSS(constWord(infinity|1<<31), low)
+	VCMPSS(Imm(4), low, base, seen)
+	VANDPS(seen, base, base)
 }
 
 var words = map[uint32]Mem{}

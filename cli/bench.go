@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/snug-ml/snug/device"
@@ -214,10 +215,11 @@ func (b *benchCmd) measure(a *app, s *setup, r *engine.Runner, data *system.Run,
 		row.Share = report.Time.Model / row.Median / report.Speed.Peak
 	}
 	if b.Ops {
-		fns := []string{}
+		var fns, kinds []string
 		for _, f := range r.Program().Funcs {
-			if f.Name != engine.FuncEval {
-				fns = append(fns, f.Name)
+			// Of several compiled shapes the first is timed, as it is planned.
+			if kind, _, _ := strings.Cut(f.Name, "@"); kind != engine.FuncEval && !slices.Contains(kinds, kind) {
+				fns, kinds = append(fns, f.Name), append(kinds, kind)
 			}
 		}
 		return row, a.operations(r, fns, row.Settings.Precision, s.threads, b.Updates, b.Shapes)

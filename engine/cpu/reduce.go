@@ -176,22 +176,26 @@ func (c *compiler) reduceColumns(n *graph.Node, r *runs, scale float32) ([]phase
 	cols := r.width
 	set := max((r.rows+31)/32, min(r.rows, max(64, 4*grain/cols)))
 	sets := (r.rows + set - 1) / set
-	strips := (cols + tile - 1) / tile
+	// Whole rows are read fastest, and equal strips are equal work.
+	const widest = 4 * tile
+	strips := (cols + widest - 1) / widest
+	strip := alignUp((cols+strips-1)/strips, 16)
 	// Short rows that are neighbours are added several at a time.
 	wide := 1
 	if len(r.along.extent) == 1 && r.along.stride[0] == cols {
 		wide = max(1, min(tile/cols, set))
 	}
-	c.need(r.outer*sets*cols*4, 2*tile*4)
+	room := max(strip, tile)
+	c.need(r.outer*sets*cols*4, 2*room*4)
 	sums := func() []float32 { return floats(code.m.shared, 0, r.outer*sets*cols) }
 	return []phase{{r.outer * sets * strips, func(task, w int) {
-		reg := floats(code.worker(w), 0, tile)
+		reg := floats(code.worker(w), 0, room)
 		s, g, o := task%strips, task/strips%sets, task/strips/sets
-		c0, c1 := s*tile, min((s+1)*tile, cols)
+		c0, c1 := s*strip, min((s+1)*strip, cols)
 		out := sums()[(o*sets+g)*cols+c0 : (o*sets+g)*cols+c1]
 		acc := out
 		if wide > 1 {
-			acc = floats(code.worker(w), tile*4, wide*cols)
+			acc = floats(code.worker(w), room*4, wide*cols)
 		}
 		clear(acc)
 		row, end := g*set, min((g+1)*set, r.rows)
@@ -210,7 +214,7 @@ func (c *compiler) reduceColumns(n *graph.Node, r *runs, scale float32) ([]phase
 		}
 	}}, {r.outer * strips, func(task, _ int) {
 		s, o := task%strips, task/strips
-		c0, c1 := s*tile, min((s+1)*tile, cols)
+		c0, c1 := s*strip, min((s+1)*strip, cols)
 		out := dst.f32()[o*cols+c0 : o*cols+c1]
 		copy(out, sums()[o*sets*cols+c0:])
 		for g := 1; g < sets; g++ {

@@ -65,23 +65,20 @@ func (p *patches) planes(tasks int) *planes {
 func (l *planes) lay(r rect, mem []byte) gemm.Matrix {
 	f := l.frame(r, graph.F32, mem)
 	width := (r.cols-1)*l.step[1] + l.right - l.left + 1
-	for i := range (r.rows-1)*l.step[0] + l.bottom - l.top + 1 {
-		if l.ch == 1 {
-			break
-		}
-		row := unsafe.Slice((*float32)(unsafe.Add(f.data, i*f.pitch)), width*l.ch)
-		for c := range l.ch {
-			strided(floats(mem, l.plane+i*f.pitch+4*c*width, width), row[c:], l.ch)
-		}
-	}
-	data := f.data
+	data, pitch := f.data, f.pitch
 	if l.ch > 1 {
-		data = unsafe.Pointer(&mem[l.plane])
+		data, pitch = unsafe.Pointer(&mem[l.plane]), l.framePitch(l.cols, graph.F32)
+		for i := range (r.rows-1)*l.step[0] + l.bottom - l.top + 1 {
+			row := unsafe.Slice((*float32)(unsafe.Add(f.data, i*f.pitch)), width*l.ch)
+			for c := range l.ch {
+				strided(floats(mem, l.plane+i*pitch+4*c*width, width), row[c:], l.ch)
+			}
+		}
 	}
 	for t, tap := range l.taps {
 		for c := range l.ch {
 			for i := range r.rows {
-				at := (i*l.step[0]+tap.y-l.top)*f.pitch + 4*(c*width+tap.x-l.left)
+				at := (i*l.step[0]+tap.y-l.top)*pitch + 4*(c*width+tap.x-l.left)
 				src := unsafe.Slice((*float32)(unsafe.Add(data, at)), (r.cols-1)*l.step[1]+1)
 				strided(floats(mem, l.lines+(t*l.ch+c)*l.pitch+4*i*r.cols, r.cols), src, l.step[1])
 			}

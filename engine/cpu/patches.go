@@ -127,9 +127,10 @@ type grid struct {
 // rect is a rectangle of positions of picture b.
 type rect struct{ b, i, j, rows, cols int }
 
-// grid makes rectangles of about most positions, at least tasks of them if
-// there are so many rows, of whole rows if possible, whose frames of elements
-// of type d take no more than limit bytes if possible.
+// grid makes rectangles of at most most positions, at least tasks of them if
+// there are so many rows, whose frames of elements of type d take no more than
+// limit bytes if possible. They are whole rows or a part of one, so that their
+// positions lie one behind the other.
 func (p *patches) grid(most, limit, tasks int, d graph.DType) grid {
 	g := grid{patches: p, across: (p.wide + most - 1) / most}
 	g.cols = (p.wide + g.across - 1) / g.across

@@ -98,13 +98,41 @@ func (bd *Body) flops() float64 {
 
 // Fused runs a Body over operands that broadcast to the shape of its first result.
 // It is made by the fuse pass, after differentiation.
-type Fused struct{ Body *Body }
+type Fused struct {
+	Body *Body
+	// Sums is what becomes of the last results of the body: instead of going to
+	// memory they are added up, over the same columns all; see [Reduce.Columns].
+	Sums []Reduce
+}
 
 // Name is "fused".
 func (Fused) Name() string { return "fused" }
 
-// Infer types the registers.
-func (f Fused) Infer(in []Type) ([]Type, error) { return f.Body.infer(in) }
+// Infer types the registers, and the sums.
+func (f Fused) Infer(in []Type) ([]Type, error) {
+	out, err := f.Body.infer(in)
+	if err != nil || len(f.Sums) == 0 {
+		return out, err
+	}
+	first := len(out) - len(f.Sums)
+	if first < 1 {
+		return nil, fmt.Errorf("%d sums of %d results, of which the first is none", len(f.Sums), len(out))
+	}
+	s := out[0].Shape
+	_, rows, cols, _ := f.Sums[0].Columns(s)
+	for k, r := range f.Sums {
+		_, m, n, ok := r.Columns(s)
+		if !ok || m != rows || n != cols || !out[first+k].Shape.Equal(s) {
+			return nil, fmt.Errorf("sum %d of %v: %+v is not over the rows that the first is over, of the shape %v", k, out[first+k], r, s)
+		}
+		sum, err := r.Infer(out[first+k : first+k+1])
+		if err != nil {
+			return nil, err
+		}
+		out[first+k] = sum[0]
+	}
+	return out, nil
+}
 
 // Grad: fusing comes after differentiation.
 func (f Fused) Grad(b *Builder, _ *Node, _ []*Value) []*Value {
@@ -113,7 +141,9 @@ func (f Fused) Grad(b *Builder, _ *Node, _ []*Value) []*Value {
 }
 
 // Cost is one pass over memory.
-func (f Fused) Cost(in, out []Type) Cost { return traffic(in, out, f.Body.flops()) }
+func (f Fused) Cost(in, out []Type) Cost {
+	return traffic(in, out, f.Body.flops()+float64(len(f.Sums)))
+}
 
 // InplaceOperands: any operand of the result's type may be overwritten.
 func (f Fused) InplaceOperands(n *Node) []int {

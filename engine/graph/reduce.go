@@ -53,6 +53,26 @@ func (r Reduce) Infer(in []Type) ([]Type, error) {
 	return []Type{{F32, out}}, nil
 }
 
+// Columns sees a sum over neighbouring dimensions of s, but the last, as that
+// of outer matrices of rows rows over their columns. ok is false for any other.
+func (r Reduce) Columns(s Shape) (outer, rows, cols int, ok bool) {
+	outer, rows, cols = 1, 1, 1
+	for i := len(s) - 1; i >= 0; i-- {
+		switch {
+		case s[i] == 1:
+		case !r.Has(i) && rows == 1:
+			cols *= s[i]
+		case r.Has(i) && outer == 1:
+			rows *= s[i]
+		case r.Has(i):
+			return 0, 0, 0, false
+		default:
+			outer *= s[i]
+		}
+	}
+	return outer, rows, cols, r.Kind == ReduceSum && rows > 1 && cols > 1
+}
+
 // Count is how many elements are combined into one.
 func (r Reduce) Count(s Shape) int {
 	n := 1

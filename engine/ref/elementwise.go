@@ -44,3 +44,16 @@ func (m *machine) body(b *graph.Body, in []tensor) ([][]float64, error) {
 	}
 	return res, nil
 }
+
+// fused is body with what becomes of its last results.
+func (m *machine) fused(op graph.Fused, in []tensor, out []graph.Type) ([][]float64, error) {
+	res, err := m.body(op.Body, in)
+	if err != nil {
+		return nil, err
+	}
+	first := len(res) - len(op.Sums)
+	for k, r := range op.Sums {
+		res[first+k] = reduce(r, tensor{out[0], res[first+k]}, out[first+k])
+	}
+	return res, nil
+}

@@ -133,7 +133,7 @@ func (m *machine) eval(op graph.Op, in []tensor, out []graph.Type) ([][]float64,
 	case graph.Dropout:
 		return one(dropout(op, in[0], in[1])), nil
 	case graph.Fused:
-		return m.body(op.Body, in)
+		return m.fused(op, in, out)
 	case graph.MatMul:
 		return m.matmul(op, in)
 	case graph.Reduce:

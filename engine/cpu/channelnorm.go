@@ -49,15 +49,6 @@ func repeat(dst, x []float32) {
 	}
 }
 
-// gathered adds up the repetitions in the wide row acc into its first C.
-func (v *channels) gathered(acc []float32) []float32 {
-	sum := acc[:v.ch]
-	for k := v.ch; k < len(acc); k += v.ch {
-		simd.Add(sum, sum, acc[k:k+v.ch])
-	}
-	return sum
-}
-
 // block is how many elements are read a second time while they are in cache.
 const block = 32 << 10
 
@@ -87,7 +78,7 @@ func (c *compiler) channelNorm(n *graph.Node, op graph.ChannelNorm) ([]phase, er
 			to := min(from+step, last)
 			clear(acc)
 			v.each(o, from, to, func(at, n int) { addPart(acc[:n], x, dx, at, reg) })
-			sum := v.gathered(acc)
+			sum := gather(acc, v.ch)
 			simd.MulScalar(sum, sum, 1/float32(to-from))
 			repeat(center, sum)
 			clear(acc)
@@ -98,7 +89,7 @@ func (c *compiler) channelNorm(n *graph.Node, op graph.ChannelNorm) ([]phase, er
 					simd.ColumnSqDev(acc[:n], rowPart(x, dx, at, at+n, reg), center[:n])
 				}
 			})
-			merge(mean, m2, float32(from-s*v.set), center[:v.ch], v.gathered(acc), float32(to-from))
+			merge(mean, m2, float32(from-s*v.set), center[:v.ch], gather(acc, v.ch), float32(to-from))
 		}
 	}}
 	combine := phase{v.outer, func(o, _ int) {
@@ -190,8 +181,8 @@ func (c *compiler) channelNormGrad(n *graph.Node, op graph.ChannelNormGrad) ([]p
 				simd.ColumnGradSums(sum[:n], dot[:n], rowPart(dy, ty, at, at+n, ra), rowPart(x, tx, at, at+n, rb), center[:n])
 			}
 		})
-		copy(line(o, 2*s), v.gathered(sum))
-		copy(line(o, 2*s+1), v.gathered(dot))
+		copy(line(o, 2*s), gather(sum, v.ch))
+		copy(line(o, 2*s+1), gather(dot, v.ch))
 	}}
 	coefficients := phase{v.outer, func(o, _ int) {
 		sum, dot := line(o, 0), line(o, 1)

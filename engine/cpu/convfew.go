@@ -186,7 +186,7 @@ func (c *compiler) fewOut(residues []*residue, w *weights, out *pixels) []phase 
 							continue
 						}
 						products := floats(mem, sums+4*((t*n+o)*pitch+(y-y0)*wide), x1-x0)
-						gather(acc, products, x-x0, p.step[1])
+						addShifted(acc, products, x-x0, p.step[1])
 					}
 					all := floats(mem, line+4*rect.cols, rect.cols*n)
 					for k, v := range acc {
@@ -202,8 +202,8 @@ func (c *compiler) fewOut(residues []*residue, w *weights, out *pixels) []phase 
 	return ps
 }
 
-// gather adds src[first+k*step] to acc[k] wherever there is one.
-func gather(acc, src []float32, first, step int) {
+// addShifted adds src[first+k*step] to acc[k] wherever there is one.
+func addShifted(acc, src []float32, first, step int) {
 	from := 0
 	if first < 0 {
 		from = (step - 1 - first) / step

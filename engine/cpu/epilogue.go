@@ -96,7 +96,7 @@ const enough = 128
 func (e *workerEpilogue) Tile(i0, i1, j0, j1 int, acc *float32, stride int) (stored bool) {
 	var g rowGroup
 	g.program, g.product, g.acc, g.stride = e.p, e.product, acc, stride
-	g.regs = floats(e.code.worker(e.w), e.from, e.p.regs*apart)
+	g.regs = floats(e.code.worker(e.w), e.from, e.p.regs*(e.p.size+gap))
 	g.i0, g.j0 = i0, j0
 	for j := j0; j < j1; j += tile {
 		g.j, g.width = j, min(tile, j1-j)

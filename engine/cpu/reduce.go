@@ -168,22 +168,18 @@ func (r *runs) sum(src ref, d graph.DType, o, from, to int, reg []float32) float
 	return s
 }
 
-// reduceColumns adds rows up: bias gradients, sums over a batch. Rows are cut
-// into at most 32 fixed sets; their sums are added in order.
+// reduceColumns adds rows up: bias gradients, sums over a batch.
 func (c *compiler) reduceColumns(n *graph.Node, r *runs, scale float32) ([]phase, error) {
 	src, dst, d := c.ref(n.In[0]), c.ref(n.Out[0]), n.In[0].DType()
 	code := c.code
-	cols := r.width
-	set := max((r.rows+31)/32, min(r.rows, max(64, 4*grain/cols)))
-	sets := (r.rows + set - 1) / set
+	v := newColumns(r.outer, r.rows, r.width)
+	cols, set, sets, wide := v.cols, v.set, v.sets, v.wide
 	// Whole rows are read fastest, and equal strips are equal work.
 	const widest = 4 * tile
 	strips := (cols + widest - 1) / widest
 	strip := alignUp((cols+strips-1)/strips, 16)
-	// Short rows that are neighbours are added several at a time.
-	wide := 1
-	if len(r.along.extent) == 1 && r.along.stride[0] == cols {
-		wide = max(1, min(tile/cols, set))
+	if len(r.along.extent) != 1 || r.along.stride[0] != cols {
+		wide = 1 // rows are no neighbours
 	}
 	room := max(strip, tile)
 	c.need(r.outer*sets*cols*4, 2*room*4)
@@ -208,10 +204,7 @@ func (c *compiler) reduceColumns(n *graph.Node, r *runs, scale float32) ([]phase
 		if left := (end - row) * cols; left > 0 {
 			addPart(acc[:left], src, d, r.at(o, row), reg)
 		}
-		copy(out, acc)
-		for k := 1; k < wide; k++ {
-			simd.Add(out, out, acc[k*cols:(k+1)*cols])
-		}
+		copy(out, gather(acc, cols))
 	}}, {r.outer * strips, func(task, _ int) {
 		s, o := task%strips, task/strips
 		c0, c1 := s*strip, min((s+1)*strip, cols)

@@ -14,9 +14,9 @@ import (
 // registers (4 KiB each) stay in the first-level cache.
 const tile = 1024
 
-// apart is how far registers lie from each other: not whole pages, as steps are
-// a third slower where everything they touch has one offset within a page.
-const apart = tile + 80
+// gap is what lies between registers, in elements: steps are a third slower
+// where everything they touch has one offset within a page.
+const gap = 80
 
 // instr is one step of a tile program.
 type instr struct {
@@ -44,12 +44,13 @@ type operand struct {
 type program struct {
 	in     []operand
 	code   []instr
-	out    []int // registers that are stored
+	out    []int // registers that are stored, and then those that are summed
 	outRef []operand
 	// slot says where in the worker's scratch each register is, regs how many
 	// places there are.
 	slot []int
 	regs int
+	size int // elements of a register, at most tile
 	// dest is the result in whose own memory each step writes, or toRegister;
 	// stored are the results that are then where they belong.
 	dest   []int
@@ -59,7 +60,7 @@ type program struct {
 const toRegister = -1
 
 // scratchBytes is the worker scratch of the program's registers.
-func (p *program) scratchBytes() int { return p.regs * apart * 4 }
+func (p *program) scratchBytes() int { return p.regs * (tile + gap) * 4 }
 
 // scalarFn gives the vector function of fn.
 func scalarFn(e graph.Elementwise) (func(dst, x, y, z []float32), error) {
@@ -240,7 +241,7 @@ func body(n *graph.Node) *graph.Body {
 
 // tileProgram compiles bd over operands with the given element strides.
 func (c *compiler) tileProgram(bd *graph.Body, in, out []*graph.Value, dims graph.Shape) (*program, error) {
-	p := &program{out: bd.Results, stored: make([]bool, len(out))}
+	p := &program{size: tile, out: bd.Results, stored: make([]bool, len(out))}
 	operandOf := func(v *graph.Value) operand {
 		return operand{c.ref(v), v.DType(), v.Shape().Strides(dims)}
 	}
@@ -275,11 +276,11 @@ func (c *compiler) tileProgram(bd *graph.Body, in, out []*graph.Value, dims grap
 	}
 	for k := range p.code {
 		p.dest = append(p.dest, toRegister)
-		if !p.reads(k+1, len(p.in)+k) {
+		if q := len(p.in) + k; !p.reads(k+1, q) && !slices.Contains(p.out[len(out):], q) {
 			p.code[k].half = graph.F32 // storing it rounds it
 		}
 	}
-	for j, q := range p.out {
+	for j, q := range p.out[:len(out)] {
 		k := q - len(p.in)
 		if k >= 0 && p.outRef[j].dtype == graph.F32 && p.dest[k] == toRegister && !p.readsLater(k, p.outRef[j].ref) {
 			p.dest[k], p.stored[j] = j, true
@@ -325,7 +326,7 @@ func (p *program) allot(full func(input int) bool) {
 
 // reg is the first n elements of the place of register q.
 func (p *program) reg(regs []float32, q, n int) []float32 {
-	at := p.slot[q] * apart
+	at := p.slot[q] * (p.size + gap)
 	return regs[at : at+n]
 }
 
@@ -334,22 +335,22 @@ func (p *program) reads(k, q int) bool {
 	return slices.ContainsFunc(p.code[k:], func(ins instr) bool { return slices.Contains(ins.arg[:ins.narg], q) })
 }
 
-// readsLater reports whether a step after k reads an input that lies where r
-// does: a result that takes an operand's place.
+// readsLater reports whether a step after k, or a sum, reads an input that lies
+// where r does: a result that takes an operand's place.
 func (p *program) readsLater(k int, r ref) bool {
+	there := func(a int) bool { return a < len(p.in) && p.in[a].base == r.base && p.in[a].off == r.off }
 	for _, ins := range p.code[k+1:] {
-		for _, a := range ins.arg[:ins.narg] {
-			if a < len(p.in) && p.in[a].base == r.base && p.in[a].off == r.off {
-				return true
-			}
+		if slices.ContainsFunc(ins.arg[:ins.narg], there) {
+			return true
 		}
 	}
-	return false
+	return slices.ContainsFunc(p.out[len(p.outRef):], there)
 }
 
 // collapse joins neighbouring dimensions that every operand walks alike, so
-// that the innermost run is as long as possible.
-func (p *program) collapse(dims graph.Shape) graph.Shape {
+// that the innermost run is as long as possible; but not across a wall, which
+// is a number of elements.
+func (p *program) collapse(dims graph.Shape, walls ...int) graph.Shape {
 	all := make([]*operand, 0, len(p.in)+len(p.outRef))
 	for i := range p.in {
 		all = append(all, &p.in[i])
@@ -358,12 +359,14 @@ func (p *program) collapse(dims graph.Shape) graph.Shape {
 		all = append(all, &p.outRef[i])
 	}
 	var out graph.Shape
+	inside := 1
 	strides := make([][]int, len(all))
 	for d := len(dims) - 1; d >= 0; d-- {
 		if dims[d] == 1 {
 			continue
 		}
-		join := len(out) > 0
+		join := len(out) > 0 && !slices.Contains(walls, inside)
+		inside *= dims[d]
 		for i, o := range all {
 			if join && o.stride[d] != strides[i][len(out)-1]*out[len(out)-1] {
 				join = false
@@ -481,8 +484,8 @@ type held struct{ at, n int }
 // element offset of operand i (inputs, then results), step its innermost stride
 // (1 or 0) and pitch that of its rows; flat is the index of the first element
 // in the result, where rows lie side by side. regs holds the registers, and
-// kept what is in them from tile to tile.
-func (p *program) tile(n, rows, flat int, at, step, pitch []int, regs []float32, kept *[graph.MaxRegisters]held) {
+// kept what is in them from tile to tile. sums, if any, takes what is summed.
+func (p *program) tile(n, rows, flat int, at, step, pitch []int, regs []float32, kept *[graph.MaxRegisters]held, sums *columnSums) {
 	var r [graph.MaxRegisters][]float32
 	for i := range p.in {
 		if p.in[i].dtype == graph.Invalid {
@@ -515,7 +518,10 @@ func (p *program) tile(n, rows, flat int, at, step, pitch []int, regs []float32,
 			ins.apply(r[d], &r)
 		}
 	}
-	for j := range p.out {
+	for k, q := range p.out[len(p.outRef):] {
+		sums.add(k, r[q], flat)
+	}
+	for j := range p.outRef {
 		if !p.stored[j] {
 			p.outRef[j].store(r[p.out[j]], at[ni+j])
 		}
@@ -554,65 +560,6 @@ func (d *dropout) mask(reg []float32, flat int) {
 // run that counter numbers; see [graph.Dropout].
 func randomStream(stream uint32, counter ref) uint64 {
 	return uint64(stream) | uint64(uint32(counter.i32()[0]))<<32
-}
-
-// elementwise runs a body over the whole of its result.
-func (c *compiler) elementwise(n *graph.Node) ([]phase, error) {
-	bd := body(n)
-	dims := n.Out[0].Shape()
-	p, err := c.tileProgram(bd, n.In, n.Out, dims)
-	if err != nil {
-		return nil, err
-	}
-	shape := p.collapse(dims)
-	inner := shape.Last()
-	outer := shape[:len(shape)-1]
-	rows := int(outer.Elems())
-	c.need(0, p.scratchBytes())
-	k := len(p.in) + len(p.outRef)
-	step, pitch := make([]int, k), make([]int, k)
-	for i := range k {
-		step[i] = p.operand(i).stride[len(shape)-1]
-		pitch[i] = step[i] * inner // of a single row it does not matter
-		if len(outer) > 0 {
-			pitch[i] = p.operand(i).stride[len(outer)-1]
-		}
-	}
-	// A tile is a part of a row when rows are long, or several short ones, as far
-	// as they are neighbours in the innermost of the outer dimensions.
-	perRow := (inner + tile - 1) / tile
-	join, series := 1, 1
-	if len(outer) > 0 {
-		join = max(1, min(tile/inner, outer.Last()))
-		series = outer.Last()
-	}
-	perSeries := (series + join - 1) / join * perRow
-	units := rows / series * perSeries
-	cost := 1 + len(p.code)
-	tasks, size := chunks(units, max(1, grain/cost/min(inner*join, tile)))
-	code := c.code
-	run := func(task, w int) {
-		regs := floats(code.worker(w), 0, p.regs*apart)
-		var at [maxOperands]int
-		var kept [graph.MaxRegisters]held
-		for u := task * size; u < min((task+1)*size, units); u++ {
-			first := u % perSeries / perRow * join // row in its series
-			row, col := u/perSeries*series+first, u%perRow*tile
-			n := min(join, series-first)
-			m := min(tile, n*inner-col)
-			for i := range k {
-				o := p.operand(i)
-				off, rest := col*step[i], row
-				for d := len(outer) - 1; d >= 0; d-- {
-					off += rest % outer[d] * o.stride[d]
-					rest /= outer[d]
-				}
-				at[i] = off
-			}
-			p.tile(m, n, row*inner+col, at[:k], step, pitch, regs, &kept)
-		}
-	}
-	return []phase{{tasks, run}}, nil
 }
 
 func (p *program) operand(i int) *operand {

@@ -1,0 +1,81 @@
+package cpu
+
+import (
+	"github.com/snug-ml/snug/engine/cpu/simd"
+	"github.com/snug-ml/snug/engine/graph"
+)
+
+// columns is how the columns of outer matrices are summed: the rows of each
+// are cut into at most 32 fixed sets, whose sums are added in order. Within a
+// set some rows, which make a wide one, are added side by side.
+type columns struct{ outer, rows, cols, set, sets, wide int }
+
+func newColumns(outer, rows, cols int) *columns {
+	v := &columns{outer: outer, rows: rows, cols: cols}
+	v.set = max((rows+31)/32, min(rows, max(64, 4*grain/cols)))
+	v.sets = (rows + v.set - 1) / v.set
+	v.wide = max(1, min(tile/2/cols, v.set))
+	return v
+}
+
+// gather adds the rows of the wide row acc up in its first, and gives that.
+func gather(acc []float32, cols int) []float32 {
+	sum := acc[:cols]
+	for k := cols; k < len(acc); k += cols {
+		simd.Add(sum, sum, acc[k:k+cols])
+	}
+	return sum
+}
+
+// columnSums are the sums of one set while a loop runs over it.
+type columnSums struct {
+	acc   []float32 // a wide row for each
+	wide  int       // elements of it
+	first int       // element of the set
+}
+
+// add adds elements of the loop's result, from flat on, to sum k.
+func (s *columnSums) add(k int, x []float32, flat int) {
+	acc := s.acc[k*s.wide : (k+1)*s.wide]
+	for at := (flat - s.first) % s.wide; len(x) > 0; at = 0 {
+		n := min(len(x), s.wide-at)
+		simd.Add(acc[at:at+n], acc[at:at+n], x[:n])
+		x = x[n:]
+	}
+}
+
+// summed runs a body whose last results are summed. A task is one set of rows.
+func (c *compiler) summed(n *graph.Node, op graph.Fused) ([]phase, error) {
+	dims, count := n.Out[0].Shape(), len(op.Sums)
+	plain, totals := n.Out[:len(n.Out)-count], c.refs(n.Out[len(n.Out)-count:])
+	p, err := c.tileProgram(op.Body, n.In, plain, dims)
+	if err != nil {
+		return nil, err
+	}
+	outer, rows, cols, _ := op.Sums[0].Columns(dims)
+	v := newColumns(outer, rows, cols)
+	l := newLoop(p, p.collapse(dims, cols, rows*cols))
+	wide := v.wide * cols
+	code := c.code
+	c.need(outer*v.sets*count*cols*4, p.scratchBytes()+count*wide*4)
+	part := func(o, g, k int) []float32 {
+		return floats(code.m.shared, ((o*v.sets+g)*count+k)*cols*4, cols)
+	}
+	return []phase{{outer * v.sets, func(task, w int) {
+		o, g := task/v.sets, task%v.sets
+		from, to := (o*rows+g*v.set)*cols, (o*rows+min((g+1)*v.set, rows))*cols
+		s := columnSums{floats(code.worker(w), p.scratchBytes(), count*wide), wide, from}
+		clear(s.acc)
+		l.run(from, to, floats(code.worker(w), 0, p.regs*(p.size+gap)), &s)
+		for k := range count {
+			copy(part(o, g, k), gather(s.acc[k*wide:(k+1)*wide], cols))
+		}
+	}}, {outer * count, func(task, _ int) {
+		o, k := task/count, task%count
+		out := totals[k].f32()[o*cols : (o+1)*cols]
+		copy(out, part(o, 0, k))
+		for g := 1; g < v.sets; g++ {
+			simd.Add(out, out, part(o, g, k))
+		}
+	}}}, nil
+}

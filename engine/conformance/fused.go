@@ -113,3 +113,37 @@ func (t *table) random() {
 		})
 	}
 }
+
+// fusedSums are bodies with sums over columns, of a step that goes nowhere
+// else and of an operand.
+func (t *table) fusedSums() {
+	for _, d := range floats {
+		body := &graph.Body{Inputs: 2, Results: []int{3, 2, 0}, Steps: []graph.Step{
+			step(fn(graph.FnMul), d, 0, 1), step(fn(graph.FnAdd), d, 2, 0),
+		}}
+		for _, c := range []struct {
+			x, row graph.Shape
+			axes   uint32
+		}{
+			{graph.Shape{300, 67}, graph.Shape{67}, 1},
+			{graph.Shape{5, 7, 33, 40}, graph.Shape{5, 1, 1, 40}, 0b110},
+			{graph.Shape{2, 2100, 3}, graph.Shape{2100, 1}, 0b10},
+			{graph.Shape{40, 2, 1500}, graph.Shape{2, 1}, 1},
+		} {
+			sum := graph.Reduce{Axes: c.axes}
+			in := func(m *maker) []*graph.Value {
+				return []*graph.Value{m.normal("x", d, c.x...), m.normal("row", graph.F32, c.row...)}
+			}
+			_, rows, _, _ := sum.Columns(c.x)
+			tol := Tolerance{Ulps: 8, Abs: 0x1p-22, Terms: rows, Inner: 2, Low: d}
+			t.pair(fmt.Sprintf("fused/%v/sums_%v", d, c.x), tol,
+				func(m *maker) {
+					m.outputs(m.Emit(graph.Fused{Body: body, Sums: []graph.Reduce{sum, sum}}, in(m)...)...)
+				},
+				func(m *maker) {
+					out := plainBody(m, body, in(m))
+					m.outputs(out[0], m.Emit(sum, out[1])[0], m.Emit(sum, out[2])[0])
+				})
+		}
+	}
+}

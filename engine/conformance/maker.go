@@ -20,6 +20,7 @@ func Cases() []Case {
 	var t table
 	t.elementwise()
 	t.fused()
+	t.fusedSums()
 	t.random()
 	t.shapes()
 	t.reductions()

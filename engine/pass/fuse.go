@@ -6,9 +6,10 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// fuse joins elementwise operations with each other and with the products
-// before them, so that what lies between them never goes to memory. Every step
-// of a fused body rounds as the operation of its own did: no bit changes.
+// fuse joins elementwise operations with each other, with the products before
+// them and with the sums over columns behind them, so that what lies between
+// them never goes to memory. Every step of a fused body rounds as the operation
+// of its own did: no bit changes.
 //
 // A cluster of nodes becomes one node at the place of one of them. That is
 // right when what it reads is known there and nobody else reads its results or
@@ -42,10 +43,11 @@ func fused(f *graph.Func) (*graph.Func, error) {
 	z := &fuser{newFlow(f), make([]*cluster, len(f.Nodes))}
 	z.products()
 	z.loops()
+	z.sums()
 	instead := make([]func(*rebuilder), len(f.Nodes))
 	for i, c := range z.of {
 		switch {
-		case c == nil || c.base == nil && len(c.nodes) == 1:
+		case c == nil || c.base == nil && len(c.nodes) == 1 && len(c.sums) == 0:
 		case c.at == i:
 			instead[i] = func(r *rebuilder) { z.emit(r, c) }
 		default:
@@ -62,6 +64,8 @@ type cluster struct {
 	base *graph.Node
 	// nodes are the steps of the loop, in order.
 	nodes []*graph.Node
+	// sums are the sums over columns of what the loop makes or reads.
+	sums []*graph.Node
 	// at is the position of the member in whose place the node will stand.
 	at       int
 	dims     graph.Shape // of the results

@@ -66,6 +66,14 @@ func (z *fuser) body(c *cluster) (*graph.Body, []source) {
 	for _, v := range z.results(c) {
 		b.Results = append(b.Results, register[v.ID])
 	}
+	for _, n := range c.sums {
+		s := graph.Storage(n.In[0])
+		r, made := register[s.ID]
+		if !made {
+			r = first + slices.IndexFunc(sources, func(x source) bool { return x.stored == s && x.shape.Equal(c.dims) })
+		}
+		b.Results = append(b.Results, r)
+	}
 	return b, sources
 }
 
@@ -87,7 +95,12 @@ func (z *fuser) emit(r *rebuilder, c *cluster) {
 	results := z.results(c)
 	in := r.inputs(sources)
 	if c.base == nil {
-		r.replace(results, r.b.Emit(graph.Fused{Body: body}, in...))
+		op := graph.Fused{Body: body}
+		for _, n := range c.sums {
+			op.Sums = append(op.Sums, n.Op.(graph.Reduce))
+			results = append(results, n.Out[0])
+		}
+		r.replace(results, r.b.Emit(op, in...))
 		return
 	}
 	in = slices.Concat(r.all(c.base.In), in)

@@ -100,6 +100,21 @@ func TestFuseShapes(t *testing.T) {
 			next := b.Accumulate(s, x)
 			b.Output("y", b.Add(a, b.MulC(next, 2)))
 		}, []string{"tanh", "accumulate", "fused(mulc add)1"}},
+		{"sums over columns join what makes their operand", func(b *graph.Builder, x *graph.Value) {
+			y := b.Tanh(x)
+			b.Output("y", y)
+			b.Output("s", b.Sum(y, 0))
+		}, []string{"fused(tanh)2"}},
+		{"or reads it, and what only they read is no result", func(b *graph.Builder, x *graph.Value) {
+			b.Output("y", b.Tanh(x))
+			b.Output("s", b.Sum(x, 0))
+			b.Output("t", b.Sum(b.Mul(x, b.Sigmoid(x)), 0))
+		}, []string{"fused(tanh sigmoid mul)3"}},
+		{"sums over rows do not, nor what is a sum only", func(b *graph.Builder, x *graph.Value) {
+			b.Output("y", b.Tanh(x))
+			b.Output("s", b.Sum(x, 1))
+			b.Output("t", b.Sum(b.Sigmoid(b.Softmax(x)), 0))
+		}, []string{"tanh", "softmax", "sigmoid"}},
 		{"products of several matrices take nothing on", func(b *graph.Builder, x *graph.Value) {
 			b.Output("y", b.Tanh(b.MatMul(b.Reshape(x, 2, n/2, d), b.Reshape(x, 2, n/2, d), false, true)))
 		}, []string{"matmul", "tanh"}},
@@ -115,6 +130,37 @@ func TestFuseShapes(t *testing.T) {
 				t.Errorf("got %q, want %q\n%v", got, c.want, u.F)
 			}
 		})
+	}
+}
+
+// A sum that joined a loop adds what the loop read, also where a result of the
+// loop takes that operand's place.
+func TestFusedSumsOfWhatIsOverwritten(t *testing.T) {
+	outputs := func(o engine.CompileOptions) (*run, *engine.Program) {
+		b := graph.NewBuilder("f")
+		x := b.Softmax(b.Input("x", graph.T(graph.F32, 100, 40)))
+		b.Output("s", b.Sum(x, 0))
+		b.Output("z", b.Softmax(b.Neg(x)))
+		p, err := engine.CompileForward(o, b.F)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := execute(p, "f")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r, p
+	}
+	got, p := outputs(engine.CompileOptions{})
+	f := p.Funcs[0].F
+	if i := slices.IndexFunc(f.Nodes, func(n *graph.Node) bool { return len(n.Out) == 2 }); i < 0 {
+		t.Fatalf("the sum did not join the loop:\n%v", f)
+	}
+	want, _ := outputs(engine.CompileOptions{Skip: without("fuse")})
+	for _, n := range want.names {
+		if !slices.Equal(got.data[n], want.data[n]) {
+			t.Errorf("%s differs from that of the plain program", n)
+		}
 	}
 }
 

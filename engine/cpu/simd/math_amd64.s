@@ -950,46 +950,46 @@ loop1:
 	VFMADD213PS  word_bec0939d<>+0(SB), Y2, Y3
 	VFMADD213PS  word_3f906eba<>+0(SB), Y2, Y3
 	VMULPS       Y1, Y3, Y3
-	VXORPS       word_80000000<>+0(SB), Y2, Y2
-	VBROADCASTSS word_c2d00000<>+0(SB), Y4
-	VMAXPS       Y2, Y4, Y2
-	VBROADCASTSS word_4b400000<>+0(SB), Y4
-	VFMADD231PS  word_3fb8aa3b<>+0(SB), Y2, Y4
-	VSUBPS       word_4b400000<>+0(SB), Y4, Y5
-	VFNMADD231PS word_3f317000<>+0(SB), Y5, Y2
-	VFNMADD231PS word_3805fdf4<>+0(SB), Y5, Y2
-	VBROADCASTSS word_3ab51226<>+0(SB), Y5
-	VFMADD213PS  word_3c091cea<>+0(SB), Y2, Y5
-	VFMADD213PS  word_3d2aac79<>+0(SB), Y2, Y5
-	VFMADD213PS  word_3e2aaa49<>+0(SB), Y2, Y5
-	VFMADD213PS  word_3efffffe<>+0(SB), Y2, Y5
-	VFMADD213PS  word_3f800000<>+0(SB), Y2, Y5
-	VFMADD213PS  word_3f800000<>+0(SB), Y2, Y5
-	VPSUBD       word_4b400000<>+0(SB), Y4, Y2
-	VPSRAD       $0x01, Y2, Y4
-	VPSUBD       Y4, Y2, Y2
-	VPADDD       word_0000007f<>+0(SB), Y4, Y4
-	VPSLLD       $0x17, Y4, Y4
-	VMULPS       Y4, Y5, Y4
-	VPADDD       word_0000007f<>+0(SB), Y2, Y2
-	VPSLLD       $0x17, Y2, Y2
-	VMULPS       Y2, Y4, Y2
 	VBROADCASTSS word_3f800000<>+0(SB), Y4
-	VFMADD231PS  word_3f3504f3<>+0(SB), Y1, Y4
+	VFMADD231PS  word_3f593924<>+0(SB), Y1, Y4
 	VBROADCASTSS word_3f800000<>+0(SB), Y5
 	VDIVPS       Y4, Y5, Y4
+	VXORPS       word_80000000<>+0(SB), Y2, Y2
+	VBROADCASTSS word_c2d00000<>+0(SB), Y5
+	VMAXPS       Y2, Y5, Y2
+	VBROADCASTSS word_4b400000<>+0(SB), Y5
+	VFMADD231PS  word_3fb8aa3b<>+0(SB), Y2, Y5
+	VSUBPS       word_4b400000<>+0(SB), Y5, Y6
+	VFNMADD231PS word_3f317000<>+0(SB), Y6, Y2
+	VFNMADD231PS word_3805fdf4<>+0(SB), Y6, Y2
+	VBROADCASTSS word_3ab51226<>+0(SB), Y6
+	VFMADD213PS  word_3c091cea<>+0(SB), Y2, Y6
+	VFMADD213PS  word_3d2aac79<>+0(SB), Y2, Y6
+	VFMADD213PS  word_3e2aaa49<>+0(SB), Y2, Y6
+	VFMADD213PS  word_3efffffe<>+0(SB), Y2, Y6
+	VFMADD213PS  word_3f800000<>+0(SB), Y2, Y6
+	VFMADD213PS  word_3f800000<>+0(SB), Y2, Y6
+	VPSUBD       word_4b400000<>+0(SB), Y5, Y2
+	VPSRAD       $0x01, Y2, Y5
+	VPSUBD       Y5, Y2, Y2
+	VPADDD       word_0000007f<>+0(SB), Y5, Y5
+	VPSLLD       $0x17, Y5, Y5
+	VMULPS       Y5, Y6, Y5
+	VPADDD       word_0000007f<>+0(SB), Y2, Y2
+	VPSLLD       $0x17, Y2, Y2
+	VMULPS       Y2, Y5, Y2
 	VBROADCASTSS word_3f800000<>+0(SB), Y5
 	VSUBPS       Y4, Y5, Y5
-	VBROADCASTSS word_bd99c0dc<>+0(SB), Y6
-	VFMADD213PS  word_3ec8aff6<>+0(SB), Y5, Y6
-	VFMADD213PS  word_bf3c3429<>+0(SB), Y5, Y6
-	VFMADD213PS  word_3f26ea53<>+0(SB), Y5, Y6
-	VFMADD213PS  word_bec61e83<>+0(SB), Y5, Y6
-	VFMADD213PS  word_3e30913f<>+0(SB), Y5, Y6
-	VFMADD213PS  word_3da1dce5<>+0(SB), Y5, Y6
-	VFMADD213PS  word_3db4a4b7<>+0(SB), Y5, Y6
-	VFMADD213PS  word_be445387<>+0(SB), Y5, Y6
-	VFMADD213PS  word_bf188414<>+0(SB), Y5, Y6
+	VBROADCASTSS word_3e667563<>+0(SB), Y6
+	VFMADD213PS  word_bf481f2c<>+0(SB), Y5, Y6
+	VFMADD213PS  word_3f8691c2<>+0(SB), Y5, Y6
+	VFMADD213PS  word_bf4edcb2<>+0(SB), Y5, Y6
+	VFMADD213PS  word_3ed7ef33<>+0(SB), Y5, Y6
+	VFMADD213PS  word_bd3c812b<>+0(SB), Y5, Y6
+	VFMADD213PS  word_3d951dec<>+0(SB), Y5, Y6
+	VFMADD213PS  word_bd651d8e<>+0(SB), Y5, Y6
+	VFMADD213PS  word_be8a91a2<>+0(SB), Y5, Y6
+	VFMADD213PS  word_bea8dcae<>+0(SB), Y5, Y6
 	VFMADD213PS  word_3f800000<>+0(SB), Y5, Y6
 	VMULPS       Y4, Y6, Y4
 	VMULPS       Y4, Y2, Y2
@@ -1021,46 +1021,46 @@ end2:
 	VFMADD213PS  word_bec0939d<>+0(SB), Y3, Y4
 	VFMADD213PS  word_3f906eba<>+0(SB), Y3, Y4
 	VMULPS       Y2, Y4, Y4
-	VXORPS       word_80000000<>+0(SB), Y3, Y3
-	VBROADCASTSS word_c2d00000<>+0(SB), Y5
-	VMAXPS       Y3, Y5, Y3
-	VBROADCASTSS word_4b400000<>+0(SB), Y5
-	VFMADD231PS  word_3fb8aa3b<>+0(SB), Y3, Y5
-	VSUBPS       word_4b400000<>+0(SB), Y5, Y6
-	VFNMADD231PS word_3f317000<>+0(SB), Y6, Y3
-	VFNMADD231PS word_3805fdf4<>+0(SB), Y6, Y3
-	VBROADCASTSS word_3ab51226<>+0(SB), Y6
-	VFMADD213PS  word_3c091cea<>+0(SB), Y3, Y6
-	VFMADD213PS  word_3d2aac79<>+0(SB), Y3, Y6
-	VFMADD213PS  word_3e2aaa49<>+0(SB), Y3, Y6
-	VFMADD213PS  word_3efffffe<>+0(SB), Y3, Y6
-	VFMADD213PS  word_3f800000<>+0(SB), Y3, Y6
-	VFMADD213PS  word_3f800000<>+0(SB), Y3, Y6
-	VPSUBD       word_4b400000<>+0(SB), Y5, Y3
-	VPSRAD       $0x01, Y3, Y5
-	VPSUBD       Y5, Y3, Y3
-	VPADDD       word_0000007f<>+0(SB), Y5, Y5
-	VPSLLD       $0x17, Y5, Y5
-	VMULPS       Y5, Y6, Y5
-	VPADDD       word_0000007f<>+0(SB), Y3, Y3
-	VPSLLD       $0x17, Y3, Y3
-	VMULPS       Y3, Y5, Y3
 	VBROADCASTSS word_3f800000<>+0(SB), Y5
-	VFMADD231PS  word_3f3504f3<>+0(SB), Y2, Y5
+	VFMADD231PS  word_3f593924<>+0(SB), Y2, Y5
 	VBROADCASTSS word_3f800000<>+0(SB), Y6
 	VDIVPS       Y5, Y6, Y5
+	VXORPS       word_80000000<>+0(SB), Y3, Y3
+	VBROADCASTSS word_c2d00000<>+0(SB), Y6
+	VMAXPS       Y3, Y6, Y3
+	VBROADCASTSS word_4b400000<>+0(SB), Y6
+	VFMADD231PS  word_3fb8aa3b<>+0(SB), Y3, Y6
+	VSUBPS       word_4b400000<>+0(SB), Y6, Y7
+	VFNMADD231PS word_3f317000<>+0(SB), Y7, Y3
+	VFNMADD231PS word_3805fdf4<>+0(SB), Y7, Y3
+	VBROADCASTSS word_3ab51226<>+0(SB), Y7
+	VFMADD213PS  word_3c091cea<>+0(SB), Y3, Y7
+	VFMADD213PS  word_3d2aac79<>+0(SB), Y3, Y7
+	VFMADD213PS  word_3e2aaa49<>+0(SB), Y3, Y7
+	VFMADD213PS  word_3efffffe<>+0(SB), Y3, Y7
+	VFMADD213PS  word_3f800000<>+0(SB), Y3, Y7
+	VFMADD213PS  word_3f800000<>+0(SB), Y3, Y7
+	VPSUBD       word_4b400000<>+0(SB), Y6, Y3
+	VPSRAD       $0x01, Y3, Y6
+	VPSUBD       Y6, Y3, Y3
+	VPADDD       word_0000007f<>+0(SB), Y6, Y6
+	VPSLLD       $0x17, Y6, Y6
+	VMULPS       Y6, Y7, Y6
+	VPADDD       word_0000007f<>+0(SB), Y3, Y3
+	VPSLLD       $0x17, Y3, Y3
+	VMULPS       Y3, Y6, Y3
 	VBROADCASTSS word_3f800000<>+0(SB), Y6
 	VSUBPS       Y5, Y6, Y6
-	VBROADCASTSS word_bd99c0dc<>+0(SB), Y7
-	VFMADD213PS  word_3ec8aff6<>+0(SB), Y6, Y7
-	VFMADD213PS  word_bf3c3429<>+0(SB), Y6, Y7
-	VFMADD213PS  word_3f26ea53<>+0(SB), Y6, Y7
-	VFMADD213PS  word_bec61e83<>+0(SB), Y6, Y7
-	VFMADD213PS  word_3e30913f<>+0(SB), Y6, Y7
-	VFMADD213PS  word_3da1dce5<>+0(SB), Y6, Y7
-	VFMADD213PS  word_3db4a4b7<>+0(SB), Y6, Y7
-	VFMADD213PS  word_be445387<>+0(SB), Y6, Y7
-	VFMADD213PS  word_bf188414<>+0(SB), Y6, Y7
+	VBROADCASTSS word_3e667563<>+0(SB), Y7
+	VFMADD213PS  word_bf481f2c<>+0(SB), Y6, Y7
+	VFMADD213PS  word_3f8691c2<>+0(SB), Y6, Y7
+	VFMADD213PS  word_bf4edcb2<>+0(SB), Y6, Y7
+	VFMADD213PS  word_3ed7ef33<>+0(SB), Y6, Y7
+	VFMADD213PS  word_bd3c812b<>+0(SB), Y6, Y7
+	VFMADD213PS  word_3d951dec<>+0(SB), Y6, Y7
+	VFMADD213PS  word_bd651d8e<>+0(SB), Y6, Y7
+	VFMADD213PS  word_be8a91a2<>+0(SB), Y6, Y7
+	VFMADD213PS  word_bea8dcae<>+0(SB), Y6, Y7
 	VFMADD213PS  word_3f800000<>+0(SB), Y6, Y7
 	VMULPS       Y5, Y7, Y5
 	VMULPS       Y5, Y3, Y3
@@ -1136,115 +1136,115 @@ DATA word_3f906eba<>+24(SB)/4, $0x3f906eba
 DATA word_3f906eba<>+28(SB)/4, $0x3f906eba
 GLOBL word_3f906eba<>(SB), RODATA|NOPTR, $32
 
-DATA word_3f3504f3<>+0(SB)/4, $0x3f3504f3
-DATA word_3f3504f3<>+4(SB)/4, $0x3f3504f3
-DATA word_3f3504f3<>+8(SB)/4, $0x3f3504f3
-DATA word_3f3504f3<>+12(SB)/4, $0x3f3504f3
-DATA word_3f3504f3<>+16(SB)/4, $0x3f3504f3
-DATA word_3f3504f3<>+20(SB)/4, $0x3f3504f3
-DATA word_3f3504f3<>+24(SB)/4, $0x3f3504f3
-DATA word_3f3504f3<>+28(SB)/4, $0x3f3504f3
-GLOBL word_3f3504f3<>(SB), RODATA|NOPTR, $32
+DATA word_3f593924<>+0(SB)/4, $0x3f593924
+DATA word_3f593924<>+4(SB)/4, $0x3f593924
+DATA word_3f593924<>+8(SB)/4, $0x3f593924
+DATA word_3f593924<>+12(SB)/4, $0x3f593924
+DATA word_3f593924<>+16(SB)/4, $0x3f593924
+DATA word_3f593924<>+20(SB)/4, $0x3f593924
+DATA word_3f593924<>+24(SB)/4, $0x3f593924
+DATA word_3f593924<>+28(SB)/4, $0x3f593924
+GLOBL word_3f593924<>(SB), RODATA|NOPTR, $32
 
-DATA word_bd99c0dc<>+0(SB)/4, $0xbd99c0dc
-DATA word_bd99c0dc<>+4(SB)/4, $0xbd99c0dc
-DATA word_bd99c0dc<>+8(SB)/4, $0xbd99c0dc
-DATA word_bd99c0dc<>+12(SB)/4, $0xbd99c0dc
-DATA word_bd99c0dc<>+16(SB)/4, $0xbd99c0dc
-DATA word_bd99c0dc<>+20(SB)/4, $0xbd99c0dc
-DATA word_bd99c0dc<>+24(SB)/4, $0xbd99c0dc
-DATA word_bd99c0dc<>+28(SB)/4, $0xbd99c0dc
-GLOBL word_bd99c0dc<>(SB), RODATA|NOPTR, $32
+DATA word_3e667563<>+0(SB)/4, $0x3e667563
+DATA word_3e667563<>+4(SB)/4, $0x3e667563
+DATA word_3e667563<>+8(SB)/4, $0x3e667563
+DATA word_3e667563<>+12(SB)/4, $0x3e667563
+DATA word_3e667563<>+16(SB)/4, $0x3e667563
+DATA word_3e667563<>+20(SB)/4, $0x3e667563
+DATA word_3e667563<>+24(SB)/4, $0x3e667563
+DATA word_3e667563<>+28(SB)/4, $0x3e667563
+GLOBL word_3e667563<>(SB), RODATA|NOPTR, $32
 
-DATA word_3ec8aff6<>+0(SB)/4, $0x3ec8aff6
-DATA word_3ec8aff6<>+4(SB)/4, $0x3ec8aff6
-DATA word_3ec8aff6<>+8(SB)/4, $0x3ec8aff6
-DATA word_3ec8aff6<>+12(SB)/4, $0x3ec8aff6
-DATA word_3ec8aff6<>+16(SB)/4, $0x3ec8aff6
-DATA word_3ec8aff6<>+20(SB)/4, $0x3ec8aff6
-DATA word_3ec8aff6<>+24(SB)/4, $0x3ec8aff6
-DATA word_3ec8aff6<>+28(SB)/4, $0x3ec8aff6
-GLOBL word_3ec8aff6<>(SB), RODATA|NOPTR, $32
+DATA word_bf481f2c<>+0(SB)/4, $0xbf481f2c
+DATA word_bf481f2c<>+4(SB)/4, $0xbf481f2c
+DATA word_bf481f2c<>+8(SB)/4, $0xbf481f2c
+DATA word_bf481f2c<>+12(SB)/4, $0xbf481f2c
+DATA word_bf481f2c<>+16(SB)/4, $0xbf481f2c
+DATA word_bf481f2c<>+20(SB)/4, $0xbf481f2c
+DATA word_bf481f2c<>+24(SB)/4, $0xbf481f2c
+DATA word_bf481f2c<>+28(SB)/4, $0xbf481f2c
+GLOBL word_bf481f2c<>(SB), RODATA|NOPTR, $32
 
-DATA word_bf3c3429<>+0(SB)/4, $0xbf3c3429
-DATA word_bf3c3429<>+4(SB)/4, $0xbf3c3429
-DATA word_bf3c3429<>+8(SB)/4, $0xbf3c3429
-DATA word_bf3c3429<>+12(SB)/4, $0xbf3c3429
-DATA word_bf3c3429<>+16(SB)/4, $0xbf3c3429
-DATA word_bf3c3429<>+20(SB)/4, $0xbf3c3429
-DATA word_bf3c3429<>+24(SB)/4, $0xbf3c3429
-DATA word_bf3c3429<>+28(SB)/4, $0xbf3c3429
-GLOBL word_bf3c3429<>(SB), RODATA|NOPTR, $32
+DATA word_3f8691c2<>+0(SB)/4, $0x3f8691c2
+DATA word_3f8691c2<>+4(SB)/4, $0x3f8691c2
+DATA word_3f8691c2<>+8(SB)/4, $0x3f8691c2
+DATA word_3f8691c2<>+12(SB)/4, $0x3f8691c2
+DATA word_3f8691c2<>+16(SB)/4, $0x3f8691c2
+DATA word_3f8691c2<>+20(SB)/4, $0x3f8691c2
+DATA word_3f8691c2<>+24(SB)/4, $0x3f8691c2
+DATA word_3f8691c2<>+28(SB)/4, $0x3f8691c2
+GLOBL word_3f8691c2<>(SB), RODATA|NOPTR, $32
 
-DATA word_3f26ea53<>+0(SB)/4, $0x3f26ea53
-DATA word_3f26ea53<>+4(SB)/4, $0x3f26ea53
-DATA word_3f26ea53<>+8(SB)/4, $0x3f26ea53
-DATA word_3f26ea53<>+12(SB)/4, $0x3f26ea53
-DATA word_3f26ea53<>+16(SB)/4, $0x3f26ea53
-DATA word_3f26ea53<>+20(SB)/4, $0x3f26ea53
-DATA word_3f26ea53<>+24(SB)/4, $0x3f26ea53
-DATA word_3f26ea53<>+28(SB)/4, $0x3f26ea53
-GLOBL word_3f26ea53<>(SB), RODATA|NOPTR, $32
+DATA word_bf4edcb2<>+0(SB)/4, $0xbf4edcb2
+DATA word_bf4edcb2<>+4(SB)/4, $0xbf4edcb2
+DATA word_bf4edcb2<>+8(SB)/4, $0xbf4edcb2
+DATA word_bf4edcb2<>+12(SB)/4, $0xbf4edcb2
+DATA word_bf4edcb2<>+16(SB)/4, $0xbf4edcb2
+DATA word_bf4edcb2<>+20(SB)/4, $0xbf4edcb2
+DATA word_bf4edcb2<>+24(SB)/4, $0xbf4edcb2
+DATA word_bf4edcb2<>+28(SB)/4, $0xbf4edcb2
+GLOBL word_bf4edcb2<>(SB), RODATA|NOPTR, $32
 
-DATA word_bec61e83<>+0(SB)/4, $0xbec61e83
-DATA word_bec61e83<>+4(SB)/4, $0xbec61e83
-DATA word_bec61e83<>+8(SB)/4, $0xbec61e83
-DATA word_bec61e83<>+12(SB)/4, $0xbec61e83
-DATA word_bec61e83<>+16(SB)/4, $0xbec61e83
-DATA word_bec61e83<>+20(SB)/4, $0xbec61e83
-DATA word_bec61e83<>+24(SB)/4, $0xbec61e83
-DATA word_bec61e83<>+28(SB)/4, $0xbec61e83
-GLOBL word_bec61e83<>(SB), RODATA|NOPTR, $32
+DATA word_3ed7ef33<>+0(SB)/4, $0x3ed7ef33
+DATA word_3ed7ef33<>+4(SB)/4, $0x3ed7ef33
+DATA word_3ed7ef33<>+8(SB)/4, $0x3ed7ef33
+DATA word_3ed7ef33<>+12(SB)/4, $0x3ed7ef33
+DATA word_3ed7ef33<>+16(SB)/4, $0x3ed7ef33
+DATA word_3ed7ef33<>+20(SB)/4, $0x3ed7ef33
+DATA word_3ed7ef33<>+24(SB)/4, $0x3ed7ef33
+DATA word_3ed7ef33<>+28(SB)/4, $0x3ed7ef33
+GLOBL word_3ed7ef33<>(SB), RODATA|NOPTR, $32
 
-DATA word_3e30913f<>+0(SB)/4, $0x3e30913f
-DATA word_3e30913f<>+4(SB)/4, $0x3e30913f
-DATA word_3e30913f<>+8(SB)/4, $0x3e30913f
-DATA word_3e30913f<>+12(SB)/4, $0x3e30913f
-DATA word_3e30913f<>+16(SB)/4, $0x3e30913f
-DATA word_3e30913f<>+20(SB)/4, $0x3e30913f
-DATA word_3e30913f<>+24(SB)/4, $0x3e30913f
-DATA word_3e30913f<>+28(SB)/4, $0x3e30913f
-GLOBL word_3e30913f<>(SB), RODATA|NOPTR, $32
+DATA word_bd3c812b<>+0(SB)/4, $0xbd3c812b
+DATA word_bd3c812b<>+4(SB)/4, $0xbd3c812b
+DATA word_bd3c812b<>+8(SB)/4, $0xbd3c812b
+DATA word_bd3c812b<>+12(SB)/4, $0xbd3c812b
+DATA word_bd3c812b<>+16(SB)/4, $0xbd3c812b
+DATA word_bd3c812b<>+20(SB)/4, $0xbd3c812b
+DATA word_bd3c812b<>+24(SB)/4, $0xbd3c812b
+DATA word_bd3c812b<>+28(SB)/4, $0xbd3c812b
+GLOBL word_bd3c812b<>(SB), RODATA|NOPTR, $32
 
-DATA word_3da1dce5<>+0(SB)/4, $0x3da1dce5
-DATA word_3da1dce5<>+4(SB)/4, $0x3da1dce5
-DATA word_3da1dce5<>+8(SB)/4, $0x3da1dce5
-DATA word_3da1dce5<>+12(SB)/4, $0x3da1dce5
-DATA word_3da1dce5<>+16(SB)/4, $0x3da1dce5
-DATA word_3da1dce5<>+20(SB)/4, $0x3da1dce5
-DATA word_3da1dce5<>+24(SB)/4, $0x3da1dce5
-DATA word_3da1dce5<>+28(SB)/4, $0x3da1dce5
-GLOBL word_3da1dce5<>(SB), RODATA|NOPTR, $32
+DATA word_3d951dec<>+0(SB)/4, $0x3d951dec
+DATA word_3d951dec<>+4(SB)/4, $0x3d951dec
+DATA word_3d951dec<>+8(SB)/4, $0x3d951dec
+DATA word_3d951dec<>+12(SB)/4, $0x3d951dec
+DATA word_3d951dec<>+16(SB)/4, $0x3d951dec
+DATA word_3d951dec<>+20(SB)/4, $0x3d951dec
+DATA word_3d951dec<>+24(SB)/4, $0x3d951dec
+DATA word_3d951dec<>+28(SB)/4, $0x3d951dec
+GLOBL word_3d951dec<>(SB), RODATA|NOPTR, $32
 
-DATA word_3db4a4b7<>+0(SB)/4, $0x3db4a4b7
-DATA word_3db4a4b7<>+4(SB)/4, $0x3db4a4b7
-DATA word_3db4a4b7<>+8(SB)/4, $0x3db4a4b7
-DATA word_3db4a4b7<>+12(SB)/4, $0x3db4a4b7
-DATA word_3db4a4b7<>+16(SB)/4, $0x3db4a4b7
-DATA word_3db4a4b7<>+20(SB)/4, $0x3db4a4b7
-DATA word_3db4a4b7<>+24(SB)/4, $0x3db4a4b7
-DATA word_3db4a4b7<>+28(SB)/4, $0x3db4a4b7
-GLOBL word_3db4a4b7<>(SB), RODATA|NOPTR, $32
+DATA word_bd651d8e<>+0(SB)/4, $0xbd651d8e
+DATA word_bd651d8e<>+4(SB)/4, $0xbd651d8e
+DATA word_bd651d8e<>+8(SB)/4, $0xbd651d8e
+DATA word_bd651d8e<>+12(SB)/4, $0xbd651d8e
+DATA word_bd651d8e<>+16(SB)/4, $0xbd651d8e
+DATA word_bd651d8e<>+20(SB)/4, $0xbd651d8e
+DATA word_bd651d8e<>+24(SB)/4, $0xbd651d8e
+DATA word_bd651d8e<>+28(SB)/4, $0xbd651d8e
+GLOBL word_bd651d8e<>(SB), RODATA|NOPTR, $32
 
-DATA word_be445387<>+0(SB)/4, $0xbe445387
-DATA word_be445387<>+4(SB)/4, $0xbe445387
-DATA word_be445387<>+8(SB)/4, $0xbe445387
-DATA word_be445387<>+12(SB)/4, $0xbe445387
-DATA word_be445387<>+16(SB)/4, $0xbe445387
-DATA word_be445387<>+20(SB)/4, $0xbe445387
-DATA word_be445387<>+24(SB)/4, $0xbe445387
-DATA word_be445387<>+28(SB)/4, $0xbe445387
-GLOBL word_be445387<>(SB), RODATA|NOPTR, $32
+DATA word_be8a91a2<>+0(SB)/4, $0xbe8a91a2
+DATA word_be8a91a2<>+4(SB)/4, $0xbe8a91a2
+DATA word_be8a91a2<>+8(SB)/4, $0xbe8a91a2
+DATA word_be8a91a2<>+12(SB)/4, $0xbe8a91a2
+DATA word_be8a91a2<>+16(SB)/4, $0xbe8a91a2
+DATA word_be8a91a2<>+20(SB)/4, $0xbe8a91a2
+DATA word_be8a91a2<>+24(SB)/4, $0xbe8a91a2
+DATA word_be8a91a2<>+28(SB)/4, $0xbe8a91a2
+GLOBL word_be8a91a2<>(SB), RODATA|NOPTR, $32
 
-DATA word_bf188414<>+0(SB)/4, $0xbf188414
-DATA word_bf188414<>+4(SB)/4, $0xbf188414
-DATA word_bf188414<>+8(SB)/4, $0xbf188414
-DATA word_bf188414<>+12(SB)/4, $0xbf188414
-DATA word_bf188414<>+16(SB)/4, $0xbf188414
-DATA word_bf188414<>+20(SB)/4, $0xbf188414
-DATA word_bf188414<>+24(SB)/4, $0xbf188414
-DATA word_bf188414<>+28(SB)/4, $0xbf188414
-GLOBL word_bf188414<>(SB), RODATA|NOPTR, $32
+DATA word_bea8dcae<>+0(SB)/4, $0xbea8dcae
+DATA word_bea8dcae<>+4(SB)/4, $0xbea8dcae
+DATA word_bea8dcae<>+8(SB)/4, $0xbea8dcae
+DATA word_bea8dcae<>+12(SB)/4, $0xbea8dcae
+DATA word_bea8dcae<>+16(SB)/4, $0xbea8dcae
+DATA word_bea8dcae<>+20(SB)/4, $0xbea8dcae
+DATA word_bea8dcae<>+24(SB)/4, $0xbea8dcae
+DATA word_bea8dcae<>+28(SB)/4, $0xbea8dcae
+GLOBL word_bea8dcae<>(SB), RODATA|NOPTR, $32
 
 // func erfAVX512(dst []float32, x []float32)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2
@@ -1256,17 +1256,17 @@ TEXT ·erfAVX512(SB), $0-48
 	VBROADCASTSS word_3de71564<>+0(SB), Z4
 	VBROADCASTSS word_bec0939d<>+0(SB), Z5
 	VBROADCASTSS word_3f906eba<>+0(SB), Z6
-	VBROADCASTSS word_80000000<>+0(SB), Z7
-	VBROADCASTSS word_c2d00000<>+0(SB), Z8
-	VBROADCASTSS word_4b400000<>+0(SB), Z9
-	VBROADCASTSS word_3fb8aa3b<>+0(SB), Z10
-	VBROADCASTSS word_3f317000<>+0(SB), Z11
-	VBROADCASTSS word_3805fdf4<>+0(SB), Z12
-	VBROADCASTSS word_3ab51226<>+0(SB), Z13
-	VBROADCASTSS word_3c091cea<>+0(SB), Z14
-	VBROADCASTSS word_3d2aac79<>+0(SB), Z15
-	VBROADCASTSS word_3e2aaa49<>+0(SB), Z16
-	VBROADCASTSS word_3efffffe<>+0(SB), Z17
+	VBROADCASTSS word_3f800000<>+0(SB), Z7
+	VBROADCASTSS word_3f593924<>+0(SB), Z8
+	VBROADCASTSS word_80000000<>+0(SB), Z9
+	VBROADCASTSS word_c2d00000<>+0(SB), Z10
+	VBROADCASTSS word_4b400000<>+0(SB), Z11
+	VBROADCASTSS word_3fb8aa3b<>+0(SB), Z12
+	VBROADCASTSS word_3f317000<>+0(SB), Z13
+	VBROADCASTSS word_3805fdf4<>+0(SB), Z14
+	VBROADCASTSS word_3ab51226<>+0(SB), Z15
+	VBROADCASTSS word_3c091cea<>+0(SB), Z16
+	VBROADCASTSS word_3d2aac79<>+0(SB), Z17
 	MOVQ         dst_base+0(FP), AX
 	MOVQ         x_base+24(FP), CX
 	MOVQ         dst_len+8(FP), DX
@@ -1285,61 +1285,55 @@ loop1:
 	VFMADD213PS  Z5, Z20, Z21
 	VFMADD213PS  Z6, Z20, Z21
 	VMULPS       Z19, Z21, Z21
-	VXORPS       Z7, Z20, Z20
-	VMAXPS       Z20, Z8, Z20
-	VMOVAPS      Z9, Z24
-	VFMADD231PS  Z10, Z20, Z24
-	VSUBPS       Z9, Z24, Z24
-	VFNMADD231PS Z11, Z24, Z20
-	VFNMADD231PS Z12, Z24, Z20
-	VMOVAPS      Z13, Z25
-	VFMADD213PS  Z14, Z20, Z25
-	VFMADD213PS  Z15, Z20, Z25
-	VFMADD213PS  Z16, Z20, Z25
-	VFMADD213PS  Z17, Z20, Z25
-	VBROADCASTSS word_3f800000<>+0(SB), Z26
-	VFMADD213PS  Z26, Z20, Z25
-	VBROADCASTSS word_3f800000<>+0(SB), Z26
-	VFMADD213PS  Z26, Z20, Z25
-	VSCALEFPS    Z24, Z25, Z20
-	VBROADCASTSS word_3f800000<>+0(SB), Z24
-	VMOVAPS      Z24, Z24
-	VBROADCASTSS word_3f3504f3<>+0(SB), Z25
-	VFMADD231PS  Z25, Z19, Z24
-	VBROADCASTSS word_3f800000<>+0(SB), Z25
-	VDIVPS       Z24, Z25, Z24
-	VBROADCASTSS word_3f800000<>+0(SB), Z25
-	VSUBPS       Z24, Z25, Z25
-	VBROADCASTSS word_bd99c0dc<>+0(SB), Z26
+	VMOVAPS      Z7, Z24
+	VFMADD231PS  Z8, Z19, Z24
+	VDIVPS       Z24, Z7, Z24
+	VXORPS       Z9, Z20, Z20
+	VMAXPS       Z20, Z10, Z20
+	VMOVAPS      Z11, Z25
+	VFMADD231PS  Z12, Z20, Z25
+	VSUBPS       Z11, Z25, Z25
+	VFNMADD231PS Z13, Z25, Z20
+	VFNMADD231PS Z14, Z25, Z20
+	VMOVAPS      Z15, Z26
+	VFMADD213PS  Z16, Z20, Z26
+	VFMADD213PS  Z17, Z20, Z26
+	VBROADCASTSS word_3e2aaa49<>+0(SB), Z27
+	VFMADD213PS  Z27, Z20, Z26
+	VBROADCASTSS word_3efffffe<>+0(SB), Z27
+	VFMADD213PS  Z27, Z20, Z26
+	VFMADD213PS  Z7, Z20, Z26
+	VFMADD213PS  Z7, Z20, Z26
+	VSCALEFPS    Z25, Z26, Z20
+	VSUBPS       Z24, Z7, Z25
+	VBROADCASTSS word_3e667563<>+0(SB), Z26
 	VMOVAPS      Z26, Z26
-	VBROADCASTSS word_3ec8aff6<>+0(SB), Z27
+	VBROADCASTSS word_bf481f2c<>+0(SB), Z27
 	VFMADD213PS  Z27, Z25, Z26
-	VBROADCASTSS word_bf3c3429<>+0(SB), Z27
+	VBROADCASTSS word_3f8691c2<>+0(SB), Z27
 	VFMADD213PS  Z27, Z25, Z26
-	VBROADCASTSS word_3f26ea53<>+0(SB), Z27
+	VBROADCASTSS word_bf4edcb2<>+0(SB), Z27
 	VFMADD213PS  Z27, Z25, Z26
-	VBROADCASTSS word_bec61e83<>+0(SB), Z27
+	VBROADCASTSS word_3ed7ef33<>+0(SB), Z27
 	VFMADD213PS  Z27, Z25, Z26
-	VBROADCASTSS word_3e30913f<>+0(SB), Z27
+	VBROADCASTSS word_bd3c812b<>+0(SB), Z27
 	VFMADD213PS  Z27, Z25, Z26
-	VBROADCASTSS word_3da1dce5<>+0(SB), Z27
+	VBROADCASTSS word_3d951dec<>+0(SB), Z27
 	VFMADD213PS  Z27, Z25, Z26
-	VBROADCASTSS word_3db4a4b7<>+0(SB), Z27
+	VBROADCASTSS word_bd651d8e<>+0(SB), Z27
 	VFMADD213PS  Z27, Z25, Z26
-	VBROADCASTSS word_be445387<>+0(SB), Z27
+	VBROADCASTSS word_be8a91a2<>+0(SB), Z27
 	VFMADD213PS  Z27, Z25, Z26
-	VBROADCASTSS word_bf188414<>+0(SB), Z27
+	VBROADCASTSS word_bea8dcae<>+0(SB), Z27
 	VFMADD213PS  Z27, Z25, Z26
-	VBROADCASTSS word_3f800000<>+0(SB), Z27
-	VFMADD213PS  Z27, Z25, Z26
+	VFMADD213PS  Z7, Z25, Z26
 	VMULPS       Z24, Z26, Z24
 	VMULPS       Z24, Z20, Z20
-	VBROADCASTSS word_3f800000<>+0(SB), Z24
-	VSUBPS       Z20, Z24, Z20
+	VSUBPS       Z20, Z7, Z20
 	VBROADCASTSS word_3f400000<>+0(SB), Z24
 	VCMPPS       $0x11, Z24, Z19, K1
 	VBLENDMPS    Z21, Z20, K1, Z22
-	VANDPS       Z7, Z18, Z18
+	VANDPS       Z9, Z18, Z18
 	VORPS        Z18, Z22, Z18
 	VMOVUPS      Z18, (AX)(BX*4)
 	ADDQ         $0x10, BX
@@ -1363,61 +1357,55 @@ end2:
 	VFMADD213PS  Z5, Z19, Z1
 	VFMADD213PS  Z6, Z19, Z1
 	VMULPS       Z0, Z1, Z1
-	VXORPS       Z7, Z19, Z2
-	VMAXPS       Z2, Z8, Z2
-	VMOVAPS      Z9, Z3
-	VFMADD231PS  Z10, Z2, Z3
-	VSUBPS       Z9, Z3, Z3
-	VFNMADD231PS Z11, Z3, Z2
-	VFNMADD231PS Z12, Z3, Z2
-	VMOVAPS      Z13, Z4
-	VFMADD213PS  Z14, Z2, Z4
-	VFMADD213PS  Z15, Z2, Z4
-	VFMADD213PS  Z16, Z2, Z4
-	VFMADD213PS  Z17, Z2, Z4
-	VBROADCASTSS word_3f800000<>+0(SB), Z5
-	VFMADD213PS  Z5, Z2, Z4
-	VBROADCASTSS word_3f800000<>+0(SB), Z5
-	VFMADD213PS  Z5, Z2, Z4
-	VSCALEFPS    Z3, Z4, Z2
-	VBROADCASTSS word_3f800000<>+0(SB), Z3
-	VMOVAPS      Z3, Z3
-	VBROADCASTSS word_3f3504f3<>+0(SB), Z4
-	VFMADD231PS  Z4, Z0, Z3
-	VBROADCASTSS word_3f800000<>+0(SB), Z4
-	VDIVPS       Z3, Z4, Z3
-	VBROADCASTSS word_3f800000<>+0(SB), Z4
-	VSUBPS       Z3, Z4, Z4
-	VBROADCASTSS word_bd99c0dc<>+0(SB), Z5
+	VMOVAPS      Z7, Z2
+	VFMADD231PS  Z8, Z0, Z2
+	VDIVPS       Z2, Z7, Z2
+	VXORPS       Z9, Z19, Z3
+	VMAXPS       Z3, Z10, Z3
+	VMOVAPS      Z11, Z4
+	VFMADD231PS  Z12, Z3, Z4
+	VSUBPS       Z11, Z4, Z4
+	VFNMADD231PS Z13, Z4, Z3
+	VFNMADD231PS Z14, Z4, Z3
+	VMOVAPS      Z15, Z5
+	VFMADD213PS  Z16, Z3, Z5
+	VFMADD213PS  Z17, Z3, Z5
+	VBROADCASTSS word_3e2aaa49<>+0(SB), Z6
+	VFMADD213PS  Z6, Z3, Z5
+	VBROADCASTSS word_3efffffe<>+0(SB), Z6
+	VFMADD213PS  Z6, Z3, Z5
+	VFMADD213PS  Z7, Z3, Z5
+	VFMADD213PS  Z7, Z3, Z5
+	VSCALEFPS    Z4, Z5, Z3
+	VSUBPS       Z2, Z7, Z4
+	VBROADCASTSS word_3e667563<>+0(SB), Z5
 	VMOVAPS      Z5, Z5
-	VBROADCASTSS word_3ec8aff6<>+0(SB), Z6
+	VBROADCASTSS word_bf481f2c<>+0(SB), Z6
 	VFMADD213PS  Z6, Z4, Z5
-	VBROADCASTSS word_bf3c3429<>+0(SB), Z6
+	VBROADCASTSS word_3f8691c2<>+0(SB), Z6
 	VFMADD213PS  Z6, Z4, Z5
-	VBROADCASTSS word_3f26ea53<>+0(SB), Z6
+	VBROADCASTSS word_bf4edcb2<>+0(SB), Z6
 	VFMADD213PS  Z6, Z4, Z5
-	VBROADCASTSS word_bec61e83<>+0(SB), Z6
+	VBROADCASTSS word_3ed7ef33<>+0(SB), Z6
 	VFMADD213PS  Z6, Z4, Z5
-	VBROADCASTSS word_3e30913f<>+0(SB), Z6
+	VBROADCASTSS word_bd3c812b<>+0(SB), Z6
 	VFMADD213PS  Z6, Z4, Z5
-	VBROADCASTSS word_3da1dce5<>+0(SB), Z6
+	VBROADCASTSS word_3d951dec<>+0(SB), Z6
 	VFMADD213PS  Z6, Z4, Z5
-	VBROADCASTSS word_3db4a4b7<>+0(SB), Z6
+	VBROADCASTSS word_bd651d8e<>+0(SB), Z6
 	VFMADD213PS  Z6, Z4, Z5
-	VBROADCASTSS word_be445387<>+0(SB), Z6
+	VBROADCASTSS word_be8a91a2<>+0(SB), Z6
 	VFMADD213PS  Z6, Z4, Z5
-	VBROADCASTSS word_bf188414<>+0(SB), Z6
+	VBROADCASTSS word_bea8dcae<>+0(SB), Z6
 	VFMADD213PS  Z6, Z4, Z5
-	VBROADCASTSS word_3f800000<>+0(SB), Z6
-	VFMADD213PS  Z6, Z4, Z5
-	VMULPS       Z3, Z5, Z3
-	VMULPS       Z3, Z2, Z2
-	VBROADCASTSS word_3f800000<>+0(SB), Z3
-	VSUBPS       Z2, Z3, Z2
+	VFMADD213PS  Z7, Z4, Z5
+	VMULPS       Z2, Z5, Z2
+	VMULPS       Z2, Z3, Z2
+	VSUBPS       Z2, Z7, Z2
 	VBROADCASTSS word_3f400000<>+0(SB), Z3
 	VCMPPS       $0x11, Z3, Z0, K2
 	VBLENDMPS    Z1, Z2, K2, Z23
-	VANDPS       Z7, Z18, Z0
+	VANDPS       Z9, Z18, Z0
 	VORPS        Z0, Z23, Z0
 	VMOVUPS      Z0, K1, (AX)(BX*4)
 
@@ -2418,36 +2406,43 @@ loop1:
 	VFMADD213PS  word_3e2aaa49<>+0(SB), Y2, Y4
 	VFMADD213PS  word_3efffffe<>+0(SB), Y2, Y4
 	VFMADD213PS  word_3f800000<>+0(SB), Y2, Y4
-	VFMADD213PS  word_3f800000<>+0(SB), Y2, Y4
+	VANDPS       word_7fffffff<>+0(SB), Y1, Y1
+	VBROADCASTSS word_3f800000<>+0(SB), Y5
+	VFMADD231PS  word_3f19999a<>+0(SB), Y1, Y5
+	VBROADCASTSS word_3f800000<>+0(SB), Y6
+	VDIVPS       Y5, Y6, Y6
+	VBROADCASTSS word_3f800000<>+0(SB), Y7
+	VSUBPS       Y5, Y7, Y7
+	VFMADD231PS  word_3f19999a<>+0(SB), Y1, Y7
+	VBROADCASTSS word_3f800000<>+0(SB), Y1
+	VFNMADD231PS Y5, Y6, Y1
+	VFNMADD231PS Y7, Y6, Y1
+	VBROADCASTSS word_3f800000<>+0(SB), Y5
+	VSUBPS       Y6, Y5, Y5
+	VFNMADD231PS Y1, Y6, Y5
+	VBROADCASTSS word_3de67563<>+0(SB), Y7
+	VFMADD213PS  word_bec81f2c<>+0(SB), Y5, Y7
+	VFMADD213PS  word_3f0691c2<>+0(SB), Y5, Y7
+	VFMADD213PS  word_becedcb2<>+0(SB), Y5, Y7
+	VFMADD213PS  word_3e57ef33<>+0(SB), Y5, Y7
+	VFMADD213PS  word_bcbc812b<>+0(SB), Y5, Y7
+	VFMADD213PS  word_3d151dec<>+0(SB), Y5, Y7
+	VFMADD213PS  word_bce51d8e<>+0(SB), Y5, Y7
+	VFMADD213PS  word_be0a91a2<>+0(SB), Y5, Y7
+	VFMADD213PS  word_be28dcae<>+0(SB), Y5, Y7
+	VFMADD213PS  word_3f000000<>+0(SB), Y5, Y7
+	VMULPS       Y6, Y7, Y5
+	VFMADD231PS  Y2, Y4, Y1
+	VFMADD213PS  Y5, Y5, Y1
 	VPSUBD       word_4b400000<>+0(SB), Y3, Y2
 	VPSRAD       $0x01, Y2, Y3
 	VPSUBD       Y3, Y2, Y2
 	VPADDD       word_0000007f<>+0(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
-	VMULPS       Y3, Y4, Y3
+	VMULPS       Y3, Y1, Y1
 	VPADDD       word_0000007f<>+0(SB), Y2, Y2
 	VPSLLD       $0x17, Y2, Y2
-	VMULPS       Y2, Y3, Y2
-	VANDPS       word_7fffffff<>+0(SB), Y1, Y1
-	VBROADCASTSS word_3f800000<>+0(SB), Y3
-	VFMADD231PS  word_3f000000<>+0(SB), Y1, Y3
-	VBROADCASTSS word_3f800000<>+0(SB), Y1
-	VDIVPS       Y3, Y1, Y1
-	VBROADCASTSS word_3f800000<>+0(SB), Y3
-	VSUBPS       Y1, Y3, Y3
-	VBROADCASTSS word_bd19c0dc<>+0(SB), Y4
-	VFMADD213PS  word_3e48aff6<>+0(SB), Y3, Y4
-	VFMADD213PS  word_bebc3429<>+0(SB), Y3, Y4
-	VFMADD213PS  word_3ea6ea53<>+0(SB), Y3, Y4
-	VFMADD213PS  word_be461e83<>+0(SB), Y3, Y4
-	VFMADD213PS  word_3db0913f<>+0(SB), Y3, Y4
-	VFMADD213PS  word_3d21dce5<>+0(SB), Y3, Y4
-	VFMADD213PS  word_3d34a4b7<>+0(SB), Y3, Y4
-	VFMADD213PS  word_bdc45387<>+0(SB), Y3, Y4
-	VFMADD213PS  word_be988414<>+0(SB), Y3, Y4
-	VFMADD213PS  word_3f000000<>+0(SB), Y3, Y4
-	VMULPS       Y1, Y4, Y1
-	VMULPS       Y1, Y2, Y1
+	VMULPS       Y2, Y1, Y1
 	VBROADCASTSS word_3f800000<>+0(SB), Y2
 	VSUBPS       Y1, Y2, Y2
 	VBLENDVPS    Y0, Y1, Y2, Y1
@@ -2485,36 +2480,43 @@ end2:
 	VFMADD213PS  word_3e2aaa49<>+0(SB), Y3, Y5
 	VFMADD213PS  word_3efffffe<>+0(SB), Y3, Y5
 	VFMADD213PS  word_3f800000<>+0(SB), Y3, Y5
-	VFMADD213PS  word_3f800000<>+0(SB), Y3, Y5
+	VANDPS       word_7fffffff<>+0(SB), Y2, Y2
+	VBROADCASTSS word_3f800000<>+0(SB), Y6
+	VFMADD231PS  word_3f19999a<>+0(SB), Y2, Y6
+	VBROADCASTSS word_3f800000<>+0(SB), Y7
+	VDIVPS       Y6, Y7, Y7
+	VBROADCASTSS word_3f800000<>+0(SB), Y8
+	VSUBPS       Y6, Y8, Y8
+	VFMADD231PS  word_3f19999a<>+0(SB), Y2, Y8
+	VBROADCASTSS word_3f800000<>+0(SB), Y2
+	VFNMADD231PS Y6, Y7, Y2
+	VFNMADD231PS Y8, Y7, Y2
+	VBROADCASTSS word_3f800000<>+0(SB), Y6
+	VSUBPS       Y7, Y6, Y6
+	VFNMADD231PS Y2, Y7, Y6
+	VBROADCASTSS word_3de67563<>+0(SB), Y8
+	VFMADD213PS  word_bec81f2c<>+0(SB), Y6, Y8
+	VFMADD213PS  word_3f0691c2<>+0(SB), Y6, Y8
+	VFMADD213PS  word_becedcb2<>+0(SB), Y6, Y8
+	VFMADD213PS  word_3e57ef33<>+0(SB), Y6, Y8
+	VFMADD213PS  word_bcbc812b<>+0(SB), Y6, Y8
+	VFMADD213PS  word_3d151dec<>+0(SB), Y6, Y8
+	VFMADD213PS  word_bce51d8e<>+0(SB), Y6, Y8
+	VFMADD213PS  word_be0a91a2<>+0(SB), Y6, Y8
+	VFMADD213PS  word_be28dcae<>+0(SB), Y6, Y8
+	VFMADD213PS  word_3f000000<>+0(SB), Y6, Y8
+	VMULPS       Y7, Y8, Y6
+	VFMADD231PS  Y3, Y5, Y2
+	VFMADD213PS  Y6, Y6, Y2
 	VPSUBD       word_4b400000<>+0(SB), Y4, Y3
 	VPSRAD       $0x01, Y3, Y4
 	VPSUBD       Y4, Y3, Y3
 	VPADDD       word_0000007f<>+0(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
-	VMULPS       Y4, Y5, Y4
+	VMULPS       Y4, Y2, Y2
 	VPADDD       word_0000007f<>+0(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
-	VMULPS       Y3, Y4, Y3
-	VANDPS       word_7fffffff<>+0(SB), Y2, Y2
-	VBROADCASTSS word_3f800000<>+0(SB), Y4
-	VFMADD231PS  word_3f000000<>+0(SB), Y2, Y4
-	VBROADCASTSS word_3f800000<>+0(SB), Y2
-	VDIVPS       Y4, Y2, Y2
-	VBROADCASTSS word_3f800000<>+0(SB), Y4
-	VSUBPS       Y2, Y4, Y4
-	VBROADCASTSS word_bd19c0dc<>+0(SB), Y5
-	VFMADD213PS  word_3e48aff6<>+0(SB), Y4, Y5
-	VFMADD213PS  word_bebc3429<>+0(SB), Y4, Y5
-	VFMADD213PS  word_3ea6ea53<>+0(SB), Y4, Y5
-	VFMADD213PS  word_be461e83<>+0(SB), Y4, Y5
-	VFMADD213PS  word_3db0913f<>+0(SB), Y4, Y5
-	VFMADD213PS  word_3d21dce5<>+0(SB), Y4, Y5
-	VFMADD213PS  word_3d34a4b7<>+0(SB), Y4, Y5
-	VFMADD213PS  word_bdc45387<>+0(SB), Y4, Y5
-	VFMADD213PS  word_be988414<>+0(SB), Y4, Y5
-	VFMADD213PS  word_3f000000<>+0(SB), Y4, Y5
-	VMULPS       Y2, Y5, Y2
-	VMULPS       Y2, Y3, Y2
+	VMULPS       Y3, Y2, Y2
 	VBROADCASTSS word_3f800000<>+0(SB), Y3
 	VSUBPS       Y2, Y3, Y3
 	VBLENDVPS    Y1, Y2, Y3, Y2
@@ -2547,105 +2549,115 @@ DATA word_c1680000<>+24(SB)/4, $0xc1680000
 DATA word_c1680000<>+28(SB)/4, $0xc1680000
 GLOBL word_c1680000<>(SB), RODATA|NOPTR, $32
 
-DATA word_bd19c0dc<>+0(SB)/4, $0xbd19c0dc
-DATA word_bd19c0dc<>+4(SB)/4, $0xbd19c0dc
-DATA word_bd19c0dc<>+8(SB)/4, $0xbd19c0dc
-DATA word_bd19c0dc<>+12(SB)/4, $0xbd19c0dc
-DATA word_bd19c0dc<>+16(SB)/4, $0xbd19c0dc
-DATA word_bd19c0dc<>+20(SB)/4, $0xbd19c0dc
-DATA word_bd19c0dc<>+24(SB)/4, $0xbd19c0dc
-DATA word_bd19c0dc<>+28(SB)/4, $0xbd19c0dc
-GLOBL word_bd19c0dc<>(SB), RODATA|NOPTR, $32
+DATA word_3f19999a<>+0(SB)/4, $0x3f19999a
+DATA word_3f19999a<>+4(SB)/4, $0x3f19999a
+DATA word_3f19999a<>+8(SB)/4, $0x3f19999a
+DATA word_3f19999a<>+12(SB)/4, $0x3f19999a
+DATA word_3f19999a<>+16(SB)/4, $0x3f19999a
+DATA word_3f19999a<>+20(SB)/4, $0x3f19999a
+DATA word_3f19999a<>+24(SB)/4, $0x3f19999a
+DATA word_3f19999a<>+28(SB)/4, $0x3f19999a
+GLOBL word_3f19999a<>(SB), RODATA|NOPTR, $32
 
-DATA word_3e48aff6<>+0(SB)/4, $0x3e48aff6
-DATA word_3e48aff6<>+4(SB)/4, $0x3e48aff6
-DATA word_3e48aff6<>+8(SB)/4, $0x3e48aff6
-DATA word_3e48aff6<>+12(SB)/4, $0x3e48aff6
-DATA word_3e48aff6<>+16(SB)/4, $0x3e48aff6
-DATA word_3e48aff6<>+20(SB)/4, $0x3e48aff6
-DATA word_3e48aff6<>+24(SB)/4, $0x3e48aff6
-DATA word_3e48aff6<>+28(SB)/4, $0x3e48aff6
-GLOBL word_3e48aff6<>(SB), RODATA|NOPTR, $32
+DATA word_3de67563<>+0(SB)/4, $0x3de67563
+DATA word_3de67563<>+4(SB)/4, $0x3de67563
+DATA word_3de67563<>+8(SB)/4, $0x3de67563
+DATA word_3de67563<>+12(SB)/4, $0x3de67563
+DATA word_3de67563<>+16(SB)/4, $0x3de67563
+DATA word_3de67563<>+20(SB)/4, $0x3de67563
+DATA word_3de67563<>+24(SB)/4, $0x3de67563
+DATA word_3de67563<>+28(SB)/4, $0x3de67563
+GLOBL word_3de67563<>(SB), RODATA|NOPTR, $32
 
-DATA word_bebc3429<>+0(SB)/4, $0xbebc3429
-DATA word_bebc3429<>+4(SB)/4, $0xbebc3429
-DATA word_bebc3429<>+8(SB)/4, $0xbebc3429
-DATA word_bebc3429<>+12(SB)/4, $0xbebc3429
-DATA word_bebc3429<>+16(SB)/4, $0xbebc3429
-DATA word_bebc3429<>+20(SB)/4, $0xbebc3429
-DATA word_bebc3429<>+24(SB)/4, $0xbebc3429
-DATA word_bebc3429<>+28(SB)/4, $0xbebc3429
-GLOBL word_bebc3429<>(SB), RODATA|NOPTR, $32
+DATA word_bec81f2c<>+0(SB)/4, $0xbec81f2c
+DATA word_bec81f2c<>+4(SB)/4, $0xbec81f2c
+DATA word_bec81f2c<>+8(SB)/4, $0xbec81f2c
+DATA word_bec81f2c<>+12(SB)/4, $0xbec81f2c
+DATA word_bec81f2c<>+16(SB)/4, $0xbec81f2c
+DATA word_bec81f2c<>+20(SB)/4, $0xbec81f2c
+DATA word_bec81f2c<>+24(SB)/4, $0xbec81f2c
+DATA word_bec81f2c<>+28(SB)/4, $0xbec81f2c
+GLOBL word_bec81f2c<>(SB), RODATA|NOPTR, $32
 
-DATA word_3ea6ea53<>+0(SB)/4, $0x3ea6ea53
-DATA word_3ea6ea53<>+4(SB)/4, $0x3ea6ea53
-DATA word_3ea6ea53<>+8(SB)/4, $0x3ea6ea53
-DATA word_3ea6ea53<>+12(SB)/4, $0x3ea6ea53
-DATA word_3ea6ea53<>+16(SB)/4, $0x3ea6ea53
-DATA word_3ea6ea53<>+20(SB)/4, $0x3ea6ea53
-DATA word_3ea6ea53<>+24(SB)/4, $0x3ea6ea53
-DATA word_3ea6ea53<>+28(SB)/4, $0x3ea6ea53
-GLOBL word_3ea6ea53<>(SB), RODATA|NOPTR, $32
+DATA word_3f0691c2<>+0(SB)/4, $0x3f0691c2
+DATA word_3f0691c2<>+4(SB)/4, $0x3f0691c2
+DATA word_3f0691c2<>+8(SB)/4, $0x3f0691c2
+DATA word_3f0691c2<>+12(SB)/4, $0x3f0691c2
+DATA word_3f0691c2<>+16(SB)/4, $0x3f0691c2
+DATA word_3f0691c2<>+20(SB)/4, $0x3f0691c2
+DATA word_3f0691c2<>+24(SB)/4, $0x3f0691c2
+DATA word_3f0691c2<>+28(SB)/4, $0x3f0691c2
+GLOBL word_3f0691c2<>(SB), RODATA|NOPTR, $32
 
-DATA word_be461e83<>+0(SB)/4, $0xbe461e83
-DATA word_be461e83<>+4(SB)/4, $0xbe461e83
-DATA word_be461e83<>+8(SB)/4, $0xbe461e83
-DATA word_be461e83<>+12(SB)/4, $0xbe461e83
-DATA word_be461e83<>+16(SB)/4, $0xbe461e83
-DATA word_be461e83<>+20(SB)/4, $0xbe461e83
-DATA word_be461e83<>+24(SB)/4, $0xbe461e83
-DATA word_be461e83<>+28(SB)/4, $0xbe461e83
-GLOBL word_be461e83<>(SB), RODATA|NOPTR, $32
+DATA word_becedcb2<>+0(SB)/4, $0xbecedcb2
+DATA word_becedcb2<>+4(SB)/4, $0xbecedcb2
+DATA word_becedcb2<>+8(SB)/4, $0xbecedcb2
+DATA word_becedcb2<>+12(SB)/4, $0xbecedcb2
+DATA word_becedcb2<>+16(SB)/4, $0xbecedcb2
+DATA word_becedcb2<>+20(SB)/4, $0xbecedcb2
+DATA word_becedcb2<>+24(SB)/4, $0xbecedcb2
+DATA word_becedcb2<>+28(SB)/4, $0xbecedcb2
+GLOBL word_becedcb2<>(SB), RODATA|NOPTR, $32
 
-DATA word_3db0913f<>+0(SB)/4, $0x3db0913f
-DATA word_3db0913f<>+4(SB)/4, $0x3db0913f
-DATA word_3db0913f<>+8(SB)/4, $0x3db0913f
-DATA word_3db0913f<>+12(SB)/4, $0x3db0913f
-DATA word_3db0913f<>+16(SB)/4, $0x3db0913f
-DATA word_3db0913f<>+20(SB)/4, $0x3db0913f
-DATA word_3db0913f<>+24(SB)/4, $0x3db0913f
-DATA word_3db0913f<>+28(SB)/4, $0x3db0913f
-GLOBL word_3db0913f<>(SB), RODATA|NOPTR, $32
+DATA word_3e57ef33<>+0(SB)/4, $0x3e57ef33
+DATA word_3e57ef33<>+4(SB)/4, $0x3e57ef33
+DATA word_3e57ef33<>+8(SB)/4, $0x3e57ef33
+DATA word_3e57ef33<>+12(SB)/4, $0x3e57ef33
+DATA word_3e57ef33<>+16(SB)/4, $0x3e57ef33
+DATA word_3e57ef33<>+20(SB)/4, $0x3e57ef33
+DATA word_3e57ef33<>+24(SB)/4, $0x3e57ef33
+DATA word_3e57ef33<>+28(SB)/4, $0x3e57ef33
+GLOBL word_3e57ef33<>(SB), RODATA|NOPTR, $32
 
-DATA word_3d21dce5<>+0(SB)/4, $0x3d21dce5
-DATA word_3d21dce5<>+4(SB)/4, $0x3d21dce5
-DATA word_3d21dce5<>+8(SB)/4, $0x3d21dce5
-DATA word_3d21dce5<>+12(SB)/4, $0x3d21dce5
-DATA word_3d21dce5<>+16(SB)/4, $0x3d21dce5
-DATA word_3d21dce5<>+20(SB)/4, $0x3d21dce5
-DATA word_3d21dce5<>+24(SB)/4, $0x3d21dce5
-DATA word_3d21dce5<>+28(SB)/4, $0x3d21dce5
-GLOBL word_3d21dce5<>(SB), RODATA|NOPTR, $32
+DATA word_bcbc812b<>+0(SB)/4, $0xbcbc812b
+DATA word_bcbc812b<>+4(SB)/4, $0xbcbc812b
+DATA word_bcbc812b<>+8(SB)/4, $0xbcbc812b
+DATA word_bcbc812b<>+12(SB)/4, $0xbcbc812b
+DATA word_bcbc812b<>+16(SB)/4, $0xbcbc812b
+DATA word_bcbc812b<>+20(SB)/4, $0xbcbc812b
+DATA word_bcbc812b<>+24(SB)/4, $0xbcbc812b
+DATA word_bcbc812b<>+28(SB)/4, $0xbcbc812b
+GLOBL word_bcbc812b<>(SB), RODATA|NOPTR, $32
 
-DATA word_3d34a4b7<>+0(SB)/4, $0x3d34a4b7
-DATA word_3d34a4b7<>+4(SB)/4, $0x3d34a4b7
-DATA word_3d34a4b7<>+8(SB)/4, $0x3d34a4b7
-DATA word_3d34a4b7<>+12(SB)/4, $0x3d34a4b7
-DATA word_3d34a4b7<>+16(SB)/4, $0x3d34a4b7
-DATA word_3d34a4b7<>+20(SB)/4, $0x3d34a4b7
-DATA word_3d34a4b7<>+24(SB)/4, $0x3d34a4b7
-DATA word_3d34a4b7<>+28(SB)/4, $0x3d34a4b7
-GLOBL word_3d34a4b7<>(SB), RODATA|NOPTR, $32
+DATA word_3d151dec<>+0(SB)/4, $0x3d151dec
+DATA word_3d151dec<>+4(SB)/4, $0x3d151dec
+DATA word_3d151dec<>+8(SB)/4, $0x3d151dec
+DATA word_3d151dec<>+12(SB)/4, $0x3d151dec
+DATA word_3d151dec<>+16(SB)/4, $0x3d151dec
+DATA word_3d151dec<>+20(SB)/4, $0x3d151dec
+DATA word_3d151dec<>+24(SB)/4, $0x3d151dec
+DATA word_3d151dec<>+28(SB)/4, $0x3d151dec
+GLOBL word_3d151dec<>(SB), RODATA|NOPTR, $32
 
-DATA word_bdc45387<>+0(SB)/4, $0xbdc45387
-DATA word_bdc45387<>+4(SB)/4, $0xbdc45387
-DATA word_bdc45387<>+8(SB)/4, $0xbdc45387
-DATA word_bdc45387<>+12(SB)/4, $0xbdc45387
-DATA word_bdc45387<>+16(SB)/4, $0xbdc45387
-DATA word_bdc45387<>+20(SB)/4, $0xbdc45387
-DATA word_bdc45387<>+24(SB)/4, $0xbdc45387
-DATA word_bdc45387<>+28(SB)/4, $0xbdc45387
-GLOBL word_bdc45387<>(SB), RODATA|NOPTR, $32
+DATA word_bce51d8e<>+0(SB)/4, $0xbce51d8e
+DATA word_bce51d8e<>+4(SB)/4, $0xbce51d8e
+DATA word_bce51d8e<>+8(SB)/4, $0xbce51d8e
+DATA word_bce51d8e<>+12(SB)/4, $0xbce51d8e
+DATA word_bce51d8e<>+16(SB)/4, $0xbce51d8e
+DATA word_bce51d8e<>+20(SB)/4, $0xbce51d8e
+DATA word_bce51d8e<>+24(SB)/4, $0xbce51d8e
+DATA word_bce51d8e<>+28(SB)/4, $0xbce51d8e
+GLOBL word_bce51d8e<>(SB), RODATA|NOPTR, $32
 
-DATA word_be988414<>+0(SB)/4, $0xbe988414
-DATA word_be988414<>+4(SB)/4, $0xbe988414
-DATA word_be988414<>+8(SB)/4, $0xbe988414
-DATA word_be988414<>+12(SB)/4, $0xbe988414
-DATA word_be988414<>+16(SB)/4, $0xbe988414
-DATA word_be988414<>+20(SB)/4, $0xbe988414
-DATA word_be988414<>+24(SB)/4, $0xbe988414
-DATA word_be988414<>+28(SB)/4, $0xbe988414
-GLOBL word_be988414<>(SB), RODATA|NOPTR, $32
+DATA word_be0a91a2<>+0(SB)/4, $0xbe0a91a2
+DATA word_be0a91a2<>+4(SB)/4, $0xbe0a91a2
+DATA word_be0a91a2<>+8(SB)/4, $0xbe0a91a2
+DATA word_be0a91a2<>+12(SB)/4, $0xbe0a91a2
+DATA word_be0a91a2<>+16(SB)/4, $0xbe0a91a2
+DATA word_be0a91a2<>+20(SB)/4, $0xbe0a91a2
+DATA word_be0a91a2<>+24(SB)/4, $0xbe0a91a2
+DATA word_be0a91a2<>+28(SB)/4, $0xbe0a91a2
+GLOBL word_be0a91a2<>(SB), RODATA|NOPTR, $32
+
+DATA word_be28dcae<>+0(SB)/4, $0xbe28dcae
+DATA word_be28dcae<>+4(SB)/4, $0xbe28dcae
+DATA word_be28dcae<>+8(SB)/4, $0xbe28dcae
+DATA word_be28dcae<>+12(SB)/4, $0xbe28dcae
+DATA word_be28dcae<>+16(SB)/4, $0xbe28dcae
+DATA word_be28dcae<>+20(SB)/4, $0xbe28dcae
+DATA word_be28dcae<>+24(SB)/4, $0xbe28dcae
+DATA word_be28dcae<>+28(SB)/4, $0xbe28dcae
+GLOBL word_be28dcae<>(SB), RODATA|NOPTR, $32
 
 // func geluAVX512(dst []float32, x []float32)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2
@@ -3027,6 +3039,46 @@ loop1:
 	VFMADD213PS  word_3e2aaa49<>+0(SB), Y3, Y5
 	VFMADD213PS  word_3efffffe<>+0(SB), Y3, Y5
 	VFMADD213PS  word_3f800000<>+0(SB), Y3, Y5
+	VANDPS       word_7fffffff<>+0(SB), Y2, Y6
+	VBROADCASTSS word_3f800000<>+0(SB), Y7
+	VFMADD231PS  word_3f19999a<>+0(SB), Y6, Y7
+	VBROADCASTSS word_3f800000<>+0(SB), Y8
+	VDIVPS       Y7, Y8, Y8
+	VBROADCASTSS word_3f800000<>+0(SB), Y9
+	VSUBPS       Y7, Y9, Y9
+	VFMADD231PS  word_3f19999a<>+0(SB), Y6, Y9
+	VBROADCASTSS word_3f800000<>+0(SB), Y6
+	VFNMADD231PS Y7, Y8, Y6
+	VFNMADD231PS Y9, Y8, Y6
+	VBROADCASTSS word_3f800000<>+0(SB), Y7
+	VSUBPS       Y8, Y7, Y7
+	VFNMADD231PS Y6, Y8, Y7
+	VBROADCASTSS word_3de67563<>+0(SB), Y9
+	VFMADD213PS  word_bec81f2c<>+0(SB), Y7, Y9
+	VFMADD213PS  word_3f0691c2<>+0(SB), Y7, Y9
+	VFMADD213PS  word_becedcb2<>+0(SB), Y7, Y9
+	VFMADD213PS  word_3e57ef33<>+0(SB), Y7, Y9
+	VFMADD213PS  word_bcbc812b<>+0(SB), Y7, Y9
+	VFMADD213PS  word_3d151dec<>+0(SB), Y7, Y9
+	VFMADD213PS  word_bce51d8e<>+0(SB), Y7, Y9
+	VFMADD213PS  word_be0a91a2<>+0(SB), Y7, Y9
+	VFMADD213PS  word_be28dcae<>+0(SB), Y7, Y9
+	VFMADD213PS  word_3f000000<>+0(SB), Y7, Y9
+	VMULPS       Y8, Y9, Y7
+	VFMADD231PS  Y3, Y5, Y6
+	VFMADD213PS  Y7, Y7, Y6
+	VPSUBD       word_4b400000<>+0(SB), Y4, Y7
+	VPSRAD       $0x01, Y7, Y8
+	VPSUBD       Y8, Y7, Y7
+	VPADDD       word_0000007f<>+0(SB), Y8, Y8
+	VPSLLD       $0x17, Y8, Y8
+	VMULPS       Y8, Y6, Y6
+	VPADDD       word_0000007f<>+0(SB), Y7, Y7
+	VPSLLD       $0x17, Y7, Y7
+	VMULPS       Y7, Y6, Y6
+	VBROADCASTSS word_3f800000<>+0(SB), Y7
+	VSUBPS       Y6, Y7, Y7
+	VBLENDVPS    Y0, Y6, Y7, Y0
 	VFMADD213PS  word_3f800000<>+0(SB), Y3, Y5
 	VPSUBD       word_4b400000<>+0(SB), Y4, Y3
 	VPSRAD       $0x01, Y3, Y4
@@ -3037,29 +3089,6 @@ loop1:
 	VPADDD       word_0000007f<>+0(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y4, Y3
-	VANDPS       word_7fffffff<>+0(SB), Y2, Y4
-	VBROADCASTSS word_3f800000<>+0(SB), Y5
-	VFMADD231PS  word_3f000000<>+0(SB), Y4, Y5
-	VBROADCASTSS word_3f800000<>+0(SB), Y4
-	VDIVPS       Y5, Y4, Y4
-	VBROADCASTSS word_3f800000<>+0(SB), Y5
-	VSUBPS       Y4, Y5, Y5
-	VBROADCASTSS word_bd19c0dc<>+0(SB), Y6
-	VFMADD213PS  word_3e48aff6<>+0(SB), Y5, Y6
-	VFMADD213PS  word_bebc3429<>+0(SB), Y5, Y6
-	VFMADD213PS  word_3ea6ea53<>+0(SB), Y5, Y6
-	VFMADD213PS  word_be461e83<>+0(SB), Y5, Y6
-	VFMADD213PS  word_3db0913f<>+0(SB), Y5, Y6
-	VFMADD213PS  word_3d21dce5<>+0(SB), Y5, Y6
-	VFMADD213PS  word_3d34a4b7<>+0(SB), Y5, Y6
-	VFMADD213PS  word_bdc45387<>+0(SB), Y5, Y6
-	VFMADD213PS  word_be988414<>+0(SB), Y5, Y6
-	VFMADD213PS  word_3f000000<>+0(SB), Y5, Y6
-	VMULPS       Y4, Y6, Y4
-	VMULPS       Y4, Y3, Y4
-	VBROADCASTSS word_3f800000<>+0(SB), Y5
-	VSUBPS       Y4, Y5, Y5
-	VBLENDVPS    Y0, Y4, Y5, Y0
 	VMULPS       Y3, Y2, Y2
 	VFMADD231PS  word_3ecc422a<>+0(SB), Y2, Y0
 	VMULPS       Y1, Y0, Y0
@@ -3095,6 +3124,46 @@ end2:
 	VFMADD213PS  word_3e2aaa49<>+0(SB), Y4, Y6
 	VFMADD213PS  word_3efffffe<>+0(SB), Y4, Y6
 	VFMADD213PS  word_3f800000<>+0(SB), Y4, Y6
+	VANDPS       word_7fffffff<>+0(SB), Y3, Y7
+	VBROADCASTSS word_3f800000<>+0(SB), Y8
+	VFMADD231PS  word_3f19999a<>+0(SB), Y7, Y8
+	VBROADCASTSS word_3f800000<>+0(SB), Y9
+	VDIVPS       Y8, Y9, Y9
+	VBROADCASTSS word_3f800000<>+0(SB), Y10
+	VSUBPS       Y8, Y10, Y10
+	VFMADD231PS  word_3f19999a<>+0(SB), Y7, Y10
+	VBROADCASTSS word_3f800000<>+0(SB), Y7
+	VFNMADD231PS Y8, Y9, Y7
+	VFNMADD231PS Y10, Y9, Y7
+	VBROADCASTSS word_3f800000<>+0(SB), Y8
+	VSUBPS       Y9, Y8, Y8
+	VFNMADD231PS Y7, Y9, Y8
+	VBROADCASTSS word_3de67563<>+0(SB), Y10
+	VFMADD213PS  word_bec81f2c<>+0(SB), Y8, Y10
+	VFMADD213PS  word_3f0691c2<>+0(SB), Y8, Y10
+	VFMADD213PS  word_becedcb2<>+0(SB), Y8, Y10
+	VFMADD213PS  word_3e57ef33<>+0(SB), Y8, Y10
+	VFMADD213PS  word_bcbc812b<>+0(SB), Y8, Y10
+	VFMADD213PS  word_3d151dec<>+0(SB), Y8, Y10
+	VFMADD213PS  word_bce51d8e<>+0(SB), Y8, Y10
+	VFMADD213PS  word_be0a91a2<>+0(SB), Y8, Y10
+	VFMADD213PS  word_be28dcae<>+0(SB), Y8, Y10
+	VFMADD213PS  word_3f000000<>+0(SB), Y8, Y10
+	VMULPS       Y9, Y10, Y8
+	VFMADD231PS  Y4, Y6, Y7
+	VFMADD213PS  Y8, Y8, Y7
+	VPSUBD       word_4b400000<>+0(SB), Y5, Y8
+	VPSRAD       $0x01, Y8, Y9
+	VPSUBD       Y9, Y8, Y8
+	VPADDD       word_0000007f<>+0(SB), Y9, Y9
+	VPSLLD       $0x17, Y9, Y9
+	VMULPS       Y9, Y7, Y7
+	VPADDD       word_0000007f<>+0(SB), Y8, Y8
+	VPSLLD       $0x17, Y8, Y8
+	VMULPS       Y8, Y7, Y7
+	VBROADCASTSS word_3f800000<>+0(SB), Y8
+	VSUBPS       Y7, Y8, Y8
+	VBLENDVPS    Y1, Y7, Y8, Y1
 	VFMADD213PS  word_3f800000<>+0(SB), Y4, Y6
 	VPSUBD       word_4b400000<>+0(SB), Y5, Y4
 	VPSRAD       $0x01, Y4, Y5
@@ -3105,29 +3174,6 @@ end2:
 	VPADDD       word_0000007f<>+0(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y5, Y4
-	VANDPS       word_7fffffff<>+0(SB), Y3, Y5
-	VBROADCASTSS word_3f800000<>+0(SB), Y6
-	VFMADD231PS  word_3f000000<>+0(SB), Y5, Y6
-	VBROADCASTSS word_3f800000<>+0(SB), Y5
-	VDIVPS       Y6, Y5, Y5
-	VBROADCASTSS word_3f800000<>+0(SB), Y6
-	VSUBPS       Y5, Y6, Y6
-	VBROADCASTSS word_bd19c0dc<>+0(SB), Y7
-	VFMADD213PS  word_3e48aff6<>+0(SB), Y6, Y7
-	VFMADD213PS  word_bebc3429<>+0(SB), Y6, Y7
-	VFMADD213PS  word_3ea6ea53<>+0(SB), Y6, Y7
-	VFMADD213PS  word_be461e83<>+0(SB), Y6, Y7
-	VFMADD213PS  word_3db0913f<>+0(SB), Y6, Y7
-	VFMADD213PS  word_3d21dce5<>+0(SB), Y6, Y7
-	VFMADD213PS  word_3d34a4b7<>+0(SB), Y6, Y7
-	VFMADD213PS  word_bdc45387<>+0(SB), Y6, Y7
-	VFMADD213PS  word_be988414<>+0(SB), Y6, Y7
-	VFMADD213PS  word_3f000000<>+0(SB), Y6, Y7
-	VMULPS       Y5, Y7, Y5
-	VMULPS       Y5, Y4, Y5
-	VBROADCASTSS word_3f800000<>+0(SB), Y6
-	VSUBPS       Y5, Y6, Y6
-	VBLENDVPS    Y1, Y5, Y6, Y1
 	VMULPS       Y4, Y3, Y3
 	VFMADD231PS  word_3ecc422a<>+0(SB), Y3, Y1
 	VMULPS       Y2, Y1, Y1

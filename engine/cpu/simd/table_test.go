@@ -165,7 +165,7 @@ var elementwiseTable = []elementwise{
 		f64: func(x []float64) float64 { return math.Sin(x[0]) }},
 	{name: "Cos", inputs: 1, run: func(d []float32, in [][]float32) { Cos(d, in[0]) }, ulps: 2,
 		f64: func(x []float64) float64 { return math.Cos(x[0]) }},
-	{name: "GELU", inputs: 1, run: func(d []float32, in [][]float32) { GELU(d, in[0]) }, ulps: 5.5, wide: 2.5, unit: geluForm,
+	{name: "GELU", inputs: 1, run: func(d []float32, in [][]float32) { GELU(d, in[0]) }, ulps: 4, wide: 2.5, unit: geluForm,
 		f64: func(x []float64) float64 { return gelu64(x[0]) }},
 	{name: "GELUGrad", inputs: 2, run: func(d []float32, in [][]float32) { GELUGrad(d, in[0], in[1]) }, ulps: 2, wide: 1,
 		f64: func(x []float64) float64 { return x[1] * geluGrad64(x[0]) }, unit: gradient},

@@ -44,7 +44,7 @@ func normal(t float64) float64 { return math.Erfc(t/math.Sqrt2) / 2 }
 
 const (
 	erfSplit    = 0.75
-	normalScale = 0.5
+	normalScale = 0.6
 )
 
 // fit rounds the coefficients of minimax to float32.

@@ -40,9 +40,20 @@ func (a *asm) expUpTo(x vec) vec {
 
 // expScaled returns e^r * 2^n, given the sum t of n and roundMagic.
 func (a *asm) expScaled(t, n, r vec) vec {
+	p := a.expSlope(r)
+	a.mulAdd(p, r, a.k(1))
+	return a.scale(p, t, n)
+}
+
+// expSlope returns (e^r - 1) / r.
+func (a *asm) expSlope(r vec) vec {
 	p := a.poly(expPoly4, r)
 	a.mulAdd(p, r, a.k(1))
-	a.mulAdd(p, r, a.k(1))
+	return p
+}
+
+// scale returns p * 2^n, given the sum t of n and roundMagic.
+func (a *asm) scale(p, t, n vec) vec {
 	if a.wide {
 		d := a.vec()
 		a.VSCALEFPS(n, p, d)
@@ -151,7 +162,10 @@ func (a *asm) erf(x vec) vec {
 	size := a.abs(x)
 	square := a.mul(x, x)
 	near := a.mul(a.poly(erfPoly, square), size)
-	tail := a.mul(a.expUpTo(a.neg(square)), a.millsRatio(size, normalScale*math.Sqrt2, 1, erfcPoly))
+	t := a.fresh(1)
+	a.mulAddInto(t, size, a.k(normalScale*math.Sqrt2))
+	t = a.div(a.kreg(1), t)
+	tail := a.mul(a.expUpTo(a.neg(square)), a.millsRatio(t, a.sub(a.kreg(1), t), 1, erfcPoly))
 	far := a.sub(a.kreg(1), tail)
 	result := a.blend(a.cmp(lt, size, a.k(erfSplit)), near, far)
 	return a.or(result, a.and(x, a.kbits(signBit)))
@@ -160,9 +174,9 @@ func (a *asm) erf(x vec) vec {
 // The normal distribution below -normalLimit is 0 in float32.
 const normalLimit = 14.5
 
-// normalTail returns e^(-x^2/2) and Phi(-|x|), Phi the normal distribution
-// function, for |x| <= normalLimit or NaN.
-func (a *asm) normalTail(x vec) (density, tail vec) {
+// normalTail returns Phi(-|x|), Phi the normal distribution function, for |x| <=
+// normalLimit or NaN, and what emits e^(-x^2/2).
+func (a *asm) normalTail(x vec) (tail vec, density func() vec) {
 	// The exponent is x * (-x/2) with all its bits: what it loses to n ln2 is
 	// subtracted inside of one fused operation.
 	half := a.mul(x, a.k(-0.5))
@@ -171,20 +185,41 @@ func (a *asm) normalTail(x vec) (density, tail vec) {
 	n := a.sub(t, a.k(roundMagic))
 	a.VFMSUB213PS(a.mul(n, a.k(ln2Hi)), x, half) // half = half*x - n*ln2Hi
 	a.mulSubInto(half, n, a.k(ln2Lo))
-	density = a.expScaled(t, n, half)
-
-	return density, a.mul(density, a.millsRatio(a.abs(x), normalScale, 0.5, normalPoly))
+	slope := a.expSlope(half)
+	v, lost := a.reciprocal(a.abs(x), normalScale)
+	u := a.sub(a.kreg(1), v)
+	a.mulSubInto(u, v, lost)
+	ratio := a.millsRatio(v, u, 0.5, normalPoly)
+	// Times e^r is plus the product with e^r - 1; and with what the ratio, which
+	// goes with its first factor, lost.
+	a.mulAddInto(lost, slope, half)
+	a.mulAdd(lost, ratio, ratio)
+	return a.scale(lost, t, n), func() vec {
+		a.mulAdd(slope, half, a.k(1))
+		return a.scale(slope, t, n)
+	}
 }
 
-// millsRatio returns t * (start + u P(u)) with t = 1/(1+scale*x) and u = 1-t.
-func (a *asm) millsRatio(x vec, scale, start float64, c []float32) vec {
-	t := a.fresh(1)
-	a.mulAddInto(t, x, a.k(scale))
-	t = a.div(a.kreg(1), t)
-	u := a.sub(a.kreg(1), t)
+// millsRatio returns t * (start + u P(u)).
+func (a *asm) millsRatio(t, u vec, start float64, c []float32) vec {
 	p := a.poly(c, u)
 	a.mulAdd(p, u, a.k(start))
 	return a.mul(p, t)
+}
+
+// reciprocal returns t = 1/(1+scale*x), and the share of itself that it lacks
+// since it is rounded.
+func (a *asm) reciprocal(x vec, scale float64) (t, lost vec) {
+	d := a.fresh(1)
+	a.mulAddInto(d, x, a.k(scale))
+	t = a.div(a.kreg(1), d)
+	// 1 - t (1+scale*x) = (1 - t d) - t (scale*x - (d-1)).
+	rest := a.sub(a.kreg(1), d)
+	a.mulAddInto(rest, x, a.k(scale))
+	lost = a.fresh(1)
+	a.mulSubInto(lost, t, d)
+	a.mulSubInto(lost, t, rest)
+	return t, lost
 }
 
 // limit returns x held within [-bound, bound].
@@ -192,10 +227,10 @@ func (a *asm) limit(x vec, bound float64) vec {
 	return a.min(a.kreg(bound), a.max(a.kreg(-bound), x))
 }
 
-// normal returns Phi(x), and x held within the normal limits.
-func (a *asm) normal(x vec) (phi, limited, density vec) {
+// normal returns Phi(x), x held within the normal limits, and what emits e^(-x^2/2).
+func (a *asm) normal(x vec) (phi, limited vec, density func() vec) {
 	limited = a.limit(x, normalLimit)
-	density, tail := a.normalTail(limited)
+	tail, density := a.normalTail(limited)
 	phi = a.blend(a.negative(x), tail, a.sub(a.kreg(1), tail))
 	return phi, limited, density
 }
@@ -223,7 +258,7 @@ func codeGELUGrad(a *asm) {
 	if !a.wide {
 		binary(1, "x dy", func(a *asm, x, dy vec) vec {
 			phi, limited, density := a.normal(x)
-			a.mulAddInto(phi, a.mul(limited, density), a.k(1/math.Sqrt(2*math.Pi)))
+			a.mulAddInto(phi, a.mul(limited, density()), a.k(1/math.Sqrt(2*math.Pi)))
 			return a.mul(phi, dy)
 		})(a)
 		return

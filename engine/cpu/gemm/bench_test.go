@@ -22,6 +22,9 @@ var benchShapes = []shape{
 	{1024, 384, 1536, false, false},
 	{1024, 1536, 384, false, false},
 	{1024, 384, 8192, false, false},
+	{1024, 512, 8192, false, true},
+	{1024, 8192, 512, false, false},
+	{8192, 1024, 512, true, false},
 	{4096, 384, 1536, false, false},
 	{4096, 512, 2048, false, false},
 	{1024, 384, 1536, false, true},
@@ -96,7 +99,7 @@ func benchmark(b *testing.B, s shape, typ, out DType, opts Options) {
 	probe := func(task int, _ []byte) {
 		x := &probes[task][0]
 		for range loops {
-			p.m.kern[p.m.mr](1, probeWords, x, 0, 4, p.m.mr*4, add(x, 4096), p.m.nr*4, add(x, 28<<10), p.m.nr*4, p.m.nr, 0, x, 0)
+			p.m.kern[p.m.mr](1, probeWords, x, 0, 4, p.m.mr*4, add(x, 4096), p.m.nr*4, add(x, 28<<10), p.m.nr*4, p.m.nr, 0, nil, x, 0)
 		}
 	}
 	var times, peaks []time.Duration

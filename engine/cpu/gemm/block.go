@@ -111,6 +111,7 @@ type panel struct {
 	bs       int // bytes from word to word
 	c        *byte
 	ldc, acc int
+	bias     *byte // of the columns, or nil
 	// fetch is memory that is wanted next.
 	fetch  [maxFetches]fetch
 	nfetch int
@@ -174,7 +175,7 @@ func (m *machine) tile(tiles, mr, i, t int, a *Block, q *panel, f fetch) {
 	if a.tilePitch > 0 {
 		data, ta, rsa, csa = add(a.data, t*a.tilePitch), a.tilePitch, 4, m.mr*4
 	}
-	m.kern[mr](tiles, q.words, data, ta, rsa, csa, q.b, q.bs, add(q.c, i*q.ldc), q.ldc, q.n, q.acc, f.at, f.step)
+	m.kern[mr](tiles, q.words, data, ta, rsa, csa, q.b, q.bs, add(q.c, i*q.ldc), q.ldc, q.n, q.acc, q.bias, f.at, f.step)
 }
 
 func btoi(b bool) int {

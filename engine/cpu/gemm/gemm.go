@@ -55,6 +55,8 @@ func (m *Matrix) pitch() int { return m.Stride * m.Type.Size() }
 // those the plan was made for. C.Trans is not supported.
 type Args struct {
 	A, B, C Matrix
+	// Bias, when not nil, are float32 values of the columns, added to the sums.
+	Bias unsafe.Pointer
 	// Epilogue, when not nil, sees each finished block of C once.
 	Epilogue Epilogue
 }

@@ -2,6 +2,7 @@ package gemm
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"testing"
 	"unsafe"
@@ -37,6 +38,15 @@ func TestProperty(t *testing.T) {
 				want, scale := reference(m, n, k, a, b, c, opts.Accumulate)
 				args := &Args{A: a.Matrix, B: b.Matrix, C: c.Matrix}
 				rounded := opts.Compute == BF16 && (ta == F32 || tb == F32)
+				if rapid.Bool().Draw(t, "bias") {
+					bias := newOperand(1, n, 0, F32, false, uniform(rng))
+					args.Bias = bias.Data
+					for i := range want {
+						v := bias.get(0, i%n)
+						want[i] += v
+						scale[i] += math.Abs(v)
+					}
+				}
 
 				p := NewPlan(m, n, k, ta, tb, tc, transA, transB, opts)
 				if rapid.Bool().Draw(t, "prepacked") {

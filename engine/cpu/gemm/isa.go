@@ -54,15 +54,15 @@ func (i ISA) resolve() ISA {
 
 // kernelFunc multiplies tiles of rows, all as high as the kernel:
 //
-//	C[t*mr+i][j] = (acc != 0 ? C[t*mr+i][j] : 0) + sum over k of A[t][i][k]*B[k][j]
+//	C[t*mr+i][j] = (acc != 0 ? C[t*mr+i][j] : 0) + sum over k of A[t][i][k]*B[k][j] + bias[j]
 //
 // for t < tiles, i < mr, j < n, over k words: float32 values, or pairs of
 // bfloat16 for a kernel of such pairs. All strides are in bytes: A advances ta
 // from tile to tile, rsa from row to row and csa from word to word, B advances
 // bs from word to word and has its columns contiguous, C advances ldc from row
-// to row. ahead is memory to bring into cache meanwhile, step bytes for every
+// to row; bias may be nil. ahead is memory to bring into cache meanwhile, step bytes for every
 // four words; it is only a hint.
-type kernelFunc func(tiles, k int, a *byte, ta, rsa, csa int, b *byte, bs int, c *byte, ldc, n, acc int, ahead *byte, step int)
+type kernelFunc func(tiles, k int, a *byte, ta, rsa, csa int, b *byte, bs int, c *byte, ldc, n, acc int, bias, ahead *byte, step int)
 
 // panelFunc packs cols columns of k elements each as rows of words, dstStride
 // bytes apart: from a source whose rows run along the columns (panel

@@ -7,29 +7,29 @@ package gemm
 // kernF32x1AVX2 multiplies float32 words in tiles of 1 rows by 16 columns; see kernelFunc.
 //
 //go:noescape
-func kernF32x1AVX2(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, ahead *byte, step int)
+func kernF32x1AVX2(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, bias *byte, ahead *byte, step int)
 
 // kernF32x2AVX2 multiplies float32 words in tiles of 2 rows by 16 columns; see kernelFunc.
 //
 //go:noescape
-func kernF32x2AVX2(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, ahead *byte, step int)
+func kernF32x2AVX2(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, bias *byte, ahead *byte, step int)
 
 // kernF32x3AVX2 multiplies float32 words in tiles of 3 rows by 16 columns; see kernelFunc.
 //
 //go:noescape
-func kernF32x3AVX2(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, ahead *byte, step int)
+func kernF32x3AVX2(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, bias *byte, ahead *byte, step int)
 
 // kernF32x4AVX2 multiplies float32 words in tiles of 4 rows by 16 columns; see kernelFunc.
 //
 //go:noescape
-func kernF32x4AVX2(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, ahead *byte, step int)
+func kernF32x4AVX2(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, bias *byte, ahead *byte, step int)
 
 // kernF32x5AVX2 multiplies float32 words in tiles of 5 rows by 16 columns; see kernelFunc.
 //
 //go:noescape
-func kernF32x5AVX2(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, ahead *byte, step int)
+func kernF32x5AVX2(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, bias *byte, ahead *byte, step int)
 
 // kernF32x6AVX2 multiplies float32 words in tiles of 6 rows by 16 columns; see kernelFunc.
 //
 //go:noescape
-func kernF32x6AVX2(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, ahead *byte, step int)
+func kernF32x6AVX2(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, bias *byte, ahead *byte, step int)

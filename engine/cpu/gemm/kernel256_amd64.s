@@ -4,16 +4,16 @@
 
 #include "textflag.h"
 
-// func kernF32x1AVX2(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, ahead *byte, step int)
+// func kernF32x1AVX2(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, bias *byte, ahead *byte, step int)
 // Requires: AVX, FMA3, MMX+
-TEXT ·kernF32x1AVX2(SB), NOSPLIT, $0-112
+TEXT ·kernF32x1AVX2(SB), NOSPLIT, $0-120
 	MOVQ tiles+0(FP), AX
 	MOVQ a+16(FP), CX
 	MOVQ csa+40(FP), DX
 	MOVQ bs+56(FP), BX
 	MOVQ c+64(FP), SI
 	MOVQ ldc+72(FP), DI
-	MOVQ ahead+96(FP), R8
+	MOVQ ahead+104(FP), R8
 	MOVQ rsa+32(FP), R9
 	LEAQ (R9)(R9*2), R9
 	MOVQ CX, R9
@@ -60,7 +60,7 @@ loop:
 	ADDQ         BX, R10
 	ADDQ         DX, R9
 	PREFETCHT1   (R8)
-	ADDQ         step+104(FP), R8
+	ADDQ         step+112(FP), R8
 	SUBQ         $0x04, R11
 	JGE          loop
 
@@ -91,6 +91,15 @@ write:
 	VADDPS 32(R9), Y1, Y1
 
 set:
+	MOVQ    bias+96(FP), R9
+	TESTQ   R9, R9
+	JZ      store
+	VMOVUPS (R9), Y2
+	VADDPS  Y2, Y0, Y0
+	VMOVUPS 32(R9), Y2
+	VADDPS  Y2, Y1, Y1
+
+store:
 	MOVQ    SI, R9
 	VMOVUPS Y0, (R9)
 	VMOVUPS Y1, 32(R9)
@@ -110,6 +119,15 @@ edge:
 	VADDPS     Y4, Y1, Y1
 
 setedge:
+	MOVQ       bias+96(FP), R9
+	TESTQ      R9, R9
+	JZ         storeedge
+	VMASKMOVPS (R9), Y2, Y4
+	VADDPS     Y4, Y0, Y0
+	VMASKMOVPS 32(R9), Y3, Y4
+	VADDPS     Y4, Y1, Y1
+
+storeedge:
 	MOVQ       SI, R9
 	VMASKMOVPS Y0, Y2, (R9)
 	VMASKMOVPS Y1, Y3, 32(R9)
@@ -159,16 +177,16 @@ DATA prefix<>+120(SB)/4, $0x00000000
 DATA prefix<>+124(SB)/4, $0x00000000
 GLOBL prefix<>(SB), RODATA|NOPTR, $128
 
-// func kernF32x2AVX2(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, ahead *byte, step int)
+// func kernF32x2AVX2(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, bias *byte, ahead *byte, step int)
 // Requires: AVX, FMA3, MMX+
-TEXT ·kernF32x2AVX2(SB), NOSPLIT, $0-112
+TEXT ·kernF32x2AVX2(SB), NOSPLIT, $0-120
 	MOVQ tiles+0(FP), AX
 	MOVQ a+16(FP), CX
 	MOVQ csa+40(FP), DX
 	MOVQ bs+56(FP), BX
 	MOVQ c+64(FP), SI
 	MOVQ ldc+72(FP), DI
-	MOVQ ahead+96(FP), R8
+	MOVQ ahead+104(FP), R8
 	MOVQ rsa+32(FP), R9
 	LEAQ (R9)(R9*2), R10
 	MOVQ CX, R10
@@ -231,7 +249,7 @@ loop:
 	ADDQ         BX, R11
 	ADDQ         DX, R10
 	PREFETCHT1   (R8)
-	ADDQ         step+104(FP), R8
+	ADDQ         step+112(FP), R8
 	SUBQ         $0x04, R12
 	JGE          loop
 
@@ -268,6 +286,17 @@ write:
 	VADDPS 32(R10), Y3, Y3
 
 set:
+	MOVQ    bias+96(FP), R10
+	TESTQ   R10, R10
+	JZ      store
+	VMOVUPS (R10), Y4
+	VADDPS  Y4, Y0, Y0
+	VADDPS  Y4, Y2, Y2
+	VMOVUPS 32(R10), Y4
+	VADDPS  Y4, Y1, Y1
+	VADDPS  Y4, Y3, Y3
+
+store:
 	MOVQ    SI, R10
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
@@ -295,6 +324,17 @@ edge:
 	VADDPS     Y6, Y3, Y3
 
 setedge:
+	MOVQ       bias+96(FP), R10
+	TESTQ      R10, R10
+	JZ         storeedge
+	VMASKMOVPS (R10), Y4, Y6
+	VADDPS     Y6, Y0, Y0
+	VADDPS     Y6, Y2, Y2
+	VMASKMOVPS 32(R10), Y5, Y6
+	VADDPS     Y6, Y1, Y1
+	VADDPS     Y6, Y3, Y3
+
+storeedge:
 	MOVQ       SI, R10
 	VMASKMOVPS Y0, Y4, (R10)
 	VMASKMOVPS Y1, Y5, 32(R10)
@@ -314,16 +354,16 @@ done:
 	VZEROUPPER
 	RET
 
-// func kernF32x3AVX2(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, ahead *byte, step int)
+// func kernF32x3AVX2(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, bias *byte, ahead *byte, step int)
 // Requires: AVX, FMA3, MMX+
-TEXT ·kernF32x3AVX2(SB), NOSPLIT, $0-112
+TEXT ·kernF32x3AVX2(SB), NOSPLIT, $0-120
 	MOVQ tiles+0(FP), AX
 	MOVQ a+16(FP), CX
 	MOVQ csa+40(FP), DX
 	MOVQ bs+56(FP), BX
 	MOVQ c+64(FP), SI
 	MOVQ ldc+72(FP), DI
-	MOVQ ahead+96(FP), R8
+	MOVQ ahead+104(FP), R8
 	MOVQ rsa+32(FP), R9
 	LEAQ (R9)(R9*2), R10
 	MOVQ CX, R10
@@ -402,7 +442,7 @@ loop:
 	ADDQ         BX, R11
 	ADDQ         DX, R10
 	PREFETCHT1   (R8)
-	ADDQ         step+104(FP), R8
+	ADDQ         step+112(FP), R8
 	SUBQ         $0x04, R12
 	JGE          loop
 
@@ -445,6 +485,19 @@ write:
 	VADDPS 32(R10), Y5, Y5
 
 set:
+	MOVQ    bias+96(FP), R10
+	TESTQ   R10, R10
+	JZ      store
+	VMOVUPS (R10), Y6
+	VADDPS  Y6, Y0, Y0
+	VADDPS  Y6, Y2, Y2
+	VADDPS  Y6, Y4, Y4
+	VMOVUPS 32(R10), Y6
+	VADDPS  Y6, Y1, Y1
+	VADDPS  Y6, Y3, Y3
+	VADDPS  Y6, Y5, Y5
+
+store:
 	MOVQ    SI, R10
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
@@ -480,6 +533,19 @@ edge:
 	VADDPS     Y8, Y5, Y5
 
 setedge:
+	MOVQ       bias+96(FP), R10
+	TESTQ      R10, R10
+	JZ         storeedge
+	VMASKMOVPS (R10), Y6, Y8
+	VADDPS     Y8, Y0, Y0
+	VADDPS     Y8, Y2, Y2
+	VADDPS     Y8, Y4, Y4
+	VMASKMOVPS 32(R10), Y7, Y8
+	VADDPS     Y8, Y1, Y1
+	VADDPS     Y8, Y3, Y3
+	VADDPS     Y8, Y5, Y5
+
+storeedge:
 	MOVQ       SI, R10
 	VMASKMOVPS Y0, Y6, (R10)
 	VMASKMOVPS Y1, Y7, 32(R10)
@@ -503,16 +569,16 @@ done:
 	VZEROUPPER
 	RET
 
-// func kernF32x4AVX2(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, ahead *byte, step int)
+// func kernF32x4AVX2(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, bias *byte, ahead *byte, step int)
 // Requires: AVX, FMA3, MMX+
-TEXT ·kernF32x4AVX2(SB), NOSPLIT, $0-112
+TEXT ·kernF32x4AVX2(SB), NOSPLIT, $0-120
 	MOVQ tiles+0(FP), AX
 	MOVQ a+16(FP), CX
 	MOVQ csa+40(FP), DX
 	MOVQ bs+56(FP), BX
 	MOVQ c+64(FP), SI
 	MOVQ ldc+72(FP), DI
-	MOVQ ahead+96(FP), R8
+	MOVQ ahead+104(FP), R8
 	MOVQ rsa+32(FP), R9
 	LEAQ (R9)(R9*2), R10
 	MOVQ CX, R11
@@ -607,7 +673,7 @@ loop:
 	ADDQ         BX, R12
 	ADDQ         DX, R11
 	PREFETCHT1   (R8)
-	ADDQ         step+104(FP), R8
+	ADDQ         step+112(FP), R8
 	SUBQ         $0x04, R13
 	JGE          loop
 
@@ -656,6 +722,21 @@ write:
 	VADDPS 32(R11), Y7, Y7
 
 set:
+	MOVQ    bias+96(FP), R11
+	TESTQ   R11, R11
+	JZ      store
+	VMOVUPS (R11), Y8
+	VADDPS  Y8, Y0, Y0
+	VADDPS  Y8, Y2, Y2
+	VADDPS  Y8, Y4, Y4
+	VADDPS  Y8, Y6, Y6
+	VMOVUPS 32(R11), Y8
+	VADDPS  Y8, Y1, Y1
+	VADDPS  Y8, Y3, Y3
+	VADDPS  Y8, Y5, Y5
+	VADDPS  Y8, Y7, Y7
+
+store:
 	MOVQ    SI, R11
 	VMOVUPS Y0, (R11)
 	VMOVUPS Y1, 32(R11)
@@ -699,6 +780,21 @@ edge:
 	VADDPS     Y10, Y7, Y7
 
 setedge:
+	MOVQ       bias+96(FP), R11
+	TESTQ      R11, R11
+	JZ         storeedge
+	VMASKMOVPS (R11), Y8, Y10
+	VADDPS     Y10, Y0, Y0
+	VADDPS     Y10, Y2, Y2
+	VADDPS     Y10, Y4, Y4
+	VADDPS     Y10, Y6, Y6
+	VMASKMOVPS 32(R11), Y9, Y10
+	VADDPS     Y10, Y1, Y1
+	VADDPS     Y10, Y3, Y3
+	VADDPS     Y10, Y5, Y5
+	VADDPS     Y10, Y7, Y7
+
+storeedge:
 	MOVQ       SI, R11
 	VMASKMOVPS Y0, Y8, (R11)
 	VMASKMOVPS Y1, Y9, 32(R11)
@@ -726,16 +822,16 @@ done:
 	VZEROUPPER
 	RET
 
-// func kernF32x5AVX2(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, ahead *byte, step int)
+// func kernF32x5AVX2(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, bias *byte, ahead *byte, step int)
 // Requires: AVX, FMA3, MMX+
-TEXT ·kernF32x5AVX2(SB), NOSPLIT, $0-112
+TEXT ·kernF32x5AVX2(SB), NOSPLIT, $0-120
 	MOVQ tiles+0(FP), AX
 	MOVQ a+16(FP), CX
 	MOVQ csa+40(FP), DX
 	MOVQ bs+56(FP), BX
 	MOVQ c+64(FP), SI
 	MOVQ ldc+72(FP), DI
-	MOVQ ahead+96(FP), R8
+	MOVQ ahead+104(FP), R8
 	MOVQ rsa+32(FP), R9
 	LEAQ (R9)(R9*2), R10
 	MOVQ CX, R11
@@ -851,7 +947,7 @@ loop:
 	ADDQ         DX, R11
 	ADDQ         DX, R12
 	PREFETCHT1   (R8)
-	ADDQ         step+104(FP), R8
+	ADDQ         step+112(FP), R8
 	SUBQ         $0x04, R14
 	JGE          loop
 
@@ -907,6 +1003,23 @@ write:
 	VADDPS 32(R11), Y9, Y9
 
 set:
+	MOVQ    bias+96(FP), R11
+	TESTQ   R11, R11
+	JZ      store
+	VMOVUPS (R11), Y10
+	VADDPS  Y10, Y0, Y0
+	VADDPS  Y10, Y2, Y2
+	VADDPS  Y10, Y4, Y4
+	VADDPS  Y10, Y6, Y6
+	VADDPS  Y10, Y8, Y8
+	VMOVUPS 32(R11), Y10
+	VADDPS  Y10, Y1, Y1
+	VADDPS  Y10, Y3, Y3
+	VADDPS  Y10, Y5, Y5
+	VADDPS  Y10, Y7, Y7
+	VADDPS  Y10, Y9, Y9
+
+store:
 	MOVQ    SI, R11
 	VMOVUPS Y0, (R11)
 	VMOVUPS Y1, 32(R11)
@@ -958,6 +1071,23 @@ edge:
 	VADDPS     Y12, Y9, Y9
 
 setedge:
+	MOVQ       bias+96(FP), R11
+	TESTQ      R11, R11
+	JZ         storeedge
+	VMASKMOVPS (R11), Y10, Y12
+	VADDPS     Y12, Y0, Y0
+	VADDPS     Y12, Y2, Y2
+	VADDPS     Y12, Y4, Y4
+	VADDPS     Y12, Y6, Y6
+	VADDPS     Y12, Y8, Y8
+	VMASKMOVPS 32(R11), Y11, Y12
+	VADDPS     Y12, Y1, Y1
+	VADDPS     Y12, Y3, Y3
+	VADDPS     Y12, Y5, Y5
+	VADDPS     Y12, Y7, Y7
+	VADDPS     Y12, Y9, Y9
+
+storeedge:
 	MOVQ       SI, R11
 	VMASKMOVPS Y0, Y10, (R11)
 	VMASKMOVPS Y1, Y11, 32(R11)
@@ -990,16 +1120,16 @@ done:
 	VZEROUPPER
 	RET
 
-// func kernF32x6AVX2(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, ahead *byte, step int)
+// func kernF32x6AVX2(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, bias *byte, ahead *byte, step int)
 // Requires: AVX, FMA3, MMX+
-TEXT ·kernF32x6AVX2(SB), NOSPLIT, $0-112
+TEXT ·kernF32x6AVX2(SB), NOSPLIT, $0-120
 	MOVQ tiles+0(FP), AX
 	MOVQ a+16(FP), CX
 	MOVQ csa+40(FP), DX
 	MOVQ bs+56(FP), BX
 	MOVQ c+64(FP), SI
 	MOVQ ldc+72(FP), DI
-	MOVQ ahead+96(FP), R8
+	MOVQ ahead+104(FP), R8
 	MOVQ rsa+32(FP), R9
 	LEAQ (R9)(R9*2), R10
 	MOVQ CX, R11
@@ -1131,7 +1261,7 @@ loop:
 	ADDQ         DX, R11
 	ADDQ         DX, R12
 	PREFETCHT1   (R8)
-	ADDQ         step+104(FP), R8
+	ADDQ         step+112(FP), R8
 	SUBQ         $0x04, R14
 	JGE          loop
 
@@ -1193,6 +1323,25 @@ write:
 	VADDPS 32(R11), Y11, Y11
 
 set:
+	MOVQ    bias+96(FP), R11
+	TESTQ   R11, R11
+	JZ      store
+	VMOVUPS (R11), Y12
+	VADDPS  Y12, Y0, Y0
+	VADDPS  Y12, Y2, Y2
+	VADDPS  Y12, Y4, Y4
+	VADDPS  Y12, Y6, Y6
+	VADDPS  Y12, Y8, Y8
+	VADDPS  Y12, Y10, Y10
+	VMOVUPS 32(R11), Y12
+	VADDPS  Y12, Y1, Y1
+	VADDPS  Y12, Y3, Y3
+	VADDPS  Y12, Y5, Y5
+	VADDPS  Y12, Y7, Y7
+	VADDPS  Y12, Y9, Y9
+	VADDPS  Y12, Y11, Y11
+
+store:
 	MOVQ    SI, R11
 	VMOVUPS Y0, (R11)
 	VMOVUPS Y1, 32(R11)
@@ -1252,6 +1401,25 @@ edge:
 	VADDPS     Y14, Y11, Y11
 
 setedge:
+	MOVQ       bias+96(FP), R11
+	TESTQ      R11, R11
+	JZ         storeedge
+	VMASKMOVPS (R11), Y12, Y14
+	VADDPS     Y14, Y0, Y0
+	VADDPS     Y14, Y2, Y2
+	VADDPS     Y14, Y4, Y4
+	VADDPS     Y14, Y6, Y6
+	VADDPS     Y14, Y8, Y8
+	VADDPS     Y14, Y10, Y10
+	VMASKMOVPS 32(R11), Y13, Y14
+	VADDPS     Y14, Y1, Y1
+	VADDPS     Y14, Y3, Y3
+	VADDPS     Y14, Y5, Y5
+	VADDPS     Y14, Y7, Y7
+	VADDPS     Y14, Y9, Y9
+	VADDPS     Y14, Y11, Y11
+
+storeedge:
 	MOVQ       SI, R11
 	VMASKMOVPS Y0, Y12, (R11)
 	VMASKMOVPS Y1, Y13, 32(R11)

@@ -7,119 +7,119 @@ package gemm
 // kernF32x1AVX512 multiplies float32 words in tiles of 1 rows by 32 columns; see kernelFunc.
 //
 //go:noescape
-func kernF32x1AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, ahead *byte, step int)
+func kernF32x1AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, bias *byte, ahead *byte, step int)
 
 // kernF32x2AVX512 multiplies float32 words in tiles of 2 rows by 32 columns; see kernelFunc.
 //
 //go:noescape
-func kernF32x2AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, ahead *byte, step int)
+func kernF32x2AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, bias *byte, ahead *byte, step int)
 
 // kernF32x3AVX512 multiplies float32 words in tiles of 3 rows by 32 columns; see kernelFunc.
 //
 //go:noescape
-func kernF32x3AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, ahead *byte, step int)
+func kernF32x3AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, bias *byte, ahead *byte, step int)
 
 // kernF32x4AVX512 multiplies float32 words in tiles of 4 rows by 32 columns; see kernelFunc.
 //
 //go:noescape
-func kernF32x4AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, ahead *byte, step int)
+func kernF32x4AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, bias *byte, ahead *byte, step int)
 
 // kernF32x5AVX512 multiplies float32 words in tiles of 5 rows by 32 columns; see kernelFunc.
 //
 //go:noescape
-func kernF32x5AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, ahead *byte, step int)
+func kernF32x5AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, bias *byte, ahead *byte, step int)
 
 // kernF32x6AVX512 multiplies float32 words in tiles of 6 rows by 32 columns; see kernelFunc.
 //
 //go:noescape
-func kernF32x6AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, ahead *byte, step int)
+func kernF32x6AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, bias *byte, ahead *byte, step int)
 
 // kernF32x7AVX512 multiplies float32 words in tiles of 7 rows by 32 columns; see kernelFunc.
 //
 //go:noescape
-func kernF32x7AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, ahead *byte, step int)
+func kernF32x7AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, bias *byte, ahead *byte, step int)
 
 // kernF32x8AVX512 multiplies float32 words in tiles of 8 rows by 32 columns; see kernelFunc.
 //
 //go:noescape
-func kernF32x8AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, ahead *byte, step int)
+func kernF32x8AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, bias *byte, ahead *byte, step int)
 
 // kernF32x9AVX512 multiplies float32 words in tiles of 9 rows by 32 columns; see kernelFunc.
 //
 //go:noescape
-func kernF32x9AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, ahead *byte, step int)
+func kernF32x9AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, bias *byte, ahead *byte, step int)
 
 // kernF32x10AVX512 multiplies float32 words in tiles of 10 rows by 32 columns; see kernelFunc.
 //
 //go:noescape
-func kernF32x10AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, ahead *byte, step int)
+func kernF32x10AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, bias *byte, ahead *byte, step int)
 
 // kernF32x11AVX512 multiplies float32 words in tiles of 11 rows by 32 columns; see kernelFunc.
 //
 //go:noescape
-func kernF32x11AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, ahead *byte, step int)
+func kernF32x11AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, bias *byte, ahead *byte, step int)
 
 // kernF32x12AVX512 multiplies float32 words in tiles of 12 rows by 32 columns; see kernelFunc.
 //
 //go:noescape
-func kernF32x12AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, ahead *byte, step int)
+func kernF32x12AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, bias *byte, ahead *byte, step int)
 
 // kernBF16x1AVX512 multiplies bfloat16 pairs in tiles of 1 rows by 32 columns; see kernelFunc.
 //
 //go:noescape
-func kernBF16x1AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, ahead *byte, step int)
+func kernBF16x1AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, bias *byte, ahead *byte, step int)
 
 // kernBF16x2AVX512 multiplies bfloat16 pairs in tiles of 2 rows by 32 columns; see kernelFunc.
 //
 //go:noescape
-func kernBF16x2AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, ahead *byte, step int)
+func kernBF16x2AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, bias *byte, ahead *byte, step int)
 
 // kernBF16x3AVX512 multiplies bfloat16 pairs in tiles of 3 rows by 32 columns; see kernelFunc.
 //
 //go:noescape
-func kernBF16x3AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, ahead *byte, step int)
+func kernBF16x3AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, bias *byte, ahead *byte, step int)
 
 // kernBF16x4AVX512 multiplies bfloat16 pairs in tiles of 4 rows by 32 columns; see kernelFunc.
 //
 //go:noescape
-func kernBF16x4AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, ahead *byte, step int)
+func kernBF16x4AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, bias *byte, ahead *byte, step int)
 
 // kernBF16x5AVX512 multiplies bfloat16 pairs in tiles of 5 rows by 32 columns; see kernelFunc.
 //
 //go:noescape
-func kernBF16x5AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, ahead *byte, step int)
+func kernBF16x5AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, bias *byte, ahead *byte, step int)
 
 // kernBF16x6AVX512 multiplies bfloat16 pairs in tiles of 6 rows by 32 columns; see kernelFunc.
 //
 //go:noescape
-func kernBF16x6AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, ahead *byte, step int)
+func kernBF16x6AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, bias *byte, ahead *byte, step int)
 
 // kernBF16x7AVX512 multiplies bfloat16 pairs in tiles of 7 rows by 32 columns; see kernelFunc.
 //
 //go:noescape
-func kernBF16x7AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, ahead *byte, step int)
+func kernBF16x7AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, bias *byte, ahead *byte, step int)
 
 // kernBF16x8AVX512 multiplies bfloat16 pairs in tiles of 8 rows by 32 columns; see kernelFunc.
 //
 //go:noescape
-func kernBF16x8AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, ahead *byte, step int)
+func kernBF16x8AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, bias *byte, ahead *byte, step int)
 
 // kernBF16x9AVX512 multiplies bfloat16 pairs in tiles of 9 rows by 32 columns; see kernelFunc.
 //
 //go:noescape
-func kernBF16x9AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, ahead *byte, step int)
+func kernBF16x9AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, bias *byte, ahead *byte, step int)
 
 // kernBF16x10AVX512 multiplies bfloat16 pairs in tiles of 10 rows by 32 columns; see kernelFunc.
 //
 //go:noescape
-func kernBF16x10AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, ahead *byte, step int)
+func kernBF16x10AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, bias *byte, ahead *byte, step int)
 
 // kernBF16x11AVX512 multiplies bfloat16 pairs in tiles of 11 rows by 32 columns; see kernelFunc.
 //
 //go:noescape
-func kernBF16x11AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, ahead *byte, step int)
+func kernBF16x11AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, bias *byte, ahead *byte, step int)
 
 // kernBF16x12AVX512 multiplies bfloat16 pairs in tiles of 12 rows by 32 columns; see kernelFunc.
 //
 //go:noescape
-func kernBF16x12AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, ahead *byte, step int)
+func kernBF16x12AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, bias *byte, ahead *byte, step int)

@@ -4,9 +4,9 @@
 
 #include "textflag.h"
 
-// func kernF32x1AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, ahead *byte, step int)
+// func kernF32x1AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, bias *byte, ahead *byte, step int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·kernF32x1AVX512(SB), NOSPLIT, $0-112
+TEXT ·kernF32x1AVX512(SB), NOSPLIT, $0-120
 	MOVQ  n+80(FP), AX
 	MOVQ  $-1, CX
 	BZHIQ AX, CX, CX
@@ -19,7 +19,7 @@ TEXT ·kernF32x1AVX512(SB), NOSPLIT, $0-112
 	MOVQ  bs+56(FP), BX
 	MOVQ  c+64(FP), SI
 	MOVQ  ldc+72(FP), DI
-	MOVQ  ahead+96(FP), R8
+	MOVQ  ahead+104(FP), R8
 	MOVQ  rsa+32(FP), R9
 	LEAQ  (R9)(R9*2), R9
 	MOVQ  CX, R9
@@ -67,7 +67,7 @@ loop:
 	ADDQ         BX, R10
 	ADDQ         DX, R9
 	PREFETCHT1   (R8)
-	ADDQ         step+104(FP), R8
+	ADDQ         step+112(FP), R8
 	SUBQ         $0x04, R11
 	JGE          loop
 
@@ -98,6 +98,15 @@ write:
 	VADDPS 64(R9), Z1, Z1
 
 set:
+	MOVQ    bias+96(FP), R9
+	TESTQ   R9, R9
+	JZ      store
+	VMOVUPS (R9), Z24
+	VADDPS  Z24, Z0, Z0
+	VMOVUPS 64(R9), Z25
+	VADDPS  Z25, Z1, Z1
+
+store:
 	MOVQ    SI, R9
 	VMOVUPS Z0, (R9)
 	VMOVUPS Z1, 64(R9)
@@ -111,6 +120,15 @@ edge:
 	VADDPS.Z 64(R9), Z1, K2, Z1
 
 setedge:
+	MOVQ      bias+96(FP), R9
+	TESTQ     R9, R9
+	JZ        storeedge
+	VMOVUPS.Z (R9), K1, Z24
+	VADDPS    Z24, Z0, Z0
+	VMOVUPS.Z 64(R9), K2, Z25
+	VADDPS    Z25, Z1, Z1
+
+storeedge:
 	MOVQ    SI, R9
 	VMOVUPS Z0, K1, (R9)
 	VMOVUPS Z1, K2, 64(R9)
@@ -126,9 +144,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func kernF32x2AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, ahead *byte, step int)
+// func kernF32x2AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, bias *byte, ahead *byte, step int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·kernF32x2AVX512(SB), NOSPLIT, $0-112
+TEXT ·kernF32x2AVX512(SB), NOSPLIT, $0-120
 	MOVQ  n+80(FP), AX
 	MOVQ  $-1, CX
 	BZHIQ AX, CX, CX
@@ -141,7 +159,7 @@ TEXT ·kernF32x2AVX512(SB), NOSPLIT, $0-112
 	MOVQ  bs+56(FP), BX
 	MOVQ  c+64(FP), SI
 	MOVQ  ldc+72(FP), DI
-	MOVQ  ahead+96(FP), R8
+	MOVQ  ahead+104(FP), R8
 	MOVQ  rsa+32(FP), R9
 	LEAQ  (R9)(R9*2), R10
 	MOVQ  CX, R10
@@ -206,7 +224,7 @@ loop:
 	ADDQ         BX, R11
 	ADDQ         DX, R10
 	PREFETCHT1   (R8)
-	ADDQ         step+104(FP), R8
+	ADDQ         step+112(FP), R8
 	SUBQ         $0x04, R12
 	JGE          loop
 
@@ -243,6 +261,17 @@ write:
 	VADDPS 64(R10), Z3, Z3
 
 set:
+	MOVQ    bias+96(FP), R10
+	TESTQ   R10, R10
+	JZ      store
+	VMOVUPS (R10), Z24
+	VADDPS  Z24, Z0, Z0
+	VADDPS  Z24, Z2, Z2
+	VMOVUPS 64(R10), Z25
+	VADDPS  Z25, Z1, Z1
+	VADDPS  Z25, Z3, Z3
+
+store:
 	MOVQ    SI, R10
 	VMOVUPS Z0, (R10)
 	VMOVUPS Z1, 64(R10)
@@ -262,6 +291,17 @@ edge:
 	VADDPS.Z 64(R10), Z3, K2, Z3
 
 setedge:
+	MOVQ      bias+96(FP), R10
+	TESTQ     R10, R10
+	JZ        storeedge
+	VMOVUPS.Z (R10), K1, Z24
+	VADDPS    Z24, Z0, Z0
+	VADDPS    Z24, Z2, Z2
+	VMOVUPS.Z 64(R10), K2, Z25
+	VADDPS    Z25, Z1, Z1
+	VADDPS    Z25, Z3, Z3
+
+storeedge:
 	MOVQ    SI, R10
 	VMOVUPS Z0, K1, (R10)
 	VMOVUPS Z1, K2, 64(R10)
@@ -281,9 +321,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func kernF32x3AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, ahead *byte, step int)
+// func kernF32x3AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, bias *byte, ahead *byte, step int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·kernF32x3AVX512(SB), NOSPLIT, $0-112
+TEXT ·kernF32x3AVX512(SB), NOSPLIT, $0-120
 	MOVQ  n+80(FP), AX
 	MOVQ  $-1, CX
 	BZHIQ AX, CX, CX
@@ -296,7 +336,7 @@ TEXT ·kernF32x3AVX512(SB), NOSPLIT, $0-112
 	MOVQ  bs+56(FP), BX
 	MOVQ  c+64(FP), SI
 	MOVQ  ldc+72(FP), DI
-	MOVQ  ahead+96(FP), R8
+	MOVQ  ahead+104(FP), R8
 	MOVQ  rsa+32(FP), R9
 	LEAQ  (R9)(R9*2), R10
 	MOVQ  CX, R10
@@ -378,7 +418,7 @@ loop:
 	ADDQ         BX, R11
 	ADDQ         DX, R10
 	PREFETCHT1   (R8)
-	ADDQ         step+104(FP), R8
+	ADDQ         step+112(FP), R8
 	SUBQ         $0x04, R12
 	JGE          loop
 
@@ -421,6 +461,19 @@ write:
 	VADDPS 64(R10), Z5, Z5
 
 set:
+	MOVQ    bias+96(FP), R10
+	TESTQ   R10, R10
+	JZ      store
+	VMOVUPS (R10), Z24
+	VADDPS  Z24, Z0, Z0
+	VADDPS  Z24, Z2, Z2
+	VADDPS  Z24, Z4, Z4
+	VMOVUPS 64(R10), Z25
+	VADDPS  Z25, Z1, Z1
+	VADDPS  Z25, Z3, Z3
+	VADDPS  Z25, Z5, Z5
+
+store:
 	MOVQ    SI, R10
 	VMOVUPS Z0, (R10)
 	VMOVUPS Z1, 64(R10)
@@ -446,6 +499,19 @@ edge:
 	VADDPS.Z 64(R10), Z5, K2, Z5
 
 setedge:
+	MOVQ      bias+96(FP), R10
+	TESTQ     R10, R10
+	JZ        storeedge
+	VMOVUPS.Z (R10), K1, Z24
+	VADDPS    Z24, Z0, Z0
+	VADDPS    Z24, Z2, Z2
+	VADDPS    Z24, Z4, Z4
+	VMOVUPS.Z 64(R10), K2, Z25
+	VADDPS    Z25, Z1, Z1
+	VADDPS    Z25, Z3, Z3
+	VADDPS    Z25, Z5, Z5
+
+storeedge:
 	MOVQ    SI, R10
 	VMOVUPS Z0, K1, (R10)
 	VMOVUPS Z1, K2, 64(R10)
@@ -469,9 +535,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func kernF32x4AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, ahead *byte, step int)
+// func kernF32x4AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, bias *byte, ahead *byte, step int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·kernF32x4AVX512(SB), NOSPLIT, $0-112
+TEXT ·kernF32x4AVX512(SB), NOSPLIT, $0-120
 	MOVQ  n+80(FP), AX
 	MOVQ  $-1, CX
 	BZHIQ AX, CX, CX
@@ -484,7 +550,7 @@ TEXT ·kernF32x4AVX512(SB), NOSPLIT, $0-112
 	MOVQ  bs+56(FP), BX
 	MOVQ  c+64(FP), SI
 	MOVQ  ldc+72(FP), DI
-	MOVQ  ahead+96(FP), R8
+	MOVQ  ahead+104(FP), R8
 	MOVQ  rsa+32(FP), R9
 	LEAQ  (R9)(R9*2), R10
 	MOVQ  CX, R11
@@ -583,7 +649,7 @@ loop:
 	ADDQ         BX, R12
 	ADDQ         DX, R11
 	PREFETCHT1   (R8)
-	ADDQ         step+104(FP), R8
+	ADDQ         step+112(FP), R8
 	SUBQ         $0x04, R13
 	JGE          loop
 
@@ -632,6 +698,21 @@ write:
 	VADDPS 64(R11), Z7, Z7
 
 set:
+	MOVQ    bias+96(FP), R11
+	TESTQ   R11, R11
+	JZ      store
+	VMOVUPS (R11), Z24
+	VADDPS  Z24, Z0, Z0
+	VADDPS  Z24, Z2, Z2
+	VADDPS  Z24, Z4, Z4
+	VADDPS  Z24, Z6, Z6
+	VMOVUPS 64(R11), Z25
+	VADDPS  Z25, Z1, Z1
+	VADDPS  Z25, Z3, Z3
+	VADDPS  Z25, Z5, Z5
+	VADDPS  Z25, Z7, Z7
+
+store:
 	MOVQ    SI, R11
 	VMOVUPS Z0, (R11)
 	VMOVUPS Z1, 64(R11)
@@ -663,6 +744,21 @@ edge:
 	VADDPS.Z 64(R11), Z7, K2, Z7
 
 setedge:
+	MOVQ      bias+96(FP), R11
+	TESTQ     R11, R11
+	JZ        storeedge
+	VMOVUPS.Z (R11), K1, Z24
+	VADDPS    Z24, Z0, Z0
+	VADDPS    Z24, Z2, Z2
+	VADDPS    Z24, Z4, Z4
+	VADDPS    Z24, Z6, Z6
+	VMOVUPS.Z 64(R11), K2, Z25
+	VADDPS    Z25, Z1, Z1
+	VADDPS    Z25, Z3, Z3
+	VADDPS    Z25, Z5, Z5
+	VADDPS    Z25, Z7, Z7
+
+storeedge:
 	MOVQ    SI, R11
 	VMOVUPS Z0, K1, (R11)
 	VMOVUPS Z1, K2, 64(R11)
@@ -690,9 +786,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func kernF32x5AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, ahead *byte, step int)
+// func kernF32x5AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, bias *byte, ahead *byte, step int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·kernF32x5AVX512(SB), NOSPLIT, $0-112
+TEXT ·kernF32x5AVX512(SB), NOSPLIT, $0-120
 	MOVQ  n+80(FP), AX
 	MOVQ  $-1, CX
 	BZHIQ AX, CX, CX
@@ -705,7 +801,7 @@ TEXT ·kernF32x5AVX512(SB), NOSPLIT, $0-112
 	MOVQ  bs+56(FP), BX
 	MOVQ  c+64(FP), SI
 	MOVQ  ldc+72(FP), DI
-	MOVQ  ahead+96(FP), R8
+	MOVQ  ahead+104(FP), R8
 	MOVQ  rsa+32(FP), R9
 	LEAQ  (R9)(R9*2), R10
 	MOVQ  CX, R11
@@ -826,7 +922,7 @@ loop:
 	ADDQ         DX, R11
 	ADDQ         DX, R12
 	PREFETCHT1   (R8)
-	ADDQ         step+104(FP), R8
+	ADDQ         step+112(FP), R8
 	SUBQ         $0x04, R14
 	JGE          loop
 
@@ -882,6 +978,23 @@ write:
 	VADDPS 64(R11), Z9, Z9
 
 set:
+	MOVQ    bias+96(FP), R11
+	TESTQ   R11, R11
+	JZ      store
+	VMOVUPS (R11), Z24
+	VADDPS  Z24, Z0, Z0
+	VADDPS  Z24, Z2, Z2
+	VADDPS  Z24, Z4, Z4
+	VADDPS  Z24, Z6, Z6
+	VADDPS  Z24, Z8, Z8
+	VMOVUPS 64(R11), Z25
+	VADDPS  Z25, Z1, Z1
+	VADDPS  Z25, Z3, Z3
+	VADDPS  Z25, Z5, Z5
+	VADDPS  Z25, Z7, Z7
+	VADDPS  Z25, Z9, Z9
+
+store:
 	MOVQ    SI, R11
 	VMOVUPS Z0, (R11)
 	VMOVUPS Z1, 64(R11)
@@ -919,6 +1032,23 @@ edge:
 	VADDPS.Z 64(R11), Z9, K2, Z9
 
 setedge:
+	MOVQ      bias+96(FP), R11
+	TESTQ     R11, R11
+	JZ        storeedge
+	VMOVUPS.Z (R11), K1, Z24
+	VADDPS    Z24, Z0, Z0
+	VADDPS    Z24, Z2, Z2
+	VADDPS    Z24, Z4, Z4
+	VADDPS    Z24, Z6, Z6
+	VADDPS    Z24, Z8, Z8
+	VMOVUPS.Z 64(R11), K2, Z25
+	VADDPS    Z25, Z1, Z1
+	VADDPS    Z25, Z3, Z3
+	VADDPS    Z25, Z5, Z5
+	VADDPS    Z25, Z7, Z7
+	VADDPS    Z25, Z9, Z9
+
+storeedge:
 	MOVQ    SI, R11
 	VMOVUPS Z0, K1, (R11)
 	VMOVUPS Z1, K2, 64(R11)
@@ -951,9 +1081,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func kernF32x6AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, ahead *byte, step int)
+// func kernF32x6AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, bias *byte, ahead *byte, step int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·kernF32x6AVX512(SB), NOSPLIT, $0-112
+TEXT ·kernF32x6AVX512(SB), NOSPLIT, $0-120
 	MOVQ  n+80(FP), AX
 	MOVQ  $-1, CX
 	BZHIQ AX, CX, CX
@@ -966,7 +1096,7 @@ TEXT ·kernF32x6AVX512(SB), NOSPLIT, $0-112
 	MOVQ  bs+56(FP), BX
 	MOVQ  c+64(FP), SI
 	MOVQ  ldc+72(FP), DI
-	MOVQ  ahead+96(FP), R8
+	MOVQ  ahead+104(FP), R8
 	MOVQ  rsa+32(FP), R9
 	LEAQ  (R9)(R9*2), R10
 	MOVQ  CX, R11
@@ -1104,7 +1234,7 @@ loop:
 	ADDQ         DX, R11
 	ADDQ         DX, R12
 	PREFETCHT1   (R8)
-	ADDQ         step+104(FP), R8
+	ADDQ         step+112(FP), R8
 	SUBQ         $0x04, R14
 	JGE          loop
 
@@ -1166,6 +1296,25 @@ write:
 	VADDPS 64(R11), Z11, Z11
 
 set:
+	MOVQ    bias+96(FP), R11
+	TESTQ   R11, R11
+	JZ      store
+	VMOVUPS (R11), Z24
+	VADDPS  Z24, Z0, Z0
+	VADDPS  Z24, Z2, Z2
+	VADDPS  Z24, Z4, Z4
+	VADDPS  Z24, Z6, Z6
+	VADDPS  Z24, Z8, Z8
+	VADDPS  Z24, Z10, Z10
+	VMOVUPS 64(R11), Z25
+	VADDPS  Z25, Z1, Z1
+	VADDPS  Z25, Z3, Z3
+	VADDPS  Z25, Z5, Z5
+	VADDPS  Z25, Z7, Z7
+	VADDPS  Z25, Z9, Z9
+	VADDPS  Z25, Z11, Z11
+
+store:
 	MOVQ    SI, R11
 	VMOVUPS Z0, (R11)
 	VMOVUPS Z1, 64(R11)
@@ -1209,6 +1358,25 @@ edge:
 	VADDPS.Z 64(R11), Z11, K2, Z11
 
 setedge:
+	MOVQ      bias+96(FP), R11
+	TESTQ     R11, R11
+	JZ        storeedge
+	VMOVUPS.Z (R11), K1, Z24
+	VADDPS    Z24, Z0, Z0
+	VADDPS    Z24, Z2, Z2
+	VADDPS    Z24, Z4, Z4
+	VADDPS    Z24, Z6, Z6
+	VADDPS    Z24, Z8, Z8
+	VADDPS    Z24, Z10, Z10
+	VMOVUPS.Z 64(R11), K2, Z25
+	VADDPS    Z25, Z1, Z1
+	VADDPS    Z25, Z3, Z3
+	VADDPS    Z25, Z5, Z5
+	VADDPS    Z25, Z7, Z7
+	VADDPS    Z25, Z9, Z9
+	VADDPS    Z25, Z11, Z11
+
+storeedge:
 	MOVQ    SI, R11
 	VMOVUPS Z0, K1, (R11)
 	VMOVUPS Z1, K2, 64(R11)
@@ -1245,9 +1413,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func kernF32x7AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, ahead *byte, step int)
+// func kernF32x7AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, bias *byte, ahead *byte, step int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·kernF32x7AVX512(SB), NOSPLIT, $0-112
+TEXT ·kernF32x7AVX512(SB), NOSPLIT, $0-120
 	MOVQ  n+80(FP), AX
 	MOVQ  $-1, CX
 	BZHIQ AX, CX, CX
@@ -1260,7 +1428,7 @@ TEXT ·kernF32x7AVX512(SB), NOSPLIT, $0-112
 	MOVQ  bs+56(FP), BX
 	MOVQ  c+64(FP), SI
 	MOVQ  ldc+72(FP), DI
-	MOVQ  ahead+96(FP), R8
+	MOVQ  ahead+104(FP), R8
 	MOVQ  rsa+32(FP), R9
 	LEAQ  (R9)(R9*2), R10
 	MOVQ  CX, R11
@@ -1415,7 +1583,7 @@ loop:
 	ADDQ         DX, R11
 	ADDQ         DX, R12
 	PREFETCHT1   (R8)
-	ADDQ         step+104(FP), R8
+	ADDQ         step+112(FP), R8
 	SUBQ         $0x04, R14
 	JGE          loop
 
@@ -1483,6 +1651,27 @@ write:
 	VADDPS 64(R11), Z13, Z13
 
 set:
+	MOVQ    bias+96(FP), R11
+	TESTQ   R11, R11
+	JZ      store
+	VMOVUPS (R11), Z24
+	VADDPS  Z24, Z0, Z0
+	VADDPS  Z24, Z2, Z2
+	VADDPS  Z24, Z4, Z4
+	VADDPS  Z24, Z6, Z6
+	VADDPS  Z24, Z8, Z8
+	VADDPS  Z24, Z10, Z10
+	VADDPS  Z24, Z12, Z12
+	VMOVUPS 64(R11), Z25
+	VADDPS  Z25, Z1, Z1
+	VADDPS  Z25, Z3, Z3
+	VADDPS  Z25, Z5, Z5
+	VADDPS  Z25, Z7, Z7
+	VADDPS  Z25, Z9, Z9
+	VADDPS  Z25, Z11, Z11
+	VADDPS  Z25, Z13, Z13
+
+store:
 	MOVQ    SI, R11
 	VMOVUPS Z0, (R11)
 	VMOVUPS Z1, 64(R11)
@@ -1532,6 +1721,27 @@ edge:
 	VADDPS.Z 64(R11), Z13, K2, Z13
 
 setedge:
+	MOVQ      bias+96(FP), R11
+	TESTQ     R11, R11
+	JZ        storeedge
+	VMOVUPS.Z (R11), K1, Z24
+	VADDPS    Z24, Z0, Z0
+	VADDPS    Z24, Z2, Z2
+	VADDPS    Z24, Z4, Z4
+	VADDPS    Z24, Z6, Z6
+	VADDPS    Z24, Z8, Z8
+	VADDPS    Z24, Z10, Z10
+	VADDPS    Z24, Z12, Z12
+	VMOVUPS.Z 64(R11), K2, Z25
+	VADDPS    Z25, Z1, Z1
+	VADDPS    Z25, Z3, Z3
+	VADDPS    Z25, Z5, Z5
+	VADDPS    Z25, Z7, Z7
+	VADDPS    Z25, Z9, Z9
+	VADDPS    Z25, Z11, Z11
+	VADDPS    Z25, Z13, Z13
+
+storeedge:
 	MOVQ    SI, R11
 	VMOVUPS Z0, K1, (R11)
 	VMOVUPS Z1, K2, 64(R11)
@@ -1572,9 +1782,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func kernF32x8AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, ahead *byte, step int)
+// func kernF32x8AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, bias *byte, ahead *byte, step int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·kernF32x8AVX512(SB), NOSPLIT, $0-112
+TEXT ·kernF32x8AVX512(SB), NOSPLIT, $0-120
 	MOVQ  n+80(FP), AX
 	MOVQ  $-1, CX
 	BZHIQ AX, CX, CX
@@ -1587,7 +1797,7 @@ TEXT ·kernF32x8AVX512(SB), NOSPLIT, $0-112
 	MOVQ  bs+56(FP), BX
 	MOVQ  c+64(FP), SI
 	MOVQ  ldc+72(FP), DI
-	MOVQ  ahead+96(FP), R8
+	MOVQ  ahead+104(FP), R8
 	MOVQ  rsa+32(FP), R9
 	LEAQ  (R9)(R9*2), R10
 	MOVQ  CX, R11
@@ -1759,7 +1969,7 @@ loop:
 	ADDQ         DX, R11
 	ADDQ         DX, R12
 	PREFETCHT1   (R8)
-	ADDQ         step+104(FP), R8
+	ADDQ         step+112(FP), R8
 	SUBQ         $0x04, R14
 	JGE          loop
 
@@ -1833,6 +2043,29 @@ write:
 	VADDPS 64(R11), Z15, Z15
 
 set:
+	MOVQ    bias+96(FP), R11
+	TESTQ   R11, R11
+	JZ      store
+	VMOVUPS (R11), Z24
+	VADDPS  Z24, Z0, Z0
+	VADDPS  Z24, Z2, Z2
+	VADDPS  Z24, Z4, Z4
+	VADDPS  Z24, Z6, Z6
+	VADDPS  Z24, Z8, Z8
+	VADDPS  Z24, Z10, Z10
+	VADDPS  Z24, Z12, Z12
+	VADDPS  Z24, Z14, Z14
+	VMOVUPS 64(R11), Z25
+	VADDPS  Z25, Z1, Z1
+	VADDPS  Z25, Z3, Z3
+	VADDPS  Z25, Z5, Z5
+	VADDPS  Z25, Z7, Z7
+	VADDPS  Z25, Z9, Z9
+	VADDPS  Z25, Z11, Z11
+	VADDPS  Z25, Z13, Z13
+	VADDPS  Z25, Z15, Z15
+
+store:
 	MOVQ    SI, R11
 	VMOVUPS Z0, (R11)
 	VMOVUPS Z1, 64(R11)
@@ -1888,6 +2121,29 @@ edge:
 	VADDPS.Z 64(R11), Z15, K2, Z15
 
 setedge:
+	MOVQ      bias+96(FP), R11
+	TESTQ     R11, R11
+	JZ        storeedge
+	VMOVUPS.Z (R11), K1, Z24
+	VADDPS    Z24, Z0, Z0
+	VADDPS    Z24, Z2, Z2
+	VADDPS    Z24, Z4, Z4
+	VADDPS    Z24, Z6, Z6
+	VADDPS    Z24, Z8, Z8
+	VADDPS    Z24, Z10, Z10
+	VADDPS    Z24, Z12, Z12
+	VADDPS    Z24, Z14, Z14
+	VMOVUPS.Z 64(R11), K2, Z25
+	VADDPS    Z25, Z1, Z1
+	VADDPS    Z25, Z3, Z3
+	VADDPS    Z25, Z5, Z5
+	VADDPS    Z25, Z7, Z7
+	VADDPS    Z25, Z9, Z9
+	VADDPS    Z25, Z11, Z11
+	VADDPS    Z25, Z13, Z13
+	VADDPS    Z25, Z15, Z15
+
+storeedge:
 	MOVQ    SI, R11
 	VMOVUPS Z0, K1, (R11)
 	VMOVUPS Z1, K2, 64(R11)
@@ -1932,9 +2188,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func kernF32x9AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, ahead *byte, step int)
+// func kernF32x9AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, bias *byte, ahead *byte, step int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·kernF32x9AVX512(SB), NOSPLIT, $0-112
+TEXT ·kernF32x9AVX512(SB), NOSPLIT, $0-120
 	MOVQ  n+80(FP), AX
 	MOVQ  $-1, CX
 	BZHIQ AX, CX, CX
@@ -1947,7 +2203,7 @@ TEXT ·kernF32x9AVX512(SB), NOSPLIT, $0-112
 	MOVQ  bs+56(FP), BX
 	MOVQ  c+64(FP), SI
 	MOVQ  ldc+72(FP), DI
-	MOVQ  ahead+96(FP), R8
+	MOVQ  ahead+104(FP), R8
 	MOVQ  rsa+32(FP), R9
 	LEAQ  (R9)(R9*2), R10
 	MOVQ  CX, R11
@@ -2141,7 +2397,7 @@ loop:
 	ADDQ         DX, R12
 	ADDQ         DX, R13
 	PREFETCHT1   (R8)
-	ADDQ         step+104(FP), R8
+	ADDQ         step+112(FP), R8
 	SUBQ         $0x04, R15
 	JGE          loop
 
@@ -2222,6 +2478,31 @@ write:
 	VADDPS 64(R11), Z17, Z17
 
 set:
+	MOVQ    bias+96(FP), R11
+	TESTQ   R11, R11
+	JZ      store
+	VMOVUPS (R11), Z24
+	VADDPS  Z24, Z0, Z0
+	VADDPS  Z24, Z2, Z2
+	VADDPS  Z24, Z4, Z4
+	VADDPS  Z24, Z6, Z6
+	VADDPS  Z24, Z8, Z8
+	VADDPS  Z24, Z10, Z10
+	VADDPS  Z24, Z12, Z12
+	VADDPS  Z24, Z14, Z14
+	VADDPS  Z24, Z16, Z16
+	VMOVUPS 64(R11), Z25
+	VADDPS  Z25, Z1, Z1
+	VADDPS  Z25, Z3, Z3
+	VADDPS  Z25, Z5, Z5
+	VADDPS  Z25, Z7, Z7
+	VADDPS  Z25, Z9, Z9
+	VADDPS  Z25, Z11, Z11
+	VADDPS  Z25, Z13, Z13
+	VADDPS  Z25, Z15, Z15
+	VADDPS  Z25, Z17, Z17
+
+store:
 	MOVQ    SI, R11
 	VMOVUPS Z0, (R11)
 	VMOVUPS Z1, 64(R11)
@@ -2283,6 +2564,31 @@ edge:
 	VADDPS.Z 64(R11), Z17, K2, Z17
 
 setedge:
+	MOVQ      bias+96(FP), R11
+	TESTQ     R11, R11
+	JZ        storeedge
+	VMOVUPS.Z (R11), K1, Z24
+	VADDPS    Z24, Z0, Z0
+	VADDPS    Z24, Z2, Z2
+	VADDPS    Z24, Z4, Z4
+	VADDPS    Z24, Z6, Z6
+	VADDPS    Z24, Z8, Z8
+	VADDPS    Z24, Z10, Z10
+	VADDPS    Z24, Z12, Z12
+	VADDPS    Z24, Z14, Z14
+	VADDPS    Z24, Z16, Z16
+	VMOVUPS.Z 64(R11), K2, Z25
+	VADDPS    Z25, Z1, Z1
+	VADDPS    Z25, Z3, Z3
+	VADDPS    Z25, Z5, Z5
+	VADDPS    Z25, Z7, Z7
+	VADDPS    Z25, Z9, Z9
+	VADDPS    Z25, Z11, Z11
+	VADDPS    Z25, Z13, Z13
+	VADDPS    Z25, Z15, Z15
+	VADDPS    Z25, Z17, Z17
+
+storeedge:
 	MOVQ    SI, R11
 	VMOVUPS Z0, K1, (R11)
 	VMOVUPS Z1, K2, 64(R11)
@@ -2332,9 +2638,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func kernF32x10AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, ahead *byte, step int)
+// func kernF32x10AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, bias *byte, ahead *byte, step int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·kernF32x10AVX512(SB), NOSPLIT, $0-112
+TEXT ·kernF32x10AVX512(SB), NOSPLIT, $0-120
 	MOVQ  n+80(FP), AX
 	MOVQ  $-1, CX
 	BZHIQ AX, CX, CX
@@ -2347,7 +2653,7 @@ TEXT ·kernF32x10AVX512(SB), NOSPLIT, $0-112
 	MOVQ  bs+56(FP), BX
 	MOVQ  c+64(FP), SI
 	MOVQ  ldc+72(FP), DI
-	MOVQ  ahead+96(FP), R8
+	MOVQ  ahead+104(FP), R8
 	MOVQ  rsa+32(FP), R9
 	LEAQ  (R9)(R9*2), R10
 	MOVQ  CX, R11
@@ -2558,7 +2864,7 @@ loop:
 	ADDQ         DX, R12
 	ADDQ         DX, R13
 	PREFETCHT1   (R8)
-	ADDQ         step+104(FP), R8
+	ADDQ         step+112(FP), R8
 	SUBQ         $0x04, R15
 	JGE          loop
 
@@ -2645,6 +2951,33 @@ write:
 	VADDPS 64(R11), Z19, Z19
 
 set:
+	MOVQ    bias+96(FP), R11
+	TESTQ   R11, R11
+	JZ      store
+	VMOVUPS (R11), Z24
+	VADDPS  Z24, Z0, Z0
+	VADDPS  Z24, Z2, Z2
+	VADDPS  Z24, Z4, Z4
+	VADDPS  Z24, Z6, Z6
+	VADDPS  Z24, Z8, Z8
+	VADDPS  Z24, Z10, Z10
+	VADDPS  Z24, Z12, Z12
+	VADDPS  Z24, Z14, Z14
+	VADDPS  Z24, Z16, Z16
+	VADDPS  Z24, Z18, Z18
+	VMOVUPS 64(R11), Z25
+	VADDPS  Z25, Z1, Z1
+	VADDPS  Z25, Z3, Z3
+	VADDPS  Z25, Z5, Z5
+	VADDPS  Z25, Z7, Z7
+	VADDPS  Z25, Z9, Z9
+	VADDPS  Z25, Z11, Z11
+	VADDPS  Z25, Z13, Z13
+	VADDPS  Z25, Z15, Z15
+	VADDPS  Z25, Z17, Z17
+	VADDPS  Z25, Z19, Z19
+
+store:
 	MOVQ    SI, R11
 	VMOVUPS Z0, (R11)
 	VMOVUPS Z1, 64(R11)
@@ -2712,6 +3045,33 @@ edge:
 	VADDPS.Z 64(R11), Z19, K2, Z19
 
 setedge:
+	MOVQ      bias+96(FP), R11
+	TESTQ     R11, R11
+	JZ        storeedge
+	VMOVUPS.Z (R11), K1, Z24
+	VADDPS    Z24, Z0, Z0
+	VADDPS    Z24, Z2, Z2
+	VADDPS    Z24, Z4, Z4
+	VADDPS    Z24, Z6, Z6
+	VADDPS    Z24, Z8, Z8
+	VADDPS    Z24, Z10, Z10
+	VADDPS    Z24, Z12, Z12
+	VADDPS    Z24, Z14, Z14
+	VADDPS    Z24, Z16, Z16
+	VADDPS    Z24, Z18, Z18
+	VMOVUPS.Z 64(R11), K2, Z25
+	VADDPS    Z25, Z1, Z1
+	VADDPS    Z25, Z3, Z3
+	VADDPS    Z25, Z5, Z5
+	VADDPS    Z25, Z7, Z7
+	VADDPS    Z25, Z9, Z9
+	VADDPS    Z25, Z11, Z11
+	VADDPS    Z25, Z13, Z13
+	VADDPS    Z25, Z15, Z15
+	VADDPS    Z25, Z17, Z17
+	VADDPS    Z25, Z19, Z19
+
+storeedge:
 	MOVQ    SI, R11
 	VMOVUPS Z0, K1, (R11)
 	VMOVUPS Z1, K2, 64(R11)
@@ -2765,9 +3125,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func kernF32x11AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, ahead *byte, step int)
+// func kernF32x11AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, bias *byte, ahead *byte, step int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·kernF32x11AVX512(SB), NOSPLIT, $0-112
+TEXT ·kernF32x11AVX512(SB), NOSPLIT, $0-120
 	MOVQ  n+80(FP), AX
 	MOVQ  $-1, CX
 	BZHIQ AX, CX, CX
@@ -2780,7 +3140,7 @@ TEXT ·kernF32x11AVX512(SB), NOSPLIT, $0-112
 	MOVQ  bs+56(FP), BX
 	MOVQ  c+64(FP), SI
 	MOVQ  ldc+72(FP), DI
-	MOVQ  ahead+96(FP), R8
+	MOVQ  ahead+104(FP), R8
 	MOVQ  rsa+32(FP), R9
 	LEAQ  (R9)(R9*2), R10
 	MOVQ  CX, R11
@@ -3008,7 +3368,7 @@ loop:
 	ADDQ         DX, R12
 	ADDQ         DX, R13
 	PREFETCHT1   (R8)
-	ADDQ         step+104(FP), R8
+	ADDQ         step+112(FP), R8
 	SUBQ         $0x04, R15
 	JGE          loop
 
@@ -3101,6 +3461,35 @@ write:
 	VADDPS 64(R11), Z21, Z21
 
 set:
+	MOVQ    bias+96(FP), R11
+	TESTQ   R11, R11
+	JZ      store
+	VMOVUPS (R11), Z24
+	VADDPS  Z24, Z0, Z0
+	VADDPS  Z24, Z2, Z2
+	VADDPS  Z24, Z4, Z4
+	VADDPS  Z24, Z6, Z6
+	VADDPS  Z24, Z8, Z8
+	VADDPS  Z24, Z10, Z10
+	VADDPS  Z24, Z12, Z12
+	VADDPS  Z24, Z14, Z14
+	VADDPS  Z24, Z16, Z16
+	VADDPS  Z24, Z18, Z18
+	VADDPS  Z24, Z20, Z20
+	VMOVUPS 64(R11), Z25
+	VADDPS  Z25, Z1, Z1
+	VADDPS  Z25, Z3, Z3
+	VADDPS  Z25, Z5, Z5
+	VADDPS  Z25, Z7, Z7
+	VADDPS  Z25, Z9, Z9
+	VADDPS  Z25, Z11, Z11
+	VADDPS  Z25, Z13, Z13
+	VADDPS  Z25, Z15, Z15
+	VADDPS  Z25, Z17, Z17
+	VADDPS  Z25, Z19, Z19
+	VADDPS  Z25, Z21, Z21
+
+store:
 	MOVQ    SI, R11
 	VMOVUPS Z0, (R11)
 	VMOVUPS Z1, 64(R11)
@@ -3174,6 +3563,35 @@ edge:
 	VADDPS.Z 64(R11), Z21, K2, Z21
 
 setedge:
+	MOVQ      bias+96(FP), R11
+	TESTQ     R11, R11
+	JZ        storeedge
+	VMOVUPS.Z (R11), K1, Z24
+	VADDPS    Z24, Z0, Z0
+	VADDPS    Z24, Z2, Z2
+	VADDPS    Z24, Z4, Z4
+	VADDPS    Z24, Z6, Z6
+	VADDPS    Z24, Z8, Z8
+	VADDPS    Z24, Z10, Z10
+	VADDPS    Z24, Z12, Z12
+	VADDPS    Z24, Z14, Z14
+	VADDPS    Z24, Z16, Z16
+	VADDPS    Z24, Z18, Z18
+	VADDPS    Z24, Z20, Z20
+	VMOVUPS.Z 64(R11), K2, Z25
+	VADDPS    Z25, Z1, Z1
+	VADDPS    Z25, Z3, Z3
+	VADDPS    Z25, Z5, Z5
+	VADDPS    Z25, Z7, Z7
+	VADDPS    Z25, Z9, Z9
+	VADDPS    Z25, Z11, Z11
+	VADDPS    Z25, Z13, Z13
+	VADDPS    Z25, Z15, Z15
+	VADDPS    Z25, Z17, Z17
+	VADDPS    Z25, Z19, Z19
+	VADDPS    Z25, Z21, Z21
+
+storeedge:
 	MOVQ    SI, R11
 	VMOVUPS Z0, K1, (R11)
 	VMOVUPS Z1, K2, 64(R11)
@@ -3231,9 +3649,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func kernF32x12AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, ahead *byte, step int)
+// func kernF32x12AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, bias *byte, ahead *byte, step int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·kernF32x12AVX512(SB), NOSPLIT, $0-112
+TEXT ·kernF32x12AVX512(SB), NOSPLIT, $0-120
 	MOVQ  n+80(FP), AX
 	MOVQ  $-1, CX
 	BZHIQ AX, CX, CX
@@ -3246,7 +3664,7 @@ TEXT ·kernF32x12AVX512(SB), NOSPLIT, $0-112
 	MOVQ  bs+56(FP), BX
 	MOVQ  c+64(FP), SI
 	MOVQ  ldc+72(FP), DI
-	MOVQ  ahead+96(FP), R8
+	MOVQ  ahead+104(FP), R8
 	MOVQ  rsa+32(FP), R9
 	LEAQ  (R9)(R9*2), R10
 	MOVQ  CX, R11
@@ -3491,7 +3909,7 @@ loop:
 	ADDQ         DX, R12
 	ADDQ         DX, R13
 	PREFETCHT1   (R8)
-	ADDQ         step+104(FP), R8
+	ADDQ         step+112(FP), R8
 	SUBQ         $0x04, R15
 	JGE          loop
 
@@ -3590,6 +4008,37 @@ write:
 	VADDPS 64(R11), Z23, Z23
 
 set:
+	MOVQ    bias+96(FP), R11
+	TESTQ   R11, R11
+	JZ      store
+	VMOVUPS (R11), Z24
+	VADDPS  Z24, Z0, Z0
+	VADDPS  Z24, Z2, Z2
+	VADDPS  Z24, Z4, Z4
+	VADDPS  Z24, Z6, Z6
+	VADDPS  Z24, Z8, Z8
+	VADDPS  Z24, Z10, Z10
+	VADDPS  Z24, Z12, Z12
+	VADDPS  Z24, Z14, Z14
+	VADDPS  Z24, Z16, Z16
+	VADDPS  Z24, Z18, Z18
+	VADDPS  Z24, Z20, Z20
+	VADDPS  Z24, Z22, Z22
+	VMOVUPS 64(R11), Z25
+	VADDPS  Z25, Z1, Z1
+	VADDPS  Z25, Z3, Z3
+	VADDPS  Z25, Z5, Z5
+	VADDPS  Z25, Z7, Z7
+	VADDPS  Z25, Z9, Z9
+	VADDPS  Z25, Z11, Z11
+	VADDPS  Z25, Z13, Z13
+	VADDPS  Z25, Z15, Z15
+	VADDPS  Z25, Z17, Z17
+	VADDPS  Z25, Z19, Z19
+	VADDPS  Z25, Z21, Z21
+	VADDPS  Z25, Z23, Z23
+
+store:
 	MOVQ    SI, R11
 	VMOVUPS Z0, (R11)
 	VMOVUPS Z1, 64(R11)
@@ -3669,6 +4118,37 @@ edge:
 	VADDPS.Z 64(R11), Z23, K2, Z23
 
 setedge:
+	MOVQ      bias+96(FP), R11
+	TESTQ     R11, R11
+	JZ        storeedge
+	VMOVUPS.Z (R11), K1, Z24
+	VADDPS    Z24, Z0, Z0
+	VADDPS    Z24, Z2, Z2
+	VADDPS    Z24, Z4, Z4
+	VADDPS    Z24, Z6, Z6
+	VADDPS    Z24, Z8, Z8
+	VADDPS    Z24, Z10, Z10
+	VADDPS    Z24, Z12, Z12
+	VADDPS    Z24, Z14, Z14
+	VADDPS    Z24, Z16, Z16
+	VADDPS    Z24, Z18, Z18
+	VADDPS    Z24, Z20, Z20
+	VADDPS    Z24, Z22, Z22
+	VMOVUPS.Z 64(R11), K2, Z25
+	VADDPS    Z25, Z1, Z1
+	VADDPS    Z25, Z3, Z3
+	VADDPS    Z25, Z5, Z5
+	VADDPS    Z25, Z7, Z7
+	VADDPS    Z25, Z9, Z9
+	VADDPS    Z25, Z11, Z11
+	VADDPS    Z25, Z13, Z13
+	VADDPS    Z25, Z15, Z15
+	VADDPS    Z25, Z17, Z17
+	VADDPS    Z25, Z19, Z19
+	VADDPS    Z25, Z21, Z21
+	VADDPS    Z25, Z23, Z23
+
+storeedge:
 	MOVQ    SI, R11
 	VMOVUPS Z0, K1, (R11)
 	VMOVUPS Z1, K2, 64(R11)
@@ -3730,9 +4210,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func kernBF16x1AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, ahead *byte, step int)
+// func kernBF16x1AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, bias *byte, ahead *byte, step int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·kernBF16x1AVX512(SB), NOSPLIT, $0-112
+TEXT ·kernBF16x1AVX512(SB), NOSPLIT, $0-120
 	MOVQ  n+80(FP), AX
 	MOVQ  $-1, CX
 	BZHIQ AX, CX, CX
@@ -3745,7 +4225,7 @@ TEXT ·kernBF16x1AVX512(SB), NOSPLIT, $0-112
 	MOVQ  bs+56(FP), BX
 	MOVQ  c+64(FP), SI
 	MOVQ  ldc+72(FP), DI
-	MOVQ  ahead+96(FP), R8
+	MOVQ  ahead+104(FP), R8
 	MOVQ  rsa+32(FP), R9
 	LEAQ  (R9)(R9*2), R9
 	MOVQ  CX, R9
@@ -3817,7 +4297,7 @@ loop:
 	ADDQ       BX, R10
 	ADDQ       DX, R9
 	PREFETCHT1 (R8)
-	ADDQ       step+104(FP), R8
+	ADDQ       step+112(FP), R8
 	SUBQ       $0x04, R11
 	JGE        loop
 
@@ -3854,6 +4334,15 @@ write:
 	VADDPS 64(R9), Z1, Z1
 
 set:
+	MOVQ    bias+96(FP), R9
+	TESTQ   R9, R9
+	JZ      store
+	VMOVUPS (R9), Z24
+	VADDPS  Z24, Z0, Z0
+	VMOVUPS 64(R9), Z25
+	VADDPS  Z25, Z1, Z1
+
+store:
 	MOVQ    SI, R9
 	VMOVUPS Z0, (R9)
 	VMOVUPS Z1, 64(R9)
@@ -3867,6 +4356,15 @@ edge:
 	VADDPS.Z 64(R9), Z1, K2, Z1
 
 setedge:
+	MOVQ      bias+96(FP), R9
+	TESTQ     R9, R9
+	JZ        storeedge
+	VMOVUPS.Z (R9), K1, Z24
+	VADDPS    Z24, Z0, Z0
+	VMOVUPS.Z 64(R9), K2, Z25
+	VADDPS    Z25, Z1, Z1
+
+storeedge:
 	MOVQ    SI, R9
 	VMOVUPS Z0, K1, (R9)
 	VMOVUPS Z1, K2, 64(R9)
@@ -3882,9 +4380,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func kernBF16x2AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, ahead *byte, step int)
+// func kernBF16x2AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, bias *byte, ahead *byte, step int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·kernBF16x2AVX512(SB), NOSPLIT, $0-112
+TEXT ·kernBF16x2AVX512(SB), NOSPLIT, $0-120
 	MOVQ  n+80(FP), AX
 	MOVQ  $-1, CX
 	BZHIQ AX, CX, CX
@@ -3897,7 +4395,7 @@ TEXT ·kernBF16x2AVX512(SB), NOSPLIT, $0-112
 	MOVQ  bs+56(FP), BX
 	MOVQ  c+64(FP), SI
 	MOVQ  ldc+72(FP), DI
-	MOVQ  ahead+96(FP), R8
+	MOVQ  ahead+104(FP), R8
 	MOVQ  rsa+32(FP), R9
 	LEAQ  (R9)(R9*2), R10
 	MOVQ  CX, R10
@@ -4010,7 +4508,7 @@ loop:
 	ADDQ       BX, R11
 	ADDQ       DX, R10
 	PREFETCHT1 (R8)
-	ADDQ       step+104(FP), R8
+	ADDQ       step+112(FP), R8
 	SUBQ       $0x04, R12
 	JGE        loop
 
@@ -4059,6 +4557,17 @@ write:
 	VADDPS 64(R10), Z3, Z3
 
 set:
+	MOVQ    bias+96(FP), R10
+	TESTQ   R10, R10
+	JZ      store
+	VMOVUPS (R10), Z24
+	VADDPS  Z24, Z0, Z0
+	VADDPS  Z24, Z2, Z2
+	VMOVUPS 64(R10), Z25
+	VADDPS  Z25, Z1, Z1
+	VADDPS  Z25, Z3, Z3
+
+store:
 	MOVQ    SI, R10
 	VMOVUPS Z0, (R10)
 	VMOVUPS Z1, 64(R10)
@@ -4078,6 +4587,17 @@ edge:
 	VADDPS.Z 64(R10), Z3, K2, Z3
 
 setedge:
+	MOVQ      bias+96(FP), R10
+	TESTQ     R10, R10
+	JZ        storeedge
+	VMOVUPS.Z (R10), K1, Z24
+	VADDPS    Z24, Z0, Z0
+	VADDPS    Z24, Z2, Z2
+	VMOVUPS.Z 64(R10), K2, Z25
+	VADDPS    Z25, Z1, Z1
+	VADDPS    Z25, Z3, Z3
+
+storeedge:
 	MOVQ    SI, R10
 	VMOVUPS Z0, K1, (R10)
 	VMOVUPS Z1, K2, 64(R10)
@@ -4097,9 +4617,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func kernBF16x3AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, ahead *byte, step int)
+// func kernBF16x3AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, bias *byte, ahead *byte, step int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·kernBF16x3AVX512(SB), NOSPLIT, $0-112
+TEXT ·kernBF16x3AVX512(SB), NOSPLIT, $0-120
 	MOVQ  n+80(FP), AX
 	MOVQ  $-1, CX
 	BZHIQ AX, CX, CX
@@ -4112,7 +4632,7 @@ TEXT ·kernBF16x3AVX512(SB), NOSPLIT, $0-112
 	MOVQ  bs+56(FP), BX
 	MOVQ  c+64(FP), SI
 	MOVQ  ldc+72(FP), DI
-	MOVQ  ahead+96(FP), R8
+	MOVQ  ahead+104(FP), R8
 	MOVQ  rsa+32(FP), R9
 	LEAQ  (R9)(R9*2), R10
 	MOVQ  CX, R10
@@ -4266,7 +4786,7 @@ loop:
 	ADDQ       BX, R11
 	ADDQ       DX, R10
 	PREFETCHT1 (R8)
-	ADDQ       step+104(FP), R8
+	ADDQ       step+112(FP), R8
 	SUBQ       $0x04, R12
 	JGE        loop
 
@@ -4327,6 +4847,19 @@ write:
 	VADDPS 64(R10), Z5, Z5
 
 set:
+	MOVQ    bias+96(FP), R10
+	TESTQ   R10, R10
+	JZ      store
+	VMOVUPS (R10), Z24
+	VADDPS  Z24, Z0, Z0
+	VADDPS  Z24, Z2, Z2
+	VADDPS  Z24, Z4, Z4
+	VMOVUPS 64(R10), Z25
+	VADDPS  Z25, Z1, Z1
+	VADDPS  Z25, Z3, Z3
+	VADDPS  Z25, Z5, Z5
+
+store:
 	MOVQ    SI, R10
 	VMOVUPS Z0, (R10)
 	VMOVUPS Z1, 64(R10)
@@ -4352,6 +4885,19 @@ edge:
 	VADDPS.Z 64(R10), Z5, K2, Z5
 
 setedge:
+	MOVQ      bias+96(FP), R10
+	TESTQ     R10, R10
+	JZ        storeedge
+	VMOVUPS.Z (R10), K1, Z24
+	VADDPS    Z24, Z0, Z0
+	VADDPS    Z24, Z2, Z2
+	VADDPS    Z24, Z4, Z4
+	VMOVUPS.Z 64(R10), K2, Z25
+	VADDPS    Z25, Z1, Z1
+	VADDPS    Z25, Z3, Z3
+	VADDPS    Z25, Z5, Z5
+
+storeedge:
 	MOVQ    SI, R10
 	VMOVUPS Z0, K1, (R10)
 	VMOVUPS Z1, K2, 64(R10)
@@ -4375,9 +4921,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func kernBF16x4AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, ahead *byte, step int)
+// func kernBF16x4AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, bias *byte, ahead *byte, step int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·kernBF16x4AVX512(SB), NOSPLIT, $0-112
+TEXT ·kernBF16x4AVX512(SB), NOSPLIT, $0-120
 	MOVQ  n+80(FP), AX
 	MOVQ  $-1, CX
 	BZHIQ AX, CX, CX
@@ -4390,7 +4936,7 @@ TEXT ·kernBF16x4AVX512(SB), NOSPLIT, $0-112
 	MOVQ  bs+56(FP), BX
 	MOVQ  c+64(FP), SI
 	MOVQ  ldc+72(FP), DI
-	MOVQ  ahead+96(FP), R8
+	MOVQ  ahead+104(FP), R8
 	MOVQ  rsa+32(FP), R9
 	LEAQ  (R9)(R9*2), R10
 	MOVQ  CX, R11
@@ -4585,7 +5131,7 @@ loop:
 	ADDQ       BX, R12
 	ADDQ       DX, R11
 	PREFETCHT1 (R8)
-	ADDQ       step+104(FP), R8
+	ADDQ       step+112(FP), R8
 	SUBQ       $0x04, R13
 	JGE        loop
 
@@ -4658,6 +5204,21 @@ write:
 	VADDPS 64(R11), Z7, Z7
 
 set:
+	MOVQ    bias+96(FP), R11
+	TESTQ   R11, R11
+	JZ      store
+	VMOVUPS (R11), Z24
+	VADDPS  Z24, Z0, Z0
+	VADDPS  Z24, Z2, Z2
+	VADDPS  Z24, Z4, Z4
+	VADDPS  Z24, Z6, Z6
+	VMOVUPS 64(R11), Z25
+	VADDPS  Z25, Z1, Z1
+	VADDPS  Z25, Z3, Z3
+	VADDPS  Z25, Z5, Z5
+	VADDPS  Z25, Z7, Z7
+
+store:
 	MOVQ    SI, R11
 	VMOVUPS Z0, (R11)
 	VMOVUPS Z1, 64(R11)
@@ -4689,6 +5250,21 @@ edge:
 	VADDPS.Z 64(R11), Z7, K2, Z7
 
 setedge:
+	MOVQ      bias+96(FP), R11
+	TESTQ     R11, R11
+	JZ        storeedge
+	VMOVUPS.Z (R11), K1, Z24
+	VADDPS    Z24, Z0, Z0
+	VADDPS    Z24, Z2, Z2
+	VADDPS    Z24, Z4, Z4
+	VADDPS    Z24, Z6, Z6
+	VMOVUPS.Z 64(R11), K2, Z25
+	VADDPS    Z25, Z1, Z1
+	VADDPS    Z25, Z3, Z3
+	VADDPS    Z25, Z5, Z5
+	VADDPS    Z25, Z7, Z7
+
+storeedge:
 	MOVQ    SI, R11
 	VMOVUPS Z0, K1, (R11)
 	VMOVUPS Z1, K2, 64(R11)
@@ -4716,9 +5292,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func kernBF16x5AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, ahead *byte, step int)
+// func kernBF16x5AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, bias *byte, ahead *byte, step int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·kernBF16x5AVX512(SB), NOSPLIT, $0-112
+TEXT ·kernBF16x5AVX512(SB), NOSPLIT, $0-120
 	MOVQ  n+80(FP), AX
 	MOVQ  $-1, CX
 	BZHIQ AX, CX, CX
@@ -4731,7 +5307,7 @@ TEXT ·kernBF16x5AVX512(SB), NOSPLIT, $0-112
 	MOVQ  bs+56(FP), BX
 	MOVQ  c+64(FP), SI
 	MOVQ  ldc+72(FP), DI
-	MOVQ  ahead+96(FP), R8
+	MOVQ  ahead+104(FP), R8
 	MOVQ  rsa+32(FP), R9
 	LEAQ  (R9)(R9*2), R10
 	MOVQ  CX, R11
@@ -4972,7 +5548,7 @@ loop:
 	ADDQ       DX, R11
 	ADDQ       DX, R12
 	PREFETCHT1 (R8)
-	ADDQ       step+104(FP), R8
+	ADDQ       step+112(FP), R8
 	SUBQ       $0x04, R14
 	JGE        loop
 
@@ -5058,6 +5634,23 @@ write:
 	VADDPS 64(R11), Z9, Z9
 
 set:
+	MOVQ    bias+96(FP), R11
+	TESTQ   R11, R11
+	JZ      store
+	VMOVUPS (R11), Z24
+	VADDPS  Z24, Z0, Z0
+	VADDPS  Z24, Z2, Z2
+	VADDPS  Z24, Z4, Z4
+	VADDPS  Z24, Z6, Z6
+	VADDPS  Z24, Z8, Z8
+	VMOVUPS 64(R11), Z25
+	VADDPS  Z25, Z1, Z1
+	VADDPS  Z25, Z3, Z3
+	VADDPS  Z25, Z5, Z5
+	VADDPS  Z25, Z7, Z7
+	VADDPS  Z25, Z9, Z9
+
+store:
 	MOVQ    SI, R11
 	VMOVUPS Z0, (R11)
 	VMOVUPS Z1, 64(R11)
@@ -5095,6 +5688,23 @@ edge:
 	VADDPS.Z 64(R11), Z9, K2, Z9
 
 setedge:
+	MOVQ      bias+96(FP), R11
+	TESTQ     R11, R11
+	JZ        storeedge
+	VMOVUPS.Z (R11), K1, Z24
+	VADDPS    Z24, Z0, Z0
+	VADDPS    Z24, Z2, Z2
+	VADDPS    Z24, Z4, Z4
+	VADDPS    Z24, Z6, Z6
+	VADDPS    Z24, Z8, Z8
+	VMOVUPS.Z 64(R11), K2, Z25
+	VADDPS    Z25, Z1, Z1
+	VADDPS    Z25, Z3, Z3
+	VADDPS    Z25, Z5, Z5
+	VADDPS    Z25, Z7, Z7
+	VADDPS    Z25, Z9, Z9
+
+storeedge:
 	MOVQ    SI, R11
 	VMOVUPS Z0, K1, (R11)
 	VMOVUPS Z1, K2, 64(R11)
@@ -5127,9 +5737,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func kernBF16x6AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, ahead *byte, step int)
+// func kernBF16x6AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, bias *byte, ahead *byte, step int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·kernBF16x6AVX512(SB), NOSPLIT, $0-112
+TEXT ·kernBF16x6AVX512(SB), NOSPLIT, $0-120
 	MOVQ  n+80(FP), AX
 	MOVQ  $-1, CX
 	BZHIQ AX, CX, CX
@@ -5142,7 +5752,7 @@ TEXT ·kernBF16x6AVX512(SB), NOSPLIT, $0-112
 	MOVQ  bs+56(FP), BX
 	MOVQ  c+64(FP), SI
 	MOVQ  ldc+72(FP), DI
-	MOVQ  ahead+96(FP), R8
+	MOVQ  ahead+104(FP), R8
 	MOVQ  rsa+32(FP), R9
 	LEAQ  (R9)(R9*2), R10
 	MOVQ  CX, R11
@@ -5424,7 +6034,7 @@ loop:
 	ADDQ       DX, R11
 	ADDQ       DX, R12
 	PREFETCHT1 (R8)
-	ADDQ       step+104(FP), R8
+	ADDQ       step+112(FP), R8
 	SUBQ       $0x04, R14
 	JGE        loop
 
@@ -5522,6 +6132,25 @@ write:
 	VADDPS 64(R11), Z11, Z11
 
 set:
+	MOVQ    bias+96(FP), R11
+	TESTQ   R11, R11
+	JZ      store
+	VMOVUPS (R11), Z24
+	VADDPS  Z24, Z0, Z0
+	VADDPS  Z24, Z2, Z2
+	VADDPS  Z24, Z4, Z4
+	VADDPS  Z24, Z6, Z6
+	VADDPS  Z24, Z8, Z8
+	VADDPS  Z24, Z10, Z10
+	VMOVUPS 64(R11), Z25
+	VADDPS  Z25, Z1, Z1
+	VADDPS  Z25, Z3, Z3
+	VADDPS  Z25, Z5, Z5
+	VADDPS  Z25, Z7, Z7
+	VADDPS  Z25, Z9, Z9
+	VADDPS  Z25, Z11, Z11
+
+store:
 	MOVQ    SI, R11
 	VMOVUPS Z0, (R11)
 	VMOVUPS Z1, 64(R11)
@@ -5565,6 +6194,25 @@ edge:
 	VADDPS.Z 64(R11), Z11, K2, Z11
 
 setedge:
+	MOVQ      bias+96(FP), R11
+	TESTQ     R11, R11
+	JZ        storeedge
+	VMOVUPS.Z (R11), K1, Z24
+	VADDPS    Z24, Z0, Z0
+	VADDPS    Z24, Z2, Z2
+	VADDPS    Z24, Z4, Z4
+	VADDPS    Z24, Z6, Z6
+	VADDPS    Z24, Z8, Z8
+	VADDPS    Z24, Z10, Z10
+	VMOVUPS.Z 64(R11), K2, Z25
+	VADDPS    Z25, Z1, Z1
+	VADDPS    Z25, Z3, Z3
+	VADDPS    Z25, Z5, Z5
+	VADDPS    Z25, Z7, Z7
+	VADDPS    Z25, Z9, Z9
+	VADDPS    Z25, Z11, Z11
+
+storeedge:
 	MOVQ    SI, R11
 	VMOVUPS Z0, K1, (R11)
 	VMOVUPS Z1, K2, 64(R11)
@@ -5601,9 +6249,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func kernBF16x7AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, ahead *byte, step int)
+// func kernBF16x7AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, bias *byte, ahead *byte, step int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·kernBF16x7AVX512(SB), NOSPLIT, $0-112
+TEXT ·kernBF16x7AVX512(SB), NOSPLIT, $0-120
 	MOVQ  n+80(FP), AX
 	MOVQ  $-1, CX
 	BZHIQ AX, CX, CX
@@ -5616,7 +6264,7 @@ TEXT ·kernBF16x7AVX512(SB), NOSPLIT, $0-112
 	MOVQ  bs+56(FP), BX
 	MOVQ  c+64(FP), SI
 	MOVQ  ldc+72(FP), DI
-	MOVQ  ahead+96(FP), R8
+	MOVQ  ahead+104(FP), R8
 	MOVQ  rsa+32(FP), R9
 	LEAQ  (R9)(R9*2), R10
 	MOVQ  CX, R11
@@ -5939,7 +6587,7 @@ loop:
 	ADDQ       DX, R11
 	ADDQ       DX, R12
 	PREFETCHT1 (R8)
-	ADDQ       step+104(FP), R8
+	ADDQ       step+112(FP), R8
 	SUBQ       $0x04, R14
 	JGE        loop
 
@@ -6049,6 +6697,27 @@ write:
 	VADDPS 64(R11), Z13, Z13
 
 set:
+	MOVQ    bias+96(FP), R11
+	TESTQ   R11, R11
+	JZ      store
+	VMOVUPS (R11), Z24
+	VADDPS  Z24, Z0, Z0
+	VADDPS  Z24, Z2, Z2
+	VADDPS  Z24, Z4, Z4
+	VADDPS  Z24, Z6, Z6
+	VADDPS  Z24, Z8, Z8
+	VADDPS  Z24, Z10, Z10
+	VADDPS  Z24, Z12, Z12
+	VMOVUPS 64(R11), Z25
+	VADDPS  Z25, Z1, Z1
+	VADDPS  Z25, Z3, Z3
+	VADDPS  Z25, Z5, Z5
+	VADDPS  Z25, Z7, Z7
+	VADDPS  Z25, Z9, Z9
+	VADDPS  Z25, Z11, Z11
+	VADDPS  Z25, Z13, Z13
+
+store:
 	MOVQ    SI, R11
 	VMOVUPS Z0, (R11)
 	VMOVUPS Z1, 64(R11)
@@ -6098,6 +6767,27 @@ edge:
 	VADDPS.Z 64(R11), Z13, K2, Z13
 
 setedge:
+	MOVQ      bias+96(FP), R11
+	TESTQ     R11, R11
+	JZ        storeedge
+	VMOVUPS.Z (R11), K1, Z24
+	VADDPS    Z24, Z0, Z0
+	VADDPS    Z24, Z2, Z2
+	VADDPS    Z24, Z4, Z4
+	VADDPS    Z24, Z6, Z6
+	VADDPS    Z24, Z8, Z8
+	VADDPS    Z24, Z10, Z10
+	VADDPS    Z24, Z12, Z12
+	VMOVUPS.Z 64(R11), K2, Z25
+	VADDPS    Z25, Z1, Z1
+	VADDPS    Z25, Z3, Z3
+	VADDPS    Z25, Z5, Z5
+	VADDPS    Z25, Z7, Z7
+	VADDPS    Z25, Z9, Z9
+	VADDPS    Z25, Z11, Z11
+	VADDPS    Z25, Z13, Z13
+
+storeedge:
 	MOVQ    SI, R11
 	VMOVUPS Z0, K1, (R11)
 	VMOVUPS Z1, K2, 64(R11)
@@ -6138,9 +6828,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func kernBF16x8AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, ahead *byte, step int)
+// func kernBF16x8AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, bias *byte, ahead *byte, step int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·kernBF16x8AVX512(SB), NOSPLIT, $0-112
+TEXT ·kernBF16x8AVX512(SB), NOSPLIT, $0-120
 	MOVQ  n+80(FP), AX
 	MOVQ  $-1, CX
 	BZHIQ AX, CX, CX
@@ -6153,7 +6843,7 @@ TEXT ·kernBF16x8AVX512(SB), NOSPLIT, $0-112
 	MOVQ  bs+56(FP), BX
 	MOVQ  c+64(FP), SI
 	MOVQ  ldc+72(FP), DI
-	MOVQ  ahead+96(FP), R8
+	MOVQ  ahead+104(FP), R8
 	MOVQ  rsa+32(FP), R9
 	LEAQ  (R9)(R9*2), R10
 	MOVQ  CX, R11
@@ -6517,7 +7207,7 @@ loop:
 	ADDQ       DX, R11
 	ADDQ       DX, R12
 	PREFETCHT1 (R8)
-	ADDQ       step+104(FP), R8
+	ADDQ       step+112(FP), R8
 	SUBQ       $0x04, R14
 	JGE        loop
 
@@ -6639,6 +7329,29 @@ write:
 	VADDPS 64(R11), Z15, Z15
 
 set:
+	MOVQ    bias+96(FP), R11
+	TESTQ   R11, R11
+	JZ      store
+	VMOVUPS (R11), Z24
+	VADDPS  Z24, Z0, Z0
+	VADDPS  Z24, Z2, Z2
+	VADDPS  Z24, Z4, Z4
+	VADDPS  Z24, Z6, Z6
+	VADDPS  Z24, Z8, Z8
+	VADDPS  Z24, Z10, Z10
+	VADDPS  Z24, Z12, Z12
+	VADDPS  Z24, Z14, Z14
+	VMOVUPS 64(R11), Z25
+	VADDPS  Z25, Z1, Z1
+	VADDPS  Z25, Z3, Z3
+	VADDPS  Z25, Z5, Z5
+	VADDPS  Z25, Z7, Z7
+	VADDPS  Z25, Z9, Z9
+	VADDPS  Z25, Z11, Z11
+	VADDPS  Z25, Z13, Z13
+	VADDPS  Z25, Z15, Z15
+
+store:
 	MOVQ    SI, R11
 	VMOVUPS Z0, (R11)
 	VMOVUPS Z1, 64(R11)
@@ -6694,6 +7407,29 @@ edge:
 	VADDPS.Z 64(R11), Z15, K2, Z15
 
 setedge:
+	MOVQ      bias+96(FP), R11
+	TESTQ     R11, R11
+	JZ        storeedge
+	VMOVUPS.Z (R11), K1, Z24
+	VADDPS    Z24, Z0, Z0
+	VADDPS    Z24, Z2, Z2
+	VADDPS    Z24, Z4, Z4
+	VADDPS    Z24, Z6, Z6
+	VADDPS    Z24, Z8, Z8
+	VADDPS    Z24, Z10, Z10
+	VADDPS    Z24, Z12, Z12
+	VADDPS    Z24, Z14, Z14
+	VMOVUPS.Z 64(R11), K2, Z25
+	VADDPS    Z25, Z1, Z1
+	VADDPS    Z25, Z3, Z3
+	VADDPS    Z25, Z5, Z5
+	VADDPS    Z25, Z7, Z7
+	VADDPS    Z25, Z9, Z9
+	VADDPS    Z25, Z11, Z11
+	VADDPS    Z25, Z13, Z13
+	VADDPS    Z25, Z15, Z15
+
+storeedge:
 	MOVQ    SI, R11
 	VMOVUPS Z0, K1, (R11)
 	VMOVUPS Z1, K2, 64(R11)
@@ -6738,9 +7474,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func kernBF16x9AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, ahead *byte, step int)
+// func kernBF16x9AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, bias *byte, ahead *byte, step int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·kernBF16x9AVX512(SB), NOSPLIT, $0-112
+TEXT ·kernBF16x9AVX512(SB), NOSPLIT, $0-120
 	MOVQ  n+80(FP), AX
 	MOVQ  $-1, CX
 	BZHIQ AX, CX, CX
@@ -6753,7 +7489,7 @@ TEXT ·kernBF16x9AVX512(SB), NOSPLIT, $0-112
 	MOVQ  bs+56(FP), BX
 	MOVQ  c+64(FP), SI
 	MOVQ  ldc+72(FP), DI
-	MOVQ  ahead+96(FP), R8
+	MOVQ  ahead+104(FP), R8
 	MOVQ  rsa+32(FP), R9
 	LEAQ  (R9)(R9*2), R10
 	MOVQ  CX, R11
@@ -7163,7 +7899,7 @@ loop:
 	ADDQ       DX, R12
 	ADDQ       DX, R13
 	PREFETCHT1 (R8)
-	ADDQ       step+104(FP), R8
+	ADDQ       step+112(FP), R8
 	SUBQ       $0x04, R15
 	JGE        loop
 
@@ -7298,6 +8034,31 @@ write:
 	VADDPS 64(R11), Z17, Z17
 
 set:
+	MOVQ    bias+96(FP), R11
+	TESTQ   R11, R11
+	JZ      store
+	VMOVUPS (R11), Z24
+	VADDPS  Z24, Z0, Z0
+	VADDPS  Z24, Z2, Z2
+	VADDPS  Z24, Z4, Z4
+	VADDPS  Z24, Z6, Z6
+	VADDPS  Z24, Z8, Z8
+	VADDPS  Z24, Z10, Z10
+	VADDPS  Z24, Z12, Z12
+	VADDPS  Z24, Z14, Z14
+	VADDPS  Z24, Z16, Z16
+	VMOVUPS 64(R11), Z25
+	VADDPS  Z25, Z1, Z1
+	VADDPS  Z25, Z3, Z3
+	VADDPS  Z25, Z5, Z5
+	VADDPS  Z25, Z7, Z7
+	VADDPS  Z25, Z9, Z9
+	VADDPS  Z25, Z11, Z11
+	VADDPS  Z25, Z13, Z13
+	VADDPS  Z25, Z15, Z15
+	VADDPS  Z25, Z17, Z17
+
+store:
 	MOVQ    SI, R11
 	VMOVUPS Z0, (R11)
 	VMOVUPS Z1, 64(R11)
@@ -7359,6 +8120,31 @@ edge:
 	VADDPS.Z 64(R11), Z17, K2, Z17
 
 setedge:
+	MOVQ      bias+96(FP), R11
+	TESTQ     R11, R11
+	JZ        storeedge
+	VMOVUPS.Z (R11), K1, Z24
+	VADDPS    Z24, Z0, Z0
+	VADDPS    Z24, Z2, Z2
+	VADDPS    Z24, Z4, Z4
+	VADDPS    Z24, Z6, Z6
+	VADDPS    Z24, Z8, Z8
+	VADDPS    Z24, Z10, Z10
+	VADDPS    Z24, Z12, Z12
+	VADDPS    Z24, Z14, Z14
+	VADDPS    Z24, Z16, Z16
+	VMOVUPS.Z 64(R11), K2, Z25
+	VADDPS    Z25, Z1, Z1
+	VADDPS    Z25, Z3, Z3
+	VADDPS    Z25, Z5, Z5
+	VADDPS    Z25, Z7, Z7
+	VADDPS    Z25, Z9, Z9
+	VADDPS    Z25, Z11, Z11
+	VADDPS    Z25, Z13, Z13
+	VADDPS    Z25, Z15, Z15
+	VADDPS    Z25, Z17, Z17
+
+storeedge:
 	MOVQ    SI, R11
 	VMOVUPS Z0, K1, (R11)
 	VMOVUPS Z1, K2, 64(R11)
@@ -7408,9 +8194,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func kernBF16x10AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, ahead *byte, step int)
+// func kernBF16x10AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, bias *byte, ahead *byte, step int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·kernBF16x10AVX512(SB), NOSPLIT, $0-112
+TEXT ·kernBF16x10AVX512(SB), NOSPLIT, $0-120
 	MOVQ  n+80(FP), AX
 	MOVQ  $-1, CX
 	BZHIQ AX, CX, CX
@@ -7423,7 +8209,7 @@ TEXT ·kernBF16x10AVX512(SB), NOSPLIT, $0-112
 	MOVQ  bs+56(FP), BX
 	MOVQ  c+64(FP), SI
 	MOVQ  ldc+72(FP), DI
-	MOVQ  ahead+96(FP), R8
+	MOVQ  ahead+104(FP), R8
 	MOVQ  rsa+32(FP), R9
 	LEAQ  (R9)(R9*2), R10
 	MOVQ  CX, R11
@@ -7874,7 +8660,7 @@ loop:
 	ADDQ       DX, R12
 	ADDQ       DX, R13
 	PREFETCHT1 (R8)
-	ADDQ       step+104(FP), R8
+	ADDQ       step+112(FP), R8
 	SUBQ       $0x04, R15
 	JGE        loop
 
@@ -8021,6 +8807,33 @@ write:
 	VADDPS 64(R11), Z19, Z19
 
 set:
+	MOVQ    bias+96(FP), R11
+	TESTQ   R11, R11
+	JZ      store
+	VMOVUPS (R11), Z24
+	VADDPS  Z24, Z0, Z0
+	VADDPS  Z24, Z2, Z2
+	VADDPS  Z24, Z4, Z4
+	VADDPS  Z24, Z6, Z6
+	VADDPS  Z24, Z8, Z8
+	VADDPS  Z24, Z10, Z10
+	VADDPS  Z24, Z12, Z12
+	VADDPS  Z24, Z14, Z14
+	VADDPS  Z24, Z16, Z16
+	VADDPS  Z24, Z18, Z18
+	VMOVUPS 64(R11), Z25
+	VADDPS  Z25, Z1, Z1
+	VADDPS  Z25, Z3, Z3
+	VADDPS  Z25, Z5, Z5
+	VADDPS  Z25, Z7, Z7
+	VADDPS  Z25, Z9, Z9
+	VADDPS  Z25, Z11, Z11
+	VADDPS  Z25, Z13, Z13
+	VADDPS  Z25, Z15, Z15
+	VADDPS  Z25, Z17, Z17
+	VADDPS  Z25, Z19, Z19
+
+store:
 	MOVQ    SI, R11
 	VMOVUPS Z0, (R11)
 	VMOVUPS Z1, 64(R11)
@@ -8088,6 +8901,33 @@ edge:
 	VADDPS.Z 64(R11), Z19, K2, Z19
 
 setedge:
+	MOVQ      bias+96(FP), R11
+	TESTQ     R11, R11
+	JZ        storeedge
+	VMOVUPS.Z (R11), K1, Z24
+	VADDPS    Z24, Z0, Z0
+	VADDPS    Z24, Z2, Z2
+	VADDPS    Z24, Z4, Z4
+	VADDPS    Z24, Z6, Z6
+	VADDPS    Z24, Z8, Z8
+	VADDPS    Z24, Z10, Z10
+	VADDPS    Z24, Z12, Z12
+	VADDPS    Z24, Z14, Z14
+	VADDPS    Z24, Z16, Z16
+	VADDPS    Z24, Z18, Z18
+	VMOVUPS.Z 64(R11), K2, Z25
+	VADDPS    Z25, Z1, Z1
+	VADDPS    Z25, Z3, Z3
+	VADDPS    Z25, Z5, Z5
+	VADDPS    Z25, Z7, Z7
+	VADDPS    Z25, Z9, Z9
+	VADDPS    Z25, Z11, Z11
+	VADDPS    Z25, Z13, Z13
+	VADDPS    Z25, Z15, Z15
+	VADDPS    Z25, Z17, Z17
+	VADDPS    Z25, Z19, Z19
+
+storeedge:
 	MOVQ    SI, R11
 	VMOVUPS Z0, K1, (R11)
 	VMOVUPS Z1, K2, 64(R11)
@@ -8141,9 +8981,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func kernBF16x11AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, ahead *byte, step int)
+// func kernBF16x11AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, bias *byte, ahead *byte, step int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·kernBF16x11AVX512(SB), NOSPLIT, $0-112
+TEXT ·kernBF16x11AVX512(SB), NOSPLIT, $0-120
 	MOVQ  n+80(FP), AX
 	MOVQ  $-1, CX
 	BZHIQ AX, CX, CX
@@ -8156,7 +8996,7 @@ TEXT ·kernBF16x11AVX512(SB), NOSPLIT, $0-112
 	MOVQ  bs+56(FP), BX
 	MOVQ  c+64(FP), SI
 	MOVQ  ldc+72(FP), DI
-	MOVQ  ahead+96(FP), R8
+	MOVQ  ahead+104(FP), R8
 	MOVQ  rsa+32(FP), R9
 	LEAQ  (R9)(R9*2), R10
 	MOVQ  CX, R11
@@ -8648,7 +9488,7 @@ loop:
 	ADDQ       DX, R12
 	ADDQ       DX, R13
 	PREFETCHT1 (R8)
-	ADDQ       step+104(FP), R8
+	ADDQ       step+112(FP), R8
 	SUBQ       $0x04, R15
 	JGE        loop
 
@@ -8807,6 +9647,35 @@ write:
 	VADDPS 64(R11), Z21, Z21
 
 set:
+	MOVQ    bias+96(FP), R11
+	TESTQ   R11, R11
+	JZ      store
+	VMOVUPS (R11), Z24
+	VADDPS  Z24, Z0, Z0
+	VADDPS  Z24, Z2, Z2
+	VADDPS  Z24, Z4, Z4
+	VADDPS  Z24, Z6, Z6
+	VADDPS  Z24, Z8, Z8
+	VADDPS  Z24, Z10, Z10
+	VADDPS  Z24, Z12, Z12
+	VADDPS  Z24, Z14, Z14
+	VADDPS  Z24, Z16, Z16
+	VADDPS  Z24, Z18, Z18
+	VADDPS  Z24, Z20, Z20
+	VMOVUPS 64(R11), Z25
+	VADDPS  Z25, Z1, Z1
+	VADDPS  Z25, Z3, Z3
+	VADDPS  Z25, Z5, Z5
+	VADDPS  Z25, Z7, Z7
+	VADDPS  Z25, Z9, Z9
+	VADDPS  Z25, Z11, Z11
+	VADDPS  Z25, Z13, Z13
+	VADDPS  Z25, Z15, Z15
+	VADDPS  Z25, Z17, Z17
+	VADDPS  Z25, Z19, Z19
+	VADDPS  Z25, Z21, Z21
+
+store:
 	MOVQ    SI, R11
 	VMOVUPS Z0, (R11)
 	VMOVUPS Z1, 64(R11)
@@ -8880,6 +9749,35 @@ edge:
 	VADDPS.Z 64(R11), Z21, K2, Z21
 
 setedge:
+	MOVQ      bias+96(FP), R11
+	TESTQ     R11, R11
+	JZ        storeedge
+	VMOVUPS.Z (R11), K1, Z24
+	VADDPS    Z24, Z0, Z0
+	VADDPS    Z24, Z2, Z2
+	VADDPS    Z24, Z4, Z4
+	VADDPS    Z24, Z6, Z6
+	VADDPS    Z24, Z8, Z8
+	VADDPS    Z24, Z10, Z10
+	VADDPS    Z24, Z12, Z12
+	VADDPS    Z24, Z14, Z14
+	VADDPS    Z24, Z16, Z16
+	VADDPS    Z24, Z18, Z18
+	VADDPS    Z24, Z20, Z20
+	VMOVUPS.Z 64(R11), K2, Z25
+	VADDPS    Z25, Z1, Z1
+	VADDPS    Z25, Z3, Z3
+	VADDPS    Z25, Z5, Z5
+	VADDPS    Z25, Z7, Z7
+	VADDPS    Z25, Z9, Z9
+	VADDPS    Z25, Z11, Z11
+	VADDPS    Z25, Z13, Z13
+	VADDPS    Z25, Z15, Z15
+	VADDPS    Z25, Z17, Z17
+	VADDPS    Z25, Z19, Z19
+	VADDPS    Z25, Z21, Z21
+
+storeedge:
 	MOVQ    SI, R11
 	VMOVUPS Z0, K1, (R11)
 	VMOVUPS Z1, K2, 64(R11)
@@ -8937,9 +9835,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func kernBF16x12AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, ahead *byte, step int)
+// func kernBF16x12AVX512(tiles int, k int, a *byte, ta int, rsa int, csa int, b *byte, bs int, c *byte, ldc int, n int, acc int, bias *byte, ahead *byte, step int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·kernBF16x12AVX512(SB), NOSPLIT, $0-112
+TEXT ·kernBF16x12AVX512(SB), NOSPLIT, $0-120
 	MOVQ  n+80(FP), AX
 	MOVQ  $-1, CX
 	BZHIQ AX, CX, CX
@@ -8952,7 +9850,7 @@ TEXT ·kernBF16x12AVX512(SB), NOSPLIT, $0-112
 	MOVQ  bs+56(FP), BX
 	MOVQ  c+64(FP), SI
 	MOVQ  ldc+72(FP), DI
-	MOVQ  ahead+96(FP), R8
+	MOVQ  ahead+104(FP), R8
 	MOVQ  rsa+32(FP), R9
 	LEAQ  (R9)(R9*2), R10
 	MOVQ  CX, R11
@@ -9485,7 +10383,7 @@ loop:
 	ADDQ       DX, R12
 	ADDQ       DX, R13
 	PREFETCHT1 (R8)
-	ADDQ       step+104(FP), R8
+	ADDQ       step+112(FP), R8
 	SUBQ       $0x04, R15
 	JGE        loop
 
@@ -9656,6 +10554,37 @@ write:
 	VADDPS 64(R11), Z23, Z23
 
 set:
+	MOVQ    bias+96(FP), R11
+	TESTQ   R11, R11
+	JZ      store
+	VMOVUPS (R11), Z24
+	VADDPS  Z24, Z0, Z0
+	VADDPS  Z24, Z2, Z2
+	VADDPS  Z24, Z4, Z4
+	VADDPS  Z24, Z6, Z6
+	VADDPS  Z24, Z8, Z8
+	VADDPS  Z24, Z10, Z10
+	VADDPS  Z24, Z12, Z12
+	VADDPS  Z24, Z14, Z14
+	VADDPS  Z24, Z16, Z16
+	VADDPS  Z24, Z18, Z18
+	VADDPS  Z24, Z20, Z20
+	VADDPS  Z24, Z22, Z22
+	VMOVUPS 64(R11), Z25
+	VADDPS  Z25, Z1, Z1
+	VADDPS  Z25, Z3, Z3
+	VADDPS  Z25, Z5, Z5
+	VADDPS  Z25, Z7, Z7
+	VADDPS  Z25, Z9, Z9
+	VADDPS  Z25, Z11, Z11
+	VADDPS  Z25, Z13, Z13
+	VADDPS  Z25, Z15, Z15
+	VADDPS  Z25, Z17, Z17
+	VADDPS  Z25, Z19, Z19
+	VADDPS  Z25, Z21, Z21
+	VADDPS  Z25, Z23, Z23
+
+store:
 	MOVQ    SI, R11
 	VMOVUPS Z0, (R11)
 	VMOVUPS Z1, 64(R11)
@@ -9735,6 +10664,37 @@ edge:
 	VADDPS.Z 64(R11), Z23, K2, Z23
 
 setedge:
+	MOVQ      bias+96(FP), R11
+	TESTQ     R11, R11
+	JZ        storeedge
+	VMOVUPS.Z (R11), K1, Z24
+	VADDPS    Z24, Z0, Z0
+	VADDPS    Z24, Z2, Z2
+	VADDPS    Z24, Z4, Z4
+	VADDPS    Z24, Z6, Z6
+	VADDPS    Z24, Z8, Z8
+	VADDPS    Z24, Z10, Z10
+	VADDPS    Z24, Z12, Z12
+	VADDPS    Z24, Z14, Z14
+	VADDPS    Z24, Z16, Z16
+	VADDPS    Z24, Z18, Z18
+	VADDPS    Z24, Z20, Z20
+	VADDPS    Z24, Z22, Z22
+	VMOVUPS.Z 64(R11), K2, Z25
+	VADDPS    Z25, Z1, Z1
+	VADDPS    Z25, Z3, Z3
+	VADDPS    Z25, Z5, Z5
+	VADDPS    Z25, Z7, Z7
+	VADDPS    Z25, Z9, Z9
+	VADDPS    Z25, Z11, Z11
+	VADDPS    Z25, Z13, Z13
+	VADDPS    Z25, Z15, Z15
+	VADDPS    Z25, Z17, Z17
+	VADDPS    Z25, Z19, Z19
+	VADDPS    Z25, Z21, Z21
+	VADDPS    Z25, Z23, Z23
+
+storeedge:
 	MOVQ    SI, R11
 	VMOVUPS Z0, K1, (R11)
 	VMOVUPS Z1, K2, 64(R11)

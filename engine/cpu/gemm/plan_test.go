@@ -233,3 +233,47 @@ func TestMicro(t *testing.T) {
 		}
 	}
 }
+
+// TestPackParts multiplies operands packed in parts, each of which begins with
+// a word of its own.
+func TestPackParts(t *testing.T) {
+	rng := rand.New(rand.NewPCG(11, 12))
+	const m, n = 41, 75
+	parts := []int{7, 12, 1, 9}
+	for _, isa := range Supported() {
+		for _, word := range []DType{F32, BF16} {
+			for _, typ := range []DType{F32, BF16, F16} {
+				u := NewMicro(isa, word)
+				if typ == F16 && u.Word() == BF16 {
+					continue // float16 is multiplied in float32
+				}
+				k, words := 0, 0
+				for _, part := range parts {
+					k, words = k+part, words+u.Words(part)
+				}
+				a := newOperand(m, k, 3, typ, true, uniform(rng))
+				b := newOperand(k, n, 3, typ, false, uniform(rng))
+				c := newOperand(m, n, 3, F32, false, uniform(rng))
+				want, scale := reference(m, n, k, a, b, c, false)
+				packedA := newGuarded(u.BlockBytes(m, words*u.Elems(), typ, true))
+				packedB := newGuarded(u.PackedBytes(words*u.Elems(), n))
+				var left Block
+				var right Panels
+				from, at := 0, 0
+				for _, part := range parts {
+					pa := Matrix{Data: a.Matrix.at(from, 0), Type: typ, Stride: a.Stride, Trans: true}
+					pb := Matrix{Data: b.Matrix.at(from, 0), Type: typ, Stride: b.Stride}
+					left = u.PackPartA(m, part, &pa, at, words, packedA.data)
+					right = u.PackPartB(part, n, &pb, at, words, packedB.data)
+					from, at = from+part, at+u.Words(part)
+				}
+				packedA.check(t, "packed A")
+				packedB.check(t, "packed B")
+				u.Mul(m, n, words*u.Elems(), &left, right, (*float32)(c.Matrix.at(0, 0)), c.Stride, false)
+				t.Run(fmt.Sprintf("%v/%v/%v", isa, word, typ), func(t *testing.T) {
+					compare(t, m, n, k, c, want, scale, typ != word && u.Word() == BF16)
+				})
+			}
+		}
+	}
+}

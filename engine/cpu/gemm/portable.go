@@ -27,7 +27,7 @@ func float(p *byte, off int) *float32 { return (*float32)(unsafe.Add(unsafe.Poin
 
 // kernGo returns the kernel for any number of rows.
 func kernGo(mr int) kernelFunc {
-	return func(tiles, k int, a *byte, ta, rsa, csa int, b *byte, bs int, c *byte, ldc, n, acc int, _ *byte, _ int) {
+	return func(tiles, k int, a *byte, ta, rsa, csa int, b *byte, bs int, c *byte, ldc, n, acc int, bias, _ *byte, _ int) {
 		for t := range tiles {
 			for i := range mr {
 				for j := range n {
@@ -39,6 +39,9 @@ func kernGo(mr int) kernelFunc {
 					if acc != 0 {
 						s += *to
 					}
+					if bias != nil {
+						s += *float(bias, 4*j)
+					}
 					*to = s
 				}
 			}
@@ -47,9 +50,9 @@ func kernGo(mr int) kernelFunc {
 }
 
 // kern4x4Go keeps a 4x4 tile of C in registers.
-func kern4x4Go(tiles, k int, a *byte, ta, rsa, csa int, b *byte, bs int, c *byte, ldc, n, acc int, _ *byte, _ int) {
+func kern4x4Go(tiles, k int, a *byte, ta, rsa, csa int, b *byte, bs int, c *byte, ldc, n, acc int, bias, _ *byte, _ int) {
 	if n < 4 {
-		kernGo(4)(tiles, k, a, ta, rsa, csa, b, bs, c, ldc, n, acc, nil, 0)
+		kernGo(4)(tiles, k, a, ta, rsa, csa, b, bs, c, ldc, n, acc, bias, nil, 0)
 		return
 	}
 	for t := range tiles {
@@ -77,6 +80,9 @@ func kern4x4Go(tiles, k int, a *byte, ta, rsa, csa int, b *byte, bs int, c *byte
 			for j, v := range s[i] {
 				if acc != 0 {
 					v += *float(c, i*ldc+4*j)
+				}
+				if bias != nil {
+					v += *float(bias, 4*j)
 				}
 				*float(c, i*ldc+4*j) = v
 			}

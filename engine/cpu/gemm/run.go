@@ -56,6 +56,9 @@ func (p *Plan) multiply(s slab, b block, args *Args, shared, worker []byte) {
 			q.n, q.c = min(m.nr, cols-j), add(c, 4*j)
 			p.point(&q, s, kb, b.j0+j, args, shared)
 			if kb == p.packing.blocks-1 {
+				if args.Bias != nil {
+					q.bias = (*byte)(unsafe.Add(args.Bias, 4*(s.j0+b.j0+j)))
+				}
 				for k := range streams {
 					q.stream(&streams[k], b.i0, rows, s.j0+b.j0+j)
 				}

@@ -77,6 +77,12 @@ func kernel256(mr int) {
 		} else {
 			VMOVUPS(acc[i][j], m)
 		}
+	}, func(j int, m Mem) {
+		v := YMM()
+		VMOVUPS(m, v)
+		for i := range mr {
+			VADDPS(v, acc[i][j], acc[i][j])
+		}
 	})
 	JMP(LabelRef("next"))
 	Label("edge")
@@ -95,6 +101,12 @@ func kernel256(mr int) {
 			VADDPS(old, acc[i][j], acc[i][j])
 		} else {
 			VMASKMOVPS(acc[i][j], mask[j], m)
+		}
+	}, func(j int, m Mem) {
+		v := YMM()
+		VMASKMOVPS(m, mask[j], v)
+		for i := range mr {
+			VADDPS(v, acc[i][j], acc[i][j])
 		}
 	})
 	Label("next")

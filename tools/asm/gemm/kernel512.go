@@ -15,7 +15,7 @@ var zmm = [32]reg.VecPhysical{
 	reg.Z24, reg.Z25, reg.Z26, reg.Z27, reg.Z28, reg.Z29, reg.Z30, reg.Z31,
 }
 
-const kernelSignature = "func(tiles, k int, a *byte, ta, rsa, csa int, b *byte, bs int, c *byte, ldc, n, acc int, ahead *byte, step int)"
+const kernelSignature = "func(tiles, k int, a *byte, ta, rsa, csa int, b *byte, bs int, c *byte, ldc, n, acc int, bias, ahead *byte, step int)"
 
 // rows addresses up to 12 rows by three base registers and the multiples 1, 2
 // and 3 of a stride.
@@ -153,6 +153,11 @@ func kernel512(mr int, pairs bool) {
 		} else {
 			VMOVUPS(acc(i, j), m)
 		}
+	}, func(j int, m Mem) {
+		VMOVUPS(m, zmm[24+j])
+		for i := range mr {
+			VADDPS(zmm[24+j], acc(i, j), acc(i, j))
+		}
 	})
 	JMP(LabelRef("next"))
 	Label("edge")
@@ -162,6 +167,11 @@ func kernel512(mr int, pairs bool) {
 			VADDPS_Z(m, acc(i, j), mask, acc(i, j))
 		} else {
 			VMOVUPS(acc(i, j), mask, m)
+		}
+	}, func(j int, m Mem) {
+		VMOVUPS_Z(m, []reg.Register{reg.K1, reg.K2}[j], zmm[24+j])
+		for i := range mr {
+			VADDPS(zmm[24+j], acc(i, j), acc(i, j))
 		}
 	})
 	Label("next")
@@ -186,15 +196,23 @@ func paramMem(name string) Mem {
 	return p.Addr
 }
 
-// writeTile adds C to the accumulators when accumulate is not 0, then stores them.
-func writeTile(mr, vector int, c, ldc reg.GPVirtual, accumulate reg.Register, label string, op func(i, j int, m Mem, add bool)) {
+// writeTile adds C to the accumulators when accumulate is not 0, and the bias if
+// there is one (plus adds half j of it, at m, to all rows), then stores them.
+func writeTile(mr, vector int, c, ldc reg.GPVirtual, accumulate reg.Register, label string, op func(i, j int, m Mem, add bool), plus func(j int, m Mem)) {
 	pc := GP64()
-	set := "set" + label
+	set, store := "set"+label, "store"+label
 	TESTQ(accumulate, accumulate)
 	JZ(LabelRef(set))
 	for _, add := range []bool{true, false} {
 		if !add {
 			Label(set)
+			bias := Load(Param("bias"), GP64())
+			TESTQ(bias, bias)
+			JZ(LabelRef(store))
+			for j := range 2 {
+				plus(j, Mem{Base: bias, Disp: vector * j})
+			}
+			Label(store)
 		}
 		MOVQ(c, pc)
 		for i := range mr {

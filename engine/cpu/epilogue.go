@@ -28,11 +28,10 @@ type workerEpilogue struct {
 	streams []gemm.Stream
 }
 
-// epilogue compiles bd for the product n.
-func (c *compiler) epilogue(n *graph.Node, bd *graph.Body, product graph.DType, from int) (*epilogue, error) {
+// epilogue compiles bd for the product n. in are its operands, the first of
+// which stands for the product.
+func (c *compiler) epilogue(n *graph.Node, bd *graph.Body, in []*graph.Value, product graph.DType, from int) (*epilogue, error) {
 	dims := n.Out[0].Shape()
-	// The product itself is no operand in memory; a stand-in keeps the numbering.
-	in := append([]*graph.Value{n.Out[0]}, n.In[2:]...)
 	p, err := c.tileProgram(bd, in, n.Out, dims)
 	if err != nil {
 		return nil, err

@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"cmp"
+	"slices"
 	"unsafe"
 
 	"github.com/snug-ml/snug/engine/cpu/gemm"
@@ -43,13 +44,24 @@ func (c *compiler) matmul(n *graph.Node, op graph.MatMul) ([]phase, error) {
 	}
 	need := p.WorkerBytes()
 	var ep *epilogue
+	var bias *graph.Value
 	if op.Body != nil {
-		var err error
 		product := cmp.Or(op.Out, a.DType())
-		if ep, err = c.epilogue(n, op.Body, product, alignUp(p.WorkerBytes(), 64)); err != nil {
-			return nil, err
+		body, in := op.Body, operandsOfBody(n)
+		if product == graph.F32 {
+			body, in, bias = withoutBias(body, in, cols)
 		}
-		need = ep.end
+		if len(body.Steps) > 0 || len(body.Results) > 1 {
+			var err error
+			if ep, err = c.epilogue(n, body, in, product, alignUp(p.WorkerBytes(), 64)); err != nil {
+				return nil, err
+			}
+			need = ep.end
+		}
+	}
+	var biasRef ref
+	if bias != nil {
+		biasRef = c.ref(bias)
 	}
 	c.need(p.SharedBytes(), need)
 	var ps []phase
@@ -60,10 +72,68 @@ func (c *compiler) matmul(n *graph.Node, op graph.MatMul) ([]phase, error) {
 			if ep != nil {
 				args.Epilogue = ep.forWorker(w)
 			}
+			if bias != nil {
+				args.Bias = biasRef.ptr()
+			}
 			p.Run(ph, task, &args, code.m.shared, code.worker(w))
 		}})
 	}
 	return ps, nil
+}
+
+// operandsOfBody are those of the body of a product n; the first stands for the
+// product itself, which is no operand in memory.
+func operandsOfBody(n *graph.Node) []*graph.Value {
+	return append([]*graph.Value{n.Out[0]}, n.In[2:]...)
+}
+
+// withoutBias takes the first step off a body that adds a float32 vector of
+// cols elements to the product, register 0, which nothing else reads: the
+// kernels of the product do that in passing. in are the body's operands.
+func withoutBias(body *graph.Body, in []*graph.Value, cols int) (*graph.Body, []*graph.Value, *graph.Value) {
+	if len(body.Steps) == 0 {
+		return body, in, nil
+	}
+	first, sum := body.Steps[0], body.Inputs
+	add, ok := first.Op.(graph.Elementwise)
+	if !ok || add.Fn != graph.FnAdd || first.DType != graph.F32 || !slices.Contains(first.Arg, 0) {
+		return body, in, nil
+	}
+	q := max(first.Arg[0], first.Arg[1])
+	if q == 0 || q >= sum || in[q].DType() != graph.F32 || in[q].Shape().Last() != cols || int(in[q].Shape().Elems()) != cols {
+		return body, in, nil
+	}
+	gone := func(r int) bool { return r == 0 || r == q }
+	// The sum becomes register 0, what lies behind the bias moves up.
+	move := func(r int) int {
+		switch {
+		case r == sum:
+			return 0
+		case r > sum:
+			return r - 2
+		case r > q:
+			return r - 1
+		}
+		return r
+	}
+	rest := &graph.Body{Inputs: body.Inputs - 1}
+	for _, st := range body.Steps[1:] {
+		if slices.ContainsFunc(st.Arg, gone) {
+			return body, in, nil
+		}
+		args := make([]int, len(st.Arg))
+		for i, r := range st.Arg {
+			args[i] = move(r)
+		}
+		rest.Steps = append(rest.Steps, graph.Step{Op: st.Op, Arg: args, DType: st.DType})
+	}
+	for _, r := range body.Results {
+		if gone(r) {
+			return body, in, nil
+		}
+		rest.Results = append(rest.Results, move(r))
+	}
+	return rest, slices.Delete(slices.Clone(in), q, q+1), in[q]
 }
 
 func alignUp(n, to int) int { return (n + to - 1) / to * to }

@@ -28,7 +28,7 @@ func (c *compiler) rowDot(n *graph.Node, op graph.MatMul, rows, cols, inner int)
 	var ep *epilogue
 	if op.Body != nil {
 		var err error
-		if ep, err = c.epilogue(n, op.Body, cmp.Or(op.Out, graph.F32), need); err != nil {
+		if ep, err = c.epilogue(n, op.Body, operandsOfBody(n), cmp.Or(op.Out, graph.F32), need); err != nil {
 			return nil, err
 		}
 		need = ep.end

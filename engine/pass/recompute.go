@@ -140,9 +140,18 @@ func dropped(f *graph.Func, recipe []Recompute) map[int]bool {
 	drop := map[int]bool{}
 	// available: known in the backward half without a product.
 	available := make([]bool, f.NumValues())
+	// parameter: a state, or made of states alone.
+	parameter := make([]bool, f.NumValues())
+	for _, v := range f.States {
+		parameter[v.ID] = true
+	}
 	for _, n := range f.Nodes {
 		if n.Backward {
 			continue
+		}
+		made := len(n.In) > 0 && !slices.ContainsFunc(n.In, func(v *graph.Value) bool { return !parameter[v.ID] })
+		for _, v := range n.Out {
+			parameter[v.ID] = made
 		}
 		r := RecomputeNone
 		if n.Block > 0 {
@@ -158,7 +167,7 @@ func dropped(f *graph.Func, recipe []Recompute) map[int]bool {
 				available[v.ID] = saved[v.ID] || crosses[v.ID]
 			case r == RecomputeFull:
 				drop[v.ID] = true
-			case operands && cheap(n, r):
+			case operands && (cheap(n, r) || r == RecomputeWide && widens(n, parameter)):
 				drop[v.ID] = true
 				available[v.ID] = true
 			default:
@@ -181,16 +190,16 @@ func cheap(n *graph.Node, r Recompute) bool {
 		}
 		return false
 	}
-	return costOf(n).MatrixFLOPs == 0 || r == RecomputeWide && widens(n)
+	return costOf(n).MatrixFLOPs == 0
 }
 
 // widens reports whether a product gives at least twice the bytes that it
 // reads, parameters aside: the first of a feed-forward, or queries, keys and
 // values in one. Of all products these take the fewest operations a byte.
-func widens(n *graph.Node) bool {
+func widens(n *graph.Node, parameter []bool) bool {
 	var in, out int64
 	for _, v := range n.In {
-		if !parameter(v) {
+		if !parameter[v.ID] {
 			in += v.Type.Bytes()
 		}
 	}
@@ -198,12 +207,4 @@ func widens(n *graph.Node) bool {
 		out += v.Type.Bytes()
 	}
 	return out >= 2*in
-}
-
-// parameter reports whether v is a state, or one in another format.
-func parameter(v *graph.Value) bool {
-	if v = graph.Storage(v); v.Node == nil {
-		return v.State != nil
-	}
-	return len(v.Node.In) == 1 && parameter(v.Node.In[0])
 }

@@ -116,6 +116,11 @@ func (m BERT) layer(b *graph.Builder, in Input, x *graph.Value) *graph.Value {
 	var o, h *graph.Value
 	b.Scope("attention", func() {
 		b.Scope("self", func() {
+			if qkv, ok := in.abreast(b, x, m.D, m.init(), "query", "key", "value"); ok {
+				op.Layout = graph.PackedQKV
+				o = in.attend(b, op, m.AttentionDropout, m.Seed, qkv)
+				return
+			}
 			q := in.linear(b, "query", x, m.D, m.init())
 			k := in.linear(b, "key", x, m.D, m.init())
 			v := in.linear(b, "value", x, m.D, m.init())

@@ -127,7 +127,7 @@ func gpt(batch, t, d, layers, heads, ff int) func(b *graph.Builder) engine.Objec
 }
 
 // Chunk is how many rows of logits the language models hold at a time.
-const Chunk = 1024
+const Chunk = 2048
 
 // encoder is work c.
 func encoder(b *graph.Builder) engine.Objective {

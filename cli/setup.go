@@ -36,6 +36,8 @@ type setup struct {
 	// precision and why it was chosen.
 	asked, precision device.Precision
 	reason           string
+	// rates are the processor's, once they were measured.
+	rates *plan.Rates
 	// dump names a pass around which programs are printed to dumpTo.
 	dump   string
 	dumpTo io.Writer
@@ -156,12 +158,18 @@ func (s *setup) compile(c plan.Settings, price func(*graph.Node) float64) (*engi
 	})
 }
 
-// host is this machine as a target, with the processor's speed measured.
+// hostTarget is this machine as a target, with the processor's speed measured.
 func (s *setup) hostTarget() (plan.Target, error) {
-	rates, err := plan.Calibrate(s.threads)
-	t := plan.OnHost(s.host, rates)
+	if s.rates == nil {
+		r, err := plan.Calibrate(s.threads)
+		if err != nil {
+			return plan.Target{}, err
+		}
+		s.rates = &r
+	}
+	t := plan.OnHost(s.host, *s.rates)
 	t.Budget = int64(s.config.Hardware.MemoryBudget)
-	return t, err
+	return t, nil
 }
 
 // planner plans the model for a target.

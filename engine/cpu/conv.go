@@ -64,7 +64,7 @@ const (
 func (c *compiler) patchProduct(p *patches, n int, weights graph.DType, direct bool) *patchProduct {
 	q := &patchProduct{u: p.micro(weights), n: n}
 	q.d = wordType(q.u)
-	q.grid = p.grid(positions, patchBytes, 2*c.workers, q.d)
+	q.grid = p.grid(positions, 2*c.workers, q.d)
 	// Few positions: columns are shared out too.
 	q.cut = min(n, alignUp(max(1, n*q.rects()/(2*c.workers)), q.u.Cols()))
 	q.bytes = q.u.PackedBytes(p.inner(), n)

@@ -50,7 +50,7 @@ type planes struct {
 }
 
 func (p *patches) planes(tasks int) *planes {
-	l := &planes{grid: p.grid(scattered, patchBytes, tasks, graph.F32)}
+	l := &planes{grid: p.grid(scattered, tasks, graph.F32)}
 	l.pitch = alignUp(l.positions()*4, 128) + 64
 	l.plane = l.frameBytes(graph.F32)
 	l.lines = l.plane
@@ -148,7 +148,7 @@ func (c *compiler) fewOut(residues []*residue, w *weights, out *pixels) []phase 
 	var ps []phase
 	for _, r := range residues {
 		p := &r.patches
-		g := p.grid(4*scattered, patchBytes, 2*c.workers, dtype)
+		g := p.grid(4*scattered, 2*c.workers, dtype)
 		rows := len(p.taps) * n
 		// The pixels that a rectangle's taps reach.
 		high := (g.rows-1)*p.step[0] + p.bottom - p.top + 1

@@ -50,7 +50,7 @@ func (c *compiler) conv2dWeight(n *graph.Node, op graph.Conv2DWeight) ([]phase, 
 		c.need(0, g.right+g.u.PackedBytes(g.positions(), g.out))
 	} else {
 		g.u = gemm.NewMicro(products, word(x.DType(), dy.DType()))
-		g.planes = &planes{grid: p.grid(packedWords*g.u.Elems(), patchBytes, 1, p.dtype)}
+		g.planes = &planes{grid: p.grid(packedWords*g.u.Elems(), 1, p.dtype)}
 		words := g.rows * g.u.Words(g.cols)
 		g.left = g.frameBytes(p.dtype)
 		g.right = g.left + alignUp(g.u.BlockBytes(packedCols, words*g.u.Elems(), gemmType(p.dtype), true), 64)

@@ -129,13 +129,13 @@ type rect struct{ b, i, j, rows, cols int }
 
 // grid makes rectangles of at most most positions, at least tasks of them if
 // there are so many rows, whose frames of elements of type d take no more than
-// limit bytes if possible. They are whole rows or a part of one, so that their
+// patchBytes if possible. They are whole rows or a part of one, so that their
 // positions lie one behind the other.
-func (p *patches) grid(most, limit, tasks int, d graph.DType) grid {
+func (p *patches) grid(most, tasks int, d graph.DType) grid {
 	g := grid{patches: p, across: (p.wide + most - 1) / most}
 	g.cols = (p.wide + g.across - 1) / g.across
 	pitch := p.framePitch(g.cols, d)
-	g.rows = max(1, min(p.high, most/g.cols, (limit/pitch-p.bottom+p.top-1)/p.step[0]+1))
+	g.rows = max(1, min(p.high, most/g.cols, (patchBytes/pitch-p.bottom+p.top-1)/p.step[0]+1))
 	if n := p.count * g.across; n*((p.high+g.rows-1)/g.rows) < tasks {
 		g.rows = max(1, min(g.rows, p.high*n/tasks))
 	}

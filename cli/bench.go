@@ -62,6 +62,9 @@ func (b *benchCmd) Run(a *app) error {
 	if b.Updates < 5 {
 		return usage("--updates %d: a median needs at least 5", b.Updates)
 	}
+	if b.Shapes && !b.Ops {
+		return usage("--shapes: tells the shapes of --ops apart, which is not given")
+	}
 	s, err := a.load(b.choice, nil, true)
 	if err != nil {
 		return err

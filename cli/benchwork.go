@@ -36,6 +36,12 @@ func (c *benchWorkCmd) Run(a *app) (err error) {
 	if err != nil {
 		return usageError{err}
 	}
+	if c.Shapes && !c.Ops {
+		return usage("--shapes: tells the shapes of --ops apart, which is not given")
+	}
+	if (c.Budget > 0) != (c.Recompute == pass.RecomputeAuto.String()) {
+		return usage("--budget %d with --recompute %s: auto wants a budget above 0, and nothing else has one", c.Budget, c.Recompute)
+	}
 	mode := pass.RecomputeNone
 	switch {
 	case c.Recompute != "work":

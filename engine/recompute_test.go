@@ -64,7 +64,7 @@ func TestPicturesAllocateNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.Initialize(1)
-		if n := testing.AllocsPerRun(5, func() { run(t, r, engine.FuncStep) }); n != 0 {
+		if n := allocations(func() { run(t, r, engine.FuncStep) }); n != 0 {
 			t.Errorf("%v: %v allocations an update", low, n)
 		}
 		if err := r.Close(); err != nil {

@@ -287,7 +287,7 @@ func (c *compiler) convolve(residues []*residue, w *weights, y *graph.Value, str
 		out.h, out.w = r.high, r.wide
 	}
 	switch ch := residues[0].ch; {
-	case ch <= fewChannels && ch*w.kk <= fewInputs:
+	case asPlanes(ch, w.kk):
 		return c.fewIn(residues, w, out)
 	case out.ch <= fewChannels:
 		return c.fewOut(residues, w, out)

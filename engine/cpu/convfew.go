@@ -21,6 +21,9 @@ const (
 	scattered = 512
 )
 
+// asPlanes reports whether patches of so many taps are laid out as planes.
+func asPlanes(ch, taps int) bool { return ch <= fewChannels && ch*taps <= fewInputs }
+
 // element is the weight of output o, input c and tap at.
 func (w *weights) element(o, c, at int) float32 {
 	k := (o*w.in+c)*w.kk + at
@@ -55,7 +58,8 @@ func (p *patches) planes(tasks int) *planes {
 	l.plane = l.frameBytes(graph.F32)
 	l.lines = l.plane
 	if p.ch > 1 {
-		l.lines += alignUp(((l.rows-1)*l.step[0]+l.bottom-l.top+1)*l.framePitch(l.cols, graph.F32), 64)
+		high, _ := l.reach(l.rows, l.cols)
+		l.lines += alignUp(high*l.framePitch(l.cols, graph.F32), 64)
 	}
 	l.need = l.lines + p.inner()*l.pitch
 	return l
@@ -64,11 +68,11 @@ func (p *patches) planes(tasks int) *planes {
 // lay lays out a rectangle; the matrix is [columns, positions].
 func (l *planes) lay(r rect, mem []byte) gemm.Matrix {
 	f := l.frame(r, graph.F32, mem)
-	width := (r.cols-1)*l.step[1] + l.right - l.left + 1
+	high, width := l.reach(r.rows, r.cols)
 	data, pitch := f.data, f.pitch
 	if l.ch > 1 {
 		data, pitch = unsafe.Pointer(&mem[l.plane]), l.framePitch(l.cols, graph.F32)
-		for i := range (r.rows-1)*l.step[0] + l.bottom - l.top + 1 {
+		for i := range high {
 			row := unsafe.Slice((*float32)(unsafe.Add(f.data, i*f.pitch)), width*l.ch)
 			for c := range l.ch {
 				strided(floats(mem, l.plane+i*pitch+4*c*width, width), row[c:], l.ch)
@@ -151,8 +155,8 @@ func (c *compiler) fewOut(residues []*residue, w *weights, out *pixels) []phase 
 		g := p.grid(4*scattered, 2*c.workers, dtype)
 		rows := len(p.taps) * n
 		// The pixels that a rectangle's taps reach.
-		high := (g.rows-1)*p.step[0] + p.bottom - p.top + 1
-		wide := min(p.w, (g.cols-1)*p.step[1]+p.right-p.left+1)
+		high, wide := p.reach(g.rows, g.cols)
+		wide = min(p.w, wide)
 		pitch := alignUp(high*wide, 32) + 16
 		packed := alignUp(u.BlockBytes(max(1, rows), p.ch, gemm.F32, false), 64)
 		scratch := packed + u.PackedBytes(p.ch, wide)

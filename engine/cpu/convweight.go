@@ -43,7 +43,7 @@ func (c *compiler) conv2dWeight(n *graph.Node, op graph.Conv2DWeight) ([]phase, 
 	}
 	p.flatten()
 	g := &weightGrad{dy: operand{ref: c.ref(dy), dtype: dy.DType()}, out: dy.Shape()[3]}
-	few := p.ch <= fewChannels && p.inner() <= fewInputs
+	few := asPlanes(p.ch, len(p.taps))
 	if few {
 		g.u, g.planes = gemm.NewMicro(products, gemm.F32), p.planes(1)
 		g.right = alignUp(g.need, 64)

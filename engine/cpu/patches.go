@@ -109,7 +109,7 @@ func (c *compiler) backward(op graph.Conv2D, dy *graph.Value, x graph.Shape, kh,
 	return all
 }
 
-// cols is the length of a row.
+// inner is the length of a row.
 func (p *patches) inner() int { return len(p.taps) * p.ch }
 
 // pixel is the address of a pixel.
@@ -169,9 +169,16 @@ type frame struct {
 	pitch int
 }
 
+// reach is how many rows and columns of pixels the taps of so many rows and
+// columns of positions span.
+func (p *patches) reach(rows, cols int) (high, wide int) {
+	return (rows-1)*p.step[0] + p.bottom - p.top + 1, (cols-1)*p.step[1] + p.right - p.left + 1
+}
+
 // framePitch is the bytes of a row of a copied frame; rows do not share cache sets.
 func (p *patches) framePitch(cols int, d graph.DType) int {
-	return alignUp(((cols-1)*p.step[1]+p.right-p.left+1)*p.ch*int(d.Size()), 128) + 64
+	_, wide := p.reach(1, cols)
+	return alignUp(wide*p.ch*int(d.Size()), 128) + 64
 }
 
 // frameBytes is the scratch for frames of a grid's rectangles; 0 if they are
@@ -180,7 +187,8 @@ func (g *grid) frameBytes(d graph.DType) int {
 	if g.inside(d) {
 		return 0
 	}
-	return alignUp(((g.rows-1)*g.step[0]+g.bottom-g.top+1)*g.framePitch(g.cols, d), 64)
+	high, _ := g.reach(g.rows, g.cols)
+	return alignUp(high*g.framePitch(g.cols, d), 64)
 }
 
 // inside reports whether no tap reaches over the border of pictures of type d.
@@ -196,10 +204,10 @@ func (g *grid) frame(r rect, d graph.DType, mem []byte) frame {
 		return frame{g.patches, g.pixel(r.b, y, x), d, g.w * g.ch * int(d.Size())}
 	}
 	f := frame{g.patches, unsafe.Pointer(&mem[0]), d, g.framePitch(g.cols, d)}
-	cols := (r.cols-1)*g.step[1] + g.right - g.left + 1
+	high, cols := g.reach(r.rows, r.cols)
 	from, to := min(max(0, -x), cols), max(0, min(cols, g.w-x))
 	px := g.ch * int(d.Size())
-	for k := range (r.rows-1)*g.step[0] + g.bottom - g.top + 1 {
+	for k := range high {
 		row := unsafe.Slice((*byte)(unsafe.Add(f.data, k*f.pitch)), cols*px)
 		if y+k < 0 || y+k >= g.h || from >= to {
 			clear(row)

@@ -19,42 +19,45 @@ func quarters(p graph.Pool2D, x graph.Type) bool {
 		s[1]%2 == 0 && s[2]%2 == 0 && s[3]%simd.PoolChannels == 0
 }
 
-// maxQuarters is pool2d where quarters says so.
-func (c *compiler) maxQuarters(n *graph.Node) ([]phase, error) {
-	x, y := c.ref(n.In[0]), c.ref(n.Out[0])
-	s := n.Out[0].Shape()
-	rows, wide, ch := s[0]*s[1], s[2]*s[3], s[3]
+// eachQuarters calls fn, in tasks, for the rows of pooled pictures of shape s:
+// with the elements of a row, and those of the two rows that it comes from.
+func eachQuarters(s graph.Shape, fn func(at, to, k0, k1, k2 int)) []phase {
+	rows, wide := s[0]*s[1], s[2]*s[3]
 	tasks, per := chunks(rows, max(1, grain/(4*wide)))
 	return []phase{{tasks, func(task, _ int) {
 		for i := task * per; i < min((task+1)*per, rows); i++ {
 			at, to := i*wide, (i+1)*wide
-			k0, k1, k2 := 4*at, 4*at+2*wide, 4*to
-			if n.In[0].DType() == graph.F32 {
-				simd.MaxPool(y.f32()[at:to], x.f32()[k0:k1], x.f32()[k1:k2], ch)
-			} else {
-				simd.MaxPoolBF16(y.u16()[at:to], x.u16()[k0:k1], x.u16()[k1:k2], ch)
-			}
+			fn(at, to, 4*at, 4*at+2*wide, 4*to)
 		}
-	}}}, nil
+	}}}
+}
+
+// maxQuarters is pool2d where quarters says so.
+func (c *compiler) maxQuarters(n *graph.Node) ([]phase, error) {
+	x, y := c.ref(n.In[0]), c.ref(n.Out[0])
+	s := n.Out[0].Shape()
+	ch := s[3]
+	return eachQuarters(s, func(at, to, k0, k1, k2 int) {
+		if n.In[0].DType() == graph.F32 {
+			simd.MaxPool(y.f32()[at:to], x.f32()[k0:k1], x.f32()[k1:k2], ch)
+		} else {
+			simd.MaxPoolBF16(y.u16()[at:to], x.u16()[k0:k1], x.u16()[k1:k2], ch)
+		}
+	}), nil
 }
 
 // maxQuartersGrad is its gradient.
 func (c *compiler) maxQuartersGrad(n *graph.Node) ([]phase, error) {
 	dy, x, y, dx := c.ref(n.In[0]), c.ref(n.In[1]), c.ref(n.In[2]), c.ref(n.Out[0])
 	s := n.In[0].Shape()
-	rows, wide, ch := s[0]*s[1], s[2]*s[3], s[3]
-	tasks, per := chunks(rows, max(1, grain/(4*wide)))
-	return []phase{{tasks, func(task, _ int) {
-		for i := task * per; i < min((task+1)*per, rows); i++ {
-			at, to := i*wide, (i+1)*wide
-			k0, k1, k2 := 4*at, 4*at+2*wide, 4*to
-			if n.In[0].DType() == graph.F32 {
-				simd.MaxPoolGrad(dx.f32()[k0:k1], dx.f32()[k1:k2], dy.f32()[at:to], y.f32()[at:to], x.f32()[k0:k1], x.f32()[k1:k2], ch)
-			} else {
-				simd.MaxPoolGradBF16(dx.u16()[k0:k1], dx.u16()[k1:k2], dy.u16()[at:to], y.u16()[at:to], x.u16()[k0:k1], x.u16()[k1:k2], ch)
-			}
+	ch := s[3]
+	return eachQuarters(s, func(at, to, k0, k1, k2 int) {
+		if n.In[0].DType() == graph.F32 {
+			simd.MaxPoolGrad(dx.f32()[k0:k1], dx.f32()[k1:k2], dy.f32()[at:to], y.f32()[at:to], x.f32()[k0:k1], x.f32()[k1:k2], ch)
+		} else {
+			simd.MaxPoolGradBF16(dx.u16()[k0:k1], dx.u16()[k1:k2], dy.u16()[at:to], y.u16()[at:to], x.u16()[k0:k1], x.u16()[k1:k2], ch)
 		}
-	}}}, nil
+	}), nil
 }
 
 // pool2d combines first the rows of a window, whole pictures wide, then its columns.

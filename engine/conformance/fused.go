@@ -98,6 +98,45 @@ func (t *table) fused() {
 	}
 }
 
+// mapped are products whose operands go through functions as they are read.
+func (t *table) mapped() {
+	for _, d := range floats {
+		for _, s := range [][3]int{{5, 7, 6}, {37, 50, 65}, {130, 97, 70}, {8, 40, 1100}} { // M, N, K
+			for i, op := range []graph.MatMul{
+				{MapA: fn(graph.FnGELU)}, {MapA: fn(graph.FnGELU), TransB: true},
+				{MapB: fnA(graph.FnElu, 0.5)}, {MapB: fn(graph.FnGELU), TransA: true},
+				{MapA: fnA(graph.FnAddC, 0.25), MapB: fn(graph.FnTanh)},
+			} {
+				operands := func(m *maker) (a, b *graph.Value) {
+					sa, sb := []int{s[0], s[2]}, []int{s[2], s[1]}
+					if op.TransA {
+						sa = []int{s[2], s[0]}
+					}
+					if op.TransB {
+						sb = []int{s[1], s[2]}
+					}
+					return m.normal("a", d, sa...), m.normal("b", d, sb...)
+				}
+				t.pair(fmt.Sprintf("matmul_map/%v/%d_%v", d, i, graph.Shape(s[:])), Tolerance{Ulps: 8, Abs: 0x1p-22, Terms: s[2], Inner: 1, Low: d},
+					func(m *maker) {
+						a, b := operands(m)
+						m.outputs(m.Emit(op, a, b)...)
+					},
+					func(m *maker) {
+						a, b := operands(m)
+						if op.MapA != (graph.Elementwise{}) {
+							a = m.Emit(op.MapA, a)[0]
+						}
+						if op.MapB != (graph.Elementwise{}) {
+							b = m.Emit(op.MapB, b)[0]
+						}
+						m.outputs(m.MatMul(a, b, op.TransA, op.TransB))
+					})
+			}
+		}
+	}
+}
+
 func (t *table) random() {
 	for _, d := range floats {
 		for _, p := range []float64{0.1, 0.5, 0.9} {

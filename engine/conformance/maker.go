@@ -20,6 +20,7 @@ func Cases() []Case {
 	var t table
 	t.elementwise()
 	t.fused()
+	t.mapped()
 	t.fusedSums()
 	t.random()
 	t.shapes()

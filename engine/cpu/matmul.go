@@ -28,6 +28,13 @@ func (c *compiler) matmul(n *graph.Node, op graph.MatMul) ([]phase, error) {
 		return c.rowDot(n, op, rows, cols, inner)
 	}
 	opts := gemm.Options{Accumulate: op.Accumulate, Workers: c.workers, Compute: gemmType(a.DType()), ISA: products}
+	var err error
+	if opts.MapA, err = mapOf(op.MapA); err != nil {
+		return nil, err
+	}
+	if opts.MapB, err = mapOf(op.MapB); err != nil {
+		return nil, err
+	}
 	if batch > 1 {
 		opts.Workers = 1
 	}
@@ -52,7 +59,6 @@ func (c *compiler) matmul(n *graph.Node, op graph.MatMul) ([]phase, error) {
 			body, in, bias = withoutBias(body, in, cols)
 		}
 		if len(body.Steps) > 0 || len(body.Results) > 1 {
-			var err error
 			if ep, err = c.epilogue(n, body, in, product, alignUp(p.WorkerBytes(), 64)); err != nil {
 				return nil, err
 			}
@@ -79,6 +85,15 @@ func (c *compiler) matmul(n *graph.Node, op graph.MatMul) ([]phase, error) {
 		}})
 	}
 	return ps, nil
+}
+
+// mapOf is the function that an operand of a product goes through, nil for none.
+func mapOf(e graph.Elementwise) (gemm.Map, error) {
+	if e == (graph.Elementwise{}) {
+		return nil, nil
+	}
+	f, err := scalarFn(e)
+	return func(dst, x []float32) { f(dst, x, nil, nil) }, err
 }
 
 // operandsOfBody are those of the body of a product n; the first stands for the

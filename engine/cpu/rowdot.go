@@ -15,7 +15,7 @@ const rowDotLimit = 4
 // rowDots reports whether a product of these extents is done by dot products:
 // writing text token by token is nothing else.
 func rowDots(op graph.MatMul, n *graph.Node, batch, rows int) bool {
-	return batch == 1 && rows <= rowDotLimit && op.TransB && !op.TransA && !op.Accumulate &&
+	return batch == 1 && rows <= rowDotLimit && op.TransB && !op.TransA && !op.Accumulate && op.MapA == (graph.Elementwise{}) &&
 		n.In[0].DType() == graph.F32 && n.Out[0].DType() == graph.F32 && n.In[1].DType().Float()
 }
 

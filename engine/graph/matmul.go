@@ -7,8 +7,12 @@ import "fmt"
 // Products accumulate in float32. With Accumulate there is a third operand, a
 // state that C is added to in place. Body is applied to each finished tile of
 // C, with operands 2.. as its further inputs (see [Fused]); it excludes Accumulate.
+// MapA and MapB are functions of one argument that the elements of A and B go
+// through as they are read, rounded to the format of their operand; such an
+// operand is not transposed. The zero value is no function.
 type MatMul struct {
 	TransA, TransB bool
+	MapA, MapB     Elementwise
 	// Out is the format of C; Invalid: that of A.
 	Out        DType
 	Accumulate bool
@@ -40,6 +44,14 @@ func (m MatMul) Infer(in []Type) ([]Type, error) {
 	}
 	if err := reals(in[:2]...); err != nil {
 		return nil, err
+	}
+	for i, f := range []Elementwise{m.MapA, m.MapB} {
+		if f == (Elementwise{}) {
+			continue
+		}
+		if f.Fn.Arity() != 1 || f.Out != Invalid || []bool{m.TransA, m.TransB}[i] {
+			return nil, fmt.Errorf("cannot put operand %d through %v: wants a function of one argument that keeps the format, and an operand that is not transposed", i, f.Fn)
+		}
 	}
 	a, b := in[0].Shape, in[1].Shape
 	for i := range a[:len(a)-2] {
@@ -111,7 +123,8 @@ func (m MatMul) Grad(b *Builder, n *Node, dout []*Value) []*Value {
 	return []*Value{b.emit1(dx, dxIn...), b.emit1(dy, dyIn...)}
 }
 
-// Cost is 2 batch M N K, and the body's for each element of C.
+// Cost is 2 batch M N K, and the body's for each element of C, the maps' for
+// each of A and B.
 func (m MatMul) Cost(in, out []Type) Cost {
 	c := traffic(in, out, 0)
 	batch, rows, cols, inner := m.Dims(in)
@@ -120,6 +133,7 @@ func (m MatMul) Cost(in, out []Type) Cost {
 	if m.Body != nil {
 		c.FLOPs += m.Body.flops() * float64(out[0].Shape.Elems())
 	}
+	c.FLOPs += fns[m.MapA.Fn].flops*float64(in[0].Shape.Elems()) + fns[m.MapB.Fn].flops*float64(in[1].Shape.Elems())
 	return c
 }
 

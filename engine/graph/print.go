@@ -25,7 +25,11 @@ func opString(op Op) string {
 		if name == "Seed" {
 			continue // a run's, not the program's
 		}
-		attrs = append(attrs, fmt.Sprintf("%s=%v", name, f.Interface()))
+		value := f.Interface()
+		if e, ok := value.(Elementwise); ok {
+			value = opString(e)
+		}
+		attrs = append(attrs, fmt.Sprintf("%s=%v", name, value))
 	}
 	if len(attrs) == 0 {
 		return op.Name()

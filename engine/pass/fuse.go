@@ -40,6 +40,10 @@ func fuse(u *Unit) error {
 
 // fused is f with all its clusters as nodes.
 func fused(f *graph.Func) (*graph.Func, error) {
+	f, err := mapped(f)
+	if err != nil {
+		return nil, err
+	}
 	z := &fuser{newFlow(f), make([]*cluster, len(f.Nodes))}
 	z.products()
 	z.loops()

@@ -19,11 +19,17 @@ func shapeOf(f *graph.Func) []string {
 	var s []string
 	for _, n := range f.Nodes {
 		var body *graph.Body
+		maps := ""
 		switch op := n.Op.(type) {
 		case graph.Fused:
 			body = op.Body
 		case graph.MatMul:
 			body = op.Body
+			for k, m := range []graph.Elementwise{op.MapA, op.MapB} {
+				if m != (graph.Elementwise{}) {
+					maps += fmt.Sprintf(" %c=%s", 'A'+k, m.Name())
+				}
+			}
 		case graph.Reduce, graph.Constant, graph.Reshape:
 			continue
 		}
@@ -35,7 +41,7 @@ func shapeOf(f *graph.Func) []string {
 			}
 			name += fmt.Sprintf("(%s)%d", strings.Join(steps, " "), len(n.Out))
 		}
-		s = append(s, name)
+		s = append(s, name+maps)
 	}
 	return s
 }
@@ -115,6 +121,24 @@ func TestFuseShapes(t *testing.T) {
 			b.Output("s", b.Sum(x, 1))
 			b.Output("t", b.Sum(b.Sigmoid(b.Softmax(x)), 0))
 		}, []string{"tanh", "softmax", "sigmoid"}},
+		{"products put an operand that stays through a function", func(b *graph.Builder, x *graph.Value) {
+			h := b.Linear(x, w(b, "w", ff, d), nil)
+			g := b.GELU(b.Reshape(h, 2, n/2, ff))
+			b.Output("y", b.Linear(g, w(b, "v", d, ff), w(b, "c", d)))
+			b.Output("z", b.MatMul(x, b.Reshape(g, n, ff), true, false))
+			b.Output("s", b.Softmax(h))
+		}, []string{"matmul", "matmul(add)1 A=gelu", "matmul B=gelu", "softmax"}},
+		{"but not one that is transposed, nor where somebody else wants the result", func(b *graph.Builder, x *graph.Value) {
+			v := b.Linear(x, w(b, "w", d, d), nil)
+			b.Output("y", b.MatMul(b.GELU(v), x, true, false))
+			b.Output("z", b.Softmax(v))
+			h := b.GELU(x)
+			b.Output("h", b.Softmax(h))
+			b.Output("u", b.Linear(h, w(b, "u", d, d), nil))
+		}, []string{"matmul(gelu)2", "matmul", "softmax", "gelu", "softmax", "matmul"}},
+		{"nor what nobody wants but the function", func(b *graph.Builder, x *graph.Value) {
+			b.Output("y", b.Linear(b.GELU(b.Linear(x, w(b, "w", ff, d), nil)), w(b, "v", d, ff), nil))
+		}, []string{"matmul(gelu)1", "matmul"}},
 		{"products of several matrices take nothing on", func(b *graph.Builder, x *graph.Value) {
 			b.Output("y", b.Tanh(b.MatMul(b.Reshape(x, 2, n/2, d), b.Reshape(x, 2, n/2, d), false, true)))
 		}, []string{"matmul", "tanh"}},
@@ -216,6 +240,11 @@ func TestFuseKeepsHalvesApart(t *testing.T) {
 				case graph.MatMul:
 					if op.Body != nil {
 						k = len(op.Body.Steps)
+					}
+					for _, m := range []graph.Elementwise{op.MapA, op.MapB} {
+						if m != (graph.Elementwise{}) {
+							k++
+						}
 					}
 				case graph.LayerNormGrad:
 					k = len(n.In) - 5

@@ -82,7 +82,10 @@ func (p *Profile) name(n *graph.Node) string {
 		for _, t := range []struct {
 			on   bool
 			text string
-		}{{m.TransA, " At"}, {m.TransB, " Bt"}, {m.Accumulate, " +="}} {
+		}{
+			{m.TransA, " At"}, {m.TransB, " Bt"}, {m.Accumulate, " +="},
+			{m.MapA != graph.Elementwise{}, " A=" + m.MapA.Name()}, {m.MapB != graph.Elementwise{}, " B=" + m.MapB.Name()},
+		} {
 			if t.on {
 				s += t.text
 			}

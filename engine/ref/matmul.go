@@ -5,7 +5,13 @@ import "github.com/snug-ml/snug/engine/graph"
 func (m *machine) matmul(op graph.MatMul, in []tensor) ([][]float64, error) {
 	types := []graph.Type{in[0].Type, in[1].Type}
 	batch, rows, cols, inner := op.Dims(types)
-	a, b := in[0].data, in[1].data
+	mapped := func(t tensor, f graph.Elementwise) []float64 {
+		if f == (graph.Elementwise{}) {
+			return t.data
+		}
+		return m.round(elementwise(f, []tensor{t}, t.Type), t.DType)
+	}
+	a, b := mapped(in[0], op.MapA), mapped(in[1], op.MapB)
 	c := make([]float64, batch*rows*cols)
 	for n := range batch {
 		for i := range rows {

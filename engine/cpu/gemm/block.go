@@ -126,8 +126,9 @@ type fetch struct {
 	step, lines int
 }
 
-// maxFetches are the next panel of B, and two lines of each row of three streams.
-const maxFetches = 1 + 2*3
+// maxFetches are the next panel of B, two lines of each row of three streams, and
+// two columns of lines of A.
+const maxFetches = 1 + 2*3 + 2
 
 // want adds to what is fetched while the panel is multiplied, if there is room.
 func (q *panel) want(at *byte, step, lines int) {

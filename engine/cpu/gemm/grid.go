@@ -18,6 +18,7 @@ const (
 	taskCycles   = 400 // taking a task and starting its loops
 	touchBytes   = 16  // bytes a cycle from beyond the second-level cache
 	packACycles  = 24  // packing one word row of a tile of A, read from afar
+	mapACycles   = 12  // putting it through a function
 	kernelCycles = 60  // starting a kernel and writing its tile
 )
 
@@ -94,6 +95,9 @@ func (p *Plan) cost(g grid, workers int) float64 {
 	task += 4 * (float64(g.mb+g.nb)*w + float64(g.mb*g.nb)) / touchBytes
 	if p.source != directA {
 		task += tiles * w * packACycles
+	}
+	if p.mapA != nil {
+		task += tiles * w * mapACycles
 	}
 	tasks := g.rows * ceil(p.slabs.cols, g.nb)
 	cost := float64(ceil(tasks, workers)) * task

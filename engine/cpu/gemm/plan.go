@@ -17,6 +17,10 @@ type Options struct {
 	Compute DType
 	// Accumulate adds the product to C.
 	Accumulate bool
+	// MapA and MapB, if not nil, are what the elements of A and B go through as
+	// they are read, rounded to the type of their operand then. Such an operand
+	// is not transposed, and such a B not packed before.
+	MapA, MapB Map
 	// PackedB says that Args.B.Data is a buffer packed by Plan.Packing.
 	PackedB bool
 	// Workers is the number of workers the tasks are meant for; 0 is GOMAXPROCS.
@@ -42,9 +46,12 @@ type Plan struct {
 	prepacked  bool
 	direct     bool // B is read where it is
 	source     sourceA
+	mapA, mapB Map
+	wide       *machine // of the same instruction set, for float32 words
 
 	packing   Packing
 	how       *packB
+	workers   int
 	slabs     slabs
 	grid      grid // of the tasks of a full slab
 	scratchC  int  // offset in the worker's scratch
@@ -62,16 +69,24 @@ func NewPlan(m, n, k int, a, b, c DType, transA, transB bool, opts Options) *Pla
 		word = BF16
 	}
 	isa := opts.ISA.resolve()
+	if opts.MapA != nil && transA || opts.MapB != nil && (transB || opts.PackedB) {
+		panic("gemm: an operand that is transposed or packed before cannot be mapped")
+	}
 	p := &Plan{
 		m: machineFor(isa, word), rows: m, cols: n, k: k, a: a, b: b, c: c,
 		transA: transA, accumulate: opts.Accumulate, prepacked: opts.PackedB,
+		mapA: opts.MapA, mapB: opts.MapB, wide: machineFor(isa, F32),
 	}
 	workers := opts.Workers
 	if workers <= 0 {
 		workers = runtime.GOMAXPROCS(0)
 	}
+	p.workers = workers
 	p.source = p.m.sourceOf(a, transA, k)
-	p.direct = !p.prepacked && !transB && b == F32 && p.m.word == F32 && m <= directRows &&
+	if p.mapA != nil {
+		p.source = rowsA
+	}
+	p.direct = !p.prepacked && p.mapB == nil && !transB && b == F32 && p.m.word == F32 && m <= directRows &&
 		(p.m.exact || n%p.m.nr == 0)
 	p.packing = layout(p.m, k, n, b, transB, opts.KC)
 	p.how = &p.m.own
@@ -130,8 +145,14 @@ func (p *Plan) WorkerBytes() int { return p.workerLen }
 // packing B needs, then the block of C when it is not summed in place.
 func (p *Plan) layoutWorker() {
 	n := p.m.blockBytes(p.source, p.grid.mb, p.packing.kc)
+	if p.mapA != nil {
+		n += mapBytes(p.packing.kc * p.m.elems())
+	}
 	if p.packs() {
 		n = max(n, p.packing.WorkerBytes())
+	}
+	if p.mapB != nil {
+		n = max(n, mapBytes(mapRows*p.m.nr))
 	}
 	p.scratchC = roundUp(n, 64)
 	p.workerLen = p.scratchC

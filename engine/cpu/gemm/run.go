@@ -15,24 +15,52 @@ func (p *Plan) Run(phase, task int, args *Args, shared, worker []byte) {
 		return
 	}
 	task -= packed
-	// Tasks in a row share columns of B, the operand a task reads most of.
-	s := p.slab(i)
-	bi, bj := task%p.grid.rows, task/p.grid.rows
-	b := block{
-		i0: bi * p.grid.mb, i1: min(p.rows, (bi+1)*p.grid.mb),
-		j0: bj * p.grid.nb, j1: min(s.cols, (bj+1)*p.grid.nb),
-	}
 	if p.packs() {
 		shared = p.half(i, shared)
 	}
-	p.multiply(s, b, args, shared, worker)
+	s := p.slab(i)
+	p.multiply(s, p.block(s, task), p.after(i, task), args, shared, worker)
 }
 
 // block is the part of C one task computes; columns count from the slab.
 type block struct{ i0, i1, j0, j1 int }
 
-// multiply adds what a slab gives to one block of C.
-func (p *Plan) multiply(s slab, b block, args *Args, shared, worker []byte) {
+// block gives the part of C of a task that multiplies by s. Tasks in a row share
+// columns of B, the operand a task reads most of.
+func (p *Plan) block(s slab, task int) block {
+	bi, bj := task%p.grid.rows, task/p.grid.rows
+	return block{
+		i0: bi * p.grid.mb, i1: min(p.rows, (bi+1)*p.grid.mb),
+		j0: bj * p.grid.nb, j1: min(s.cols, (bj+1)*p.grid.nb),
+	}
+}
+
+// turn is what a worker multiplies next: a block of C by a block of K.
+type turn struct {
+	block
+	kb     int
+	ok     bool // else nothing follows
+	packed bool // it is of the same slab
+}
+
+// after is what probably follows a task that multiplies by slab i, as the
+// workers take turns.
+func (p *Plan) after(i, task int) turn {
+	task += p.workers
+	same := task < p.mulTasks(i)
+	if !same {
+		task -= p.mulTasks(i)
+		i++
+	}
+	if i == p.slabs.count() || task >= p.mulTasks(i) {
+		return turn{}
+	}
+	s := p.slab(i)
+	return turn{p.block(s, task), s.kb0, true, same}
+}
+
+// multiply adds what a slab gives to one block of C; then is what follows.
+func (p *Plan) multiply(s slab, b block, then turn, args *Args, shared, worker []byte) {
 	m := p.m
 	c, ldc := (*byte)(args.C.at(b.i0, s.j0+b.j0)), args.C.pitch()
 	rows, cols := b.i1-b.i0, b.j1-b.j0
@@ -50,11 +78,20 @@ func (p *Plan) multiply(s slab, b block, args *Args, shared, worker []byte) {
 	for kb := s.kb0; kb < s.kb1; kb++ {
 		words := p.packing.blockWords(kb)
 		k0 := kb * p.packing.kc * m.elems()
-		a := m.blockA(p.source, &args.A, b.i0, rows, k0, min(words*m.elems(), p.k-k0), worker)
+		a := p.blockA(&args.A, b.i0, rows, k0, min(words*m.elems(), p.k-k0), worker)
+		next := turn{b, kb + 1, true, true}
+		if next.kb == s.kb1 {
+			next = then
+		}
 		q := panel{words: words, ldc: ldc, acc: btoi(p.accumulate || kb > 0)}
 		for j := 0; j < cols; j += m.nr {
 			q.n, q.c = min(m.nr, cols-j), add(c, 4*j)
 			p.point(&q, s, kb, b.j0+j, args, shared)
+			if j+m.nr < cols {
+				p.wantB(&q, s, kb, b.j0+j+m.nr, args, shared)
+			} else if next.packed {
+				p.wantB(&q, s, next.kb, next.j0, args, shared)
+			}
 			if kb == p.packing.blocks-1 {
 				if args.Bias != nil {
 					q.bias = (*byte)(unsafe.Add(args.Bias, 4*(s.j0+b.j0+j)))
@@ -62,6 +99,9 @@ func (p *Plan) multiply(s slab, b block, args *Args, shared, worker []byte) {
 				for k := range streams {
 					q.stream(&streams[k], b.i0, rows, s.j0+b.j0+j)
 				}
+			}
+			if next.ok && p.source != directA {
+				p.wantA(&q, &args.A, next, j, cols)
 			}
 			m.multiply(rows, &a, &q)
 		}
@@ -76,22 +116,51 @@ func (p *Plan) multiply(s slab, b block, args *Args, shared, worker []byte) {
 	}
 }
 
+// blockA returns rows rows of op(A) from row i0, kn elements from k0.
+func (p *Plan) blockA(a *Matrix, i0, rows, k0, kn int, worker []byte) Block {
+	if p.mapA != nil {
+		return p.mappedA(a, i0, rows, k0, kn, worker)
+	}
+	return p.m.blockA(p.source, a, i0, rows, k0, kn, worker)
+}
+
 // point makes q multiply by the panel of block kb at column j of the slab.
 func (p *Plan) point(q *panel, s slab, kb, j int, args *Args, shared []byte) {
-	nr := p.m.nr
 	q.nfetch = 0
 	if p.direct {
 		q.b, q.bs = (*byte)(args.B.at(kb*p.packing.kc, s.j0+j)), args.B.pitch()
 		return
 	}
-	q.bs = nr * 4
-	size := q.words * nr * 4
+	q.b, q.bs = p.packedB(s, kb, j, args, shared), p.m.nr*4
+}
+
+// packedB is where the panel of block kb at column j of the slab lies.
+func (p *Plan) packedB(s slab, kb, j int, args *Args, shared []byte) *byte {
 	if p.prepacked {
-		q.b = add((*byte)(args.B.Data), p.packing.offset(kb, j/nr))
-	} else {
-		q.b = &shared[p.slabOffset(s, kb, j/nr)]
+		return add((*byte)(args.B.Data), p.packing.offset(kb, (s.j0+j)/p.m.nr))
 	}
-	if j+nr < s.cols { // the next panel follows
-		q.want(add(q.b, size), cacheLine, size/cacheLine)
+	return &shared[p.slabOffset(s, kb, j/p.m.nr)]
+}
+
+// wantB wants a packed panel.
+func (p *Plan) wantB(q *panel, s slab, kb, j int, args *Args, shared []byte) {
+	if !p.direct {
+		q.want(p.packedB(s, kb, j, args, shared), cacheLine, p.packing.blockWords(kb)*p.m.nr*4/cacheLine)
+	}
+}
+
+// wantA wants the part of A of the next turn, which is packed or converted before
+// it is multiplied: of its columns of cache lines, those that fall to the panel at
+// column j of cols.
+func (p *Plan) wantA(q *panel, a *Matrix, next turn, j, cols int) {
+	k0 := next.kb * p.packing.kc * p.m.elems()
+	kn := min(p.packing.kc*p.m.elems(), p.k-k0)
+	at, lines, width := a.at(next.i0, k0), next.i1-next.i0, kn
+	if a.Trans {
+		at, lines, width = a.at(k0, next.i0), kn, next.i1-next.i0
+	}
+	n := ceil(width*a.Type.Size(), cacheLine)
+	for l := n * j / cols; l < n*min(cols, j+p.m.nr)/cols; l++ {
+		q.want((*byte)(unsafe.Add(at, l*cacheLine)), a.pitch(), lines)
 	}
 }

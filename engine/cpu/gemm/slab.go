@@ -82,8 +82,12 @@ func (p *Plan) packSlab(i, task int, b *Matrix, shared, worker []byte) {
 	s := p.slab(i)
 	kb, panel := s.kb0+task%(s.kb1-s.kb0), task/(s.kb1-s.kb0)
 	j := panel * p.m.nr
-	out := &p.half(i, shared)[p.slabOffset(s, kb, panel)]
-	p.packing.packBlock(p.how, kb, s.j0+j, min(p.m.nr, s.cols-j), b, out, worker)
+	out, cols := &p.half(i, shared)[p.slabOffset(s, kb, panel)], min(p.m.nr, s.cols-j)
+	if p.mapB != nil {
+		p.packMapped(kb, s.j0+j, cols, b, out, worker)
+		return
+	}
+	p.packing.packBlock(p.how, kb, s.j0+j, cols, b, out, worker)
 }
 
 // packTasks returns the tasks that pack slab i, 0 if there is none.

@@ -28,6 +28,10 @@ func (t *table) matmuls() {
 			t.matmul(op, d, nil, [3]int{37, 50, 65})
 			t.matmul(op, d, nil, [3]int{3, 5, 700})
 		}
+		for _, s := range [][3]int{{1, 1, 1}, {37, 50, 65}, {130, 97, 70}, {8, 40, 1100}, {50, 1100, 30}} {
+			t.matmul(graph.MatMul{TransA: true, SumA: true}, d, nil, s)
+			t.matmul(graph.MatMul{TransA: true, SumA: true, Accumulate: true}, d, nil, s)
+		}
 	}
 }
 
@@ -45,6 +49,9 @@ func (t *table) matmul(op graph.MatMul, d graph.DType, batch []int, s [3]int) {
 	}
 	if op.Accumulate {
 		name += "_accumulate"
+	}
+	if op.SumA {
+		name += "_sums"
 	}
 	t.add(name, Tolerance{Ulps: 1, Terms: inner}, func(m *maker) {
 		a, b := []int{rows, inner}, []int{inner, cols}

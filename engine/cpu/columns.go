@@ -21,10 +21,57 @@ func newColumns(outer, rows, cols int) *columns {
 // gather adds the rows of the wide row acc up in its first, and gives that.
 func gather(acc []float32, cols int) []float32 {
 	sum := acc[:cols]
-	for k := cols; k < len(acc); k += cols {
-		simd.Add(sum, sum, acc[k:k+cols])
-	}
+	simd.AddRows(sum, acc[cols:], len(acc)/cols-1, cols)
 	return sum
+}
+
+// total adds sets vectors of parts, stride elements apart, up in out.
+func total(out, parts []float32, sets, stride int) {
+	copy(out, parts)
+	if sets > 1 {
+		simd.AddRows(out, parts[stride:], sets-1, stride)
+	}
+}
+
+// blockSums are the sums of the columns of a matrix, the transposed operand A of
+// a product, over each block of K: taken when the block is in cache, added in order.
+type blockSums struct {
+	code         *Code
+	a, out       ref
+	dtype        graph.DType
+	from         int // byte offset in the shared scratch
+	blocks, cols int
+}
+
+func (c *compiler) blockSums(n *graph.Node, from, blocks, cols int) *blockSums {
+	return &blockSums{c.code, c.ref(n.In[0]), c.ref(n.Out[len(n.Out)-1]), n.In[0].DType(), from, blocks, cols}
+}
+
+func (s *blockSums) end() int { return s.from + s.blocks*s.cols*4 }
+
+// add sums rows [k0,k1) of columns [i0,i1), which are of block kb.
+func (s *blockSums) add(kb, k0, k1, i0, i1 int) {
+	acc := floats(s.code.m.shared, s.from+kb*s.cols*4, s.cols)[i0:i1]
+	clear(acc)
+	from, to := k0*s.cols+i0, (k1-1)*s.cols+i1
+	switch s.dtype {
+	case graph.F32:
+		simd.AddRows(acc, s.a.f32()[from:to], k1-k0, s.cols)
+	case graph.BF16:
+		simd.AddRowsBF16(acc, s.a.u16()[from:to], k1-k0, s.cols)
+	default:
+		var reg [tile]float32
+		for ; from < to; from += s.cols {
+			for j := 0; j < len(acc); j += tile {
+				n := min(tile, len(acc)-j)
+				addPart(acc[j:j+n], s.a, s.dtype, from+j, reg[:])
+			}
+		}
+	}
+}
+
+func (s *blockSums) total(_, _ int) {
+	total(s.out.f32(), floats(s.code.m.shared, s.from, s.blocks*s.cols), s.blocks, s.cols)
 }
 
 // columnSums are the sums of one set while a loop runs over it.
@@ -58,8 +105,8 @@ func (c *compiler) summed(n *graph.Node, op graph.Fused) ([]phase, error) {
 	wide := v.wide * cols
 	code := c.code
 	c.need(outer*v.sets*count*cols*4, p.scratchBytes()+count*wide*4)
-	part := func(o, g, k int) []float32 {
-		return floats(code.m.shared, ((o*v.sets+g)*count+k)*cols*4, cols)
+	sums := func(o, g, k int) []float32 { // of set g, and behind it those of all others
+		return floats(code.m.shared, 0, outer*v.sets*count*cols)[((o*v.sets+g)*count+k)*cols:]
 	}
 	return []phase{{outer * v.sets, func(task, w int) {
 		o, g := task/v.sets, task%v.sets
@@ -68,14 +115,11 @@ func (c *compiler) summed(n *graph.Node, op graph.Fused) ([]phase, error) {
 		clear(s.acc)
 		l.run(from, to, floats(code.worker(w), 0, p.regs*(p.size+gap)), &s)
 		for k := range count {
-			copy(part(o, g, k), gather(s.acc[k*wide:(k+1)*wide], cols))
+			copy(sums(o, g, k), gather(s.acc[k*wide:(k+1)*wide], cols))
 		}
 	}}, {outer * count, func(task, _ int) {
 		o, k := task/count, task%count
 		out := totals[k].f32()[o*cols : (o+1)*cols]
-		copy(out, part(o, 0, k))
-		for g := 1; g < v.sets; g++ {
-			simd.Add(out, out, part(o, g, k))
-		}
+		total(out, sums(o, 0, k), v.sets, count*cols)
 	}}}, nil
 }

@@ -32,7 +32,7 @@ type workerEpilogue struct {
 // which stands for the product.
 func (c *compiler) epilogue(n *graph.Node, bd *graph.Body, in []*graph.Value, product graph.DType, from int) (*epilogue, error) {
 	dims := n.Out[0].Shape()
-	p, err := c.tileProgram(bd, in, n.Out, dims)
+	p, err := c.tileProgram(bd, in, n.Out[:len(bd.Results)], dims)
 	if err != nil {
 		return nil, err
 	}

@@ -69,7 +69,14 @@ func (c *compiler) matmul(n *graph.Node, op graph.MatMul) ([]phase, error) {
 	if bias != nil {
 		biasRef = c.ref(bias)
 	}
-	c.need(p.SharedBytes(), need)
+	shared := p.SharedBytes()
+	var sums *blockSums
+	var see func(kb, k0, k1, i0, i1 int)
+	if op.SumA {
+		sums = c.blockSums(n, alignUp(shared, 64), p.Blocks(), rows)
+		see, shared = sums.add, sums.end()
+	}
+	c.need(shared, need)
 	var ps []phase
 	for ph := range p.Phases() {
 		ps = append(ps, phase{p.Tasks(ph), func(task, w int) {
@@ -81,8 +88,12 @@ func (c *compiler) matmul(n *graph.Node, op graph.MatMul) ([]phase, error) {
 			if bias != nil {
 				args.Bias = biasRef.ptr()
 			}
+			args.SeeA = see
 			p.Run(ph, task, &args, code.m.shared, code.worker(w))
 		}})
+	}
+	if op.SumA {
+		ps = append(ps, phase{1, sums.total})
 	}
 	return ps, nil
 }

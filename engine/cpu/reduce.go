@@ -209,11 +209,7 @@ func (c *compiler) reduceColumns(n *graph.Node, r *runs, scale float32) ([]phase
 		s, o := task%strips, task/strips
 		c0, c1 := s*strip, min((s+1)*strip, cols)
 		out := dst.f32()[o*cols+c0 : o*cols+c1]
-		copy(out, sums()[o*sets*cols+c0:])
-		for g := 1; g < sets; g++ {
-			at := (o*sets + g) * cols
-			simd.Add(out, out, sums()[at+c0:at+c1])
-		}
+		total(out, sums()[o*sets*cols+c0:], sets, cols)
 		if scale != 1 {
 			simd.MulScalar(out, out, scale)
 		}

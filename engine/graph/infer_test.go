@@ -51,6 +51,8 @@ func TestShapeRuleMessages(t *testing.T) {
 		{graph.MatMul{Accumulate: true}, types{f32(2, 3), f32(3, 5), f32(2)}, "accumulates into an f32[2,5] state"},
 		{graph.MatMul{MapA: graph.Elementwise{Fn: graph.FnGELU}, TransA: true}, types{f32(3, 2), f32(3, 5)}, "cannot put operand 0 through gelu: wants a function of one argument that keeps the format, and an operand that is not transposed"},
 		{graph.MatMul{MapB: graph.Elementwise{Fn: graph.FnAdd}}, types{f32(2, 3), f32(3, 5)}, "cannot put operand 1 through add"},
+		{graph.MatMul{SumA: true}, types{f32(2, 3), f32(3, 5)}, "sums a transposed matrix, got [2,3] (transposed: false)"},
+		{graph.MatMul{SumA: true, TransA: true}, types{f32(2, 3, 2), f32(2, 3, 5)}, "sums a transposed matrix"},
 		{graph.MatMul{Accumulate: true, Body: &graph.Body{}}, types{f32(2, 3), f32(3, 5), f32(2, 5)}, "cannot accumulate and run a body"},
 		{graph.Fused{Body: &graph.Body{Inputs: 2}}, types{f32(2)}, "body wants 2 inputs, got 1"},
 		{graph.Fused{Body: &graph.Body{Inputs: 1, Steps: []graph.Step{{Op: graph.Elementwise{}, Arg: []int{1}}}}}, types{f32(2)}, "body step 0 reads register 1"},

@@ -9,13 +9,17 @@ import "fmt"
 // C, with operands 2.. as its further inputs (see [Fused]); it excludes Accumulate.
 // MapA and MapB are functions of one argument that the elements of A and B go
 // through as they are read, rounded to the format of their operand; such an
-// operand is not transposed. The zero value is no function.
+// operand is not transposed. The zero value is no function. With SumA there is one
+// more result, the last: the sums of op(A) over K, F32 [M], for a transposed A
+// without batches; when A is the gradient of a linear layer's result, they are that
+// of its bias.
 type MatMul struct {
 	TransA, TransB bool
 	MapA, MapB     Elementwise
 	// Out is the format of C; Invalid: that of A.
 	Out        DType
 	Accumulate bool
+	SumA       bool
 	Body       *Body
 }
 
@@ -72,6 +76,14 @@ func (m MatMul) Infer(in []Type) ([]Type, error) {
 		out = in[0].DType
 	}
 	t := Type{out, append(a[:len(a)-2].Clone(), rows, cols)}
+	if m.SumA {
+		if !m.TransA || len(a) != 2 {
+			return nil, fmt.Errorf("sums a transposed matrix, got %v (transposed: %v)", a, m.TransA)
+		}
+		m.SumA = false
+		types, err := m.Infer(in)
+		return append(types, T(F32, rows)), err
+	}
 	if m.Accumulate {
 		if m.Body != nil {
 			return nil, fmt.Errorf("cannot accumulate and run a body")
@@ -132,6 +144,9 @@ func (m MatMul) Cost(in, out []Type) Cost {
 	c.FLOPs = c.MatrixFLOPs
 	if m.Body != nil {
 		c.FLOPs += m.Body.flops() * float64(out[0].Shape.Elems())
+	}
+	if m.SumA {
+		c.FLOPs += float64(in[0].Shape.Elems())
 	}
 	c.FLOPs += fns[m.MapA.Fn].flops*float64(in[0].Shape.Elems()) + fns[m.MapB.Fn].flops*float64(in[1].Shape.Elems())
 	return c

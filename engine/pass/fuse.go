@@ -40,7 +40,7 @@ func fuse(u *Unit) error {
 
 // fused is f with all its clusters as nodes.
 func fused(f *graph.Func) (*graph.Func, error) {
-	f, err := mapped(f)
+	f, err := operands(f)
 	if err != nil {
 		return nil, err
 	}

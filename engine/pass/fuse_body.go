@@ -107,7 +107,9 @@ func (z *fuser) emit(r *rebuilder, c *cluster) {
 	switch op := c.base.Op.(type) {
 	case graph.MatMul:
 		op.Body = body
-		r.replace(results, r.b.Emit(op, in...))
+		out := r.b.Emit(op, in...)
+		r.replace(results, out)
+		r.replace(c.base.Out[1:], out[len(results):]) // the sums of an operand
 	case graph.LayerNormGrad:
 		// The sum takes the place of the gradient of x.
 		out := r.b.Emit(op, in...)

@@ -6,19 +6,12 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// mapped lets products put their operands through functions as they read them,
-// where all that reads the result of a function are products: an activation
-// then never goes to memory, neither for the product behind it nor for the
-// gradient of that product's weight. It is done where the argument stays in
-// memory in any case; else the function belongs to what makes the argument.
-func mapped(f *graph.Func) (*graph.Func, error) {
+// operands gives products what else there is to do with their operands as they
+// read them, so that it takes no way to memory and back of its own: functions that
+// operands are the results of, and sums over their columns.
+func operands(f *graph.Func) (*graph.Func, error) {
 	z := newFlow(f)
-	maps := make([]*graph.Node, f.NumValues()) // the function that makes a value, by ID
-	for i, n := range f.Nodes {
-		if e, ok := n.Op.(graph.Elementwise); ok && e.Fn.Arity() == 1 && n.Out[0].DType() == n.In[0].DType() && z.gone(i) && z.stays(i) {
-			maps[n.Out[0].ID] = n
-		}
-	}
+	maps, sums := z.functions(), z.columnSums()
 	instead := make([]func(*rebuilder), len(f.Nodes))
 	for i, n := range f.Nodes {
 		op, ok := n.Op.(graph.MatMul)
@@ -32,22 +25,68 @@ func mapped(f *graph.Func) (*graph.Func, error) {
 				e.Out = graph.Invalid
 			}
 		}
-		if from[0] == nil && from[1] == nil {
+		out := n.Out
+		if sum := sums[i]; sum != nil {
+			op.SumA, out = true, append(slices.Clone(out), sum.Out[0])
+			instead[z.at[sum]] = leaveOut
+		}
+		if from[0] == nil && from[1] == nil && !op.SumA {
 			continue
 		}
 		instead[i] = func(r *rebuilder) {
-			in := slices.Clone(n.In)
-			for k, v := range in {
+			in := make([]*graph.Value, len(n.In))
+			for k, v := range n.In {
 				if k < 2 && from[k] != nil {
 					in[k] = r.b.Reshape(r.value(graph.Storage(from[k].In[0])), v.Shape()...)
 				} else {
 					in[k] = r.value(v)
 				}
 			}
-			r.replace(n.Out, r.b.Emit(op, in...))
+			r.replace(out, r.b.Emit(op, in...))
 		}
 	}
 	return rebuild(f, instead)
+}
+
+// functions are those, by the ID of their result, that all who read that can
+// put their operand through instead. The argument stays in memory in any case;
+// else the function belongs to the epilogue of what makes the argument.
+func (z *flow) functions() map[int]*graph.Node {
+	maps := map[int]*graph.Node{}
+	for i, n := range z.f.Nodes {
+		if e, ok := n.Op.(graph.Elementwise); ok && e.Fn.Arity() == 1 && n.Out[0].DType() == n.In[0].DType() && z.gone(i) && z.stays(i) {
+			maps[n.Out[0].ID] = n
+		}
+	}
+	return maps
+}
+
+// columnSums are the sums over columns, such as the gradient of a bias, by the position
+// of a product that reads the same matrix transposed, as the gradient of a weight
+// does, before anybody needs the sum.
+func (z *flow) columnSums() map[int]*graph.Node {
+	sums := map[int]*graph.Node{}
+	for _, n := range z.f.Nodes {
+		op, ok := n.Op.(graph.Reduce)
+		if !ok {
+			continue
+		}
+		outer, rows, cols, ok := op.Columns(n.In[0].Shape())
+		if !ok || outer != 1 {
+			continue
+		}
+		s := graph.Storage(n.In[0])
+		for _, i := range z.readers[s.ID] {
+			m := z.f.Nodes[i]
+			mm, ok := m.Op.(graph.MatMul)
+			if ok && mm.TransA && graph.Storage(m.In[0]) == s && m.In[0].Shape().Equal(graph.Shape{rows, cols}) && m.Backward == n.Backward &&
+				sums[i] == nil && !slices.ContainsFunc(z.readers[n.Out[0].ID], func(j int) bool { return j <= i }) {
+				sums[i] = n
+				break
+			}
+		}
+	}
+	return sums
 }
 
 // gone reports whether all that reads the result of the node at position i are

@@ -30,6 +30,9 @@ func shapeOf(f *graph.Func) []string {
 					maps += fmt.Sprintf(" %c=%s", 'A'+k, m.Name())
 				}
 			}
+			if op.SumA {
+				maps += " sums"
+			}
 		case graph.Reduce, graph.Constant, graph.Reshape:
 			continue
 		}
@@ -139,6 +142,18 @@ func TestFuseShapes(t *testing.T) {
 		{"nor what nobody wants but the function", func(b *graph.Builder, x *graph.Value) {
 			b.Output("y", b.Linear(b.GELU(b.Linear(x, w(b, "w", ff, d), nil)), w(b, "v", d, ff), nil))
 		}, []string{"matmul(gelu)1", "matmul"}},
+		{"products sum the columns of what they read transposed", func(b *graph.Builder, x *graph.Value) {
+			g := b.Softmax(x)
+			b.Output("w", b.MatMul(g, x, true, false))
+			b.Output("c", b.Sum(b.Reshape(g, 2, n/2, d), 0, 1))
+			b.Output("v", b.MatMul(g, g, true, false))
+		}, []string{"softmax", "matmul sums", "matmul"}},
+		{"but not when somebody needs the sums before", func(b *graph.Builder, x *graph.Value) {
+			g := b.Softmax(x)
+			s := b.Softmax(b.Sum(g, 0))
+			b.Output("w", b.MatMul(g, x, true, false))
+			b.Output("s", s)
+		}, []string{"softmax", "softmax", "matmul"}},
 		{"products of several matrices take nothing on", func(b *graph.Builder, x *graph.Value) {
 			b.Output("y", b.Tanh(b.MatMul(b.Reshape(x, 2, n/2, d), b.Reshape(x, 2, n/2, d), false, true)))
 		}, []string{"matmul", "tanh"}},

@@ -130,6 +130,9 @@ func describe(v *graph.Value) string {
 		return v.Name
 	}
 	name := v.Node.Op.Name()
+	if op, ok := v.Node.Op.(graph.MatMul); ok && op.SumA && v.Index == len(v.Node.Out)-1 {
+		return name + "+sums"
+	}
 	if b := body(v.Node.Op); b != nil {
 		if step := b.Results[v.Index] - b.Inputs; step >= 0 {
 			name += "+" + b.Steps[step].Op.Name()

@@ -83,7 +83,7 @@ func (p *Profile) name(n *graph.Node) string {
 			on   bool
 			text string
 		}{
-			{m.TransA, " At"}, {m.TransB, " Bt"}, {m.Accumulate, " +="},
+			{m.TransA, " At"}, {m.TransB, " Bt"}, {m.Accumulate, " +="}, {m.SumA, " sums"},
 			{m.MapA != graph.Elementwise{}, " A=" + m.MapA.Name()}, {m.MapB != graph.Elementwise{}, " B=" + m.MapB.Name()},
 		} {
 			if t.on {

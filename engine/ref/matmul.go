@@ -3,6 +3,16 @@ package ref
 import "github.com/snug-ml/snug/engine/graph"
 
 func (m *machine) matmul(op graph.MatMul, in []tensor) ([][]float64, error) {
+	if op.SumA {
+		op.SumA = false
+		out, err := m.matmul(op, in)
+		cols := in[0].Shape.Last()
+		sums := make([]float64, cols)
+		for i, v := range in[0].data {
+			sums[i%cols] += v
+		}
+		return append(out, sums), err
+	}
 	types := []graph.Type{in[0].Type, in[1].Type}
 	batch, rows, cols, inner := op.Dims(types)
 	mapped := func(t tensor, f graph.Elementwise) []float64 {

@@ -57,6 +57,10 @@ type Args struct {
 	A, B, C Matrix
 	// Bias, when not nil, are float32 values of the columns, added to the sums.
 	Bias unsafe.Pointer
+	// SeeA, when not nil, is called once for each part of op(A), rows [i0,i1) by
+	// elements [k0,k1) of block kb of K, when it has just been read. Parts of one
+	// product may be seen by several workers at once.
+	SeeA func(kb, k0, k1, i0, i1 int)
 	// Epilogue, when not nil, sees each finished block of C once.
 	Epilogue Epilogue
 }

@@ -109,6 +109,9 @@ func NewPlan(m, n, k int, a, b, c DType, transA, transB bool, opts Options) *Pla
 // packs reports whether packing B is part of the plan.
 func (p *Plan) packs() bool { return !p.prepacked && !p.direct }
 
+// Blocks returns into how many blocks K is cut.
+func (p *Plan) Blocks() int { return p.packing.blocks }
+
 // Compute returns the type the plan multiplies in.
 func (p *Plan) Compute() DType { return p.m.word }
 

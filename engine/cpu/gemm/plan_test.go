@@ -277,3 +277,37 @@ func TestPackParts(t *testing.T) {
 		}
 	}
 }
+
+// TestSeeA: every element of op(A) is in exactly one of the parts that are seen,
+// and a part lies within one block of K.
+func TestSeeA(t *testing.T) {
+	rng := rand.New(rand.NewPCG(9, 4))
+	for _, isa := range Supported() {
+		for _, s := range [][3]int{{1, 1, 1}, {150, 170, 1100}, {400, 1500, 70}} {
+			for _, typ := range []DType{F32, BF16} {
+				m, n, k := s[0], s[1], s[2]
+				a := newOperand(m, k, 0, typ, true, uniform(rng))
+				b := newOperand(k, n, 0, typ, false, uniform(rng))
+				c := newOperand(m, n, 0, F32, false, uniform(rng))
+				p := NewPlan(m, n, k, typ, typ, F32, true, false, Options{ISA: isa, Workers: 2, SharedLimit: 256 << 10})
+				count, block := make([]int, m*k), make([]int, k)
+				sequential(t, p, &Args{A: a.Matrix, B: b.Matrix, C: c.Matrix, SeeA: func(kb, k0, k1, i0, i1 int) {
+					for x := k0; x < k1; x++ {
+						block[x] = kb
+						for i := i0; i < i1; i++ {
+							count[i*k+x]++
+						}
+					}
+				}}, rng)
+				for i, got := range count {
+					if got != 1 {
+						t.Fatalf("%v %v: element (%d, %d) was seen %d times", isa, s, i/k, i%k, got)
+					}
+				}
+				if !slices.IsSorted(block) || block[k-1] != p.Blocks()-1 {
+					t.Fatalf("%v %v: blocks of K %v, want %d in order", isa, s, block, p.Blocks())
+				}
+			}
+		}
+	}
+}

@@ -78,7 +78,11 @@ func (p *Plan) multiply(s slab, b block, then turn, args *Args, shared, worker [
 	for kb := s.kb0; kb < s.kb1; kb++ {
 		words := p.packing.blockWords(kb)
 		k0 := kb * p.packing.kc * m.elems()
-		a := p.blockA(&args.A, b.i0, rows, k0, min(words*m.elems(), p.k-k0), worker)
+		kn := min(words*m.elems(), p.k-k0)
+		a := p.blockA(&args.A, b.i0, rows, k0, kn, worker)
+		if args.SeeA != nil && s.j0+b.j0 == 0 {
+			args.SeeA(kb, k0, k0+kn, b.i0, b.i1)
+		}
 		next := turn{b, kb + 1, true, true}
 		if next.kb == s.kb1 {
 			next = then

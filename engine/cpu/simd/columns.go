@@ -1,5 +1,7 @@
 package simd
 
+import "fmt"
+
 // The passes of a norm over the columns of a matrix of a few columns. Rows are
 // done several at a time: a slice holds some of them, and what belongs to
 // columns is repeated as often.
@@ -8,6 +10,32 @@ package simd
 func AddBF16(acc []float32, x []uint16) {
 	same(len(acc), len(x), len(x))
 	addBF16(acc, x)
+}
+
+// AddRows adds rows rows of x, stride elements apart, to acc one by one.
+func AddRows(acc, x []float32, rows, stride int) {
+	if checkRows(len(acc), len(x), rows, stride) {
+		addRows(acc, x, rows, stride)
+	}
+}
+
+// AddRowsBF16 is AddRows of bfloat16.
+func AddRowsBF16(acc []float32, x []uint16, rows, stride int) {
+	if checkRows(len(acc), len(x), rows, stride) {
+		addRowsBF16(acc, x, rows, stride)
+	}
+}
+
+// checkRows reports whether there is anything in rows of cols elements, and
+// panics where they are not all in n.
+func checkRows(cols, n, rows, stride int) bool {
+	if cols == 0 || rows <= 0 {
+		return false
+	}
+	if stride < cols || (rows-1)*stride+cols > n {
+		panic(fmt.Sprintf("simd: %d rows of %d elements, %d apart, are not in %d", rows, cols, stride, n))
+	}
+	return true
 }
 
 // ColumnSqDev adds (x - mean)^2 to acc.
@@ -69,6 +97,20 @@ func ColumnNormGradBF16(dx, dy, x []uint16, mean, a, b, c []float32) {
 func addBF16Go(acc []float32, x []uint16) {
 	for i, h := range x {
 		acc[i] += fromBF16(h)
+	}
+}
+
+func addRowsGo(acc, x []float32, rows, stride int) {
+	for r := range rows {
+		for j, v := range x[r*stride : r*stride+len(acc)] {
+			acc[j] += v
+		}
+	}
+}
+
+func addRowsBF16Go(acc []float32, x []uint16, rows, stride int) {
+	for r := range rows {
+		addBF16Go(acc, x[r*stride:r*stride+len(acc)])
 	}
 }
 

@@ -126,6 +126,354 @@ done5:
 	VZEROUPPER
 	RET
 
+// func addRowsAVX2(acc []float32, x []float32, rows int, stride int)
+// Requires: AVX
+TEXT ·addRowsAVX2(SB), $0-64
+	MOVQ acc_base+0(FP), AX
+	MOVQ x_base+24(FP), CX
+	MOVQ rows+48(FP), DX
+	MOVQ stride+56(FP), BX
+	SHLQ $0x02, BX
+	MOVQ acc_len+8(FP), SI
+	XORQ DI, DI
+	SUBQ $0x20, SI
+	JB   end2
+
+loop1:
+	VMOVUPS (AX)(DI*4), Y0
+	VMOVUPS 32(AX)(DI*4), Y1
+	VMOVUPS 64(AX)(DI*4), Y2
+	VMOVUPS 96(AX)(DI*4), Y3
+	MOVQ    CX, R8
+	MOVQ    DX, R9
+
+row3:
+	VMOVUPS (R8)(DI*4), Y4
+	VADDPS  Y0, Y4, Y0
+	VMOVUPS 32(R8)(DI*4), Y4
+	VADDPS  Y1, Y4, Y1
+	VMOVUPS 64(R8)(DI*4), Y4
+	VADDPS  Y2, Y4, Y2
+	VMOVUPS 96(R8)(DI*4), Y4
+	VADDPS  Y3, Y4, Y3
+	ADDQ    BX, R8
+	DECQ    R9
+	JNZ     row3
+	VMOVUPS Y0, (AX)(DI*4)
+	VMOVUPS Y1, 32(AX)(DI*4)
+	VMOVUPS Y2, 64(AX)(DI*4)
+	VMOVUPS Y3, 96(AX)(DI*4)
+	ADDQ    $0x20, DI
+	SUBQ    $0x20, SI
+	JAE     loop1
+
+end2:
+	ADDQ $0x20, SI
+	SUBQ $0x08, SI
+	JB   end5
+
+loop4:
+	VMOVUPS (AX)(DI*4), Y0
+	MOVQ    CX, R8
+	MOVQ    DX, R9
+
+row6:
+	VMOVUPS (R8)(DI*4), Y1
+	VADDPS  Y0, Y1, Y0
+	ADDQ    BX, R8
+	DECQ    R9
+	JNZ     row6
+	VMOVUPS Y0, (AX)(DI*4)
+	ADDQ    $0x08, DI
+	SUBQ    $0x08, SI
+	JAE     loop4
+
+end5:
+	ADDQ       $0x08, SI
+	TESTQ      SI, SI
+	JZ         done7
+	LEAQ       tail<>+32(SB), R8
+	NEGQ       SI
+	VMOVUPS    (R8)(SI*4), Y0
+	VMASKMOVPS (AX)(DI*4), Y0, Y1
+	MOVQ       DX, DX
+
+row8:
+	VMASKMOVPS (CX)(DI*4), Y0, Y2
+	VADDPS     Y1, Y2, Y1
+	ADDQ       BX, CX
+	DECQ       DX
+	JNZ        row8
+	VMASKMOVPS Y1, Y0, (AX)(DI*4)
+
+done7:
+	VZEROUPPER
+	RET
+
+DATA tail<>+0(SB)/4, $0xffffffff
+DATA tail<>+4(SB)/4, $0xffffffff
+DATA tail<>+8(SB)/4, $0xffffffff
+DATA tail<>+12(SB)/4, $0xffffffff
+DATA tail<>+16(SB)/4, $0xffffffff
+DATA tail<>+20(SB)/4, $0xffffffff
+DATA tail<>+24(SB)/4, $0xffffffff
+DATA tail<>+28(SB)/4, $0xffffffff
+DATA tail<>+32(SB)/4, $0x00000000
+DATA tail<>+36(SB)/4, $0x00000000
+DATA tail<>+40(SB)/4, $0x00000000
+DATA tail<>+44(SB)/4, $0x00000000
+DATA tail<>+48(SB)/4, $0x00000000
+DATA tail<>+52(SB)/4, $0x00000000
+DATA tail<>+56(SB)/4, $0x00000000
+DATA tail<>+60(SB)/4, $0x00000000
+GLOBL tail<>(SB), RODATA|NOPTR, $64
+
+// func addRowsAVX512(acc []float32, x []float32, rows int, stride int)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·addRowsAVX512(SB), $0-64
+	MOVQ acc_base+0(FP), AX
+	MOVQ x_base+24(FP), CX
+	MOVQ rows+48(FP), DX
+	MOVQ stride+56(FP), BX
+	SHLQ $0x02, BX
+	MOVQ acc_len+8(FP), SI
+	XORQ DI, DI
+	SUBQ $0x40, SI
+	JB   end2
+
+loop1:
+	VMOVUPS (AX)(DI*4), Z0
+	VMOVUPS 64(AX)(DI*4), Z1
+	VMOVUPS 128(AX)(DI*4), Z2
+	VMOVUPS 192(AX)(DI*4), Z3
+	MOVQ    CX, R8
+	MOVQ    DX, R9
+
+row3:
+	VMOVUPS (R8)(DI*4), Z4
+	VADDPS  Z0, Z4, Z0
+	VMOVUPS 64(R8)(DI*4), Z4
+	VADDPS  Z1, Z4, Z1
+	VMOVUPS 128(R8)(DI*4), Z4
+	VADDPS  Z2, Z4, Z2
+	VMOVUPS 192(R8)(DI*4), Z4
+	VADDPS  Z3, Z4, Z3
+	ADDQ    BX, R8
+	DECQ    R9
+	JNZ     row3
+	VMOVUPS Z0, (AX)(DI*4)
+	VMOVUPS Z1, 64(AX)(DI*4)
+	VMOVUPS Z2, 128(AX)(DI*4)
+	VMOVUPS Z3, 192(AX)(DI*4)
+	ADDQ    $0x40, DI
+	SUBQ    $0x40, SI
+	JAE     loop1
+
+end2:
+	ADDQ $0x40, SI
+	SUBQ $0x10, SI
+	JB   end5
+
+loop4:
+	VMOVUPS (AX)(DI*4), Z0
+	MOVQ    CX, R8
+	MOVQ    DX, R9
+
+row6:
+	VMOVUPS (R8)(DI*4), Z1
+	VADDPS  Z0, Z1, Z0
+	ADDQ    BX, R8
+	DECQ    R9
+	JNZ     row6
+	VMOVUPS Z0, (AX)(DI*4)
+	ADDQ    $0x10, DI
+	SUBQ    $0x10, SI
+	JAE     loop4
+
+end5:
+	ADDQ      $0x10, SI
+	TESTQ     SI, SI
+	JZ        done7
+	MOVQ      $-1, R8
+	BZHIQ     SI, R8, SI
+	KMOVW     SI, K1
+	VMOVUPS.Z (AX)(DI*4), K1, Z0
+	MOVQ      DX, DX
+
+row8:
+	VMOVUPS.Z (CX)(DI*4), K1, Z1
+	VADDPS    Z0, Z1, Z0
+	ADDQ      BX, CX
+	DECQ      DX
+	JNZ       row8
+	VMOVUPS   Z0, K1, (AX)(DI*4)
+
+done7:
+	VZEROUPPER
+	RET
+
+// func addRowsBF16AVX2(acc []float32, x []uint16, rows int, stride int)
+// Requires: AVX, AVX2
+TEXT ·addRowsBF16AVX2(SB), $0-64
+	MOVQ acc_base+0(FP), AX
+	MOVQ x_base+24(FP), CX
+	MOVQ rows+48(FP), DX
+	MOVQ stride+56(FP), BX
+	SHLQ $0x01, BX
+	MOVQ acc_len+8(FP), SI
+	XORQ DI, DI
+	SUBQ $0x20, SI
+	JB   end2
+
+loop1:
+	VMOVUPS (AX)(DI*4), Y0
+	VMOVUPS 32(AX)(DI*4), Y1
+	VMOVUPS 64(AX)(DI*4), Y2
+	VMOVUPS 96(AX)(DI*4), Y3
+	MOVQ    CX, R8
+	MOVQ    DX, R9
+
+row3:
+	VPMOVZXWD (R8)(DI*2), Y4
+	VPSLLD    $0x10, Y4, Y4
+	VADDPS    Y0, Y4, Y0
+	VPMOVZXWD 16(R8)(DI*2), Y4
+	VPSLLD    $0x10, Y4, Y4
+	VADDPS    Y1, Y4, Y1
+	VPMOVZXWD 32(R8)(DI*2), Y4
+	VPSLLD    $0x10, Y4, Y4
+	VADDPS    Y2, Y4, Y2
+	VPMOVZXWD 48(R8)(DI*2), Y4
+	VPSLLD    $0x10, Y4, Y4
+	VADDPS    Y3, Y4, Y3
+	ADDQ      BX, R8
+	DECQ      R9
+	JNZ       row3
+	VMOVUPS   Y0, (AX)(DI*4)
+	VMOVUPS   Y1, 32(AX)(DI*4)
+	VMOVUPS   Y2, 64(AX)(DI*4)
+	VMOVUPS   Y3, 96(AX)(DI*4)
+	ADDQ      $0x20, DI
+	SUBQ      $0x20, SI
+	JAE       loop1
+
+end2:
+	ADDQ $0x20, SI
+	SUBQ $0x08, SI
+	JB   end5
+
+loop4:
+	VMOVUPS (AX)(DI*4), Y0
+	MOVQ    CX, R8
+	MOVQ    DX, R9
+
+row6:
+	VPMOVZXWD (R8)(DI*2), Y1
+	VPSLLD    $0x10, Y1, Y1
+	VADDPS    Y0, Y1, Y0
+	ADDQ      BX, R8
+	DECQ      R9
+	JNZ       row6
+	VMOVUPS   Y0, (AX)(DI*4)
+	ADDQ      $0x08, DI
+	SUBQ      $0x08, SI
+	JAE       loop4
+
+end5:
+	ADDQ $0x08, SI
+	VZEROUPPER
+	RET
+
+// func addRowsBF16AVX512(acc []float32, x []uint16, rows int, stride int)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·addRowsBF16AVX512(SB), $0-64
+	MOVQ acc_base+0(FP), AX
+	MOVQ x_base+24(FP), CX
+	MOVQ rows+48(FP), DX
+	MOVQ stride+56(FP), BX
+	SHLQ $0x01, BX
+	MOVQ acc_len+8(FP), SI
+	XORQ DI, DI
+	SUBQ $0x40, SI
+	JB   end2
+
+loop1:
+	VMOVUPS (AX)(DI*4), Z0
+	VMOVUPS 64(AX)(DI*4), Z1
+	VMOVUPS 128(AX)(DI*4), Z2
+	VMOVUPS 192(AX)(DI*4), Z3
+	MOVQ    CX, R8
+	MOVQ    DX, R9
+
+row3:
+	VPMOVZXWD (R8)(DI*2), Z4
+	VPSLLD    $0x10, Z4, Z4
+	VADDPS    Z0, Z4, Z0
+	VPMOVZXWD 32(R8)(DI*2), Z4
+	VPSLLD    $0x10, Z4, Z4
+	VADDPS    Z1, Z4, Z1
+	VPMOVZXWD 64(R8)(DI*2), Z4
+	VPSLLD    $0x10, Z4, Z4
+	VADDPS    Z2, Z4, Z2
+	VPMOVZXWD 96(R8)(DI*2), Z4
+	VPSLLD    $0x10, Z4, Z4
+	VADDPS    Z3, Z4, Z3
+	ADDQ      BX, R8
+	DECQ      R9
+	JNZ       row3
+	VMOVUPS   Z0, (AX)(DI*4)
+	VMOVUPS   Z1, 64(AX)(DI*4)
+	VMOVUPS   Z2, 128(AX)(DI*4)
+	VMOVUPS   Z3, 192(AX)(DI*4)
+	ADDQ      $0x40, DI
+	SUBQ      $0x40, SI
+	JAE       loop1
+
+end2:
+	ADDQ $0x40, SI
+	SUBQ $0x10, SI
+	JB   end5
+
+loop4:
+	VMOVUPS (AX)(DI*4), Z0
+	MOVQ    CX, R8
+	MOVQ    DX, R9
+
+row6:
+	VPMOVZXWD (R8)(DI*2), Z1
+	VPSLLD    $0x10, Z1, Z1
+	VADDPS    Z0, Z1, Z0
+	ADDQ      BX, R8
+	DECQ      R9
+	JNZ       row6
+	VMOVUPS   Z0, (AX)(DI*4)
+	ADDQ      $0x10, DI
+	SUBQ      $0x10, SI
+	JAE       loop4
+
+end5:
+	ADDQ      $0x10, SI
+	TESTQ     SI, SI
+	JZ        done7
+	MOVQ      $-1, R8
+	BZHIQ     SI, R8, SI
+	KMOVW     SI, K1
+	VMOVUPS.Z (AX)(DI*4), K1, Z0
+	MOVQ      DX, DX
+
+row8:
+	VPMOVZXWD.Z (CX)(DI*2), K1, Z1
+	VPSLLD      $0x10, Z1, Z1
+	VADDPS      Z0, Z1, Z0
+	ADDQ        BX, CX
+	DECQ        DX
+	JNZ         row8
+	VMOVUPS     Z0, K1, (AX)(DI*4)
+
+done7:
+	VZEROUPPER
+	RET
+
 // func columnSqDevAVX2(acc []float32, x []float32, mean []float32)
 // Requires: AVX
 TEXT ·columnSqDevAVX2(SB), $0-72
@@ -205,24 +553,6 @@ end4:
 done5:
 	VZEROUPPER
 	RET
-
-DATA tail<>+0(SB)/4, $0xffffffff
-DATA tail<>+4(SB)/4, $0xffffffff
-DATA tail<>+8(SB)/4, $0xffffffff
-DATA tail<>+12(SB)/4, $0xffffffff
-DATA tail<>+16(SB)/4, $0xffffffff
-DATA tail<>+20(SB)/4, $0xffffffff
-DATA tail<>+24(SB)/4, $0xffffffff
-DATA tail<>+28(SB)/4, $0xffffffff
-DATA tail<>+32(SB)/4, $0x00000000
-DATA tail<>+36(SB)/4, $0x00000000
-DATA tail<>+40(SB)/4, $0x00000000
-DATA tail<>+44(SB)/4, $0x00000000
-DATA tail<>+48(SB)/4, $0x00000000
-DATA tail<>+52(SB)/4, $0x00000000
-DATA tail<>+56(SB)/4, $0x00000000
-DATA tail<>+60(SB)/4, $0x00000000
-GLOBL tail<>(SB), RODATA|NOPTR, $64
 
 // func columnSqDevAVX512(acc []float32, x []float32, mean []float32)
 // Requires: AVX, AVX512F, BMI2

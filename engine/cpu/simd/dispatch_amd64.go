@@ -1126,6 +1126,42 @@ func addBF16AVX2(acc []float32, x []uint16)
 //go:noescape
 func addBF16AVX512(acc []float32, x []uint16)
 
+func addRows(acc, x []float32, rows, stride int) {
+	switch level {
+	case AVX2:
+		addRowsAVX2(acc, x, rows, stride)
+	case AVX512:
+		addRowsAVX512(acc, x, rows, stride)
+	default:
+		addRowsGo(acc, x, rows, stride)
+	}
+}
+
+//go:noescape
+func addRowsAVX2(acc, x []float32, rows, stride int)
+
+//go:noescape
+func addRowsAVX512(acc, x []float32, rows, stride int)
+
+func addRowsBF16(acc []float32, x []uint16, rows, stride int) {
+	switch level {
+	case AVX2:
+		n := len(acc) &^ 7
+		addRowsBF16AVX2(acc[:n], x, rows, stride)
+		addRowsBF16Go(acc[n:], x[n:], rows, stride)
+	case AVX512:
+		addRowsBF16AVX512(acc, x, rows, stride)
+	default:
+		addRowsBF16Go(acc, x, rows, stride)
+	}
+}
+
+//go:noescape
+func addRowsBF16AVX2(acc []float32, x []uint16, rows, stride int)
+
+//go:noescape
+func addRowsBF16AVX512(acc []float32, x []uint16, rows, stride int)
+
 func columnSqDev(acc, x, mean []float32) {
 	switch level {
 	case AVX2:

@@ -268,6 +268,14 @@ func addBF16(acc []float32, x []uint16) {
 	addBF16Go(acc, x)
 }
 
+func addRows(acc, x []float32, rows, stride int) {
+	addRowsGo(acc, x, rows, stride)
+}
+
+func addRowsBF16(acc []float32, x []uint16, rows, stride int) {
+	addRowsBF16Go(acc, x, rows, stride)
+}
+
 func columnSqDev(acc, x, mean []float32) {
 	columnSqDevGo(acc, x, mean)
 }

@@ -101,6 +101,11 @@ var groups = []struct {
 	}},
 	{"columns", []kernel{
 		{name: "addBF16", args: "acc []float32, x []uint16", code: codeAddColumns("bf16"), steps: [2]int{8, 1}},
+		{name: "addRows", args: "acc, x []float32, rows, stride int", code: codeAddRows("f32")},
+		{
+			name: "addRowsBF16", args: "acc []float32, x []uint16, rows, stride int", code: codeAddRows("bf16"), steps: [2]int{8, 1},
+			whole: "acc[:n], x, rows, stride", rest: "acc[n:], x[n:], rows, stride",
+		},
 		{name: "columnSqDev", args: "acc, x, mean []float32", code: codeColumnSqDev("f32")},
 		{name: "columnSqDevBF16", args: "acc []float32, x []uint16, mean []float32", code: codeColumnSqDev("bf16"), steps: [2]int{8, 1}},
 		{name: "columnNorm", args: "y, x, mean, scale, shift []float32", code: codeColumnNorm("f32")},

@@ -19,7 +19,7 @@ type benchWorkCmd struct {
 	Precision string `default:"fp32" enum:"fp32,bf16"`
 	Threads   int    `default:"2"`
 	Steps     int    `default:"10" help:"Measured steps, after three."`
-	Recompute string `default:"work" enum:"work,none,activation,selective,wide,full,auto" help:"work: what suits the work, see bench/README.md; auto wants --budget."`
+	Recompute string `default:"none" enum:"none,activation,selective,wide,full,auto" help:"What is dropped and computed again; auto wants --budget."`
 	Budget    int64  `help:"Bytes of temporaries that --recompute auto may take." placeholder:"BYTES"`
 	Ops       bool   `help:"Print where the step's time goes, beside the time predicted."`
 	Shapes    bool   `help:"With --ops: a line for each shape."`
@@ -42,14 +42,9 @@ func (c *benchWorkCmd) Run(a *app) (err error) {
 	if (c.Budget > 0) != (c.Recompute == pass.RecomputeAuto.String()) {
 		return usage("--budget %d with --recompute %s: auto wants a budget above 0, and nothing else has one", c.Budget, c.Recompute)
 	}
-	mode := pass.RecomputeNone
-	switch {
-	case c.Recompute != "work":
-		if mode, err = pass.ParseRecompute(c.Recompute); err != nil {
-			return usageError{err}
-		}
-	case precision == device.FP32:
-		mode = w.Recompute
+	mode, err := pass.ParseRecompute(c.Recompute)
+	if err != nil {
+		return usageError{err}
 	}
 	p, err := engine.CompileTraining(w.Training(), engine.CompileOptions{Low: low(precision), Recompute: mode, Budget: c.Budget})
 	if err != nil {

@@ -82,6 +82,9 @@ func row(r ref, d graph.DType, i, width int, reg []float32) []float32 {
 	return rowPart(r, d, i*width, (i+1)*width, reg)
 }
 
+// row16 is row i of r, stored in 16 bits.
+func row16(r ref, i, width int) []uint16 { return r.u16()[i*width : (i+1)*width] }
+
 // direct is the row of r itself when it is float32, else reg.
 func direct(r ref, d graph.DType, i, width int, reg []float32) []float32 {
 	return directPart(r, d, i*width, (i+1)*width, reg)

@@ -8,7 +8,6 @@ import (
 
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/graph"
-	"github.com/snug-ml/snug/engine/pass"
 	"github.com/snug-ml/snug/nn"
 )
 
@@ -17,10 +16,7 @@ type Work struct {
 	Name string
 	// GFLOP counts the products of a training step as bench/README.md does.
 	GFLOP float64
-	// Recompute is what fp32 recomputes so that memory stays near half of
-	// PyTorch's; bf16 has room without.
-	Recompute pass.Recompute
-	model     func(b *graph.Builder) engine.Objective
+	model func(b *graph.Builder) engine.Objective
 }
 
 const vocab = 8192
@@ -30,10 +26,10 @@ var initial = graph.Normal(0.02)
 // Works are a, b, c and d.
 func Works() []Work {
 	return []Work{
-		{"a", 91.8, pass.RecomputeNone, gpt(4, 256, 384, 6, 6, 1536)},
-		{"b", 824.6, pass.RecomputeActivation, gpt(8, 512, 512, 8, 8, 2048)},
-		{"c", 212.0, pass.RecomputeNone, encoder},
-		{"d", 24.8, pass.RecomputeNone, clips},
+		{"a", 91.8, gpt(4, 256, 384, 6, 6, 1536)},
+		{"b", 824.6, gpt(8, 512, 512, 8, 8, 2048)},
+		{"c", 212.0, encoder},
+		{"d", 24.8, clips},
 	}
 }
 

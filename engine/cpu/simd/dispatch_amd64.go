@@ -1107,6 +1107,108 @@ func gradInputGammaAVX2(dx, dy, x, gamma []float32, mean, rstd, c, cx float32)
 //go:noescape
 func gradInputGammaAVX512(dx, dy, x, gamma []float32, mean, rstd, c, cx float32)
 
+func sumBF16(x []uint16) float32 {
+	switch level {
+	case AVX2:
+		return sumBF16AVX2(x)
+	case AVX512:
+		return sumBF16AVX512(x)
+	default:
+		return sumBF16Go(x)
+	}
+}
+
+//go:noescape
+func sumBF16AVX2(x []uint16) float32
+
+//go:noescape
+func sumBF16AVX512(x []uint16) float32
+
+func sumSqDevBF16(x []uint16, mean float32) float32 {
+	switch level {
+	case AVX2:
+		return sumSqDevBF16AVX2(x, mean)
+	case AVX512:
+		return sumSqDevBF16AVX512(x, mean)
+	default:
+		return sumSqDevBF16Go(x, mean)
+	}
+}
+
+//go:noescape
+func sumSqDevBF16AVX2(x []uint16, mean float32) float32
+
+//go:noescape
+func sumSqDevBF16AVX512(x []uint16, mean float32) float32
+
+func normAffineBF16(y, x []uint16, gamma, beta []float32, mean, rstd float32) {
+	switch level {
+	case AVX2:
+		normAffineBF16AVX2(y, x, gamma, beta, mean, rstd)
+	case AVX512:
+		normAffineBF16AVX512(y, x, gamma, beta, mean, rstd)
+	default:
+		normAffineBF16Go(y, x, gamma, beta, mean, rstd)
+	}
+}
+
+//go:noescape
+func normAffineBF16AVX2(y, x []uint16, gamma, beta []float32, mean, rstd float32)
+
+//go:noescape
+func normAffineBF16AVX512(y, x []uint16, gamma, beta []float32, mean, rstd float32)
+
+func gradSumsAllBF16(dgamma, dbeta []float32, dy, x []uint16, gamma []float32, mean, rstd float32) (sg, sgx float32) {
+	switch level {
+	case AVX2:
+		return gradSumsAllBF16AVX2(dgamma, dbeta, dy, x, gamma, mean, rstd)
+	case AVX512:
+		return gradSumsAllBF16AVX512(dgamma, dbeta, dy, x, gamma, mean, rstd)
+	default:
+		return gradSumsAllBF16Go(dgamma, dbeta, dy, x, gamma, mean, rstd)
+	}
+}
+
+//go:noescape
+func gradSumsAllBF16AVX2(dgamma, dbeta []float32, dy, x []uint16, gamma []float32, mean, rstd float32) (sg, sgx float32)
+
+//go:noescape
+func gradSumsAllBF16AVX512(dgamma, dbeta []float32, dy, x []uint16, gamma []float32, mean, rstd float32) (sg, sgx float32)
+
+func gradInputGammaBF16(dx, dy, x []uint16, gamma []float32, mean, rstd, c, cx float32) {
+	switch level {
+	case AVX2:
+		gradInputGammaBF16AVX2(dx, dy, x, gamma, mean, rstd, c, cx)
+	case AVX512:
+		gradInputGammaBF16AVX512(dx, dy, x, gamma, mean, rstd, c, cx)
+	default:
+		gradInputGammaBF16Go(dx, dy, x, gamma, mean, rstd, c, cx)
+	}
+}
+
+//go:noescape
+func gradInputGammaBF16AVX2(dx, dy, x []uint16, gamma []float32, mean, rstd, c, cx float32)
+
+//go:noescape
+func gradInputGammaBF16AVX512(dx, dy, x []uint16, gamma []float32, mean, rstd, c, cx float32)
+
+func gradInputGammaAddBF16(dx, dy, x, addend []uint16, gamma []float32, mean, rstd, c, cx float32) {
+	switch level {
+	case AVX2:
+		gradInputGammaAddBF16AVX2(dx, dy, x, addend, gamma, mean, rstd, c, cx)
+	case AVX512:
+		gradInputGammaAddBF16AVX512(dx, dy, x, addend, gamma, mean, rstd, c, cx)
+	default:
+		gradInputGammaAddBF16Go(dx, dy, x, addend, gamma, mean, rstd, c, cx)
+	}
+}
+
+//go:noescape
+func gradInputGammaAddBF16AVX2(dx, dy, x, addend []uint16, gamma []float32, mean, rstd, c, cx float32)
+
+//go:noescape
+func gradInputGammaAddBF16AVX512(dx, dy, x, addend []uint16, gamma []float32, mean, rstd, c, cx float32)
+
 func addBF16(acc []float32, x []uint16) {
 	switch level {
 	case AVX2:

@@ -264,6 +264,30 @@ func gradInputGamma(dx, dy, x, gamma []float32, mean, rstd, c, cx float32) {
 	gradInputGammaGo(dx, dy, x, gamma, mean, rstd, c, cx)
 }
 
+func sumBF16(x []uint16) float32 {
+	return sumBF16Go(x)
+}
+
+func sumSqDevBF16(x []uint16, mean float32) float32 {
+	return sumSqDevBF16Go(x, mean)
+}
+
+func normAffineBF16(y, x []uint16, gamma, beta []float32, mean, rstd float32) {
+	normAffineBF16Go(y, x, gamma, beta, mean, rstd)
+}
+
+func gradSumsAllBF16(dgamma, dbeta []float32, dy, x []uint16, gamma []float32, mean, rstd float32) (sg, sgx float32) {
+	return gradSumsAllBF16Go(dgamma, dbeta, dy, x, gamma, mean, rstd)
+}
+
+func gradInputGammaBF16(dx, dy, x []uint16, gamma []float32, mean, rstd, c, cx float32) {
+	gradInputGammaBF16Go(dx, dy, x, gamma, mean, rstd, c, cx)
+}
+
+func gradInputGammaAddBF16(dx, dy, x, addend []uint16, gamma []float32, mean, rstd, c, cx float32) {
+	gradInputGammaAddBF16Go(dx, dy, x, addend, gamma, mean, rstd, c, cx)
+}
+
 func addBF16(acc []float32, x []uint16) {
 	addBF16Go(acc, x)
 }

@@ -2274,3 +2274,1466 @@ end4:
 done5:
 	VZEROUPPER
 	RET
+
+// func sumBF16AVX2(x []uint16) float32
+// Requires: AVX, AVX2, SSE
+TEXT ·sumBF16AVX2(SB), $256-28
+	MOVQ   x_base+0(FP), AX
+	MOVQ   x_len+8(FP), CX
+	XORQ   DX, DX
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	SUBQ   $0x40, CX
+	JB     end2
+
+loop1:
+	VPMOVZXWD (AX)(DX*2), Y8
+	VPSLLD    $0x10, Y8, Y8
+	VADDPS    Y0, Y8, Y0
+	VPMOVZXWD 16(AX)(DX*2), Y8
+	VPSLLD    $0x10, Y8, Y8
+	VADDPS    Y1, Y8, Y1
+	VPMOVZXWD 32(AX)(DX*2), Y8
+	VPSLLD    $0x10, Y8, Y8
+	VADDPS    Y2, Y8, Y2
+	VPMOVZXWD 48(AX)(DX*2), Y8
+	VPSLLD    $0x10, Y8, Y8
+	VADDPS    Y3, Y8, Y3
+	VPMOVZXWD 64(AX)(DX*2), Y8
+	VPSLLD    $0x10, Y8, Y8
+	VADDPS    Y4, Y8, Y4
+	VPMOVZXWD 80(AX)(DX*2), Y8
+	VPSLLD    $0x10, Y8, Y8
+	VADDPS    Y5, Y8, Y5
+	VPMOVZXWD 96(AX)(DX*2), Y8
+	VPSLLD    $0x10, Y8, Y8
+	VADDPS    Y6, Y8, Y6
+	VPMOVZXWD 112(AX)(DX*2), Y8
+	VPSLLD    $0x10, Y8, Y8
+	VADDPS    Y7, Y8, Y7
+	ADDQ      $0x40, DX
+	SUBQ      $0x40, CX
+	JAE       loop1
+
+end2:
+	ADDQ         $0x40, CX
+	VMOVUPS      Y0, (SP)
+	VMOVUPS      Y1, 32(SP)
+	VMOVUPS      Y2, 64(SP)
+	VMOVUPS      Y3, 96(SP)
+	VMOVUPS      Y4, 128(SP)
+	VMOVUPS      Y5, 160(SP)
+	VMOVUPS      Y6, 192(SP)
+	VMOVUPS      Y7, 224(SP)
+	VMOVUPS      (SP), Y0
+	VMOVUPS      32(SP), Y1
+	VMOVUPS      64(SP), Y2
+	VMOVUPS      96(SP), Y3
+	VMOVUPS      128(SP), Y4
+	VMOVUPS      160(SP), Y5
+	VMOVUPS      192(SP), Y6
+	VMOVUPS      224(SP), Y7
+	VADDPS       Y4, Y0, Y0
+	VADDPS       Y5, Y1, Y1
+	VADDPS       Y6, Y2, Y2
+	VADDPS       Y7, Y3, Y3
+	VADDPS       Y2, Y0, Y0
+	VADDPS       Y3, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VPERMILPD    $0x01, X0, X1
+	VADDPS       X1, X0, X0
+	VMOVSHDUP    X0, X1
+	VADDSS       X1, X0, X0
+	MOVSS        X0, ret+24(FP)
+	VZEROUPPER
+	RET
+
+// func sumBF16AVX512(x []uint16) float32
+// Requires: AVX, AVX512DQ, AVX512F, SSE
+TEXT ·sumBF16AVX512(SB), $256-28
+	MOVQ   x_base+0(FP), AX
+	MOVQ   x_len+8(FP), CX
+	XORQ   DX, DX
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	SUBQ   $0x40, CX
+	JB     end2
+
+loop1:
+	VPMOVZXWD (AX)(DX*2), Z4
+	VPSLLD    $0x10, Z4, Z4
+	VADDPS    Z0, Z4, Z0
+	VPMOVZXWD 32(AX)(DX*2), Z4
+	VPSLLD    $0x10, Z4, Z4
+	VADDPS    Z1, Z4, Z1
+	VPMOVZXWD 64(AX)(DX*2), Z4
+	VPSLLD    $0x10, Z4, Z4
+	VADDPS    Z2, Z4, Z2
+	VPMOVZXWD 96(AX)(DX*2), Z4
+	VPSLLD    $0x10, Z4, Z4
+	VADDPS    Z3, Z4, Z3
+	ADDQ      $0x40, DX
+	SUBQ      $0x40, CX
+	JAE       loop1
+
+end2:
+	ADDQ          $0x40, CX
+	VMOVUPS       Z0, (SP)
+	VMOVUPS       Z1, 64(SP)
+	VMOVUPS       Z2, 128(SP)
+	VMOVUPS       Z3, 192(SP)
+	VMOVUPS       (SP), Z0
+	VMOVUPS       64(SP), Z1
+	VMOVUPS       128(SP), Z2
+	VMOVUPS       192(SP), Z3
+	VADDPS        Z2, Z0, Z0
+	VADDPS        Z3, Z1, Z1
+	VADDPS        Z1, Z0, Z0
+	VEXTRACTF64X4 $0x01, Z0, Y1
+	VADDPS        Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VPERMILPD     $0x01, X0, X1
+	VADDPS        X1, X0, X0
+	VMOVSHDUP     X0, X1
+	VADDSS        X1, X0, X0
+	MOVSS         X0, ret+24(FP)
+	VZEROUPPER
+	RET
+
+// func sumSqDevBF16AVX2(x []uint16, mean float32) float32
+// Requires: AVX, AVX2, SSE
+TEXT ·sumSqDevBF16AVX2(SB), $256-36
+	VBROADCASTSS mean+24(FP), Y0
+	MOVQ         x_base+0(FP), AX
+	MOVQ         x_len+8(FP), CX
+	XORQ         DX, DX
+	VXORPS       Y1, Y1, Y1
+	VXORPS       Y2, Y2, Y2
+	VXORPS       Y3, Y3, Y3
+	VXORPS       Y4, Y4, Y4
+	VXORPS       Y5, Y5, Y5
+	VXORPS       Y6, Y6, Y6
+	VXORPS       Y7, Y7, Y7
+	VXORPS       Y8, Y8, Y8
+	SUBQ         $0x40, CX
+	JB           end2
+
+loop1:
+	VPMOVZXWD (AX)(DX*2), Y9
+	VPSLLD    $0x10, Y9, Y9
+	VSUBPS    Y0, Y9, Y9
+	VMULPS    Y9, Y9, Y9
+	VADDPS    Y1, Y9, Y1
+	VPMOVZXWD 16(AX)(DX*2), Y9
+	VPSLLD    $0x10, Y9, Y9
+	VSUBPS    Y0, Y9, Y9
+	VMULPS    Y9, Y9, Y9
+	VADDPS    Y2, Y9, Y2
+	VPMOVZXWD 32(AX)(DX*2), Y9
+	VPSLLD    $0x10, Y9, Y9
+	VSUBPS    Y0, Y9, Y9
+	VMULPS    Y9, Y9, Y9
+	VADDPS    Y3, Y9, Y3
+	VPMOVZXWD 48(AX)(DX*2), Y9
+	VPSLLD    $0x10, Y9, Y9
+	VSUBPS    Y0, Y9, Y9
+	VMULPS    Y9, Y9, Y9
+	VADDPS    Y4, Y9, Y4
+	VPMOVZXWD 64(AX)(DX*2), Y9
+	VPSLLD    $0x10, Y9, Y9
+	VSUBPS    Y0, Y9, Y9
+	VMULPS    Y9, Y9, Y9
+	VADDPS    Y5, Y9, Y5
+	VPMOVZXWD 80(AX)(DX*2), Y9
+	VPSLLD    $0x10, Y9, Y9
+	VSUBPS    Y0, Y9, Y9
+	VMULPS    Y9, Y9, Y9
+	VADDPS    Y6, Y9, Y6
+	VPMOVZXWD 96(AX)(DX*2), Y9
+	VPSLLD    $0x10, Y9, Y9
+	VSUBPS    Y0, Y9, Y9
+	VMULPS    Y9, Y9, Y9
+	VADDPS    Y7, Y9, Y7
+	VPMOVZXWD 112(AX)(DX*2), Y9
+	VPSLLD    $0x10, Y9, Y9
+	VSUBPS    Y0, Y9, Y9
+	VMULPS    Y9, Y9, Y9
+	VADDPS    Y8, Y9, Y8
+	ADDQ      $0x40, DX
+	SUBQ      $0x40, CX
+	JAE       loop1
+
+end2:
+	ADDQ         $0x40, CX
+	VMOVUPS      Y1, (SP)
+	VMOVUPS      Y2, 32(SP)
+	VMOVUPS      Y3, 64(SP)
+	VMOVUPS      Y4, 96(SP)
+	VMOVUPS      Y5, 128(SP)
+	VMOVUPS      Y6, 160(SP)
+	VMOVUPS      Y7, 192(SP)
+	VMOVUPS      Y8, 224(SP)
+	VMOVUPS      (SP), Y0
+	VMOVUPS      32(SP), Y1
+	VMOVUPS      64(SP), Y2
+	VMOVUPS      96(SP), Y3
+	VMOVUPS      128(SP), Y4
+	VMOVUPS      160(SP), Y5
+	VMOVUPS      192(SP), Y6
+	VMOVUPS      224(SP), Y7
+	VADDPS       Y4, Y0, Y0
+	VADDPS       Y5, Y1, Y1
+	VADDPS       Y6, Y2, Y2
+	VADDPS       Y7, Y3, Y3
+	VADDPS       Y2, Y0, Y0
+	VADDPS       Y3, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VPERMILPD    $0x01, X0, X1
+	VADDPS       X1, X0, X0
+	VMOVSHDUP    X0, X1
+	VADDSS       X1, X0, X0
+	MOVSS        X0, ret+32(FP)
+	VZEROUPPER
+	RET
+
+// func sumSqDevBF16AVX512(x []uint16, mean float32) float32
+// Requires: AVX, AVX512DQ, AVX512F, SSE
+TEXT ·sumSqDevBF16AVX512(SB), $256-36
+	VBROADCASTSS mean+24(FP), Z0
+	MOVQ         x_base+0(FP), AX
+	MOVQ         x_len+8(FP), CX
+	XORQ         DX, DX
+	VXORPS       Z1, Z1, Z1
+	VXORPS       Z2, Z2, Z2
+	VXORPS       Z3, Z3, Z3
+	VXORPS       Z4, Z4, Z4
+	SUBQ         $0x40, CX
+	JB           end2
+
+loop1:
+	VPMOVZXWD (AX)(DX*2), Z5
+	VPSLLD    $0x10, Z5, Z5
+	VSUBPS    Z0, Z5, Z5
+	VMULPS    Z5, Z5, Z5
+	VADDPS    Z1, Z5, Z1
+	VPMOVZXWD 32(AX)(DX*2), Z5
+	VPSLLD    $0x10, Z5, Z5
+	VSUBPS    Z0, Z5, Z5
+	VMULPS    Z5, Z5, Z5
+	VADDPS    Z2, Z5, Z2
+	VPMOVZXWD 64(AX)(DX*2), Z5
+	VPSLLD    $0x10, Z5, Z5
+	VSUBPS    Z0, Z5, Z5
+	VMULPS    Z5, Z5, Z5
+	VADDPS    Z3, Z5, Z3
+	VPMOVZXWD 96(AX)(DX*2), Z5
+	VPSLLD    $0x10, Z5, Z5
+	VSUBPS    Z0, Z5, Z5
+	VMULPS    Z5, Z5, Z5
+	VADDPS    Z4, Z5, Z4
+	ADDQ      $0x40, DX
+	SUBQ      $0x40, CX
+	JAE       loop1
+
+end2:
+	ADDQ          $0x40, CX
+	VMOVUPS       Z1, (SP)
+	VMOVUPS       Z2, 64(SP)
+	VMOVUPS       Z3, 128(SP)
+	VMOVUPS       Z4, 192(SP)
+	VMOVUPS       (SP), Z0
+	VMOVUPS       64(SP), Z1
+	VMOVUPS       128(SP), Z2
+	VMOVUPS       192(SP), Z3
+	VADDPS        Z2, Z0, Z0
+	VADDPS        Z3, Z1, Z1
+	VADDPS        Z1, Z0, Z0
+	VEXTRACTF64X4 $0x01, Z0, Y1
+	VADDPS        Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VPERMILPD     $0x01, X0, X1
+	VADDPS        X1, X0, X0
+	VMOVSHDUP     X0, X1
+	VADDSS        X1, X0, X0
+	MOVSS         X0, ret+32(FP)
+	VZEROUPPER
+	RET
+
+// func normAffineBF16AVX2(y []uint16, x []uint16, gamma []float32, beta []float32, mean float32, rstd float32)
+// Requires: AVX, AVX2
+TEXT ·normAffineBF16AVX2(SB), $0-104
+	VBROADCASTSS mean+96(FP), Y0
+	VBROADCASTSS rstd+100(FP), Y1
+	MOVQ         y_base+0(FP), AX
+	MOVQ         x_base+24(FP), CX
+	MOVQ         gamma_base+48(FP), DX
+	MOVQ         beta_base+72(FP), BX
+	MOVQ         y_len+8(FP), SI
+	XORQ         DI, DI
+	SUBQ         $0x10, SI
+	JB           end2
+
+loop1:
+	VPMOVZXWD (CX)(DI*2), Y2
+	VPSLLD    $0x10, Y2, Y2
+	VMOVUPS   (DX)(DI*4), Y3
+	VMOVUPS   (BX)(DI*4), Y4
+	VSUBPS    Y0, Y2, Y2
+	VMULPS    Y1, Y2, Y2
+	VMULPS    Y3, Y2, Y2
+	VADDPS    Y4, Y2, Y2
+	VCMPPS    $0x03, Y2, Y2, Y3
+	VPSRLD    $0x10, Y2, Y4
+	VANDPS    word_00000001<>+0(SB), Y4, Y4
+	VORPS     word_00400000<>+0(SB), Y2, Y5
+	VPADDD    word_00007fff<>+0(SB), Y4, Y4
+	VPADDD    Y2, Y4, Y2
+	VBLENDVPS Y3, Y5, Y2, Y2
+	VPSRLD    $0x10, Y2, Y2
+	VPACKUSDW Y2, Y2, Y2
+	VPERMQ    $0x08, Y2, Y2
+	VMOVDQU   X2, (AX)(DI*2)
+	VPMOVZXWD 16(CX)(DI*2), Y2
+	VPSLLD    $0x10, Y2, Y2
+	VMOVUPS   32(DX)(DI*4), Y3
+	VMOVUPS   32(BX)(DI*4), Y4
+	VSUBPS    Y0, Y2, Y2
+	VMULPS    Y1, Y2, Y2
+	VMULPS    Y3, Y2, Y2
+	VADDPS    Y4, Y2, Y2
+	VCMPPS    $0x03, Y2, Y2, Y3
+	VPSRLD    $0x10, Y2, Y4
+	VANDPS    word_00000001<>+0(SB), Y4, Y4
+	VORPS     word_00400000<>+0(SB), Y2, Y5
+	VPADDD    word_00007fff<>+0(SB), Y4, Y4
+	VPADDD    Y2, Y4, Y2
+	VBLENDVPS Y3, Y5, Y2, Y2
+	VPSRLD    $0x10, Y2, Y2
+	VPACKUSDW Y2, Y2, Y2
+	VPERMQ    $0x08, Y2, Y2
+	VMOVDQU   X2, 16(AX)(DI*2)
+	ADDQ      $0x10, DI
+	SUBQ      $0x10, SI
+	JAE       loop1
+
+end2:
+	ADDQ $0x10, SI
+	SUBQ $0x08, SI
+	JB   end4
+
+loop3:
+	VPMOVZXWD (CX)(DI*2), Y2
+	VPSLLD    $0x10, Y2, Y2
+	VMOVUPS   (DX)(DI*4), Y3
+	VMOVUPS   (BX)(DI*4), Y4
+	VSUBPS    Y0, Y2, Y2
+	VMULPS    Y1, Y2, Y2
+	VMULPS    Y3, Y2, Y2
+	VADDPS    Y4, Y2, Y2
+	VCMPPS    $0x03, Y2, Y2, Y3
+	VPSRLD    $0x10, Y2, Y4
+	VANDPS    word_00000001<>+0(SB), Y4, Y4
+	VORPS     word_00400000<>+0(SB), Y2, Y5
+	VPADDD    word_00007fff<>+0(SB), Y4, Y4
+	VPADDD    Y2, Y4, Y2
+	VBLENDVPS Y3, Y5, Y2, Y2
+	VPSRLD    $0x10, Y2, Y2
+	VPACKUSDW Y2, Y2, Y2
+	VPERMQ    $0x08, Y2, Y2
+	VMOVDQU   X2, (AX)(DI*2)
+	ADDQ      $0x08, DI
+	SUBQ      $0x08, SI
+	JAE       loop3
+
+end4:
+	ADDQ $0x08, SI
+	VZEROUPPER
+	RET
+
+DATA word_00000001<>+0(SB)/4, $0x00000001
+DATA word_00000001<>+4(SB)/4, $0x00000001
+DATA word_00000001<>+8(SB)/4, $0x00000001
+DATA word_00000001<>+12(SB)/4, $0x00000001
+DATA word_00000001<>+16(SB)/4, $0x00000001
+DATA word_00000001<>+20(SB)/4, $0x00000001
+DATA word_00000001<>+24(SB)/4, $0x00000001
+DATA word_00000001<>+28(SB)/4, $0x00000001
+GLOBL word_00000001<>(SB), RODATA|NOPTR, $32
+
+DATA word_00400000<>+0(SB)/4, $0x00400000
+DATA word_00400000<>+4(SB)/4, $0x00400000
+DATA word_00400000<>+8(SB)/4, $0x00400000
+DATA word_00400000<>+12(SB)/4, $0x00400000
+DATA word_00400000<>+16(SB)/4, $0x00400000
+DATA word_00400000<>+20(SB)/4, $0x00400000
+DATA word_00400000<>+24(SB)/4, $0x00400000
+DATA word_00400000<>+28(SB)/4, $0x00400000
+GLOBL word_00400000<>(SB), RODATA|NOPTR, $32
+
+DATA word_00007fff<>+0(SB)/4, $0x00007fff
+DATA word_00007fff<>+4(SB)/4, $0x00007fff
+DATA word_00007fff<>+8(SB)/4, $0x00007fff
+DATA word_00007fff<>+12(SB)/4, $0x00007fff
+DATA word_00007fff<>+16(SB)/4, $0x00007fff
+DATA word_00007fff<>+20(SB)/4, $0x00007fff
+DATA word_00007fff<>+24(SB)/4, $0x00007fff
+DATA word_00007fff<>+28(SB)/4, $0x00007fff
+GLOBL word_00007fff<>(SB), RODATA|NOPTR, $32
+
+// func normAffineBF16AVX512(y []uint16, x []uint16, gamma []float32, beta []float32, mean float32, rstd float32)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·normAffineBF16AVX512(SB), $0-104
+	VBROADCASTSS word_00007fff<>+0(SB), Z0
+	VBROADCASTSS word_00010000<>+0(SB), Z1
+	VBROADCASTSS word_00000001<>+0(SB), Z2
+	VBROADCASTSS word_00400000<>+0(SB), Z3
+	VBROADCASTSS mean+96(FP), Z4
+	VBROADCASTSS rstd+100(FP), Z5
+	MOVQ         y_base+0(FP), AX
+	MOVQ         x_base+24(FP), CX
+	MOVQ         gamma_base+48(FP), DX
+	MOVQ         beta_base+72(FP), BX
+	MOVQ         y_len+8(FP), SI
+	XORQ         DI, DI
+	SUBQ         $0x20, SI
+	JB           end2
+
+loop1:
+	VPMOVZXWD (CX)(DI*2), Z6
+	VPSLLD    $0x10, Z6, Z6
+	VMOVUPS   (DX)(DI*4), Z7
+	VMOVUPS   (BX)(DI*4), Z8
+	VSUBPS    Z4, Z6, Z6
+	VMULPS    Z5, Z6, Z6
+	VMULPS    Z7, Z6, Z6
+	VADDPS    Z8, Z6, Z6
+	VCMPPS    $0x03, Z6, Z6, K1
+	VPADDD    Z0, Z6, Z7
+	VPTESTMD  Z1, Z6, K2
+	VPADDD    Z2, Z7, K2, Z7
+	VPORD     Z3, Z6, K1, Z7
+	VPSRLD    $0x10, Z7, Z6
+	VPMOVDW   Z6, (AX)(DI*2)
+	VPMOVZXWD 32(CX)(DI*2), Z6
+	VPSLLD    $0x10, Z6, Z6
+	VMOVUPS   64(DX)(DI*4), Z7
+	VMOVUPS   64(BX)(DI*4), Z8
+	VSUBPS    Z4, Z6, Z6
+	VMULPS    Z5, Z6, Z6
+	VMULPS    Z7, Z6, Z6
+	VADDPS    Z8, Z6, Z6
+	VCMPPS    $0x03, Z6, Z6, K1
+	VPADDD    Z0, Z6, Z7
+	VPTESTMD  Z1, Z6, K2
+	VPADDD    Z2, Z7, K2, Z7
+	VPORD     Z3, Z6, K1, Z7
+	VPSRLD    $0x10, Z7, Z6
+	VPMOVDW   Z6, 32(AX)(DI*2)
+	ADDQ      $0x20, DI
+	SUBQ      $0x20, SI
+	JAE       loop1
+
+end2:
+	ADDQ $0x20, SI
+	SUBQ $0x10, SI
+	JB   end4
+
+loop3:
+	VPMOVZXWD (CX)(DI*2), Z6
+	VPSLLD    $0x10, Z6, Z6
+	VMOVUPS   (DX)(DI*4), Z7
+	VMOVUPS   (BX)(DI*4), Z8
+	VSUBPS    Z4, Z6, Z6
+	VMULPS    Z5, Z6, Z6
+	VMULPS    Z7, Z6, Z6
+	VADDPS    Z8, Z6, Z6
+	VCMPPS    $0x03, Z6, Z6, K1
+	VPADDD    Z0, Z6, Z7
+	VPTESTMD  Z1, Z6, K2
+	VPADDD    Z2, Z7, K2, Z7
+	VPORD     Z3, Z6, K1, Z7
+	VPSRLD    $0x10, Z7, Z6
+	VPMOVDW   Z6, (AX)(DI*2)
+	ADDQ      $0x10, DI
+	SUBQ      $0x10, SI
+	JAE       loop3
+
+end4:
+	ADDQ        $0x10, SI
+	TESTQ       SI, SI
+	JZ          done5
+	MOVQ        $-1, R8
+	BZHIQ       SI, R8, SI
+	KMOVW       SI, K1
+	VPMOVZXWD.Z (CX)(DI*2), K1, Z6
+	VPSLLD      $0x10, Z6, Z6
+	VMOVUPS.Z   (DX)(DI*4), K1, Z7
+	VMOVUPS.Z   (BX)(DI*4), K1, Z8
+	VSUBPS      Z4, Z6, Z4
+	VMULPS      Z5, Z4, Z4
+	VMULPS      Z7, Z4, Z4
+	VADDPS      Z8, Z4, Z4
+	VCMPPS      $0x03, Z4, Z4, K2
+	VPADDD      Z0, Z4, Z0
+	VPTESTMD    Z1, Z4, K3
+	VPADDD      Z2, Z0, K3, Z0
+	VPORD       Z3, Z4, K2, Z0
+	VPSRLD      $0x10, Z0, Z0
+	VPMOVDW     Z0, K1, (AX)(DI*2)
+
+done5:
+	VZEROUPPER
+	RET
+
+DATA word_00010000<>+0(SB)/4, $0x00010000
+DATA word_00010000<>+4(SB)/4, $0x00010000
+DATA word_00010000<>+8(SB)/4, $0x00010000
+DATA word_00010000<>+12(SB)/4, $0x00010000
+DATA word_00010000<>+16(SB)/4, $0x00010000
+DATA word_00010000<>+20(SB)/4, $0x00010000
+DATA word_00010000<>+24(SB)/4, $0x00010000
+DATA word_00010000<>+28(SB)/4, $0x00010000
+GLOBL word_00010000<>(SB), RODATA|NOPTR, $32
+
+// func gradSumsAllBF16AVX2(dgamma []float32, dbeta []float32, dy []uint16, x []uint16, gamma []float32, mean float32, rstd float32) (sg float32, sgx float32)
+// Requires: AVX, AVX2, SSE
+TEXT ·gradSumsAllBF16AVX2(SB), $512-136
+	VBROADCASTSS mean+120(FP), Y0
+	VBROADCASTSS rstd+124(FP), Y1
+	MOVQ         dgamma_base+0(FP), AX
+	MOVQ         dbeta_base+24(FP), CX
+	MOVQ         dy_base+48(FP), DX
+	MOVQ         x_base+72(FP), BX
+	MOVQ         gamma_base+96(FP), SI
+	MOVQ         dy_len+56(FP), DI
+	XORQ         R8, R8
+	VXORPS       Y2, Y2, Y2
+	VMOVUPS      Y2, (SP)
+	VMOVUPS      Y2, 32(SP)
+	VMOVUPS      Y2, 64(SP)
+	VMOVUPS      Y2, 96(SP)
+	VMOVUPS      Y2, 128(SP)
+	VMOVUPS      Y2, 160(SP)
+	VMOVUPS      Y2, 192(SP)
+	VMOVUPS      Y2, 224(SP)
+	VMOVUPS      Y2, 256(SP)
+	VMOVUPS      Y2, 288(SP)
+	VMOVUPS      Y2, 320(SP)
+	VMOVUPS      Y2, 352(SP)
+	VMOVUPS      Y2, 384(SP)
+	VMOVUPS      Y2, 416(SP)
+	VMOVUPS      Y2, 448(SP)
+	VMOVUPS      Y2, 480(SP)
+	SUBQ         $0x40, DI
+	JB           end2
+
+loop1:
+	VPMOVZXWD (DX)(R8*2), Y2
+	VPSLLD    $0x10, Y2, Y2
+	VPMOVZXWD (BX)(R8*2), Y3
+	VPSLLD    $0x10, Y3, Y3
+	VMOVUPS   (SI)(R8*4), Y4
+	VMOVUPS   (AX)(R8*4), Y5
+	VMOVUPS   (CX)(R8*4), Y6
+	VSUBPS    Y0, Y3, Y3
+	VMULPS    Y1, Y3, Y3
+	VMULPS    Y4, Y2, Y4
+	VMULPS    Y3, Y4, Y7
+	VMULPS    Y3, Y2, Y3
+	VADDPS    Y3, Y5, Y3
+	VADDPS    Y2, Y6, Y2
+	VMOVUPS   Y3, (AX)(R8*4)
+	VMOVUPS   Y2, (CX)(R8*4)
+	VADDPS    (SP), Y4, Y2
+	VMOVUPS   Y2, (SP)
+	VADDPS    256(SP), Y7, Y2
+	VMOVUPS   Y2, 256(SP)
+	VPMOVZXWD 16(DX)(R8*2), Y2
+	VPSLLD    $0x10, Y2, Y2
+	VPMOVZXWD 16(BX)(R8*2), Y3
+	VPSLLD    $0x10, Y3, Y3
+	VMOVUPS   32(SI)(R8*4), Y4
+	VMOVUPS   32(AX)(R8*4), Y5
+	VMOVUPS   32(CX)(R8*4), Y6
+	VSUBPS    Y0, Y3, Y3
+	VMULPS    Y1, Y3, Y3
+	VMULPS    Y4, Y2, Y4
+	VMULPS    Y3, Y4, Y7
+	VMULPS    Y3, Y2, Y3
+	VADDPS    Y3, Y5, Y3
+	VADDPS    Y2, Y6, Y2
+	VMOVUPS   Y3, 32(AX)(R8*4)
+	VMOVUPS   Y2, 32(CX)(R8*4)
+	VADDPS    32(SP), Y4, Y2
+	VMOVUPS   Y2, 32(SP)
+	VADDPS    288(SP), Y7, Y2
+	VMOVUPS   Y2, 288(SP)
+	VPMOVZXWD 32(DX)(R8*2), Y2
+	VPSLLD    $0x10, Y2, Y2
+	VPMOVZXWD 32(BX)(R8*2), Y3
+	VPSLLD    $0x10, Y3, Y3
+	VMOVUPS   64(SI)(R8*4), Y4
+	VMOVUPS   64(AX)(R8*4), Y5
+	VMOVUPS   64(CX)(R8*4), Y6
+	VSUBPS    Y0, Y3, Y3
+	VMULPS    Y1, Y3, Y3
+	VMULPS    Y4, Y2, Y4
+	VMULPS    Y3, Y4, Y7
+	VMULPS    Y3, Y2, Y3
+	VADDPS    Y3, Y5, Y3
+	VADDPS    Y2, Y6, Y2
+	VMOVUPS   Y3, 64(AX)(R8*4)
+	VMOVUPS   Y2, 64(CX)(R8*4)
+	VADDPS    64(SP), Y4, Y2
+	VMOVUPS   Y2, 64(SP)
+	VADDPS    320(SP), Y7, Y2
+	VMOVUPS   Y2, 320(SP)
+	VPMOVZXWD 48(DX)(R8*2), Y2
+	VPSLLD    $0x10, Y2, Y2
+	VPMOVZXWD 48(BX)(R8*2), Y3
+	VPSLLD    $0x10, Y3, Y3
+	VMOVUPS   96(SI)(R8*4), Y4
+	VMOVUPS   96(AX)(R8*4), Y5
+	VMOVUPS   96(CX)(R8*4), Y6
+	VSUBPS    Y0, Y3, Y3
+	VMULPS    Y1, Y3, Y3
+	VMULPS    Y4, Y2, Y4
+	VMULPS    Y3, Y4, Y7
+	VMULPS    Y3, Y2, Y3
+	VADDPS    Y3, Y5, Y3
+	VADDPS    Y2, Y6, Y2
+	VMOVUPS   Y3, 96(AX)(R8*4)
+	VMOVUPS   Y2, 96(CX)(R8*4)
+	VADDPS    96(SP), Y4, Y2
+	VMOVUPS   Y2, 96(SP)
+	VADDPS    352(SP), Y7, Y2
+	VMOVUPS   Y2, 352(SP)
+	VPMOVZXWD 64(DX)(R8*2), Y2
+	VPSLLD    $0x10, Y2, Y2
+	VPMOVZXWD 64(BX)(R8*2), Y3
+	VPSLLD    $0x10, Y3, Y3
+	VMOVUPS   128(SI)(R8*4), Y4
+	VMOVUPS   128(AX)(R8*4), Y5
+	VMOVUPS   128(CX)(R8*4), Y6
+	VSUBPS    Y0, Y3, Y3
+	VMULPS    Y1, Y3, Y3
+	VMULPS    Y4, Y2, Y4
+	VMULPS    Y3, Y4, Y7
+	VMULPS    Y3, Y2, Y3
+	VADDPS    Y3, Y5, Y3
+	VADDPS    Y2, Y6, Y2
+	VMOVUPS   Y3, 128(AX)(R8*4)
+	VMOVUPS   Y2, 128(CX)(R8*4)
+	VADDPS    128(SP), Y4, Y2
+	VMOVUPS   Y2, 128(SP)
+	VADDPS    384(SP), Y7, Y2
+	VMOVUPS   Y2, 384(SP)
+	VPMOVZXWD 80(DX)(R8*2), Y2
+	VPSLLD    $0x10, Y2, Y2
+	VPMOVZXWD 80(BX)(R8*2), Y3
+	VPSLLD    $0x10, Y3, Y3
+	VMOVUPS   160(SI)(R8*4), Y4
+	VMOVUPS   160(AX)(R8*4), Y5
+	VMOVUPS   160(CX)(R8*4), Y6
+	VSUBPS    Y0, Y3, Y3
+	VMULPS    Y1, Y3, Y3
+	VMULPS    Y4, Y2, Y4
+	VMULPS    Y3, Y4, Y7
+	VMULPS    Y3, Y2, Y3
+	VADDPS    Y3, Y5, Y3
+	VADDPS    Y2, Y6, Y2
+	VMOVUPS   Y3, 160(AX)(R8*4)
+	VMOVUPS   Y2, 160(CX)(R8*4)
+	VADDPS    160(SP), Y4, Y2
+	VMOVUPS   Y2, 160(SP)
+	VADDPS    416(SP), Y7, Y2
+	VMOVUPS   Y2, 416(SP)
+	VPMOVZXWD 96(DX)(R8*2), Y2
+	VPSLLD    $0x10, Y2, Y2
+	VPMOVZXWD 96(BX)(R8*2), Y3
+	VPSLLD    $0x10, Y3, Y3
+	VMOVUPS   192(SI)(R8*4), Y4
+	VMOVUPS   192(AX)(R8*4), Y5
+	VMOVUPS   192(CX)(R8*4), Y6
+	VSUBPS    Y0, Y3, Y3
+	VMULPS    Y1, Y3, Y3
+	VMULPS    Y4, Y2, Y4
+	VMULPS    Y3, Y4, Y7
+	VMULPS    Y3, Y2, Y3
+	VADDPS    Y3, Y5, Y3
+	VADDPS    Y2, Y6, Y2
+	VMOVUPS   Y3, 192(AX)(R8*4)
+	VMOVUPS   Y2, 192(CX)(R8*4)
+	VADDPS    192(SP), Y4, Y2
+	VMOVUPS   Y2, 192(SP)
+	VADDPS    448(SP), Y7, Y2
+	VMOVUPS   Y2, 448(SP)
+	VPMOVZXWD 112(DX)(R8*2), Y2
+	VPSLLD    $0x10, Y2, Y2
+	VPMOVZXWD 112(BX)(R8*2), Y3
+	VPSLLD    $0x10, Y3, Y3
+	VMOVUPS   224(SI)(R8*4), Y4
+	VMOVUPS   224(AX)(R8*4), Y5
+	VMOVUPS   224(CX)(R8*4), Y6
+	VSUBPS    Y0, Y3, Y3
+	VMULPS    Y1, Y3, Y3
+	VMULPS    Y4, Y2, Y4
+	VMULPS    Y3, Y4, Y7
+	VMULPS    Y3, Y2, Y3
+	VADDPS    Y3, Y5, Y3
+	VADDPS    Y2, Y6, Y2
+	VMOVUPS   Y3, 224(AX)(R8*4)
+	VMOVUPS   Y2, 224(CX)(R8*4)
+	VADDPS    224(SP), Y4, Y2
+	VMOVUPS   Y2, 224(SP)
+	VADDPS    480(SP), Y7, Y2
+	VMOVUPS   Y2, 480(SP)
+	ADDQ      $0x40, R8
+	SUBQ      $0x40, DI
+	JAE       loop1
+
+end2:
+	ADDQ         $0x40, DI
+	VMOVUPS      (SP), Y0
+	VMOVUPS      32(SP), Y1
+	VMOVUPS      64(SP), Y2
+	VMOVUPS      96(SP), Y3
+	VMOVUPS      128(SP), Y4
+	VMOVUPS      160(SP), Y5
+	VMOVUPS      192(SP), Y6
+	VMOVUPS      224(SP), Y7
+	VADDPS       Y4, Y0, Y0
+	VADDPS       Y5, Y1, Y1
+	VADDPS       Y6, Y2, Y2
+	VADDPS       Y7, Y3, Y3
+	VADDPS       Y2, Y0, Y0
+	VADDPS       Y3, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VPERMILPD    $0x01, X0, X1
+	VADDPS       X1, X0, X0
+	VMOVSHDUP    X0, X1
+	VADDSS       X1, X0, X0
+	MOVSS        X0, sg+128(FP)
+	VMOVUPS      256(SP), Y0
+	VMOVUPS      288(SP), Y1
+	VMOVUPS      320(SP), Y2
+	VMOVUPS      352(SP), Y3
+	VMOVUPS      384(SP), Y4
+	VMOVUPS      416(SP), Y5
+	VMOVUPS      448(SP), Y6
+	VMOVUPS      480(SP), Y7
+	VADDPS       Y4, Y0, Y0
+	VADDPS       Y5, Y1, Y1
+	VADDPS       Y6, Y2, Y2
+	VADDPS       Y7, Y3, Y3
+	VADDPS       Y2, Y0, Y0
+	VADDPS       Y3, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VPERMILPD    $0x01, X0, X1
+	VADDPS       X1, X0, X0
+	VMOVSHDUP    X0, X1
+	VADDSS       X1, X0, X0
+	MOVSS        X0, sgx+132(FP)
+	VZEROUPPER
+	RET
+
+// func gradSumsAllBF16AVX512(dgamma []float32, dbeta []float32, dy []uint16, x []uint16, gamma []float32, mean float32, rstd float32) (sg float32, sgx float32)
+// Requires: AVX, AVX512DQ, AVX512F, SSE
+TEXT ·gradSumsAllBF16AVX512(SB), $512-136
+	VBROADCASTSS mean+120(FP), Z0
+	VBROADCASTSS rstd+124(FP), Z1
+	MOVQ         dgamma_base+0(FP), AX
+	MOVQ         dbeta_base+24(FP), CX
+	MOVQ         dy_base+48(FP), DX
+	MOVQ         x_base+72(FP), BX
+	MOVQ         gamma_base+96(FP), SI
+	MOVQ         dy_len+56(FP), DI
+	XORQ         R8, R8
+	VXORPS       Z2, Z2, Z2
+	VXORPS       Z3, Z3, Z3
+	VXORPS       Z4, Z4, Z4
+	VXORPS       Z5, Z5, Z5
+	VXORPS       Z6, Z6, Z6
+	VXORPS       Z7, Z7, Z7
+	VXORPS       Z8, Z8, Z8
+	VXORPS       Z9, Z9, Z9
+	SUBQ         $0x40, DI
+	JB           end2
+
+loop1:
+	VPMOVZXWD (DX)(R8*2), Z10
+	VPSLLD    $0x10, Z10, Z10
+	VPMOVZXWD (BX)(R8*2), Z11
+	VPSLLD    $0x10, Z11, Z11
+	VMOVUPS   (SI)(R8*4), Z12
+	VMOVUPS   (AX)(R8*4), Z13
+	VMOVUPS   (CX)(R8*4), Z14
+	VSUBPS    Z0, Z11, Z11
+	VMULPS    Z1, Z11, Z11
+	VMULPS    Z12, Z10, Z12
+	VMULPS    Z11, Z12, Z15
+	VMULPS    Z11, Z10, Z11
+	VADDPS    Z11, Z13, Z11
+	VADDPS    Z10, Z14, Z10
+	VMOVUPS   Z11, (AX)(R8*4)
+	VMOVUPS   Z10, (CX)(R8*4)
+	VADDPS    Z2, Z12, Z2
+	VADDPS    Z6, Z15, Z6
+	VPMOVZXWD 32(DX)(R8*2), Z10
+	VPSLLD    $0x10, Z10, Z10
+	VPMOVZXWD 32(BX)(R8*2), Z11
+	VPSLLD    $0x10, Z11, Z11
+	VMOVUPS   64(SI)(R8*4), Z12
+	VMOVUPS   64(AX)(R8*4), Z13
+	VMOVUPS   64(CX)(R8*4), Z14
+	VSUBPS    Z0, Z11, Z11
+	VMULPS    Z1, Z11, Z11
+	VMULPS    Z12, Z10, Z12
+	VMULPS    Z11, Z12, Z15
+	VMULPS    Z11, Z10, Z11
+	VADDPS    Z11, Z13, Z11
+	VADDPS    Z10, Z14, Z10
+	VMOVUPS   Z11, 64(AX)(R8*4)
+	VMOVUPS   Z10, 64(CX)(R8*4)
+	VADDPS    Z3, Z12, Z3
+	VADDPS    Z7, Z15, Z7
+	VPMOVZXWD 64(DX)(R8*2), Z10
+	VPSLLD    $0x10, Z10, Z10
+	VPMOVZXWD 64(BX)(R8*2), Z11
+	VPSLLD    $0x10, Z11, Z11
+	VMOVUPS   128(SI)(R8*4), Z12
+	VMOVUPS   128(AX)(R8*4), Z13
+	VMOVUPS   128(CX)(R8*4), Z14
+	VSUBPS    Z0, Z11, Z11
+	VMULPS    Z1, Z11, Z11
+	VMULPS    Z12, Z10, Z12
+	VMULPS    Z11, Z12, Z15
+	VMULPS    Z11, Z10, Z11
+	VADDPS    Z11, Z13, Z11
+	VADDPS    Z10, Z14, Z10
+	VMOVUPS   Z11, 128(AX)(R8*4)
+	VMOVUPS   Z10, 128(CX)(R8*4)
+	VADDPS    Z4, Z12, Z4
+	VADDPS    Z8, Z15, Z8
+	VPMOVZXWD 96(DX)(R8*2), Z10
+	VPSLLD    $0x10, Z10, Z10
+	VPMOVZXWD 96(BX)(R8*2), Z11
+	VPSLLD    $0x10, Z11, Z11
+	VMOVUPS   192(SI)(R8*4), Z12
+	VMOVUPS   192(AX)(R8*4), Z13
+	VMOVUPS   192(CX)(R8*4), Z14
+	VSUBPS    Z0, Z11, Z11
+	VMULPS    Z1, Z11, Z11
+	VMULPS    Z12, Z10, Z12
+	VMULPS    Z11, Z12, Z15
+	VMULPS    Z11, Z10, Z11
+	VADDPS    Z11, Z13, Z11
+	VADDPS    Z10, Z14, Z10
+	VMOVUPS   Z11, 192(AX)(R8*4)
+	VMOVUPS   Z10, 192(CX)(R8*4)
+	VADDPS    Z5, Z12, Z5
+	VADDPS    Z9, Z15, Z9
+	ADDQ      $0x40, R8
+	SUBQ      $0x40, DI
+	JAE       loop1
+
+end2:
+	ADDQ          $0x40, DI
+	VMOVUPS       Z2, (SP)
+	VMOVUPS       Z3, 64(SP)
+	VMOVUPS       Z4, 128(SP)
+	VMOVUPS       Z5, 192(SP)
+	VMOVUPS       Z6, 256(SP)
+	VMOVUPS       Z7, 320(SP)
+	VMOVUPS       Z8, 384(SP)
+	VMOVUPS       Z9, 448(SP)
+	VMOVUPS       (SP), Z0
+	VMOVUPS       64(SP), Z1
+	VMOVUPS       128(SP), Z2
+	VMOVUPS       192(SP), Z3
+	VADDPS        Z2, Z0, Z0
+	VADDPS        Z3, Z1, Z1
+	VADDPS        Z1, Z0, Z0
+	VEXTRACTF64X4 $0x01, Z0, Y1
+	VADDPS        Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VPERMILPD     $0x01, X0, X1
+	VADDPS        X1, X0, X0
+	VMOVSHDUP     X0, X1
+	VADDSS        X1, X0, X0
+	MOVSS         X0, sg+128(FP)
+	VMOVUPS       256(SP), Z0
+	VMOVUPS       320(SP), Z1
+	VMOVUPS       384(SP), Z2
+	VMOVUPS       448(SP), Z3
+	VADDPS        Z2, Z0, Z0
+	VADDPS        Z3, Z1, Z1
+	VADDPS        Z1, Z0, Z0
+	VEXTRACTF64X4 $0x01, Z0, Y1
+	VADDPS        Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VPERMILPD     $0x01, X0, X1
+	VADDPS        X1, X0, X0
+	VMOVSHDUP     X0, X1
+	VADDSS        X1, X0, X0
+	MOVSS         X0, sgx+132(FP)
+	VZEROUPPER
+	RET
+
+// func gradInputGammaBF16AVX2(dx []uint16, dy []uint16, x []uint16, gamma []float32, mean float32, rstd float32, c float32, cx float32)
+// Requires: AVX, AVX2
+TEXT ·gradInputGammaBF16AVX2(SB), $0-112
+	VBROADCASTSS mean+96(FP), Y0
+	VBROADCASTSS rstd+100(FP), Y1
+	VBROADCASTSS c+104(FP), Y2
+	VBROADCASTSS cx+108(FP), Y3
+	MOVQ         dx_base+0(FP), AX
+	MOVQ         dy_base+24(FP), CX
+	MOVQ         x_base+48(FP), DX
+	MOVQ         gamma_base+72(FP), BX
+	MOVQ         dx_len+8(FP), SI
+	XORQ         DI, DI
+	SUBQ         $0x10, SI
+	JB           end2
+
+loop1:
+	VPMOVZXWD (CX)(DI*2), Y4
+	VPSLLD    $0x10, Y4, Y4
+	VPMOVZXWD (DX)(DI*2), Y5
+	VPSLLD    $0x10, Y5, Y5
+	VMOVUPS   (BX)(DI*4), Y6
+	VMULPS    Y6, Y4, Y4
+	VSUBPS    Y2, Y4, Y4
+	VSUBPS    Y0, Y5, Y5
+	VMULPS    Y1, Y5, Y5
+	VMULPS    Y3, Y5, Y5
+	VSUBPS    Y5, Y4, Y4
+	VMULPS    Y1, Y4, Y4
+	VCMPPS    $0x03, Y4, Y4, Y5
+	VPSRLD    $0x10, Y4, Y6
+	VANDPS    word_00000001<>+0(SB), Y6, Y6
+	VORPS     word_00400000<>+0(SB), Y4, Y7
+	VPADDD    word_00007fff<>+0(SB), Y6, Y6
+	VPADDD    Y4, Y6, Y4
+	VBLENDVPS Y5, Y7, Y4, Y4
+	VPSRLD    $0x10, Y4, Y4
+	VPACKUSDW Y4, Y4, Y4
+	VPERMQ    $0x08, Y4, Y4
+	VMOVDQU   X4, (AX)(DI*2)
+	VPMOVZXWD 16(CX)(DI*2), Y4
+	VPSLLD    $0x10, Y4, Y4
+	VPMOVZXWD 16(DX)(DI*2), Y5
+	VPSLLD    $0x10, Y5, Y5
+	VMOVUPS   32(BX)(DI*4), Y6
+	VMULPS    Y6, Y4, Y4
+	VSUBPS    Y2, Y4, Y4
+	VSUBPS    Y0, Y5, Y5
+	VMULPS    Y1, Y5, Y5
+	VMULPS    Y3, Y5, Y5
+	VSUBPS    Y5, Y4, Y4
+	VMULPS    Y1, Y4, Y4
+	VCMPPS    $0x03, Y4, Y4, Y5
+	VPSRLD    $0x10, Y4, Y6
+	VANDPS    word_00000001<>+0(SB), Y6, Y6
+	VORPS     word_00400000<>+0(SB), Y4, Y7
+	VPADDD    word_00007fff<>+0(SB), Y6, Y6
+	VPADDD    Y4, Y6, Y4
+	VBLENDVPS Y5, Y7, Y4, Y4
+	VPSRLD    $0x10, Y4, Y4
+	VPACKUSDW Y4, Y4, Y4
+	VPERMQ    $0x08, Y4, Y4
+	VMOVDQU   X4, 16(AX)(DI*2)
+	ADDQ      $0x10, DI
+	SUBQ      $0x10, SI
+	JAE       loop1
+
+end2:
+	ADDQ $0x10, SI
+	SUBQ $0x08, SI
+	JB   end4
+
+loop3:
+	VPMOVZXWD (CX)(DI*2), Y4
+	VPSLLD    $0x10, Y4, Y4
+	VPMOVZXWD (DX)(DI*2), Y5
+	VPSLLD    $0x10, Y5, Y5
+	VMOVUPS   (BX)(DI*4), Y6
+	VMULPS    Y6, Y4, Y4
+	VSUBPS    Y2, Y4, Y4
+	VSUBPS    Y0, Y5, Y5
+	VMULPS    Y1, Y5, Y5
+	VMULPS    Y3, Y5, Y5
+	VSUBPS    Y5, Y4, Y4
+	VMULPS    Y1, Y4, Y4
+	VCMPPS    $0x03, Y4, Y4, Y5
+	VPSRLD    $0x10, Y4, Y6
+	VANDPS    word_00000001<>+0(SB), Y6, Y6
+	VORPS     word_00400000<>+0(SB), Y4, Y7
+	VPADDD    word_00007fff<>+0(SB), Y6, Y6
+	VPADDD    Y4, Y6, Y4
+	VBLENDVPS Y5, Y7, Y4, Y4
+	VPSRLD    $0x10, Y4, Y4
+	VPACKUSDW Y4, Y4, Y4
+	VPERMQ    $0x08, Y4, Y4
+	VMOVDQU   X4, (AX)(DI*2)
+	ADDQ      $0x08, DI
+	SUBQ      $0x08, SI
+	JAE       loop3
+
+end4:
+	ADDQ $0x08, SI
+	VZEROUPPER
+	RET
+
+// func gradInputGammaBF16AVX512(dx []uint16, dy []uint16, x []uint16, gamma []float32, mean float32, rstd float32, c float32, cx float32)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·gradInputGammaBF16AVX512(SB), $0-112
+	VBROADCASTSS word_00007fff<>+0(SB), Z0
+	VBROADCASTSS word_00010000<>+0(SB), Z1
+	VBROADCASTSS word_00000001<>+0(SB), Z2
+	VBROADCASTSS word_00400000<>+0(SB), Z3
+	VBROADCASTSS mean+96(FP), Z4
+	VBROADCASTSS rstd+100(FP), Z5
+	VBROADCASTSS c+104(FP), Z6
+	VBROADCASTSS cx+108(FP), Z7
+	MOVQ         dx_base+0(FP), AX
+	MOVQ         dy_base+24(FP), CX
+	MOVQ         x_base+48(FP), DX
+	MOVQ         gamma_base+72(FP), BX
+	MOVQ         dx_len+8(FP), SI
+	XORQ         DI, DI
+	SUBQ         $0x20, SI
+	JB           end2
+
+loop1:
+	VPMOVZXWD (CX)(DI*2), Z8
+	VPSLLD    $0x10, Z8, Z8
+	VPMOVZXWD (DX)(DI*2), Z9
+	VPSLLD    $0x10, Z9, Z9
+	VMOVUPS   (BX)(DI*4), Z10
+	VMULPS    Z10, Z8, Z8
+	VSUBPS    Z6, Z8, Z8
+	VSUBPS    Z4, Z9, Z9
+	VMULPS    Z5, Z9, Z9
+	VMULPS    Z7, Z9, Z9
+	VSUBPS    Z9, Z8, Z8
+	VMULPS    Z5, Z8, Z8
+	VCMPPS    $0x03, Z8, Z8, K1
+	VPADDD    Z0, Z8, Z9
+	VPTESTMD  Z1, Z8, K2
+	VPADDD    Z2, Z9, K2, Z9
+	VPORD     Z3, Z8, K1, Z9
+	VPSRLD    $0x10, Z9, Z8
+	VPMOVDW   Z8, (AX)(DI*2)
+	VPMOVZXWD 32(CX)(DI*2), Z8
+	VPSLLD    $0x10, Z8, Z8
+	VPMOVZXWD 32(DX)(DI*2), Z9
+	VPSLLD    $0x10, Z9, Z9
+	VMOVUPS   64(BX)(DI*4), Z10
+	VMULPS    Z10, Z8, Z8
+	VSUBPS    Z6, Z8, Z8
+	VSUBPS    Z4, Z9, Z9
+	VMULPS    Z5, Z9, Z9
+	VMULPS    Z7, Z9, Z9
+	VSUBPS    Z9, Z8, Z8
+	VMULPS    Z5, Z8, Z8
+	VCMPPS    $0x03, Z8, Z8, K1
+	VPADDD    Z0, Z8, Z9
+	VPTESTMD  Z1, Z8, K2
+	VPADDD    Z2, Z9, K2, Z9
+	VPORD     Z3, Z8, K1, Z9
+	VPSRLD    $0x10, Z9, Z8
+	VPMOVDW   Z8, 32(AX)(DI*2)
+	ADDQ      $0x20, DI
+	SUBQ      $0x20, SI
+	JAE       loop1
+
+end2:
+	ADDQ $0x20, SI
+	SUBQ $0x10, SI
+	JB   end4
+
+loop3:
+	VPMOVZXWD (CX)(DI*2), Z8
+	VPSLLD    $0x10, Z8, Z8
+	VPMOVZXWD (DX)(DI*2), Z9
+	VPSLLD    $0x10, Z9, Z9
+	VMOVUPS   (BX)(DI*4), Z10
+	VMULPS    Z10, Z8, Z8
+	VSUBPS    Z6, Z8, Z8
+	VSUBPS    Z4, Z9, Z9
+	VMULPS    Z5, Z9, Z9
+	VMULPS    Z7, Z9, Z9
+	VSUBPS    Z9, Z8, Z8
+	VMULPS    Z5, Z8, Z8
+	VCMPPS    $0x03, Z8, Z8, K1
+	VPADDD    Z0, Z8, Z9
+	VPTESTMD  Z1, Z8, K2
+	VPADDD    Z2, Z9, K2, Z9
+	VPORD     Z3, Z8, K1, Z9
+	VPSRLD    $0x10, Z9, Z8
+	VPMOVDW   Z8, (AX)(DI*2)
+	ADDQ      $0x10, DI
+	SUBQ      $0x10, SI
+	JAE       loop3
+
+end4:
+	ADDQ        $0x10, SI
+	TESTQ       SI, SI
+	JZ          done5
+	MOVQ        $-1, R8
+	BZHIQ       SI, R8, SI
+	KMOVW       SI, K1
+	VPMOVZXWD.Z (CX)(DI*2), K1, Z8
+	VPSLLD      $0x10, Z8, Z8
+	VPMOVZXWD.Z (DX)(DI*2), K1, Z9
+	VPSLLD      $0x10, Z9, Z9
+	VMOVUPS.Z   (BX)(DI*4), K1, Z10
+	VMULPS      Z10, Z8, Z8
+	VSUBPS      Z6, Z8, Z6
+	VSUBPS      Z4, Z9, Z4
+	VMULPS      Z5, Z4, Z4
+	VMULPS      Z7, Z4, Z4
+	VSUBPS      Z4, Z6, Z4
+	VMULPS      Z5, Z4, Z4
+	VCMPPS      $0x03, Z4, Z4, K2
+	VPADDD      Z0, Z4, Z0
+	VPTESTMD    Z1, Z4, K3
+	VPADDD      Z2, Z0, K3, Z0
+	VPORD       Z3, Z4, K2, Z0
+	VPSRLD      $0x10, Z0, Z0
+	VPMOVDW     Z0, K1, (AX)(DI*2)
+
+done5:
+	VZEROUPPER
+	RET
+
+// func gradInputGammaAddBF16AVX2(dx []uint16, dy []uint16, x []uint16, addend []uint16, gamma []float32, mean float32, rstd float32, c float32, cx float32)
+// Requires: AVX, AVX2
+TEXT ·gradInputGammaAddBF16AVX2(SB), $0-136
+	VBROADCASTSS mean+120(FP), Y0
+	VBROADCASTSS rstd+124(FP), Y1
+	VBROADCASTSS c+128(FP), Y2
+	VBROADCASTSS cx+132(FP), Y3
+	MOVQ         dx_base+0(FP), AX
+	MOVQ         dy_base+24(FP), CX
+	MOVQ         x_base+48(FP), DX
+	MOVQ         addend_base+72(FP), BX
+	MOVQ         gamma_base+96(FP), SI
+	MOVQ         dx_len+8(FP), DI
+	XORQ         R8, R8
+	SUBQ         $0x10, DI
+	JB           end2
+
+loop1:
+	VPMOVZXWD (CX)(R8*2), Y4
+	VPSLLD    $0x10, Y4, Y4
+	VPMOVZXWD (DX)(R8*2), Y5
+	VPSLLD    $0x10, Y5, Y5
+	VPMOVZXWD (BX)(R8*2), Y6
+	VPSLLD    $0x10, Y6, Y6
+	VMOVUPS   (SI)(R8*4), Y7
+	VMULPS    Y7, Y4, Y4
+	VSUBPS    Y2, Y4, Y4
+	VSUBPS    Y0, Y5, Y5
+	VMULPS    Y1, Y5, Y5
+	VMULPS    Y3, Y5, Y5
+	VSUBPS    Y5, Y4, Y4
+	VMULPS    Y1, Y4, Y4
+	VCMPPS    $0x03, Y4, Y4, Y5
+	VPSRLD    $0x10, Y4, Y7
+	VANDPS    word_00000001<>+0(SB), Y7, Y7
+	VORPS     word_00400000<>+0(SB), Y4, Y8
+	VPADDD    word_00007fff<>+0(SB), Y7, Y7
+	VPADDD    Y4, Y7, Y4
+	VBLENDVPS Y5, Y8, Y4, Y4
+	VANDPS    word_ffff0000<>+0(SB), Y4, Y4
+	VADDPS    Y6, Y4, Y4
+	VCMPPS    $0x03, Y4, Y4, Y5
+	VPSRLD    $0x10, Y4, Y6
+	VANDPS    word_00000001<>+0(SB), Y6, Y6
+	VORPS     word_00400000<>+0(SB), Y4, Y7
+	VPADDD    word_00007fff<>+0(SB), Y6, Y6
+	VPADDD    Y4, Y6, Y4
+	VBLENDVPS Y5, Y7, Y4, Y4
+	VPSRLD    $0x10, Y4, Y4
+	VPACKUSDW Y4, Y4, Y4
+	VPERMQ    $0x08, Y4, Y4
+	VMOVDQU   X4, (AX)(R8*2)
+	VPMOVZXWD 16(CX)(R8*2), Y4
+	VPSLLD    $0x10, Y4, Y4
+	VPMOVZXWD 16(DX)(R8*2), Y5
+	VPSLLD    $0x10, Y5, Y5
+	VPMOVZXWD 16(BX)(R8*2), Y6
+	VPSLLD    $0x10, Y6, Y6
+	VMOVUPS   32(SI)(R8*4), Y7
+	VMULPS    Y7, Y4, Y4
+	VSUBPS    Y2, Y4, Y4
+	VSUBPS    Y0, Y5, Y5
+	VMULPS    Y1, Y5, Y5
+	VMULPS    Y3, Y5, Y5
+	VSUBPS    Y5, Y4, Y4
+	VMULPS    Y1, Y4, Y4
+	VCMPPS    $0x03, Y4, Y4, Y5
+	VPSRLD    $0x10, Y4, Y7
+	VANDPS    word_00000001<>+0(SB), Y7, Y7
+	VORPS     word_00400000<>+0(SB), Y4, Y8
+	VPADDD    word_00007fff<>+0(SB), Y7, Y7
+	VPADDD    Y4, Y7, Y4
+	VBLENDVPS Y5, Y8, Y4, Y4
+	VANDPS    word_ffff0000<>+0(SB), Y4, Y4
+	VADDPS    Y6, Y4, Y4
+	VCMPPS    $0x03, Y4, Y4, Y5
+	VPSRLD    $0x10, Y4, Y6
+	VANDPS    word_00000001<>+0(SB), Y6, Y6
+	VORPS     word_00400000<>+0(SB), Y4, Y7
+	VPADDD    word_00007fff<>+0(SB), Y6, Y6
+	VPADDD    Y4, Y6, Y4
+	VBLENDVPS Y5, Y7, Y4, Y4
+	VPSRLD    $0x10, Y4, Y4
+	VPACKUSDW Y4, Y4, Y4
+	VPERMQ    $0x08, Y4, Y4
+	VMOVDQU   X4, 16(AX)(R8*2)
+	ADDQ      $0x10, R8
+	SUBQ      $0x10, DI
+	JAE       loop1
+
+end2:
+	ADDQ $0x10, DI
+	SUBQ $0x08, DI
+	JB   end4
+
+loop3:
+	VPMOVZXWD (CX)(R8*2), Y4
+	VPSLLD    $0x10, Y4, Y4
+	VPMOVZXWD (DX)(R8*2), Y5
+	VPSLLD    $0x10, Y5, Y5
+	VPMOVZXWD (BX)(R8*2), Y6
+	VPSLLD    $0x10, Y6, Y6
+	VMOVUPS   (SI)(R8*4), Y7
+	VMULPS    Y7, Y4, Y4
+	VSUBPS    Y2, Y4, Y4
+	VSUBPS    Y0, Y5, Y5
+	VMULPS    Y1, Y5, Y5
+	VMULPS    Y3, Y5, Y5
+	VSUBPS    Y5, Y4, Y4
+	VMULPS    Y1, Y4, Y4
+	VCMPPS    $0x03, Y4, Y4, Y5
+	VPSRLD    $0x10, Y4, Y7
+	VANDPS    word_00000001<>+0(SB), Y7, Y7
+	VORPS     word_00400000<>+0(SB), Y4, Y8
+	VPADDD    word_00007fff<>+0(SB), Y7, Y7
+	VPADDD    Y4, Y7, Y4
+	VBLENDVPS Y5, Y8, Y4, Y4
+	VANDPS    word_ffff0000<>+0(SB), Y4, Y4
+	VADDPS    Y6, Y4, Y4
+	VCMPPS    $0x03, Y4, Y4, Y5
+	VPSRLD    $0x10, Y4, Y6
+	VANDPS    word_00000001<>+0(SB), Y6, Y6
+	VORPS     word_00400000<>+0(SB), Y4, Y7
+	VPADDD    word_00007fff<>+0(SB), Y6, Y6
+	VPADDD    Y4, Y6, Y4
+	VBLENDVPS Y5, Y7, Y4, Y4
+	VPSRLD    $0x10, Y4, Y4
+	VPACKUSDW Y4, Y4, Y4
+	VPERMQ    $0x08, Y4, Y4
+	VMOVDQU   X4, (AX)(R8*2)
+	ADDQ      $0x08, R8
+	SUBQ      $0x08, DI
+	JAE       loop3
+
+end4:
+	ADDQ $0x08, DI
+	VZEROUPPER
+	RET
+
+DATA word_ffff0000<>+0(SB)/4, $0xffff0000
+DATA word_ffff0000<>+4(SB)/4, $0xffff0000
+DATA word_ffff0000<>+8(SB)/4, $0xffff0000
+DATA word_ffff0000<>+12(SB)/4, $0xffff0000
+DATA word_ffff0000<>+16(SB)/4, $0xffff0000
+DATA word_ffff0000<>+20(SB)/4, $0xffff0000
+DATA word_ffff0000<>+24(SB)/4, $0xffff0000
+DATA word_ffff0000<>+28(SB)/4, $0xffff0000
+GLOBL word_ffff0000<>(SB), RODATA|NOPTR, $32
+
+// func gradInputGammaAddBF16AVX512(dx []uint16, dy []uint16, x []uint16, addend []uint16, gamma []float32, mean float32, rstd float32, c float32, cx float32)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2
+TEXT ·gradInputGammaAddBF16AVX512(SB), $0-136
+	VBROADCASTSS word_00007fff<>+0(SB), Z0
+	VBROADCASTSS word_00010000<>+0(SB), Z1
+	VBROADCASTSS word_00000001<>+0(SB), Z2
+	VBROADCASTSS word_00400000<>+0(SB), Z3
+	VBROADCASTSS word_ffff0000<>+0(SB), Z4
+	VBROADCASTSS mean+120(FP), Z5
+	VBROADCASTSS rstd+124(FP), Z6
+	VBROADCASTSS c+128(FP), Z7
+	VBROADCASTSS cx+132(FP), Z8
+	MOVQ         dx_base+0(FP), AX
+	MOVQ         dy_base+24(FP), CX
+	MOVQ         x_base+48(FP), DX
+	MOVQ         addend_base+72(FP), BX
+	MOVQ         gamma_base+96(FP), SI
+	MOVQ         dx_len+8(FP), DI
+	XORQ         R8, R8
+	SUBQ         $0x20, DI
+	JB           end2
+
+loop1:
+	VPMOVZXWD (CX)(R8*2), Z9
+	VPSLLD    $0x10, Z9, Z9
+	VPMOVZXWD (DX)(R8*2), Z10
+	VPSLLD    $0x10, Z10, Z10
+	VPMOVZXWD (BX)(R8*2), Z11
+	VPSLLD    $0x10, Z11, Z11
+	VMOVUPS   (SI)(R8*4), Z12
+	VMULPS    Z12, Z9, Z9
+	VSUBPS    Z7, Z9, Z9
+	VSUBPS    Z5, Z10, Z10
+	VMULPS    Z6, Z10, Z10
+	VMULPS    Z8, Z10, Z10
+	VSUBPS    Z10, Z9, Z9
+	VMULPS    Z6, Z9, Z9
+	VCMPPS    $0x03, Z9, Z9, K1
+	VPADDD    Z0, Z9, Z10
+	VPTESTMD  Z1, Z9, K2
+	VPADDD    Z2, Z10, K2, Z10
+	VPORD     Z3, Z9, K1, Z10
+	VANDPS    Z4, Z10, Z9
+	VADDPS    Z11, Z9, Z9
+	VCMPPS    $0x03, Z9, Z9, K1
+	VPADDD    Z0, Z9, Z10
+	VPTESTMD  Z1, Z9, K2
+	VPADDD    Z2, Z10, K2, Z10
+	VPORD     Z3, Z9, K1, Z10
+	VPSRLD    $0x10, Z10, Z9
+	VPMOVDW   Z9, (AX)(R8*2)
+	VPMOVZXWD 32(CX)(R8*2), Z9
+	VPSLLD    $0x10, Z9, Z9
+	VPMOVZXWD 32(DX)(R8*2), Z10
+	VPSLLD    $0x10, Z10, Z10
+	VPMOVZXWD 32(BX)(R8*2), Z11
+	VPSLLD    $0x10, Z11, Z11
+	VMOVUPS   64(SI)(R8*4), Z12
+	VMULPS    Z12, Z9, Z9
+	VSUBPS    Z7, Z9, Z9
+	VSUBPS    Z5, Z10, Z10
+	VMULPS    Z6, Z10, Z10
+	VMULPS    Z8, Z10, Z10
+	VSUBPS    Z10, Z9, Z9
+	VMULPS    Z6, Z9, Z9
+	VCMPPS    $0x03, Z9, Z9, K1
+	VPADDD    Z0, Z9, Z10
+	VPTESTMD  Z1, Z9, K2
+	VPADDD    Z2, Z10, K2, Z10
+	VPORD     Z3, Z9, K1, Z10
+	VANDPS    Z4, Z10, Z9
+	VADDPS    Z11, Z9, Z9
+	VCMPPS    $0x03, Z9, Z9, K1
+	VPADDD    Z0, Z9, Z10
+	VPTESTMD  Z1, Z9, K2
+	VPADDD    Z2, Z10, K2, Z10
+	VPORD     Z3, Z9, K1, Z10
+	VPSRLD    $0x10, Z10, Z9
+	VPMOVDW   Z9, 32(AX)(R8*2)
+	ADDQ      $0x20, R8
+	SUBQ      $0x20, DI
+	JAE       loop1
+
+end2:
+	ADDQ $0x20, DI
+	SUBQ $0x10, DI
+	JB   end4
+
+loop3:
+	VPMOVZXWD (CX)(R8*2), Z9
+	VPSLLD    $0x10, Z9, Z9
+	VPMOVZXWD (DX)(R8*2), Z10
+	VPSLLD    $0x10, Z10, Z10
+	VPMOVZXWD (BX)(R8*2), Z11
+	VPSLLD    $0x10, Z11, Z11
+	VMOVUPS   (SI)(R8*4), Z12
+	VMULPS    Z12, Z9, Z9
+	VSUBPS    Z7, Z9, Z9
+	VSUBPS    Z5, Z10, Z10
+	VMULPS    Z6, Z10, Z10
+	VMULPS    Z8, Z10, Z10
+	VSUBPS    Z10, Z9, Z9
+	VMULPS    Z6, Z9, Z9
+	VCMPPS    $0x03, Z9, Z9, K1
+	VPADDD    Z0, Z9, Z10
+	VPTESTMD  Z1, Z9, K2
+	VPADDD    Z2, Z10, K2, Z10
+	VPORD     Z3, Z9, K1, Z10
+	VANDPS    Z4, Z10, Z9
+	VADDPS    Z11, Z9, Z9
+	VCMPPS    $0x03, Z9, Z9, K1
+	VPADDD    Z0, Z9, Z10
+	VPTESTMD  Z1, Z9, K2
+	VPADDD    Z2, Z10, K2, Z10
+	VPORD     Z3, Z9, K1, Z10
+	VPSRLD    $0x10, Z10, Z9
+	VPMOVDW   Z9, (AX)(R8*2)
+	ADDQ      $0x10, R8
+	SUBQ      $0x10, DI
+	JAE       loop3
+
+end4:
+	ADDQ        $0x10, DI
+	TESTQ       DI, DI
+	JZ          done5
+	MOVQ        $-1, R9
+	BZHIQ       DI, R9, DI
+	KMOVW       DI, K1
+	VPMOVZXWD.Z (CX)(R8*2), K1, Z9
+	VPSLLD      $0x10, Z9, Z9
+	VPMOVZXWD.Z (DX)(R8*2), K1, Z10
+	VPSLLD      $0x10, Z10, Z10
+	VPMOVZXWD.Z (BX)(R8*2), K1, Z11
+	VPSLLD      $0x10, Z11, Z11
+	VMOVUPS.Z   (SI)(R8*4), K1, Z12
+	VMULPS      Z12, Z9, Z9
+	VSUBPS      Z7, Z9, Z7
+	VSUBPS      Z5, Z10, Z5
+	VMULPS      Z6, Z5, Z5
+	VMULPS      Z8, Z5, Z5
+	VSUBPS      Z5, Z7, Z5
+	VMULPS      Z6, Z5, Z5
+	VCMPPS      $0x03, Z5, Z5, K2
+	VPADDD      Z0, Z5, Z6
+	VPTESTMD    Z1, Z5, K3
+	VPADDD      Z2, Z6, K3, Z6
+	VPORD       Z3, Z5, K2, Z6
+	VANDPS      Z4, Z6, Z4
+	VADDPS      Z11, Z4, Z4
+	VCMPPS      $0x03, Z4, Z4, K2
+	VPADDD      Z0, Z4, Z0
+	VPTESTMD    Z1, Z4, K3
+	VPADDD      Z2, Z0, K3, Z0
+	VPORD       Z3, Z4, K2, Z0
+	VPSRLD      $0x10, Z0, Z0
+	VPMOVDW     Z0, K1, (AX)(R8*2)
+
+done5:
+	VZEROUPPER
+	RET

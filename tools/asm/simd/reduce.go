@@ -13,6 +13,7 @@ type reduction struct {
 	ins, outs string
 	sums      int
 	float64   bool // inputs are widened, and body gets and gives float64 vectors
+	even      bool // the length is a multiple of 64
 	// body gives one vector of terms for each sum and one for each output.
 	body func(a *asm, in []vec) (terms, outs []vec)
 }
@@ -76,6 +77,17 @@ func (e *reducer) emit() {
 	for v, acc := range e.acc {
 		e.VMOVUPS(acc, e.memory.Offset(v*e.bytes))
 	}
+	if !e.even {
+		e.left(n)
+	}
+	for s := range e.sums {
+		e.tree(s)
+	}
+	e.finish()
+}
+
+// left adds the last n elements, fewer than lanes.
+func (e *reducer) left(n reg.GPVirtual) {
 	p := e.GP64()
 	e.LEAQ(e.memory, p)
 	end := e.label("end")
@@ -95,10 +107,6 @@ func (e *reducer) emit() {
 	e.JZ(operand.LabelRef(end))
 	e.rest(p, e.tailMask(n))
 	e.Label(end)
-	for s := range e.sums {
-		e.tree(s)
-	}
-	e.finish()
 }
 
 // rest adds one vector to the accumulators at p.

@@ -17,7 +17,7 @@ func (c *compiler) layerNorm(n *graph.Node, op graph.LayerNorm) ([]phase, error)
 	c.need(0, 2*width*4)
 	tasks, per := chunks(rows, max(1, grain/width))
 	if !op.RMS && dx == graph.BF16 && dy == graph.BF16 && simd.NormsBF16(width) {
-		return []phase{{tasks, func(task, w int) {
+		return []phase{{tasks, func(task, _ int) {
 			for i := task * per; i < min((task+1)*per, rows); i++ {
 				mean.f32()[i], rstd.f32()[i] = simd.LayerNormRowBF16(row16(y, i, width), row16(x, i, width), gamma.f32(), beta.f32(), float32(op.Eps))
 			}

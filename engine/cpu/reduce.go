@@ -96,7 +96,7 @@ func rowPart(r ref, d graph.DType, from, to int, reg []float32) []float32 {
 // addPart adds elements [from, from+len(acc)) of v to acc.
 func addPart(acc []float32, r ref, d graph.DType, from int, reg []float32) {
 	if d == graph.BF16 {
-		simd.AddBF16(acc, r.u16()[from:from+len(acc)])
+		simd.AddRowsBF16(acc, r.u16()[from:from+len(acc)], 1, len(acc))
 	} else {
 		simd.Add(acc, acc, rowPart(r, d, from, from+len(acc), reg))
 	}

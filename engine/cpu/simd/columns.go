@@ -6,12 +6,6 @@ import "fmt"
 // done several at a time: a slice holds some of them, and what belongs to
 // columns is repeated as often.
 
-// AddBF16 adds x to acc.
-func AddBF16(acc []float32, x []uint16) {
-	same(len(acc), len(x), len(x))
-	addBF16(acc, x)
-}
-
 // AddRows adds rows rows of x, stride elements apart, to acc one by one.
 func AddRows(acc, x []float32, rows, stride int) {
 	if checkRows(len(acc), len(x), rows, stride) {
@@ -94,12 +88,6 @@ func ColumnNormGradBF16(dx, dy, x []uint16, mean, a, b, c []float32) {
 	columnNormGradBF16(dx, dy, x, mean, a, b, c)
 }
 
-func addBF16Go(acc []float32, x []uint16) {
-	for i, h := range x {
-		acc[i] += fromBF16(h)
-	}
-}
-
 func addRowsGo(acc, x []float32, rows, stride int) {
 	for r := range rows {
 		for j, v := range x[r*stride : r*stride+len(acc)] {
@@ -110,7 +98,9 @@ func addRowsGo(acc, x []float32, rows, stride int) {
 
 func addRowsBF16Go(acc []float32, x []uint16, rows, stride int) {
 	for r := range rows {
-		addBF16Go(acc, x[r*stride:r*stride+len(acc)])
+		for j, h := range x[r*stride : r*stride+len(acc)] {
+			acc[j] += fromBF16(h)
+		}
 	}
 }
 

@@ -1209,25 +1209,6 @@ func gradInputGammaAddBF16AVX2(dx, dy, x, addend []uint16, gamma []float32, mean
 //go:noescape
 func gradInputGammaAddBF16AVX512(dx, dy, x, addend []uint16, gamma []float32, mean, rstd, c, cx float32)
 
-func addBF16(acc []float32, x []uint16) {
-	switch level {
-	case AVX2:
-		n := len(acc) &^ 7
-		addBF16AVX2(acc[:n], x[:n])
-		addBF16Go(acc[n:], x[n:])
-	case AVX512:
-		addBF16AVX512(acc, x)
-	default:
-		addBF16Go(acc, x)
-	}
-}
-
-//go:noescape
-func addBF16AVX2(acc []float32, x []uint16)
-
-//go:noescape
-func addBF16AVX512(acc []float32, x []uint16)
-
 func addRows(acc, x []float32, rows, stride int) {
 	switch level {
 	case AVX2:

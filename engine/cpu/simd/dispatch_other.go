@@ -288,10 +288,6 @@ func gradInputGammaAddBF16(dx, dy, x, addend []uint16, gamma []float32, mean, rs
 	gradInputGammaAddBF16Go(dx, dy, x, addend, gamma, mean, rstd, c, cx)
 }
 
-func addBF16(acc []float32, x []uint16) {
-	addBF16Go(acc, x)
-}
-
 func addRows(acc, x []float32, rows, stride int) {
 	addRowsGo(acc, x, rows, stride)
 }

@@ -109,9 +109,9 @@ var elementwiseTable = []elementwise{
 	{name: "gradInputGamma", inputs: 3, run: func(d []float32, in [][]float32) {
 		gradInputGamma(d, in[0], in[1], in[2], 0.1, 1.7, 0.2, 0.3)
 	}},
-	{name: "AddBF16", inputs: 2, run: func(d []float32, in [][]float32) {
+	{name: "AddRowsBF16", inputs: 2, run: func(d []float32, in [][]float32) {
 		acc := changed(0, in[0])
-		AddBF16(acc, inBF16(0, in[1]))
+		AddRowsBF16(acc, inBF16(0, in[1]), 1, len(acc))
 		copy(d, acc)
 	}},
 	{name: "ColumnSqDev", inputs: 3, run: func(d []float32, in [][]float32) {

@@ -4,10 +4,6 @@ import "github.com/mmcloughlin/avo/operand"
 
 // The passes of a norm over columns, on memory of the given format.
 
-func codeAddColumns(format string) func(*asm) {
-	return each(light, "acc", "acc x:"+format, one(func(a *asm, in []vec) vec { return a.add(in[0], in[1]) }))
-}
-
 // codeAddRows adds rows of len(acc) elements, stride apart, to acc: columns stay
 // in registers down all rows.
 func codeAddRows(format string) func(*asm) {

@@ -106,7 +106,6 @@ var groups = []struct {
 		{name: "gradInputGammaAddBF16", args: "dx, dy, x, addend []uint16, gamma []float32, mean, rstd, c, cx float32", code: codeGradInputGammaAddBF16},
 	}},
 	{"columns", []kernel{
-		{name: "addBF16", args: "acc []float32, x []uint16", code: codeAddColumns("bf16"), steps: [2]int{8, 1}},
 		{name: "addRows", args: "acc, x []float32, rows, stride int", code: codeAddRows("f32")},
 		{
 			name: "addRowsBF16", args: "acc []float32, x []uint16, rows, stride int", code: codeAddRows("bf16"), steps: [2]int{8, 1},

@@ -8,8 +8,8 @@ import (
 	"unsafe"
 
 	"github.com/snug-ml/snug/engine/cpu"
-	"github.com/snug-ml/snug/engine/cpu/simd"
 	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/internal/simd"
 )
 
 // Tensor is the host's view of a value of an armed program: it shares the

@@ -2,8 +2,8 @@ package cpu
 
 import (
 	"github.com/snug-ml/snug/engine/cpu/attention"
-	"github.com/snug-ml/snug/engine/cpu/simd"
 	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/internal/simd"
 )
 
 // headView is an operand of attention before its address is known.

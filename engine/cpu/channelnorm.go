@@ -3,8 +3,8 @@ package cpu
 import (
 	"math"
 
-	"github.com/snug-ml/snug/engine/cpu/simd"
 	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/internal/simd"
 )
 
 // channels is a tensor [B,...,C] as outer blocks of rows of C channels that

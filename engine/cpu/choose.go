@@ -3,8 +3,8 @@ package cpu
 import (
 	"fmt"
 
-	"github.com/snug-ml/snug/engine/cpu/simd"
 	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/internal/simd"
 )
 
 // topK keeps the largest elements seen so far in order: most elements are

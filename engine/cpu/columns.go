@@ -1,8 +1,8 @@
 package cpu
 
 import (
-	"github.com/snug-ml/snug/engine/cpu/simd"
 	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/internal/simd"
 )
 
 // columns is how the columns of outer matrices are summed: the rows of each

@@ -4,8 +4,8 @@ import (
 	"unsafe"
 
 	"github.com/snug-ml/snug/engine/cpu/gemm"
-	"github.com/snug-ml/snug/engine/cpu/simd"
 	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/internal/simd"
 )
 
 // Convolutions of few channels are bound by memory, and too narrow for the

@@ -4,8 +4,8 @@ import (
 	"unsafe"
 
 	"github.com/snug-ml/snug/engine/cpu/gemm"
-	"github.com/snug-ml/snug/engine/cpu/simd"
 	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/internal/simd"
 )
 
 // Grouped products have sizes that are known at run time only: a task packs

@@ -5,7 +5,7 @@ import (
 	"os"
 
 	"github.com/snug-ml/snug/engine/cpu/gemm"
-	"github.com/snug-ml/snug/engine/cpu/simd"
+	"github.com/snug-ml/snug/internal/simd"
 )
 
 // products is the level of the matrix kernels that programs are compiled for;

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/snug-ml/snug/engine/cpu"
-	"github.com/snug-ml/snug/engine/cpu/simd"
+	"github.com/snug-ml/snug/internal/simd"
 )
 
 func TestConfigure(t *testing.T) {

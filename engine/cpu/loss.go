@@ -5,8 +5,8 @@ import (
 	"unsafe"
 
 	"github.com/snug-ml/snug/engine/cpu/gemm"
-	"github.com/snug-ml/snug/engine/cpu/simd"
 	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/internal/simd"
 )
 
 // target checks a label: the class, or ok = false for a row without weight.

@@ -1,8 +1,8 @@
 package cpu
 
 import (
-	"github.com/snug-ml/snug/engine/cpu/simd"
 	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/internal/simd"
 )
 
 func (c *compiler) layerNorm(n *graph.Node, op graph.LayerNorm) ([]phase, error) {

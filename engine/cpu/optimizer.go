@@ -4,8 +4,8 @@ import (
 	"math"
 	"unsafe"
 
-	"github.com/snug-ml/snug/engine/cpu/simd"
 	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/internal/simd"
 )
 
 func (c *compiler) adamW(n *graph.Node, op graph.AdamW) ([]phase, error) {

@@ -1,8 +1,8 @@
 package cpu
 
 import (
-	"github.com/snug-ml/snug/engine/cpu/simd"
 	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/internal/simd"
 )
 
 // span is the part [from, to) of a window of k elements from at on that lies

@@ -4,8 +4,8 @@ import (
 	"math"
 	"unsafe"
 
-	"github.com/snug-ml/snug/engine/cpu/simd"
 	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/internal/simd"
 )
 
 // reduce walks the operand in runs of neighbouring elements that are either

@@ -1,8 +1,8 @@
 package cpu
 
 import (
-	"github.com/snug-ml/snug/engine/cpu/simd"
 	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/internal/simd"
 )
 
 // relateStrip is how many channels a task of a relation has: a row of them

@@ -3,8 +3,8 @@ package cpu
 import (
 	"math"
 
-	"github.com/snug-ml/snug/engine/cpu/simd"
 	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/internal/simd"
 )
 
 func (c *compiler) rotaryTable(n *graph.Node, op graph.RotaryTable) ([]phase, error) {

@@ -3,8 +3,8 @@ package cpu
 import (
 	"fmt"
 
-	"github.com/snug-ml/snug/engine/cpu/simd"
 	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/internal/simd"
 )
 
 // route is a counting sort: choices are counted, experts get their rows, and

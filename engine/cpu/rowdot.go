@@ -3,8 +3,8 @@ package cpu
 import (
 	"cmp"
 
-	"github.com/snug-ml/snug/engine/cpu/simd"
 	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/internal/simd"
 )
 
 // rowDotLimit is up to how many rows of A a product A B^T reads B where it

@@ -1,8 +1,8 @@
 package cpu
 
 import (
-	"github.com/snug-ml/snug/engine/cpu/simd"
 	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/internal/simd"
 )
 
 // selectiveScan works on vectors of channels: a task has a strip of channels

@@ -4,8 +4,8 @@ import (
 	"slices"
 	"unsafe"
 
-	"github.com/snug-ml/snug/engine/cpu/simd"
 	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/internal/simd"
 )
 
 func (c *compiler) constant(n *graph.Node, op graph.Constant) ([]phase, error) {

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"fmt"
 
-	"github.com/snug-ml/snug/engine/plan/pack"
+	"github.com/snug-ml/snug/engine/pack"
 )
 
 // CheckPlacement holds the result of placing u against its lifetimes: no two

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/snug-ml/snug/engine/graph"
-	"github.com/snug-ml/snug/engine/plan/pack"
+	"github.com/snug-ml/snug/engine/pack"
 )
 
 // Placement says where each temporary value of a function lies in the arena.

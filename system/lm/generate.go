@@ -14,8 +14,8 @@ import (
 	"github.com/snug-ml/snug/data/safetensors"
 	"github.com/snug-ml/snug/data/token"
 	"github.com/snug-ml/snug/engine"
-	"github.com/snug-ml/snug/engine/cpu/simd"
 	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/internal/simd"
 	"github.com/snug-ml/snug/nn/hf"
 )
 

@@ -5,7 +5,7 @@ import (
 	"unsafe"
 
 	"github.com/snug-ml/snug/engine/cpu/gemm"
-	"github.com/snug-ml/snug/engine/cpu/simd"
+	"github.com/snug-ml/snug/internal/simd"
 )
 
 var negInf = float32(math.Inf(-1))

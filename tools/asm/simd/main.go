@@ -1,8 +1,8 @@
-// Command simd writes the assembly of engine/cpu/simd, its Go declarations, the
+// Command simd writes the assembly of internal/simd, its Go declarations, the
 // functions that choose between it and portable Go, and the polynomial
 // coefficients both share.
 //
-//	go run ./simd -o ../../engine/cpu/simd   (in tools/asm)
+//	go run ./simd -o ../../internal/simd   (in tools/asm)
 package main
 
 import (

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestCommitted checks that the files in engine/cpu/simd are what this program
+// TestCommitted checks that the files in internal/simd are what this program
 // writes.
 func TestCommitted(t *testing.T) {
 	dir := t.TempDir()
@@ -27,12 +27,12 @@ func TestCommitted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := os.ReadFile(filepath.Join("../../../engine/cpu/simd", f.Name()))
+		got, err := os.ReadFile(filepath.Join("../../../internal/simd", f.Name()))
 		if err != nil {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(got, want) {
-			t.Errorf("%s is stale: run go generate ./engine/cpu/simd", f.Name())
+			t.Errorf("%s is stale: run go generate ./internal/simd", f.Name())
 		}
 	}
 }

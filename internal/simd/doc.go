@@ -32,4 +32,4 @@
 // caller and panics.
 package simd
 
-//go:generate go run -C ../../../tools/asm ./simd -o ../../engine/cpu/simd
+//go:generate go run -C ../../tools/asm ./simd -o ../../internal/simd

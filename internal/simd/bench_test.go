@@ -146,7 +146,7 @@ func (f *buffers) reference(t timed) int {
 // and for memory the share of the bandwidth measured in turns with the function,
 // counting the lines that are fetched to be written.
 //
-//	go test -run '^$' -bench Simd -benchtime 20ms ./engine/cpu/simd
+//	go test -run '^$' -bench Simd -benchtime 20ms ./internal/simd
 func BenchmarkSimd(b *testing.B) {
 	for _, size := range []struct {
 		name string

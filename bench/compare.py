@@ -24,7 +24,9 @@ def run(command):
     done = subprocess.run(command, env=clean, stdout=subprocess.PIPE, text=True)
     if done.returncode != 0:
         sys.exit(f"compare.py: {' '.join(map(str, command))} ended with status {done.returncode}")
-    result = json.loads(done.stdout.splitlines()[-1])
+    # snug prints one document, torch_train.py its figures on the last line.
+    out = done.stdout
+    result = json.loads(out if out.startswith("{") else out.splitlines()[-1])
     if result.get("foreign_cpu", 0) > NOISE:
         print(f"compare.py: noisy: others took {result['foreign_cpu']:.2f} of a core during {' '.join(map(str, command))}", file=sys.stderr)
     return result

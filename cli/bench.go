@@ -23,7 +23,6 @@ type benchCmd struct {
 	Updates int    `help:"Measured updates of each configuration, after three unmeasured ones; at least 5." default:"7"`
 	Ops     bool   `help:"Print where an update's time goes, operation by operation, beside the time that the machine's measured speed allows."`
 	Shapes  bool   `help:"With --ops: a line for each shape."`
-	JSON    bool   `help:"Print JSON."`
 }
 
 // Help implements kong.HelpProvider.
@@ -95,11 +94,12 @@ func (b *benchCmd) Run(a *app) error {
 			return err
 		}
 		rows = append(rows, row)
-		if !b.JSON {
-			a.printf("%-28s %8.1f ms an update\n", v.name, 1e3*row.Median)
-		}
-		if b.Ops {
-			return nil // one() printed the table of the configured program
+		a.printf("%-28s %8.1f ms an update\n", v.name, 1e3*row.Median)
+		if b.Ops { // one() printed the table of the configured program
+			if a.asJSON {
+				return a.json(rows)
+			}
+			return nil
 		}
 	}
 	return b.print(a, rows)
@@ -231,7 +231,7 @@ func (b *benchCmd) measure(a *app, s *setup, r *engine.Runner, data *system.Run,
 }
 
 func (b *benchCmd) print(a *app, rows []benchRow) error {
-	if b.JSON {
+	if a.asJSON {
 		return a.json(rows)
 	}
 	a.printf("\n")

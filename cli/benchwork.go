@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"errors"
 	"slices"
 	"time"
@@ -23,7 +22,6 @@ type benchWorkCmd struct {
 	Budget    int64  `help:"Bytes of temporaries that --recompute auto may take." placeholder:"BYTES"`
 	Ops       bool   `help:"Print where the step's time goes, beside the time predicted."`
 	Shapes    bool   `help:"With --ops: a line for each shape."`
-	JSON      bool
 }
 
 // Run implements the verb.
@@ -80,11 +78,13 @@ func (c *benchWorkCmd) Run(a *app) (err error) {
 		return err
 	}
 	loss, _ := r.Output(engine.FuncStep, engine.OutputLoss)
-	if c.JSON {
-		return json.NewEncoder(a.out).Encode(map[string]any{
+	if a.asJSON {
+		if err := a.json(map[string]any{
 			"work": c.Work, "ms": median, "best_ms": ms[0], "rss": peak, "gflops": w.GFLOP / median * 1e3, "loss": loss.F32()[0],
 			"arena_bytes": p.Layout.Bytes,
-		})
+		}); err != nil {
+			return err
+		}
 	}
 	a.printf("work %s, %s: %.1f ms a step (best %.1f), %.0f GFLOP/s, peak RSS %v, arena %v, loss %.4f\n",
 		c.Work, c.Precision, median, ms[0], w.GFLOP/median*1e3, plan.Bytes(peak), plan.Bytes(p.Layout.Bytes), loss.F32()[0])

@@ -22,8 +22,7 @@ type ckptCmd struct {
 }
 
 type ckptListCmd struct {
-	Dir  string `arg:"" name:"run" help:"Run directory."`
-	JSON bool   `help:"Print JSON."`
+	Dir string `arg:"" name:"run" help:"Run directory."`
 }
 
 // Run implements the verb.
@@ -55,11 +54,11 @@ func (c *ckptListCmd) Run(a *app) error {
 		}
 		rows = append(rows, r)
 	}
-	if c.JSON {
-		return a.json(rows)
-	}
 	if len(rows) == 0 {
 		return fmt.Errorf("%w in %s", checkpoint.ErrNone, c.Dir)
+	}
+	if a.asJSON {
+		return a.json(rows)
 	}
 	out := [][]string{{"CHECKPOINT", "UPDATE", "SIZE", "CREATED", "METRICS"}}
 	for _, r := range rows {
@@ -83,7 +82,6 @@ func metricsLine(m map[string]checkpoint.Float) string {
 type ckptShowCmd struct {
 	Checkpoint string `arg:"" help:"Checkpoint folder, or run directory for its newest."`
 	Tensors    bool   `help:"List every tensor."`
-	JSON       bool   `help:"Print JSON."`
 }
 
 // Run implements the verb.
@@ -97,7 +95,7 @@ func (c *ckptShowCmd) Run(a *app) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, ck.Close()) }()
-	if c.JSON {
+	if a.asJSON {
 		return a.json(map[string]any{"path": ck.Path, "manifest": ck.Manifest, "state": ck.State, "metadata": ck.Metadata})
 	}
 	m := &ck.Metadata
@@ -163,7 +161,6 @@ func checkpointPath(path string) (string, error) {
 
 type ckptVerifyCmd struct {
 	Paths []string `arg:"" help:"Checkpoint folders or run directories (all their checkpoints)."`
-	JSON  bool     `help:"Print JSON."`
 }
 
 // Run implements the verb.
@@ -200,7 +197,7 @@ func (c *ckptVerifyCmd) Run(a *app) error {
 			damaged++
 		}
 		out = append(out, v)
-		if c.JSON {
+		if a.asJSON {
 			continue
 		}
 		if v.Whole {
@@ -215,7 +212,7 @@ func (c *ckptVerifyCmd) Run(a *app) error {
 			a.printf("  %s: not part of the checkpoint\n", s)
 		}
 	}
-	if c.JSON {
+	if a.asJSON {
 		if err := a.json(out); err != nil {
 			return err
 		}
@@ -227,9 +224,8 @@ func (c *ckptVerifyCmd) Run(a *app) error {
 }
 
 type ckptCompareCmd struct {
-	A    string `arg:"" help:"Checkpoint folder or run directory."`
-	B    string `arg:"" help:"Checkpoint folder or run directory."`
-	JSON bool   `help:"Print JSON."`
+	A string `arg:"" help:"Checkpoint folder or run directory."`
+	B string `arg:"" help:"Checkpoint folder or run directory."`
 }
 
 // Run implements the verb.
@@ -246,7 +242,7 @@ func (c *ckptCompareCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	if c.JSON {
+	if a.asJSON {
 		return a.json(cmp)
 	}
 	a.printf("A %s\nB %s\n", cmp.A, cmp.B)

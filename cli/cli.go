@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -38,9 +39,13 @@ var systems = []system.System{refocused.System, dynamo.System, moderation.System
 
 // app is what every verb gets.
 type app struct {
-	ctx       context.Context
-	in        io.Reader
-	out, err  io.Writer
+	ctx      context.Context
+	in       io.Reader
+	out, err io.Writer
+	// stdout is what the process has; out is that, or err where the verb was asked for JSON.
+	stdout    io.Writer
+	asJSON    bool
+	written   bool // the one document of stdout was written
 	overrides []config.Override
 	signals   *interruption
 	warned    []string // warnings of the configuration that were told
@@ -62,12 +67,14 @@ type commands struct {
 	Doctor    doctorCmd    `cmd:"" help:"Show what this machine has and what would be chosen on it."`
 	Bench     benchCmd     `cmd:"" help:"Measure configurations of a preset against each other."`
 	BenchWork benchWorkCmd `cmd:"" hidden:"" help:"Time a work of bench/README.md."`
+
+	JSON bool `help:"Print one JSON document on stdout, in refusal too, and everything else on stderr."`
 }
 
 // Main runs the command line and returns the exit code.
 func Main(args []string, in io.Reader, out, errw io.Writer) int {
 	overrides, rest := config.SplitFlags(args)
-	a := &app{in: in, out: out, err: errw, overrides: overrides}
+	a := &app{in: in, out: out, stdout: out, err: errw, overrides: overrides}
 	var cmds commands
 	code := -1
 	parser, err := kong.New(&cmds,
@@ -86,9 +93,9 @@ func Main(args []string, in io.Reader, out, errw io.Writer) int {
 	if code >= 0 {
 		return code // --help
 	}
+	a.speak(cmds.JSON || err != nil && slices.Contains(rest, "--json"))
 	if err != nil {
-		_, _ = fmt.Fprintf(errw, "snug: %v\n", err)
-		return exitUsage
+		return a.fail(usageError{err})
 	}
 	a.signals = interrupts(errw)
 	a.ctx = a.signals.ctx
@@ -101,15 +108,19 @@ func (a *app) fail(err error) int {
 	if err == nil {
 		return exitDone
 	}
-	if errors.Is(err, train.ErrStopped) {
-		return exitStopped
-	}
-	_, _ = fmt.Fprintf(a.err, "snug: %v\n", err)
+	code := exitFailed
 	var coded interface{ ExitCode() int }
-	if errors.As(err, &coded) {
-		return coded.ExitCode()
+	switch {
+	case errors.Is(err, train.ErrStopped):
+		code = exitStopped
+	case errors.As(err, &coded):
+		code = coded.ExitCode()
 	}
-	return exitFailed
+	if code != exitStopped {
+		_, _ = fmt.Fprintf(a.err, "snug: %v\n", err)
+	}
+	a.refuse(err, code)
+	return code
 }
 
 func (a *app) printf(format string, args ...any) {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"encoding/json"
 	"fmt"
 
 	"github.com/snug-ml/snug/config"
@@ -27,11 +28,25 @@ Examples:
 
 // Run implements the verb.
 func (c *configCmd) Run(a *app) error {
+	if a.asJSON && c.Reference != "" {
+		c.Reference, c.Schema = "", c.Reference // the same keys, as JSON
+	}
 	switch {
 	case c.Presets:
 		list, err := config.ListPresets(configs.FS)
 		if err != nil {
 			return err
+		}
+		if a.asJSON {
+			type preset struct {
+				Name string `json:"name"`
+				Help string `json:"help"`
+			}
+			var all []preset
+			for _, p := range list {
+				all = append(all, preset(p))
+			}
+			return a.json(all)
 		}
 		rows := [][]string{{"PRESET", ""}}
 		for _, p := range list {
@@ -51,12 +66,26 @@ func (c *configCmd) Run(a *app) error {
 			return err
 		}
 		raw, err := config.JSONSchema(s)
-		a.printf("%s\n", raw)
-		return err
+		if err != nil {
+			return err
+		}
+		return a.json(json.RawMessage(raw))
 	}
 	s, err := a.load(c.choice, nil, false)
 	if err != nil {
 		return err
+	}
+	if a.asJSON {
+		type value struct {
+			Key    string `json:"key"`
+			Value  string `json:"value"`
+			Origin string `json:"origin"`
+		}
+		var all []value
+		for _, v := range s.config.Values() {
+			all = append(all, value{v.Key, v.Text, v.Origin.String()})
+		}
+		return a.json(all)
 	}
 	return s.config.WriteYAML(a.out)
 }

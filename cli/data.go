@@ -17,7 +17,6 @@ type dataPrepareCmd struct {
 	choice
 	Out    string `help:"Folder for the prepared data; give it to training as data.cache_dir." required:"" placeholder:"DIR"`
 	Report bool   `help:"Say rows, tokens, duplicates, lengths, and the padding that packing or buckets save."`
-	JSON   bool   `help:"Print the report as JSON."`
 }
 
 // Help implements kong.HelpProvider.
@@ -37,7 +36,7 @@ func (d *dataPrepareCmd) Run(a *app) (err error) {
 		return err
 	}
 	log := a.log
-	if d.JSON {
+	if a.asJSON {
 		log = func(string, ...any) {}
 	}
 	c, err := corpus.Prepare(a.ctx, s.config, d.Out, s.config.Data.SeqLen, log)
@@ -45,7 +44,7 @@ func (d *dataPrepareCmd) Run(a *app) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
-	if d.JSON {
+	if a.asJSON {
 		return a.json(c.Report)
 	}
 	if d.Report {

@@ -8,7 +8,6 @@ import (
 )
 
 type doctorCmd struct {
-	JSON bool `help:"Print JSON."`
 }
 
 // Run implements the verb.
@@ -18,7 +17,7 @@ func (d *doctorCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	if d.JSON {
+	if a.asJSON {
 		return a.json(map[string]any{"host": h, "nvidia": nv, "precision": precision, "reason": why})
 	}
 	c, m := &h.CPU, &h.Memory

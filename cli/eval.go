@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -16,7 +15,6 @@ import (
 
 type evalCmd struct {
 	Path string `arg:"" name:"run" help:"Run directory or checkpoint folder."`
-	JSON bool   `help:"Print JSON."`
 }
 
 // Help implements kong.HelpProvider.
@@ -90,8 +88,8 @@ func (e *evalCmd) Run(a *app) (err error) {
 	for _, b := range d.Baselines {
 		m["baseline_"+b.Name] = b.Value
 	}
-	if e.JSON {
-		return json.NewEncoder(a.out).Encode(map[string]any{"checkpoint": o.path, "update": ck.State.Update, "metrics": toFloats(m)})
+	if a.asJSON {
+		return a.json(map[string]any{"checkpoint": o.path, "update": ck.State.Update, "metrics": toFloats(m)})
 	}
 	a.printf("%s, update %d\n", o.path, ck.State.Update)
 	for _, k := range sortedKeys(m) {

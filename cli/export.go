@@ -13,7 +13,6 @@ type exportCmd struct {
 	Path  string `arg:"" name:"run" help:"Run directory or checkpoint folder."`
 	Dir   string `arg:"" help:"Folder to make; it must not exist or be empty."`
 	Merge bool   `help:"Add adapters to the weights that they adapt."`
-	JSON  bool   `help:"Print JSON."`
 }
 
 // Help implements kong.HelpProvider.
@@ -54,7 +53,7 @@ func (e *exportCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	if e.JSON {
+	if a.asJSON {
 		return a.json(map[string]any{"checkpoint": o.path, "folder": e.Dir, "files": files})
 	}
 	a.printf("%s -> %s\n", o.path, e.Dir)

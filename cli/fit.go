@@ -9,7 +9,6 @@ import (
 type fitCmd struct {
 	choice
 	Card string `help:"Card to fit (default: this machine)." placeholder:"NAME"`
-	JSON bool   `help:"Print JSON."`
 }
 
 // Help implements kong.HelpProvider.
@@ -52,7 +51,7 @@ func (f *fitCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	if f.JSON {
+	if a.asJSON {
 		return a.json(choice)
 	}
 	a.printf("%v", choice)

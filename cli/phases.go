@@ -26,60 +26,71 @@ func (t *trainCmd) chosen() []config.Override {
 
 // phases trains one phase after the other, each in its folder below dir. A
 // resumed run passes over those that are done.
-func (t *trainCmd) phases(a *app, c *config.Config, phases []system.Phase, dir string) error {
+func (t *trainCmd) phases(a *app, c *config.Config, phases []system.Phase, dir string) (ended []phaseSummary, err error) {
 	var yaml bytes.Buffer
 	if err := c.WriteYAML(&yaml); err != nil {
-		return err
+		return nil, err
 	}
 	if err := os.MkdirAll(dir, 0o777); err != nil {
-		return err
+		return nil, err
 	}
 	if err := durable.Replace(filepath.Join(dir, checkpoint.ConfigFile), yaml.Bytes()); err != nil {
-		return err
+		return nil, err
 	}
 	for i, p := range phases {
 		sub := filepath.Join(dir, p.Name)
 		if t.Resume {
-			done, err := finished(sub)
+			before, err := readSummary(sub)
 			if err != nil {
-				return err
+				return ended, err
 			}
-			if done {
+			if before != nil && before.Done {
 				a.printf("%s: done\n", p.Name)
+				ended = append(ended, phaseSummary{p.Name, before})
 				continue
 			}
 		}
 		if p.Ready != nil {
 			if err := p.Ready(); err != nil {
-				return fmt.Errorf("%s is not ready: %w", p.Name, err)
+				return ended, fmt.Errorf("%s is not ready: %w", p.Name, err)
 			}
 		}
 		a.printf("\n[%d/%d] %s: %s\n", i+1, len(phases), p.Name, p.Title)
 		s, err := a.load(t.choice, overridden(t.chosen(), p.Settings), true)
 		if err != nil {
-			return err
+			return ended, err
 		}
-		if err := t.one(a, s, sub); err != nil {
-			return err
+		summary, err := t.one(a, s, sub)
+		if summary != nil {
+			ended = append(ended, phaseSummary{p.Name, summary})
+		}
+		if err != nil {
+			return ended, err
 		}
 	}
-	return nil
+	return ended, nil
 }
 
-// finished reports whether the run in dir has ended.
-func finished(dir string) (bool, error) {
+// phaseSummary is how a phase ended.
+type phaseSummary struct {
+	Phase string `json:"phase"`
+	*Summary
+}
+
+// readSummary reads the summary of the run in dir, nil if it has none.
+func readSummary(dir string) (*Summary, error) {
 	raw, err := os.ReadFile(filepath.Join(dir, summaryFile))
 	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
+		return nil, nil
 	}
 	var s Summary
 	if err == nil {
 		err = json.Unmarshal(raw, &s)
 	}
 	if err != nil {
-		return false, fmt.Errorf("%s: %w", filepath.Join(dir, summaryFile), err)
+		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, summaryFile), err)
 	}
-	return s.Done, nil
+	return &s, nil
 }
 
 // lastPhase is, of the directory of a run in phases, the folder of the last

@@ -14,7 +14,6 @@ type planCmd struct {
 	choice
 	Card []string `help:"Card to plan for (t4, a100-80, h100, ...), any number; all: the whole table (default: this machine)." placeholder:"NAME"`
 	Dump string   `help:"Print the program before and after a pass: ${passes}." placeholder:"PASS"`
-	JSON bool     `help:"Print JSON."`
 }
 
 // Help implements kong.HelpProvider.
@@ -48,19 +47,17 @@ func (p *planCmd) Run(a *app) error {
 		return err
 	}
 	var refused error
+	var said []any // a report or a refusal for each target
 	for i, t := range targets {
 		report, no, err := s.planned(t)
 		if err != nil {
 			return err
 		}
-		if p.JSON {
+		if a.asJSON {
 			if no != nil {
-				err = a.json(no)
+				said = append(said, no)
 			} else {
-				err = a.json(report)
-			}
-			if err != nil {
-				return err
+				said = append(said, report)
 			}
 		} else {
 			if i > 0 {
@@ -74,6 +71,15 @@ func (p *planCmd) Run(a *app) error {
 		}
 		if no != nil {
 			refused = errors.Join(refused, no)
+		}
+	}
+	if a.asJSON {
+		var document any = said
+		if len(said) == 1 {
+			document = said[0]
+		}
+		if err := a.json(document); err != nil {
+			return err
 		}
 	}
 	return refused
@@ -147,7 +153,7 @@ func (p *planCmd) all(a *app, s *setup) error {
 		}
 		rows = append(rows, r)
 	}
-	if p.JSON {
+	if a.asJSON {
 		return a.json(rows)
 	}
 	out := [][]string{{"CARD", "PRECISION", "NEEDS", "HAS", "", strings.ToUpper(s.model.Unit) + "/S (PREDICTED)", "SMALLEST CHANGE THAT FITS"}}
@@ -186,17 +192,25 @@ func (p *planCmd) dump(a *app, s *setup) error {
 	if err != nil {
 		return err
 	}
+	var text strings.Builder
+	s.dumpTo = a.out
+	if a.asJSON {
+		s.dumpTo = &text
+	}
 	for _, t := range targets {
 		report, _, err := s.planned(t)
 		if err != nil {
 			return err
 		}
-		s.dump, s.dumpTo = p.Dump, a.out
+		s.dump = p.Dump
 		c := report.Run.Settings
 		if _, err = s.compile(c, t.Speed(c.Precision).Seconds); err != nil {
 			return err
 		}
 		s.dump = ""
+	}
+	if a.asJSON {
+		return a.json(map[string]string{"pass": p.Dump, "programs": text.String()})
 	}
 	return nil
 }

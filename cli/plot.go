@@ -18,7 +18,6 @@ type ckptPlotCmd struct {
 	Checkpoint string   `arg:"" help:"Checkpoint folder, or run directory for its newest."`
 	Curve      []string `help:"Curve to draw in full (default: the training loss with the held-out one)." placeholder:"NAME"`
 	SVG        string   `name:"svg" help:"Write all curves to this file as pictures." placeholder:"FILE"`
-	JSON       bool     `help:"Print the curves as JSON."`
 }
 
 // Help implements kong.HelpProvider.
@@ -53,9 +52,6 @@ func (c *ckptPlotCmd) Run(a *app) (err error) {
 	maps.DeleteFunc(h, func(_ string, s *checkpoint.Series) bool {
 		return s == nil || len(s.Value) == 0 || len(s.Update) != len(s.Value)
 	})
-	if c.JSON {
-		return a.json(h)
-	}
 	if len(h) == 0 {
 		return fmt.Errorf("%s holds no curves", path)
 	}
@@ -68,6 +64,9 @@ func (c *ckptPlotCmd) Run(a *app) (err error) {
 			}
 			full = append(full, []string{name})
 		}
+	}
+	if a.asJSON {
+		return c.document(a, h)
 	}
 	for _, names := range full {
 		a.printf("%s", drawCurves(h, names))
@@ -83,6 +82,19 @@ func (c *ckptPlotCmd) Run(a *app) (err error) {
 		return err
 	}
 	return a.curvesSVG(c.SVG, h)
+}
+
+// document prints the curves that were asked for, and writes the pictures.
+func (c *ckptPlotCmd) document(a *app, h checkpoint.History) error {
+	if c.SVG != "" {
+		if err := a.curvesSVG(c.SVG, h); err != nil {
+			return err
+		}
+	}
+	if len(c.Curve) > 0 {
+		maps.DeleteFunc(h, func(name string, _ *checkpoint.Series) bool { return !slices.Contains(c.Curve, name) })
+	}
+	return a.json(h)
 }
 
 // curvesSVG writes every curve, the losses in one picture.

@@ -43,6 +43,9 @@ func (c *ckptPushCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
+	if a.asJSON {
+		return a.json(map[string]any{"checkpoint": path, "at": r.String(), "bytes": u.Bytes(), "files": len(u.Files)})
+	}
 	a.printf("%s is at %v: %s in %d files, verified\n", filepath.Base(path), r, device.Bytes(u.Bytes()), len(u.Files))
 	return nil
 }
@@ -69,13 +72,15 @@ func (c *ckptPullCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
+	if a.asJSON {
+		return a.json(map[string]any{"checkpoint": path, "run": c.Dir})
+	}
 	a.printf("%s: whole\n\nNext:\n  snug train --resume --out %s\n", path, c.Dir)
 	return nil
 }
 
 type ckptRemoteCmd struct {
-	URL  string `arg:"" help:"file:///folder, s3://bucket/prefix or gs://bucket/prefix."`
-	JSON bool   `help:"Print JSON."`
+	URL string `arg:"" help:"file:///folder, s3://bucket/prefix or gs://bucket/prefix."`
 }
 
 // Run implements the verb.
@@ -104,11 +109,11 @@ func (c *ckptRemoteCmd) Run(a *app) error {
 		rows = append(rows, x)
 		out = append(out, []string{x.Name, fmt.Sprint(x.Update), device.Bytes(x.Bytes), x.Problem})
 	}
-	if c.JSON {
-		return a.json(rows)
-	}
 	if len(rows) == 0 {
 		return fmt.Errorf("%w at %v", checkpoint.ErrNone, r)
+	}
+	if a.asJSON {
+		return a.json(rows)
 	}
 	return a.table(out)
 }

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"text/tabwriter"
@@ -16,11 +15,4 @@ func (a *app) table(rows [][]string) error {
 		}
 	}
 	return w.Flush()
-}
-
-// json prints v as one indented JSON document.
-func (a *app) json(v any) error {
-	e := json.NewEncoder(a.out)
-	e.SetIndent("", "  ")
-	return e.Encode(v)
 }

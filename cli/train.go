@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -32,7 +31,6 @@ type trainCmd struct {
 	Fresh  bool   `help:"Start over in a run directory that holds checkpoints, which are removed."`
 	Phase  string `help:"Of a system that trains in phases: the one to run, or all." placeholder:"N"`
 	Until  int64  `help:"Save and stop after so many updates; --resume goes on." placeholder:"N"`
-	JSON   bool   `help:"Print the summary as JSON."`
 }
 
 // Help implements kong.HelpProvider.
@@ -65,22 +63,28 @@ func (t *trainCmd) Run(a *app) error {
 	a.signals.grace.Store(int64(s.config.Checkpoint.Grace))
 	if s.system.Phases != nil {
 		if phases := s.system.Phases(s.config, dir); len(phases) > 0 {
-			return t.phases(a, s.config, phases, dir)
+			done, err := t.phases(a, s.config, phases, dir)
+			return a.trained(map[string]any{"phases": done}, err)
 		}
 	}
-	return t.one(a, s, dir)
+	summary, err := t.one(a, s, dir)
+	return a.trained(summary, err)
+}
+
+// trained prints what came of training where JSON is wanted: of a run that was
+// stopped too, whose summary says so.
+func (a *app) trained(document any, err error) error {
+	if a.asJSON && (err == nil || errors.Is(err, train.ErrStopped)) {
+		return errors.Join(err, a.json(document))
+	}
+	return err
 }
 
 // one trains one run in dir.
-func (t *trainCmd) one(a *app, s *setup, dir string) error {
+func (t *trainCmd) one(a *app, s *setup, dir string) (*Summary, error) {
 	r := &run{app: a, setup: s, dir: dir, resume: t.Resume, fresh: t.Fresh, until: t.Until, started: time.Now()}
-	if err := r.train(); err != nil {
-		return err
-	}
-	if t.JSON {
-		return json.NewEncoder(a.out).Encode(r.summary)
-	}
-	return nil
+	err := r.train()
+	return r.summary, err
 }
 
 // dir is the run directory.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/internal/durable"
+	"github.com/snug-ml/snug/internal/regular"
 	"github.com/snug-ml/snug/system"
 	"github.com/snug-ml/snug/train/checkpoint"
 )
@@ -79,7 +80,7 @@ type phaseSummary struct {
 
 // readSummary reads the summary of the run in dir, nil if it has none.
 func readSummary(dir string) (*Summary, error) {
-	raw, err := os.ReadFile(filepath.Join(dir, summaryFile))
+	raw, err := regular.Read(filepath.Join(dir, summaryFile), regular.Text)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/snug-ml/snug/data"
 	"github.com/snug-ml/snug/device"
+	"github.com/snug-ml/snug/internal/regular"
 	"github.com/snug-ml/snug/system"
 	"github.com/snug-ml/snug/train/checkpoint"
 )
@@ -58,7 +59,7 @@ func (p *predictCmd) Run(a *app) (err error) {
 	defer func() { err = errors.Join(err, k.Close()) }()
 	out := a.out
 	if p.Output != "" {
-		f, err2 := os.Create(p.Output)
+		f, err2 := regular.Create(p.Output)
 		if err2 != nil {
 			return err2
 		}

@@ -10,11 +10,15 @@ import (
 	"strings"
 	"time"
 
+	"github.com/snug-ml/snug/internal/regular"
 	"github.com/snug-ml/snug/system/moderation"
 )
 
 // tokenVariable names the environment variable that holds the server's token.
 const tokenVariable = "SNUG_SERVE_TOKEN"
+
+// maxToken bounds the file of a token, in bytes.
+const maxToken = 4 << 10
 
 type serveCmd struct {
 	Path      string        `arg:"" name:"run" help:"Run directory (its best weights) or checkpoint folder of the system moderation."`
@@ -95,7 +99,7 @@ func (s *serveCmd) token() (string, error) {
 	if s.TokenFile == "" {
 		return os.Getenv(tokenVariable), nil
 	}
-	raw, err := os.ReadFile(s.TokenFile)
+	raw, err := regular.Read(s.TokenFile, maxToken)
 	if err != nil {
 		return "", err
 	}

@@ -4,12 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"slices"
 	"strings"
 
-	"github.com/snug-ml/snug/internal/suggest"
 	"go.yaml.in/yaml/v4"
+
+	"github.com/snug-ml/snug/internal/regular"
+	"github.com/snug-ml/snug/internal/suggest"
 )
 
 // Sources says where a configuration comes from: the defaults of a system, then a preset, then a file, then flags.
@@ -30,6 +31,9 @@ type Override struct {
 	Bare bool // the flag had no value: true, if the key takes true or false
 }
 
+// maxFile bounds a configuration file, in bytes.
+const maxFile = 1 << 20
+
 // layer is one YAML document.
 type layer struct {
 	origin Origin
@@ -47,7 +51,7 @@ func Load(s Sources) (*Config, error) {
 	}
 	if s.File != "" {
 		o := Origin{Kind: File, Name: s.File}
-		if text, err := os.ReadFile(s.File); err != nil {
+		if text, err := regular.Read(s.File, maxFile); err != nil {
 			ps.add(o, "", "%v", pathless(err))
 		} else if l, ok := parseLayer(text, o, &ps); ok {
 			layers = append(layers, l)

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+
+	"github.com/snug-ml/snug/internal/regular"
 )
 
 // GoTree is a Source: the commented source of a Go installation, one document
@@ -117,7 +119,7 @@ func (g *GoTree) Documents() iter.Seq2[Document, error] {
 			return
 		}
 		for _, rel := range files {
-			text, err := os.ReadFile(filepath.Join(g.root, filepath.FromSlash(rel)))
+			text, err := regular.Read(filepath.Join(g.root, filepath.FromSlash(rel)), regular.Text)
 			if err != nil {
 				if errors.Is(err, fs.ErrNotExist) {
 					err = fmt.Errorf("%w (the tree changed while it was read)", err)

@@ -7,11 +7,12 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/klauspost/compress/zstd"
+
+	"github.com/snug-ml/snug/internal/regular"
 )
 
 // maxZstdWindow bounds the memory that a zstd frame may claim. 128 MiB is what
@@ -41,7 +42,7 @@ func (in *input) Close() error {
 func OpenFile(name string) (io.ReadCloser, error) { return openInput(name) }
 
 func openInput(name string) (*input, error) {
-	f, err := os.Open(name)
+	f, err := regular.Open(name)
 	if err != nil {
 		return nil, fmt.Errorf("data: %w", err)
 	}

@@ -12,6 +12,8 @@ import (
 	"github.com/parquet-go/parquet-go"
 	"github.com/parquet-go/parquet-go/encoding/thrift"
 	"github.com/parquet-go/parquet-go/format"
+
+	"github.com/snug-ml/snug/internal/regular"
 )
 
 const (
@@ -37,7 +39,7 @@ func caught(f func() error) (err error) {
 // page by page. columns are the fields to read, nil means all; a dot goes into
 // a group. It returns false when emit asked to stop.
 func parquetRecords(name string, columns []string, emit func(Record) bool) (bool, error) {
-	f, err := os.Open(name)
+	f, err := regular.Open(name)
 	if err != nil {
 		return false, fmt.Errorf("data: %w", err)
 	}

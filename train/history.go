@@ -5,8 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
-	"os"
 	"path/filepath"
+
+	"github.com/snug-ml/snug/internal/regular"
 )
 
 // History is what the log of a run says of its course.
@@ -20,7 +21,7 @@ type History struct {
 // metrics named. A log that is not there is empty.
 func ReadHistory(dir string, metrics ...string) (*History, error) {
 	h := &History{Metrics: map[string][]float64{}}
-	f, err := os.Open(filepath.Join(dir, MetricsFile))
+	f, err := regular.Open(filepath.Join(dir, MetricsFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return h, nil
 	}

@@ -13,6 +13,7 @@ import (
 	"sync"
 
 	"github.com/snug-ml/snug/internal/durable"
+	"github.com/snug-ml/snug/internal/regular"
 	"github.com/snug-ml/snug/train/checkpoint"
 )
 
@@ -79,7 +80,7 @@ func NewRecorder(dir string, keep int64) (*Recorder, error) {
 
 // keepLines gives the whole lines of a log whose update is at most keep.
 func keepLines(path string, keep int64) ([]byte, error) {
-	raw, err := os.ReadFile(path)
+	raw, err := regular.Read(path, regular.Log)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

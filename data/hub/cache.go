@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/snug-ml/snug/internal/regular"
 )
 
 // repo is the cache's folder of one repository: blobs/TAG hold contents,
@@ -44,12 +46,15 @@ func (c *Client) openRepo(r Ref, create bool) (*repo, error) {
 
 func (p *repo) Close() error { return p.root.Close() }
 
+// maxRef bounds a file of refs, which holds one commit.
+const maxRef = 4 << 10
+
 // commit is the commit that the cache knows a revision by.
 func (p *repo) commit(revision string) (string, error) {
 	if commit.MatchString(revision) {
 		return revision, nil
 	}
-	text, err := p.root.ReadFile(filepath.Join("refs", filepath.FromSlash(revision)))
+	text, err := regular.ReadIn(p.root, filepath.Join("refs", filepath.FromSlash(revision)), maxRef)
 	if err != nil {
 		return "", err
 	}

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/snug-ml/snug/internal/regular"
 )
 
 // DefaultEndpoint is the public hub.
@@ -79,7 +81,7 @@ func FromEnv(getenv func(string) string) (*Client, error) {
 		if file == "" {
 			file = filepath.Join(home, "token")
 		}
-		text, err := os.ReadFile(file)
+		text, err := regular.Read(file, regular.Text)
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return nil, fmt.Errorf("the token of the hub: %w", err)
 		}

@@ -8,8 +8,11 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"os"
 	"slices"
 	"strings"
+
+	"github.com/snug-ml/snug/internal/regular"
 )
 
 // Array is an array in C order.
@@ -39,26 +42,41 @@ func Decode(r io.Reader, limit int64) (*Array, error) {
 
 // File is an open .npz archive.
 type File struct {
-	zip     *zip.ReadCloser
+	file    *os.File
 	name    string
 	members map[string]*zip.File
 }
 
 // Open reads the directory of an archive.
 func Open(name string) (*File, error) {
-	z, err := zip.OpenReader(name)
+	file, err := regular.Open(name)
 	if err != nil {
-		return nil, fmt.Errorf("npz: %s: %w", name, err)
+		return nil, fmt.Errorf("npz: %w", err)
 	}
-	f := &File{zip: z, name: name, members: map[string]*zip.File{}}
+	f := &File{file: file, name: name, members: map[string]*zip.File{}}
+	if err := f.readDirectory(); err != nil {
+		return nil, errors.Join(fmt.Errorf("npz: %s: %w", name, err), file.Close())
+	}
+	return f, nil
+}
+
+func (f *File) readDirectory() error {
+	st, err := f.file.Stat()
+	if err != nil {
+		return err
+	}
+	z, err := zip.NewReader(f.file, st.Size())
+	if err != nil {
+		return err
+	}
 	for _, m := range z.File {
 		short := strings.TrimSuffix(m.Name, ".npy")
 		if _, twice := f.members[short]; twice {
-			return nil, errors.Join(fmt.Errorf("npz: %s: array %q twice", name, short), z.Close())
+			return fmt.Errorf("array %q twice", short)
 		}
 		f.members[short] = m
 	}
-	return f, nil
+	return nil
 }
 
 // Names lists the arrays, sorted.
@@ -72,7 +90,7 @@ func (f *File) Names() []string {
 }
 
 // Close closes the archive.
-func (f *File) Close() error { return f.zip.Close() }
+func (f *File) Close() error { return f.file.Close() }
 
 // Has reports whether the archive has an array.
 func (f *File) Has(array string) bool { return f.members[array] != nil }

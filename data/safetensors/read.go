@@ -5,8 +5,9 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"slices"
+
+	"github.com/snug-ml/snug/internal/regular"
 )
 
 // Tensor is a tensor with its bytes: little-endian, row-major, not aligned to
@@ -27,7 +28,7 @@ type File struct {
 
 // Open maps the file and checks all of its header. Close it to unmap.
 func Open(path string) (*File, error) {
-	f, err := os.Open(path)
+	f, err := regular.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("safetensors: %w", err)
 	}
@@ -35,9 +36,6 @@ func Open(path string) (*File, error) {
 	st, err := f.Stat()
 	if err != nil {
 		return nil, fmt.Errorf("safetensors: %w", err)
-	}
-	if !st.Mode().IsRegular() {
-		return nil, &Error{Path: path, Problem: "is not a regular file"}
 	}
 	if st.Size() < 8 {
 		_, err := headerLength(nil, st.Size())

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/snug-ml/snug/internal/regular"
 )
 
 // IndexSuffix follows the base name in the name of a sharded model's index, as
@@ -96,14 +98,7 @@ func (m *Model) openShards(dir, index string, weightMap map[string]string) error
 // readIndex reads the weight_map of an index; other parts, such as
 // metadata.total_size, inform people and decide nothing.
 func readIndex(path string) (map[string]string, error) {
-	st, err := os.Stat(path)
-	if err != nil {
-		return nil, fmt.Errorf("safetensors: %w", err)
-	}
-	if st.Size() > maxIndex {
-		return nil, &Error{Path: path, Problem: fmt.Sprintf("has %d bytes; at most %d are read", st.Size(), maxIndex)}
-	}
-	text, err := os.ReadFile(path)
+	text, err := regular.Read(path, maxIndex)
 	if err != nil {
 		return nil, fmt.Errorf("safetensors: %w", err)
 	}

@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strconv"
 	"unicode/utf8"
+
+	"github.com/snug-ml/snug/internal/durable"
 )
 
 // Entry is a tensor to be written: Data, or Emit for one whose bytes are made
@@ -91,19 +93,7 @@ func replaceFile(path string, write func(io.Writer) error) (err error) {
 	if err := os.Rename(f.Name(), path); err != nil {
 		return err
 	}
-	return syncDir(filepath.Dir(path))
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	if err := d.Sync(); err != nil {
-		_ = d.Close()
-		return err
-	}
-	return d.Close()
+	return durable.SyncDir(filepath.Dir(path))
 }
 
 // FileSize is the size in bytes of the file that Write would make.

@@ -5,10 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/snug-ml/snug/internal/regular"
 )
 
 const (
@@ -74,17 +75,9 @@ func ReadManifest(dir string) (*Manifest, error) {
 
 // readJSON decodes a bounded file strictly.
 func readJSON(name string, v any) error {
-	f, err := os.Open(name)
+	raw, err := regular.Read(name, maxManifest)
 	if err != nil {
 		return err
-	}
-	defer func() { _ = f.Close() }() // read only: nothing to lose
-	raw, err := io.ReadAll(io.LimitReader(f, maxManifest+1))
-	if err != nil {
-		return err
-	}
-	if len(raw) > maxManifest {
-		return fmt.Errorf("%s is larger than %d bytes", name, maxManifest)
 	}
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.DisallowUnknownFields()

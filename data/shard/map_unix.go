@@ -4,14 +4,15 @@ package shard
 
 import (
 	"fmt"
-	"os"
 	"syscall"
+
+	"github.com/snug-ml/snug/internal/regular"
 )
 
 // mapFile maps a whole file read-only. The bytes stay valid until unmap, even
 // when the file is renamed or removed meanwhile.
 func mapFile(name string) (b []byte, unmap func() error, err error) {
-	f, err := os.Open(name)
+	f, err := regular.Open(name)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/snug-ml/snug/internal/durable"
 )
 
 // staging is a folder built beside its final place.
@@ -95,7 +97,7 @@ func replaceable(dir string) error {
 
 // commit puts the folder in its place.
 func (s *staging) commit() error {
-	if err := syncDir(s.tmp); err != nil {
+	if err := durable.SyncDir(s.tmp); err != nil {
 		return fmt.Errorf("shard: %w", err)
 	}
 	err := os.Rename(s.dir, s.old)
@@ -109,7 +111,7 @@ func (s *staging) commit() error {
 		}
 		return fmt.Errorf("shard: %w", err)
 	}
-	if err := syncDir(filepath.Dir(s.dir)); err != nil {
+	if err := durable.SyncDir(filepath.Dir(s.dir)); err != nil {
 		return fmt.Errorf("shard: %w", err)
 	}
 	// Mappings of the old files stay valid.

@@ -9,15 +9,16 @@ import (
 	"unicode/utf8"
 )
 
-const (
-	maxID       = 1<<31 - 1
-	maxFileSize = 128 << 20 // the largest tokenizer.json in use is 35 MB
-)
+const maxID = 1<<31 - 1
+
+// MaxFile bounds each file of a tokenizer, in bytes. The largest tokenizer.json
+// in use is 35 MB.
+const MaxFile = 128 << 20
 
 // Parse reads the content of a tokenizer.json; name is what errors call it.
 func Parse(name string, content []byte) (*Tokenizer, error) {
-	if len(content) > maxFileSize {
-		return nil, fmt.Errorf("%s: %d bytes; a tokenizer file has at most %d", name, len(content), maxFileSize)
+	if len(content) > MaxFile {
+		return nil, fmt.Errorf("%s: %d bytes; a tokenizer file has at most %d", name, len(content), MaxFile)
 	}
 	if !utf8.Valid(content) {
 		return nil, fmt.Errorf("%s: not UTF-8", name)

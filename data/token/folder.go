@@ -4,11 +4,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"unicode/utf8"
+
+	"github.com/snug-ml/snug/internal/regular"
 )
 
 // Load reads a tokenizer from a tokenizer.json, or from a folder as LoadFolder does. Files beside tokenizer.json that say the roles of
@@ -92,20 +93,7 @@ func loadPhoBERT(dir string) (*Tokenizer, error) {
 }
 
 // readFile reads a file of bounded size.
-func readFile(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	content, err := io.ReadAll(io.LimitReader(f, maxFileSize+1))
-	if err := errors.Join(err, f.Close()); err != nil {
-		return nil, err
-	}
-	if len(content) > maxFileSize {
-		return nil, fmt.Errorf("%s: more than %d bytes; a tokenizer file has fewer", path, maxFileSize)
-	}
-	return content, nil
-}
+func readFile(path string) ([]byte, error) { return regular.Read(path, MaxFile) }
 
 // readJSON reads a JSON object; a file that does not exist is an empty one.
 func readJSON(path string) (object, error) {

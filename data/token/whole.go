@@ -4,6 +4,8 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+
+	"github.com/snug-ml/snug/internal/regular"
 )
 
 // SaveWhole saves the tokenizer to a folder that appears with its name at the
@@ -39,7 +41,7 @@ func (t *Tokenizer) Files() (files map[string][]byte, err error) {
 	}
 	files = map[string][]byte{}
 	for _, f := range list {
-		if files[f.Name()], err = os.ReadFile(filepath.Join(dir, f.Name())); err != nil {
+		if files[f.Name()], err = regular.Read(filepath.Join(dir, f.Name()), MaxFile); err != nil {
 			return nil, err
 		}
 	}

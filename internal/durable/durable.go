@@ -3,6 +3,7 @@ package durable
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 )
@@ -12,7 +13,12 @@ import (
 // renamed, and the folder synced. When it returns nil the new one stays.
 func Replace(path string, content []byte) error {
 	tmp := path + ".tmp"
-	f, err := os.Create(tmp)
+	// What is in the way is left over from a crash, or is not ours: a link is
+	// not followed, a pipe is not waited for.
+	if err := os.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 	if err != nil {
 		return err
 	}
@@ -23,9 +29,5 @@ func Replace(path string, content []byte) error {
 	if err := os.Rename(tmp, path); err != nil {
 		return err
 	}
-	d, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return SyncDir(filepath.Dir(path))
 }

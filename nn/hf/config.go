@@ -4,12 +4,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/internal/regular"
 )
 
 // ConfigFile is the name of a model folder's description.
@@ -217,19 +217,12 @@ func (c *Config) Weights() ([]*graph.State, error) {
 // ReadConfig reads config.json of a model folder.
 func ReadConfig(dir string) (*Config, error) {
 	path := filepath.Join(dir, ConfigFile)
-	f, err := os.Open(path)
+	text, err := regular.Read(path, maxConfig)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("%s is no model folder: it has no %s: %w", dir, ConfigFile, os.ErrNotExist)
+	}
 	if err != nil {
-		if errors.Is(err, os.ErrNotExist) {
-			return nil, fmt.Errorf("%s is no model folder: it has no %s: %w", dir, ConfigFile, os.ErrNotExist)
-		}
 		return nil, err
-	}
-	text, err := io.ReadAll(io.LimitReader(f, maxConfig+1))
-	if err := errors.Join(err, f.Close()); err != nil {
-		return nil, err
-	}
-	if len(text) > maxConfig {
-		return nil, fmt.Errorf("%s: more than %d bytes", path, maxConfig)
 	}
 	c, err := ParseConfig(text)
 	if err != nil {

@@ -13,6 +13,9 @@ import (
 	"strings"
 
 	"github.com/snug-ml/snug/data/safetensors"
+	"github.com/snug-ml/snug/data/token"
+	"github.com/snug-ml/snug/internal/durable"
+	"github.com/snug-ml/snug/internal/regular"
 )
 
 // TokenizerFiles are the files of a model folder that hold its tokenizer.
@@ -86,14 +89,14 @@ func Export(dir string, c *Config, src Source, o ExportOptions) (files []string,
 	if err := os.Chmod(work, 0o755); err != nil {
 		return nil, err
 	}
-	if err := syncDir(work); err != nil {
+	if err := durable.SyncDir(work); err != nil {
 		return nil, err
 	}
 	if err := os.Rename(work, dir); err != nil {
 		return nil, err
 	}
 	slices.Sort(files)
-	return files, syncDir(filepath.Dir(dir))
+	return files, durable.SyncDir(filepath.Dir(dir))
 }
 
 // entries are the tensors to be written, under the names that transformers
@@ -165,7 +168,7 @@ func (o ExportOptions) files() (map[string][]byte, error) {
 	files := map[string][]byte{}
 	if o.TokenizerFrom != "" {
 		for _, name := range TokenizerFiles {
-			text, err := os.ReadFile(filepath.Join(o.TokenizerFrom, name))
+			text, err := regular.Read(filepath.Join(o.TokenizerFrom, name), token.MaxFile)
 			switch {
 			case errors.Is(err, os.ErrNotExist):
 			case err != nil:
@@ -194,12 +197,4 @@ func writeFile(path string, text []byte) error {
 	}
 	_, err = f.Write(text)
 	return errors.Join(err, f.Sync(), f.Close())
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }

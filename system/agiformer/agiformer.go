@@ -12,6 +12,7 @@ import (
 	"github.com/snug-ml/snug/data/token"
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/internal/regular"
 	"github.com/snug-ml/snug/system"
 	"github.com/snug-ml/snug/system/corpus"
 	"github.com/snug-ml/snug/system/report"
@@ -128,7 +129,7 @@ func (m Net) openCaptions(ctx context.Context, c *config.Config, s system.Shape,
 	if err != nil {
 		return nil, data.Baseline{}, err
 	}
-	file, err := os.ReadFile(path)
+	file, err := regular.Read(path, token.MaxFile)
 	if err != nil {
 		return nil, data.Baseline{}, err
 	}

@@ -8,11 +8,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 
 	"github.com/snug-ml/snug/data"
 	"github.com/snug-ml/snug/data/token"
+	"github.com/snug-ml/snug/internal/regular"
 	"github.com/snug-ml/snug/system/corpus"
 	"github.com/snug-ml/snug/train"
 )
@@ -44,7 +44,7 @@ type captions struct {
 // entry must have what the model has senses for.
 func openCaptions(dir, split string, net Net, length int, t *token.Tokenizer) (*captions, error) {
 	path := filepath.Join(dir, "metadata_"+split+".json")
-	raw, err := os.ReadFile(path)
+	raw, err := regular.Read(path, regular.Text)
 	if err != nil {
 		return nil, fmt.Errorf("data.source: a folder of captions has metadata_train.json and metadata_val.json: %w", err)
 	}
@@ -82,7 +82,7 @@ func (c *captions) check(x *caption) error {
 			case !fs.ValidPath(name):
 				missing = fmt.Errorf("%q %q is no path below images", key, name)
 			default:
-				if _, err := os.Stat(c.path(name)); err != nil {
+				if _, err := regular.Stat(c.path(name)); err != nil {
 					missing = err
 				}
 			}

@@ -3,11 +3,11 @@ package agiformer
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 
 	"github.com/snug-ml/snug/config"
+	"github.com/snug-ml/snug/internal/regular"
 	"github.com/snug-ml/snug/nn"
 	"github.com/snug-ml/snug/nn/hf"
 )
@@ -201,7 +201,7 @@ func readViT(dir string) (nn.ViT, error) {
 		Eps        float64 `json:"layer_norm_eps"`
 	}
 	path := filepath.Join(dir, "config.json")
-	raw, err := os.ReadFile(path)
+	raw, err := regular.Read(path, regular.Text)
 	if err != nil {
 		return nn.ViT{}, err
 	}

@@ -1,6 +1,7 @@
 package agiformer
 
 import (
+	"bufio"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -9,9 +10,10 @@ import (
 	_ "image/png"
 	"io"
 	"math"
-	"os"
 
 	"golang.org/x/image/draw"
+
+	"github.com/snug-ml/snug/internal/regular"
 )
 
 // The means and standard deviations of red, green and blue that CLIP's pictures
@@ -24,7 +26,7 @@ var (
 // readPicture decodes a PNG or JPEG file into dst [size, size, 3]: the shorter
 // side is scaled to size, the middle cut out, and colours normalised.
 func readPicture(dst []float32, path string, size int) (err error) {
-	f, err := os.Open(path)
+	f, err := regular.Open(path)
 	if err != nil {
 		return err
 	}
@@ -60,34 +62,40 @@ func readPicture(dst []float32, path string, size int) (err error) {
 
 // readWAV decodes a WAV file of 16-bit samples into dst, which it fills from
 // the front; channels are averaged, the rate is the file's. What is longer than
-// dst is an error: it would be left out unsaid.
+// dst is an error: it would be left out unsaid. The file is streamed: it costs
+// no memory, whatever it claims.
 func readWAV(dst []float32, path string) error {
-	raw, err := os.ReadFile(path)
+	f, err := regular.Open(path)
 	if err != nil {
 		return err
 	}
+	defer func() { _ = f.Close() }() // read only: nothing to lose
 	bad := func(format string, args ...any) error {
 		return fmt.Errorf("%s: %s; want a WAV file of 16-bit PCM", path, fmt.Sprintf(format, args...))
 	}
-	if len(raw) < 12 || string(raw[:4]) != "RIFF" || string(raw[8:12]) != "WAVE" {
+	in := bufio.NewReader(f)
+	var head [16]byte
+	if _, err := io.ReadFull(in, head[:12]); err != nil || string(head[:4]) != "RIFF" || string(head[8:12]) != "WAVE" {
 		return bad("not a WAV file")
 	}
 	channels := 0
-	for at := 12; at+8 <= len(raw); {
-		name, n := string(raw[at:at+4]), int(binary.LittleEndian.Uint32(raw[at+4:]))
-		body := raw[at+8:]
-		if n > len(body) {
-			return bad("its part %q ends early", name)
+	for {
+		if _, err := io.ReadFull(in, head[:8]); err != nil {
+			return bad("it has no samples")
 		}
-		body = body[:n]
-		at += 8 + n + n%2
+		name, n := string(head[:4]), int(binary.LittleEndian.Uint32(head[4:]))
+		skip := n + n%2
 		switch name {
 		case "fmt ":
 			if n < 16 {
 				return bad("its format is %d bytes long", n)
 			}
-			kind, bits := binary.LittleEndian.Uint16(body), binary.LittleEndian.Uint16(body[14:])
-			channels = int(binary.LittleEndian.Uint16(body[2:]))
+			if _, err := io.ReadFull(in, head[:16]); err != nil {
+				return bad("its part %q ends early", name)
+			}
+			skip -= 16
+			kind, bits := binary.LittleEndian.Uint16(head[:]), binary.LittleEndian.Uint16(head[14:])
+			channels = int(binary.LittleEndian.Uint16(head[2:]))
 			if kind != 1 || bits != 16 || channels < 1 {
 				return bad("format %d of %d bits and %d channels", kind, bits, channels)
 			}
@@ -101,13 +109,18 @@ func readWAV(dst []float32, path string) error {
 			}
 			for i := range samples {
 				sum := 0.0
-				for c := range channels {
-					sum += float64(int16(binary.LittleEndian.Uint16(body[2*(i*channels+c):])))
+				for range channels {
+					if _, err := io.ReadFull(in, head[:2]); err != nil {
+						return bad("its part %q ends early", name)
+					}
+					sum += float64(int16(binary.LittleEndian.Uint16(head[:])))
 				}
 				dst[i] = float32(sum / float64(channels) / -math.MinInt16)
 			}
 			return nil
 		}
+		if m, err := in.Discard(skip); err != nil && m < skip-n%2 {
+			return bad("its part %q ends early", name)
+		}
 	}
-	return bad("it has no samples")
 }

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"math"
 	"os"
@@ -16,6 +15,8 @@ import (
 
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/internal/durable"
+	"github.com/snug-ml/snug/internal/regular"
 	"github.com/snug-ml/snug/system/report"
 	"github.com/snug-ml/snug/train"
 	"github.com/snug-ml/snug/train/checkpoint"
@@ -238,7 +239,7 @@ func (t *task) predictions(path string, said map[string]*judged, half float64) e
 	if err := w.WriteAll(rows); err != nil {
 		return err
 	}
-	return replace(path, buffer.Bytes())
+	return durable.Replace(path, buffer.Bytes())
 }
 
 // folds collects the reports of the folds beside this one.
@@ -254,7 +255,7 @@ func (t *task) folds() error {
 		if !ok {
 			continue
 		}
-		raw, err := os.ReadFile(filepath.Join(parent, e.Name(), OutcomeFile))
+		raw, err := regular.Read(filepath.Join(parent, e.Name(), OutcomeFile), regular.Text)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // not done yet
 		}
@@ -295,29 +296,17 @@ func writeJSON(path string, v any) error {
 	if err != nil {
 		return err
 	}
-	return replace(path, append(raw, '\n'))
-}
-
-func replace(path string, content []byte) error {
-	if err := os.WriteFile(path+".tmp", content, 0o666); err != nil {
-		return err
-	}
-	return os.Rename(path+".tmp", path)
+	return durable.Replace(path, append(raw, '\n'))
 }
 
 // readInterval is the interval of a run directory; there may be none.
 func readInterval(dir string) (i Interval, err error) {
 	i.HalfWidth = checkpoint.Float(math.Inf(1))
 	path := filepath.Join(dir, IntervalFile)
-	f, err := os.Open(path)
+	raw, err := regular.Read(path, regular.Text)
 	if errors.Is(err, fs.ErrNotExist) {
 		return i, nil
 	}
-	if err != nil {
-		return i, err
-	}
-	defer func() { _ = f.Close() }() // read only: nothing to lose
-	raw, err := io.ReadAll(f)
 	if err == nil {
 		err = json.Unmarshal(raw, &i)
 	}

@@ -10,11 +10,12 @@ import (
 	_ "image/png"  // a format of pictures
 	"io"
 	"math"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/snug-ml/snug/internal/regular"
 )
 
 // folderIndex is the CSV file that a folder of pictures has, with a header:
@@ -32,7 +33,7 @@ const folderIndex = "index.csv"
 // folderFlights are the flights in a folder of pictures.
 func folderFlights(dir string) (flights []*flight, err error) {
 	path := filepath.Join(dir, folderIndex)
-	file, err := os.Open(path)
+	file, err := regular.Open(path)
 	if err != nil {
 		return nil, err
 	}
@@ -124,7 +125,7 @@ func (f *flight) pictures(files []string) error {
 }
 
 func decode(path string) (image.Image, error) {
-	file, err := os.Open(path)
+	file, err := regular.Open(path)
 	if err != nil {
 		return nil, err
 	}

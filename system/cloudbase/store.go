@@ -11,6 +11,8 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+
+	"github.com/snug-ml/snug/internal/regular"
 )
 
 // A store holds flights as files of pictures in the order of time, so that a
@@ -156,7 +158,7 @@ func finitePicture(p []float32) error {
 func (r *recording) fileName() string { return r.Name + "." + string(r.Pixels) }
 
 func openStore(dir string) (*store, error) {
-	raw, err := os.ReadFile(filepath.Join(dir, indexFile))
+	raw, err := regular.Read(filepath.Join(dir, indexFile), regular.Log)
 	if err != nil {
 		return nil, err
 	}
@@ -166,7 +168,7 @@ func openStore(dir string) (*store, error) {
 	}
 	for _, r := range s.Flights {
 		path := filepath.Join(dir, r.fileName())
-		if r.file, err = os.Open(path); err != nil {
+		if r.file, err = regular.Open(path); err != nil {
 			return nil, errors.Join(err, s.Close())
 		}
 		info, err := r.file.Stat()

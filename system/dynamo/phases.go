@@ -5,10 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 
 	"github.com/snug-ml/snug/config"
+	"github.com/snug-ml/snug/internal/durable"
+	"github.com/snug-ml/snug/internal/regular"
 	"github.com/snug-ml/snug/system"
 	"github.com/snug-ml/snug/train/checkpoint"
 )
@@ -116,7 +117,7 @@ const resultFile = "result.json"
 // readResult is the result of a stage of the run in dir.
 func readResult(dir, stage string) (*result, error) {
 	path := filepath.Join(dir, folder(stage), resultFile)
-	raw, err := os.ReadFile(path)
+	raw, err := regular.Read(path, regular.Text)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%s is not done: %s is missing (train it with --phase %s)", folder(stage), path, folder(stage)[5:6])
 	}
@@ -136,11 +137,7 @@ func (r *result) save(dir string) error {
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(dir, resultFile)
-	if err := os.WriteFile(path+".tmp", append(raw, '\n'), 0o666); err != nil {
-		return err
-	}
-	return os.Rename(path+".tmp", path)
+	return durable.Replace(filepath.Join(dir, resultFile), append(raw, '\n'))
 }
 
 // weights opens the checkpoint that a stage handed on; of the run in dir.

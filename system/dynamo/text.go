@@ -15,6 +15,8 @@ import (
 
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/data"
+	"github.com/snug-ml/snug/internal/durable"
+	"github.com/snug-ml/snug/internal/regular"
 )
 
 // text is one example of a task, as text.
@@ -162,7 +164,7 @@ func (s *reader) goTree(ctx context.Context) (map[string][]text, error) {
 		return nil, err
 	}
 	path := filepath.Join(s.cache, fmt.Sprintf("go-tasks-%x.json", sha256.Sum256([]byte(treeVersion+print)))[:len("go-tasks-")+16]+".json")
-	raw, err := os.ReadFile(path)
+	raw, err := regular.Read(path, regular.Log)
 	if err == nil {
 		var out map[string][]text
 		return out, json.Unmarshal(raw, &out)
@@ -180,8 +182,5 @@ func (s *reader) goTree(ctx context.Context) (map[string][]text, error) {
 	if err := os.MkdirAll(s.cache, 0o777); err != nil {
 		return nil, err
 	}
-	if err := os.WriteFile(path+".tmp", raw, 0o666); err != nil {
-		return nil, err
-	}
-	return out, os.Rename(path+".tmp", path)
+	return out, durable.Replace(path, raw)
 }

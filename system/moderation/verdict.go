@@ -5,10 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 
 	"github.com/snug-ml/snug/config"
+	"github.com/snug-ml/snug/internal/durable"
+	"github.com/snug-ml/snug/internal/regular"
 	"github.com/snug-ml/snug/train/metric"
 )
 
@@ -76,7 +77,7 @@ func (v *Verdict) save(dir string) error { return writeJSON(filepath.Join(dir, V
 // ReadVerdict is the verdict in a run directory; ok is false if there is none.
 func ReadVerdict(dir string) (v Verdict, ok bool, err error) {
 	path := filepath.Join(dir, VerdictFile)
-	raw, err := os.ReadFile(path)
+	raw, err := regular.Read(path, regular.Text)
 	if errors.Is(err, fs.ErrNotExist) {
 		return v, false, nil
 	}
@@ -98,8 +99,5 @@ func writeJSON(path string, v any) error {
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(path+".tmp", append(raw, '\n'), 0o666); err != nil {
-		return err
-	}
-	return os.Rename(path+".tmp", path)
+	return durable.Replace(path, append(raw, '\n'))
 }

@@ -7,11 +7,11 @@
 package report
 
 import (
-	"bufio"
-	"errors"
+	"bytes"
 	"html/template"
 	"io"
-	"os"
+
+	"github.com/snug-ml/snug/internal/durable"
 )
 
 // FileName is the name of the page in a run directory.
@@ -58,16 +58,12 @@ func (f Figure) SVG() template.HTML { return f.Drawing.svg() }
 func (p *Page) Write(w io.Writer) error { return layout.Execute(w, p) }
 
 // Save writes the page to a file, which appears whole or not at all.
-func (p *Page) Save(path string) (err error) {
-	f, err := os.Create(path + ".tmp")
-	if err != nil {
+func (p *Page) Save(path string) error {
+	var page bytes.Buffer
+	if err := p.Write(&page); err != nil {
 		return err
 	}
-	w := bufio.NewWriter(f)
-	if err := errors.Join(p.Write(w), w.Flush(), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(path+".tmp", path)
+	return durable.Replace(path, page.Bytes())
 }
 
 var layout = template.Must(template.New("page").Parse(`<!DOCTYPE html>

@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/snug-ml/snug/internal/durable"
 )
 
 // fsys is every way in which this package changes a disk. Tests put one in
@@ -35,14 +37,7 @@ func (osFS) Create(path string) (syncWriter, error) {
 	return os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 }
 
-func (osFS) SyncDir(path string) error {
-	d, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
-}
-
+func (osFS) SyncDir(path string) error       { return durable.SyncDir(path) }
 func (osFS) Free(path string) (int64, error) { return freeBytes(path) }
 
 // mkdirAll makes a folder and its parents, each one durable.

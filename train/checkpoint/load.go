@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/snug-ml/snug/data/safetensors"
+	"github.com/snug-ml/snug/internal/regular"
 )
 
 // Checkpoint is a checkpoint opened for reading.
@@ -27,11 +28,11 @@ type Checkpoint struct {
 // it is pinned.
 func Load(path string) (*Checkpoint, error) {
 	release, err := Pin(path)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, regular.ErrKind) {
 		return nil, fmt.Errorf("checkpoint: %w", err)
 	}
 	if err != nil {
-		release = func() {} // Verify says what is missing
+		release = func() {} // Verify says what is wrong
 	}
 	c, err := load(path)
 	if err != nil {
@@ -86,7 +87,7 @@ func (c *Checkpoint) File(name string) ([]byte, error) {
 	if c.Manifest.File(name) == nil {
 		return nil, fmt.Errorf("checkpoint %s has no file %q: %w", c.Path, name, os.ErrNotExist)
 	}
-	return os.ReadFile(filepath.Join(c.Path, name))
+	return regular.Read(filepath.Join(c.Path, name), regular.Text)
 }
 
 // Close unmaps the tensors and ends the pin.

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/snug-ml/snug/data/safetensors"
+	"github.com/snug-ml/snug/internal/regular"
 )
 
 // Format and Version mark a manifest of this package.
@@ -186,7 +187,7 @@ func ReadManifest(dir string) (*Manifest, error) {
 	if st.Size() > maxManifest {
 		return nil, fmt.Errorf("%s has %d bytes; at most %d are read", path, st.Size(), maxManifest)
 	}
-	text, err := os.ReadFile(path)
+	text, err := regular.Read(path, maxManifest)
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,8 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+
+	"github.com/snug-ml/snug/internal/regular"
 )
 
 // pins counts the readers of this process by folder; it serves where a file
@@ -20,7 +22,7 @@ func Pin(dir string) (release func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	f, err := os.Open(filepath.Join(dir, ManifestFile))
+	f, err := regular.Open(filepath.Join(dir, ManifestFile))
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +62,7 @@ func unlessPinned(dir string, do func() error) (pinned bool, err error) {
 	if pins.count[dir] > 0 {
 		return true, nil
 	}
-	f, err := os.Open(filepath.Join(dir, ManifestFile))
+	f, err := regular.Open(filepath.Join(dir, ManifestFile))
 	if err != nil {
 		return false, do() // without a manifest nobody can pin it
 	}

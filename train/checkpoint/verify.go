@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/snug-ml/snug/data/safetensors"
+	"github.com/snug-ml/snug/internal/regular"
 )
 
 // Fault is one thing that is wrong with a checkpoint.
@@ -102,7 +103,7 @@ func Verify(path string) (*Report, error) {
 }
 
 // statFile compares a file's kind and size with the manifest.
-func statFile(dir string, f FileSum) (fault *Fault, regular bool) {
+func statFile(dir string, f FileSum) (fault *Fault, plain bool) {
 	path := filepath.Join(dir, f.Name)
 	st, err := os.Lstat(path)
 	switch {
@@ -123,11 +124,11 @@ func statFile(dir string, f FileSum) (fault *Fault, regular bool) {
 // verifyFile checks size, hash and, if the hash differs, the parts.
 func verifyFile(dir string, sum FileSum) (faults []*Fault, read int64) {
 	path := filepath.Join(dir, sum.Name)
-	fault, regular := statFile(dir, sum)
-	if !regular { // and so not to be opened: a pipe would wait for ever
+	fault, plain := statFile(dir, sum)
+	if !plain {
 		return []*Fault{fault}, 0
 	}
-	f, err := os.Open(path)
+	f, err := regular.Open(path)
 	if err != nil {
 		return []*Fault{{Path: path, Problem: err.Error()}}, 0
 	}
@@ -240,7 +241,7 @@ func damagedTensors(f *os.File, path string, sum FileSum) []*Fault {
 
 // readJSON reads a file of this package strictly.
 func readJSON(path string, v any) error {
-	text, err := os.ReadFile(path)
+	text, err := regular.Read(path, regular.Text)
 	if err != nil {
 		return err
 	}

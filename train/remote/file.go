@@ -12,6 +12,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/snug-ml/snug/internal/durable"
+	"github.com/snug-ml/snug/internal/regular"
 )
 
 // fileRemote is a folder, such as a mounted disk. Hashes are taken by reading
@@ -52,7 +55,7 @@ func (r *fileRemote) Put(ctx context.Context, key string, src io.ReaderAt, size 
 		return permissions(err)
 	}
 	for dir := filepath.Dir(path); ; dir = filepath.Dir(dir) { // the folders may be new, too
-		if err := syncDir(dir); err != nil {
+		if err := durable.SyncDir(dir); err != nil {
 			return permissions(err)
 		}
 		if dir == r.root {
@@ -107,20 +110,12 @@ func permissions(err error) error {
 	return err
 }
 
-func syncDir(path string) error {
-	d, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
-}
-
 func (r *fileRemote) Get(_ context.Context, key string, offset int64) (io.ReadCloser, error) {
 	path, err := r.path(key)
 	if err != nil {
 		return nil, err
 	}
-	f, err := os.Open(path)
+	f, err := regular.Open(path)
 	if err != nil {
 		return nil, err
 	}

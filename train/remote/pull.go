@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/snug-ml/snug/internal/regular"
 	"github.com/snug-ml/snug/train/checkpoint"
 )
 
@@ -247,7 +248,7 @@ func (p *puller) copy(ctx context.Context, key string, out io.Writer, have int64
 }
 
 func unpackFile(from, to string, size int64) error {
-	in, err := os.Open(from)
+	in, err := regular.Open(from)
 	if err != nil {
 		return err
 	}
@@ -260,7 +261,7 @@ func unpackFile(from, to string, size int64) error {
 }
 
 func hashFile(ctx context.Context, path string) (int64, string, error) {
-	f, err := os.Open(path)
+	f, err := regular.Open(path)
 	if err != nil {
 		return 0, "", err
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/snug-ml/snug/data/safetensors"
+	"github.com/snug-ml/snug/internal/regular"
 	"github.com/snug-ml/snug/train/checkpoint"
 )
 
@@ -120,7 +121,7 @@ type pusher struct {
 
 // ownManifest describes manifest.json, which is a file like the others here.
 func (p *pusher) ownManifest() (checkpoint.FileSum, error) {
-	text, err := os.ReadFile(filepath.Join(p.dir, checkpoint.ManifestFile))
+	text, err := regular.Read(filepath.Join(p.dir, checkpoint.ManifestFile), regular.Text)
 	if err != nil {
 		return checkpoint.FileSum{}, fmt.Errorf("push: %w", err)
 	}
@@ -164,7 +165,7 @@ func (u *Upload) manifestSum() string {
 // file uploads one file.
 func (p *pusher) file(ctx context.Context, f checkpoint.FileSum) (UploadedFile, error) {
 	stored := UploadedFile{Name: f.Name, Size: f.Size, SHA256: f.SHA256, Stored: f.Size, Sum: f.SHA256}
-	src, err := os.Open(filepath.Join(p.dir, f.Name))
+	src, err := regular.Open(filepath.Join(p.dir, f.Name))
 	if err != nil {
 		return stored, fmt.Errorf("push: %w", err)
 	}

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/snug-ml/snug/internal/durable"
+	"github.com/snug-ml/snug/internal/regular"
 	"github.com/snug-ml/snug/train/checkpoint"
 )
 
@@ -128,7 +130,7 @@ func (u *Uploader) takeUp() error {
 			continue
 		}
 		j := &job{name: name}
-		text, err := os.ReadFile(filepath.Join(u.dir, e.Name()))
+		text, err := regular.Read(filepath.Join(u.dir, e.Name()), regular.Text)
 		if err != nil {
 			return err
 		}
@@ -219,7 +221,7 @@ func (u *Uploader) save(j *job) error {
 	if err := os.Rename(tmp, u.file(j.name)); err != nil {
 		return err
 	}
-	return syncDir(u.dir)
+	return durable.SyncDir(u.dir)
 }
 
 // drop takes a job out of the queue. The mutex is held.

@@ -1,0 +1,74 @@
+package regular
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// Everything that reads a file by its name does so through this package; what
+// may open names itself says why here.
+var allowed = map[string]string{
+	"internal/durable/syncdir_unix.go": "opens folders",
+	"device/":                          "reads /proc and /sys, whose files are the system's",
+	"engine/conformance/golden.go":     "reads files of the repository, in tests",
+}
+
+// opening are the functions that wait at a pipe or read a device without end.
+var opening = map[string][]string{
+	"os":     {"Open", "ReadFile"},
+	"zip":    {"OpenReader"},
+	"ioutil": {"ReadFile"},
+}
+
+func TestEverythingIsOpenedHere(t *testing.T) {
+	root := filepath.Join("..", "..")
+	used := map[string]bool{}
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		rel, err := filepath.Rel(root, path)
+		if err != nil {
+			return err
+		}
+		rel = filepath.ToSlash(rel)
+		set := token.NewFileSet()
+		file, err := parser.ParseFile(set, path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			sel, ok := n.(*ast.SelectorExpr)
+			if !ok {
+				return true
+			}
+			pkg, ok := sel.X.(*ast.Ident)
+			if !ok || !slices.Contains(opening[pkg.Name], sel.Sel.Name) {
+				return true
+			}
+			for prefix := range allowed {
+				if strings.HasPrefix(rel, prefix) {
+					used[prefix] = true
+					return true
+				}
+			}
+			t.Errorf("%s: %s.%s: a pipe or device of this name would hang or never end; use regular.Open or regular.Read, or say in this test why not", set.Position(sel.Pos()), pkg.Name, sel.Sel.Name)
+			return true
+		})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for prefix, why := range allowed {
+		if !used[prefix] {
+			t.Errorf("%s (%s) opens nothing any more: take it off the list", prefix, why)
+		}
+	}
+}

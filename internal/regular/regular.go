@@ -1,0 +1,145 @@
+// Package regular opens what must be a regular file. Opening a named pipe waits
+// for whoever writes into it, a device may have no end, and a folder says so
+// only when it is read; here all of them are refused at once, by what they are.
+package regular
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+)
+
+// Text bounds files of settings, indexes and results, which are read whole and
+// have no bound of their own.
+const Text = 64 << 20
+
+// Log bounds metrics.jsonl, which grows with a run: five million lines.
+const Log = 1 << 30
+
+// ErrKind is what errors about anything but a regular file wrap.
+var ErrKind = errors.New("not a regular file")
+
+// Open opens a regular file, or a link to one, for reading.
+func Open(path string) (*os.File, error) {
+	// Opening some devices does something (a tape rewinds, a watchdog starts), so
+	// the name is looked at first. What it leads to can change meanwhile: what
+	// counts is the open file, and opening does not wait.
+	if _, err := Stat(path); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(path, os.O_RDONLY|noWait, 0)
+	if err != nil {
+		return nil, err
+	}
+	return checked(f, path)
+}
+
+// Create makes a file, or empties the regular file that is there.
+func Create(path string) (*os.File, error) {
+	if _, err := Stat(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|noWait, 0o666)
+	if err != nil {
+		return nil, err
+	}
+	if f, err = checked(f, path); err != nil {
+		return nil, err
+	}
+	if err := f.Truncate(0); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+func checked(f *os.File, path string) (*os.File, error) {
+	st, err := f.Stat()
+	if err == nil {
+		err = check("open", path, st)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// Stat is os.Stat of what must be a regular file.
+func Stat(path string) (fs.FileInfo, error) {
+	st, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	return st, check("open", path, st)
+}
+
+// Read reads a regular file of at most so many bytes.
+func Read(path string, most int64) ([]byte, error) {
+	f, err := Open(path)
+	if err != nil {
+		return nil, err
+	}
+	text, err := readAll(f, path, most)
+	return text, errors.Join(err, f.Close())
+}
+
+// ReadIn is Read of a file below root.
+func ReadIn(root *os.Root, name string, most int64) ([]byte, error) {
+	f, err := root.OpenFile(name, os.O_RDONLY|noWait, 0)
+	if err != nil {
+		return nil, err
+	}
+	if f, err = checked(f, name); err != nil {
+		return nil, err
+	}
+	text, err := readAll(f, name, most)
+	return text, errors.Join(err, f.Close())
+}
+
+func readAll(f *os.File, path string, most int64) ([]byte, error) {
+	st, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if st.Size() > most {
+		return nil, &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("it has %d bytes; at most %d are read", st.Size(), most)}
+	}
+	// The size is a hint: a file may grow, and those of /proc say 0.
+	text := make([]byte, 0, st.Size()+512)
+	for {
+		n, err := f.Read(text[len(text):cap(text)])
+		text = text[:len(text)+n]
+		switch {
+		case err == io.EOF:
+			return text, nil
+		case err != nil:
+			return nil, err
+		case int64(len(text)) > most:
+			return nil, &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("it grows; at most %d bytes are read", most)}
+		case len(text) == cap(text):
+			text = append(text, 0)[:len(text)]
+		}
+	}
+}
+
+func check(op, path string, st fs.FileInfo) error {
+	if st.Mode().IsRegular() {
+		return nil
+	}
+	return &fs.PathError{Op: op, Path: path, Err: fmt.Errorf("%w, but %s", ErrKind, kind(st.Mode()))}
+}
+
+func kind(m fs.FileMode) string {
+	switch {
+	case m.IsDir():
+		return "a folder"
+	case m&fs.ModeNamedPipe != 0:
+		return "a pipe"
+	case m&fs.ModeSocket != 0:
+		return "a socket"
+	case m&fs.ModeDevice != 0:
+		return "a device"
+	}
+	return "something else (" + m.Type().String() + ")"
+}

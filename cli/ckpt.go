@@ -179,30 +179,38 @@ func (c *ckptVerifyCmd) Run(a *app) error {
 			reports = append(reports, r)
 		}
 	}
-	damaged := 0
+	damaged, bad := 0, 0
 	type verdict struct {
 		Path    string   `json:"path"`
 		Whole   bool     `json:"whole"`
+		Good    bool     `json:"good"`
 		Bytes   int64    `json:"bytes"`
 		Faults  []string `json:"faults"`
 		Surplus []string `json:"surplus,omitempty"`
 	}
 	out := []verdict{}
 	for _, r := range reports {
-		v := verdict{r.Path, len(r.Faults) == 0, r.Bytes, []string{}, r.Surplus}
+		v := verdict{r.Path, len(r.Faults) == 0, r.Err() == nil, r.Bytes, []string{}, r.Surplus}
 		for _, f := range r.Faults {
 			v.Faults = append(v.Faults, f.Error())
 		}
-		if !v.Whole {
+		switch {
+		case !v.Whole:
 			damaged++
+		case r.Bad != nil:
+			bad++
+			v.Faults = append(v.Faults, r.Bad.Error())
 		}
 		out = append(out, v)
 		if a.asJSON {
 			continue
 		}
-		if v.Whole {
+		switch {
+		case v.Good:
 			a.printf("%s: whole, %s read\n", v.Path, device.Bytes(v.Bytes))
-		} else {
+		case v.Whole:
+			a.printf("%s: whole, but NOT GOOD\n", v.Path)
+		default:
 			a.printf("%s: DAMAGED\n", v.Path)
 		}
 		for _, f := range v.Faults {
@@ -219,6 +227,9 @@ func (c *ckptVerifyCmd) Run(a *app) error {
 	}
 	if damaged > 0 {
 		return fmt.Errorf("%d of %d checkpoints are damaged; --resume uses the newest whole one", damaged, len(out))
+	}
+	if bad > 0 {
+		return fmt.Errorf("%d of %d checkpoints are not good; --resume uses the newest good one", bad, len(out))
 	}
 	return nil
 }

@@ -111,6 +111,9 @@ func (a *app) openFor(path string, data bool) (*opened, error) {
 			return nil, err
 		}
 	}
+	if err := checkpoint.Good(dir); err != nil {
+		return nil, err
+	}
 	cfg, err := config.Load(config.Sources{
 		Systems: knownSystems(), File: filepath.Join(dir, checkpoint.ConfigFile), Overrides: a.overrides,
 		Fetch: a.fetch(data),

@@ -136,6 +136,9 @@ func (p *progress) saving(e checkpoint.Event) {
 	case checkpoint.Failed:
 		p.status = "last save failed"
 		p.print(fmt.Sprintf("saving update %d was given up: %v; the last good checkpoint stays, training goes on", e.Update, e.Err))
+	case checkpoint.Bad:
+		p.status = "last state is bad"
+		p.print(fmt.Sprintf("the state of update %d is not good: %v; the last good checkpoint stays", e.Update, e.Err))
 	case checkpoint.Trouble:
 		p.print(fmt.Sprintf("checkpoints: %v", e.Err))
 	}

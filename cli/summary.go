@@ -2,6 +2,7 @@ package cli
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -60,12 +61,12 @@ type Summary struct {
 	SaveFailures int64  `json:"save_failures"`
 }
 
-func (r *run) summarise(res *train.Result, stopped bool) error {
+func (r *run) summarise(res *train.Result, why error) error {
 	all, _ := r.program.Parameters()
 	st := r.store.Status()
 	total := &r.view.total
 	s := &Summary{
-		System: r.config.System, Preset: r.config.Preset, Done: !stopped,
+		System: r.config.System, Preset: r.config.Preset, Done: why == nil,
 		Updates: res.Update, UpdatesPlanned: int64(r.config.Training.MaxSteps), Tokens: res.Tokens,
 		TrainLoss: checkpoint.Float(res.Loss), Metrics: toFloats(res.Metrics), StoppedEarly: res.StoppedEarly, Skipped: res.Skipped,
 		FirstUpdate: res.FirstUpdate.Seconds() + r.armed.Seconds(), Seconds: res.Seconds,
@@ -99,15 +100,18 @@ func (r *run) summarise(res *train.Result, stopped bool) error {
 	if err != nil {
 		return err
 	}
-	r.printSummary(s)
+	r.printSummary(s, why)
 	return durable.Replace(filepath.Join(r.dir, summaryFile), append(raw, '\n'))
 }
 
-func (r *run) printSummary(s *Summary) {
+func (r *run) printSummary(s *Summary, why error) {
 	p := r.printf
 	state := "done"
-	if !s.Done {
+	switch {
+	case errors.Is(why, train.ErrStopped):
 		state = "stopped"
+	case why != nil:
+		state = "failed"
 	}
 	p("\n%s: %d of %d updates, %s %s in %s\n", state, s.Updates, s.UpdatesPlanned, count(float64(s.Tokens)), r.model.Unit, shortDuration(time.Duration(s.Seconds*float64(time.Second))))
 	p("  train loss        %.4f\n", float64(s.TrainLoss))
@@ -130,6 +134,9 @@ func (r *run) printSummary(s *Summary) {
 		p("  checkpoint        none\n")
 	} else {
 		p("  checkpoint        %s\n", s.Checkpoint)
+	}
+	if !s.Done && s.Checkpoint == "" {
+		return
 	}
 	p("\nNext:\n")
 	if !s.Done {

@@ -200,7 +200,7 @@ func (r *run) startingPoint() (*checkpoint.Checkpoint, error) {
 	switch {
 	case errors.Is(err, checkpoint.ErrNone):
 		if r.resume && len(rejected) > 0 {
-			return nil, err
+			return nil, fmt.Errorf("%w; start over with --fresh", err)
 		}
 		if r.resume {
 			r.printf("nothing to resume in %s: starting a new run\n", r.dir)
@@ -304,7 +304,7 @@ func (r *run) loop(from *checkpoint.Checkpoint) error {
 	if res == nil {
 		return err
 	}
-	return errors.Join(err, r.end(res, err != nil))
+	return errors.Join(err, r.end(res, err))
 }
 
 // minScale is the loss scale below which a run has diverged: gradients that
@@ -400,8 +400,10 @@ func (r *run) saved(e checkpoint.Event) {
 	}
 }
 
-// end prints the sample and the summary.
-func (r *run) end(res *train.Result, stopped bool) error {
+// end prints the sample and the summary of a run that ended with the error why,
+// nil if it is done.
+func (r *run) end(res *train.Result, why error) error {
+	stopped := why != nil
 	if !stopped && r.system.Generator != nil && r.config.Training.Sample.Tokens > 0 {
 		if err := r.sample(); err != nil {
 			return err
@@ -412,7 +414,7 @@ func (r *run) end(res *train.Result, stopped bool) error {
 			return err
 		}
 	}
-	return r.summarise(res, stopped)
+	return r.summarise(res, why)
 }
 
 // reportBest reports on the best weights of the run, or on the last where no

@@ -3,6 +3,7 @@ package train
 import (
 	"encoding/json"
 	"fmt"
+	"sync"
 
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/graph"
@@ -95,12 +96,13 @@ type filled struct {
 type filler struct {
 	free  chan int
 	ready chan filled
-	stop  chan struct{}
 	done  chan struct{}
+	stop  chan struct{}
+	once  sync.Once // of closing stop
 }
 
 func startFiller(r *engine.Runner, feed Feed, updates int64) *filler {
-	f := &filler{make(chan int, engine.Slots), make(chan filled, engine.Slots), make(chan struct{}), make(chan struct{})}
+	f := &filler{free: make(chan int, engine.Slots), ready: make(chan filled, engine.Slots), done: make(chan struct{}), stop: make(chan struct{})}
 	for s := 1; s < engine.Slots; s++ { // the host holds slot 0
 		f.free <- s
 	}
@@ -143,8 +145,8 @@ func (f *filler) send(b filled) bool {
 	}
 }
 
-// close ends the goroutine and waits for it.
+// close ends the goroutine and waits for it; a second call does nothing.
 func (f *filler) close() {
-	close(f.stop)
+	f.once.Do(func() { close(f.stop) })
 	<-f.done
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/train/checkpoint"
 )
 
 // NonFiniteError reports a loss or gradient that is no number.
@@ -68,7 +69,72 @@ func (e *UnderflowError) Error() string {
 	return text
 }
 
-// kept is the path of the newest checkpoint of the run, empty if there is none.
+// BadStateError reports a run that ended in a state that is no trained model:
+// weights or moments that are not finite, or an evaluation that is no number.
+type BadStateError struct {
+	Update int64
+	Bad    checkpoint.BadError
+	Kept   string // path of the newest good checkpoint, empty if there is none
+}
+
+func (e *BadStateError) Error() string {
+	var s strings.Builder
+	fmt.Fprintf(&s, "update %d: the run diverged: %s", e.Update, e.Bad.Problem)
+	if e.Bad.Path != "" {
+		fmt.Fprintf(&s, "\n%s is kept as it is, marked as bad, and never used", e.Bad.Path)
+	}
+	s.WriteString("\nwhat helps: a lower training.learning_rate, a longer training.warmup_steps, training.max_grad_norm 1, training.eps 1e-8")
+	if e.Kept != "" {
+		fmt.Fprintf(&s, "\nthe last good state is %s: --resume goes on from it", e.Kept)
+	} else {
+		s.WriteString("\nno good state was saved: start over with --fresh")
+	}
+	return s.String()
+}
+
+// Unwrap makes the store's error visible to errors.As.
+func (e *BadStateError) Unwrap() error { return &e.Bad }
+
+// problem is what is wrong with the state after update u besides its numbers,
+// empty if nothing is: its evaluation is no number or, where it had none, its
+// loss on the batch that was trained on last. Weights of 1e10 are finite.
+func (j *Job) problem(u int64) string {
+	if j.evaluated == u && j.latest != nil {
+		if v := j.latest[j.Goal.Name]; !finite(v) {
+			return fmt.Sprintf("its evaluation is no number: %s is %v", j.Goal.Name, v)
+		}
+		return ""
+	}
+	fn := engine.Variant(engine.FuncEval, j.variant)
+	sum, ok := j.Runner.Output(fn, engine.OutputSum)
+	if !ok || !j.ran || j.Runner.Run(fn, j.slot) != nil {
+		return "" // nothing to try it with
+	}
+	if v := float64(sum.F32()[0]); !finite(v) {
+		return fmt.Sprintf("the batch that was trained on last has a loss of %v after the update", v)
+	}
+	return ""
+}
+
+// badSave is the last save whose state was not good, nil if none was.
+func (j *Job) badSave() *checkpoint.BadError {
+	if j.Store == nil {
+		return nil
+	}
+	return j.Store.Bad()
+}
+
+// spoiled makes a *BadStateError of an error that says that the state saved was
+// bad, and leaves others as they are.
+func (j *Job) spoiled(u int64, err error) error {
+	var bad *checkpoint.BadError
+	if !errors.As(err, &bad) {
+		return err
+	}
+	return &BadStateError{u, *bad, j.kept()}
+}
+
+// kept is the path of the newest good checkpoint of the run, empty if there is none.
 func (j *Job) kept() string {
 	if j.Store == nil {
 		return ""

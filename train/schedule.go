@@ -83,7 +83,7 @@ func (s *Schedule) Observe(loss float64) {
 		return
 	}
 	m.Scale = s.scale()
-	if !m.Seen || loss < m.Best*(1-s.Threshold) {
+	if finite(loss) && (!m.Seen || loss < m.Best*(1-s.Threshold)) {
 		m.Best, m.Bad, m.Seen = loss, 0, true
 		return
 	}

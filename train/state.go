@@ -182,6 +182,7 @@ func (j *Job) snapshot(u int64) (*checkpoint.Snapshot, error) {
 			Extra: map[string]json.RawMessage{"session": sess},
 		},
 	}
+	snap.Problem = j.problem(u)
 	if j.best != nil && j.bestAt == u {
 		snap.Metric = j.best
 	}

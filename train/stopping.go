@@ -35,12 +35,10 @@ type EarlyStopping struct {
 // Observe takes the goal's value and reports whether to stop.
 func (e *EarlyStopping) Observe(g Goal, value float64) bool {
 	m := &e.memory
-	switch {
-	case !m.Seen, g.Better(value, m.Best, e.MinDelta):
-		if !math.IsNaN(value) {
-			m.Best, m.Bad, m.Seen = value, 0, true
-		}
-	default:
+	// What is no number is no improvement, not even on nothing.
+	if finite(value) && (!m.Seen || g.Better(value, m.Best, e.MinDelta)) {
+		m.Best, m.Bad, m.Seen = value, 0, true
+	} else {
 		m.Bad++
 	}
 	return e.Stops()

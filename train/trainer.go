@@ -71,8 +71,11 @@ type Job struct {
 	outputs  outputs
 	firstAt  time.Duration
 	lastLoss float64
-	// slot is the input slot that the host holds between updates.
+	// slot is the input slot that the host holds between updates; variant is the
+	// shape of the batch in it, once an update ran.
 	slot      int
+	variant   string
+	ran       bool
 	evaluated int64  // update of the last evaluation, -1 before the first
 	from      string // path of the checkpoint that was resumed from
 	resumed   int64  // its update
@@ -141,6 +144,7 @@ func (j *Job) Run(ctx context.Context, start int64) (*Result, error) {
 			return j.finish(ctx, u, false)
 		}
 		if errors.Is(err, errAbandoned) {
+			f.close() // it may be filling the slot that the state is tried on
 			return j.stopped(u)
 		}
 		if err != nil {
@@ -218,7 +222,7 @@ func (j *Job) update(ctx context.Context, f *filler, u int64) (*Step, error) {
 			}
 		}
 		if last {
-			j.slot = b.slot
+			j.slot, j.variant, j.ran = b.slot, variant, true
 			break
 		}
 		f.free <- b.slot
@@ -297,8 +301,12 @@ func (j *Job) report(s *Step, variant string) {
 	j.history.Add("grad_norm", s.Update, s.GradNorm)
 }
 
-// after does what is due behind an update.
+// after does what is due after an update.
 func (j *Job) after(ctx context.Context, u int64) (stop bool, err error) {
+	// What is not finite stays so, while a bad evaluation may be followed by a good one.
+	if bad := j.badSave(); bad != nil && bad.Tensor != "" {
+		return false, j.spoiled(u, bad)
+	}
 	if j.evaluationDue(u) {
 		if stop, err = j.evaluate(ctx, u); err != nil {
 			return false, err
@@ -339,7 +347,7 @@ func (j *Job) evaluate(ctx context.Context, u int64) (stop bool, err error) {
 		j.history.Add(name, u, m[name])
 	}
 	j.Schedule.Observe(value)
-	best := !math.IsNaN(value) && (j.best == nil || j.Goal.Better(value, float64(j.best.Value), 0))
+	best := finite(value) && (j.best == nil || j.Goal.Better(value, float64(j.best.Value), 0))
 	if best {
 		j.best = &checkpoint.Metric{Name: j.Goal.Name, Value: checkpoint.Float(value), HigherIsBetter: j.Goal.Higher}
 		j.bestAt = u
@@ -403,6 +411,11 @@ func (j *Job) finish(ctx context.Context, u int64, early bool) (*Result, error) 
 		}
 	}
 	err := j.saveNow(u, evaluate)
+	if err == nil {
+		if text := j.problem(u); text != "" { // no store says so
+			err = &BadStateError{Update: u, Bad: checkpoint.BadError{Health: checkpoint.Health{Problem: text}}, Kept: j.kept()}
+		}
+	}
 	res := j.result(u)
 	res.StoppedEarly = early
 	return res, err
@@ -419,8 +432,9 @@ func (j *Job) saveNow(u int64, changed bool) error {
 		return nil
 	}
 	if !changed && j.saved == u {
-		if j.Store.Flush(ctx) == nil {
-			return nil
+		err := j.Store.Flush(ctx)
+		if err == nil || errors.As(err, new(*checkpoint.BadError)) {
+			return j.spoiled(u, err)
 		}
 	}
 	snap, err := j.snapshot(u)
@@ -435,7 +449,7 @@ func (j *Job) saveNow(u int64, changed bool) error {
 		return err
 	}
 	j.saved = u
-	return j.Store.Flush(ctx)
+	return j.spoiled(u, j.Store.Flush(ctx))
 }
 
 func (j *Job) result(u int64) *Result {

@@ -9,8 +9,8 @@ import (
 
 // Adopt puts a complete checkpoint that was brought into the folder of
 // checkpoints under its name with a suffix (step-00000042.pull) in its place:
-// it verifies it, makes it durable and renames it. A damaged one that has the
-// place gives way; a whole one does not.
+// it verifies it, makes it durable and renames it. A damaged or bad one that has
+// the place gives way; a good one does not, and a bad one is not put there.
 func Adopt(dir string) (path string, err error) {
 	path = strings.TrimSuffix(dir, filepath.Ext(dir))
 	if _, ok := ParseName(filepath.Base(path)); !ok || path == dir {
@@ -23,7 +23,7 @@ func Adopt(dir string) (path string, err error) {
 	if err := report.Err(); err != nil {
 		return "", err
 	}
-	if there, err := Verify(path); err == nil && there.Err() == nil {
+	if there(path) {
 		return "", fmt.Errorf("checkpoint: %s is there already and whole", path)
 	}
 	for _, f := range append(report.Manifest.Files, FileSum{Name: ManifestFile}) {

@@ -48,12 +48,12 @@ func (c *Comparison) Equal() bool {
 
 // Compare compares two checkpoint folders, both of which must be whole.
 func Compare(a, b string) (_ *Comparison, err error) {
-	ca, err := Load(a)
+	ca, err := pinned(a, true)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, ca.Close()) }()
-	cb, err := Load(b)
+	cb, err := pinned(b, true)
 	if err != nil {
 		return nil, err
 	}

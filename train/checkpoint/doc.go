@@ -13,8 +13,11 @@
 //     (Options.SyncLog), or it is told that it could not be.
 //   - Damage is named: file and, for weights and optimizer state, tensor.
 //   - Order is that of the update number. Clocks are recorded, never compared.
-//   - Retention keeps the last ones and the best ones, counts only whole ones,
-//     never removes the last whole one nor one that is being read (Pin).
+//   - A checkpoint is good when its tensors are finite and its evaluation, if it
+//     has one, is a number. The manifest says so, a bad one is never loaded, and
+//     no good one gives way to it.
+//   - Retention keeps the last ones and the best ones, counts only whole and good
+//     ones, never removes the last of them nor one that is being read (Pin).
 //   - One process owns a run folder; a second is told who the first is.
 //
 // A run folder RUN holds RUN/checkpoints/step-00000042/, and in it

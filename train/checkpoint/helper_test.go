@@ -25,9 +25,9 @@ func testSnapshot(update int64) *Snapshot {
 		for i := range data {
 			data[i] = byte(r.Uint32())
 		}
-		if d == safetensors.F32 { // finite numbers, so that they can be compared
-			for i := 0; i < len(data); i += 4 {
-				data[i+3] = 0x3f
+		if width := d.Bits() / 8; d == safetensors.F32 || d == safetensors.BF16 { // finite numbers, so that they can be compared
+			for i := 0; i < len(data); i += width {
+				data[i+width-1] = 0x3f
 			}
 		}
 		return Tensor{Name: name, DType: d, Shape: shape, Data: data}

@@ -24,9 +24,12 @@ type Checkpoint struct {
 }
 
 // Load verifies a checkpoint folder, every byte of it, and opens it. Damage is
-// a *DamagedError. Close it when its tensors are no longer needed; until then
+// a *DamagedError, a state that is not good a *BadError. Close it when its tensors are no longer needed; until then
 // it is pinned.
-func Load(path string) (*Checkpoint, error) {
+func Load(path string) (*Checkpoint, error) { return pinned(path, false) }
+
+// pinned is Load; bad: also of a checkpoint whose state is not good.
+func pinned(path string, bad bool) (*Checkpoint, error) {
 	release, err := Pin(path)
 	if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, regular.ErrKind) {
 		return nil, fmt.Errorf("checkpoint: %w", err)
@@ -34,7 +37,7 @@ func Load(path string) (*Checkpoint, error) {
 	if err != nil {
 		release = func() {} // Verify says what is wrong
 	}
-	c, err := load(path)
+	c, err := load(path, bad)
 	if err != nil {
 		release()
 		return nil, err
@@ -43,12 +46,12 @@ func Load(path string) (*Checkpoint, error) {
 	return c, nil
 }
 
-func load(path string) (*Checkpoint, error) {
+func load(path string, bad bool) (*Checkpoint, error) {
 	report, err := Verify(path)
 	if err != nil {
 		return nil, err
 	}
-	if err := report.Err(); err != nil {
+	if err := report.Err(); err != nil && (err != report.Bad || !bad) {
 		return nil, err
 	}
 	c, err := Inspect(path)

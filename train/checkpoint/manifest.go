@@ -35,7 +35,8 @@ type Manifest struct {
 	ConfigSHA256 string    `json:"config_sha256,omitempty"`
 	PlanHash     string    `json:"plan_hash,omitempty"`
 	Metric       *Metric   `json:"metric,omitempty"`
-	Files        []FileSum `json:"files"` // by name
+	Health       *Health   `json:"health,omitempty"` // nil in those of older versions
+	Files        []FileSum `json:"files"`            // by name
 	// SHA256 is the hash of this manifest's own text with this field empty.
 	SHA256 string `json:"sha256"`
 }

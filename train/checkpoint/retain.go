@@ -108,8 +108,8 @@ func (s *Store) left(list []Entry, _ string) []Entry {
 }
 
 // surplus picks, of a list with the newest first, what is neither among the
-// last nor among the best. Only whole ones count; a damaged one goes once it
-// is older than all that are kept.
+// last nor among the best. Only whole and good ones count; a damaged one goes
+// once it is older than all that are kept, a bad one once another was saved.
 func (s *Store) surplus(list []Entry, just string) []Entry {
 	var drop, whole, damaged []Entry
 	for _, e := range list {
@@ -135,14 +135,14 @@ func (s *Store) surplus(list []Entry, just string) []Entry {
 		}
 	}
 	for _, e := range damaged {
-		if e.Update < oldest {
+		if e.Update < oldest || e.Update != list[0].Update && e.bad() {
 			drop = append(drop, e)
 		}
 	}
 	return drop
 }
 
-// isWhole verifies a checkpoint once in the life of the store.
+// isWhole verifies once in the life of the store that a checkpoint is whole and good.
 func (s *Store) isWhole(e Entry) bool {
 	if e.Problem != nil {
 		return false

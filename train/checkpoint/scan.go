@@ -46,6 +46,9 @@ type Entry struct {
 	Problem  error     // why it cannot be used, as far as is visible without reading it
 }
 
+// bad reports whether the checkpoint's manifest says that it is not good.
+func (e *Entry) bad() bool { return e.Manifest != nil && e.Manifest.Health.err(e.Path) != nil }
+
 // folderOf accepts a run folder for its folder of checkpoints.
 func folderOf(dir string) string {
 	sub := filepath.Join(dir, Folder)
@@ -102,7 +105,7 @@ func glance(path string, update int64) (*Manifest, error) {
 			return m, fault
 		}
 	}
-	return m, nil
+	return m, m.Health.err(path)
 }
 
 // Rejected is a checkpoint that Latest passed over.
@@ -114,7 +117,7 @@ type Rejected struct {
 // ErrNone is returned where no usable checkpoint exists.
 var ErrNone = errors.New("no usable checkpoint")
 
-// Latest loads the newest checkpoint, by number, that is whole. Newer ones that
+// Latest loads the newest checkpoint, by number, that is whole and good. Newer ones that
 // are not are returned in rejected with the reason, to be told to the user. If
 // none is whole the error is ErrNone. dir is a run folder or a folder of
 // checkpoints; it need not exist.
@@ -135,7 +138,7 @@ func Latest(dir string) (c *Checkpoint, rejected []Rejected, err error) {
 		}
 		rejected = append(rejected, Rejected{e.Path, problem})
 	}
-	return nil, rejected, fmt.Errorf("%w in %s: %d found, none is whole", ErrNone, folderOf(dir), len(rejected))
+	return nil, rejected, fmt.Errorf("%w in %s: %d found, none is whole and good", ErrNone, folderOf(dir), len(rejected))
 }
 
 // Name is the folder name of the checkpoint of an update.

@@ -28,6 +28,7 @@ type Snapshot struct {
 	Files     map[string][]byte // passed through: config.yaml, tokenizer files
 	PlanHash  string            // of the compiled program, to tell whether a resume runs the same one
 	Metric    *Metric           // what "best" means for retention; nil if not measured
+	Problem   string            // what makes the state bad besides its numbers: an evaluation that is none
 }
 
 // Metric is the held-out figure by which checkpoints are ranked.
@@ -37,12 +38,13 @@ type Metric struct {
 	HigherIsBetter bool   `json:"higher_is_better,omitempty"`
 }
 
-// better tells whether m beats o. A NaN beats nothing and is beaten by all.
+// better tells whether m beats o. What is no finite number beats nothing and is
+// beaten by all that is.
 func (m Metric) better(o Metric) bool {
 	switch {
-	case math.IsNaN(float64(m.Value)):
+	case !m.Value.finite():
 		return false
-	case math.IsNaN(float64(o.Value)):
+	case !o.Value.finite():
 		return true
 	case m.HigherIsBetter:
 		return m.Value > o.Value
@@ -152,6 +154,8 @@ func (h History) Clone() History {
 // Float is a float64 whose JSON form also knows NaN and the infinities, as
 // strings: a run that has just met a NaN must still be able to save.
 type Float float64
+
+func (f Float) finite() bool { return !math.IsNaN(float64(f)) && !math.IsInf(float64(f), 0) }
 
 // MarshalJSON writes a number, or one of "NaN", "+Inf" and "-Inf".
 func (f Float) MarshalJSON() ([]byte, error) {

@@ -34,6 +34,7 @@ type EventKind string
 // What a Store tells.
 const (
 	Saved   EventKind = "saved"   // durable; Path may be read or uploaded
+	Bad     EventKind = "bad"     // durable, but its state is not good, as Err says; nothing gives way to it
 	Retry   EventKind = "retry"   // an attempt failed, the next comes in Wait
 	Failed  EventKind = "failed"  // given up; training goes on, the last good one stays
 	Removed EventKind = "removed" // deleted by retention
@@ -58,7 +59,7 @@ type Status struct {
 	Update   int64         // of the save in flight
 	Attempt  int           // of the save in flight, from 1
 	Waiting  bool          // it failed and waits for the next attempt
-	Last     string        // path of the last saved one
+	Last     string        // path of the last good one that was saved
 	LastAt   int64         // its update, -1 before the first
 	Took     time.Duration // how long the last save was written in the background
 	Copied   time.Duration // how long the last one kept training waiting
@@ -85,6 +86,7 @@ type Store struct {
 	done     chan struct{} // closed when the save in flight has ended; nil if none is
 	wake     chan struct{} // cuts the pause before the next attempt
 	failed   error         // outcome of the last finished save
+	bad      *BadError     // the last save that was not good
 	closed   bool
 	staging  []byte
 	retained retained
@@ -198,7 +200,7 @@ func (s *Store) Save(ctx context.Context, snap *Snapshot) error {
 }
 
 // Flush waits until no save is in flight and returns the error of the last one
-// if it was given up. Pauses between attempts are cut short. When ctx ends
+// if it was given up, and a *BadError if its state was not good. Pauses between attempts are cut short. When ctx ends
 // first, its error is returned and the save goes on.
 func (s *Store) Flush(ctx context.Context) error {
 	if err := s.wait(ctx); err != nil {
@@ -272,12 +274,18 @@ func (s *Store) run() {
 		s.mu.Unlock()
 
 		start := time.Now()
+		j.examine()
 		if err := s.opts.SyncLog(); err != nil {
 			s.opts.Notify(Event{Kind: Trouble, Update: j.update, Err: fmt.Errorf("the log up to update %d may not survive a power cut: %w", j.update, err)})
 		}
 		path, err := j.write(s.opts.fsys, s.dir)
-		if err == nil {
+		var bad *BadError
+		switch {
+		case err == nil && j.manifest.Health.Problem == "":
 			s.saved(j, path, time.Since(start))
+			return
+		case err == nil, errors.As(err, &bad):
+			s.savedBad(j, path)
 			return
 		}
 		if !s.pause(j, attempt, err) {
@@ -302,6 +310,32 @@ func (s *Store) saved(j *job, path string, took time.Duration) {
 	s.opts.Notify(Event{Kind: Saved, Update: j.update, Path: path, Bytes: j.bytes - headerSlack, Took: took})
 	s.retain(path, s.surplus)
 	s.end()
+}
+
+// savedBad reports a checkpoint whose state is not good; path is empty if it
+// was not written because a good one has its name. The last good one stays the
+// last, and only bad ones before it go.
+func (s *Store) savedBad(j *job, path string) {
+	err := &BadError{path, *j.manifest.Health}
+	s.mu.Lock()
+	s.status.Err, s.failed, s.bad = nil, err, err
+	if path != "" {
+		s.retained.wrote(path)
+		s.retained.whole[path] = false
+	}
+	s.mu.Unlock()
+	s.opts.Notify(Event{Kind: Bad, Update: j.update, Path: path, Err: err})
+	if path != "" {
+		s.retain(path, s.surplus)
+	}
+	s.end()
+}
+
+// Bad is the last save whose state was not good, nil if none was.
+func (s *Store) Bad() *BadError {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.bad
 }
 
 // end marks that nothing is in flight.

@@ -57,12 +57,15 @@ type Report struct {
 	Faults   []*Fault  // empty if the checkpoint is whole
 	Surplus  []string  // names of files that the manifest does not know; they do no harm
 	Bytes    int64     // read and hashed
+	// Bad is, of a whole one, a *BadError if its state is not good.
+	Bad error
 }
 
-// Err is nil for a whole checkpoint and a *DamagedError otherwise.
+// Err is nil for a checkpoint that is whole and good, a *BadError for one that
+// is only whole, and a *DamagedError otherwise.
 func (r *Report) Err() error {
 	if len(r.Faults) == 0 {
-		return nil
+		return r.Bad
 	}
 	return &DamagedError{r.Path, r.Faults}
 }
@@ -98,6 +101,9 @@ func Verify(path string) (*Report, error) {
 		if e.Name() != ManifestFile && m.File(e.Name()) == nil {
 			r.Surplus = append(r.Surplus, e.Name())
 		}
+	}
+	if len(r.Faults) == 0 {
+		r.Bad = Good(path)
 	}
 	return r, nil
 }

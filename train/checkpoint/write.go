@@ -84,7 +84,7 @@ func newJob(snap *Snapshot) (*job, error) {
 	for _, data := range j.files {
 		j.bytes += int64(len(data))
 	}
-	j.manifest = Manifest{Format: Format, Version: Version, Update: j.update, Created: meta.Created, PlanHash: snap.PlanHash}
+	j.manifest = Manifest{Format: Format, Version: Version, Update: j.update, Created: meta.Created, PlanHash: snap.PlanHash, Health: &Health{Problem: snap.Problem}}
 	if snap.Metric != nil {
 		m := *snap.Metric
 		j.manifest.Metric = &m
@@ -160,6 +160,9 @@ func (e *errNoSpace) Unwrap() error { return syscall.ENOSPC }
 // the data it could not write, so nothing of a failed attempt is used again.
 func (j *job) write(fsys fsys, parent string) (path string, err error) {
 	path = filepath.Join(parent, stepName(j.update))
+	if j.manifest.Health.Problem != "" && there(path) {
+		return "", &BadError{Health: *j.manifest.Health}
+	}
 	tmp := path + tmpSuffix
 	if err := removeTree(fsys, tmp); err != nil {
 		return "", err
@@ -183,6 +186,12 @@ func (j *job) write(fsys fsys, parent string) (path string, err error) {
 		return "", err
 	}
 	return path, nil
+}
+
+// there reports whether a good checkpoint has the path.
+func there(path string) bool {
+	report, err := Verify(path)
+	return err == nil && report.Err() == nil
 }
 
 // fill writes all files into tmp and syncs them and the folder.

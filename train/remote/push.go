@@ -83,7 +83,7 @@ func Push(ctx context.Context, r Remote, dir string, opts PushOptions) (*Upload,
 		err = report.Err()
 	}
 	if err != nil {
-		return nil, &PermanentError{fmt.Errorf("push: %w", err), "a damaged checkpoint is not uploaded"}
+		return nil, &PermanentError{fmt.Errorf("push: %w", err), "a damaged or bad checkpoint is not uploaded"}
 	}
 	m := report.Manifest
 	p := &pusher{r: r, dir: dir, name: checkpoint.Name(m.Update), opts: opts}

@@ -1,0 +1,82 @@
+package safetensors
+
+import (
+	"encoding/binary"
+	"math"
+)
+
+// lanes say where the exponents of the values lie that a word of eight bytes
+// holds: an exponent of ones alone, which is that of NaN and the infinities,
+// becomes the sign bit when one is added to it.
+type lanes struct{ exponents, one, signs uint64 }
+
+var lanesOf = map[DType]lanes{
+	F16:  {0x7c00_7c00_7c00_7c00, 0x0400_0400_0400_0400, 0x8000_8000_8000_8000},
+	BF16: {0x7f80_7f80_7f80_7f80, 0x0080_0080_0080_0080, 0x8000_8000_8000_8000},
+	F32:  {0x7f80_0000_7f80_0000, 0x0080_0000_0080_0000, 0x8000_0000_8000_0000},
+	F64:  {0x7ff0_0000_0000_0000, 0x0010_0000_0000_0000, 0x8000_0000_0000_0000},
+	C64:  {0x7f80_0000_7f80_0000, 0x0080_0000_0080_0000, 0x8000_0000_8000_0000},
+}
+
+// Bad tells of the values of a tensor that are NaN or infinite.
+type Bad struct {
+	Count int
+	// First is the index of the first one, Value what it is.
+	First int
+	Value float64
+}
+
+// NonFinite looks for values that are NaN or infinite in the bytes of a tensor.
+// It reads memory about as fast as memory is. Integers and the formats of less
+// than 16 bits count as finite.
+func NonFinite(d DType, data []byte) (bad Bad, found bool) {
+	l, ok := lanesOf[d]
+	if !ok {
+		return bad, false
+	}
+	le := binary.LittleEndian
+	words, any := data[:len(data)&^7], uint64(0)
+	for ; len(words) >= 32; words = words[32:] {
+		w := words[:32:32]
+		any |= le.Uint64(w)&l.exponents + l.one
+		any |= le.Uint64(w[8:])&l.exponents + l.one
+		any |= le.Uint64(w[16:])&l.exponents + l.one
+		any |= le.Uint64(w[24:])&l.exponents + l.one
+	}
+	for ; len(words) > 0; words = words[8:] {
+		any |= le.Uint64(words)&l.exponents + l.one
+	}
+	var rest [8]byte
+	copy(rest[:], data[len(data)&^7:])
+	any |= le.Uint64(rest[:])&l.exponents + l.one
+	if any&l.signs == 0 {
+		return bad, false
+	}
+	width := d.Bits() / 8
+	if d == C64 {
+		width = 4
+	}
+	for i := 0; (i+1)*width <= len(data); i++ {
+		if x := valueAt(width, d, data[i*width:]); math.IsNaN(x) || math.IsInf(x, 0) {
+			if bad.Count == 0 {
+				bad.First, bad.Value = i*width*8/d.Bits(), x
+			}
+			bad.Count++
+		}
+	}
+	return bad, true
+}
+
+// valueAt decodes the first value of data.
+func valueAt(width int, d DType, data []byte) float64 {
+	le := binary.LittleEndian
+	switch {
+	case d == F16:
+		return float64(half(le.Uint16(data)))
+	case d == BF16:
+		return float64(math.Float32frombits(uint32(le.Uint16(data)) << 16))
+	case width == 4:
+		return float64(math.Float32frombits(le.Uint32(data)))
+	}
+	return math.Float64frombits(le.Uint64(data))
+}

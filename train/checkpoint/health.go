@@ -1,0 +1,127 @@
+package checkpoint
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	"github.com/snug-ml/snug/data/safetensors"
+)
+
+// Health says whether a checkpoint is good: its weights and its optimizer's
+// state are finite, and its evaluation, if it has one, is a number. A bad one
+// is kept for whoever wants to find out why, but it is never used, and neither
+// takes a good one's place nor counts where old ones are removed.
+type Health struct {
+	// Problem is what is wrong; empty: nothing.
+	Problem string `json:"problem,omitempty"`
+	// Tensor is the first one that is not finite, empty if all are.
+	Tensor string `json:"tensor,omitempty"`
+}
+
+// BadError is returned for a checkpoint that is whole but not good.
+type BadError struct {
+	Path string // of the checkpoint; empty if it was not written
+	Health
+}
+
+func (e *BadError) Error() string {
+	if e.Path == "" {
+		return e.Problem
+	}
+	return fmt.Sprintf("%s is not good: %s; take an earlier one (`snug ckpt list` shows all)", e.Path, e.Problem)
+}
+
+// err is nil for a good checkpoint.
+func (h *Health) err(path string) error {
+	if h == nil || h.Problem == "" {
+		return nil
+	}
+	return &BadError{path, *h}
+}
+
+// examine looks at the numbers of a job, which lie in the staging buffer.
+func (j *job) examine() {
+	if j.manifest.Health.Tensor != "" {
+		return // at the attempt before
+	}
+	for _, part := range []struct {
+		file    string
+		entries []safetensors.Entry
+	}{{WeightsFile, j.weights}, {OptimizerFile, j.optimizer}} {
+		for _, e := range part.entries {
+			if bad, found := safetensors.NonFinite(e.DType, e.Data); found {
+				h := notFinite(part.file, e.Name, e.Shape, bad)
+				if also := j.manifest.Health.Problem; also != "" {
+					h.Problem += "; " + also
+				}
+				*j.manifest.Health = h
+				return
+			}
+		}
+	}
+}
+
+// notFinite is the health of a state with such a tensor.
+func notFinite(file, tensor string, shape []int, bad safetensors.Bad) Health {
+	n := 1
+	for _, d := range shape {
+		n *= d
+	}
+	return Health{
+		Problem: fmt.Sprintf("tensor %q of %s has %d of %d values that are NaN or infinite, the first is %v at index %v", tensor, file, bad.Count, n, bad.Value, place(shape, bad.First)),
+		Tensor:  tensor,
+	}
+}
+
+// place is the index of element i, one number a dimension.
+func place(shape []int, i int) []int {
+	at := make([]int, len(shape))
+	for d, n := range slices.Backward(shape) {
+		at[d], i = i%n, i/n
+	}
+	return at
+}
+
+// Good returns a *BadError for the checkpoint folder dir if its state is not
+// good: by its manifest, or by its numbers where that says nothing, as those of
+// older versions do. What it does not look at is whether the files are whole.
+func Good(dir string) error {
+	m, err := ReadManifest(dir)
+	if err != nil {
+		return fmt.Errorf("checkpoint: %w", err)
+	}
+	if m.Health != nil {
+		return m.Health.err(dir)
+	}
+	for _, name := range []string{WeightsFile, OptimizerFile} {
+		if m.File(name) == nil {
+			continue
+		}
+		f, err := safetensors.Open(filepath.Join(dir, name))
+		if err != nil {
+			return err
+		}
+		h, err := scan(f, name)
+		if err := errors.Join(err, f.Close(), h.err(dir)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// scan looks at the numbers of a file.
+func scan(f *safetensors.File, name string) (*Health, error) {
+	for _, info := range f.Tensors() {
+		t, err := f.Tensor(info.Name)
+		if err != nil {
+			return nil, err
+		}
+		if bad, found := safetensors.NonFinite(t.DType, t.Data); found {
+			h := notFinite(name, info.Name, info.Shape, bad)
+			return &h, nil
+		}
+	}
+	return nil, nil
+}

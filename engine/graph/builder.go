@@ -50,6 +50,7 @@ type Builder struct {
 	clone    bool
 	streams  int
 	weights  DType                 // storage of matrices; Invalid is F32
+	states   map[string]*Value     // F.States by name
 	now      func(v *Value) *Value // during a Rewrite
 }
 
@@ -161,7 +162,7 @@ func (b *Builder) Input(name string, t Type) *Value {
 // State declares a tensor that the program keeps between runs. Declaring the
 // same name again gives the same value (shared weights).
 func (b *Builder) State(s *State) *Value {
-	if v := b.F.StateValue(s.Name); v != nil {
+	if v := b.StateValue(s.Name); v != nil {
 		if !v.Type.Equal(s.Type) {
 			b.Failf("state %s is declared as %v and as %v", s.Name, v.Type, s.Type)
 		}
@@ -170,7 +171,21 @@ func (b *Builder) State(s *State) *Value {
 	v := b.F.NewValue(s.Type)
 	v.Name, v.State = s.Name, s
 	b.F.States = append(b.F.States, v)
+	b.states[s.Name] = v
 	return v
+}
+
+// StateValue is the first version of the state of F called name, or nil. A deep
+// model asks for thousands, so the builder keeps an index, which is made anew
+// where F got states from elsewhere.
+func (b *Builder) StateValue(name string) *Value {
+	if b.states == nil || len(b.states) != len(b.F.States) {
+		b.states = make(map[string]*Value, len(b.F.States))
+		for _, v := range b.F.States {
+			b.states[v.Name] = v
+		}
+	}
+	return b.states[name]
 }
 
 // Param declares a trained weight named by the layer path. Weights of two or

@@ -44,7 +44,7 @@ func fused(f *graph.Func) (*graph.Func, error) {
 	if err != nil {
 		return nil, err
 	}
-	z := &fuser{newFlow(f), make([]*cluster, len(f.Nodes))}
+	z := &fuser{newFlow(f), make([]*cluster, len(f.Nodes)), make([][]sunk, f.NumValues())}
 	z.products()
 	z.loops()
 	z.sums()
@@ -92,6 +92,15 @@ func (c *cluster) made() []*graph.Value {
 type fuser struct {
 	*flow
 	of []*cluster // by position
+	// sunk are, by the ID of a value, the loops that read it further down than
+	// where it was written, in the order of where they went.
+	sunk [][]sunk
+}
+
+// sunk says that c went down to a position.
+type sunk struct {
+	c  *cluster
+	to int
 }
 
 // place is where the node now at position i will run.

@@ -32,25 +32,45 @@ func (z *fuser) loops() {
 }
 
 // neighbours are the loops that make operands of n, and those that read an
-// operand of n of full size, the latest first.
+// operand of n of full size and stand where all operands are known, the latest
+// first.
 func (z *fuser) neighbours(n *graph.Node) (makers, siblings []*cluster) {
-	add := func(cs []*cluster, i int) []*cluster {
-		if c := z.of[i]; c != nil && c.base == nil && !slices.Contains(cs, c) {
+	add := func(cs []*cluster, c *cluster) []*cluster {
+		if c != nil && c.base == nil && !slices.Contains(cs, c) {
 			cs = append(cs, c)
 		}
 		return cs
 	}
+	known := -1
 	for _, v := range n.In {
 		s := graph.Storage(v)
+		known = max(known, z.known(s))
 		if s.Node != nil {
-			makers = add(makers, z.at[s.Node])
+			makers = add(makers, z.of[z.at[s.Node]])
 		}
+	}
+	for _, v := range n.In {
+		s := graph.Storage(v)
 		if s.Type.Shape.Elems() < n.Out[0].Shape().Elems() {
 			continue
 		}
-		for _, j := range z.readers[s.ID] {
-			if j < z.at[n] {
-				siblings = add(siblings, j)
+		// A scalar may have a reader for each weight: only those are looked at
+		// that can be late enough.
+		before, _ := slices.BinarySearch(z.readers[s.ID], z.at[n])
+		for _, j := range slices.Backward(z.readers[s.ID][:before]) {
+			if j < known {
+				break
+			}
+			if c := z.of[j]; c != nil && c.at >= known {
+				siblings = add(siblings, c)
+			}
+		}
+		for _, m := range slices.Backward(z.sunk[s.ID]) {
+			if m.to < known {
+				break
+			}
+			if z.of[z.at[m.c.nodes[0]]] == m.c { // else it went into another loop
+				siblings = add(siblings, m.c)
 			}
 		}
 	}

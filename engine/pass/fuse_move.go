@@ -37,7 +37,7 @@ func (z *fuser) hoist(c *cluster, n *graph.Node) bool {
 	takes := n.Out[0].Type.Bytes()
 	if !z.quiet(c, c.at, i, takes) {
 		for _, s := range stored(n) {
-			last := !z.pinned[s.ID] && !slices.ContainsFunc(z.readers[s.ID], func(j int) bool {
+			last := !z.pinned[s.ID] && !z.laterReader(s, func(j int) bool {
 				return j != i && z.of[j] != c && (z.in(c, s) || z.place(j) > c.at)
 			})
 			if last {
@@ -78,7 +78,7 @@ func (z *fuser) sink(c *cluster, i int, into *cluster, nodes ...*graph.Node) boo
 		if z.written[s.ID] <= i {
 			return false
 		}
-		if !z.pinned[s.ID] && !slices.ContainsFunc(z.readers[s.ID], func(j int) bool { return z.of[j] != c && z.place(j) >= i }) {
+		if !z.pinned[s.ID] && !z.laterReader(s, func(j int) bool { return z.of[j] != c && z.place(j) >= i }) {
 			takes += s.Type.Bytes()
 		}
 	}
@@ -102,11 +102,37 @@ func (z *fuser) take(c *cluster, i int, nodes ...*graph.Node) bool {
 		was[k], z.of[z.at[n]] = z.of[z.at[n]], c
 	}
 	if z.sound(c) {
+		z.record(c)
 		return true
 	}
 	*c = before
 	for k, n := range nodes {
 		z.of[z.at[n]] = was[k]
+	}
+	return false
+}
+
+// record notes which values c now reads further down than its members stood.
+func (z *fuser) record(c *cluster) {
+	for _, n := range c.nodes {
+		if z.at[n] >= c.at {
+			continue
+		}
+		for _, s := range stored(n) {
+			if was := z.sunk[s.ID]; len(was) == 0 || was[len(was)-1] != (sunk{c, c.at}) {
+				z.sunk[s.ID] = append(was, sunk{c, c.at})
+			}
+		}
+	}
+}
+
+// laterReader reports whether a reader of v passes the test: the last ones are
+// asked first.
+func (z *fuser) laterReader(v *graph.Value, test func(j int) bool) bool {
+	for _, j := range slices.Backward(z.readers[v.ID]) {
+		if test(j) {
+			return true
+		}
 	}
 	return false
 }

@@ -74,12 +74,13 @@ func (p *Planner) Fit(s Search) (*Choice, error) {
 // divisors of n from least up to most, ascending.
 func divisors(n, least, most int) []int {
 	var d []int
-	for i := least; i <= min(n, most); i++ {
+	for i := 1; i <= n/i; i++ {
 		if n%i == 0 {
-			d = append(d, i)
+			d = append(d, i, n/i)
 		}
 	}
-	return d
+	slices.Sort(d)
+	return slices.DeleteFunc(slices.Compact(d), func(i int) bool { return i < least || i > most })
 }
 
 // fitting is the state of a search.

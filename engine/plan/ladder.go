@@ -52,14 +52,23 @@ func withRecompute(r pass.Recompute) func(Settings) (Settings, bool) {
 // halve takes the largest proper divisor for the micro-batch: half, mostly. The
 // batch of an update stays.
 func (p *Planner) halve(s Settings) (Settings, bool) {
-	for d := s.MicroBatch / 2; d >= max(1, p.LeastMicroBatch); d-- {
-		if s.MicroBatch%d == 0 {
-			s.Accumulation = max(1, s.Accumulation) * (s.MicroBatch / d)
-			s.MicroBatch = d
-			return s, true
+	by := leastFactor(s.MicroBatch)
+	if by == 1 || s.MicroBatch/by < p.LeastMicroBatch {
+		return s, false
+	}
+	s.MicroBatch /= by
+	s.Accumulation = max(1, s.Accumulation) * by
+	return s, true
+}
+
+// leastFactor is the smallest divisor of n above 1, 1 where there is none.
+func leastFactor(n int) int {
+	for d := 2; d <= n/d; d++ {
+		if n%d == 0 {
+			return d
 		}
 	}
-	return s, false
+	return max(n, 1)
 }
 
 // changes are the ladder, the cheapest first; the micro-batch is divided as

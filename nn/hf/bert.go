@@ -182,7 +182,7 @@ func (m BERT) MaskedLogits(b *graph.Builder, in Input, h *graph.Value) (y *graph
 	head := func(dense, norm, act string) {
 		x := b.Apply(activation(b, act), in.linear(b, dense, b.Reshape(h, -1, m.D), m.D, m.init()))
 		x = in.norm(b, norm, x, m.Eps)
-		w := b.F.StateValue(m.base() + ".embeddings.word_embeddings.weight")
+		w := b.StateValue(m.base() + ".embeddings.word_embeddings.weight")
 		if m.Untied {
 			w = in.table(b, "decoder", m.Vocab, m.D, m.init())
 		}

@@ -72,7 +72,7 @@ func (m GPT2) Output(b *graph.Builder) *graph.Value {
 	if m.Untied {
 		return nn.Embedding(b, "lm_head", m.Vocab, m.D, m.init())
 	}
-	return b.State(b.F.StateValue("transformer.wte.weight").State)
+	return b.State(b.StateValue("transformer.wte.weight").State)
 }
 
 // Logits are those of the ids I32 [B, T] on a cache (nil for none): [B*T, Vocab].

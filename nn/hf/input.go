@@ -65,7 +65,7 @@ func (in Input) check(b *graph.Builder) {
 
 // freeze gives weight the role that Frozen wants.
 func (in Input) freeze(b *graph.Builder, weight string) {
-	if v := b.F.StateValue(b.Path(weight)); v != nil && in.Frozen != nil && in.Frozen(v.Name) {
+	if v := b.StateValue(b.Path(weight)); v != nil && in.Frozen != nil && in.Frozen(v.Name) {
 		v.State.Role = graph.Frozen
 	}
 }

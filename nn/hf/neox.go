@@ -68,7 +68,7 @@ func (m NeoX) Hidden(b *graph.Builder, in Input) (x *graph.Value) {
 // was built into; call it outside of any scope.
 func (m NeoX) Output(b *graph.Builder) *graph.Value {
 	if m.Tied {
-		return b.State(b.F.StateValue("gpt_neox.embed_in.weight").State)
+		return b.State(b.StateValue("gpt_neox.embed_in.weight").State)
 	}
 	return nn.Embedding(b, "embed_out", m.Vocab, m.D, m.init())
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 
@@ -32,6 +31,9 @@ const (
 	exitNoFit   = 3
 	exitStopped = 4 // the state was saved; --resume goes on
 	exitGrace   = 5 // told to stop, and the grace ended before the state was saved
+	// exitUnread is the shell's code of a program that wrote into a pipe whose
+	// reader had left: 128 and the number of SIGPIPE.
+	exitUnread = 141
 )
 
 // systems are what snug trains.
@@ -41,9 +43,9 @@ var systems = []system.System{refocused.System, dynamo.System, moderation.System
 type app struct {
 	ctx      context.Context
 	in       io.Reader
-	out, err io.Writer
+	out, err *stream
 	// stdout is what the process has; out is that, or err where the verb was asked for JSON.
-	stdout    io.Writer
+	stdout    *stream
 	asJSON    bool
 	written   bool // the one document of stdout was written
 	overrides []config.Override
@@ -74,13 +76,33 @@ type commands struct {
 // Main runs the command line and returns the exit code.
 func Main(args []string, in io.Reader, out, errw io.Writer) int {
 	overrides, rest := config.SplitFlags(args)
-	a := &app{in: in, out: out, stdout: out, err: errw, overrides: overrides}
+	stdout, stderr := newStream(out, false), newStream(errw, true)
+	a := &app{in: in, out: stdout, stdout: stdout, err: stderr, overrides: overrides}
+	stdout.onLoss = a.lost
+	return a.printed(a.run(rest))
+}
+
+// lost says that what is printed does not get through, unless the reader has
+// had enough.
+func (a *app) lost(err error) {
+	if !left(err) {
+		a.warnf("snug: stdout: %v\n", err)
+	}
+}
+
+// warnf prints on stderr.
+func (a *app) warnf(format string, args ...any) {
+	_, _ = fmt.Fprintf(a.err, format, args...) // a stream never fails
+}
+
+// run parses and does what the command line says.
+func (a *app) run(args []string) int {
 	var cmds commands
 	code := -1
 	parser, err := kong.New(&cmds,
 		kong.Name("snug"),
 		kong.Description("Trains neural networks fast on the hardware at hand, and knows the memory of a run before its first step."),
-		kong.Writers(out, errw),
+		kong.Writers(a.stdout, a.err),
 		kong.Exit(func(c int) { code = c }),
 		kong.Bind(a),
 		kong.Vars{"passes": strings.Join(pass.Names(), ", ")},
@@ -89,18 +111,50 @@ func Main(args []string, in io.Reader, out, errw io.Writer) int {
 	if err != nil {
 		return a.fail(err)
 	}
-	k, err := parser.Parse(rest)
+	k, err := parser.Parse(args)
 	if code >= 0 {
 		return code // --help
 	}
-	a.speak(cmds.JSON || err != nil && slices.Contains(rest, "--json"))
+	a.speak(cmds.JSON || err != nil && slices.Contains(args, "--json"))
 	if err != nil {
 		return a.fail(usageError{err})
 	}
-	a.signals = interrupts(errw)
-	a.ctx = a.signals.ctx
+	a.signals = interrupts(a.err)
 	defer a.signals.stop()
-	return a.fail(k.Run())
+	ctx, cancel := context.WithCancel(a.signals.ctx)
+	defer cancel()
+	a.ctx = ctx
+	lasting := lastingVerbs[strings.Fields(k.Command())[0]]
+	a.stdout.onLoss = func(err error) {
+		if lasting {
+			a.warnf("snug: stdout: %v; nothing more is shown there, the work goes on\n", err)
+			return
+		}
+		a.lost(err)
+		cancel()
+	}
+	err = k.Run()
+	if a.stdout.end() != nil && !lasting && errors.Is(err, context.Canceled) {
+		return exitFailed // printed has said why
+	}
+	return a.fail(err)
+}
+
+// lastingVerbs leave more than what they print, and go on when nobody reads it.
+var lastingVerbs = map[string]bool{"train": true, "serve": true, "export": true, "eval": true, "data": true, "ckpt": true}
+
+// printed is the exit code of a verb that ended with code, if what it printed
+// did not get through: a code that says more than "failed" stays.
+func (a *app) printed(code int) int {
+	lost := a.stdout.end()
+	_ = a.err.end() // where stderr is gone there is nobody left to tell
+	switch {
+	case lost == nil || code > exitFailed:
+		return code
+	case left(lost):
+		return exitUnread
+	}
+	return exitFailed
 }
 
 // fail prints err and gives its exit code.
@@ -117,15 +171,12 @@ func (a *app) fail(err error) int {
 		code = coded.ExitCode()
 	}
 	if code != exitStopped {
-		_, _ = fmt.Fprintf(a.err, "snug: %v\n", err)
+		a.warnf("snug: %v\n", err)
 	}
 	a.refuse(err, code)
 	return code
 }
 
 func (a *app) printf(format string, args ...any) {
-	if _, err := fmt.Fprintf(a.out, format, args...); err != nil {
-		// The terminal is gone; so is anybody to tell.
-		os.Exit(exitFailed)
-	}
+	_, _ = fmt.Fprintf(a.out, format, args...) // a stream never fails
 }

@@ -27,6 +27,9 @@ func interrupts(w io.Writer) *interruption {
 	n := &interruption{ctx: ctx}
 	c := make(chan os.Signal, 2)
 	signal.Notify(c, os.Interrupt, syscall.SIGTERM)
+	// A pipe whose reader has left fails the write, and does not end the process
+	// in the middle of a run: see stream.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	done := make(chan struct{})
 	n.stop = func() {
 		close(done)

@@ -57,7 +57,7 @@ func (p *predictCmd) Run(a *app) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, k.Close()) }()
-	out := a.out
+	var out io.Writer = a.out
 	if p.Output != "" {
 		f, err2 := regular.Create(p.Output)
 		if err2 != nil {

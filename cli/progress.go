@@ -2,12 +2,10 @@ package cli
 
 import (
 	"fmt"
-	"os"
 	"strings"
 	"sync"
 	"time"
-
-	"golang.org/x/term"
+	"unicode/utf8"
 
 	"github.com/snug-ml/snug/device"
 	"github.com/snug-ml/snug/train"
@@ -20,7 +18,6 @@ import (
 type progress struct {
 	r        *run
 	terminal bool
-	width    int
 	sampler  *device.Sampler
 
 	mu     sync.Mutex
@@ -36,12 +33,7 @@ type progress struct {
 
 func newProgress(r *run) *progress {
 	p := &progress{r: r, sampler: device.NewSampler()}
-	if f, ok := r.out.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-		p.terminal = true
-		if w, _, err := term.GetSize(int(f.Fd())); err == nil {
-			p.width = w
-		}
-	}
+	p.terminal = r.out.live
 	return p
 }
 
@@ -172,16 +164,17 @@ func (p *progress) print(line string) {
 }
 
 func (p *progress) rewrite(line string) {
-	if p.width > 0 && len(line) >= p.width {
-		line = line[:p.width-1]
+	if w := p.r.out.width(); w > 0 {
+		line = string([]rune(line)[:min(w-1, utf8.RuneCountInString(line))])
 	}
-	p.r.printf("\r\x1b[K%s", line)
+	p.r.out.steer("\r\x1b[K")
+	p.r.printf("%s", line)
 	p.live = true
 }
 
 func (p *progress) clear() {
 	if p.live {
-		p.r.printf("\r\x1b[K")
+		p.r.out.steer("\r\x1b[K")
 		p.live = false
 	}
 }

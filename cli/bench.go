@@ -20,7 +20,7 @@ import (
 type benchCmd struct {
 	choice
 	Against string `help:"Another preset to hold this one against." placeholder:"PRESET"`
-	Updates int    `help:"Measured updates of each configuration, after three unmeasured ones; at least 5." default:"7"`
+	Updates int    `help:"Measured updates of each configuration, after three unmeasured ones; at least 5." default:"7" min:"5"`
 	Ops     bool   `help:"Print where an update's time goes, operation by operation, beside the time that the machine's measured speed allows."`
 	Shapes  bool   `help:"With --ops: a line for each shape."`
 }
@@ -58,9 +58,6 @@ type benchRow struct {
 
 // Run implements the verb.
 func (b *benchCmd) Run(a *app) error {
-	if b.Updates < 5 {
-		return usage("--updates %d: a median needs at least 5", b.Updates)
-	}
 	if b.Shapes && !b.Ops {
 		return usage("--shapes: tells the shapes of --ops apart, which is not given")
 	}

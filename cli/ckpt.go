@@ -239,6 +239,15 @@ type ckptCompareCmd struct {
 	B string `arg:"" help:"Checkpoint folder or run directory."`
 }
 
+// Help implements kong.HelpProvider.
+func (ckptCompareCmd) Help() string {
+	return `Tensors, state, settings and other files are compared bit by bit. Exit codes: 0
+equal, 1 different, or one of them cannot be read.
+
+Example:
+  snug ckpt compare runs/a runs/b/checkpoints/step-00000300`
+}
+
 // Run implements the verb.
 func (c *ckptCompareCmd) Run(a *app) error {
 	pa, err := checkpointPath(c.A)
@@ -254,7 +263,7 @@ func (c *ckptCompareCmd) Run(a *app) error {
 		return err
 	}
 	if a.asJSON {
-		return a.json(cmp)
+		return errors.Join(a.json(cmp), differ(cmp))
 	}
 	a.printf("A %s\nB %s\n", cmp.A, cmp.B)
 	if cmp.Equal() {
@@ -284,7 +293,22 @@ func (c *ckptCompareCmd) Run(a *app) error {
 	}
 	if len(rows) == 1 {
 		a.printf("all %d tensors are equal in every bit\n", len(cmp.Tensors))
+	} else if err := a.table(rows); err != nil {
+		return err
+	}
+	return differ(cmp)
+}
+
+// differ is the error of checkpoints that are not equal, nil if they are.
+func differ(c *checkpoint.Comparison) error {
+	if c.Equal() {
 		return nil
 	}
-	return a.table(rows)
+	tensors := 0
+	for _, t := range c.Tensors {
+		if t.Note != "same" {
+			tensors++
+		}
+	}
+	return fmt.Errorf("the checkpoints differ: %d of %d tensors, %d fields of the state, %d settings, %d files", tensors, len(c.Tensors), len(c.State), len(c.Config), len(c.Files))
 }

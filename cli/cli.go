@@ -55,20 +55,22 @@ type app struct {
 
 // commands is the grammar.
 type commands struct {
-	Train     trainCmd     `cmd:"" help:"Train a model."`
-	Plan      planCmd      `cmd:"" help:"Say what a run needs, to the byte, on any card."`
-	Fit       fitCmd       `cmd:"" help:"Find the fastest settings that fit."`
-	Generate  generateCmd  `cmd:"" help:"Write text with a trained language model."`
-	Eval      evalCmd      `cmd:"" help:"Measure a trained model on its held-out data."`
-	Predict   predictCmd   `cmd:"" help:"Apply a trained model to data."`
-	Serve     serveCmd     `cmd:"" help:"Answer over HTTP with a trained model."`
+	Version versionFlag `help:"Print the version, and what this binary was built from and for."`
+
+	Train     trainCmd     `cmd:"" help:"Train a model." settings:"all"`
+	Plan      planCmd      `cmd:"" help:"Say what a run needs, to the byte, on any card." settings:"all"`
+	Fit       fitCmd       `cmd:"" help:"Find the fastest settings that fit." settings:"all"`
+	Generate  generateCmd  `cmd:"" help:"Write text with a trained language model." settings:"training.sample.temperature,training.sample.top_k,training.sample.top_p,training.mixed_precision,hardware.threads"`
+	Eval      evalCmd      `cmd:"" help:"Measure a trained model on its held-out data." settings:"!model,system,phases,checkpoint,run"`
+	Predict   predictCmd   `cmd:"" help:"Apply a trained model to data." settings:"data,tasks,hardware.threads"`
+	Serve     serveCmd     `cmd:"" help:"Answer over HTTP with a trained model." settings:"data,hardware.threads"`
 	Export    exportCmd    `cmd:"" help:"Write a trained model as a Hugging Face folder."`
 	Data      dataCmd      `cmd:"" help:"Prepare data."`
 	Ckpt      ckptCmd      `cmd:"" help:"Look at checkpoints."`
-	Config    configCmd    `cmd:"" help:"Show settings: effective ones, presets, the reference."`
+	Config    configCmd    `cmd:"" help:"Show settings: effective ones, presets, the reference." settings:"all"`
 	Doctor    doctorCmd    `cmd:"" help:"Show what this machine has and what would be chosen on it."`
-	Bench     benchCmd     `cmd:"" help:"Measure configurations of a preset against each other."`
-	BenchWork benchWorkCmd `cmd:"" hidden:"" help:"Time a work of bench/README.md."`
+	Bench     benchCmd     `cmd:"" help:"Measure configurations of a preset against each other." settings:"all"`
+	BenchWork benchWorkCmd `cmd:"" hidden:"" help:"Time a work of bench/README.md." settings:"all"`
 
 	JSON bool `help:"Print one JSON document on stdout, in refusal too, and everything else on stderr."`
 }
@@ -111,13 +113,16 @@ func (a *app) run(args []string) int {
 	if err != nil {
 		return a.fail(err)
 	}
-	k, err := parser.Parse(args)
+	k, err := parser.Parse(joined(args))
 	if code >= 0 {
-		return code // --help
+		return code // --help, --version
 	}
 	a.speak(cmds.JSON || err != nil && slices.Contains(args, "--json"))
 	if err != nil {
-		return a.fail(usageError{err})
+		return a.fail(explained(err))
+	}
+	if err := check(k, a.overrides); err != nil {
+		return a.fail(err)
 	}
 	a.signals = interrupts(a.err)
 	defer a.signals.stop()

@@ -10,9 +10,9 @@ import (
 
 type configCmd struct {
 	choice
-	Presets   bool   `help:"List the presets."`
-	Reference string `help:"Print every key of a system with its type, default and meaning." placeholder:"SYSTEM"`
-	Schema    string `help:"Print the JSON schema of a system's configuration, for editors." placeholder:"SYSTEM"`
+	Presets   bool   `help:"List the presets." xor:"what"`
+	Reference string `help:"Print every key of a system with its type, default and meaning." xor:"what" placeholder:"SYSTEM"`
+	Schema    string `help:"Print the JSON schema of a system's configuration, for editors." xor:"what" placeholder:"SYSTEM"`
 }
 
 // Help implements kong.HelpProvider.
@@ -30,6 +30,9 @@ Examples:
 func (c *configCmd) Run(a *app) error {
 	if a.asJSON && c.Reference != "" {
 		c.Reference, c.Schema = "", c.Reference // the same keys, as JSON
+	}
+	if list := c.Presets || c.Reference != "" || c.Schema != ""; list && (c.Preset != "" || c.Config != "" || len(a.overrides) > 0) {
+		return usage("--presets, --reference and --schema show what there is; leave the preset, --config and settings away")
 	}
 	switch {
 	case c.Presets:

@@ -10,12 +10,12 @@ import (
 )
 
 type dataCmd struct {
-	Prepare dataPrepareCmd `cmd:"" help:"Tokenise text once into shards that training maps into memory."`
+	Prepare dataPrepareCmd `cmd:"" help:"Tokenise text once into shards that training maps into memory." settings:"all"`
 }
 
 type dataPrepareCmd struct {
 	choice
-	Out    string `help:"Folder for the prepared data; give it to training as data.cache_dir." required:"" placeholder:"DIR"`
+	Out    string `help:"Folder for the prepared data; give it to training as data.cache_dir." required:"" placeholder:"DIR" key:"data.cache_dir"`
 	Report bool   `help:"Say rows, tokens, duplicates, lengths, and the padding that packing or buckets save."`
 }
 

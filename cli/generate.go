@@ -16,13 +16,13 @@ import (
 
 type generateCmd struct {
 	Path        string   `arg:"" name:"run" help:"Run directory or checkpoint folder."`
-	Prompt      string   `help:"Text to continue (default: start a document)."`
-	Tokens      int      `help:"Most tokens to write." default:"200"`
-	Temperature *float64 `help:"0: always the likeliest token (default: the run's setting)."`
-	TopK        *int     `name:"top_k" help:"Draw from so many likeliest tokens; 0: from all."`
-	TopP        *float64 `name:"top_p" help:"Draw from the likeliest tokens that add up to this probability."`
+	Prompt      string   `help:"Text to continue (default: start a document)." empty:"" key:"training.sample.prompt"`
+	Tokens      int      `help:"Most tokens to write." default:"200" min:"1" key:"training.sample.tokens"`
+	Temperature *float64 `help:"0: always the likeliest token (default: the run's setting)." min:"0" key:"training.sample.temperature"`
+	TopK        *int     `name:"top_k" help:"Draw from so many likeliest tokens; 0: from all." min:"0" key:"training.sample.top_k"`
+	TopP        *float64 `name:"top_p" help:"Draw from the likeliest tokens that add up to this probability." above:"0" max:"1" key:"training.sample.top_p"`
 	Seed        uint64   `help:"Of the draws." default:"42"`
-	Threads     int      `help:"Worker threads (default: the cores this process may use)."`
+	Threads     int      `help:"Worker threads (default: the cores this process may use)." min:"1" key:"hardware.threads"`
 }
 
 // Help implements kong.HelpProvider.
@@ -41,11 +41,7 @@ func (g *generateCmd) Run(a *app) error {
 	if o.system.Generator == nil {
 		return fmt.Errorf("%s is a run of the system %s, which does not write text", g.Path, o.config.System)
 	}
-	threads := g.Threads
-	if threads == 0 {
-		threads = device.DetectHost().CPU.Threads
-	}
-	gen, err := o.system.Generator(o.config, o.path, threads)
+	gen, err := o.system.Generator(o.config, o.path, o.threads(g.Threads))
 	if err != nil {
 		return err
 	}
@@ -60,16 +56,6 @@ func (g *generateCmd) Run(a *app) error {
 	}
 	if g.TopP != nil {
 		opt.TopP = *g.TopP
-	}
-	switch {
-	case opt.Tokens < 1:
-		return usage("--tokens %d: want 1 or more", opt.Tokens)
-	case !(opt.Temperature >= 0):
-		return usage("--temperature %v: want 0 or more", opt.Temperature)
-	case opt.TopK < 0:
-		return usage("--top_k %d: want 0 (all) or more", opt.TopK)
-	case !(opt.TopP > 0 && opt.TopP <= 1):
-		return usage("--top_p %v: want more than 0 and at most 1", opt.TopP)
 	}
 	began := time.Now()
 	n, err := gen.Generate(a.ctx, g.Prompt, opt, a.out)
@@ -86,6 +72,18 @@ type opened struct {
 	path   string
 	config *config.Config
 	system system.System
+}
+
+// threads is how many workers to use: as many as a flag asks for (0: none
+// does), else those of this process. The run's own number was another machine's.
+func (o *opened) threads(asked int) int {
+	if asked > 0 {
+		return asked
+	}
+	if from, ok := o.config.Origin("hardware.threads"); ok && from.Kind == config.Flag && o.config.Hardware.Threads > 0 {
+		return o.config.Hardware.Threads
+	}
+	return device.DetectHost().CPU.Threads
 }
 
 // open finds the checkpoint that path means: the folder of one, or the newest

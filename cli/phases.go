@@ -22,7 +22,7 @@ func (t *trainCmd) chosen() []config.Override {
 	if t.Phase == "" {
 		return nil
 	}
-	return []config.Override{{Key: "phases.run", Text: t.Phase}}
+	return []config.Override{{Key: "phases.run", Text: t.Phase, Flag: "--phase"}}
 }
 
 // phases trains one phase after the other, each in its folder below dir. A

@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/snug-ml/snug/device"
@@ -36,10 +37,13 @@ func (p *planCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
+	if p.Dump != "" && slices.Contains(p.Card, "all") {
+		return usage("--dump with --card all: name the cards")
+	}
 	if p.Dump != "" {
 		return p.dump(a, s)
 	}
-	if len(p.Card) == 1 && p.Card[0] == "all" {
+	if slices.Contains(p.Card, "all") {
 		return p.all(a, s)
 	}
 	targets, err := s.targets(p.Card)

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/snug-ml/snug/data"
-	"github.com/snug-ml/snug/device"
 	"github.com/snug-ml/snug/internal/regular"
 	"github.com/snug-ml/snug/system"
 	"github.com/snug-ml/snug/train/checkpoint"
@@ -24,13 +23,13 @@ import (
 type predictCmd struct {
 	Path      string   `arg:"" name:"run" help:"Run directory (its best weights) or checkpoint folder."`
 	Files     []string `arg:"" optional:"" help:"JSONL, CSV, TSV, JSON or Parquet files; none: texts from standard input, one a line."`
-	Stdin     string   `name:"stdin-format" enum:"lines,jsonl,csv,tsv" default:"lines" help:"What standard input holds (${enum})."`
+	Stdin     string   `name:"stdin-format" enum:",lines,jsonl,csv,tsv" default:"" help:"What standard input holds: lines, jsonl, csv or tsv (default: lines)."`
 	TextField string   `name:"text-field" help:"Field or column that holds the text (default: the run's)." placeholder:"NAME"`
 	NoHeader  bool     `name:"no-header" help:"CSV and TSV start with data; their columns are called 1, 2, ..."`
 	Keep      []string `help:"Fields to copy to the output." placeholder:"NAME,..."`
 	Format    string   `enum:"jsonl,csv" default:"jsonl" help:"Of the output (${enum})."`
 	Output    string   `short:"o" help:"File to write (default: standard output)." placeholder:"FILE"`
-	Threads   int      `help:"Worker threads (default: the cores this process may use)."`
+	Threads   int      `help:"Worker threads (default: the cores this process may use)." min:"1" key:"hardware.threads"`
 }
 
 // Help implements kong.HelpProvider.
@@ -45,6 +44,9 @@ Examples:
 
 // Run implements the verb.
 func (p *predictCmd) Run(a *app) (err error) {
+	if err := p.check(); err != nil {
+		return err
+	}
 	o, err := a.openBest(p.Path)
 	if err != nil {
 		return err
@@ -52,7 +54,7 @@ func (p *predictCmd) Run(a *app) (err error) {
 	if o.system.Predictor == nil {
 		return fmt.Errorf("%s is a run of the system %s, which does not predict", p.Path, o.config.System)
 	}
-	k, err := o.system.Predictor(o.config, o.path, threadsOr(p.Threads))
+	k, err := o.system.Predictor(o.config, o.path, o.threads(p.Threads))
 	if err != nil {
 		return err
 	}
@@ -103,12 +105,18 @@ func (p *predictCmd) Run(a *app) (err error) {
 	return err
 }
 
-// threadsOr is the asked number of threads, or that of this process.
-func threadsOr(asked int) int {
-	if asked > 0 {
-		return asked
+// check refuses flags that the input has no use for.
+func (p *predictCmd) check() error {
+	format, lines := p.Stdin, len(p.Files) == 0 && (p.Stdin == "" || p.Stdin == "lines")
+	switch {
+	case len(p.Files) > 0 && format != "":
+		return usage("--stdin-format %s: standard input is not read where files are named", format)
+	case lines && p.TextField != "":
+		return usage("--text-field %s: lines of text have no fields; --stdin-format jsonl, csv or tsv reads some", p.TextField)
+	case len(p.Files) == 0 && p.NoHeader && format != "csv" && format != "tsv":
+		return usage("--no-header: is for csv and tsv; --stdin-format names one of them")
 	}
-	return device.DetectHost().CPU.Threads
+	return nil
 }
 
 // openBest finds the checkpoint that path means: the folder of one, or the
@@ -173,7 +181,7 @@ func (l line) Where() string { return fmt.Sprintf("stdin:%d", l.number) }
 // inputs streams what is to be answered.
 func (p *predictCmd) inputs(ctx context.Context, in io.Reader, field string) func(yield func(system.Input, error) bool) {
 	return func(yield func(system.Input, error) bool) {
-		if len(p.Files) == 0 && p.Stdin == "lines" {
+		if len(p.Files) == 0 && (p.Stdin == "" || p.Stdin == "lines") {
 			p.lines(ctx, in, field, yield)
 			return
 		}

@@ -24,13 +24,13 @@ type serveCmd struct {
 	Path      string        `arg:"" name:"run" help:"Run directory (its best weights) or checkpoint folder of the system moderation."`
 	Listen    string        `default:"127.0.0.1:8411" help:"Address to listen on." placeholder:"HOST:PORT"`
 	TokenFile string        `name:"token-file" help:"File with the token that requests must bring (default: the variable SNUG_SERVE_TOKEN)." placeholder:"FILE"`
-	MaxText   int           `name:"max-text" default:"20000" help:"Longest text in bytes."`
-	MaxTexts  int           `name:"max-texts" default:"256" help:"Most texts of a batch."`
-	MaxBody   int64         `name:"max-body" default:"1048576" help:"Longest request in bytes."`
-	Timeout   time.Duration `default:"10s" help:"Time that a request may wait and be computed."`
-	Waiting   int           `default:"512" help:"Requests that may wait; further ones are refused."`
-	Grace     time.Duration `default:"10s" help:"Time to finish requests after Ctrl-C or SIGTERM."`
-	Threads   int           `help:"Worker threads (default: the cores this process may use)."`
+	MaxText   int           `name:"max-text" default:"20000" help:"Longest text in bytes." min:"1"`
+	MaxTexts  int           `name:"max-texts" default:"256" help:"Most texts of a batch." min:"1"`
+	MaxBody   int64         `name:"max-body" default:"1048576" help:"Longest request in bytes." min:"1"`
+	Timeout   time.Duration `default:"10s" help:"Time that a request may wait and be computed." above:"0"`
+	Waiting   int           `default:"512" help:"Requests that may wait; further ones are refused." min:"1"`
+	Grace     time.Duration `default:"10s" help:"Time to finish requests after Ctrl-C or SIGTERM." min:"0"`
+	Threads   int           `help:"Worker threads (default: the cores this process may use)." min:"1" key:"hardware.threads"`
 }
 
 // Help implements kong.HelpProvider.
@@ -60,7 +60,7 @@ func (s *serveCmd) Run(a *app) (err error) {
 	if o.config.System != moderation.System.Config.Name {
 		return fmt.Errorf("%s is a run of the system %s; moderation is served", s.Path, o.config.System)
 	}
-	k, err := moderation.LoadClassifier(o.config, o.path, threadsOr(s.Threads))
+	k, err := moderation.LoadClassifier(o.config, o.path, o.threads(s.Threads))
 	if err != nil {
 		return err
 	}
@@ -110,12 +110,8 @@ func (s *serveCmd) token() (string, error) {
 	return token, nil
 }
 
-// check refuses limits that answer nothing, and to listen for others without a
-// token.
+// check refuses to listen for others without a token.
 func (s *serveCmd) check(token string) error {
-	if s.MaxText < 1 || s.MaxTexts < 1 || s.MaxBody < 1 || s.Timeout <= 0 || s.Waiting < 1 {
-		return usage("--max-text, --max-texts, --max-body, --timeout and --waiting: want more than 0")
-	}
 	host, _, err := net.SplitHostPort(s.Listen)
 	if err != nil {
 		return usage("--listen %s: %v", s.Listen, err)

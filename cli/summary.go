@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"runtime/debug"
 	"slices"
 	"time"
 
@@ -194,14 +193,6 @@ func toFloats(m map[string]float64) map[string]checkpoint.Float {
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
 func base(path string) string { return filepath.Base(path) }
-
-// version is the module version that this binary was built from.
-func version() string {
-	if info, ok := debug.ReadBuildInfo(); ok {
-		return info.Main.Version
-	}
-	return "unknown"
-}
 
 // heapInUse is the size of what lies in the garbage-collected heap.
 func heapInUse() int64 {

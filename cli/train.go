@@ -26,11 +26,11 @@ import (
 
 type trainCmd struct {
 	choice
-	Out    string `help:"Run directory (default: runs/PRESET)." placeholder:"DIR"`
-	Resume bool   `help:"Continue the run in --out from its newest whole checkpoint."`
-	Fresh  bool   `help:"Start over in a run directory that holds checkpoints, which are removed."`
-	Phase  string `help:"Of a system that trains in phases: the one to run, or all." placeholder:"N"`
-	Until  int64  `help:"Save and stop after so many updates; --resume goes on." placeholder:"N"`
+	Out    string `help:"Run directory (default: runs/PRESET)." placeholder:"DIR" key:"run.out"`
+	Resume bool   `help:"Continue the run in --out from its newest whole checkpoint." xor:"start"`
+	Fresh  bool   `help:"Start over in a run directory that holds checkpoints, which are removed." xor:"start"`
+	Phase  string `help:"Of a system that trains in phases: the one to run, or all." placeholder:"N" key:"phases.run"`
+	Until  int64  `help:"Save and stop after so many updates; --resume goes on." placeholder:"N" min:"1"`
 }
 
 // Help implements kong.HelpProvider.

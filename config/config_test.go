@@ -285,8 +285,8 @@ func TestAliases(t *testing.T) {
 func TestFlagHint(t *testing.T) {
 	s := testSystems()[0]
 	for name, want := range map[string]string{
-		"--lr": "written training.learning_rate here", "--batch-size": "write --training.batch_size",
-		"--use_amp": "written training.mixed_precision here: auto, fp32, tf32, bf16 or fp16; use_amp: true is fp16, auto takes the device's best",
+		"--lr": "write --training.learning_rate", "--batch-size": "write --training.batch_size",
+		"--use_amp": "write --training.mixed_precision: auto, fp32, tf32, bf16 or fp16; use_amp: true is fp16, auto takes the device's best",
 		"d_model":   "write --model.d_model", "--verbose": "",
 	} {
 		if hint, ok := FlagHint(name, s); hint != want || ok != (want != "") {
@@ -297,7 +297,7 @@ func TestFlagHint(t *testing.T) {
 
 func TestSplitFlags(t *testing.T) {
 	got, rest := SplitFlags([]string{"train", "small", "--out", "dir", "--a.b", "-1", "--a.c=x=y", "--a.d", "--a.e", "--json", "--", "--a.f", "1"})
-	want := []Override{{"a.b", "-1", false}, {"a.c", "x=y", false}, {"a.d", "", true}, {"a.e", "", true}}
+	want := []Override{{Key: "a.b", Text: "-1"}, {Key: "a.c", Text: "x=y"}, {Key: "a.d", Bare: true}, {Key: "a.e", Bare: true}}
 	if !slices.Equal(got, want) {
 		t.Errorf("overrides %+v, want %+v", got, want)
 	}

@@ -106,6 +106,9 @@ func FlagHint(name string, system System) (hint string, ok bool) {
 	c := newConfig(system)
 	name = strings.ReplaceAll(strings.TrimLeft(name, "-"), "-", "_")
 	if a, found := findAlias(name); found && (a.key == "" || c.byPath[a.key] != nil) {
+		if a.key != "" {
+			return strings.TrimSuffix("write --"+a.key+": "+a.why, ": "), true
+		}
 		return a.answer(), true
 	}
 	for _, k := range c.keys {

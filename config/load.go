@@ -28,7 +28,15 @@ type Sources struct {
 type Override struct {
 	Key  string // dotted
 	Text string
-	Bare bool // the flag had no value: true, if the key takes true or false
+	Flag string // that was typed, where it is not the key's own: --out
+	Bare bool   // the flag had no value: true, if the key takes true or false
+}
+
+func (f *Override) origin() Origin {
+	if f.Flag != "" {
+		return Origin{Kind: Flag, Name: f.Flag}
+	}
+	return Origin{Kind: Flag, Name: "--" + f.Key}
 }
 
 // maxFile bounds a configuration file, in bytes.
@@ -297,7 +305,7 @@ func (c *Config) isGroup(path string) bool {
 func (c *Config) applyOverrides(overrides []Override, e explainer, ps *problems) {
 	seen := map[string]bool{}
 	for _, f := range overrides {
-		o := Origin{Kind: Flag, Name: "--" + f.Key}
+		o := f.origin()
 		k := c.byPath[f.Key]
 		switch {
 		case seen[f.Key]:

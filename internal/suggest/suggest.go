@@ -7,7 +7,7 @@ import (
 )
 
 // Nearest returns the candidate with the smallest edit distance to word, the first of equals. ok is false if none
-// is near: the distance must not exceed a third of the longer name's length (at least 1). Case is ignored, and
+// is near: the distance must not exceed a third of the longer name's length (at least 1), and something of word must be left. Case is ignored, and
 // - . and space count as _, so that only real misspellings cost.
 func Nearest(word string, candidates []string) (nearest string, ok bool) {
 	w := fold(word)
@@ -15,7 +15,8 @@ func Nearest(word string, candidates []string) (nearest string, ok bool) {
 	for _, c := range candidates {
 		f := fold(c)
 		d := distance(w, f)
-		if d <= max(1, max(utf8.RuneCountInString(w), utf8.RuneCountInString(f))/3) && (best < 0 || d < best) {
+		length := utf8.RuneCountInString(w)
+		if d < length && d <= max(1, max(length, utf8.RuneCountInString(f))/3) && (best < 0 || d < best) {
 			nearest, best = c, d
 		}
 	}

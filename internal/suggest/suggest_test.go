@@ -3,7 +3,7 @@ package suggest
 import "testing"
 
 func TestNearest(t *testing.T) {
-	keys := []string{"batch_size", "max_steps", "learning_rate", "lr_scheduler", "d_model", "T4", "A100-80GB"}
+	keys := []string{"batch_size", "max_steps", "learning_rate", "lr_scheduler", "d_model", "T4", "A100-80GB", "0"}
 	for _, c := range []struct{ word, want string }{
 		{"batchsize", "batch_size"},
 		{"bacth_size", "batch_size"},
@@ -13,6 +13,7 @@ func TestNearest(t *testing.T) {
 		{"t4", "T4"},
 		{"a100 80gb", "A100-80GB"},
 		{"momentum", ""},
+		{"7", ""},
 		{"", ""},
 	} {
 		got, ok := Nearest(c.word, keys)

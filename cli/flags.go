@@ -1,0 +1,251 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/snug-ml/snug/config"
+)
+
+// The grammar says by tags what a verb and its flags accept; nothing that was
+// typed is passed over in silence.
+//
+//	settings:"all"         of a verb: the settings (dotted flags) that it reads, by the heads of their
+//	                       names; !NAME: all but these; no tag: it reads none
+//	min:"1", above:"0", max:"1"  bounds of a number or a duration
+//	empty:""               of a text: it may be empty
+//	key:"run.out"          of a flag: the setting that it stands for
+const (
+	tagSettings = "settings"
+	tagKey      = "key"
+	tagEmpty    = "empty"
+)
+
+// check refuses what the parser accepts and no verb would heed: a flag given
+// twice, an empty text, a number out of bounds, a setting that the verb does
+// not read.
+func check(k *kong.Context, overrides []config.Override) error {
+	seen := map[string]bool{}
+	for _, p := range k.Path {
+		switch {
+		case p.Positional != nil:
+			if err := checkValue("<"+p.Positional.Name+">", p.Positional); err != nil {
+				return err
+			}
+		case p.Flag != nil:
+			name := "--" + p.Flag.Name
+			if seen[name] && !p.Flag.IsCumulative() {
+				return usage("%s: given twice", name)
+			}
+			seen[name] = true
+			if err := checkValue(name, p.Flag.Value); err != nil {
+				return err
+			}
+			key := p.Flag.Tag.Get(tagKey)
+			if slices.ContainsFunc(overrides, func(o config.Override) bool { return o.Key == key }) {
+				return usage("%s and --%s say the same: give one of them", name, key)
+			}
+		}
+	}
+	verb := k.Selected()
+	for _, o := range overrides {
+		if err := readsSetting(verb, o.Key); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readsSetting refuses a setting that the verb does not read.
+func readsSetting(verb *kong.Node, key string) error {
+	read := verb.Tag.Get(tagSettings)
+	path := strings.TrimPrefix(verb.FullPath(), "snug ")
+	under := func(heads string) bool {
+		return slices.ContainsFunc(strings.Split(heads, ","), func(h string) bool { return key == h || strings.HasPrefix(key, h+".") })
+	}
+	section, _, _ := strings.Cut(key, ".")
+	not, allBut := strings.CutPrefix(read, "!")
+	switch {
+	case read == "":
+		return usage("--%s: %s reads no settings", key, path)
+	case read == "all", allBut && !under(not), !allBut && under(read):
+		return nil
+	case section == "model":
+		return usage("--%s: the model is that of the checkpoint; %s cannot change it", key, path)
+	case allBut:
+		return usage("--%s: does nothing for %s", key, path)
+	}
+	return usage("--%s: does nothing for %s, which reads %s", key, path, strings.Join(strings.Split(read, ","), ", "))
+}
+
+// checkValue holds a value that was given against the bounds in its tags.
+func checkValue(name string, v *kong.Value) error {
+	x := v.Target
+	for x.Kind() == reflect.Pointer {
+		x = x.Elem()
+	}
+	bad := func(got any) error { return usage("%s %v: want %s", name, got, bounds(v.Tag)) }
+	switch {
+	case x.Kind() == reflect.String:
+		if x.String() == "" && !v.Tag.Has(tagEmpty) {
+			return usage("%s: want a value, got an empty text", name)
+		}
+	case x.Kind() == reflect.Slice:
+		if texts, ok := x.Interface().([]string); ok && (len(texts) == 0 || slices.Contains(texts, "")) {
+			return usage("%s: want a value, got an empty text", name)
+		}
+	case x.Type() == reflect.TypeFor[time.Duration]():
+		if !within(v.Tag, float64(x.Int())) {
+			return bad(time.Duration(x.Int()))
+		}
+	case x.CanInt():
+		if !within(v.Tag, float64(x.Int())) {
+			return bad(x.Int())
+		}
+	case x.CanUint():
+		if !within(v.Tag, float64(x.Uint())) {
+			return bad(x.Uint())
+		}
+	case x.CanFloat():
+		if f := x.Float(); math.IsNaN(f) || math.IsInf(f, 0) || !within(v.Tag, f) {
+			return bad(f)
+		}
+	}
+	return nil
+}
+
+// bound reads a bound of a tag.
+func bound(t *kong.Tag, name string) (float64, bool) {
+	if !t.Has(name) {
+		return 0, false
+	}
+	x, err := strconv.ParseFloat(t.Get(name), 64)
+	if err != nil {
+		panic(fmt.Sprintf("cli: tag %s:%q: %v", name, t.Get(name), err)) // of the grammar
+	}
+	return x, true
+}
+
+func within(t *kong.Tag, x float64) bool {
+	least, hasLeast := bound(t, "min")
+	above, hasAbove := bound(t, "above")
+	most, hasMost := bound(t, "max")
+	return !(hasLeast && x < least || hasAbove && x <= above || hasMost && x > most)
+}
+
+// bounds says in words what within allows.
+func bounds(t *kong.Tag) string {
+	var parts []string
+	if t.Has("min") {
+		parts = append(parts, t.Get("min")+" or more")
+	}
+	if t.Has("above") {
+		parts = append(parts, "more than "+t.Get("above"))
+	}
+	if t.Has("max") {
+		parts = append(parts, "at most "+t.Get("max"))
+	}
+	if len(parts) == 0 {
+		return "a finite number"
+	}
+	return strings.Join(parts, " and ")
+}
+
+// parserWords are what the parser says of values, in words of the user.
+var parserWords = strings.NewReplacer(
+	`expected string value but got "EOL" (<EOL>)`, "want a value, got none",
+	`expected file value but got "EOL" (<EOL>)`, "want a file, got none",
+	`expected int value but got "EOL" (<EOL>)`, "want a whole number, got none",
+	`expected int64 value but got "EOL" (<EOL>)`, "want a whole number, got none",
+	`expected uint value but got "EOL" (<EOL>)`, "want a whole number of at least 0, got none",
+	`expected float value but got "EOL" (<EOL>)`, "want a number, got none",
+	`expected duration value but got "EOL" (<EOL>)`, "want a duration such as 30s or 5m, got none",
+	`missing value, expecting "<arg>,..."`, "want a value, got none",
+	"expected a valid 64 bit int but got", "want a whole number, got",
+	"expected a valid 64 bit uint but got", "want a whole number of at least 0, got",
+	"expected a float but got", "want a number, got",
+	"expected duration but got", "want a duration such as 30s or 5m, got",
+)
+
+var (
+	unknownFlag  = regexp.MustCompile(`^unknown flag (--?[^\s,]+)`)
+	missing      = regexp.MustCompile(`^expected "(<.*)"$`)
+	badDuration  = regexp.MustCompile(`: time: .*`)
+	negative     = regexp.MustCompile(`^-[0-9.]`)
+	notAFlagHere = regexp.MustCompile(`^unexpected argument (help|version)\b.*`)
+)
+
+// joined writes a flag and the negative number after it as one argument: the
+// parser would take the number for a flag.
+func joined(args []string) []string {
+	var out []string
+	for i := 0; i < len(args); i++ {
+		if flag := args[i]; strings.HasPrefix(flag, "--") && !strings.Contains(flag, "=") && i+1 < len(args) && negative.MatchString(args[i+1]) {
+			i++
+			out = append(out, flag+"="+args[i])
+			continue
+		}
+		out = append(out, args[i])
+	}
+	return out
+}
+
+// explained is an error of the parser with what to do about it.
+func explained(err error) error {
+	text := badDuration.ReplaceAllString(parserWords.Replace(err.Error()), "")
+	text = missing.ReplaceAllString(text, "$1 is missing")
+	text = notAFlagHere.ReplaceAllString(text, "unexpected argument $1, did you mean --$1?")
+	if m := unknownFlag.FindStringSubmatch(text); m != nil {
+		if hint, ok := flagHint(m[1]); ok {
+			return usage("unknown flag %s: %s", m[1], hint)
+		}
+	}
+	verb := "snug"
+	if e, ok := errors.AsType[*kong.ParseError](err); ok && e.Context != nil {
+		node := e.Context.Model.Node
+		if s := e.Context.Selected(); s != nil {
+			node = s
+			verb = s.FullPath()
+		}
+		if strings.HasPrefix(text, "expected one of ") || strings.HasPrefix(text, `expected "`) {
+			text = "name what to do: " + strings.Join(verbs(node), ", ")
+		}
+	}
+	if strings.HasSuffix(text, "?") {
+		return usage("%s", text)
+	}
+	return usage("%s; `%s --help` tells more", text, verb)
+}
+
+// verbs are those directly below a node.
+func verbs(n *kong.Node) []string {
+	var names []string
+	for _, c := range n.Children {
+		if !c.Hidden {
+			names = append(names, c.Name)
+		}
+	}
+	return names
+}
+
+// flagHint says which setting a flag without a dot may have meant.
+func flagHint(name string) (string, bool) {
+	if name == "--system" {
+		return "the system is that of the preset or, as system:, of the file that --config names", true
+	}
+	for _, s := range systems {
+		if hint, ok := config.FlagHint(name, s.Config); ok {
+			return hint, true
+		}
+	}
+	return "", false
+}

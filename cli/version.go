@@ -1,0 +1,54 @@
+package cli
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"strings"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/snug-ml/snug/device"
+)
+
+// versionFlag is --version.
+type versionFlag bool
+
+// BeforeReset implements kong's hook: it ends the parsing.
+func (versionFlag) BeforeReset(a *app, k *kong.Kong) error {
+	c := device.DetectHost().CPU
+	a.printf("snug %s\nbuilt by %s for %s/%s; kernels here: %s\n", build(), runtime.Version(), runtime.GOOS, runtime.GOARCH, c.ISA)
+	k.Exit(exitDone)
+	return nil
+}
+
+// build is the version of this binary with the revision that it was built from.
+func build() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	settings := map[string]string{}
+	for _, s := range info.Settings {
+		settings[s.Key] = s.Value
+	}
+	var parts []string
+	if r := settings["vcs.revision"]; r != "" {
+		parts = append(parts, fmt.Sprintf("revision %.12s of %s", r, settings["vcs.time"]))
+	}
+	if settings["vcs.modified"] == "true" {
+		parts = append(parts, "with changes")
+	}
+	if len(parts) == 0 {
+		return info.Main.Version
+	}
+	return info.Main.Version + " (" + strings.Join(parts, ", ") + ")"
+}
+
+// version is the module version that this binary was built from.
+func version() string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		return info.Main.Version
+	}
+	return "unknown"
+}

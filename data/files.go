@@ -1,6 +1,7 @@
 package data
 
 import (
+	"cmp"
 	"fmt"
 	"iter"
 	"path/filepath"
@@ -22,6 +23,9 @@ const (
 // DefaultMaxRecord bounds one record or document in memory unless
 // Options.MaxRecord says otherwise.
 const DefaultMaxRecord = 64 << 20
+
+// RecordLimit is what data.max_record allows; 0 is the default.
+func RecordLimit(maxRecord int64) int64 { return cmp.Or(maxRecord, DefaultMaxRecord) }
 
 // Options say how files become documents or records.
 type Options struct {

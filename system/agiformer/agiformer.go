@@ -134,7 +134,7 @@ func (m Net) openCaptions(ctx context.Context, c *config.Config, s system.Shape,
 		return nil, data.Baseline{}, err
 	}
 	run.Files = map[string][]byte{filepath.Base(path): file}
-	train, err := openCaptions(c.Data.Source[0], "train", m, c.Data.SeqLen, t)
+	train, err := openCaptions(c.Data.Source[0], "train", m, c.Data.SeqLen, data.RecordLimit(int64(c.Data.MaxRecord)), t)
 	if err != nil {
 		return nil, data.Baseline{}, err
 	}
@@ -142,7 +142,7 @@ func (m Net) openCaptions(ctx context.Context, c *config.Config, s system.Shape,
 	if c.Data.HeldOutFraction == 0 {
 		return nil, data.Baseline{}, nil
 	}
-	held, err := openCaptions(c.Data.Source[0], "val", m, c.Data.SeqLen, t)
+	held, err := openCaptions(c.Data.Source[0], "val", m, c.Data.SeqLen, data.RecordLimit(int64(c.Data.MaxRecord)), t)
 	if err != nil {
 		return nil, data.Baseline{}, err
 	}

@@ -32,7 +32,8 @@ type caption struct {
 type captions struct {
 	net    Net
 	dir    string
-	length int // tokens of a row
+	length int   // tokens of a row
+	most   int64 // bytes of a picture
 	list   []caption
 	eos    int32
 	weight float64 // labels in all
@@ -42,13 +43,13 @@ type captions struct {
 
 // openCaptions reads a split. Every file that is named must be there, and every
 // entry must have what the model has senses for.
-func openCaptions(dir, split string, net Net, length int, t *token.Tokenizer) (*captions, error) {
+func openCaptions(dir, split string, net Net, length int, most int64, t *token.Tokenizer) (*captions, error) {
 	path := filepath.Join(dir, "metadata_"+split+".json")
-	raw, err := regular.Read(path, regular.Text)
+	raw, err := regular.Read(path, regular.Log)
 	if err != nil {
 		return nil, fmt.Errorf("data.source: a folder of captions has metadata_train.json and metadata_val.json: %w", err)
 	}
-	c := &captions{net: net, dir: filepath.Join(dir, "images"), length: length}
+	c := &captions{net: net, dir: filepath.Join(dir, "images"), length: length, most: most}
 	if err := json.Unmarshal(raw, &c.list); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -204,7 +205,7 @@ func (c *captions) picture(dst []float32, name string) error {
 	if name == "" {
 		return nil
 	}
-	return readPicture(dst, c.path(name), c.net.Senses.Image.Size)
+	return readPicture(dst, c.path(name), c.net.Senses.Image.Size, c.most)
 }
 
 // at is the caption at a place of the stream of epochs.

@@ -3,16 +3,14 @@ package agiformer
 import (
 	"bufio"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"image"
-	_ "image/jpeg" // formats of captions' pictures
-	_ "image/png"
 	"io"
 	"math"
 
 	"golang.org/x/image/draw"
 
+	"github.com/snug-ml/snug/data/picture"
 	"github.com/snug-ml/snug/internal/regular"
 )
 
@@ -23,29 +21,13 @@ var (
 	pixelStd  = [3]float32{0.26862954, 0.26130258, 0.27577711}
 )
 
-// readPicture decodes a PNG or JPEG file into dst [size, size, 3]: the shorter
-// side is scaled to size, the middle cut out, and colours normalised.
-func readPicture(dst []float32, path string, size int) (err error) {
-	f, err := regular.Open(path)
+// readPicture decodes a PNG or JPEG file of at most so many bytes, decoded, into
+// dst [size, size, 3]: the shorter side is scaled to size, the middle cut out,
+// and colours normalised.
+func readPicture(dst []float32, path string, size int, most int64) error {
+	src, err := picture.Decode(path, most, func(picture.Header) error { return nil }) // any size is scaled
 	if err != nil {
 		return err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	// A small file can claim to be a huge picture.
-	head, _, err := image.DecodeConfig(f)
-	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
-	}
-	const most = 1 << 26
-	if head.Width < 1 || head.Height < 1 || head.Width > most/head.Height {
-		return fmt.Errorf("%s: a picture of %d x %d pixels: want 1 to %d in all", path, head.Width, head.Height, most)
-	}
-	if _, err := f.Seek(0, io.SeekStart); err != nil {
-		return err
-	}
-	src, _, err := image.Decode(f)
-	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
 	}
 	b := src.Bounds()
 	side := min(b.Dx(), b.Dy())

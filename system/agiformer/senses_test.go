@@ -249,11 +249,11 @@ func TestSensesLearn(t *testing.T) {
 		n := sensing(modalities...)
 		n.Introspection = nil
 		const length, rows, updates = 12, 8, 150
-		data, err := openCaptions(dir, "train", n, length, tok)
+		data, err := openCaptions(dir, "train", n, length, 64<<20, tok)
 		if err != nil {
 			t.Fatal(err)
 		}
-		held, err := openCaptions(dir, "val", n, length, tok)
+		held, err := openCaptions(dir, "val", n, length, 64<<20, tok)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -302,7 +302,7 @@ func TestCaptionFeedResumes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := openCaptions(gallery(t, 7), "train", n, 12, tok)
+	c, err := openCaptions(gallery(t, 7), "train", n, 12, 64<<20, tok)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -365,11 +365,11 @@ func TestCaptionRefusals(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, "metadata_train.json"), []byte(c.metadata), 0o666); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := openCaptions(dir, "train", sensing(modImage), 12, tok); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := openCaptions(dir, "train", sensing(modImage), 12, 64<<20, tok); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, want an error with %q", c.metadata, err, c.want)
 		}
 	}
-	if _, err := openCaptions(t.TempDir(), "train", sensing(modImage), 12, tok); err == nil {
+	if _, err := openCaptions(t.TempDir(), "train", sensing(modImage), 12, 64<<20, tok); err == nil {
 		t.Error("an empty folder is taken")
 	}
 }
@@ -379,7 +379,7 @@ func TestMedia(t *testing.T) {
 	path := filepath.Join(dir, "a.png")
 	writePNG(t, path, 30, 20, color.RGBA{255, 0, 128, 255})
 	px := make([]float32, 8*8*3)
-	if err := readPicture(px, path, 8); err != nil {
+	if err := readPicture(px, path, 8, 64<<20); err != nil {
 		t.Fatal(err)
 	}
 	for c, want := range []float32{1, 0, 128.0 / 255} {
@@ -407,7 +407,7 @@ func TestMedia(t *testing.T) {
 		if readWAV(sound, wav) == nil {
 			t.Errorf("%q passes for a sound", broken)
 		}
-		if readPicture(px, wav, 8) == nil {
+		if readPicture(px, wav, 8, 64<<20) == nil {
 			t.Errorf("%q passes for a picture", broken)
 		}
 	}

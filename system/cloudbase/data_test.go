@@ -576,7 +576,7 @@ func TestPictures(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, folderIndex), []byte("file,time,sza,saa\ngray0.png,0,x,1\n"), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	_, err := folderFlights(dir)
+	_, err := folderFlights(dir, 64<<20)
 	refused(t, "an angle that is no number", err, "index.csv:2", "sza", `"x"`)
 }
 

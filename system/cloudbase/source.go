@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/snug-ml/snug/config"
+	"github.com/snug-ml/snug/data"
 )
 
 // syntheticSource is the word that stands for the generator in data.source.
@@ -95,15 +96,16 @@ func flights(c *config.Config) ([]*flight, error) {
 // model's size.
 func readFlights(c *config.Config, names []string) (all []*flight, err error) {
 	m, d := config.Of[Model](c), config.Of[Data](c)
+	most := data.RecordLimit(int64(c.Data.MaxRecord))
 	for _, name := range names {
 		var found []*flight
 		if strings.EqualFold(filepath.Ext(name), ".npz") {
-			f, err := npzFlight(name)
+			f, err := npzFlight(name, most)
 			if err != nil {
 				return nil, err
 			}
 			found = []*flight{f}
-		} else if found, err = folderFlights(name); err != nil {
+		} else if found, err = folderFlights(name, most); err != nil {
 			return nil, err
 		}
 		for _, f := range found {

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"image"
 	"image/color"
-	_ "image/jpeg" // a format of pictures
-	_ "image/png"  // a format of pictures
 	"io"
 	"math"
 	"path/filepath"
@@ -15,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/snug-ml/snug/data/picture"
 	"github.com/snug-ml/snug/internal/regular"
 )
 
@@ -30,8 +29,9 @@ import (
 // Rows are in order of time within a flight.
 const folderIndex = "index.csv"
 
-// folderFlights are the flights in a folder of pictures.
-func folderFlights(dir string) (flights []*flight, err error) {
+// folderFlights are the flights in a folder of pictures, each of which takes at
+// most so many bytes.
+func folderFlights(dir string, most int64) (flights []*flight, err error) {
 	path := filepath.Join(dir, folderIndex)
 	file, err := regular.Open(path)
 	if err != nil {
@@ -91,59 +91,40 @@ func folderFlights(dir string) (flights []*flight, err error) {
 		return nil, fmt.Errorf("%s lists no pictures", path)
 	}
 	for _, f := range flights {
-		if err := f.pictures(files[f]); err != nil {
+		if err := f.pictures(files[f], most); err != nil {
 			return nil, err
 		}
 	}
 	return flights, nil
 }
 
-// pictures makes files the frames of f; the first one decides their size.
-func (f *flight) pictures(files []string) error {
-	first, err := decode(files[0])
+// pictures makes files, of at most so many bytes decoded, the frames of f; the
+// first one decides their size.
+func (f *flight) pictures(files []string, most int64) error {
+	first, err := picture.ReadHeader(files[0], most)
 	if err != nil {
 		return err
 	}
-	f.Width, f.Height = first.Bounds().Dx(), first.Bounds().Dy()
+	f.Width, f.Height = first.Width, first.Height
 	f.pixels = pixelU8
-	if deep(first) {
+	if first.Deep {
 		f.pixels = pixelU16
 	}
 	files = slices.Clone(files)
 	f.frame = func(i int, dst []float32) error {
-		img, err := decode(files[i])
+		img, err := picture.Decode(files[i], most, func(h picture.Header) error {
+			if h.Width != f.Width || h.Height != f.Height {
+				return fmt.Errorf("it has %dx%d pixels, the first picture of the flight %dx%d", h.Height, h.Width, f.Height, f.Width)
+			}
+			return nil
+		})
 		if err != nil {
 			return err
-		}
-		if b := img.Bounds(); b.Dx() != f.Width || b.Dy() != f.Height {
-			return fmt.Errorf("%s has %dx%d pixels, the first picture of the flight %dx%d", files[i], b.Dy(), b.Dx(), f.Height, f.Width)
 		}
 		luminance(img, dst)
 		return nil
 	}
 	return nil
-}
-
-func decode(path string) (image.Image, error) {
-	file, err := regular.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = file.Close() }() // read only: nothing to lose
-	img, _, err := image.Decode(file)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w; want a PNG or a JPEG", path, err)
-	}
-	return img, nil
-}
-
-// deep reports whether a picture has more than 8 bits a channel.
-func deep(img image.Image) bool {
-	switch img.(type) {
-	case *image.Gray16, *image.RGBA64, *image.NRGBA64:
-		return true
-	}
-	return false
 }
 
 // luminance writes the brightness of a picture's pixels, 0 to 1.

@@ -22,8 +22,9 @@ const (
 // npzColumn is the most that an array of one number a frame may take.
 const npzColumn = 64 << 20
 
-// npzFlight is the flight in an NPZ file, which is streamed.
-func npzFlight(path string) (f *flight, err error) {
+// npzFlight is the flight in an NPZ file, which is streamed; a frame takes at
+// most so many bytes.
+func npzFlight(path string, most int64) (f *flight, err error) {
 	z, err := npz.Open(path)
 	if err != nil {
 		return nil, err
@@ -37,6 +38,9 @@ func npzFlight(path string) (f *flight, err error) {
 		return nil, fmt.Errorf("%s: %s is %v, want [N, H, W]", path, npzFrames, head.Shape)
 	}
 	n := head.Shape[0]
+	if frame := (npz.Header{DType: npz.Float32, Shape: head.Shape[1:]}); frame.Bytes() > most {
+		return nil, fmt.Errorf("%s: %s is %v: a frame takes %d bytes, more than the %d allowed; raise data.max_record", path, npzFrames, head.Shape, frame.Bytes(), most)
+	}
 	f = &flight{Name: strings.TrimSuffix(filepath.Base(path), filepath.Ext(path)), Height: head.Shape[1], Width: head.Shape[2], pixels: pixelF32}
 	if head.DType == npz.Uint8 {
 		f.pixels = pixelU8

@@ -2,7 +2,6 @@ package config
 
 import (
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
 )
@@ -18,28 +17,46 @@ var byteUnits = []struct {
 	{"TB", 1e12}, {"GB", 1e9}, {"MB", 1e6}, {"KB", 1e3}, {"B", 1},
 }
 
+// mostBytes is the largest size: more than the memory or the disks of a machine.
+const mostBytes = 1 << 50
+
 // UnmarshalText reads a size. Units are written as in SI and IEC (GB = 1e9, GiB = 2^30), case does not matter.
 func (b *Bytes) UnmarshalText(text []byte) error {
-	s, size := strings.TrimSpace(string(text)), int64(1)
-	for _, u := range byteUnits {
-		if len(s) > len(u.name) && strings.EqualFold(s[len(s)-len(u.name):], u.name) {
-			s, size = strings.TrimSpace(s[:len(s)-len(u.name)]), u.size
-			break
-		}
-	}
-	if n, err := strconv.ParseInt(s, 10, 64); err == nil {
-		if n < 0 || n > math.MaxInt64/size {
+	number, unit := splitUnit(string(text))
+	if n, err := strconv.ParseInt(number, 10, 64); err == nil {
+		if n < 0 || n > mostBytes/unit {
 			return fmt.Errorf("size out of range")
 		}
-		*b = Bytes(n * size)
+		*b = Bytes(n * unit)
 		return nil
 	}
-	x, err := strconv.ParseFloat(s, 64)
-	if x *= float64(size); err != nil || !(x >= 0 && x < math.MaxInt64) {
+	x, err := strconv.ParseFloat(number, 64)
+	if x *= float64(unit); err != nil || !(x >= 0 && x <= mostBytes) {
 		return fmt.Errorf("not a size")
 	}
 	*b = Bytes(x)
 	return nil
+}
+
+// splitUnit splits a size into its number and the bytes of its unit.
+func splitUnit(s string) (number string, unit int64) {
+	s = strings.TrimSpace(s)
+	for _, u := range byteUnits {
+		if len(s) > len(u.name) && strings.EqualFold(s[len(s)-len(u.name):], u.name) {
+			return strings.TrimSpace(s[:len(s)-len(u.name)]), u.size
+		}
+	}
+	return s, 1
+}
+
+// excess says what is wanted in place of a size that is too large.
+func (Bytes) excess(text string) string {
+	number, unit := splitUnit(text)
+	x, _ := strconv.ParseFloat(number, 64) // what float64 cannot hold is infinite
+	if x*float64(unit) > mostBytes {
+		return fmt.Sprintf("at most %v (more than any machine holds)", Bytes(mostBytes))
+	}
+	return ""
 }
 
 // MarshalText gives the largest unit that loses nothing.

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/snug-ml/snug/internal/size"
 )
 
 // Report takes the faults that a check between keys finds.
@@ -61,6 +63,10 @@ func (c *Config) checkCommon(r *Report, needData bool) {
 	} else if k != nil && k.value.CanInt() && int64(d.SeqLen) > k.value.Int() {
 		r.Error("data.seq_len", "want at most model.max_seq_len (%d), got %d", k.value.Int(), d.SeqLen)
 	}
+	// The counters of a run are int64: updates, micro-batches, sequences, tokens.
+	if most := size.Product(t.MaxSteps, t.GradientAccumulationSteps, t.BatchSize, max(d.SeqLen, 1)); most > mostTokens {
+		r.Error("training.max_steps", "%d updates of %d x %d sequences (training.gradient_accumulation_steps, training.batch_size) of %d tokens (data.seq_len) are more than the %.0e that a run may count", t.MaxSteps, t.GradientAccumulationSteps, t.BatchSize, max(d.SeqLen, 1), float64(mostTokens))
+	}
 	if d.ShuffleSeed == 0 {
 		c.derive(r, "data.shuffle_seed", strconv.FormatUint(t.Seed, 10), "training.seed")
 	}
@@ -72,6 +78,9 @@ func (c *Config) derive(r *Report, path, text, from string) {
 		r.Error(from, "gives %s an impossible value: %v", path, err)
 	}
 }
+
+// mostTokens is how much a run may read; a trillion tokens a day for 2,700 years.
+const mostTokens = int64(1e18)
 
 func validDevice(s string) bool {
 	if n, ok := strings.CutPrefix(s, "cuda:"); ok {

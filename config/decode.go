@@ -80,6 +80,10 @@ func (d decoder) decode(n *yaml.Node, v reflect.Value, r rule, path string) bool
 		}
 		text = strings.TrimSpace(text)
 	}
+	if e := r.excess(text, t); e != "" {
+		d.problems.add(d.origin, path, "want %s, got %s", e, quote(text))
+		return false
+	}
 	if !parseScalar(text, v, r) {
 		hint := ""
 		if near, ok := suggest.Nearest(text, r.enum); ok {

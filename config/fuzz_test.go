@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -56,18 +57,18 @@ func draw(t *rapid.T, k *key) {
 		v.SetBool(rapid.Bool().Draw(t, k.path))
 	case v.CanInt():
 		x := rapid.Int64Range(0, 1<<40).Draw(t, k.path)
-		if !v.OverflowInt(x) && k.rule.allows(float64(x)) {
+		if !v.OverflowInt(x) && k.rule.allows(float64(x)) && k.rule.excess(strconv.FormatInt(x, 10), v.Type()) == "" {
 			v.SetInt(x)
 		}
 	case v.CanFloat():
-		if x := rapid.Float64Range(0, 2).Draw(t, k.path); k.rule.allows(x) {
+		if x := rapid.Float64Range(0, 2).Draw(t, k.path); k.rule.allows(x) && unheld(x) == "" {
 			v.SetFloat(x)
 		}
 	case v.Type() == reflect.TypeFor[[]string]() && len(k.rule.enum) == 0:
 		v.Set(reflect.ValueOf(rapid.SliceOfN(rapid.String(), 1, 4).Draw(t, k.path)))
 	case v.Type() == reflect.TypeFor[[]flight]():
 		v.Set(reflect.ValueOf(rapid.SliceOf(rapid.Custom(func(t *rapid.T) flight {
-			return flight{rapid.String().Draw(t, "name"), rapid.Float64Min(0).Draw(t, "weight")}
+			return flight{rapid.String().Draw(t, "name"), rapid.Float64Range(1e-3, mostFloat).Draw(t, "weight")}
 		})).Draw(t, k.path)))
 	}
 }

@@ -29,6 +29,7 @@ type group struct{ path, help string }
 type rule struct {
 	enum                   []string
 	min, max, above, below *float64
+	of                     *Quantity // what is counted; nil: no count
 }
 
 var (
@@ -95,6 +96,9 @@ func parseRule(path string, tag reflect.StructTag) rule {
 		return &x
 	}
 	r := rule{min: bound("min"), max: bound("max"), above: bound("above"), below: bound("below")}
+	if s, ok := tag.Lookup("of"); ok {
+		r.of = QuantityOf(s)
+	}
 	if s, ok := tag.Lookup("enum"); ok {
 		r.enum = strings.Split(s, ",")
 	}
@@ -156,6 +160,26 @@ func (r rule) words() string {
 func (r rule) allows(x float64) bool {
 	return !(r.min != nil && x < *r.min || r.max != nil && x > *r.max ||
 		r.above != nil && x <= *r.above || r.below != nil && x >= *r.below)
+}
+
+// excess says, of a number that is too large (or too small) for what it is used
+// as, what is wanted instead; "" if it is not.
+func (r rule) excess(text string, t reflect.Type) string {
+	text = strings.ReplaceAll(text, "_", "")
+	if r.of != nil {
+		return r.of.Exceeds(text, t)
+	}
+	if e, ok := reflect.Zero(t).Interface().(interface{ excess(text string) string }); ok {
+		return e.excess(text)
+	}
+	if t.Kind() != reflect.Float64 && t.Kind() != reflect.Float32 {
+		return ""
+	}
+	x, err := strconv.ParseFloat(text, 64)
+	if err != nil || math.IsInf(x, 0) || !r.allows(x) {
+		return ""
+	}
+	return unheld(x)
 }
 
 // parseScalar reads text into v. It returns false if the text is no such value or breaks the rule.

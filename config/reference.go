@@ -3,7 +3,9 @@ package config
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"reflect"
+	"strconv"
 	"strings"
 )
 
@@ -42,13 +44,27 @@ func (k *key) about() string {
 		return ""
 	case !readsText(t) && t != durationType && (k.value.CanInt() || k.value.CanUint() || k.value.CanFloat()):
 		words := strings.TrimPrefix(strings.TrimPrefix(k.rule.words(), " "), "of ")
-		if words == "" || words == "at least 0" {
+		if words == "at least 0" {
+			words = ""
+		}
+		if most := k.rule.most(); most != nil && k.rule.max == nil {
+			words = strings.TrimPrefix(words+" and at most "+strconv.FormatFloat(*most, 'f', -1, 64), " and ")
+		}
+		if words == "" {
 			return ""
 		}
 		return " (" + words + ")"
 	default:
 		return " (" + strings.TrimPrefix(e, "one of ") + ")"
 	}
+}
+
+// most is the largest value that makes sense; nil if there is none.
+func (r rule) most() *float64 {
+	if r.max == nil && r.of != nil && r.of.Most < math.MaxUint64 {
+		return &r.of.Most
+	}
+	return r.max
 }
 
 // wrap breaks a text into lines of at most width bytes, at blanks.
@@ -116,7 +132,7 @@ func object(description string) *schema {
 }
 
 func typeSchema(t reflect.Type, r rule) *schema {
-	s := &schema{Minimum: r.min, Maximum: r.max, Above: r.above, Below: r.below}
+	s := &schema{Minimum: r.min, Maximum: r.most(), Above: r.above, Below: r.below}
 	switch {
 	case t == durationType:
 		return &schema{Type: "string"}

@@ -5,13 +5,13 @@ import "time"
 // Training is how the model is trained. The one clock is the update: an optimizer step over
 // batch_size x gradient_accumulation_steps sequences on every device.
 type Training struct {
-	BatchSize                 int     `key:"batch_size" min:"1" help:"sequences per micro-step and device"`
-	GradientAccumulationSteps int     `key:"gradient_accumulation_steps" min:"1" help:"micro-steps per update"`
-	MaxSteps                  int     `key:"max_steps" min:"1" help:"updates"`
+	BatchSize                 int     `key:"batch_size" min:"1" of:"rows" help:"sequences per micro-step and device"`
+	GradientAccumulationSteps int     `key:"gradient_accumulation_steps" min:"1" of:"micro-steps" help:"micro-steps per update"`
+	MaxSteps                  int     `key:"max_steps" min:"1" of:"updates" help:"updates"`
 	LearningRate              float64 `key:"learning_rate" above:"0" help:"the highest learning rate of the schedule"`
 	MinLRRatio                float64 `key:"min_lr_ratio" min:"0" max:"1" help:"where linear and cosine end, as a share of learning_rate"`
 	LRScheduler               string  `key:"lr_scheduler" enum:"constant,linear,cosine,noam,plateau" help:"shape of the schedule after warm-up"`
-	WarmupSteps               int     `key:"warmup_steps" min:"0" help:"updates over which the learning rate rises from 0"`
+	WarmupSteps               int     `key:"warmup_steps" min:"0" of:"updates" help:"updates over which the learning rate rises from 0"`
 	Plateau                   Plateau `key:"plateau" help:"the plateau schedule"`
 	WeightDecay               float64 `key:"weight_decay" min:"0" help:"decoupled decay of matrices; biases and norms have none"`
 	Beta1                     float64 `key:"beta1" min:"0" below:"1" help:"AdamW's decay of the first moment"`
@@ -22,22 +22,22 @@ type Training struct {
 	MixedPrecision        string    `key:"mixed_precision" enum:"auto,fp32,tf32,bf16,fp16" help:"format of products; auto: the best the device multiplies"`
 	LossScale             LossScale `key:"loss_scale" help:"dynamic loss scaling, used with fp16"`
 	GradientCheckpointing string    `key:"gradient_checkpointing" enum:"none,activation,selective,wide,full,auto" help:"what the backward pass computes again to save memory; auto: the least that fits"`
-	CEChunk               int       `key:"ce_chunk" min:"0" help:"rows of logits that exist at a time; 0: the planner decides"`
+	CEChunk               int       `key:"ce_chunk" min:"0" of:"tokens" help:"rows of logits that exist at a time; 0: the planner decides"`
 
-	LogSteps              int     `key:"log_steps" min:"1" help:"updates between log lines"`
-	EvalSteps             int     `key:"eval_steps" min:"0" help:"updates between evaluations; 0: only at the end"`
-	EvalBatches           int     `key:"eval_batches" min:"0" help:"micro-batches per evaluation; 0: all that is held out"`
-	SaveSteps             int     `key:"save_steps" min:"0" help:"updates between checkpoints; 0: only at the end"`
-	EarlyStoppingPatience int     `key:"early_stopping_patience" min:"0" help:"evaluations without improvement before stopping; 0: never stop early"`
+	LogSteps              int     `key:"log_steps" min:"1" of:"updates" help:"updates between log lines"`
+	EvalSteps             int     `key:"eval_steps" min:"0" of:"updates" help:"updates between evaluations; 0: only at the end"`
+	EvalBatches           int     `key:"eval_batches" min:"0" of:"batches" help:"micro-batches per evaluation; 0: all that is held out"`
+	SaveSteps             int     `key:"save_steps" min:"0" of:"updates" help:"updates between checkpoints; 0: only at the end"`
+	EarlyStoppingPatience int     `key:"early_stopping_patience" min:"0" of:"updates" help:"evaluations without improvement before stopping; 0: never stop early"`
 	EarlyStoppingMinDelta float64 `key:"early_stopping_min_delta" min:"0" help:"how much lower a loss must be to count as an improvement"`
-	Seed                  uint64  `key:"seed" help:"of weights, dropout and data order"`
+	Seed                  uint64  `key:"seed" of:"seed" help:"of weights, dropout and data order"`
 	Sample                Sample  `key:"sample" help:"text written by the model at the end and after evaluations"`
 }
 
 // Plateau is the schedule that lowers the learning rate when the held-out loss stands still.
 type Plateau struct {
 	Factor   float64 `key:"factor" above:"0" below:"1" help:"what the learning rate is multiplied by"`
-	Patience int     `key:"patience" min:"0" help:"evaluations without improvement before that"`
+	Patience int     `key:"patience" min:"0" of:"updates" help:"evaluations without improvement before that"`
 }
 
 // LossScale is dynamic loss scaling (Micikevicius et al. 2018, arXiv 1710.03740).
@@ -45,15 +45,15 @@ type LossScale struct {
 	Init           float64 `key:"init" above:"0" help:"scale of the first update"`
 	GrowthFactor   float64 `key:"growth_factor" above:"1" help:"applied after growth_interval updates without overflow"`
 	BackoffFactor  float64 `key:"backoff_factor" above:"0" below:"1" help:"applied at an overflow, whose update is skipped"`
-	GrowthInterval int     `key:"growth_interval" min:"1" help:"updates"`
+	GrowthInterval int     `key:"growth_interval" min:"1" of:"updates" help:"updates"`
 }
 
 // Sample is how the model writes.
 type Sample struct {
 	Prompt      string  `key:"prompt" help:"text to continue; empty: from the start of a document"`
-	Tokens      int     `key:"tokens" min:"0" help:"length; 0: no sample"`
+	Tokens      int     `key:"tokens" min:"0" of:"tokens" help:"length; 0: no sample"`
 	Temperature float64 `key:"temperature" min:"0" help:"0: always the likeliest token"`
-	TopK        int     `key:"top_k" min:"0" help:"draw from so many likeliest tokens; 0: from all"`
+	TopK        int     `key:"top_k" min:"0" of:"vocabulary" help:"draw from so many likeliest tokens; 0: from all"`
 	TopP        float64 `key:"top_p" above:"0" max:"1" help:"draw from the likeliest tokens that add up to this probability"`
 }
 
@@ -64,41 +64,41 @@ type Data struct {
 	TextField       string    `key:"text_field" help:"field or column that holds the text, in all formats with fields; a dot goes into a nested one"`
 	ArrayKey        string    `key:"array_key" help:"of a json file that is an object: the key of the list with the records"`
 	Documents       string    `key:"documents" enum:"file,paragraph,line,chunk" help:"what is one document in a text file; chunk: 16 KiB up to the next line end"`
-	Overlap         int       `key:"overlap" min:"0" help:"tokens that a row of an npz file repeats of the row before"`
+	Overlap         int       `key:"overlap" min:"0" of:"positions" help:"tokens that a row of an npz file repeats of the row before"`
 	MaxRecord       Bytes     `key:"max_record" help:"largest document or record; 0: 64 MiB"`
 	ReplaceInvalid  bool      `key:"replace_invalid" help:"put U+FFFD in the place of invalid UTF-8; false: it is an error"`
 	Tokenizer       Tokenizer `key:"tokenizer" help:"how text becomes tokens"`
-	SeqLen          int       `key:"seq_len" min:"0" help:"tokens of a training sequence; 0: model.max_seq_len"`
+	SeqLen          int       `key:"seq_len" min:"0" of:"positions" help:"tokens of a training sequence; 0: model.max_seq_len"`
 	HeldOutFraction float64   `key:"held_out_fraction" min:"0" below:"1" help:"share kept for evaluation"`
 	SplitBy         string    `key:"split_by" enum:"document,folder" help:"what stays together on one side of the split"`
 	SegmentMask     bool      `key:"segment_mask" help:"attention does not cross documents packed into one sequence"`
 	Shuffle         bool      `key:"shuffle" help:"draw sequences in random order, another one each epoch"`
-	ShuffleSeed     uint64    `key:"shuffle_seed" help:"of that order; 0: training.seed"`
+	ShuffleSeed     uint64    `key:"shuffle_seed" of:"seed" help:"of that order; 0: training.seed"`
 	CacheDir        string    `key:"cache_dir" help:"where tokenized shards are kept; empty: inside the run directory"`
-	Workers         int       `key:"workers" min:"1" help:"goroutines that prepare batches"`
+	Workers         int       `key:"workers" min:"1" of:"threads" help:"goroutines that prepare batches"`
 }
 
 // Tokenizer is a trained tokenizer or how to train one.
 type Tokenizer struct {
 	Path      string `key:"path" help:"tokenizer.json to use, also as hf://OWNER/NAME; empty: train a byte-level BPE on the data"`
-	VocabSize int    `key:"vocab_size" min:"258" help:"tokens of a tokenizer trained here, bytes and special ones included"`
+	VocabSize int    `key:"vocab_size" min:"258" of:"vocabulary" help:"tokens of a tokenizer trained here, bytes and special ones included"`
 }
 
 // Hardware is what may be used.
 type Hardware struct {
 	Device       string `key:"device" help:"auto, cpu, cuda or cuda:N"`
-	Threads      int    `key:"threads" min:"0" help:"worker threads on the CPU; 0: the cores this process may use"`
+	Threads      int    `key:"threads" min:"0" of:"threads" help:"worker threads on the CPU; 0: the cores this process may use"`
 	MemoryBudget Bytes  `key:"memory_budget" help:"most memory the run may plan; 0: what the device has"`
 	CPUISA       string `key:"cpu_isa" enum:"auto,portable,avx2,avx512" help:"kernels to use on the CPU"`
 }
 
 // Checkpoint is how the state is kept.
 type Checkpoint struct {
-	KeepLast    int           `key:"keep_last" min:"1" help:"checkpoints kept, the newest"`
+	KeepLast    int           `key:"keep_last" min:"1" of:"checkpoints" help:"checkpoints kept, the newest"`
 	KeepBest    bool          `key:"keep_best" help:"also keep the one with the lowest held-out loss"`
 	Compression string        `key:"compression" enum:"none,zstd" help:"of the files"`
 	Remote      string        `key:"remote" help:"where finished checkpoints are copied, s3://BUCKET/PREFIX; empty: nowhere"`
-	Grace       time.Duration `key:"grace" min:"0" help:"time to save after SIGTERM"`
+	Grace       time.Duration `key:"grace" min:"0" of:"duration" help:"time to save after SIGTERM"`
 }
 
 // Run is where a run's files go.

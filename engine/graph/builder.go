@@ -153,6 +153,9 @@ func (b *Builder) Input(name string, t Type) *Value {
 		}
 		return v
 	}
+	if err := t.fits(); err != nil {
+		b.Failf("input %s: %w", name, err)
+	}
 	v := b.F.NewValue(t)
 	v.Name = name
 	b.F.Inputs = append(b.F.Inputs, v)
@@ -167,6 +170,9 @@ func (b *Builder) State(s *State) *Value {
 			b.Failf("state %s is declared as %v and as %v", s.Name, v.Type, s.Type)
 		}
 		return v
+	}
+	if err := s.Type.fits(); err != nil {
+		b.Failf("state %s: %w", s.Name, err)
 	}
 	v := b.F.NewValue(s.Type)
 	v.Name, v.State = s.Name, s

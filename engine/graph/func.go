@@ -170,6 +170,9 @@ func (f *Func) NewNode(op Op, in ...*Value) (*Node, error) {
 	}
 	n := &Node{Op: op, In: slices.Clone(in)}
 	for i, t := range out {
+		if err := t.fits(); err != nil {
+			return nil, fmt.Errorf("%s: %w", op.Name(), err)
+		}
 		v := f.NewValue(t)
 		v.Node, v.Index = n, i
 		n.Out = append(n.Out, v)

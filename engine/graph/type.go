@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/snug-ml/snug/internal/size"
 )
 
 // DType is the storage type of a tensor's elements. Arithmetic is float32 or
@@ -59,13 +61,7 @@ func ParseDType(s string) (DType, error) {
 type Shape []int
 
 // Elems is the number of elements, 1 for a scalar.
-func (s Shape) Elems() int64 {
-	n := int64(1)
-	for _, d := range s {
-		n *= int64(d)
-	}
-	return n
-}
+func (s Shape) Elems() int64 { return size.Product(s...) }
 
 // Rows is the number of rows when all but the last dimension are joined.
 func (s Shape) Rows() int {
@@ -162,7 +158,20 @@ type Type struct {
 func T(d DType, dims ...int) Type { return Type{d, Shape(dims)} }
 
 // Bytes is the size of the value's storage.
-func (t Type) Bytes() int64 { return t.Shape.Elems() * t.DType.Size() }
+func (t Type) Bytes() int64 { return size.Product(t.Shape.Elems(), t.DType.Size()) }
+
+// MostBytes is the size of the largest tensor that a graph may have: more than
+// the memory of any machine, and so little that the sizes of all tensors of a
+// program add up to what an int64 holds.
+const MostBytes = 1 << 43
+
+// fits refuses a type whose tensor no machine can hold.
+func (t Type) fits() error {
+	if t.Bytes() > MostBytes {
+		return fmt.Errorf("a tensor %v takes more than the %d TiB that any machine holds", t, MostBytes>>40)
+	}
+	return nil
+}
 
 // Equal reports whether both types are the same.
 func (t Type) Equal(u Type) bool { return t.DType == u.DType && t.Shape.Equal(u.Shape) }

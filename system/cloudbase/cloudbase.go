@@ -26,33 +26,33 @@ import (
 // Model is the section "model" of the configuration.
 type Model struct {
 	Architecture     string    `key:"architecture" enum:"attention,transformer,ssm,gnn,cnn" help:"attention: the guide's network, pictures one by one and attention over time; transformer, ssm: what joins the frames instead; gnn: attention on the grid of each picture; cnn: the mean picture, without angles"`
-	Height           int       `key:"height" min:"1" help:"rows of a picture"`
-	Width            int       `key:"width" min:"1" help:"columns of a picture"`
-	Frames           int       `key:"frames" min:"1" help:"frames of a window, the label is of the middle one"`
-	View             int       `key:"view" min:"1" help:"consecutive frames that the picture network sees at once, as channels; 1 as in the guide, where it cannot see motion"`
-	Channels         []int     `key:"channels" min:"1" help:"of the convolutions; each halves the picture"`
+	Height           int       `key:"height" min:"1" of:"pixels" help:"rows of a picture"`
+	Width            int       `key:"width" min:"1" of:"pixels" help:"columns of a picture"`
+	Frames           int       `key:"frames" min:"1" of:"frames" help:"frames of a window, the label is of the middle one"`
+	View             int       `key:"view" min:"1" of:"frames" help:"consecutive frames that the picture network sees at once, as channels; 1 as in the guide, where it cannot see motion"`
+	Channels         []int     `key:"channels" min:"1" of:"width" help:"of the convolutions; each halves the picture"`
 	SpatialAttention bool      `key:"spatial_attention" help:"weigh the pixels of a picture before the first convolution"`
 	TimeAttention    bool      `key:"temporal_attention" help:"weigh the frames; else their mean"`
 	FilmIdentity     bool      `key:"film_identity" help:"the angles scale by 1 + gamma; off as in the guide, where they scale by gamma"`
 	Norm             string    `key:"norm" enum:"batch,group" help:"normalisation of the convolutions and the dense head"`
 	NormBias         bool      `key:"bias_before_norm" help:"biases in front of batch normalisation, which takes them away again; on as in the guide"`
-	Groups           int       `key:"groups" min:"1" help:"of group normalisation"`
+	Groups           int       `key:"groups" min:"1" of:"width" help:"of group normalisation"`
 	Angles           string    `key:"angles" enum:"sincos,linear" help:"sincos: sines and cosines; linear: scaled degrees as in the guide, where 0 and 360 are far apart"`
 	UseAngles        string    `key:"use_angles" enum:"both,sza,saa,none" help:"which of the sun's angles are seen, the others are 0"`
 	Dropout          float64   `key:"dropout" min:"0" below:"1" help:"share of a picture's channels dropped behind each convolution"`
 	DenseDropout     []float64 `key:"dense_dropout" min:"0" max:"0.99" help:"share dropped behind each of the two dense layers"`
-	Layers           int       `key:"layers" min:"1" help:"blocks of transformer and ssm"`
-	Heads            int       `key:"heads" min:"1" help:"attention heads of transformer and gnn"`
+	Layers           int       `key:"layers" min:"1" of:"layers" help:"blocks of transformer and ssm"`
+	Heads            int       `key:"heads" min:"1" of:"heads" help:"attention heads of transformer and gnn"`
 	AttentionDropout float64   `key:"attention_dropout" min:"0" below:"1" help:"share of attention weights dropped, in transformer and gnn"`
-	StateSize        int       `key:"state_size" min:"1" help:"states of a channel of ssm"`
+	StateSize        int       `key:"state_size" min:"1" of:"width" help:"states of a channel of ssm"`
 	MaskShare        float64   `key:"mask_share" above:"0" below:"1" help:"share of patches hidden in masked pre-training"`
-	MaskPatch        int       `key:"mask_patch" min:"1" help:"rows and columns of a patch"`
+	MaskPatch        int       `key:"mask_patch" min:"1" of:"pixels" help:"rows and columns of a patch"`
 }
 
 // Data are the keys that the system adds to the section "data".
 type Data struct {
-	Rows      []int   `key:"rows" help:"first row of a picture to keep and the one behind the last; empty: all"`
-	Columns   []int   `key:"columns" help:"first column to keep and the one behind the last; empty: all"`
+	Rows      []int   `key:"rows" of:"pixels" help:"first row of a picture to keep and the one behind the last; empty: all"`
+	Columns   []int   `key:"columns" of:"pixels" help:"first column to keep and the one behind the last; empty: all"`
 	Resize    bool    `key:"resize" help:"scale pictures to model.height x model.width by area"`
 	FlatField bool    `key:"flat_field" help:"divide by the mean of the first hundred frames of the flight"`
 	Clahe     float64 `key:"clahe_clip_limit" min:"0" max:"1" help:"local histogram equalisation with this clip limit, a share of a tile; 0: none"`
@@ -95,13 +95,13 @@ type Phases struct {
 	Run           string  `key:"run" enum:"final,pretrain,mae,fold,loo,all" help:"final: one run on all flights but those of the split; pretrain: on one flight; mae: masked pictures without labels; fold: without leave_out; loo: a fold for each training flight; all: what is configured of them, one after the other"`
 	Init          string  `key:"init" help:"run or checkpoint to take weights from"`
 	Pretrain      string  `key:"pretrain_flight" help:"flight of the first run, split in time by data.held_out_fraction; empty: there is none"`
-	Overweight    float64 `key:"overweight_factor" min:"1" help:"how often its windows come in an epoch of the final run"`
+	Overweight    float64 `key:"overweight_factor" min:"1" of:"repeats" help:"how often its windows come in an epoch of the final run"`
 	LeaveOut      string  `key:"leave_out" help:"the flight that a fold is validated on"`
 	Masked        bool    `key:"masked" help:"begin with masked pictures"`
 	Loo           bool    `key:"loo" help:"end with a fold for each training flight"`
-	PretrainSteps int     `key:"pretrain_steps" min:"0" help:"updates of the first run; 0: training.max_steps"`
-	MaskedSteps   int     `key:"masked_steps" min:"0" help:"updates on masked pictures; 0: training.max_steps"`
-	LooSteps      int     `key:"loo_steps" min:"0" help:"updates of a fold; 0: training.max_steps"`
+	PretrainSteps int     `key:"pretrain_steps" min:"0" of:"updates" help:"updates of the first run; 0: training.max_steps"`
+	MaskedSteps   int     `key:"masked_steps" min:"0" of:"updates" help:"updates on masked pictures; 0: training.max_steps"`
+	LooSteps      int     `key:"loo_steps" min:"0" of:"updates" help:"updates of a fold; 0: training.max_steps"`
 }
 
 // System is the system as the command line knows it.

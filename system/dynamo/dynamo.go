@@ -32,28 +32,28 @@ import (
 type Model struct {
 	Folder           string   `key:"folder" help:"BERT- or RoBERTa-shaped model folder (config.json, weights, tokenizer) that is the encoder, which decides every size; empty: phase 0 trains one"`
 	Architecture     string   `key:"architecture" enum:"bert,roberta" help:"names of the encoder's weights and positions"`
-	DModel           int      `key:"d_model" min:"1" help:"width of the residual stream"`
-	NLayers          int      `key:"n_layers" min:"1" help:"blocks of the encoder"`
-	NHeads           int      `key:"n_heads" min:"1" help:"attention heads"`
-	DFF              int      `key:"d_ff" min:"1" help:"width of the feed-forward layer"`
-	VocabSize        int      `key:"vocab_size" min:"0" help:"tokens; 0: data.tokenizer.vocab_size"`
-	MaxSeqLen        int      `key:"max_seq_len" min:"4" help:"longest text in tokens, markers included"`
-	TokenTypes       int      `key:"token_types" min:"1" help:"rows of the token type table; texts are all of type 0"`
-	PadID            int      `key:"pad_id" min:"0" help:"id of padding; positions of roberta start behind it"`
+	DModel           int      `key:"d_model" min:"1" of:"width" help:"width of the residual stream"`
+	NLayers          int      `key:"n_layers" min:"1" of:"layers" help:"blocks of the encoder"`
+	NHeads           int      `key:"n_heads" min:"1" of:"heads" help:"attention heads"`
+	DFF              int      `key:"d_ff" min:"1" of:"width" help:"width of the feed-forward layer"`
+	VocabSize        int      `key:"vocab_size" min:"0" of:"vocabulary" help:"tokens; 0: data.tokenizer.vocab_size"`
+	MaxSeqLen        int      `key:"max_seq_len" min:"4" of:"positions" help:"longest text in tokens, markers included"`
+	TokenTypes       int      `key:"token_types" min:"1" of:"vocabulary" help:"rows of the token type table; texts are all of type 0"`
+	PadID            int      `key:"pad_id" min:"0" of:"vocabulary" help:"id of padding; positions of roberta start behind it"`
 	Activation       string   `key:"activation" help:"of the feed-forward layers: gelu, gelu_tanh, relu, silu"`
 	Dropout          float64  `key:"dropout" min:"0" below:"1" help:"share of activations dropped in phase 0; the frozen encoder drops nothing"`
 	AttentionDropout float64  `key:"attention_dropout" min:"0" below:"1" help:"share of attention weights dropped in phase 0"`
 	LayerNormEps     float64  `key:"layer_norm_eps" above:"0" help:"added to the variance"`
 	InitStd          float64  `key:"init_std" above:"0" help:"of weights that no folder gives"`
 	HeadDropout      float64  `key:"head_dropout" min:"0" below:"1" help:"share of activations dropped in heads and decoders"`
-	DecoderLayers    int      `key:"decoder_layers" min:"1" help:"blocks of the decoder of a task that writes"`
-	DecoderFF        int      `key:"decoder_ff" min:"0" help:"width of a decoder's feed-forward layer; 0: that of the encoder"`
+	DecoderLayers    int      `key:"decoder_layers" min:"1" of:"layers" help:"blocks of the decoder of a task that writes"`
+	DecoderFF        int      `key:"decoder_ff" min:"0" of:"width" help:"width of a decoder's feed-forward layer; 0: that of the encoder"`
 	Tasks            []string `key:"tasks" enum:"sentiment,qa,summarization,code_generation,translation" help:"tasks to train, in the order of their numbers"`
 }
 
 // Router is the section "router".
 type Router struct {
-	Hidden            []int   `key:"hidden" min:"1" help:"widths of the hidden layers"`
+	Hidden            []int   `key:"hidden" min:"1" of:"width" help:"widths of the hidden layers"`
 	Dropout           float64 `key:"dropout" min:"0" below:"1" help:"share of hidden activations dropped"`
 	Dispatch          string  `key:"dispatch" enum:"soft,hard" help:"in phase 3 and in use: soft: the adapters are mixed by the router's probabilities; hard: a text goes to one task, and a batch is grouped by task"`
 	Temperature       float64 `key:"temperature" above:"0" help:"that the logits are divided by at the start; at least 0.1 holds"`
@@ -71,13 +71,13 @@ type Router struct {
 type Phases struct {
 	Run             string  `key:"run" enum:"all,0,1,2,3" help:"which phases train runs: 0 encoder, 1 adapters, 2 router, 3 joint"`
 	Stage           string  `key:"stage" enum:",encoder,sentiment,qa,summarization,code_generation,translation,router,joint" help:"the run of a phase that this configuration is for; set by train"`
-	EncoderSteps    int     `key:"encoder_steps" min:"1" help:"updates of phase 0"`
+	EncoderSteps    int     `key:"encoder_steps" min:"1" of:"updates" help:"updates of phase 0"`
 	EncoderLR       float64 `key:"encoder_lr" above:"0" help:"learning rate of phase 0"`
 	MaskShare       float64 `key:"mask_share" above:"0" below:"1" help:"share of the tokens to be guessed in phase 0"`
 	AdapterLR       float64 `key:"adapter_lr" above:"0" help:"learning rate of phase 1"`
-	RouterSteps     int     `key:"router_steps" min:"1" help:"updates of phase 2"`
+	RouterSteps     int     `key:"router_steps" min:"1" of:"updates" help:"updates of phase 2"`
 	RouterLR        float64 `key:"router_lr" above:"0" help:"learning rate of phase 2"`
-	JointSteps      int     `key:"joint_steps" min:"1" help:"updates of phase 3"`
+	JointSteps      int     `key:"joint_steps" min:"1" of:"updates" help:"updates of phase 3"`
 	JointLR         float64 `key:"joint_lr" above:"0" help:"learning rate of the router in phase 3"`
 	JointAdapters   float64 `key:"joint_adapters" min:"0" help:"factor on joint_lr for adapters and heads"`
 	CurriculumStart float64 `key:"curriculum_start" min:"0" max:"1" help:"share of phase 3's batches that hold one task, at the start; the others hold all"`
@@ -88,22 +88,22 @@ type Phases struct {
 
 // Task is what is to be known of one task.
 type Task struct {
-	Rank       int      `key:"rank" min:"1" help:"of the low-rank updates"`
+	Rank       int      `key:"rank" min:"1" of:"width" help:"of the low-rank updates"`
 	Alpha      float64  `key:"alpha" above:"0" help:"their scale is alpha/rank"`
 	Dropout    float64  `key:"dropout" min:"0" below:"1" help:"share of a layer's input dropped before its update"`
 	Targets    []string `key:"targets" enum:"query,key,value,attention_output,intermediate,output" help:"linear layers of each block that are adapted"`
-	Steps      int      `key:"steps" min:"1" help:"updates of phase 1"`
-	Length     int      `key:"length" min:"0" help:"longest input in tokens; 0: data.seq_len"`
-	Target     int      `key:"target_length" min:"2" help:"longest text to write, in tokens"`
+	Steps      int      `key:"steps" min:"1" of:"updates" help:"updates of phase 1"`
+	Length     int      `key:"length" min:"0" of:"positions" help:"longest input in tokens; 0: data.seq_len"`
+	Target     int      `key:"target_length" min:"2" of:"positions" help:"longest text to write, in tokens"`
 	Train      []string `key:"train" help:"files with examples; empty: made from the Go source tree"`
 	Validation []string `key:"validation" help:"files with held-out examples; empty: data.held_out_fraction of the others"`
 	Format     string   `key:"format" enum:"records,squad,lines" help:"records: jsonl, json, csv, tsv or parquet; squad: SQuAD v1.1 JSON; lines: text files, input and target in turns"`
 	Input      string   `key:"input_field" help:"field of the text that is read; without a header columns are called 1, 2, ..."`
 	Output     string   `key:"output_field" help:"field of the label or of the text to write"`
 	NoHeader   bool     `key:"no_header" help:"csv and tsv files start with data"`
-	Examples   int      `key:"examples" min:"0" help:"most examples to train on; 0: all"`
-	HeldOut    int      `key:"held_out" min:"0" help:"most examples to evaluate on; 0: all"`
-	Beams      int      `key:"beams" min:"1" help:"width of the beam search of a task that writes; 1: greedy"`
+	Examples   int      `key:"examples" min:"0" of:"examples" help:"most examples to train on; 0: all"`
+	HeldOut    int      `key:"held_out" min:"0" of:"examples" help:"most examples to evaluate on; 0: all"`
+	Beams      int      `key:"beams" min:"1" of:"beams" help:"width of the beam search of a task that writes; 1: greedy"`
 }
 
 // Tasks is the section "tasks".

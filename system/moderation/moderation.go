@@ -29,20 +29,20 @@ import (
 type Model struct {
 	Folder            string  `key:"folder" help:"model folder to start from (config.json, weights, tokenizer), which decides every size; empty: from nothing"`
 	Architecture      string  `key:"architecture" enum:"bert,roberta" help:"names of the weights, positions and head"`
-	DModel            int     `key:"d_model" min:"1" help:"width of the residual stream"`
-	NLayers           int     `key:"n_layers" min:"1" help:"blocks"`
-	NHeads            int     `key:"n_heads" min:"1" help:"attention heads"`
-	DFF               int     `key:"d_ff" min:"1" help:"width of the feed-forward layer"`
-	VocabSize         int     `key:"vocab_size" min:"0" help:"tokens; 0: data.tokenizer.vocab_size"`
-	MaxSeqLen         int     `key:"max_seq_len" min:"3" help:"longest text in tokens, markers included"`
-	TokenTypes        int     `key:"token_types" min:"1" help:"rows of the token type table; texts are all of type 0"`
-	PadID             int     `key:"pad_id" min:"0" help:"id of padding; positions of roberta start behind it"`
+	DModel            int     `key:"d_model" min:"1" of:"width" help:"width of the residual stream"`
+	NLayers           int     `key:"n_layers" min:"1" of:"layers" help:"blocks"`
+	NHeads            int     `key:"n_heads" min:"1" of:"heads" help:"attention heads"`
+	DFF               int     `key:"d_ff" min:"1" of:"width" help:"width of the feed-forward layer"`
+	VocabSize         int     `key:"vocab_size" min:"0" of:"vocabulary" help:"tokens; 0: data.tokenizer.vocab_size"`
+	MaxSeqLen         int     `key:"max_seq_len" min:"3" of:"positions" help:"longest text in tokens, markers included"`
+	TokenTypes        int     `key:"token_types" min:"1" of:"vocabulary" help:"rows of the token type table; texts are all of type 0"`
+	PadID             int     `key:"pad_id" min:"0" of:"vocabulary" help:"id of padding; positions of roberta start behind it"`
 	Activation        string  `key:"activation" help:"of the feed-forward layer: gelu, gelu_tanh, relu, silu"`
 	Dropout           float64 `key:"dropout" min:"0" below:"1" help:"share of activations dropped"`
 	AttentionDropout  float64 `key:"attention_dropout" min:"0" below:"1" help:"share of attention weights dropped"`
 	ClassifierDropout float64 `key:"classifier_dropout" min:"0" below:"1" help:"share dropped before the classification head"`
 	Pooling           string  `key:"pooling" enum:"first,mean" help:"what the head sees of a text: its first token, or the mean of all"`
-	WideRows          int     `key:"wide_rows" min:"0" help:"rows of a table of scores of words and word pairs, found by hash, that are added to the logits; 0: none"`
+	WideRows          int     `key:"wide_rows" min:"0" of:"table" help:"rows of a table of scores of words and word pairs, found by hash, that are added to the logits; 0: none"`
 	WideLR            float64 `key:"wide_lr" above:"0" help:"learning rate of that table, as a multiple"`
 	LayerNormEps      float64 `key:"layer_norm_eps" above:"0" help:"added to the variance"`
 	InitStd           float64 `key:"init_std" above:"0" help:"of weights that no folder gives"`
@@ -60,7 +60,7 @@ type Data struct {
 	Name       string   `key:"positive_name" help:"what a flagged text is called in reports and answers"`
 	Other      string   `key:"negative_name" help:"what another text is called"`
 	Duplicates string   `key:"duplicates" enum:"drop,keep" help:"training texts that also stand in another split; drop: they are not trained on"`
-	Buckets    []int    `key:"buckets" min:"1" help:"lengths that micro-batches are padded to, each a compiled shape; empty: a ladder up to data.seq_len"`
+	Buckets    []int    `key:"buckets" min:"1" of:"positions" help:"lengths that micro-batches are padded to, each a compiled shape; empty: a ladder up to data.seq_len"`
 }
 
 // Decision are the keys of the section "decision".

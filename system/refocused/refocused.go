@@ -20,12 +20,12 @@ import (
 // Model is the section "model" of the configuration.
 type Model struct {
 	Folder           string  `key:"folder" help:"GPT-NeoX model folder to train on from (config.json, weights, tokenizer), which decides the sizes; empty: from nothing"`
-	DModel           int     `key:"d_model" min:"1" help:"width of the residual stream"`
-	NLayers          int     `key:"n_layers" min:"1" help:"blocks"`
-	NHeads           int     `key:"n_heads" min:"1" help:"attention heads"`
-	DFF              int     `key:"d_ff" min:"1" help:"width of the feed-forward layer"`
-	VocabSize        int     `key:"vocab_size" min:"0" help:"tokens; 0: those of model.folder, or data.tokenizer.vocab_size; another number than the folder's adds or drops rows at the end"`
-	MaxSeqLen        int     `key:"max_seq_len" min:"1" help:"positions"`
+	DModel           int     `key:"d_model" min:"1" of:"width" help:"width of the residual stream"`
+	NLayers          int     `key:"n_layers" min:"1" of:"layers" help:"blocks"`
+	NHeads           int     `key:"n_heads" min:"1" of:"heads" help:"attention heads"`
+	DFF              int     `key:"d_ff" min:"1" of:"width" help:"width of the feed-forward layer"`
+	VocabSize        int     `key:"vocab_size" min:"0" of:"vocabulary" help:"tokens; 0: those of model.folder, or data.tokenizer.vocab_size; another number than the folder's adds or drops rows at the end"`
+	MaxSeqLen        int     `key:"max_seq_len" min:"1" of:"positions" help:"positions"`
 	RotaryPct        float64 `key:"rotary_pct" min:"0" max:"1" help:"share of a head that is rotated"`
 	RotaryBase       float64 `key:"rotary_base" above:"0" help:"base of the angles"`
 	ParallelResidual bool    `key:"parallel_residual" help:"attention and feed-forward read the same input"`

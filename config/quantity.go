@@ -1,0 +1,103 @@
+package config
+
+import (
+	"fmt"
+	"math"
+	"reflect"
+	"strconv"
+	"time"
+)
+
+// Quantity is what a number counts, with the most of it that makes sense: more
+// than any machine can hold or any run can last. Every number that sizes
+// something (an allocation, a loop, threads) names its quantity by the tag of,
+// so that nothing has to be tried to refuse it.
+type Quantity struct {
+	Most   float64
+	Reason string
+}
+
+// quantities is the table of bounds. Below them products can still be too
+// large: sizes of tensors are checked where a graph is built, and the plan
+// counts what a run needs.
+var quantities = map[string]Quantity{
+	"updates":     {1e9, "a billion updates of 10 ms take four months"},
+	"batches":     {1e9, "a billion micro-batches of 10 ms take four months"},
+	"rows":        {65_536, "more rows go into an update by gradient_accumulation_steps"},
+	"micro-steps": {65_536, "an update of 65536 micro-batches is larger than any that trains better for it"},
+	"positions":   {1 << 20, "attention compares each position with every other: a million make 4 TB a head"},
+	"tokens":      {1 << 20, "a million tokens at a time"},
+	"width":       {1 << 18, "a square matrix of that width holds 256 GiB"},
+	"layers":      {4096, "each layer is compiled as code of its own"},
+	"heads":       {1 << 14, "heads divide the width"},
+	"experts":     {4096, "each expert has weights of its own in each layer"},
+	"unrolled":    {64, "each step is compiled as code of its own"},
+	"vocabulary":  {1 << 22, "four million tokens: no language has more, and each has a row of weights"},
+	"table":       {1 << 28, "a table of 268 million rows takes 4 GiB with its moments at one column"},
+	"threads":     {1024, "more than any machine has cores"},
+	"pixels":      {1 << 14, "a picture of 16384 by 16384 takes 1 GiB"},
+	"frames":      {4096, "each frame is a picture in memory"},
+	"samples":     {1 << 24, "17 minutes of sound at 16 kHz"},
+	"flights":     {1e5, "a hundred thousand flights"},
+	"examples":    {1e9, "a billion examples"},
+	"beams":       {1024, "each beam has a cache of its own"},
+	"repeats":     {1000, "an epoch lists each repeat"},
+	"capacity":    {1024, "an expert keeps room for that many times its share"},
+	"checkpoints": {1e6, "a million checkpoints"},
+	"requests":    {1 << 20, "each request that waits holds a connection"},
+	"bytes":       {1 << 40, "a TiB is held in memory at once"},
+	"duration":    {float64(30 * 24 * time.Hour), "30 days"},
+	"seed":        {math.MaxUint64, "any number is a seed"},
+}
+
+// QuantityOf is the entry of the table; a name that it lacks is a programmer's
+// error.
+func QuantityOf(name string) *Quantity {
+	q, ok := quantities[name]
+	if !ok {
+		panic(fmt.Sprintf("config: no quantity %q", name))
+	}
+	return &q
+}
+
+// Exceeds says, when a number written as text is more than q allows, what is
+// allowed and why; "" if it is not, or is no number.
+func (q *Quantity) Exceeds(text string, t reflect.Type) string {
+	var x float64
+	if t == durationType {
+		d, err := time.ParseDuration(text)
+		if err != nil {
+			return ""
+		}
+		x = float64(d)
+	} else {
+		// What is out of float64's range comes as an infinity, with an error.
+		x, _ = strconv.ParseFloat(text, 64)
+	}
+	if !(x > q.Most) {
+		return ""
+	}
+	most := strconv.FormatFloat(q.Most, 'f', -1, 64)
+	if t == durationType {
+		most = time.Duration(q.Most).String()
+	}
+	return fmt.Sprintf("at most %s (%s)", most, q.Reason)
+}
+
+// The numbers that programs compute with are float32: what is not 0 and nearer
+// to it than this, or farther than that, would be 0 or infinite there.
+const (
+	leastFloat = 0x1p-126
+	mostFloat  = math.MaxFloat32
+)
+
+// unheld says why a real number cannot be computed with.
+func unheld(x float64) string {
+	switch {
+	case x != 0 && math.Abs(x) < leastFloat:
+		return fmt.Sprintf("0 or at least %.3g in size (float32 takes less for 0)", leastFloat)
+	case math.Abs(x) > mostFloat:
+		return fmt.Sprintf("at most %.3g in size (float32 takes more for infinite)", mostFloat)
+	}
+	return ""
+}

@@ -1,0 +1,31 @@
+package size_test
+
+import (
+	"math"
+	"math/big"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/snug-ml/snug/internal/size"
+)
+
+// A product is the true one, or the largest that there is where that is larger.
+func TestProduct(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		ns := rapid.SliceOfN(rapid.OneOf(rapid.Int64Range(0, 9), rapid.Int64Min(0)), 0, 6).Draw(t, "factors")
+		want := big.NewInt(1)
+		for _, n := range ns {
+			want.Mul(want, big.NewInt(n))
+		}
+		if want.Cmp(big.NewInt(math.MaxInt64)) > 0 {
+			want.SetInt64(math.MaxInt64)
+		}
+		if got := size.Product(ns...); got != want.Int64() {
+			t.Errorf("product of %v is %d, want %v", ns, got, want)
+		}
+	})
+	if got := size.Product(math.MinInt, 3); got != 0 {
+		t.Errorf("product with a negative number is %d", got)
+	}
+}

@@ -15,6 +15,7 @@ import (
 	"github.com/snug-ml/snug/engine/plan"
 	"github.com/snug-ml/snug/system"
 	"github.com/snug-ml/snug/train"
+	"github.com/snug-ml/snug/train/rundir"
 )
 
 type benchCmd struct {
@@ -162,7 +163,12 @@ func (b *benchCmd) one(a *app, s *setup, name string, change func(*plan.Settings
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return row, err
 	}
-	data, err := s.system.Open(a.ctx, s.config, &m, system.Env{Dir: dir, Cache: filepath.Join(dir, "data"), Log: func(string, ...any) {}})
+	home, err := rundir.Look(dir)
+	if err != nil {
+		return row, err
+	}
+	defer func() { err = errors.Join(err, home.Close()) }()
+	data, err := s.system.Open(a.ctx, s.config, &m, system.Env{Dir: home, Cache: filepath.Join(dir, "data"), Log: func(string, ...any) {}})
 	if err != nil {
 		return row, err
 	}

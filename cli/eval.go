@@ -11,6 +11,7 @@ import (
 	"github.com/snug-ml/snug/system"
 	"github.com/snug-ml/snug/train"
 	"github.com/snug-ml/snug/train/checkpoint"
+	"github.com/snug-ml/snug/train/rundir"
 )
 
 type evalCmd struct {
@@ -50,7 +51,12 @@ func (e *evalCmd) Run(a *app) (err error) {
 	if cache == "" {
 		cache = filepath.Join(dir, "data")
 	}
-	d, err := s.system.Open(a.ctx, s.config, s.model, system.Env{Dir: dir, Cache: cache, Log: func(string, ...any) {}})
+	run, err := rundir.Look(dir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, run.Close()) }()
+	d, err := s.system.Open(a.ctx, s.config, s.model, system.Env{Dir: run, Cache: cache, Log: func(string, ...any) {}})
 	if err != nil {
 		return err
 	}

@@ -11,10 +11,10 @@ import (
 	"slices"
 
 	"github.com/snug-ml/snug/config"
-	"github.com/snug-ml/snug/internal/durable"
 	"github.com/snug-ml/snug/internal/regular"
 	"github.com/snug-ml/snug/system"
 	"github.com/snug-ml/snug/train/checkpoint"
+	"github.com/snug-ml/snug/train/rundir"
 )
 
 // chosen is the setting that --phase stands for.
@@ -35,11 +35,19 @@ func (t *trainCmd) phases(a *app, c *config.Config, phases []system.Phase, dir s
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return nil, err
 	}
-	if err := durable.Replace(filepath.Join(dir, checkpoint.ConfigFile), yaml.Bytes()); err != nil {
+	whole, err := rundir.Look(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, whole.Close()) }()
+	if err := whole.Replace(checkpoint.ConfigFile, yaml.Bytes()); err != nil {
 		return nil, err
 	}
 	for i, p := range phases {
-		sub := filepath.Join(dir, p.Name)
+		if err := whole.Check(); err != nil {
+			return ended, err
+		}
+		sub := whole.Join(p.Name)
 		if t.Resume {
 			before, err := readSummary(sub)
 			if err != nil {

@@ -133,6 +133,8 @@ func (p *progress) saving(e checkpoint.Event) {
 		p.print(fmt.Sprintf("the state of update %d is not good: %v; the last good checkpoint stays", e.Update, e.Err))
 	case checkpoint.Trouble:
 		p.print(fmt.Sprintf("checkpoints: %v", e.Err))
+	case checkpoint.Moved:
+		p.print("warning: " + movedTo(e.Path))
 	}
 }
 

@@ -128,7 +128,7 @@ func (r *run) startUploads() error {
 	if err != nil {
 		return fmt.Errorf("checkpoint.remote: %w", err)
 	}
-	r.uploads, err = remote.NewUploader(r.dir, to, remote.UploaderOptions{
+	r.uploads, err = remote.NewUploader(r.store.Run(), to, remote.UploaderOptions{
 		Push: remote.PushOptions{Pack: c.Compression == "zstd"},
 		Notify: func(e remote.UploadEvent) {
 			if r.view != nil {
@@ -145,12 +145,16 @@ func (r *run) finishUploads() error {
 	if r.uploads == nil {
 		return nil
 	}
+	if r.store.Check() != nil { // there is nothing left to upload, which is told
+		r.uploads.Close()
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.ctx), r.config.Checkpoint.Grace)
 	defer cancel()
 	err := r.uploads.Drain(ctx)
 	r.uploads.Close()
 	if errors.Is(err, context.DeadlineExceeded) {
-		err = fmt.Errorf("uploads are not finished after checkpoint.grace (%s); what is left is queued in %s and goes on with --resume: %w", r.config.Checkpoint.Grace, filepath.Join(r.dir, remote.QueueFolder), err)
+		err = fmt.Errorf("uploads are not finished after checkpoint.grace (%s); what is left is queued in %s and goes on with --resume: %w", r.config.Checkpoint.Grace, r.store.Run().Join(remote.QueueFolder), err)
 	}
 	return err
 }

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/snug-ml/snug/device"
-	"github.com/snug-ml/snug/internal/durable"
 	"github.com/snug-ml/snug/train"
 	"github.com/snug-ml/snug/train/checkpoint"
 )
@@ -100,7 +99,7 @@ func (r *run) summarise(res *train.Result, why error) error {
 		return err
 	}
 	r.printSummary(s, why)
-	return durable.Replace(filepath.Join(r.dir, summaryFile), append(raw, '\n'))
+	return r.store.Run().Replace(summaryFile, append(raw, '\n'))
 }
 
 func (r *run) printSummary(s *Summary, why error) {
@@ -139,16 +138,16 @@ func (r *run) printSummary(s *Summary, why error) {
 	}
 	p("\nNext:\n")
 	if !s.Done {
-		p("  snug train --resume --out %s   goes on\n", r.dir)
+		p("  snug train --resume --out %s   goes on\n", r.home())
 		return
 	}
 	switch {
 	case r.system.Generator != nil:
-		p("  snug generate %s --prompt \"func main\"\n", r.dir)
+		p("  snug generate %s --prompt \"func main\"\n", r.home())
 	case r.system.Predictor != nil:
-		p("  snug predict %s FILE\n", r.dir)
+		p("  snug predict %s FILE\n", r.home())
 	}
-	p("  snug eval %s\n  snug ckpt show %s\n", r.dir, r.dir)
+	p("  snug eval %s\n  snug ckpt show %s\n", r.home(), r.home())
 }
 
 // count prints a large number shortly.

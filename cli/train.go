@@ -2,12 +2,12 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"runtime/debug"
 	"time"
@@ -16,7 +16,6 @@ import (
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/graph"
 	"github.com/snug-ml/snug/engine/plan"
-	"github.com/snug-ml/snug/internal/durable"
 	"github.com/snug-ml/snug/system"
 	"github.com/snug-ml/snug/system/lm"
 	"github.com/snug-ml/snug/train"
@@ -131,9 +130,6 @@ func (r *run) train() (err error) {
 		return err
 	}
 	r.announce()
-	if err := os.MkdirAll(r.dir, 0o777); err != nil {
-		return err
-	}
 	if r.store, err = checkpoint.Open(r.dir, checkpoint.Options{
 		KeepLast: r.config.Checkpoint.KeepLast, KeepBest: r.keepBest(), Notify: r.saved, SyncLog: r.syncMetrics,
 	}); err != nil {
@@ -144,8 +140,8 @@ func (r *run) train() (err error) {
 	if err != nil {
 		return err
 	}
-	if r.data, err = r.system.Open(r.ctx, r.config, r.model, system.Env{Dir: r.dir, Cache: r.cache(), Log: r.log}); err != nil {
-		return err
+	if r.data, err = r.system.Open(r.ctx, r.config, r.model, system.Env{Dir: r.store.Run(), Cache: r.cache(), Log: r.log}); err != nil {
+		return cmp.Or(r.store.Check(), err) // where the folder is gone, that is why
 	}
 	defer func() { err = errors.Join(err, closeData(r.data)) }()
 	// Preparing data leaves garbage; what counts from here on is the run's own.
@@ -185,6 +181,14 @@ func (r *run) cache() string {
 	return filepath.Join(r.dir, "data")
 }
 
+// home is the run directory as it is called by now.
+func (r *run) home() string {
+	if r.store == nil {
+		return r.dir
+	}
+	return r.store.Run().Path()
+}
+
 // closeData ends the feed, whose goroutines read ahead, before what it reads is unmapped.
 func closeData(d *system.Run) error {
 	d.Feed.Close()
@@ -209,8 +213,7 @@ func (r *run) startingPoint() (*checkpoint.Checkpoint, error) {
 	case err != nil:
 		return nil, err
 	case r.fresh:
-		r.store.ContinuedFrom(0) // they go once the new run has saved
-		return nil, c.Close()
+		return nil, errors.Join(r.store.StartOver(), c.Close()) // they go once the new run has saved
 	case !r.resume:
 		at := c.State.Update
 		return nil, errors.Join(fmt.Errorf("%s holds a run with %d updates done: go on with --resume, start over with --fresh, or choose another --out", r.dir, at), c.Close())
@@ -238,7 +241,7 @@ func (r *run) loop(from *checkpoint.Checkpoint) error {
 	if err := r.config.WriteYAML(&yaml); err != nil {
 		return err
 	}
-	if err := durable.Replace(filepath.Join(r.dir, checkpoint.ConfigFile), yaml.Bytes()); err != nil {
+	if err := r.store.Run().Replace(checkpoint.ConfigFile, yaml.Bytes()); err != nil {
 		return err
 	}
 	files := map[string][]byte{checkpoint.ConfigFile: yaml.Bytes()}
@@ -289,7 +292,7 @@ func (r *run) loop(from *checkpoint.Checkpoint) error {
 	weights, optimizer := train.Tensors(r.runner)
 	r.store.Reserve(checkpoint.StagingBytes(weights, optimizer))
 	var err error
-	if r.recorder, err = train.NewRecorder(r.dir, start); err != nil {
+	if r.recorder, err = train.NewRecorder(r.store.Run(), start); err != nil {
 		return err
 	}
 	r.view = newProgress(r)
@@ -387,6 +390,9 @@ func (r *run) syncMetrics() error {
 // saved passes news of the checkpoint store on, from its goroutine.
 func (r *run) saved(e checkpoint.Event) {
 	if r.view == nil {
+		if e.Kind == checkpoint.Moved { // while data was prepared
+			r.log("%s", movedTo(e.Path))
+		}
 		return
 	}
 	r.view.saving(e)
@@ -398,6 +404,11 @@ func (r *run) saved(e checkpoint.Event) {
 			r.view.warn(err.Error())
 		}
 	}
+}
+
+// movedTo says that the run folder was moved.
+func movedTo(path string) string {
+	return fmt.Sprintf("the run folder was moved: the run goes on in %s; resume it with --out %s", path, path)
 }
 
 // end prints the sample and the summary of a run that ended with the error why,

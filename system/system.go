@@ -9,6 +9,7 @@ import (
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/system/lm"
 	"github.com/snug-ml/snug/train"
+	"github.com/snug-ml/snug/train/rundir"
 )
 
 // System is one of the systems that snug trains.
@@ -82,7 +83,8 @@ type Model struct {
 // Env is where a run happens.
 type Env struct {
 	// Dir is the run directory; Cache is where prepared data lies.
-	Dir, Cache string
+	Dir   *rundir.Dir
+	Cache string
 	// Log is told what is being done, a line at a time.
 	Log func(format string, args ...any)
 }

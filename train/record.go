@@ -7,14 +7,12 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 
-	"github.com/snug-ml/snug/internal/durable"
 	"github.com/snug-ml/snug/internal/regular"
 	"github.com/snug-ml/snug/train/checkpoint"
+	"github.com/snug-ml/snug/train/rundir"
 )
 
 // MetricsFile is the log of a run, one JSON object a line.
@@ -38,12 +36,13 @@ type logFile interface {
 // maxWaiting bounds what a full disk makes a Recorder keep.
 const maxWaiting = 4 << 20
 
-// Line is one line of metrics.jsonl. Event is "update", "eval", "checkpoint"
-// or "warning". What measures time stands apart from what a resumed run
+// Line is one line of metrics.jsonl. Event is "run" for the first one, which
+// says whose log it is, and then "update", "eval", "checkpoint" or "warning". What measures time stands apart from what a resumed run
 // repeats exactly.
 type Line struct {
 	Event    string                      `json:"event"`
 	Update   int64                       `json:"update"`
+	Run      string                      `json:"run,omitempty"` // identity of the run
 	Loss     *checkpoint.Float           `json:"loss,omitempty"`
 	LR       *checkpoint.Float           `json:"learning_rate,omitempty"`
 	GradNorm *checkpoint.Float           `json:"grad_norm,omitempty"`
@@ -61,26 +60,31 @@ type Line struct {
 	Wait    float64 `json:"wait_seconds,omitempty"`
 }
 
-// NewRecorder opens dir/metrics.jsonl, keeping the lines of updates up to keep.
-func NewRecorder(dir string, keep int64) (*Recorder, error) {
-	path := filepath.Join(dir, MetricsFile)
-	kept, err := keepLines(path, keep)
+// NewRecorder opens metrics.jsonl in a run folder, keeping the lines of the
+// folder's run about updates up to keep.
+func NewRecorder(dir *rundir.Dir, keep int64) (*Recorder, error) {
+	head, err := json.Marshal(Line{Event: "run", Run: dir.ID()})
 	if err != nil {
 		return nil, err
 	}
-	if err := durable.Replace(path, kept); err != nil {
+	kept, err := keepLines(dir, keep)
+	if err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0o666)
+	if err := dir.Replace(MetricsFile, append(append(head, '\n'), kept...)); err != nil {
+		return nil, err
+	}
+	f, err := dir.Append(MetricsFile)
 	if err != nil {
 		return nil, err
 	}
 	return &Recorder{f: f}, nil
 }
 
-// keepLines gives the whole lines of a log whose update is at most keep.
-func keepLines(path string, keep int64) ([]byte, error) {
-	raw, err := regular.Read(path, regular.Log)
+// keepLines gives the whole lines of a log whose update is at most keep; none
+// where the log is that of another run, which was in the folder last.
+func keepLines(dir *rundir.Dir, keep int64) ([]byte, error) {
+	raw, err := dir.Read(MetricsFile, regular.Log)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -89,12 +93,15 @@ func keepLines(path string, keep int64) ([]byte, error) {
 	}
 	var out []byte
 	for line := range bytes.Lines(raw) {
-		var l struct {
-			Update int64 `json:"update"`
-		}
+		var l Line
 		// A line torn by a crash is the last one; it is written again.
-		if json.Unmarshal(line, &l) == nil && line[len(line)-1] == '\n' && l.Update <= keep {
+		if json.Unmarshal(line, &l) != nil || line[len(line)-1] != '\n' || l.Update > keep {
+			continue
+		}
+		if l.Event != "run" {
 			out = append(out, line...)
+		} else if l.Run != "" && l.Run != dir.ID() {
+			return nil, nil
 		}
 	}
 	return out, nil

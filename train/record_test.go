@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/snug-ml/snug/train/checkpoint"
+	"github.com/snug-ml/snug/train/rundir"
 )
 
 // A resumed run drops the lines behind its checkpoint, and a line torn by a
@@ -20,9 +21,17 @@ import (
 func TestRecorderContinues(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, MetricsFile)
+	run, err := rundir.Open(dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = run.Close() }() // nothing to lose
+	if err := run.Begin(rundir.NewID()); err != nil {
+		t.Fatal(err)
+	}
 	write := func(keep int64, updates ...int64) {
 		t.Helper()
-		r, err := NewRecorder(dir, keep)
+		r, err := NewRecorder(run, keep)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -59,11 +68,47 @@ func TestRecorderContinues(t *testing.T) {
 		}
 		updates = append(updates, n[:strings.IndexByte(n, ',')])
 	}
-	if got := strings.Join(updates, " "); got != "1 2 3 4 5" {
+	if got := strings.Join(updates, " "); got != "0 1 2 3 4 5" { // 0 is the head's
 		t.Errorf("updates logged: %s", got)
 	}
 	if !strings.Contains(string(raw), `"grad_norm":"NaN"`) {
 		t.Error("a NaN is not in the log")
+	}
+	// The lines of another run do not go on as this one's.
+	id := rundir.NewID()
+	if err := run.Begin(id); err != nil {
+		t.Fatal(err)
+	}
+	write(2, 3)
+	write(3, 4)
+	if err := run.Begin(rundir.NewID()); err != nil {
+		t.Fatal(err)
+	}
+	write(4, 5)
+	if raw, err = os.ReadFile(path); err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(raw), `"event":"update"`); n != 1 || strings.Contains(string(raw), id) || !strings.HasPrefix(string(raw), `{"event":"run","update":0,"run":"`+run.ID()+`"`) {
+		t.Errorf("after another run:\n%s", raw)
+	}
+}
+
+// The log is never written through what is no regular file.
+func TestRecorderRefusesALink(t *testing.T) {
+	dir, outside := t.TempDir(), filepath.Join(t.TempDir(), "precious")
+	if err := errors.Join(os.WriteFile(outside, []byte("text"), 0o600), os.Symlink(outside, filepath.Join(dir, MetricsFile))); err != nil {
+		t.Skip(err)
+	}
+	run, err := rundir.Open(dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = run.Close() }() // nothing to lose
+	if _, err := NewRecorder(run, 0); err == nil || !strings.Contains(err.Error(), "not a regular file, but a symbolic link") {
+		t.Error(err)
+	}
+	if text, err := os.ReadFile(outside); err != nil || string(text) != "text" {
+		t.Errorf("what the link leads to is %q %v", text, err)
 	}
 }
 

@@ -154,6 +154,11 @@ func (j *Job) Run(ctx context.Context, start int64) (*Result, error) {
 			j.firstAt = time.Since(j.began)
 		}
 		j.emit(*step)
+		if step.Log && j.Store != nil {
+			if err := j.Store.Check(); err != nil {
+				return nil, err
+			}
+		}
 		stop, err := j.after(ctx, u+1)
 		if err != nil {
 			return nil, err

@@ -1,4 +1,7 @@
-// Package durable writes files that survive a crash.
+// Package durable writes files that survive a crash, and folders that appear
+// whole. What it writes goes through a handle on the folder, so that it stays
+// with the folder when that is moved, and never follows a symbolic link that
+// somebody put in the place of a file.
 package durable
 
 import (
@@ -11,23 +14,57 @@ import (
 // Replace writes a file so that a crash, power loss included, leaves the old
 // one or the new one, never a part: under another name first, synced, then
 // renamed, and the folder synced. When it returns nil the new one stays.
-func Replace(path string, content []byte) error {
-	tmp := path + ".tmp"
-	// What is in the way is left over from a crash, or is not ours: a link is
-	// not followed, a pipe is not waited for.
-	if err := os.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+func Replace(path string, content []byte) (err error) {
+	root, err := os.OpenRoot(filepath.Dir(path))
+	if err != nil {
 		return err
 	}
-	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	defer func() { err = errors.Join(err, root.Close()) }()
+	return ReplaceIn(root, filepath.Base(path), content)
+}
+
+// ReplaceIn is Replace in an open folder.
+func ReplaceIn(root *os.Root, name string, content []byte) (err error) {
+	defer func() { err = Named(root, err) }()
+	tmp := name + ".tmp"
+	f, err := CreateIn(root, tmp)
 	if err != nil {
 		return err
 	}
 	_, err = f.Write(content)
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return errors.Join(err, os.Remove(tmp))
+		return errors.Join(err, root.Remove(tmp))
 	}
-	if err := os.Rename(tmp, path); err != nil {
+	if err := root.Rename(tmp, name); err != nil {
 		return err
 	}
-	return SyncDir(filepath.Dir(path))
+	return SyncIn(root, filepath.Dir(name))
+}
+
+// CreateIn makes a new file in place of any of that name, which it does not
+// write to: a symbolic link goes, and what it points to stays as it is.
+func CreateIn(root *os.Root, name string) (_ *os.File, err error) {
+	defer func() { err = Named(root, err) }()
+	if err := root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	return root.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
+}
+
+// Named puts the folder's own name before those in an error of its handle,
+// which are relative to it.
+func Named(root *os.Root, err error) error {
+	if p := (*fs.PathError)(nil); errors.As(err, &p) && !filepath.IsAbs(p.Path) && !within(root, p.Path) {
+		p.Path = filepath.Join(root.Name(), p.Path)
+	}
+	if l := (*os.LinkError)(nil); errors.As(err, &l) && !filepath.IsAbs(l.Old) && !within(root, l.Old) {
+		l.Old, l.New = filepath.Join(root.Name(), l.Old), filepath.Join(root.Name(), l.New)
+	}
+	return err
+}
+
+// within reports whether a path begins with the folder's name.
+func within(root *os.Root, path string) bool {
+	rel, err := filepath.Rel(root.Name(), path)
+	return err == nil && filepath.IsLocal(rel)
 }

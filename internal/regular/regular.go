@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 )
 
 // Text bounds files of settings, indexes and results, which are read whole and
@@ -97,6 +98,39 @@ func ReadIn(root *os.Root, name string, most int64) ([]byte, error) {
 	return text, errors.Join(err, f.Close())
 }
 
+// OpenIn opens a file of root to write to it as it is: not through a link, which
+// may lead to somebody else's. With os.O_CREATE it is made if it is missing.
+func OpenIn(root *os.Root, name string, flag int) (*os.File, error) {
+	path := filepath.Join(root.Name(), name)
+	st, err := root.Lstat(name)
+	if errors.Is(err, fs.ErrNotExist) && flag&os.O_CREATE != 0 {
+		f, err := root.OpenFile(name, flag|os.O_EXCL, 0o666)
+		if !errors.Is(err, fs.ErrExist) {
+			return f, err
+		}
+		st, err = root.Lstat(name) // somebody else made it at this moment
+		if err != nil {
+			return nil, err
+		}
+	} else if err != nil {
+		return nil, err
+	}
+	if err := check("open", path, st); err != nil {
+		return nil, err
+	}
+	f, err := root.OpenFile(name, flag&^os.O_CREATE|noWait, 0)
+	if err != nil {
+		return nil, err
+	}
+	if now, err := f.Stat(); err != nil || !os.SameFile(st, now) {
+		return nil, errors.Join(fmt.Errorf("%s was replaced while it was opened", path), err, f.Close())
+	}
+	return f, nil
+}
+
+// ReadAll reads an open file of at most so many bytes.
+func ReadAll(f *os.File, most int64) ([]byte, error) { return readAll(f, f.Name(), most) }
+
 func readAll(f *os.File, path string, most int64) ([]byte, error) {
 	st, err := f.Stat()
 	if err != nil {
@@ -134,6 +168,8 @@ func kind(m fs.FileMode) string {
 	switch {
 	case m.IsDir():
 		return "a folder"
+	case m&fs.ModeSymlink != 0:
+		return "a symbolic link"
 	case m&fs.ModeNamedPipe != 0:
 		return "a pipe"
 	case m&fs.ModeSocket != 0:

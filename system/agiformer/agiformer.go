@@ -15,7 +15,6 @@ import (
 	"github.com/snug-ml/snug/internal/regular"
 	"github.com/snug-ml/snug/system"
 	"github.com/snug-ml/snug/system/corpus"
-	"github.com/snug-ml/snug/system/report"
 	"github.com/snug-ml/snug/train"
 )
 
@@ -90,7 +89,7 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 		if err != nil {
 			return err
 		}
-		return f.page(update, baseline).Save(filepath.Join(env.Dir, report.FileName))
+		return f.page(update, baseline).Save(env.Dir)
 	}
 	run.Baselines = []system.Baseline{{Name: "unigram", Value: baseline.Unigram}, {Name: "bigram", Value: baseline.Bigram}}
 	return run, nil

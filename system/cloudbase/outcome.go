@@ -15,12 +15,12 @@ import (
 
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/engine"
-	"github.com/snug-ml/snug/internal/durable"
 	"github.com/snug-ml/snug/internal/regular"
 	"github.com/snug-ml/snug/system/report"
 	"github.com/snug-ml/snug/train"
 	"github.com/snug-ml/snug/train/checkpoint"
 	"github.com/snug-ml/snug/train/metric"
+	"github.com/snug-ml/snug/train/rundir"
 )
 
 // The files that a report leaves in a run directory.
@@ -176,15 +176,15 @@ func (t *task) report(ctx context.Context, r *engine.Runner, update int64) error
 	if len(said) == 0 {
 		return nil
 	}
-	history, err := train.ReadHistory(t.env.Dir, "rmse", "r2", "spread")
+	history, err := train.ReadHistory(t.env.Dir.Path(), "rmse", "r2", "spread")
 	if err != nil {
 		return err
 	}
 	dir := t.env.Dir
 	p := page(t.config, o, said, history)
 	err = errors.Join(
-		writeJSON(filepath.Join(dir, OutcomeFile), o), writeJSON(filepath.Join(dir, IntervalFile), o.Interval),
-		t.predictions(filepath.Join(dir, PredictionsFile), said, float64(o.Interval.HalfWidth)), p.Save(filepath.Join(dir, report.FileName)),
+		dir.ReplaceJSON(OutcomeFile, o), dir.ReplaceJSON(IntervalFile, o.Interval),
+		t.predictions(said, float64(o.Interval.HalfWidth)), p.Save(dir),
 	)
 	if err != nil {
 		return err
@@ -192,7 +192,7 @@ func (t *task) report(ctx context.Context, r *engine.Runner, update int64) error
 	for _, line := range lead(o) {
 		t.env.Log("%s", line)
 	}
-	t.env.Log("report: %s", filepath.Join(dir, report.FileName))
+	t.env.Log("report: %s", dir.Join(report.FileName))
 	if o.Phase == "fold" {
 		return t.folds()
 	}
@@ -214,8 +214,8 @@ func (t *task) interval(j *judged, update int64) Interval {
 	return i
 }
 
-// predictions writes a row for each window that was judged.
-func (t *task) predictions(path string, said map[string]*judged, half float64) error {
+// predictions writes predictions.csv, a row for each window that was judged.
+func (t *task) predictions(said map[string]*judged, half float64) error {
 	var buffer bytes.Buffer
 	w := csv.NewWriter(&buffer)
 	rows := [][]string{{"split", "flight_name", "local_index", "time", "sza", "saa", "y_true", "y_pred", "y_low", "y_high"}}
@@ -239,12 +239,12 @@ func (t *task) predictions(path string, said map[string]*judged, half float64) e
 	if err := w.WriteAll(rows); err != nil {
 		return err
 	}
-	return durable.Replace(path, buffer.Bytes())
+	return t.env.Dir.Replace(PredictionsFile, buffer.Bytes())
 }
 
 // folds collects the reports of the folds beside this one.
 func (t *task) folds() error {
-	parent := filepath.Dir(filepath.Clean(t.env.Dir))
+	parent := filepath.Dir(filepath.Clean(t.env.Dir.Path()))
 	entries, err := os.ReadDir(parent)
 	if err != nil {
 		return err
@@ -268,7 +268,11 @@ func (t *task) folds() error {
 		}
 		folds[name] = o.Sides["validation"]
 	}
-	return writeJSON(filepath.Join(parent, FoldsFile), folds)
+	whole, err := rundir.Look(parent)
+	if err != nil {
+		return err
+	}
+	return errors.Join(whole.ReplaceJSON(FoldsFile, folds), whole.Close())
 }
 
 // lead is the result in a few lines.
@@ -288,15 +292,6 @@ func lead(o *Outcome) (lines []string) {
 		}
 	}
 	return lines
-}
-
-// writeJSON writes a file that appears whole or not at all.
-func writeJSON(path string, v any) error {
-	raw, err := json.MarshalIndent(v, "", "  ")
-	if err != nil {
-		return err
-	}
-	return durable.Replace(path, append(raw, '\n'))
 }
 
 // readInterval is the interval of a run directory; there may be none.

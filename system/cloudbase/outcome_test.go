@@ -1,6 +1,7 @@
 package cloudbase
 
 import (
+	"errors"
 	"math"
 	"os"
 	"path/filepath"
@@ -8,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/snug-ml/snug/train/metric"
+	"github.com/snug-ml/snug/train/rundir"
 )
 
 // TestCollapse: a model that predicts next to a constant is called so, and one
@@ -49,7 +51,11 @@ func TestInterval(t *testing.T) {
 		t.Error("an interval from nothing")
 	}
 	dir := t.TempDir()
-	if err := writeJSON(filepath.Join(dir, IntervalFile), i); err != nil {
+	run, err := rundir.Look(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(run.ReplaceJSON(IntervalFile, i), run.Close()); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := readInterval(dir); err != nil || got.HalfWidth != i.HalfWidth || got.Update != 7 || got.Flights[0] != "a" {
@@ -58,6 +64,6 @@ func TestInterval(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, IntervalFile), []byte("{"), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	_, err := readInterval(dir)
+	_, err = readInterval(dir)
 	refused(t, "a torn file", err, IntervalFile)
 }

@@ -3,6 +3,7 @@ package dynamo
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/data"
 	"github.com/snug-ml/snug/train"
+	"github.com/snug-ml/snug/train/rundir"
 )
 
 // The tokens of an answer are those of its characters, wherever it stands; one
@@ -410,7 +412,11 @@ func TestReadiness(t *testing.T) {
 		if err := os.MkdirAll(d, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := (&result{Stage: stage, Goal: "accuracy", Value: value, Gain: gain}).save(d); err != nil {
+		run, err := rundir.Look(d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join((&result{Stage: stage, Goal: "accuracy", Value: value, Gain: gain}).save(run), run.Close()); err != nil {
 			t.Fatal(err)
 		}
 	}

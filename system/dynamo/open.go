@@ -38,11 +38,11 @@ func cacheDir(c *config.Config, env system.Env) string {
 	if c.Data.CacheDir != "" {
 		return c.Data.CacheDir
 	}
-	return filepath.Join(filepath.Dir(filepath.Clean(env.Dir)), "data")
+	return filepath.Join(filepath.Dir(filepath.Clean(env.Dir.Path())), "data")
 }
 
 func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env) (*system.Run, error) {
-	j := &job{config: c, env: env, dir: filepath.Dir(filepath.Clean(env.Dir)), stage: config.Of[Phases](c).Stage, tasks: config.Of[Model](c).Tasks, shape: m.Shape}
+	j := &job{config: c, env: env, dir: filepath.Dir(filepath.Clean(env.Dir.Path())), stage: config.Of[Phases](c).Stage, tasks: config.Of[Model](c).Tasks, shape: m.Shape}
 	if j.stage == "" {
 		return nil, fmt.Errorf("dynamo trains in phases: name the run of one of them (--phases.stage), or train them all")
 	}

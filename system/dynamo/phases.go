@@ -8,10 +8,10 @@ import (
 	"path/filepath"
 
 	"github.com/snug-ml/snug/config"
-	"github.com/snug-ml/snug/internal/durable"
 	"github.com/snug-ml/snug/internal/regular"
 	"github.com/snug-ml/snug/system"
 	"github.com/snug-ml/snug/train/checkpoint"
+	"github.com/snug-ml/snug/train/rundir"
 )
 
 // folder is that of a stage's run below that of the whole.
@@ -132,13 +132,7 @@ func readResult(dir, stage string) (*result, error) {
 }
 
 // save writes the result to the folder of its run, whole or not at all.
-func (r *result) save(dir string) error {
-	raw, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return err
-	}
-	return durable.Replace(filepath.Join(dir, resultFile), append(raw, '\n'))
-}
+func (r *result) save(dir *rundir.Dir) error { return dir.ReplaceJSON(resultFile, r) }
 
 // weights opens the checkpoint that a stage handed on; of the run in dir.
 func weights(dir, stage string) (*checkpoint.Checkpoint, error) {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -34,7 +33,7 @@ func (j *job) report(ctx context.Context, r *engine.Runner, update int64) error 
 		return err
 	}
 	page.Sections = append(page.Sections, report.Section{Title: "Figures", Tables: []report.Table{figures(res.Metrics)}})
-	if err := page.Save(filepath.Join(j.env.Dir, report.FileName)); err != nil {
+	if err := page.Save(j.env.Dir); err != nil {
 		return err
 	}
 	return res.save(j.env.Dir)

@@ -10,6 +10,7 @@ import (
 	"github.com/snug-ml/snug/engine/pass"
 	"github.com/snug-ml/snug/system"
 	"github.com/snug-ml/snug/train"
+	"github.com/snug-ml/snug/train/rundir"
 )
 
 // golden opens a file that tools/goldens/moderation.py wrote.
@@ -141,5 +142,11 @@ func TestCurve(t *testing.T) {
 }
 
 func envOf(t *testing.T) system.Env {
-	return system.Env{Dir: t.TempDir(), Cache: t.TempDir(), Log: t.Logf}
+	t.Helper()
+	run, err := rundir.Look(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = run.Close() }) // nothing to lose
+	return system.Env{Dir: run, Cache: t.TempDir(), Log: t.Logf}
 }

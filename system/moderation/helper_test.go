@@ -16,6 +16,7 @@ import (
 	"github.com/snug-ml/snug/system"
 	"github.com/snug-ml/snug/train"
 	"github.com/snug-ml/snug/train/checkpoint"
+	"github.com/snug-ml/snug/train/rundir"
 )
 
 // settings are a configuration from "key", "value" pairs; the key "preset" names
@@ -94,7 +95,12 @@ func prepareRun(t testing.TB, pairs ...string) *prepared {
 	if p.model, err = describe(p.c); err != nil {
 		t.Fatal(err)
 	}
-	p.run, err = open(context.Background(), p.c, p.model, system.Env{Dir: p.dir, Cache: t.TempDir(), Log: t.Logf})
+	run, err := rundir.Look(p.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = run.Close() }) // nothing to lose
+	p.run, err = open(context.Background(), p.c, p.model, system.Env{Dir: run, Cache: t.TempDir(), Log: t.Logf})
 	if err != nil {
 		t.Fatal(err)
 	}

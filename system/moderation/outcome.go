@@ -3,7 +3,6 @@ package moderation
 import (
 	"context"
 	"errors"
-	"path/filepath"
 
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/engine"
@@ -174,15 +173,15 @@ func (t *task) report(ctx context.Context, r *engine.Runner, update int64) error
 			}
 		}
 	}
-	history, err := train.ReadHistory(t.env.Dir, "eval_loss", "f1", "precision", "recall")
+	history, err := train.ReadHistory(t.env.Dir.Path(), "eval_loss", "f1", "precision", "recall")
 	if err != nil {
 		return err
 	}
 	p := page(t.config, o, scores, history)
-	err = errors.Join(v.save(t.env.Dir), writeJSON(filepath.Join(t.env.Dir, OutcomeFile), o), p.Save(filepath.Join(t.env.Dir, report.FileName)))
+	err = errors.Join(v.save(t.env.Dir), t.env.Dir.ReplaceJSON(OutcomeFile, o), p.Save(t.env.Dir))
 	if err == nil {
 		t.env.Log("%s", lead(o))
-		t.env.Log("report: %s", filepath.Join(t.env.Dir, report.FileName))
+		t.env.Log("report: %s", t.env.Dir.Join(report.FileName))
 	}
 	return err
 }

@@ -8,9 +8,9 @@ import (
 	"path/filepath"
 
 	"github.com/snug-ml/snug/config"
-	"github.com/snug-ml/snug/internal/durable"
 	"github.com/snug-ml/snug/internal/regular"
 	"github.com/snug-ml/snug/train/metric"
+	"github.com/snug-ml/snug/train/rundir"
 )
 
 // VerdictFile is the name of a [Verdict] in a run directory.
@@ -72,7 +72,7 @@ func decide(c *config.Config, update int64, valid *scored) (Verdict, error) {
 }
 
 // save writes the verdict to a run directory.
-func (v *Verdict) save(dir string) error { return writeJSON(filepath.Join(dir, VerdictFile), v) }
+func (v *Verdict) save(dir *rundir.Dir) error { return dir.ReplaceJSON(VerdictFile, v) }
 
 // ReadVerdict is the verdict in a run directory; ok is false if there is none.
 func ReadVerdict(dir string) (v Verdict, ok bool, err error) {
@@ -91,13 +91,4 @@ func ReadVerdict(dir string) (v Verdict, ok bool, err error) {
 		return v, false, fmt.Errorf("%s: temperature %v and threshold %v: want one above 0 and one from 0 to 1", path, v.Temperature, v.Threshold)
 	}
 	return v, true, nil
-}
-
-// writeJSON writes a file that appears whole or not at all.
-func writeJSON(path string, v any) error {
-	raw, err := json.MarshalIndent(v, "", "  ")
-	if err != nil {
-		return err
-	}
-	return durable.Replace(path, append(raw, '\n'))
 }

@@ -2,6 +2,7 @@ package moderation
 
 import (
 	"encoding/json"
+	"errors"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/snug-ml/snug/system/report"
 	"github.com/snug-ml/snug/train/metric"
+	"github.com/snug-ml/snug/train/rundir"
 )
 
 // draw makes scores whose positives lie higher.
@@ -75,7 +77,11 @@ func TestReadVerdict(t *testing.T) {
 		t.Errorf("no verdict is read as %v, %v", ok, err)
 	}
 	v := undecided(settings(t, "data.source", "x"))
-	if err := v.save(dir); err != nil {
+	run, err := rundir.Look(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(v.save(run), run.Close()); err != nil {
 		t.Fatal(err)
 	}
 	if got, ok, err := ReadVerdict(dir); got != v || !ok || err != nil {

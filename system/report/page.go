@@ -11,7 +11,7 @@ import (
 	"html/template"
 	"io"
 
-	"github.com/snug-ml/snug/internal/durable"
+	"github.com/snug-ml/snug/train/rundir"
 )
 
 // FileName is the name of the page in a run directory.
@@ -57,13 +57,13 @@ func (f Figure) SVG() template.HTML { return f.Drawing.svg() }
 // Write writes the page as HTML.
 func (p *Page) Write(w io.Writer) error { return layout.Execute(w, p) }
 
-// Save writes the page to a file, which appears whole or not at all.
-func (p *Page) Save(path string) error {
-	var page bytes.Buffer
-	if err := p.Write(&page); err != nil {
+// Save writes the page to a run directory.
+func (p *Page) Save(dir *rundir.Dir) error {
+	var b bytes.Buffer
+	if err := p.Write(&b); err != nil {
 		return err
 	}
-	return durable.Replace(path, page.Bytes())
+	return dir.Replace(FileName, b.Bytes())
 }
 
 var layout = template.Must(template.New("page").Parse(`<!DOCTYPE html>

@@ -7,11 +7,11 @@ import (
 	"io"
 	"math"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/snug-ml/snug/train/metric"
+	"github.com/snug-ml/snug/train/rundir"
 )
 
 func page() *Page {
@@ -93,19 +93,25 @@ func TestPage(t *testing.T) {
 }
 
 func TestSave(t *testing.T) {
-	path := filepath.Join(t.TempDir(), FileName)
-	if err := page().Save(path); err != nil {
+	run, err := rundir.Look(t.TempDir())
+	if err != nil {
 		t.Fatal(err)
 	}
-	raw, err := os.ReadFile(path)
+	if err := page().Save(run); err != nil {
+		t.Fatal(err)
+	}
+	raw, err := os.ReadFile(run.Join(FileName))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if string(raw) != write(t, page()) {
 		t.Error("the file is not the page")
 	}
-	if err := page().Save(filepath.Join(path, "x")); err == nil {
-		t.Error("a page was saved below a file")
+	if err := run.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := page().Save(run); err == nil {
+		t.Error("a page was saved to a folder that is closed")
 	}
 }
 

@@ -40,6 +40,63 @@ func (osFS) Create(path string) (syncWriter, error) {
 func (osFS) SyncDir(path string) error       { return durable.SyncDir(path) }
 func (osFS) Free(path string) (int64, error) { return freeBytes(path) }
 
+// handleFS changes a folder through a handle on it: what is given by a path
+// below one of the names that the folder has had goes there, whatever the path
+// leads to by now.
+type handleFS struct {
+	root  *os.Root
+	names func() []string
+}
+
+// rel is a path below the folder.
+func (h handleFS) rel(path string) (string, error) {
+	for _, name := range h.names() {
+		if rel, err := filepath.Rel(name, path); err == nil && filepath.IsLocal(rel) {
+			return rel, nil
+		}
+	}
+	return "", &fs.PathError{Op: "open", Path: path, Err: errors.New("is not in the folder of checkpoints")}
+}
+
+// do calls what works on names below the handle.
+func (h handleFS) do(work func(rel ...string) error, paths ...string) error {
+	var rels []string
+	for _, path := range paths {
+		rel, err := h.rel(path)
+		if err != nil {
+			return err
+		}
+		rels = append(rels, rel)
+	}
+	return durable.Named(h.root, work(rels...))
+}
+
+func (h handleFS) Mkdir(path string) error {
+	return h.do(func(rel ...string) error { return h.root.Mkdir(rel[0], 0o777) }, path)
+}
+
+func (h handleFS) Rename(from, to string) error {
+	return h.do(func(rel ...string) error { return h.root.Rename(rel[0], rel[1]) }, from, to)
+}
+
+func (h handleFS) Remove(path string) error {
+	return h.do(func(rel ...string) error { return h.root.Remove(rel[0]) }, path)
+}
+
+func (h handleFS) Create(path string) (f syncWriter, err error) {
+	err = h.do(func(rel ...string) (err error) {
+		f, err = h.root.OpenFile(rel[0], os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+		return err
+	}, path)
+	return f, err
+}
+
+func (h handleFS) SyncDir(path string) error {
+	return h.do(func(rel ...string) error { return durable.SyncIn(h.root, rel[0]) }, path)
+}
+
+func (h handleFS) Free(path string) (int64, error) { return freeBytes(path) }
+
 // mkdirAll makes a folder and its parents, each one durable.
 func mkdirAll(fsys fsys, path string) error {
 	st, err := os.Stat(path)
@@ -67,7 +124,11 @@ func mkdirAll(fsys fsys, path string) error {
 // removeTree deletes a folder of plain files, the manifest first, so that what
 // is left of an interrupted deletion cannot be taken for a checkpoint. A path
 // that does not exist is fine.
+// Of a symbolic link only the link goes.
 func removeTree(fsys fsys, dir string) error {
+	if st, err := os.Lstat(dir); err == nil && st.Mode()&fs.ModeSymlink != 0 {
+		return fsys.Remove(dir)
+	}
 	list, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

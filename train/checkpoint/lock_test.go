@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/snug-ml/snug/train/rundir"
 )
 
 // The test binary is its own helper process: it runs one of these when the
@@ -108,8 +110,8 @@ func TestSecondProcessIsRefused(t *testing.T) {
 		t.Fatalf("helper says %q", out.Text())
 	}
 	_, err := Open(dir, Options{})
-	var locked *LockedError
-	if !errors.As(err, &locked) || locked.Owner.PID != cmd.Process.Pid || locked.Owner.Host != hostname() {
+	var locked *rundir.LockedError
+	if host, _ := os.Hostname(); !errors.As(err, &locked) || locked.Owner.PID != cmd.Process.Pid || locked.Owner.Host != host {
 		t.Errorf("%v, want the process %d to be named", err, cmd.Process.Pid)
 	}
 	if msg := fmt.Sprint(err); !strings.Contains(msg, strconv.Itoa(cmd.Process.Pid)) || !strings.Contains(msg, dir) {
@@ -119,60 +121,6 @@ func TestSecondProcessIsRefused(t *testing.T) {
 	open(t, dir, Options{}) // the lock of a dead process is no obstacle
 	if _, err := Open(dir, Options{}); !errors.As(err, &locked) || locked.Owner.PID != os.Getpid() {
 		t.Errorf("second store of this process: %v", err)
-	}
-}
-
-// TestLockWithoutFlock: where a file system has no locks, the name in the lock
-// file decides.
-func TestLockWithoutFlock(t *testing.T) {
-	none := func(*os.File, bool) (bool, bool, error) { return false, true, nil }
-	dir := t.TempDir()
-	l, err := lockRun(dir, none)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := l.Unlock(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(filepath.Join(dir, LockFile)); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the lock file stays: %v", err)
-	}
-	dead, out := start(t, "hold", t.TempDir())
-	out.Scan()
-	var locked *LockedError
-	for _, c := range []struct {
-		owner   string
-		refused bool
-	}{
-		{"", false},
-		{"rubbish", false},
-		{fmt.Sprintf(`{"pid":%d,"host":%q}`, dead.Process.Pid, hostname()), true},
-		{fmt.Sprintf(`{"pid":%d,"host":"elsewhere"}`, dead.Process.Pid), true},
-		{fmt.Sprintf(`{"pid":%d,"host":%q}`, os.Getpid(), hostname()), false},
-	} {
-		if err := os.WriteFile(filepath.Join(dir, LockFile), []byte(c.owner), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		l, err := lockRun(dir, none)
-		if c.refused != errors.As(err, &locked) {
-			t.Errorf("%s: %v", c.owner, err)
-		}
-		if err == nil {
-			if err := l.Unlock(); err != nil {
-				t.Error(err)
-			}
-		}
-	}
-	kill(t, dead)
-	if err := os.WriteFile(filepath.Join(dir, LockFile), fmt.Appendf(nil, `{"pid":%d,"host":%q}`, dead.Process.Pid, hostname()), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	l, err = lockRun(dir, none)
-	if err != nil {
-		t.Fatalf("the owner is dead: %v", err)
-	}
-	if err := l.Unlock(); err != nil {
-		t.Error(err)
 	}
 }
 

@@ -31,7 +31,8 @@ type Manifest struct {
 	Format       string    `json:"format"`
 	Version      int       `json:"version"`
 	Update       int64     `json:"update"`
-	Created      string    `json:"created"` // RFC 3339, information only
+	Run          string    `json:"run,omitempty"` // identity of the run; those of older versions have none
+	Created      string    `json:"created"`       // RFC 3339, information only
 	ConfigSHA256 string    `json:"config_sha256,omitempty"`
 	PlanHash     string    `json:"plan_hash,omitempty"`
 	Metric       *Metric   `json:"metric,omitempty"`

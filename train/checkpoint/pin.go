@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/snug-ml/snug/internal/regular"
+	"github.com/snug-ml/snug/train/rundir"
 )
 
 // pins counts the readers of this process by folder; it serves where a file
@@ -26,7 +27,7 @@ func Pin(dir string) (release func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	busy, _, err := flock(f, true)
+	busy, _, err := rundir.Flock(f, true)
 	if err == nil && busy { // being deleted at this moment
 		err = &os.PathError{Op: "pin", Path: dir, Err: os.ErrNotExist}
 	}
@@ -67,7 +68,7 @@ func unlessPinned(dir string, do func() error) (pinned bool, err error) {
 		return false, do() // without a manifest nobody can pin it
 	}
 	defer f.Close()
-	busy, _, err := flock(f, false)
+	busy, _, err := rundir.Flock(f, false)
 	if err != nil || busy {
 		return busy, err
 	}

@@ -13,17 +13,19 @@ import (
 // retained is what a store knows about the checkpoints in its folder. It is
 // touched under the store's mutex.
 type retained struct {
-	written map[string]bool // paths saved by this store
-	whole   map[string]bool // paths known to be whole (true) or damaged (false)
-	after   int64           // the run was continued from this update ...
-	rewound bool            // ... and later ones of another life are obsolete
+	written  map[string]bool // names saved by this store
+	whole    map[string]bool // names known to be whole (true) or damaged (false)
+	after    int64           // the run was continued from this update ...
+	rewound  bool            // ... and later ones of another life are obsolete
+	obsolete map[string]bool // runs that the folder held before and is to hold no longer
 }
 
 func (r *retained) wrote(path string) {
 	if r.written == nil {
 		r.written, r.whole = map[string]bool{}, map[string]bool{}
 	}
-	r.written[path], r.whole[path] = true, true
+	name := filepath.Base(path)
+	r.written[name], r.whole[name] = true, true
 }
 
 // ContinuedFrom tells the store that training goes on from the given update.
@@ -39,7 +41,8 @@ func (s *Store) ContinuedFrom(update int64) {
 // aside for one that did not arrive returns, unfinished and half-deleted ones
 // go away.
 func (s *Store) clean() error {
-	list, err := os.ReadDir(s.dir)
+	dir := s.Dir()
+	list, err := os.ReadDir(dir)
 	if err != nil {
 		return err
 	}
@@ -48,42 +51,43 @@ func (s *Store) clean() error {
 		if !ok || !e.IsDir() {
 			continue
 		}
-		path := filepath.Join(s.dir, e.Name())
+		path := filepath.Join(dir, e.Name())
 		switch suffix {
 		case oldSuffix:
-			final := filepath.Join(s.dir, stepName(update))
+			final := filepath.Join(dir, stepName(update))
 			if _, err := os.Lstat(final); errors.Is(err, fs.ErrNotExist) {
-				if err := s.opts.fsys.Rename(path, final); err != nil {
+				if err := s.fsys.Rename(path, final); err != nil {
 					return err
 				}
 				continue
 			}
-			if err := trash(s.opts.fsys, path); err != nil {
+			if err := trash(s.fsys, path); err != nil {
 				return err
 			}
 		case tmpSuffix, delSuffix, oldSuffix + delSuffix:
-			if err := removeTree(s.opts.fsys, path); err != nil {
+			if err := removeTree(s.fsys, path); err != nil {
 				return err
 			}
 		}
 	}
-	return s.opts.fsys.SyncDir(s.dir)
+	return s.fsys.SyncDir(dir)
 }
 
 // retain deletes the checkpoints that choose picks, except the one just saved
 // and those that are being read. Trouble is told and changes nothing for
 // training.
 func (s *Store) retain(just string, choose func(list []Entry, just string) []Entry) {
-	list, err := List(s.dir)
+	dir := s.Dir()
+	list, err := List(dir)
 	if err != nil {
-		s.opts.Notify(Event{Kind: Trouble, Path: s.dir, Err: err})
+		s.opts.Notify(Event{Kind: Trouble, Path: dir, Err: err})
 		return
 	}
 	for _, e := range choose(list, just) {
-		if e.Path == just || e.Manifest == nil { // what is not ours is never touched
+		if filepath.Base(e.Path) == filepath.Base(just) || e.Manifest == nil || !s.ours(e.Manifest) { // what is not ours is never touched
 			continue
 		}
-		pinned, err := unlessPinned(e.Path, func() error { return trash(s.opts.fsys, e.Path) })
+		pinned, err := unlessPinned(e.Path, func() error { return trash(s.fsys, e.Path) })
 		switch {
 		case err != nil:
 			s.opts.Notify(Event{Kind: Trouble, Update: e.Update, Path: e.Path, Err: fmt.Errorf("delete old checkpoint: %w", err)})
@@ -100,7 +104,7 @@ func (s *Store) left(list []Entry, _ string) []Entry {
 	r := &s.retained
 	var drop []Entry
 	for _, e := range list {
-		if r.rewound && e.Update > r.after && !r.written[e.Path] {
+		if r.rewound && e.Update > r.after && !r.written[filepath.Base(e.Path)] {
 			drop = append(drop, e)
 		}
 	}
@@ -119,7 +123,7 @@ func (s *Store) surplus(list []Entry, just string) []Entry {
 			damaged = append(damaged, e)
 		}
 	}
-	keep := map[string]bool{just: true}
+	keep := map[string]bool{filepath.Join(s.Dir(), filepath.Base(just)): true}
 	for _, e := range whole[:min(len(whole), s.opts.KeepLast)] {
 		keep[e.Path] = true
 	}
@@ -147,8 +151,9 @@ func (s *Store) isWhole(e Entry) bool {
 	if e.Problem != nil {
 		return false
 	}
+	name := filepath.Base(e.Path)
 	s.mu.Lock()
-	whole, known := s.retained.whole[e.Path]
+	whole, known := s.retained.whole[name]
 	s.mu.Unlock()
 	if known {
 		return whole
@@ -156,7 +161,7 @@ func (s *Store) isWhole(e Entry) bool {
 	report, err := Verify(e.Path)
 	whole = err == nil && report.Err() == nil
 	s.mu.Lock()
-	s.retained.whole[e.Path] = whole
+	s.retained.whole[name] = whole
 	s.mu.Unlock()
 	return whole
 }

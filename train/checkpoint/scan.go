@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/snug-ml/snug/train/rundir"
 )
 
 const (
@@ -85,6 +87,7 @@ func List(dir string) ([]Entry, error) {
 		found = append(found, c)
 	}
 	slices.SortFunc(found, func(a, b Entry) int { return cmp.Compare(b.Update, a.Update) })
+	tellApart(found, rundir.LastRun(filepath.Dir(filepath.Clean(dir))))
 	return found, nil
 }
 

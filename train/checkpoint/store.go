@@ -4,10 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"sync"
 	"time"
+
+	"github.com/snug-ml/snug/train/rundir"
 )
 
 // Options tune a Store; the zero value is good.
@@ -39,6 +43,7 @@ const (
 	Failed  EventKind = "failed"  // given up; training goes on, the last good one stays
 	Removed EventKind = "removed" // deleted by retention
 	Trouble EventKind = "trouble" // retention, cleaning or the log could not do its work
+	Moved   EventKind = "moved"   // the run folder was moved to Path, where the run goes on
 )
 
 // Event is one thing that happened in the background.
@@ -76,9 +81,11 @@ var ErrBusy = errors.New("checkpoint: the former save is still being written; th
 
 // Store writes the checkpoints of one run.
 type Store struct {
-	dir  string // RUN/checkpoints
+	home *rundir.Dir
+	root *os.Root    // RUN/checkpoints
+	self fs.FileInfo // of it
+	fsys fsys        // by which it is changed
 	opts Options
-	lock *Lock
 
 	mu       sync.Mutex
 	status   Status
@@ -87,6 +94,7 @@ type Store struct {
 	wake     chan struct{} // cuts the pause before the next attempt
 	failed   error         // outcome of the last finished save
 	bad      *BadError     // the last save that was not good
+	names    []string      // paths that the folder has had, the newest last
 	closed   bool
 	staging  []byte
 	retained retained
@@ -94,7 +102,7 @@ type Store struct {
 
 // Open takes the run folder for this process, making it if need be, finishes
 // or removes what an interrupted process left half done, and returns the store
-// of its checkpoints. Another process in it is a *LockedError.
+// of its checkpoints. Another process in it is a *rundir.LockedError.
 func Open(runDir string, opts Options) (*Store, error) {
 	if opts.KeepLast == 0 {
 		opts.KeepLast = 3
@@ -114,36 +122,30 @@ func Open(runDir string, opts Options) (*Store, error) {
 	if opts.SyncLog == nil {
 		opts.SyncLog = func() error { return nil }
 	}
-	if opts.fsys == nil {
-		opts.fsys = osFS{}
-	}
 	if opts.sleep == nil {
 		opts.sleep = time.After
 	}
-	s := &Store{dir: filepath.Join(runDir, Folder), opts: opts, status: Status{LastAt: -1}}
-	if err := mkdirAll(opts.fsys, runDir); err != nil {
+	s := &Store{opts: opts, fsys: opts.fsys, status: Status{LastAt: -1}}
+	disk := opts.fsys
+	if disk == nil {
+		disk = osFS{}
+	}
+	if err := mkdirAll(disk, runDir); err != nil {
 		return nil, fmt.Errorf("run folder: %w", err)
 	}
-	lock, err := LockRun(runDir)
+	home, err := rundir.Open(runDir, s.wasMoved)
 	if err != nil {
 		return nil, err
 	}
-	s.lock = lock
-	err = mkdirAll(opts.fsys, s.dir)
-	if err == nil {
-		err = s.clean()
-	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("folder of checkpoints: %w", err), lock.Unlock())
+	s.home = home
+	if err := s.takeFolder(disk); err != nil {
+		return nil, errors.Join(fmt.Errorf("folder of checkpoints: %w", err), s.release())
 	}
 	return s, nil
 }
 
-// Dir is the folder that holds the checkpoints.
-func (s *Store) Dir() string { return s.dir }
-
 // Latest is Latest of the store's folder.
-func (s *Store) Latest() (*Checkpoint, []Rejected, error) { return Latest(s.dir) }
+func (s *Store) Latest() (*Checkpoint, []Rejected, error) { return Latest(s.Dir()) }
 
 // Reserve allocates the staging buffer of the given size now, so that the
 // first save does not; see StagingBytes.
@@ -162,10 +164,14 @@ func (s *Store) Reserve(bytes int64) {
 // more. Other errors are for a snapshot that can never be written.
 func (s *Store) SaveAsync(snap *Snapshot) error {
 	start := time.Now()
+	if err := s.Check(); err != nil {
+		return err
+	}
 	j, err := newJob(snap)
 	if err != nil {
 		return err
 	}
+	j.manifest.Run = s.home.ID()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -260,7 +266,7 @@ func (s *Store) Close() error {
 		}
 		<-done
 	}
-	return s.lock.Unlock()
+	return s.release()
 }
 
 // run writes the job, with retries, and ends.
@@ -278,7 +284,11 @@ func (s *Store) run() {
 		if err := s.opts.SyncLog(); err != nil {
 			s.opts.Notify(Event{Kind: Trouble, Update: j.update, Err: fmt.Errorf("the log up to update %d may not survive a power cut: %w", j.update, err)})
 		}
-		path, err := j.write(s.opts.fsys, s.dir)
+		err := s.mayWrite(j.update)
+		var path string
+		if err == nil {
+			path, err = j.write(s.fsys, s.Dir())
+		}
 		var bad *BadError
 		switch {
 		case err == nil && j.manifest.Health.Problem == "":
@@ -321,7 +331,7 @@ func (s *Store) savedBad(j *job, path string) {
 	s.status.Err, s.failed, s.bad = nil, err, err
 	if path != "" {
 		s.retained.wrote(path)
-		s.retained.whole[path] = false
+		s.retained.whole[filepath.Base(path)] = false
 	}
 	s.mu.Unlock()
 	s.opts.Notify(Event{Kind: Bad, Update: j.update, Path: path, Err: err})
@@ -351,10 +361,11 @@ func (s *Store) end() {
 // with jitter so that runs that share a disk do not knock together. It tells
 // whether there is a next attempt.
 func (s *Store) pause(j *job, attempt int, err error) bool {
+	gone := s.Check()
 	s.mu.Lock()
 	s.status.Retries++
 	s.status.Err = err
-	again := attempt < s.opts.Attempts && !s.closed
+	again := attempt < s.opts.Attempts && !s.closed && gone == nil
 	s.status.Waiting = again
 	wake := s.wake
 	s.mu.Unlock()
@@ -375,6 +386,9 @@ func (s *Store) pause(j *job, attempt int, err error) bool {
 	s.status.Waiting = false
 	s.status.Failures++
 	failed := fmt.Errorf("checkpoint: update %d was not saved after %d attempts: %w", j.update, attempt, err)
+	if gone != nil {
+		failed = fmt.Errorf("checkpoint: update %d was not saved: %w", j.update, gone)
+	}
 	s.failed = failed
 	s.mu.Unlock()
 	s.opts.Notify(Event{Kind: Failed, Update: j.update, Attempt: attempt, Err: failed})

@@ -259,6 +259,9 @@ func TestRetention(t *testing.T) {
 func damage(t *testing.T, s *Store, updates ...int64) {
 	t.Helper()
 	other := open(t, t.TempDir(), Options{KeepLast: 100})
+	if err := other.home.Begin(s.home.ID()); err != nil { // as if this run had saved them
+		t.Fatal(err)
+	}
 	for _, u := range updates {
 		save(t, other, u)
 		from, to := filepath.Join(other.Dir(), stepName(u)), filepath.Join(s.Dir(), stepName(u))

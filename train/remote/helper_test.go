@@ -18,6 +18,7 @@ import (
 
 	"github.com/snug-ml/snug/data/safetensors"
 	"github.com/snug-ml/snug/train/checkpoint"
+	"github.com/snug-ml/snug/train/rundir"
 )
 
 // gaussian is a tensor with the statistics of trained weights.
@@ -40,8 +41,17 @@ func gaussian(name string, d safetensors.DType, n int, seed uint64) checkpoint.T
 // number of bytes; the updates' contents differ.
 func newRun(t testing.TB, bytes int, updates ...int64) string {
 	t.Helper()
+	return newRunOf(t, rundir.NewID(), bytes, updates...)
+}
+
+// newRunOf is newRun of a run that may be in several folders.
+func newRunOf(t testing.TB, id string, bytes int, updates ...int64) string {
+	t.Helper()
 	run := t.TempDir()
 	s, err := checkpoint.Open(run, checkpoint.Options{KeepLast: 100})
+	if err == nil {
+		err = s.Run().Begin(id)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,7 +31,8 @@ type Upload struct {
 	Format  string             `json:"format"`
 	Version int                `json:"version"`
 	Update  int64              `json:"update"`
-	Created string             `json:"created"` // of the checkpoint
+	Run     string             `json:"run,omitempty"` // of the checkpoint
+	Created string             `json:"created"`       // of the checkpoint
 	Metric  *checkpoint.Metric `json:"metric,omitempty"`
 	Files   []UploadedFile     `json:"files"`
 	SHA256  string             `json:"sha256"` // of this text with the field empty

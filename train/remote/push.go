@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/snug-ml/snug/data/safetensors"
+	"github.com/snug-ml/snug/internal/durable"
 	"github.com/snug-ml/snug/internal/regular"
 	"github.com/snug-ml/snug/train/checkpoint"
 )
@@ -24,6 +25,7 @@ type PushOptions struct {
 	Scratch  string           // folder for packed files on their way; default: beside the checkpoint
 	Attempts int              // for each object; 0 means 8
 	Sessions Sessions         // see PutOptions; default: forgotten with the process
+	Run      string           // refuse a checkpoint of another run than this one; empty: any
 	Progress func(Progress)   // may be nil
 	Retry    func(RetryEvent) // may be nil
 
@@ -86,14 +88,17 @@ func Push(ctx context.Context, r Remote, dir string, opts PushOptions) (*Upload,
 		return nil, &PermanentError{fmt.Errorf("push: %w", err), "a damaged or bad checkpoint is not uploaded"}
 	}
 	m := report.Manifest
+	if opts.Run != "" && m.Run != "" && m.Run != opts.Run {
+		return nil, &PermanentError{fmt.Errorf("push: %w", &checkpoint.ForeignError{Path: dir, Run: m.Run, Owner: opts.Run}), "it is not uploaded"}
+	}
 	p := &pusher{r: r, dir: dir, name: checkpoint.Name(m.Update), opts: opts}
-	u := &Upload{Format: uploadFormat, Version: uploadVersion, Update: m.Update, Created: m.Created, Metric: m.Metric}
+	u := &Upload{Format: uploadFormat, Version: uploadVersion, Update: m.Update, Run: m.Run, Created: m.Created, Metric: m.Metric}
 	own, err := p.ownManifest()
 	if err != nil {
 		return nil, err
 	}
 	files := append([]checkpoint.FileSum{own}, m.Files...)
-	done, err := p.present(ctx, own)
+	done, err := p.present(ctx, own, m.Run)
 	if done != nil || err != nil {
 		return done, err
 	}
@@ -131,13 +136,16 @@ func (p *pusher) ownManifest() (checkpoint.FileSum, error) {
 
 // present finds out whether this very checkpoint is there already. The mark of
 // another one with the same number is taken away before its objects are
-// replaced.
-func (p *pusher) present(ctx context.Context, own checkpoint.FileSum) (u *Upload, err error) {
+// replaced, unless it is another run's.
+func (p *pusher) present(ctx context.Context, own checkpoint.FileSum, run string) (u *Upload, err error) {
 	key := path.Join(p.name, UploadFile)
 	err = p.opts.retrier(key).do(ctx, func() error {
 		u, err = readUpload(ctx, p.r, p.name)
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
+		}
+		if err == nil && run != "" && u.Run != "" && u.Run != run {
+			return &PermanentError{fmt.Errorf("%s holds %s of another run (%s)", p.r, p.name, u.Run), "give each run a place of its own"}
 		}
 		if err == nil && u.manifestSum() == own.SHA256 {
 			if err = u.check(ctx, p.r, p.name); err == nil {
@@ -172,7 +180,7 @@ func (p *pusher) file(ctx context.Context, f checkpoint.FileSum) (UploadedFile, 
 	defer src.Close()
 	from := src
 	if p.opts.Pack && len(f.Tensors) > 0 {
-		var packed *os.File
+		var packed *scratch
 		err := p.opts.retrier(f.Name).do(ctx, func() (err error) { // the disk may be full for a while
 			packed, err = p.pack(src, f)
 			return err
@@ -180,13 +188,10 @@ func (p *pusher) file(ctx context.Context, f checkpoint.FileSum) (UploadedFile, 
 		if err != nil {
 			return stored, fmt.Errorf("push: pack %s: %w", f.Name, err)
 		}
-		defer func() {
-			_ = packed.Close()
-			_ = os.Remove(packed.Name()) // scratch; the next Push clears the rest
-		}()
-		from = packed
+		defer packed.Close()
+		from = packed.File
 		stored.Packed = true
-		if stored.Stored, stored.Sum, err = hashReader(ctx, packed); err != nil {
+		if stored.Stored, stored.Sum, err = hashReader(ctx, packed.File); err != nil {
 			return stored, fmt.Errorf("push: pack %s: %w", f.Name, err)
 		}
 	}
@@ -201,27 +206,44 @@ func (p *pusher) file(ctx context.Context, f checkpoint.FileSum) (UploadedFile, 
 
 // pack writes the packed form of a file to the scratch folder. The name is
 // always the same, so that leftovers do not pile up.
-func (p *pusher) pack(src *os.File, f checkpoint.FileSum) (*os.File, error) {
+func (p *pusher) pack(src *os.File, f checkpoint.FileSum) (_ *scratch, err error) {
 	tensors, _, err := safetensors.ReadHeader(src, f.Size)
 	if err != nil {
 		return nil, err
 	}
-	scratch := p.opts.Scratch
-	if scratch == "" {
-		scratch = filepath.Dir(p.dir)
+	dir := p.opts.Scratch
+	if dir == "" {
+		dir = filepath.Dir(p.dir)
 	}
-	out, err := os.Create(filepath.Join(scratch, "."+p.name+"-"+f.Name+PackSuffix))
+	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, err
 	}
-	err = pack(out, io.NewSectionReader(src, 0, f.Size), regions(tensors, f.Size))
+	file, err := durable.CreateIn(root, "."+p.name+"-"+f.Name+PackSuffix)
+	if err != nil {
+		return nil, errors.Join(err, root.Close())
+	}
+	out := &scratch{file, root}
+	err = pack(file, io.NewSectionReader(src, 0, f.Size), regions(tensors, f.Size))
 	if err == nil {
-		_, err = out.Seek(0, io.SeekStart)
+		_, err = file.Seek(0, io.SeekStart)
 	}
 	if err != nil {
-		_ = out.Close()
-		_ = os.Remove(out.Name())
+		out.Close()
 		return nil, err
 	}
 	return out, nil
+}
+
+// scratch is a file on its way, which goes when it is closed.
+type scratch struct {
+	*os.File
+	root *os.Root // its folder
+}
+
+// Close removes the file; what stays of it the next Push clears.
+func (s *scratch) Close() {
+	_ = s.File.Close()
+	_ = s.root.Remove(filepath.Base(s.Name()))
+	_ = s.root.Close()
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/snug-ml/snug/train/checkpoint"
+	"github.com/snug-ml/snug/train/rundir"
 )
 
 // places runs a test against each kind of Remote.
@@ -94,12 +95,13 @@ func TestPushAndPull(t *testing.T) {
 	})
 }
 
-// TestPushReplaces: another checkpoint with the same number takes the place,
-// and at no moment does the mark stand over mixed objects.
+// TestPushReplaces: another checkpoint of the run with the same number takes the
+// place, and at no moment does the mark stand over mixed objects.
 func TestPushReplaces(t *testing.T) {
 	ctx := context.Background()
 	r := &flaky{Remote: openURL(t, "file://"+t.TempDir(), Config{})}
-	one, two := newRun(t, 1000, 7), newRun(t, 2000, 7)
+	id := rundir.NewID()
+	one, two := newRunOf(t, id, 1000, 7), newRunOf(t, id, 2000, 7)
 	if _, err := Push(ctx, r, dirOf(one, 7), fast()); err != nil {
 		t.Fatal(err)
 	}
@@ -120,6 +122,30 @@ func TestPushReplaces(t *testing.T) {
 		t.Fatal(err)
 	}
 	same(t, dirOf(two, 7), dirOf(to, 7))
+}
+
+// Another run's upload is not replaced, and what is there stays whole.
+func TestPushSparesAnotherRun(t *testing.T) {
+	ctx := context.Background()
+	r := openURL(t, "file://"+t.TempDir(), Config{})
+	one, two := newRun(t, 1000, 7), newRun(t, 2000, 7)
+	if _, err := Push(ctx, r, dirOf(one, 7), fast()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Push(ctx, r, dirOf(two, 7), fast()); err == nil || !strings.Contains(err.Error(), "of another run") {
+		t.Error(err)
+	}
+	to := t.TempDir()
+	if _, err := Pull(ctx, r, "latest", to, fast()); err != nil {
+		t.Fatal(err)
+	}
+	same(t, dirOf(one, 7), dirOf(to, 7))
+	// Nor is a checkpoint uploaded as that of a run that it does not belong to.
+	opts := fast()
+	opts.Run = rundir.NewID()
+	if _, err := Push(ctx, openURL(t, "file://"+t.TempDir(), Config{}), dirOf(one, 7), opts); err == nil || !strings.Contains(err.Error(), "belongs to run") {
+		t.Error(err)
+	}
 }
 
 func TestDamagedIsNotPushed(t *testing.T) {

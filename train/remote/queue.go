@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -17,6 +16,7 @@ import (
 	"github.com/snug-ml/snug/internal/durable"
 	"github.com/snug-ml/snug/internal/regular"
 	"github.com/snug-ml/snug/train/checkpoint"
+	"github.com/snug-ml/snug/train/rundir"
 )
 
 // QueueFolder is the folder with the queue of uploads inside a run folder.
@@ -71,8 +71,8 @@ type job struct {
 // Uploader uploads the checkpoints of a run in the background, newest first.
 type Uploader struct {
 	remote Remote
-	run    string
-	dir    string
+	run    *rundir.Dir
+	queue  *os.Root // the folder of the queue
 	opts   UploaderOptions
 	cancel context.CancelFunc
 	ended  chan struct{}
@@ -84,9 +84,9 @@ type Uploader struct {
 	changed chan struct{} // closed and replaced at each change
 }
 
-// NewUploader takes up the queue of the run folder, which the caller must hold
-// (checkpoint.Open), and starts to work it off.
-func NewUploader(runDir string, r Remote, opts UploaderOptions) (*Uploader, error) {
+// NewUploader takes up the queue of the run folder, which the caller holds until
+// the Uploader is closed, and starts to work it off.
+func NewUploader(run *rundir.Dir, r Remote, opts UploaderOptions) (*Uploader, error) {
 	if opts.MaxPending == 0 {
 		opts.MaxPending = 2
 	}
@@ -97,13 +97,22 @@ func NewUploader(runDir string, r Remote, opts UploaderOptions) (*Uploader, erro
 		opts.Notify = func(UploadEvent) {}
 	}
 	u := &Uploader{
-		remote: r, run: runDir, dir: filepath.Join(runDir, QueueFolder), opts: opts,
+		remote: r, run: run, opts: opts,
 		ended: make(chan struct{}), jobs: map[string]*job{}, changed: make(chan struct{}),
 	}
-	if err := os.MkdirAll(u.dir, 0o777); err != nil {
-		return nil, fmt.Errorf("upload queue: %w", err)
+	err := run.Check()
+	if err == nil {
+		err = durable.Named(run.Root(), run.Root().MkdirAll(QueueFolder, 0o777))
 	}
-	if err := u.takeUp(); err != nil {
+	if err == nil {
+		u.queue, err = run.Root().OpenRoot(QueueFolder)
+	}
+	if err == nil {
+		if err = u.takeUp(); err != nil {
+			err = errors.Join(err, u.queue.Close())
+		}
+	}
+	if err != nil {
 		return nil, fmt.Errorf("upload queue: %w", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -115,22 +124,22 @@ func NewUploader(runDir string, r Remote, opts UploaderOptions) (*Uploader, erro
 // takeUp reads the queue. A job file that a crash has spoiled still says by its
 // name what to upload.
 func (u *Uploader) takeUp() error {
-	list, err := os.ReadDir(u.dir)
+	list, err := fs.ReadDir(u.queue.FS(), ".")
 	if err != nil {
 		return err
 	}
 	for _, e := range list {
 		name, ok := strings.CutSuffix(e.Name(), ".json")
 		if _, isStep := checkpoint.ParseName(name); !ok || !isStep {
-			if strings.HasSuffix(e.Name(), PackSuffix) || strings.HasSuffix(e.Name(), partSuffix) {
-				if err := os.Remove(filepath.Join(u.dir, e.Name())); err != nil { // scratch of a killed process
+			if strings.HasSuffix(e.Name(), PackSuffix) || strings.HasSuffix(e.Name(), ".tmp") || strings.HasSuffix(e.Name(), partSuffix) {
+				if err := u.queue.Remove(e.Name()); err != nil { // scratch of a killed process
 					return err
 				}
 			}
 			continue
 		}
 		j := &job{name: name}
-		text, err := regular.Read(filepath.Join(u.dir, e.Name()), regular.Text)
+		text, err := regular.ReadIn(u.queue, e.Name(), regular.Text)
 		if err != nil {
 			return err
 		}
@@ -149,12 +158,13 @@ func (u *Uploader) takeUp() error {
 	return nil
 }
 
-func (u *Uploader) path(name string) string { return filepath.Join(u.run, checkpoint.Folder, name) }
+func (u *Uploader) path(name string) string { return u.run.Join(checkpoint.Folder, name) }
 
-func (u *Uploader) file(name string) string { return filepath.Join(u.dir, name+".json") }
+// file is a job's file in the queue.
+func (u *Uploader) file(name string) string { return name + ".json" }
 
 func (u *Uploader) forget(name string) error {
-	if err := os.Remove(u.file(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := u.queue.Remove(u.file(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return nil
@@ -206,22 +216,7 @@ func (u *Uploader) save(j *job) error {
 	if err != nil {
 		return err
 	}
-	tmp := u.file(j.name) + partSuffix
-	f, err := os.Create(tmp)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(append(text, '\n'))
-	if err == nil {
-		err = f.Sync()
-	}
-	if err := errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(tmp, u.file(j.name)); err != nil {
-		return err
-	}
-	return durable.SyncDir(u.dir)
+	return durable.ReplaceIn(u.queue, u.file(j.name), append(text, '\n'))
 }
 
 // drop takes a job out of the queue. The mutex is held.
@@ -283,7 +278,7 @@ func (u *Uploader) work(ctx context.Context) {
 
 func (u *Uploader) upload(ctx context.Context, j *job) {
 	opts := u.opts.Push
-	opts.Scratch, opts.Sessions = u.dir, &jobSessions{u, j}
+	opts.Scratch, opts.Sessions, opts.Run = u.run.Join(QueueFolder), &jobSessions{u, j}, u.run.ID()
 	opts.Progress = func(p Progress) {
 		u.mu.Lock()
 		defer u.mu.Unlock()
@@ -298,7 +293,10 @@ func (u *Uploader) upload(ctx context.Context, j *job) {
 			retry(e)
 		}
 	}
-	up, err := Push(ctx, u.remote, u.path(j.name), opts)
+	up, err := (*Upload)(nil), u.run.Check()
+	if err == nil {
+		up, err = Push(ctx, u.remote, u.path(j.name), opts)
+	}
 	u.mu.Lock()
 	u.status.Progress = Progress{}
 	event := UploadEvent{Kind: Uploaded, Checkpoint: j.name, Upload: up}
@@ -397,4 +395,5 @@ func (u *Uploader) Close() {
 		j.release()
 		delete(u.jobs, name)
 	}
+	_ = u.queue.Close() // nothing is written any more
 }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/snug-ml/snug/data/safetensors"
 	"github.com/snug-ml/snug/train/checkpoint"
+	"github.com/snug-ml/snug/train/rundir"
 )
 
 // The test binary is its own helper process: with this variable set it uploads
@@ -42,7 +43,11 @@ func helper(run, url, name string) error {
 	if err != nil {
 		return err
 	}
-	u, err := NewUploader(run, r, UploaderOptions{})
+	dir, err := rundir.Look(run)
+	if err != nil {
+		return err
+	}
+	u, err := NewUploader(dir, r, UploaderOptions{})
 	if err != nil {
 		return err
 	}
@@ -54,12 +59,23 @@ func helper(run, url, name string) error {
 }
 
 // uploader starts one that does not really wait between attempts.
+// look opens a run folder until the end of the test.
+func look(t testing.TB, run string) *rundir.Dir {
+	t.Helper()
+	d, err := rundir.Look(run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Close() }) // nothing to lose
+	return d
+}
+
 func uploader(t testing.TB, run string, r Remote, opts UploaderOptions) *Uploader {
 	t.Helper()
 	if opts.Push.sleep == nil {
 		opts.Push.sleep = fast().sleep
 	}
-	u, err := NewUploader(run, r, opts)
+	u, err := NewUploader(look(t, run), r, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +203,7 @@ func TestQueueSurvives(t *testing.T) {
 	down := &flaky{Remote: openURL(t, "file://"+t.TempDir(), Config{}), fail: func(string, string) error { return errNet }}
 	opts := UploaderOptions{MaxPending: 10}
 	opts.Push.sleep = func(time.Duration) <-chan time.Time { return nil } // waits for ever
-	u, err := NewUploader(run, down, opts)
+	u, err := NewUploader(look(t, run), down, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -262,7 +278,7 @@ func TestWrongKeyStopsAtOnce(t *testing.T) {
 	wrong := openURL(t, s.url("x"), Config{AccessKey: "K", SecretKey: "no"})
 	opts := UploaderOptions{}
 	opts.Push.Retry = func(e RetryEvent) { t.Errorf("repeated: %v", e.Err) }
-	u, err := NewUploader(run, wrong, opts)
+	u, err := NewUploader(look(t, run), wrong, opts)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,181 @@
+package checkpoint
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/snug-ml/snug/train/rundir"
+)
+
+// ForeignError says that a checkpoint belongs to another run than the folder
+// that it lies in.
+type ForeignError struct {
+	Path, Run string
+	// Owner is the run that the folder belongs to; empty: nothing says which.
+	Owner string
+}
+
+func (e *ForeignError) Error() string {
+	if e.Owner == "" {
+		return fmt.Sprintf("%s belongs to run %s, and others beside it to other runs: move those away that do not belong here", e.Path, short(e.Run))
+	}
+	return fmt.Sprintf("%s belongs to run %s, the folder to run %s: move it away", e.Path, short(e.Run), short(e.Owner))
+}
+
+// short is the beginning of an identity, enough for people.
+func short(id string) string { return id[:min(8, len(id))] }
+
+// runsOf are the runs that checkpoints say they belong to.
+func runsOf(list []Entry) []string {
+	var ids []string
+	for _, e := range list {
+		if e.Manifest != nil && e.Manifest.Run != "" && !slices.Contains(ids, e.Manifest.Run) {
+			ids = append(ids, e.Manifest.Run)
+		}
+	}
+	return ids
+}
+
+// ownerOf is the run that a folder with these checkpoints belongs to: theirs,
+// or, of several, the one that was in it last; empty if that is not known.
+func ownerOf(list []Entry, last string) string {
+	ids := runsOf(list)
+	switch {
+	case len(ids) == 1:
+		return ids[0]
+	case slices.Contains(ids, last):
+		return last
+	}
+	return ""
+}
+
+// tellApart marks the checkpoints that belong to another run than the folder,
+// whose lock names the run that was in it last. Those without an identity are
+// of an older version and taken for the folder's own.
+func tellApart(list []Entry, last string) {
+	owner := ownerOf(list, last)
+	for i := range list {
+		e := &list[i]
+		if e.Manifest != nil && e.Manifest.Run != "" && e.Manifest.Run != owner {
+			e.Problem = &ForeignError{e.Path, e.Manifest.Run, owner}
+		}
+	}
+}
+
+// Run is the run folder, which the store holds.
+func (s *Store) Run() *rundir.Dir { return s.home }
+
+// Dir is the folder that holds the checkpoints.
+func (s *Store) Dir() string { return s.home.Join(Folder) }
+
+// takeFolder opens the folder of checkpoints, making it if need be, and finds
+// out which run it belongs to.
+func (s *Store) takeFolder(fsys fsys) (err error) {
+	dir := s.Dir()
+	if err := mkdirAll(fsys, dir); err != nil {
+		return err
+	}
+	if s.root, err = os.OpenRoot(dir); err != nil {
+		return err
+	}
+	if s.self, err = s.root.Stat("."); err != nil {
+		return err
+	}
+	s.names = []string{dir}
+	if s.fsys == nil {
+		s.fsys = handleFS{s.root, func() []string {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return s.names
+		}}
+	}
+	if err := s.clean(); err != nil {
+		return err
+	}
+	list, err := List(dir)
+	if err != nil {
+		return err
+	}
+	id := ownerOf(list, s.home.ID())
+	if id == "" {
+		id = rundir.NewID()
+	}
+	return s.home.Begin(id)
+}
+
+// wasMoved is told that the run folder has another path.
+func (s *Store) wasMoved(to string) {
+	s.mu.Lock()
+	s.names = append(slices.Clip(s.names), filepath.Join(to, Folder))
+	s.mu.Unlock()
+	s.opts.Notify(Event{Kind: Moved, Path: to})
+}
+
+// Check tells whether the run folder and its checkpoints are still there and
+// this process's: nil, or a *rundir.GoneError, after which nothing is written.
+func (s *Store) Check() error {
+	if err := s.home.Check(); err != nil {
+		return err
+	}
+	dir := s.Dir()
+	st, err := os.Stat(dir)
+	switch {
+	case err == nil && os.SameFile(st, s.self), err != nil && !errors.Is(err, fs.ErrNotExist), s.home.Blind():
+		return nil
+	}
+	if err == nil {
+		return &rundir.GoneError{Path: s.home.Path(), What: "has other checkpoints: the folder " + dir + " was replaced"}
+	}
+	return &rundir.GoneError{Path: s.home.Path(), What: "has lost its checkpoints: the folder " + dir + " was removed or moved away"}
+}
+
+// StartOver makes the folder that of a new run. The checkpoints that are there
+// belong to a life that is left; they are deleted, but only once a new one has
+// been saved.
+func (s *Store) StartOver() error {
+	list, err := List(s.Dir())
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.retained = retained{obsolete: map[string]bool{}}
+	for _, id := range runsOf(list) {
+		s.retained.obsolete[id] = true
+	}
+	s.mu.Unlock()
+	s.ContinuedFrom(0)
+	return s.home.Begin(rundir.NewID())
+}
+
+// ours tells whether a checkpoint may be removed or replaced by this run.
+func (s *Store) ours(m *Manifest) bool {
+	id := s.home.ID()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return m.Run == "" || m.Run == id || s.retained.obsolete[m.Run]
+}
+
+// mayWrite makes sure that the checkpoint of an update takes no other run's place.
+func (s *Store) mayWrite(update int64) error {
+	if err := s.Check(); err != nil {
+		return err
+	}
+	path := filepath.Join(s.Dir(), stepName(update))
+	if m, err := ReadManifest(path); err == nil && !s.ours(m) {
+		return &ForeignError{path, m.Run, s.home.ID()}
+	}
+	return nil
+}
+
+// release gives the run folder back.
+func (s *Store) release() error {
+	var err error
+	if s.root != nil {
+		err = s.root.Close()
+	}
+	return errors.Join(err, s.home.Close())
+}

@@ -1,0 +1,237 @@
+package rundir
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+
+	"github.com/snug-ml/snug/internal/durable"
+	"github.com/snug-ml/snug/internal/regular"
+)
+
+// Dir is a run folder that this process has opened.
+type Dir struct {
+	name  string // as it was given
+	root  *os.Root
+	self  fs.FileInfo
+	lock  *lock        // nil after Look
+	moved func(string) // told where the folder is after it was moved
+	// blind is set where the system gives a folder another identity each time it
+	// is asked, so that nothing can be told from it.
+	blind bool
+
+	mu   sync.Mutex
+	path string // where it was last seen
+	gone error
+}
+
+// GoneError says that the folder is no longer there to be written to.
+type GoneError struct {
+	Path, What string
+}
+
+func (e *GoneError) Error() string {
+	return fmt.Sprintf("run folder %s %s: this process writes nothing more there, and what a folder of that name holds now is untouched; the run can go on from a copy or an upload (snug ckpt pull), or be started again with another --out", e.Path, e.What)
+}
+
+// NewID is a new identity.
+func NewID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
+}
+
+// Open takes the run folder, which must exist. The lock ends with the process,
+// however it ends; a lock file left by a dead one is taken over. moved, which
+// may be nil, is told where the folder is after it was moved.
+func Open(path string, moved func(to string)) (*Dir, error) { return open(path, moved, Flock) }
+
+func open(path string, moved func(to string), flock flockFunc) (*Dir, error) {
+	d, err := Look(path)
+	if err != nil {
+		return nil, err
+	}
+	if moved != nil {
+		d.moved = moved
+	}
+	if d.lock, err = takeLock(d, flock); err != nil {
+		return nil, errors.Join(err, d.root.Close())
+	}
+	return d, nil
+}
+
+// Look opens a run folder without taking it, for those who read it or add to
+// it what no training run writes.
+func Look(path string) (*Dir, error) {
+	root, err := os.OpenRoot(path)
+	if err != nil {
+		return nil, fmt.Errorf("run folder: %w", err)
+	}
+	self, err := root.Stat(".")
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("run folder: %w", durable.Named(root, err)), root.Close())
+	}
+	d := &Dir{name: path, path: path, root: root, self: self, moved: func(string) {}}
+	there, _ := d.at(path)
+	d.blind = !there
+	return d, nil
+}
+
+// Root is the handle on the folder.
+func (d *Dir) Root() *os.Root { return d.root }
+
+// Path is where the folder is, as far as the last Check has seen.
+func (d *Dir) Path() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.path
+}
+
+// Join is the path of a file in the folder.
+func (d *Dir) Join(name ...string) string {
+	return filepath.Join(append([]string{d.Path()}, name...)...)
+}
+
+// ID is the identity of the run that the folder belongs to; empty if that is
+// not known.
+func (d *Dir) ID() string {
+	if d.lock == nil {
+		return LastRun(d.Path())
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.lock.owner.Run
+}
+
+// Begin makes the folder that of another run.
+func (d *Dir) Begin(id string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.lock.owner.Run = id
+	return d.lock.write()
+}
+
+// Check tells whether the folder is still there and held by this process: nil,
+// or a *GoneError, which stays. One that was moved is found again where the
+// system can tell where it is.
+func (d *Dir) Check() error {
+	to, err := d.check()
+	if to != "" {
+		d.moved(to)
+	}
+	return err
+}
+
+func (d *Dir) check() (movedTo string, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.gone != nil || d.blind {
+		return "", d.gone
+	}
+	if d.lock != nil {
+		if what := d.lock.keep(d.root); what != "" {
+			return "", d.lost(what)
+		}
+	}
+	if there, certain := d.at(d.path); there || !certain {
+		return "", nil
+	}
+	to, ok := d.where()
+	if there, _ := d.at(to); !ok || !there {
+		return "", d.lost(d.instead("was removed or moved away"))
+	}
+	d.path = to
+	return to, nil
+}
+
+// lost remembers that the folder is gone. The mutex is held.
+func (d *Dir) lost(what string) error {
+	if what == removed {
+		what = d.instead(removed)
+	}
+	d.gone = &GoneError{d.path, what}
+	return d.gone
+}
+
+const removed = "was removed"
+
+// instead adds what has the folder's name now.
+func (d *Dir) instead(what string) string {
+	if _, err := os.Lstat(d.path); err == nil {
+		return what + ", and another is in its place"
+	}
+	return what
+}
+
+// at tells whether the folder has a path; of a path that cannot be asked, as
+// while a network is down, nothing is certain.
+func (d *Dir) at(path string) (there, certain bool) {
+	st, err := os.Stat(path)
+	if err != nil {
+		return false, missing(err)
+	}
+	return os.SameFile(st, d.self), true
+}
+
+// missing tells whether an error says that a file or its folder is no more, and
+// not only that it cannot be reached.
+func missing(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESTALE) || errors.Is(err, syscall.ENOTDIR)
+}
+
+// Blind reports that the file system does not tell folders apart.
+func (d *Dir) Blind() bool { return d.blind }
+
+// Replace writes a file of the folder, whole or not at all.
+func (d *Dir) Replace(name string, content []byte) error {
+	if err := d.Check(); err != nil {
+		return err
+	}
+	return durable.ReplaceIn(d.root, name, content)
+}
+
+// ReplaceJSON is Replace with a value as JSON that people can read.
+func (d *Dir) ReplaceJSON(name string, v any) error {
+	raw, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return d.Replace(name, append(raw, '\n'))
+}
+
+// Append opens a file of the folder to add to it.
+func (d *Dir) Append(name string) (*os.File, error) {
+	if err := d.Check(); err != nil {
+		return nil, err
+	}
+	f, err := regular.OpenIn(d.root, name, os.O_WRONLY|os.O_APPEND|os.O_CREATE)
+	return f, durable.Named(d.root, err)
+}
+
+// Read reads a file of the folder of at most so many bytes, not through a link.
+func (d *Dir) Read(name string, most int64) ([]byte, error) {
+	f, err := regular.OpenIn(d.root, name, os.O_RDONLY)
+	if err != nil {
+		return nil, durable.Named(d.root, err)
+	}
+	text, err := regular.ReadAll(f, most)
+	return text, errors.Join(err, f.Close())
+}
+
+// Close gives the folder back.
+func (d *Dir) Close() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var err error
+	if d.lock != nil {
+		err = d.lock.unlock(d.root)
+	}
+	return errors.Join(err, d.root.Close())
+}

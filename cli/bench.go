@@ -175,12 +175,14 @@ func (b *benchCmd) one(a *app, s *setup, name string, change func(*plan.Settings
 	defer func() { err = errors.Join(err, closeData(data)) }()
 	resetPeakRSS()
 	began = time.Now()
-	r, err := p.Arm(s.threads)
+	r, err := p.Load(s.on)
 	if err != nil {
 		return row, err
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
-	r.Initialize(s.config.Training.Seed)
+	if err := r.Initialize(s.config.Training.Seed); err != nil {
+		return row, err
+	}
 	row = benchRow{Name: name, Settings: c, Unit: s.model.Unit, Arena: p.Layout.Bytes,
 		Load: (load + time.Since(began)).Seconds()}
 	return b.measure(a, s, r, data, report, row)
@@ -188,7 +190,7 @@ func (b *benchCmd) one(a *app, s *setup, name string, change func(*plan.Settings
 
 const benchWarmup = 3
 
-func (b *benchCmd) measure(a *app, s *setup, r *engine.Runner, data *system.Run, report *plan.Report, row benchRow) (benchRow, error) {
+func (b *benchCmd) measure(a *app, s *setup, r *engine.Executable, data *system.Run, report *plan.Report, row benchRow) (benchRow, error) {
 	var took, wait []float64
 	var units float64
 	job := &train.Job{
@@ -228,7 +230,7 @@ func (b *benchCmd) measure(a *app, s *setup, r *engine.Runner, data *system.Run,
 				fns, kinds = append(fns, f.Name), append(kinds, kind)
 			}
 		}
-		return row, a.operations(r, fns, row.Settings.Precision, s.threads, b.Updates, b.Shapes)
+		return row, a.operations(r, fns, row.Settings.Precision, b.Updates, b.Shapes)
 	}
 	return row, nil
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/snug-ml/snug/device"
 	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/engine/pass"
 	"github.com/snug-ml/snug/engine/plan"
 	"github.com/snug-ml/snug/internal/works"
@@ -48,12 +49,14 @@ func (c *benchWorkCmd) Run(a *app) (err error) {
 	if err != nil {
 		return err
 	}
-	r, err := p.Arm(c.Threads)
+	r, err := p.Load(backend.CPU(c.Threads))
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
-	r.Initialize(1)
+	if err := r.Initialize(1); err != nil {
+		return err
+	}
 	works.Fill(r)
 	step := func() (float64, error) {
 		began := time.Now()
@@ -77,40 +80,43 @@ func (c *benchWorkCmd) Run(a *app) (err error) {
 	if err := s.Close(); err != nil {
 		return err
 	}
-	loss, _ := r.Output(engine.FuncStep, engine.OutputLoss)
+	loss, err := r.OutputF32(engine.FuncStep, engine.OutputLoss)
+	if err != nil {
+		return err
+	}
 	if a.asJSON {
 		if err := a.json(map[string]any{
-			"work": c.Work, "ms": median, "best_ms": ms[0], "rss": peak, "gflops": w.GFLOP / median * 1e3, "loss": loss.F32()[0],
+			"work": c.Work, "ms": median, "best_ms": ms[0], "rss": peak, "gflops": w.GFLOP / median * 1e3, "loss": loss[0],
 			"arena_bytes": p.Layout.Bytes,
 		}); err != nil {
 			return err
 		}
 	}
 	a.printf("work %s, %s: %.1f ms a step (best %.1f), %.0f GFLOP/s, peak RSS %v, arena %v, loss %.4f\n",
-		c.Work, c.Precision, median, ms[0], w.GFLOP/median*1e3, plan.Bytes(peak), plan.Bytes(p.Layout.Bytes), loss.F32()[0])
+		c.Work, c.Precision, median, ms[0], w.GFLOP/median*1e3, plan.Bytes(peak), plan.Bytes(p.Layout.Bytes), loss[0])
 	if !c.Ops {
 		return nil
 	}
-	return a.operations(r, []string{engine.FuncStep}, precision, c.Threads, 3, c.Shapes)
+	return a.operations(r, []string{engine.FuncStep}, precision, 3, c.Shapes)
 }
 
 // operations runs functions n times with each node timed, and prints the sums
 // by operation beside the times that the speed of the machine allows.
-func (a *app) operations(r *engine.Runner, fns []string, precision device.Precision, threads, n int, shapes bool) error {
-	rates, err := plan.Calibrate(threads)
+func (a *app) operations(r *engine.Executable, fns []string, precision device.Precision, n int, shapes bool) error {
+	rates, err := plan.Calibrate(r.Backend())
 	if err != nil {
 		return err
 	}
 	prof := plan.Profile{Shapes: shapes}
 	began := time.Now()
 	for range n {
-		r.Profile(prof.Observe)
+		r.Observe(prof.Observer())
 		for _, fn := range fns {
 			if err := r.Run(fn, 0); err != nil {
 				return err
 			}
 		}
-		r.Profile(nil)
+		r.Observe(nil)
 	}
 	took := time.Since(began).Seconds()
 	a.printf("\n%s", prof.Table(rates.In(precision)))

@@ -64,7 +64,7 @@ func (e *evalCmd) Run(a *app) (err error) {
 	if d.Evaluate == nil {
 		return fmt.Errorf("%s: nothing is held out (data.held_out_fraction is 0)", e.Path)
 	}
-	r, err := p.Arm(s.threads)
+	r, err := p.Load(s.on)
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,8 @@ import (
 
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/device"
+	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/system"
 	"github.com/snug-ml/snug/system/lm"
 	"github.com/snug-ml/snug/train/checkpoint"
@@ -41,7 +43,11 @@ func (g *generateCmd) Run(a *app) error {
 	if o.system.Generator == nil {
 		return fmt.Errorf("%s is a run of the system %s, which does not write text", g.Path, o.config.System)
 	}
-	gen, err := o.system.Generator(o.config, o.path, o.threads(g.Threads))
+	on, err := o.device(g.Threads)
+	if err != nil {
+		return err
+	}
+	gen, err := o.system.Generator(o.config, o.path, on)
 	if err != nil {
 		return err
 	}
@@ -74,16 +80,17 @@ type opened struct {
 	system system.System
 }
 
-// threads is how many workers to use: as many as a flag asks for (0: none
+// device is where to compute, with as many threads as a flag asks for (0: none
 // does), else those of this process. The run's own number was another machine's.
-func (o *opened) threads(asked int) int {
-	if asked > 0 {
-		return asked
+func (o *opened) device(asked int) (engine.Backend, error) {
+	threads := asked
+	if from, ok := o.config.Origin("hardware.threads"); threads == 0 && ok && from.Kind == config.Flag {
+		threads = o.config.Hardware.Threads
 	}
-	if from, ok := o.config.Origin("hardware.threads"); ok && from.Kind == config.Flag && o.config.Hardware.Threads > 0 {
-		return o.config.Hardware.Threads
+	if threads == 0 {
+		threads = device.DetectHost().CPU.Threads
 	}
-	return device.DetectHost().CPU.Threads
+	return backend.Open(backend.Options{Device: "auto", Threads: threads})
 }
 
 // open finds the checkpoint that path means: the folder of one, or the newest

@@ -54,7 +54,11 @@ func (p *predictCmd) Run(a *app) (err error) {
 	if o.system.Predictor == nil {
 		return fmt.Errorf("%s is a run of the system %s, which does not predict", p.Path, o.config.System)
 	}
-	k, err := o.system.Predictor(o.config, o.path, o.threads(p.Threads))
+	on, err := o.device(p.Threads)
+	if err != nil {
+		return err
+	}
+	k, err := o.system.Predictor(o.config, o.path, on)
 	if err != nil {
 		return err
 	}

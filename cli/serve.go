@@ -60,7 +60,11 @@ func (s *serveCmd) Run(a *app) (err error) {
 	if o.config.System != moderation.System.Config.Name {
 		return fmt.Errorf("%s is a run of the system %s; moderation is served", s.Path, o.config.System)
 	}
-	k, err := moderation.LoadClassifier(o.config, o.path, o.threads(s.Threads))
+	on, err := o.device(s.Threads)
+	if err != nil {
+		return err
+	}
+	k, err := moderation.LoadClassifier(o.config, o.path, on)
 	if err != nil {
 		return err
 	}

@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/configs"
 	"github.com/snug-ml/snug/device"
 	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/engine/graph"
 	"github.com/snug-ml/snug/engine/pass"
 	"github.com/snug-ml/snug/engine/plan"
@@ -33,6 +33,8 @@ type setup struct {
 	model   *system.Model
 	host    device.Host
 	threads int
+	// on is the device.
+	on engine.Backend
 	// precision and why it was chosen.
 	asked, precision device.Precision
 	reason           string
@@ -92,14 +94,6 @@ func resolved(cfg *config.Config) (*setup, error) {
 // resolve decides what the configuration left open.
 func (s *setup) resolve() error {
 	hw := &s.config.Hardware
-	if strings.HasPrefix(hw.Device, "cuda") {
-		return fmt.Errorf("hardware.device %s: this build trains on the CPU only; use cpu or auto (`snug doctor` shows what was found)", hw.Device)
-	}
-	if hw.CPUISA != "auto" { // else what SNUG_CPU_ISA says
-		if err := engine.UseKernels(hw.CPUISA); err != nil {
-			return err
-		}
-	}
 	s.threads = hw.Threads
 	if s.threads == 0 {
 		s.threads = s.host.CPU.Threads
@@ -107,8 +101,15 @@ func (s *setup) resolve() error {
 			return err
 		}
 	}
-	t := &s.config.Training
+	kernels := hw.CPUISA
+	if kernels == "auto" {
+		kernels = "" // what SNUG_CPU_ISA says
+	}
 	var err error
+	if s.on, err = backend.Open(backend.Options{Device: hw.Device, Threads: s.threads, Kernels: kernels}); err != nil {
+		return err
+	}
+	t := &s.config.Training
 	if s.asked, err = device.ParsePrecision(t.MixedPrecision); err != nil {
 		return err
 	}
@@ -161,10 +162,11 @@ func (s *setup) compile(c plan.Settings, price func(*graph.Node) float64) (*engi
 // hostTarget is this machine as a target, with the processor's speed measured.
 func (s *setup) hostTarget() (plan.Target, error) {
 	if s.rates == nil {
-		r, err := plan.Calibrate(s.threads)
+		r, err := plan.Calibrate(s.on)
 		if err != nil {
 			return plan.Target{}, err
 		}
+		r.Workers = s.threads
 		s.rates = &r
 	}
 	t := plan.OnHost(s.host, *s.rates)
@@ -191,7 +193,7 @@ func (s *setup) facts(p *engine.Program, t plan.Target, c plan.Settings, data in
 		return r, nil
 	}
 	var err error
-	r.Workspace, err = p.Workspace(s.threads)
+	r.Workspace, err = s.on.Workspace(p)
 	r.Staging, r.Data = train.StagingBytes(p), data
 	return r, err
 }

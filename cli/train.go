@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/snug-ml/snug/config"
@@ -108,7 +109,7 @@ type run struct {
 	until         int64
 	started       time.Time
 	program       *engine.Program
-	runner        *engine.Runner
+	runner        *engine.Executable
 	data          *system.Run
 	store         *checkpoint.Store
 	recorder      *train.Recorder
@@ -153,7 +154,7 @@ func (r *run) train() (err error) {
 	}
 	facts.Heap = heapInUse()
 	r.report = plan.New(r.program, target, facts)
-	if r.runner, err = r.program.Arm(r.threads); err != nil {
+	if r.runner, err = r.program.Load(r.on); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.runner.Close()) }()
@@ -273,7 +274,9 @@ func (r *run) loop(from *checkpoint.Checkpoint) error {
 	}
 	start := int64(0)
 	if from == nil {
-		r.runner.Initialize(cfg.Seed)
+		if err := r.runner.Initialize(cfg.Seed); err != nil {
+			return err
+		}
 	}
 	if r.data.Load != nil {
 		if err := r.data.Load(r.runner); err != nil {
@@ -348,35 +351,39 @@ func (r *run) audit() {
 	for _, name := range r.program.Untrained {
 		r.printf("warning: parameter %s does not influence the loss and is not trained\n", name)
 	}
-	for _, name := range r.zeroGradients() {
+	names, err := r.zeroGradients()
+	if err != nil {
+		r.printf("warning: the gradients cannot be read: %v\n", err)
+	}
+	for _, name := range names {
 		r.printf("warning: parameter %s got gradients of exactly zero up to update %d\n", name, r.auditAt())
 	}
 }
 
 // zeroGradients are the trained weights whose gradients were all zero: their
 // second moment is still zero.
-func (r *run) zeroGradients() []string {
-	var names []string
+func (r *run) zeroGradients() (names []string, err error) {
 	for _, s := range r.program.States {
 		if s.Role != graph.Weight {
 			continue
 		}
-		v, ok := r.runner.State(engine.Moment2 + s.Name)
-		if !ok {
+		moment := engine.Moment2 + s.Name
+		if r.program.State(moment) == nil {
 			continue
 		}
 		zero := true
-		for _, x := range v.F32() {
-			if x != 0 {
-				zero = false
-				break
-			}
+		err := r.runner.ScanState(moment, func(part engine.Tensor) (goOn bool) {
+			zero = !slices.ContainsFunc(part.F32(), func(x float32) bool { return x != 0 })
+			return zero
+		})
+		if err != nil {
+			return nil, err
 		}
 		if zero {
 			names = append(names, s.Name)
 		}
 	}
-	return names
+	return names, nil
 }
 
 // syncMetrics makes the metrics of the updates so far durable.
@@ -455,7 +462,7 @@ func (r *run) sample() error {
 	if err := c.Close(); err != nil {
 		return err
 	}
-	g, err := r.system.Generator(r.config, c.Path, r.threads)
+	g, err := r.system.Generator(r.config, c.Path, r.on)
 	if err != nil {
 		return err
 	}

@@ -1,10 +1,11 @@
 package engine
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"strings"
-	"unsafe"
+	"time"
 
 	"github.com/snug-ml/snug/engine/graph"
 	"github.com/snug-ml/snug/internal/simd"
@@ -56,73 +57,112 @@ func (b *NonFinite) String() string {
 // Diagnose runs fn once more on the inputs of a slot and finds the first value
 // with a NaN or an infinity, nil if there is none. What fn writes to states it
 // writes again.
-func (r *Runner) Diagnose(fn string, slot int) (*NonFinite, error) {
-	code, f := r.code[fn], r.p.Func(fn)
-	if code == nil {
+func (x *Executable) Diagnose(fn string, slot int) (*NonFinite, error) {
+	f := x.p.Func(fn)
+	if f == nil {
 		return nil, fmt.Errorf("the program has no function %q", fn)
 	}
-	r.setSlot(slot)
 	// The first run finds the node, the second looks at its operands before
 	// the node overwrites any of them.
 	var bad *graph.Node
 	var found *NonFinite
-	err := code.Trace(func(*graph.Node) {}, func(n *graph.Node) bool {
+	var failed error
+	look := func(v *graph.Value) Range {
+		r, err := x.rangeOf(f, v)
+		if failed == nil {
+			failed = err
+		}
+		return r
+	}
+	err := x.watched(fn, slot, &Observer{After: func(n *graph.Node, _ time.Duration) bool {
 		for _, v := range n.Out {
-			x := r.rangeOf(f, v)
+			r := look(v)
 			if _, att := n.Op.(graph.Attention); att && v.Index == 1 {
-				x.Infs = 0 // the log-sum-exp of a row that sees nothing is -Inf
+				r.Infs = 0 // the log-sum-exp of a row that sees nothing is -Inf
 			}
-			if x.NaNs+x.Infs > 0 {
+			if r.NaNs+r.Infs > 0 {
 				bad = n
-				found = &NonFinite{Func: fn, Op: n.Op.Name(), Layer: n.Layer, Backward: n.Backward, Value: x}
+				found = &NonFinite{Func: fn, Op: n.Op.Name(), Layer: n.Layer, Backward: n.Backward, Value: r}
 				return false
 			}
 		}
-		return true
-	})
-	if err != nil || bad == nil {
+		return failed == nil
+	}})
+	if err := cmp.Or(err, failed); err != nil || bad == nil {
 		return nil, err
 	}
-	err = code.Trace(func(n *graph.Node) {
-		if n == bad {
-			for _, v := range n.In {
-				found.Inputs = append(found.Inputs, r.rangeOf(f, v))
+	err = x.watched(fn, slot, &Observer{
+		Before: func(n *graph.Node) {
+			if n == bad {
+				for _, v := range n.In {
+					found.Inputs = append(found.Inputs, look(v))
+				}
 			}
-		}
-	}, func(n *graph.Node) bool { return n != bad })
-	return found, err
+		},
+		After: func(n *graph.Node, _ time.Duration) bool { return n != bad },
+	})
+	return found, cmp.Or(err, failed)
+}
+
+// watched runs fn with an observer.
+func (x *Executable) watched(fn string, slot int, o *Observer) error {
+	x.Observe(o)
+	defer x.Observe(nil)
+	if err := x.Run(fn, slot); err != nil {
+		return err
+	}
+	return x.Sync()
+}
+
+// ReadValue copies the elements of a value of f as they are now: for an
+// observer of a run of f, between two nodes.
+func (x *Executable) ReadValue(f *Func, v *graph.Value) (Tensor, error) {
+	t := Tensor{v.Label(), v.Type, make([]byte, v.Type.Bytes())}
+	at, err := x.p.Place(f, v)
+	if err != nil {
+		return t, err
+	}
+	if at.Region == Inputs {
+		copy(t.Data, x.image.Input(x.slot)[at.Offset:])
+		return t, nil
+	}
+	return t, x.image.Read(t.Data, x.p.Layout.Region(at.Region).Offset+at.Offset)
+}
+
+// Floats are the elements of a tensor of floating-point numbers, a view of
+// them where they are F32.
+func (t Tensor) Floats() []float32 {
+	if t.Type.DType == graph.F32 {
+		return t.F32()
+	}
+	x := make([]float32, len(t.U16()))
+	if t.Type.DType == graph.BF16 {
+		simd.BF16ToF32(x, t.U16())
+	} else {
+		simd.F16ToF32(x, t.U16())
+	}
+	return x
 }
 
 // rangeOf looks at the elements of v as they are now.
-func (r *Runner) rangeOf(f *Func, v *graph.Value) Range {
-	x := Range{Name: v.Label(), Type: v.Type, Min: math.Inf(1), Max: math.Inf(-1)}
+func (x *Executable) rangeOf(f *Func, v *graph.Value) (Range, error) {
+	r := Range{Name: v.Label(), Type: v.Type, Min: math.Inf(1), Max: math.Inf(-1)}
 	if !v.Type.DType.Float() {
-		return x
+		return r, nil
 	}
-	a, err := r.address(f, v)
+	t, err := x.ReadValue(f, v)
 	if err != nil {
-		return x
+		return r, err
 	}
-	data := unsafe.Slice((*byte)(unsafe.Add(*a.Base, a.Offset)), v.Type.Bytes())
-	t := Tensor{Data: data}
-	elems := make([]float32, v.Type.Shape.Elems())
-	switch v.Type.DType {
-	case graph.BF16:
-		simd.BF16ToF32(elems, t.U16())
-	case graph.F16:
-		simd.F16ToF32(elems, t.U16())
-	default:
-		copy(elems, t.F32())
-	}
-	for _, e := range elems {
+	for _, e := range t.Floats() {
 		switch y := float64(e); {
 		case math.IsNaN(y):
-			x.NaNs++
+			r.NaNs++
 		case math.IsInf(y, 0):
-			x.Infs++
+			r.Infs++
 		default:
-			x.Min, x.Max = min(x.Min, y), max(x.Max, y)
+			r.Min, r.Max = min(r.Min, y), max(r.Max, y)
 		}
 	}
-	return x
+	return r, nil
 }

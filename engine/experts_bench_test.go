@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/engine/graph"
 )
 
@@ -37,14 +38,14 @@ func feedForward(n, d, experts int) engine.Training {
 func BenchmarkExperts(b *testing.B) {
 	for _, low := range []graph.DType{graph.F32, graph.BF16} {
 		b.Run(low.String(), func(b *testing.B) {
-			var runs [2]*engine.Runner
+			var runs [2]*engine.Executable
 			var times [2][]float64
 			for i, experts := range []int{1, 4} {
 				p, err := engine.CompileTraining(feedForward(1024, 384, experts), engine.CompileOptions{Low: low})
 				if err != nil {
 					b.Fatal(err)
 				}
-				if runs[i], err = p.Arm(2); err != nil {
+				if runs[i], err = p.Load(backend.CPU(2)); err != nil {
 					b.Fatal(err)
 				}
 				b.Cleanup(func() {
@@ -52,7 +53,9 @@ func BenchmarkExperts(b *testing.B) {
 						b.Error(err)
 					}
 				})
-				runs[i].Initialize(1)
+				if err := runs[i].Initialize(1); err != nil {
+					b.Fatal(err)
+				}
 			}
 			for b.Loop() {
 				for i, r := range runs {

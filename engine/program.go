@@ -3,7 +3,7 @@
 // A [Program] is one or more functions (a training micro-step, an update, an
 // evaluation) that share states and one arena. Everything it needs is known
 // when it is compiled: [Program.Layout] is exact to the byte, on any device.
-// Armed ([Program.Arm]), it allocates nothing any more.
+// Loaded on a device ([Program.Load]), it allocates nothing any more.
 package engine
 
 import (
@@ -15,10 +15,6 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 	"github.com/snug-ml/snug/engine/pass"
 )
-
-// Align is the alignment of every tensor in the arena, in bytes: a cache line
-// and a full vector register.
-const Align = 64
 
 // Slots is how many sets of input buffers a program has: one being computed
 // on, one being filled.
@@ -50,6 +46,7 @@ type Layout struct {
 
 // Program is a compiled set of functions.
 type Program struct {
+	Traits Traits // of the device that it was compiled for
 	Funcs  []*Func
 	States []*graph.State // in order of their place
 	Inputs []*graph.Value // the union over the functions, by name
@@ -60,6 +57,8 @@ type Program struct {
 
 // CompileOptions steer the passes.
 type CompileOptions struct {
+	// Traits are those of the device; nil stands for the processor's.
+	Traits *Traits
 	// Low is the 16-bit format of mixed precision; graph.F32 for none.
 	Low graph.DType
 	// Recompute and Budget (bytes of temporaries, for RecomputeAuto).
@@ -80,13 +79,16 @@ type CompileOptions struct {
 // compile builds the functions one after the other, runs the passes over each
 // and lays the program out.
 func compile(build []func() *pass.Unit, o CompileOptions) (*Program, error) {
-	p := &Program{}
+	p := &Program{Traits: CPU}
+	if o.Traits != nil {
+		p.Traits = *o.Traits
+	}
 	for _, fn := range build {
 		var u *pass.Unit
 		if err := graph.Catch(func() { u = fn() }); err != nil {
 			return nil, err
 		}
-		u.Low, u.Align, u.Recompute, u.Budget, u.Price = o.Low, Align, o.Recompute, o.Budget, o.Price
+		u.Low, u.Align, u.Recompute, u.Budget, u.Price = o.Low, p.Traits.Align, o.Recompute, o.Budget, o.Price
 		err := pass.Run(u, pass.Options{Verify: o.Verify, Dump: o.Dump, To: o.To, Skip: o.Skip})
 		if err != nil {
 			return nil, fmt.Errorf("compiling %s: %w", u.F.Name, err)
@@ -126,7 +128,7 @@ func (p *Program) layOut() error {
 	at := int64(0)
 	put := func(m map[string]Span, name string, bytes int64) {
 		m[name] = Span{at, bytes}
-		at += align(bytes)
+		at += p.align(bytes)
 	}
 	for _, s := range p.States {
 		put(l.State, s.Name, s.Type.Bytes())
@@ -164,7 +166,81 @@ func (p *Program) layOut() error {
 	return nil
 }
 
-func align(n int64) int64 { return (n + Align - 1) / Align * Align }
+func (p *Program) align(n int64) int64 {
+	a := p.Traits.Align
+	return (n + a - 1) / a * a
+}
+
+// Region is a part of the arena.
+type Region int
+
+// The regions.
+const (
+	States Region = iota
+	Inputs
+	Outputs
+	Temps
+	Regions // how many there are
+)
+
+// Region is where a region lies; that of the inputs holds all slots.
+func (l *Layout) Region(r Region) Span {
+	return [...]Span{l.States, l.Inputs, l.Outputs, l.Temps}[r]
+}
+
+// Slot is where the inputs of a slot lie.
+func (l *Layout) Slot(slot int) Span {
+	return Span{l.Inputs.Offset + int64(slot)*l.InputStride, l.InputStride}
+}
+
+// Place is where a value lies within its region; an input, within each slot.
+type Place struct {
+	Region Region
+	Span
+}
+
+// Place is where v of f lies.
+func (p *Program) Place(f *Func, v *graph.Value) (Place, error) {
+	l := &p.Layout
+	bytes := v.Type.Bytes()
+	in := func(r Region, s Span) (Place, error) {
+		if bytes > s.Bytes {
+			return Place{}, fmt.Errorf("%s is larger than its place", v.Label())
+		}
+		return Place{r, Span{s.Offset, bytes}}, nil
+	}
+	root := graph.Storage(v)
+	for _, o := range f.F.Outputs {
+		if s, ok := l.Output[f.Name+"/"+o.Name]; ok && graph.Storage(o.Value) == root {
+			return in(Outputs, s)
+		}
+	}
+	switch {
+	case root.State != nil:
+		return in(States, l.State[root.State.Name])
+	case root.Node == nil:
+		s, ok := l.Input[root.Name]
+		if !ok {
+			return Place{}, fmt.Errorf("input %s has no place", root.Name)
+		}
+		return in(Inputs, s)
+	}
+	off := f.Placement.Offset[root.ID]
+	if off < 0 {
+		return Place{}, fmt.Errorf("%s was not placed", v.Label())
+	}
+	return in(Temps, Span{off, bytes})
+}
+
+// End is the first byte of the arena after p, in the last slot where it is an
+// input, rounded up to the next tensor.
+func (p *Program) End(at Place) int64 {
+	base := p.Layout.Region(at.Region).Offset
+	if at.Region == Inputs {
+		base = p.Layout.Slot(Slots - 1).Offset
+	}
+	return base + at.Offset + p.align(at.Bytes)
+}
 
 // Func is the function called name, or nil.
 func (p *Program) Func(name string) *Func {

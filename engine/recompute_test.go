@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/engine/graph"
 	"github.com/snug-ml/snug/engine/pass"
 )
@@ -59,11 +60,13 @@ func TestPicturesAllocateNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err := p.Arm(2)
+		r, err := p.Load(backend.CPU(2))
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.Initialize(1)
+		if err := r.Initialize(1); err != nil {
+			t.Fatal(err)
+		}
 		if n := allocations(func() { run(t, r, engine.FuncStep) }); n != 0 {
 			t.Errorf("%v: %v allocations an update", low, n)
 		}
@@ -82,11 +85,13 @@ func TestRecomputeChangesNothing(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			run, err := p.Arm(2)
+			run, err := p.Load(backend.CPU(2))
 			if err != nil {
 				t.Fatal(err)
 			}
-			run.Initialize(1)
+			if err := run.Initialize(1); err != nil {
+				t.Fatal(err)
+			}
 			x, _ := run.Input(0, "weights")
 			for i := range x.F32() {
 				x.F32()[i] = float32(i*7919%101)/50 - 1

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/engine/graph"
 	"github.com/snug-ml/snug/nn"
 )
@@ -32,7 +33,7 @@ func TestMergedEqualsAdapted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := p.Arm(1)
+	r, err := p.Load(backend.CPU(1))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +42,9 @@ func TestMergedEqualsAdapted(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	r.Initialize(7)
+	if err := r.Initialize(7); err != nil {
+		t.Fatal(err)
+	}
 	x, _ := r.Input(0, "x")
 	for i := range x.F32() {
 		x.F32()[i] = float32(math.Sin(float64(i)))
@@ -67,6 +70,13 @@ func TestMergedEqualsAdapted(t *testing.T) {
 	for i := range up.F32() {
 		up.F32()[i] = float32(math.Cos(float64(3 * i)))
 	}
+	set := func(t2 engine.Tensor) {
+		t.Helper()
+		if err := r.SetState(t2); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set(up)
 	run()
 	plain, adapted, gated := result("plain"), result("adapted"), result("gated")
 	if far(plain, adapted) < .1 {
@@ -82,6 +92,7 @@ func TestMergedEqualsAdapted(t *testing.T) {
 	if err := l.Merge(w.F32(), down.F32(), up.F32()); err != nil {
 		t.Fatal(err)
 	}
+	set(w)
 	run()
 	if d := far(result("plain"), adapted); d > 1e-5 {
 		t.Errorf("merged and adapted differ by %g", d)

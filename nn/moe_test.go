@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/engine/graph"
 )
 
@@ -24,7 +25,7 @@ func run(t *testing.T, build func(b *graph.Builder)) (out, in map[string][]float
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := p.Arm(2)
+	r, err := p.Load(backend.CPU(2))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,6 +49,9 @@ func run(t *testing.T, build func(b *graph.Builder)) (out, in map[string][]float
 	for _, s := range p.States {
 		x, _ := r.State(s.Name)
 		fill(s.Name, x)
+		if err := r.SetState(x); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if err := r.Run("f", 0); err != nil {
 		t.Fatal(err)

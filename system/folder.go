@@ -53,17 +53,14 @@ func FollowEncoder(c *config.Config, r *config.Report, dir string) {
 	})
 }
 
-// LoadFolder copies the weights of a model folder into an armed program and
+// LoadFolder copies the weights of a model folder into a loaded program and
 // tells what it found.
-func LoadFolder(r *engine.Runner, dir string, o hf.LoadOptions, log func(string, ...any)) error {
+func LoadFolder(r *engine.Executable, dir string, o hf.LoadOptions, log func(string, ...any)) error {
 	f, err := hf.ReadConfig(dir)
 	if err != nil {
 		return err
 	}
-	report, err := f.Load(dir, r.Program().States, func(name string) []float32 {
-		s, _ := r.State(name)
-		return s.F32()
-	}, o)
+	report, err := f.Load(dir, r.Program().States, r.ChangeState, o)
 	if err != nil {
 		return err
 	}

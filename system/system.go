@@ -25,7 +25,7 @@ type System struct {
 	Phases func(c *config.Config, dir string) []Phase
 	// Generator loads a checkpoint to write text with; nil if the system does
 	// not write.
-	Generator func(c *config.Config, checkpoint string, threads int) (*lm.Generator, error)
+	Generator func(c *config.Config, checkpoint string, on engine.Backend) (*lm.Generator, error)
 	// Export writes a checkpoint as a Hugging Face model folder, which must not
 	// exist, and gives the names of its files; nil if there is no such form of
 	// the system's models.
@@ -35,7 +35,7 @@ type System struct {
 	ExportMerged func(c *config.Config, checkpoint, dir string) ([]string, error)
 	// Predictor loads a checkpoint to apply it to data; nil if the system has
 	// nothing to predict.
-	Predictor func(c *config.Config, checkpoint string, threads int) (Predictor, error)
+	Predictor func(c *config.Config, checkpoint string, on engine.Backend) (Predictor, error)
 }
 
 // Phase is one of the runs that training consists of.
@@ -98,18 +98,18 @@ type Baseline struct {
 // Run is a system ready to train on its data.
 type Run struct {
 	Feed train.Feed
-	// Load puts what training starts from, beside random values, into an armed
+	// Load puts what training starts from, beside random values, into a loaded
 	// program: pre-trained weights, frozen ones too. The state of a checkpoint
 	// comes over it. nil: nothing.
-	Load func(r *engine.Runner) error
-	// Evaluate gives the evaluation of an armed program; nil if nothing is held out.
-	Evaluate func(r *engine.Runner) func(ctx context.Context, slot int) (map[string]float64, error)
+	Load func(r *engine.Executable) error
+	// Evaluate gives the evaluation of a loaded program; nil if nothing is held out.
+	Evaluate func(r *engine.Executable) func(ctx context.Context, slot int) (map[string]float64, error)
 	Goal     train.Goal
-	// Report writes what is to be known of the weights in an armed program,
+	// Report writes what is to be known of the weights in a loaded program,
 	// those of the checkpoint of an update, to the run directory: pictures,
 	// tables, what prediction needs. It is called when a run has ended, with the
 	// best weights, and for `eval`. nil: nothing.
-	Report func(ctx context.Context, r *engine.Runner, update int64) error
+	Report func(ctx context.Context, r *engine.Executable, update int64) error
 	// Baselines of the goal's metric, on the same data.
 	Baselines []Baseline
 	// Files go into every checkpoint: the tokenizer, say.

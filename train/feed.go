@@ -42,9 +42,9 @@ type Feed interface {
 	Close()
 }
 
-// Inputs are the input buffers of one slot of an armed program.
+// Inputs are the input buffers of one slot of a loaded program.
 type Inputs struct {
-	Runner *engine.Runner
+	Runner *engine.Executable
 	Slot   int
 }
 
@@ -101,7 +101,7 @@ type filler struct {
 	once  sync.Once // of closing stop
 }
 
-func startFiller(r *engine.Runner, feed Feed, updates int64) *filler {
+func startFiller(r *engine.Executable, feed Feed, updates int64) *filler {
 	f := &filler{free: make(chan int, engine.Slots), ready: make(chan filled, engine.Slots), done: make(chan struct{}), stop: make(chan struct{})}
 	for s := 1; s < engine.Slots; s++ { // the host holds slot 0
 		f.free <- s

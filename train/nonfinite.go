@@ -106,11 +106,17 @@ func (j *Job) problem(u int64) string {
 		return ""
 	}
 	fn := engine.Variant(engine.FuncEval, j.variant)
-	sum, ok := j.Runner.Output(fn, engine.OutputSum)
-	if !ok || !j.ran || j.Runner.Run(fn, j.slot) != nil {
+	if j.Runner.Program().Func(fn) == nil || !j.ran {
 		return "" // nothing to try it with
 	}
-	if v := float64(sum.F32()[0]); !finite(v) {
+	if err := j.Runner.Run(fn, j.slot); err != nil {
+		return fmt.Sprintf("the batch that was trained on last cannot be evaluated: %v", err)
+	}
+	sum, err := j.Runner.OutputF32(fn, engine.OutputSum)
+	if err != nil {
+		return fmt.Sprintf("the batch that was trained on last cannot be evaluated: %v", err)
+	}
+	if v := float64(sum[0]); !finite(v) {
 		return fmt.Sprintf("the batch that was trained on last has a loss of %v after the update", v)
 	}
 	return ""

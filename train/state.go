@@ -74,8 +74,8 @@ func fromFloats(m map[string]checkpoint.Float) map[string]float64 {
 }
 
 // LoadStates copies the states of the given roles from a checkpoint into an
-// armed program.
-func LoadStates(r *engine.Runner, c *checkpoint.Checkpoint, roles ...graph.Role) error {
+// loaded program.
+func LoadStates(r *engine.Executable, c *checkpoint.Checkpoint, roles ...graph.Role) error {
 	for _, s := range r.Program().States {
 		if !slices.Contains(roles, s.Role) {
 			continue
@@ -99,17 +99,15 @@ func optimizerState(s *graph.State) bool {
 	return s.Role == graph.Moment || s.Role == graph.Counter || s.Role == graph.Gradient
 }
 
-func loadState(r *engine.Runner, s *graph.State, f *safetensors.File) error {
-	t, _ := r.State(s.Name)
+func loadState(r *engine.Executable, s *graph.State, f *safetensors.File) error {
 	x, err := f.Tensor(s.Name)
 	if err != nil {
 		return err
 	}
-	if len(x.Data) != len(t.Data) || x.DType != stored(s.Type.DType) {
+	if int64(len(x.Data)) != s.Type.Bytes() || x.DType != stored(s.Type.DType) {
 		return fmt.Errorf("tensor %s is %v%v, this program has %v", s.Name, x.DType, x.Shape, s.Type)
 	}
-	copy(t.Data, x.Data)
-	return nil
+	return r.WriteState(s.Name, x.Data)
 }
 
 func stored(d graph.DType) safetensors.DType {
@@ -125,10 +123,12 @@ func stored(d graph.DType) safetensors.DType {
 }
 
 // Tensors are the states of the program that a checkpoint holds.
-func Tensors(r *engine.Runner) (weights, optimizer []checkpoint.Tensor) {
+func Tensors(r *engine.Executable) (weights, optimizer []checkpoint.Tensor) {
 	for _, s := range r.Program().States {
-		t, _ := r.State(s.Name)
-		ct := checkpoint.Tensor{Name: s.Name, DType: stored(s.Type.DType), Shape: s.Type.Shape, Data: t.Data}
+		ct := checkpoint.Tensor{
+			Name: s.Name, DType: stored(s.Type.DType), Shape: s.Type.Shape,
+			Read: func(dst []byte) error { return r.ReadState(s.Name, dst) },
+		}
 		switch {
 		case optimizerState(s):
 			optimizer = append(optimizer, ct)

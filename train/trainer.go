@@ -25,7 +25,7 @@ import (
 
 // Job is a run: what to compute, on what, for how long.
 type Job struct {
-	Runner *engine.Runner
+	Runner *engine.Executable
 	Feed   Feed
 	// Schedule and the total number of updates.
 	Schedule *Schedule
@@ -176,7 +176,7 @@ func (j *Job) bindOutputs() {
 	if j.Runner.Program().Func(engine.FuncUpdate) != nil {
 		o.fn, o.update = engine.FuncMicro, engine.FuncUpdate
 	}
-	_, o.scaled = j.Runner.State(engine.StateScale)
+	o.scaled = j.Runner.Program().State(engine.StateScale) != nil
 }
 
 // update runs the micro-batches of one update and the optimizer.
@@ -209,8 +209,11 @@ func (j *Job) update(ctx context.Context, f *filler, u int64) (*Step, error) {
 		if err := r.Run(fn, b.slot); err != nil {
 			return nil, fmt.Errorf("update %d: %w", u+1, err)
 		}
-		loss, _ := r.Output(fn, engine.OutputLoss)
-		s.Loss += float64(loss.F32()[0])
+		loss, err := r.OutputF32(fn, engine.OutputLoss)
+		if err != nil {
+			return nil, fmt.Errorf("update %d: %w", u+1, err)
+		}
+		s.Loss += float64(loss[0])
 		if !j.outputs.scaled && !finite(s.Loss) {
 			s.GradNorm = math.NaN()
 			return nil, j.diagnose(s, fn, b.slot, m)
@@ -234,7 +237,9 @@ func (j *Job) update(ctx context.Context, f *filler, u int64) (*Step, error) {
 	}
 	j.tokens += s.NewTokens
 	s.Tokens = j.tokens
-	j.report(s, variant)
+	if err := j.report(s, variant); err != nil {
+		return nil, fmt.Errorf("update %d: %w", u+1, err)
+	}
 	s.Took = time.Since(began)
 	return s, j.check(s, variant, micros)
 }
@@ -248,8 +253,9 @@ var errAbandoned = errors.New("update abandoned")
 func (j *Job) abandon() error {
 	for _, s := range j.Runner.Program().States {
 		if s.Role == graph.Gradient {
-			t, _ := j.Runner.State(s.Name)
-			clear(t.Data)
+			if err := j.Runner.ClearState(s.Name); err != nil {
+				return err
+			}
 		}
 	}
 	return errAbandoned
@@ -283,17 +289,31 @@ func (j *Job) scalars(in Inputs, b *Update, u int64, m int, lr float64) error {
 }
 
 // report reads what the program says of the update.
-func (j *Job) report(s *Step, variant string) {
+func (j *Job) report(s *Step, variant string) error {
 	fn := j.outputs.update
 	if fn != engine.FuncUpdate {
 		fn = engine.Variant(fn, variant)
 	}
-	norm, _ := j.Runner.Output(fn, engine.OutputGradNorm)
-	s.GradNorm = float64(norm.F32()[0])
-	ok, _ := j.Runner.Output(fn, engine.OutputOK)
-	s.Skipped = ok.F32()[0] == 0
-	if scale, has := j.Runner.Output(fn, engine.OutputScale); has {
-		s.Scale = float64(scale.F32()[0])
+	read := func(name string) (float64, error) {
+		x, err := j.Runner.OutputF32(fn, name)
+		if err != nil {
+			return 0, err
+		}
+		return float64(x[0]), nil
+	}
+	var ok float64
+	var err error
+	if s.GradNorm, err = read(engine.OutputGradNorm); err != nil {
+		return err
+	}
+	if ok, err = read(engine.OutputOK); err != nil {
+		return err
+	}
+	s.Skipped = ok == 0
+	if j.outputs.scaled {
+		if s.Scale, err = read(engine.OutputScale); err != nil {
+			return err
+		}
 	}
 	if s.Skipped {
 		j.skipped++
@@ -304,6 +324,7 @@ func (j *Job) report(s *Step, variant string) {
 	j.history.Add("loss", s.Update, s.Loss)
 	j.history.Add("learning_rate", s.Update, s.LR)
 	j.history.Add("grad_norm", s.Update, s.GradNorm)
+	return nil
 }
 
 // after does what is due after an update.

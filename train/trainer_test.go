@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/engine/graph"
 )
 
@@ -67,7 +68,7 @@ func (c *classes) Seek(cursor json.RawMessage) error { return json.Unmarshal(cur
 func (c *classes) Close()                            {}
 
 // classifier arms a program for micro-batches of rows examples.
-func classifier(t *testing.T, rows, accumulation int) *engine.Runner {
+func classifier(t *testing.T, rows, accumulation int) *engine.Executable {
 	t.Helper()
 	p, err := engine.CompileTraining(engine.Training{
 		Accumulation: accumulation,
@@ -82,7 +83,7 @@ func classifier(t *testing.T, rows, accumulation int) *engine.Runner {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := p.Arm(1)
+	r, err := p.Load(backend.CPU(1))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,21 +92,23 @@ func classifier(t *testing.T, rows, accumulation int) *engine.Runner {
 			t.Error(err)
 		}
 	})
-	r.Initialize(3)
+	if err := r.Initialize(3); err != nil {
+		t.Fatal(err)
+	}
 	return r
 }
 
-func job(r *engine.Runner, feed Feed, updates int64) *Job {
+func job(r *engine.Executable, feed Feed, updates int64) *Job {
 	return &Job{Runner: r, Feed: feed, Updates: updates, Schedule: &Schedule{Kind: Constant, Peak: 0.05, Total: updates}, Goal: Goal{Name: "eval_loss"}}
 }
 
-func weights(t *testing.T, r *engine.Runner) []float32 {
+func weights(t *testing.T, r *engine.Executable) []float32 {
 	t.Helper()
 	var all []float32
 	for _, name := range []string{"w1", "b1", "w2"} {
-		x, ok := r.State(name)
-		if !ok {
-			t.Fatalf("no state %s", name)
+		x, err := r.State(name)
+		if err != nil {
+			t.Fatal(err)
 		}
 		all = append(all, x.F32()...)
 	}
@@ -205,6 +208,9 @@ func TestEndsAndErrors(t *testing.T) {
 	r = classifier(t, 4, 1)
 	w, _ := r.State("w2")
 	w.F32()[0] = float32(math.Inf(1))
+	if err := r.SetState(w); err != nil {
+		t.Fatal(err)
+	}
 	_, err = job(r, &classes{micro: 1, rows: 4, updates: 3}, 3).Run(context.Background(), 0)
 	var bad *NonFiniteError
 	if !errors.As(err, &bad) || bad.First == nil || bad.First.Op != "matmul" {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/engine/conformance"
 	"github.com/snug-ml/snug/engine/cpu"
 	"github.com/snug-ml/snug/engine/graph"
@@ -27,7 +28,7 @@ func (p processor) Run(f *graph.Func, in map[string][]float64) (out map[string][
 	if err != nil {
 		return nil, err
 	}
-	r, err := prog.Arm(p.workers)
+	r, err := prog.Load(backend.CPU(p.workers))
 	if err != nil {
 		return nil, err
 	}
@@ -39,8 +40,12 @@ func (p processor) Run(f *graph.Func, in map[string][]float64) (out map[string][
 	for name, x := range in {
 		if t, ok := r.Input(0, name); ok {
 			write(t, x)
-		} else if t, ok := r.State(name); ok {
+		} else if s := prog.State(name); s != nil {
+			t := engine.Tensor{Name: name, Type: s.Type, Data: make([]byte, s.Type.Bytes())}
 			write(t, x)
+			if err := r.SetState(t); err != nil {
+				return nil, err
+			}
 		} // else nothing reads it
 	}
 	if err := r.Run(f.Name, 0); err != nil {
@@ -48,9 +53,9 @@ func (p processor) Run(f *graph.Func, in map[string][]float64) (out map[string][
 	}
 	out = map[string][]float64{}
 	for _, o := range outputs {
-		t, ok := r.Output(f.Name, o.Name)
-		if !ok {
-			return nil, fmt.Errorf("output %s is gone", o.Name)
+		t, err := r.Output(f.Name, o.Name)
+		if err != nil {
+			return nil, err
 		}
 		out[o.Name] = read(t)
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/engine/graph"
 )
 
@@ -17,7 +18,7 @@ func measure(b *testing.B, f *graph.Func) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	r, err := p.Arm(2)
+	r, err := p.Load(backend.CPU(2))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -41,7 +42,7 @@ func measure(b *testing.B, f *graph.Func) {
 	}
 	least := map[string]time.Duration{}
 	flops := map[string]float64{}
-	r.Profile(func(n *graph.Node, d time.Duration) {
+	r.Observe(&engine.Observer{After: func(n *graph.Node, d time.Duration) bool {
 		name := n.Op.Name() + n.Layer
 		if was, ok := least[name]; !ok || d < was {
 			least[name] = d
@@ -54,7 +55,8 @@ func measure(b *testing.B, f *graph.Func) {
 			out = append(out, v.Type)
 		}
 		flops[name] = n.Op.Cost(in, out).FLOPs
-	})
+		return true
+	}})
 	for b.Loop() {
 		if err := r.Run(f.Name, 0); err != nil {
 			b.Fatal(err)

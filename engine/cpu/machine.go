@@ -15,20 +15,20 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/graph"
 )
 
 // Machine is a set of workers and their workspace, shared by the functions of
 // a program.
 type Machine struct {
-	pool    *pool
-	memory  []byte
-	shared  []byte
-	scratch [][]byte
-	fault   atomic.Pointer[error]
-	held    bool // the workers are awake between runs
-	// Profile, when set, is told how long each node of a run took.
-	Profile func(n *graph.Node, d time.Duration)
+	pool     *pool
+	memory   []byte
+	shared   []byte
+	scratch  [][]byte
+	fault    atomic.Pointer[error]
+	held     bool             // the workers are awake between runs
+	observer *engine.Observer // nil: nobody watches
 }
 
 // Workspace is what a program needs beside its arena, in bytes.
@@ -52,19 +52,25 @@ const page = 4096
 
 func roundUp(n int64) int64 { return (n + page - 1) / page * page }
 
-// NewMachine starts workers (0: one for each processor that Go may use) with
-// the given workspace.
-func NewMachine(workers int, w Workspace) (*Machine, error) {
-	if workers <= 0 {
-		workers = runtime.GOMAXPROCS(0)
+// workers is how many there are for a number of threads that was asked for: 0
+// stands for one for each processor that Go may use.
+func workers(threads int) int {
+	if threads <= 0 {
+		return runtime.GOMAXPROCS(0)
 	}
-	mem, err := allocate(w.Bytes(workers))
+	return threads
+}
+
+// NewMachine starts workers for threads with the given workspace.
+func NewMachine(threads int, w Workspace) (*Machine, error) {
+	n := workers(threads)
+	mem, err := allocate(w.Bytes(n))
 	if err != nil {
 		return nil, err
 	}
-	m := &Machine{pool: newPool(workers), memory: mem}
+	m := &Machine{pool: newPool(n), memory: mem}
 	m.shared, mem = mem[:w.Shared:w.Shared], mem[roundUp(w.Shared):]
-	for range workers {
+	for range n {
 		m.scratch = append(m.scratch, mem[:w.Worker:w.Worker])
 		mem = mem[roundUp(w.Worker):]
 	}
@@ -79,12 +85,6 @@ func (m *Machine) Close() error {
 	m.pool.close()
 	return release(m.memory)
 }
-
-// Allocate gives n zero bytes for an arena, page aligned; free it with Release.
-func Allocate(n int64) ([]byte, error) { return allocate(n) }
-
-// Release frees what Allocate gave.
-func Release(mem []byte) error { return release(mem) }
 
 // Hold keeps the workers awake between runs until release is called: for many
 // short runs in a row, where waking them would cost as much as they do.
@@ -101,7 +101,7 @@ func (m *Machine) Hold() (release func()) {
 func (m *Machine) fail(err error) { m.fault.CompareAndSwap(nil, &err) }
 
 // ref is where a value lies: at an offset from a base that is known when the
-// program is armed.
+// program is loaded.
 type ref struct {
 	base *unsafe.Pointer
 	off  uintptr
@@ -154,17 +154,37 @@ func (c *Code) Run() error {
 	}
 	for i := range c.steps {
 		s := &c.steps[i]
-		var began time.Time
-		if m.Profile != nil {
-			began = time.Now()
+		if o := m.observer; o != nil {
+			if goOn, err := c.observed(s, o); err != nil || !goOn {
+				return err
+			}
+			continue
 		}
 		for _, p := range s.phases {
 			m.pool.region(p.tasks, p.run)
 		}
-		if m.Profile != nil {
-			m.Profile(s.node, time.Since(began))
-		}
 	}
+	return m.failure()
+}
+
+// observed runs one step for an observer, who may end the run.
+func (c *Code) observed(s *step, o *engine.Observer) (goOn bool, err error) {
+	if o.Before != nil {
+		o.Before(s.node)
+	}
+	began := time.Now()
+	for _, p := range s.phases {
+		c.m.pool.region(p.tasks, p.run)
+	}
+	took := time.Since(began)
+	if err := c.m.failure(); err != nil {
+		return false, err
+	}
+	return o.After == nil || o.After(s.node, took), nil
+}
+
+// failure is the first error of the run.
+func (m *Machine) failure() error {
 	if err := m.fault.Load(); err != nil {
 		return *err
 	}
@@ -174,21 +194,18 @@ func (c *Code) Run() error {
 // Address tells the compiler where values lie.
 type Address struct {
 	// Base is a cell that holds the address of the value's region once the
-	// program is armed, Offset the bytes from there.
+	// program is loaded, Offset the bytes from there.
 	Base   *unsafe.Pointer
 	Offset int64
 }
 
-// Compile translates f, whose values lie where at says, for a machine of the
-// given number of workers.
-func Compile(f *graph.Func, workers int, at func(v *graph.Value) (Address, error)) (*Code, error) {
+// Compile translates f, whose values lie where at says, for a machine of as
+// many threads.
+func Compile(f *graph.Func, threads int, at func(v *graph.Value) (Address, error)) (*Code, error) {
 	if unconfigured != nil {
 		return nil, unconfigured
 	}
-	if workers <= 0 {
-		workers = runtime.GOMAXPROCS(0)
-	}
-	c := &compiler{code: &Code{}, workers: workers, at: at}
+	c := &compiler{code: &Code{}, workers: workers(threads), at: at}
 	for _, n := range f.Nodes {
 		if graph.IsView(n.Op) {
 			continue

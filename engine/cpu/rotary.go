@@ -1,8 +1,6 @@
 package cpu
 
 import (
-	"math"
-
 	"github.com/snug-ml/snug/engine/graph"
 	"github.com/snug-ml/snug/internal/simd"
 )
@@ -13,20 +11,9 @@ func (c *compiler) rotaryTable(n *graph.Node, op graph.RotaryTable) ([]phase, er
 	tasks, per := chunks(op.T, max(1, 512/max(half, 1)))
 	return []phase{{tasks, func(task, _ int) {
 		for t := task * per; t < min((task+1)*per, op.T); t++ {
-			RotaryRow(out.f32()[t*op.Dims:(t+1)*op.Dims], t, op.Base)
+			graph.RotaryRow(out.f32()[t*op.Dims:(t+1)*op.Dims], t, op.Base)
 		}
 	}}}, nil
-}
-
-// RotaryRow writes row t of a [graph.RotaryTable] as long as row.
-func RotaryRow(row []float32, t int, base float64) {
-	half := len(row) / 2
-	for i := range half {
-		// The reference implementations hold the frequency in float32.
-		f := float32(1 / math.Pow(base, float64(2*i)/float64(len(row))))
-		sin, cos := math.Sincos(float64(float32(t) * f))
-		row[i], row[half+i] = float32(cos), float32(sin)
-	}
 }
 
 // heads lists where the heads to be turned start within a row, in elements.

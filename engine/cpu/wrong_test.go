@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/engine/graph"
 )
 
@@ -35,7 +36,7 @@ func TestWrongIntegersAreReported(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r, err := p.Arm(2)
+			r, err := p.Load(backend.CPU(2))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,6 +1,9 @@
 package graph
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+)
 
 // Layout is how queries, keys and values lie in memory.
 type Layout uint8
@@ -211,6 +214,17 @@ type RotaryTable struct {
 }
 
 // Name is "rotary_table".
+// RotaryRow writes row t of a [RotaryTable] as long as row.
+func RotaryRow(row []float32, t int, base float64) {
+	half := len(row) / 2
+	for i := range half {
+		// The reference implementations hold the frequency in float32.
+		f := float32(1 / math.Pow(base, float64(2*i)/float64(len(row))))
+		sin, cos := math.Sincos(float64(float32(t) * f))
+		row[i], row[half+i] = float32(cos), float32(sin)
+	}
+}
+
 func (RotaryTable) Name() string { return "rotary_table" }
 
 // Infer gives [T, Dims].

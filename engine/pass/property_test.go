@@ -134,16 +134,16 @@ func TestAccumulateStaysNear(t *testing.T) {
 // and a result may stand where an operand of the same node is only if the
 // operation says that it can write there.
 func checkPlacement(t *rapid.T, f *engine.Func) {
-	owner := make([]*graph.Value, f.Placement.Bytes/engine.Align)
+	owner := make([]*graph.Value, f.Placement.Bytes/engine.CPU.Align)
 	span := func(v *graph.Value) []*graph.Value {
 		off := f.Placement.Offset[v.ID]
 		if off < 0 {
 			return nil
 		}
-		if off%engine.Align != 0 || off+v.Type.Bytes() > f.Placement.Bytes {
+		if off%engine.CPU.Align != 0 || off+v.Type.Bytes() > f.Placement.Bytes {
 			t.Fatalf("%s: %s lies at %d, with %d bytes of %d", f.Name, v.Label(), off, v.Type.Bytes(), f.Placement.Bytes)
 		}
-		return owner[off/engine.Align : (off+v.Type.Bytes()+engine.Align-1)/engine.Align]
+		return owner[off/engine.CPU.Align : (off+v.Type.Bytes()+engine.CPU.Align-1)/engine.CPU.Align]
 	}
 	same := func(a, b []*graph.Value) bool { return unsafe.SliceData(a) == unsafe.SliceData(b) }
 	for _, n := range f.F.Nodes {

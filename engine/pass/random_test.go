@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/engine/graph"
 )
 
@@ -231,12 +232,14 @@ type run struct {
 // execute runs the functions named, twice, on inputs that depend on nothing
 // but their names.
 func execute(p *engine.Program, fns ...string) (*run, error) {
-	r, err := p.Arm(1)
+	r, err := p.Load(backend.CPU(1))
 	if err != nil {
 		return nil, err
 	}
 	defer r.Close()
-	r.Initialize(3)
+	if err := r.Initialize(3); err != nil {
+		return nil, err
+	}
 	res := &run{data: map[string][]byte{}, temps: p.Layout.Temps.Bytes}
 	keep := func(name string, x []byte) {
 		res.names = append(res.names, name)

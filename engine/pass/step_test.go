@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/engine/graph"
 	"github.com/snug-ml/snug/engine/pass"
 	"github.com/snug-ml/snug/nn/hf"
@@ -104,13 +105,15 @@ func TestFuseStep(t *testing.T) {
 }
 
 // armed gives a program inputs to run on.
-func (s neox) armed(tb testing.TB, p *engine.Program, workers int) *engine.Runner {
+func (s neox) armed(tb testing.TB, p *engine.Program, workers int) *engine.Executable {
 	tb.Helper()
-	r, err := p.Arm(workers)
+	r, err := p.Load(backend.CPU(workers))
 	if err != nil {
 		tb.Fatal(err)
 	}
-	r.Initialize(1)
+	if err := r.Initialize(1); err != nil {
+		tb.Fatal(err)
+	}
 	for _, v := range p.Inputs {
 		x, _ := r.Input(0, v.Name)
 		if v.Type.DType == graph.I32 {
@@ -134,7 +137,7 @@ func BenchmarkStep(b *testing.B) {
 		b.Run(low.String(), func(b *testing.B) {
 			s := reference()
 			skip := []func(string) bool{without("fuse", "accumulate"), nil}
-			var runners []*engine.Runner
+			var runners []*engine.Executable
 			for _, f := range skip {
 				p, _ := s.compile(b, engine.CompileOptions{Low: low, Skip: f})
 				r := s.armed(b, p, 2)
@@ -145,11 +148,12 @@ func BenchmarkStep(b *testing.B) {
 			each := [2]map[*graph.Node]time.Duration{{}, {}}
 			for b.Loop() {
 				for i, r := range runners {
-					r.Profile(func(n *graph.Node, d time.Duration) {
+					r.Observe(&engine.Observer{After: func(n *graph.Node, d time.Duration) bool {
 						if was, ok := each[i][n]; !ok || d < was {
 							each[i][n] = d
 						}
-					})
+						return true
+					}})
 					start := time.Now()
 					if err := r.Run(engine.FuncStep, 0); err != nil {
 						b.Fatal(err)

@@ -51,9 +51,9 @@ const (
 	calibrateRuns    = 4
 )
 
-// Calibrate measures the processor with workers threads (0: as many as Go may
-// use). It takes some 50 to 100 ms and 70 MB; keep the result.
-func Calibrate(workers int) (Rates, error) {
+// Calibrate measures a processor. It takes some 50 to 100 ms and 70 MB; keep
+// the result.
+func Calibrate(on engine.Backend) (Rates, error) {
 	b := graph.NewBuilder("calibrate")
 	probes := map[*graph.Node]*probe{}
 	var r Rates
@@ -83,7 +83,7 @@ func Calibrate(workers int) (Rates, error) {
 		s := b.AddC(big, 1)
 		stream := watch(s, costOf(s.Node).Bytes)
 		launch := watch(b.AddC(b.Input("one", graph.T(graph.F32, 16)), 1), 1)
-		if err := measure(b.F, workers, probes, &r.Workers); err != nil {
+		if err := measure(b.F, on, probes); err != nil {
 			b.Failf("calibrating the processor: %w", err)
 		}
 		r.F32, r.BF16, r.F16 = f32.rate(), bf16.rate(), f16.rate()
@@ -100,7 +100,7 @@ type probe struct{ work, best float64 }
 func (p *probe) rate() float64 { return p.work / p.best }
 
 // measure runs f some times and keeps the best of each probe.
-func measure(f *graph.Func, workers int, probes map[*graph.Node]*probe, used *int) error {
+func measure(f *graph.Func, on engine.Backend, probes map[*graph.Node]*probe) error {
 	names := make(map[string]*probe, len(probes))
 	for _, o := range f.Outputs {
 		names[o.Name] = probes[o.Value.Node]
@@ -109,11 +109,10 @@ func measure(f *graph.Func, workers int, probes map[*graph.Node]*probe, used *in
 	if err != nil {
 		return err
 	}
-	r, err := p.Arm(workers)
+	r, err := p.Load(on)
 	if err != nil {
 		return err
 	}
-	*used = r.Workers()
 	// The passes rebuild the nodes; outputs keep their names.
 	made := map[*graph.Node]*probe{}
 	for _, o := range p.Funcs[0].F.Outputs {
@@ -125,11 +124,12 @@ func measure(f *graph.Func, workers int, probes map[*graph.Node]*probe, used *in
 			t.F32()[i] = 1 // so that reads come from memory, not from the one page of zeros
 		}
 	}
-	r.Profile(func(n *graph.Node, d time.Duration) {
+	r.Observe(&engine.Observer{After: func(n *graph.Node, d time.Duration) bool {
 		if q := made[n]; q != nil {
 			q.best = min(q.best, max(d.Seconds(), 1e-9))
 		}
-	})
+		return true
+	}})
 	for range calibrateRuns {
 		if err := r.Run(f.Name, 0); err != nil {
 			_ = r.Close()

@@ -5,12 +5,13 @@ import (
 	"time"
 
 	"github.com/snug-ml/snug/device"
+	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/engine/plan"
 )
 
 func TestCalibrate(t *testing.T) {
 	start := time.Now()
-	r, err := plan.Calibrate(2)
+	r, err := plan.Calibrate(backend.CPU(2))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -195,4 +195,4 @@ func (r *Report) outside() {
 	r.add(Component{Name: "data in the heap", Bytes: 2 * r.Run.Heap, Note: "as much again for the garbage collector"})
 }
 
-func aligned(n int64) int64 { return (n + engine.Align - 1) / engine.Align * engine.Align }
+func aligned(n int64) int64 { return (n + engine.CPU.Align - 1) / engine.CPU.Align * engine.CPU.Align }

@@ -7,11 +7,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// Profile holds the model of time against a run: pass its Observe to
-// [engine.Runner.Profile].
+// Profile holds the model of time against the runs that its observer watches.
 type Profile struct {
 	// Shapes keeps operations on different shapes apart.
 	Shapes bool
@@ -20,8 +20,16 @@ type Profile struct {
 	runs map[*graph.Node]int
 }
 
-// Observe adds one execution of a node.
-func (p *Profile) Observe(n *graph.Node, d time.Duration) {
+// Observer watches runs for p.
+func (p *Profile) Observer() *engine.Observer {
+	return &engine.Observer{After: func(n *graph.Node, took time.Duration) bool {
+		p.add(n, took)
+		return true
+	}}
+}
+
+// add adds one execution of a node.
+func (p *Profile) add(n *graph.Node, d time.Duration) {
 	if p.took == nil {
 		p.took, p.runs = map[*graph.Node]time.Duration{}, map[*graph.Node]int{}
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/snug-ml/snug/device"
 	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/engine/graph"
 	"github.com/snug-ml/snug/engine/plan"
 	"github.com/snug-ml/snug/nn/hf"
@@ -28,7 +29,7 @@ func TestPredictedAndMeasured(t *testing.T) {
 	if *compare {
 		precisions = append(precisions, device.BF16)
 	}
-	rates, err := plan.Calibrate(2)
+	rates, err := plan.Calibrate(backend.CPU(2))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,11 +38,13 @@ func TestPredictedAndMeasured(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err := p.Arm(2)
+		r, err := p.Load(backend.CPU(2))
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.Initialize(1)
+		if err := r.Initialize(1); err != nil {
+			t.Fatal(err)
+		}
 		for _, v := range p.Inputs {
 			x, _ := r.Input(0, v.Name)
 			if v.Type.DType == graph.F32 {
@@ -57,7 +60,7 @@ func TestPredictedAndMeasured(t *testing.T) {
 		var profile plan.Profile
 		for i := range steps + 1 {
 			if i == 1 {
-				r.Profile(profile.Observe)
+				r.Observe(profile.Observer())
 			}
 			if err := r.Run(engine.FuncStep, 0); err != nil {
 				t.Fatal(err)

@@ -109,7 +109,7 @@ func TestKinds(t *testing.T) {
 	}
 	for _, s := range p.States {
 		if s.Role == graph.Weight {
-			weights += (s.Type.Bytes() + engine.Align - 1) / engine.Align * engine.Align
+			weights += (s.Type.Bytes() + engine.CPU.Align - 1) / engine.CPU.Align * engine.CPU.Align
 		}
 	}
 	plain := bytes(plan.Settings{MicroBatch: 1, Accumulation: 2, Precision: device.FP32})

@@ -52,8 +52,8 @@ func (w Work) Training() engine.Training {
 	}
 }
 
-// Fill writes random data into the inputs of an armed program.
-func Fill(r *engine.Runner) {
+// Fill writes random data into the inputs of a loaded program.
+func Fill(r *engine.Executable) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for _, v := range r.Program().Inputs {
 		t, _ := r.Input(0, v.Name)

@@ -213,7 +213,7 @@ func TestAdaptAndFreeze(t *testing.T) {
 				t.Errorf("no gradient reaches %v", p.Untrained)
 			}
 			r := armed(t, p)
-			report, err := f.Load(f.dir, p.States, memory(r), LoadOptions{New: func(name string) bool { return strings.Contains(name, "lora.") }})
+			report, err := f.Load(f.dir, p.States, r.ChangeState, LoadOptions{New: func(name string) bool { return strings.Contains(name, "lora.") }})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -270,6 +270,9 @@ func TestEmbeds(t *testing.T) {
 				x, _ := r.State(s.Name)
 				for i := range x.F32() {
 					x.F32()[i] += float32(i%7) / 100
+				}
+				if err := r.SetState(x); err != nil {
+					t.Fatal(err)
 				}
 			}
 			setI32(t, r, "ids", f.given("input_ids")[:batch*time])

@@ -8,6 +8,7 @@ import (
 
 	"github.com/snug-ml/snug/data/safetensors"
 	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/engine/graph"
 	"github.com/snug-ml/snug/engine/pass"
 )
@@ -82,19 +83,21 @@ func (c *curve) training(accumulation int) engine.Training {
 }
 
 // run trains along the curve and returns the losses and gradient norms.
-func (c *curve) run(t *testing.T, accumulation int, o engine.CompileOptions) (loss, norm []float32, r *engine.Runner) {
+func (c *curve) run(t *testing.T, accumulation int, o engine.CompileOptions) (loss, norm []float32, r *engine.Executable) {
 	t.Helper()
 	o.Verify = true
 	p, err := engine.CompileTraining(c.training(accumulation), o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err = p.Arm(2)
+	r, err = p.Load(backend.CPU(2))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { r.Close() })
-	r.Initialize(1)
+	if err := r.Initialize(1); err != nil {
+		t.Fatal(err)
+	}
 	w, err := safetensors.Open(filepath.Join(c.dir, "model.safetensors"))
 	if err != nil {
 		t.Fatal(err)
@@ -102,8 +105,9 @@ func (c *curve) run(t *testing.T, accumulation int, o engine.CompileOptions) (lo
 	defer w.Close()
 	for _, s := range p.States {
 		if s.Role == graph.Weight {
-			x, _ := r.State(s.Name)
-			copy(x.F32(), openF32(t, w, s.Name))
+			if err := r.SetFloats(s.Name, openF32(t, w, s.Name)); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	fn := engine.FuncStep

@@ -17,12 +17,12 @@ import (
 )
 
 // states are the weights of an armed program as a source of tensors.
-type states struct{ r *engine.Runner }
+type states struct{ r *engine.Executable }
 
 func (s states) Tensor(name string) (safetensors.Tensor, error) {
-	t, ok := s.r.State(name)
-	if !ok {
-		return safetensors.Tensor{}, errors.New("no state " + name)
+	t, err := s.r.State(name)
+	if err != nil {
+		return safetensors.Tensor{}, err
 	}
 	return safetensors.Tensor{Info: safetensors.Info{Name: name, DType: safetensors.F32, Shape: t.Type.Shape}, Data: t.Data}, nil
 }

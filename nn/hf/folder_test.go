@@ -8,6 +8,7 @@ import (
 
 	"github.com/snug-ml/snug/data/safetensors"
 	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/engine/graph"
 )
 
@@ -95,7 +96,7 @@ func places(lens []int32, time, pad int) []int32 {
 }
 
 // arm compiles the forward half of the config's model.
-func arm(t *testing.T, build func(b *graph.Builder)) *engine.Runner {
+func arm(t *testing.T, build func(b *graph.Builder)) *engine.Executable {
 	t.Helper()
 	b := graph.NewBuilder("forward")
 	if err := graph.Catch(func() { build(b) }); err != nil {
@@ -108,9 +109,9 @@ func arm(t *testing.T, build func(b *graph.Builder)) *engine.Runner {
 	return armed(t, p)
 }
 
-func armed(t *testing.T, p *engine.Program) *engine.Runner {
+func armed(t *testing.T, p *engine.Program) *engine.Executable {
 	t.Helper()
-	r, err := p.Arm(2)
+	r, err := p.Load(backend.CPU(2))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,27 +120,29 @@ func armed(t *testing.T, p *engine.Program) *engine.Runner {
 			t.Error(err)
 		}
 	})
-	r.Initialize(1)
+	if err := r.Initialize(1); err != nil {
+		t.Fatal(err)
+	}
 	return r
 }
 
-func memory(r *engine.Runner) func(name string) []float32 {
+func memory(r *engine.Executable) func(name string) []float32 {
 	return func(name string) []float32 {
 		x, _ := r.State(name)
 		return x.F32()
 	}
 }
 
-func load(t *testing.T, c *Config, dir string, r *engine.Runner, o LoadOptions) *Report {
+func load(t *testing.T, c *Config, dir string, r *engine.Executable, o LoadOptions) *Report {
 	t.Helper()
-	report, err := c.Load(dir, r.Program().States, memory(r), o)
+	report, err := c.Load(dir, r.Program().States, r.ChangeState, o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return report
 }
 
-func setI32(t *testing.T, r *engine.Runner, name string, x []int32) {
+func setI32(t *testing.T, r *engine.Executable, name string, x []int32) {
 	t.Helper()
 	in, ok := r.Input(0, name)
 	if !ok || len(in.I32()) != len(x) {
@@ -148,17 +151,17 @@ func setI32(t *testing.T, r *engine.Runner, name string, x []int32) {
 	copy(in.I32(), x)
 }
 
-func run(t *testing.T, r *engine.Runner, fn string) {
+func run(t *testing.T, r *engine.Executable, fn string) {
 	t.Helper()
 	if err := r.Run(fn, 0); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func output(t *testing.T, r *engine.Runner, fn, name string) []float32 {
+func output(t *testing.T, r *engine.Executable, fn, name string) []float32 {
 	t.Helper()
-	x, ok := r.Output(fn, name)
-	if !ok {
+	x, err := r.Output(fn, name)
+	if err != nil {
 		t.Fatalf("%s has no output %s", fn, name)
 	}
 	return slices.Clone(x.F32())
@@ -179,7 +182,7 @@ func far(a, b []float32) float64 {
 
 // forward runs the model as transformers was run: padding masked, and with
 // exact set its rows of the position table as transformers counts them.
-func (f *folder) forward(t *testing.T, exact bool) (r *engine.Runner, report *Report) {
+func (f *folder) forward(t *testing.T, exact bool) (r *engine.Executable, report *Report) {
 	t.Helper()
 	ids := f.given("input_ids")
 	const batch = 2

@@ -112,27 +112,29 @@ func enumerate(names []string) string {
 	return strings.Join(names, ", ")
 }
 
+// Change lets change set the elements of a program's state.
+type Change func(state string, change func(elems []float32) error) error
+
 // Load copies the weights of a model folder into a program. states are those
-// of the program (weights and frozen ones are loaded, others not looked at) and
-// at gives the memory of one of them by name. Nothing is copied if anything
-// does not fit.
-func (c *Config) Load(dir string, states []*graph.State, at func(name string) []float32, o LoadOptions) (r *Report, err error) {
+// of the program (weights and frozen ones are loaded, others not looked at).
+// Nothing is copied if anything does not fit.
+func (c *Config) Load(dir string, states []*graph.State, change Change, o LoadOptions) (r *Report, err error) {
 	src, err := openWeights(dir)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, src.Close()) }()
-	return c.LoadFrom(src, dir, states, at, o)
+	return c.LoadFrom(src, dir, states, change, o)
 }
 
 // LoadFrom is Load from any source of tensors; where names it in errors.
-func (c *Config) LoadFrom(src Source, where string, states []*graph.State, at func(name string) []float32, o LoadOptions) (*Report, error) {
+func (c *Config) LoadFrom(src Source, where string, states []*graph.State, change Change, o LoadOptions) (*Report, error) {
 	p, err := c.match(src, where, states, o)
 	if err != nil {
 		return nil, err
 	}
 	for _, l := range p.copies {
-		if err := l.copy(src, at(l.state.Name)); err != nil {
+		if err := change(l.state.Name, func(dst []float32) error { return l.copy(src, dst) }); err != nil {
 			return nil, fmt.Errorf("%s: %w", where, err)
 		}
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 // program of a model and head, to load into.
-func program(t *testing.T, c *Config) *engine.Runner {
+func program(t *testing.T, c *Config) *engine.Executable {
 	t.Helper()
 	return arm(t, func(b *graph.Builder) {
 		res := c.Forward(b, Input{IDs: b.Input("ids", graph.T(graph.I32, 1, 4))})
@@ -46,7 +46,7 @@ func TestNewHead(t *testing.T) {
 	c := f.with(HeadClassifier, "clean", "offensive")
 	r := program(t, c)
 	before := slices.Clone(memory(r)("classifier.out_proj.weight"))
-	_, err := c.Load(f.dir, r.Program().States, memory(r), LoadOptions{})
+	_, err := c.Load(f.dir, r.Program().States, r.ChangeState, LoadOptions{})
 	var m *Mismatch
 	if !errors.As(err, &m) || !slices.Contains(m.Missing, "classifier.dense.weight") || !slices.Contains(m.Surplus, "lm_head.dense.weight") {
 		t.Fatalf("without leave: %v", err)
@@ -78,7 +78,7 @@ func TestOtherLabels(t *testing.T) {
 	if want := []string{"classifier.weight", "classifier.bias"}; !slices.Equal(report.New, want) || !slices.Equal(report.Left, want) {
 		t.Errorf("new %v and left %v, want %v", report.New, report.Left, want)
 	}
-	_, err := c.Load(f.dir, r.Program().States, memory(r), LoadOptions{})
+	_, err := c.Load(f.dir, r.Program().States, r.ChangeState, LoadOptions{})
 	if err == nil || !strings.Contains(err.Error(), "classifier.weight is [3 32], the model wants [2,32]") {
 		t.Errorf("without leave: %v", err)
 	}
@@ -94,7 +94,7 @@ func TestVocabularyIsResized(t *testing.T) {
 		c.Model = m
 		r := program(t, &c)
 		first := slices.Clone(memory(r)("embed_out.weight"))
-		if _, err := c.Load(f.dir, r.Program().States, memory(r), LoadOptions{}); err == nil || !strings.Contains(err.Error(), "embed_out.weight is [150 32]") {
+		if _, err := c.Load(f.dir, r.Program().States, r.ChangeState, LoadOptions{}); err == nil || !strings.Contains(err.Error(), "embed_out.weight is [150 32]") {
 			t.Errorf("without leave: %v", err)
 		}
 		if !slices.Equal(first, memory(r)("embed_out.weight")) {
@@ -169,7 +169,7 @@ func TestOldNames(t *testing.T) {
 		return append(entries, words, bias, ids, nsp)
 	})
 	r := program(t, f.Config)
-	_, err := f.Load(dir, r.Program().States, memory(r), LoadOptions{})
+	_, err := f.Load(dir, r.Program().States, r.ChangeState, LoadOptions{})
 	if err == nil || !strings.HasSuffix(err.Error(), "surplus: cls.seq_relationship.bias") {
 		t.Errorf("the head of another task: %v", err)
 	}
@@ -230,7 +230,7 @@ func TestMismatch(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			f := openFolder(t, "gpt2")
 			r := program(t, f.Config)
-			_, err := f.Load(edited(t, "gpt2", c.change), r.Program().States, memory(r), LoadOptions{})
+			_, err := f.Load(edited(t, "gpt2", c.change), r.Program().States, r.ChangeState, LoadOptions{})
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v, want an error with %q", err, c.want)
 			}
@@ -262,7 +262,7 @@ func TestPickledWeightsAreNamed(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "pytorch_model.bin"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	_, err := f.Load(dir, r.Program().States, memory(r), LoadOptions{})
+	_, err := f.Load(dir, r.Program().States, r.ChangeState, LoadOptions{})
 	if err == nil || !strings.Contains(err.Error(), "pytorch_model.bin is not read: save the model as safetensors first") {
 		t.Errorf("got %v", err)
 	}

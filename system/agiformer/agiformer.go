@@ -75,7 +75,7 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 		return run, nil
 	}
 	e := &evaluation{net: net, text: evaluated, rows: m.Shape.MicroBatch}
-	run.Evaluate = func(r *engine.Runner) func(context.Context, int) (map[string]float64, error) {
+	run.Evaluate = func(r *engine.Executable) func(context.Context, int) (map[string]float64, error) {
 		return func(ctx context.Context, slot int) (map[string]float64, error) {
 			f, err := e.measure(ctx, r, slot, c.Training.EvalBatches)
 			if err != nil {
@@ -84,7 +84,7 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 			return f.metrics(), nil
 		}
 	}
-	run.Report = func(ctx context.Context, r *engine.Runner, update int64) error {
+	run.Report = func(ctx context.Context, r *engine.Executable, update int64) error {
 		f, err := e.measure(ctx, r, 0, c.Training.EvalBatches)
 		if err != nil {
 			return err

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/engine/graph"
 	"github.com/snug-ml/snug/system"
 )
@@ -15,7 +16,7 @@ import (
 // or less.
 func BenchmarkOneOfFour(b *testing.B) {
 	const batch, length = 16, 128
-	arm := func(experts int) *engine.Runner {
+	arm := func(experts int) *engine.Executable {
 		n := Net{
 			Vocab: byteVocabulary, D: 256, Layers: 2, Heads: 4, FF: 1024, MaxPositions: length, Kernel: 3, Rotary: true, RotaryBase: 10000,
 			Experts: Experts{Kinds: sorted([]string{string(Standard)}, experts), Choices: 1}, Eps: 1e-5, // nothing is dropped
@@ -29,16 +30,18 @@ func BenchmarkOneOfFour(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		r, err := p.Arm(0)
+		r, err := p.Load(backend.CPU(0))
 		if err != nil {
 			b.Fatal(err)
 		}
 		b.Cleanup(func() { _ = r.Close() })
-		r.Initialize(1)
+		if err := r.Initialize(1); err != nil {
+			b.Fatal(err)
+		}
 		feed(r, text(batch*(length+1), n.Vocab), batch, length)
 		return r
 	}
-	runners := []*engine.Runner{arm(1), arm(4)}
+	runners := []*engine.Executable{arm(1), arm(4)}
 	took := make([][]time.Duration, 2)
 	for i := 0; b.Loop(); i++ {
 		for k, r := range runners {

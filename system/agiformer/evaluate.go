@@ -2,6 +2,7 @@ package agiformer
 
 import (
 	"context"
+	"errors"
 	"math"
 
 	"github.com/snug-ml/snug/data"
@@ -51,7 +52,7 @@ type findings struct {
 }
 
 // measure runs at most limit micro-batches (0: all) through the slot.
-func (e *evaluation) measure(ctx context.Context, r *engine.Runner, slot, limit int) (*findings, error) {
+func (e *evaluation) measure(ctx context.Context, r *engine.Executable, slot, limit int) (*findings, error) {
 	f := &findings{net: e.net, bytes: e.net.Vocab == byteVocabulary, perByte: e.text.perByte()}
 	return f, e.text.batches(ctx, e.rows, limit, func(b batch) error {
 		if err := b.fill(train.Inputs{Runner: r, Slot: slot}); err != nil {
@@ -60,8 +61,7 @@ func (e *evaluation) measure(ctx context.Context, r *engine.Runner, slot, limit 
 		if err := r.Run(engine.FuncEval, slot); err != nil {
 			return err
 		}
-		f.add(r, b)
-		return nil
+		return f.add(r, b)
 	})
 }
 
@@ -89,12 +89,15 @@ func (w windows) batches(ctx context.Context, rows, limit int, each func(b batch
 }
 
 // add reads what the program said of a batch.
-func (f *findings) add(r *engine.Runner, b batch) {
+func (f *findings) add(r *engine.Executable, b batch) error {
+	var failed error
 	read := func(name string) []float32 {
-		if t, ok := r.Output(engine.FuncEval, name); ok {
-			return t.F32()
+		if r.Program().Func(engine.FuncEval).F.Output(name) == nil {
+			return nil
 		}
-		return nil
+		x, err := r.OutputF32(engine.FuncEval, name)
+		failed = errors.Join(failed, err)
+		return x
 	}
 	sum := func(to *[]float64, name string) bool {
 		x := read(name)
@@ -106,13 +109,17 @@ func (f *findings) add(r *engine.Runner, b batch) {
 		}
 		return x != nil
 	}
-	f.loss += float64(read(engine.OutputSum)[0])
-	f.batches++
+	loss := read(engine.OutputSum)
 	f.hasExperts = sum(&f.wanted, outWanted)
 	sum(&f.taken, outTaken)
 	sum(&f.entropy, outEntropy)
 	f.memory = sum(&f.gates, outGates)
 	losses, estimates, confidence, right := read(outLosses), read(outErrors), read(outConf), read(outRight)
+	if failed != nil {
+		return failed
+	}
+	f.loss += float64(loss[0])
+	f.batches++
 	f.hasHeads = losses != nil
 	for i, w := range b.weights {
 		if w == 0 {
@@ -128,6 +135,7 @@ func (f *findings) add(r *engine.Runner, b batch) {
 			f.confidence, f.right = append(f.confidence, float64(confidence[i])), append(f.right, right[i] != 0)
 		}
 	}
+	return nil
 }
 
 // bins is in how many the reliability curve is drawn.

@@ -16,7 +16,7 @@ import (
 // generator loads the weights and the tokenizer of a checkpoint. Convolution,
 // memory and experts look at the text as a whole: there is no cache, and each
 // byte is computed from its window.
-func generator(c *config.Config, dir string, threads int) (g *lm.Generator, err error) {
+func generator(c *config.Config, dir string, on engine.Backend) (g *lm.Generator, err error) {
 	t, err := token.LoadFolder(dir)
 	if err != nil {
 		return nil, err
@@ -32,7 +32,7 @@ func generator(c *config.Config, dir string, threads int) (g *lm.Generator, err 
 	}
 	// Where one text is written there is no load to spread: nothing is dropped.
 	net.Experts.Capacity = 0
-	return lm.NewWhole(whole{net}, w, t, threads)
+	return lm.NewWhole(whole{net}, w, t, on)
 }
 
 // whole is the model as one to generate with.
@@ -42,7 +42,7 @@ type whole struct{ Net }
 func (w whole) Positions() int { return w.MaxPositions }
 
 // Load implements lm.Loader.
-func (w whole) Load(r *engine.Runner) error { return w.load(r) }
+func (w whole) Load(r *engine.Executable) error { return w.load(r) }
 
 // Logits implements lm.Whole.
 func (w whole) Logits(b *graph.Builder, ids, last *graph.Value) *graph.Value {

@@ -37,7 +37,7 @@ type golden struct {
 	balance      float64
 	chunk        int
 	options      engine.CompileOptions
-	r            *engine.Runner
+	r            *engine.Executable
 	loss, norm   []float32
 }
 
@@ -122,9 +122,8 @@ func (g *golden) arm(t *testing.T) {
 		if s.Role != graph.Weight {
 			continue
 		}
-		x, _ := g.r.State(s.Name)
-		if from := tensor(t, w, s.Name); copy(x.F32(), from) != len(from) || len(from) != len(x.F32()) {
-			t.Fatalf("%s is %v, the golden has %d elements", s.Name, s.Type, len(from))
+		if err := g.r.SetFloats(s.Name, tensor(t, w, s.Name)); err != nil {
+			t.Fatal(err)
 		}
 		delete(left, s.Name)
 	}
@@ -197,9 +196,9 @@ func TestForwardEqualsPyTorch(t *testing.T) {
 		{outLosses, "losses", 2e-5}, {outErrors, "errors", 2e-5}, {outConf, "confidence", 1e-5}, {outRight, "right", 0},
 		{outWanted, "wanted", 0}, {outTaken, "taken", 0}, {outEntropy, "entropy", 1e-4},
 	} {
-		got, ok := g.r.Output(engine.FuncEval, c.output)
-		if !ok {
-			t.Fatalf("no output %s", c.output)
+		got, err := g.r.Output(engine.FuncEval, c.output)
+		if err != nil {
+			t.Fatal(err)
 		}
 		if d := far(got.F32(), g.f32(t, "first."+c.golden)); d > c.tolerance {
 			t.Errorf("%s differ by %g", c.output, d)
@@ -276,9 +275,10 @@ func TestLogitsEqualPyTorch(t *testing.T) {
 		b.Output("logits", n.Logits(b, out.Hidden))
 	})
 	for _, s := range r.Program().States {
-		to, _ := r.State(s.Name)
 		from, _ := g.r.State(s.Name)
-		copy(to.Data, from.Data)
+		if err := r.SetState(from); err != nil {
+			t.Fatal(err)
+		}
 	}
 	feed(g.r, g.ids(t, 0), goldenBatch, goldenTime)
 	from, _ := g.r.Input(0, "ids")
@@ -340,9 +340,10 @@ func TestResume(t *testing.T) {
 	part := openGolden(t)
 	part.arm(t)
 	for _, s := range part.r.Program().States {
-		to, _ := part.r.State(s.Name)
 		from, _ := whole.r.State(s.Name)
-		copy(to.Data, from.Data)
+		if err := part.r.SetState(from); err != nil {
+			t.Fatal(err)
+		}
 	}
 	feed(part.r, part.ids(t, 9), goldenBatch, goldenTime)
 	if err := part.r.Run(engine.FuncEval, 0); err != nil {
@@ -356,7 +357,7 @@ func TestResume(t *testing.T) {
 	sameWeights(t, whole.r, part.r)
 }
 
-func sameWeights(t *testing.T, a, b *engine.Runner) {
+func sameWeights(t *testing.T, a, b *engine.Executable) {
 	t.Helper()
 	for _, s := range a.Program().States {
 		x, _ := a.State(s.Name)

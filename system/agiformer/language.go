@@ -58,7 +58,7 @@ func (p *forward) layer(x *graph.Value) *graph.Value {
 // loadFolder copies the weights below scope from a model folder of the Hugging
 // Face layout into r: every one must be there in its shape. base is the scope
 // that folders of a bare model leave out.
-func loadFolder(r *engine.Runner, dir, scope, base string) (err error) {
+func loadFolder(r *engine.Executable, dir, scope, base string) (err error) {
 	src, err := safetensors.OpenModel(dir, "model")
 	if err != nil {
 		return err
@@ -81,8 +81,7 @@ func loadFolder(r *engine.Runner, dir, scope, base string) (err error) {
 		if !slices.Equal(x.Shape, s.Type.Shape) {
 			return fmt.Errorf("%s: tensor %s is %v, the model wants %v", dir, x.Name, x.Shape, s.Type.Shape)
 		}
-		dst, _ := r.State(s.Name)
-		if err := x.Float32s(dst.F32()); err != nil {
+		if err := r.ChangeState(s.Name, x.Float32s); err != nil {
 			return fmt.Errorf("%s: %w", dir, err)
 		}
 		loaded++
@@ -102,7 +101,7 @@ func (l *Language) base() string {
 }
 
 // load fills in what comes from folders.
-func (m Net) load(r *engine.Runner) error {
+func (m Net) load(r *engine.Executable) error {
 	if m.Language != nil && m.Language.Model != nil {
 		if err := loadFolder(r, m.Language.Folder, "language", m.Language.base()); err != nil {
 			return err

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/engine/graph"
 	"github.com/snug-ml/snug/nn"
 	"github.com/snug-ml/snug/system"
@@ -53,7 +54,7 @@ func each(t *testing.T, fn func(t *testing.T, n Net)) {
 }
 
 // armed compiles and arms a forward function "f" and gives weights random values.
-func armed(t *testing.T, build func(b *graph.Builder)) *engine.Runner {
+func armed(t *testing.T, build func(b *graph.Builder)) *engine.Executable {
 	t.Helper()
 	b := graph.NewBuilder("f")
 	if err := graph.Catch(func() { build(b) }); err != nil {
@@ -66,9 +67,9 @@ func armed(t *testing.T, build func(b *graph.Builder)) *engine.Runner {
 	return start(t, p)
 }
 
-func start(t *testing.T, p *engine.Program) *engine.Runner {
+func start(t *testing.T, p *engine.Program) *engine.Executable {
 	t.Helper()
-	r, err := p.Arm(2)
+	r, err := p.Load(backend.CPU(2))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +78,9 @@ func start(t *testing.T, p *engine.Program) *engine.Runner {
 			t.Error(err)
 		}
 	})
-	r.Initialize(3)
+	if err := r.Initialize(3); err != nil {
+		t.Fatal(err)
+	}
 	return r
 }
 
@@ -176,7 +179,7 @@ func TestEveryWeightLearns(t *testing.T) {
 }
 
 // feed fills slot 0 with rows of time+1 tokens and a learning rate.
-func feed(r *engine.Runner, tokens []int32, batch, time int) {
+func feed(r *engine.Executable, tokens []int32, batch, time int) {
 	f32 := func(name string, v float32) {
 		x, _ := r.Input(0, name)
 		for i := range x.F32() {

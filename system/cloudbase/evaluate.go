@@ -21,10 +21,10 @@ type judged struct {
 	loss      float64   // sum of weight times loss
 }
 
-// judge runs the evaluation of an armed program over windows, through the
+// judge runs the evaluation of a loaded program over windows, through the
 // inputs of a slot, at most batches micro-batches spread over all of them (0:
 // all).
-func (r *reader) judge(ctx context.Context, run *engine.Runner, slot int, list []window, batches int) (*judged, error) {
+func (r *reader) judge(ctx context.Context, run *engine.Executable, slot int, list []window, batches int) (*judged, error) {
 	in := train.Inputs{Runner: run, Slot: slot}
 	weights, err := in.F32(inputWeights)
 	if err != nil {
@@ -53,13 +53,21 @@ func (r *reader) judge(ctx context.Context, run *engine.Runner, slot int, list [
 		if err := run.Run(engine.FuncEval, slot); err != nil {
 			return nil, err
 		}
-		sum, _ := run.Output(engine.FuncEval, engine.OutputSum)
-		j.loss += float64(sum.F32()[0])
-		out, ok := run.Output(engine.FuncEval, outputBase)
+		sum, err := run.OutputF32(engine.FuncEval, engine.OutputSum)
+		if err != nil {
+			return nil, err
+		}
+		j.loss += float64(sum[0])
+		var base []float32
+		if run.Program().Func(engine.FuncEval).F.Output(outputBase) != nil {
+			if base, err = run.OutputF32(engine.FuncEval, outputBase); err != nil {
+				return nil, err
+			}
+		}
 		for i, e := range batch {
 			j.truth = append(j.truth, e.flight.Base[e.middle(r.model.Frames)])
-			if ok {
-				j.predicted = append(j.predicted, float64(out.F32()[i]))
+			if base != nil {
+				j.predicted = append(j.predicted, float64(base[i]))
 			}
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/snug-ml/snug/data/safetensors"
 	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/engine/graph"
 	"github.com/snug-ml/snug/engine/pass"
 )
@@ -95,19 +96,20 @@ func (g *golden) program(t *testing.T, accumulation int, o engine.CompileOptions
 }
 
 // arm starts the program with the golden's weights.
-func (g *golden) arm(t *testing.T, p *engine.Program) *engine.Runner {
+func (g *golden) arm(t *testing.T, p *engine.Program) *engine.Executable {
 	t.Helper()
-	r, err := p.Arm(2)
+	r, err := p.Load(backend.CPU(2))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = r.Close() })
-	r.Initialize(1)
+	if err := r.Initialize(1); err != nil {
+		t.Fatal(err)
+	}
 	for _, s := range p.States {
 		if s.Role == graph.Weight || s.Role == graph.Buffer {
-			x, _ := r.State(s.Name)
-			if got, want := len(x.F32()), copy(x.F32(), g.floats(t, "weight."+s.Name)); got != want {
-				t.Fatalf("%s: %s has %d elements, PyTorch's %d", g.name, s.Name, got, want)
+			if err := r.SetFloats(s.Name, g.floats(t, "weight."+s.Name)); err != nil {
+				t.Fatalf("%s: %v", g.name, err)
 			}
 		}
 	}
@@ -115,7 +117,7 @@ func (g *golden) arm(t *testing.T, p *engine.Program) *engine.Runner {
 }
 
 // fill writes part of a batch of the golden into the inputs.
-func (g *golden) fill(t *testing.T, r *engine.Runner, batch, part, parts int) {
+func (g *golden) fill(t *testing.T, r *engine.Executable, batch, part, parts int) {
 	t.Helper()
 	for _, name := range []string{inputImages, inputAngles, inputBase, inputMask} {
 		in, ok := r.Input(0, name)
@@ -137,7 +139,7 @@ func (g *golden) fill(t *testing.T, r *engine.Runner, batch, part, parts int) {
 }
 
 // curve trains and gives the losses and gradient norms.
-func (g *golden) curve(t *testing.T, r *engine.Runner, updates, accumulation int) (loss, norm []float32) {
+func (g *golden) curve(t *testing.T, r *engine.Executable, updates, accumulation int) (loss, norm []float32) {
 	t.Helper()
 	for u := range updates {
 		sum := float32(0)
@@ -240,14 +242,17 @@ func TestLosses(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r, err := p.Arm(1)
+			r, err := p.Load(backend.CPU(1))
 			if err != nil {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { r.Close() })
-			r.Initialize(0)
-			y, _ := r.State("y")
-			copy(y.F32(), g.floats(t, "y"))
+			if err := r.Initialize(0); err != nil {
+				t.Fatal(err)
+			}
+			if err := r.SetFloats("y", g.floats(t, "y")); err != nil {
+				t.Fatal(err)
+			}
 			truth, _ := r.Input(0, "truth")
 			copy(truth.F32(), g.floats(t, "truth"))
 			inv, _ := r.Input(0, engine.InputInvWeight)
@@ -305,12 +310,12 @@ func TestGradientFlow(t *testing.T) {
 }
 
 // sameBits fails where two runs differ in a weight, a running statistic or a moment.
-func sameBits(t *testing.T, what string, a, b *engine.Runner) {
+func sameBits(t *testing.T, what string, a, b *engine.Executable) {
 	t.Helper()
 	for _, s := range a.Program().States {
 		x, _ := a.State(s.Name)
-		y, ok := b.State(s.Name)
-		if !ok || string(x.Data) != string(y.Data) {
+		y, err := b.State(s.Name)
+		if err != nil || string(x.Data) != string(y.Data) {
 			t.Errorf("%s: state %s differs", what, s.Name)
 		}
 	}
@@ -389,8 +394,10 @@ func TestStates(t *testing.T) {
 	g := goldens(t)[0]
 	r := g.arm(t, g.program(t, 1, engine.CompileOptions{}))
 	s := scaler{Base: moments{1.5, 0.25}, Angles: [2]moments{{30, 5}, {200, 50}}}
-	s.set(r)
-	if got := scalesOf(r); got != s {
-		t.Errorf("scales %+v, set %+v", got, s)
+	if err := s.set(r); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := scalesOf(r); err != nil || got != s {
+		t.Errorf("scales %+v, set %+v: %v", got, s, err)
 	}
 }

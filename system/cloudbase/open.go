@@ -56,13 +56,17 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 		Goal: goal(c), Files: map[string][]byte{scalerFile: append(shown, '\n')}, Close: s.Close, Load: t.load,
 	}
 	if len(t.sides.valid) > 0 {
-		run.Evaluate = func(r *engine.Runner) func(context.Context, int) (map[string]float64, error) {
+		run.Evaluate = func(r *engine.Executable) func(context.Context, int) (map[string]float64, error) {
 			return func(ctx context.Context, slot int) (map[string]float64, error) {
 				j, err := t.reader.judge(ctx, r, slot, t.sides.valid, c.Training.EvalBatches)
 				if err != nil {
 					return nil, err
 				}
-				return j.metrics(scalesOf(r).Base.Mean)
+				scales, err := scalesOf(r)
+				if err != nil {
+					return nil, err
+				}
+				return j.metrics(scales.Base.Mean)
 			}
 		}
 	}
@@ -104,19 +108,18 @@ func (t *task) truth(list []window) (km []float64) {
 }
 
 // load puts the scales of the training flights, and the weights that
-// phases.init names, into an armed program.
-func (t *task) load(r *engine.Runner) error {
+// phases.init names, into a loaded program.
+func (t *task) load(r *engine.Executable) error {
 	if path := config.Of[Phases](t.config).Init; path != "" {
 		if err := t.start(r, path); err != nil {
 			return fmt.Errorf("phases.init: %w", err)
 		}
 	}
-	t.scaler.set(r)
-	return nil
+	return t.scaler.set(r)
 }
 
 // start takes the weights of a run or a checkpoint that this model has too.
-func (t *task) start(r *engine.Runner, path string) (err error) {
+func (t *task) start(r *engine.Executable, path string) (err error) {
 	c, err := newest(path)
 	if err != nil {
 		return err
@@ -132,11 +135,12 @@ func (t *task) start(r *engine.Runner, path string) (err error) {
 			missing++
 			continue
 		}
-		v, _ := r.State(s.Name)
-		if len(x.Data) != len(v.Data) {
+		if int64(len(x.Data)) != s.Type.Bytes() {
 			return fmt.Errorf("%s: %s is %v, this model has %v", c.Path, s.Name, x.Shape, s.Type.Shape)
 		}
-		copy(v.Data, x.Data)
+		if err := r.WriteState(s.Name, x.Data); err != nil {
+			return err
+		}
 		taken++
 	}
 	if taken == 0 {

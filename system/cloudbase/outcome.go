@@ -148,8 +148,11 @@ var sideNames = []string{"test", "validation", "calibration"}
 
 // report judges every held-out flight with the weights in r and writes what
 // there is to know to the run directory.
-func (t *task) report(ctx context.Context, r *engine.Runner, update int64) error {
-	scales := scalesOf(r)
+func (t *task) report(ctx context.Context, r *engine.Executable, update int64) error {
+	scales, err := scalesOf(r)
+	if err != nil {
+		return err
+	}
 	o := &Outcome{
 		Update: update, Phase: config.Of[Phases](t.config).Run, Trained: flightNames(t.sides.train), Scaler: scales, Sides: map[string]Side{},
 	}

@@ -23,7 +23,7 @@ import (
 type predictor struct {
 	config   *config.Config
 	reader   *reader
-	runner   *engine.Runner
+	runner   *engine.Executable
 	interval Interval
 }
 
@@ -37,7 +37,7 @@ const flightField = "flight"
 
 // newPredictor loads the weights of a checkpoint folder, the scales among them,
 // and the interval that its run was given, if it is for these weights.
-func newPredictor(c *config.Config, dir string, threads int) (_ system.Predictor, err error) {
+func newPredictor(c *config.Config, dir string, on engine.Backend) (_ system.Predictor, err error) {
 	if config.Of[Phases](c).Run == "mae" {
 		return nil, fmt.Errorf("%s was trained on masked pictures, without labels: it predicts nothing; train on from it with phases.init", dir)
 	}
@@ -67,7 +67,7 @@ func newPredictor(c *config.Config, dir string, threads int) (_ system.Predictor
 	if p.interval.Update != ck.State.Update {
 		p.interval.HalfWidth = checkpoint.Float(math.Inf(1))
 	}
-	if p.runner, err = prog.Arm(threads); err != nil {
+	if p.runner, err = prog.Load(on); err != nil {
 		return nil, err
 	}
 	if err := train.LoadStates(p.runner, ck, graph.Weight, graph.Buffer); err != nil {

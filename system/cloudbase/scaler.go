@@ -57,29 +57,44 @@ func momentsOf(values []float64) moments {
 	return m
 }
 
-// set writes the scales to an armed program.
-func (s scaler) set(r *engine.Runner) {
-	if t, ok := r.State(stateBase); ok {
-		copy(t.F32(), []float32{float32(s.Base.Mean), float32(s.Base.Std)})
+// set writes the scales to the states of a loaded program that has them.
+func (s scaler) set(r *engine.Executable) error {
+	a := s.Angles
+	for name, scales := range map[string][]float32{
+		stateBase:   {float32(s.Base.Mean), float32(s.Base.Std)},
+		stateAngles: {float32(a[0].Mean), float32(a[1].Mean), float32(a[0].Std), float32(a[1].Std)},
+	} {
+		if r.Program().State(name) == nil {
+			continue
+		}
+		if err := r.SetFloats(name, scales); err != nil {
+			return err
+		}
 	}
-	if t, ok := r.State(stateAngles); ok {
-		a := s.Angles
-		copy(t.F32(), []float32{float32(a[0].Mean), float32(a[1].Mean), float32(a[0].Std), float32(a[1].Std)})
-	}
+	return nil
 }
 
-// scales of an armed program: those of the checkpoint, if one was loaded.
-func scalesOf(r *engine.Runner) scaler {
+// scalesOf are the scales of a loaded program: those of the checkpoint, if one
+// was loaded.
+func scalesOf(r *engine.Executable) (scaler, error) {
 	s := scaler{Base: moments{0, 1}, Angles: [2]moments{{0, 1}, {0, 1}}}
-	if t, ok := r.State(stateBase); ok {
+	if r.Program().State(stateBase) != nil {
+		t, err := r.State(stateBase)
+		if err != nil {
+			return s, err
+		}
 		x := t.F32()
 		s.Base = moments{float64(x[0]), float64(x[1])}
 	}
-	if t, ok := r.State(stateAngles); ok {
+	if r.Program().State(stateAngles) != nil {
+		t, err := r.State(stateAngles)
+		if err != nil {
+			return s, err
+		}
 		x := t.F32()
 		s.Angles = [2]moments{{float64(x[0]), float64(x[2])}, {float64(x[1]), float64(x[3])}}
 	}
-	return s
+	return s, nil
 }
 
 // scaleState declares the first n elements as means and as many as deviations.

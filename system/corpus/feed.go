@@ -78,7 +78,7 @@ func Fill(b *data.Batch, in train.Inputs) error {
 // Evaluate measures a program's "eval" function on the held-out windows, at
 // most batches micro-batches of rows sequences (0: all): loss in nats a token,
 // perplexity, and bits per byte of text.
-func (c *Corpus) Evaluate(r *engine.Runner, rows, batches int, segments bool) func(ctx context.Context, slot int) (map[string]float64, error) {
+func (c *Corpus) Evaluate(r *engine.Executable, rows, batches int, segments bool) func(ctx context.Context, slot int) (map[string]float64, error) {
 	return func(ctx context.Context, slot int) (map[string]float64, error) {
 		l, err := data.NewLoader(c.HeldOut, data.LoaderOptions{
 			MicroBatches: 1, BatchSize: rows, Segments: segments, Shuffle: batches > 0, Seed: 1, Epochs: 1,
@@ -97,8 +97,11 @@ func (c *Corpus) Evaluate(r *engine.Runner, rows, batches int, segments bool) fu
 			if err := r.Run(engine.FuncEval, slot); err != nil {
 				return nil, err
 			}
-			loss, _ := r.Output(engine.FuncEval, engine.OutputSum)
-			sum += float64(loss.F32()[0])
+			loss, err := r.OutputF32(engine.FuncEval, engine.OutputSum)
+			if err != nil {
+				return nil, err
+			}
+			sum += float64(loss[0])
 			weight += u.Weight
 		}
 		loss := sum / weight

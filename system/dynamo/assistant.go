@@ -2,6 +2,7 @@ package dynamo
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,7 +17,7 @@ import (
 type assistant struct {
 	config *config.Config
 	tok    *tokens
-	r      *engine.Runner
+	r      *engine.Executable
 	rows   int      // texts at a time
 	all    []string // the tasks by number
 	tasks  []string // those that it can do
@@ -45,7 +46,7 @@ const (
 )
 
 // newAssistant compiles an assistant for some of the tasks.
-func newAssistant(c *config.Config, tok *tokens, tasks []string, routes, mixes bool, threads int) (*assistant, error) {
+func newAssistant(c *config.Config, tok *tokens, tasks []string, routes, mixes bool, on engine.Backend) (*assistant, error) {
 	a := &assistant{config: c, tok: tok, rows: c.Training.BatchSize, all: config.Of[Model](c).Tasks, tasks: tasks, mixes: mixes}
 	a.memory = memory{rows: a.rows}
 	for _, name := range tasks {
@@ -81,10 +82,12 @@ func newAssistant(c *config.Config, tok *tokens, tasks []string, routes, mixes b
 	if err != nil {
 		return nil, err
 	}
-	if a.r, err = p.Arm(threads); err != nil {
+	if a.r, err = p.Load(on); err != nil {
 		return nil, err
 	}
-	a.r.Initialize(c.Training.Seed)
+	if err := a.r.Initialize(c.Training.Seed); err != nil {
+		return nil, errors.Join(err, a.Close())
+	}
 	return a, nil
 }
 
@@ -148,24 +151,23 @@ func (a *assistant) parameters() []*graph.State {
 	return slices.DeleteFunc(slices.Clone(a.r.Program().States), func(s *graph.State) bool { return !parameter(s) })
 }
 
-// at is the memory of a state.
-func (a *assistant) at(name string) []float32 {
-	s, _ := a.r.State(name)
-	return s.F32()
-}
-
-// from copies the parameters that an armed training program has, and returns
+// from copies the parameters that a loaded training program has, and returns
 // the others.
-func (a *assistant) from(r *engine.Runner) (missing []*graph.State) {
+func (a *assistant) from(r *engine.Executable) (missing []*graph.State, err error) {
 	for _, s := range a.parameters() {
-		t, ok := r.State(s.Name)
-		if !ok {
+		if r.Program().State(s.Name) == nil {
 			missing = append(missing, s)
 			continue
 		}
-		copy(a.at(s.Name), t.F32())
+		t, err := r.State(s.Name)
+		if err != nil {
+			return nil, err
+		}
+		if err := a.r.SetState(t); err != nil {
+			return nil, err
+		}
 	}
-	return missing
+	return missing, nil
 }
 
 func (a *assistant) ints(name string) []int32 {
@@ -175,11 +177,6 @@ func (a *assistant) ints(name string) []int32 {
 
 func (a *assistant) floats(name string) []float32 {
 	t, _ := a.r.Input(0, name)
-	return t.F32()
-}
-
-func (a *assistant) output(fn, name string) []float32 {
-	t, _ := a.r.Output(fn, name)
 	return t.F32()
 }
 
@@ -241,7 +238,10 @@ func (a *assistant) routing(ctx context.Context, xs []text) ([][]float32, error)
 		if err := a.r.Run(funcRoute, 0); err != nil {
 			return err
 		}
-		p := a.output(funcRoute, outputRouting)
+		p, err := a.r.OutputF32(funcRoute, outputRouting)
+		if err != nil {
+			return err
+		}
 		for i := range part {
 			out = append(out, slices.Clone(p[i*n:(i+1)*n]))
 		}
@@ -293,12 +293,22 @@ func (a *assistant) answers(ctx context.Context, name string, xs []text, gates [
 		}
 		switch kindOf(name) {
 		case classify:
-			y := a.output(fn, outputLogits)
+			y, err := a.r.OutputF32(fn, outputLogits)
+			if err != nil {
+				return err
+			}
 			for i := range part {
 				out = append(out, class(y[labels*i:labels*(i+1)]))
 			}
 		case point:
-			start, end := a.output(fn, outputStart), a.output(fn, outputEnd)
+			start, err := a.r.OutputF32(fn, outputStart)
+			if err != nil {
+				return err
+			}
+			end, err := a.r.OutputF32(fn, outputEnd)
+			if err != nil {
+				return err
+			}
 			for i := range part {
 				f, t := best(start[i*length:(i+1)*length], end[i*length:(i+1)*length])
 				out = append(out, answer{Text: qs[i].between(&part[i], f, t)})

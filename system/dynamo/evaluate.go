@@ -12,7 +12,7 @@ import (
 
 // sweep runs the "eval" function of a variant over a table, at most batches
 // micro-batches of rows (0: all), and calls see after each.
-func sweep(ctx context.Context, r *engine.Runner, slot int, variant string, t *table, rows, batches int, see func(fn string, b *data.ExampleBatch)) error {
+func sweep(ctx context.Context, r *engine.Executable, slot int, variant string, t *table, rows, batches int, see func(fn string, b *data.ExampleBatch) error) error {
 	l, err := data.NewExampleLoader(t, data.ExampleOptions{MicroBatches: 1, Buckets: []data.Bucket{{Rows: rows}}, Shuffle: batches > 0, Seed: 1, Epochs: 1})
 	if err != nil {
 		return err
@@ -28,7 +28,9 @@ func sweep(ctx context.Context, r *engine.Runner, slot int, variant string, t *t
 		if err := r.Run(fn, slot); err != nil {
 			return err
 		}
-		see(fn, &u.Micro[0])
+		if err := see(fn, &u.Micro[0]); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -88,9 +90,24 @@ func best(start, end []float32) (from, to int) {
 }
 
 // see takes the outputs of an eval function.
-func (v *verdicts) see(r *engine.Runner, fn string, b *data.ExampleBatch, lossName string) {
-	loss, _ := r.Output(fn, lossName)
-	v.loss += float64(loss.F32()[0])
+func (v *verdicts) see(r *engine.Executable, fn string, b *data.ExampleBatch, lossName string) error {
+	loss, err := r.OutputF32(fn, lossName)
+	if err != nil {
+		return err
+	}
+	v.loss += float64(loss[0])
+	var logits, start, end []float32
+	switch v.t.kind {
+	case classify:
+		logits, err = r.OutputF32(fn, outputLogits)
+	case point:
+		if start, err = r.OutputF32(fn, outputStart); err == nil {
+			end, err = r.OutputF32(fn, outputEnd)
+		}
+	}
+	if err != nil {
+		return err
+	}
 	for row, i := range b.Index {
 		if i < 0 {
 			continue
@@ -98,17 +115,15 @@ func (v *verdicts) see(r *engine.Runner, fn string, b *data.ExampleBatch, lossNa
 		v.weight += float64(b.Weights[row])
 		switch v.t.kind {
 		case classify:
-			y, _ := r.Output(fn, outputLogits)
-			v.classified(i, y.F32()[row*labels:(row+1)*labels])
+			v.classified(i, logits[row*labels:(row+1)*labels])
 		case point:
-			s, _ := r.Output(fn, outputStart)
-			e, _ := r.Output(fn, outputEnd)
 			t := v.t.length
-			v.pointed(i, s.F32()[row*t:(row+1)*t], e.F32()[row*t:(row+1)*t])
+			v.pointed(i, start[row*t:(row+1)*t], end[row*t:(row+1)*t])
 		case write:
 			v.n++
 		}
 	}
+	return nil
 }
 
 // metrics are the figures of a task.
@@ -186,14 +201,18 @@ func (r *routings) see(task int, p []float32) {
 }
 
 // batch takes the output of an eval function for texts of one task.
-func (r *routings) batch(task int, run *engine.Runner, fn string, b *data.ExampleBatch) {
-	p, _ := run.Output(fn, outputRouting)
+func (r *routings) batch(task int, run *engine.Executable, fn string, b *data.ExampleBatch) error {
+	p, err := run.OutputF32(fn, outputRouting)
+	if err != nil {
+		return err
+	}
 	n := len(r.tasks)
 	for row, i := range b.Index {
 		if i >= 0 {
-			r.see(task, p.F32()[row*n:(row+1)*n])
+			r.see(task, p[row*n:(row+1)*n])
 		}
 	}
+	return nil
 }
 
 // metrics are the figures of the router. Load balance is the entropy of the

@@ -11,6 +11,7 @@ import (
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/data/safetensors"
 	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/backend"
 )
 
 // load is a configuration of YAML text and flags.
@@ -51,7 +52,7 @@ data: {format: gotree, tokenizer: {vocab_size: 300}}
 `
 
 // armed compiles and arms the training program of a configuration.
-func armed(t *testing.T, c *config.Config, o engine.CompileOptions) *engine.Runner {
+func armed(t *testing.T, c *config.Config, o engine.CompileOptions) *engine.Executable {
 	t.Helper()
 	m, err := describe(c)
 	if err != nil {
@@ -65,9 +66,9 @@ func armed(t *testing.T, c *config.Config, o engine.CompileOptions) *engine.Runn
 	return arm(t, p)
 }
 
-func arm(t *testing.T, p *engine.Program) *engine.Runner {
+func arm(t *testing.T, p *engine.Program) *engine.Executable {
 	t.Helper()
-	r, err := p.Arm(1)
+	r, err := p.Load(backend.CPU(1))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,20 +77,22 @@ func arm(t *testing.T, p *engine.Program) *engine.Runner {
 			t.Error(err)
 		}
 	})
-	r.Initialize(3)
+	if err := r.Initialize(3); err != nil {
+		t.Fatal(err)
+	}
 	return r
 }
 
-func held(t *testing.T, r *engine.Runner, name string) []float32 {
+func held(t *testing.T, r *engine.Executable, name string) []float32 {
 	t.Helper()
-	s, ok := r.State(name)
-	if !ok {
-		t.Fatalf("no state %s", name)
+	s, err := r.State(name)
+	if err != nil {
+		t.Fatal(err)
 	}
 	return s.F32()
 }
 
-func setF32(t *testing.T, r *engine.Runner, name string, v ...float32) {
+func setF32(t *testing.T, r *engine.Executable, name string, v ...float32) {
 	t.Helper()
 	x, ok := r.Input(0, name)
 	if !ok {
@@ -100,7 +103,7 @@ func setF32(t *testing.T, r *engine.Runner, name string, v ...float32) {
 	}
 }
 
-func setI32(t *testing.T, r *engine.Runner, name string, v ...int32) {
+func setI32(t *testing.T, r *engine.Executable, name string, v ...int32) {
 	t.Helper()
 	x, ok := r.Input(0, name)
 	if !ok {
@@ -111,16 +114,16 @@ func setI32(t *testing.T, r *engine.Runner, name string, v ...int32) {
 	}
 }
 
-func result32(t *testing.T, r *engine.Runner, fn, name string) []float32 {
+func result32(t *testing.T, r *engine.Executable, fn, name string) []float32 {
 	t.Helper()
-	x, ok := r.Output(fn, name)
-	if !ok {
-		t.Fatalf("%s gives no %s", fn, name)
+	x, err := r.Output(fn, name)
+	if err != nil {
+		t.Fatal(err)
 	}
 	return append([]float32(nil), x.F32()...)
 }
 
-func run(t *testing.T, r *engine.Runner, fn string) {
+func run(t *testing.T, r *engine.Executable, fn string) {
 	t.Helper()
 	if err := r.Run(fn, 0); err != nil {
 		t.Fatal(err)
@@ -181,17 +184,17 @@ func (g golden) i32(name string) []int32 {
 }
 
 // weights copies the golden's weights and those of the encoder into a program.
-func (g golden) weights(c *config.Config, r *engine.Runner) {
+func (g golden) weights(c *config.Config, r *engine.Executable) {
 	g.t.Helper()
-	l := loader{c, "", func(string, ...any) {}, r.Program().States, func(name string) []float32 { return held(g.t, r, name) }}
+	l := loader{c, "", func(string, ...any) {}, r.Program().States, r.ChangeState}
 	if err := l.encoder(); err != nil {
 		g.t.Fatal(err)
 	}
 	n := 0
 	for _, x := range g.Tensors() {
 		if name, ok := strings.CutPrefix(x.Name, "weight."); ok {
-			if k := copy(held(g.t, r, name), g.f32(x.Name)); k != len(g.f32(x.Name)) {
-				g.t.Fatalf("%s has %d elements in the golden, %d here", name, len(g.f32(x.Name)), k)
+			if err := r.SetFloats(name, g.f32(x.Name)); err != nil {
+				g.t.Fatal(err)
 			}
 			n++
 		}
@@ -202,7 +205,7 @@ func (g golden) weights(c *config.Config, r *engine.Runner) {
 }
 
 // losses of the first updates with the golden's inputs.
-func (g golden) losses(r *engine.Runner, updates int, weight func(u int) float32) []float32 {
+func (g golden) losses(r *engine.Executable, updates int, weight func(u int) float32) []float32 {
 	g.t.Helper()
 	var out []float32
 	for u := range updates {
@@ -216,7 +219,7 @@ func (g golden) losses(r *engine.Runner, updates int, weight func(u int) float32
 }
 
 // put writes the inputs of an update to a program.
-func (g golden) put(r *engine.Runner, u int) {
+func (g golden) put(r *engine.Executable, u int) {
 	g.t.Helper()
 	for _, x := range g.Tensors() {
 		name, ok := strings.CutPrefix(x.Name, "in.")

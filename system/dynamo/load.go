@@ -18,8 +18,7 @@ type loader struct {
 	dir    string // run directory of the whole
 	log    func(string, ...any)
 	states []*graph.State
-	// at is the memory of a state.
-	at func(name string) []float32
+	change hf.Change
 }
 
 // parameter reports whether s is a parameter of the model.
@@ -50,7 +49,7 @@ func (l *loader) encoder() error {
 	if err != nil {
 		return err
 	}
-	report, err := f.Load(dir, own, l.at, hf.LoadOptions{NewHead: true})
+	report, err := f.Load(dir, own, l.change, hf.LoadOptions{NewHead: true})
 	if err != nil {
 		return err
 	}
@@ -88,14 +87,14 @@ func (l *loader) adopt(stage string, states []*graph.State) (missing []*graph.St
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
-	if missing, err = copyStates(c, states, l.at); err == nil {
+	if missing, err = copyStates(c, states, l.change); err == nil {
 		l.log("loaded %d weights of %s, update %d", len(states)-len(missing), folder(stage), c.State.Update)
 	}
 	return missing, err
 }
 
 // copyStates copies the states that a checkpoint holds.
-func copyStates(c *checkpoint.Checkpoint, states []*graph.State, at func(name string) []float32) (missing []*graph.State, err error) {
+func copyStates(c *checkpoint.Checkpoint, states []*graph.State, change hf.Change) (missing []*graph.State, err error) {
 	have := map[string]bool{}
 	for _, t := range c.Weights.Tensors() {
 		have[t.Name] = true
@@ -112,7 +111,7 @@ func copyStates(c *checkpoint.Checkpoint, states []*graph.State, at func(name st
 		if !slices.Equal(x.Shape, s.Type.Shape) {
 			return nil, fmt.Errorf("%s: tensor %s is %v, this program has %v: the configuration is not that of the earlier phase", c.Path, s.Name, x.Shape, s.Type.Shape)
 		}
-		if err := x.Float32s(at(s.Name)); err != nil {
+		if err := change(s.Name, x.Float32s); err != nil {
 			return nil, fmt.Errorf("%s: %w", c.Path, err)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/data/token"
 	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/engine/graph"
 	"github.com/snug-ml/snug/engine/pass"
 )
@@ -88,7 +89,7 @@ func TestTheEncoderStays(t *testing.T) {
 
 // forward compiles one function and gives its program random weights, none of
 // them zero.
-func forward(t *testing.T, build func(b *graph.Builder)) *engine.Runner {
+func forward(t *testing.T, build func(b *graph.Builder)) *engine.Executable {
 	t.Helper()
 	b := graph.NewBuilder("f")
 	if err := graph.Catch(func() { build(b) }); err != nil {
@@ -104,15 +105,19 @@ func forward(t *testing.T, build func(b *graph.Builder)) *engine.Runner {
 }
 
 // stir moves every weight off its first value, by its name.
-func stir(t *testing.T, r *engine.Runner) {
+func stir(t *testing.T, r *engine.Executable) {
 	t.Helper()
 	for _, s := range r.Program().States {
 		if !parameter(s) || s.Name == "router.temperature" {
 			continue
 		}
 		seed := float64(hash(1, s.Name) % 1000)
-		for i, x := range held(t, r, s.Name) {
-			held(t, r, s.Name)[i] = x + .2*float32(math.Sin(seed+1.7*float64(i)))
+		x := held(t, r, s.Name)
+		for i := range x {
+			x[i] += .2 * float32(math.Sin(seed+1.7*float64(i)))
+		}
+		if err := r.SetFloats(s.Name, x); err != nil {
+			t.Fatal(err)
 		}
 	}
 }
@@ -144,9 +149,20 @@ func TestMergedEncoder(t *testing.T) {
 		if far(plain, adapted) < 1e-2 {
 			t.Errorf("%s: the adapter changes nothing", task)
 		}
-		n, err := merge(c, task, func(name string) []float32 { return held(t, r, name) })
+		merged := map[string][]float32{}
+		n, err := merge(c, task, func(name string) []float32 {
+			if merged[name] == nil {
+				merged[name] = held(t, r, name)
+			}
+			return merged[name]
+		})
 		if err != nil {
 			t.Fatal(err)
+		}
+		for name, x := range merged {
+			if err := r.SetFloats(name, x); err != nil {
+				t.Fatal(err)
+			}
 		}
 		if want := e.Layers * len(taskOf(c, task).Targets); n != want {
 			t.Errorf("%s: %d layers were merged, want %d", task, n, want)
@@ -197,7 +213,7 @@ func TestDispatchesAgree(t *testing.T) {
 }
 
 // fullDecoder gives the logits of whole texts of a task that writes.
-func fullDecoder(t *testing.T, c *config.Config, task string, rows int) *engine.Runner {
+func fullDecoder(t *testing.T, c *config.Config, task string, rows int) *engine.Executable {
 	h := newHead(c, task, 0)
 	return forward(t, func(b *graph.Builder) {
 		ids, lens := texts(b, task, rows, lengthOf(c, task))
@@ -260,7 +276,7 @@ func testTokens(t *testing.T, c *config.Config) *tokens {
 // testAssistant has stirred weights.
 func testAssistant(t *testing.T, c *config.Config, tasks []string, mixes bool) *assistant {
 	t.Helper()
-	a, err := newAssistant(c, testTokens(t, c), tasks, true, mixes, 1)
+	a, err := newAssistant(c, testTokens(t, c), tasks, true, mixes, backend.CPU(1))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -282,7 +298,9 @@ func TestWritingOnMemory(t *testing.T) {
 		a := testAssistant(t, c, []string{nameTranslation, nameSummarization}, false)
 		full := fullDecoder(t, c, nameTranslation, 1)
 		for _, s := range full.Program().States {
-			copy(held(t, full, s.Name), a.at(s.Name))
+			if err := full.SetFloats(s.Name, held(t, a.r, s.Name)); err != nil {
+				t.Fatal(err)
+			}
 		}
 		n := a.rows / beams
 		var xs []text
@@ -357,7 +375,9 @@ func TestStraightThrough(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := arm(t, p)
-		copy(held(t, r, "scores"), scores)
+		if err := r.SetFloats("scores", scores); err != nil {
+			t.Fatal(err)
+		}
 		setF32(t, r, at(inputNoise, ""), noise...)
 		setF32(t, r, inputTau, .5)
 		setF32(t, r, "worth", 1, 2, 4, 3, -1, 2)
@@ -418,7 +438,7 @@ func TestJointPasses(t *testing.T) {
 }
 
 // scatter fills an input with something that it can hold.
-func scatter(t *testing.T, r *engine.Runner, in *graph.Value, c *config.Config) {
+func scatter(t *testing.T, r *engine.Executable, in *graph.Value, c *config.Config) {
 	t.Helper()
 	x, _ := r.Input(0, in.Name)
 	name, _, _ := strings.Cut(in.Name, "@")

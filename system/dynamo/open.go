@@ -153,11 +153,11 @@ func (j *job) openTasks(run *system.Run) (err error) {
 	return err
 }
 
-func (j *job) evaluateTask(r *engine.Runner) func(context.Context, int) (map[string]float64, error) {
+func (j *job) evaluateTask(r *engine.Executable) func(context.Context, int) (map[string]float64, error) {
 	return func(ctx context.Context, slot int) (map[string]float64, error) {
 		v := &verdicts{t: j.held[0]}
-		err := sweep(ctx, r, slot, "", v.t, j.shape.MicroBatch, j.config.Training.EvalBatches, func(fn string, b *data.ExampleBatch) {
-			v.see(r, fn, b, engine.OutputSum)
+		err := sweep(ctx, r, slot, "", v.t, j.shape.MicroBatch, j.config.Training.EvalBatches, func(fn string, b *data.ExampleBatch) error {
+			return v.see(r, fn, b, engine.OutputSum)
 		})
 		if err != nil {
 			return nil, err
@@ -167,14 +167,17 @@ func (j *job) evaluateTask(r *engine.Runner) func(context.Context, int) (map[str
 }
 
 // routes runs the router's eval function over the held-out texts of all tasks.
-func (j *job) routes(ctx context.Context, r *engine.Runner, slot int) (map[string]float64, *routings, error) {
+func (j *job) routes(ctx context.Context, r *engine.Executable, slot int) (map[string]float64, *routings, error) {
 	out := newRoutings(j.tasks)
 	loss := 0.0
 	for i, t := range j.held {
-		err := sweep(ctx, r, slot, "", t, j.shape.MicroBatch, j.config.Training.EvalBatches, func(fn string, b *data.ExampleBatch) {
-			sum, _ := r.Output(fn, engine.OutputSum)
-			loss += float64(sum.F32()[0])
-			out.batch(i, r, fn, b)
+		err := sweep(ctx, r, slot, "", t, j.shape.MicroBatch, j.config.Training.EvalBatches, func(fn string, b *data.ExampleBatch) error {
+			sum, err := r.OutputF32(fn, engine.OutputSum)
+			if err != nil {
+				return err
+			}
+			loss += float64(sum[0])
+			return out.batch(i, r, fn, b)
 		})
 		if err != nil {
 			return nil, nil, err
@@ -185,7 +188,7 @@ func (j *job) routes(ctx context.Context, r *engine.Runner, slot int) (map[strin
 	return m, out, nil
 }
 
-func (j *job) evaluateRouter(r *engine.Runner) func(context.Context, int) (map[string]float64, error) {
+func (j *job) evaluateRouter(r *engine.Executable) func(context.Context, int) (map[string]float64, error) {
 	return func(ctx context.Context, slot int) (map[string]float64, error) {
 		m, _, err := j.routes(ctx, r, slot)
 		return m, err
@@ -194,24 +197,29 @@ func (j *job) evaluateRouter(r *engine.Runner) func(context.Context, int) (map[s
 
 // evaluateJoint measures every task and the router; the goal is the mean of
 // the tasks' losses and the router's.
-func (j *job) evaluateJoint(r *engine.Runner) func(context.Context, int) (map[string]float64, error) {
+func (j *job) evaluateJoint(r *engine.Executable) func(context.Context, int) (map[string]float64, error) {
 	return func(ctx context.Context, slot int) (map[string]float64, error) {
 		m, _, err := j.measure(ctx, r, slot)
 		return m, err
 	}
 }
 
-func (j *job) measure(ctx context.Context, r *engine.Runner, slot int) (map[string]float64, *routings, error) {
+func (j *job) measure(ctx context.Context, r *engine.Executable, slot int) (map[string]float64, *routings, error) {
 	out := newRoutings(j.tasks)
 	m := map[string]float64{}
 	loss, guess := 0.0, 0.0
 	for i, t := range j.held {
 		v := &verdicts{t: t}
-		err := sweep(ctx, r, slot, t.task, t, j.shape.MicroBatch, j.config.Training.EvalBatches, func(fn string, b *data.ExampleBatch) {
-			v.see(r, fn, b, outputTask)
-			g, _ := r.Output(fn, outputRouter)
-			guess += float64(g.F32()[0])
-			out.batch(i, r, fn, b)
+		err := sweep(ctx, r, slot, t.task, t, j.shape.MicroBatch, j.config.Training.EvalBatches, func(fn string, b *data.ExampleBatch) error {
+			if err := v.see(r, fn, b, outputTask); err != nil {
+				return err
+			}
+			g, err := r.OutputF32(fn, outputRouter)
+			if err != nil {
+				return err
+			}
+			guess += float64(g[0])
+			return out.batch(i, r, fn, b)
 		})
 		if err != nil {
 			return nil, nil, err
@@ -229,16 +237,13 @@ func (j *job) measure(ctx context.Context, r *engine.Runner, slot int) (map[stri
 	return m, out, nil
 }
 
-// load puts the frozen encoder, and what earlier phases trained, into an armed
+// load puts the frozen encoder, and what earlier phases trained, into a loaded
 // program.
-func (j *job) load(r *engine.Runner) error {
+func (j *job) load(r *engine.Executable) error {
 	if j.stage == stageEncoder {
 		return j.guess.start(r)
 	}
-	l := loader{j.config, j.dir, j.env.Log, r.Program().States, func(name string) []float32 {
-		s, _ := r.State(name)
-		return s.F32()
-	}}
+	l := loader{j.config, j.dir, j.env.Log, r.Program().States, r.ChangeState}
 	if err := l.encoder(); err != nil {
 		return err
 	}

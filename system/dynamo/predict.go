@@ -8,6 +8,7 @@ import (
 
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/data/token"
+	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/system"
 	"github.com/snug-ml/snug/train/checkpoint"
 )
@@ -19,7 +20,7 @@ type predictor struct {
 	one string // the only task; empty: the router chooses
 }
 
-func newPredictor(c *config.Config, dir string, threads int) (p system.Predictor, err error) {
+func newPredictor(c *config.Config, dir string, on engine.Backend) (p system.Predictor, err error) {
 	t, err := token.LoadFolder(dir)
 	if err != nil {
 		return nil, err
@@ -36,7 +37,7 @@ func newPredictor(c *config.Config, dir string, threads int) (p system.Predictor
 	if isTask(s) {
 		k.one, tasks = s, []string{s}
 	}
-	if k.assistant, err = newAssistant(c, tok, tasks, k.one == "", s == stageJoint && config.Of[Router](c).Dispatch == "soft", threads); err != nil {
+	if k.assistant, err = newAssistant(c, tok, tasks, k.one == "", s == stageJoint && config.Of[Router](c).Dispatch == "soft", on); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -44,7 +45,7 @@ func newPredictor(c *config.Config, dir string, threads int) (p system.Predictor
 			err = errors.Join(err, k.Close())
 		}
 	}()
-	l := loader{c, rootOf(dir), func(string, ...any) {}, k.parameters(), k.at}
+	l := loader{c, rootOf(dir), func(string, ...any) {}, k.parameters(), k.r.ChangeState}
 	if err := l.encoder(); err != nil {
 		return nil, err
 	}
@@ -53,7 +54,7 @@ func newPredictor(c *config.Config, dir string, threads int) (p system.Predictor
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, ck.Close()) }()
-	if l.states, err = copyStates(ck, l.beside(), k.at); err != nil {
+	if l.states, err = copyStates(ck, l.beside(), k.r.ChangeState); err != nil {
 		return nil, err
 	}
 	if s == stageRouter {

@@ -94,23 +94,21 @@ func (g *guessing) fill(b *data.Batch, real int, rng *rand.Rand, in train.Inputs
 // sines and cosines instead of random numbers, of the same mean square
 // (Vaswani et al. 2017): to find a neighbour is then one linear map at every
 // place, which random rows take thousands of updates to learn.
-func (g *guessing) start(r *engine.Runner) error {
+func (g *guessing) start(r *engine.Executable) error {
 	e := encoder(g.config)
-	t, ok := r.State(base(e) + ".embeddings.position_embeddings.weight")
-	if !ok {
-		return fmt.Errorf("the encoder has no position table")
-	}
 	half := max(1, e.D/2)
-	for i, x := 0, t.F32(); i < len(x); i++ {
-		at, dim := i/e.D, i%e.D
-		angle := float64(at) * math.Pow(10000, -float64(dim%half)/float64(half))
-		v := math.Sin(angle)
-		if dim >= half {
-			v = math.Cos(angle)
+	return r.ChangeState(base(e)+".embeddings.position_embeddings.weight", func(x []float32) error {
+		for i := range x {
+			at, dim := i/e.D, i%e.D
+			angle := float64(at) * math.Pow(10000, -float64(dim%half)/float64(half))
+			v := math.Sin(angle)
+			if dim >= half {
+				v = math.Cos(angle)
+			}
+			x[i] = float32(v * math.Sqrt2 * e.InitStd)
 		}
-		x[i] = float32(v * math.Sqrt2 * e.InitStd)
-	}
-	return nil
+		return nil
+	})
 }
 
 // guessFeed fits the windows to the trainer.
@@ -156,7 +154,7 @@ func (f *guessFeed) Seek(cursor json.RawMessage) error {
 func (f *guessFeed) Close() { f.l.Close() }
 
 // evaluate guesses held-out tokens, the same every time: loss and perplexity.
-func (g *guessing) evaluate(r *engine.Runner) func(ctx context.Context, slot int) (map[string]float64, error) {
+func (g *guessing) evaluate(r *engine.Executable) func(ctx context.Context, slot int) (map[string]float64, error) {
 	return func(ctx context.Context, slot int) (map[string]float64, error) {
 		l, err := data.NewLoader(g.HeldOut, data.LoaderOptions{MicroBatches: 1, BatchSize: g.rows, Shuffle: true, Seed: 1, Epochs: 1})
 		if err != nil {
@@ -176,8 +174,11 @@ func (g *guessing) evaluate(r *engine.Runner) func(ctx context.Context, slot int
 			if err := r.Run(engine.FuncEval, slot); err != nil {
 				return nil, err
 			}
-			loss, _ := r.Output(engine.FuncEval, engine.OutputSum)
-			sum += float64(loss.F32()[0])
+			loss, err := r.OutputF32(engine.FuncEval, engine.OutputSum)
+			if err != nil {
+				return nil, err
+			}
+			sum += float64(loss[0])
 			w, err := in.F32(at(inputWeights, ""))
 			if err != nil {
 				return nil, err

@@ -15,9 +15,9 @@ import (
 // examples is how many texts of a task a page shows.
 const examples = 8
 
-// report measures the weights in an armed program, hands the result on and
+// report measures the weights in a loaded program, hands the result on and
 // writes a page.
-func (j *job) report(ctx context.Context, r *engine.Runner, update int64) error {
+func (j *job) report(ctx context.Context, r *engine.Executable, update int64) error {
 	res := &result{Stage: j.stage, Update: update}
 	page := &report.Page{Title: "snug dynamo: " + folder(j.stage)}
 	var err error
@@ -48,7 +48,7 @@ func figures(m map[string]float64) report.Table {
 	return t
 }
 
-func (j *job) reportEncoder(ctx context.Context, r *engine.Runner, res *result, page *report.Page) error {
+func (j *job) reportEncoder(ctx context.Context, r *engine.Executable, res *result, page *report.Page) error {
 	res.Goal = lossName
 	page.Lead = "The encoder that the tasks share was trained to guess hidden tokens. It is frozen from here on."
 	if j.guess.HeldOut == nil {
@@ -64,7 +64,7 @@ func (j *job) reportEncoder(ctx context.Context, r *engine.Runner, res *result, 
 	return nil
 }
 
-func (j *job) reportTask(ctx context.Context, r *engine.Runner, res *result, page *report.Page) (err error) {
+func (j *job) reportTask(ctx context.Context, r *engine.Executable, res *result, page *report.Page) (err error) {
 	m, err := j.evaluateTask(r)(ctx, 0)
 	if err != nil {
 		return err
@@ -75,12 +75,16 @@ func (j *job) reportTask(ctx context.Context, r *engine.Runner, res *result, pag
 	if !goal.Higher {
 		res.Gain = -res.Gain
 	}
-	a, err := newAssistant(j.config, j.tok, []string{j.stage}, false, false, r.Workers())
+	a, err := newAssistant(j.config, j.tok, []string{j.stage}, false, false, r.Backend())
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, a.Close()) }()
-	if missing := a.from(r); len(missing) > 0 {
+	missing, err := a.from(r)
+	if err != nil {
+		return err
+	}
+	if len(missing) > 0 {
 		return fmt.Errorf("the trained program lacks %s", missing[0].Name)
 	}
 	held := j.held[0].texts
@@ -128,7 +132,7 @@ func shown(name string, xs []text, as []answer) report.Table {
 }
 
 // reportRouted compares the ways to dispatch texts, of phases 2 and 3.
-func (j *job) reportRouted(ctx context.Context, r *engine.Runner, res *result, page *report.Page) (err error) {
+func (j *job) reportRouted(ctx context.Context, r *engine.Executable, res *result, page *report.Page) (err error) {
 	routed := j.routes
 	if j.stage == stageJoint {
 		routed = j.measure
@@ -139,13 +143,17 @@ func (j *job) reportRouted(ctx context.Context, r *engine.Runner, res *result, p
 	}
 	res.Goal, res.Value, res.Metrics = "routing_accuracy", m["routing_accuracy"], m
 	res.Gain = res.Value - 1/float64(len(j.tasks))
-	a, err := newAssistant(j.config, j.tok, j.tasks, true, true, r.Workers())
+	a, err := newAssistant(j.config, j.tok, j.tasks, true, true, r.Backend())
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, a.Close()) }()
-	if missing := a.from(r); len(missing) > 0 {
-		l := loader{j.config, j.dir, j.env.Log, missing, a.at}
+	missing, err := a.from(r)
+	if err != nil {
+		return err
+	}
+	if len(missing) > 0 {
+		l := loader{j.config, j.dir, j.env.Log, missing, a.r.ChangeState}
 		if err := l.stages(j.tasks...); err != nil {
 			return err
 		}

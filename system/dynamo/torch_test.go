@@ -24,8 +24,8 @@ func (g golden) goldenWeight(task string) func(u int) float32 {
 	}
 }
 
-// prepare gives an armed program the golden's weights.
-func (g golden) prepare(task string, o engine.CompileOptions) *engine.Runner {
+// prepare gives a loaded program the golden's weights.
+func (g golden) prepare(task string, o engine.CompileOptions) *engine.Executable {
 	g.t.Helper()
 	c := goldenConfig(g.t, task)
 	r := armed(g.t, c, o)
@@ -67,13 +67,15 @@ func TestRouterEqualsPyTorch(t *testing.T) {
 	c := goldenConfig(t, stageRouter)
 	r := armed(t, c, engine.CompileOptions{})
 	// The temperature is not trained here, so it is in the golden beside them.
-	l := loader{c, "", func(string, ...any) {}, r.Program().States, func(name string) []float32 { return held(t, r, name) }}
+	l := loader{c, "", func(string, ...any) {}, r.Program().States, r.ChangeState}
 	if err := l.encoder(); err != nil {
 		t.Fatal(err)
 	}
 	for _, s := range r.Program().States {
 		if s.Role == graph.Weight || s.Name == "router.temperature" {
-			copy(held(t, r, s.Name), g.f32("weight."+s.Name))
+			if err := r.SetFloats(s.Name, g.f32("weight."+s.Name)); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	setI32(t, r, at(inputIDs, ""), g.i32("in.ids")...)

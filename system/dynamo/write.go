@@ -141,7 +141,7 @@ func (a *assistant) step(name string, open [][]beam, position int) ([]float32, e
 	if err := a.r.Run(fn, 0); err != nil {
 		return nil, err
 	}
-	return a.output(fn, outputNext), nil
+	return a.r.OutputF32(fn, outputNext)
 }
 
 // extend gives the likeliest continuations of a text's beams by one token,

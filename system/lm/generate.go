@@ -15,7 +15,6 @@ import (
 	"github.com/snug-ml/snug/data/token"
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/graph"
-	"github.com/snug-ml/snug/internal/simd"
 	"github.com/snug-ml/snug/nn/hf"
 )
 
@@ -33,7 +32,7 @@ type Net interface {
 // Generator writes text with a model.
 type Generator struct {
 	t         *token.Tokenizer
-	r         *engine.Runner
+	r         *engine.Executable
 	positions int
 	eos       int32
 	hasEOS    bool
@@ -43,7 +42,7 @@ type Generator struct {
 
 // New compiles the model for generation and loads its weights; matrices are
 // kept in the format store. Arithmetic is float32.
-func New(net Net, weights *safetensors.File, t *token.Tokenizer, store graph.DType, threads int) (*Generator, error) {
+func New(net Net, weights *safetensors.File, t *token.Tokenizer, store graph.DType, on engine.Backend) (*Generator, error) {
 	var funcs []*graph.Func
 	err := graph.Catch(func() {
 		for _, f := range []struct {
@@ -69,18 +68,18 @@ func New(net Net, weights *safetensors.File, t *token.Tokenizer, store graph.DTy
 	}
 	g := &Generator{t: t, positions: net.Positions()}
 	g.eos, g.hasEOS = t.Special(token.EOS)
-	return g, g.arm(p, weights, threads, nil)
+	return g, g.load(p, weights, on, nil)
 }
 
-// arm makes the generator ready to run p on what load, if any, fills in and on
+// load makes the generator ready to run p on what more, if any, fills in and on
 // the weights.
-func (g *Generator) arm(p *engine.Program, weights *safetensors.File, threads int, load func(r *engine.Runner) error) (err error) {
-	if g.r, err = p.Arm(threads); err != nil {
+func (g *Generator) load(p *engine.Program, weights *safetensors.File, on engine.Backend, more func(r *engine.Executable) error) (err error) {
+	if g.r, err = p.Load(on); err != nil {
 		return err
 	}
-	g.r.Initialize(0)
-	if load != nil {
-		err = load(g.r)
+	err = g.r.Initialize(0)
+	if err == nil && more != nil {
+		err = more(g.r)
 	}
 	if err == nil {
 		err = loadWeights(g.r, weights)
@@ -92,7 +91,7 @@ func (g *Generator) arm(p *engine.Program, weights *safetensors.File, threads in
 }
 
 // loadWeights fills the program's weights from a file.
-func loadWeights(r *engine.Runner, weights *safetensors.File) error {
+func loadWeights(r *engine.Executable, weights *safetensors.File) error {
 	for _, s := range r.Program().States {
 		if s.Role != graph.Weight {
 			continue
@@ -104,19 +103,12 @@ func loadWeights(r *engine.Runner, weights *safetensors.File) error {
 		if int(s.Type.Shape.Elems()) != numel(x.Shape) {
 			return fmt.Errorf("tensor %s has shape %v, the model wants %v", s.Name, x.Shape, s.Type.Shape)
 		}
-		dst, _ := r.State(s.Name)
-		elems := dst.F32()
-		if s.Type.DType.Half() {
-			elems = make([]float32, numel(x.Shape))
-		}
+		elems := make([]float32, numel(x.Shape))
 		if err := x.Float32s(elems); err != nil {
 			return err
 		}
-		switch s.Type.DType {
-		case graph.BF16:
-			simd.F32ToBF16(dst.U16(), elems)
-		case graph.F16:
-			simd.F32ToF16(dst.U16(), elems)
+		if err := r.SetFloats(s.Name, elems); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -207,8 +199,7 @@ func (g *Generator) feed(ctx context.Context, ids []int32) ([]float32, error) {
 			return nil, err
 		}
 	}
-	out, _ := g.r.Output("decode", "logits")
-	return out.F32(), nil
+	return g.r.OutputF32("decode", "logits")
 }
 
 func (g *Generator) run(ctx context.Context, fn string, ids []int32) error {

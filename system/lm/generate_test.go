@@ -13,6 +13,7 @@ import (
 	"github.com/snug-ml/snug/data/safetensors"
 	"github.com/snug-ml/snug/data/token"
 	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/engine/graph"
 	"github.com/snug-ml/snug/nn/hf"
 )
@@ -40,7 +41,7 @@ func (m model) plain(t *testing.T, w *safetensors.File, ids []int32) []float32 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := p.Arm(1)
+	r, err := p.Load(backend.CPU(1))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +110,7 @@ func TestGenerateEqualsFullForward(t *testing.T) {
 	m := model{hf.NeoX{Vocab: tk.VocabSize(), D: 32, Layers: 2, Heads: 4, FF: 64, MaxPositions: 96, RotaryPct: 0.5, RotaryBase: 10000,
 		Parallel: true, Activation: "gelu", Eps: 1e-5, InitStd: 0.02}}
 	w := m.random(t)
-	g, err := New(m, w, tk, graph.F32, 2)
+	g, err := New(m, w, tk, graph.F32, backend.CPU(2))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,7 +185,7 @@ func benchmarkGenerate(b *testing.B, store graph.DType) {
 	tk := byteTokens(b)
 	m := model{hf.NeoX{Vocab: 8192, D: 384, Layers: 6, Heads: 6, FF: 1536, MaxPositions: 256, RotaryPct: 0.25, RotaryBase: 10000,
 		Parallel: true, Activation: "gelu", Eps: 1e-5, InitStd: 0.02}}
-	g, err := New(m, m.random(b), tk, store, 2)
+	g, err := New(m, m.random(b), tk, store, backend.CPU(2))
 	if err != nil {
 		b.Fatal(err)
 	}

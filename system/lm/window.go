@@ -22,7 +22,7 @@ type Whole interface {
 // Loader is a model with weights that a checkpoint does not hold, since they
 // are not trained; Load fills them in before those of the checkpoint.
 type Loader interface {
-	Load(r *engine.Runner) error
+	Load(r *engine.Executable) error
 }
 
 // shortest is the length of the smallest window.
@@ -31,7 +31,7 @@ const shortest = 32
 // NewWhole is [New] for models without a cache. The model is compiled for
 // windows of several lengths, and each token is computed in the smallest that
 // holds the text: being causal, the model does not see what lies behind it.
-func NewWhole(net Whole, weights *safetensors.File, t *token.Tokenizer, threads int) (*Generator, error) {
+func NewWhole(net Whole, weights *safetensors.File, t *token.Tokenizer, on engine.Backend) (*Generator, error) {
 	g := &Generator{t: t, positions: net.Positions()}
 	g.eos, g.hasEOS = t.Special(token.EOS)
 	var funcs []*graph.Func
@@ -54,11 +54,11 @@ func NewWhole(net Whole, weights *safetensors.File, t *token.Tokenizer, threads 
 	if err != nil {
 		return nil, err
 	}
-	var load func(r *engine.Runner) error
+	var load func(r *engine.Executable) error
 	if l, ok := net.(Loader); ok {
 		load = l.Load
 	}
-	return g, g.arm(p, weights, threads, load)
+	return g, g.load(p, weights, on, load)
 }
 
 // window is the name of the function for a length.
@@ -85,6 +85,5 @@ func (g *Generator) read(ctx context.Context, ids []int32) ([]float32, error) {
 	if err := g.r.Run(window(n), 0); err != nil {
 		return nil, err
 	}
-	out, _ := g.r.Output(window(n), "logits")
-	return out.F32(), nil
+	return g.r.OutputF32(window(n), "logits")
 }

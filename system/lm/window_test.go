@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/engine/graph"
 	"github.com/snug-ml/snug/nn/hf"
 )
@@ -25,12 +26,12 @@ func TestWholeEqualsCache(t *testing.T) {
 	m := model{hf.NeoX{Vocab: tok.VocabSize(), D: 32, Layers: 2, Heads: 4, FF: 64, MaxPositions: 80, RotaryPct: 0.5, RotaryBase: 10000,
 		Activation: "gelu", Eps: 1e-5, InitStd: 0.02}}
 	w := m.random(t)
-	cached, err := New(m, w, tok, graph.F32, 1)
+	cached, err := New(m, w, tok, graph.F32, backend.CPU(1))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = cached.Close() })
-	whole, err := NewWhole(wholeModel{m}, w, tok, 1)
+	whole, err := NewWhole(wholeModel{m}, w, tok, backend.CPU(1))
 	if err != nil {
 		t.Fatal(err)
 	}

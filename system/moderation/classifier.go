@@ -25,7 +25,7 @@ type Classifier struct {
 	Update  int64
 	config  *config.Config
 	encoder *encoder
-	runner  *engine.Runner
+	runner  *engine.Executable
 	lengths []int
 }
 
@@ -37,7 +37,7 @@ var batchRows = [...]int{1, 4, 16}
 // that it was trained with and loads its weights. The verdict is that of the
 // run directory around the folder, if it is for the same weights; else logits
 // are taken as they are and a probability of a half flags.
-func LoadClassifier(c *config.Config, dir string, threads int) (_ *Classifier, err error) {
+func LoadClassifier(c *config.Config, dir string, on engine.Backend) (_ *Classifier, err error) {
 	tok, err := token.LoadFolder(dir)
 	if err != nil {
 		return nil, err
@@ -59,7 +59,7 @@ func LoadClassifier(c *config.Config, dir string, threads int) (_ *Classifier, e
 	if ok && v.Update == k.Update {
 		k.Verdict = v
 	}
-	return k, k.load(ck, threads)
+	return k, k.load(ck, on)
 }
 
 // Decided reports whether a threshold was chosen for these weights.
@@ -69,7 +69,7 @@ func shapeName(length, rows int) string { return fmt.Sprintf("%dx%d", length, ro
 
 func funcName(shape string) string { return "classify@" + shape }
 
-func (k *Classifier) load(ck *checkpoint.Checkpoint, threads int) error {
+func (k *Classifier) load(ck *checkpoint.Checkpoint, on engine.Backend) error {
 	n := newNet(k.config)
 	var funcs []*graph.Func
 	err := graph.Catch(func() {
@@ -89,10 +89,12 @@ func (k *Classifier) load(ck *checkpoint.Checkpoint, threads int) error {
 	if err != nil {
 		return err
 	}
-	if k.runner, err = p.Arm(threads); err != nil {
+	if k.runner, err = p.Load(on); err != nil {
 		return err
 	}
-	k.runner.Initialize(0)
+	if err := k.runner.Initialize(0); err != nil {
+		return errors.Join(err, k.Close())
+	}
 	if err := train.LoadStates(k.runner, ck, graph.Weight, graph.Buffer); err != nil {
 		return errors.Join(err, k.Close())
 	}
@@ -191,8 +193,10 @@ func (k *Classifier) run(texts []*Encoded, numbers []int, length int, out []floa
 	if err := k.runner.Run(funcName(shape), 0); err != nil {
 		return err
 	}
-	y, _ := k.runner.Output(funcName(shape), outputLogits)
-	logits := y.F32()
+	logits, err := k.runner.OutputF32(funcName(shape), outputLogits)
+	if err != nil {
+		return err
+	}
 	for i, number := range numbers {
 		margin := float64(logits[labels*i+1]) - float64(logits[labels*i])
 		out[number] = metric.Sigmoid(margin / k.Verdict.Temperature)

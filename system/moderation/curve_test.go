@@ -7,6 +7,7 @@ import (
 
 	"github.com/snug-ml/snug/data/safetensors"
 	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/engine/pass"
 	"github.com/snug-ml/snug/system"
 	"github.com/snug-ml/snug/train"
@@ -64,12 +65,14 @@ func TestCurve(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				r, err := p.Arm(2)
+				r, err := p.Load(backend.CPU(2))
 				if err != nil {
 					t.Fatal(err)
 				}
 				defer func() { _ = r.Close() }()
-				r.Initialize(1)
+				if err := r.Initialize(1); err != nil {
+					t.Fatal(err)
+				}
 				if err := (&task{config: c, env: envOf(t)}).load(r); err != nil {
 					t.Fatal(err)
 				}

@@ -19,9 +19,9 @@ type scored struct {
 	index []int
 }
 
-// score runs the "eval" functions of an armed program over x, through the
+// score runs the "eval" functions of a loaded program over x, through the
 // inputs of a slot, at most batches micro-batches (0: all).
-func score(ctx context.Context, r *engine.Runner, slot int, x *examples, batches int) (*scored, error) {
+func score(ctx context.Context, r *engine.Executable, slot int, x *examples, batches int) (*scored, error) {
 	l, err := data.NewExampleLoader(x, data.ExampleOptions{
 		MicroBatches: 1, Buckets: x.buckets, Shuffle: batches > 0, Seed: 1, Epochs: 1,
 	})
@@ -41,8 +41,10 @@ func score(ctx context.Context, r *engine.Runner, slot int, x *examples, batches
 		if err := r.Run(fn, slot); err != nil {
 			return nil, err
 		}
-		out, _ := r.Output(fn, outputLogits)
-		logits := out.F32()
+		logits, err := r.OutputF32(fn, outputLogits)
+		if err != nil {
+			return nil, err
+		}
 		for row, i := range b.Index {
 			if i < 0 {
 				continue

@@ -12,6 +12,7 @@ import (
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/configs"
 	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/engine/graph"
 	"github.com/snug-ml/snug/system"
 	"github.com/snug-ml/snug/train"
@@ -109,7 +110,7 @@ func prepareRun(t testing.TB, pairs ...string) *prepared {
 }
 
 // arm compiles the training program and gives it its first weights.
-func (p *prepared) arm(t testing.TB, o engine.CompileOptions) *engine.Runner {
+func (p *prepared) arm(t testing.TB, o engine.CompileOptions) *engine.Executable {
 	t.Helper()
 	s := p.model.Shape
 	s.LossScaling = o.Low == graph.F16
@@ -118,12 +119,14 @@ func (p *prepared) arm(t testing.TB, o engine.CompileOptions) *engine.Runner {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := prog.Arm(2)
+	r, err := prog.Load(backend.CPU(2))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = r.Close() })
-	r.Initialize(p.c.Training.Seed)
+	if err := r.Initialize(p.c.Training.Seed); err != nil {
+		t.Fatal(err)
+	}
 	if err := p.run.Load(r); err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +134,7 @@ func (p *prepared) arm(t testing.TB, o engine.CompileOptions) *engine.Runner {
 }
 
 // job trains for so many updates.
-func (p *prepared) job(r *engine.Runner, updates int64, watch func(train.Event)) *train.Job {
+func (p *prepared) job(r *engine.Executable, updates int64, watch func(train.Event)) *train.Job {
 	t := &p.c.Training
 	return &train.Job{
 		Runner: r, Feed: p.run.Feed, Updates: updates, Seed: t.Seed, Goal: p.run.Goal, Evaluate: p.run.Evaluate(r),
@@ -141,7 +144,7 @@ func (p *prepared) job(r *engine.Runner, updates int64, watch func(train.Event))
 }
 
 // losses trains and gives the loss of each update.
-func (p *prepared) losses(t testing.TB, r *engine.Runner, updates int64) (loss []float64) {
+func (p *prepared) losses(t testing.TB, r *engine.Executable, updates int64) (loss []float64) {
 	t.Helper()
 	job := p.job(r, updates, func(e train.Event) {
 		if s, ok := e.(train.Step); ok {
@@ -180,7 +183,7 @@ func (p *prepared) trained(t testing.TB, updates int64) (dir string) {
 
 func mustClassifier(t testing.TB, c *config.Config, dir string) *Classifier {
 	t.Helper()
-	k, err := LoadClassifier(c, dir, 2)
+	k, err := LoadClassifier(c, dir, backend.CPU(2))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -200,7 +203,7 @@ func dedupe(pairs []string) (out []string) {
 }
 
 // scoresOf evaluates the weights of a checkpoint folder.
-func scoresOf(t testing.TB, p *prepared, r *engine.Runner, dir string) map[string]float64 {
+func scoresOf(t testing.TB, p *prepared, r *engine.Executable, dir string) map[string]float64 {
 	t.Helper()
 	c, err := checkpoint.Load(dir)
 	if err != nil {

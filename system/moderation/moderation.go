@@ -22,6 +22,7 @@ import (
 
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/data"
+	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/system"
 )
 
@@ -93,8 +94,8 @@ var System = system.System{
 		Check:   check,
 	},
 	Describe: describe,
-	Predictor: func(c *config.Config, checkpoint string, threads int) (system.Predictor, error) {
-		k, err := LoadClassifier(c, checkpoint, threads)
+	Predictor: func(c *config.Config, checkpoint string, on engine.Backend) (system.Predictor, error) {
+		k, err := LoadClassifier(c, checkpoint, on)
 		if err != nil {
 			return nil, err
 		}

@@ -106,7 +106,7 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 	return &system.Run{
 		Feed: f, Goal: train.Goal{Name: goal, Higher: true}, Files: files, Close: func() error { return nil },
 		Baselines: t.baselines(), Load: t.load, Report: t.report, DataBytes: system.FolderBytes(config.Of[Model](c).Folder),
-		Evaluate: func(r *engine.Runner) func(context.Context, int) (map[string]float64, error) {
+		Evaluate: func(r *engine.Executable) func(context.Context, int) (map[string]float64, error) {
 			return func(ctx context.Context, slot int) (map[string]float64, error) {
 				s, err := score(ctx, r, slot, t.valid, c.Training.EvalBatches)
 				if err != nil {
@@ -130,8 +130,8 @@ func (t *task) baselines() []system.Baseline {
 	return b
 }
 
-// load copies the weights of the model folder into an armed program.
-func (t *task) load(r *engine.Runner) error {
+// load copies the weights of the model folder into a loaded program.
+func (t *task) load(r *engine.Executable) error {
 	m := config.Of[Model](t.config)
 	if m.Folder == "" {
 		return nil

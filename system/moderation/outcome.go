@@ -132,7 +132,7 @@ var half = Verdict{Temperature: 1, Threshold: 0.5}
 
 // report scores the texts with the weights in r and writes decision.json,
 // report.json and report.html to the run directory.
-func (t *task) report(ctx context.Context, r *engine.Runner, update int64) error {
+func (t *task) report(ctx context.Context, r *engine.Executable, update int64) error {
 	valid, err := score(ctx, r, 0, t.valid, 0)
 	if err != nil {
 		return err

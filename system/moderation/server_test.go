@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/system"
 )
 
@@ -308,7 +309,7 @@ func TestLoad(t *testing.T) {
 func TestPredictor(t *testing.T) {
 	p := prepareRun(t, small("data.source", comments(t, "train.csv", 400, 1), "data.held_out_fraction", "0.2", "decision.baseline", "false", "data.positive_name", "rude")...)
 	dir := p.trained(t, 20)
-	k, err := System.Predictor(p.c, dir, 2)
+	k, err := System.Predictor(p.c, dir, backend.CPU(2))
 	if err != nil {
 		t.Fatal(err)
 	}

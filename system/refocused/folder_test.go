@@ -14,6 +14,7 @@ import (
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/data/safetensors"
 	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/system"
 	"github.com/snug-ml/snug/train"
 	"github.com/snug-ml/snug/train/checkpoint"
@@ -52,7 +53,7 @@ func load(pairs ...string) (*config.Config, error) {
 type started struct {
 	c   *config.Config
 	run *system.Run
-	r   *engine.Runner
+	r   *engine.Executable
 	log []string
 }
 
@@ -81,7 +82,7 @@ func start(t *testing.T, pairs ...string) (*started, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.r, err = p.Arm(2); err != nil {
+	if s.r, err = p.Load(backend.CPU(2)); err != nil {
 		return nil, err
 	}
 	t.Cleanup(func() {
@@ -89,7 +90,9 @@ func start(t *testing.T, pairs ...string) (*started, error) {
 			t.Error(err)
 		}
 	})
-	s.r.Initialize(c.Training.Seed)
+	if err := s.r.Initialize(c.Training.Seed); err != nil {
+		t.Fatal(err)
+	}
 	if s.run.Load != nil {
 		err = s.run.Load(s.r)
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/data/safetensors"
 	"github.com/snug-ml/snug/data/token"
+	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/graph"
 	"github.com/snug-ml/snug/nn/hf"
 	"github.com/snug-ml/snug/system/lm"
@@ -14,7 +15,7 @@ import (
 )
 
 // generator loads the weights and the tokenizer of a checkpoint.
-func generator(c *config.Config, dir string, threads int) (g *lm.Generator, err error) {
+func generator(c *config.Config, dir string, on engine.Backend) (g *lm.Generator, err error) {
 	t, err := token.LoadFolder(dir)
 	if err != nil {
 		return nil, err
@@ -29,7 +30,7 @@ func generator(c *config.Config, dir string, threads int) (g *lm.Generator, err 
 	if c.Training.MixedPrecision == "bf16" {
 		store = graph.BF16
 	}
-	return lm.New(net{neox(c)}, w, t, store, threads)
+	return lm.New(net{neox(c)}, w, t, store, on)
 }
 
 // net is a NeoX as a language model to generate with.

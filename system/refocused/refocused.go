@@ -145,12 +145,12 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 		Files: text.TokenizerFiles,
 	}
 	if folder != "" {
-		run.Load = func(r *engine.Runner) error {
+		run.Load = func(r *engine.Executable) error {
 			return system.LoadFolder(r, folder, hf.LoadOptions{ResizeVocabulary: true}, env.Log)
 		}
 	}
 	if text.HeldOut != nil {
-		run.Evaluate = func(r *engine.Runner) func(context.Context, int) (map[string]float64, error) {
+		run.Evaluate = func(r *engine.Executable) func(context.Context, int) (map[string]float64, error) {
 			return text.Evaluate(r, m.Shape.MicroBatch, c.Training.EvalBatches, c.Data.SegmentMask)
 		}
 		run.Baselines = []system.Baseline{{Name: "unigram", Value: text.Baseline.Unigram}, {Name: "bigram", Value: text.Baseline.Bigram}}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/snug-ml/snug/data/safetensors"
 	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/engine/graph"
 	"github.com/snug-ml/snug/nn/hf"
 )
@@ -109,19 +110,19 @@ func write(dir string, c *hf.Config, from string) (err error) {
 	if err != nil {
 		return err
 	}
-	r, err := p.Arm(0)
+	r, err := p.Load(backend.CPU(0))
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
-	r.Initialize(7)
-	perturb(r)
+	if err := r.Initialize(7); err != nil {
+		return err
+	}
+	if err := perturb(r); err != nil {
+		return err
+	}
 	if from != "" {
-		at := func(name string) []float32 {
-			t, _ := r.State(name)
-			return t.F32()
-		}
-		if _, err := c.Load(from, p.States, at, hf.LoadOptions{}); err != nil {
+		if _, err := c.Load(from, p.States, r.ChangeState, hf.LoadOptions{}); err != nil {
 			return err
 		}
 	}
@@ -138,7 +139,10 @@ func write(dir string, c *hf.Config, from string) (err error) {
 	}
 	seen := []safetensors.Entry{{Name: "input_ids", DType: safetensors.I32, Shape: []int{batch, length}, Data: slices.Clone(ids.Data)}}
 	for _, o := range b.F.Outputs {
-		t, _ := r.Output("forward", o.Name)
+		t, err := r.Output("forward", o.Name)
+		if err != nil {
+			return err
+		}
 		seen = append(seen, safetensors.Entry{Name: o.Name, DType: safetensors.F32, Shape: t.Type.Shape, Data: t.Data})
 	}
 	if binary.NativeEndian.Uint16([]byte{1, 0}) != 1 {
@@ -150,23 +154,31 @@ func write(dir string, c *hf.Config, from string) (err error) {
 
 // perturb moves biases and norm weights off their initial zeros and ones, so
 // that a swap of two of them shows.
-func perturb(r *engine.Runner) {
+func perturb(r *engine.Executable) error {
 	for k, s := range r.Program().States {
-		if t, _ := r.State(s.Name); len(s.Type.Shape) == 1 {
-			for i := range t.F32() {
-				t.F32()[i] += float32((i*7+k*5)%13-6) / 40
+		if len(s.Type.Shape) != 1 {
+			continue
+		}
+		err := r.ChangeState(s.Name, func(x []float32) error {
+			for i := range x {
+				x[i] += float32((i*7+k*5)%13-6) / 40
 			}
+			return nil
+		})
+		if err != nil {
+			return err
 		}
 	}
+	return nil
 }
 
-// states are the weights of an armed program as a source of tensors.
-type states struct{ r *engine.Runner }
+// states are the weights of a loaded program as a source of tensors.
+type states struct{ r *engine.Executable }
 
 func (s states) Tensor(name string) (safetensors.Tensor, error) {
-	t, ok := s.r.State(name)
-	if !ok {
-		return safetensors.Tensor{}, fmt.Errorf("the program has no state %s", name)
+	t, err := s.r.State(name)
+	if err != nil {
+		return safetensors.Tensor{}, err
 	}
 	return safetensors.Tensor{Info: safetensors.Info{Name: name, DType: safetensors.F32, Shape: t.Type.Shape}, Data: t.Data}, nil
 }

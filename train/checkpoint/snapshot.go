@@ -15,7 +15,31 @@ type Tensor struct {
 	Name  string
 	DType safetensors.DType
 	Shape []int
-	Data  []byte
+	// Data are the elements. Where they are on a device, Read copies them out
+	// instead.
+	Data []byte
+	Read func(dst []byte) error
+}
+
+// bytes is the size of the elements.
+func (t Tensor) bytes() int64 {
+	if t.Read == nil {
+		return int64(len(t.Data))
+	}
+	n := int64(t.DType.Bits())
+	for _, d := range t.Shape {
+		n *= int64(d)
+	}
+	return n / 8
+}
+
+// copy copies the elements to dst.
+func (t Tensor) copy(dst []byte) error {
+	if t.Read != nil {
+		return t.Read(dst)
+	}
+	copy(dst, t.Data)
+	return nil
 }
 
 // Snapshot is what a save writes. Nothing of it is retained: SaveAsync copies

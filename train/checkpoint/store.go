@@ -167,13 +167,17 @@ func (s *Store) SaveAsync(snap *Snapshot) error {
 	if err := s.Check(); err != nil {
 		return err
 	}
-	j, err := newJob(snap)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	staging := s.staging
+	if need := StagingBytes(snap.Weights, snap.Optimizer); int64(cap(staging)) < need {
+		staging = make([]byte, need)
+	}
+	j, err := newJob(snap, staging[:cap(staging)])
 	if err != nil {
 		return err
 	}
 	j.manifest.Run = s.home.ID()
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	switch {
 	case s.closed:
 		return errors.New("checkpoint: the store is closed")
@@ -181,7 +185,10 @@ func (s *Store) SaveAsync(snap *Snapshot) error {
 		s.status.Skipped++
 		return ErrBusy
 	}
-	s.staging = j.stage(s.staging)
+	s.staging = staging
+	if err := j.stage(snap); err != nil {
+		return err
+	}
 	s.job = j
 	s.status.Update, s.status.Attempt = j.update, 0
 	s.status.Copied = time.Since(start)

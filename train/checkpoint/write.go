@@ -44,9 +44,9 @@ type job struct {
 // bytes that are counted exactly.
 const headerSlack = 1 << 20
 
-// newJob checks and encodes a snapshot; the entries still point to the
-// caller's tensors.
-func newJob(snap *Snapshot) (*job, error) {
+// newJob checks and encodes a snapshot; the tensors' entries have their places
+// in staging, to which stage copies them.
+func newJob(snap *Snapshot, staging []byte) (*job, error) {
 	j := &job{update: snap.State.Update, files: map[string][]byte{}, bytes: headerSlack}
 	if j.update < 0 {
 		return nil, fmt.Errorf("checkpoint: update %d is negative", j.update)
@@ -54,7 +54,8 @@ func newJob(snap *Snapshot) (*job, error) {
 	if len(snap.Weights) == 0 {
 		return nil, errors.New("checkpoint: a snapshot without weights")
 	}
-	j.weights, j.optimizer = toEntries(snap.Weights), toEntries(snap.Optimizer)
+	j.weights, staging = toEntries(snap.Weights, staging)
+	j.optimizer, _ = toEntries(snap.Optimizer, staging)
 	for _, list := range [][]safetensors.Entry{j.weights, j.optimizer} {
 		size, err := safetensors.FileSize(list, weightsMetadata)
 		if err != nil {
@@ -99,12 +100,16 @@ func newJob(snap *Snapshot) (*job, error) {
 // weightsMetadata is what transformers wants to see in a file of weights.
 var weightsMetadata = map[string]string{"format": "pt"}
 
-func toEntries(tensors []Tensor) []safetensors.Entry {
+// toEntries gives tensors their places from the start of staging, and the rest
+// of it.
+func toEntries(tensors []Tensor, staging []byte) ([]safetensors.Entry, []byte) {
 	list := make([]safetensors.Entry, len(tensors))
 	for i, t := range tensors {
-		list[i] = safetensors.Entry{Name: t.Name, DType: t.DType, Shape: slices.Clone(t.Shape), Data: t.Data}
+		n := t.bytes()
+		list[i] = safetensors.Entry{Name: t.Name, DType: t.DType, Shape: slices.Clone(t.Shape), Data: staging[:n:n]}
+		staging = staging[n:]
 	}
-	return list
+	return list, staging
 }
 
 // StagingBytes is the size of the buffer that a save of these tensors needs;
@@ -113,33 +118,26 @@ func StagingBytes(weights, optimizer []Tensor) int64 {
 	n := int64(0)
 	for _, list := range [][]Tensor{weights, optimizer} {
 		for _, t := range list {
-			n += int64(len(t.Data))
+			n += t.bytes()
 		}
 	}
 	return n
 }
 
-// stage copies the tensors into buf, which it grows if need be, and returns it.
-func (j *job) stage(buf []byte) []byte {
-	n := 0
-	for _, list := range [][]safetensors.Entry{j.weights, j.optimizer} {
-		for _, e := range list {
-			n += len(e.Data)
+// stage copies the tensors of the snapshot to their places.
+func (j *job) stage(snap *Snapshot) error {
+	copies := func(list []safetensors.Entry, tensors []Tensor) error {
+		for i, t := range tensors {
+			if err := t.copy(list[i].Data); err != nil {
+				return fmt.Errorf("checkpoint: %s: %w", t.Name, err)
+			}
 		}
+		return nil
 	}
-	if cap(buf) < n {
-		buf = make([]byte, n)
+	if err := copies(j.weights, snap.Weights); err != nil {
+		return err
 	}
-	buf = buf[:n]
-	at := 0
-	for _, list := range [][]safetensors.Entry{j.weights, j.optimizer} {
-		for i := range list {
-			end := at + copy(buf[at:], list[i].Data)
-			list[i].Data = buf[at:end:end]
-			at = end
-		}
-	}
-	return buf
+	return copies(j.optimizer, snap.Optimizer)
 }
 
 // errNoSpace is reported before the first byte is written where the disk

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/engine/graph"
 	"github.com/snug-ml/snug/nn/hf"
 )
@@ -31,13 +32,13 @@ func small(accumulation int) engine.Training {
 }
 
 // arm compiles a training step and gives it weights and inputs.
-func arm(t *testing.T, tr engine.Training, low graph.DType, workers int) *engine.Runner {
+func arm(t *testing.T, tr engine.Training, low graph.DType, workers int) *engine.Executable {
 	t.Helper()
 	p, err := engine.CompileTraining(tr, engine.CompileOptions{Low: low, Verify: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := p.Arm(workers)
+	r, err := p.Load(backend.CPU(workers))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +47,9 @@ func arm(t *testing.T, tr engine.Training, low graph.DType, workers int) *engine
 			t.Error(err)
 		}
 	})
-	r.Initialize(1)
+	if err := r.Initialize(1); err != nil {
+		t.Fatal(err)
+	}
 	for slot := range engine.Slots {
 		for _, in := range p.Inputs {
 			x, _ := r.Input(slot, in.Name)
@@ -69,7 +72,7 @@ func arm(t *testing.T, tr engine.Training, low graph.DType, workers int) *engine
 	return r
 }
 
-func run(t *testing.T, r *engine.Runner, fns ...string) {
+func run(t *testing.T, r *engine.Executable, fns ...string) {
 	t.Helper()
 	for i, fn := range fns {
 		if err := r.Run(fn, i%engine.Slots); err != nil {

@@ -1,0 +1,75 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/snug-ml/snug/engine/graph"
+)
+
+// Backend is a kind of device with its settings: it loads programs.
+type Backend interface {
+	// Name is what messages call the device.
+	Name() string
+	// Traits are what programs for the device are compiled with.
+	Traits() Traits
+	// Workspace is what the program's kernels need next to the arena, in bytes.
+	Workspace(p *Program) (int64, error)
+	// Load allocates the arena, all zeros, and makes the program's functions
+	// ready to run. From here on nothing is allocated.
+	Load(p *Program) (Image, error)
+}
+
+// Image is a program loaded on a device. Each region of the arena has a
+// contract of its own:
+//
+//   - inputs and outputs are host views, of the arena itself or of a copy that
+//     travels with each run;
+//   - states are read and written by copying;
+//   - temporaries can be read by an observer, between two nodes.
+//
+// All calls come from one goroutine, but for Input, whose slots may be filled
+// while another slot is computed on.
+type Image interface {
+	// Run runs a function on the inputs of a slot. It may return before the
+	// device has finished, and later calls run after it.
+	Run(fn string, slot int) error
+	// Sync waits for all runs and reports what went wrong in them.
+	Sync() error
+	// Input is the host's view of the inputs of a slot. It must not be written
+	// while a run that reads it has not been waited for.
+	Input(slot int) []byte
+	// Outputs is the host's view of the outputs, valid after Sync.
+	Outputs() []byte
+	// Read and Write copy bytes of the arena, after all runs so far.
+	Read(dst []byte, offset int64) error
+	Write(offset int64, src []byte) error
+	// Observe sets who watches the runs from now on; nil for nobody.
+	Observe(o *Observer)
+	// Used is the highest byte of the arena that any kernel was given, to hold
+	// against Layout.Bytes.
+	Used() int64
+	// Close frees the device's memory.
+	Close() error
+}
+
+// Observer watches runs node by node. Between nodes the device waits, so that
+// values can be read ([Executable.ReadValue]).
+type Observer struct {
+	// Before, when set, is called before a node runs.
+	Before func(n *graph.Node)
+	// After, when set, is called when a node has run, with the time it took;
+	// false ends the run there.
+	After func(n *graph.Node, took time.Duration) bool
+}
+
+// Traits are what the compiler must know of a device: plain data, so that a
+// program can be planned for a device that is not there.
+type Traits struct {
+	// Name is the kind of device.
+	Name string
+	// Align is the alignment of every tensor in the arena, in bytes.
+	Align int64
+}
+
+// CPU are the traits of the processor: a cache line and a full vector register.
+var CPU = Traits{Name: "cpu", Align: 64}

@@ -1,0 +1,39 @@
+// Package backend chooses the device that runs programs. It is the one room
+// that knows them all.
+package backend
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/cpu"
+)
+
+// Options say which device is wanted.
+type Options struct {
+	// Device is "cpu" or "auto", the best that there is.
+	Device string
+	// Threads compute on a processor; 0: as many as Go may use.
+	Threads int
+	// Kernels are those of a processor: auto, portable, avx2 or avx512; "" is
+	// what the environment's SNUG_CPU_ISA says.
+	Kernels string
+}
+
+// Open is the device that o asks for.
+func Open(o Options) (engine.Backend, error) {
+	if strings.HasPrefix(o.Device, "cuda") {
+		return nil, fmt.Errorf("hardware.device %s: this build trains on the CPU only; use cpu or auto (`snug doctor` shows what was found)", o.Device)
+	}
+	if o.Kernels != "" {
+		if err := cpu.Configure(o.Kernels); err != nil {
+			return nil, err
+		}
+	}
+	return CPU(o.Threads), nil
+}
+
+// CPU is the processor with the given number of threads; 0: as many as Go may
+// use.
+func CPU(threads int) engine.Backend { return cpu.Backend{Threads: threads} }

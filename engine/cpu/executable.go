@@ -1,0 +1,128 @@
+package cpu
+
+import (
+	"fmt"
+	"unsafe"
+
+	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/graph"
+)
+
+// Backend is the processor as a device.
+type Backend struct {
+	// Threads is how many workers compute; 0: as many as Go may use.
+	Threads int
+}
+
+// Name implements [engine.Backend].
+func (Backend) Name() string { return "the CPU" }
+
+// Traits implements [engine.Backend].
+func (Backend) Traits() engine.Traits { return engine.CPU }
+
+// Workspace implements [engine.Backend].
+func (b Backend) Workspace(p *engine.Program) (int64, error) {
+	x := &executable{p: p}
+	need, err := x.compile(b.Threads)
+	return need.Bytes(workers(b.Threads)), err
+}
+
+// Load implements [engine.Backend].
+func (b Backend) Load(p *engine.Program) (engine.Image, error) {
+	x := &executable{p: p}
+	need, err := x.compile(b.Threads)
+	if err != nil {
+		return nil, err
+	}
+	if x.arena, err = allocate(p.Layout.Bytes); err != nil {
+		return nil, err
+	}
+	if x.machine, err = NewMachine(b.Threads, need); err != nil {
+		_ = release(x.arena)
+		return nil, err
+	}
+	for r := range engine.Regions {
+		x.bases[r] = unsafe.Add(unsafe.Pointer(unsafe.SliceData(x.arena)), p.Layout.Region(r).Offset)
+	}
+	for _, c := range x.code {
+		if err := c.Bind(x.machine); err != nil {
+			_ = x.Close()
+			return nil, err
+		}
+	}
+	return x, nil
+}
+
+// executable is a program loaded into memory.
+type executable struct {
+	p       *engine.Program
+	arena   []byte
+	machine *Machine
+	code    map[string]*Code
+	bases   [engine.Regions]unsafe.Pointer // of the regions, for the code; inputs: of the slot
+	used    int64
+}
+
+// compile makes code of the program's functions.
+func (x *executable) compile(threads int) (need Workspace, err error) {
+	x.code = map[string]*Code{}
+	for _, f := range x.p.Funcs {
+		code, err := Compile(f.F, threads, func(v *graph.Value) (Address, error) {
+			at, err := x.p.Place(f, v)
+			if err != nil {
+				return Address{}, err
+			}
+			x.used = max(x.used, x.p.End(at))
+			return Address{Base: &x.bases[at.Region], Offset: at.Offset}, nil
+		})
+		if err != nil {
+			return need, fmt.Errorf("%s: %w", f.Name, err)
+		}
+		x.code[f.Name] = code
+		need = need.Max(code.Workspace())
+	}
+	return need, nil
+}
+
+func (x *executable) Run(fn string, slot int) error {
+	c := x.code[fn]
+	if c == nil {
+		return fmt.Errorf("the program has no function %q", fn)
+	}
+	x.bases[engine.Inputs] = unsafe.Pointer(unsafe.SliceData(x.Input(slot)))
+	return c.Run()
+}
+
+// Sync has nothing to wait for: a run returns when it is done.
+func (x *executable) Sync() error { return nil }
+
+func (x *executable) Input(slot int) []byte { return x.span(x.p.Layout.Slot(slot)) }
+
+func (x *executable) Outputs() []byte { return x.span(x.p.Layout.Outputs) }
+
+func (x *executable) span(s engine.Span) []byte { return x.arena[s.Offset : s.Offset+s.Bytes] }
+
+func (x *executable) Read(dst []byte, offset int64) error {
+	copy(dst, x.arena[offset:offset+int64(len(dst))])
+	return nil
+}
+
+func (x *executable) Write(offset int64, src []byte) error {
+	copy(x.arena[offset:offset+int64(len(src))], src)
+	return nil
+}
+
+func (x *executable) Observe(o *engine.Observer) { x.machine.observer = o }
+
+// Hold keeps the workers awake between runs until release is called.
+func (x *executable) Hold() (release func()) { return x.machine.Hold() }
+
+func (x *executable) Used() int64 { return x.used }
+
+func (x *executable) Close() error {
+	err := x.machine.Close()
+	if e := release(x.arena); err == nil {
+		err = e
+	}
+	return err
+}

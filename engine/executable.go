@@ -1,0 +1,148 @@
+package engine
+
+import (
+	"fmt"
+	"slices"
+	"unsafe"
+
+	"github.com/snug-ml/snug/engine/graph"
+)
+
+// Tensor is the host's view of a value.
+type Tensor struct {
+	Name string
+	Type graph.Type
+	Data []byte
+}
+
+// F32 views the elements of an F32 tensor.
+func (t Tensor) F32() []float32 {
+	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(t.Data))), len(t.Data)/4)
+}
+
+// I32 views the elements of an I32 tensor.
+func (t Tensor) I32() []int32 {
+	return unsafe.Slice((*int32)(unsafe.Pointer(unsafe.SliceData(t.Data))), len(t.Data)/4)
+}
+
+// U16 views the elements of a 16-bit tensor.
+func (t Tensor) U16() []uint16 {
+	return unsafe.Slice((*uint16)(unsafe.Pointer(unsafe.SliceData(t.Data))), len(t.Data)/2)
+}
+
+// Executable is a program loaded on a device: its values by name.
+type Executable struct {
+	p     *Program
+	on    Backend
+	image Image
+	// slot is the set of inputs that the last run read.
+	slot int
+	// copies hold the outputs that are states, by "function/name".
+	copies map[string][]byte
+}
+
+// Load loads the program on a device: from here on nothing is allocated.
+func (p *Program) Load(b Backend) (*Executable, error) {
+	if want := b.Traits().Align; p.Traits.Align%want != 0 {
+		return nil, fmt.Errorf("the program was compiled for %s, which aligns tensors to %d bytes; %s needs %d", p.Traits.Name, p.Traits.Align, b.Name(), want)
+	}
+	image, err := b.Load(p)
+	if err != nil {
+		return nil, err
+	}
+	x := &Executable{p: p, on: b, image: image, copies: map[string][]byte{}}
+	for _, f := range p.Funcs {
+		for _, o := range f.F.Outputs {
+			if graph.Storage(o.Value).State != nil {
+				x.copies[f.Name+"/"+o.Name] = make([]byte, o.Value.Type.Bytes())
+			}
+		}
+	}
+	return x, nil
+}
+
+// Close frees the device's memory; tensors must not be used after.
+func (x *Executable) Close() error { return x.image.Close() }
+
+// Program is what was loaded.
+func (x *Executable) Program() *Program { return x.p }
+
+// Backend is the device that it was loaded on.
+func (x *Executable) Backend() Backend { return x.on }
+
+// ArenaUsed is the highest byte of the arena that any kernel was given, to
+// hold against Layout.Bytes.
+func (x *Executable) ArenaUsed() int64 { return x.image.Used() }
+
+// Observe sets who watches the runs from now on; nil for nobody.
+func (x *Executable) Observe(o *Observer) { x.image.Observe(o) }
+
+// Hold keeps the device awake between runs until release is called; it suits
+// many short runs in a row. It must not be nested.
+func (x *Executable) Hold() (release func()) {
+	if h, ok := x.image.(interface{ Hold() (release func()) }); ok {
+		return h.Hold()
+	}
+	return func() {}
+}
+
+// Run runs a function on the inputs of a slot. It may return before the device
+// has finished: [Executable.Output] and [Executable.Sync] wait.
+func (x *Executable) Run(fn string, slot int) error {
+	x.slot = slot
+	return x.image.Run(fn, slot)
+}
+
+// Sync waits for all runs and reports what went wrong in them.
+func (x *Executable) Sync() error { return x.image.Sync() }
+
+// Input is the buffer of an input in a slot; ok is false if there is none. A
+// slot may be filled once the run that reads it has been waited for.
+func (x *Executable) Input(slot int, name string) (t Tensor, ok bool) {
+	i := slices.IndexFunc(x.p.Inputs, func(v *graph.Value) bool { return v.Name == name })
+	if i < 0 {
+		return Tensor{}, false
+	}
+	return view(x.p.Inputs[i].Type, name, x.image.Input(slot), x.p.Layout.Input[name].Offset), true
+}
+
+// Output is a result of a function, valid until the next run. A result that is
+// an input, or a view of one, is read where that lies.
+func (x *Executable) Output(fn, name string) (Tensor, error) {
+	f := x.p.Func(fn)
+	if f == nil {
+		return Tensor{}, fmt.Errorf("the program has no function %q", fn)
+	}
+	v := f.F.Output(name)
+	if v == nil {
+		return Tensor{}, fmt.Errorf("function %s has no output %q", fn, name)
+	}
+	if err := x.Sync(); err != nil {
+		return Tensor{}, err
+	}
+	l := &x.p.Layout
+	switch root := graph.Storage(v); {
+	case root.State != nil:
+		data := x.copies[fn+"/"+name]
+		return Tensor{name, v.Type, data}, x.image.Read(data, l.States.Offset+l.State[root.State.Name].Offset)
+	case root.Node == nil:
+		return view(v.Type, name, x.image.Input(x.slot), l.Input[root.Name].Offset), nil
+	}
+	return view(v.Type, name, x.image.Outputs(), l.Output[fn+"/"+name].Offset), nil
+}
+
+// OutputF32 are the elements of an F32 result, as [Executable.Output] gives it.
+func (x *Executable) OutputF32(fn, name string) ([]float32, error) {
+	t, err := x.Output(fn, name)
+	if err != nil {
+		return nil, err
+	}
+	if t.Type.DType != graph.F32 {
+		return nil, fmt.Errorf("output %s of %s is %v, not F32", name, fn, t.Type)
+	}
+	return t.F32(), nil
+}
+
+func view(t graph.Type, name string, region []byte, at int64) Tensor {
+	return Tensor{name, t, region[at : at+t.Bytes() : at+t.Bytes()]}
+}

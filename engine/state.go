@@ -1,0 +1,218 @@
+package engine
+
+import (
+	"fmt"
+	"hash/fnv"
+	"slices"
+
+	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/internal/simd"
+)
+
+// State is the declaration of a state, nil if the program has none of that name.
+func (p *Program) State(name string) *graph.State {
+	i := slices.IndexFunc(p.States, func(s *graph.State) bool { return s.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return p.States[i]
+}
+
+// ReadState copies a state into dst, which has its size.
+func (x *Executable) ReadState(name string, dst []byte) error {
+	at, err := x.stateAt(name, len(dst))
+	if err != nil {
+		return err
+	}
+	return x.image.Read(dst, at)
+}
+
+// WriteState copies src, which has its size, into a state.
+func (x *Executable) WriteState(name string, src []byte) error {
+	at, err := x.stateAt(name, len(src))
+	if err != nil {
+		return err
+	}
+	return x.image.Write(at, src)
+}
+
+// stateAt is where the state lies in the arena.
+func (x *Executable) stateAt(name string, bytes int) (int64, error) {
+	s := x.p.State(name)
+	if s == nil {
+		return 0, fmt.Errorf("the program has no state %q", name)
+	}
+	if int64(bytes) != s.Type.Bytes() {
+		return 0, fmt.Errorf("state %s is %v, %d bytes, not %d", name, s.Type, s.Type.Bytes(), bytes)
+	}
+	return x.p.Layout.States.Offset + x.p.Layout.State[name].Offset, nil
+}
+
+// ClearState makes every element of a state zero.
+func (x *Executable) ClearState(name string) error {
+	s := x.p.State(name)
+	if s == nil {
+		return fmt.Errorf("the program has no state %q", name)
+	}
+	return x.SetState(newTensor(s))
+}
+
+// statePart is how many elements of a state are initialized or scanned at a
+// time, so that no state needs twice its memory.
+const statePart = 1 << 18
+
+// ScanState shows the elements of a state in parts, in order, as long as see
+// says to go on.
+func (x *Executable) ScanState(name string, see func(part Tensor) (goOn bool)) error {
+	s := x.p.State(name)
+	if s == nil {
+		return fmt.Errorf("the program has no state %q", name)
+	}
+	bytes := s.Type.Bytes()
+	part := min(bytes, statePart*bytes/max(1, s.Type.Shape.Elems()))
+	buf := make([]byte, part)
+	at, err := x.stateAt(name, int(bytes))
+	if err != nil {
+		return err
+	}
+	for from := int64(0); from < bytes; from += part {
+		t := Tensor{name, s.Type, buf[:min(part, bytes-from)]}
+		if err := x.image.Read(t.Data, at+from); err != nil {
+			return err
+		}
+		if !see(t) {
+			break
+		}
+	}
+	return nil
+}
+
+// State is a copy of a state.
+func (x *Executable) State(name string) (Tensor, error) {
+	s := x.p.State(name)
+	if s == nil {
+		return Tensor{}, fmt.Errorf("the program has no state %q", name)
+	}
+	t := newTensor(s)
+	return t, x.ReadState(name, t.Data)
+}
+
+// SetState copies t into the state of its name.
+func (x *Executable) SetState(t Tensor) error { return x.WriteState(t.Name, t.Data) }
+
+func newTensor(s *graph.State) Tensor {
+	return Tensor{s.Name, s.Type, make([]byte, s.Type.Bytes())}
+}
+
+// SetFloats writes elems, rounded to the format of the state.
+func (x *Executable) SetFloats(name string, elems []float32) error {
+	s := x.p.State(name)
+	if s == nil {
+		return fmt.Errorf("the program has no state %q", name)
+	}
+	if int64(len(elems)) != s.Type.Shape.Elems() {
+		return fmt.Errorf("state %s is %v, not of %d elements", name, s.Type, len(elems))
+	}
+	t := newTensor(s)
+	switch s.Type.DType {
+	case graph.F32:
+		copy(t.F32(), elems)
+	case graph.BF16:
+		simd.F32ToBF16(t.U16(), elems)
+	case graph.F16:
+		simd.F32ToF16(t.U16(), elems)
+	default:
+		return fmt.Errorf("state %s is %v, not of floating-point numbers", name, s.Type)
+	}
+	return x.SetState(t)
+}
+
+// ChangeState hands a copy of the elements of an F32 state to change, and
+// writes them back.
+func (x *Executable) ChangeState(name string, change func(elems []float32) error) error {
+	t, err := x.State(name)
+	if err != nil {
+		return err
+	}
+	if t.Type.DType != graph.F32 {
+		return fmt.Errorf("state %s is %v, not F32", name, t.Type)
+	}
+	if err := change(t.F32()); err != nil {
+		return err
+	}
+	return x.SetState(t)
+}
+
+// Initialize gives every state its first value. Random values depend on seed
+// and the state's name alone.
+func (x *Executable) Initialize(seed uint64) error {
+	for _, s := range x.p.States {
+		part := statePart
+		if s.Init.Kind == graph.InitRotary {
+			part = s.Type.Shape.Last() * max(1, part/s.Type.Shape.Last())
+		}
+		n := int(s.Type.Shape.Elems())
+		width := int(s.Type.Bytes()) / max(n, 1)
+		buf := make([]byte, min(n, part)*width)
+		at, err := x.stateAt(s.Name, n*width)
+		if err != nil {
+			return err
+		}
+		for from := 0; from < n; from += part {
+			t := Tensor{s.Name, s.Type, buf[:min(n-from, part)*width]}
+			fill(t, s, seed, from)
+			if err := x.image.Write(at+int64(from*width), t.Data); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// fill writes the first values of the elements of s from the given one on.
+func fill(t Tensor, s *graph.State, seed uint64, from int) {
+	if !s.Type.DType.Float() {
+		x := t.I32()
+		for i := range x {
+			x[i] = int32(s.Init.A)
+			if s.Init.Kind == graph.InitIota {
+				x[i] = int32(from + i)
+			}
+		}
+		return
+	}
+	x := t.F32()
+	if s.Type.DType != graph.F32 {
+		x = make([]float32, len(t.U16()))
+	}
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(s.Name)) // a hash's Write cannot fail
+	a, b := float32(s.Init.A), float32(s.Init.B)
+	switch s.Init.Kind {
+	case graph.InitNormal:
+		simd.NormalF32(x, seed, h.Sum64(), uint64(from))
+		simd.MulScalar(x, x, b)
+		simd.AddScalar(x, x, a)
+	case graph.InitUniform:
+		simd.UniformF32(x, seed, h.Sum64(), uint64(from))
+		simd.MulScalar(x, x, b-a)
+		simd.AddScalar(x, x, a)
+	case graph.InitIota:
+		for i := range x {
+			x[i] = float32(from + i)
+		}
+	case graph.InitRotary:
+		dims := s.Type.Shape.Last()
+		for i := 0; i < len(x); i += dims {
+			graph.RotaryRow(x[i:i+dims], (from+i)/dims, s.Init.A)
+		}
+	default:
+		simd.Fill(x, a)
+	}
+	switch s.Type.DType {
+	case graph.BF16:
+		simd.F32ToBF16(t.U16(), x)
+	case graph.F16:
+		simd.F32ToF16(t.U16(), x)
+	}
+}

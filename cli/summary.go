@@ -67,7 +67,7 @@ func (r *run) summarise(res *train.Result, why error) error {
 		System: r.config.System, Preset: r.config.Preset, Done: why == nil,
 		Updates: res.Update, UpdatesPlanned: int64(r.config.Training.MaxSteps), Tokens: res.Tokens,
 		TrainLoss: checkpoint.Float(res.Loss), Metrics: toFloats(res.Metrics), StoppedEarly: res.StoppedEarly, Skipped: res.Skipped,
-		FirstUpdate: res.FirstUpdate.Seconds() + r.armed.Seconds(), Seconds: res.Seconds,
+		FirstUpdate: res.FirstUpdate.Seconds() + r.loaded.Seconds(), Seconds: res.Seconds,
 		TokensPerSecond: total.tokens / max(total.seconds, 1e-9), FlopsUtilization: r.utilization(total.flops / max(total.seconds, 1e-9)),
 		ArenaPlanned: r.program.Layout.Bytes, ArenaUsed: r.runner.ArenaUsed(),
 		PeakRSS: r.view.peak, PlannedTotal: r.report.Total,

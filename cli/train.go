@@ -117,7 +117,7 @@ type run struct {
 	unrecorded    bool // metrics could not be written, which was told
 	report        *plan.Report
 	uploads       *remote.Uploader // nil: none
-	armed         time.Duration
+	loaded        time.Duration
 	microFLOPs    map[string]float64 // by variant, as far as asked for
 	summary       *Summary
 }
@@ -158,7 +158,7 @@ func (r *run) train() (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.runner.Close()) }()
-	r.armed = time.Since(r.started)
+	r.loaded = time.Since(r.started)
 	if err := r.startUploads(); err != nil {
 		return err
 	}

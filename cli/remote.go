@@ -68,7 +68,9 @@ func (c *ckptPullCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	path, err := remote.Pull(a.ctx, r, c.Checkpoint, c.Dir, a.pushOptions(false))
+	opts := a.pushOptions(false)
+	opts.Rejected = func(e remote.Entry) { a.printf("%s is passed over: %v\n", e.Name, e.Problem) }
+	path, err := remote.Pull(a.ctx, r, c.Checkpoint, c.Dir, opts)
 	if err != nil {
 		return err
 	}
@@ -97,17 +99,19 @@ func (c *ckptRemoteCmd) Run(a *app) error {
 		Name    string `json:"name"`
 		Update  int64  `json:"update"`
 		Bytes   int64  `json:"bytes"`
+		Run     string `json:"run,omitempty"`
 		Problem string `json:"problem,omitempty"`
 	}
 	rows := []row{}
-	out := [][]string{{"CHECKPOINT", "UPDATE", "SIZE", ""}}
+	out := [][]string{{"CHECKPOINT", "UPDATE", "SIZE", "RUN", ""}}
 	for _, e := range list {
-		x := row{Name: e.Name, Update: e.Update, Bytes: e.Bytes}
+		x, state := row{Name: e.Name, Update: e.Update, Bytes: e.Bytes, Run: e.Run}, "whole"
 		if e.Problem != nil {
 			x.Problem = e.Problem.Error()
+			state = "DAMAGED: " + x.Problem
 		}
 		rows = append(rows, x)
-		out = append(out, []string{x.Name, fmt.Sprint(x.Update), device.Bytes(x.Bytes), x.Problem})
+		out = append(out, []string{x.Name, fmt.Sprint(x.Update), device.Bytes(x.Bytes), x.Run[:min(8, len(x.Run))], state})
 	}
 	if len(rows) == 0 {
 		return fmt.Errorf("%w at %v", checkpoint.ErrNone, r)

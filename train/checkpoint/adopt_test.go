@@ -17,28 +17,28 @@ func TestAdopt(t *testing.T) {
 		if err := os.CopyFS(final+".pull", os.DirFS(final)); err != nil {
 			t.Fatal(err)
 		}
-		return final + ".pull"
+		return filepath.Base(final) + ".pull"
 	}
-	if _, err := Adopt(arrive()); err == nil || !strings.Contains(err.Error(), "there already and whole") {
+	if _, err := s.Adopt(arrive()); err == nil || !strings.Contains(err.Error(), "there already and whole") {
 		t.Errorf("over a whole one: %v", err)
 	}
 	if err := os.Truncate(filepath.Join(final, WeightsFile), 9); err != nil {
 		t.Fatal(err)
 	}
-	if path, err := Adopt(final + ".pull"); err != nil || path != final {
+	if path, err := s.Adopt(filepath.Base(final) + ".pull"); err != nil || path != final {
 		t.Errorf("over a damaged one: %s %v", path, err)
 	}
 	if u, rejected := latest(t, dir); u != 5 || rejected != nil {
 		t.Errorf("latest %d, rejected %v", u, rejected)
 	}
-	if err := os.Truncate(filepath.Join(arrive(), StateFile), 9); err != nil {
+	if err := os.Truncate(filepath.Join(s.Dir(), arrive(), StateFile), 9); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Adopt(final + ".pull"); err == nil || !strings.Contains(err.Error(), StateFile) {
+	if _, err := s.Adopt(filepath.Base(final) + ".pull"); err == nil || !strings.Contains(err.Error(), StateFile) {
 		t.Errorf("a damaged one: %v", err)
 	}
-	for _, name := range []string{final, filepath.Join(s.Dir(), "notes.pull"), filepath.Join(s.Dir(), "step-5.pull")} {
-		if _, err := Adopt(name); err == nil || !strings.Contains(err.Error(), "not named like a checkpoint") {
+	for _, name := range []string{filepath.Base(final), "notes.pull", "step-5.pull", "../step-00000005.pull"} {
+		if _, err := s.Adopt(name); err == nil || !strings.Contains(err.Error(), "not named like a checkpoint") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/snug-ml/snug/data/safetensors"
 	"github.com/snug-ml/snug/internal/regular"
+	"github.com/snug-ml/snug/train/rundir"
 )
 
 // Format and Version mark a manifest of this package.
@@ -137,6 +138,9 @@ func ParseManifest(text []byte) (*Manifest, error) {
 func (m *Manifest) check() error {
 	if m.Update < 0 {
 		return fmt.Errorf("has the update %d", m.Update)
+	}
+	if !rundir.ValidID(m.Run) {
+		return fmt.Errorf("says that it belongs to the run %q, which is no identity of one", m.Run)
 	}
 	for i, f := range m.Files {
 		if err := plainName(f.Name); err != nil {

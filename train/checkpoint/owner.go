@@ -53,6 +53,17 @@ func ownerOf(list []Entry, last string) string {
 	return ""
 }
 
+// OwnerOf is the run that a folder with these checkpoints, as List gives them,
+// belongs to; empty if that is not known.
+func OwnerOf(list []Entry) string {
+	for _, e := range list {
+		if other := (*ForeignError)(nil); errors.As(e.Problem, &other) {
+			return other.Owner
+		}
+	}
+	return ownerOf(list, "")
+}
+
 // tellApart marks the checkpoints that belong to another run than the folder,
 // whose lock names the run that was in it last. Those without an identity are
 // of an older version and taken for the folder's own.

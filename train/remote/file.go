@@ -67,12 +67,10 @@ func (r *fileRemote) Put(ctx context.Context, key string, src io.ReaderAt, size 
 		return err
 	}
 	if have.Size != size || have.SHA256 != sum {
-		return &MismatchError{key, describe(size, sum), describe(have.Size, have.SHA256)}
+		return &MismatchError{key, size, sum, have.Size, have.SHA256}
 	}
 	return nil
 }
-
-func describe(size int64, sum string) string { return fmt.Sprintf("%d bytes, SHA-256 %s", size, sum) }
 
 func (r *fileRemote) write(ctx context.Context, path string, src io.Reader, how PutOptions) error {
 	f, err := os.Create(path)

@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/snug-ml/snug/train/checkpoint"
+	"github.com/snug-ml/snug/train/rundir"
 )
 
 // UploadFile is the object that completes an uploaded checkpoint.
@@ -105,6 +106,9 @@ func parseUpload(text []byte) (*Upload, error) {
 	if u.Update < 0 {
 		return nil, fmt.Errorf("%s has the update %d", UploadFile, u.Update)
 	}
+	if !rundir.ValidID(u.Run) {
+		return nil, fmt.Errorf("%s names the run %q, which is no identity of one", UploadFile, u.Run)
+	}
 	seen := map[string]bool{}
 	for _, f := range u.Files {
 		if f.Name == "" || f.Name == "." || !filepath.IsLocal(f.Name) || strings.ContainsAny(f.Name, `/\`) || f.Name == UploadFile {
@@ -171,7 +175,7 @@ func (u *Upload) check(ctx context.Context, r Remote, name string) error {
 			return err
 		}
 		if have.Size != f.Stored || have.SHA256 != "" && have.SHA256 != f.Sum {
-			return damagedError{&MismatchError{key, describe(f.Stored, f.Sum), describe(have.Size, have.SHA256)}}
+			return damagedError{&MismatchError{key, f.Stored, f.Sum, have.Size, have.SHA256}}
 		}
 	}
 	return nil

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/snug-ml/snug/internal/durable"
 	"github.com/snug-ml/snug/internal/regular"
 	"github.com/snug-ml/snug/train/checkpoint"
 )
@@ -21,13 +22,29 @@ import (
 type Entry struct {
 	Name    string // step-00000042
 	Update  int64
+	Run     string  // that it belongs to; empty if that is not known
 	Upload  *Upload // nil if it is unfinished or damaged
 	Bytes   int64   // of all its objects
-	Problem error   // why it cannot be pulled, as far as is visible without reading it
+	Problem error   // why it cannot be pulled, by name of the object
 }
 
-// List lists the checkpoints on the far side, newest first by number.
+// List lists the checkpoints on the far side, newest first by number, each
+// verified as far as the far side tells sizes and hashes.
 func List(ctx context.Context, r Remote) ([]Entry, error) {
+	list, err := glance(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	for i := range list {
+		if err := list[i].verify(ctx, r); err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
+// glance is List without a look at the objects themselves.
+func glance(ctx context.Context, r Remote) ([]Entry, error) {
 	objects, err := r.List(ctx, "")
 	if err != nil {
 		return nil, err
@@ -54,7 +71,10 @@ func List(ctx context.Context, r Remote) ([]Entry, error) {
 			}
 			e.Problem = err
 		} else {
-			e.Problem = errors.New("the upload is not finished")
+			e.Problem = fmt.Errorf("the upload is not finished: object %s is missing", path.Join(name, UploadFile))
+		}
+		if e.Upload != nil {
+			e.Run = e.Upload.Run
 		}
 		list = append(list, *e)
 	}
@@ -62,81 +82,150 @@ func List(ctx context.Context, r Remote) ([]Entry, error) {
 	return list, nil
 }
 
+// verify asks for every object of an entry and notes what is wrong with it. The
+// error is for a far side that cannot be asked.
+func (e *Entry) verify(ctx context.Context, r Remote) error {
+	if e.Problem != nil {
+		return nil
+	}
+	if e.Problem = e.Upload.check(ctx, r, e.Name); e.Problem != nil && !isDamaged(e.Problem) {
+		return e.Problem
+	}
+	return nil
+}
+
 // Latest finds the newest checkpoint, by number, whose upload.json is intact
-// and whose objects are all there. Newer ones that are not are returned with
-// the reason. If there is none the error is checkpoint.ErrNone.
-func Latest(ctx context.Context, r Remote) (latest *Entry, rejected []Entry, err error) {
-	list, err := List(ctx, r)
+// and whose objects are all there; of a run, unless that is empty. Newer ones
+// that are not are returned with the reason. If there is none the error is
+// checkpoint.ErrNone.
+func Latest(ctx context.Context, r Remote, run string) (latest *Entry, rejected []Entry, err error) {
+	list, err := glance(ctx, r)
 	if err != nil {
 		return nil, nil, err
 	}
+	if err := oneRun(list, r, run); err != nil {
+		return nil, nil, err
+	}
+	var why []string
 	for _, e := range list {
+		if run != "" && e.Run != "" && e.Run != run {
+			continue
+		}
+		if err := e.verify(ctx, r); err != nil {
+			return nil, rejected, err
+		}
 		if e.Problem == nil {
-			err := e.Upload.check(ctx, r, e.Name)
-			if err == nil {
-				return &e, rejected, nil
-			}
-			if !isDamaged(err) {
-				return nil, rejected, err
-			}
-			e.Problem = err
+			return &e, rejected, nil
 		}
 		rejected = append(rejected, e)
+		why = append(why, fmt.Sprintf("%s: %v", e.Name, e.Problem))
 	}
-	return nil, rejected, fmt.Errorf("%w in %s", checkpoint.ErrNone, r)
+	if why == nil {
+		return nil, nil, fmt.Errorf("%w in %s: nothing has been uploaded there", checkpoint.ErrNone, r)
+	}
+	return nil, rejected, fmt.Errorf("%w in %s: %s", checkpoint.ErrNone, r, strings.Join(why, "; "))
+}
+
+// oneRun refuses to say which checkpoint is the newest of several runs.
+func oneRun(list []Entry, r Remote, run string) error {
+	newest := map[string]string{}
+	var said []string
+	for _, e := range list {
+		if e.Run == "" || run != "" && e.Run == run {
+			continue
+		}
+		if newest[e.Run] == "" {
+			newest[e.Run] = e.Name
+			said = append(said, fmt.Sprintf("%s of run %s", e.Name, e.Run[:min(8, len(e.Run))]))
+		}
+	}
+	if run != "" || len(said) < 2 {
+		return nil
+	}
+	return &PermanentError{fmt.Errorf("%s holds checkpoints of %d runs: %s", r, len(said), strings.Join(said, ", ")), "name one of them (--checkpoint)"}
 }
 
 // pullSuffix marks a folder that is being downloaded; what has arrived in it is
 // used by the next Pull.
 const pullSuffix = ".pull"
 
+// find is the upload of a checkpoint, verified: latest or a name as List gives it.
+func find(ctx context.Context, r Remote, name, run string, opts PushOptions) (*Entry, error) {
+	if _, ok := checkpoint.ParseName(name); !ok && name != "latest" {
+		return nil, &PermanentError{fmt.Errorf("%q is not the name of a checkpoint", name), "want latest or a name such as " + checkpoint.Name(42)}
+	}
+	if name == "latest" {
+		e, rejected, err := Latest(ctx, r, run)
+		if errors.Is(err, checkpoint.ErrNone) {
+			return nil, &PermanentError{err, ""}
+		}
+		if err == nil {
+			for _, x := range rejected {
+				opts.Rejected(x)
+			}
+		}
+		return e, err
+	}
+	u, err := readUpload(ctx, r, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, &PermanentError{fmt.Errorf("%s has no finished checkpoint %s: %w", r, name, err), "list what there is"}
+	}
+	e := &Entry{Name: name, Upload: u}
+	if err == nil {
+		e.Update, e.Run = u.Update, u.Run
+		err = u.check(ctx, r, name)
+	}
+	if isDamaged(err) {
+		return nil, &PermanentError{fmt.Errorf("%s in %s: %w", name, r, err), "pull another one, or push this one again"}
+	}
+	return e, err
+}
+
 // Pull downloads a checkpoint ("latest" or a name as List gives it) into the
-// run folder runDir, verifies it and puts it in its place, whose path it
-// returns. One that is there already and whole is left as it is.
-func Pull(ctx context.Context, r Remote, name, runDir string, opts PushOptions) (string, error) {
+// run folder runDir, which it takes meanwhile, verifies it and puts it in its
+// place, whose path it returns. One that is there already and whole is left as
+// it is; a folder with checkpoints of another run is refused.
+func Pull(ctx context.Context, r Remote, name, runDir string, opts PushOptions) (_ string, err error) {
 	opts.defaults()
-	var u *Upload
-	err := opts.retrier(name).do(ctx, func() error {
-		if name == "latest" {
-			e, _, err := Latest(ctx, r)
-			if errors.Is(err, checkpoint.ErrNone) {
-				return &PermanentError{err, "nothing has been uploaded there completely"}
-			}
-			if err != nil {
-				return err
-			}
-			name, u = e.Name, e.Upload
-			return nil
-		}
-		if _, ok := checkpoint.ParseName(name); !ok {
-			return &PermanentError{fmt.Errorf("%q is not the name of a checkpoint", name), "want latest or a name such as " + checkpoint.Name(42)}
-		}
-		var err error
-		u, err = readUpload(ctx, r, name)
-		if errors.Is(err, fs.ErrNotExist) {
-			return &PermanentError{fmt.Errorf("%s has no finished checkpoint %s: %w", r, name, err), "list what there is"}
-		}
+	list, err := checkpoint.List(runDir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", err
+	}
+	var e *Entry
+	err = opts.retrier(name).do(ctx, func() (err error) {
+		e, err = find(ctx, r, name, checkpoint.OwnerOf(list), opts)
 		return err
 	})
 	if err != nil {
 		return "", err
 	}
-	folder := filepath.Join(runDir, checkpoint.Folder)
-	final := filepath.Join(folder, name)
-	if whole(final) {
+	store, err := checkpoint.Open(runDir, checkpoint.Options{})
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	if err := store.Accepts(e.Run); err != nil {
+		return "", err
+	}
+	if final := filepath.Join(store.Dir(), e.Name); whole(final) {
 		return final, nil
 	}
-	tmp := final + pullSuffix
-	if err := os.MkdirAll(tmp, 0o777); err != nil {
+	tmp, err := store.Bring(e.Name + pullSuffix)
+	if err != nil {
 		return "", fmt.Errorf("pull: %w", err)
 	}
-	p := &puller{r, name, tmp, opts}
-	for _, f := range u.Files {
-		if err := p.file(ctx, f); err != nil {
-			return "", fmt.Errorf("pull %s from %s: %w", path.Join(name, f.Name), r, err)
+	defer func() { err = errors.Join(err, tmp.Close()) }()
+	p := &puller{r, e.Name, tmp, opts}
+	for _, f := range e.Upload.Files {
+		err := store.Check()
+		if err == nil {
+			err = p.file(ctx, f)
+		}
+		if err != nil {
+			return "", fmt.Errorf("pull %s from %s: %w", path.Join(e.Name, f.Name), r, durable.Named(tmp, err))
 		}
 	}
-	return checkpoint.Adopt(tmp)
+	return store.Adopt(e.Name + pullSuffix)
 }
 
 func whole(dir string) bool {
@@ -147,21 +236,28 @@ func whole(dir string) bool {
 type puller struct {
 	r    Remote
 	name string
-	tmp  string
+	tmp  *os.Root
 	opts PushOptions
 }
 
 // file makes one file of the checkpoint: the object is fetched into NAME.part,
 // checked, and unpacked or renamed.
 func (p *puller) file(ctx context.Context, f UploadedFile) error {
-	full := filepath.Join(p.tmp, f.Name)
-	if size, sum, err := hashFile(ctx, full); err == nil && size == f.Size && sum == f.SHA256 {
+	if size, sum, err := p.hash(ctx, f.Name); err == nil && size == f.Size && sum == f.SHA256 {
 		return nil // by an earlier Pull
 	}
-	part := full + partSuffix
+	part := f.Name + partSuffix
 	key := path.Join(p.name, f.object())
+	spoiled := false
 	err := p.opts.retrier(key).do(ctx, func() error {
 		err := p.fetch(ctx, key, part, f)
+		if wrong := (*MismatchError)(nil); errors.As(err, &wrong) {
+			// What went wrong may have been the old beginning: once it starts anew.
+			if spoiled {
+				err = &PermanentError{err, "pull another one, or push this one again"}
+			}
+			spoiled = true
+		}
 		if errors.Is(err, fs.ErrNotExist) {
 			return &PermanentError{err, "the upload is damaged; pull an older one, or push this one again"}
 		}
@@ -171,28 +267,28 @@ func (p *puller) file(ctx context.Context, f UploadedFile) error {
 		return err
 	}
 	if f.Packed {
-		if err := unpackFile(part, full, f.Size); err != nil {
-			return errors.Join(err, os.Remove(part))
+		if err := p.unpack(part, f.Name, f.Size); err != nil {
+			return errors.Join(err, p.tmp.Remove(part))
 		}
-		if err := os.Remove(part); err != nil {
+		if err := p.tmp.Remove(part); err != nil {
 			return err
 		}
-	} else if err := os.Rename(part, full); err != nil {
+	} else if err := p.tmp.Rename(part, f.Name); err != nil {
 		return err
 	}
-	size, sum, err := hashFile(ctx, full)
+	size, sum, err := p.hash(ctx, f.Name)
 	if err != nil {
 		return err
 	}
 	if size != f.Size || sum != f.SHA256 {
-		return &PermanentError{&MismatchError{key, describe(f.Size, f.SHA256), describe(size, sum)}, "it was packed wrongly; pull an older one"}
+		return &PermanentError{&MismatchError{key, f.Size, f.SHA256, size, sum}, "it was packed wrongly; pull an older one"}
 	}
 	return nil
 }
 
 // fetch downloads an object, going on from what has already arrived.
 func (p *puller) fetch(ctx context.Context, key, part string, f UploadedFile) error {
-	out, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o666)
+	out, err := regular.OpenIn(p.tmp, part, os.O_WRONLY|os.O_CREATE|os.O_APPEND)
 	if err != nil {
 		return err
 	}
@@ -206,13 +302,12 @@ func (p *puller) fetch(ctx context.Context, key, part string, f UploadedFile) er
 	if err := errors.Join(err, out.Close()); err != nil {
 		return err
 	}
-	size, sum, err := hashFile(ctx, part)
+	size, sum, err := p.hash(ctx, part)
 	if err != nil {
 		return err
 	}
 	if size != f.Stored || sum != f.Sum {
-		// What went wrong may have been the old beginning: start anew.
-		return errors.Join(&MismatchError{key, describe(f.Stored, f.Sum), describe(size, sum)}, os.Remove(part))
+		return errors.Join(&MismatchError{key, f.Stored, f.Sum, size, sum}, p.tmp.Remove(part))
 	}
 	return nil
 }
@@ -247,21 +342,22 @@ func (p *puller) copy(ctx context.Context, key string, out io.Writer, have int64
 	return errors.Join(err, body.Close())
 }
 
-func unpackFile(from, to string, size int64) error {
-	in, err := regular.Open(from)
+func (p *puller) unpack(from, to string, size int64) error {
+	in, err := regular.OpenIn(p.tmp, from, os.O_RDONLY)
 	if err != nil {
 		return err
 	}
 	defer in.Close()
-	out, err := os.Create(to)
+	out, err := durable.CreateIn(p.tmp, to)
 	if err != nil {
 		return err
 	}
 	return errors.Join(unpack(out, in, size), out.Close())
 }
 
-func hashFile(ctx context.Context, path string) (int64, string, error) {
-	f, err := regular.Open(path)
+// hash reads a file that has arrived.
+func (p *puller) hash(ctx context.Context, name string) (int64, string, error) {
+	f, err := regular.OpenIn(p.tmp, name, os.O_RDONLY)
 	if err != nil {
 		return 0, "", err
 	}

@@ -28,6 +28,7 @@ type PushOptions struct {
 	Run      string           // refuse a checkpoint of another run than this one; empty: any
 	Progress func(Progress)   // may be nil
 	Retry    func(RetryEvent) // may be nil
+	Rejected func(Entry)      // told which newer ones Pull passes over; may be nil
 
 	sleep func(time.Duration) <-chan time.Time
 }
@@ -59,6 +60,9 @@ func (o *PushOptions) defaults() {
 	}
 	if o.Retry == nil {
 		o.Retry = func(RetryEvent) {}
+	}
+	if o.Rejected == nil {
+		o.Rejected = func(Entry) {}
 	}
 	if o.sleep == nil {
 		o.sleep = time.After

@@ -54,7 +54,7 @@ func TestPushAndPull(t *testing.T) {
 		if _, err := Push(ctx, r, dirOf(run, 20), fast()); err != nil {
 			t.Fatal(err)
 		}
-		latest, rejected, err := Latest(ctx, r)
+		latest, rejected, err := Latest(ctx, r, "")
 		if err != nil || latest.Update != 20 || rejected != nil {
 			t.Fatalf("%+v %v %v", latest, rejected, err)
 		}
@@ -70,7 +70,7 @@ func TestPushAndPull(t *testing.T) {
 		if err := putBytes(ctx, r, "notes.txt", []byte("by the user")); err != nil {
 			t.Fatal(err)
 		}
-		latest, rejected, err = Latest(ctx, r)
+		latest, rejected, err = Latest(ctx, r, "")
 		if err != nil || latest.Update != 10 || len(rejected) != 3 {
 			t.Fatalf("%+v %v %v", latest, rejected, err)
 		}
@@ -88,7 +88,7 @@ func TestPushAndPull(t *testing.T) {
 			if _, err := Push(ctx, r, dirOf(run, update), fast()); err != nil {
 				t.Fatal(err)
 			}
-			if latest, _, err := Latest(ctx, r); err != nil || latest.Update != update {
+			if latest, _, err := Latest(ctx, r, ""); err != nil || latest.Update != update {
 				t.Errorf("%+v %v", latest, err)
 			}
 		}
@@ -274,6 +274,7 @@ func TestPullChecks(t *testing.T) {
 		"the folder was renamed": func(u *Upload) { u.Update = 8 },
 		"has the update -1":      func(u *Upload) { u.Update = -1 },
 		"version 9":              func(u *Upload) { u.Version = 9 },
+		"names the run":          func(u *Upload) { u.Run = "\x1b]0;x\a" },
 		"x.json":                 func(u *Upload) { u.Files[1].Name = "x.json" }, // which is not there
 	} {
 		forged := *u

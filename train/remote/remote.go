@@ -81,12 +81,21 @@ func (e *PermanentError) Unwrap() error { return e.Err }
 
 // MismatchError says that the far side does not hold what was sent.
 type MismatchError struct {
-	Key        string
-	Want, Have string
+	Key      string
+	WantSize int64
+	WantSum  string // SHA-256
+	Size     int64
+	Sum      string // empty if it is not known
 }
 
 func (e *MismatchError) Error() string {
-	return fmt.Sprintf("object %s was stored wrongly: want %s, the far side has %s", e.Key, e.Want, e.Have)
+	switch {
+	case e.Size < e.WantSize:
+		return fmt.Sprintf("object %s is cut: %d of %d bytes are there", e.Key, e.Size, e.WantSize)
+	case e.Size > e.WantSize:
+		return fmt.Sprintf("object %s was tampered with: it has %d bytes instead of %d", e.Key, e.Size, e.WantSize)
+	}
+	return fmt.Sprintf("object %s was tampered with: its SHA-256 is %s instead of %s", e.Key, e.Sum, e.WantSum)
 }
 
 // retrier repeats what fails with full-jitter exponential pauses (1 s, 2 s, 4 s,

@@ -242,7 +242,7 @@ func (r *s3Remote) verify(ctx context.Context, key string, size int64, sum, tag 
 	}
 	noted := info.UserMetadata[sumKey]
 	if info.Size != size || noted != sum {
-		return &MismatchError{key, describe(size, sum), describe(info.Size, noted)}
+		return &MismatchError{key, size, sum, info.Size, noted}
 	}
 	if strings.Trim(info.ETag, `"`) == tag {
 		return nil
@@ -256,7 +256,7 @@ func (r *s3Remote) verify(ctx context.Context, key string, size int64, sum, tag 
 		return r.explain("read back", key, err)
 	}
 	if n != size || got != sum {
-		return &MismatchError{key, describe(size, sum), describe(n, got)}
+		return &MismatchError{key, size, sum, n, got}
 	}
 	return nil
 }

@@ -48,6 +48,12 @@ func NewID() string {
 	return hex.EncodeToString(b[:])
 }
 
+// ValidID tells whether a text is an identity, or none.
+func ValidID(id string) bool {
+	raw, err := hex.DecodeString(id)
+	return err == nil && (len(raw) == 16 || len(raw) == 0)
+}
+
 // Open takes the run folder, which must exist. The lock ends with the process,
 // however it ends; a lock file left by a dead one is taken over. moved, which
 // may be nil, is told where the folder is after it was moved.

@@ -2,9 +2,11 @@ package shard
 
 import (
 	"context"
+	"fmt"
 	"sync"
 
 	"github.com/snug-ml/snug/data"
+	"github.com/snug-ml/snug/data/token"
 )
 
 const (
@@ -27,18 +29,27 @@ type batch struct {
 }
 
 func (b *batch) encode(enc Encoder) {
+	defer func() { b.done <- struct{}{} }()
 	b.tokens, b.ends, b.hashes = b.tokens[:0], b.ends[:0], b.hashes[:0]
 	for _, doc := range b.docs {
-		if doc.Text != nil {
-			b.tokens = enc.EncodeOrdinary(b.tokens, doc.Text)
-		} else {
-			b.tokens = append(b.tokens, doc.Tokens...)
+		if err := b.add(enc, doc); err != nil {
+			b.err = fmt.Errorf("shard: %s: %w", doc.ID, err)
+			return
 		}
-		var h uint64
-		h, b.normal = normalHash(doc, b.normal)
-		b.ends, b.hashes = append(b.ends, len(b.tokens)), append(b.hashes, h)
 	}
-	b.done <- struct{}{}
+}
+
+func (b *batch) add(enc Encoder, doc data.Document) (err error) {
+	defer token.Catch(&err)
+	if doc.Text != nil {
+		b.tokens = enc.EncodeOrdinary(b.tokens, doc.Text)
+	} else {
+		b.tokens = append(b.tokens, doc.Tokens...)
+	}
+	var h uint64
+	h, b.normal = normalHash(doc, b.normal)
+	b.ends, b.hashes = append(b.ends, len(b.tokens)), append(b.hashes, h)
+	return nil
 }
 
 // encodeAll reads src in one goroutine, encodes batches in several and calls

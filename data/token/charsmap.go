@@ -89,6 +89,7 @@ func (m *charsMap) normalize(in stretch) stretch {
 		cluster := clusters.Value()
 		if len(cluster) < 6 {
 			if s, ok := m.lookup(cluster); ok {
+				allow(len(parts)+len(s), in.most)
 				parts = appendChanged(parts, cluster, s)
 				changed = true
 				continue
@@ -97,6 +98,7 @@ func (m *charsMap) normalize(in stretch) stretch {
 		for _, r := range cluster {
 			old := string(r)
 			if s, ok := m.lookup(old); ok {
+				allow(len(parts)+len(s), in.most)
 				parts = appendChanged(parts, old, s)
 				changed = true
 			} else {

@@ -16,7 +16,7 @@ func readDecoder(n node) decoder {
 	switch kind := o.get("type"); kind.str() {
 	case "Sequence":
 		var all decoders
-		for _, item := range o.get("decoders").list() {
+		for _, item := range o.get("decoders").parts() {
 			all = append(all, readDecoder(item))
 		}
 		d = all
@@ -51,10 +51,19 @@ func readDecoder(n node) decoder {
 type decoders []decoder
 
 func (d decoders) decode(tokens []string) []string {
+	most := grown(sumLengths(tokens))
 	for _, e := range d {
 		tokens = e.decode(tokens)
+		allow(sumLengths(tokens), most)
 	}
 	return tokens
+}
+
+func sumLengths(tokens []string) (n int) {
+	for _, t := range tokens {
+		n += len(t)
+	}
+	return n
 }
 
 // byteLevelDecoder turns characters into the bytes they spell. A token with a character that spells no byte is text already.
@@ -203,8 +212,10 @@ func (d stripDecoder) decode(tokens []string) []string {
 type replaceDecoder struct{ replace }
 
 func (d replaceDecoder) decode(tokens []string) []string {
+	left := grown(sumLengths(tokens))
 	for i, token := range tokens {
-		tokens[i] = d.normalize(stretch{s: token}).s
+		tokens[i] = d.normalize(stretch{s: token, most: left}).s
+		left -= len(tokens[i])
 	}
 	return tokens
 }

@@ -16,7 +16,8 @@ const maxID = 1<<31 - 1
 const MaxFile = 128 << 20
 
 // Parse reads the content of a tokenizer.json; name is what errors call it.
-func Parse(name string, content []byte) (*Tokenizer, error) {
+func Parse(name string, content []byte) (t *Tokenizer, err error) {
+	defer Catch(&err)
 	if len(content) > MaxFile {
 		return nil, fmt.Errorf("%s: %d bytes; a tokenizer file has at most %d", name, len(content), MaxFile)
 	}
@@ -26,7 +27,7 @@ func Parse(name string, content []byte) (*Tokenizer, error) {
 	if !json.Valid(content) {
 		return nil, fmt.Errorf("%s: not JSON: %w", name, json.Unmarshal(content, new(any)))
 	}
-	t := newTokenizer()
+	t = newTokenizer()
 	root := node{&reader{name: name}, "", content}.object()
 	if v := root.get("version"); !v.isNull() && v.str() != "1.0" {
 		v.fail("version %s is not known; expected \"1.0\"", v.shown())
@@ -167,7 +168,7 @@ func (t *Tokenizer) finders(list []addedToken) (before, after *addedSet) {
 		}
 		text := a.content
 		if t.norm != nil {
-			text = t.norm.normalize(stretch{s: text}).s
+			text = t.norm.normalize(newStretch(text, false)).s
 		}
 		if text != "" { // the normalizer may leave nothing that could be found
 			norm, normText = append(norm, a), append(normText, text)

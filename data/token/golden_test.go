@@ -218,7 +218,7 @@ func TestParts(t *testing.T) {
 			} else {
 				f := readNormalizer(config)
 				part = func(text string) string {
-					plain := f.normalize(stretch{s: text}).s
+					plain := f.normalize(newStretch(text, false)).s
 					if slot == "characters" {
 						return plain
 					}

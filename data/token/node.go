@@ -126,6 +126,16 @@ func (n node) list() []node {
 	return out
 }
 
+// parts gives the components of a sequence.
+func (n node) parts() []node {
+	out := n.list()
+	if len(out) > maxParts {
+		n.fail("%d components, more than %d", len(out), maxParts)
+		return nil
+	}
+	return out
+}
+
 // An object is a JSON object whose every field must be asked for: what nobody asked for is not supported, and done says so.
 type object struct {
 	node
@@ -134,6 +144,9 @@ type object struct {
 }
 
 func (n node) object() object {
+	if strings.Count(n.path, ".") > maxNested {
+		n.fail("components within components, more than %d deep", maxNested)
+	}
 	return object{n, read[map[string]json.RawMessage](n, "an object"), map[string]bool{}}
 }
 

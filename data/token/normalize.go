@@ -15,7 +15,7 @@ func readNormalizer(n node) normalizer {
 	switch kind := o.get("type"); kind.str() {
 	case "Sequence":
 		var all normalizers
-		for _, item := range o.get("normalizers").list() {
+		for _, item := range o.get("normalizers").parts() {
 			all = append(all, readNormalizer(item))
 		}
 		f = all

@@ -36,7 +36,7 @@ func (t *Tokenizer) readPostProcessor(n node) postProcessor {
 	switch kind := o.get("type"); kind.str() {
 	case "Sequence":
 		var all postProcessors
-		for _, item := range o.get("processors").list() {
+		for _, item := range o.get("processors").parts() {
 			all = append(all, t.readPostProcessor(item))
 		}
 		if all.templates() > 1 {
@@ -396,7 +396,8 @@ func (p *padding) fill(pieces []Piece) []Piece {
 
 // Prepare encodes one text, or a pair, as the model expects it: with the special tokens of the tokenizer's template, truncated and padded
 // as its file says.
-func (t *Tokenizer) Prepare(texts ...string) ([]Piece, error) {
+func (t *Tokenizer) Prepare(texts ...string) (all []Piece, err error) {
+	defer Catch(&err)
 	if len(texts) < 1 || len(texts) > 2 {
 		return nil, fmt.Errorf("prepare: %d texts; expected one or two", len(texts))
 	}
@@ -416,7 +417,7 @@ func (t *Tokenizer) Prepare(texts ...string) ([]Piece, error) {
 	if t.post != nil {
 		parts = t.post.process(t, texts, parts)
 	}
-	all := slices.Concat(parts...)
+	all = slices.Concat(parts...)
 	if t.padding != nil {
 		all = t.padding.fill(all)
 	}

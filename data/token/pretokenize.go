@@ -15,7 +15,7 @@ func readPreTokenizer(n node) preTokenizer {
 	switch kind := o.get("type"); kind.str() {
 	case "Sequence":
 		var all preTokenizers
-		for _, item := range o.get("pretokenizers").list() {
+		for _, item := range o.get("pretokenizers").parts() {
 			all = append(all, readPreTokenizer(item))
 		}
 		p = all
@@ -89,6 +89,11 @@ func (p preTokenizers) split(dst []stretch, in stretch) []stretch {
 		for _, word := range words {
 			next = q.split(next, word)
 		}
+		size := 0
+		for _, word := range next {
+			size += len(word.s)
+		}
+		allow(size, in.most)
 		words = next
 	}
 	return append(dst, words...)

@@ -22,17 +22,18 @@ func compileRegex(s string) (regex, error) {
 	if err != nil {
 		return regex{}, fmt.Errorf("regular expression: %w", err)
 	}
-	re, err := regexp2.Compile(translated, regexp2.OptionMaxBacktrackingStackSize(-1))
+	re, err := regexp2.Compile(translated, regexp2.OptionMaxBacktrackingStackSize(maxBacktracking))
 	if err != nil {
 		return regex{}, fmt.Errorf("regular expression: %w", err)
 	}
+	re.MatchTimeout = matchTimeout
 	return regex{re}, nil
 }
 
 func (re regex) find(s string) []Span {
 	found, err := re.FindAllStringIndex(s, -1)
 	if err != nil {
-		panic(err) // there is neither a time limit nor a limit of the stack
+		exceed("has a pattern that tries too many ways to match a text of %d bytes: %.100q: %v", len(s), re.String(), err)
 	}
 	out := make([]Span, len(found))
 	for i, m := range found {

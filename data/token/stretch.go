@@ -14,12 +14,13 @@ type stretch struct {
 	s    string
 	src  []Span // what of the input each byte of s stands for; nil when nobody asked
 	base int    // where the stretch begins in the input
+	most int    // bytes that it may become
 	tok  *addedToken
 }
 
 // newStretch is the whole input.
 func newStretch(text string, tracked bool) stretch {
-	st := stretch{s: text}
+	st := stretch{s: text, most: grown(len(text))}
 	if !tracked {
 		return st
 	}
@@ -36,7 +37,7 @@ func newStretch(text string, tracked bool) stretch {
 
 // cut gives a part of the stretch.
 func (st stretch) cut(start, end int) stretch {
-	part := stretch{s: st.s[start:end], base: st.base + start}
+	part := stretch{s: st.s[start:end], base: st.base + start, most: st.most}
 	if st.src != nil {
 		part.src = st.src[start:end]
 		part.base = st.base
@@ -68,6 +69,7 @@ func rewrite(in stretch) *rewriter {
 
 // keep takes a part of the stretch as it is.
 func (w *rewriter) keep(start, end int) {
+	allow(len(w.out)+end-start, w.in.most)
 	w.out = append(w.out, w.in.s[start:end]...)
 	if w.in.src != nil {
 		w.src = append(w.src, w.in.src[start:end]...)
@@ -76,6 +78,7 @@ func (w *rewriter) keep(start, end int) {
 
 // put writes s, which stands for the byte of the stretch at i, or, with i < 0, for nothing.
 func (w *rewriter) put(s string, i int) {
+	allow(len(w.out)+len(s), w.in.most)
 	w.out = append(w.out, s...)
 	w.trackPut(len(s), i)
 }
@@ -83,6 +86,7 @@ func (w *rewriter) put(s string, i int) {
 func (w *rewriter) putRune(r rune, i int) {
 	n := len(w.out)
 	w.out = utf8.AppendRune(w.out, r)
+	allow(len(w.out), w.in.most)
 	w.trackPut(len(w.out)-n, i)
 }
 
@@ -101,7 +105,7 @@ func (w *rewriter) trackPut(n, i int) {
 
 // done gives the new stretch.
 func (w *rewriter) done() stretch {
-	st := stretch{s: unsafe.String(unsafe.SliceData(w.out), len(w.out)), base: w.in.base}
+	st := stretch{s: unsafe.String(unsafe.SliceData(w.out), len(w.out)), base: w.in.base, most: w.in.most}
 	if w.in.src != nil {
 		st.src = w.src
 		if st.src == nil {

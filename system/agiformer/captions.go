@@ -43,13 +43,14 @@ type captions struct {
 
 // openCaptions reads a split. Every file that is named must be there, and every
 // entry must have what the model has senses for.
-func openCaptions(dir, split string, net Net, length int, most int64, t *token.Tokenizer) (*captions, error) {
+func openCaptions(dir, split string, net Net, length int, most int64, t *token.Tokenizer) (c *captions, err error) {
+	defer token.Catch(&err)
 	path := filepath.Join(dir, "metadata_"+split+".json")
 	raw, err := regular.Read(path, regular.Log)
 	if err != nil {
 		return nil, fmt.Errorf("data.source: a folder of captions has metadata_train.json and metadata_val.json: %w", err)
 	}
-	c := &captions{net: net, dir: filepath.Join(dir, "images"), length: length, most: most}
+	c = &captions{net: net, dir: filepath.Join(dir, "images"), length: length, most: most}
 	if err := json.Unmarshal(raw, &c.list); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/snug-ml/snug/config"
+	"github.com/snug-ml/snug/data/token"
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/graph"
 )
@@ -182,6 +183,7 @@ func (a *assistant) floats(name string) []float32 {
 
 // encoded is a text as ids, and as a question where it is one.
 func (a *assistant) encoded(x *text, length int) (ids []int32, q question, err error) {
+	defer token.Catch(&err)
 	if x.Question != "" {
 		q, err = a.tok.question(x, length)
 		return q.ids, q, err

@@ -6,6 +6,7 @@ import (
 
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/data"
+	"github.com/snug-ml/snug/data/token"
 	"github.com/snug-ml/snug/train"
 )
 
@@ -71,12 +72,12 @@ func newTable(c *config.Config, tok *tokens, number int, texts []text, length in
 	return t, nil
 }
 
-func (t *table) add(tok *tokens, x *text, target int, use usage) error {
+func (t *table) add(tok *tokens, x *text, target int, use usage) (err error) {
+	defer token.Catch(&err)
 	var ids []int32
 	var cut bool
 	var q question
 	if t.kind == point {
-		var err error
 		if q, err = tok.question(x, t.length); err != nil {
 			return err
 		}

@@ -6,6 +6,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/snug-ml/snug/data/token"
 )
 
 // class is the answer of two logits.
@@ -39,12 +41,13 @@ func (b *beam) mean() float64 {
 
 // write writes a text for each group of as many rows as there are beams, whose
 // states a read has remembered.
-func (a *assistant) write(ctx context.Context, name string, rows, beams int) ([]string, error) {
+func (a *assistant) write(ctx context.Context, name string, rows, beams int) (out []string, err error) {
+	defer token.Catch(&err)
 	found, err := a.search(ctx, name, rows/beams, beams)
 	if err != nil {
 		return nil, err
 	}
-	out := make([]string, len(found))
+	out = make([]string, len(found))
 	for i, b := range found {
 		out[i] = strings.TrimSpace(a.tok.Decode(b.tokens, true))
 	}

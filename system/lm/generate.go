@@ -137,6 +137,7 @@ type Options struct {
 // Generate continues prompt, writing text to w as it comes, prompt included.
 // It ends after opt.Tokens tokens or at the end of a document.
 func (g *Generator) Generate(ctx context.Context, prompt string, opt Options, w io.Writer) (tokens int, err error) {
+	defer token.Catch(&err)
 	ids := g.t.Encode(nil, prompt)
 	if len(ids) == 0 {
 		if !g.hasEOS {

@@ -112,11 +112,12 @@ type Encoded struct {
 }
 
 // Encode makes the input of a text.
-func (k *Classifier) Encode(text string) *Encoded {
-	e := &Encoded{}
+func (k *Classifier) Encode(text string) (e *Encoded, err error) {
+	defer token.Catch(&err)
+	e = &Encoded{}
 	e.in.set(k.encoder, config.Of[Model](k.config), text)
 	e.Cut = e.in.cut
-	return e
+	return e, nil
 }
 
 // bucket is the least length that holds the text.

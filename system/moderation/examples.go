@@ -6,6 +6,7 @@ import (
 
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/data"
+	"github.com/snug-ml/snug/data/token"
 	"github.com/snug-ml/snug/train"
 )
 
@@ -27,7 +28,8 @@ type examples struct {
 }
 
 // encode tokenises samples. weights are those of the two classes in the loss.
-func encode(c *config.Config, e *encoder, samples []sample, rows int, weights [labels]float64) (*examples, error) {
+func encode(c *config.Config, e *encoder, samples []sample, rows int, weights [labels]float64) (x *examples, err error) {
+	defer token.Catch(&err)
 	fields := []data.Field{
 		fieldIDs:    {Name: inputIDs, Shape: []int{-1}, Pad: e.pad},
 		fieldLens:   {Name: inputLens, Pad: 1}, // a row without an example must see something
@@ -45,7 +47,7 @@ func encode(c *config.Config, e *encoder, samples []sample, rows int, weights [l
 	if err != nil {
 		return nil, err
 	}
-	x := &examples{Table: table, samples: samples}
+	x = &examples{Table: table, samples: samples}
 	var in modelInput
 	for _, s := range samples {
 		in.set(e, m, s.text)

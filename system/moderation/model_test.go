@@ -59,7 +59,7 @@ func probabilities(t testing.TB, k *Classifier, texts ...string) []float64 {
 	t.Helper()
 	var encoded []*Encoded
 	for _, text := range texts {
-		encoded = append(encoded, k.Encode(text))
+		encoded = append(encoded, encodedText(t, k, text))
 	}
 	p, err := k.Probabilities(context.Background(), encoded)
 	if err != nil {

@@ -48,7 +48,7 @@ func TestPhoBERT(t *testing.T) {
 	k := mustClassifier(t, p.c, dir)
 	defer func() { _ = k.Close() }()
 	want := append(append([]int32{0}, tok.Encode(nil, "lừa_đảo tránh xa")...), 2)
-	e := k.Encode("lừa_đảo tránh xa")
+	e := encodedText(t, k, "lừa_đảo tránh xa")
 	if len(e.in.ids) != len(want) {
 		t.Fatalf("ids %v, want %v", e.in.ids, want)
 	}

@@ -2,6 +2,7 @@ package moderation
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/snug-ml/snug/system"
 )
@@ -27,7 +28,9 @@ func (p predictor) Predict(ctx context.Context, inputs []system.Input) ([]system
 		if err != nil {
 			return nil, err
 		}
-		texts[i] = p.Encode(text)
+		if texts[i], err = p.Encode(text); err != nil {
+			return nil, fmt.Errorf("%s: %w", in.Where(), err)
+		}
 	}
 	probs, err := p.Probabilities(ctx, texts)
 	if err != nil {

@@ -196,7 +196,11 @@ func (s *Server) decide(w http.ResponseWriter, r *http.Request, texts []string, 
 			fail(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("text %d has %d bytes, at most %d", i+1, len(text), s.opt.MaxText))
 			return nil
 		}
-		encoded[i] = s.k.Encode(text)
+		var err error
+		if encoded[i], err = s.k.Encode(text); err != nil {
+			fail(w, http.StatusUnprocessableEntity, fmt.Sprintf("text %d: %v", i+1, err))
+			return nil
+		}
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), s.opt.Timeout)
 	defer cancel()

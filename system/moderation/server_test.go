@@ -204,7 +204,7 @@ func TestRequestsShareMicroBatches(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 5 {
 		wg.Go(func() {
-			if _, err := s.batch.classify(context.Background(), []*Encoded{s.k.Encode("good room")}); err != nil {
+			if _, err := s.batch.classify(context.Background(), []*Encoded{encodedText(t, s.k, "good room")}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -230,7 +230,7 @@ func TestShutdown(t *testing.T) {
 	var mu sync.Mutex
 	for range 40 {
 		wg.Go(func() {
-			_, err := b.classify(context.Background(), []*Encoded{k.Encode("good room")})
+			_, err := b.classify(context.Background(), []*Encoded{encodedText(t, k, "good room")})
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil && err != errStopping {
@@ -243,7 +243,7 @@ func TestShutdown(t *testing.T) {
 	if len(failed) > 0 {
 		t.Errorf("errors %v", failed)
 	}
-	if _, err := b.classify(context.Background(), []*Encoded{k.Encode("x")}); err != errStopping {
+	if _, err := b.classify(context.Background(), []*Encoded{encodedText(t, k, "x")}); err != errStopping {
 		t.Errorf("after the end: %v", err)
 	}
 	if err := k.Close(); err != nil {
@@ -345,3 +345,13 @@ func (badInput) Text(field string) (string, error) {
 	return "", fmt.Errorf("row 7: no field %q", field)
 }
 func (badInput) Where() string { return "row 7" }
+
+// encodedText is a text for k.
+func encodedText(t testing.TB, k *Classifier, text string) *Encoded {
+	t.Helper()
+	e, err := k.Encode(text)
+	if err != nil {
+		t.Error(err)
+	}
+	return e
+}

@@ -1,0 +1,62 @@
+package token
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// What a tokenizer file asks for is bounded, because such files come from
+// others: rules that double a text forty times, and patterns that try every way
+// to match it, are as short as harmless ones.
+const (
+	// maxGrowth is how many times as long as its input a text may become on its
+	// way to the model. Unicode's own worst case is 11 bytes for one (U+FDFA in
+	// NFKC), spelling bytes as characters takes at most two for one.
+	maxGrowth = 32
+	// alwaysAllowed is what the shortest text may become.
+	alwaysAllowed = 64 << 10
+	// maxNested and maxParts bound components within components and the parts of
+	// one. Those in use have 2 and some dozens.
+	maxNested = 16
+	maxParts  = 1000
+	// maxBacktracking bounds the stack of one match of a regular expression, in words.
+	maxBacktracking = 16 << 20
+)
+
+// matchTimeout bounds one match. Those in use take microseconds; what takes
+// longer does so for ever, so that no result depends on the clock: either there
+// is one, or an error.
+var matchTimeout = 30 * time.Second
+
+// A LimitError says that a text was too much for a tokenizer. It is raised by
+// panic, as encoding has no other failures; Catch makes it an error.
+type LimitError struct{ problem string }
+
+func (e *LimitError) Error() string {
+	return "the tokenizer " + e.problem + "; use another one (data.tokenizer.path)"
+}
+
+func exceed(format string, args ...any) { panic(&LimitError{fmt.Sprintf(format, args...)}) }
+
+// Catch is deferred around encoding and decoding, and gives a LimitError that
+// was raised to err. Any other panic goes on.
+func Catch(err *error) {
+	switch r := recover().(type) {
+	case nil:
+	case *LimitError:
+		*err = errors.Join(*err, r)
+	default:
+		panic(r)
+	}
+}
+
+// grown is how long a text of n bytes may become.
+func grown(n int) int { return max(alwaysAllowed, maxGrowth*n) }
+
+// allow makes sure of n bytes where most are allowed.
+func allow(n, most int) {
+	if n > most {
+		exceed("makes more than %d bytes of a text of at most %d: what it replaces grows without end", most, most/maxGrowth)
+	}
+}

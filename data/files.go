@@ -255,7 +255,7 @@ func (f *Files) records(name, format string, columns []string, yield func(Record
 	case FormatJSON:
 		more, err = jsonRecords(name, f.opt, emit)
 	case FormatParquet:
-		more, err = parquetRecords(name, columns, emit)
+		more, err = parquetRecords(name, columns, f.opt.MaxRecord, emit)
 	default:
 		more, err = csvRecords(name, format, f.opt, emit)
 	}

@@ -1,7 +1,7 @@
 package data
 
 import (
-	"bufio"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -10,19 +10,13 @@ import (
 	"strings"
 
 	"github.com/parquet-go/parquet-go"
-	"github.com/parquet-go/parquet-go/encoding/thrift"
 	"github.com/parquet-go/parquet-go/format"
 
 	"github.com/snug-ml/snug/internal/regular"
 )
 
-const (
-	// maxPage bounds what a page may claim to unpack to. Writers make pages of
-	// about 1 MiB.
-	maxPage = 256 << 20
-	// parquetBatch is how many values of a column are decoded at a time.
-	parquetBatch = 256
-)
+// parquetBatch is how many values of a column are decoded at a time.
+const parquetBatch = 256
 
 // caught turns a panic of the Parquet library, which damaged pages have caused
 // before, into an error.
@@ -38,7 +32,7 @@ func caught(f func() error) (err error) {
 // parquetRecords yields the rows of a Parquet file, row group by row group and
 // page by page. columns are the fields to read, nil means all; a dot goes into
 // a group. It returns false when emit asked to stop.
-func parquetRecords(name string, columns []string, emit func(Record) bool) (bool, error) {
+func parquetRecords(name string, columns []string, most int64, emit func(Record) bool) (bool, error) {
 	f, err := regular.Open(name)
 	if err != nil {
 		return false, fmt.Errorf("data: %w", err)
@@ -58,7 +52,7 @@ func parquetRecords(name string, columns []string, emit func(Record) bool) (bool
 	}
 	rec := Record{File: name}
 	for g := range file.RowGroups() {
-		more, err := parquetGroup(f, file, g, top, func(fields map[string]any) bool {
+		more, err := parquetGroup(f, file, g, top, most, func(fields map[string]any) bool {
 			rec.Row++
 			rec.fields = fields
 			return emit(rec)
@@ -90,8 +84,12 @@ func openParquet(f *os.File) (*parquet.File, error) {
 	if string(tail[4:]) != "PAR1" {
 		return nil, fmt.Errorf("no Parquet file: it ends with %q (encrypted files are not supported)", tail[4:])
 	}
-	if n := uint32(tail[0]) | uint32(tail[1])<<8 | uint32(tail[2])<<16 | uint32(tail[3])<<24; int64(n) > st.Size()-12 {
+	n := binary.LittleEndian.Uint32(tail[:])
+	if int64(n) > st.Size()-12 {
 		return nil, fmt.Errorf("footer claims %d of %d bytes: the file is damaged", n, st.Size())
+	}
+	if err := checkFooter(f, st.Size()-8-int64(n), int64(n)); err != nil {
+		return nil, err
 	}
 	return parquet.OpenFile(f, st.Size(), parquet.SkipPageIndex(true), parquet.SkipBloomFilters(true), parquet.FileReadMode(parquet.ReadModeSync))
 }
@@ -196,7 +194,7 @@ func (n *parquetNode) eachLeaf(f func(*parquetNode) error) error {
 }
 
 // parquetGroup yields the rows of one row group.
-func parquetGroup(f io.ReaderAt, file *parquet.File, group int, top []*parquetNode, emit func(map[string]any) bool) (more bool, err error) {
+func parquetGroup(f io.ReaderAt, file *parquet.File, group int, top []*parquetNode, most int64, emit func(map[string]any) bool) (more bool, err error) {
 	var leaves []*leafReader
 	defer func() {
 		for _, l := range leaves {
@@ -206,11 +204,16 @@ func parquetGroup(f io.ReaderAt, file *parquet.File, group int, top []*parquetNo
 	}()
 	rowGroup := file.RowGroups()[group]
 	meta := file.Metadata().RowGroups[group]
+	together := int64(0) // bytes of the largest pages
 	for _, n := range top {
 		err := n.eachLeaf(func(leaf *parquetNode) error {
 			return caught(func() error {
-				if err := checkPages(f, file.Size(), meta.Columns[leaf.column].MetaData); err != nil {
+				largest, err := checkPages(f, file.Size(), meta.Columns[leaf.column].MetaData)
+				if err != nil {
 					return fmt.Errorf("column %s: %w", leaf.path, err)
+				}
+				if together += largest; together > maxPages {
+					return fmt.Errorf("column %s: a page of each column up to this one takes %d bytes, %d are allowed: name the columns that are needed (data.text_field), or write smaller pages", leaf.path, together, maxPages)
 				}
 				leaves = append(leaves, &leafReader{node: leaf, pages: rowGroup.ColumnChunks()[leaf.column].Pages()})
 				return nil
@@ -222,11 +225,15 @@ func parquetGroup(f io.ReaderAt, file *parquet.File, group int, top []*parquetNo
 	}
 	entries := make([][]entry, len(leaves))
 	for range rowGroup.NumRows() {
+		left := most
 		for i, l := range leaves {
 			err := caught(func() (err error) {
-				entries[i], err = l.row(entries[i][:0])
+				entries[i], err = l.row(entries[i][:0], &left)
 				return err
 			})
+			if errors.Is(err, errTooLong) {
+				return false, fmt.Errorf("column %s: the row is longer than %d bytes; raise data.max_record", l.node.path, most)
+			}
 			if err != nil {
 				return false, fmt.Errorf("column %s: %w", l.node.path, err)
 			}
@@ -251,37 +258,9 @@ func parquetGroup(f io.ReaderAt, file *parquet.File, group int, top []*parquetNo
 	return true, nil
 }
 
-// checkPages walks the page headers of a column chunk and refuses sizes that
-// the file cannot hold or that no writer makes, before the library allocates
-// for them.
-func checkPages(f io.ReaderAt, fileSize int64, meta format.ColumnMetaData) error {
-	at := meta.DataPageOffset
-	if d := meta.DictionaryPageOffset; d > 0 && d < at {
-		at = d
-	}
-	if at < 4 || meta.TotalCompressedSize < 0 || at > fileSize || meta.TotalCompressedSize > fileSize-at {
-		return fmt.Errorf("claims %d bytes at byte %d of a file of %d", meta.TotalCompressedSize, at, fileSize)
-	}
-	for end := at + meta.TotalCompressedSize; at < end; {
-		section := io.NewSectionReader(f, at, end-at)
-		buffered := bufio.NewReaderSize(section, 512)
-		var h format.PageHeader
-		var compact thrift.CompactProtocol
-		if err := thrift.NewDecoder(compact.NewReader(buffered)).Decode(&h); err != nil {
-			return fmt.Errorf("page header at byte %d: %w", at, err)
-		}
-		read, err := section.Seek(0, io.SeekCurrent)
-		if err != nil {
-			return err
-		}
-		at += read - int64(buffered.Buffered())
-		if h.CompressedPageSize < 0 || int64(h.CompressedPageSize) > end-at || h.UncompressedPageSize < 0 || h.UncompressedPageSize > maxPage {
-			return fmt.Errorf("page at byte %d claims %d bytes that unpack to %d; %d are left and %d allowed", at, h.CompressedPageSize, h.UncompressedPageSize, end-at, maxPage)
-		}
-		at += int64(h.CompressedPageSize)
-	}
-	return nil
-}
+// entryBytes is what a value counts for besides its own bytes: a list of a
+// million nulls takes some bytes in the file, and memory here.
+const entryBytes = 8
 
 // entry is a value of a leaf column with its levels.
 type entry struct {
@@ -322,8 +301,8 @@ func (l *leafReader) fill() error {
 	return nil
 }
 
-// row appends the entries of the next row.
-func (l *leafReader) row(dst []entry) ([]entry, error) {
+// row appends the entries of the next row, which takes its bytes from *left.
+func (l *leafReader) row(dst []entry, left *int64) ([]entry, error) {
 	for start := len(dst); ; l.values = l.values[1:] {
 		err := l.fill()
 		if err == io.EOF && len(dst) > start {
@@ -342,6 +321,13 @@ func (l *leafReader) row(dst []entry) ([]entry, error) {
 		}
 		if !first && len(dst) == start {
 			return dst, fmt.Errorf("row starts at repetition level %d", v.RepetitionLevel())
+		}
+		*left -= entryBytes
+		if v.Kind() == parquet.ByteArray || v.Kind() == parquet.FixedLenByteArray {
+			*left -= int64(len(v.ByteArray()))
+		}
+		if *left < 0 {
+			return dst, errTooLong
 		}
 		e := entry{rep: v.RepetitionLevel(), def: v.DefinitionLevel()}
 		if e.def == l.node.def {

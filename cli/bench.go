@@ -175,14 +175,11 @@ func (b *benchCmd) one(a *app, s *setup, name string, change func(*plan.Settings
 	defer func() { err = errors.Join(err, closeData(data)) }()
 	resetPeakRSS()
 	began = time.Now()
-	r, err := p.Load(s.on)
+	r, err := s.ready(p, data)
 	if err != nil {
 		return row, err
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
-	if err := r.Initialize(s.config.Training.Seed); err != nil {
-		return row, err
-	}
 	row = benchRow{Name: name, Settings: c, Unit: s.model.Unit, Arena: p.Layout.Bytes,
 		Load: (load + time.Since(began)).Seconds()}
 	return b.measure(a, s, r, data, report, row)

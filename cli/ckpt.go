@@ -27,7 +27,11 @@ type ckptListCmd struct {
 
 // Run implements the verb.
 func (c *ckptListCmd) Run(a *app) error {
-	list, err := checkpoint.List(c.Dir)
+	dir, err := a.runWithModel(c.Dir)
+	if err != nil {
+		return err
+	}
+	list, err := checkpoint.List(dir)
 	if err != nil {
 		return err
 	}
@@ -80,17 +84,17 @@ func metricsLine(m map[string]checkpoint.Float) string {
 }
 
 type ckptShowCmd struct {
-	Checkpoint string `arg:"" help:"Checkpoint folder, or run directory for its newest."`
-	Tensors    bool   `help:"List every tensor."`
+	state
+	Tensors bool `help:"List every tensor."`
 }
 
 // Run implements the verb.
 func (c *ckptShowCmd) Run(a *app) (err error) {
-	path, err := checkpointPath(c.Checkpoint)
+	at, err := a.stateOf(c.state)
 	if err != nil {
 		return err
 	}
-	ck, err := checkpoint.Inspect(path)
+	ck, err := checkpoint.Inspect(at.Path)
 	if err != nil {
 		return err
 	}
@@ -141,24 +145,6 @@ func (c *ckptShowCmd) Run(a *app) (err error) {
 	return a.table(tensors)
 }
 
-// checkpointPath accepts a checkpoint folder, or a run directory for its
-// newest checkpoint that looks usable.
-func checkpointPath(path string) (string, error) {
-	if _, err := checkpoint.ReadManifest(path); err == nil {
-		return path, nil
-	}
-	list, err := checkpoint.List(path)
-	if err != nil {
-		return "", err
-	}
-	for _, e := range list {
-		if e.Problem == nil {
-			return e.Path, nil
-		}
-	}
-	return "", fmt.Errorf("%w in %s", checkpoint.ErrNone, path)
-}
-
 type ckptVerifyCmd struct {
 	Paths []string `arg:"" help:"Checkpoint folders or run directories (all their checkpoints)."`
 }
@@ -167,9 +153,9 @@ type ckptVerifyCmd struct {
 func (c *ckptVerifyCmd) Run(a *app) error {
 	var reports []*checkpoint.Report
 	for _, path := range c.Paths {
-		list, err := checkpoint.List(path)
-		if err != nil || len(list) == 0 {
-			list = []checkpoint.Entry{{Path: path}}
+		list, err := allBelow(path)
+		if err != nil {
+			return err
 		}
 		for _, e := range list {
 			r, err := checkpoint.Verify(e.Path)
@@ -234,9 +220,30 @@ func (c *ckptVerifyCmd) Run(a *app) error {
 	return nil
 }
 
+// allBelow are the checkpoints of a run directory, or of the runs of its
+// phases; else path is taken for one.
+func allBelow(path string) ([]checkpoint.Entry, error) {
+	if list, err := checkpoint.List(path); err == nil && len(list) > 0 {
+		return list, nil
+	}
+	runs, err := runsBelow(path)
+	if err != nil || len(runs) == 0 {
+		return []checkpoint.Entry{{Path: path}}, nil // Verify says what is wrong with it
+	}
+	var all []checkpoint.Entry
+	for _, dir := range runs {
+		list, err := checkpoint.List(dir)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, list...)
+	}
+	return all, nil
+}
+
 type ckptCompareCmd struct {
-	A string `arg:"" help:"Checkpoint folder or run directory."`
-	B string `arg:"" help:"Checkpoint folder or run directory."`
+	A string `arg:"" help:"Checkpoint folder, or run directory for its last."`
+	B string `arg:"" help:"Checkpoint folder, or run directory for its last."`
 }
 
 // Help implements kong.HelpProvider.
@@ -250,15 +257,15 @@ Example:
 
 // Run implements the verb.
 func (c *ckptCompareCmd) Run(a *app) error {
-	pa, err := checkpointPath(c.A)
+	x, err := a.stateOf(state{Path: c.A})
 	if err != nil {
 		return err
 	}
-	pb, err := checkpointPath(c.B)
+	y, err := a.stateOf(state{Path: c.B})
 	if err != nil {
 		return err
 	}
-	cmp, err := checkpoint.Compare(pa, pb)
+	cmp, err := checkpoint.Compare(x.Path, y.Path)
 	if err != nil {
 		return err
 	}

@@ -3,11 +3,12 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"hash/fnv"
+	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/snug-ml/snug/engine/graph"
-	"github.com/snug-ml/snug/engine/pass"
 	"github.com/snug-ml/snug/system"
 	"github.com/snug-ml/snug/train"
 	"github.com/snug-ml/snug/train/checkpoint"
@@ -15,21 +16,25 @@ import (
 )
 
 type evalCmd struct {
-	Path string `arg:"" name:"run" help:"Run directory or checkpoint folder."`
+	pick
 }
 
 // Help implements kong.HelpProvider.
 func (evalCmd) Help() string {
-	return `The held-out data is that of the run; settings can be changed by flags.
+	return `The held-out data is that of the run; settings can be changed by flags. Of a
+run its best checkpoint is measured, with the figures that training's own
+evaluation of it gave. What is written besides (reports, a threshold, an interval)
+goes to RUN/eval/step-N and changes nothing that belongs to another checkpoint.
 
 Examples:
   snug eval runs/quickstart
+  snug eval runs/quickstart --checkpoint last
   snug eval runs/quickstart/checkpoints/step-00000300 --training.eval_batches 10`
 }
 
 // Run implements the verb.
 func (e *evalCmd) Run(a *app) (err error) {
-	o, err := a.openFor(e.Path, true)
+	o, err := a.openFor(e.pick, true)
 	if err != nil {
 		return err
 	}
@@ -37,26 +42,17 @@ func (e *evalCmd) Run(a *app) (err error) {
 	if err != nil {
 		return err
 	}
-	c, err := s.settings(s.precision)
+	p, err := s.compileEvaluation()
 	if err != nil {
 		return err
 	}
-	c.Recompute = pass.RecomputeNone // nothing is kept for a backward half
-	p, err := s.compile(c, nil)
-	if err != nil {
-		return err
-	}
-	dir := filepath.Dir(filepath.Dir(o.path)) // RUN/checkpoints/step-N
-	cache := s.config.Data.CacheDir
-	if cache == "" {
-		cache = filepath.Join(dir, "data")
-	}
+	dir := checkpoint.RunOf(o.Path)
 	run, err := rundir.Look(dir)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, run.Close()) }()
-	d, err := s.system.Open(a.ctx, s.config, s.model, system.Env{Dir: run, Cache: cache, Log: func(string, ...any) {}})
+	d, err := s.system.Open(a.ctx, s.config, s.model, system.Env{Dir: run, Cache: s.cache(dir), Log: func(string, ...any) {}})
 	if err != nil {
 		return err
 	}
@@ -64,21 +60,16 @@ func (e *evalCmd) Run(a *app) (err error) {
 	if d.Evaluate == nil {
 		return fmt.Errorf("%s: nothing is held out (data.held_out_fraction is 0)", e.Path)
 	}
-	r, err := p.Load(s.on)
+	r, err := s.ready(p, d)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
-	ck, err := checkpoint.Load(o.path)
+	ck, err := checkpoint.Load(o.Path)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, ck.Close()) }()
-	if d.Load != nil {
-		if err := d.Load(r); err != nil {
-			return err
-		}
-	}
 	if err := train.LoadStates(r, ck, graph.Weight, graph.Buffer); err != nil {
 		return err
 	}
@@ -86,20 +77,66 @@ func (e *evalCmd) Run(a *app) (err error) {
 	if err != nil {
 		return err
 	}
+	reports := ""
 	if d.Report != nil {
-		if err := d.Report(a.ctx, r, ck.State.Update); err != nil {
+		reports = a.evaluated(o.Path)
+		if err := os.MkdirAll(reports, 0o777); err != nil {
+			return err
+		}
+		to, err := rundir.Look(reports)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(d.Report(a.ctx, r, o.Update, to), to.Close()); err != nil {
 			return err
 		}
 	}
-	for _, b := range d.Baselines {
-		m["baseline_"+b.Name] = b.Value
-	}
 	if a.asJSON {
-		return a.json(map[string]any{"checkpoint": o.path, "update": ck.State.Update, "metrics": toFloats(m)})
+		for _, b := range d.Baselines {
+			m["baseline_"+b.Name] = b.Value
+		}
+		return a.json(struct {
+			*checkpoint.Chosen
+			Metrics map[string]checkpoint.Float `json:"metrics"`
+			Reports string                      `json:"reports,omitempty"`
+		}{o.Chosen, toFloats(m), reports})
 	}
-	a.printf("%s, update %d\n", o.path, ck.State.Update)
+	a.printf("%v, update %d\n", o, o.Update)
 	for _, k := range sortedKeys(m) {
-		a.printf("  %-18s %.4f\n", strings.ReplaceAll(k, "_", " "), m[k])
+		a.printf("  %-18s %s\n", strings.ReplaceAll(k, "_", " "), figure(d.Goal, k, m[k]))
+	}
+	for _, b := range d.Baselines {
+		a.printf("  %-18s %.4f\n", "baseline "+b.Name, b.Value)
+	}
+	if reports != "" {
+		a.printf("reports: %s\n", reports)
 	}
 	return nil
+}
+
+// evaluated is the folder for what is written of the evaluation of a
+// checkpoint. One with other settings than the run's has a folder of its own,
+// where nothing looks for a decision.
+func (a *app) evaluated(path string) string {
+	dir := checkpoint.Evaluated(path)
+	h := fnv.New32a()
+	changed := false
+	for _, o := range a.overrides {
+		if section, _, _ := strings.Cut(o.Key, "."); section != "hardware" {
+			changed = true
+			_, _ = fmt.Fprintf(h, "%s=%s\n", o.Key, o.Text) // a hash never fails to write
+		}
+	}
+	if changed {
+		return filepath.Clean(fmt.Sprintf("%s-%08x", dir, h.Sum32()))
+	}
+	return dir
+}
+
+// figure is a metric as evaluations print it: the goal's in full.
+func figure(g train.Goal, name string, v float64) string {
+	if name == g.Name {
+		return fmt.Sprintf("%.4f", v)
+	}
+	return fmt.Sprintf("%.4g", v)
 }

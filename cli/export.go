@@ -10,7 +10,7 @@ import (
 )
 
 type exportCmd struct {
-	Path  string `arg:"" name:"run" help:"Run directory or checkpoint folder."`
+	pick
 	Dir   string `arg:"" help:"Folder to make; it must not exist or be empty."`
 	Merge bool   `help:"Add adapters to the weights that they adapt."`
 }
@@ -19,17 +19,18 @@ type exportCmd struct {
 func (exportCmd) Help() string {
 	return `The folder holds config.json, the weights as safetensors in float32 and the
 tokenizer: what transformers' from_pretrained wants. It appears whole or not at
-all. The checkpoint is verified first.
+all. Of a run its best checkpoint is exported, verified first.
 
 Examples:
   snug export runs/quickstart quickstart-hf
+  snug export runs/quickstart newest-hf --checkpoint last
   snug export runs/quickstart/checkpoints/step-00000300 at-300
   snug export --merge runs/dynamo-quickstart/phase1-qa qa-hf`
 }
 
 // Run implements the verb.
 func (e *exportCmd) Run(a *app) error {
-	o, err := a.open(e.Path)
+	o, err := a.open(e.pick)
 	if err != nil {
 		return err
 	}
@@ -42,21 +43,18 @@ func (e *exportCmd) Run(a *app) error {
 			return usage("--merge: runs of the system %s have no adapters", o.config.System)
 		}
 	}
-	report, err := checkpoint.Verify(o.path)
-	if err == nil {
-		err = report.Err()
-	}
-	if err != nil {
-		return err
-	}
-	files, err := write(o.config, o.path, e.Dir)
+	files, err := write(o.config, o.Path, e.Dir)
 	if err != nil {
 		return err
 	}
 	if a.asJSON {
-		return a.json(map[string]any{"checkpoint": o.path, "folder": e.Dir, "files": files})
+		return a.json(struct {
+			*checkpoint.Chosen
+			Folder string   `json:"folder"`
+			Files  []string `json:"files"`
+		}{o.Chosen, e.Dir, files})
 	}
-	a.printf("%s -> %s\n", o.path, e.Dir)
+	a.printf("%s -> %s (%s)\n", o.Path, e.Dir, o.Why)
 	for _, f := range files {
 		a.printf("  %s\n", filepath.Join(e.Dir, f))
 	}

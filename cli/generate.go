@@ -2,22 +2,16 @@ package cli
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
-	"slices"
+	"io"
+	"strings"
 	"time"
 
-	"github.com/snug-ml/snug/config"
-	"github.com/snug-ml/snug/device"
-	"github.com/snug-ml/snug/engine"
-	"github.com/snug-ml/snug/engine/backend"
-	"github.com/snug-ml/snug/system"
 	"github.com/snug-ml/snug/system/lm"
 	"github.com/snug-ml/snug/train/checkpoint"
 )
 
 type generateCmd struct {
-	Path        string   `arg:"" name:"run" help:"Run directory or checkpoint folder."`
+	pick
 	Prompt      string   `help:"Text to continue (default: start a document)." empty:"" key:"training.sample.prompt"`
 	Tokens      int      `help:"Most tokens to write." default:"200" min:"1" key:"training.sample.tokens"`
 	Temperature *float64 `help:"0: always the likeliest token (default: the run's setting)." min:"0" key:"training.sample.temperature"`
@@ -36,7 +30,7 @@ func (generateCmd) Help() string {
 
 // Run implements the verb.
 func (g *generateCmd) Run(a *app) error {
-	o, err := a.open(g.Path)
+	o, err := a.open(g.pick)
 	if err != nil {
 		return err
 	}
@@ -47,7 +41,7 @@ func (g *generateCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	gen, err := o.system.Generator(o.config, o.path, on)
+	gen, err := o.system.Generator(o.config, o.Path, on)
 	if err != nil {
 		return err
 	}
@@ -64,81 +58,30 @@ func (g *generateCmd) Run(a *app) error {
 		opt.TopP = *g.TopP
 	}
 	began := time.Now()
-	n, err := gen.Generate(a.ctx, g.Prompt, opt, a.out)
-	a.printf("\n")
+	var text strings.Builder
+	var w io.Writer = a.out
+	if a.asJSON {
+		w = &text
+	}
+	n, err := gen.Generate(a.ctx, g.Prompt, opt, w)
 	if err != nil {
+		a.printf("\n")
 		return err
 	}
-	_, err = fmt.Fprintf(a.err, "%d tokens, %.0f tok/s\n", n, float64(n)/time.Since(began).Seconds())
+	took := time.Since(began).Seconds()
+	if a.asJSON {
+		return a.json(generated{o.Chosen, g.Prompt, text.String(), n, took})
+	}
+	a.printf("\n")
+	_, err = fmt.Fprintf(a.err, "%d tokens, %.0f tok/s, with %v\n", n, float64(n)/took, o)
 	return err
 }
 
-// opened is a checkpoint with the configuration it was made with.
-type opened struct {
-	path   string
-	config *config.Config
-	system system.System
-}
-
-// device is where to compute, with as many threads as a flag asks for (0: none
-// does), else those of this process. The run's own number was another machine's.
-func (o *opened) device(asked int) (engine.Backend, error) {
-	threads := asked
-	if from, ok := o.config.Origin("hardware.threads"); threads == 0 && ok && from.Kind == config.Flag {
-		threads = o.config.Hardware.Threads
-	}
-	if threads == 0 {
-		threads = device.DetectHost().CPU.Threads
-	}
-	return backend.Open(backend.Options{Device: "auto", Threads: threads})
-}
-
-// open finds the checkpoint that path means: the folder of one, or the newest
-// whole one of a run directory.
-func (a *app) open(path string) (*opened, error) { return a.openFor(path, false) }
-
-// openFor is open for what needs the run's data too, or not.
-func (a *app) openFor(path string, data bool) (*opened, error) {
-	path = lastPhase(path)
-	dir := path
-	if _, err := os.Stat(filepath.Join(path, checkpoint.ManifestFile)); err != nil {
-		c, rejected, err := checkpoint.Latest(path)
-		for _, r := range rejected {
-			if _, err := fmt.Fprintf(a.err, "checkpoint %s is not used: %v\n", filepath.Base(r.Path), r.Err); err != nil {
-				return nil, err
-			}
-		}
-		if err != nil {
-			return nil, err
-		}
-		dir = c.Path
-		if err := c.Close(); err != nil {
-			return nil, err
-		}
-	}
-	if err := checkpoint.Good(dir); err != nil {
-		return nil, err
-	}
-	cfg, err := config.Load(config.Sources{
-		Systems: knownSystems(), File: filepath.Join(dir, checkpoint.ConfigFile), Overrides: a.overrides,
-		Fetch: a.fetch(data),
-	})
-	if err != nil {
-		return nil, err
-	}
-	return &opened{dir, cfg, systemOf(cfg)}, nil
-}
-
-// knownSystems are the configurations of all systems.
-func knownSystems() []config.System {
-	var known []config.System
-	for _, s := range systems {
-		known = append(known, s.Config)
-	}
-	return known
-}
-
-// systemOf is the system that a configuration is for.
-func systemOf(c *config.Config) system.System {
-	return systems[slices.IndexFunc(systems, func(x system.System) bool { return x.Config.Name == c.System })]
+// generated is a text as JSON; it begins with the prompt.
+type generated struct {
+	*checkpoint.Chosen
+	Prompt  string  `json:"prompt"`
+	Text    string  `json:"text"`
+	Tokens  int     `json:"tokens"`
+	Seconds float64 `json:"seconds"`
 }

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/internal/regular"
@@ -100,18 +99,4 @@ func readSummary(dir string) (*Summary, error) {
 		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, summaryFile), err)
 	}
 	return &s, nil
-}
-
-// lastPhase is, of the directory of a run in phases, the folder of the last
-// one that has checkpoints; any other path is given back.
-func lastPhase(path string) string {
-	if _, err := os.Stat(filepath.Join(path, checkpoint.Folder)); err == nil {
-		return path
-	}
-	// The pattern is good, so there is no error; phases sort by their names.
-	found, _ := filepath.Glob(filepath.Join(path, "phase*", checkpoint.Folder))
-	if len(found) == 0 {
-		return path
-	}
-	return filepath.Dir(slices.Max(found))
 }

@@ -15,9 +15,9 @@ import (
 )
 
 type ckptPlotCmd struct {
-	Checkpoint string   `arg:"" help:"Checkpoint folder, or run directory for its newest."`
-	Curve      []string `help:"Curve to draw in full (default: the training loss with the held-out one)." placeholder:"NAME"`
-	SVG        string   `name:"svg" help:"Write all curves to this file as pictures." placeholder:"FILE"`
+	state
+	Curve []string `help:"Curve to draw in full (default: the training loss with the held-out one)." placeholder:"NAME"`
+	SVG   string   `name:"svg" help:"Write all curves to this file as pictures." placeholder:"FILE"`
 }
 
 // Help implements kong.HelpProvider.
@@ -39,10 +39,11 @@ const (
 
 // Run implements the verb.
 func (c *ckptPlotCmd) Run(a *app) (err error) {
-	path, err := checkpointPath(c.Checkpoint)
+	at, err := a.stateOf(c.state)
 	if err != nil {
 		return err
 	}
+	path := at.Path
 	ck, err := checkpoint.Inspect(path)
 	if err != nil {
 		return err
@@ -68,6 +69,7 @@ func (c *ckptPlotCmd) Run(a *app) (err error) {
 	if a.asJSON {
 		return c.document(a, h)
 	}
+	a.printf("%v\n", at)
 	for _, names := range full {
 		a.printf("%s", drawCurves(h, names))
 	}

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/csv"
 	"encoding/json"
@@ -9,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -21,7 +21,7 @@ import (
 )
 
 type predictCmd struct {
-	Path      string   `arg:"" name:"run" help:"Run directory (its best weights) or checkpoint folder."`
+	pick
 	Files     []string `arg:"" optional:"" help:"JSONL, CSV, TSV, JSON or Parquet files; none: texts from standard input, one a line."`
 	Stdin     string   `name:"stdin-format" enum:",lines,jsonl,csv,tsv" default:"" help:"What standard input holds: lines, jsonl, csv or tsv (default: lines)."`
 	TextField string   `name:"text-field" help:"Field or column that holds the text (default: the run's)." placeholder:"NAME"`
@@ -38,7 +38,7 @@ func (predictCmd) Help() string {
 
 Examples:
   snug predict runs/mine comments.csv --keep id > answers.jsonl
-  echo "some text" | snug predict runs/mine
+  echo "some text" | snug predict runs/mine --checkpoint last
   snug predict runs/mine --stdin-format jsonl --format csv < comments.jsonl`
 }
 
@@ -47,7 +47,7 @@ func (p *predictCmd) Run(a *app) (err error) {
 	if err := p.check(); err != nil {
 		return err
 	}
-	o, err := a.openBest(p.Path)
+	o, err := a.open(p.pick)
 	if err != nil {
 		return err
 	}
@@ -58,19 +58,30 @@ func (p *predictCmd) Run(a *app) (err error) {
 	if err != nil {
 		return err
 	}
-	k, err := o.system.Predictor(o.config, o.path, on)
+	k, err := o.system.Predictor(o.config, o.Path, on)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, k.Close()) }()
-	var out io.Writer = a.out
-	if p.Output != "" {
+	_, _ = fmt.Fprintf(a.err, "using %v\n", o) // only told
+	if remark := k.Remark(); remark != "" {
+		_, _ = fmt.Fprintf(a.err, "%s\n", remark)
+	}
+	var out io.Writer = a.out // which is stdout, unless JSON was asked for
+	var said bytes.Buffer     // the answers, as part of a document
+	switch {
+	case p.Output != "":
 		f, err2 := regular.Create(p.Output)
 		if err2 != nil {
 			return err2
 		}
 		defer func() { err = errors.Join(err, f.Close()) }()
 		out = f
+	case a.asJSON:
+		if p.Format != "jsonl" {
+			return usage("--format %s with --json: stdout holds one JSON document; give --output FILE for the answers", p.Format)
+		}
+		out = &said
 	}
 	w := newAnswers(out, p.Format, p.Keep)
 	began, n := time.Now(), 0
@@ -105,6 +116,9 @@ func (p *predictCmd) Run(a *app) (err error) {
 	if err := flush(); err != nil {
 		return err
 	}
+	if a.asJSON {
+		return p.document(a, o, said.Bytes(), n, time.Since(began))
+	}
 	_, err = fmt.Fprintf(a.err, "%d answers in %s, %.0f a second\n", n, shortDuration(time.Since(began)), float64(n)/time.Since(began).Seconds())
 	return err
 }
@@ -121,24 +135,6 @@ func (p *predictCmd) check() error {
 		return usage("--no-header: is for csv and tsv; --stdin-format names one of them")
 	}
 	return nil
-}
-
-// openBest finds the checkpoint that path means: the folder of one, or the
-// best one that a run directory still has.
-func (a *app) openBest(path string) (*opened, error) {
-	o, err := a.open(path)
-	if err != nil || filepath.Clean(o.path) == filepath.Clean(path) {
-		return o, err
-	}
-	newest, err := checkpoint.Inspect(o.path)
-	if err != nil {
-		return nil, err
-	}
-	best := filepath.Join(filepath.Dir(o.path), checkpoint.Name(newest.State.BestAt))
-	if _, err := os.Stat(filepath.Join(best, checkpoint.ManifestFile)); newest.State.Best == nil || best == o.path || err != nil {
-		return o, nil
-	}
-	return a.open(best)
 }
 
 // renamed is a record whose text lies in another field than the predictor asks
@@ -250,6 +246,22 @@ func spool(in io.Reader) (path string, remove func(), err error) {
 		return "", nil, err
 	}
 	return f.Name(), remove, nil
+}
+
+// document prints what was predicted as JSON: the answers, or the file that
+// they were written to.
+func (p *predictCmd) document(a *app, o *opened, lines []byte, n int, took time.Duration) error {
+	d := struct {
+		*checkpoint.Chosen
+		Count   int               `json:"count"`
+		Seconds float64           `json:"seconds"`
+		Output  string            `json:"output,omitempty"`
+		Answers []json.RawMessage `json:"answers,omitempty"`
+	}{Chosen: o.Chosen, Count: n, Seconds: took.Seconds(), Output: p.Output}
+	for line := range bytes.Lines(lines) {
+		d.Answers = append(d.Answers, line)
+	}
+	return a.json(d)
 }
 
 // answers writes answers in a format.

@@ -101,10 +101,10 @@ func (p *progress) line(s train.Step) string {
 
 func evalLine(e train.Evaluated) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "evaluation after update %d: %s %.4f", e.Update, e.Goal.Name, e.Metrics[e.Goal.Name])
+	fmt.Fprintf(&b, "evaluation after update %d: %s %s", e.Update, e.Goal.Name, figure(e.Goal, e.Goal.Name, e.Metrics[e.Goal.Name]))
 	for _, k := range sortedKeys(e.Metrics) {
 		if k != e.Goal.Name {
-			fmt.Fprintf(&b, ", %s %.4g", strings.ReplaceAll(k, "_", " "), e.Metrics[k])
+			fmt.Fprintf(&b, ", %s %s", strings.ReplaceAll(k, "_", " "), figure(e.Goal, k, e.Metrics[k]))
 		}
 	}
 	if e.Best {

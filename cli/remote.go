@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"time"
 
 	"github.com/snug-ml/snug/device"
@@ -13,9 +12,9 @@ import (
 )
 
 type ckptPushCmd struct {
-	Checkpoint string `arg:"" help:"Checkpoint folder, or run directory for its newest."`
-	URL        string `arg:"" help:"file:///folder, s3://bucket/prefix or gs://bucket/prefix."`
-	Compress   bool   `help:"Compress weights and optimizer state (exactly)."`
+	state
+	URL      string `arg:"" help:"file:///folder, s3://bucket/prefix or gs://bucket/prefix."`
+	Compress bool   `help:"Compress weights and optimizer state (exactly)."`
 }
 
 // Help implements kong.HelpProvider.
@@ -31,7 +30,7 @@ Example:
 
 // Run implements the verb.
 func (c *ckptPushCmd) Run(a *app) error {
-	path, err := checkpointPath(c.Checkpoint)
+	at, err := a.stateOf(c.state)
 	if err != nil {
 		return err
 	}
@@ -39,14 +38,19 @@ func (c *ckptPushCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	u, err := remote.Push(a.ctx, r, path, a.pushOptions(c.Compress))
+	u, err := remote.Push(a.ctx, r, at.Path, a.pushOptions(c.Compress))
 	if err != nil {
 		return err
 	}
 	if a.asJSON {
-		return a.json(map[string]any{"checkpoint": path, "at": r.String(), "bytes": u.Bytes(), "files": len(u.Files)})
+		return a.json(struct {
+			*checkpoint.Chosen
+			At    string `json:"at"`
+			Bytes int64  `json:"bytes"`
+			Files int    `json:"files"`
+		}{at, fmt.Sprint(r), u.Bytes(), len(u.Files)})
 	}
-	a.printf("%s is at %v: %s in %d files, verified\n", filepath.Base(path), r, device.Bytes(u.Bytes()), len(u.Files))
+	a.printf("%v is at %v: %s in %d files, verified\n", at, r, device.Bytes(u.Bytes()), len(u.Files))
 	return nil
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/snug-ml/snug/internal/regular"
 	"github.com/snug-ml/snug/system/moderation"
+	"github.com/snug-ml/snug/train/checkpoint"
 )
 
 // tokenVariable names the environment variable that holds the server's token.
@@ -21,7 +22,7 @@ const tokenVariable = "SNUG_SERVE_TOKEN"
 const maxToken = 4 << 10
 
 type serveCmd struct {
-	Path      string        `arg:"" name:"run" help:"Run directory (its best weights) or checkpoint folder of the system moderation."`
+	pick
 	Listen    string        `default:"127.0.0.1:8411" help:"Address to listen on." placeholder:"HOST:PORT"`
 	TokenFile string        `name:"token-file" help:"File with the token that requests must bring (default: the variable SNUG_SERVE_TOKEN)." placeholder:"FILE"`
 	MaxText   int           `name:"max-text" default:"20000" help:"Longest text in bytes." min:"1"`
@@ -35,7 +36,9 @@ type serveCmd struct {
 
 // Help implements kong.HelpProvider.
 func (serveCmd) Help() string {
-	return `Examples:
+	return `Serves the best checkpoint of a run of the system moderation.
+
+Examples:
   snug serve runs/mine
   curl -s localhost:8411/moderate -H 'Content-Type: application/json' -d '{"text": "...", "threshold": 0.7}'
   curl -s localhost:8411/moderate/batch -H 'Content-Type: application/json' -d '{"texts": ["...", "..."]}'
@@ -53,7 +56,7 @@ func (s *serveCmd) Run(a *app) (err error) {
 	if err := s.check(token); err != nil {
 		return err
 	}
-	o, err := a.openBest(s.Path)
+	o, err := a.open(s.pick)
 	if err != nil {
 		return err
 	}
@@ -64,7 +67,7 @@ func (s *serveCmd) Run(a *app) (err error) {
 	if err != nil {
 		return err
 	}
-	k, err := moderation.LoadClassifier(o.config, o.path, on)
+	k, err := moderation.LoadClassifier(o.config, o.Path, on)
 	if err != nil {
 		return err
 	}
@@ -76,11 +79,23 @@ func (s *serveCmd) Run(a *app) (err error) {
 	if err != nil {
 		return err
 	}
-	a.printf("%s, update %d, threshold %.4f", o.path, k.Update, k.Verdict.Threshold)
-	if !k.Decided() {
-		a.printf(" (none was chosen for these weights; `snug eval %s` chooses one)", o.path)
+	a.printf("%v\nthreshold %.4f\n", o, k.Verdict.Threshold)
+	if remark := k.Remark(); remark != "" {
+		a.printf("%s\n", remark)
 	}
-	a.printf("\nlistening on http://%s\n", l.Addr())
+	url := fmt.Sprintf("http://%s", l.Addr())
+	a.printf("listening on %s\n", url)
+	if a.asJSON {
+		err := a.json(struct {
+			*checkpoint.Chosen
+			Threshold float64 `json:"threshold"`
+			Decided   bool    `json:"decided"`
+			URL       string  `json:"url"`
+		}{o.Chosen, k.Verdict.Threshold, k.Decided(), url})
+		if err != nil {
+			return errors.Join(err, l.Close())
+		}
+	}
 	h := &http.Server{
 		Handler: server, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: s.Timeout, WriteTimeout: s.Timeout + 5*time.Second,
 		IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,

@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"slices"
 
 	"github.com/snug-ml/snug/config"
@@ -159,6 +161,50 @@ func (s *setup) compile(c plan.Settings, price func(*graph.Node) float64) (*engi
 	})
 }
 
+// compileEvaluation makes the program that evaluates as the training program
+// does, in the same bits, without what training keeps besides.
+func (s *setup) compileEvaluation() (*engine.Program, error) {
+	c, err := s.settings(s.precision)
+	if err != nil {
+		return nil, err
+	}
+	c = s.chunked(c, plan.OnHost(s.host, plan.Rates{}))
+	return engine.CompileEvaluation(s.model.Training(shape(c)), engine.CompileOptions{Low: low(c.Precision)})
+}
+
+// chunked are settings with the rows of the loss decided where that was left open.
+func (s *setup) chunked(c plan.Settings, t plan.Target) plan.Settings {
+	if c.CEChunk == 0 {
+		c.CEChunk = min(t.LossChunk(c.Precision, s.model.Classes), c.MicroBatch*int(s.model.UnitsPerRow))
+	}
+	return c
+}
+
+// cache is where the prepared data of the run in dir lies.
+func (s *setup) cache(dir string) string {
+	if d := s.config.Data.CacheDir; d != "" {
+		return d
+	}
+	return filepath.Join(dir, "data")
+}
+
+// ready loads a program to run on data, with the weights that training starts
+// from: random ones, and over them what the system loads. What a checkpoint
+// holds comes over these.
+func (s *setup) ready(p *engine.Program, d *system.Run) (*engine.Executable, error) {
+	r, err := p.Load(s.on)
+	if err != nil {
+		return nil, err
+	}
+	if err = r.Initialize(s.config.Training.Seed); err == nil && d.Load != nil {
+		err = d.Load(r)
+	}
+	if err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	return r, nil
+}
+
 // hostTarget is this machine as a target, with the processor's speed measured.
 func (s *setup) hostTarget() (plan.Target, error) {
 	if s.rates == nil {
@@ -205,9 +251,7 @@ func (s *setup) fit(t plan.Target, precision device.Precision) (*plan.Report, *e
 	if err != nil {
 		return nil, nil, err
 	}
-	if c.CEChunk == 0 {
-		c.CEChunk = min(t.LossChunk(precision, s.model.Classes), c.MicroBatch*int(s.model.UnitsPerRow))
-	}
+	c = s.chunked(c, t)
 	pl := s.planner(t)
 	report, err := pl.Check(c)
 	if err != nil {

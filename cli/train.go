@@ -141,7 +141,7 @@ func (r *run) train() (err error) {
 	if err != nil {
 		return err
 	}
-	if r.data, err = r.system.Open(r.ctx, r.config, r.model, system.Env{Dir: r.store.Run(), Cache: r.cache(), Log: r.log}); err != nil {
+	if r.data, err = r.system.Open(r.ctx, r.config, r.model, system.Env{Dir: r.store.Run(), Cache: r.cache(r.dir), Log: r.log}); err != nil {
 		return cmp.Or(r.store.Check(), err) // where the folder is gone, that is why
 	}
 	defer func() { err = errors.Join(err, closeData(r.data)) }()
@@ -154,7 +154,7 @@ func (r *run) train() (err error) {
 	}
 	facts.Heap = heapInUse()
 	r.report = plan.New(r.program, target, facts)
-	if r.runner, err = r.program.Load(r.on); err != nil {
+	if r.runner, err = r.ready(r.program, r.data); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.runner.Close()) }()
@@ -172,14 +172,6 @@ func (r *run) keepBest() int {
 		return 1
 	}
 	return -1 // none
-}
-
-// cache is where prepared data lies.
-func (r *run) cache() string {
-	if d := r.config.Data.CacheDir; d != "" {
-		return d
-	}
-	return filepath.Join(r.dir, "data")
 }
 
 // home is the run directory as it is called by now.
@@ -273,16 +265,6 @@ func (r *run) loop(from *checkpoint.Checkpoint) error {
 		r.printf("warning: %s\n", w)
 	}
 	start := int64(0)
-	if from == nil {
-		if err := r.runner.Initialize(cfg.Seed); err != nil {
-			return err
-		}
-	}
-	if r.data.Load != nil {
-		if err := r.data.Load(r.runner); err != nil {
-			return err
-		}
-	}
 	if from != nil {
 		var err error
 		if start, err = job.Resume(from); err != nil {
@@ -439,27 +421,26 @@ func (r *run) end(res *train.Result, why error) error {
 // others were kept.
 func (r *run) reportBest(res *train.Result) (err error) {
 	update := res.Update
-	if res.HasBest && res.BestAt != res.Update {
-		c, err := checkpoint.Load(filepath.Join(r.store.Dir(), checkpoint.Name(res.BestAt)))
+	best, err := checkpoint.Choose(r.home(), checkpoint.Best)
+	if err != nil {
+		r.printf("warning: the report is on the last weights: %v\n", err)
+	} else if best.Update != update {
+		c, err := checkpoint.Load(best.Path)
 		if err != nil {
-			r.printf("warning: the best weights (update %d) cannot be read, the report is on the last: %v\n", res.BestAt, err)
-		} else {
-			update = res.BestAt
-			if err := errors.Join(train.LoadStates(r.runner, c, graph.Weight, graph.Buffer), c.Close()); err != nil {
-				return err
-			}
+			return err
+		}
+		update = best.Update
+		if err := errors.Join(train.LoadStates(r.runner, c, graph.Weight, graph.Buffer), c.Close()); err != nil {
+			return err
 		}
 	}
-	return r.data.Report(context.WithoutCancel(r.ctx), r.runner, update)
+	return r.data.Report(context.WithoutCancel(r.ctx), r.runner, update, r.store.Run())
 }
 
-// sample lets the model of the newest checkpoint write.
+// sample lets the model of the best checkpoint write.
 func (r *run) sample() error {
-	c, _, err := r.store.Latest()
+	c, err := checkpoint.Choose(r.home(), checkpoint.Best)
 	if err != nil {
-		return err
-	}
-	if err := c.Close(); err != nil {
 		return err
 	}
 	g, err := r.system.Generator(r.config, c.Path, r.on)
@@ -468,7 +449,7 @@ func (r *run) sample() error {
 	}
 	defer func() { _ = g.Close() }() // memory only
 	s := &r.config.Training.Sample
-	r.printf("\nsample:\n")
+	r.printf("\nsample of %v:\n", c)
 	_, err = g.Generate(context.WithoutCancel(r.ctx), s.Prompt, lm.Options{
 		Tokens: s.Tokens, Temperature: s.Temperature, TopK: s.TopK, TopP: s.TopP, Seed: r.config.Training.Seed,
 	}, r.out)

@@ -144,17 +144,8 @@ func CompileTraining(t Training, o CompileOptions) (*Program, error) {
 			return &pass.Unit{F: b.F}
 		})
 	}
-	for _, variant := range variants {
-		if !t.Eval {
-			break
-		}
-		build = append(build, func() *pass.Unit {
-			b := graph.NewBuilder(Variant(FuncEval, variant))
-			obj := t.Model(b, Mode{Variant: variant})
-			b.Output(OutputSum, obj.Sum)
-			b.F.Outputs = append(b.F.Outputs, obj.Outputs...)
-			return &pass.Unit{F: b.F}
-		})
+	if t.Eval {
+		build = append(build, t.evaluations()...)
 	}
 	p, err := compile(build, o)
 	if err != nil {
@@ -166,6 +157,30 @@ func CompileTraining(t Training, o CompileOptions) (*Program, error) {
 		}
 	}
 	return p, nil
+}
+
+// CompileEvaluation compiles the functions "eval" of a training step alone, as
+// they are in it, without what training keeps besides.
+func CompileEvaluation(t Training, o CompileOptions) (*Program, error) {
+	return compile(t.evaluations(), o)
+}
+
+// evaluations build the forward half of each variant without randomness.
+func (t *Training) evaluations() (build []func() *pass.Unit) {
+	variants := t.Variants
+	if len(variants) == 0 {
+		variants = []string{""}
+	}
+	for _, variant := range variants {
+		build = append(build, func() *pass.Unit {
+			b := graph.NewBuilder(Variant(FuncEval, variant))
+			obj := t.Model(b, Mode{Variant: variant})
+			b.Output(OutputSum, obj.Sum)
+			b.F.Outputs = append(b.F.Outputs, obj.Outputs...)
+			return &pass.Unit{F: b.F}
+		})
+	}
+	return build
 }
 
 // CompileForward compiles functions without a backward half: for evaluation,

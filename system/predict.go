@@ -27,5 +27,7 @@ type Predictor interface {
 	TextField() string
 	// Predict gives the answer to each input, in order.
 	Predict(ctx context.Context, inputs []Input) ([]Answer, error)
+	// Remark is what its user should know of the answers, empty for nothing.
+	Remark() string
 	Close() error
 }

@@ -23,6 +23,9 @@ type System struct {
 	// folder of its own below the run directory dir; none where c is the
 	// configuration of one of them.
 	Phases func(c *config.Config, dir string) []Phase
+	// PhaseFolders names the folders of these runs, the one whose model is used
+	// first, then those that stand in for it while it has none; set with Phases.
+	PhaseFolders func(c *config.Config) []string
 	// Generator loads a checkpoint to write text with; nil if the system does
 	// not write.
 	Generator func(c *config.Config, checkpoint string, on engine.Backend) (*lm.Generator, error)
@@ -106,10 +109,11 @@ type Run struct {
 	Evaluate func(r *engine.Executable) func(ctx context.Context, slot int) (map[string]float64, error)
 	Goal     train.Goal
 	// Report writes what is to be known of the weights in a loaded program,
-	// those of the checkpoint of an update, to the run directory: pictures,
-	// tables, what prediction needs. It is called when a run has ended, with the
-	// best weights, and for `eval`. nil: nothing.
-	Report func(ctx context.Context, r *engine.Executable, update int64) error
+	// those of the checkpoint of an update, to the folder dir: pictures, tables,
+	// what prediction needs. It is called when a run has ended, with the best
+	// weights and the run directory, and for `eval` with a folder of its own.
+	// nil: nothing.
+	Report func(ctx context.Context, r *engine.Executable, update int64, dir *rundir.Dir) error
 	// Baselines of the goal's metric, on the same data.
 	Baselines []Baseline
 	// Files go into every checkpoint: the tokenizer, say.

@@ -16,6 +16,7 @@ import (
 	"github.com/snug-ml/snug/system"
 	"github.com/snug-ml/snug/system/corpus"
 	"github.com/snug-ml/snug/train"
+	"github.com/snug-ml/snug/train/rundir"
 )
 
 // System is the system as the command line knows it.
@@ -84,12 +85,12 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 			return f.metrics(), nil
 		}
 	}
-	run.Report = func(ctx context.Context, r *engine.Executable, update int64) error {
+	run.Report = func(ctx context.Context, r *engine.Executable, update int64, dir *rundir.Dir) error {
 		f, err := e.measure(ctx, r, 0, c.Training.EvalBatches)
 		if err != nil {
 			return err
 		}
-		return f.page(update, baseline).Save(env.Dir)
+		return f.page(update, baseline).Save(dir)
 	}
 	run.Baselines = []system.Baseline{{Name: "unigram", Value: baseline.Unigram}, {Name: "bigram", Value: baseline.Bigram}}
 	return run, nil

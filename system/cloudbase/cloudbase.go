@@ -129,10 +129,11 @@ var System = system.System{
 		},
 		Check: check,
 	},
-	Describe:  describe,
-	Open:      open,
-	Phases:    phases,
-	Predictor: newPredictor,
+	Describe:     describe,
+	Open:         open,
+	Phases:       phases,
+	PhaseFolders: func(*config.Config) []string { return []string{folderFinal, folderPretrain, folderMasked} },
+	Predictor:    newPredictor,
 }
 
 func check(c *config.Config, r *config.Report) {

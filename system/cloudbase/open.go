@@ -120,7 +120,11 @@ func (t *task) load(r *engine.Executable) error {
 
 // start takes the weights of a run or a checkpoint that this model has too.
 func (t *task) start(r *engine.Executable, path string) (err error) {
-	c, err := newest(path)
+	chosen, err := checkpoint.Choose(path, "")
+	if err != nil {
+		return err
+	}
+	c, err := checkpoint.Load(chosen.Path)
 	if err != nil {
 		return err
 	}
@@ -146,26 +150,6 @@ func (t *task) start(r *engine.Executable, path string) (err error) {
 	if taken == 0 {
 		return fmt.Errorf("%s has no tensor of this model", c.Path)
 	}
-	t.env.Log("weights: %d tensors from %s, %d start at random", taken, c.Path, missing)
+	t.env.Log("weights: %d tensors from %v, %d start at random", taken, chosen, missing)
 	return nil
-}
-
-// newest opens a checkpoint, or the best of a run directory: of its newest
-// checkpoint's history, or that itself.
-func newest(path string) (*checkpoint.Checkpoint, error) {
-	if c, err := checkpoint.Load(path); err == nil {
-		return c, nil
-	}
-	c, _, err := checkpoint.Latest(path)
-	if err != nil {
-		return nil, err
-	}
-	if c.State.Best == nil || c.State.BestAt == c.State.Update {
-		return c, nil
-	}
-	best, err := checkpoint.Load(checkpointAt(c.Path, c.State.BestAt))
-	if err != nil {
-		return c, nil // the best was not kept
-	}
-	return best, c.Close()
 }

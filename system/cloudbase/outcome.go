@@ -147,8 +147,8 @@ func flightNames(list []window) (names []string) {
 var sideNames = []string{"test", "validation", "calibration"}
 
 // report judges every held-out flight with the weights in r and writes what
-// there is to know to the run directory.
-func (t *task) report(ctx context.Context, r *engine.Executable, update int64) error {
+// there is to know to dir.
+func (t *task) report(ctx context.Context, r *engine.Executable, update int64, dir *rundir.Dir) error {
 	scales, err := scalesOf(r)
 	if err != nil {
 		return err
@@ -183,11 +183,10 @@ func (t *task) report(ctx context.Context, r *engine.Executable, update int64) e
 	if err != nil {
 		return err
 	}
-	dir := t.env.Dir
 	p := page(t.config, o, said, history)
 	err = errors.Join(
 		dir.ReplaceJSON(OutcomeFile, o), dir.ReplaceJSON(IntervalFile, o.Interval),
-		t.predictions(said, float64(o.Interval.HalfWidth)), p.Save(dir),
+		t.predictions(dir, said, float64(o.Interval.HalfWidth)), p.Save(dir),
 	)
 	if err != nil {
 		return err
@@ -196,7 +195,7 @@ func (t *task) report(ctx context.Context, r *engine.Executable, update int64) e
 		t.env.Log("%s", line)
 	}
 	t.env.Log("report: %s", dir.Join(report.FileName))
-	if o.Phase == "fold" {
+	if o.Phase == "fold" && dir == t.env.Dir {
 		return t.folds()
 	}
 	return nil
@@ -218,7 +217,7 @@ func (t *task) interval(j *judged, update int64) Interval {
 }
 
 // predictions writes predictions.csv, a row for each window that was judged.
-func (t *task) predictions(said map[string]*judged, half float64) error {
+func (t *task) predictions(dir *rundir.Dir, said map[string]*judged, half float64) error {
 	var buffer bytes.Buffer
 	w := csv.NewWriter(&buffer)
 	rows := [][]string{{"split", "flight_name", "local_index", "time", "sza", "saa", "y_true", "y_pred", "y_low", "y_high"}}
@@ -242,7 +241,7 @@ func (t *task) predictions(said map[string]*judged, half float64) error {
 	if err := w.WriteAll(rows); err != nil {
 		return err
 	}
-	return t.env.Dir.Replace(PredictionsFile, buffer.Bytes())
+	return dir.Replace(PredictionsFile, buffer.Bytes())
 }
 
 // folds collects the reports of the folds beside this one.
@@ -297,7 +296,19 @@ func lead(o *Outcome) (lines []string) {
 	return lines
 }
 
-// readInterval is the interval of a run directory; there may be none.
+// intervalOf is the interval of a checkpoint: that of its run, if it was
+// calibrated for these weights, else that of an evaluation of this checkpoint.
+func intervalOf(path string, update int64) (Interval, error) {
+	for _, dir := range []string{checkpoint.RunOf(path), checkpoint.Evaluated(path)} {
+		i, err := readInterval(dir)
+		if err != nil || i.Update == update {
+			return i, err
+		}
+	}
+	return Interval{HalfWidth: checkpoint.Float(math.Inf(1))}, nil
+}
+
+// readInterval is the interval in a folder; there may be none.
 func readInterval(dir string) (i Interval, err error) {
 	i.HalfWidth = checkpoint.Float(math.Inf(1))
 	path := filepath.Join(dir, IntervalFile)

@@ -72,15 +72,7 @@ func ready(path string) func() error {
 		return nil
 	}
 	return func() error {
-		c, err := newest(path)
-		if err != nil {
-			return err
-		}
-		return c.Close()
+		_, err := checkpoint.Choose(path, "")
+		return err
 	}
-}
-
-// checkpointAt is the checkpoint of an update beside another one.
-func checkpointAt(path string, update int64) string {
-	return filepath.Join(filepath.Dir(path), checkpoint.Name(update))
 }

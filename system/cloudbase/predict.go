@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,6 +24,8 @@ type predictor struct {
 	reader   *reader
 	runner   *engine.Executable
 	interval Interval
+	// calibrated says that the interval is for these weights.
+	calibrated bool
 }
 
 // predictRows are the windows that are computed at a time.
@@ -60,13 +61,10 @@ func newPredictor(c *config.Config, dir string, on engine.Backend) (_ system.Pre
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, ck.Close()) }()
-	p.interval, err = readInterval(filepath.Dir(filepath.Dir(dir))) // RUN/checkpoints/step-N
-	if err != nil {
+	if p.interval, err = intervalOf(dir, ck.State.Update); err != nil {
 		return nil, err
 	}
-	if p.interval.Update != ck.State.Update {
-		p.interval.HalfWidth = checkpoint.Float(math.Inf(1))
-	}
+	p.calibrated = p.interval.Update == ck.State.Update
 	if p.runner, err = prog.Load(on); err != nil {
 		return nil, err
 	}
@@ -81,6 +79,14 @@ func (p *predictor) Batch() int { return 1 }
 
 // TextField implements system.Predictor.
 func (p *predictor) TextField() string { return flightField }
+
+// Remark implements system.Predictor.
+func (p *predictor) Remark() string {
+	if p.calibrated || len(config.Of[Split](p.config).Calibration) == 0 {
+		return ""
+	}
+	return "answers have no low and high: no interval was calibrated for these weights; `snug eval` on this checkpoint does it"
+}
 
 // Close implements system.Predictor.
 func (p *predictor) Close() error { return p.runner.Close() }

@@ -153,6 +153,7 @@ var System = system.System{
 	},
 	Describe:     describe,
 	Phases:       phases,
+	PhaseFolders: phaseFolders,
 	Predictor:    newPredictor,
 	Export:       export,
 	ExportMerged: exportMerged,

@@ -72,11 +72,8 @@ func exportTasks(c *config.Config, dir, to string, merged bool) (files []string,
 	return files, nil
 }
 
-// rootOf is the run directory of the whole, of a checkpoint of one phase:
-// RUN/phase/checkpoints/step.
-func rootOf(checkpoint string) string {
-	return filepath.Dir(filepath.Dir(filepath.Dir(filepath.Clean(checkpoint))))
-}
+// rootOf is the run directory of the whole, of a checkpoint of one phase.
+func rootOf(path string) string { return filepath.Dir(checkpoint.RunOf(path)) }
 
 // encoderSource opens the encoder's own weights and says what model they are.
 func encoderSource(c *config.Config, root, tokenizer string) (hf.Source, *hf.Config, func() error, error) {

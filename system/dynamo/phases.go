@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/internal/regular"
@@ -25,6 +26,15 @@ func folder(stage string) string {
 		return "phase3-joint"
 	}
 	return "phase1-" + stage
+}
+
+// phaseFolders are the folders of the phases, the last first.
+func phaseFolders(c *config.Config) []string {
+	out := []string{folder(stageJoint), folder(stageRouter)}
+	for _, name := range slices.Backward(config.Of[Model](c).Tasks) {
+		out = append(out, folder(name))
+	}
+	return append(out, folder(stageEncoder))
 }
 
 // phases are the runs that a configuration wants.
@@ -140,5 +150,5 @@ func weights(dir, stage string) (*checkpoint.Checkpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	return checkpoint.Load(filepath.Join(dir, folder(stage), "checkpoints", checkpoint.Name(r.Update)))
+	return checkpoint.Load(checkpoint.At(filepath.Join(dir, folder(stage)), r.Update))
 }

@@ -69,6 +69,9 @@ func (p *predictor) Batch() int { return p.rows }
 // TextField implements system.Predictor.
 func (p *predictor) TextField() string { return "text" }
 
+// Remark implements system.Predictor.
+func (p *predictor) Remark() string { return "" }
+
 // Predict implements system.Predictor. An input with a field "question" asks
 // for a part of its text. Texts are grouped by task.
 func (p *predictor) Predict(ctx context.Context, inputs []system.Input) ([]system.Answer, error) {

@@ -10,14 +10,15 @@ import (
 
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/system/report"
+	"github.com/snug-ml/snug/train/rundir"
 )
 
 // examples is how many texts of a task a page shows.
 const examples = 8
 
 // report measures the weights in a loaded program, hands the result on and
-// writes a page.
-func (j *job) report(ctx context.Context, r *engine.Executable, update int64) error {
+// writes a page, in dir.
+func (j *job) report(ctx context.Context, r *engine.Executable, update int64, dir *rundir.Dir) error {
 	res := &result{Stage: j.stage, Update: update}
 	page := &report.Page{Title: "snug dynamo: " + folder(j.stage)}
 	var err error
@@ -33,10 +34,10 @@ func (j *job) report(ctx context.Context, r *engine.Executable, update int64) er
 		return err
 	}
 	page.Sections = append(page.Sections, report.Section{Title: "Figures", Tables: []report.Table{figures(res.Metrics)}})
-	if err := page.Save(j.env.Dir); err != nil {
+	if err := page.Save(dir); err != nil {
 		return err
 	}
-	return res.save(j.env.Dir)
+	return res.save(dir)
 }
 
 // figures are metrics as a table.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 
 	"github.com/snug-ml/snug/config"
@@ -35,8 +34,9 @@ var batchRows = [...]int{1, 4, 16}
 
 // LoadClassifier compiles the model of a checkpoint folder for the lengths
 // that it was trained with and loads its weights. The verdict is that of the
-// run directory around the folder, if it is for the same weights; else logits
-// are taken as they are and a probability of a half flags.
+// run around the folder, if it is for the same weights, or that of an evaluation
+// of this checkpoint; else logits are taken as they are and a probability of a
+// half flags.
 func LoadClassifier(c *config.Config, dir string, on engine.Backend) (_ *Classifier, err error) {
 	tok, err := token.LoadFolder(dir)
 	if err != nil {
@@ -52,18 +52,29 @@ func LoadClassifier(c *config.Config, dir string, on engine.Backend) (_ *Classif
 	}
 	defer func() { err = errors.Join(err, ck.Close()) }()
 	k.Update = ck.State.Update
-	v, ok, err := ReadVerdict(filepath.Dir(filepath.Dir(dir))) // RUN/checkpoints/step-N
-	if err != nil {
-		return nil, err
-	}
-	if ok && v.Update == k.Update {
-		k.Verdict = v
+	for _, at := range []string{checkpoint.RunOf(dir), checkpoint.Evaluated(dir)} {
+		v, ok, err := ReadVerdict(at)
+		if err != nil {
+			return nil, err
+		}
+		if ok && v.Update == k.Update {
+			k.Verdict = v
+			break
+		}
 	}
 	return k, k.load(ck, on)
 }
 
 // Decided reports whether a threshold was chosen for these weights.
 func (k *Classifier) Decided() bool { return k.Verdict.Update == k.Update && k.Update > 0 }
+
+// Remark says where no threshold was chosen for these weights.
+func (k *Classifier) Remark() string {
+	if k.Decided() {
+		return ""
+	}
+	return fmt.Sprintf("no threshold was chosen for these weights: probabilities are not calibrated and %v flags; `snug eval` on this checkpoint chooses one", k.Verdict.Threshold)
+}
 
 func shapeName(length, rows int) string { return fmt.Sprintf("%dx%d", length, rows) }
 

@@ -172,7 +172,7 @@ func (p *prepared) trained(t testing.TB, updates int64) (dir string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := p.run.Report(context.Background(), r, res.Update); err != nil {
+	if err := p.run.Report(context.Background(), r, res.Update, store.Run()); err != nil {
 		t.Fatal(err)
 	}
 	if err := store.Close(); err != nil {

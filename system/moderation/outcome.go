@@ -9,6 +9,7 @@ import (
 	"github.com/snug-ml/snug/system/report"
 	"github.com/snug-ml/snug/train"
 	"github.com/snug-ml/snug/train/metric"
+	"github.com/snug-ml/snug/train/rundir"
 )
 
 // OutcomeFile is the name of an [Outcome] in a run directory.
@@ -131,8 +132,8 @@ func result(s *scored, v Verdict) (Result, error) {
 var half = Verdict{Temperature: 1, Threshold: 0.5}
 
 // report scores the texts with the weights in r and writes decision.json,
-// report.json and report.html to the run directory.
-func (t *task) report(ctx context.Context, r *engine.Executable, update int64) error {
+// report.json and report.html to dir.
+func (t *task) report(ctx context.Context, r *engine.Executable, update int64, dir *rundir.Dir) error {
 	valid, err := score(ctx, r, 0, t.valid, 0)
 	if err != nil {
 		return err
@@ -178,10 +179,10 @@ func (t *task) report(ctx context.Context, r *engine.Executable, update int64) e
 		return err
 	}
 	p := page(t.config, o, scores, history)
-	err = errors.Join(v.save(t.env.Dir), t.env.Dir.ReplaceJSON(OutcomeFile, o), p.Save(t.env.Dir))
+	err = errors.Join(v.save(dir), dir.ReplaceJSON(OutcomeFile, o), p.Save(dir))
 	if err == nil {
 		t.env.Log("%s", lead(o))
-		t.env.Log("report: %s", t.env.Dir.Join(report.FileName))
+		t.env.Log("report: %s", dir.Join(report.FileName))
 	}
 	return err
 }

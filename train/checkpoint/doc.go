@@ -44,6 +44,3 @@ const (
 	ConfigFile    = "config.yaml"
 	ManifestFile  = "manifest.json"
 )
-
-// Folder is the name of the folder with checkpoints inside a run folder.
-const Folder = "checkpoints"

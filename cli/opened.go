@@ -1,0 +1,179 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/snug-ml/snug/config"
+	"github.com/snug-ml/snug/device"
+	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/backend"
+	"github.com/snug-ml/snug/system"
+	"github.com/snug-ml/snug/train/checkpoint"
+)
+
+// pick is how a verb that uses a model names its checkpoint.
+type pick struct {
+	Path       string `arg:"" name:"run" help:"Run directory, of which the best checkpoint is used, or a checkpoint folder."`
+	Checkpoint string `help:"Checkpoint of the run to use instead: best, last, step-N or a checkpoint folder." placeholder:"WHICH"`
+}
+
+// state is how a verb names a checkpoint whose state is looked at or carried
+// elsewhere, to go on from or to compare: the last.
+type state struct {
+	Path       string `arg:"" name:"run" help:"Run directory, of which the last checkpoint is used, or a checkpoint folder."`
+	Checkpoint string `help:"Checkpoint of the run to use instead: best, last, step-N or a checkpoint folder." placeholder:"WHICH"`
+}
+
+// stateOf chooses that checkpoint. Unless it is named it is the last that looks
+// whole; its bytes are not read.
+func (a *app) stateOf(s state) (*checkpoint.Chosen, error) {
+	if s.Checkpoint != "" {
+		return a.choose(s.Path, s.Checkpoint)
+	}
+	if m, err := checkpoint.ReadManifest(s.Path); err == nil {
+		return &checkpoint.Chosen{Path: s.Path, Update: m.Update, Why: "as named"}, nil
+	}
+	dir, err := a.runWithModel(s.Path)
+	if err != nil {
+		return nil, err
+	}
+	list, err := checkpoint.List(dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range list {
+		if e.Problem == nil {
+			return &checkpoint.Chosen{Path: e.Path, Update: e.Update, Why: "the last"}, nil
+		}
+	}
+	return nil, fmt.Errorf("%w in %s", checkpoint.ErrNone, dir)
+}
+
+// opened is a checkpoint with the configuration it was made with.
+type opened struct {
+	*checkpoint.Chosen
+	config *config.Config
+	system system.System
+}
+
+// device is where to compute, with as many threads as a flag asks for (0: none
+// does), else those of this process. The run's own number was another machine's.
+func (o *opened) device(asked int) (engine.Backend, error) {
+	threads := asked
+	if from, ok := o.config.Origin("hardware.threads"); threads == 0 && ok && from.Kind == config.Flag {
+		threads = o.config.Hardware.Threads
+	}
+	if threads == 0 {
+		threads = device.DetectHost().CPU.Threads
+	}
+	return backend.Open(backend.Options{Device: "auto", Threads: threads})
+}
+
+// open chooses the checkpoint to use.
+func (a *app) open(p pick) (*opened, error) { return a.openFor(p, false) }
+
+// openFor is open for what needs the run's data too, or not.
+func (a *app) openFor(p pick, data bool) (*opened, error) {
+	c, err := a.choose(p.Path, p.Checkpoint)
+	if err != nil {
+		return nil, err
+	}
+	cfg, err := config.Load(config.Sources{
+		Systems: knownSystems(), File: filepath.Join(c.Path, checkpoint.ConfigFile), Overrides: a.overrides,
+		Fetch: a.fetch(data),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &opened{c, cfg, systemOf(cfg)}, nil
+}
+
+// choose finds the checkpoint that path means, by the rule of
+// [checkpoint.Choose], and tells which it passed over.
+func (a *app) choose(path, want string) (*checkpoint.Chosen, error) {
+	path, err := a.runWithModel(path)
+	if err != nil {
+		return nil, err
+	}
+	c, err := checkpoint.Choose(path, want)
+	var wish *checkpoint.WantError
+	if errors.As(err, &wish) {
+		return nil, usage("--checkpoint %s: %s", wish.Want, wish.Problem)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range c.Rejected {
+		if _, err := fmt.Fprintf(a.err, "checkpoint %s is not used: %v\n", filepath.Base(r.Path), r.Err); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// runWithModel is, of the directory of a whole training in phases, the folder
+// of the phase whose model is used; any other path is given back.
+func (a *app) runWithModel(path string) (string, error) {
+	file := filepath.Join(path, checkpoint.ConfigFile)
+	if _, err := os.Stat(file); err != nil || hasCheckpoints(path) {
+		return path, nil
+	}
+	// It lies in a run directory, or in a checkpoint, whose weights are beside it.
+	if _, err := os.Stat(filepath.Join(path, checkpoint.ManifestFile)); err == nil {
+		return path, nil
+	}
+	cfg, err := config.Load(config.Sources{Systems: knownSystems(), File: file, Fetch: a.fetch(false)})
+	if err != nil {
+		return "", err
+	}
+	s := systemOf(cfg)
+	if s.PhaseFolders == nil {
+		return path, nil
+	}
+	for _, name := range s.PhaseFolders(cfg) {
+		if sub := filepath.Join(path, name); hasCheckpoints(sub) {
+			return sub, nil
+		}
+	}
+	runs, err := runsBelow(path)
+	if err == nil && len(runs) > 0 {
+		err = fmt.Errorf("%s holds several runs of which none is the result of the others: name one of %s", path, strings.Join(runs, ", "))
+	}
+	return path, err
+}
+
+// runsBelow are the run directories with checkpoints in a folder.
+func runsBelow(dir string) (runs []string, err error) {
+	found, err := os.ReadDir(dir)
+	for _, e := range found {
+		if sub := filepath.Join(dir, e.Name()); hasCheckpoints(sub) {
+			runs = append(runs, sub)
+		}
+	}
+	return runs, err
+}
+
+// hasCheckpoints reports whether the run directory dir holds a checkpoint.
+func hasCheckpoints(dir string) bool {
+	list, err := checkpoint.List(filepath.Join(dir, checkpoint.Folder))
+	return err == nil && len(list) > 0
+}
+
+// knownSystems are the configurations of all systems.
+func knownSystems() []config.System {
+	var known []config.System
+	for _, s := range systems {
+		known = append(known, s.Config)
+	}
+	return known
+}
+
+// systemOf is the system that a configuration is for.
+func systemOf(c *config.Config) system.System {
+	return systems[slices.IndexFunc(systems, func(x system.System) bool { return x.Config.Name == c.System })]
+}

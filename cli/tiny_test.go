@@ -36,8 +36,8 @@ func done(t *testing.T, args ...string) said {
 	return s
 }
 
-// tinyRun is a run of a system that takes a second.
-type tinyRun struct {
+// systemRun is a run of a system that takes a second.
+type systemRun struct {
 	config string // file
 	// phases are the folders of its runs below the run directory, the one whose
 	// model is used last; nil: it is one run.
@@ -47,7 +47,7 @@ type tinyRun struct {
 }
 
 // runs are the folders of the runs in the run directory dir.
-func (r tinyRun) runs(dir string) []string {
+func (r systemRun) runs(dir string) []string {
 	if r.phases == nil {
 		return []string{dir}
 	}
@@ -58,8 +58,8 @@ func (r tinyRun) runs(dir string) []string {
 	return out
 }
 
-// tinyRuns writes the data and the configuration of a tiny run of every system.
-func tinyRuns(t *testing.T) map[string]tinyRun {
+// everySystem writes the data and the configuration of a tiny run of every system.
+func everySystem(t *testing.T) map[string]systemRun {
 	t.Helper()
 	dir := t.TempDir()
 	if err := tiny(dir); err != nil {
@@ -84,13 +84,13 @@ func tinyRuns(t *testing.T) map[string]tinyRun {
 	})
 	corpus := filepath.Join(dir, "corpus", "*.txt")
 	clock := "mixed_precision: fp32, batch_size: 4, gradient_accumulation_steps: 2, max_steps: 8, learning_rate: 3e-3, warmup_steps: 2, eval_steps: 4, save_steps: 4, sample: {tokens: 4}"
-	out := map[string]tinyRun{}
+	out := map[string]systemRun{}
 	add := func(name, yaml, input string, phases ...string) {
 		path := filepath.Join(dir, name+".yaml")
 		if err := os.WriteFile(path, []byte("system: "+name+"\nhardware: {threads: 1}\n"+yaml), 0o666); err != nil {
 			t.Fatal(err)
 		}
-		out[name] = tinyRun{path, phases, input}
+		out[name] = systemRun{path, phases, input}
 	}
 	add("refocused", `model: {d_model: 32, n_layers: 2, n_heads: 2, d_ff: 64, max_seq_len: 32}
 training: {`+clock+`, eval_batches: 2}

@@ -21,7 +21,7 @@ const (
 // skipped; a row with more or fewer fields than the first is an error. It
 // returns false when emit asked to stop.
 func csvRecords(name, format string, opt Options, emit func(Record) bool) (bool, error) {
-	in, err := openInput(name)
+	in, err := openLines(name)
 	if err != nil {
 		return false, err
 	}

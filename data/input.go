@@ -111,3 +111,27 @@ func (in *input) dropMark(name string) error {
 	}
 	return nil
 }
+
+// lineEnds refuses a file whose lines end with carriage returns alone, as on
+// old Macs: whatever reads lines would take it for a single one.
+func (in *input) lineEnds(name string) error {
+	head, _ := in.Peek(64 << 10) // an error comes again when its line is read
+	head = bytes.TrimRight(head, "\r\n")
+	if bytes.IndexByte(head, '\r') >= 0 && bytes.IndexByte(head, '\n') < 0 {
+		return fmt.Errorf("data: %s: its lines end with carriage returns alone; convert it (tr '\\r' '\\n')", name)
+	}
+	return nil
+}
+
+// openLines is openInput for what reads lines.
+func openLines(name string) (*input, error) {
+	in, err := openInput(name)
+	if err != nil {
+		return nil, err
+	}
+	if err := in.lineEnds(name); err != nil {
+		_ = in.Close() // the first error is the one to tell
+		return nil, err
+	}
+	return in, nil
+}

@@ -173,8 +173,12 @@ func (j *jsonReader) sequence() (bool, error) {
 }
 
 func (j *jsonReader) end() error {
-	if token, err := j.dec.Token(); err != io.EOF {
-		return j.fail(fmt.Errorf("want the end of the file, found %v %w", token, err))
+	token, err := j.dec.Token()
+	switch {
+	case err == io.EOF:
+		return nil
+	case err != nil:
+		return j.fail(fmt.Errorf("want the end of the file: %w", err))
 	}
-	return nil
+	return j.fail(fmt.Errorf("want the end of the file, found %v", token))
 }

@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	"github.com/snug-ml/snug/internal/strictjson"
 )
 
 // jsonlRecords yields one record a line; blank lines are skipped. It returns
 // false when emit asked to stop.
 func jsonlRecords(name string, opt Options, emit func(Record) bool) (bool, error) {
-	in, err := openInput(name)
+	in, err := openLines(name)
 	if err != nil {
 		return false, err
 	}
@@ -64,7 +66,11 @@ func (r *Record) decode(raw []byte, opt Options) error {
 	case errors.As(err, &syntax):
 		return &recordError{fmt.Errorf("data: %s: byte %d of the record: %w", r.Where(), syntax.Offset, err)}
 	case err != nil:
-		return &recordError{fmt.Errorf("data: %s: want a JSON object: %w", r.Where(), err)}
+		hint := ""
+		if raw[0] == '[' {
+			hint = "; a file that is one list is read with data.format json"
+		}
+		return &recordError{fmt.Errorf("data: %s: %w%s", r.Where(), strictjson.Explain(err), hint)}
 	case object == nil:
 		return &recordError{fmt.Errorf("data: %s: want a JSON object, found null", r.Where())}
 	}

@@ -168,7 +168,7 @@ func TestJSONErrors(t *testing.T) {
 		{`[{"text":"a"}`, Options{}, []string{"a.json", "after record 1"}},
 		{`[{"text":"a"}] x`, Options{}, []string{"a.json", "after record 1"}},
 		{`[{"text":"a"}] {}`, Options{}, []string{"a.json", "want the end of the file"}},
-		{`[1]`, Options{}, []string{"a.json#1", "want a JSON object"}},
+		{`[1]`, Options{}, []string{"a.json#1", "want an object, found"}},
 		{`[{"text":"` + "\xff" + `"}]`, Options{}, []string{"a.json#1", "invalid UTF-8"}},
 		{`{"data":{"text":"a"}}`, Options{ArrayKey: "data"}, []string{"a.json", "want an array of records"}},
 		{`{"rows":[]}`, Options{ArrayKey: "data"}, []string{"a.json", `no key "data"`, "data.array_key"}},

@@ -216,7 +216,7 @@ func TestJSONL(t *testing.T) {
 func TestJSONLErrors(t *testing.T) {
 	for body, want := range map[string][]string{
 		"{\"text\":\"a\"}\n{\"text\":":             {"a.jsonl:2", "unexpected end"},
-		"[1,2]\n":                                  {"a.jsonl:1", "want a JSON object"},
+		"[1,2]\n":                                  {"a.jsonl:1", "want an object, found"},
 		"null\n":                                   {"a.jsonl:1", "found null"},
 		"{\"text\":null}\n":                        {"a.jsonl:1", `"text"`, "want text, found null"},
 		"{\"text\":[1]}\n":                         {"a.jsonl:1", "want text"},

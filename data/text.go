@@ -32,7 +32,11 @@ func appendLine(dst []byte, r *bufio.Reader, limit int64) ([]byte, error) {
 // textDocuments cuts one text file into documents. It returns false when emit
 // asked to stop.
 func textDocuments(name string, opt Options, emit func(Document) bool) (bool, error) {
-	in, err := openInput(name)
+	open := openLines
+	if opt.Split == SplitFile {
+		open = openInput
+	}
+	in, err := open(name)
 	if err != nil {
 		return false, err
 	}

@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+
+	"github.com/snug-ml/snug/internal/strictjson"
 )
 
 // maxInfo bounds the description of a repository that is read, in bytes.
@@ -50,7 +52,7 @@ func (c *Client) info(ctx context.Context, r Ref) (*info, error) {
 		}
 		*in = info{}
 		if err := json.Unmarshal(text, in); err != nil {
-			return false, fmt.Errorf("%s is no hub: its answer is not what the hub's API gives: %w", c.Endpoint, err)
+			return false, fmt.Errorf("%s is no hub: its answer is not what the hub's API gives: %w", c.Endpoint, strictjson.Explain(err))
 		}
 		return false, nil
 	})

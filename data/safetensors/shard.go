@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/snug-ml/snug/internal/regular"
+	"github.com/snug-ml/snug/internal/strictjson"
 )
 
 // IndexSuffix follows the base name in the name of a sharded model's index, as
@@ -111,7 +112,7 @@ func parseIndex(text []byte) (map[string]string, error) {
 		WeightMap json.RawMessage `json:"weight_map"`
 	}
 	if err := json.Unmarshal(text, &doc); err != nil {
-		return nil, errorf("", "is not a JSON index: %v", err)
+		return nil, errorf("", "is not a JSON index: %v", strictjson.Explain(err))
 	}
 	if len(doc.WeightMap) == 0 {
 		return nil, errorf("", "has no weight_map")

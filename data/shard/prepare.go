@@ -246,14 +246,54 @@ func (w writers) run(ctx context.Context, src data.Source, enc Encoder, opt Opti
 
 // enough refuses splits that nothing can be learnt or measured on.
 func enough(t *tally, opt Options) error {
-	groups := len(t.groups[Train]) + len(t.groups[HeldOut])
+	return Census{
+		Documents: t.report.Documents, Empty: t.report.EmptyDocuments, Groups: len(t.groups[Train]) + len(t.groups[HeldOut]),
+		Train: t.report.Train.Documents, HeldOut: t.report.HeldOut.Documents,
+	}.Check(opt.HeldOut)
+}
+
+// Census counts the documents of a source, those without text and those on
+// each side of the split.
+type Census struct {
+	Documents, Empty, Train, HeldOut int64
+	Groups                           int // that stay together, of documents with text
+}
+
+// Count reads the documents of a source.
+func Count(src data.Source, seed uint64, heldOut float64) (c Census, err error) {
+	groups := map[string]bool{}
+	for doc, err := range src.Documents() {
+		if err != nil {
+			return c, err
+		}
+		c.Documents++
+		if len(doc.Text) == 0 {
+			c.Empty++
+			continue
+		}
+		groups[doc.Group] = true
+		if splitOf(seed, heldOut, doc.Group) == Train {
+			c.Train++
+		} else {
+			c.HeldOut++
+		}
+	}
+	c.Groups = len(groups)
+	return c, nil
+}
+
+// Check says what is missing where there is nothing to train on, or nothing on
+// the side of which a share was asked for.
+func (c Census) Check(heldOut float64) error {
 	switch {
-	case t.report.Train.Documents+t.report.HeldOut.Documents == 0:
-		return fmt.Errorf("shard: no text: %d documents, all of them empty", t.report.Documents)
-	case t.report.Train.Documents == 0:
-		return fmt.Errorf("shard: nothing left to train on: all %d groups of documents fell in the held-out share of %v; lower it, or choose another seed", groups, opt.HeldOut)
-	case t.report.HeldOut.Documents == 0 && opt.HeldOut > 0:
-		return fmt.Errorf("shard: nothing held out: none of %d groups of documents fell in the share of %v; raise it, choose another seed, or cut the files in more documents (data.documents: chunk, paragraph or line)", groups, opt.HeldOut)
+	case c.Documents == 0:
+		return errors.New("data.source: there is nothing to train on: the files hold no documents")
+	case c.Documents == c.Empty:
+		return fmt.Errorf("data.source: there is nothing to train on: none of the documents holds text (%d read)", c.Documents)
+	case c.Train == 0:
+		return fmt.Errorf("nothing left to train on: the held-out share of %v took all %d groups of documents; lower data.held_out_fraction, choose another data.shuffle_seed, or cut the files in more documents (data.documents: chunk, paragraph or line)", heldOut, c.Groups)
+	case c.HeldOut == 0 && heldOut > 0:
+		return fmt.Errorf("nothing held out: none of %d groups of documents fell in the share of %v; raise it, choose another seed, or cut the files in more documents (data.documents: chunk, paragraph or line)", c.Groups, heldOut)
 	}
 	return nil
 }

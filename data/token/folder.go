@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/snug-ml/snug/internal/regular"
+	"github.com/snug-ml/snug/internal/strictjson"
 )
 
 // Load reads a tokenizer from a tokenizer.json, or from a folder as LoadFolder does. Files beside tokenizer.json that say the roles of
@@ -109,6 +110,9 @@ func readJSON(path string) (object, error) {
 	}
 	if !json.Valid(content) {
 		return object{}, fmt.Errorf("%s: not JSON: %w", path, json.Unmarshal(content, new(any)))
+	}
+	if err := strictjson.Repeated(content); err != nil {
+		return object{}, fmt.Errorf("%s: %w", path, err)
 	}
 	o := node{&reader{name: path}, "", content}.object()
 	return o, o.err

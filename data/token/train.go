@@ -28,6 +28,9 @@ type Special struct {
 	Roles   []Role
 }
 
+// ErrNoText is that of [TrainBPE] for documents without any text.
+var ErrNoText = errors.New("train tokenizer: the files hold no text")
+
 // TrainBPE learns a byte-level BPE tokenizer from documents: GPT-2's split pattern and, step by step, the most frequent pair of tokens
 // becomes a token; among equals, the pair with the lowest ids. The slices that docs yields are not kept. Fewer merges than asked for are
 // made if no pair is left that is frequent enough.
@@ -55,7 +58,7 @@ func TrainBPE(ctx context.Context, docs iter.Seq[[]byte], opt TrainOptions) (*To
 		return nil, fmt.Errorf("train tokenizer: %w", err)
 	}
 	if len(counts) == 0 {
-		return nil, errors.New("train tokenizer: the files hold no text")
+		return nil, ErrNoText
 	}
 	b := newBPEFile()
 	for _, s := range opt.Specials {

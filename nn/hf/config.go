@@ -10,6 +10,7 @@ import (
 
 	"github.com/snug-ml/snug/engine/graph"
 	"github.com/snug-ml/snug/internal/regular"
+	"github.com/snug-ml/snug/internal/strictjson"
 )
 
 // ConfigFile is the name of a model folder's description.
@@ -234,8 +235,8 @@ func ReadConfig(dir string) (*Config, error) {
 // ParseConfig reads the text of a config.json, of transformers 2 to 5.
 func ParseConfig(text []byte) (*Config, error) {
 	k := &keys{used: map[string]bool{}}
-	if err := json.Unmarshal(text, &k.all); err != nil {
-		return nil, fmt.Errorf("not a JSON object: %w", err)
+	if err := strictjson.Unmarshal(text, &k.all); err != nil {
+		return nil, fmt.Errorf("not a JSON object with every key once: %w", err)
 	}
 	c := &Config{}
 	kind := k.str("model_type", "")

@@ -13,6 +13,7 @@ import (
 	"github.com/snug-ml/snug/data"
 	"github.com/snug-ml/snug/data/token"
 	"github.com/snug-ml/snug/internal/regular"
+	"github.com/snug-ml/snug/internal/strictjson"
 	"github.com/snug-ml/snug/system/corpus"
 	"github.com/snug-ml/snug/train"
 )
@@ -52,7 +53,7 @@ func openCaptions(dir, split string, net Net, length int, most int64, t *token.T
 	}
 	c = &captions{net: net, dir: filepath.Join(dir, "images"), length: length, most: most}
 	if err := json.Unmarshal(raw, &c.list); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, fmt.Errorf("%s: %w", path, strictjson.Explain(err))
 	}
 	if len(c.list) == 0 {
 		return nil, fmt.Errorf("%s lists nothing", path)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/internal/regular"
+	"github.com/snug-ml/snug/internal/strictjson"
 	"github.com/snug-ml/snug/nn"
 	"github.com/snug-ml/snug/nn/hf"
 )
@@ -211,7 +212,7 @@ func readViT(dir string) (nn.ViT, error) {
 		Type   string          `json:"model_type"`
 		Vision json.RawMessage `json:"vision_config"`
 	}
-	if err = json.Unmarshal(raw, &c); err == nil {
+	if err = strictjson.Unmarshal(raw, &c); err == nil {
 		switch c.Type {
 		case "clip":
 			if c.Vision != nil {
@@ -221,7 +222,7 @@ func readViT(dir string) (nn.ViT, error) {
 		default:
 			return nn.ViT{}, fmt.Errorf("%s: model_type is %q, want clip or clip_vision_model", path, c.Type)
 		}
-		err = json.Unmarshal(raw, &v)
+		err = strictjson.Unmarshal(raw, &v)
 	}
 	if err != nil {
 		return nn.ViT{}, fmt.Errorf("%s: %w", path, err)

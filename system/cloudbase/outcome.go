@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/csv"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -16,6 +15,7 @@ import (
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/internal/regular"
+	"github.com/snug-ml/snug/internal/strictjson"
 	"github.com/snug-ml/snug/system/report"
 	"github.com/snug-ml/snug/train"
 	"github.com/snug-ml/snug/train/checkpoint"
@@ -263,7 +263,7 @@ func (t *task) folds() error {
 		}
 		var o Outcome
 		if err == nil {
-			err = json.Unmarshal(raw, &o)
+			err = strictjson.Unmarshal(raw, &o)
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", filepath.Join(parent, e.Name(), OutcomeFile), err)
@@ -317,7 +317,7 @@ func readInterval(dir string) (i Interval, err error) {
 		return i, nil
 	}
 	if err == nil {
-		err = json.Unmarshal(raw, &i)
+		err = strictjson.Unmarshal(raw, &i)
 	}
 	if err != nil {
 		return i, fmt.Errorf("%s: %w", path, err)

@@ -13,6 +13,7 @@ import (
 	"sync"
 
 	"github.com/snug-ml/snug/internal/regular"
+	"github.com/snug-ml/snug/internal/strictjson"
 )
 
 // A store holds flights as files of pictures in the order of time, so that a
@@ -163,7 +164,7 @@ func openStore(dir string) (*store, error) {
 		return nil, err
 	}
 	s := &store{dir: dir}
-	if err := json.Unmarshal(raw, s); err != nil {
+	if err := strictjson.Unmarshal(raw, s); err != nil {
 		return nil, fmt.Errorf("%s: %w; remove the folder to make it again", filepath.Join(dir, indexFile), err)
 	}
 	for _, r := range s.Flights {

@@ -4,6 +4,7 @@
 package corpus
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -133,7 +134,11 @@ func tokenizer(ctx context.Context, c *config.Config, src data.Source, cache str
 			log("data: training a byte-level BPE tokenizer of %d tokens", c.Data.Tokenizer.VocabSize)
 			// What is held out must not shape the tokens either.
 			seen := shard.Select(src, shard.Train, c.Data.ShuffleSeed, c.Data.HeldOutFraction)
-			if err := trainTokenizer(ctx, c.Data.Tokenizer.VocabSize, seen, dir); err != nil {
+			err := trainTokenizer(ctx, c.Data.Tokenizer.VocabSize, seen, dir)
+			if errors.Is(err, token.ErrNoText) {
+				err = missing(&c.Data, src, err)
+			}
+			if err != nil {
 				return nil, nil, err
 			}
 		}
@@ -144,6 +149,13 @@ func tokenizer(ctx context.Context, c *config.Config, src data.Source, cache str
 	}
 	files, err := t.Files()
 	return t, files, err
+}
+
+// missing says why no document is trained on; otherwise is the error where
+// that does not show.
+func missing(d *config.Data, src data.Source, otherwise error) error {
+	n, err := shard.Count(src, d.ShuffleSeed, d.HeldOutFraction)
+	return cmp.Or(err, n.Check(d.HeldOutFraction), otherwise)
 }
 
 // hash identifies a tokenizer by its files.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/data"
+	"github.com/snug-ml/snug/internal/strictjson"
 )
 
 // files reads a task's examples from files as the section "data" says.
@@ -159,7 +160,7 @@ func (f *files) squad(patterns []string) ([]text, error) {
 		}
 		var file squad
 		if err := json.Unmarshal(raw, &file); err != nil {
-			return nil, fmt.Errorf("%s is no SQuAD v1.1 file: %w", p, err)
+			return nil, fmt.Errorf("%s is no SQuAD v1.1 file: %w", p, strictjson.Explain(err))
 		}
 		for _, article := range file.Data {
 			for i, par := range article.Paragraphs {

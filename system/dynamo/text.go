@@ -130,7 +130,13 @@ func (s *reader) texts(ctx context.Context, name string) (split, error) {
 	x := cut(s.config, t, train, held)
 	switch {
 	case len(x.train) == 0:
-		return x, fmt.Errorf("task %s: no examples to train on", name)
+		switch {
+		case len(train) == 0 && len(t.Train) > 0:
+			return x, fmt.Errorf("tasks.%s.train: there is nothing to train on: the files hold no examples", name)
+		case len(train) == 0:
+			return x, fmt.Errorf("task %s: there is nothing to train on: the Go source tree gave no examples", name)
+		}
+		return x, fmt.Errorf("task %s: nothing left to train on: the held-out share of %v took all %d examples; lower data.held_out_fraction, choose another data.shuffle_seed, or name files in tasks.%s.validation", name, s.config.Data.HeldOutFraction, len(train), name)
 	case len(x.held) == 0:
 		return x, fmt.Errorf("task %s: no examples are held out; name files in tasks.%s.validation or raise data.held_out_fraction", name, name)
 	}

@@ -3,6 +3,7 @@ package moderation
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"path"
@@ -57,12 +58,13 @@ func read(ctx context.Context, c *config.Config, log func(string, ...any)) (*spl
 	if s.test, err = files(d.Test); err != nil {
 		return nil, err
 	}
+	read := len(s.train)
 	s.cut(c, len(d.Validation) == 0, len(d.Test) == 0)
 	s.duplicates = s.find()
 	if d.Duplicates == "drop" {
 		s.drop()
 	}
-	return s, s.check()
+	return s, s.check(read, c.Data.HeldOutFraction+d.TestShare)
 }
 
 // readFiles reads rows of a text and a label.
@@ -79,7 +81,7 @@ func readFiles(ctx context.Context, c *config.Config, patterns []string, words *
 		return nil, err
 	}
 	var out []sample
-	replaced := 0
+	replaced, empty := 0, 0
 	for r, err := range f.Records() {
 		if err == nil {
 			err = ctx.Err()
@@ -100,7 +102,13 @@ func readFiles(ctx context.Context, c *config.Config, patterns []string, words *
 			return nil, fmt.Errorf("%s: %w", r.Where(), err)
 		}
 		replaced += r.Repaired()
+		if strings.TrimSpace(text) == "" {
+			empty++
+		}
 		out = append(out, sample{text, positive, r.Where(), path.Dir(filepath.ToSlash(r.File))})
+	}
+	if empty > 0 {
+		log("data: %d of %d texts in %s are empty", empty, len(out), strings.Join(patterns, ", "))
 	}
 	if replaced > 0 {
 		log("data: %d bytes of invalid UTF-8 in %s are replaced by U+FFFD (data.replace_invalid)", replaced, strings.Join(patterns, ", "))
@@ -199,8 +207,20 @@ func uniform(seed uint64, key string) float64 {
 	return float64((x^x>>31)>>11) / (1 << 53)
 }
 
-// check refuses splits that teach or measure nothing.
-func (s *splits) check() error {
+// check refuses splits that teach or measure nothing. read is how many texts
+// data.source held, of which a share was to be held out.
+func (s *splits) check(read int, share float64) error {
+	hint := "choose another data.shuffle_seed"
+	switch {
+	case read == 0:
+		return errors.New("data.source: there is nothing to train on: the files hold no rows")
+	case len(s.train) == 0 && s.duplicates.Dropped > 0:
+		return fmt.Errorf("nothing left to train on: %d of the %d texts of data.source stand in another split too (data.duplicates)", s.duplicates.Dropped, read)
+	case len(s.train) == 0:
+		return fmt.Errorf("nothing left to train on: the held-out share of %v took all of the %d texts of data.source (texts that are equal stay together); lower data.held_out_fraction, or %s", share, read, hint)
+	case len(s.valid) == 0:
+		return fmt.Errorf("no validation texts: none of the %d texts of data.source fell in the held-out share of %v; raise data.held_out_fraction, %s, or name files in data.validation", read, share, hint)
+	}
 	for _, x := range []struct {
 		name    string
 		samples []sample
@@ -211,7 +231,7 @@ func (s *splits) check() error {
 			continue
 		}
 		if n == 0 || n == len(x.samples) {
-			return fmt.Errorf("the %s texts are all of one class (%d flagged of %d): both are needed; check data.positive_labels and data.label_field", x.name, n, len(x.samples))
+			return fmt.Errorf("the %s texts are all of one class (%d flagged of %d): both are needed; check data.positive_labels and data.label_field, or %s", x.name, n, len(x.samples), hint)
 		}
 	}
 	return nil

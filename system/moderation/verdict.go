@@ -1,7 +1,6 @@
 package moderation
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -9,6 +8,7 @@ import (
 
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/internal/regular"
+	"github.com/snug-ml/snug/internal/strictjson"
 	"github.com/snug-ml/snug/train/metric"
 	"github.com/snug-ml/snug/train/rundir"
 )
@@ -84,7 +84,7 @@ func ReadVerdict(dir string) (v Verdict, ok bool, err error) {
 	if err != nil {
 		return v, false, err
 	}
-	if err := json.Unmarshal(raw, &v); err != nil {
+	if err := strictjson.Unmarshal(raw, &v); err != nil {
 		return v, false, fmt.Errorf("%s: %w", path, err)
 	}
 	if !(v.Temperature > 0) || !(v.Threshold >= 0 && v.Threshold <= 1) {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/snug-ml/snug/data/safetensors"
 	"github.com/snug-ml/snug/internal/regular"
+	"github.com/snug-ml/snug/internal/strictjson"
 )
 
 // Fault is one thing that is wrong with a checkpoint.
@@ -252,7 +253,7 @@ func readJSON(path string, v any) error {
 		return err
 	}
 	if err := json.Unmarshal(text, v); err != nil {
-		return fmt.Errorf("does not have the form this snug writes: %w", err)
+		return fmt.Errorf("does not have the form this snug writes: %w", strictjson.Explain(err))
 	}
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/snug-ml/snug/internal/strictjson"
 	"github.com/snug-ml/snug/train/checkpoint"
 	"github.com/snug-ml/snug/train/rundir"
 )
@@ -90,7 +91,7 @@ func (u *Upload) text() ([]byte, error) {
 func parseUpload(text []byte) (*Upload, error) {
 	var u Upload
 	if err := json.Unmarshal(text, &u); err != nil {
-		return nil, fmt.Errorf("%s is not JSON of the right form: %w", UploadFile, err)
+		return nil, fmt.Errorf("%s is not JSON of the right form: %w", UploadFile, strictjson.Explain(err))
 	}
 	if u.Format != uploadFormat || u.Version != uploadVersion {
 		return nil, fmt.Errorf("%s has format %q version %d, this snug reads %q version %d", UploadFile, u.Format, u.Version, uploadFormat, uploadVersion)

@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/snug-ml/snug/internal/regular"
 	"github.com/snug-ml/snug/system/moderation"
@@ -116,7 +117,8 @@ func (s *serveCmd) Run(a *app) (err error) {
 // token reads the token, empty if there is none.
 func (s *serveCmd) token() (string, error) {
 	if s.TokenFile == "" {
-		return os.Getenv(tokenVariable), nil
+		token := os.Getenv(tokenVariable)
+		return token, sendable(tokenVariable, token)
 	}
 	raw, err := regular.Read(s.TokenFile, maxToken)
 	if err != nil {
@@ -126,7 +128,18 @@ func (s *serveCmd) token() (string, error) {
 	if token == "" {
 		return "", usage("--token-file %s: the file is empty", s.TokenFile)
 	}
-	return token, nil
+	return token, sendable("--token-file "+s.TokenFile, token)
+}
+
+// sendable refuses a token that no client could put in a header.
+func sendable(where, token string) error {
+	if len(token) > maxToken {
+		return usage("%s: a token of %d bytes, want at most %d", where, len(token), maxToken)
+	}
+	if i := strings.IndexFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }); i >= 0 {
+		return usage("%s: character %d of the token is %q, which no header can hold: want letters, digits and signs of ASCII, without spaces", where, utf8.RuneCountInString(token[:i])+1, []rune(token[i:])[0])
+	}
+	return nil
 }
 
 // check refuses to listen for others without a token.

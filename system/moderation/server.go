@@ -1,6 +1,7 @@
 package moderation
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -8,10 +9,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"mime"
 	"net/http"
+	"net/netip"
+	"net/url"
+	"regexp"
+	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // ServerOptions bound what a server does for a request.
@@ -44,19 +51,27 @@ func DefaultServerOptions() ServerOptions {
 // The threshold may be left out: then it is the run's. Errors are
 // {"error": "..."}. Requests that come at the same time are computed together.
 type Server struct {
-	k     *Classifier
-	opt   ServerOptions
-	batch *batcher
-	mux   *http.ServeMux
-	began time.Time
+	k      *Classifier
+	opt    ServerOptions
+	batch  *batcher
+	routes map[string]route
+	began  time.Time
+}
+
+// route is what an address does.
+type route struct {
+	method string
+	do     http.HandlerFunc
 }
 
 // NewServer serves a classifier, which it takes over. Close it.
 func NewServer(k *Classifier, opt ServerOptions) *Server {
-	s := &Server{k: k, opt: opt, batch: newBatcher(k, opt.Waiting), mux: http.NewServeMux(), began: time.Now()}
-	s.mux.HandleFunc("POST /moderate", s.one)
-	s.mux.HandleFunc("POST /moderate/batch", s.many)
-	s.mux.HandleFunc("GET /healthz", s.health)
+	s := &Server{k: k, opt: opt, batch: newBatcher(k, opt.Waiting), began: time.Now()}
+	s.routes = map[string]route{
+		"/moderate":       {http.MethodPost, s.one},
+		"/moderate/batch": {http.MethodPost, s.many},
+		healthPath:        {http.MethodGet, s.health},
+	}
 	return s
 }
 
@@ -70,12 +85,35 @@ func (s *Server) Close() error {
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("Cache-Control", "no-store")
-	if r.URL.Path != "/healthz" && !s.allowed(r) {
+	if s.opt.Token == "" && !local(r.Host) {
+		fail(w, http.StatusForbidden, fmt.Sprintf("Host is %q: without a token requests must be for localhost or 127.0.0.1", r.Host))
+		return
+	}
+	if r.URL.Path != healthPath && !s.allowed(r) {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="snug"`)
 		fail(w, http.StatusUnauthorized, "want the header Authorization: Bearer TOKEN")
 		return
 	}
-	s.mux.ServeHTTP(w, r)
+	to, ok := s.routes[r.URL.Path]
+	switch {
+	case !ok:
+		fail(w, http.StatusNotFound, fmt.Sprintf("no such address: %s; there are %s", r.URL.Path, strings.Join(slices.Sorted(maps.Keys(s.routes)), ", ")))
+	case r.Method != to.method && (r.Method != http.MethodHead || to.method != http.MethodGet):
+		w.Header().Set("Allow", to.method)
+		fail(w, http.StatusMethodNotAllowed, fmt.Sprintf("%s: want %s, got %s", r.URL.Path, to.method, r.Method))
+	default:
+		to.do(w, r)
+	}
+}
+
+const healthPath = "/healthz"
+
+// local reports whether a request names this machine. A web page that has its
+// own name lead here (DNS rebinding) names itself.
+func local(host string) bool {
+	name := (&url.URL{Host: host}).Hostname()
+	ip, err := netip.ParseAddr(name)
+	return strings.EqualFold(name, "localhost") || err == nil && ip.IsLoopback()
 }
 
 // allowed compares the token in constant time.
@@ -161,12 +199,17 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request, into any) bool {
 		fail(w, http.StatusUnsupportedMediaType, "want Content-Type: application/json")
 		return false
 	}
-	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, s.opt.MaxBody))
-	d.DisallowUnknownFields()
-	err := d.Decode(into)
+	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, s.opt.MaxBody))
 	if err == nil {
-		if _, more := d.Token(); !errors.Is(more, io.EOF) {
-			err = errors.New("more follows the object")
+		err = wholeText(raw)
+	}
+	if err == nil {
+		d := json.NewDecoder(bytes.NewReader(raw))
+		d.DisallowUnknownFields()
+		if err = d.Decode(into); err == nil {
+			if _, more := d.Token(); !errors.Is(more, io.EOF) {
+				err = errors.New("more follows the object")
+			}
 		}
 	}
 	var large *http.MaxBytesError
@@ -177,6 +220,31 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request, into any) bool {
 		fail(w, http.StatusBadRequest, "not the JSON that was expected: "+err.Error())
 	}
 	return err == nil
+}
+
+// surrogates are escapes of halves of characters, and pairs of them, which are whole.
+var surrogates = regexp.MustCompile(`\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[dD][89a-fA-F][0-9a-fA-F]{2}`)
+
+// wholeText refuses what the decoder of the standard library would replace by
+// U+FFFD without a word: the answer would be for another text.
+func wholeText(raw []byte) error {
+	if !utf8.Valid(raw) {
+		at := 0
+		for at < len(raw) {
+			r, n := utf8.DecodeRune(raw[at:])
+			if r == utf8.RuneError && n == 1 {
+				break
+			}
+			at += n
+		}
+		return fmt.Errorf("invalid UTF-8 at byte %d (0x%02x)", at, raw[at])
+	}
+	for _, m := range surrogates.FindAllIndex(raw, -1) {
+		if m[1]-m[0] == len(`\ud800`) {
+			return fmt.Errorf("half a character at byte %d: %s", m[0], raw[m[0]:m[1]])
+		}
+	}
+	return nil
 }
 
 // decide answers for texts, or answers what is wrong and gives nil.

@@ -131,6 +131,92 @@ func TestServer(t *testing.T) {
 	}
 }
 
+// Every answer is JSON, that of an address or a method that is not there too.
+func TestEveryAnswerIsJSON(t *testing.T) {
+	_, h := serving(t, nil)
+	for _, c := range []struct {
+		method, path, allow string
+		status              int
+	}{
+		{"GET", "/", "", 404}, {"POST", "/nope", "", 404}, {"GET", "/moderate/", "", 404}, {"GET", "//moderate", "", 404}, {"GET", "/moderate/../x", "", 404},
+		{"GET", "/moderate", "POST", 405}, {"DELETE", "/moderate/batch", "POST", 405}, {"POST", "/healthz", "GET", 405}, {"OPTIONS", "/moderate", "POST", 405},
+		{"GET", "/healthz", "", 200},
+	} {
+		r, err := http.NewRequestWithContext(context.Background(), c.method, h.URL+c.path, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out map[string]any
+		err = json.NewDecoder(res.Body).Decode(&out)
+		if err := res.Body.Close(); err != nil {
+			t.Error(err)
+		}
+		_, said := out["error"].(string)
+		if err != nil || res.StatusCode != c.status || said != (c.status != 200) || res.Header.Get("Content-Type") != "application/json" || res.Header.Get("Allow") != c.allow {
+			t.Errorf("%s %s: %d %v, Allow %q, %v", c.method, c.path, res.StatusCode, out, res.Header.Get("Allow"), err)
+		}
+	}
+}
+
+// Without a token a request must name this machine: a page that has its name
+// lead here names itself.
+func TestHost(t *testing.T) {
+	for _, token := range []string{"", "secret"} {
+		_, h := serving(t, func(o *ServerOptions) { o.Token = token })
+		for host, ok := range map[string]bool{
+			"localhost": true, "LOCALHOST:8411": true, "127.0.0.1": true, "127.9.9.9:80": true, "[::1]": true, "[::1]:8411": true,
+			"evil.example": false, "evil.example:8411": false, "127.0.0.1.evil.example": false, "localhost.evil.example:80": false, "192.168.0.1": false, "0.0.0.0:8411": false,
+		} {
+			for _, path := range []string{"/healthz", "/moderate"} {
+				r, err := http.NewRequestWithContext(context.Background(), http.MethodPost, h.URL+path, strings.NewReader(`{"text": "a"}`))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if path == "/healthz" {
+					r.Method, r.Body = http.MethodGet, http.NoBody
+				}
+				r.Host = host
+				r.Header.Set("Content-Type", "application/json")
+				r.Header.Set("Authorization", "Bearer "+token)
+				res, err := http.DefaultClient.Do(r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := res.Body.Close(); err != nil {
+					t.Error(err)
+				}
+				if want := map[bool]int{true: 200, false: 403}[ok || token != ""]; res.StatusCode != want {
+					t.Errorf("token %q, Host %s, %s: %d, want %d", token, host, path, res.StatusCode, want)
+				}
+			}
+		}
+	}
+}
+
+// A text is answered for as it came, or not at all.
+func TestTextIsNotReplaced(t *testing.T) {
+	for raw, ok := range map[string]bool{
+		`{"text": "tiếng Việt 👍"}`: true, `{"text": "\ud83d\udc4d"}`: true, `{"text": "\\ud83d"}`: true, `{"text": "\ufffd"}`: true,
+		"{\"text\": \"a\xff\"}": false, "{\"text\": \"a\xc3\"}": false, "{\"te\xffxt\": \"a\"}": false, "{\"text\": \"\xed\xa0\x80\"}": false,
+		`{"text": "\ud83d"}`: false, `{"text": "a\udc4db"}`: false, `{"text": "\ud83d\ud83d\udc4d"}`: false, `{"text": "\\\ud83d"}`: false,
+	} {
+		if err := wholeText([]byte(raw)); (err == nil) != ok {
+			t.Errorf("%q: %v", raw, err)
+		}
+	}
+	_, h := serving(t, nil)
+	if status, out := post(t, h.URL+"/moderate", "", "{\"text\": \"a\xff\"}"); status != 400 || !strings.Contains(fmt.Sprint(out["error"]), "invalid UTF-8 at byte 11") {
+		t.Errorf("%d %v", status, out)
+	}
+	if status, out := post(t, h.URL+"/moderate/batch", "", `{"texts": ["a", "\ud83d"]}`); status != 400 || !strings.Contains(fmt.Sprint(out["error"]), "half a character") {
+		t.Errorf("%d %v", status, out)
+	}
+}
+
 func TestToken(t *testing.T) {
 	_, h := serving(t, func(o *ServerOptions) { o.Token = "secret" })
 	for token, want := range map[string]int{"": 401, "wrong": 401, "secret": 200} {

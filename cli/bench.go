@@ -21,7 +21,7 @@ import (
 type benchCmd struct {
 	choice
 	Against string `help:"Another preset to hold this one against." placeholder:"PRESET"`
-	Updates int    `help:"Measured updates of each configuration, after three unmeasured ones; at least 5." default:"7" min:"5"`
+	Updates int    `help:"Measured updates of each configuration, after three unmeasured ones; at least 5." default:"7" min:"5" of:"updates"`
 	Ops     bool   `help:"Print where an update's time goes, operation by operation, beside the time that the machine's measured speed allows."`
 	Shapes  bool   `help:"With --ops: a line for each shape."`
 }

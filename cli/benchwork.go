@@ -17,10 +17,10 @@ import (
 type benchWorkCmd struct {
 	Work      string `arg:"" help:"a, b, c or d of bench/README.md."`
 	Precision string `default:"fp32" enum:"fp32,bf16"`
-	Threads   int    `default:"2" min:"1"`
-	Steps     int    `default:"10" min:"1" help:"Measured steps, after three."`
+	Threads   int    `default:"2" min:"1" of:"threads"`
+	Steps     int    `default:"10" min:"1" of:"updates" help:"Measured steps, after three."`
 	Recompute string `default:"none" enum:"none,activation,selective,wide,full,auto" help:"What is dropped and computed again; auto wants --budget."`
-	Budget    int64  `help:"Bytes of temporaries that --recompute auto may take." min:"1" placeholder:"BYTES"`
+	Budget    int64  `help:"Bytes of temporaries that --recompute auto may take." min:"1" of:"bytes" placeholder:"BYTES"`
 	Ops       bool   `help:"Print where the step's time goes, beside the time predicted."`
 	Shapes    bool   `help:"With --ops: a line for each shape."`
 }

@@ -22,12 +22,14 @@ import (
 //	settings:"all"         of a verb: the settings (dotted flags) that it reads, by the heads of their
 //	                       names; !NAME: all but these; no tag: it reads none
 //	min:"1", above:"0", max:"1"  bounds of a number or a duration
+//	of:"threads"           what a number counts, of the table of package config, which says how many there can be
 //	empty:""               of a text: it may be empty
 //	key:"run.out"          of a flag: the setting that it stands for
 const (
 	tagSettings = "settings"
 	tagKey      = "key"
 	tagEmpty    = "empty"
+	tagOf       = "of"
 )
 
 // check refuses what the parser accepts and no verb would heed: a flag given
@@ -107,10 +109,12 @@ func checkValue(name string, v *kong.Value) error {
 		if !within(v.Tag, float64(x.Int())) {
 			return bad(time.Duration(x.Int()))
 		}
+		return checkQuantity(name, v, time.Duration(x.Int()).String())
 	case x.CanInt():
 		if !within(v.Tag, float64(x.Int())) {
 			return bad(x.Int())
 		}
+		return checkQuantity(name, v, strconv.FormatInt(x.Int(), 10))
 	case x.CanUint():
 		if !within(v.Tag, float64(x.Uint())) {
 			return bad(x.Uint())
@@ -118,6 +122,18 @@ func checkValue(name string, v *kong.Value) error {
 	case x.CanFloat():
 		if f := x.Float(); math.IsNaN(f) || math.IsInf(f, 0) || !within(v.Tag, f) {
 			return bad(f)
+		} else if e := config.Unheld(f); e != "" {
+			return usage("%s %v: want %s", name, f, e)
+		}
+	}
+	return nil
+}
+
+// checkQuantity refuses more than there can be of what a flag counts.
+func checkQuantity(name string, v *kong.Value, text string) error {
+	if q := v.Tag.Get(tagOf); q != "" {
+		if e := config.QuantityOf(q).Exceeds(text, v.Target.Type()); e != "" {
+			return usage("%s %s: want %s", name, text, e)
 		}
 	}
 	return nil

@@ -13,12 +13,12 @@ import (
 type generateCmd struct {
 	pick
 	Prompt      string   `help:"Text to continue (default: start a document)." empty:"" key:"training.sample.prompt"`
-	Tokens      int      `help:"Most tokens to write." default:"200" min:"1" key:"training.sample.tokens"`
+	Tokens      int      `help:"Most tokens to write." default:"200" min:"1" of:"tokens" key:"training.sample.tokens"`
 	Temperature *float64 `help:"0: always the likeliest token (default: the run's setting)." min:"0" key:"training.sample.temperature"`
-	TopK        *int     `name:"top_k" help:"Draw from so many likeliest tokens; 0: from all." min:"0" key:"training.sample.top_k"`
+	TopK        *int     `name:"top_k" help:"Draw from so many likeliest tokens; 0: from all." min:"0" of:"vocabulary" key:"training.sample.top_k"`
 	TopP        *float64 `name:"top_p" help:"Draw from the likeliest tokens that add up to this probability." above:"0" max:"1" key:"training.sample.top_p"`
 	Seed        uint64   `help:"Of the draws." default:"42"`
-	Threads     int      `help:"Worker threads (default: the cores this process may use)." min:"1" key:"hardware.threads"`
+	Threads     int      `help:"Worker threads (default: the cores this process may use)." min:"1" of:"threads" key:"hardware.threads"`
 }
 
 // Help implements kong.HelpProvider.

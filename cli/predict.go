@@ -29,7 +29,7 @@ type predictCmd struct {
 	Keep      []string `help:"Fields to copy to the output." placeholder:"NAME,..."`
 	Format    string   `enum:"jsonl,csv" default:"jsonl" help:"Of the output (${enum})."`
 	Output    string   `short:"o" help:"File to write (default: standard output)." placeholder:"FILE"`
-	Threads   int      `help:"Worker threads (default: the cores this process may use)." min:"1" key:"hardware.threads"`
+	Threads   int      `help:"Worker threads (default: the cores this process may use)." min:"1" of:"threads" key:"hardware.threads"`
 }
 
 // Help implements kong.HelpProvider.

@@ -26,13 +26,13 @@ type serveCmd struct {
 	pick
 	Listen    string        `default:"127.0.0.1:8411" help:"Address to listen on." placeholder:"HOST:PORT"`
 	TokenFile string        `name:"token-file" help:"File with the token that requests must bring (default: the variable SNUG_SERVE_TOKEN)." placeholder:"FILE"`
-	MaxText   int           `name:"max-text" default:"20000" help:"Longest text in bytes." min:"1"`
-	MaxTexts  int           `name:"max-texts" default:"256" help:"Most texts of a batch." min:"1"`
-	MaxBody   int64         `name:"max-body" default:"1048576" help:"Longest request in bytes." min:"1"`
-	Timeout   time.Duration `default:"10s" help:"Time that a request may wait and be computed." above:"0"`
-	Waiting   int           `default:"512" help:"Requests that may wait; further ones are refused." min:"1"`
-	Grace     time.Duration `default:"10s" help:"Time to finish requests after Ctrl-C or SIGTERM." min:"0"`
-	Threads   int           `help:"Worker threads (default: the cores this process may use)." min:"1" key:"hardware.threads"`
+	MaxText   int           `name:"max-text" default:"20000" help:"Longest text in bytes." min:"1" of:"bytes"`
+	MaxTexts  int           `name:"max-texts" default:"256" help:"Most texts of a batch." min:"1" of:"requests"`
+	MaxBody   int64         `name:"max-body" default:"1048576" help:"Longest request in bytes." min:"1" of:"bytes"`
+	Timeout   time.Duration `default:"10s" help:"Time that a request may wait and be computed." above:"0" of:"duration"`
+	Waiting   int           `default:"512" help:"Requests that may wait; further ones are refused." min:"1" of:"requests"`
+	Grace     time.Duration `default:"10s" help:"Time to finish requests after Ctrl-C or SIGTERM." min:"0" of:"duration"`
+	Threads   int           `help:"Worker threads (default: the cores this process may use)." min:"1" of:"threads" key:"hardware.threads"`
 }
 
 // Help implements kong.HelpProvider.

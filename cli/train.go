@@ -30,7 +30,7 @@ type trainCmd struct {
 	Resume bool   `help:"Continue the run in --out from its newest whole checkpoint." xor:"start"`
 	Fresh  bool   `help:"Start over in a run directory that holds checkpoints, which are removed." xor:"start"`
 	Phase  string `help:"Of a system that trains in phases: the one to run, or all." placeholder:"N" key:"phases.run"`
-	Until  int64  `help:"Save and stop after so many updates; --resume goes on." placeholder:"N" min:"1"`
+	Until  int64  `help:"Save and stop after so many updates; --resume goes on." placeholder:"N" min:"1" of:"updates"`
 }
 
 // Help implements kong.HelpProvider.

@@ -61,7 +61,7 @@ func draw(t *rapid.T, k *key) {
 			v.SetInt(x)
 		}
 	case v.CanFloat():
-		if x := rapid.Float64Range(0, 2).Draw(t, k.path); k.rule.allows(x) && unheld(x) == "" {
+		if x := rapid.Float64Range(0, 2).Draw(t, k.path); k.rule.allows(x) && Unheld(x) == "" {
 			v.SetFloat(x)
 		}
 	case v.Type() == reflect.TypeFor[[]string]() && len(k.rule.enum) == 0:

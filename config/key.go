@@ -179,7 +179,7 @@ func (r rule) excess(text string, t reflect.Type) string {
 	if err != nil || math.IsInf(x, 0) || !r.allows(x) {
 		return ""
 	}
-	return unheld(x)
+	return Unheld(x)
 }
 
 // parseScalar reads text into v. It returns false if the text is no such value or breaks the rule.

@@ -91,8 +91,9 @@ const (
 	mostFloat  = math.MaxFloat32
 )
 
-// unheld says why a real number cannot be computed with.
-func unheld(x float64) string {
+// Unheld says what is wanted in place of a real number that cannot be computed
+// with; "" if it can.
+func Unheld(x float64) string {
 	switch {
 	case x != 0 && math.Abs(x) < leastFloat:
 		return fmt.Sprintf("0 or at least %.3g in size (float32 takes less for 0)", leastFloat)

@@ -124,7 +124,7 @@ func (a *app) run(args []string) int {
 	if err := check(k, a.overrides); err != nil {
 		return a.fail(err)
 	}
-	a.signals = interrupts(a.err)
+	a.signals = interrupts(a.err, typed(k.Selected()))
 	defer a.signals.stop()
 	ctx, cancel := context.WithCancel(a.signals.ctx)
 	defer cancel()
@@ -166,6 +166,9 @@ func (a *app) printed(code int) int {
 func (a *app) fail(err error) int {
 	if err == nil {
 		return exitDone
+	}
+	if a.signals != nil && a.signals.interrupted() && (errors.Is(err, context.Canceled) || errors.Is(err, errInterrupted)) {
+		err = errInterrupted
 	}
 	code := exitFailed
 	var coded interface{ ExitCode() int }

@@ -38,7 +38,7 @@ func (e *evalCmd) Run(a *app) (err error) {
 	if err != nil {
 		return err
 	}
-	s, err := resolved(o.config)
+	s, err := a.resolved(o.config)
 	if err != nil {
 		return err
 	}

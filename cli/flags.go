@@ -67,10 +67,13 @@ func check(k *kong.Context, overrides []config.Override) error {
 	return nil
 }
 
+// typed is a verb as it is typed.
+func typed(verb *kong.Node) string { return strings.TrimPrefix(verb.FullPath(), "snug ") }
+
 // readsSetting refuses a setting that the verb does not read.
 func readsSetting(verb *kong.Node, key string) error {
 	read := verb.Tag.Get(tagSettings)
-	path := strings.TrimPrefix(verb.FullPath(), "snug ")
+	path := typed(verb)
 	under := func(heads string) bool {
 		return slices.ContainsFunc(strings.Split(heads, ","), func(h string) bool { return key == h || strings.HasPrefix(key, h+".") })
 	}

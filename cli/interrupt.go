@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -11,20 +12,86 @@ import (
 	"time"
 )
 
+// stop is what a verb does when it is interrupted.
+type stop struct {
+	says string
+	// patience is how long it may take after a signal, after which the process
+	// ends as it is; 0: as long as it takes.
+	patience time.Duration
+	// only is the signal that patience counts from; nil: any.
+	only os.Signal
+	late string // what is said when the patience is over
+	code int    // and the exit code then
+}
+
+// giveUp is how long what writes nothing that could be torn may take to notice
+// that it was interrupted.
+const giveUp = 5 * time.Second
+
+// stops is what each verb does when it is interrupted; training says what it
+// does as it goes on.
+var stops = map[string]stop{
+	"train":        preparing,
+	"plan":         harmless("planning stops"),
+	"fit":          harmless("the search stops"),
+	"generate":     harmless("no more is written"),
+	"eval":         harmless("the evaluation stops, nothing of it is kept"),
+	"predict":      harmless("the answers stop after those that are out"),
+	"serve":        {says: "answering what has been asked, nothing new"},
+	"export":       harmless("the folder is not made"),
+	"data prepare": harmless("what is prepared so far is dropped; a folder that was whole stays so"),
+	"ckpt list":    harmless("nothing is listed"),
+	"ckpt show":    harmless("nothing is shown"),
+	"ckpt verify":  harmless("what was not read yet is not verified"),
+	"ckpt compare": harmless("nothing is compared"),
+	"ckpt plot":    harmless("no picture is made"),
+	"ckpt push":    harmless("the copy is not whole and does not count; pushing again goes on with it"),
+	"ckpt pull":    harmless("the copy is not whole and does not count"),
+	"ckpt remote":  harmless("nothing is listed"),
+	"config":       harmless("nothing is shown"),
+	"doctor":       harmless("the measurement stops"),
+	"bench":        harmless("the measurement stops, nothing of it is kept"),
+	"bench-work":   harmless("the measurement stops, nothing of it is kept"),
+}
+
+// harmless is the stop of a verb that leaves nothing half done.
+func harmless(says string) stop {
+	return stop{says: says, patience: giveUp, code: exitFailed}
+}
+
+// The stops of training.
+var (
+	preparing = harmless("nothing was trained since; what is saved stays")
+	afterward = stop{says: "the weights are saved; finishing the report"}
+)
+
+// training is the stop of the loop, which has the grace to save.
+func training(grace time.Duration) stop {
+	return stop{
+		says: "finishing the micro-batch and saving", patience: grace, only: syscall.SIGTERM,
+		late: "checkpoint.grace is over before the state was saved; the last checkpoint stays", code: exitGrace,
+	}
+}
+
 // interruption ends the work in hand at the first Ctrl-C or SIGTERM, so that a
-// run saves and stops; a second signal ends the process at once, and so does,
-// after SIGTERM (a machine that is taken away), the end of the grace. Signals
-// stay caught after stop: one that comes when the work is done and the process
-// about to end must not turn its exit code into a death by signal.
+// run saves and stops; a second signal ends the process at once, and so does
+// the end of the verb's patience. Signals stay caught after stop: one that
+// comes when the work is done and the process about to end must not turn its
+// exit code into a death by signal.
 type interruption struct {
 	ctx   context.Context
-	grace atomic.Int64 // nanoseconds; 0: no limit
+	doing atomic.Pointer[stop]
 	stop  func()
 }
 
-func interrupts(w io.Writer) *interruption {
-	ctx, cancel := context.WithCancel(context.Background())
+// errInterrupted is why the context of an interrupted verb ended.
+var errInterrupted = errors.New("interrupted")
+
+// interrupts catches signals for a verb.
+func interrupts(w io.Writer, verb string) *interruption {
+	ctx, cancel := context.WithCancelCause(context.Background())
 	n := &interruption{ctx: ctx}
+	n.does(stops[verb])
 	c := make(chan os.Signal, 2)
 	signal.Notify(c, os.Interrupt, syscall.SIGTERM)
 	// A pipe whose reader has left fails the write, and does not end the process
@@ -33,17 +100,19 @@ func interrupts(w io.Writer) *interruption {
 	done := make(chan struct{})
 	n.stop = func() {
 		close(done)
-		cancel()
+		cancel(context.Canceled)
 	}
 	go func() {
 		var late <-chan time.Time
+		var at stop
 		select {
 		case s := <-c:
-			_, _ = fmt.Fprintf(w, "\nsnug: %v: finishing the micro-batch and saving; again to stop at once\n", s)
-			if g := time.Duration(n.grace.Load()); s == syscall.SIGTERM && g > 0 {
-				late = time.After(g)
+			at = *n.doing.Load()
+			_, _ = fmt.Fprintf(w, "\nsnug: %v: %s; again to stop at once\n", s, at.says)
+			if at.patience > 0 && (at.only == nil || at.only == s) {
+				late = time.After(at.patience)
 			}
-			cancel()
+			cancel(errInterrupted)
 		case <-done:
 			return
 		}
@@ -51,10 +120,18 @@ func interrupts(w io.Writer) *interruption {
 		case <-c:
 			os.Exit(exitFailed)
 		case <-late:
-			_, _ = fmt.Fprintf(w, "snug: checkpoint.grace is over before the state was saved; the last checkpoint stays\n")
-			os.Exit(exitGrace)
+			if at.late != "" {
+				_, _ = fmt.Fprintf(w, "snug: %s\n", at.late)
+			}
+			os.Exit(at.code)
 		case <-done:
 		}
 	}()
 	return n
 }
+
+// does says what happens at a signal from here on.
+func (n *interruption) does(s stop) { n.doing.Store(&s) }
+
+// interrupted reports whether a signal has come.
+func (n *interruption) interrupted() bool { return errors.Is(context.Cause(n.ctx), errInterrupted) }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -30,11 +31,12 @@ type choice struct {
 
 // setup is a configuration resolved for this machine.
 type setup struct {
-	config  *config.Config
-	system  system.System
-	model   *system.Model
-	host    device.Host
-	threads int
+	planning context.Context // its end ends planning
+	config   *config.Config
+	system   system.System
+	model    *system.Model
+	host     device.Host
+	threads  int
 	// on is the device.
 	on engine.Backend
 	// precision and why it was chosen.
@@ -61,7 +63,7 @@ func (a *app) load(c choice, extra []config.Override, needData bool) (*setup, er
 		return nil, err
 	}
 	a.warn(cfg.Warnings)
-	return resolved(cfg)
+	return a.resolved(cfg)
 }
 
 // warn tells the warnings of a configuration, each once, though every phase of
@@ -84,8 +86,8 @@ func overridden(given, extra []config.Override) []config.Override {
 }
 
 // resolved prepares a configuration for this machine.
-func resolved(cfg *config.Config) (*setup, error) {
-	s := &setup{config: cfg, host: device.DetectHost(), system: systemOf(cfg)}
+func (a *app) resolved(cfg *config.Config) (*setup, error) {
+	s := &setup{planning: a.ctx, config: cfg, host: device.DetectHost(), system: systemOf(cfg)}
 	err := s.resolve()
 	if err == nil {
 		s.model, err = s.system.Describe(cfg)
@@ -157,7 +159,7 @@ func shape(c plan.Settings) system.Shape {
 // compile makes the training program for settings; price is [engine.CompileOptions]'s.
 func (s *setup) compile(c plan.Settings, price func(*graph.Node) float64) (*engine.Program, error) {
 	return engine.CompileTraining(s.model.Training(shape(c)), engine.CompileOptions{
-		Low: low(c.Precision), Recompute: c.Recompute, Budget: c.Budget, Price: price, Dump: s.dump, To: s.dumpTo,
+		Low: low(c.Precision), Recompute: c.Recompute, Budget: c.Budget, Price: price, Dump: s.dump, To: s.dumpTo, Context: s.planning,
 	})
 }
 

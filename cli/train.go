@@ -60,7 +60,6 @@ func (t *trainCmd) Run(a *app) error {
 		return err
 	}
 	dir := t.dir(s.config)
-	a.signals.grace.Store(int64(s.config.Checkpoint.Grace))
 	if s.system.Phases != nil {
 		if phases := s.system.Phases(s.config, dir); len(phases) > 0 {
 			done, err := t.phases(a, s.config, phases, dir)
@@ -123,6 +122,7 @@ type run struct {
 }
 
 func (r *run) train() (err error) {
+	r.signals.does(preparing)
 	target, err := r.hostTarget()
 	if err != nil {
 		return err
@@ -282,6 +282,7 @@ func (r *run) loop(from *checkpoint.Checkpoint) error {
 	}
 	r.view = newProgress(r)
 	job.Watch = r.watch
+	r.signals.does(training(r.config.Checkpoint.Grace))
 	res, err := job.Run(r.ctx, start)
 	// Where the run failed a save may be in flight, whose end is told and recorded.
 	_ = r.store.Flush(context.Background())
@@ -292,6 +293,7 @@ func (r *run) loop(from *checkpoint.Checkpoint) error {
 	if res == nil {
 		return err
 	}
+	r.signals.does(afterward)
 	return errors.Join(err, r.end(res, err))
 }
 

@@ -8,6 +8,7 @@ package engine
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"io"
 	"slices"
@@ -67,6 +68,8 @@ type CompileOptions struct {
 	// Price is what a node takes, in seconds, for RecomputeAuto; nil: see
 	// [pass.Unit].
 	Price func(n *graph.Node) float64
+	// Context ends compiling between two steps of it; nil: nothing does.
+	Context context.Context
 	// Verify checks every invariant after each pass.
 	Verify bool
 	// Dump names a pass around which the functions are printed to To.
@@ -88,7 +91,7 @@ func compile(build []func() *pass.Unit, o CompileOptions) (*Program, error) {
 		if err := graph.Catch(func() { u = fn() }); err != nil {
 			return nil, err
 		}
-		u.Low, u.Align, u.Recompute, u.Budget, u.Price = o.Low, p.Traits.Align, o.Recompute, o.Budget, o.Price
+		u.Low, u.Align, u.Recompute, u.Budget, u.Price, u.Context = o.Low, p.Traits.Align, o.Recompute, o.Budget, o.Price, o.Context
 		err := pass.Run(u, pass.Options{Verify: o.Verify, Dump: o.Dump, To: o.To, Skip: o.Skip})
 		if err != nil {
 			return nil, fmt.Errorf("compiling %s: %w", u.F.Name, err)

@@ -5,6 +5,7 @@
 package pass
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"time"
@@ -37,6 +38,9 @@ type Unit struct {
 
 	// Align is the alignment of buffers in bytes (64 when 0).
 	Align int64
+
+	// Context ends the work between its steps; nil: nothing does.
+	Context context.Context
 
 	// Placement is the result of the last pass.
 	Placement *Placement
@@ -135,6 +139,9 @@ func Run(u *Unit, o Options) error {
 				return err
 			}
 		}
+		if err := u.interrupted(); err != nil {
+			return err
+		}
 		start := time.Now()
 		if err := graph.Catch(func() { catch(p.run(u)) }); err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
@@ -157,6 +164,14 @@ func Run(u *Unit, o Options) error {
 		}
 	}
 	return nil
+}
+
+// interrupted is the error of a context that has ended.
+func (u *Unit) interrupted() error {
+	if u.Context == nil {
+		return nil
+	}
+	return context.Cause(u.Context)
 }
 
 // catch raises err where a builder's error is caught.

@@ -28,6 +28,9 @@ func fit(u *Unit) error {
 		}
 		v := Unit{F: f, Align: u.Align}
 		for _, run := range []func(*Unit) error{accumulate, fuse, order, place} {
+			if err := u.interrupted(); err != nil {
+				return nil, false, err
+			}
 			if err := run(&v); err != nil {
 				return nil, false, err
 			}

@@ -92,6 +92,9 @@ func (a *app) resolved(cfg *config.Config) (*setup, error) {
 	if err == nil {
 		s.model, err = s.system.Describe(cfg)
 	}
+	if kind := cfg.Training.LRScheduler; err == nil && kind == string(train.Noam) && s.model.Width == 0 {
+		err = usage("training.lr_scheduler: noam scales the rate by the width of the model, and a model of %s has no one width: want constant, linear, cosine or plateau", cfg.System)
+	}
 	return s, err
 }
 

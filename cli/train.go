@@ -303,14 +303,11 @@ const minScale = 0.25
 
 func (r *run) schedule() *train.Schedule {
 	t := &r.config.Training
-	s := &train.Schedule{
+	return &train.Schedule{
 		Kind: train.ScheduleKind(t.LRScheduler), Peak: t.LearningRate, Warmup: int64(t.WarmupSteps), Total: int64(t.MaxSteps),
 		Floor: t.MinLRRatio, Factor: t.Plateau.Factor, Patience: t.Plateau.Patience, Threshold: 1e-4,
+		Width: r.model.Width,
 	}
-	if w, ok := r.model.Summary["d_model"].(int); ok {
-		s.Width = w
-	}
-	return s
 }
 
 // watch passes what happens on to the log and to the screen.

@@ -55,6 +55,9 @@ func (c *Config) checkCommon(r *Report, needData bool) {
 	if d.HeldOutFraction == 0 && (t.LRScheduler == "plateau" || t.EarlyStoppingPatience > 0) {
 		r.Error("data.held_out_fraction", "nothing is held out, but plateau and early stopping follow the held-out loss")
 	}
+	if k := &c.Checkpoint; k.Compression != "none" && k.Remote == "" {
+		r.Warn("checkpoint.compression", "%s packs what is uploaded to checkpoint.remote, and there is none: it changes nothing", k.Compression)
+	}
 	if share := float64(t.WarmupSteps) / float64(t.MaxSteps); share > 0.2 && t.LRScheduler != "noam" {
 		r.Warn("training.warmup_steps", "warm-up takes %.0f %% of the %d updates (training.max_steps); 1 to 10 %% is usual", 100*min(share, 1), t.MaxSteps)
 	}

@@ -29,12 +29,12 @@ type Training struct {
 	EvalBatches           int     `key:"eval_batches" min:"0" of:"batches" help:"micro-batches per evaluation; 0: all that is held out"`
 	SaveSteps             int     `key:"save_steps" min:"0" of:"updates" help:"updates between checkpoints; 0: only at the end"`
 	EarlyStoppingPatience int     `key:"early_stopping_patience" min:"0" of:"updates" help:"evaluations without improvement before stopping; 0: never stop early"`
-	EarlyStoppingMinDelta float64 `key:"early_stopping_min_delta" min:"0" help:"how much lower a loss must be to count as an improvement"`
+	EarlyStoppingMinDelta float64 `key:"early_stopping_min_delta" min:"0" help:"how much better the metric must be to count as an improvement"`
 	Seed                  uint64  `key:"seed" of:"seed" help:"of weights, dropout and data order"`
 	Sample                Sample  `key:"sample" help:"text written by the model at the end and after evaluations"`
 }
 
-// Plateau is the schedule that lowers the learning rate when the held-out loss stands still.
+// Plateau is the schedule that lowers the learning rate when the held-out metric stands still.
 type Plateau struct {
 	Factor   float64 `key:"factor" above:"0" below:"1" help:"what the learning rate is multiplied by"`
 	Patience int     `key:"patience" min:"0" of:"updates" help:"evaluations without improvement before that"`
@@ -96,7 +96,7 @@ type Hardware struct {
 type Checkpoint struct {
 	KeepLast    int           `key:"keep_last" min:"1" of:"checkpoints" help:"checkpoints kept, the newest"`
 	KeepBest    bool          `key:"keep_best" help:"also keep the one with the lowest held-out loss"`
-	Compression string        `key:"compression" enum:"none,zstd" help:"of the files"`
+	Compression string        `key:"compression" enum:"none,zstd" help:"of what is uploaded to remote, exactly; files on this machine are mapped into memory and never packed"`
 	Remote      string        `key:"remote" help:"where finished checkpoints are copied, s3://BUCKET/PREFIX; empty: nowhere"`
 	Grace       time.Duration `key:"grace" min:"0" of:"duration" help:"time to save after SIGTERM"`
 }

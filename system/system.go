@@ -76,6 +76,9 @@ type Model struct {
 	LeastRows int
 	// Classes is the width of the logits, if the loss works in chunks of rows.
 	Classes int
+	// Width is that of the residual stream, which the noam schedule scales by; 0:
+	// the model has no one width.
+	Width int
 	// AllReached is the update by which every parameter has had a gradient, where
 	// that is not the first.
 	AllReached int64

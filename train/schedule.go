@@ -41,7 +41,7 @@ const (
 	Linear   ScheduleKind = "linear"  // to Floor*Peak at the end
 	Cosine   ScheduleKind = "cosine"  // half a cosine to Floor*Peak (Loshchilov and Hutter 2017)
 	Noam     ScheduleKind = "noam"    // Peak * Width^-0.5 * min(s^-0.5, s*Warmup^-1.5) (Vaswani et al. 2017)
-	Plateau  ScheduleKind = "plateau" // constant until the held-out loss stands still
+	Plateau  ScheduleKind = "plateau" // constant until the goal stands still
 )
 
 // LR is the learning rate of an update, counted from 0.
@@ -76,15 +76,15 @@ func (s *Schedule) scale() float64 {
 	return s.memory.Scale
 }
 
-// Observe tells the plateau schedule the held-out loss of an evaluation.
-func (s *Schedule) Observe(loss float64) {
+// Observe tells the plateau schedule the goal's value in an evaluation.
+func (s *Schedule) Observe(g Goal, value float64) {
 	m := &s.memory
 	if s.Kind != Plateau {
 		return
 	}
 	m.Scale = s.scale()
-	if finite(loss) && (!m.Seen || loss < m.Best*(1-s.Threshold)) {
-		m.Best, m.Bad, m.Seen = loss, 0, true
+	if finite(value) && (!m.Seen || g.Better(value, m.Best, s.Threshold*math.Abs(m.Best))) {
+		m.Best, m.Bad, m.Seen = value, 0, true
 		return
 	}
 	if m.Bad++; m.Bad > s.Patience {

@@ -74,7 +74,7 @@ func TestSchedulesEqualPyTorch(t *testing.T) {
 		}
 		for u, w := range want {
 			if losses != nil {
-				s.Observe(float64(losses[u])) // the rate after this evaluation
+				s.Observe(Goal{Name: "eval_loss"}, float64(losses[u])) // the rate after this evaluation
 			}
 			if got := s.LR(int64(u)); math.Abs(got-float64(w)) > 1e-6*float64(w)+1e-12 {
 				t.Errorf("%s %s: update %d has rate %v, PyTorch %v", c.Op, c.Case, u, got, w)
@@ -147,8 +147,8 @@ func TestMemoriesSurvive(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			a.Observe(l)
-			b.Observe(l)
+			a.Observe(goal, l)
+			b.Observe(goal, l)
 			if a.LR(9) != b.LR(9) || ea.Observe(goal, l) != eb.Observe(goal, l) || oa.Observe(l) != ob.Observe(l) {
 				t.Fatalf("cut before evaluation %d: they differ after evaluation %d", cut, i)
 			}
@@ -193,5 +193,32 @@ func TestOutliers(t *testing.T) {
 	o.Observe(math.NaN())
 	if z := o.Observe(2.03); math.IsNaN(z) {
 		t.Error("a NaN spoils the scores after it")
+	}
+}
+
+// The plateau schedule lowers the rate when the goal stands still, whichever way
+// is better, and never while it improves; a value that is no number is none.
+func TestPlateauFollowsTheGoal(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		goal   Goal
+		values []float64
+		rates  []float64 // after each
+	}{
+		{"a loss that falls", Goal{Name: "eval_loss"}, []float64{3, 2, 1, 0.5, 0.4}, []float64{1, 1, 1, 1, 1}},
+		{"a loss that rises", Goal{Name: "eval_loss"}, []float64{1, 2, 3, 4, 5}, []float64{1, 1, 0.5, 0.5, 0.25}},
+		{"F1 that rises", Goal{"f1", true}, []float64{0.5, 0.6, 0.7, 0.8, 0.9}, []float64{1, 1, 1, 1, 1}},
+		{"F1 that falls", Goal{"f1", true}, []float64{0.9, 0.8, 0.7, 0.6, 0.5}, []float64{1, 1, 0.5, 0.5, 0.25}},
+		{"F1 that stands", Goal{"f1", true}, []float64{0.5, 0.50001, 0.50002, 0.6, 0.7}, []float64{1, 1, 0.5, 0.5, 0.5}},
+		{"R2 below 0 that rises", Goal{"r2", true}, []float64{-3, -2, -1, -0.5, 0.1}, []float64{1, 1, 1, 1, 1}},
+		{"a first value that is no number", Goal{"f1", true}, []float64{math.NaN(), 0.1, 0.2, 0.3, 0.4}, []float64{1, 1, 1, 1, 1}},
+	} {
+		s := Schedule{Kind: Plateau, Peak: 1, Factor: 0.5, Patience: 1, Threshold: 1e-4}
+		for i, v := range c.values {
+			s.Observe(c.goal, v)
+			if got := s.LR(9); got != c.rates[i] {
+				t.Errorf("%s: after %v the rate is %v, want %v", c.name, c.values[:i+1], got, c.rates[i])
+			}
+		}
 	}
 }

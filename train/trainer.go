@@ -372,7 +372,7 @@ func (j *Job) evaluate(ctx context.Context, u int64) (stop bool, err error) {
 	for _, name := range slices.Sorted(maps.Keys(m)) {
 		j.history.Add(name, u, m[name])
 	}
-	j.Schedule.Observe(value)
+	j.Schedule.Observe(j.Goal, value)
 	best := finite(value) && (j.best == nil || j.Goal.Better(value, float64(j.best.Value), 0))
 	if best {
 		j.best = &checkpoint.Metric{Name: j.Goal.Name, Value: checkpoint.Float(value), HigherIsBetter: j.Goal.Higher}

@@ -122,6 +122,7 @@ func describe(c *config.Config) (*system.Model, error) {
 			}
 			return tr
 		},
+		Width: n.D,
 		Summary: map[string]any{
 			"architecture": config.Of[Model](c).Architecture, "d_model": n.D, "n_layers": n.Layers, "n_heads": n.Heads, "d_ff": n.FF,
 			"vocab_size": n.Vocab, "max_seq_len": n.Positions(), "pooling": config.Of[Model](c).Pooling, "buckets": buckets(c),

@@ -95,6 +95,7 @@ func describe(c *config.Config) (*system.Model, error) {
 			}
 			return tr
 		},
+		Width: net.D,
 		Summary: map[string]any{
 			"architecture": "gpt_neox", "d_model": net.D, "n_layers": net.Layers, "n_heads": net.Heads,
 			"d_ff": net.FF, "vocab_size": net.Vocab, "max_seq_len": net.MaxPositions,

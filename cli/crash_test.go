@@ -130,6 +130,7 @@ type victim struct {
 	lines chan string
 	seen  bytes.Buffer
 	code  int
+	late  *time.Timer // ends it where it hangs; nil: nothing does
 }
 
 // start runs `snug train` in the folder work, resuming what is in dir.

@@ -12,8 +12,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/snug-ml/snug/data"
 	"pgregory.net/rapid"
+
+	"github.com/snug-ml/snug/data"
 )
 
 func TestRoundTrip(t *testing.T) {
@@ -264,34 +265,6 @@ func TestRefusesOtherFolders(t *testing.T) {
 	wantError(t, err, "thesis.doc", "name another folder")
 	_, err = Open(dir, Train)
 	wantError(t, err, "no prepared data", "snug data prepare")
-}
-
-// What a killed preparation left goes with the next one; what a living process
-// builds stays.
-func TestSweep(t *testing.T) {
-	parent := t.TempDir()
-	own := stagingName("p")
-	host := strings.TrimSuffix(own, fmt.Sprintf("%d-", os.Getpid()))
-	dead, living, foreign := host+"4194999-123", own+"x", ".p.tmp-elsewhere-1-2"
-	for _, name := range []string{dead, living, foreign, dead + ".old"} {
-		if err := os.MkdirAll(filepath.Join(parent, name, "sub"), 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	prepare(t, filepath.Join(parent, "p"), texts("x"), narrow, Options{})
-	var left []string
-	entries, err := os.ReadDir(parent)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, e := range entries {
-		left = append(left, e.Name())
-	}
-	want := []string{living, foreign, "p"}
-	slices.Sort(want)
-	if d := cmp.Diff(want, left); d != "" {
-		t.Error(d)
-	}
 }
 
 func TestReport(t *testing.T) {

@@ -25,57 +25,14 @@ func newStaging(dir string) (*staging, error) {
 	if err := replaceable(dir); err != nil {
 		return nil, err
 	}
-	parent, base := filepath.Split(dir)
-	if base == "." || base == ".." || base == "" {
+	if base := filepath.Base(dir); base == "." || base == ".." || base == string(filepath.Separator) {
 		return nil, fmt.Errorf("shard: %s: name the folder to make", dir)
 	}
-	if parent == "" {
-		parent = "."
-	}
-	if err := os.MkdirAll(parent, 0o755); err != nil {
-		return nil, fmt.Errorf("shard: %w", err)
-	}
-	sweep(parent, base)
-	tmp, err := os.MkdirTemp(parent, stagingName(base)+"*")
+	tmp, err := durable.Stage(dir)
 	if err != nil {
-		return nil, fmt.Errorf("shard: %w", err)
-	}
-	if err := os.Chmod(tmp, 0o755); err != nil {
 		return nil, fmt.Errorf("shard: %w", err)
 	}
 	return &staging{dir: dir, tmp: tmp, old: tmp + ".old"}, nil
-}
-
-// stagingName starts the name of a folder that this process builds.
-func stagingName(base string) string {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown"
-	}
-	host = strings.ReplaceAll(host, string(filepath.Separator), "_")
-	return fmt.Sprintf(".%s.tmp-%s-%d-", base, host, os.Getpid())
-}
-
-// sweep removes what dead processes of this host left. It may fail: the
-// remains take space and do no other harm.
-func sweep(parent, base string) {
-	entries, err := os.ReadDir(parent)
-	if err != nil {
-		return
-	}
-	name := stagingName(base)
-	// All but the process number and the dash after it.
-	prefix := strings.TrimRight(strings.TrimSuffix(name, "-"), "0123456789")
-	for _, e := range entries {
-		rest, ok := strings.CutPrefix(e.Name(), prefix)
-		var pid int
-		if !ok || !e.IsDir() {
-			continue
-		}
-		if _, err := fmt.Sscanf(rest, "%d-", &pid); err == nil && !alive(pid) {
-			_ = os.RemoveAll(filepath.Join(parent, e.Name()))
-		}
-	}
 }
 
 // replaceable refuses to write over anything but prepared data.

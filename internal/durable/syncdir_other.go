@@ -2,7 +2,9 @@
 
 package durable
 
-import "os"
+import (
+	"os"
+)
 
 // SyncDir does nothing: folders cannot be synced here.
 func SyncDir(string) error { return nil }

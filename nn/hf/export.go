@@ -64,10 +64,7 @@ func Export(dir string, c *Config, src Source, o ExportOptions) (files []string,
 		return nil, fmt.Errorf("%s exists and is not empty: name a new folder", dir)
 	}
 	dir = filepath.Clean(dir)
-	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
-		return nil, err
-	}
-	work, err := os.MkdirTemp(filepath.Dir(dir), "."+filepath.Base(dir)+".tmp-*")
+	work, err := durable.Stage(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -85,9 +82,6 @@ func Export(dir string, c *Config, src Source, o ExportOptions) (files []string,
 			return nil, err
 		}
 		files = append(files, name)
-	}
-	if err := os.Chmod(work, 0o755); err != nil {
-		return nil, err
 	}
 	if err := durable.SyncDir(work); err != nil {
 		return nil, err

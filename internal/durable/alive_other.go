@@ -1,6 +1,6 @@
 //go:build !unix
 
-package shard
+package durable
 
 // alive cannot be told here; nothing is swept.
 func alive(int) bool { return true }

@@ -72,8 +72,16 @@ func (m *Model) add(f *File) {
 }
 
 func (m *Model) openShards(dir, index string, weightMap map[string]string) error {
+	folder, err := regular.NewFolder(dir)
+	if err != nil {
+		return err
+	}
 	for _, shard := range slices.Compact(slices.Sorted(maps.Values(weightMap))) {
-		f, err := Open(filepath.Join(dir, shard))
+		path, err := folder.Path(shard)
+		if err != nil {
+			return fmt.Errorf("%s: %w", index, err)
+		}
+		f, err := Open(path)
 		if err != nil {
 			return fmt.Errorf("%s: %w", index, err)
 		}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/snug-ml/snug/internal/regular"
 )
 
 func bytesEntry(name string, n int) Entry {
@@ -52,6 +53,22 @@ func TestShards(t *testing.T) {
 		if err := m.Close(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// A shard is the file beside its index, not one elsewhere that a link leads to.
+func TestShardOutside(t *testing.T) {
+	dir, other := t.TempDir(), t.TempDir()
+	names, err := WriteModel(dir, "model", []Entry{bytesEntry("a", 10), bytesEntry("b", 10)}, nil, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := filepath.Join(dir, names[0])
+	if err := errors.Join(os.Rename(first, filepath.Join(other, "x")), os.Symlink(filepath.Join(other, "x"), first)); err != nil {
+		t.Skip(err)
+	}
+	if _, err := OpenModel(dir, "model"); !errors.Is(err, regular.ErrOutside) || !strings.Contains(err.Error(), names[0]) {
+		t.Error(err)
 	}
 }
 

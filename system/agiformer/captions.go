@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"io/fs"
 	"path/filepath"
 
 	"github.com/snug-ml/snug/data"
@@ -33,8 +32,9 @@ type caption struct {
 type captions struct {
 	net    Net
 	dir    string
-	length int   // tokens of a row
-	most   int64 // bytes of a picture
+	images *regular.Folder // dir
+	length int             // tokens of a row
+	most   int64           // bytes of a picture
 	list   []caption
 	eos    int32
 	weight float64 // labels in all
@@ -52,6 +52,11 @@ func openCaptions(dir, split string, net Net, length int, most int64, t *token.T
 		return nil, fmt.Errorf("data.source: a folder of captions has metadata_train.json and metadata_val.json: %w", err)
 	}
 	c = &captions{net: net, dir: filepath.Join(dir, "images"), length: length, most: most}
+	if net.Senses != nil {
+		if c.images, err = regular.NewFolder(c.dir); err != nil {
+			return nil, fmt.Errorf("data.source: a folder of captions has a folder images: %w", err)
+		}
+	}
 	if err := json.Unmarshal(raw, &c.list); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, strictjson.Explain(err))
 	}
@@ -82,11 +87,13 @@ func (c *captions) check(x *caption) error {
 			case !wanted:
 			case name == "":
 				missing = fmt.Errorf("it has no %q, which model.modalities asks for", key)
-			case !fs.ValidPath(name):
-				missing = fmt.Errorf("%q %q is no path below images", key, name)
 			default:
-				if _, err := regular.Stat(c.path(name)); err != nil {
-					missing = err
+				path, err := c.images.Path(name)
+				if err == nil {
+					_, err = regular.Stat(path)
+				}
+				if err != nil {
+					missing = fmt.Errorf("%q: %w", key, err)
 				}
 			}
 		}

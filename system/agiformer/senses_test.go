@@ -354,7 +354,9 @@ func TestCaptionRefusals(t *testing.T) {
 		{`[{"caption": "x"}]`, `has no "image_file"`},
 		{`[{"caption": "", "image_file": "a.png"}]`, "caption is empty"},
 		{`[{"caption": "x", "image_file": "gone.png"}]`, "gone.png"},
-		{`[{"caption": "x", "image_file": "../a.png"}]`, "no path below images"},
+		{`[{"caption": "x", "image_file": "../a.png"}]`, "leads out of the folder"},
+		{`[{"caption": "x", "image_file": "/etc/passwd"}]`, "leads out of the folder"},
+		{`[{"caption": "x", "image_file": "out.png"}]`, "leads out of the folder"},
 		{`{`, "unexpected end"},
 	} {
 		dir := t.TempDir()
@@ -362,6 +364,10 @@ func TestCaptionRefusals(t *testing.T) {
 			t.Fatal(err)
 		}
 		writePNG(t, filepath.Join(dir, "images", "a.png"), 4, 4, color.White)
+		writePNG(t, filepath.Join(dir, "out.png"), 4, 4, color.White)
+		if err := os.Symlink("../out.png", filepath.Join(dir, "images", "out.png")); err != nil {
+			t.Skip(err)
+		}
 		if err := os.WriteFile(filepath.Join(dir, "metadata_train.json"), []byte(c.metadata), 0o666); err != nil {
 			t.Fatal(err)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"image"
 	"image/color"
 	"image/jpeg"
@@ -578,6 +579,48 @@ func TestPictures(t *testing.T) {
 	}
 	_, err := folderFlights(dir, 64<<20)
 	refused(t, "an angle that is no number", err, "index.csv:2", "sza", `"x"`)
+}
+
+// TestFilesOutside: neither an index of pictures nor that of a store opens
+// what is not in its folder.
+func TestFilesOutside(t *testing.T) {
+	work := t.TempDir()
+	dir := filepath.Join(work, "pictures")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	writePictures(t, dir)
+	outside := filepath.Join(work, "outside.png")
+	if err := errors.Join(os.Rename(filepath.Join(dir, "gray0.png"), outside), os.Symlink(outside, filepath.Join(dir, "link.png"))); err != nil {
+		t.Skip(err)
+	}
+	for _, name := range []string{"../outside.png", outside, "link.png", "./../pictures/../outside.png", ""} {
+		if err := os.WriteFile(filepath.Join(dir, folderIndex), []byte("file,time,sza,saa\ngray2.png,0,1,1\n"+name+",1,1,1\n"), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		_, err := folderFlights(dir, 64<<20)
+		refused(t, name, err, "index.csv:3", "column file", "leads out of the folder")
+	}
+	for _, name := range []string{"..", ".", "../outside", "a/b", ""} {
+		if err := os.WriteFile(filepath.Join(dir, folderIndex), []byte("file,flight,time,sza,saa\ngray2.png,"+name+",0,1,1\n"), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		_, err := readFlights(configure(t, "data.source", dir), []string{dir})
+		refused(t, "the flight "+name, err, "is no file name")
+	}
+	store := filepath.Join(work, "frames")
+	raw := filepath.Join(work, "outside."+string(pixelU8))
+	if err := errors.Join(os.Mkdir(store, 0o755), os.WriteFile(raw, []byte{1}, 0o666), os.Symlink(raw, filepath.Join(store, "link."+string(pixelU8)))); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"../outside", filepath.Join(work, "outside"), "link"} {
+		text := fmt.Sprintf(`{"Flights":[{"name":%q,"height":1,"width":1,"pixels":%q,"time":[0]}]}`, name, pixelU8)
+		if err := os.WriteFile(filepath.Join(store, indexFile), []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		_, err := openStore(store)
+		refused(t, name, err, indexFile, "leads out of the folder")
+	}
 }
 
 // TestPreprocessing: normalised pictures have the moments promised, a flat

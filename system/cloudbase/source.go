@@ -115,7 +115,7 @@ func readFlights(c *config.Config, names []string) (all []*flight, err error) {
 			if slices.ContainsFunc(all, func(g *flight) bool { return g.Name == f.Name }) {
 				return nil, fmt.Errorf("data.source: two flights are called %s", f.Name)
 			}
-			if f.Name == "" || f.Name != filepath.Base(f.Name) {
+			if f.Name != filepath.Base(f.Name) || !filepath.IsLocal(f.Name) || f.Name == "." {
 				return nil, fmt.Errorf("data.source: %s: the flight name %q is no file name", name, f.Name)
 			}
 			all = append(all, f)

@@ -53,6 +53,10 @@ func folderFlights(dir string, most int64) (flights []*flight, err error) {
 			return nil, fmt.Errorf("%s: no column %q; it has %s", path, name, strings.Join(head, ", "))
 		}
 	}
+	folder, err := regular.NewFolder(dir)
+	if err != nil {
+		return nil, err
+	}
 	files := map[*flight][]string{}
 	byName := map[string]*flight{}
 	for {
@@ -85,7 +89,11 @@ func folderFlights(dir string, most int64) (flights []*flight, err error) {
 			}
 			*c.into = append(*c.into, v)
 		}
-		files[f] = append(files[f], filepath.Join(dir, filepath.FromSlash(row[at["file"]])))
+		picture, err := folder.Path(row[at["file"]])
+		if err != nil {
+			return nil, fmt.Errorf("%s:%d: column file: %w", path, line, err)
+		}
+		files[f] = append(files[f], picture)
 	}
 	if len(flights) == 0 {
 		return nil, fmt.Errorf("%s lists no pictures", path)

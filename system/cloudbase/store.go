@@ -167,8 +167,15 @@ func openStore(dir string) (*store, error) {
 	if err := strictjson.Unmarshal(raw, s); err != nil {
 		return nil, fmt.Errorf("%s: %w; remove the folder to make it again", filepath.Join(dir, indexFile), err)
 	}
+	folder, err := regular.NewFolder(dir)
+	if err != nil {
+		return nil, err
+	}
 	for _, r := range s.Flights {
-		path := filepath.Join(dir, r.fileName())
+		path, err := folder.Path(r.fileName())
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("%s: %w; remove the folder to make it again", filepath.Join(dir, indexFile), err), s.Close())
+		}
 		if r.file, err = regular.Open(path); err != nil {
 			return nil, errors.Join(err, s.Close())
 		}

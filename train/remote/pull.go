@@ -120,6 +120,9 @@ func Latest(ctx context.Context, r Remote, run string) (latest *Entry, rejected 
 		rejected = append(rejected, e)
 		why = append(why, fmt.Sprintf("%s: %v", e.Name, e.Problem))
 	}
+	if why == nil && len(list) > 0 {
+		return nil, nil, fmt.Errorf("%w in %s for run %s: %s belongs to run %s; take another folder for that", checkpoint.ErrNone, r, short(run), list[0].Name, short(list[0].Run))
+	}
 	if why == nil {
 		return nil, nil, fmt.Errorf("%w in %s: nothing has been uploaded there", checkpoint.ErrNone, r)
 	}
@@ -136,7 +139,7 @@ func oneRun(list []Entry, r Remote, run string) error {
 		}
 		if newest[e.Run] == "" {
 			newest[e.Run] = e.Name
-			said = append(said, fmt.Sprintf("%s of run %s", e.Name, e.Run[:min(8, len(e.Run))]))
+			said = append(said, fmt.Sprintf("%s of run %s", e.Name, short(e.Run)))
 		}
 	}
 	if run != "" || len(said) < 2 {
@@ -144,6 +147,9 @@ func oneRun(list []Entry, r Remote, run string) error {
 	}
 	return &PermanentError{fmt.Errorf("%s holds checkpoints of %d runs: %s", r, len(said), strings.Join(said, ", ")), "name one of them (--checkpoint)"}
 }
+
+// short is the beginning of a run's identity, enough for people.
+func short(id string) string { return id[:min(8, len(id))] }
 
 // pullSuffix marks a folder that is being downloaded; what has arrived in it is
 // used by the next Pull.

@@ -5,8 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
+	"slices"
+	"sync"
 
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/internal/regular"
@@ -31,17 +32,27 @@ func (t *trainCmd) phases(a *app, c *config.Config, phases []system.Phase, dir s
 	if err := c.WriteYAML(&yaml); err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(dir, 0o777); err != nil {
+	if t.Resume || t.Phase != "" {
+		all, err := a.changes(dir, c)
+		if err != nil {
+			return nil, err
+		}
+		if all = slices.DeleteFunc(all, func(x change) bool { return !x.ofModel() }); len(all) > 0 {
+			return nil, cannotResume(dir, all)
+		}
+	}
+	undo, err := makeDir(dir)
+	if err != nil {
 		return nil, err
 	}
+	defer undo()
 	whole, err := rundir.Look(dir)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, whole.Close()) }()
-	if err := whole.Replace(checkpoint.ConfigFile, yaml.Bytes()); err != nil {
-		return nil, err
-	}
+	// The phases' configuration is written as theirs is: once one of them begins.
+	began := sync.OnceValue(func() error { return whole.Replace(checkpoint.ConfigFile, yaml.Bytes()) })
 	for i, p := range phases {
 		if err := whole.Check(); err != nil {
 			return ended, err
@@ -68,7 +79,7 @@ func (t *trainCmd) phases(a *app, c *config.Config, phases []system.Phase, dir s
 		if err != nil {
 			return ended, err
 		}
-		summary, err := t.one(a, s, sub)
+		summary, err := t.one(a, s, sub, began)
 		if summary != nil {
 			ended = append(ended, phaseSummary{p.Name, summary})
 		}

@@ -6,9 +6,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/snug-ml/snug/config"
+	"github.com/snug-ml/snug/train"
 	"github.com/snug-ml/snug/train/checkpoint"
 )
 
@@ -28,36 +30,138 @@ func (t *trainCmd) ofRun() {
 	}
 }
 
-// sameRun holds the configuration against the one that the run in its
-// directory was made with. What the model is cannot change; other changes are
-// told, because the run is then not the one it would have been.
-func (r *run) sameRun() error {
-	path := filepath.Join(r.dir, checkpoint.ConfigFile)
+// change is a setting that is not what it was when the run last began.
+type change struct {
+	config.Value
+	was string
+}
+
+func (c change) String() string { return fmt.Sprintf("%s is %s, the run has %s", c.Key, c.Text, c.was) }
+
+// changes holds a configuration against the one that the run in dir was made
+// with; none where there is no run.
+func (a *app) changes(dir string, c *config.Config) ([]change, error) {
+	path := filepath.Join(dir, checkpoint.ConfigFile)
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		return nil
+		return nil, nil
 	}
-	old, err := config.Load(config.Sources{Systems: knownSystems(), File: path, Fetch: r.fetch(false)})
+	old, err := config.Load(config.Sources{Systems: knownSystems(), File: path, Fetch: a.fetch(false)})
 	if err != nil {
-		return fmt.Errorf("the configuration of the run to resume: %w", err)
+		return nil, fmt.Errorf("the configuration of the run to resume: %w", err)
+	}
+	if old.System != c.System { // the keys are others too
+		return []change{{c.Values()[0], old.System}}, nil
 	}
 	before := map[string]string{}
 	for _, v := range old.Values() {
 		before[v.Key] = v.Text
 	}
-	var fixed []string
-	for _, v := range r.config.Values() {
-		was := before[v.Key]
-		section, _, _ := strings.Cut(v.Key, ".")
-		switch {
-		case was == v.Text || section == "hardware" || section == "run":
-		case section == "model" || section == "system" || v.Key == "training.seed":
-			fixed = append(fixed, fmt.Sprintf("%s is %s, the run has %s", v.Key, v.Text, was))
-		default:
-			r.printf("changed on resume: %s %s, was %s (%v)\n", v.Key, v.Text, was, v.Origin)
+	var list []change
+	for _, v := range c.Values() {
+		if before[v.Key] != v.Text {
+			list = append(list, change{v, before[v.Key]})
 		}
 	}
-	if len(fixed) > 0 {
-		return usage("cannot resume %s with another model:\n  %s\nstart a new run with another --out, or leave the configuration away: snug train --resume --out %s", r.dir, strings.Join(fixed, "\n  "), r.dir)
+	return list, nil
+}
+
+// settled reports whether a change is of something that is settled when a run
+// begins: what the model is, what it learns from, and what its state consists
+// of.
+func (c change) settled() bool {
+	section, key, _ := strings.Cut(c.Key, ".")
+	last := key[strings.LastIndexByte(key, '.')+1:]
+	switch section {
+	case "system", "model", "synthetic":
+		return true
+	case "data":
+		return !slices.Contains([]string{"workers", "cache_dir", "max_record"}, key)
+	case "split":
+		return key != "confidence"
+	case "tasks":
+		return !slices.Contains([]string{"steps", "dropout", "beams", "held_out"}, last)
+	}
+	switch c.Key {
+	case "training.seed", "training.gradient_accumulation_steps", "router.hidden", "phases.stage":
+		return true
+	case "training.mixed_precision": // the loss scale is part of the state
+		return c.was == "fp16" || c.Text == "fp16"
+	}
+	return false
+}
+
+// ofModel reports whether it is of what all phases of a run share.
+func (c change) ofModel() bool {
+	section, _, _ := strings.Cut(c.Key, ".")
+	return section == "system" || section == "model" || c.Key == "training.seed"
+}
+
+// cannotResume refuses changes by their names and both values.
+func cannotResume(dir string, list []change) error {
+	with, lines := "another model", make([]string, len(list))
+	for i, c := range list {
+		if lines[i] = c.String(); !c.ofModel() {
+			with = "other settings, which are settled when a run begins"
+		}
+	}
+	return usage("cannot resume %s with %s:\n  %s\nstart a new run with another --out, or leave them away: snug train --resume --out %s", dir, with, strings.Join(lines, "\n  "), dir)
+}
+
+// sameRun refuses to resume with another configuration where that cannot be,
+// before anything is touched, and remembers other changes.
+func (r *run) sameRun() error {
+	if list, err := checkpoint.List(r.dir); err != nil || len(list) == 0 {
+		return nil // nothing to resume: a new run may be any
+	}
+	all, err := r.changes(r.dir, r.config)
+	if err != nil {
+		return err
+	}
+	var settled []change
+	for _, c := range all {
+		switch section, _, _ := strings.Cut(c.Key, "."); {
+		case c.settled():
+			settled = append(settled, c)
+		case section != "hardware" && section != "run":
+			r.changed = append(r.changed, c)
+		}
+	}
+	if len(settled) > 0 {
+		return cannotResume(r.dir, settled)
 	}
 	return nil
 }
+
+// resumable holds what the checkpoint to resume from has against the
+// configuration, and tells what changed, because the run is then not the one
+// it would have been.
+func (r *run) resumable(c *checkpoint.Checkpoint) error {
+	if done, last := c.State.Update, int64(r.config.Training.MaxSteps); last < done {
+		return usage("cannot resume %s: training.max_steps is %d, the run has done %d updates", r.dir, last, done)
+	}
+	for _, x := range r.changed {
+		r.printf("changed on resume: %s %s, was %s (%v)\n", x.Key, x.Text, x.was, x.Origin)
+	}
+	r.printf("resuming from %s\n", filepath.Base(c.Path))
+	now, before := r.arithmetic(), c.Manifest.Arithmetic
+	if before != "" && before != now {
+		r.otherBits = fmt.Sprintf("up to update %d this run was computed in %s, from here on in %s: results agree to rounding, not bit for bit as those of an undisturbed run would", c.State.Update, before, now)
+		_, _ = fmt.Fprintf(r.err, "warning: %s\n", r.otherBits) // only told
+	}
+	return nil
+}
+
+// misfit explains why the state of a checkpoint does not fit, by the settings
+// that were changed if any were.
+func (r *run) misfit(err error) error {
+	switch {
+	case len(r.changed) == 0:
+		return fmt.Errorf("cannot resume %s, though none of its settings changed: %w", r.dir, err)
+	case errors.As(err, new(*train.MisfitError)): // in words of the program's tensors
+		return cannotResume(r.dir, r.changed)
+	}
+	return errors.Join(cannotResume(r.dir, r.changed), err)
+}
+
+// arithmetic says what decides how results are rounded.
+func (r *run) arithmetic() string { return fmt.Sprintf("%s with %s", r.precision, r.on.Arithmetic()) }

@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"runtime/debug"
 	"slices"
@@ -22,6 +23,7 @@ import (
 	"github.com/snug-ml/snug/train"
 	"github.com/snug-ml/snug/train/checkpoint"
 	"github.com/snug-ml/snug/train/remote"
+	"github.com/snug-ml/snug/train/rundir"
 )
 
 type trainCmd struct {
@@ -66,7 +68,7 @@ func (t *trainCmd) Run(a *app) error {
 			return a.trained(map[string]any{"phases": done}, err)
 		}
 	}
-	summary, err := t.one(a, s, dir)
+	summary, err := t.one(a, s, dir, nil)
 	return a.trained(summary, err)
 }
 
@@ -79,9 +81,9 @@ func (a *app) trained(document any, err error) error {
 	return err
 }
 
-// one trains one run in dir.
-func (t *trainCmd) one(a *app, s *setup, dir string) (*Summary, error) {
-	r := &run{app: a, setup: s, dir: dir, resume: t.Resume, fresh: t.Fresh, until: t.Until, started: time.Now()}
+// one trains one run in dir and calls began once nothing can be refused any more.
+func (t *trainCmd) one(a *app, s *setup, dir string, began func() error) (*Summary, error) {
+	r := &run{app: a, setup: s, dir: dir, resume: t.Resume, fresh: t.Fresh, until: t.Until, started: time.Now(), began: began}
 	err := r.train()
 	return r.summary, err
 }
@@ -107,6 +109,9 @@ type run struct {
 	resume, fresh bool
 	until         int64
 	started       time.Time
+	began         func() error // called once nothing can be refused any more; nil: nothing to do
+	changed       []change     // settings that are not those of the run that is resumed
+	otherBits     string       // says that a resumed run rounds differently from here on
 	program       *engine.Program
 	runner        *engine.Executable
 	data          *system.Run
@@ -123,6 +128,11 @@ type run struct {
 
 func (r *run) train() (err error) {
 	r.signals.does(preparing)
+	if r.resume {
+		if err := r.sameRun(); err != nil {
+			return err
+		}
+	}
 	target, err := r.hostTarget()
 	if err != nil {
 		return err
@@ -131,6 +141,15 @@ func (r *run) train() (err error) {
 		return err
 	}
 	r.announce()
+	undo, err := makeDir(r.dir)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if r.view == nil { // it never began
+			undo()
+		}
+	}()
 	if r.store, err = checkpoint.Open(r.dir, checkpoint.Options{
 		KeepLast: r.config.Checkpoint.KeepLast, KeepBest: r.keepBest(), Notify: r.saved, SyncLog: r.syncMetrics,
 	}); err != nil {
@@ -159,11 +178,21 @@ func (r *run) train() (err error) {
 	}
 	defer func() { err = errors.Join(err, r.runner.Close()) }()
 	r.loaded = time.Since(r.started)
-	if err := r.startUploads(); err != nil {
-		return err
-	}
 	defer func() { err = errors.Join(err, r.finishUploads()) }()
 	return r.loop(from)
+}
+
+// makeDir makes a run directory where there is nothing of its name. undo takes it away again where it is new and
+// holds nothing but a lock.
+func makeDir(dir string) (undo func(), err error) {
+	if _, err := os.Lstat(dir); err == nil {
+		return func() {}, nil
+	}
+	return func() {
+		for _, name := range []string{checkpoint.Folder, rundir.LockFile, ""} {
+			_ = os.Remove(filepath.Join(dir, name)) // a folder with something in it stays
+		}
+	}, os.MkdirAll(dir, 0o777)
 }
 
 // keepBest is how many of the best checkpoints the store keeps.
@@ -211,10 +240,9 @@ func (r *run) startingPoint() (*checkpoint.Checkpoint, error) {
 		at := c.State.Update
 		return nil, errors.Join(fmt.Errorf("%s holds a run with %d updates done: go on with --resume, start over with --fresh, or choose another --out", r.dir, at), c.Close())
 	}
-	if err := r.sameRun(); err != nil {
+	if err := r.resumable(c); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
-	r.printf("resuming from %s\n", filepath.Base(c.Path))
 	r.store.ContinuedFrom(c.State.Update)
 	return c, nil
 }
@@ -234,9 +262,6 @@ func (r *run) loop(from *checkpoint.Checkpoint) error {
 	if err := r.config.WriteYAML(&yaml); err != nil {
 		return err
 	}
-	if err := r.store.Run().Replace(checkpoint.ConfigFile, yaml.Bytes()); err != nil {
-		return err
-	}
 	files := map[string][]byte{checkpoint.ConfigFile: yaml.Bytes()}
 	for name, content := range r.data.Files {
 		files[name] = content
@@ -247,11 +272,11 @@ func (r *run) loop(from *checkpoint.Checkpoint) error {
 		Schedule: r.schedule(), Goal: r.data.Goal,
 		Early:    train.EarlyStopping{Patience: cfg.EarlyStoppingPatience, MinDelta: cfg.EarlyStoppingMinDelta},
 		LogEvery: int64(cfg.LogSteps), EvalEvery: int64(cfg.EvalSteps), SaveEvery: int64(cfg.SaveSteps),
-		Store: r.store, Files: files, Plan: r.plan(), StopAtScale: minScale,
+		Store: r.store, Files: files, Plan: r.plan(), Arithmetic: r.arithmetic(), StopAtScale: minScale,
 		Metadata: checkpoint.Metadata{
 			Snug: version(), System: r.config.System, Preset: r.config.Preset, Parameters: all, MaxUpdates: int64(cfg.MaxSteps),
 			Model:   r.model.Summary,
-			Machine: map[string]any{"device": r.host.CPU.String(), "precision": r.precision, "threads": r.threads},
+			Machine: map[string]any{"device": r.host.CPU.String(), "precision": r.precision, "threads": r.threads, "kernels": r.on.Arithmetic()},
 			Training: map[string]any{
 				"micro_batch": r.model.Shape.MicroBatch, "accumulation": r.model.Shape.Accumulation,
 				"schedule": cfg.LRScheduler, "learning_rate": cfg.LearningRate,
@@ -268,11 +293,14 @@ func (r *run) loop(from *checkpoint.Checkpoint) error {
 	if from != nil {
 		var err error
 		if start, err = job.Resume(from); err != nil {
-			return err
+			return errors.Join(r.misfit(err), from.Close())
 		}
 		if err := from.Close(); err != nil {
 			return err
 		}
+	}
+	if err := r.begin(yaml.Bytes()); err != nil {
+		return err
 	}
 	weights, optimizer := train.Tensors(r.runner)
 	r.store.Reserve(checkpoint.StagingBytes(weights, optimizer))
@@ -281,6 +309,11 @@ func (r *run) loop(from *checkpoint.Checkpoint) error {
 		return err
 	}
 	r.view = newProgress(r)
+	if r.otherBits != "" {
+		if err := r.recorder.Record(train.Warned{Update: start, Text: r.otherBits}); err != nil {
+			return err
+		}
+	}
 	job.Watch = r.watch
 	r.signals.does(training(r.config.Checkpoint.Grace))
 	res, err := job.Run(r.ctx, start)
@@ -295,6 +328,20 @@ func (r *run) loop(from *checkpoint.Checkpoint) error {
 	}
 	r.signals.does(afterward)
 	return errors.Join(err, r.end(res, err))
+}
+
+// begin writes the first thing to a run directory, its configuration: from here
+// on nothing is refused.
+func (r *run) begin(yaml []byte) error {
+	if err := r.startUploads(); err != nil {
+		return err
+	}
+	if r.began != nil {
+		if err := r.began(); err != nil {
+			return err
+		}
+	}
+	return r.store.Run().Replace(checkpoint.ConfigFile, yaml)
 }
 
 // minScale is the loss scale below which a run has diverged: gradients that

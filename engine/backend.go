@@ -10,6 +10,9 @@ import (
 type Backend interface {
 	// Name is what messages call the device.
 	Name() string
+	// Arithmetic names what decides how results are rounded: the same one gives
+	// the same bits on every machine, others agree to rounding.
+	Arithmetic() string
 	// Traits are what programs for the device are compiled with.
 	Traits() Traits
 	// Workspace is what the program's kernels need next to the arena, in bytes.

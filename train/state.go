@@ -15,7 +15,7 @@ import (
 // Resume puts the state of a checkpoint into the job.
 func (j *Job) Resume(c *checkpoint.Checkpoint) (update int64, err error) {
 	if err := LoadStates(j.Runner, c, graph.Weight, graph.Buffer, graph.Moment, graph.Counter, graph.Gradient); err != nil {
-		return 0, err
+		return 0, &MisfitError{err}
 	}
 	if err := j.Feed.Seek(c.State.Loader); err != nil {
 		return 0, fmt.Errorf("%s: %w", c.Path, err)
@@ -45,6 +45,15 @@ func (j *Job) Resume(c *checkpoint.Checkpoint) (update int64, err error) {
 	}
 	return c.State.Update, nil
 }
+
+// MisfitError reports a checkpoint whose tensors are not those of the program:
+// it was made with other settings.
+type MisfitError struct{ err error }
+
+func (e *MisfitError) Error() string { return e.err.Error() }
+
+// Unwrap is what does not fit.
+func (e *MisfitError) Unwrap() error { return e.err }
 
 // session is what else a resumed run must remember to report the same.
 type session struct {
@@ -175,7 +184,7 @@ func (j *Job) snapshot(u int64) (*checkpoint.Snapshot, error) {
 	meta.Metrics = toFloats(j.latest)
 	meta.Metrics["loss"] = checkpoint.Float(j.lastLoss)
 	snap := &checkpoint.Snapshot{
-		Weights: weights, Optimizer: optimizer, Files: j.Files, Metadata: meta, PlanHash: j.Plan,
+		Weights: weights, Optimizer: optimizer, Files: j.Files, Metadata: meta, PlanHash: j.Plan, Arithmetic: j.Arithmetic,
 		State: checkpoint.State{
 			Update: u, Tokens: j.tokens, RNG: checkpoint.RNG{Seed: j.Seed, Counter: uint64(u)},
 			Loader: cursor, Schedule: schedule, EarlyStop: early, Best: j.best, BestAt: j.bestAt,

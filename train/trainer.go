@@ -51,6 +51,8 @@ type Job struct {
 	Files    map[string][]byte
 	Metadata checkpoint.Metadata
 	Plan     string
+	// Arithmetic is [checkpoint.Snapshot]'s.
+	Arithmetic string
 	// StopAtScale ends the run when the loss scale falls below it.
 	StopAtScale float64
 	// Watch is told everything that happens, in order, from one goroutine.

@@ -17,6 +17,9 @@ type Backend struct {
 // Name implements [engine.Backend].
 func (Backend) Name() string { return "the CPU" }
 
+// Arithmetic implements engine.Backend.
+func (Backend) Arithmetic() string { return "cpu kernels " + Kernels() }
+
 // Traits implements [engine.Backend].
 func (Backend) Traits() engine.Traits { return engine.CPU }
 

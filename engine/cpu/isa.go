@@ -15,6 +15,16 @@ var products = gemm.Auto
 // unconfigured is what was wrong with SNUG_CPU_ISA; Compile reports it.
 var unconfigured error
 
+// Kernels names the kernels in use: programs compiled for the same ones give the
+// same bits on every machine.
+func Kernels() string {
+	vectors, matrices := simd.Active().String(), products.Resolve().String()
+	if vectors == matrices {
+		return vectors
+	}
+	return vectors + "+" + matrices
+}
+
 func init() { unconfigured = Configure(os.Getenv("SNUG_CPU_ISA")) }
 
 // Configure chooses the kernels of programs compiled from now on: "portable",

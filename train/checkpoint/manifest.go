@@ -37,8 +37,9 @@ type Manifest struct {
 	ConfigSHA256 string    `json:"config_sha256,omitempty"`
 	PlanHash     string    `json:"plan_hash,omitempty"`
 	Metric       *Metric   `json:"metric,omitempty"`
-	Health       *Health   `json:"health,omitempty"` // nil in those of older versions
-	Files        []FileSum `json:"files"`            // by name
+	Arithmetic   string    `json:"arithmetic,omitempty"` // Snapshot.Arithmetic
+	Health       *Health   `json:"health,omitempty"`     // nil in those of older versions
+	Files        []FileSum `json:"files"`                // by name
 	// SHA256 is the hash of this manifest's own text with this field empty.
 	SHA256 string `json:"sha256"`
 }

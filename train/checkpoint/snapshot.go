@@ -52,7 +52,10 @@ type Snapshot struct {
 	Files     map[string][]byte // passed through: config.yaml, tokenizer files
 	PlanHash  string            // of the compiled program, to tell whether a resume runs the same one
 	Metric    *Metric           // what "best" means for retention; nil if not measured
-	Problem   string            // what makes the state bad besides its numbers: an evaluation that is none
+	// Arithmetic says what the updates up to here were computed in, such as
+	// "bf16 with cpu kernels avx512": other arithmetic rounds differently.
+	Arithmetic string
+	Problem    string // what makes the state bad besides its numbers: an evaluation that is none
 }
 
 // Metric is the held-out figure by which checkpoints are ranked.

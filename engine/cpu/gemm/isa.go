@@ -44,8 +44,8 @@ var best = detect()
 // Best returns the level that Auto stands for.
 func Best() ISA { return best }
 
-// resolve replaces Auto and lowers a level the machine lacks.
-func (i ISA) resolve() ISA {
+// Resolve replaces Auto and lowers a level the machine lacks.
+func (i ISA) Resolve() ISA {
 	if i == Auto {
 		return best
 	}

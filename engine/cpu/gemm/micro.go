@@ -10,7 +10,7 @@ type Micro struct{ m *machine }
 // NewMicro returns the multiplier of an instruction set for operands held in
 // words of float32 or, for BF16 where the hardware multiplies them (else
 // float32), of bfloat16 pairs.
-func NewMicro(isa ISA, word DType) Micro { return Micro{machineFor(isa.resolve(), word)} }
+func NewMicro(isa ISA, word DType) Micro { return Micro{machineFor(isa.Resolve(), word)} }
 
 // Word returns the type operands are multiplied in, F32 or BF16.
 func (u Micro) Word() DType { return u.m.word }

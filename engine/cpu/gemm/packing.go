@@ -19,7 +19,7 @@ type Packing struct {
 // computed in words of the given type (see [Plan.Compute]); compute may be
 // lowered to F32 by an instruction set without bfloat16 products.
 func NewPacking(k, n int, b DType, trans bool, compute DType, opts Options) *Packing {
-	p := layout(machineFor(opts.ISA.resolve(), compute), k, n, b, trans, opts.KC)
+	p := layout(machineFor(opts.ISA.Resolve(), compute), k, n, b, trans, opts.KC)
 	return &p
 }
 

@@ -68,7 +68,7 @@ func NewPlan(m, n, k int, a, b, c DType, transA, transB bool, opts Options) *Pla
 	if (a == BF16 && b == BF16 || opts.Compute == BF16) && a != F16 && b != F16 {
 		word = BF16
 	}
-	isa := opts.ISA.resolve()
+	isa := opts.ISA.Resolve()
 	if opts.MapA != nil && transA || opts.MapB != nil && (transB || opts.PackedB) {
 		panic("gemm: an operand that is transposed or packed before cannot be mapped")
 	}

@@ -74,7 +74,7 @@ func (x *Executable) Diagnose(fn string, slot int) (*NonFinite, error) {
 		}
 		return r
 	}
-	err := x.watched(fn, slot, &Observer{After: func(n *graph.Node, _ time.Duration) bool {
+	err := x.Watch(fn, slot, &Observer{After: func(n *graph.Node, _ time.Duration) bool {
 		for _, v := range n.Out {
 			r := look(v)
 			if _, att := n.Op.(graph.Attention); att && v.Index == 1 {
@@ -91,7 +91,7 @@ func (x *Executable) Diagnose(fn string, slot int) (*NonFinite, error) {
 	if err := cmp.Or(err, failed); err != nil || bad == nil {
 		return nil, err
 	}
-	err = x.watched(fn, slot, &Observer{
+	err = x.Watch(fn, slot, &Observer{
 		Before: func(n *graph.Node) {
 			if n == bad {
 				for _, v := range n.In {
@@ -104,8 +104,8 @@ func (x *Executable) Diagnose(fn string, slot int) (*NonFinite, error) {
 	return found, cmp.Or(err, failed)
 }
 
-// watched runs fn with an observer.
-func (x *Executable) watched(fn string, slot int, o *Observer) error {
+// Watch runs fn with an observer.
+func (x *Executable) Watch(fn string, slot int, o *Observer) error {
 	x.Observe(o)
 	defer x.Observe(nil)
 	if err := x.Run(fn, slot); err != nil {
@@ -127,6 +127,21 @@ func (x *Executable) ReadValue(f *Func, v *graph.Value) (Tensor, error) {
 		return t, nil
 	}
 	return t, x.image.Read(t.Data, x.p.Layout.Region(at.Region).Offset+at.Offset)
+}
+
+// Float64s are the elements of any tensor, which a float64 holds exactly.
+func (t Tensor) Float64s() []float64 {
+	out := make([]float64, t.Type.Shape.Elems())
+	if t.Type.DType == graph.I32 {
+		for i, e := range t.I32() {
+			out[i] = float64(e)
+		}
+		return out
+	}
+	for i, e := range t.Floats() {
+		out[i] = float64(e)
+	}
+	return out
 }
 
 // Floats are the elements of a tensor of floating-point numbers, a view of

@@ -75,7 +75,9 @@ type CompileOptions struct {
 	// Dump names a pass around which the functions are printed to To.
 	Dump string
 	To   io.Writer
-	// Skip leaves out a pass, for tests.
+	// Label names every value the same in all precisions; see [pass.Options].
+	Label bool
+	// Skip leaves out a pass, for tests and comparisons.
 	Skip func(pass string) bool
 }
 
@@ -92,7 +94,7 @@ func compile(build []func() *pass.Unit, o CompileOptions) (*Program, error) {
 			return nil, err
 		}
 		u.Low, u.Align, u.Recompute, u.Budget, u.Price, u.Context = o.Low, p.Traits.Align, o.Recompute, o.Budget, o.Price, o.Context
-		err := pass.Run(u, pass.Options{Verify: o.Verify, Dump: o.Dump, To: o.To, Skip: o.Skip})
+		err := pass.Run(u, pass.Options{Verify: o.Verify, Dump: o.Dump, To: o.To, Label: o.Label, Skip: o.Skip})
 		if err != nil {
 			return nil, fmt.Errorf("compiling %s: %w", u.F.Name, err)
 		}

@@ -25,8 +25,8 @@ type Update struct {
 	Cursor any
 }
 
-// variant is the compiled shape of micro-batch m.
-func (u *Update) variant(m int) string {
+// Variant is the compiled shape of micro-batch m.
+func (u *Update) Variant(m int) string {
 	if u.Variants == nil {
 		return ""
 	}

@@ -17,6 +17,11 @@ func (j *Job) Resume(c *checkpoint.Checkpoint) (update int64, err error) {
 	if err := LoadStates(j.Runner, c, graph.Weight, graph.Buffer, graph.Moment, graph.Counter, graph.Gradient); err != nil {
 		return 0, &MisfitError{err}
 	}
+	return j.Restore(c)
+}
+
+// Restore is [Job.Resume] but for the states of the program.
+func (j *Job) Restore(c *checkpoint.Checkpoint) (update int64, err error) {
 	if err := j.Feed.Seek(c.State.Loader); err != nil {
 		return 0, fmt.Errorf("%s: %w", c.Path, err)
 	}
@@ -85,8 +90,13 @@ func fromFloats(m map[string]checkpoint.Float) map[string]float64 {
 // LoadStates copies the states of the given roles from a checkpoint into an
 // loaded program.
 func LoadStates(r *engine.Executable, c *checkpoint.Checkpoint, roles ...graph.Role) error {
+	return LoadSome(r, c, func(s *graph.State) bool { return slices.Contains(roles, s.Role) })
+}
+
+// LoadSome is LoadStates for the states that are wanted.
+func LoadSome(r *engine.Executable, c *checkpoint.Checkpoint, wanted func(*graph.State) bool) error {
 	for _, s := range r.Program().States {
-		if !slices.Contains(roles, s.Role) {
+		if !wanted(s) {
 			continue
 		}
 		file := c.Weights

@@ -206,7 +206,7 @@ func (j *Job) update(ctx context.Context, f *filler, u int64) (*Step, error) {
 		if err := j.scalars(in, b.update, u, m, s.LR); err != nil {
 			return nil, err
 		}
-		variant = b.update.variant(m)
+		variant = b.update.Variant(m)
 		fn := engine.Variant(o.fn, variant)
 		if err := r.Run(fn, b.slot); err != nil {
 			return nil, fmt.Errorf("update %d: %w", u+1, err)
@@ -261,6 +261,15 @@ func (j *Job) abandon() error {
 		}
 	}
 	return errAbandoned
+}
+
+// Prepare writes micro-batch m of an update into the buffers of in as Run would:
+// at updates have been done before it.
+func (j *Job) Prepare(in Inputs, b *Update, at int64, m int) error {
+	if err := b.Fill(m, in); err != nil {
+		return err
+	}
+	return j.scalars(in, b, at, m, j.Schedule.LR(at))
 }
 
 // scalars sets what the host decides for a micro-batch.

@@ -121,6 +121,9 @@ type Options struct {
 	Stop string
 	// Skip leaves out a pass: for tests that compare with and without.
 	Skip func(name string) bool
+	// Label names what the nodes compute while functions of all precisions and
+	// recomputations are still the same, so that they can be compared by name.
+	Label bool
 	// Times, when set, is told how long each pass took.
 	Times func(name string, d time.Duration)
 }
@@ -145,6 +148,9 @@ func Run(u *Unit, o Options) error {
 		start := time.Now()
 		if err := graph.Catch(func() { catch(p.run(u)) }); err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
+		}
+		if o.Label && p.name == "simplify" {
+			label(u.F)
 		}
 		if o.Times != nil {
 			o.Times(p.name, time.Since(start))

@@ -1,0 +1,220 @@
+package compare
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/engine/ref"
+)
+
+// suspect is a result that differs by more than its format explains.
+type suspect struct {
+	node   *graph.Node
+	result int
+	bad    int
+	worst  []Row
+}
+
+// judge runs the function again and holds every suspect against the definition
+// of its operation.
+func (c *comparison) judge(x *engine.Executable, fn string, slot int) error {
+	of := map[*graph.Node][]*suspect{}
+	for _, s := range c.suspects {
+		of[s.node] = append(of[s.node], s)
+	}
+	var in [][]float64
+	var failed error
+	f := x.Program().Func(fn)
+	look := func(v *graph.Value) []float64 {
+		t, err := x.ReadValue(f, v)
+		if err != nil {
+			failed = err
+			return nil
+		}
+		return t.Float64s()
+	}
+	err := x.Watch(fn, slot, &engine.Observer{
+		Before: func(n *graph.Node) {
+			if of[n] == nil {
+				return
+			}
+			in = in[:0]
+			for _, v := range n.In {
+				in = append(in, look(v))
+			}
+		},
+		After: func(n *graph.Node, _ time.Duration) bool {
+			for _, s := range of[n] {
+				got := look(n.Out[s.result])
+				if failed == nil {
+					failed = c.verdict(s, in, got)
+				}
+			}
+			return failed == nil
+		},
+	})
+	return cmp.Or(failed, err)
+}
+
+// verdict decides on one suspect, given what its operation read and made.
+func (c *comparison) verdict(s *suspect, in [][]float64, got []float64) error {
+	n, v := s.node, s.node.Out[s.result]
+	want, err := define(n, in)
+	if err != nil {
+		return err
+	}
+	exact := want[s.result]
+	own := difference(exact, got, v.Type)
+	allowed := c.Factor * (float64(roundings(n.Op))*unit(v.DType()) + 2*math.Sqrt(float64(terms(n, v)))*0x1p-24)
+	var scale []float64
+	if linear(n.Op) {
+		sizes := make([][]float64, len(in))
+		for k := range in {
+			sizes[k] = absolute(in[k])
+		}
+		sums, err := define(n, sizes)
+		if err != nil {
+			return err
+		}
+		scale = sums[s.result]
+	}
+	width := v.Shape().Last()
+	cause := Amplified
+	cleared := scale != nil || innocent(n.Op)
+	for _, w := range s.worst {
+		at := w.row * width
+		grow := 1.0
+		if scale != nil {
+			grow = max(1, norm(scale[at:at+width])/max(norm(exact[at:at+width]), math.SmallestNonzeroFloat64))
+		}
+		if own.rows[w.row] > allowed*grow {
+			cause = Own
+		}
+		if scale != nil && float64(w.Difference) > c.Factor*float64(w.Explained)*grow {
+			cleared = false
+		}
+	}
+	if cleared && cause != Own {
+		c.report.Cleared++
+		return nil
+	}
+	f := Finding{
+		Func: c.report.Func, Op: n.Op.Name(), Layer: layer(n, v), Result: s.result, Backward: n.Backward,
+		Value: v.Type.String(), Cause: cause, Rows: v.Shape().Rows(), Suspect: s.bad, Worst: s.worst,
+	}
+	for k := range f.Worst {
+		w := &f.Worst[k]
+		for j, op := range n.In {
+			d := op.Shape().Last()
+			if along(n, v, j) && op.DType().Float() && op.Shape().Rows() == f.Rows {
+				w.From = append(w.From, summarise(in[j][w.row*d:][:d]))
+			}
+		}
+	}
+	c.report.Findings = append(c.report.Findings, f)
+	return nil
+}
+
+// layer is where n stands; of what writes a state, the state.
+func layer(n *graph.Node, v *graph.Value) string {
+	if v.State != nil {
+		return v.State.Name
+	}
+	return n.Layer
+}
+
+// define is what the definition of n's operation makes of its operands.
+func define(n *graph.Node, in [][]float64) ([][]float64, error) {
+	b := graph.NewBuilder(n.Op.Name())
+	env := ref.Env{}
+	writes := map[int]bool{}
+	for _, a := range graph.Aliases(n.Op, len(n.In)) {
+		writes[a.In] = true
+	}
+	var operands []*graph.Value
+	for k, v := range n.In {
+		name := fmt.Sprint("operand", k)
+		env[name] = in[k]
+		if writes[k] {
+			operands = append(operands, b.State(&graph.State{Name: name, Type: v.Type}))
+		} else {
+			operands = append(operands, b.Input(name, v.Type))
+		}
+	}
+	err := graph.Catch(func() {
+		for k, v := range b.Emit(n.Op, operands...) {
+			b.Output(fmt.Sprint("result", k), v)
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	res, err := ref.Run(b.F, env, ref.Exact)
+	if err != nil {
+		return nil, err
+	}
+	var out [][]float64
+	for k := range n.Out {
+		out = append(out, res.Outputs[fmt.Sprint("result", k)])
+	}
+	return out, nil
+}
+
+func absolute(x []float64) []float64 {
+	y := make([]float64, len(x))
+	for i, v := range x {
+		y[i] = math.Abs(v)
+	}
+	return y
+}
+
+func norm(x []float64) float64 {
+	s := 0.0
+	for _, v := range x {
+		s += v * v
+	}
+	return math.Sqrt(s)
+}
+
+// Summary sums up a row.
+type Summary struct {
+	Mean      Number `json:"mean"`
+	Deviation Number `json:"deviation"`
+	Largest   Number `json:"largest"` // absolute value
+}
+
+func summarise(x []float64) Summary {
+	var sum, dev, most float64
+	for _, v := range x {
+		sum += v
+		if a := math.Abs(v); a > most || math.IsNaN(a) {
+			most = a
+		}
+	}
+	mean := sum / float64(len(x))
+	for _, v := range x {
+		dev += (v - mean) * (v - mean)
+	}
+	return Summary{Number(mean), Number(math.Sqrt(dev / float64(len(x)))), Number(most)}
+}
+
+func (s Summary) String() string {
+	return fmt.Sprintf("mean %.3g, deviation %.3g, largest %.3g", float64(s.Mean), float64(s.Deviation), float64(s.Largest))
+}
+
+// Number is a float64 that JSON can hold: NaN and infinities are strings.
+type Number float64
+
+// MarshalJSON implements json.Marshaler.
+func (n Number) MarshalJSON() ([]byte, error) {
+	f := float64(n)
+	if math.IsNaN(f) || math.IsInf(f, 0) {
+		return json.Marshal(fmt.Sprint(f))
+	}
+	return json.Marshal(f)
+}

@@ -70,6 +70,7 @@ type commands struct {
 	Config    configCmd    `cmd:"" help:"Show settings: effective ones, presets, the reference." settings:"all"`
 	Doctor    doctorCmd    `cmd:"" help:"Show what this machine has and what would be chosen on it."`
 	Bench     benchCmd     `cmd:"" help:"Measure configurations of a preset against each other." settings:"all"`
+	Check     checkCmd     `cmd:"" help:"Find where two formats compute an update differently." settings:"all"`
 	BenchWork benchWorkCmd `cmd:"" hidden:"" help:"Time a work of bench/README.md." settings:"all"`
 
 	JSON bool `help:"Print one JSON document on stdout, in refusal too, and everything else on stderr."`

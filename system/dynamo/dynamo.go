@@ -21,6 +21,7 @@ package dynamo
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/snug-ml/snug/config"
@@ -44,7 +45,7 @@ type Model struct {
 	Dropout          float64  `key:"dropout" min:"0" below:"1" help:"share of activations dropped in phase 0; the frozen encoder drops nothing"`
 	AttentionDropout float64  `key:"attention_dropout" min:"0" below:"1" help:"share of attention weights dropped in phase 0"`
 	LayerNormEps     float64  `key:"layer_norm_eps" above:"0" help:"added to the variance"`
-	InitStd          float64  `key:"init_std" above:"0" help:"of weights that no folder gives"`
+	InitStd          float64  `key:"init_std" min:"0" help:"of weights that no folder gives; 0: 0.06*sqrt(128/d_model), which keeps the gain of a layer the same in every width"`
 	HeadDropout      float64  `key:"head_dropout" min:"0" below:"1" help:"share of activations dropped in heads and decoders"`
 	DecoderLayers    int      `key:"decoder_layers" min:"1" of:"layers" help:"blocks of the decoder of a task that writes"`
 	DecoderFF        int      `key:"decoder_ff" min:"0" of:"width" help:"width of a decoder's feed-forward layer; 0: that of the encoder"`
@@ -72,7 +73,9 @@ type Phases struct {
 	Run             string  `key:"run" enum:"all,0,1,2,3" help:"which phases train runs: 0 encoder, 1 adapters, 2 router, 3 joint"`
 	Stage           string  `key:"stage" enum:",encoder,sentiment,qa,summarization,code_generation,translation,router,joint" help:"the run of a phase that this configuration is for; set by train"`
 	EncoderSteps    int     `key:"encoder_steps" min:"1" of:"updates" help:"updates of phase 0"`
-	EncoderLR       float64 `key:"encoder_lr" above:"0" help:"learning rate of phase 0"`
+	EncoderLR       float64 `key:"encoder_lr" above:"0" help:"learning rate of phase 0 at the width encoder_width"`
+	EncoderWidth    int     `key:"encoder_width" min:"0" of:"width" help:"model.d_model that encoder_lr is meant for: phase 0 takes encoder_lr*encoder_width/d_model; 0: encoder_lr as it is"`
+	EncoderWarmup   float64 `key:"encoder_warmup" min:"0" max:"0.5" help:"share of phase 0 over which its learning rate rises; 0: training.warmup_steps"`
 	MaskShare       float64 `key:"mask_share" above:"0" below:"1" help:"share of the tokens to be guessed in phase 0"`
 	AdapterLR       float64 `key:"adapter_lr" above:"0" help:"learning rate of phase 1"`
 	RouterSteps     int     `key:"router_steps" min:"1" of:"updates" help:"updates of phase 2"`
@@ -142,7 +145,7 @@ var System = system.System{
 					GumbelTemperature: 1, GumbelDecay: 0.999, Supervised: 1, Balance: 0.1, Entropy: 0.01, TemperaturePrior: 0.01,
 				}},
 				{Name: "phases", Values: &Phases{
-					Run: "all", EncoderSteps: 1000, EncoderLR: 1e-3, MaskShare: 0.15, AdapterLR: 5e-4, RouterSteps: 200, RouterLR: 1e-3,
+					Run: "all", EncoderSteps: 1000, EncoderLR: 1e-3, EncoderWarmup: 0.1, MaskShare: 0.15, AdapterLR: 5e-4, RouterSteps: 200, RouterLR: 1e-3,
 					JointSteps: 200, JointLR: 1e-4, JointAdapters: 0.1, CurriculumStart: 0.8, CurriculumEnd: 0.2, MinRouting: 0.9,
 				}},
 				{Name: "tasks", Values: &Tasks{task(16), task(24), task(32), task(32), task(32)}},
@@ -167,6 +170,11 @@ func check(c *config.Config, r *config.Report) {
 	}
 	if m.Folder == "" && c.Data.Tokenizer.Path == "" && m.VocabSize < c.Data.Tokenizer.VocabSize {
 		r.Error("model.vocab_size", "%d is smaller than data.tokenizer.vocab_size (%d): the model could not take every token", m.VocabSize, c.Data.Tokenizer.VocabSize)
+	}
+	if m.InitStd == 0 {
+		if err := c.Derive("model.init_std", fmt.Sprint(0.06*math.Sqrt(128/float64(max(m.DModel, 1)))), "model.d_model"); err != nil {
+			r.Error("model.init_std", "%v", err)
+		}
 	}
 	if err := encoder(c).Check(); err != nil {
 		r.Error("model.d_model", "%v", err)
@@ -231,7 +239,7 @@ func unused(c *config.Config, r *config.Report) {
 // ofStage sets what the phases decide of the common training section.
 func ofStage(c *config.Config, r *config.Report) {
 	p := config.Of[Phases](c)
-	steps, lr, from := p.JointSteps, p.JointLR, "joint"
+	steps, lr, warmup, from := p.JointSteps, p.JointLR, c.Training.WarmupSteps, "joint"
 	switch s := p.Stage; {
 	case s == "":
 		// Not yet a run. What the phases decide must not have been given otherwise.
@@ -248,12 +256,22 @@ func ofStage(c *config.Config, r *config.Report) {
 		}
 	case s == stageEncoder:
 		steps, lr, from = p.EncoderSteps, p.EncoderLR, "encoder"
+		if p.EncoderWidth > 0 {
+			lr *= float64(p.EncoderWidth) / float64(config.Of[Model](c).DModel)
+		}
+		if p.EncoderWarmup > 0 {
+			warmup = int(math.Round(p.EncoderWarmup * float64(steps)))
+		}
 	case s == stageRouter:
 		steps, lr, from = p.RouterSteps, p.RouterLR, "router"
 	case isTask(s):
 		steps, lr, from = taskOf(c, s).Steps, p.AdapterLR, "adapter"
 	}
-	for key, v := range map[string]any{"training.max_steps": steps, "training.learning_rate": lr} {
+	set := map[string]any{"training.max_steps": steps, "training.learning_rate": lr}
+	if warmup != c.Training.WarmupSteps {
+		set["training.warmup_steps"] = warmup
+	}
+	for key, v := range set {
 		if err := c.Derive(key, fmt.Sprint(v), "section phases, "+from); err != nil {
 			r.Error("phases.stage", "%v", err)
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/snug-ml/snug/system"
 	"github.com/snug-ml/snug/train"
 	"github.com/snug-ml/snug/train/checkpoint"
+	"github.com/snug-ml/snug/train/rundir"
 )
 
 type checkCmd struct {
@@ -100,15 +101,16 @@ func (c *checkCmd) Run(a *app) (err error) {
 // pair is a training program in two formats, ready to run the same update.
 type pair struct {
 	*setup
-	trusted, tried *engine.Runner
+	trusted, tried *engine.Executable
 	against        device.Precision
 	data           *system.Run
+	home           *rundir.Dir
 	from           *checkpoint.Checkpoint // nil: the first weights
 }
 
 func (p *pair) close() error {
 	var errs []error
-	for _, r := range []*engine.Runner{p.trusted, p.tried} {
+	for _, r := range []*engine.Executable{p.trusted, p.tried} {
 		if r != nil {
 			errs = append(errs, r.Close())
 		}
@@ -116,13 +118,16 @@ func (p *pair) close() error {
 	if p.data != nil {
 		errs = append(errs, closeData(p.data))
 	}
+	if p.home != nil {
+		errs = append(errs, p.home.Close())
+	}
 	if p.from != nil {
 		errs = append(errs, p.from.Close())
 	}
 	return errors.Join(errs...)
 }
 
-// prepare compiles and arms both programs and opens the data.
+// prepare compiles and loads both programs and opens the data.
 func (c *checkCmd) prepare(a *app) (p *pair, err error) {
 	p = &pair{}
 	defer func() {
@@ -140,10 +145,10 @@ func (c *checkCmd) prepare(a *app) (p *pair, err error) {
 	}
 	settings.Recompute = pass.RecomputeNone
 	for _, f := range []struct {
-		to        **engine.Runner
+		to        **engine.Executable
 		precision device.Precision
 	}{{&p.trusted, p.against}, {&p.tried, p.precision}} {
-		if *f.to, err = p.arm(settings, f.precision, c.Fused); err != nil {
+		if *f.to, err = p.load(settings, f.precision, c.Fused); err != nil {
 			return p, err
 		}
 	}
@@ -151,26 +156,30 @@ func (c *checkCmd) prepare(a *app) (p *pair, err error) {
 	if cache == "" {
 		cache = filepath.Join(dir, "data")
 	}
-	if err := os.MkdirAll(cache, 0o777); err != nil {
+	if err := os.MkdirAll(dir, 0o777); err != nil { // a preset's
 		return p, err
 	}
-	p.data, err = p.system.Open(a.ctx, p.config, p.model, system.Env{Dir: dir, Cache: cache, Log: func(string, ...any) {}})
+	if p.home, err = rundir.Look(dir); err != nil {
+		return p, err
+	}
+	p.data, err = p.system.Open(a.ctx, p.config, p.model, system.Env{Dir: p.home, Cache: cache, Log: func(string, ...any) {}})
 	return p, err
 }
 
-// arm compiles the training program in a format. Both programs scale the loss
+// load compiles the training program in a format. Both programs scale the loss
 // if one of them must, so that their gradients can be compared.
-func (p *pair) arm(settings plan.Settings, precision device.Precision, fused bool) (*engine.Runner, error) {
+func (p *pair) load(settings plan.Settings, precision device.Precision, fused bool) (*engine.Executable, error) {
 	settings.Precision = precision
 	shape := shape(settings)
 	shape.LossScaling = p.precision.LossScaling() || p.against.LossScaling()
+	traits := p.on.Traits()
 	program, err := engine.CompileTraining(p.model.Training(shape), engine.CompileOptions{
-		Low: low(precision), Label: true, Skip: func(pass string) bool { return pass == "fuse" && !fused },
+		Traits: &traits, Low: low(precision), Label: true, Skip: func(pass string) bool { return pass == "fuse" && !fused },
 	})
 	if err != nil {
 		return nil, err
 	}
-	return program.Arm(p.threads)
+	return program.Load(p.on)
 }
 
 // resolve finds the configuration and the checkpoint to start from, and gives
@@ -288,12 +297,13 @@ func (p *pair) check(a *app, c *checkCmd) (*checkReport, error) {
 		}
 	}
 	for _, s := range p.tried.Program().States {
-		to, _ := p.tried.State(s.Name)
-		from, ok := p.trusted.State(s.Name)
-		if !ok || !from.Type.Equal(to.Type) {
-			return nil, fmt.Errorf("state %s is not the same in both programs", s.Name)
+		t, err := p.trusted.State(s.Name)
+		if err != nil {
+			return nil, err
 		}
-		copy(to.Data, from.Data)
+		if err := p.tried.SetState(t); err != nil {
+			return nil, err
+		}
 	}
 	u, err := p.data.Feed.Next()
 	if err != nil {
@@ -304,7 +314,9 @@ func (p *pair) check(a *app, c *checkCmd) (*checkReport, error) {
 
 // start puts the state that the run begins with into the trusted program.
 func (p *pair) start(job *train.Job) (int64, error) {
-	p.trusted.Initialize(p.config.Training.Seed)
+	if err := p.trusted.Initialize(p.config.Training.Seed); err != nil {
+		return 0, err
+	}
 	if p.data.Load != nil {
 		if err := p.data.Load(p.trusted); err != nil {
 			return 0, err
@@ -340,14 +352,21 @@ func (p *pair) compare(job *train.Job, u *train.Update, c *checkCmd, report *che
 		report.Functions = append(report.Functions, r)
 		report.Clean = report.Clean && len(r.Findings) == 0 && r.Unjudged == 0
 		for _, s := range []struct {
-			r *engine.Runner
+			r *engine.Executable
 			f *checkFigures
 		}{{p.trusted, &report.Trusted}, {p.tried, &report.Tried}} {
-			if t, ok := s.r.Output(fn, engine.OutputLoss); ok {
-				s.f.Loss += compare.Number(t.F32()[0])
-			}
-			if t, ok := s.r.Output(fn, engine.OutputGradNorm); ok {
-				s.f.GradNorm = compare.Number(t.F32()[0])
+			for _, o := range []struct {
+				name string
+				to   *compare.Number
+			}{{engine.OutputLoss, &s.f.Loss}, {engine.OutputGradNorm, &s.f.GradNorm}} {
+				if s.r.Program().Func(fn).F.Output(o.name) == nil {
+					continue
+				}
+				x, err := s.r.OutputF32(fn, o.name)
+				if err != nil {
+					return err
+				}
+				*o.to += compare.Number(x[0]) // the loss is the sum over the micro-batches
 			}
 		}
 		return nil

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/configs"
@@ -90,11 +91,11 @@ func apart(t *testing.T, c *config.Config, low graph.DType, updates int) float64
 		}
 	}
 	share := -1.0
-	err := r.Observe(engine.FuncEval, 0, func(*graph.Node) {}, func(n *graph.Node) bool {
+	err := r.Watch(engine.FuncEval, 0, &engine.Observer{After: func(n *graph.Node, _ time.Duration) bool {
 		if n.Layer != fmt.Sprintf("roberta.encoder.layer.%d.output.LayerNorm", encoder(c).Layers-1) {
 			return true
 		}
-		v, err := r.Value(engine.FuncEval, n.Out[0])
+		v, err := r.ReadValue(r.Program().Func(engine.FuncEval), n.Out[0])
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -110,7 +111,7 @@ func apart(t *testing.T, c *config.Config, low graph.DType, updates int) float64
 		}
 		share = math.Sqrt(off / all)
 		return false
-	})
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -143,6 +143,7 @@ func (c *checkCmd) prepare(a *app) (p *pair, err error) {
 	if err != nil {
 		return p, err
 	}
+	settings = p.chunked(settings, plan.OnHost(p.host, plan.Rates{}))
 	settings.Recompute = pass.RecomputeNone
 	for _, f := range []struct {
 		to        **engine.Executable
@@ -152,17 +153,13 @@ func (c *checkCmd) prepare(a *app) (p *pair, err error) {
 			return p, err
 		}
 	}
-	cache := p.config.Data.CacheDir
-	if cache == "" {
-		cache = filepath.Join(dir, "data")
-	}
 	if err := os.MkdirAll(dir, 0o777); err != nil { // a preset's
 		return p, err
 	}
 	if p.home, err = rundir.Look(dir); err != nil {
 		return p, err
 	}
-	p.data, err = p.system.Open(a.ctx, p.config, p.model, system.Env{Dir: p.home, Cache: cache, Log: func(string, ...any) {}})
+	p.data, err = p.system.Open(a.ctx, p.config, p.model, system.Env{Dir: p.home, Cache: p.cache(dir), Log: func(string, ...any) {}})
 	return p, err
 }
 
@@ -189,9 +186,12 @@ func (c *checkCmd) resolve(a *app, p *pair) (dir string, err error) {
 	if c.Precision != "" {
 		formats = append(formats, config.Override{Key: "training.mixed_precision", Text: c.Precision})
 	}
-	dir = lastPhase(c.Target)
-	file := filepath.Join(dir, checkpoint.ConfigFile)
+	file := filepath.Join(c.Target, checkpoint.ConfigFile)
 	if _, err := os.Stat(file); err == nil {
+		if dir, err = a.runWithModel(c.Target); err != nil {
+			return dir, err
+		}
+		file = filepath.Join(dir, checkpoint.ConfigFile)
 		if p.setup, err = a.load(choice{Config: file}, formats, true); err != nil {
 			return dir, err
 		}

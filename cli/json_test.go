@@ -1,0 +1,136 @@
+package cli
+
+import (
+	"encoding/json"
+	"io"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/alecthomas/kong"
+)
+
+// With --json every verb prints one JSON document on stdout, when it succeeds
+// and when it refuses, and nothing else; a refusal has its exit code in it.
+func TestJSONOfEveryVerb(t *testing.T) {
+	work := t.TempDir()
+	t.Chdir(work)
+	all := everySystem(t)
+	lm, texts, clouds := all["refocused"].config, all["moderation"].config, all["cloudbase"].config
+	bucket := "file://" + filepath.Join(work, "bucket")
+	done(t, "train", "--config", lm, "--out", "run")
+	done(t, "train", "--config", texts, "--out", "texts")
+	tried := map[string][2]bool{}
+	for _, c := range []struct {
+		code int
+		verb string
+		args []string
+	}{
+		{0, "train", []string{"--config", lm, "--out", "new"}},
+		{4, "train", []string{"--config", lm, "--out", "parts", "--until", "3"}},
+		{0, "train", []string{"--config", clouds, "--out", "phases", "--training.max_steps", "4"}},
+		{1, "train", []string{"--config", lm, "--out", "run"}},
+		{2, "train", []string{"--config", lm, "--training.no_such_key", "1"}},
+		{3, "train", []string{"--config", lm, "--out", "big", "--hardware.memory_budget", "1MiB"}},
+		{0, "plan", []string{"--config", lm}},
+		{0, "plan", []string{"--config", lm, "--card", "t4", "--card", "a100-80"}},
+		{0, "plan", []string{"--config", lm, "--card", "all"}},
+		{0, "plan", []string{"--config", lm, "--dump", "fuse"}},
+		{3, "plan", []string{"--config", lm, "--hardware.memory_budget", "1MiB"}},
+		{2, "plan", []string{"--config", lm, "--card", "none"}},
+		{0, "fit", []string{"--config", lm}},
+		{3, "fit", []string{"--config", lm, "--hardware.memory_budget", "1MiB"}},
+		{0, "generate", []string{"run", "--tokens", "3"}},
+		{1, "generate", []string{"nowhere"}},
+		{0, "eval", []string{"run"}},
+		{2, "eval", []string{"run", "--checkpoint", "7"}},
+		{0, "predict", []string{"texts"}},
+		{0, "predict", []string{"texts", "--output", "answers.jsonl"}},
+		{1, "predict", []string{"run"}},
+		{1, "serve", []string{"run"}},
+		{0, "export", []string{"run", "folder"}},
+		{1, "export", []string{"run", "folder"}},
+		{0, "data prepare", []string{"--config", lm, "--out", "prepared"}},
+		{0, "data prepare", []string{"--config", lm, "--out", "prepared", "--report"}},
+		{1, "data prepare", []string{"--config", lm, "--out", "prepared", "--data.source", "nothing.txt"}},
+		{0, "ckpt list", []string{"run"}},
+		{1, "ckpt list", []string{"nowhere"}},
+		{0, "ckpt show", []string{"run"}},
+		{1, "ckpt show", []string{"nowhere"}},
+		{0, "ckpt verify", []string{"run"}},
+		{1, "ckpt verify", []string{"nowhere"}},
+		{0, "ckpt compare", []string{"run", "run"}},
+		{1, "ckpt compare", []string{"run", "nowhere"}},
+		{0, "ckpt plot", []string{"run", "--svg", "curves.svg"}},
+		{2, "ckpt plot", []string{"run", "--curve", "none"}},
+		{0, "ckpt push", []string{"run", bucket}},
+		{1, "ckpt push", []string{"nowhere", bucket}},
+		{0, "ckpt pull", []string{bucket, "pulled"}},
+		{1, "ckpt pull", []string{"file://" + filepath.Join(work, "empty"), "pulled"}},
+		{0, "ckpt remote", []string{bucket}},
+		{1, "ckpt remote", []string{"file://" + filepath.Join(work, "empty")}},
+		{0, "config", []string{"--config", lm}},
+		{0, "config", []string{"--presets"}},
+		{0, "config", []string{"--reference", "dynamo"}},
+		{0, "config", []string{"--schema", "dynamo"}},
+		{2, "config", []string{"--reference", "none"}},
+		{0, "doctor", nil},
+		{2, "doctor", []string{"--no-such-flag"}},
+		{0, "bench", []string{"--config", lm, "--ops", "--updates", "5"}},
+		{2, "bench", []string{"--config", lm, "--updates", "1"}},
+	} {
+		args := append(append(strings.Fields(c.verb), c.args...), "--json")
+		name := "snug " + strings.Join(args, " ")
+		s := snug(t, "the colour red\n", args...)
+		if s.code != c.code {
+			t.Errorf("%s: exit code %d, want %d\n%s", name, s.code, c.code, s.err)
+			continue
+		}
+		dec := json.NewDecoder(strings.NewReader(s.out))
+		var document any
+		if err := dec.Decode(&document); err != nil {
+			t.Errorf("%s: stdout is no JSON document: %v\n%s", name, err, s.out)
+			continue
+		}
+		if err := dec.Decode(new(any)); err != io.EOF {
+			t.Errorf("%s: stdout holds more than one document:\n%s", name, s.out)
+		}
+		x := tried[c.verb]
+		x[min(c.code, 1)] = true
+		tried[c.verb] = x
+		if c.code == 0 || c.code == exitStopped {
+			continue
+		}
+		if s.err == "" {
+			t.Errorf("%s: a refusal without a word on stderr", name)
+		}
+		if m, ok := document.(map[string]any); ok && m["error"] != nil && m["exit_code"] != float64(c.code) {
+			t.Errorf("%s: exit code %d, the document says %v", name, c.code, m["exit_code"])
+		}
+	}
+	for _, verb := range everyVerb(t) {
+		if x := tried[verb]; !x[1] || !x[0] && verb != "serve" { // which ends when it is told to
+			t.Errorf("snug %s was not tried in success and in refusal", verb)
+		}
+	}
+}
+
+// everyVerb is every verb that is shown, those of a group with its name.
+func everyVerb(t *testing.T) (names []string) {
+	t.Helper()
+	parser, err := kong.New(&commands{}, kong.Name("snug"), kong.Bind(&app{}), kong.Vars{"passes": ""})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, leaf := range parser.Model.Leaves(true) {
+		words := strings.Fields(leaf.Path())
+		for i, w := range words { // without the places of arguments
+			if strings.HasPrefix(w, "<") {
+				words = words[:i]
+				break
+			}
+		}
+		names = append(names, strings.TrimPrefix(strings.Join(words, " "), "snug "))
+	}
+	return names
+}

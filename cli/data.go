@@ -1,16 +1,23 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
 
+	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/data/shard"
 	"github.com/snug-ml/snug/device"
-	"github.com/snug-ml/snug/system/corpus"
+	"github.com/snug-ml/snug/system"
+	"github.com/snug-ml/snug/train/rundir"
 )
 
 type dataCmd struct {
-	Prepare dataPrepareCmd `cmd:"" help:"Tokenise text once into shards that training maps into memory." settings:"all"`
+	Prepare dataPrepareCmd `cmd:"" help:"Prepare once what training reads: text as shards that are mapped into memory, frames of flights." settings:"all"`
 }
 
 type dataPrepareCmd struct {
@@ -21,43 +28,131 @@ type dataPrepareCmd struct {
 
 // Help implements kong.HelpProvider.
 func (dataPrepareCmd) Help() string {
-	return `Text is named by data.source (files, folders, globs) or data.format gotree.
-Preparing again with the same text and settings reuses what is there.
+	return `What is prepared is what the system's runs use, all phases included: a tokenizer
+and shards of text, frames of flights, or nothing where data is read as it is.
+Preparing again with the same data and settings reuses what is there.
 
 Examples:
   snug data prepare --out prepared --report
   snug data prepare --out prepared --data.source 'books/**/*.txt' --data.format text`
 }
 
-// Run implements the verb.
+// Run implements the verb. The data is opened as training opens it, so that
+// nothing else is prepared than what a run reads.
 func (d *dataPrepareCmd) Run(a *app) (err error) {
-	s, err := a.load(d.choice, nil, true)
+	keep := []config.Override{{Key: "data.cache_dir", Text: d.Out}}
+	s, err := a.load(d.choice, keep, true)
 	if err != nil {
 		return err
 	}
-	log := a.log
-	if a.asJSON {
-		log = func(string, ...any) {}
-	}
-	c, err := corpus.Prepare(a.ctx, s.config, d.Out, s.config.Data.SeqLen, log)
+	scratch, err := os.MkdirTemp("", "snug-prepare-")
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, c.Close()) }()
-	if a.asJSON {
-		return a.json(c.Report)
+	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
+	runs := []*setup{s}
+	if s.system.Phases != nil {
+		if phases := s.system.Phases(s.config, scratch); len(phases) > 0 {
+			runs = nil
+			for _, p := range phases {
+				x, err := a.load(d.choice, overridden(keep, p.Settings), true)
+				if err != nil {
+					return err
+				}
+				runs = append(runs, x)
+			}
+		}
 	}
-	if d.Report {
-		if err := a.report(c.Report); err != nil {
+	var text *shard.Report
+	for _, x := range runs {
+		found, err := x.prepare(a, d.Out, scratch)
+		if err != nil {
+			return err
+		}
+		text = cmp.Or(text, found)
+	}
+	bytes, err := folderSize(d.Out)
+	if err != nil {
+		return err
+	}
+	switch {
+	case a.asJSON && text != nil:
+		return a.json(text)
+	case a.asJSON:
+		return a.json(map[string]any{"folder": d.Out, "bytes": bytes})
+	case bytes == 0:
+		a.printf("nothing to prepare: %s reads this data as it is\n", s.config.System)
+		return nil
+	case d.Report && text == nil:
+		a.printf("no report: %s has no text in shards\n", s.config.System)
+	case d.Report:
+		if err := a.report(text); err != nil {
 			return err
 		}
 	}
-	from := s.config.Preset
-	if d.Config != "" {
-		from = "--config " + d.Config
-	}
-	a.printf("\nNext:\n  snug train %s --data.cache_dir %s\n", from, d.Out)
+	a.printf("\nNext:\n  snug train %s --data.cache_dir %s\n", d.again(a, s), quoted(d.Out))
 	return nil
+}
+
+// prepare opens the data of a run as training does, prepared below cache, and
+// gives the report on its text, if it has one.
+func (s *setup) prepare(a *app, cache, scratch string) (*shard.Report, error) {
+	dir := filepath.Join(scratch, "run")
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return nil, err
+	}
+	run, err := rundir.Look(dir)
+	if err != nil {
+		return nil, err
+	}
+	data, err := s.system.Open(a.ctx, s.config, s.model, system.Env{Dir: run, Cache: cache, Log: a.log})
+	if err != nil {
+		return nil, errors.Join(err, run.Close())
+	}
+	return data.Text, errors.Join(closeData(data), run.Close())
+}
+
+// again are the words that name the same data and settings to train.
+func (d *dataPrepareCmd) again(a *app, s *setup) string {
+	words := []string{s.config.Preset}
+	if d.Config != "" {
+		words = []string{"--config", quoted(d.Config)}
+		if d.Preset != "" {
+			words = append([]string{d.Preset}, words...)
+		}
+	}
+	for _, o := range a.overrides {
+		if o.Key != "data.cache_dir" {
+			words = append(words, "--"+o.Key, quoted(o.Text))
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// quoted is a word as a shell wants it.
+func quoted(s string) string {
+	if s != "" && !strings.ContainsAny(s, " \t\n'\"\\$`*?[]{}()<>|&;#~!") {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+// folderSize is the size of the files below a folder, which need not exist.
+func folderSize(dir string) (n int64, err error) {
+	err = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil || e.IsDir() {
+			return err
+		}
+		info, err := e.Info()
+		if err == nil {
+			n += info.Size()
+		}
+		return err
+	})
+	return n, err
 }
 
 func (a *app) log(format string, args ...any) { a.printf(format+"\n", args...) }

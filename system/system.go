@@ -6,6 +6,7 @@ import (
 	"context"
 
 	"github.com/snug-ml/snug/config"
+	"github.com/snug-ml/snug/data/shard"
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/system/lm"
 	"github.com/snug-ml/snug/train"
@@ -121,6 +122,8 @@ type Run struct {
 	Baselines []Baseline
 	// Files go into every checkpoint: the tokenizer, say.
 	Files map[string][]byte
+	// Text is what is known of text in shards; nil: there is none.
+	Text *shard.Report
 	// DataBytes is how much of prepared files is mapped into memory.
 	DataBytes int64
 	Close     func() error

@@ -117,7 +117,7 @@ func (m Net) open(ctx context.Context, c *config.Config, s system.Shape, env sys
 	if err != nil {
 		return nil, data.Baseline{}, errors.Join(err, text.Close())
 	}
-	run.DataBytes, run.Close, run.Files = text.Bytes, text.Close, text.TokenizerFiles
+	run.DataBytes, run.Close, run.Files, run.Text = text.Bytes, text.Close, text.TokenizerFiles, text.Report
 	if text.HeldOut == nil {
 		return nil, data.Baseline{}, nil
 	}
@@ -166,17 +166,24 @@ func bytesTokenizer() (*token.Tokenizer, error) {
 }
 
 // saveTokenizer keeps the byte tokenizer below cache as the file it gives the
-// path of.
+// path of, or leaves the one that is there.
 func saveTokenizer(cache string) (*token.Tokenizer, string, error) {
 	t, err := bytesTokenizer()
 	if err != nil {
 		return nil, "", err
 	}
 	dir := filepath.Join(cache, "tokenizer-bytes")
-	if err := os.MkdirAll(dir, 0o777); err != nil {
+	path := filepath.Join(dir, "tokenizer.json")
+	if kept, err := token.Load(path); err == nil && kept.VocabSize() == t.VocabSize() {
+		return t, path, nil
+	}
+	if err := os.MkdirAll(cache, 0o777); err != nil {
 		return nil, "", err
 	}
-	return t, filepath.Join(dir, "tokenizer.json"), t.Save(dir)
+	if err := os.RemoveAll(dir); err != nil {
+		return nil, "", err
+	}
+	return t, path, t.SaveWhole(dir)
 }
 
 // prepare opens the text, as bytes unless a tokenizer is configured.

@@ -143,7 +143,7 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 	}
 	run := &system.Run{
 		Feed: feed, Goal: train.Goal{Name: "eval_loss"}, DataBytes: text.Bytes + system.FolderBytes(folder), Close: text.Close,
-		Files: text.TokenizerFiles,
+		Files: text.TokenizerFiles, Text: text.Report,
 	}
 	if folder != "" {
 		run.Load = func(r *engine.Executable) error {

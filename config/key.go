@@ -167,7 +167,9 @@ func (r rule) allows(x float64) bool {
 func (r rule) excess(text string, t reflect.Type) string {
 	text = strings.ReplaceAll(text, "_", "")
 	if r.of != nil {
-		return r.of.Exceeds(text, t)
+		if e := r.of.Exceeds(text, t); e != "" {
+			return e
+		}
 	}
 	if e, ok := reflect.Zero(t).Interface().(interface{ excess(text string) string }); ok {
 		return e.excess(text)

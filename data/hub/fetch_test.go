@@ -418,7 +418,7 @@ func TestSilence(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect(t, s, snap)
-	if took := time.Since(began); took < c.Silence || took > time.Minute {
+	if took := time.Since(began); took < c.Silence {
 		t.Errorf("took %v with a server silent for good after 5000 bytes", took)
 	}
 }

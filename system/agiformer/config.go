@@ -91,6 +91,9 @@ func sections() []config.Section {
 	}}}
 }
 
+// mostSegments is into how many segments the memory may cut a sequence.
+const mostSegments = 1024
+
 func check(c *config.Config, r *config.Report) {
 	m := config.Of[Model](c)
 	if m.VocabSize == 0 {
@@ -126,6 +129,9 @@ func check(c *config.Config, r *config.Report) {
 	}
 	if m.TopK == m.NExperts && m.NExperts > 1 {
 		r.Warn("model.top_k", "every token goes to every expert: this is a dense model")
+	}
+	if n := c.Data.SeqLen / max(1, m.MemorySegment); m.UseMemory && n > mostSegments {
+		r.Error("model.memory_segment", "want at least data.seq_len / %d (%d), got %d: each segment is compiled as code of its own", mostSegments, (c.Data.SeqLen+mostSegments-1)/mostSegments, m.MemorySegment)
 	}
 	if m.UseMemory && c.Data.SeqLen > 0 && m.MemorySegment >= c.Data.SeqLen {
 		r.Error("model.memory_segment", "want less than data.seq_len (%d), got %d: what the last segment writes is read by none", c.Data.SeqLen, m.MemorySegment)

@@ -18,7 +18,8 @@ import (
 	"github.com/snug-ml/snug/nn/hf"
 )
 
-// prefill is how many prompt tokens go through the model at a time.
+// prefill is how many prompt tokens go through the model at a time, where it
+// has as many positions.
 const prefill = 32
 
 // Net is a causal language model that can run on a cache.
@@ -34,6 +35,7 @@ type Generator struct {
 	t         *token.Tokenizer
 	r         *engine.Executable
 	positions int
+	prefill   int
 	eos       int32
 	hasEOS    bool
 	known     []int32 // tokens in the window, whose keys and values a cache has
@@ -44,16 +46,17 @@ type Generator struct {
 // kept in the format store. Arithmetic is float32.
 func New(net Net, weights *safetensors.File, t *token.Tokenizer, store graph.DType, on engine.Backend) (*Generator, error) {
 	var funcs []*graph.Func
+	chunk := min(prefill, net.Positions())
 	err := graph.Catch(func() {
 		for _, f := range []struct {
 			name string
 			t    int
-		}{{"decode", 1}, {"prefill", prefill}} {
+		}{{"decode", 1}, {"prefill", chunk}} {
 			b := graph.NewBuilder(f.name)
 			b.StoreMatrices(store)
 			c := &hf.Cache{Positions: net.Positions(), At: b.Input("at", graph.T(graph.I32, 1)), Lens: b.Input("lens", graph.T(graph.I32, 1))}
 			logits := net.Logits(b, b.Input("ids."+f.name, graph.T(graph.I32, 1, f.t)), c)
-			if f.t == 1 {
+			if f.name == "decode" {
 				b.Output("logits", b.Cast(logits, graph.F32))
 			}
 			funcs = append(funcs, b.F)
@@ -66,7 +69,7 @@ func New(net Net, weights *safetensors.File, t *token.Tokenizer, store graph.DTy
 	if err != nil {
 		return nil, err
 	}
-	g := &Generator{t: t, positions: net.Positions()}
+	g := &Generator{t: t, positions: net.Positions(), prefill: chunk}
 	g.eos, g.hasEOS = t.Special(token.EOS)
 	return g, g.load(p, weights, on, nil)
 }
@@ -169,7 +172,7 @@ func (g *Generator) Generate(ctx context.Context, prompt string, opt Options, w 
 		if len(g.known) == g.positions {
 			// The window is full: go on with its second half.
 			g.known = g.known[:0]
-			logits, err = g.feed(ctx, ids[len(ids)-g.positions/2:])
+			logits, err = g.feed(ctx, ids[len(ids)-max(1, g.positions/2):])
 		} else {
 			logits, err = g.feed(ctx, ids[len(ids)-1:])
 		}
@@ -189,11 +192,11 @@ func (g *Generator) feed(ctx context.Context, ids []int32) ([]float32, error) {
 	if g.windows != nil {
 		return g.read(ctx, ids)
 	}
-	for len(ids) > prefill {
-		if err := g.run(ctx, "prefill", ids[:prefill]); err != nil {
+	for len(ids) > g.prefill {
+		if err := g.run(ctx, "prefill", ids[:g.prefill]); err != nil {
 			return nil, err
 		}
-		ids = ids[prefill:]
+		ids = ids[g.prefill:]
 	}
 	for i := range ids {
 		if err := g.run(ctx, "decode", ids[i:i+1]); err != nil {

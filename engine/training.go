@@ -194,7 +194,7 @@ func CompileForward(o CompileOptions, funcs ...*graph.Func) (*Program, error) {
 }
 
 // forwardBackward is the function that computes the loss and its gradients.
-func (t *Training) forwardBackward(variant string, gradients func(b *graph.Builder, params, grads []*graph.Value)) *pass.Unit {
+func (t *Training) forwardBackward(variant string, optimize func(b *graph.Builder, params, grads []*graph.Value)) *pass.Unit {
 	name := FuncStep
 	if t.Accumulation > 1 {
 		name = FuncMicro
@@ -208,7 +208,7 @@ func (t *Training) forwardBackward(variant string, gradients func(b *graph.Build
 	b.Output(OutputLoss, loss)
 	b.Output(OutputSum, obj.Sum)
 	b.F.Outputs = append(b.F.Outputs, obj.Outputs...)
-	u := &pass.Unit{F: b.F, Loss: OutputLoss, Gradients: gradients}
+	u := &pass.Unit{F: b.F, Loss: OutputLoss, Optimize: optimize}
 	if t.LossScaling != nil {
 		u.Seed = t.scale(b)
 	}

@@ -106,10 +106,6 @@ func differentiate(u *Unit) error {
 		}
 	}
 	grads, err := Differentiate(u.F, loss, params, u.Seed)
-	if err != nil {
-		return err
-	}
-	b := graph.Extend(u.F)
-	b.InBackward(func() { u.Gradients(b, params, grads) })
-	return nil
+	u.params, u.grads = params, grads
+	return err
 }

@@ -19,7 +19,7 @@ func (m randomModel) unit(optimizer bool) *pass.Unit {
 	o := m.build(b)
 	b.Output("loss", o.Sum)
 	b.F.Outputs = append(b.F.Outputs, o.Outputs...)
-	return &pass.Unit{F: b.F, Loss: "loss", Gradients: func(b *graph.Builder, params, grads []*graph.Value) {
+	return &pass.Unit{F: b.F, Loss: "loss", Optimize: func(b *graph.Builder, params, grads []*graph.Value) {
 		one, lr := b.Scalar(1), b.Scalar(.01)
 		for i, w := range params {
 			switch {

@@ -19,11 +19,16 @@ type Unit struct {
 
 	// Loss, when set, makes differentiation append the gradients of the output
 	// so named for every state of role Weight, seeded by Seed (a scalar value
-	// of F; nil is 1), and hand them to Gradients, which says what becomes of
-	// them. Parameters that no gradient reaches come with a nil gradient.
-	Loss      string
-	Seed      *graph.Value
-	Gradients func(b *graph.Builder, params, grads []*graph.Value)
+	// of F; nil is 1).
+	Loss string
+	Seed *graph.Value
+	// Optimize appends what becomes of the gradients: an update of the
+	// parameters, or a sum over micro-batches. Parameters that no gradient
+	// reaches come with a nil gradient.
+	Optimize func(b *graph.Builder, params, grads []*graph.Value)
+
+	// params and grads go from differentiate to optimize.
+	params, grads []*graph.Value
 
 	// Low is the format of mixed precision; graph.F32 (or Invalid) is none.
 	Low graph.DType
@@ -55,7 +60,8 @@ type pass struct {
 }
 
 var passes = [...]pass{
-	{"differentiate", differentiate}, // append the backward half and what becomes of the gradients
+	{"differentiate", differentiate}, // append the backward half
+	{"optimize", optimize},           // append the optimizer, or the sums of gradients over micro-batches
 	{"simplify", simplify},           // drop what nobody reads, share what is computed twice
 	{"cast", cast},                   // mixed precision
 	{"tidy", simplify},               // casts that repeat or cancel
@@ -70,7 +76,8 @@ var passes = [...]pass{
 type constraint struct{ before, after, reason string }
 
 var passOrder = [...]constraint{
-	{"differentiate", "simplify", "gradients that nobody asked for are emitted, then dropped"},
+	{"differentiate", "optimize", "the optimizer works on the gradients"},
+	{"optimize", "simplify", "gradients that nobody asked for are emitted, then dropped"},
 	{"differentiate", "cast", "gradient rules emit float32; the cast pass lowers both halves alike"},
 	{"cast", "tidy", "the same weight is cast once for both halves"},
 	{"tidy", "recompute", "sharing common subexpressions would undo recomputation"},

@@ -166,7 +166,7 @@ func TestAutoGoesByPrice(t *testing.T) {
 				}
 				return 0
 			},
-			Gradients: func(b *graph.Builder, params, grads []*graph.Value) {
+			Optimize: func(b *graph.Builder, params, grads []*graph.Value) {
 				for i, p := range params {
 					b.Accumulate(b.State(&graph.State{Name: "gradient." + p.Name, Type: p.Type, Role: graph.Gradient}), grads[i])
 				}
@@ -190,7 +190,7 @@ func TestClonesAreLazy(t *testing.T) {
 		b := graph.NewBuilder("step")
 		o := s.training().Model(b, engine.Mode{Train: true})
 		b.Output("loss", o.Sum)
-		return &pass.Unit{F: b.F, Loss: "loss", Recompute: pass.RecomputeFull, Gradients: func(b *graph.Builder, params, grads []*graph.Value) {
+		return &pass.Unit{F: b.F, Loss: "loss", Recompute: pass.RecomputeFull, Optimize: func(b *graph.Builder, params, grads []*graph.Value) {
 			for i, p := range params {
 				b.Output("gradient."+p.Name, grads[i])
 			}

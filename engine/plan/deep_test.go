@@ -19,7 +19,7 @@ func TestDeepModelIsPlaced(t *testing.T) {
 		b.Input("weights", graph.T(graph.F32, 128)), 64)
 	b.Output("loss", loss)
 	u := &pass.Unit{F: b.F, Loss: "loss", Low: graph.BF16, Recompute: pass.RecomputeSelective,
-		Gradients: func(b *graph.Builder, params, grads []*graph.Value) {
+		Optimize: func(b *graph.Builder, params, grads []*graph.Value) {
 			for i, p := range params {
 				b.Accumulate(b.State(&graph.State{Name: "gradient." + p.Name, Type: p.Type, Role: graph.Gradient}), grads[i])
 			}

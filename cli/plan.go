@@ -208,7 +208,7 @@ func (p *planCmd) dump(a *app, s *setup) error {
 		}
 		s.dump = p.Dump
 		c := report.Run.Settings
-		if _, err = s.compile(c, t.Speed(c.Precision).Seconds); err != nil {
+		if _, err = s.compile(c, t.Traits, t.Speed(c.Precision).Seconds); err != nil {
 			return err
 		}
 		s.dump = ""

@@ -160,9 +160,9 @@ func shape(c plan.Settings) system.Shape {
 }
 
 // compile makes the training program for settings; price is [engine.CompileOptions]'s.
-func (s *setup) compile(c plan.Settings, price func(*graph.Node) float64) (*engine.Program, error) {
+func (s *setup) compile(c plan.Settings, t engine.Traits, price func(*graph.Node) float64) (*engine.Program, error) {
 	return engine.CompileTraining(s.model.Training(shape(c)), engine.CompileOptions{
-		Low: low(c.Precision), Recompute: c.Recompute, Budget: c.Budget, Price: price, Dump: s.dump, To: s.dumpTo, Context: s.planning,
+		Traits: &t, Low: low(c.Precision), Recompute: c.Recompute, Budget: c.Budget, Price: price, Dump: s.dump, To: s.dumpTo, Context: s.planning,
 	})
 }
 
@@ -228,9 +228,11 @@ func (s *setup) hostTarget() (plan.Target, error) {
 // planner plans the model for a target.
 func (s *setup) planner(t plan.Target) *plan.Planner {
 	return &plan.Planner{
-		Compile: func(c plan.Settings) (*engine.Program, error) { return s.compile(c, t.Speed(c.Precision).Seconds) },
-		Facts:   func(p *engine.Program, c plan.Settings) (plan.Run, error) { return s.facts(p, t, c, 0) },
-		Target:  t, LeastMicroBatch: s.model.LeastRows, Classes: s.model.Classes,
+		Compile: func(c plan.Settings) (*engine.Program, error) {
+			return s.compile(c, t.Traits, t.Speed(c.Precision).Seconds)
+		},
+		Facts:  func(p *engine.Program, c plan.Settings) (plan.Run, error) { return s.facts(p, t, c, 0) },
+		Target: t, LeastMicroBatch: s.model.LeastRows, Classes: s.model.Classes,
 	}
 }
 

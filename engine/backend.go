@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/engine/pass"
 )
 
 // Backend is a kind of device with its settings: it loads programs.
@@ -72,7 +73,21 @@ type Traits struct {
 	Name string
 	// Align is the alignment of every tensor in the arena, in bytes.
 	Align int64
+	// Fusion is what its kernels can take on.
+	Fusion pass.Fusion
 }
 
-// CPU are the traits of the processor: a cache line and a full vector register.
-var CPU = Traits{Name: "cpu", Align: 64}
+// CPU are the traits of the processor. Tensors begin at a cache line, which is a
+// full vector register too.
+var CPU = Traits{Name: "cpu", Align: 64, Fusion: pass.FuseAll}
+
+// CUDA are the traits of NVIDIA cards. Tensors begin where cudaMalloc's do, so
+// that every vector load is aligned and rows begin at a memory sector. A product
+// that recomputed GELU as it reads would do so in every tile of the other
+// operand, which costs a Turing card more than storing the result once.
+var CUDA = Traits{Name: "cuda", Align: 256, Fusion: withoutOperands(pass.FuseAll)}
+
+func withoutOperands(f pass.Fusion) pass.Fusion {
+	f.Operands = false
+	return f
+}

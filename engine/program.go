@@ -88,11 +88,15 @@ func compile(build []func() *pass.Unit, o CompileOptions) (*Program, error) {
 	if o.Traits != nil {
 		p.Traits = *o.Traits
 	}
+	if p.Traits.Align <= 0 {
+		return nil, fmt.Errorf("the traits %+v say nothing of alignment", p.Traits)
+	}
 	for _, fn := range build {
 		var u *pass.Unit
 		if err := graph.Catch(func() { u = fn() }); err != nil {
 			return nil, err
 		}
+		u.Fusion = &p.Traits.Fusion
 		u.Low, u.Align, u.Recompute, u.Budget, u.Price, u.Context = o.Low, p.Traits.Align, o.Recompute, o.Budget, o.Price, o.Context
 		err := pass.Run(u, pass.Options{Verify: o.Verify, Dump: o.Dump, To: o.To, Label: o.Label, Skip: o.Skip})
 		if err != nil {
@@ -133,7 +137,7 @@ func (p *Program) layOut() error {
 	at := int64(0)
 	put := func(m map[string]Span, name string, bytes int64) {
 		m[name] = Span{at, bytes}
-		at += p.align(bytes)
+		at += p.Align(bytes)
 	}
 	for _, s := range p.States {
 		put(l.State, s.Name, s.Type.Bytes())
@@ -171,7 +175,8 @@ func (p *Program) layOut() error {
 	return nil
 }
 
-func (p *Program) align(n int64) int64 {
+// Align rounds a number of bytes up to the next place where a tensor may begin.
+func (p *Program) Align(n int64) int64 {
 	a := p.Traits.Align
 	return (n + a - 1) / a * a
 }
@@ -244,7 +249,7 @@ func (p *Program) End(at Place) int64 {
 	if at.Region == Inputs {
 		base = p.Layout.Slot(Slots - 1).Offset
 	}
-	return base + at.Offset + p.align(at.Bytes)
+	return base + at.Offset + p.Align(at.Bytes)
 }
 
 // Func is the function called name, or nil.

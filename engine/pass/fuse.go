@@ -20,12 +20,16 @@ import (
 // writing order asks for the backward half's values before the rebuilt ones;
 // the lazy order is tried too, and taken if its peak is lower by 2 %.
 func fuse(u *Unit) error {
-	f, err := fused(u.F)
+	can := FuseAll
+	if u.Fusion != nil {
+		can = *u.Fusion
+	}
+	f, err := fused(u.F, can)
 	if err != nil {
 		return err
 	}
 	if slices.ContainsFunc(f.Nodes, func(n *graph.Node) bool { return n.Clone }) {
-		lazy, err := fused(late(u.F))
+		lazy, err := fused(late(u.F), can)
 		if err != nil {
 			return err
 		}
@@ -39,15 +43,17 @@ func fuse(u *Unit) error {
 }
 
 // fused is f with all its clusters as nodes.
-func fused(f *graph.Func) (*graph.Func, error) {
-	f, err := operands(f)
+func fused(f *graph.Func, can Fusion) (*graph.Func, error) {
+	f, err := operands(f, can)
 	if err != nil {
 		return nil, err
 	}
-	z := &fuser{newFlow(f), make([]*cluster, len(f.Nodes)), make([][]sunk, f.NumValues())}
+	z := &fuser{newFlow(f), can, make([]*cluster, len(f.Nodes)), make([][]sunk, f.NumValues())}
 	z.products()
 	z.loops()
-	z.sums()
+	if can.LoopSums {
+		z.sums()
+	}
 	instead := make([]func(*rebuilder), len(f.Nodes))
 	for i, c := range z.of {
 		switch {
@@ -91,7 +97,8 @@ func (c *cluster) made() []*graph.Value {
 // fuser knows which nodes go where.
 type fuser struct {
 	*flow
-	of []*cluster // by position
+	can Fusion
+	of  []*cluster // by position
 	// sunk are, by the ID of a value, the loops that read it further down than
 	// where it was written, in the order of where they went.
 	sunk [][]sunk

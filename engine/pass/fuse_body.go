@@ -118,11 +118,11 @@ func (z *fuser) emit(r *rebuilder, c *cluster) {
 	}
 }
 
-// sound reports whether the body of c is small enough for every device, and
+// sound reports whether the body of c is small enough for the device, and
 // gives its results their shapes: what only stretched operands go into has none.
 func (z *fuser) sound(c *cluster) bool {
 	b, sources := z.body(c)
-	if b.Inputs+len(b.Steps) > graph.MaxRegisters || len(b.Results) > graph.MaxBodyResults {
+	if b.Inputs+len(b.Steps) > z.can.Registers || len(b.Results) > z.can.Results {
 		return false
 	}
 	stretches := func(n *graph.Node) bool { _, ok := n.Op.(graph.Expand); return ok }

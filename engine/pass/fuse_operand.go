@@ -9,9 +9,19 @@ import (
 // operands gives products what else there is to do with their operands as they
 // read them, so that it takes no way to memory and back of its own: functions that
 // operands are the results of, and sums over their columns.
-func operands(f *graph.Func) (*graph.Func, error) {
+func operands(f *graph.Func, can Fusion) (*graph.Func, error) {
+	if !can.Operands && !can.OperandSums {
+		return f, nil
+	}
 	z := newFlow(f)
-	maps, sums := z.functions(), z.columnSums()
+	var maps map[int]*graph.Node
+	if can.Operands {
+		maps = z.functions()
+	}
+	var sums map[int]*graph.Node
+	if can.OperandSums {
+		sums = z.columnSums()
+	}
 	instead := make([]func(*rebuilder), len(f.Nodes))
 	for i, n := range f.Nodes {
 		op, ok := n.Op.(graph.MatMul)

@@ -14,13 +14,13 @@ func (z *fuser) products() {
 		c := &cluster{base: n, at: i, dims: n.Out[0].Shape(), backward: n.Backward}
 		switch op := n.Op.(type) {
 		case graph.MatMul:
-			if op.Body != nil || op.Accumulate || len(c.dims) != 2 {
+			if !z.can.Epilogues || op.Body != nil || op.Accumulate || len(c.dims) != 2 {
 				continue
 			}
 			z.of[i] = c
 			z.grow(c)
 		case graph.LayerNormGrad:
-			if len(n.In) > 5 {
+			if !z.can.Addends || len(n.In) > 5 {
 				continue
 			}
 			z.of[i] = c

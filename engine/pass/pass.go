@@ -41,6 +41,9 @@ type Unit struct {
 	// its FLOPs and bytes.
 	Price func(n *graph.Node) float64
 
+	// Fusion is what the device's kernels can take on; nil: everything.
+	Fusion *Fusion
+
 	// Align is the alignment of buffers in bytes (64 when 0).
 	Align int64
 

@@ -97,6 +97,73 @@ func TestFuseAndOrderChangeNothing(t *testing.T) {
 	})
 }
 
+// What a device's kernels can take on changes no bit, nothing is fused that they
+// cannot, and tensors begin where the device wants them.
+func TestFusionFollowsTheDevice(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := drawModel(t)
+		low := rapid.SampledFrom([]graph.DType{graph.F32, graph.BF16}).Draw(t, "low")
+		want := train(t, m, 1, engine.CompileOptions{Low: low, Skip: without("accumulate")})
+		yes := func(name string) bool { return rapid.Bool().Draw(t, name) }
+		traits := engine.Traits{Name: "drawn", Align: 64 << rapid.IntRange(0, 2).Draw(t, "align"), Fusion: pass.Fusion{
+			Epilogues: yes("epilogues"), Operands: yes("operands"), OperandSums: yes("operand sums"), Addends: yes("addends"),
+			LoopSums: yes("loop sums"), Registers: rapid.IntRange(4, graph.MaxRegisters).Draw(t, "registers"),
+			Results: rapid.IntRange(1, graph.MaxBodyResults).Draw(t, "results"),
+		}}
+		train(t, m, 1, engine.CompileOptions{Traits: &traits, Low: low, Skip: without("accumulate")}).equal(t, want, fmt.Sprintf("%+v", traits))
+		p, err := engine.CompileTraining(m.training(1), engine.CompileOptions{Traits: &traits, Low: low})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range p.Funcs {
+			for _, off := range f.Placement.Offset {
+				if off > 0 && off%traits.Align != 0 {
+					t.Fatalf("a buffer at %d, aligned to %d", off, traits.Align)
+				}
+			}
+			for _, n := range f.F.Nodes {
+				if what := cannot(traits.Fusion, n); what != "" {
+					t.Fatalf("%v: %s", n.Op, what)
+				}
+			}
+		}
+	})
+}
+
+// cannot says what of a node is beyond a device, empty if nothing is.
+func cannot(can pass.Fusion, n *graph.Node) string {
+	body := func(b *graph.Body) string {
+		if b != nil && (b.Inputs+len(b.Steps) > can.Registers || len(b.Results) > can.Results) {
+			return "the body is too large"
+		}
+		return ""
+	}
+	switch op := n.Op.(type) {
+	case graph.MatMul:
+		switch {
+		case op.Body != nil && !can.Epilogues:
+			return "an epilogue"
+		case (op.MapA != graph.Elementwise{} || op.MapB != graph.Elementwise{}) && !can.Operands:
+			return "a function of an operand"
+		case op.SumA && !can.OperandSums:
+			return "sums of an operand"
+		}
+		return body(op.Body)
+	case graph.LayerNormGrad:
+		if len(n.In) > 5 && !can.Addends {
+			return "an addend"
+		}
+	case graph.Fused:
+		if len(op.Sums) > 0 && !can.LoopSums {
+			return "sums of a loop"
+		}
+		if len(op.Body.Steps) > 1 {
+			return body(op.Body)
+		}
+	}
+	return ""
+}
+
 // Sharing and folding change no bit.
 func TestSimplifyChangesNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -19,7 +19,7 @@ type Block struct {
 
 // savedByBlock counts what each block adds to the activations; nil for a
 // function without a backward half. What lies outside of all blocks comes last.
-func savedByBlock(f *engine.Func) []Block {
+func savedByBlock(p *engine.Program, f *engine.Func) []Block {
 	k := classify(f.F)
 	blocks := make([]Block, max(1, len(f.Blocks)))
 	backward := false
@@ -33,7 +33,7 @@ func savedByBlock(f *engine.Func) []Block {
 		for _, v := range n.Out {
 			if k.saved[v.ID] && v.State == nil && !lowWeight(v) {
 				b.Values++
-				b.Bytes += aligned(v.Type.Bytes())
+				b.Bytes += p.Align(v.Type.Bytes())
 			}
 		}
 	}

@@ -14,7 +14,7 @@ import (
 
 // planner plans m with sequences of t tokens.
 func planner(m hf.NeoX, t int, target plan.Target) *plan.Planner {
-	return &plan.Planner{Compile: compiler(m, t), Target: target,
+	return &plan.Planner{Compile: compiler(m, t, target.Traits), Target: target,
 		Facts: func(_ *engine.Program, s plan.Settings) (plan.Run, error) {
 			return plan.Run{Tokens: int64(s.MicroBatch * t)}, nil
 		}}
@@ -29,7 +29,7 @@ func TestRefusesProductionOnT4(t *testing.T) {
 		t.Fatalf("got %v", err)
 	}
 	t.Logf("%v, %d compiled\n%s", time.Since(start), p.Compiled, no.Details())
-	for _, want := range []string{"needs 30.", "T4 has 14.75 GiB", "16.0 bytes for each of 1,414,455,296 parameters"} {
+	for _, want := range []string{"needs 33.", "T4 has 14.75 GiB", "16.0 bytes for each of 1,414,455,296 parameters"} {
 		if !strings.Contains(no.Error(), want) {
 			t.Errorf("the refusal does not say %q: %v", want, no)
 		}

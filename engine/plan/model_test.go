@@ -18,7 +18,7 @@ func production() hf.NeoX {
 }
 
 // compiler compiles m for sequences of length t.
-func compiler(m hf.NeoX, t int) plan.Compile {
+func compiler(m hf.NeoX, t int, traits engine.Traits) plan.Compile {
 	return func(s plan.Settings) (*engine.Program, error) {
 		tr := engine.Training{
 			Accumulation: s.Accumulation,
@@ -31,7 +31,7 @@ func compiler(m hf.NeoX, t int) plan.Compile {
 				return engine.Objective{Sum: loss}
 			},
 		}
-		o := engine.CompileOptions{Low: graph.F32, Recompute: s.Recompute, Budget: s.Budget}
+		o := engine.CompileOptions{Traits: &traits, Low: graph.F32, Recompute: s.Recompute, Budget: s.Budget}
 		switch s.Precision {
 		case device.BF16:
 			o.Low = graph.BF16
@@ -49,7 +49,7 @@ func BenchmarkCompile(b *testing.B) {
 			b.Run(fmt.Sprintf("%s/%d", p, layers), func(b *testing.B) {
 				m := production()
 				m.Layers = layers
-				compile := compiler(m, 1024)
+				compile := compiler(m, 1024, engine.CPU)
 				for b.Loop() {
 					if _, err := compile(plan.Settings{MicroBatch: 4, Accumulation: 8, Precision: p, CEChunk: 1024}); err != nil {
 						b.Fatal(err)

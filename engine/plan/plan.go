@@ -140,7 +140,7 @@ func (r *Report) states(p *engine.Program) {
 			if s.Role != role.role {
 				continue
 			}
-			c.Bytes += aligned(s.Type.Bytes())
+			c.Bytes += p.Align(s.Type.Bytes())
 			if d := s.Type.DType.String(); !slices.Contains(names, d) {
 				names = append(names, d)
 			}
@@ -161,7 +161,7 @@ func (r *Report) temporaries(p *engine.Program) {
 	var by [kindCount]int64
 	var live int64
 	for _, v := range f.Placement.AtPeak {
-		b := aligned(v.Type.Bytes())
+		b := p.Align(v.Type.Bytes())
 		by[kinds.of(v)] += b
 		live += b
 	}
@@ -174,7 +174,7 @@ func (r *Report) temporaries(p *engine.Program) {
 		r.PeakAt = label(f.F.Nodes[f.Placement.Peak])
 	}
 	for _, g := range p.Funcs {
-		if b := savedByBlock(g); len(b) > 0 {
+		if b := savedByBlock(p, g); len(b) > 0 {
 			r.Blocks = b
 			break
 		}
@@ -194,5 +194,3 @@ func (r *Report) outside() {
 	r.add(Component{Name: "mapped data", Bytes: r.Run.Data})
 	r.add(Component{Name: "data in the heap", Bytes: 2 * r.Run.Heap, Note: "as much again for the garbage collector"})
 }
-
-func aligned(n int64) int64 { return (n + engine.CPU.Align - 1) / engine.CPU.Align * engine.CPU.Align }

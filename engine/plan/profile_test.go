@@ -35,7 +35,7 @@ func TestPredictedAndMeasured(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, s.Precision = range precisions {
-		p, err := compiler(m, tokens)(s)
+		p, err := compiler(m, tokens, engine.CPU)(s)
 		if err != nil {
 			t.Fatal(err)
 		}

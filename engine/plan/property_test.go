@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/snug-ml/snug/device"
+	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/pass"
 	"github.com/snug-ml/snug/engine/plan"
 	"github.com/snug-ml/snug/nn/hf"
@@ -46,7 +47,7 @@ func randomSettings(t *rapid.T) plan.Settings {
 
 // host is a CPU with a memory budget and known speed.
 func host(budget int64) plan.Target {
-	return plan.Target{Name: "CPU", Memory: 1 << 40, Budget: budget,
+	return plan.Target{Name: "CPU", Traits: engine.CPU, Memory: 1 << 40, Budget: budget,
 		Rates: plan.Rates{F32: 4e11, BF16: 8e11, F16: 4e11, Attention: 1e11, AttentionBF16: 2e11, Vector: 2e10, Bandwidth: 4e10, Launch: 1000, Workers: 2}}
 }
 
@@ -54,7 +55,7 @@ func host(budget int64) plan.Target {
 func TestReportAddsUp(t *testing.T) {
 	check(t, func(t *rapid.T) {
 		m, s := randomModel(t), randomSettings(t)
-		p, err := compiler(m, rapid.IntRange(1, 40).Draw(t, "time"))(s)
+		p, err := compiler(m, rapid.IntRange(1, 40).Draw(t, "time"), engine.CPU)(s)
 		if err != nil {
 			t.Fatal(err)
 		}

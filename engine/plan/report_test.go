@@ -23,7 +23,7 @@ func card(t testing.TB, name string) *device.Card {
 // The guide's production model in float32 as the guide runs it: known numbers.
 func TestProductionOnT4(t *testing.T) {
 	s := plan.Settings{MicroBatch: 4, Accumulation: 8, Precision: device.FP32, CEChunk: 1024}
-	p, err := compiler(production(), 1024)(s)
+	p, err := compiler(production(), 1024, engine.CUDA)(s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +58,7 @@ func TestComponentsAddUp(t *testing.T) {
 		{MicroBatch: 2, Accumulation: 4, Precision: device.BF16, CEChunk: 32, Recompute: pass.RecomputeFull},
 		{MicroBatch: 2, Accumulation: 1, Precision: device.FP32, CEChunk: 32, Recompute: pass.RecomputeAuto, Budget: 1 << 20},
 	} {
-		p, err := compiler(m, 48)(s)
+		p, err := compiler(m, 48, engine.CPU)(s)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -92,7 +92,7 @@ func TestKinds(t *testing.T) {
 	m := production()
 	m.Layers, m.Heads, m.D, m.FF, m.Vocab = 2, 4, 64, 256, 5003
 	bytes := func(s plan.Settings) map[string]int64 {
-		p, err := compiler(m, 32)(s)
+		p, err := compiler(m, 32, engine.CPU)(s)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -103,7 +103,7 @@ func TestKinds(t *testing.T) {
 		return by
 	}
 	var weights int64
-	p, err := compiler(m, 32)(plan.Settings{MicroBatch: 1, Accumulation: 2, Precision: device.FP32})
+	p, err := compiler(m, 32, engine.CPU)(plan.Settings{MicroBatch: 1, Accumulation: 2, Precision: device.FP32})
 	if err != nil {
 		t.Fatal(err)
 	}

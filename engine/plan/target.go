@@ -4,12 +4,15 @@ import (
 	"fmt"
 
 	"github.com/snug-ml/snug/device"
+	"github.com/snug-ml/snug/engine"
 )
 
 // Target is what a program is planned for: a card, or the processor of a host.
 type Target struct {
 	Name string       `json:"name"`
 	Card *device.Card `json:"-"` // nil: the CPU
+	// Traits are what programs for it are compiled with.
+	Traits engine.Traits `json:"-"`
 	// Memory is what there is, in bytes: the total that the card reports, or what
 	// the process can take of main memory. 0: unknown.
 	Memory int64 `json:"memory_bytes"`
@@ -20,7 +23,9 @@ type Target struct {
 }
 
 // OnCard is a card.
-func OnCard(c *device.Card) Target { return Target{Name: c.Name, Card: c, Memory: c.Usable} }
+func OnCard(c *device.Card) Target {
+	return Target{Name: c.Name, Card: c, Traits: engine.CUDA, Memory: c.Usable}
+}
 
 // OnHost is the processor of h with the rates that [Calibrate] measured. Its
 // memory is what the process can still take now.
@@ -29,7 +34,7 @@ func OnHost(h device.Host, r Rates) Target {
 	if m == 0 {
 		m = h.Memory.Usable()
 	}
-	return Target{Name: "CPU", Memory: m, Rates: r}
+	return Target{Name: "CPU", Traits: engine.CPU, Memory: m, Rates: r}
 }
 
 // Speed is the target's in precision p.

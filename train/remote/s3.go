@@ -51,7 +51,7 @@ func newS3(scheme, bucket, prefix string, c Config) (Remote, error) {
 	if err != nil {
 		return nil, fmt.Errorf("remote: %w", err)
 	}
-	transport.ResponseHeaderTimeout = 2 * time.Minute
+	transport.ResponseHeaderTimeout = 30 * time.Second // of an attempt; each one that fails is told
 	core, err := minio.NewCore(host, &minio.Options{
 		Creds: keys, Secure: secure, Region: c.Region, Transport: transport,
 		MaxRetries: 1, // the retrier above knows more

@@ -134,11 +134,29 @@ func (c *Config) LoadFrom(src Source, where string, states []*graph.State, chang
 		return nil, err
 	}
 	for _, l := range p.copies {
+		if err := finite(src, l.from.Name); err != nil {
+			return nil, fmt.Errorf("%s: %w", where, err)
+		}
+	}
+	for _, l := range p.copies {
 		if err := change(l.state.Name, func(dst []float32) error { return l.copy(src, dst) }); err != nil {
 			return nil, fmt.Errorf("%s: %w", where, err)
 		}
 	}
 	return p.report, nil
+}
+
+// finite refuses a tensor with values that are no numbers, which training would
+// find only at its first update, and blame on the learning rate.
+func finite(src Source, name string) error {
+	t, err := src.Tensor(name)
+	if err != nil {
+		return err
+	}
+	if bad, found := safetensors.NonFinite(t.DType, t.Data); found {
+		return fmt.Errorf("tensor %q has %d values that are NaN or infinite, the first is %v, value %d of the tensor: the file is damaged, or the model diverged before it was saved; fetch the folder again, or use another one", name, bad.Count, bad.Value, bad.First)
+	}
+	return nil
 }
 
 // link is a tensor that a weight is loaded from.

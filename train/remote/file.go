@@ -73,7 +73,11 @@ func (r *fileRemote) Put(ctx context.Context, key string, src io.ReaderAt, size 
 }
 
 func (r *fileRemote) write(ctx context.Context, path string, src io.Reader, how PutOptions) error {
-	f, err := os.Create(path)
+	// What is in the way is left over, or a link, which is not followed.
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 	if err != nil {
 		return err
 	}

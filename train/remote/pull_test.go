@@ -186,3 +186,20 @@ func TestPullFollowsNoLinks(t *testing.T) {
 		}
 	}
 }
+
+// TestPushFollowsNoLinks: nor is what a link in the far folder leads to.
+func TestPushFollowsNoLinks(t *testing.T) {
+	ctx := context.Background()
+	run, store := newRun(t, 1000, 7), t.TempDir()
+	outside := filepath.Join(t.TempDir(), "precious")
+	at := filepath.Join(store, checkpoint.Name(7), checkpoint.WeightsFile)
+	if err := errors.Join(os.WriteFile(outside, []byte("text"), 0o600), os.MkdirAll(filepath.Dir(at), 0o755), os.Symlink(outside, at+partSuffix), os.Symlink(outside, at)); err != nil {
+		t.Skip(err)
+	}
+	if _, err := Push(ctx, openURL(t, "file://"+store, Config{}), dirOf(run, 7), fast()); err != nil {
+		t.Error(err)
+	}
+	if text, err := os.ReadFile(outside); err != nil || string(text) != "text" {
+		t.Errorf("the file outside is %q %v", text, err)
+	}
+}

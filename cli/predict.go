@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/snug-ml/snug/data"
+	"github.com/snug-ml/snug/internal/few"
 	"github.com/snug-ml/snug/internal/regular"
 	"github.com/snug-ml/snug/system"
 	"github.com/snug-ml/snug/train/checkpoint"
@@ -307,7 +308,7 @@ func (a *answers) write(in system.Input, x system.Answer) error {
 		}
 	}
 	if !slices.Equal(names, a.header) {
-		return fmt.Errorf("%s has the columns %v, the rows before %v: write jsonl", in.Where(), names, a.header)
+		return fmt.Errorf("%s has the columns %s, the rows before %s: write jsonl", in.Where(), few.Of(names), few.Of(a.header))
 	}
 	return a.csv.Write(values)
 }

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"unicode/utf8"
+
+	"github.com/snug-ml/snug/internal/few"
 )
 
 // Ways to read quotes in CSV files.
@@ -77,7 +79,7 @@ func tableRecords(name string, opt Options, rows rowReader, emit func(Record) bo
 			}
 		}
 		if len(fields) != len(columns) {
-			return false, fmt.Errorf("data: %s:%d: %d fields, want %d (%q): is the separator right, is a quote missing?", name, line, len(fields), len(columns), columns)
+			return false, fmt.Errorf("data: %s:%d: %d fields, want %d (%s): is the separator right, is a quote missing?", name, line, len(fields), len(columns), few.Of(columns))
 		}
 		row++
 		rec := Record{File: name, Row: row, Line: line, fields: make(map[string]any, len(fields))}

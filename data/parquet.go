@@ -12,6 +12,7 @@ import (
 	"github.com/parquet-go/parquet-go"
 	"github.com/parquet-go/parquet-go/format"
 
+	"github.com/snug-ml/snug/internal/few"
 	"github.com/snug-ml/snug/internal/regular"
 )
 
@@ -132,7 +133,7 @@ func parquetSchema(root *parquet.Column, columns []string) ([]*parquetNode, erro
 	}
 	for _, name := range columns {
 		if !wanted[name] {
-			return nil, fmt.Errorf("no field %q; it has %s (data.text_field chooses the field)", name, strings.Join(names, ", "))
+			return nil, fmt.Errorf("no field %q; it has %s (data.text_field chooses the field)", name, few.Of(names))
 		}
 	}
 	if leaves == 0 {

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/snug-ml/snug/internal/few"
 )
 
 // Record is one row of a JSONL, JSON, CSV or Parquet file.
@@ -70,7 +72,7 @@ func (r Record) Get(name string) (any, error) {
 		return nil, fmt.Errorf("data: %s: field %q: %w", r.Where(), name, err)
 	}
 	if !ok {
-		return nil, fmt.Errorf("data: %s: no field %q; it has %s", r.Where(), name, strings.Join(r.Fields(), ", "))
+		return nil, fmt.Errorf("data: %s: no field %q; it has %s", r.Where(), name, few.Of(r.Fields()))
 	}
 	return v, nil
 }

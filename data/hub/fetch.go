@@ -8,10 +8,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/snug-ml/snug/internal/few"
 )
 
 // parallel is how many files are fetched at a time.
@@ -81,7 +82,7 @@ func (c *Client) Fetch(ctx context.Context, r Ref, o Options) (s *Snapshot, err 
 		for _, f := range in.Files {
 			names = append(names, f.Name)
 		}
-		return nil, fmt.Errorf("%s: none of the repository's files is asked for; it has %s", r, some(names))
+		return nil, fmt.Errorf("%s: none of the repository's files is asked for; it has %s", r, few.Of(names))
 	}
 	if o.MaxBytes > 0 && p.total > o.MaxBytes {
 		return nil, fmt.Errorf("%s: its %d files have %d bytes, more than the %d that are allowed: name a part of them", r, len(s.Files), p.total, o.MaxBytes)
@@ -173,18 +174,6 @@ func (c *Client) explain(r Ref, o Options, err error) error {
 		return fmt.Errorf("%w (the cache has files of it from before: HF_HUB_OFFLINE=1 uses those)", err)
 	}
 	return err
-}
-
-// some lists names, of many only the first.
-func some(names []string) string {
-	const most = 10
-	switch n := len(names); {
-	case n == 0:
-		return "none"
-	case n > most:
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), n-most)
-	}
-	return strings.Join(names, ", ")
 }
 
 // progress adds up what arrives for several files.

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/snug-ml/snug/internal/few"
 	"github.com/snug-ml/snug/internal/regular"
 )
 
@@ -98,7 +99,7 @@ func (f *File) Has(array string) bool { return f.members[array] != nil }
 func (f *File) open(array string) (*elements, io.Closer, error) {
 	m := f.members[array]
 	if m == nil {
-		return nil, nil, fmt.Errorf("npz: %s: no array %q; it has %s", f.name, array, strings.Join(f.Names(), ", "))
+		return nil, nil, fmt.Errorf("npz: %s: no array %q; it has %s", f.name, array, few.Of(f.Names()))
 	}
 	r, err := m.Open()
 	if err != nil {

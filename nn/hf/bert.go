@@ -42,16 +42,15 @@ func (m BERT) Check() error {
 		return err
 	}
 	if m.Types < 1 || m.Types > maxExtent {
-		return fmt.Errorf("the number of token types is %d, want 1 to %d", m.Types, maxExtent)
+		return wrong("token_types", "the number of token types is %d, want 1 to %d", m.Types, maxExtent)
 	}
 	if m.Labels < 0 || m.Labels > maxExtent {
 		return fmt.Errorf("the number of labels is %d, want 0 to %d", m.Labels, maxExtent)
 	}
 	if m.RoBERTa && (m.Pad < 0 || m.Pad >= m.Vocab || m.Positions() < 1) {
-		return fmt.Errorf("the padding id %d leaves no position of %d, or lies outside the vocabulary of %d", m.Pad, m.MaxPositions, m.Vocab)
+		return wrong("pad_id", "the padding id %d leaves no position of %d, or lies outside the vocabulary of %d", m.Pad, m.MaxPositions, m.Vocab)
 	}
-	_, err := nn.Activation(m.Activation)
-	return err
+	return checkActivation(m.Activation)
 }
 
 // Positions is the longest sequence that the model takes.

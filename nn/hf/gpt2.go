@@ -30,8 +30,7 @@ func (m GPT2) Check() error {
 	if err := checkSizes(m.Vocab, m.D, m.Layers, m.Heads, m.FF, m.MaxPositions); err != nil {
 		return err
 	}
-	_, err := nn.Activation(m.Activation)
-	return err
+	return checkActivation(m.Activation)
 }
 
 // Positions is the longest sequence that the model takes.

@@ -1,6 +1,7 @@
 package hf
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/snug-ml/snug/engine/graph"
@@ -40,18 +41,41 @@ const (
 
 func checkSizes(vocab, d, layers, heads, ff, positions int) error {
 	for _, s := range []struct {
-		name   string
-		n, top int
+		key, name string
+		n, top    int
 	}{
-		{"vocabulary", vocab, maxExtent}, {"width", d, maxExtent}, {"number of layers", layers, maxLayers},
-		{"number of heads", heads, maxExtent}, {"feed-forward width", ff, maxExtent}, {"number of positions", positions, maxExtent},
+		{"vocab_size", "vocabulary", vocab, maxExtent}, {"d_model", "width", d, maxExtent}, {"n_layers", "number of layers", layers, maxLayers},
+		{"n_heads", "number of heads", heads, maxExtent}, {"d_ff", "feed-forward width", ff, maxExtent}, {"max_seq_len", "number of positions", positions, maxExtent},
 	} {
 		if s.n < 1 || s.n > s.top {
-			return fmt.Errorf("the %s is %d, want 1 to %d", s.name, s.n, s.top)
+			return wrong(s.key, "the %s is %d, want 1 to %d", s.name, s.n, s.top)
 		}
 	}
 	if d%heads != 0 {
-		return fmt.Errorf("width %d does not divide into %d heads", d, heads)
+		return wrong("n_heads", "width %d does not divide into %d heads", d, heads)
+	}
+	return nil
+}
+
+// Wrong is what is wrong with a size of a model.
+type Wrong struct {
+	Key string // the setting, without its section
+	error
+}
+
+func wrong(key, format string, args ...any) error { return &Wrong{key, fmt.Errorf(format, args...)} }
+
+// KeyOf is the setting in a section that an error of Check is about.
+func KeyOf(section string, err error) string {
+	if w, ok := errors.AsType[*Wrong](err); ok {
+		return section + "." + w.Key
+	}
+	return section + ".d_model"
+}
+
+func checkActivation(name string) error {
+	if _, err := nn.Activation(name); err != nil {
+		return &Wrong{"activation", err}
 	}
 	return nil
 }

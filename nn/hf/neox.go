@@ -32,10 +32,9 @@ func (m NeoX) Check() error {
 		return err
 	}
 	if r := m.RotaryDims(); r < 2 || r%2 != 0 || r > m.D/m.Heads {
-		return fmt.Errorf("rotary_pct %v of head size %d gives %d rotated dimensions: want an even number up to the head size", m.RotaryPct, m.D/m.Heads, r)
+		return wrong("rotary_pct", "rotary_pct %v of head size %d gives %d rotated dimensions: want an even number up to the head size", m.RotaryPct, m.D/m.Heads, r)
 	}
-	_, err := nn.Activation(m.Activation)
-	return err
+	return checkActivation(m.Activation)
 }
 
 // RotaryDims is how many dimensions of a head are rotated.

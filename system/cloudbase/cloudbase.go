@@ -20,6 +20,7 @@ import (
 	"slices"
 
 	"github.com/snug-ml/snug/config"
+	"github.com/snug-ml/snug/internal/few"
 	"github.com/snug-ml/snug/system"
 )
 
@@ -148,7 +149,7 @@ func check(c *config.Config, r *config.Report) {
 		r.Error("model.channels", "%d convolutions halve a picture to nothing: it has %dx%d pixels", len(m.Channels), m.Height, m.Width)
 	}
 	if len(m.DenseDropout) != denseLayers {
-		r.Error("model.dense_dropout", "want %d shares, got %v", denseLayers, m.DenseDropout)
+		r.Error("model.dense_dropout", "want %d shares, got %d: %s", denseLayers, len(m.DenseDropout), few.Of(m.DenseDropout))
 	}
 	if m.Norm == "group" {
 		for _, ch := range m.Channels {

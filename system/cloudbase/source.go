@@ -27,7 +27,7 @@ func sources(c *config.Config) ([]string, error) {
 	var out []string
 	for _, pattern := range c.Data.Source {
 		if pattern == syntheticSource {
-			return nil, fmt.Errorf("data.source: %q stands alone; %v has more", syntheticSource, c.Data.Source)
+			return nil, fmt.Errorf("data.source: %q stands alone, and %d are given", syntheticSource, len(c.Data.Source))
 		}
 		names, err := filepath.Glob(pattern)
 		if err != nil {

@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/snug-ml/snug/data/picture"
+	"github.com/snug-ml/snug/internal/few"
 	"github.com/snug-ml/snug/internal/regular"
 )
 
@@ -50,7 +51,7 @@ func folderFlights(dir string, most int64) (flights []*flight, err error) {
 	}
 	for _, name := range []string{"file", "time", "sza", "saa"} {
 		if _, ok := at[name]; !ok {
-			return nil, fmt.Errorf("%s: no column %q; it has %s", path, name, strings.Join(head, ", "))
+			return nil, fmt.Errorf("%s: no column %q; it has %s", path, name, few.Of(head))
 		}
 	}
 	folder, err := regular.NewFolder(dir)

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/snug-ml/snug/config"
+	"github.com/snug-ml/snug/internal/few"
 )
 
 // window is an example: frames of one flight, first to first+frames-1.
@@ -65,10 +66,16 @@ type sides struct {
 // divide splits the flights as the phase wants it.
 func divide(c *config.Config, s *store) (*sides, error) {
 	m, sp, p := config.Of[Model](c), config.Of[Split](c), config.Of[Phases](c)
-	for _, l := range [][]string{sp.Validation, sp.Calibration, sp.Test, {p.Pretrain}, {p.LeaveOut}} {
-		for _, name := range l {
+	for _, l := range []struct {
+		key   string
+		names []string
+	}{
+		{"split.validation", sp.Validation}, {"split.calibration", sp.Calibration}, {"split.test", sp.Test},
+		{"phases.pretrain", []string{p.Pretrain}}, {"phases.leave_out", []string{p.LeaveOut}},
+	} {
+		for _, name := range l.names {
 			if name != "" && !slices.ContainsFunc(s.Flights, func(r *recording) bool { return r.Name == name }) {
-				return nil, fmt.Errorf("there is no flight %q; there are %v", name, s.names())
+				return nil, fmt.Errorf("%s: there is no flight %q; there are %s", l.key, name, few.Of(s.names()))
 			}
 		}
 	}
@@ -95,7 +102,7 @@ func divide(c *config.Config, s *store) (*sides, error) {
 		}
 	}
 	if len(out.train) == 0 {
-		return nil, fmt.Errorf("nothing to train on: no flight outside the split has a window of %d frames with a cloud base within data.cbh_min and data.cbh_max; flights are %v", m.Frames, s.names())
+		return nil, fmt.Errorf("nothing to train on: no flight outside the split has a window of %d frames with a cloud base within data.cbh_min and data.cbh_max; flights are %s", m.Frames, few.Of(s.names()))
 	}
 	return out, nil
 }

@@ -26,6 +26,7 @@ import (
 
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/data"
+	"github.com/snug-ml/snug/nn/hf"
 	"github.com/snug-ml/snug/system"
 )
 
@@ -177,7 +178,7 @@ func check(c *config.Config, r *config.Report) {
 		}
 	}
 	if err := encoder(c).Check(); err != nil {
-		r.Error("model.d_model", "%v", err)
+		r.Error(hf.KeyOf("model", err), "%v", err)
 	}
 	if len(m.Tasks) == 0 {
 		r.Error("model.tasks", "want at least one task")

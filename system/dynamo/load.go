@@ -8,6 +8,7 @@ import (
 
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/internal/few"
 	"github.com/snug-ml/snug/nn/hf"
 	"github.com/snug-ml/snug/train/checkpoint"
 )
@@ -41,7 +42,7 @@ func (l *loader) encoder() error {
 	if dir == "" {
 		missing, err := l.adopt(stageEncoder, own)
 		if err == nil && len(missing) > 0 {
-			err = fmt.Errorf("%s lacks %v: the configuration is not that of phase 0", folder(stageEncoder), missing)
+			err = fmt.Errorf("%s lacks %s: the configuration is not that of phase 0", folder(stageEncoder), few.Of(missing))
 		}
 		return err
 	}

@@ -203,7 +203,7 @@ func TestParameterCount(t *testing.T) {
 // What makes no sense is refused with the key.
 func TestCheck(t *testing.T) {
 	for want, pairs := range map[string][]string{
-		"model.d_model":             {"model.d_model", "30", "model.n_heads", "4"},
+		"model.n_heads":             {"model.d_model", "30", "model.n_heads", "4"},
 		"model.vocab_size":          {"model.vocab_size", "300", "data.tokenizer.vocab_size", "400"},
 		"data.seq_len":              {"data.seq_len", "2"},
 		"data.buckets":              {"data.buckets", "16,8", "data.seq_len", "16"},
@@ -219,7 +219,7 @@ func TestCheck(t *testing.T) {
 		"want an encoder":           {"model.folder", "../../nn/hf/testdata/neox"},
 		"padding id":                {"model.architecture", "roberta", "model.pad_id", "99999"},
 		"unknown activation":        {"model.activation", "square"},
-		"exceeds":                   {"data.seq_len", "400", "model.max_seq_len", "128"},
+		"want at most":              {"data.seq_len", "400", "model.max_seq_len", "128"},
 	} {
 		s := []string{"data.source", "x.csv"}
 		_, err := load(append(s, pairs...))

@@ -23,6 +23,8 @@ import (
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/data"
 	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/internal/few"
+	"github.com/snug-ml/snug/nn/hf"
 	"github.com/snug-ml/snug/system"
 )
 
@@ -117,17 +119,14 @@ func check(c *config.Config, r *config.Report) {
 		r.Error("model.vocab_size", "%d is smaller than data.tokenizer.vocab_size (%d): the model could not take every token", m.VocabSize, c.Data.Tokenizer.VocabSize)
 	}
 	if err := bert(c).Check(); err != nil {
-		r.Error("model.d_model", "%v", err)
-	}
-	if c.Data.SeqLen > m.MaxSeqLen {
-		r.Error("data.seq_len", "%d exceeds model.max_seq_len (%d)", c.Data.SeqLen, m.MaxSeqLen)
+		r.Error(hf.KeyOf("model", err), "%v", err)
 	}
 	if c.Data.SeqLen <= markers {
 		r.Error("data.seq_len", "%d tokens leave no room for a text: %d are markers", c.Data.SeqLen, markers)
 	}
 	if len(d.Buckets) > 0 {
 		if !slices.IsSorted(d.Buckets) || len(slices.Compact(slices.Clone(d.Buckets))) != len(d.Buckets) {
-			r.Error("data.buckets", "%v are not ascending", d.Buckets)
+			r.Error("data.buckets", "%s are not ascending", few.Of(d.Buckets))
 		}
 		if last := d.Buckets[len(d.Buckets)-1]; last != c.Data.SeqLen {
 			r.Error("data.buckets", "the last is %d, want data.seq_len (%d)", last, c.Data.SeqLen)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/data"
+	"github.com/snug-ml/snug/internal/few"
 )
 
 // sample is a labelled text.
@@ -154,7 +155,7 @@ func newLabelWords(d *Data) (*labelWords, error) {
 func (w *labelWords) positive(label string) (bool, error) {
 	p, ok := w.meaning[strings.ToLower(strings.TrimSpace(label))]
 	if !ok {
-		return false, fmt.Errorf("label %.40q is none of %s; name what it means in data.positive_labels or data.negative_labels", label, strings.Join(w.all, ", "))
+		return false, fmt.Errorf("label %.40q is none of %s; name what it means in data.positive_labels or data.negative_labels", label, few.Of(w.all))
 	}
 	return p, nil
 }

@@ -66,7 +66,7 @@ func check(c *config.Config, r *config.Report) {
 		r.Error("model.vocab_size", "%d is smaller than data.tokenizer.vocab_size (%d): the model could not take every token", m.VocabSize, c.Data.Tokenizer.VocabSize)
 	}
 	if err := neox(c).Check(); err != nil {
-		r.Error("model.d_model", "%v", err)
+		r.Error(hf.KeyOf("model", err), "%v", err)
 	}
 }
 

@@ -3,7 +3,7 @@ package train
 import "time"
 
 // Event is what happens during a run, for whoever watches: one of Step,
-// Evaluated, Saving, Warned.
+// Evaluated, Saving, Warned, Ended.
 type Event interface{ event() }
 
 // Step is an optimizer update.
@@ -55,7 +55,11 @@ type Warned struct {
 	Text   string
 }
 
+// Ended is the trouble that a run ends with.
+type Ended struct{ Trouble *Trouble }
+
 func (Step) event()      {}
 func (Evaluated) event() {}
 func (Saving) event()    {}
 func (Warned) event()    {}
+func (Ended) event()     {}

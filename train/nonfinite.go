@@ -22,7 +22,8 @@ type NonFiniteError struct {
 	First *engine.NonFinite
 	Micro int
 	// Kept is the path of the newest checkpoint, empty if there is none.
-	Kept string
+	Kept  string
+	Helps []string // what to change
 }
 
 func (e *NonFiniteError) Error() string {
@@ -31,20 +32,28 @@ func (e *NonFiniteError) Error() string {
 	if e.First != nil {
 		fmt.Fprintf(&s, "\nmicro-batch %d: %v", e.Micro+1, e.First)
 	}
-	s.WriteString("\nwhat helps: a lower training.learning_rate, a longer training.warmup_steps, training.max_grad_norm 1")
 	if e.First != nil && e.First.Value.Type.DType == graph.F16 {
-		s.WriteString(", training.mixed_precision bf16 or fp32 (the value left the range of fp16, 65504)")
+		s.WriteString("\nthe value left the range of fp16, 65504")
 	}
+	s.WriteString(whatHelps(e.Helps))
 	if e.Kept != "" {
 		fmt.Fprintf(&s, "\nthe last good state is %s: --resume goes on from it", e.Kept)
 	}
 	return s.String()
 }
 
+// whatHelps is a line that says what to change.
+func whatHelps(helps []string) string {
+	if len(helps) == 0 {
+		return ""
+	}
+	return "\nwhat helps: " + strings.Join(helps, ", ")
+}
+
 // diagnose computes micro-batch m of a failed update again, whose inputs still
 // lie in the slot, until the first bad value shows.
 func (j *Job) diagnose(s *Step, fn string, slot, m int) error {
-	e := &NonFiniteError{Update: s.Update, Loss: s.Loss, Norm: s.GradNorm, Micro: m}
+	e := &NonFiniteError{Update: s.Update, Loss: s.Loss, Norm: s.GradNorm, Micro: m, Helps: j.advice(Diverged)}
 	var err error
 	if e.First, err = j.Runner.Diagnose(fn, slot); err != nil {
 		return errors.Join(e, err)
@@ -59,10 +68,11 @@ type UnderflowError struct {
 	Scale  float64
 	Loss   float64
 	Kept   string // path of the newest checkpoint, empty if there is none
+	Helps  []string
 }
 
 func (e *UnderflowError) Error() string {
-	text := fmt.Sprintf("update %d: the loss scale fell to %g: gradients overflow at every scale, so the model diverged (loss %v)\nwhat helps: a lower training.learning_rate, a longer training.warmup_steps, training.mixed_precision bf16 or fp32", e.Update, e.Scale, e.Loss)
+	text := fmt.Sprintf("update %d: the loss scale fell to %g: gradients overflow at every scale, so the model diverged (loss %v)", e.Update, e.Scale, e.Loss) + whatHelps(e.Helps)
 	if e.Kept != "" {
 		text += fmt.Sprintf("\nthe last state saved is %s: --resume goes on from it", e.Kept)
 	}
@@ -74,6 +84,7 @@ func (e *UnderflowError) Error() string {
 type BadStateError struct {
 	Update int64
 	Bad    checkpoint.BadError
+	Helps  []string
 	Kept   string // path of the newest good checkpoint, empty if there is none
 }
 
@@ -83,7 +94,7 @@ func (e *BadStateError) Error() string {
 	if e.Bad.Path != "" {
 		fmt.Fprintf(&s, "\n%s is kept as it is, marked as bad, and never used", e.Bad.Path)
 	}
-	s.WriteString("\nwhat helps: a lower training.learning_rate, a longer training.warmup_steps, training.max_grad_norm 1, training.eps 1e-8")
+	s.WriteString(whatHelps(e.Helps))
 	if e.Kept != "" {
 		fmt.Fprintf(&s, "\nthe last good state is %s: --resume goes on from it", e.Kept)
 	} else {
@@ -137,7 +148,7 @@ func (j *Job) spoiled(u int64, err error) error {
 	if !errors.As(err, &bad) {
 		return err
 	}
-	return &BadStateError{u, *bad, j.kept()}
+	return &BadStateError{u, *bad, j.advice(Diverged), j.kept()}
 }
 
 // kept is the path of the newest good checkpoint of the run, empty if there is none.
@@ -161,7 +172,7 @@ func (j *Job) check(s *Step, variant string, micros int) error {
 	case s.Skipped && s.Scale == 0:
 		return j.diagnose(s, engine.Variant(j.outputs.fn, variant), j.slot, micros-1)
 	case s.Scale > 0 && s.Scale < j.StopAtScale:
-		return &UnderflowError{s.Update, s.Scale, s.Loss, j.kept()}
+		return &UnderflowError{s.Update, s.Scale, s.Loss, j.kept(), j.advice(Diverged)}
 	}
 	return nil
 }

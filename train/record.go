@@ -37,7 +37,8 @@ type logFile interface {
 const maxWaiting = 4 << 20
 
 // Line is one line of metrics.jsonl. Event is "run" for the first one, which
-// says whose log it is, and then "update", "eval", "checkpoint" or "warning". What measures time stands apart from what a resumed run
+// says whose log it is, and then "update", "eval", "checkpoint", "warning" or
+// "trouble". What measures time stands apart from what a resumed run
 // repeats exactly.
 type Line struct {
 	Event    string                      `json:"event"`
@@ -53,6 +54,7 @@ type Line struct {
 	NormZ    checkpoint.Float            `json:"grad_norm_z,omitempty"`
 	Metrics  map[string]checkpoint.Float `json:"metrics,omitempty"`
 	Best     bool                        `json:"best,omitempty"`
+	Kind     TroubleKind                 `json:"kind,omitempty"`
 	Text     string                      `json:"text,omitempty"`
 	// Timing: seconds, units per second.
 	Seconds float64 `json:"seconds,omitempty"`
@@ -126,6 +128,8 @@ func (r *Recorder) Record(e Event) error {
 		return r.write(Line{Event: "eval", Update: e.Update, Metrics: m, Best: e.Best, Seconds: e.Took.Seconds()})
 	case Warned:
 		return r.write(Line{Event: "warning", Update: e.Update, Text: e.Text})
+	case Ended:
+		return r.write(Line{Event: "trouble", Update: e.Trouble.Update, Kind: e.Trouble.Kind, Text: e.Trouble.String()})
 	case Saving:
 		text := e.Kind + " " + e.Path
 		if e.Err != nil {

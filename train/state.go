@@ -46,7 +46,7 @@ func (j *Job) Restore(c *checkpoint.Checkpoint) (update int64, err error) {
 		}
 		j.skipped, j.lastLoss = s.Skipped, float64(s.Loss)
 		j.evaluated, j.latest = s.Evaluated, fromFloats(s.Metrics)
-		j.lossZ, j.normZ = s.LossZ, s.NormZ
+		j.lossZ, j.normZ, j.Learning.memory = s.LossZ, s.NormZ, s.Learned
 	}
 	return c.State.Update, nil
 }
@@ -66,6 +66,7 @@ type session struct {
 	Loss    checkpoint.Float `json:"loss"`
 	LossZ   Outliers         `json:"loss_outliers"`
 	NormZ   Outliers         `json:"grad_norm_outliers"`
+	Learned learned          `json:"learned"`
 	// Evaluated is the update of the last evaluation, Metrics its result.
 	Evaluated int64                       `json:"evaluated"`
 	Metrics   map[string]checkpoint.Float `json:"metrics,omitempty"`
@@ -183,7 +184,7 @@ func (j *Job) snapshot(u int64) (*checkpoint.Snapshot, error) {
 	if err != nil {
 		return nil, err
 	}
-	sess, err := json.Marshal(session{j.skipped, checkpoint.Float(j.lastLoss), j.lossZ, j.normZ, j.evaluated, toFloats(j.latest)})
+	sess, err := json.Marshal(session{j.skipped, checkpoint.Float(j.lastLoss), j.lossZ, j.normZ, j.Learning.memory, j.evaluated, toFloats(j.latest)})
 	if err != nil {
 		return nil, err
 	}

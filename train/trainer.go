@@ -41,6 +41,10 @@ type Job struct {
 	Evaluate func(ctx context.Context, slot int) (map[string]float64, error)
 	Goal     Goal
 	Early    EarlyStopping
+	// Learning watches whether anything is learned; its goal is the job's. Advise
+	// says what to change in a kind of trouble; nil: nothing is said.
+	Learning Learning
+	Advise   func(TroubleKind) []string
 
 	// How often, in updates; 0 is only at the end.
 	LogEvery, EvalEvery, SaveEvery int64
@@ -73,6 +77,7 @@ type Job struct {
 	outputs  outputs
 	firstAt  time.Duration
 	lastLoss float64
+	ask      bool // a part of the curve is whole
 	// slot is the input slot that the host holds between updates; variant is the
 	// shape of the batch in it, once an update ran.
 	slot      int
@@ -105,6 +110,8 @@ type Result struct {
 	StoppedEarly bool
 	// Checkpoint is the path of the newest one, empty if there is none.
 	Checkpoint string
+	// Trouble is what is wrong with what was learned, nil for nothing.
+	Trouble *Trouble
 }
 
 // ErrStopped reports that the context ended the run; the state was saved.
@@ -122,6 +129,7 @@ func (j *Job) Run(ctx context.Context, start int64) (*Result, error) {
 	if j.history == nil {
 		j.history = checkpoint.History{}
 	}
+	j.Learning.Goal = j.Goal
 	j.bindOutputs()
 	early := j.Early.Stops()
 	if start > 0 && !early && start < j.Updates && j.evaluationDue(start) {
@@ -330,6 +338,7 @@ func (j *Job) report(s *Step, variant string) error {
 		j.skipped++
 	}
 	j.lastLoss = s.Loss
+	j.ask = j.Learning.Loss(s.Update, s.Loss)
 	s.LossZ, s.NormZ = j.lossZ.Observe(s.Loss), j.normZ.Observe(s.GradNorm)
 	s.Log = j.LogEvery > 0 && s.Update%j.LogEvery == 0 || s.Update == j.Updates
 	j.history.Add("loss", s.Update, s.Loss)
@@ -348,6 +357,9 @@ func (j *Job) after(ctx context.Context, u int64) (stop bool, err error) {
 		if stop, err = j.evaluate(ctx, u); err != nil {
 			return false, err
 		}
+	}
+	if j.ask {
+		j.warn(u)
 	}
 	if j.SaveEvery > 0 && u%j.SaveEvery == 0 && u < j.Updates {
 		if !finite(j.lastLoss) {
@@ -389,8 +401,24 @@ func (j *Job) evaluate(ctx context.Context, u int64) (stop bool, err error) {
 		j.best = &checkpoint.Metric{Name: j.Goal.Name, Value: checkpoint.Float(value), HigherIsBetter: j.Goal.Higher}
 		j.bestAt = u
 	}
+	j.Learning.Evaluated(value)
 	j.emit(Evaluated{u, m, j.Goal, best, time.Since(began)})
 	return j.Early.Observe(j.Goal, value), nil
+}
+
+// warn tells of trouble while the run goes on.
+func (j *Job) warn(u int64) {
+	if t := j.Learning.Running(u); t != nil && u < j.Updates {
+		t.Helps = j.advice(t.Kind)
+		j.emit(Warned{u, t.String()})
+	}
+}
+
+func (j *Job) advice(k TroubleKind) []string {
+	if j.Advise == nil {
+		return nil
+	}
+	return j.Advise(k)
 }
 
 func (j *Job) emit(e Event) {
@@ -447,14 +475,21 @@ func (j *Job) finish(ctx context.Context, u int64, early bool) (*Result, error) 
 			return j.stopped(u)
 		}
 	}
+	trouble, first := j.Learning.End(u)
+	if trouble != nil {
+		trouble.Helps = j.advice(trouble.Kind)
+		if first {
+			j.emit(Ended{trouble})
+		}
+	}
 	err := j.saveNow(u, evaluate)
 	if err == nil {
 		if text := j.problem(u); text != "" { // no store says so
-			err = &BadStateError{Update: u, Bad: checkpoint.BadError{Health: checkpoint.Health{Problem: text}}, Kept: j.kept()}
+			err = &BadStateError{Update: u, Bad: checkpoint.BadError{Health: checkpoint.Health{Problem: text}}, Helps: j.advice(Diverged), Kept: j.kept()}
 		}
 	}
 	res := j.result(u)
-	res.StoppedEarly = early
+	res.StoppedEarly, res.Trouble = early, trouble
 	return res, err
 }
 

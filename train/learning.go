@@ -1,0 +1,390 @@
+package train
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+)
+
+// Floor is the figure of the goal that a model reaches which knows nothing but
+// frequencies.
+type Floor struct {
+	Name  string
+	Value float64
+}
+
+// Trouble says that a run learns nothing, or has lost what it had learned.
+type Trouble struct {
+	Kind TroubleKind `json:"kind"`
+	// Update that it was seen after.
+	Update int64  `json:"update"`
+	Text   string `json:"text"`
+	// Helps is what to change.
+	Helps []string `json:"what_helps,omitempty"`
+}
+
+func (t *Trouble) String() string {
+	if len(t.Helps) == 0 {
+		return t.Text
+	}
+	return t.Text + "; what helps: " + strings.Join(t.Helps, ", ")
+}
+
+// TroubleKind is what is wrong with a run.
+type TroubleKind string
+
+// The kinds of trouble.
+const (
+	// Unlearned: no better than frequencies, and not on the way there.
+	Unlearned TroubleKind = "unlearned"
+	// Unmoved is Unlearned with a loss that never left its start.
+	Unmoved TroubleKind = "unmoved"
+	// Thrown is Unlearned with a loss that lies above its start.
+	Thrown TroubleKind = "thrown"
+	// Memorised: the loss falls in training and stays at frequencies on what is
+	// held out.
+	Memorised TroubleKind = "memorised"
+	// Lost: the loss rose and did not come back.
+	Lost TroubleKind = "lost"
+	// Diverged: a number left its format, which ends the run.
+	Diverged TroubleKind = "diverged"
+)
+
+// Learning watches whether a run learns. It takes the loss of every update and
+// the goal of every evaluation, and holds the last fifth of the run so far
+// against what came before and against the floor.
+//
+// Losses are kept as the moments of parts of the run, all of the same number
+// of updates: 20 to 40 of them, whatever its length. What counts is the mean of
+// several parts, and only differences that exceed what the losses vary by.
+type Learning struct {
+	Goal  Goal
+	Floor *Floor // nil: none is known
+	// Drifts: what the loss is made of changes in the course of the run, so that
+	// only evaluations tell.
+	Drifts bool
+	// From is the update before which nothing is said while the run goes on.
+	From int64
+
+	memory learned
+}
+
+// learned is what Learning knows of a run; its JSON form is in checkpoints.
+type learned struct {
+	Each  int64  `json:"each"` // updates of a part
+	Parts []part `json:"parts"`
+	// Initial is the first loss, Start the mean of the first losses, and First how
+	// many of them there are.
+	Initial float64 `json:"initial"`
+	Start   float64 `json:"start"`
+	First   int64   `json:"first"`
+	// Best value of the goal; Measured says that there is one.
+	Best     float64 `json:"best"`
+	Measured bool    `json:"measured"`
+	// What was told while the run went on, and the update that End was last asked
+	// after.
+	ToldUnlearned bool  `json:"told_unlearned,omitempty"`
+	ToldLost      bool  `json:"told_lost,omitempty"`
+	Ended         int64 `json:"ended,omitempty"`
+}
+
+// part sums up the losses of consecutive updates.
+type part struct {
+	First int64   `json:"first"` // its first update
+	N     int64   `json:"n"`
+	Mean  float64 `json:"mean"`
+	M2    float64 `json:"m2"` // sum of squared distances from the mean
+}
+
+const (
+	// mostParts are kept; when they are full, two become one.
+	mostParts = 40
+	// firstLosses are the start of a curve.
+	firstLosses = 8
+	// leastUpdates are too few to say anything.
+	leastUpdates = 64
+	// worth is the share of what there is to gain over the floor that a model
+	// must gain to have learned something.
+	worth = 0.02
+	// apart is how many deviations two parts must be apart that were chosen for
+	// how they lie, sure how many two means that were not.
+	apart, sure = 5, 2
+	// way is the share of the whole way of the loss, or of half of what is missing,
+	// that two fifths of the run must make to be on the way still.
+	way = 0.08
+	// rise is the share of the whole way of the loss that it must rise by to have
+	// lost something.
+	rise = 0.1
+	// moved is the share of itself that a loss must change by to count as changed.
+	moved = 0.02
+	// out is the share of itself by which a loss must exceed its start to have been
+	// thrown out.
+	out = 0.25
+	// byHeart is the share of itself that a loss must fall by to show that the
+	// training data are learned, where there is no floor of the loss itself.
+	byHeart = 0.2
+)
+
+// Loss takes the loss of an update and reports whether it is time to ask.
+func (l *Learning) Loss(update int64, loss float64) (ask bool) {
+	if !finite(loss) {
+		return false
+	}
+	m := &l.memory
+	if m.First == 0 {
+		m.Initial = loss
+	}
+	if m.First < firstLosses {
+		m.First++
+		m.Start += (loss - m.Start) / float64(m.First)
+	}
+	if n := len(m.Parts); n == 0 || m.Parts[n-1].N == m.Each {
+		if n == mostParts {
+			m.pair()
+		}
+		m.Each = max(1, m.Each)
+		m.Parts = append(m.Parts, part{First: update})
+	}
+	p := &m.Parts[len(m.Parts)-1]
+	p.N++
+	d := loss - p.Mean
+	p.Mean += d / float64(p.N)
+	p.M2 += d * (loss - p.Mean)
+	return p.N == m.Each
+}
+
+// pair makes one part of two.
+func (m *learned) pair() {
+	for i := range len(m.Parts) / 2 {
+		a, b := m.Parts[2*i], m.Parts[2*i+1]
+		d := b.Mean - a.Mean
+		m.Parts[i] = part{a.First, a.N + b.N, a.Mean + d*float64(b.N)/float64(a.N+b.N), a.M2 + b.M2 + d*d*float64(a.N*b.N)/float64(a.N+b.N)}
+	}
+	m.Parts, m.Each = m.Parts[:len(m.Parts)/2], 2*m.Each
+}
+
+// Evaluated takes the value of the goal.
+func (l *Learning) Evaluated(value float64) {
+	m := &l.memory
+	if finite(value) && (!m.Measured || l.Goal.Better(value, m.Best, 0)) {
+		m.Best, m.Measured = value, true
+	}
+}
+
+// Running is the trouble after an update of a run that goes on, each sort once.
+func (l *Learning) Running(update int64) *Trouble {
+	if update < l.From {
+		return nil
+	}
+	t := l.judge(update, false)
+	if t == nil {
+		return nil
+	}
+	told := &l.memory.ToldUnlearned
+	if t.Kind == Lost {
+		told = &l.memory.ToldLost
+	}
+	if *told {
+		return nil
+	}
+	*told = true
+	return t
+}
+
+// End is the trouble that a run of so many updates ends with, nil for none;
+// first says that it was not asked for before, by the run that is resumed.
+func (l *Learning) End(updates int64) (t *Trouble, first bool) {
+	first = l.memory.Ended != updates
+	l.memory.Ended = updates
+	return l.judge(updates, true), first
+}
+
+func (l *Learning) judge(update int64, ended bool) *Trouble {
+	c, ok := l.curve()
+	if !ok || update < leastUpdates {
+		return nil
+	}
+	if !l.Drifts {
+		if since, low, ok := c.lost(ended); ok && (ended || !c.falling(0, ended)) {
+			return &Trouble{Kind: Lost, Update: update, Text: fmt.Sprintf(
+				"the loss was %.4g in updates %d to %d, rose, and has not been below %.4g since update %d", c.parts[c.best].Mean,
+				c.parts[c.best].First, c.parts[c.best].First+c.parts[c.best].N-1, low, since)}
+		}
+	}
+	if l.Floor == nil {
+		return nil
+	}
+	return l.unlearned(update, c, ended)
+}
+
+// unlearned is the trouble of a run that is not above its floor.
+func (l *Learning) unlearned(update int64, c *curve, ended bool) *Trouble {
+	m, now := &l.memory, c.now()
+	comparable := l.comparable()
+	missing := math.Abs(c.start) / 2 // where no floor says
+	if comparable {
+		missing = now - l.Floor.Value
+	}
+	var is string
+	switch {
+	case m.Measured && l.beats(m.Best):
+		return nil
+	case m.Measured && (ended || !comparable):
+		is = fmt.Sprintf("%s was %.4g at best", l.Goal.Name, m.Best)
+	case comparable && !l.beats(now):
+		is = fmt.Sprintf("the loss is %.4g (mean of the updates since %d)", now, c.parts[len(c.parts)-c.fifth].First)
+	default:
+		return nil
+	}
+	floor := fmt.Sprintf("%s gives %.4g", l.Floor.Name, l.Floor.Value)
+	t := &Trouble{Kind: Unlearned, Update: update, Text: is + ", and " + floor + ": nothing was learned beyond that"}
+	switch {
+	case comparable && l.beats(now):
+		t.Kind = Memorised
+	case c.falling(missing, ended || c.jumped()) && !(ended && c.jumped()):
+		return nil // slowly, but it learns
+	case !comparable && !l.Drifts && now < (1-byHeart)*c.start:
+		t.Kind = Memorised
+	case !l.Drifts && c.still():
+		t.Kind, t.Text = Unmoved, fmt.Sprintf("%s, %s, and the loss has not moved from its start (%.4g)", is, floor, c.start)
+	}
+	if !l.Drifts && now > c.start+out*math.Abs(c.start) {
+		t.Kind, t.Text = Thrown, fmt.Sprintf("%s, %s, and the loss (%.4g) is above its start (%.4g)", is, floor, now, c.start)
+	}
+	if t.Kind == Memorised {
+		t.Text = fmt.Sprintf("the training loss fell from %.4g to %.4g, but %s, and %s: the training data are learned by heart", c.start, now, is, floor)
+	}
+	return t
+}
+
+// comparable reports whether the floor is one of the loss itself.
+func (l *Learning) comparable() bool { return l.Goal.Name == lossMetric && !l.Drifts }
+
+// lossMetric is the name of the loss on held-out data in every system.
+const lossMetric = "eval_loss"
+
+// beats reports whether a value of the goal shows that more than frequencies
+// was learned: losses and errors end at 0, scores at 1.
+func (l *Learning) beats(value float64) bool {
+	f := l.Floor.Value
+	if l.Goal.Higher {
+		return value > f+worth*math.Abs(1-f)
+	}
+	return value < f-worth*math.Abs(f)
+}
+
+// curve is the course of the loss in whole parts.
+type curve struct {
+	parts []part
+	start float64
+	fifth int     // parts of a fifth of the run
+	each  float64 // deviation of a loss from those near it
+	noise float64 // deviation of a part's mean
+	best  int     // the part with the lowest mean
+}
+
+// curve gives the course so far; it is not ok while it is too short.
+func (l *Learning) curve() (*curve, bool) {
+	m := &l.memory
+	c := &curve{parts: m.Parts, start: m.Start}
+	if n := len(c.parts); n > 0 && c.parts[n-1].N < m.Each {
+		c.parts = c.parts[:n-1]
+	}
+	n := len(c.parts)
+	if c.fifth = n / 5; c.fifth < 2 {
+		return nil, false
+	}
+	var variances []float64
+	for i, p := range c.parts {
+		variances = append(variances, p.M2/float64(max(1, p.N-1)))
+		if p.Mean < c.parts[c.best].Mean {
+			c.best = i
+		}
+	}
+	// The median: neither the steep start nor single bad batches make it. That of
+	// a sample variance lies below the variance (Wilson and Hilferty 1931).
+	slices.Sort(variances)
+	c.each = math.Sqrt(variances[n/2] / math.Pow(1-2/(9*max(1, float64(m.Each-1))), 3))
+	c.noise = c.each / math.Sqrt(float64(m.Each))
+	if m.Start > m.Initial+out*math.Abs(m.Initial) {
+		c.start = m.Initial // it was thrown out by the first updates
+	}
+	return c, true
+}
+
+// mean of some parts, and how far that is known.
+func (c *curve) mean(parts []part) (mean, deviation float64) {
+	n := float64(len(parts))
+	for _, p := range parts {
+		mean += p.Mean / n
+	}
+	between := 0.0
+	for _, p := range parts {
+		between += (p.Mean - mean) * (p.Mean - mean) / (n - 1)
+	}
+	return mean, math.Sqrt(max(between, c.noise*c.noise) / n)
+}
+
+// now is the mean loss of the last fifth.
+func (c *curve) now() float64 {
+	mean, _ := c.mean(c.parts[len(c.parts)-c.fifth:])
+	return mean
+}
+
+// falling reports whether the loss is on its way still: whether the last fifth
+// is lower than the middle one by a share of the whole way, or of half of what
+// is missing. It has the benefit of the doubt unless it is to be sure.
+func (c *curve) falling(missing float64, surely bool) bool {
+	n := len(c.parts)
+	now, a := c.mean(c.parts[n-c.fifth:])
+	before, b := c.mean(c.parts[n-3*c.fifth : n-2*c.fifth])
+	by := before - now
+	if !surely {
+		by += sure * math.Hypot(a, b)
+	}
+	return by > way*max(math.Abs(c.start-now), missing/2)
+}
+
+// step is how much higher than the lowest part a mean must be to have risen.
+func (c *curve) step() float64 {
+	low := c.parts[c.best].Mean
+	return max(apart*c.noise, rise*(c.start-low), moved*math.Abs(low))
+}
+
+// lost reports whether the loss has risen above its lowest part and not come
+// back for a fifth of the run, or, in a run that has ended, for a tenth; low is
+// the lowest mean since.
+func (c *curve) lost(ended bool) (since int64, low float64, ok bool) {
+	n, wait := len(c.parts), c.fifth
+	if ended {
+		wait = max(2, wait/2)
+	}
+	line := c.parts[c.best].Mean + c.step()
+	i := n
+	for low = math.Inf(1); i > 0 && c.parts[i-1].Mean > line; i-- {
+		low = min(low, c.parts[i-1].Mean)
+	}
+	if i > c.best && n-i >= wait {
+		return c.parts[i].First, low, true
+	}
+	return 0, 0, false
+}
+
+// jumped reports whether the loss was clearly above its start.
+func (c *curve) jumped() bool {
+	return slices.ContainsFunc(c.parts, func(p part) bool {
+		own := math.Sqrt(p.M2 / float64(max(1, p.N-1)) / float64(p.N))
+		return p.Mean > c.start+max(moved*math.Abs(c.start), apart*own)
+	})
+}
+
+// still reports whether the loss never left its start.
+func (c *curve) still() bool {
+	return !slices.ContainsFunc(c.parts, func(p part) bool { return math.Abs(p.Mean-c.start) > c.near() })
+}
+
+// near is how close to its start a loss counts as there.
+func (c *curve) near() float64 {
+	return max(moved*math.Abs(c.start), apart*math.Hypot(c.noise, c.each/math.Sqrt(firstLosses)))
+}

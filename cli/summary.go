@@ -36,7 +36,9 @@ type Summary struct {
 	Bigram         *checkpoint.Float           `json:"baseline_bigram_loss,omitempty"`
 	Metrics        map[string]checkpoint.Float `json:"metrics,omitempty"`
 	StoppedEarly   bool                        `json:"stopped_early,omitempty"`
-	Skipped        int64                       `json:"skipped_updates"`
+	// Trouble is what is wrong with what was learned.
+	Trouble *train.Trouble `json:"trouble,omitempty"`
+	Skipped int64          `json:"skipped_updates"`
 
 	TokensPerSecond  float64 `json:"tokens_per_second"`
 	FlopsUtilization float64 `json:"flops_utilization"`
@@ -59,6 +61,9 @@ type Summary struct {
 	SaveFailures int64  `json:"save_failures"`
 }
 
+// dead reports whether the run has learned nothing that another could start from.
+func (s *Summary) dead() bool { return s.Trouble != nil && s.Trouble.Kind != train.Lost }
+
 func (r *run) summarise(res *train.Result, why error) error {
 	all, _ := r.program.Parameters()
 	st := r.store.Status()
@@ -66,7 +71,7 @@ func (r *run) summarise(res *train.Result, why error) error {
 	s := &Summary{
 		System: r.config.System, Preset: r.config.Preset, Done: why == nil,
 		Updates: res.Update, UpdatesPlanned: int64(r.config.Training.MaxSteps), Tokens: res.Tokens,
-		TrainLoss: checkpoint.Float(res.Loss), Metrics: toFloats(res.Metrics), StoppedEarly: res.StoppedEarly, Skipped: res.Skipped,
+		TrainLoss: checkpoint.Float(res.Loss), Metrics: toFloats(res.Metrics), StoppedEarly: res.StoppedEarly, Trouble: res.Trouble, Skipped: res.Skipped,
 		FirstUpdate: res.FirstUpdate.Seconds() + r.loaded.Seconds(), Seconds: res.Seconds,
 		TokensPerSecond: total.tokens / max(total.seconds, 1e-9), FlopsUtilization: r.utilization(total.flops / max(total.seconds, 1e-9)),
 		ArenaPlanned: r.program.Layout.Bytes, ArenaUsed: r.runner.ArenaUsed(),
@@ -110,6 +115,10 @@ func (r *run) printSummary(s *Summary, why error) {
 		state = "stopped"
 	case why != nil:
 		state = "failed"
+	case s.dead():
+		state = "done, but NOTHING WAS LEARNED"
+	case s.Trouble != nil:
+		state = "done, but WHAT WAS LEARNED IS LOST"
 	}
 	p("\n%s: %d of %d updates, %s %s in %s\n", state, s.Updates, s.UpdatesPlanned, count(float64(s.Tokens)), r.model.Unit, shortDuration(time.Duration(s.Seconds*float64(time.Second))))
 	p("  train loss        %.4f\n", float64(s.TrainLoss))
@@ -118,6 +127,15 @@ func (r *run) printSummary(s *Summary, why error) {
 	}
 	for _, b := range r.data.Baselines {
 		p("  %-17s %.4f   (same held-out data)\n", b.Name, b.Value)
+	}
+	if s.Trouble != nil && s.BestUpdate > 0 && s.BestUpdate < s.Updates {
+		p("  best weights      those of update %d\n", s.BestUpdate)
+	}
+	if s.Trouble != nil {
+		p("  trouble           %s\n", s.Trouble.Text)
+		for i, h := range s.Trouble.Helps {
+			p("  %-17s %s\n", [2]string{"what helps"}[min(i, 1)], h)
+		}
 	}
 	p("  speed             %s %s/s", count(s.TokensPerSecond), r.model.Unit)
 	if s.FlopsUtilization > 0 {

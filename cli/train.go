@@ -286,6 +286,7 @@ func (r *run) loop(from *checkpoint.Checkpoint) error {
 	if r.data.Evaluate != nil {
 		job.Evaluate = r.data.Evaluate(r.runner)
 	}
+	job.Learning, job.Advise = r.learning(), r.advise
 	if w := job.Schedule.Warning(); w != "" {
 		r.printf("warning: %s\n", w)
 	}

@@ -48,6 +48,9 @@ type Phase struct {
 	Name, Title string
 	// Settings make its configuration out of that of the whole.
 	Settings []config.Override
+	// From is the name of the phase whose weights it starts from, empty for none:
+	// it is not trained on one that has learned nothing.
+	From string
 	// Ready tells what is missing of the phases before; nil: nothing can be.
 	Ready func() error
 }
@@ -118,8 +121,17 @@ type Run struct {
 	// weights and the run directory, and for `eval` with a folder of its own.
 	// nil: nothing.
 	Report func(ctx context.Context, r *engine.Executable, update int64, dir *rundir.Dir) error
-	// Baselines of the goal's metric, on the same data.
+	// Baselines of the goal's metric, on the same data. The first is what is
+	// reached by knowing frequencies alone: a run that stays there has learned
+	// nothing.
 	Baselines []Baseline
+	// Drifts says that what the training loss is made of changes in the course of
+	// the run, so that its rise means nothing.
+	Drifts bool
+	// RateKey, WarmupKey and StepsKey are the settings of the learning rate, its
+	// rise and the updates, where those of the section training are derived from
+	// them.
+	RateKey, WarmupKey, StepsKey string
 	// Files go into every checkpoint: the tokenizer, say.
 	Files map[string][]byte
 	// Text is what is known of text in shards; nil: there is none.

@@ -29,7 +29,7 @@ func phases(c *config.Config, dir string) []system.Phase {
 		cache = filepath.Join(dir, "data")
 	}
 	var out []system.Phase
-	last := p.Init
+	last, from := p.Init, ""
 	add := func(name, title, run string, steps int, more ...config.Override) {
 		settings := append([]config.Override{
 			{Key: "phases.run", Text: run}, {Key: "phases.init", Text: last}, {Key: "data.cache_dir", Text: cache},
@@ -37,22 +37,22 @@ func phases(c *config.Config, dir string) []system.Phase {
 		if steps > 0 {
 			settings = append(settings, config.Override{Key: "training.max_steps", Text: fmt.Sprint(steps)})
 		}
-		out = append(out, system.Phase{Name: name, Title: title, Settings: settings, Ready: ready(last)})
+		out = append(out, system.Phase{Name: name, Title: title, Settings: settings, Ready: ready(last), From: from})
 	}
 	if p.Run == "all" {
 		if p.Masked {
 			add(folderMasked, "pictures with hidden patches, without labels", "mae", p.MaskedSteps)
-			last = filepath.Join(dir, folderMasked)
+			last, from = filepath.Join(dir, folderMasked), folderMasked
 		}
 		if p.Pretrain != "" {
 			add(folderPretrain, "flight "+p.Pretrain+" alone", "pretrain", p.PretrainSteps)
-			last = filepath.Join(dir, folderPretrain)
+			last, from = filepath.Join(dir, folderPretrain), folderPretrain
 		}
 		add(folderFinal, "all flights but those of the split", "final", 0)
 	}
 	if p.Run == "loo" || p.Loo {
 		// A fold starts from nothing: what came before has seen its flight.
-		last = p.Init
+		last, from = p.Init, ""
 		all, err := flights(c)
 		if err != nil {
 			return append(out, system.Phase{Name: folderFold, Title: "folds", Ready: func() error { return err }})

@@ -416,7 +416,7 @@ func TestReadiness(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := errors.Join((&result{Stage: stage, Goal: "accuracy", Value: value, Gain: gain}).save(run), run.Close()); err != nil {
+		if err := errors.Join((&result{Stage: stage, Goal: "accuracy", Value: value, Gain: gain, Metrics: map[string]float64{}}).save(run), run.Close()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -430,6 +430,9 @@ func TestReadiness(t *testing.T) {
 		}
 	}
 	check(1, "phase0-encoder is not done")
+	done(stageEncoder, 6.29, .04)
+	check(1, "the encoder guesses held-out tokens with accuracy 6.29, 0.04 better than their frequencies give; phases.min_encoder_gain wants 0.1: train it anew (--phase 0 --fresh) with a lower phases.encoder_lr (now 0.001)")
+	check(3, "phases.min_encoder_gain")
 	done(stageEncoder, 4, 1)
 	check(1, "")
 	check(3, "phase1-sentiment is not done")

@@ -87,6 +87,7 @@ type Phases struct {
 	CurriculumStart float64 `key:"curriculum_start" min:"0" max:"1" help:"share of phase 3's batches that hold one task, at the start; the others hold all"`
 	CurriculumEnd   float64 `key:"curriculum_end" min:"0" max:"1" help:"share at the end"`
 	MinRouting      float64 `key:"min_routing" min:"0" max:"1" help:"routing accuracy that phase 2 must reach before phase 3 starts"`
+	MinEncoderGain  float64 `key:"min_encoder_gain" help:"by how many nats phase 0 must beat the frequencies of tokens before phase 1 starts"`
 	MinGain         float64 `key:"min_gain" help:"by how much a task must beat its baseline before phase 2 starts"`
 }
 
@@ -147,7 +148,7 @@ var System = system.System{
 				}},
 				{Name: "phases", Values: &Phases{
 					Run: "all", EncoderSteps: 1000, EncoderLR: 1e-3, EncoderWarmup: 0.1, MaskShare: 0.15, AdapterLR: 5e-4, RouterSteps: 200, RouterLR: 1e-3,
-					JointSteps: 200, JointLR: 1e-4, JointAdapters: 0.1, CurriculumStart: 0.8, CurriculumEnd: 0.2, MinRouting: 0.9,
+					JointSteps: 200, JointLR: 1e-4, JointAdapters: 0.1, CurriculumStart: 0.8, CurriculumEnd: 0.2, MinEncoderGain: 0.1, MinRouting: 0.9,
 				}},
 				{Name: "tasks", Values: &Tasks{task(16), task(24), task(32), task(32), task(32)}},
 			}

@@ -76,6 +76,7 @@ func (j *job) openEncoder(ctx context.Context, run *system.Run, src data.Source,
 	if j.guess, err = newGuessing(ctx, j.config, j.shape.MicroBatch, src, j.tok, hash, cache, j.env.Log); err != nil {
 		return err
 	}
+	run.RateKey, run.WarmupKey, run.StepsKey = "phases.encoder_lr", "phases.encoder_warmup", "phases.encoder_steps"
 	run.Close, run.DataBytes, run.Goal = j.guess.Close, j.guess.Bytes, train.Goal{Name: lossName}
 	if j.guess.HeldOut != nil {
 		run.Evaluate = j.guess.evaluate
@@ -135,15 +136,18 @@ func (j *job) openTasks(run *system.Run) (err error) {
 	micros, rows := j.shape.Accumulation, j.shape.MicroBatch
 	switch j.stage {
 	case stageRouter:
+		run.RateKey, run.StepsKey = "phases.router_lr", "phases.router_steps"
 		run.Goal = train.Goal{Name: "routing_accuracy", Higher: true}
 		run.Baselines = []system.Baseline{{Name: "chance", Value: 1 / float64(len(j.tasks))}}
 		run.Feed, err = together(j.config, j.train, rows, micros)
 		run.Evaluate = j.evaluateRouter
 	case stageJoint:
+		run.RateKey, run.StepsKey, run.Drifts = "phases.joint_lr", "phases.joint_steps", true
 		run.Goal = train.Goal{Name: lossName}
 		run.Feed, err = curriculum(j.config, j.train, j.whole, rows, micros)
 		run.Evaluate = j.evaluateJoint
 	default:
+		run.RateKey, run.StepsKey = "phases.adapter_lr", "tasks."+j.stage+".steps"
 		run.Goal = goalOf(j.stage)
 		name, value := baseline(j.train[0], j.held[0])
 		j.floor, run.Baselines = value, []system.Baseline{{Name: name, Value: value}}

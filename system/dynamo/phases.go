@@ -44,17 +44,19 @@ func phases(c *config.Config, dir string) []system.Phase {
 		return nil
 	}
 	var out []system.Phase
+	from := ""
 	add := func(number, stage, title string, ready func() error) {
 		if p.Run == "all" || p.Run == number {
 			out = append(out, system.Phase{
 				Name: folder(stage), Title: title, Ready: ready,
-				Settings: []config.Override{{Key: "phases.stage", Text: stage}},
+				Settings: []config.Override{{Key: "phases.stage", Text: stage}}, From: from,
 			})
 		}
 	}
 	r := readiness{c, dir}
 	if m.Folder == "" {
 		add("0", stageEncoder, "the encoder, which is frozen from then on", nil)
+		from = folder(stageEncoder)
 	}
 	for _, name := range m.Tasks {
 		add("1", name, "adapter and head of the task "+name, r.encoder)
@@ -74,8 +76,15 @@ func (r readiness) encoder() error {
 	if config.Of[Model](r.config).Folder != "" {
 		return nil
 	}
-	_, err := readResult(r.dir, stageEncoder)
-	return err
+	res, err := readResult(r.dir, stageEncoder)
+	if err != nil || res.Metrics == nil { // nothing was held out
+		return err
+	}
+	if p := config.Of[Phases](r.config); res.Gain < p.MinEncoderGain {
+		return fmt.Errorf("the encoder guesses held-out tokens with %s %.4g, %.4g better than their frequencies give; phases.min_encoder_gain wants %.4g: train it anew (--phase 0 --fresh) with a lower phases.encoder_lr (now %v), or longer (--resume with more phases.encoder_steps)",
+			res.Goal, res.Value, res.Gain, p.MinEncoderGain, p.EncoderLR)
+	}
+	return nil
 }
 
 func (r readiness) adapters() error {

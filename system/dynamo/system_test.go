@@ -48,7 +48,7 @@ func tiny(t *testing.T) string {
 system: dynamo
 model: {d_model: 16, n_layers: 1, n_heads: 2, d_ff: 32, max_seq_len: 24, tasks: [sentiment, translation], decoder_layers: 1, head_dropout: 0.1}
 router: {hidden: [16], dropout: 0.1}
-phases: {encoder_steps: 6, router_steps: 6, joint_steps: 6, min_gain: -10, min_routing: 0}
+phases: {encoder_steps: 6, router_steps: 6, joint_steps: 6, min_encoder_gain: -10, min_gain: -10, min_routing: 0}
 tasks:
   sentiment: {rank: 2, alpha: 4, steps: 6, train: [%s]}
   translation: {rank: 2, alpha: 4, steps: 6, train: [%s], target_length: 12, beams: 2}

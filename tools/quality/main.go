@@ -1,0 +1,193 @@
+// Quality trains every quickstart over seeds, precisions and sets of
+// instructions, and holds what comes out against what is promised of it
+// (table.go):
+//
+//	go run ./tools/quality                                 everything that is not done yet
+//	go run ./tools/quality --short                         one seed, the processor's best instructions
+//	go run ./tools/quality --systems dynamo --precisions bf16 --seeds 1
+//	go run ./tools/quality --report --doc docs/quality.md  only what the results file holds
+//
+// Each run is a cell: a commit, a system, a seed, a precision and a set of
+// instructions. The results file keeps every cell that ended, so that the
+// command can be stopped anywhere and goes on where it was. A change that
+// alters bits is not done before this has passed.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/snug-ml/snug/engine/backend"
+	"github.com/snug-ml/snug/internal/durable"
+)
+
+type options struct {
+	Systems    []string      `help:"Systems to train (default: all)."`
+	Seeds      []uint64      `help:"Seeds of weights, data order and split." default:"1,2,3"`
+	Precisions []string      `help:"Formats of products." default:"fp32,bf16,fp16"`
+	ISAs       []string      `name:"isas" help:"Sets of instructions (default: avx512 and avx2, as far as this processor has them)."`
+	Short      bool          `help:"One seed and the best set of instructions."`
+	Parallel   int           `help:"Runs at a time." default:"1"`
+	Threads    int           `help:"Threads of each run (default: the processor's, divided by --parallel)."`
+	Limit      time.Duration `help:"Longest time of a run." default:"1h"`
+	Results    string        `help:"File that keeps what was measured." default:"docs/quality.json" type:"path"`
+	Work       string        `help:"Folder of the runs, which are removed when they are measured, and of their prepared data (default: a temporary one)." type:"path"`
+	Keep       bool          `help:"Keep the run directories."`
+	Again      bool          `help:"Run anew what failed."`
+	Doc        string        `help:"Markdown file whose generated part is written." placeholder:"FILE" type:"path"`
+	Report     bool          `help:"Run nothing: report what the results file holds of this commit."`
+	Commit     string        `help:"With --report: the commit to report on (default: that of the sources)."`
+}
+
+func main() {
+	var o options
+	kong.Parse(&o, kong.Description("Trains every quickstart over seeds, precisions and sets of instructions and checks what comes out."))
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := o.run(ctx); err != nil {
+		fmt.Fprintf(os.Stderr, "quality: %v\n", err)
+		stop()
+		os.Exit(1)
+	}
+}
+
+func (o *options) run(ctx context.Context) (err error) {
+	if err := o.defaults(); err != nil {
+		return err
+	}
+	all, err := readResults(o.Results)
+	if err != nil {
+		return err
+	}
+	commit := o.Commit
+	if commit == "" {
+		if commit, err = sources(ctx); err != nil {
+			return err
+		}
+	}
+	var ran error
+	if !o.Report {
+		ran = o.train(ctx, all, commit)
+	}
+	r := newReport(commit, all.of(commit), o.cells(commit))
+	fmt.Print(r.text())
+	if o.Doc != "" {
+		if err := writeDoc(o.Doc, r.markdown()); err != nil {
+			return err
+		}
+	}
+	if ran != nil {
+		return ran
+	}
+	return r.verdict()
+}
+
+// defaults fills in what depends on the table and the machine.
+func (o *options) defaults() error {
+	if len(o.Systems) == 0 {
+		o.Systems = systems()
+	}
+	for _, s := range o.Systems {
+		if !slices.Contains(systems(), s) {
+			return fmt.Errorf("--systems %s: want one of %v", s, systems())
+		}
+	}
+	runs := func(isa string) error {
+		_, err := backend.Open(backend.Options{Device: "cpu", Kernels: isa})
+		return err
+	}
+	for _, isa := range o.ISAs {
+		if err := runs(isa); err != nil && !o.Report {
+			return fmt.Errorf("--isas: %w", err)
+		}
+	}
+	if len(o.ISAs) == 0 {
+		for _, isa := range []string{"avx512", "avx2"} {
+			if o.Report || runs(isa) == nil {
+				o.ISAs = append(o.ISAs, isa)
+			}
+		}
+		if len(o.ISAs) == 0 {
+			o.ISAs = []string{"portable"}
+		}
+	}
+	if o.Short {
+		o.Seeds, o.ISAs = o.Seeds[:min(1, len(o.Seeds))], o.ISAs[:1]
+	}
+	if o.Parallel < 1 {
+		return fmt.Errorf("--parallel %d: want at least 1", o.Parallel)
+	}
+	if o.Threads == 0 {
+		o.Threads = max(1, runtime.NumCPU()/o.Parallel)
+	}
+	return nil
+}
+
+// cells are what was asked for: all systems with one seed before the next
+// seed, so that a matrix that is cut short says something of every system.
+func (o *options) cells(commit string) (out []cell) {
+	for _, seed := range o.Seeds {
+		for _, isa := range o.ISAs {
+			for _, precision := range o.Precisions {
+				for _, system := range o.Systems {
+					out = append(out, cell{commit, system, seed, precision, isa})
+				}
+			}
+		}
+	}
+	return out
+}
+
+// train runs the cells that are not done.
+func (o *options) train(ctx context.Context, all *results, commit string) (err error) {
+	var todo []cell
+	for _, c := range o.cells(commit) {
+		if !all.has(c, o.Again) {
+			todo = append(todo, c)
+		}
+	}
+	if len(todo) == 0 {
+		return nil
+	}
+	work := o.Work
+	if work == "" {
+		if work, err = os.MkdirTemp("", "snug-quality-"); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
+	}
+	if err := os.MkdirAll(work, 0o777); err != nil {
+		return err
+	}
+	s := &scheduler{options: o, results: all, work: work, binary: filepath.Join(work, "snug"), todo: todo, total: len(todo)}
+	if err := build(ctx, s.binary); err != nil {
+		return err
+	}
+	return s.run(ctx)
+}
+
+// The generated part of a document lies between these lines.
+const (
+	beginDoc = "<!-- begin: go run ./tools/quality -->"
+	endDoc   = "<!-- end: go run ./tools/quality -->"
+)
+
+// writeDoc replaces the generated part of a document, or appends it.
+func writeDoc(path, text string) error {
+	raw, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	before, after := cut(string(raw))
+	return durable.Replace(path, []byte(before+beginDoc+"\n\n"+text+"\n"+endDoc+after))
+}

@@ -1,0 +1,181 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/snug-ml/snug/config"
+	"github.com/snug-ml/snug/configs"
+)
+
+// Every quickstart that is shipped is in the table, and promises something.
+func TestEveryQuickstartIsPromised(t *testing.T) {
+	presets, err := config.ListPresets(configs.FS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	table := map[string]string{}
+	for _, q := range quickstarts {
+		table[q.preset] = q.system
+	}
+	for _, p := range presets {
+		if strings.HasSuffix(p.Name, "quickstart") && table[p.Name] == "" {
+			t.Errorf("preset %s is in no row of the table", p.Name)
+		}
+	}
+	promised := map[string]int{}
+	for _, p := range promises {
+		promised[p.system]++
+		if presetOf(p.system) == "" {
+			t.Errorf("%s, %s: no such system", p.system, p.name)
+		}
+	}
+	for _, s := range systems() {
+		if promised[s] == 0 {
+			t.Errorf("nothing is promised of %s", s)
+		}
+	}
+}
+
+// write puts a JSON document into a run directory.
+func write(t *testing.T, dir, name string, v any) {
+	t.Helper()
+	raw, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, raw, 0o666); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A result is read from the run directory and held to its bound and to its
+// baseline; one that failed keeps what it reached.
+func TestResults(t *testing.T) {
+	summary := func(loss, bigram float64) string {
+		dir := t.TempDir()
+		write(t, dir, "summary.json", map[string]any{"eval_loss": loss, "baseline_bigram_loss": bigram, "device": "a machine"})
+		return dir
+	}
+	for _, c := range []struct {
+		loss, bigram float64
+		misses       string
+	}{
+		{3.5, 4.2, ""},
+		{3.7, 4.2, "loss, nats a token is 3.7, promised is 3.6"},
+		{3.5, 3.4, "loss, nats a token is 3.5, its baseline 3.4"},
+	} {
+		x := &result{cell: cell{System: "refocused"}}
+		if err := x.read(summary(c.loss, c.bigram)); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(x.misses(), "; "); got != c.misses {
+			t.Errorf("a loss of %v beside %v misses %q, want %q", c.loss, c.bigram, got, c.misses)
+		}
+		if x.Device != "a machine" {
+			t.Errorf("device %q", x.Device)
+		}
+	}
+	if err := (&result{cell: cell{System: "refocused"}}).read(t.TempDir()); err == nil {
+		t.Error("a run without a summary is read")
+	}
+	failed := &result{cell: cell{System: "refocused"}, Failed: "exit status 1"}
+	if err := failed.read(t.TempDir()); err != nil {
+		t.Error(err)
+	}
+	if r := newReport("c", []result{*failed}, []cell{failed.cell}); r.verdict() == nil {
+		t.Error("a run that failed keeps its promises")
+	}
+	dir := t.TempDir()
+	write(t, dir, "summary.json", map[string]any{"eval_loss": "NaN", "baseline_bigram_loss": 4})
+	if err := (&result{cell: cell{System: "refocused"}}).read(dir); err == nil || !strings.Contains(err.Error(), "not a finite number") {
+		t.Errorf("a loss that is no number is read: %v", err)
+	}
+}
+
+// The results file holds each cell once and says what is done.
+func TestResume(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "results.json")
+	a, b := cell{"c", "refocused", 1, "fp32", "avx2"}, cell{"c", "refocused", 2, "fp32", "avx2"}
+	r, err := readResults(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []result{{cell: a, Failed: "no"}, {cell: b}, {cell: a, Seconds: 3}} {
+		if err := r.add(x); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if r, err = readResults(path); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.list) != 2 || !r.has(a, true) || !r.has(b, false) || r.has(cell{"d", "refocused", 1, "fp32", "avx2"}, false) {
+		t.Errorf("the file holds %+v", r.list)
+	}
+	if err := r.add(result{cell: b, Failed: "no"}); err != nil || r.has(b, true) || !r.has(b, false) {
+		t.Errorf("what failed is run anew where that is asked for, and only there: %v", err)
+	}
+}
+
+// One run prepares the data of a system and seed, the others wait for it.
+func TestPreparedOnce(t *testing.T) {
+	a, b, other := cell{"c", "refocused", 1, "fp32", "avx2"}, cell{"c", "refocused", 1, "bf16", "avx2"}, cell{"c", "refocused", 2, "fp32", "avx2"}
+	s := &scheduler{options: &options{}, prepared: map[string]bool{}, todo: []cell{a, b, other}}
+	first, _ := s.next()
+	second, _ := s.next()
+	none, more := s.next()
+	if *first != a || *second != other || none != nil || !more {
+		t.Fatalf("first %v, second %v, third %v (more: %v)", first, second, none, more)
+	}
+	s.prepared[s.data(a)] = true
+	if last, _ := s.next(); last == nil || *last != b {
+		t.Errorf("behind the prepared one comes %v", last)
+	}
+	if _, more := s.next(); more {
+		t.Error("there is more than all")
+	}
+}
+
+// The spread is told by precision, with what was run and what was not kept;
+// what stands around it in the document stays.
+func TestReport(t *testing.T) {
+	var all []result
+	var asked []cell
+	for seed, loss := range []float64{3.4, 3.5, 3.7} {
+		c := cell{"c", "refocused", uint64(seed), "fp32", "avx2"}
+		asked = append(asked, c)
+		all = append(all, result{cell: c, Date: "2026-01-02", Device: "m", Figures: map[string]float64{"loss, nats a token": loss}, Baselines: map[string]float64{"loss, nats a token": 4}})
+	}
+	r := newReport("c", all, append(asked, cell{"c", "refocused", 9, "fp32", "avx2"}))
+	if len(r.missing) != 1 {
+		t.Errorf("missing %v", r.missing)
+	}
+	doc := filepath.Join(t.TempDir(), "quality.md")
+	if err := os.WriteFile(doc, []byte("# Quality\n\nprose\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := writeDoc(doc, r.markdown()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	raw, err := os.ReadFile(doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"# Quality\n\nprose\n", "at most 3.6 | 4 (4 to 4) | 3.5 (3.4 to 3.7) |", "fp32 avx2 (0, 1, 2)", "- moderation: nothing", "refocused seed 2 fp32 avx2: loss, nats a token is 3.7, promised is 3.6"} {
+		if strings.Count(string(raw), want) != 1 {
+			t.Errorf("the document does not say %q once:\n%s", want, raw)
+		}
+	}
+	if r.verdict() == nil {
+		t.Error("a promise that is not kept is no error")
+	}
+}

@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -258,8 +259,11 @@ func (c *checkCmd) preset(a *app, formats []config.Override) (s *setup, dir stri
 // still lies ahead; nil if there is none.
 func before(a *app, dir string, update int64) (*checkpoint.Checkpoint, error) {
 	list, err := checkpoint.List(dir)
-	if err != nil {
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil // no checkpoints yet
+	}
+	if err != nil {
+		return nil, err
 	}
 	for _, e := range list {
 		if e.Update >= update {

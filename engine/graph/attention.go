@@ -213,7 +213,6 @@ type RotaryTable struct {
 	Base    float64
 }
 
-// Name is "rotary_table".
 // RotaryRow writes row t of a [RotaryTable] as long as row.
 func RotaryRow(row []float32, t int, base float64) {
 	half := len(row) / 2
@@ -225,6 +224,7 @@ func RotaryRow(row []float32, t int, base float64) {
 	}
 }
 
+// Name is "rotary_table".
 func (RotaryTable) Name() string { return "rotary_table" }
 
 // Infer gives [T, Dims].

@@ -53,10 +53,10 @@ func main() {
 	var o options
 	kong.Parse(&o, kong.Description("Trains every quickstart over seeds, precisions and sets of instructions and checks what comes out."))
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := o.run(ctx); err != nil {
+	err := o.run(ctx)
+	stop()
+	if err != nil {
 		fmt.Fprintf(os.Stderr, "quality: %v\n", err)
-		stop()
 		os.Exit(1)
 	}
 }

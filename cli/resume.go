@@ -15,19 +15,54 @@ import (
 )
 
 // ofRun makes a resumed run use the configuration in its directory when the
-// command line names none.
-func (t *trainCmd) ofRun() {
+// command line names none. Where there is no run, there is nothing to resume:
+// what the newcomer's preset would train there is not what was asked for. With a
+// configuration that is named a run may begin: whoever restarts a job until it
+// is done need not know whether it has begun.
+func (t *trainCmd) ofRun(a *app) error {
 	if !t.Resume || t.Preset != "" || t.Config != "" {
-		return
+		return nil
 	}
 	dir := t.Out
+	for _, o := range a.overrides {
+		if o.Key == "run.out" {
+			dir = o.Text
+		}
+	}
 	if dir == "" {
 		dir = filepath.Join("runs", defaultPreset)
 	}
-	path := filepath.Join(dir, checkpoint.ConfigFile)
-	if _, err := os.Stat(path); err == nil {
-		t.Config, t.Out = path, dir
+	path, err := configOf(dir)
+	if err != nil {
+		return err
 	}
+	t.Config, t.Out = path, dir
+	return nil
+}
+
+// configOf is the file with the configuration of the run in dir: its own, or,
+// where a checkpoint was put into an empty folder, that of the newest.
+func configOf(dir string) (string, error) {
+	path := filepath.Join(dir, checkpoint.ConfigFile)
+	if _, err := os.Lstat(path); err == nil {
+		return path, nil
+	}
+	what := "it holds no " + checkpoint.ConfigFile + " and no checkpoint"
+	list, err := checkpoint.List(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		what = "there is no such folder"
+	case err != nil:
+		return "", err
+	case len(list) > 0:
+		what = fmt.Sprintf("it holds no %s, and none of its checkpoints can be used (%s: %v)", checkpoint.ConfigFile, filepath.Base(list[0].Path), list[0].Problem)
+	}
+	for _, e := range list {
+		if e.Problem == nil {
+			return filepath.Join(e.Path, checkpoint.ConfigFile), nil
+		}
+	}
+	return "", usage("nothing to resume in %s: %s; name the directory of a run with --out, or start one there: snug train PRESET --out %s (or --config FILE in place of the preset)", dir, what, dir)
 }
 
 // change is a setting that is not what it was when the run last began.

@@ -29,7 +29,7 @@ import (
 type trainCmd struct {
 	choice
 	Out    string `help:"Run directory (default: runs/PRESET)." placeholder:"DIR" key:"run.out"`
-	Resume bool   `help:"Continue the run in --out from its newest whole checkpoint." xor:"start"`
+	Resume bool   `help:"Continue the run in --out from its newest whole checkpoint; where a preset or --config is named, a run that has none begins." xor:"start"`
 	Fresh  bool   `help:"Start over in a run directory that holds checkpoints, which are removed." xor:"start"`
 	Phase  string `help:"Of a system that trains in phases: the one to run, or all." placeholder:"N" key:"phases.run"`
 	Until  int64  `help:"Save and stop after so many updates; --resume goes on." placeholder:"N" min:"1" of:"updates"`
@@ -56,7 +56,9 @@ saved within the grace.`
 
 // Run implements the verb.
 func (t *trainCmd) Run(a *app) error {
-	t.ofRun()
+	if err := t.ofRun(a); err != nil {
+		return err
+	}
 	s, err := a.load(t.choice, t.chosen(), true)
 	if err != nil {
 		return err
@@ -225,8 +227,14 @@ func (r *run) startingPoint() (*checkpoint.Checkpoint, error) {
 	}
 	switch {
 	case errors.Is(err, checkpoint.ErrNone):
-		if r.resume && len(rejected) > 0 {
+		switch {
+		case len(rejected) == 0:
+		case r.fresh:
+			return nil, r.store.StartOver()
+		case r.resume:
 			return nil, fmt.Errorf("%w; start over with --fresh", err)
+		default:
+			return nil, fmt.Errorf("%s holds a run with %d checkpoints, none of which can be used; the newest: %s: %w\nstart over with --fresh, which removes them, or choose another --out", r.dir, len(rejected), filepath.Base(rejected[0].Path), rejected[0].Err)
 		}
 		if r.resume {
 			r.printf("nothing to resume in %s: starting a new run\n", r.dir)

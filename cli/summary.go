@@ -74,7 +74,7 @@ func (r *run) summarise(res *train.Result, why error) error {
 		TrainLoss: checkpoint.Float(res.Loss), Metrics: toFloats(res.Metrics), StoppedEarly: res.StoppedEarly, Trouble: res.Trouble, Skipped: res.Skipped,
 		FirstUpdate: res.FirstUpdate.Seconds() + r.loaded.Seconds(), Seconds: res.Seconds,
 		TokensPerSecond: total.tokens / max(total.seconds, 1e-9), FlopsUtilization: r.utilization(total.flops / max(total.seconds, 1e-9)),
-		ArenaPlanned: r.program.Layout.Bytes, ArenaUsed: r.runner.ArenaUsed(),
+		ArenaPlanned: r.program.Layout.Bytes, ArenaUsed: r.arenaUsed,
 		PeakRSS: r.view.peak, PlannedTotal: r.report.Total,
 		Precision: string(r.precision), Device: r.host.CPU.String(), Threads: r.threads, Parameters: all,
 		Untrained: append([]string{}, r.program.Untrained...), Checkpoint: res.Checkpoint, SaveRetries: st.Retries, SaveFailures: st.Failures,

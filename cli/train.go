@@ -120,6 +120,7 @@ type run struct {
 	store         *checkpoint.Store
 	recorder      *train.Recorder
 	view          *progress
+	arenaUsed     int64
 	unrecorded    bool // metrics could not be written, which was told
 	report        *plan.Report
 	uploads       *remote.Uploader // nil: none
@@ -178,7 +179,7 @@ func (r *run) train() (err error) {
 	if r.runner, err = r.ready(r.program, r.data); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, r.runner.Close()) }()
+	defer func() { err = errors.Join(err, r.unload()) }()
 	r.loaded = time.Since(r.started)
 	defer func() { err = errors.Join(err, r.finishUploads()) }()
 	return r.loop(from)
@@ -455,21 +456,33 @@ func movedTo(path string) string {
 	return fmt.Sprintf("the run folder was moved: the run goes on in %s; resume it with --out %s", path, path)
 }
 
-// end prints the sample and the summary of a run that ended with the error why,
+// end writes the report, the sample and the summary of a run that ended with the error why,
 // nil if it is done.
 func (r *run) end(res *train.Result, why error) error {
 	stopped := why != nil
-	if !stopped && r.system.Generator != nil && r.config.Training.Sample.Tokens > 0 {
-		if err := r.sample(); err != nil {
-			return err
-		}
-	}
 	if !stopped && r.data.Report != nil {
 		if err := r.reportBest(res); err != nil {
 			return err
 		}
 	}
+	r.arenaUsed = r.runner.ArenaUsed()
+	if !stopped && r.system.Generator != nil && r.config.Training.Sample.Tokens > 0 {
+		// The generator takes less than the program that trained, in whose place it comes.
+		if err := errors.Join(r.unload(), r.sample()); err != nil {
+			return err
+		}
+	}
 	return r.summarise(res, why)
+}
+
+// unload frees the program that trained, once.
+func (r *run) unload() error {
+	if r.runner == nil {
+		return nil
+	}
+	err := r.runner.Close()
+	r.runner = nil
+	return err
 }
 
 // reportBest reports on the best weights of the run, or on the last where no

@@ -2,6 +2,7 @@ package safetensors
 
 import (
 	"encoding/binary"
+	"fmt"
 	"math"
 )
 
@@ -65,6 +66,28 @@ func NonFinite(d DType, data []byte) (bad Bad, found bool) {
 		}
 	}
 	return bad, true
+}
+
+// Finite refuses a tensor with values that are NaN or infinite, or that are to
+// float32. Training would find them only at its first update, and blame the
+// learning rate.
+func (t Tensor) Finite() error {
+	bad, found := NonFinite(t.DType, t.Data)
+	if !found && t.DType == F64 {
+		for i := 0; i+8 <= len(t.Data); i += 8 {
+			if x := float64(float32(valueAt(8, F64, t.Data[i:]))); math.IsInf(x, 0) {
+				if bad.Count == 0 {
+					bad.First, bad.Value = i/8, x
+				}
+				bad.Count++
+			}
+		}
+		found = bad.Count > 0
+	}
+	if !found {
+		return nil
+	}
+	return &Error{Path: t.path, Tensor: t.Name, Problem: fmt.Sprintf("has %d values that are NaN or infinite, the first is %v, value %d of the tensor: the file is damaged, or the model diverged before it was saved; fetch the folder again, or use another one", bad.Count, bad.Value, bad.First)}
 }
 
 // valueAt decodes the first value of data.

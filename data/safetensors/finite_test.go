@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"math"
 	"math/rand/v2"
+	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -66,6 +68,37 @@ func TestNonFinite(t *testing.T) {
 	for _, d := range []DType{BOOL, U8, I32, U64, F8E4M3} {
 		if _, found := NonFinite(d, append(noise, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff)); found {
 			t.Errorf("%v has values that are no numbers", d)
+		}
+	}
+}
+
+// A tensor with a value that is no number is refused with its file and name,
+// also where it is one to float32 alone.
+func TestTensorFinite(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.safetensors")
+	raw := make([]byte, 24)
+	for i, x := range []float64{1, -math.MaxFloat32, 1e300} {
+		binary.LittleEndian.PutUint64(raw[8*i:], math.Float64bits(x))
+	}
+	if err := WriteFile(path, []Entry{{Name: "w", DType: F64, Shape: []int{3}, Data: raw}, {Name: "v", DType: F64, Shape: []int{2}, Data: raw[:16]}}, nil); err != nil {
+		t.Fatal(err)
+	}
+	f, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	for name, want := range map[string]string{"v": "", "w": "has 1 values that are NaN or infinite, the first is +Inf, value 2"} {
+		x, err := f.Tensor(name)
+		if err == nil {
+			err = x.Finite()
+		}
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), `"w"`)) {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

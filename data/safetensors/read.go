@@ -15,6 +15,7 @@ import (
 type Tensor struct {
 	Info
 	Data []byte
+	path string // of its file; empty: in memory
 }
 
 // File is an open safetensors file. Its methods may be called from several
@@ -136,7 +137,7 @@ func (f *File) Tensor(name string) (Tensor, error) {
 	t := f.head.tensors[i]
 	lo := f.head.data + t.Offset
 	hi := lo + t.Size
-	return Tensor{Info: t, Data: f.raw[lo:hi:hi]}, nil
+	return Tensor{Info: t, Data: f.raw[lo:hi:hi], path: f.path}, nil
 }
 
 // atPath completes an Error with the file's name.

@@ -326,18 +326,18 @@ func TestFloat32s(t *testing.T) {
 		{F16, []byte{0x00, 0xfc}, float32(math.Inf(-1))},
 	} {
 		var got [1]float32
-		if err := (Tensor{Info{DType: c.dtype}, c.data}).Float32s(got[:]); err != nil || got[0] != c.want {
+		if err := (Tensor{Info: Info{DType: c.dtype}, Data: c.data}).Float32s(got[:]); err != nil || got[0] != c.want {
 			t.Errorf("%s %x: %v %v, want %v", c.dtype, c.data, got[0], err, c.want)
 		}
 	}
 	nan := [1]float32{}
-	if err := (Tensor{Info{DType: F16}, []byte{0x01, 0x7e}}).Float32s(nan[:]); err != nil || nan[0] == nan[0] {
+	if err := (Tensor{Info: Info{DType: F16}, Data: []byte{0x01, 0x7e}}).Float32s(nan[:]); err != nil || nan[0] == nan[0] {
 		t.Errorf("NaN became %v, %v", nan[0], err)
 	}
-	if err := (Tensor{Info{Name: "w", DType: I64}, make([]byte, 8)}).Float32s(nan[:]); err == nil || !strings.Contains(err.Error(), "I64 cannot be read as float32") {
+	if err := (Tensor{Info: Info{Name: "w", DType: I64}, Data: make([]byte, 8)}).Float32s(nan[:]); err == nil || !strings.Contains(err.Error(), "I64 cannot be read as float32") {
 		t.Error(err)
 	}
-	if err := (Tensor{Info{Name: "w", DType: F32}, make([]byte, 8)}).Float32s(nan[:]); err == nil || !strings.Contains(err.Error(), "has 2 elements") {
+	if err := (Tensor{Info: Info{Name: "w", DType: F32}, Data: make([]byte, 8)}).Float32s(nan[:]); err == nil || !strings.Contains(err.Error(), "has 2 elements") {
 		t.Error(err)
 	}
 }

@@ -134,7 +134,11 @@ func (c *Config) LoadFrom(src Source, where string, states []*graph.State, chang
 		return nil, err
 	}
 	for _, l := range p.copies {
-		if err := finite(src, l.from.Name); err != nil {
+		t, err := src.Tensor(l.from.Name)
+		if err == nil {
+			err = t.Finite()
+		}
+		if err != nil {
 			return nil, fmt.Errorf("%s: %w", where, err)
 		}
 	}
@@ -144,19 +148,6 @@ func (c *Config) LoadFrom(src Source, where string, states []*graph.State, chang
 		}
 	}
 	return p.report, nil
-}
-
-// finite refuses a tensor with values that are no numbers, which training would
-// find only at its first update, and blame on the learning rate.
-func finite(src Source, name string) error {
-	t, err := src.Tensor(name)
-	if err != nil {
-		return err
-	}
-	if bad, found := safetensors.NonFinite(t.DType, t.Data); found {
-		return fmt.Errorf("tensor %q has %d values that are NaN or infinite, the first is %v, value %d of the tensor: the file is damaged, or the model diverged before it was saved; fetch the folder again, or use another one", name, bad.Count, bad.Value, bad.First)
-	}
-	return nil
 }
 
 // link is a tensor that a weight is loaded from.

@@ -64,7 +64,8 @@ func loadFolder(r *engine.Executable, dir, scope, base string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, src.Close()) }()
-	loaded := 0
+	var found []safetensors.Tensor
+	var into []string // the weight that each is for
 	for _, s := range r.Program().States {
 		name, ours := strings.CutPrefix(s.Name, scope+"."+base+".")
 		if !ours || s.Role != graph.Weight && s.Role != graph.Frozen {
@@ -81,13 +82,18 @@ func loadFolder(r *engine.Executable, dir, scope, base string) (err error) {
 		if !slices.Equal(x.Shape, s.Type.Shape) {
 			return fmt.Errorf("%s: tensor %s is %v, the model wants %v", dir, x.Name, x.Shape, s.Type.Shape)
 		}
-		if err := r.ChangeState(s.Name, x.Float32s); err != nil {
+		if err := x.Finite(); err != nil {
+			return err
+		}
+		found, into = append(found, x), append(into, s.Name)
+	}
+	if len(found) == 0 {
+		return fmt.Errorf("%s: the program has no weights below %s.%s", dir, scope, base)
+	}
+	for i, x := range found {
+		if err := r.ChangeState(into[i], x.Float32s); err != nil {
 			return fmt.Errorf("%s: %w", dir, err)
 		}
-		loaded++
-	}
-	if loaded == 0 {
-		return fmt.Errorf("%s: the program has no weights below %s.%s", dir, scope, base)
 	}
 	return nil
 }

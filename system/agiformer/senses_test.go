@@ -24,6 +24,70 @@ import (
 	"github.com/snug-ml/snug/train"
 )
 
+// A folder with a value that is no number is refused by file and tensor, and
+// not a weight is changed, also of those that come before.
+func TestFolderWithNaN(t *testing.T) {
+	v, err := readViT("testdata/clip")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := armed(t, func(b *graph.Builder) {
+		x := b.Input("pixels", graph.T(graph.F32, 2, v.Size, v.Size, 3))
+		b.Scope("senses.encoder", func() { b.Output("hidden", v.Hidden(b, x)) })
+	})
+	dir := t.TempDir()
+	path := filepath.Join(dir, "model.safetensors")
+	raw, err := os.ReadFile("testdata/clip/model.safetensors")
+	if err != nil {
+		t.Fatal(err)
+	}
+	states := r.Program().States
+	name := strings.TrimPrefix(states[len(states)-1].Name, "senses.encoder.")
+	f, err := safetensors.Parse(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x, err := f.Tensor(name)
+	if err != nil {
+		name = strings.TrimPrefix(name, "vision_model.")
+		x, err = f.Tensor(name)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := f.DataStart() + x.Offset
+	copy(raw[at:at+4], []byte{0, 0, 0xc0, 0x7f})
+	if err := os.WriteFile(path, raw, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	before := values(t, r)
+	err = loadFolder(r, dir, "senses.encoder", "vision_model")
+	if err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), "has 1 values that are NaN or infinite") {
+		t.Errorf("loaded with a NaN in %s: %v", name, err)
+	}
+	for name, old := range before {
+		if !slices.Equal(values(t, r)[name], old) {
+			t.Errorf("%s has changed", name)
+		}
+	}
+}
+
+// values are all states of a loaded program.
+func values(t *testing.T, r *engine.Executable) map[string][]float32 {
+	t.Helper()
+	out := map[string][]float32{}
+	for _, s := range r.Program().States {
+		err := r.ScanState(s.Name, func(part engine.Tensor) bool {
+			out[s.Name] = append(out[s.Name], part.F32()...)
+			return true
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return out
+}
+
 // The picture encoder, loaded from a CLIP folder, gives transformers' tokens.
 func TestEncoderEqualsTransformers(t *testing.T) {
 	v, err := readViT("testdata/clip")

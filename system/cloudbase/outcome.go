@@ -319,6 +319,9 @@ func readInterval(dir string) (i Interval, err error) {
 	if err == nil {
 		err = strictjson.Unmarshal(raw, &i)
 	}
+	if h := float64(i.HalfWidth); err == nil && !(h >= 0) {
+		err = fmt.Errorf("half_width is %v, want 0 or more (\"+Inf\" where there is no interval); remove the file, and `snug eval` calibrates anew", h)
+	}
 	if err != nil {
 		return i, fmt.Errorf("%s: %w", path, err)
 	}

@@ -2,6 +2,7 @@ package cloudbase
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -66,4 +67,11 @@ func TestInterval(t *testing.T) {
 	}
 	_, err = readInterval(dir)
 	refused(t, "a torn file", err, IntervalFile)
+	for _, half := range []string{`"NaN"`, `"-Inf"`, `-0.1`} {
+		if err := os.WriteFile(filepath.Join(dir, IntervalFile), fmt.Appendf(nil, `{"update": 7, "half_width": %s}`, half), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		_, err = readInterval(dir)
+		refused(t, half, err, "half_width is")
+	}
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -10,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/snug-ml/snug/config"
+	"github.com/snug-ml/snug/data"
 	"github.com/snug-ml/snug/train"
 	"github.com/snug-ml/snug/train/checkpoint"
 )
@@ -184,6 +186,16 @@ func (r *run) resumable(c *checkpoint.Checkpoint) error {
 		_, _ = fmt.Fprintf(r.err, "warning: %s\n", r.otherBits) // only told
 	}
 	return nil
+}
+
+// learned is the id of the text that the run has learned from up to a
+// checkpoint, as far as its position in the data names one.
+func learned(c *checkpoint.Checkpoint) string {
+	var at data.Cursor
+	if c == nil || json.Unmarshal(c.State.Loader, &at) != nil { // a position of another kind
+		return ""
+	}
+	return at.Corpus
 }
 
 // misfit explains why the state of a checkpoint does not fit, by the settings

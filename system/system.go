@@ -95,6 +95,10 @@ type Env struct {
 	// Dir is the run directory; Cache is where prepared data lies.
 	Dir   *rundir.Dir
 	Cache string
+	// Learned is the id of the text that a resumed run has learned from, as its
+	// position names it: other text is refused before anything is replaced.
+	// Empty: the run is new, or its position names none.
+	Learned string
 	// Log is told what is being done, a line at a time.
 	Log func(format string, args ...any)
 }

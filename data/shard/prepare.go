@@ -43,6 +43,9 @@ type Options struct {
 	// Length is the window for which the report tells padding; 0 means the
 	// longest training document.
 	Length int `json:"-"`
+	// Corpus is the id of the training split that a run has learned from: other
+	// data is refused before it takes the place of that. Empty: any will do.
+	Corpus string `json:"-"`
 	// Workers tokenise side by side; 0 means one a core.
 	Workers int `json:"-"`
 	// Progress, when set, is called now and then from one goroutine.
@@ -75,7 +78,7 @@ func (o *Options) check(enc Encoder) error {
 }
 
 // fingerprint of everything that shapes the files.
-func (o *Options) fingerprint(src data.Source, enc Encoder) (string, error) {
+func (o *Options) fingerprint(src data.Source, vocab int) (string, error) {
 	from, err := src.Fingerprint()
 	if err != nil {
 		return "", err
@@ -84,7 +87,7 @@ func (o *Options) fingerprint(src data.Source, enc Encoder) (string, error) {
 		Version, Vocab int
 		Source         string
 		Options        *Options
-	}{version, enc.VocabSize(), from, o})
+	}{version, vocab, from, o})
 	if err != nil {
 		return "", fmt.Errorf("shard: %w", err)
 	}
@@ -112,7 +115,7 @@ func Prepare(ctx context.Context, dir string, src data.Source, enc Encoder, opt 
 	if err := opt.check(enc); err != nil {
 		return nil, err
 	}
-	print, err := opt.fingerprint(src, enc)
+	print, err := opt.fingerprint(src, enc.VocabSize())
 	if err != nil {
 		return nil, err
 	}
@@ -141,6 +144,9 @@ func Prepare(ctx context.Context, dir string, src data.Source, enc Encoder, opt 
 	}
 	if err := writeJSON(filepath.Join(st.tmp, manifestName), m); err != nil {
 		return nil, fmt.Errorf("shard: %w", err)
+	}
+	if err := opt.learned(dir, st.tmp, src, m); err != nil {
+		return nil, err
 	}
 	if err := st.commit(); err != nil {
 		return nil, err

@@ -197,5 +197,5 @@ func prepare(ctx context.Context, c *config.Config, env system.Env) (*corpus.Cor
 		own.Data.Tokenizer.Path = path
 		c = &own
 	}
-	return corpus.Prepare(ctx, c, env.Cache, c.Data.SeqLen, env.Log)
+	return corpus.Prepare(ctx, c, env.Cache, env.Learned, c.Data.SeqLen, env.Log)
 }

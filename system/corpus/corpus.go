@@ -84,8 +84,9 @@ func (g grouped) Documents() iter.Seq2[data.Document, error] {
 }
 
 // Prepare tokenises the configured text below cache, or reuses what lies there
-// from the same text and settings, and opens it as windows of length tokens.
-func Prepare(ctx context.Context, c *config.Config, cache string, length int, log func(string, ...any)) (*Corpus, error) {
+// from the same text and settings, and opens it as windows of length
+// tokens. learned is what a resumed run has learned from, as shard.Options.Corpus.
+func Prepare(ctx context.Context, c *config.Config, cache, learned string, length int, log func(string, ...any)) (*Corpus, error) {
 	src, err := Source(&c.Data)
 	if err != nil {
 		return nil, err
@@ -99,7 +100,7 @@ func Prepare(ctx context.Context, c *config.Config, cache string, length int, lo
 		return nil, fmt.Errorf("data.tokenizer.path %s: the tokenizer has no end-of-text token, which separates documents; add one called %s", c.Data.Tokenizer.Path, EndOfText)
 	}
 	out.Splits, err = Tokenise(ctx, filepath.Join(cache, "shards"), src, out.Tokenizer, shard.Options{
-		Tokenizer: hash(out.TokenizerFiles), EOS: eos, HeldOut: c.Data.HeldOutFraction, Seed: c.Data.ShuffleSeed, Length: length,
+		Tokenizer: hash(out.TokenizerFiles), EOS: eos, HeldOut: c.Data.HeldOutFraction, Seed: c.Data.ShuffleSeed, Length: length, Corpus: learned,
 	}, log)
 	if err != nil {
 		return nil, err

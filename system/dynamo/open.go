@@ -73,7 +73,7 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 }
 
 func (j *job) openEncoder(ctx context.Context, run *system.Run, src data.Source, hash, cache string) (err error) {
-	if j.guess, err = newGuessing(ctx, j.config, j.shape.MicroBatch, src, j.tok, hash, cache, j.env.Log); err != nil {
+	if j.guess, err = newGuessing(ctx, j.config, j.shape.MicroBatch, src, j.tok, hash, cache, j.env.Learned, j.env.Log); err != nil {
 		return err
 	}
 	run.RateKey, run.WarmupKey, run.StepsKey = "phases.encoder_lr", "phases.encoder_warmup", "phases.encoder_steps"

@@ -25,13 +25,13 @@ type guessing struct {
 }
 
 // newGuessing tokenises the documents below cache, or reuses what lies there.
-func newGuessing(ctx context.Context, c *config.Config, rows int, src data.Source, tok *tokens, hash, cache string, log func(string, ...any)) (*guessing, error) {
+func newGuessing(ctx context.Context, c *config.Config, rows int, src data.Source, tok *tokens, hash, cache, learned string, log func(string, ...any)) (*guessing, error) {
 	if tok.mask < 0 {
 		return nil, fmt.Errorf("phase 0 hides tokens, and the tokenizer has none to put in their place (<mask>, [MASK])")
 	}
 	length := c.Data.SeqLen - 1 // behind the first marker
 	splits, err := corpus.Tokenise(ctx, filepath.Join(cache, "shards"), src, tok.Tokenizer, shard.Options{
-		Tokenizer: hash, EOS: tok.last, HeldOut: c.Data.HeldOutFraction, Seed: c.Data.ShuffleSeed, Length: length,
+		Tokenizer: hash, EOS: tok.last, HeldOut: c.Data.HeldOutFraction, Seed: c.Data.ShuffleSeed, Length: length, Corpus: learned,
 	}, log)
 	if err != nil {
 		return nil, err

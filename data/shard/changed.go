@@ -1,0 +1,69 @@
+package shard
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/snug-ml/snug/data"
+)
+
+// ChangedError is returned where what a run has learned from would be replaced
+// by other data. Nothing was.
+type ChangedError struct {
+	Dir string   // of the prepared data
+	Now []string // what is not as it was
+}
+
+func (e *ChangedError) Error() string {
+	return fmt.Sprintf("%s is not replaced: the run has learned from other data; what changed: %s; put back what was there, or start a new run with another --out (and another data.cache_dir, if it is set)", e.Dir, strings.Join(e.Now, ", "))
+}
+
+// What can change.
+const (
+	sourceChanged    = "the files of data.source"
+	tokenizerChanged = "the tokenizer"
+)
+
+// learned refuses what was prepared in tmp as m says to take the place of dir,
+// where it is not what the run has learned from and was judged on.
+func (o *Options) learned(dir, tmp string, src data.Source, m *Manifest) error {
+	if o.Corpus == "" {
+		return nil
+	}
+	c, err := Open(tmp, Train)
+	if err != nil {
+		return err
+	}
+	same := c.ID() == o.Corpus
+	if err := c.Close(); err != nil {
+		return err
+	}
+	old, err := ReadManifest(dir)
+	if err != nil { // it is gone or damaged: made again it must be the same
+		old = nil
+	}
+	if same && (old == nil || slices.Equal(old.HeldFiles, m.HeldFiles)) {
+		return nil
+	}
+	e := &ChangedError{Dir: dir, Now: []string{sourceChanged + " or " + tokenizerChanged}}
+	if old == nil {
+		return e
+	}
+	// With the tokenizer of then, are the files those of then?
+	then := *o
+	then.Tokenizer, then.EOS = old.Tokenizer, old.EOS
+	print, err := then.fingerprint(src, old.VocabSize)
+	if err != nil {
+		return errors.Join(e, err)
+	}
+	e.Now = nil
+	if print != old.Fingerprint {
+		e.Now = append(e.Now, sourceChanged)
+	}
+	if old.Tokenizer != m.Tokenizer {
+		e.Now = append(e.Now, tokenizerChanged)
+	}
+	return e
+}

@@ -54,6 +54,12 @@ func (p *planCmd) Run(a *app) error {
 	var said []any // a report or a refusal for each target
 	for i, t := range targets {
 		report, no, err := s.planned(t)
+		var hopeless *plan.Hopeless
+		if errors.As(err, &hopeless) {
+			refused = errors.Join(refused, hopeless)
+			said = append(said, hopeless)
+			continue
+		}
 		if err != nil {
 			return err
 		}
@@ -144,6 +150,11 @@ func (p *planCmd) all(a *app, s *setup) error {
 			continue
 		}
 		report, _, err := s.fit(t, precision)
+		var hopeless *plan.Hopeless
+		if errors.As(err, &hopeless) {
+			rows = append(rows, row{Card: c.Name, Precision: precision, Needs: hopeless.Least, Has: t.Memory, Change: "no change of settings is enough: at least so much is needed"})
+			continue
+		}
 		var no *plan.DoesNotFit
 		if err != nil && !errors.As(err, &no) {
 			return err

@@ -173,7 +173,11 @@ func (s *setup) compileEvaluation() (*engine.Program, error) {
 	if err != nil {
 		return nil, err
 	}
-	c = s.chunked(c, plan.OnHost(s.host, plan.Rates{}))
+	t := plan.OnHost(s.host, plan.Rates{})
+	if err := s.model.Least.Check(c, t, s.model.LeastRows); err != nil {
+		return nil, err
+	}
+	c = s.chunked(c, t)
 	return engine.CompileEvaluation(s.model.Training(shape(c)), engine.CompileOptions{Low: low(c.Precision)})
 }
 
@@ -232,7 +236,7 @@ func (s *setup) planner(t plan.Target) *plan.Planner {
 			return s.compile(c, t.Traits, t.Speed(c.Precision).Seconds)
 		},
 		Facts:  func(p *engine.Program, c plan.Settings) (plan.Run, error) { return s.facts(p, t, c, 0) },
-		Target: t, LeastMicroBatch: s.model.LeastRows, Classes: s.model.Classes,
+		Target: t, LeastMicroBatch: s.model.LeastRows, Least: s.model.Least, Classes: s.model.Classes,
 	}
 }
 

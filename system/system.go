@@ -8,6 +8,7 @@ import (
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/data/shard"
 	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/plan"
 	"github.com/snug-ml/snug/system/lm"
 	"github.com/snug-ml/snug/train"
 	"github.com/snug-ml/snug/train/rundir"
@@ -76,6 +77,8 @@ type Model struct {
 	// a micro-batch has.
 	Unit        string
 	UnitsPerRow int64
+	// Least is what the model needs at the very least, counted from its sizes.
+	Least plan.Least
 	// LeastRows is the smallest micro-batch that the model trains with; 0: 1.
 	LeastRows int
 	// Classes is the width of the logits, if the loss works in chunks of rows.

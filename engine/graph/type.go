@@ -165,10 +165,20 @@ func (t Type) Bytes() int64 { return size.Product(t.Shape.Elems(), t.DType.Size(
 // program add up to what an int64 holds.
 const MostBytes = 1 << 43
 
+// TooLarge is the refusal of a tensor that no machine can hold.
+type TooLarge struct{ Type Type }
+
+func (e TooLarge) Error() string {
+	return fmt.Sprintf("a tensor %v takes more than the %d TiB that any machine holds", e.Type, MostBytes>>40)
+}
+
+// ExitCode is 3: does not fit.
+func (TooLarge) ExitCode() int { return 3 }
+
 // fits refuses a type whose tensor no machine can hold.
 func (t Type) fits() error {
 	if t.Bytes() > MostBytes {
-		return fmt.Errorf("a tensor %v takes more than the %d TiB that any machine holds", t, MostBytes>>40)
+		return TooLarge{t}
 	}
 	return nil
 }

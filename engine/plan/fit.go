@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/snug-ml/snug/device"
+	"github.com/snug-ml/snug/engine/graph"
 	"github.com/snug-ml/snug/engine/pass"
 )
 
@@ -55,6 +56,7 @@ func (p *Planner) Fit(s Search) (*Choice, error) {
 	if len(f.batches) == 0 {
 		return nil, fmt.Errorf("fit: a batch of %d is smaller than the model's least micro-batch, %d", s.Effective, p.LeastMicroBatch)
 	}
+	f.batches = p.possible(f.batches, s.Effective)
 	for _, precision := range s.Precisions {
 		if err := f.precision(precision); err != nil {
 			return nil, err
@@ -69,6 +71,18 @@ func (p *Planner) Fit(s Search) (*Choice, error) {
 		return nil, err
 	}
 	return f.choice(), nil
+}
+
+// possible are the batches that can fit by what the model needs at the least,
+// and the smallest.
+func (p *Planner) possible(batches []int, effective int) []int {
+	capacity := p.Target.Capacity()
+	if capacity == 0 {
+		capacity = graph.MostBytes
+	}
+	return slices.DeleteFunc(batches, func(b int) bool {
+		return b > batches[0] && p.Least.Bytes(Settings{MicroBatch: b, Accumulation: effective / b}) > float64(capacity)
+	})
 }
 
 // divisors of n from least up to most, ascending.

@@ -18,6 +18,8 @@ type Planner struct {
 	Facts func(p *engine.Program, s Settings) (Run, error)
 	// LeastMicroBatch is the smallest micro-batch that the model trains with; 0: 1.
 	LeastMicroBatch int
+	// Least is what the model needs at the very least; empty: nothing is known.
+	Least Least
 	// Classes is the width of the logits that the loss cuts in chunks of rows.
 	Classes int
 
@@ -55,6 +57,9 @@ func (p *Planner) plan(s Settings) (*planned, error) {
 	s.Accumulation = max(1, s.Accumulation)
 	if d := p.done[s]; d != nil {
 		return d, nil
+	}
+	if err := p.Least.Check(s, p.Target, p.LeastMicroBatch); err != nil {
+		return nil, err
 	}
 	d, err := p.make(s)
 	if err != nil {

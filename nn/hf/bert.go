@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/internal/size"
 	"github.com/snug-ml/snug/nn"
 )
 
@@ -70,6 +71,12 @@ func (m BERT) base() string {
 		return "roberta"
 	}
 	return "bert"
+}
+
+// Sizes are the weights of the encoder's matrices: the tables of tokens,
+// positions and types, and the blocks. What else there is is small.
+func (m BERT) Sizes() (tables, blocks float64) {
+	return size.Float(m.Vocab, m.D) + size.Float(m.MaxPositions, m.D) + size.Float(m.Types, m.D), blockSizes(m.Layers, m.D, m.FF)
 }
 
 func (m BERT) init() graph.Init { return graph.Normal(m.InitStd) }

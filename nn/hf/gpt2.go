@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/internal/size"
 	"github.com/snug-ml/snug/nn"
 )
 
@@ -35,6 +36,12 @@ func (m GPT2) Check() error {
 
 // Positions is the longest sequence that the model takes.
 func (m GPT2) Positions() int { return m.MaxPositions }
+
+// Sizes are the weights of the model's matrices: the tables of tokens and
+// positions, and the blocks. What else there is is small.
+func (m GPT2) Sizes() (tables, blocks float64) {
+	return size.Float(m.Vocab, m.D) + size.Float(m.MaxPositions, m.D), blockSizes(m.Layers, m.D, m.FF)
+}
 
 func (m GPT2) init() graph.Init { return graph.Normal(m.InitStd) }
 

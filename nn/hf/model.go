@@ -5,8 +5,15 @@ import (
 	"fmt"
 
 	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/internal/size"
 	"github.com/snug-ml/snug/nn"
 )
+
+// blockSizes are the weights of the matrices of transformer blocks: four squares
+// for attention, two for the feed-forward layer.
+func blockSizes(layers, d, ff int) float64 {
+	return 4*size.Float(layers, d, d) + 2*size.Float(layers, d, ff)
+}
 
 // Model is one of the architectures: [NeoX], [GPT2] or [BERT].
 type Model interface {
@@ -14,6 +21,9 @@ type Model interface {
 	Check() error
 	// Positions is the longest sequence that the model takes.
 	Positions() int
+	// Sizes are the weights of the model's matrices: its tables, which embeddings
+	// given in their place save, and its blocks. What else there is is small.
+	Sizes() (tables, blocks float64)
 	// Hidden is the last hidden state [B, T, D], without a head.
 	Hidden(b *graph.Builder, in Input) *graph.Value
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/internal/size"
 	"github.com/snug-ml/snug/nn"
 )
 
@@ -42,6 +43,16 @@ func (m NeoX) RotaryDims() int { return int(m.RotaryPct * float64(m.D/m.Heads)) 
 
 // Positions is the longest sequence the model was made for.
 func (m NeoX) Positions() int { return m.MaxPositions }
+
+// Sizes are the weights of the model's matrices: the tables of tokens, and the
+// blocks. What else there is is small.
+func (m NeoX) Sizes() (tables, blocks float64) {
+	tables = size.Float(m.Vocab, m.D)
+	if !m.Tied {
+		tables *= 2
+	}
+	return tables, blockSizes(m.Layers, m.D, m.FF)
+}
 
 func (m NeoX) init() graph.Init { return graph.Normal(m.InitStd) }
 

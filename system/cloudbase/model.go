@@ -276,9 +276,9 @@ func describe(c *config.Config) (*system.Model, error) {
 		least = 2 // one example has no deviation from the mean of the micro-batch
 	}
 	return &system.Model{
-		LeastRows: least,
-		Shape:     system.Shape{MicroBatch: t.BatchSize, Accumulation: t.GradientAccumulationSteps},
-		Unit:      "windows", UnitsPerRow: 1,
+		LeastRows: least, Least: (&net{Model: m}).least(masked),
+		Shape: system.Shape{MicroBatch: t.BatchSize, Accumulation: t.GradientAccumulationSteps},
+		Unit:  "windows", UnitsPerRow: 1,
 		Training: func(s system.Shape) engine.Training {
 			tr := system.Training(c, s)
 			tr.Eval = true

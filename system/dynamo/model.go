@@ -37,7 +37,7 @@ func describe(c *config.Config) (*system.Model, error) {
 	m := &system.Model{
 		Shape: system.Shape{MicroBatch: t.BatchSize, Accumulation: t.GradientAccumulationSteps, CEChunk: t.CEChunk},
 		Unit:  "tokens", UnitsPerRow: int64(c.Data.SeqLen),
-		Width: encoder(c).D,
+		Width: encoder(c).D, Least: least(c),
 		Summary: map[string]any{
 			"architecture": config.Of[Model](c).Architecture, "d_model": encoder(c).D, "n_layers": encoder(c).Layers, "n_heads": encoder(c).Heads,
 			"d_ff": encoder(c).FF, "vocab_size": encoder(c).Vocab, "max_seq_len": encoder(c).Positions(), "tasks": config.Of[Model](c).Tasks, "stage": s,

@@ -4,6 +4,8 @@ import (
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/engine/plan"
+	"github.com/snug-ml/snug/internal/size"
 	"github.com/snug-ml/snug/nn/hf"
 	"github.com/snug-ml/snug/system"
 )
@@ -101,6 +103,18 @@ func (n net) objective(b *graph.Builder, mode engine.Mode, rows, length int) eng
 	return o
 }
 
+// least is what training on texts of so many tokens needs at the least; see
+// [plan.Least].
+func (n net) least(length int) plan.Least {
+	tables, blocks := n.Sizes()
+	return plan.Least{
+		{Of: plan.Trained, Count: tables, Keys: "model.vocab_size, model.max_seq_len, model.token_types or model.d_model"},
+		{Of: plan.Trained, Count: blocks, Keys: "model.n_layers, model.d_model or model.d_ff"},
+		{Of: plan.Trained, Count: size.Float(n.wide, labels), Keys: "model.wide_rows"},
+		plan.Tokens(length, n.D),
+	}
+}
+
 func describe(c *config.Config) (*system.Model, error) {
 	n, t := newNet(c), &c.Training
 	lengths := map[string]int{}
@@ -122,7 +136,7 @@ func describe(c *config.Config) (*system.Model, error) {
 			}
 			return tr
 		},
-		Width: n.D,
+		Width: n.D, Least: n.least(c.Data.SeqLen),
 		Summary: map[string]any{
 			"architecture": config.Of[Model](c).Architecture, "d_model": n.D, "n_layers": n.Layers, "n_heads": n.Heads, "d_ff": n.FF,
 			"vocab_size": n.Vocab, "max_seq_len": n.Positions(), "pooling": config.Of[Model](c).Pooling, "buckets": buckets(c),

@@ -11,6 +11,7 @@ import (
 	"github.com/snug-ml/snug/data"
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/engine/plan"
 	"github.com/snug-ml/snug/nn/hf"
 	"github.com/snug-ml/snug/system"
 	"github.com/snug-ml/snug/system/corpus"
@@ -95,12 +96,22 @@ func describe(c *config.Config) (*system.Model, error) {
 			}
 			return tr
 		},
-		Width: net.D,
+		Width: net.D, Least: least(net, length),
 		Summary: map[string]any{
 			"architecture": "gpt_neox", "d_model": net.D, "n_layers": net.Layers, "n_heads": net.Heads,
 			"d_ff": net.FF, "vocab_size": net.Vocab, "max_seq_len": net.MaxPositions,
 		},
 	}, nil
+}
+
+// least is what training needs at the least; see [plan.Least].
+func least(net hf.NeoX, length int) plan.Least {
+	tables, blocks := net.Sizes()
+	return plan.Least{
+		{Of: plan.Trained, Count: tables, Keys: "model.vocab_size or model.d_model"},
+		{Of: plan.Trained, Count: blocks, Keys: "model.n_layers, model.d_model or model.d_ff"},
+		plan.Tokens(length, net.D),
+	}
 }
 
 func objective(b *graph.Builder, net hf.NeoX, s system.Shape, length int, segments, training bool) engine.Objective {

@@ -1,0 +1,123 @@
+package plan
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/internal/size"
+)
+
+// Least is what a model needs at the very least, counted from its sizes alone:
+// nothing is built, so that it is known at once however large they are. It
+// leaves out what is small, and no plan of the model needs less.
+type Least []Part
+
+// Part is something of which a program holds all at once.
+type Part struct {
+	Of Holding
+	// Count is how many numbers of weights, or how many bytes of a row of a
+	// micro-batch, these are: a float64, because it may be more than an int64 holds.
+	Count float64
+	// Keys are the settings that it grows with, for people.
+	Keys string
+}
+
+// Holding says what a part is held as.
+type Holding int
+
+// The holdings.
+const (
+	Trained Holding = iota // float32 weights with two moments, and with a gradient where it is added up
+	Frozen                 // float32 weights alone
+	EachRow                // bytes for each row of a micro-batch
+)
+
+// bytes of the part in settings s.
+func (p Part) bytes(s Settings) float64 {
+	switch p.Of {
+	case Trained:
+		if s.Accumulation > 1 {
+			return 16 * p.Count
+		}
+		return 12 * p.Count
+	case Frozen:
+		return 4 * p.Count
+	}
+	return float64(s.MicroBatch) * p.Count
+}
+
+// Tokens are the rows of a model that reads length tokens with states of width
+// d: ids in two slots of inputs, and 16-bit states.
+func Tokens(length, d int) Part {
+	return Part{EachRow, engine.Slots*4*float64(length) + 2*size.Float(length, d), "training.batch_size, data.seq_len or model.d_model"}
+}
+
+// Bytes is the least that a plan in settings s needs.
+func (l Least) Bytes(s Settings) (n float64) {
+	for _, p := range l {
+		n += p.bytes(s)
+	}
+	return n
+}
+
+// hopeless is how many times the capacity the least must be for nothing to be
+// planned: a plan says more than that it does not fit, as long as that is near.
+const hopeless = 4
+
+// Check refuses settings that no change of the batch or of the recomputation can
+// make fit, or that are beyond any machine.
+func (l Least) Check(s Settings, t Target, leastRows int) error {
+	small := s
+	small.MicroBatch = max(1, leastRows)
+	if most := hopeless * float64(t.Capacity()); most > 0 && l.Bytes(small) > most {
+		return l.refuse(small, t)
+	}
+	if l.Bytes(s) > graph.MostBytes {
+		return l.refuse(s, t)
+	}
+	return nil
+}
+
+// Hopeless is the refusal of settings whose [Least] is far more than there is.
+type Hopeless struct {
+	Target   Target   `json:"target"`
+	Settings Settings `json:"settings"`
+	Least    int64    `json:"least_bytes"`
+	// Parameters are those that were counted.
+	Parameters int64 `json:"parameters"`
+	// Lower names the settings that take the most of it: Largest bytes.
+	Lower   string `json:"lower"`
+	Largest int64  `json:"largest_bytes"`
+}
+
+func (l Least) refuse(s Settings, t Target) *Hopeless {
+	h := &Hopeless{Target: t, Settings: s, Least: whole(l.Bytes(s))}
+	var parameters, largest float64
+	for _, p := range l {
+		if p.Of != EachRow {
+			parameters += p.Count
+		}
+		if b := p.bytes(s); b >= largest {
+			largest, h.Lower = b, p.Keys
+		}
+	}
+	h.Parameters, h.Largest = whole(parameters), whole(largest)
+	return h
+}
+
+// whole is x as an int64, the largest for what is more.
+func whole(x float64) int64 { return int64(min(x, math.MaxInt64/2)) }
+
+// ExitCode is 3: does not fit.
+func (*Hopeless) ExitCode() int { return 3 }
+
+func (h *Hopeless) Error() string {
+	has := fmt.Sprintf("no machine has more than %s", Bytes(graph.MostBytes))
+	if h.Target.Capacity() > 0 {
+		has = h.Target.has()
+	}
+	return fmt.Sprintf("does not fit: at least %s are needed for the %s parameters and a micro-batch of %d, %s: lower %s, by which alone %s are taken",
+		Bytes(h.Least), count(h.Parameters), h.Settings.MicroBatch, has, h.Lower, Bytes(h.Largest))
+}

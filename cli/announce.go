@@ -42,30 +42,3 @@ func sparkline(x []float64) string {
 	}
 	return string(line)
 }
-
-// utilization is the share of the processor's measured peak that so many FLOP/s
-// are.
-func (r *run) utilization(rate float64) float64 {
-	if r.report.Speed.Peak == 0 {
-		return 0
-	}
-	return rate / r.report.Speed.Peak
-}
-
-// updateFLOPs counts the products of an update whose micro-batches have these
-// shapes; recomputation is no work.
-func (r *run) updateFLOPs(variants []string) (sum float64) {
-	if variants == nil {
-		return r.report.Time.Model
-	}
-	if r.microFLOPs == nil {
-		r.microFLOPs = map[string]float64{}
-	}
-	for _, v := range variants {
-		if _, ok := r.microFLOPs[v]; !ok {
-			r.microFLOPs[v] = plan.MicroFLOPs(r.program, v)
-		}
-		sum += r.microFLOPs[v]
-	}
-	return sum
-}

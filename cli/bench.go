@@ -54,6 +54,7 @@ type benchRow struct {
 	Arena    int64         `json:"arena_bytes"`
 	Peak     int64         `json:"peak_rss_bytes"`
 	Share    float64       `json:"flops_utilization"`
+	ShareOf  string        `json:"flops_utilization_of,omitempty"`
 	Losses   []float64     `json:"losses"`
 }
 
@@ -188,8 +189,9 @@ func (b *benchCmd) one(a *app, s *setup, name string, change func(*plan.Settings
 const benchWarmup = 3
 
 func (b *benchCmd) measure(a *app, s *setup, r *engine.Executable, data *system.Run, report *plan.Report, row benchRow) (benchRow, error) {
-	var took, wait []float64
+	var took, wait, rate []float64
 	var units float64
+	products := newCounter(r.Program(), report)
 	job := &train.Job{
 		Runner: r, Feed: data.Feed, Updates: int64(benchWarmup + b.Updates), Seed: s.config.Training.Seed,
 		Schedule: &train.Schedule{Kind: train.Constant, Peak: s.config.Training.LearningRate, Total: int64(benchWarmup + b.Updates)},
@@ -198,6 +200,7 @@ func (b *benchCmd) measure(a *app, s *setup, r *engine.Executable, data *system.
 				row.Losses = append(row.Losses, st.Loss)
 				if st.Update > benchWarmup {
 					took, wait = append(took, st.Took.Seconds()), append(wait, st.Wait.Seconds())
+					rate = append(rate, products.update(st.Variants)/st.Took.Seconds())
 					units = float64(st.NewTokens)
 				}
 			}
@@ -216,9 +219,11 @@ func (b *benchCmd) measure(a *app, s *setup, r *engine.Executable, data *system.
 	slices.Sort(wait)
 	row.First, row.Median, row.Best, row.Worst = res.FirstUpdate.Seconds(), took[len(took)/2], took[0], took[len(took)-1]
 	row.Wait, row.Rate = wait[len(wait)/2], units/row.Median
-	if report.Speed.Peak > 0 {
-		row.Share = report.Time.Model / row.Median / report.Speed.Peak
-	}
+	slices.Sort(rate)
+	s.share(report, rate[len(rate)-1]) // the fastest may raise the peak
+	row.Share = s.share(report, rate[len(rate)/2])
+	row.ShareOf = report.Speed.PeakName
+	s.keepPeak()
 	if b.Ops {
 		var fns, kinds []string
 		for _, f := range r.Program().Funcs {
@@ -227,7 +232,7 @@ func (b *benchCmd) measure(a *app, s *setup, r *engine.Executable, data *system.
 				fns, kinds = append(fns, f.Name), append(kinds, kind)
 			}
 		}
-		return row, a.operations(r, fns, row.Settings.Precision, b.Updates, b.Shapes)
+		return row, a.operations(r, report.Speed, fns, b.Updates, b.Shapes)
 	}
 	return row, nil
 }
@@ -237,11 +242,11 @@ func (b *benchCmd) print(a *app, rows []benchRow) error {
 		return a.json(rows)
 	}
 	a.printf("\n")
-	out := [][]string{{"CONFIGURATION", "UPDATE", "MIN - MAX", "AGAINST FIRST", "PER SECOND", "OF PEAK", "ARENA", "PEAK RSS", "LOAD", "FIRST UPDATE", "DATA WAIT"}}
+	out := [][]string{{"CONFIGURATION", "UPDATE", "MIN - MAX", "AGAINST FIRST", "PER SECOND", "SHARE", "ARENA", "PEAK RSS", "LOAD", "FIRST UPDATE", "DATA WAIT"}}
 	for _, r := range rows {
 		out = append(out, []string{
 			r.Name, fmt.Sprintf("%.1f ms", 1e3*r.Median), fmt.Sprintf("%.1f - %.1f", 1e3*r.Best, 1e3*r.Worst),
-			fmt.Sprintf("%.2fx", r.Median/rows[0].Median), fmt.Sprintf("%s %s", count(r.Rate), r.Unit), fmt.Sprintf("%.0f %%", 100*r.Share),
+			fmt.Sprintf("%.2fx", r.Median/rows[0].Median), fmt.Sprintf("%s %s", count(r.Rate), r.Unit), fmt.Sprintf("%.0f %% of %s", 100*r.Share, r.ShareOf),
 			plan.Bytes(r.Arena).String(), plan.Bytes(r.Peak).String(), fmt.Sprintf("%.2f s", r.Load), fmt.Sprintf("%.2f s", r.First), fmt.Sprintf("%.1f ms", 1e3*r.Wait),
 		})
 	}

@@ -97,16 +97,16 @@ func (c *benchWorkCmd) Run(a *app) (err error) {
 	if !c.Ops {
 		return nil
 	}
-	return a.operations(r, []string{engine.FuncStep}, precision, 3, c.Shapes)
+	rates, err := ratesFolder().calibrated(processor{device.DetectHost().CPU.Model, r.Backend().Arithmetic(), c.Threads}, r.Backend())
+	if err != nil {
+		return err
+	}
+	return a.operations(r, rates.In(precision), []string{engine.FuncStep}, 3, c.Shapes)
 }
 
 // operations runs functions n times with each node timed, and prints the sums
 // by operation beside the times that the speed of the machine allows.
-func (a *app) operations(r *engine.Executable, fns []string, precision device.Precision, n int, shapes bool) error {
-	rates, err := plan.Calibrate(r.Backend())
-	if err != nil {
-		return err
-	}
+func (a *app) operations(r *engine.Executable, speed plan.Speed, fns []string, n int, shapes bool) error {
 	prof := plan.Profile{Shapes: shapes}
 	began := time.Now()
 	for range n {
@@ -119,7 +119,7 @@ func (a *app) operations(r *engine.Executable, fns []string, precision device.Pr
 		r.Observe(nil)
 	}
 	took := time.Since(began).Seconds()
-	a.printf("\n%s", prof.Table(rates.In(precision)))
+	a.printf("\n%s", prof.Table(speed))
 	a.printf("%d runs took %.1f ms each with every node timed\n", n, 1e3*took/float64(n))
 	return nil
 }

@@ -10,8 +10,23 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
+// ownCache runs the tests with a cache folder of their own.
+type ownCache struct{ *testing.M }
+
+func (m ownCache) Run() int {
+	dir, err := os.MkdirTemp("", "snug-test")
+	if err == nil {
+		err = os.Setenv("XDG_CACHE_HOME", dir)
+	}
+	if err != nil {
+		panic(err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	return m.M.Run()
+}
+
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){
+	testscript.Main(ownCache{m}, map[string]func(){
 		"snug":     func() { os.Exit(Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) },
 		"makedata": makeData, "makeexamples": makeExamples,
 	})
@@ -25,6 +40,7 @@ func TestScripts(t *testing.T) {
 		Dir: "testdata",
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("TERM", "dumb")
+			env.Setenv("XDG_CACHE_HOME", os.Getenv("XDG_CACHE_HOME"))
 			return tiny(env.WorkDir)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){

@@ -55,7 +55,7 @@ func (p *progress) event(e train.Event) {
 
 func (p *progress) step(s train.Step) {
 	took := s.Took.Seconds()
-	flops := p.r.updateFLOPs(s.Variants)
+	flops := p.r.products.update(s.Variants)
 	p.total.tokens += float64(s.NewTokens)
 	p.total.flops += flops
 	p.total.seconds += took
@@ -86,8 +86,8 @@ func (p *progress) step(s train.Step) {
 func (p *progress) line(s train.Step) string {
 	eta := time.Duration(float64(s.Total-s.Update)/p.rate) * time.Second
 	l := fmt.Sprintf("%*d/%d  loss %.4f  lr %.2e  %.2f it/s  %s %s/s", len(fmt.Sprint(s.Total)), s.Update, s.Total, s.Loss, s.LR, p.rate, count(p.tokens), shortUnit(p.r.model.Unit))
-	if f := p.r.utilization(p.flops); f > 0 {
-		l += fmt.Sprintf("  %.0f%% of peak", 100*f)
+	if f := p.r.share(p.r.report, p.flops); f > 0 {
+		l += fmt.Sprintf("  %.0f%% of %s", 100*f, p.r.report.Speed.PeakName)
 	}
 	l += fmt.Sprintf("  mem %s/%s", device.Bytes(p.sampler.Sample().RSS), device.Bytes(p.r.report.Total))
 	if s.Scale > 0 {

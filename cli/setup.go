@@ -44,6 +44,8 @@ type setup struct {
 	reason           string
 	// rates are the processor's, once they were measured.
 	rates *plan.Rates
+	// beaten says that training showed a higher peak than is kept.
+	beaten bool
 	// dump names a pass around which programs are printed to dumpTo.
 	dump   string
 	dumpTo io.Writer
@@ -217,11 +219,10 @@ func (s *setup) ready(p *engine.Program, d *system.Run) (*engine.Executable, err
 // hostTarget is this machine as a target, with the processor's speed measured.
 func (s *setup) hostTarget() (plan.Target, error) {
 	if s.rates == nil {
-		r, err := plan.Calibrate(s.on)
+		r, err := ratesFolder().calibrated(s.processor(), s.on)
 		if err != nil {
 			return plan.Target{}, err
 		}
-		r.Workers = s.threads
 		s.rates = &r
 	}
 	t := plan.OnHost(s.host, *s.rates)

@@ -42,6 +42,7 @@ type Summary struct {
 
 	TokensPerSecond  float64 `json:"tokens_per_second"`
 	FlopsUtilization float64 `json:"flops_utilization"`
+	Peak             string  `json:"flops_utilization_of,omitempty"`
 	FirstUpdate      float64 `json:"seconds_to_first_update"`
 	Seconds          float64 `json:"seconds"`
 
@@ -68,12 +69,14 @@ func (r *run) summarise(res *train.Result, why error) error {
 	all, _ := r.program.Parameters()
 	st := r.store.Status()
 	total := &r.view.total
+	share := r.share(r.report, total.flops/max(total.seconds, 1e-9))
+	r.keepPeak()
 	s := &Summary{
 		System: r.config.System, Preset: r.config.Preset, Done: why == nil,
 		Updates: res.Update, UpdatesPlanned: int64(r.config.Training.MaxSteps), Tokens: res.Tokens,
 		TrainLoss: checkpoint.Float(res.Loss), Metrics: toFloats(res.Metrics), StoppedEarly: res.StoppedEarly, Trouble: res.Trouble, Skipped: res.Skipped,
 		FirstUpdate: res.FirstUpdate.Seconds() + r.loaded.Seconds(), Seconds: res.Seconds,
-		TokensPerSecond: total.tokens / max(total.seconds, 1e-9), FlopsUtilization: r.utilization(total.flops / max(total.seconds, 1e-9)),
+		TokensPerSecond: total.tokens / max(total.seconds, 1e-9), FlopsUtilization: share, Peak: r.report.Speed.PeakName,
 		ArenaPlanned: r.program.Layout.Bytes, ArenaUsed: r.arenaUsed,
 		PeakRSS: r.view.peak, PlannedTotal: r.report.Total,
 		Precision: string(r.precision), Device: r.host.CPU.String(), Threads: r.threads, Parameters: all,
@@ -139,7 +142,7 @@ func (r *run) printSummary(s *Summary, why error) {
 	}
 	p("  speed             %s %s/s", count(s.TokensPerSecond), r.model.Unit)
 	if s.FlopsUtilization > 0 {
-		p(", %.0f %% of the processor's measured peak", 100*s.FlopsUtilization)
+		p(", %.0f %% of the %s", 100*s.FlopsUtilization, s.Peak)
 	}
 	p("\n  memory            arena %s planned, %s used; process peak %s of %s planned\n",
 		device.Bytes(s.ArenaPlanned), device.Bytes(s.ArenaUsed), device.Bytes(s.PeakRSS), device.Bytes(s.PlannedTotal))

@@ -125,7 +125,7 @@ type run struct {
 	report        *plan.Report
 	uploads       *remote.Uploader // nil: none
 	loaded        time.Duration
-	microFLOPs    map[string]float64 // by variant, as far as asked for
+	products      *counter
 	summary       *Summary
 }
 
@@ -318,6 +318,7 @@ func (r *run) loop(from *checkpoint.Checkpoint) error {
 	if r.recorder, err = train.NewRecorder(r.store.Run(), start); err != nil {
 		return err
 	}
+	r.products = newCounter(r.program, r.report)
 	r.view = newProgress(r)
 	if r.otherBits != "" {
 		if err := r.recorder.Record(train.Warned{Update: start, Text: r.otherBits}); err != nil {

@@ -5,41 +5,9 @@ import (
 	"math"
 	"time"
 
-	"github.com/snug-ml/snug/device"
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/graph"
 )
-
-// Rates is how fast this machine's processor works, as [Calibrate] measured it
-// with the executor that will train.
-type Rates struct {
-	F32, BF16, F16 float64 // FLOP/s of products, by the format of the operands
-	Attention      float64 // FLOP/s of attention's products on F32 operands
-	AttentionBF16  float64
-	Vector         float64       // FLOP/s of elementwise arithmetic in the cache
-	Bandwidth      float64       // bytes/s of arrays larger than the cache
-	Launch         time.Duration // of any node
-	Workers        int
-}
-
-// In is the speed of training in precision p. The peak is the rate of products
-// itself: what a processor could do beyond that is not known.
-func (r Rates) In(p device.Precision) Speed {
-	s := Speed{Half: r.F32, Full: r.F32, Vector: r.Vector, Bandwidth: r.Bandwidth, Launch: r.Launch.Seconds()}
-	attention := r.Attention
-	switch p {
-	case device.BF16:
-		s.Half, attention = r.BF16, r.AttentionBF16
-	case device.FP16:
-		s.Half = r.F16
-	}
-	s.Peak = s.Half
-	s.Attention = over(attention, s.Half)
-	if r.Workers > 0 {
-		s.Source = fmt.Sprintf("measured on %d workers: products at %s, memory at %s", r.Workers, FLOPRate(s.Half), ByteRate(s.Bandwidth))
-	}
-	return s
-}
 
 // The sizes of the calibration: products and arithmetic that stay in the cache,
 // one array well beyond it.
@@ -51,8 +19,8 @@ const (
 	calibrateRuns    = 4
 )
 
-// Calibrate measures a processor. It takes some 50 to 100 ms and 70 MB; keep
-// the result.
+// Calibrate measures a processor once. It takes some 50 to 100 ms and 70 MB; of
+// several measurements the best is the one to use ([Rates.Best]).
 func Calibrate(on engine.Backend) (Rates, error) {
 	b := graph.NewBuilder("calibrate")
 	probes := map[*graph.Node]*probe{}
@@ -86,6 +54,7 @@ func Calibrate(on engine.Backend) (Rates, error) {
 		if err := measure(b.F, on, probes); err != nil {
 			b.Failf("calibrating the processor: %w", err)
 		}
+		r.Measurements = 1
 		r.F32, r.BF16, r.F16 = f32.rate(), bf16.rate(), f16.rate()
 		r.Attention, r.AttentionBF16 = attention.rate(), attentionBF16.rate()
 		r.Vector, r.Bandwidth = vector.rate(), stream.rate()

@@ -19,6 +19,7 @@ type Speed struct {
 	Bandwidth float64 `json:"bytes_per_second"` // of arrays larger than any cache
 	Launch    float64 `json:"launch_seconds"`   // of any node
 	Peak      float64 `json:"peak_flops"`       // what the share of peak (MFU) refers to
+	PeakName  string  `json:"peak"`             // what that is: "measured bf16 peak"
 	Source    string  `json:"source,omitempty"` // where the figures come from
 }
 
@@ -44,7 +45,7 @@ func CardSpeed(c *device.Card, p device.Precision) Speed {
 	if p != device.FP16 && p != device.BF16 {
 		half = full
 	}
-	s := Speed{Launch: GPULaunch, Attention: CardAttention, Peak: c.Rate(half).Peak}
+	s := Speed{Launch: GPULaunch, Attention: CardAttention, Peak: c.Rate(half).Peak, PeakName: fmt.Sprintf("specified %s peak", half)}
 	var measured, streams bool
 	s.Half, measured = c.Products(half)
 	s.Full, _ = c.Products(full)

@@ -139,7 +139,7 @@ func (r *Report) time(s *strings.Builder) {
 		rows = append(rows, []string{"examples/s", digits(t.Examples), ""})
 	}
 	if t.MFU > 0 {
-		rows = append(rows, []string{"share of peak", fmt.Sprintf("%.1f %%", 100*t.MFU), "of " + FLOPRate(r.Speed.Peak)})
+		rows = append(rows, []string{"share of peak", fmt.Sprintf("%.1f %%", 100*t.MFU), fmt.Sprintf("of the %s, %s", r.Speed.PeakName, FLOPRate(r.Speed.Peak))})
 	}
 	table(s, map[int]bool{1: true}, rows)
 	if r.Speed.Source != "" {

@@ -1,0 +1,89 @@
+package cli
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/plan"
+	"github.com/snug-ml/snug/internal/durable"
+	"github.com/snug-ml/snug/internal/regular"
+	"github.com/snug-ml/snug/internal/strictjson"
+)
+
+// processor is what measured rates belong to.
+type processor struct {
+	Model   string `json:"model"`
+	Kernels string `json:"kernels"`
+	Workers int    `json:"workers"`
+}
+
+// keptRates is the folder that keeps the best rates of each processor from one
+// run to the next, since a single measurement finds what the machine had left at
+// that moment; empty: there is none.
+type keptRates string
+
+// ratesFolder is the user's.
+func ratesFolder() keptRates {
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return ""
+	}
+	return keptRates(filepath.Join(dir, "snug"))
+}
+
+// ratesFile is what a file of the folder holds.
+type ratesFile struct {
+	Processor processor  `json:"processor"`
+	Rates     plan.Rates `json:"rates"`
+}
+
+func (k keptRates) path(p processor) string {
+	h := sha256.Sum256(fmt.Appendf(nil, "%q %q %d", p.Model, p.Kernels, p.Workers))
+	return filepath.Join(string(k), "rates-"+hex.EncodeToString(h[:8])+".json")
+}
+
+// of are the rates of p; a file that is damaged or not of p holds none.
+func (k keptRates) of(p processor) (plan.Rates, bool) {
+	if k == "" {
+		return plan.Rates{}, false
+	}
+	text, err := regular.Read(k.path(p), regular.Text)
+	if err != nil {
+		return plan.Rates{}, false
+	}
+	var f ratesFile
+	if strictjson.Unmarshal(text, &f) != nil || f.Processor != p || f.Rates.Workers != p.Workers || !f.Rates.Valid() {
+		return plan.Rates{}, false
+	}
+	return f.Rates, true
+}
+
+// keep gives the best of what was measured now and what is kept, and keeps it.
+// Where that is impossible the next run knows less, which its plan says by the
+// number of measurements.
+func (k keptRates) keep(p processor, now plan.Rates) plan.Rates {
+	if old, ok := k.of(p); ok {
+		now = now.Best(old)
+	}
+	text, err := json.MarshalIndent(ratesFile{p, now}, "", "  ")
+	if k == "" || err != nil || !now.Valid() || os.MkdirAll(string(k), 0o777) != nil {
+		return now
+	}
+	_ = durable.Replace(k.path(p), append(text, '\n'))
+	return now
+}
+
+// calibrated measures the device and gives the best that is known of it.
+func (k keptRates) calibrated(p processor, on engine.Backend) (plan.Rates, error) {
+	r, err := plan.Calibrate(on)
+	if err != nil {
+		return r, err
+	}
+	r.Workers = p.Workers
+	return k.keep(p, r), nil
+}

@@ -1,0 +1,63 @@
+package cli
+
+import (
+	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/plan"
+)
+
+// share is the share of the peak that so many FLOP/s of training by a report's
+// plan are, 0 where no peak is known. Training that is faster than every
+// measurement is one itself, which raises the peak.
+func (s *setup) share(of *plan.Report, rate float64) float64 {
+	if of.Speed.Peak == 0 {
+		return 0
+	}
+	if p := of.Run.Settings.Precision; rate > of.Speed.Peak && s.rates != nil {
+		*s.rates = s.rates.Beaten(p, rate)
+		s.beaten = true
+		now := s.rates.In(p)
+		of.Speed.Peak, of.Speed.PeakName = now.Peak, now.PeakName
+	}
+	return min(1, rate/of.Speed.Peak)
+}
+
+// keepPeak keeps a peak that training raised.
+func (s *setup) keepPeak() {
+	if s.beaten {
+		r := *s.rates
+		r.Measurements = 1 // this one; those before it are counted already
+		*s.rates = ratesFolder().keep(s.processor(), r)
+		s.beaten = false
+	}
+}
+
+// processor is what the rates of this setup belong to.
+func (s *setup) processor() processor {
+	return processor{s.host.CPU.Model, s.on.Arithmetic(), s.threads}
+}
+
+// counter counts the products of updates.
+type counter struct {
+	program *engine.Program
+	model   float64            // of an update, where micro-batches have one shape
+	micro   map[string]float64 // of a micro-batch by its shape, as far as asked for
+}
+
+func newCounter(p *engine.Program, r *plan.Report) *counter {
+	return &counter{p, r.Time.Model, map[string]float64{}}
+}
+
+// update counts those of an update whose micro-batches have these shapes;
+// recomputation is no work.
+func (c *counter) update(variants []string) (sum float64) {
+	if variants == nil {
+		return c.model
+	}
+	for _, v := range variants {
+		if _, ok := c.micro[v]; !ok {
+			c.micro[v] = plan.MicroFLOPs(c.program, v)
+		}
+		sum += c.micro[v]
+	}
+	return sum
+}

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/snug-ml/snug/engine/graph"
-	"github.com/snug-ml/snug/internal/simd"
 )
 
 // Range sums up the elements of a value.
@@ -127,36 +126,6 @@ func (x *Executable) ReadValue(f *Func, v *graph.Value) (Tensor, error) {
 		return t, nil
 	}
 	return t, x.image.Read(t.Data, x.p.Layout.Region(at.Region).Offset+at.Offset)
-}
-
-// Float64s are the elements of any tensor, which a float64 holds exactly.
-func (t Tensor) Float64s() []float64 {
-	out := make([]float64, t.Type.Shape.Elems())
-	if t.Type.DType == graph.I32 {
-		for i, e := range t.I32() {
-			out[i] = float64(e)
-		}
-		return out
-	}
-	for i, e := range t.Floats() {
-		out[i] = float64(e)
-	}
-	return out
-}
-
-// Floats are the elements of a tensor of floating-point numbers, a view of
-// them where they are F32.
-func (t Tensor) Floats() []float32 {
-	if t.Type.DType == graph.F32 {
-		return t.F32()
-	}
-	x := make([]float32, len(t.U16()))
-	if t.Type.DType == graph.BF16 {
-		simd.BF16ToF32(x, t.U16())
-	} else {
-		simd.F16ToF32(x, t.U16())
-	}
-	return x
 }
 
 // rangeOf looks at the elements of v as they are now.

@@ -3,32 +3,9 @@ package engine
 import (
 	"fmt"
 	"slices"
-	"unsafe"
 
 	"github.com/snug-ml/snug/engine/graph"
 )
-
-// Tensor is the host's view of a value.
-type Tensor struct {
-	Name string
-	Type graph.Type
-	Data []byte
-}
-
-// F32 views the elements of an F32 tensor.
-func (t Tensor) F32() []float32 {
-	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(t.Data))), len(t.Data)/4)
-}
-
-// I32 views the elements of an I32 tensor.
-func (t Tensor) I32() []int32 {
-	return unsafe.Slice((*int32)(unsafe.Pointer(unsafe.SliceData(t.Data))), len(t.Data)/4)
-}
-
-// U16 views the elements of a 16-bit tensor.
-func (t Tensor) U16() []uint16 {
-	return unsafe.Slice((*uint16)(unsafe.Pointer(unsafe.SliceData(t.Data))), len(t.Data)/2)
-}
 
 // Executable is a program loaded on a device: its values by name.
 type Executable struct {

@@ -113,17 +113,11 @@ func (x *Executable) SetFloats(name string, elems []float32) error {
 	if int64(len(elems)) != s.Type.Shape.Elems() {
 		return fmt.Errorf("state %s is %v, not of %d elements", name, s.Type, len(elems))
 	}
-	t := newTensor(s)
-	switch s.Type.DType {
-	case graph.F32:
-		copy(t.F32(), elems)
-	case graph.BF16:
-		simd.F32ToBF16(t.U16(), elems)
-	case graph.F16:
-		simd.F32ToF16(t.U16(), elems)
-	default:
+	if !s.Type.DType.Float() {
 		return fmt.Errorf("state %s is %v, not of floating-point numbers", name, s.Type)
 	}
+	t := newTensor(s)
+	t.SetFloats(elems)
 	return x.SetState(t)
 }
 
@@ -209,10 +203,7 @@ func fill(t Tensor, s *graph.State, seed uint64, from int) {
 	default:
 		simd.Fill(x, a)
 	}
-	switch s.Type.DType {
-	case graph.BF16:
-		simd.F32ToBF16(t.U16(), x)
-	case graph.F16:
-		simd.F32ToF16(t.U16(), x)
+	if s.Type.DType != graph.F32 {
+		t.SetFloats(x)
 	}
 }

@@ -64,7 +64,7 @@ func (c *comparison) judge(x *engine.Executable, fn string, slot int) error {
 // verdict decides on one suspect, given what its operation read and made.
 func (c *comparison) verdict(s *suspect, in [][]float64, got []float64) error {
 	n, v := s.node, s.node.Out[s.result]
-	want, err := define(n, in)
+	want, err := ref.Eval(n, in, ref.Exact)
 	if err != nil {
 		return err
 	}
@@ -77,7 +77,7 @@ func (c *comparison) verdict(s *suspect, in [][]float64, got []float64) error {
 		for k := range in {
 			sizes[k] = absolute(in[k])
 		}
-		sums, err := define(n, sizes)
+		sums, err := ref.Eval(n, sizes, ref.Exact)
 		if err != nil {
 			return err
 		}
@@ -126,43 +126,6 @@ func layer(n *graph.Node, v *graph.Value) string {
 		return v.State.Name
 	}
 	return n.Layer
-}
-
-// define is what the definition of n's operation makes of its operands.
-func define(n *graph.Node, in [][]float64) ([][]float64, error) {
-	b := graph.NewBuilder(n.Op.Name())
-	env := ref.Env{}
-	writes := map[int]bool{}
-	for _, a := range graph.Aliases(n.Op, len(n.In)) {
-		writes[a.In] = true
-	}
-	var operands []*graph.Value
-	for k, v := range n.In {
-		name := fmt.Sprint("operand", k)
-		env[name] = in[k]
-		if writes[k] {
-			operands = append(operands, b.State(&graph.State{Name: name, Type: v.Type}))
-		} else {
-			operands = append(operands, b.Input(name, v.Type))
-		}
-	}
-	err := graph.Catch(func() {
-		for k, v := range b.Emit(n.Op, operands...) {
-			b.Output(fmt.Sprint("result", k), v)
-		}
-	})
-	if err != nil {
-		return nil, err
-	}
-	res, err := ref.Run(b.F, env, ref.Exact)
-	if err != nil {
-		return nil, err
-	}
-	var out [][]float64
-	for k := range n.Out {
-		out = append(out, res.Outputs[fmt.Sprint("result", k)])
-	}
-	return out, nil
 }
 
 func absolute(x []float64) []float64 {

@@ -12,8 +12,8 @@
 //
 // A device's test is two lines:
 //
-//	conformance.Run(t, dev)
-//	conformance.RunGoldens(t, dev, "../testdata/goldens")
+//	conformance.Run(t, conformance.On(backend))
+//	conformance.RunGoldens(t, conformance.On(backend), "../testdata/goldens")
 package conformance
 
 import (

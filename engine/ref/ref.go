@@ -92,6 +92,28 @@ func Run(f *graph.Func, env Env, mode Mode) (*Result, error) {
 	return res, nil
 }
 
+// Eval computes the results of one operation from the elements of its operands,
+// as [Run] does.
+func Eval(n *graph.Node, in [][]float64, mode Mode) ([][]float64, error) {
+	m := machine{mode: mode}
+	operands := make([]tensor, len(in))
+	for i, v := range n.In {
+		operands[i] = tensor{v.Type, in[i]}
+	}
+	types := make([]graph.Type, len(n.Out))
+	for i, v := range n.Out {
+		types[i] = v.Type
+	}
+	out, err := m.eval(n.Op, operands, types)
+	if err != nil {
+		return nil, err
+	}
+	for i, v := range n.Out {
+		out[i] = m.round(out[i], v.DType())
+	}
+	return out, nil
+}
+
 // machine is one run.
 type machine struct {
 	mode Mode

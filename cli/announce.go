@@ -17,7 +17,7 @@ func (r *run) announce() {
 	if rep.Trained != rep.Parameters {
 		r.printf(" (%s trained)", count(float64(rep.Trained)))
 	}
-	r.printf(", %s on %s, %d threads (%s)\n", r.precision, r.host.CPU.String(), r.threads, r.reason)
+	r.printf(", %s on %s, %d threads (%s)\n", r.precision, r.computer(), r.threads, r.reason)
 	s := rep.Run.Settings
 	r.printf("update: %d x %d sequences = %s %s, %d updates; recompute %v\n", s.Accumulation, s.MicroBatch,
 		count(float64(int64(s.Effective())*r.model.UnitsPerRow)), r.model.Unit, t.MaxSteps, s.Recompute)

@@ -24,7 +24,7 @@ import (
 
 type checkCmd struct {
 	Target    string  `arg:"" name:"run" help:"Run directory, preset, or YAML file with settings."`
-	Update    int64   `help:"The update to run twice." default:"1" placeholder:"N"`
+	Update    int64   `help:"The update to run twice." default:"1" placeholder:"N" min:"1" of:"updates"`
 	Precision string  `help:"The format to try: bf16, fp16 or fp32 (default: the configured one)." placeholder:"FORMAT"`
 	Against   string  `help:"The format to trust, which the updates before are done in." default:"fp32" placeholder:"FORMAT"`
 	Factor    float64 `help:"How many times what its format explains a row may differ." default:"8"`

@@ -40,8 +40,8 @@ func threeSaves(t *testing.T) (work string) {
 	if err := tiny(work); err != nil {
 		t.Fatal(err)
 	}
-	for _, u := range []string{"4", "8", "0"} {
-		if v := start(t, work, "whole", "--training.save_steps", "0", "--until", u); v.wait() != exitDone && v.code != exitStopped {
+	for _, until := range [][]string{{"--until", "4"}, {"--until", "8"}, nil} {
+		if v := start(t, work, "whole", append([]string{"--training.save_steps", "0"}, until...)...); v.wait() != exitDone && v.code != exitStopped {
 			t.Fatalf("the undisturbed run ended with code %d:\n%s", v.code, v.output())
 		}
 	}

@@ -51,6 +51,7 @@ var stops = map[string]stop{
 	"config":       harmless("nothing is shown"),
 	"doctor":       harmless("the measurement stops"),
 	"bench":        harmless("the measurement stops, nothing of it is kept"),
+	"check":        harmless("nothing was compared"),
 	"bench-work":   harmless("the measurement stops, nothing of it is kept"),
 }
 

@@ -78,6 +78,8 @@ func TestJSONOfEveryVerb(t *testing.T) {
 		{2, "doctor", []string{"--no-such-flag"}},
 		{0, "bench", []string{"--config", lm, "--ops", "--updates", "5"}},
 		{2, "bench", []string{"--config", lm, "--updates", "1"}},
+		{0, "check", []string{"run", "--update", "2", "--precision", "bf16"}},
+		{2, "check", []string{"run", "--update", "0"}},
 	} {
 		args := append(append(strings.Fields(c.verb), c.args...), "--json")
 		name := "snug " + strings.Join(args, " ")

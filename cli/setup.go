@@ -216,16 +216,25 @@ func (s *setup) ready(p *engine.Program, d *system.Run) (*engine.Executable, err
 	return r, nil
 }
 
+// computer names what computes.
+func (s *setup) computer() string {
+	if s.on.Traits().Name == engine.CPU.Name {
+		return s.host.CPU.String()
+	}
+	return s.on.Name()
+}
+
 // hostTarget is this machine as a target, with the processor's speed measured.
 func (s *setup) hostTarget() (plan.Target, error) {
 	if s.rates == nil {
-		r, err := ratesFolder().calibrated(s.processor(), s.on)
+		r, err := ratesFolder().calibrated(s.processor(), backend.CPU(s.threads))
 		if err != nil {
 			return plan.Target{}, err
 		}
 		s.rates = &r
 	}
 	t := plan.OnHost(s.host, *s.rates)
+	t.Traits = s.on.Traits()
 	t.Budget = int64(s.config.Hardware.MemoryBudget)
 	return t, nil
 }

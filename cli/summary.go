@@ -79,7 +79,7 @@ func (r *run) summarise(res *train.Result, why error) error {
 		TokensPerSecond: total.tokens / max(total.seconds, 1e-9), FlopsUtilization: share, Peak: r.report.Speed.PeakName,
 		ArenaPlanned: r.program.Layout.Bytes, ArenaUsed: r.arenaUsed,
 		PeakRSS: r.view.peak, PlannedTotal: r.report.Total,
-		Precision: string(r.precision), Device: r.host.CPU.String(), Threads: r.threads, Parameters: all,
+		Precision: string(r.precision), Device: r.computer(), Threads: r.threads, Parameters: all,
 		Untrained: append([]string{}, r.program.Untrained...), Checkpoint: res.Checkpoint, SaveRetries: st.Retries, SaveFailures: st.Failures,
 	}
 	optional := func(v float64, ok bool) *checkpoint.Float {

@@ -106,7 +106,7 @@ data: {source: ["`+colours+`"], held_out_fraction: 0.3, buckets: [8, 16, 24], to
 `, "the colour red is number 7")
 	add("dynamo", `model: {d_model: 16, n_layers: 1, n_heads: 2, d_ff: 32, max_seq_len: 24, tasks: [sentiment, translation], decoder_layers: 1}
 router: {hidden: [16]}
-phases: {encoder_steps: 8, router_steps: 8, joint_steps: 8, min_gain: -10, min_routing: 0}
+phases: {encoder_steps: 8, router_steps: 8, joint_steps: 8, min_gain: -10, min_encoder_gain: -10, min_routing: 0}
 tasks:
   sentiment: {rank: 2, alpha: 4, steps: 8, train: ["`+colours+`"]}
   translation: {rank: 2, alpha: 4, steps: 8, train: ["`+words+`"], target_length: 12}

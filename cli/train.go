@@ -285,7 +285,7 @@ func (r *run) loop(from *checkpoint.Checkpoint) error {
 		Metadata: checkpoint.Metadata{
 			Snug: version(), System: r.config.System, Preset: r.config.Preset, Parameters: all, MaxUpdates: int64(cfg.MaxSteps),
 			Model:   r.model.Summary,
-			Machine: map[string]any{"device": r.host.CPU.String(), "precision": r.precision, "threads": r.threads, "kernels": r.on.Arithmetic()},
+			Machine: map[string]any{"device": r.computer(), "precision": r.precision, "threads": r.threads, "kernels": r.on.Arithmetic()},
 			Training: map[string]any{
 				"micro_batch": r.model.Shape.MicroBatch, "accumulation": r.model.Shape.Accumulation,
 				"schedule": cfg.LRScheduler, "learning_rate": cfg.LearningRate,

@@ -36,7 +36,7 @@ func (r *Report) origin(path string) Origin {
 func (c *Config) checkCommon(r *Report, needData bool) {
 	t, d := &c.Training, &c.Data
 	if !validDevice(c.Hardware.Device) {
-		r.Error("hardware.device", "want auto, cpu, cuda or cuda:N, got %s", quote(c.Hardware.Device))
+		r.Error("hardware.device", "want auto, cpu, cuda, cuda:N or reference, got %s", quote(c.Hardware.Device))
 	}
 	if needData && len(d.Source) == 0 && d.Format != "gotree" {
 		r.Error("data.source", "want at least one file, folder or glob pattern")
@@ -90,5 +90,5 @@ func validDevice(s string) bool {
 		_, err := strconv.ParseUint(n, 10, 16)
 		return err == nil
 	}
-	return s == "auto" || s == "cpu" || s == "cuda"
+	return s == "auto" || s == "cpu" || s == "reference" || s == "cuda"
 }

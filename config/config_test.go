@@ -195,7 +195,7 @@ run.yaml:19: <<: merging mappings is not supported: write the keys out`},
 				"run.yaml:2: data.source: want at least one file, folder or glob pattern\n" +
 				"run.yaml:2: data.seq_len: want at most model.max_seq_len (256), got 512\n" +
 				"run.yaml:3: training.lr_scheduler: plateau follows the evaluations: set training.eval_steps\n" +
-				"run.yaml:4: hardware.device: want auto, cpu, cuda or cuda:N, got \"tpu\""},
+				"run.yaml:4: hardware.device: want auto, cpu, cuda, cuda:N or reference, got \"tpu\""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := load(t, c.preset, c.text, c.args...)

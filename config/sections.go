@@ -86,7 +86,7 @@ type Tokenizer struct {
 
 // Hardware is what may be used.
 type Hardware struct {
-	Device       string `key:"device" help:"auto, cpu, cuda or cuda:N"`
+	Device       string `key:"device" help:"auto, cpu, cuda, cuda:N, or reference: the float64 definition of every operation, for checks and hundreds of times slower"`
 	Threads      int    `key:"threads" min:"0" of:"threads" help:"worker threads on the CPU; 0: the cores this process may use"`
 	MemoryBudget Bytes  `key:"memory_budget" help:"most memory the run may plan; 0: what the device has"`
 	CPUISA       string `key:"cpu_isa" enum:"auto,portable,avx2,avx512" help:"kernels to use on the CPU"`

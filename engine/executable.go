@@ -38,6 +38,18 @@ func (p *Program) Load(b Backend) (*Executable, error) {
 	return x, nil
 }
 
+// LoadForward compiles functions without a backward half for a device and loads
+// them on it, to evaluate, predict or generate with.
+func LoadForward(on Backend, o CompileOptions, funcs ...*graph.Func) (*Executable, error) {
+	traits := on.Traits()
+	o.Traits = &traits
+	p, err := CompileForward(o, funcs...)
+	if err != nil {
+		return nil, err
+	}
+	return p.Load(on)
+}
+
 // Close frees the device's memory; tensors must not be used after.
 func (x *Executable) Close() error { return x.image.Close() }
 

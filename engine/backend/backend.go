@@ -8,11 +8,12 @@ import (
 
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/cpu"
+	"github.com/snug-ml/snug/engine/refdevice"
 )
 
 // Options say which device is wanted.
 type Options struct {
-	// Device is "cpu" or "auto", the best that there is.
+	// Device is "cpu", "reference" or "auto", the best that there is.
 	Device string
 	// Threads compute on a processor; 0: as many as Go may use.
 	Threads int
@@ -25,6 +26,9 @@ type Options struct {
 func Open(o Options) (engine.Backend, error) {
 	if strings.HasPrefix(o.Device, "cuda") {
 		return nil, fmt.Errorf("hardware.device %s: this build trains on the CPU only; use cpu or auto (`snug doctor` shows what was found)", o.Device)
+	}
+	if o.Device == "reference" {
+		return refdevice.Backend{}, nil
 	}
 	if o.Kernels != "" {
 		if err := cpu.Configure(o.Kernels); err != nil {

@@ -74,14 +74,11 @@ func measure(f *graph.Func, on engine.Backend, probes map[*graph.Node]*probe) er
 	for _, o := range f.Outputs {
 		names[o.Name] = probes[o.Value.Node]
 	}
-	p, err := engine.CompileForward(engine.CompileOptions{}, f)
+	r, err := engine.LoadForward(on, engine.CompileOptions{}, f)
 	if err != nil {
 		return err
 	}
-	r, err := p.Load(on)
-	if err != nil {
-		return err
-	}
+	p := r.Program()
 	// The passes rebuild the nodes; outputs keep their names.
 	made := map[*graph.Node]*probe{}
 	for _, o := range p.Funcs[0].F.Outputs {

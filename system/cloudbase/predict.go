@@ -51,10 +51,6 @@ func newPredictor(c *config.Config, dir string, on engine.Backend) (_ system.Pre
 	}); err != nil {
 		return nil, err
 	}
-	prog, err := engine.CompileForward(engine.CompileOptions{Low: graph.F32}, b.F)
-	if err != nil {
-		return nil, err
-	}
 	p := &predictor{config: c, reader: newReader(c)}
 	ck, err := checkpoint.Load(dir)
 	if err != nil {
@@ -65,7 +61,7 @@ func newPredictor(c *config.Config, dir string, on engine.Backend) (_ system.Pre
 		return nil, err
 	}
 	p.calibrated = p.interval.Update == ck.State.Update
-	if p.runner, err = prog.Load(on); err != nil {
+	if p.runner, err = engine.LoadForward(on, engine.CompileOptions{Low: graph.F32}, b.F); err != nil {
 		return nil, err
 	}
 	if err := train.LoadStates(p.runner, ck, graph.Weight, graph.Buffer); err != nil {

@@ -79,11 +79,7 @@ func newAssistant(c *config.Config, tok *tokens, tasks []string, routes, mixes b
 	if err != nil {
 		return nil, err
 	}
-	p, err := engine.CompileForward(engine.CompileOptions{Low: graph.F32}, funcs...)
-	if err != nil {
-		return nil, err
-	}
-	if a.r, err = p.Load(on); err != nil {
+	if a.r, err = engine.LoadForward(on, engine.CompileOptions{Low: graph.F32}, funcs...); err != nil {
 		return nil, err
 	}
 	if err := a.r.Initialize(c.Training.Seed); err != nil {

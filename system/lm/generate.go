@@ -65,19 +65,15 @@ func New(net Net, weights *safetensors.File, t *token.Tokenizer, store graph.DTy
 	if err != nil {
 		return nil, err
 	}
-	p, err := engine.CompileForward(engine.CompileOptions{}, funcs...)
-	if err != nil {
-		return nil, err
-	}
 	g := &Generator{t: t, positions: net.Positions(), prefill: chunk}
 	g.eos, g.hasEOS = t.Special(token.EOS)
-	return g, g.load(p, weights, on, nil)
+	return g, g.load(funcs, weights, on, nil)
 }
 
-// load makes the generator ready to run p on what more, if any, fills in and on
+// load makes the generator ready to run funcs on what more, if any, fills in and on
 // the weights.
-func (g *Generator) load(p *engine.Program, weights *safetensors.File, on engine.Backend, more func(r *engine.Executable) error) (err error) {
-	if g.r, err = p.Load(on); err != nil {
+func (g *Generator) load(funcs []*graph.Func, weights *safetensors.File, on engine.Backend, more func(r *engine.Executable) error) (err error) {
+	if g.r, err = engine.LoadForward(on, engine.CompileOptions{}, funcs...); err != nil {
 		return err
 	}
 	err = g.r.Initialize(0)

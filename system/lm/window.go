@@ -50,15 +50,11 @@ func NewWhole(net Whole, weights *safetensors.File, t *token.Tokenizer, on engin
 	if err != nil {
 		return nil, err
 	}
-	p, err := engine.CompileForward(engine.CompileOptions{}, funcs...)
-	if err != nil {
-		return nil, err
-	}
 	var load func(r *engine.Executable) error
 	if l, ok := net.(Loader); ok {
 		load = l.Load
 	}
-	return g, g.load(p, weights, on, load)
+	return g, g.load(funcs, weights, on, load)
 }
 
 // window is the name of the function for a length.

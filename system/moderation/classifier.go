@@ -96,11 +96,7 @@ func (k *Classifier) load(ck *checkpoint.Checkpoint, on engine.Backend) error {
 	if err != nil {
 		return err
 	}
-	p, err := engine.CompileForward(engine.CompileOptions{Low: graph.F32}, funcs...)
-	if err != nil {
-		return err
-	}
-	if k.runner, err = p.Load(on); err != nil {
+	if k.runner, err = engine.LoadForward(on, engine.CompileOptions{Low: graph.F32}, funcs...); err != nil {
 		return err
 	}
 	if err := k.runner.Initialize(0); err != nil {

@@ -29,6 +29,7 @@ import (
 
 	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/internal/durable"
+	"github.com/snug-ml/snug/internal/regular"
 )
 
 type options struct {
@@ -184,7 +185,7 @@ const (
 
 // writeDoc replaces the generated part of a document, or appends it.
 func writeDoc(path, text string) error {
-	raw, err := os.ReadFile(path)
+	raw, err := regular.Read(path, 64<<20)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}

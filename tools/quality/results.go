@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"slices"
 	"strings"
 	"sync"
 
 	"github.com/snug-ml/snug/internal/durable"
+	"github.com/snug-ml/snug/internal/regular"
 )
 
 // cell is one run of the matrix.
@@ -50,7 +50,7 @@ type results struct {
 
 func readResults(path string) (*results, error) {
 	r := &results{path: path}
-	raw, err := os.ReadFile(path)
+	raw, err := regular.Read(path, 64<<20)
 	if errors.Is(err, fs.ErrNotExist) {
 		return r, nil
 	}

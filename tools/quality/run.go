@@ -15,6 +15,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/snug-ml/snug/internal/regular"
 )
 
 // matters are the files that decide what a run computes.
@@ -176,7 +178,7 @@ func (x *result) read(dir string) error {
 		if p.system != x.System {
 			continue
 		}
-		raw, err := os.ReadFile(filepath.Join(dir, p.file))
+		raw, err := regular.Read(filepath.Join(dir, p.file), 64<<20)
 		if errors.Is(err, fs.ErrNotExist) && x.Failed != "" {
 			continue
 		}
@@ -205,7 +207,7 @@ func (x *result) read(dir string) error {
 // deviceOf is the machine that a run's summary names.
 func deviceOf(dir string) string {
 	var s struct{ Device string }
-	if raw, err := os.ReadFile(filepath.Join(dir, "summary.json")); err == nil {
+	if raw, err := regular.Read(filepath.Join(dir, "summary.json"), 64<<20); err == nil {
 		_ = json.Unmarshal(raw, &s) // a name for people; without it there is none
 	}
 	return s.Device

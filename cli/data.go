@@ -12,6 +12,7 @@ import (
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/data/shard"
 	"github.com/snug-ml/snug/device"
+	"github.com/snug-ml/snug/internal/durable"
 	"github.com/snug-ml/snug/system"
 	"github.com/snug-ml/snug/train/rundir"
 )
@@ -45,7 +46,7 @@ func (d *dataPrepareCmd) Run(a *app) (err error) {
 	if err != nil {
 		return err
 	}
-	scratch, err := os.MkdirTemp("", "snug-prepare-")
+	scratch, err := durable.Scratch("prepare")
 	if err != nil {
 		return err
 	}

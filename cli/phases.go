@@ -40,7 +40,7 @@ func (t *trainCmd) phases(a *app, c *config.Config, phases []system.Phase, dir s
 			return nil, err
 		}
 		if all = slices.DeleteFunc(all, func(x change) bool { return !x.ofModel() }); len(all) > 0 {
-			return nil, cannotResume(dir, all)
+			return nil, cannotResume(dir, dir, all)
 		}
 	}
 	undo, err := makeDir(dir)
@@ -98,7 +98,7 @@ func (t *trainCmd) phases(a *app, c *config.Config, phases []system.Phase, dir s
 			}
 		}
 		a.printf("\n[%d/%d] %s: %s\n", i+1, len(phases), p.Name, p.Title)
-		summary, err := how.one(a, s, sub, began)
+		summary, err := how.one(a, s, sub, p.Name, began)
 		if summary != nil {
 			ended = append(ended, phaseSummary{p.Name, summary})
 		}

@@ -10,11 +10,13 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/snug-ml/snug/data"
+	"github.com/snug-ml/snug/internal/durable"
 	"github.com/snug-ml/snug/internal/few"
 	"github.com/snug-ml/snug/internal/regular"
 	"github.com/snug-ml/snug/system"
@@ -236,13 +238,17 @@ func (p *predictCmd) lines(ctx context.Context, in io.Reader, field string, yiel
 
 // spool copies standard input to a file, for readers that want one.
 func spool(in io.Reader) (path string, remove func(), err error) {
-	f, err := os.CreateTemp("", "snug-stdin-")
+	dir, err := durable.Scratch("stdin")
 	if err != nil {
 		return "", nil, err
 	}
-	remove = func() { _ = os.Remove(f.Name()) } // the system clears its folder of temporary files
-	_, err = io.Copy(f, in)
-	if err = errors.Join(err, f.Close()); err != nil {
+	remove = func() { _ = os.RemoveAll(dir) } // the next process that has something to keep there tries again
+	f, err := regular.Create(filepath.Join(dir, "stdin"))
+	if err == nil {
+		_, err = io.Copy(f, in)
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
 		remove()
 		return "", nil, err
 	}

@@ -134,7 +134,7 @@ func (p *progress) saving(e checkpoint.Event) {
 	case checkpoint.Trouble:
 		p.print(fmt.Sprintf("checkpoints: %v", e.Err))
 	case checkpoint.Moved:
-		p.print("warning: " + movedTo(e.Path))
+		p.print("warning: " + p.r.movedTo(e.Path))
 	}
 }
 

@@ -133,15 +133,16 @@ func (c change) ofModel() bool {
 	return section == "system" || section == "model" || c.Key == "training.seed"
 }
 
-// cannotResume refuses changes by their names and both values.
-func cannotResume(dir string, list []change) error {
+// cannotResume refuses changes by their names and both values; out is what
+// --out is to be.
+func cannotResume(dir, out string, list []change) error {
 	with, lines := "another model", make([]string, len(list))
 	for i, c := range list {
 		if lines[i] = c.String(); !c.ofModel() {
 			with = "other settings, which are settled when a run begins"
 		}
 	}
-	return usage("cannot resume %s with %s:\n  %s\nstart a new run with another --out, or leave them away: snug train --resume --out %s", dir, with, strings.Join(lines, "\n  "), dir)
+	return usage("cannot resume %s with %s:\n  %s\nstart a new run with another --out, or leave them away: snug train --resume --out %s", dir, with, strings.Join(lines, "\n  "), out)
 }
 
 // sameRun refuses to resume with another configuration where that cannot be,
@@ -164,7 +165,7 @@ func (r *run) sameRun() error {
 		}
 	}
 	if len(settled) > 0 {
-		return cannotResume(r.dir, settled)
+		return cannotResume(r.dir, r.asOut(r.dir), settled)
 	}
 	return nil
 }
@@ -205,9 +206,9 @@ func (r *run) misfit(err error) error {
 	case len(r.changed) == 0:
 		return fmt.Errorf("cannot resume %s, though none of its settings changed: %w", r.dir, err)
 	case errors.As(err, new(*train.MisfitError)): // in words of the program's tensors
-		return cannotResume(r.dir, r.changed)
+		return cannotResume(r.dir, r.asOut(r.dir), r.changed)
 	}
-	return errors.Join(cannotResume(r.dir, r.changed), err)
+	return errors.Join(cannotResume(r.dir, r.asOut(r.dir), r.changed), err)
 }
 
 // arithmetic says what decides how results are rounded.

@@ -159,7 +159,7 @@ func (r *run) printSummary(s *Summary, why error) {
 	}
 	p("\nNext:\n")
 	if !s.Done {
-		p("  snug train --resume --out %s   goes on\n", r.home())
+		p("  snug train --resume --out %s   goes on\n", r.asOut(r.home()))
 		return
 	}
 	switch {

@@ -70,7 +70,7 @@ func (t *trainCmd) Run(a *app) error {
 			return a.trained(map[string]any{"phases": done}, err)
 		}
 	}
-	summary, err := t.one(a, s, dir, nil)
+	summary, err := t.one(a, s, dir, "", nil)
 	return a.trained(summary, err)
 }
 
@@ -83,9 +83,9 @@ func (a *app) trained(document any, err error) error {
 	return err
 }
 
-// one trains one run in dir and calls began once nothing can be refused any more.
-func (t *trainCmd) one(a *app, s *setup, dir string, began func() error) (*Summary, error) {
-	r := &run{app: a, setup: s, dir: dir, resume: t.Resume, fresh: t.Fresh, until: t.Until, started: time.Now(), began: began}
+// one trains one run in dir, that of a phase unless its name is empty, and calls began once nothing can be refused any more.
+func (t *trainCmd) one(a *app, s *setup, dir, phase string, began func() error) (*Summary, error) {
+	r := &run{app: a, setup: s, dir: dir, phase: phase, resume: t.Resume, fresh: t.Fresh, until: t.Until, started: time.Now(), began: began}
 	err := r.train()
 	return r.summary, err
 }
@@ -108,6 +108,7 @@ type run struct {
 	*app
 	*setup
 	dir           string
+	phase         string // whose run it is, in a folder of that name; empty: of none
 	resume, fresh bool
 	until         int64
 	started       time.Time
@@ -212,6 +213,15 @@ func (r *run) home() string {
 		return r.dir
 	}
 	return r.store.Run().Path()
+}
+
+// asOut is what is given as --out to go on with the run that is in dir: of a
+// phase the folder of the whole.
+func (r *run) asOut(dir string) string {
+	if r.phase != "" && filepath.Base(dir) == r.phase {
+		return filepath.Dir(dir)
+	}
+	return dir
 }
 
 // closeData ends the feed, whose goroutines read ahead, before what it reads is unmapped.
@@ -437,7 +447,7 @@ func (r *run) syncMetrics() error {
 func (r *run) saved(e checkpoint.Event) {
 	if r.view == nil {
 		if e.Kind == checkpoint.Moved { // while data was prepared
-			r.log("%s", movedTo(e.Path))
+			r.log("%s", r.movedTo(e.Path))
 		}
 		return
 	}
@@ -453,8 +463,8 @@ func (r *run) saved(e checkpoint.Event) {
 }
 
 // movedTo says that the run folder was moved.
-func movedTo(path string) string {
-	return fmt.Sprintf("the run folder was moved: the run goes on in %s; resume it with --out %s", path, path)
+func (r *run) movedTo(path string) string {
+	return fmt.Sprintf("the run folder was moved: the run goes on in %s; resume it with --out %s", path, r.asOut(path))
 }
 
 // end writes the report, the sample and the summary of a run that ended with the error why,

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/snug-ml/snug/internal/durable"
 	"github.com/snug-ml/snug/internal/regular"
 )
 
@@ -27,7 +28,7 @@ func (t *Tokenizer) SaveWhole(dir string) error {
 // Files are the files that Save writes, by name: what a checkpoint keeps of its
 // tokenizer.
 func (t *Tokenizer) Files() (files map[string][]byte, err error) {
-	dir, err := os.MkdirTemp("", "snug-tokenizer-")
+	dir, err := durable.Scratch("tokenizer")
 	if err != nil {
 		return nil, err
 	}

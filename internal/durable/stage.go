@@ -23,6 +23,14 @@ func Stage(dir string) (string, error) {
 	return tmp, os.Chmod(tmp, 0o755)
 }
 
+// Scratch makes a folder among the system's temporary ones, for this user alone,
+// which the caller removes. What processes of this host left there that were
+// killed is removed.
+func Scratch(name string) (string, error) {
+	sweep(os.TempDir())
+	return os.MkdirTemp("", fmt.Sprintf(".%s%s%d-*", name, stageMark(), os.Getpid()))
+}
+
 // stageMark stands in the name of every such folder, between what it will be
 // and the process that builds it.
 func stageMark() string {

@@ -13,6 +13,7 @@ import (
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/internal/durable"
 	"github.com/snug-ml/snug/system"
 	"github.com/snug-ml/snug/train"
 	"github.com/snug-ml/snug/train/checkpoint"
@@ -118,7 +119,7 @@ func (p *predictor) flight(ctx context.Context, text string) (_ system.Answer, e
 	if err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp("", "snug-flight-")
+	dir, err := durable.Scratch("flight")
 	if err != nil {
 		return nil, err
 	}

@@ -31,7 +31,7 @@ type Training struct {
 	EarlyStoppingPatience int     `key:"early_stopping_patience" min:"0" of:"updates" help:"evaluations without improvement before stopping; 0: never stop early"`
 	EarlyStoppingMinDelta float64 `key:"early_stopping_min_delta" min:"0" help:"how much better the metric must be to count as an improvement"`
 	Seed                  uint64  `key:"seed" of:"seed" help:"of weights, dropout and data order"`
-	Sample                Sample  `key:"sample" help:"text that the best checkpoint writes at the end of the run; meanwhile snug generate RUN writes"`
+	Sample                Sample  `key:"sample" help:"text that the best checkpoint writes at the end of the run"`
 }
 
 // Plateau is the schedule that lowers the learning rate when the held-out metric stands still.

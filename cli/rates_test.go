@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/snug-ml/snug/device"
-	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/engine/plan"
 )
 
@@ -99,7 +98,7 @@ func TestShareOfABeatenPeak(t *testing.T) {
 	if got := string(ratesFolder()); filepath.Dir(got) != os.Getenv("XDG_CACHE_HOME") {
 		t.Skipf("the cache folder %s is not named by XDG_CACHE_HOME on this system", got)
 	}
-	s := &setup{host: device.DetectHost(), on: backend.CPU(2), threads: 2}
+	s := &setup{host: device.DetectHost(), threads: 2}
 	rates := ratesFolder().keep(s.processor(), ratesAt(4e11))
 	s.rates = &rates
 	report := &plan.Report{Run: plan.Run{Settings: plan.Settings{Precision: device.BF16}}, Speed: rates.In(device.BF16)}

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/engine/plan"
 )
 
@@ -31,9 +32,10 @@ func (s *setup) keepPeak() {
 	}
 }
 
-// processor is what the rates of this setup belong to.
+// processor is what the rates of this setup belong to: the host's, whatever
+// device is asked for.
 func (s *setup) processor() processor {
-	return processor{s.host.CPU.Model, s.on.Arithmetic(), s.threads}
+	return processor{s.host.CPU.Model, backend.CPU(s.threads).Arithmetic(), s.threads}
 }
 
 // counter counts the products of updates.

@@ -22,7 +22,8 @@ func (ckptPushCmd) Help() string {
 	return `Keys come from the environment: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY for
 s3://, GS_ACCESS_KEY_ID and GS_SECRET_ACCESS_KEY (HMAC keys) for gs://. Another
 endpoint is given as s3://bucket/prefix?endpoint=https://host. Every object is
-verified on the far side.
+verified on the far side. An attempt fails when nothing moves for 30 s, each one
+that fails is told, and what gets nowhere is given up after 2 minutes.
 
 Example:
   snug ckpt push runs/quickstart s3://bucket/quickstart --compress`
@@ -54,10 +55,19 @@ func (c *ckptPushCmd) Run(a *app) error {
 	return nil
 }
 
+// patience is how long a verb in the foreground goes on with an object that
+// gets nowhere. Training, which loses nothing by it, tries for longer.
+const patience = 2 * time.Minute
+
 func (a *app) pushOptions(pack bool) remote.PushOptions {
-	return remote.PushOptions{Pack: pack, Retry: func(e remote.RetryEvent) {
-		a.printf("%s: attempt %d failed: %v; next try in %s\n", e.Object, e.Attempt, e.Err, e.Wait.Round(time.Millisecond))
+	return remote.PushOptions{Pack: pack, Patience: patience, Retry: func(e remote.RetryEvent) {
+		_, _ = fmt.Fprintln(a.err, retried(e)) // only told
 	}}
+}
+
+// retried says what failed and when it is tried again.
+func retried(e remote.RetryEvent) string {
+	return fmt.Sprintf("%s: attempt %d failed: %v; next try in %s", e.Object, e.Attempt, e.Err, e.Wait.Round(time.Millisecond))
 }
 
 type ckptPullCmd struct {
@@ -137,7 +147,11 @@ func (r *run) startUploads() error {
 		return fmt.Errorf("checkpoint.remote: %w", err)
 	}
 	r.uploads, err = remote.NewUploader(r.store.Run(), to, remote.UploaderOptions{
-		Push: remote.PushOptions{Pack: c.Compression == "zstd"},
+		Push: remote.PushOptions{Pack: c.Compression == "zstd", Retry: func(e remote.RetryEvent) {
+			if r.view != nil {
+				r.view.warn(retried(e))
+			}
+		}},
 		Notify: func(e remote.UploadEvent) {
 			if r.view != nil {
 				r.view.upload(e)

@@ -24,6 +24,7 @@ type PushOptions struct {
 	Pack     bool             // compress weights and optimizer state
 	Scratch  string           // folder for packed files on their way; default: beside the checkpoint
 	Attempts int              // for each object; 0 means 8
+	Patience time.Duration    // with an object that gets nowhere; 0 means none but Attempts
 	Sessions Sessions         // see PutOptions; default: forgotten with the process
 	Run      string           // refuse a checkpoint of another run than this one; empty: any
 	Progress func(Progress)   // may be nil
@@ -31,6 +32,7 @@ type PushOptions struct {
 	Rejected func(Entry)      // told which newer ones Pull passes over; may be nil
 
 	sleep func(time.Duration) <-chan time.Time
+	now   func() time.Time
 }
 
 // Progress is how far an upload or download has come.
@@ -67,10 +69,13 @@ func (o *PushOptions) defaults() {
 	if o.sleep == nil {
 		o.sleep = time.After
 	}
+	if o.now == nil {
+		o.now = time.Now
+	}
 }
 
 func (o *PushOptions) retrier(object string) *retrier {
-	return &retrier{o.Attempts, o.sleep, func(attempt int, wait time.Duration, err error) {
+	return &retrier{o.Attempts, o.Patience, o.now, o.sleep, func(attempt int, wait time.Duration, err error) {
 		o.Retry(RetryEvent{object, attempt, wait, err})
 	}}
 }

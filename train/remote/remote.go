@@ -102,12 +102,16 @@ func (e *MismatchError) Error() string {
 // ... at most a minute, times a random number below 1).
 type retrier struct {
 	attempts int
+	patience time.Duration // 0: that of the attempts
+	now      func() time.Time
 	sleep    func(time.Duration) <-chan time.Time
 	notify   func(attempt int, wait time.Duration, err error)
 }
 
 func (r *retrier) do(ctx context.Context, f func() error) error {
+	spent := time.Duration(0)
 	for attempt := 1; ; attempt++ {
+		began := r.now()
 		err := f()
 		if err == nil {
 			return nil
@@ -119,6 +123,13 @@ func (r *retrier) do(ctx context.Context, f func() error) error {
 			return fmt.Errorf("given up after %d attempts: %w", attempt, err)
 		}
 		wait := rand.N(min(time.Second<<min(attempt-1, 6), time.Minute)) + 50*time.Millisecond
+		took := r.now().Sub(began)
+		if spent += took + wait; r.patience > 0 && took > r.patience {
+			spent = wait // so long an attempt got somewhere: what does not move is cut off earlier
+		}
+		if r.patience > 0 && spent > r.patience {
+			return fmt.Errorf("given up after %d attempts, with nothing done in %s: %w", attempt, r.patience, err)
+		}
 		r.notify(attempt, wait, err)
 		select {
 		case <-r.sleep(wait):

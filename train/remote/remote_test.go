@@ -239,7 +239,7 @@ func TestPartSize(t *testing.T) {
 
 func TestRetrier(t *testing.T) {
 	var waits []time.Duration
-	r := &retrier{attempts: 5, sleep: func(time.Duration) <-chan time.Time { return time.After(0) }, notify: func(attempt int, wait time.Duration, err error) {
+	r := &retrier{attempts: 5, now: time.Now, sleep: func(time.Duration) <-chan time.Time { return time.After(0) }, notify: func(attempt int, wait time.Duration, err error) {
 		if hi := time.Second<<(attempt-1) + 50*time.Millisecond; wait < 50*time.Millisecond || wait > hi || !errors.Is(err, errNet) {
 			t.Errorf("attempt %d: %v, %v", attempt, wait, err)
 		}

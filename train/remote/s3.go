@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"cmp"
 	"context"
 	"crypto/md5" //nolint:gosec // the protocol's checksum, beside SHA-256
 	"crypto/sha256"
@@ -14,7 +15,6 @@ import (
 	"net/http"
 	"path"
 	"strings"
-	"time"
 
 	"github.com/minio/minio-go/v7"
 	"github.com/minio/minio-go/v7/pkg/credentials"
@@ -45,15 +45,13 @@ func newS3(scheme, bucket, prefix string, c Config) (Remote, error) {
 	if c.AccessKey == "" {
 		keys = credentials.NewChainCredentials([]credentials.Provider{&credentials.EnvAWS{}, &credentials.FileAWSCredentials{}})
 	}
-	// A stalled connection must end, a slow one must not: so there is a limit for
-	// the answer to begin, and none for the whole.
 	transport, err := minio.DefaultTransport(secure)
 	if err != nil {
 		return nil, fmt.Errorf("remote: %w", err)
 	}
-	transport.ResponseHeaderTimeout = 30 * time.Second // of an attempt; each one that fails is told
+	idle := cmp.Or(c.idle, idleLimit)
 	core, err := minio.NewCore(host, &minio.Options{
-		Creds: keys, Secure: secure, Region: c.Region, Transport: transport,
+		Creds: keys, Secure: secure, Region: c.Region, Transport: &watched{transport, idle},
 		MaxRetries: 1, // the retrier above knows more
 	})
 	if err != nil {

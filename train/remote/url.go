@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 )
 
 // Config holds what an URL does not say. Open fills what is empty from the
@@ -19,6 +20,8 @@ type Config struct {
 	SecretKey    string
 	SessionToken string
 	PartSize     int64 // bytes sent at a time for large objects; 0 means 16 MiB
+
+	idle time.Duration // 0 means idleLimit
 }
 
 // Open opens the place an URL names. It does not connect.

@@ -165,6 +165,18 @@ var System = system.System{
 	Open:         open,
 }
 
+// shortestText is a text of one token between its two markers.
+const shortestText = 3
+
+// shortest is the least number of tokens of a task's input: a question and the
+// text to find its answer in have three markers or four.
+func shortest(task string) int {
+	if task == nameQA {
+		return 5
+	}
+	return shortestText
+}
+
 func check(c *config.Config, r *config.Report) {
 	m := config.Of[Model](c)
 	if m.VocabSize == 0 {
@@ -181,6 +193,9 @@ func check(c *config.Config, r *config.Report) {
 	if err := encoder(c).Check(); err != nil {
 		r.Error(hf.KeyOf("model", err), "%v", err)
 	}
+	if n := c.Data.SeqLen; n > 0 && n < shortestText {
+		r.Error("data.seq_len", "want at least %d, got %d: of a text of fewer tokens markers alone are left", shortestText, n)
+	}
 	if len(m.Tasks) == 0 {
 		r.Error("model.tasks", "want at least one task")
 	}
@@ -189,6 +204,9 @@ func check(c *config.Config, r *config.Report) {
 			r.Error("model.tasks", "%s is named twice", name)
 		}
 		t := taskOf(c, name)
+		if least := shortest(name); t.Length > 0 && t.Length < least {
+			r.Error("tasks."+name+".length", "want at least %d, got %d: of an input of fewer tokens markers alone are left", least, t.Length)
+		}
 		if t.Length > c.Data.SeqLen {
 			r.Error("tasks."+name+".length", "%d exceeds data.seq_len (%d)", t.Length, c.Data.SeqLen)
 		}

@@ -118,7 +118,8 @@ type quotedRows struct {
 
 func newQuotedRows(r io.Reader, comma rune, limit int64) *quotedRows {
 	l := newRecordLimit(r, limit)
-	c := csv.NewReader(l)
+	separator := string(comma)
+	c := csv.NewReader(&columnLimit{r: l, comma: separator[len(separator)-1]})
 	c.Comma, c.FieldsPerRecord, c.ReuseRecord = comma, -1, true
 	return &quotedRows{limit: l, csv: c}
 }
@@ -158,6 +159,9 @@ func (p *plainRows) next() ([]string, int64, error) {
 		line := bytes.TrimRight(p.buf, "\r\n")
 		if len(line) == 0 {
 			continue
+		}
+		if bytes.Count(line, p.comma) >= maxColumns {
+			return nil, p.line, errTooWide
 		}
 		p.fields = p.fields[:0]
 		for f := range bytes.SplitSeq(line, p.comma) {

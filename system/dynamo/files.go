@@ -1,6 +1,7 @@
 package dynamo
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,7 +19,8 @@ import (
 type files struct {
 	*config.Data
 	log      func(string, ...any)
-	replaced int // bytes of invalid UTF-8
+	replaced int   // bytes of invalid UTF-8
+	most     int64 // bytes of a file that is read as a whole; 0 means wholeLimit
 }
 
 // readFiles reads a task's examples from the configured files.
@@ -241,6 +243,10 @@ func (f *files) longest() int {
 	return data.DefaultMaxRecord
 }
 
+// wholeLimit is how large a file that is read as a whole may be once it is
+// unpacked, unless data.max_record allows more.
+const wholeLimit = 256 << 20
+
 // whole reads a file of text.
 func (f *files) whole(name string) (text []byte, err error) {
 	in, err := data.OpenFile(name)
@@ -248,9 +254,13 @@ func (f *files) whole(name string) (text []byte, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, in.Close()) }()
-	raw, err := io.ReadAll(in)
+	most := max(cmp.Or(f.most, wholeLimit), int64(f.MaxRecord))
+	raw, err := io.ReadAll(io.LimitReader(in, most+1))
 	if err != nil {
 		return nil, err
+	}
+	if int64(len(raw)) > most {
+		return nil, fmt.Errorf("%s: more than %d bytes (unpacked, if it is compressed), and it is read as a whole; raise data.max_record to its size, or cut it in several files", name, most)
 	}
 	text, n, err := data.ValidUTF8(name, raw, f.ReplaceInvalid)
 	f.replaced += n

@@ -1,0 +1,109 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"runtime/debug"
+	"sort"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/snug-ml/snug/config"
+)
+
+// Every number of every system is planned at the edges of what its key takes:
+// the command ends, with a plan, a refusal of the setting or one of its memory,
+// and never with a failure. What is still planned when its time is up is
+// told to stop, and must.
+func TestEveryEdgeIsPlannedOrRefused(t *testing.T) {
+	if testing.Short() {
+		t.Skip("plans a thousand models")
+	}
+	every, ended := everySystem(t), map[int]int{}
+	for _, s := range systems {
+		run := every[s.Config.Name]
+		raw, err := config.JSONSchema(s.Config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var root keySchema
+		if err := json.Unmarshal(raw, &root); err != nil {
+			t.Fatal(err)
+		}
+		numbers := root.numbers("")
+		var keys []string
+		for key := range numbers {
+			if !strings.HasPrefix(key, "tasks.") || strings.HasPrefix(key, "tasks.translation.") {
+				keys = append(keys, key)
+			}
+		}
+		sort.Strings(keys)
+		for _, key := range keys {
+			values := []string{"0", "1"}
+			if m := numbers[key].Maximum; m != nil {
+				values = append(values, strconv.FormatFloat(*m, 'f', -1, 64))
+			}
+			for _, v := range values {
+				code, said := planWithin(t, 5*time.Second, run.config, "--"+key+"="+v)
+				ended[code]++
+				if code == exitLate {
+					t.Logf("%s: %s %s: still planning after a while", s.Config.Name, key, v)
+					continue
+				}
+				if code != exitDone && code != exitUsage && code != exitNoFit {
+					t.Errorf("%s: %s %s: code %d, %s", s.Config.Name, key, v, code, said)
+				}
+			}
+		}
+	}
+	if ended[exitDone] < 200 || ended[exitUsage] < 100 || ended[exitNoFit] == 0 {
+		t.Errorf("plans ended with %v: too few of a kind", ended)
+	}
+	t.Logf("exit codes: %v", ended)
+}
+
+// exitLate stands for a plan that was told to stop.
+const exitLate = -1
+
+// planWithin plans a configuration for a card and gives the exit code and what
+// was said.
+func planWithin(t *testing.T, limit time.Duration, path string, settings ...string) (code int, said string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	overrides, rest := config.SplitFlags(settings)
+	if len(rest) > 0 {
+		t.Fatalf("no settings: %q", rest)
+	}
+	var stderr bytes.Buffer
+	a := &app{ctx: ctx, out: newStream(io.Discard, false), err: newStream(&stderr, false), overrides: overrides}
+	defer func() {
+		if r := recover(); r != nil {
+			code, said = exitFailed, fmt.Sprintf("%v\n%s", r, debug.Stack())
+		}
+	}()
+	code = a.fail(func() error {
+		s, err := a.load(choice{Config: path}, nil, false)
+		if err != nil {
+			return err
+		}
+		targets, err := s.targets([]string{"t4"})
+		if err != nil {
+			return err
+		}
+		_, no, err := s.planned(targets[0])
+		if no != nil {
+			err = no
+		}
+		return err
+	}())
+	if ctx.Err() != nil {
+		code = exitLate
+	}
+	return code, stderr.String()
+}

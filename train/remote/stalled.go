@@ -2,6 +2,7 @@ package remote
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -67,7 +68,7 @@ func (w *watched) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // cause is why ctx was ended where it was for a stall, else err.
 func cause(ctx context.Context, err error) error {
-	if s, ok := context.Cause(ctx).(*StalledError); ok {
+	if s := (*StalledError)(nil); errors.As(context.Cause(ctx), &s) {
 		return s
 	}
 	return err

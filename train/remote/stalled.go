@@ -35,8 +35,9 @@ type watched struct {
 // RoundTrip implements http.RoundTripper.
 func (w *watched) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(req.Context())
+	host := req.URL.Host
 	stall := func(while string) func() {
-		return func() { cancel(&StalledError{req.URL.Host, while, w.idle}) }
+		return func() { cancel(&StalledError{host, while, w.idle}) }
 	}
 	var answered atomic.Bool
 	send := time.AfterFunc(w.idle, func() {

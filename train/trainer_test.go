@@ -12,6 +12,7 @@ import (
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/engine/refdevice"
 )
 
 // classes is a feed of random examples for a linear classifier: rows examples
@@ -67,9 +68,15 @@ func (c *classes) Next() (Update, error) {
 func (c *classes) Seek(cursor json.RawMessage) error { return json.Unmarshal(cursor, &c.at) }
 func (c *classes) Close()                            {}
 
-// classifier arms a program for micro-batches of rows examples.
+// classifier loads a program for micro-batches of rows examples.
 func classifier(t *testing.T, rows, accumulation int) *engine.Executable {
 	t.Helper()
+	return classifierOn(t, backend.CPU(1), rows, accumulation)
+}
+
+func classifierOn(t *testing.T, on engine.Backend, rows, accumulation int) *engine.Executable {
+	t.Helper()
+	traits := on.Traits()
 	p, err := engine.CompileTraining(engine.Training{
 		Accumulation: accumulation,
 		Optimizer:    engine.Optimizer{Beta1: 0.9, Beta2: 0.99, Eps: 1e-8, WeightDecay: 0.1, MaxGradNorm: 1},
@@ -79,11 +86,11 @@ func classifier(t *testing.T, rows, accumulation int) *engine.Executable {
 			y := b.Linear(h, b.Param("w2", graph.Normal(0.5), labels, 5), nil)
 			return engine.Objective{Sum: b.CrossEntropy(y, b.Input("y", graph.T(graph.I32, rows)), b.Input("w", graph.T(graph.F32, rows)))}
 		},
-	}, engine.CompileOptions{Verify: true})
+	}, engine.CompileOptions{Traits: &traits, Verify: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := p.Load(backend.CPU(1))
+	r, err := p.Load(on)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,6 +120,28 @@ func weights(t *testing.T, r *engine.Executable) []float32 {
 		all = append(all, x.F32()...)
 	}
 	return all
+}
+
+// A device that runs while the host goes on, whose inputs travel as copies, gives
+// what the CPU gives: no slot is filled before the run that reads it is over (the
+// race detector looks too).
+func TestDeviceThatRunsOnItsOwn(t *testing.T) {
+	var want []float32
+	for _, on := range []engine.Backend{backend.CPU(1), refdevice.Backend{}} {
+		r := classifierOn(t, on, 3, 4)
+		if _, err := job(r, &classes{micro: 4, rows: 12, updates: 20}, 20).Run(context.Background(), 0); err != nil {
+			t.Fatal(err)
+		}
+		got := weights(t, r)
+		if want == nil {
+			want = got
+		}
+		for i, x := range got {
+			if d := math.Abs(float64(x - want[i])); !(d < 1e-4) {
+				t.Fatalf("%s: weight %d is %v, %v on the CPU", on.Name(), i, x, want[i])
+			}
+		}
+	}
 }
 
 // An update is the weighted mean over all its examples, however they are dealt

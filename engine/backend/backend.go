@@ -3,7 +3,9 @@
 package backend
 
 import (
+	"cmp"
 	"fmt"
+	"os"
 	"strings"
 
 	"github.com/snug-ml/snug/engine"
@@ -30,10 +32,9 @@ func Open(o Options) (engine.Backend, error) {
 	if o.Device == "reference" {
 		return refdevice.Backend{}, nil
 	}
-	if o.Kernels != "" {
-		if err := cpu.Configure(o.Kernels); err != nil {
-			return nil, err
-		}
+	// What an earlier Open chose does not count.
+	if err := cpu.Configure(cmp.Or(o.Kernels, os.Getenv("SNUG_CPU_ISA"))); err != nil {
+		return nil, err
 	}
 	return CPU(o.Threads), nil
 }

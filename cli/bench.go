@@ -207,6 +207,9 @@ func (b *benchCmd) measure(a *app, s *setup, r *engine.Executable, data *system.
 		},
 	}
 	res, err := job.Run(a.ctx, 0)
+	if errors.Is(err, train.ErrStopped) {
+		err = a.ctx.Err() // nothing was saved to go on from
+	}
 	if err != nil {
 		return row, err
 	}

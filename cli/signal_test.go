@@ -50,7 +50,7 @@ func TestInterrupted(t *testing.T) {
 	if err := manyTexts(filepath.Join(work, "many.txt")); err != nil {
 		t.Fatal(err)
 	}
-	deep := []string{"--config", "tiny.yaml", "--model.n_layers", "1500"}
+	deep := []string{"--config", "tiny.yaml", "--model.n_layers", "1024"}
 	long := []string{"--config", "tiny.yaml", "--data.source", "many.txt", "--data.documents", "line"}
 	if code := start(t, work, "run").wait(); code != exitDone {
 		t.Fatalf("the run to use ended with %d", code)
@@ -85,7 +85,7 @@ func TestInterruptedTwice(t *testing.T) {
 	if err := tiny(work); err != nil {
 		t.Fatal(err)
 	}
-	args := []string{"train", "--config", "tiny.yaml", "--out", "run", "--model.n_layers", "1500"}
+	args := []string{"train", "--config", "tiny.yaml", "--out", "run", "--model.n_layers", "1024"}
 	if code, out := interrupt(t, work, args, syscall.SIGTERM, syscall.SIGTERM); code != exitFailed {
 		t.Errorf("code %d:\n%s", code, out)
 	}

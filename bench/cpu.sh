@@ -3,7 +3,7 @@
 #
 #   bench/cpu.sh [a b c d] [--json] [--rounds 3] [--threads N] [--steps N] [--only snug|torch]
 #
-# bench/setup.sh makes the PyTorch side first; SNUG_BENCH_ENV says where it is. README.md here defines the works.
+# bench/setup.sh makes the PyTorch side first; SNUG_BENCH_ENV says where it is. README.md here defines the workloads.
 set -euo pipefail
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 ENV=${SNUG_BENCH_ENV:-${XDG_CACHE_HOME:-$HOME/.cache}/snug/torch}
@@ -15,6 +15,6 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 case " $* " in
 *" --only torch "* | *" --only=torch "* | *" --help "* | *" -h "*) ;;
-*) go -C "$HERE/.." build -o "$scratch/snug" . ;;
+*) go -C "$HERE/.." build -o "$scratch/workload" ./bench/workload ;;
 esac
-"$ENV/bin/python" "$HERE/compare.py" --snug "$scratch/snug" "$@"
+"$ENV/bin/python" "$HERE/compare.py" --snug "$scratch/workload" "$@"

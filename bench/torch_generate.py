@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Tokens per second of transformers' generate with its KV cache, greedy, one sequence.
 
-    torch_generate.py FOLDER --make      writes a GPT-NeoX of work a's size with random weights to FOLDER
+    torch_generate.py FOLDER --make      writes a GPT-NeoX of workload a's size with random weights to FOLDER
     torch_generate.py FOLDER             measures the model in FOLDER
 
 Prints one JSON object; `ids` are the ids produced, for the other side to be held against.

@@ -3,7 +3,7 @@
 
     torch_systems.py moderation|cloudbase [--default]
 
-moderation: transformers' BERT classifier in the shape of work c (16 texts of 192 tokens); snug's side is `snug bench` of a
+moderation: transformers' BERT classifier in the shape of workload c (16 texts of 192 tokens); snug's side is `snug bench` of a
 moderation configuration with that shape, one bucket of 192 and no dropout. cloudbase: the guide's network on 20 windows of
 five pictures of 64 x 64; snug's side is
 

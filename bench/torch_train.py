@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""One PyTorch training process on one of the four works of bench/README.md.
+"""One PyTorch training process on one of the four workloads of bench/README.md.
 
     torch_train.py {a,b,c,d} [--mode default|tuned|bf16] [--threads 2] [--steps N]
 
@@ -26,7 +26,7 @@ WARMUP = 3
 MIB = 1 << 20
 
 # d model width, L layers, H heads, F feed-forward, T length, B batch, V vocabulary, n measured steps.
-WORKS = {
+WORKLOADS = {
     "a": dict(kind="gpt", V=8192, d=384, L=6, H=6, F=1536, T=256, B=4, n=15),
     "b": dict(kind="gpt", V=8192, d=512, L=8, H=8, F=2048, T=512, B=8, n=6),
     "c": dict(kind="encoder", V=8192, d=384, L=6, H=12, F=1536, T=192, B=16, n=10, classes=2),
@@ -36,10 +36,10 @@ WORKS = {
 
 def options():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    p.add_argument("work", choices=sorted(WORKS))
+    p.add_argument("workload", choices=sorted(WORKLOADS))
     p.add_argument("--mode", choices=("default", "tuned", "bf16"), default="tuned")
     p.add_argument("--threads", type=int, default=os.cpu_count())
-    p.add_argument("--steps", type=int, default=0, help="measured steps (default: by work)")
+    p.add_argument("--steps", type=int, default=0, help="measured steps (default: by workload)")
     p.add_argument("--attention", choices=("sdpa", "written-out"), help="override the mode's attention")
     p.add_argument("--compile", action="store_true", help="torch.compile the model")
     p.add_argument("--checkpoint", action="store_true", help="recompute every block in the backward pass")
@@ -214,7 +214,7 @@ def main():
     rss_import = peak_rss()
     torch.set_num_threads(args.threads)
     torch.manual_seed(0)
-    w = WORKS[args.work]
+    w = WORKLOADS[args.workload]
     model, x, target = build(torch, w, args)
     forward = torch.compile(model) if args.compile else model
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, weight_decay=0.01, **({} if args.mode == "default" else {"fused": True}))
@@ -242,7 +242,7 @@ def main():
     median = statistics.median(times)
     cuda = cuda_library_rss()
     print(json.dumps({
-        "work": args.work, "mode": args.mode, "ms": round(median * 1e3, 2), "best_ms": round(min(times) * 1e3, 2),
+        "workload": args.workload, "mode": args.mode, "ms": round(median * 1e3, 2), "best_ms": round(min(times) * 1e3, 2),
         "rss": peak_rss() - cuda, "rss_import": rss_import - cuda, "rss_cuda_libraries": cuda,
         "steps": len(times), "threads": torch.get_num_threads(), "gflop": round(flops / 1e9, 1),
         "gflops": round(flops / median / 1e9, 1), "foreign_cpu": round(statistics.median(foreign), 3),

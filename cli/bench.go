@@ -235,7 +235,12 @@ func (b *benchCmd) measure(a *app, s *setup, r *engine.Executable, data *system.
 				fns, kinds = append(fns, f.Name), append(kinds, kind)
 			}
 		}
-		return row, a.operations(r, report.Speed, fns, b.Updates, b.Shapes)
+		profile := plan.Profile{Shapes: b.Shapes}
+		took, err := profile.Run(r, fns, b.Updates)
+		if err != nil {
+			return row, err
+		}
+		a.printf("\n%s%d runs took %.1f ms each with every node timed\n", profile.Table(report.Speed), b.Updates, 1e3*took.Seconds()/float64(b.Updates))
 	}
 	return row, nil
 }

@@ -57,21 +57,20 @@ type app struct {
 type commands struct {
 	Version versionFlag `help:"Print the version, and what this binary was built from and for."`
 
-	Train     trainCmd     `cmd:"" help:"Train a model." settings:"all"`
-	Plan      planCmd      `cmd:"" help:"Say what a run needs, to the byte, on any card." settings:"all"`
-	Fit       fitCmd       `cmd:"" help:"Find the fastest settings that fit." settings:"all"`
-	Generate  generateCmd  `cmd:"" help:"Write text with a trained language model." settings:"training.sample.temperature,training.sample.top_k,training.sample.top_p,training.mixed_precision,hardware.threads"`
-	Eval      evalCmd      `cmd:"" help:"Measure a trained model on its held-out data." settings:"!model,system,phases,checkpoint,run"`
-	Predict   predictCmd   `cmd:"" help:"Apply a trained model to data." settings:"data,tasks,hardware.threads"`
-	Serve     serveCmd     `cmd:"" help:"Answer over HTTP with a trained model." settings:"data,hardware.threads"`
-	Export    exportCmd    `cmd:"" help:"Write a trained model as a Hugging Face folder."`
-	Data      dataCmd      `cmd:"" help:"Prepare data."`
-	Ckpt      ckptCmd      `cmd:"" help:"Look at checkpoints."`
-	Config    configCmd    `cmd:"" help:"Show settings: effective ones, presets, the reference." settings:"all"`
-	Doctor    doctorCmd    `cmd:"" help:"Show what this machine has and what would be chosen on it."`
-	Bench     benchCmd     `cmd:"" help:"Measure configurations of a preset against each other." settings:"all"`
-	Check     checkCmd     `cmd:"" help:"Find where two formats compute an update differently." settings:"all"`
-	BenchWork benchWorkCmd `cmd:"" hidden:"" help:"Time a work of bench/README.md." settings:"all"`
+	Train    trainCmd    `cmd:"" help:"Train a model." settings:"all"`
+	Plan     planCmd     `cmd:"" help:"Say what a run needs, to the byte, on any card." settings:"all"`
+	Fit      fitCmd      `cmd:"" help:"Find the fastest settings that fit." settings:"all"`
+	Generate generateCmd `cmd:"" help:"Write text with a trained language model." settings:"training.sample.temperature,training.sample.top_k,training.sample.top_p,training.mixed_precision,hardware.threads"`
+	Eval     evalCmd     `cmd:"" help:"Measure a trained model on its held-out data." settings:"!model,system,phases,checkpoint,run"`
+	Predict  predictCmd  `cmd:"" help:"Apply a trained model to data." settings:"data,tasks,hardware.threads"`
+	Serve    serveCmd    `cmd:"" help:"Answer over HTTP with a trained model." settings:"data,hardware.threads"`
+	Export   exportCmd   `cmd:"" help:"Write a trained model as a Hugging Face folder."`
+	Data     dataCmd     `cmd:"" help:"Prepare data."`
+	Ckpt     ckptCmd     `cmd:"" help:"Look at checkpoints."`
+	Config   configCmd   `cmd:"" help:"Show settings: effective ones, presets, the reference." settings:"all"`
+	Doctor   doctorCmd   `cmd:"" help:"Show what this machine has and what would be chosen on it."`
+	Bench    benchCmd    `cmd:"" help:"Measure configurations of a preset against each other." settings:"all"`
+	Check    checkCmd    `cmd:"" help:"Find where two formats compute an update differently." settings:"all"`
 
 	JSON bool `help:"Print one JSON document on stdout, in refusal too, and everything else on stderr."`
 }

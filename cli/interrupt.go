@@ -52,7 +52,6 @@ var stops = map[string]stop{
 	"doctor":       harmless("the measurement stops"),
 	"bench":        harmless("the measurement stops, nothing of it is kept"),
 	"check":        harmless("nothing was compared"),
-	"bench-work":   harmless("the measurement stops, nothing of it is kept"),
 }
 
 // harmless is the stop of a verb that leaves nothing half done.

@@ -28,6 +28,21 @@ func (p *Profile) Observer() *engine.Observer {
 	}}
 }
 
+// Run runs functions n times, each node timed, and returns how long that took.
+func (p *Profile) Run(e *engine.Executable, fns []string, n int) (time.Duration, error) {
+	e.Observe(p.Observer())
+	defer e.Observe(nil)
+	began := time.Now()
+	for range n {
+		for _, fn := range fns {
+			if err := e.Run(fn, 0); err != nil {
+				return 0, err
+			}
+		}
+	}
+	return time.Since(began), nil
+}
+
 // add adds one execution of a node.
 func (p *Profile) add(n *graph.Node, d time.Duration) {
 	if p.took == nil {

@@ -1,4 +1,4 @@
-package works
+package main
 
 import (
 	"fmt"
@@ -8,7 +8,7 @@ import (
 	"github.com/snug-ml/snug/nn"
 )
 
-// clips is work d: three convolutions on each frame, a transformer over frames.
+// clips is workload d: three convolutions on each frame, a transformer over frames.
 func clips(b *graph.Builder) engine.Objective {
 	const batch, frames, side, d = 20, 5, 64, 256
 	x := b.Input("pictures", graph.T(graph.F32, batch*frames, side, side, 1))

@@ -1,6 +1,4 @@
-// Package works builds the four models that bench/README.md defines, the
-// common ground on which snug and PyTorch are timed.
-package works
+package main
 
 import (
 	"fmt"
@@ -11,11 +9,11 @@ import (
 	"github.com/snug-ml/snug/nn"
 )
 
-// Work is one of the models with its batch.
-type Work struct {
-	Name string
-	// GFLOP counts the products of a training step as bench/README.md does.
-	GFLOP float64
+// workload is a model with its batch.
+type workload struct {
+	name string
+	// gflop counts the matrix products of a training step as bench/README.md does.
+	gflop float64
 	model func(b *graph.Builder) engine.Objective
 }
 
@@ -23,9 +21,9 @@ const vocab = 8192
 
 var initial = graph.Normal(0.02)
 
-// Works are a, b, c and d.
-func Works() []Work {
-	return []Work{
+// workloads are the four of bench/README.md.
+func workloads() []workload {
+	return []workload{
 		{"a", 91.8, gpt(4, 256, 384, 6, 6, 1536)},
 		{"b", 824.6, gpt(8, 512, 512, 8, 8, 2048)},
 		{"c", 212.0, encoder},
@@ -33,18 +31,8 @@ func Works() []Work {
 	}
 }
 
-// Find is the work called name.
-func Find(name string) (Work, error) {
-	for _, w := range Works() {
-		if w.Name == name {
-			return w, nil
-		}
-	}
-	return Work{}, fmt.Errorf("unknown work %q: want a, b, c or d", name)
-}
-
-// Training is the step that is timed: AdamW, gradients clipped to norm 1.
-func (w Work) Training() engine.Training {
+// training is the step that is timed: AdamW, gradients clipped to norm 1.
+func (w workload) training() engine.Training {
 	return engine.Training{
 		Model:        func(b *graph.Builder, _ engine.Mode) engine.Objective { return w.model(b) },
 		Accumulation: 1,
@@ -52,8 +40,8 @@ func (w Work) Training() engine.Training {
 	}
 }
 
-// Fill writes random data into the inputs of a loaded program.
-func Fill(r *engine.Executable) {
+// fill writes random data into the inputs of a loaded program.
+func fill(r *engine.Executable) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for _, v := range r.Program().Inputs {
 		t, _ := r.Input(0, v.Name)
@@ -118,14 +106,14 @@ func gpt(batch, t, d, layers, heads, ff int) func(b *graph.Builder) engine.Objec
 		x, table := embed(b, batch, t, d)
 		x = nn.LayerNorm(b, "ln", blocks(b, x, layers, heads, ff, true), 1e-5)
 		labels, w := weights(b, batch*t)
-		return engine.Objective{Sum: b.LinearCrossEntropy(b.Reshape(x, batch*t, d), table, labels, w, Chunk)}
+		return engine.Objective{Sum: b.LinearCrossEntropy(b.Reshape(x, batch*t, d), table, labels, w, chunk)}
 	}
 }
 
-// Chunk is how many rows of logits the language models hold at a time.
-const Chunk = 2048
+// chunk is the number of rows of logits that the language models hold at a time.
+const chunk = 2048
 
-// encoder is work c.
+// encoder is workload c.
 func encoder(b *graph.Builder) engine.Objective {
 	const batch, t, d = 16, 192, 384
 	x, _ := embed(b, batch, t, d)

@@ -1,0 +1,152 @@
+// Command workload times a training step of one of the models that bench/README.md
+// defines, the common ground on which snug and PyTorch are compared.
+//
+//	go run ./bench/workload a --precision bf16 --ops
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/snug-ml/snug/device"
+	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/backend"
+	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/engine/pass"
+	"github.com/snug-ml/snug/engine/plan"
+)
+
+// warmup is the number of steps before the measured ones.
+const warmup = 3
+
+type options struct {
+	Workload  string `arg:"" enum:"a,b,c,d" help:"One of bench/README.md: a, b, c or d."`
+	Precision string `default:"fp32" enum:"fp32,bf16" help:"fp32 or bf16."`
+	Threads   int    `default:"2" help:"Worker threads."`
+	Steps     int    `default:"10" help:"Measured steps; three more come first."`
+	Recompute string `default:"none" enum:"none,activation,selective,wide,full,auto" help:"What is dropped and computed again; auto needs --budget."`
+	Budget    int64  `help:"Bytes of temporaries that --recompute auto may take."`
+	JSON      bool   `help:"Print one JSON object."`
+	Ops       bool   `help:"Print where the time of a step goes, next to the time predicted."`
+	Shapes    bool   `help:"With --ops: a line for each shape."`
+}
+
+// Validate implements kong.Validatable.
+func (o *options) Validate() error {
+	switch auto := o.Recompute == pass.RecomputeAuto.String(); {
+	case o.Threads < 1 || o.Steps < 1:
+		return fmt.Errorf("--threads %d, --steps %d: both must be at least 1", o.Threads, o.Steps)
+	case o.Shapes && !o.Ops:
+		return errors.New("--shapes needs --ops")
+	case o.Budget < 0 || (o.Budget > 0) != auto:
+		return fmt.Errorf("--budget %d with --recompute %s: auto needs a budget above 0, and nothing else takes one", o.Budget, o.Recompute)
+	}
+	return nil
+}
+
+func main() {
+	var o options
+	kong.Parse(&o, kong.Name("workload"), kong.Description("Times a training step of a workload of bench/README.md."))
+	if err := run(o); err != nil {
+		fmt.Fprintln(os.Stderr, "workload:", err)
+		os.Exit(1)
+	}
+}
+
+func run(o options) (err error) {
+	e, w, err := load(o)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, e.Close()) }()
+	ms := make([]float64, o.Steps+warmup)
+	for i := range ms {
+		began := time.Now()
+		if err := e.Run(engine.FuncStep, 0); err != nil {
+			return err
+		}
+		ms[i] = 1e3 * time.Since(began).Seconds()
+	}
+	if err := report(o, w, e, ms[warmup:]); err != nil || !o.Ops {
+		return err
+	}
+	return operations(o, e)
+}
+
+// load compiles and loads the chosen workload and fills its inputs.
+func load(o options) (*engine.Executable, workload, error) {
+	all := workloads()
+	w := all[slices.IndexFunc(all, func(w workload) bool { return w.name == o.Workload })]
+	mode, err := pass.ParseRecompute(o.Recompute)
+	if err != nil {
+		return nil, w, err
+	}
+	low := graph.F32
+	if o.Precision == string(device.BF16) {
+		low = graph.BF16
+	}
+	p, err := engine.CompileTraining(w.training(), engine.CompileOptions{Low: low, Recompute: mode, Budget: o.Budget})
+	if err != nil {
+		return nil, w, err
+	}
+	e, err := p.Load(backend.CPU(o.Threads))
+	if err != nil {
+		return nil, w, err
+	}
+	if err := e.Initialize(1); err != nil {
+		return nil, w, errors.Join(err, e.Close())
+	}
+	fill(e)
+	return e, w, nil
+}
+
+// report prints the median and the best of the measured times.
+func report(o options, w workload, e *engine.Executable, ms []float64) error {
+	slices.Sort(ms)
+	median := ms[len(ms)/2]
+	s := device.NewSampler()
+	peak := s.Sample().PeakRSS
+	if err := s.Close(); err != nil {
+		return err
+	}
+	loss, err := e.OutputF32(engine.FuncStep, engine.OutputLoss)
+	if err != nil {
+		return err
+	}
+	arena := e.Program().Layout.Bytes
+	if o.JSON {
+		return json.NewEncoder(os.Stdout).Encode(map[string]any{
+			"workload": w.name, "ms": median, "best_ms": ms[0], "rss": peak, "gflops": w.gflop / median * 1e3, "loss": loss[0],
+			"arena_bytes": arena,
+		})
+	}
+	fmt.Printf("workload %s, %s: %.1f ms a step (best %.1f), %.0f GFLOP/s, peak RSS %v, arena %v, loss %.4f\n",
+		w.name, o.Precision, median, ms[0], w.gflop/median*1e3, plan.Bytes(peak), plan.Bytes(arena), loss[0])
+	return nil
+}
+
+// operations times every node of three steps and prints the sums by operation
+// next to the times that the speed of this machine allows.
+func operations(o options, e *engine.Executable) error {
+	precision, err := device.ParsePrecision(o.Precision)
+	if err != nil {
+		return err
+	}
+	rates, err := plan.Calibrate(e.Backend())
+	if err != nil {
+		return err
+	}
+	profile := plan.Profile{Shapes: o.Shapes}
+	took, err := profile.Run(e, []string{engine.FuncStep}, 3)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("\n%s3 steps took %.1f ms each with every node timed\n", profile.Table(rates.In(precision)), 1e3*took.Seconds()/3)
+	return nil
+}

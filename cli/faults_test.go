@@ -41,7 +41,7 @@ func threeSaves(t *testing.T) (work string) {
 		t.Fatal(err)
 	}
 	for _, until := range [][]string{{"--until", "4"}, {"--until", "8"}, nil} {
-		if v := start(t, work, "whole", append([]string{"--training.save_steps", "0"}, until...)...); v.wait() != exitDone && v.code != exitStopped {
+		if v := start(t, work, "whole", append([]string{"--training.save_steps", "0", "--checkpoint.keep_best", "false"}, until...)...); v.wait() != exitDone && v.code != exitStopped {
 			t.Fatalf("the undisturbed run ended with code %d:\n%s", v.code, v.output())
 		}
 	}
@@ -294,7 +294,7 @@ func TestClockJumpsBack(t *testing.T) {
 	if code != exitDone {
 		t.Fatalf("the redated checkpoints are not whole:\n%s", out)
 	}
-	out, code = tool("train", "--config", "tiny.yaml", "--resume", "--out", "jumped", "--training.max_steps", "16", "--training.save_steps", "0")
+	out, code = tool("train", "--config", "tiny.yaml", "--resume", "--out", "jumped", "--training.max_steps", "16", "--training.save_steps", "0", "--checkpoint.keep_best", "false")
 	if code != exitDone || !strings.Contains(out, "resuming from step-00000012") {
 		t.Fatalf("resume ends with code %d:\n%s", code, out)
 	}

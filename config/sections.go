@@ -95,7 +95,7 @@ type Hardware struct {
 // Checkpoint is how the state is kept.
 type Checkpoint struct {
 	KeepLast    int           `key:"keep_last" min:"1" of:"checkpoints" help:"checkpoints kept, the newest"`
-	KeepBest    bool          `key:"keep_best" help:"also keep the one with the lowest held-out loss"`
+	KeepBest    bool          `key:"keep_best" help:"save each evaluation that is the best so far, and keep the best"`
 	Compression string        `key:"compression" enum:"none,zstd" help:"of what is uploaded to remote, exactly; files on this machine are mapped into memory and never packed"`
 	Remote      string        `key:"remote" help:"where finished checkpoints are copied, s3://BUCKET/PREFIX; empty: nowhere"`
 	Grace       time.Duration `key:"grace" min:"0" of:"duration" help:"time to save after SIGTERM"`

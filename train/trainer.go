@@ -135,7 +135,10 @@ func (j *Job) Run(ctx context.Context, start int64) (*Result, error) {
 	if start > 0 && !early && start < j.Updates && j.evaluationDue(start) {
 		// The run was stopped in this evaluation.
 		var err error
-		if early, err = j.evaluate(ctx, start); err != nil {
+		if early, err = j.evaluate(ctx, start); err == nil {
+			err = j.saveBest(start)
+		}
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -354,14 +357,17 @@ func (j *Job) after(ctx context.Context, u int64) (stop bool, err error) {
 		return false, j.spoiled(u, bad)
 	}
 	if j.evaluationDue(u) {
-		if stop, err = j.evaluate(ctx, u); err != nil {
+		if stop, err = j.evaluate(ctx, u); err == nil {
+			err = j.saveBest(u)
+		}
+		if err != nil {
 			return false, err
 		}
 	}
 	if j.ask {
 		j.warn(u)
 	}
-	if j.SaveEvery > 0 && u%j.SaveEvery == 0 && u < j.Updates {
+	if j.SaveEvery > 0 && u%j.SaveEvery == 0 && u < j.Updates && j.saved != u {
 		if !finite(j.lastLoss) {
 			// It would push a good one out.
 			j.emit(Saving{Update: u, Kind: "skipped", Err: fmt.Errorf("the loss is %v", j.lastLoss)})
@@ -425,6 +431,18 @@ func (j *Job) emit(e Event) {
 	if j.Watch != nil {
 		j.Watch(e)
 	}
+}
+
+// saveBest saves the state after update u if its evaluation is the best so far,
+// whatever SaveEvery says.
+func (j *Job) saveBest(u int64) error {
+	if j.Store == nil || !j.Store.KeepsBest() || j.bestAt != u {
+		return nil
+	}
+	if j.saved == u { // resumed from: that checkpoint was saved before its evaluation
+		j.saved, j.resumed = -1, -1
+	}
+	return j.save(u)
 }
 
 // save hands a snapshot to the store. An error of the disk is the store's to

@@ -204,9 +204,6 @@ func check(c *config.Config, r *config.Report) {
 			r.Error("synthetic.burst_frames", "%d frames have no room for a window of %d (model.frames)", g.BurstFrames, m.Frames)
 		}
 	}
-	if t.EvalSteps > 0 && (t.SaveSteps == 0 || t.EvalSteps%t.SaveSteps != 0) {
-		r.Warn("training.save_steps", "%d does not divide training.eval_steps (%d): the best weights may not be saved when they are found", t.SaveSteps, t.EvalSteps)
-	}
 }
 
 // count is how often name stands in the lists.

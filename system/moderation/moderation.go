@@ -144,10 +144,6 @@ func check(c *config.Config, r *config.Report) {
 	if c.Data.HeldOutFraction+d.TestShare >= 1 {
 		r.Error("data.test_fraction", "with data.held_out_fraction nothing is left to train on")
 	}
-	t := &c.Training
-	if t.EvalSteps > 0 && (t.SaveSteps == 0 || t.EvalSteps%t.SaveSteps != 0) {
-		r.Warn("training.save_steps", "%d does not divide training.eval_steps (%d): the best weights may not be saved when they are found", t.SaveSteps, t.EvalSteps)
-	}
 }
 
 // unused refuses the common keys that say something about documents: here

@@ -147,6 +147,9 @@ func Open(runDir string, opts Options) (*Store, error) {
 // Latest is Latest of the store's folder.
 func (s *Store) Latest() (*Checkpoint, []Rejected, error) { return Latest(s.Dir()) }
 
+// KeepsBest reports whether the best checkpoint outlives newer ones.
+func (s *Store) KeepsBest() bool { return s.opts.KeepBest > 0 }
+
 // Reserve allocates the staging buffer of the given size now, so that the
 // first save does not; see StagingBytes.
 func (s *Store) Reserve(bytes int64) {

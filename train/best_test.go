@@ -1,0 +1,123 @@
+package train
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/snug-ml/snug/train/checkpoint"
+)
+
+// An evaluation that is the best so far is saved whatever SaveEvery says, while
+// the store is busy too, and not where keep_best is off.
+func TestBestIsSaved(t *testing.T) {
+	values := []float64{5, 3, 4, 2, 6, 7} // after updates 2, 4 ... and at the end
+	for _, tt := range []struct {
+		name      string
+		keepBest  int
+		saveEvery int64
+		slow      time.Duration
+		best      int64
+		saved     []int64 // of the evaluated ones
+	}{
+		{name: "saves between evaluations", saveEvery: 5, best: 8, saved: []int64{2, 4, 8}},
+		{name: "saves at the end only", best: 8, saved: []int64{2, 4, 8}},
+		{name: "busy", saveEvery: 3, slow: 20 * time.Millisecond, best: 8, saved: []int64{2, 4, 8}},
+		{name: "off", keepBest: -1, saveEvery: 5, best: 11},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := t.TempDir()
+			var saved []int64
+			store, err := checkpoint.Open(dir, checkpoint.Options{KeepBest: tt.keepBest,
+				SyncLog: func() error { time.Sleep(tt.slow); return nil },
+				Notify: func(e checkpoint.Event) {
+					if e.Kind == checkpoint.Saved && e.Update%2 == 0 && e.Update != 10 {
+						saved = append(saved, e.Update)
+					}
+				}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := classifier(t, 12, 1)
+			j := job(r, &classes{micro: 1, rows: 12, updates: 11}, 11)
+			j.Store, j.EvalEvery, j.SaveEvery = store, 2, tt.saveEvery
+			n := 0
+			j.Evaluate = func(context.Context, int) (map[string]float64, error) {
+				n++
+				return map[string]float64{"eval_loss": values[n-1]}, nil
+			}
+			if _, err := j.Run(context.Background(), 0); err != nil {
+				t.Fatal(err)
+			}
+			if err := store.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(saved, tt.saved) {
+				t.Errorf("saved after %v, want %v", saved, tt.saved)
+			}
+			c, err := checkpoint.Choose(dir, checkpoint.Best)
+			if err != nil || c.Update != tt.best {
+				t.Errorf("the best checkpoint is %v (%v), want that of update %d", c, err, tt.best)
+			}
+		})
+	}
+}
+
+// A run that is stopped in an evaluation makes up for it when it is resumed, and
+// its result belongs to the checkpoint then.
+func TestBestIsSavedOnResume(t *testing.T) {
+	dir := t.TempDir()
+	part := func(resume bool) error {
+		store, err := checkpoint.Open(dir, checkpoint.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := store.Close(); err != nil {
+				t.Error(err)
+			}
+		}()
+		ctx, stop := context.WithCancel(context.Background())
+		defer stop()
+		r := classifier(t, 12, 1)
+		j := job(r, &classes{micro: 1, rows: 12, updates: 7}, 7)
+		j.Store, j.EvalEvery = store, 4
+		values := []float64{1, 2}
+		j.Evaluate = func(context.Context, int) (map[string]float64, error) {
+			if !resume {
+				stop()
+				return nil, ctx.Err()
+			}
+			v := values[0]
+			values = values[1:]
+			return map[string]float64{"eval_loss": v}, nil
+		}
+		start := int64(0)
+		if resume {
+			c, _, err := store.Latest()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if start, err = j.Resume(c); err != nil || start != 4 {
+				t.Fatalf("resumed at %d: %v", start, err)
+			}
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		_, err = j.Run(ctx, start)
+		return err
+	}
+	if err := part(false); !errors.Is(err, ErrStopped) {
+		t.Fatalf("the first part ended with %v", err)
+	}
+	if err := part(true); err != nil {
+		t.Fatal(err)
+	}
+	c, err := checkpoint.Choose(dir, checkpoint.Best)
+	if err != nil || c.Update != 4 {
+		t.Errorf("the best checkpoint is %v (%v), want that of update 4", c, err)
+	}
+}

@@ -97,6 +97,9 @@ func (a *app) warnf(format string, args ...any) {
 	_, _ = fmt.Fprintf(a.err, format, args...) // a stream never fails
 }
 
+// warning prints a warning on stderr.
+func (a *app) warning(format string, args ...any) { a.warnf("warning: "+format+"\n", args...) }
+
 // run parses and does what the command line says.
 func (a *app) run(args []string) int {
 	var cmds commands

@@ -47,7 +47,7 @@ func (p *progress) event(e train.Event) {
 	case train.Evaluated:
 		p.print(evalLine(e))
 	case train.Warned:
-		p.print("warning: " + e.Text)
+		p.warning(e.Text)
 	case train.Saving:
 		p.print(fmt.Sprintf("update %d is not saved: %v", e.Update, e.Err))
 	}
@@ -134,7 +134,7 @@ func (p *progress) saving(e checkpoint.Event) {
 	case checkpoint.Trouble:
 		p.print(fmt.Sprintf("checkpoints: %v", e.Err))
 	case checkpoint.Moved:
-		p.print("warning: " + p.r.movedTo(e.Path))
+		p.warning(p.r.movedTo(e.Path))
 	}
 }
 
@@ -156,7 +156,13 @@ func (p *progress) upload(e remote.UploadEvent) {
 func (p *progress) warn(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.print("warning: " + text)
+	p.warning(text)
+}
+
+// warning shows a warning by itself, on stderr.
+func (p *progress) warning(text string) {
+	p.clear()
+	p.r.warning("%s", text)
 }
 
 // print writes a line that stays.

@@ -184,7 +184,7 @@ func (r *run) resumable(c *checkpoint.Checkpoint) error {
 	now, before := r.arithmetic(), c.Manifest.Arithmetic
 	if before != "" && before != now {
 		r.otherBits = fmt.Sprintf("up to update %d this run was computed in %s, from here on in %s: results agree to rounding, not bit for bit as those of an undisturbed run would", c.State.Update, before, now)
-		_, _ = fmt.Fprintf(r.err, "warning: %s\n", r.otherBits) // only told
+		r.warning("%s", r.otherBits)
 	}
 	return nil
 }

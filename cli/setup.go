@@ -74,7 +74,7 @@ func (a *app) warn(warnings []config.Problem) {
 	for _, w := range warnings {
 		if text := w.String(); !slices.Contains(a.warned, text) {
 			a.warned = append(a.warned, text)
-			_, _ = fmt.Fprintf(a.err, "warning: %s\n", text) // only told
+			a.warning("%s", text)
 		}
 	}
 }

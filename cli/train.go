@@ -307,7 +307,7 @@ func (r *run) loop(from *checkpoint.Checkpoint) error {
 	}
 	job.Learning, job.Advise = r.learning(), r.advise
 	if w := job.Schedule.Warning(); w != "" {
-		r.printf("warning: %s\n", w)
+		r.warning("%s", w)
 	}
 	start := int64(0)
 	if from != nil {
@@ -398,14 +398,14 @@ func (r *run) auditAt() int64 {
 // audit tells, after the first updates, which parameters no gradient reached.
 func (r *run) audit() {
 	for _, name := range r.program.Untrained {
-		r.printf("warning: parameter %s does not influence the loss and is not trained\n", name)
+		r.view.warn(fmt.Sprintf("parameter %s does not influence the loss and is not trained", name))
 	}
 	names, err := r.zeroGradients()
 	if err != nil {
-		r.printf("warning: the gradients cannot be read: %v\n", err)
+		r.view.warn(fmt.Sprintf("the gradients cannot be read: %v", err))
 	}
 	for _, name := range names {
-		r.printf("warning: parameter %s got gradients of exactly zero up to update %d\n", name, r.auditAt())
+		r.view.warn(fmt.Sprintf("parameter %s got gradients of exactly zero up to update %d", name, r.auditAt()))
 	}
 }
 
@@ -447,7 +447,7 @@ func (r *run) syncMetrics() error {
 func (r *run) saved(e checkpoint.Event) {
 	if r.view == nil {
 		if e.Kind == checkpoint.Moved { // while data was prepared
-			r.log("%s", r.movedTo(e.Path))
+			r.warning("%s", r.movedTo(e.Path))
 		}
 		return
 	}
@@ -502,7 +502,7 @@ func (r *run) reportBest(res *train.Result) (err error) {
 	update := res.Update
 	best, err := checkpoint.Choose(r.home(), checkpoint.Best)
 	if err != nil {
-		r.printf("warning: the report is on the last weights: %v\n", err)
+		r.warning("the report is on the last weights: %v", err)
 	} else if best.Update != update {
 		c, err := checkpoint.Load(best.Path)
 		if err != nil {

@@ -27,6 +27,7 @@ type checkCmd struct {
 	Update    int64   `help:"The update to run twice." default:"1" placeholder:"N" min:"1" of:"updates"`
 	Precision string  `help:"The format to try: bf16, fp16 or fp32 (default: the configured one)." placeholder:"FORMAT"`
 	Against   string  `help:"The format to trust, which the updates before are done in." default:"fp32" placeholder:"FORMAT"`
+	Device    string  `help:"The device to try, cpu or reference (default: the configured one, which is the one to trust)." placeholder:"DEVICE"`
 	Factor    float64 `help:"How many times what its format explains a row may differ." default:"8"`
 	Fused     bool    `help:"Compare the programs as they train, where results within a fused loop are not seen."`
 	Phase     string  `help:"Of a preset that trains in phases: the folder of the one to check (default: the first)." placeholder:"NAME"`
@@ -34,11 +35,11 @@ type checkCmd struct {
 
 // Help implements kong.HelpProvider.
 func (checkCmd) Help() string {
-	return `Runs one update twice from the same state on the same data, in two formats, and
-names the first operations, layers and rows whose results differ by more than the
-format explains (docs/check.md has the rule). A run goes forward from its newest
+	return `Runs one update twice from the same state on the same data, in two formats or on two
+devices, and names the first operations, layers and rows whose results differ by more
+than the format explains (docs/check.md has the rule). A run goes forward from its newest
 checkpoint before the update, a preset from its first weights; the updates before
-are done in the format that is trusted. Nothing is saved but prepared data, that of
+are done in the format and on the device that are trusted. Nothing is saved but prepared data, that of
 a preset in runs/check.
 
 Exit codes: 0 nothing differs by more than its format explains, 1 something does,
@@ -46,20 +47,24 @@ or the check failed, 2 wrong usage.
 
 Examples:
   snug check quickstart --update 20 --precision bf16
-  snug check runs/quickstart --update 300 --precision fp16 --against bf16 --json`
+  snug check runs/quickstart --update 300 --precision fp16 --against bf16 --json
+  snug check small.yaml --device reference --precision fp32`
 }
 
 // checkReport is what --json prints.
 type checkReport struct {
-	Update    int64             `json:"update"`
-	From      string            `json:"from"` // a checkpoint, or "the first weights"
-	Precision device.Precision  `json:"precision"`
-	Against   device.Precision  `json:"against"`
-	Factor    float64           `json:"factor"`
-	Clean     bool              `json:"clean"`
-	Tried     checkFigures      `json:"tried"`
-	Trusted   checkFigures      `json:"trusted"`
-	Functions []*compare.Report `json:"functions"`
+	Update    int64            `json:"update"`
+	From      string           `json:"from"` // a checkpoint, or "the first weights"
+	Precision device.Precision `json:"precision"`
+	Against   device.Precision `json:"against"`
+	// Device is tried, AgainstDevice trusted; absent where both are the same.
+	Device        string            `json:"device,omitempty"`
+	AgainstDevice string            `json:"against_device,omitempty"`
+	Factor        float64           `json:"factor"`
+	Clean         bool              `json:"clean"`
+	Tried         checkFigures      `json:"tried"`
+	Trusted       checkFigures      `json:"trusted"`
+	Functions     []*compare.Report `json:"functions"`
 }
 
 // checkFigures are what a program says of the update.
@@ -99,11 +104,12 @@ func (c *checkCmd) Run(a *app) (err error) {
 	return err
 }
 
-// pair is a training program in two formats, ready to run the same update.
+// pair is a training program in two formats or on two devices, ready to run the same update.
 type pair struct {
 	*setup
 	trusted, tried *engine.Executable
 	against        device.Precision
+	other          engine.Backend // the device to try; [setup.on] is trusted
 	data           *system.Run
 	home           *rundir.Dir
 	from           *checkpoint.Checkpoint // nil: the first weights
@@ -149,8 +155,9 @@ func (c *checkCmd) prepare(a *app) (p *pair, err error) {
 	for _, f := range []struct {
 		to        **engine.Executable
 		precision device.Precision
-	}{{&p.trusted, p.against}, {&p.tried, p.precision}} {
-		if *f.to, err = p.load(settings, f.precision, c.Fused); err != nil {
+		on        engine.Backend
+	}{{&p.trusted, p.against, p.on}, {&p.tried, p.precision, p.other}} {
+		if *f.to, err = p.load(settings, f.precision, f.on, c.Fused); err != nil {
 			return p, err
 		}
 	}
@@ -164,20 +171,20 @@ func (c *checkCmd) prepare(a *app) (p *pair, err error) {
 	return p, err
 }
 
-// load compiles the training program in a format. Both programs scale the loss
+// load compiles the training program in a format for a device. Both programs scale the loss
 // if one of them must, so that their gradients can be compared.
-func (p *pair) load(settings plan.Settings, precision device.Precision, fused bool) (*engine.Executable, error) {
+func (p *pair) load(settings plan.Settings, precision device.Precision, on engine.Backend, fused bool) (*engine.Executable, error) {
 	settings.Precision = precision
 	shape := shape(settings)
 	shape.LossScaling = p.precision.LossScaling() || p.against.LossScaling()
-	traits := p.on.Traits()
+	traits := on.Traits()
 	program, err := engine.CompileTraining(p.model.Training(shape), engine.CompileOptions{
 		Traits: &traits, Low: low(precision), Label: true, Skip: func(pass string) bool { return pass == "fuse" && !fused },
 	})
 	if err != nil {
 		return nil, err
 	}
-	return program.Load(p.on)
+	return program.Load(on)
 }
 
 // resolve finds the configuration and the checkpoint to start from, and gives
@@ -209,14 +216,22 @@ func (c *checkCmd) resolve(a *app, p *pair) (dir string, err error) {
 	if err != nil {
 		return dir, usage("--against %s: %v", c.Against, err)
 	}
-	if p.against == p.precision {
-		return dir, usage("--precision and --against are both %s: nothing to compare", p.precision)
+	if p.other = p.on; c.Device != "" {
+		if p.other, err = p.open(c.Device); err != nil {
+			return dir, usage("--device %s: %v", c.Device, err)
+		}
+	}
+	if p.against == p.precision && !p.twoDevices() {
+		return dir, usage("--precision and --against are both %s: nothing to compare; or name another device with --device", p.precision)
 	}
 	if last := int64(p.config.Training.MaxSteps); c.Update > last {
 		return dir, usage("--update %d: the run has %d (training.max_steps)", c.Update, last)
 	}
 	return dir, nil
 }
+
+// twoDevices reports whether the device to try is not the one to trust.
+func (p *pair) twoDevices() bool { return p.on.Name() != p.other.Name() }
 
 // preset resolves a preset, or one of its phases, which trains on nothing that
 // an earlier one leaves.
@@ -284,6 +299,9 @@ func before(a *app, dir string, update int64) (*checkpoint.Checkpoint, error) {
 // check brings the trusted program to the update, runs it in both and compares.
 func (p *pair) check(a *app, c *checkCmd) (*checkReport, error) {
 	report := &checkReport{Update: c.Update, From: "the first weights", Precision: p.precision, Against: p.against, Factor: c.Factor, Clean: true}
+	if p.twoDevices() {
+		report.Device, report.AgainstDevice = p.other.Name(), p.on.Name()
+	}
 	job := &train.Job{
 		Runner: p.trusted, Feed: p.data.Feed, Updates: c.Update - 1, Seed: p.config.Training.Seed,
 		Schedule: (&run{setup: p.setup}).schedule(),
@@ -398,11 +416,19 @@ func (p *pair) compare(job *train.Job, u *train.Update, c *checkCmd, report *che
 	return nil
 }
 
+// on names a format and the device, if that says more.
+func on(p device.Precision, name string) string {
+	if name == "" {
+		return string(p)
+	}
+	return fmt.Sprintf("%s on %s", p, name)
+}
+
 // print tells people what was found.
 func (r *checkReport) print(a *app) {
-	a.printf("update %d from %s, %s against %s\n", r.Update, r.From, r.Precision, r.Against)
-	a.printf("  %-6s loss %-10.6g gradient norm %.6g\n", r.Precision, float64(r.Tried.Loss), float64(r.Tried.GradNorm))
-	a.printf("  %-6s loss %-10.6g gradient norm %.6g\n", r.Against, float64(r.Trusted.Loss), float64(r.Trusted.GradNorm))
+	a.printf("update %d from %s, %s against %s\n", r.Update, r.From, on(r.Precision, r.Device), on(r.Against, r.AgainstDevice))
+	a.printf("  %-6s loss %-10.6g gradient norm %.6g\n", on(r.Precision, r.Device), float64(r.Tried.Loss), float64(r.Tried.GradNorm))
+	a.printf("  %-6s loss %-10.6g gradient norm %.6g\n", on(r.Against, r.AgainstDevice), float64(r.Trusted.Loss), float64(r.Trusted.GradNorm))
 	for _, f := range r.Functions {
 		name := f.Func
 		if strings.HasPrefix(f.Func, engine.FuncMicro) {

@@ -110,12 +110,8 @@ func (s *setup) resolve() error {
 			return err
 		}
 	}
-	kernels := hw.CPUISA
-	if kernels == "auto" {
-		kernels = "" // what SNUG_CPU_ISA says
-	}
 	var err error
-	if s.on, err = backend.Open(backend.Options{Device: hw.Device, Threads: s.threads, Kernels: kernels}); err != nil {
+	if s.on, err = s.open(hw.Device); err != nil {
 		return err
 	}
 	t := &s.config.Training
@@ -130,6 +126,15 @@ func (s *setup) resolve() error {
 		return s.config.Derive("training.mixed_precision", t.MixedPrecision, s.reason)
 	}
 	return nil
+}
+
+// open is a device with the configured threads and kernels.
+func (s *setup) open(name string) (engine.Backend, error) {
+	kernels := s.config.Hardware.CPUISA
+	if kernels == "auto" {
+		kernels = "" // what SNUG_CPU_ISA says
+	}
+	return backend.Open(backend.Options{Device: name, Threads: s.threads, Kernels: kernels})
 }
 
 // low is the 16-bit format of a precision.

@@ -29,8 +29,12 @@ func Open(o Options) (engine.Backend, error) {
 	if strings.HasPrefix(o.Device, "cuda") {
 		return nil, fmt.Errorf("hardware.device %s: this build trains on the CPU only; use cpu or auto (`snug doctor` shows what was found)", o.Device)
 	}
-	if o.Device == "reference" {
+	switch o.Device {
+	case "auto", "cpu":
+	case "reference":
 		return refdevice.Backend{}, nil
+	default:
+		return nil, fmt.Errorf("unknown device %q: want auto, cpu or reference", o.Device)
 	}
 	// What an earlier Open chose does not count.
 	if err := cpu.Configure(cmp.Or(o.Kernels, os.Getenv("SNUG_CPU_ISA"))); err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/parquet-go/parquet-go"
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/snug-ml/snug/data/npz"
+	"github.com/snug-ml/snug/data/npz/npztest"
 )
 
 // makeData is a command of the scripts: it writes the texts of corpus/*.txt
@@ -135,7 +135,7 @@ func writeTokens(w io.Writer, texts []string) error {
 		}
 		lengths[i] = int32(len(t))
 	}
-	z := npz.NewWriter(w)
+	z := npztest.NewWriter(w)
 	if err := z.Write("input_ids", []int{len(texts), longest}, ids); err != nil {
 		return err
 	}

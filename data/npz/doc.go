@@ -1,4 +1,4 @@
-// Package npz reads and writes NumPy arrays: .npy files of versions 1 to 3 and
+// Package npz reads NumPy arrays: .npy files of versions 1 to 3 and
 // .npz archives of them, stored or deflated.
 //
 // It promises that hostile files cost no more than their own size: a header is

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/snug-ml/snug/data/npz/npztest"
 )
 
 func TestFloats(t *testing.T) {
@@ -17,7 +19,7 @@ func TestFloats(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := NewWriter(f)
+	w := npztest.NewWriter(f)
 	for name, data := range map[string]any{
 		"u1": []uint8{0, 1, 255, 7}, "i8": []int64{-3, 1 << 20, 0, 5}, "f8": []float64{0.5, -1e9, 3, math.Inf(1)},
 		"f2": []uint16{0x3c00, 0xc000, 0x0001, 0x7bff}, "f4": []float32{1, 2, 3, 4},

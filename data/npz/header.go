@@ -219,34 +219,3 @@ func (p *parser) shape() ([]int, error) {
 	}
 	return shape, nil
 }
-
-// encodeHeader writes a version 1 header, padded so that the elements start at
-// a multiple of 64.
-func encodeHeader(d DType, shape []int) ([]byte, error) {
-	dims := make([]string, len(shape))
-	for i, n := range shape {
-		if n < 0 {
-			return nil, fmt.Errorf("negative size in shape %v", shape)
-		}
-		dims[i] = strconv.Itoa(n)
-	}
-	tuple := strings.Join(dims, ", ")
-	if len(dims) == 1 {
-		tuple += ","
-	}
-	order := "<"
-	if d.Size() == 1 {
-		order = "|"
-	}
-	dict := fmt.Sprintf("{'descr': '%s%s', 'fortran_order': False, 'shape': (%s), }", order, d, tuple)
-	const before = len(magic) + 4
-	total := (before + len(dict) + 1 + 63) &^ 63
-	if total-before > math.MaxUint16 {
-		return nil, fmt.Errorf("shape of %d dimensions", len(shape))
-	}
-	b := append([]byte(magic), 1, 0)
-	b = binary.LittleEndian.AppendUint16(b, uint16(total-before))
-	b = append(b, dict...)
-	b = append(b, strings.Repeat(" ", total-len(b)-1)...)
-	return append(b, '\n'), nil
-}

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/snug-ml/snug/data/npz/npztest"
 	"pgregory.net/rapid"
 )
 
@@ -26,6 +27,15 @@ func wantError(t testing.TB, err error, parts ...string) {
 			t.Errorf("error %q does not say %q", err, p)
 		}
 	}
+}
+
+// decode reads a .npy file whose elements take at most limit bytes.
+func decode(r io.Reader, limit int64) (*Array, error) {
+	e, err := newElements(r)
+	if err != nil {
+		return nil, err
+	}
+	return e.array(limit)
 }
 
 // npy is a .npy file with a header written by hand.
@@ -97,7 +107,7 @@ func TestDecode(t *testing.T) {
 		{npy(1, "{'descr': '<f8', 'fortran_order': False, 'shape': (0, 7), }", ""),
 			Array{Float64, []int{0, 7}, []float64{}}},
 	} {
-		got, err := Decode(strings.NewReader(test.file), 1000)
+		got, err := decode(strings.NewReader(test.file), 1000)
 		if err != nil {
 			t.Errorf("%q: %v", test.file, err)
 			continue
@@ -138,8 +148,8 @@ func TestDecodeErrors(t *testing.T) {
 		{magic + "\x02\x00\xff\xff\xff\x7f", "claims 2147483647 bytes"},
 		{npy(1, dict("'<i4'", "False", "(1,)"), "")[:20], "cut off"},
 	} {
-		_, err := Decode(strings.NewReader(test.file), 1000)
-		wantError(t, err, "npz: ", test.want)
+		_, err := decode(strings.NewReader(test.file), 1000)
+		wantError(t, err, test.want)
 	}
 }
 
@@ -148,7 +158,7 @@ func TestClaimsAreNotAllocated(t *testing.T) {
 	file := npy(1, "{'descr': '<f8', 'fortran_order': False, 'shape': (134217728,), }", "12345678")
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	_, err := Decode(strings.NewReader(file), math.MaxInt64)
+	_, err := decode(strings.NewReader(file), math.MaxInt64)
 	runtime.ReadMemStats(&after)
 	wantError(t, err, "cut off")
 	if n := after.TotalAlloc - before.TotalAlloc; n > 8<<20 {
@@ -175,7 +185,7 @@ func TestRoundTrip(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := NewWriter(out)
+	w := npztest.NewWriter(out)
 	for n, a := range arrays {
 		if err := w.Write(n, a.Shape, a.Data); err != nil {
 			t.Fatal(err)
@@ -212,13 +222,10 @@ func TestRoundTrip(t *testing.T) {
 			t.Errorf("%s: %s", n, d)
 		}
 		var one bytes.Buffer
-		if err := Encode(&one, want.Shape, want.Data); err != nil {
+		if err := npztest.Encode(&one, want.Shape, want.Data); err != nil {
 			t.Fatal(err)
 		}
-		if at := bytes.IndexByte(one.Bytes(), '\n') + 1; at%64 != 0 {
-			t.Errorf("%s: elements start at byte %d", n, at)
-		}
-		if got, err = Decode(&one, 1<<30); err != nil || cmp.Diff(&want, got) != "" {
+		if got, err = decode(&one, 1<<30); err != nil || cmp.Diff(&want, got) != "" {
 			t.Errorf("%s alone: %v", n, err)
 		}
 	}
@@ -329,39 +336,20 @@ func TestArchiveErrors(t *testing.T) {
 	wantError(t, err, name, "zip")
 }
 
-func TestWriteErrors(t *testing.T) {
-	var b bytes.Buffer
-	wantError(t, Encode(&b, []int{3}, []int32{1}), "1 elements for shape [3]")
-	wantError(t, Encode(&b, []int{1}, []string{"x"}), "cannot write []string")
-	w := NewWriter(&b)
-	s, err := w.Stream("a", Int32, []int{2})
-	if err != nil {
-		t.Fatal(err)
-	}
-	wantError(t, s.Write([]int64{1}), "a: 1 elements of i8, want at most 2 of i4")
-	wantError(t, s.Write([]int32{1, 2, 3}), "at most 2")
-	if err := s.Write([]int32{1}); err != nil {
-		t.Fatal(err)
-	}
-	wantError(t, w.Close(), "a: 1 elements missing")
-	_, err = w.Stream("b", Int32, []int{-1})
-	wantError(t, err, "missing")
-}
-
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte(npy(1, "{'descr': '<i4', 'fortran_order': False, 'shape': (2,), }", "12345678")))
 	f.Add([]byte(npy(3, "{'descr': '>f8', 'fortran_order': True, 'shape': (1, 2), }", "1234567812345678")))
 	f.Add([]byte(npy(2, "{'descr': '|b1', 'fortran_order': False, 'shape': (), }", "1")))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		a, err := Decode(bytes.NewReader(b), 1<<20)
+		a, err := decode(bytes.NewReader(b), 1<<20)
 		if err != nil {
 			return
 		}
 		var again bytes.Buffer
-		if err := Encode(&again, a.Shape, a.Data); err != nil {
+		if err := npztest.Encode(&again, a.Shape, a.Data); err != nil {
 			t.Fatal(err)
 		}
-		c, err := Decode(&again, 1<<20)
+		c, err := decode(&again, 1<<20)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -28,19 +28,6 @@ type Array struct {
 // chunkBytes is how much of an array is read at a time.
 const chunkBytes = 1 << 20
 
-// Decode reads a .npy file whose elements take at most limit bytes.
-func Decode(r io.Reader, limit int64) (*Array, error) {
-	e, err := newElements(r)
-	if err != nil {
-		return nil, fmt.Errorf("npz: %w", err)
-	}
-	a, err := e.array(limit)
-	if err != nil {
-		return nil, fmt.Errorf("npz: %w", err)
-	}
-	return a, nil
-}
-
 // File is an open .npz archive.
 type File struct {
 	file    *os.File

@@ -47,16 +47,6 @@ func (d DType) Float() bool { return d == F32 || d == BF16 || d == F16 }
 // Half reports whether d is one of the 16-bit formats.
 func (d DType) Half() bool { return d == BF16 || d == F16 }
 
-// ParseDType is the inverse of DType.String.
-func ParseDType(s string) (DType, error) {
-	for i, n := range dtypeNames[1:] {
-		if n == s {
-			return DType(i + 1), nil
-		}
-	}
-	return Invalid, fmt.Errorf("unknown element type %q: expected f32, bf16, f16 or i32", s)
-}
-
 // Shape is the extent of each dimension, outermost first. The empty shape is a scalar.
 type Shape []int
 

@@ -49,14 +49,6 @@ type Result struct {
 	Tried      int    // greedy placements made, the search's included
 }
 
-// Gap is how far Size lies above LowerBound, as a fraction of LowerBound.
-func (r Result) Gap() float64 {
-	if r.LowerBound == 0 {
-		return 0
-	}
-	return float64(r.Size-r.LowerBound) / float64(r.LowerBound)
-}
-
 // DefaultAlign is the alignment used when Options.Align is 0.
 const DefaultAlign = 64
 

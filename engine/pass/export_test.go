@@ -3,6 +3,7 @@ package pass
 import (
 	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/snug-ml/snug/engine/pack"
 )
@@ -22,7 +23,7 @@ func CheckPlacement(u *Unit) error {
 			}
 		}
 	}
-	if err := pack.Check(items, cmp.Or(u.Align, pack.DefaultAlign), p.Bytes); err != nil {
+	if err := disjoint(items, cmp.Or(u.Align, pack.DefaultAlign), p.Bytes); err != nil {
 		return err
 	}
 	if live := peak(u.F); p.Bytes < live || p.Bytes < p.Bound || p.Bound < live {
@@ -34,6 +35,27 @@ func CheckPlacement(u *Unit) error {
 	}
 	if sum != p.Bound {
 		return fmt.Errorf("what is live at the peak takes %d bytes, the bound is %d", sum, p.Bound)
+	}
+	return nil
+}
+
+// disjoint reports an error unless all buffers are aligned and within size
+// bytes, and no two of them that are live together overlap.
+func disjoint(bufs []pack.Buffer, align, size int64) error {
+	bufs = slices.DeleteFunc(slices.Clone(bufs), func(b pack.Buffer) bool { return b.Size == 0 })
+	slices.SortFunc(bufs, func(a, b pack.Buffer) int { return cmp.Compare(a.Start, b.Start) })
+	for i, a := range bufs {
+		if a.Offset < 0 || a.Offset%align != 0 || a.Offset+a.Size > size {
+			return fmt.Errorf("%+v is not aligned to %d within %d bytes", a, align, size)
+		}
+		for _, b := range bufs[i+1:] {
+			if b.Start >= a.End {
+				break
+			}
+			if a.Offset < b.Offset+b.Size && b.Offset < a.Offset+a.Size {
+				return fmt.Errorf("%+v and %+v overlap", a, b)
+			}
+		}
 	}
 	return nil
 }

@@ -16,7 +16,7 @@ import (
 	"testing"
 
 	"github.com/snug-ml/snug/config"
-	"github.com/snug-ml/snug/data/npz"
+	"github.com/snug-ml/snug/data/npz/npztest"
 )
 
 // TestWindowEdges: no window reaches over the end of a flight or a gap, and
@@ -391,7 +391,7 @@ func writeNPZ(t *testing.T, path string, frames any, more map[string][]float64) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := npz.NewWriter(file)
+	w := npztest.NewWriter(file)
 	if err := w.Write(npzFrames, []int{6, 8, 16}, frames); err != nil {
 		t.Fatal(err)
 	}

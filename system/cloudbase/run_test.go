@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/snug-ml/snug/cli"
-	"github.com/snug-ml/snug/data/npz"
+	"github.com/snug-ml/snug/data/npz/npztest"
 	"github.com/snug-ml/snug/system/cloudbase"
 )
 
@@ -212,7 +212,7 @@ func rewrite(t *testing.T, run, flight, path string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w := npz.NewWriter(file)
+		w := npztest.NewWriter(file)
 		n := len(f.Time)
 		for name, data := range map[string][]float64{"time": f.Time, "sza": f.SZA, "saa": f.SAA} {
 			if err := w.Write(name, []int{n}, data); err != nil {

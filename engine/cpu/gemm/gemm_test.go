@@ -5,7 +5,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
-	"unsafe"
 
 	"pgregory.net/rapid"
 )
@@ -28,7 +27,7 @@ func TestProperty(t *testing.T) {
 					Compute: rapid.SampledFrom([]DType{F32, BF16}).Draw(t, "compute"),
 					KC:      rapid.SampledFrom([]int{0, 16, 33}).Draw(t, "kc"),
 				}
-				if rapid.Bool().Draw(t, "small slabs") {
+				if rapid.Bool().Draw(t, "small groups") {
 					opts.SharedLimit = 32 << 10
 				}
 				rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
@@ -49,11 +48,6 @@ func TestProperty(t *testing.T) {
 				}
 
 				p := NewPlan(m, n, k, ta, tb, tc, transA, transB, opts)
-				if rapid.Bool().Draw(t, "prepacked") {
-					opts.PackedB = true
-					p = NewPlan(m, n, k, ta, tb, tc, transA, transB, opts)
-					args.B.Data = unsafe.Pointer(packed(t, k, n, b, p, opts))
-				}
 				sequential(t, p, args, rng)
 				compare(t, m, n, k, c, want, scale, rounded)
 			})
@@ -81,19 +75,4 @@ func TestLong(t *testing.T) {
 			}
 		}
 	}
-}
-
-// packed returns b packed for a plan with PackedB.
-func packed(t tester, k, n int, b *operand, p *Plan, opts Options) *byte {
-	pk := NewPacking(k, n, b.Type, b.Trans, p.Compute(), opts)
-	if *pk != *p.Packing() {
-		t.Fatalf("NewPacking %+v differs from the plan's %+v", *pk, *p.Packing())
-	}
-	dst, worker := newGuarded(pk.Bytes()), newGuarded(pk.WorkerBytes())
-	for task := range pk.Tasks() {
-		pk.Run(task, &b.Matrix, dst.data, worker.data)
-	}
-	dst.check(t, "packed B")
-	worker.check(t, "packing scratch")
-	return &dst.data[0]
 }

@@ -2,7 +2,7 @@ package gemm
 
 import "math"
 
-// grid cuts a slab of C into blocks of mb rows by nb columns, one task each.
+// grid cuts the columns of C that a panel group gives into blocks of mb rows by nb columns, one task each.
 type grid struct {
 	rows   int // blocks along the rows
 	mb, nb int
@@ -60,18 +60,18 @@ func (p *Plan) heights(fixed int) []int {
 }
 
 // widths lists the block widths worth trying for a height: up to parts equal
-// parts of a slab, whose block of C, if it is summed in scratch or visited
+// parts of a group, whose block of C, if it is summed in scratch or visited
 // several times, fits its share of the cache.
 func (p *Plan) widths(fixed, mb, parts int) []int {
 	nr := p.m.nr
 	if fixed > 0 {
 		return []int{roundUp(fixed, nr)}
 	}
-	panels := ceil(p.slabs.cols, nr)
+	panels := ceil(p.groups.cols, nr)
 	revisited := p.c != F32 || p.packing.blocks > 1
 	var list []int
 	for n := 1; n <= panels; n++ {
-		nb := roundUp(ceil(p.slabs.cols, n), nr)
+		nb := roundUp(ceil(p.groups.cols, n), nr)
 		if !revisited || mb*nb*4 <= blockBytesC || n == panels {
 			list = append(list, nb)
 		}
@@ -86,7 +86,7 @@ func (p *Plan) widths(fixed, mb, parts int) []int {
 // task for workers that are held up.
 func (p *Plan) cost(g grid, workers int) float64 {
 	m := p.m
-	w := float64(min(m.words(p.k), p.slabs.blocks*p.packing.kc))
+	w := float64(min(m.words(p.k), p.groups.blocks*p.packing.kc))
 	full, r1, r2 := m.tiles(min(g.mb, p.rows))
 	rowCycles := float64(full)*tileCycles(m, m.mr) + tileCycles(m, r1) + tileCycles(m, r2)
 	tiles := float64(full + btoi(r1 > 0) + btoi(r2 > 0))
@@ -99,7 +99,7 @@ func (p *Plan) cost(g grid, workers int) float64 {
 	if p.mapA != nil {
 		task += tiles * w * mapACycles
 	}
-	tasks := g.rows * ceil(p.slabs.cols, g.nb)
+	tasks := g.rows * ceil(p.groups.cols, g.nb)
 	cost := float64(ceil(tasks, workers)) * task
 	if workers > 1 {
 		cost += 0.25 * task

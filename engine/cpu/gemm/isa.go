@@ -1,7 +1,5 @@
 package gemm
 
-import "fmt"
-
 // ISA is a level of instructions a kernel is written for.
 type ISA uint8
 
@@ -18,16 +16,6 @@ const (
 var isaNames = [...]string{"auto", "portable", "avx2", "avx512", "avx512bf16"}
 
 func (i ISA) String() string { return isaNames[i] }
-
-// ParseISA returns the level named s, as String writes it.
-func ParseISA(s string) (ISA, error) {
-	for i, name := range isaNames {
-		if s == name {
-			return ISA(i), nil
-		}
-	}
-	return Auto, fmt.Errorf("unknown instruction set %q: use one of %q", s, isaNames)
-}
 
 // Supported lists the levels that run on this machine, slowest first.
 func Supported() []ISA {
@@ -87,16 +75,16 @@ type machine struct {
 
 	tilesA  [3]tilesFunc // by source type, full tiles of a transposed A
 	panelA  [3]panelFunc // by source type, one tile of fewer rows
-	shared  packB        // for a buffer that several workers read
-	own     packB        // for a buffer that the packing worker reads itself
+	shared  packer       // for a buffer that several workers read
+	own     packer       // for a buffer that the packing worker reads itself
 	lanes   int          // rows of one call of transpose
 	toWord  [3]rowsFunc  // source type to elements of words
 	fromF32 [3]rowsFunc  // float32 to the type of C
 	toF32   [3]rowsFunc  // type of C to float32
 }
 
-// packB are the ways to pack a panel of B.
-type packB struct {
+// packer packs a panel of B.
+type packer struct {
 	panel     [3]panelFunc // by source type, nr columns in one call
 	transpose panelFunc    // up to machine.lanes rows of words
 }

@@ -9,8 +9,8 @@ var machineAVX512 = machine{
 		kernF32x7AVX512, kernF32x8AVX512, kernF32x9AVX512, kernF32x10AVX512, kernF32x11AVX512, kernF32x12AVX512},
 	tilesA:  [3]tilesFunc{tilesF32AVX512, tilesBF16AVX512, tilesF16AVX512},
 	panelA:  [3]panelFunc{panelF3216AVX512, panelBF1616AVX512, panelF1616AVX512},
-	own:     packB{[3]panelFunc{panelF3232AVX512, panelBF1632AVX512, panelF1632AVX512}, transposeAVX512},
-	shared:  packB{[3]panelFunc{panelF3232StreamAVX512, panelBF1632StreamAVX512, panelF1632StreamAVX512}, transposeStreamAVX512},
+	own:     packer{[3]panelFunc{panelF3232AVX512, panelBF1632AVX512, panelF1632AVX512}, transposeAVX512},
+	shared:  packer{[3]panelFunc{panelF3232StreamAVX512, panelBF1632StreamAVX512, panelF1632StreamAVX512}, transposeStreamAVX512},
 	lanes:   16,
 	toWord:  [3]rowsFunc{copyRows(4), rowsBF16ToF32AVX512, rowsF16ToF32AVX512},
 	toF32:   [3]rowsFunc{copyRows(4), rowsBF16ToF32AVX512, rowsF16ToF32AVX512},
@@ -26,8 +26,8 @@ var machineAVX512BF16 = machine{
 		kernBF16x7AVX512, kernBF16x8AVX512, kernBF16x9AVX512, kernBF16x10AVX512, kernBF16x11AVX512, kernBF16x12AVX512},
 	tilesA:  [3]tilesFunc{tilePairsF32AVX512, tilePairsBF16AVX512, nil},
 	panelA:  [3]panelFunc{pairsF3216AVX512, pairsBF1616AVX512, nil},
-	own:     packB{[3]panelFunc{pairsF3232AVX512, pairsBF1632AVX512, nil}, transposeAVX512},
-	shared:  packB{[3]panelFunc{pairsF3232StreamAVX512, pairsBF1632StreamAVX512, nil}, transposeStreamAVX512},
+	own:     packer{[3]panelFunc{pairsF3232AVX512, pairsBF1632AVX512, nil}, transposeAVX512},
+	shared:  packer{[3]panelFunc{pairsF3232StreamAVX512, pairsBF1632StreamAVX512, nil}, transposeStreamAVX512},
 	lanes:   16,
 	toWord:  [3]rowsFunc{rowsF32ToBF16AVX512, copyRows(2), nil},
 	toF32:   machineAVX512.toF32,
@@ -40,13 +40,13 @@ var machineAVX2 = machine{
 	kern:   []kernelFunc{nil, kernF32x1AVX2, kernF32x2AVX2, kernF32x3AVX2, kernF32x4AVX2, kernF32x5AVX2, kernF32x6AVX2},
 	tilesA: [3]tilesFunc{tilesF32AVX2, tilesBF16AVX2, tilesF16AVX2},
 	panelA: [3]panelFunc{panelGo(F32, 6), panelGo(BF16, 6), panelGo(F16, 6)},
-	own: packB{[3]panelFunc{
+	own: packer{[3]panelFunc{
 		wholePanels(panelF3216AVX2, panelGo(F32, 16)),
 		wholePanels(panelBF1616AVX2, panelGo(BF16, 16)),
 		wholePanels(panelF1616AVX2, panelGo(F16, 16)),
 	}, transposeWhole},
 	// A transposition writes half lines, which streaming stores do badly.
-	shared: packB{[3]panelFunc{
+	shared: packer{[3]panelFunc{
 		wholePanels(panelF3216StreamAVX2, panelGo(F32, 16)),
 		wholePanels(panelBF1616StreamAVX2, panelGo(BF16, 16)),
 		wholePanels(panelF1616StreamAVX2, panelGo(F16, 16)),

@@ -69,6 +69,6 @@ func (p *Plan) packMapped(block, j, cols int, b *Matrix, out *byte, worker []byt
 		rows := min(mapRows, kn-k)
 		p.wide.own.panel[b.Type](rows, cols, (*byte)(b.at(k0+k, j)), b.pitch(), r.x, 4*m.nr)
 		from, t := r.apply(rows * m.nr)
-		p.how.panel[t](rows, cols, from, t.Size()*m.nr, add(out, k/m.elems()*m.nr*4), m.nr*4)
+		p.packer.panel[t](rows, cols, from, t.Size()*m.nr, add(out, k/m.elems()*m.nr*4), m.nr*4)
 	}
 }

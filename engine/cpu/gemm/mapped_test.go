@@ -33,7 +33,7 @@ func TestMapped(t *testing.T) {
 					Compute: rapid.SampledFrom([]DType{F32, BF16}).Draw(t, "compute"),
 					KC:      rapid.SampledFrom([]int{0, 16, 33, 150}).Draw(t, "kc"),
 				}
-				if rapid.Bool().Draw(t, "small slabs") {
+				if rapid.Bool().Draw(t, "small groups") {
 					opts.SharedLimit = 32 << 10
 				}
 				rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))

@@ -37,11 +37,12 @@ func (u Micro) ScratchBytes(k int) int { return u.m.lanes * rowPitch(u.m.words(k
 // PackB packs op(B) [k, n] into dst, 64-byte aligned.
 func (u Micro) PackB(k, n int, b *Matrix, dst, scratch []byte) Panels {
 	p := layout(u.m, k, n, b.Type, b.Trans, k)
+	pitch := u.m.nr * u.m.words(k) * 4
 	for panel := range p.panels {
 		j := panel * u.m.nr
-		p.packBlock(&u.m.own, 0, j, min(u.m.nr, n-j), b, &dst[p.offset(0, panel)], scratch)
+		p.packBlock(&u.m.own, 0, j, min(u.m.nr, n-j), b, &dst[panel*pitch], scratch)
 	}
-	return Panels{&dst[0], u.m.nr * 4, u.m.nr * u.m.words(k) * 4}
+	return Panels{&dst[0], u.m.nr * 4, pitch}
 }
 
 // ViewB returns a float32 op(B) of n columns, stored untransposed, as panels

@@ -19,10 +19,8 @@ type Options struct {
 	Accumulate bool
 	// MapA and MapB, if not nil, are what the elements of A and B go through as
 	// they are read, rounded to the type of their operand then. Such an operand
-	// is not transposed, and such a B not packed before.
+	// is not transposed.
 	MapA, MapB Map
-	// PackedB says that Args.B.Data is a buffer packed by Plan.Packing.
-	PackedB bool
 	// Workers is the number of workers the tasks are meant for; 0 is GOMAXPROCS.
 	Workers int
 	// SharedLimit bounds SharedBytes, but not below one block of one panel; 0
@@ -43,17 +41,16 @@ type Plan struct {
 	a, b, c    DType
 	transA     bool
 	accumulate bool
-	prepacked  bool
 	direct     bool // B is read where it is
 	source     sourceA
 	mapA, mapB Map
 	wide       *machine // of the same instruction set, for float32 words
 
-	packing   Packing
-	how       *packB
+	packing   packing
+	packer    *packer
 	workers   int
-	slabs     slabs
-	grid      grid // of the tasks of a full slab
+	groups    panelGroups
+	grid      grid // of the tasks of a full group
 	scratchC  int  // offset in the worker's scratch
 	workerLen int
 }
@@ -69,12 +66,12 @@ func NewPlan(m, n, k int, a, b, c DType, transA, transB bool, opts Options) *Pla
 		word = BF16
 	}
 	isa := opts.ISA.Resolve()
-	if opts.MapA != nil && transA || opts.MapB != nil && (transB || opts.PackedB) {
-		panic("gemm: an operand that is transposed or packed before cannot be mapped")
+	if opts.MapA != nil && transA || opts.MapB != nil && transB {
+		panic("gemm: an operand that is transposed cannot be mapped")
 	}
 	p := &Plan{
 		m: machineFor(isa, word), rows: m, cols: n, k: k, a: a, b: b, c: c,
-		transA: transA, accumulate: opts.Accumulate, prepacked: opts.PackedB,
+		transA: transA, accumulate: opts.Accumulate,
 		mapA: opts.MapA, mapB: opts.MapB, wide: machineFor(isa, F32),
 	}
 	workers := opts.Workers
@@ -86,20 +83,20 @@ func NewPlan(m, n, k int, a, b, c DType, transA, transB bool, opts Options) *Pla
 	if p.mapA != nil {
 		p.source = rowsA
 	}
-	p.direct = !p.prepacked && p.mapB == nil && !transB && b == F32 && p.m.word == F32 && m <= directRows &&
+	p.direct = p.mapB == nil && !transB && b == F32 && p.m.word == F32 && m <= directRows &&
 		(p.m.exact || n%p.m.nr == 0)
 	p.packing = layout(p.m, k, n, b, transB, opts.KC)
-	p.how = &p.m.own
+	p.packer = &p.m.own
 	if workers > 1 {
-		p.how = &p.m.shared
+		p.packer = &p.m.shared
 	}
-	p.slabs = slabs{blocks: p.packing.blocks, cols: n, alongK: 1, alongN: 1}
+	p.groups = panelGroups{blocks: p.packing.blocks, cols: n, alongK: 1, alongN: 1}
 	if p.packs() {
 		limit := opts.SharedLimit / 2
 		if limit <= 0 {
-			limit = slabLimit(workers)
+			limit = groupLimit(workers)
 		}
-		p.slabs = p.cut(limit)
+		p.groups = p.cut(limit)
 	}
 	p.grid = p.chooseGrid(workers, opts)
 	p.layoutWorker()
@@ -107,28 +104,22 @@ func NewPlan(m, n, k int, a, b, c DType, transA, transB bool, opts Options) *Pla
 }
 
 // packs reports whether packing B is part of the plan.
-func (p *Plan) packs() bool { return !p.prepacked && !p.direct }
+func (p *Plan) packs() bool { return !p.direct }
 
 // Blocks returns into how many blocks K is cut.
 func (p *Plan) Blocks() int { return p.packing.blocks }
 
-// Compute returns the type the plan multiplies in.
-func (p *Plan) Compute() DType { return p.m.word }
-
-// Packing returns the layout of B that a plan with Options.PackedB reads.
-func (p *Plan) Packing() *Packing { return &p.packing }
-
 // Phases returns the number of phases; each starts when the one before is done.
-// Phase 0 packs the first slab of B, phase i packs slab i and multiplies by
+// Phase 0 packs the first group of B, phase i packs group i and multiplies by
 // the one before.
-func (p *Plan) Phases() int { return p.slabs.count() + btoi(p.packs()) }
+func (p *Plan) Phases() int { return p.groups.count() + btoi(p.packs()) }
 
-// slabOf returns which slab a phase multiplies by; -1 for none.
-func (p *Plan) slabOf(phase int) int { return phase - btoi(p.packs()) }
+// groupOf returns which group a phase multiplies by; -1 for none.
+func (p *Plan) groupOf(phase int) int { return phase - btoi(p.packs()) }
 
 // Tasks returns the number of tasks of a phase.
 func (p *Plan) Tasks(phase int) int {
-	i := p.slabOf(phase)
+	i := p.groupOf(phase)
 	return p.mulTasks(i) + p.packTasks(i+1)
 }
 
@@ -138,7 +129,7 @@ func (p *Plan) SharedBytes() int {
 	if !p.packs() {
 		return 0
 	}
-	return min(2, p.slabs.count()) * p.slabs.slabBytes(p)
+	return min(2, p.groups.count()) * p.groups.groupBytes(p)
 }
 
 // WorkerBytes returns the size of the scratch, 64-byte aligned, of each worker.
@@ -152,7 +143,7 @@ func (p *Plan) layoutWorker() {
 		n += mapBytes(p.packing.kc * p.m.elems())
 	}
 	if p.packs() {
-		n = max(n, p.packing.WorkerBytes())
+		n = max(n, p.packing.scratch())
 	}
 	if p.mapB != nil {
 		n = max(n, mapBytes(mapRows*p.m.nr))

@@ -14,7 +14,7 @@ import (
 func (o *operand) bits() []byte { return slices.Clone(o.mem.data) }
 
 // TestDeterministic shows that C has the same bits for any number of workers,
-// any task grid and any slabs, and that a row's result does not depend on how
+// any task grid and any groups, and that a row's result does not depend on how
 // many rows there are.
 func TestDeterministic(t *testing.T) {
 	const m, n, k = 150, 170, 700
@@ -26,15 +26,12 @@ func TestDeterministic(t *testing.T) {
 			var want []byte
 			for _, o := range []Options{
 				{Workers: 1}, {Workers: 2}, {Workers: 3}, {Workers: 64},
-				{MB: 20, NB: 64}, {MB: 1, NB: 1}, {SharedLimit: 1}, {PackedB: true},
+				{MB: 20, NB: 64}, {MB: 1, NB: 1}, {SharedLimit: 1},
 			} {
 				o.ISA = isa
 				c := newOperand(m, n, 0, typ, false, uniform(rng))
 				p := NewPlan(m, n, k, typ, typ, typ, false, false, o)
 				args := &Args{A: a.Matrix, B: b.Matrix, C: c.Matrix}
-				if o.PackedB {
-					args.B.Data = unsafe.Pointer(packed(t, k, n, b, p, o))
-				}
 				if o.Workers > 1 {
 					team := newTeam(o.Workers, p.WorkerBytes())
 					team.multiply(p, args, newGuarded(p.SharedBytes()).data)

@@ -14,7 +14,7 @@ var machinePortable = machine{
 	fromF32: [3]rowsFunc{copyRows(4), rowsGo(F32, BF16), rowsGo(F32, F16)},
 }
 
-var packPortable = packB{
+var packPortable = packer{
 	panel:     [3]panelFunc{panelGo(F32, 4), panelGo(BF16, 4), panelGo(F16, 4)},
 	transpose: transposeGo(4),
 }

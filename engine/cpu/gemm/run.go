@@ -5,29 +5,29 @@ import "unsafe"
 // Run computes one task of a phase. Every task of a phase must run exactly
 // once, on any worker; shared is common to all, worker is the caller's own.
 func (p *Plan) Run(phase, task int, args *Args, shared, worker []byte) {
-	i := p.slabOf(phase)
+	i := p.groupOf(phase)
 	mul, pack := p.mulTasks(i), p.packTasks(i+1)
 	// Packing is spread evenly among the products, so that memory and
 	// arithmetic are busy at the same time.
 	packed := task * pack / (mul + pack)
 	if (task+1)*pack/(mul+pack) > packed {
-		p.packSlab(i+1, packed, &args.B, shared, worker)
+		p.packGroup(i+1, packed, &args.B, shared, worker)
 		return
 	}
 	task -= packed
 	if p.packs() {
 		shared = p.half(i, shared)
 	}
-	s := p.slab(i)
+	s := p.group(i)
 	p.multiply(s, p.block(s, task), p.after(i, task), args, shared, worker)
 }
 
-// block is the part of C one task computes; columns count from the slab.
+// block is the part of C one task computes; columns count from the group.
 type block struct{ i0, i1, j0, j1 int }
 
 // block gives the part of C of a task that multiplies by s. Tasks in a row share
 // columns of B, the operand a task reads most of.
-func (p *Plan) block(s slab, task int) block {
+func (p *Plan) block(s panelGroup, task int) block {
 	bi, bj := task%p.grid.rows, task/p.grid.rows
 	return block{
 		i0: bi * p.grid.mb, i1: min(p.rows, (bi+1)*p.grid.mb),
@@ -40,10 +40,10 @@ type turn struct {
 	block
 	kb     int
 	ok     bool // else nothing follows
-	packed bool // it is of the same slab
+	packed bool // it is of the same group
 }
 
-// after is what probably follows a task that multiplies by slab i, as the
+// after is what probably follows a task that multiplies by group i, as the
 // workers take turns.
 func (p *Plan) after(i, task int) turn {
 	task += p.workers
@@ -52,15 +52,15 @@ func (p *Plan) after(i, task int) turn {
 		task -= p.mulTasks(i)
 		i++
 	}
-	if i == p.slabs.count() || task >= p.mulTasks(i) {
+	if i == p.groups.count() || task >= p.mulTasks(i) {
 		return turn{}
 	}
-	s := p.slab(i)
+	s := p.group(i)
 	return turn{p.block(s, task), s.kb0, true, same}
 }
 
-// multiply adds what a slab gives to one block of C; then is what follows.
-func (p *Plan) multiply(s slab, b block, then turn, args *Args, shared, worker []byte) {
+// multiply adds what a group gives to one block of C; then is what follows.
+func (p *Plan) multiply(s panelGroup, b block, then turn, args *Args, shared, worker []byte) {
 	m := p.m
 	c, ldc := (*byte)(args.C.at(b.i0, s.j0+b.j0)), args.C.pitch()
 	rows, cols := b.i1-b.i0, b.j1-b.j0
@@ -92,9 +92,9 @@ func (p *Plan) multiply(s slab, b block, then turn, args *Args, shared, worker [
 			q.n, q.c = min(m.nr, cols-j), add(c, 4*j)
 			p.point(&q, s, kb, b.j0+j, args, shared)
 			if j+m.nr < cols {
-				p.wantB(&q, s, kb, b.j0+j+m.nr, args, shared)
+				p.wantB(&q, s, kb, b.j0+j+m.nr, shared)
 			} else if next.packed {
-				p.wantB(&q, s, next.kb, next.j0, args, shared)
+				p.wantB(&q, s, next.kb, next.j0, shared)
 			}
 			if kb == p.packing.blocks-1 {
 				if args.Bias != nil {
@@ -128,28 +128,25 @@ func (p *Plan) blockA(a *Matrix, i0, rows, k0, kn int, worker []byte) Block {
 	return p.m.blockA(p.source, a, i0, rows, k0, kn, worker)
 }
 
-// point makes q multiply by the panel of block kb at column j of the slab.
-func (p *Plan) point(q *panel, s slab, kb, j int, args *Args, shared []byte) {
+// point makes q multiply by the panel of block kb at column j of the group.
+func (p *Plan) point(q *panel, s panelGroup, kb, j int, args *Args, shared []byte) {
 	q.nfetch = 0
 	if p.direct {
 		q.b, q.bs = (*byte)(args.B.at(kb*p.packing.kc, s.j0+j)), args.B.pitch()
 		return
 	}
-	q.b, q.bs = p.packedB(s, kb, j, args, shared), p.m.nr*4
+	q.b, q.bs = p.packedB(s, kb, j, shared), p.m.nr*4
 }
 
-// packedB is where the panel of block kb at column j of the slab lies.
-func (p *Plan) packedB(s slab, kb, j int, args *Args, shared []byte) *byte {
-	if p.prepacked {
-		return add((*byte)(args.B.Data), p.packing.offset(kb, (s.j0+j)/p.m.nr))
-	}
-	return &shared[p.slabOffset(s, kb, j/p.m.nr)]
+// packedB is where the panel of block kb at column j of the group lies.
+func (p *Plan) packedB(s panelGroup, kb, j int, shared []byte) *byte {
+	return &shared[p.groupOffset(s, kb, j/p.m.nr)]
 }
 
 // wantB wants a packed panel.
-func (p *Plan) wantB(q *panel, s slab, kb, j int, args *Args, shared []byte) {
+func (p *Plan) wantB(q *panel, s panelGroup, kb, j int, shared []byte) {
 	if !p.direct {
-		q.want(p.packedB(s, kb, j, args, shared), cacheLine, p.packing.blockWords(kb)*p.m.nr*4/cacheLine)
+		q.want(p.packedB(s, kb, j, shared), cacheLine, p.packing.blockWords(kb)*p.m.nr*4/cacheLine)
 	}
 }
 

@@ -7,9 +7,9 @@ import (
 	"slices"
 )
 
-// Check verifies a packing in O(n log n): every offset is aligned and not negative, and no two buffers that
+// check verifies a packing in O(n log n): every offset is aligned and not negative, and no two buffers that
 // are live together overlap. The error names two buffers at fault. size is the arena that must hold them all.
-func Check(bufs []Buffer, align, size int64) error {
+func check(bufs []Buffer, align, size int64) error {
 	if align <= 0 || align&(align-1) != 0 {
 		return fmt.Errorf("pack: alignment %d is not a positive power of two", align)
 	}

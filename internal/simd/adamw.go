@@ -47,47 +47,15 @@ func (c *AdamWCoef) scalars() [adamScalars]float32 {
 //	v  = v*Beta2 + ((1-Beta2)*g)*g
 //	w  = w + (-LR/BiasCorr1 * m) / (sqrt(v)/sqrt(BiasCorr2) + Eps)
 func AdamW(w, g, m, v []float32, c AdamWCoef) {
-	checkAdamW(w, g, m, v, len(w))
+	same(len(w), len(g), len(g))
+	same(len(w), len(m), len(v))
 	s := c.scalars()
 	adamw(w, g, m, v, &s)
-}
-
-// AdamWBF16 is AdamW that also writes the new weights to dst as bfloat16.
-func AdamWBF16(w, g, m, v []float32, dst []uint16, c AdamWCoef) {
-	checkAdamW(w, g, m, v, len(dst))
-	s := c.scalars()
-	adamwBF16(w, g, m, v, dst, &s)
-}
-
-// AdamWF16 is AdamW that also writes the new weights to dst as float16.
-func AdamWF16(w, g, m, v []float32, dst []uint16, c AdamWCoef) {
-	checkAdamW(w, g, m, v, len(dst))
-	s := c.scalars()
-	adamwF16(w, g, m, v, dst, &s)
-}
-
-func checkAdamW(w, g, m, v []float32, n int) {
-	same(len(w), len(g), n)
-	same(len(w), len(m), len(v))
 }
 
 func adamwGo(w, g, m, v []float32, s *[8]float32) {
 	for i := range w {
 		adamwOne(&w[i], g[i], &m[i], &v[i], s)
-	}
-}
-
-func adamwBF16Go(w, g, m, v []float32, dst []uint16, s *[8]float32) {
-	for i := range w {
-		adamwOne(&w[i], g[i], &m[i], &v[i], s)
-		dst[i] = toBF16(w[i])
-	}
-}
-
-func adamwF16Go(w, g, m, v []float32, dst []uint16, s *[8]float32) {
-	for i := range w {
-		adamwOne(&w[i], g[i], &m[i], &v[i], s)
-		dst[i] = toF16(w[i])
 	}
 }
 

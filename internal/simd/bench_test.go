@@ -69,7 +69,6 @@ var timings = []timed{
 	{"Exp", 4, 4, 4, func(f *buffers) { Exp(f.a, f.b) }},
 	{"Log", 4, 4, 4, func(f *buffers) { Log(f.a, f.b) }},
 	{"Tanh", 4, 4, 4, func(f *buffers) { Tanh(f.a, f.b) }},
-	{"Erf", 4, 4, 4, func(f *buffers) { Erf(f.a, f.b) }},
 	{"Sigmoid", 4, 4, 4, func(f *buffers) { Sigmoid(f.a, f.b) }},
 	{"Softplus", 4, 4, 4, func(f *buffers) { Softplus(f.a, f.b) }},
 	{"Sin", 4, 4, 4, func(f *buffers) { Sin(f.a, f.b) }},
@@ -84,7 +83,6 @@ var timings = []timed{
 	{"Dot", 8, 0, 0, func(f *buffers) { sink = Dot(f.a, f.b) }},
 	{"SumSqF64", 4, 0, 0, func(f *buffers) { sink = float32(SumSqF64(f.a)) }},
 	{"MaxValue", 4, 0, 0, func(f *buffers) { sink = MaxValue(f.a) }},
-	{"CountNonFinite", 4, 0, 0, func(f *buffers) { sink = float32(CountNonFinite(f.a)) }},
 	{"SoftmaxRow", 4, 4, 4, func(f *buffers) { rows(f, 1024, func(i, j int) { SoftmaxRow(f.a[i:j], f.b[i:j]) }) }},
 	{"SoftmaxRowGrad", 8, 4, 4, func(f *buffers) { rows(f, 1024, func(i, j int) { SoftmaxRowGrad(f.a[i:j], f.b[i:j], f.c[i:j]) }) }},
 	{"CrossEntropyRow", 4, 0, 0, func(f *buffers) { rows(f, 2048, func(i, j int) { sink, _ = CrossEntropyRow(f.b[i:j], 1) }) }},
@@ -101,16 +99,11 @@ var timings = []timed{
 	{"RotaryRow", 4, 4, 4, func(f *buffers) {
 		rows(f, 64, func(i, j int) { RotaryRow(f.a[i:j], f.b[i:j], f.c[:32], f.d[:32], 32, false) })
 	}},
-	{"RotaryRowInterleaved", 4, 4, 4, func(f *buffers) {
-		rows(f, 64, func(i, j int) { RotaryRowInterleaved(f.a[i:j], f.b[i:j], f.c[:32], f.d[:32], 32, false) })
-	}},
 	{"AdamW", 16, 12, 0, func(f *buffers) { AdamW(f.a, f.b, f.c, f.d, benchCoef) }},
-	{"AdamWBF16", 16, 14, 2, func(f *buffers) { AdamWBF16(f.a, f.b, f.c, f.d, f.h, benchCoef) }},
 	{"BF16ToF32", 2, 4, 4, func(f *buffers) { BF16ToF32(f.a, f.h) }},
 	{"F32ToBF16", 4, 2, 2, func(f *buffers) { F32ToBF16(f.h, f.a) }},
 	{"F16ToF32", 2, 4, 4, func(f *buffers) { F16ToF32(f.a, f.h) }},
 	{"F32ToF16", 4, 2, 2, func(f *buffers) { F32ToF16(f.h, f.a) }},
-	{"U8ToF32", 1, 4, 4, func(f *buffers) { U8ToF32(f.a, f.bytes, 0.5, 1) }},
 	{"UniformF32", 0, 4, 4, func(f *buffers) { UniformF32(f.a, 1, 2, 0) }},
 	{"DropoutMask", 0, 4, 4, func(f *buffers) { DropoutMask(f.a, 1, 2, 0, 0.9) }},
 	{"NormalF32", 0, 4, 4, func(f *buffers) { NormalF32(f.a, 1, 2, 0) }},

@@ -46,12 +46,6 @@ func I32ToF32(dst []float32, src []int32) {
 	i32ToF32(dst, src)
 }
 
-// U8ToF32 writes src*scale + shift: pixels to what a model wants.
-func U8ToF32(dst []float32, src []uint8, scale, shift float32) {
-	same(len(dst), len(src), len(src))
-	u8ToF32(dst, src, scale, shift)
-}
-
 // toBF16 adds half of the last kept place, less one if that place is even
 // already, and cuts.
 func toBF16(x float32) uint16 {
@@ -134,11 +128,5 @@ func roundF16Go(dst, src []float32) {
 func i32ToF32Go(dst []float32, src []int32) {
 	for i, v := range src {
 		dst[i] = float32(v)
-	}
-}
-
-func u8ToF32Go(dst []float32, src []uint8, scale, shift float32) {
-	for i, v := range src {
-		dst[i] = float32(float32(v)*scale) + shift
 	}
 }

@@ -444,23 +444,6 @@ func tanhAVX2(dst, x []float32)
 //go:noescape
 func tanhAVX512(dst, x []float32)
 
-func erf(dst, x []float32) {
-	switch level {
-	case AVX2:
-		erfAVX2(dst, x)
-	case AVX512:
-		erfAVX512(dst, x)
-	default:
-		erfGo(dst, x)
-	}
-}
-
-//go:noescape
-func erfAVX2(dst, x []float32)
-
-//go:noescape
-func erfAVX512(dst, x []float32)
-
 func sigmoid(dst, x []float32) {
 	switch level {
 	case AVX2:
@@ -784,23 +767,6 @@ func maxValueAVX2(x []float32) float32
 //go:noescape
 func maxValueAVX512(x []float32) float32
 
-func minValue(x []float32) float32 {
-	switch level {
-	case AVX2:
-		return minValueAVX2(x)
-	case AVX512:
-		return minValueAVX512(x)
-	default:
-		return minValueGo(x)
-	}
-}
-
-//go:noescape
-func minValueAVX2(x []float32) float32
-
-//go:noescape
-func minValueAVX512(x []float32) float32
-
 func indexOf(x []float32, v float32) int {
 	switch level {
 	case AVX2:
@@ -817,23 +783,6 @@ func indexOfAVX2(x []float32, v float32) int
 
 //go:noescape
 func indexOfAVX512(x []float32, v float32) int
-
-func countNonFinite(x []float32) int {
-	switch level {
-	case AVX2:
-		return countNonFiniteAVX2(x)
-	case AVX512:
-		return countNonFiniteAVX512(x)
-	default:
-		return countNonFiniteGo(x)
-	}
-}
-
-//go:noescape
-func countNonFiniteAVX2(x []float32) int
-
-//go:noescape
-func countNonFiniteAVX512(x []float32) int
 
 func matVec(y, w, x []float32) {
 	switch level {
@@ -1474,27 +1423,6 @@ func rotateHalfAVX2(d0, d1, x0, x1, cos, sin []float32, dir float32)
 //go:noescape
 func rotateHalfAVX512(d0, d1, x0, x1, cos, sin []float32, dir float32)
 
-func rotatePairs(dst, x, cos, sin []float32, dir float32) {
-	switch level {
-	case AVX2:
-		n := len(cos) &^ 3
-		rotatePairsAVX2(dst[:2*n], x[:2*n], cos[:n], sin[:n], dir)
-		rotatePairsGo(dst[2*n:], x[2*n:], cos[n:], sin[n:], dir)
-	case AVX512:
-		n := len(cos) &^ 7
-		rotatePairsAVX512(dst[:2*n], x[:2*n], cos[:n], sin[:n], dir)
-		rotatePairsGo(dst[2*n:], x[2*n:], cos[n:], sin[n:], dir)
-	default:
-		rotatePairsGo(dst, x, cos, sin, dir)
-	}
-}
-
-//go:noescape
-func rotatePairsAVX2(dst, x, cos, sin []float32, dir float32)
-
-//go:noescape
-func rotatePairsAVX512(dst, x, cos, sin []float32, dir float32)
-
 func adamw(w, g, m, v []float32, s *[8]float32) {
 	switch level {
 	case AVX2:
@@ -1511,44 +1439,6 @@ func adamwAVX2(w, g, m, v []float32, s *[8]float32)
 
 //go:noescape
 func adamwAVX512(w, g, m, v []float32, s *[8]float32)
-
-func adamwBF16(w, g, m, v []float32, dst []uint16, s *[8]float32) {
-	switch level {
-	case AVX2:
-		n := len(w) &^ 7
-		adamwBF16AVX2(w[:n], g[:n], m[:n], v[:n], dst[:n], s)
-		adamwBF16Go(w[n:], g[n:], m[n:], v[n:], dst[n:], s)
-	case AVX512:
-		adamwBF16AVX512(w, g, m, v, dst, s)
-	default:
-		adamwBF16Go(w, g, m, v, dst, s)
-	}
-}
-
-//go:noescape
-func adamwBF16AVX2(w, g, m, v []float32, dst []uint16, s *[8]float32)
-
-//go:noescape
-func adamwBF16AVX512(w, g, m, v []float32, dst []uint16, s *[8]float32)
-
-func adamwF16(w, g, m, v []float32, dst []uint16, s *[8]float32) {
-	switch level {
-	case AVX2:
-		n := len(w) &^ 7
-		adamwF16AVX2(w[:n], g[:n], m[:n], v[:n], dst[:n], s)
-		adamwF16Go(w[n:], g[n:], m[n:], v[n:], dst[n:], s)
-	case AVX512:
-		adamwF16AVX512(w, g, m, v, dst, s)
-	default:
-		adamwF16Go(w, g, m, v, dst, s)
-	}
-}
-
-//go:noescape
-func adamwF16AVX2(w, g, m, v []float32, dst []uint16, s *[8]float32)
-
-//go:noescape
-func adamwF16AVX512(w, g, m, v []float32, dst []uint16, s *[8]float32)
 
 func bf16ToF32(dst []float32, src []uint16) {
 	switch level {
@@ -1676,25 +1566,6 @@ func i32ToF32AVX2(dst []float32, src []int32)
 
 //go:noescape
 func i32ToF32AVX512(dst []float32, src []int32)
-
-func u8ToF32(dst []float32, src []uint8, scale, shift float32) {
-	switch level {
-	case AVX2:
-		n := len(dst) &^ 7
-		u8ToF32AVX2(dst[:n], src[:n], scale, shift)
-		u8ToF32Go(dst[n:], src[n:], scale, shift)
-	case AVX512:
-		u8ToF32AVX512(dst, src, scale, shift)
-	default:
-		u8ToF32Go(dst, src, scale, shift)
-	}
-}
-
-//go:noescape
-func u8ToF32AVX2(dst []float32, src []uint8, scale, shift float32)
-
-//go:noescape
-func u8ToF32AVX512(dst []float32, src []uint8, scale, shift float32)
 
 func philox(dst []uint32, seed, stream, block uint64) {
 	switch level {

@@ -108,10 +108,6 @@ func tanh(dst, x []float32) {
 	tanhGo(dst, x)
 }
 
-func erf(dst, x []float32) {
-	erfGo(dst, x)
-}
-
 func sigmoid(dst, x []float32) {
 	sigmoidGo(dst, x)
 }
@@ -188,16 +184,8 @@ func maxValue(x []float32) float32 {
 	return maxValueGo(x)
 }
 
-func minValue(x []float32) float32 {
-	return minValueGo(x)
-}
-
 func indexOf(x []float32, v float32) int {
 	return indexOfGo(x, v)
-}
-
-func countNonFinite(x []float32) int {
-	return countNonFiniteGo(x)
 }
 
 func matVec(y, w, x []float32) {
@@ -348,20 +336,8 @@ func rotateHalf(d0, d1, x0, x1, cos, sin []float32, dir float32) {
 	rotateHalfGo(d0, d1, x0, x1, cos, sin, dir)
 }
 
-func rotatePairs(dst, x, cos, sin []float32, dir float32) {
-	rotatePairsGo(dst, x, cos, sin, dir)
-}
-
 func adamw(w, g, m, v []float32, s *[8]float32) {
 	adamwGo(w, g, m, v, s)
-}
-
-func adamwBF16(w, g, m, v []float32, dst []uint16, s *[8]float32) {
-	adamwBF16Go(w, g, m, v, dst, s)
-}
-
-func adamwF16(w, g, m, v []float32, dst []uint16, s *[8]float32) {
-	adamwF16Go(w, g, m, v, dst, s)
 }
 
 func bf16ToF32(dst []float32, src []uint16) {
@@ -390,10 +366,6 @@ func roundF16(dst, src []float32) {
 
 func i32ToF32(dst []float32, src []int32) {
 	i32ToF32Go(dst, src)
-}
-
-func u8ToF32(dst []float32, src []uint8, scale, shift float32) {
-	u8ToF32Go(dst, src, scale, shift)
 }
 
 func philox(dst []uint32, seed, stream, block uint64) {

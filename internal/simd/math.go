@@ -24,13 +24,6 @@ func Tanh(dst, x []float32) {
 	tanh(dst, x)
 }
 
-// Erf writes the error function 2/sqrt(pi) * integral of e^-t^2 from 0 to x.
-// Error: at most 2.5 ulp.
-func Erf(dst, x []float32) {
-	same(len(dst), len(x), len(x))
-	erf(dst, x)
-}
-
 // Sigmoid writes 1 / (1 + e^-x). Error: at most 2.5 ulp.
 func Sigmoid(dst, x []float32) {
 	same(len(dst), len(x), len(x))
@@ -86,12 +79,6 @@ func logGo(dst, x []float32) {
 func tanhGo(dst, x []float32) {
 	for i, v := range x {
 		dst[i] = float32(math.Tanh(float64(v)))
-	}
-}
-
-func erfGo(dst, x []float32) {
-	for i, v := range x {
-		dst[i] = float32(math.Erf(float64(v)))
 	}
 }
 

@@ -2,6 +2,7 @@ package simd
 
 import (
 	"math"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -110,7 +111,7 @@ func TestRandomMoments(t *testing.T) {
 	mean, variance := moments()
 	within("mean of UniformF32", mean, 0.5, math.Sqrt(1.0/12))
 	within("variance of UniformF32", variance, 1.0/12, math.Sqrt(1.0/180))
-	if lo, hi := MinValue(x), MaxValue(x); lo < 0 || hi >= 1 || lo > 1e-4 || hi < 1-1e-4 {
+	if lo, hi := slices.Min(x), slices.Max(x); lo < 0 || hi >= 1 || lo > 1e-4 || hi < 1-1e-4 {
 		t.Errorf("UniformF32 spans %g to %g", lo, hi)
 	}
 

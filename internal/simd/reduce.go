@@ -48,9 +48,6 @@ func SumSqF64(x []float32) float64 { return sumSqF64(x) }
 // MaxValue returns the largest element: NaN if one is NaN, -Inf if x is empty.
 func MaxValue(x []float32) float32 { return maxValue(x) }
 
-// MinValue returns the smallest element: NaN if one is NaN, +Inf if x is empty.
-func MinValue(x []float32) float32 { return minValue(x) }
-
 // ArgMax returns the index of the first NaN if there is one, else of the first
 // of the largest elements; -1 if x is empty.
 func ArgMax(x []float32) int {
@@ -60,20 +57,6 @@ func ArgMax(x []float32) int {
 	}
 	return indexOf(x, m)
 }
-
-// AllFinite reports whether no element is NaN or infinite.
-func AllFinite(x []float32) bool {
-	for len(x) > reduceBlock {
-		if countNonFinite(x[:reduceBlock]) != 0 {
-			return false
-		}
-		x = x[reduceBlock:]
-	}
-	return countNonFinite(x) == 0
-}
-
-// CountNonFinite returns how many elements are NaN or infinite.
-func CountNonFinite(x []float32) int { return countNonFinite(x) }
 
 // lanes is the number of partial sums of a float32 reduction, lanes64 of a
 // float64 one.
@@ -144,14 +127,6 @@ func maxValueGo(x []float32) float32 {
 	return m
 }
 
-func minValueGo(x []float32) float32 {
-	m := float32(math.Inf(1))
-	for _, v := range x {
-		m = min(m, v)
-	}
-	return m
-}
-
 // indexOfGo returns the index of the first element equal to v, or -1.
 func indexOfGo(x []float32, v float32) int { return slices.Index(x, v) }
 
@@ -159,13 +134,3 @@ const (
 	expMask  = 0xff << 23 // the exponent field of a float32
 	fracMask = 1<<23 - 1
 )
-
-func countNonFiniteGo(x []float32) int {
-	n := 0
-	for _, v := range x {
-		if math.Float32bits(v)&expMask == expMask {
-			n++
-		}
-	}
-	return n
-}

@@ -16,14 +16,6 @@ func RotaryRow(dst, x, cos, sin []float32, half int, inverse bool) {
 	copy(dst[2*half:], x[2*half:])
 }
 
-// RotaryRowInterleaved is RotaryRow with the pairs (2i, 2i+1) of the RoFormer
-// paper and GPT-J.
-func RotaryRowInterleaved(dst, x, cos, sin []float32, half int, inverse bool) {
-	checkRotary(len(dst), len(x), len(cos), len(sin), half)
-	rotatePairs(dst[:2*half], x[:2*half], cos[:half], sin[:half], direction(inverse))
-	copy(dst[2*half:], x[2*half:])
-}
-
 // checkRotary panics unless the slices hold half pairs.
 func checkRotary(dst, x, cos, sin, half int) {
 	if dst != x || half < 0 || 2*half > x || half > cos || half > sin {
@@ -44,13 +36,5 @@ func rotateHalfGo(d0, d1, x0, x1, cos, sin []float32, dir float32) {
 		b, c, s := x1[i], cos[i], sin[i]*dir
 		d0[i] = float32(a*c) - float32(b*s)
 		d1[i] = float32(b*c) + float32(a*s)
-	}
-}
-
-func rotatePairsGo(dst, x, cos, sin []float32, dir float32) {
-	for i, c := range cos {
-		a, b, s := x[2*i], x[2*i+1], sin[i]*dir
-		dst[2*i] = float32(a*c) - float32(b*s)
-		dst[2*i+1] = float32(b*c) + float32(a*s)
 	}
 }

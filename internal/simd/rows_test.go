@@ -236,7 +236,7 @@ func TestNormLevels(t *testing.T) {
 	}
 }
 
-// TestRotary checks both conventions against the rotation in float64, the copied
+// TestRotary checks the rotation against float64, the copied
 // rest, that inverse undoes, and that all levels agree.
 func TestRotary(t *testing.T) {
 	defer func(l Level) { level = l }(level)
@@ -249,38 +249,28 @@ func TestRotary(t *testing.T) {
 				s, c := math.Sincos(r.Float64() * 6)
 				cos[i], sin[i] = float32(c), float32(s)
 			}
-			for name, rotary := range map[string]func(dst, x, cos, sin []float32, half int, inverse bool){
-				"RotaryRow": RotaryRow, "RotaryRowInterleaved": RotaryRowInterleaved,
-			} {
-				place := func(i int) (a, b int) {
-					if name == "RotaryRow" {
-						return i, i + half
-					}
-					return 2 * i, 2*i + 1
+			want := make([]float32, n)
+			level = Portable
+			RotaryRow(want, x, cos, sin, half, false)
+			for i := range half {
+				c, s := float64(cos[i]), float64(sin[i])
+				a, b := float64(x[i]), float64(x[i+half])
+				if !near(float64(want[i]), a*c-b*s, 1e-6) || !near(float64(want[i+half]), b*c+a*s, 1e-6) {
+					t.Fatalf("half=%d: pair %d is wrong", half, i)
 				}
-				want := make([]float32, n)
-				level = Portable
-				rotary(want, x, cos, sin, half, false)
-				for i := range half {
-					a, b := place(i)
-					c, s := float64(cos[i]), float64(sin[i])
-					if !near(float64(want[a]), float64(x[a])*c-float64(x[b])*s, 1e-6) || !near(float64(want[b]), float64(x[b])*c+float64(x[a])*s, 1e-6) {
-						t.Fatalf("%s, half=%d: pair %d is wrong", name, half, i)
-					}
+			}
+			if i := differ(want[2*half:], x[2*half:]); i >= 0 {
+				t.Fatalf("half=%d: rest not copied at %d", half, i)
+			}
+			for level = Portable; level <= Best(); level++ {
+				got, check := guarded(t, n)
+				RotaryRow(got, x, cos, sin, half, false)
+				check()
+				if i := differ(got, want); i >= 0 {
+					t.Fatalf("%v, half=%d: element %d is %g, want %g", level, half, i, got[i], want[i])
 				}
-				if i := differ(want[2*half:], x[2*half:]); i >= 0 {
-					t.Fatalf("%s, half=%d: rest not copied at %d", name, half, i)
-				}
-				for level = Portable; level <= Best(); level++ {
-					got, check := guarded(t, n)
-					rotary(got, x, cos, sin, half, false)
-					check()
-					if i := differ(got, want); i >= 0 {
-						t.Fatalf("%v, %s, half=%d: element %d is %g, want %g", level, name, half, i, got[i], want[i])
-					}
-					rotary(got, got, cos, sin, half, true)
-					wantNear(t, name+" there and back", got, 1e-6, func(i int) float64 { return float64(x[i]) })
-				}
+				RotaryRow(got, got, cos, sin, half, true)
+				wantNear(t, "there and back", got, 1e-6, func(i int) float64 { return float64(x[i]) })
 			}
 		}
 	}

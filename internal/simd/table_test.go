@@ -155,8 +155,6 @@ var elementwiseTable = []elementwise{
 		f64: func(x []float64) float64 { return math.Log(x[0]) }},
 	{name: "Tanh", inputs: 1, run: func(d []float32, in [][]float32) { Tanh(d, in[0]) }, ulps: 2.5,
 		f64: func(x []float64) float64 { return math.Tanh(x[0]) }},
-	{name: "Erf", inputs: 1, run: func(d []float32, in [][]float32) { Erf(d, in[0]) }, ulps: 2.5,
-		f64: func(x []float64) float64 { return math.Erf(x[0]) }},
 	{name: "Sigmoid", inputs: 1, run: func(d []float32, in [][]float32) { Sigmoid(d, in[0]) }, ulps: 2.5,
 		f64: func(x []float64) float64 { return sigmoid64(x[0]) }},
 	{name: "Softplus", inputs: 1, run: func(d []float32, in [][]float32) { Softplus(d, in[0]) }, ulps: 2,

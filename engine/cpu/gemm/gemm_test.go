@@ -12,7 +12,7 @@ import (
 // TestProperty holds every instruction set against float64 for random shapes,
 // types, transposes, strides and block sizes.
 func TestProperty(t *testing.T) {
-	for _, isa := range Supported() {
+	for isa := Portable; isa <= Best(); isa++ {
 		t.Run(isa.String(), func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
 				size := rapid.OneOf(rapid.IntRange(1, 40), rapid.IntRange(1, 200))
@@ -58,7 +58,7 @@ func TestProperty(t *testing.T) {
 // TestLong covers several blocks of K and wide or tall shapes at the default
 // block sizes.
 func TestLong(t *testing.T) {
-	for _, isa := range Supported() {
+	for isa := Portable; isa <= Best(); isa++ {
 		for _, s := range [][3]int{{13, 1500, 70}, {200, 700, 300}, {1, 1111, 333}, {400, 3, 35}} {
 			for flags := range 4 {
 				ta, tb := flags&1 != 0, flags&2 != 0

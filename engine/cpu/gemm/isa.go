@@ -17,15 +17,6 @@ var isaNames = [...]string{"auto", "portable", "avx2", "avx512", "avx512bf16"}
 
 func (i ISA) String() string { return isaNames[i] }
 
-// Supported lists the levels that run on this machine, slowest first.
-func Supported() []ISA {
-	list := []ISA{Portable}
-	for i := AVX2; i <= best; i++ {
-		list = append(list, i)
-	}
-	return list
-}
-
 // best is the highest supported level; each level includes those below it.
 var best = detect()
 

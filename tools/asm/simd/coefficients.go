@@ -22,16 +22,12 @@ var (
 	// (sin r - r) / r^3 and (cos r - 1 + r^2/2) / r^4 in z = r^2, |r| <= pi/4.
 	sinPoly = fit(sinRest, func(z float64) float64 { return z }, 1e-6, math.Pi*math.Pi/16, 2)
 	cosPoly = fit(cosRest, func(z float64) float64 { return z * z }, 1e-3, math.Pi*math.Pi/16, 2)
-	// erf(x) / x in z = x^2, |x| <= erfSplit.
-	erfPoly = fit(erfRest, func(z float64) float64 { return 1 / erfRest(z) }, 1e-6, erfSplit*erfSplit, 5)
 	// (e^(x^2/2) Phi(-x) / t - 1/2) / u in u = 1-t, t = 1/(1 + normalScale*x), 0 <=
-	// x <= normalLimit, Phi the normal distribution function; and the same for
-	// erfc(x) = 2 Phi(-x sqrt 2).
+	// x <= normalLimit, Phi the normal distribution function.
 	normalPoly = fit(
 		func(u float64) float64 { return (mills(u) - 0.5) / u },
 		func(u float64) float64 { return u / mills(u) },
 		1e-4, 1-1/(1+normalScale*normalLimit), 9)
-	erfcPoly = double(normalPoly)
 	// Phi(-t), and Phi(-t) - t phi(t), phi the normal density.
 	geluTail     = fitPieces("gelu_tail", normal, func(t float64) float64 { return 1 / normal(t) }, 5)
 	geluGradTail = fitPieces("gelu_grad_tail", func(t float64) float64 {
@@ -42,10 +38,7 @@ var (
 // normal is Phi(-t), Phi the normal distribution function.
 func normal(t float64) float64 { return math.Erfc(t/math.Sqrt2) / 2 }
 
-const (
-	erfSplit    = 0.75
-	normalScale = 0.6
-)
+const normalScale = 0.6
 
 // fit rounds the coefficients of minimax to float32.
 func fit(f, weight func(float64) float64, lo, hi float64, degree int) []float32 {
@@ -86,20 +79,10 @@ func cosRest(z float64) float64 {
 	return series(1.0/24, 12, func(k int) float64 { return -z / float64((2*k+5)*(2*k+6)) })
 }
 
-func erfRest(z float64) float64 { return math.Erf(math.Sqrt(z)) / math.Sqrt(z) }
-
 // mills is Mills' ratio Phi(-x) / e^(-x^2/2), divided by t.
 func mills(u float64) float64 {
 	x := (1/(1-u) - 1) / normalScale
 	return 0.5 * math.Erfc(x/math.Sqrt2) * math.Exp(x*x/2) / (1 - u)
-}
-
-func double(c []float32) []float32 {
-	out := make([]float32, len(c))
-	for i, v := range c {
-		out[i] = 2 * v
-	}
-	return out
 }
 
 // writeCoefficients writes the polynomials that portable Go shares.

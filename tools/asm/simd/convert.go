@@ -57,7 +57,4 @@ var (
 	codeRoundBF16 = each(2, "dst", "src", one(func(a *asm, in []vec) vec { return a.and(a.roundBF16(in[0]), a.kbits(0xffff0000)) }))
 	codeRoundF16  = each(light, "dst", "src", one(func(a *asm, in []vec) vec { return a.roundF16(in[0]) }))
 	codeI32ToF32  = each(light, "dst", "src", one(func(a *asm, in []vec) vec { return a.toFloat(in[0]) }))
-	codeU8ToF32   = each(light, "dst", "src:u8", one(func(a *asm, in []vec) vec {
-		return a.add(a.mul(a.toFloat(in[0]), a.scalars["scale"]), a.scalars["shift"])
-	}))
 )

@@ -46,17 +46,14 @@ func (k kernel) call(ret, suffix string, step int) string {
 	if step <= 1 {
 		return fmt.Sprintf("%s%s%s(%s)\n", ret, k.name, suffix, strings.Join(k.names(), ", "))
 	}
-	count, whole, rest := k.count, k.whole, k.rest
-	if count == "" {
-		count = "len(" + k.names()[0] + ")"
-	}
+	whole, rest := k.whole, k.rest
 	if whole == "" {
 		whole = k.cut("[:n]")
 	}
 	if rest == "" {
 		rest = k.cut("[n:]")
 	}
-	return fmt.Sprintf("n := %s &^ %d\n%s%s(%s)\n%sGo(%s)\n", count, step-1, k.name, suffix, whole, k.name, rest)
+	return fmt.Sprintf("n := len(%s) &^ %d\n%s%s(%s)\n%sGo(%s)\n", k.names()[0], step-1, k.name, suffix, whole, k.name, rest)
 }
 
 // An argument of a kernel.

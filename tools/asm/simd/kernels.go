@@ -10,11 +10,10 @@ type kernel struct {
 
 	// Where the assembly takes multiples of some number of elements only (AVX2,
 	// AVX-512; 0 and 1 mean any number), portable Go does the rest: both compute
-	// the same bits. count is how many elements there are, and whole and rest the
-	// arguments for the first n and the others; by default the length of the
-	// first slice, and the slices cut at n.
-	steps              [2]int
-	count, whole, rest string
+	// the same bits. whole and rest are the arguments for the first n elements and
+	// for the others; by default the slices cut at n.
+	steps       [2]int
+	whole, rest string
 }
 
 // groups is every kernel, by the file its assembly goes to.
@@ -51,7 +50,6 @@ var groups = []struct {
 		{name: "exp", args: "dst, x []float32", code: codeExp},
 		{name: "log", args: "dst, x []float32", code: codeLog},
 		{name: "tanh", args: "dst, x []float32", code: codeTanh},
-		{name: "erf", args: "dst, x []float32", code: codeErf},
 		{name: "sigmoid", args: "dst, x []float32", code: codeSigmoid},
 		{name: "softplus", args: "dst, x []float32", code: codeSoftplus},
 		{name: "sin", args: "dst, x []float32", result: "(beyond uint32)", code: codeSin},
@@ -73,9 +71,7 @@ var groups = []struct {
 		{name: "sumF64", args: "x []float32", result: "float64", code: codeSumF64},
 		{name: "sumSqF64", args: "x []float32", result: "float64", code: codeSumSqF64},
 		{name: "maxValue", args: "x []float32", result: "float32", code: codeMaxValue},
-		{name: "minValue", args: "x []float32", result: "float32", code: codeMinValue},
 		{name: "indexOf", args: "x []float32, v float32", result: "int", code: codeIndexOf},
-		{name: "countNonFinite", args: "x []float32", result: "int", code: codeCountNonFinite},
 	}},
 	{"matvec", []kernel{
 		{name: "matVec", args: "y, w, x []float32", code: codeMatVec("w")},
@@ -128,12 +124,9 @@ var groups = []struct {
 	}},
 	{"rotary", []kernel{
 		{name: "rotateHalf", args: "d0, d1, x0, x1, cos, sin []float32, dir float32", code: codeRotateHalf},
-		{name: "rotatePairs", args: "dst, x, cos, sin []float32, dir float32", code: codeRotatePairs, steps: [2]int{4, 8}, count: "len(cos)", whole: "dst[:2*n], x[:2*n], cos[:n], sin[:n], dir", rest: "dst[2*n:], x[2*n:], cos[n:], sin[n:], dir"},
 	}},
 	{"adamw", []kernel{
-		{name: "adamw", args: "w, g, m, v []float32, s *[8]float32", code: codeAdamW("")},
-		{name: "adamwBF16", args: "w, g, m, v []float32, dst []uint16, s *[8]float32", code: codeAdamW("bf16"), steps: [2]int{8, 1}},
-		{name: "adamwF16", args: "w, g, m, v []float32, dst []uint16, s *[8]float32", code: codeAdamW("f16"), steps: [2]int{8, 1}},
+		{name: "adamw", args: "w, g, m, v []float32, s *[8]float32", code: codeAdamW},
 	}},
 	{"convert", []kernel{
 		{name: "bf16ToF32", args: "dst []float32, src []uint16", code: codeBF16ToF32, steps: [2]int{8, 1}},
@@ -143,7 +136,6 @@ var groups = []struct {
 		{name: "roundBF16", args: "dst, src []float32", code: codeRoundBF16},
 		{name: "roundF16", args: "dst, src []float32", code: codeRoundF16},
 		{name: "i32ToF32", args: "dst []float32, src []int32", code: codeI32ToF32},
-		{name: "u8ToF32", args: "dst []float32, src []uint8, scale, shift float32", code: codeU8ToF32, steps: [2]int{8, 1}},
 	}},
 	{"random", []kernel{
 		{name: "philox", args: "dst []uint32, seed, stream, block uint64", code: codePhilox, steps: [2]int{16, 32}, rest: "dst[n:], seed, stream, block+uint64(n/4)"},

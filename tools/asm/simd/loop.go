@@ -13,13 +13,13 @@ import (
 // with the format its elements have in memory.
 type stream struct {
 	name   string
-	format string // "f32" (any 32-bit element), "bf16", "f16" or "u8"
+	format string // "f32" (any 32-bit element), "bf16" or "f16"
 	ptr    reg.GPVirtual
 }
 
 // size returns the bytes of an element.
 func (s stream) size() int {
-	return map[string]int{"f32": 4, "bf16": 2, "f16": 2, "u8": 1}[s.format]
+	return map[string]int{"f32": 4, "bf16": 2, "f16": 2}[s.format]
 }
 
 // streams parses "name name:format ..." and loads the pointers; a name that
@@ -64,8 +64,6 @@ func (a *asm) load(s stream, m operand.Mem, tail mask) vec {
 			a.VPSLLD(operand.U8(16), d, d)
 		case "f16":
 			a.VCVTPH2PS_Z(m, tail, d)
-		case "u8":
-			a.VPMOVZXBD_Z(m, tail, d)
 		}
 	case tail != nil:
 		if s.format != "f32" {
@@ -81,8 +79,6 @@ func (a *asm) load(s stream, m operand.Mem, tail mask) vec {
 			a.VPSLLD(operand.U8(16), d, d)
 		case "f16":
 			a.VCVTPH2PS(m, d)
-		case "u8":
-			a.VPMOVZXBD(m, d)
 		}
 	}
 	return d

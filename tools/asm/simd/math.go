@@ -157,20 +157,6 @@ func (a *asm) tanh(x vec) vec {
 	return a.or(a.div(t, a.add(t, a.k(2))), a.and(x, a.kbits(signBit)))
 }
 
-// erf is x P(x^2) near 0 and 1 - e^-x^2 times Mills' ratio beyond.
-func (a *asm) erf(x vec) vec {
-	size := a.abs(x)
-	square := a.mul(x, x)
-	near := a.mul(a.poly(erfPoly, square), size)
-	t := a.fresh(1)
-	a.mulAddInto(t, size, a.k(normalScale*math.Sqrt2))
-	t = a.div(a.kreg(1), t)
-	tail := a.mul(a.expUpTo(a.neg(square)), a.millsRatio(t, a.sub(a.kreg(1), t), 1, erfcPoly))
-	far := a.sub(a.kreg(1), tail)
-	result := a.blend(a.cmp(lt, size, a.k(erfSplit)), near, far)
-	return a.or(result, a.and(x, a.kbits(signBit)))
-}
-
 // The normal distribution below -normalLimit is 0 in float32.
 const normalLimit = 14.5
 
@@ -384,7 +370,6 @@ var (
 	codeExp      = unary(1, (*asm).exp)
 	codeLog      = unary(1, (*asm).log)
 	codeTanh     = unary(1, (*asm).tanh)
-	codeErf      = unary(1, (*asm).erf)
 	codeSigmoid  = unary(1, (*asm).sigmoid)
 	codeSoftplus = unary(1, (*asm).softplus)
 	codeSin      = codeTrig(0)

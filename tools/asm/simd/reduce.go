@@ -239,54 +239,53 @@ var (
 	})}.code
 )
 
-// codeExtreme emits maxValue or minValue: the extreme of what are numbers, and
-// apart from it whether a NaN was seen.
-func codeExtreme(start float64, instruction func(a *asm, x, y, d op)) func(*asm) {
-	return func(a *asm) {
-		const streamsAtOnce = 4
-		x := a.streams("x")[0]
-		n := a.length("x")
-		i := a.GP64()
-		a.XORQ(i, i)
-		acc := make([]vec, streamsAtOnce)
-		for j := range acc {
-			acc[j] = a.fresh(start)
-		}
-		nan := a.zeroMask()
-		step := func(acc vec, offset int, tail mask) {
-			v := a.load(x, x.at(i, offset), tail)
-			a.orMask(nan, a.cmp(unord, v, v))
-			if tail != nil {
-				v = a.blend(tail, v, a.kreg(start))
-			}
-			instruction(a, acc, v, acc) // acc op v, acc where v is NaN
-		}
-		a.whole(i, n, streamsAtOnce*a.lanes, func() {
-			for j, v := range acc {
-				step(v, j*a.lanes, nil)
-			}
-		})
-		a.whole(i, n, a.lanes, func() { step(acc[0], 0, nil) })
-		done := a.label("done")
-		a.TESTQ(n, n)
-		a.JZ(operand.LabelRef(done))
-		step(acc[0], 0, a.tailMask(n))
-		a.Label(done)
-
-		combine := func(x, y, d op) { instruction(a, x, y, d) }
-		combine(acc[0], acc[1], acc[0])
-		combine(acc[2], acc[3], acc[2])
-		combine(acc[0], acc[2], acc[0])
-		a.fold(acc[0], combine)
-		a.high64(acc[0], combine)
-		a.last32(acc[0], combine)
-		number := a.label("number")
-		a.jumpIfNone(nan, number)
-		a.VPCMPEQD(acc[0].AsX(), acc[0].AsX(), acc[0].AsX()) // all ones: a NaN
-		a.Label(number)
-		a.Store(acc[0].AsX(), a.ReturnIndex(0))
-		a.finish()
+// codeMaxValue emits the largest of what are numbers, and apart from it whether a
+// NaN was seen.
+func codeMaxValue(a *asm) {
+	const streamsAtOnce = 4
+	start := math.Inf(-1)
+	x := a.streams("x")[0]
+	n := a.length("x")
+	i := a.GP64()
+	a.XORQ(i, i)
+	acc := make([]vec, streamsAtOnce)
+	for j := range acc {
+		acc[j] = a.fresh(start)
 	}
+	nan := a.zeroMask()
+	step := func(acc vec, offset int, tail mask) {
+		v := a.load(x, x.at(i, offset), tail)
+		a.orMask(nan, a.cmp(unord, v, v))
+		if tail != nil {
+			v = a.blend(tail, v, a.kreg(start))
+		}
+		a.VMAXPS(acc, v, acc) // the larger; acc where v is NaN
+	}
+	a.whole(i, n, streamsAtOnce*a.lanes, func() {
+		for j, v := range acc {
+			step(v, j*a.lanes, nil)
+		}
+	})
+	a.whole(i, n, a.lanes, func() { step(acc[0], 0, nil) })
+	done := a.label("done")
+	a.TESTQ(n, n)
+	a.JZ(operand.LabelRef(done))
+	step(acc[0], 0, a.tailMask(n))
+	a.Label(done)
+
+	combine := func(x, y, d op) { a.VMAXPS(x, y, d) }
+	combine(acc[0], acc[1], acc[0])
+	combine(acc[2], acc[3], acc[2])
+	combine(acc[0], acc[2], acc[0])
+	a.fold(acc[0], combine)
+	a.high64(acc[0], combine)
+	a.last32(acc[0], combine)
+	number := a.label("number")
+	a.jumpIfNone(nan, number)
+	a.VPCMPEQD(acc[0].AsX(), acc[0].AsX(), acc[0].AsX()) // all ones: a NaN
+	a.Label(number)
+	a.Store(acc[0].AsX(), a.ReturnIndex(0))
+	a.finish()
 }
 
 // zeroMask returns an empty mask that orMask may change.
@@ -362,40 +361,3 @@ func codeIndexOf(a *asm) {
 	a.Store(result, a.ReturnIndex(0))
 	a.finish()
 }
-
-// codeCountNonFinite counts exponent fields of all ones.
-func codeCountNonFinite(a *asm) {
-	const exponent = 0x7f800000
-	x := a.streams("x")[0]
-	n := a.length("x")
-	i, total := a.GP64(), a.GP64()
-	a.XORQ(i, i)
-	a.XORQ(total, total)
-	count := func(tail mask) {
-		field := a.and(a.load(x, x.at(i, 0), tail), a.kbits(exponent))
-		var m mask
-		if a.wide {
-			m = a.K()
-			a.VPCMPEQD(field, a.kregbits(exponent), m)
-		} else {
-			m = a.YMM()
-			a.VPCMPEQD(a.kbits(exponent), field, m)
-		}
-		bits := a.laneBits(m)
-		a.POPCNTL(bits, bits)
-		a.ADDQ(bits.As64(), total)
-	}
-	a.whole(i, n, a.lanes, func() { count(nil) })
-	done := a.label("done")
-	a.TESTQ(n, n)
-	a.JZ(operand.LabelRef(done))
-	count(a.tailMask(n))
-	a.Label(done)
-	a.Store(total, a.ReturnIndex(0))
-	a.finish()
-}
-
-var (
-	codeMaxValue = codeExtreme(math.Inf(-1), func(a *asm, x, y, d op) { a.VMAXPS(x, y, d) })
-	codeMinValue = codeExtreme(math.Inf(1), func(a *asm, x, y, d op) { a.VMINPS(x, y, d) })
-)

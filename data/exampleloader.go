@@ -137,7 +137,7 @@ func (o *ExampleOptions) check(x Examples) error {
 	}
 	for i, b := range o.Buckets {
 		if b.Rows < 1 || b.Length < 0 || i > 0 && b.Length <= o.Buckets[i-1].Length {
-			return fmt.Errorf("data: buckets %v: want ascending lengths and 1 row or more", o.Buckets)
+			return fmt.Errorf("data: bucket %d has length %d and %d rows: want ascending lengths and 1 row or more", i, b.Length, b.Rows)
 		}
 	}
 	return nil

@@ -89,7 +89,7 @@ func compile(build []func() *pass.Unit, o CompileOptions) (*Program, error) {
 		p.Traits = *o.Traits
 	}
 	if p.Traits.Align <= 0 {
-		return nil, fmt.Errorf("the traits %+v say nothing of alignment", p.Traits)
+		return nil, fmt.Errorf("the traits of %s have no alignment", p.Traits.Name)
 	}
 	for _, fn := range build {
 		var u *pass.Unit

@@ -21,7 +21,8 @@ type ViT struct {
 func (v ViT) Check() error {
 	switch {
 	case min(v.D, v.Heads, v.FF, v.Size, v.Patch) < 1 || v.Layers < 0:
-		return fmt.Errorf("a vision transformer has positive sizes, not %+v", v)
+		return fmt.Errorf("a vision transformer has positive sizes, not width %d, %d layers, %d heads, %d hidden features, pictures of %d pixels and patches of %d",
+			v.D, v.Layers, v.Heads, v.FF, v.Size, v.Patch)
 	case v.D%v.Heads != 0:
 		return fmt.Errorf("width %d does not divide into %d heads", v.D, v.Heads)
 	case v.Size%v.Patch != 0:

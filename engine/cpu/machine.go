@@ -138,7 +138,7 @@ func (c *Code) Workspace() Workspace { return c.need }
 // Bind attaches the code to the machine that will run it.
 func (c *Code) Bind(m *Machine) error {
 	if int64(len(m.shared)) < c.need.Shared || int64(len(m.scratch[0])) < c.need.Worker {
-		return fmt.Errorf("the machine's workspace is smaller than the %+v that the code needs", c.need)
+		return fmt.Errorf("the machine's workspace is smaller than the %d bytes and %d per worker that the code needs", c.need.Shared, c.need.Worker)
 	}
 	c.m = m
 	return nil

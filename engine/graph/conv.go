@@ -47,7 +47,7 @@ func (c Conv2D) check(x, w Type) error {
 		return err
 	}
 	if min(c.Stride[0], c.Stride[1], c.Dilation[0], c.Dilation[1], c.Groups) < 1 || min(c.Pad[0], c.Pad[1], c.Pad[2], c.Pad[3]) < 0 {
-		return fmt.Errorf("strides, dilations and groups must be at least 1 and padding at least 0: %+v", c)
+		return fmt.Errorf("strides, dilations and groups must be at least 1 and padding at least 0, got stride %v, dilation %v, groups %d and padding %v", c.Stride, c.Dilation, c.Groups, c.Pad)
 	}
 	in, out := x.Shape[3], w.Shape[0]
 	if c.Groups > 1 && (c.Groups != in || in != out) {
@@ -70,7 +70,7 @@ func (c Conv2D) Infer(in []Type) ([]Type, error) {
 	x, w := in[0].Shape, in[1].Shape
 	oh, ow := c.Size(0, x[1], w[2]), c.Size(1, x[2], w[3])
 	if oh < 1 || ow < 1 {
-		return nil, fmt.Errorf("the kernel [%d,%d] does not fit into the padded picture of %v: %+v", w[2], w[3], x, c)
+		return nil, fmt.Errorf("the kernel [%d,%d] does not fit into the padded picture of %v: padding %v, dilation %v", w[2], w[3], x, c.Pad, c.Dilation)
 	}
 	return []Type{T(in[0].DType, x[0], oh, ow, w[0])}, nil
 }

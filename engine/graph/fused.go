@@ -123,7 +123,7 @@ func (f Fused) Infer(in []Type) ([]Type, error) {
 	for k, r := range f.Sums {
 		_, m, n, ok := r.Columns(s)
 		if !ok || m != rows || n != cols || !out[first+k].Shape.Equal(s) {
-			return nil, fmt.Errorf("sum %d of %v: %+v is not over the rows that the first is over, of the shape %v", k, out[first+k], r, s)
+			return nil, fmt.Errorf("%s %d of %v is not over the rows that the first is over, of the shape %v", r.Name(), k, out[first+k], s)
 		}
 		sum, err := r.Infer(out[first+k : first+k+1])
 		if err != nil {

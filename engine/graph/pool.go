@@ -42,16 +42,16 @@ func (p Pool2D) Infer(in []Type) ([]Type, error) {
 		return nil, err
 	}
 	if min(p.Kernel[0], p.Kernel[1], p.Stride[0], p.Stride[1]) < 1 {
-		return nil, fmt.Errorf("kernels and strides must be at least 1: %+v", p)
+		return nil, fmt.Errorf("kernels and strides must be at least 1, got kernel %v and stride %v", p.Kernel, p.Stride)
 	}
 	// So every window has an element of the picture.
 	if min(p.Pad[0], p.Pad[1], p.Pad[2], p.Pad[3]) < 0 || max(p.Pad[0], p.Pad[1]) >= p.Kernel[0] || max(p.Pad[2], p.Pad[3]) >= p.Kernel[1] {
-		return nil, fmt.Errorf("padding must be at least 0 and below the kernel: %+v", p)
+		return nil, fmt.Errorf("padding must be at least 0 and below the kernel %v, got %v", p.Kernel, p.Pad)
 	}
 	s := in[0].Shape
 	oh, ow := p.conv().Size(0, s[1], p.Kernel[0]), p.conv().Size(1, s[2], p.Kernel[1])
 	if oh < 1 || ow < 1 {
-		return nil, fmt.Errorf("a window of %v does not fit into %v: %+v", p.Kernel, in[0], p)
+		return nil, fmt.Errorf("a window of %v does not fit into %v with padding %v", p.Kernel, in[0], p.Pad)
 	}
 	return []Type{T(in[0].DType, s[0], oh, ow, s[3])}, nil
 }

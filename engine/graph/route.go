@@ -32,7 +32,7 @@ func (r Route) Infer(in []Type) ([]Type, error) {
 		return nil, err
 	}
 	if in[0].DType != I32 || len(in[0].Shape) != 2 || r.Experts < 1 || r.Capacity < 0 {
-		return nil, fmt.Errorf("wants i32 choices [N,K] among at least 1 expert and a capacity of at least 0, got %v and %+v", in[0], r)
+		return nil, fmt.Errorf("wants i32 choices [N,K] among at least 1 expert and a capacity of at least 0, got %v, %d experts and a capacity of %d", in[0], r.Experts, r.Capacity)
 	}
 	return []Type{
 		{I32, in[0].Shape.Clone()},

@@ -183,7 +183,7 @@ func (u Unslice) Infer(in []Type) ([]Type, error) {
 	}
 	sh := in[0].Shape.Clone()
 	if a := u.Slice.Axis; a < 0 || u.Slice.Start < 0 || u.Slice.Step < 1 || a >= len(sh) || sh[a] != u.Slice.Len || u.Slice.Start+(u.Slice.Len-1)*u.Slice.Step >= u.Dim {
-		return nil, fmt.Errorf("cannot put %v at %+v of %d", in[0].Shape, u.Slice, u.Dim)
+		return nil, fmt.Errorf("cannot put %v at %d with step %d into %d elements of dimension %d", in[0].Shape, u.Slice.Start, u.Slice.Step, u.Dim, u.Slice.Axis)
 	}
 	sh[u.Slice.Axis] = u.Dim
 	return []Type{{in[0].DType, sh}}, nil

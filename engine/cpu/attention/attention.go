@@ -122,7 +122,8 @@ type Plan struct {
 // is not positive: the caller has checked them.
 func NewPlan(c Config) *Plan {
 	if min(c.Batch, c.Heads, c.Tq, c.Tk, c.Size) < 1 || !(c.Scale > 0) {
-		panic(fmt.Sprintf("attention: sizes must be at least 1 and the scale positive, got %+v", c))
+		panic(fmt.Sprintf("attention: sizes must be at least 1 and the scale positive, got batch %d, %d heads, %d queries, %d keys, size %d and scale %v",
+			c.Batch, c.Heads, c.Tq, c.Tk, c.Size, c.Scale))
 	}
 	word := gemm.F32
 	if c.Type == gemm.BF16 || c.Type == gemm.F32 && c.Compute == gemm.BF16 {

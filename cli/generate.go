@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/snug-ml/snug/system/lm"
+	"github.com/snug-ml/snug/inference"
 	"github.com/snug-ml/snug/train/checkpoint"
 )
 
@@ -34,28 +34,32 @@ func (g *generateCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	if o.system.Generator == nil {
+	if o.system.Language == nil {
 		return fmt.Errorf("%s is a run of the system %s, which does not write text", g.Path, o.config.System)
 	}
 	on, err := o.device(g.Threads)
 	if err != nil {
 		return err
 	}
-	gen, err := o.system.Generator(o.config, o.Path, on)
+	l, err := o.system.Language(o.config, o.Path)
+	if err != nil {
+		return err
+	}
+	gen, err := inference.NewGenerator(l, on)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = gen.Close() }() // memory only
 	s := o.config.Training.Sample
-	opt := lm.Options{Tokens: g.Tokens, Temperature: s.Temperature, TopK: s.TopK, TopP: s.TopP, Seed: g.Seed}
+	how := inference.Sampling{Temperature: s.Temperature, TopK: s.TopK, TopP: s.TopP, Seed: g.Seed}
 	if g.Temperature != nil {
-		opt.Temperature = *g.Temperature
+		how.Temperature = *g.Temperature
 	}
 	if g.TopK != nil {
-		opt.TopK = *g.TopK
+		how.TopK = *g.TopK
 	}
 	if g.TopP != nil {
-		opt.TopP = *g.TopP
+		how.TopP = *g.TopP
 	}
 	began := time.Now()
 	var text strings.Builder
@@ -63,7 +67,7 @@ func (g *generateCmd) Run(a *app) error {
 	if a.asJSON {
 		w = &text
 	}
-	n, err := gen.Generate(a.ctx, g.Prompt, opt, w)
+	n, err := gen.Generate(a.ctx, g.Prompt, g.Tokens, how, w)
 	if err != nil {
 		a.printf("\n")
 		return err

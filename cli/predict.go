@@ -16,10 +16,10 @@ import (
 	"time"
 
 	"github.com/snug-ml/snug/data"
+	"github.com/snug-ml/snug/inference"
 	"github.com/snug-ml/snug/internal/durable"
 	"github.com/snug-ml/snug/internal/few"
 	"github.com/snug-ml/snug/internal/regular"
-	"github.com/snug-ml/snug/system"
 	"github.com/snug-ml/snug/train/checkpoint"
 )
 
@@ -88,7 +88,7 @@ func (p *predictCmd) Run(a *app) (err error) {
 	}
 	w := newAnswers(out, p.Format, p.Keep)
 	began, n := time.Now(), 0
-	batch := make([]system.Input, 0, k.Batch())
+	batch := make([]inference.Input, 0, k.Batch())
 	flush := func() error {
 		if len(batch) == 0 {
 			return nil
@@ -143,12 +143,12 @@ func (p *predictCmd) check() error {
 // renamed is a record whose text lies in another field than the predictor asks
 // for, or that came by standard input.
 type renamed struct {
-	system.Input
+	inference.Input
 	ask, field string
 	spooled    string // the file that standard input was copied to
 }
 
-// Where implements system.Input.
+// Where implements inference.Input.
 func (r renamed) Where() string {
 	if place, ok := strings.CutPrefix(r.Input.Where(), r.spooled); ok && r.spooled != "" {
 		return "stdin" + place
@@ -156,7 +156,7 @@ func (r renamed) Where() string {
 	return r.Input.Where()
 }
 
-// Text implements system.Input.
+// Text implements inference.Input.
 func (r renamed) Text(field string) (string, error) {
 	if field == r.ask {
 		field = r.field
@@ -170,7 +170,7 @@ type line struct {
 	number      int
 }
 
-// Text implements system.Input.
+// Text implements inference.Input.
 func (l line) Text(field string) (string, error) {
 	if field != l.field {
 		return "", fmt.Errorf("%s: lines of text have no field %q; --stdin-format jsonl reads fields", l.Where(), field)
@@ -178,12 +178,12 @@ func (l line) Text(field string) (string, error) {
 	return l.text, nil
 }
 
-// Where implements system.Input.
+// Where implements inference.Input.
 func (l line) Where() string { return fmt.Sprintf("stdin:%d", l.number) }
 
 // inputs streams what is to be answered.
-func (p *predictCmd) inputs(ctx context.Context, in io.Reader, field string) func(yield func(system.Input, error) bool) {
-	return func(yield func(system.Input, error) bool) {
+func (p *predictCmd) inputs(ctx context.Context, in io.Reader, field string) func(yield func(inference.Input, error) bool) {
+	return func(yield func(inference.Input, error) bool) {
 		if len(p.Files) == 0 && (p.Stdin == "" || p.Stdin == "lines") {
 			p.lines(ctx, in, field, yield)
 			return
@@ -219,7 +219,7 @@ func (p *predictCmd) inputs(ctx context.Context, in io.Reader, field string) fun
 	}
 }
 
-func (p *predictCmd) lines(ctx context.Context, in io.Reader, field string, yield func(system.Input, error) bool) {
+func (p *predictCmd) lines(ctx context.Context, in io.Reader, field string, yield func(inference.Input, error) bool) {
 	s := bufio.NewScanner(in)
 	s.Buffer(nil, 1<<20)
 	for n := 1; s.Scan(); n++ {
@@ -287,17 +287,17 @@ func newAnswers(w io.Writer, format string, keep []string) *answers {
 	return a
 }
 
-func (a *answers) write(in system.Input, x system.Answer) error {
-	row := system.Answer{{Name: "input", Value: in.Where()}}
+func (a *answers) write(in inference.Input, x inference.Answer) error {
+	row := inference.Answer{{Name: "input", Value: in.Where()}}
 	for _, name := range a.keep {
 		v, err := in.Text(name)
 		if err != nil {
 			return fmt.Errorf("%w (--keep names it)", err)
 		}
-		if slices.ContainsFunc(x, func(f system.Field) bool { return f.Name == name }) {
+		if slices.ContainsFunc(x, func(f inference.Field) bool { return f.Name == name }) {
 			name = "input." + name
 		}
-		row = append(row, system.Field{Name: name, Value: v})
+		row = append(row, inference.Field{Name: name, Value: v})
 	}
 	row = append(row, x...)
 	if a.csv == nil {
@@ -320,7 +320,7 @@ func (a *answers) write(in system.Input, x system.Answer) error {
 }
 
 // json writes the fields in their order.
-func (a *answers) json(row system.Answer) error {
+func (a *answers) json(row inference.Answer) error {
 	sep := byte('{')
 	for _, f := range row {
 		name, err := json.Marshal(f.Name)

@@ -163,7 +163,7 @@ func (r *run) printSummary(s *Summary, why error) {
 		return
 	}
 	switch {
-	case r.system.Generator != nil:
+	case r.system.Language != nil:
 		p("  snug generate %s --prompt \"func main\"\n", r.home())
 	case r.system.Predictor != nil:
 		p("  snug predict %s FILE\n", r.home())

@@ -18,8 +18,8 @@ import (
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/graph"
 	"github.com/snug-ml/snug/engine/plan"
+	"github.com/snug-ml/snug/inference"
 	"github.com/snug-ml/snug/system"
-	"github.com/snug-ml/snug/system/lm"
 	"github.com/snug-ml/snug/train"
 	"github.com/snug-ml/snug/train/checkpoint"
 	"github.com/snug-ml/snug/train/remote"
@@ -477,7 +477,7 @@ func (r *run) end(res *train.Result, why error) error {
 		}
 	}
 	r.arenaUsed = r.runner.ArenaUsed()
-	if !stopped && r.system.Generator != nil && r.config.Training.Sample.Tokens > 0 {
+	if !stopped && r.system.Language != nil && r.config.Training.Sample.Tokens > 0 {
 		// The generator takes less than the program that trained, in whose place it comes.
 		if err := errors.Join(r.unload(), r.sample()); err != nil {
 			return err
@@ -522,15 +522,19 @@ func (r *run) sample() error {
 	if err != nil {
 		return err
 	}
-	g, err := r.system.Generator(r.config, c.Path, r.on)
+	l, err := r.system.Language(r.config, c.Path)
+	if err != nil {
+		return err
+	}
+	g, err := inference.NewGenerator(l, r.on)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = g.Close() }() // memory only
 	s := &r.config.Training.Sample
 	r.printf("\nsample of %v:\n", c)
-	_, err = g.Generate(context.WithoutCancel(r.ctx), s.Prompt, lm.Options{
-		Tokens: s.Tokens, Temperature: s.Temperature, TopK: s.TopK, TopP: s.TopP, Seed: r.config.Training.Seed,
+	_, err = g.Generate(context.WithoutCancel(r.ctx), s.Prompt, s.Tokens, inference.Sampling{
+		Temperature: s.Temperature, TopK: s.TopK, TopP: s.TopP, Seed: r.config.Training.Seed,
 	}, r.out)
 	r.printf("\n")
 	return err

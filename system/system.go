@@ -9,7 +9,7 @@ import (
 	"github.com/snug-ml/snug/data/shard"
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/plan"
-	"github.com/snug-ml/snug/system/lm"
+	"github.com/snug-ml/snug/inference"
 	"github.com/snug-ml/snug/train"
 	"github.com/snug-ml/snug/train/rundir"
 )
@@ -28,9 +28,9 @@ type System struct {
 	// PhaseFolders names the folders of these runs, the one whose model is used
 	// first, then those that stand in for it while it has none; set with Phases.
 	PhaseFolders func(c *config.Config) []string
-	// Generator loads a checkpoint to write text with; nil if the system does
-	// not write.
-	Generator func(c *config.Config, checkpoint string, on engine.Backend) (*lm.Generator, error)
+	// Language is the language model of a checkpoint, to write and serve text with;
+	// nil if the system does not write.
+	Language func(c *config.Config, checkpoint string) (*inference.Language, error)
 	// Export writes a checkpoint as a Hugging Face model folder, which must not
 	// exist, and gives the names of its files; nil if there is no such form of
 	// the system's models.
@@ -40,7 +40,7 @@ type System struct {
 	ExportMerged func(c *config.Config, checkpoint, dir string) ([]string, error)
 	// Predictor loads a checkpoint to apply it to data; nil if the system has
 	// nothing to predict.
-	Predictor func(c *config.Config, checkpoint string, on engine.Backend) (Predictor, error)
+	Predictor func(c *config.Config, checkpoint string, on engine.Backend) (inference.Predictor, error)
 }
 
 // Phase is one of the runs that training consists of.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/nn"
 )
 
 var causal = []string{"neox", "neox-old", "gpt2"}
@@ -24,7 +25,7 @@ func TestCache(t *testing.T) {
 			for _, n := range []int{5, 4, 1} {
 				b := graph.NewBuilder(fmt.Sprint(n))
 				err := graph.Catch(func() {
-					c := &Cache{Positions: room, At: b.Input("at", graph.T(graph.I32, batch)), Lens: b.Input("lens", graph.T(graph.I32, batch))}
+					c := &nn.KVCache{Rows: batch, Positions: room, At: b.Input("at", graph.T(graph.I32, batch)), Lens: b.Input("lens", graph.T(graph.I32, batch))}
 					in := Input{IDs: b.Input(fmt.Sprint("ids", n), graph.T(graph.I32, batch, n)), Cache: c}
 					b.Output("logits", f.Forward(b, in).Logits)
 				})
@@ -293,8 +294,8 @@ func TestInputRefusals(t *testing.T) {
 	}{
 		{"neox", func(_ *graph.Builder, in *Input) { in.Types = in.IDs }, "takes neither token types nor positions"},
 		{"gpt2", func(_ *graph.Builder, in *Input) { in.Types = in.IDs }, "takes no token types"},
-		{"bert", func(_ *graph.Builder, in *Input) { in.Cache = &Cache{} }, "has no cache"},
-		{"gpt2", func(_ *graph.Builder, in *Input) { in.Cache, in.Train = &Cache{}, true }, "excludes training"},
+		{"bert", func(_ *graph.Builder, in *Input) { in.Cache = &nn.KVCache{} }, "has no cache"},
+		{"gpt2", func(_ *graph.Builder, in *Input) { in.Cache, in.Train = &nn.KVCache{}, true }, "excludes training"},
 		{"gpt2", func(b *graph.Builder, in *Input) { in.IDs = b.Input("long", graph.T(graph.I32, 1, 33)) }, "33 ids are too many: the model has 32 positions"},
 		{"roberta", func(b *graph.Builder, in *Input) { in.IDs = b.Input("long", graph.T(graph.I32, 1, 33)) }, "33 ids are too many: the model has 32 positions"},
 		{"gpt2", func(b *graph.Builder, in *Input) { in.IDs = b.Input("flat", graph.T(graph.I32, 9)) }, "want [B, T]"},

@@ -82,7 +82,7 @@ func (m GPT2) Output(b *graph.Builder) *graph.Value {
 }
 
 // Logits are those of the ids I32 [B, T] on a cache (nil for none): [B*T, Vocab].
-func (m GPT2) Logits(b *graph.Builder, ids *graph.Value, c *Cache) *graph.Value {
+func (m GPT2) Logits(b *graph.Builder, ids *graph.Value, c *nn.KVCache) *graph.Value {
 	return causalLogits(b, m, Input{IDs: ids, Cache: c})
 }
 

@@ -25,7 +25,7 @@ type Input struct {
 	// Train enables dropout.
 	Train bool
 	// Cache, when set, is written and read (causal models).
-	Cache *Cache
+	Cache *nn.KVCache
 	// Frozen, when set, says by name which weights of the model are not trained:
 	// they get the role [graph.Frozen]. What Adapt adds is never frozen by it, nor
 	// is a causal model's own output weight ([Causal.Output]): set its role.
@@ -37,15 +37,6 @@ type Input struct {
 	// ("roberta.encoder.layer.3.attention.self.query") and weights that it makes
 	// are named below it.
 	Adapt func(b *graph.Builder, x, y *graph.Value) *graph.Value
-}
-
-// Cache holds the keys and values of earlier positions while generating.
-type Cache struct {
-	// Positions is the capacity.
-	Positions int
-	// At I32 [B] is the position of each row's first new token, Lens I32 [B]
-	// the number of positions known after it.
-	At, Lens *graph.Value
 }
 
 // check refuses what would be ignored.
@@ -157,7 +148,8 @@ func (in Input) drop(b *graph.Builder, x *graph.Value, p float64, seed uint64) *
 // keys and values join those of earlier positions first.
 func (in Input) attend(b *graph.Builder, op graph.Attention, drop float64, seed uint64, qkv ...*graph.Value) *graph.Value {
 	if in.Cache != nil {
-		return in.Cache.attend(b, op, qkv...)
+		q, k, v := unpack(b, op, qkv)
+		return in.Cache.Attend(b, op, q, k, v)
 	}
 	args := qkv
 	if in.Lens != nil {
@@ -173,17 +165,6 @@ func (in Input) attend(b *graph.Builder, op graph.Attention, drop float64, seed 
 		args = append(args, b.Input(graph.RunCounter, graph.T(graph.I32, 2)))
 	}
 	return b.Attention(op, args...)
-}
-
-func (c *Cache) attend(b *graph.Builder, op graph.Attention, qkv ...*graph.Value) *graph.Value {
-	q, k, v := unpack(b, op, qkv)
-	keep := func(name string, x *graph.Value) *graph.Value {
-		batch, width := x.Shape()[0], x.Shape()[2]
-		s := b.State(&graph.State{Name: b.Path(name), Type: graph.T(graph.F32, batch, c.Positions, width), Role: graph.CacheRole})
-		return b.Emit(graph.CacheWrite{}, s, x, c.At)[0]
-	}
-	op.Layout, op.Lens = graph.Separate, true
-	return b.Attention(op, q, keep("key_cache", k), keep("value_cache", v), c.Lens)
 }
 
 // unpack gives queries, keys and values [B, T, H*K] of op's operands.
@@ -209,23 +190,24 @@ func (in Input) positions(b *graph.Builder, table, x *graph.Value, first int) *g
 	case in.Positions != nil:
 		return b.Add(x, b.Embedding(table, in.Positions))
 	case in.Cache != nil:
-		return b.Add(x, in.Cache.rows(b, table, t))
+		return b.Add(x, in.rows(b, table, t))
 	case first+t > rows:
 		b.Failf("%d ids are too many: the model has %d positions", t, rows-first)
 	}
 	return b.Add(x, b.Slice(table, 0, first, t))
 }
 
-// rows gives the rows At, At+1, ... of a table for t new tokens, [B, t, D].
-func (c *Cache) rows(b *graph.Builder, table *graph.Value, t int) *graph.Value {
-	n, d, batch := table.Shape()[0], table.Shape()[1], c.At.Shape()[0]
+// rows gives the rows of a table at the positions of t new tokens on the cache, [B, t, D].
+func (in Input) rows(b *graph.Builder, table *graph.Value, t int) *graph.Value {
+	n, d, start := table.Shape()[0], table.Shape()[1], in.Cache.At
+	batch := start.Shape()[0]
 	if t == 1 {
-		return b.Embedding(table, b.Reshape(c.At, batch, 1))
+		return b.Embedding(table, b.Reshape(start, batch, 1))
 	}
 	// There is no integer arithmetic in a graph: rows are picked by a product
 	// with ones and zeros, which is exact.
 	index := b.State(&graph.State{Name: b.Path("position_index"), Type: graph.T(graph.F32, n), Role: graph.Buffer, Init: graph.Init{Kind: graph.InitIota}})
-	at := b.Add(b.Reshape(c.At, batch, 1, 1), b.Reshape(b.Slice(index, 0, 0, t), 1, t, 1))
+	at := b.Add(b.Reshape(start, batch, 1, 1), b.Reshape(b.Slice(index, 0, 0, t), 1, t, 1))
 	pick := b.Apply(graph.FnEqual, at, index)
 	return b.Reshape(b.MatMul(b.Reshape(pick, batch*t, n), table, false, false), batch, t, d)
 }

@@ -84,7 +84,7 @@ func (m NeoX) Output(b *graph.Builder) *graph.Value {
 }
 
 // Logits are those of the ids I32 [B, T] on a cache (nil for none): [B*T, Vocab].
-func (m NeoX) Logits(b *graph.Builder, ids *graph.Value, c *Cache) *graph.Value {
+func (m NeoX) Logits(b *graph.Builder, ids *graph.Value, c *nn.KVCache) *graph.Value {
 	return causalLogits(b, m, Input{IDs: ids, Cache: c})
 }
 

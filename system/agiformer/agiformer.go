@@ -27,9 +27,9 @@ var System = system.System{
 		Sections: sections,
 		Check:    check,
 	},
-	Describe:  describe,
-	Open:      open,
-	Generator: generator,
+	Describe: describe,
+	Open:     open,
+	Language: language,
 }
 
 func describe(c *config.Config) (*system.Model, error) {

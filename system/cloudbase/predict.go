@@ -13,8 +13,8 @@ import (
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/inference"
 	"github.com/snug-ml/snug/internal/durable"
-	"github.com/snug-ml/snug/system"
 	"github.com/snug-ml/snug/train"
 	"github.com/snug-ml/snug/train/checkpoint"
 )
@@ -39,7 +39,7 @@ const flightField = "flight"
 
 // newPredictor loads the weights of a checkpoint folder, the scales among them,
 // and the interval that its run was given, if it is for these weights.
-func newPredictor(c *config.Config, dir string, on engine.Backend) (_ system.Predictor, err error) {
+func newPredictor(c *config.Config, dir string, on engine.Backend) (_ inference.Predictor, err error) {
 	if config.Of[Phases](c).Run == "mae" {
 		return nil, fmt.Errorf("%s was trained on masked pictures, without labels: it predicts nothing; train on from it with phases.init", dir)
 	}
@@ -62,22 +62,22 @@ func newPredictor(c *config.Config, dir string, on engine.Backend) (_ system.Pre
 		return nil, err
 	}
 	p.calibrated = p.interval.Update == ck.State.Update
-	if p.runner, err = engine.LoadForward(on, engine.CompileOptions{Low: graph.F32}, b.F); err != nil {
+	p.runner, err = inference.Load(on, func(x *engine.Executable) error {
+		return train.LoadStates(x, ck, graph.Weight, graph.Buffer)
+	}, b.F)
+	if err != nil {
 		return nil, err
-	}
-	if err := train.LoadStates(p.runner, ck, graph.Weight, graph.Buffer); err != nil {
-		return nil, errors.Join(err, p.Close())
 	}
 	return p, nil
 }
 
-// Batch implements system.Predictor: a flight fills batches by itself.
+// Batch implements inference.Predictor: a flight fills batches by itself.
 func (p *predictor) Batch() int { return 1 }
 
-// TextField implements system.Predictor.
+// TextField implements inference.Predictor.
 func (p *predictor) TextField() string { return flightField }
 
-// Remark implements system.Predictor.
+// Remark implements inference.Predictor.
 func (p *predictor) Remark() string {
 	if p.calibrated || len(config.Of[Split](p.config).Calibration) == 0 {
 		return ""
@@ -85,14 +85,14 @@ func (p *predictor) Remark() string {
 	return "answers have no low and high: no interval was calibrated for these weights; `snug eval` on this checkpoint does it"
 }
 
-// Close implements system.Predictor.
+// Close implements inference.Predictor.
 func (p *predictor) Close() error { return p.runner.Close() }
 
-// Predict implements system.Predictor: cbh in km, with low and high where the
+// Predict implements inference.Predictor: cbh in km, with low and high where the
 // run has an interval. For a whole flight these are lists, beside frame, time
 // and flight.
-func (p *predictor) Predict(ctx context.Context, inputs []system.Input) ([]system.Answer, error) {
-	var out []system.Answer
+func (p *predictor) Predict(ctx context.Context, inputs []inference.Input) ([]inference.Answer, error) {
+	var out []inference.Answer
 	for _, in := range inputs {
 		text, err := in.Text(flightField)
 		if err != nil {
@@ -108,7 +108,7 @@ func (p *predictor) Predict(ctx context.Context, inputs []system.Input) ([]syste
 }
 
 // flight answers for PATH or PATH#FRAME.
-func (p *predictor) flight(ctx context.Context, text string) (_ system.Answer, err error) {
+func (p *predictor) flight(ctx context.Context, text string) (_ inference.Answer, err error) {
 	path, only := text, -1
 	if i := strings.LastIndexByte(text, '#'); i >= 0 {
 		if n, err := strconv.Atoi(text[i+1:]); err == nil {
@@ -146,9 +146,9 @@ func (p *predictor) flight(ctx context.Context, text string) (_ system.Answer, e
 	}
 	half := float64(p.interval.HalfWidth)
 	if only >= 0 {
-		a := system.Answer{{Name: "cbh", Value: j.predicted[0]}}
+		a := inference.Answer{{Name: "cbh", Value: j.predicted[0]}}
 		if !math.IsInf(half, 0) {
-			a = append(a, system.Field{Name: "low", Value: j.predicted[0] - half}, system.Field{Name: "high", Value: j.predicted[0] + half})
+			a = append(a, inference.Field{Name: "low", Value: j.predicted[0] - half}, inference.Field{Name: "high", Value: j.predicted[0] + half})
 		}
 		return a, nil
 	}
@@ -160,9 +160,9 @@ func (p *predictor) flight(ctx context.Context, text string) (_ system.Answer, e
 		names, numbers, times = append(names, w.flight.Name), append(numbers, m), append(times, w.flight.Time[m])
 		low, high = append(low, j.predicted[i]-half), append(high, j.predicted[i]+half)
 	}
-	a := system.Answer{{Name: "flight", Value: names}, {Name: "frame", Value: numbers}, {Name: "time", Value: times}, {Name: "cbh", Value: j.predicted}}
+	a := inference.Answer{{Name: "flight", Value: names}, {Name: "frame", Value: numbers}, {Name: "time", Value: times}, {Name: "cbh", Value: j.predicted}}
 	if !math.IsInf(half, 0) {
-		a = append(a, system.Field{Name: "low", Value: low}, system.Field{Name: "high", Value: high})
+		a = append(a, inference.Field{Name: "low", Value: low}, inference.Field{Name: "high", Value: high})
 	}
 	return a, nil
 }

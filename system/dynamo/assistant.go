@@ -2,7 +2,6 @@ package dynamo
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,6 +10,8 @@ import (
 	"github.com/snug-ml/snug/data/token"
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/inference"
+	"github.com/snug-ml/snug/nn"
 )
 
 // assistant does the tasks: a program without a backward half that routes
@@ -23,8 +24,8 @@ type assistant struct {
 	all    []string // the tasks by number
 	tasks  []string // those that it can do
 	// mixes says that adapters are mixed by gates; else each task has its own.
-	mixes  bool
-	memory memory
+	mixes bool
+	cache decoderCache
 }
 
 // The functions of the program; those of a task are followed by its name.
@@ -32,7 +33,7 @@ const (
 	funcRoute   = "route"
 	funcRead    = "read"    // the encoder and what a head says at once
 	funcNext    = "next"    // one more token
-	funcReorder = "reorder" // rows of the memory
+	funcReorder = "reorder" // rows of the cache
 )
 
 // The inputs that only an assistant has.
@@ -49,11 +50,11 @@ const (
 // newAssistant compiles an assistant for some of the tasks.
 func newAssistant(c *config.Config, tok *tokens, tasks []string, routes, mixes bool, on engine.Backend) (*assistant, error) {
 	a := &assistant{config: c, tok: tok, rows: c.Training.BatchSize, all: config.Of[Model](c).Tasks, tasks: tasks, mixes: mixes}
-	a.memory = memory{rows: a.rows}
+	a.cache = decoderCache{KVCache: nn.KVCache{Rows: a.rows, Name: cacheName}}
 	for _, name := range tasks {
 		if kindOf(name) == write {
-			a.memory.source = max(a.memory.source, lengthOf(c, name))
-			a.memory.written = max(a.memory.written, taskOf(c, name).Target)
+			a.cache.source = max(a.cache.source, lengthOf(c, name))
+			a.cache.Positions = max(a.cache.Positions, taskOf(c, name).Target)
 		}
 	}
 	var funcs []*graph.Func
@@ -72,20 +73,16 @@ func newAssistant(c *config.Config, tok *tokens, tasks []string, routes, mixes b
 				add(funcNext+"@"+name, func(b *graph.Builder) { a.next(b, name) })
 			}
 		}
-		if a.memory.written > 0 {
+		if a.cache.Positions > 0 {
 			add(funcReorder, a.reorder)
 		}
 	})
 	if err != nil {
 		return nil, err
 	}
-	if a.r, err = engine.LoadForward(on, engine.CompileOptions{Low: graph.F32}, funcs...); err != nil {
-		return nil, err
-	}
-	if err := a.r.Initialize(c.Training.Seed); err != nil {
-		return nil, errors.Join(err, a.Close())
-	}
-	return a, nil
+	// Weights come later, from where each of them was trained.
+	a.r, err = inference.Load(on, func(*engine.Executable) error { return nil }, funcs...)
+	return a, err
 }
 
 // Close frees the program.
@@ -117,7 +114,7 @@ func (a *assistant) read(b *graph.Builder, name string) {
 		b.Output(outputStart, start)
 		b.Output(outputEnd, end)
 	case write:
-		m := a.memory
+		m := a.cache
 		m.zero = b.Input(inputZero, graph.T(graph.I32, a.rows))
 		h.scope(b, func() { h.remember(b, x, &m) })
 	}
@@ -126,21 +123,20 @@ func (a *assistant) read(b *graph.Builder, name string) {
 func (a *assistant) next(b *graph.Builder, name string) {
 	h := newHead(a.config, name, 0)
 	row := graph.T(graph.I32, a.rows)
-	m := a.memory
-	m.at, m.lens = b.Input(inputAt, row), b.Input(inputKnown, row)
+	m := a.cache
+	m.At, m.Lens = b.Input(inputAt, row), b.Input(inputKnown, row)
 	table := words(b, h.bert)
 	h.scope(b, func() {
-		x := h.hidden(b, table, b.Input(inputToken, graph.T(graph.I32, a.rows, 1)), source{lens: b.Input(at(inputLens, name), row), memory: &m})
+		x := h.hidden(b, table, b.Input(inputToken, graph.T(graph.I32, a.rows, 1)), source{lens: b.Input(at(inputLens, name), row), cache: &m})
 		b.Output(outputNext, b.Linear(b.Reshape(x, a.rows, h.bert.D), table, nil))
 	})
 }
 
 func (a *assistant) reorder(b *graph.Builder) {
-	m := a.memory
+	m := a.cache
 	row := graph.T(graph.I32, a.rows)
 	m.zero = b.Input(inputZero, row)
-	d := newHead(a.config, a.tasks[0], 0).decoder
-	d.reorder(b, b.Input(inputParents, row), &m)
+	newHead(a.config, a.tasks[0], 0).reorder(b, b.Input(inputParents, row), &m)
 }
 
 // parameters are the states to be loaded.

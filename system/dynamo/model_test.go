@@ -15,6 +15,7 @@ import (
 	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/engine/graph"
 	"github.com/snug-ml/snug/engine/pass"
+	"github.com/snug-ml/snug/inference"
 )
 
 // Only what a stage trains has gradients, moments and a place in checkpoints.
@@ -311,7 +312,7 @@ func TestWritingOnMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 		run(t, a.r, funcRead+"@"+nameTranslation)
-		found, err := a.search(context.Background(), nameTranslation, n, beams)
+		found, err := a.search(nameTranslation, n, beams).Find(context.Background())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -320,36 +321,27 @@ func TestWritingOnMemory(t *testing.T) {
 			ids, _ := a.tok.ids(xs[i].Input, 16)
 			setI32(t, full, at(inputIDs, nameTranslation), padded(ids, 16, a.tok.pad)...)
 			setI32(t, full, at(inputLens, nameTranslation), int32(len(ids)))
-			next := slices.Clone(b.tokens)
-			if b.ended {
+			next := slices.Clone(b.Tokens)
+			if b.Ended {
 				next = append(next, a.tok.last)
 			}
-			setI32(t, full, "written", padded(append([]int32{a.tok.first}, b.tokens...), 9, a.tok.pad)[:8]...)
+			setI32(t, full, "written", padded(append([]int32{a.tok.first}, b.Tokens...), 9, a.tok.pad)[:8]...)
 			run(t, full, "f")
 			logits := result32(t, full, "f", "logits")
 			score := 0.0
 			for k, id := range next {
 				row := logits[k*vocab : (k+1)*vocab]
-				score += float64(row[id]) - logSum(row)
-				if beams == 1 && likeliest(row, 1)[0] != id {
-					t.Errorf("text %d: token %d is %d, the likeliest is %d", i, k, id, likeliest(row, 1)[0])
+				score += float64(row[id]) - inference.LogSumExp(row)
+				if beams == 1 && inference.Likeliest(row, 1)[0] != id {
+					t.Errorf("text %d: token %d is %d, the likeliest is %d", i, k, id, inference.Likeliest(row, 1)[0])
 				}
 			}
-			if math.Abs(score-b.score) > 1e-3 {
-				t.Errorf("%d beams: text %d scores %v, the whole text at once %v", beams, i, b.score, score)
+			if math.Abs(score-b.Score) > 1e-3 {
+				t.Errorf("%d beams: text %d scores %v, the whole text at once %v", beams, i, b.Score, score)
 			}
 			if len(next) == 0 {
 				t.Errorf("text %d is empty", i)
 			}
-		}
-	}
-}
-
-func TestLikeliest(t *testing.T) {
-	row := []float32{1, 5, 3, 5, -2, 4}
-	for n, want := range [][]int32{1: {1}, 2: {1, 3}, 3: {1, 3, 5}, 6: {1, 3, 5, 2, 0, 4}} {
-		if n > 0 && want != nil && !slices.Equal(likeliest(row, n), want) {
-			t.Errorf("%d of %v: %v, want %v", n, row, likeliest(row, n), want)
 		}
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/data/token"
 	"github.com/snug-ml/snug/engine"
-	"github.com/snug-ml/snug/system"
+	"github.com/snug-ml/snug/inference"
 	"github.com/snug-ml/snug/train/checkpoint"
 )
 
@@ -20,7 +20,7 @@ type predictor struct {
 	one string // the only task; empty: the router chooses
 }
 
-func newPredictor(c *config.Config, dir string, on engine.Backend) (p system.Predictor, err error) {
+func newPredictor(c *config.Config, dir string, on engine.Backend) (p inference.Predictor, err error) {
 	t, err := token.LoadFolder(dir)
 	if err != nil {
 		return nil, err
@@ -63,18 +63,18 @@ func newPredictor(c *config.Config, dir string, on engine.Backend) (p system.Pre
 	return k, l.stages()
 }
 
-// Batch implements system.Predictor.
+// Batch implements inference.Predictor.
 func (p *predictor) Batch() int { return p.rows }
 
-// TextField implements system.Predictor.
+// TextField implements inference.Predictor.
 func (p *predictor) TextField() string { return "text" }
 
-// Remark implements system.Predictor.
+// Remark implements inference.Predictor.
 func (p *predictor) Remark() string { return "" }
 
-// Predict implements system.Predictor. An input with a field "question" asks
+// Predict implements inference.Predictor. An input with a field "question" asks
 // for a part of its text. Texts are grouped by task.
-func (p *predictor) Predict(ctx context.Context, inputs []system.Input) ([]system.Answer, error) {
+func (p *predictor) Predict(ctx context.Context, inputs []inference.Input) ([]inference.Answer, error) {
 	xs := make([]text, len(inputs))
 	for i, in := range inputs {
 		var err error
@@ -98,7 +98,7 @@ func (p *predictor) Predict(ctx context.Context, inputs []system.Input) ([]syste
 			chosen[i] = argmax(r)
 		}
 	}
-	out := make([]system.Answer, len(xs))
+	out := make([]inference.Answer, len(xs))
 	for number, name := range p.tasks {
 		var group []text
 		var gates [][]float32
@@ -128,12 +128,12 @@ func (p *predictor) Predict(ctx context.Context, inputs []system.Input) ([]syste
 
 // fields are the same for every task, so that they make a table: the label of
 // a classification is its answer.
-func fields(task string, certainty float64, a answer) system.Answer {
-	f := system.Answer{{Name: "task", Value: task}, {Name: "routing", Value: rounded(certainty)}}
+func fields(task string, certainty float64, a answer) inference.Answer {
+	f := inference.Answer{{Name: "task", Value: task}, {Name: "routing", Value: rounded(certainty)}}
 	if kindOf(task) == classify {
-		return append(f, system.Field{Name: "answer", Value: fmt.Sprint(a.Label)}, system.Field{Name: "probability", Value: rounded(a.Share)})
+		return append(f, inference.Field{Name: "answer", Value: fmt.Sprint(a.Label)}, inference.Field{Name: "probability", Value: rounded(a.Share)})
 	}
-	return append(f, system.Field{Name: "answer", Value: a.Text}, system.Field{Name: "probability", Value: nil})
+	return append(f, inference.Field{Name: "answer", Value: a.Text}, inference.Field{Name: "probability", Value: nil})
 }
 
 func rounded(p float64) float64 { return math.Round(p*1e4) / 1e4 }

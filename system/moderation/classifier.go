@@ -11,6 +11,7 @@ import (
 	"github.com/snug-ml/snug/data/token"
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/inference"
 	"github.com/snug-ml/snug/train"
 	"github.com/snug-ml/snug/train/checkpoint"
 	"github.com/snug-ml/snug/train/metric"
@@ -96,16 +97,10 @@ func (k *Classifier) load(ck *checkpoint.Checkpoint, on engine.Backend) error {
 	if err != nil {
 		return err
 	}
-	if k.runner, err = engine.LoadForward(on, engine.CompileOptions{Low: graph.F32}, funcs...); err != nil {
-		return err
-	}
-	if err := k.runner.Initialize(0); err != nil {
-		return errors.Join(err, k.Close())
-	}
-	if err := train.LoadStates(k.runner, ck, graph.Weight, graph.Buffer); err != nil {
-		return errors.Join(err, k.Close())
-	}
-	return nil
+	k.runner, err = inference.Load(on, func(x *engine.Executable) error {
+		return train.LoadStates(x, ck, graph.Weight, graph.Buffer)
+	}, funcs...)
+	return err
 }
 
 // Close frees the model.

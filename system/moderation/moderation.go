@@ -23,6 +23,7 @@ import (
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/data"
 	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/inference"
 	"github.com/snug-ml/snug/internal/few"
 	"github.com/snug-ml/snug/nn/hf"
 	"github.com/snug-ml/snug/system"
@@ -96,7 +97,7 @@ var System = system.System{
 		Check:   check,
 	},
 	Describe: describe,
-	Predictor: func(c *config.Config, checkpoint string, on engine.Backend) (system.Predictor, error) {
+	Predictor: func(c *config.Config, checkpoint string, on engine.Backend) (inference.Predictor, error) {
 		k, err := LoadClassifier(c, checkpoint, on)
 		if err != nil {
 			return nil, err

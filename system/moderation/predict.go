@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/snug-ml/snug/system"
+	"github.com/snug-ml/snug/inference"
 )
 
 // predictor applies a classifier to data.
@@ -13,15 +13,15 @@ type predictor struct{ *Classifier }
 // predictBatch is how many texts are sorted by length together.
 const predictBatch = 1024
 
-// Batch implements system.Predictor.
+// Batch implements inference.Predictor.
 func (p predictor) Batch() int { return predictBatch }
 
-// TextField implements system.Predictor.
+// TextField implements inference.Predictor.
 func (p predictor) TextField() string { return p.config.Data.TextField }
 
-// Predict implements system.Predictor: label, prob_NAME of the class that is
+// Predict implements inference.Predictor: label, prob_NAME of the class that is
 // flagged, threshold, and whether the text was cut to the model's length.
-func (p predictor) Predict(ctx context.Context, inputs []system.Input) ([]system.Answer, error) {
+func (p predictor) Predict(ctx context.Context, inputs []inference.Input) ([]inference.Answer, error) {
 	texts := make([]*Encoded, len(inputs))
 	for i, in := range inputs {
 		text, err := in.Text(p.TextField())
@@ -36,10 +36,10 @@ func (p predictor) Predict(ctx context.Context, inputs []system.Input) ([]system
 	if err != nil {
 		return nil, err
 	}
-	out := make([]system.Answer, len(inputs))
+	out := make([]inference.Answer, len(inputs))
 	v := &p.Verdict
 	for i, prob := range probs {
-		out[i] = system.Answer{
+		out[i] = inference.Answer{
 			{Name: "label", Value: p.Label(prob, v.Threshold)}, {Name: "prob_" + v.Positive, Value: prob},
 			{Name: "threshold", Value: v.Threshold}, {Name: "cut", Value: texts[i].Cut},
 		}

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/snug-ml/snug/engine/backend"
-	"github.com/snug-ml/snug/system"
+	"github.com/snug-ml/snug/inference"
 )
 
 // serving starts a server for a small trained model.
@@ -400,7 +400,7 @@ func TestPredictor(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = k.Close() }()
-	var inputs []system.Input
+	var inputs []inference.Input
 	for _, text := range []string{"good idiot", "thanks", strings.Repeat("scam ", 60)} {
 		inputs = append(inputs, textInput(text))
 	}
@@ -415,7 +415,7 @@ func TestPredictor(t *testing.T) {
 			t.Errorf("answer %d is %v, the probability %v", i, a, want)
 		}
 	}
-	if _, err := k.Predict(context.Background(), []system.Input{badInput{}}); err == nil || !strings.Contains(err.Error(), "row 7") {
+	if _, err := k.Predict(context.Background(), []inference.Input{badInput{}}); err == nil || !strings.Contains(err.Error(), "row 7") {
 		t.Errorf("a bad input gives %v", err)
 	}
 }

@@ -52,10 +52,10 @@ var System = system.System{
 		Resolve: fromFolder,
 		Check:   check,
 	},
-	Describe:  describe,
-	Open:      open,
-	Generator: generator,
-	Export:    export,
+	Describe: describe,
+	Open:     open,
+	Language: language,
+	Export:   export,
 }
 
 func check(c *config.Config, r *config.Report) {

@@ -1,4 +1,4 @@
-package lm
+package inference
 
 import (
 	"bytes"
@@ -26,26 +26,27 @@ func TestWholeEqualsCache(t *testing.T) {
 	m := model{hf.NeoX{Vocab: tok.VocabSize(), D: 32, Layers: 2, Heads: 4, FF: 64, MaxPositions: 80, RotaryPct: 0.5, RotaryBase: 10000,
 		Activation: "gelu", Eps: 1e-5, InitStd: 0.02}}
 	w := m.random(t)
-	cached, err := New(m, w, tok, graph.F32, backend.CPU(1))
+	cached, err := NewGenerator(m.language(tok, w, graph.F32), backend.CPU(1))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = cached.Close() })
-	whole, err := NewWhole(wholeModel{m}, w, tok, backend.CPU(1))
+	whole, err := NewGenerator(&Language{Uncached: wholeModel{m}, Tokenizer: tok, Weights: w}, backend.CPU(1))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = whole.Close() })
-	if !slices.Contains(whole.windows, m.MaxPositions) || len(whole.windows) < 2 {
-		t.Errorf("windows of %v tokens for %d positions", whole.windows, m.MaxPositions)
+	windows := whole.d.(*uncached).windows
+	if !slices.Contains(windows, m.MaxPositions) || len(windows) < 2 {
+		t.Errorf("windows of %v tokens for %d positions", windows, m.MaxPositions)
 	}
 	for _, temperature := range []float64{0, 1} {
-		opt := Options{Tokens: m.MaxPositions + 20, Temperature: temperature, Seed: 7}
+		tokens, how := m.MaxPositions+20, Sampling{Temperature: temperature, Seed: 7}
 		var a, b bytes.Buffer
-		if _, err := cached.Generate(context.Background(), "go", opt, &a); err != nil {
+		if _, err := cached.Generate(context.Background(), "go", tokens, how, &a); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := whole.Generate(context.Background(), "go", opt, &b); err != nil {
+		if _, err := whole.Generate(context.Background(), "go", tokens, how, &b); err != nil {
 			t.Fatal(err)
 		}
 		if a.String() != b.String() {

@@ -1,4 +1,4 @@
-package lm
+package inference
 
 import (
 	"bytes"
@@ -23,13 +23,12 @@ type model struct{ hf.NeoX }
 
 func (m model) Positions() int { return m.MaxPositions }
 
-func (m model) Logits(b *graph.Builder, ids *graph.Value, c *hf.Cache) *graph.Value {
-	h := m.Hidden(b, hf.Input{IDs: ids, Cache: c})
-	return b.Linear(b.Reshape(h, ids.Shape()[1], m.D), m.Output(b), nil)
+func (m model) language(t *token.Tokenizer, weights string, store graph.DType) *Language {
+	return &Language{Cached: m, Tokenizer: t, Weights: weights, Store: store}
 }
 
 // plain runs the whole sequence without a cache and gives the last logits.
-func (m model) plain(t *testing.T, w *safetensors.File, ids []int32) []float32 {
+func (m model) plain(t *testing.T, weights string, ids []int32) []float32 {
 	t.Helper()
 	b := graph.NewBuilder("plain")
 	if err := graph.Catch(func() {
@@ -50,7 +49,7 @@ func (m model) plain(t *testing.T, w *safetensors.File, ids []int32) []float32 {
 			t.Error(err)
 		}
 	}()
-	if err := loadWeights(r, w); err != nil {
+	if err := fillWeights(r, weights); err != nil {
 		t.Fatal(err)
 	}
 	in, _ := r.Input(0, "ids")
@@ -63,7 +62,7 @@ func (m model) plain(t *testing.T, w *safetensors.File, ids []int32) []float32 {
 }
 
 // random writes weights for m.
-func (m model) random(tb testing.TB) *safetensors.File {
+func (m model) random(tb testing.TB) (path string) {
 	tb.Helper()
 	b := graph.NewBuilder("weights")
 	if err := graph.Catch(func() { m.Logits(b, b.Input("ids", graph.T(graph.I32, 1, 2)), nil) }); err != nil {
@@ -78,20 +77,11 @@ func (m model) random(tb testing.TB) *safetensors.File {
 		}
 		entries = append(entries, safetensors.Entry{Name: v.Name, DType: safetensors.F32, Shape: v.Shape(), Data: unsafe.Slice((*byte)(unsafe.Pointer(&x[0])), 4*len(x))})
 	}
-	path := filepath.Join(tb.TempDir(), "model.safetensors")
+	path = filepath.Join(tb.TempDir(), "model.safetensors")
 	if err := safetensors.WriteFile(path, entries, nil); err != nil {
 		tb.Fatal(err)
 	}
-	f, err := safetensors.Open(path)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() {
-		if err := f.Close(); err != nil {
-			tb.Error(err)
-		}
-	})
-	return f
+	return path
 }
 
 func byteTokens(tb testing.TB) *token.Tokenizer {
@@ -110,7 +100,7 @@ func TestGenerateEqualsFullForward(t *testing.T) {
 	m := model{hf.NeoX{Vocab: tk.VocabSize(), D: 32, Layers: 2, Heads: 4, FF: 64, MaxPositions: 96, RotaryPct: 0.5, RotaryBase: 10000,
 		Parallel: true, Activation: "gelu", Eps: 1e-5, InitStd: 0.02}}
 	w := m.random(t)
-	g, err := New(m, w, tk, graph.F32, backend.CPU(2))
+	g, err := NewGenerator(m.language(tk, w, graph.F32), backend.CPU(2))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +132,7 @@ func TestGenerateEqualsFullForward(t *testing.T) {
 	// Beyond the window the text goes on, deterministically.
 	write := func() string {
 		var out bytes.Buffer
-		n, err := g.Generate(context.Background(), prompt, Options{Tokens: 150}, &out)
+		n, err := g.Generate(context.Background(), prompt, 150, Sampling{}, &out)
 		if err != nil || n == 0 {
 			t.Fatalf("%d tokens, %v", n, err)
 		}
@@ -156,8 +146,8 @@ func TestGenerateEqualsFullForward(t *testing.T) {
 // Sampling never leaves the top k, nor the top p, and follows its seed.
 func TestSampler(t *testing.T) {
 	logits := []float32{1, 5, 4.9, -2, 4.8, 0}
-	draw := func(o Options) map[int32]int {
-		s := sampler{opt: o, rng: rand.New(rand.NewPCG(o.Seed, 0))}
+	draw := func(o Sampling) map[int32]int {
+		s := newSampler(o)
 		seen := map[int32]int{}
 		for range 2000 {
 			seen[s.next(logits)]++
@@ -165,9 +155,9 @@ func TestSampler(t *testing.T) {
 		return seen
 	}
 	for _, c := range []struct {
-		opt  Options
+		opt  Sampling
 		want int
-	}{{Options{Temperature: 0}, 1}, {Options{Temperature: 1, TopK: 2}, 2}, {Options{Temperature: 1, TopP: 0.9}, 3}, {Options{Temperature: 5}, 6}} {
+	}{{Sampling{Temperature: 0}, 1}, {Sampling{Temperature: 1, TopK: 2}, 2}, {Sampling{Temperature: 1, TopP: 0.9}, 3}, {Sampling{Temperature: 5}, 6}} {
 		if got := draw(c.opt); len(got) != c.want || got[1] == 0 {
 			t.Errorf("%+v draws %v, want %d different tokens, the likeliest among them", c.opt, got, c.want)
 		}
@@ -185,17 +175,17 @@ func benchmarkGenerate(b *testing.B, store graph.DType) {
 	tk := byteTokens(b)
 	m := model{hf.NeoX{Vocab: 8192, D: 384, Layers: 6, Heads: 6, FF: 1536, MaxPositions: 256, RotaryPct: 0.25, RotaryBase: 10000,
 		Parallel: true, Activation: "gelu", Eps: 1e-5, InitStd: 0.02}}
-	g, err := New(m, m.random(b), tk, store, backend.CPU(2))
+	g, err := NewGenerator(m.language(tk, m.random(b), store), backend.CPU(2))
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer g.r.Hold()()
+	defer g.d.hold()()
 	ids := []int32{1, 2, 3}
 	b.ResetTimer()
 	n := 0
 	for b.Loop() {
 		if n%200 == 0 {
-			g.known = g.known[:0]
+			g.d.forget(0)
 		}
 		if _, err := g.feed(context.Background(), ids[n%3:n%3+1]); err != nil {
 			b.Fatal(err)

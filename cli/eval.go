@@ -57,7 +57,7 @@ func (e *evalCmd) Run(a *app) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, closeData(d)) }()
-	if d.Evaluate == nil {
+	if d.Evaluator == nil {
 		return fmt.Errorf("%s: nothing is held out (data.held_out_fraction is 0)", e.Path)
 	}
 	r, err := s.ready(p, d)
@@ -73,7 +73,7 @@ func (e *evalCmd) Run(a *app) (err error) {
 	if err := train.LoadStates(r, ck, graph.Weight, graph.Buffer); err != nil {
 		return err
 	}
-	m, err := d.Evaluate(r)(a.ctx, 0)
+	m, err := train.Evaluate(a.ctx, d.Evaluator, r, 0)
 	if err != nil {
 		return err
 	}

@@ -11,7 +11,7 @@ import (
 func (r *run) learning() train.Learning {
 	t := &r.config.Training
 	l := train.Learning{Drifts: r.data.Drifts, From: int64(max(2*t.WarmupSteps, t.MaxSteps/5))}
-	if b := r.data.Baselines; len(b) > 0 && r.data.Evaluate != nil {
+	if b := r.data.Baselines; len(b) > 0 && r.data.Evaluator != nil {
 		l.Floor = &train.Floor{Name: b[0].Name, Value: b[0].Value}
 	}
 	return l

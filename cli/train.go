@@ -288,7 +288,7 @@ func (r *run) loop(from *checkpoint.Checkpoint) error {
 	all, _ := r.program.Parameters()
 	job := &train.Job{
 		Runner: r.runner, Feed: r.data.Feed, Updates: int64(cfg.MaxSteps), Until: r.until, Seed: cfg.Seed,
-		Schedule: r.schedule(), Goal: r.data.Goal,
+		Schedule: r.schedule(), Goal: r.data.Goal, Evaluator: r.data.Evaluator,
 		Early:    train.EarlyStopping{Patience: cfg.EarlyStoppingPatience, MinDelta: cfg.EarlyStoppingMinDelta},
 		LogEvery: int64(cfg.LogSteps), EvalEvery: int64(cfg.EvalSteps), SaveEvery: int64(cfg.SaveSteps),
 		Store: r.store, Files: files, Plan: r.plan(), Arithmetic: r.arithmetic(), StopAtScale: minScale,
@@ -301,9 +301,6 @@ func (r *run) loop(from *checkpoint.Checkpoint) error {
 				"schedule": cfg.LRScheduler, "learning_rate": cfg.LearningRate,
 			},
 		},
-	}
-	if r.data.Evaluate != nil {
-		job.Evaluate = r.data.Evaluate(r.runner)
 	}
 	job.Learning, job.Advise = r.learning(), r.advise
 	if w := job.Schedule.Warning(); w != "" {

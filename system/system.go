@@ -119,9 +119,9 @@ type Run struct {
 	// program: pre-trained weights, frozen ones too. The state of a checkpoint
 	// comes over it. nil: nothing.
 	Load func(r *engine.Executable) error
-	// Evaluate gives the evaluation of a loaded program; nil if nothing is held out.
-	Evaluate func(r *engine.Executable) func(ctx context.Context, slot int) (map[string]float64, error)
-	Goal     train.Goal
+	// Evaluator measures on what is held out; nil if nothing is.
+	Evaluator train.Evaluator
+	Goal      train.Goal
 	// Report writes what is to be known of the weights in a loaded program,
 	// those of the checkpoint of an update, to the folder dir: pictures, tables,
 	// what prediction needs. It is called when a run has ended, with the best

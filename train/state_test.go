@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"iter"
 	"math"
 	"testing"
 
@@ -166,9 +167,14 @@ func TestEvaluationThatIsNoNumber(t *testing.T) {
 	j := job(r, &classes{micro: 1, rows: 12, updates: 5}, 5)
 	n := 0
 	j.EvalEvery = 1
-	j.Evaluate = func(context.Context, int) (map[string]float64, error) {
-		n++
-		return map[string]float64{"eval_loss": values[n-1]}, nil
+	j.Evaluator = &Evaluation[struct{}]{
+		Batches: func(context.Context, *engine.Executable) iter.Seq2[EvalBatch[struct{}], error] {
+			return func(func(EvalBatch[struct{}], error) bool) {}
+		},
+		Metrics: func(*engine.Executable, []struct{}) (map[string]float64, error) {
+			n++
+			return map[string]float64{"eval_loss": values[n-1]}, nil
+		},
 	}
 	res, err := j.Run(context.Background(), 0)
 	var bad *BadStateError

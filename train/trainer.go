@@ -35,12 +35,11 @@ type Job struct {
 	Until int64
 	Seed  uint64
 
-	// Evaluate measures on held-out data, through the input buffers of the slot
-	// it is given; nil: never. Goal is the metric of its result that decides
-	// what is best.
-	Evaluate func(ctx context.Context, slot int) (map[string]float64, error)
-	Goal     Goal
-	Early    EarlyStopping
+	// Evaluator measures on held-out data; nil: never. Goal is the metric of its
+	// result that decides what is best.
+	Evaluator Evaluator
+	Goal      Goal
+	Early     EarlyStopping
 	// Learning watches whether anything is learned; its goal is the job's. Advise
 	// says what to change in a kind of trouble; nil: nothing is said.
 	Learning Learning
@@ -381,12 +380,12 @@ func (j *Job) after(ctx context.Context, u int64) (stop bool, err error) {
 // evaluationDue reports whether an evaluation within the run belongs behind
 // update u and has not been done.
 func (j *Job) evaluationDue(u int64) bool {
-	return j.Evaluate != nil && j.EvalEvery > 0 && u%j.EvalEvery == 0 && u < j.Updates && j.evaluated != u
+	return j.Evaluator != nil && j.EvalEvery > 0 && u%j.EvalEvery == 0 && u < j.Updates && j.evaluated != u
 }
 
 func (j *Job) evaluate(ctx context.Context, u int64) (stop bool, err error) {
 	began := time.Now()
-	m, err := j.Evaluate(ctx, j.slot)
+	m, err := Evaluate(ctx, j.Evaluator, j.Runner, j.slot)
 	if err != nil {
 		if ctx.Err() != nil {
 			return false, nil // Run notices
@@ -484,7 +483,7 @@ func (j *Job) stopped(u int64) (*Result, error) {
 
 // finish evaluates and saves the final state.
 func (j *Job) finish(ctx context.Context, u int64, early bool) (*Result, error) {
-	evaluate := j.Evaluate != nil && j.evaluated != u
+	evaluate := j.Evaluator != nil && j.evaluated != u
 	if evaluate {
 		if _, err := j.evaluate(ctx, u); err != nil {
 			return nil, err

@@ -76,18 +76,9 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 	if evaluated == nil {
 		return run, nil
 	}
-	e := &evaluation{net: net, text: evaluated, rows: m.Shape.MicroBatch}
-	run.Evaluate = func(r *engine.Executable) func(context.Context, int) (map[string]float64, error) {
-		return func(ctx context.Context, slot int) (map[string]float64, error) {
-			f, err := e.measure(ctx, r, slot, c.Training.EvalBatches)
-			if err != nil {
-				return nil, err
-			}
-			return f.metrics(), nil
-		}
-	}
+	run.Evaluator = net.evaluation(evaluated, m.Shape.MicroBatch, c.Training.EvalBatches)
 	run.Report = func(ctx context.Context, r *engine.Executable, update int64, dir *rundir.Dir) error {
-		f, err := e.measure(ctx, r, 0, c.Training.EvalBatches)
+		f, err := net.measure(ctx, r, evaluated, m.Shape.MicroBatch, c.Training.EvalBatches)
 		if err != nil {
 			return err
 		}

@@ -7,10 +7,12 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"path/filepath"
 
 	"github.com/snug-ml/snug/data"
 	"github.com/snug-ml/snug/data/token"
+	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/internal/regular"
 	"github.com/snug-ml/snug/internal/strictjson"
 	"github.com/snug-ml/snug/system/corpus"
@@ -275,26 +277,29 @@ func (f *captionFeed) Seek(raw json.RawMessage) error {
 // Close implements train.Feed.
 func (f *captionFeed) Close() {}
 
-// batches are those of an evaluation.
-func (c *captions) batches(ctx context.Context, rows, limit int, each func(b batch) error) error {
+// pass implements heldOut.
+func (c *captions) pass(rows, limit int, read reader) train.Batches[tally] {
 	labels, weights, ids := make([]int32, rows*c.length), make([]float32, rows*c.length), make([]int32, rows*c.length)
 	index := make([]int64, rows)
-	for n := 0; n*rows < len(c.list) && (limit == 0 || n < limit); n++ {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		for i := range index {
-			if index[i] = int64(n*rows + i); index[i] >= int64(len(c.list)) {
-				index[i] = -1
+	batch := train.EvalBatch[tally]{
+		Fill: func(in train.Inputs) error { return c.fill(index, in) },
+		Read: func(out train.Outputs) (tally, error) { return read(labels, weights, out) },
+	}
+	return func(ctx context.Context, _ *engine.Executable) iter.Seq2[train.EvalBatch[tally], error] {
+		return func(yield func(train.EvalBatch[tally], error) bool) {
+			for n := 0; n*rows < len(c.list) && (limit == 0 || n < limit); n++ {
+				for i := range index {
+					if index[i] = int64(n*rows + i); index[i] >= int64(len(c.list)) {
+						index[i] = -1
+					}
+				}
+				c.texts(index, ids, labels, weights)
+				if !yield(batch, ctx.Err()) {
+					return
+				}
 			}
 		}
-		c.texts(index, ids, labels, weights)
-		err := each(batch{labels: labels, weights: weights, fill: func(in train.Inputs) error { return c.fill(index, in) }})
-		if err != nil {
-			return err
-		}
 	}
-	return nil
 }
 
 // perByte is how many labels a byte of text has.

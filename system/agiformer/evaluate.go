@@ -2,7 +2,6 @@ package agiformer
 
 import (
 	"context"
-	"errors"
 	"math"
 
 	"github.com/snug-ml/snug/data"
@@ -14,55 +13,64 @@ import (
 
 // heldOut is what an evaluation runs on.
 type heldOut interface {
-	// batches calls each with micro-batches of rows, at most limit (0: all).
-	batches(ctx context.Context, rows, limit int, each func(b batch) error) error
+	// pass gives micro-batches of rows, at most limit (0: all).
+	pass(rows, limit int, read reader) train.Batches[tally]
 	// perByte is how many labels a byte of text has.
 	perByte() float64
 }
 
-// batch is a micro-batch: what it counts, and how it comes into the program.
-type batch struct {
-	labels  []int32
-	weights []float32
-	fill    func(in train.Inputs) error
+// reader makes a tally of a micro-batch with these labels.
+type reader func(labels []int32, weights []float32, out train.Outputs) (tally, error)
+
+// tally is what the program says of tokens, summed over them.
+type tally struct {
+	weight, loss  float64
+	characters    float64 // that the tokens counted spell, where tokens are bytes
+	wanted, taken []float64
+	entropy       []float64
+	gates         []float64 // strength of the writes last, summed over batches
+	// Of each token counted, where the model has heads.
+	losses, errors, confidence []float64
+	right                      []bool
 }
 
-// evaluation measures a program on held-out text.
-type evaluation struct {
-	net  Net
-	text heldOut
-	rows int // of a micro-batch
-}
-
-// findings are what an evaluation found, summed over its tokens.
+// findings are what an evaluation found.
 type findings struct {
-	net                Net
-	weight, loss       float64
-	characters         float64 // that the tokens counted spell, where tokens are bytes
-	perByte            float64 // tokens of a byte of text
-	wanted, taken      []float64
-	entropy            []float64
-	gates              []float64 // strength of the writes last, summed over batches
-	batches            float64
-	losses, errors     []float64 // of each token counted
-	confidence         []float64
-	right              []bool
-	bytes, hasHeads    bool
-	hasExperts, memory bool
+	tally
+	net                          Net
+	batches                      float64
+	perByte                      float64 // tokens of a byte of text
+	hasHeads, hasExperts, memory bool
 }
 
-// measure runs at most limit micro-batches (0: all) through the slot.
-func (e *evaluation) measure(ctx context.Context, r *engine.Executable, slot, limit int) (*findings, error) {
-	f := &findings{net: e.net, bytes: e.net.Vocab == byteVocabulary, perByte: e.text.perByte()}
-	return f, e.text.batches(ctx, e.rows, limit, func(b batch) error {
-		if err := b.fill(train.Inputs{Runner: r, Slot: slot}); err != nil {
-			return err
-		}
-		if err := r.Run(engine.FuncEval, slot); err != nil {
-			return err
-		}
-		return f.add(r, b)
-	})
+// evaluation measures a program on held-out text, at most limit micro-batches of
+// rows (0: all).
+func (m Net) evaluation(text heldOut, rows, limit int) *train.Evaluation[tally] {
+	return &train.Evaluation[tally]{
+		Batches: text.pass(rows, limit, m.read),
+		Metrics: func(_ *engine.Executable, parts []tally) (map[string]float64, error) {
+			return m.findings(text, parts).metrics(), nil
+		},
+	}
+}
+
+// findings sums micro-batches up.
+func (m Net) findings(text heldOut, parts []tally) *findings {
+	f := &findings{net: m, perByte: text.perByte(), batches: float64(len(parts))}
+	for i := range parts {
+		f.add(&parts[i])
+	}
+	f.hasExperts, f.memory, f.hasHeads = f.wanted != nil, f.gates != nil, f.losses != nil
+	return f
+}
+
+// measure runs an evaluation over the first limit micro-batches of text.
+func (m Net) measure(ctx context.Context, x *engine.Executable, text heldOut, rows, limit int) (*findings, error) {
+	found, err := m.evaluation(text, rows, limit).Records(ctx, x, 0, train.Part{})
+	if err != nil {
+		return nil, err
+	}
+	return m.findings(text, found.List()), nil
 }
 
 // windows are packed text as an evaluation wants it.
@@ -70,72 +78,73 @@ type windows struct{ *data.Windows }
 
 func (w windows) perByte() float64 { return w.Weight() / float64(w.Corpus().Bytes()) }
 
-func (w windows) batches(ctx context.Context, rows, limit int, each func(b batch) error) error {
-	l, err := data.NewLoader(w.Windows, data.LoaderOptions{MicroBatches: 1, BatchSize: rows, Shuffle: limit > 0, Seed: 1, Epochs: 1})
-	if err != nil {
-		return err
-	}
-	for u, err := range data.Pass(ctx, l, limit) {
-		if err != nil {
-			return err
-		}
+func (w windows) pass(rows, limit int, read reader) train.Batches[tally] {
+	return corpus.Pass(w.Windows, data.LoaderOptions{BatchSize: rows}, limit, func(_ int, u *data.Update) train.EvalBatch[tally] {
 		b := &u.Micro[0]
-		err = each(batch{labels: b.Labels, weights: b.Weights, fill: func(in train.Inputs) error { return corpus.Fill(b, in) }})
-		if err != nil {
-			return err
+		return train.EvalBatch[tally]{
+			Fill: func(in train.Inputs) error { return corpus.Fill(b, in) },
+			Read: func(out train.Outputs) (tally, error) { return read(b.Labels, b.Weights, out) },
 		}
-	}
-	return nil
+	})
 }
 
-// add reads what the program said of a batch.
-func (f *findings) add(r *engine.Executable, b batch) error {
-	var failed error
-	read := func(name string) []float32 {
-		if r.Program().Func(engine.FuncEval).F.Output(name) == nil {
-			return nil
+// read is what the program says of a micro-batch.
+func (m Net) read(labels []int32, weights []float32, out train.Outputs) (t tally, err error) {
+	if t.loss, err = out.Sum(); err != nil {
+		return t, err
+	}
+	// An output that the model does not have is nil.
+	get := func(name string) (x []float32) {
+		if err == nil && out.Has(name) {
+			x, err = out.F32(name)
 		}
-		x, err := r.OutputF32(engine.FuncEval, name)
-		failed = errors.Join(failed, err)
 		return x
 	}
-	sum := func(to *[]float64, name string) bool {
-		x := read(name)
-		if *to == nil {
-			*to = make([]float64, len(x))
-		}
-		for i, v := range x {
-			(*to)[i] += float64(v)
-		}
-		return x != nil
+	t.wanted, t.taken, t.entropy, t.gates = float64s(get(outWanted)), float64s(get(outTaken)), float64s(get(outEntropy)), float64s(get(outGates))
+	losses, estimates, confidence, right := get(outLosses), get(outErrors), get(outConf), get(outRight)
+	if err != nil {
+		return t, err
 	}
-	loss := read(engine.OutputSum)
-	f.hasExperts = sum(&f.wanted, outWanted)
-	sum(&f.taken, outTaken)
-	sum(&f.entropy, outEntropy)
-	f.memory = sum(&f.gates, outGates)
-	losses, estimates, confidence, right := read(outLosses), read(outErrors), read(outConf), read(outRight)
-	if failed != nil {
-		return failed
-	}
-	f.loss += float64(loss[0])
-	f.batches++
-	f.hasHeads = losses != nil
-	for i, w := range b.weights {
+	for i, w := range weights {
 		if w == 0 {
 			continue
 		}
-		f.weight += float64(w)
+		t.weight += float64(w)
 		// A character begins with every byte that does not continue one.
-		if f.bytes && b.labels[i] < 256 && b.labels[i]&0xC0 != 0x80 {
-			f.characters++
+		if m.Vocab == byteVocabulary && labels[i] < 256 && labels[i]&0xC0 != 0x80 {
+			t.characters++
 		}
-		if f.hasHeads {
-			f.losses, f.errors = append(f.losses, float64(losses[i])), append(f.errors, float64(estimates[i]))
-			f.confidence, f.right = append(f.confidence, float64(confidence[i])), append(f.right, right[i] != 0)
+		if losses != nil {
+			t.losses, t.errors = append(t.losses, float64(losses[i])), append(t.errors, float64(estimates[i]))
+			t.confidence, t.right = append(t.confidence, float64(confidence[i])), append(t.right, right[i] != 0)
 		}
 	}
-	return nil
+	return t, nil
+}
+
+func float64s(x []float32) (y []float64) {
+	for _, v := range x {
+		y = append(y, float64(v))
+	}
+	return y
+}
+
+// add takes a micro-batch.
+func (t *tally) add(b *tally) {
+	t.weight, t.loss, t.characters = t.weight+b.weight, t.loss+b.loss, t.characters+b.characters
+	for _, s := range []struct {
+		to *[]float64
+		by []float64
+	}{{&t.wanted, b.wanted}, {&t.taken, b.taken}, {&t.entropy, b.entropy}, {&t.gates, b.gates}} {
+		if *s.to == nil && s.by != nil {
+			*s.to = make([]float64, len(s.by))
+		}
+		for i, v := range s.by {
+			(*s.to)[i] += v
+		}
+	}
+	t.losses, t.errors = append(t.losses, b.losses...), append(t.errors, b.errors...)
+	t.confidence, t.right = append(t.confidence, b.confidence...), append(t.right, b.right...)
 }
 
 // bins is in how many the reliability curve is drawn.

@@ -339,8 +339,7 @@ func TestSensesLearn(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		e := evaluation{net: n, text: held, rows: rows} // the last batch is not full
-		found, err := e.measure(context.Background(), r, 0, 0)
+		found, err := n.measure(context.Background(), r, held, rows, 0) // the last batch is not full
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -2,6 +2,8 @@ package cloudbase
 
 import (
 	"context"
+	"iter"
+	"slices"
 
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/engine"
@@ -21,57 +23,98 @@ type judged struct {
 	loss      float64   // sum of weight times loss
 }
 
-// judge runs the evaluation of a loaded program over windows, through the
-// inputs of a slot, at most batches micro-batches spread over all of them (0:
-// all).
-func (r *reader) judge(ctx context.Context, run *engine.Executable, slot int, list []window, batches int) (*judged, error) {
-	in := train.Inputs{Runner: run, Slot: slot}
-	weights, err := in.F32(inputWeights)
+// spread are at most batches micro-batches of rows of the windows, spread over
+// all of them (0: all).
+func spread(list []window, batches, rows int) []window {
+	most := batches * rows
+	if batches == 0 || most >= len(list) {
+		return list
+	}
+	some := make([]window, most)
+	for i := range some {
+		some[i] = list[i*len(list)/most]
+	}
+	return some
+}
+
+// evaluation judges windows, at most batches micro-batches spread over all of
+// them (0: all).
+func (r *reader) evaluation(list []window, batches int) *train.Evaluation[judged] {
+	return &train.Evaluation[judged]{
+		Batches: func(ctx context.Context, x *engine.Executable) iter.Seq2[train.EvalBatch[judged], error] {
+			return func(yield func(train.EvalBatch[judged], error) bool) {
+				weights, err := train.Inputs{Runner: x}.F32(inputWeights)
+				if err != nil {
+					yield(train.EvalBatch[judged]{}, err)
+					return
+				}
+				at := 0
+				for part := range slices.Chunk(spread(list, batches, len(weights)), len(weights)) {
+					if !yield(r.batch(part, at), ctx.Err()) {
+						return
+					}
+					at += len(part)
+				}
+			}
+		},
+		Metrics: func(x *engine.Executable, parts []judged) (map[string]float64, error) {
+			scales, err := scalesOf(x)
+			if err != nil {
+				return nil, err
+			}
+			return joined(parts).metrics(scales.Base.Mean)
+		},
+	}
+}
+
+// batch are windows as a micro-batch, the first of which is number at of the pass.
+func (r *reader) batch(list []window, at int) train.EvalBatch[judged] {
+	examples := make([]example, len(list))
+	for i, w := range list {
+		examples[i] = example{w, 0, int64(at + i)}
+	}
+	return train.EvalBatch[judged]{
+		Fill: func(in train.Inputs) error { return r.fill(examples, in) },
+		Read: func(out train.Outputs) (j judged, err error) {
+			j.windows = list
+			if j.loss, err = out.Sum(); err != nil {
+				return j, err
+			}
+			for _, w := range list {
+				j.truth = append(j.truth, w.flight.Base[w.middle(r.model.Frames)])
+			}
+			if !out.Has(outputBase) {
+				return j, nil
+			}
+			base, err := out.F32(outputBase)
+			if err != nil {
+				return j, err
+			}
+			for _, v := range base[:len(list)] {
+				j.predicted = append(j.predicted, float64(v))
+			}
+			return j, nil
+		},
+	}
+}
+
+// joined are micro-batches as one.
+func joined(parts []judged) *judged {
+	j := &judged{}
+	for _, p := range parts {
+		j.windows, j.loss = append(j.windows, p.windows...), j.loss+p.loss
+		j.predicted, j.truth = append(j.predicted, p.predicted...), append(j.truth, p.truth...)
+	}
+	return j
+}
+
+// judge runs the evaluation of a loaded program over all of the windows.
+func (r *reader) judge(ctx context.Context, x *engine.Executable, list []window) (*judged, error) {
+	found, err := r.evaluation(list, 0).Records(ctx, x, 0, train.Part{})
 	if err != nil {
 		return nil, err
 	}
-	rows := len(weights)
-	if most := batches * rows; batches > 0 && most < len(list) {
-		some := make([]window, most)
-		for i := range some {
-			some[i] = list[i*len(list)/most]
-		}
-		list = some
-	}
-	j := &judged{windows: list}
-	for at := 0; at < len(list); at += rows {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		var batch []example
-		for i, w := range list[at:min(at+rows, len(list))] {
-			batch = append(batch, example{w, 0, int64(at + i)})
-		}
-		if err := r.fill(batch, in); err != nil {
-			return nil, err
-		}
-		if err := run.Run(engine.FuncEval, slot); err != nil {
-			return nil, err
-		}
-		sum, err := run.OutputF32(engine.FuncEval, engine.OutputSum)
-		if err != nil {
-			return nil, err
-		}
-		j.loss += float64(sum[0])
-		var base []float32
-		if run.Program().Func(engine.FuncEval).F.Output(outputBase) != nil {
-			if base, err = run.OutputF32(engine.FuncEval, outputBase); err != nil {
-				return nil, err
-			}
-		}
-		for i, e := range batch {
-			j.truth = append(j.truth, e.flight.Base[e.middle(r.model.Frames)])
-			if base != nil {
-				j.predicted = append(j.predicted, float64(base[i]))
-			}
-		}
-	}
-	return j, nil
+	return joined(found.List()), nil
 }
 
 // metrics are the figures of an evaluation. base is the mean of the training

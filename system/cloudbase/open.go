@@ -56,19 +56,7 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 		Goal: goal(c), Files: map[string][]byte{scalerFile: append(shown, '\n')}, Close: s.Close, Load: t.load,
 	}
 	if len(t.sides.valid) > 0 {
-		run.Evaluate = func(r *engine.Executable) func(context.Context, int) (map[string]float64, error) {
-			return func(ctx context.Context, slot int) (map[string]float64, error) {
-				j, err := t.reader.judge(ctx, r, slot, t.sides.valid, c.Training.EvalBatches)
-				if err != nil {
-					return nil, err
-				}
-				scales, err := scalesOf(r)
-				if err != nil {
-					return nil, err
-				}
-				return j.metrics(scales.Base.Mean)
-			}
-		}
+		run.Evaluator = t.reader.evaluation(t.sides.valid, c.Training.EvalBatches)
 	}
 	switch {
 	case t.reader.masked:

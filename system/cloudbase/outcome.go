@@ -162,7 +162,7 @@ func (t *task) report(ctx context.Context, r *engine.Executable, update int64, d
 		if len(list) == 0 {
 			continue
 		}
-		j, err := t.reader.judge(ctx, r, 0, list, 0)
+		j, err := t.reader.judge(ctx, r, list)
 		if err != nil {
 			return err
 		}

@@ -140,7 +140,7 @@ func (p *predictor) flight(ctx context.Context, text string) (_ inference.Answer
 	if len(list) == 0 {
 		return nil, fmt.Errorf("%s: no window of %d frames without a gap in time%s", path, frames, map[bool]string{true: fmt.Sprintf(" around frame %d", only)}[only >= 0])
 	}
-	j, err := p.reader.judge(ctx, p.runner, 0, list, 0)
+	j, err := p.reader.judge(ctx, p.runner, list)
 	if err != nil {
 		return nil, err
 	}

@@ -1,7 +1,6 @@
 package corpus
 
 import (
-	"context"
 	"encoding/json"
 	"math"
 
@@ -75,40 +74,48 @@ func Fill(b *data.Batch, in train.Inputs) error {
 	return b.CopyTo(dst)
 }
 
-// Evaluate measures a program's "eval" function on the held-out windows, at
+// Loss is the loss of held-out labels: a sum of weight times loss in nats.
+type Loss struct{ Sum, Weight float64 }
+
+// Mean is the loss of a label.
+func Mean(losses []Loss) float64 {
+	var sum, weight float64
+	for _, l := range losses {
+		sum += l.Sum
+		weight += l.Weight
+	}
+	return sum / weight
+}
+
+// Pass makes micro-batches of rows of held-out windows for an evaluation, at
+// most limit of them (0: all). What opt leaves open is that of an evaluation.
+func Pass[R any](w *data.Windows, opt data.LoaderOptions, limit int, batch func(n int, u *data.Update) train.EvalBatch[R]) train.Batches[R] {
+	opt.MicroBatches, opt.Seed, opt.Epochs = 1, 1, 1
+	opt.Shuffle = opt.Shuffle || limit > 0
+	return train.Pass(func() (*data.Loader, error) { return data.NewLoader(w, opt) }, limit, batch)
+}
+
+// Evaluator measures a program's "eval" function on the held-out windows, at
 // most batches micro-batches of rows sequences (0: all): loss in nats a token,
 // perplexity, and bits per byte of text.
-func (c *Corpus) Evaluate(r *engine.Executable, rows, batches int, segments bool) func(ctx context.Context, slot int) (map[string]float64, error) {
-	return func(ctx context.Context, slot int) (map[string]float64, error) {
-		l, err := data.NewLoader(c.HeldOut, data.LoaderOptions{
-			MicroBatches: 1, BatchSize: rows, Segments: segments, Shuffle: batches > 0, Seed: 1, Epochs: 1,
-		})
-		if err != nil {
-			return nil, err
-		}
-		var sum, weight float64
-		for u, err := range data.Pass(ctx, l, batches) {
-			if err != nil {
-				return nil, err
+func (c *Corpus) Evaluator(rows, batches int, segments bool) train.Evaluator {
+	return &train.Evaluation[Loss]{
+		Batches: Pass(c.HeldOut, data.LoaderOptions{BatchSize: rows, Segments: segments}, batches, func(_ int, u *data.Update) train.EvalBatch[Loss] {
+			return train.EvalBatch[Loss]{
+				Fill: func(in train.Inputs) error { return Fill(&u.Micro[0], in) },
+				Read: func(out train.Outputs) (Loss, error) {
+					sum, err := out.Sum()
+					return Loss{sum, u.Weight}, err
+				},
 			}
-			if err := Fill(&u.Micro[0], train.Inputs{Runner: r, Slot: slot}); err != nil {
-				return nil, err
+		}),
+		Metrics: func(_ *engine.Executable, losses []Loss) (map[string]float64, error) {
+			loss := Mean(losses)
+			m := map[string]float64{"eval_loss": loss, "perplexity": math.Exp(loss)}
+			if n := c.HeldOut.Corpus().Bytes(); n > 0 { // data that came as tokens has no text
+				m["bits_per_byte"] = loss / math.Ln2 * c.HeldOut.Weight() / float64(n)
 			}
-			if err := r.Run(engine.FuncEval, slot); err != nil {
-				return nil, err
-			}
-			loss, err := r.OutputF32(engine.FuncEval, engine.OutputSum)
-			if err != nil {
-				return nil, err
-			}
-			sum += float64(loss[0])
-			weight += u.Weight
-		}
-		loss := sum / weight
-		m := map[string]float64{"eval_loss": loss, "perplexity": math.Exp(loss)}
-		if n := c.HeldOut.Corpus().Bytes(); n > 0 { // data that came as tokens has no text
-			m["bits_per_byte"] = loss / math.Ln2 * c.HeldOut.Weight() / float64(n)
-		}
-		return m, nil
+			return m, nil
+		},
 	}
 }

@@ -1,8 +1,11 @@
 package dynamo
 
 import (
+	"cmp"
 	"context"
+	"iter"
 	"math"
+	"slices"
 
 	"github.com/snug-ml/snug/data"
 	"github.com/snug-ml/snug/engine"
@@ -10,29 +13,163 @@ import (
 	"github.com/snug-ml/snug/train/metric"
 )
 
-// sweep runs the "eval" function of a variant over a table, at most batches
-// micro-batches of rows (0: all), and calls see after each.
-func sweep(ctx context.Context, r *engine.Executable, slot int, variant string, t *table, rows, batches int, see func(fn string, b *data.ExampleBatch) error) error {
-	l, err := data.NewExampleLoader(t, data.ExampleOptions{MicroBatches: 1, Buckets: []data.Bucket{{Rows: rows}}, Shuffle: batches > 0, Seed: 1, Epochs: 1})
+// said is what the program says of a micro-batch of a task.
+type said struct {
+	task int // number among those held out
+	// loss of the task and of the router, sums of weight times loss.
+	loss, router float64
+	rows         []row
+}
+
+// row is what is said of one example.
+type row struct {
+	example  int
+	weight   float64
+	margin   float64   // of the logits, of a task that classifies
+	from, to int       // the likeliest span, of one that points
+	routes   []float32 // the router's probabilities
+}
+
+// evaluation measures the stage on all its held-out texts, at most so many
+// micro-batches of each task as are configured.
+func (j *job) evaluation() *train.Evaluation[said] {
+	return &train.Evaluation[said]{
+		Batches: func(ctx context.Context, x *engine.Executable) iter.Seq2[train.EvalBatch[said], error] {
+			return func(yield func(train.EvalBatch[said], error) bool) {
+				for i := range j.held {
+					for b, err := range j.pass(i)(ctx, x) {
+						if !yield(b, err) {
+							return
+						}
+					}
+				}
+			}
+		},
+		Metrics: func(_ *engine.Executable, parts []said) (map[string]float64, error) {
+			m, _ := j.figures(parts)
+			return m, nil
+		},
+	}
+}
+
+// pass goes over the held-out texts of a task.
+func (j *job) pass(task int) train.Batches[said] {
+	t, limit, variant := j.held[task], j.config.Training.EvalBatches, ""
+	if j.stage == stageJoint {
+		variant = t.task
+	}
+	open := func() (*data.ExampleLoader, error) {
+		return data.NewExampleLoader(t, data.ExampleOptions{MicroBatches: 1, Buckets: []data.Bucket{{Rows: j.shape.MicroBatch}}, Shuffle: limit > 0, Seed: 1, Epochs: 1})
+	}
+	return train.Pass(open, limit, func(_ int, u *data.ExampleUpdate) train.EvalBatch[said] {
+		b := &u.Micro[0]
+		return train.EvalBatch[said]{
+			Variant: variant,
+			Fill:    func(in train.Inputs) error { return t.fill(b, in, variant, 0, variant) },
+			Read:    func(out train.Outputs) (said, error) { return j.read(task, b, out) },
+		}
+	})
+}
+
+// read is what the program says of a micro-batch of a task.
+func (j *job) read(task int, b *data.ExampleBatch, out train.Outputs) (said, error) {
+	t, s := j.held[task], said{task: task}
+	var failed error
+	get := func(name string) []float32 {
+		x, err := out.F32(name)
+		failed = cmp.Or(failed, err)
+		return x
+	}
+	loss, routed, headed := engine.OutputSum, j.stage == stageRouter || j.stage == stageJoint, j.stage != stageRouter
+	var router, routes, logits, start, end []float32
+	if j.stage == stageJoint {
+		loss, router = outputTask, get(outputRouter)
+	}
+	sum := get(loss)
+	if routed {
+		routes = get(outputRouting)
+	}
+	switch {
+	case headed && t.kind == classify:
+		logits = get(outputLogits)
+	case headed && t.kind == point:
+		start, end = get(outputStart), get(outputEnd)
+	}
+	if failed != nil {
+		return s, failed
+	}
+	s.loss = float64(sum[0])
+	if router != nil {
+		s.router = float64(router[0])
+	}
+	for k, i := range b.Index {
+		if i < 0 {
+			continue
+		}
+		r := row{example: i, weight: float64(b.Weights[k])}
+		if logits != nil {
+			r.margin = float64(logits[k*labels+1]) - float64(logits[k*labels])
+		}
+		if start != nil {
+			r.from, r.to = best(start[k*t.length:(k+1)*t.length], end[k*t.length:(k+1)*t.length])
+		}
+		if n := len(j.tasks); routed {
+			r.routes = slices.Clone(routes[k*n : (k+1)*n])
+		}
+		s.rows = append(s.rows, r)
+	}
+	return s, nil
+}
+
+// figures are the metrics of a pass, and what the router did where the stage has one.
+func (j *job) figures(parts []said) (map[string]float64, *routings) {
+	byTask := make([]*verdicts, len(j.held))
+	for i, t := range j.held {
+		byTask[i] = &verdicts{t: t}
+	}
+	routed, loss, guess := newRoutings(j.tasks), 0.0, 0.0
+	for i := range parts {
+		p := &parts[i]
+		loss, guess = loss+p.loss, guess+p.router
+		switch j.stage {
+		case stageRouter:
+			routed.add(p)
+		case stageJoint:
+			routed.add(p)
+			byTask[p.task].add(p)
+		default:
+			byTask[p.task].add(p)
+		}
+	}
+	switch j.stage {
+	case stageRouter:
+		m := routed.metrics()
+		m[lossName] = loss / float64(routed.n)
+		return m, routed
+	case stageJoint:
+		// The goal is the mean of the tasks' losses and the router's.
+		m, mean := routed.metrics(), 0.0
+		for _, v := range byTask {
+			for k, x := range v.metrics() {
+				m[v.t.task+"_"+k] = x
+			}
+			mean += v.loss / v.weight / float64(len(j.held))
+		}
+		m["router_loss"] = guess / float64(routed.n)
+		m[lossName] = mean + m["router_loss"]
+		return m, routed
+	}
+	return byTask[0].metrics(), nil
+}
+
+// measure runs the evaluation of a loaded program.
+func (j *job) measure(ctx context.Context, x *engine.Executable) (map[string]float64, *routings, error) {
+	found, err := j.evaluation().Records(ctx, x, 0, train.Part{})
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	fn := engine.Variant(engine.FuncEval, variant)
-	for u, err := range data.Pass(ctx, l, batches) {
-		if err != nil {
-			return err
-		}
-		if err := t.fill(&u.Micro[0], train.Inputs{Runner: r, Slot: slot}, variant, 0, variant); err != nil {
-			return err
-		}
-		if err := r.Run(fn, slot); err != nil {
-			return err
-		}
-		if err := see(fn, &u.Micro[0]); err != nil {
-			return err
-		}
-	}
-	return nil
+	m, routed := j.figures(found.List())
+	return m, routed, nil
 }
 
 // verdicts collects what a head says of the rows of a task.
@@ -46,28 +183,36 @@ type verdicts struct {
 	n            int
 }
 
-// classified takes one text's logits.
-func (v *verdicts) classified(i int, logits []float32) {
-	v.n++
-	v.counts = add(v.counts, metric.Count([]float64{float64(logits[1]) - float64(logits[0])}, []bool{v.t.texts[i].Label == 1}, 0))
+// add takes a micro-batch.
+func (v *verdicts) add(s *said) {
+	v.loss += s.loss
+	for i := range s.rows {
+		r := &s.rows[i]
+		v.n++
+		v.weight += r.weight
+		switch v.t.kind {
+		case classify:
+			v.counts = add(v.counts, metric.Count([]float64{r.margin}, []bool{v.t.texts[r.example].Label == 1}, 0))
+		case point:
+			v.pointed(r)
+		}
+	}
 }
 
 func add(a, b metric.Confusion) metric.Confusion {
 	return metric.Confusion{TP: a.TP + b.TP, FP: a.FP + b.FP, TN: a.TN + b.TN, FN: a.FN + b.FN}
 }
 
-// pointed takes one question's scores.
-func (v *verdicts) pointed(i int, start, end []float32) {
-	v.n++
-	q, x := &v.t.questions[i], &v.t.texts[i]
-	from, to := best(start, end)
-	answer, right := q.between(x, from, to), x.right()
+// pointed takes the answer to one question.
+func (v *verdicts) pointed(r *row) {
+	q, x := &v.t.questions[r.example], &v.t.texts[r.example]
+	answer, right := q.between(x, r.from, r.to), x.right()
 	v.match += metric.ExactMatch(answer, right...)
 	v.f1 += metric.TokenF1(answer, right...)
-	if q.ok && from == q.start {
+	if q.ok && r.from == q.start {
 		v.starts++
 	}
-	if q.ok && to == q.end {
+	if q.ok && r.to == q.end {
 		v.ends++
 	}
 }
@@ -87,43 +232,6 @@ func best(start, end []float32) (from, to int) {
 		}
 	}
 	return from, to
-}
-
-// see takes the outputs of an eval function.
-func (v *verdicts) see(r *engine.Executable, fn string, b *data.ExampleBatch, lossName string) error {
-	loss, err := r.OutputF32(fn, lossName)
-	if err != nil {
-		return err
-	}
-	v.loss += float64(loss[0])
-	var logits, start, end []float32
-	switch v.t.kind {
-	case classify:
-		logits, err = r.OutputF32(fn, outputLogits)
-	case point:
-		if start, err = r.OutputF32(fn, outputStart); err == nil {
-			end, err = r.OutputF32(fn, outputEnd)
-		}
-	}
-	if err != nil {
-		return err
-	}
-	for row, i := range b.Index {
-		if i < 0 {
-			continue
-		}
-		v.weight += float64(b.Weights[row])
-		switch v.t.kind {
-		case classify:
-			v.classified(i, logits[row*labels:(row+1)*labels])
-		case point:
-			t := v.t.length
-			v.pointed(i, start[row*t:(row+1)*t], end[row*t:(row+1)*t])
-		case write:
-			v.n++
-		}
-	}
-	return nil
 }
 
 // metrics are the figures of a task.
@@ -200,19 +308,11 @@ func (r *routings) see(task int, p []float32) {
 	r.n++
 }
 
-// batch takes the output of an eval function for texts of one task.
-func (r *routings) batch(task int, run *engine.Executable, fn string, b *data.ExampleBatch) error {
-	p, err := run.OutputF32(fn, outputRouting)
-	if err != nil {
-		return err
+// add takes a micro-batch.
+func (r *routings) add(s *said) {
+	for i := range s.rows {
+		r.see(s.task, s.rows[i].routes)
 	}
-	n := len(r.tasks)
-	for row, i := range b.Index {
-		if i >= 0 {
-			r.see(task, p[row*n:(row+1)*n])
-		}
-	}
-	return nil
 }
 
 // metrics are the figures of the router. Load balance is the entropy of the

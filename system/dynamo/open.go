@@ -79,7 +79,7 @@ func (j *job) openEncoder(ctx context.Context, run *system.Run, src data.Source,
 	run.RateKey, run.WarmupKey, run.StepsKey = "phases.encoder_lr", "phases.encoder_warmup", "phases.encoder_steps"
 	run.Close, run.DataBytes, run.Goal = j.guess.Close, j.guess.Bytes, train.Goal{Name: lossName}
 	if j.guess.HeldOut != nil {
-		run.Evaluate = j.guess.evaluate
+		run.Evaluator = j.guess.evaluation()
 		b, err := data.Baselines(ctx, j.guess.Train, j.guess.HeldOut)
 		if err != nil {
 			return errors.Join(err, j.guess.Close())
@@ -133,6 +133,7 @@ func (j *job) openTables(ctx context.Context, cache string) error {
 }
 
 func (j *job) openTasks(run *system.Run) (err error) {
+	run.Evaluator = j.evaluation()
 	micros, rows := j.shape.Accumulation, j.shape.MicroBatch
 	switch j.stage {
 	case stageRouter:
@@ -140,105 +141,18 @@ func (j *job) openTasks(run *system.Run) (err error) {
 		run.Goal = train.Goal{Name: "routing_accuracy", Higher: true}
 		run.Baselines = []system.Baseline{{Name: "chance", Value: 1 / float64(len(j.tasks))}}
 		run.Feed, err = together(j.config, j.train, rows, micros)
-		run.Evaluate = j.evaluateRouter
 	case stageJoint:
 		run.RateKey, run.StepsKey, run.Drifts = "phases.joint_lr", "phases.joint_steps", true
 		run.Goal = train.Goal{Name: lossName}
 		run.Feed, err = curriculum(j.config, j.train, j.whole, rows, micros)
-		run.Evaluate = j.evaluateJoint
 	default:
 		run.RateKey, run.StepsKey = "phases.adapter_lr", "tasks."+j.stage+".steps"
 		run.Goal = goalOf(j.stage)
 		name, value := baseline(j.train[0], j.held[0])
 		j.floor, run.Baselines = value, []system.Baseline{{Name: name, Value: value}}
 		run.Feed, err = alone(j.config, j.train[0], rows, micros)
-		run.Evaluate = j.evaluateTask
 	}
 	return err
-}
-
-func (j *job) evaluateTask(r *engine.Executable) func(context.Context, int) (map[string]float64, error) {
-	return func(ctx context.Context, slot int) (map[string]float64, error) {
-		v := &verdicts{t: j.held[0]}
-		err := sweep(ctx, r, slot, "", v.t, j.shape.MicroBatch, j.config.Training.EvalBatches, func(fn string, b *data.ExampleBatch) error {
-			return v.see(r, fn, b, engine.OutputSum)
-		})
-		if err != nil {
-			return nil, err
-		}
-		return v.metrics(), nil
-	}
-}
-
-// routes runs the router's eval function over the held-out texts of all tasks.
-func (j *job) routes(ctx context.Context, r *engine.Executable, slot int) (map[string]float64, *routings, error) {
-	out := newRoutings(j.tasks)
-	loss := 0.0
-	for i, t := range j.held {
-		err := sweep(ctx, r, slot, "", t, j.shape.MicroBatch, j.config.Training.EvalBatches, func(fn string, b *data.ExampleBatch) error {
-			sum, err := r.OutputF32(fn, engine.OutputSum)
-			if err != nil {
-				return err
-			}
-			loss += float64(sum[0])
-			return out.batch(i, r, fn, b)
-		})
-		if err != nil {
-			return nil, nil, err
-		}
-	}
-	m := out.metrics()
-	m[lossName] = loss / float64(out.n)
-	return m, out, nil
-}
-
-func (j *job) evaluateRouter(r *engine.Executable) func(context.Context, int) (map[string]float64, error) {
-	return func(ctx context.Context, slot int) (map[string]float64, error) {
-		m, _, err := j.routes(ctx, r, slot)
-		return m, err
-	}
-}
-
-// evaluateJoint measures every task and the router; the goal is the mean of
-// the tasks' losses and the router's.
-func (j *job) evaluateJoint(r *engine.Executable) func(context.Context, int) (map[string]float64, error) {
-	return func(ctx context.Context, slot int) (map[string]float64, error) {
-		m, _, err := j.measure(ctx, r, slot)
-		return m, err
-	}
-}
-
-func (j *job) measure(ctx context.Context, r *engine.Executable, slot int) (map[string]float64, *routings, error) {
-	out := newRoutings(j.tasks)
-	m := map[string]float64{}
-	loss, guess := 0.0, 0.0
-	for i, t := range j.held {
-		v := &verdicts{t: t}
-		err := sweep(ctx, r, slot, t.task, t, j.shape.MicroBatch, j.config.Training.EvalBatches, func(fn string, b *data.ExampleBatch) error {
-			if err := v.see(r, fn, b, outputTask); err != nil {
-				return err
-			}
-			g, err := r.OutputF32(fn, outputRouter)
-			if err != nil {
-				return err
-			}
-			guess += float64(g[0])
-			return out.batch(i, r, fn, b)
-		})
-		if err != nil {
-			return nil, nil, err
-		}
-		for k, x := range v.metrics() {
-			m[t.task+"_"+k] = x
-		}
-		loss += v.loss / v.weight / float64(len(j.held))
-	}
-	for k, x := range out.metrics() {
-		m[k] = x
-	}
-	m["router_loss"] = guess / float64(out.n)
-	m[lossName] = loss + m["router_loss"]
-	return m, out, nil
 }
 
 // load puts the frozen encoder, and what earlier phases trained, into a loaded

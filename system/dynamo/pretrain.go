@@ -153,41 +153,32 @@ func (f *guessFeed) Seek(cursor json.RawMessage) error {
 // Close implements train.Feed.
 func (f *guessFeed) Close() { f.l.Close() }
 
-// evaluate guesses held-out tokens, the same every time: loss and perplexity.
-func (g *guessing) evaluate(r *engine.Executable) func(ctx context.Context, slot int) (map[string]float64, error) {
-	return func(ctx context.Context, slot int) (map[string]float64, error) {
-		l, err := data.NewLoader(g.HeldOut, data.LoaderOptions{MicroBatches: 1, BatchSize: g.rows, Shuffle: true, Seed: 1, Epochs: 1})
-		if err != nil {
-			return nil, err
+// evaluation guesses held-out tokens, the same every time: loss and perplexity.
+func (g *guessing) evaluation() train.Evaluator {
+	batch := func(n int, u *data.Update) train.EvalBatch[corpus.Loss] {
+		var weight float64
+		return train.EvalBatch[corpus.Loss]{
+			Fill: func(in train.Inputs) error {
+				if err := g.fill(&u.Micro[0], int(u.Windows), rand.New(rand.NewPCG(1, uint64(n))), in); err != nil {
+					return err
+				}
+				weights, err := in.F32(at(inputWeights, ""))
+				for _, w := range weights {
+					weight += float64(w)
+				}
+				return err
+			},
+			Read: func(out train.Outputs) (corpus.Loss, error) {
+				sum, err := out.Sum()
+				return corpus.Loss{Sum: sum, Weight: weight}, err
+			},
 		}
-		var sum, weight float64
-		n := uint64(0)
-		for u, err := range data.Pass(ctx, l, g.config.Training.EvalBatches) {
-			if err != nil {
-				return nil, err
-			}
-			in := train.Inputs{Runner: r, Slot: slot}
-			if err := g.fill(&u.Micro[0], int(u.Windows), rand.New(rand.NewPCG(1, n)), in); err != nil {
-				return nil, err
-			}
-			n++
-			if err := r.Run(engine.FuncEval, slot); err != nil {
-				return nil, err
-			}
-			loss, err := r.OutputF32(engine.FuncEval, engine.OutputSum)
-			if err != nil {
-				return nil, err
-			}
-			sum += float64(loss[0])
-			w, err := in.F32(at(inputWeights, ""))
-			if err != nil {
-				return nil, err
-			}
-			for _, x := range w {
-				weight += float64(x)
-			}
-		}
-		loss := sum / weight
-		return map[string]float64{lossName: loss, "perplexity": math.Exp(loss)}, nil
+	}
+	return &train.Evaluation[corpus.Loss]{
+		Batches: corpus.Pass(g.HeldOut, data.LoaderOptions{BatchSize: g.rows, Shuffle: true}, g.config.Training.EvalBatches, batch),
+		Metrics: func(_ *engine.Executable, losses []corpus.Loss) (map[string]float64, error) {
+			loss := corpus.Mean(losses)
+			return map[string]float64{lossName: loss, "perplexity": math.Exp(loss)}, nil
+		},
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/system/report"
+	"github.com/snug-ml/snug/train"
 	"github.com/snug-ml/snug/train/rundir"
 )
 
@@ -55,7 +56,7 @@ func (j *job) reportEncoder(ctx context.Context, r *engine.Executable, res *resu
 	if j.guess.HeldOut == nil {
 		return nil
 	}
-	m, err := j.guess.evaluate(r)(ctx, 0)
+	m, err := train.Evaluate(ctx, j.guess.evaluation(), r, 0)
 	if err != nil {
 		return err
 	}
@@ -66,7 +67,7 @@ func (j *job) reportEncoder(ctx context.Context, r *engine.Executable, res *resu
 }
 
 func (j *job) reportTask(ctx context.Context, r *engine.Executable, res *result, page *report.Page) (err error) {
-	m, err := j.evaluateTask(r)(ctx, 0)
+	m, _, err := j.measure(ctx, r)
 	if err != nil {
 		return err
 	}
@@ -134,11 +135,7 @@ func shown(name string, xs []text, as []answer) report.Table {
 
 // reportRouted compares the ways to dispatch texts, of phases 2 and 3.
 func (j *job) reportRouted(ctx context.Context, r *engine.Executable, res *result, page *report.Page) (err error) {
-	routed := j.routes
-	if j.stage == stageJoint {
-		routed = j.measure
-	}
-	m, routings, err := routed(ctx, r, 0)
+	m, routings, err := j.measure(ctx, r)
 	if err != nil {
 		return err
 	}

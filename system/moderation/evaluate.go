@@ -19,42 +19,57 @@ type scored struct {
 	index []int
 }
 
-// score runs the "eval" functions of a loaded program over x, through the
-// inputs of a slot, at most batches micro-batches (0: all).
-func score(ctx context.Context, r *engine.Executable, slot int, x *examples, batches int) (*scored, error) {
-	l, err := data.NewExampleLoader(x, data.ExampleOptions{
-		MicroBatches: 1, Buckets: x.buckets, Shuffle: batches > 0, Seed: 1, Epochs: 1,
-	})
+// evaluation scores x, at most batches micro-batches (0: all).
+func (x *examples) evaluation(batches int) *train.Evaluation[scored] {
+	open := func() (*data.ExampleLoader, error) {
+		return data.NewExampleLoader(x, data.ExampleOptions{MicroBatches: 1, Buckets: x.buckets, Shuffle: batches > 0, Seed: 1, Epochs: 1})
+	}
+	return &train.Evaluation[scored]{
+		Batches: train.Pass(open, batches, func(_ int, u *data.ExampleUpdate) train.EvalBatch[scored] {
+			b := &u.Micro[0]
+			return train.EvalBatch[scored]{
+				Variant: variant(x.buckets[b.Bucket].Length),
+				Fill:    func(in train.Inputs) error { return x.fill(b, in) },
+				Read:    func(out train.Outputs) (scored, error) { return x.read(b, out) },
+			}
+		}),
+		Metrics: func(_ *engine.Executable, parts []scored) (map[string]float64, error) { return joined(parts).metrics() },
+	}
+}
+
+// read is what the program says of a micro-batch.
+func (x *examples) read(b *data.ExampleBatch, out train.Outputs) (s scored, err error) {
+	logits, err := out.F32(outputLogits)
+	if err != nil {
+		return s, err
+	}
+	for row, i := range b.Index {
+		if i < 0 {
+			continue
+		}
+		s.margins = append(s.margins, float64(logits[labels*row+1])-float64(logits[labels*row]))
+		s.positive = append(s.positive, x.samples[i].positive)
+		s.index = append(s.index, i)
+	}
+	return s, nil
+}
+
+// joined are micro-batches as one.
+func joined(parts []scored) *scored {
+	s := &scored{}
+	for _, p := range parts {
+		s.margins, s.positive, s.index = append(s.margins, p.margins...), append(s.positive, p.positive...), append(s.index, p.index...)
+	}
+	return s
+}
+
+// score runs a loaded program over all of x.
+func score(ctx context.Context, r *engine.Executable, x *examples) (*scored, error) {
+	found, err := x.evaluation(0).Records(ctx, r, 0, train.Part{})
 	if err != nil {
 		return nil, err
 	}
-	s := &scored{}
-	for u, err := range data.Pass(ctx, l, batches) {
-		if err != nil {
-			return nil, err
-		}
-		b := &u.Micro[0]
-		if err := x.fill(b, train.Inputs{Runner: r, Slot: slot}); err != nil {
-			return nil, err
-		}
-		fn := engine.Variant(engine.FuncEval, variant(x.buckets[b.Bucket].Length))
-		if err := r.Run(fn, slot); err != nil {
-			return nil, err
-		}
-		logits, err := r.OutputF32(fn, outputLogits)
-		if err != nil {
-			return nil, err
-		}
-		for row, i := range b.Index {
-			if i < 0 {
-				continue
-			}
-			s.margins = append(s.margins, float64(logits[labels*row+1])-float64(logits[labels*row]))
-			s.positive = append(s.positive, x.samples[i].positive)
-			s.index = append(s.index, i)
-		}
-	}
-	return s, nil
+	return joined(found.List()), nil
 }
 
 // probabilities of flagging, the margins divided by a temperature.

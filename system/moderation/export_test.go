@@ -9,6 +9,7 @@ import (
 
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/nn/hf"
+	"github.com/snug-ml/snug/train"
 )
 
 // A folder that was exported is one to start from, and says the same of a text.
@@ -37,7 +38,7 @@ func TestExport(t *testing.T) {
 		again := prepareRun(t, "data.source", source, "data.held_out_fraction", "0.2", "model.folder", to, "data.buckets", "12,24,48", "training.batch_size", "8", "data.seq_len", "48")
 		r, was := again.arm(t, engine.CompileOptions{}), p.arm(t, engine.CompileOptions{})
 		before := scoresOf(t, p, was, dir)
-		after, err := again.run.Evaluate(r)(t.Context(), 0)
+		after, err := train.Evaluate(t.Context(), again.run.Evaluator, r, 0)
 		if err != nil {
 			t.Fatal(err)
 		}

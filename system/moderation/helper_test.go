@@ -137,7 +137,7 @@ func (p *prepared) arm(t testing.TB, o engine.CompileOptions) *engine.Executable
 func (p *prepared) job(r *engine.Executable, updates int64, watch func(train.Event)) *train.Job {
 	t := &p.c.Training
 	return &train.Job{
-		Runner: r, Feed: p.run.Feed, Updates: updates, Seed: t.Seed, Goal: p.run.Goal, Evaluate: p.run.Evaluate(r),
+		Runner: r, Feed: p.run.Feed, Updates: updates, Seed: t.Seed, Goal: p.run.Goal, Evaluator: p.run.Evaluator,
 		Schedule:  &train.Schedule{Kind: train.Linear, Peak: t.LearningRate, Total: updates},
 		EvalEvery: int64(t.EvalSteps), SaveEvery: int64(t.SaveSteps), Watch: watch,
 	}
@@ -215,7 +215,7 @@ func scoresOf(t testing.TB, p *prepared, r *engine.Executable, dir string) map[s
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
 	}
-	m, err := p.run.Evaluate(r)(context.Background(), 0)
+	m, err := train.Evaluate(context.Background(), p.run.Evaluator, r, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -127,7 +127,7 @@ func TestBucketsAreFaster(t *testing.T) {
 	speed := func(more ...string) (examplesPerSecond float64) {
 		p := prepareRun(t, scratch(append(pairs, more...)...)...)
 		r := p.arm(t, engine.CompileOptions{})
-		p.run.Evaluate = func(*engine.Executable) func(context.Context, int) (map[string]float64, error) { return nil }
+		p.run.Evaluator = nil
 		var n int64
 		var took time.Duration
 		job := p.job(r, 123, func(e train.Event) { // an epoch of 3,928 texts

@@ -106,15 +106,7 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 	return &system.Run{
 		Feed: f, Goal: train.Goal{Name: goal, Higher: true}, Files: files, Close: func() error { return nil },
 		Baselines: t.baselines(), Load: t.load, Report: t.report, DataBytes: system.FolderBytes(config.Of[Model](c).Folder),
-		Evaluate: func(r *engine.Executable) func(context.Context, int) (map[string]float64, error) {
-			return func(ctx context.Context, slot int) (map[string]float64, error) {
-				s, err := score(ctx, r, slot, t.valid, c.Training.EvalBatches)
-				if err != nil {
-					return nil, err
-				}
-				return s.metrics()
-			}
-		},
+		Evaluator: t.valid.evaluation(c.Training.EvalBatches),
 	}, nil
 }
 

@@ -134,7 +134,7 @@ var half = Verdict{Temperature: 1, Threshold: 0.5}
 // report scores the texts with the weights in r and writes decision.json,
 // report.json and report.html to dir.
 func (t *task) report(ctx context.Context, r *engine.Executable, update int64, dir *rundir.Dir) error {
-	valid, err := score(ctx, r, 0, t.valid, 0)
+	valid, err := score(ctx, r, t.valid)
 	if err != nil {
 		return err
 	}
@@ -161,7 +161,7 @@ func (t *task) report(ctx context.Context, r *engine.Executable, update int64, d
 			continue
 		}
 		if scores[s.name] == nil {
-			if scores[s.name], err = score(ctx, r, 0, s.x, 0); err != nil {
+			if scores[s.name], err = score(ctx, r, s.x); err != nil {
 				return err
 			}
 		}

@@ -109,7 +109,7 @@ func (s *started) train(t *testing.T, folder string) float64 {
 		t.Fatal(err)
 	}
 	job := &train.Job{
-		Runner: s.r, Feed: s.run.Feed, Updates: 30, Seed: s.c.Training.Seed, Goal: s.run.Goal, Evaluate: s.run.Evaluate(s.r),
+		Runner: s.r, Feed: s.run.Feed, Updates: 30, Seed: s.c.Training.Seed, Goal: s.run.Goal, Evaluator: s.run.Evaluator,
 		Schedule: &train.Schedule{Kind: train.Constant, Peak: 3e-3, Total: 30}, Store: store, Files: s.run.Files,
 	}
 	res, err := job.Run(context.Background(), 0)
@@ -127,7 +127,7 @@ func (s *started) train(t *testing.T, folder string) float64 {
 
 func (s *started) evaluate(t *testing.T) float64 {
 	t.Helper()
-	m, err := s.run.Evaluate(s.r)(context.Background(), 0)
+	m, err := train.Evaluate(context.Background(), s.run.Evaluator, s.r, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

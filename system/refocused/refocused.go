@@ -162,9 +162,7 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 		}
 	}
 	if text.HeldOut != nil {
-		run.Evaluate = func(r *engine.Executable) func(context.Context, int) (map[string]float64, error) {
-			return text.Evaluate(r, m.Shape.MicroBatch, c.Training.EvalBatches, c.Data.SegmentMask)
-		}
+		run.Evaluator = text.Evaluator(m.Shape.MicroBatch, c.Training.EvalBatches, c.Data.SegmentMask)
 		run.Baselines = []system.Baseline{{Name: "unigram", Value: text.Baseline.Unigram}, {Name: "bigram", Value: text.Baseline.Bigram}}
 	}
 	return run, nil

@@ -354,7 +354,7 @@ func (p *pair) start(job *train.Job) (int64, error) {
 		scaled = err == nil
 	}
 	err := train.LoadSome(p.trusted, p.from, func(s *graph.State) bool {
-		return s.Role != graph.Frozen && s.Role != graph.CacheRole && (scaled || s.Name != engine.StateScale && s.Name != engine.StateGood)
+		return train.Saved(s) && (scaled || s.Name != engine.StateScale && s.Name != engine.StateGood)
 	})
 	if err != nil {
 		return 0, err

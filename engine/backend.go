@@ -31,16 +31,16 @@ type Backend interface {
 //   - states are read and written by copying;
 //   - temporaries can be read by an observer, between two nodes.
 //
-// All calls come from one goroutine, but for Input, whose slots may be filled
-// while another slot is computed on.
+// All calls come from one goroutine, but for Input: while one goroutine runs
+// functions on a slot, another may fill the other.
 type Image interface {
 	// Run runs a function on the inputs of a slot. It may return before the
 	// device has finished, and later calls run after it.
 	Run(fn string, slot int) error
 	// Sync waits for all runs and reports what went wrong in them.
 	Sync() error
-	// Input is the host's view of the inputs of a slot. It must not be written
-	// while a run that reads it has not been waited for.
+	// Input is the host's view of the inputs of a slot. It waits for the runs that
+	// read them.
 	Input(slot int) []byte
 	// Outputs is the host's view of the outputs, valid after Sync.
 	Outputs() []byte

@@ -85,8 +85,8 @@ func (x *Executable) Run(fn string, slot int) error {
 // Sync waits for all runs and reports what went wrong in them.
 func (x *Executable) Sync() error { return x.image.Sync() }
 
-// Input is the buffer of an input in a slot; ok is false if there is none. A
-// slot may be filled once the run that reads it has been waited for.
+// Input is the buffer of an input in a slot, once the runs that read the slot
+// are done; ok is false if there is none.
 func (x *Executable) Input(slot int, name string) (t Tensor, ok bool) {
 	i := slices.IndexFunc(x.p.Inputs, func(v *graph.Value) bool { return v.Name == name })
 	if i < 0 {

@@ -85,6 +85,7 @@ const (
 
 	InputInvWeight = "inv_weight" // F32: 1 / total weight of the update's micro-batches
 	InputLR        = "lr"         // F32
+	InputMicro     = "micro"      // F32 [Accumulation]: 1 at the place of the micro-batch, else 0; of FuncMicro
 
 	OutputLoss     = "loss"      // F32: the micro-batch's share of the update's objective
 	OutputSum      = "loss_sum"  // F32: Objective.Sum
@@ -92,12 +93,13 @@ const (
 	OutputOK       = "ok"        // F32: 1, or 0 when the update was skipped
 	OutputScale    = "loss_scale"
 
-	StateStep  = "optimizer.step" // F32: updates applied
-	StateScale = "scaler.scale"
-	StateGood  = "scaler.good_updates"
-	Moment1    = "optimizer.m." // prefixes of a weight's name
-	Moment2    = "optimizer.v."
-	Gradient   = "gradient."
+	StateStep   = "optimizer.step" // F32: updates applied
+	StateScale  = "scaler.scale"
+	StateGood   = "scaler.good_updates"
+	StateLosses = "update.losses" // F32 [Accumulation]: OutputLoss of each micro-batch of an update
+	Moment1     = "optimizer.m."  // prefixes of a weight's name
+	Moment2     = "optimizer.v."
+	Gradient    = "gradient."
 )
 
 // CompileTraining builds and compiles the functions of a training step.
@@ -207,12 +209,26 @@ func (t *Training) forwardBackward(variant string, optimize func(b *graph.Builde
 	}
 	b.Output(OutputLoss, loss)
 	b.Output(OutputSum, obj.Sum)
+	if t.Accumulation > 1 {
+		t.keep(b, loss)
+	}
 	b.F.Outputs = append(b.F.Outputs, obj.Outputs...)
 	u := &pass.Unit{F: b.F, Loss: OutputLoss, Optimize: optimize}
 	if t.LossScaling != nil {
 		u.Seed = t.scale(b)
 	}
 	return u
+}
+
+// keep writes the loss of a micro-batch to its place among those of the update,
+// so that the host need not wait for each.
+func (t *Training) keep(b *graph.Builder, loss *graph.Value) {
+	here, losses := b.Input(InputMicro, graph.T(graph.F32, t.Accumulation)), t.losses(b)
+	b.Assign(losses, b.Select(here, loss, losses))
+}
+
+func (t *Training) losses(b *graph.Builder) *graph.Value {
+	return b.State(&graph.State{Name: StateLosses, Type: graph.T(graph.F32, t.Accumulation), Role: graph.Transient})
 }
 
 // reached splits off the weights that no gradient reaches.
@@ -257,6 +273,9 @@ func (t *Training) update(b *graph.Builder, params, grads []*graph.Value, zero b
 			norm = b.Mul(norm, gscale)
 		}
 		ok := b.Apply(graph.FnIsFinite, norm)
+		if zero && t.LossScaling == nil {
+			ok = b.Mul(ok, b.Apply(graph.FnIsFinite, b.Sum(t.losses(b), 0)))
+		}
 		if o.MaxGradNorm > 0 {
 			clip := b.MinC(b.Apply(graph.FnDiv, b.Scalar(o.MaxGradNorm), b.AddC(norm, 1e-6)), 1)
 			gscale = b.Mul(gscale, clip)

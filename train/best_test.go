@@ -44,10 +44,10 @@ func TestBestIsSaved(t *testing.T) {
 			j := job(r, &classes{micro: 1, rows: 12, updates: 11}, 11)
 			j.Store, j.EvalEvery, j.SaveEvery = store, 2, tt.saveEvery
 			n := 0
-			j.Evaluate = func(context.Context, int) (map[string]float64, error) {
+			j.Evaluator = evaluates(func() (float64, error) {
 				n++
-				return map[string]float64{"eval_loss": values[n-1]}, nil
-			}
+				return values[n-1], nil
+			})
 			if _, err := j.Run(context.Background(), 0); err != nil {
 				t.Fatal(err)
 			}
@@ -85,15 +85,15 @@ func TestBestIsSavedOnResume(t *testing.T) {
 		j := job(r, &classes{micro: 1, rows: 12, updates: 7}, 7)
 		j.Store, j.EvalEvery = store, 4
 		values := []float64{1, 2}
-		j.Evaluate = func(context.Context, int) (map[string]float64, error) {
+		j.Evaluator = evaluates(func() (float64, error) {
 			if !resume {
 				stop()
-				return nil, ctx.Err()
+				return 0, ctx.Err()
 			}
 			v := values[0]
 			values = values[1:]
-			return map[string]float64{"eval_loss": v}, nil
-		}
+			return v, nil
+		})
 		start := int64(0)
 		if resume {
 			c, _, err := store.Latest()

@@ -91,6 +91,9 @@ type filled struct {
 	err    error
 }
 
+// variant is the compiled shape of the micro-batch.
+func (b *filled) variant() string { return b.update.Variant(b.micro) }
+
 // filler writes micro-batches into the program's input slots ahead of the
 // computation, one goroutine for a run.
 type filler struct {

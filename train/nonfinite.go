@@ -17,8 +17,8 @@ type NonFiniteError struct {
 	Update int64
 	Loss   float64
 	Norm   float64
-	// First is the first bad value, nil if it did not come back when micro-batch
-	// Micro was computed again: then it arose in an earlier one.
+	// First is the first bad value, in micro-batch Micro; nil if none came back when
+	// all micro-batches were computed again.
 	First *engine.NonFinite
 	Micro int
 	// Kept is the path of the newest checkpoint, empty if there is none.
@@ -50,13 +50,25 @@ func whatHelps(helps []string) string {
 	return "\nwhat helps: " + strings.Join(helps, ", ")
 }
 
-// diagnose computes micro-batch m of a failed update again, whose inputs still
-// lie in the slot, until the first bad value shows.
-func (j *Job) diagnose(s *Step, fn string, slot, m int) error {
-	e := &NonFiniteError{Update: s.Update, Loss: s.Loss, Norm: s.GradNorm, Micro: m, Helps: j.advice(Diverged)}
-	var err error
-	if e.First, err = j.Runner.Diagnose(fn, slot); err != nil {
-		return errors.Join(e, err)
+// diagnose computes the micro-batches of a failed update again until the first
+// bad value shows. The optimizer left the weights as they were.
+func (j *Job) diagnose(f *filler, s *Step) error {
+	f.close() // the slot of the last micro-batch is the host's, the others are done with
+	e := &NonFiniteError{Update: s.Update, Loss: s.Loss, Norm: s.GradNorm, Helps: j.advice(Diverged)}
+	data := j.last.update
+	for e.Micro = range data.Micro {
+		if data.Micro > 1 { // of a single one the inputs are there still
+			if err := j.Prepare(Inputs{j.Runner, j.slot}, data, s.Update-1, e.Micro); err != nil {
+				return errors.Join(e, err)
+			}
+		}
+		var err error
+		if e.First, err = j.Runner.Diagnose(engine.Variant(j.outputs.fn, data.Variant(e.Micro)), j.slot); err != nil {
+			return errors.Join(e, err)
+		}
+		if e.First != nil {
+			break
+		}
 	}
 	e.Kept = j.kept()
 	return e
@@ -116,9 +128,12 @@ func (j *Job) problem(u int64) string {
 		}
 		return ""
 	}
-	fn := engine.Variant(engine.FuncEval, j.variant)
-	if j.Runner.Program().Func(fn) == nil || !j.ran {
+	if !j.ran {
 		return "" // nothing to try it with
+	}
+	fn := engine.Variant(engine.FuncEval, j.last.variant())
+	if j.Runner.Program().Func(fn) == nil {
+		return ""
 	}
 	if err := j.Runner.Run(fn, j.slot); err != nil {
 		return fmt.Sprintf("the batch that was trained on last cannot be evaluated: %v", err)
@@ -167,10 +182,10 @@ func (j *Job) kept() string {
 func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
 
 // check ends the run where going on makes no sense.
-func (j *Job) check(s *Step, variant string, micros int) error {
+func (j *Job) check(f *filler, s *Step) error {
 	switch {
-	case s.Skipped && s.Scale == 0:
-		return j.diagnose(s, engine.Variant(j.outputs.fn, variant), j.slot, micros-1)
+	case !j.outputs.scaled && (s.Skipped || !finite(s.Loss)):
+		return j.diagnose(f, s)
 	case s.Scale > 0 && s.Scale < j.StopAtScale:
 		return &UnderflowError{s.Update, s.Scale, s.Loss, j.kept(), j.advice(Diverged)}
 	}

@@ -152,18 +152,23 @@ func Tensors(r *engine.Executable) (weights, optimizer []checkpoint.Tensor) {
 		switch {
 		case optimizerState(s):
 			optimizer = append(optimizer, ct)
-		case s.Role == graph.Weight || s.Role == graph.Buffer:
+		case Saved(s):
 			weights = append(weights, ct)
 		}
 	}
 	return weights, optimizer
 }
 
+// Saved reports whether checkpoints hold the state.
+func Saved(s *graph.State) bool {
+	return s.Role == graph.Weight || s.Role == graph.Buffer || optimizerState(s)
+}
+
 // StagingBytes is what a save of the program's states holds in memory while it
 // is written: part of a plan.
 func StagingBytes(p *engine.Program) (n int64) {
 	for _, s := range p.States {
-		if s.Role != graph.Frozen && s.Role != graph.CacheRole {
+		if Saved(s) {
 			n += s.Type.Bytes()
 		}
 	}

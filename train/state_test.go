@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"iter"
 	"math"
 	"testing"
 
@@ -167,15 +166,10 @@ func TestEvaluationThatIsNoNumber(t *testing.T) {
 	j := job(r, &classes{micro: 1, rows: 12, updates: 5}, 5)
 	n := 0
 	j.EvalEvery = 1
-	j.Evaluator = &Evaluation[struct{}]{
-		Batches: func(context.Context, *engine.Executable) iter.Seq2[EvalBatch[struct{}], error] {
-			return func(func(EvalBatch[struct{}], error) bool) {}
-		},
-		Metrics: func(*engine.Executable, []struct{}) (map[string]float64, error) {
-			n++
-			return map[string]float64{"eval_loss": values[n-1]}, nil
-		},
-	}
+	j.Evaluator = evaluates(func() (float64, error) {
+		n++
+		return values[n-1], nil
+	})
 	res, err := j.Run(context.Background(), 0)
 	var bad *BadStateError
 	if !errors.As(err, &bad) || bad.Update != 5 || res == nil || res.Best != 1 || res.BestAt != 4 {

@@ -14,7 +14,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"math"
 	"slices"
 	"time"
 
@@ -77,10 +76,10 @@ type Job struct {
 	firstAt  time.Duration
 	lastLoss float64
 	ask      bool // a part of the curve is whole
-	// slot is the input slot that the host holds between updates; variant is the
-	// shape of the batch in it, once an update ran.
+	// slot is the input slot that the host holds between updates; last is the
+	// micro-batch in it, once an update ran.
 	slot      int
-	variant   string
+	last      filled
 	ran       bool
 	evaluated int64  // update of the last evaluation, -1 before the first
 	from      string // path of the checkpoint that was resumed from
@@ -191,13 +190,12 @@ func (j *Job) bindOutputs() {
 	o.scaled = j.Runner.Program().State(engine.StateScale) != nil
 }
 
-// update runs the micro-batches of one update and the optimizer.
+// update runs the micro-batches of one update and the optimizer. The device may
+// be an input slot behind the host; they meet when the update is read.
 func (j *Job) update(ctx context.Context, f *filler, u int64) (*Step, error) {
 	s := &Step{Update: u + 1, Total: j.Updates, LR: j.Schedule.LR(u)}
 	began := time.Now()
-	r, o := j.Runner, &j.outputs
-	var variant string
-	var micros int
+	failed := func(err error) (*Step, error) { return nil, fmt.Errorf("update %d: %w", u+1, err) }
 	f.free <- j.slot
 	for m := 0; ; m++ {
 		if ctx.Err() != nil {
@@ -212,48 +210,34 @@ func (j *Job) update(ctx context.Context, f *filler, u int64) (*Step, error) {
 		if b.err != nil {
 			return nil, b.err
 		}
-		in := Inputs{r, b.slot}
-		if err := j.scalars(in, b.update, u, m, s.LR); err != nil {
-			return nil, err
+		if err := j.scalars(Inputs{j.Runner, b.slot}, b.update, u, m, s.LR); err != nil {
+			return failed(err)
 		}
-		variant = b.update.Variant(m)
-		fn := engine.Variant(o.fn, variant)
-		if err := r.Run(fn, b.slot); err != nil {
-			return nil, fmt.Errorf("update %d: %w", u+1, err)
+		if err := j.Runner.Run(engine.Variant(j.outputs.fn, b.update.Variant(m)), b.slot); err != nil {
+			return failed(err)
 		}
-		loss, err := r.OutputF32(fn, engine.OutputLoss)
-		if err != nil {
-			return nil, fmt.Errorf("update %d: %w", u+1, err)
-		}
-		s.Loss += float64(loss[0])
-		if !j.outputs.scaled && !finite(s.Loss) {
-			s.GradNorm = math.NaN()
-			return nil, j.diagnose(s, fn, b.slot, m)
-		}
-		last := m == b.update.Micro-1
-		if last {
-			s.NewTokens, s.Variants = b.update.Tokens, b.update.Variants
-			j.cursor, micros = b.update.Cursor, b.update.Micro
-			if o.update != o.fn {
-				// The update reads the learning rate from the slot.
-				if err := r.Run(o.update, b.slot); err != nil {
-					return nil, fmt.Errorf("update %d: %w", u+1, err)
-				}
-			}
-		}
-		if last {
-			j.slot, j.variant, j.ran = b.slot, variant, true
+		if m == b.update.Micro-1 {
+			j.last = b
 			break
 		}
 		f.free <- b.slot
 	}
+	if j.outputs.update != j.outputs.fn {
+		// The update reads the learning rate from the slot.
+		if err := j.Runner.Run(j.outputs.update, j.last.slot); err != nil {
+			return failed(err)
+		}
+	}
+	j.slot, j.ran = j.last.slot, true
+	data := j.last.update
+	s.NewTokens, s.Variants, j.cursor = data.Tokens, data.Variants, data.Cursor
 	j.tokens += s.NewTokens
 	s.Tokens = j.tokens
-	if err := j.report(s, variant); err != nil {
-		return nil, fmt.Errorf("update %d: %w", u+1, err)
+	if err := j.report(s); err != nil {
+		return failed(err)
 	}
 	s.Took = time.Since(began)
-	return s, j.check(s, variant, micros)
+	return s, j.check(f, s)
 }
 
 // errAbandoned reports that an update was given up between micro-batches.
@@ -298,6 +282,17 @@ func (j *Job) scalars(in Inputs, b *Update, u int64, m int, lr float64) error {
 		}
 		x[0] = float32(s.value)
 	}
+	if in.Has(engine.InputMicro) {
+		x, err := in.F32(engine.InputMicro)
+		if err != nil {
+			return err
+		}
+		if len(x) < b.Micro {
+			return fmt.Errorf("it has %d micro-batches, the program was compiled for %d", b.Micro, len(x))
+		}
+		clear(x)
+		x[m] = 1
+	}
 	if in.Has(graph.RunCounter) {
 		x, err := in.I32(graph.RunCounter)
 		if err != nil {
@@ -309,12 +304,37 @@ func (j *Job) scalars(in Inputs, b *Update, u int64, m int, lr float64) error {
 	return nil
 }
 
-// report reads what the program says of the update.
-func (j *Job) report(s *Step, variant string) error {
-	fn := j.outputs.update
-	if fn != engine.FuncUpdate {
-		fn = engine.Variant(fn, variant)
+// loss is that of the update: the sum over its micro-batches, in float64.
+func (j *Job) loss() (sum float64, err error) {
+	var losses []float32
+	if j.outputs.update == engine.FuncUpdate {
+		var t engine.Tensor
+		if t, err = j.Runner.State(engine.StateLosses); err == nil {
+			losses = t.F32()[:j.last.update.Micro]
+		}
+	} else {
+		losses, err = j.Runner.OutputF32(j.function(), engine.OutputLoss)
 	}
+	for _, x := range losses {
+		sum += float64(x)
+	}
+	return sum, err
+}
+
+// function is the one that ended the update.
+func (j *Job) function() string {
+	if j.outputs.update == engine.FuncUpdate {
+		return engine.FuncUpdate
+	}
+	return engine.Variant(j.outputs.update, j.last.variant())
+}
+
+// report reads what the program says of the update.
+func (j *Job) report(s *Step) (err error) {
+	if s.Loss, err = j.loss(); err != nil {
+		return err
+	}
+	fn := j.function()
 	read := func(name string) (float64, error) {
 		x, err := j.Runner.OutputF32(fn, name)
 		if err != nil {
@@ -323,7 +343,6 @@ func (j *Job) report(s *Step, variant string) error {
 		return float64(x[0]), nil
 	}
 	var ok float64
-	var err error
 	if s.GradNorm, err = read(engine.OutputGradNorm); err != nil {
 		return err
 	}

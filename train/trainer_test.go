@@ -246,3 +246,46 @@ func TestEndsAndErrors(t *testing.T) {
 		t.Errorf("an infinite weight ends in %v", err)
 	}
 }
+
+// spoiled makes an example of one micro-batch infinite.
+type spoiled struct {
+	*classes
+	update, micro int
+}
+
+func (s *spoiled) Next() (Update, error) {
+	n := s.at
+	u, err := s.classes.Next()
+	fill := u.Fill
+	u.Fill = func(m int, in Inputs) error {
+		if err := fill(m, in); err != nil {
+			return err
+		}
+		x, err := in.F32("x")
+		if err == nil && n == s.update && m == s.micro {
+			x[0] = float32(math.Inf(1))
+		}
+		return err
+	}
+	return u, err
+}
+
+// The loss is read once an update, and a bad one is traced to its micro-batch all
+// the same, on devices that run ahead of the host too.
+func TestBadMicroBatchIsNamed(t *testing.T) {
+	for _, on := range []engine.Backend{backend.CPU(1), refdevice.Backend{}} {
+		for micro := range 4 {
+			r := classifierOn(t, on, 3, 4)
+			_, err := job(r, &spoiled{&classes{micro: 4, rows: 12, updates: 20}, 5, micro}, 20).Run(context.Background(), 0)
+			var bad *NonFiniteError
+			if !errors.As(err, &bad) || bad.Update != 6 || bad.Micro != micro || bad.First == nil || bad.First.Op != "matmul" {
+				t.Errorf("%s: micro-batch %d ends in %v", on.Name(), micro, err)
+			}
+			for _, w := range weights(t, r) {
+				if !finite(float64(w)) {
+					t.Fatalf("%s: the update was applied", on.Name())
+				}
+			}
+		}
+	}
+}

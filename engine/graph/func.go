@@ -81,9 +81,10 @@ const (
 	Moment                // optimizer moment
 	Counter               // loss scale, step counts
 	CacheRole             // keys and values of generation
+	Transient             // what an update leaves for the host; in no checkpoint
 )
 
-var roleNames = [...]string{"weight", "frozen", "buffer", "gradient", "moment", "counter", "cache"}
+var roleNames = [...]string{"weight", "frozen", "buffer", "gradient", "moment", "counter", "cache", "transient"}
 
 func (r Role) String() string { return roleNames[r] }
 

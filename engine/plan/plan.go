@@ -130,6 +130,7 @@ var roles = [...]struct {
 	{graph.Moment, "optimizer moments"},
 	{graph.Counter, "counters"},
 	{graph.CacheRole, "key and value cache"},
+	{graph.Transient, "losses of micro-batches"},
 }
 
 func (r *Report) states(p *engine.Program) {

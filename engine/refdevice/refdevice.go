@@ -9,6 +9,7 @@ package refdevice
 import (
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/graph"
@@ -81,7 +82,8 @@ type job struct {
 type image struct {
 	p        *engine.Program
 	arena    []byte
-	inputs   [engine.Slots][]byte // the host's copies
+	inputs   [engine.Slots][]byte         // the host's copies
+	reading  [engine.Slots]sync.WaitGroup // runs that read them
 	outputs  []byte
 	code     map[string][]step
 	used     int64
@@ -135,6 +137,7 @@ func (x *image) work() {
 		if failed == nil {
 			failed = x.run(j.fn, j.slot, nil)
 		}
+		x.reading[j.slot].Done()
 	}
 }
 
@@ -179,6 +182,7 @@ func (x *image) Run(fn string, slot int) error {
 		return fmt.Errorf("the program has no function %q", fn)
 	}
 	if x.observer == nil {
+		x.reading[slot].Add(1)
 		x.queue <- job{fn: fn, slot: slot}
 		return nil
 	}
@@ -194,7 +198,10 @@ func (x *image) Sync() error {
 	return <-done
 }
 
-func (x *image) Input(slot int) []byte { return x.inputs[slot] }
+func (x *image) Input(slot int) []byte {
+	x.reading[slot].Wait()
+	return x.inputs[slot]
+}
 
 func (x *image) Outputs() []byte { return x.outputs }
 

@@ -3,7 +3,7 @@ package cli
 import (
 	"slices"
 
-	"github.com/snug-ml/snug/engine/plan"
+	"github.com/snug-ml/snug/internal/size"
 )
 
 // announce prints what will be run: the plan in short.
@@ -21,7 +21,7 @@ func (r *run) announce() {
 	s := rep.Run.Settings
 	r.printf("update: %d x %d sequences = %s %s, %d updates; recompute %v\n", s.Accumulation, s.MicroBatch,
 		count(float64(int64(s.Effective())*r.model.UnitsPerRow)), r.model.Unit, t.MaxSteps, s.Recompute)
-	r.printf("memory planned: %v before data, of which the arena %v (`snug plan` shows every part)\n", plan.Bytes(rep.Total), plan.Bytes(rep.Arena))
+	r.printf("memory planned: %v before data, of which the arena %v (`snug plan` shows every part)\n", size.Bytes(rep.Total), size.Bytes(rep.Arena))
 	_, rates := r.schedule().Preview(40)
 	r.printf("learning rate: %s  peak %.3g, last %.3g\n", sparkline(rates), slices.Max(rates), rates[len(rates)-1])
 	if rep.Time.Tokens > 0 {

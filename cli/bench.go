@@ -13,6 +13,7 @@ import (
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/pass"
 	"github.com/snug-ml/snug/engine/plan"
+	"github.com/snug-ml/snug/internal/size"
 	"github.com/snug-ml/snug/system"
 	"github.com/snug-ml/snug/train"
 	"github.com/snug-ml/snug/train/rundir"
@@ -255,7 +256,7 @@ func (b *benchCmd) print(a *app, rows []benchRow) error {
 		out = append(out, []string{
 			r.Name, fmt.Sprintf("%.1f ms", 1e3*r.Median), fmt.Sprintf("%.1f - %.1f", 1e3*r.Best, 1e3*r.Worst),
 			fmt.Sprintf("%.2fx", r.Median/rows[0].Median), fmt.Sprintf("%s %s", count(r.Rate), r.Unit), fmt.Sprintf("%.0f %% of %s", 100*r.Share, r.ShareOf),
-			plan.Bytes(r.Arena).String(), plan.Bytes(r.Peak).String(), fmt.Sprintf("%.2f s", r.Load), fmt.Sprintf("%.2f s", r.First), fmt.Sprintf("%.1f ms", 1e3*r.Wait),
+			size.Bytes(r.Arena).String(), size.Bytes(r.Peak).String(), fmt.Sprintf("%.2f s", r.Load), fmt.Sprintf("%.2f s", r.First), fmt.Sprintf("%.1f ms", 1e3*r.Wait),
 		})
 	}
 	return a.table(out)

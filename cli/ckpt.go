@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/snug-ml/snug/device"
+	"github.com/snug-ml/snug/internal/size"
 	"github.com/snug-ml/snug/train/checkpoint"
 )
 
@@ -70,7 +70,7 @@ func (c *ckptListCmd) Run(a *app) error {
 			out = append(out, []string{filepath.Base(r.Path), fmt.Sprint(r.Update), "-", "-", "unusable: " + r.Problem})
 			continue
 		}
-		out = append(out, []string{filepath.Base(r.Path), fmt.Sprint(r.Update), device.Bytes(r.Bytes), r.Created, metricsLine(r.Metrics)})
+		out = append(out, []string{filepath.Base(r.Path), fmt.Sprint(r.Update), size.Bytes(r.Bytes).String(), r.Created, metricsLine(r.Metrics)})
 	}
 	return a.table(out)
 }
@@ -111,7 +111,7 @@ func (c *ckptShowCmd) Run(a *app) (err error) {
 		{"parameters", count(float64(m.Parameters))},
 		{"metrics", metricsLine(m.Metrics)},
 		{"created", m.Created},
-		{"size", device.Bytes(ck.Manifest.Bytes())},
+		{"size", size.Bytes(ck.Manifest.Bytes()).String()},
 	}
 	if b := ck.State.Best; b != nil {
 		rows = append(rows, []string{"best", fmt.Sprintf("%s %.4g after update %d", b.Name, float64(b.Value), ck.State.BestAt)})
@@ -130,7 +130,7 @@ func (c *ckptShowCmd) Run(a *app) (err error) {
 	a.printf("\nfiles\n")
 	files := [][]string{{"FILE", "SIZE", "SHA-256"}}
 	for _, f := range ck.Manifest.Files {
-		files = append(files, []string{f.Name, device.Bytes(f.Size), f.SHA256})
+		files = append(files, []string{f.Name, size.Bytes(f.Size).String(), f.SHA256})
 	}
 	if err := a.table(files); err != nil || !c.Tensors {
 		return err
@@ -193,7 +193,7 @@ func (c *ckptVerifyCmd) Run(a *app) error {
 		}
 		switch {
 		case v.Good:
-			a.printf("%s: whole, %s read\n", v.Path, device.Bytes(v.Bytes))
+			a.printf("%s: whole, %s read\n", v.Path, size.Bytes(v.Bytes))
 		case v.Whole:
 			a.printf("%s: whole, but NOT GOOD\n", v.Path)
 		default:

@@ -11,8 +11,8 @@ import (
 
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/data/shard"
-	"github.com/snug-ml/snug/device"
 	"github.com/snug-ml/snug/internal/durable"
+	"github.com/snug-ml/snug/internal/size"
 	"github.com/snug-ml/snug/system"
 	"github.com/snug-ml/snug/train/rundir"
 )
@@ -166,7 +166,7 @@ func (a *app) report(r *shard.Report) error {
 	add("groups", func(s *shard.SplitReport) string { return fmt.Sprint(s.Groups) })
 	add("documents", func(s *shard.SplitReport) string { return fmt.Sprint(s.Documents) })
 	add("tokens", func(s *shard.SplitReport) string { return fmt.Sprint(s.Tokens) })
-	add("text", func(s *shard.SplitReport) string { return device.Bytes(s.TextBytes) })
+	add("text", func(s *shard.SplitReport) string { return size.Bytes(s.TextBytes).String() })
 	add("bytes per token", func(s *shard.SplitReport) string {
 		return fmt.Sprintf("%.2f", float64(s.TextBytes)/float64(max(s.Tokens, 1)))
 	})

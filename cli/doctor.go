@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/snug-ml/snug/device"
+	"github.com/snug-ml/snug/internal/size"
 )
 
 type doctorCmd struct {
@@ -33,16 +34,16 @@ func (d *doctorCmd) Run(a *app) error {
 	}
 	limit := "none"
 	if m.Limit > 0 {
-		limit = device.Bytes(m.Limit)
+		limit = size.Bytes(m.Limit).String()
 	}
 	a.printf("This machine\n")
 	if err := a.table([][]string{
 		{"  system", fmt.Sprintf("%s/%s, kernel %s, %s", h.OS, h.Arch, h.Kernel, h.Go)},
 		{"  processor", fmt.Sprintf("%s, %d of %d processors allowed, %d cores", c.String(), c.Allowed, c.Logical, c.Cores)},
-		{"  caches", fmt.Sprintf("L1 %s, L2 %s a core, L3 %s", device.Bytes(int64(c.L1D)), device.Bytes(int64(c.L2)), device.Bytes(int64(c.L3)))},
+		{"  caches", fmt.Sprintf("L1 %s, L2 %s a core, L3 %s", size.Bytes(int64(c.L1D)), size.Bytes(int64(c.L2)), size.Bytes(int64(c.L3)))},
 		{"  bf16 products", yes(c.AVX512BF16, "AVX512_BF16") + ", AMX " + yes(c.AMXBF16, "yes")},
 		{"  CPU limit", quota},
-		{"  memory", fmt.Sprintf("%s, %s available; limit of the control group: %s", device.Bytes(m.Total), device.Bytes(m.Available), limit)},
+		{"  memory", fmt.Sprintf("%s, %s available; limit of the control group: %s", size.Bytes(m.Total), size.Bytes(m.Available), limit)},
 	}); err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/snug-ml/snug/device"
 	"github.com/snug-ml/snug/engine/pass"
 	"github.com/snug-ml/snug/engine/plan"
+	"github.com/snug-ml/snug/internal/size"
 )
 
 type planCmd struct {
@@ -177,7 +178,7 @@ func (p *planCmd) all(a *app, s *setup) error {
 		if !r.Fits {
 			verdict = "does not fit"
 		}
-		out = append(out, []string{r.Card, string(r.Precision), plan.Bytes(r.Needs).String(), plan.Bytes(r.Has).String(), verdict, count(r.Rate), r.Change})
+		out = append(out, []string{r.Card, string(r.Precision), size.Bytes(r.Needs).String(), size.Bytes(r.Has).String(), verdict, count(r.Rate), r.Change})
 	}
 	return a.table(out)
 }

@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/snug-ml/snug/device"
+	"github.com/snug-ml/snug/internal/size"
 	"github.com/snug-ml/snug/train"
 	"github.com/snug-ml/snug/train/checkpoint"
 	"github.com/snug-ml/snug/train/remote"
@@ -89,7 +90,7 @@ func (p *progress) line(s train.Step) string {
 	if f := p.r.share(p.r.report, p.flops); f > 0 {
 		l += fmt.Sprintf("  %.0f%% of %s", 100*f, p.r.report.Speed.PeakName)
 	}
-	l += fmt.Sprintf("  mem %s/%s", device.Bytes(p.sampler.Sample().RSS), device.Bytes(p.r.report.Total))
+	l += fmt.Sprintf("  mem %s/%s", size.Bytes(p.sampler.Sample().RSS), size.Bytes(p.r.report.Total))
 	if s.Scale > 0 {
 		l += fmt.Sprintf("  scale %g", s.Scale)
 	}
@@ -121,7 +122,7 @@ func (p *progress) saving(e checkpoint.Event) {
 	switch e.Kind {
 	case checkpoint.Saved:
 		p.status = ""
-		p.print(fmt.Sprintf("checkpoint %s saved: %s in %.1f s", base(e.Path), device.Bytes(e.Bytes), e.Took.Seconds()))
+		p.print(fmt.Sprintf("checkpoint %s saved: %s in %.1f s", base(e.Path), size.Bytes(e.Bytes), e.Took.Seconds()))
 	case checkpoint.Retry:
 		p.status = fmt.Sprintf("save failed (attempt %d), retrying", e.Attempt)
 		p.print(fmt.Sprintf("saving update %d failed (attempt %d): %v; next try in %s; training goes on", e.Update, e.Attempt, e.Err, e.Wait.Round(time.Millisecond)))
@@ -144,7 +145,7 @@ func (p *progress) upload(e remote.UploadEvent) {
 	defer p.mu.Unlock()
 	switch e.Kind {
 	case remote.Uploaded:
-		p.print(fmt.Sprintf("checkpoint %s uploaded: %s, verified", e.Checkpoint, device.Bytes(e.Upload.Bytes())))
+		p.print(fmt.Sprintf("checkpoint %s uploaded: %s, verified", e.Checkpoint, size.Bytes(e.Upload.Bytes())))
 	case remote.Dropped:
 		p.print(fmt.Sprintf("checkpoint %s is not uploaded: a newer one took its place in the queue", e.Checkpoint))
 	case remote.Stuck:

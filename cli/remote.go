@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/snug-ml/snug/device"
+	"github.com/snug-ml/snug/internal/size"
 	"github.com/snug-ml/snug/train/checkpoint"
 	"github.com/snug-ml/snug/train/remote"
 )
@@ -51,7 +51,7 @@ func (c *ckptPushCmd) Run(a *app) error {
 			Files int    `json:"files"`
 		}{at, fmt.Sprint(r), u.Bytes(), len(u.Files)})
 	}
-	a.printf("%v is at %v: %s in %d files, verified\n", at, r, device.Bytes(u.Bytes()), len(u.Files))
+	a.printf("%v is at %v: %s in %d files, verified\n", at, r, size.Bytes(u.Bytes()), len(u.Files))
 	return nil
 }
 
@@ -125,7 +125,7 @@ func (c *ckptRemoteCmd) Run(a *app) error {
 			state = "DAMAGED: " + x.Problem
 		}
 		rows = append(rows, x)
-		out = append(out, []string{x.Name, fmt.Sprint(x.Update), device.Bytes(x.Bytes), x.Run[:min(8, len(x.Run))], state})
+		out = append(out, []string{x.Name, fmt.Sprint(x.Update), size.Bytes(x.Bytes).String(), x.Run[:min(8, len(x.Run))], state})
 	}
 	if len(rows) == 0 {
 		return fmt.Errorf("%w at %v", checkpoint.ErrNone, r)

@@ -11,7 +11,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/snug-ml/snug/device"
+	"github.com/snug-ml/snug/internal/size"
 	"github.com/snug-ml/snug/train"
 	"github.com/snug-ml/snug/train/checkpoint"
 )
@@ -145,7 +145,7 @@ func (r *run) printSummary(s *Summary, why error) {
 		p(", %.0f %% of the %s", 100*s.FlopsUtilization, s.Peak)
 	}
 	p("\n  memory            arena %s planned, %s used; process peak %s of %s planned\n",
-		device.Bytes(s.ArenaPlanned), device.Bytes(s.ArenaUsed), device.Bytes(s.PeakRSS), device.Bytes(s.PlannedTotal))
+		size.Bytes(s.ArenaPlanned), size.Bytes(s.ArenaUsed), size.Bytes(s.PeakRSS), size.Bytes(s.PlannedTotal))
 	if s.SaveFailures > 0 || s.SaveRetries > 0 {
 		p("  checkpoints       %d retries, %d saves given up\n", s.SaveRetries, s.SaveFailures)
 	}

@@ -3,6 +3,8 @@ package device
 import (
 	"fmt"
 	"time"
+
+	"github.com/snug-ml/snug/internal/size"
 )
 
 // Range holds the mean and the largest value of a series.
@@ -112,14 +114,14 @@ func Advise(s Summary) []Advice {
 	case mem > crowded:
 		if s.BatchSize > 1 && s.BatchSize%2 == 0 {
 			add(fmt.Sprintf("set training.batch_size: %d and training.gradient_accumulation_steps: %d (the same update in smaller pieces)",
-				s.BatchSize/2, s.Accumulation*2), "memory peaked at %.0f %% of %s", mem, Bytes(s.MemoryTotal))
+				s.BatchSize/2, s.Accumulation*2), "memory peaked at %.0f %% of %s", mem, size.Bytes(s.MemoryTotal))
 		} else {
-			add("set training.gradient_checkpointing: selective or full", "memory peaked at %.0f %% of %s", mem, Bytes(s.MemoryTotal))
+			add("set training.gradient_checkpointing: selective or full", "memory peaked at %.0f %% of %s", mem, size.Bytes(s.MemoryTotal))
 		}
 	case starved || util < busy && mem < roomy && mem > 0:
 		because := fmt.Sprintf("%s was used to %.0f %%", s.Device, util)
 		if mem > 0 {
-			because += fmt.Sprintf(", memory peaked at %.0f %% of %s", mem, Bytes(s.MemoryTotal))
+			because += fmt.Sprintf(", memory peaked at %.0f %% of %s", mem, size.Bytes(s.MemoryTotal))
 		}
 		if s.Accumulation > 1 && s.Accumulation%2 == 0 {
 			add(fmt.Sprintf("set training.batch_size: %d and training.gradient_accumulation_steps: %d (the same update in larger pieces)",
@@ -129,20 +131,7 @@ func Advise(s Summary) []Advice {
 		}
 	}
 	if len(all) == 0 {
-		add("change nothing", "%s was used to %.0f %%, memory peaked at %.0f %% of %s, nothing waited", s.Device, util, mem, Bytes(s.MemoryTotal))
+		add("change nothing", "%s was used to %.0f %%, memory peaked at %.0f %% of %s, nothing waited", s.Device, util, mem, size.Bytes(s.MemoryTotal))
 	}
 	return all
-}
-
-// Bytes prints a number of bytes in binary units.
-func Bytes(n int64) string {
-	switch {
-	case n >= gib:
-		return fmt.Sprintf("%.2f GiB", float64(n)/gib)
-	case n >= mib:
-		return fmt.Sprintf("%.1f MiB", float64(n)/mib)
-	case n >= 1024:
-		return fmt.Sprintf("%.1f KiB", float64(n)/1024)
-	}
-	return fmt.Sprintf("%d B", n)
 }

@@ -34,7 +34,7 @@ func TestAdvise(t *testing.T) {
 		{"starved", func(s *Summary) { s.Utilization.Mean = 30 }, []string{"batch_size: 16 and training.gradient_accumulation_steps: 2"}, "used to 30 %"},
 		{"starved, odd accumulation", func(s *Summary) { s.Utilization.Mean = 30; s.Accumulation = 1 }, []string{"batch_size: 16, or"}, "peaked at 50 %"},
 		{"roomy", func(s *Summary) { s.Utilization.Mean = 70; s.Memory.Peak = 2 * gib }, []string{"batch_size: 16"}, "peaked at 12 %"},
-		{"crowded", func(s *Summary) { s.Memory.Peak = 15.5 * gib }, []string{"batch_size: 4 and training.gradient_accumulation_steps: 8"}, "97 % of 16.00 GiB"},
+		{"crowded", func(s *Summary) { s.Memory.Peak = 15.5 * gib }, []string{"batch_size: 4 and training.gradient_accumulation_steps: 8"}, "97 % of 16 GiB"},
 		{"crowded, one sequence", func(s *Summary) { s.Memory.Peak = 15.5 * gib; s.BatchSize = 1 }, []string{"gradient_checkpointing"}, "97 %"},
 		{"two things", func(s *Summary) { s.DataWait = 0.2; s.Memory.Peak = 15.5 * gib }, []string{"data.workers", "batch_size: 4"}, "20 %"},
 	} {
@@ -67,13 +67,5 @@ func TestSummaryAddHost(t *testing.T) {
 	}
 	if s.Utilization.Mean != 75 || s.Utilization.Peak != 100 || s.Memory.Mean != 150 || s.Memory.Peak != 400 || s.MemoryTotal != 500 {
 		t.Errorf("%+v", s)
-	}
-}
-
-func TestBytes(t *testing.T) {
-	for n, want := range map[int64]string{0: "0 B", 1023: "1023 B", 1536: "1.5 KiB", 3 * mib: "3.0 MiB", 15102 * mib: "14.75 GiB"} {
-		if got := Bytes(n); got != want {
-			t.Errorf("%d: %s, want %s", n, got, want)
-		}
 	}
 }

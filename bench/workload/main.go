@@ -20,6 +20,7 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 	"github.com/snug-ml/snug/engine/pass"
 	"github.com/snug-ml/snug/engine/plan"
+	"github.com/snug-ml/snug/internal/size"
 )
 
 // warmup is the number of steps before the measured ones.
@@ -127,7 +128,7 @@ func report(o options, w workload, e *engine.Executable, ms []float64) error {
 		})
 	}
 	fmt.Printf("workload %s, %s: %.1f ms a step (best %.1f), %.0f GFLOP/s, peak RSS %v, arena %v, loss %.4f\n",
-		w.name, o.Precision, median, ms[0], w.gflop/median*1e3, plan.Bytes(peak), plan.Bytes(arena), loss[0])
+		w.name, o.Precision, median, ms[0], w.gflop/median*1e3, size.Bytes(peak), size.Bytes(arena), loss[0])
 	return nil
 }
 

@@ -47,14 +47,7 @@ func measure(b *testing.B, f *graph.Func) {
 		if was, ok := least[name]; !ok || d < was {
 			least[name] = d
 		}
-		var in, out []graph.Type
-		for _, v := range n.In {
-			in = append(in, v.Type)
-		}
-		for _, v := range n.Out {
-			out = append(out, v.Type)
-		}
-		flops[name] = n.Op.Cost(in, out).FLOPs
+		flops[name] = n.Cost().FLOPs
 		return true
 	}})
 	for b.Loop() {

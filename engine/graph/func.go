@@ -69,6 +69,18 @@ type Node struct {
 	Backward, Clone bool
 }
 
+// Cost is the work of one run of n.
+func (n *Node) Cost() Cost {
+	types := make([]Type, 0, len(n.In)+len(n.Out))
+	for _, v := range n.In {
+		types = append(types, v.Type)
+	}
+	for _, v := range n.Out {
+		types = append(types, v.Type)
+	}
+	return n.Op.Cost(types[:len(n.In)], types[len(n.In):])
+}
+
 // Role is what a state is for: the rows of a memory plan.
 type Role uint8
 

@@ -180,8 +180,13 @@ func (l LinearCrossEntropyGrad) Grad(b *Builder, _ *Node, _ []*Value) []*Value {
 	return noSecond(b, l)
 }
 
-// Cost is three products.
-func (l LinearCrossEntropyGrad) Cost(in, out []Type) Cost { return linearCECost(in, out, 3) }
+// Cost is three matmuls; each chunk after the first reads w again and adds to dw.
+func (l LinearCrossEntropyGrad) Cost(in, out []Type) Cost {
+	c := linearCECost(in, out, 3)
+	again := float64((in[0].Shape[0]+l.Chunk-1)/l.Chunk - 1)
+	c.Bytes += again * float64(in[1].Bytes()+2*out[2].Bytes())
+	return c
+}
 
 // Lower multiplies in the 16-bit format; dw is F32.
 func (l LinearCrossEntropyGrad) Lower(in []Type, low DType) ([]DType, Op) {

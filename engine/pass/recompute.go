@@ -190,7 +190,7 @@ func cheap(n *graph.Node, r Recompute) bool {
 		}
 		return false
 	}
-	return costOf(n).MatrixFLOPs == 0
+	return n.Cost().MatrixFLOPs == 0
 }
 
 // widens reports whether a product gives at least twice the bytes that it

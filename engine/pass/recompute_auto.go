@@ -132,18 +132,6 @@ func worth(u *Unit, drop map[int]bool) (seconds, bytes []float64) {
 // balanced prices a node on a machine that does ten operations in the time of
 // one byte, in operations.
 func balanced(n *graph.Node) float64 {
-	c := costOf(n)
+	c := n.Cost()
 	return max(c.FLOPs, 10*c.Bytes)
-}
-
-// costOf is the work of a node.
-func costOf(n *graph.Node) graph.Cost {
-	types := func(vs []*graph.Value) []graph.Type {
-		ts := make([]graph.Type, len(vs))
-		for i, v := range vs {
-			ts[i] = v.Type
-		}
-		return ts
-	}
-	return n.Op.Cost(types(n.In), types(n.Out))
 }

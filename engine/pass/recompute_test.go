@@ -56,14 +56,7 @@ func rebuilt(f *graph.Func) (flops float64, ops map[string]int) {
 	for _, n := range f.Nodes {
 		if n.Clone && !graph.IsView(n.Op) {
 			ops[n.Op.Name()]++
-			in, out := make([]graph.Type, len(n.In)), make([]graph.Type, len(n.Out))
-			for i, v := range n.In {
-				in[i] = v.Type
-			}
-			for i, v := range n.Out {
-				out[i] = v.Type
-			}
-			flops += n.Op.Cost(in, out).MatrixFLOPs
+			flops += n.Cost().MatrixFLOPs
 		}
 	}
 	return flops, ops

@@ -55,16 +55,10 @@ func (s neox) compile(tb testing.TB, o engine.CompileOptions) (*engine.Program, 
 
 // work counts the nodes of f that run and the bytes that they move.
 func work(f *graph.Func) (nodes int, bytes float64) {
-	types := func(vs []*graph.Value) (ts []graph.Type) {
-		for _, v := range vs {
-			ts = append(ts, v.Type)
-		}
-		return ts
-	}
 	for _, n := range f.Nodes {
 		if !graph.IsView(n.Op) {
 			nodes++
-			bytes += n.Op.Cost(types(n.In), types(n.Out)).Bytes
+			bytes += n.Cost().Bytes
 		}
 	}
 	return nodes, bytes

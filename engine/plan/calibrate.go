@@ -41,15 +41,15 @@ func Calibrate(on engine.Backend) (Rates, error) {
 		qkv := b.Input("qkv", graph.T(graph.F32, 1, calibrateTime, 3*256))
 		attend := func(x *graph.Value) *probe {
 			a := b.Attention(graph.Attention{Heads: 4, Causal: true, Scale: 0.125, Layout: graph.PackedHeads}, x)
-			return watch(a, costOf(a.Node).MatrixFLOPs)
+			return watch(a, a.Node.Cost().MatrixFLOPs)
 		}
 		attention, attentionBF16 := attend(qkv), attend(b.Cast(qkv, graph.BF16))
 		small := b.Input("small", graph.T(graph.F32, calibrateVector))
 		g := b.Apply(graph.FnGELU, small)
-		vector := watch(g, costOf(g.Node).FLOPs)
+		vector := watch(g, g.Node.Cost().FLOPs)
 		big := b.Input("big", graph.T(graph.F32, calibrateStream))
 		s := b.AddC(big, 1)
-		stream := watch(s, costOf(s.Node).Bytes)
+		stream := watch(s, s.Node.Cost().Bytes)
 		launch := watch(b.AddC(b.Input("one", graph.T(graph.F32, 16)), 1), 1)
 		if err := measure(b.F, on, probes); err != nil {
 			b.Failf("calibrating the processor: %w", err)

@@ -10,6 +10,7 @@ import (
 	"github.com/snug-ml/snug/device"
 	"github.com/snug-ml/snug/engine/graph"
 	"github.com/snug-ml/snug/engine/pass"
+	"github.com/snug-ml/snug/internal/size"
 )
 
 // Search says among which settings [Planner.Fit] chooses.
@@ -290,11 +291,11 @@ func (f *fitting) why(r *Report) string {
 		return ""
 	}
 	if !r.Fits {
-		return fmt.Sprintf("does not fit: needs %s, %s short", Bytes(r.Total), Bytes(r.Total-r.Capacity))
+		return fmt.Sprintf("does not fit: needs %s, %s short", size.Bytes(r.Total), size.Bytes(r.Total-r.Capacity))
 	}
 	slower := r.Time.Step/best.Time.Step - 1
 	if slower == 0 {
-		return fmt.Sprintf("as fast, but needs %s more", Bytes(r.Total-best.Total))
+		return fmt.Sprintf("as fast, but needs %s more", size.Bytes(r.Total-best.Total))
 	}
 	var reasons []string
 	a, b := r.Run.Settings, best.Run.Settings
@@ -320,8 +321,8 @@ func (c *Choice) String() string {
 		if k.Why == "" {
 			continue
 		}
-		rows = append(rows, []string{k.Settings.String(), Bytes(k.Total).String(), seconds(k.Time.Step), k.Why})
+		rows = append(rows, []string{k.Settings.String(), size.Bytes(k.Total).String(), seconds(k.Time.Step), k.Why})
 	}
-	table(&s, map[int]bool{1: true, 2: true}, rows)
+	indented(&s, rows, 1, 2)
 	return s.String()
 }

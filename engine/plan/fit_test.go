@@ -9,6 +9,7 @@ import (
 	"github.com/snug-ml/snug/device"
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/plan"
+	"github.com/snug-ml/snug/internal/size"
 	"github.com/snug-ml/snug/nn/hf"
 )
 
@@ -87,7 +88,7 @@ func TestSmallestChange(t *testing.T) {
 		if !errors.As(err, &no) {
 			t.Fatalf("%d %%: %v", percent, err)
 		}
-		if !strings.Contains(no.Details(), plan.Bytes(whole.Total).String()) {
+		if !strings.Contains(no.Details(), size.Bytes(whole.Total).String()) {
 			t.Errorf("the refusal does not say what is needed:\n%s", no.Details())
 		}
 		if no.Smallest == nil {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/snug-ml/snug/engine/pass"
+	"github.com/snug-ml/snug/internal/size"
 )
 
 // Rung is a step of the ladder: a change of settings, compiled.
@@ -127,7 +128,7 @@ func FormatLadder(rungs []Rung) string {
 	for i, r := range rungs {
 		saves, cost, note := "", "", ""
 		if i > 0 {
-			saves, cost = Bytes(r.Saves).String(), fmt.Sprintf("%+.1f %%", 100*r.Cost)
+			saves, cost = size.Bytes(r.Saves).String(), fmt.Sprintf("%+.1f %%", 100*r.Cost)
 		}
 		switch {
 		case !r.Taken:
@@ -135,8 +136,8 @@ func FormatLadder(rungs []Rung) string {
 		case r.Fits:
 			note = "fits"
 		}
-		rows = append(rows, []string{r.Change, Bytes(r.Total).String(), saves, seconds(r.Step), cost, note})
+		rows = append(rows, []string{r.Change, size.Bytes(r.Total).String(), saves, seconds(r.Step), cost, note})
 	}
-	table(&s, map[int]bool{1: true, 2: true, 3: true, 4: true}, rows)
+	indented(&s, rows, 1, 2, 3, 4)
 	return s.String()
 }

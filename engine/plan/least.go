@@ -114,10 +114,10 @@ func whole(x float64) int64 { return int64(min(x, math.MaxInt64/2)) }
 func (*Hopeless) ExitCode() int { return 3 }
 
 func (h *Hopeless) Error() string {
-	has := fmt.Sprintf("no machine has more than %s", Bytes(graph.MostBytes))
+	has := fmt.Sprintf("no machine has more than %s", size.Bytes(graph.MostBytes))
 	if h.Target.Capacity() > 0 {
 		has = h.Target.has()
 	}
 	return fmt.Sprintf("does not fit: at least %s are needed for the %s parameters and a micro-batch of %d, %s: lower %s, by which alone %s are taken",
-		Bytes(h.Least), count(h.Parameters), h.Settings.MicroBatch, has, h.Lower, Bytes(h.Largest))
+		size.Bytes(h.Least), count(h.Parameters), h.Settings.MicroBatch, has, h.Lower, size.Bytes(h.Largest))
 }

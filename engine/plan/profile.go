@@ -72,7 +72,7 @@ func (p *Profile) Rows(s Speed) []ProfileRow {
 			r = &ProfileRow{Op: name}
 			by[name] = r
 		}
-		c, runs := costOf(n), float64(p.runs[n])
+		c, runs := n.Cost(), float64(p.runs[n])
 		r.Runs += p.runs[n]
 		r.Products += runs * c.MatrixFLOPs
 		r.Bytes += runs * c.Bytes
@@ -152,6 +152,6 @@ func (p *Profile) Table(s Speed) string {
 	total.Op = "all"
 	line(total)
 	var out strings.Builder
-	table(&out, map[int]bool{1: true, 2: true, 3: true, 4: true, 5: true, 6: true}, rows)
+	indented(&out, rows, 1, 2, 3, 4, 5, 6)
 	return out.String()
 }

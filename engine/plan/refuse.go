@@ -8,6 +8,7 @@ import (
 
 	"github.com/snug-ml/snug/device"
 	"github.com/snug-ml/snug/engine/pass"
+	"github.com/snug-ml/snug/internal/size"
 )
 
 // DoesNotFit is the refusal to run a plan that needs more than there is.
@@ -37,17 +38,17 @@ func (e *DoesNotFit) Error() string {
 	if e.Tried > 0 {
 		fmt.Fprintf(&s, "none of %d settings fits, the best being %v: ", e.Tried, r.Run.Settings)
 	}
-	fmt.Fprintf(&s, "does not fit: needs %s, %s (%s short)", Bytes(r.Total), r.Target.has(), Bytes(r.Total-r.Capacity))
+	fmt.Fprintf(&s, "does not fit: needs %s, %s (%s short)", size.Bytes(r.Total), r.Target.has(), size.Bytes(r.Total-r.Capacity))
 	switch {
 	case e.Smallest != nil:
 		fmt.Fprintf(&s, "; smallest change that fits: %s (needs %s, an update takes %s instead of %s)",
-			e.Smallest.Change, Bytes(e.Smallest.Total), seconds(e.Smallest.Step), seconds(r.Time.Step))
+			e.Smallest.Change, size.Bytes(e.Smallest.Total), seconds(e.Smallest.Step), seconds(r.Time.Step))
 	case len(e.Ladder) > 0:
 		last := e.best()
-		fmt.Fprintf(&s, "; the least that these settings can be made to need is %s", Bytes(last.Total))
+		fmt.Fprintf(&s, "; the least that these settings can be made to need is %s", size.Bytes(last.Total))
 		if n := max(1, r.Parameters); e.Static > r.room() {
 			fmt.Fprintf(&s, ": weights, gradients and moments alone take %s, %.1f bytes for each of %s parameters, and %s has room for %s at most",
-				Bytes(e.Static), float64(e.Static)/float64(n), count(r.Parameters), r.Target.Name, count(int64(max(0, float64(r.room())/float64(e.Static)*float64(n)))))
+				size.Bytes(e.Static), float64(e.Static)/float64(n), count(r.Parameters), r.Target.Name, count(int64(max(0, float64(r.room())/float64(e.Static)*float64(n)))))
 		}
 		if e.CardAtLeast != "" {
 			fmt.Fprintf(&s, "; the smallest card that holds that is %s", e.CardAtLeast)
@@ -166,5 +167,5 @@ func smallestCard(r *Report, total int64) string {
 	if best == nil {
 		return ""
 	}
-	return fmt.Sprintf("%s (%s)", best.Name, Bytes(best.Usable))
+	return fmt.Sprintf("%s (%s)", best.Name, size.Bytes(best.Usable))
 }

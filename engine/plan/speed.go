@@ -67,7 +67,7 @@ func (s Speed) Seconds(n *graph.Node) float64 {
 	if graph.IsView(n.Op) {
 		return 0
 	}
-	return s.cost(n, costOf(n)).total()
+	return s.cost(n, n.Cost()).total()
 }
 
 // nodeTime is what each resource takes for one node, in seconds.
@@ -95,25 +95,6 @@ func over(work, rate float64) float64 {
 		return 0
 	}
 	return work / rate
-}
-
-// costOf counts the work of a node.
-func costOf(n *graph.Node) graph.Cost {
-	types := make([]graph.Type, len(n.In)+len(n.Out))
-	for i, v := range n.In {
-		types[i] = v.Type
-	}
-	for i, v := range n.Out {
-		types[len(n.In)+i] = v.Type
-	}
-	in, out := types[:len(n.In)], types[len(n.In):]
-	c := n.Op.Cost(in, out)
-	if l, ok := n.Op.(graph.LinearCrossEntropyGrad); ok {
-		// Each chunk after the first reads w again and adds to dw.
-		again := float64((in[0].Shape[0]+l.Chunk-1)/l.Chunk - 1)
-		c.Bytes += again * float64(in[1].Bytes()+2*out[2].Bytes())
-	}
-	return c
 }
 
 // Timing is the predicted time of one update.
@@ -148,7 +129,7 @@ func Predict(p *engine.Program, s Speed, r Run) Timing {
 			if graph.IsView(n.Op) {
 				continue
 			}
-			c := costOf(n)
+			c := n.Cost()
 			nt := s.cost(n, c)
 			sec := f.times * nt.total()
 			t.Step += sec
@@ -182,7 +163,7 @@ func MicroFLOPs(p *engine.Program, variant string) (sum float64) {
 		}
 		for _, n := range f.F.Nodes {
 			if !n.Clone && !graph.IsView(n.Op) {
-				sum += costOf(n).MatrixFLOPs
+				sum += n.Cost().MatrixFLOPs
 			}
 		}
 	}

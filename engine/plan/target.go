@@ -5,6 +5,7 @@ import (
 
 	"github.com/snug-ml/snug/device"
 	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/internal/size"
 )
 
 // Target is what a program is planned for: a card, or the processor of a host.
@@ -56,7 +57,7 @@ func (t Target) Capacity() int64 {
 // has names the capacity in messages.
 func (t Target) has() string {
 	if t.Capacity() == t.Memory {
-		return fmt.Sprintf("%s has %s", t.Name, Bytes(t.Memory))
+		return fmt.Sprintf("%s has %s", t.Name, size.Bytes(t.Memory))
 	}
-	return fmt.Sprintf("hardware.memory_budget is %s", Bytes(t.Budget))
+	return fmt.Sprintf("hardware.memory_budget is %s", size.Bytes(t.Budget))
 }

@@ -3,7 +3,9 @@ package plan
 import (
 	"fmt"
 	"strings"
-	"unicode/utf8"
+
+	"github.com/snug-ml/snug/internal/size"
+	"github.com/snug-ml/snug/internal/table"
 )
 
 // String is the plan as a table for people.
@@ -29,28 +31,10 @@ func (r *Report) String() string {
 	return s.String()
 }
 
-// table prints rows of cells aligned: those of the columns in right to the right.
-func table(s *strings.Builder, right map[int]bool, rows [][]string) {
-	var width []int
-	for _, row := range rows {
-		for i, c := range row {
-			if i == len(width) {
-				width = append(width, 0)
-			}
-			width[i] = max(width[i], utf8.RuneCountInString(c))
-		}
-	}
-	for _, row := range rows {
-		var line strings.Builder
-		for i, c := range row {
-			pad := strings.Repeat(" ", width[i]-utf8.RuneCountInString(c))
-			if right[i] {
-				line.WriteString(pad + c + "  ")
-			} else {
-				line.WriteString(c + pad + "  ")
-			}
-		}
-		s.WriteString(strings.TrimRight("  "+line.String(), " ") + "\n")
+// indented writes aligned rows, each after two spaces.
+func indented(s *strings.Builder, rows [][]string, right ...int) {
+	for line := range strings.Lines(table.Format(rows, right...)) {
+		s.WriteString("  " + line)
 	}
 }
 
@@ -61,16 +45,16 @@ func (r *Report) memory(s *strings.Builder) {
 	for _, c := range r.Components {
 		if !c.Arena && !outside {
 			outside = true
-			rows = append(rows, []string{"arena", Bytes(r.Arena).String(), fmt.Sprintf("exact: %s bytes", count(r.Arena))})
+			rows = append(rows, []string{"arena", size.Bytes(r.Arena).String(), fmt.Sprintf("exact: %s bytes", count(r.Arena))})
 		}
 		note := c.Note
 		if c.Estimate {
 			note = strings.TrimSuffix("estimate, "+note, ", ")
 		}
-		rows = append(rows, []string{"  " + c.Name, Bytes(c.Bytes).String(), note})
+		rows = append(rows, []string{"  " + c.Name, size.Bytes(c.Bytes).String(), note})
 	}
-	rows = append(rows, []string{"needs", Bytes(r.Total).String(), r.verdict()})
-	table(s, map[int]bool{1: true}, rows)
+	rows = append(rows, []string{"needs", size.Bytes(r.Total).String(), r.verdict()})
+	indented(s, rows, 1)
 }
 
 // verdict says whether the plan fits, with the difference.
@@ -79,9 +63,9 @@ func (r *Report) verdict() string {
 	case r.Capacity == 0:
 		return "memory of the target unknown"
 	case d < 0:
-		return fmt.Sprintf("does not fit: %s, %s short", r.Target.has(), Bytes(-d))
+		return fmt.Sprintf("does not fit: %s, %s short", r.Target.has(), size.Bytes(-d))
 	default:
-		return fmt.Sprintf("fits: %s, %s left", r.Target.has(), Bytes(d))
+		return fmt.Sprintf("fits: %s, %s left", r.Target.has(), size.Bytes(d))
 	}
 }
 
@@ -97,9 +81,9 @@ func (r *Report) peak(s *strings.Builder) {
 			each = fmt.Sprintf("%d x", v.Count)
 			layer = span(v.Layer, v.Last)
 		}
-		rows = append(rows, []string{each, Bytes(v.Bytes).String(), v.Type, v.Value, v.Kind.String(), layer})
+		rows = append(rows, []string{each, size.Bytes(v.Bytes).String(), v.Type, v.Value, v.Kind.String(), layer})
 	}
-	table(s, map[int]bool{0: true, 1: true}, rows)
+	indented(s, rows, 0, 1)
 }
 
 // blocks prints runs of equal blocks as one line.
@@ -117,12 +101,12 @@ func (r *Report) blocks(s *strings.Builder) {
 		name, each := b.Layer, ""
 		if j > i+1 {
 			name = span(b.Layer, r.Blocks[j-1].Layer)
-			each = fmt.Sprintf("%d x %s", j-i, Bytes(b.Bytes))
+			each = fmt.Sprintf("%d x %s", j-i, size.Bytes(b.Bytes))
 		}
-		rows = append(rows, []string{name, Bytes(int64(j-i) * b.Bytes).String(), each, fmt.Sprintf("%d values", b.Values), "recompute " + b.Recompute.String()})
+		rows = append(rows, []string{name, size.Bytes(int64(j-i) * b.Bytes).String(), each, fmt.Sprintf("%d values", b.Values), "recompute " + b.Recompute.String()})
 		i = j
 	}
-	table(s, map[int]bool{1: true, 2: true, 3: true}, rows)
+	indented(s, rows, 1, 2, 3)
 }
 
 func (r *Report) time(s *strings.Builder) {
@@ -141,7 +125,7 @@ func (r *Report) time(s *strings.Builder) {
 	if t.MFU > 0 {
 		rows = append(rows, []string{"share of peak", fmt.Sprintf("%.1f %%", 100*t.MFU), fmt.Sprintf("of the %s, %s", r.Speed.PeakName, FLOPRate(r.Speed.Peak))})
 	}
-	table(s, map[int]bool{1: true}, rows)
+	indented(s, rows, 1)
 	if r.Speed.Source != "" {
 		s.WriteString("  " + r.Speed.Source + "\n")
 	}

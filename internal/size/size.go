@@ -1,4 +1,4 @@
-// Package size multiplies sizes without running over.
+// Package size multiplies sizes without overflow and prints them.
 package size
 
 import (
@@ -6,8 +6,8 @@ import (
 	"math/bits"
 )
 
-// Product is the product of numbers that are not negative. What int64 does not
-// hold comes as the largest it does, so that every comparison with a limit is
+// Product is the product of numbers that are not negative. What an int64 cannot
+// hold comes as the largest it can, so that every comparison with a limit is
 // right; a negative number (a mistake that others report) makes it 0.
 func Product[T ~int | ~int64](ns ...T) int64 {
 	p := uint64(1)

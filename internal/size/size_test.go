@@ -29,3 +29,14 @@ func TestProduct(t *testing.T) {
 		t.Errorf("product with a negative number is %d", got)
 	}
 }
+
+func TestBytes(t *testing.T) {
+	for n, want := range map[size.Bytes]string{
+		0: "0 B", 1023: "1023 B", 1024: "1 KiB", 1536: "1.50 KiB", 512 << 20: "512 MiB", 1023 << 20: "1.00 GiB",
+		15_835_594_752: "14.75 GiB", -3 << 30: "-3 GiB", 1 << 62: "4096 PiB",
+	} {
+		if got := n.String(); got != want {
+			t.Errorf("%d: %s, want %s", int64(n), got, want)
+		}
+	}
+}

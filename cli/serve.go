@@ -1,19 +1,17 @@
 package cli
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"os"
 	"strings"
 	"time"
 	"unicode/utf8"
 
+	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/inference/serve"
 	"github.com/snug-ml/snug/internal/regular"
-	"github.com/snug-ml/snug/system/moderation"
-	"github.com/snug-ml/snug/train/checkpoint"
 )
 
 // tokenVariable names the environment variable that holds the server's token.
@@ -61,57 +59,40 @@ func (s *serveCmd) Run(a *app) (err error) {
 	if err != nil {
 		return err
 	}
-	if o.config.System != moderation.System.Config.Name {
-		return fmt.Errorf("%s is a run of the system %s; moderation is served", s.Path, o.config.System)
-	}
 	on, err := o.device(s.Threads)
 	if err != nil {
 		return err
 	}
-	k, err := moderation.LoadClassifier(o.config, o.Path, on)
+	service, opt, err := s.service(o, on, token)
 	if err != nil {
 		return err
 	}
-	server := moderation.NewServer(k, moderation.ServerOptions{
-		Token: token, MaxBody: s.MaxBody, MaxText: s.MaxText, MaxTexts: s.MaxTexts, Timeout: s.Timeout, Waiting: s.Waiting,
-	})
+	server := serve.New(service, opt)
 	defer func() { err = errors.Join(err, server.Close()) }()
 	l, err := (&net.ListenConfig{}).Listen(a.ctx, "tcp", s.Listen)
 	if err != nil {
 		return err
 	}
-	a.printf("%v\nthreshold %.4f\n", o, k.Verdict.Threshold)
-	if remark := k.Remark(); remark != "" {
-		a.printf("%s\n", remark)
-	}
+	lines, fields := service.Ready()
 	url := fmt.Sprintf("http://%s", l.Addr())
-	a.printf("listening on %s\n", url)
+	a.printf("%v\n%s\nlistening on %s\n", o, strings.Join(lines, "\n"), url)
 	if a.asJSON {
-		err := a.json(struct {
-			*checkpoint.Chosen
-			Threshold float64 `json:"threshold"`
-			Decided   bool    `json:"decided"`
-			URL       string  `json:"url"`
-		}{o.Chosen, k.Verdict.Threshold, k.Decided(), url})
-		if err != nil {
+		fields["checkpoint"], fields["update"], fields["chosen"], fields["url"] = o.Path, o.Update, o.Why, url
+		if err := a.json(fields); err != nil {
 			return errors.Join(err, l.Close())
 		}
 	}
-	h := &http.Server{
-		Handler: server, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: s.Timeout, WriteTimeout: s.Timeout + 5*time.Second,
-		IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
+	return server.Run(a.ctx, l, s.Grace, func() { a.printf("finishing requests\n") })
+}
+
+// service loads what answers requests, with the bounds on them.
+func (s *serveCmd) service(o *opened, on engine.Backend, token string) (serve.Service, serve.Options, error) {
+	opt := serve.Options{Token: token, MaxBody: s.MaxBody, MaxText: s.MaxText, MaxTexts: s.MaxTexts, Timeout: s.Timeout, Waiting: s.Waiting}
+	if o.system.Service == nil {
+		return nil, opt, fmt.Errorf("%s is a run of the system %s, which is not served", s.Path, o.config.System)
 	}
-	failed := make(chan error, 1)
-	go func() { failed <- h.Serve(l) }()
-	select {
-	case err := <-failed:
-		return err
-	case <-a.ctx.Done():
-	}
-	a.printf("finishing requests\n")
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(a.ctx), s.Grace)
-	defer cancel()
-	return h.Shutdown(ctx)
+	service, err := o.system.Service(o.config, o.Path, on, opt)
+	return service, opt, err
 }
 
 // token reads the token, empty if there is none.

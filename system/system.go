@@ -10,6 +10,7 @@ import (
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/plan"
 	"github.com/snug-ml/snug/inference"
+	"github.com/snug-ml/snug/inference/serve"
 	"github.com/snug-ml/snug/train"
 	"github.com/snug-ml/snug/train/rundir"
 )
@@ -41,6 +42,9 @@ type System struct {
 	// Predictor loads a checkpoint to apply it to data; nil if the system has
 	// nothing to predict.
 	Predictor func(c *config.Config, checkpoint string, on engine.Backend) (inference.Predictor, error)
+	// Service loads a checkpoint to answer requests with; nil if the system is not
+	// served, or as a language model, by its Language.
+	Service func(c *config.Config, checkpoint string, on engine.Backend, opt serve.Options) (serve.Service, error)
 }
 
 // Phase is one of the runs that training consists of.

@@ -24,6 +24,7 @@ import (
 	"github.com/snug-ml/snug/data"
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/inference"
+	"github.com/snug-ml/snug/inference/serve"
 	"github.com/snug-ml/snug/internal/few"
 	"github.com/snug-ml/snug/nn/hf"
 	"github.com/snug-ml/snug/system"
@@ -103,6 +104,13 @@ var System = system.System{
 			return nil, err
 		}
 		return predictor{k}, nil
+	},
+	Service: func(c *config.Config, checkpoint string, on engine.Backend, opt serve.Options) (serve.Service, error) {
+		k, err := LoadClassifier(c, checkpoint, on)
+		if err != nil {
+			return nil, err
+		}
+		return newService(k, opt), nil
 	},
 	Open:   open,
 	Export: export,

@@ -18,22 +18,24 @@ import (
 
 	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/inference"
+	"github.com/snug-ml/snug/inference/serve"
 )
 
 // serving starts a server for a small trained model.
-func serving(t testing.TB, change func(*ServerOptions)) (*Server, *httptest.Server) {
+func serving(t testing.TB, change func(*serve.Options)) (*service, *httptest.Server) {
 	t.Helper()
 	p := prepareRun(t, small("data.source", comments(t, "train.csv", 400, 1), "data.held_out_fraction", "0.2", "decision.baseline", "false")...)
 	k := mustClassifier(t, p.c, p.trained(t, 40))
-	opt := DefaultServerOptions()
+	opt := serve.DefaultOptions()
 	if change != nil {
 		change(&opt)
 	}
-	s := NewServer(k, opt)
-	h := httptest.NewServer(s)
+	s := newService(k, opt)
+	server := serve.New(s, opt)
+	h := httptest.NewServer(server)
 	t.Cleanup(func() {
 		h.Close()
-		if err := s.Close(); err != nil {
+		if err := server.Close(); err != nil {
 			t.Error(err)
 		}
 	})
@@ -68,7 +70,7 @@ func post(t testing.TB, url, token, body string) (status int, out map[string]any
 }
 
 func TestServer(t *testing.T) {
-	s, h := serving(t, func(o *ServerOptions) { o.MaxText, o.MaxTexts, o.MaxBody = 200, 3, 2000 })
+	s, h := serving(t, func(o *serve.Options) { o.MaxText, o.MaxTexts, o.MaxBody = 200, 3, 2000 })
 	status, one := post(t, h.URL+"/moderate", "", `{"text": "you idiot"}`)
 	for _, key := range []string{"label", "prob_invalid", "threshold", "latency_ms"} {
 		if _, ok := one[key]; !ok || status != 200 {
@@ -166,7 +168,7 @@ func TestEveryAnswerIsJSON(t *testing.T) {
 // lead here names itself.
 func TestHost(t *testing.T) {
 	for _, token := range []string{"", "secret"} {
-		_, h := serving(t, func(o *ServerOptions) { o.Token = token })
+		_, h := serving(t, func(o *serve.Options) { o.Token = token })
 		for host, ok := range map[string]bool{
 			"localhost": true, "LOCALHOST:8411": true, "127.0.0.1": true, "127.9.9.9:80": true, "[::1]": true, "[::1]:8411": true,
 			"evil.example": false, "evil.example:8411": false, "127.0.0.1.evil.example": false, "localhost.evil.example:80": false, "192.168.0.1": false, "0.0.0.0:8411": false,
@@ -204,7 +206,12 @@ func TestTextIsNotReplaced(t *testing.T) {
 		"{\"text\": \"a\xff\"}": false, "{\"text\": \"a\xc3\"}": false, "{\"te\xffxt\": \"a\"}": false, "{\"text\": \"\xed\xa0\x80\"}": false,
 		`{"text": "\ud83d"}`: false, `{"text": "a\udc4db"}`: false, `{"text": "\ud83d\ud83d\udc4d"}`: false, `{"text": "\\\ud83d"}`: false,
 	} {
-		if err := wholeText([]byte(raw)); (err == nil) != ok {
+		r, err := http.NewRequestWithContext(context.Background(), http.MethodPost, "/", strings.NewReader(raw))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Content-Type", "application/json")
+		if _, err := serve.Body(httptest.NewRecorder(), r, 1000); (err == nil) != ok {
 			t.Errorf("%q: %v", raw, err)
 		}
 	}
@@ -218,7 +225,7 @@ func TestTextIsNotReplaced(t *testing.T) {
 }
 
 func TestToken(t *testing.T) {
-	_, h := serving(t, func(o *ServerOptions) { o.Token = "secret" })
+	_, h := serving(t, func(o *serve.Options) { o.Token = "secret" })
 	for token, want := range map[string]int{"": 401, "wrong": 401, "secret": 200} {
 		if status, _ := post(t, h.URL+"/moderate", token, `{"text": "a"}`); status != want {
 			t.Errorf("token %q gives %d, want %d", token, status, want)
@@ -236,20 +243,21 @@ func TestToken(t *testing.T) {
 
 // A request that waits too long is told so, and one too many refused.
 func TestOverload(t *testing.T) {
-	s, h := serving(t, func(o *ServerOptions) { o.Waiting, o.Timeout = 1, time.Second })
+	s, h := serving(t, func(o *serve.Options) { o.Waiting, o.Timeout = 1, time.Second })
 	// The batcher's goroutine is kept busy by a job whose context does not answer.
 	block := newWaiting()
 	released := make(chan struct{})
-	hold := &job{ctx: block, answer: make(chan outcome, 1)}
-	s.batch.queue <- hold
-	go func() { defer close(released); <-hold.answer }()
+	go func() {
+		defer close(released)
+		_, _ = s.batch.Do(block, nil)
+	}()
 	<-block.asked
 	status := make(chan int, 1)
 	go func() { // waits in the queue until its time is over
 		code, _ := post(t, h.URL+"/moderate", "", `{"text": "a"}`)
 		status <- code
 	}()
-	for len(s.batch.queue) == 0 {
+	for s.batch.Waiting() == 0 {
 		time.Sleep(time.Millisecond)
 	}
 	if code, a := post(t, h.URL+"/moderate", "", `{"text": "b"}`); code != http.StatusServiceUnavailable {
@@ -286,21 +294,22 @@ func (w *waiting) Err() error {
 func TestRequestsShareMicroBatches(t *testing.T) {
 	s, _ := serving(t, nil)
 	block := newWaiting()
-	s.batch.queue <- &job{ctx: block, answer: make(chan outcome, 1)}
 	var wg sync.WaitGroup
+	wg.Go(func() { _, _ = s.batch.Do(block, nil) })
+	<-block.asked
 	for range 5 {
 		wg.Go(func() {
-			if _, err := s.batch.classify(context.Background(), []*Encoded{encodedText(t, s.k, "good room")}); err != nil {
+			if _, err := s.batch.Do(context.Background(), []*Encoded{encodedText(t, s.k, "good room")}); err != nil {
 				t.Error(err)
 			}
 		})
 	}
-	for len(s.batch.queue) < 5 {
+	for s.batch.Waiting() < 5 {
 		time.Sleep(time.Millisecond)
 	}
 	close(block.release)
 	wg.Wait()
-	if texts, batches := s.batch.texts.Load(), s.batch.batches.Load(); texts != 5 || batches != 1 {
+	if texts, batches := s.batch.Counts(); texts != 5 || batches != 1 {
 		t.Errorf("%d texts in %d micro-batches, want 5 in 1", texts, batches)
 	}
 }
@@ -310,26 +319,26 @@ func TestRequestsShareMicroBatches(t *testing.T) {
 func TestShutdown(t *testing.T) {
 	p := prepareRun(t, small("data.source", comments(t, "train.csv", 400, 1), "data.held_out_fraction", "0.2", "decision.baseline", "false")...)
 	k := mustClassifier(t, p.c, p.trained(t, 20))
-	b := newBatcher(k, 64)
+	b := newService(k, serve.Options{Waiting: 64}).batch
 	var wg sync.WaitGroup
 	var failed []error
 	var mu sync.Mutex
 	for range 40 {
 		wg.Go(func() {
-			_, err := b.classify(context.Background(), []*Encoded{encodedText(t, k, "good room")})
+			_, err := b.Do(context.Background(), []*Encoded{encodedText(t, k, "good room")})
 			mu.Lock()
 			defer mu.Unlock()
-			if err != nil && err != errStopping {
+			if err != nil && err != inference.ErrStopping {
 				failed = append(failed, err)
 			}
 		})
 	}
-	b.close()
+	b.Close()
 	wg.Wait()
 	if len(failed) > 0 {
 		t.Errorf("errors %v", failed)
 	}
-	if _, err := b.classify(context.Background(), []*Encoded{encodedText(t, k, "x")}); err != errStopping {
+	if _, err := b.Do(context.Background(), []*Encoded{encodedText(t, k, "x")}); err != inference.ErrStopping {
 		t.Errorf("after the end: %v", err)
 	}
 	if err := k.Close(); err != nil {
@@ -386,8 +395,9 @@ func TestLoad(t *testing.T) {
 		t.Fatalf("%d answers of %d", len(took), clients*each)
 	}
 	slices.Sort(took)
+	items, batches := s.batch.Counts()
 	t.Logf("%d clients, %d requests: p50 %v, p99 %v, %.0f requests/s, %.1f texts in a micro-batch", clients, len(took),
-		took[len(took)/2], took[len(took)*99/100], float64(len(took))/time.Since(began).Seconds(), float64(s.batch.texts.Load())/float64(s.batch.batches.Load()))
+		took[len(took)/2], took[len(took)*99/100], float64(len(took))/time.Since(began).Seconds(), float64(items)/float64(batches))
 }
 
 // Prediction gives what the classifier says, in order, and the place of a

@@ -1,0 +1,78 @@
+package serve
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"regexp"
+	"unicode/utf8"
+)
+
+// Body reads the JSON of a request of at most limit bytes. That it must be declared
+// as JSON keeps other sites' forms out of a browser's reach.
+func Body(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
+	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
+		return nil, Problemf(http.StatusUnsupportedMediaType, "want Content-Type: application/json")
+	}
+	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
+	var large *http.MaxBytesError
+	if errors.As(err, &large) {
+		return nil, Problemf(http.StatusRequestEntityTooLarge, "the request is longer than %d bytes", limit)
+	}
+	if err == nil {
+		err = wholeText(raw)
+	}
+	if err != nil {
+		return nil, notExpected(err)
+	}
+	return raw, nil
+}
+
+// Decode reads a JSON object without fields that into does not have, and nothing after it.
+func Decode(raw []byte, into any) error {
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.DisallowUnknownFields()
+	err := d.Decode(into)
+	if err == nil {
+		if _, more := d.Token(); !errors.Is(more, io.EOF) {
+			err = errors.New("more follows the object")
+		}
+	}
+	if err != nil {
+		return notExpected(err)
+	}
+	return nil
+}
+
+func notExpected(err error) error {
+	return Problemf(http.StatusBadRequest, "not the JSON that was expected: %v", err)
+}
+
+// surrogates are escapes of halves of characters, and pairs of them, which are whole.
+var surrogates = regexp.MustCompile(`\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[dD][89a-fA-F][0-9a-fA-F]{2}`)
+
+// wholeText refuses what the decoder of the standard library would replace by
+// U+FFFD without a word: the answer would be for another text.
+func wholeText(raw []byte) error {
+	if !utf8.Valid(raw) {
+		at := 0
+		for at < len(raw) {
+			r, n := utf8.DecodeRune(raw[at:])
+			if r == utf8.RuneError && n == 1 {
+				break
+			}
+			at += n
+		}
+		return fmt.Errorf("invalid UTF-8 at byte %d (0x%02x)", at, raw[at])
+	}
+	for _, m := range surrogates.FindAllIndex(raw, -1) {
+		if m[1]-m[0] == len(`\ud800`) {
+			return fmt.Errorf("half a character at byte %d: %s", m[0], raw[m[0]:m[1]])
+		}
+	}
+	return nil
+}

@@ -1,0 +1,243 @@
+// Package serve answers requests for a model over HTTP: who may ask, how much, and
+// what happens when a server is asked too much or goes down. What is asked and
+// answered is a [Service]'s.
+package serve
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Options bound what a server does for a request.
+type Options struct {
+	// Token, when set, must come with every request but /healthz, as
+	// "Authorization: Bearer TOKEN".
+	Token string
+	// MaxBody is the size of a request in bytes, MaxText that of a text, and
+	// MaxTexts the number of texts of a request.
+	MaxBody  int64
+	MaxText  int
+	MaxTexts int
+	// Timeout is the time that a request may wait and be computed.
+	Timeout time.Duration
+	// Waiting is how many requests may wait; further ones are refused.
+	Waiting int
+}
+
+// DefaultOptions are generous for comments and tight for abuse.
+func DefaultOptions() Options {
+	return Options{MaxBody: 1 << 20, MaxText: 20_000, MaxTexts: 256, Timeout: 10 * time.Second, Waiting: 512}
+}
+
+// Service is what is asked and answered.
+type Service interface {
+	Routes() []Route
+	// Health is what /healthz says besides that all is well.
+	Health() map[string]any
+	// Ready is what is said when the server starts, to people and to programs.
+	Ready() (lines []string, fields map[string]any)
+	// Problem is the body of an answer that says what went wrong.
+	Problem(p *Problem) any
+	// Close answers what was accepted and frees the model.
+	Close() error
+}
+
+// Route is what an address does.
+type Route struct {
+	// Path ends in a slash where it stands for all addresses below it.
+	Method, Path string
+	// Do answers; its error is answered as a [Problem], an error of another type as
+	// one of the server.
+	Do func(w http.ResponseWriter, r *http.Request) error
+}
+
+// Problem is an answer that says what went wrong.
+type Problem struct {
+	Status  int
+	Message string
+	// Param is the field of the request that is at fault, Code the name of the
+	// problem for programs; either may be empty.
+	Param, Code string
+}
+
+func (p *Problem) Error() string { return p.Message }
+
+// Problemf is a problem of a status.
+func Problemf(status int, format string, args ...any) *Problem {
+	return &Problem{Status: status, Message: fmt.Sprintf(format, args...)}
+}
+
+const healthPath = "/healthz"
+
+// Server answers requests for a service. Every answer is JSON, or events of JSON.
+type Server struct {
+	service Service
+	opt     Options
+	routes  []Route
+	began   time.Time
+
+	mu       sync.Mutex
+	draining bool
+	running  int
+	idle     chan struct{} // closed once nothing runs in a server that drains
+}
+
+// New serves a service, which it takes over. Close it.
+func New(service Service, opt Options) *Server {
+	s := &Server{service: service, opt: opt, began: time.Now(), idle: make(chan struct{})}
+	s.routes = append(service.Routes(), Route{http.MethodGet, healthPath, s.health})
+	slices.SortFunc(s.routes, func(a, b Route) int { return strings.Compare(a.Path, b.Path) })
+	return s
+}
+
+// Close answers what was accepted, then frees the model.
+func (s *Server) Close() error { return s.service.Close() }
+
+// ServeHTTP implements http.Handler.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.Header().Set("Cache-Control", "no-store")
+	do, err := s.admit(w, r)
+	if err == nil {
+		defer s.leave()
+		err = do(w, r)
+	}
+	if err != nil && r.Context().Err() == nil { // else the client went away
+		s.fail(w, err)
+	}
+}
+
+// admit finds what a request does and counts it as running, or says why it may not.
+func (s *Server) admit(w http.ResponseWriter, r *http.Request) (do func(http.ResponseWriter, *http.Request) error, err error) {
+	if s.opt.Token == "" && !local(r.Host) {
+		return nil, Problemf(http.StatusForbidden, "Host is %q: without a token requests must be for localhost or 127.0.0.1", r.Host)
+	}
+	if r.URL.Path != healthPath && !s.allowed(r) {
+		w.Header().Set("WWW-Authenticate", `Bearer realm="snug"`)
+		return nil, &Problem{Status: http.StatusUnauthorized, Message: "want the header Authorization: Bearer TOKEN", Code: "invalid_api_key"}
+	}
+	i := slices.IndexFunc(s.routes, func(x Route) bool {
+		return x.Path == r.URL.Path || strings.HasSuffix(x.Path, "/") && len(r.URL.Path) > len(x.Path) && strings.HasPrefix(r.URL.Path, x.Path)
+	})
+	if i < 0 {
+		var paths []string
+		for _, x := range s.routes {
+			paths = append(paths, x.Path)
+		}
+		return nil, &Problem{Status: http.StatusNotFound, Message: fmt.Sprintf("no such address: %s; there are %s", r.URL.Path, strings.Join(paths, ", ")), Code: "unknown_url"}
+	}
+	to := s.routes[i]
+	if r.Method != to.Method && (r.Method != http.MethodHead || to.Method != http.MethodGet) {
+		w.Header().Set("Allow", to.Method)
+		return nil, Problemf(http.StatusMethodNotAllowed, "%s: want %s, got %s", r.URL.Path, to.Method, r.Method)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.draining {
+		return nil, Problemf(http.StatusServiceUnavailable, "the server is going down")
+	}
+	s.running++
+	return to.Do, nil
+}
+
+func (s *Server) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.running--; s.running == 0 && s.draining {
+		close(s.idle)
+	}
+}
+
+// local reports whether a request names this machine. A web page that has its own
+// name lead here (DNS rebinding) names itself.
+func local(host string) bool {
+	name := (&url.URL{Host: host}).Hostname()
+	ip, err := netip.ParseAddr(name)
+	return strings.EqualFold(name, "localhost") || err == nil && ip.IsLoopback()
+}
+
+// allowed compares the token in constant time.
+func (s *Server) allowed(r *http.Request) bool {
+	if s.opt.Token == "" {
+		return true
+	}
+	given, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	a, b := sha256.Sum256([]byte(given)), sha256.Sum256([]byte(s.opt.Token))
+	return ok && subtle.ConstantTimeCompare(a[:], b[:]) == 1
+}
+
+func (s *Server) health(w http.ResponseWriter, _ *http.Request) error {
+	fields := s.service.Health()
+	fields["status"], fields["uptime_seconds"] = "ok", time.Since(s.began).Seconds()
+	return Reply(w, fields)
+}
+
+// fail answers an error. One that passes with time says when to ask again.
+func (s *Server) fail(w http.ResponseWriter, err error) {
+	var p *Problem
+	if !errors.As(err, &p) {
+		p = Problemf(http.StatusInternalServerError, "%v", err)
+	}
+	if p.Status == http.StatusServiceUnavailable || p.Status == http.StatusTooManyRequests {
+		w.Header().Set("Retry-After", "1")
+	}
+	_ = reply(w, p.Status, s.service.Problem(p)) // a client that is gone cannot be reached
+}
+
+// Reply answers with a value as JSON.
+func Reply(w http.ResponseWriter, v any) error { return reply(w, http.StatusOK, v) }
+
+func reply(w http.ResponseWriter, status int, v any) error {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(append(raw, '\n')) // likewise
+	return nil
+}
+
+// Run answers on l until ctx ends, calls ending, refuses what comes from then on,
+// and gives what was accepted the time grace to finish.
+func (s *Server) Run(ctx context.Context, l net.Listener, grace time.Duration, ending func()) error {
+	h := &http.Server{
+		Handler: s, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: min(s.opt.Timeout, 10*time.Second),
+		WriteTimeout: s.opt.Timeout + 5*time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
+	}
+	failed := make(chan error, 1)
+	go func() { failed <- h.Serve(l) }()
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+	}
+	ending()
+	s.mu.Lock()
+	if s.draining = true; s.running == 0 {
+		close(s.idle)
+	}
+	s.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
+	defer cancel()
+	select {
+	case <-s.idle:
+		return h.Shutdown(ctx)
+	case <-ctx.Done():
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return errors.Join(fmt.Errorf("%d requests were not finished within %v", s.running, grace), h.Close())
+	}
+}

@@ -73,7 +73,7 @@ func (c *ckptPlotCmd) Run(a *app) (err error) {
 	for _, names := range full {
 		a.printf("%s", drawCurves(h, names))
 	}
-	rows := [][]string{{"CURVE", "", "FIRST", "LAST", "LEAST", "MOST"}}
+	rows := [][]string{{"CURVE", "", "FIRST", "LAST", "MIN", "MAX"}}
 	for _, name := range sortedKeys(h) {
 		y := values(h[name])
 		low, high := limits(y)

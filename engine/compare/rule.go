@@ -81,7 +81,7 @@ func linear(op graph.Op) bool {
 		return op.Kind != graph.ReduceMax
 	case graph.Elementwise:
 		return op.Fn == graph.FnAdd || op.Fn == graph.FnMul
-	case graph.EmbeddingGrad, graph.Combine, graph.Unslice, graph.Dispatch, graph.GroupedMatMul, graph.GroupedOuter, graph.GroupedSum:
+	case graph.EmbeddingGrad, graph.Combine, graph.SliceGrad, graph.Dispatch, graph.GroupedMatMul, graph.GroupedOuter, graph.GroupedSum:
 		return true
 	}
 	return false
@@ -94,7 +94,7 @@ func linear(op graph.Op) bool {
 // sees) count as much as others.
 func innocent(op graph.Op) bool {
 	switch op.(type) {
-	case graph.Slice, graph.Unslice, graph.Concat, graph.Transpose, graph.Expand, graph.Embedding, graph.Gather, graph.Assign, graph.AdamW:
+	case graph.Slice, graph.SliceGrad, graph.Concat, graph.Transpose, graph.Expand, graph.Embedding, graph.Gather, graph.Assign, graph.AdamW:
 		return true
 	}
 	return false

@@ -86,11 +86,11 @@ func (t *table) conv(op graph.Conv2D, d graph.DType, x, w graph.Shape) {
 	t.add("conv2d"+name, Tolerance{Ulps: 1, Terms: w[1] * w[2] * w[3]}, func(m *maker) {
 		m.outputs(m.Emit(op, m.normal("x", d, x...), m.normal("w", d, w...))...)
 	})
-	t.add("conv2d_input"+name, Tolerance{Ulps: 1, Terms: w[0] * w[2] * w[3]}, func(m *maker) {
-		m.outputs(m.Emit(graph.Conv2DInput{Conv: op, H: x[1], W: x[2]}, m.normal("dy", d, y...), m.normal("w", d, w...))...)
+	t.add("conv2d_grad_input"+name, Tolerance{Ulps: 1, Terms: w[0] * w[2] * w[3]}, func(m *maker) {
+		m.outputs(m.Emit(graph.Conv2DGradInput{Conv: op, H: x[1], W: x[2]}, m.normal("dy", d, y...), m.normal("w", d, w...))...)
 	})
-	t.add("conv2d_weight"+name, Tolerance{Ulps: 1, Terms: y[0] * y[1] * y[2]}, func(m *maker) {
-		m.outputs(m.Emit(graph.Conv2DWeight{Conv: op, KH: w[2], KW: w[3]}, m.normal("x", d, x...), m.normal("dy", d, y...))...)
+	t.add("conv2d_grad_weight"+name, Tolerance{Ulps: 1, Terms: y[0] * y[1] * y[2]}, func(m *maker) {
+		m.outputs(m.Emit(graph.Conv2DGradWeight{Conv: op, KH: w[2], KW: w[3]}, m.normal("x", d, x...), m.normal("dy", d, y...))...)
 	})
 }
 

@@ -41,10 +41,10 @@ func (t *table) shapes() {
 			if d == graph.I32 {
 				continue // the adjoint of ids does not exist
 			}
-			add(fmt.Sprintf("unslice/%d_%d_%d_%d", s.Axis, s.Start, s.Len, s.Step), func(m *maker) *graph.Value {
+			add(fmt.Sprintf("slice_grad/%d_%d_%d_%d", s.Axis, s.Start, s.Len, s.Step), func(m *maker) *graph.Value {
 				part := graph.Shape(dims).Clone()
 				part[s.Axis] = s.Len
-				return m.Emit(graph.Unslice{Slice: s, Dim: dims[s.Axis]}, elems(m, part...))[0]
+				return m.Emit(graph.SliceGrad{Slice: s, Dim: dims[s.Axis]}, elems(m, part...))[0]
 			})
 		}
 		for axis := range 3 {

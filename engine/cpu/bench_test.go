@@ -89,8 +89,8 @@ func BenchmarkConv2D(b *testing.B) {
 				x, w := g.Input("x", graph.Type{DType: d, Shape: s.x}), g.Input("w", graph.Type{DType: d, Shape: s.w})
 				y := g.Emit(op, x, w)[0]
 				g.Output("y", y)
-				g.Output("dx", g.Emit(graph.Conv2DInput{Conv: op, H: s.x[1], W: s.x[2]}, y, w)[0])
-				g.Output("dw", g.Emit(graph.Conv2DWeight{Conv: op, KH: s.w[2], KW: s.w[3]}, x, y)[0])
+				g.Output("dx", g.Emit(graph.Conv2DGradInput{Conv: op, H: s.x[1], W: s.x[2]}, y, w)[0])
+				g.Output("dw", g.Emit(graph.Conv2DGradWeight{Conv: op, KH: s.w[2], KW: s.w[3]}, x, y)[0])
 				measure(b, g.F)
 			})
 		}
@@ -135,6 +135,6 @@ func BenchmarkScan(b *testing.B) {
 	}
 	g.Output("y", y[0])
 	conv := graph.Conv2D{Stride: [2]int{1, 1}, Dilation: [2]int{1, 1}, Pad: [4]int{0, 0, 3, 0}, Groups: d}
-	g.Output("dtaps", g.Emit(graph.Conv2DWeight{Conv: conv, KH: 1, KW: 4}, g.Reshape(seq, n, 1, t, d), g.Reshape(y[0], n, 1, t, d))[0])
+	g.Output("dtaps", g.Emit(graph.Conv2DGradWeight{Conv: conv, KH: 1, KW: 4}, g.Reshape(seq, n, 1, t, d), g.Reshape(y[0], n, 1, t, d))[0])
 	measure(b, g.F)
 }

@@ -266,7 +266,7 @@ func (c *compiler) conv2d(n *graph.Node, op graph.Conv2D) ([]phase, error) {
 	return c.convolve(r, &weights{src: c.ref(wv), dtype: wv.DType(), out: ws[0], in: ws[1], kk: ws[2] * ws[3]}, y, [2]int{1, 1}), nil
 }
 
-func (c *compiler) conv2dInput(n *graph.Node, op graph.Conv2DInput) ([]phase, error) {
+func (c *compiler) conv2dGradInput(n *graph.Node, op graph.Conv2DGradInput) ([]phase, error) {
 	dy, wv, dx := n.In[0], n.In[1], n.Out[0]
 	ws := wv.Shape()
 	residues := c.backward(op.Conv, dy, dx.Shape(), ws[2], ws[3])

@@ -35,7 +35,7 @@ const (
 	packedWords = 256
 )
 
-func (c *compiler) conv2dWeight(n *graph.Node, op graph.Conv2DWeight) ([]phase, error) {
+func (c *compiler) conv2dGradWeight(n *graph.Node, op graph.Conv2DGradWeight) ([]phase, error) {
 	x, dy := n.In[0], n.In[1]
 	p := c.forward(op.Conv, x, dy.Shape(), op.KH, op.KW)
 	if op.Conv.Depthwise() {

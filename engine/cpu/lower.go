@@ -28,8 +28,8 @@ func (c *compiler) lower(n *graph.Node) (phases []phase, err error) {
 		return c.transpose(n, op)
 	case graph.Slice:
 		return c.slice(n, op)
-	case graph.Unslice:
-		return c.unslice(n, op)
+	case graph.SliceGrad:
+		return c.sliceGrad(n, op)
 	case graph.Concat:
 		return c.concat(n, op)
 	case graph.Reduce:
@@ -72,10 +72,10 @@ func (c *compiler) lower(n *graph.Node) (phases []phase, err error) {
 		return c.assign(n, op)
 	case graph.Conv2D:
 		return c.conv2d(n, op)
-	case graph.Conv2DInput:
-		return c.conv2dInput(n, op)
-	case graph.Conv2DWeight:
-		return c.conv2dWeight(n, op)
+	case graph.Conv2DGradInput:
+		return c.conv2dGradInput(n, op)
+	case graph.Conv2DGradWeight:
+		return c.conv2dGradWeight(n, op)
 	case graph.Pool2D:
 		return c.pool2d(n, op)
 	case graph.Pool2DGrad:

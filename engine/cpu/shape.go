@@ -51,7 +51,7 @@ func (c *compiler) slice(n *graph.Node, op graph.Slice) ([]phase, error) {
 		func(i int) int { return (i/op.Len*dim + op.Start + i%op.Len*op.Step) * inner })}, nil
 }
 
-func (c *compiler) unslice(n *graph.Node, op graph.Unslice) ([]phase, error) {
+func (c *compiler) sliceGrad(n *graph.Node, op graph.SliceGrad) ([]phase, error) {
 	outer, dim, inner := split(n.Out[0], op.Slice.Axis)
 	src, dst := c.ref(n.In[0]), c.ref(n.Out[0])
 	s := op.Slice

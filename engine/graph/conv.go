@@ -79,8 +79,8 @@ func (c Conv2D) Infer(in []Type) ([]Type, error) {
 func (c Conv2D) Grad(b *Builder, n *Node, dout []*Value) []*Value {
 	x, w := n.In[0].Shape(), n.In[1].Shape()
 	return []*Value{
-		b.emit1(Conv2DInput{Conv: c, H: x[1], W: x[2]}, dout[0], n.In[1]),
-		b.emit1(Conv2DWeight{Conv: c, KH: w[2], KW: w[3]}, n.In[0], dout[0]),
+		b.emit1(Conv2DGradInput{Conv: c, H: x[1], W: x[2]}, dout[0], n.In[1]),
+		b.emit1(Conv2DGradWeight{Conv: c, KH: w[2], KW: w[3]}, n.In[0], dout[0]),
 	}
 }
 
@@ -104,20 +104,20 @@ func (c Conv2D) Cost(in, out []Type) Cost { return c.cost(in, out, out[0].Shape,
 // Lower multiplies in the 16-bit format.
 func (c Conv2D) Lower(_ []Type, low DType) ([]DType, Op) { return []DType{low, low}, c }
 
-// Conv2DInput is the adjoint of [Conv2D] in its picture: what a gradient dy
+// Conv2DGradInput is the adjoint of [Conv2D] in its picture: what a gradient dy
 // [B,OH,OW,O] of the result gives the picture [B,H,W,C]. By itself it is the
 // transposed convolution (torch.nn.ConvTranspose2d has the same weights, its
 // input channels being O). Operands: dy and w.
-type Conv2DInput struct {
+type Conv2DGradInput struct {
 	Conv Conv2D
 	H, W int
 }
 
-// Name is "conv2d_input".
-func (Conv2DInput) Name() string { return "conv2d_input" }
+// Name is "conv2d_grad_input".
+func (Conv2DGradInput) Name() string { return "conv2d_grad_input" }
 
 // Infer gives the picture's type.
-func (c Conv2DInput) Infer(in []Type) ([]Type, error) {
+func (c Conv2DGradInput) Infer(in []Type) ([]Type, error) {
 	if err := want(in, 2); err != nil {
 		return nil, err
 	}
@@ -136,35 +136,35 @@ func (c Conv2DInput) Infer(in []Type) ([]Type, error) {
 }
 
 // Grad: the operation is linear in either operand.
-func (c Conv2DInput) Grad(b *Builder, n *Node, dout []*Value) []*Value {
+func (c Conv2DGradInput) Grad(b *Builder, n *Node, dout []*Value) []*Value {
 	w := n.In[1].Shape()
 	return []*Value{
 		b.emit1(c.Conv, dout[0], n.In[1]),
-		b.emit1(Conv2DWeight{Conv: c.Conv, KH: w[2], KW: w[3]}, dout[0], n.In[0]),
+		b.emit1(Conv2DGradWeight{Conv: c.Conv, KH: w[2], KW: w[3]}, dout[0], n.In[0]),
 	}
 }
 
 // Cost is one product.
-func (c Conv2DInput) Cost(in, out []Type) Cost {
+func (c Conv2DGradInput) Cost(in, out []Type) Cost {
 	return c.Conv.cost(in, out, in[0].Shape, in[1].Shape)
 }
 
 // Lower multiplies in the 16-bit format.
-func (c Conv2DInput) Lower(_ []Type, low DType) ([]DType, Op) { return []DType{low, low}, c }
+func (c Conv2DGradInput) Lower(_ []Type, low DType) ([]DType, Op) { return []DType{low, low}, c }
 
-// Conv2DWeight is the adjoint of [Conv2D] in its weights: the F32 gradient
+// Conv2DGradWeight is the adjoint of [Conv2D] in its weights: the F32 gradient
 // [O,C/Groups,KH,KW] for the picture x and a gradient dy of the result.
 // Operands: x and dy.
-type Conv2DWeight struct {
+type Conv2DGradWeight struct {
 	Conv   Conv2D
 	KH, KW int
 }
 
-// Name is "conv2d_weight".
-func (Conv2DWeight) Name() string { return "conv2d_weight" }
+// Name is "conv2d_grad_weight".
+func (Conv2DGradWeight) Name() string { return "conv2d_grad_weight" }
 
 // Infer gives the weights' type.
-func (c Conv2DWeight) Infer(in []Type) ([]Type, error) {
+func (c Conv2DGradWeight) Infer(in []Type) ([]Type, error) {
 	if err := want(in, 2); err != nil {
 		return nil, err
 	}
@@ -183,15 +183,15 @@ func (c Conv2DWeight) Infer(in []Type) ([]Type, error) {
 }
 
 // Grad: second derivatives are not provided.
-func (c Conv2DWeight) Grad(b *Builder, _ *Node, _ []*Value) []*Value { return noSecond(b, c) }
+func (c Conv2DGradWeight) Grad(b *Builder, _ *Node, _ []*Value) []*Value { return noSecond(b, c) }
 
 // Cost is one product.
-func (c Conv2DWeight) Cost(in, out []Type) Cost {
+func (c Conv2DGradWeight) Cost(in, out []Type) Cost {
 	return c.Conv.cost(in, out, in[1].Shape, out[0].Shape)
 }
 
 // Lower multiplies in the 16-bit format; the result is F32.
-func (c Conv2DWeight) Lower(_ []Type, low DType) ([]DType, Op) { return []DType{low, low}, c }
+func (c Conv2DGradWeight) Lower(_ []Type, low DType) ([]DType, Op) { return []DType{low, low}, c }
 
 // Conv2D convolves pictures x [B,H,W,C] with w, and adds bias [O] unless nil.
 func (b *Builder) Conv2D(op Conv2D, x, w, bias *Value) *Value {
@@ -218,7 +218,7 @@ func (b *Builder) Conv1D(x, w, bias *Value, stride, dilation, left, right, group
 // ConvTranspose2D is the transposed convolution of x [B,OH,OW,O] with w
 // [O,C,KH,KW] to a picture of h x w: the adjoint of op.
 func (b *Builder) ConvTranspose2D(op Conv2D, x, weight, bias *Value, h, w int) *Value {
-	y := b.emit1(Conv2DInput{Conv: op, H: h, W: w}, x, weight)
+	y := b.emit1(Conv2DGradInput{Conv: op, H: h, W: w}, x, weight)
 	if bias != nil {
 		y = b.Add(y, bias)
 	}

@@ -144,7 +144,7 @@ func (s Slice) Infer(in []Type) ([]Type, error) {
 
 // Grad spreads the gradient into zeros.
 func (s Slice) Grad(b *Builder, n *Node, dout []*Value) []*Value {
-	return []*Value{b.emit1(Unslice{s, n.In[0].Shape()[s.Axis]}, dout[0])}
+	return []*Value{b.emit1(SliceGrad{s, n.In[0].Shape()[s.Axis]}, dout[0])}
 }
 
 // Cost is one copy of the part.
@@ -166,18 +166,18 @@ func (b *Builder) SliceStep(x *Value, axis, start, n, step int) *Value {
 	return b.emit1(Slice{axis, start, n, step}, x)
 }
 
-// Unslice is the adjoint of Slice: the operand put into a tensor of zeros
+// SliceGrad is the adjoint of Slice: the operand put into a tensor of zeros
 // whose extent along the axis is Dim. With Len = operand extent it is padding.
-type Unslice struct {
+type SliceGrad struct {
 	Slice Slice
 	Dim   int
 }
 
-// Name is "unslice".
-func (Unslice) Name() string { return "unslice" }
+// Name is "slice_grad".
+func (SliceGrad) Name() string { return "slice_grad" }
 
 // Infer restores the extent.
-func (u Unslice) Infer(in []Type) ([]Type, error) {
+func (u SliceGrad) Infer(in []Type) ([]Type, error) {
 	if err := want(in, 1); err != nil {
 		return nil, err
 	}
@@ -190,20 +190,20 @@ func (u Unslice) Infer(in []Type) ([]Type, error) {
 }
 
 // Grad takes the part back.
-func (u Unslice) Grad(b *Builder, _ *Node, dout []*Value) []*Value {
+func (u SliceGrad) Grad(b *Builder, _ *Node, dout []*Value) []*Value {
 	return []*Value{b.emit1(u.Slice, dout[0])}
 }
 
 // Cost is one write of the whole and one read of the part.
-func (Unslice) Cost(in, out []Type) Cost { return traffic(in, out, 0) }
+func (SliceGrad) Cost(in, out []Type) Cost { return traffic(in, out, 0) }
 
 // Lower keeps the format.
-func (u Unslice) Lower(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), u }
+func (u SliceGrad) Lower(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), u }
 
 // Pad puts x into zeros: before elements in front of it along axis, after behind.
 func (b *Builder) Pad(x *Value, axis, before, after int) *Value {
 	n := x.Shape()[axis]
-	return b.emit1(Unslice{Slice{axis, before, n, 1}, before + n + after}, x)
+	return b.emit1(SliceGrad{Slice{axis, before, n, 1}, before + n + after}, x)
 }
 
 // Concat joins operands along Axis.

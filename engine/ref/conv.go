@@ -32,13 +32,13 @@ func conv2d(op graph.Conv2D, in []tensor, out graph.Type) []float64 {
 	return y
 }
 
-func conv2dInput(op graph.Conv2DInput, in []tensor, out graph.Type) []float64 {
+func conv2dGradInput(op graph.Conv2DGradInput, in []tensor, out graph.Type) []float64 {
 	dx := make([]float64, out.Shape.Elems())
 	conv(op.Conv, out.Shape, in[1].Shape, in[0].Shape, func(i, j, k int) { dx[i] += in[0].data[k] * in[1].data[j] })
 	return dx
 }
 
-func conv2dWeight(op graph.Conv2DWeight, in []tensor, out graph.Type) []float64 {
+func conv2dGradWeight(op graph.Conv2DGradWeight, in []tensor, out graph.Type) []float64 {
 	dw := make([]float64, out.Shape.Elems())
 	conv(op.Conv, in[0].Shape, out.Shape, in[1].Shape, func(i, j, k int) { dw[j] += in[0].data[i] * in[1].data[k] })
 	return dw

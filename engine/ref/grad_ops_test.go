@@ -66,11 +66,11 @@ func TestGradShape(t *testing.T) {
 			s, axis, start, n, step := p.slice()
 			return p.SliceStep(p.x(s...), axis, start, n, step)
 		},
-		"unslice": func(p *probe) *graph.Value {
+		"slice_grad": func(p *probe) *graph.Value {
 			s, axis, start, n, step := p.slice()
 			dim := s[axis]
 			s[axis] = n
-			return p.Emit(graph.Unslice{Slice: graph.Slice{Axis: axis, Start: start, Len: n, Step: step}, Dim: dim}, p.x(s...))[0]
+			return p.Emit(graph.SliceGrad{Slice: graph.Slice{Axis: axis, Start: start, Len: n, Step: step}, Dim: dim}, p.x(s...))[0]
 		},
 		"pad": func(p *probe) *graph.Value {
 			s := p.shape(1, 3)
@@ -237,7 +237,7 @@ func TestNoSecondDerivatives(t *testing.T) {
 		graph.AttentionGrad{}, graph.LayerNormGrad{}, graph.LayerNormGrad{RMS: true}, graph.SoftmaxGrad{},
 		graph.CrossEntropyGrad{}, graph.LinearCrossEntropyGrad{}, graph.AdamW{}, graph.GlobalNorm{},
 		graph.CacheWrite{}, graph.Fused{},
-		graph.Conv2DWeight{}, graph.Pool2DGrad{}, graph.ChannelNormGrad{}, graph.RoutedDot{}, graph.GroupedOuter{}, graph.GroupedSum{},
+		graph.Conv2DGradWeight{}, graph.Pool2DGrad{}, graph.ChannelNormGrad{}, graph.RoutedDot{}, graph.GroupedOuter{}, graph.GroupedSum{},
 		graph.SelectiveScanGrad{},
 	}
 	for fn, d := range domains {

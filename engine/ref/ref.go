@@ -166,8 +166,8 @@ func (m *machine) eval(op graph.Op, in []tensor, out []graph.Type) ([][]float64,
 		return one(transpose(op, in[0], out[0])), nil
 	case graph.Slice:
 		return one(slice(op, in[0], out[0])), nil
-	case graph.Unslice:
-		return one(unslice(op, in[0], out[0])), nil
+	case graph.SliceGrad:
+		return one(sliceGrad(op, in[0], out[0])), nil
 	case graph.Concat:
 		return one(concat(op, in, out[0])), nil
 	case graph.Expand:
@@ -208,10 +208,10 @@ func (m *machine) eval(op graph.Op, in []tensor, out []graph.Type) ([][]float64,
 		return one(assign(op, in[0], in[1])), nil
 	case graph.Conv2D:
 		return one(conv2d(op, in, out[0])), nil
-	case graph.Conv2DInput:
-		return one(conv2dInput(op, in, out[0])), nil
-	case graph.Conv2DWeight:
-		return one(conv2dWeight(op, in, out[0])), nil
+	case graph.Conv2DGradInput:
+		return one(conv2dGradInput(op, in, out[0])), nil
+	case graph.Conv2DGradWeight:
+		return one(conv2dGradWeight(op, in, out[0])), nil
 	case graph.Pool2D:
 		return one(pool2d(op, in[0], out[0])), nil
 	case graph.Pool2DGrad:

@@ -26,7 +26,7 @@ func slice(op graph.Slice, x tensor, out graph.Type) []float64 {
 	})
 }
 
-func unslice(op graph.Unslice, x tensor, out graph.Type) []float64 {
+func sliceGrad(op graph.SliceGrad, x tensor, out graph.Type) []float64 {
 	y := make([]float64, out.Shape.Elems())
 	st := strides(out.Shape)
 	i := 0

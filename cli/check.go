@@ -179,7 +179,7 @@ func (p *pair) load(settings plan.Settings, precision device.Precision, on engin
 	shape.LossScaling = p.precision.LossScaling() || p.against.LossScaling()
 	traits := on.Traits()
 	program, err := engine.CompileTraining(p.model.Training(shape), engine.CompileOptions{
-		Traits: &traits, Low: low(precision), Label: true, Skip: func(pass string) bool { return pass == "fuse" && !fused },
+		Traits: &traits, ComputeDType: plan.ComputeDType(precision), Label: true, Skip: func(pass string) bool { return pass == "fuse" && !fused },
 	})
 	if err != nil {
 		return nil, err

@@ -137,17 +137,6 @@ func (s *setup) open(name string) (engine.Backend, error) {
 	return backend.Open(backend.Options{Device: name, Threads: s.threads, Kernels: kernels})
 }
 
-// low is the 16-bit format of a precision.
-func low(p device.Precision) graph.DType {
-	switch p {
-	case device.BF16:
-		return graph.BF16
-	case device.FP16:
-		return graph.F16
-	}
-	return graph.F32
-}
-
 // settings are the configured ones, for a target of the given precision.
 func (s *setup) settings(precision device.Precision) (plan.Settings, error) {
 	mode, err := pass.ParseRecompute(s.config.Training.GradientCheckpointing)
@@ -169,7 +158,7 @@ func shape(c plan.Settings) system.Shape {
 // compile makes the training program for settings; price is [engine.CompileOptions]'s.
 func (s *setup) compile(c plan.Settings, t engine.Traits, price func(*graph.Node) float64) (*engine.Program, error) {
 	return engine.CompileTraining(s.model.Training(shape(c)), engine.CompileOptions{
-		Traits: &t, Low: low(c.Precision), Recompute: c.Recompute, Budget: c.Budget, Price: price, Dump: s.dump, To: s.dumpTo, Context: s.planning,
+		Traits: &t, ComputeDType: plan.ComputeDType(c.Precision), Recompute: c.Recompute, Budget: c.Budget, Price: price, Dump: s.dump, To: s.dumpTo, Context: s.planning,
 	})
 }
 
@@ -185,7 +174,7 @@ func (s *setup) compileEvaluation() (*engine.Program, error) {
 		return nil, err
 	}
 	c = s.chunked(c, t)
-	return engine.CompileEvaluation(s.model.Training(shape(c)), engine.CompileOptions{Low: low(c.Precision)})
+	return engine.CompileEvaluation(s.model.Training(shape(c)), engine.CompileOptions{ComputeDType: plan.ComputeDType(c.Precision)})
 }
 
 // chunked are settings with the rows of the loss decided where that was left open.

@@ -34,7 +34,7 @@ func small(accumulation int) engine.Training {
 // arm compiles a training step and gives it weights and inputs.
 func arm(t *testing.T, tr engine.Training, low graph.DType, workers int) *engine.Executable {
 	t.Helper()
-	p, err := engine.CompileTraining(tr, engine.CompileOptions{Low: low, Verify: true})
+	p, err := engine.CompileTraining(tr, engine.CompileOptions{ComputeDType: low, Verify: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -41,7 +41,7 @@ func BenchmarkExperts(b *testing.B) {
 			var runs [2]*engine.Executable
 			var times [2][]float64
 			for i, experts := range []int{1, 4} {
-				p, err := engine.CompileTraining(feedForward(1024, 384, experts), engine.CompileOptions{Low: low})
+				p, err := engine.CompileTraining(feedForward(1024, 384, experts), engine.CompileOptions{ComputeDType: low})
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -60,8 +60,8 @@ type Program struct {
 type CompileOptions struct {
 	// Traits are those of the device; nil stands for the processor's.
 	Traits *Traits
-	// Low is the 16-bit format of mixed precision; graph.F32 for none.
-	Low graph.DType
+	// ComputeDType is the 16-bit type of mixed precision; graph.F32 for none.
+	ComputeDType graph.DType
 	// Recompute and Budget (bytes of temporaries, for RecomputeAuto).
 	Recompute pass.Recompute
 	Budget    int64
@@ -97,7 +97,7 @@ func compile(build []func() *pass.Unit, o CompileOptions) (*Program, error) {
 			return nil, err
 		}
 		u.Fusion = &p.Traits.Fusion
-		u.Low, u.Align, u.Recompute, u.Budget, u.Price, u.Context = o.Low, p.Traits.Align, o.Recompute, o.Budget, o.Price, o.Context
+		u.ComputeDType, u.Align, u.Recompute, u.Budget, u.Price, u.Context = o.ComputeDType, p.Traits.Align, o.Recompute, o.Budget, o.Price, o.Context
 		err := pass.Run(u, pass.Options{Verify: o.Verify, Dump: o.Dump, To: o.To, Label: o.Label, Skip: o.Skip})
 		if err != nil {
 			return nil, fmt.Errorf("compiling %s: %w", u.F.Name, err)

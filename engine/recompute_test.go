@@ -56,7 +56,7 @@ func pictures() engine.Training {
 
 func TestPicturesAllocateNothing(t *testing.T) {
 	for _, low := range []graph.DType{graph.F32, graph.BF16} {
-		p, err := engine.CompileTraining(pictures(), engine.CompileOptions{Low: low})
+		p, err := engine.CompileTraining(pictures(), engine.CompileOptions{ComputeDType: low})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -81,7 +81,7 @@ func TestRecomputeChangesNothing(t *testing.T) {
 	for _, low := range []graph.DType{graph.F32, graph.BF16} {
 		want := map[string][]byte{}
 		for _, r := range []pass.Recompute{pass.RecomputeNone, pass.RecomputeActivation, pass.RecomputeSelective, pass.RecomputeWide, pass.RecomputeFull} {
-			p, err := engine.CompileTraining(pictures(), engine.CompileOptions{Low: low, Recompute: r, Verify: true})
+			p, err := engine.CompileTraining(pictures(), engine.CompileOptions{ComputeDType: low, Recompute: r, Verify: true})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -22,7 +22,7 @@ func Load(on engine.Backend, fill func(x *engine.Executable) error, funcs ...*gr
 
 func compile(on engine.Backend, funcs []*graph.Func) (*engine.Program, error) {
 	traits := on.Traits()
-	return engine.CompileForward(engine.CompileOptions{Traits: &traits, Low: graph.F32}, funcs...)
+	return engine.CompileForward(engine.CompileOptions{Traits: &traits, ComputeDType: graph.F32}, funcs...)
 }
 
 func load(on engine.Backend, p *engine.Program, fill func(x *engine.Executable) error) (*engine.Executable, error) {

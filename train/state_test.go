@@ -26,7 +26,7 @@ func halfClassifier(t *testing.T) *engine.Executable {
 			y := b.Linear(h, b.Param("w2", graph.Normal(0.5), labels, 5), nil)
 			return engine.Objective{Sum: b.CrossEntropy(y, b.Input("y", graph.T(graph.I32, 12)), b.Input("w", graph.T(graph.F32, 12)))}
 		},
-	}, engine.CompileOptions{Low: graph.F16, Verify: true})
+	}, engine.CompileOptions{ComputeDType: graph.F16, Verify: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,6 @@ import (
 	"github.com/snug-ml/snug/device"
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/backend"
-	"github.com/snug-ml/snug/engine/graph"
 	"github.com/snug-ml/snug/engine/pass"
 	"github.com/snug-ml/snug/engine/plan"
 	"github.com/snug-ml/snug/internal/size"
@@ -88,11 +87,11 @@ func load(o options) (*engine.Executable, workload, error) {
 	if err != nil {
 		return nil, w, err
 	}
-	low := graph.F32
-	if o.Precision == string(device.BF16) {
-		low = graph.BF16
+	precision, err := device.ParsePrecision(o.Precision)
+	if err != nil {
+		return nil, w, err
 	}
-	p, err := engine.CompileTraining(w.training(), engine.CompileOptions{Low: low, Recompute: mode, Budget: o.Budget})
+	p, err := engine.CompileTraining(w.training(), engine.CompileOptions{ComputeDType: plan.ComputeDType(precision), Recompute: mode, Budget: o.Budget})
 	if err != nil {
 		return nil, w, err
 	}

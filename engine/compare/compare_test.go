@@ -31,7 +31,7 @@ func encoder(eps float64) engine.Training {
 // load compiles a training step in a format and loads it with weights and inputs.
 func load(t *testing.T, tr engine.Training, low graph.DType, fused bool, on engine.Backend) *engine.Executable {
 	t.Helper()
-	p, err := engine.CompileTraining(tr, engine.CompileOptions{Low: low, Label: true, Verify: true, Skip: func(pass string) bool { return pass == "fuse" && !fused }})
+	p, err := engine.CompileTraining(tr, engine.CompileOptions{ComputeDType: low, Label: true, Verify: true, Skip: func(pass string) bool { return pass == "fuse" && !fused }})
 	if err != nil {
 		t.Fatal(err)
 	}

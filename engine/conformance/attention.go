@@ -104,10 +104,10 @@ func (t *table) attn(c attnCase, d graph.DType) {
 		}
 		return in
 	}
-	t.add(fmt.Sprintf("attention/%v/%v", d, c), Tolerance{Ulps: 16, Terms: c.k + c.tk, Inner: 1, Low: d}, func(m *maker) {
+	t.add(fmt.Sprintf("attention/%v/%v", d, c), Tolerance{Ulps: 16, Terms: c.k + c.tk, Inner: 1, InnerDType: d}, func(m *maker) {
 		m.outputs(m.Emit(op, operands(m)...)...)
 	})
-	t.add(fmt.Sprintf("attention_grad/%v/%v", d, c), Tolerance{Ulps: 16, Terms: c.k + c.tq + c.tk, Inner: 2, Low: d}, func(m *maker) {
+	t.add(fmt.Sprintf("attention_grad/%v/%v", d, c), Tolerance{Ulps: 16, Terms: c.k + c.tq + c.tk, Inner: 2, InnerDType: d}, func(m *maker) {
 		in := operands(m)
 		fwd := m.Emit(op, in...)
 		do := m.normal("do", d, c.batch, c.tq, width)

@@ -75,7 +75,7 @@ func (t *table) fused() {
 				}
 				return in
 			}
-			tol := Tolerance{Ulps: 8, Abs: 0x1p-22, Inner: 2, Low: d}
+			tol := Tolerance{Ulps: 8, Abs: 0x1p-22, Inner: 2, InnerDType: d}
 			t.pair(fmt.Sprintf("fused/%v/%s", d, n), tol,
 				func(m *maker) {
 					m.outputs(m.Emit(graph.Fused{Body: body}, operands(m, m.normal("x", d, 6, 67))...)...)
@@ -117,7 +117,7 @@ func (t *table) mapped() {
 					}
 					return m.normal("a", d, sa...), m.normal("b", d, sb...)
 				}
-				t.pair(fmt.Sprintf("matmul_map/%v/%d_%v", d, i, graph.Shape(s[:])), Tolerance{Ulps: 8, Abs: 0x1p-22, Terms: s[2], Inner: 1, Low: d},
+				t.pair(fmt.Sprintf("matmul_map/%v/%d_%v", d, i, graph.Shape(s[:])), Tolerance{Ulps: 8, Abs: 0x1p-22, Terms: s[2], Inner: 1, InnerDType: d},
 					func(m *maker) {
 						a, b := operands(m)
 						m.outputs(m.Emit(op, a, b)...)
@@ -174,7 +174,7 @@ func (t *table) fusedSums() {
 				return []*graph.Value{m.normal("x", d, c.x...), m.normal("row", graph.F32, c.row...)}
 			}
 			_, rows, _, _ := sum.Columns(c.x)
-			tol := Tolerance{Ulps: 8, Abs: 0x1p-22, Terms: rows, Inner: 2, Low: d}
+			tol := Tolerance{Ulps: 8, Abs: 0x1p-22, Terms: rows, Inner: 2, InnerDType: d}
 			t.pair(fmt.Sprintf("fused/%v/sums_%v", d, c.x), tol,
 				func(m *maker) {
 					m.outputs(m.Emit(graph.Fused{Body: body, Sums: []graph.Reduce{sum, sum}}, in(m)...)...)

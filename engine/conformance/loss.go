@@ -57,7 +57,7 @@ func (t *table) linearCrossEntropy(d graph.DType, rows, width, vocab, chunk int)
 		m.outputs(y[0], y[1])
 	})
 	// The gradient of the logits may be rounded to the format of h before it is multiplied.
-	tol := Tolerance{Ulps: 32, Terms: rows + width + vocab, Inner: 1, Low: d, Abs: 0x1p-20}
+	tol := Tolerance{Ulps: 32, Terms: rows + width + vocab, Inner: 1, InnerDType: d, Abs: 0x1p-20}
 	t.add("linear_cross_entropy_grad/"+name, tol, func(m *maker) {
 		op := graph.LinearCrossEntropyGrad{Chunk: chunk}
 		y := m.Emit(op, append(operands(m), m.scalar("dloss", 0.7))...)

@@ -59,7 +59,7 @@ func (t *table) layerNorm(op graph.LayerNorm, d graph.DType, s graph.Shape) {
 	name = graph.LayerNormGrad(op).Name() + name[len(op.Name()):]
 	t.add(name, tol, func(m *maker) { m.outputs(m.Emit(graph.LayerNormGrad(op), gradient(m)...)...) })
 	// What is added to dx gives the bits of an addition behind it.
-	tol.Inner, tol.Low = 2, d
+	tol.Inner, tol.InnerDType = 2, d
 	t.pair(name+"_added", tol, func(m *maker) {
 		m.outputs(m.Emit(graph.LayerNormGrad(op), append(gradient(m), m.normal("around", d, s...))...)...)
 	}, func(m *maker) {

@@ -72,7 +72,7 @@ func (t *table) programs() {
 		m.outputs(m.Neg(v))
 	})
 	for _, d := range floats {
-		t.add(fmt.Sprintf("program/mixed_%v", d), Tolerance{Ulps: 4, Inner: 2, Low: d}, func(m *maker) {
+		t.add(fmt.Sprintf("program/mixed_%v", d), Tolerance{Ulps: 4, Inner: 2, InnerDType: d}, func(m *maker) {
 			h := m.Cast(x(m), d)
 			h = m.Add(m.Cast(m.Square(h), d), h)
 			m.outputs(h, m.Sum(h, -1), m.Cast(h, graph.F32))

@@ -11,7 +11,7 @@ import (
 // may be rounded once to its own type. Beyond that come, in units in the last
 // place (ulp) of float32, the format of arithmetic:
 //
-//	Ulps*ulp32*|w| + 2*sqrt(Terms)*ulp32*max|w| + Inner*ulp(Low)*max|w| + Abs
+//	Ulps*ulp32*|w| + 2*sqrt(Terms)*ulp32*max|w| + Inner*ulp(InnerDType)*max|w| + Abs
 //
 // with max|w| over the tensor. Errors of sums grow with the square root of
 // their length when roundings are independent; 2 covers their spread.
@@ -19,10 +19,10 @@ type Tolerance struct {
 	Ulps  float64 // of the arithmetic on one element
 	Terms int     // length of the sums behind an element
 	// Inner counts the intermediate results that may be rounded to the 16-bit
-	// format Low on the way (softmax weights before they are multiplied, say).
-	Inner float64
-	Low   graph.DType
-	Abs   float64 // where results near zero come from cancellation
+	// format InnerDType on the way (softmax weights before they are multiplied, say).
+	Inner      float64
+	InnerDType graph.DType
+	Abs        float64 // where results near zero come from cancellation
 }
 
 // ulp is the distance from 1 to the next number of d.
@@ -63,7 +63,7 @@ func (t Tolerance) allowed(d graph.DType, w, top float64) float64 {
 	e := 0.5001*ulp(d)*math.Abs(w) + tiny(d) + t.Abs
 	e += ulp(graph.F32) * (t.Ulps*math.Abs(w) + 2*math.Sqrt(float64(t.Terms))*top)
 	if t.Inner > 0 {
-		e += t.Inner * ulp(t.Low) * top
+		e += t.Inner * ulp(t.InnerDType) * top
 	}
 	return e
 }

@@ -149,11 +149,11 @@ func (a Attention) Cost(in, out []Type) Cost {
 	return c
 }
 
-// Lower multiplies in the 16-bit format.
-func (a Attention) Lower(in []Type, low DType) ([]DType, Op) {
+// Autocast multiplies in the 16-bit format.
+func (a Attention) Autocast(in []Type, compute DType) ([]DType, Op) {
 	want := make([]DType, len(in))
 	for i := range a.Arity() {
-		want[i] = low
+		want[i] = compute
 	}
 	return want, a
 }
@@ -191,12 +191,12 @@ func (a AttentionGrad) Cost(in, out []Type) Cost {
 	return c
 }
 
-// Lower multiplies in the 16-bit format; the log-sum-exp stays F32.
-func (a AttentionGrad) Lower(in []Type, low DType) ([]DType, Op) {
+// Autocast multiplies in the 16-bit format; the log-sum-exp stays F32.
+func (a AttentionGrad) Autocast(in []Type, compute DType) ([]DType, Op) {
 	want := make([]DType, len(in))
-	want[0], want[1] = low, low
+	want[0], want[1] = compute, compute
 	for i := range Attention(a).Arity() {
-		want[3+i] = low
+		want[3+i] = compute
 	}
 	return want, a
 }
@@ -309,8 +309,8 @@ func (r Rotary) Grad(b *Builder, n *Node, dout []*Value) []*Value {
 // Cost is one pass over memory.
 func (Rotary) Cost(in, out []Type) Cost { return traffic(in, out, 2) }
 
-// Lower turns in float32 what comes in any format.
-func (r Rotary) Lower(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), r }
+// Autocast turns in float32 what comes in any format.
+func (r Rotary) Autocast(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), r }
 
 // InplaceOperands: the result may overwrite x.
 func (Rotary) InplaceOperands(*Node) []int { return []int{0} }
@@ -351,5 +351,5 @@ func (c CacheWrite) Grad(b *Builder, _ *Node, _ []*Value) []*Value { return noSe
 // Cost writes the rows.
 func (CacheWrite) Cost(in, _ []Type) Cost { return Cost{Bytes: 2 * float64(in[1].Bytes())} }
 
-// Lower keeps the formats.
-func (c CacheWrite) Lower(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), c }
+// Autocast keeps the formats.
+func (c CacheWrite) Autocast(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), c }

@@ -68,8 +68,8 @@ func (c ChannelNorm) Cost(in, out []Type) Cost {
 	return t
 }
 
-// Lower normalises in float32 what comes in any format.
-func (c ChannelNorm) Lower(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), c }
+// Autocast normalises in float32 what comes in any format.
+func (c ChannelNorm) Autocast(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), c }
 
 // ChannelNormGrad is the gradient of ChannelNorm. Operands: dy, x, gamma, mean
 // and var. Results: dx, and F32 dgamma and dbeta.
@@ -106,8 +106,8 @@ func (c ChannelNormGrad) Cost(in, out []Type) Cost {
 	return t
 }
 
-// Lower computes in float32 what comes in any format.
-func (c ChannelNormGrad) Lower(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), c }
+// Autocast computes in float32 what comes in any format.
+func (c ChannelNormGrad) Autocast(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), c }
 
 // RunningStats moves the running statistics of batch normalisation, two
 // states, towards those of a batch of Rows rows:

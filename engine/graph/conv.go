@@ -101,8 +101,8 @@ func (c Conv2D) cost(in, out []Type, y, w Shape) Cost {
 // Cost is one product, counting what falls on padding.
 func (c Conv2D) Cost(in, out []Type) Cost { return c.cost(in, out, out[0].Shape, in[1].Shape) }
 
-// Lower multiplies in the 16-bit format.
-func (c Conv2D) Lower(_ []Type, low DType) ([]DType, Op) { return []DType{low, low}, c }
+// Autocast multiplies in the 16-bit format.
+func (c Conv2D) Autocast(_ []Type, compute DType) ([]DType, Op) { return []DType{compute, compute}, c }
 
 // Conv2DGradInput is the adjoint of [Conv2D] in its picture: what a gradient dy
 // [B,OH,OW,O] of the result gives the picture [B,H,W,C]. By itself it is the
@@ -149,8 +149,10 @@ func (c Conv2DGradInput) Cost(in, out []Type) Cost {
 	return c.Conv.cost(in, out, in[0].Shape, in[1].Shape)
 }
 
-// Lower multiplies in the 16-bit format.
-func (c Conv2DGradInput) Lower(_ []Type, low DType) ([]DType, Op) { return []DType{low, low}, c }
+// Autocast multiplies in the 16-bit format.
+func (c Conv2DGradInput) Autocast(_ []Type, compute DType) ([]DType, Op) {
+	return []DType{compute, compute}, c
+}
 
 // Conv2DGradWeight is the adjoint of [Conv2D] in its weights: the F32 gradient
 // [O,C/Groups,KH,KW] for the picture x and a gradient dy of the result.
@@ -190,8 +192,10 @@ func (c Conv2DGradWeight) Cost(in, out []Type) Cost {
 	return c.Conv.cost(in, out, in[1].Shape, out[0].Shape)
 }
 
-// Lower multiplies in the 16-bit format; the result is F32.
-func (c Conv2DGradWeight) Lower(_ []Type, low DType) ([]DType, Op) { return []DType{low, low}, c }
+// Autocast multiplies in the 16-bit format; the result is F32.
+func (c Conv2DGradWeight) Autocast(_ []Type, compute DType) ([]DType, Op) {
+	return []DType{compute, compute}, c
+}
 
 // Conv2D convolves pictures x [B,H,W,C] with w, and adds bias [O] unless nil.
 func (b *Builder) Conv2D(op Conv2D, x, w, bias *Value) *Value {

@@ -23,8 +23,8 @@ func (Detach) Grad(*Builder, *Node, []*Value) []*Value { return []*Value{nil} }
 // Cost is nothing.
 func (Detach) Cost(_, _ []Type) Cost { return Cost{} }
 
-// Lower keeps the format.
-func (d Detach) Lower(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), d }
+// Autocast keeps the format.
+func (d Detach) Autocast(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), d }
 
 // Detach is x as a constant; see [Detach].
 func (b *Builder) Detach(x *Value) *Value { return b.emit1(Detach{}, x) }

@@ -233,8 +233,8 @@ func (e Elementwise) Infer(in []Type) ([]Type, error) {
 // Cost is one pass over memory.
 func (e Elementwise) Cost(in, out []Type) Cost { return traffic(in, out, fns[e.Fn].flops) }
 
-// Lower takes operands as they come: arithmetic is float32, rounded once at the end.
-func (e Elementwise) Lower(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), e }
+// Autocast takes operands as they come: arithmetic is float32, rounded once at the end.
+func (e Elementwise) Autocast(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), e }
 
 // InplaceOperands: any operand of the result's type may be overwritten.
 func (e Elementwise) InplaceOperands(n *Node) []int {

@@ -32,9 +32,9 @@ func (Embedding) Cost(in, out []Type) Cost {
 	return Cost{Bytes: 2*float64(out[0].Bytes()) + float64(in[1].Bytes())}
 }
 
-// Lower writes the 16-bit format; the table stays as it is.
-func (e Embedding) Lower(in []Type, low DType) ([]DType, Op) {
-	return make([]DType, len(in)), Embedding{Out: low}
+// Autocast writes the 16-bit format; the table stays as it is.
+func (e Embedding) Autocast(in []Type, compute DType) ([]DType, Op) {
+	return make([]DType, len(in)), Embedding{Out: compute}
 }
 
 // Embedding picks the rows ids of table. Rows of a table that is only stored in
@@ -110,5 +110,5 @@ func (e EmbeddingGrad) Cost(in, out []Type) Cost {
 	return c
 }
 
-// Lower reads the gradient in its own format.
-func (e EmbeddingGrad) Lower(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), e }
+// Autocast reads the gradient in its own format.
+func (e EmbeddingGrad) Autocast(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), e }

@@ -73,10 +73,10 @@ func (GroupedMatMul) Cost(in, out []Type) Cost {
 	return groupedCost(in, out, in[0].Shape[0], in[0].Shape[1], out[0].Shape[1])
 }
 
-// Lower multiplies in the 16-bit format.
-func (g GroupedMatMul) Lower(in []Type, low DType) ([]DType, Op) {
+// Autocast multiplies in the 16-bit format.
+func (g GroupedMatMul) Autocast(in []Type, compute DType) ([]DType, Op) {
 	want := make([]DType, len(in))
-	want[0], want[1] = low, low
+	want[0], want[1] = compute, compute
 	return want, g
 }
 
@@ -121,9 +121,9 @@ func (GroupedOuter) Cost(in, out []Type) Cost {
 	return groupedCost(in, out, in[0].Shape[0], in[0].Shape[1], in[1].Shape[1])
 }
 
-// Lower multiplies in the 16-bit format; the result is F32.
-func (g GroupedOuter) Lower(_ []Type, low DType) ([]DType, Op) {
-	return []DType{low, low, Invalid}, g
+// Autocast multiplies in the 16-bit format; the result is F32.
+func (g GroupedOuter) Autocast(_ []Type, compute DType) ([]DType, Op) {
+	return []DType{compute, compute, Invalid}, g
 }
 
 // GroupedSum adds up the rows of each group: F32 [E,N] from x [R,N] and the
@@ -155,8 +155,8 @@ func (GroupedSum) Cost(in, out []Type) Cost {
 	return c
 }
 
-// Lower adds up in float32 what comes in any format.
-func (g GroupedSum) Lower(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), g }
+// Autocast adds up in float32 what comes in any format.
+func (g GroupedSum) Autocast(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), g }
 
 // GroupedLinear is x w[e]^T + bias[e] for the rows x [R,K] that a routing
 // gives each expert e; w [E,N,K], bias [E,N] or nil.

@@ -38,8 +38,8 @@ func (t TopK) Cost(in, out []Type) Cost {
 	return c
 }
 
-// Lower compares in any format.
-func (t TopK) Lower(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), t }
+// Autocast compares in any format.
+func (t TopK) Autocast(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), t }
 
 // TopK gives the k largest elements of each row of x and their indices; see [TopK].
 func (b *Builder) TopK(x *Value, k int) (values, indices *Value) {
@@ -79,8 +79,8 @@ func (Gather) Grad(b *Builder, n *Node, dout []*Value) []*Value {
 // Cost reads and writes the picked elements.
 func (Gather) Cost(in, out []Type) Cost { return traffic([]Type{out[0], in[1]}, out, 0) }
 
-// Lower keeps the format.
-func (g Gather) Lower(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), g }
+// Autocast keeps the format.
+func (g Gather) Autocast(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), g }
 
 // Gather picks elements of the rows of x; see [Gather].
 func (b *Builder) Gather(x, index *Value) *Value { return b.emit1(Gather{}, x, index) }
@@ -114,8 +114,8 @@ func (s Scatter) Grad(b *Builder, n *Node, dout []*Value) []*Value {
 // Cost is one pass over memory.
 func (Scatter) Cost(in, out []Type) Cost { return traffic(in, out, 0) }
 
-// Lower adds up in float32 what comes in any format.
-func (s Scatter) Lower(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), s }
+// Autocast adds up in float32 what comes in any format.
+func (s Scatter) Autocast(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), s }
 
 // Scatter adds the elements of the rows of x up by index; see [Scatter].
 func (b *Builder) Scatter(x, index *Value, n int) *Value { return b.emit1(Scatter{n}, x, index) }
@@ -151,8 +151,8 @@ func (ArgMax) Cost(in, out []Type) Cost {
 	return c
 }
 
-// Lower compares in any format.
-func (a ArgMax) Lower(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), a }
+// Autocast compares in any format.
+func (a ArgMax) Autocast(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), a }
 
 // ArgMax is the index of the largest element of each row of x.
 func (b *Builder) ArgMax(x *Value) *Value { return b.emit1(ArgMax{}, x) }

@@ -268,10 +268,10 @@ func checkRules(t *testing.T, op graph.Op, in, out []graph.Type) {
 			t.Fatalf("%s%v -> %v: alias %+v", op.Name(), in, out, a)
 		}
 	}
-	if l, ok := op.(graph.Lowerer); ok {
-		want, low := l.Lower(in, graph.BF16)
+	if l, ok := op.(graph.AutocastRule); ok {
+		want, cast := l.Autocast(in, graph.BF16)
 		if len(want) != len(in) {
-			t.Fatalf("%s%v lowers %d operands", op.Name(), in, len(want))
+			t.Fatalf("%s%v converts %d operands", op.Name(), in, len(want))
 		}
 		lowered := slices.Clone(in)
 		for i, d := range want {
@@ -279,7 +279,7 @@ func checkRules(t *testing.T, op graph.Op, in, out []graph.Type) {
 				lowered[i] = in[i].With(d)
 			}
 		}
-		if _, err := low.Infer(lowered); err != nil {
+		if _, err := cast.Infer(lowered); err != nil {
 			t.Fatalf("%s%v lowered to %v: %v", op.Name(), in, lowered, err)
 		}
 	}

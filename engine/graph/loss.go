@@ -39,8 +39,8 @@ func (CrossEntropy) Cost(in, out []Type) Cost {
 	return c
 }
 
-// Lower reads the logits in any format.
-func (c CrossEntropy) Lower(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), c }
+// Autocast reads the logits in any format.
+func (c CrossEntropy) Autocast(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), c }
 
 // CrossEntropyGrad is the gradient of the logits. Operands: logits, labels,
 // weights, lse, dloss (scalar).
@@ -70,8 +70,10 @@ func (c CrossEntropyGrad) Grad(b *Builder, _ *Node, _ []*Value) []*Value { retur
 // Cost is one pass over the logits.
 func (CrossEntropyGrad) Cost(in, out []Type) Cost { return traffic(in, out, 16) }
 
-// Lower reads the logits in any format.
-func (c CrossEntropyGrad) Lower(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), c }
+// Autocast reads the logits in any format.
+func (c CrossEntropyGrad) Autocast(in []Type, _ DType) ([]DType, Op) {
+	return make([]DType, len(in)), c
+}
 
 // InplaceOperands: the gradient may overwrite the logits.
 func (CrossEntropyGrad) InplaceOperands(*Node) []int { return []int{0} }
@@ -130,10 +132,10 @@ func linearCECost(in, out []Type, products float64) Cost {
 	return c
 }
 
-// Lower multiplies in the 16-bit format.
-func (l LinearCrossEntropy) Lower(in []Type, low DType) ([]DType, Op) {
+// Autocast multiplies in the 16-bit format.
+func (l LinearCrossEntropy) Autocast(in []Type, compute DType) ([]DType, Op) {
 	want := make([]DType, len(in))
-	want[0], want[1] = low, low
+	want[0], want[1] = compute, compute
 	return want, l
 }
 
@@ -188,10 +190,10 @@ func (l LinearCrossEntropyGrad) Cost(in, out []Type) Cost {
 	return c
 }
 
-// Lower multiplies in the 16-bit format; dw is F32.
-func (l LinearCrossEntropyGrad) Lower(in []Type, low DType) ([]DType, Op) {
+// Autocast multiplies in the 16-bit format; dw is F32.
+func (l LinearCrossEntropyGrad) Autocast(in []Type, compute DType) ([]DType, Op) {
 	want := make([]DType, len(in))
-	want[0], want[1] = low, low
+	want[0], want[1] = compute, compute
 	return want, l
 }
 

@@ -152,10 +152,10 @@ func (m MatMul) Cost(in, out []Type) Cost {
 	return c
 }
 
-// Lower multiplies in the 16-bit format.
-func (m MatMul) Lower(in []Type, low DType) ([]DType, Op) {
+// Autocast multiplies in the 16-bit format.
+func (m MatMul) Autocast(in []Type, compute DType) ([]DType, Op) {
 	want := make([]DType, len(in))
-	want[0], want[1] = low, low
+	want[0], want[1] = compute, compute
 	return want, m
 }
 

@@ -58,8 +58,8 @@ func (l LayerNorm) Grad(b *Builder, n *Node, dout []*Value) []*Value {
 // Cost is one pass over memory.
 func (LayerNorm) Cost(in, out []Type) Cost { return traffic(in, out, 8) }
 
-// Lower normalises in float32 what comes in any format.
-func (l LayerNorm) Lower(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), l }
+// Autocast normalises in float32 what comes in any format.
+func (l LayerNorm) Autocast(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), l }
 
 // LayerNormGrad is the gradient of LayerNorm. Operands: dy, x, gamma, mean,
 // rstd, and optionally a tensor of the type of dx that is added to dx after dx
@@ -106,8 +106,8 @@ func (l LayerNormGrad) Grad(b *Builder, _ *Node, _ []*Value) []*Value { return n
 // Cost is one pass over memory.
 func (LayerNormGrad) Cost(in, out []Type) Cost { return traffic(in, out, 16) }
 
-// Lower computes in float32 what comes in any format.
-func (l LayerNormGrad) Lower(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), l }
+// Autocast computes in float32 what comes in any format.
+func (l LayerNormGrad) Autocast(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), l }
 
 // InplaceOperands: dx may overwrite dy.
 func (l LayerNormGrad) InplaceOperands(n *Node) []int {

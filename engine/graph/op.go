@@ -127,12 +127,12 @@ func Storage(v *Value) *Value {
 // operand is not needed later and has the same type.
 type Inplacer interface{ InplaceOperands(n *Node) []int }
 
-// Lowerer is an operation that takes part in mixed precision. Given the
-// operand types and the 16-bit format in force it says which format it wants
-// each operand in (Invalid: as it comes) and the operation to use then.
-// Operations without it get their 16-bit operands widened to F32.
-type Lowerer interface {
-	Lower(in []Type, low DType) ([]DType, Op)
+// AutocastRule is an operation that takes part in mixed precision. Given the
+// operand types and the 16-bit compute type, Autocast returns the type to convert
+// each operand to (Invalid: leave it as it is) and the operation to use then.
+// The operands of other operations are widened to F32.
+type AutocastRule interface {
+	Autocast(in []Type, compute DType) ([]DType, Op)
 }
 
 // Effector is an operation that must not be repeated: recomputing it would

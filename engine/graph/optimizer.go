@@ -92,8 +92,8 @@ func (a Assign) Grad(*Builder, *Node, []*Value) []*Value { return []*Value{nil, 
 // Cost is one pass over memory.
 func (a Assign) Cost(in, out []Type) Cost { return traffic(in, out, 1) }
 
-// Lower converts on the way.
-func (a Assign) Lower(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), a }
+// Autocast converts on the way.
+func (a Assign) Autocast(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), a }
 
 // Assign writes v into the state s; the result is the state's next version.
 func (b *Builder) Assign(s, v *Value) *Value { return b.emit1(Assign{}, s, v) }

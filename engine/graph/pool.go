@@ -71,8 +71,8 @@ func (p Pool2D) Cost(in, out []Type) Cost {
 	return traffic(in, out, float64(p.Kernel[0]*p.Kernel[1]))
 }
 
-// Lower takes pictures as they come.
-func (p Pool2D) Lower(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), p }
+// Autocast takes pictures as they come.
+func (p Pool2D) Autocast(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), p }
 
 // Pool2DGrad is the gradient of Pool2D for pictures of H x W. Operands: dy,
 // and for the maximum x and y: the gradient of a window goes to the first of
@@ -130,8 +130,8 @@ func (p Pool2DGrad) Cost(in, out []Type) Cost {
 	return c
 }
 
-// Lower takes operands as they come.
-func (p Pool2DGrad) Lower(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), p }
+// Autocast takes operands as they come.
+func (p Pool2DGrad) Autocast(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), p }
 
 // MaxPool2D is the maximum of kernel x kernel windows, stride apart, of
 // pictures x [B,H,W,C] with pad empty rows and columns around them.

@@ -41,8 +41,8 @@ func (d Dropout) Grad(b *Builder, n *Node, dout []*Value) []*Value {
 // Cost is one pass over memory.
 func (Dropout) Cost(in, out []Type) Cost { return traffic(in, out, 12) }
 
-// Lower keeps the format.
-func (d Dropout) Lower(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), d }
+// Autocast keeps the format.
+func (d Dropout) Autocast(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), d }
 
 // InplaceOperands: the result may overwrite x.
 func (Dropout) InplaceOperands(*Node) []int { return []int{0} }

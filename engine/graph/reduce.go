@@ -110,8 +110,8 @@ func (Reduce) Cost(in, out []Type) Cost {
 	return c
 }
 
-// Lower reads 16-bit operands as they are; the result is F32.
-func (r Reduce) Lower(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), r }
+// Autocast reads 16-bit operands as they are; the result is F32.
+func (r Reduce) Autocast(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), r }
 
 func (b *Builder) reduce(k ReduceKind, x *Value, keep bool, axes []int) *Value {
 	var mask uint32

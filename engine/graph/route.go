@@ -112,8 +112,8 @@ func (d Dispatch) Grad(b *Builder, n *Node, dout []*Value) []*Value {
 // Cost is one pass over memory.
 func (d Dispatch) Cost(in, out []Type) Cost { return traffic(in, out, 1) }
 
-// Lower keeps the format of the tokens.
-func (d Dispatch) Lower(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), d }
+// Autocast keeps the format of the tokens.
+func (d Dispatch) Autocast(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), d }
 
 // Combine brings rows back to their tokens: token n of the result [N,D] is the
 // sum over k of row slot[n,k], times the weight [n,k] with Weighted; dropped
@@ -153,8 +153,8 @@ func (c Combine) Grad(b *Builder, n *Node, dout []*Value) []*Value {
 // Cost is one pass over memory.
 func (c Combine) Cost(in, out []Type) Cost { return traffic(in, out, 2*float64(in[1].Shape[1])) }
 
-// Lower keeps the format of the rows.
-func (c Combine) Lower(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), c }
+// Autocast keeps the format of the rows.
+func (c Combine) Autocast(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), c }
 
 // RoutedDot is the gradient of routing weights: F32 [N,K], the scalar product
 // of token n and row slot[n,k], 0 for dropped choices. Operands: x [N,D], y
@@ -182,8 +182,8 @@ func (r RoutedDot) Grad(b *Builder, _ *Node, _ []*Value) []*Value { return noSec
 // Cost is one pass over memory.
 func (RoutedDot) Cost(in, out []Type) Cost { return traffic(in, out, 2*float64(in[0].Shape[1])) }
 
-// Lower takes rows in any format.
-func (r RoutedDot) Lower(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), r }
+// Autocast takes rows in any format.
+func (r RoutedDot) Autocast(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), r }
 
 // Dispatch copies tokens x [N,D] to the rows of a routing; see [Dispatch].
 func (b *Builder) Dispatch(x *Value, r Routing) *Value {

@@ -56,8 +56,8 @@ func (r Reshape) Grad(b *Builder, n *Node, dout []*Value) []*Value {
 // Cost is nothing.
 func (Reshape) Cost(_, _ []Type) Cost { return Cost{} }
 
-// Lower keeps the format.
-func (r Reshape) Lower(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), r }
+// Autocast keeps the format.
+func (r Reshape) Autocast(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), r }
 
 // Reshape gives x another shape; one extent may be -1 and is computed.
 func (b *Builder) Reshape(x *Value, dims ...int) *Value {
@@ -113,8 +113,8 @@ func (t Transpose) Grad(b *Builder, _ *Node, dout []*Value) []*Value {
 // Cost is one copy.
 func (Transpose) Cost(in, out []Type) Cost { return traffic(in, out, 0) }
 
-// Lower keeps the format.
-func (t Transpose) Lower(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), t }
+// Autocast keeps the format.
+func (t Transpose) Autocast(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), t }
 
 // Transpose permutes the dimensions of x.
 func (b *Builder) Transpose(x *Value, perm ...int) *Value { return b.emit1(Transpose{perm}, x) }
@@ -150,8 +150,8 @@ func (s Slice) Grad(b *Builder, n *Node, dout []*Value) []*Value {
 // Cost is one copy of the part.
 func (Slice) Cost(_, out []Type) Cost { return traffic(out, out, 0) }
 
-// Lower keeps the format.
-func (s Slice) Lower(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), s }
+// Autocast keeps the format.
+func (s Slice) Autocast(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), s }
 
 // Slice takes n elements of x from start along axis.
 func (b *Builder) Slice(x *Value, axis, start, n int) *Value {
@@ -197,8 +197,8 @@ func (u SliceGrad) Grad(b *Builder, _ *Node, dout []*Value) []*Value {
 // Cost is one write of the whole and one read of the part.
 func (SliceGrad) Cost(in, out []Type) Cost { return traffic(in, out, 0) }
 
-// Lower keeps the format.
-func (u SliceGrad) Lower(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), u }
+// Autocast keeps the format.
+func (u SliceGrad) Autocast(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), u }
 
 // Pad puts x into zeros: before elements in front of it along axis, after behind.
 func (b *Builder) Pad(x *Value, axis, before, after int) *Value {
@@ -246,13 +246,13 @@ func (c Concat) Grad(b *Builder, n *Node, dout []*Value) []*Value {
 // Cost is one copy.
 func (Concat) Cost(in, out []Type) Cost { return traffic(in, out, 0) }
 
-// Lower joins in the 16-bit format when any operand has it.
-func (c Concat) Lower(in []Type, low DType) ([]DType, Op) {
+// Autocast joins in the 16-bit format when any operand has it.
+func (c Concat) Autocast(in []Type, compute DType) ([]DType, Op) {
 	want := make([]DType, len(in))
 	for _, t := range in {
-		if t.DType == low {
+		if t.DType == compute {
 			for i := range want {
-				want[i] = low
+				want[i] = compute
 			}
 		}
 	}
@@ -304,5 +304,5 @@ func (e Expand) Grad(b *Builder, n *Node, dout []*Value) []*Value {
 // Cost is one write.
 func (Expand) Cost(in, out []Type) Cost { return traffic(in, out, 0) }
 
-// Lower keeps the format.
-func (e Expand) Lower(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), e }
+// Autocast keeps the format.
+func (e Expand) Autocast(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), e }

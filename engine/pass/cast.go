@@ -3,12 +3,12 @@ package pass
 import "github.com/snug-ml/snug/engine/graph"
 
 // cast rewrites the function for mixed precision (Micikevicius et al. 2018):
-// products and what lies between them are stored in u.Low; weights, their
+// matmuls and what lies between them are stored in u.ComputeDType; weights, their
 // gradients, statistics, losses and everything that sums over many elements
 // stay float32. Which operand may be 16-bit is each operation's own rule
-// ([graph.Lowerer]).
+// ([graph.AutocastRule]).
 func cast(u *Unit) error {
-	if !u.Low.Half() {
+	if !u.ComputeDType.Half() {
 		return nil
 	}
 	type key struct {
@@ -32,7 +32,7 @@ func cast(u *Unit) error {
 			types[i] = v.Type
 		}
 		op := n.Op
-		l, ok := op.(graph.Lowerer)
+		rule, ok := op.(graph.AutocastRule)
 		if !ok {
 			for i, v := range in {
 				if v.DType().Half() {
@@ -41,13 +41,13 @@ func cast(u *Unit) error {
 			}
 			return b.Emit(op, in...)
 		}
-		want, low := l.Lower(types, u.Low)
+		want, cast := rule.Autocast(types, u.ComputeDType)
 		for i, d := range want {
 			if d != graph.Invalid {
 				in[i] = convert(b, in[i], d)
 			}
 		}
-		return b.Emit(low, in...)
+		return b.Emit(cast, in...)
 	})
 	if err != nil {
 		return err

@@ -27,7 +27,7 @@ func block() *pass.Unit {
 	loss := b.LinearCrossEntropy(b.Reshape(h, batch*t, m.D), m.Output(b),
 		b.Input("labels", graph.T(graph.I32, batch*t)), b.Input("weights", graph.T(graph.F32, batch*t)), batch*t)
 	b.Output("loss", b.MulC(loss, 1./(batch*t)))
-	return &pass.Unit{F: b.F, Loss: "loss", Low: graph.BF16, Recompute: pass.RecomputeSelective,
+	return &pass.Unit{F: b.F, Loss: "loss", ComputeDType: graph.BF16, Recompute: pass.RecomputeSelective,
 		Optimize: func(b *graph.Builder, params, grads []*graph.Value) {
 			for i, p := range params {
 				g := b.State(&graph.State{Name: "gradient." + p.Name, Type: p.Type, Role: graph.Gradient})

@@ -131,7 +131,7 @@ func TestForwardOnly(t *testing.T) {
 		low := rapid.SampledFrom([]graph.DType{graph.F32, graph.BF16, graph.F16}).Draw(t, "low")
 		var want *run
 		for _, skip := range [][]string{{"simplify", "tidy", "fuse", "order"}, {}} {
-			p, err := engine.CompileForward(engine.CompileOptions{Low: low, Verify: true, Skip: without(skip...)}, m.forward())
+			p, err := engine.CompileForward(engine.CompileOptions{ComputeDType: low, Verify: true, Skip: without(skip...)}, m.forward())
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -30,8 +30,8 @@ type Unit struct {
 	// params and grads go from differentiate to optimize.
 	params, grads []*graph.Value
 
-	// Low is the format of mixed precision; graph.F32 (or Invalid) is none.
-	Low graph.DType
+	// ComputeDType is the 16-bit type of mixed precision; graph.F32 (or Invalid) is none.
+	ComputeDType graph.DType
 
 	// Recompute says what to drop and rebuild in the backward half, and under
 	// RecomputeAuto for which temporary bytes.

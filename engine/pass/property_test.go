@@ -87,7 +87,7 @@ func f32(x []byte) []float32 { return engine.Tensor{Data: x}.F32() }
 func TestFuseAndOrderChangeNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := drawModel(t)
-		o := engine.CompileOptions{Low: rapid.SampledFrom([]graph.DType{graph.F32, graph.BF16, graph.F16}).Draw(t, "low")}
+		o := engine.CompileOptions{ComputeDType: rapid.SampledFrom([]graph.DType{graph.F32, graph.BF16, graph.F16}).Draw(t, "low")}
 		o.Skip = without("accumulate", "fuse", "order")
 		want := train(t, m, 1, o)
 		for _, skip := range [][]string{{"fuse"}, {"order"}, {}} {
@@ -103,15 +103,15 @@ func TestFusionFollowsTheDevice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := drawModel(t)
 		low := rapid.SampledFrom([]graph.DType{graph.F32, graph.BF16}).Draw(t, "low")
-		want := train(t, m, 1, engine.CompileOptions{Low: low, Skip: without("accumulate")})
+		want := train(t, m, 1, engine.CompileOptions{ComputeDType: low, Skip: without("accumulate")})
 		yes := func(name string) bool { return rapid.Bool().Draw(t, name) }
 		traits := engine.Traits{Name: "drawn", Align: 64 << rapid.IntRange(0, 2).Draw(t, "align"), Fusion: pass.Fusion{
 			Epilogues: yes("epilogues"), Operands: yes("operands"), OperandSums: yes("operand sums"), Addends: yes("addends"),
 			LoopSums: yes("loop sums"), Registers: rapid.IntRange(4, graph.MaxRegisters).Draw(t, "registers"),
 			Results: rapid.IntRange(1, graph.MaxBodyResults).Draw(t, "results"),
 		}}
-		train(t, m, 1, engine.CompileOptions{Traits: &traits, Low: low, Skip: without("accumulate")}).equal(t, want, fmt.Sprintf("%+v", traits))
-		p, err := engine.CompileTraining(m.training(1), engine.CompileOptions{Traits: &traits, Low: low})
+		train(t, m, 1, engine.CompileOptions{Traits: &traits, ComputeDType: low, Skip: without("accumulate")}).equal(t, want, fmt.Sprintf("%+v", traits))
+		p, err := engine.CompileTraining(m.training(1), engine.CompileOptions{Traits: &traits, ComputeDType: low})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -177,7 +177,7 @@ func TestSimplifyChangesNothing(t *testing.T) {
 func TestRecomputeChangesNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := drawModel(t)
-		o := engine.CompileOptions{Low: rapid.SampledFrom([]graph.DType{graph.F32, graph.BF16}).Draw(t, "low")}
+		o := engine.CompileOptions{ComputeDType: rapid.SampledFrom([]graph.DType{graph.F32, graph.BF16}).Draw(t, "low")}
 		accumulation := rapid.IntRange(1, 2).Draw(t, "accumulation")
 		want := train(t, m, accumulation, o)
 		o.Budget = want.temps * 3 / 4

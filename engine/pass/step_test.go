@@ -72,8 +72,8 @@ func TestFuseStep(t *testing.T) {
 			for _, acc := range []int{1, 4} {
 				s := reference()
 				s.acc, s.model.Dropout = acc, .1
-				_, plain := s.compile(t, engine.CompileOptions{Low: low, Recompute: mode, Skip: without("fuse", "accumulate")})
-				_, fused := s.compile(t, engine.CompileOptions{Low: low, Recompute: mode})
+				_, plain := s.compile(t, engine.CompileOptions{ComputeDType: low, Recompute: mode, Skip: without("fuse", "accumulate")})
+				_, fused := s.compile(t, engine.CompileOptions{ComputeDType: low, Recompute: mode})
 				n0, b0 := work(plain.F)
 				n1, b1 := work(fused.F)
 				t.Logf("%v, recompute %v, accumulation %d: %d nodes and %.0f MB moved, fused %d and %.0f MB (%.0f %%); temporaries %.1f and %.1f MB",
@@ -133,7 +133,7 @@ func BenchmarkStep(b *testing.B) {
 			skip := []func(string) bool{without("fuse", "accumulate"), nil}
 			var runners []*engine.Executable
 			for _, f := range skip {
-				p, _ := s.compile(b, engine.CompileOptions{Low: low, Skip: f})
+				p, _ := s.compile(b, engine.CompileOptions{ComputeDType: low, Skip: f})
 				r := s.armed(b, p, 2)
 				b.Cleanup(func() { r.Close() })
 				runners = append(runners, r)
@@ -183,7 +183,7 @@ func BenchmarkPasses(b *testing.B) {
 				s := reference()
 				s.model.Layers = 24
 				for b.Loop() {
-					s.compile(b, engine.CompileOptions{Low: low, Recompute: mode})
+					s.compile(b, engine.CompileOptions{ComputeDType: low, Recompute: mode})
 				}
 			})
 		}

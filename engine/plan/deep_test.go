@@ -18,7 +18,7 @@ func TestDeepModelIsPlaced(t *testing.T) {
 	loss := b.LinearCrossEntropy(b.Reshape(h, 128, m.D), m.Output(b), b.Input("labels", graph.T(graph.I32, 128)),
 		b.Input("weights", graph.T(graph.F32, 128)), 64)
 	b.Output("loss", loss)
-	u := &pass.Unit{F: b.F, Loss: "loss", Low: graph.BF16, Recompute: pass.RecomputeSelective,
+	u := &pass.Unit{F: b.F, Loss: "loss", ComputeDType: graph.BF16, Recompute: pass.RecomputeSelective,
 		Optimize: func(b *graph.Builder, params, grads []*graph.Value) {
 			for i, p := range params {
 				b.Accumulate(b.State(&graph.State{Name: "gradient." + p.Name, Type: p.Type, Role: graph.Gradient}), grads[i])

@@ -31,12 +31,12 @@ func compiler(m hf.NeoX, t int, traits engine.Traits) plan.Compile {
 				return engine.Objective{Sum: loss}
 			},
 		}
-		o := engine.CompileOptions{Traits: &traits, Low: graph.F32, Recompute: s.Recompute, Budget: s.Budget}
+		o := engine.CompileOptions{Traits: &traits, ComputeDType: graph.F32, Recompute: s.Recompute, Budget: s.Budget}
 		switch s.Precision {
 		case device.BF16:
-			o.Low = graph.BF16
+			o.ComputeDType = graph.BF16
 		case device.FP16:
-			o.Low = graph.F16
+			o.ComputeDType = graph.F16
 			tr.LossScaling = &engine.DefaultLossScaling
 		}
 		return engine.CompileTraining(tr, o)

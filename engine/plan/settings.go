@@ -5,6 +5,7 @@ import (
 
 	"github.com/snug-ml/snug/device"
 	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/graph"
 	"github.com/snug-ml/snug/engine/pass"
 )
 
@@ -32,4 +33,15 @@ func (s Settings) String() string {
 		t += fmt.Sprintf(", loss in chunks of %d rows", s.CEChunk)
 	}
 	return t
+}
+
+// ComputeDType is the type that a program of a precision computes in.
+func ComputeDType(p device.Precision) graph.DType {
+	switch p {
+	case device.BF16:
+		return graph.BF16
+	case device.FP16:
+		return graph.F16
+	}
+	return graph.F32
 }

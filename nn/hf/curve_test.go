@@ -219,7 +219,7 @@ func TestMixedPrecisionCurve(t *testing.T) {
 	c := loadCurve(t, "parallel")
 	want, _, _ := c.run(t, 1, engine.CompileOptions{})
 	for _, low := range []graph.DType{graph.BF16, graph.F16} {
-		loss, _, _ := c.run(t, 1, engine.CompileOptions{Low: low})
+		loss, _, _ := c.run(t, 1, engine.CompileOptions{ComputeDType: low})
 		last := len(loss) - 1
 		t.Logf("%v: %v, float32 %v", low, loss[last], want[last])
 		if math.Abs(float64(loss[last]-want[last])) > 0.02*float64(want[last]) {

@@ -22,7 +22,7 @@ func TestTrainingModes(t *testing.T) {
 					t.Errorf("%v: losses %v, without recomputation %v", mode, got, plain)
 				}
 			}
-			low := trainWith(t, name, engine.CompileOptions{Low: graph.BF16})
+			low := trainWith(t, name, engine.CompileOptions{ComputeDType: graph.BF16})
 			for i := range plain {
 				if math.Abs(float64(low[i]/plain[i]-1)) > 0.03 {
 					t.Errorf("bf16: losses %v, in float32 %v", low, plain)

@@ -314,7 +314,7 @@ func TestPasses(t *testing.T) {
 		}
 	}
 	low := openGolden(t)
-	low.options.Low = graph.BF16
+	low.options.ComputeDType = graph.BF16
 	low.arm(t)
 	low.train(t, 0, updates)
 	if d := far(low.loss, plain.loss); d > 0.1 || d == 0 {

@@ -381,7 +381,7 @@ func TestAccumulation(t *testing.T) {
 // TestBF16: mixed precision follows the curve within its rounding.
 func TestBF16(t *testing.T) {
 	for _, g := range goldens(t) {
-		r := g.arm(t, g.program(t, 1, engine.CompileOptions{Low: graph.BF16}))
+		r := g.arm(t, g.program(t, 1, engine.CompileOptions{ComputeDType: graph.BF16}))
 		loss, _ := g.curve(t, r, 6, 1)
 		if d, at := furthest(loss, g.floats(t, "loss")[:6]); !(d < 0.25) {
 			t.Errorf("%s: loss of update %d is %v, float32 %v", g.name, at, loss[at], g.floats(t, "loss")[at])

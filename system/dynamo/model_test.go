@@ -62,7 +62,7 @@ func TestOnlyTheTrainedHasState(t *testing.T) {
 // Training changes the adapter and the head, and no bit of the encoder.
 func TestTheEncoderStays(t *testing.T) {
 	g := openGolden(t, nameSentiment)
-	r := g.prepare(nameSentiment, engine.CompileOptions{Low: graph.BF16})
+	r := g.prepare(nameSentiment, engine.CompileOptions{ComputeDType: graph.BF16})
 	before := map[string][]byte{}
 	for _, s := range r.Program().States {
 		x, _ := r.State(s.Name)

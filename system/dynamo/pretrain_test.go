@@ -54,7 +54,7 @@ func TestPhase0ScalesWithWidth(t *testing.T) {
 // share of their length.
 func apart(t *testing.T, c *config.Config, low graph.DType, updates int) float64 {
 	t.Helper()
-	r := armed(t, c, engine.CompileOptions{Low: low})
+	r := armed(t, c, engine.CompileOptions{ComputeDType: low})
 	rng := rand.New(rand.NewPCG(1, 2))
 	in := train.Inputs{Runner: r}
 	rows, length := c.Training.BatchSize, c.Data.SeqLen

@@ -98,7 +98,7 @@ func TestPassesKeepTheCurve(t *testing.T) {
 				t.Errorf("%s: recompute %v: losses %v, without %v", task, mode, got, want)
 			}
 		}
-		got := g.losses(g.prepare(task, engine.CompileOptions{Low: graph.BF16}), 10, weight)
+		got := g.losses(g.prepare(task, engine.CompileOptions{ComputeDType: graph.BF16}), 10, weight)
 		for u := range got {
 			if math.Abs(float64(got[u]-want[u])) > .05*math.Max(1, float64(want[u])) {
 				t.Errorf("%s: bf16, update %d: loss %v, in float32 %v", task, u, got[u], want[u])

@@ -113,7 +113,7 @@ func prepareRun(t testing.TB, pairs ...string) *prepared {
 func (p *prepared) arm(t testing.TB, o engine.CompileOptions) *engine.Executable {
 	t.Helper()
 	s := p.model.Shape
-	s.LossScaling = o.Low == graph.F16
+	s.LossScaling = o.ComputeDType == graph.F16
 	o.Verify = true
 	prog, err := engine.CompileTraining(p.model.Training(s), o)
 	if err != nil {

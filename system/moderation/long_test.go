@@ -37,7 +37,7 @@ func shared(t *testing.T, name string) string {
 // bestOf trains in bf16 and gives the evaluation with the best F1.
 func (p *prepared) bestOf(t *testing.T, updates int64) (best map[string]float64) {
 	t.Helper()
-	r := p.arm(t, engine.CompileOptions{Low: graph.BF16})
+	r := p.arm(t, engine.CompileOptions{ComputeDType: graph.BF16})
 	job := p.job(r, updates, func(e train.Event) {
 		if e, ok := e.(train.Evaluated); ok {
 			t.Logf("update %d: F1 %.4f, accuracy %.4f, loss %.4f", e.Update, e.Metrics["f1"], e.Metrics["accuracy"], e.Metrics["eval_loss"])

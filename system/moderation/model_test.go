@@ -171,7 +171,7 @@ func TestRecomputeAndPrecision(t *testing.T) {
 		t.Errorf("recomputation changed the losses: %v, %v", full, plain)
 	}
 	for _, low := range []graph.DType{graph.BF16, graph.F16} {
-		for u, loss := range curve(engine.CompileOptions{Low: low}) {
+		for u, loss := range curve(engine.CompileOptions{ComputeDType: low}) {
 			if math.Abs(loss-plain[u]) > 0.05 {
 				t.Errorf("%v: loss of update %d is %v, in float32 %v", low, u+1, loss, plain[u])
 			}

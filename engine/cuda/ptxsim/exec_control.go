@@ -1,0 +1,363 @@
+package ptxsim
+
+import (
+	"fmt"
+	"math/bits"
+	"strings"
+)
+
+var controlOps map[string]func(c *compiler) error
+
+func init() { // the table and (*compiler).call need each other
+	controlOps = map[string]func(c *compiler) error{
+		"bra": (*compiler).bra, "ret": (*compiler).ret, "exit": (*compiler).exit, "trap": (*compiler).trap,
+		"call": (*compiler).call, "bar": (*compiler).bar, "barrier": (*compiler).bar,
+		"nanosleep": (*compiler).nanosleep, "pmevent": (*compiler).hint,
+	}
+}
+
+func (c *compiler) bra() error {
+	if err := c.allow("uni"); err != nil {
+		return err
+	}
+	name, err := c.arg(0)
+	if err != nil {
+		return err
+	}
+	at, ok := c.st.scope.label(name)
+	if !ok {
+		return c.errorf("label %s is not defined", name)
+	}
+	c.jump(at)
+	return nil
+}
+
+// jump makes the instruction a branch to a statement of this instance.
+func (c *compiler) jump(statement int) {
+	c.in.control = branch
+	c.inst.fixes = append(c.inst.fixes, fix{len(c.k.code), statement})
+}
+
+func (c *compiler) ret() error {
+	if err := c.allow("uni"); err != nil {
+		return err
+	}
+	if c.inst.up != nil {
+		c.jump(len(c.inst.fn.body))
+		return nil
+	}
+	return c.exit()
+}
+
+func (c *compiler) exit() error {
+	c.in.control = leave
+	return c.allow("uni")
+}
+
+func (c *compiler) trap() error {
+	c.in.run = func(w *warp, m uint32) { w.fail(bits.TrailingZeros32(m), "the kernel traps") }
+	return c.allow()
+}
+
+func (c *compiler) nanosleep() error {
+	if _, err := c.src(0, tU32); err != nil {
+		return err
+	}
+	c.in.run = func(*warp, uint32) {}
+	return c.allow("u32")
+}
+
+// call inlines a function: its parameters are the memory or the registers that the caller names.
+func (c *compiler) call() error {
+	if err := c.allow("uni"); err != nil {
+		return err
+	}
+	args := c.args
+	var rets, actual []string
+	if len(args) > 0 && strings.HasPrefix(args[0], "(") {
+		rets, args = split(strings.Trim(args[0], "() ")), args[1:]
+	}
+	if len(args) == 0 || len(args) > 2 {
+		return c.errorf("a function is missing; indirect calls are not modeled")
+	}
+	if len(args) == 2 {
+		actual = split(strings.Trim(args[1], "() "))
+	}
+	f := c.m.funcs[args[0]]
+	if f == nil || !f.defined || f.entry {
+		return c.errorf("%s is no function that the text defines; indirect calls are not modeled", args[0])
+	}
+	if len(rets) != len(f.ret) || len(actual) != len(f.args) {
+		return c.errorf("%s takes %d arguments and gives %d results", f.name, len(f.args), len(f.ret))
+	}
+	depth := 1
+	for x := c.inst; x != nil; x = x.up {
+		if depth++; x.fn == f {
+			return c.errorf("%s calls itself, which is not modeled", f.name)
+		}
+	}
+	if depth > maxDepth {
+		return c.errorf("calls more than %d deep", maxDepth)
+	}
+	// A predicated call is a branch around it.
+	around := -1
+	st, pred, negated := c.st, c.in.pred, c.in.negated
+	if pred >= 0 {
+		c.in.control, c.in.negated = branch, !negated
+		around = len(c.k.code)
+		c.append()
+	}
+	in := &instance{fn: f, up: c.inst, bound: map[*symbol]binding{}}
+	for i, x := range f.args {
+		if err := c.pass(in, x, actual[i]); err != nil {
+			return err
+		}
+	}
+	for i, x := range f.ret {
+		y := st.scope.find(rets[i])
+		if y == nil || y.kind != x.kind && x.kind == symRegister || y.typ.size() != x.typ.size() && x.kind == symRegister {
+			return c.errorf("%s cannot hold the result %s", rets[i], x.name)
+		}
+		b, err := c.bind(y)
+		if err != nil {
+			return err
+		}
+		in.bound[x] = b
+	}
+	if err := c.function(f, in); err != nil {
+		return err
+	}
+	if around >= 0 {
+		c.k.code[around].to = len(c.k.code)
+	}
+	c.st = st
+	return nil
+}
+
+// pass binds a formal parameter to an actual one.
+func (c *compiler) pass(in *instance, x *symbol, actual string) error {
+	if x.kind != symRegister {
+		y := c.st.scope.find(actual)
+		if y == nil || y.kind != symParameter || y.size < x.size {
+			return c.errorf("%s cannot be passed as %s", actual, x.name)
+		}
+		b, err := c.bind(y)
+		in.bound[x] = b
+		return err
+	}
+	outer := c.in
+	defer func() { c.in = outer }()
+	c.in = &inst{pred: -1, st: c.st, pipe: PipeInteger}
+	s, err := c.read(actual, x.typ)
+	if err != nil {
+		return err
+	}
+	d := c.newRegister(s.class)
+	in.bound[x] = binding{ref: d}
+	c.in.dst = append(c.in.dst, d)
+	c.lanewise(d, [4]ref{s}, 1, func(a, _, _ uint64) uint64 { return a })
+	c.append()
+	return nil
+}
+
+// barrierOp is a bar instruction.
+type barrierOp struct {
+	id, count ref
+	counted   bool
+	arrive    bool // does not wait
+	reduce    string
+	dst, pred ref
+	invert    uint32
+}
+
+// barrierState is one of a block's sixteen barriers.
+type barrierState struct {
+	arrived int // threads
+	count   int // threads it waits for; 0: all of the block
+	waiting []*warp
+	ones    int // threads whose predicate holds
+	threads int // threads that brought one
+	clocks  []uint32
+}
+
+func (c *compiler) bar() error {
+	if c.has("warp") {
+		return c.barWarp()
+	}
+	if err := c.allow("sync", "arrive", "red", "popc", "and", "or", "cta", "aligned"); err != nil {
+		return err
+	}
+	op := &barrierOp{arrive: c.has("arrive")}
+	args := c.args
+	if c.has("red") {
+		for _, r := range []string{"popc", "and", "or"} {
+			if c.has(r) {
+				op.reduce = r
+			}
+		}
+		t, err := c.typ(0)
+		if err != nil {
+			return err
+		}
+		if len(args) < 3 || op.reduce == "" {
+			return c.errorf("operands or an operation are missing")
+		}
+		s := args[len(args)-1]
+		if strings.HasPrefix(s, "!") {
+			s, op.invert = s[1:], full
+		}
+		if op.pred, err = c.readPredicate(s); err != nil {
+			return err
+		}
+		if op.dst, err = c.write(args[0], t); err != nil {
+			return err
+		}
+		args = args[1 : len(args)-1]
+	}
+	if len(args) == 0 || len(args) > 2 || op.arrive && len(args) < 2 {
+		return c.errorf("%d operands", len(c.args))
+	}
+	var err error
+	if op.id, err = c.read(args[0], tU32); err != nil {
+		return err
+	}
+	if len(args) == 2 {
+		op.counted = true
+		if op.count, err = c.read(args[1], tU32); err != nil {
+			return err
+		}
+	}
+	c.in.control, c.in.bar = barrier, op
+	return nil
+}
+
+func (c *compiler) barWarp() error {
+	if err := c.allow("warp", "sync"); err != nil {
+		return err
+	}
+	r, err := c.src(0, tB32)
+	if err != nil {
+		return err
+	}
+	c.in.control, c.in.members = agreed, r
+	c.in.run = func(w *warp, _ uint32) { w.clock++ }
+	return nil
+}
+
+// arrive brings a warp to a barrier.
+func (w *warp) arrive(in *inst) {
+	op := in.bar
+	l := bits.TrailingZeros32(w.live)
+	id := w.get(op.id, l)
+	if id > 15 {
+		w.fail(l, "barrier %d, there are 16", id)
+	}
+	s := &w.b.bars[id]
+	count := 0
+	if op.counted {
+		count = int(w.get(op.count, l))
+		if count == 0 || count%32 != 0 || count > 1024 {
+			w.fail(l, "a barrier of %d threads, which is no multiple of the warp's size", count)
+		}
+	}
+	if s.arrived > 0 && s.count != count {
+		w.fail(l, "a barrier of %d threads where others of the block wait for %d", count, s.count)
+	}
+	s.count = count
+	s.arrived += 32
+	if op.reduce != "" {
+		s.ones += bits.OnesCount32((w.p[op.pred.index] ^ op.invert) & w.live)
+		s.threads += bits.OnesCount32(w.live)
+	}
+	if s.clocks == nil {
+		s.clocks = make([]uint32, len(w.b.warps))
+	}
+	for i, v := range w.seen {
+		s.clocks[i] = max(s.clocks[i], v)
+	}
+	s.clocks[w.id] = max(s.clocks[w.id], w.clock)
+	w.clock++
+	if op.arrive {
+		return
+	}
+	w.state, w.bar = atBarrier, op
+	s.waiting = append(s.waiting, w)
+}
+
+// release lets warps go on whose barriers are complete, and says whether there were any.
+func (b *block) release() bool {
+	any := false
+	for i := range b.bars {
+		s := &b.bars[i]
+		if s.arrived == 0 {
+			continue
+		}
+		want := s.count
+		if want == 0 {
+			for _, w := range b.warps {
+				if w.state != done {
+					want += 32
+				}
+			}
+		}
+		if s.arrived < want {
+			continue
+		}
+		if s.arrived > want {
+			w := b.warps[0]
+			if len(s.waiting) > 0 {
+				w = s.waiting[0]
+			}
+			w.fail(0, "%d threads at a barrier of %d", s.arrived, want)
+		}
+		for _, w := range s.waiting {
+			w.pass(s)
+		}
+		any = true
+		*s = barrierState{}
+	}
+	return any
+}
+
+// pass takes a warp through a barrier that is complete.
+func (w *warp) pass(s *barrierState) {
+	for i, v := range s.clocks {
+		w.seen[i] = max(w.seen[i], v)
+	}
+	op := w.bar
+	v := uint64(s.ones)
+	switch op.reduce {
+	case "and":
+		v = 0
+		if s.ones == s.threads {
+			v = 1
+		}
+	case "or":
+		v = min(v, 1)
+	}
+	if op.reduce != "" {
+		lanesOf(w.live, func(l int) { w.set(op.dst, l, v) })
+	}
+	w.state, w.bar = running, nil
+}
+
+// stuck reports a block none of whose warps can go on.
+func (b *block) stuck() {
+	var at *warp
+	ended := 0
+	list := ""
+	for _, w := range b.warps {
+		switch w.state {
+		case done:
+			ended++
+		case atBarrier:
+			if at == nil {
+				at = w
+			}
+			if len(list) < 200 {
+				list += fmt.Sprintf(" warp %d at line %d,", w.id, w.cur.st.line)
+			}
+		}
+	}
+	at.fail(bits.TrailingZeros32(at.live), "the block waits at barriers that are never complete:%s %d warps have ended", list, ended)
+}

@@ -1,0 +1,166 @@
+package ptxsim
+
+import (
+	"fmt"
+	"sort"
+	"sync"
+)
+
+// Memory is a device's memory: allocations in a 64-bit address space with gaps between them, the bounds of each known.
+// Methods are safe for use by one goroutine while no kernel runs.
+type Memory struct {
+	capacity, used int64
+	next           uint64
+	allocs         []*allocation // by address
+	loading        sync.Mutex
+	symbols        map[*symbol]uint64 // variables of modules that were loaded
+	loaded         map[*Module]bool
+	shadow         bool
+	launches       uint32
+}
+
+type allocation struct {
+	base     uint64
+	mem      []byte
+	readOnly bool
+	valid    []byte // a byte each, where the memory has a shadow: 1 once written
+	shadow   *globalShadow
+}
+
+// guard is the gap between allocations, in bytes.
+const guard = 1 << 16
+
+// NewMemory makes a device memory of that many bytes.
+func NewMemory(bytes int64) *Memory {
+	return &Memory{capacity: bytes, next: deviceBase, symbols: map[*symbol]uint64{}, loaded: map[*Module]bool{}}
+}
+
+// Alloc reserves zeroed memory, aligned to 256 bytes.
+func (m *Memory) Alloc(bytes int64) (uint64, error) {
+	if bytes < 0 || bytes > m.capacity-m.used {
+		return 0, fmt.Errorf("device memory: %d bytes asked for, %d of %d are free", bytes, m.capacity-m.used, m.capacity)
+	}
+	a := &allocation{base: m.next, mem: make([]byte, bytes)}
+	if m.shadow {
+		a.valid = make([]byte, bytes)
+	}
+	m.next = roundUp(m.next+uint64(bytes)+guard, 256)
+	m.used += bytes
+	m.allocs = append(m.allocs, a)
+	return a.base, nil
+}
+
+// Free gives an allocation back. Its addresses are not used again.
+func (m *Memory) Free(addr uint64) error {
+	a := m.find(addr)
+	if a == nil || a.base != addr {
+		return fmt.Errorf("device memory: %#x is not the start of an allocation", addr)
+	}
+	i := sort.Search(len(m.allocs), func(i int) bool { return m.allocs[i].base >= addr })
+	m.allocs = append(m.allocs[:i], m.allocs[i+1:]...)
+	m.used -= int64(len(a.mem))
+	return nil
+}
+
+// Used is the number of bytes that are allocated.
+func (m *Memory) Used() int64 { return m.used }
+
+// Bytes is the host's view of n bytes from an address on.
+func (m *Memory) Bytes(addr uint64, n int) ([]byte, error) {
+	a := m.find(addr)
+	if a == nil || n < 0 || addr-a.base+uint64(n) > uint64(len(a.mem)) {
+		return nil, fmt.Errorf("device memory: %d bytes at %#x: %s", n, addr, m.describe(addr))
+	}
+	o := addr - a.base
+	return a.mem[o : o+uint64(n) : o+uint64(n)], nil
+}
+
+// Shadow makes the memory remember which bytes have been written, those of allocations to come and those there are;
+// a kernel's read of any other is an error then. What the host writes it must report by Written.
+func (m *Memory) Shadow() {
+	m.shadow = true
+	for _, a := range m.allocs {
+		if a.valid == nil {
+			a.valid = make([]byte, len(a.mem))
+		}
+	}
+}
+
+// Written marks bytes as written by the host, or, with no content, as undefined again.
+func (m *Memory) Written(addr uint64, n int, content bool) error {
+	a := m.find(addr)
+	if a == nil || n < 0 || addr-a.base+uint64(n) > uint64(len(a.mem)) {
+		return fmt.Errorf("device memory: %d bytes at %#x: %s", n, addr, m.describe(addr))
+	}
+	if a.valid == nil {
+		return nil
+	}
+	v := byte(0)
+	if content {
+		v = 1
+	}
+	o := int(addr - a.base)
+	for i := o; i < o+n; i++ {
+		a.valid[i] = v
+	}
+	return nil
+}
+
+// find is the allocation that holds an address, or nil.
+func (m *Memory) find(addr uint64) *allocation {
+	i := sort.Search(len(m.allocs), func(i int) bool { return m.allocs[i].base > addr })
+	if i == 0 {
+		return nil
+	}
+	if a := m.allocs[i-1]; addr-a.base < uint64(len(a.mem)) || addr == a.base {
+		return a
+	}
+	return nil
+}
+
+// describe says what is nearest to an address, for messages.
+func (m *Memory) describe(addr uint64) string {
+	i := sort.Search(len(m.allocs), func(i int) bool { return m.allocs[i].base > addr })
+	if i == 0 {
+		return "no allocation lies there"
+	}
+	a := m.allocs[i-1]
+	return fmt.Sprintf("the allocation at %#x has %d bytes and this is byte %d", a.base, len(a.mem), addr-a.base)
+}
+
+// load gives a module's variables their places, once.
+func (m *Memory) load(mod *Module) error {
+	m.loading.Lock()
+	defer m.loading.Unlock()
+	if m.loaded[mod] {
+		return nil
+	}
+	for _, x := range mod.vars {
+		addr, err := m.Alloc(int64(x.size))
+		if err != nil {
+			return fmt.Errorf("variable %s: %w", x.name, err)
+		}
+		a := m.find(addr)
+		copy(a.mem, x.init)
+		a.readOnly = x.space == constant
+		for i := range a.valid {
+			a.valid[i] = 1
+		}
+		m.symbols[x] = addr
+	}
+	m.loaded[mod] = true
+	return nil
+}
+
+// Symbol loads a module's variables and returns the address and size of the one named.
+func (m *Memory) Symbol(mod *Module, name string) (addr uint64, bytes int, err error) {
+	if err := m.load(mod); err != nil {
+		return 0, 0, err
+	}
+	for _, x := range mod.vars {
+		if x.name == name {
+			return m.symbols[x], int(x.size), nil
+		}
+	}
+	return 0, 0, fmt.Errorf("the module has no variable %q", name)
+}

@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math/rand/v2"
 	"os"
 	"path"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/snug-ml/snug/internal/durable"
 	"github.com/snug-ml/snug/internal/regular"
 )
 
@@ -74,15 +74,8 @@ func (p *repo) setCommit(revision, id string) error {
 	if err := p.root.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		return err
 	}
-	temp := temporaryName(name)
-	if err := p.root.WriteFile(temp, []byte(id), 0o644); err != nil {
-		return err
-	}
-	return p.root.Rename(temp, name)
+	return durable.ReplaceIn(p.root, name, []byte(id))
 }
-
-// temporaryName is one beside name that nobody else uses.
-func temporaryName(name string) string { return fmt.Sprintf("%s.%x.tmp", name, rand.Uint64()) }
 
 func snapshotDir(commit string) string { return filepath.Join("snapshots", commit) }
 
@@ -91,7 +84,7 @@ func (p *repo) files(commit string) ([]string, error) {
 	var names []string
 	dir := path.Join("snapshots", commit)
 	err := fs.WalkDir(p.root.FS(), dir, func(name string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
+		if err != nil || d.IsDir() || durable.IsTemporary(name) {
 			return err
 		}
 		if _, err := p.root.Stat(filepath.FromSlash(name)); err != nil {
@@ -115,7 +108,8 @@ func (p *repo) place(commit, name, blob string) error {
 	if old, err := p.root.Readlink(at); err == nil && old == target {
 		return nil
 	}
-	temp := temporaryName(at)
+	durable.SweepIn(p.root, filepath.Dir(at))
+	temp := durable.Temporary(at)
 	if err := p.root.Symlink(target, temp); err != nil {
 		// Not every file system has symbolic links.
 		if e := p.root.Link(filepath.Join("blobs", blob), temp); e != nil {

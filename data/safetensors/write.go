@@ -9,7 +9,6 @@ import (
 	"io"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"unicode/utf8"
@@ -57,8 +56,7 @@ func Write(w io.Writer, entries []Entry, metadata map[string]string) (int64, err
 }
 
 // WriteFile writes a file so that path holds either what it held before or all
-// of the new content: temporary file beside it, fsync, rename, fsync of the
-// folder.
+// of the new content.
 func WriteFile(path string, entries []Entry, metadata map[string]string) error {
 	return replaceFile(path, func(w io.Writer) error {
 		_, err := Write(w, entries, metadata)
@@ -66,34 +64,12 @@ func WriteFile(path string, entries []Entry, metadata map[string]string) error {
 	})
 }
 
-func replaceFile(path string, write func(io.Writer) error) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".tmp-*")
+func replaceFile(path string, write func(io.Writer) error) error {
+	err := durable.Write(path, func(f *os.File) error { return write(f) })
 	if err != nil {
-		return fmt.Errorf("safetensors: %w", err)
+		return fmt.Errorf("safetensors: %s: %w", path, err)
 	}
-	defer func() {
-		if err != nil {
-			_ = f.Close() // the first error is the one to tell
-			_ = os.Remove(f.Name())
-			err = fmt.Errorf("%s: %w", path, err)
-		}
-	}()
-	if err := write(f); err != nil {
-		return err
-	}
-	if err := f.Chmod(0o644); err != nil {
-		return err
-	}
-	if err := f.Sync(); err != nil {
-		return err
-	}
-	if err := f.Close(); err != nil {
-		return err
-	}
-	if err := os.Rename(f.Name(), path); err != nil {
-		return err
-	}
-	return durable.SyncDir(filepath.Dir(path))
+	return nil
 }
 
 // FileSize is the size in bytes of the file that Write would make.

@@ -11,14 +11,13 @@ import (
 	"github.com/snug-ml/snug/internal/durable"
 )
 
-// staging is a folder built beside its final place.
+// staging is a folder built next to its final place.
 type staging struct {
 	dir string // final place
 	tmp string // while it is built
-	old string // what was in the place before, while it is swapped
 }
 
-// newStaging makes an empty folder beside dir. dir must be absent, empty or a
+// newStaging makes an empty folder next to dir. dir must be absent, empty or a
 // prepared folder. What an interrupted preparation of dir left is removed.
 func newStaging(dir string) (*staging, error) {
 	dir = filepath.Clean(dir)
@@ -32,7 +31,7 @@ func newStaging(dir string) (*staging, error) {
 	if err != nil {
 		return nil, fmt.Errorf("shard: %w", err)
 	}
-	return &staging{dir: dir, tmp: tmp, old: tmp + ".old"}, nil
+	return &staging{dir: dir, tmp: tmp}, nil
 }
 
 // replaceable refuses to write over anything but prepared data.
@@ -52,27 +51,9 @@ func replaceable(dir string) error {
 	return nil
 }
 
-// commit puts the folder in its place.
+// commit puts the folder in its place. Mappings of the old files stay valid.
 func (s *staging) commit() error {
-	if err := durable.SyncDir(s.tmp); err != nil {
-		return fmt.Errorf("shard: %w", err)
-	}
-	err := os.Rename(s.dir, s.old)
-	moved := err == nil
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("shard: %w", err)
-	}
-	if err := os.Rename(s.tmp, s.dir); err != nil {
-		if moved {
-			err = errors.Join(err, os.Rename(s.old, s.dir))
-		}
-		return fmt.Errorf("shard: %w", err)
-	}
-	if err := durable.SyncDir(filepath.Dir(s.dir)); err != nil {
-		return fmt.Errorf("shard: %w", err)
-	}
-	// Mappings of the old files stay valid.
-	if err := os.RemoveAll(s.old); err != nil {
+	if err := durable.Swap(s.tmp, s.dir); err != nil {
 		return fmt.Errorf("shard: %w", err)
 	}
 	return nil

@@ -177,7 +177,7 @@ func (b *bpeFile) tokenizer() (*Tokenizer, error) {
 	if err != nil {
 		return nil, err
 	}
-	t, err := Parse("tokenizer.json", content)
+	t, err := Parse(File, content)
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,9 @@ import (
 	"unicode/utf8"
 )
 
+// File holds a tokenizer in the format of Hugging Face.
+const File = "tokenizer.json"
+
 const maxID = 1<<31 - 1
 
 // MaxFile bounds each file of a tokenizer, in bytes. The largest tokenizer.json
@@ -48,7 +51,7 @@ func Parse(name string, content []byte) (t *Tokenizer, err error) {
 	t.guessRoles()
 	kept := slices.Clone(content)
 	t.save = func(dir string) error {
-		if err := os.WriteFile(filepath.Join(dir, "tokenizer.json"), kept, 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, File), kept, 0o644); err != nil {
 			return err
 		}
 		return t.saveConfig(dir, "PreTrainedTokenizerFast")

@@ -48,8 +48,8 @@ func loadFolder(dir string) (*Tokenizer, error) {
 	var t *Tokenizer
 	var err error
 	switch {
-	case has("tokenizer.json"):
-		return loadFile(filepath.Join(dir, "tokenizer.json"))
+	case has(File):
+		return loadFile(filepath.Join(dir, File))
 	case has("vocab.txt") && has("bpe.codes"):
 		t, err = loadPhoBERT(dir)
 	case has("vocab.json") && has("merges.txt"), has("vocab.txt"):

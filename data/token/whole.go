@@ -9,20 +9,23 @@ import (
 	"github.com/snug-ml/snug/internal/regular"
 )
 
-// SaveWhole saves the tokenizer to a folder that appears with its name at the
-// end: where it is, it is complete.
+// SaveWhole saves the tokenizer to a folder that appears complete, in place of any
+// of its name.
 func (t *Tokenizer) SaveWhole(dir string) error {
-	tmp := dir + ".tmp"
-	if err := os.RemoveAll(tmp); err != nil {
-		return err
+	return durable.Folder(dir, t.Save)
+}
+
+// Reloaded is the tokenizer as it is once it was saved and loaded.
+func (t *Tokenizer) Reloaded() (r *Tokenizer, err error) {
+	dir, err := durable.Scratch("tokenizer")
+	if err != nil {
+		return nil, err
 	}
-	if err := os.MkdirAll(tmp, 0o777); err != nil {
-		return err
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	if err := t.Save(dir); err != nil {
+		return nil, err
 	}
-	if err := t.Save(tmp); err != nil {
-		return err
-	}
-	return os.Rename(tmp, dir)
+	return Load(filepath.Join(dir, File))
 }
 
 // Files are the files that Save writes, by name: what a checkpoint keeps of its

@@ -1,7 +1,9 @@
 // Package durable writes files that survive a crash, and folders that appear
 // whole. What it writes goes through a handle on the folder, so that it stays
 // with the folder when that is moved, and never follows a symbolic link that
-// somebody put in the place of a file.
+// somebody put in the place of a file. Until it is whole it has a name that no
+// other process uses (see [Temporary]), and what killed processes left under
+// such names is removed by the next that writes there.
 package durable
 
 import (
@@ -13,32 +15,54 @@ import (
 
 // Replace writes a file so that a crash, power loss included, leaves the old
 // one or the new one, never a part: under another name first, synced, then
-// renamed, and the folder synced. When it returns nil the new one stays.
-func Replace(path string, content []byte) (err error) {
+// renamed, and the folder synced. When it returns nil the new one stays. Of
+// several processes that replace a file at the same time, one wins.
+func Replace(path string, content []byte) error {
+	return Write(path, func(f *os.File) error {
+		_, err := f.Write(content)
+		return err
+	})
+}
+
+// ReplaceIn is Replace in an open folder.
+func ReplaceIn(root *os.Root, name string, content []byte) error {
+	return WriteIn(root, name, func(f *os.File) error {
+		_, err := f.Write(content)
+		return err
+	})
+}
+
+// Write is Replace with what write puts into the new file.
+func Write(path string, write func(f *os.File) error) (err error) {
 	root, err := os.OpenRoot(filepath.Dir(path))
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, root.Close()) }()
-	return ReplaceIn(root, filepath.Base(path), content)
+	return WriteIn(root, filepath.Base(path), write)
 }
 
-// ReplaceIn is Replace in an open folder.
-func ReplaceIn(root *os.Root, name string, content []byte) (err error) {
+// WriteIn is Write in an open folder.
+func WriteIn(root *os.Root, name string, write func(f *os.File) error) (err error) {
 	defer func() { err = Named(root, err) }()
-	tmp := name + ".tmp"
-	f, err := CreateIn(root, tmp)
+	dir := filepath.Dir(name)
+	SweepIn(root, dir)
+	tmp := Temporary(name)
+	f, err := root.OpenFile(tmp, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(content)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+	err = write(f)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = root.Rename(tmp, name)
+	}
+	if err != nil {
 		return errors.Join(err, root.Remove(tmp))
 	}
-	if err := root.Rename(tmp, name); err != nil {
-		return err
-	}
-	return SyncIn(root, filepath.Dir(name))
+	return SyncIn(root, dir)
 }
 
 // CreateIn makes a new file in place of any of that name, which it does not

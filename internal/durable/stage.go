@@ -1,61 +1,149 @@
 package durable
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
 )
 
-// Stage makes a folder beside dir, in which what is to appear as dir is built
-// and then renamed. The parent is made if it is not there, and what killed
-// processes of this host left in it, for whatever folder, is removed.
+// Stage makes an empty folder next to dir, to be filled and then put in its
+// place by [Swap] or [Place]. The parent is made if it is not there.
 func Stage(dir string) (string, error) {
 	parent, base := filepath.Dir(dir), filepath.Base(dir)
-	if err := os.MkdirAll(parent, 0o755); err != nil {
+	if err := os.MkdirAll(parent, 0o777); err != nil {
 		return "", err
 	}
 	sweep(parent)
-	tmp, err := os.MkdirTemp(parent, fmt.Sprintf(".%s%s%d-*", base, stageMark(), os.Getpid()))
+	tmp, err := os.MkdirTemp(parent, prefix(base)+"*")
 	if err != nil {
 		return "", err
 	}
 	return tmp, os.Chmod(tmp, 0o755)
 }
 
-// Scratch makes a folder among the system's temporary ones, for this user alone,
-// which the caller removes. What processes of this host left there that were
-// killed is removed.
-func Scratch(name string) (string, error) {
-	sweep(os.TempDir())
-	return os.MkdirTemp("", fmt.Sprintf(".%s%s%d-*", name, stageMark(), os.Getpid()))
+// Swap puts a folder that [Stage] made in the place of dir, whatever is there,
+// once all that is in it is on the disk. Files of the old folder that are open
+// stay readable.
+func Swap(tmp, dir string) error {
+	if err := syncAll(tmp); err != nil {
+		return err
+	}
+	old := tmp + ".old"
+	err := os.Rename(dir, old)
+	moved := err == nil
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := os.Rename(tmp, dir); err != nil {
+		if moved {
+			err = errors.Join(err, os.Rename(old, dir))
+		}
+		return err
+	}
+	if err := SyncDir(filepath.Dir(dir)); err != nil {
+		return err
+	}
+	return os.RemoveAll(old)
 }
 
-// stageMark stands in the name of every such folder, between what it will be
-// and the process that builds it.
-func stageMark() string {
+// Place is Swap where nothing is to be replaced: dir must be absent or empty.
+func Place(tmp, dir string) error {
+	if err := syncAll(tmp); err != nil {
+		return err
+	}
+	if err := os.Rename(tmp, dir); err != nil {
+		return err
+	}
+	return SyncDir(filepath.Dir(dir))
+}
+
+// Folder makes a folder appear whole in the place of dir, with what write puts
+// into the folder that it is given.
+func Folder(dir string, write func(tmp string) error) error {
+	tmp, err := Stage(dir)
+	if err != nil {
+		return err
+	}
+	if err = write(tmp); err == nil {
+		err = Swap(tmp, dir)
+	}
+	if err != nil {
+		return errors.Join(err, os.RemoveAll(tmp))
+	}
+	return nil
+}
+
+// syncAll makes all that is in a folder last.
+func syncAll(dir string) error {
+	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return errors.Join(err, SyncDir(path))
+		}
+		return SyncDir(path)
+	})
+}
+
+// Scratch makes a folder among the system's temporary ones, for this user alone,
+// which the caller removes.
+func Scratch(name string) (string, error) {
+	sweep(os.TempDir())
+	return os.MkdirTemp("", prefix(name)+"*")
+}
+
+// Temporary is a name next to name that nobody else uses, for what is to get
+// that name.
+func Temporary(name string) string {
+	return filepath.Join(filepath.Dir(name), fmt.Sprintf("%s%x", prefix(filepath.Base(name)), rand.Uint64()))
+}
+
+// IsTemporary reports whether a path has such a name.
+func IsTemporary(path string) bool {
+	base := filepath.Base(path)
+	return strings.HasPrefix(base, ".") && strings.Contains(base, mark)
+}
+
+const mark = ".snug-"
+
+// prefix begins the name of what this process makes: hidden, with what it will
+// be, the host and the process, so that its remains can be told.
+func prefix(base string) string { return fmt.Sprintf(".%s%s%d-", base, hostMark(), os.Getpid()) }
+
+func hostMark() string {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "unknown"
 	}
-	return ".snug-" + strings.ReplaceAll(host, string(filepath.Separator), "_") + "-"
+	return mark + strings.ReplaceAll(host, string(filepath.Separator), "_") + "-"
 }
 
 // sweep removes what dead processes of this host left. It may fail: the
 // remains take space and do no other harm.
 func sweep(parent string) {
-	entries, err := os.ReadDir(parent)
+	if root, err := os.OpenRoot(parent); err == nil {
+		SweepIn(root, ".")
+		_ = root.Close()
+	}
+}
+
+// SweepIn is what every writer here does first in the folder that it writes to.
+func SweepIn(root *os.Root, dir string) {
+	entries, err := fs.ReadDir(root.FS(), filepath.ToSlash(dir))
 	if err != nil {
 		return
 	}
+	here := hostMark()
 	for _, e := range entries {
-		_, rest, ok := strings.Cut(e.Name(), stageMark())
+		_, rest, ok := strings.Cut(e.Name(), here)
 		var pid int
-		if !ok || !e.IsDir() || !strings.HasPrefix(e.Name(), ".") {
+		if !ok || !strings.HasPrefix(e.Name(), ".") {
 			continue
 		}
 		if _, err := fmt.Sscanf(rest, "%d-", &pid); err == nil && !alive(pid) {
-			_ = os.RemoveAll(filepath.Join(parent, e.Name()))
+			_ = root.RemoveAll(filepath.Join(dir, e.Name()))
 		}
 	}
 }

@@ -83,14 +83,11 @@ func Export(dir string, c *Config, src Source, o ExportOptions) (files []string,
 		}
 		files = append(files, name)
 	}
-	if err := durable.SyncDir(work); err != nil {
-		return nil, err
-	}
-	if err := os.Rename(work, dir); err != nil {
+	if err := durable.Place(work, dir); err != nil {
 		return nil, err
 	}
 	slices.Sort(files)
-	return files, durable.SyncDir(filepath.Dir(dir))
+	return files, nil
 }
 
 // entries are the tensors to be written, under the names that transformers

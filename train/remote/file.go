@@ -46,12 +46,9 @@ func (r *fileRemote) Put(ctx context.Context, key string, src io.ReaderAt, size 
 	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
 		return permissions(err)
 	}
-	tmp := path + partSuffix
-	if err := r.write(ctx, tmp, io.NewSectionReader(src, 0, size), how); err != nil {
-		_ = os.Remove(tmp) // it would only waste space; the error is that of the write
-		return permissions(err)
-	}
-	if err := os.Rename(tmp, path); err != nil {
+	if err := durable.Write(path, func(f *os.File) error {
+		return copied(ctx, f, io.NewSectionReader(src, 0, size), how)
+	}); err != nil {
 		return permissions(err)
 	}
 	for dir := filepath.Dir(path); ; dir = filepath.Dir(dir) { // the folders may be new, too
@@ -72,36 +69,28 @@ func (r *fileRemote) Put(ctx context.Context, key string, src io.ReaderAt, size 
 	return nil
 }
 
-func (r *fileRemote) write(ctx context.Context, path string, src io.Reader, how PutOptions) error {
-	// What is in the way is left over, or a link, which is not followed.
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
-	if err != nil {
-		return err
-	}
+// copied writes src to f until ctx ends.
+func copied(ctx context.Context, f io.Writer, src io.Reader, how PutOptions) error {
 	buf := make([]byte, 1<<20)
-	sent := int64(0)
-	for err == nil {
-		if err = ctx.Err(); err != nil {
-			break
+	for sent := int64(0); ; {
+		if err := ctx.Err(); err != nil {
+			return err
 		}
-		var n int
-		n, err = src.Read(buf)
+		n, err := src.Read(buf)
 		if n > 0 {
-			if _, werr := f.Write(buf[:n]); werr != nil {
-				err = werr
-				break
+			if _, err := f.Write(buf[:n]); err != nil {
+				return err
 			}
 			sent += int64(n)
 			how.progress(sent)
 		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
 	}
-	if err == io.EOF {
-		err = f.Sync()
-	}
-	return errors.Join(err, f.Close())
 }
 
 // permissions marks errors that need the user.
@@ -156,7 +145,7 @@ func hashReader(ctx context.Context, r io.Reader) (size int64, sum string, err e
 func (r *fileRemote) List(_ context.Context, prefix string) ([]Object, error) {
 	var list []Object
 	err := fs.WalkDir(os.DirFS(r.root), ".", func(path string, d fs.DirEntry, err error) error {
-		if err != nil || !d.Type().IsRegular() || !strings.HasPrefix(path, prefix) || strings.HasSuffix(path, partSuffix) {
+		if err != nil || !d.Type().IsRegular() || !strings.HasPrefix(path, prefix) || durable.IsTemporary(path) || strings.HasSuffix(path, partSuffix) {
 			return err
 		}
 		info, err := d.Info()

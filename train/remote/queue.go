@@ -131,7 +131,7 @@ func (u *Uploader) takeUp() error {
 	for _, e := range list {
 		name, ok := strings.CutSuffix(e.Name(), ".json")
 		if _, isStep := checkpoint.ParseName(name); !ok || !isStep {
-			if strings.HasSuffix(e.Name(), PackSuffix) || strings.HasSuffix(e.Name(), ".tmp") || strings.HasSuffix(e.Name(), partSuffix) {
+			if strings.HasSuffix(e.Name(), PackSuffix) || strings.HasSuffix(e.Name(), ".tmp") || durable.IsTemporary(e.Name()) || strings.HasSuffix(e.Name(), partSuffix) {
 				if err := u.queue.Remove(e.Name()); err != nil { // scratch of a killed process
 					return err
 				}

@@ -167,7 +167,7 @@ func (c *checkCmd) prepare(a *app) (p *pair, err error) {
 	if p.home, err = rundir.Look(dir); err != nil {
 		return p, err
 	}
-	p.data, err = p.system.Open(a.ctx, p.config, p.model, system.Env{Dir: p.home, Cache: p.cache(dir), Log: func(string, ...any) {}})
+	p.data, err = p.system.Open(a.ctx, p.config, p.model, system.Env{Dir: p.home, Cache: p.cache(dir), Position: position(p.from), Log: func(string, ...any) {}})
 	return p, err
 }
 

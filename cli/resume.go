@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/snug-ml/snug/config"
-	"github.com/snug-ml/snug/data"
 	"github.com/snug-ml/snug/train"
 	"github.com/snug-ml/snug/train/checkpoint"
 )
@@ -189,14 +188,12 @@ func (r *run) resumable(c *checkpoint.Checkpoint) error {
 	return nil
 }
 
-// learned is the id of the text that the run has learned from up to a
-// checkpoint, as far as its position in the data names one.
-func learned(c *checkpoint.Checkpoint) string {
-	var at data.Cursor
-	if c == nil || json.Unmarshal(c.State.Loader, &at) != nil { // a position of another kind
-		return ""
+// position is where a run goes on in its data, nil for a new one.
+func position(c *checkpoint.Checkpoint) json.RawMessage {
+	if c == nil {
+		return nil
 	}
-	return at.Corpus
+	return c.State.Loader
 }
 
 // misfit explains why the state of a checkpoint does not fit, by the settings

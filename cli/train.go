@@ -164,7 +164,7 @@ func (r *run) train() (err error) {
 	if err != nil {
 		return err
 	}
-	if r.data, err = r.system.Open(r.ctx, r.config, r.model, system.Env{Dir: r.store.Run(), Cache: r.cache(r.dir), Learned: learned(from), Log: r.log}); err != nil {
+	if r.data, err = r.system.Open(r.ctx, r.config, r.model, system.Env{Dir: r.store.Run(), Cache: r.cache(r.dir), Position: position(from), Log: r.log}); err != nil {
 		return cmp.Or(r.store.Check(), err) // where the folder is gone, that is why
 	}
 	defer func() { err = errors.Join(err, closeData(r.data)) }()

@@ -4,6 +4,8 @@ package system
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/data/shard"
@@ -102,12 +104,23 @@ type Env struct {
 	// Dir is the run directory; Cache is where prepared data lies.
 	Dir   *rundir.Dir
 	Cache string
-	// Learned is the id of the text that a resumed run has learned from, as its
-	// position names it: other text is refused before anything is replaced.
-	// Empty: the run is new, or its position names none.
-	Learned string
+	// Position is that of a resumed run in its data, as its feed gave it; nil: the
+	// run is new. Data that it does not belong to is refused before anything that
+	// was prepared is changed or added to.
+	Position json.RawMessage
 	// Log is told what is being done, a line at a time.
 	Log func(format string, args ...any)
+}
+
+// Continues refuses a feed on which a resumed run cannot go on.
+func (e *Env) Continues(f train.Feed) error {
+	if e.Position == nil {
+		return nil
+	}
+	if err := f.Seek(e.Position); err != nil {
+		return fmt.Errorf("nothing that was prepared is changed: the run has learned from other data (%w); put back what was there, or start a new run with another --out (and another data.cache_dir, if it is set)", err)
+	}
+	return nil
 }
 
 // Baseline is a figure to hold the evaluation's goal against.

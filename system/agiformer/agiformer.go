@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 
 	"github.com/snug-ml/snug/config"
@@ -117,7 +116,19 @@ func (m Net) open(ctx context.Context, c *config.Config, s system.Shape, env sys
 
 // openCaptions is open for a folder of captions.
 func (m Net) openCaptions(ctx context.Context, c *config.Config, s system.Shape, env system.Env, run *system.Run) (heldOut, data.Baseline, error) {
-	t, path, err := saveTokenizer(env.Cache)
+	t, err := bytesTokenizer()
+	if err != nil {
+		return nil, data.Baseline{}, err
+	}
+	train, err := openCaptions(c.Data.Source[0], "train", m, c.Data.SeqLen, data.RecordLimit(int64(c.Data.MaxRecord)), t)
+	if err != nil {
+		return nil, data.Baseline{}, err
+	}
+	run.Feed = &captionFeed{captions: train, rows: s.MicroBatch, micro: s.Accumulation, shuffle: c.Data.Shuffle, seed: c.Data.ShuffleSeed}
+	if err := env.Continues(run.Feed); err != nil {
+		return nil, data.Baseline{}, err
+	}
+	path, err := saveTokenizer(env.Cache, t)
 	if err != nil {
 		return nil, data.Baseline{}, err
 	}
@@ -126,11 +137,6 @@ func (m Net) openCaptions(ctx context.Context, c *config.Config, s system.Shape,
 		return nil, data.Baseline{}, err
 	}
 	run.Files = map[string][]byte{filepath.Base(path): file}
-	train, err := openCaptions(c.Data.Source[0], "train", m, c.Data.SeqLen, data.RecordLimit(int64(c.Data.MaxRecord)), t)
-	if err != nil {
-		return nil, data.Baseline{}, err
-	}
-	run.Feed = &captionFeed{captions: train, rows: s.MicroBatch, micro: s.Accumulation, shuffle: c.Data.Shuffle, seed: c.Data.ShuffleSeed}
 	if c.Data.HeldOutFraction == 0 {
 		return nil, data.Baseline{}, nil
 	}
@@ -158,29 +164,23 @@ func bytesTokenizer() (*token.Tokenizer, error) {
 
 // saveTokenizer keeps the byte tokenizer below cache as the file it gives the
 // path of, or leaves the one that is there.
-func saveTokenizer(cache string) (*token.Tokenizer, string, error) {
-	t, err := bytesTokenizer()
-	if err != nil {
-		return nil, "", err
-	}
+func saveTokenizer(cache string, t *token.Tokenizer) (path string, err error) {
 	dir := filepath.Join(cache, "tokenizer-bytes")
-	path := filepath.Join(dir, "tokenizer.json")
+	path = filepath.Join(dir, token.File)
 	if kept, err := token.Load(path); err == nil && kept.VocabSize() == t.VocabSize() {
-		return t, path, nil
+		return path, nil
 	}
-	if err := os.MkdirAll(cache, 0o777); err != nil {
-		return nil, "", err
-	}
-	if err := os.RemoveAll(dir); err != nil {
-		return nil, "", err
-	}
-	return t, path, t.SaveWhole(dir)
+	return path, t.SaveWhole(dir)
 }
 
 // prepare opens the text, as bytes unless a tokenizer is configured.
 func prepare(ctx context.Context, c *config.Config, env system.Env) (*corpus.Corpus, error) {
 	if c.Data.Tokenizer.Path == "" {
-		_, path, err := saveTokenizer(env.Cache)
+		t, err := bytesTokenizer()
+		if err != nil {
+			return nil, err
+		}
+		path, err := saveTokenizer(env.Cache, t)
 		if err != nil {
 			return nil, err
 		}
@@ -188,5 +188,5 @@ func prepare(ctx context.Context, c *config.Config, env system.Env) (*corpus.Cor
 		own.Data.Tokenizer.Path = path
 		c = &own
 	}
-	return corpus.Prepare(ctx, c, env.Cache, env.Learned, c.Data.SeqLen, env.Log)
+	return corpus.Prepare(ctx, c, env.Cache, env.Position, c.Data.SeqLen, env.Log)
 }

@@ -193,7 +193,7 @@ func TestFeed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := newFeed(c, d.train, 4, 2)
+	f := newFeed(c, d.train, 4, 2, "")
 	n := int64(len(d.train))
 	var orders [2][]int64
 	for epoch := range int64(2) {
@@ -245,11 +245,11 @@ func TestFeed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := newFeed(c, d.train, 4, 2)
+	g := newFeed(c, d.train, 4, 2, "")
 	if err := g.Seek(cursor); err != nil || g.done != f.done {
 		t.Errorf("after Seek at %d, want %d: %v", g.done, f.done, err)
 	}
-	refused(t, "the cursor of another run", newFeed(c, d.train[1:], 4, 2).Seek(cursor), "windows=")
+	refused(t, "the cursor of another run", newFeed(c, d.train[1:], 4, 2, "").Seek(cursor), "windows=")
 }
 
 // TestFlip: mirroring a picture mirrors the sun.
@@ -445,7 +445,7 @@ func TestNPZ(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Close(); err != nil {
+		if err := errors.Join(s.keep(), s.Close()); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -142,6 +142,7 @@ type feed struct {
 	shuffle     bool
 	done        int64 // examples handed out
 	order       string
+	flights     string // the id of what is stored
 }
 
 // position is the cursor of a feed.
@@ -149,10 +150,12 @@ type position struct {
 	Examples int64 `json:"examples"`
 	// Order is what the stream depends on.
 	Order string `json:"order"`
+	// Flights is the id of what is stored; empty in older checkpoints.
+	Flights string `json:"flights,omitempty"`
 }
 
-func newFeed(c *config.Config, list []window, rows, micro int) *feed {
-	f := &feed{reader: newReader(c), list: list, rows: rows, micro: micro, shuffle: c.Data.Shuffle}
+func newFeed(c *config.Config, list []window, rows, micro int, flights string) *feed {
+	f := &feed{reader: newReader(c), list: list, rows: rows, micro: micro, shuffle: c.Data.Shuffle, flights: flights}
 	if config.Of[Phases](c).Run != "mae" {
 		f.augment = config.Of[Augment](c)
 	}
@@ -177,7 +180,7 @@ func (f *feed) Next() (train.Update, error) {
 	first := f.done
 	f.done += int64(f.rows * f.micro)
 	return train.Update{
-		Micro: f.micro, Weight: float64(f.rows * f.micro), Tokens: int64(f.rows * f.micro), Cursor: position{f.done, f.order},
+		Micro: f.micro, Weight: float64(f.rows * f.micro), Tokens: int64(f.rows * f.micro), Cursor: position{f.done, f.order, f.flights},
 		Fill: func(m int, in train.Inputs) error {
 			list := make([]example, f.rows)
 			for i := range list {
@@ -195,7 +198,10 @@ func (f *feed) Seek(cursor json.RawMessage) error {
 		return err
 	}
 	if p.Order != f.order || p.Examples < 0 {
-		return fmt.Errorf("the checkpoint was made on %s, this run has %s", p.Order, f.order)
+		return fmt.Errorf("then %s, now %s", p.Order, f.order)
+	}
+	if p.Flights != "" && f.flights != "" && p.Flights != f.flights {
+		return fmt.Errorf("the flights are not those of then")
 	}
 	f.done = p.Examples
 	return nil

@@ -45,6 +45,13 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 	if t.sides, err = divide(c, s); err != nil {
 		return nil, err
 	}
+	feed := newFeed(c, t.sides.train, m.Shape.MicroBatch, m.Shape.Accumulation, s.id)
+	if err := env.Continues(feed); err != nil {
+		return nil, err
+	}
+	if err := s.keep(); err != nil {
+		return nil, err
+	}
 	t.scaler = fitScaler(t.sides.train, config.Of[Model](c).Frames)
 	t.announce()
 	shown, err := json.MarshalIndent(t.scaler, "", "  ")
@@ -52,7 +59,7 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 		return nil, err
 	}
 	run = &system.Run{
-		Feed: newFeed(c, t.sides.train, m.Shape.MicroBatch, m.Shape.Accumulation),
+		Feed: feed,
 		Goal: goal(c), Files: map[string][]byte{scalerFile: append(shown, '\n')}, Close: s.Close, Load: t.load,
 	}
 	if len(t.sides.valid) > 0 {

@@ -3,15 +3,20 @@ package cloudbase
 import (
 	"bufio"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 
+	"github.com/snug-ml/snug/internal/durable"
 	"github.com/snug-ml/snug/internal/regular"
 	"github.com/snug-ml/snug/internal/strictjson"
 )
@@ -20,7 +25,9 @@ import (
 // window is one read, and memory does not grow with the flights.
 type store struct {
 	Flights []*recording
-	dir     string
+	dir     string // where the files are
+	final   string // where [store.keep] puts them; empty: they are there
+	id      string // of all that is stored; empty where an older index does not tell
 }
 
 // recording is a stored flight.
@@ -37,7 +44,9 @@ type recording struct {
 	// Flat is the mean of the first flatFrames pictures, for flat-fielding;
 	// empty where that is off.
 	Flat []float32 `json:"flat,omitempty"`
-	file *os.File
+	// SHA256 is that of the file of pictures.
+	SHA256 string `json:"sha256,omitempty"`
+	file   *os.File
 }
 
 // unknown marks a frame without a label.
@@ -49,11 +58,12 @@ const flatFrames = 100
 // indexFile is the last file that appears in a whole store.
 const indexFile = "index.json"
 
-// prepare stores the flights below dir, or opens what was stored there before.
-// key names the sources and the settings that what is stored depends on.
-func prepare(ctx context.Context, dir, key string, flat bool, flights func() ([]*flight, error), log func(string, ...any)) (*store, error) {
+// prepare opens what was stored below dir before, or stores the flights there, in
+// a folder that gets its name by [store.keep]. key names the sources and the
+// settings that what is stored depends on.
+func prepare(ctx context.Context, dir, key string, flat bool, flights func() ([]*flight, error), log func(string, ...any)) (s *store, err error) {
 	dir = filepath.Join(dir, "frames-"+key)
-	s, err := openStore(dir)
+	s, err = openStore(dir)
 	if err == nil || !errors.Is(err, fs.ErrNotExist) {
 		return s, err
 	}
@@ -62,10 +72,15 @@ func prepare(ctx context.Context, dir, key string, flat bool, flights func() ([]
 		return nil, err
 	}
 	log("data: storing %d flights in %s", len(all), dir)
-	tmp := dir + ".tmp"
-	if err := errors.Join(os.RemoveAll(tmp), os.MkdirAll(tmp, 0o777)); err != nil {
+	tmp, err := durable.Stage(dir)
+	if err != nil {
 		return nil, err
 	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.RemoveAll(tmp))
+		}
+	}()
 	s = &store{Flights: make([]*recording, len(all))}
 	errs := make([]error, len(all))
 	var wg sync.WaitGroup
@@ -85,13 +100,26 @@ func prepare(ctx context.Context, dir, key string, flat bool, flights func() ([]
 	if err != nil {
 		return nil, err
 	}
-	if err := os.WriteFile(filepath.Join(tmp, indexFile), raw, 0o666); err != nil {
+	if err := durable.Replace(filepath.Join(tmp, indexFile), raw); err != nil {
 		return nil, err
 	}
-	if err := os.Rename(tmp, dir); err != nil {
+	if s, err = openStore(tmp); err != nil {
 		return nil, err
 	}
-	return openStore(dir)
+	s.final = dir
+	return s, nil
+}
+
+// keep gives a new store its name, by which the next run finds it.
+func (s *store) keep() error {
+	if s.final == "" {
+		return nil
+	}
+	if err := durable.Swap(s.dir, s.final); err != nil {
+		return err
+	}
+	s.dir, s.final = s.final, ""
+	return nil
 }
 
 // storing is how many flights are stored at a time.
@@ -114,7 +142,8 @@ func write(ctx context.Context, dir string, f *flight, flat bool) (r *recording,
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, file.Close()) }()
-	w := bufio.NewWriterSize(file, 1<<20)
+	h := sha256.New()
+	w := bufio.NewWriterSize(io.MultiWriter(file, h), 1<<20)
 	picture := make([]float32, f.Height*f.Width)
 	raw := make([]byte, len(picture)*f.pixels.bytes())
 	sum := make([]float64, len(picture))
@@ -144,7 +173,11 @@ func write(ctx context.Context, dir string, f *flight, flat bool) (r *recording,
 			r.Flat[k] = float32(v / float64(min(flatFrames, len(f.Time))))
 		}
 	}
-	return r, w.Flush()
+	if err := w.Flush(); err != nil {
+		return nil, err
+	}
+	r.SHA256 = hex.EncodeToString(h.Sum(nil))
+	return r, nil
 }
 
 func finitePicture(p []float32) error {
@@ -166,6 +199,10 @@ func openStore(dir string) (*store, error) {
 	s := &store{dir: dir}
 	if err := strictjson.Unmarshal(raw, s); err != nil {
 		return nil, fmt.Errorf("%s: %w; remove the folder to make it again", filepath.Join(dir, indexFile), err)
+	}
+	if !slices.ContainsFunc(s.Flights, func(r *recording) bool { return r.SHA256 == "" }) {
+		sum := sha256.Sum256(raw)
+		s.id = hex.EncodeToString(sum[:])
 	}
 	folder, err := regular.NewFolder(dir)
 	if err != nil {
@@ -190,9 +227,12 @@ func openStore(dir string) (*store, error) {
 	return s, nil
 }
 
-// Close closes the files.
+// Close closes the files, and removes those that were not kept.
 func (s *store) Close() error {
 	var errs []error
+	if s.final != "" {
+		defer func() { _ = os.RemoveAll(s.dir) }() // what stays is swept by the next
+	}
 	for _, r := range s.Flights {
 		if r.file != nil {
 			errs = append(errs, r.file.Close())

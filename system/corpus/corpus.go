@@ -8,12 +8,12 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"iter"
 	"maps"
-	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -85,14 +85,19 @@ func (g grouped) Documents() iter.Seq2[data.Document, error] {
 
 // Prepare tokenises the configured text below cache, or reuses what lies there
 // from the same text and settings, and opens it as windows of length
-// tokens. learned is what a resumed run has learned from, as shard.Options.Corpus.
-func Prepare(ctx context.Context, c *config.Config, cache, learned string, length int, log func(string, ...any)) (*Corpus, error) {
+// tokens. position is that of a resumed run, as [system.Env.Position].
+func Prepare(ctx context.Context, c *config.Config, cache string, position json.RawMessage, length int, log func(string, ...any)) (*Corpus, error) {
 	src, err := Source(&c.Data)
 	if err != nil {
 		return nil, err
 	}
 	out := &Corpus{}
-	if out.Tokenizer, out.TokenizerFiles, err = tokenizer(ctx, c, src, cache, log); err != nil {
+	tok, keep, err := tokenizer(ctx, c, src, cache, log)
+	if err != nil {
+		return nil, err
+	}
+	out.Tokenizer = tok
+	if out.TokenizerFiles, err = tok.Files(); err != nil {
 		return nil, err
 	}
 	eos, ok := out.Tokenizer.Special(token.EOS)
@@ -100,10 +105,13 @@ func Prepare(ctx context.Context, c *config.Config, cache, learned string, lengt
 		return nil, fmt.Errorf("data.tokenizer.path %s: the tokenizer has no end-of-text token, which separates documents; add one called %s", c.Data.Tokenizer.Path, EndOfText)
 	}
 	out.Splits, err = Tokenise(ctx, filepath.Join(cache, "shards"), src, out.Tokenizer, shard.Options{
-		Tokenizer: hash(out.TokenizerFiles), EOS: eos, HeldOut: c.Data.HeldOutFraction, Seed: c.Data.ShuffleSeed, Length: length, Corpus: learned,
+		Tokenizer: hash(out.TokenizerFiles), EOS: eos, HeldOut: c.Data.HeldOutFraction, Seed: c.Data.ShuffleSeed, Length: length, Corpus: Learned(position),
 	}, log)
 	if err != nil {
 		return nil, err
+	}
+	if err := keep(); err != nil {
+		return nil, errors.Join(err, out.Close())
 	}
 	if out.HeldOut != nil {
 		if out.Baseline, err = data.Baselines(ctx, out.Train, out.HeldOut); err != nil {
@@ -113,43 +121,52 @@ func Prepare(ctx context.Context, c *config.Config, cache, learned string, lengt
 	return out, nil
 }
 
+// Learned is the id of the text that a run has learned from up to a position,
+// empty where that names none.
+func Learned(position json.RawMessage) string {
+	var at data.Cursor
+	if position == nil || json.Unmarshal(position, &at) != nil { // of another kind
+		return ""
+	}
+	return at.Corpus
+}
+
 // tokenizer loads the configured tokenizer, or the one trained here before on
-// the same text, or trains it.
-func tokenizer(ctx context.Context, c *config.Config, src data.Source, cache string, log func(string, ...any)) (*token.Tokenizer, map[string][]byte, error) {
-	file := c.Data.Tokenizer.Path
-	if file == "" {
-		print, err := src.Fingerprint()
-		if err != nil {
-			return nil, nil, err
+// the same text, or trains it; keep saves what was trained.
+func tokenizer(ctx context.Context, c *config.Config, src data.Source, cache string, log func(string, ...any)) (t *token.Tokenizer, keep func() error, err error) {
+	nothing := func() error { return nil }
+	if file := c.Data.Tokenizer.Path; file != "" {
+		if t, err = token.Load(file); err != nil {
+			return nil, nil, fmt.Errorf("data.tokenizer.path: %w", err)
 		}
-		sum := sha256.Sum256(fmt.Appendf(nil, "%s %d %d %v", print, c.Data.Tokenizer.VocabSize, c.Data.ShuffleSeed, c.Data.HeldOutFraction))
-		dir := filepath.Join(cache, "tokenizer-"+hex.EncodeToString(sum[:8]))
-		file = filepath.Join(dir, "tokenizer.json")
-		if _, err := token.Load(file); err != nil {
-			if !errors.Is(err, fs.ErrNotExist) {
-				log("data: %v: it is made again", err)
-				if err := os.RemoveAll(dir); err != nil {
-					return nil, nil, err
-				}
-			}
-			log("data: training a byte-level BPE tokenizer of %d tokens", c.Data.Tokenizer.VocabSize)
-			// What is held out must not shape the tokens either.
-			seen := shard.Select(src, shard.Train, c.Data.ShuffleSeed, c.Data.HeldOutFraction)
-			err := trainTokenizer(ctx, c.Data.Tokenizer.VocabSize, seen, dir)
-			if errors.Is(err, token.ErrNoText) {
-				err = missing(&c.Data, src, err)
-			}
-			if err != nil {
-				return nil, nil, err
-			}
-		}
+		return t, nothing, nil
 	}
-	t, err := token.Load(file)
+	print, err := src.Fingerprint()
 	if err != nil {
-		return nil, nil, fmt.Errorf("data.tokenizer.path: %w", err)
+		return nil, nil, err
 	}
-	files, err := t.Files()
-	return t, files, err
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s %d %d %v", print, c.Data.Tokenizer.VocabSize, c.Data.ShuffleSeed, c.Data.HeldOutFraction))
+	dir := filepath.Join(cache, "tokenizer-"+hex.EncodeToString(sum[:8]))
+	t, err = token.Load(filepath.Join(dir, token.File))
+	if err == nil {
+		return t, nothing, nil
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		log("data: %v: it is made again", err)
+	}
+	log("data: training a byte-level BPE tokenizer of %d tokens", c.Data.Tokenizer.VocabSize)
+	// What is held out must not shape the tokens either.
+	seen := shard.Select(src, shard.Train, c.Data.ShuffleSeed, c.Data.HeldOutFraction)
+	t, err = trainTokenizer(ctx, c.Data.Tokenizer.VocabSize, seen)
+	if errors.Is(err, token.ErrNoText) {
+		err = missing(&c.Data, src, err)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	keep = func() error { return t.SaveWhole(dir) }
+	saved, err := t.Reloaded()
+	return saved, keep, err
 }
 
 // missing says why no document is trained on; otherwise is the error where
@@ -168,17 +185,14 @@ func hash(files map[string][]byte) string {
 	return hex.EncodeToString(h.Sum(nil)[:8])
 }
 
-func trainTokenizer(ctx context.Context, vocab int, src data.Source, dir string) error {
+func trainTokenizer(ctx context.Context, vocab int, src data.Source) (*token.Tokenizer, error) {
 	var failed error
 	docs := data.Texts(src, 0, &failed)
 	t, err := token.TrainBPE(ctx, docs, token.TrainOptions{
 		VocabSize: vocab, Specials: []token.Special{{Content: EndOfText, Roles: []token.Role{token.EOS}}},
 	})
 	if failed != nil {
-		return failed
+		return nil, failed
 	}
-	if err != nil {
-		return err
-	}
-	return t.SaveWhole(dir)
+	return t, err
 }

@@ -51,7 +51,7 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 		return nil, err
 	}
 	cache := cacheDir(c, env)
-	t, hash, err := tokenizer(ctx, c, src, cache, env.Log)
+	t, hash, keep, err := tokenizer(ctx, c, src, cache, env.Log)
 	if err != nil {
 		return nil, err
 	}
@@ -64,16 +64,27 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 	}
 	run := &system.Run{Files: files, Load: j.load, Report: j.report, Close: func() error { return nil }}
 	if j.stage == stageEncoder {
-		return run, j.openEncoder(ctx, run, src, hash, cache)
+		if err := j.openEncoder(ctx, run, src, hash, cache); err != nil {
+			return nil, err
+		}
+		return run, keep()
 	}
-	if err := j.openTables(ctx, cache); err != nil {
+	texts := &reader{config: c, cache: cache, log: env.Log}
+	if err := j.openTables(ctx, texts); err != nil {
 		return nil, err
 	}
-	return run, j.openTasks(run)
+	if err := j.openTasks(run); err != nil {
+		return nil, err
+	}
+	if err := env.Continues(run.Feed); err != nil {
+		run.Feed.Close()
+		return nil, err
+	}
+	return run, errors.Join(keep(), texts.keep())
 }
 
 func (j *job) openEncoder(ctx context.Context, run *system.Run, src data.Source, hash, cache string) (err error) {
-	if j.guess, err = newGuessing(ctx, j.config, j.shape.MicroBatch, src, j.tok, hash, cache, j.env.Learned, j.env.Log); err != nil {
+	if j.guess, err = newGuessing(ctx, j.config, j.shape.MicroBatch, src, j.tok, hash, cache, corpus.Learned(j.env.Position), j.env.Log); err != nil {
 		return err
 	}
 	run.RateKey, run.WarmupKey, run.StepsKey = "phases.encoder_lr", "phases.encoder_warmup", "phases.encoder_steps"
@@ -94,8 +105,7 @@ func (j *job) openEncoder(ctx context.Context, run *system.Run, src data.Source,
 }
 
 // openTables reads and encodes the texts that the stage wants.
-func (j *job) openTables(ctx context.Context, cache string) error {
-	src := &reader{config: j.config, cache: cache, log: j.env.Log}
+func (j *job) openTables(ctx context.Context, src *reader) error {
 	for i, name := range j.tasks {
 		if isTask(j.stage) && j.stage != name {
 			continue

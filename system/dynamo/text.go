@@ -112,6 +112,9 @@ type reader struct {
 	cache  string
 	log    func(string, ...any)
 	tree   map[string][]text
+	// What keep writes, if the tree was read, and where.
+	found []byte
+	path  string
 }
 
 // texts gives a task's.
@@ -169,8 +172,8 @@ func (s *reader) goTree(ctx context.Context) (map[string][]text, error) {
 	if err != nil {
 		return nil, err
 	}
-	path := filepath.Join(s.cache, fmt.Sprintf("go-tasks-%x.json", sha256.Sum256([]byte(treeVersion+print)))[:len("go-tasks-")+16]+".json")
-	raw, err := regular.Read(path, regular.Log)
+	s.path = filepath.Join(s.cache, fmt.Sprintf("go-tasks-%x.json", sha256.Sum256([]byte(treeVersion+print)))[:len("go-tasks-")+16]+".json")
+	raw, err := regular.Read(s.path, regular.Log)
 	if err == nil {
 		var out map[string][]text
 		return out, json.Unmarshal(raw, &out)
@@ -182,11 +185,17 @@ func (s *reader) goTree(ctx context.Context) (map[string][]text, error) {
 	if err != nil {
 		return nil, err
 	}
-	if raw, err = json.Marshal(out); err != nil {
-		return nil, err
+	s.found, err = json.Marshal(out)
+	return out, err
+}
+
+// keep saves what was read of the Go source tree.
+func (s *reader) keep() error {
+	if s.found == nil {
+		return nil
 	}
 	if err := os.MkdirAll(s.cache, 0o777); err != nil {
-		return nil, err
+		return err
 	}
-	return out, durable.Replace(path, raw)
+	return durable.Replace(s.path, s.found)
 }

@@ -139,8 +139,9 @@ var markers = []token.Special{
 
 // tokenizer loads the configured tokenizer or that of the model folder, or
 // trains one on the documents of phase 0, or reuses the one trained before on
-// the same. hash names it.
-func tokenizer(ctx context.Context, c *config.Config, src data.Source, cache string, log func(string, ...any)) (t *token.Tokenizer, hash string, err error) {
+// the same. hash names it, keep saves one that was trained.
+func tokenizer(ctx context.Context, c *config.Config, src data.Source, cache string, log func(string, ...any)) (t *token.Tokenizer, hash string, keep func() error, err error) {
+	keep = func() error { return nil }
 	folder := config.Of[Model](c).Folder
 	dir := c.Data.Tokenizer.Path
 	if dir == "" {
@@ -149,24 +150,25 @@ func tokenizer(ctx context.Context, c *config.Config, src data.Source, cache str
 	if dir == "" {
 		print, err := src.Fingerprint()
 		if err != nil {
-			return nil, "", err
+			return nil, "", nil, err
 		}
 		sum := sha256.Sum256(fmt.Appendf(nil, "%s %d %v", print, c.Data.Tokenizer.VocabSize, markers))
 		dir = filepath.Join(cache, fmt.Sprintf("tokenizer-%x", sum[:8]))
 		if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 			log("data: training a byte-level BPE tokenizer of %d tokens", c.Data.Tokenizer.VocabSize)
-			if err := trainTokenizer(ctx, c.Data.Tokenizer.VocabSize, src, dir); err != nil {
-				return nil, "", err
+			own, err := trainTokenizer(ctx, c.Data.Tokenizer.VocabSize, src)
+			if err != nil {
+				return nil, "", nil, err
 			}
+			t, err = own.Reloaded()
+			return t, dir, func() error { return own.SaveWhole(dir) }, err
 		}
 	}
-	if t, err = token.Load(dir); err != nil {
-		return nil, "", err
-	}
-	return t, dir, nil
+	t, err = token.Load(dir)
+	return t, dir, keep, err
 }
 
-func trainTokenizer(ctx context.Context, vocab int, src data.Source, dir string) error {
+func trainTokenizer(ctx context.Context, vocab int, src data.Source) (*token.Tokenizer, error) {
 	var failed error
 	t, err := token.TrainBPE(ctx, func(yield func([]byte) bool) {
 		for d, err := range src.Documents() {
@@ -179,8 +181,5 @@ func trainTokenizer(ctx context.Context, vocab int, src data.Source, dir string)
 			}
 		}
 	}, token.TrainOptions{VocabSize: vocab, Specials: markers})
-	if err := errors.Join(failed, err); err != nil {
-		return err
-	}
-	return t.SaveWhole(dir)
+	return t, errors.Join(failed, err)
 }

@@ -24,6 +24,7 @@ type task struct {
 	// test is nil where there is none.
 	train, valid, test *examples
 	baseline           *bagOfWords
+	keep               func() error // saves a tokenizer that was trained
 }
 
 // prepare reads and encodes the texts; micro-batches have so many rows.
@@ -33,10 +34,11 @@ func prepare(ctx context.Context, c *config.Config, rows int, env system.Env) (*
 	if t.texts, err = read(ctx, c, env.Log); err != nil {
 		return nil, err
 	}
-	tok, err := tokenizer(ctx, c, t.texts.train, env.Cache, env.Log)
+	tok, keep, err := tokenizer(ctx, c, t.texts.train, env.Cache, env.Log)
 	if err != nil {
 		return nil, err
 	}
+	t.keep = keep
 	if t.encoder, err = newEncoder(tok, c); err != nil {
 		return nil, err
 	}
@@ -101,6 +103,13 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 	}
 	f, err := newFeed(c, t.train, m.Shape.Accumulation)
 	if err != nil {
+		return nil, err
+	}
+	if err = env.Continues(f); err == nil {
+		err = t.keep()
+	}
+	if err != nil {
+		f.Close()
 		return nil, err
 	}
 	return &system.Run{

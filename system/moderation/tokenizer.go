@@ -72,14 +72,17 @@ var ownMarkers = []token.Special{
 
 // tokenizer loads the configured tokenizer or that of the model folder, or
 // trains one on the training texts, or reuses the one trained before on the
-// same texts.
-func tokenizer(ctx context.Context, c *config.Config, train []sample, cache string, log func(string, ...any)) (*token.Tokenizer, error) {
+// same texts. keep saves one that was trained.
+func tokenizer(ctx context.Context, c *config.Config, train []sample, cache string, log func(string, ...any)) (own *token.Tokenizer, keep func() error, err error) {
+	nothing := func() error { return nil }
 	t := &c.Data.Tokenizer
 	switch folder := config.Of[Model](c).Folder; {
 	case t.Path != "":
-		return token.Load(t.Path)
+		own, err = token.Load(t.Path)
+		return own, nothing, err
 	case folder != "":
-		return token.LoadFolder(folder)
+		own, err = token.LoadFolder(folder)
+		return own, nothing, err
 	}
 	h := sha256.New()
 	_, _ = fmt.Fprintf(h, "%d\n", t.VocabSize) // a hash never fails to write
@@ -88,20 +91,18 @@ func tokenizer(ctx context.Context, c *config.Config, train []sample, cache stri
 	}
 	dir := filepath.Join(cache, "tokenizer-"+hex.EncodeToString(h.Sum(nil)[:8]))
 	if _, err := os.Stat(dir); err == nil {
-		return token.LoadFolder(dir)
+		own, err = token.LoadFolder(dir)
+		return own, nothing, err
 	} else if !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
+		return nil, nil, err
 	}
 	log("data: training a byte-level BPE tokenizer of %d tokens on the training texts", t.VocabSize)
-	own, err := token.TrainBPE(ctx, func(yield func([]byte) bool) {
+	own, err = token.TrainBPE(ctx, func(yield func([]byte) bool) {
 		for _, x := range train {
 			if !yield([]byte(x.text)) {
 				return
 			}
 		}
 	}, token.TrainOptions{VocabSize: t.VocabSize, Specials: ownMarkers})
-	if err != nil {
-		return nil, err
-	}
-	return own, own.SaveWhole(dir)
+	return own, func() error { return own.SaveWhole(dir) }, err
 }

@@ -137,7 +137,7 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 		own.Data.Tokenizer.Path = folder
 		c = &own
 	}
-	text, err := corpus.Prepare(ctx, c, env.Cache, env.Learned, c.Data.SeqLen, env.Log)
+	text, err := corpus.Prepare(ctx, c, env.Cache, env.Position, c.Data.SeqLen, env.Log)
 	if err != nil {
 		return nil, err
 	}

@@ -177,7 +177,7 @@ func (t *table) fusedSums() {
 			tol := Tolerance{Ulps: 8, Abs: 0x1p-22, Terms: rows, Inner: 2, InnerDType: d}
 			t.pair(fmt.Sprintf("fused/%v/sums_%v", d, c.x), tol,
 				func(m *maker) {
-					m.outputs(m.Emit(graph.Fused{Body: body, Sums: []graph.Reduce{sum, sum}}, in(m)...)...)
+					m.outputs(m.Emit(graph.Fused{Body: body, Reductions: []graph.Reduce{sum, sum}}, in(m)...)...)
 				},
 				func(m *maker) {
 					out := plainBody(m, body, in(m))

@@ -93,13 +93,13 @@ func (s *columnSums) add(k int, x []float32, flat int) {
 
 // summed runs a body whose last results are summed. A task is one set of rows.
 func (c *compiler) summed(n *graph.Node, op graph.Fused) ([]phase, error) {
-	dims, count := n.Out[0].Shape(), len(op.Sums)
+	dims, count := n.Out[0].Shape(), len(op.Reductions)
 	plain, totals := n.Out[:len(n.Out)-count], c.refs(n.Out[len(n.Out)-count:])
 	p, err := c.tileProgram(op.Body, n.In, plain, dims)
 	if err != nil {
 		return nil, err
 	}
-	outer, rows, cols, _ := op.Sums[0].Columns(dims)
+	outer, rows, cols, _ := op.Reductions[0].Columns(dims)
 	v := newColumns(outer, rows, cols)
 	l := newLoop(p, p.collapse(dims, cols, rows*cols))
 	wide := v.wide * cols

@@ -23,10 +23,10 @@ func word(a, b graph.DType) gemm.DType {
 // micro multiplies patches by weights of type d. Runs of an odd number of
 // elements do not start with words of two.
 func (p *patches) micro(d graph.DType) gemm.Micro {
-	u := gemm.NewMicro(products, word(p.dtype, d))
+	u := gemm.NewMicro(matmulISA, word(p.dtype, d))
 	for _, t := range p.runs {
 		if t.n*p.ch%2 != 0 {
-			return gemm.NewMicro(products, gemm.F32)
+			return gemm.NewMicro(matmulISA, gemm.F32)
 		}
 	}
 	return u

@@ -94,7 +94,7 @@ func (l *planes) lay(r rect, mem []byte) gemm.Matrix {
 // fewIn multiplies patches of few channels: their planes, transposed, by the
 // weights.
 func (c *compiler) fewIn(residues []*residue, w *weights, out *pixels) []phase {
-	u := gemm.NewMicro(products, gemm.F32)
+	u := gemm.NewMicro(matmulISA, gemm.F32)
 	code, n := c.code, out.ch
 	direct := out.stride == [2]int{1, 1} && out.dtype == graph.F32
 	var ps []phase
@@ -148,7 +148,7 @@ func (c *compiler) fewIn(residues []*residue, w *weights, out *pixels) []phase {
 // falls on each position: a product as many times smaller as there are taps.
 func (c *compiler) fewOut(residues []*residue, w *weights, out *pixels) []phase {
 	code, n, dtype := c.code, out.ch, residues[0].dtype
-	u := gemm.NewMicro(products, word(dtype, w.dtype))
+	u := gemm.NewMicro(matmulISA, word(dtype, w.dtype))
 	var ps []phase
 	for _, r := range residues {
 		p := &r.patches

@@ -45,11 +45,11 @@ func (c *compiler) conv2dGradWeight(n *graph.Node, op graph.Conv2DGradWeight) ([
 	g := &weightGrad{dy: operand{ref: c.ref(dy), dtype: dy.DType()}, out: dy.Shape()[3]}
 	few := asPlanes(p.ch, len(p.taps))
 	if few {
-		g.u, g.planes = gemm.NewMicro(products, gemm.F32), p.planes(1)
+		g.u, g.planes = gemm.NewMicro(matmulISA, gemm.F32), p.planes(1)
 		g.right = alignUp(g.need, 64)
 		c.need(0, g.right+g.u.PackedBytes(g.positions(), g.out))
 	} else {
-		g.u = gemm.NewMicro(products, word(x.DType(), dy.DType()))
+		g.u = gemm.NewMicro(matmulISA, word(x.DType(), dy.DType()))
 		g.planes = &planes{grid: p.grid(packedWords*g.u.Elems(), 1, p.dtype)}
 		words := g.rows * g.u.Words(g.cols)
 		g.left = g.frameBytes(p.dtype)

@@ -38,7 +38,7 @@ func (c *compiler) groupedMatmul(n *graph.Node, op graph.GroupedMatMul) ([]phase
 		bias = c.ref(n.In[3])
 	}
 	groups, inner, out := wv.Shape()[0], xv.Shape()[1], yv.Shape()[1]
-	u := gemm.NewMicro(products, word(xv.DType(), wv.DType()))
+	u := gemm.NewMicro(matmulISA, word(xv.DType(), wv.DType()))
 	cut := strip(u, inner, out, groups, c.workers)
 	cuts := (out + cut - 1) / cut
 	d := yv.DType()
@@ -94,7 +94,7 @@ func (c *compiler) groupedOuter(n *graph.Node) ([]phase, error) {
 	av, bv := n.In[0], n.In[1]
 	a, b, offsets, y := c.ref(av), c.ref(bv), c.ref(n.In[2]), c.ref(n.Out[0])
 	groups, rows, out := n.Out[0].Shape()[0], av.Shape()[1], bv.Shape()[1]
-	u := gemm.NewMicro(products, word(av.DType(), bv.DType()))
+	u := gemm.NewMicro(matmulISA, word(av.DType(), bv.DType()))
 	cut := strip(u, groupRows, out, groups, c.workers)
 	cuts := (out + cut - 1) / cut
 	packed := alignUp(u.PackedBytes(groupRows, cut), 64)

@@ -8,9 +8,9 @@ import (
 	"github.com/snug-ml/snug/internal/simd"
 )
 
-// products is the level of the matrix kernels that programs are compiled for;
+// matmulISA is the level of the matrix kernels that programs are compiled for;
 // the vector functions keep theirs in simd.
-var products = gemm.Auto
+var matmulISA = gemm.Auto
 
 // unconfigured is what was wrong with SNUG_CPU_ISA; Compile reports it.
 var unconfigured error
@@ -18,7 +18,7 @@ var unconfigured error
 // Kernels names the kernels in use: programs compiled for the same ones give the
 // same bits on every machine.
 func Kernels() string {
-	vectors, matrices := simd.Active().String(), products.Resolve().String()
+	vectors, matrices := simd.Active().String(), matmulISA.Resolve().String()
 	if vectors == matrices {
 		return vectors
 	}
@@ -50,6 +50,6 @@ func Configure(isa string) error {
 	if err := simd.Use(level); err != nil {
 		return err
 	}
-	products, unconfigured = matrix, nil
+	matmulISA, unconfigured = matrix, nil
 	return nil
 }

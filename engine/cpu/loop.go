@@ -9,7 +9,7 @@ import (
 // elementwise runs a body over the whole of its result.
 func (c *compiler) elementwise(n *graph.Node) ([]phase, error) {
 	dims := n.Out[0].Shape()
-	if op, ok := n.Op.(graph.Fused); ok && len(op.Sums) > 0 {
+	if op, ok := n.Op.(graph.Fused); ok && len(op.Reductions) > 0 {
 		return c.summed(n, op)
 	}
 	p, err := c.tileProgram(body(n), n.In, n.Out, dims)

@@ -110,7 +110,7 @@ func (c *compiler) lowerChunkedLoss(l *chunkedLoss, loss, lse ref) ([]phase, err
 	front := alignUp(l.rows*8, 64)
 	each := func() []float64 { return unsafe.Slice((*float64)(unsafe.Pointer(&code.m.shared[0])), l.rows) }
 	product := func(m, n, k int, a, b, out gemm.DType, ta, tb, acc bool, args func() (a, b, c unsafe.Pointer), strides [3]int) []phase {
-		p := gemm.NewPlan(m, n, k, a, b, out, ta, tb, gemm.Options{Accumulate: acc, Workers: c.workers, Compute: t, ISA: products})
+		p := gemm.NewPlan(m, n, k, a, b, out, ta, tb, gemm.Options{Accumulate: acc, Workers: c.workers, Compute: t, ISA: matmulISA})
 		c.need(front+p.SharedBytes(), p.WorkerBytes())
 		var ps []phase
 		for ph := range p.Phases() {

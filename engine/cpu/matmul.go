@@ -27,7 +27,7 @@ func (c *compiler) matmul(n *graph.Node, op graph.MatMul) ([]phase, error) {
 	if rowDots(op, n, batch, rows) {
 		return c.rowDot(n, op, rows, cols, inner)
 	}
-	opts := gemm.Options{Accumulate: op.Accumulate, Workers: c.workers, Compute: gemmType(a.DType()), ISA: products}
+	opts := gemm.Options{Accumulate: op.Accumulate, Workers: c.workers, Compute: gemmType(a.DType()), ISA: matmulISA}
 	var err error
 	if opts.MapA, err = mapOf(op.MapA); err != nil {
 		return nil, err

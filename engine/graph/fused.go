@@ -100,9 +100,9 @@ func (bd *Body) flops() float64 {
 // It is made by the fuse pass, after differentiation.
 type Fused struct {
 	Body *Body
-	// Sums is what becomes of the last results of the body: instead of going to
+	// Reductions is what becomes of the last results of the body: instead of going to
 	// memory they are added up, over the same columns all; see [Reduce.Columns].
-	Sums []Reduce
+	Reductions []Reduce
 }
 
 // Name is "fused".
@@ -111,16 +111,16 @@ func (Fused) Name() string { return "fused" }
 // Infer types the registers, and the sums.
 func (f Fused) Infer(in []Type) ([]Type, error) {
 	out, err := f.Body.infer(in)
-	if err != nil || len(f.Sums) == 0 {
+	if err != nil || len(f.Reductions) == 0 {
 		return out, err
 	}
-	first := len(out) - len(f.Sums)
+	first := len(out) - len(f.Reductions)
 	if first < 1 {
-		return nil, fmt.Errorf("%d sums of %d results, of which the first is none", len(f.Sums), len(out))
+		return nil, fmt.Errorf("%d sums of %d results, of which the first is none", len(f.Reductions), len(out))
 	}
 	s := out[0].Shape
-	_, rows, cols, _ := f.Sums[0].Columns(s)
-	for k, r := range f.Sums {
+	_, rows, cols, _ := f.Reductions[0].Columns(s)
+	for k, r := range f.Reductions {
 		_, m, n, ok := r.Columns(s)
 		if !ok || m != rows || n != cols || !out[first+k].Shape.Equal(s) {
 			return nil, fmt.Errorf("%s %d of %v is not over the rows that the first is over, of the shape %v", r.Name(), k, out[first+k], s)
@@ -142,7 +142,7 @@ func (f Fused) Grad(b *Builder, _ *Node, _ []*Value) []*Value {
 
 // Cost is one pass over memory.
 func (f Fused) Cost(in, out []Type) Cost {
-	return traffic(in, out, f.Body.flops()+float64(len(f.Sums)))
+	return traffic(in, out, f.Body.flops()+float64(len(f.Reductions)))
 }
 
 // InplaceOperands: any operand of the result's type may be overwritten.

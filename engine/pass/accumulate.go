@@ -17,7 +17,7 @@ import (
 // differently: this is the one pass that changes bits, within the error of any
 // float32 sum.
 func accumulate(u *Unit) error {
-	a := &accumulator{newFlow(u.F), make([]func(*rebuilder), len(u.F.Nodes)), make([][]func(*rebuilder), len(u.F.Nodes))}
+	a := &accumulator{newDefUse(u.F), make([]func(*rebuilder), len(u.F.Nodes)), make([][]func(*rebuilder), len(u.F.Nodes))}
 	for _, n := range u.F.Nodes {
 		if op, ok := n.Op.(graph.Assign); ok && op.Add {
 			a.state(n)
@@ -52,7 +52,7 @@ func accumulate(u *Unit) error {
 }
 
 type accumulator struct {
-	*flow
+	*defUse
 	instead []func(r *rebuilder)   // of the node at a position
 	after   [][]func(r *rebuilder) // it
 }
@@ -93,7 +93,7 @@ func (a *accumulator) private(v *graph.Value) bool {
 
 // adder is the operation that adds result v of n to a state on its own.
 func (a *accumulator) adder(p part, state graph.Type) graph.Op {
-	if p.n == nil || !a.private(p.seen) || a.instead[a.at[p.n]] != nil || !graph.Storage(p.seen).Type.Equal(state) {
+	if p.n == nil || !a.private(p.seen) || a.instead[a.position[p.n]] != nil || !graph.Storage(p.seen).Type.Equal(state) {
 		return nil
 	}
 	switch op := p.n.Op.(type) {
@@ -118,19 +118,19 @@ func (a *accumulator) adder(p part, state graph.Type) graph.Op {
 // state lets the summands of what n adds to a state go there one by one, each
 // as soon as it is computed.
 func (a *accumulator) state(n *graph.Node) {
-	g, i := n.In[0], a.at[n]
+	g, i := n.In[0], a.position[n]
 	parts, sums := a.parts(n.In[1])
 	if !slices.ContainsFunc(parts, func(p part) bool { return a.adder(p, g.Type) != nil }) {
 		parts, sums = []part{{n.In[1], graph.Storage(n.In[1]).Node}}, nil
 	}
 	for _, p := range parts {
 		// The state must be there, and nobody may still want its old value.
-		if p.n == nil || g.Node != nil && a.at[g.Node] >= a.at[p.n] ||
-			slices.ContainsFunc(a.readers[g.ID], func(j int) bool { return j != i && j >= a.at[p.n] }) {
+		if p.n == nil || g.Node != nil && a.position[g.Node] >= a.position[p.n] ||
+			slices.ContainsFunc(a.readers[g.ID], func(j int) bool { return j != i && j >= a.position[p.n] }) {
 			return
 		}
 	}
-	slices.SortStableFunc(parts, func(p, q part) int { return cmp.Compare(a.at[p.n], a.at[q.n]) })
+	slices.SortStableFunc(parts, func(p, q part) int { return cmp.Compare(a.position[p.n], a.position[q.n]) })
 	next := g // the old value that stands for the state's present version
 	for k, p := range parts {
 		result := n.Out[0]
@@ -138,7 +138,7 @@ func (a *accumulator) state(n *graph.Node) {
 			result = a.f.NewValue(g.Type)
 		}
 		version := next
-		at := a.at[p.n]
+		at := a.position[p.n]
 		if op := a.adder(p, g.Type); op != nil {
 			out := graph.Storage(p.seen).Index
 			a.instead[at] = func(r *rebuilder) {
@@ -156,7 +156,7 @@ func (a *accumulator) state(n *graph.Node) {
 		next = result
 	}
 	for _, s := range sums {
-		a.instead[a.at[s]] = leaveOut
+		a.instead[a.position[s]] = leaveOut
 	}
 	a.instead[i] = leaveOut
 }
@@ -178,10 +178,10 @@ func (a *accumulator) table(n *graph.Node, op graph.EmbeddingGrad) {
 		other = sum.In[1]
 	}
 	s := graph.Storage(other)
-	if s == n.Out[0] || !other.Type.Equal(n.Out[0].Type) || s.Node != nil && a.at[s.Node] > a.at[n] {
+	if s == n.Out[0] || !other.Type.Equal(n.Out[0].Type) || s.Node != nil && a.position[s.Node] > a.position[n] {
 		return
 	}
-	a.instead[a.at[n]] = func(r *rebuilder) {
+	a.instead[a.position[n]] = func(r *rebuilder) {
 		r.replace(sum.Out, r.b.Emit(op, r.value(n.In[0]), r.value(n.In[1]), r.value(other)))
 	}
 	a.instead[j] = leaveOut

@@ -16,17 +16,17 @@ func Differentiate(f *graph.Func, loss *graph.Value, wrt []*graph.Value, seed *g
 		if loss.Shape().Elems() != 1 {
 			b.Failf("the loss is %v, want a scalar", loss.Type)
 		}
-		// moves: whether a value depends on wrt.
-		moves := make([]bool, f.NumValues())
+		// requiresGrad[v.ID]: whether v depends on wrt.
+		requiresGrad := make([]bool, f.NumValues())
 		for _, v := range wrt {
-			moves[v.ID] = true
+			requiresGrad[v.ID] = true
 		}
 		forward := f.Nodes
 		for _, n := range forward {
 			for _, v := range n.In {
-				if moves[v.ID] {
+				if requiresGrad[v.ID] {
 					for _, o := range n.Out {
-						moves[o.ID] = true
+						requiresGrad[o.ID] = true
 					}
 					break
 				}
@@ -46,7 +46,7 @@ func Differentiate(f *graph.Func, loss *graph.Value, wrt []*graph.Value, seed *g
 					dout[j] = sum[o.ID]
 					any = any || dout[j] != nil
 				}
-				if !any || !anyMoves(moves, n.In) {
+				if !any || !anyRequiresGrad(requiresGrad, n.In) {
 					continue
 				}
 				b.At(n, func() {
@@ -55,7 +55,7 @@ func Differentiate(f *graph.Func, loss *graph.Value, wrt []*graph.Value, seed *g
 						for j, g := range n.Op.Grad(b, n, dout) {
 							v := n.In[j]
 							switch {
-							case g == nil || !moves[v.ID]:
+							case g == nil || !requiresGrad[v.ID]:
 							case sum[v.ID] == nil:
 								sum[v.ID] = g
 							default:
@@ -73,17 +73,17 @@ func Differentiate(f *graph.Func, loss *graph.Value, wrt []*graph.Value, seed *g
 	return grads, err
 }
 
-func anyMoves(moves []bool, vs []*graph.Value) bool {
+func anyRequiresGrad(requiresGrad []bool, vs []*graph.Value) bool {
 	for _, v := range vs {
-		if moves[v.ID] {
+		if requiresGrad[v.ID] {
 			return true
 		}
 	}
 	return false
 }
 
-// fillZeros gives the main result a gradient when only a further result has
-// one; gradient rules count on it.
+// fillZeros gives the first result a gradient of zeros when only another result
+// has one; gradient rules rely on it.
 func fillZeros(b *graph.Builder, n *graph.Node, dout []*graph.Value) {
 	if dout[0] == nil {
 		dout[0] = b.BroadcastTo(b.Scalar(0), n.Out[0].Shape()...)

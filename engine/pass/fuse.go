@@ -6,19 +6,19 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// fuse joins elementwise operations with each other, with the products before
-// them and with the sums over columns behind them, so that what lies between
-// them never goes to memory. Every step of a fused body rounds as the operation
-// of its own did: no bit changes.
+// fuse joins elementwise operations with each other, with the matmuls before
+// them and with the column reductions after them, so that the values between
+// them never go to memory. Every step of a fused body rounds as the separate
+// operation did: no bit changes.
 //
-// A cluster of nodes becomes one node at the place of one of them. That is
-// right when what it reads is known there and nobody else reads its results or
-// overwrites a state it reads before; and it must not keep more memory alive
-// than its members did.
+// A cluster of nodes becomes one node at the position of one of them. That is
+// legal if all its operands are defined there, no other node reads its results
+// earlier, and no state it reads is overwritten before; and it must not keep more
+// memory alive than its members did.
 //
-// What is near enough to join depends on the order. With recomputation the
-// writing order asks for the backward half's values before the rebuilt ones;
-// the lazy order is tried too, and taken if its peak is lower by 2 %.
+// What is near enough to fuse depends on the order. With recomputation the
+// order of the source asks for the values of the backward half before the rebuilt
+// ones; the lazy order is tried too, and used if its peak is 2 % lower.
 func fuse(u *Unit) error {
 	can := FuseAll
 	if u.Fusion != nil {
@@ -42,22 +42,22 @@ func fuse(u *Unit) error {
 	return nil
 }
 
-// fused is f with all its clusters as nodes.
+// fused is f with each cluster as one node.
 func fused(f *graph.Func, can Fusion) (*graph.Func, error) {
 	f, err := operands(f, can)
 	if err != nil {
 		return nil, err
 	}
-	z := &fuser{newFlow(f), can, make([]*cluster, len(f.Nodes)), make([][]sunk, f.NumValues())}
-	z.products()
+	z := &fuser{newDefUse(f), can, make([]*cluster, len(f.Nodes)), make([][]moved, f.NumValues())}
+	z.matmuls()
 	z.loops()
-	if can.LoopSums {
-		z.sums()
+	if can.LoopReductions {
+		z.reductions()
 	}
 	instead := make([]func(*rebuilder), len(f.Nodes))
 	for i, c := range z.of {
 		switch {
-		case c == nil || c.base == nil && len(c.nodes) == 1 && len(c.sums) == 0:
+		case c == nil || c.base == nil && len(c.nodes) == 1 && len(c.reductions) == 0:
 		case c.at == i:
 			instead[i] = func(r *rebuilder) { z.emit(r, c) }
 		default:
@@ -69,21 +69,21 @@ func fused(f *graph.Func, can Fusion) (*graph.Func, error) {
 
 // cluster is what becomes one node.
 type cluster struct {
-	// base is the product, or the gradient of a norm, that takes the loop's work
-	// on; nil for a loop of its own.
+	// base is the matmul, or the gradient of a norm, that does the work of the
+	// loop as its epilogue; nil for a loop on its own.
 	base *graph.Node
 	// nodes are the steps of the loop, in order.
 	nodes []*graph.Node
-	// sums are the sums over columns of what the loop makes or reads.
-	sums []*graph.Node
-	// at is the position of the member in whose place the node will stand.
+	// reductions are the column sums of what the loop computes or reads.
+	reductions []*graph.Node
+	// at is the position of the member that the fused node will replace.
 	at       int
 	dims     graph.Shape // of the results
 	backward bool
 }
 
-// made are the values of c that its steps may read.
-func (c *cluster) made() []*graph.Value {
+// values are the results of the members of c, which its steps may read.
+func (c *cluster) values() []*graph.Value {
 	var vs []*graph.Value
 	if c.base != nil {
 		vs = append(vs, c.base.Out[0])
@@ -94,52 +94,52 @@ func (c *cluster) made() []*graph.Value {
 	return vs
 }
 
-// fuser knows which nodes go where.
+// fuser assigns nodes to clusters.
 type fuser struct {
-	*flow
+	*defUse
 	can Fusion
-	of  []*cluster // by position
-	// sunk are, by the ID of a value, the loops that read it further down than
-	// where it was written, in the order of where they went.
-	sunk [][]sunk
+	of  []*cluster // by position of the node
+	// moved are, by the ID of a value, the loops that read it at a later position
+	// than their members did, in order of that position.
+	moved [][]moved
 }
 
-// sunk says that c went down to a position.
-type sunk struct {
+// moved records that c was moved down to a position.
+type moved struct {
 	c  *cluster
 	to int
 }
 
-// place is where the node now at position i will run.
-func (z *fuser) place(i int) int {
+// runsAt is the position at which the node now at position i will run.
+func (z *fuser) runsAt(i int) int {
 	if c := z.of[i]; c != nil {
 		return c.at
 	}
 	return i
 }
 
-// known is the position after which the stored value v can be read.
-func (z *fuser) known(v *graph.Value) int {
+// definedAt is the position after which the stored value v can be read.
+func (z *fuser) definedAt(v *graph.Value) int {
 	if v.Node == nil {
 		return -1
 	}
-	return z.place(z.at[v.Node])
+	return z.runsAt(z.position[v.Node])
 }
 
-// in reports whether c makes the stored value v.
-func (z *fuser) in(c *cluster, v *graph.Value) bool {
-	return v.Node != nil && z.of[z.at[v.Node]] == c
+// defines reports whether a member of c writes the stored value v.
+func (z *fuser) defines(c *cluster, v *graph.Value) bool {
+	return v.Node != nil && z.of[z.position[v.Node]] == c
 }
 
-// wanted reports whether the host or a node outside of c reads v.
-func (z *fuser) wanted(c *cluster, v *graph.Value) bool {
+// escapes reports whether the host or a node outside of c reads v.
+func (z *fuser) escapes(c *cluster, v *graph.Value) bool {
 	return z.pinned[v.ID] || slices.ContainsFunc(z.readers[v.ID], func(i int) bool { return z.of[i] != c })
 }
 
-// results are the values that c must store, the last one first: it is the one
-// that may take an operand's place.
+// results are the values that c must store, the last one first: that one may be
+// stored in place of an operand.
 func (z *fuser) results(c *cluster) []*graph.Value {
-	vs := slices.DeleteFunc(c.made(), func(v *graph.Value) bool { return !z.wanted(c, v) })
+	vs := slices.DeleteFunc(c.values(), func(v *graph.Value) bool { return !z.escapes(c, v) })
 	slices.Reverse(vs)
 	return vs
 }
@@ -153,17 +153,19 @@ func loop(n *graph.Node) bool {
 	return false
 }
 
-// admits reports whether n can be a step of c when c stands at position at.
-func (z *fuser) admits(c *cluster, n *graph.Node, at int) bool {
+// canFuseAt reports whether n can be a step of c at position at: both belong to
+// the same half, have as many elements, and all operands of n are defined there in
+// a shape that the loop can read.
+func (z *fuser) canFuseAt(c *cluster, n *graph.Node, at int) bool {
 	if n.Backward != c.backward || n.Out[0].Shape().Elems() != c.dims.Elems() {
 		return false
 	}
 	for _, v := range n.In {
 		s := graph.Storage(v)
-		if z.in(c, s) {
+		if z.defines(c, s) {
 			continue
 		}
-		if z.known(s) >= at {
+		if z.definedAt(s) >= at {
 			return false
 		}
 		if _, ok := z.operandShape(c, n, v); !ok {

@@ -13,8 +13,8 @@ type source struct {
 	shape        graph.Shape
 }
 
-// body is the program of c's loop, and what its inputs are; with a product as
-// base, that is register 0 and not among the sources.
+// body is the program of the loop of c, with its operands. A matmul as base is
+// register 0 and not among the sources.
 func (z *fuser) body(c *cluster) (*graph.Body, []source) {
 	b := &graph.Body{}
 	register := map[int]int{} // of what c makes, by ID
@@ -36,7 +36,7 @@ func (z *fuser) body(c *cluster) (*graph.Body, []source) {
 	}
 	for _, n := range c.nodes {
 		for _, v := range n.In {
-			if !z.in(c, graph.Storage(v)) {
+			if !z.defines(c, graph.Storage(v)) {
 				find(n, v)
 			}
 		}
@@ -54,7 +54,7 @@ func (z *fuser) body(c *cluster) (*graph.Body, []source) {
 		op, out := n.Op, n.Out[0]
 		if _, ok := op.(graph.Expand); ok {
 			// Reading stretches; only a result needs a step of its own.
-			if !z.wanted(c, out) {
+			if !z.escapes(c, out) {
 				register[out.ID] = arg[0]
 				continue
 			}
@@ -66,7 +66,7 @@ func (z *fuser) body(c *cluster) (*graph.Body, []source) {
 	for _, v := range z.results(c) {
 		b.Results = append(b.Results, register[v.ID])
 	}
-	for _, n := range c.sums {
+	for _, n := range c.reductions {
 		s := graph.Storage(n.In[0])
 		r, made := register[s.ID]
 		if !made {
@@ -77,7 +77,7 @@ func (z *fuser) body(c *cluster) (*graph.Body, []source) {
 	return b, sources
 }
 
-// inputs are the operands of a body in the shapes that it wants.
+// inputs are the operands of a body, each in the shape in which it is read.
 func (r *rebuilder) inputs(sources []source) []*graph.Value {
 	vs := make([]*graph.Value, len(sources))
 	for i, s := range sources {
@@ -96,8 +96,8 @@ func (z *fuser) emit(r *rebuilder, c *cluster) {
 	in := r.inputs(sources)
 	if c.base == nil {
 		op := graph.Fused{Body: body}
-		for _, n := range c.sums {
-			op.Sums = append(op.Sums, n.Op.(graph.Reduce))
+		for _, n := range c.reductions {
+			op.Reductions = append(op.Reductions, n.Op.(graph.Reduce))
 			results = append(results, n.Out[0])
 		}
 		r.replace(results, r.b.Emit(op, in...))
@@ -118,9 +118,10 @@ func (z *fuser) emit(r *rebuilder, c *cluster) {
 	}
 }
 
-// sound reports whether the body of c is small enough for the device, and
-// gives its results their shapes: what only stretched operands go into has none.
-func (z *fuser) sound(c *cluster) bool {
+// legalBody reports whether the body of c has no more registers and results than
+// the device allows, and each result has the full shape: a value computed from
+// stretched operands alone has not.
+func (z *fuser) legalBody(c *cluster) bool {
 	b, sources := z.body(c)
 	if b.Inputs+len(b.Steps) > z.can.Registers || len(b.Results) > z.can.Results {
 		return false

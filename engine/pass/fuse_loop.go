@@ -6,35 +6,35 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// loops joins what elementwise work the products left: each node with the loop
-// that makes an operand of it, else with a loop that reads the same operand.
+// loops fuses the elementwise nodes that no matmul took: each with the loop that
+// writes one of its operands, else with a loop that reads the same operand.
 func (z *fuser) loops() {
 	for i, n := range z.f.Nodes {
 		if z.of[i] != nil || !loop(n) {
 			continue
 		}
-		makers, siblings := z.neighbours(n)
+		makers, siblings := z.neighbors(n)
 		joined := slices.ContainsFunc(makers, func(c *cluster) bool {
-			return z.hoist(c, n) || z.admits(c, n, i) && z.sink(c, i, nil, n)
-		}) || slices.ContainsFunc(siblings, func(c *cluster) bool { return z.hoist(c, n) })
+			return z.fuseUp(c, n) || z.canFuseAt(c, n, i) && z.fuseDown(c, i, nil, n)
+		}) || slices.ContainsFunc(siblings, func(c *cluster) bool { return z.fuseUp(c, n) })
 		if !joined {
 			z.of[i] = &cluster{nodes: []*graph.Node{n}, at: i, dims: n.Out[0].Shape(), backward: n.Backward}
 			continue
 		}
-		// What else n reads may now join the same loop.
+		// The other loops that n reads may now join the same loop.
 		c := z.of[i]
 		for _, d := range makers {
-			if d != c && d.backward == c.backward && z.readable(d, c) {
-				z.sink(d, c.at, c)
+			if d != c && d.backward == c.backward && z.canRead(d, c) {
+				z.fuseDown(d, c.at, c)
 			}
 		}
 	}
 }
 
-// neighbours are the loops that make operands of n, and those that read an
-// operand of n of full size and stand where all operands are known, the latest
-// first.
-func (z *fuser) neighbours(n *graph.Node) (makers, siblings []*cluster) {
+// neighbors are the loops that write operands of n (makers), and those that read
+// an operand of n of full size at a position where all operands are defined
+// (siblings), the latest first.
+func (z *fuser) neighbors(n *graph.Node) (makers, siblings []*cluster) {
 	add := func(cs []*cluster, c *cluster) []*cluster {
 		if c != nil && c.base == nil && !slices.Contains(cs, c) {
 			cs = append(cs, c)
@@ -44,9 +44,9 @@ func (z *fuser) neighbours(n *graph.Node) (makers, siblings []*cluster) {
 	known := -1
 	for _, v := range n.In {
 		s := graph.Storage(v)
-		known = max(known, z.known(s))
+		known = max(known, z.definedAt(s))
 		if s.Node != nil {
-			makers = add(makers, z.of[z.at[s.Node]])
+			makers = add(makers, z.of[z.position[s.Node]])
 		}
 	}
 	for _, v := range n.In {
@@ -54,9 +54,9 @@ func (z *fuser) neighbours(n *graph.Node) (makers, siblings []*cluster) {
 		if s.Type.Shape.Elems() < n.Out[0].Shape().Elems() {
 			continue
 		}
-		// A scalar may have a reader for each weight: only those are looked at
-		// that can be late enough.
-		before, _ := slices.BinarySearch(z.readers[s.ID], z.at[n])
+		// A scalar may have a reader for each weight: look only at those that can be
+		// late enough.
+		before, _ := slices.BinarySearch(z.readers[s.ID], z.position[n])
 		for _, j := range slices.Backward(z.readers[s.ID][:before]) {
 			if j < known {
 				break
@@ -65,11 +65,11 @@ func (z *fuser) neighbours(n *graph.Node) (makers, siblings []*cluster) {
 				siblings = add(siblings, c)
 			}
 		}
-		for _, m := range slices.Backward(z.sunk[s.ID]) {
+		for _, m := range slices.Backward(z.moved[s.ID]) {
 			if m.to < known {
 				break
 			}
-			if z.of[z.at[m.c.nodes[0]]] == m.c { // else it went into another loop
+			if z.of[z.position[m.c.nodes[0]]] == m.c { // else it was fused into another loop
 				siblings = add(siblings, m.c)
 			}
 		}
@@ -80,8 +80,8 @@ func (z *fuser) neighbours(n *graph.Node) (makers, siblings []*cluster) {
 	return makers, siblings
 }
 
-// readable reports whether the steps of d can be steps of c.
-func (z *fuser) readable(d, c *cluster) bool {
+// canRead reports whether the steps of d can be steps of c.
+func (z *fuser) canRead(d, c *cluster) bool {
 	if d.dims.Elems() != c.dims.Elems() {
 		return false
 	}

@@ -6,9 +6,9 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// quiet reports whether between positions i and j nothing runs that takes
-// memory to speak of beside a value of the given size.
-func (z *fuser) quiet(c *cluster, i, j int, bytes int64) bool {
+// noPressureBetween reports whether positions i and j are near, and the nodes
+// between them, apart from those of c, write at most an eighth of the given bytes.
+func (z *fuser) noPressureBetween(c *cluster, i, j int, bytes int64) bool {
 	const far = 64
 	if j-i > far {
 		return false
@@ -27,18 +27,18 @@ func (z *fuser) quiet(c *cluster, i, j int, bytes int64) bool {
 	return bytes >= 0
 }
 
-// hoist makes n a step of c where c stands, if what n reads is known there and
-// computing it early takes no more memory than it frees.
-func (z *fuser) hoist(c *cluster, n *graph.Node) bool {
-	i := z.at[n]
-	if !z.admits(c, n, c.at) {
+// fuseUp makes n a step of c at the position of c, if the operands of n are defined
+// there and computing it earlier takes no more memory than it frees.
+func (z *fuser) fuseUp(c *cluster, n *graph.Node) bool {
+	i := z.position[n]
+	if !z.canFuseAt(c, n, c.at) {
 		return false
 	}
 	takes := n.Out[0].Type.Bytes()
-	if !z.quiet(c, c.at, i, takes) {
-		for _, s := range stored(n) {
+	if !z.noPressureBetween(c, c.at, i, takes) {
+		for _, s := range operandsOf(n) {
 			last := !z.pinned[s.ID] && !z.laterReader(s, func(j int) bool {
-				return j != i && z.of[j] != c && (z.in(c, s) || z.place(j) > c.at)
+				return j != i && z.of[j] != c && (z.defines(c, s) || z.runsAt(j) > c.at)
 			})
 			if last {
 				takes -= s.Type.Bytes()
@@ -48,13 +48,14 @@ func (z *fuser) hoist(c *cluster, n *graph.Node) bool {
 			return false
 		}
 	}
-	return z.take(c, c.at, n)
+	return z.tryFuse(c, c.at, n)
 }
 
-// sink moves c down to position i, if nobody misses it before and that keeps
-// no more memory alive than it saves, and makes the nodes its steps. What
-// joins is allowed to read c.
-func (z *fuser) sink(c *cluster, i int, into *cluster, nodes ...*graph.Node) bool {
+// fuseDown moves c down to position i and fuses it with nodes, or with the cluster
+// into, if no other node reads its results before i, no state it reads is
+// overwritten before i, and it keeps no more memory alive than it saves. What it
+// is fused with may read c.
+func (z *fuser) fuseDown(c *cluster, i int, into *cluster, nodes ...*graph.Node) bool {
 	if c.base != nil || c.at > i {
 		return false
 	}
@@ -65,69 +66,69 @@ func (z *fuser) sink(c *cluster, i int, into *cluster, nodes ...*graph.Node) boo
 	results := z.results(c)
 	for _, v := range results {
 		for _, j := range z.readers[v.ID] {
-			if z.of[j] != c && !joins(j) && z.place(j) <= i {
+			if z.of[j] != c && !joins(j) && z.runsAt(j) <= i {
 				return false
 			}
 		}
 		takes -= v.Type.Bytes()
 	}
-	for _, s := range stored(c.nodes...) {
-		if z.in(c, s) {
+	for _, s := range operandsOf(c.nodes...) {
+		if z.defines(c, s) {
 			continue
 		}
-		if z.written[s.ID] <= i {
+		if z.overwritten[s.ID] <= i {
 			return false
 		}
-		if !z.pinned[s.ID] && !z.laterReader(s, func(j int) bool { return z.of[j] != c && z.place(j) >= i }) {
+		if !z.pinned[s.ID] && !z.laterReader(s, func(j int) bool { return z.of[j] != c && z.runsAt(j) >= i }) {
 			takes += s.Type.Bytes()
 		}
 	}
-	if takes > 0 && !z.quiet(c, c.at, i, results[0].Type.Bytes()) {
+	if takes > 0 && !z.noPressureBetween(c, c.at, i, results[0].Type.Bytes()) {
 		return false
 	}
 	if into != nil {
-		return z.take(into, i, c.nodes...)
+		return z.tryFuse(into, i, c.nodes...)
 	}
-	return z.take(c, i, nodes...)
+	return z.tryFuse(c, i, nodes...)
 }
 
-// take makes the nodes steps of c and puts c at position i, unless its body
-// would become too large.
-func (z *fuser) take(c *cluster, i int, nodes ...*graph.Node) bool {
+// tryFuse makes the nodes steps of c and puts c at position i, unless the body is
+// not legal then.
+func (z *fuser) tryFuse(c *cluster, i int, nodes ...*graph.Node) bool {
 	before, was := *c, make([]*cluster, len(nodes))
 	c.at = i
 	c.nodes = slices.Concat(c.nodes, nodes)
-	slices.SortFunc(c.nodes, func(a, b *graph.Node) int { return z.at[a] - z.at[b] })
+	slices.SortFunc(c.nodes, func(a, b *graph.Node) int { return z.position[a] - z.position[b] })
 	for k, n := range nodes {
-		was[k], z.of[z.at[n]] = z.of[z.at[n]], c
+		was[k], z.of[z.position[n]] = z.of[z.position[n]], c
 	}
-	if z.sound(c) {
-		z.record(c)
+	if z.legalBody(c) {
+		z.noteMoved(c)
 		return true
 	}
 	*c = before
 	for k, n := range nodes {
-		z.of[z.at[n]] = was[k]
+		z.of[z.position[n]] = was[k]
 	}
 	return false
 }
 
-// record notes which values c now reads further down than its members stood.
-func (z *fuser) record(c *cluster) {
+// noteMoved records the values that c now reads later than its members did.
+func (z *fuser) noteMoved(c *cluster) {
 	for _, n := range c.nodes {
-		if z.at[n] >= c.at {
+		if z.position[n] >= c.at {
 			continue
 		}
-		for _, s := range stored(n) {
-			if was := z.sunk[s.ID]; len(was) == 0 || was[len(was)-1] != (sunk{c, c.at}) {
-				z.sunk[s.ID] = append(was, sunk{c, c.at})
+		for _, s := range operandsOf(n) {
+			if was := z.moved[s.ID]; len(was) == 0 || was[len(was)-1] != (moved{c, c.at}) {
+				z.moved[s.ID] = append(was, moved{c, c.at})
 			}
 		}
 	}
 }
 
-// laterReader reports whether a reader of v passes the test: the last ones are
-// asked first.
+// laterReader reports whether a reader of v passes the test, which sees the last
+// ones first.
 func (z *fuser) laterReader(v *graph.Value, test func(j int) bool) bool {
 	for _, j := range slices.Backward(z.readers[v.ID]) {
 		if test(j) {

@@ -6,20 +6,20 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// operands gives products what else there is to do with their operands as they
-// read them, so that it takes no way to memory and back of its own: functions that
-// operands are the results of, and sums over their columns.
+// operands fuses matmuls with other work on their operands, done while they are
+// read, so that it needs no pass over memory of its own: elementwise functions
+// whose results the operands are, and sums of their columns.
 func operands(f *graph.Func, can Fusion) (*graph.Func, error) {
-	if !can.Operands && !can.OperandSums {
+	if !can.Operands && !can.OperandReductions {
 		return f, nil
 	}
-	z := newFlow(f)
+	z := newDefUse(f)
 	var maps map[int]*graph.Node
 	if can.Operands {
-		maps = z.functions()
+		maps = z.operandFunctions()
 	}
 	var sums map[int]*graph.Node
-	if can.OperandSums {
+	if can.OperandReductions {
 		sums = z.columnSums()
 	}
 	instead := make([]func(*rebuilder), len(f.Nodes))
@@ -38,7 +38,7 @@ func operands(f *graph.Func, can Fusion) (*graph.Func, error) {
 		out := n.Out
 		if sum := sums[i]; sum != nil {
 			op.SumA, out = true, append(slices.Clone(out), sum.Out[0])
-			instead[z.at[sum]] = leaveOut
+			instead[z.position[sum]] = leaveOut
 		}
 		if from[0] == nil && from[1] == nil && !op.SumA {
 			continue
@@ -58,23 +58,24 @@ func operands(f *graph.Func, can Fusion) (*graph.Func, error) {
 	return rebuild(f, instead)
 }
 
-// functions are those, by the ID of their result, that all who read that can
-// put their operand through instead. The argument stays in memory in any case;
-// else the function belongs to the epilogue of what makes the argument.
-func (z *flow) functions() map[int]*graph.Node {
+// operandFunctions are the elementwise functions, by the ID of their result, that
+// every reader of the result can apply to its operand instead. The argument stays
+// in memory in any case; otherwise the function belongs in the epilogue of the node
+// that writes the argument.
+func (z *defUse) operandFunctions() map[int]*graph.Node {
 	maps := map[int]*graph.Node{}
 	for i, n := range z.f.Nodes {
-		if e, ok := n.Op.(graph.Elementwise); ok && e.Fn.Arity() == 1 && n.Out[0].DType() == n.In[0].DType() && z.gone(i) && z.stays(i) {
+		if e, ok := n.Op.(graph.Elementwise); ok && e.Fn.Arity() == 1 && n.Out[0].DType() == n.In[0].DType() && z.onlyMatmulsRead(i) && z.argumentStays(i) {
 			maps[n.Out[0].ID] = n
 		}
 	}
 	return maps
 }
 
-// columnSums are the sums over columns, such as the gradient of a bias, by the position
-// of a product that reads the same matrix transposed, as the gradient of a weight
-// does, before anybody needs the sum.
-func (z *flow) columnSums() map[int]*graph.Node {
+// columnSums are the column sums, such as the gradient of a bias, by the position
+// of a matmul that reads the same matrix transposed, as the gradient of a weight
+// does, before any reader of the sum.
+func (z *defUse) columnSums() map[int]*graph.Node {
 	sums := map[int]*graph.Node{}
 	for _, n := range z.f.Nodes {
 		op, ok := n.Op.(graph.Reduce)
@@ -99,9 +100,9 @@ func (z *flow) columnSums() map[int]*graph.Node {
 	return sums
 }
 
-// gone reports whether all that reads the result of the node at position i are
-// products that can put it through a function instead.
-func (z *flow) gone(i int) bool {
+// onlyMatmulsRead reports whether every reader of the result of the node at
+// position i is a matmul that can apply a function to its operand instead.
+func (z *defUse) onlyMatmulsRead(i int) bool {
 	v := z.f.Nodes[i].Out[0]
 	return !z.pinned[v.ID] && len(z.readers[v.ID]) > 0 && !slices.ContainsFunc(z.readers[v.ID], func(j int) bool {
 		n := z.f.Nodes[j]
@@ -118,23 +119,23 @@ func (z *flow) gone(i int) bool {
 	})
 }
 
-// stays reports whether the argument of the node at position i goes to memory,
-// and stays there for the readers of the result, since somebody reads it who
-// cannot run where it is made.
-func (z *flow) stays(i int) bool {
+// argumentStays reports whether the argument of the node at position i goes to
+// memory and stays there for the readers of the result, because some reader cannot
+// be fused with the node that writes it.
+func (z *defUse) argumentStays(i int) bool {
 	n := z.f.Nodes[i]
 	x := graph.Storage(n.In[0])
-	if z.written[x.ID] <= slices.Max(z.readers[n.Out[0].ID]) {
+	if z.overwritten[x.ID] <= slices.Max(z.readers[n.Out[0].ID]) {
 		return false
 	}
 	if x.Node == nil || z.pinned[x.ID] {
 		return true
 	}
-	made := z.at[x.Node]
+	made := z.position[x.Node]
 	return slices.ContainsFunc(z.readers[x.ID], func(j int) bool {
 		m := z.f.Nodes[j]
-		return j != i && (!loop(m) || m.Backward != x.Node.Backward || slices.ContainsFunc(stored(m), func(s *graph.Value) bool {
-			return s.Node != nil && z.at[s.Node] > made
+		return j != i && (!loop(m) || m.Backward != x.Node.Backward || slices.ContainsFunc(operandsOf(m), func(s *graph.Value) bool {
+			return s.Node != nil && z.position[s.Node] > made
 		}))
 	})
 }

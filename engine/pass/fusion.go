@@ -2,29 +2,29 @@ package pass
 
 import "github.com/snug-ml/snug/engine/graph"
 
-// Fusion says what the kernels of a device can take on next to their own work.
-// It is plain data, so that a program for a device can be made without it.
+// Fusion is what the kernels of a device can fuse with their own work. It is plain
+// data, so that a program can be compiled for a device that is not there.
 type Fusion struct {
-	// Epilogues are elementwise work on the result of a product, done while a
-	// tile of it is at hand.
+	// Epilogues are elementwise work on the result of a matmul, done while a
+	// tile of it is in cache.
 	Epilogues bool
-	// Operands are functions that a product puts an operand through as it reads
-	// it: worth it where reading costs more than computing the function again.
+	// Operands are functions that a matmul applies to an operand as it reads it:
+	// worth it where reading costs more than computing the function again.
 	Operands bool
-	// OperandSums are sums over the columns of an operand that a product reads
+	// OperandReductions are column sums of an operand that a matmul reads
 	// transposed: the gradient of a bias next to that of its weight.
-	OperandSums bool
-	// Addends are gradients that the gradient of a norm is added to.
+	OperandReductions bool
+	// Addends are gradients that are added to the gradient of a norm.
 	Addends bool
-	// LoopSums are sums over the columns of what an elementwise loop makes or reads.
-	LoopSums bool
-	// Registers are the most inputs and steps of a fused body, Results its most
-	// results.
+	// LoopReductions are column sums of what an elementwise loop computes or reads.
+	LoopReductions bool
+	// Registers is the maximum number of inputs and steps of a fused body, Results
+	// that of its results.
 	Registers, Results int
 }
 
-// FuseAll is everything that operations can express.
+// FuseAll allows everything that operations can express.
 var FuseAll = Fusion{
-	Epilogues: true, Operands: true, OperandSums: true, Addends: true, LoopSums: true,
+	Epilogues: true, Operands: true, OperandReductions: true, Addends: true, LoopReductions: true,
 	Registers: graph.MaxRegisters, Results: graph.MaxBodyResults,
 }

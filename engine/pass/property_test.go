@@ -106,8 +106,8 @@ func TestFusionFollowsTheDevice(t *testing.T) {
 		want := train(t, m, 1, engine.CompileOptions{ComputeDType: low, Skip: without("accumulate")})
 		yes := func(name string) bool { return rapid.Bool().Draw(t, name) }
 		traits := engine.Traits{Name: "drawn", Align: 64 << rapid.IntRange(0, 2).Draw(t, "align"), Fusion: pass.Fusion{
-			Epilogues: yes("epilogues"), Operands: yes("operands"), OperandSums: yes("operand sums"), Addends: yes("addends"),
-			LoopSums: yes("loop sums"), Registers: rapid.IntRange(4, graph.MaxRegisters).Draw(t, "registers"),
+			Epilogues: yes("epilogues"), Operands: yes("operands"), OperandReductions: yes("operand sums"), Addends: yes("addends"),
+			LoopReductions: yes("loop sums"), Registers: rapid.IntRange(4, graph.MaxRegisters).Draw(t, "registers"),
 			Results: rapid.IntRange(1, graph.MaxBodyResults).Draw(t, "results"),
 		}}
 		train(t, m, 1, engine.CompileOptions{Traits: &traits, ComputeDType: low, Skip: without("accumulate")}).equal(t, want, fmt.Sprintf("%+v", traits))
@@ -145,7 +145,7 @@ func cannot(can pass.Fusion, n *graph.Node) string {
 			return "an epilogue"
 		case (op.MapA != graph.Elementwise{} || op.MapB != graph.Elementwise{}) && !can.Operands:
 			return "a function of an operand"
-		case op.SumA && !can.OperandSums:
+		case op.SumA && !can.OperandReductions:
 			return "sums of an operand"
 		}
 		return body(op.Body)
@@ -154,7 +154,7 @@ func cannot(can pass.Fusion, n *graph.Node) string {
 			return "an addend"
 		}
 	case graph.Fused:
-		if len(op.Sums) > 0 && !can.LoopSums {
+		if len(op.Reductions) > 0 && !can.LoopReductions {
 			return "sums of a loop"
 		}
 		if len(op.Body.Steps) > 1 {

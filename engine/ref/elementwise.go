@@ -51,8 +51,8 @@ func (m *machine) fused(op graph.Fused, in []tensor, out []graph.Type) ([][]floa
 	if err != nil {
 		return nil, err
 	}
-	first := len(res) - len(op.Sums)
-	for k, r := range op.Sums {
+	first := len(res) - len(op.Reductions)
+	for k, r := range op.Reductions {
 		res[first+k] = reduce(r, tensor{out[0], res[first+k]}, out[first+k])
 	}
 	return res, nil

@@ -2,13 +2,12 @@ package pass
 
 import "github.com/snug-ml/snug/engine/graph"
 
-// products gives each product the elementwise work on its result (bias,
-// activation, residual, the gradient of an activation, dropout) as its
-// epilogue, done while a tile of the result is in cache, and each gradient of
-// a norm the gradient that it is added to. The last ones go first, so that a
-// sum of two gradients is done by the one that comes later, when the other is
-// known.
-func (z *fuser) products() {
+// matmuls makes the elementwise work on the result of each matmul (bias,
+// activation, residual, gradient of an activation, dropout) its epilogue, done
+// while a tile of the result is in cache, and fuses each gradient of a norm with
+// the addition of another gradient. It goes from the last node to the first, so
+// that the later of two gradients adds them, when the other is defined.
+func (z *fuser) matmuls() {
 	for i := len(z.f.Nodes) - 1; i >= 0; i-- {
 		n := z.f.Nodes[i]
 		c := &cluster{base: n, at: i, dims: n.Out[0].Shape(), backward: n.Backward}
@@ -18,13 +17,13 @@ func (z *fuser) products() {
 				continue
 			}
 			z.of[i] = c
-			z.grow(c)
+			z.growEpilogue(c)
 		case graph.LayerNormGrad:
 			if !z.can.Addends || len(n.In) > 5 {
 				continue
 			}
 			z.of[i] = c
-			z.addend(c)
+			z.addGradient(c)
 		}
 		if len(c.nodes) == 0 {
 			z.of[i] = nil
@@ -32,13 +31,13 @@ func (z *fuser) products() {
 	}
 }
 
-// grow lets c take on all work on its values that it can, and on what else it
-// reads in full then.
-func (z *fuser) grow(c *cluster) {
+// growEpilogue fuses with c all elementwise work on its values that is legal, and
+// then on the other operands that it reads in full.
+func (z *fuser) growEpilogue(c *cluster) {
 	for again := true; again; {
 		again = false
-		vs := c.made()
-		for _, s := range stored(c.nodes...) {
+		vs := c.values()
+		for _, s := range operandsOf(c.nodes...) {
 			if s.Node != nil && s.Type.Shape.Elems() == c.dims.Elems() {
 				vs = append(vs, s)
 			}
@@ -46,7 +45,7 @@ func (z *fuser) grow(c *cluster) {
 		for _, v := range vs {
 			for _, j := range z.readers[v.ID] {
 				n := z.f.Nodes[j]
-				if j > c.at && z.of[j] == nil && loop(n) && z.hoist(c, n) {
+				if j > c.at && z.of[j] == nil && loop(n) && z.fuseUp(c, n) {
 					again = true
 				}
 			}
@@ -54,9 +53,9 @@ func (z *fuser) grow(c *cluster) {
 	}
 }
 
-// addend lets the gradient of a norm take on the sum with another gradient of
-// the same tensor, if nobody else reads it.
-func (z *fuser) addend(c *cluster) {
+// addGradient fuses the gradient of a norm with the addition of another gradient
+// of the same tensor, if nothing else reads it.
+func (z *fuser) addGradient(c *cluster) {
 	dx := c.base.Out[0]
 	if z.pinned[dx.ID] || len(z.readers[dx.ID]) != 1 {
 		return
@@ -73,6 +72,6 @@ func (z *fuser) addend(c *cluster) {
 		}
 	}
 	if graph.Storage(n.In[0]) != graph.Storage(n.In[1]) {
-		z.hoist(c, n)
+		z.fuseUp(c, n)
 	}
 }

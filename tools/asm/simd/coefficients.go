@@ -104,6 +104,27 @@ func writeCoefficients(dir string) error {
 	return writeGo(filepath.Join(dir, "coefficients.go"), b.Bytes())
 }
 
+// writeHeader writes the polynomials that the kernels of NVIDIA cards share, as
+// C++, lowest power first.
+func writeHeader(path string) error {
+	var b bytes.Buffer
+	b.WriteString("// Made by tools/asm/simd; see coefficients.go there for what each is fitted to.\n#pragma once\n")
+	for _, p := range []struct {
+		name string
+		c    []float32
+	}{{"exp_poly", expPoly}, {"log_poly", logPoly}, {"sin_poly", sinPoly}, {"cos_poly", cosPoly}, {"normal_poly", normalPoly}} {
+		fmt.Fprintf(&b, "static constexpr float %s[] = {", p.name)
+		for i, v := range p.c {
+			if i > 0 {
+				b.WriteString(", ")
+			}
+			fmt.Fprintf(&b, "%xf", v)
+		}
+		b.WriteString("};\n")
+	}
+	return os.WriteFile(path, b.Bytes(), 0o666)
+}
+
 // writeGo formats and writes a Go file.
 func writeGo(path string, src []byte) error {
 	out, err := format.Source(src)

@@ -1,0 +1,80 @@
+// Package cuda runs programs on NVIDIA cards of compute capability 7.5 and up,
+// through the driver alone: kernels are PTX (package kernels), made beforehand by
+// clang, or here for the loops that a program was fused into.
+//
+// Everything a run needs is reserved when a program is loaded: one piece of the
+// card's memory for the arena and the kernels' workspace, page-locked mirrors of
+// inputs and outputs on the host. Each function is captured once for each slot of
+// inputs and replayed as a whole. No sum depends on timing, so runs repeat bit
+// for bit on one kind of card.
+package cuda
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/cuda/driver"
+	"github.com/snug-ml/snug/engine/cuda/kernels"
+)
+
+// Backend is a card as a device.
+type Backend struct {
+	ctx    driver.Context
+	target int
+}
+
+// New makes a device of an opened card.
+func New(ctx driver.Context) (*Backend, error) {
+	card := ctx.Card()
+	target := kernels.Target(card.Capability())
+	if target == 0 {
+		return nil, fmt.Errorf("%s has compute capability %d.%d; snug has kernels from 7.5 up (Turing: T4, RTX 20 and later)", card.Name, card.Major, card.Minor)
+	}
+	return &Backend{ctx, target}, nil
+}
+
+// Name implements [engine.Backend].
+func (b *Backend) Name() string { return b.ctx.Card().Name }
+
+// Arithmetic implements [engine.Backend].
+func (b *Backend) Arithmetic() string {
+	return fmt.Sprintf("cuda kernels sm_%d on sm_%d", b.target, b.ctx.Card().Capability())
+}
+
+// Traits implements [engine.Backend].
+func (b *Backend) Traits() engine.Traits { return engine.CUDA }
+
+// Workspace implements [engine.Backend].
+func (b *Backend) Workspace(p *engine.Program) (int64, error) {
+	c, err := compile(p, b.target)
+	if err != nil {
+		return 0, err
+	}
+	return c.workspace, nil
+}
+
+// Load implements [engine.Backend].
+func (b *Backend) Load(p *engine.Program) (engine.Image, error) {
+	c, err := compile(p, b.target)
+	if err != nil {
+		return nil, err
+	}
+	x := &image{p: p, ctx: b.ctx, code: c}
+	if err := x.load(); err != nil {
+		return nil, fmt.Errorf("%s: %w", b.Name(), closing(err, x))
+	}
+	return x, nil
+}
+
+// closing gives err after freeing what a load that failed has reserved.
+func closing(err error, x *image) error {
+	if e := x.Close(); e != nil {
+		return fmt.Errorf("%w; then freeing what was reserved: %w", err, e)
+	}
+	return err
+}
+
+// names are the kernels generated for the program, in a fixed order.
+func (c *code) names() []string { return slices.Sorted(maps.Keys(c.generated)) }

@@ -1,0 +1,133 @@
+package cuda
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strings"
+
+	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/graph"
+)
+
+// code is what a program becomes.
+type code struct {
+	target int // of the PTX
+	funcs  map[string][]launch
+	// generated is the PTX of kernels made for this program, by name.
+	generated map[string]string
+	// workspace is what the hungriest node needs next to the arena, in bytes.
+	workspace int64
+	used      int64 // the highest byte of the arena that a kernel is given
+}
+
+// compile lowers every function of a program.
+func compile(p *engine.Program, target int) (*code, error) {
+	c := &code{target: target, funcs: map[string][]launch{}, generated: map[string]string{}}
+	for _, f := range p.Funcs {
+		l := &lowering{code: c, place: func(v *graph.Value) (address, error) {
+			at, err := p.Place(f, v)
+			if err != nil {
+				return address{}, err
+			}
+			c.used = max(c.used, p.End(at))
+			return address{at.Region, at.Offset}, nil
+		}}
+		for _, n := range f.F.Nodes {
+			if graph.IsView(n.Op) {
+				continue
+			}
+			if err := l.node(n); err != nil {
+				return nil, fmt.Errorf("%s: %s (%s): %w", f.Name, n.Op.Name(), n.Layer, err)
+			}
+		}
+		c.funcs[f.Name] = l.launches
+	}
+	return c, nil
+}
+
+// lowering makes the launches of one function.
+type lowering struct {
+	*code
+	place    func(*graph.Value) (address, error)
+	launches []launch
+	n        *graph.Node // being lowered
+	scratch  int64       // workspace that it has taken so far
+}
+
+// lowerError is a panic's way out of deep helpers: an operation that a card has
+// no kernel for, say.
+type lowerError struct{ err error }
+
+func (l *lowering) fail(format string, args ...any) { panic(lowerError{fmt.Errorf(format, args...)}) }
+
+// node appends the launches of a node.
+func (l *lowering) node(n *graph.Node) (err error) {
+	defer func() {
+		switch r := recover().(type) {
+		case nil:
+		case lowerError:
+			err = r.err
+		default:
+			panic(r)
+		}
+	}()
+	l.n, l.scratch = n, 0
+	l.lower(n)
+	return nil
+}
+
+// at is where a value lies.
+func (l *lowering) at(v *graph.Value) address {
+	a, err := l.place(v)
+	if err != nil {
+		panic(lowerError{err})
+	}
+	return a
+}
+
+// take reserves workspace for the node.
+func (l *lowering) take(bytes int64) address {
+	a := address{workspace, l.scratch}
+	l.scratch += ceil(bytes, 256) * 256
+	l.workspace = max(l.workspace, l.scratch)
+	return a
+}
+
+// run appends a launch of a kernel with threads in blocks of one dimension.
+func (l *lowering) run(kernel string, blocks, threads int, p *params) {
+	l.runGrid(kernel, [3]int{blocks, 1, 1}, threads, 0, p)
+}
+
+// runGrid is run with a grid of three dimensions and dynamic shared memory.
+func (l *lowering) runGrid(kernel string, grid [3]int, threads, shared int, p *params) {
+	// The limits of every capability.
+	if grid[0] < 1 || grid[0] > 1<<31-1 || grid[1] < 1 || grid[1] > 65535 || grid[2] < 1 || grid[2] > 65535 {
+		l.fail("kernel %s would run on a grid of %v blocks, which no card allows", kernel, grid)
+	}
+	l.launches = append(l.launches, launch{
+		node: l.n, kernel: kernel, grid: [3]uint32{uint32(grid[0]), uint32(grid[1]), uint32(grid[2])},
+		block: [3]uint32{uint32(threads), 1, 1}, shared: uint32(shared), params: *p,
+	})
+}
+
+// generate adds a kernel to the program's own. body is what stands behind its
+// name, from the parameters on; equal ones are one kernel.
+func (c *code) generate(kind, body string) (name string) {
+	sum := sha256.Sum256([]byte(body))
+	name = kind + "_" + hex.EncodeToString(sum[:8])
+	if c.generated[name] == "" {
+		c.generated[name] = ".visible .entry " + name + body
+	}
+	return name
+}
+
+// module is the text of all generated kernels; empty where there are none.
+func (c *code) module(names []string) string {
+	var w strings.Builder
+	fmt.Fprintf(&w, ".version 7.0\n.target sm_%d\n.address_size 64\n\n", c.target)
+	for _, n := range names {
+		w.WriteString(c.generated[n])
+	}
+	return w.String()
+}

@@ -1,0 +1,41 @@
+package cuda_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/snug-ml/snug/engine/conformance"
+	"github.com/snug-ml/snug/engine/cuda"
+	"github.com/snug-ml/snug/engine/cuda/driver"
+	"github.com/snug-ml/snug/engine/cuda/fakegpu"
+	"github.com/snug-ml/snug/engine/cuda/ptxsim"
+)
+
+// open opens a card that is not there.
+func open(t testing.TB, card driver.Card, o ptxsim.Options) *cuda.Backend {
+	t.Helper()
+	ctx, err := (&fakegpu.Driver{Installed: []driver.Card{card}, Options: o}).Open(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := ctx.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	b, err := cuda.New(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// Every operation, on the cards whose kernels differ, with everything that the
+// interpreter can check.
+func TestOperations(t *testing.T) {
+	for _, card := range []driver.Card{fakegpu.T4, fakegpu.A10} {
+		t.Run(fmt.Sprintf("sm_%d", card.Capability()), func(t *testing.T) {
+			conformance.Run(t, conformance.On(open(t, card, ptxsim.Options{Checks: ptxsim.CheckAll}), "fuse"))
+		})
+	}
+}

@@ -1,0 +1,273 @@
+//go:build (amd64 || arm64) && !nocuda
+
+package driver
+
+import (
+	"bytes"
+	"runtime"
+	"unsafe"
+)
+
+// Open implements [Driver]. It is the primary context, which NVIDIA's libraries
+// use too.
+func (d *libcuda) Open(card int) (Context, error) {
+	cards, err := d.Cards()
+	if err != nil {
+		return nil, err
+	}
+	if card < 0 || card >= len(cards) {
+		return nil, &Error{Call: "cuDeviceGet", Code: InvalidDevice}
+	}
+	c := &context{d: d, card: cards[card]}
+	if err := d.call("cuDeviceGet", d.deviceGet, uintptr(unsafe.Pointer(&c.dev)), uintptr(card)); err != nil {
+		return nil, err
+	}
+	// A thread that waits sleeps: free machines have two cores, which the loader needs.
+	const blockingSync = 4
+	if err := d.call("cuDevicePrimaryCtxSetFlags", d.primaryCtxSetFlags, uintptr(c.dev), blockingSync); err != nil {
+		return nil, err
+	}
+	return c, d.call("cuDevicePrimaryCtxRetain", d.primaryCtxRetain, uintptr(unsafe.Pointer(&c.ctx)), uintptr(c.dev))
+}
+
+// context is a card's primary context. Threads have a current context: each call
+// sets it on the thread that it happens to run on, which costs 60 ns.
+type context struct {
+	d    *libcuda
+	card Card
+	dev  int32
+	ctx  uintptr
+}
+
+//go:uintptrescapes
+func (c *context) call(name string, f uintptr, args ...uintptr) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := c.d.call("cuCtxSetCurrent", c.d.ctxSetCurrent, c.ctx); err != nil {
+		return err
+	}
+	return c.d.call(name, f, args...)
+}
+
+func (c *context) Card() Card { return c.card }
+
+func (c *context) Memory() (free, total int64, err error) {
+	var f, t uint64
+	err = c.call("cuMemGetInfo", c.d.memGetInfo, uintptr(unsafe.Pointer(&f)), uintptr(unsafe.Pointer(&t)))
+	return int64(f), int64(t), err
+}
+
+func (c *context) Alloc(bytes int64) (Ptr, error) {
+	var p Ptr
+	err := c.call("cuMemAlloc", c.d.memAlloc, uintptr(unsafe.Pointer(&p)), uintptr(max(bytes, 1)))
+	return p, err
+}
+
+func (c *context) Free(p Ptr) error { return c.call("cuMemFree", c.d.memFree, uintptr(p)) }
+
+func (c *context) AllocHost(bytes int64) ([]byte, error) {
+	var p unsafe.Pointer // memory of C's, written by C
+	const portable = 1
+	if err := c.call("cuMemHostAlloc", c.d.memHostAlloc, uintptr(unsafe.Pointer(&p)), uintptr(max(bytes, 1)), portable); err != nil {
+		return nil, err
+	}
+	b := unsafe.Slice((*byte)(p), max(bytes, 1))
+	clear(b)
+	return b[:bytes], nil
+}
+
+func (c *context) FreeHost(b []byte) error {
+	return c.call("cuMemFreeHost", c.d.memFreeHost, uintptr(unsafe.Pointer(unsafe.SliceData(b))))
+}
+
+func (c *context) Close() error {
+	return c.d.call("cuDevicePrimaryCtxRelease", c.d.primaryCtxRelease, uintptr(c.dev))
+}
+
+func (c *context) Load(ptx string) (Module, error) {
+	const (
+		infoLog, infoLogSize   = 3, 4
+		errorLog, errorLogSize = 5, 6
+	)
+	text := append([]byte(ptx), 0)
+	failed := make([]byte, 16<<10)
+	options := [2]int32{errorLog, errorLogSize}
+	var pin runtime.Pinner
+	defer pin.Unpin()
+	pin.Pin(&failed[0])
+	values := [2]uintptr{uintptr(unsafe.Pointer(&failed[0])), uintptr(len(failed))}
+	m := &module{c: c}
+	err := c.call("cuModuleLoadDataEx", c.d.moduleLoadDataEx, uintptr(unsafe.Pointer(&m.handle)), uintptr(unsafe.Pointer(&text[0])),
+		uintptr(len(options)), uintptr(unsafe.Pointer(&options)), uintptr(unsafe.Pointer(&values)))
+	if e, ok := err.(*Error); ok {
+		log, _, _ := bytes.Cut(failed, []byte{0})
+		e.Log = string(bytes.TrimSpace(log))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+type module struct {
+	c      *context
+	handle uintptr
+}
+
+func (m *module) Function(name string) (Function, error) {
+	f := &function{c: m.c, name: name}
+	text := append([]byte(name), 0)
+	return f, m.c.call("cuModuleGetFunction "+name, m.c.d.moduleGetFunction, uintptr(unsafe.Pointer(&f.handle)), m.handle, uintptr(unsafe.Pointer(&text[0])))
+}
+
+func (m *module) Unload() error { return m.c.call("cuModuleUnload", m.c.d.moduleUnload, m.handle) }
+
+type function struct {
+	c      *context
+	name   string
+	handle uintptr
+}
+
+func (f *function) Name() string { return f.name }
+
+func (f *function) attribute(what uintptr) (int, error) {
+	var v int32
+	err := f.c.call("cuFuncGetAttribute", f.c.d.funcGetAttribute, uintptr(unsafe.Pointer(&v)), what, f.handle)
+	return int(v), err
+}
+
+func (f *function) Registers() (int, error) { return f.attribute(4) }
+
+func (f *function) Spill() (int, error) { return f.attribute(3) }
+
+func (f *function) AllowShared(bytes int) error {
+	const (
+		maxDynamicShared = 8
+		carveout         = 9
+	)
+	if err := f.c.call("cuFuncSetAttribute", f.c.d.funcSetAttribute, f.handle, maxDynamicShared, uintptr(bytes)); err != nil {
+		return err
+	}
+	return f.c.call("cuFuncSetAttribute", f.c.d.funcSetAttribute, f.handle, carveout, 100)
+}
+
+func (c *context) NewStream() (Stream, error) {
+	s := &stream{c: c}
+	const nonBlocking = 1
+	return s, c.call("cuStreamCreate", c.d.streamCreate, uintptr(unsafe.Pointer(&s.handle)), nonBlocking)
+}
+
+func (c *context) NewEvent() (Event, error) {
+	e := &event{c: c}
+	const blockingSync = 1
+	return e, c.call("cuEventCreate", c.d.eventCreate, uintptr(unsafe.Pointer(&e.handle)), blockingSync)
+}
+
+type stream struct {
+	c      *context
+	handle uintptr
+}
+
+func address(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }
+
+func (s *stream) CopyIn(to Ptr, from []byte) error {
+	return s.c.call("cuMemcpyHtoDAsync", s.c.d.memcpyHtoDAsync, uintptr(to), address(from), uintptr(len(from)), s.handle)
+}
+
+func (s *stream) CopyOut(to []byte, from Ptr) error {
+	return s.c.call("cuMemcpyDtoHAsync", s.c.d.memcpyDtoHAsync, address(to), uintptr(from), uintptr(len(to)), s.handle)
+}
+
+func (s *stream) Copy(to, from Ptr, bytes int64) error {
+	return s.c.call("cuMemcpyDtoDAsync", s.c.d.memcpyDtoDAsync, uintptr(to), uintptr(from), uintptr(bytes), s.handle)
+}
+
+func (s *stream) Clear(p Ptr, bytes int64) error {
+	return s.c.call("cuMemsetD8Async", s.c.d.memsetD8Async, uintptr(p), 0, uintptr(bytes), s.handle)
+}
+
+func (s *stream) Launch(f Function, l Launch) error {
+	const (
+		end         = 0
+		buffer      = 1
+		bufferBytes = 2
+	)
+	size := uintptr(len(l.Params))
+	var pin runtime.Pinner
+	defer pin.Unpin()
+	params := append([]byte(nil), l.Params...)
+	params = append(params, 0) // never empty
+	pin.Pin(&params[0])
+	pin.Pin(&size)
+	extra := [5]uintptr{buffer, uintptr(unsafe.Pointer(&params[0])), bufferBytes, uintptr(unsafe.Pointer(&size)), end}
+	k := f.(*function)
+	return s.c.call("cuLaunchKernel "+k.name, s.c.d.launchKernel, k.handle,
+		uintptr(l.Grid[0]), uintptr(l.Grid[1]), uintptr(l.Grid[2]), uintptr(l.Block[0]), uintptr(l.Block[1]), uintptr(l.Block[2]),
+		uintptr(l.Shared), s.handle, 0, uintptr(unsafe.Pointer(&extra)))
+}
+
+func (s *stream) Record(e Event) error {
+	return s.c.call("cuEventRecord", s.c.d.eventRecord, e.(*event).handle, s.handle)
+}
+
+func (s *stream) Wait(e Event) error {
+	return s.c.call("cuStreamWaitEvent", s.c.d.streamWaitEvent, s.handle, e.(*event).handle, 0)
+}
+
+func (s *stream) Sync() error {
+	return s.c.call("cuStreamSynchronize", s.c.d.streamSynchronize, s.handle)
+}
+
+func (s *stream) BeginCapture() error {
+	const relaxed = 2 // Go moves goroutines between threads
+	return s.c.call("cuStreamBeginCapture", s.c.d.streamBeginCapture, s.handle, relaxed)
+}
+
+func (s *stream) EndCapture() (Graph, error) {
+	var captured uintptr
+	if err := s.c.call("cuStreamEndCapture", s.c.d.streamEndCapture, s.handle, uintptr(unsafe.Pointer(&captured))); err != nil {
+		return nil, err
+	}
+	g := &graph{c: s.c}
+	err := s.c.call("cuGraphInstantiate", s.c.d.graphInstantiate, uintptr(unsafe.Pointer(&g.handle)), captured, 0)
+	if e := s.c.call("cuGraphDestroy", s.c.d.graphDestroy, captured); err == nil {
+		err = e
+	}
+	return g, err
+}
+
+func (s *stream) Replay(g Graph) error {
+	return s.c.call("cuGraphLaunch", s.c.d.graphLaunch, g.(*graph).handle, s.handle)
+}
+
+func (s *stream) Close() error {
+	return s.c.call("cuStreamDestroy", s.c.d.streamDestroy, s.handle)
+}
+
+type event struct {
+	c      *context
+	handle uintptr
+}
+
+func (e *event) Sync() error {
+	return e.c.call("cuEventSynchronize", e.c.d.eventSynchronize, e.handle)
+}
+
+func (e *event) Since(earlier Event) (float64, error) {
+	var ms float32
+	err := e.c.call("cuEventElapsedTime", e.c.d.eventElapsedTime, uintptr(unsafe.Pointer(&ms)), earlier.(*event).handle, e.handle)
+	return float64(ms) / 1e3, err
+}
+
+func (e *event) Close() error {
+	return e.c.call("cuEventDestroy", e.c.d.eventDestroy, e.handle)
+}
+
+type graph struct {
+	c      *context
+	handle uintptr
+}
+
+func (g *graph) Close() error {
+	return g.c.call("cuGraphExecDestroy", g.c.d.graphExecDestroy, g.handle)
+}

@@ -1,0 +1,127 @@
+// Package driver is the part of the CUDA driver API that snug needs, as Go
+// interfaces. [Open] gives the real one, from libcuda.so.1; tests put one in its
+// place that interprets kernels (engine/cuda/fakegpu).
+//
+// All methods report what the driver said as an [*Error]. None of them is safe
+// for concurrent use on one object unless it says so.
+package driver
+
+// Ptr is an address in a card's memory.
+type Ptr uint64
+
+// Driver is the installed driver.
+type Driver interface {
+	// Version is the CUDA version that the driver supports, 1000*major + 10*minor.
+	Version() int
+	// Cards are the cards of this machine, in the driver's order.
+	Cards() ([]Card, error)
+	// Open makes the primary context of a card ready for use.
+	Open(card int) (Context, error)
+}
+
+// Card describes a card before it is opened.
+type Card struct {
+	Index int
+	Name  string
+	// UUID is the card's identity for NVML, "GPU-...".
+	UUID string
+	// Major and Minor are the compute capability.
+	Major, Minor int
+	// SMs is the number of multiprocessors.
+	SMs int
+	// Memory is the total memory in bytes.
+	Memory int64
+	// SharedPerBlock is how much shared memory a block may ask for, in bytes.
+	SharedPerBlock int
+	// ClockKHz and MemoryClockKHz are the peak rates, BusBits the memory's width.
+	ClockKHz, MemoryClockKHz, BusBits int
+}
+
+// Capability is the compute capability as in sm_75.
+func (c Card) Capability() int { return 10*c.Major + c.Minor }
+
+// Context is an opened card.
+type Context interface {
+	Card() Card
+	// Memory is the free and the total memory of the card in bytes.
+	Memory() (free, total int64, err error)
+	// Alloc reserves memory of the card; its contents are undefined.
+	Alloc(bytes int64) (Ptr, error)
+	Free(p Ptr) error
+	// AllocHost reserves page-locked memory of the host, which copies may use
+	// while the host goes on.
+	AllocHost(bytes int64) ([]byte, error)
+	FreeHost(b []byte) error
+	// Load assembles PTX for the card.
+	Load(ptx string) (Module, error)
+	NewStream() (Stream, error)
+	NewEvent() (Event, error)
+	// Close releases the context. Everything made in it must be gone.
+	Close() error
+}
+
+// Module is assembled code.
+type Module interface {
+	// Function finds a kernel by its name.
+	Function(name string) (Function, error)
+	Unload() error
+}
+
+// Function is a kernel.
+type Function interface {
+	Name() string
+	// Registers and Spill are what each thread takes: registers, and bytes of
+	// local memory.
+	Registers() (int, error)
+	Spill() (int, error)
+	// AllowShared lets a launch ask for dynamic shared memory beyond 48 KiB.
+	AllowShared(bytes int) error
+}
+
+// Launch is a grid of blocks of a kernel.
+type Launch struct {
+	Grid, Block [3]uint32
+	// Shared is dynamic shared memory of a block in bytes.
+	Shared uint32
+	// Params are the kernel's parameters, packed with their natural alignment.
+	Params []byte
+}
+
+// Stream is a queue of work on a card. Its calls return before the work is done,
+// but for Sync and EndCapture. Host memory of copies must come from AllocHost.
+type Stream interface {
+	CopyIn(to Ptr, from []byte) error
+	CopyOut(to []byte, from Ptr) error
+	Copy(to, from Ptr, bytes int64) error
+	// Clear writes zeros.
+	Clear(p Ptr, bytes int64) error
+	Launch(f Function, l Launch) error
+	// Record puts an event into the queue; Wait makes the queue wait for one
+	// that was recorded.
+	Record(e Event) error
+	Wait(e Event) error
+	// Sync waits for everything in the queue and reports what went wrong in it.
+	Sync() error
+	// BeginCapture makes the calls that follow part of a graph instead of running
+	// them, until EndCapture.
+	BeginCapture() error
+	EndCapture() (Graph, error)
+	// Replay runs a captured graph.
+	Replay(g Graph) error
+	Close() error
+}
+
+// Event marks a point in a stream.
+type Event interface {
+	// Sync waits until what was queued before the event is done.
+	Sync() error
+	// Since is the time from an earlier event to this one in seconds; both must
+	// be done.
+	Since(earlier Event) (float64, error)
+	Close() error
+}
+
+// Graph is captured work, ready to be replayed.
+type Graph interface {
+	Close() error
+}

@@ -1,0 +1,210 @@
+//go:build (amd64 || arm64) && !nocuda
+
+package driver
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"unsafe"
+
+	"github.com/ebitengine/purego"
+)
+
+const (
+	library = "libcuda.so.1"
+	// assembler is what the library loads by its bare name to assemble PTX.
+	assembler = "libnvidia-ptxjitcompiler.so.1"
+)
+
+// folders are where drivers lie that the loader does not find by itself: Colab,
+// GKE and Kaggle, Debian and Ubuntu, Red Hat, WSL.
+var folders = []string{"/usr/lib64-nvidia", "/usr/local/nvidia/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib/wsl/lib"}
+
+// ErrNone says that no driver is installed.
+var ErrNone = errors.New("no NVIDIA driver is installed (" + library + " was not found)")
+
+// Open loads the installed driver.
+func Open() (Driver, error) {
+	handle, err := find()
+	if err != nil {
+		return nil, err
+	}
+	d := &libcuda{}
+	for _, s := range d.symbols() {
+		if *s.to, err = purego.Dlsym(handle, s.name); err != nil {
+			return nil, fmt.Errorf("the NVIDIA driver is too old: %s has no %s, which came with CUDA 11.4 (driver 470)", library, s.name)
+		}
+	}
+	if err := d.call("cuInit", d.init, 0); err != nil {
+		return nil, err
+	}
+	var version int32
+	if err := d.call("cuDriverGetVersion", d.driverGetVersion, uintptr(unsafe.Pointer(&version))); err != nil {
+		return nil, err
+	}
+	d.version = int(version)
+	return d, nil
+}
+
+// find loads the library. Colab names its folder in LD_LIBRARY_PATH alone, and
+// may have another library on the loader's path.
+func find() (uintptr, error) {
+	paths := filepath.SplitList(os.Getenv("LD_LIBRARY_PATH"))
+	var refused error
+	for _, dir := range append(append(paths, ""), folders...) {
+		path := library
+		if dir != "" {
+			path = filepath.Join(dir, library)
+			if _, err := os.Stat(path); err != nil || strings.Contains(path, "/stubs/") {
+				continue
+			}
+			// The library does not look for its sibling next to itself.
+			if sibling := filepath.Join(dir, assembler); exists(sibling) {
+				_, _ = open(sibling) // what is missing then is told when code is assembled
+			}
+		}
+		handle, err := open(path)
+		if err == nil {
+			return handle, nil
+		}
+		if dir != "" || !strings.Contains(err.Error(), "cannot open shared object file") {
+			refused = err
+		}
+	}
+	if refused != nil {
+		return 0, fmt.Errorf("the NVIDIA driver cannot be loaded: %w", refused)
+	}
+	return 0, ErrNone
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// open is dlopen. What it says of an error belongs to the thread.
+func open(path string) (uintptr, error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	return purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_GLOBAL)
+}
+
+// libcuda is the driver: the addresses of its functions.
+type libcuda struct {
+	version int
+
+	init, driverGetVersion                                                                 uintptr
+	deviceGetCount, deviceGet, deviceGetName, deviceGetUUID, deviceGetAttribute            uintptr
+	deviceTotalMem, primaryCtxSetFlags, primaryCtxRetain, primaryCtxRelease, ctxSetCurrent uintptr
+	memGetInfo, memAlloc, memFree, memHostAlloc, memFreeHost                               uintptr
+	memcpyHtoDAsync, memcpyDtoHAsync, memcpyDtoDAsync, memsetD8Async                       uintptr
+	moduleLoadDataEx, moduleUnload, moduleGetFunction, funcGetAttribute, funcSetAttribute  uintptr
+	streamCreate, streamDestroy, streamSynchronize, streamWaitEvent, launchKernel          uintptr
+	eventCreate, eventDestroy, eventRecord, eventSynchronize, eventElapsedTime             uintptr
+	streamBeginCapture, streamEndCapture, graphInstantiate, graphDestroy, graphLaunch      uintptr
+	graphExecDestroy                                                                       uintptr
+}
+
+type symbol struct {
+	name string
+	to   *uintptr
+}
+
+func (d *libcuda) symbols() []symbol {
+	return []symbol{
+		{"cuInit", &d.init}, {"cuDriverGetVersion", &d.driverGetVersion},
+		{"cuDeviceGetCount", &d.deviceGetCount}, {"cuDeviceGet", &d.deviceGet}, {"cuDeviceGetName", &d.deviceGetName},
+		{"cuDeviceGetUuid_v2", &d.deviceGetUUID}, {"cuDeviceGetAttribute", &d.deviceGetAttribute}, {"cuDeviceTotalMem_v2", &d.deviceTotalMem},
+		{"cuDevicePrimaryCtxSetFlags_v2", &d.primaryCtxSetFlags}, {"cuDevicePrimaryCtxRetain", &d.primaryCtxRetain},
+		{"cuDevicePrimaryCtxRelease_v2", &d.primaryCtxRelease}, {"cuCtxSetCurrent", &d.ctxSetCurrent},
+		{"cuMemGetInfo_v2", &d.memGetInfo}, {"cuMemAlloc_v2", &d.memAlloc}, {"cuMemFree_v2", &d.memFree},
+		{"cuMemHostAlloc", &d.memHostAlloc}, {"cuMemFreeHost", &d.memFreeHost},
+		{"cuMemcpyHtoDAsync_v2", &d.memcpyHtoDAsync}, {"cuMemcpyDtoHAsync_v2", &d.memcpyDtoHAsync},
+		{"cuMemcpyDtoDAsync_v2", &d.memcpyDtoDAsync}, {"cuMemsetD8Async", &d.memsetD8Async},
+		{"cuModuleLoadDataEx", &d.moduleLoadDataEx}, {"cuModuleUnload", &d.moduleUnload}, {"cuModuleGetFunction", &d.moduleGetFunction},
+		{"cuFuncGetAttribute", &d.funcGetAttribute}, {"cuFuncSetAttribute", &d.funcSetAttribute},
+		{"cuStreamCreate", &d.streamCreate}, {"cuStreamDestroy_v2", &d.streamDestroy}, {"cuStreamSynchronize", &d.streamSynchronize},
+		{"cuStreamWaitEvent", &d.streamWaitEvent}, {"cuLaunchKernel", &d.launchKernel},
+		{"cuEventCreate", &d.eventCreate}, {"cuEventDestroy_v2", &d.eventDestroy}, {"cuEventRecord", &d.eventRecord},
+		{"cuEventSynchronize", &d.eventSynchronize}, {"cuEventElapsedTime", &d.eventElapsedTime},
+		{"cuStreamBeginCapture_v2", &d.streamBeginCapture}, {"cuStreamEndCapture", &d.streamEndCapture},
+		{"cuGraphInstantiateWithFlags", &d.graphInstantiate}, {"cuGraphDestroy", &d.graphDestroy},
+		{"cuGraphLaunch", &d.graphLaunch}, {"cuGraphExecDestroy", &d.graphExecDestroy},
+	}
+}
+
+// call calls a function of the driver; memory that its arguments point to stays
+// where it is meanwhile.
+//
+//go:uintptrescapes
+func (d *libcuda) call(name string, f uintptr, args ...uintptr) error {
+	r, _, _ := purego.SyscallN(f, args...)
+	if code := Code(int32(r)); code != 0 {
+		return &Error{Call: name, Code: code}
+	}
+	return nil
+}
+
+// Version implements [Driver].
+func (d *libcuda) Version() int { return d.version }
+
+// What cuDeviceGetAttribute is asked for.
+const (
+	attrSharedPerBlock = 97
+	attrClock          = 13
+	attrSMs            = 16
+	attrMemoryClock    = 36
+	attrBusBits        = 37
+	attrMajor          = 75
+	attrMinor          = 76
+)
+
+// Cards implements [Driver].
+func (d *libcuda) Cards() ([]Card, error) {
+	var n int32
+	if err := d.call("cuDeviceGetCount", d.deviceGetCount, uintptr(unsafe.Pointer(&n))); err != nil {
+		return nil, err
+	}
+	cards := make([]Card, n)
+	for i := range cards {
+		var dev int32
+		if err := d.call("cuDeviceGet", d.deviceGet, uintptr(unsafe.Pointer(&dev)), uintptr(i)); err != nil {
+			return nil, err
+		}
+		c := &cards[i]
+		c.Index = i
+		name := make([]byte, 256)
+		if err := d.call("cuDeviceGetName", d.deviceGetName, uintptr(unsafe.Pointer(&name[0])), uintptr(len(name)), uintptr(dev)); err != nil {
+			return nil, err
+		}
+		c.Name, _, _ = strings.Cut(string(name), "\x00")
+		var id [16]byte
+		if err := d.call("cuDeviceGetUuid", d.deviceGetUUID, uintptr(unsafe.Pointer(&id)), uintptr(dev)); err != nil {
+			return nil, err
+		}
+		c.UUID = fmt.Sprintf("GPU-%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:])
+		var total uint64
+		if err := d.call("cuDeviceTotalMem", d.deviceTotalMem, uintptr(unsafe.Pointer(&total)), uintptr(dev)); err != nil {
+			return nil, err
+		}
+		c.Memory = int64(total)
+		for _, a := range []struct {
+			what uintptr
+			to   *int
+		}{
+			{attrMajor, &c.Major}, {attrMinor, &c.Minor}, {attrSMs, &c.SMs}, {attrSharedPerBlock, &c.SharedPerBlock},
+			{attrClock, &c.ClockKHz}, {attrMemoryClock, &c.MemoryClockKHz}, {attrBusBits, &c.BusBits},
+		} {
+			var v int32
+			if err := d.call("cuDeviceGetAttribute", d.deviceGetAttribute, uintptr(unsafe.Pointer(&v)), a.what, uintptr(dev)); err != nil {
+				return nil, err
+			}
+			*a.to = int(v)
+		}
+	}
+	return cards, nil
+}

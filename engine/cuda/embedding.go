@@ -1,0 +1,27 @@
+package cuda
+
+import "github.com/snug-ml/snug/engine/graph"
+
+func (l *lowering) embedding(n *graph.Node) {
+	table, ids, y := n.In[0], n.In[1], n.Out[0]
+	rows, width := int(ids.Shape().Elems()), table.Shape()[1]
+	p := new(params).ptr(l.at(table)).ptr(l.at(ids)).ptr(l.at(y)).u32(rows, width, table.Shape()[0])
+	l.run("embedding_"+table.DType().String()+"_"+y.DType().String(), min(ceil(rows*width, 256), 1<<20), 256, p)
+}
+
+func (l *lowering) embeddingGrad(n *graph.Node, op graph.EmbeddingGrad) {
+	dy, ids, table := n.In[0], n.In[1], n.Out[0]
+	rows, width := int(ids.Shape().Elems()), table.Shape()[1]
+	to := l.at(table)
+	switch {
+	case len(n.In) < 3:
+		l.clear(to, table.Type.Bytes())
+	case l.at(n.In[2]) != to:
+		s := table.Shape().Strides(table.Shape())
+		l.copyLoop(table.Shape(), strided{dtype: graph.F32, at: l.at(n.In[2]), stride: s}, strided{dtype: graph.F32, at: to, stride: s})
+	}
+	first := l.take(4 * int64(rows))
+	l.run("embedding_first", ceil(rows, 8), 256, new(params).ptr(l.at(ids)).ptr(first).u32(rows))
+	p := new(params).ptr(l.at(dy)).ptr(l.at(ids)).ptr(first).ptr(to).u32(rows, width, op.Vocab)
+	l.runGrid("embedding_grad_"+dy.DType().String(), [3]int{rows, ceil(width, 256), 1}, 256, 0, p)
+}

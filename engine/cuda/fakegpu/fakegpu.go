@@ -1,0 +1,245 @@
+// Package fakegpu is a CUDA driver without a card, for tests: kernels run in the
+// interpreter of PTX, everything queued in a stream happens as late as the driver's
+// contract allows, and any call can be made to fail.
+package fakegpu
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/snug-ml/snug/engine/cuda/driver"
+	"github.com/snug-ml/snug/engine/cuda/ptxsim"
+)
+
+// T4 is the card that snug is made for.
+var T4 = driver.Card{
+	Name: "Tesla T4", UUID: "GPU-00000000-0000-0000-0000-000000000075", Major: 7, Minor: 5, SMs: 40,
+	Memory: 14_930 << 20, SharedPerBlock: 64 << 10, ClockKHz: 1_590_000, MemoryClockKHz: 5_001_000, BusBits: 256,
+}
+
+// A10 is a card that has what the T4 lacks: bf16 and copies that bypass registers.
+var A10 = driver.Card{
+	Name: "NVIDIA A10", UUID: "GPU-00000000-0000-0000-0000-000000000086", Major: 8, Minor: 6, SMs: 72,
+	Memory: 22_515 << 20, SharedPerBlock: 99 << 10, ClockKHz: 1_695_000, MemoryClockKHz: 6_251_000, BusBits: 384,
+}
+
+// Driver is a driver with the cards that it is given. The zero value has none.
+type Driver struct {
+	Installed []driver.Card
+	// CUDA is the version it supports, as [driver.Driver.Version]; 0: 12.4.
+	CUDA int
+	// Options are those of every launch.
+	Options ptxsim.Options
+	// Fail, when set, may make any call fail: it is told the call and gives the
+	// error's code, 0 for none.
+	Fail func(call string) driver.Code
+	// Taken is memory that others use, in bytes.
+	Taken int64
+}
+
+// Version implements [driver.Driver].
+func (d *Driver) Version() int {
+	if d.CUDA == 0 {
+		return 12040
+	}
+	return d.CUDA
+}
+
+// Cards implements [driver.Driver].
+func (d *Driver) Cards() ([]driver.Card, error) {
+	if err := d.call("cuDeviceGetCount"); err != nil {
+		return nil, err
+	}
+	if len(d.Installed) == 0 {
+		return nil, &driver.Error{Call: "cuInit", Code: driver.NoDevice}
+	}
+	cards := make([]driver.Card, len(d.Installed))
+	for i, c := range d.Installed {
+		cards[i], cards[i].Index = c, i
+	}
+	return cards, nil
+}
+
+// Open implements [driver.Driver].
+func (d *Driver) Open(card int) (driver.Context, error) {
+	cards, err := d.Cards()
+	if err == nil {
+		err = d.call("cuDevicePrimaryCtxRetain")
+	}
+	if err != nil {
+		return nil, err
+	}
+	if card < 0 || card >= len(cards) {
+		return nil, &driver.Error{Call: "cuDeviceGet", Code: driver.InvalidDevice}
+	}
+	return &Context{driver: d, card: cards[card], memory: ptxsim.NewMemory(cards[card].Memory - d.Taken), hosts: map[*byte]int{}}, nil
+}
+
+func (d *Driver) call(name string) error {
+	if d.Fail != nil {
+		if code := d.Fail(name); code != 0 {
+			return &driver.Error{Call: name, Code: code}
+		}
+	}
+	return nil
+}
+
+// Context is an opened card.
+type Context struct {
+	driver *Driver
+	card   driver.Card
+	memory *ptxsim.Memory
+	hosts  map[*byte]int // page-locked memory
+	// lost is the error after which nothing works any more.
+	lost *driver.Error
+	open int // streams, events, modules and graphs that are not closed
+}
+
+func (c *Context) call(name string) error {
+	if c.lost != nil {
+		return &driver.Error{Call: name, Code: c.lost.Code, Log: c.lost.Log}
+	}
+	err := c.driver.call(name)
+	var e *driver.Error
+	if errors.As(err, &e) && e.Code.Sticky() {
+		c.lost = e
+	}
+	return err
+}
+
+// Card implements [driver.Context].
+func (c *Context) Card() driver.Card { return c.card }
+
+// Memory implements [driver.Context].
+func (c *Context) Memory() (free, total int64, err error) {
+	return c.card.Memory - c.driver.Taken - c.memory.Used(), c.card.Memory, c.call("cuMemGetInfo")
+}
+
+// Alloc implements [driver.Context]. The memory is full of NaN.
+func (c *Context) Alloc(bytes int64) (driver.Ptr, error) {
+	if err := c.call("cuMemAlloc"); err != nil {
+		return 0, err
+	}
+	p, err := c.memory.Alloc(max(bytes, 1))
+	if err != nil {
+		return 0, &driver.Error{Call: "cuMemAlloc", Code: driver.OutOfMemory}
+	}
+	b, err := c.memory.Bytes(p, int(max(bytes, 1)))
+	for i := range b {
+		b[i] = 0xff
+	}
+	return driver.Ptr(p), err
+}
+
+// Free implements [driver.Context].
+func (c *Context) Free(p driver.Ptr) error {
+	if err := c.call("cuMemFree"); err != nil {
+		return err
+	}
+	return c.memory.Free(uint64(p))
+}
+
+// AllocHost implements [driver.Context].
+func (c *Context) AllocHost(bytes int64) ([]byte, error) {
+	if err := c.call("cuMemHostAlloc"); err != nil {
+		return nil, err
+	}
+	b := make([]byte, max(bytes, 1))
+	c.hosts[&b[0]] = len(b)
+	return b[:bytes], nil
+}
+
+// FreeHost implements [driver.Context].
+func (c *Context) FreeHost(b []byte) error {
+	if err := c.call("cuMemFreeHost"); err != nil {
+		return err
+	}
+	first := &b[:1][0]
+	if _, ok := c.hosts[first]; !ok {
+		return &driver.Error{Call: "cuMemFreeHost", Code: driver.InvalidValue}
+	}
+	delete(c.hosts, first)
+	return nil
+}
+
+// Close implements [driver.Context]. What is still open is an error: the driver
+// would not tell.
+func (c *Context) Close() error {
+	if c.open != 0 || c.memory.Used() != 0 || len(c.hosts) != 0 {
+		return fmt.Errorf("the context is closed with %d objects, %d bytes of the card's memory and %d buffers of the host's left", c.open, c.memory.Used(), len(c.hosts))
+	}
+	return nil
+}
+
+// Load implements [driver.Context].
+func (c *Context) Load(ptx string) (driver.Module, error) {
+	const name = "cuModuleLoadDataEx"
+	if err := c.call(name); err != nil {
+		return nil, err
+	}
+	for _, line := range strings.Split(ptx, "\n") {
+		if v, ok := strings.CutPrefix(line, ".version "); ok {
+			// PTX 7.0 came with CUDA 11.0, 8.0 with 12.0.
+			if f, err := strconv.ParseFloat(strings.TrimSpace(v), 64); err == nil && int(f*1000)+4000 > c.driver.Version() {
+				return nil, &driver.Error{Call: name, Code: driver.UnsupportedPTX}
+			}
+		}
+		if t, ok := strings.CutPrefix(line, ".target sm_"); ok {
+			if sm, err := strconv.Atoi(strings.TrimRight(strings.TrimSpace(t), "a")); err == nil && sm > c.card.Capability() {
+				return nil, &driver.Error{Call: name, Code: driver.NoBinaryForGPU}
+			}
+		}
+	}
+	m, err := ptxsim.Parse(ptx)
+	if err != nil {
+		return nil, &driver.Error{Call: name, Code: driver.InvalidPTX, Log: err.Error()}
+	}
+	c.open++
+	return &module{c, m}, nil
+}
+
+type module struct {
+	c *Context
+	m *ptxsim.Module
+}
+
+func (m *module) Function(name string) (driver.Function, error) {
+	if err := m.c.call("cuModuleGetFunction"); err != nil {
+		return nil, err
+	}
+	k := m.m.Kernel(name)
+	if k == nil {
+		return nil, &driver.Error{Call: "cuModuleGetFunction", Code: driver.NotFound}
+	}
+	return &function{m.c, k, 48 << 10}, nil
+}
+
+func (m *module) Unload() error {
+	m.c.open--
+	return m.c.call("cuModuleUnload")
+}
+
+type function struct {
+	c      *Context
+	k      *ptxsim.Kernel
+	shared int
+}
+
+func (f *function) Name() string { return f.k.Name }
+
+// Registers and Spill are what only an assembler knows.
+func (f *function) Registers() (int, error) { return 0, f.c.call("cuFuncGetAttribute") }
+func (f *function) Spill() (int, error)     { return 0, f.c.call("cuFuncGetAttribute") }
+
+func (f *function) AllowShared(bytes int) error {
+	if err := f.c.call("cuFuncSetAttribute"); err != nil {
+		return err
+	}
+	if bytes > f.c.card.SharedPerBlock {
+		return &driver.Error{Call: "cuFuncSetAttribute", Code: driver.InvalidValue}
+	}
+	f.shared = bytes
+	return nil
+}

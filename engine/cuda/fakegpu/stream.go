@@ -1,0 +1,243 @@
+package fakegpu
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/snug-ml/snug/engine/cuda/driver"
+	"github.com/snug-ml/snug/engine/cuda/ptxsim"
+)
+
+// stream does what is queued when somebody waits for it, and no sooner: what the
+// host changes too early, or reads too early, goes wrong as it might on a card.
+type stream struct {
+	c       *Context
+	queue   []func() error
+	done    int
+	capture *captured // being recorded; nil: nothing is
+}
+
+type captured struct {
+	c   *Context
+	ops []func() error
+}
+
+type event struct {
+	c  *Context
+	s  *stream // that it was recorded in; nil: never
+	at int     // operations of s before it
+}
+
+// NewStream implements [driver.Context].
+func (c *Context) NewStream() (driver.Stream, error) {
+	if err := c.call("cuStreamCreate"); err != nil {
+		return nil, err
+	}
+	c.open++
+	return &stream{c: c}, nil
+}
+
+// NewEvent implements [driver.Context].
+func (c *Context) NewEvent() (driver.Event, error) {
+	if err := c.call("cuEventCreate"); err != nil {
+		return nil, err
+	}
+	c.open++
+	return &event{c: c}, nil
+}
+
+// push queues an operation, or records it.
+func (s *stream) push(name string, op func() error) error {
+	if err := s.c.call(name); err != nil {
+		return err
+	}
+	if s.capture != nil {
+		s.capture.ops = append(s.capture.ops, op)
+		return nil
+	}
+	s.queue = append(s.queue, op)
+	return nil
+}
+
+// advance does what is queued up to an operation.
+func (s *stream) advance(to int) error {
+	for s.done < to {
+		if s.c.lost != nil {
+			return s.c.lost
+		}
+		op := s.queue[s.done]
+		s.queue[s.done] = nil
+		s.done++
+		if err := op(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// device is the card's memory as bytes.
+func (c *Context) device(p driver.Ptr, n int64) ([]byte, error) {
+	b, err := c.memory.Bytes(uint64(p), int(n))
+	if err != nil {
+		return nil, c.lose(driver.IllegalAddress, err)
+	}
+	return b, nil
+}
+
+// lose makes the context unusable.
+func (c *Context) lose(code driver.Code, why error) error {
+	c.lost = &driver.Error{Call: "cuStreamSynchronize", Code: code, Log: why.Error()}
+	return c.lost
+}
+
+// locked refuses host memory that the driver could not copy from while the host
+// goes on.
+func (c *Context) locked(b []byte) error {
+	for first, n := range c.hosts {
+		if len(b) == 0 || within(first, n, b) {
+			return nil
+		}
+	}
+	return errors.New("a copy of host memory that is not page-locked")
+}
+
+func (s *stream) CopyIn(to driver.Ptr, from []byte) error {
+	if err := s.c.locked(from); err != nil {
+		return err
+	}
+	return s.push("cuMemcpyHtoDAsync", func() error {
+		b, err := s.c.device(to, int64(len(from)))
+		copy(b, from)
+		return err
+	})
+}
+
+func (s *stream) CopyOut(to []byte, from driver.Ptr) error {
+	if err := s.c.locked(to); err != nil {
+		return err
+	}
+	return s.push("cuMemcpyDtoHAsync", func() error {
+		b, err := s.c.device(from, int64(len(to)))
+		copy(to, b)
+		return err
+	})
+}
+
+func (s *stream) Copy(to, from driver.Ptr, bytes int64) error {
+	return s.push("cuMemcpyDtoDAsync", func() error {
+		src, err := s.c.device(from, bytes)
+		if err != nil {
+			return err
+		}
+		dst, err := s.c.device(to, bytes)
+		copy(dst, src)
+		return err
+	})
+}
+
+func (s *stream) Clear(p driver.Ptr, bytes int64) error {
+	return s.push("cuMemsetD8Async", func() error {
+		b, err := s.c.device(p, bytes)
+		clear(b)
+		return err
+	})
+}
+
+func (s *stream) Launch(f driver.Function, l driver.Launch) error {
+	k := f.(*function)
+	if threads := l.Block[0] * l.Block[1] * l.Block[2]; threads == 0 || threads > 1024 || int(l.Shared) > k.shared {
+		return &driver.Error{Call: "cuLaunchKernel", Code: driver.InvalidValue}
+	}
+	return s.push("cuLaunchKernel", func() error {
+		err := ptxsim.Launch(s.c.memory, k.k, ptxsim.Grid{Grid: l.Grid, Block: l.Block, Shared: l.Shared}, l.Params, s.c.driver.Options)
+		if err == nil {
+			return nil
+		}
+		code := driver.LaunchFailed
+		switch text := err.Error(); {
+		case strings.Contains(text, "align"):
+			code = driver.MisalignedAddress
+		case strings.Contains(text, "out of bounds"), strings.Contains(text, "outside"):
+			code = driver.IllegalAddress
+		}
+		return s.c.lose(code, err)
+	})
+}
+
+func (s *stream) Record(e driver.Event) error {
+	ev := e.(*event)
+	ev.s, ev.at = s, len(s.queue)
+	return s.c.call("cuEventRecord")
+}
+
+func (s *stream) Wait(e driver.Event) error {
+	ev := e.(*event)
+	from, at := ev.s, ev.at // as it is now
+	if from == nil || from == s {
+		return s.c.call("cuStreamWaitEvent")
+	}
+	return s.push("cuStreamWaitEvent", func() error { return from.advance(at) })
+}
+
+func (s *stream) Sync() error {
+	if err := s.c.call("cuStreamSynchronize"); err != nil {
+		return err
+	}
+	return s.advance(len(s.queue))
+}
+
+func (s *stream) BeginCapture() error {
+	s.capture = &captured{c: s.c}
+	return s.c.call("cuStreamBeginCapture")
+}
+
+func (s *stream) EndCapture() (driver.Graph, error) {
+	g := s.capture
+	s.capture = nil
+	if g == nil {
+		return nil, errors.New("nothing is being captured")
+	}
+	if err := s.c.call("cuGraphInstantiate"); err != nil {
+		return nil, err
+	}
+	s.c.open++
+	return g, nil
+}
+
+func (s *stream) Replay(g driver.Graph) error {
+	for i, op := range g.(*captured).ops {
+		if err := s.push("cuGraphLaunch", op); err != nil {
+			return fmt.Errorf("node %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
+func (s *stream) Close() error {
+	s.c.open--
+	return s.c.call("cuStreamDestroy")
+}
+
+func (e *event) Sync() error {
+	if err := e.c.call("cuEventSynchronize"); err != nil {
+		return err
+	}
+	if e.s == nil {
+		return nil
+	}
+	return e.s.advance(e.at)
+}
+
+// Since is 0: nothing here takes the time that a card would.
+func (e *event) Since(driver.Event) (float64, error) { return 0, e.c.call("cuEventElapsedTime") }
+
+func (e *event) Close() error {
+	e.c.open--
+	return e.c.call("cuEventDestroy")
+}
+
+func (g *captured) Close() error {
+	g.c.open--
+	return g.c.call("cuGraphExecDestroy")
+}

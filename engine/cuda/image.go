@@ -1,0 +1,368 @@
+package cuda
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/cuda/driver"
+	"github.com/snug-ml/snug/engine/cuda/kernels"
+	"github.com/snug-ml/snug/engine/graph"
+)
+
+// image is a program loaded on a card.
+type image struct {
+	p    *engine.Program
+	ctx  driver.Context
+	code *code
+
+	memory  driver.Ptr // the arena, then the workspace
+	modules []driver.Module
+	runs    map[string]*function
+	kernels map[string]driver.Function
+
+	// compute runs functions; copies brings inputs while it does.
+	compute, copies driver.Stream
+	// ready says that the inputs of a slot have arrived, done that the last run
+	// which reads them has ended.
+	ready, done [engine.Slots]driver.Event
+	inputs      [engine.Slots][]byte // page-locked mirrors
+	outputs     []byte
+	staging     []byte // what Read and Write go through
+	observer    *engine.Observer
+}
+
+// function is a function of the program on the card.
+type function struct {
+	launches [engine.Slots][]bound
+	graphs   [engine.Slots]driver.Graph
+	// inputs are the parts of a slot that it reads, neighbors joined.
+	inputs []engine.Span
+	// outputs is the part of the outputs that it writes.
+	outputs engine.Span
+}
+
+// bound is a launch with its addresses.
+type bound struct {
+	node *graph.Node
+	f    driver.Function
+	l    driver.Launch
+}
+
+// stagingBytes is how much of a state travels at a time.
+const stagingBytes = 4 << 20
+
+func (x *image) load() (err error) {
+	l := &x.p.Layout
+	if x.memory, err = x.ctx.Alloc(l.Bytes + x.code.workspace); err != nil {
+		return err
+	}
+	for s := range x.inputs {
+		if x.inputs[s], err = x.ctx.AllocHost(l.InputStride); err != nil {
+			return err
+		}
+		if x.ready[s], err = x.ctx.NewEvent(); err != nil {
+			return err
+		}
+		if x.done[s], err = x.ctx.NewEvent(); err != nil {
+			return err
+		}
+	}
+	if x.outputs, err = x.ctx.AllocHost(l.Outputs.Bytes); err != nil {
+		return err
+	}
+	if x.staging, err = x.ctx.AllocHost(stagingBytes); err != nil {
+		return err
+	}
+	if x.compute, err = x.ctx.NewStream(); err != nil {
+		return err
+	}
+	if x.copies, err = x.ctx.NewStream(); err != nil {
+		return err
+	}
+	if err := x.compute.Clear(x.memory, l.Bytes+x.code.workspace); err != nil {
+		return err
+	}
+	if err := x.assemble(); err != nil {
+		return err
+	}
+	x.runs = map[string]*function{}
+	for _, f := range x.p.Funcs {
+		if x.runs[f.Name], err = x.capture(f); err != nil {
+			return fmt.Errorf("%s: %w", f.Name, err)
+		}
+	}
+	return x.compute.Sync()
+}
+
+// assemble loads the kernels that the program's launches name.
+func (x *image) assemble() error {
+	x.kernels = map[string]driver.Function{}
+	families := map[string]driver.Module{}
+	open := func(name, text string) error {
+		if families[name] != nil {
+			return nil
+		}
+		m, err := x.ctx.Load(text)
+		if err != nil {
+			return fmt.Errorf("kernels %s: %w", name, err)
+		}
+		families[name] = m
+		x.modules = append(x.modules, m)
+		return nil
+	}
+	const own = "generated"
+	if names := x.code.names(); len(names) > 0 {
+		if err := open(own, x.code.module(names)); err != nil {
+			return err
+		}
+	}
+	for _, launches := range x.code.funcs {
+		for _, l := range launches {
+			if x.kernels[l.kernel] != nil {
+				continue
+			}
+			family := own
+			if x.code.generated[l.kernel] == "" {
+				var err error
+				if family, err = kernels.Find(l.kernel); err != nil {
+					return err
+				}
+				text, err := kernels.Family(x.code.target, family)
+				if err != nil {
+					return err
+				}
+				if err := open(family, text); err != nil {
+					return err
+				}
+			}
+			f, err := families[family].Function(l.kernel)
+			if err != nil {
+				return err
+			}
+			x.kernels[l.kernel] = f
+		}
+	}
+	return nil
+}
+
+// capture binds the launches of a function to addresses and records them.
+func (x *image) capture(f *engine.Func) (*function, error) {
+	fn := &function{}
+	layout := &x.p.Layout
+	for _, v := range f.F.Inputs {
+		s := layout.Input[v.Name]
+		s.Bytes = x.p.Align(s.Bytes)
+		if n := len(fn.inputs); n > 0 && fn.inputs[n-1].Offset+fn.inputs[n-1].Bytes == s.Offset {
+			fn.inputs[n-1].Bytes += s.Bytes
+		} else {
+			fn.inputs = append(fn.inputs, s)
+		}
+	}
+	for _, o := range f.F.Outputs {
+		if s, ok := layout.Output[f.Name+"/"+o.Name]; ok {
+			end := max(fn.outputs.Offset+fn.outputs.Bytes, s.Offset+s.Bytes)
+			if fn.outputs.Bytes == 0 {
+				fn.outputs.Offset = s.Offset
+			}
+			fn.outputs.Offset = min(fn.outputs.Offset, s.Offset)
+			fn.outputs.Bytes = end - fn.outputs.Offset
+		}
+	}
+	for slot := range engine.Slots {
+		var bases [workspace + 1]driver.Ptr
+		for r := range engine.Regions {
+			bases[r] = x.memory + driver.Ptr(layout.Region(r).Offset)
+		}
+		bases[engine.Inputs] = x.memory + driver.Ptr(layout.Slot(slot).Offset)
+		bases[workspace] = x.memory + driver.Ptr(layout.Bytes)
+		for _, l := range x.code.funcs[f.Name] {
+			k := x.kernels[l.kernel]
+			if l.shared > 48<<10 {
+				if err := k.AllowShared(int(l.shared)); err != nil {
+					return nil, fmt.Errorf("kernel %s: %w", l.kernel, err)
+				}
+			}
+			fn.launches[slot] = append(fn.launches[slot], bound{l.node, k, driver.Launch{
+				Grid: l.grid, Block: l.block, Shared: l.shared, Params: l.params.bind(&bases),
+			}})
+		}
+		if err := x.compute.BeginCapture(); err != nil {
+			return nil, err
+		}
+		err := x.queue(fn, slot)
+		g, e := x.compute.EndCapture()
+		if err = errors.Join(err, e); err != nil {
+			return nil, err
+		}
+		fn.graphs[slot] = g
+	}
+	return fn, nil
+}
+
+// queue puts the launches of a function, and the way of its outputs to the host,
+// into the stream.
+func (x *image) queue(fn *function, slot int) error {
+	for _, b := range fn.launches[slot] {
+		if err := x.compute.Launch(b.f, b.l); err != nil {
+			return fmt.Errorf("%s (%s), kernel %s: %w", b.node.Op.Name(), b.node.Layer, b.f.Name(), err)
+		}
+	}
+	return x.results(fn)
+}
+
+// results queues the copy of a function's outputs.
+func (x *image) results(fn *function) error {
+	s := fn.outputs
+	if s.Bytes == 0 {
+		return nil
+	}
+	return x.compute.CopyOut(x.outputs[s.Offset:s.Offset+s.Bytes], x.memory+driver.Ptr(x.p.Layout.Outputs.Offset+s.Offset))
+}
+
+// Run implements [engine.Image].
+func (x *image) Run(name string, slot int) error {
+	fn := x.runs[name]
+	if fn == nil {
+		return fmt.Errorf("the program has no function %q", name)
+	}
+	if err := x.copies.Wait(x.done[slot]); err != nil {
+		return err
+	}
+	at := x.p.Layout.Slot(slot).Offset
+	for _, s := range fn.inputs {
+		if err := x.copies.CopyIn(x.memory+driver.Ptr(at+s.Offset), x.inputs[slot][s.Offset:s.Offset+s.Bytes]); err != nil {
+			return err
+		}
+	}
+	if err := x.copies.Record(x.ready[slot]); err != nil {
+		return err
+	}
+	if err := x.compute.Wait(x.ready[slot]); err != nil {
+		return err
+	}
+	var err error
+	if x.observer != nil {
+		err = x.observed(fn, slot)
+	} else {
+		err = x.compute.Replay(fn.graphs[slot])
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return x.compute.Record(x.done[slot])
+}
+
+// observed runs a function node by node.
+func (x *image) observed(fn *function, slot int) error {
+	launches := fn.launches[slot]
+	for i := 0; i < len(launches); {
+		n := launches[i].node
+		if x.observer.Before != nil {
+			if err := x.compute.Sync(); err != nil {
+				return err
+			}
+			x.observer.Before(n)
+		}
+		began := time.Now()
+		for ; i < len(launches) && launches[i].node == n; i++ {
+			if err := x.compute.Launch(launches[i].f, launches[i].l); err != nil {
+				return fmt.Errorf("%s (%s), kernel %s: %w", n.Op.Name(), n.Layer, launches[i].f.Name(), err)
+			}
+		}
+		if err := x.compute.Sync(); err != nil {
+			return fmt.Errorf("%s (%s): %w", n.Op.Name(), n.Layer, err)
+		}
+		if x.observer.After != nil && !x.observer.After(n, time.Since(began)) {
+			break
+		}
+	}
+	return x.results(fn)
+}
+
+// Sync implements [engine.Image].
+func (x *image) Sync() error { return x.compute.Sync() }
+
+// Input implements [engine.Image].
+func (x *image) Input(slot int) []byte { return x.inputs[slot] }
+
+// Outputs implements [engine.Image].
+func (x *image) Outputs() []byte { return x.outputs }
+
+// Read implements [engine.Image].
+func (x *image) Read(dst []byte, offset int64) error {
+	for len(dst) > 0 {
+		part := x.staging[:min(len(dst), len(x.staging))]
+		if err := x.compute.CopyOut(part, x.memory+driver.Ptr(offset)); err != nil {
+			return err
+		}
+		if err := x.compute.Sync(); err != nil {
+			return err
+		}
+		n := copy(dst, part)
+		dst, offset = dst[n:], offset+int64(n)
+	}
+	return nil
+}
+
+// Write implements [engine.Image].
+func (x *image) Write(offset int64, src []byte) error {
+	for len(src) > 0 {
+		n := copy(x.staging, src)
+		if err := x.compute.CopyIn(x.memory+driver.Ptr(offset), x.staging[:n]); err != nil {
+			return err
+		}
+		if err := x.compute.Sync(); err != nil {
+			return err
+		}
+		src, offset = src[n:], offset+int64(n)
+	}
+	return nil
+}
+
+// Observe implements [engine.Image].
+func (x *image) Observe(o *engine.Observer) { x.observer = o }
+
+// Used implements [engine.Image].
+func (x *image) Used() int64 { return x.code.used }
+
+// Close implements [engine.Image].
+func (x *image) Close() error {
+	var errs []error
+	add := func(err error) { errs = append(errs, err) }
+	if x.compute != nil {
+		add(x.compute.Sync())
+	}
+	for _, fn := range x.runs {
+		for _, g := range fn.graphs {
+			if g != nil {
+				add(g.Close())
+			}
+		}
+	}
+	for _, m := range x.modules {
+		add(m.Unload())
+	}
+	for s := range x.inputs {
+		for _, e := range []driver.Event{x.ready[s], x.done[s]} {
+			if e != nil {
+				add(e.Close())
+			}
+		}
+	}
+	for _, s := range []driver.Stream{x.compute, x.copies} {
+		if s != nil {
+			add(s.Close())
+		}
+	}
+	for _, b := range [][]byte{x.inputs[0], x.inputs[1], x.outputs, x.staging} {
+		if b != nil {
+			add(x.ctx.FreeHost(b))
+		}
+	}
+	if x.memory != 0 {
+		add(x.ctx.Free(x.memory))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# Compiles the kernels to PTX, which is committed: nobody who leaves them alone
+# needs a compiler. The same compiler writes the same bytes.
+#
+#   ./build.sh           needs clang++-19 (Debian and Ubuntu: apt-get install clang-19)
+#   ./build.sh --check   reports files that are not what it would write
+#
+# PTX 7.0 loads on every driver since CUDA 11.0. sm_75 code runs on every later
+# card too; sm_80 has copies that bypass registers and twice as deep products.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+CLANG=${CLANG:-clang++-19}
+out=ptx
+if [ "${1:-}" = --check ]; then
+  out=$(mktemp -d)
+  trap 'rm -rf "$out"' EXIT
+fi
+# Products and sums are contracted within an expression alone, as written: what a
+# function computes does not depend on what it is fused with.
+compile() {
+  "$CLANG" -x cuda --cuda-device-only -nocudainc -nocudalib --cuda-gpu-arch="$2" -Xclang -target-feature -Xclang +ptx70 \
+    -O3 -ffp-contract=on -std=c++20 -Wall -Wextra -Werror -Wno-unknown-cuda-version -S "$1" -o - |
+    sed -E '/^[[:space:]]*\/\/ (begin|end) inline asm$/d; /^\/\/ %bb/d; s/[[:space:]]+\/\/ (@|-- |%).*$//' >"$3"
+}
+for sm in sm_75 sm_80; do
+  mkdir -p "$out/$sm"
+  for f in *.cu; do
+    compile "$f" "$sm" "$out/$sm/${f%.cu}.ptx"
+  done
+done
+if [ "$out" != ptx ]; then
+  diff -rq "$out" ptx || { echo "out of date: run engine/cuda/kernels/build.sh" >&2; exit 1; }
+fi

@@ -1,0 +1,69 @@
+// Package kernels holds the kernels of NVIDIA cards as PTX, which build.sh makes
+// of the CUDA C++ next to it.
+package kernels
+
+import (
+	"embed"
+	"fmt"
+	"path"
+	"strings"
+	"sync"
+)
+
+//go:embed ptx
+var files embed.FS
+
+// Targets are the compute capabilities that there is code for, the lowest first.
+var Targets = []int{75, 80}
+
+// Target is the best of them for a card of the given capability; 0 if there is
+// none.
+func Target(capability int) (best int) {
+	for _, t := range Targets {
+		if t <= capability {
+			best = t
+		}
+	}
+	return best
+}
+
+// Family is the text of a source file, by its name without extension.
+func Family(target int, name string) (string, error) {
+	text, err := files.ReadFile(fmt.Sprintf("ptx/sm_%d/%s.ptx", target, name))
+	return string(text), err
+}
+
+// index gives the family of each kernel.
+var index = sync.OnceValues(func() (map[string]string, error) {
+	found := map[string]string{}
+	dir := fmt.Sprintf("ptx/sm_%d", Targets[0])
+	list, err := files.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range list {
+		text, err := files.ReadFile(path.Join(dir, f.Name()))
+		if err != nil {
+			return nil, err
+		}
+		for _, line := range strings.Split(string(text), "\n") {
+			if name, ok := strings.CutPrefix(line, ".visible .entry "); ok {
+				found[strings.TrimSuffix(strings.TrimSpace(name), "(")] = strings.TrimSuffix(f.Name(), ".ptx")
+			}
+		}
+	}
+	return found, nil
+})
+
+// Find gives the family of a kernel.
+func Find(kernel string) (family string, err error) {
+	all, err := index()
+	if err != nil {
+		return "", err
+	}
+	family, ok := all[kernel]
+	if !ok {
+		return "", fmt.Errorf("there is no kernel %s", kernel)
+	}
+	return family, nil
+}

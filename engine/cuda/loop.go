@@ -1,0 +1,348 @@
+package cuda
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/snug-ml/snug/engine/graph"
+)
+
+// elementwise generates the loop of an elementwise operation or a fused body:
+// one pass over memory, several neighboring elements a thread.
+func (l *lowering) elementwise(n *graph.Node) {
+	b, shape := bodyOf(n), n.Out[0].Shape()
+	loop := newLoop(b, shape)
+	for i, v := range n.In {
+		loop.read(i, v.Type, l.at(v))
+	}
+	op, _ := n.Op.(graph.Fused)
+	whole := len(n.Out) - len(op.Sums)
+	for _, v := range n.Out[:whole] {
+		loop.write(v.DType(), l.at(v), shape.Strides(shape))
+	}
+	// What is only summed up goes through the workspace.
+	sums := make([]address, len(op.Sums))
+	types := make([]graph.Type, len(op.Sums))
+	for k := range op.Sums {
+		types[k] = graph.Type{DType: registerType(b, n.In, b.Results[whole+k]), Shape: shape}
+		sums[k] = l.take(types[k].Bytes())
+		loop.write(types[k].DType, sums[k], shape.Strides(shape))
+	}
+	l.loop(loop)
+	for k, r := range op.Sums {
+		l.reduceInto(r, types[k], sums[k], l.at(n.Out[whole+k]))
+	}
+}
+
+// registerType is the format of a register of a body.
+func registerType(b *graph.Body, in []*graph.Value, r int) graph.DType {
+	if r < b.Inputs {
+		return in[r].DType()
+	}
+	return b.Steps[r-b.Inputs].DType
+}
+
+// copyBody is the body of a copy into a format.
+func copyBody(d graph.DType) *graph.Body {
+	return &graph.Body{Inputs: 1, Results: []int{1}, Steps: []graph.Step{{Op: graph.Elementwise{Fn: graph.FnCopy}, Arg: []int{0}, DType: d}}}
+}
+
+// bodyOf is the body of an elementwise node.
+func bodyOf(n *graph.Node) *graph.Body {
+	switch op := n.Op.(type) {
+	case graph.Fused:
+		return op.Body
+	case graph.Expand:
+		return copyBody(n.Out[0].DType())
+	}
+	b := &graph.Body{Inputs: len(n.In), Results: []int{len(n.In)}}
+	arg := make([]int, len(n.In))
+	for i := range arg {
+		arg[i] = i
+	}
+	b.Steps = []graph.Step{{Op: n.Op, Arg: arg, DType: n.Out[0].DType()}}
+	return b
+}
+
+// loop is a body that runs over the elements of a shape, with how its operands and
+// results lie in memory.
+type loop struct {
+	body    *graph.Body
+	in, out []strided
+	dims    graph.Shape
+	width   int // elements of a thread: neighbors along the last dimension
+}
+
+// strided is an operand or a result of a loop.
+type strided struct {
+	dtype  graph.DType
+	at     address
+	stride []int // of each dimension, in elements
+	// counter marks the run counter of a dropout, which is read once.
+	counter bool
+}
+
+func newLoop(b *graph.Body, shape graph.Shape) *loop {
+	return &loop{body: b, in: make([]strided, b.Inputs), dims: shape.Clone()}
+}
+
+// read makes a value, which broadcasts to the shape, input i of the body.
+func (k *loop) read(i int, t graph.Type, at address) {
+	if isCounter(k.body, i) {
+		k.in[i] = strided{dtype: t.DType, at: at, counter: true}
+		return
+	}
+	k.in[i] = strided{dtype: t.DType, at: at, stride: t.Shape.Strides(k.dims)}
+}
+
+// write puts the next result of the body where strides say.
+func (k *loop) write(d graph.DType, at address, strides []int) {
+	k.out = append(k.out, strided{dtype: d, at: at, stride: strides})
+}
+
+// isCounter reports whether input i of b is a run counter.
+func isCounter(b *graph.Body, i int) bool {
+	return slices.ContainsFunc(b.Steps, func(s graph.Step) bool {
+		_, drop := s.Op.(graph.Dropout)
+		return drop && s.Arg[1] == i
+	})
+}
+
+const loopThreads = 256
+
+// loop launches a kernel generated for k.
+func (l *lowering) loop(k *loop) {
+	k.collapse()
+	k.width = k.widest()
+	text, err := k.text(l.target)
+	if err != nil {
+		l.fail("%w", err)
+	}
+	p := &params{}
+	for _, o := range k.operands() {
+		p.ptr(o.at)
+	}
+	chunks := int(k.dims.Elems()) / k.width
+	if chunks > math.MaxUint32-loopThreads {
+		l.fail("a loop over %d elements", k.dims.Elems())
+	}
+	l.run(l.generate("loop", text), ceil(chunks, loopThreads), loopThreads, p)
+}
+
+// operands are what the loop reads and writes, in the order of its parameters.
+func (k *loop) operands() []*strided {
+	var all []*strided
+	for i := range k.in {
+		all = append(all, &k.in[i])
+	}
+	for i := range k.out {
+		all = append(all, &k.out[i])
+	}
+	return all
+}
+
+// walked are those that the loop walks over.
+func (k *loop) walked() []*strided {
+	return slices.DeleteFunc(k.operands(), func(o *strided) bool { return o.counter })
+}
+
+// collapse drops dimensions of extent 1 and joins neighboring dimensions that all
+// operands run through as one.
+func (k *loop) collapse() {
+	for d := len(k.dims) - 1; d >= 0; d-- {
+		if k.dims[d] == 1 && len(k.dims) > 1 {
+			k.remove(d)
+		}
+	}
+	for d := len(k.dims) - 2; d >= 0; d-- {
+		apart := func(o *strided) bool { return o.stride[d] != o.stride[d+1]*k.dims[d+1] }
+		if slices.ContainsFunc(k.walked(), apart) {
+			continue
+		}
+		k.dims[d+1] *= k.dims[d]
+		k.remove(d)
+	}
+	if len(k.dims) == 0 {
+		k.dims = graph.Shape{1}
+		for _, o := range k.walked() {
+			o.stride = []int{0}
+		}
+	}
+}
+
+func (k *loop) remove(d int) {
+	k.dims = slices.Delete(k.dims, d, d+1)
+	for _, o := range k.walked() {
+		o.stride = slices.Delete(slices.Clone(o.stride), d, d+1)
+	}
+}
+
+// widest is how many neighbors a thread can take with one access of at most 16
+// bytes for each operand.
+func (k *loop) widest() int {
+	last := len(k.dims) - 1
+	for w := 8; w > 1; w /= 2 {
+		narrow := func(o *strided) bool {
+			if o.stride[last] == 0 {
+				return false
+			}
+			size := int(o.dtype.Size())
+			bad := o.stride[last] != 1 || w*size > 16 || o.at.offset%int64(w*size) != 0
+			for _, s := range o.stride[:last] {
+				bad = bad || s%w != 0
+			}
+			return bad
+		}
+		if k.dims[last]%w == 0 && !slices.ContainsFunc(k.walked(), narrow) {
+			return w
+		}
+	}
+	return 1
+}
+
+// text is the PTX of the kernel from its parameters on.
+func (k *loop) text(target int) (string, error) {
+	steps, err := stepLibrary[target]()
+	if err != nil {
+		return "", err
+	}
+	e := &emitter{steps: steps}
+	chunk := k.coordinates(e)
+	values := make([][]string, len(k.in))
+	for i, o := range k.in {
+		at := k.address(e, i, o)
+		if o.counter {
+			run := e.fresh()
+			e.put("ld.global.b32 %s, [%s]", run, at)
+			values[i] = []string{run}
+			continue
+		}
+		width := k.width
+		if o.stride[len(k.dims)-1] == 0 {
+			width = 1 // the same for all
+		}
+		if values[i], err = e.load(o.dtype, at, width); err != nil {
+			return "", err
+		}
+	}
+	for _, s := range k.body.Steps {
+		v, err := k.step(e, s, values, chunk)
+		if err != nil {
+			return "", err
+		}
+		values = append(values, v)
+	}
+	for i, o := range k.out {
+		v := values[k.body.Results[i]]
+		for len(v) < k.width {
+			v = append(v, v[0])
+		}
+		if err := e.store(o.dtype, k.address(e, len(k.in)+i, o), v); err != nil {
+			return "", err
+		}
+	}
+	return e.kernel(len(k.in)+len(k.out), loopThreads), nil
+}
+
+// coordinates computes the place of the thread's first element along each
+// dimension, the last in units of the width, as the emitter's words c0, c1, ...;
+// the number of the thread's chunk is returned.
+func (k *loop) coordinates(e *emitter) (chunk string) {
+	block, thread := e.fresh(), e.fresh()
+	chunk = e.fresh()
+	e.put("mov.u32 %s, %%ctaid.x", block)
+	e.put("mov.u32 %s, %%tid.x", thread)
+	e.put("mad.lo.u32 %s, %s, %d, %s", chunk, block, loopThreads, thread)
+	e.put("setp.ge.u32 %%outside, %s, %d", chunk, int(k.dims.Elems())/k.width)
+	e.put("@%%outside bra $done")
+	rest := chunk
+	for d := len(k.dims) - 1; d > 0; d-- {
+		n := k.dims[d]
+		if d == len(k.dims)-1 {
+			n /= k.width
+		}
+		q, whole := e.fresh(), e.fresh()
+		e.put("div.u32 %s, %s, %d", q, rest, n)
+		e.put("mul.lo.u32 %s, %s, %d", whole, q, n)
+		e.put("sub.u32 %s, %s, %s", e.word(d), rest, whole)
+		rest = q
+	}
+	e.put("mov.u32 %s, %s", e.word(0), rest)
+	return chunk
+}
+
+// address computes where the thread's part of an operand lies.
+func (k *loop) address(e *emitter, param int, o strided) string {
+	at := e.wide()
+	e.put("ld.param.u64 %s, [p%d]", at, param)
+	e.put("cvta.to.global.u64 %s, %s", at, at)
+	for d, s := range o.stride {
+		if d == len(k.dims)-1 {
+			s *= k.width
+		}
+		if s == 0 {
+			continue
+		}
+		step := int64(s) * o.dtype.Size()
+		if step <= math.MaxUint32 {
+			e.put("mad.wide.u32 %s, %s, %d, %s", at, e.word(d), step, at)
+		} else {
+			wide := e.wide()
+			e.put("cvt.u64.u32 %s, %s", wide, e.word(d))
+			e.put("mad.lo.u64 %s, %s, %d, %s", at, wide, step, at)
+		}
+	}
+	return at
+}
+
+// step emits one step of the body for every element of the thread.
+func (k *loop) step(e *emitter, s graph.Step, values [][]string, chunk string) ([]string, error) {
+	out := make([]string, k.width)
+	if op, ok := s.Op.(graph.Dropout); ok {
+		x, run := values[s.Arg[0]], values[s.Arg[1]][0]
+		words, err := e.words(op, k.width, chunk, run)
+		if err != nil {
+			return nil, err
+		}
+		for i := range out {
+			if out[i], err = e.call("dropout", x[i%len(x)], words[i], float(float64(float32(1-op.P))), float(1/(1-op.P))); err != nil {
+				return nil, err
+			}
+		}
+		return e.round(s.DType, out)
+	}
+	op, ok := s.Op.(graph.Elementwise)
+	if !ok {
+		return nil, fmt.Errorf("a loop cannot do %s", s.Op.Name())
+	}
+	for i := range out {
+		var args []string
+		for _, a := range s.Arg {
+			args = append(args, values[a][i%len(values[a])])
+		}
+		if st := e.steps[op.Fn.String()]; st != nil && st.params == len(args)+1 {
+			args = append(args, float(op.Alpha))
+		}
+		var err error
+		if out[i], err = e.call(op.Fn.String(), args...); err != nil {
+			return nil, err
+		}
+	}
+	return e.round(s.DType, out)
+}
+
+// float is a float32 constant.
+func float(v float64) string { return fmt.Sprintf("0f%08X", math.Float32bits(float32(v))) }
+
+// kernel is a kernel of the text so far, from its parameters on, which are n
+// addresses p0, p1, ...
+func (e *emitter) kernel(n, threads int) string {
+	params := make([]string, n)
+	for i := range params {
+		params[i] = fmt.Sprintf("\t.param .u64 p%d", i)
+	}
+	return fmt.Sprintf("(\n%s\n)\n.maxntid %d, 1, 1\n{\n\t.reg .pred %%outside;\n\t.reg .b32 %%v<%d>;\n\t.reg .b64 %%w<%d>;\n%s$done:\n\tret;\n}\n\n",
+		strings.Join(params, ",\n"), threads, e.n, e.m, e.text.String())
+}

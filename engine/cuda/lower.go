@@ -1,0 +1,47 @@
+package cuda
+
+import "github.com/snug-ml/snug/engine/graph"
+
+// lower appends the launches of one node.
+func (l *lowering) lower(n *graph.Node) {
+	switch op := n.Op.(type) {
+	case graph.Constant:
+		l.constant(n, op)
+	case graph.Elementwise, graph.Dropout, graph.Fused, graph.Expand:
+		l.elementwise(n)
+	case graph.Transpose:
+		l.transpose(n, op)
+	case graph.Slice:
+		l.slice(n, op)
+	case graph.Unslice:
+		l.sliceGrad(n, op.Slice)
+	case graph.Concat:
+		l.concat(n, op)
+	case graph.Reduce:
+		l.reduce(n, op)
+	case graph.Embedding:
+		l.embedding(n)
+	case graph.EmbeddingGrad:
+		l.embeddingGrad(n, op)
+	case graph.LayerNorm:
+		l.layerNorm(n, op)
+	case graph.LayerNormGrad:
+		l.layerNormGrad(n, op)
+	case graph.Softmax:
+		l.softmax(n)
+	case graph.SoftmaxGrad:
+		l.softmaxGrad(n)
+	case graph.CrossEntropy:
+		l.crossEntropy(n)
+	case graph.CrossEntropyGrad:
+		l.crossEntropyGrad(n)
+	case graph.AdamW:
+		l.adamW(n, op)
+	case graph.GlobalNorm:
+		l.globalNorm(n)
+	case graph.Assign:
+		l.assign(n, op)
+	default:
+		l.fail("cards have no kernel for it")
+	}
+}

@@ -1,0 +1,101 @@
+package cuda
+
+import (
+	"github.com/snug-ml/snug/engine/graph"
+)
+
+// rowGroup names the kernels for rows of n elements, and how many rows a block of
+// theirs does.
+func rowGroup(n int) (suffix string, rows int) {
+	switch {
+	case n%4 == 0 && n <= 256:
+		return "w256", 8
+	case n%4 == 0 && n <= 1024:
+		return "w1024", 8
+	}
+	return "block", 1
+}
+
+// runRows launches a kernel over rows of n elements.
+func (l *lowering) runRows(kernel, formats string, rows, n int, p *params) {
+	group, per := rowGroup(n)
+	l.run(kernel+"_"+group+formats, ceil(rows, per), 256, p)
+}
+
+func (l *lowering) layerNorm(n *graph.Node, op graph.LayerNorm) {
+	x := n.In[0]
+	rows, width := x.Shape().Rows(), x.Shape().Last()
+	p := new(params).ptr(l.at(x)).ptr(l.at(n.In[1]))
+	if op.RMS {
+		p.null()
+	} else {
+		p.ptr(l.at(n.In[2]))
+	}
+	p.ptr(l.at(n.Out[0])).ptr(l.at(n.Out[1])).ptr(l.at(n.Out[2])).u32(rows, width).f32(op.Eps)
+	l.runRows(op.Name(), "_"+x.DType().String(), rows, width, p)
+}
+
+func (l *lowering) layerNormGrad(n *graph.Node, op graph.LayerNormGrad) {
+	dy, x, gamma, mean, rstd := n.In[0], n.In[1], l.at(n.In[2]), l.at(n.In[3]), l.at(n.In[4])
+	rows, width := x.Shape().Rows(), x.Shape().Last()
+	d, dyAt := dy.DType(), l.at(dy)
+	if d != x.DType() && d != graph.F32 { // there are kernels for equal formats and for a float dy
+		d, dyAt = graph.F32, l.widened(dy)
+	}
+	formats := "_" + x.DType().String() + "_" + d.String()
+
+	// The sums first: dx may lie on dy.
+	const most = 256 // rows of a part
+	parts := ceil(rows, most)
+	dgamma, dbeta := l.at(n.Out[1]), address{}
+	if !op.RMS {
+		dbeta = l.at(n.Out[2])
+	}
+	toGamma, toBeta := dgamma, dbeta
+	if parts > 1 {
+		toGamma = l.take(4 * int64(parts) * int64(width))
+		toBeta = l.take(4 * int64(parts) * int64(width))
+	}
+	p := new(params).ptr(dyAt).ptr(l.at(x)).ptr(mean).ptr(rstd).ptr(toGamma)
+	if op.RMS {
+		p.null()
+	} else {
+		p.ptr(toBeta)
+	}
+	l.runGrid("layer_norm_columns"+formats, [3]int{ceil(width, 32), parts, 1}, 256, 0, p.u32(rows, width, ceil(rows, parts)))
+	if parts > 1 {
+		l.reduceColumns("sum_", graph.F32, toGamma, dgamma, 1, parts, width, 1)
+		if !op.RMS {
+			l.reduceColumns("sum_", graph.F32, toBeta, dbeta, 1, parts, width, 1)
+		}
+	}
+
+	p = new(params).ptr(dyAt).ptr(l.at(x)).ptr(gamma).ptr(mean).ptr(rstd)
+	if len(n.In) == 6 {
+		p.ptr(l.at(n.In[5]))
+	} else {
+		p.null()
+	}
+	l.runRows(op.Name(), formats, rows, width, p.ptr(l.at(n.Out[0])).u32(rows, width))
+}
+
+// widened is a copy of a 16-bit value in float32, which holds it exactly.
+func (l *lowering) widened(v *graph.Value) address {
+	to := v.Type.With(graph.F32)
+	at := l.take(to.Bytes())
+	s := v.Shape().Strides(v.Shape())
+	l.copyLoop(v.Shape(), strided{dtype: v.DType(), at: l.at(v), stride: s}, strided{dtype: graph.F32, at: at, stride: s})
+	return at
+}
+
+func (l *lowering) softmax(n *graph.Node) {
+	x := n.In[0]
+	rows, width := x.Shape().Rows(), x.Shape().Last()
+	l.runRows("softmax", "", rows, width, new(params).ptr(l.at(x)).ptr(l.at(n.Out[0])).u32(rows, width))
+}
+
+func (l *lowering) softmaxGrad(n *graph.Node) {
+	y := n.In[0]
+	rows, width := y.Shape().Rows(), y.Shape().Last()
+	l.runRows("softmax_grad", "", rows, width, new(params).ptr(l.at(y)).ptr(l.at(n.In[1])).ptr(l.at(n.Out[0])).u32(rows, width))
+}

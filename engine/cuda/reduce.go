@@ -1,0 +1,114 @@
+package cuda
+
+import (
+	"github.com/snug-ml/snug/engine/graph"
+)
+
+func (l *lowering) reduce(n *graph.Node, op graph.Reduce) {
+	l.reduceInto(op, n.In[0].Type, l.at(n.In[0]), l.at(n.Out[0]))
+}
+
+// reduceInto reduces what lies at x into out.
+func (l *lowering) reduceInto(op graph.Reduce, t graph.Type, x, out address) {
+	scale := 1.0
+	if op.Kind == graph.ReduceMean {
+		scale = 1 / float64(op.Count(t.Shape))
+	}
+	name := "sum_"
+	if op.Kind == graph.ReduceMax {
+		name = "max_"
+	}
+	outer, rows, cols, ok := columnsOf(op, t.Shape)
+	if !ok { // bring what is reduced to the end
+		rows, cols = op.Count(t.Shape), 1
+		outer = int(t.Shape.Elems()) / rows
+		x = l.reducedLast(op, t, x)
+	}
+	if cols == 1 {
+		l.reduceRows(name, t.DType, x, out, outer, rows, scale)
+		return
+	}
+	l.reduceColumns(name, t.DType, x, out, outer, rows, cols, scale)
+}
+
+// columnsOf sees a reduction over neighboring dimensions as that of outer matrices
+// over their rows; cols is 1 where the last dimension is reduced.
+func columnsOf(op graph.Reduce, s graph.Shape) (outer, rows, cols int, ok bool) {
+	outer, rows, cols = 1, 1, 1
+	for i := len(s) - 1; i >= 0; i-- {
+		switch {
+		case s[i] == 1:
+		case !op.Has(i) && rows == 1:
+			cols *= s[i]
+		case op.Has(i) && outer == 1:
+			rows *= s[i]
+		case op.Has(i):
+			return 0, 0, 0, false
+		default:
+			outer *= s[i]
+		}
+	}
+	if rows == 1 { // nothing is joined: every element is a row of its own
+		return cols * outer, 1, 1, true
+	}
+	return outer, rows, cols, true
+}
+
+// reducedLast copies a tensor into the workspace with its reduced dimensions last.
+func (l *lowering) reducedLast(op graph.Reduce, t graph.Type, x address) address {
+	var perm []int
+	for _, reduced := range []bool{false, true} {
+		for d := range t.Shape {
+			if op.Has(d) == reduced {
+				perm = append(perm, d)
+			}
+		}
+	}
+	to := graph.Type{DType: t.DType}
+	for _, d := range perm {
+		to.Shape = append(to.Shape, t.Shape[d])
+	}
+	at := l.take(to.Bytes())
+	l.permute(t, x, to, at, perm)
+	return at
+}
+
+const (
+	// rowPart is how many elements of a row a block joins, columnPart how many rows.
+	rowPart    = 1 << 14
+	columnPart = 512
+)
+
+func (l *lowering) reduceRows(name string, d graph.DType, x, out address, rows, cols int, scale float64) {
+	if cols <= 512 {
+		l.run(name+"short_"+d.String(), ceil(rows, 8), 256, new(params).ptr(x).ptr(out).u32(rows, cols).f32(scale))
+		return
+	}
+	parts := ceil(cols, rowPart)
+	if parts == 1 {
+		l.run(name+"rows_"+d.String(), rows, 256, new(params).ptr(x).ptr(out).u32(cols, 1, cols).f32(scale))
+		return
+	}
+	partial := l.take(4 * int64(rows) * int64(parts))
+	l.run(name+"rows_"+d.String(), rows*parts, 256, new(params).ptr(x).ptr(partial).u32(cols, parts, rowPart).f32(1))
+	l.reduceRows(name, graph.F32, partial, out, rows, parts, scale)
+}
+
+func (l *lowering) reduceColumns(name string, d graph.DType, x, out address, outer, rows, cols int, scale float64) {
+	const most = 65535 // blocks along y and z
+	parts := min(ceil(rows, columnPart), most)
+	size := ceil(rows, parts)
+	parts = ceil(rows, size)
+	to, first := out, scale
+	if parts > 1 {
+		to, first = l.take(4*int64(outer)*int64(parts)*int64(cols)), 1
+	}
+	for from := 0; from < outer; from += most {
+		n := min(most, outer-from)
+		p := new(params).ptr(x.plus(int64(from) * int64(rows) * int64(cols) * d.Size())).ptr(to.plus(4 * int64(from) * int64(parts) * int64(cols)))
+		l.runGrid(name+"columns_"+d.String(), [3]int{ceil(cols, 32), parts, n}, 256, 0, p.u32(rows, cols, size).f32(first))
+	}
+	if parts > 1 {
+		l.reduceColumns(name, graph.F32, to, out, outer, parts, cols, scale)
+	}
+}

@@ -284,8 +284,11 @@ func (x *image) observed(fn *function, slot int) error {
 // Sync implements [engine.Image].
 func (x *image) Sync() error { return x.compute.Sync() }
 
-// Input implements [engine.Image].
-func (x *image) Input(slot int) []byte { return x.inputs[slot] }
+// Input implements [engine.Image]. What went wrong in a run is what Sync reports.
+func (x *image) Input(slot int) []byte {
+	_ = x.done[slot].Sync()
+	return x.inputs[slot]
+}
 
 // Outputs implements [engine.Image].
 func (x *image) Outputs() []byte { return x.outputs }

@@ -1,6 +1,13 @@
 package cuda
 
-import "github.com/snug-ml/snug/engine/graph"
+import (
+	"errors"
+
+	"github.com/snug-ml/snug/engine/graph"
+)
+
+// ErrNoKernel says that an operation cannot run on cards.
+var ErrNoKernel = errors.New("cards have no kernel for it")
 
 // lower appends the launches of one node.
 func (l *lowering) lower(n *graph.Node) {
@@ -13,7 +20,7 @@ func (l *lowering) lower(n *graph.Node) {
 		l.transpose(n, op)
 	case graph.Slice:
 		l.slice(n, op)
-	case graph.Unslice:
+	case graph.SliceGrad:
 		l.sliceGrad(n, op.Slice)
 	case graph.Concat:
 		l.concat(n, op)
@@ -42,6 +49,6 @@ func (l *lowering) lower(n *graph.Node) {
 	case graph.Assign:
 		l.assign(n, op)
 	default:
-		l.fail("cards have no kernel for it")
+		l.fail("%w", ErrNoKernel)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/snug-ml/snug/engine/cuda/driver"
 	"github.com/snug-ml/snug/engine/cuda/ptxsim"
@@ -86,8 +87,10 @@ func (d *Driver) call(name string) error {
 	return nil
 }
 
-// Context is an opened card.
+// Context is an opened card. Streams and events may be used by several goroutines,
+// as those of the driver.
 type Context struct {
+	mu     sync.Mutex // of streams, events and what they run
 	driver *Driver
 	card   driver.Card
 	memory *ptxsim.Memory
@@ -98,6 +101,8 @@ type Context struct {
 }
 
 func (c *Context) call(name string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.lost != nil {
 		return &driver.Error{Call: name, Code: c.lost.Code, Log: c.lost.Log}
 	}

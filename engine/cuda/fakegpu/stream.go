@@ -13,9 +13,9 @@ import (
 // host changes too early, or reads too early, goes wrong as it might on a card.
 type stream struct {
 	c       *Context
-	queue   []func() error
-	done    int
-	capture *captured // being recorded; nil: nothing is
+	queue   []func() error // what is not done yet
+	done    int            // operations before it
+	capture *captured      // being recorded; nil: nothing is
 }
 
 type captured struct {
@@ -52,6 +52,8 @@ func (s *stream) push(name string, op func() error) error {
 	if err := s.c.call(name); err != nil {
 		return err
 	}
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
 	if s.capture != nil {
 		s.capture.ops = append(s.capture.ops, op)
 		return nil
@@ -60,14 +62,14 @@ func (s *stream) push(name string, op func() error) error {
 	return nil
 }
 
-// advance does what is queued up to an operation.
+// advance does what is queued up to an operation; the context is locked.
 func (s *stream) advance(to int) error {
 	for s.done < to {
 		if s.c.lost != nil {
 			return s.c.lost
 		}
-		op := s.queue[s.done]
-		s.queue[s.done] = nil
+		op := s.queue[0]
+		s.queue = s.queue[1:]
 		s.done++
 		if err := op(); err != nil {
 			return err
@@ -166,14 +168,20 @@ func (s *stream) Launch(f driver.Function, l driver.Launch) error {
 }
 
 func (s *stream) Record(e driver.Event) error {
+	if err := s.c.call("cuEventRecord"); err != nil {
+		return err
+	}
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
 	ev := e.(*event)
-	ev.s, ev.at = s, len(s.queue)
-	return s.c.call("cuEventRecord")
+	ev.s, ev.at = s, s.done+len(s.queue)
+	return nil
 }
 
 func (s *stream) Wait(e driver.Event) error {
-	ev := e.(*event)
-	from, at := ev.s, ev.at // as it is now
+	s.c.mu.Lock()
+	from, at := e.(*event).s, e.(*event).at // as it is now
+	s.c.mu.Unlock()
 	if from == nil || from == s {
 		return s.c.call("cuStreamWaitEvent")
 	}
@@ -184,7 +192,9 @@ func (s *stream) Sync() error {
 	if err := s.c.call("cuStreamSynchronize"); err != nil {
 		return err
 	}
-	return s.advance(len(s.queue))
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	return s.advance(s.done + len(s.queue))
 }
 
 func (s *stream) BeginCapture() error {
@@ -223,6 +233,8 @@ func (e *event) Sync() error {
 	if err := e.c.call("cuEventSynchronize"); err != nil {
 		return err
 	}
+	e.c.mu.Lock()
+	defer e.c.mu.Unlock()
 	if e.s == nil {
 		return nil
 	}

@@ -18,20 +18,20 @@ func (l *lowering) elementwise(n *graph.Node) {
 		loop.read(i, v.Type, l.at(v))
 	}
 	op, _ := n.Op.(graph.Fused)
-	whole := len(n.Out) - len(op.Sums)
+	whole := len(n.Out) - len(op.Reductions)
 	for _, v := range n.Out[:whole] {
 		loop.write(v.DType(), l.at(v), shape.Strides(shape))
 	}
 	// What is only summed up goes through the workspace.
-	sums := make([]address, len(op.Sums))
-	types := make([]graph.Type, len(op.Sums))
-	for k := range op.Sums {
+	sums := make([]address, len(op.Reductions))
+	types := make([]graph.Type, len(op.Reductions))
+	for k := range op.Reductions {
 		types[k] = graph.Type{DType: registerType(b, n.In, b.Results[whole+k]), Shape: shape}
 		sums[k] = l.take(types[k].Bytes())
 		loop.write(types[k].DType, sums[k], shape.Strides(shape))
 	}
 	l.loop(loop)
-	for k, r := range op.Sums {
+	for k, r := range op.Reductions {
 		l.reduceInto(r, types[k], sums[k], l.at(n.Out[whole+k]))
 	}
 }

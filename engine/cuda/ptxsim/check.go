@@ -52,9 +52,9 @@ func (s *sharedShadow) reset() {
 }
 
 // landed ends a cp.async: the bytes are written by that lane now.
-func (s *sharedShadow) landed(w *warp, l int, at uint64, n int) {
+func (s *sharedShadow) landed(w *warp, l, at, n int) {
 	w.serial++
-	for i := at; i < at+uint64(n); i++ {
+	for i := at; i < at+n; i++ {
 		s.flight[i] = 0
 		s.valid[i] = true
 		s.write[i] = mark{w.clock, w.serial, uint8(w.id), uint8(l), false, true}

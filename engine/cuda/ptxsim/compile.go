@@ -120,11 +120,12 @@ type fix struct {
 
 // compiler makes a kernel's instructions.
 type compiler struct {
-	m      *Module
-	k      *Kernel
-	inst   *instance
-	shared map[*symbol]uint64
-	fixed  map[fixedKey]ref
+	m       *Module
+	k       *Kernel
+	inst    *instance
+	shared  map[*symbol]uint64
+	fixed   map[fixedKey]ref
+	scratch [4]ref // registers of an mma whose result overlaps its operands
 
 	// The statement under work.
 	st    *statement
@@ -149,6 +150,9 @@ func compile(m *Module, f *function) (*Kernel, error) {
 	k.specials = map[string]ref{}
 	k.dynAlign = 1
 	c := &compiler{m: m, k: k, shared: map[*symbol]uint64{}, fixed: map[fixedKey]ref{}}
+	for i := range c.scratch {
+		c.scratch[i] = c.newRegister(classR)
+	}
 	for _, x := range f.args {
 		k.Params = append(k.Params, Param{x.name, int(x.offset), int(x.size), int(x.align)})
 		k.ParamBytes = int(x.offset + x.size)

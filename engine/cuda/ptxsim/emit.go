@@ -19,111 +19,109 @@ func (c *compiler) operands(td typ, ts ...typ) (d ref, s [4]ref, err error) {
 	return d, s, err
 }
 
-// unary32 is an operation on registers of up to 32 bits.
-func (c *compiler) unary32(t typ, f func(d, a *lanes32)) error {
-	d, s, err := c.operands(t, t)
-	if err != nil {
-		return err
-	}
-	c.in.run = func(w *warp, m uint32) {
-		if m == full {
-			f(&w.r[d.index], &w.r[s[0].index])
-			return
-		}
-		f(&w.t, &w.r[s[0].index])
-		merge32(&w.r[d.index], &w.t, m)
-	}
-	return nil
-}
-
+// binary32 is an operation on registers of up to 32 bits.
 func (c *compiler) binary32(t typ, f func(d, a, b *lanes32)) error {
 	d, s, err := c.operands(t, t, t)
-	if err != nil {
-		return err
-	}
-	c.in.run = func(w *warp, m uint32) {
-		if m == full {
-			f(&w.r[d.index], &w.r[s[0].index], &w.r[s[1].index])
-			return
-		}
-		f(&w.t, &w.r[s[0].index], &w.r[s[1].index])
-		merge32(&w.r[d.index], &w.t, m)
-	}
-	return nil
+	c.loop32(d, func(w *warp, o *lanes32) { f(o, &w.r[s[0].index], &w.r[s[1].index]) })
+	return err
 }
 
 func (c *compiler) ternary32(t typ, f func(d, a, b, x *lanes32)) error {
 	d, s, err := c.operands(t, t, t, t)
-	if err != nil {
-		return err
-	}
-	c.in.run = func(w *warp, m uint32) {
-		if m == full {
-			f(&w.r[d.index], &w.r[s[0].index], &w.r[s[1].index], &w.r[s[2].index])
-			return
-		}
-		f(&w.t, &w.r[s[0].index], &w.r[s[1].index], &w.r[s[2].index])
-		merge32(&w.r[d.index], &w.t, m)
-	}
-	return nil
+	c.loop32(d, func(w *warp, o *lanes32) { f(o, &w.r[s[0].index], &w.r[s[1].index], &w.r[s[2].index]) })
+	return err
 }
 
 func (c *compiler) binary64(t typ, f func(d, a, b *lanes64)) error {
 	d, s, err := c.operands(t, t, t)
-	if err != nil {
-		return err
-	}
-	c.in.run = func(w *warp, m uint32) {
-		if m == full {
-			f(&w.d[d.index], &w.d[s[0].index], &w.d[s[1].index])
-			return
-		}
-		f(&w.u, &w.d[s[0].index], &w.d[s[1].index])
-		merge64(&w.d[d.index], &w.u, m)
-	}
-	return nil
+	c.loop64(d, func(w *warp, o *lanes64) { f(o, &w.d[s[0].index], &w.d[s[1].index]) })
+	return err
 }
 
 // lane compiles a function of one lane's values; sources that are not there read as zero.
 func (c *compiler) lane(td typ, ts []typ, f func(a, b, x uint64) uint64) error {
 	d, s, err := c.operands(td, ts...)
-	if err != nil {
-		return err
-	}
 	c.lanewise(d, s, len(ts), f)
-	return nil
+	return err
 }
 
+// lanewise compiles f for registers found. What is left to the general loop is rare.
 func (c *compiler) lanewise(d ref, s [4]ref, n int, f func(a, b, x uint64) uint64) {
-	switch n {
-	case 0:
+	di, a, b := d.index, s[0].index, s[1].index
+	narrow := d.class == classR
+	wide := d.class == classD
+	for i := range n {
+		narrow = narrow && s[i].class == classR
+		wide = wide && s[i].class == classD
+	}
+	switch {
+	case n == 1 && narrow:
 		c.in.run = func(w *warp, m uint32) {
+			o, a := &w.r[di], &w.r[a]
 			for ; m != 0; m &= m - 1 {
 				l := bits.TrailingZeros32(m)
-				w.set(d, l, f(0, 0, 0))
+				o[l] = uint32(f(uint64(a[l]), 0, 0))
 			}
 		}
-	case 1:
+	case n == 2 && narrow:
 		c.in.run = func(w *warp, m uint32) {
+			o, a, b := &w.r[di], &w.r[a], &w.r[b]
 			for ; m != 0; m &= m - 1 {
 				l := bits.TrailingZeros32(m)
-				w.set(d, l, f(w.get(s[0], l), 0, 0))
+				o[l] = uint32(f(uint64(a[l]), uint64(b[l]), 0))
 			}
 		}
-	case 2:
+	case n == 3 && narrow:
 		c.in.run = func(w *warp, m uint32) {
+			o, a, b, x := &w.r[di], &w.r[a], &w.r[b], &w.r[s[2].index]
 			for ; m != 0; m &= m - 1 {
 				l := bits.TrailingZeros32(m)
-				w.set(d, l, f(w.get(s[0], l), w.get(s[1], l), 0))
+				o[l] = uint32(f(uint64(a[l]), uint64(b[l]), uint64(x[l])))
+			}
+		}
+	case n == 2 && wide:
+		c.in.run = func(w *warp, m uint32) {
+			o, a, b := &w.d[di], &w.d[a], &w.d[b]
+			for ; m != 0; m &= m - 1 {
+				l := bits.TrailingZeros32(m)
+				o[l] = f(a[l], b[l], 0)
 			}
 		}
 	default:
 		c.in.run = func(w *warp, m uint32) {
+			var v [3]uint64
 			for ; m != 0; m &= m - 1 {
 				l := bits.TrailingZeros32(m)
-				w.set(d, l, f(w.get(s[0], l), w.get(s[1], l), w.get(s[2], l)))
+				for i := range n {
+					v[i] = w.get(s[i], l)
+				}
+				w.set(d, l, f(v[0], v[1], v[2]))
 			}
 		}
+	}
+}
+
+// loop32 compiles a loop over whole registers of up to 32 bits.
+func (c *compiler) loop32(d ref, f func(w *warp, o *lanes32)) {
+	c.in.run = func(w *warp, m uint32) {
+		if m == full {
+			f(w, &w.r[d.index])
+			return
+		}
+		f(w, &w.t)
+		merge32(&w.r[d.index], &w.t, m)
+	}
+}
+
+// loop64 is the like for registers of 64 bits.
+func (c *compiler) loop64(d ref, f func(w *warp, o *lanes64)) {
+	c.in.run = func(w *warp, m uint32) {
+		if m == full {
+			f(w, &w.d[d.index])
+			return
+		}
+		f(w, &w.u)
+		merge64(&w.d[d.index], &w.u, m)
 	}
 }
 

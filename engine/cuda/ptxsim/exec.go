@@ -9,11 +9,6 @@ import (
 
 const full = math.MaxUint32 // all lanes
 
-type (
-	lanes32 [32]uint32
-	lanes64 [32]uint64
-)
-
 // group is a set of a warp's lanes at one instruction.
 type group struct {
 	pc      int
@@ -48,7 +43,7 @@ type warp struct {
 	// Scratch.
 	addr       lanes64
 	off        [32]int
-	t, t1, t2  lanes32
+	t          lanes32
 	u          lanes64
 	lastAlloc  *allocation
 	fenced     bool

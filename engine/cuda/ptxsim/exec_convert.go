@@ -42,31 +42,24 @@ func (c *compiler) cvt() error {
 	n, wide := ts.size(), dw.size()
 	switch {
 	case ts == tF16 && td == tF32 && c.manner().plain():
-		c.in.run = func(w *warp, m uint32) {
-			o, a := &w.t, &w.r[s.index]
-			if m == full {
-				o = &w.r[d.index]
-			}
-			for i := range o {
-				o[i] = bits32(halfTable[uint16(a[i])])
-			}
-			if m != full {
-				merge32(&w.r[d.index], o, m)
-			}
-		}
+		c.loop32(d, func(w *warp, o *lanes32) { fromHalf32(o, &w.r[s.index]) })
 	case ts == tF32 && td == tF16 && c.manner().plain():
-		c.in.run = func(w *warp, m uint32) {
-			o, a := &w.t, &w.r[s.index]
-			if m == full {
-				o = &w.r[d.index]
+		c.loop32(d, func(w *warp, o *lanes32) { toHalf32(o, &w.r[s.index]) })
+	case ts.integer() && td.integer() && !c.has("sat") && wide == td.size() && s.class == classR && d.class == classD && n == 4:
+		c.loop64(d, func(w *warp, o *lanes64) { widen(o, &w.r[s.index], ts.signed()) })
+	case ts.integer() && td.integer() && !c.has("sat") && wide == 4 && td.size() == 4 && s.class == classD:
+		c.loop32(d, func(w *warp, o *lanes32) {
+			for i, v := range &w.d[s.index] {
+				o[i] = uint32(v)
 			}
-			for i := range o {
-				o[i] = toHalf(a[i])
+		})
+	case ts.integer() && td.integer() && !c.has("sat") && !ts.signed() && n >= 2 && n <= 4 && wide <= 4 && td.size() >= 2 && !td.signed():
+		mask := uint32(truncate(math.MaxUint64, min(n, td.size())))
+		c.loop32(d, func(w *warp, o *lanes32) {
+			for i, v := range &w.r[s.index] {
+				o[i] = v & mask
 			}
-			if m != full {
-				merge32(&w.r[d.index], o, m)
-			}
-		}
+		})
 	case td.signed() && wide > td.size():
 		k := td.size()
 		c.lanewise(d, [4]ref{s}, 1, func(a, _, _ uint64) uint64 {
@@ -76,6 +69,18 @@ func (c *compiler) cvt() error {
 		c.lanewise(d, [4]ref{s}, 1, func(a, _, _ uint64) uint64 { return f(truncate(a, n)) })
 	}
 	return nil
+}
+
+func widen(o *lanes64, a *lanes32, signed bool) {
+	if signed {
+		for i, v := range a {
+			o[i] = uint64(int64(int32(v)))
+		}
+		return
+	}
+	for i, v := range a {
+		o[i] = uint64(v)
+	}
 }
 
 // cvtPacked makes a pair of halves of two numbers, the first in the upper half.

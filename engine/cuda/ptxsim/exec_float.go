@@ -138,30 +138,6 @@ func fmaFloat(c *compiler, t typ) error {
 	return c.arithmetic(t, 3, func(a, b, x float64) float64 { return sumOdd(a*b, x) }, math.FMA)
 }
 
-func add32(d, a, b *lanes32) {
-	for i := range d {
-		d[i] = bits32(f32(a[i]) + f32(b[i]))
-	}
-}
-
-func sub32(d, a, b *lanes32) {
-	for i := range d {
-		d[i] = bits32(f32(a[i]) - f32(b[i]))
-	}
-}
-
-func mul32(d, a, b *lanes32) {
-	for i := range d {
-		d[i] = bits32(f32(a[i]) * f32(b[i]))
-	}
-}
-
-func fused32(d, a, b, x *lanes32) {
-	for i := range d {
-		d[i] = fma32(a[i], b[i], x[i])
-	}
-}
-
 // quotientOdd is a/b rounded to odd.
 func quotientOdd(a, b float64) float64 {
 	q := a / b

@@ -186,24 +186,40 @@ func (c *compiler) mulWide(td, t typ) error {
 		return err
 	}
 	signed := t.signed()
-	c.in.run = func(w *warp, m uint32) {
-		a, b, o := &w.r[s[0].index], &w.r[s[1].index], &w.u
-		if m == full {
-			o = &w.d[d.index]
-		}
+	c.loop64(d, func(w *warp, o *lanes64) {
+		a, b := &w.r[s[0].index], &w.r[s[1].index]
 		if signed {
 			for i := range o {
 				o[i] = uint64(int64(int32(a[i])) * int64(int32(b[i])))
 			}
-		} else {
-			for i := range o {
-				o[i] = uint64(a[i]) * uint64(b[i])
-			}
+			return
 		}
-		if m != full {
-			merge64(&w.d[d.index], o, m)
+		for i := range o {
+			o[i] = uint64(a[i]) * uint64(b[i])
 		}
+	})
+	return nil
+}
+
+// madWide is mulWide plus a third operand.
+func (c *compiler) madWide(td, t typ) error {
+	d, s, err := c.operands(td, t, t, td)
+	if err != nil {
+		return err
 	}
+	signed := t.signed()
+	c.loop64(d, func(w *warp, o *lanes64) {
+		a, b, x := &w.r[s[0].index], &w.r[s[1].index], &w.d[s[2].index]
+		if signed {
+			for i := range o {
+				o[i] = uint64(int64(int32(a[i]))*int64(int32(b[i]))) + x[i]
+			}
+			return
+		}
+		for i := range o {
+			o[i] = uint64(a[i])*uint64(b[i]) + x[i]
+		}
+	})
 	return nil
 }
 
@@ -237,6 +253,9 @@ func madInteger(c *compiler, t typ) error {
 		td, err := c.widened(t)
 		if err != nil {
 			return err
+		}
+		if t == tU32 || t == tS32 {
+			return c.madWide(td, t)
 		}
 		return c.lane(td, []typ{t, t, td}, func(a, b, x uint64) uint64 {
 			_, lo := product(t, a, b)
@@ -600,35 +619,35 @@ func (c *compiler) shift() error {
 		return err
 	}
 	left, signed := c.parts[0] == "shl", t.signed()
-	if n != 4 || signed {
-		c.lanewise(d, s, 2, func(a, b, _ uint64) uint64 {
-			switch {
-			case left:
-				return truncate(a<<b, n)
-			case signed:
-				return truncate(uint64(extend(a, n)>>b), n)
-			}
-			return a >> b
-		})
-		return nil
-	}
-	c.in.run = func(w *warp, m uint32) {
-		o, a, b := &w.t, &w.r[s[0].index], &w.r[s[1].index]
-		if m == full {
-			o = &w.r[d.index]
-		}
-		if left {
+	// Go's shifts give zeros, or the sign, beyond the width, as PTX's do.
+	switch {
+	case n == 4 && left:
+		c.loop32(d, func(w *warp, o *lanes32) {
+			a, b := &w.r[s[0].index], &w.r[s[1].index]
 			for i := range o {
-				o[i] = a[i] << b[i] // Go's shifts give zero beyond the width, as PTX's do
+				o[i] = a[i] << b[i]
 			}
-		} else {
+		})
+	case n == 4 && !signed:
+		c.loop32(d, func(w *warp, o *lanes32) {
+			a, b := &w.r[s[0].index], &w.r[s[1].index]
 			for i := range o {
 				o[i] = a[i] >> b[i]
 			}
-		}
-		if m != full {
-			merge32(&w.r[d.index], o, m)
-		}
+		})
+	case n == 8 && left:
+		c.loop64(d, func(w *warp, o *lanes64) {
+			a, b := &w.d[s[0].index], &w.r[s[1].index]
+			for i := range o {
+				o[i] = a[i] << b[i]
+			}
+		})
+	case left:
+		c.lanewise(d, s, 2, func(a, b, _ uint64) uint64 { return truncate(a<<b, n) })
+	case signed:
+		c.lanewise(d, s, 2, func(a, b, _ uint64) uint64 { return truncate(uint64(extend(a, n)>>b), n) })
+	default:
+		c.lanewise(d, s, 2, func(a, b, _ uint64) uint64 { return a >> b })
 	}
 	return nil
 }

@@ -43,8 +43,8 @@ func spaceOf(a uint64) (space, uint64) {
 	return global, a
 }
 
-// addresses computes w.addr for the lanes of a mask.
-func (w *warp) addresses(p *pointer, m uint32) {
+// addresses computes w.addr.
+func (w *warp) addresses(p *pointer) {
 	if p.base.class == classD {
 		b := &w.d[p.base.index]
 		for i := range w.addr {
@@ -272,7 +272,7 @@ func (c *compiler) load() error {
 	}
 	n := o.typ.size()
 	c.in.run = func(w *warp, m uint32) {
-		w.addresses(&o.at, m)
+		w.addresses(&o.at)
 		for m != 0 {
 			mem, lanes := w.resolve(o.space, m, o.bytes, o.kind)
 			for i, d := range ds {
@@ -362,7 +362,7 @@ func (c *compiler) store() error {
 	}
 	n := o.typ.size()
 	c.in.run = func(w *warp, m uint32) {
-		w.addresses(&o.at, m)
+		w.addresses(&o.at)
 		for m != 0 {
 			mem, lanes := w.resolve(o.space, m, o.bytes, o.kind)
 			for i, s := range ss {
@@ -472,7 +472,7 @@ func (c *compiler) atomic() error {
 	n := t.size()
 	c.k.atomics = c.k.atomics || sp != shared
 	c.in.run = func(w *warp, m uint32) {
-		w.addresses(&p, m)
+		w.addresses(&p)
 		for m != 0 {
 			mem, lanes := w.resolve(p.space, m, n, atomicAccess)
 			for k := lanes; k != 0; k &= k - 1 {
@@ -564,11 +564,12 @@ func (c *compiler) atomicFunction(t typ, name string) (func(old, b, x uint64) ui
 
 // asyncCopy is one cp.async of a warp that has not landed. Copies land as late as is allowed: when they are waited for.
 type asyncCopy struct {
-	lanes    uint32
-	dst, src [32]uint64
-	n        int
-	take     [32]uint8  // bytes to copy, the rest being zeros
-	group    [32]uint32 // the group that it will be, or is, committed with
+	lanes uint32
+	dst   [32]int    // offsets in shared memory
+	src   [32]uint64 // addresses
+	n     int
+	take  [32]uint8  // bytes to copy, the rest being zeros
+	group [32]uint32 // the group that it will be, or is, committed with
 }
 
 func (c *compiler) copyAsync() error {
@@ -629,7 +630,9 @@ func (c *compiler) copyIssue() error {
 	}
 	partial := len(c.args) == 4
 	c.in.run = func(w *warp, m uint32) {
-		x := asyncCopy{lanes: m, n: n, group: w.commits}
+		x := w.newCopy()
+		x.lanes, x.n, x.group = m, n, w.commits
+		reads := m
 		lanesOf(m, func(l int) {
 			x.take[l] = uint8(n)
 			if partial {
@@ -637,53 +640,90 @@ func (c *compiler) copyIssue() error {
 				if k > uint64(n) {
 					w.fail(l, "a source of %d bytes for a copy of %d", k, n)
 				}
-				x.take[l] = uint8(k)
+				if x.take[l] = uint8(k); k == 0 {
+					reads &^= 1 << l
+				}
 			}
 		})
-		w.addresses(&src, m)
+		w.addresses(&src)
 		x.src = w.addr
-		reads := uint32(0)
-		lanesOf(m, func(l int) {
-			if x.take[l] > 0 {
-				reads |= 1 << l
-			}
-		})
+		if partial {
+			lanesOf(reads, func(l int) {
+				if x.take[l] < uint8(n) {
+					w.checkPart(l, n, int(x.take[l]))
+					reads &^= 1 << l
+				}
+			})
+		}
 		for reads != 0 {
 			_, lanes := w.resolve(global, reads, n, plainLoad)
 			reads &^= lanes
 		}
-		w.addresses(&dst, m)
-		x.dst = w.addr
+		w.addresses(&dst)
 		w.resolve(shared, m, n, asyncStore)
-		w.copies = append(w.copies, x)
+		x.dst = w.off
 	}
 	return nil
 }
 
+// checkPart checks the source of a copy of which less than all n bytes are read.
+func (w *warp) checkPart(l, n, take int) {
+	a := w.addr[l]
+	if a%uint64(n) != 0 {
+		w.misaligned(l, global, a, n)
+	}
+	if _, err := w.b.x.mem.Bytes(a, take); err != nil {
+		w.fail(l, "out of bounds: %v", err)
+	}
+}
+
+// newCopy is a place at the end of w.copies.
+func (w *warp) newCopy() *asyncCopy {
+	if n := len(w.copies); n < cap(w.copies) {
+		w.copies = w.copies[:n+1]
+	} else {
+		w.copies = append(w.copies, asyncCopy{})
+	}
+	return &w.copies[len(w.copies)-1]
+}
+
 // land completes the lanes' copies but those of the last groups committed, or all of them.
 func (w *warp) land(m uint32, keep uint32, all bool) {
-	kept := w.copies[:0]
+	kept := 0
 	for i := range w.copies {
-		x := w.copies[i]
+		x := &w.copies[i]
 		for k := x.lanes & m; k != 0; k &= k - 1 {
 			l := bits.TrailingZeros32(k)
 			if !all && (w.commits[l] < keep || x.group[l] >= w.commits[l]-keep) {
 				continue
 			}
-			to := w.b.shared[x.dst[l] : x.dst[l]+uint64(x.n)]
-			clear(to)
-			if take := uint64(x.take[l]); take > 0 {
-				a := w.b.x.mem.find(x.src[l])
-				copy(to[:take], a.mem[x.src[l]-a.base:])
-			}
-			if w.b.shadow != nil {
-				w.b.shadow.landed(w, l, x.dst[l], x.n)
-			}
+			w.landLane(x, l)
 			x.lanes &^= 1 << l
 		}
-		if x.lanes != 0 {
-			kept = append(kept, x)
+		if x.lanes == 0 {
+			continue
 		}
+		if kept != i {
+			w.copies[kept] = *x
+		}
+		kept++
 	}
-	w.copies = kept
+	w.copies = w.copies[:kept]
+}
+
+func (w *warp) landLane(x *asyncCopy, l int) {
+	to := w.b.shared[x.dst[l] : x.dst[l]+x.n]
+	take := int(x.take[l])
+	if take > 0 {
+		a := w.lastAlloc
+		if a == nil || x.src[l]-a.base >= uint64(len(a.mem)) {
+			a = w.b.x.mem.find(x.src[l])
+			w.lastAlloc = a
+		}
+		copy(to[:take], a.mem[x.src[l]-a.base:])
+	}
+	clear(to[take:])
+	if w.b.shadow != nil {
+		w.b.shadow.landed(w, l, x.dst[l], x.n)
+	}
 }

@@ -3,6 +3,7 @@ package ptxsim
 import (
 	"encoding/binary"
 	"math"
+	"slices"
 	"strings"
 )
 
@@ -17,20 +18,16 @@ type tile struct {
 	c [16][8]float32  // row, column
 }
 
-// multiply adds the products of the first n values of k to c, one k after another, each step rounded to float32.
+// multiply adds the products of the first n values of k to c, one k after another: a product is exact, each sum is
+// rounded to float32.
 func (t *tile) multiply(n int) {
 	for r := range t.c {
-		c := &t.c[r]
-		for k := range n {
-			x, b := t.a[r][k], &t.b[k]
-			c[0] += float32(x * b[0])
-			c[1] += float32(x * b[1])
-			c[2] += float32(x * b[2])
-			c[3] += float32(x * b[3])
-			c[4] += float32(x * b[4])
-			c[5] += float32(x * b[5])
-			c[6] += float32(x * b[6])
-			c[7] += float32(x * b[7])
+		for col := range t.c[r] {
+			sum := math.Float32bits(t.c[r][col])
+			for k := range n {
+				sum = fma32(math.Float32bits(t.a[r][k]), math.Float32bits(t.b[k][col]), sum)
+			}
+			t.c[r][col] = f32(sum)
 		}
 	}
 }
@@ -103,6 +100,10 @@ func (c *compiler) mma() error {
 		}
 	}
 	c.in.control = converged
+	if fast := mmaKernels[p[3]+"."+p[6]+"."+p[7]]; fast != nil {
+		c.mmaFast(fast, regs)
+		return nil
+	}
 	c.in.run = func(w *warp, _ uint32) {
 		t := &w.tile
 		if s.t == tTF32 {
@@ -115,6 +116,36 @@ func (c *compiler) mma() error {
 		t.storeD(w, regs[0])
 	}
 	return nil
+}
+
+// mmaFast runs an mma by a function that takes registers as they lie. Its result goes by way of registers of its own
+// where D shares some with the operands.
+func (c *compiler) mmaFast(fast func(regs *lanes32, f *fragment), regs [4][]ref) {
+	d := regs[0]
+	for i, r := range d {
+		shared := slices.Contains(regs[1], r) || slices.Contains(regs[2], r)
+		if j := slices.Index(regs[3], r); shared || j >= 0 && j != i {
+			d = c.scratch[:len(d)]
+			break
+		}
+	}
+	var f fragment
+	for first, list := range map[int][]ref{0: regs[1], 4: regs[2], 6: regs[3], 10: d} {
+		for i, r := range list {
+			f[first+i] = uint64(r.index) * uint64(len(lanes32{})) * 4
+		}
+	}
+	same := &d[0] == &regs[0][0]
+	out := regs[0]
+	c.in.run = func(w *warp, _ uint32) {
+		fast(&w.r[0], &f)
+		if same {
+			return
+		}
+		for i, r := range out {
+			w.r[r.index] = w.r[d[i].index]
+		}
+	}
 }
 
 // number16 is the value of a half or a bfloat16.
@@ -232,7 +263,7 @@ func (c *compiler) ldmatrix() error {
 	everywhere := c.m.Target == "sm_75" // there every lane must hold a valid address
 	c.in.control = converged
 	c.in.run = func(w *warp, _ uint32) {
-		w.addresses(&at, full)
+		w.addresses(&at)
 		if everywhere && rows != full {
 			w.rowAddresses(at.space)
 		}

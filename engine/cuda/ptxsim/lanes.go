@@ -1,0 +1,66 @@
+package ptxsim
+
+import "github.com/snug-ml/snug/internal/simd"
+
+//go:generate go -C ../../../tools/asm/ptxsim run . -out ../../../engine/cuda/ptxsim/lanes_amd64.s -stubs ../../../engine/cuda/ptxsim/lanes_amd64.go -pkg ptxsim
+
+// Registers of 32 lanes.
+type (
+	lanes32 = [32]uint32
+	lanes64 = [32]uint64
+)
+
+// fragment names the registers of an mma by their offsets in bytes: four of A, two of B, four of C and four of D.
+type fragment = [14]uint64
+
+// The functions below are those of the instructions that most of a kernel's time goes into, in the best form the
+// processor has. All forms give the same bits.
+var (
+	add32, sub32, mul32 = add32Go, sub32Go, mul32Go
+	fused32             = fused32Go
+	fromHalf32          = fromHalf32Go
+	toHalf32            = toHalf32Go
+	mmaKernels          map[string]func(regs *lanes32, f *fragment) // by shape and types, "m16n8k8.f32.f16"
+)
+
+func init() {
+	if simd.Active() != simd.Portable {
+		useAssembly()
+	}
+}
+
+func add32Go(d, a, b *lanes32) {
+	for i := range d {
+		d[i] = bits32(f32(a[i]) + f32(b[i]))
+	}
+}
+
+func sub32Go(d, a, b *lanes32) {
+	for i := range d {
+		d[i] = bits32(f32(a[i]) - f32(b[i]))
+	}
+}
+
+func mul32Go(d, a, b *lanes32) {
+	for i := range d {
+		d[i] = bits32(f32(a[i]) * f32(b[i]))
+	}
+}
+
+func fused32Go(d, a, b, x *lanes32) {
+	for i := range d {
+		d[i] = fma32(a[i], b[i], x[i])
+	}
+}
+
+func fromHalf32Go(d, a *lanes32) {
+	for i := range d {
+		d[i] = bits32(halfTable[uint16(a[i])])
+	}
+}
+
+func toHalf32Go(d, a *lanes32) {
+	for i := range d {
+		d[i] = toHalf(a[i])
+	}
+}

@@ -26,10 +26,10 @@ func tiny(d graph.DType) float64 {
 func roundings(op graph.Op) int {
 	switch op := op.(type) {
 	case graph.Fused:
-		return 1 + len(op.Body.Steps)
+		return 1 + len(op.Body.Instrs)
 	case graph.MatMul:
 		if op.Body != nil {
-			return 2 + len(op.Body.Steps)
+			return 2 + len(op.Body.Instrs)
 		}
 	case graph.Attention, graph.AttentionGrad, graph.LinearCrossEntropyGrad, graph.SelectiveScan, graph.SelectiveScanGrad:
 		return 4 // of what is multiplied a second time

@@ -17,14 +17,14 @@ func (t *table) pair(name string, tol Tolerance, fused, plain func(m *maker)) {
 
 func fn(f graph.Fn) graph.Elementwise             { return graph.Elementwise{Fn: f} }
 func fnA(f graph.Fn, a float64) graph.Elementwise { return graph.Elementwise{Fn: f, Alpha: a} }
-func step(op graph.Op, d graph.DType, arg ...int) graph.Step {
-	return graph.Step{Op: op, Arg: arg, DType: d}
+func instr(op graph.Op, d graph.DType, arg ...int) graph.Instr {
+	return graph.Instr{Op: op, Arg: arg, DType: d}
 }
 
-// plainBody emits a body's steps as nodes of their own.
+// plainBody emits the instructions of a body as separate nodes.
 func plainBody(m *maker, b *graph.Body, in []*graph.Value) []*graph.Value {
 	regs := append([]*graph.Value(nil), in...)
-	for _, s := range b.Steps {
+	for _, s := range b.Instrs {
 		args := make([]*graph.Value, len(s.Arg))
 		for i, a := range s.Arg {
 			args[i] = regs[a]
@@ -46,19 +46,19 @@ func plainBody(m *maker, b *graph.Body, in []*graph.Value) []*graph.Value {
 // bodies are programs over x [6, 67], a row [67] and a scalar, or x alone.
 func bodies(d graph.DType) map[string]*graph.Body {
 	return map[string]*graph.Body{
-		"bias_gelu": {Inputs: 2, Results: []int{3}, Steps: []graph.Step{
-			step(fn(graph.FnAdd), d, 0, 1), step(fn(graph.FnGELU), d, 2),
+		"bias_gelu": {Inputs: 2, Results: []int{3}, Instrs: []graph.Instr{
+			instr(fn(graph.FnAdd), d, 0, 1), instr(fn(graph.FnGELU), d, 2),
 		}},
-		"two_results": {Inputs: 2, Results: []int{2, 3}, Steps: []graph.Step{
-			step(fn(graph.FnMul), d, 0, 1), step(fn(graph.FnTanh), d, 2),
+		"two_results": {Inputs: 2, Results: []int{2, 3}, Instrs: []graph.Instr{
+			instr(fn(graph.FnMul), d, 0, 1), instr(fn(graph.FnTanh), d, 2),
 		}},
-		"row_first": {Inputs: 2, Results: []int{4}, Steps: []graph.Step{
-			step(fn(graph.FnExp), graph.F32, 1), step(fn(graph.FnMul), d, 0, 2), step(fnA(graph.FnAddC, 0.5), d, 3),
+		"row_first": {Inputs: 2, Results: []int{4}, Instrs: []graph.Instr{
+			instr(fn(graph.FnExp), graph.F32, 1), instr(fn(graph.FnMul), d, 0, 2), instr(fnA(graph.FnAddC, 0.5), d, 3),
 		}},
-		"residual_dropout": {Inputs: 3, Results: []int{4, 5}, Steps: []graph.Step{
-			step(fn(graph.FnAdd), d, 0, 1), // the counter is input 2
-			step(graph.Dropout{P: 0.25, Seed: 77, Stream: 4}, d, 3, 2),
-			step(fn(graph.FnAdd), d, 4, 0),
+		"residual_dropout": {Inputs: 3, Results: []int{4, 5}, Instrs: []graph.Instr{
+			instr(fn(graph.FnAdd), d, 0, 1), // the counter is input 2
+			instr(graph.Dropout{P: 0.25, Seed: 77, Stream: 4}, d, 3, 2),
+			instr(fn(graph.FnAdd), d, 4, 0),
 		}},
 	}
 }
@@ -153,12 +153,12 @@ func (t *table) random() {
 	}
 }
 
-// fusedSums are bodies with sums over columns, of a step that goes nowhere
+// fusedSums are bodies with sums over columns, of an instruction that is no result
 // else and of an operand.
 func (t *table) fusedSums() {
 	for _, d := range floats {
-		body := &graph.Body{Inputs: 2, Results: []int{3, 2, 0}, Steps: []graph.Step{
-			step(fn(graph.FnMul), d, 0, 1), step(fn(graph.FnAdd), d, 2, 0),
+		body := &graph.Body{Inputs: 2, Results: []int{3, 2, 0}, Instrs: []graph.Instr{
+			instr(fn(graph.FnMul), d, 0, 1), instr(fn(graph.FnAdd), d, 2, 0),
 		}}
 		for _, c := range []struct {
 			x, row graph.Shape

@@ -48,7 +48,7 @@ func (t *table) optimizer() {
 	})
 }
 
-// adamW makes two steps: the second works on the versions the first left.
+// adamW makes two updates: the second works on the versions that the first wrote.
 func (t *table) adamW(op graph.AdamW, ok float64, dims []int) {
 	name := fmt.Sprintf("adamw/%v/decay%v_ok%v", graph.Shape(dims), op.WeightDecay, ok)
 	if op.ZeroGrad {

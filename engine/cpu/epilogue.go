@@ -14,9 +14,9 @@ type epilogue struct {
 	p       *program
 	code    *Code
 	from    int         // byte offset of the registers in the worker's scratch
-	end     int         // behind them
+	end     int         // after them
 	product graph.DType // the format that the product is rounded to first
-	// plain says that nothing is converted: steps may work on memory itself.
+	// plain says that nothing is converted: instructions may work on memory directly.
 	plain   bool
 	workers []workerEpilogue
 }
@@ -86,11 +86,11 @@ func (e *workerEpilogue) Streams() []gemm.Stream {
 	return e.streams
 }
 
-// enough is from how many elements on a step is worth starting for one row.
+// enough is the number of elements from which an instruction is worth starting for one row.
 const enough = 128
 
 // Tile implements [gemm.Epilogue]. The body runs on as many rows at once as
-// fill the registers, since a step costs as much to start as a hundred
+// fill the registers, since an instruction costs as much to start as a hundred
 // elements to do; but on one row, where it lies, if nothing is to be converted.
 func (e *workerEpilogue) Tile(i0, i1, j0, j1 int, acc *float32, stride int) (stored bool) {
 	var g rowGroup

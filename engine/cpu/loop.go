@@ -52,7 +52,7 @@ func newLoop(p *program, shape graph.Shape) *loop {
 		}
 	}
 	if tile*bytes > resident {
-		p.size = tile / 2 // with less, steps would take longer to start than to run
+		p.size = tile / 2 // with less, instructions would take longer to start than to run
 	}
 	for i := range k {
 		l.step[i] = p.operand(i).stride[len(shape)-1]

@@ -120,7 +120,8 @@ type phase struct {
 	run   func(task, worker int)
 }
 
-type step struct {
+// nodeCode is a node with what runs it.
+type nodeCode struct {
 	node   *graph.Node
 	phases []phase
 }
@@ -128,7 +129,7 @@ type step struct {
 // Code is a function ready to run.
 type Code struct {
 	m     *Machine // set by Bind
-	steps []step
+	nodes []nodeCode
 	need  Workspace
 }
 
@@ -152,8 +153,8 @@ func (c *Code) Run() error {
 		m.pool.start()
 		defer m.pool.stop()
 	}
-	for i := range c.steps {
-		s := &c.steps[i]
+	for i := range c.nodes {
+		s := &c.nodes[i]
 		if o := m.observer; o != nil {
 			if goOn, err := c.observed(s, o); err != nil || !goOn {
 				return err
@@ -168,7 +169,7 @@ func (c *Code) Run() error {
 }
 
 // observed runs one step for an observer, who may end the run.
-func (c *Code) observed(s *step, o *engine.Observer) (goOn bool, err error) {
+func (c *Code) observed(s *nodeCode, o *engine.Observer) (goOn bool, err error) {
 	if o.Before != nil {
 		o.Before(s.node)
 	}
@@ -214,7 +215,7 @@ func Compile(f *graph.Func, threads int, at func(v *graph.Value) (Address, error
 		if err != nil {
 			return nil, fmt.Errorf("%s (%s): %w", n.Op.Name(), n.Layer, err)
 		}
-		c.code.steps = append(c.code.steps, step{n, phases})
+		c.code.nodes = append(c.code.nodes, nodeCode{n, phases})
 	}
 	return c.code, nil
 }

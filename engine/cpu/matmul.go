@@ -58,7 +58,7 @@ func (c *compiler) matmul(n *graph.Node, op graph.MatMul) ([]phase, error) {
 		if product == graph.F32 {
 			body, in, bias = withoutBias(body, in, cols)
 		}
-		if len(body.Steps) > 0 || len(body.Results) > 1 {
+		if len(body.Instrs) > 0 || len(body.Results) > 1 {
 			if ep, err = c.epilogue(n, body, in, product, alignUp(p.WorkerBytes(), 64)); err != nil {
 				return nil, err
 			}
@@ -113,14 +113,14 @@ func operandsOfBody(n *graph.Node) []*graph.Value {
 	return append([]*graph.Value{n.Out[0]}, n.In[2:]...)
 }
 
-// withoutBias takes the first step off a body that adds a float32 vector of
+// withoutBias takes the first instruction off a body that adds a float32 vector of
 // cols elements to the product, register 0, which nothing else reads: the
 // kernels of the product do that in passing. in are the body's operands.
 func withoutBias(body *graph.Body, in []*graph.Value, cols int) (*graph.Body, []*graph.Value, *graph.Value) {
-	if len(body.Steps) == 0 {
+	if len(body.Instrs) == 0 {
 		return body, in, nil
 	}
-	first, sum := body.Steps[0], body.Inputs
+	first, sum := body.Instrs[0], body.Inputs
 	add, ok := first.Op.(graph.Elementwise)
 	if !ok || add.Fn != graph.FnAdd || first.DType != graph.F32 || !slices.Contains(first.Arg, 0) {
 		return body, in, nil
@@ -143,7 +143,7 @@ func withoutBias(body *graph.Body, in []*graph.Value, cols int) (*graph.Body, []
 		return r
 	}
 	rest := &graph.Body{Inputs: body.Inputs - 1}
-	for _, st := range body.Steps[1:] {
+	for _, st := range body.Instrs[1:] {
 		if slices.ContainsFunc(st.Arg, gone) {
 			return body, in, nil
 		}
@@ -151,7 +151,7 @@ func withoutBias(body *graph.Body, in []*graph.Value, cols int) (*graph.Body, []
 		for i, r := range st.Arg {
 			args[i] = move(r)
 		}
-		rest.Steps = append(rest.Steps, graph.Step{Op: st.Op, Arg: args, DType: st.DType})
+		rest.Instrs = append(rest.Instrs, graph.Instr{Op: st.Op, Arg: args, DType: st.DType})
 	}
 	for _, r := range body.Results {
 		if gone(r) {

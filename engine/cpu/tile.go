@@ -14,11 +14,11 @@ import (
 // registers (4 KiB each) stay in the first-level cache.
 const tile = 1024
 
-// gap is what lies between registers, in elements: steps are a third slower
+// gap is what lies between registers, in elements: instructions are a third slower
 // where everything they touch has one offset within a page.
 const gap = 80
 
-// instr is one step of a tile program.
+// instr is one instruction of a tile program.
 type instr struct {
 	run  func(dst, x, y, z []float32)
 	drop *dropout // instead of run
@@ -51,7 +51,7 @@ type program struct {
 	slot []int
 	regs int
 	size int // elements of a register, at most tile
-	// dest is the result in whose own memory each step writes, or toRegister;
+	// dest is the result in whose memory each instruction writes, or toRegister;
 	// stored are the results that are then where they belong.
 	dest   []int
 	stored []bool
@@ -227,14 +227,14 @@ func body(n *graph.Node) *graph.Body {
 	case graph.Fused:
 		return op.Body
 	case graph.Expand:
-		return &graph.Body{Inputs: 1, Results: []int{1}, Steps: []graph.Step{
+		return &graph.Body{Inputs: 1, Results: []int{1}, Instrs: []graph.Instr{
 			{Op: graph.Elementwise{Fn: graph.FnCopy}, Arg: []int{0}, DType: n.Out[0].DType()}}}
 	default:
 		arg := make([]int, len(n.In))
 		for i := range arg {
 			arg[i] = i
 		}
-		return &graph.Body{Inputs: len(n.In), Results: []int{len(n.In)}, Steps: []graph.Step{
+		return &graph.Body{Inputs: len(n.In), Results: []int{len(n.In)}, Instrs: []graph.Instr{
 			{Op: op, Arg: arg, DType: n.Out[0].DType()}}}
 	}
 }
@@ -255,7 +255,7 @@ func (c *compiler) tileProgram(bd *graph.Body, in, out []*graph.Value, dims grap
 	for _, v := range out {
 		p.outRef = append(p.outRef, operandOf(v))
 	}
-	for _, s := range bd.Steps {
+	for _, s := range bd.Instrs {
 		ins := instr{half: s.DType, narg: len(s.Arg)}
 		copy(ins.arg[:], s.Arg)
 		switch op := s.Op.(type) {
@@ -330,12 +330,12 @@ func (p *program) reg(regs []float32, q, n int) []float32 {
 	return regs[at : at+n]
 }
 
-// reads reports whether a step from k on reads register q.
+// reads reports whether an instruction from k on reads register q.
 func (p *program) reads(k, q int) bool {
 	return slices.ContainsFunc(p.code[k:], func(ins instr) bool { return slices.Contains(ins.arg[:ins.narg], q) })
 }
 
-// readsLater reports whether a step after k, or a sum, reads an input that lies
+// readsLater reports whether an instruction after k, or a sum, reads an input that lies
 // where r does: a result that takes an operand's place.
 func (p *program) readsLater(k int, r ref) bool {
 	there := func(a int) bool { return a < len(p.in) && p.in[a].base == r.base && p.in[a].off == r.off }
@@ -572,7 +572,7 @@ func (p *program) operand(i int) *operand {
 // counterOnly reports whether input i of bd is only the run counter of dropouts.
 func counterOnly(bd *graph.Body, i int) bool {
 	used := false
-	for _, s := range bd.Steps {
+	for _, s := range bd.Instrs {
 		for j, a := range s.Arg {
 			if a != i {
 				continue

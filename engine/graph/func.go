@@ -91,7 +91,7 @@ const (
 	Buffer                // model state without gradient, such as running statistics
 	Gradient              // gradient accumulator
 	Moment                // optimizer moment
-	Counter               // loss scale, step counts
+	Counter               // loss scale, update counts
 	CacheRole             // keys and values of generation
 	Transient             // what an update leaves for the host; in no checkpoint
 )

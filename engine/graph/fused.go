@@ -5,26 +5,26 @@ import (
 	"strings"
 )
 
-// The limits of a Body: devices keep its registers, and the places of its
+// The limits of a Body: devices keep its registers, and the addresses of its
 // operands, in tables of fixed size.
 const (
-	MaxRegisters   = 24 // inputs and steps
+	MaxRegisters   = 24 // inputs and instructions
 	MaxBodyResults = 8
 )
 
 // Body is a small program of elementwise functions that runs over one tile at
-// a time, so that what lies between its steps never goes to memory. Registers
-// 0..Inputs-1 are the inputs; step i writes register Inputs+i. Every step
-// rounds to its format, so a fused program gives the bits of the plain one.
+// a time, so that the values between its instructions never go to memory. Registers
+// 0..Inputs-1 are the inputs; instruction i writes register Inputs+i. Each
+// rounds to its type, so that a fused program gives the bits of the plain one.
 type Body struct {
 	Inputs int
-	Steps  []Step
+	Instrs []Instr
 	// Results are the registers that become results.
 	Results []int
 }
 
-// Step is one instruction of a Body.
-type Step struct {
+// Instr is one instruction of a Body.
+type Instr struct {
 	// Op is an Elementwise or a Dropout.
 	Op  Op
 	Arg []int
@@ -34,7 +34,7 @@ type Step struct {
 
 func (bd *Body) String() string {
 	var s strings.Builder
-	for i, st := range bd.Steps {
+	for i, st := range bd.Instrs {
 		fmt.Fprintf(&s, "r%d=%s%v", bd.Inputs+i, opString(st.Op), st.Arg)
 		if st.DType != F32 {
 			fmt.Fprintf(&s, ":%v", st.DType)
@@ -50,21 +50,21 @@ func (bd *Body) types(in []Type) ([]Type, error) {
 	if len(in) != bd.Inputs {
 		return nil, fmt.Errorf("body wants %d inputs, got %d", bd.Inputs, len(in))
 	}
-	if r := bd.Inputs + len(bd.Steps); r > MaxRegisters || len(bd.Results) > MaxBodyResults {
+	if r := bd.Inputs + len(bd.Instrs); r > MaxRegisters || len(bd.Results) > MaxBodyResults {
 		return nil, fmt.Errorf("body has %d registers and %d results, at most %d and %d", r, len(bd.Results), MaxRegisters, MaxBodyResults)
 	}
 	regs := append([]Type(nil), in...)
-	for i, st := range bd.Steps {
+	for i, st := range bd.Instrs {
 		args := make([]Type, len(st.Arg))
 		for j, a := range st.Arg {
 			if a < 0 || a >= len(regs) {
-				return nil, fmt.Errorf("body step %d reads register %d", i, a)
+				return nil, fmt.Errorf("body instruction %d reads register %d", i, a)
 			}
 			args[j] = regs[a]
 		}
 		out, err := st.Op.Infer(args)
 		if err != nil {
-			return nil, fmt.Errorf("body step %d: %s: %w", i, st.Op.Name(), err)
+			return nil, fmt.Errorf("body instruction %d: %s: %w", i, st.Op.Name(), err)
 		}
 		regs = append(regs, out[0].With(st.DType))
 	}
@@ -86,7 +86,7 @@ func (bd *Body) infer(in []Type) ([]Type, error) {
 // flops is the work per element.
 func (bd *Body) flops() float64 {
 	n := 0.0
-	for _, st := range bd.Steps {
+	for _, st := range bd.Instrs {
 		if e, ok := st.Op.(Elementwise); ok {
 			n += fns[e.Fn].flops
 		} else {

@@ -55,8 +55,8 @@ func TestShapeRuleMessages(t *testing.T) {
 		{graph.MatMul{SumA: true, TransA: true}, types{f32(2, 3, 2), f32(2, 3, 5)}, "sums a transposed matrix"},
 		{graph.MatMul{Accumulate: true, Body: &graph.Body{}}, types{f32(2, 3), f32(3, 5), f32(2, 5)}, "cannot accumulate and run a body"},
 		{graph.Fused{Body: &graph.Body{Inputs: 2}}, types{f32(2)}, "body wants 2 inputs, got 1"},
-		{graph.Fused{Body: &graph.Body{Inputs: 1, Steps: []graph.Step{{Op: graph.Elementwise{}, Arg: []int{1}}}}}, types{f32(2)}, "body step 0 reads register 1"},
-		{graph.Fused{Body: &graph.Body{Inputs: 1, Steps: []graph.Step{{Op: graph.Elementwise{Fn: graph.FnAdd}, Arg: []int{0}}}}}, types{f32(2)}, "body step 0: add: takes 2 operands"},
+		{graph.Fused{Body: &graph.Body{Inputs: 1, Instrs: []graph.Instr{{Op: graph.Elementwise{}, Arg: []int{1}}}}}, types{f32(2)}, "body instruction 0 reads register 1"},
+		{graph.Fused{Body: &graph.Body{Inputs: 1, Instrs: []graph.Instr{{Op: graph.Elementwise{Fn: graph.FnAdd}, Arg: []int{0}}}}}, types{f32(2)}, "body instruction 0: add: takes 2 operands"},
 		{graph.Embedding{}, types{f32(5), i32(2)}, "wants a table [V, D] and i32 ids"},
 		{graph.Embedding{}, types{f32(5, 2), f32(2)}, "wants a table [V, D] and i32 ids"},
 		{graph.EmbeddingGrad{Vocab: 5}, types{f32(3, 2), i32(2)}, "wants one gradient row per id"},
@@ -159,7 +159,7 @@ func anyOp(rng *rand.Rand) graph.Op {
 	attention := graph.Attention{
 		Heads: n(0, 2), Causal: yes(), Layout: graph.Layout(n(0, 2)), Lens: yes(), Segments: yes(), Drop: p,
 	}
-	body := &graph.Body{Inputs: n(1, 3), Results: []int{0}, Steps: []graph.Step{
+	body := &graph.Body{Inputs: n(1, 3), Results: []int{0}, Instrs: []graph.Instr{
 		{Op: graph.Elementwise{Fn: graph.FnAdd}, Arg: []int{0, n(0, 3)}, DType: graph.F32},
 	}}
 	four := func() [4]int { return [4]int{n(-1, 1), n(0, 1), n(-1, 1), n(0, 1)} }

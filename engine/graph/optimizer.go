@@ -2,7 +2,7 @@ package graph
 
 import "fmt"
 
-// AdamW is one step of decoupled weight decay Adam (Loshchilov and Hutter
+// AdamW is one update of decoupled weight decay Adam (Loshchilov and Hutter
 // 2019), elementwise and in place:
 //
 //	g *= gscale
@@ -12,8 +12,8 @@ import "fmt"
 //	w -= lr LRScale (m/(1-Beta1^t)) / (sqrt(v/(1-Beta2^t)) + Eps)
 //
 // Operands: w, g, m, v, and the F32 scalars lr, gscale, t (1 at the first
-// step) and ok. With ok = 0 the step is skipped: w, m and v stay. Results: w,
-// m, v, and with ZeroGrad g, which is set to 0 also when the step is skipped.
+// step) and ok. With ok = 0 the update is skipped: w, m and v stay. Results: w,
+// m, v, and with ZeroGrad g, which is set to 0 also when the update is skipped.
 type AdamW struct {
 	Beta1, Beta2, Eps, WeightDecay float64
 	LRScale                        float64
@@ -57,7 +57,7 @@ func (a AdamW) Aliases(int) []Alias {
 	return al
 }
 
-// Grad: an optimizer step is not differentiated.
+// Grad: an optimizer update is not differentiated.
 func (a AdamW) Grad(b *Builder, _ *Node, _ []*Value) []*Value { return noSecond(b, a) }
 
 // Cost is one pass over memory.

@@ -32,7 +32,7 @@ func block() *graph.Func {
 		b.Output("grad.embed", b.Emit(graph.EmbeddingGrad{Vocab: vocab, Accumulate: true}, dy, ids, acc)[0])
 	})
 	b.AsClone(func() { b.Output("bf16", b.Cast(b.GELU(b.MulC(x, 2)), graph.BF16)) })
-	body := &graph.Body{Inputs: 1, Results: []int{2}, Steps: []graph.Step{
+	body := &graph.Body{Inputs: 1, Results: []int{2}, Instrs: []graph.Instr{
 		{Op: graph.Elementwise{Fn: graph.FnMulC, Alpha: 3}, Arg: []int{0}, DType: graph.F32},
 		{Op: graph.Elementwise{Fn: graph.FnTanh}, Arg: []int{1}, DType: graph.BF16},
 	}}
@@ -52,7 +52,7 @@ func TestPrint(t *testing.T) {
 // what an operation is.
 func TestKeys(t *testing.T) {
 	body := func(alpha float64) *graph.Body {
-		return &graph.Body{Inputs: 1, Results: []int{1}, Steps: []graph.Step{{Op: graph.Elementwise{Fn: graph.FnMulC, Alpha: alpha}, Arg: []int{0}, DType: graph.F32}}}
+		return &graph.Body{Inputs: 1, Results: []int{1}, Instrs: []graph.Instr{{Op: graph.Elementwise{Fn: graph.FnMulC, Alpha: alpha}, Arg: []int{0}, DType: graph.F32}}}
 	}
 	distinct := []graph.Op{
 		graph.Dropout{P: 0.5, Seed: 1}, graph.Dropout{P: 0.5, Seed: 2}, graph.Dropout{P: 0.5, Seed: 1, Stream: 3},

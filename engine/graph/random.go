@@ -48,7 +48,7 @@ func (d Dropout) Autocast(in []Type, _ DType) ([]DType, Op) { return make([]DTyp
 func (Dropout) InplaceOperands(*Node) []int { return []int{0} }
 
 // RunCounter is the input that numbers the runs of a training program (update
-// times accumulation plus micro-step, low and high word), the step coordinate
+// times accumulation plus micro-batch, low and high word), the step coordinate
 // of every random number.
 const RunCounter = "run_counter"
 

@@ -8,7 +8,7 @@ import (
 
 // fuse joins elementwise operations with each other, with the matmuls before
 // them and with the column reductions after them, so that the values between
-// them never go to memory. Every step of a fused body rounds as the separate
+// them never go to memory. Every instruction of a fused body rounds as the separate
 // operation did: no bit changes.
 //
 // A cluster of nodes becomes one node at the position of one of them. That is
@@ -72,7 +72,7 @@ type cluster struct {
 	// base is the matmul, or the gradient of a norm, that does the work of the
 	// loop as its epilogue; nil for a loop on its own.
 	base *graph.Node
-	// nodes are the steps of the loop, in order.
+	// nodes are the instructions of the loop, in order.
 	nodes []*graph.Node
 	// reductions are the column sums of what the loop computes or reads.
 	reductions []*graph.Node
@@ -82,7 +82,7 @@ type cluster struct {
 	backward bool
 }
 
-// values are the results of the members of c, which its steps may read.
+// values are the results of the members of c, which its instructions may read.
 func (c *cluster) values() []*graph.Value {
 	var vs []*graph.Value
 	if c.base != nil {
@@ -144,7 +144,7 @@ func (z *fuser) results(c *cluster) []*graph.Value {
 	return vs
 }
 
-// loop reports whether n can be a step of a body.
+// loop reports whether n can be an instruction of a body.
 func loop(n *graph.Node) bool {
 	switch n.Op.(type) {
 	case graph.Elementwise, graph.Dropout, graph.Expand:
@@ -153,7 +153,7 @@ func loop(n *graph.Node) bool {
 	return false
 }
 
-// canFuseAt reports whether n can be a step of c at position at: both belong to
+// canFuseAt reports whether n can be an instruction of c at position at: both belong to
 // the same half, have as many elements, and all operands of n are defined there in
 // a shape that the loop can read.
 func (z *fuser) canFuseAt(c *cluster, n *graph.Node, at int) bool {

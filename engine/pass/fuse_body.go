@@ -53,15 +53,15 @@ func (z *fuser) body(c *cluster) (*graph.Body, []source) {
 		}
 		op, out := n.Op, n.Out[0]
 		if _, ok := op.(graph.Expand); ok {
-			// Reading stretches; only a result needs a step of its own.
+			// Reading stretches; only a result needs an instruction of its own.
 			if !z.escapes(c, out) {
 				register[out.ID] = arg[0]
 				continue
 			}
 			op = graph.Elementwise{Fn: graph.FnCopy}
 		}
-		register[out.ID] = b.Inputs + len(b.Steps)
-		b.Steps = append(b.Steps, graph.Step{Op: op, Arg: arg, DType: out.DType()})
+		register[out.ID] = b.Inputs + len(b.Instrs)
+		b.Instrs = append(b.Instrs, graph.Instr{Op: op, Arg: arg, DType: out.DType()})
 	}
 	for _, v := range z.results(c) {
 		b.Results = append(b.Results, register[v.ID])
@@ -123,7 +123,7 @@ func (z *fuser) emit(r *rebuilder, c *cluster) {
 // stretched operands alone has not.
 func (z *fuser) legalBody(c *cluster) bool {
 	b, sources := z.body(c)
-	if b.Inputs+len(b.Steps) > z.can.Registers || len(b.Results) > z.can.Results {
+	if b.Inputs+len(b.Instrs) > z.can.Registers || len(b.Results) > z.can.Results {
 		return false
 	}
 	stretches := func(n *graph.Node) bool { _, ok := n.Op.(graph.Expand); return ok }

@@ -80,7 +80,7 @@ func (z *fuser) neighbors(n *graph.Node) (makers, siblings []*cluster) {
 	return makers, siblings
 }
 
-// canRead reports whether the steps of d can be steps of c.
+// canRead reports whether the instructions of d can be instructions of c.
 func (z *fuser) canRead(d, c *cluster) bool {
 	if d.dims.Elems() != c.dims.Elems() {
 		return false

@@ -27,7 +27,7 @@ func (z *fuser) noPressureBetween(c *cluster, i, j int, bytes int64) bool {
 	return bytes >= 0
 }
 
-// fuseUp makes n a step of c at the position of c, if the operands of n are defined
+// fuseUp makes n an instruction of c at the position of c, if the operands of n are defined
 // there and computing it earlier takes no more memory than it frees.
 func (z *fuser) fuseUp(c *cluster, n *graph.Node) bool {
 	i := z.position[n]
@@ -92,7 +92,7 @@ func (z *fuser) fuseDown(c *cluster, i int, into *cluster, nodes ...*graph.Node)
 	return z.tryFuse(c, i, nodes...)
 }
 
-// tryFuse makes the nodes steps of c and puts c at position i, unless the body is
+// tryFuse makes the nodes instructions of c and puts c at position i, unless the body is
 // not legal then.
 func (z *fuser) tryFuse(c *cluster, i int, nodes ...*graph.Node) bool {
 	before, was := *c, make([]*cluster, len(nodes))

@@ -39,7 +39,7 @@ func shapeOf(f *graph.Func) []string {
 		name := n.Op.Name()
 		if body != nil {
 			var steps []string
-			for _, st := range body.Steps {
+			for _, st := range body.Instrs {
 				steps = append(steps, st.Op.Name())
 			}
 			name += fmt.Sprintf("(%s)%d", strings.Join(steps, " "), len(n.Out))
@@ -226,7 +226,7 @@ func TestFuseKeepsBodiesSmall(t *testing.T) {
 			continue
 		}
 		loops++
-		if r := f.Body.Inputs + len(f.Body.Steps); r > graph.MaxRegisters || len(f.Body.Results) > graph.MaxBodyResults {
+		if r := f.Body.Inputs + len(f.Body.Instrs); r > graph.MaxRegisters || len(f.Body.Results) > graph.MaxBodyResults {
 			t.Errorf("a body of %d registers and %d results", r, len(f.Body.Results))
 		}
 	}
@@ -251,10 +251,10 @@ func TestFuseKeepsHalvesApart(t *testing.T) {
 				case graph.Elementwise, graph.Dropout:
 					k = 1
 				case graph.Fused:
-					k = len(op.Body.Steps)
+					k = len(op.Body.Instrs)
 				case graph.MatMul:
 					if op.Body != nil {
-						k = len(op.Body.Steps)
+						k = len(op.Body.Instrs)
 					}
 					for _, m := range []graph.Elementwise{op.MapA, op.MapB} {
 						if m != (graph.Elementwise{}) {

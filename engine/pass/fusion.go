@@ -18,7 +18,7 @@ type Fusion struct {
 	Addends bool
 	// LoopReductions are column sums of what an elementwise loop computes or reads.
 	LoopReductions bool
-	// Registers is the maximum number of inputs and steps of a fused body, Results
+	// Registers is the maximum number of inputs and instructions of a fused body, Results
 	// that of its results.
 	Registers, Results int
 }

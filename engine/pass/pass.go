@@ -47,7 +47,7 @@ type Unit struct {
 	// Align is the alignment of buffers in bytes (64 when 0).
 	Align int64
 
-	// Context ends the work between its steps; nil: nothing does.
+	// Context ends the work between two passes; nil: nothing does.
 	Context context.Context
 
 	// Placement is the result of the last pass.

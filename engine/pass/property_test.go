@@ -133,7 +133,7 @@ func TestFusionFollowsTheDevice(t *testing.T) {
 // cannot says what of a node is beyond a device, empty if nothing is.
 func cannot(can pass.Fusion, n *graph.Node) string {
 	body := func(b *graph.Body) string {
-		if b != nil && (b.Inputs+len(b.Steps) > can.Registers || len(b.Results) > can.Results) {
+		if b != nil && (b.Inputs+len(b.Instrs) > can.Registers || len(b.Results) > can.Results) {
 			return "the body is too large"
 		}
 		return ""
@@ -157,7 +157,7 @@ func cannot(can pass.Fusion, n *graph.Node) string {
 		if len(op.Reductions) > 0 && !can.LoopReductions {
 			return "sums of a loop"
 		}
-		if len(op.Body.Steps) > 1 {
+		if len(op.Body.Instrs) > 1 {
 			return body(op.Body)
 		}
 	}

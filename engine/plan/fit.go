@@ -46,7 +46,7 @@ type Choice struct {
 
 // Fit finds the settings with the most predicted tokens/s at the effective batch
 // that fit the target. It uses that more rows need more bytes and that no
-// recomputation makes a step faster; what it leaves out could not have won by
+// recomputation makes an update faster; what it leaves out could not have won by
 // the time model. If nothing fits, err is the [DoesNotFit] of the least that it
 // tried.
 func (p *Planner) Fit(s Search) (*Choice, error) {
@@ -162,7 +162,7 @@ func (f *fitting) beaten(r *Report) bool {
 
 // faster orders plans by predicted time, then by need.
 func faster(a, b *Report) bool {
-	return cmp.Or(cmp.Compare(a.Time.Step, b.Time.Step), cmp.Compare(a.Total, b.Total)) < 0
+	return cmp.Or(cmp.Compare(a.Time.Update, b.Time.Update), cmp.Compare(a.Total, b.Total)) < 0
 }
 
 // search looks at one precision and chunk: first for the largest micro-batch
@@ -260,7 +260,7 @@ func (f *fitting) uniform(before *Report, precision device.Precision, chunk int)
 func (f *fitting) least() Settings {
 	var least *Report
 	for _, r := range f.seen {
-		if least == nil || cmp.Or(cmp.Compare(r.Total, least.Total), cmp.Compare(r.Time.Step, least.Time.Step)) < 0 {
+		if least == nil || cmp.Or(cmp.Compare(r.Total, least.Total), cmp.Compare(r.Time.Update, least.Time.Update)) < 0 {
 			least = r
 		}
 	}
@@ -279,7 +279,7 @@ func (f *fitting) choice() *Choice {
 			}
 			return 1
 		}
-		return cmp.Or(cmp.Compare(a.Time.Step, b.Time.Step), cmp.Compare(a.Total, b.Total), strings.Compare(a.Settings.String(), b.Settings.String()))
+		return cmp.Or(cmp.Compare(a.Time.Update, b.Time.Update), cmp.Compare(a.Total, b.Total), strings.Compare(a.Settings.String(), b.Settings.String()))
 	})
 	return c
 }
@@ -293,7 +293,7 @@ func (f *fitting) why(r *Report) string {
 	if !r.Fits {
 		return fmt.Sprintf("does not fit: needs %s, %s short", size.Bytes(r.Total), size.Bytes(r.Total-r.Capacity))
 	}
-	slower := r.Time.Step/best.Time.Step - 1
+	slower := r.Time.Update/best.Time.Update - 1
 	if slower == 0 {
 		return fmt.Sprintf("as fast, but needs %s more", size.Bytes(r.Total-best.Total))
 	}
@@ -321,7 +321,7 @@ func (c *Choice) String() string {
 		if k.Why == "" {
 			continue
 		}
-		rows = append(rows, []string{k.Settings.String(), size.Bytes(k.Total).String(), seconds(k.Time.Step), k.Why})
+		rows = append(rows, []string{k.Settings.String(), size.Bytes(k.Total).String(), seconds(k.Time.Update), k.Why})
 	}
 	indented(&s, rows, 1, 2)
 	return s.String()

@@ -123,7 +123,7 @@ func label(n *graph.Node) string {
 	return n.Layer + "/" + n.Op.Name()
 }
 
-// describe names the operation that made v: of a fused one the step, and of one
+// describe names the operation that made v: of a fused one the instruction, and of one
 // with several results which.
 func describe(v *graph.Value) string {
 	if v.Name != "" {
@@ -134,8 +134,8 @@ func describe(v *graph.Value) string {
 		return name + "+sums"
 	}
 	if b := body(v.Node.Op); b != nil {
-		if step := b.Results[v.Index] - b.Inputs; step >= 0 {
-			name += "+" + b.Steps[step].Op.Name()
+		if k := b.Results[v.Index] - b.Inputs; k >= 0 {
+			name += "+" + b.Instrs[k].Op.Name()
 		}
 		return name
 	}

@@ -16,10 +16,10 @@ type Rung struct {
 	Total    int64    `json:"planned_total_bytes"`
 	// Saves is the bytes less, and Cost the time of an update more (0.1 is 10 %),
 	// than on the last rung that was taken.
-	Saves int64   `json:"saves_bytes"`
-	Cost  float64 `json:"cost"`
-	Step  float64 `json:"step_seconds"`
-	Fits  bool    `json:"fits"`
+	Saves  int64   `json:"saves_bytes"`
+	Cost   float64 `json:"cost"`
+	Update float64 `json:"update_seconds"`
+	Fits   bool    `json:"fits"`
 	// Taken tells whether the rungs below stand on this one: it saves something.
 	Taken bool `json:"taken"`
 }
@@ -100,7 +100,7 @@ func (p *Planner) Ladder(s Settings) ([]Rung, error) {
 		return nil, err
 	}
 	at := r
-	rungs := []Rung{{Change: "as asked", Settings: s, Total: r.Total, Step: r.Time.Step, Fits: r.Fits, Taken: true}}
+	rungs := []Rung{{Change: "as asked", Settings: s, Total: r.Total, Update: r.Time.Update, Fits: r.Fits, Taken: true}}
 	for _, c := range p.changes(s) {
 		from := at.Run.Settings
 		to, ok := c.apply(from)
@@ -111,8 +111,8 @@ func (p *Planner) Ladder(s Settings) ([]Rung, error) {
 		if err != nil {
 			return nil, err
 		}
-		rung := Rung{Change: c.name(from, to), Settings: to, Total: r.Total, Step: r.Time.Step, Fits: r.Fits,
-			Saves: at.Total - r.Total, Cost: r.Time.Step/at.Time.Step - 1, Taken: r.Total < at.Total}
+		rung := Rung{Change: c.name(from, to), Settings: to, Total: r.Total, Update: r.Time.Update, Fits: r.Fits,
+			Saves: at.Total - r.Total, Cost: r.Time.Update/at.Time.Update - 1, Taken: r.Total < at.Total}
 		rungs = append(rungs, rung)
 		if rung.Taken {
 			at = r
@@ -136,7 +136,7 @@ func FormatLadder(rungs []Rung) string {
 		case r.Fits:
 			note = "fits"
 		}
-		rows = append(rows, []string{r.Change, size.Bytes(r.Total).String(), saves, seconds(r.Step), cost, note})
+		rows = append(rows, []string{r.Change, size.Bytes(r.Total).String(), saves, seconds(r.Update), cost, note})
 	}
 	indented(&s, rows, 1, 2, 3, 4)
 	return s.String()

@@ -114,7 +114,7 @@ func (p *Profile) name(n *graph.Node) string {
 			}
 		}
 		if m.Body != nil {
-			for _, st := range m.Body.Steps {
+			for _, st := range m.Body.Instrs {
 				s += " " + st.Op.Name()
 			}
 		}

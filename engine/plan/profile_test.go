@@ -91,7 +91,7 @@ func TestPredictedAndMeasured(t *testing.T) {
 			t.Errorf("%d executions observed of %d nodes in %d steps", runs, nodes, steps)
 		}
 		// What is observed is priced as the plan prices it.
-		if want := float64(steps) * plan.Predict(p, speed, plan.Run{Settings: s}).Step; predicted < .999*want || predicted > 1.001*want {
+		if want := float64(steps) * plan.Predict(p, speed, plan.Run{Settings: s}).Update; predicted < .999*want || predicted > 1.001*want {
 			t.Errorf("the rows predict %g s, the plan %g s", predicted, want)
 		}
 	}

@@ -97,8 +97,8 @@ func TestLadderDescends(t *testing.T) {
 			if r.Settings.Effective() != s.Effective() {
 				t.Errorf("%s changes the batch of an update from %d to %d", r.Change, s.Effective(), r.Settings.Effective())
 			}
-			if r.Settings.Recompute > last.Settings.Recompute && r.Step < last.Step {
-				t.Errorf("%s makes an update faster: %g s instead of %g s", r.Change, r.Step, last.Step)
+			if r.Settings.Recompute > last.Settings.Recompute && r.Update < last.Update {
+				t.Errorf("%s makes an update faster: %g s instead of %g s", r.Change, r.Update, last.Update)
 			}
 			if r.Saves != last.Total-r.Total || r.Taken != (r.Saves > 0) {
 				t.Errorf("%s saves %d: %d instead of %d, taken %v", r.Change, r.Saves, r.Total, last.Total, r.Taken)
@@ -139,8 +139,8 @@ func TestFitIsBest(t *testing.T) {
 				t.Fatalf("%v needs %d of %d for a batch of %d", best.Run.Settings, best.Total, best.Capacity, batch)
 			}
 			for i, k := range c.Candidates {
-				if k.Fits && k.Time.Step < best.Time.Step {
-					t.Errorf("%v takes %g s, the choice %v %g s", k.Settings, k.Time.Step, best.Run.Settings, best.Time.Step)
+				if k.Fits && k.Time.Update < best.Time.Update {
+					t.Errorf("%v takes %g s, the choice %v %g s", k.Settings, k.Time.Update, best.Run.Settings, best.Time.Update)
 				}
 				if (k.Why == "") != (i == 0) {
 					t.Errorf("candidate %d, %v: %q", i, k.Settings, k.Why)
@@ -168,8 +168,8 @@ func TestFitIsBest(t *testing.T) {
 			if rep.Fits && best == nil {
 				t.Errorf("%v fits, but the search found nothing: %v", s, no)
 			}
-			if rep.Fits && best != nil && rep.Time.Step < best.Time.Step*(1-1e-9) {
-				t.Errorf("%v fits in %g s, but the search found %v in %g s", s, rep.Time.Step, best.Run.Settings, best.Time.Step)
+			if rep.Fits && best != nil && rep.Time.Update < best.Time.Update*(1-1e-9) {
+				t.Errorf("%v fits in %g s, but the search found %v in %g s", s, rep.Time.Update, best.Run.Settings, best.Time.Update)
 			}
 		}
 	})

@@ -42,7 +42,7 @@ func (e *DoesNotFit) Error() string {
 	switch {
 	case e.Smallest != nil:
 		fmt.Fprintf(&s, "; smallest change that fits: %s (needs %s, an update takes %s instead of %s)",
-			e.Smallest.Change, size.Bytes(e.Smallest.Total), seconds(e.Smallest.Step), seconds(r.Time.Step))
+			e.Smallest.Change, size.Bytes(e.Smallest.Total), seconds(e.Smallest.Update), seconds(r.Time.Update))
 	case len(e.Ladder) > 0:
 		last := e.best()
 		fmt.Fprintf(&s, "; the least that these settings can be made to need is %s", size.Bytes(last.Total))
@@ -131,7 +131,7 @@ func (p *Planner) shrink(asked *Report, rung Rung) (*Rung, error) {
 		return nil, err
 	}
 	return &Rung{Change: difference(from, to), Settings: to, Total: r.Total, Saves: asked.Total - r.Total,
-		Step: r.Time.Step, Cost: r.Time.Step/asked.Time.Step - 1, Fits: true, Taken: true}, nil
+		Update: r.Time.Update, Cost: r.Time.Update/asked.Time.Update - 1, Fits: true, Taken: true}, nil
 }
 
 // difference names the keys in which two settings differ, with the new values.

@@ -99,16 +99,16 @@ func over(work, rate float64) float64 {
 
 // Timing is the predicted time of one update.
 type Timing struct {
-	Step      float64 `json:"step_seconds"`
-	Update    float64 `json:"optimizer_seconds"` // the part of Step in the update's own function
-	Recompute float64 `json:"recompute_seconds"` // the part of Step that computes again
+	Update    float64 `json:"update_seconds"`
+	Optimizer float64 `json:"optimizer_seconds"` // the part of Update in the optimizer's own function
+	Recompute float64 `json:"recompute_seconds"` // the part of Update that recomputes
 	Tokens    float64 `json:"tokens_per_second,omitempty"`
 	Examples  float64 `json:"examples_per_second"`
 	// Model counts the products of an update that are not recomputation; MFU is
-	// their share of what the peak could do in Step.
+	// their share of what the peak could do in Update.
 	Model float64 `json:"model_flops"`
 	MFU   float64 `json:"mfu"`
-	// Bound is the part of Step in which products (not memory) decide.
+	// Bound is the part of Update in which matmuls (not memory) decide.
 	Bound float64 `json:"products_bound_seconds"`
 }
 
@@ -132,7 +132,7 @@ func Predict(p *engine.Program, s Speed, r Run) Timing {
 			c := n.Cost()
 			nt := s.cost(n, c)
 			sec := f.times * nt.total()
-			t.Step += sec
+			t.Update += sec
 			if n.Clone {
 				t.Recompute += sec
 			} else {
@@ -142,14 +142,14 @@ func Predict(p *engine.Program, s Speed, r Run) Timing {
 				t.Bound += sec
 			}
 			if f.name == engine.FuncUpdate {
-				t.Update += sec
+				t.Optimizer += sec
 			}
 		}
 	}
-	if t.Step > 0 {
-		t.Tokens = acc * float64(r.Tokens) / t.Step
-		t.Examples = acc * float64(r.Settings.MicroBatch) / t.Step
-		t.MFU = over(t.Model/t.Step, s.Peak)
+	if t.Update > 0 {
+		t.Tokens = acc * float64(r.Tokens) / t.Update
+		t.Examples = acc * float64(r.Settings.MicroBatch) / t.Update
+		t.MFU = over(t.Model/t.Update, s.Peak)
 	}
 	return t
 }

@@ -111,12 +111,12 @@ func (r *Report) blocks(s *strings.Builder) {
 
 func (r *Report) time(s *strings.Builder) {
 	t := r.Time
-	if t.Step == 0 {
+	if t.Update == 0 {
 		return
 	}
 	s.WriteString("\ntime, predicted\n")
-	rows := [][]string{{"update", seconds(t.Step), fmt.Sprintf("%.0f %% in products, %.0f %% computing again, %.0f %% in the optimizer's own function",
-		100*t.Bound/t.Step, 100*t.Recompute/t.Step, 100*t.Update/t.Step)}}
+	rows := [][]string{{"update", seconds(t.Update), fmt.Sprintf("%.0f %% in products, %.0f %% computing again, %.0f %% in the optimizer's own function",
+		100*t.Bound/t.Update, 100*t.Recompute/t.Update, 100*t.Optimizer/t.Update)}}
 	if t.Tokens > 0 {
 		rows = append(rows, []string{"tokens/s", count(int64(t.Tokens + .5)), ""})
 	} else {

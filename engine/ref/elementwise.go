@@ -19,10 +19,10 @@ func elementwise(op graph.Elementwise, in []tensor, out graph.Type) []float64 {
 	return y
 }
 
-// body runs the steps one after the other over whole tensors, rounding each to its format.
+// body runs the instructions one after the other over whole tensors and rounds each to its type.
 func (m *machine) body(b *graph.Body, in []tensor) ([][]float64, error) {
 	regs := append([]tensor(nil), in...)
-	for _, s := range b.Steps {
+	for _, s := range b.Instrs {
 		args := make([]tensor, len(s.Arg))
 		types := make([]graph.Type, len(s.Arg))
 		for i, a := range s.Arg {

@@ -9,7 +9,7 @@
 //   - Run is a pure function: neither the program nor the environment changes.
 //   - Integers are exact, and sums are taken in order of index in float64.
 //   - In Exact mode nothing is rounded beyond float64. In Rounded mode every
-//     result, including each step of a fused body, is rounded once to its
+//     result, including each instruction of a fused body, is rounded once to its
 //     element type (nearest, ties to even), as a device would store it.
 //   - A state written in place is a new version: readers of the old one still
 //     see the old one. Result.States holds the last version of each state.

@@ -12,10 +12,10 @@ func (c Capability) AtLeast(major, minor int) bool {
 	return c.Major > major || c.Major == major && c.Minor >= minor
 }
 
-// Rate is a speed in FLOP/s (a multiply-add is two) of dense matrix products with fp32 sums.
+// Rate is a speed in FLOP/s (a multiply-add is two) of dense matmuls with fp32 sums.
 type Rate struct {
 	Peak      float64 // specification; 0: the hardware does not have this format
-	Sustained float64 // large products back to back, as measured in public; 0: no measurement known to us
+	Sustained float64 // large matmuls back to back, as measured in public; 0: no measurement known to us
 }
 
 // Card is one model of GPU.
@@ -67,16 +67,16 @@ func (c *Card) Rate(p Precision) Rate {
 	return Rate{}
 }
 
-// The shares of the specification assumed where no measurement is known: well-tuned matrix products and
+// The shares of the specification assumed where no measurement is known: well-tuned matmuls and
 // streaming kernels reach about this on cards that are not held down by their power limit.
 const (
 	AssumedGEMMShare      = 0.7
 	AssumedBandwidthShare = 0.85
 )
 
-// Products is the speed to expect of large matrix products, in FLOP/s, and whether that is a measurement (else
+// MatmulRate is the speed to expect of large matmuls, in FLOP/s, and whether that is a measurement (else
 // AssumedGEMMShare of the peak).
-func (c *Card) Products(p Precision) (flops float64, measured bool) {
+func (c *Card) MatmulRate(p Precision) (flops float64, measured bool) {
 	r := c.Rate(p)
 	if r.Sustained > 0 {
 		return r.Sustained, true
@@ -111,7 +111,7 @@ func (c *Card) check(p Precision) (string, error) {
 		}
 	case FP16:
 		if !c.Capability.AtLeast(7, 0) {
-			return "", fmt.Errorf("fp16 products with fp32 sums need tensor cores (compute capability 7.0 or newer), this card has %v", c.Capability)
+			return "", fmt.Errorf("fp16 matmuls with fp32 sums need tensor cores (compute capability 7.0 or newer), this card has %v", c.Capability)
 		}
 		return "as asked; with dynamic loss scaling", nil
 	}

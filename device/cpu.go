@@ -32,8 +32,8 @@ type CPU struct {
 	Threads int     // worker threads that pay: the cores, but not more than the quota, at least 1
 
 	ISA        ISA  // the best kernels that this processor runs
-	AVX512BF16 bool // VDPBF16PS: bf16 products with fp32 sums at twice the fp32 rate
-	AMXBF16    bool // bf16 tile products
+	AVX512BF16 bool // VDPBF16PS: bf16 matmuls with fp32 sums at twice the fp32 rate
+	AMXBF16    bool // bf16 tile matmuls
 	L1D, L2    int  // bytes of cache of one core; 0: unknown
 	L3         int  // bytes of the last cache, shared; 0: none or unknown
 	Features   []string

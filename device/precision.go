@@ -7,7 +7,7 @@ import (
 	"github.com/snug-ml/snug/internal/suggest"
 )
 
-// Precision is the number format that products are computed in. Weights (or a master copy of them), sums and
+// Precision is the number format that matmuls are computed in. Weights (or a master copy of them), sums and
 // reductions are fp32 in every case.
 type Precision string
 
@@ -15,7 +15,7 @@ type Precision string
 const (
 	Auto Precision = "auto" // the chip decides
 	FP32 Precision = "fp32"
-	TF32 Precision = "tf32" // fp32 storage, 10 bits of mantissa in products
+	TF32 Precision = "tf32" // fp32 storage, 10 bits of mantissa in matmuls
 	BF16 Precision = "bf16"
 	FP16 Precision = "fp16" // with dynamic loss scaling
 )

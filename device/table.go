@@ -1,7 +1,7 @@
 package device
 
 // cards is the table. Peaks are the dense figures of NVIDIA's data sheets and architecture white papers, with
-// fp32 sums (GeForce cards run fp16 products at half rate with them). Usable is total_memory as CUDA programs
+// fp32 sums (GeForce cards run fp16 matmuls at half rate with them). Usable is total_memory as CUDA programs
 // printed it in public logs; it varies by some tens of MiB with the driver, which DriverFloor covers.
 var cards = [...]Card{
 	{
@@ -26,7 +26,7 @@ var cards = [...]Card{
 		Arch: "Turing", Capability: Capability{7, 5}, SMs: 40, Watts: 70,
 		Memory: 15360 * mib, Usable: 15102 * mib, Bandwidth: 320e9, SustainedBandwidth: 256e9,
 		FP32: Rate{Peak: 8.1e12, Sustained: 4.4e12}, FP16: Rate{Peak: 65e12, Sustained: 24e12},
-		Source: "fp16: about 24 TFLOP/s for continuous 4096^3 products, the 70 W limit holds the clock near its base of 585 MHz, " +
+		Source: "fp16: about 24 TFLOP/s for continuous 4096^3 matmuls, the 70 W limit holds the clock near its base of 585 MHz, " +
 			"https://forums.developer.nvidia.com/t/about-gpu-peak-performance/264462; fp32: cuBLAS in github.com/danepham2204/cuBLAS-worklog; " +
 			"bandwidth: 251 to 262 GB/s on arrays of 1e6 elements and more; usable memory: 14.75 GiB on Colab, down to 14930 MiB seen",
 	},

@@ -53,8 +53,8 @@ func TestRatesOfT4(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f, measured := c.Products(FP16); f != 24e12 || !measured {
-		t.Errorf("fp16 products %g, measured %v; want the 24 TFLOP/s of the power limit", f, measured)
+	if f, measured := c.MatmulRate(FP16); f != 24e12 || !measured {
+		t.Errorf("fp16 matmuls %g, measured %v; want the 24 TFLOP/s of the power limit", f, measured)
 	}
 	if b, measured := c.Streaming(); b != 256e9 || !measured {
 		t.Errorf("bandwidth %g, measured %v", b, measured)
@@ -63,8 +63,8 @@ func TestRatesOfT4(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f, measured := h.Products(BF16); f != AssumedGEMMShare*989.4e12 || measured {
-		t.Errorf("H200: bf16 products %g, measured %v; want the assumed share", f, measured)
+	if f, measured := h.MatmulRate(BF16); f != AssumedGEMMShare*989.4e12 || measured {
+		t.Errorf("H200: bf16 matmuls %g, measured %v; want the assumed share", f, measured)
 	}
 	if b, measured := h.Streaming(); b != AssumedBandwidthShare*4800e9 || measured {
 		t.Errorf("H200: bandwidth %g, measured %v; want the assumed share", b, measured)

@@ -82,7 +82,7 @@ type Traits struct {
 var CPU = Traits{Name: "cpu", Align: 64, Fusion: pass.FuseAll}
 
 // CUDA are the traits of NVIDIA cards. Tensors begin where cudaMalloc's do, so
-// that every vector load is aligned and rows begin at a memory sector. A product
+// that every vector load is aligned and rows begin at a memory sector. A matmul
 // that recomputed GELU as it reads would do so in every tile of the other
 // operand, which costs a Turing card more than storing the result once.
 var CUDA = Traits{Name: "cuda", Align: 256, Fusion: withoutOperands(pass.FuseAll)}

@@ -12,7 +12,7 @@ import (
 // workload is a model with its batch.
 type workload struct {
 	name string
-	// gflop counts the matrix products of a training step as bench/README.md does.
+	// gflop counts the matmuls of a training step as bench/README.md does.
 	gflop float64
 	model func(b *graph.Builder) engine.Objective
 }

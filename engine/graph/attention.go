@@ -131,7 +131,7 @@ func (a Attention) Grad(b *Builder, n *Node, dout []*Value) []*Value {
 	return append(b.Emit(AttentionGrad(a), in...), make([]*Value, len(n.In)-a.Arity())...)
 }
 
-// flops of one product over all visible (query, key) pairs.
+// flops of one matmul over all visible (query, key) pairs.
 func (a Attention) product(in []Type) float64 {
 	batch, tq, tk, k := a.Geometry(in)
 	f := 2 * float64(batch) * float64(a.Heads) * float64(tq) * float64(tk) * float64(k)
@@ -141,7 +141,7 @@ func (a Attention) product(in []Type) float64 {
 	return f
 }
 
-// Cost is two products; the masked half is not computed.
+// Cost is two matmuls; the masked half is not computed.
 func (a Attention) Cost(in, out []Type) Cost {
 	c := traffic(in, out, 0)
 	c.MatrixFLOPs = 2 * a.product(in)
@@ -183,7 +183,7 @@ func (a AttentionGrad) Infer(in []Type) ([]Type, error) {
 // Grad: second derivatives are not provided.
 func (a AttentionGrad) Grad(b *Builder, _ *Node, _ []*Value) []*Value { return noSecond(b, a) }
 
-// Cost is five products.
+// Cost is five matmuls.
 func (a AttentionGrad) Cost(in, out []Type) Cost {
 	c := traffic(in, out, 0)
 	c.MatrixFLOPs = 5 * Attention(a).product(in[3:])

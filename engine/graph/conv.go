@@ -84,7 +84,7 @@ func (c Conv2D) Grad(b *Builder, n *Node, dout []*Value) []*Value {
 	}
 }
 
-// flops of one product for results y by weights w.
+// flops of one matmul for results y by weights w.
 func (c Conv2D) flops(y, w Shape) float64 {
 	return 2 * float64(y.Elems()) * float64(w[1]*w[2]*w[3])
 }
@@ -98,7 +98,7 @@ func (c Conv2D) cost(in, out []Type, y, w Shape) Cost {
 	return t
 }
 
-// Cost is one product, counting what falls on padding.
+// Cost is one matmul, counting what falls on padding.
 func (c Conv2D) Cost(in, out []Type) Cost { return c.cost(in, out, out[0].Shape, in[1].Shape) }
 
 // Autocast multiplies in the 16-bit format.
@@ -144,7 +144,7 @@ func (c Conv2DGradInput) Grad(b *Builder, n *Node, dout []*Value) []*Value {
 	}
 }
 
-// Cost is one product.
+// Cost is one matmul.
 func (c Conv2DGradInput) Cost(in, out []Type) Cost {
 	return c.Conv.cost(in, out, in[0].Shape, in[1].Shape)
 }
@@ -187,7 +187,7 @@ func (c Conv2DGradWeight) Infer(in []Type) ([]Type, error) {
 // Grad: second derivatives are not provided.
 func (c Conv2DGradWeight) Grad(b *Builder, _ *Node, _ []*Value) []*Value { return noSecond(b, c) }
 
-// Cost is one product.
+// Cost is one matmul.
 func (c Conv2DGradWeight) Cost(in, out []Type) Cost {
 	return c.Conv.cost(in, out, in[1].Shape, out[0].Shape)
 }

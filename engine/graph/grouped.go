@@ -68,7 +68,7 @@ func groupedCost(in, out []Type, rows, a, b int) Cost {
 	return c
 }
 
-// Cost is one product of all rows with one matrix.
+// Cost is one matmul of all rows with one matrix.
 func (GroupedMatMul) Cost(in, out []Type) Cost {
 	return groupedCost(in, out, in[0].Shape[0], in[0].Shape[1], out[0].Shape[1])
 }
@@ -116,7 +116,7 @@ func (GroupedOuter) Infer(in []Type) ([]Type, error) {
 // Grad: second derivatives are not provided.
 func (g GroupedOuter) Grad(b *Builder, _ *Node, _ []*Value) []*Value { return noSecond(b, g) }
 
-// Cost is one product.
+// Cost is one matmul.
 func (GroupedOuter) Cost(in, out []Type) Cost {
 	return groupedCost(in, out, in[0].Shape[0], in[0].Shape[1], in[1].Shape[1])
 }

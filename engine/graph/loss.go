@@ -112,14 +112,14 @@ func (l LinearCrossEntropy) Infer(in []Type) ([]Type, error) {
 
 // Grad recomputes the logits chunk by chunk. (The simplify pass joins it with the
 // forward operation when the loss's gradient is known beforehand, which saves
-// the second product.)
+// the second matmul.)
 func (l LinearCrossEntropy) Grad(b *Builder, n *Node, dout []*Value) []*Value {
 	onlyFirst(b, l, dout)
 	g := b.Emit(LinearCrossEntropyGrad(l), append(append([]*Value{}, n.In...), dout[0])...)
 	return []*Value{g[1], g[2], nil, nil}
 }
 
-// Cost is one product.
+// Cost is one matmul.
 func (l LinearCrossEntropy) Cost(in, out []Type) Cost { return linearCECost(in, out, 1) }
 
 func linearCECost(in, out []Type, products float64) Cost {

@@ -26,7 +26,7 @@ type MatMul struct {
 // Name is "matmul".
 func (MatMul) Name() string { return "matmul" }
 
-// Dims are the batch count and the extents of the product op(A)[M,K] op(B)[K,N].
+// Dims are the batch count and the extents of the matmul op(A)[M,K] op(B)[K,N].
 func (m MatMul) Dims(in []Type) (batch, rows, cols, inner int) {
 	a, b := in[0].Shape, in[1].Shape
 	batch = int(a[:len(a)-2].Elems())

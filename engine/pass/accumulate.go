@@ -9,7 +9,7 @@ import (
 
 // accumulate adds gradients up where they are computed. What is added to a
 // state (the gradient of several micro-batches) goes there at once, by the
-// operation itself if it can (a product, an embedding's or a loss's gradient),
+// operation itself if it can (a matmul, an embedding's or a loss's gradient),
 // so that no gradient ever has a tensor of its own; and the gradient of an
 // embedding starts from the gradient of another use of the table.
 //

@@ -77,10 +77,10 @@ func TestFuseShapes(t *testing.T) {
 			h := b.Linear(b.Reshape(x, 4, n/4, d), w(b, "w", d, d), nil)
 			b.Output("y", b.Tanh(b.Mul(h, w(b, "p", n/4, d))))
 		}, []string{"matmul", "fused(mul tanh)1"}},
-		{"the later of two products adds them", func(b *graph.Builder, x *graph.Value) {
+		{"the later of two matmuls adds them", func(b *graph.Builder, x *graph.Value) {
 			b.Output("y", b.Add(b.Linear(x, w(b, "w", ff, d), nil), b.Linear(x, w(b, "v", ff, d), nil)))
 		}, []string{"matmul", "matmul(add)1"}},
-		{"a gate joins the second product", func(b *graph.Builder, x *graph.Value) {
+		{"a gate joins the second matmul", func(b *graph.Builder, x *graph.Value) {
 			g := b.SiLU(b.Linear(x, w(b, "w", ff, d), nil))
 			b.Output("y", b.Mul(g, b.Linear(x, w(b, "v", ff, d), nil)))
 		}, []string{"matmul(silu)1", "matmul(mul)1"}},
@@ -124,7 +124,7 @@ func TestFuseShapes(t *testing.T) {
 			b.Output("s", b.Sum(x, 1))
 			b.Output("t", b.Sum(b.Sigmoid(b.Softmax(x)), 0))
 		}, []string{"tanh", "softmax", "sigmoid"}},
-		{"products put an operand that stays through a function", func(b *graph.Builder, x *graph.Value) {
+		{"matmuls put an operand that stays through a function", func(b *graph.Builder, x *graph.Value) {
 			h := b.Linear(x, w(b, "w", ff, d), nil)
 			g := b.GELU(b.Reshape(h, 2, n/2, ff))
 			b.Output("y", b.Linear(g, w(b, "v", d, ff), w(b, "c", d)))
@@ -142,7 +142,7 @@ func TestFuseShapes(t *testing.T) {
 		{"nor what nobody wants but the function", func(b *graph.Builder, x *graph.Value) {
 			b.Output("y", b.Linear(b.GELU(b.Linear(x, w(b, "w", ff, d), nil)), w(b, "v", d, ff), nil))
 		}, []string{"matmul(gelu)1", "matmul"}},
-		{"products sum the columns of what they read transposed", func(b *graph.Builder, x *graph.Value) {
+		{"matmuls sum the columns of what they read transposed", func(b *graph.Builder, x *graph.Value) {
 			g := b.Softmax(x)
 			b.Output("w", b.MatMul(g, x, true, false))
 			b.Output("c", b.Sum(b.Reshape(g, 2, n/2, d), 0, 1))
@@ -154,7 +154,7 @@ func TestFuseShapes(t *testing.T) {
 			b.Output("w", b.MatMul(g, x, true, false))
 			b.Output("s", s)
 		}, []string{"softmax", "softmax", "matmul"}},
-		{"products of several matrices take nothing on", func(b *graph.Builder, x *graph.Value) {
+		{"matmuls of several matrices take nothing on", func(b *graph.Builder, x *graph.Value) {
 			b.Output("y", b.Tanh(b.MatMul(b.Reshape(x, 2, n/2, d), b.Reshape(x, 2, n/2, d), false, true)))
 		}, []string{"matmul", "tanh"}},
 	} {

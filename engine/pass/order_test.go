@@ -170,7 +170,7 @@ func TestOptimizerFollowsGradients(t *testing.T) {
 	if saved := clipped.Placement.Bytes - free.Placement.Bytes; saved < all/2 {
 		t.Errorf("updating each weight at once saves %d bytes, the gradients take %d", saved, all)
 	}
-	// Each large update runs before the next product but one makes its result.
+	// Each large update runs before the next matmul but one makes its result.
 	made := map[*graph.Node]int{}
 	products := 0
 	for _, n := range free.F.Nodes {
@@ -181,7 +181,7 @@ func TestOptimizerFollowsGradients(t *testing.T) {
 		case graph.AdamW:
 			g := graph.Storage(n.In[1]).Node
 			if late := products - made[g]; late > 2 && n.Out[0].Shape().Elems() > 1000 {
-				t.Errorf("%s is updated %d products after its gradient is known", n.In[0].Name, late)
+				t.Errorf("%s is updated %d matmuls after its gradient is known", n.In[0].Name, late)
 			}
 		}
 	}

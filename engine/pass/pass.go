@@ -85,7 +85,7 @@ var passOrder = [...]constraint{
 	{"cast", "tidy", "the same weight is cast once for both halves"},
 	{"tidy", "recompute", "sharing common subexpressions would undo recomputation"},
 	{"recompute", "accumulate", "recomputation asks which values the two halves share, not where sums go"},
-	{"accumulate", "fuse", "a product that takes on other work cannot add to a state"},
+	{"accumulate", "fuse", "a matmul that takes on other work cannot add to a state"},
 	{"recompute", "fuse", "a fused node is dropped or kept as a whole"},
 	{"differentiate", "fuse", "fused nodes have no gradient rule"},
 	{"fuse", "order", "order works on the nodes that will run"},

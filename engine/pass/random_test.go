@@ -11,7 +11,7 @@ import (
 )
 
 // randomModel draws a model: chains of elementwise functions with broadcasts,
-// products, attention, norms with running statistics, reductions, views,
+// matmuls, attention, norms with running statistics, reductions, views,
 // slices, dropout, values that many read, states that are written on the way,
 // in blocks. The same seed and size give
 // the same model, however often it is built.

@@ -15,8 +15,8 @@ type Recompute uint8
 const (
 	RecomputeNone       Recompute = iota // keep all
 	RecomputeActivation                  // drop the results of elementwise functions: the most bytes for the least time
-	RecomputeSelective                   // drop everything that can be rebuilt without a product
-	RecomputeWide                        // and the results of products that are much wider than what these read
+	RecomputeSelective                   // drop everything that can be rebuilt without a matmul
+	RecomputeWide                        // and the results of matmuls that are much wider than what these read
 	RecomputeFull                        // drop all but the block's inputs
 	RecomputeAuto                        // the least of the above, block by block, that fits the budget
 )
@@ -138,7 +138,7 @@ func dropped(f *graph.Func, recipe []Recompute) map[int]bool {
 		crosses[o.Value.ID] = true
 	}
 	drop := map[int]bool{}
-	// available: known in the backward half without a product.
+	// available: known in the backward half without a matmul.
 	available := make([]bool, f.NumValues())
 	// parameter: a state, or made of states alone.
 	parameter := make([]bool, f.NumValues())
@@ -193,9 +193,9 @@ func cheap(n *graph.Node, r Recompute) bool {
 	return n.Cost().MatrixFLOPs == 0
 }
 
-// widens reports whether a product gives at least twice the bytes that it
+// widens reports whether a matmul gives at least twice the bytes that it
 // reads, parameters aside: the first of a feed-forward, or queries, keys and
-// values in one. Of all products these take the fewest operations a byte.
+// values in one. Of all matmuls these take the fewest operations a byte.
 func widens(n *graph.Node, parameter []bool) bool {
 	var in, out int64
 	for _, v := range n.In {

@@ -50,7 +50,7 @@ func TestEffectsAreNotRepeated(t *testing.T) {
 	}
 }
 
-// rebuilt is what a function recomputes: FLOPs of products, and all nodes by name.
+// rebuilt is what a function recomputes: FLOPs of matmuls, and all nodes by name.
 func rebuilt(f *graph.Func) (flops float64, ops map[string]int) {
 	ops = map[string]int{}
 	for _, n := range f.Nodes {
@@ -63,7 +63,7 @@ func rebuilt(f *graph.Func) (flops float64, ops map[string]int) {
 }
 
 // Each recipe drops what it says: elementwise results only, nothing that needs a
-// product, nothing but the wide ones, a whole block.
+// matmul, nothing but the wide ones, a whole block.
 func TestRecipes(t *testing.T) {
 	s := reference()
 	temps := map[pass.Recompute]int64{}
@@ -87,12 +87,12 @@ func TestRecipes(t *testing.T) {
 				t.Errorf("selective rebuilds %v", ops)
 			}
 		case pass.RecomputeWide:
-			// Queries, keys and values in one, and the first product of the feed-forward.
+			// Queries, keys and values in one, and the first matmul of the feed-forward.
 			if ops["attention"] > 0 || ops["matmul"] != 2*s.model.Layers {
 				t.Errorf("wide rebuilds %v", ops)
 			}
 		case pass.RecomputeFull:
-			// All products of a block but its last two, whose results only the next block reads.
+			// All matmuls of a block but its last two, whose results only the next block reads.
 			if ops["attention"] != s.model.Layers || ops["matmul"] != 2*s.model.Layers {
 				t.Errorf("full rebuilds %v", ops)
 			}
@@ -129,7 +129,7 @@ func TestAutoFitsForLeast(t *testing.T) {
 		}
 		before = flops
 		if budget >= selective && flops > 0 {
-			t.Errorf("budget %d: repeats products, selective recomputation alone takes %d", budget, selective)
+			t.Errorf("budget %d: repeats matmuls, selective recomputation alone takes %d", budget, selective)
 		}
 	}
 	if before > 0 {
@@ -137,8 +137,8 @@ func TestAutoFitsForLeast(t *testing.T) {
 	}
 }
 
-// With products for nothing and norms beyond price, blocks are rebuilt as a
-// whole; with the opposite, no product is repeated.
+// With matmuls for nothing and norms beyond price, blocks are rebuilt as a
+// whole; with the opposite, no matmul is repeated.
 func TestAutoGoesByPrice(t *testing.T) {
 	for _, free := range []bool{true, false} {
 		s := reference()
@@ -168,9 +168,9 @@ func TestAutoGoesByPrice(t *testing.T) {
 			t.Fatal(err)
 		}
 		flops, _ := rebuilt(u.F)
-		t.Logf("products free %v: %v, %d bytes", free, u.Blocks[1:], u.Placement.Bytes)
+		t.Logf("matmuls free %v: %v, %d bytes", free, u.Blocks[1:], u.Placement.Bytes)
 		if u.Placement.Bytes > u.Budget || (flops > 0) != free {
-			t.Errorf("products free %v: %d bytes of %d, repeats %.3g FLOPs of products", free, u.Placement.Bytes, u.Budget, flops)
+			t.Errorf("matmuls free %v: %d bytes of %d, repeats %.3g FLOPs of matmuls", free, u.Placement.Bytes, u.Budget, flops)
 		}
 	}
 }

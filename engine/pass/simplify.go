@@ -90,7 +90,7 @@ func fold(n *graph.Node, in []*graph.Value) (float64, bool) {
 }
 
 // joinLoss lets the gradient of a chunked cross-entropy, which computes the
-// loss on its way, also provide it: one product less.
+// loss on its way, also provide it: one matmul less.
 func joinLoss(f *graph.Func) {
 	type site struct {
 		n  *graph.Node

@@ -9,7 +9,7 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// The sizes of the calibration: products and arithmetic that stay in the cache,
+// The sizes of the calibration: matmuls and arithmetic that stay in the cache,
 // one array well beyond it.
 const (
 	calibrateProduct = 640

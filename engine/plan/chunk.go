@@ -28,13 +28,13 @@ func hostLossChunk(classes int) int {
 
 // LossChunk is how many rows of logits the loss should hold at a time: so many
 // that reading the output layer and adding to its gradient once a chunk takes a
-// quarter of the time of the chunk's products, rounded up to a power of two.
+// quarter of the time of the chunk's matmuls, rounded up to a power of two.
 func LossChunk(s Speed, p device.Precision) int {
 	weight := 4.0
 	if p == device.BF16 || p == device.FP16 {
 		weight = 2
 	}
-	// A row costs 3 products (6 V D operations), a chunk V D (weight + 8) bytes.
+	// A row costs 3 matmuls (6 V D operations), a chunk V D (weight + 8) bytes.
 	rows := 4 * s.Half * (weight + 8) / (6 * s.Bandwidth)
 	if math.IsNaN(rows) || rows < 64 {
 		rows = 64

@@ -303,7 +303,7 @@ func (f *fitting) why(r *Report) string {
 		reasons = append(reasons, fmt.Sprintf("computes again for %s", seconds(d)))
 	}
 	if a.Precision != b.Precision && r.Speed.Half < best.Speed.Half {
-		reasons = append(reasons, fmt.Sprintf("%s products at %s instead of %s", a.Precision, FLOPRate(r.Speed.Half), FLOPRate(best.Speed.Half)))
+		reasons = append(reasons, fmt.Sprintf("%s matmuls at %s instead of %s", a.Precision, FLOPRate(r.Speed.Half), FLOPRate(best.Speed.Half)))
 	}
 	if a.Accumulation > b.Accumulation {
 		reasons = append(reasons, fmt.Sprintf("goes over weights and gradients %d times instead of %d", a.Accumulation, b.Accumulation))

@@ -54,12 +54,12 @@ func (p *Profile) add(n *graph.Node, d time.Duration) {
 
 // ProfileRow is one operation, predicted and measured.
 type ProfileRow struct {
-	Op        string  `json:"op"`
-	Runs      int     `json:"runs"`
-	Products  float64 `json:"matrix_flops"`
-	Bytes     float64 `json:"bytes"`
-	Predicted float64 `json:"predicted_seconds"`
-	Measured  float64 `json:"measured_seconds"`
+	Op          string  `json:"op"`
+	Runs        int     `json:"runs"`
+	MatrixFLOPs float64 `json:"matrix_flops"`
+	Bytes       float64 `json:"bytes"`
+	Predicted   float64 `json:"predicted_seconds"`
+	Measured    float64 `json:"measured_seconds"`
 }
 
 // Rows sums up by operation, the longest first.
@@ -74,7 +74,7 @@ func (p *Profile) Rows(s Speed) []ProfileRow {
 		}
 		c, runs := n.Cost(), float64(p.runs[n])
 		r.Runs += p.runs[n]
-		r.Products += runs * c.MatrixFLOPs
+		r.MatrixFLOPs += runs * c.MatrixFLOPs
 		r.Bytes += runs * c.Bytes
 		r.Predicted += runs * s.Seconds(n)
 		r.Measured += d.Seconds()
@@ -128,12 +128,12 @@ func (p *Profile) name(n *graph.Node) string {
 
 // Table is the comparison for people.
 func (p *Profile) Table(s Speed) string {
-	rows := [][]string{{"operation", "runs", "predicted", "measured", "ratio", "products at", "memory at"}}
+	rows := [][]string{{"operation", "runs", "predicted", "measured", "ratio", "matmuls at", "memory at"}}
 	var total ProfileRow
 	line := func(r ProfileRow) {
 		at := [2]string{}
-		if r.Products > 0 {
-			at[0] = FLOPRate(r.Products / r.Measured)
+		if r.MatrixFLOPs > 0 {
+			at[0] = FLOPRate(r.MatrixFLOPs / r.Measured)
 		}
 		if r.Bytes > 0 {
 			at[1] = ByteRate(r.Bytes / r.Measured)
@@ -144,7 +144,7 @@ func (p *Profile) Table(s Speed) string {
 	for _, r := range p.Rows(s) {
 		line(r)
 		total.Runs += r.Runs
-		total.Products += r.Products
+		total.MatrixFLOPs += r.MatrixFLOPs
 		total.Bytes += r.Bytes
 		total.Predicted += r.Predicted
 		total.Measured += r.Measured

@@ -11,10 +11,10 @@ import (
 // Rates is how fast this machine's processor works, as [Calibrate] measured it
 // with the executor that will train.
 type Rates struct {
-	F32           float64       `json:"f32"` // FLOP/s of products, by the format of the operands
+	F32           float64       `json:"f32"` // FLOP/s of matmuls, by the format of the operands
 	BF16          float64       `json:"bf16"`
 	F16           float64       `json:"f16"`
-	Attention     float64       `json:"attention"` // FLOP/s of attention's products on F32 operands
+	Attention     float64       `json:"attention"` // FLOP/s of attention's matmuls on F32 operands
 	AttentionBF16 float64       `json:"attention_bf16"`
 	Vector        float64       `json:"vector"`    // FLOP/s of elementwise arithmetic in the cache
 	Bandwidth     float64       `json:"bandwidth"` // bytes/s of arrays larger than the cache
@@ -25,7 +25,7 @@ type Rates struct {
 }
 
 // In is the speed of training in precision p. The peak is the highest rate of
-// products that was seen: what a processor could do beyond that is not known.
+// matmuls that was seen: what a processor could do beyond that is not known.
 // A format that it has no multiplication for is computed in fp32, whose rate is
 // the peak then.
 func (r Rates) In(p device.Precision) Speed {
@@ -44,7 +44,7 @@ func (r Rates) In(p device.Precision) Speed {
 	}
 	s.PeakName = fmt.Sprintf("measured %s peak", peak)
 	if r.Workers > 0 {
-		s.Source = fmt.Sprintf("measured on %d workers (the best of %d): products at %s, memory at %s", r.Workers, max(1, r.Measurements), FLOPRate(s.Half), ByteRate(s.Bandwidth))
+		s.Source = fmt.Sprintf("measured on %d workers (the best of %d): matmuls at %s, memory at %s", r.Workers, max(1, r.Measurements), FLOPRate(s.Half), ByteRate(s.Bandwidth))
 	}
 	return s
 }
@@ -65,7 +65,7 @@ func (r Rates) Best(o Rates) Rates {
 }
 
 // Beaten are the rates of a processor of which training in precision p was seen
-// to compute products at the given rate.
+// to compute matmuls at the given rate.
 func (r Rates) Beaten(p device.Precision, rate float64) Rates {
 	own := &r.F32
 	switch p {

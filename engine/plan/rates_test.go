@@ -16,7 +16,7 @@ func someRates() plan.Rates {
 		Launch: time.Microsecond, Workers: 2, Measurements: 1}
 }
 
-// A peak is the highest rate at which products of the precision were seen, in it
+// A peak is the highest rate at which matmuls of the precision were seen, in it
 // or in fp32, and says which: where fp16 is computed in fp32 that is fp32's.
 func TestPeakIsNamed(t *testing.T) {
 	emulated := someRates()

@@ -8,12 +8,12 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// Speed is how fast a device works. A node takes the longest of its products,
+// Speed is how fast a device works. A node takes the longest of its matmuls,
 // its other arithmetic and its memory traffic, and Launch besides (the roofline
 // of Williams, Waterman and Patterson 2009).
 type Speed struct {
-	Half      float64 `json:"half_flops"`       // FLOP/s of large products of 16-bit operands
-	Full      float64 `json:"full_flops"`       // FLOP/s of large products of F32 operands
+	Half      float64 `json:"half_flops"`       // FLOP/s of large matmuls of 16-bit operands
+	Full      float64 `json:"full_flops"`       // FLOP/s of large matmuls of F32 operands
 	Attention float64 `json:"attention_share"`  // of those, what attention reaches; 0: all
 	Vector    float64 `json:"vector_flops"`     // FLOP/s of elementwise arithmetic; 0: never what decides
 	Bandwidth float64 `json:"bytes_per_second"` // of arrays larger than any cache
@@ -28,7 +28,7 @@ type Speed struct {
 // microseconds a node in straight-line graphs; ramp-up and drain are added.
 const GPULaunch = 3e-6
 
-// CardAttention is the share of large products' speed that attention is taken
+// CardAttention is the share of large matmuls' speed that attention is taken
 // to reach on a card: a stated assumption, about what flash attention reaches
 // forward and backward together (Dao 2023, arXiv 2307.08691, figures 4 to 6).
 const CardAttention = 0.6
@@ -47,11 +47,11 @@ func CardSpeed(c *device.Card, p device.Precision) Speed {
 	}
 	s := Speed{Launch: GPULaunch, Attention: CardAttention, Peak: c.Rate(half).Peak, PeakName: fmt.Sprintf("specified %s peak", half)}
 	var measured, streams bool
-	s.Half, measured = c.Products(half)
-	s.Full, _ = c.Products(full)
-	s.Vector, _ = c.Products(device.FP32)
+	s.Half, measured = c.MatmulRate(half)
+	s.Full, _ = c.MatmulRate(full)
+	s.Vector, _ = c.MatmulRate(device.FP32)
 	s.Bandwidth, streams = c.Streaming()
-	s.Source = fmt.Sprintf("products at %s (%s), memory at %s (%s)", FLOPRate(s.Half), known(measured), ByteRate(s.Bandwidth), known(streams))
+	s.Source = fmt.Sprintf("matmuls at %s (%s), memory at %s (%s)", FLOPRate(s.Half), known(measured), ByteRate(s.Bandwidth), known(streams))
 	return s
 }
 
@@ -71,9 +71,9 @@ func (s Speed) Seconds(n *graph.Node) float64 {
 }
 
 // nodeTime is what each resource takes for one node, in seconds.
-type nodeTime struct{ products, vector, traffic, launch float64 }
+type nodeTime struct{ matmuls, vector, traffic, launch float64 }
 
-func (t nodeTime) total() float64 { return max(t.products, t.vector, t.traffic) + t.launch }
+func (t nodeTime) total() float64 { return max(t.matmuls, t.vector, t.traffic) + t.launch }
 
 func (s Speed) cost(n *graph.Node, c graph.Cost) nodeTime {
 	rate := s.Full
@@ -104,12 +104,12 @@ type Timing struct {
 	Recompute float64 `json:"recompute_seconds"` // the part of Update that recomputes
 	Tokens    float64 `json:"tokens_per_second,omitempty"`
 	Examples  float64 `json:"examples_per_second"`
-	// Model counts the products of an update that are not recomputation; MFU is
+	// Model counts the matmuls of an update that are not recomputation; MFU is
 	// their share of what the peak could do in Update.
 	Model float64 `json:"model_flops"`
 	MFU   float64 `json:"mfu"`
 	// Bound is the part of Update in which matmuls (not memory) decide.
-	Bound float64 `json:"products_bound_seconds"`
+	Bound float64 `json:"matmul_bound_seconds"`
 }
 
 // Predict is the time of an update: the micro-batches one after the other, then
@@ -138,7 +138,7 @@ func Predict(p *engine.Program, s Speed, r Run) Timing {
 			} else {
 				t.Model += f.times * c.MatrixFLOPs
 			}
-			if nt.products >= max(nt.vector, nt.traffic) {
+			if nt.matmuls >= max(nt.vector, nt.traffic) {
 				t.Bound += sec
 			}
 			if f.name == engine.FuncUpdate {
@@ -154,7 +154,7 @@ func Predict(p *engine.Program, s Speed, r Run) Timing {
 	return t
 }
 
-// MicroFLOPs counts the products of a micro-batch of a variant that are not
+// MicroFLOPs counts the matmuls of a micro-batch of a variant that are not
 // recomputation.
 func MicroFLOPs(p *engine.Program, variant string) (sum float64) {
 	for _, f := range p.Funcs {

@@ -115,7 +115,7 @@ func (r *Report) time(s *strings.Builder) {
 		return
 	}
 	s.WriteString("\ntime, predicted\n")
-	rows := [][]string{{"update", seconds(t.Update), fmt.Sprintf("%.0f %% in products, %.0f %% computing again, %.0f %% in the optimizer's own function",
+	rows := [][]string{{"update", seconds(t.Update), fmt.Sprintf("%.0f %% in matmuls, %.0f %% computing again, %.0f %% in the optimizer's own function",
 		100*t.Bound/t.Update, 100*t.Recompute/t.Update, 100*t.Optimizer/t.Update)}}
 	if t.Tokens > 0 {
 		rows = append(rows, []string{"tokens/s", count(int64(t.Tokens + .5)), ""})

@@ -75,7 +75,7 @@ func TestDifference(t *testing.T) {
 	}
 }
 
-// The chunk costs a quarter of its products on any card.
+// The chunk costs a quarter of its matmuls on any card.
 func TestLossChunk(t *testing.T) {
 	for _, c := range device.Cards() {
 		for _, p := range []device.Precision{device.FP32, device.FP16} {

@@ -67,8 +67,8 @@ func (in Input) linear(b *graph.Builder, name string, x *graph.Value, out int, i
 	return in.adapt(b, name, x, y)
 }
 
-// abreast are linear layers over the same x as one product, their results side
-// by side: in training three products of a third of the width take longer, each
+// abreast are linear layers over the same x as one matmul, their results side
+// by side: in training three matmuls of a third of the width take longer, each
 // direction, than one. Otherwise weights would be put together again for every
 // short run; and what is frozen or adapted is so layer by layer.
 func (in Input) abreast(b *graph.Builder, x *graph.Value, out int, init graph.Init, names ...string) (y *graph.Value, ok bool) {
@@ -204,7 +204,7 @@ func (in Input) rows(b *graph.Builder, table *graph.Value, t int) *graph.Value {
 	if t == 1 {
 		return b.Embedding(table, b.Reshape(start, batch, 1))
 	}
-	// There is no integer arithmetic in a graph: rows are picked by a product
+	// There is no integer arithmetic in a graph: rows are picked by a matmul
 	// with ones and zeros, which is exact.
 	index := b.State(&graph.State{Name: b.Path("position_index"), Type: graph.T(graph.F32, n), Role: graph.Buffer, Init: graph.Init{Kind: graph.InitIota}})
 	at := b.Add(b.Reshape(start, batch, 1, 1), b.Reshape(b.Slice(index, 0, 0, t), 1, t, 1))

@@ -41,12 +41,12 @@ func registerType(b *graph.Body, in []*graph.Value, r int) graph.DType {
 	if r < b.Inputs {
 		return in[r].DType()
 	}
-	return b.Steps[r-b.Inputs].DType
+	return b.Instrs[r-b.Inputs].DType
 }
 
 // copyBody is the body of a copy into a format.
 func copyBody(d graph.DType) *graph.Body {
-	return &graph.Body{Inputs: 1, Results: []int{1}, Steps: []graph.Step{{Op: graph.Elementwise{Fn: graph.FnCopy}, Arg: []int{0}, DType: d}}}
+	return &graph.Body{Inputs: 1, Results: []int{1}, Instrs: []graph.Instr{{Op: graph.Elementwise{Fn: graph.FnCopy}, Arg: []int{0}, DType: d}}}
 }
 
 // bodyOf is the body of an elementwise node.
@@ -62,7 +62,7 @@ func bodyOf(n *graph.Node) *graph.Body {
 	for i := range arg {
 		arg[i] = i
 	}
-	b.Steps = []graph.Step{{Op: n.Op, Arg: arg, DType: n.Out[0].DType()}}
+	b.Instrs = []graph.Instr{{Op: n.Op, Arg: arg, DType: n.Out[0].DType()}}
 	return b
 }
 
@@ -104,7 +104,7 @@ func (k *loop) write(d graph.DType, at address, strides []int) {
 
 // isCounter reports whether input i of b is a run counter.
 func isCounter(b *graph.Body, i int) bool {
-	return slices.ContainsFunc(b.Steps, func(s graph.Step) bool {
+	return slices.ContainsFunc(b.Instrs, func(s graph.Instr) bool {
 		_, drop := s.Op.(graph.Dropout)
 		return drop && s.Arg[1] == i
 	})
@@ -227,7 +227,7 @@ func (k *loop) text(target int) (string, error) {
 			return "", err
 		}
 	}
-	for _, s := range k.body.Steps {
+	for _, s := range k.body.Instrs {
 		v, err := k.step(e, s, values, chunk)
 		if err != nil {
 			return "", err
@@ -298,7 +298,7 @@ func (k *loop) address(e *emitter, param int, o strided) string {
 }
 
 // step emits one step of the body for every element of the thread.
-func (k *loop) step(e *emitter, s graph.Step, values [][]string, chunk string) ([]string, error) {
+func (k *loop) step(e *emitter, s graph.Instr, values [][]string, chunk string) ([]string, error) {
 	out := make([]string, k.width)
 	if op, ok := s.Op.(graph.Dropout); ok {
 		x, run := values[s.Arg[0]], values[s.Arg[1]][0]

@@ -83,7 +83,7 @@ func (l *lowering) assign(n *graph.Node, op graph.Assign) {
 	b := copyBody(s.DType())
 	in := []*graph.Value{v}
 	if op.Add {
-		b = &graph.Body{Inputs: 2, Results: []int{2}, Steps: []graph.Step{{Op: graph.Elementwise{Fn: graph.FnAdd}, Arg: []int{1, 0}, DType: s.DType()}}}
+		b = &graph.Body{Inputs: 2, Results: []int{2}, Instrs: []graph.Instr{{Op: graph.Elementwise{Fn: graph.FnAdd}, Arg: []int{1, 0}, DType: s.DType()}}}
 		in = append(in, s)
 	}
 	k := newLoop(b, s.Shape())

@@ -63,7 +63,7 @@ type commands struct {
 	Generate generateCmd `cmd:"" help:"Write text with a trained language model." settings:"training.sample.temperature,training.sample.top_k,training.sample.top_p,training.mixed_precision,hardware.threads"`
 	Eval     evalCmd     `cmd:"" help:"Measure a trained model on its held-out data." settings:"!model,system,phases,checkpoint,run"`
 	Predict  predictCmd  `cmd:"" help:"Apply a trained model to data." settings:"data,tasks,hardware.threads"`
-	Serve    serveCmd    `cmd:"" help:"Answer over HTTP with a trained model." settings:"data,hardware.threads"`
+	Serve    serveCmd    `cmd:"" help:"Answer over HTTP with a trained model." settings:"data,hardware.threads,hardware.memory_budget"`
 	Export   exportCmd   `cmd:"" help:"Write a trained model as a Hugging Face folder."`
 	Data     dataCmd     `cmd:"" help:"Prepare data."`
 	Ckpt     ckptCmd     `cmd:"" help:"Look at checkpoints."`

@@ -47,7 +47,7 @@ func TestJSONOfEveryVerb(t *testing.T) {
 		{0, "predict", []string{"texts"}},
 		{0, "predict", []string{"texts", "--output", "answers.jsonl"}},
 		{1, "predict", []string{"run"}},
-		{1, "serve", []string{"run"}},
+		{3, "serve", []string{"run", "--hardware.memory_budget", "1MiB"}},
 		{0, "export", []string{"run", "folder"}},
 		{1, "export", []string{"run", "folder"}},
 		{0, "data prepare", []string{"--config", lm, "--out", "prepared"}},

@@ -5,13 +5,20 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 	"unicode/utf8"
 
+	"github.com/snug-ml/snug/config"
+	"github.com/snug-ml/snug/device"
 	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/plan"
+	"github.com/snug-ml/snug/inference"
+	"github.com/snug-ml/snug/inference/openai"
 	"github.com/snug-ml/snug/inference/serve"
 	"github.com/snug-ml/snug/internal/regular"
+	"github.com/snug-ml/snug/train/checkpoint"
 )
 
 // tokenVariable names the environment variable that holds the server's token.
@@ -27,20 +34,31 @@ type serveCmd struct {
 	MaxText   int           `name:"max-text" default:"20000" help:"Longest text in bytes." min:"1" of:"bytes"`
 	MaxTexts  int           `name:"max-texts" default:"256" help:"Most texts of a batch." min:"1" of:"requests"`
 	MaxBody   int64         `name:"max-body" default:"1048576" help:"Longest request in bytes." min:"1" of:"bytes"`
-	Timeout   time.Duration `default:"10s" help:"Time that a request may wait and be computed." above:"0" of:"duration"`
-	Waiting   int           `default:"512" help:"Requests that may wait; further ones are refused." min:"1" of:"requests"`
+	Timeout   time.Duration `help:"Time that a request may wait and be computed (default: 10s, and 10m for a language model)." above:"0" of:"duration"`
+	Waiting   int           `default:"512" help:"Requests, or texts of a language model, that may wait; further ones are refused." min:"1" of:"requests"`
 	Grace     time.Duration `default:"10s" help:"Time to finish requests after Ctrl-C or SIGTERM." min:"0" of:"duration"`
+	Rows      int           `help:"Language models: texts written at once (default: 8, or as many as fit)." min:"1" of:"requests"`
+	Context   int           `help:"Language models: most tokens of a text with its prompt (default: what the model was made for)." min:"1" of:"tokens"`
+	Name      string        `help:"Language models: name that requests give (default: that of the run directory)." placeholder:"NAME"`
 	Threads   int           `help:"Worker threads (default: the cores this process may use)." min:"1" of:"threads" key:"hardware.threads"`
 }
 
 // Help implements kong.HelpProvider.
 func (serveCmd) Help() string {
-	return `Serves the best checkpoint of a run of the system moderation.
+	return `Serves the best checkpoint of a run: of the system moderation with addresses of
+its own, of a language model as OpenAI's API does.
 
 Examples:
   snug serve runs/mine
   curl -s localhost:8411/moderate -H 'Content-Type: application/json' -d '{"text": "...", "threshold": 0.7}'
   curl -s localhost:8411/moderate/batch -H 'Content-Type: application/json' -d '{"texts": ["...", "..."]}'
+
+  snug serve runs/quickstart --rows 4
+  curl -s localhost:8411/v1/completions -H 'Content-Type: application/json' \
+    -d '{"model": "quickstart", "prompt": "func main", "max_tokens": 40, "stream": true}'
+
+What a language model needs, its key-value cache included, is planned before
+anything is allocated: what does not fit is refused with exit code 3.
 
 Without a token the server listens on this machine only. With one, every request
 but /healthz must bring it: Authorization: Bearer TOKEN.`
@@ -85,14 +103,65 @@ func (s *serveCmd) Run(a *app) (err error) {
 	return server.Run(a.ctx, l, s.Grace, func() { a.printf("finishing requests\n") })
 }
 
+// The time that a request may take.
+const (
+	answerTimeout = 10 * time.Second
+	writeTimeout  = 10 * time.Minute
+)
+
 // service loads what answers requests, with the bounds on them.
 func (s *serveCmd) service(o *opened, on engine.Backend, token string) (serve.Service, serve.Options, error) {
-	opt := serve.Options{Token: token, MaxBody: s.MaxBody, MaxText: s.MaxText, MaxTexts: s.MaxTexts, Timeout: s.Timeout, Waiting: s.Waiting}
-	if o.system.Service == nil {
+	opt := serve.Options{Token: token, MaxBody: s.MaxBody, MaxText: s.MaxText, MaxTexts: s.MaxTexts, Timeout: answerTimeout, Waiting: s.Waiting}
+	if s.Timeout > 0 {
+		opt.Timeout = s.Timeout
+	}
+	switch {
+	case o.system.Language != nil:
+		if s.Timeout == 0 {
+			opt.Timeout = writeTimeout
+		}
+		service, err := s.language(o, on, opt)
+		return service, opt, err
+	case o.system.Service == nil:
 		return nil, opt, fmt.Errorf("%s is a run of the system %s, which is not served", s.Path, o.config.System)
+	case s.Rows > 0 || s.Context > 0 || s.Name != "":
+		return nil, opt, usage("--rows, --context and --name are for language models; %s is a run of the system %s", s.Path, o.config.System)
 	}
 	service, err := o.system.Service(o.config, o.Path, on, opt)
 	return service, opt, err
+}
+
+// language serves a language model.
+func (s *serveCmd) language(o *opened, on engine.Backend, opt serve.Options) (serve.Service, error) {
+	l, err := o.system.Language(o.config, o.Path)
+	if err != nil {
+		return nil, err
+	}
+	if s.Context > l.Positions() {
+		return nil, usage("--context %d: the model was made for %d tokens", s.Context, l.Positions())
+	}
+	target := plan.OnHost(device.DetectHost(), plan.Rates{})
+	target.Traits = on.Traits()
+	if from, ok := o.config.Origin("hardware.memory_budget"); ok && from.Kind == config.Flag {
+		target.Budget = int64(o.config.Hardware.MemoryBudget)
+	}
+	e, err := inference.NewEngine(l, inference.EngineOptions{Rows: s.Rows, Context: s.Context, Waiting: s.Waiting, Target: target}, on)
+	if err != nil {
+		return nil, err
+	}
+	name := s.Name
+	if name == "" {
+		if name, err = runName(o.Path); err != nil {
+			return nil, errors.Join(err, e.Close())
+		}
+	}
+	return openai.New(e, name, opt), nil
+}
+
+// runName is the name of the run directory around a checkpoint.
+func runName(path string) (string, error) {
+	dir, err := filepath.Abs(checkpoint.RunOf(path))
+	return filepath.Base(dir), err
 }
 
 // token reads the token, empty if there is none.

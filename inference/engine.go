@@ -1,0 +1,313 @@
+package inference
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/engine/plan"
+	"github.com/snug-ml/snug/internal/size"
+)
+
+// EngineOptions say how much an engine does at once.
+type EngineOptions struct {
+	// Rows is how many texts are written at once; 0: as many as fit, up to 8.
+	Rows int
+	// Context is how many tokens a text has at most, prompt included; 0: as many as
+	// the model was made for.
+	Context int
+	// Waiting is how many texts may wait for a row.
+	Waiting int
+	// Target is where the memory is that all of it is planned for.
+	Target plan.Target
+}
+
+// Plan is what an engine needs, to the byte but for the allowance of the process.
+type Plan struct {
+	Rows    int   `json:"rows"`
+	Context int   `json:"context"`
+	Cache   int64 `json:"cache_bytes"`
+	Total   int64 `json:"planned_total_bytes"`
+	// Capacity is what there is; 0: unknown.
+	Capacity int64 `json:"capacity_bytes"`
+}
+
+// DoesNotFit is the refusal of an engine that needs more memory than there is.
+type DoesNotFit struct{ Plan }
+
+// ExitCode is 3: does not fit.
+func (*DoesNotFit) ExitCode() int { return 3 }
+
+func (e *DoesNotFit) Error() string {
+	return fmt.Sprintf("does not fit: %d rows of %d tokens need %s, of which the key-value cache %s; there are %s: lower the rows or the context",
+		e.Rows, e.Context, size.Bytes(e.Total), size.Bytes(e.Cache), size.Bytes(e.Capacity))
+}
+
+// TextRequest asks for a text.
+type TextRequest struct {
+	Prompt []int32 // at least one token
+	Tokens int     // most to write
+	Sampling
+	// Stop ends the text before the first of these strings.
+	Stop []string
+	// Logprobs, when set, asks for probabilities, with so many alternatives.
+	Logprobs *int
+	// ScorePrompt asks for those of the prompt's tokens too.
+	ScorePrompt bool
+}
+
+// TextEvent is something that happened to one of the texts that were asked for together.
+type TextEvent struct {
+	Text int // its number
+	// Prompt says that the pieces are the prompt's.
+	Prompt bool
+	Pieces []Piece
+	// Finish says that the text is complete, and why; Written is how many tokens
+	// were drawn for it.
+	Finish  Finish
+	Written int
+	// Err ends the text.
+	Err error
+}
+
+// Finish is why a text is complete.
+type Finish string
+
+// The reasons.
+const (
+	FinishStop   Finish = "stop"   // the end of the document, or a stop string
+	FinishLength Finish = "length" // as many tokens as were asked for
+)
+
+// Engine writes many texts at once: each has a row of the cache for itself, takes it
+// up when one is free and leaves it to the next when it ends, while others go on.
+//
+// What a text says depends on its request alone.
+type Engine struct {
+	Language *Language
+	Plan     Plan
+
+	d    decoder
+	opt  EngineOptions
+	rows []*writing // nil: free
+	done chan struct{}
+
+	mu       sync.Mutex
+	changed  *sync.Cond
+	waiting  []*writing
+	stopping bool
+
+	counts struct{ texts, tokens, steps int64 } // under mu
+}
+
+// mostRows is how many rows an engine has unless it is asked for more.
+const mostRows = 8
+
+// NewEngine plans an engine and starts it. A plan that does not fit is refused with a
+// *[DoesNotFit] before anything is allocated. Close it.
+func NewEngine(l *Language, opt EngineOptions, on engine.Backend) (*Engine, error) {
+	switch positions := l.Positions(); {
+	case opt.Context == 0:
+		opt.Context = positions
+	case opt.Context > positions:
+		return nil, fmt.Errorf("a context of %d tokens: the model was made for %d", opt.Context, positions)
+	}
+	e := &Engine{Language: l, opt: opt, done: make(chan struct{})}
+	e.changed = sync.NewCond(&e.mu)
+	rows := opt.Rows
+	if rows == 0 {
+		rows = mostRows
+	}
+	for ; ; rows /= 2 {
+		var err error
+		if e.d, err = newDecoder(l, rows, opt.Context, true, on, func(p *engine.Program) error { return e.plan(p, rows, on) }); err == nil {
+			break
+		}
+		var large *DoesNotFit
+		if !errors.As(err, &large) || opt.Rows > 0 || rows == 1 {
+			return nil, err
+		}
+	}
+	e.rows = make([]*writing, rows)
+	go e.loop()
+	return e, nil
+}
+
+// plan counts what the program needs and refuses what does not fit.
+func (e *Engine) plan(p *engine.Program, rows int, on engine.Backend) error {
+	workspace, err := on.Workspace(p)
+	if err != nil {
+		return err
+	}
+	r := plan.New(p, e.opt.Target, plan.Run{Workspace: workspace})
+	e.Plan = Plan{Rows: rows, Context: e.opt.Context, Total: r.Total, Capacity: r.Capacity}
+	for _, s := range p.States {
+		if s.Role == graph.CacheRole {
+			e.Plan.Cache += p.Align(s.Type.Bytes())
+		}
+	}
+	if !r.Fits {
+		return &DoesNotFit{e.Plan}
+	}
+	return nil
+}
+
+// Close finishes what was accepted, ends and frees the model.
+func (e *Engine) Close() error {
+	e.mu.Lock()
+	e.stopping = true
+	e.changed.Signal()
+	e.mu.Unlock()
+	<-e.done
+	return e.d.Close()
+}
+
+// Counts are how many texts were written, how many tokens were drawn for them and in
+// how many steps, and how many texts are being written and wait now.
+func (e *Engine) Counts() (texts, tokens, steps int64, running, waiting int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, w := range e.rows {
+		if w != nil {
+			running++
+		}
+	}
+	return e.counts.texts, e.counts.tokens, e.counts.steps, running, len(e.waiting)
+}
+
+// Write asks for texts, all of them or none. Their events come in order of each text
+// until it is finished; the channel is closed after the last. A text whose ctx ends
+// leaves its row at once. The error is [ErrBusy] where too many texts wait,
+// [ErrStopping] after Close.
+func (e *Engine) Write(ctx context.Context, texts []TextRequest) (<-chan TextEvent, error) {
+	room := 0
+	for i := range texts {
+		r := &texts[i]
+		if n := len(r.Prompt); n == 0 || n+r.Tokens > e.opt.Context {
+			return nil, fmt.Errorf("text %d: a prompt of %d tokens with %d to write, want at least 1 and at most %d together", i+1, n, r.Tokens, e.opt.Context)
+		}
+		room += r.Tokens + 3
+	}
+	// There is room for every event that can come, so the engine never waits.
+	c := &call{ctx: ctx, events: make(chan TextEvent, room), open: len(texts)}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case e.stopping:
+		return nil, ErrStopping
+	case len(e.waiting)+len(texts) > e.opt.Waiting+e.free():
+		return nil, ErrBusy
+	}
+	for i := range texts {
+		e.waiting = append(e.waiting, newWriting(e.Language, c, i, texts[i]))
+	}
+	e.changed.Signal()
+	return c.events, nil
+}
+
+// free is how many rows are free.
+func (e *Engine) free() (n int) {
+	for _, w := range e.rows {
+		if w == nil {
+			n++
+		}
+	}
+	return n
+}
+
+func (e *Engine) loop() {
+	defer close(e.done)
+	release := func() {}
+	defer func() { release() }()
+	held := false
+	for {
+		e.mu.Lock()
+		for e.admit(); e.free() == len(e.rows); e.admit() {
+			if e.stopping {
+				e.mu.Unlock()
+				return
+			}
+			if held {
+				release()
+				release, held = func() {}, false
+			}
+			e.changed.Wait()
+		}
+		e.mu.Unlock()
+		if !held {
+			release, held = e.d.hold(), true
+		}
+		if err := e.turn(); err != nil {
+			for row, w := range e.rows {
+				if w != nil {
+					w.fail(err)
+					e.leave(row)
+				}
+			}
+		}
+	}
+}
+
+// admit gives free rows to texts that wait, in the order they came, and forgets those
+// that nobody waits for any more. It is called with the lock held.
+func (e *Engine) admit() {
+	for row := range e.rows {
+		for e.rows[row] == nil && len(e.waiting) > 0 {
+			w := e.waiting[0]
+			e.waiting = e.waiting[1:]
+			if err := w.call.ctx.Err(); err != nil {
+				w.fail(err)
+				continue
+			}
+			e.d.forget(row)
+			e.rows[row] = w
+		}
+	}
+}
+
+// leave frees a row.
+func (e *Engine) leave(row int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.counts.texts++
+	e.counts.tokens += int64(e.rows[row].written)
+	e.rows[row] = nil
+}
+
+// turn goes one step on with every text: a part of its prompt, or a token.
+func (e *Engine) turn() error {
+	var list []fed
+	for row, w := range e.rows {
+		if w == nil {
+			continue
+		}
+		if err := w.call.ctx.Err(); err != nil {
+			w.fail(err)
+			e.leave(row)
+			continue
+		}
+		n, err := e.d.prefill(row, w.pending, w.scorer())
+		if err != nil {
+			return err
+		}
+		if w.pending = w.pending[n:]; n == 0 || len(w.pending) == 1 {
+			list = append(list, fed{row, w.pending[0]})
+		}
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	e.mu.Lock()
+	e.counts.steps++
+	e.mu.Unlock()
+	return e.d.step(list, func(i int, logits []float32) error {
+		row := list[i].row
+		if e.rows[row].take(logits) {
+			e.leave(row)
+		}
+		return nil
+	})
+}

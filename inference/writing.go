@@ -1,0 +1,192 @@
+package inference
+
+import (
+	"context"
+	"strings"
+
+	"github.com/snug-ml/snug/data/token"
+)
+
+// call is the texts of one request.
+type call struct {
+	ctx    context.Context
+	events chan TextEvent
+	open   int // texts that are not finished
+}
+
+// writing is a text that waits or is written.
+type writing struct {
+	TextRequest
+	l      *Language
+	call   *call
+	number int
+	// pending are the tokens that the model has not taken up, at least one.
+	pending []int32
+	// prompt is what is scored of the prompt, with the probabilities of the first
+	// scored pieces; nil if nothing is.
+	prompt  []Piece
+	scored  int
+	written int
+	text    *token.Stream
+	stopper stopper
+	draw    *sampler
+}
+
+func newWriting(l *Language, c *call, number int, r TextRequest) *writing {
+	w := &writing{TextRequest: r, l: l, call: c, number: number, pending: r.Prompt, stopper: stopper{stop: r.Stop}}
+	w.text, w.draw = l.Tokenizer.Stream(true), newSampler(r.Sampling)
+	if r.ScorePrompt {
+		w.prompt, w.scored = l.Pieces(r.Prompt), 1
+	}
+	return w
+}
+
+// scorer takes the logits after each token of the prompt; nil: nobody asks for them.
+func (w *writing) scorer() func(i int, logits []float32) {
+	if w.prompt == nil {
+		return nil
+	}
+	return func(_ int, logits []float32) {
+		if w.scored < len(w.prompt) {
+			w.prompt[w.scored].score(logits, *w.Logprobs)
+		}
+		w.scored++
+	}
+}
+
+// take goes on with the logits after the first of the pending tokens; done says that
+// the text is finished.
+func (w *writing) take(logits []float32) (done bool) {
+	if score := w.scorer(); score != nil {
+		score(0, logits)
+	}
+	if len(w.pending) > 1 {
+		w.pending = w.pending[1:]
+		return false
+	}
+	if w.prompt != nil {
+		w.call.events <- TextEvent{Text: w.number, Prompt: true, Pieces: w.prompt}
+		w.prompt = nil
+	}
+	if w.written == w.Tokens {
+		return w.finish(FinishLength)
+	}
+	next := w.draw.next(logits)
+	if eos, ok := w.l.Tokenizer.Special(token.EOS); ok && next == eos {
+		return w.finish(FinishStop)
+	}
+	w.written++
+	w.pending = []int32{next}
+	p := Piece{Token: next, Text: w.text.Next(next)}
+	if w.Logprobs != nil {
+		p.score(logits, *w.Logprobs)
+	}
+	w.stopper.add(p)
+	if w.written == w.Tokens {
+		return w.finish(FinishLength)
+	}
+	pieces, ended := w.stopper.certain(false)
+	switch {
+	case ended:
+		w.end(TextEvent{Pieces: pieces, Finish: FinishStop})
+	case len(pieces) > 0:
+		w.call.events <- TextEvent{Text: w.number, Pieces: pieces}
+	}
+	return ended
+}
+
+// finish ends the text for a reason, unless what is left of it ends it before.
+func (w *writing) finish(why Finish) (done bool) {
+	if rest := w.text.Flush(); rest != "" {
+		w.stopper.add(Piece{Token: -1, Text: rest})
+	}
+	held := len(w.stopper.text)
+	pieces, _ := w.stopper.certain(true)
+	n := 0
+	for _, p := range pieces {
+		n += len(p.Text)
+	}
+	if n < held {
+		why = FinishStop
+	}
+	w.end(TextEvent{Pieces: pieces, Finish: why})
+	return true
+}
+
+func (w *writing) fail(err error) { w.end(TextEvent{Err: err}) }
+
+// end sends the last event of the text, and ends the call with its last text.
+func (w *writing) end(e TextEvent) {
+	e.Text, e.Written = w.number, w.written
+	w.call.events <- e
+	if w.call.open--; w.call.open == 0 {
+		close(w.call.events)
+	}
+}
+
+// stopper cuts a text at the first of some strings. It holds back what may be the
+// beginning of one, and tokens until there is text after them, or with them.
+type stopper struct {
+	stop []string
+	text string // of held
+	held []Piece
+}
+
+// add takes the next piece.
+func (s *stopper) add(p Piece) { s.held, s.text = append(s.held, p), s.text+p.Text }
+
+// certain gives the pieces that are certain, and whether the text ends with them; last
+// says that nothing follows.
+func (s *stopper) certain(last bool) (out []Piece, ended bool) {
+	first := -1
+	for _, stop := range s.stop {
+		if at := strings.Index(s.text, stop); at >= 0 && (first < 0 || at < first) {
+			first = at
+		}
+	}
+	if first >= 0 {
+		return s.cut(first), true
+	}
+	if last {
+		return s.held, true
+	}
+	sure := len(s.text) - s.begun()
+	for i, n := 0, 0; i < len(s.held); i++ {
+		if n += len(s.held[i].Text); n > sure {
+			break
+		}
+		if s.held[i].Text != "" {
+			out = s.held[:i+1]
+		}
+	}
+	for _, p := range out {
+		s.text = s.text[len(p.Text):]
+	}
+	s.held = s.held[len(out):]
+	return out, false
+}
+
+// begun is how many bytes at the end of the text may begin a string that ends it.
+func (s *stopper) begun() (most int) {
+	for _, stop := range s.stop {
+		for n := min(len(stop)-1, len(s.text)); n > most; n-- {
+			if strings.HasSuffix(s.text, stop[:n]) {
+				most = n
+			}
+		}
+	}
+	return most
+}
+
+// cut gives the pieces of the first n bytes.
+func (s *stopper) cut(n int) (out []Piece) {
+	for _, p := range s.held {
+		if n <= 0 {
+			break
+		}
+		p.Text = p.Text[:min(n, len(p.Text))]
+		n -= len(p.Text)
+		out = append(out, p)
+	}
+	return out
+}

@@ -48,6 +48,26 @@ func (l *lowering) lower(n *graph.Node) {
 		l.globalNorm(n)
 	case graph.Assign:
 		l.assign(n, op)
+	case graph.Gather:
+		l.gather(n)
+	case graph.Scatter:
+		l.scatter(n)
+	case graph.TopK:
+		l.topK(n, op)
+	case graph.ArgMax:
+		l.argMax(n)
+	case graph.OneHot:
+		l.oneHot(n, op)
+	case graph.Route:
+		l.route(n, op)
+	case graph.Dispatch:
+		l.dispatch(n, op.Weighted)
+	case graph.Combine:
+		l.combine(n, op.Weighted)
+	case graph.RoutedDot:
+		l.routedDot(n)
+	case graph.GroupedSum:
+		l.groupedSum(n)
 	default:
 		l.fail("%w", ErrNoKernel)
 	}

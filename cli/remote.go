@@ -105,7 +105,7 @@ func (c *ckptRemoteCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	list, err := remote.List(a.ctx, r)
+	list, err := remote.List(a.ctx, r, a.pushOptions(false))
 	if err != nil {
 		return err
 	}

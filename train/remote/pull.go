@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -29,8 +30,11 @@ type Entry struct {
 }
 
 // List lists the checkpoints on the far side, newest first by number, each
-// verified as far as the far side tells sizes and hashes.
-func List(ctx context.Context, r Remote) ([]Entry, error) {
+// verified as far as the far side tells sizes and hashes. What fails is tried
+// again as in a Push.
+func List(ctx context.Context, r Remote, opts PushOptions) ([]Entry, error) {
+	opts.defaults()
+	r = &asking{r, r.String(), &opts}
 	list, err := glance(ctx, r)
 	if err != nil {
 		return nil, err
@@ -41,6 +45,58 @@ func List(ctx context.Context, r Remote) ([]Entry, error) {
 		}
 	}
 	return list, nil
+}
+
+// asking is a far side of which each small question is repeated as an upload is.
+// That an object is missing is an answer.
+type asking struct {
+	Remote
+	what string // is asked for, as a RetryEvent says
+	opts *PushOptions
+}
+
+func (a *asking) ask(ctx context.Context, question func() error) error {
+	var missing error
+	err := a.opts.retrier(a.what).do(ctx, func() error {
+		err := question()
+		if errors.Is(err, fs.ErrNotExist) {
+			missing, err = err, nil
+		}
+		return err
+	})
+	return cmp.Or(err, missing)
+}
+
+// List implements Remote.
+func (a *asking) List(ctx context.Context, prefix string) (list []Object, err error) {
+	err = a.ask(ctx, func() (err error) {
+		list, err = a.Remote.List(ctx, prefix)
+		return err
+	})
+	return list, err
+}
+
+// Stat implements Remote.
+func (a *asking) Stat(ctx context.Context, key string) (o Object, err error) {
+	err = a.ask(ctx, func() (err error) {
+		o, err = a.Remote.Stat(ctx, key)
+		return err
+	})
+	return o, err
+}
+
+// Get reads an upload.json, which is small, at once.
+func (a *asking) Get(ctx context.Context, key string, offset int64) (io.ReadCloser, error) {
+	var text []byte
+	err := a.ask(ctx, func() error {
+		body, err := a.Remote.Get(ctx, key, offset)
+		if err != nil {
+			return err
+		}
+		text, err = io.ReadAll(io.LimitReader(body, maxUpload+1))
+		return errors.Join(err, body.Close())
+	})
+	return io.NopCloser(bytes.NewReader(text)), err
 }
 
 // glance is List without a look at the objects themselves.
@@ -88,10 +144,12 @@ func (e *Entry) verify(ctx context.Context, r Remote) error {
 	if e.Problem != nil {
 		return nil
 	}
-	if e.Problem = e.Upload.check(ctx, r, e.Name); e.Problem != nil && !isDamaged(e.Problem) {
-		return e.Problem
+	err := e.Upload.check(ctx, r, e.Name)
+	if isDamaged(err) {
+		e.Problem = err
+		return nil
 	}
-	return nil
+	return err
 }
 
 // Latest finds the newest checkpoint, by number, whose upload.json is intact
@@ -197,11 +255,7 @@ func Pull(ctx context.Context, r Remote, name, runDir string, opts PushOptions) 
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", err
 	}
-	var e *Entry
-	err = opts.retrier(name).do(ctx, func() (err error) {
-		e, err = find(ctx, r, name, checkpoint.OwnerOf(list), opts)
-		return err
-	})
+	e, err := find(ctx, &asking{r, name, &opts}, name, checkpoint.OwnerOf(list), opts)
 	if err != nil {
 		return "", err
 	}

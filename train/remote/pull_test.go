@@ -48,7 +48,7 @@ func TestDamageIsNamed(t *testing.T) {
 				}
 			}
 			want = "object " + checkpoint.Name(8) + "/" + f.object() + want
-			list, err := List(ctx, r)
+			list, err := List(ctx, r, PushOptions{})
 			if err != nil || len(list) != 2 || list[0].Problem == nil || !strings.Contains(list[0].Problem.Error(), want) || list[1].Problem != nil {
 				t.Errorf("%+v %v, want %q", list, err, want)
 			}
@@ -201,5 +201,38 @@ func TestPushFollowsNoLinks(t *testing.T) {
 	}
 	if text, err := os.ReadFile(outside); err != nil || string(text) != "text" {
 		t.Errorf("the file outside is %q %v", text, err)
+	}
+}
+
+// A list is asked for again where the network fails, as an upload is.
+func TestListRetries(t *testing.T) {
+	ctx := context.Background()
+	run := newRun(t, 1000, 7, 8)
+	r := openURL(t, "file://"+t.TempDir(), Config{})
+	for _, update := range []int64{7, 8} {
+		if _, err := Push(ctx, r, dirOf(run, update), fast()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	failures := map[string]int{}
+	unsteady := &flaky{Remote: r, fail: func(call, key string) error {
+		if failures[call]++; failures[call] <= 2 {
+			return errNet
+		}
+		return nil
+	}}
+	var told []string
+	opts := fast()
+	opts.Retry = func(e RetryEvent) { told = append(told, e.Object) }
+	list, err := List(ctx, unsteady, opts)
+	if err != nil || len(list) != 2 || list[0].Problem != nil || list[1].Problem != nil {
+		t.Errorf("%+v, %v", list, err)
+	}
+	if len(told) != 6 || told[0] != r.String() || told[5] != r.String() {
+		t.Errorf("told of %q", told)
+	}
+	unsteady.set(func(string, string) error { return errNet })
+	if _, err := List(ctx, unsteady, opts); err == nil || !strings.Contains(err.Error(), "given up after") {
+		t.Errorf("a network that stays down: %v", err)
 	}
 }

@@ -115,7 +115,7 @@ func queued(t testing.TB, run string) (names []string) {
 
 func remoteUpdates(t testing.TB, r Remote) (updates []int64) {
 	t.Helper()
-	list, err := List(context.Background(), r)
+	list, err := List(context.Background(), r, PushOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -462,7 +462,7 @@ func TestKilledAnywhere(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = cmd.Wait() // killed
-		list, err := List(context.Background(), r)
+		list, err := List(context.Background(), r, PushOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -222,7 +222,7 @@ func TestS3RefusesWrongKeys(t *testing.T) {
 	if err := putBytes(context.Background(), r, "a", []byte("x")); !errors.As(err, &permanent) || !strings.Contains(err.Error(), "bucket") {
 		t.Errorf("no bucket: %v", err)
 	}
-	if _, err := List(context.Background(), r); !errors.As(err, &permanent) {
+	if _, err := List(context.Background(), r, PushOptions{}); !errors.As(err, &permanent) {
 		t.Errorf("no bucket: %v", err)
 	}
 }

@@ -48,7 +48,7 @@ func describe(c *config.Config) (*system.Model, error) {
 			}
 			return tr
 		},
-		Width: net.D, Least: net.least(length),
+		Classes: net.Vocab, Width: net.D, Least: net.least(length),
 		Summary: map[string]any{
 			"architecture": "agiformer", "d_model": net.D, "n_layers": net.Layers, "n_heads": net.Heads, "d_ff": net.FF,
 			"vocab_size": net.Vocab, "max_seq_len": net.MaxPositions, "experts": net.Experts.Kinds,

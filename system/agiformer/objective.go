@@ -73,10 +73,15 @@ func chunk(asked, n int) int {
 	return min(asked, n)
 }
 
+// mostPieces is in how many pieces the rows are scored at the most: each is code
+// of its own, which takes time to compile.
+const mostPieces = 256
+
 // truths gives the score [N] of each label and whether it is the highest of its
 // row, rows of logits at a time, like the loss.
 func truths(b *graph.Builder, hidden, w, labels *graph.Value, rows int) (truth, right *graph.Value) {
 	n := labels.Shape()[0]
+	rows = max(rows, (n+mostPieces-1)/mostPieces)
 	var scores, best []*graph.Value
 	for at := 0; at < n; at += rows {
 		k := min(rows, n-at)

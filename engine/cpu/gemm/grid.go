@@ -48,13 +48,19 @@ func (p *Plan) heights(fixed int) []int {
 	if p.source == tilesA {
 		unit = p.m.mr // short tiles are slower to pack
 	}
-	var list []int
-	for parts := ceil(p.rows, p.m.mr); parts >= 1; parts-- {
-		mb := roundUp(ceil(p.rows, parts), unit)
-		if len(list) > 0 && mb*p.packing.kc*4 > blockBytesA {
+	return equalHeights(p.rows, p.m.mr, unit, blockBytesA/(4*p.packing.kc))
+}
+
+// equalHeights are the heights, in multiples of unit, of rows in equal parts:
+// each once, from about least up to most, but at least one.
+func equalHeights(rows, least, unit, most int) (list []int) {
+	for parts := ceil(rows, least); parts >= 1; {
+		mb := roundUp(ceil(rows, parts), unit)
+		if len(list) > 0 && mb > most {
 			break
 		}
 		list = append(list, mb)
+		parts = ceil(rows, mb) - 1 // with as many as these or more the height is the same
 	}
 	return list
 }

@@ -308,3 +308,28 @@ func TestSeeA(t *testing.T) {
 		}
 	}
 }
+
+// The heights that are tried are those of all equal parts, each once, and there
+// are no more of them for more rows.
+func TestEqualHeights(t *testing.T) {
+	for _, least := range []int{6, 12} {
+		for rows := 1; rows < 700; rows++ {
+			for _, unit := range []int{4, least} {
+				var all []int
+				for parts := ceil(rows, least); parts >= 1; parts-- {
+					mb := roundUp(ceil(rows, parts), unit)
+					if len(all) > 0 && mb > 120 {
+						break
+					}
+					all = append(all, mb)
+				}
+				if got := equalHeights(rows, least, unit, 120); !slices.Equal(got, slices.Compact(all)) {
+					t.Fatalf("%d rows in tiles of %d, unit %d: %v, want %v", rows, least, unit, got, slices.Compact(all))
+				}
+			}
+		}
+	}
+	if n := len(equalHeights(1<<40, 12, 4, 120)); n > 30 {
+		t.Errorf("%d heights are tried for 2^40 rows", n)
+	}
+}

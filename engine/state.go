@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"fmt"
 	"hash/fnv"
 	"slices"
@@ -180,7 +181,7 @@ func fill(t Tensor, s *graph.State, seed uint64, from int) {
 		x = make([]float32, len(t.U16()))
 	}
 	h := fnv.New64a()
-	_, _ = h.Write([]byte(s.Name)) // a hash's Write cannot fail
+	_, _ = h.Write([]byte(cmp.Or(s.OldName, s.Name))) // a hash's Write cannot fail
 	a, b := float32(s.Init.A), float32(s.Init.B)
 	switch s.Init.Kind {
 	case graph.InitNormal:

@@ -244,7 +244,17 @@ func reached(params, grads []*graph.Value) (p, g []*graph.Value, untrained []str
 }
 
 func gradientState(b *graph.Builder, s *graph.State) *graph.Value {
-	return b.State(&graph.State{Name: Gradient + s.Name, Type: s.Type, Role: graph.Gradient})
+	return companion(b, s, Gradient, graph.Gradient)
+}
+
+// companion declares a state of the same type as the weight s, called prefix
+// and its name.
+func companion(b *graph.Builder, s *graph.State, prefix string, role graph.Role) *graph.Value {
+	c := &graph.State{Name: prefix + s.Name, Type: s.Type, Role: role}
+	if s.OldName != "" {
+		c.OldName = prefix + s.OldName
+	}
+	return b.State(c)
 }
 
 func counter(b *graph.Builder, name string, init float64) *graph.Value {
@@ -326,8 +336,7 @@ func (o *Optimizer) step(b *graph.Builder, w, grad *graph.Value, zero bool, lr, 
 	if f, ok := o.GroupLR[s.Group]; ok {
 		op.LRScale = f
 	}
-	m := b.State(&graph.State{Name: Moment1 + s.Name, Type: s.Type, Role: graph.Moment})
-	v := b.State(&graph.State{Name: Moment2 + s.Name, Type: s.Type, Role: graph.Moment})
+	m, v := companion(b, s, Moment1, graph.Moment), companion(b, s, Moment2, graph.Moment)
 	b.Emit(op, w, grad, m, v, lr, gscale, now, ok)
 }
 

@@ -51,7 +51,7 @@ func fillWeights(x *engine.Executable, path string) (err error) {
 		if s.Role != graph.Weight {
 			continue
 		}
-		t, err := f.Tensor(s.Name)
+		t, err := f.Tensor(s.SavedName(f.Has))
 		if err != nil {
 			return err
 		}

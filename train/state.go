@@ -120,7 +120,7 @@ func optimizerState(s *graph.State) bool {
 }
 
 func loadState(r *engine.Executable, s *graph.State, f *safetensors.File) error {
-	x, err := f.Tensor(s.Name)
+	x, err := f.Tensor(s.SavedName(f.Has))
 	if err != nil {
 		return err
 	}

@@ -112,6 +112,9 @@ func (f *File) Path() string { return f.path }
 // Tensors lists the tensors in the order of their bytes.
 func (f *File) Tensors() []Info { return slices.Clone(f.head.tensors) }
 
+// Has reports whether the file has a tensor called name.
+func (f *File) Has(name string) bool { _, ok := f.head.byName[name]; return ok }
+
 // Metadata is a copy of __metadata__, empty if the file has none.
 func (f *File) Metadata() map[string]string {
 	if f.head.metadata == nil {

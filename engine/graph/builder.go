@@ -3,6 +3,7 @@ package graph
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 )
 
@@ -44,6 +45,7 @@ type Builder struct {
 	F *Func
 
 	scope    []string
+	renamed  map[int]string // by index in scope: the name of earlier versions
 	block    int
 	blocks   int
 	backward bool
@@ -89,6 +91,18 @@ func (b *Builder) Scope(name string, fn func()) {
 	b.scope = b.scope[:len(b.scope)-1]
 }
 
+// ScopeRenamed is a Scope that earlier versions called old: their checkpoints hold
+// its parameters under that name (see [State.OldName]).
+func (b *Builder) ScopeRenamed(old, name string, fn func()) {
+	if b.renamed == nil {
+		b.renamed = map[int]string{}
+	}
+	i := len(b.scope)
+	b.renamed[i] = old
+	b.Scope(name, fn)
+	delete(b.renamed, i)
+}
+
 // Block is a Scope that is one unit of recomputation: what the recompute pass
 // drops, it drops and rebuilds within a block.
 func (b *Builder) Block(name string, fn func()) {
@@ -107,6 +121,18 @@ func (b *Builder) Path(name string) string {
 	return b.Layer() + "." + name
 }
 
+// oldPath is the path of name in earlier versions, empty if it is the same.
+func (b *Builder) oldPath(name string) string {
+	if len(b.renamed) == 0 {
+		return ""
+	}
+	path := append(slices.Clone(b.scope), name)
+	for i, old := range b.renamed {
+		path[i] = old
+	}
+	return strings.Join(path, ".")
+}
+
 // follow makes b emit nodes with the marks of n.
 func (b *Builder) follow(n *Node) {
 	b.scope = b.scope[:0]
@@ -118,11 +144,11 @@ func (b *Builder) follow(n *Node) {
 
 // At runs fn with nodes marked as belonging where n belongs.
 func (b *Builder) At(n *Node, fn func()) {
-	scope, block, back, clone := b.scope, b.block, b.backward, b.clone
-	b.scope = nil
+	was := *b
+	b.scope, b.renamed = nil, nil
 	b.follow(n)
 	fn()
-	b.scope, b.block, b.backward, b.clone = scope, block, back, clone
+	b.scope, b.renamed, b.block, b.backward, b.clone = was.scope, was.renamed, was.block, was.backward, was.clone
 }
 
 // InBackward runs fn with nodes marked as the backward half.
@@ -201,7 +227,7 @@ func (b *Builder) Param(name string, init Init, dims ...int) *Value {
 	if len(dims) > 1 && b.weights != Invalid {
 		t.DType = b.weights
 	}
-	return b.State(&State{Name: b.Path(name), Type: t, Role: Weight, Init: init, Decay: len(dims) > 1})
+	return b.State(&State{Name: b.Path(name), OldName: b.oldPath(name), Type: t, Role: Weight, Init: init, Decay: len(dims) > 1})
 }
 
 // StoreMatrices makes Param keep weights of two or more dimensions in d: half

@@ -103,8 +103,11 @@ func (r Role) String() string { return roleNames[r] }
 // State is a named tensor that outlives a run of the program.
 type State struct {
 	Name string
-	Type Type
-	Role Role
+	// OldName, unless empty, is the name of the state in checkpoints of earlier
+	// versions. Its random first values are still those of that name.
+	OldName string
+	Type    Type
+	Role    Role
 	// Init fills the first value.
 	Init Init
 	// Decay says whether weight decay applies (matrices, not biases and norms).
@@ -112,6 +115,15 @@ type State struct {
 	// Group selects the optimizer settings of a weight: its learning rate is
 	// multiplied by the group's factor. Empty is the default group.
 	Group string
+}
+
+// SavedName is the name under which a checkpoint holds the state: the old one if
+// only that is there.
+func (s *State) SavedName(has func(name string) bool) string {
+	if s.OldName != "" && !has(s.Name) {
+		return s.OldName
+	}
+	return s.Name
 }
 
 // Output is a named result of a function.

@@ -125,7 +125,7 @@ func (a *assistant) next(b *graph.Builder, name string) {
 	row := graph.T(graph.I32, a.rows)
 	m := a.cache
 	m.At, m.Lens = b.Input(inputAt, row), b.Input(inputKnown, row)
-	table := words(b, h.bert)
+	table := tokenEmbedding(b, h.bert)
 	h.scope(b, func() {
 		x := h.hidden(b, table, b.Input(inputToken, graph.T(graph.I32, a.rows, 1)), source{lens: b.Input(at(inputLens, name), row), cache: &m})
 		b.Output(outputNext, b.Linear(b.Reshape(x, a.rows, h.bert.D), table, nil))

@@ -64,13 +64,13 @@ func (d decoder) linear(b *graph.Builder, name string, x *graph.Value, out int) 
 // hidden are the last states [B, L, D] of tokens ids [B, L]; table is the word
 // embedding.
 func (d decoder) hidden(b *graph.Builder, table, ids *graph.Value, s source) *graph.Value {
-	places := nn.Embedding(b, "positions", d.length, d.d, graph.Normal(d.std))
+	positionEmbedding := nn.Embedding(b, "positions", d.length, d.d, graph.Normal(d.std))
 	x := b.Embedding(table, ids)
 	rows, l := ids.Shape()[0], ids.Shape()[1]
 	if s.cache != nil {
-		x = b.Add(x, b.Embedding(places, b.Reshape(s.cache.At, rows, 1)))
+		x = b.Add(x, b.Embedding(positionEmbedding, b.Reshape(s.cache.At, rows, 1)))
 	} else {
-		x = b.Add(x, b.Slice(places, 0, 0, l))
+		x = b.Add(x, b.Slice(positionEmbedding, 0, 0, l))
 	}
 	x = d.dropout(b, s, nn.LayerNorm(b, "embedding_norm", x, d.eps))
 	b.Scope("layers", func() {
@@ -83,23 +83,28 @@ func (d decoder) hidden(b *graph.Builder, table, ids *graph.Value, s source) *gr
 }
 
 func (d decoder) block(b *graph.Builder, x *graph.Value, s source) *graph.Value {
-	branch := func(name string, f func(h *graph.Value) *graph.Value) {
-		b.Scope(name, func() { x = b.Add(x, d.dropout(b, s, f(nn.LayerNorm(b, "norm", x, d.eps)))) })
+	branch := func(h func(h *graph.Value) *graph.Value) func() {
+		return func() { x = b.Add(x, d.dropout(b, s, h(nn.LayerNorm(b, "norm", x, d.eps)))) }
 	}
-	branch("own", func(h *graph.Value) *graph.Value { return d.own(b, h, s) })
-	branch("source", func(h *graph.Value) *graph.Value { return d.cross(b, h, s) })
-	branch("mlp", func(h *graph.Value) *graph.Value {
+	inSelfAttention(b, branch(func(h *graph.Value) *graph.Value { return d.selfAttention(b, h, s) }))
+	inEncoderAttention(b, branch(func(h *graph.Value) *graph.Value { return d.encoderAttention(b, h, s) }))
+	b.Scope("mlp", branch(func(h *graph.Value) *graph.Value {
 		return d.linear(b, "down", b.Apply(d.act, d.linear(b, "up", h, d.ff)), d.d)
-	})
+	}))
 	return x
 }
+
+// inSelfAttention and inEncoderAttention run fn in the scope of one of the two
+// attentions of a block, whose weights had other names at first.
+func inSelfAttention(b *graph.Builder, fn func())    { b.ScopeRenamed("own", "self_attn", fn) }
+func inEncoderAttention(b *graph.Builder, fn func()) { b.ScopeRenamed("source", "encoder_attn", fn) }
 
 func (d decoder) attention() graph.Attention {
 	return graph.Attention{Heads: d.heads, Scale: nn.AttentionScale(d.d, d.heads), Layout: graph.Separate}
 }
 
-// own is attention over what was written.
-func (d decoder) own(b *graph.Builder, h *graph.Value, s source) *graph.Value {
+// selfAttention is attention over what was written.
+func (d decoder) selfAttention(b *graph.Builder, h *graph.Value, s source) *graph.Value {
 	q, k, v := d.linear(b, "query", h, d.d), d.linear(b, "key", h, d.d), d.linear(b, "value", h, d.d)
 	op := d.attention()
 	op.Causal = true
@@ -109,8 +114,8 @@ func (d decoder) own(b *graph.Builder, h *graph.Value, s source) *graph.Value {
 	return d.linear(b, "output", b.Attention(op, q, k, v), d.d)
 }
 
-// cross is attention over the encoder's states.
-func (d decoder) cross(b *graph.Builder, h *graph.Value, s source) *graph.Value {
+// encoderAttention is attention over the encoder's states.
+func (d decoder) encoderAttention(b *graph.Builder, h *graph.Value, s source) *graph.Value {
 	q := d.linear(b, "query", h, d.d)
 	var k, v *graph.Value
 	if s.states != nil {
@@ -127,15 +132,15 @@ func (d decoder) cross(b *graph.Builder, h *graph.Value, s source) *graph.Value 
 // The states of the cache that hold what a block makes of the encoder's states.
 const sourceKeys, sourceValues = "key_cache", "value_cache"
 
-// read gives the keys and values of the encoder's states. Call it in the scope
-// of a block's branch "source".
+// read gives the keys and values of the encoder's states. Call it in the scope of
+// the attention over them.
 func (d decoder) read(b *graph.Builder, states *graph.Value) (k, v *graph.Value) {
 	return d.linear(b, "key", states, d.d), d.linear(b, "value", states, d.d)
 }
 
 // remember puts the keys and values of the encoder's states into the cache.
 func (d decoder) remember(b *graph.Builder, states *graph.Value, m *decoderCache) {
-	d.blocks(b, "source", func() {
+	d.blocks(b, inEncoderAttention, func() {
 		k, v := d.read(b, states)
 		m.keep(b, sourceKeys, k)
 		m.keep(b, sourceValues, v)
@@ -145,14 +150,14 @@ func (d decoder) remember(b *graph.Builder, states *graph.Value, m *decoderCache
 // reorder makes row i of what was written what row parents[i] was: a beam goes on
 // from another.
 func (d decoder) reorder(b *graph.Builder, parents *graph.Value, m *decoderCache) {
-	d.blocks(b, "own", func() { m.Reorder(b, parents, m.zero, d.d) })
+	d.blocks(b, inSelfAttention, func() { m.Reorder(b, parents, m.zero, d.d) })
 }
 
-// blocks calls f in the scope of a branch of each block.
-func (d decoder) blocks(b *graph.Builder, branch string, f func()) {
+// blocks calls f in the scope of an attention of each block.
+func (d decoder) blocks(b *graph.Builder, attention func(b *graph.Builder, f func()), f func()) {
 	b.Scope("layers", func() {
 		for i := range d.layers {
-			b.Scope(fmt.Sprint(i), func() { b.Scope(branch, f) })
+			b.Scope(fmt.Sprint(i), func() { attention(b, f) })
 		}
 	})
 }

@@ -52,9 +52,9 @@ func target(layer string) string {
 	return ""
 }
 
-// words is the encoder's word embedding [V, D] in the function of b, which
+// tokenEmbedding is the encoder's word embedding [V, D] in the function of b, which
 // decoders read and write tokens by.
-func words(b *graph.Builder, m hf.BERT) *graph.Value {
+func tokenEmbedding(b *graph.Builder, m hf.BERT) *graph.Value {
 	return b.State(&graph.State{
 		Name: base(m) + ".embeddings.word_embeddings.weight", Type: graph.T(graph.F32, m.Vocab, m.D),
 		Role: graph.Frozen, Init: graph.Normal(m.InitStd),

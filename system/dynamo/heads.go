@@ -127,7 +127,7 @@ func (h head) loss(b *graph.Builder, x, lens *graph.Value, tag string, train boo
 		}
 	case write:
 		n := rows * h.length
-		table := words(b, h.bert)
+		table := tokenEmbedding(b, h.bert)
 		h.scope(b, func() {
 			y := h.hidden(b, table, b.Input(at(inputWritten, tag), graph.T(graph.I32, rows, h.length)), source{states: x, lens: lens, train: train})
 			sum = b.LinearCrossEntropy(b.Reshape(y, n, h.bert.D), table,

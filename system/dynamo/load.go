@@ -96,21 +96,18 @@ func (l *loader) adopt(stage string, states []*graph.State) (missing []*graph.St
 
 // copyStates copies the states that a checkpoint holds.
 func copyStates(c *checkpoint.Checkpoint, states []*graph.State, change hf.Change) (missing []*graph.State, err error) {
-	have := map[string]bool{}
-	for _, t := range c.Weights.Tensors() {
-		have[t.Name] = true
-	}
 	for _, s := range states {
-		if !have[s.Name] {
+		name := s.SavedName(c.Weights.Has)
+		if !c.Weights.Has(name) {
 			missing = append(missing, s)
 			continue
 		}
-		x, err := c.Weights.Tensor(s.Name)
+		x, err := c.Weights.Tensor(name)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", c.Path, err)
 		}
 		if !slices.Equal(x.Shape, s.Type.Shape) {
-			return nil, fmt.Errorf("%s: tensor %s is %v, this program has %v: the configuration is not that of the earlier phase", c.Path, s.Name, x.Shape, s.Type.Shape)
+			return nil, fmt.Errorf("%s: tensor %s is %v, this program has %v: the configuration is not that of the earlier phase", c.Path, name, x.Shape, s.Type.Shape)
 		}
 		if err := change(s.Name, x.Float32s); err != nil {
 			return nil, fmt.Errorf("%s: %w", c.Path, err)

@@ -86,29 +86,29 @@ func texts(b *graph.Builder, tag string, rows, length int) (ids, lens *graph.Val
 	return b.Input(at(inputIDs, tag), graph.T(graph.I32, rows, length)), b.Input(at(inputLens, tag), graph.T(graph.I32, rows))
 }
 
-// picks is how many tokens of a micro-batch phase 0 guesses.
-func picks(c *config.Config, rows int) int {
+// maskedCount is the number of tokens of a micro-batch that phase 0 masks.
+func maskedCount(c *config.Config, rows int) int {
 	return max(1, int(config.Of[Phases](c).MaskShare*float64(rows*c.Data.SeqLen)))
 }
 
 // The inputs of phase 0.
 const (
-	inputPicks  = "picks"  // I32 [N]: where in the batch, row by row
-	inputHidden = "hidden" // I32 [N]: what stood there
+	inputMasked   = "masked_positions" // I32 [N]: in the batch, row by row
+	inputOriginal = "original"         // I32 [N]: the tokens that were there
 )
 
 // masked is phase 0: tokens that were hidden are guessed from those around
 // them (Devlin et al. 2019).
 func masked(b *graph.Builder, c *config.Config, rows int, train bool) engine.Objective {
-	e, length, n := encoder(c), c.Data.SeqLen, picks(c, rows)
+	e, length, n := encoder(c), c.Data.SeqLen, maskedCount(c, rows)
 	ids, lens := texts(b, "", rows, length)
 	in := hf.Input{IDs: ids, Lens: lens, Train: train}
 	h := b.Reshape(e.Hidden(b, in), rows*length, e.D)
-	h = b.Embedding(h, b.Input(at(inputPicks, ""), graph.T(graph.I32, n)))
+	h = b.Embedding(h, b.Input(at(inputMasked, ""), graph.T(graph.I32, n)))
 	y := e.MaskedLogits(b, in, h)
 	var o engine.Objective
 	b.Scope("loss", func() {
-		o.Sum = b.CrossEntropy(y, b.Input(at(inputHidden, ""), graph.T(graph.I32, n)), b.Input(at(inputWeights, ""), graph.T(graph.F32, n)))
+		o.Sum = b.CrossEntropy(y, b.Input(at(inputOriginal, ""), graph.T(graph.I32, n)), b.Input(at(inputWeights, ""), graph.T(graph.F32, n)))
 	})
 	return o
 }

@@ -219,7 +219,7 @@ func fullDecoder(t *testing.T, c *config.Config, task string, rows int) *engine.
 	return forward(t, func(b *graph.Builder) {
 		ids, lens := texts(b, task, rows, lengthOf(c, task))
 		x := states(b, h.bert, ids, lens, newAdapter(c, task).alone(false))
-		table := words(b, h.bert)
+		table := tokenEmbedding(b, h.bert)
 		h.scope(b, func() {
 			y := h.hidden(b, table, b.Input("written", graph.T(graph.I32, rows, h.length)), source{states: x, lens: lens})
 			b.Output("hidden", y)

@@ -20,15 +20,15 @@ type job struct {
 	config *config.Config
 	env    system.Env
 	// dir is the run directory of the whole.
-	dir   string
-	stage string
-	tok   *tokens
-	tasks []string
-	guess *guessing
-	shape system.Shape
-	train []*table // of the tasks that the stage trains
-	held  []*table
-	whole []*table // those of phase 3 for batches of all tasks, at data.seq_len
+	dir      string
+	stage    string
+	tok      *tokens
+	tasks    []string
+	maskedLM *maskedLM
+	shape    system.Shape
+	train    []*table // of the tasks that the stage trains
+	held     []*table
+	whole    []*table // those of phase 3 for batches of all tasks, at data.seq_len
 	// floor is the baseline of the goal.
 	floor float64
 }
@@ -84,22 +84,22 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 }
 
 func (j *job) openEncoder(ctx context.Context, run *system.Run, src data.Source, hash, cache string) (err error) {
-	if j.guess, err = newGuessing(ctx, j.config, j.shape.MicroBatch, src, j.tok, hash, cache, corpus.Learned(j.env.Position), j.env.Log); err != nil {
+	if j.maskedLM, err = newMaskedLM(ctx, j.config, j.shape.MicroBatch, src, j.tok, hash, cache, corpus.Learned(j.env.Position), j.env.Log); err != nil {
 		return err
 	}
 	run.RateKey, run.WarmupKey, run.StepsKey = "phases.encoder_lr", "phases.encoder_warmup", "phases.encoder_steps"
-	run.Close, run.DataBytes, run.Goal = j.guess.Close, j.guess.Bytes, train.Goal{Name: lossName}
-	if j.guess.HeldOut != nil {
-		run.Evaluator = j.guess.evaluation()
-		b, err := data.Baselines(ctx, j.guess.Train, j.guess.HeldOut)
+	run.Close, run.DataBytes, run.Goal = j.maskedLM.Close, j.maskedLM.Bytes, train.Goal{Name: lossName}
+	if j.maskedLM.HeldOut != nil {
+		run.Evaluator = j.maskedLM.evaluation()
+		b, err := data.Baselines(ctx, j.maskedLM.Train, j.maskedLM.HeldOut)
 		if err != nil {
-			return errors.Join(err, j.guess.Close())
+			return errors.Join(err, j.maskedLM.Close())
 		}
 		j.floor = b.Unigram
 		run.Baselines = []system.Baseline{{Name: "unigram", Value: b.Unigram}}
 	}
-	if run.Feed, err = j.guess.feed(j.shape.Accumulation); err != nil {
-		return errors.Join(err, j.guess.Close())
+	if run.Feed, err = j.maskedLM.feed(j.shape.Accumulation); err != nil {
+		return errors.Join(err, j.maskedLM.Close())
 	}
 	return nil
 }
@@ -169,7 +169,7 @@ func (j *job) openTasks(run *system.Run) (err error) {
 // program.
 func (j *job) load(r *engine.Executable) error {
 	if j.stage == stageEncoder {
-		return j.guess.start(r)
+		return j.maskedLM.start(r)
 	}
 	l := loader{j.config, j.dir, j.env.Log, r.Program().States, r.ChangeState}
 	if err := l.encoder(); err != nil {

@@ -16,16 +16,16 @@ import (
 	"github.com/snug-ml/snug/train"
 )
 
-// guessing is the data of phase 0: windows of text in which tokens are hidden.
-type guessing struct {
+// maskedLM is the data of phase 0: windows of text in which tokens are hidden.
+type maskedLM struct {
 	config *config.Config
 	rows   int // of a micro-batch
 	tok    *tokens
 	*corpus.Splits
 }
 
-// newGuessing tokenises the documents below cache, or reuses what lies there.
-func newGuessing(ctx context.Context, c *config.Config, rows int, src data.Source, tok *tokens, hash, cache, learned string, log func(string, ...any)) (*guessing, error) {
+// newMaskedLM tokenises the documents below cache, or reuses what lies there.
+func newMaskedLM(ctx context.Context, c *config.Config, rows int, src data.Source, tok *tokens, hash, cache, learned string, log func(string, ...any)) (*maskedLM, error) {
 	if tok.mask < 0 {
 		return nil, fmt.Errorf("phase 0 hides tokens, and the tokenizer has none to put in their place (<mask>, [MASK])")
 	}
@@ -36,13 +36,13 @@ func newGuessing(ctx context.Context, c *config.Config, rows int, src data.Sourc
 	if err != nil {
 		return nil, err
 	}
-	return &guessing{c, rows, tok, splits}, nil
+	return &maskedLM{c, rows, tok, splits}, nil
 }
 
 // fill hides tokens of a micro-batch: of those to be guessed four in five are
 // replaced by the mask, one in ten by any token, one in ten is left. Rows from
 // real on are padding, whose guesses do not count.
-func (g *guessing) fill(b *data.Batch, real int, rng *rand.Rand, in train.Inputs) error {
+func (g *maskedLM) fill(b *data.Batch, real int, rng *rand.Rand, in train.Inputs) error {
 	ids, err := in.I32(at(inputIDs, ""))
 	if err != nil {
 		return err
@@ -51,11 +51,11 @@ func (g *guessing) fill(b *data.Batch, real int, rng *rand.Rand, in train.Inputs
 	if err != nil {
 		return err
 	}
-	picks, err := in.I32(at(inputPicks, ""))
+	masked, err := in.I32(at(inputMasked, ""))
 	if err != nil {
 		return err
 	}
-	hidden, err := in.I32(at(inputHidden, ""))
+	original, err := in.I32(at(inputOriginal, ""))
 	if err != nil {
 		return err
 	}
@@ -72,11 +72,11 @@ func (g *guessing) fill(b *data.Batch, real int, rng *rand.Rand, in train.Inputs
 	// Places are drawn without repetition: those of a row in turns, each from a
 	// part of its own.
 	places := g.rows * (length - 1)
-	for k := range picks {
-		from, to := k*places/len(picks), (k+1)*places/len(picks)
+	for k := range masked {
+		from, to := k*places/len(masked), (k+1)*places/len(masked)
 		n := from + rng.IntN(max(1, to-from))
 		at := n/(length-1)*length + 1 + n%(length-1)
-		picks[k], hidden[k], weights[k] = int32(at), ids[at], 1
+		masked[k], original[k], weights[k] = int32(at), ids[at], 1
 		if at/length >= real {
 			weights[k] = 0
 		}
@@ -94,7 +94,7 @@ func (g *guessing) fill(b *data.Batch, real int, rng *rand.Rand, in train.Inputs
 // sines and cosines instead of random numbers, of the same mean square
 // (Vaswani et al. 2017): to find a neighbour is then one linear map at every
 // place, which random rows take thousands of updates to learn.
-func (g *guessing) start(r *engine.Executable) error {
+func (g *maskedLM) start(r *engine.Executable) error {
 	e := encoder(g.config)
 	half := max(1, e.D/2)
 	return r.ChangeState(base(e)+".embeddings.position_embeddings.weight", func(x []float32) error {
@@ -111,38 +111,38 @@ func (g *guessing) start(r *engine.Executable) error {
 	})
 }
 
-// guessFeed fits the windows to the trainer.
-type guessFeed struct {
-	*guessing
+// maskedFeed fits the windows to the trainer.
+type maskedFeed struct {
+	*maskedLM
 	l *data.Loader
 }
 
-func (g *guessing) feed(micros int) (*guessFeed, error) {
+func (g *maskedLM) feed(micros int) (*maskedFeed, error) {
 	c := g.config
 	l, err := data.NewLoader(g.Train, data.LoaderOptions{
 		MicroBatches: micros, BatchSize: g.rows, Shuffle: c.Data.Shuffle, Seed: c.Data.ShuffleSeed, Workers: c.Data.Workers,
 	})
-	return &guessFeed{g, l}, err
+	return &maskedFeed{g, l}, err
 }
 
 // Next implements train.Feed.
-func (f *guessFeed) Next() (train.Update, error) {
+func (f *maskedFeed) Next() (train.Update, error) {
 	u, err := f.l.Next()
 	if err != nil {
 		return train.Update{}, err
 	}
 	place := uint64(u.Cursor.Epoch)<<40 | uint64(u.Cursor.Index)
 	return train.Update{
-		Micro: len(u.Micro), Weight: float64(len(u.Micro) * picks(f.config, f.rows)), Tokens: u.Windows * int64(f.config.Data.SeqLen), Cursor: u.Cursor,
+		Micro: len(u.Micro), Weight: float64(len(u.Micro) * maskedCount(f.config, f.rows)), Tokens: u.Windows * int64(f.config.Data.SeqLen), Cursor: u.Cursor,
 		Fill: func(m int, in train.Inputs) error {
 			rng := rand.New(rand.NewPCG(f.config.Training.Seed+uint64(m), place))
-			return f.guessing.fill(&u.Micro[m], f.rows, rng, in)
+			return f.maskedLM.fill(&u.Micro[m], f.rows, rng, in)
 		},
 	}, nil
 }
 
 // Seek implements train.Feed.
-func (f *guessFeed) Seek(cursor json.RawMessage) error {
+func (f *maskedFeed) Seek(cursor json.RawMessage) error {
 	var c data.Cursor
 	if err := json.Unmarshal(cursor, &c); err != nil {
 		return err
@@ -151,10 +151,10 @@ func (f *guessFeed) Seek(cursor json.RawMessage) error {
 }
 
 // Close implements train.Feed.
-func (f *guessFeed) Close() { f.l.Close() }
+func (f *maskedFeed) Close() { f.l.Close() }
 
 // evaluation guesses held-out tokens, the same every time: loss and perplexity.
-func (g *guessing) evaluation() train.Evaluator {
+func (g *maskedLM) evaluation() train.Evaluator {
 	batch := func(n int, u *data.Update) train.EvalBatch[corpus.Loss] {
 		var weight float64
 		return train.EvalBatch[corpus.Loss]{

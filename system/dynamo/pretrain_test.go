@@ -62,8 +62,8 @@ func apart(t *testing.T, c *config.Config, low graph.DType, updates int) float64
 	for u := range updates {
 		ids, _ := in.I32(at(inputIDs, ""))
 		lens, _ := in.I32(at(inputLens, ""))
-		picks, _ := in.I32(at(inputPicks, ""))
-		hidden, _ := in.I32(at(inputHidden, ""))
+		masked, _ := in.I32(at(inputMasked, ""))
+		hidden, _ := in.I32(at(inputOriginal, ""))
 		weights, _ := in.F32(at(inputWeights, ""))
 		for i := range rows {
 			lens[i] = int32(length)
@@ -77,15 +77,15 @@ func apart(t *testing.T, c *config.Config, low graph.DType, updates int) float64
 				ids[i*length+k] = int32(10 + now)
 			}
 		}
-		for k := range picks {
-			from, to := k*rows*length/len(picks), (k+1)*rows*length/len(picks)
+		for k := range masked {
+			from, to := k*rows*length/len(masked), (k+1)*rows*length/len(masked)
 			place := from + rng.IntN(to-from)
-			picks[k], hidden[k], weights[k] = int32(place), ids[place], 1
+			masked[k], hidden[k], weights[k] = int32(place), ids[place], 1
 			ids[place] = 4
 		}
 		lr, _ := in.F32(engine.InputLR)
 		inv, _ := in.F32(engine.InputInvWeight)
-		lr[0], inv[0] = float32(s.LR(int64(u))), 1/float32(len(picks))
+		lr[0], inv[0] = float32(s.LR(int64(u))), 1/float32(len(masked))
 		if err := r.Run(engine.FuncStep, 0); err != nil {
 			t.Fatal(err)
 		}

@@ -53,10 +53,10 @@ func figures(m map[string]float64) report.Table {
 func (j *job) reportEncoder(ctx context.Context, r *engine.Executable, res *result, page *report.Page) error {
 	res.Goal = lossName
 	page.Lead = "The encoder that the tasks share was trained to guess hidden tokens. It is frozen from here on."
-	if j.guess.HeldOut == nil {
+	if j.maskedLM.HeldOut == nil {
 		return nil
 	}
-	m, err := train.Evaluate(ctx, j.guess.evaluation(), r, 0)
+	m, err := train.Evaluate(ctx, j.maskedLM.evaluation(), r, 0)
 	if err != nil {
 		return err
 	}

@@ -113,7 +113,7 @@ class Translation(Model):
             self.norm(h + n)
         self.linear(h + ".projection", D, D)
         for i in range(LAYERS):
-            for part in ("own", "source"):
+            for part in ("self_attn", "encoder_attn"):
                 self.norm(f"{h}.layers.{i}.{part}.norm")
                 for name in ("query", "key", "value", "output"):
                     self.linear(f"{h}.layers.{i}.{part}.{name}", D, D)
@@ -147,9 +147,9 @@ class Translation(Model):
         past = torch.ones(WRITTEN, WRITTEN, dtype=torch.bool).tril()[None, None]
         for i in range(LAYERS):
             p = f"{self.h}.layers.{i}"
-            n = self.normed(p + ".own.norm", y)
-            y = y + self.attend(p + ".own", n, n, past)
-            y = y + self.attend(p + ".source", self.normed(p + ".source.norm", y), x, mask.bool()[:, None, None])
+            n = self.normed(p + ".self_attn.norm", y)
+            y = y + self.attend(p + ".self_attn", n, n, past)
+            y = y + self.attend(p + ".encoder_attn", self.normed(p + ".encoder_attn.norm", y), x, mask.bool()[:, None, None])
             y = y + self.apply(p + ".mlp.down", F.gelu(self.apply(p + ".mlp.up", self.normed(p + ".mlp.norm", y))))
         logits = self.apply(self.h + ".projection", self.normed(self.h + ".norm", y)) @ table.T
         each = F.cross_entropy(logits.flatten(0, 1), b["next"].flatten(), reduction="none")

@@ -4,28 +4,29 @@ import (
 	"slices"
 
 	"github.com/snug-ml/snug/internal/size"
+	"github.com/snug-ml/snug/session"
 )
 
 // announce prints what will be run: the plan in short.
-func (r *run) announce() {
-	rep, t := r.report, &r.config.Training
-	name := r.config.System
-	if r.config.Preset != "" {
-		name += " / " + r.config.Preset
+func (a *app) announce(r session.Planned) {
+	rep, t := r.Report, &r.Config.Training
+	name := r.Config.System
+	if r.Config.Preset != "" {
+		name += " / " + r.Config.Preset
 	}
-	r.printf("%s: %s parameters", name, count(float64(rep.Parameters)))
+	a.printf("%s: %s parameters", name, count(float64(rep.Parameters)))
 	if rep.Trained != rep.Parameters {
-		r.printf(" (%s trained)", count(float64(rep.Trained)))
+		a.printf(" (%s trained)", count(float64(rep.Trained)))
 	}
-	r.printf(", %s on %s, %d threads (%s)\n", r.precision, r.computer(), r.threads, r.reason)
+	a.printf(", %s on %s, %d threads (%s)\n", r.Precision, r.Computer(), r.Threads, r.Reason)
 	s := rep.Run.Settings
-	r.printf("update: %d x %d sequences = %s %s, %d updates; recompute %v\n", s.Accumulation, s.MicroBatch,
-		count(float64(int64(s.Effective())*r.model.UnitsPerRow)), r.model.Unit, t.MaxSteps, s.Recompute)
-	r.printf("memory planned: %v before data, of which the arena %v (`snug plan` shows every part)\n", size.Bytes(rep.Total), size.Bytes(rep.Arena))
-	_, rates := r.schedule().Preview(40)
-	r.printf("learning rate: %s  peak %.3g, last %.3g\n", sparkline(rates), slices.Max(rates), rates[len(rates)-1])
+	a.printf("update: %d x %d sequences = %s %s, %d updates; recompute %v\n", s.Accumulation, s.MicroBatch,
+		count(float64(int64(s.Effective())*r.Model.UnitsPerRow)), r.Model.Unit, t.MaxSteps, s.Recompute)
+	a.printf("memory planned: %v before data, of which the arena %v (`snug plan` shows every part)\n", size.Bytes(rep.Total), size.Bytes(rep.Arena))
+	_, rates := r.Schedule().Preview(40)
+	a.printf("learning rate: %s  peak %.3g, last %.3g\n", sparkline(rates), slices.Max(rates), rates[len(rates)-1])
 	if rep.Time.Tokens > 0 {
-		r.printf("speed predicted: %s %s/s\n", count(rep.Time.Tokens), r.model.Unit)
+		a.printf("speed predicted: %s %s/s\n", count(rep.Time.Tokens), r.Model.Unit)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/snug-ml/snug/session"
 	"github.com/snug-ml/snug/train"
 )
 
@@ -36,7 +37,7 @@ data: {source: [corpus/*.txt], held_out_fraction: 0.2}
 		t.Fatal(err)
 	}
 	want := losses(t, "run")
-	if len(rows) == 0 || len(rows[0].Losses) != len(want) || len(want) != benchWarmup+5 {
+	if len(rows) == 0 || len(rows[0].Losses) != len(want) || len(want) != session.BenchWarmup+5 {
 		t.Fatalf("bench gave %+v, training %d losses", rows, len(want))
 	}
 	for i, v := range rows[0].Losses {

@@ -14,12 +14,6 @@ import (
 
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/engine/pass"
-	"github.com/snug-ml/snug/system"
-	"github.com/snug-ml/snug/system/agiformer"
-	"github.com/snug-ml/snug/system/cloudbase"
-	"github.com/snug-ml/snug/system/dynamo"
-	"github.com/snug-ml/snug/system/moderation"
-	"github.com/snug-ml/snug/system/refocused"
 	"github.com/snug-ml/snug/train"
 )
 
@@ -35,9 +29,6 @@ const (
 	// reader had left: 128 and the number of SIGPIPE.
 	exitUnread = 141
 )
-
-// systems are what snug trains.
-var systems = []system.System{refocused.System, dynamo.System, moderation.System, agiformer.System, cloudbase.System}
 
 // app is what every verb gets.
 type app struct {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/configs"
+	"github.com/snug-ml/snug/session"
 )
 
 type configCmd struct {
@@ -85,21 +86,21 @@ func (c *configCmd) Run(a *app) error {
 			Origin string `json:"origin"`
 		}
 		var all []value
-		for _, v := range s.config.Values() {
+		for _, v := range s.Config.Values() {
 			all = append(all, value{v.Key, v.Text, v.Origin.String()})
 		}
 		return a.json(all)
 	}
-	return s.config.WriteYAML(a.out)
+	return s.Config.WriteYAML(a.out)
 }
 
 func systemNamed(name string) (config.System, error) {
 	names := ""
-	for _, s := range systems {
+	for _, s := range session.Systems {
 		if s.Config.Name == name {
 			return s.Config, nil
 		}
 		names += " " + s.Config.Name
 	}
-	return config.System{}, usageError{fmt.Errorf("no system is called %q; there are:%s", name, names)}
+	return config.System{}, usageError{Err: fmt.Errorf("no system is called %q; there are:%s", name, names)}
 }

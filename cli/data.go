@@ -13,6 +13,7 @@ import (
 	"github.com/snug-ml/snug/data/shard"
 	"github.com/snug-ml/snug/internal/durable"
 	"github.com/snug-ml/snug/internal/size"
+	"github.com/snug-ml/snug/session"
 	"github.com/snug-ml/snug/system"
 	"github.com/snug-ml/snug/train/rundir"
 )
@@ -51,12 +52,12 @@ func (d *dataPrepareCmd) Run(a *app) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
-	runs := []*setup{s}
-	if s.system.Phases != nil {
-		if phases := s.system.Phases(s.config, scratch); len(phases) > 0 {
+	runs := []*session.Setup{s}
+	if s.System.Phases != nil {
+		if phases := s.System.Phases(s.Config, scratch); len(phases) > 0 {
 			runs = nil
 			for _, p := range phases {
-				x, err := a.load(d.choice, overridden(keep, p.Settings), true)
+				x, err := a.load(d.choice, session.Overridden(keep, p.Settings), true)
 				if err != nil {
 					return err
 				}
@@ -66,7 +67,7 @@ func (d *dataPrepareCmd) Run(a *app) (err error) {
 	}
 	var text *shard.Report
 	for _, x := range runs {
-		found, err := x.prepare(a, d.Out, scratch)
+		found, err := a.prepare(x, d.Out, scratch)
 		if err != nil {
 			return err
 		}
@@ -82,10 +83,10 @@ func (d *dataPrepareCmd) Run(a *app) (err error) {
 	case a.asJSON:
 		return a.json(map[string]any{"folder": d.Out, "bytes": bytes})
 	case bytes == 0:
-		a.printf("nothing to prepare: %s reads this data as it is\n", s.config.System)
+		a.printf("nothing to prepare: %s reads this data as it is\n", s.Config.System)
 		return nil
 	case d.Report && text == nil:
-		a.printf("no report: %s has no text in shards\n", s.config.System)
+		a.printf("no report: %s has no text in shards\n", s.Config.System)
 	case d.Report:
 		if err := a.report(text); err != nil {
 			return err
@@ -97,7 +98,7 @@ func (d *dataPrepareCmd) Run(a *app) (err error) {
 
 // prepare opens the data of a run as training does, prepared below cache, and
 // gives the report on its text, if it has one.
-func (s *setup) prepare(a *app, cache, scratch string) (*shard.Report, error) {
+func (a *app) prepare(s *session.Setup, cache, scratch string) (*shard.Report, error) {
 	dir := filepath.Join(scratch, "run")
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return nil, err
@@ -106,16 +107,16 @@ func (s *setup) prepare(a *app, cache, scratch string) (*shard.Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	data, err := s.system.Open(a.ctx, s.config, s.model, system.Env{Dir: run, Cache: cache, Log: a.log})
+	data, err := s.Data(a.ctx, system.Env{Dir: run, Cache: cache, Log: a.log})
 	if err != nil {
 		return nil, errors.Join(err, run.Close())
 	}
-	return data.Text, errors.Join(closeData(data), run.Close())
+	return data.Text, errors.Join(session.CloseData(data), run.Close())
 }
 
 // again are the words that name the same data and settings to train.
-func (d *dataPrepareCmd) again(a *app, s *setup) string {
-	words := []string{s.config.Preset}
+func (d *dataPrepareCmd) again(a *app, s *session.Setup) string {
+	words := []string{s.Config.Preset}
 	if d.Config != "" {
 		words = []string{"--config", quoted(d.Config)}
 		if d.Preset != "" {

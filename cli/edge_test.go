@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/snug-ml/snug/config"
+	"github.com/snug-ml/snug/session"
 )
 
 // Every number of every system is planned at the edges of what its key takes:
@@ -25,7 +26,7 @@ func TestEveryEdgeIsPlannedOrRefused(t *testing.T) {
 		t.Skip("plans a thousand models")
 	}
 	every, ended := everySystem(t), map[int]int{}
-	for _, s := range systems {
+	for _, s := range session.Systems {
 		run := every[s.Config.Name]
 		raw, err := config.JSONSchema(s.Config)
 		if err != nil {
@@ -92,11 +93,11 @@ func planWithin(t *testing.T, limit time.Duration, path string, settings ...stri
 		if err != nil {
 			return err
 		}
-		targets, err := s.targets([]string{"t4"})
+		targets, err := s.Targets([]string{"t4"})
 		if err != nil {
 			return err
 		}
-		_, no, err := s.planned(targets[0])
+		_, no, err := s.Plan(targets[0])
 		if no != nil {
 			err = no
 		}

@@ -1,18 +1,14 @@
 package cli
 
 import (
-	"errors"
 	"fmt"
 	"hash/fnv"
-	"os"
 	"path/filepath"
 	"strings"
 
-	"github.com/snug-ml/snug/engine/graph"
-	"github.com/snug-ml/snug/system"
+	"github.com/snug-ml/snug/session"
 	"github.com/snug-ml/snug/train"
 	"github.com/snug-ml/snug/train/checkpoint"
-	"github.com/snug-ml/snug/train/rundir"
 )
 
 type evalCmd struct {
@@ -33,79 +29,39 @@ Examples:
 }
 
 // Run implements the verb.
-func (e *evalCmd) Run(a *app) (err error) {
+func (e *evalCmd) Run(a *app) error {
 	o, err := a.openFor(e.pick, true)
 	if err != nil {
 		return err
 	}
-	s, err := a.resolved(o.config)
+	s, err := session.Resolve(a.ctx, o.config)
 	if err != nil {
 		return err
 	}
-	p, err := s.compileEvaluation()
+	reports := a.evaluated(o.Path)
+	found, err := s.Evaluate(a.ctx, o.Chosen, reports)
 	if err != nil {
 		return err
 	}
-	dir := checkpoint.RunOf(o.Path)
-	run, err := rundir.Look(dir)
-	if err != nil {
-		return err
+	if !found.Reports {
+		reports = ""
 	}
-	defer func() { err = errors.Join(err, run.Close()) }()
-	d, err := s.system.Open(a.ctx, s.config, s.model, system.Env{Dir: run, Cache: s.cache(dir), Log: func(string, ...any) {}})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, closeData(d)) }()
-	if d.Evaluator == nil {
-		return fmt.Errorf("%s: nothing is held out (data.held_out_fraction is 0)", e.Path)
-	}
-	r, err := s.ready(p, d)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, r.Close()) }()
-	ck, err := checkpoint.Load(o.Path)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, ck.Close()) }()
-	if err := train.LoadStates(r, ck, graph.Weight, graph.Buffer); err != nil {
-		return err
-	}
-	m, err := train.Evaluate(a.ctx, d.Evaluator, r, 0)
-	if err != nil {
-		return err
-	}
-	reports := ""
-	if d.Report != nil {
-		reports = a.evaluated(o.Path)
-		if err := os.MkdirAll(reports, 0o777); err != nil {
-			return err
-		}
-		to, err := rundir.Look(reports)
-		if err != nil {
-			return err
-		}
-		if err := errors.Join(d.Report(a.ctx, r, o.Update, to), to.Close()); err != nil {
-			return err
-		}
-	}
+	m := found.Metrics
 	if a.asJSON {
-		for _, b := range d.Baselines {
+		for _, b := range found.Baselines {
 			m["baseline_"+b.Name] = b.Value
 		}
 		return a.json(struct {
 			*checkpoint.Chosen
 			Metrics map[string]checkpoint.Float `json:"metrics"`
 			Reports string                      `json:"reports,omitempty"`
-		}{o.Chosen, toFloats(m), reports})
+		}{o.Chosen, train.Floats(m), reports})
 	}
 	a.printf("%v, update %d\n", o, o.Update)
 	for _, k := range sortedKeys(m) {
-		a.printf("  %-18s %s\n", strings.ReplaceAll(k, "_", " "), figure(d.Goal, k, m[k]))
+		a.printf("  %-18s %s\n", strings.ReplaceAll(k, "_", " "), figure(found.Goal, k, m[k]))
 	}
-	for _, b := range d.Baselines {
+	for _, b := range found.Baselines {
 		a.printf("  %-18s %.4f\n", "baseline "+b.Name, b.Value)
 	}
 	if reports != "" {

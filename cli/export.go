@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/snug-ml/snug/session"
 	"github.com/snug-ml/snug/train/checkpoint"
 )
 
@@ -64,7 +65,7 @@ func (e *exportCmd) Run(a *app) error {
 // exportable names the systems whose models can be exported.
 func exportable() string {
 	var names []string
-	for s := range slices.Values(systems) {
+	for s := range slices.Values(session.Systems) {
 		if s.Export != nil {
 			names = append(names, s.Config.Name)
 		}

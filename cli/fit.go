@@ -1,11 +1,5 @@
 package cli
 
-import (
-	"github.com/snug-ml/snug/device"
-	"github.com/snug-ml/snug/engine/pass"
-	"github.com/snug-ml/snug/engine/plan"
-)
-
 type fitCmd struct {
 	choice
 	Card string `help:"Card to fit (default: this machine)." placeholder:"NAME"`
@@ -34,20 +28,11 @@ func (f *fitCmd) Run(a *app) error {
 	if f.Card != "" {
 		names = []string{f.Card}
 	}
-	targets, err := s.targets(names)
+	targets, err := s.Targets(names)
 	if err != nil {
 		return err
 	}
-	t := targets[0]
-	c, err := s.settings(s.precision)
-	if err != nil {
-		return err
-	}
-	search := plan.Search{Effective: c.Effective(), CEChunk: c.CEChunk, Precisions: s.precisions(chip(s, t))}
-	if c.Recompute != pass.RecomputeAuto {
-		search.Recompute = &c.Recompute
-	}
-	choice, err := s.planner(t).Fit(search)
+	choice, err := s.Search(targets[0])
 	if err != nil {
 		return err
 	}
@@ -59,17 +44,4 @@ func (f *fitCmd) Run(a *app) error {
 	a.printf("\nTo use it:\n  --training.batch_size %d --training.gradient_accumulation_steps %d --training.mixed_precision %s --training.gradient_checkpointing %v --training.ce_chunk %d\n",
 		b.MicroBatch, b.Accumulation, b.Precision, b.Recompute, b.CEChunk)
 	return nil
-}
-
-// precisions are those to choose from on a chip: the one asked for, or fp32
-// and the chip's best.
-func (s *setup) precisions(on device.Chip) []device.Precision {
-	if s.asked != device.Auto {
-		return []device.Precision{s.asked}
-	}
-	best, _, err := device.ChoosePrecision(device.Auto, on)
-	if err != nil || best == device.FP32 {
-		return []device.Precision{device.FP32}
-	}
-	return []device.Precision{best, device.FP32}
 }

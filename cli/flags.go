@@ -14,6 +14,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/snug-ml/snug/config"
+	"github.com/snug-ml/snug/session"
 )
 
 // The grammar says by tags what a verb and its flags accept; nothing that was
@@ -261,7 +262,7 @@ func flagHint(name string) (string, bool) {
 	if name == "--system" {
 		return "the system is that of the preset or, as system:, of the file that --config names", true
 	}
-	for _, s := range systems {
+	for _, s := range session.Systems {
 		if hint, ok := config.FlagHint(name, s.Config); ok {
 			return hint, true
 		}

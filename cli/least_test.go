@@ -12,10 +12,11 @@ import (
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/pass"
 	"github.com/snug-ml/snug/engine/plan"
+	"github.com/snug-ml/snug/session"
 )
 
 // described is a configuration described for this machine.
-func described(t *testing.T, preset string, settings ...string) *setup {
+func described(t *testing.T, preset string, settings ...string) *session.Setup {
 	t.Helper()
 	o, rest := config.SplitFlags(settings)
 	if len(rest) > 0 {
@@ -40,24 +41,24 @@ type combination struct {
 // holds checks that no plan of s needs less than what is said before planning,
 // and that this is not next to nothing: the given share of the parameters is
 // counted.
-func holds(t *testing.T, s *setup, what string, share float64, in ...combination) {
+func holds(t *testing.T, s *session.Setup, what string, share float64, in ...combination) {
 	t.Helper()
 	counted := 0.0
-	for _, p := range s.model.Least {
+	for _, p := range s.Model.Least {
 		if p.Of != plan.EachRow {
 			counted += p.Count
 		}
 	}
 	for _, k := range in {
 		c := plan.Settings{
-			MicroBatch: s.model.Shape.MicroBatch, Accumulation: k.accumulation, Recompute: pass.RecomputeFull, Precision: k.precision, CEChunk: 16,
+			MicroBatch: s.Model.Shape.MicroBatch, Accumulation: k.accumulation, Recompute: pass.RecomputeFull, Precision: k.precision, CEChunk: 16,
 		}
-		p, err := s.compile(c, k.traits, nil)
+		p, err := s.Compile(c, k.traits, nil)
 		if err != nil {
 			t.Errorf("%s: %v", what, err)
 			return
 		}
-		if least := s.model.Least.Bytes(c); least > float64(p.Layout.Bytes) {
+		if least := s.Model.Least.Bytes(c); least > float64(p.Layout.Bytes) {
 			t.Errorf("%s, %v: the plan needs %d bytes, and the least is said to be %.0f", what, c, p.Layout.Bytes, least)
 		}
 		if all, _ := p.Parameters(); counted > float64(all) || counted < share*float64(all) {
@@ -77,8 +78,8 @@ func TestNoPresetNeedsLessThanTheLeast(t *testing.T) {
 	for _, p := range presets {
 		s := described(t, p.Name)
 		holds(t, s, p.Name, 0.5, thrifty)
-		if s.system.Phases != nil {
-			for _, phase := range s.system.Phases(s.config, t.TempDir()) {
+		if s.System.Phases != nil {
+			for _, phase := range s.System.Phases(s.Config, t.TempDir()) {
 				var settings []string
 				for _, o := range phase.Settings {
 					settings = append(settings, "--"+o.Key+"="+o.Text)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/engine/pass"
+	"github.com/snug-ml/snug/session"
 )
 
 // hostile are numbers that no key that counts something takes.
@@ -29,7 +30,7 @@ func TestEveryNumberIsBounded(t *testing.T) {
 		"refocused": "quickstart", "moderation": "moderation-quickstart", "agiformer": "agiformer-quickstart",
 		"dynamo": "dynamo-quickstart", "cloudbase": "cloudbase-quickstart",
 	}
-	for _, s := range systems {
+	for _, s := range session.Systems {
 		raw, err := config.JSONSchema(s.Config)
 		if err != nil {
 			t.Fatal(err)

@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/device"
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/backend"
+	"github.com/snug-ml/snug/session"
 	"github.com/snug-ml/snug/system"
 	"github.com/snug-ml/snug/train/checkpoint"
 )
@@ -84,13 +84,13 @@ func (a *app) openFor(p pick, data bool) (*opened, error) {
 		return nil, err
 	}
 	cfg, err := config.Load(config.Sources{
-		Systems: knownSystems(), File: filepath.Join(c.Path, checkpoint.ConfigFile), Overrides: a.overrides,
+		Systems: session.Configs(), File: filepath.Join(c.Path, checkpoint.ConfigFile), Overrides: a.overrides,
 		Fetch: a.fetch(data),
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &opened{c, cfg, systemOf(cfg)}, nil
+	return &opened{c, cfg, session.SystemOf(cfg)}, nil
 }
 
 // choose finds the checkpoint that path means, by the rule of
@@ -127,11 +127,11 @@ func (a *app) runWithModel(path string) (string, error) {
 	if _, err := os.Stat(filepath.Join(path, checkpoint.ManifestFile)); err == nil {
 		return path, nil
 	}
-	cfg, err := config.Load(config.Sources{Systems: knownSystems(), File: file, Fetch: a.fetch(false)})
+	cfg, err := config.Load(config.Sources{Systems: session.Configs(), File: file, Fetch: a.fetch(false)})
 	if err != nil {
 		return "", err
 	}
-	s := systemOf(cfg)
+	s := session.SystemOf(cfg)
 	if s.PhaseFolders == nil {
 		return path, nil
 	}
@@ -162,18 +162,4 @@ func runsBelow(dir string) (runs []string, err error) {
 func hasCheckpoints(dir string) bool {
 	list, err := checkpoint.List(filepath.Join(dir, checkpoint.Folder))
 	return err == nil && len(list) > 0
-}
-
-// knownSystems are the configurations of all systems.
-func knownSystems() []config.System {
-	var known []config.System
-	for _, s := range systems {
-		known = append(known, s.Config)
-	}
-	return known
-}
-
-// systemOf is the system that a configuration is for.
-func systemOf(c *config.Config) system.System {
-	return systems[slices.IndexFunc(systems, func(x system.System) bool { return x.Config.Name == c.System })]
 }

@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/snug-ml/snug/engine/pass"
 	"github.com/snug-ml/snug/engine/plan"
 	"github.com/snug-ml/snug/internal/size"
+	"github.com/snug-ml/snug/session"
 )
 
 type planCmd struct {
@@ -47,14 +49,14 @@ func (p *planCmd) Run(a *app) error {
 	if slices.Contains(p.Card, "all") {
 		return p.all(a, s)
 	}
-	targets, err := s.targets(p.Card)
+	targets, err := s.Targets(p.Card)
 	if err != nil {
 		return err
 	}
 	var refused error
 	var said []any // a report or a refusal for each target
 	for i, t := range targets {
-		report, no, err := s.planned(t)
+		report, no, err := s.Plan(t)
 		var hopeless *plan.Hopeless
 		if errors.As(err, &hopeless) {
 			refused = errors.Join(refused, hopeless)
@@ -74,7 +76,7 @@ func (p *planCmd) Run(a *app) error {
 			if i > 0 {
 				a.printf("\n")
 			}
-			ladder, err := s.ladder(t, report, no)
+			ladder, err := s.Ladder(t, report, no)
 			if err != nil {
 				return err
 			}
@@ -96,43 +98,8 @@ func (p *planCmd) Run(a *app) error {
 	return refused
 }
 
-// chip is what a target computes on.
-func chip(s *setup, t plan.Target) device.Chip {
-	if t.Card != nil {
-		return t.Card
-	}
-	return &s.host.CPU
-}
-
-// targets are the cards so named, or this machine.
-func (s *setup) targets(names []string) ([]plan.Target, error) {
-	if len(names) == 0 {
-		t, err := s.hostTarget()
-		return []plan.Target{t}, err
-	}
-	var out []plan.Target
-	for _, n := range names {
-		c, err := device.Lookup(n)
-		if err != nil {
-			return nil, usageError{err}
-		}
-		t := plan.OnCard(c)
-		t.Budget = int64(s.config.Hardware.MemoryBudget)
-		out = append(out, t)
-	}
-	return out, nil
-}
-
-// ladder is that of the refusal, or of the settings as they are.
-func (s *setup) ladder(t plan.Target, report *plan.Report, no *plan.DoesNotFit) ([]plan.Rung, error) {
-	if no != nil {
-		return no.Ladder, nil
-	}
-	return s.planner(t).Ladder(report.Run.Settings)
-}
-
 // all prints one line for each card.
-func (p *planCmd) all(a *app, s *setup) error {
+func (p *planCmd) all(a *app, s *session.Setup) error {
 	type row struct {
 		Card      string           `json:"card"`
 		Precision device.Precision `json:"precision"`
@@ -145,12 +112,12 @@ func (p *planCmd) all(a *app, s *setup) error {
 	rows := []row{}
 	for _, c := range device.Cards() {
 		t := plan.OnCard(c)
-		precision, _, err := device.ChoosePrecision(s.asked, c)
+		precision, _, err := device.ChoosePrecision(s.Asked, c)
 		if err != nil {
 			rows = append(rows, row{Card: c.Name, Has: t.Memory, Change: err.Error()})
 			continue
 		}
-		report, _, err := s.fit(t, precision)
+		report, _, err := s.Fit(t, precision)
 		var hopeless *plan.Hopeless
 		if errors.As(err, &hopeless) {
 			rows = append(rows, row{Card: c.Name, Precision: precision, Needs: hopeless.Least, Has: t.Memory, Change: "no change of settings is enough: at least so much is needed"})
@@ -172,7 +139,7 @@ func (p *planCmd) all(a *app, s *setup) error {
 	if a.asJSON {
 		return a.json(rows)
 	}
-	out := [][]string{{"CARD", "PRECISION", "NEEDS", "HAS", "", strings.ToUpper(s.model.Unit) + "/S (PREDICTED)", "SMALLEST CHANGE THAT FITS"}}
+	out := [][]string{{"CARD", "PRECISION", "NEEDS", "HAS", "", strings.ToUpper(s.Model.Unit) + "/S (PREDICTED)", "SMALLEST CHANGE THAT FITS"}}
 	for _, r := range rows {
 		verdict := "fits"
 		if !r.Fits {
@@ -183,20 +150,8 @@ func (p *planCmd) all(a *app, s *setup) error {
 	return a.table(out)
 }
 
-// planned is the plan for a target, and what is to be said where it does not fit.
-func (s *setup) planned(t plan.Target) (report *plan.Report, no *plan.DoesNotFit, err error) {
-	precision, _, err := device.ChoosePrecision(s.asked, chip(s, t))
-	if err != nil {
-		return nil, nil, err
-	}
-	if report, _, err = s.fit(t, precision); errors.As(err, &no) {
-		err = nil
-	}
-	return report, no, err
-}
-
 // dump compiles what would be trained, with the programs printed.
-func (p *planCmd) dump(a *app, s *setup) error {
+func (p *planCmd) dump(a *app, s *session.Setup) error {
 	ok := false
 	for _, n := range pass.Names() {
 		ok = ok || n == p.Dump
@@ -204,26 +159,19 @@ func (p *planCmd) dump(a *app, s *setup) error {
 	if !ok {
 		return usage("--dump %s: no such pass; the passes are %s", p.Dump, strings.Join(pass.Names(), ", "))
 	}
-	targets, err := s.targets(p.Card)
+	targets, err := s.Targets(p.Card)
 	if err != nil {
 		return err
 	}
 	var text strings.Builder
-	s.dumpTo = a.out
+	to := io.Writer(a.out)
 	if a.asJSON {
-		s.dumpTo = &text
+		to = &text
 	}
 	for _, t := range targets {
-		report, _, err := s.planned(t)
-		if err != nil {
+		if err := s.Dump(t, p.Dump, to); err != nil {
 			return err
 		}
-		s.dump = p.Dump
-		c := report.Run.Settings
-		if _, err = s.compile(c, t.Traits, t.Speed(c.Precision).Seconds); err != nil {
-			return err
-		}
-		s.dump = ""
 	}
 	if a.asJSON {
 		return a.json(map[string]string{"pass": p.Dump, "programs": text.String()})
@@ -232,9 +180,6 @@ func (p *planCmd) dump(a *app, s *setup) error {
 }
 
 // usageError is a mistake in the command line.
-type usageError struct{ error }
+type usageError = session.UsageError
 
-// ExitCode is 2: wrong usage.
-func (usageError) ExitCode() int { return exitUsage }
-
-func usage(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+func usage(format string, args ...any) error { return usageError{Err: fmt.Errorf(format, args...)} }

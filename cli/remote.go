@@ -1,8 +1,6 @@
 package cli
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -134,49 +132,4 @@ func (c *ckptRemoteCmd) Run(a *app) error {
 		return a.json(rows)
 	}
 	return a.table(out)
-}
-
-// startUploads opens checkpoint.remote, if there is one.
-func (r *run) startUploads() error {
-	c := &r.config.Checkpoint
-	if c.Remote == "" {
-		return nil
-	}
-	to, err := remote.Open(c.Remote, remote.Config{})
-	if err != nil {
-		return fmt.Errorf("checkpoint.remote: %w", err)
-	}
-	r.uploads, err = remote.NewUploader(r.store.Run(), to, remote.UploaderOptions{
-		Push: remote.PushOptions{Pack: c.Compression == "zstd", Retry: func(e remote.RetryEvent) {
-			if r.view != nil {
-				r.view.warn(retried(e))
-			}
-		}},
-		Notify: func(e remote.UploadEvent) {
-			if r.view != nil {
-				r.view.upload(e)
-			}
-		},
-	})
-	return err
-}
-
-// finishUploads gives what is queued some time to arrive; the queue on disk
-// keeps the rest for the next session.
-func (r *run) finishUploads() error {
-	if r.uploads == nil {
-		return nil
-	}
-	if r.store.Check() != nil { // there is nothing left to upload, which is told
-		r.uploads.Close()
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.ctx), r.config.Checkpoint.Grace)
-	defer cancel()
-	err := r.uploads.Drain(ctx)
-	r.uploads.Close()
-	if errors.Is(err, context.DeadlineExceeded) {
-		err = fmt.Errorf("uploads are not finished after checkpoint.grace (%s); what is left is queued in %s and goes on with --resume: %w", r.config.Checkpoint.Grace, r.store.Run().Join(remote.QueueFolder), err)
-	}
-	return err
 }

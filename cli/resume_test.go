@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/snug-ml/snug/config"
+	"github.com/snug-ml/snug/session"
 )
 
 // tree is every file below dir by its hash, but for locks, which are taken anew
@@ -101,7 +102,7 @@ func TestResumeWithEveryKeyChanged(t *testing.T) {
 	}
 	before := tree(t, "run")
 	load := func(extra ...config.Override) *config.Config {
-		c, err := config.Load(config.Sources{Systems: knownSystems(), File: "run/config.yaml", Overrides: extra})
+		c, err := config.Load(config.Sources{Systems: session.Configs(), File: "run/config.yaml", Overrides: extra})
 		if err != nil {
 			return nil
 		}

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/snug-ml/snug/session"
 )
 
 // broken is a writer that takes so many bytes.
@@ -102,8 +104,8 @@ func TestTrainingOutlivesStdout(t *testing.T) {
 		if code != c.code || strings.Count(said.String(), "the work goes on") != 1 {
 			t.Errorf("%s: exit code %d, %q", name, code, said.String())
 		}
-		raw, err := os.ReadFile(filepath.Join(run, summaryFile))
-		var s Summary
+		raw, err := os.ReadFile(filepath.Join(run, session.SummaryFile))
+		var s session.Summary
 		if err := errors.Join(err, json.Unmarshal(raw, &s)); err != nil || !s.Done {
 			t.Errorf("%s: the run is not whole: %v", name, err)
 		}

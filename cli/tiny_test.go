@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/snug-ml/snug/session"
 	"github.com/snug-ml/snug/train/checkpoint"
 )
 
@@ -120,8 +121,8 @@ split: {validation: [flight-03], calibration: [flight-04], test: [flight-05], co
 phases: {run: all, masked: true, pretrain_flight: flight-01}
 synthetic: {flights: 5, bursts: 4, burst_frames: 4}
 `, "", "masked", "pretrain", "final")
-	if len(out) != len(systems) {
-		t.Fatalf("%d tiny runs for %d systems", len(out), len(systems))
+	if len(out) != len(session.Systems) {
+		t.Fatalf("%d tiny runs for %d systems", len(out), len(session.Systems))
 	}
 	return out
 }

@@ -44,11 +44,3 @@ func build() string {
 	}
 	return info.Main.Version + " (" + strings.Join(parts, ", ") + ")"
 }
-
-// version is the module version that this binary was built from.
-func version() string {
-	if info, ok := debug.ReadBuildInfo(); ok {
-		return info.Main.Version
-	}
-	return "unknown"
-}

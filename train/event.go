@@ -2,9 +2,9 @@ package train
 
 import "time"
 
-// Event is what happens during a run, for whoever watches: one of Step,
-// Evaluated, Saving, Warned, Ended.
-type Event interface{ event() }
+// Event is something that happens during a run: a Step, Evaluated, Warned or
+// Ended, or the checkpoint.Event of a save that is skipped.
+type Event any
 
 // Step is an optimizer update.
 type Step struct {
@@ -24,6 +24,8 @@ type Step struct {
 	Took, Wait time.Duration
 	// Variants are the compiled shapes of its micro-batches, nil where there is one.
 	Variants []string
+	// FLOPs are those of its products, where who watches is told: 0 from a [Job].
+	FLOPs float64
 	// LossZ and NormZ are z-scores against the last 128 updates.
 	LossZ, NormZ float64
 	// Log says that the update is due for a log line.
@@ -39,16 +41,6 @@ type Evaluated struct {
 	Took    time.Duration
 }
 
-// Saving is news of a checkpoint.
-type Saving struct {
-	Update int64
-	Kind   string // saved, retry, failed, skipped
-	Path   string
-	Bytes  int64
-	Took   time.Duration
-	Err    error
-}
-
 // Warned is something the user should know.
 type Warned struct {
 	Update int64
@@ -57,9 +49,3 @@ type Warned struct {
 
 // Ended is the trouble that a run ends with.
 type Ended struct{ Trouble *Trouble }
-
-func (Step) event()      {}
-func (Evaluated) event() {}
-func (Saving) event()    {}
-func (Warned) event()    {}
-func (Ended) event()     {}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"path/filepath"
 	"slices"
 	"sync"
 
@@ -130,8 +131,11 @@ func (r *Recorder) Record(e Event) error {
 		return r.write(Line{Event: "warning", Update: e.Update, Text: e.Text})
 	case Ended:
 		return r.write(Line{Event: "trouble", Update: e.Trouble.Update, Kind: e.Trouble.Kind, Text: e.Trouble.String()})
-	case Saving:
-		text := e.Kind + " " + e.Path
+	case checkpoint.Event:
+		text := string(e.Kind) + " "
+		if e.Path != "" {
+			text += filepath.Base(e.Path)
+		}
 		if e.Err != nil {
 			text = fmt.Sprintf("%s: %v", text, e.Err)
 		}

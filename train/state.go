@@ -72,7 +72,8 @@ type session struct {
 	Metrics   map[string]checkpoint.Float `json:"metrics,omitempty"`
 }
 
-func toFloats(m map[string]float64) map[string]checkpoint.Float {
+// Floats are metrics as JSON can hold them, whatever their values are.
+func Floats(m map[string]float64) map[string]checkpoint.Float {
 	out := make(map[string]checkpoint.Float, len(m))
 	for k, v := range m {
 		out[k] = checkpoint.Float(v)
@@ -189,7 +190,7 @@ func (j *Job) snapshot(u int64) (*checkpoint.Snapshot, error) {
 	if err != nil {
 		return nil, err
 	}
-	sess, err := json.Marshal(session{j.skipped, checkpoint.Float(j.lastLoss), j.lossZ, j.normZ, j.Learning.memory, j.evaluated, toFloats(j.latest)})
+	sess, err := json.Marshal(session{j.skipped, checkpoint.Float(j.lastLoss), j.lossZ, j.normZ, j.Learning.memory, j.evaluated, Floats(j.latest)})
 	if err != nil {
 		return nil, err
 	}
@@ -197,7 +198,7 @@ func (j *Job) snapshot(u int64) (*checkpoint.Snapshot, error) {
 	meta.Created = time.Now().UTC().Format(time.RFC3339)
 	meta.History = j.history.Clone()
 	meta.Seconds = checkpoint.Float(j.elapsed())
-	meta.Metrics = toFloats(j.latest)
+	meta.Metrics = Floats(j.latest)
 	meta.Metrics["loss"] = checkpoint.Float(j.lastLoss)
 	snap := &checkpoint.Snapshot{
 		Weights: weights, Optimizer: optimizer, Files: j.Files, Metadata: meta, PlanHash: j.Plan, Arithmetic: j.Arithmetic,

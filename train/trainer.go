@@ -388,7 +388,7 @@ func (j *Job) after(ctx context.Context, u int64) (stop bool, err error) {
 	if j.SaveEvery > 0 && u%j.SaveEvery == 0 && u < j.Updates && j.saved != u {
 		if !finite(j.lastLoss) {
 			// It would push a good one out.
-			j.emit(Saving{Update: u, Kind: "skipped", Err: fmt.Errorf("the loss is %v", j.lastLoss)})
+			j.emit(checkpoint.Event{Kind: checkpoint.Skipped, Update: u, Err: fmt.Errorf("the loss is %v", j.lastLoss)})
 			return stop, nil
 		}
 		return stop, j.save(u)
@@ -479,7 +479,7 @@ func (j *Job) save(u int64) error {
 		err = j.Store.SaveAsync(snap)
 	}
 	if errors.Is(err, checkpoint.ErrBusy) {
-		j.emit(Saving{Update: u, Kind: "skipped", Err: err})
+		j.emit(checkpoint.Event{Kind: checkpoint.Skipped, Update: u, Err: err})
 		return nil
 	}
 	if err == nil {

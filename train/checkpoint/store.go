@@ -44,6 +44,7 @@ const (
 	Removed EventKind = "removed" // deleted by retention
 	Trouble EventKind = "trouble" // retention, cleaning or the log could not do its work
 	Moved   EventKind = "moved"   // the run folder was moved to Path, where the run goes on
+	Skipped EventKind = "skipped" // not tried: another save is being written, or the state is not worth one
 )
 
 // Event is one thing that happened in the background.

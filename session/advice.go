@@ -1,4 +1,4 @@
-package cli
+package session
 
 import (
 	"fmt"
@@ -9,7 +9,7 @@ import (
 
 // learning is what watches whether the run learns.
 func (r *run) learning() train.Learning {
-	t := &r.config.Training
+	t := &r.Config.Training
 	l := train.Learning{Drifts: r.data.Drifts, From: int64(max(2*t.WarmupSteps, t.MaxSteps/5))}
 	if b := r.data.Baselines; len(b) > 0 && r.data.Evaluator != nil {
 		l.Floor = &train.Floor{Name: b[0].Name, Value: b[0].Value}
@@ -20,7 +20,7 @@ func (r *run) learning() train.Learning {
 // advise says which settings help in a kind of trouble, with their values.
 func (r *run) advise(kind train.TroubleKind) (helps []string) {
 	values := map[string]string{}
-	for _, v := range r.config.Values() {
+	for _, v := range r.Config.Values() {
 		values[v.Key] = v.Text
 	}
 	add := func(change, key string) {
@@ -45,10 +45,10 @@ func (r *run) advise(kind train.TroubleKind) (helps []string) {
 	}
 	add("a lower", rate)
 	add("a longer", warmup)
-	if r.config.Training.MaxGradNorm == 0 {
+	if r.Config.Training.MaxGradNorm == 0 {
 		add("1 for", "training.max_grad_norm")
 	}
-	if r.config.Training.Eps < 1e-12 {
+	if r.Config.Training.Eps < 1e-12 {
 		add("a larger", "training.eps")
 	}
 	if s, err := strconv.ParseFloat(values["model.init_std"], 64); err == nil && s > 0.02 {
@@ -57,8 +57,8 @@ func (r *run) advise(kind train.TroubleKind) (helps []string) {
 	if kind == train.Unlearned {
 		add("more", steps)
 	}
-	if r.precision != "fp32" {
-		helps = append(helps, fmt.Sprintf("training.mixed_precision fp32 (now %s)", r.precision))
+	if r.Precision != "fp32" {
+		helps = append(helps, fmt.Sprintf("training.mixed_precision fp32 (now %s)", r.Precision))
 	}
 	return helps
 }

@@ -1,4 +1,4 @@
-package cli
+package session
 
 import (
 	"os"
@@ -98,12 +98,12 @@ func TestShareOfABeatenPeak(t *testing.T) {
 	if got := string(ratesFolder()); filepath.Dir(got) != os.Getenv("XDG_CACHE_HOME") {
 		t.Skipf("the cache folder %s is not named by XDG_CACHE_HOME on this system", got)
 	}
-	s := &setup{host: device.DetectHost(), threads: 2}
+	s := &Setup{Host: device.DetectHost(), Threads: 2}
 	rates := ratesFolder().keep(s.processor(), ratesAt(4e11))
 	s.rates = &rates
 	report := &plan.Report{Run: plan.Run{Settings: plan.Settings{Precision: device.BF16}}, Speed: rates.In(device.BF16)}
 	for _, c := range []struct{ rate, share, peak float64 }{{2e11, .25, 8e11}, {16e11, 1, 16e11}, {8e11, .5, 16e11}, {1e300, 1, 16e11}} {
-		if got := s.share(report, c.rate); got != c.share || report.Speed.Peak != c.peak {
+		if got := s.Share(report, c.rate); got != c.share || report.Speed.Peak != c.peak {
 			t.Errorf("%g is %g of %g, want %g of %g", c.rate, got, report.Speed.Peak, c.share, c.peak)
 		}
 	}
@@ -111,7 +111,7 @@ func TestShareOfABeatenPeak(t *testing.T) {
 	if got, ok := ratesFolder().of(s.processor()); !ok || got.BF16 != 16e11 || got.F32 != 4e11 {
 		t.Errorf("kept is %+v (%v)", got, ok)
 	}
-	if got := s.share(&plan.Report{}, 1e9); got != 0 {
+	if got := s.Share(&plan.Report{}, 1e9); got != 0 {
 		t.Errorf("without a peak the share is %g", got)
 	}
 }

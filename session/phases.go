@@ -1,4 +1,4 @@
-package cli
+package session
 
 import (
 	"bytes"
@@ -17,25 +17,17 @@ import (
 	"github.com/snug-ml/snug/train/rundir"
 )
 
-// chosen is the setting that --phase stands for.
-func (t *trainCmd) chosen() []config.Override {
-	if t.Phase == "" {
-		return nil
-	}
-	return []config.Override{{Key: "phases.run", Text: t.Phase, Flag: "--phase"}}
-}
-
 // phases trains one phase after the other, each in its folder below dir. A
 // resumed run passes over those that are done, but for two kinds: what is to be
 // trained for longer now goes on, and what learned nothing is started over where
 // its settings are others now.
-func (t *trainCmd) phases(a *app, c *config.Config, phases []system.Phase, dir string) (ended []phaseSummary, err error) {
+func (t *training) phases(c *config.Config, phases []system.Phase, dir string) (ended []PhaseSummary, err error) {
 	var yaml bytes.Buffer
 	if err := c.WriteYAML(&yaml); err != nil {
 		return nil, err
 	}
 	if t.Resume || t.Phase != "" {
-		all, err := a.changes(dir, c)
+		all, err := t.changes(dir, c)
 		if err != nil {
 			return nil, err
 		}
@@ -60,7 +52,7 @@ func (t *trainCmd) phases(a *app, c *config.Config, phases []system.Phase, dir s
 			return ended, err
 		}
 		sub, how := whole.Join(p.Name), *t
-		s, err := a.load(t.choice, overridden(t.chosen(), p.Settings), true)
+		s, err := t.load(p.Settings)
 		if err != nil {
 			return ended, err
 		}
@@ -71,20 +63,20 @@ func (t *trainCmd) phases(a *app, c *config.Config, phases []system.Phase, dir s
 			}
 			if before != nil && before.Done {
 				again := false
-				if before.dead() {
-					if again, err = a.changed(s.config, sub); err != nil {
+				if before.Dead() {
+					if again, err = t.differs(s.Config, sub); err != nil {
 						return ended, err
 					}
 				}
 				switch {
 				case again:
-					a.printf("%s learned nothing: it is started over with other settings\n", p.Name)
+					t.infof("%s learned nothing: it is started over with other settings", p.Name)
 					how.Resume, how.Fresh = false, true
-				case int64(s.config.Training.MaxSteps) > before.UpdatesPlanned:
-					a.printf("%s: %d updates are done, it goes on to %d\n", p.Name, before.Updates, s.config.Training.MaxSteps)
+				case int64(s.Config.Training.MaxSteps) > before.UpdatesPlanned:
+					t.infof("%s: %d updates are done, it goes on to %d", p.Name, before.Updates, s.Config.Training.MaxSteps)
 				default:
-					a.printf("%s: done\n", p.Name)
-					ended = append(ended, phaseSummary{p.Name, before})
+					t.infof("%s: done", p.Name)
+					ended = append(ended, PhaseSummary{p.Name, before})
 					continue
 				}
 			}
@@ -97,10 +89,10 @@ func (t *trainCmd) phases(a *app, c *config.Config, phases []system.Phase, dir s
 				return ended, fmt.Errorf("%s is not ready: %w", p.Name, err)
 			}
 		}
-		a.printf("\n[%d/%d] %s: %s\n", i+1, len(phases), p.Name, p.Title)
-		summary, err := how.one(a, s, sub, p.Name, began)
+		t.emit(PhaseBegins{i + 1, len(phases), p.Name, p.Title})
+		summary, err := how.one(s, sub, p.Name, began)
 		if summary != nil {
-			ended = append(ended, phaseSummary{p.Name, summary})
+			ended = append(ended, PhaseSummary{p.Name, summary})
 		}
 		if err != nil {
 			return ended, err
@@ -115,16 +107,16 @@ func alive(dir, name string) error {
 		return nil
 	}
 	s, err := readSummary(filepath.Join(dir, name))
-	if err != nil || s == nil || !s.dead() {
+	if err != nil || s == nil || !s.Dead() {
 		return err
 	}
 	return fmt.Errorf("%s, which has learned nothing: %v\nall that was trained is kept; start %s over with other settings: snug train --resume --out %s --phase all, and the setting that helps as a flag", name, s.Trouble, name, dir)
 }
 
-// changed reports whether c wants something else than the run in dir was
+// differs reports whether c wants something else than the run in dir was
 // trained with.
-func (a *app) changed(c *config.Config, dir string) (bool, error) {
-	old, err := config.Load(config.Sources{Systems: knownSystems(), File: filepath.Join(dir, checkpoint.ConfigFile), Fetch: a.fetch(false)})
+func (t *training) differs(c *config.Config, dir string) (bool, error) {
+	old, err := t.recorded(dir)
 	if err != nil {
 		return false, fmt.Errorf("the configuration of %s: %w", dir, err)
 	}
@@ -132,15 +124,15 @@ func (a *app) changed(c *config.Config, dir string) (bool, error) {
 	return old.Hash(what...) != c.Hash(what...), nil
 }
 
-// phaseSummary is how a phase ended.
-type phaseSummary struct {
+// PhaseSummary is how a phase ended.
+type PhaseSummary struct {
 	Phase string `json:"phase"`
 	*Summary
 }
 
 // readSummary reads the summary of the run in dir, nil if it has none.
 func readSummary(dir string) (*Summary, error) {
-	raw, err := regular.Read(filepath.Join(dir, summaryFile), regular.Text)
+	raw, err := regular.Read(filepath.Join(dir, SummaryFile), regular.Text)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -149,7 +141,7 @@ func readSummary(dir string) (*Summary, error) {
 		err = strictjson.Unmarshal(raw, &s)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, summaryFile), err)
+		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, SummaryFile), err)
 	}
 	return &s, nil
 }

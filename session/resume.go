@@ -1,4 +1,4 @@
-package cli
+package session
 
 import (
 	"encoding/json"
@@ -20,24 +20,24 @@ import (
 // what the newcomer's preset would train there is not what was asked for. With a
 // configuration that is named a run may begin: whoever restarts a job until it
 // is done need not know whether it has begun.
-func (t *trainCmd) ofRun(a *app) error {
-	if !t.Resume || t.Preset != "" || t.Config != "" {
+func (t *training) ofRun() error {
+	if !t.Resume || t.Sources.Preset != "" || t.Sources.File != "" {
 		return nil
 	}
-	dir := t.Out
-	for _, o := range a.overrides {
+	dir := t.Dir
+	for _, o := range t.Sources.Overrides {
 		if o.Key == "run.out" {
 			dir = o.Text
 		}
 	}
 	if dir == "" {
-		dir = filepath.Join("runs", defaultPreset)
+		dir = filepath.Join("runs", DefaultPreset)
 	}
 	path, err := configOf(dir)
 	if err != nil {
 		return err
 	}
-	t.Config, t.Out = path, dir
+	t.Sources.File, t.Dir = path, dir
 	return nil
 }
 
@@ -76,12 +76,12 @@ func (c change) String() string { return fmt.Sprintf("%s is %s, the run has %s",
 
 // changes holds a configuration against the one that the run in dir was made
 // with; none where there is no run.
-func (a *app) changes(dir string, c *config.Config) ([]change, error) {
+func (t *training) changes(dir string, c *config.Config) ([]change, error) {
 	path := filepath.Join(dir, checkpoint.ConfigFile)
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	old, err := config.Load(config.Sources{Systems: knownSystems(), File: path, Fetch: a.fetch(false)})
+	old, err := t.recorded(dir)
 	if err != nil {
 		return nil, fmt.Errorf("the configuration of the run to resume: %w", err)
 	}
@@ -99,6 +99,21 @@ func (a *app) changes(dir string, c *config.Config) ([]change, error) {
 		}
 	}
 	return list, nil
+}
+
+// recorded is the configuration that the run in dir was made with. What it names
+// as data is not fetched.
+func (t *training) recorded(dir string) (*config.Config, error) {
+	fetch := t.Sources.Fetch
+	if fetch != nil {
+		fetch = func(key, value string, list bool) ([]string, bool, error) {
+			if strings.HasPrefix(key, "data.") {
+				return nil, false, nil
+			}
+			return t.Sources.Fetch(key, value, list)
+		}
+	}
+	return config.Load(config.Sources{Systems: Configs(), File: filepath.Join(dir, checkpoint.ConfigFile), Fetch: fetch})
 }
 
 // settled reports whether a change is of something that is settled when a run
@@ -150,7 +165,7 @@ func (r *run) sameRun() error {
 	if list, err := checkpoint.List(r.dir); err != nil || len(list) == 0 {
 		return nil // nothing to resume: a new run may be any
 	}
-	all, err := r.changes(r.dir, r.config)
+	all, err := r.changes(r.dir, r.Config)
 	if err != nil {
 		return err
 	}
@@ -173,17 +188,17 @@ func (r *run) sameRun() error {
 // configuration, and tells what changed, because the run is then not the one
 // it would have been.
 func (r *run) resumable(c *checkpoint.Checkpoint) error {
-	if done, last := c.State.Update, int64(r.config.Training.MaxSteps); last < done {
+	if done, last := c.State.Update, int64(r.Config.Training.MaxSteps); last < done {
 		return usage("cannot resume %s: training.max_steps is %d, the run has done %d updates", r.dir, last, done)
 	}
 	for _, x := range r.changed {
-		r.printf("changed on resume: %s %s, was %s (%v)\n", x.Key, x.Text, x.was, x.Origin)
+		r.infof("changed on resume: %s %s, was %s (%v)", x.Key, x.Text, x.was, x.Origin)
 	}
-	r.printf("resuming from %s\n", filepath.Base(c.Path))
+	r.infof("resuming from %s", filepath.Base(c.Path))
 	now, before := r.arithmetic(), c.Manifest.Arithmetic
 	if before != "" && before != now {
 		r.otherBits = fmt.Sprintf("up to update %d this run was computed in %s, from here on in %s: results agree to rounding, not bit for bit as those of an undisturbed run would", c.State.Update, before, now)
-		r.warning("%s", r.otherBits)
+		r.warnf("%s", r.otherBits)
 	}
 	return nil
 }
@@ -209,4 +224,6 @@ func (r *run) misfit(err error) error {
 }
 
 // arithmetic says what decides how results are rounded.
-func (r *run) arithmetic() string { return fmt.Sprintf("%s with %s", r.precision, r.on.Arithmetic()) }
+func (r *run) arithmetic() string {
+	return fmt.Sprintf("%s with %s", r.Precision, r.Backend.Arithmetic())
+}

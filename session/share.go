@@ -1,15 +1,17 @@
-package cli
+package session
 
 import (
+	"github.com/snug-ml/snug/device"
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/engine/plan"
+	"github.com/snug-ml/snug/train"
 )
 
-// share is the share of the peak that so many FLOP/s of training by a report's
+// Share is the share of the peak that so many FLOP/s of training by a report's
 // plan are, 0 where no peak is known. Training that is faster than every
 // measurement is one itself, which raises the peak.
-func (s *setup) share(of *plan.Report, rate float64) float64 {
+func (s *Setup) Share(of *plan.Report, rate float64) float64 {
 	if of.Speed.Peak == 0 {
 		return 0
 	}
@@ -23,7 +25,7 @@ func (s *setup) share(of *plan.Report, rate float64) float64 {
 }
 
 // keepPeak keeps a peak that training raised.
-func (s *setup) keepPeak() {
+func (s *Setup) keepPeak() {
 	if s.beaten {
 		r := *s.rates
 		r.Measurements = 1 // this one; those before it are counted already
@@ -34,8 +36,8 @@ func (s *setup) keepPeak() {
 
 // processor is what the rates of this setup belong to: the host's, whatever
 // device is asked for.
-func (s *setup) processor() processor {
-	return processor{s.host.CPU.Model, backend.CPU(s.threads).Arithmetic(), s.threads}
+func (s *Setup) processor() processor {
+	return processor{s.Host.CPU.Model, backend.CPU(s.Threads).Arithmetic(), s.Threads}
 }
 
 // counter counts the products of updates.
@@ -62,4 +64,30 @@ func (c *counter) update(variants []string) (sum float64) {
 		sum += c.micro[v]
 	}
 	return sum
+}
+
+// speedometer adds up what a session has done.
+type speedometer struct {
+	products               *counter
+	sampler                *device.Sampler
+	tokens, flops, seconds float64
+	peak                   int64 // RSS, once it is closed
+}
+
+func newSpeedometer(c *counter) *speedometer {
+	return &speedometer{products: c, sampler: device.NewSampler()}
+}
+
+// update takes an update and gives the work of its products.
+func (m *speedometer) update(s *train.Step) float64 {
+	flops := m.products.update(s.Variants)
+	m.tokens += float64(s.NewTokens)
+	m.flops += flops
+	m.seconds += s.Took.Seconds()
+	return flops
+}
+
+func (m *speedometer) close() {
+	m.peak = m.sampler.Sample().PeakRSS
+	_ = m.sampler.Close() // files of /proc, read only
 }

@@ -1,0 +1,44 @@
+package cli
+
+import (
+	"slices"
+
+	"github.com/snug-ml/snug/config"
+	"github.com/snug-ml/snug/session"
+	"github.com/snug-ml/snug/train"
+)
+
+// choice is how a verb names a configuration.
+type choice struct {
+	Preset string `arg:"" optional:"" help:"Preset to start from (default: quickstart, unless --config is given)."`
+	Config string `help:"YAML file with settings." placeholder:"FILE" type:"existingfile"`
+}
+
+// sources are where a configuration comes from, with the settings that were given
+// as flags.
+func (a *app) sources(c choice) config.Sources {
+	return config.Sources{Preset: c.Preset, File: c.Config, Overrides: a.overrides, Fetch: a.fetch(true)}
+}
+
+// load resolves a configuration with further settings. What it names as data is
+// fetched where that is needed.
+func (a *app) load(c choice, extra []config.Override, needData bool) (*session.Setup, error) {
+	from := a.sources(c)
+	from.Overrides, from.NeedData, from.Fetch = session.Overridden(a.overrides, extra), needData, a.fetch(needData)
+	return session.Load(a.ctx, from, a.onEvent)
+}
+
+// onEvent shows an event of a verb that does not train. What is said of a
+// configuration is said once, though every phase of a run loads it again.
+func (a *app) onEvent(e session.Event) {
+	switch e := e.(type) {
+	case session.Info:
+		a.warnf("%s\n", e.Text)
+	case train.Warned:
+		if e.Update == 0 && slices.Contains(a.warned, e.Text) {
+			return
+		}
+		a.warned = append(a.warned, e.Text)
+		a.warning("%s", e.Text)
+	}
+}

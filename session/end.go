@@ -1,0 +1,88 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/snug-ml/snug/inference"
+	"github.com/snug-ml/snug/train"
+	"github.com/snug-ml/snug/train/checkpoint"
+)
+
+// end writes the report, the sample and the summary of a run that ended with the error why,
+// nil if it is done.
+func (r *run) end(res *train.Result, why error) error {
+	stopped := why != nil
+	if !stopped && r.data.Report != nil {
+		if err := r.reportBest(res); err != nil {
+			return err
+		}
+	}
+	arena := r.runner.ArenaUsed()
+	if !stopped && r.System.Language != nil && r.Config.Training.Sample.Tokens > 0 {
+		// The generator takes less than the program that trained, in whose place it comes.
+		if err := errors.Join(r.unload(), r.sample()); err != nil {
+			return err
+		}
+	}
+	return r.summarize(res, why, arena)
+}
+
+// unload frees the program that trained, once.
+func (r *run) unload() error {
+	if r.runner == nil {
+		return nil
+	}
+	err := r.runner.Close()
+	r.runner = nil
+	return err
+}
+
+// reportBest reports on the best weights of the run, or on the last where no
+// others were kept.
+func (r *run) reportBest(res *train.Result) (err error) {
+	update := res.Update
+	best, err := checkpoint.Choose(r.home(), checkpoint.Best)
+	if err != nil {
+		r.warnf("the report is on the last weights: %v", err)
+	} else if best.Update != update {
+		update = best.Update
+		if err := loadWeights(r.runner, best.Path); err != nil {
+			return err
+		}
+	}
+	return r.data.Report(context.WithoutCancel(r.ctx), r.runner, update, r.store.Run())
+}
+
+// sample lets the model of the best checkpoint write.
+func (r *run) sample() error {
+	c, err := checkpoint.Choose(r.home(), checkpoint.Best)
+	if err != nil {
+		return err
+	}
+	l, err := r.System.Language(r.Config, c.Path)
+	if err != nil {
+		return err
+	}
+	g, err := inference.NewGenerator(l, r.Backend)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = g.Close() }() // memory only
+	s := &r.Config.Training.Sample
+	r.emit(SampleBegins{fmt.Sprint(c)})
+	_, err = g.Generate(context.WithoutCancel(r.ctx), s.Prompt, s.Tokens, inference.Sampling{
+		Temperature: s.Temperature, TopK: s.TopK, TopP: s.TopP, Seed: r.Config.Training.Seed,
+	}, told(r.emit))
+	r.emit(SampleEnds{})
+	return err
+}
+
+// told is a writer whose text becomes events.
+type told func(Event)
+
+func (t told) Write(p []byte) (int, error) {
+	t(SampleText{string(p)})
+	return len(p), nil
+}

@@ -1,0 +1,93 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/engine/plan"
+	"github.com/snug-ml/snug/system"
+	"github.com/snug-ml/snug/train"
+	"github.com/snug-ml/snug/train/checkpoint"
+	"github.com/snug-ml/snug/train/rundir"
+)
+
+// Evaluation is what is found of a checkpoint on held-out data.
+type Evaluation struct {
+	Metrics   map[string]float64
+	Goal      train.Goal
+	Baselines []system.Baseline
+	// Reports says that reports were written.
+	Reports bool
+}
+
+// Evaluate measures a checkpoint with the figures that training's own evaluation
+// gives, in the same bits, with no more memory than the forward half takes. The
+// system's reports go to the folder reports, which is made where there are any.
+func (s *Setup) Evaluate(ctx context.Context, of *checkpoint.Chosen, reports string) (e *Evaluation, err error) {
+	p, err := s.compileEvaluation()
+	if err != nil {
+		return nil, err
+	}
+	dir := checkpoint.RunOf(of.Path)
+	run, err := rundir.Look(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, run.Close()) }()
+	d, err := s.Data(ctx, system.Env{Dir: run, Cache: s.Cache(dir), Log: silent})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, CloseData(d)) }()
+	if d.Evaluator == nil {
+		return nil, fmt.Errorf("%s: nothing is held out (data.held_out_fraction is 0)", of.Path)
+	}
+	x, err := s.Load(p, d)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, x.Close()) }()
+	if err := loadWeights(x, of.Path); err != nil {
+		return nil, err
+	}
+	e = &Evaluation{Goal: d.Goal, Baselines: d.Baselines, Reports: d.Report != nil}
+	if e.Metrics, err = train.Evaluate(ctx, d.Evaluator, x, 0); err != nil || !e.Reports {
+		return e, err
+	}
+	if err := os.MkdirAll(reports, 0o777); err != nil {
+		return nil, err
+	}
+	to, err := rundir.Look(reports)
+	if err != nil {
+		return nil, err
+	}
+	return e, errors.Join(d.Report(ctx, x, of.Update, to), to.Close())
+}
+
+// compileEvaluation makes the program that evaluates as the training program
+// does, in the same bits, without what training keeps besides.
+func (s *Setup) compileEvaluation() (*engine.Program, error) {
+	c, err := s.Settings(s.Precision)
+	if err != nil {
+		return nil, err
+	}
+	t := plan.OnHost(s.Host, plan.Rates{})
+	if err := s.Model.Least.Check(c, t, s.Model.LeastRows); err != nil {
+		return nil, err
+	}
+	c = s.chunked(c, t)
+	return engine.CompileEvaluation(s.Model.Training(shape(c)), engine.CompileOptions{ComputeDType: plan.ComputeDType(c.Precision)})
+}
+
+// loadWeights puts the weights of the checkpoint at path into a loaded program.
+func loadWeights(x *engine.Executable, path string) error {
+	c, err := checkpoint.Load(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(train.LoadStates(x, c, graph.Weight, graph.Buffer), c.Close())
+}

@@ -1,0 +1,152 @@
+package session
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/snug-ml/snug/config"
+	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/system"
+	"github.com/snug-ml/snug/train"
+	"github.com/snug-ml/snug/train/rundir"
+)
+
+// An evaluation done in parts, merged in any order, gives the figures of the
+// whole, bit for bit: in every system, and in each of its phases that evaluates.
+func TestEvaluationsMerge(t *testing.T) {
+	dir := t.TempDir()
+	lines := func(name string, line func(i int) string) string {
+		path := filepath.Join(dir, name)
+		var b strings.Builder
+		for i := range 120 {
+			b.WriteString(line(i) + "\n")
+		}
+		if err := os.WriteFile(path, []byte(b.String()), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	colors := lines("colors.jsonl", func(i int) string {
+		return fmt.Sprintf(`{"text":"the color %s is number %d","input":"the color %[1]s is number %d","label":%d,"output":%[3]d}`, []string{"red", "green"}[i%2], i, i%2)
+	})
+	words := lines("words.jsonl", func(i int) string {
+		return fmt.Sprintf(`{"input":"x%d y%d","output":"y%[2]d x%[1]d"}`, i%7, i%11)
+	})
+	const training = "training: {mixed_precision: fp32, batch_size: 4, max_steps: 8}\n"
+	dynamo := func(stage string) string {
+		return `system: dynamo
+model: {d_model: 16, n_layers: 1, n_heads: 2, d_ff: 32, max_seq_len: 24, tasks: [sentiment, translation], decoder_layers: 1}
+router: {hidden: [16]}
+tasks:
+  sentiment: {rank: 2, alpha: 4, train: ["` + colors + `"]}
+  translation: {rank: 2, alpha: 4, train: ["` + words + `"], target_length: 12}
+` + training + `data: {source: ["` + colors + `"], held_out_fraction: 0.2, tokenizer: {vocab_size: 300}}
+phases: {stage: ` + stage + `}
+`
+	}
+	cloudbase := func(run string) string {
+		return `system: cloudbase
+model: {height: 16, width: 16, frames: 3, channels: [4, 8], mask_patch: 4}
+` + training + `data: {source: [synthetic], cbh_min: 0, held_out_fraction: 0.3}
+split: {validation: [flight-03], calibration: [flight-04], test: [flight-05], confidence: 0.8}
+phases: {run: ` + run + `}
+synthetic: {flights: 5, bursts: 6, burst_frames: 4}
+`
+	}
+	for name, yaml := range map[string]string{
+		"refocused": `system: refocused
+model: {d_model: 32, n_layers: 1, n_heads: 2, d_ff: 64, max_seq_len: 16}
+` + training + `data: {source: ["` + colors + `"], held_out_fraction: 0.4, seq_len: 16, tokenizer: {vocab_size: 300}}
+`,
+		"agiformer": `system: agiformer
+model: {d_model: 32, n_layers: 1, n_heads: 2, d_ff: 48, max_seq_len: 40, n_experts: 2, expert_types: [standard, standard], memory_size: 16, memory_segment: 10, memory_writes: 2}
+` + training + `data: {source: ["` + colors + `"], held_out_fraction: 0.4}
+`,
+		"moderation": `system: moderation
+model: {d_model: 32, n_layers: 1, n_heads: 2, d_ff: 48, max_seq_len: 24, pooling: mean}
+` + training + `data: {source: ["` + colors + `"], held_out_fraction: 0.3, buckets: [8, 16, 24], tokenizer: {vocab_size: 300}}
+`,
+		"dynamo/encoder": dynamo("encoder"), "dynamo/sentiment": dynamo("sentiment"), "dynamo/translation": dynamo("translation"),
+		"dynamo/router": dynamo("router"), "dynamo/joint": dynamo("joint"),
+		"cloudbase": cloudbase("final"), "cloudbase/mae": cloudbase("mae"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			merges(t, filepath.Join(t.TempDir(), "config.yaml"), yaml)
+		})
+	}
+}
+
+// merges checks the evaluation of an untrained model.
+func merges(t *testing.T, file, yaml string) {
+	if err := os.WriteFile(file, []byte(yaml), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	s, err := Load(t.Context(), config.Sources{File: file, NeedData: true}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	home, err := rundir.Look(filepath.Dir(file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := s.Data(t.Context(), system.Env{Dir: home, Cache: t.TempDir(), Log: t.Logf})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := s.compileEvaluation()
+	if err != nil {
+		t.Fatal(err)
+	}
+	x, err := p.Load(s.Backend)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := x.Initialize(1); err != nil {
+		t.Fatal(err)
+	}
+	partsMakeTheWhole(t, d.Evaluator, x)
+	if err := CloseData(d); err != nil {
+		t.Error(err)
+	}
+	if err := x.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := home.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func partsMakeTheWhole(t *testing.T, e train.Evaluator, x *engine.Executable) {
+	want, err := train.Evaluate(t.Context(), e, x, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, order := range [][]int{{0, 1}, {1, 0}, {2, 0, 1}} {
+		var whole train.Accumulator
+		for _, rank := range order {
+			part, err := e.Accumulate(t.Context(), x, 0, train.Part{Rank: rank, World: len(order)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if whole == nil {
+				whole = part
+				if got, err := part.Metrics(); err == nil && maps.Equal(got, want) {
+					t.Errorf("a part gives the figures of the whole: %v", got)
+				}
+			} else if err := whole.Merge(part); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got, err := whole.Metrics()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !maps.Equal(got, want) {
+			t.Errorf("parts merged as %v give %v, the whole %v", order, got, want)
+		}
+	}
+}

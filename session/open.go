@@ -1,0 +1,51 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+
+	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/system"
+)
+
+// Cache is where the prepared data of the run in dir lies.
+func (s *Setup) Cache(dir string) string {
+	if d := s.Config.Data.CacheDir; d != "" {
+		return d
+	}
+	return filepath.Join(dir, "data")
+}
+
+// Data prepares the data, or reuses what was prepared before. It is closed with
+// [CloseData].
+func (s *Setup) Data(ctx context.Context, env system.Env) (*system.Run, error) {
+	return s.System.Open(ctx, s.Config, s.Model, env)
+}
+
+// CloseData ends the feed, whose goroutines read ahead, before what it reads is
+// unmapped.
+func CloseData(d *system.Run) error {
+	d.Feed.Close()
+	return d.Close()
+}
+
+// Load loads a program to run on data, with the weights that training starts
+// from: random ones, and over them what the system loads. What a checkpoint
+// holds comes over these.
+func (s *Setup) Load(p *engine.Program, d *system.Run) (*engine.Executable, error) {
+	x, err := p.Load(s.Backend)
+	if err != nil {
+		return nil, err
+	}
+	if err = x.Initialize(s.Config.Training.Seed); err == nil && d.Load != nil {
+		err = d.Load(x)
+	}
+	if err != nil {
+		return nil, errors.Join(err, x.Close())
+	}
+	return x, nil
+}
+
+// silent says nothing.
+func silent(string, ...any) {}

@@ -1,0 +1,195 @@
+package session
+
+import (
+	"errors"
+	"io"
+
+	"github.com/snug-ml/snug/device"
+	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/backend"
+	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/engine/pass"
+	"github.com/snug-ml/snug/engine/plan"
+	"github.com/snug-ml/snug/system"
+	"github.com/snug-ml/snug/train"
+)
+
+// Settings are the configured ones, for a target of the given precision.
+func (s *Setup) Settings(precision device.Precision) (plan.Settings, error) {
+	mode, err := pass.ParseRecompute(s.Config.Training.GradientCheckpointing)
+	shape := s.Model.Shape
+	return plan.Settings{
+		MicroBatch: shape.MicroBatch, Accumulation: shape.Accumulation, CEChunk: shape.CEChunk,
+		Recompute: mode, Precision: precision,
+	}, err
+}
+
+// shape is what settings mean for the model.
+func shape(c plan.Settings) system.Shape {
+	return system.Shape{
+		MicroBatch: c.MicroBatch, Accumulation: c.Accumulation, CEChunk: c.CEChunk,
+		LossScaling: c.Precision.LossScaling(),
+	}
+}
+
+// Compile makes the training program for settings; price is [engine.CompileOptions]'s.
+func (s *Setup) Compile(c plan.Settings, t engine.Traits, price func(*graph.Node) float64) (*engine.Program, error) {
+	return engine.CompileTraining(s.Model.Training(shape(c)), engine.CompileOptions{
+		Traits: &t, ComputeDType: plan.ComputeDType(c.Precision), Recompute: c.Recompute, Budget: c.Budget, Price: price, Dump: s.dump, To: s.dumpTo, Context: s.planning,
+	})
+}
+
+// chunked are settings with the rows of the loss decided where that was left open.
+func (s *Setup) chunked(c plan.Settings, t plan.Target) plan.Settings {
+	if c.CEChunk == 0 {
+		c.CEChunk = min(t.LossChunk(c.Precision, s.Model.Classes), c.MicroBatch*int(s.Model.UnitsPerRow))
+	}
+	return c
+}
+
+// Target is this machine as a target, with the processor's speed measured.
+func (s *Setup) Target() (plan.Target, error) {
+	if s.rates == nil {
+		r, err := ratesFolder().calibrated(s.processor(), backend.CPU(s.Threads))
+		if err != nil {
+			return plan.Target{}, err
+		}
+		s.rates = &r
+	}
+	t := plan.OnHost(s.Host, *s.rates)
+	t.Traits = s.Backend.Traits()
+	t.Budget = int64(s.Config.Hardware.MemoryBudget)
+	return t, nil
+}
+
+// Planner plans the model for a target.
+func (s *Setup) Planner(t plan.Target) *plan.Planner {
+	return &plan.Planner{
+		Compile: func(c plan.Settings) (*engine.Program, error) {
+			return s.Compile(c, t.Traits, t.Speed(c.Precision).Seconds)
+		},
+		Facts:  func(p *engine.Program, c plan.Settings) (plan.Run, error) { return s.facts(p, t, c, 0) },
+		Target: t, LeastMicroBatch: s.Model.LeastRows, Least: s.Model.Least, Classes: s.Model.Classes,
+	}
+}
+
+// facts are what a plan must know of a run; data is the size of mapped files.
+func (s *Setup) facts(p *engine.Program, t plan.Target, c plan.Settings, data int64) (plan.Run, error) {
+	r := plan.Run{Settings: c}
+	if s.Model.Unit == "tokens" {
+		r.Tokens = int64(c.MicroBatch) * s.Model.UnitsPerRow
+	}
+	if t.Card != nil {
+		return r, nil
+	}
+	var err error
+	r.Workspace, err = s.Backend.Workspace(p)
+	r.Staging, r.Data = train.StagingBytes(p), data
+	return r, err
+}
+
+// Fit plans the configured settings for a target; settings that were left to
+// the planner are decided here.
+func (s *Setup) Fit(t plan.Target, precision device.Precision) (*plan.Report, *engine.Program, error) {
+	c, err := s.Settings(precision)
+	if err != nil {
+		return nil, nil, err
+	}
+	c = s.chunked(c, t)
+	pl := s.Planner(t)
+	report, err := pl.Check(c)
+	if err != nil {
+		return report, nil, err
+	}
+	p, err := pl.Program(report.Run.Settings)
+	return report, p, err
+}
+
+// Targets are the cards so named, or this machine where none is.
+func (s *Setup) Targets(cards []string) ([]plan.Target, error) {
+	if len(cards) == 0 {
+		t, err := s.Target()
+		return []plan.Target{t}, err
+	}
+	var out []plan.Target
+	for _, n := range cards {
+		c, err := device.Lookup(n)
+		if err != nil {
+			return nil, UsageError{err}
+		}
+		t := plan.OnCard(c)
+		t.Budget = int64(s.Config.Hardware.MemoryBudget)
+		out = append(out, t)
+	}
+	return out, nil
+}
+
+// chip is what a target computes on.
+func (s *Setup) chip(t plan.Target) device.Chip {
+	if t.Card != nil {
+		return t.Card
+	}
+	return &s.Host.CPU
+}
+
+// Plan is the plan for a target in the precision that suits it, and what is to be
+// said where it does not fit.
+func (s *Setup) Plan(t plan.Target) (report *plan.Report, no *plan.DoesNotFit, err error) {
+	precision, _, err := device.ChoosePrecision(s.Asked, s.chip(t))
+	if err != nil {
+		return nil, nil, err
+	}
+	if report, _, err = s.Fit(t, precision); errors.As(err, &no) {
+		err = nil
+	}
+	return report, no, err
+}
+
+// Ladder is that of the refusal, or of the settings of a plan as they are.
+func (s *Setup) Ladder(t plan.Target, report *plan.Report, no *plan.DoesNotFit) ([]plan.Rung, error) {
+	if no != nil {
+		return no.Ladder, nil
+	}
+	return s.Planner(t).Ladder(report.Run.Settings)
+}
+
+// Dump compiles what would be trained on a target and prints the program before
+// and after a pass.
+func (s *Setup) Dump(t plan.Target, pass string, to io.Writer) error {
+	report, _, err := s.Plan(t)
+	if err != nil {
+		return err
+	}
+	s.dump, s.dumpTo = pass, to
+	defer func() { s.dump, s.dumpTo = "", nil }()
+	c := report.Run.Settings
+	_, err = s.Compile(c, t.Traits, t.Speed(c.Precision).Seconds)
+	return err
+}
+
+// Search finds the fastest settings for a target at the configured batch of an
+// update. What the configuration decides by itself is kept as it is.
+func (s *Setup) Search(t plan.Target) (*plan.Choice, error) {
+	c, err := s.Settings(s.Precision)
+	if err != nil {
+		return nil, err
+	}
+	search := plan.Search{Effective: c.Effective(), CEChunk: c.CEChunk, Precisions: s.precisions(s.chip(t))}
+	if c.Recompute != pass.RecomputeAuto {
+		search.Recompute = &c.Recompute
+	}
+	return s.Planner(t).Fit(search)
+}
+
+// precisions are those to choose from on a chip: the one asked for, or fp32
+// and the chip's best.
+func (s *Setup) precisions(on device.Chip) []device.Precision {
+	if s.Asked != device.Auto {
+		return []device.Precision{s.Asked}
+	}
+	best, _, err := device.ChoosePrecision(device.Auto, on)
+	if err != nil || best == device.FP32 {
+		return []device.Precision{device.FP32}
+	}
+	return []device.Precision{best, device.FP32}
+}

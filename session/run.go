@@ -1,0 +1,275 @@
+package session
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"time"
+
+	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/plan"
+	"github.com/snug-ml/snug/system"
+	"github.com/snug-ml/snug/train"
+	"github.com/snug-ml/snug/train/checkpoint"
+	"github.com/snug-ml/snug/train/remote"
+	"github.com/snug-ml/snug/train/rundir"
+)
+
+// run is one training run.
+type run struct {
+	*training
+	*Setup
+	dir       string
+	phase     string // whose run it is, in a folder of that name; empty: of none
+	started   time.Time
+	began     func() error // called once nothing can be refused any more; nil: nothing to do
+	changed   []change     // settings that are not those of the run that is resumed
+	otherBits string       // says that a resumed run rounds differently from here on
+	report    *plan.Report
+	program   *engine.Program
+	runner    *engine.Executable
+	data      *system.Run
+	store     *checkpoint.Store
+	recorder  *train.Recorder
+	speed     *speedometer
+	// unrecorded says that metrics could not be written, which was reported.
+	unrecorded bool
+	uploads    *remote.Uploader // nil: none
+	loaded     time.Duration
+	summary    *Summary
+}
+
+func (r *run) train() (err error) {
+	if r.Resume {
+		if err := r.sameRun(); err != nil {
+			return err
+		}
+	}
+	target, err := r.Target()
+	if err != nil {
+		return err
+	}
+	if r.report, r.program, err = r.Fit(target, r.Precision); err != nil {
+		return err
+	}
+	r.emit(Planned{r.Setup, r.report})
+	undo, err := makeDir(r.dir)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if r.recorder == nil { // it never began
+			undo()
+		}
+	}()
+	if r.store, err = checkpoint.Open(r.dir, checkpoint.Options{
+		KeepLast: r.Config.Checkpoint.KeepLast, KeepBest: r.keepBest(), Notify: r.saved, SyncLog: r.syncMetrics,
+	}); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.store.Close()) }()
+	from, err := r.startingPoint()
+	if err != nil {
+		return err
+	}
+	if r.data, err = r.Data(r.ctx, system.Env{Dir: r.store.Run(), Cache: r.Cache(r.dir), Position: position(from), Log: r.infof}); err != nil {
+		return cmp.Or(r.store.Check(), err) // where the folder is gone, that is why
+	}
+	defer func() { err = errors.Join(err, CloseData(r.data)) }()
+	// Preparing data leaves garbage; what counts from here on is the run's own.
+	debug.FreeOSMemory()
+	resetPeakRSS()
+	facts, err := r.facts(r.program, target, r.report.Run.Settings, r.data.DataBytes)
+	if err != nil {
+		return err
+	}
+	facts.Heap = heapInUse()
+	r.report = plan.New(r.program, target, facts)
+	if r.runner, err = r.Load(r.program, r.data); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.unload()) }()
+	r.loaded = time.Since(r.started)
+	defer func() { err = errors.Join(err, r.finishUploads()) }()
+	return r.loop(from)
+}
+
+// makeDir makes a run directory where there is nothing of its name. undo takes it away again where it is new and
+// holds nothing but a lock.
+func makeDir(dir string) (undo func(), err error) {
+	if _, err := os.Lstat(dir); err == nil {
+		return func() {}, nil
+	}
+	return func() {
+		for _, name := range []string{checkpoint.Folder, rundir.LockFile, ""} {
+			_ = os.Remove(filepath.Join(dir, name)) // a folder with something in it stays
+		}
+	}, os.MkdirAll(dir, 0o777)
+}
+
+// keepBest is how many of the best checkpoints the store keeps.
+func (r *run) keepBest() int {
+	if r.Config.Checkpoint.KeepBest {
+		return 1
+	}
+	return -1 // none
+}
+
+// home is the run directory as it is called by now.
+func (r *run) home() string {
+	if r.store == nil {
+		return r.dir
+	}
+	return r.store.Run().Path()
+}
+
+// asOut is what is given as --out to go on with the run that is in dir: of a
+// phase the folder of the whole.
+func (r *run) asOut(dir string) string {
+	if r.phase != "" && filepath.Base(dir) == r.phase {
+		return filepath.Dir(dir)
+	}
+	return dir
+}
+
+// startingPoint is the checkpoint to go on from, nil for a new run.
+func (r *run) startingPoint() (*checkpoint.Checkpoint, error) {
+	c, rejected, err := r.store.Latest()
+	for _, x := range rejected {
+		r.infof("checkpoint %s is not used: %v", filepath.Base(x.Path), x.Err)
+	}
+	switch {
+	case errors.Is(err, checkpoint.ErrNone):
+		switch {
+		case len(rejected) == 0:
+		case r.Fresh:
+			return nil, r.store.StartOver()
+		case r.Resume:
+			return nil, fmt.Errorf("%w; start over with --fresh", err)
+		default:
+			return nil, fmt.Errorf("%s holds a run with %d checkpoints, none of which can be used; the newest: %s: %w\nstart over with --fresh, which removes them, or choose another --out", r.dir, len(rejected), filepath.Base(rejected[0].Path), rejected[0].Err)
+		}
+		if r.Resume {
+			r.infof("nothing to resume in %s: starting a new run", r.dir)
+		}
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case r.Fresh:
+		return nil, errors.Join(r.store.StartOver(), c.Close()) // they go once the new run has saved
+	case !r.Resume:
+		at := c.State.Update
+		return nil, errors.Join(fmt.Errorf("%s holds a run with %d updates done: go on with --resume, start over with --fresh, or choose another --out", r.dir, at), c.Close())
+	}
+	if err := r.resumable(c); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	r.store.ContinuedFrom(c.State.Update)
+	return c, nil
+}
+
+// plan identifies the compiled program in checkpoints.
+func (r *run) plan() string {
+	h := sha256.New()
+	for _, f := range r.program.Funcs {
+		_, _ = fmt.Fprint(h, f.F) // a hash never fails to write
+	}
+	return hex.EncodeToString(h.Sum(nil)[:8])
+}
+
+func (r *run) loop(from *checkpoint.Checkpoint) error {
+	cfg := &r.Config.Training
+	var yaml bytes.Buffer
+	if err := r.Config.WriteYAML(&yaml); err != nil {
+		return err
+	}
+	files := map[string][]byte{checkpoint.ConfigFile: yaml.Bytes()}
+	for name, content := range r.data.Files {
+		files[name] = content
+	}
+	all, _ := r.program.Parameters()
+	job := &train.Job{
+		Runner: r.runner, Feed: r.data.Feed, Updates: int64(cfg.MaxSteps), Until: r.Until, Seed: cfg.Seed,
+		Schedule: r.Schedule(), Goal: r.data.Goal, Evaluator: r.data.Evaluator,
+		Early:    train.EarlyStopping{Patience: cfg.EarlyStoppingPatience, MinDelta: cfg.EarlyStoppingMinDelta},
+		LogEvery: int64(cfg.LogSteps), EvalEvery: int64(cfg.EvalSteps), SaveEvery: int64(cfg.SaveSteps),
+		Store: r.store, Files: files, Plan: r.plan(), Arithmetic: r.arithmetic(), StopAtScale: minScale,
+		Metadata: checkpoint.Metadata{
+			Snug: Version(), System: r.Config.System, Preset: r.Config.Preset, Parameters: all, MaxUpdates: int64(cfg.MaxSteps),
+			Model:   r.Model.Summary,
+			Machine: map[string]any{"device": r.Computer(), "precision": r.Precision, "threads": r.Threads, "kernels": r.Backend.Arithmetic()},
+			Training: map[string]any{
+				"micro_batch": r.Model.Shape.MicroBatch, "accumulation": r.Model.Shape.Accumulation,
+				"schedule": cfg.LRScheduler, "learning_rate": cfg.LearningRate,
+			},
+		},
+	}
+	job.Learning, job.Advise = r.learning(), r.advise
+	if w := job.Schedule.Warning(); w != "" {
+		r.warnf("%s", w)
+	}
+	start := int64(0)
+	if from != nil {
+		var err error
+		if start, err = job.Resume(from); err != nil {
+			return errors.Join(r.misfit(err), from.Close())
+		}
+		if err := from.Close(); err != nil {
+			return err
+		}
+	}
+	if err := r.begin(yaml.Bytes()); err != nil {
+		return err
+	}
+	weights, optimizer := train.Tensors(r.runner)
+	r.store.Reserve(checkpoint.StagingBytes(weights, optimizer))
+	var err error
+	if r.recorder, err = train.NewRecorder(r.store.Run(), start); err != nil {
+		return err
+	}
+	r.speed = newSpeedometer(newCounter(r.program, r.report))
+	r.emit(Begins{r.Setup, r.report})
+	if r.otherBits != "" {
+		if err := r.recorder.Record(train.Warned{Update: start, Text: r.otherBits}); err != nil {
+			return err
+		}
+	}
+	job.Watch = r.watch
+	res, err := job.Run(r.ctx, start)
+	// Where the run failed a save may be in flight, whose end is told and recorded.
+	_ = r.store.Flush(context.Background())
+	r.speed.close()
+	r.emit(Trained{res})
+	if e := r.recorder.Close(); e != nil {
+		err = errors.Join(err, fmt.Errorf("%s: %w", train.MetricsFile, e))
+	}
+	if res == nil {
+		return err
+	}
+	return errors.Join(err, r.end(res, err))
+}
+
+// begin writes the first thing to a run directory, its configuration: from here
+// on nothing is refused.
+func (r *run) begin(yaml []byte) error {
+	if err := r.startUploads(); err != nil {
+		return err
+	}
+	if r.began != nil {
+		if err := r.began(); err != nil {
+			return err
+		}
+	}
+	return r.store.Run().Replace(checkpoint.ConfigFile, yaml)
+}
+
+// minScale is the loss scale below which a run has diverged: gradients that
+// overflow at 1/4 have no place in fp16.
+const minScale = 0.25

@@ -1,0 +1,138 @@
+package session
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/snug-ml/snug/config"
+	"github.com/snug-ml/snug/configs"
+	"github.com/snug-ml/snug/device"
+	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/backend"
+	"github.com/snug-ml/snug/engine/plan"
+	"github.com/snug-ml/snug/system"
+	"github.com/snug-ml/snug/train"
+)
+
+// Setup is a configuration resolved for this machine: what is trained, on what
+// device, in which precision.
+type Setup struct {
+	Config *config.Config
+	System system.System
+	Model  *system.Model
+	Host   device.Host
+	// Threads are those of the processor that are computed with.
+	Threads int
+	Backend engine.Backend
+	// Precision is in force, Asked what the configuration said, and Reason why the
+	// one was made of the other.
+	Asked, Precision device.Precision
+	Reason           string
+
+	planning context.Context // its end ends planning
+	// rates are the processor's, once they were measured.
+	rates *plan.Rates
+	// beaten says that training showed a higher peak than is kept.
+	beaten bool
+	// dump names a pass around which programs are printed to dumpTo.
+	dump   string
+	dumpTo io.Writer
+}
+
+// Load reads a configuration, that of [DefaultPreset] where none is named, and
+// resolves it for this machine; systems and presets are filled in. Warnings about it go to onEvent, which may be
+// nil.
+func Load(ctx context.Context, from config.Sources, onEvent func(Event)) (*Setup, error) {
+	from.Systems, from.Presets = Configs(), configs.FS
+	if from.Preset == "" && from.File == "" {
+		from.Preset = DefaultPreset
+	}
+	c, err := config.Load(from)
+	if err != nil {
+		return nil, err
+	}
+	if onEvent != nil {
+		for _, w := range c.Warnings {
+			onEvent(train.Warned{Text: w.String()})
+		}
+	}
+	return Resolve(ctx, c)
+}
+
+// Overridden are the settings of given and of extra, which wins.
+func Overridden(given, extra []config.Override) []config.Override {
+	out := slices.DeleteFunc(slices.Clone(given), func(o config.Override) bool {
+		return slices.ContainsFunc(extra, func(e config.Override) bool { return e.Key == o.Key })
+	})
+	return append(out, extra...)
+}
+
+// Resolve prepares a configuration for this machine. The end of ctx ends planning.
+func Resolve(ctx context.Context, cfg *config.Config) (*Setup, error) {
+	s := &Setup{planning: ctx, Config: cfg, Host: device.DetectHost(), System: SystemOf(cfg)}
+	err := s.resolve()
+	if err == nil {
+		s.Model, err = s.System.Describe(cfg)
+	}
+	if kind := cfg.Training.LRScheduler; err == nil && kind == string(train.Noam) && s.Model.Width == 0 {
+		err = usage("training.lr_scheduler: noam scales the rate by the width of the model, and a model of %s has no one width: want constant, linear, cosine or plateau", cfg.System)
+	}
+	return s, err
+}
+
+// resolve decides what the configuration left open.
+func (s *Setup) resolve() error {
+	hw := &s.Config.Hardware
+	s.Threads = hw.Threads
+	if s.Threads == 0 {
+		s.Threads = s.Host.CPU.Threads
+		if err := s.Config.Derive("hardware.threads", fmt.Sprint(s.Threads), "the cores this process may use"); err != nil {
+			return err
+		}
+	}
+	var err error
+	if s.Backend, err = s.Open(hw.Device); err != nil {
+		return err
+	}
+	t := &s.Config.Training
+	if s.Asked, err = device.ParsePrecision(t.MixedPrecision); err != nil {
+		return err
+	}
+	if s.Precision, s.Reason, err = device.ChoosePrecision(s.Asked, &s.Host.CPU); err != nil {
+		return err
+	}
+	if s.Asked == device.Auto {
+		t.MixedPrecision = string(s.Precision)
+		return s.Config.Derive("training.mixed_precision", t.MixedPrecision, s.Reason)
+	}
+	return nil
+}
+
+// Open is a device with the configured threads and kernels.
+func (s *Setup) Open(name string) (engine.Backend, error) {
+	kernels := s.Config.Hardware.CPUISA
+	if kernels == "auto" {
+		kernels = "" // what SNUG_CPU_ISA says
+	}
+	return backend.Open(backend.Options{Device: name, Threads: s.Threads, Kernels: kernels})
+}
+
+// Computer names what computes.
+func (s *Setup) Computer() string {
+	if s.Backend.Traits().Name == engine.CPU.Name {
+		return s.Host.CPU.String()
+	}
+	return s.Backend.Name()
+}
+
+// Schedule is the configured course of the learning rate.
+func (s *Setup) Schedule() *train.Schedule {
+	t := &s.Config.Training
+	return &train.Schedule{
+		Kind: train.ScheduleKind(t.LRScheduler), Peak: t.LearningRate, Warmup: int64(t.WarmupSteps), Total: int64(t.MaxSteps),
+		Floor: t.MinLRRatio, Factor: t.Plateau.Factor, Patience: t.Plateau.Patience, Threshold: 1e-4,
+		Width: s.Model.Width,
+	}
+}

@@ -1,0 +1,115 @@
+package session
+
+import (
+	"encoding/json"
+	"os"
+	"runtime"
+
+	"github.com/snug-ml/snug/train"
+	"github.com/snug-ml/snug/train/checkpoint"
+)
+
+// SummaryFile is the name of a [Summary] in a run directory.
+const SummaryFile = "summary.json"
+
+// Summary is summary.json: a run in figures.
+type Summary struct {
+	System string `json:"system"`
+	Preset string `json:"preset,omitempty"`
+	Done   bool   `json:"done"`
+
+	Updates        int64                       `json:"updates"`
+	UpdatesPlanned int64                       `json:"updates_planned"`
+	Tokens         int64                       `json:"tokens"`
+	TrainLoss      checkpoint.Float            `json:"train_loss"`
+	EvalLoss       *checkpoint.Float           `json:"eval_loss,omitempty"`
+	BestEvalLoss   *checkpoint.Float           `json:"best_eval_loss,omitempty"`
+	BestUpdate     int64                       `json:"best_update,omitempty"`
+	Unigram        *checkpoint.Float           `json:"baseline_unigram_loss,omitempty"`
+	Bigram         *checkpoint.Float           `json:"baseline_bigram_loss,omitempty"`
+	Metrics        map[string]checkpoint.Float `json:"metrics,omitempty"`
+	StoppedEarly   bool                        `json:"stopped_early,omitempty"`
+	// Trouble is what is wrong with what was learned.
+	Trouble *train.Trouble `json:"trouble,omitempty"`
+	Skipped int64          `json:"skipped_updates"`
+
+	TokensPerSecond  float64 `json:"tokens_per_second"`
+	FlopsUtilization float64 `json:"flops_utilization"`
+	Peak             string  `json:"flops_utilization_of,omitempty"`
+	FirstUpdate      float64 `json:"seconds_to_first_update"`
+	Seconds          float64 `json:"seconds"`
+
+	ArenaPlanned int64 `json:"arena_planned_bytes"`
+	ArenaUsed    int64 `json:"arena_used_bytes"`
+	PeakRSS      int64 `json:"peak_rss_bytes"`
+	PlannedTotal int64 `json:"planned_total_bytes"`
+
+	Precision  string   `json:"precision"`
+	Device     string   `json:"device"`
+	Threads    int      `json:"threads"`
+	Parameters int64    `json:"parameters"`
+	Untrained  []string `json:"parameters_without_gradient"`
+
+	Checkpoint   string `json:"checkpoint,omitempty"`
+	SaveRetries  int64  `json:"save_retries"`
+	SaveFailures int64  `json:"save_failures"`
+}
+
+// Dead reports whether the run has learned nothing that another could start from.
+func (s *Summary) Dead() bool { return s.Trouble != nil && s.Trouble.Kind != train.Lost }
+
+func (r *run) summarize(res *train.Result, why error, arena int64) error {
+	all, _ := r.program.Parameters()
+	st := r.store.Status()
+	share := r.Share(r.report, r.speed.flops/max(r.speed.seconds, 1e-9))
+	r.keepPeak()
+	s := &Summary{
+		System: r.Config.System, Preset: r.Config.Preset, Done: why == nil,
+		Updates: res.Update, UpdatesPlanned: int64(r.Config.Training.MaxSteps), Tokens: res.Tokens,
+		TrainLoss: checkpoint.Float(res.Loss), Metrics: train.Floats(res.Metrics), StoppedEarly: res.StoppedEarly, Trouble: res.Trouble, Skipped: res.Skipped,
+		FirstUpdate: res.FirstUpdate.Seconds() + r.loaded.Seconds(), Seconds: res.Seconds,
+		TokensPerSecond: r.speed.tokens / max(r.speed.seconds, 1e-9), FlopsUtilization: share, Peak: r.report.Speed.PeakName,
+		ArenaPlanned: r.program.Layout.Bytes, ArenaUsed: arena,
+		PeakRSS: r.speed.peak, PlannedTotal: r.report.Total,
+		Precision: string(r.Precision), Device: r.Computer(), Threads: r.Threads, Parameters: all,
+		Untrained: append([]string{}, r.program.Untrained...), Checkpoint: res.Checkpoint, SaveRetries: st.Retries, SaveFailures: st.Failures,
+	}
+	optional := func(v float64, ok bool) *checkpoint.Float {
+		if !ok {
+			return nil
+		}
+		f := checkpoint.Float(v)
+		return &f
+	}
+	v, ok := res.Metrics["eval_loss"]
+	s.EvalLoss = optional(v, ok)
+	s.BestEvalLoss = optional(res.Best, res.HasBest && r.data.Goal.Name == "eval_loss")
+	s.BestUpdate = res.BestAt
+	for _, b := range r.data.Baselines {
+		switch b.Name {
+		case "unigram":
+			s.Unigram = optional(b.Value, true)
+		case "bigram":
+			s.Bigram = optional(b.Value, true)
+		}
+	}
+	r.summary = s
+	raw, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		return err
+	}
+	r.emit(Finished{r.Setup, s, why, r.home(), r.asOut(r.home()), r.data.Goal, r.data.Baselines})
+	return r.store.Run().Replace(SummaryFile, append(raw, '\n'))
+}
+
+// heapInUse is the size of what lies in the garbage-collected heap.
+func heapInUse() int64 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// resetPeakRSS makes the kernel forget the peak so far, so that what the run
+// reports is the run's and not that of preparing data. Where there is no such
+// switch the peak includes the preparation.
+func resetPeakRSS() { _ = os.WriteFile("/proc/self/clear_refs", []byte("5"), 0) }

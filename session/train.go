@@ -1,0 +1,113 @@
+package session
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/snug-ml/snug/config"
+	"github.com/snug-ml/snug/train"
+)
+
+// Options say what to train, where, and who watches.
+type Options struct {
+	// Sources of the configuration.
+	Sources config.Sources
+	// Dir is the run directory; empty: run.out, or runs/PRESET.
+	Dir string
+	// Resume goes on from the newest whole checkpoint in Dir. Where Sources name no
+	// configuration it is that of the run; where they do, a run that has no
+	// checkpoint begins. Fresh starts over where Dir holds checkpoints, which are
+	// removed. With neither, a run is refused where there is one.
+	Resume, Fresh bool
+	// Until saves and stops after so many updates, with [train.ErrStopped]; 0: never.
+	Until int64
+	// Phase is the one to run of a system that trains in phases, or all; empty: what
+	// the configuration says.
+	Phase string
+	// OnEvent gets everything that happens, in order and one event at a time, on
+	// whatever goroutine. It must not wait for the run. nil: nobody does.
+	OnEvent func(Event)
+}
+
+// Result is what came of training.
+type Result struct {
+	// Summary of the run; nil where it consists of phases.
+	*Summary
+	Phases []PhaseSummary
+}
+
+// Train trains one run, or one after the other those that a system's training
+// consists of. When ctx ends, the state is saved and [train.ErrStopped] comes with
+// the result.
+func Train(ctx context.Context, o Options) (*Result, error) {
+	t := &training{Options: o, ctx: ctx, stream: &stream{onEvent: o.OnEvent}}
+	if err := t.ofRun(); err != nil {
+		return nil, err
+	}
+	s, err := t.load(nil)
+	if err != nil {
+		return nil, err
+	}
+	dir := t.dir(s.Config)
+	if s.System.Phases != nil {
+		if phases := s.System.Phases(s.Config, dir); len(phases) > 0 {
+			done, err := t.phases(s.Config, phases, dir)
+			return &Result{Phases: done}, err
+		}
+	}
+	summary, err := t.one(s, dir, "", nil)
+	return &Result{Summary: summary}, err
+}
+
+// training is what the runs of one call of [Train] share.
+type training struct {
+	Options
+	*stream
+	ctx    context.Context
+	warned []Event
+}
+
+// load resolves the configuration with further settings.
+func (t *training) load(extra []config.Override) (*Setup, error) {
+	from := t.Sources
+	if t.Phase != "" {
+		from.Overrides = Overridden(from.Overrides, []config.Override{{Key: "phases.run", Text: t.Phase, Flag: "--phase"}})
+	}
+	from.Overrides, from.NeedData = Overridden(from.Overrides, extra), true
+	return Load(t.ctx, from, func(e Event) {
+		if !slices.Contains(t.warned, e) { // every phase loads the configuration again
+			t.warned = append(t.warned, e)
+			t.emit(e)
+		}
+	})
+}
+
+func (t *training) infof(format string, args ...any) { t.emit(Info{fmt.Sprintf(format, args...)}) }
+
+func (t *training) warnf(format string, args ...any) {
+	t.emit(train.Warned{Text: fmt.Sprintf(format, args...)})
+}
+
+// one trains one run in dir, that of a phase unless its name is empty, and calls
+// began once nothing can be refused any more.
+func (t *training) one(s *Setup, dir, phase string, began func() error) (*Summary, error) {
+	r := &run{training: t, Setup: s, dir: dir, phase: phase, started: time.Now(), began: began}
+	err := r.train()
+	return r.summary, err
+}
+
+// dir is the run directory.
+func (t *training) dir(c *config.Config) string {
+	switch {
+	case t.Dir != "":
+		return t.Dir
+	case c.Run.Out != "":
+		return c.Run.Out
+	case c.Preset != "":
+		return filepath.Join("runs", c.Preset)
+	}
+	return filepath.Join("runs", c.System)
+}

@@ -1,0 +1,46 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/snug-ml/snug/train/remote"
+)
+
+// startUploads opens checkpoint.remote, if there is one.
+func (r *run) startUploads() error {
+	c := &r.Config.Checkpoint
+	if c.Remote == "" {
+		return nil
+	}
+	to, err := remote.Open(c.Remote, remote.Config{})
+	if err != nil {
+		return fmt.Errorf("checkpoint.remote: %w", err)
+	}
+	r.uploads, err = remote.NewUploader(r.store.Run(), to, remote.UploaderOptions{
+		Push:   remote.PushOptions{Pack: c.Compression == "zstd", Retry: func(e remote.RetryEvent) { r.emit(e) }},
+		Notify: func(e remote.UploadEvent) { r.emit(e) },
+	})
+	return err
+}
+
+// finishUploads gives what is queued some time to arrive; the queue on disk
+// keeps the rest for the next session.
+func (r *run) finishUploads() error {
+	if r.uploads == nil {
+		return nil
+	}
+	if r.store.Check() != nil { // there is nothing left to upload, which is told
+		r.uploads.Close()
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.ctx), r.Config.Checkpoint.Grace)
+	defer cancel()
+	err := r.uploads.Drain(ctx)
+	r.uploads.Close()
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("uploads are not finished after checkpoint.grace (%s); what is left is queued in %s and goes on with --resume: %w", r.Config.Checkpoint.Grace, r.store.Run().Join(remote.QueueFolder), err)
+	}
+	return err
+}

@@ -1,0 +1,101 @@
+package session
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/train"
+	"github.com/snug-ml/snug/train/checkpoint"
+)
+
+// watch passes what happens on to the log and to who observes.
+func (r *run) watch(e train.Event) {
+	if err := r.recorder.Record(e); err != nil && !r.unrecorded {
+		r.unrecorded = true
+		r.warnf("%s: %v; its lines wait until there is room", train.MetricsFile, err)
+	}
+	if s, ok := e.(train.Step); ok {
+		s.FLOPs = r.speed.update(&s)
+		e = s
+		if s.Update == r.auditAt() {
+			r.audit()
+		}
+	}
+	r.emit(e)
+}
+
+// auditAt is the update by which every parameter must have had a gradient.
+func (r *run) auditAt() int64 {
+	return max(1, min(r.Model.AllReached, int64(r.Config.Training.MaxSteps)))
+}
+
+// audit tells, after the first updates, which parameters no gradient reached.
+func (r *run) audit() {
+	for _, name := range r.program.Untrained {
+		r.warnf("parameter %s does not influence the loss and is not trained", name)
+	}
+	names, err := r.zeroGradients()
+	if err != nil {
+		r.warnf("the gradients cannot be read: %v", err)
+	}
+	for _, name := range names {
+		r.warnf("parameter %s got gradients of exactly zero up to update %d", name, r.auditAt())
+	}
+}
+
+// zeroGradients are the trained weights whose gradients were all zero: their
+// second moment is still zero.
+func (r *run) zeroGradients() (names []string, err error) {
+	for _, s := range r.program.States {
+		if s.Role != graph.Weight {
+			continue
+		}
+		moment := engine.Moment2 + s.Name
+		if r.program.State(moment) == nil {
+			continue
+		}
+		zero := true
+		err := r.runner.ScanState(moment, func(part engine.Tensor) (goOn bool) {
+			zero = !slices.ContainsFunc(part.F32(), func(x float32) bool { return x != 0 })
+			return zero
+		})
+		if err != nil {
+			return nil, err
+		}
+		if zero {
+			names = append(names, s.Name)
+		}
+	}
+	return names, nil
+}
+
+// syncMetrics makes the metrics of the updates so far durable.
+func (r *run) syncMetrics() error {
+	if err := r.recorder.Sync(); err != nil {
+		return fmt.Errorf("%s: %w", train.MetricsFile, err)
+	}
+	return nil
+}
+
+// saved passes news of the checkpoint store on, from its goroutine.
+func (r *run) saved(e checkpoint.Event) {
+	if e.Kind == checkpoint.Moved {
+		r.warnf("the run folder was moved: the run goes on in %s; resume it with --out %s", e.Path, r.asOut(e.Path))
+	} else {
+		r.emit(e)
+	}
+	if r.recorder == nil {
+		return // while data was prepared
+	}
+	if err := r.recorder.Record(e); err != nil {
+		r.warnf("%v", err)
+	}
+	if e.Kind == checkpoint.Saved && r.uploads != nil {
+		if err := r.uploads.Enqueue(filepath.Base(e.Path)); err != nil {
+			r.warnf("%v", err)
+		}
+	}
+}

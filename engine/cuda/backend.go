@@ -40,7 +40,8 @@ func (b *Backend) Name() string { return b.ctx.Card().Name }
 
 // Arithmetic implements [engine.Backend].
 func (b *Backend) Arithmetic() string {
-	return fmt.Sprintf("cuda kernels sm_%d on sm_%d", b.target, b.ctx.Card().Capability())
+	c := b.ctx.Card()
+	return fmt.Sprintf("cuda kernels sm_%d on %d multiprocessors of sm_%d", b.target, c.SMs, c.Capability())
 }
 
 // Traits implements [engine.Backend].
@@ -48,7 +49,7 @@ func (b *Backend) Traits() engine.Traits { return engine.CUDA }
 
 // Workspace implements [engine.Backend].
 func (b *Backend) Workspace(p *engine.Program) (int64, error) {
-	c, err := compile(p, b.target)
+	c, err := compile(p, b.target, b.ctx.Card().SMs)
 	if err != nil {
 		return 0, err
 	}
@@ -57,7 +58,7 @@ func (b *Backend) Workspace(p *engine.Program) (int64, error) {
 
 // Load implements [engine.Backend].
 func (b *Backend) Load(p *engine.Program) (engine.Image, error) {
-	c, err := compile(p, b.target)
+	c, err := compile(p, b.target, b.ctx.Card().SMs)
 	if err != nil {
 		return nil, err
 	}

@@ -13,6 +13,7 @@ import (
 // code is what a program becomes.
 type code struct {
 	target int // of the PTX
+	sms    int // multiprocessors, by which work is cut
 	funcs  map[string][]launch
 	// generated is the PTX of kernels made for this program, by name.
 	generated map[string]string
@@ -22,8 +23,8 @@ type code struct {
 }
 
 // compile lowers every function of a program.
-func compile(p *engine.Program, target int) (*code, error) {
-	c := &code{target: target, funcs: map[string][]launch{}, generated: map[string]string{}}
+func compile(p *engine.Program, target, sms int) (*code, error) {
+	c := &code{target: target, sms: sms, funcs: map[string][]launch{}, generated: map[string]string{}}
 	for _, f := range p.Funcs {
 		l := &lowering{code: c, place: func(v *graph.Value) (address, error) {
 			at, err := p.Place(f, v)
@@ -53,6 +54,7 @@ type lowering struct {
 	launches []launch
 	n        *graph.Node // being lowered
 	scratch  int64       // workspace that it has taken so far
+	later    []func()    // what comes after its product
 }
 
 // lowerError is a panic's way out of deep helpers: an operation that a card has

@@ -2,6 +2,7 @@ package cuda
 
 import (
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/snug-ml/snug/engine/graph"
@@ -82,45 +83,51 @@ func vector(n int) string {
 
 // load reads width neighbors as float32; integers as they are.
 func (e *emitter) load(d graph.DType, at string, width int) ([]string, error) {
+	words := make([]string, wordsOf(d, width))
+	for i := range words {
+		words[i] = e.fresh()
+	}
+	e.loadWords("", d, at, width, words)
+	return e.unpack(d, width, words)
+}
+
+// wordsOf is how many registers hold width neighbors as they lie in memory.
+func wordsOf(d graph.DType, width int) int { return ceil(width*int(d.Size()), 4) }
+
+// loadWords reads width neighbors as they lie; guard is a predicate or empty.
+func (e *emitter) loadWords(guard string, d graph.DType, at string, width int, words []string) {
+	if d.Size() == 2 && width == 1 {
+		e.put("%sld.global.u16 %s, [%s]", guard, words[0], at)
+		return
+	}
+	e.put("%sld.global%s.b32 %s, [%s]", guard, vector(len(words)), list(words), at)
+}
+
+// unpack gives the float32 values of neighbors as they lie in memory.
+func (e *emitter) unpack(d graph.DType, width int, words []string) ([]string, error) {
 	if d.Size() == 4 {
-		r := make([]string, width)
-		for i := range r {
-			r[i] = e.fresh()
-		}
-		e.put("ld.global%s.b32 %s, [%s]", vector(width), list(r), at)
-		return r, nil
+		return words, nil
 	}
 	if !d.Half() {
 		return nil, fmt.Errorf("a loop cannot read %v", d)
 	}
-	if width == 1 {
-		w := e.fresh()
-		e.put("ld.global.u16 %s, [%s]", w, at)
-		v, err := e.call("low_"+d.String(), w)
-		return []string{v}, err
-	}
-	words := make([]string, width/2)
-	for i := range words {
-		words[i] = e.fresh()
-	}
-	e.put("ld.global%s.b32 %s, [%s]", vector(len(words)), list(words), at)
 	var out []string
-	for _, w := range words {
-		for _, half := range []string{"low_", "high_"} {
-			v, err := e.call(half+d.String(), w)
-			if err != nil {
-				return nil, err
-			}
-			out = append(out, v)
+	for i := range width {
+		half := [2]string{"low_", "high_"}[i%2]
+		v, err := e.call(half+d.String(), words[i/2])
+		if err != nil {
+			return nil, err
 		}
+		out = append(out, v)
 	}
 	return out, nil
 }
 
-// store rounds neighbors to a format and writes them.
-func (e *emitter) store(d graph.DType, at string, v []string) error {
+// store rounds neighbors to a format and writes them; guard is a predicate or
+// empty.
+func (e *emitter) store(guard string, d graph.DType, at string, v []string) error {
 	if d.Size() == 4 {
-		e.put("st.global%s.b32 [%s], %s", vector(len(v)), at, list(v))
+		e.put("%sst.global%s.b32 [%s], %s", guard, vector(len(v)), at, list(v))
 		return nil
 	}
 	if !d.Half() {
@@ -128,7 +135,7 @@ func (e *emitter) store(d graph.DType, at string, v []string) error {
 	}
 	if len(v) == 1 {
 		w, err := e.call("pack_"+d.String(), v[0], float(0))
-		e.put("st.global.u16 [%s], %s", at, w)
+		e.put("%sst.global.u16 [%s], %s", guard, at, w)
 		return err
 	}
 	words := make([]string, len(v)/2)
@@ -138,7 +145,7 @@ func (e *emitter) store(d graph.DType, at string, v []string) error {
 			return err
 		}
 	}
-	e.put("st.global%s.b32 [%s], %s", vector(len(words)), at, list(words))
+	e.put("%sst.global%s.b32 [%s], %s", guard, vector(len(words)), at, list(words))
 	return nil
 }
 
@@ -160,19 +167,18 @@ func (e *emitter) round(d graph.DType, v []string) ([]string, error) {
 	return out, nil
 }
 
-// words are the random words of width neighboring elements, of which chunk
-// numbers the thread's.
-func (e *emitter) words(op graph.Dropout, width int, chunk, run string) ([]string, error) {
+// words are the random words of width neighboring elements from the index in a
+// register of 64 bits on; whole says that it is a multiple of four.
+func (e *emitter) words(op graph.Dropout, width int, whole bool, first, run string) ([]string, error) {
 	key := []string{fmt.Sprint(uint32(op.Seed)), fmt.Sprint(uint32(op.Seed >> 32)), fmt.Sprint(op.Stream), run}
 	name := "word"
-	if width%4 == 0 {
+	if whole {
 		name = "words"
 	}
 	var out []string
 	for len(out) < width {
 		at := e.wide()
-		e.put("mul.wide.u32 %s, %s, %d", at, chunk, width)
-		e.put("add.u64 %s, %s, %d", at, at, len(out))
+		e.put("add.u64 %s, %s, %d", at, first, len(out))
 		w, err := e.callAll(name, append([]string{at}, key...)...)
 		if err != nil {
 			return nil, err
@@ -181,3 +187,48 @@ func (e *emitter) words(op graph.Dropout, width int, chunk, run string) ([]strin
 	}
 	return out, nil
 }
+
+// step emits one step of a body for width elements. values are the registers of
+// each input and earlier step: one for each element, or one for all. words gives
+// the elements' random words in a run.
+func (e *emitter) step(s graph.Instr, values [][]string, width int, words func(op graph.Dropout, run string) ([]string, error)) ([]string, error) {
+	var name string
+	var args func(i int) []string
+	of := func(arg, i int) string { v := values[s.Arg[arg]]; return v[i%len(v)] }
+	switch op := s.Op.(type) {
+	case graph.Dropout:
+		w, err := words(op, of(1, 0))
+		if err != nil {
+			return nil, err
+		}
+		name = "dropout"
+		args = func(i int) []string {
+			return []string{of(0, i), w[i], float(float64(float32(1 - op.P))), float(1 / (1 - op.P))}
+		}
+	case graph.Elementwise:
+		name = op.Fn.String()
+		args = func(i int) []string {
+			var list []string
+			for k := range s.Arg {
+				list = append(list, of(k, i))
+			}
+			if st := e.steps[name]; st != nil && st.params == len(list)+1 {
+				list = append(list, float(op.Alpha))
+			}
+			return list
+		}
+	default:
+		return nil, fmt.Errorf("a loop cannot do %s", s.Op.Name())
+	}
+	out := make([]string, width)
+	for i := range out {
+		var err error
+		if out[i], err = e.call(name, args(i)...); err != nil {
+			return nil, err
+		}
+	}
+	return e.round(s.DType, out)
+}
+
+// float is a float32 constant.
+func float(v float64) string { return fmt.Sprintf("0f%08X", math.Float32bits(float32(v))) }

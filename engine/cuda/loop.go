@@ -228,7 +228,11 @@ func (k *loop) text(target int) (string, error) {
 		}
 	}
 	for _, s := range k.body.Instrs {
-		v, err := k.step(e, s, values, chunk)
+		v, err := e.step(s, values, k.width, func(op graph.Dropout, run string) ([]string, error) {
+			first := e.wide()
+			e.put("mul.wide.u32 %s, %s, %d", first, chunk, k.width)
+			return e.words(op, k.width, k.width%4 == 0, first, run)
+		})
 		if err != nil {
 			return "", err
 		}
@@ -239,7 +243,7 @@ func (k *loop) text(target int) (string, error) {
 		for len(v) < k.width {
 			v = append(v, v[0])
 		}
-		if err := e.store(o.dtype, k.address(e, len(k.in)+i, o), v); err != nil {
+		if err := e.store("", o.dtype, k.address(e, len(k.in)+i, o), v); err != nil {
 			return "", err
 		}
 	}
@@ -296,45 +300,6 @@ func (k *loop) address(e *emitter, param int, o strided) string {
 	}
 	return at
 }
-
-// step emits one step of the body for every element of the thread.
-func (k *loop) step(e *emitter, s graph.Instr, values [][]string, chunk string) ([]string, error) {
-	out := make([]string, k.width)
-	if op, ok := s.Op.(graph.Dropout); ok {
-		x, run := values[s.Arg[0]], values[s.Arg[1]][0]
-		words, err := e.words(op, k.width, chunk, run)
-		if err != nil {
-			return nil, err
-		}
-		for i := range out {
-			if out[i], err = e.call("dropout", x[i%len(x)], words[i], float(float64(float32(1-op.P))), float(1/(1-op.P))); err != nil {
-				return nil, err
-			}
-		}
-		return e.round(s.DType, out)
-	}
-	op, ok := s.Op.(graph.Elementwise)
-	if !ok {
-		return nil, fmt.Errorf("a loop cannot do %s", s.Op.Name())
-	}
-	for i := range out {
-		var args []string
-		for _, a := range s.Arg {
-			args = append(args, values[a][i%len(values[a])])
-		}
-		if st := e.steps[op.Fn.String()]; st != nil && st.params == len(args)+1 {
-			args = append(args, float(op.Alpha))
-		}
-		var err error
-		if out[i], err = e.call(op.Fn.String(), args...); err != nil {
-			return nil, err
-		}
-	}
-	return e.round(s.DType, out)
-}
-
-// float is a float32 constant.
-func float(v float64) string { return fmt.Sprintf("0f%08X", math.Float32bits(float32(v))) }
 
 // kernel is a kernel of the text so far, from its parameters on, which are n
 // addresses p0, p1, ...

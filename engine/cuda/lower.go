@@ -26,6 +26,8 @@ func (l *lowering) lower(n *graph.Node) {
 		l.concat(n, op)
 	case graph.Reduce:
 		l.reduce(n, op)
+	case graph.MatMul:
+		l.matmul(n, op)
 	case graph.Embedding:
 		l.embedding(n)
 	case graph.EmbeddingGrad:

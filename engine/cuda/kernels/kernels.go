@@ -33,10 +33,10 @@ func Family(target int, name string) (string, error) {
 	return string(text), err
 }
 
-// index gives the family of each kernel.
+// index gives the family of each kernel, by the target that has them all.
 var index = sync.OnceValues(func() (map[string]string, error) {
 	found := map[string]string{}
-	dir := fmt.Sprintf("ptx/sm_%d", Targets[0])
+	dir := fmt.Sprintf("ptx/sm_%d", Targets[len(Targets)-1])
 	list, err := files.ReadDir(dir)
 	if err != nil {
 		return nil, err
@@ -66,4 +66,25 @@ func Find(kernel string) (family string, err error) {
 		return "", fmt.Errorf("there is no kernel %s", kernel)
 	}
 	return family, nil
+}
+
+// Kernel is the text of one kernel from its parameters on: what follows its name.
+func Kernel(target int, name string) (string, error) {
+	family, err := Find(name)
+	if err != nil {
+		return "", err
+	}
+	text, err := Family(target, family)
+	if err != nil {
+		return "", err
+	}
+	_, text, ok := strings.Cut(text, ".visible .entry "+name+"(")
+	if !ok {
+		return "", fmt.Errorf("kernel %s is not made for sm_%d", name, target)
+	}
+	body, _, ok := strings.Cut(text, "\n}\n")
+	if !ok {
+		return "", fmt.Errorf("kernel %s has no end", name)
+	}
+	return "(" + body + "\n}\n\n", nil
 }

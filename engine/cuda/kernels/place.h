@@ -1,0 +1,25 @@
+// Places: comments in the PTX where engine/cuda puts the instructions of a fused body
+// (place.go). What a product's result goes through, and how it is stored, is known
+// only when a program is compiled; the kernel around it is compiled beforehand.
+//
+// A place is one line, "//@name key=register ...". The statements are volatile and
+// clobber memory, so that the compiler keeps their order.
+#pragma once
+#include "device.h"
+
+// The body's operands and results, by number. Kernels do not read them: generated
+// code does, from the parameter.
+struct Operands { u64 p[12]; };
+
+// Loads what the body needs for four neighbors of a row, the first at (row, col),
+// into registers of number u. ok is false outside of the result.
+#define PLACE_LOAD(u, ...) place_load<u>(__VA_ARGS__)
+template <int U> DEV void place_load(u32 row, u32 col, bool ok) {
+  asm volatile("//@load u=%0 row=%1 col=%2 ok=%3" ::"n"(U), "r"(row), "r"(col), "r"((u32)ok) : "memory");
+}
+
+// The body for these neighbors, whose values are v, and the stores of its results.
+#define PLACE_BODY(u, v, ...) place_body<u>(v, __VA_ARGS__)
+template <int U> DEV void place_body(const float (&v)[4], u32 row, u32 col, bool ok) {
+  asm volatile("//@body u=%0 v0=%1 v1=%2 v2=%3 v3=%4 row=%5 col=%6 ok=%7" ::"n"(U), "f"(v[0]), "f"(v[1]), "f"(v[2]), "f"(v[3]), "r"(row), "r"(col), "r"((u32)ok) : "memory");
+}

@@ -1,0 +1,247 @@
+package cuda
+
+import (
+	"slices"
+
+	"github.com/snug-ml/snug/engine/graph"
+)
+
+// factor is an operand of a product where it lies, a matrix or a batch of them.
+type factor struct {
+	dtype graph.DType
+	at    address
+	trans bool
+}
+
+// product is op(A) op(B) [m, n] with K = k, batch times.
+type product struct {
+	a, b           factor
+	batch, m, n, k int
+}
+
+func (l *lowering) matmul(n *graph.Node, op graph.MatMul) {
+	in := make([]graph.Type, 2)
+	for i := range in {
+		in[i] = n.In[i].Type
+	}
+	p := product{a: l.factor(n.In[0], op.TransA, op.MapA), b: l.factor(n.In[1], op.TransB, op.MapB)}
+	p.batch, p.m, p.n, p.k = op.Dims(in)
+	if op.SumA { // of a matrix [K, M]
+		l.reduceColumns("sum_", n.In[0].DType(), l.at(n.In[0]), l.at(n.Out[len(n.Out)-1]), 1, p.k, p.m, 1)
+	}
+	l.product(p, l.epilogueOf(n, op))
+}
+
+// factor is an operand of a product, put through a function.
+func (l *lowering) factor(v *graph.Value, trans bool, f graph.Elementwise) factor {
+	if f == (graph.Elementwise{}) {
+		return factor{v.DType(), l.at(v), trans}
+	}
+	at := l.take(v.Type.Bytes())
+	k := newLoop(&graph.Body{Inputs: 1, Results: []int{1}, Instrs: []graph.Instr{{Op: f, Arg: []int{0}, DType: v.DType()}}}, v.Shape())
+	k.read(0, v.Type, l.at(v))
+	k.write(v.DType(), at, v.Shape().Strides(v.Shape()))
+	l.loop(k)
+	return factor{v.DType(), at, trans}
+}
+
+// epilogueOf is what becomes of the product of a node.
+func (l *lowering) epilogueOf(n *graph.Node, op graph.MatMul) *epilogue {
+	y := n.Out[0]
+	cols := y.Shape().Last()
+	d := op.Out
+	if d == graph.Invalid {
+		d = n.In[0].DType()
+	}
+	switch {
+	case op.Accumulate:
+		return accumulating(cols, l.at(y))
+	case op.Body == nil:
+		return plain(d, cols, l.at(y))
+	}
+	e := &epilogue{body: op.Body, first: d, cols: cols}
+	for i, v := range n.In[2:] {
+		o := placed{dtype: v.DType(), at: l.at(v), extent: counter}
+		if !isCounter(op.Body, i+1) {
+			var ok bool
+			if o.extent, ok = extentOf(v.Shape(), y.Shape()); !ok {
+				return l.afterwards(n, op, d)
+			}
+		}
+		e.in = append(e.in, o)
+	}
+	for _, v := range n.Out[:len(op.Body.Results)] {
+		e.out = append(e.out, placed{dtype: v.DType(), at: l.at(v)})
+	}
+	if len(e.in)+len(e.out) > maxPlaced {
+		return l.afterwards(n, op, d)
+	}
+	return e
+}
+
+// accumulating is the epilogue that adds to a float matrix.
+func accumulating(cols int, to address) *epilogue {
+	c := placed{dtype: graph.F32, at: to}
+	return &epilogue{
+		body:  &graph.Body{Inputs: 2, Results: []int{2}, Instrs: []graph.Instr{{Op: graph.Elementwise{Fn: graph.FnAdd}, Arg: []int{1, 0}, DType: graph.F32}}},
+		first: graph.F32, cols: cols, in: []placed{c}, out: []placed{c},
+	}
+}
+
+// afterwards stores the product in the workspace and has the body done as a loop.
+func (l *lowering) afterwards(n *graph.Node, op graph.MatMul, d graph.DType) *epilogue {
+	y := n.Out[0]
+	t := graph.Type{DType: d, Shape: y.Shape()}
+	e := plain(d, y.Shape().Last(), l.take(t.Bytes()))
+	k := newLoop(op.Body, y.Shape())
+	k.read(0, t, e.out[0].at)
+	for i, v := range n.In[2:] {
+		k.read(i+1, v.Type, l.at(v))
+	}
+	for _, v := range n.Out[:len(op.Body.Results)] {
+		k.write(v.DType(), l.at(v), y.Shape().Strides(y.Shape()))
+	}
+	l.later = append(l.later, func() { l.loop(k) })
+	return e
+}
+
+// product launches p and what becomes of it.
+func (l *lowering) product(p product, e *epilogue) {
+	if p.a.dtype != p.b.dtype {
+		p.a, p.b = l.wide(p.a, p.batch*p.m*p.k), l.wide(p.b, p.batch*p.k*p.n)
+	}
+	if parts, size := l.split(p); parts > 1 {
+		sum := l.take(4 * int64(p.m) * int64(p.n))
+		partial := l.take(4 * int64(parts) * int64(p.m) * int64(p.n))
+		l.gemm(p, plain(graph.F32, p.n, partial), parts, size)
+		l.reduceColumns("sum_", graph.F32, partial, sum, 1, parts, p.m*p.n, 1)
+		l.epilogueLoop(e, p.m, sum)
+	} else {
+		l.gemm(p, e, 1, p.k)
+	}
+	for _, f := range l.later {
+		f()
+	}
+	l.later = nil
+}
+
+// wide is a factor in float32.
+func (l *lowering) wide(f factor, elems int) factor {
+	if f.dtype == graph.F32 {
+		return f
+	}
+	at := l.take(4 * int64(elems))
+	l.copyLoop(graph.Shape{elems}, strided{dtype: f.dtype, at: f.at, stride: []int{1}}, strided{dtype: graph.F32, at: at, stride: []int{1}})
+	return factor{graph.F32, at, f.trans}
+}
+
+// onTensorCores reports whether products of a format have kernels for them.
+func (l *lowering) onTensorCores(d graph.DType) bool {
+	return d == graph.F16 || d == graph.BF16 && l.target >= 80
+}
+
+// aligned reports whether rows of n elements of a 16-bit factor begin at multiples
+// of 16 bytes.
+func aligned(f factor, n int) bool { return n%8 == 0 && f.at.offset%16 == 0 }
+
+// tile is the extent of a block's part of C.
+func (l *lowering) tile(p product) int {
+	if p.m > 64 && p.n > 64 && p.batch*ceil(p.m, 128)*ceil(p.n, 128) >= l.sms {
+		return 128
+	}
+	return 64
+}
+
+// split cuts a long K into parts where there are too few tiles for the card.
+func (l *lowering) split(p product) (parts, size int) {
+	const least = 512 // of K, so that a part is worth its way through memory
+	s := l.tile(p)
+	tiles := p.batch * ceil(p.m, s) * ceil(p.n, s)
+	parts = min(2*l.sms/tiles, p.k/least)
+	if p.batch > 1 || parts < 2 {
+		return 1, p.k
+	}
+	size = ceil(ceil(p.k, parts), 32) * 32
+	return ceil(p.k, size), size
+}
+
+// gemm launches a product; part i of K gives rows i*m.. of the result.
+func (l *lowering) gemm(p product, e *epilogue, parts, size int) {
+	s := l.tile(p)
+	kernel := map[int]string{64: "64", 128: "128"}[s]
+	params := new(params).ptr(p.a.at).ptr(p.b.at).u32(p.m, p.n, p.k, parts, size)
+	threads := 128
+	if l.onTensorCores(p.a.dtype) {
+		inside := func(f factor, trans bool, across int) bool { // rows are along K, or across it
+			if trans {
+				return aligned(f, across)
+			}
+			return aligned(f, p.k)
+		}
+		if p.a.trans && p.b.trans || !inside(p.a, p.a.trans, p.m) || !inside(p.b, !p.b.trans, p.n) {
+			kernel, s = "any", 64
+		}
+		kernel = "gemm_" + kernel + "_" + transposes(p) + "_" + p.a.dtype.String()
+	} else {
+		kernel, threads = "sgemm_"+kernel+"_"+p.a.dtype.String(), 256
+		params.u32(flag(p.a.trans), flag(p.b.trans))
+	}
+	text, err := e.substitute(l.target, kernel)
+	if err != nil {
+		l.fail("%w", err)
+	}
+	params.align(8)
+	for _, o := range slices.Concat(e.in, e.out) {
+		params.ptr(o.at)
+	}
+	for range maxPlaced - len(e.in) - len(e.out) {
+		params.null()
+	}
+	l.runGrid(l.generate(kernel, text), [3]int{ceil(p.n, s), ceil(p.m, s), p.batch * parts}, threads, 0, params)
+}
+
+func transposes(p product) string {
+	return map[bool]string{false: "n", true: "t"}[p.a.trans] + map[bool]string{false: "n", true: "t"}[p.b.trans]
+}
+
+func flag(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// epilogueLoop runs an epilogue as a loop over a product of rows in the workspace.
+func (l *lowering) epilogueLoop(e *epilogue, rows int, at address) {
+	shape := graph.Shape{rows, e.cols}
+	// The product is rounded first, as a step of its own.
+	b := &graph.Body{Inputs: e.body.Inputs, Instrs: []graph.Instr{{Op: graph.Elementwise{Fn: graph.FnCopy}, Arg: []int{0}, DType: e.first}}}
+	moved := func(r int) int {
+		switch {
+		case r == 0:
+			return b.Inputs
+		case r >= e.body.Inputs:
+			return r + 1
+		}
+		return r
+	}
+	for _, s := range e.body.Instrs {
+		s.Arg = slices.Clone(s.Arg)
+		for i, a := range s.Arg {
+			s.Arg[i] = moved(a)
+		}
+		b.Instrs = append(b.Instrs, s)
+	}
+	for _, r := range e.body.Results {
+		b.Results = append(b.Results, moved(r))
+	}
+	k := newLoop(b, shape)
+	k.read(0, graph.Type{DType: graph.F32, Shape: shape}, at)
+	for i, o := range e.in {
+		k.read(i+1, graph.Type{DType: o.dtype, Shape: [...]graph.Shape{full: shape, perColumn: {e.cols}, perRow: {rows, 1}, scalar: {}, counter: {2}}[o.extent]}, o.at)
+	}
+	for _, o := range e.out {
+		k.write(o.dtype, o.at, shape.Strides(shape))
+	}
+	l.loop(k)
+}

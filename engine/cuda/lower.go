@@ -70,6 +70,16 @@ func (l *lowering) lower(n *graph.Node) {
 		l.routedDot(n)
 	case graph.GroupedSum:
 		l.groupedSum(n)
+	case graph.Pool2D:
+		l.pool(n, op)
+	case graph.Pool2DGrad:
+		l.poolGrad(n, op)
+	case graph.ChannelNorm:
+		l.channelNorm(n, op)
+	case graph.ChannelNormGrad:
+		l.channelNormGrad(n, graph.ChannelNorm(op))
+	case graph.RunningStats:
+		l.runningStats(n, op)
 	default:
 		l.fail("%w", ErrNoKernel)
 	}

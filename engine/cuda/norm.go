@@ -38,11 +38,7 @@ func (l *lowering) layerNorm(n *graph.Node, op graph.LayerNorm) {
 func (l *lowering) layerNormGrad(n *graph.Node, op graph.LayerNormGrad) {
 	dy, x, gamma, mean, rstd := n.In[0], n.In[1], l.at(n.In[2]), l.at(n.In[3]), l.at(n.In[4])
 	rows, width := x.Shape().Rows(), x.Shape().Last()
-	d, dyAt := dy.DType(), l.at(dy)
-	if d != x.DType() && d != graph.F32 { // there are kernels for equal formats and for a float dy
-		d, dyAt = graph.F32, l.widened(dy)
-	}
-	formats := "_" + x.DType().String() + "_" + d.String()
+	formats, dyAt := l.gradFormats(x, dy)
 
 	// The sums first: dx may lie on dy.
 	const most = 256 // rows of a part
@@ -77,6 +73,16 @@ func (l *lowering) layerNormGrad(n *graph.Node, op graph.LayerNormGrad) {
 		p.null()
 	}
 	l.runRows(op.Name(), formats, rows, width, p.ptr(l.at(n.Out[0])).u32(rows, width))
+}
+
+// gradFormats names the kernels for the formats of x and dy, and gives dy in its
+// own: there are kernels for equal ones and for a float dy.
+func (l *lowering) gradFormats(x, dy *graph.Value) (suffix string, at address) {
+	d, at := dy.DType(), l.at(dy)
+	if d != x.DType() && d != graph.F32 {
+		d, at = graph.F32, l.widened(dy)
+	}
+	return "_" + x.DType().String() + "_" + d.String(), at
 }
 
 // widened is a copy of a 16-bit value in float32, which holds it exactly.

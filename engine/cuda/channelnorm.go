@@ -1,0 +1,83 @@
+package cuda
+
+import "github.com/snug-ml/snug/engine/graph"
+
+// channels is a tensor as the norms of channels see it: [outer, rows, channels],
+// with statistics of wide channels each.
+type channels struct{ outer, rows, channels, wide, parts, size int }
+
+func channelsOf(op graph.ChannelNorm, s graph.Shape) channels {
+	c := channels{outer: 1, rows: s.Rows(), channels: s.Last(), wide: 1}
+	if op.Groups > 0 {
+		c.outer = s[0]
+		c.rows, c.wide = s.Rows()/s[0], c.channels/op.Groups
+	}
+	const most = 256 // rows of a part: 32 of a thread
+	c.parts = ceil(c.rows, most)
+	c.size = ceil(c.rows, c.parts)
+	c.parts = ceil(c.rows, c.size)
+	return c
+}
+
+func (c channels) stats() int  { return c.outer * c.channels / c.wide }
+func (c channels) blocks() int { return c.outer * c.parts * ceil(c.channels, 32) }
+
+// partial is the size of a float for each channel of each part.
+func (c channels) partial() int64 {
+	return 4 * int64(c.outer) * int64(c.parts) * int64(c.channels)
+}
+
+func (p *params) channels(c channels) *params {
+	return p.u32(c.rows, c.channels, c.wide, c.size, c.parts)
+}
+
+func (l *lowering) channelNorm(n *graph.Node, op graph.ChannelNorm) {
+	x, mean, variance := n.In[0], l.at(n.Out[1]), l.at(n.Out[2])
+	c, d := channelsOf(op, x.Shape()), "_"+x.DType().String()
+	moments := l.take(2 * c.partial())
+	l.run("channel_moments"+d, c.blocks(), 256, new(params).ptr(l.at(x)).ptr(moments).channels(c))
+	l.run("channel_stats", ceil(c.stats(), 8), 256, new(params).ptr(moments).ptr(mean).ptr(variance).u32(c.stats()).channels(c))
+	p := new(params).ptr(l.at(x)).ptr(l.at(n.In[1])).ptr(l.at(n.In[2])).ptr(mean).ptr(variance).ptr(l.at(n.Out[0]))
+	l.run("channel_norm"+d, c.blocks(), 256, p.f32(op.Eps).channels(c))
+}
+
+func (l *lowering) channelNormGrad(n *graph.Node, op graph.ChannelNorm) {
+	x, gamma, mean, variance := n.In[1], l.at(n.In[2]), l.at(n.In[3]), l.at(n.In[4])
+	dgamma, dbeta := l.at(n.Out[1]), l.at(n.Out[2])
+	c := channelsOf(op, x.Shape())
+	formats, dy := l.gradFormats(x, n.In[0])
+
+	// Sums over the rows of the parts, then over those of outer, then over outer.
+	rows := [2]address{dbeta, dgamma} // [outer, channels]
+	if c.outer > 1 {
+		rows[0], rows[1] = l.take(c.partial()/int64(c.parts)), l.take(c.partial()/int64(c.parts))
+	}
+	parts := rows
+	if c.parts > 1 {
+		parts[0], parts[1] = l.take(c.partial()), l.take(c.partial())
+	}
+	p := new(params).ptr(dy).ptr(l.at(x)).ptr(mean).ptr(variance).ptr(parts[0]).ptr(parts[1])
+	l.run("channel_grad_sums"+formats, c.blocks(), 256, p.f32(op.Eps).channels(c))
+	for i, out := range []address{dbeta, dgamma} {
+		if c.parts > 1 {
+			l.reduceColumns("sum_", graph.F32, parts[i], rows[i], c.outer, c.parts, c.channels, 1)
+		}
+		if c.outer > 1 {
+			l.reduceColumns("sum_", graph.F32, rows[i], out, 1, c.outer, c.channels, 1)
+		}
+	}
+
+	means := l.take(8 * int64(c.stats()))
+	l.run("channel_grad_means", ceil(c.stats(), 8), 256, new(params).ptr(rows[0]).ptr(rows[1]).ptr(gamma).ptr(means).u32(c.stats()).channels(c))
+	p = new(params).ptr(dy).ptr(l.at(x)).ptr(gamma).ptr(mean).ptr(variance).ptr(means).ptr(l.at(n.Out[0]))
+	l.run("channel_norm_grad"+formats, c.blocks(), 256, p.f32(op.Eps).channels(c))
+}
+
+func (l *lowering) runningStats(n *graph.Node, op graph.RunningStats) {
+	p := new(params)
+	for _, v := range n.In {
+		p.ptr(l.at(v))
+	}
+	c := n.In[0].Shape()[0]
+	l.run("running_stats", ceil(c, 256), 256, p.u32(c).f32(op.Momentum, float64(op.Rows)/float64(op.Rows-1)))
+}

@@ -1,0 +1,34 @@
+package cuda
+
+import "github.com/snug-ml/snug/engine/graph"
+
+// windows appends the geometry of pooling pictures x [B,H,W,C] to y.
+func (p *params) windows(op graph.Pool2D, x, y graph.Shape) *params {
+	return p.u32(x[1], x[2], x[3], y[1], y[2], op.Kernel[0], op.Kernel[1], op.Stride[0], op.Stride[1], op.Pad[0], op.Pad[2])
+}
+
+func (l *lowering) pool(n *graph.Node, op graph.Pool2D) {
+	x, y := n.In[0], n.Out[0]
+	elems := y.Shape().Elems()
+	p := new(params).ptr(l.at(x)).ptr(l.at(y)).u64(uint64(elems)).windows(op, x.Shape(), y.Shape())
+	l.run(op.Name()+"_"+x.DType().String(), perElement(elems), 256, p)
+}
+
+func (l *lowering) poolGrad(n *graph.Node, op graph.Pool2DGrad) {
+	dy, dx := n.In[0], n.Out[0]
+	d, at := l.alike(n.In...)
+	p := new(params)
+	for _, a := range at {
+		p.ptr(a)
+	}
+	elems, to := dx.Shape().Elems(), l.at(dx)
+	if d != dx.DType() {
+		to = l.take(dx.Type.With(d).Bytes())
+	}
+	p.ptr(to).u64(uint64(elems)).windows(op.Pool, dx.Shape(), dy.Shape())
+	l.run(op.Name()+"_"+d.String(), perElement(elems), 256, p)
+	if d != dx.DType() {
+		s := dx.Shape().Strides(dx.Shape())
+		l.copyLoop(dx.Shape(), strided{dtype: d, at: to, stride: s}, strided{dtype: dx.DType(), at: l.at(dx), stride: s})
+	}
+}

@@ -66,6 +66,15 @@ func (x manner) operand(f format, b uint64) float64 {
 	return f.value(b)
 }
 
+// sum is a+b rounded to odd. A sum of nothing is -0 in rounding to minus, but of +0 and +0.
+func (x manner) sum(a, b float64) float64 {
+	s := sumOdd(a, b)
+	if s == 0 && x.mode == toMinus && (a != 0 || math.Signbit(a) || math.Signbit(b)) {
+		return math.Copysign(0, -1)
+	}
+	return s
+}
+
 func (x manner) plain() bool { return x == manner{} }
 
 // packed applies a function of one number to both halves of a packed type, or to the one number of any other.
@@ -104,20 +113,22 @@ func addFloat(c *compiler, t typ) error {
 	if err := c.allow("rn", "rz", "rm", "rp", "ftz", "sat", "noftz"); err != nil {
 		return err
 	}
-	if x := c.manner(); t == tF32 && x.plain() {
+	x := c.manner()
+	if t == tF32 && x.plain() {
 		return c.binary32(t, add32)
 	}
-	return c.arithmetic(t, 2, func(a, b, _ float64) float64 { return sumOdd(a, b) }, func(a, b, _ float64) float64 { return a + b })
+	return c.arithmetic(t, 2, func(a, b, _ float64) float64 { return x.sum(a, b) }, func(a, b, _ float64) float64 { return a + b })
 }
 
 func subFloat(c *compiler, t typ) error {
 	if err := c.allow("rn", "rz", "rm", "rp", "ftz", "sat", "noftz"); err != nil {
 		return err
 	}
-	if x := c.manner(); t == tF32 && x.plain() {
+	x := c.manner()
+	if t == tF32 && x.plain() {
 		return c.binary32(t, sub32)
 	}
-	return c.arithmetic(t, 2, func(a, b, _ float64) float64 { return sumOdd(a, -b) }, func(a, b, _ float64) float64 { return a - b })
+	return c.arithmetic(t, 2, func(a, b, _ float64) float64 { return x.sum(a, -b) }, func(a, b, _ float64) float64 { return a - b })
 }
 
 func mulFloat(c *compiler, t typ) error {
@@ -132,10 +143,11 @@ func mulFloat(c *compiler, t typ) error {
 }
 
 func fmaFloat(c *compiler, t typ) error {
-	if x := c.manner(); t == tF32 && x.plain() && c.allow("rn") == nil {
+	x := c.manner()
+	if t == tF32 && x.plain() && c.allow("rn") == nil {
 		return c.ternary32(t, fused32)
 	}
-	return c.arithmetic(t, 3, func(a, b, x float64) float64 { return sumOdd(a*b, x) }, math.FMA)
+	return c.arithmetic(t, 3, func(a, b, y float64) float64 { return x.sum(a*b, y) }, math.FMA)
 }
 
 // quotientOdd is a/b rounded to odd.

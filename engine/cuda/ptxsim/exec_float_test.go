@@ -82,7 +82,9 @@ func finite(f format, list ...uint64) bool {
 	return true
 }
 
-func number(f format, b uint64) *big.Float { return new(big.Float).SetPrec(2000).SetFloat64(f.value(b)) }
+func number(f format, b uint64) *big.Float {
+	return new(big.Float).SetPrec(2000).SetFloat64(f.value(b))
+}
 
 // TestFloatArithmetic holds add, sub, mul and fma of every format and rounding to math/big.
 func TestFloatArithmetic(t *testing.T) {
@@ -274,10 +276,12 @@ func TestPairs(t *testing.T) {
 		values = append(values, s[r.IntN(len(s))]|s[r.IntN(len(s))]<<16)
 	}
 	for op, scalar := range map[string]func(a, b, c uint64) uint64{
-		"add.f16x2":    func(a, b, _ uint64) uint64 { return half.round(half.value(a)+half.value(b), toNearest) },
-		"sub.f16x2":    func(a, b, _ uint64) uint64 { return half.round(half.value(a)-half.value(b), toNearest) },
-		"mul.f16x2":    func(a, b, _ uint64) uint64 { return half.round(half.value(a)*half.value(b), toNearest) },
-		"fma.rn.f16x2": func(a, b, c uint64) uint64 { return half.round(sumOdd(half.value(a)*half.value(b), half.value(c)), toNearest) },
+		"add.f16x2": func(a, b, _ uint64) uint64 { return half.round(half.value(a)+half.value(b), toNearest) },
+		"sub.f16x2": func(a, b, _ uint64) uint64 { return half.round(half.value(a)-half.value(b), toNearest) },
+		"mul.f16x2": func(a, b, _ uint64) uint64 { return half.round(half.value(a)*half.value(b), toNearest) },
+		"fma.rn.f16x2": func(a, b, c uint64) uint64 {
+			return half.round(sumOdd(half.value(a)*half.value(b), half.value(c)), toNearest)
+		},
 	} {
 		text := op + " %r5, %r3, %r4"
 		if op[0] == 'f' {

@@ -192,7 +192,7 @@ func (c *compiler) redux() error {
 	if err != nil {
 		return err
 	}
-	if t.size() != 4 || !t.integer() || len(c.parts) != 4 {
+	if t.size() != 4 || t.float() || len(c.parts) != 4 {
 		return c.errorf("type .%s is not possible here", t)
 	}
 	f, err := c.atomicFunction(t, c.parts[2])

@@ -44,6 +44,16 @@ func (l *lowering) lower(n *graph.Node) {
 		l.crossEntropy(n)
 	case graph.CrossEntropyGrad:
 		l.crossEntropyGrad(n)
+	case graph.Attention:
+		l.attention(n, op)
+	case graph.AttentionGrad:
+		l.attentionGrad(n, op)
+	case graph.RotaryTable:
+		l.rotaryTable(n, op)
+	case graph.Rotary:
+		l.rotary(n, op)
+	case graph.CacheWrite:
+		l.cacheWrite(n)
 	case graph.AdamW:
 		l.adamW(n, op)
 	case graph.GlobalNorm:

@@ -1,0 +1,144 @@
+package cuda
+
+import (
+	"math"
+	"slices"
+
+	"github.com/snug-ml/snug/engine/graph"
+)
+
+// attentionCall is an attention as its kernels take it.
+type attentionCall struct {
+	op               graph.Attention
+	d                graph.DType
+	batch, tq, tk, k int
+	qkv              [3]address
+	lens, segs, run  *address // nil where not enabled
+}
+
+// attentionTile is how many queries and keys a block works on at a time,
+// attentionColumns how many elements of its results it has.
+const (
+	attentionTile    = 64
+	attentionColumns = 128
+)
+
+func (l *lowering) attentionCall(op graph.Attention, in []*graph.Value) *attentionCall {
+	types := make([]graph.Type, len(in))
+	for i, v := range in {
+		types[i] = v.Type
+	}
+	a := &attentionCall{op: op, d: in[0].DType()}
+	a.batch, a.tq, a.tk, a.k = op.Geometry(types)
+	operands := make([]address, op.Arity())
+	for i := range operands {
+		operands[i] = l.in(a.d, in[i])
+	}
+	a.qkv = a.parts(operands)
+	lens, segments, rng := op.Optional()
+	for _, o := range []struct {
+		at *(*address)
+		i  int
+	}{{&a.lens, lens}, {&a.segs, segments}, {&a.run, rng}} {
+		if o.i >= 0 {
+			at := l.at(in[o.i])
+			*o.at = &at
+		}
+	}
+	return a
+}
+
+// parts are where q, k and v, or their gradients, begin in the operands.
+func (a *attentionCall) parts(at []address) [3]address {
+	size := int64(a.k) * a.d.Size()
+	switch a.op.Layout {
+	case graph.PackedHeads:
+		return [3]address{at[0], at[0].plus(size), at[0].plus(2 * size)}
+	case graph.PackedQKV:
+		size *= int64(a.op.Heads)
+		return [3]address{at[0], at[0].plus(size), at[0].plus(2 * size)}
+	}
+	return [3]address{at[0], at[1], at[2]}
+}
+
+// in is a value in a format: itself, or a copy in the workspace.
+func (l *lowering) in(d graph.DType, v *graph.Value) address {
+	if v.DType() == d {
+		return l.at(v)
+	}
+	to := v.Type.With(d)
+	at, s := l.take(to.Bytes()), v.Shape().Strides(v.Shape())
+	l.copyLoop(v.Shape(), strided{dtype: v.DType(), at: l.at(v), stride: s}, strided{dtype: d, at: at, stride: s})
+	return at
+}
+
+// attentionFormats are the kernels' numbers of formats.
+var attentionFormats = []graph.DType{graph.F32, graph.F16, graph.BF16}
+
+// heads is the number of heads of all rows.
+func (a *attentionCall) heads() int { return a.batch * a.op.Heads }
+
+// describe appends the kernels' struct Attention.
+func (a *attentionCall) describe(p *params) *params {
+	op := a.op
+	row, head := op.Heads*a.k, a.k
+	switch op.Layout {
+	case graph.PackedHeads:
+		row, head = 3*row, 3*head
+	case graph.PackedQKV:
+		row *= 3
+	}
+	causal := 0
+	if op.Causal {
+		causal = 1
+	}
+	keep := float64(float32(1 - op.Drop))
+	p.align(8)
+	p.u32(op.Heads, a.tq, a.tk, a.k, row, head, slices.Index(attentionFormats, a.d), causal, int(uint32(op.Seed)), int(op.Seed>>32), int(op.Stream))
+	p.u32(int(math.Ceil(keep*(1<<24)))).f32(op.Scale, 1/(1-op.Drop))
+	for _, at := range []*address{a.lens, a.segs, a.run} {
+		if at == nil {
+			p.null()
+		} else {
+			p.ptr(*at)
+		}
+	}
+	return p
+}
+
+// runTiles launches a kernel with a block for each tile of n queries or keys of
+// every head.
+func (l *lowering) runTiles(kernel string, a *attentionCall, n int, p *params) {
+	grid := [3]int{ceil(n, attentionTile) * a.heads(), ceil(a.k, attentionColumns), 1}
+	l.runGrid(kernel, grid, 128, 0, a.describe(p))
+}
+
+func (l *lowering) attention(n *graph.Node, op graph.Attention) {
+	a := l.attentionCall(op, n.In)
+	p := new(params).ptr(a.qkv[0]).ptr(a.qkv[1]).ptr(a.qkv[2]).ptr(l.at(n.Out[0])).ptr(l.at(n.Out[1]))
+	l.runTiles("attention", a, a.tq, p)
+}
+
+func (l *lowering) attentionGrad(n *graph.Node, op graph.AttentionGrad) {
+	a := l.attentionCall(graph.Attention(op), n.In[3:])
+	do, o, lse := l.in(a.d, n.In[0]), l.in(a.d, n.In[1]), l.at(n.In[2])
+	grads := make([]address, len(n.Out))
+	for i, v := range n.Out {
+		if v.DType() != a.d {
+			l.fail("the gradients are %v and %v, which no kernel writes together", a.d, v.DType())
+		}
+		grads[i] = l.at(v)
+	}
+	out := a.parts(grads)
+
+	vectors := a.heads() * a.tq
+	delta := l.take(4 * int64(vectors))
+	p := new(params).ptr(do).ptr(o).ptr(delta).u64(uint64(vectors))
+	l.run("attention_delta", ceil(vectors, 16), 128, a.describe(p))
+
+	operands := func() *params {
+		return new(params).ptr(a.qkv[0]).ptr(a.qkv[1]).ptr(a.qkv[2]).ptr(do).ptr(lse).ptr(delta)
+	}
+	l.runTiles("attention_dq", a, a.tq, operands().ptr(out[0]))
+	l.runTiles("attention_dkv", a, a.tk, operands().ptr(out[1]).ptr(out[2]))
+}

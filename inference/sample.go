@@ -19,12 +19,24 @@ type Sampling struct {
 type sampler struct {
 	Sampling
 	rng   *rand.Rand
-	order []int32
+	order []uint64 // of the tokens, likeliest first: descending logits, then ids
 	p     []float64
 }
 
 func newSampler(s Sampling) *sampler {
 	return &sampler{Sampling: s, rng: rand.New(rand.NewPCG(s.Seed, s.Choice))}
+}
+
+// descending maps numbers to keys that ascend where the numbers descend.
+func descending(v float32) uint64 {
+	if v == 0 {
+		v = 0 // of either sign
+	}
+	bits := math.Float32bits(v)
+	if bits>>31 == 0 {
+		bits = ^bits &^ (1 << 31)
+	}
+	return uint64(bits)
 }
 
 // next draws a token by its logits.
@@ -39,26 +51,18 @@ func (s *sampler) next(logits []float32) int32 {
 		return int32(best)
 	}
 	s.order = s.order[:0]
-	for i := range logits {
-		s.order = append(s.order, int32(i))
+	for i, v := range logits {
+		s.order = append(s.order, descending(v)<<32|uint64(i))
 	}
-	slices.SortFunc(s.order, func(a, b int32) int {
-		switch x, y := logits[a], logits[b]; {
-		case x > y:
-			return -1
-		case x < y:
-			return 1
-		}
-		return int(a - b)
-	})
+	slices.Sort(s.order)
 	n := len(s.order)
 	if s.TopK > 0 {
 		n = min(n, s.TopK)
 	}
 	s.p = s.p[:0]
 	total := 0.0
-	for _, id := range s.order[:n] {
-		p := math.Exp(float64(logits[id]-logits[best]) / s.Temperature)
+	for _, key := range s.order[:n] {
+		p := math.Exp(float64(logits[uint32(key)]-logits[best]) / s.Temperature)
 		s.p = append(s.p, p)
 		total += p
 	}
@@ -77,10 +81,10 @@ func (s *sampler) next(logits []float32) int32 {
 	x := s.rng.Float64() * limit
 	for i, p := range s.p[:n] {
 		if x -= p; x < 0 {
-			return s.order[i]
+			return int32(uint32(s.order[i]))
 		}
 	}
-	return s.order[n-1]
+	return int32(uint32(s.order[n-1]))
 }
 
 // Likeliest are the ids of the n greatest logits, greatest first.

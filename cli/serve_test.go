@@ -1,9 +1,13 @@
 package cli
 
 import (
+	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -30,5 +34,48 @@ func TestTokensThatNobodyCanSend(t *testing.T) {
 		if _, err := (&serveCmd{}).token(); (err == nil) != (ok && strings.TrimSpace(token) == token) {
 			t.Errorf("%q in the variable: %v", token, err)
 		}
+	}
+}
+
+// A server that is terminated finishes the text that it writes, and is done.
+func TestServeTerminated(t *testing.T) {
+	work := undisturbed(t, "--training.max_steps", "2")
+	v := launch(t, work, "snug", "serve", "whole", "--listen", "127.0.0.1:0")
+	defer func() { _ = v.cmd.Process.Kill() }()
+	if !v.until("listening on ") {
+		t.Fatal(v.output())
+	}
+	_, url, _ := strings.Cut(v.output(), "listening on ")
+	ask := `{"model": "whole", "prompt": "the", "max_tokens": 20, "temperature": 0, "stream": true}`
+	res, err := http.Post(strings.TrimSpace(url)+"/v1/completions", "application/json", strings.NewReader(ask))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := v.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	raw, err := io.ReadAll(res.Body)
+	if err := res.Body.Close(); err != nil {
+		t.Error(err)
+	}
+	if err != nil || !strings.HasSuffix(string(raw), "data: [DONE]\n\n") {
+		t.Errorf("the stream ended with %v:\n%s", err, raw)
+	}
+	if code := v.wait(); code != exitDone || !strings.Contains(v.output(), "finishing requests") {
+		t.Errorf("exit code %d\n%s", code, v.output())
+	}
+	greedy := done(t, "generate", filepath.Join(work, "whole"), "--prompt", "the", "--tokens", "20", "--temperature", "0")
+	text := ""
+	for _, line := range strings.Split(string(raw), "\n") {
+		if _, after, ok := strings.Cut(line, `"text":`); ok {
+			var piece string
+			if _, err := fmt.Sscanf(after, "%q", &piece); err != nil {
+				t.Fatal(err)
+			}
+			text += piece
+		}
+	}
+	if greedy.out != "the"+text+"\n" {
+		t.Errorf("the server writes %q, generate %q", "the"+text, greedy.out)
 	}
 }

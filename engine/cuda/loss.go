@@ -31,3 +31,88 @@ func (l *lowering) lossGrad(t graph.Type, x, labels, weights, lse, dloss address
 	p := new(params).ptr(x).ptr(labels).ptr(weights).ptr(lse).ptr(dloss).ptr(dx).u32(t.Shape[1])
 	l.runGrid(name, [3]int{t.Shape[0], ceil(t.Shape[1], 1024), 1}, 256, 0, p)
 }
+
+func (l *lowering) linearCrossEntropy(n *graph.Node, op graph.LinearCrossEntropy) {
+	rows := n.In[0].Shape()[0]
+	losses := l.take(4 * int64(rows))
+	c := l.chunks(n, op.Chunk, l.at(n.Out[2]))
+	c.each(func(from, rows int) {
+		c.logits(from, rows)
+		c.loss(from, rows, l.at(n.Out[1]), losses)
+	})
+	l.reduceRows("sum_", graph.F32, losses, l.at(n.Out[0]), 1, rows, 1)
+}
+
+func (l *lowering) linearCrossEntropyGrad(n *graph.Node, op graph.LinearCrossEntropyGrad) {
+	rows := n.In[0].Shape()[0]
+	losses, lse := l.take(4*int64(rows)), l.take(4*int64(rows))
+	dloss, dh, dw := l.at(n.In[4]), l.at(n.Out[1]), l.at(n.Out[2])
+	c := l.chunks(n, op.Chunk, l.at(n.Out[3]))
+	// The gradient of the logits in the format of products; in place where that is
+	// the logits' own.
+	gradient := c.buffer
+	if c.dtype != graph.F32 {
+		gradient = l.take(c.dtype.Size() * int64(op.Chunk) * int64(c.vocab))
+	}
+	c.each(func(from, rows int) {
+		c.logits(from, rows)
+		c.loss(from, rows, lse, losses)
+		t := graph.Type{DType: graph.F32, Shape: graph.Shape{rows, c.vocab}}
+		at := int64(4 * from)
+		l.lossGrad(t, c.buffer, c.labels.plus(at), c.weights.plus(at), lse.plus(at), dloss, c.dtype, gradient)
+		d := factor{dtype: c.dtype, at: gradient}
+		l.product(product{a: d, b: c.w, batch: 1, m: rows, n: c.width, k: c.vocab},
+			plain(n.Out[1].DType(), c.width, dh.plus(int64(from)*int64(c.width)*n.Out[1].DType().Size())))
+		e := plain(graph.F32, c.width, dw)
+		if from > 0 || len(n.In) == 6 {
+			e = accumulating(c.width, dw)
+		}
+		d.trans = true
+		l.product(product{a: d, b: c.rowsOf(from), batch: 1, m: c.vocab, n: c.width, k: rows}, e)
+	})
+	l.reduceRows("sum_", graph.F32, losses, l.at(n.Out[0]), 1, rows, 1)
+}
+
+// chunks is a loss of linear logits, some rows at a time.
+type chunks struct {
+	*lowering
+	h, w                    factor // in one format
+	dtype                   graph.DType
+	labels, weights         address
+	rows, width, vocab, max int
+	buffer                  address // of the logits of a chunk
+}
+
+func (l *lowering) chunks(n *graph.Node, most int, buffer address) *chunks {
+	c := &chunks{lowering: l, labels: l.at(n.In[2]), weights: l.at(n.In[3]), max: most, buffer: buffer}
+	c.h, c.w = l.factors(n.In[0], n.In[1])
+	c.dtype = c.h.dtype
+	c.rows, c.width, c.vocab = n.In[0].Shape()[0], n.In[0].Shape()[1], n.In[1].Shape()[0]
+	return c
+}
+
+// each calls f for each chunk; what f takes of the workspace is free after it.
+func (c *chunks) each(f func(from, rows int)) {
+	taken := c.scratch
+	for from := 0; from < c.rows; from += c.max {
+		f(from, min(c.max, c.rows-from))
+		c.scratch = taken
+	}
+}
+
+// rowsOf are the rows of h from one on.
+func (c *chunks) rowsOf(from int) factor {
+	return factor{dtype: c.dtype, at: c.h.at.plus(int64(from) * int64(c.width) * c.dtype.Size())}
+}
+
+func (c *chunks) logits(from, rows int) {
+	w := c.w
+	w.trans = true
+	c.product(product{a: c.rowsOf(from), b: w, batch: 1, m: rows, n: c.vocab, k: c.width}, plain(graph.F32, c.vocab, c.buffer))
+}
+
+func (c *chunks) loss(from, rows int, lse, losses address) {
+	at := int64(4 * from)
+	t := graph.Type{DType: graph.F32, Shape: graph.Shape{rows, c.vocab}}
+	c.lossOfRows(t, c.buffer, c.labels.plus(at), c.weights.plus(at), lse.plus(at), losses.plus(at))
+}

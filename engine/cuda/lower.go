@@ -28,6 +28,14 @@ func (l *lowering) lower(n *graph.Node) {
 		l.reduce(n, op)
 	case graph.MatMul:
 		l.matmul(n, op)
+	case graph.GroupedMatMul:
+		l.groupedMatmul(n, op)
+	case graph.GroupedOuter:
+		l.groupedOuter(n)
+	case graph.LinearCrossEntropy:
+		l.linearCrossEntropy(n, op)
+	case graph.LinearCrossEntropyGrad:
+		l.linearCrossEntropyGrad(n, op)
 	case graph.Embedding:
 		l.embedding(n)
 	case graph.EmbeddingGrad:

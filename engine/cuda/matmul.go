@@ -186,6 +186,11 @@ func (l *lowering) gemm(p product, e *epilogue, parts, size int) {
 		kernel, threads = "sgemm_"+kernel+"_"+p.a.dtype.String(), 256
 		params.u32(flag(p.a.trans), flag(p.b.trans))
 	}
+	l.runProduct(kernel, [3]int{ceil(p.n, s), ceil(p.m, s), p.batch * parts}, threads, params, e)
+}
+
+// runProduct launches a kernel with an epilogue in its places.
+func (l *lowering) runProduct(kernel string, grid [3]int, threads int, params *params, e *epilogue) {
 	text, err := e.substitute(l.target, kernel)
 	if err != nil {
 		l.fail("%w", err)
@@ -197,7 +202,7 @@ func (l *lowering) gemm(p product, e *epilogue, parts, size int) {
 	for range maxPlaced - len(e.in) - len(e.out) {
 		params.null()
 	}
-	l.runGrid(l.generate(kernel, text), [3]int{ceil(p.n, s), ceil(p.m, s), p.batch * parts}, threads, 0, params)
+	l.runGrid(l.generate(kernel, text), grid, threads, 0, params)
 }
 
 func transposes(p product) string {

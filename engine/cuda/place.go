@@ -37,7 +37,12 @@ const (
 	perRow
 	scalar
 	counter // of runs, for dropout
+	// perGroup is an element for each column and block along z.
+	perGroup
 )
+
+// wide reports whether neighbors of a row have elements of their own.
+func (o placed) wide() bool { return o.extent == full || o.extent == perColumn || o.extent == perGroup }
 
 // maxPlaced is how many operands and results a kernel takes; see kernels/place.h.
 const maxPlaced = 12
@@ -145,7 +150,7 @@ func (w *placeWriter) words(u string, i int, o placed) []string {
 	prefix := fmt.Sprintf("%%held_%s_%d_", u, i)
 	n := 1
 	switch {
-	case o.extent == full || o.extent == perColumn:
+	case o.wide():
 		n = wordsOf(o.dtype, lanes)
 		if w.cols%lanes != 0 {
 			n = lanes
@@ -199,6 +204,10 @@ func (w *placeWriter) address(e *emitter, slot int, o placed, row, col string) s
 		index = col
 	case perRow:
 		index = row
+	case perGroup:
+		index = e.fresh()
+		e.put("mov.u32 %s, %%ctaid.z", index)
+		e.put("mad.lo.u32 %s, %s, %d, %s", index, index, w.cols, col)
 	default:
 		return at
 	}
@@ -230,9 +239,8 @@ func (w *placeWriter) load(e *emitter, u string, i int, o placed, row, col strin
 		e.put("mov.b32 %s, 0", r)
 	}
 	at := w.address(e, i, o, row, col)
-	wide := o.extent == full || o.extent == perColumn
 	switch {
-	case !wide:
+	case !o.wide():
 		e.loadWords("@%inside ", o.dtype, at, 1, words)
 	case w.cols%lanes == 0:
 		e.loadWords("@%inside ", o.dtype, at, lanes, words)
@@ -258,7 +266,7 @@ func (w *placeWriter) run(e *emitter, at map[string]string, row, col string) err
 		words := w.words(at["u"], i, o)
 		var v []string
 		switch {
-		case o.extent != full && o.extent != perColumn:
+		case !o.wide():
 			v, err = e.unpack(o.dtype, 1, words)
 		case w.cols%lanes == 0:
 			v, err = e.unpack(o.dtype, lanes, words)

@@ -78,13 +78,30 @@ func Kernel(target int, name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	_, text, ok := strings.Cut(text, ".visible .entry "+name+"(")
+	_, kernel, ok := strings.Cut(text, ".visible .entry "+name+"(")
 	if !ok {
 		return "", fmt.Errorf("kernel %s is not made for sm_%d", name, target)
 	}
-	body, _, ok := strings.Cut(text, "\n}\n")
+	kernel, _, ok = strings.Cut(kernel, "\n}\n")
 	if !ok {
 		return "", fmt.Errorf("kernel %s has no end", name)
 	}
-	return "(" + body + "\n}\n\n", nil
+	head, body, _ := strings.Cut(kernel, "\n{\n")
+	return "(" + head + "\n{\n" + sharedOf(text, body) + body + "\n}\n\n", nil
+}
+
+// sharedOf are the declarations of the shared memory that a kernel uses and has in
+// common with others of its family, for a copy of its own.
+func sharedOf(family, body string) string {
+	var own strings.Builder
+	for _, line := range strings.Split(family, "\n") {
+		if !strings.HasPrefix(line, ".shared ") {
+			continue
+		}
+		name := line[strings.LastIndexByte(line, ' ')+1:]
+		if name, _, _ = strings.Cut(name, "["); strings.Contains(body, name) {
+			own.WriteString("\t" + line + "\n")
+		}
+	}
+	return own.String()
 }

@@ -23,15 +23,12 @@ template <int R> DEV void put(float *s, const float (&v)[R / 2], bool inside) {
   }
 }
 
-template <int R, class T> DEV void sgemm(const T *a, const T *b, u32 m, u32 n, u32 k, u32 parts, u32 part_size, u32 trans_a, u32 trans_b) {
+// The tile (BLOCK_Y, BLOCK_X) of [m, n], K from k0 to k1. Row 0 of C is row first of
+// the whole result.
+template <int R, class T> DEV void sgemm(const T *a, const T *b, u32 lda, u32 ldb, u32 m, u32 n, u32 k0, u32 k1, u32 trans_a, u32 trans_b, u32 first) {
   constexpr int S = 16 * R, L = S + 4;
   __shared__ ALIGNED(16) float sa[2][8 * L];
   __shared__ ALIGNED(16) float sb[2][8 * L];
-  const u32 batch = BLOCK_Z / parts, part = BLOCK_Z % parts;
-  const u32 k0 = part * part_size, k1 = min_(k0 + part_size, k);
-  a += (u64)batch * m * k;
-  b += (u64)batch * k * n;
-  const u32 lda = trans_a ? m : k, ldb = trans_b ? k : n;
   const u32 i0 = BLOCK_Y * S, j0 = BLOCK_X * S, ti = (TID >> 4) * 4, tj = (TID & 15) * 4;
   float acc[R][R];
   UNROLL for (int i = 0; i < R; i++) UNROLL for (int j = 0; j < R; j++) acc[i][j] = 0.0f;
@@ -68,17 +65,36 @@ template <int R, class T> DEV void sgemm(const T *a, const T *b, u32 m, u32 n, u
     UNROLL for (int h = 0; h < R / 4; h++) {
       const u32 col = j0 + tj + h * 64;
       const bool ok = row < m && col < n;
-      PLACE_LOAD(0, BLOCK_Z * m + row, col, ok);
-      PLACE_BODY(0, *(const float(*)[4])(acc[i] + 4 * h), BLOCK_Z * m + row, col, ok);
+      PLACE_LOAD(0, first + row, col, ok);
+      PLACE_BODY(0, *(const float(*)[4])(acc[i] + 4 * h), first + row, col, ok);
     }
   }
 }
 
+// The grid is as that of gemm.cu.
+template <int R, class T> DEV void parts_of_k(const T *a, const T *b, u32 m, u32 n, u32 k, u32 parts, u32 part_size, u32 trans_a, u32 trans_b) {
+  const u32 batch = BLOCK_Z / parts, k0 = BLOCK_Z % parts * part_size;
+  sgemm<R>(a + (u64)batch * m * k, b + (u64)batch * k * n, trans_a ? m : k, trans_b ? k : n, m, n, k0, min_(k0 + part_size, k), trans_a, trans_b, BLOCK_Z * m);
+}
+
 #define SGEMM(NAME, R, F, T)                                                                                                       \
   KERNEL __launch_bounds__(256, 2) sgemm_##NAME##_##F(const T *a, const T *b, u32 m, u32 n, u32 k, u32 parts, u32 part_size, u32 trans_a, u32 trans_b, Operands) { \
-    sgemm<R>(a, b, m, n, k, parts, part_size, trans_a, trans_b);                                                                   \
+    parts_of_k<R>(a, b, m, n, k, parts, part_size, trans_a, trans_b);                                                              \
   }
 SGEMM(128, 8, f32, float)
 SGEMM(64, 4, f32, float)
 SGEMM(128, 8, bf16, bf16)
 SGEMM(64, 4, bf16, bf16)
+
+// As those of grouped.cu.
+#define GROUPED(F, T)                                                                                                              \
+  KERNEL __launch_bounds__(256, 2) sgrouped_##F(const T *a, const T *b, const int *offsets, u32 n, u32 k, u32 trans_b, Operands) { \
+    const u32 e = BLOCK_Z, first = (u32)offsets[e], m = (u32)offsets[e + 1] - first;                                               \
+    if ((u32)BLOCK_Y * 64 >= m) return;                                                                                               \
+    sgemm<4>(a + (u64)first * k, b + (u64)e * k * n, k, trans_b ? k : n, m, n, 0, k, 0, trans_b, first);                           \
+  }                                                                                                                                \
+  KERNEL __launch_bounds__(256, 2) sgrouped_outer_##F(const T *a, const T *b, const int *offsets, u32 m, u32 n, Operands) {        \
+    sgemm<4>(a, b, m, n, m, n, (u32)offsets[BLOCK_Z], (u32)offsets[BLOCK_Z + 1], 1, 0, BLOCK_Z * m);                               \
+  }
+GROUPED(f32, float)
+GROUPED(bf16, bf16)

@@ -1,0 +1,57 @@
+package cuda
+
+import "github.com/snug-ml/snug/engine/graph"
+
+func (l *lowering) groupedMatmul(n *graph.Node, op graph.GroupedMatMul) {
+	x, w, offsets, y := n.In[0], n.In[1], n.In[2], n.Out[0]
+	rows, k, groups, cols := x.Shape()[0], x.Shape()[1], w.Shape()[0], y.Shape()[1]
+	a, b := l.factors(x, w)
+	e := plain(y.DType(), cols, l.at(y))
+	if op.Bias { // added to what is rounded once
+		e.first = graph.F32
+		e.body = &graph.Body{Inputs: 2, Results: []int{2}, Instrs: []graph.Instr{{Op: graph.Elementwise{Fn: graph.FnAdd}, Arg: []int{0, 1}, DType: y.DType()}}}
+		e.in = []placed{{dtype: graph.F32, at: l.at(n.In[3]), extent: perGroup}}
+	}
+	l.clear(l.at(y), y.Type.Bytes()) // rows of no group
+	p := new(params).ptr(a.at).ptr(b.at).ptr(l.at(offsets)).u32(cols, k)
+	grid := [3]int{ceil(cols, 64), ceil(rows, 64), groups}
+	across := cols
+	if op.Trans {
+		across = k
+	}
+	trans := map[bool]string{false: "nn_", true: "nt_"}[op.Trans]
+	switch {
+	case !l.onTensorCores(a.dtype):
+		l.runProduct("sgrouped_"+a.dtype.String(), grid, 256, p.u32(flag(op.Trans)), e)
+	case aligned(a, k) && aligned(b, across):
+		l.runProduct("grouped_"+trans+"64_"+a.dtype.String(), grid, 128, p, e)
+	default:
+		l.runProduct("grouped_"+trans+"any_"+a.dtype.String(), grid, 128, p, e)
+	}
+}
+
+// factors are the factors of a product in one format.
+func (l *lowering) factors(x, y *graph.Value) (a, b factor) {
+	a, b = factor{dtype: x.DType(), at: l.at(x)}, factor{dtype: y.DType(), at: l.at(y)}
+	if a.dtype != b.dtype {
+		a, b = l.wide(a, int(x.Shape().Elems())), l.wide(b, int(y.Shape().Elems()))
+	}
+	return a, b
+}
+
+func (l *lowering) groupedOuter(n *graph.Node) {
+	x, y, offsets, out := n.In[0], n.In[1], n.In[2], n.Out[0]
+	groups, rows, cols := out.Shape()[0], out.Shape()[1], out.Shape()[2]
+	a, b := l.factors(x, y)
+	e := plain(graph.F32, cols, l.at(out))
+	p := new(params).ptr(a.at).ptr(b.at).ptr(l.at(offsets)).u32(rows, cols)
+	grid := [3]int{ceil(cols, 64), ceil(rows, 64), groups}
+	switch {
+	case !l.onTensorCores(a.dtype):
+		l.runProduct("sgrouped_outer_"+a.dtype.String(), grid, 256, p, e)
+	case aligned(a, rows) && aligned(b, cols):
+		l.runProduct("grouped_outer_64_"+a.dtype.String(), grid, 128, p, e)
+	default:
+		l.runProduct("grouped_outer_any_"+a.dtype.String(), grid, 128, p, e)
+	}
+}

@@ -1,6 +1,18 @@
 package cuda
 
-import "github.com/snug-ml/snug/engine/graph"
+import (
+	"math"
+
+	"github.com/snug-ml/snug/engine/graph"
+)
+
+// counted is the number of elements of a picture, which kernels hold in 32 bits.
+func (l *lowering) counted(s graph.Shape) int {
+	if s.Elems() > math.MaxUint32 {
+		l.fail("pictures of %v: the kernels count to %d elements; take a smaller batch", s, math.MaxUint32)
+	}
+	return int(s.Elems())
+}
 
 // windows appends the geometry of pooling pictures x [B,H,W,C] to y.
 func (p *params) windows(op graph.Pool2D, x, y graph.Shape) *params {
@@ -9,9 +21,9 @@ func (p *params) windows(op graph.Pool2D, x, y graph.Shape) *params {
 
 func (l *lowering) pool(n *graph.Node, op graph.Pool2D) {
 	x, y := n.In[0], n.Out[0]
-	elems := y.Shape().Elems()
-	p := new(params).ptr(l.at(x)).ptr(l.at(y)).u64(uint64(elems)).windows(op, x.Shape(), y.Shape())
-	l.run(op.Name()+"_"+x.DType().String(), perElement(elems), 256, p)
+	elems := l.counted(y.Shape())
+	p := new(params).ptr(l.at(x)).ptr(l.at(y)).u32(elems).windows(op, x.Shape(), y.Shape())
+	l.run(op.Name()+"_"+x.DType().String(), ceil(elems, 256), 256, p)
 }
 
 func (l *lowering) poolGrad(n *graph.Node, op graph.Pool2DGrad) {
@@ -21,12 +33,12 @@ func (l *lowering) poolGrad(n *graph.Node, op graph.Pool2DGrad) {
 	for _, a := range at {
 		p.ptr(a)
 	}
-	elems, to := dx.Shape().Elems(), l.at(dx)
+	elems, to := l.counted(dx.Shape()), l.at(dx)
 	if d != dx.DType() {
 		to = l.take(dx.Type.With(d).Bytes())
 	}
-	p.ptr(to).u64(uint64(elems)).windows(op.Pool, dx.Shape(), dy.Shape())
-	l.run(op.Name()+"_"+d.String(), perElement(elems), 256, p)
+	p.ptr(to).u32(elems).windows(op.Pool, dx.Shape(), dy.Shape())
+	l.run(op.Name()+"_"+d.String(), ceil(elems, 256), 256, p)
 	if d != dx.DType() {
 		s := dx.Shape().Strides(dx.Shape())
 		l.copyLoop(dx.Shape(), strided{dtype: d, at: to, stride: s}, strided{dtype: dx.DType(), at: l.at(dx), stride: s})

@@ -6,25 +6,25 @@
 // left of a picture of h x w x c; there are oh x ow of them.
 struct Windows { u32 h, w, c, oh, ow, kh, kw, sh, sw, top, left; };
 
-template <bool MAX, class T> DEV void pool(const T *x, T *y, u64 elems, Windows s) {
-  for (u64 i = (u64)BLOCK_X * 256 + TID; i < elems; i += (u64)BLOCKS * 256) {
-    const u64 pixel = i / s.c, row = pixel / s.ow, b = row / s.oh;
-    const u32 c = (u32)(i - pixel * s.c);
-    const int r0 = (int)((u32)(row - b * s.oh) * s.sh) - (int)s.top, c0 = (int)((u32)(pixel - row * s.ow) * s.sw) - (int)s.left;
-    float v = MAX ? -__builtin_inff() : 0.0f;
-    for (u32 k = 0; k < s.kh; k++) {
-      const u32 r = (u32)(r0 + (int)k);
-      if (r >= s.h) continue;
-      for (u32 l = 0; l < s.kw; l++) {
-        const u32 q = (u32)(c0 + (int)l);
-        if (q >= s.w) continue;
-        const float e = to_f32(x[((b * s.h + r) * s.w + q) * s.c + c]);
-        if (MAX) v = e > v || e != e ? e : v;
-        else v += e;
-      }
+template <bool MAX, class T> DEV void pool(const T *x, T *y, u32 elems, Windows s) {
+  const u32 i = BLOCK_X * 256 + TID;
+  if (i >= elems) return;
+  const u32 pixel = i / s.c, c = i % s.c, row = pixel / s.ow, b = row / s.oh;
+  const int r0 = (int)(row % s.oh * s.sh) - (int)s.top, c0 = (int)(pixel % s.ow * s.sw) - (int)s.left;
+  const T *picture = x + (u64)b * s.h * s.w * s.c + c;
+  float v = MAX ? -__builtin_inff() : 0.0f;
+  for (u32 k = 0; k < s.kh; k++) {
+    const u32 r = (u32)(r0 + (int)k);
+    if (r >= s.h) continue;
+    for (u32 l = 0; l < s.kw; l++) {
+      const u32 q = (u32)(c0 + (int)l);
+      if (q >= s.w) continue;
+      const float e = to_f32(picture[((u64)r * s.w + q) * s.c]);
+      if (MAX) v = e > v || e != e ? e : v;
+      else v += e;
     }
-    y[i] = from_f32<T>(MAX ? v : v / (float)(s.kh * s.kw));
   }
+  y[i] = from_f32<T>(MAX ? v : v / (float)(s.kh * s.kw));
 }
 
 // Whether element (row, col) of the picture is the first of window (p, q), row by
@@ -42,31 +42,30 @@ template <class T> DEV bool is_first(const T *x, const Windows &s, float top, u3
 
 // The gradient of an element is that of the windows which it is in, in order: for
 // the maximum, of those that it is the first maximum of.
-template <bool MAX, class T> DEV void pool_grad(const T *dy, const T *x, const T *y, T *dx, u64 elems, Windows s) {
-  for (u64 i = (u64)BLOCK_X * 256 + TID; i < elems; i += (u64)BLOCKS * 256) {
-    const u64 pixel = i / s.c, line = pixel / s.w, b = line / s.h;
-    const u32 c = (u32)(i - pixel * s.c), row = (u32)(line - b * s.h), col = (u32)(pixel - line * s.w);
-    const u32 down = row + s.top, across = col + s.left;
-    const u32 p0 = down < s.kh ? 0 : (down - s.kh) / s.sh + 1, p1 = min_(down / s.sh + 1, s.oh);
-    const u32 q0 = across < s.kw ? 0 : (across - s.kw) / s.sw + 1, q1 = min_(across / s.sw + 1, s.ow);
-    float v = 0.0f;
-    for (u32 p = p0; p < p1; p++)
-      for (u32 q = q0; q < q1; q++) {
-        const u64 at = ((b * s.oh + p) * s.ow + q) * s.c + c;
-        if (MAX && !is_first(x + b * s.h * s.w * s.c + c, s, to_f32(y[at]), row, col, p, q)) continue;
-        v += to_f32(dy[at]);
-      }
-    dx[i] = from_f32<T>(MAX ? v : v / (float)(s.kh * s.kw));
-  }
+template <bool MAX, class T> DEV void pool_grad(const T *dy, const T *x, const T *y, T *dx, u32 elems, Windows s) {
+  const u32 i = BLOCK_X * 256 + TID;
+  if (i >= elems) return;
+  const u32 pixel = i / s.c, c = i % s.c, line = pixel / s.w, b = line / s.h, row = line % s.h, col = pixel % s.w;
+  const u32 down = row + s.top, across = col + s.left;
+  const u32 p0 = down < s.kh ? 0 : (down - s.kh) / s.sh + 1, p1 = min_(down / s.sh + 1, s.oh);
+  const u32 q0 = across < s.kw ? 0 : (across - s.kw) / s.sw + 1, q1 = min_(across / s.sw + 1, s.ow);
+  float v = 0.0f;
+  for (u32 p = p0; p < p1; p++)
+    for (u32 q = q0; q < q1; q++) {
+      const u64 at = (((u64)b * s.oh + p) * s.ow + q) * s.c + c;
+      if (MAX && !is_first(x + (u64)b * s.h * s.w * s.c + c, s, to_f32(y[at]), row, col, p, q)) continue;
+      v += to_f32(dy[at]);
+    }
+  dx[i] = from_f32<T>(MAX ? v : v / (float)(s.kh * s.kw));
 }
 
 #define POOL(S, T)                                                                                                             \
-  KERNEL __launch_bounds__(256) max_pool2d_##S(const T *x, T *y, u64 elems, Windows s) { pool<true>(x, y, elems, s); }         \
-  KERNEL __launch_bounds__(256) avg_pool2d_##S(const T *x, T *y, u64 elems, Windows s) { pool<false>(x, y, elems, s); }        \
-  KERNEL __launch_bounds__(256) max_pool2d_grad_##S(const T *dy, const T *x, const T *y, T *dx, u64 elems, Windows s) {        \
+  KERNEL __launch_bounds__(256) max_pool2d_##S(const T *x, T *y, u32 elems, Windows s) { pool<true>(x, y, elems, s); }         \
+  KERNEL __launch_bounds__(256) avg_pool2d_##S(const T *x, T *y, u32 elems, Windows s) { pool<false>(x, y, elems, s); }        \
+  KERNEL __launch_bounds__(256) max_pool2d_grad_##S(const T *dy, const T *x, const T *y, T *dx, u32 elems, Windows s) {        \
     pool_grad<true>(dy, x, y, dx, elems, s);                                                                                   \
   }                                                                                                                            \
-  KERNEL __launch_bounds__(256) avg_pool2d_grad_##S(const T *dy, T *dx, u64 elems, Windows s) {                                \
+  KERNEL __launch_bounds__(256) avg_pool2d_grad_##S(const T *dy, T *dx, u32 elems, Windows s) {                                \
     pool_grad<false>(dy, (const T *)nullptr, (const T *)nullptr, dx, elems, s);                                                \
   }
 FOR_FLOATS(POOL)

@@ -98,6 +98,14 @@ func (l *lowering) lower(n *graph.Node) {
 		l.channelNormGrad(n, graph.ChannelNorm(op))
 	case graph.RunningStats:
 		l.runningStats(n, op)
+	case graph.Relate:
+		l.relate(n, op)
+	case graph.RelateGrad:
+		l.relateGrad(n, graph.Relate(op))
+	case graph.SelectiveScan:
+		l.selectiveScan(n, op)
+	case graph.SelectiveScanGrad:
+		l.selectiveScanGrad(n, graph.SelectiveScan(op))
 	default:
 		l.fail("%w", ErrNoKernel)
 	}

@@ -393,6 +393,11 @@ func (w *warp) advance(g *group) {
 				continue
 			}
 			if m != w.live {
+				// The others may be behind code that lies further on: a loop's, say.
+				if g.waiting = m == mask; g.waiting && slices.ContainsFunc(w.groups, func(x group) bool { return !x.waiting }) {
+					g.pc = pc
+					return
+				}
 				w.fail(bits.TrailingZeros32(m), "a barrier in divergent code: lanes %#08x of %#08x are here (%s)", m, w.live, w.positions())
 			}
 			g.pc = pc + 1

@@ -195,7 +195,11 @@ func (m *Module) where(st *statement) string {
 			src = fmt.Sprintf(" (file %d:%d)", st.file, st.row)
 		}
 	}
-	return fmt.Sprintf("ptx line %d%s: `%s`", st.line, src, strings.Join(strings.Fields(st.text), " "))
+	text := strings.Join(strings.Fields(st.text), " ")
+	if len(text) > 200 {
+		text = text[:200] + "..."
+	}
+	return fmt.Sprintf("ptx line %d%s: `%s`", st.line, src, text)
 }
 
 // function compiles one instance of a function where the code now ends.

@@ -317,6 +317,9 @@ func (c *compiler) testp() error {
 		return c.errorf("type .%s is not possible here", t)
 	}
 	fm, what := formatOf(t), c.parts[1]
+	if len(c.parts) != 3 {
+		return c.errorf("a property is missing")
+	}
 	return c.lane(tPred, []typ{t}, func(a, _, _ uint64) uint64 {
 		e, frac := a&fm.infinity(), a&(1<<fm.fraction-1)
 		top := e == fm.infinity()

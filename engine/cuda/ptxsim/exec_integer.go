@@ -28,7 +28,7 @@ func byType(float, integer func(c *compiler, t typ) error) func(c *compiler) err
 		if t.float() {
 			return float(c, t)
 		}
-		if !t.integer() {
+		if !t.integer() || t.size() == 1 {
 			return c.errorf("type .%s is not possible here", t)
 		}
 		return integer(c, t)

@@ -330,11 +330,11 @@ func (c *compiler) setp() error {
 	if err := c.allow(name, "and", "or", "xor", "ftz"); err != nil {
 		return err
 	}
-	both := strings.Split(c.args[0], "|")
 	third, invert, err := c.third(join != nil)
 	if err != nil {
 		return err
 	}
+	both := strings.Split(c.args[0], "|")
 	a, err := c.src(1, t)
 	if err != nil {
 		return err
@@ -479,6 +479,9 @@ func (c *compiler) selp() error {
 	t, err := c.typed(4)
 	if err != nil {
 		return err
+	}
+	if t.size() < 2 {
+		return c.errorf("type .%s is not possible here", t)
 	}
 	d, s, err := c.operands(t, t, t, tPred)
 	if err != nil {

@@ -93,7 +93,7 @@ func (c *compiler) vote() error {
 	if err := c.allow("sync", "all", "any", "uni", "ballot"); err != nil {
 		return err
 	}
-	if len(c.args) != 3 || !c.has("sync") {
+	if len(c.args) != 3 || len(c.parts) != 4 || c.parts[1] != "sync" {
 		return c.errorf("only vote.sync with three operands is modeled")
 	}
 	ballot := c.has("ballot")

@@ -572,7 +572,7 @@ func declare(s string) (*symbol, error) {
 						break
 					}
 					n, err := strconv.ParseUint(dim, 0, 40)
-					if err != nil || n*elements > 1<<40 {
+					if err != nil || n > 1<<40/max(elements, 1) {
 						return nil, fmt.Errorf("%s: size %q", s, dim)
 					}
 					elements *= n

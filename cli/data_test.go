@@ -60,7 +60,7 @@ func TestPreparedIsWhatTheRunUses(t *testing.T) {
 			if _, err := os.Stat(filepath.Join(run, "data")); err == nil {
 				t.Errorf("the run has prepared data of its own")
 			}
-			for _, again := range []string{"tokenised into", "training a byte-level BPE"} {
+			for _, again := range []string{"tokenized into", "training a byte-level BPE"} {
 				if strings.Contains(trained, again) {
 					t.Errorf("the run says %q:\n%s", again, trained)
 				}

@@ -9,7 +9,7 @@ import (
 
 // Baseline is the loss of counting models on held-out windows, in nats a token
 // and weighted as the training loss is: what a network must beat to have
-// learnt more than frequencies.
+// learned more than frequencies.
 type Baseline struct {
 	// Unigram is the cross-entropy of p(y) = (c(y) + 1/2) / (N + V/2), the
 	// Krichevsky-Trofimov estimate.
@@ -98,7 +98,7 @@ func (c *counts) unigram(y int32) float64 {
 	return (float64(c.as[y]) + 0.5) / (float64(c.total) + 0.5*float64(len(c.as)))
 }
 
-// bestBeta minimises the leave-one-out loss of the training pairs: each pair
+// bestBeta minimizes the leave-one-out loss of the training pairs: each pair
 // of count n is scored n times by counts that lack one of it.
 //
 // The sum of n log((n-1 + beta p(y)) / (c(x)-1 + beta)) over the pairs is taken

@@ -1,6 +1,6 @@
 package data
 
-// Corpus is a tokenised text: one stream of ids in which every document ends
+// Corpus is a tokenized text: one stream of ids in which every document ends
 // with EOS. Package shard keeps one in memory-mapped files. All methods may be
 // called by many goroutines at once.
 type Corpus interface {
@@ -15,7 +15,7 @@ type Corpus interface {
 	Tokens() int64
 	// Documents counts the documents, none of them empty.
 	Documents() int64
-	// Bytes is the size of the text before tokenisation, for bits per byte; 0
+	// Bytes is the size of the text before tokenization, for bits per byte; 0
 	// when it is not known.
 	Bytes() int64
 	// DocumentEnd is the stream position after the EOS of document d. It grows

@@ -15,7 +15,7 @@
 // The way from files to batches:
 //
 //	Source (Files, GoTree)  documents: text, JSONL, JSON, CSV, Parquet, NPZ
-//	shard.Prepare           tokenises them once into memory-mapped shards
+//	shard.Prepare           tokenizes them once into memory-mapped shards
 //	Windows                 packs a Corpus into windows of T tokens
 //	Loader                  prefetches whole updates of shuffled windows
 //

@@ -22,7 +22,7 @@ type Document struct {
 	Group string
 	// Text is valid UTF-8 and belongs to the receiver.
 	Text []byte
-	// Tokens is set in place of Text by sources that are tokenised already.
+	// Tokens is set in place of Text by sources that are tokenized already.
 	Tokens []int32
 	// Repaired counts the invalid bytes replaced by U+FFFD. It is zero unless
 	// Options.ReplaceInvalid was set.
@@ -77,7 +77,7 @@ func Texts(src Source, limit int64, failed *error) iter.Seq[[]byte] {
 		var seen int64
 		for doc, err := range src.Documents() {
 			if err == nil && doc.Text == nil && doc.Tokens != nil {
-				err = fmt.Errorf("data: %s is tokenised already and has no text: name its tokenizer with data.tokenizer.path", doc.ID)
+				err = fmt.Errorf("data: %s is tokenized already and has no text: name its tokenizer with data.tokenizer.path", doc.ID)
 			}
 			if err != nil {
 				*failed = err

@@ -121,7 +121,7 @@ func (o *Options) columns() []string {
 // Files is a Source of the documents in files.
 type Files struct {
 	paths []string
-	// common is the folder, with a slash behind it, that holds all paths.
+	// common is the folder, with a trailing slash, that holds all paths.
 	common string
 	opt    Options
 }
@@ -142,7 +142,7 @@ func OpenFiles(patterns []string, opt Options) (*Files, error) {
 	return &Files{paths: paths, common: commonFolder(paths), opt: opt}, nil
 }
 
-// commonFolder is the deepest folder that holds all files, with a slash behind it.
+// commonFolder is the deepest folder that holds all files, with a trailing slash.
 func commonFolder(paths []string) string {
 	common := ""
 	for i, p := range paths {

@@ -37,7 +37,7 @@ func (in *input) Close() error {
 }
 
 // OpenFile opens a file for reading and looks through gzip and zstd, which it
-// recognises by their magic bytes and never by the name. A byte-order mark of
+// recognizes by their magic bytes and never by the name. A byte-order mark of
 // UTF-8 is dropped; one of UTF-16 or UTF-32 is an error.
 func OpenFile(name string) (io.ReadCloser, error) { return openInput(name) }
 

@@ -13,7 +13,7 @@ type Batch struct {
 }
 
 // CopyTo copies the batch to buffers of the same sizes, such as the inputs of
-// a program. dst.Segments may be nil when segments are not wanted.
+// a program. dst.Segments may be nil when segments are not needed.
 func (b *Batch) CopyTo(dst Batch) error {
 	if len(dst.Tokens) != len(b.Tokens) || len(dst.Labels) != len(b.Labels) || len(dst.Weights) != len(b.Weights) ||
 		dst.Segments != nil && len(dst.Segments) != len(b.Segments) {
@@ -63,7 +63,7 @@ type LoaderOptions struct {
 	// and the epoch's number.
 	Shuffle bool
 	Seed    uint64
-	// Epochs ends the stream after so many passes; 0 never ends it. The last
+	// Epochs ends the stream after that number of passes; 0 never ends it. The last
 	// update is filled up with rows of weight 0.
 	Epochs int64
 	// Rank of World takes its share of each micro-batch; World 0 means 1. The

@@ -9,7 +9,7 @@ import (
 	"github.com/snug-ml/snug/data/npz"
 )
 
-// The arrays of a tokenised NPZ file: input_ids [N, L] padded at the end,
+// The arrays of a tokenized NPZ file: input_ids [N, L] padded at the end,
 // attention_mask [N, L] of ones and then zeros, sequence_lengths [N].
 const (
 	npzIDs     = "input_ids"

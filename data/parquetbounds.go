@@ -122,7 +122,7 @@ func checkUnpacked(page *io.SectionReader, codec format.CompressionCodec, h form
 	case format.Uncompressed:
 		return nil
 	case format.Snappy:
-		head := make([]byte, min(page.Size(), 10)) // a number of at most so many bytes
+		head := make([]byte, min(page.Size(), 10)) // a number of at most 10 bytes
 		if _, err := io.ReadFull(page, head); err != nil {
 			return err
 		}

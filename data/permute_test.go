@@ -34,12 +34,12 @@ func TestPermutationLarge(t *testing.T) {
 }
 
 // Every element should land in every place equally often over the epochs, and
-// neighbours should not stay neighbours. Chi-square with (n-1)^2 degrees of
+// neighbors should not stay neighbors. Chi-square with (n-1)^2 degrees of
 // freedom, bound at five standard deviations.
 func TestPermutationIsUniform(t *testing.T) {
 	const n, epochs = 20, 20_000
 	var count [n][n]float64
-	neighbours := 0
+	neighbors := 0
 	for e := range uint64(epochs) {
 		p := NewPermutation(n, 42, e)
 		last := int64(-2)
@@ -47,7 +47,7 @@ func TestPermutationIsUniform(t *testing.T) {
 			x := p.At(i)
 			count[i][x]++
 			if x == last+1 {
-				neighbours++
+				neighbors++
 			}
 			last = x
 		}
@@ -63,9 +63,9 @@ func TestPermutationIsUniform(t *testing.T) {
 	if bound := dof + 5*math.Sqrt(2*dof); chi > bound {
 		t.Errorf("chi-square %.0f over %.0f: places are not uniform", chi, bound)
 	}
-	// A random order has (n-1)/n ascending neighbours on average.
-	if got, want := float64(neighbours)/epochs, float64(n-1)/n; math.Abs(got-want) > 0.05 {
-		t.Errorf("%.3f ascending neighbours an epoch, a random order has %.3f", got, want)
+	// A random order has (n-1)/n ascending neighbors on average.
+	if got, want := float64(neighbors)/epochs, float64(n-1)/n; math.Abs(got-want) > 0.05 {
+		t.Errorf("%.3f ascending neighbors an epoch, a random order has %.3f", got, want)
 	}
 }
 

@@ -41,7 +41,7 @@ type Summary struct {
 	Used, Best                           Precision // what the run computes in and what the device does fastest
 }
 
-// AddHost takes in a sample of a run on the CPU with so many threads.
+// AddHost adds a sample of a run on the CPU with the given number of threads.
 func (s *Summary) AddHost(x Sample, threads int) {
 	if s.Samples == 0 {
 		s.First = x.At

@@ -124,7 +124,7 @@ func (s *Sampler) read(f *os.File) []byte {
 }
 
 // processTicks is utime + stime, fields 14 and 15 of /proc/self/stat. Field 2, the name, is in parentheses and may
-// hold anything, so counting starts behind the last one.
+// hold anything, so counting starts after the last one.
 func (s *Sampler) processTicks() int64 {
 	text := s.read(s.self)
 	i := bytes.LastIndexByte(text, ')')

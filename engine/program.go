@@ -33,7 +33,7 @@ type Func struct {
 // Span is a range of bytes.
 type Span struct{ Offset, Bytes int64 }
 
-// Layout is the arena of a program: four regions, one behind the other.
+// Layout is the arena of a program: four consecutive regions.
 type Layout struct {
 	States, Inputs, Outputs, Temps Span
 	// State, Input and Output are the places of the named tensors within their

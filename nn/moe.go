@@ -31,7 +31,7 @@ type Routed struct {
 	// meant to go through it.
 	Entropy *graph.Value
 	// Wanted and Taken F32 [N, K, Experts] mark the expert that each choice
-	// wanted, and the one that took it.
+	// asked for, and the one that took it.
 	Wanted, Taken *graph.Value
 
 	experts         int

@@ -24,7 +24,7 @@ func Linear(b *graph.Builder, name string, x *graph.Value, out int, bias bool, i
 	return y
 }
 
-// LayerNorm normalises the rows of x with weights "weight" and "bias" in scope name.
+// LayerNorm normalizes the rows of x with weights "weight" and "bias" in scope name.
 func LayerNorm(b *graph.Builder, name string, x *graph.Value, eps float64) (y *graph.Value) {
 	b.Scope(name, func() {
 		d := x.Shape().Last()

@@ -25,12 +25,12 @@ type download struct {
 	// have bytes of f are there, and hashed by sum (nil: nothing to check).
 	have int64
 	sum  hash.Hash
-	// arrived, when set, is told of bytes that came or (negative) were dropped.
+	// arrived, when set, is called with bytes that came or (negative) were dropped.
 	arrived func(n int64)
 	spoiled int
 }
 
-// run completes the file, going on behind what it holds already.
+// run completes the file, continuing after what it already holds.
 func (d *download) run(ctx context.Context) error {
 	if err := d.recall(); err != nil {
 		return err
@@ -72,7 +72,7 @@ func (d *download) recall() error {
 	if d.have, err = d.f.Seek(0, io.SeekEnd); err != nil {
 		return err
 	}
-	d.c.log("fetch %s: going on behind %d bytes", bare(d.url), d.have)
+	d.c.log("fetch %s: continuing after %d bytes", bare(d.url), d.have)
 	d.tell(d.have)
 	return nil
 }

@@ -29,9 +29,9 @@ type Client struct {
 	Cache string
 	// Offline allows no request: only what is in the cache is found.
 	Offline bool
-	// Log, when set, is told what is being done, a line at a time.
+	// Log, when set, gets a line for everything that is being done.
 	Log func(format string, args ...any)
-	// Progress, when set, is told of every piece that arrives: bytes there so
+	// Progress, when set, is called for every piece that arrives: bytes there so
 	// far and in all of the files being fetched. Calls do not overlap.
 	Progress func(done, total int64)
 

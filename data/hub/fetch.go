@@ -27,7 +27,7 @@ type Options struct {
 	// Only, when set, selects files of the repository by name, among those that
 	// the ref's path does.
 	Only func(name string) bool
-	// MaxBytes, when set, refuses more than so many bytes.
+	// MaxBytes, when set, is the maximum number of bytes to fetch.
 	MaxBytes int64
 }
 

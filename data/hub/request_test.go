@@ -61,7 +61,7 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// What does not pass is told at once, with what to do.
+// What cannot pass is reported at once, with what to do.
 func TestRefusals(t *testing.T) {
 	for _, c := range []struct {
 		name     string

@@ -14,7 +14,7 @@ import (
 const (
 	magic = "\x93NUMPY"
 	// maxHeader bounds a header. NumPy itself refuses more than 10,000
-	// characters unless told otherwise.
+	// characters by default.
 	maxHeader = 64 << 10
 	// maxRank is NumPy's own limit.
 	maxRank = 64

@@ -141,7 +141,7 @@ func TestDecodeErrors(t *testing.T) {
 		{npy(1, dict("'<i4'", "False", "(1,)"), "12345"), "more bytes"},
 		{npy(1, "{'descr': '<i4', 'descr': '<i4'}", ""), "twice"},
 		{npy(1, "{'descr': '<i4'}", ""), "found 1"},
-		{npy(1, "{'colour': 1}", ""), "unknown key"},
+		{npy(1, "{'color': 1}", ""), "unknown key"},
 		{npy(1, dict("'<i4'", "False", "(1,)")+" import os", "1234"), "after the dictionary"},
 		{npy(1, "{'descr': '<i4", ""), "without an end"},
 		{npy(1, "\xff\xfe", ""), "not UTF-8"},

@@ -22,18 +22,18 @@ type Header struct {
 	Deep bool
 }
 
-// ReadHeader reads the header of a picture whose pixels take at most so many
+// ReadHeader reads the header of a picture whose pixels take at most limit
 // bytes, which is what data.max_record allows.
-func ReadHeader(path string, most int64) (Header, error) {
+func ReadHeader(path string, limit int64) (Header, error) {
 	f, err := regular.Open(path)
 	if err != nil {
 		return Header{}, err
 	}
 	defer func() { _ = f.Close() }() // read only: nothing to lose
-	return readHeader(f, most)
+	return readHeader(f, limit)
 }
 
-func readHeader(f *os.File, most int64) (Header, error) {
+func readHeader(f *os.File, limit int64) (Header, error) {
 	c, _, err := image.DecodeConfig(f)
 	if err != nil {
 		return Header{}, fmt.Errorf("%s: %w; want a PNG or a JPEG", f.Name(), err)
@@ -42,8 +42,8 @@ func readHeader(f *os.File, most int64) (Header, error) {
 		return Header{}, fmt.Errorf("%s: a picture of %d x %d pixels", f.Name(), c.Width, c.Height)
 	}
 	size, deep := pixelBytes(c.ColorModel)
-	if bytes := int64(c.Width) * int64(c.Height); bytes > most/size {
-		return Header{}, fmt.Errorf("%s: a picture of %d x %d pixels takes %d bytes, more than the %d allowed; raise data.max_record", f.Name(), c.Width, c.Height, bytes*size, most)
+	if bytes := int64(c.Width) * int64(c.Height); bytes > limit/size {
+		return Header{}, fmt.Errorf("%s: a picture of %d x %d pixels takes %d bytes, more than the %d allowed; raise data.max_record", f.Name(), c.Width, c.Height, bytes*size, limit)
 	}
 	return Header{c.Width, c.Height, deep}, nil
 }
@@ -67,14 +67,14 @@ func pixelBytes(m color.Model) (n int64, deep bool) {
 }
 
 // Decode decodes a picture whose header passes want and whose pixels take at
-// most so many bytes.
-func Decode(path string, most int64, want func(Header) error) (image.Image, error) {
+// most limit bytes.
+func Decode(path string, limit int64, want func(Header) error) (image.Image, error) {
 	f, err := regular.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }() // read only: nothing to lose
-	h, err := readHeader(f, most)
+	h, err := readHeader(f, limit)
 	if err != nil {
 		return nil, err
 	}

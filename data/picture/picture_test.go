@@ -66,7 +66,7 @@ func allocated(f func()) uint64 {
 
 func anySize(Header) error { return nil }
 
-// A picture that claims more than is allowed, or another size than is wanted,
+// A picture that claims more than is allowed, or another size than asked for,
 // costs nothing.
 func TestClaimsAreNotAllocated(t *testing.T) {
 	small := image.Rect(0, 0, 2, 2)
@@ -101,7 +101,7 @@ func TestClaimsAreNotAllocated(t *testing.T) {
 			}
 		}
 	}
-	// What is allowed and not wanted is not decoded.
+	// What is allowed but not asked for is not decoded.
 	path, no := write(t, claimPNG(t, 4_000, 4_000, image.NewGray(small))), errors.New("want 32 x 32")
 	var err error
 	n := allocated(func() { _, err = Decode(path, 64<<20, func(Header) error { return no }) })

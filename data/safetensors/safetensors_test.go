@@ -51,7 +51,7 @@ var abuse = []struct {
 	{"control character", file("{\"a\nb\":{}}", 0), "control character 0x0a"},
 	{"trailing comma", file(`{"__metadata__":{},}`, 0), `want '"'`},
 	{"second document", file(`{}{}`, 0), "only spaces may follow"},
-	{"rubbish behind", file("{}\x00\x00", 0), "only spaces may follow"},
+	{"rubbish after", file("{}\x00\x00", 0), "only spaces may follow"},
 	{"twice", file(`{"w":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"w":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}}`, 2), `tensor "w": the name appears twice`},
 	{"twice by escape", file(`{"w":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"\u0077":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}}`, 2), `tensor "w": the name appears twice`},
 	{"key twice", file(`{"w":{"dtype":"U8","dtype":"U8","shape":[1],"data_offsets":[0,1]}}`, 1), `key "dtype" appears twice`},

@@ -135,9 +135,9 @@ func parseIndex(text []byte) (map[string]string, error) {
 		if err != nil {
 			return errorf(name, "its file must be a string: %v", err)
 		}
-		// A shard lies beside its index; anything else could read other files.
+		// A shard lies next to its index; anything else could read other files.
 		if shard == "" || shard == "." || !filepath.IsLocal(shard) || strings.ContainsAny(shard, `/\`) {
-			return errorf(name, "its file %q is not a plain file name beside the index", shard)
+			return errorf(name, "its file %q is not a plain file name next to the index", shard)
 		}
 		weightMap[name] = shard
 		return nil

@@ -1,12 +1,12 @@
-// Package shard keeps a tokenised corpus in memory-mapped files.
+// Package shard keeps a tokenized corpus in memory-mapped files.
 //
-// Prepare tokenises a source once, on all cores, into a folder: shards of the
+// Prepare tokenizes a source once, on all cores, into a folder: shards of the
 // training and the held-out split, a report and a manifest. Open maps one
 // split as a data.Corpus. The package promises:
 //
 //   - The files are a function of the source, the tokenizer and the options.
 //     The number of workers changes nothing.
-//   - A folder is complete or absent: it is built beside its place, synced and
+//   - A folder is complete or absent: it is built next to its place, synced and
 //     renamed. Preparing again with nothing changed reads the manifest and
 //     does no work.
 //   - Documents of one group fall in one split, by a seeded hash of the group's

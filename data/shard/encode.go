@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// A batch is handed to a worker once it has so much text or so many
+	// A batch is handed to a worker once it has this much text or this many
 	// documents.
 	batchBytes = 256 << 10
 	batchDocs  = 1024
@@ -22,7 +22,7 @@ type batch struct {
 	bytes  int
 	tokens []int32
 	ends   []int    // of each document in tokens
-	hashes []uint64 // of each document's normalised text
+	hashes []uint64 // of each document's normalized text
 	normal []byte   // scratch
 	err    error    // of the source, after docs
 	done   chan struct{}

@@ -26,7 +26,7 @@ type Encoder interface {
 
 // Options of Prepare. Those above Length shape the files.
 type Options struct {
-	// Tokenizer names the encoder's exact behaviour, such as the hash of its
+	// Tokenizer names the encoder's exact behavior, such as the hash of its
 	// file: the same name must mean the same ids.
 	Tokenizer string `json:"tokenizer"`
 	// EOS is written after each document.
@@ -35,10 +35,10 @@ type Options struct {
 	HeldOut float64 `json:"held_out"`
 	// Seed chooses which.
 	Seed uint64 `json:"seed"`
-	// DropDuplicates leaves out each document whose normalised text occurred
+	// DropDuplicates leaves out each document whose normalized text occurred
 	// before in either split.
 	DropDuplicates bool `json:"drop_duplicates"`
-	// ShardTokens ends a shard once it has so many ids; 0 means 1<<26.
+	// ShardTokens is the number of ids at which a shard ends; 0 means 1<<26.
 	ShardTokens int64 `json:"shard_tokens"`
 	// Length is the window for which the report tells padding; 0 means the
 	// longest training document.
@@ -46,7 +46,7 @@ type Options struct {
 	// Corpus is the id of the training split that a run has learned from: other
 	// data is refused before it takes the place of that. Empty: any will do.
 	Corpus string `json:"-"`
-	// Workers tokenise side by side; 0 means one a core.
+	// Workers tokenize side by side; 0 means one a core.
 	Workers int `json:"-"`
 	// Progress, when set, is called now and then from one goroutine.
 	Progress func(Progress) `json:"-"`
@@ -106,10 +106,10 @@ type Prepared struct {
 	Why string
 }
 
-// Prepare tokenises src into the folder dir, which it makes, or replaces as a
+// Prepare tokenizes src into the folder dir, which it makes, or replaces as a
 // whole once the new one is complete. A folder that was prepared from the same
 // source with the same options is left alone; one that holds other things is
-// refused. After an error, a cancelled ctx or a kill, dir is as it was before
+// refused. After an error, a canceled ctx or a kill, dir is as it was before
 // or, for a moment between two renames, absent.
 func Prepare(ctx context.Context, dir string, src data.Source, enc Encoder, opt Options) (*Prepared, error) {
 	if err := opt.check(enc); err != nil {
@@ -250,7 +250,7 @@ func (w writers) run(ctx context.Context, src data.Source, enc Encoder, opt Opti
 	return t.finish(opt.Length, opt.DropDuplicates), nil
 }
 
-// enough refuses splits that nothing can be learnt or measured on.
+// enough refuses splits that nothing can be learned or measured on.
 func enough(t *tally, opt Options) error {
 	return Census{
 		Documents: t.report.Documents, Empty: t.report.EmptyDocuments, Groups: len(t.groups[Train]) + len(t.groups[HeldOut]),

@@ -11,7 +11,7 @@ import (
 	"github.com/snug-ml/snug/data"
 )
 
-// Report says what Prepare found. It is kept beside the shards.
+// Report says what Prepare found. It is kept next to the shards.
 type Report struct {
 	Documents      int64 `json:"documents"`       // read from the source
 	EmptyDocuments int64 `json:"empty_documents"` // left out: no tokens
@@ -48,7 +48,7 @@ type Quantiles struct {
 	Mean float64 `json:"mean"`
 }
 
-// Duplicates counts documents whose normalised text (white space runs as one
+// Duplicates counts documents whose normalized text (white space runs as one
 // space, none at the ends, lower case) occurred before, in the order of the
 // source.
 type Duplicates struct {
@@ -201,7 +201,7 @@ func lengths(c *Corpus) data.Lengths {
 	return l
 }
 
-// normalHash hashes a document's normalised text; 64 bits let two texts of ten
+// normalHash hashes a document's normalized text; 64 bits let two texts of ten
 // million be taken for one another with a chance of 3e-6. scratch is reused.
 func normalHash(doc data.Document, scratch []byte) (uint64, []byte) {
 	scratch = scratch[:0]

@@ -8,7 +8,7 @@ import (
 // A symbol is a token in the making: its id and how many bytes of the word it covers.
 type symbol struct{ id, size int32 }
 
-// bpe merges neighbouring symbols, the best ranked pair first, until no pair is left that has a merge (Sennrich, Haddow and Birch 2016).
+// bpe merges neighboring symbols, the best ranked pair first, until no pair is left that has a merge (Sennrich, Haddow and Birch 2016).
 type bpe struct {
 	ids   map[string]int32
 	pairs pairTable
@@ -99,7 +99,7 @@ func (m *bpe) runeSymbols(dst []symbol, word string) []symbol {
 			continue
 		}
 		if m.byteFallback && m.allBytes(s) {
-			// As in the reference, an unknown symbol that waits stays behind the bytes.
+			// As in the reference, a waiting unknown symbol comes after the bytes.
 			for j := range len(s) {
 				dst = append(dst, symbol{m.fallback[s[j]], 1})
 			}

@@ -112,7 +112,7 @@ func parseChars(text string) (*charTable, error) {
 	return t, nil
 }
 
-// A charRun is first-last or first-last/step in hex, with the distance to the lower case behind: +32 or _32 for 32 down.
+// A charRun is first-last or first-last/step in hex, followed by the distance to the lower case: +32 or _32 for 32 down.
 type charRun struct{ first, last, step, delta rune }
 
 func parseRun(s string) (r charRun, err error) {

@@ -133,7 +133,7 @@ func (d metaspaceDecoder) decode(tokens []string) []string {
 	return tokens
 }
 
-// suffixDecoder turns the suffix that ends a word into a space, but not behind the last token.
+// suffixDecoder turns the suffix that ends a word into a space, but not after the last token.
 type suffixDecoder string
 
 func (d suffixDecoder) decode(tokens []string) []string {
@@ -189,7 +189,7 @@ type fuseDecoder struct{}
 
 func (fuseDecoder) decode(tokens []string) []string { return []string{strings.Join(tokens, "")} }
 
-// stripDecoder takes a character from the ends of each token, at most so many times.
+// stripDecoder takes a character from the ends of each token, a limited number of times.
 type stripDecoder struct {
 	char        string
 	start, stop int

@@ -101,7 +101,7 @@ func TestParseErrors(t *testing.T) {
 func TestRegexErrors(t *testing.T) {
 	for re, want := range map[string]string{
 		`(a`: "regular expression", `a\`: "a backslash at the end", `\1`: `\1 is not supported`, `\G`: `\G is not supported`, `\h`: `\h is not supported`,
-		`a**`: "a quantifier behind a quantifier", `a{2}{3}`: "a quantifier behind", `a{2}+`: "a quantifier behind", `a{2}?`: "a quantifier behind",
+		`a**`: "a quantifier after a quantifier", `a{2}{3}`: "a quantifier after", `a{2}+`: "a quantifier after", `a{2}?`: "a quantifier after",
 		`a{x}`: "the repetition {x}", `a{`: "an open {", `a{99999}`: "the repetition", `(?m)a`: "the group", `a(?i)b`: "the group", `(?P<n>a)`: "the group",
 		`(?i)ss`: `"ss" without regard to case`, `(?i:ü)`: "without regard to case", `[a&&b]`: "intersection", `[[:alpha:]]`: "within brackets", `[]a]`: "within brackets",
 		`[a`: "an open [", `\p{Emoji}`: `\p{Emoji} is not supported`, `\pL`: "needs {...}", `\x{110000}`: "not the number of a character", `\x{`: `an open \x{`,

@@ -13,7 +13,7 @@ import (
 	"github.com/snug-ml/snug/internal/strictjson"
 )
 
-// Load reads a tokenizer from a tokenizer.json, or from a folder as LoadFolder does. Files beside tokenizer.json that say the roles of
+// Load reads a tokenizer from a tokenizer.json, or from a folder as LoadFolder does. Files next to tokenizer.json that say the roles of
 // special tokens are read, too.
 func Load(path string) (*Tokenizer, error) {
 	info, err := os.Stat(path)

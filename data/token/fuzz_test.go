@@ -246,7 +246,7 @@ func FuzzRegex(f *testing.F) {
 		end := 0
 		for _, m := range re.find("aé 1\n") {
 			if m.Start < end || m.End < m.Start || m.End > 6 {
-				t.Fatalf("match %v behind %d", m, end)
+				t.Fatalf("match %v after %d", m, end)
 			}
 			end = m.End
 		}

@@ -162,7 +162,7 @@ func (phobertWords) split(dst []stretch, in stretch) []stretch {
 type phobertPart struct{ start, end, number int32 }
 
 func (m *phobert) tokenize(dst []symbol, word string) []symbol {
-	// The last symbol has wordEnd behind it; a word of one character is looked up as it is, which comes to the same.
+	// The last symbol is followed by wordEnd; a word of one character is looked up as it is, which comes to the same.
 	ended := word + wordEnd
 	var parts []phobertPart
 	for i := 0; i < len(word); {

@@ -23,7 +23,7 @@ type Piece struct {
 type postProcessor interface {
 	// process gives the pieces of each part in order; the parts are texts or what is put around them.
 	process(t *Tokenizer, texts []string, parts [][]Piece) [][]Piece
-	// adds is the number of pieces that process puts around so many texts.
+	// adds is the number of pieces that process puts around a number of texts.
 	adds(texts int) int
 }
 
@@ -296,7 +296,7 @@ func (o object) readLeft() bool {
 	return s == "Left"
 }
 
-// cut shortens the parts, around which so many pieces will be put.
+// cut shortens the parts, around which added pieces will be put.
 func (tr *truncation) cut(parts [][]Piece, added int) error {
 	most := tr.most - added
 	total := 0

@@ -64,7 +64,7 @@ const (
 	isolated       behavior = "Isolated"           // each match is a word
 	contiguous     behavior = "Contiguous"         // matches that touch are one word
 	mergedPrevious behavior = "MergedWithPrevious" // it goes with what is before it
-	mergedNext     behavior = "MergedWithNext"     // it goes with what is behind it
+	mergedNext     behavior = "MergedWithNext"     // it goes with what follows it
 )
 
 func readBehavior(n node, usual behavior) behavior {

@@ -104,7 +104,7 @@ func (t *regexTranslator) next() error {
 		return t.class()
 	case '(':
 		return t.group()
-	case '^': // at every line, but not behind the last line end
+	case '^': // at every line, but not after the last line end
 		t.put(1, `(?:\A|(?<=\n)(?!\z))`)
 	case '$':
 		t.put(1, `(?=\n|\z)`)
@@ -128,7 +128,7 @@ func (t *regexTranslator) next() error {
 // noMoreQuantifiers refuses a quantifier of a quantifier, which the two read in different ways.
 func (t *regexTranslator) noMoreQuantifiers() error {
 	if t.at < len(t.in) && strings.IndexByte("*+?{", t.in[t.at]) >= 0 {
-		return fmt.Errorf("a quantifier behind a quantifier is not supported")
+		return fmt.Errorf("a quantifier after a quantifier is not supported")
 	}
 	return nil
 }

@@ -5,7 +5,7 @@ import "fmt"
 // A Role is what a special token is for.
 type Role string
 
-// The roles that special_tokens_map.json and tokenizer_config.json name, there with "_token" behind.
+// The roles that special_tokens_map.json and tokenizer_config.json name, there with the suffix "_token".
 const (
 	BOS  Role = "bos"  // begin of sequence
 	EOS  Role = "eos"  // end of sequence
@@ -39,7 +39,7 @@ var usualRoles = map[string][]Role{
 	"[MASK]":            {MASK},
 }
 
-// Special gives the token of a role, and false if the tokenizer has none. The roles are those of the files beside tokenizer.json; a
+// Special gives the token of a role, and false if the tokenizer has none. The roles are those of the files next to tokenizer.json; a
 // tokenizer without such files has the roles that its special tokens have by their usual spelling, "</s>" for one.
 func (t *Tokenizer) Special(role Role) (int32, bool) {
 	id, ok := t.roles[role]

@@ -145,7 +145,7 @@ func contraction(s string, i int, fold bool) int {
 func scanCL100k(s string, i int) int { return scanWords(s, i, 3) }
 func scanQwen2(s string, i int) int  { return scanWords(s, i, 1) }
 
-// scanWords is the family of cl100k, where a match holds at most so many numbers.
+// scanWords is the family of cl100k, where a match holds a limited number of digits.
 func scanWords(s string, i, digits int) int {
 	c, n := classAt(s, i)
 	if s[i] == '\'' {
@@ -178,7 +178,7 @@ func scanWords(s string, i, digits int) int {
 	return runLines(s, i)
 }
 
-// runLines gives the end of \s*[\r\n]+|\s+(?!\S)|\s+ at s[i], where a space is known to be: behind the last line end of the run, if any.
+// runLines gives the end of \s*[\r\n]+|\s+(?!\S)|\s+ at s[i], where a space is known to be: after the last line end of the run, if any.
 func runLines(s string, i int) int {
 	end := runOf(s, i, space)
 	for j := end; j > i; j-- {
@@ -229,7 +229,7 @@ func lowerWord(s string, i int) int {
 	if e := runOf(s, end, lower); e > end {
 		return e
 	}
-	// U* must give back up to its last character that is also in L; what lies behind it is upper case only, so L+ ends there.
+	// U* must give back up to its last character that is also in L; what follows it is upper case only, so L+ ends there.
 	for end > i {
 		k := lastRune(s, end)
 		if c, _ := classAt(s, k); c&lower != 0 {

@@ -171,7 +171,7 @@ func (p pairCount) Before(q pairCount) bool {
 	return cmp.Or(cmp.Compare(p.left, q.left), cmp.Compare(p.right, q.right)) < 0
 }
 
-// A learner keeps the words as sequences of tokens, and how often and where each pair of neighbours occurs.
+// A learner keeps the words as sequences of tokens, and how often and where each pair of neighbors occurs.
 type learner struct {
 	words  [][]int32
 	counts []int // of the words

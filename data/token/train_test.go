@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// goSource gives the files of the Go installation that runs the test, up to so many bytes in all.
+// goSource gives the files of the Go installation that runs the test, up to limit bytes in all.
 func goSource(t testing.TB, most int) [][]byte {
 	t.Helper()
 	var docs [][]byte
@@ -172,6 +172,6 @@ func TestTrainRefuses(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	if _, err := TrainBPE(ctx, docs, TrainOptions{VocabSize: 300}); err == nil {
-		t.Error("a cancelled training must fail")
+		t.Error("a canceled training must fail")
 	}
 }

@@ -122,10 +122,10 @@ func sortMarks(parts []part) (moved bool) {
 	return moved
 }
 
-// compose joins each starter with the marks behind it that have a composed character with it.
+// compose joins each starter with the marks after it that have a composed character with it.
 func compose(parts []part) []part {
 	out := parts[:0]
-	starter, last := -1, uint8(0) // index in out; class of the last part that stayed behind it
+	starter, last := -1, uint8(0) // index in out; class of the last part that stayed after it
 	for _, p := range parts {
 		if starter >= 0 && (len(out) == starter+1 || last != 0 && last < p.ccc) {
 			if r, ok := composed(out[starter].r, p.r); ok {

@@ -13,7 +13,7 @@ import (
 	"github.com/snug-ml/snug/engine/refdevice"
 )
 
-// Options say which device is wanted.
+// Options choose a device.
 type Options struct {
 	// Device is "cpu", "reference" or "auto", the best that there is.
 	Device string

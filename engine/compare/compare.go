@@ -18,7 +18,7 @@ import (
 type Options struct {
 	// Factor is how many times the explained difference a row may have; 0: 8.
 	Factor float64
-	// Most is how many suspects are judged, the first ones, beside those that the
+	// Most is how many suspects are judged, the first ones, besides those that the
 	// rule is lenient with; 0: 64.
 	Most int
 }
@@ -336,7 +336,7 @@ func (c *comparison) compare(x, y made) {
 	for k := range s.worst {
 		r := &s.worst[k]
 		r.At = index(y.v.Shape(), r.row)
-		r.Want, r.Got = summarise(x.data[r.row*width:][:width]), summarise(y.data[r.row*width:][:width])
+		r.Want, r.Got = summarize(x.data[r.row*width:][:width]), summarize(y.data[r.row*width:][:width])
 	}
 	c.suspects = append(c.suspects, s)
 }

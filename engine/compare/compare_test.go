@@ -226,7 +226,7 @@ func TestNotANumber(t *testing.T) {
 	}
 }
 
-// The norm of a row that is nearly constant loses in 16 bits what told its
+// The norm of a row that is nearly constant loses in 16 bits what distinguished its
 // elements apart. That is no kernel's fault, and said so, with the row.
 func TestNearlyConstantRow(t *testing.T) {
 	const rows, width, flat = 8, 64, 5

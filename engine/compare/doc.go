@@ -18,7 +18,7 @@
 // with e the difference that the operands came with, u the unit roundoff of
 // the format that the result is stored in (2^-8 for bfloat16, 2^-11 for
 // float16, 2^-24 for float32), s the roundings to it on the way (1, and one
-// for each instruction of a fused loop) and n the length of the sums behind an
+// for each instruction of a fused loop) and n the length of the sums that lead to an
 // element. e is that of the same row where an operation works row by row,
 // otherwise the largest of any row. A row is suspect when its difference is
 // more than [Options.Factor] times what is explained.

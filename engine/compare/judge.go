@@ -112,7 +112,7 @@ func (c *comparison) verdict(s *suspect, in [][]float64, got []float64) error {
 		for j, op := range n.In {
 			d := op.Shape().Last()
 			if along(n, v, j) && op.DType().Float() && op.Shape().Rows() == f.Rows {
-				w.From = append(w.From, summarise(in[j][w.row*d:][:d]))
+				w.From = append(w.From, summarize(in[j][w.row*d:][:d]))
 			}
 		}
 	}
@@ -151,7 +151,7 @@ type Summary struct {
 	Largest   Number `json:"largest"` // absolute value
 }
 
-func summarise(x []float64) Summary {
+func summarize(x []float64) Summary {
 	var sum, dev, most float64
 	for _, v := range x {
 		sum += v

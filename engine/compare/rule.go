@@ -39,7 +39,7 @@ func roundings(op graph.Op) int {
 	return 1
 }
 
-// terms is the length of the sums behind an element of the result v of n.
+// terms is the length of the sums that lead to an element of the result v of n.
 func terms(n *graph.Node, v *graph.Value) int {
 	switch op := n.Op.(type) {
 	case graph.MatMul:

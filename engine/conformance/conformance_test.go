@@ -61,7 +61,7 @@ func spoil(typ graph.Type, x []float64) {
 	}
 }
 
-func TestSpoiltResultIsCaught(t *testing.T) {
+func TestSpoiledResultIsCaught(t *testing.T) {
 	cases, err := conformance.Goldens(goldens)
 	if err != nil {
 		t.Fatal(err)

@@ -17,7 +17,7 @@ import (
 )
 
 // families are the golden files whose operations the graph has. Their format
-// is described in the README.md beside them.
+// is described in the README.md next to them.
 var families = []string{"dense", "norm", "activation", "attention", "loss", "convolution", "shape", "optimizer"}
 
 // Goldens are cases whose inputs, results and gradients PyTorch computed in

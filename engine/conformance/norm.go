@@ -58,7 +58,7 @@ func (t *table) layerNorm(op graph.LayerNorm, d graph.DType, s graph.Shape) {
 	}
 	name = graph.LayerNormGrad(op).Name() + name[len(op.Name()):]
 	t.add(name, tol, func(m *maker) { m.outputs(m.Emit(graph.LayerNormGrad(op), gradient(m)...)...) })
-	// What is added to dx gives the bits of an addition behind it.
+	// What is added to dx gives the bits of a separate addition.
 	tol.Inner, tol.InnerDType = 2, d
 	t.pair(name+"_added", tol, func(m *maker) {
 		m.outputs(m.Emit(graph.LayerNormGrad(op), append(gradient(m), m.normal("around", d, s...))...)...)

@@ -17,7 +17,7 @@ import (
 // their length when roundings are independent; 2 covers their spread.
 type Tolerance struct {
 	Ulps  float64 // of the arithmetic on one element
-	Terms int     // length of the sums behind an element
+	Terms int     // length of the sums that lead to an element
 	// Inner counts the intermediate results that may be rounded to the 16-bit
 	// format InnerDType on the way (softmax weights before they are multiplied, say).
 	Inner      float64

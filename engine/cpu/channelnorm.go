@@ -60,7 +60,7 @@ func (c *compiler) channelNorm(n *graph.Node, op graph.ChannelNorm) ([]phase, er
 	wide := v.wide()
 	c.need(v.outer*(v.sets+1)*2*v.ch*4, 5*wide*4)
 	// part holds for set s of block o the means and the sums of squared
-	// deviations of its channels; behind the sets mean and scale for all rows.
+	// deviations of its channels; after the sets mean and scale for all rows.
 	part := func(o, s int) (mean, m2 []float32) {
 		mem := floats(code.m.shared, (o*(v.sets+1)+s)*2*v.ch*4, 2*v.ch)
 		return mem[:v.ch], mem[v.ch:]

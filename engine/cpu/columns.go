@@ -105,7 +105,7 @@ func (c *compiler) summed(n *graph.Node, op graph.Fused) ([]phase, error) {
 	wide := v.wide * cols
 	code := c.code
 	c.need(outer*v.sets*count*cols*4, p.scratchBytes()+count*wide*4)
-	sums := func(o, g, k int) []float32 { // of set g, and behind it those of all others
+	sums := func(o, g, k int) []float32 { // of set g, followed by those of all others
 		return floats(code.m.shared, 0, outer*v.sets*count*cols)[((o*v.sets+g)*count+k)*cols:]
 	}
 	return []phase{{outer * v.sets, func(task, w int) {

@@ -168,7 +168,7 @@ func strided[T any](dst, src []T, step int) {
 	}
 }
 
-// packPhase packs the weights of the products, which lie one behind the other.
+// packPhase packs the weights of the products, which are contiguous.
 func (c *compiler) packPhase(w *weights, products []*patchProduct) phase {
 	code := c.code
 	type job struct {

@@ -9,7 +9,7 @@ import (
 )
 
 // Convolutions of few channels are bound by memory, and too narrow for the
-// kernels as they are: these work on planes, vectors of neighbouring positions,
+// kernels as they are: these work on planes, vectors of neighboring positions,
 // instead of vectors of channels.
 
 const (
@@ -21,7 +21,7 @@ const (
 	scattered = 512
 )
 
-// asPlanes reports whether patches of so many taps are laid out as planes.
+// asPlanes reports whether patches of this number of taps are laid out as planes.
 func asPlanes(ch, taps int) bool { return ch <= fewChannels && ch*taps <= fewInputs }
 
 // element is the weight of output o, input c and tap at.

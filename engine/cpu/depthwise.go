@@ -5,8 +5,8 @@ import (
 	"github.com/snug-ml/snug/internal/simd"
 )
 
-// Depthwise convolution works on vectors of channels, several neighbouring
-// positions at a time where those see neighbouring pixels.
+// Depthwise convolution works on vectors of channels, several neighboring
+// positions at a time where those see neighboring pixels.
 
 // fold is how many positions are worked on together.
 func (p *patches) fold() int {

@@ -34,7 +34,7 @@ type loop struct {
 	outer       graph.Shape // of the rows
 	inner       int         // elements of a row
 	join        int         // rows of a tile, where rows are short
-	series      int         // rows that are neighbours for all operands
+	series      int         // rows that are neighbors for all operands
 	step, pitch []int       // of each operand, along a row and down the rows
 }
 
@@ -69,7 +69,7 @@ func newLoop(p *program, shape graph.Shape) *loop {
 }
 
 // run does the elements from from to to: a tile is a part of a row when rows
-// are long, or several short ones, as far as they are neighbours. Short rows
+// are long, or several short ones, as far as they are neighbors. Short rows
 // are whole.
 func (l *loop) run(from, to int, regs []float32, sums *columnSums) {
 	var place [maxOperands]int

@@ -106,7 +106,7 @@ func (c *compiler) lowerChunkedLoss(l *chunkedLoss, loss, lse ref) ([]phase, err
 	code := c.code
 	t := gemmType(l.dtype)
 	size := int(l.dtype.Size())
-	// Row losses lie at the front of the shared workspace, products' panels behind.
+	// The shared workspace holds the row losses and then the panels of the products.
 	front := alignUp(l.rows*8, 64)
 	each := func() []float64 { return unsafe.Slice((*float64)(unsafe.Pointer(&code.m.shared[0])), l.rows) }
 	product := func(m, n, k int, a, b, out gemm.DType, ta, tb, acc bool, args func() (a, b, c unsafe.Pointer), strides [3]int) []phase {

@@ -31,7 +31,7 @@ type Machine struct {
 	observer *engine.Observer // nil: nobody watches
 }
 
-// Workspace is what a program needs beside its arena, in bytes.
+// Workspace is what a program needs in addition to its arena, in bytes.
 type Workspace struct {
 	Shared int64 // once
 	Worker int64 // for each worker

@@ -130,7 +130,7 @@ func withoutBias(body *graph.Body, in []*graph.Value, cols int) (*graph.Body, []
 		return body, in, nil
 	}
 	gone := func(r int) bool { return r == 0 || r == q }
-	// The sum becomes register 0, what lies behind the bias moves up.
+	// The sum becomes register 0, what follows the bias moves up.
 	move := func(r int) int {
 		switch {
 		case r == sum:

@@ -12,7 +12,7 @@ import (
 // wide positions of each picture, made of the pixels that the taps of a
 // convolution fall on there (zeros outside the picture). The matrix never
 // exists: with the border filled in (see frame), the pixels of taps that are
-// neighbours lie side by side, and those of the next position a step further.
+// neighbors lie side by side, and those of the next position a step further.
 type patches struct {
 	src         ref
 	dtype       graph.DType
@@ -21,16 +21,16 @@ type patches struct {
 	high, wide  int
 	step        [2]int // pixels from position to position, down and across
 	taps        []tap  // in the order of the matrix's columns
-	runs        []tap  // the same, neighbours in a row joined
+	runs        []tap  // the same, neighbors in a row joined
 	top, bottom int    // the rows that taps reach
 	left, right int    // and the columns
 }
 
-// tap is a pixel (or n neighbours) relative to a position times step; at is
+// tap is a pixel (or n neighbors) relative to a position times step; at is
 // its place in the kernel, i*KW+j.
 type tap struct{ y, x, at, n int }
 
-// join sorts the taps by row and column and joins neighbours.
+// join sorts the taps by row and column and joins neighbors.
 func (p *patches) join() {
 	slices.SortFunc(p.taps, func(a, b tap) int {
 		if a.y != b.y {
@@ -128,9 +128,9 @@ type grid struct {
 type rect struct{ b, i, j, rows, cols int }
 
 // grid makes rectangles of at most most positions, at least tasks of them if
-// there are so many rows, whose frames of elements of type d take no more than
+// there are as many rows, whose frames of elements of type d take no more than
 // patchBytes if possible. They are whole rows or a part of one, so that their
-// positions lie one behind the other.
+// positions are contiguous.
 func (p *patches) grid(most, tasks int, d graph.DType) grid {
 	g := grid{patches: p, across: (p.wide + most - 1) / most}
 	g.cols = (p.wide + g.across - 1) / g.across
@@ -169,8 +169,8 @@ type frame struct {
 	pitch int
 }
 
-// reach is how many rows and columns of pixels the taps of so many rows and
-// columns of positions span.
+// reach is the number of rows and columns of pixels that the taps of rows by cols
+// positions span.
 func (p *patches) reach(rows, cols int) (high, wide int) {
 	return (rows-1)*p.step[0] + p.bottom - p.top + 1, (cols-1)*p.step[1] + p.right - p.left + 1
 }

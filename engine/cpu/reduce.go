@@ -8,7 +8,7 @@ import (
 	"github.com/snug-ml/snug/internal/simd"
 )
 
-// reduce walks the operand in runs of neighbouring elements that are either
+// reduce walks the operand in runs of neighboring elements that are either
 // all combined into one result or all kept.
 func (c *compiler) reduce(n *graph.Node, op graph.Reduce) ([]phase, error) {
 	r := runsOf(n.In[0].Shape(), op)
@@ -179,7 +179,7 @@ func (c *compiler) reduceColumns(n *graph.Node, r *runs, scale float32) ([]phase
 	strips := (cols + widest - 1) / widest
 	strip := alignUp((cols+strips-1)/strips, 16)
 	if len(r.along.extent) != 1 || r.along.stride[0] != cols {
-		wide = 1 // rows are no neighbours
+		wide = 1 // rows are no neighbors
 	}
 	room := max(strip, tile)
 	c.need(r.outer*sets*cols*4, 2*room*4)

@@ -73,7 +73,7 @@ func (l *lane) keep(kept ref, chunk, s int) []float32 {
 	return kept.f32()[at : at+l.n]
 }
 
-// step brings the states h [S,n] from before step t to behind it, in next. It
+// step brings the states h [S,n] from before step t to after it, in next. It
 // leaves the decays exp(dt*A) and the input dt*u.
 func (l *lane) step(t int, h, next, decay, input []float32) {
 	dt := l.in(l.dt, t)

@@ -166,7 +166,7 @@ func strides(s graph.Shape) []int {
 	return st
 }
 
-// collapsePerm joins dimensions that stay neighbours and drops those of extent 1.
+// collapsePerm joins dimensions that stay neighbors and drops those of extent 1.
 func collapsePerm(s graph.Shape, perm []int) (graph.Shape, []int) {
 	var groups [][]int // input dimensions, in output order
 	for _, p := range perm {
@@ -196,7 +196,7 @@ func collapsePerm(s graph.Shape, perm []int) (graph.Shape, []int) {
 	return shape, out
 }
 
-// follows reports whether dimension q comes right behind p when dimensions of
+// follows reports whether dimension q comes right after p when dimensions of
 // extent 1 are not counted.
 func follows(s graph.Shape, p, q int) bool {
 	if q <= p {

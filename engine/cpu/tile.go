@@ -347,7 +347,7 @@ func (p *program) readsLater(k int, r ref) bool {
 	return slices.ContainsFunc(p.out[len(p.outRef):], there)
 }
 
-// collapse joins neighbouring dimensions that every operand walks alike, so
+// collapse joins neighboring dimensions that every operand walks alike, so
 // that the innermost run is as long as possible; but not across a wall, which
 // is a number of elements.
 func (p *program) collapse(dims graph.Shape, walls ...int) graph.Shape {

@@ -2,14 +2,14 @@ package graph
 
 import "fmt"
 
-// ChannelNorm normalises channels, the last dimension of x [B,...,C]:
+// ChannelNorm normalizes channels, the last dimension of x [B,...,C]:
 //
 //	y = (x - mean)/sqrt(var + Eps) * gamma + beta
 //
-// With Groups 0 it is batch normalisation in training (Ioffe and Szegedy
+// With Groups 0 it is batch normalization in training (Ioffe and Szegedy
 // 2015): mean and the biased var of each channel over all rows, [C]. With
-// Groups G it is group normalisation (Wu and He 2018): mean and var of each
-// row of the batch over all its elements in C/G neighbouring channels, [B,G].
+// Groups G it is group normalization (Wu and He 2018): mean and var of each
+// row of the batch over all its elements in C/G neighboring channels, [B,G].
 // Operands: x, F32 gamma [C] and beta [C]. Results: y and the F32 mean and var.
 type ChannelNorm struct {
 	Eps    float64
@@ -68,7 +68,7 @@ func (c ChannelNorm) Cost(in, out []Type) Cost {
 	return t
 }
 
-// Autocast normalises in float32 what comes in any format.
+// Autocast normalizes in float32 what comes in any format.
 func (c ChannelNorm) Autocast(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), c }
 
 // ChannelNormGrad is the gradient of ChannelNorm. Operands: dy, x, gamma, mean
@@ -109,8 +109,8 @@ func (c ChannelNormGrad) Cost(in, out []Type) Cost {
 // Autocast computes in float32 what comes in any format.
 func (c ChannelNormGrad) Autocast(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), c }
 
-// RunningStats moves the running statistics of batch normalisation, two
-// states, towards those of a batch of Rows rows:
+// RunningStats moves the running statistics of batch normalization, two
+// states, toward those of a batch of Rows rows:
 //
 //	mean += Momentum*(batchMean - mean)
 //	var  += Momentum*(batchVar*Rows/(Rows-1) - var)
@@ -153,7 +153,7 @@ func (RunningStats) Grad(_ *Builder, n *Node, _ []*Value) []*Value { return make
 // Cost is one pass over memory.
 func (RunningStats) Cost(in, out []Type) Cost { return traffic(in, out, 3) }
 
-// BatchNorm normalises x [B,...,C] by the statistics of the batch and moves
+// BatchNorm normalizes x [B,...,C] by the statistics of the batch and moves
 // the running ones, F32 states of length C.
 func (b *Builder) BatchNorm(x, gamma, beta, mean, variance *Value, momentum, eps float64) *Value {
 	y := b.Emit(ChannelNorm{Eps: eps}, x, gamma, beta)
@@ -161,14 +161,14 @@ func (b *Builder) BatchNorm(x, gamma, beta, mean, variance *Value, momentum, eps
 	return y[0]
 }
 
-// BatchNormEval normalises x [B,...,C] by running statistics.
+// BatchNormEval normalizes x [B,...,C] by running statistics.
 func (b *Builder) BatchNormEval(x, gamma, beta, mean, variance *Value, eps float64) *Value {
 	scale := b.Mul(gamma, b.fn(FnRsqrt, b.AddC(variance, eps)))
 	shift := b.Sub(beta, b.Mul(mean, scale))
 	return b.Add(b.Mul(x, scale), shift)
 }
 
-// GroupNorm normalises x [B,...,C] in groups of channels.
+// GroupNorm normalizes x [B,...,C] in groups of channels.
 func (b *Builder) GroupNorm(x, gamma, beta *Value, groups int, eps float64) *Value {
 	if groups < 1 {
 		b.Failf("group_norm: %d groups, want at least 1", groups)

@@ -207,7 +207,7 @@ func (b *Builder) Conv2D(op Conv2D, x, w, bias *Value) *Value {
 }
 
 // Conv1D convolves x [B,T,C] over time with w [O,C/groups,K] and adds bias [O]
-// unless nil; left and right are the zeros in front and behind, (K-1)*dilation
+// unless nil; left and right are the zeros in front and at the end, (K-1)*dilation
 // and 0 for a causal convolution.
 func (b *Builder) Conv1D(x, w, bias *Value, stride, dilation, left, right, groups int) *Value {
 	if len(x.Shape()) != 3 || len(w.Shape()) != 3 {

@@ -6,7 +6,7 @@ import "fmt"
 // offsets[e]..offsets[e+1] of x [R,K] by w[e], [K,N], or with Trans the
 // transpose of w[e], [N,K], the layout of torch.nn.Linear. With Bias there is
 // a fourth operand, F32 [E,N], that is added to the rows. Rows of no group, in
-// front or behind, give 0, so that a part of the experts of a routing can have
+// front or at the end, give 0, so that a part of the experts of a routing can have
 // matrices of its own. The work is that of the rows there are, however spread.
 // Operands: x, w [E,...], offsets I32 [E+1] (see [Route]). Result: [R,N].
 type GroupedMatMul struct{ Trans, Bias bool }

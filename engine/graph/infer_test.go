@@ -63,7 +63,7 @@ func TestShapeRuleMessages(t *testing.T) {
 		{graph.EmbeddingGrad{Vocab: 5, Accumulate: true}, types{f32(2, 2), i32(2), f32(4, 2)}, "adds to f32[5,2], got f32[4,2]"},
 		{graph.LayerNorm{}, types{f32(2, 3), f32(3)}, "takes 3 operands, got 2"},
 		{graph.LayerNorm{}, types{f32(2, 3), f32(2), f32(3)}, "x is f32[2,3], so scale and shift are f32[3]; got f32[2]"},
-		{graph.LayerNorm{RMS: true}, types{f32(), f32(1)}, "normalises rows, got the scalar f32[]"},
+		{graph.LayerNorm{RMS: true}, types{f32(), f32(1)}, "normalizes rows, got the scalar f32[]"},
 		{graph.LayerNormGrad{}, types{f32(2, 3), f32(2, 3), f32(3), f32(2), f32(3)}, "do not fit"},
 		{graph.SoftmaxGrad{}, types{f32(2), f32(3)}, "wants y and dy of one shape"},
 		{graph.CrossEntropy{}, types{f32(2), i32(2), f32(2)}, "wants logits [N, V], labels [N] and weights [N]"},

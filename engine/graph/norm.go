@@ -2,7 +2,7 @@ package graph
 
 import "fmt"
 
-// LayerNorm normalises rows: y = (x - mean)/sqrt(var + Eps) * gamma + beta over
+// LayerNorm normalizes rows: y = (x - mean)/sqrt(var + Eps) * gamma + beta over
 // the last dimension, var the biased variance (Ba et al. 2016). With RMS it is
 // y = x/sqrt(mean(x^2) + Eps) * gamma (Zhang and Sennrich 2019). Operands: x
 // [..., D], gamma [D], and beta [D] unless RMS. Results: y, and per row the F32
@@ -30,7 +30,7 @@ func (l LayerNorm) Infer(in []Type) ([]Type, error) {
 		return nil, err
 	}
 	if len(in[0].Shape) == 0 {
-		return nil, fmt.Errorf("normalises rows, got the scalar %v", in[0])
+		return nil, fmt.Errorf("normalizes rows, got the scalar %v", in[0])
 	}
 	if err := reals(in[0]); err != nil {
 		return nil, err
@@ -58,7 +58,7 @@ func (l LayerNorm) Grad(b *Builder, n *Node, dout []*Value) []*Value {
 // Cost is one pass over memory.
 func (LayerNorm) Cost(in, out []Type) Cost { return traffic(in, out, 8) }
 
-// Autocast normalises in float32 what comes in any format.
+// Autocast normalizes in float32 what comes in any format.
 func (l LayerNorm) Autocast(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), l }
 
 // LayerNormGrad is the gradient of LayerNorm. Operands: dy, x, gamma, mean,
@@ -122,7 +122,7 @@ func noSecond(b *Builder, op Op) []*Value {
 	return nil
 }
 
-// LayerNorm normalises the rows of x; see [LayerNorm].
+// LayerNorm normalizes the rows of x; see [LayerNorm].
 func (b *Builder) LayerNorm(x, gamma, beta *Value, eps float64) *Value {
 	return b.emit1(LayerNorm{Eps: eps}, x, gamma, beta)
 }
@@ -186,5 +186,5 @@ func (SoftmaxGrad) Cost(in, out []Type) Cost { return traffic(in, out, 4) }
 // InplaceOperands: dx may overwrite dy.
 func (SoftmaxGrad) InplaceOperands(*Node) []int { return []int{1} }
 
-// Softmax normalises e^x over the last dimension.
+// Softmax normalizes e^x over the last dimension.
 func (b *Builder) Softmax(x *Value) *Value { return b.emit1(Softmax{}, x) }

@@ -53,7 +53,7 @@ func (r Reduce) Infer(in []Type) ([]Type, error) {
 	return []Type{{F32, out}}, nil
 }
 
-// Columns sees a sum over neighbouring dimensions of s, but the last, as that
+// Columns sees a sum over neighboring dimensions of s, but the last, as that
 // of outer matrices of rows rows over their columns. ok is false for any other.
 func (r Reduce) Columns(s Shape) (outer, rows, cols int, ok bool) {
 	outer, rows, cols = 1, 1, 1

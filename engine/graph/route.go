@@ -10,7 +10,7 @@ import "fmt"
 // all I32:
 //
 //	slot [N,K]          the row of each choice, -1 if dropped
-//	source [R]          the choice n*K+k of each row, -1 behind the last
+//	source [R]          the choice n*K+k of each row, -1 after the last
 //	offsets [Experts+1] expert e has the rows offsets[e]..offsets[e+1]
 //	wanted [Experts]    how many wanted each expert
 type Route struct{ Experts, Capacity int }
@@ -75,7 +75,7 @@ func routed(in []Type, weighted bool) error {
 }
 
 // Dispatch copies tokens to the rows they were routed to: row r of the result
-// [R,D] is the token source[r]/K, times its weight with Weighted, and 0 behind
+// [R,D] is the token source[r]/K, times its weight with Weighted, and 0 after
 // the last. Operands: x [N,D], slot, source and weights F32 [N,K].
 type Dispatch struct{ Weighted bool }
 

@@ -200,7 +200,7 @@ func (SliceGrad) Cost(in, out []Type) Cost { return traffic(in, out, 0) }
 // Autocast keeps the format.
 func (u SliceGrad) Autocast(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), u }
 
-// Pad puts x into zeros: before elements in front of it along axis, after behind.
+// Pad puts zeros around x along axis: before elements in front, after at the end.
 func (b *Builder) Pad(x *Value, axis, before, after int) *Value {
 	n := x.Shape()[axis]
 	return b.emit1(SliceGrad{Slice{axis, before, n, 1}, before + n + after}, x)

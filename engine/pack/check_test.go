@@ -28,7 +28,7 @@ func check(bufs []Buffer, align, size int64) error {
 	slices.SortStableFunc(byOffset, func(a, b int32) int { return cmp.Compare(bufs[a].Offset, bufs[b].Offset) })
 
 	// Sweep over time with the set of live buffers, ordered by offset. As long as no overlap was found the live
-	// buffers are disjoint, so a new one can only touch its neighbours.
+	// buffers are disjoint, so a new one can only touch its neighbors.
 	type event struct {
 		at   int32
 		ends bool
@@ -73,7 +73,7 @@ func check(bufs []Buffer, align, size int64) error {
 	return nil
 }
 
-// rankSet is a set of small integers with neighbours: a bitmap, and above it bitmaps of the words that are not
+// rankSet is a set of small integers with neighbors: a bitmap, and above it bitmaps of the words that are not
 // zero, so that each operation touches one word a level (64-ary).
 type rankSet [][]uint64
 

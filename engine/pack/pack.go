@@ -3,7 +3,7 @@
 //
 // It promises: no two buffers that are live at the same time overlap, every offset is a multiple of the
 // alignment, the result depends on the input alone (no clock, no map order, no random seed), and the
-// max-live lower bound is reported beside the size reached, so that a caller sees the gap. On the traces of
+// max-live lower bound is reported next to the size reached, so that a caller sees the gap. On the traces of
 // transformer training steps the gap is below 0.5 % (TestTransformerGap); in general the problem is NP-hard.
 //
 // The method: place the buffers greedily in several orders, each by first-fit and by best-fit, stop as soon as

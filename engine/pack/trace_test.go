@@ -13,7 +13,7 @@ type recompute int
 
 const (
 	keepAll   recompute = iota
-	selective           // normalised inputs and the GELU's output are made again
+	selective           // normalized inputs and the GELU's output are made again
 	full                // a block keeps its input only
 )
 

@@ -61,7 +61,7 @@ func TestCompileIsLinear(t *testing.T) {
 	}
 }
 
-// statements counts the statements of each block of source that compiling so many layers runs.
+// statements counts the statements of each block of source that compiling a number of layers runs.
 func statements(t *testing.T, binary string, layers int) map[string]int64 {
 	t.Helper()
 	profile := fmt.Sprintf("%s.%d", binary, layers)

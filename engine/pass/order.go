@@ -176,7 +176,7 @@ func early(f *graph.Func) *graph.Func {
 func byID(a, b *graph.Node) int { return a.Out[0].ID - b.Out[0].ID }
 
 // small reports whether the results of n take next to no memory: none, where
-// it writes states or is a view, or little beside what it reads.
+// it writes states or is a view, or writes little compared with what it reads.
 func small(n *graph.Node) bool {
 	if graph.IsView(n.Op) {
 		return true

@@ -13,7 +13,7 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// Unit is what the passes work on: a function and what is wanted of it.
+// Unit is what the passes work on: a function and how to compile it.
 type Unit struct {
 	F *graph.Func
 
@@ -134,7 +134,7 @@ type Options struct {
 	// Label names what the nodes compute while functions of all precisions and
 	// recomputations are still the same, so that they can be compared by name.
 	Label bool
-	// Times, when set, is told how long each pass took.
+	// Times, when set, is called with the time that each pass took.
 	Times func(name string, d time.Duration)
 }
 

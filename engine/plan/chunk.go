@@ -6,8 +6,8 @@ import (
 	"github.com/snug-ml/snug/device"
 )
 
-// LossChunk is how many rows of so many logits the loss should hold at a time on
-// t when it computes in p.
+// LossChunk is the number of rows of logits, classes each, that the loss should
+// hold at a time on t when it computes in p.
 func (t Target) LossChunk(p device.Precision, classes int) int {
 	if t.Card == nil {
 		return hostLossChunk(classes)
@@ -26,9 +26,10 @@ func hostLossChunk(classes int) int {
 	return rows
 }
 
-// LossChunk is how many rows of logits the loss should hold at a time: so many
-// that reading the output layer and adding to its gradient once a chunk takes a
-// quarter of the time of the chunk's matmuls, rounded up to a power of two.
+// LossChunk is the number of rows of logits that the loss should hold at a time:
+// with it, reading the output layer and adding to its gradient once a chunk takes a
+// quarter of the time of the matmuls of the chunk. It is rounded up to a power of
+// two.
 func LossChunk(s Speed, p device.Precision) int {
 	weight := 4.0
 	if p == device.BF16 || p == device.FP16 {

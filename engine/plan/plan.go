@@ -12,7 +12,7 @@
 //     predicted faster.
 //
 // The time model is a roofline ([Speed]): it ranks settings and is printed
-// beside the measured time, never in its place.
+// next to the measured time, never in its place.
 package plan
 
 import (
@@ -24,12 +24,12 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// Run is what a plan needs to know of a run beside its program.
+// Run is what a plan needs to know of a run besides its program.
 type Run struct {
 	Settings Settings `json:"settings"`
 	// Tokens of a micro-batch; 0 when it holds examples of another kind.
 	Tokens int64 `json:"micro_batch_tokens,omitempty"`
-	// Workspace is what the kernels need beside the arena, in bytes: on the CPU
+	// Workspace is what the kernels need in addition to the arena, in bytes: on the CPU
 	// [engine.Program.Workspace].
 	Workspace int64 `json:"workspace_bytes,omitempty"`
 	// Staging is what the background checkpoint writer holds, Data the window of
@@ -182,7 +182,7 @@ func (r *Report) temporaries(p *engine.Program) {
 	}
 }
 
-// outside adds what the process or the card needs beside the arena.
+// outside adds what the process or the card needs in addition to the arena.
 func (r *Report) outside() {
 	r.add(Component{Name: "kernel workspace", Bytes: r.Run.Workspace})
 	if r.Target.Card != nil {

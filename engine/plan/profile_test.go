@@ -12,7 +12,7 @@ import (
 	"github.com/snug-ml/snug/nn/hf"
 )
 
-var compare = flag.Bool("compare", false, "print the predicted time of a small model's step beside the measured one")
+var compare = flag.Bool("compare", false, "print the predicted time of a small model's step next to the measured one")
 
 // A profile accounts for every execution of a step, and prices each as the plan
 // does; the table of predicted and measured times is for people, since no bound

@@ -23,7 +23,7 @@ type Speed struct {
 	Source    string  `json:"source,omitempty"` // where the figures come from
 }
 
-// GPULaunch is the time a kernel takes beside its work when a captured graph
+// GPULaunch is the time that a kernel takes in addition to its work when a captured graph
 // launches it, in seconds: a stated assumption. NVIDIA measured about 1.5
 // microseconds a node in straight-line graphs; ramp-up and drain are added.
 const GPULaunch = 3e-6

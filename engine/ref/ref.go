@@ -35,7 +35,7 @@ const (
 	Rounded             // every result rounded to its element type
 )
 
-// Result is what one run leaves behind.
+// Result is the outcome of one run.
 type Result struct {
 	// Outputs are the function's outputs by name.
 	Outputs Env

@@ -2,5 +2,5 @@
 
 package durable
 
-// alive cannot be told here; nothing is swept.
+// alive is not known here; nothing is swept.
 func alive(int) bool { return true }

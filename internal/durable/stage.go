@@ -109,7 +109,7 @@ func IsTemporary(path string) bool {
 const mark = ".snug-"
 
 // prefix begins the name of what this process makes: hidden, with what it will
-// be, the host and the process, so that its remains can be told.
+// be, the host and the process, so that its remains can be recognized.
 func prefix(base string) string { return fmt.Sprintf(".%s%s%d-", base, hostMark(), os.Getpid()) }
 
 func hostMark() string {

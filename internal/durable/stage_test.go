@@ -91,7 +91,7 @@ func TestWriteSweeps(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !IsTemporary(dead) || !IsTemporary(Temporary(filepath.Join(parent, "x"))) || IsTemporary("x.json") {
-		t.Error("temporary names are not told from others")
+		t.Error("temporary names are not distinguished from others")
 	}
 	failed := errors.New("failed")
 	err := Write(filepath.Join(parent, "file"), func(f *os.File) error {
@@ -145,6 +145,7 @@ func TestEverythingIsStagedHere(t *testing.T) {
 		"system/cloudbase/store.go":      "fills a folder that is staged",
 		"cli/summary.go":                 "a switch of the kernel, no file",
 		"tools/quality/main.go":          "a tool of development, which can be asked to keep its folder",
+		"tools/samebits/main.go":         "likewise",
 		"tools/asm/simd/coefficients.go": "a tool of development",
 		"tools/asm/simd/emit.go":         "likewise",
 	}

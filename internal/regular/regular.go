@@ -75,18 +75,18 @@ func Stat(path string) (fs.FileInfo, error) {
 	return st, check("open", path, st)
 }
 
-// Read reads a regular file of at most so many bytes.
-func Read(path string, most int64) ([]byte, error) {
+// Read reads a regular file of at most limit bytes.
+func Read(path string, limit int64) ([]byte, error) {
 	f, err := Open(path)
 	if err != nil {
 		return nil, err
 	}
-	text, err := readAll(f, path, most)
+	text, err := readAll(f, path, limit)
 	return text, errors.Join(err, f.Close())
 }
 
 // ReadIn is Read of a file below root.
-func ReadIn(root *os.Root, name string, most int64) ([]byte, error) {
+func ReadIn(root *os.Root, name string, limit int64) ([]byte, error) {
 	f, err := root.OpenFile(name, os.O_RDONLY|noWait, 0)
 	if err != nil {
 		return nil, err
@@ -94,7 +94,7 @@ func ReadIn(root *os.Root, name string, most int64) ([]byte, error) {
 	if f, err = checked(f, name); err != nil {
 		return nil, err
 	}
-	text, err := readAll(f, name, most)
+	text, err := readAll(f, name, limit)
 	return text, errors.Join(err, f.Close())
 }
 
@@ -128,16 +128,16 @@ func OpenIn(root *os.Root, name string, flag int) (*os.File, error) {
 	return f, nil
 }
 
-// ReadAll reads an open file of at most so many bytes.
-func ReadAll(f *os.File, most int64) ([]byte, error) { return readAll(f, f.Name(), most) }
+// ReadAll reads an open file of at most limit bytes.
+func ReadAll(f *os.File, limit int64) ([]byte, error) { return readAll(f, f.Name(), limit) }
 
-func readAll(f *os.File, path string, most int64) ([]byte, error) {
+func readAll(f *os.File, path string, limit int64) ([]byte, error) {
 	st, err := f.Stat()
 	if err != nil {
 		return nil, err
 	}
-	if st.Size() > most {
-		return nil, &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("it has %d bytes; at most %d are read", st.Size(), most)}
+	if st.Size() > limit {
+		return nil, &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("it has %d bytes; at most %d are read", st.Size(), limit)}
 	}
 	// The size is a hint: a file may grow, and those of /proc say 0.
 	text := make([]byte, 0, st.Size()+512)
@@ -149,8 +149,8 @@ func readAll(f *os.File, path string, most int64) ([]byte, error) {
 			return text, nil
 		case err != nil:
 			return nil, err
-		case int64(len(text)) > most:
-			return nil, &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("it grows; at most %d bytes are read", most)}
+		case int64(len(text)) > limit:
+			return nil, &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("it grows; at most %d bytes are read", limit)}
 		case len(text) == cap(text):
 			text = append(text, 0)[:len(text)]
 		}

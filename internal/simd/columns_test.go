@@ -7,7 +7,7 @@ import (
 )
 
 // AddRows gives the bits of adding row by row at every level, and writes nothing
-// behind its sums.
+// after its sums.
 func TestAddRows(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 8))
 	for _, level := range []Level{Portable, AVX2, AVX512} {

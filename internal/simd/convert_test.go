@@ -63,7 +63,7 @@ func TestHalfExhaustive(t *testing.T) {
 }
 
 // TestHalfRounding checks narrowing against the definition of rounding to
-// nearest even, for random numbers and for the ties between neighbours.
+// nearest even, for random numbers and for the ties between neighbors.
 func TestHalfRounding(t *testing.T) {
 	r := rand.New(rand.NewPCG(19, 20))
 	const n = 1 << 14
@@ -79,7 +79,7 @@ func TestHalfRounding(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for i := range x {
-				low := uint16(r.IntN(0x7bff)) // neighbours low and low+1 of either format, both finite
+				low := uint16(r.IntN(0x7bff)) // neighbors low and low+1 of either format, both finite
 				a, b := float64(c.widen(low)), float64(c.widen(low+1))
 				mid := float32((a + b) / 2)
 				switch i % 4 {

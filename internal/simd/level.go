@@ -38,7 +38,7 @@ func Best() Level { return best }
 func Active() Level { return level }
 
 // Use makes every later call run at level l. It is meant for tests and for
-// measuring, and must not run beside other calls of the package.
+// measuring, and must not run concurrently with other calls of the package.
 func Use(l Level) error {
 	if l < Portable || l > AVX512 {
 		return fmt.Errorf("simd: no level %v (want portable, avx2 or avx512)", l)

@@ -48,7 +48,7 @@ func TestMatVec(t *testing.T) {
 						}
 					}
 					if y[rows] != 42 || yh[rows] != 42 {
-						t.Fatalf("%d x %d: wrote behind the result", rows, cols)
+						t.Fatalf("%d x %d: wrote past the result", rows, cols)
 					}
 				}
 			}

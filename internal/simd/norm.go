@@ -5,7 +5,7 @@ import "math"
 // LayerNormRow normalizes one row to mean 0 and variance 1, then applies
 // y = xhat * gamma + beta (Ba et al., 2016). The variance is that of the
 // deviations from the rounded mean, divided by n. gamma and beta may each be
-// nil; y may be nil where only the statistics are wanted, and may be x.
+// nil; y may be nil where only the statistics are needed, and may be x.
 func LayerNormRow(y, x, gamma, beta []float32, eps float32) (mean, rstd float32) {
 	n := float32(len(x))
 	mean = Sum(x) / n

@@ -68,7 +68,7 @@ func TestMaxPool(t *testing.T) {
 				equalValues(t, "MaxPoolGradBF16, lower row", wide(d1[:2*n]), grads[1])
 				for _, behind := range [][]uint16{yh[n:], d0[2*n:], d1[2*n:]} {
 					if slices.ContainsFunc(behind, func(h uint16) bool { return h != 0 }) {
-						t.Errorf("%d windows of %d channels: wrote behind the end", windows, ch)
+						t.Errorf("%d windows of %d channels: wrote past the end", windows, ch)
 					}
 				}
 			})

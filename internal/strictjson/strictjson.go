@@ -1,6 +1,6 @@
 // Package strictjson reads JSON that people write: a key given twice, which
 // the standard library settles in silence, is refused, and a value of another
-// type is told in words of JSON, not of Go.
+// type is described in terms of JSON, not of Go.
 package strictjson
 
 import (

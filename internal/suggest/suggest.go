@@ -28,7 +28,7 @@ var separators = strings.NewReplacer("-", "_", ".", "_", " ", "_")
 func fold(s string) string { return separators.Replace(strings.ToLower(s)) }
 
 // distance is the optimal string alignment distance: insertions, deletions, substitutions and swaps of
-// neighbours each cost 1 (Damerau 1964, restricted).
+// neighbors each cost 1 (Damerau 1964, restricted).
 func distance(a, b string) int {
 	s, t := []rune(a), []rune(b)
 	prev2, prev, row := make([]int, len(t)+1), make([]int, len(t)+1), make([]int, len(t)+1)

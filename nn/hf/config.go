@@ -294,7 +294,7 @@ func (c *Config) head(k *keys) {
 				c.Head, found = h, true
 			}
 		}
-		// Pre-training adds a head beside the masked language model's.
+		// Pre-training adds a head to the masked language model's.
 		if classes[0] == "BertForPreTraining" && f.kind == typeBERT {
 			c.Head, found = HeadMasked, true
 		}

@@ -57,7 +57,7 @@ func (c *Config) sizes() map[string]any {
 			"intermediate_size": m.FF, "max_position_embeddings": m.MaxPositions, "hidden_act": activationName(m.Activation),
 			"use_parallel_residual": m.Parallel, "layer_norm_eps": m.Eps, "tie_word_embeddings": m.Tied,
 			"initializer_range": m.InitStd, "hidden_dropout": m.Dropout, "attention_dropout": m.AttentionDropout,
-			// The older keys beside the newer ones: each version reads its own.
+			// The older keys as well as the newer ones: each version reads its own.
 			"rotary_pct": m.RotaryPct, "rotary_emb_base": m.RotaryBase,
 			"rope_parameters": map[string]any{
 				"rope_type": "default", "rope_theta": m.RotaryBase, "partial_rotary_factor": m.RotaryPct,

@@ -24,7 +24,7 @@ var TokenizerFiles = []string{
 	"vocab.json", "merges.txt", "vocab.txt", "bpe.codes",
 }
 
-// ExportOptions say what goes into a folder beside the model.
+// ExportOptions say what goes into a folder in addition to the model.
 type ExportOptions struct {
 	// TokenizerFrom is a folder whose TokenizerFiles are copied; empty for none.
 	TokenizerFrom string
@@ -33,7 +33,7 @@ type ExportOptions struct {
 	// Drop, when set, says which tensors of the source are left out. Any other
 	// that the model has no use for is an error.
 	Drop func(name string) bool
-	// ShardBytes splits the weights into files of at most so many bytes; 0: one file.
+	// ShardBytes is the maximum size of a file of weights, in bytes; 0: one file for all.
 	ShardBytes int64
 }
 
@@ -154,7 +154,7 @@ func emitFloat32(w io.Writer, t safetensors.Tensor) error {
 	return err
 }
 
-// files are those beside config.json and the weights.
+// files are those other than config.json and the weights.
 func (o ExportOptions) files() (map[string][]byte, error) {
 	files := map[string][]byte{}
 	if o.TokenizerFrom != "" {

@@ -163,7 +163,7 @@ func TestExportFromFolder(t *testing.T) {
 	}
 	list, err := os.ReadDir(filepath.Dir(dir))
 	if err != nil || len(list) != 1 {
-		t.Errorf("beside the folder there is %v (%v), want nothing", list, err)
+		t.Errorf("next to the folder there is %v (%v), want nothing", list, err)
 	}
 }
 

@@ -17,7 +17,7 @@ type GPT2 struct {
 	MaxPositions                int
 	Activation                  string
 	Eps                         float64
-	// Untied gives the output layer a weight of its own, beside the embedding.
+	// Untied gives the output layer a weight of its own instead of the embedding.
 	Untied  bool
 	InitStd float64
 	// EmbedDropout is applied to the embedding, Dropout to both branches of a

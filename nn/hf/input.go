@@ -30,7 +30,7 @@ type Input struct {
 	// they get the role [graph.Frozen]. What Adapt adds is never frozen by it, nor
 	// is a causal model's own output weight ([Causal.Output]): set its role.
 	Frozen func(name string) bool
-	// Adapt, when set, is told of every linear layer (but not of the output over
+	// Adapt, when set, is called for every linear layer (but not of the output over
 	// the vocabulary) and gives what stands for its result y = W x + bias: y
 	// itself, or y plus a low-rank update, say. It is called within the layer's
 	// scope, so [graph.Builder.Layer] is the layer's full name

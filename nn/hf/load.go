@@ -27,7 +27,7 @@ type LoadOptions struct {
 	ResizeVocabulary bool
 }
 
-// Report tells by name what Load found beside weights that it copied as they are.
+// Report lists by name what Load found other than weights that it copied unchanged.
 type Report struct {
 	// Loaded counts the weights that were copied.
 	Loaded int

@@ -29,7 +29,7 @@ func TestTrainingModes(t *testing.T) {
 				}
 			}
 			if plain[len(plain)-1] >= plain[0] {
-				t.Errorf("nothing is learnt: %v", plain)
+				t.Errorf("nothing is learned: %v", plain)
 			}
 		})
 	}

@@ -1,4 +1,4 @@
-// Package corpus is the data recipe of language models: text in, tokenised
+// Package corpus is the data recipe of language models: text in, tokenized
 // once into shards, out as packed windows with every label known to be the
 // next token of the same stream.
 package corpus

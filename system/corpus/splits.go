@@ -12,7 +12,7 @@ import (
 	"github.com/snug-ml/snug/data/token"
 )
 
-// Splits are tokenised documents, opened as packed windows.
+// Splits are tokenized documents, opened as packed windows.
 type Splits struct {
 	Train, HeldOut *data.Windows // HeldOut is nil when nothing is held out
 	Report         *shard.Report
@@ -31,7 +31,7 @@ func Tokenise(ctx context.Context, dir string, src data.Source, t *token.Tokeniz
 	if p.Reused {
 		log("data: reusing %s", dir)
 	} else {
-		log("data: tokenised into %s (%s)", dir, p.Why)
+		log("data: tokenized into %s (%s)", dir, p.Why)
 	}
 	if n := p.Report.EmptyDocuments; n > 0 {
 		log("data: %d of %d documents are empty and left out", n, p.Report.Documents)

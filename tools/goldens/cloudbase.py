@@ -26,7 +26,7 @@ PATCH = 8
 
 
 class Norm(nn.Module):
-    """Batch normalisation over all but the last dimension, or group normalisation."""
+    """Batch normalization over all but the last dimension, or group normalization."""
 
     def __init__(self, width, groups):
         super().__init__()
@@ -132,7 +132,7 @@ class Mamba(nn.Module):
 
 
 class Grid(nn.Module):
-    """Graph attention over the four neighbours of each place and itself, edge by edge."""
+    """Graph attention over the four neighbors of each place and itself, edge by edge."""
 
     def __init__(self, inner, heads, width):
         super().__init__()

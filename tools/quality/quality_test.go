@@ -77,7 +77,7 @@ func TestResults(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := strings.Join(x.misses(), "; "); got != c.misses {
-			t.Errorf("a loss of %v beside %v misses %q, want %q", c.loss, c.bigram, got, c.misses)
+			t.Errorf("a loss of %v next to %v misses %q, want %q", c.loss, c.bigram, got, c.misses)
 		}
 		if x.Device != "a machine" {
 			t.Errorf("device %q", x.Device)
@@ -136,14 +136,14 @@ func TestPreparedOnce(t *testing.T) {
 	}
 	s.prepared[s.data(a)] = true
 	if last, _ := s.next(); last == nil || *last != b {
-		t.Errorf("behind the prepared one comes %v", last)
+		t.Errorf("after the prepared one comes %v", last)
 	}
 	if _, more := s.next(); more {
 		t.Error("there is more than all")
 	}
 }
 
-// The spread is told by precision, with what was run and what was not kept;
+// The spread is reported by precision, with what was run and what was not kept;
 // what stands around it in the document stays.
 func TestReport(t *testing.T) {
 	var all []result

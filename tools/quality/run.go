@@ -221,7 +221,7 @@ func (x *result) misses() (out []string) {
 		}
 		v, ok := x.Figures[p.name]
 		if !ok {
-			continue // the run failed, which is told
+			continue // the run failed, which is reported
 		}
 		if !p.better(v, p.bound) && v != p.bound {
 			out = append(out, fmt.Sprintf("%s is %.4g, promised is %.4g", p.name, v, p.bound))

@@ -85,7 +85,7 @@ func (p *Plan) backBlock(args *Args, b, h, j0, keys int, gradQ, gradK, gradV sum
 }
 
 // backTile is backBlock for one tile of queries, of which the earlier ones have
-// begun the gradients of so many keys.
+// begun the gradients of the first begun keys.
 func (p *Plan) backTile(args *Args, t *tile, j0, n, begun int, keysT, valuesT, keysN gemm.Panels, gradQ, gradK, gradV sums, worker []byte) {
 	s := &p.bwd
 	valid := ints(worker, s.valid, t.n)

@@ -136,7 +136,7 @@ func (p *Plan) score(left *gemm.Block, right gemm.Panels, valid []int32, n int, 
 	step := p.u.Cols()
 	for j := 0; j < n; j += step {
 		i := firstRow(valid, j, p.u.Rows())
-		// Neighbouring panels that start at the same row are one product.
+		// Neighboring panels that start at the same row are one product.
 		e := j + step
 		for e < n && firstRow(valid, e, p.u.Rows()) == i {
 			e += step

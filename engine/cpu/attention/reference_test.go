@@ -26,7 +26,7 @@ type problem struct {
 	wantDV  []float64
 }
 
-// field is the memory behind a view: [B, T, gap + H*Size + gap].
+// field is the memory of a view: [B, T, gap + H*Size + gap].
 type field struct {
 	view       View
 	b, t, h, k int

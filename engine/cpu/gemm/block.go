@@ -112,7 +112,7 @@ type panel struct {
 	c        *byte
 	ldc, acc int
 	bias     *byte // of the columns, or nil
-	// fetch is memory that is wanted next.
+	// fetch is memory to prefetch.
 	fetch  [maxFetches]fetch
 	nfetch int
 }
@@ -138,7 +138,7 @@ func (q *panel) want(at *byte, step, lines int) {
 	}
 }
 
-// stream wants the part of s that lies behind rows rows of C from row i and the
+// stream prefetches the part of s that belongs to rows rows of C from row i and the
 // columns of the panel, the first of which is j.
 func (q *panel) stream(s *Stream, i, rows, j int) {
 	at := (*byte)(unsafe.Add(s.Data, i*s.Pitch+j*s.Size))

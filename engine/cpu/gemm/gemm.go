@@ -75,7 +75,7 @@ type Args struct {
 type Epilogue interface {
 	Tile(i0, i1, j0, j1 int, acc *float32, stride int) (stored bool)
 	// Streams are the matrices that Tile reads and writes element by element,
-	// beside what acc points at. They are fetched while the block is computed.
+	// in addition to what acc points at. They are fetched while the block is computed.
 	Streams() []Stream
 }
 

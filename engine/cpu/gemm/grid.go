@@ -22,7 +22,7 @@ const (
 	kernelCycles = 60  // starting a kernel and writing its tile
 )
 
-// chooseGrid picks the block size with the least modelled time on the workers.
+// chooseGrid picks the block size with the least modeled time on the workers.
 func (p *Plan) chooseGrid(workers int, opts Options) grid {
 	var best grid
 	least := math.Inf(1)

@@ -55,7 +55,7 @@ func (r rows) at(i int) Mem {
 
 // kernel512 writes the kernel for tiles of mr rows by 32 columns. One step of
 // the k loop multiplies mr words of A with 32 words of B; a word is a float32,
-// or a pair of bfloat16 neighbours in k when pairs is set.
+// or a pair of bfloat16 neighbors in k when pairs is set.
 func kernel512(mr int, pairs bool) {
 	name, what := fmt.Sprintf("kernF32x%dAVX512", mr), "float32 words"
 	if pairs {

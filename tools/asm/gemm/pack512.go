@@ -115,7 +115,7 @@ func panel512(from string, halves int, stream bool) {
 }
 
 // pairs512 packs ceil(k/2) pairs of rows of up to 16*halves elements as
-// bfloat16 neighbours in k.
+// bfloat16 neighbors in k.
 func pairs512(from string, halves int, stream bool) {
 	name := fmt.Sprintf("pairs%s%d%sAVX512", from, 16*halves, streaming(stream))
 	TEXT(name, NOSPLIT, panelSignature)

@@ -83,7 +83,7 @@ func (a *asm) lines(start, stride reg.GPVirtual) func() operand.Mem {
 	}
 }
 
-// unpack interleaves neighbouring rows of a group: the result for rows 2k and
+// unpack interleaves neighboring rows of a group: the result for rows 2k and
 // 2k+1 is their lower halves interleaved, then their upper halves.
 func unpack(rows []vec, low, high func(x, y vec) vec) []vec {
 	out := make([]vec, len(rows))
@@ -95,7 +95,7 @@ func unpack(rows []vec, low, high func(x, y vec) vec) []vec {
 }
 
 // stride2 reorders rows so that those that unpack takes together next are
-// neighbours: within groups of size n, the first of each pair, with their
+// neighbors: within groups of size n, the first of each pair, with their
 // counterparts, then the second.
 func stride2(rows []vec, n int) []vec {
 	var out []vec

@@ -116,7 +116,7 @@ func TestCausality(t *testing.T) {
 
 // Rows that share a batch do not see each other, nor documents that share a
 // row, nor anyone padding.
-func TestNeighbours(t *testing.T) {
+func TestNeighbors(t *testing.T) {
 	for _, c := range []struct{ folder, by string }{
 		{"bert-masked", "lens"}, {"roberta-masked", "lens"}, {"neox", "segments"}, {"gpt2", "segments"}, {"bert-masked", "segments"},
 	} {

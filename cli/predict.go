@@ -1,24 +1,14 @@
 package cli
 
 import (
-	"bufio"
 	"bytes"
-	"context"
-	"encoding/csv"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
-	"slices"
-	"strings"
 	"time"
 
-	"github.com/snug-ml/snug/data"
 	"github.com/snug-ml/snug/inference"
-	"github.com/snug-ml/snug/internal/durable"
-	"github.com/snug-ml/snug/internal/few"
 	"github.com/snug-ml/snug/internal/regular"
 	"github.com/snug-ml/snug/train/checkpoint"
 )
@@ -86,37 +76,10 @@ func (p *predictCmd) Run(a *app) (err error) {
 		}
 		out = &said
 	}
-	w := newAnswers(out, p.Format, p.Keep)
-	began, n := time.Now(), 0
-	batch := make([]inference.Input, 0, k.Batch())
-	flush := func() error {
-		if len(batch) == 0 {
-			return nil
-		}
-		answers, err := k.Predict(a.ctx, batch)
-		if err != nil {
-			return err
-		}
-		for i, x := range answers {
-			if err := w.write(batch[i], x); err != nil {
-				return err
-			}
-		}
-		n += len(batch)
-		batch = batch[:0]
-		return w.flush()
-	}
-	for in, err := range p.inputs(a.ctx, a.in, k.TextField()) {
-		if err != nil {
-			return err
-		}
-		if batch = append(batch, in); len(batch) == k.Batch() {
-			if err := flush(); err != nil {
-				return err
-			}
-		}
-	}
-	if err := flush(); err != nil {
+	began := time.Now()
+	from := inference.Sources{Files: p.Files, In: a.in, Format: p.Stdin, NoHeader: p.NoHeader, TextField: p.TextField}
+	n, err := inference.PredictAll(a.ctx, k, from.All(a.ctx, k.TextField()), inference.NewAnswerWriter(out, p.Format, p.Keep))
+	if err != nil {
 		return err
 	}
 	if a.asJSON {
@@ -140,121 +103,6 @@ func (p *predictCmd) check() error {
 	return nil
 }
 
-// renamed is a record whose text lies in another field than the predictor asks
-// for, or that came by standard input.
-type renamed struct {
-	inference.Input
-	ask, field string
-	spooled    string // the file that standard input was copied to
-}
-
-// Where implements inference.Input.
-func (r renamed) Where() string {
-	if place, ok := strings.CutPrefix(r.Input.Where(), r.spooled); ok && r.spooled != "" {
-		return "stdin" + place
-	}
-	return r.Input.Where()
-}
-
-// Text implements inference.Input.
-func (r renamed) Text(field string) (string, error) {
-	if field == r.ask {
-		field = r.field
-	}
-	return r.Input.Text(field)
-}
-
-// line is a line of standard input as an input with one field.
-type line struct {
-	text, field string
-	number      int
-}
-
-// Text implements inference.Input.
-func (l line) Text(field string) (string, error) {
-	if field != l.field {
-		return "", fmt.Errorf("%s: lines of text have no field %q; --stdin-format jsonl reads fields", l.Where(), field)
-	}
-	return l.text, nil
-}
-
-// Where implements inference.Input.
-func (l line) Where() string { return fmt.Sprintf("stdin:%d", l.number) }
-
-// inputs streams what is to be answered.
-func (p *predictCmd) inputs(ctx context.Context, in io.Reader, field string) func(yield func(inference.Input, error) bool) {
-	return func(yield func(inference.Input, error) bool) {
-		if len(p.Files) == 0 && (p.Stdin == "" || p.Stdin == "lines") {
-			p.lines(ctx, in, field, yield)
-			return
-		}
-		files, x := p.Files, renamed{ask: field, field: field}
-		opt := data.Options{NoHeader: p.NoHeader}
-		if p.TextField != "" {
-			x.field = p.TextField
-		}
-		if len(files) == 0 {
-			spooled, remove, err := spool(in)
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			defer remove()
-			files, opt.Format, x.spooled = []string{spooled}, p.Stdin, spooled
-		}
-		f, err := data.OpenFiles(files, opt)
-		if err != nil {
-			yield(nil, err)
-			return
-		}
-		for r, err := range f.Records() {
-			if err == nil {
-				err = ctx.Err()
-			}
-			x.Input = r
-			if !yield(x, err) || err != nil {
-				return
-			}
-		}
-	}
-}
-
-func (p *predictCmd) lines(ctx context.Context, in io.Reader, field string, yield func(inference.Input, error) bool) {
-	s := bufio.NewScanner(in)
-	s.Buffer(nil, 1<<20)
-	for n := 1; s.Scan(); n++ {
-		if err := ctx.Err(); err != nil {
-			yield(nil, err)
-			return
-		}
-		if !yield(line{strings.ToValidUTF8(s.Text(), "\uFFFD"), field, n}, nil) {
-			return
-		}
-	}
-	if err := s.Err(); err != nil {
-		yield(nil, fmt.Errorf("standard input: %w", err))
-	}
-}
-
-// spool copies standard input to a file, for readers that want one.
-func spool(in io.Reader) (path string, remove func(), err error) {
-	dir, err := durable.Scratch("stdin")
-	if err != nil {
-		return "", nil, err
-	}
-	remove = func() { _ = os.RemoveAll(dir) } // the next process that has something to keep there tries again
-	f, err := regular.Create(filepath.Join(dir, "stdin"))
-	if err == nil {
-		_, err = io.Copy(f, in)
-		err = errors.Join(err, f.Close())
-	}
-	if err != nil {
-		remove()
-		return "", nil, err
-	}
-	return f.Name(), remove, nil
-}
-
 // document prints what was predicted as JSON: the answers, or the file that
 // they were written to.
 func (p *predictCmd) document(a *app, o *opened, lines []byte, n int, took time.Duration) error {
@@ -269,86 +117,4 @@ func (p *predictCmd) document(a *app, o *opened, lines []byte, n int, took time.
 		d.Answers = append(d.Answers, line)
 	}
 	return a.json(d)
-}
-
-// answers writes answers in a format.
-type answers struct {
-	w      *bufio.Writer
-	csv    *csv.Writer
-	keep   []string
-	header []string
-}
-
-func newAnswers(w io.Writer, format string, keep []string) *answers {
-	a := &answers{w: bufio.NewWriter(w), keep: keep}
-	if format == "csv" {
-		a.csv = csv.NewWriter(a.w)
-	}
-	return a
-}
-
-func (a *answers) write(in inference.Input, x inference.Answer) error {
-	row := inference.Answer{{Name: "input", Value: in.Where()}}
-	for _, name := range a.keep {
-		v, err := in.Text(name)
-		if err != nil {
-			return fmt.Errorf("%w (--keep names it)", err)
-		}
-		if slices.ContainsFunc(x, func(f inference.Field) bool { return f.Name == name }) {
-			name = "input." + name
-		}
-		row = append(row, inference.Field{Name: name, Value: v})
-	}
-	row = append(row, x...)
-	if a.csv == nil {
-		return a.json(row)
-	}
-	var names, values []string
-	for _, f := range row {
-		names, values = append(names, f.Name), append(values, fmt.Sprint(f.Value))
-	}
-	if a.header == nil {
-		a.header = names
-		if err := a.csv.Write(names); err != nil {
-			return err
-		}
-	}
-	if !slices.Equal(names, a.header) {
-		return fmt.Errorf("%s has the columns %s, the rows before %s: write jsonl", in.Where(), few.Of(names), few.Of(a.header))
-	}
-	return a.csv.Write(values)
-}
-
-// json writes the fields in their order.
-func (a *answers) json(row inference.Answer) error {
-	sep := byte('{')
-	for _, f := range row {
-		name, err := json.Marshal(f.Name)
-		if err != nil {
-			return err
-		}
-		value, err := json.Marshal(f.Value)
-		if err != nil {
-			return err
-		}
-		if err := a.w.WriteByte(sep); err != nil {
-			return err
-		}
-		sep = ','
-		if _, err := fmt.Fprintf(a.w, "%s:%s", name, value); err != nil {
-			return err
-		}
-	}
-	_, err := a.w.WriteString("}\n")
-	return err
-}
-
-func (a *answers) flush() error {
-	if a.csv != nil {
-		a.csv.Flush()
-		if err := a.csv.Error(); err != nil {
-			return err
-		}
-	}
-	return a.w.Flush()
 }

@@ -1,6 +1,9 @@
 package inference
 
-import "context"
+import (
+	"context"
+	"iter"
+)
 
 // Input is what a model is applied to: a data.Record, say.
 type Input interface {
@@ -30,4 +33,38 @@ type Predictor interface {
 	// Remark is what its user should know of the answers, empty for nothing.
 	Remark() string
 	Close() error
+}
+
+// PredictAll answers inputs in order, as many at a time as suits the predictor, and
+// says how many there were.
+func PredictAll(ctx context.Context, p Predictor, inputs iter.Seq2[Input, error], to *AnswerWriter) (n int, err error) {
+	batch := make([]Input, 0, p.Batch())
+	flush := func() error {
+		if len(batch) == 0 {
+			return nil
+		}
+		answers, err := p.Predict(ctx, batch)
+		if err != nil {
+			return err
+		}
+		for i, x := range answers {
+			if err := to.Write(batch[i], x); err != nil {
+				return err
+			}
+		}
+		n += len(batch)
+		batch = batch[:0]
+		return to.Flush()
+	}
+	for in, err := range inputs {
+		if err != nil {
+			return n, err
+		}
+		if batch = append(batch, in); len(batch) == cap(batch) {
+			if err := flush(); err != nil {
+				return n, err
+			}
+		}
+	}
+	return n, flush()
 }

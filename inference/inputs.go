@@ -1,0 +1,144 @@
+package inference
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/snug-ml/snug/data"
+	"github.com/snug-ml/snug/internal/durable"
+	"github.com/snug-ml/snug/internal/regular"
+)
+
+// renamed is a record whose text lies in another field than the predictor asks
+// for, or that came by standard input.
+type renamed struct {
+	Input
+	ask, field string
+	spooled    string // the file that standard input was copied to
+}
+
+// Where implements Input.
+func (r renamed) Where() string {
+	if place, ok := strings.CutPrefix(r.Input.Where(), r.spooled); ok && r.spooled != "" {
+		return "stdin" + place
+	}
+	return r.Input.Where()
+}
+
+// Text implements Input.
+func (r renamed) Text(field string) (string, error) {
+	if field == r.ask {
+		field = r.field
+	}
+	return r.Input.Text(field)
+}
+
+// line is a line of standard input as an input with one field.
+type line struct {
+	text, field string
+	number      int
+}
+
+// Text implements Input.
+func (l line) Text(field string) (string, error) {
+	if field != l.field {
+		return "", fmt.Errorf("%s: lines of text have no field %q; --stdin-format jsonl reads fields", l.Where(), field)
+	}
+	return l.text, nil
+}
+
+// Where implements Input.
+func (l line) Where() string { return fmt.Sprintf("stdin:%d", l.number) }
+
+// Sources are where inputs come from.
+type Sources struct {
+	// Files are read, or where there are none In: lines of text, or records in the
+	// format of that name.
+	Files    []string
+	In       io.Reader
+	Format   string
+	NoHeader bool
+	// TextField is the field that stands for the one that is asked for; empty: that.
+	TextField string
+}
+
+// All streams the inputs for a predictor that asks for a field.
+func (p *Sources) All(ctx context.Context, field string) iter.Seq2[Input, error] {
+	return func(yield func(Input, error) bool) {
+		if len(p.Files) == 0 && (p.Format == "" || p.Format == "lines") {
+			lines(ctx, p.In, field, yield)
+			return
+		}
+		files, x := p.Files, renamed{ask: field, field: field}
+		opt := data.Options{NoHeader: p.NoHeader}
+		if p.TextField != "" {
+			x.field = p.TextField
+		}
+		if len(files) == 0 {
+			spooled, remove, err := spool(p.In)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			defer remove()
+			files, opt.Format, x.spooled = []string{spooled}, p.Format, spooled
+		}
+		f, err := data.OpenFiles(files, opt)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		for r, err := range f.Records() {
+			if err == nil {
+				err = ctx.Err()
+			}
+			x.Input = r
+			if !yield(x, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+func lines(ctx context.Context, in io.Reader, field string, yield func(Input, error) bool) {
+	s := bufio.NewScanner(in)
+	s.Buffer(nil, 1<<20)
+	for n := 1; s.Scan(); n++ {
+		if err := ctx.Err(); err != nil {
+			yield(nil, err)
+			return
+		}
+		if !yield(line{strings.ToValidUTF8(s.Text(), "\uFFFD"), field, n}, nil) {
+			return
+		}
+	}
+	if err := s.Err(); err != nil {
+		yield(nil, fmt.Errorf("standard input: %w", err))
+	}
+}
+
+// spool copies standard input to a file, for readers that want one.
+func spool(in io.Reader) (path string, remove func(), err error) {
+	dir, err := durable.Scratch("stdin")
+	if err != nil {
+		return "", nil, err
+	}
+	remove = func() { _ = os.RemoveAll(dir) } // the next process that has something to keep there tries again
+	f, err := regular.Create(filepath.Join(dir, "stdin"))
+	if err == nil {
+		_, err = io.Copy(f, in)
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		remove()
+		return "", nil, err
+	}
+	return f.Name(), remove, nil
+}

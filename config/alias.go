@@ -22,10 +22,10 @@ func (a *alias) answer() string {
 // aliases are the spellings found in the guides of the five systems and in the usual Python trainers.
 var aliases = []alias{
 	// training: the update
-	{"training.batch_size", "sequences per device and micro-step", []string{
+	{"training.batch_size", "sequences per device and micro-batch", []string{
 		"per_device_train_batch_size", "train_batch_size", "batch_train", "micro_batch_size", "batchsize", "per_gpu_batch_size", "device_batch_size"}},
 	{"", "evaluation uses training.batch_size", []string{"per_device_eval_batch_size", "eval_batch_size", "batch_eval", "val_batch_size"}},
-	{"training.gradient_accumulation_steps", "micro-steps per update", []string{
+	{"training.gradient_accumulation_steps", "micro-batches per update", []string{
 		"grad_accum", "gradient_accumulation", "accumulation_steps", "grad_accumulation_steps", "accumulate_grad_batches", "accum_steps"}},
 	{"training.max_steps", "the one clock is the update, not the epoch", []string{
 		"epochs", "num_epochs", "num_train_epochs", "max_epochs", "phase1_epochs", "loo_epochs"}},
@@ -86,7 +86,7 @@ var aliases = []alias{
 	// data
 	{"data.source", "files, folders and glob patterns", []string{
 		"train_path", "data_path", "data_dir", "data_directory", "train_file", "train_files", "dataset", "dataset_path", "files", "tokenized_file_pattern"}},
-	{"data.held_out_fraction", "the share kept for evaluation, cut from data.source by document", []string{
+	{"data.held_out_fraction", "the share held out for evaluation, split from data.source by document", []string{
 		"val_path", "val_file", "validation_file", "eval_file", "train_split", "val_split", "validation_split", "train_ratio", "val_ratio", "test_size"}},
 	{"data.workers", "", []string{"num_workers", "dataloader_num_workers", "dataloader_workers"}},
 	{"", "batches are written into the program's own input buffers: remove the key", []string{

@@ -398,8 +398,8 @@ func TestReference(t *testing.T) {
 		"MODEL\n  --model.d_model 256\n        width of the residual stream (at least 1)\n",
 		"\n\nTRAINING\n  --training.batch_size 8\n",
 		"  training.loss_scale: dynamic loss scaling, used with fp16\n  --training.loss_scale.init 65536\n",
-		"  --training.mixed_precision auto\n        format of products; auto: the best the device multiplies (auto, fp32, tf32, bf16, fp16)\n",
-		"  --hardware.memory_budget 0\n        most memory the run may plan; 0: what the device has (a size such as 14GiB or 512MiB)\n",
+		"  --training.mixed_precision auto\n        format of matmuls; auto: the best that the device supports (auto, fp32, tf32, bf16, fp16)\n",
+		"  --hardware.memory_budget 0\n        most memory that the run may use; 0: what the device has (a size such as 14GiB or 512MiB)\n",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)

@@ -5,105 +5,105 @@ import "time"
 // Training is how the model is trained. The one clock is the update: an optimizer step over
 // batch_size x gradient_accumulation_steps sequences on every device.
 type Training struct {
-	BatchSize                 int     `key:"batch_size" min:"1" of:"rows" help:"sequences per micro-step and device"`
-	GradientAccumulationSteps int     `key:"gradient_accumulation_steps" min:"1" of:"micro-steps" help:"micro-steps per update"`
-	MaxSteps                  int     `key:"max_steps" min:"1" of:"updates" help:"updates"`
+	BatchSize                 int     `key:"batch_size" min:"1" of:"rows" help:"sequences per micro-batch and device"`
+	GradientAccumulationSteps int     `key:"gradient_accumulation_steps" min:"1" of:"micro-steps" help:"micro-batches per update"`
+	MaxSteps                  int     `key:"max_steps" min:"1" of:"updates" help:"updates in all"`
 	LearningRate              float64 `key:"learning_rate" above:"0" help:"the highest learning rate of the schedule"`
-	MinLRRatio                float64 `key:"min_lr_ratio" min:"0" max:"1" help:"where linear and cosine end, as a share of learning_rate"`
+	MinLRRatio                float64 `key:"min_lr_ratio" min:"0" max:"1" help:"final rate of linear and cosine, as a share of learning_rate"`
 	LRScheduler               string  `key:"lr_scheduler" enum:"constant,linear,cosine,noam,plateau" help:"shape of the schedule after warm-up"`
 	WarmupSteps               int     `key:"warmup_steps" min:"0" of:"updates" help:"updates over which the learning rate rises from 0"`
 	Plateau                   Plateau `key:"plateau" help:"the plateau schedule"`
-	WeightDecay               float64 `key:"weight_decay" min:"0" help:"decoupled decay of matrices; biases and norms have none"`
+	WeightDecay               float64 `key:"weight_decay" min:"0" help:"decoupled weight decay of matrices; biases and norms have none"`
 	Beta1                     float64 `key:"beta1" min:"0" below:"1" help:"AdamW's decay of the first moment"`
 	Beta2                     float64 `key:"beta2" min:"0" below:"1" help:"AdamW's decay of the second moment"`
-	Eps                       float64 `key:"eps" above:"0" help:"AdamW's term against division by zero"`
-	MaxGradNorm               float64 `key:"max_grad_norm" min:"0" help:"gradients are scaled down to this global norm; 0: never"`
+	Eps                       float64 `key:"eps" above:"0" help:"AdamW's epsilon, which prevents division by zero"`
+	MaxGradNorm               float64 `key:"max_grad_norm" min:"0" help:"clip gradients to this global norm; 0: never"`
 
-	MixedPrecision        string    `key:"mixed_precision" enum:"auto,fp32,tf32,bf16,fp16" help:"format of products; auto: the best the device multiplies"`
+	MixedPrecision        string    `key:"mixed_precision" enum:"auto,fp32,tf32,bf16,fp16" help:"format of matmuls; auto: the best that the device supports"`
 	LossScale             LossScale `key:"loss_scale" help:"dynamic loss scaling, used with fp16"`
-	GradientCheckpointing string    `key:"gradient_checkpointing" enum:"none,activation,selective,wide,full,auto" help:"what the backward pass computes again to save memory; auto: the least that fits"`
-	CEChunk               int       `key:"ce_chunk" min:"0" of:"tokens" help:"rows of logits that exist at a time; 0: the planner decides"`
+	GradientCheckpointing string    `key:"gradient_checkpointing" enum:"none,activation,selective,wide,full,auto" help:"what the backward pass recomputes to save memory; auto: the least that fits"`
+	CEChunk               int       `key:"ce_chunk" min:"0" of:"tokens" help:"rows of logits in memory at a time; 0: the planner decides"`
 
 	LogSteps              int     `key:"log_steps" min:"1" of:"updates" help:"updates between log lines"`
 	EvalSteps             int     `key:"eval_steps" min:"0" of:"updates" help:"updates between evaluations; 0: only at the end"`
-	EvalBatches           int     `key:"eval_batches" min:"0" of:"batches" help:"micro-batches per evaluation; 0: all that is held out"`
-	SaveSteps             int     `key:"save_steps" min:"0" of:"updates" help:"updates between checkpoints; 0: only at the end"`
+	EvalBatches           int     `key:"eval_batches" min:"0" of:"batches" help:"micro-batches per evaluation; 0: all held-out data"`
+	SaveSteps             int     `key:"save_steps" min:"0" of:"updates" help:"updates between checkpoints; 0: only at the end (see checkpoint.keep_best)"`
 	EarlyStoppingPatience int     `key:"early_stopping_patience" min:"0" of:"updates" help:"evaluations without improvement before stopping; 0: never stop early"`
 	EarlyStoppingMinDelta float64 `key:"early_stopping_min_delta" min:"0" help:"how much better the metric must be to count as an improvement"`
-	Seed                  uint64  `key:"seed" of:"seed" help:"of weights, dropout and data order"`
-	Sample                Sample  `key:"sample" help:"text that the best checkpoint writes at the end of the run"`
+	Seed                  uint64  `key:"seed" of:"seed" help:"seed of weights, dropout and data order"`
+	Sample                Sample  `key:"sample" help:"text that the best checkpoint generates at the end of the run"`
 }
 
-// Plateau is the schedule that lowers the learning rate when the held-out metric stands still.
+// Plateau is the schedule that lowers the learning rate when the held-out metric stops improving.
 type Plateau struct {
-	Factor   float64 `key:"factor" above:"0" below:"1" help:"what the learning rate is multiplied by"`
-	Patience int     `key:"patience" min:"0" of:"updates" help:"evaluations without improvement before that"`
+	Factor   float64 `key:"factor" above:"0" below:"1" help:"factor that the learning rate is multiplied by"`
+	Patience int     `key:"patience" min:"0" of:"updates" help:"evaluations without improvement before the rate is lowered"`
 }
 
 // LossScale is dynamic loss scaling (Micikevicius et al. 2018, arXiv 1710.03740).
 type LossScale struct {
 	Init           float64 `key:"init" above:"0" help:"scale of the first update"`
 	GrowthFactor   float64 `key:"growth_factor" above:"1" help:"applied after growth_interval updates without overflow"`
-	BackoffFactor  float64 `key:"backoff_factor" above:"0" below:"1" help:"applied at an overflow, whose update is skipped"`
-	GrowthInterval int     `key:"growth_interval" min:"1" of:"updates" help:"updates"`
+	BackoffFactor  float64 `key:"backoff_factor" above:"0" below:"1" help:"applied after an overflow, whose update is skipped"`
+	GrowthInterval int     `key:"growth_interval" min:"1" of:"updates" help:"updates without overflow before the scale grows"`
 }
 
-// Sample is how the model writes at the end of a run.
+// Sample is how the model generates text at the end of a run.
 type Sample struct {
 	Prompt      string  `key:"prompt" help:"text to continue; empty: from the start of a document"`
 	Tokens      int     `key:"tokens" min:"0" of:"tokens" help:"length; 0: no sample"`
-	Temperature float64 `key:"temperature" min:"0" help:"0: always the likeliest token"`
-	TopK        int     `key:"top_k" min:"0" of:"vocabulary" help:"draw from so many likeliest tokens; 0: from all"`
-	TopP        float64 `key:"top_p" above:"0" max:"1" help:"draw from the likeliest tokens that add up to this probability"`
+	Temperature float64 `key:"temperature" min:"0" help:"sampling temperature; 0: always the most likely token"`
+	TopK        int     `key:"top_k" min:"0" of:"vocabulary" help:"sample from this many most likely tokens; 0: from all"`
+	TopP        float64 `key:"top_p" above:"0" max:"1" help:"sample from the most likely tokens whose probabilities add up to this"`
 }
 
 // Data is what the model learns from.
 type Data struct {
 	Source          []string  `key:"source" help:"files, folders, glob patterns and hf://datasets/OWNER/NAME[@REVISION][/PATH]"`
 	Format          string    `key:"format" enum:"auto,text,jsonl,json,csv,tsv,parquet,npz,gotree" help:"auto: by file name; gotree: the source tree of the Go installation"`
-	TextField       string    `key:"text_field" help:"field or column that holds the text, in all formats with fields; a dot goes into a nested one"`
-	ArrayKey        string    `key:"array_key" help:"of a json file that is an object: the key of the list with the records"`
-	Documents       string    `key:"documents" enum:"file,paragraph,line,chunk" help:"what is one document in a text file; chunk: 16 KiB up to the next line end"`
-	Overlap         int       `key:"overlap" min:"0" of:"positions" help:"tokens that a row of an npz file repeats of the row before"`
+	TextField       string    `key:"text_field" help:"field or column that holds the text, in all formats with fields; a dot selects a nested field"`
+	ArrayKey        string    `key:"array_key" help:"key of the list of records in a JSON file that is an object"`
+	Documents       string    `key:"documents" enum:"file,paragraph,line,chunk" help:"what counts as a document in a text file; chunk: 16 KiB up to the next line end"`
+	Overlap         int       `key:"overlap" min:"0" of:"positions" help:"tokens that a row of an NPZ file repeats from the previous row"`
 	MaxRecord       Bytes     `key:"max_record" help:"largest document or record; 0: 64 MiB"`
-	ReplaceInvalid  bool      `key:"replace_invalid" help:"put U+FFFD in the place of invalid UTF-8; false: it is an error"`
+	ReplaceInvalid  bool      `key:"replace_invalid" help:"replace invalid UTF-8 with U+FFFD; false: it is an error"`
 	Tokenizer       Tokenizer `key:"tokenizer" help:"how text becomes tokens"`
 	SeqLen          int       `key:"seq_len" min:"0" of:"positions" help:"tokens of a training sequence; 0: model.max_seq_len"`
-	HeldOutFraction float64   `key:"held_out_fraction" min:"0" below:"1" help:"share kept for evaluation"`
+	HeldOutFraction float64   `key:"held_out_fraction" min:"0" below:"1" help:"share held out for evaluation"`
 	SplitBy         string    `key:"split_by" enum:"document,folder" help:"what stays together on one side of the split"`
 	SegmentMask     bool      `key:"segment_mask" help:"attention does not cross documents packed into one sequence"`
-	Shuffle         bool      `key:"shuffle" help:"draw sequences in random order, another one each epoch"`
-	ShuffleSeed     uint64    `key:"shuffle_seed" of:"seed" help:"of that order; 0: training.seed"`
-	CacheDir        string    `key:"cache_dir" help:"where tokenized shards are kept; empty: inside the run directory"`
+	Shuffle         bool      `key:"shuffle" help:"random order of sequences, different in each epoch"`
+	ShuffleSeed     uint64    `key:"shuffle_seed" of:"seed" help:"seed of that order; 0: training.seed"`
+	CacheDir        string    `key:"cache_dir" help:"folder for prepared data; empty: inside the run directory"`
 	Workers         int       `key:"workers" min:"1" of:"threads" help:"goroutines that prepare batches"`
 }
 
 // Tokenizer is a trained tokenizer or how to train one.
 type Tokenizer struct {
-	Path      string `key:"path" help:"tokenizer.json to use, also as hf://OWNER/NAME; empty: train a byte-level BPE on the data"`
-	VocabSize int    `key:"vocab_size" min:"258" of:"vocabulary" help:"tokens of a tokenizer trained here, bytes and special ones included"`
+	Path      string `key:"path" help:"tokenizer.json to use, or hf://OWNER/NAME; empty: train a byte-level BPE on the data"`
+	VocabSize int    `key:"vocab_size" min:"258" of:"vocabulary" help:"size of a tokenizer trained here, including bytes and special tokens"`
 }
 
-// Hardware is what may be used.
+// Hardware is what the run may use.
 type Hardware struct {
-	Device       string `key:"device" help:"auto, cpu, cuda, cuda:N, or reference: the float64 definition of every operation, for checks and hundreds of times slower"`
+	Device       string `key:"device" help:"auto, cpu, cuda, cuda:N, or reference: the float64 definition of every operation, for checks, hundreds of times slower"`
 	Threads      int    `key:"threads" min:"0" of:"threads" help:"worker threads on the CPU; 0: the cores this process may use"`
-	MemoryBudget Bytes  `key:"memory_budget" help:"most memory the run may plan; 0: what the device has"`
+	MemoryBudget Bytes  `key:"memory_budget" help:"most memory that the run may use; 0: what the device has"`
 	CPUISA       string `key:"cpu_isa" enum:"auto,portable,avx2,avx512" help:"kernels to use on the CPU"`
 }
 
-// Checkpoint is how the state is kept.
+// Checkpoint is how the state is saved.
 type Checkpoint struct {
-	KeepLast    int           `key:"keep_last" min:"1" of:"checkpoints" help:"checkpoints kept, the newest"`
-	KeepBest    bool          `key:"keep_best" help:"save each evaluation that is the best so far, and keep the best"`
-	Compression string        `key:"compression" enum:"none,zstd" help:"of what is uploaded to remote, exactly; files on this machine are mapped into memory and never packed"`
-	Remote      string        `key:"remote" help:"where finished checkpoints are copied, s3://BUCKET/PREFIX; empty: nowhere"`
-	Grace       time.Duration `key:"grace" min:"0" of:"duration" help:"time to save after SIGTERM"`
+	KeepLast    int           `key:"keep_last" min:"1" of:"checkpoints" help:"number of newest checkpoints to keep"`
+	KeepBest    bool          `key:"keep_best" help:"save every evaluation that is the best so far, and keep the best checkpoint"`
+	Compression string        `key:"compression" enum:"none,zstd" help:"lossless compression of uploads to remote; local checkpoints are mapped into memory and never compressed"`
+	Remote      string        `key:"remote" help:"where finished checkpoints are copied, such as s3://BUCKET/PREFIX; empty: nowhere"`
+	Grace       time.Duration `key:"grace" min:"0" of:"duration" help:"time for the save after SIGTERM"`
 }
 
 // Run is where a run's files go.
 type Run struct {
-	Out string `key:"out" help:"run directory; empty: a new one below runs/"`
+	Out string `key:"out" help:"run directory; empty: a new one in runs/"`
 }
 
 // defaults are the values of the common sections before any preset.

@@ -51,7 +51,7 @@ func TestPlantedBugs(t *testing.T) {
 		"beyond shared memory": {
 			buf + "BUG st.shared.u32 [%r3+1016], %r0;", "", "sub.u32 %r3, %r3, %r2;", 4, "out of bounds"},
 		"beyond dynamic shared memory": {
-			".extern .shared .align 16 .b8 dyn[]; mov.u32 %r3, dyn; BUG", "st.shared.u32 [%r3], 1;", "", 1, "out of bounds"},
+			"mov.u32 %r3, dyn; BUG", "st.shared.u32 [%r3], 1;", "", 1, "out of bounds"},
 		"misaligned vector": {
 			buf + "add.u32 %r3, %r1, BUG; st.shared.v4.u32 [%r3], {%r0,%r0,%r0,%r0};", "8", "16", 1, "misaligned: 16 bytes"},
 		"misaligned row of ldmatrix": {
@@ -63,7 +63,7 @@ func TestPlantedBugs(t *testing.T) {
 		"write to a constant": {"mov.u64 %rd4, BUG; st.global.u32 [%rd4], 1;", "fixed", "%rd0", 1, "a write to a constant"},
 	} {
 		run := func(in string) error {
-			text := strings.Replace(entry(strings.ReplaceAll(x.text, "BUG", in)), ".visible", ".const .align 8 .b8 fixed[8];\n.visible", 1)
+			text := strings.Replace(entry(strings.ReplaceAll(x.text, "BUG", in)), ".visible", ".const .align 8 .b8 fixed[8];\n.extern .shared .align 16 .b8 dyn[];\n.visible", 1)
 			m := mustParse(t, text)
 			mem := NewMemory(1 << 20)
 			n := 8 * x.threads

@@ -285,8 +285,29 @@ func (w *warp) next() *group {
 	}
 	g := &w.groups[0]
 	w.cur = &w.b.x.k.code[g.pc]
-	w.fail(bits.TrailingZeros32(g.mask), "lanes %#08x are here, the mask names others that are at another instruction for good (%s)", g.mask, w.positions())
+	w.lacking(g.mask)
 	return nil
+}
+
+// await leaves a group at an instruction that needs lanes which are elsewhere: a loop, say, may lie further on in the
+// text. It fails where no other lanes can come.
+func (w *warp) await(g *group, pc int, mask, m uint32) {
+	g.pc, g.waiting = pc, true
+	if m != mask || !slices.ContainsFunc(w.groups, func(x group) bool { return !x.waiting }) {
+		w.lacking(m)
+	}
+}
+
+// lacking reports an instruction with lanes that are not all it needs.
+func (w *warp) lacking(m uint32) {
+	what := "the mask names lanes that are elsewhere for good"
+	switch w.cur.control {
+	case barrier:
+		what = "a barrier in divergent code"
+	case converged:
+		what = "the instruction needs all 32 lanes of the warp"
+	}
+	w.fail(bits.TrailingZeros32(m), "%s: lanes %#08x are here (%s)", what, m, w.positions())
 }
 
 // positions lists where the lanes of a warp are.
@@ -368,6 +389,9 @@ func (w *warp) advance(g *group) {
 			return
 		case leave:
 			w.live &^= m
+			for i := range w.groups {
+				w.groups[i].waiting = false // for these lanes, perhaps
+			}
 			g.pc, g.mask = pc+1, mask&^m
 			if m == mask {
 				g.pc = math.MaxInt
@@ -377,7 +401,8 @@ func (w *warp) advance(g *group) {
 		case converged:
 			if m != 0 {
 				if m != full {
-					w.absent(m)
+					w.await(g, pc, mask, m)
+					return
 				}
 				in.run(w, m)
 			}
@@ -393,12 +418,8 @@ func (w *warp) advance(g *group) {
 				continue
 			}
 			if m != w.live {
-				// The others may be behind code that lies further on: a loop's, say.
-				if g.waiting = m == mask; g.waiting && slices.ContainsFunc(w.groups, func(x group) bool { return !x.waiting }) {
-					g.pc = pc
-					return
-				}
-				w.fail(bits.TrailingZeros32(m), "a barrier in divergent code: lanes %#08x of %#08x are here (%s)", m, w.live, w.positions())
+				w.await(g, pc, mask, m)
+				return
 			}
 			g.pc = pc + 1
 			w.arrive(in)
@@ -410,10 +431,6 @@ func (w *warp) advance(g *group) {
 		}
 	}
 	g.pc = pc
-}
-
-func (w *warp) absent(m uint32) {
-	w.fail(bits.TrailingZeros32(m), "the instruction needs all 32 lanes of the warp, only %#08x are here (%s)", m, w.positions())
 }
 
 // agree runs an instruction that names the lanes which take part, or leaves the group waiting for them.

@@ -108,9 +108,12 @@ func TestVotesAndMatches(t *testing.T) {
 
 func TestCollectivesNeedTheirLanes(t *testing.T) {
 	part := "setp.lt.u32 %p1, %r0, 16; @%p1 bra SKIP;"
-	wantError(t, part+"shfl.sync.bfly.b32 %r5, %r0, 1, 31, -1;\nSKIP: mov.u32 %r1, 0;", 32, "shfl.sync", "the mask names")
-	wantError(t, part+"bar.warp.sync -1;\nSKIP: mov.u32 %r1, 0;", 32, "the mask names")
-	wantError(t, part+"bar.sync 0;\nSKIP: mov.u32 %r1, 0;", 32, "a barrier in divergent code")
+	wantError(t, part+"shfl.sync.bfly.b32 %r5, %r0, 1, 31, -1;\nSKIP: mov.u32 %r1, 0;", 32, "shfl.sync", "names lanes")
+	wantError(t, part+"bar.warp.sync -1;\nSKIP: mov.u32 %r1, 0;", 32, "names lanes")
+	wantError(t, part+"bar.sync 0; bra END;\nSKIP: bar.sync 0;\nEND: mov.u32 %r1, 0;", 32, "a barrier in divergent code")
+	if _, err := simulate(t, part+"bar.sync 0;\nSKIP: mov.u32 %r1, 0;", make([]uint64, 32), Options{Checks: CheckAll}); err != nil {
+		t.Errorf("lanes that have ended are waited for: %v", err)
+	}
 	wantError(t, "mov.u32 %r1, 0; mov.u32 %r2, 0; mov.f32 %f1, 0f00000000; "+part+
 		"mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%f2,%f3,%f4,%f5}, {%r1,%r2}, {%r1}, {%f1,%f1,%f1,%f1};\nSKIP: mov.u32 %r1, 0;", 32, "needs all 32 lanes")
 	wantError(t, "setp.lt.u32 %p1, %r0, 4; @%p1 ret; vote.sync.ballot.b32 %r5, %p1, -1;", 32, "which have ended")
@@ -138,4 +141,21 @@ LOOP:
 	bra LOOP;
 OUT:
 	bar.warp.sync -1;`, func(l int) uint32 { return uint32(l * (l + 1) / 2) })
+	// Code that lies behind the place where its lanes come back to.
+	wantLanes(t, `mov.u32 %r5, 1;
+	setp.lt.u32 %p1, %r0, 10;
+	@%p1 bra FAR;
+BACK:
+	bar.sync 0;
+	movmatrix.sync.aligned.m8n8.trans.b16 %r6, %r5;
+	bra END;
+FAR:
+	mov.u32 %r5, 2;
+	bra BACK;
+END:`, func(l int) uint32 {
+		if l < 10 {
+			return 2
+		}
+		return 1
+	})
 }

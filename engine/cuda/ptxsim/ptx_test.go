@@ -35,6 +35,7 @@ func mustParse(t testing.TB, text string) *Module {
 	if err != nil {
 		t.Fatalf("%v", err)
 	}
+	corpus[text] = true
 	return m
 }
 

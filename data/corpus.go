@@ -4,7 +4,7 @@ package data
 // with EOS. Package shard keeps one in memory-mapped files. All methods may be
 // called by many goroutines at once.
 type Corpus interface {
-	// ID is a hash of the content: a cursor into one corpus is refused by
+	// ID is a hash of the content: a position into one corpus is refused by
 	// another.
 	ID() string
 	// VocabSize is one more than the largest id that may occur.

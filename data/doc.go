@@ -10,7 +10,7 @@
 //     before its bytes have arrived; one record is at most MaxRecord bytes.
 //   - Order is a function of the files, the options and the seed. It does not
 //     depend on worker counts, timing or map order.
-//   - A position in the training stream is a small Cursor, restored in O(1).
+//   - A position in the training stream is a small Position, restored in O(1).
 //
 // The way from files to batches:
 //

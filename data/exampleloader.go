@@ -30,11 +30,11 @@ type ExampleUpdate struct {
 	Micro    []ExampleBatch
 	Weight   float64 // of all rows
 	Examples int64   // rows that hold one
-	Cursor   ExampleCursor
+	Position ExamplePosition
 }
 
-// ExampleCursor is a position in a stream of micro-batches.
-type ExampleCursor struct {
+// ExamplePosition is a place in a stream of micro-batches.
+type ExamplePosition struct {
 	Epoch int64 `json:"epoch"`
 	Index int64 `json:"index"` // micro-batches of this pass done
 	// What the order depends on, as one string.
@@ -68,7 +68,7 @@ type ExampleLoader struct {
 	first    []int64   // number of each bucket's first micro-batch, and the total
 	order    string
 	start    int64 // micro-batches before the ring's update 0, over all epochs
-	cursor   int64
+	position int64
 	ring     *ring[exampleSlot]
 }
 
@@ -217,7 +217,7 @@ func (l *ExampleLoader) fill(n int64, s *exampleSlot) error {
 			return err
 		}
 	}
-	s.Cursor = l.at(min(first+l.perUpdate(), end))
+	s.Position = l.at(min(first+l.perUpdate(), end))
 	return nil
 }
 
@@ -295,9 +295,9 @@ func (l *ExampleLoader) blank(row Row) {
 	}
 }
 
-func (l *ExampleLoader) at(batches int64) ExampleCursor {
+func (l *ExampleLoader) at(batches int64) ExamplePosition {
 	n := l.batches()
-	return ExampleCursor{Epoch: batches / n, Index: batches % n, Order: l.order}
+	return ExamplePosition{Epoch: batches / n, Index: batches % n, Order: l.order}
 }
 
 // Next returns the next update, or io.EOF after the last. What it points to is
@@ -307,25 +307,25 @@ func (l *ExampleLoader) Next() (*ExampleUpdate, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.cursor = s.Cursor.Epoch*l.batches() + s.Cursor.Index
+	l.position = s.Position.Epoch*l.batches() + s.Position.Index
 	return &s.ExampleUpdate, nil
 }
 
-// Cursor is the position after the last update returned by Next.
-func (l *ExampleLoader) Cursor() ExampleCursor { return l.at(l.cursor) }
+// Position is the position after the last update returned by Next.
+func (l *ExampleLoader) Position() ExamplePosition { return l.at(l.position) }
 
-// Seek goes to a cursor. The stream from there on equals the uninterrupted one.
-func (l *ExampleLoader) Seek(c ExampleCursor) error {
+// Seek goes to a position. The stream from there on equals the uninterrupted one.
+func (l *ExampleLoader) Seek(c ExamplePosition) error {
 	n := l.batches()
 	switch {
 	case c.Order != l.order:
-		return fmt.Errorf("data: the cursor belongs to the order of %s, this run has %s", c.Order, l.order)
+		return fmt.Errorf("data: the position belongs to the order of %s, this run has %s", c.Order, l.order)
 	case c.Epoch < 0 || c.Index < 0 || c.Index >= n || c.Epoch > (math.MaxInt64-n)/n:
-		return fmt.Errorf("data: cursor at epoch %d, micro-batch %d of %d", c.Epoch, c.Index, n)
+		return fmt.Errorf("data: position at epoch %d, micro-batch %d of %d", c.Epoch, c.Index, n)
 	}
 	return l.ring.restart(func() int64 {
 		l.start = c.Epoch*n + c.Index
-		l.cursor = l.start
+		l.position = l.start
 		return l.updates()
 	})
 }

@@ -178,7 +178,7 @@ func TestExamplesResume(t *testing.T) {
 		whole := newExamples(t, x, opt)
 		defer whole.Close()
 		drain(t, whole, rapid.IntRange(0, 9).Draw(t, "before"))
-		raw, err := json.Marshal(whole.Cursor())
+		raw, err := json.Marshal(whole.Position())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -186,18 +186,18 @@ func TestExamplesResume(t *testing.T) {
 		opt.Workers, opt.Depth = 5-opt.Workers, 4-opt.Depth
 		resumed := newExamples(t, x, opt)
 		defer resumed.Close()
-		var cursor ExampleCursor
-		if err := json.Unmarshal(raw, &cursor); err != nil {
+		var position ExamplePosition
+		if err := json.Unmarshal(raw, &position); err != nil {
 			t.Fatal(err)
 		}
-		if err := resumed.Seek(cursor); err != nil {
+		if err := resumed.Seek(position); err != nil {
 			t.Fatal(err)
 		}
 		if d := cmp.Diff(want, drain(t, resumed, 5)); d != "" {
 			t.Fatal(d)
 		}
-		if whole.Cursor() != resumed.Cursor() {
-			t.Fatalf("cursors %+v, %+v", whole.Cursor(), resumed.Cursor())
+		if whole.Position() != resumed.Position() {
+			t.Fatalf("positions %+v, %+v", whole.Position(), resumed.Position())
 		}
 	})
 }
@@ -306,12 +306,12 @@ func TestExamplesErrors(t *testing.T) {
 	wantError(t, err, "no examples")
 	l := newExamples(t, x, ExampleOptions{MicroBatches: 1, Buckets: one, Seed: 1})
 	defer l.Close()
-	for want, change := range map[string]func(*ExampleCursor){
-		"seed=1":        func(c *ExampleCursor) { c.Order = "other" },
-		"micro-batch 2": func(c *ExampleCursor) { c.Index = 2 },
-		"epoch -1":      func(c *ExampleCursor) { c.Epoch = -1 },
+	for want, change := range map[string]func(*ExamplePosition){
+		"seed=1":        func(c *ExamplePosition) { c.Order = "other" },
+		"micro-batch 2": func(c *ExamplePosition) { c.Index = 2 },
+		"epoch -1":      func(c *ExamplePosition) { c.Epoch = -1 },
 	} {
-		c := l.Cursor()
+		c := l.Position()
 		change(&c)
 		wantError(t, l.Seek(c), want)
 	}

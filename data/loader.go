@@ -38,16 +38,16 @@ type Update struct {
 	Weight float64
 	// Windows counts the rows that hold data.
 	Windows int64
-	// Cursor is the position after this update.
-	Cursor Cursor
+	// Position is the position after this update.
+	Position Position
 }
 
-// Cursor is a position in a stream of windows. It is small, is stored in
+// Position is a place in a stream of windows. It is small, is stored in
 // checkpoints as JSON and is entered in O(1).
-type Cursor struct {
+type Position struct {
 	Epoch int64 `json:"epoch"` // whole passes done
 	Index int64 `json:"index"` // windows of this pass done
-	// What the order depends on; Seek refuses a cursor of another order.
+	// What the order depends on; Seek refuses a position of another order.
 	Corpus  string `json:"corpus"`
 	Length  int    `json:"length"`
 	Shuffle bool   `json:"shuffle"`
@@ -78,12 +78,12 @@ type LoaderOptions struct {
 // its stream depends on the corpus and the options above Workers only.
 // The methods are for one goroutine.
 type Loader struct {
-	windows *Windows
-	opt     LoaderOptions
-	order   Cursor // what the order depends on, at position 0
-	start   int64  // windows before the ring's update 0, over all epochs
-	cursor  int64  // windows done, over all epochs
-	ring    *ring[Update]
+	windows  *Windows
+	opt      LoaderOptions
+	order    Position // what the order depends on, at position 0
+	start    int64    // windows before the ring's update 0, over all epochs
+	position int64    // windows done, over all epochs
+	ring     *ring[Update]
 }
 
 // NewLoader starts to prefetch from the first window on.
@@ -109,7 +109,7 @@ func NewLoader(w *Windows, opt LoaderOptions) (*Loader, error) {
 	case opt.Epochs < 0:
 		return nil, fmt.Errorf("data: %d epochs, want 0 (no end) or more", opt.Epochs)
 	}
-	order := Cursor{Corpus: w.Corpus().ID(), Length: w.Length(), Shuffle: opt.Shuffle, Seed: opt.Seed}
+	order := Position{Corpus: w.Corpus().ID(), Length: w.Length(), Shuffle: opt.Shuffle, Seed: opt.Seed}
 	l := &Loader{windows: w, opt: opt, order: order}
 	slots := make([]Update, opt.Depth+1) // one is with the consumer
 	for i := range slots {
@@ -193,7 +193,7 @@ func (l *Loader) fill(n int64, u *Update) error {
 			u.Windows++
 		}
 	}
-	u.Cursor = l.at(min(first+l.perUpdate(), end))
+	u.Position = l.at(min(first+l.perUpdate(), end))
 	return nil
 }
 
@@ -215,8 +215,8 @@ func (l *Loader) window(at int64) int64 {
 	return order.At(at % n)
 }
 
-// at is the cursor after a number of windows over all epochs.
-func (l *Loader) at(windows int64) Cursor {
+// at is the position after a number of windows over all epochs.
+func (l *Loader) at(windows int64) Position {
 	c, n := l.order, l.windows.Len()
 	c.Epoch, c.Index = windows/n, windows%n
 	return c
@@ -229,32 +229,32 @@ func (l *Loader) Next() (*Update, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.cursor = u.Cursor.Epoch*l.windows.Len() + u.Cursor.Index
+	l.position = u.Position.Epoch*l.windows.Len() + u.Position.Index
 	return u, nil
 }
 
-// Cursor is the position after the last update returned by Next.
-func (l *Loader) Cursor() Cursor { return l.at(l.cursor) }
+// Position is the position after the last update returned by Next.
+func (l *Loader) Position() Position { return l.at(l.position) }
 
-// Seek goes to a cursor. The stream from there on equals the uninterrupted
+// Seek goes to a position. The stream from there on equals the uninterrupted
 // one, also when MicroBatches, BatchSize or World are others than before: then
 // the same windows come in the same order, cut in other updates.
-func (l *Loader) Seek(c Cursor) error {
-	here := l.at(l.cursor)
+func (l *Loader) Seek(c Position) error {
+	here := l.at(l.position)
 	n := l.windows.Len()
 	switch {
 	case c.Corpus != here.Corpus:
-		return fmt.Errorf("data: the cursor belongs to corpus %.12s, this is corpus %.12s: the prepared data changed; prepare the old data again, or start a new run", c.Corpus, here.Corpus)
+		return fmt.Errorf("data: the position belongs to corpus %.12s, this is corpus %.12s: the prepared data changed; prepare the old data again, or start a new run", c.Corpus, here.Corpus)
 	case c.Length != here.Length:
-		return fmt.Errorf("data: the cursor counts windows of %d tokens, this run has %d", c.Length, here.Length)
+		return fmt.Errorf("data: the position counts windows of %d tokens, this run has %d", c.Length, here.Length)
 	case c.Shuffle != here.Shuffle || c.Seed != here.Seed:
-		return fmt.Errorf("data: the cursor belongs to the order of shuffle=%t seed=%d, this run has shuffle=%t seed=%d", c.Shuffle, c.Seed, here.Shuffle, here.Seed)
+		return fmt.Errorf("data: the position belongs to the order of shuffle=%t seed=%d, this run has shuffle=%t seed=%d", c.Shuffle, c.Seed, here.Shuffle, here.Seed)
 	case c.Epoch < 0 || c.Index < 0 || c.Index >= n || c.Epoch > (math.MaxInt64-n)/n:
-		return fmt.Errorf("data: cursor at epoch %d, window %d of %d", c.Epoch, c.Index, n)
+		return fmt.Errorf("data: position at epoch %d, window %d of %d", c.Epoch, c.Index, n)
 	}
 	return l.ring.restart(func() int64 {
 		l.start = c.Epoch*n + c.Index
-		l.cursor = l.start
+		l.position = l.start
 		return l.updates()
 	})
 }

@@ -124,7 +124,7 @@ func TestLoaderEpoch(t *testing.T) {
 	})
 }
 
-// The stream after Seek(cursor) is the uninterrupted one, also through JSON,
+// The stream after Seek(position) is the uninterrupted one, also through JSON,
 // with other workers, and with other batch shapes.
 func TestLoaderResume(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -136,7 +136,7 @@ func TestLoaderResume(t *testing.T) {
 		whole := newLoader(t, c, 3, opt)
 		defer whole.Close()
 		take(t, whole, before)
-		raw, err := json.Marshal(whole.Cursor())
+		raw, err := json.Marshal(whole.Position())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -150,20 +150,20 @@ func TestLoaderResume(t *testing.T) {
 		resumed := newLoader(t, c, 3, again)
 		defer resumed.Close()
 		take(t, resumed, rapid.IntRange(0, 3).Draw(t, "ahead"))
-		var cursor Cursor
-		if err := json.Unmarshal(raw, &cursor); err != nil {
+		var position Position
+		if err := json.Unmarshal(raw, &position); err != nil {
 			t.Fatal(err)
 		}
-		if err := resumed.Seek(cursor); err != nil {
+		if err := resumed.Seek(position); err != nil {
 			t.Fatal(err)
 		}
-		if resumed.Cursor() != cursor {
-			t.Fatalf("cursor after Seek %+v, want %+v", resumed.Cursor(), cursor)
+		if resumed.Position() != position {
+			t.Fatalf("position after Seek %+v, want %+v", resumed.Position(), position)
 		}
 		if d := cmp.Diff(want, take(t, resumed, after)); d != "" {
 			t.Fatal(d)
 		}
-		if d := cmp.Diff(whole.Cursor(), resumed.Cursor()); d != "" {
+		if d := cmp.Diff(whole.Position(), resumed.Position()); d != "" {
 			t.Fatal(d)
 		}
 	})
@@ -226,16 +226,16 @@ func TestLoaderSeekRefuses(t *testing.T) {
 	c := newMemory(10, []int32{1, 2, 3, 4, 5, 6, 7, 8})
 	l := newLoader(t, c, 2, LoaderOptions{MicroBatches: 1, BatchSize: 1, Seed: 1})
 	defer l.Close()
-	good := l.Cursor()
-	for want, change := range map[string]func(*Cursor){
-		"corpus":     func(c *Cursor) { c.Corpus = "other" },
-		"3 tokens":   func(c *Cursor) { c.Length = 3 },
-		"seed=2":     func(c *Cursor) { c.Seed = 2 },
-		"shuffle":    func(c *Cursor) { c.Shuffle = true },
-		"window 4":   func(c *Cursor) { c.Index = 4 },
-		"window -1":  func(c *Cursor) { c.Index = -1 },
-		"epoch -1":   func(c *Cursor) { c.Epoch = -1 },
-		"epoch 9223": func(c *Cursor) { c.Epoch = 1<<63 - 1 },
+	good := l.Position()
+	for want, change := range map[string]func(*Position){
+		"corpus":     func(c *Position) { c.Corpus = "other" },
+		"3 tokens":   func(c *Position) { c.Length = 3 },
+		"seed=2":     func(c *Position) { c.Seed = 2 },
+		"shuffle":    func(c *Position) { c.Shuffle = true },
+		"window 4":   func(c *Position) { c.Index = 4 },
+		"window -1":  func(c *Position) { c.Index = -1 },
+		"epoch -1":   func(c *Position) { c.Epoch = -1 },
+		"epoch 9223": func(c *Position) { c.Epoch = 1<<63 - 1 },
 	} {
 		bad := good
 		change(&bad)

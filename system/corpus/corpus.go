@@ -124,7 +124,7 @@ func Prepare(ctx context.Context, c *config.Config, cache string, position json.
 // Learned is the id of the text that a run has learned from up to a position,
 // empty where that names none.
 func Learned(position json.RawMessage) string {
-	var at data.Cursor
+	var at data.Position
 	if position == nil || json.Unmarshal(position, &at) != nil { // of another kind
 		return ""
 	}

@@ -36,14 +36,14 @@ func (f feed) Next() (train.Update, error) {
 		return train.Update{}, err
 	}
 	return train.Update{
-		Micro: len(u.Micro), Weight: u.Weight, Tokens: int64(len(u.Micro) * len(u.Micro[0].Tokens)), Cursor: u.Cursor,
+		Micro: len(u.Micro), Weight: u.Weight, Tokens: int64(len(u.Micro) * len(u.Micro[0].Tokens)), Cursor: u.Position,
 		Fill: func(m int, in train.Inputs) error { return Fill(&u.Micro[m], in) },
 	}, nil
 }
 
 // Seek implements train.Feed.
 func (f feed) Seek(cursor json.RawMessage) error {
-	var c data.Cursor
+	var c data.Position
 	if err := json.Unmarshal(cursor, &c); err != nil {
 		return err
 	}

@@ -46,8 +46,8 @@ type feed struct {
 
 // position is a feed's place: updates done and that of each stream.
 type position struct {
-	Update  int64                `json:"update"`
-	Streams []data.ExampleCursor `json:"streams"`
+	Update  int64                  `json:"update"`
+	Streams []data.ExamplePosition `json:"streams"`
 }
 
 // drawn is a part with its data, kept apart from the loader's buffers: an
@@ -102,7 +102,7 @@ func clone(b *data.ExampleBatch) data.ExampleBatch {
 func (f *feed) position() position {
 	p := position{Update: f.update}
 	for _, s := range f.streams {
-		p.Streams = append(p.Streams, s.Cursor())
+		p.Streams = append(p.Streams, s.Position())
 	}
 	return p
 }

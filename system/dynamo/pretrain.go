@@ -131,9 +131,9 @@ func (f *maskedFeed) Next() (train.Update, error) {
 	if err != nil {
 		return train.Update{}, err
 	}
-	place := uint64(u.Cursor.Epoch)<<40 | uint64(u.Cursor.Index)
+	place := uint64(u.Position.Epoch)<<40 | uint64(u.Position.Index)
 	return train.Update{
-		Micro: len(u.Micro), Weight: float64(len(u.Micro) * maskedCount(f.config, f.rows)), Tokens: u.Windows * int64(f.config.Data.SeqLen), Cursor: u.Cursor,
+		Micro: len(u.Micro), Weight: float64(len(u.Micro) * maskedCount(f.config, f.rows)), Tokens: u.Windows * int64(f.config.Data.SeqLen), Cursor: u.Position,
 		Fill: func(m int, in train.Inputs) error {
 			rng := rand.New(rand.NewPCG(f.config.Training.Seed+uint64(m), place))
 			return f.maskedLM.fill(&u.Micro[m], f.rows, rng, in)
@@ -143,7 +143,7 @@ func (f *maskedFeed) Next() (train.Update, error) {
 
 // Seek implements train.Feed.
 func (f *maskedFeed) Seek(cursor json.RawMessage) error {
-	var c data.Cursor
+	var c data.Position
 	if err := json.Unmarshal(cursor, &c); err != nil {
 		return err
 	}

@@ -124,14 +124,14 @@ func (f *feed) Next() (train.Update, error) {
 		variants[m] = variant(f.x.buckets[u.Micro[m].Bucket].Length)
 	}
 	return train.Update{
-		Micro: len(u.Micro), Weight: u.Weight, Tokens: u.Examples, Variants: variants, Cursor: u.Cursor,
+		Micro: len(u.Micro), Weight: u.Weight, Tokens: u.Examples, Variants: variants, Cursor: u.Position,
 		Fill: func(m int, in train.Inputs) error { return f.x.fill(&u.Micro[m], in) },
 	}, nil
 }
 
 // Seek implements train.Feed.
 func (f *feed) Seek(cursor json.RawMessage) error {
-	var c data.ExampleCursor
+	var c data.ExamplePosition
 	if err := json.Unmarshal(cursor, &c); err != nil {
 		return err
 	}

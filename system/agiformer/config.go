@@ -22,40 +22,40 @@ type Model struct {
 	DFF           int      `key:"d_ff" min:"1" of:"width" help:"width of the experts' feed-forward layers"`
 	MaxSeqLen     int      `key:"max_seq_len" min:"2" of:"positions" help:"positions"`
 	ConvKernel    int      `key:"conv_kernel" min:"1" of:"positions" help:"bytes that the front end's causal convolution sees"`
-	Positions     string   `key:"positions" enum:"rotary,learned" help:"how attention knows where a byte stands"`
-	RotaryBase    float64  `key:"rotary_base" above:"0" help:"base of the angles"`
-	NExperts      int      `key:"n_experts" min:"1" of:"experts" help:"experts of a block"`
-	ExpertTypes   []string `key:"expert_types" enum:"standard,spatial,logic,causal,language" help:"their kinds, taken in turn"`
+	Positions     string   `key:"positions" enum:"rotary,learned" help:"how attention encodes positions"`
+	RotaryBase    float64  `key:"rotary_base" above:"0" help:"base of the rotary angles"`
+	NExperts      int      `key:"n_experts" min:"1" of:"experts" help:"experts per block"`
+	ExpertTypes   []string `key:"expert_types" enum:"standard,spatial,logic,causal,language" help:"kinds of experts, assigned in turn"`
 	TopK          int      `key:"top_k" min:"1" of:"experts" help:"experts that a token goes to"`
-	Capacity      float64  `key:"capacity_factor" min:"0" of:"capacity" help:"tokens of a sample that an expert takes, as a multiple of the mean; what comes later is dropped; 0: all"`
-	BalanceWeight float64  `key:"balance_weight" min:"0" help:"of the load-balance loss"`
+	Capacity      float64  `key:"capacity_factor" min:"0" of:"capacity" help:"tokens of a sample that an expert takes, as a multiple of the mean; later tokens are dropped; 0: all"`
+	BalanceWeight float64  `key:"balance_weight" min:"0" help:"weight of the load-balance loss"`
 	DRelation     int      `key:"d_relation" min:"0" of:"width" help:"width of the pairwise relations of logic and causal experts; 0: model.d_model"`
 
 	UseMemory     bool `key:"use_memory" help:"working memory, bank and writer"`
 	MemorySize    int  `key:"memory_size" min:"1" of:"positions" help:"learned vectors of the bank"`
-	MemorySegment int  `key:"memory_segment" min:"1" of:"positions" help:"bytes after which the writer sums up"`
-	MemoryWrites  int  `key:"memory_writes" min:"1" of:"positions" help:"vectors that it writes each time"`
+	MemorySegment int  `key:"memory_segment" min:"1" of:"positions" help:"bytes that the writer summarizes at a time"`
+	MemoryWrites  int  `key:"memory_writes" min:"1" of:"positions" help:"vectors that the writer writes each time"`
 
 	UseIntrospection    bool    `key:"use_introspection" help:"steps of self-correction and heads that know the model's errors"`
 	IntrospectionSteps  int     `key:"introspection_steps" min:"1" of:"unrolled" help:"steps of self-correction"`
-	IntrospectionWeight float64 `key:"introspection_weight" above:"0" help:"of the loss of the heads"`
+	IntrospectionWeight float64 `key:"introspection_weight" above:"0" help:"weight of the introspection heads' loss"`
 
 	Language LanguageModel `key:"language" help:"the language model that language experts read"`
 
-	UseMultimodal bool       `key:"use_multimodal" help:"texts are captions (data.source is their folder) and come with the modalities below"`
-	Modalities    []string   `key:"modalities" enum:"image,audio,video" help:"what captions come with"`
-	Image         ImageModel `key:"image" help:"the encoder of pictures and of the frames of films"`
-	AudioSamples  int        `key:"audio_samples" min:"1" of:"samples" help:"longest sound, in samples"`
-	VideoFrames   int        `key:"video_frames" min:"1" of:"frames" help:"frames of a film"`
+	UseMultimodal bool       `key:"use_multimodal" help:"texts are captions (data.source is their folder) with the modalities below"`
+	Modalities    []string   `key:"modalities" enum:"image,audio,video" help:"modalities that accompany captions"`
+	Image         ImageModel `key:"image" help:"the encoder of images and video frames"`
+	AudioSamples  int        `key:"audio_samples" min:"1" of:"samples" help:"maximum length of sound, in samples"`
+	VideoFrames   int        `key:"video_frames" min:"1" of:"frames" help:"frames per video"`
 
 	Dropout      float64 `key:"dropout" min:"0" below:"1" help:"share of embeddings, branches and attention weights dropped"`
-	LayerNormEps float64 `key:"layer_norm_eps" above:"0" help:"added to the variance"`
+	LayerNormEps float64 `key:"layer_norm_eps" above:"0" help:"epsilon added to the variance"`
 }
 
 // LanguageModel is the section "model.language".
 type LanguageModel struct {
-	Path    string `key:"path" help:"GPT-NeoX or GPT-2 folder of the Hugging Face layout, whose sizes count then; empty: a transformer of the sizes below"`
-	Frozen  bool   `key:"frozen" help:"its weights stay as they are in the folder; without a folder, only to plan"`
+	Path    string `key:"path" help:"GPT-NeoX or GPT-2 folder in Hugging Face layout, which then decides the sizes; empty: a transformer of the sizes below"`
+	Frozen  bool   `key:"frozen" help:"keep the folder's weights unchanged; without a folder, for plans only"`
 	DModel  int    `key:"d_model" min:"2" of:"width" help:"its width"`
 	NLayers int    `key:"n_layers" min:"0" of:"layers" help:"its layers"`
 	NHeads  int    `key:"n_heads" min:"1" of:"heads" help:"its attention heads"`
@@ -64,10 +64,10 @@ type LanguageModel struct {
 
 // ImageModel is the section "model.image".
 type ImageModel struct {
-	Path    string `key:"path" help:"CLIP folder of the Hugging Face layout, whose sizes count then; empty: an encoder of the sizes below"`
-	Frozen  bool   `key:"frozen" help:"its weights stay as they are in the folder; without a folder, only to plan"`
-	Size    int    `key:"size" min:"1" of:"pixels" help:"pixels of a picture's side"`
-	Patch   int    `key:"patch" min:"1" of:"pixels" help:"pixels of a patch's side"`
+	Path    string `key:"path" help:"CLIP folder in Hugging Face layout, which then decides the sizes; empty: an encoder of the sizes below"`
+	Frozen  bool   `key:"frozen" help:"keep the folder's weights unchanged; without a folder, for plans only"`
+	Size    int    `key:"size" min:"1" of:"pixels" help:"pixels per side of an image"`
+	Patch   int    `key:"patch" min:"1" of:"pixels" help:"pixels per side of a patch"`
 	DModel  int    `key:"d_model" min:"1" of:"width" help:"its width"`
 	NLayers int    `key:"n_layers" min:"0" of:"layers" help:"its layers"`
 	NHeads  int    `key:"n_heads" min:"1" of:"heads" help:"its attention heads"`

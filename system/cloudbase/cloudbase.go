@@ -26,66 +26,66 @@ import (
 
 // Model is the section "model" of the configuration.
 type Model struct {
-	Architecture     string    `key:"architecture" enum:"attention,transformer,ssm,gnn,cnn" help:"attention: the guide's network, pictures one by one and attention over time; transformer, ssm: what joins the frames instead; gnn: attention on the grid of each picture; cnn: the mean picture, without angles"`
-	Height           int       `key:"height" min:"1" of:"pixels" help:"rows of a picture"`
-	Width            int       `key:"width" min:"1" of:"pixels" help:"columns of a picture"`
-	Frames           int       `key:"frames" min:"1" of:"frames" help:"frames of a window, the label is of the middle one"`
-	View             int       `key:"view" min:"1" of:"frames" help:"consecutive frames that the picture network sees at once, as channels; 1 as in the guide, where it cannot see motion"`
-	Channels         []int     `key:"channels" min:"1" of:"width" help:"of the convolutions; each halves the picture"`
-	SpatialAttention bool      `key:"spatial_attention" help:"weigh the pixels of a picture before the first convolution"`
-	TimeAttention    bool      `key:"temporal_attention" help:"weigh the frames; else their mean"`
-	FilmIdentity     bool      `key:"film_identity" help:"the angles scale by 1 + gamma; off as in the guide, where they scale by gamma"`
-	Norm             string    `key:"norm" enum:"batch,group" help:"normalisation of the convolutions and the dense head"`
-	NormBias         bool      `key:"bias_before_norm" help:"biases in front of batch normalisation, which takes them away again; on as in the guide"`
-	Groups           int       `key:"groups" min:"1" of:"width" help:"of group normalisation"`
+	Architecture     string    `key:"architecture" enum:"attention,transformer,ssm,gnn,cnn" help:"attention: the guide's network, images one by one and attention over time; transformer, ssm: combine the frames instead; gnn: attention on the grid of each image; cnn: the mean image, without angles"`
+	Height           int       `key:"height" min:"1" of:"pixels" help:"rows of an image"`
+	Width            int       `key:"width" min:"1" of:"pixels" help:"columns of an image"`
+	Frames           int       `key:"frames" min:"1" of:"frames" help:"frames per window; the label is that of the middle one"`
+	View             int       `key:"view" min:"1" of:"frames" help:"consecutive frames that the image network sees at once, as channels; 1 as in the guide, where it cannot see motion"`
+	Channels         []int     `key:"channels" min:"1" of:"width" help:"channels of the convolutions; each halves the image"`
+	SpatialAttention bool      `key:"spatial_attention" help:"weight the pixels of an image before the first convolution"`
+	TimeAttention    bool      `key:"temporal_attention" help:"weight the frames by attention; false: take their mean"`
+	FilmIdentity     bool      `key:"film_identity" help:"the angles scale by 1 + gamma; false as in the guide, where they scale by gamma"`
+	Norm             string    `key:"norm" enum:"batch,group" help:"normalization of the convolutions and the dense head"`
+	NormBias         bool      `key:"bias_before_norm" help:"biases before batch normalization, which removes them again; true as in the guide"`
+	Groups           int       `key:"groups" min:"1" of:"width" help:"groups of group normalization"`
 	Angles           string    `key:"angles" enum:"sincos,linear" help:"sincos: sines and cosines; linear: scaled degrees as in the guide, where 0 and 360 are far apart"`
-	UseAngles        string    `key:"use_angles" enum:"both,sza,saa,none" help:"which of the sun's angles are seen, the others are 0"`
-	Dropout          float64   `key:"dropout" min:"0" below:"1" help:"share of a picture's channels dropped behind each convolution"`
-	DenseDropout     []float64 `key:"dense_dropout" min:"0" max:"0.99" help:"share dropped behind each of the two dense layers"`
+	UseAngles        string    `key:"use_angles" enum:"both,sza,saa,none" help:"which of the sun's angles are used; the others are 0"`
+	Dropout          float64   `key:"dropout" min:"0" below:"1" help:"share of an image's channels dropped after each convolution"`
+	DenseDropout     []float64 `key:"dense_dropout" min:"0" max:"0.99" help:"share dropped after each of the two dense layers"`
 	Layers           int       `key:"layers" min:"1" of:"layers" help:"blocks of transformer and ssm"`
 	Heads            int       `key:"heads" min:"1" of:"heads" help:"attention heads of transformer and gnn"`
 	AttentionDropout float64   `key:"attention_dropout" min:"0" below:"1" help:"share of attention weights dropped, in transformer and gnn"`
-	StateSize        int       `key:"state_size" min:"1" of:"width" help:"states of a channel of ssm"`
+	StateSize        int       `key:"state_size" min:"1" of:"width" help:"states per channel of ssm"`
 	MaskShare        float64   `key:"mask_share" above:"0" below:"1" help:"share of patches hidden in masked pre-training"`
 	MaskPatch        int       `key:"mask_patch" min:"1" of:"pixels" help:"rows and columns of a patch"`
 }
 
 // Data are the keys that the system adds to the section "data".
 type Data struct {
-	Rows      []int   `key:"rows" of:"pixels" help:"first row of a picture to keep and the one behind the last; empty: all"`
-	Columns   []int   `key:"columns" of:"pixels" help:"first column to keep and the one behind the last; empty: all"`
-	Resize    bool    `key:"resize" help:"scale pictures to model.height x model.width by area"`
+	Rows      []int   `key:"rows" of:"pixels" help:"first row of an image to keep and the row after the last; empty: all"`
+	Columns   []int   `key:"columns" of:"pixels" help:"first column to keep and the column after the last; empty: all"`
+	Resize    bool    `key:"resize" help:"scale images to model.height x model.width by area"`
 	FlatField bool    `key:"flat_field" help:"divide by the mean of the first hundred frames of the flight"`
-	Clahe     float64 `key:"clahe_clip_limit" min:"0" max:"1" help:"local histogram equalisation with this clip limit, a share of a tile; 0: none"`
-	Normalise string  `key:"normalize" enum:"zscore,minmax,none" help:"of each picture"`
+	Clahe     float64 `key:"clahe_clip_limit" min:"0" max:"1" help:"local histogram equalization with this clip limit, as a share of a tile; 0: none"`
+	Normalise string  `key:"normalize" enum:"zscore,minmax,none" help:"normalization of each image"`
 	MaxGap    float64 `key:"max_gap" min:"0" help:"longest time between frames of a window, in seconds; 0: twice the median of the flight"`
-	BaseMin   float64 `key:"cbh_min" help:"labels below are left out, km"`
-	BaseMax   float64 `key:"cbh_max" help:"labels above are left out, km"`
+	BaseMin   float64 `key:"cbh_min" help:"labels below this are ignored, km"`
+	BaseMax   float64 `key:"cbh_max" help:"labels above this are ignored, km"`
 }
 
 // Split is the section "split".
 type Split struct {
-	Validation  []string `key:"validation" help:"flights that the best weights are chosen by"`
-	Calibration []string `key:"calibration" help:"flights that the intervals are calibrated on"`
-	Test        []string `key:"test" help:"flights that are only reported on"`
-	Confidence  float64  `key:"confidence" above:"0" below:"1" help:"share of truths that the intervals are to cover"`
+	Validation  []string `key:"validation" help:"flights that select the best weights"`
+	Calibration []string `key:"calibration" help:"flights that calibrate the intervals"`
+	Test        []string `key:"test" help:"flights for the report only"`
+	Confidence  float64  `key:"confidence" above:"0" below:"1" help:"share of true values that the intervals should cover"`
 }
 
 // Loss is the section "loss".
 type Loss struct {
-	Kind        string  `key:"type" enum:"huber,mae,mse,mse_mae,huber_mae,weighted_huber,weighted_huber_mae" help:"of the error in units of the training labels' deviation"`
-	Alpha       float64 `key:"alpha" min:"0" max:"1" help:"share of the first part of mse_mae and huber_mae"`
-	Delta       float64 `key:"huber_delta" above:"0" help:"error where huber turns from a square to a line"`
+	Kind        string  `key:"type" enum:"huber,mae,mse,mse_mae,huber_mae,weighted_huber,weighted_huber_mae" help:"loss of the error, in standard deviations of the training labels"`
+	Alpha       float64 `key:"alpha" min:"0" max:"1" help:"weight of the first part of mse_mae and huber_mae"`
+	Delta       float64 `key:"huber_delta" above:"0" help:"error where huber changes from quadratic to linear"`
 	Gamma       float64 `key:"gamma" min:"1" help:"power of the error in the second part of huber_mae"`
-	UnderWeight float64 `key:"under_weight" above:"0" help:"weight of predictions below the truth in the weighted kinds"`
+	UnderWeight float64 `key:"under_weight" above:"0" help:"weight of predictions below the true value in the weighted kinds"`
 	HardShare   float64 `key:"hard_mining_k" min:"0" max:"1" help:"share of a micro-batch with the largest losses that counts more; 0: none"`
-	HardFactor  float64 `key:"hard_mining_factor" min:"1" help:"how much more"`
+	HardFactor  float64 `key:"hard_mining_factor" min:"1" help:"factor by which it counts more"`
 }
 
 // Augment is the section "augment": what training does to a window.
 type Augment struct {
 	Flip       float64 `key:"flip" min:"0" max:"1" help:"share of windows mirrored left to right, with the azimuth"`
-	Brightness float64 `key:"brightness" min:"0" help:"added to a window: uniform within this, in units of a normalised picture"`
+	Brightness float64 `key:"brightness" min:"0" help:"offset of a window: uniform within this, in units of a normalized image"`
 	Contrast   float64 `key:"contrast" min:"0" below:"1" help:"factor of a window: uniform within 1 -+ this"`
 	Noise      float64 `key:"noise" min:"0" help:"standard deviation of noise added to each pixel"`
 	Erase      float64 `key:"erase" min:"0" max:"1" help:"share of windows with a rectangle of 2 to 10 % set to 0 in every frame"`
@@ -93,16 +93,16 @@ type Augment struct {
 
 // Phases is the section "phases": the runs that training consists of.
 type Phases struct {
-	Run           string  `key:"run" enum:"final,pretrain,mae,fold,loo,all" help:"final: one run on all flights but those of the split; pretrain: on one flight; mae: masked pictures without labels; fold: without leave_out; loo: a fold for each training flight; all: what is configured of them, one after the other"`
+	Run           string  `key:"run" enum:"final,pretrain,mae,fold,loo,all" help:"final: one run on all flights except those of the split; pretrain: on one flight; mae: masked images without labels; fold: without leave_out; loo: one fold per training flight; all: those that are configured, one after the other"`
 	Init          string  `key:"init" help:"run or checkpoint to take weights from"`
-	Pretrain      string  `key:"pretrain_flight" help:"flight of the first run, split in time by data.held_out_fraction; empty: there is none"`
-	Overweight    float64 `key:"overweight_factor" min:"1" of:"repeats" help:"how often its windows come in an epoch of the final run"`
+	Pretrain      string  `key:"pretrain_flight" help:"flight of the first run, split in time by data.held_out_fraction; empty: no such run"`
+	Overweight    float64 `key:"overweight_factor" min:"1" of:"repeats" help:"how often its windows appear in an epoch of the final run"`
 	LeaveOut      string  `key:"leave_out" help:"the flight that a fold is validated on"`
-	Masked        bool    `key:"masked" help:"begin with masked pictures"`
-	Loo           bool    `key:"loo" help:"end with a fold for each training flight"`
+	Masked        bool    `key:"masked" help:"begin with masked images"`
+	Loo           bool    `key:"loo" help:"end with one fold per training flight"`
 	PretrainSteps int     `key:"pretrain_steps" min:"0" of:"updates" help:"updates of the first run; 0: training.max_steps"`
-	MaskedSteps   int     `key:"masked_steps" min:"0" of:"updates" help:"updates on masked pictures; 0: training.max_steps"`
-	LooSteps      int     `key:"loo_steps" min:"0" of:"updates" help:"updates of a fold; 0: training.max_steps"`
+	MaskedSteps   int     `key:"masked_steps" min:"0" of:"updates" help:"updates on masked images; 0: training.max_steps"`
+	LooSteps      int     `key:"loo_steps" min:"0" of:"updates" help:"updates per fold; 0: training.max_steps"`
 }
 
 // System is the system as the command line knows it.

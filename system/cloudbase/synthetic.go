@@ -23,18 +23,18 @@ import (
 // It is not radiative transfer: the layer is flat and thin, so its base is what
 // is seen from above, and no model trained on it knows anything of real clouds.
 type Synthetic struct {
-	Flights     int     `key:"flights" min:"1" of:"flights" help:"flights, called flight-01 and on; each has cells, cover, sun, surface and exposure of its own"`
-	Bursts      int     `key:"bursts" min:"1" of:"flights" help:"runs of frames in a flight, each over another scene"`
-	BurstFrames int     `key:"burst_frames" min:"1" of:"frames" help:"frames of a burst"`
+	Flights     int     `key:"flights" min:"1" of:"flights" help:"number of flights, called flight-01 and so on, each with its own cells, cover, sun, surface and exposure"`
+	Bursts      int     `key:"bursts" min:"1" of:"flights" help:"bursts of frames per flight, each over another scene"`
+	BurstFrames int     `key:"burst_frames" min:"1" of:"frames" help:"frames per burst"`
 	Interval    float64 `key:"interval" above:"0" help:"seconds between frames of a burst"`
 	Pause       float64 `key:"pause" above:"0" help:"seconds between bursts"`
-	Altitude    float64 `key:"altitude" above:"0" help:"of the aircraft, km"`
-	Speed       float64 `key:"speed" above:"0" help:"of the aircraft, m/s"`
-	FieldOfView float64 `key:"field_of_view" above:"0" below:"180" help:"of the picture from left to right, degrees"`
+	Altitude    float64 `key:"altitude" above:"0" help:"altitude of the aircraft, km"`
+	Speed       float64 `key:"speed" above:"0" help:"speed of the aircraft, m/s"`
+	FieldOfView float64 `key:"field_of_view" above:"0" below:"180" help:"horizontal field of view, degrees"`
 	BaseMin     float64 `key:"base_min" min:"0" help:"lowest cloud base, km"`
 	BaseMax     float64 `key:"base_max" above:"0" help:"highest cloud base, km"`
-	Noise       float64 `key:"noise" min:"0" help:"standard deviation of a pixel, of a full scale of 1"`
-	Seed        uint64  `key:"seed" of:"seed" help:"of the flights"`
+	Noise       float64 `key:"noise" min:"0" help:"standard deviation of a pixel's noise, on a scale of 0 to 1"`
+	Seed        uint64  `key:"seed" of:"seed" help:"seed of the flights"`
 }
 
 // sky is what distinguishes a flight.

@@ -32,24 +32,24 @@ import (
 
 // Model is the section "model" of the configuration.
 type Model struct {
-	Folder           string   `key:"folder" help:"BERT- or RoBERTa-shaped model folder (config.json, weights, tokenizer) that is the encoder, which decides every size; empty: phase 0 trains one"`
-	Architecture     string   `key:"architecture" enum:"bert,roberta" help:"names of the encoder's weights and positions"`
+	Folder           string   `key:"folder" help:"BERT or RoBERTa model folder (config.json, weights, tokenizer) used as the encoder, which decides every size; empty: phase 0 trains one"`
+	Architecture     string   `key:"architecture" enum:"bert,roberta" help:"layout of the encoder's weights and positions"`
 	DModel           int      `key:"d_model" min:"1" of:"width" help:"width of the residual stream"`
 	NLayers          int      `key:"n_layers" min:"1" of:"layers" help:"blocks of the encoder"`
 	NHeads           int      `key:"n_heads" min:"1" of:"heads" help:"attention heads"`
 	DFF              int      `key:"d_ff" min:"1" of:"width" help:"width of the feed-forward layer"`
 	VocabSize        int      `key:"vocab_size" min:"0" of:"vocabulary" help:"tokens; 0: data.tokenizer.vocab_size"`
-	MaxSeqLen        int      `key:"max_seq_len" min:"4" of:"positions" help:"longest text in tokens, markers included"`
+	MaxSeqLen        int      `key:"max_seq_len" min:"4" of:"positions" help:"maximum length of a text in tokens, markers included"`
 	TokenTypes       int      `key:"token_types" min:"1" of:"vocabulary" help:"rows of the token type table; texts are all of type 0"`
-	PadID            int      `key:"pad_id" min:"0" of:"vocabulary" help:"id of padding; positions of roberta start behind it"`
-	Activation       string   `key:"activation" help:"of the feed-forward layers: gelu, gelu_tanh, relu, silu"`
+	PadID            int      `key:"pad_id" min:"0" of:"vocabulary" help:"id of padding; roberta's positions start after it"`
+	Activation       string   `key:"activation" help:"activation of the feed-forward layers: gelu, gelu_tanh, relu or silu"`
 	Dropout          float64  `key:"dropout" min:"0" below:"1" help:"share of activations dropped in phase 0; the frozen encoder drops nothing"`
 	AttentionDropout float64  `key:"attention_dropout" min:"0" below:"1" help:"share of attention weights dropped in phase 0"`
-	LayerNormEps     float64  `key:"layer_norm_eps" above:"0" help:"added to the variance"`
-	InitStd          float64  `key:"init_std" min:"0" help:"of weights that no folder gives; 0: 0.06*sqrt(128/d_model), which keeps the gain of a layer the same in every width"`
+	LayerNormEps     float64  `key:"layer_norm_eps" above:"0" help:"epsilon added to the variance"`
+	InitStd          float64  `key:"init_std" min:"0" help:"standard deviation of initial weights that no folder gives; 0: 0.06*sqrt(128/d_model), which gives layers the same gain at every width"`
 	HeadDropout      float64  `key:"head_dropout" min:"0" below:"1" help:"share of activations dropped in heads and decoders"`
-	DecoderLayers    int      `key:"decoder_layers" min:"1" of:"layers" help:"blocks of the decoder of a task that writes"`
-	DecoderFF        int      `key:"decoder_ff" min:"0" of:"width" help:"width of a decoder's feed-forward layer; 0: that of the encoder"`
+	DecoderLayers    int      `key:"decoder_layers" min:"1" of:"layers" help:"blocks of a generation task's decoder"`
+	DecoderFF        int      `key:"decoder_ff" min:"0" of:"width" help:"width of a decoder's feed-forward layer; 0: the encoder's"`
 	Tasks            []string `key:"tasks" enum:"sentiment,qa,summarization,code_generation,translation" help:"tasks to train, in the order of their numbers"`
 }
 
@@ -57,27 +57,27 @@ type Model struct {
 type Router struct {
 	Hidden            []int   `key:"hidden" min:"1" of:"width" help:"widths of the hidden layers"`
 	Dropout           float64 `key:"dropout" min:"0" below:"1" help:"share of hidden activations dropped"`
-	Dispatch          string  `key:"dispatch" enum:"soft,hard" help:"in phase 3 and in use: soft: the adapters are mixed by the router's probabilities; hard: a text goes to one task, and a batch is grouped by task"`
-	Temperature       float64 `key:"temperature" above:"0" help:"that the logits are divided by at the start; at least 0.1 holds"`
+	Dispatch          string  `key:"dispatch" enum:"soft,hard" help:"in phase 3 and in use; soft: the router's probabilities mix the adapters; hard: a text goes to one task, and a batch is grouped by task"`
+	Temperature       float64 `key:"temperature" above:"0" help:"initial temperature that divides the logits; at least 0.1"`
 	LearnTemperature  bool    `key:"learn_temperature" help:"the temperature is trained"`
-	Gumbel            bool    `key:"gumbel" help:"with soft dispatch, phase 3 draws one adapter by Gumbel noise and passes its gradient straight through"`
-	GumbelTemperature float64 `key:"gumbel_temperature" min:"0.1" help:"of the draw at the start"`
-	GumbelDecay       float64 `key:"gumbel_decay" above:"0" max:"1" help:"factor on it each update, down to 0.1"`
-	Supervised        float64 `key:"supervised_weight" min:"0" help:"of the cross-entropy with the true task"`
-	Balance           float64 `key:"balance_weight" min:"0" help:"of the variance of the tasks' mean probabilities over a mixed batch, times the square of their number"`
-	Entropy           float64 `key:"entropy_weight" help:"of the mean entropy of a routing, which is rewarded; negative: punished"`
-	TemperaturePrior  float64 `key:"temperature_weight" min:"0" help:"of the squared distance of a trained temperature from 1"`
+	Gumbel            bool    `key:"gumbel" help:"with soft dispatch, phase 3 samples one adapter with Gumbel noise and a straight-through gradient"`
+	GumbelTemperature float64 `key:"gumbel_temperature" min:"0.1" help:"initial temperature of the sampling"`
+	GumbelDecay       float64 `key:"gumbel_decay" above:"0" max:"1" help:"factor applied to it each update, down to 0.1"`
+	Supervised        float64 `key:"supervised_weight" min:"0" help:"weight of the cross-entropy with the true task"`
+	Balance           float64 `key:"balance_weight" min:"0" help:"weight of the variance of the tasks' mean probabilities over a mixed batch, times the square of their number"`
+	Entropy           float64 `key:"entropy_weight" help:"weight of the routing's mean entropy, which is rewarded; negative: penalized"`
+	TemperaturePrior  float64 `key:"temperature_weight" min:"0" help:"weight of the squared distance of a trained temperature from 1"`
 }
 
 // Phases is the section "phases".
 type Phases struct {
-	Run             string  `key:"run" enum:"all,0,1,2,3" help:"which phases train runs: 0 encoder, 1 adapters, 2 router, 3 joint"`
+	Run             string  `key:"run" enum:"all,0,1,2,3" help:"phases that snug train runs: 0 encoder, 1 adapters, 2 router, 3 joint"`
 	Stage           string  `key:"stage" enum:",encoder,sentiment,qa,summarization,code_generation,translation,router,joint" help:"the run of a phase that this configuration is for; set by train"`
 	EncoderSteps    int     `key:"encoder_steps" min:"1" of:"updates" help:"updates of phase 0"`
 	EncoderLR       float64 `key:"encoder_lr" above:"0" help:"learning rate of phase 0 at the width encoder_width"`
 	EncoderWidth    int     `key:"encoder_width" min:"0" of:"width" help:"model.d_model that encoder_lr is meant for: phase 0 takes encoder_lr*encoder_width/d_model; 0: encoder_lr as it is"`
 	EncoderWarmup   float64 `key:"encoder_warmup" min:"0" max:"0.5" help:"share of phase 0 over which its learning rate rises; 0: training.warmup_steps"`
-	MaskShare       float64 `key:"mask_share" above:"0" below:"1" help:"share of the tokens to be guessed in phase 0"`
+	MaskShare       float64 `key:"mask_share" above:"0" below:"1" help:"share of tokens to predict in phase 0"`
 	AdapterLR       float64 `key:"adapter_lr" above:"0" help:"learning rate of phase 1"`
 	RouterSteps     int     `key:"router_steps" min:"1" of:"updates" help:"updates of phase 2"`
 	RouterLR        float64 `key:"router_lr" above:"0" help:"learning rate of phase 2"`
@@ -87,37 +87,37 @@ type Phases struct {
 	CurriculumStart float64 `key:"curriculum_start" min:"0" max:"1" help:"share of phase 3's batches that hold one task, at the start; the others hold all"`
 	CurriculumEnd   float64 `key:"curriculum_end" min:"0" max:"1" help:"share at the end"`
 	MinRouting      float64 `key:"min_routing" min:"0" max:"1" help:"routing accuracy that phase 2 must reach before phase 3 starts"`
-	MinEncoderGain  float64 `key:"min_encoder_gain" help:"by how many nats phase 0 must beat the frequencies of tokens before phase 1 starts"`
-	MinGain         float64 `key:"min_gain" help:"by how much a task must beat its baseline before phase 2 starts"`
+	MinEncoderGain  float64 `key:"min_encoder_gain" help:"nats by which phase 0 must beat token frequencies before phase 1 starts"`
+	MinGain         float64 `key:"min_gain" help:"amount by which a task must beat its baseline before phase 2 starts"`
 }
 
 // Task is what is to be known of one task.
 type Task struct {
-	Rank       int      `key:"rank" min:"1" of:"width" help:"of the low-rank updates"`
-	Alpha      float64  `key:"alpha" above:"0" help:"their scale is alpha/rank"`
+	Rank       int      `key:"rank" min:"1" of:"width" help:"rank of the low-rank updates"`
+	Alpha      float64  `key:"alpha" above:"0" help:"scale of the updates, alpha/rank"`
 	Dropout    float64  `key:"dropout" min:"0" below:"1" help:"share of a layer's input dropped before its update"`
 	Targets    []string `key:"targets" enum:"query,key,value,attention_output,intermediate,output" help:"linear layers of each block that are adapted"`
 	Steps      int      `key:"steps" min:"1" of:"updates" help:"updates of phase 1"`
-	Length     int      `key:"length" min:"0" of:"positions" help:"longest input in tokens; 0: data.seq_len"`
-	Target     int      `key:"target_length" min:"2" of:"positions" help:"longest text to write, in tokens"`
-	Train      []string `key:"train" help:"files with examples; empty: made from the Go source tree"`
+	Length     int      `key:"length" min:"0" of:"positions" help:"maximum length of the input in tokens; 0: data.seq_len"`
+	Target     int      `key:"target_length" min:"2" of:"positions" help:"maximum length of the generated text, in tokens"`
+	Train      []string `key:"train" help:"files with examples; empty: derived from the Go source tree"`
 	Validation []string `key:"validation" help:"files with held-out examples; empty: data.held_out_fraction of the others"`
-	Format     string   `key:"format" enum:"records,squad,lines" help:"records: jsonl, json, csv, tsv or parquet; squad: SQuAD v1.1 JSON; lines: text files, input and target in turns"`
-	Input      string   `key:"input_field" help:"field of the text that is read; without a header columns are called 1, 2, ..."`
-	Output     string   `key:"output_field" help:"field of the label or of the text to write"`
+	Format     string   `key:"format" enum:"records,squad,lines" help:"records: jsonl, json, csv, tsv or parquet; squad: SQuAD v1.1 JSON; lines: text files, input and target alternating"`
+	Input      string   `key:"input_field" help:"field of the input text; without a header, columns are called 1, 2, ..."`
+	Output     string   `key:"output_field" help:"field of the label or target text"`
 	NoHeader   bool     `key:"no_header" help:"csv and tsv files start with data"`
 	Examples   int      `key:"examples" min:"0" of:"examples" help:"most examples to train on; 0: all"`
 	HeldOut    int      `key:"held_out" min:"0" of:"examples" help:"most examples to evaluate on; 0: all"`
-	Beams      int      `key:"beams" min:"1" of:"beams" help:"width of the beam search of a task that writes; 1: greedy"`
+	Beams      int      `key:"beams" min:"1" of:"beams" help:"beam width of a generation task; 1: greedy"`
 }
 
 // Tasks is the section "tasks".
 type Tasks struct {
 	Sentiment      Task `key:"sentiment" help:"a text has one of two labels"`
 	QA             Task `key:"qa" help:"the answer to a question is a span of a text"`
-	Summarization  Task `key:"summarization" help:"a text is written shorter"`
-	CodeGeneration Task `key:"code_generation" help:"code is written from a description"`
-	Translation    Task `key:"translation" help:"a text is written in another language"`
+	Summarization  Task `key:"summarization" help:"a text is summarized"`
+	CodeGeneration Task `key:"code_generation" help:"code is generated from a description"`
+	Translation    Task `key:"translation" help:"a text is translated"`
 }
 
 // all are the targets that the guide's program builds adapters for.

@@ -32,39 +32,39 @@ import (
 
 // Model is the section "model" of the configuration.
 type Model struct {
-	Folder            string  `key:"folder" help:"model folder to start from (config.json, weights, tokenizer), which decides every size; empty: from nothing"`
-	Architecture      string  `key:"architecture" enum:"bert,roberta" help:"names of the weights, positions and head"`
+	Folder            string  `key:"folder" help:"model folder to start from (config.json, weights, tokenizer), which decides every size; empty: from scratch"`
+	Architecture      string  `key:"architecture" enum:"bert,roberta" help:"layout of the weights, positions and head"`
 	DModel            int     `key:"d_model" min:"1" of:"width" help:"width of the residual stream"`
 	NLayers           int     `key:"n_layers" min:"1" of:"layers" help:"blocks"`
 	NHeads            int     `key:"n_heads" min:"1" of:"heads" help:"attention heads"`
 	DFF               int     `key:"d_ff" min:"1" of:"width" help:"width of the feed-forward layer"`
 	VocabSize         int     `key:"vocab_size" min:"0" of:"vocabulary" help:"tokens; 0: data.tokenizer.vocab_size"`
-	MaxSeqLen         int     `key:"max_seq_len" min:"3" of:"positions" help:"longest text in tokens, markers included"`
+	MaxSeqLen         int     `key:"max_seq_len" min:"3" of:"positions" help:"maximum length of a text in tokens, markers included"`
 	TokenTypes        int     `key:"token_types" min:"1" of:"vocabulary" help:"rows of the token type table; texts are all of type 0"`
-	PadID             int     `key:"pad_id" min:"0" of:"vocabulary" help:"id of padding; positions of roberta start behind it"`
-	Activation        string  `key:"activation" help:"of the feed-forward layer: gelu, gelu_tanh, relu, silu"`
+	PadID             int     `key:"pad_id" min:"0" of:"vocabulary" help:"id of padding; roberta's positions start after it"`
+	Activation        string  `key:"activation" help:"activation of the feed-forward layer: gelu, gelu_tanh, relu or silu"`
 	Dropout           float64 `key:"dropout" min:"0" below:"1" help:"share of activations dropped"`
 	AttentionDropout  float64 `key:"attention_dropout" min:"0" below:"1" help:"share of attention weights dropped"`
 	ClassifierDropout float64 `key:"classifier_dropout" min:"0" below:"1" help:"share dropped before the classification head"`
-	Pooling           string  `key:"pooling" enum:"first,mean" help:"what the head sees of a text: its first token, or the mean of all"`
-	WideRows          int     `key:"wide_rows" min:"0" of:"table" help:"rows of a table of scores of words and word pairs, found by hash, that are added to the logits; 0: none"`
-	WideLR            float64 `key:"wide_lr" above:"0" help:"learning rate of that table, as a multiple"`
-	LayerNormEps      float64 `key:"layer_norm_eps" above:"0" help:"added to the variance"`
-	InitStd           float64 `key:"init_std" above:"0" help:"of weights that no folder gives"`
+	Pooling           string  `key:"pooling" enum:"first,mean" help:"what the head reads: the first token, or the mean of all tokens"`
+	WideRows          int     `key:"wide_rows" min:"0" of:"table" help:"rows of a hash table of word and word-pair scores that are added to the logits; 0: none"`
+	WideLR            float64 `key:"wide_lr" above:"0" help:"learning rate of that table, as a multiple of training.learning_rate"`
+	LayerNormEps      float64 `key:"layer_norm_eps" above:"0" help:"epsilon added to the variance"`
+	InitStd           float64 `key:"init_std" above:"0" help:"standard deviation of initial weights that no folder gives"`
 }
 
 // Data are the keys that the system adds to the section "data".
 type Data struct {
-	Validation []string `key:"validation" help:"files to choose the best weights, the threshold and the temperature by; empty: held_out_fraction of the source"`
-	Test       []string `key:"test" help:"files that are only reported on; empty: test_fraction of the source"`
-	TestShare  float64  `key:"test_fraction" min:"0" below:"1" help:"share kept for the test when no files are named"`
+	Validation []string `key:"validation" help:"files that select the best weights, the threshold and the temperature; empty: held_out_fraction of the source"`
+	Test       []string `key:"test" help:"files for the report only; empty: test_fraction of the source"`
+	TestShare  float64  `key:"test_fraction" min:"0" below:"1" help:"share held out for the test if no files are named"`
 	LabelField string   `key:"label_field" help:"field or column that holds the label"`
 	NoHeader   bool     `key:"no_header" help:"csv and tsv files start with data; their columns are then called 1, 2, ..."`
-	Positive   []string `key:"positive_labels" help:"labels that mean a text is to be flagged, in any case"`
-	Negative   []string `key:"negative_labels" help:"labels that mean a text is let through, in any case"`
-	Name       string   `key:"positive_name" help:"what a flagged text is called in reports and answers"`
-	Other      string   `key:"negative_name" help:"what another text is called"`
-	Duplicates string   `key:"duplicates" enum:"drop,keep" help:"training texts that also stand in another split; drop: they are not trained on"`
+	Positive   []string `key:"positive_labels" help:"labels that flag a text, ignoring case"`
+	Negative   []string `key:"negative_labels" help:"labels that accept a text, ignoring case"`
+	Name       string   `key:"positive_name" help:"name of the flagged class in reports and answers"`
+	Other      string   `key:"negative_name" help:"name of the other class"`
+	Duplicates string   `key:"duplicates" enum:"drop,keep" help:"training texts that also appear in another split; drop: do not train on them"`
 	Buckets    []int    `key:"buckets" min:"1" of:"positions" help:"lengths that micro-batches are padded to, each a compiled shape; empty: a ladder up to data.seq_len"`
 }
 
@@ -72,7 +72,7 @@ type Data struct {
 type Decision struct {
 	Precision    float64 `key:"precision" min:"0" max:"1" help:"precision on the validation texts that the threshold must reach; 0: the threshold with the best F1"`
 	ClassWeights string  `key:"class_weights" enum:"balanced,none" help:"balanced: n/(2 n_class) of the training texts"`
-	Baseline     bool    `key:"baseline" help:"train a logistic regression on word and word-pair counts beside the model, to report against"`
+	Baseline     bool    `key:"baseline" help:"also train a logistic regression on word and word-pair counts, as a baseline for the report"`
 }
 
 // System is the system as the command line knows it.

@@ -20,22 +20,22 @@ import (
 
 // Model is the section "model" of the configuration.
 type Model struct {
-	Folder           string  `key:"folder" help:"GPT-NeoX model folder to train on from (config.json, weights, tokenizer), which decides the sizes; empty: from nothing"`
+	Folder           string  `key:"folder" help:"GPT-NeoX model folder to start from (config.json, weights, tokenizer), which decides the sizes; empty: from scratch"`
 	DModel           int     `key:"d_model" min:"1" of:"width" help:"width of the residual stream"`
 	NLayers          int     `key:"n_layers" min:"1" of:"layers" help:"blocks"`
 	NHeads           int     `key:"n_heads" min:"1" of:"heads" help:"attention heads"`
 	DFF              int     `key:"d_ff" min:"1" of:"width" help:"width of the feed-forward layer"`
-	VocabSize        int     `key:"vocab_size" min:"0" of:"vocabulary" help:"tokens; 0: those of model.folder, or data.tokenizer.vocab_size; another number than the folder's adds or drops rows at the end"`
+	VocabSize        int     `key:"vocab_size" min:"0" of:"vocabulary" help:"tokens; 0: those of model.folder, or data.tokenizer.vocab_size; any other number adds rows to the folder's table or drops its last ones"`
 	MaxSeqLen        int     `key:"max_seq_len" min:"1" of:"positions" help:"positions"`
 	RotaryPct        float64 `key:"rotary_pct" min:"0" max:"1" help:"share of a head that is rotated"`
-	RotaryBase       float64 `key:"rotary_base" above:"0" help:"base of the angles"`
+	RotaryBase       float64 `key:"rotary_base" above:"0" help:"base of the rotary angles"`
 	ParallelResidual bool    `key:"parallel_residual" help:"attention and feed-forward read the same input"`
-	Activation       string  `key:"activation" enum:"gelu,gelu_tanh" help:"of the feed-forward layer"`
+	Activation       string  `key:"activation" enum:"gelu,gelu_tanh" help:"activation of the feed-forward layer"`
 	Dropout          float64 `key:"dropout" min:"0" below:"1" help:"share of activations dropped"`
 	AttentionDropout float64 `key:"attention_dropout" min:"0" below:"1" help:"share of attention weights dropped"`
-	LayerNormEps     float64 `key:"layer_norm_eps" above:"0" help:"added to the variance"`
+	LayerNormEps     float64 `key:"layer_norm_eps" above:"0" help:"epsilon added to the variance"`
 	TieEmbeddings    bool    `key:"tie_embeddings" help:"the output matrix is the embedding"`
-	InitStd          float64 `key:"init_std" above:"0" help:"of the weights at the start"`
+	InitStd          float64 `key:"init_std" above:"0" help:"standard deviation of the initial weights"`
 }
 
 // System is the system as the command line knows it.

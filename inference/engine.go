@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/snug-ml/snug/engine"
@@ -251,19 +252,21 @@ func (e *Engine) loop() {
 	}
 }
 
-// admit gives free rows to texts that wait, in the order they came, and forgets those
-// that nobody waits for any more. It is called with the lock held.
+// admit forgets the texts that nobody waits for any more, and gives free rows to the
+// others in the order they came. It is called with the lock held.
 func (e *Engine) admit() {
+	e.waiting = slices.DeleteFunc(e.waiting, func(w *writing) bool {
+		err := w.call.ctx.Err()
+		if err != nil {
+			w.fail(err)
+		}
+		return err != nil
+	})
 	for row := range e.rows {
-		for e.rows[row] == nil && len(e.waiting) > 0 {
-			w := e.waiting[0]
-			e.waiting = e.waiting[1:]
-			if err := w.call.ctx.Err(); err != nil {
-				w.fail(err)
-				continue
-			}
+		if e.rows[row] == nil && len(e.waiting) > 0 {
 			e.d.forget(row)
-			e.rows[row] = w
+			e.rows[row] = e.waiting[0]
+			e.waiting = e.waiting[1:]
 		}
 	}
 }

@@ -219,6 +219,33 @@ func TestLeftTexts(t *testing.T) {
 	if r := written(t, e, TextRequest{Prompt: []int32{1}, Tokens: 2})[0]; r.written != 2 {
 		t.Errorf("afterwards: %v", r)
 	}
+
+	// One that waits ends with its request, however long the row is taken.
+	busy := make([]TextRequest, 40)
+	for i := range busy {
+		busy[i] = TextRequest{Prompt: []int32{1}, Tokens: l.Positions() - 1}
+	}
+	running, err := e.Write(context.Background(), busy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	short, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+	defer cancel()
+	if events, err = e.Write(short, []TextRequest{long}); err != nil {
+		t.Fatal(err)
+	}
+	if v := <-events; !errors.Is(v.Err, context.DeadlineExceeded) {
+		t.Errorf("a text that waits beyond its time: %+v", v)
+	}
+	left := 0
+	for v := range running {
+		if v.Finish != "" {
+			left++
+		}
+	}
+	if left < 2 {
+		t.Error("it ended only once a row was free")
+	}
 }
 
 // One text too many is refused, and after the end all are; what was accepted is written.

@@ -140,7 +140,7 @@ type compared struct {
 }
 
 // compare measures the ways on texts of every task. a mixes and routes.
-func compare(ctx context.Context, a *assistant, xs map[string][]text, seed uint64) (*compared, error) {
+func compare(ctx context.Context, a *taskPredictor, xs map[string][]text, seed uint64) (*compared, error) {
 	c := &compared{map[string]map[string]float64{}, map[string][]answer{}, map[string][][]float32{}}
 	for i, name := range a.all {
 		routes, err := a.routing(ctx, xs[name])

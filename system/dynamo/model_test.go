@@ -274,10 +274,10 @@ func testTokens(t *testing.T, c *config.Config) *tokens {
 	return tok
 }
 
-// testAssistant has stirred weights.
-func testAssistant(t *testing.T, c *config.Config, tasks []string, mixes bool) *assistant {
+// testPredictor has stirred weights.
+func testPredictor(t *testing.T, c *config.Config, tasks []string, mixes bool) *taskPredictor {
 	t.Helper()
-	a, err := newAssistant(c, testTokens(t, c), tasks, true, mixes, backend.CPU(1))
+	a, err := newTaskPredictor(c, testTokens(t, c), tasks, true, mixes, backend.CPU(1))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -296,7 +296,7 @@ func testAssistant(t *testing.T, c *config.Config, tasks []string, mixes bool) *
 func TestWritingOnMemory(t *testing.T) {
 	for _, beams := range []int{1, 2, 5} {
 		c := load(t, small, "--tasks.translation.beams", fmt.Sprint(beams))
-		a := testAssistant(t, c, []string{nameTranslation, nameSummarization}, false)
+		a := testPredictor(t, c, []string{nameTranslation, nameSummarization}, false)
 		full := fullDecoder(t, c, nameTranslation, 1)
 		for _, s := range full.Program().States {
 			if err := full.SetFloats(s.Name, held(t, a.r, s.Name)); err != nil {

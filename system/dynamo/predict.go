@@ -16,7 +16,7 @@ import (
 // predictor answers texts with a checkpoint: of phase 1 its task, of phases 2
 // and 3 that which the router chooses.
 type predictor struct {
-	*assistant
+	*taskPredictor
 	one string // the only task; empty: the router chooses
 }
 
@@ -37,7 +37,7 @@ func newPredictor(c *config.Config, dir string, on engine.Backend) (p inference.
 	if isTask(s) {
 		k.one, tasks = s, []string{s}
 	}
-	if k.assistant, err = newAssistant(c, tok, tasks, k.one == "", s == stageJoint && config.Of[Router](c).Dispatch == "soft", on); err != nil {
+	if k.taskPredictor, err = newTaskPredictor(c, tok, tasks, k.one == "", s == stageJoint && config.Of[Router](c).Dispatch == "soft", on); err != nil {
 		return nil, err
 	}
 	defer func() {

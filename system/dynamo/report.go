@@ -77,7 +77,7 @@ func (j *job) reportTask(ctx context.Context, r *engine.Executable, res *result,
 	if !goal.Higher {
 		res.Gain = -res.Gain
 	}
-	a, err := newAssistant(j.config, j.tok, []string{j.stage}, false, false, r.Backend())
+	a, err := newTaskPredictor(j.config, j.tok, []string{j.stage}, false, false, r.Backend())
 	if err != nil {
 		return err
 	}
@@ -141,7 +141,7 @@ func (j *job) reportRouted(ctx context.Context, r *engine.Executable, res *resul
 	}
 	res.Goal, res.Value, res.Metrics = "routing_accuracy", m["routing_accuracy"], m
 	res.Gain = res.Value - 1/float64(len(j.tasks))
-	a, err := newAssistant(j.config, j.tok, j.tasks, true, true, r.Backend())
+	a, err := newTaskPredictor(j.config, j.tok, j.tasks, true, true, r.Backend())
 	if err != nil {
 		return err
 	}

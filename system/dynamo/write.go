@@ -20,46 +20,46 @@ func class(y []float32) answer {
 
 // write writes a text for each group of as many rows as there are beams, whose
 // states a read has remembered.
-func (a *assistant) write(ctx context.Context, name string, rows, beams int) (out []string, err error) {
+func (p *taskPredictor) write(ctx context.Context, name string, rows, beams int) (out []string, err error) {
 	defer token.Catch(&err)
-	found, err := a.search(name, rows/beams, beams).Find(ctx)
+	found, err := p.search(name, rows/beams, beams).Find(ctx)
 	if err != nil {
 		return nil, err
 	}
 	out = make([]string, len(found))
 	for i, b := range found {
-		out[i] = strings.TrimSpace(a.tok.Decode(b.Tokens, true))
+		out[i] = strings.TrimSpace(p.tok.Decode(b.Tokens, true))
 	}
 	return out, nil
 }
 
 // search finds n texts on the cache.
-func (a *assistant) search(name string, n, beams int) *inference.BeamSearch {
+func (p *taskPredictor) search(name string, n, beams int) *inference.BeamSearch {
 	return &inference.BeamSearch{
-		Texts: n, Beams: beams, Longest: taskOf(a.config, name).Target, First: a.tok.first, Last: a.tok.last,
-		Step: func(tokens []int32, position int) ([]float32, int, error) { return a.step(name, tokens, position) },
+		Texts: n, Beams: beams, Longest: taskOf(p.config, name).Target, First: p.tok.first, Last: p.tok.last,
+		Step: func(tokens []int32, position int) ([]float32, int, error) { return p.step(name, tokens, position) },
 		Reorder: func(parents []int32) error {
-			to := a.ints(inputParents)
+			to := p.ints(inputParents)
 			for i := copy(to, parents); i < len(to); i++ {
 				to[i] = int32(i)
 			}
-			return a.r.Run(funcReorder, 0)
+			return p.r.Run(funcReorder, 0)
 		},
 	}
 }
 
 // step runs the decoder on a token of every row, at a position, and gives the
 // logits [rows, V].
-func (a *assistant) step(name string, tokens []int32, position int) (logits []float32, vocab int, err error) {
-	token, place, known := a.ints(inputToken), a.ints(inputAt), a.ints(inputKnown)
+func (p *taskPredictor) step(name string, tokens []int32, position int) (logits []float32, vocab int, err error) {
+	token, place, known := p.ints(inputToken), p.ints(inputAt), p.ints(inputKnown)
 	for i := range token {
-		token[i], place[i], known[i] = a.tok.first, int32(position), int32(position+1)
+		token[i], place[i], known[i] = p.tok.first, int32(position), int32(position+1)
 	}
 	copy(token, tokens)
 	fn := funcNext + "@" + name
-	if err := a.r.Run(fn, 0); err != nil {
+	if err := p.r.Run(fn, 0); err != nil {
 		return nil, 0, err
 	}
-	logits, err = a.r.OutputF32(fn, outputNext)
-	return logits, len(logits) / a.rows, err
+	logits, err = p.r.OutputF32(fn, outputNext)
+	return logits, len(logits) / p.rows, err
 }

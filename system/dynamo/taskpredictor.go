@@ -14,9 +14,9 @@ import (
 	"github.com/snug-ml/snug/nn"
 )
 
-// assistant does the tasks: a program without a backward half that routes
+// taskPredictor does the tasks: a program without a backward half that routes
 // texts, reads them and writes.
-type assistant struct {
+type taskPredictor struct {
 	config *config.Config
 	tok    *tokens
 	r      *engine.Executable
@@ -36,7 +36,7 @@ const (
 	funcReorder = "reorder" // rows of the cache
 )
 
-// The inputs that only an assistant has.
+// The inputs that only a task predictor has.
 const (
 	inputGates   = "gates"   // F32 [B, n]
 	inputToken   = "token"   // I32 [B, 1]
@@ -47,14 +47,14 @@ const (
 	outputNext   = "next"    // F32 [B, V]
 )
 
-// newAssistant compiles an assistant for some of the tasks.
-func newAssistant(c *config.Config, tok *tokens, tasks []string, routes, mixes bool, on engine.Backend) (*assistant, error) {
-	a := &assistant{config: c, tok: tok, rows: c.Training.BatchSize, all: config.Of[Model](c).Tasks, tasks: tasks, mixes: mixes}
-	a.cache = decoderCache{KVCache: nn.KVCache{Rows: a.rows, Name: cacheName}}
+// newTaskPredictor compiles a predictor for some of the tasks.
+func newTaskPredictor(c *config.Config, tok *tokens, tasks []string, routes, mixes bool, on engine.Backend) (*taskPredictor, error) {
+	p := &taskPredictor{config: c, tok: tok, rows: c.Training.BatchSize, all: config.Of[Model](c).Tasks, tasks: tasks, mixes: mixes}
+	p.cache = decoderCache{KVCache: nn.KVCache{Rows: p.rows, Name: cacheName}}
 	for _, name := range tasks {
 		if kindOf(name) == write {
-			a.cache.source = max(a.cache.source, lengthOf(c, name))
-			a.cache.Positions = max(a.cache.Positions, taskOf(c, name).Target)
+			p.cache.source = max(p.cache.source, lengthOf(c, name))
+			p.cache.Positions = max(p.cache.Positions, taskOf(c, name).Target)
 		}
 	}
 	var funcs []*graph.Func
@@ -65,89 +65,89 @@ func newAssistant(c *config.Config, tok *tokens, tasks []string, routes, mixes b
 	}
 	err := graph.Catch(func() {
 		if routes {
-			add(funcRoute, a.route)
+			add(funcRoute, p.route)
 		}
 		for _, name := range tasks {
-			add(funcRead+"@"+name, func(b *graph.Builder) { a.read(b, name) })
+			add(funcRead+"@"+name, func(b *graph.Builder) { p.read(b, name) })
 			if kindOf(name) == write {
-				add(funcNext+"@"+name, func(b *graph.Builder) { a.next(b, name) })
+				add(funcNext+"@"+name, func(b *graph.Builder) { p.next(b, name) })
 			}
 		}
-		if a.cache.Positions > 0 {
-			add(funcReorder, a.reorder)
+		if p.cache.Positions > 0 {
+			add(funcReorder, p.reorder)
 		}
 	})
 	if err != nil {
 		return nil, err
 	}
 	// Weights come later, from where each of them was trained.
-	a.r, err = inference.Load(on, func(*engine.Executable) error { return nil }, funcs...)
-	return a, err
+	p.r, err = inference.Load(on, func(*engine.Executable) error { return nil }, funcs...)
+	return p, err
 }
 
 // Close frees the program.
-func (a *assistant) Close() error { return a.r.Close() }
+func (p *taskPredictor) Close() error { return p.r.Close() }
 
-func (a *assistant) route(b *graph.Builder) {
-	ids, lens := texts(b, funcRoute, a.rows, a.config.Data.SeqLen)
-	y := newRouter(a.config).scores(b, states(b, encoder(a.config), ids, lens, nil), false)
+func (p *taskPredictor) route(b *graph.Builder) {
+	ids, lens := texts(b, funcRoute, p.rows, p.config.Data.SeqLen)
+	y := newRouter(p.config).scores(b, states(b, encoder(p.config), ids, lens, nil), false)
 	b.Output(outputRouting, b.Softmax(y))
 }
 
-func (a *assistant) read(b *graph.Builder, name string) {
-	ids, lens := texts(b, name, a.rows, lengthOf(a.config, name))
-	how := newAdapter(a.config, name).alone(false)
-	if a.mixes {
+func (p *taskPredictor) read(b *graph.Builder, name string) {
+	ids, lens := texts(b, name, p.rows, lengthOf(p.config, name))
+	how := newAdapter(p.config, name).alone(false)
+	if p.mixes {
 		var as []adapter
-		for _, t := range a.all {
-			as = append(as, newAdapter(a.config, t))
+		for _, t := range p.all {
+			as = append(as, newAdapter(p.config, t))
 		}
-		how = mixed(as, b.Input(inputGates, graph.T(graph.F32, a.rows, len(a.all))), false)
+		how = mixed(as, b.Input(inputGates, graph.T(graph.F32, p.rows, len(p.all))), false)
 	}
-	x := states(b, encoder(a.config), ids, lens, how)
-	h := newHead(a.config, name, 0)
+	x := states(b, encoder(p.config), ids, lens, how)
+	h := newHead(p.config, name, 0)
 	switch h.kind {
 	case classify:
 		b.Output(outputLogits, h.logits(b, x, false))
 	case point:
-		start, end := h.span(b, x, b.Input(at(inputOutside, name), graph.T(graph.F32, a.rows, lengthOf(a.config, name))), false)
+		start, end := h.span(b, x, b.Input(at(inputOutside, name), graph.T(graph.F32, p.rows, lengthOf(p.config, name))), false)
 		b.Output(outputStart, start)
 		b.Output(outputEnd, end)
 	case write:
-		m := a.cache
-		m.zero = b.Input(inputZero, graph.T(graph.I32, a.rows))
+		m := p.cache
+		m.zero = b.Input(inputZero, graph.T(graph.I32, p.rows))
 		h.scope(b, func() { h.remember(b, x, &m) })
 	}
 }
 
-func (a *assistant) next(b *graph.Builder, name string) {
-	h := newHead(a.config, name, 0)
-	row := graph.T(graph.I32, a.rows)
-	m := a.cache
+func (p *taskPredictor) next(b *graph.Builder, name string) {
+	h := newHead(p.config, name, 0)
+	row := graph.T(graph.I32, p.rows)
+	m := p.cache
 	m.At, m.Lens = b.Input(inputAt, row), b.Input(inputKnown, row)
 	table := tokenEmbedding(b, h.bert)
 	h.scope(b, func() {
-		x := h.hidden(b, table, b.Input(inputToken, graph.T(graph.I32, a.rows, 1)), source{lens: b.Input(at(inputLens, name), row), cache: &m})
-		b.Output(outputNext, b.Linear(b.Reshape(x, a.rows, h.bert.D), table, nil))
+		x := h.hidden(b, table, b.Input(inputToken, graph.T(graph.I32, p.rows, 1)), source{lens: b.Input(at(inputLens, name), row), cache: &m})
+		b.Output(outputNext, b.Linear(b.Reshape(x, p.rows, h.bert.D), table, nil))
 	})
 }
 
-func (a *assistant) reorder(b *graph.Builder) {
-	m := a.cache
-	row := graph.T(graph.I32, a.rows)
+func (p *taskPredictor) reorder(b *graph.Builder) {
+	m := p.cache
+	row := graph.T(graph.I32, p.rows)
 	m.zero = b.Input(inputZero, row)
-	newHead(a.config, a.tasks[0], 0).reorder(b, b.Input(inputParents, row), &m)
+	newHead(p.config, p.tasks[0], 0).reorder(b, b.Input(inputParents, row), &m)
 }
 
 // parameters are the states to be loaded.
-func (a *assistant) parameters() []*graph.State {
-	return slices.DeleteFunc(slices.Clone(a.r.Program().States), func(s *graph.State) bool { return !parameter(s) })
+func (p *taskPredictor) parameters() []*graph.State {
+	return slices.DeleteFunc(slices.Clone(p.r.Program().States), func(s *graph.State) bool { return !parameter(s) })
 }
 
 // from copies the parameters that a loaded training program has, and returns
 // the others.
-func (a *assistant) from(r *engine.Executable) (missing []*graph.State, err error) {
-	for _, s := range a.parameters() {
+func (p *taskPredictor) from(r *engine.Executable) (missing []*graph.State, err error) {
+	for _, s := range p.parameters() {
 		if r.Program().State(s.Name) == nil {
 			missing = append(missing, s)
 			continue
@@ -156,49 +156,49 @@ func (a *assistant) from(r *engine.Executable) (missing []*graph.State, err erro
 		if err != nil {
 			return nil, err
 		}
-		if err := a.r.SetState(t); err != nil {
+		if err := p.r.SetState(t); err != nil {
 			return nil, err
 		}
 	}
 	return missing, nil
 }
 
-func (a *assistant) ints(name string) []int32 {
-	t, _ := a.r.Input(0, name)
+func (p *taskPredictor) ints(name string) []int32 {
+	t, _ := p.r.Input(0, name)
 	return t.I32()
 }
 
-func (a *assistant) floats(name string) []float32 {
-	t, _ := a.r.Input(0, name)
+func (p *taskPredictor) floats(name string) []float32 {
+	t, _ := p.r.Input(0, name)
 	return t.F32()
 }
 
 // encoded is a text as ids, and as a question where it is one.
-func (a *assistant) encoded(x *text, length int) (ids []int32, q question, err error) {
+func (p *taskPredictor) encoded(x *text, length int) (ids []int32, q question, err error) {
 	defer token.Catch(&err)
 	if x.Question != "" {
-		q, err = a.tok.question(x, length)
+		q, err = p.tok.question(x, length)
 		return q.ids, q, err
 	}
-	ids, _ = a.tok.ids(x.Input, length)
+	ids, _ = p.tok.ids(x.Input, length)
 	return ids, q, nil
 }
 
-// put writes at most a.rows texts to the inputs of a function, and their
+// put writes at most p.rows texts to the inputs of a function, and their
 // lengths.
-func (a *assistant) put(xs []text, tag string, length int) ([]question, error) {
-	ids, lens := a.ints(at(inputIDs, tag)), a.ints(at(inputLens, tag))
+func (p *taskPredictor) put(xs []text, tag string, length int) ([]question, error) {
+	ids, lens := p.ints(at(inputIDs, tag)), p.ints(at(inputLens, tag))
 	qs := make([]question, len(xs))
-	for i := range a.rows {
+	for i := range p.rows {
 		row := ids[i*length : (i+1)*length]
 		for k := range row {
-			row[k] = a.tok.pad
+			row[k] = p.tok.pad
 		}
 		lens[i] = 1
 		if i >= len(xs) {
 			continue
 		}
-		own, q, err := a.encoded(&xs[i], length)
+		own, q, err := p.encoded(&xs[i], length)
 		if err != nil {
 			return nil, err
 		}
@@ -222,22 +222,22 @@ func batches(ctx context.Context, xs []text, n int, each func(from int, part []t
 }
 
 // routing gives the probabilities of the tasks for each text.
-func (a *assistant) routing(ctx context.Context, xs []text) ([][]float32, error) {
+func (p *taskPredictor) routing(ctx context.Context, xs []text) ([][]float32, error) {
 	out := make([][]float32, 0, len(xs))
-	n := len(a.all)
-	err := batches(ctx, xs, a.rows, func(_ int, part []text) error {
-		if _, err := a.put(part, funcRoute, a.config.Data.SeqLen); err != nil {
+	n := len(p.all)
+	err := batches(ctx, xs, p.rows, func(_ int, part []text) error {
+		if _, err := p.put(part, funcRoute, p.config.Data.SeqLen); err != nil {
 			return err
 		}
-		if err := a.r.Run(funcRoute, 0); err != nil {
+		if err := p.r.Run(funcRoute, 0); err != nil {
 			return err
 		}
-		p, err := a.r.OutputF32(funcRoute, outputRouting)
+		shares, err := p.r.OutputF32(funcRoute, outputRouting)
 		if err != nil {
 			return err
 		}
 		for i := range part {
-			out = append(out, slices.Clone(p[i*n:(i+1)*n]))
+			out = append(out, slices.Clone(shares[i*n:(i+1)*n]))
 		}
 		return nil
 	})
@@ -254,40 +254,40 @@ type answer struct {
 }
 
 // answers does a task for each text. gates say how much of each task's adapter
-// a text gets; they are read if the assistant mixes.
-func (a *assistant) answers(ctx context.Context, name string, xs []text, gates [][]float32) ([]answer, error) {
-	if !slices.Contains(a.tasks, name) {
+// a text gets; they are read if the predictor mixes.
+func (p *taskPredictor) answers(ctx context.Context, name string, xs []text, gates [][]float32) ([]answer, error) {
+	if !slices.Contains(p.tasks, name) {
 		return nil, fmt.Errorf("the task %s was not loaded", name)
 	}
 	out := make([]answer, 0, len(xs))
-	length, beams := lengthOf(a.config, name), 1
+	length, beams := lengthOf(p.config, name), 1
 	if kindOf(name) == write {
-		beams = taskOf(a.config, name).Beams
+		beams = taskOf(p.config, name).Beams
 	}
-	err := batches(ctx, xs, a.rows/beams, func(from int, part []text) error {
+	err := batches(ctx, xs, p.rows/beams, func(from int, part []text) error {
 		part = repeated(part, beams)
-		qs, err := a.put(part, name, length)
+		qs, err := p.put(part, name, length)
 		if err != nil {
 			return err
 		}
-		if a.mixes {
-			n := len(a.all)
-			dst := a.floats(inputGates)
+		if p.mixes {
+			n := len(p.all)
+			dst := p.floats(inputGates)
 			clear(dst)
 			for i := range part {
 				copy(dst[i*n:(i+1)*n], gates[from+i/beams])
 			}
 		}
 		if kindOf(name) == point {
-			a.outside(name, qs, length)
+			p.outside(name, qs, length)
 		}
 		fn := funcRead + "@" + name
-		if err := a.r.Run(fn, 0); err != nil {
+		if err := p.r.Run(fn, 0); err != nil {
 			return err
 		}
 		switch kindOf(name) {
 		case classify:
-			y, err := a.r.OutputF32(fn, outputLogits)
+			y, err := p.r.OutputF32(fn, outputLogits)
 			if err != nil {
 				return err
 			}
@@ -295,11 +295,11 @@ func (a *assistant) answers(ctx context.Context, name string, xs []text, gates [
 				out = append(out, class(y[labels*i:labels*(i+1)]))
 			}
 		case point:
-			start, err := a.r.OutputF32(fn, outputStart)
+			start, err := p.r.OutputF32(fn, outputStart)
 			if err != nil {
 				return err
 			}
-			end, err := a.r.OutputF32(fn, outputEnd)
+			end, err := p.r.OutputF32(fn, outputEnd)
 			if err != nil {
 				return err
 			}
@@ -308,7 +308,7 @@ func (a *assistant) answers(ctx context.Context, name string, xs []text, gates [
 				out = append(out, answer{Text: qs[i].between(&part[i], f, t)})
 			}
 		case write:
-			texts, err := a.write(ctx, name, len(part), beams)
+			texts, err := p.write(ctx, name, len(part), beams)
 			if err != nil {
 				return err
 			}
@@ -333,8 +333,8 @@ func repeated(xs []text, n int) []text {
 }
 
 // outside marks where answers cannot lie.
-func (a *assistant) outside(name string, qs []question, length int) {
-	dst := a.floats(at(inputOutside, name))
+func (p *taskPredictor) outside(name string, qs []question, length int) {
+	dst := p.floats(at(inputOutside, name))
 	for i := range dst {
 		dst[i] = unlikely
 	}

@@ -31,8 +31,8 @@ func small(accumulation int) engine.Training {
 	}
 }
 
-// arm compiles a training step and gives it weights and inputs.
-func arm(t *testing.T, tr engine.Training, low graph.DType, workers int) *engine.Executable {
+// load compiles a training step and gives it weights and inputs.
+func load(t *testing.T, tr engine.Training, low graph.DType, workers int) *engine.Executable {
 	t.Helper()
 	p, err := engine.CompileTraining(tr, engine.CompileOptions{ComputeDType: low, Verify: true})
 	if err != nil {
@@ -98,11 +98,11 @@ func allocations(f func()) float64 {
 func TestRunAllocatesNothing(t *testing.T) {
 	for _, low := range []graph.DType{graph.F32, graph.BF16} {
 		for workers := range 3 {
-			r := arm(t, small(1), low, workers+1)
+			r := load(t, small(1), low, workers+1)
 			if n := allocations(func() { run(t, r, engine.FuncStep) }); n != 0 {
 				t.Errorf("%v, %d workers: %v allocations an update", low, workers+1, n)
 			}
-			r = arm(t, small(2), low, workers+1)
+			r = load(t, small(2), low, workers+1)
 			fns := []string{engine.FuncMicro, engine.FuncMicro, engine.FuncUpdate, engine.FuncEval}
 			if n := allocations(func() { run(t, r, fns...) }); n != 0 {
 				t.Errorf("%v, %d workers, accumulating: %v allocations an update", low, workers+1, n)
@@ -116,7 +116,7 @@ func TestWorkersDoNotChangeResults(t *testing.T) {
 	for _, low := range []graph.DType{graph.F32, graph.BF16} {
 		var want [][]byte
 		for workers := 1; workers <= 4; workers++ {
-			r := arm(t, small(2), low, workers)
+			r := load(t, small(2), low, workers)
 			for range 3 {
 				run(t, r, engine.FuncMicro, engine.FuncMicro, engine.FuncUpdate)
 			}
@@ -140,7 +140,7 @@ func TestWorkersDoNotChangeResults(t *testing.T) {
 // The arena's plan covers what kernels are given, to the byte.
 func TestArenaIsWhatWasPlanned(t *testing.T) {
 	for _, accumulation := range []int{1, 2} {
-		r := arm(t, small(accumulation), graph.F32, 1)
+		r := load(t, small(accumulation), graph.F32, 1)
 		if used, planned := r.ArenaUsed(), r.Program().Layout.Bytes; used != planned {
 			t.Errorf("accumulation %d: kernels reach byte %d of an arena of %d", accumulation, used, planned)
 		}
@@ -150,7 +150,7 @@ func TestArenaIsWhatWasPlanned(t *testing.T) {
 // A kernel's complaint about the data names the layer and reaches the caller,
 // and the next run starts afresh.
 func TestRunReportsBadData(t *testing.T) {
-	r := arm(t, small(1), graph.F32, 2)
+	r := load(t, small(1), graph.F32, 2)
 	ids, _ := r.Input(0, "ids")
 	was := ids.I32()[7]
 	for _, bad := range []int32{-1, 50} {

@@ -373,7 +373,7 @@ func TestBitsPerByte(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Of 7 bytes and an EOS the first is no label.
+	// The first of 7 bytes and an EOS is not a label.
 	if got, want := w.BitsPerByte(math.Log(257)), math.Log2(257); math.Abs(got-want) > 1e-12 {
 		t.Errorf("%v bits a byte, want %v", got, want)
 	}

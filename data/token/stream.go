@@ -14,7 +14,7 @@ type Stream struct {
 
 	bytes []byte // of a byte-level tokenizer: an unfinished character
 
-	// Of other tokenizers: the last ids, and how much of their text was given.
+	// For other tokenizers: the last ids, and the length of their text given so far.
 	window []int32
 	given  int
 }

@@ -1,4 +1,4 @@
-// Package compare runs one function of two armed programs side by side, the
+// Package compare runs one function of two loaded programs side by side, the
 // same model in two formats (or on two devices), and finds the first values
 // that differ by more than their formats explain.
 //

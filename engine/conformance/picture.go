@@ -59,7 +59,7 @@ func (t *table) pictures() {
 		x := m.input("x", graph.T(graph.F32, 600, 3), func() float64 { return 100 + m.rng.NormFloat64() })
 		m.outputs(m.Emit(graph.ChannelNorm{Eps: 1e-5}, x, m.normal("gamma", graph.F32, 3), m.normal("beta", graph.F32, 3))...)
 	})
-	// Of equal elements the first gets the gradient.
+	// The first of equal elements gets the gradient.
 	for _, k := range []int{2, 3} {
 		t.add(fmt.Sprintf("max_pool2d_grad/ties_%d", k), Tolerance{}, func(m *maker) {
 			op := graph.Pool2D{Kernel: [2]int{k, k}, Stride: [2]int{k, k}}

@@ -98,8 +98,8 @@ func TestFuseStep(t *testing.T) {
 	}
 }
 
-// armed gives a program inputs to run on.
-func (s neox) armed(tb testing.TB, p *engine.Program, workers int) *engine.Executable {
+// loaded gives a program inputs to run on.
+func (s neox) loaded(tb testing.TB, p *engine.Program, workers int) *engine.Executable {
 	tb.Helper()
 	r, err := p.Load(backend.CPU(workers))
 	if err != nil {
@@ -134,7 +134,7 @@ func BenchmarkStep(b *testing.B) {
 			var runners []*engine.Executable
 			for _, f := range skip {
 				p, _ := s.compile(b, engine.CompileOptions{ComputeDType: low, Skip: f})
-				r := s.armed(b, p, 2)
+				r := s.loaded(b, p, 2)
 				b.Cleanup(func() { r.Close() })
 				runners = append(runners, r)
 			}

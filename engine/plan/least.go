@@ -116,7 +116,7 @@ func (*Hopeless) ExitCode() int { return 3 }
 func (h *Hopeless) Error() string {
 	has := fmt.Sprintf("no machine has more than %s", size.Bytes(graph.MostBytes))
 	if h.Target.Capacity() > 0 {
-		has = h.Target.has()
+		has = h.Target.capacityText()
 	}
 	return fmt.Sprintf("does not fit: at least %s are needed for the %s parameters and a micro-batch of %d, %s: lower %s, by which alone %s are taken",
 		size.Bytes(h.Least), count(h.Parameters), h.Settings.MicroBatch, has, h.Lower, size.Bytes(h.Largest))

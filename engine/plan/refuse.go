@@ -38,7 +38,7 @@ func (e *DoesNotFit) Error() string {
 	if e.Tried > 0 {
 		fmt.Fprintf(&s, "none of %d settings fits, the best being %v: ", e.Tried, r.Run.Settings)
 	}
-	fmt.Fprintf(&s, "does not fit: needs %s, %s (%s short)", size.Bytes(r.Total), r.Target.has(), size.Bytes(r.Total-r.Capacity))
+	fmt.Fprintf(&s, "does not fit: needs %s, %s (%s short)", size.Bytes(r.Total), r.Target.capacityText(), size.Bytes(r.Total-r.Capacity))
 	switch {
 	case e.Smallest != nil:
 		fmt.Fprintf(&s, "; smallest change that fits: %s (needs %s, an update takes %s instead of %s)",

@@ -89,7 +89,7 @@ func (s Speed) cost(n *graph.Node, c graph.Cost) nodeTime {
 	return nodeTime{over(c.MatrixFLOPs, rate), over(c.FLOPs-c.MatrixFLOPs, s.Vector), over(c.Bytes, s.Bandwidth), s.Launch}
 }
 
-// over is work at a rate; a rate of 0 is not known and costs nothing.
+// over is the time that work takes at a rate; 0 if the rate is not known (0).
 func over(work, rate float64) float64 {
 	if rate <= 0 {
 		return 0

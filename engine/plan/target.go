@@ -54,8 +54,8 @@ func (t Target) Capacity() int64 {
 	return t.Memory
 }
 
-// has names the capacity in messages.
-func (t Target) has() string {
+// capacityText is the capacity as messages say it: which limit it is, and its size.
+func (t Target) capacityText() string {
 	if t.Capacity() == t.Memory {
 		return fmt.Sprintf("%s has %s", t.Name, size.Bytes(t.Memory))
 	}

@@ -63,9 +63,9 @@ func (r *Report) verdict() string {
 	case r.Capacity == 0:
 		return "memory of the target unknown"
 	case d < 0:
-		return fmt.Sprintf("does not fit: %s, %s short", r.Target.has(), size.Bytes(-d))
+		return fmt.Sprintf("does not fit: %s, %s short", r.Target.capacityText(), size.Bytes(-d))
 	default:
-		return fmt.Sprintf("fits: %s, %s left", r.Target.has(), size.Bytes(d))
+		return fmt.Sprintf("fits: %s, %s left", r.Target.capacityText(), size.Bytes(d))
 	}
 }
 

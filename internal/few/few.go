@@ -9,7 +9,7 @@ import (
 // most is how many items of a list are shown.
 const most = 10
 
-// Of is the items with commas between them, of a long list the first and how
+// Of is the items separated by commas; of a long list, the first ones and how
 // many more there are.
 func Of[T any](items []T) string {
 	if len(items) == 0 {

@@ -111,7 +111,6 @@ type instance struct {
 	bound map[*symbol]binding
 	at    []int // statement to instruction
 	fixes []fix // branches within it
-	depth int
 }
 
 type fix struct {
@@ -199,7 +198,7 @@ func (m *Module) where(st *statement) string {
 	if len(text) > 200 {
 		text = text[:200] + "..."
 	}
-	return fmt.Sprintf("ptx line %d%s: `%s`", st.line, src, text)
+	return fmt.Sprintf("ptx line %d%s: %#q", st.line, src, text)
 }
 
 // function compiles one instance of a function where the code now ends.
@@ -501,9 +500,9 @@ func (c *compiler) src(i int, t typ) (ref, error) {
 	return c.read(s, t)
 }
 
-// dst is operand i as a register of type t to write.
-func (c *compiler) dst(i int, t typ) (ref, error) {
-	s, err := c.arg(i)
+// dst is the first operand as a register of type t to write.
+func (c *compiler) dst(t typ) (ref, error) {
+	s, err := c.arg(0)
 	if err != nil {
 		return ref{}, err
 	}

@@ -8,6 +8,7 @@ import (
 // Pipe is the unit of a processor that an instruction keeps busy.
 type Pipe uint8
 
+// The pipes.
 const (
 	_           Pipe = iota
 	PipeTensor       // mma

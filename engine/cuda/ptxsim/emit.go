@@ -15,7 +15,7 @@ func (c *compiler) operands(td typ, ts ...typ) (d ref, s [4]ref, err error) {
 			return d, s, err
 		}
 	}
-	d, err = c.dst(0, td)
+	d, err = c.dst(td)
 	return d, s, err
 }
 

@@ -437,10 +437,10 @@ func (w *warp) advance(g *group) {
 func (w *warp) agree(g *group, in *inst, pc int, mask, m uint32) bool {
 	for rest := m; rest != 0; {
 		l := bits.TrailingZeros32(rest)
-		members := uint32(w.get(in.members, l))
+		members := w.r[in.members.index][l]
 		same := uint32(0)
 		lanesOf(rest, func(k int) {
-			if uint32(w.get(in.members, k)) == members {
+			if w.r[in.members.index][k] == members {
 				same |= 1 << k
 			}
 		})
@@ -460,7 +460,7 @@ func (w *warp) agree(g *group, in *inst, pc int, mask, m uint32) bool {
 		}
 	}
 	for rest := m; rest != 0; {
-		members := uint32(w.get(in.members, bits.TrailingZeros32(rest)))
+		members := w.r[in.members.index][bits.TrailingZeros32(rest)]
 		in.run(w, members)
 		rest &^= members
 	}

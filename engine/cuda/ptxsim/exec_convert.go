@@ -103,7 +103,7 @@ func (c *compiler) cvtTF32(ts typ, s ref) error {
 	if ts != tF32 {
 		return c.errorf(".tf32 is made of .f32 alone")
 	}
-	d, err := c.dst(0, tB32)
+	d, err := c.dst(tB32)
 	if err != nil {
 		return err
 	}

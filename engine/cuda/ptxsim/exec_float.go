@@ -104,9 +104,33 @@ func (c *compiler) arithmetic(t typ, n int, f func(a, b, x float64) float64, f64
 		return c.errorf("type .%s is not possible here", t)
 	}
 	ts := []typ{t, t, t}[:n]
+	if t == tF32 && (x == manner{ftz: x.ftz}) {
+		return c.nearest32(ts, x.ftz, f)
+	}
 	return c.lane(t, ts, packed(t, func(a, b, y uint64) uint64 {
 		return x.finish(fm, f(x.operand(fm, a), x.operand(fm, b), x.operand(fm, y)))
 	}))
+}
+
+// nearest32 is arithmetic for float32 as it mostly comes.
+func (c *compiler) nearest32(ts []typ, ftz bool, f func(a, b, x float64) float64) error {
+	d, s, err := c.operands(tF32, ts...)
+	for i := len(ts); i < 3; i++ {
+		s[i] = s[0]
+	}
+	c.loop32(d, func(w *warp, o *lanes32) {
+		a, b, x := &w.r[s[0].index], &w.r[s[1].index], &w.r[s[2].index]
+		if ftz {
+			for i := range o {
+				o[i] = flush(bits32(float32(f(float64(f32(flush(a[i]))), float64(f32(flush(b[i]))), float64(f32(flush(x[i])))))))
+			}
+			return
+		}
+		for i := range o {
+			o[i] = bits32(float32(f(float64(f32(a[i])), float64(f32(b[i])), float64(f32(x[i])))))
+		}
+	})
+	return err
 }
 
 func addFloat(c *compiler, t typ) error {
@@ -206,7 +230,7 @@ var functions1 = map[string]func(a, _, _ float64) float64{
 	"sin":   func(a, _, _ float64) float64 { return math.Sin(a) },
 	"cos":   func(a, _, _ float64) float64 { return math.Cos(a) },
 	"lg2":   func(a, _, _ float64) float64 { return math.Log2(a) },
-	"ex2":   func(a, _, _ float64) float64 { return math.Exp2(a) },
+	"ex2":   func(a, _, _ float64) float64 { return exp2(a) },
 	"tanh":  func(a, _, _ float64) float64 { return math.Tanh(a) },
 }
 
@@ -258,6 +282,12 @@ func (c *compiler) extremeFloat(t typ, least bool) error {
 		return c.errorf(".xorsign.abs is not modeled")
 	}
 	x, fm, strict := c.manner(), formatOf(t), c.has("NaN")
+	if t == tF32 && x.plain() && !strict && len(c.args) == 3 {
+		if least {
+			return c.binary32(t, min32)
+		}
+		return c.binary32(t, max32)
+	}
 	one := packed(t, func(a, b, _ uint64) uint64 {
 		p, q := x.operand(fm, a), x.operand(fm, b)
 		switch {
@@ -277,6 +307,34 @@ func (c *compiler) extremeFloat(t typ, least bool) error {
 		return c.lane(t, []typ{t, t, t}, func(a, b, y uint64) uint64 { return one(one(a, b, 0), y, 0) })
 	}
 	return c.lane(t, []typ{t, t}, one)
+}
+
+func min32(d, a, b *lanes32) {
+	for i := range d {
+		x, y := f32(a[i]), f32(b[i])
+		switch {
+		case x < y || y != y:
+			d[i] = bits32(x)
+		case x == y:
+			d[i] = a[i] | b[i] // the sign of a zero
+		default:
+			d[i] = bits32(y)
+		}
+	}
+}
+
+func max32(d, a, b *lanes32) {
+	for i := range d {
+		x, y := f32(a[i]), f32(b[i])
+		switch {
+		case x > y || y != y:
+			d[i] = bits32(x)
+		case x == y:
+			d[i] = a[i] & b[i]
+		default:
+			d[i] = bits32(y)
+		}
+	}
 }
 
 func absFloat(c *compiler, t typ) error {

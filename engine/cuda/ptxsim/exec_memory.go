@@ -465,7 +465,7 @@ func (c *compiler) atomic() error {
 	}
 	var d ref
 	if returns {
-		if d, err = c.dst(0, t); err != nil {
+		if d, err = c.dst(t); err != nil {
 			return err
 		}
 	}

@@ -109,7 +109,7 @@ func (c *compiler) pack(t typ) error {
 	if err != nil {
 		return err
 	}
-	d, err := c.dst(0, t)
+	d, err := c.dst(t)
 	if err != nil {
 		return err
 	}
@@ -137,7 +137,7 @@ func (c *compiler) pack(t typ) error {
 
 // clock counts the warp's instructions.
 func (c *compiler) clock(t typ) error {
-	d, err := c.dst(0, t)
+	d, err := c.dst(t)
 	if err != nil {
 		return err
 	}
@@ -203,7 +203,7 @@ func (c *compiler) isspacep() error {
 
 // createpolicy makes a hint for caches, which are not modeled.
 func (c *compiler) createpolicy() error {
-	d, err := c.dst(0, tB64)
+	d, err := c.dst(tB64)
 	if err != nil {
 		return err
 	}
@@ -393,6 +393,9 @@ func (c *compiler) comparer(t typ, name string, a, b ref) (func(w *warp, m uint3
 			return func(w *warp, _ uint32) uint32 { return ^less32(&w.r[b.index], &w.r[a.index], key) }, nil
 		}
 	}
+	if how, ok := floatMasks[name]; ok && t == tF32 && !c.has("ftz") {
+		return func(w *warp, _ uint32) uint32 { return how(compare32(&w.r[a.index], &w.r[b.index])) }, nil
+	}
 	return func(w *warp, m uint32) uint32 {
 		r := uint32(0)
 		for ; m != 0; m &= m - 1 {
@@ -412,6 +415,33 @@ func less32(a, b *lanes32, key uint32) uint32 {
 		r |= borrow << i
 	}
 	return r
+}
+
+// floatMasks gives the lanes for which a comparison holds from those where a is less, equal or greater; the rest has NaN.
+var floatMasks = map[string]func(lt, eq, gt uint32) uint32{
+	"eq": func(_, eq, _ uint32) uint32 { return eq }, "neu": func(_, eq, _ uint32) uint32 { return ^eq },
+	"ne": func(lt, _, gt uint32) uint32 { return lt | gt }, "equ": func(lt, _, gt uint32) uint32 { return ^(lt | gt) },
+	"lt": func(lt, _, _ uint32) uint32 { return lt }, "geu": func(lt, _, _ uint32) uint32 { return ^lt },
+	"le": func(lt, eq, _ uint32) uint32 { return lt | eq }, "gtu": func(lt, eq, _ uint32) uint32 { return ^(lt | eq) },
+	"gt": func(_, _, gt uint32) uint32 { return gt }, "leu": func(_, _, gt uint32) uint32 { return ^gt },
+	"ge": func(_, eq, gt uint32) uint32 { return gt | eq }, "ltu": func(_, eq, gt uint32) uint32 { return ^(gt | eq) },
+	"num": func(lt, eq, gt uint32) uint32 { return lt | eq | gt }, "nan": func(lt, eq, gt uint32) uint32 { return ^(lt | eq | gt) },
+}
+
+func compare32(a, b *lanes32) (lt, eq, gt uint32) {
+	for i := range a {
+		x, y := f32(a[i]), f32(b[i])
+		bit := uint32(1) << i
+		switch {
+		case x < y:
+			lt |= bit
+		case x == y:
+			eq |= bit
+		case x > y:
+			gt |= bit
+		}
+	}
+	return lt, eq, gt
 }
 
 // set is setp with a result in a register: all ones, or 1.0.
@@ -444,7 +474,7 @@ func (c *compiler) set() error {
 	if err != nil {
 		return err
 	}
-	d, err := c.dst(0, td)
+	d, err := c.dst(td)
 	if err != nil {
 		return err
 	}

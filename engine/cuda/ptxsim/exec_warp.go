@@ -112,7 +112,7 @@ func (c *compiler) vote() error {
 	if c.in.members, err = c.src(2, tB32); err != nil {
 		return err
 	}
-	d, err := c.dst(0, t)
+	d, err := c.dst(t)
 	if err != nil {
 		return err
 	}
@@ -206,7 +206,7 @@ func (c *compiler) redux() error {
 	if c.in.members, err = c.src(2, tB32); err != nil {
 		return err
 	}
-	d, err := c.dst(0, t)
+	d, err := c.dst(t)
 	if err != nil {
 		return err
 	}
@@ -224,7 +224,7 @@ func (c *compiler) activemask() error {
 	if _, err := c.typed(1); err != nil {
 		return err
 	}
-	d, err := c.dst(0, tB32)
+	d, err := c.dst(tB32)
 	if err != nil {
 		return err
 	}

@@ -249,3 +249,37 @@ func fma32(x, y, z uint32) uint32 {
 	}
 	return bits32(float32(sumOdd(p, float64(f32(z)))))
 }
+
+// exp2Table holds 2^(i/32) for i from 0 to 31.
+var exp2Table [32]float64
+
+// exp2Series are the coefficients of 2^x = e^(x ln 2) from x^1 on.
+var exp2Series [6]float64
+
+func init() {
+	for i := range exp2Table {
+		exp2Table[i] = math.Exp2(float64(i) / 32)
+	}
+	c := 1.0
+	for i := range exp2Series {
+		c *= math.Ln2 / float64(i+1)
+		exp2Series[i] = c
+	}
+}
+
+// exp2 is 2^x to within a few units of float64's last place, faster than math.Exp2, where float32 does not overflow.
+func exp2(x float64) float64 {
+	if !(x > -1000 && x < 1000) {
+		return math.Exp2(x)
+	}
+	n := math.Floor(x * 32)
+	r := x - n/32
+	// The conversions keep the compiler from joining products and sums on processors that could.
+	s := exp2Series[5]
+	for i := 4; i >= 0; i-- {
+		s = float64(s*r) + exp2Series[i]
+	}
+	k := int(n)
+	t := exp2Table[k&31]
+	return (t + float64(t*float64(s*r))) * math.Float64frombits(uint64(k>>5+1023)<<52)
+}

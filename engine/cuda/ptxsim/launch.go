@@ -18,6 +18,7 @@ type Grid struct {
 // Check names what a launch looks for beyond addresses out of bounds, misaligned ones and divergence, which it always does.
 type Check uint8
 
+// The checks.
 const (
 	CheckUninitialized Check = 1 << iota // reads of registers and shared memory never written; of global memory by Memory.Shadow
 	CheckShared                          // data races in shared memory

@@ -91,16 +91,6 @@ func args(list ...any) []byte {
 	return b
 }
 
-// one runs body on one thread: it finds its input in %rd2 and leaves its result there.
-func one(t testing.TB, body string, in uint64) uint64 {
-	t.Helper()
-	out, err := simulate(t, "ld.global.u64 %rd2, [%rd0];\n"+body+"\nst.global.u64 [%rd1], %rd2;", []uint64{in}, Options{Checks: CheckAll})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return out[0]
-}
-
 // wantError runs a body on threads and wants an error with all the texts in it.
 func wantError(t *testing.T, body string, threads int, texts ...string) {
 	t.Helper()

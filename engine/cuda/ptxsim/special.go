@@ -39,13 +39,13 @@ func (w *warp) special(name string, l int) uint64 {
 	case "%lanemask_eq":
 		return uint64(bit)
 	case "%lanemask_le":
-		return uint64(bit | bit - 1)
+		return uint64(bit<<1 - 1)
 	case "%lanemask_lt":
 		return uint64(bit - 1)
 	case "%lanemask_ge":
 		return uint64(^(bit - 1))
 	case "%lanemask_gt":
-		return uint64(^(bit | bit - 1))
+		return uint64(^(bit<<1 - 1))
 	case "%dynamic_smem_size":
 		return uint64(x.grid.Shared)
 	case "%total_smem_size":

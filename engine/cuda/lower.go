@@ -106,6 +106,12 @@ func (l *lowering) lower(n *graph.Node) {
 		l.selectiveScan(n, op)
 	case graph.SelectiveScanGrad:
 		l.selectiveScanGrad(n, graph.SelectiveScan(op))
+	case graph.Conv2D:
+		l.conv(n, op)
+	case graph.Conv2DGradInput:
+		l.convGradInput(n, op)
+	case graph.Conv2DGradWeight:
+		l.convGradWeight(n, op)
 	default:
 		l.fail("%w", ErrNoKernel)
 	}

@@ -39,8 +39,5 @@ func (l *lowering) poolGrad(n *graph.Node, op graph.Pool2DGrad) {
 	}
 	p.ptr(to).u32(elems).windows(op.Pool, dx.Shape(), dy.Shape())
 	l.run(op.Name()+"_"+d.String(), ceil(elems, 256), 256, p)
-	if d != dx.DType() {
-		s := dx.Shape().Strides(dx.Shape())
-		l.copyLoop(dx.Shape(), strided{dtype: d, at: to, stride: s}, strided{dtype: dx.DType(), at: l.at(dx), stride: s})
-	}
+	l.narrowed(dx, d, to)
 }

@@ -45,6 +45,19 @@ template <int S, bool INSIDE> struct Piece {
   }
 };
 
+// Stores a piece that a thread holds.
+DEV void store_piece(u16 *to, const u32 (&v)[4]) {
+  asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(shared_address(to)), "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3]) : "memory");
+}
+// Loads a piece of memory that nobody writes; zeros where valid is false.
+DEV void load_piece(u32 (&v)[4], const void *from, bool valid) {
+  if (valid) {
+    asm volatile("ld.global.nc.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3]) : "l"(from));
+  } else {
+    UNROLL for (int j = 0; j < 4; j++) v[j] = 0;
+  }
+}
+
 // Brings the tile of an operand that begins at index i0 and K k0. INSIDE: K is the
 // contiguous dimension. VECTOR: rows begin at multiples of 16 bytes, and no piece
 // lies across a border.
@@ -64,12 +77,7 @@ template <int S, bool INSIDE, bool VECTOR, class T> struct Loader {
       Piece<S, INSIDE> q(TID + 128 * p);
       const u32 i = i0 + q.i, k = k0 + q.k;
       if constexpr (VECTOR) {
-        if (inside(i, k)) {
-          asm volatile("ld.global.nc.v4.u32 {%0,%1,%2,%3}, [%4];"
-                       : "=r"(held[p][0]), "=r"(held[p][1]), "=r"(held[p][2]), "=r"(held[p][3]) : "l"(address(i, k)));
-        } else {
-          UNROLL for (int j = 0; j < 4; j++) held[p][j] = 0;
-        }
+        load_piece(held[p], address(i, k), inside(i, k));
       } else {
         UNROLL for (int j = 0; j < 4; j++) {
           u32 w[2];
@@ -85,7 +93,7 @@ template <int S, bool INSIDE, bool VECTOR, class T> struct Loader {
   MEMBER void put(Tile<S> &t) {
     UNROLL for (int p = 0; p < pieces; p++) {
       Piece<S, INSIDE> q(TID + 128 * p);
-      asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(shared_address(t.v + q.at)), "r"(held[p][0]), "r"(held[p][1]), "r"(held[p][2]), "r"(held[p][3]) : "memory");
+      store_piece(t.v + q.at, held[p]);
     }
   }
 #if HAVE_CP_ASYNC
@@ -149,27 +157,25 @@ template <int S, bool A_INSIDE, bool B_INSIDE, class T> DEV void multiply_tiles(
   }
 }
 
-// The tile of C that begins at (i0, j0).
-template <int S, bool A_INSIDE, bool B_INSIDE, bool VECTOR, class T>
-DEV void multiply(Accumulators<S> &acc, Tiles<S> &tiles, const Problem &p, u32 i0, u32 j0) {
-  Loader<S, A_INSIDE, VECTOR, T> la(p.a, i0, p.m, p.k1);
-  Loader<S, B_INSIDE, VECTOR, T> lb(p.b, j0, p.n, p.k1);
+// The product of the tiles that two loaders bring, K from k0 to k1.
+template <int S, bool A_INSIDE, bool B_INSIDE, bool VECTOR, class T, class A, class B>
+DEV void multiply(Accumulators<S> &acc, Tiles<S> &tiles, A &la, B &lb, u32 k0, u32 k1) {
   acc.clear();
 #if HAVE_CP_ASYNC
   if constexpr (VECTOR) { // two tiles are on their way while one is multiplied
     UNROLL for (u32 s = 0; s < STAGES - 1; s++) {
-      if (p.k0 + s * 32 < p.k1) {
-        la.copy(tiles.a[s], p.k0 + s * 32);
-        lb.copy(tiles.b[s], p.k0 + s * 32);
+      if (k0 + s * 32 < k1) {
+        la.copy(tiles.a[s], k0 + s * 32);
+        lb.copy(tiles.b[s], k0 + s * 32);
       }
       copies_commit();
     }
     u32 now = 0;
-    for (u32 k = p.k0; k < p.k1; k += 32) {
+    for (u32 k = k0; k < k1; k += 32) {
       copies_wait<STAGES - 2>();
       SYNC();
       const u32 next = now == 0 ? STAGES - 1 : now - 1;
-      if (k + (STAGES - 1) * 32 < p.k1) {
+      if (k + (STAGES - 1) * 32 < k1) {
         la.copy(tiles.a[next], k + (STAGES - 1) * 32);
         lb.copy(tiles.b[next], k + (STAGES - 1) * 32);
       }
@@ -181,15 +187,15 @@ DEV void multiply(Accumulators<S> &acc, Tiles<S> &tiles, const Problem &p, u32 i
     return;
   }
 #endif
-  if (p.k0 < p.k1) {
-    la.fetch(p.k0);
-    lb.fetch(p.k0);
+  if (k0 < k1) {
+    la.fetch(k0);
+    lb.fetch(k0);
     la.put(tiles.a[0]);
     lb.put(tiles.b[0]);
   }
   u32 now = 0;
-  for (u32 k = p.k0; k < p.k1; k += 32, now ^= 1) {
-    const bool more = k + 32 < p.k1;
+  for (u32 k = k0; k < k1; k += 32, now ^= 1) {
+    const bool more = k + 32 < k1;
     if (more) { // the next tile comes while this one is multiplied
       la.fetch(k + 32);
       lb.fetch(k + 32);
@@ -201,6 +207,14 @@ DEV void multiply(Accumulators<S> &acc, Tiles<S> &tiles, const Problem &p, u32 i
       lb.put(tiles.b[now ^ 1]);
     }
   }
+}
+
+// The tile of C that begins at (i0, j0).
+template <int S, bool A_INSIDE, bool B_INSIDE, bool VECTOR, class T>
+DEV void multiply(Accumulators<S> &acc, Tiles<S> &tiles, const Problem &p, u32 i0, u32 j0) {
+  Loader<S, A_INSIDE, VECTOR, T> la(p.a, i0, p.m, p.k1);
+  Loader<S, B_INSIDE, VECTOR, T> lb(p.b, j0, p.n, p.k1);
+  multiply<S, A_INSIDE, B_INSIDE, VECTOR, T>(acc, tiles, la, lb, p.k0, p.k1);
 }
 
 // What becomes of the tile at (i0, j0): it goes through shared memory, 32 rows of

@@ -1,0 +1,257 @@
+package cuda
+
+import (
+	"math/bits"
+
+	"github.com/snug-ml/snug/engine/graph"
+)
+
+// picture is the matrix of a convolution; see kernels/conv.cu. Its rows are the
+// pixels of pictures of rows x cols, its columns the taps times the channels of a
+// source [B,H,W,C].
+type picture struct {
+	source                   graph.Shape
+	rows, cols               int
+	taps                     [2]int
+	stride, dilation, origin [2]int
+}
+
+// pictureOf is the matrix by which op multiplies x for a result y.
+func pictureOf(op graph.Conv2D, x, w, y graph.Shape) picture {
+	return picture{
+		source: x, rows: y[1], cols: y[2], taps: [2]int{w[2], w[3]},
+		stride: op.Stride, dilation: op.Dilation, origin: [2]int{-op.Pad[0], -op.Pad[2]},
+	}
+}
+
+func (p *picture) pixels() int  { return p.source[0] * p.rows * p.cols }
+func (p *picture) columns() int { return p.taps[0] * p.taps[1] * p.source[3] }
+
+// picture appends the geometry of p.
+func (q *params) picture(p picture) *params {
+	q.u32(p.source[1], p.source[2], p.stride[0], p.stride[1], p.dilation[0], p.dilation[1], p.origin[0], p.origin[1])
+	return q.divisor(p.source[3]).divisor(p.taps[1]).divisor(p.rows).divisor(p.cols)
+}
+
+// divisor appends what the kernels divide numbers below 2^31 by n with.
+func (q *params) divisor(n int) *params {
+	shift := bits.Len(uint(n - 1)) // 2^shift >= n
+	return q.u32(n, ((1<<shift)-n)<<32/n+1, shift)
+}
+
+// convolved refuses what the kernels cannot count.
+func (l *lowering) convolved(s ...graph.Shape) {
+	for _, s := range s {
+		if s.Rows() >= 1<<28 || s[0] < 1 {
+			l.fail("pictures of %v: the kernels of convolutions count to %d pixels; take a smaller batch", s, 1<<28)
+		}
+	}
+}
+
+func (l *lowering) conv(n *graph.Node, op graph.Conv2D) {
+	x, w, y := n.In[0], n.In[1], n.Out[0]
+	if op.Depthwise() {
+		l.depthwise("depthwise_", op, n, x.Shape(), y.Shape(), w.Shape())
+		return
+	}
+	l.convolved(x.Shape(), y.Shape())
+	a, b := l.factors(x, w)
+	p := pictureOf(op, x.Shape(), w.Shape(), y.Shape())
+	s := w.Shape() // [O,C,KH,KW]
+	packed := b.at
+	if s[2]*s[3] > 1 {
+		packed = l.packed(b, graph.Shape{s[0], s[2], s[3], s[1]}, []int{s[1] * s[2] * s[3], s[3], 1, s[2] * s[3]}, 0)
+	}
+	l.convProduct("conv_", a.dtype, a.at, packed, p, p.pixels(), s[0], p.columns(), y.DType(), l.at(y))
+}
+
+// packed copies weights into the order of a matrix's columns, from element first on.
+func (l *lowering) packed(w factor, dims graph.Shape, strides []int, first int) address {
+	t := graph.Type{DType: w.dtype, Shape: dims}
+	at := l.take(t.Bytes())
+	l.copyLoop(dims, strided{dtype: w.dtype, at: w.at.plus(int64(first) * w.dtype.Size()), stride: strides}, strided{dtype: w.dtype, at: at, stride: dims.Strides(dims)})
+	return at
+}
+
+// convGradInput is a convolution of dy for each remainder of the picture's rows and
+// columns by the stride: the pixels of one remainder see the same taps.
+func (l *lowering) convGradInput(n *graph.Node, op graph.Conv2DGradInput) {
+	dy, w, dx := n.In[0], n.In[1], n.Out[0]
+	if op.Conv.Depthwise() {
+		l.depthwise("depthwise_grad_", op.Conv, n, dx.Shape(), dy.Shape(), w.Shape())
+		return
+	}
+	l.convolved(dx.Shape(), dy.Shape())
+	a, b := l.factors(dy, w)
+	down, across := phases(op.Conv, 0, op.H, w.Shape()[2]), phases(op.Conv, 1, op.W, w.Shape()[3])
+	whole := op.Conv.Stride == [2]int{1, 1} // one phase is all
+	if !whole {
+		l.clear(l.at(dx), dx.Type.Bytes()) // pixels that no tap sees
+	}
+	var part address
+	for i, r := range down {
+		for j, c := range across {
+			if r.extent == 0 || c.extent == 0 || r.taps == 0 || c.taps == 0 {
+				continue
+			}
+			s := w.Shape() // [O,C,KH,KW]
+			packed := l.packed(b, graph.Shape{s[1], r.taps, c.taps, s[0]}, []int{s[2] * s[3], r.step * s[3], c.step, s[1] * s[2] * s[3]}, r.first*s[3]+c.first)
+			p := picture{
+				source: dy.Shape(), rows: r.extent, cols: c.extent, taps: [2]int{r.taps, c.taps},
+				stride: [2]int{1, 1}, dilation: [2]int{-r.dilation, -c.dilation}, origin: [2]int{r.offset, c.offset},
+			}
+			if whole {
+				l.convProduct("conv_", a.dtype, a.at, packed, p, p.pixels(), s[1], p.columns(), dx.DType(), l.at(dx))
+				continue
+			}
+			if part == (address{}) { // the first phases are the largest
+				part = l.take(int64(p.pixels()) * int64(s[1]) * dx.DType().Size())
+			}
+			l.convProduct("conv_", a.dtype, a.at, packed, p, p.pixels(), s[1], p.columns(), dx.DType(), part)
+			dims := graph.Shape{dy.Shape()[0], r.extent, c.extent, s[1]}
+			first := int64(i*op.W+j) * int64(s[1]) * dx.DType().Size()
+			to := []int{op.H * op.W * s[1], op.Conv.Stride[0] * op.W * s[1], op.Conv.Stride[1] * s[1], 1}
+			l.copyLoop(dims, strided{dtype: dx.DType(), at: part, stride: dims.Strides(dims)}, strided{dtype: dx.DType(), at: l.at(dx).plus(first), stride: to})
+		}
+	}
+}
+
+// phase is what the rows (or columns) r, r+stride, ... of a picture see: the taps
+// first, first+step, ...; row r+stride*a has at the u-th of them row
+// a+offset-u*dilation of the result.
+type phase struct{ extent, first, step, taps, offset, dilation int }
+
+// phases are those of direction d for an extent n of the picture and k of the kernel.
+func phases(op graph.Conv2D, d, n, k int) []phase {
+	stride, dilation, pad := op.Stride[d], op.Dilation[d], op.Pad[2*d]
+	common := gcd(stride, dilation)
+	all := make([]phase, stride)
+	for r := range all {
+		p := phase{extent: max(0, ceil(n-r, stride)), step: stride / common, dilation: dilation / common}
+		for i := range k {
+			if (r+pad-i*dilation)%stride != 0 {
+				continue
+			}
+			if p.taps == 0 {
+				p.first, p.offset = i, (r+pad-i*dilation)/stride
+			}
+			p.taps++
+		}
+		all[r] = p
+	}
+	return all
+}
+
+func gcd(a, b int) int {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}
+
+func (l *lowering) convGradWeight(n *graph.Node, op graph.Conv2DGradWeight) {
+	x, dy, dw := n.In[0], n.In[1], n.Out[0]
+	if op.Conv.Depthwise() {
+		l.depthwiseWeight(n, op)
+		return
+	}
+	l.convolved(x.Shape(), dy.Shape())
+	a, b := l.factors(x, dy)
+	p := pictureOf(op.Conv, x.Shape(), dw.Shape(), dy.Shape())
+	s := dw.Shape() // [O,C,KH,KW]
+	to := l.at(dw)
+	if op.KH*op.KW > 1 {
+		to = l.take(dw.Type.Bytes())
+	}
+	l.convProduct("conv_weight_", b.dtype, b.at, a.at, p, s[0], p.columns(), p.pixels(), graph.F32, to)
+	if op.KH*op.KW > 1 {
+		l.permute(graph.T(graph.F32, s[0], s[2], s[3], s[1]), to, dw.Type, l.at(dw), []int{0, 3, 1, 2})
+	}
+}
+
+// convProduct launches a product of which one factor is a picture, and gives the
+// result in a format. A long K is cut where there are too few tiles for the card.
+func (l *lowering) convProduct(kernel string, f graph.DType, a, b address, p picture, m, n, k int, d graph.DType, to address) {
+	tile, threads, suffix := 64, 128, "64_"
+	wide := p.source[3]%8 == 0 && a.offset%16 == 0 && b.offset%16 == 0 && (kernel == "conv_" || m%8 == 0)
+	switch {
+	case !l.onTensorCores(f):
+		threads, kernel = 256, "s"+kernel
+		if m > 64 && n > 64 && ceil(m, 128)*ceil(n, 128) >= l.sms {
+			tile, suffix = 128, "128_"
+		}
+	case !wide:
+		suffix = "any_"
+	}
+	tiles := ceil(m, tile) * ceil(n, tile)
+	parts := max(1, min(2*l.sms/tiles, k/512))
+	size := ceil(ceil(k, parts), 32) * 32
+	parts = ceil(k, size)
+	e := plain(d, n, to)
+	var partial address
+	if parts > 1 {
+		partial = l.take(4 * int64(parts) * int64(m) * int64(n))
+		e = plain(graph.F32, n, partial)
+	}
+	q := new(params).ptr(a).ptr(b).picture(p).u32(m, n, k, size)
+	l.runProduct(kernel+suffix+f.String(), [3]int{ceil(m, tile), ceil(n, tile), parts}, threads, q, e)
+	if parts == 1 {
+		return
+	}
+	sum := to
+	if d != graph.F32 {
+		sum = l.take(4 * int64(m) * int64(n))
+	}
+	l.reduceColumns("sum_", graph.F32, partial, sum, 1, parts, m*n, 1)
+	if d != graph.F32 {
+		l.copyLoop(graph.Shape{m * n}, strided{dtype: graph.F32, at: sum, stride: []int{1}}, strided{dtype: d, at: to, stride: []int{1}})
+	}
+}
+
+// depthwiseWindows appends the geometry of kernels/depthwise.cu.
+func (p *params) depthwiseWindows(op graph.Conv2D, x, y, w graph.Shape) *params {
+	return p.u32(x[1], x[2], x[3], y[1], y[2], w[2], w[3], op.Stride[0], op.Stride[1], op.Dilation[0], op.Dilation[1], op.Pad[0], op.Pad[2])
+}
+
+// depthwise launches the kernel of a convolution or of its gradient in the picture x;
+// y is the convolution's result.
+func (l *lowering) depthwise(kernel string, op graph.Conv2D, n *graph.Node, x, y, w graph.Shape) {
+	out := n.Out[0]
+	d, at := l.alike(n.In...)
+	elems, to := l.counted(out.Shape()), l.at(out)
+	if d != out.DType() {
+		to = l.take(out.Type.With(d).Bytes())
+	}
+	p := new(params).ptr(at[0]).ptr(at[1]).ptr(to).u32(elems).depthwiseWindows(op, x, y, w)
+	l.run(kernel+d.String(), ceil(elems, 256), 256, p)
+	l.narrowed(out, d, to)
+}
+
+// narrowed brings a result that was computed in another format into its own.
+func (l *lowering) narrowed(out *graph.Value, d graph.DType, at address) {
+	if d == out.DType() {
+		return
+	}
+	s := out.Shape().Strides(out.Shape())
+	l.copyLoop(out.Shape(), strided{dtype: d, at: at, stride: s}, strided{dtype: out.DType(), at: l.at(out), stride: s})
+}
+
+func (l *lowering) depthwiseWeight(n *graph.Node, op graph.Conv2DGradWeight) {
+	x, dy, dw := n.In[0], n.In[1], n.Out[0]
+	d, at := l.alike(x, dy)
+	l.counted(x.Shape())
+	pixels, channels, taps := dy.Shape().Rows(), x.Shape()[3], op.KH*op.KW
+	const most = 512 // pixels of a part
+	parts := min(ceil(pixels, most), 65535)
+	size := ceil(pixels, parts)
+	parts = ceil(pixels, size)
+	to := l.at(dw)
+	if parts > 1 {
+		to = l.take(int64(parts) * dw.Type.Bytes())
+	}
+	p := new(params).ptr(at[0]).ptr(at[1]).ptr(to).u32(pixels, size).depthwiseWindows(op.Conv, x.Shape(), dy.Shape(), dw.Shape())
+	l.runGrid("depthwise_weight_"+d.String(), [3]int{ceil(channels, 32), parts, taps}, 256, 0, p)
+	if parts > 1 {
+		l.reduceColumns("sum_", graph.F32, to, l.at(dw), 1, parts, channels*taps, 1)
+	}
+}

@@ -1,0 +1,191 @@
+// Convolutions of pictures x [B,H,W,C] as products of matrices: that of a picture has
+// a row for each pixel of the result and a column for each tap (i, j) of the kernel
+// and each channel, and is never stored. The weights lie as [O, KH*KW*C]. In 16-bit
+// formats the products are those of gemm.h, with tiles of 64 x 64, else of sgemm.h.
+//
+// The gradient in the picture is a convolution of dy with negative dilation, one for
+// each remainder of rows and columns by the stride (conv.go).
+#include "gemm.h"
+#include "sgemm.h"
+
+// Division by n of numbers below 2^31 (Granlund and Montgomery 1994).
+struct Divisor {
+  u32 n, magic, shift;
+  MEMBER u32 quotient(u32 x) const { return ((u32)((u64)x * magic >> 32) + x) >> shift; }
+};
+
+// Pixel (b, p, q) of the result has at tap (i, j) the pixel (b, p*sh + i*dh + top,
+// q*sw + j*dw + left) of a picture of h x w; the result has oh x ow, a tap kw to a
+// row, a pixel c channels.
+struct Windows {
+  u32 h, w;
+  int sh, sw, dh, dw, top, left;
+  Divisor c, kw, oh, ow;
+};
+
+// Where the first tap of a row of the matrix is, and how far a column's is from it.
+// What lies outside of the matrix is outside of every picture.
+constexpr int no_pixel = -(1 << 29), no_tap = 1 << 30;
+struct Pixel {
+  u32 line; // b*h
+  int row, col;
+  MEMBER Pixel() {}
+  MEMBER Pixel(const Windows &s, u32 at, u32 limit) {
+    const u32 over = s.ow.quotient(at), b = s.oh.quotient(over);
+    line = b * s.h;
+    row = at < limit ? (int)(over - b * s.oh.n) * s.sh + s.top : no_pixel;
+    col = (int)(at - over * s.ow.n) * s.sw + s.left;
+  }
+};
+struct Tap {
+  int row, col;
+  u32 channel;
+  MEMBER Tap() {}
+  MEMBER Tap(const Windows &s, u32 at, u32 limit) {
+    const u32 tap = s.c.quotient(at), i = s.kw.quotient(tap);
+    row = at < limit ? (int)i * s.dh : no_tap;
+    col = (int)(tap - i * s.kw.n) * s.dw;
+    channel = at - tap * s.c.n;
+  }
+};
+DEV bool within(const Windows &s, Pixel p, Tap t) { return (u32)(p.row + t.row) < s.h && (u32)(p.col + t.col) < s.w; }
+DEV u64 offset(const Windows &s, Pixel p, Tap t) { return (u64)((p.line + (u32)(p.row + t.row)) * s.w + (u32)(p.col + t.col)) * s.c.n + t.channel; }
+
+// Brings tiles of the matrix for tensor cores. INSIDE: K are taps and channels, else
+// pixels. VECTOR: eight channels are 16 aligned bytes of one tap.
+template <bool INSIDE, bool VECTOR, class T> struct PictureLoader {
+  static constexpr int S = 64, pieces = S / 32;
+  const T *x;
+  const Windows &s;
+  u32 i0, limit, k1;
+  Pixel pixels[pieces]; // of the thread, where they stay
+  Tap tap;
+  u32 held[pieces][4];
+  MEMBER PictureLoader(const T *x, const Windows &s, u32 i0, u32 limit, u32 k1) : x(x), s(s), i0(i0), limit(limit), k1(k1) {
+    if constexpr (INSIDE) {
+      UNROLL for (int p = 0; p < pieces; p++) pixels[p] = Pixel(s, i0 + Piece<S, true>(TID + 128 * p).i, limit);
+    } else {
+      tap = Tap(s, i0 + Piece<S, false>(TID).i, limit);
+    }
+  }
+  // Those of piece p.
+  MEMBER void find(int p, u32 k0) {
+    const Piece<S, INSIDE> q(TID + 128 * p);
+    if constexpr (INSIDE) {
+      if (p == 0) tap = Tap(s, k0 + q.k, k1); // all pieces of a thread have one K
+    } else {
+      pixels[p] = Pixel(s, k0 + q.k, k1);
+    }
+  }
+  MEMBER void fetch(u32 k0) {
+    UNROLL for (int p = 0; p < pieces; p++) {
+      find(p, k0);
+      if constexpr (VECTOR) {
+        load_piece(held[p], x + offset(s, pixels[p], tap), within(s, pixels[p], tap));
+      } else {
+        const Piece<S, INSIDE> q(TID + 128 * p);
+        UNROLL for (int j = 0; j < 4; j++) {
+          u32 w[2];
+          UNROLL for (int e = 0; e < 2; e++) {
+            const Tap t = INSIDE ? Tap(s, k0 + q.k + 2 * j + e, k1) : Tap(s, i0 + q.i + 2 * j + e, limit);
+            w[e] = within(s, pixels[p], t) ? x[offset(s, pixels[p], t)].bits : 0;
+          }
+          held[p][j] = w[0] | w[1] << 16;
+        }
+      }
+    }
+  }
+  MEMBER void put(Tile<S> &t) {
+    UNROLL for (int p = 0; p < pieces; p++) store_piece(t.v + Piece<S, INSIDE>(TID + 128 * p).at, held[p]);
+  }
+#if HAVE_CP_ASYNC
+  MEMBER void copy(Tile<S> &t, u32 k0) {
+    UNROLL for (int p = 0; p < pieces; p++) {
+      find(p, k0);
+      const bool valid = within(s, pixels[p], tap);
+      copy_async(t.v + Piece<S, INSIDE>(TID + 128 * p).at, valid ? x + offset(s, pixels[p], tap) : x, valid);
+    }
+  }
+#endif
+};
+
+// The same for products in float.
+template <int R, bool INSIDE, class T> struct FloatPictureLoader {
+  static constexpr bool inside = INSIDE;
+  const T *x;
+  const Windows &s;
+  u32 k1;
+  Pixel pixels[R / 2];
+  Tap tap;
+  MEMBER FloatPictureLoader(const T *x, const Windows &s, u32 i0, u32 limit, u32 k1) : x(x), s(s), k1(k1) {
+    if constexpr (INSIDE) {
+      UNROLL for (int p = 0; p < R / 2; p++) pixels[p] = Pixel(s, i0 + Element<R>(p, true).i, limit);
+    } else {
+      tap = Tap(s, i0 + Element<R>(0, false).i, limit);
+    }
+  }
+  MEMBER void fetch(float (&v)[R / 2], u32 k0) {
+    if (INSIDE) tap = Tap(s, k0 + Element<R>(0, true).k, k1);
+    UNROLL for (int p = 0; p < R / 2; p++) {
+      if (!INSIDE) pixels[p] = Pixel(s, k0 + Element<R>(p, false).k, k1);
+      v[p] = within(s, pixels[p], tap) ? to_f32(x[offset(s, pixels[p], tap)]) : 0.0f;
+    }
+  }
+};
+
+// Part z of K gives the rows z*m.. of the result.
+#define PART const u32 i0 = BLOCK_X * S, j0 = BLOCK_Y * S, k0 = BLOCK_Z * part_size, k1 = min_(k0 + part_size, k)
+
+// Pixels of the result [m] by channels [n] of it: x w^T.
+template <bool VECTOR, class T> DEV void conv(const T *x, const T *w, const Windows &s, u32 m, u32 n, u32 k, u32 part_size) {
+  constexpr int S = 64;
+  __shared__ Tiles<S> tiles;
+  PART;
+  PictureLoader<true, VECTOR, T> la(x, s, i0, m, k1);
+  Loader<S, true, VECTOR, T> lb({w, k}, j0, n, k1);
+  Accumulators<S> acc;
+  multiply<S, true, true, VECTOR, T>(acc, tiles, la, lb, k0, k1);
+  finish(acc, tiles, m, n, i0, j0, BLOCK_Z * m);
+}
+template <int R, class T> DEV void sconv(const T *x, const T *w, const Windows &s, u32 m, u32 n, u32 k, u32 part_size) {
+  constexpr int S = 16 * R;
+  PART;
+  FloatPictureLoader<R, true, T> la(x, s, i0, m, k1);
+  MatrixLoader<R, T> lb{w, k, j0, n, k1, true};
+  sgemm<R>(la, lb, m, n, i0, j0, k0, k1, BLOCK_Z * m);
+}
+
+// The gradient of the weights, channels of the result [m] by taps and channels of the
+// picture [n]: dy^T x, with K the pixels of the result.
+template <bool VECTOR, class T> DEV void conv_weight(const T *dy, const T *x, const Windows &s, u32 m, u32 n, u32 k, u32 part_size) {
+  constexpr int S = 64;
+  __shared__ Tiles<S> tiles;
+  PART;
+  Loader<S, false, VECTOR, T> la({dy, m}, i0, m, k1);
+  PictureLoader<false, VECTOR, T> lb(x, s, j0, n, k1);
+  Accumulators<S> acc;
+  multiply<S, false, false, VECTOR, T>(acc, tiles, la, lb, k0, k1);
+  finish(acc, tiles, m, n, i0, j0, BLOCK_Z * m);
+}
+template <int R, class T> DEV void sconv_weight(const T *dy, const T *x, const Windows &s, u32 m, u32 n, u32 k, u32 part_size) {
+  constexpr int S = 16 * R;
+  PART;
+  MatrixLoader<R, T> la{dy, m, i0, m, k1, false};
+  FloatPictureLoader<R, false, T> lb(x, s, j0, n, k1);
+  sgemm<R>(la, lb, m, n, i0, j0, k0, k1, BLOCK_Z * m);
+}
+
+#define CONV(NAME, BOUNDS, CALL, F, T)                                                                                                              \
+  KERNEL __launch_bounds__ BOUNDS NAME##_##F(const T *a, const T *b, Windows s, u32 m, u32 n, u32 k, u32 part_size, Operands) { CALL(a, b, s, m, n, k, part_size); }
+#define CONVS(F, T)                                                                                        \
+  CONV(conv_64, (128, 4), conv<true>, F, T) CONV(conv_any, (128, 4), conv<false>, F, T)                    \
+  CONV(conv_weight_64, (128, 4), conv_weight<true>, F, T) CONV(conv_weight_any, (128, 4), conv_weight<false>, F, T)
+#define SCONVS(F, T)                                                                                       \
+  CONV(sconv_64, (256, 2), sconv<4>, F, T) CONV(sconv_128, (256, 2), sconv<8>, F, T)                       \
+  CONV(sconv_weight_64, (256, 2), sconv_weight<4>, F, T) CONV(sconv_weight_128, (256, 2), sconv_weight<8>, F, T)
+CONVS(f16, f16)
+#if HAVE_BF16
+CONVS(bf16, bf16)
+#endif
+SCONVS(f32, float)
+SCONVS(bf16, bf16)

@@ -180,14 +180,3 @@ func (j *Job) kept() string {
 }
 
 func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
-
-// check ends the run where going on makes no sense.
-func (j *Job) check(f *filler, s *Step) error {
-	switch {
-	case !j.outputs.scaled && (s.Skipped || !finite(s.Loss)):
-		return j.diagnose(f, s)
-	case s.Scale > 0 && s.Scale < j.StopAtScale:
-		return &UnderflowError{s.Update, s.Scale, s.Loss, j.kept(), j.advice(Diverged)}
-	}
-	return nil
-}

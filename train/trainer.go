@@ -129,25 +129,22 @@ func (j *Job) Run(ctx context.Context, start int64) (*Result, error) {
 	}
 	j.Learning.Goal = j.Goal
 	j.bindOutputs()
-	early := j.Early.Stops()
-	if start > 0 && !early && start < j.Updates && j.evaluationDue(start) {
-		// The run was stopped in this evaluation.
-		var err error
-		if early, err = j.evaluate(ctx, start); err == nil {
-			err = j.saveBest(start)
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-	if start >= j.Updates || early {
-		return j.finish(ctx, start, early)
-	}
 	f := startFiller(j.Runner, j.Feed, j.Updates-start)
 	defer f.close()
 	j.slot = 0
-	for u := start; u < j.Updates; u++ {
-		if ctx.Err() != nil || j.Until > 0 && u >= j.Until {
+	for u := start; ; u++ {
+		measured, err := j.measure(ctx, u)
+		if err != nil {
+			return nil, err
+		}
+		d := j.decide(ctx, u, measured)
+		if err := j.act(u, d); err != nil {
+			return nil, err
+		}
+		switch d.end {
+		case done, early:
+			return j.finish(ctx, u, d.end == early)
+		case interrupted:
 			return j.stopped(u)
 		}
 		step, err := j.update(ctx, f, u)
@@ -165,20 +162,7 @@ func (j *Job) Run(ctx context.Context, start int64) (*Result, error) {
 			j.firstAt = time.Since(j.began)
 		}
 		j.emit(*step)
-		if step.Log && j.Store != nil {
-			if err := j.Store.Check(); err != nil {
-				return nil, err
-			}
-		}
-		stop, err := j.after(ctx, u+1)
-		if err != nil {
-			return nil, err
-		}
-		if stop {
-			return j.finish(ctx, u+1, true)
-		}
 	}
-	return j.finish(ctx, j.Updates, false)
 }
 
 func (j *Job) bindOutputs() {
@@ -237,7 +221,7 @@ func (j *Job) update(ctx context.Context, f *filler, u int64) (*Step, error) {
 		return failed(err)
 	}
 	s.Took = time.Since(began)
-	return s, j.check(f, s)
+	return s, j.failed(f, s)
 }
 
 // errAbandoned reports that an update was given up between micro-batches.
@@ -361,53 +345,54 @@ func (j *Job) report(s *Step) (err error) {
 	j.lastLoss = s.Loss
 	j.ask = j.Learning.Loss(s.Update, s.Loss)
 	s.LossZ, s.NormZ = j.lossZ.Observe(s.Loss), j.normZ.Observe(s.GradNorm)
-	s.Log = j.LogEvery > 0 && s.Update%j.LogEvery == 0 || s.Update == j.Updates
+	s.Log = j.logged(s.Update)
 	j.history.Add("loss", s.Update, s.Loss)
 	j.history.Add("learning_rate", s.Update, s.LR)
 	j.history.Add("grad_norm", s.Update, s.GradNorm)
 	return nil
 }
 
-// after does what is due after an update.
-func (j *Job) after(ctx context.Context, u int64) (stop bool, err error) {
-	// What is not finite stays so, while a bad evaluation may be followed by a good one.
-	if bad := j.badSave(); bad != nil && bad.Tensor != "" {
-		return false, j.spoiled(u, bad)
+// act does what was decided after update u, but for ending.
+func (j *Job) act(u int64, d decision) error {
+	if d.fail != nil {
+		return d.fail
 	}
-	if j.evaluationDue(u) {
-		if stop, err = j.evaluate(ctx, u); err == nil {
-			err = j.saveBest(u)
-		}
-		if err != nil {
-			return false, err
+	if d.best && j.saved == u { // resumed from: that checkpoint was saved before its evaluation
+		j.saved, j.resumed = -1, -1
+	}
+	if d.best {
+		if err := j.save(u); err != nil {
+			return err
 		}
 	}
-	if j.ask {
+	if d.ask {
 		j.warn(u)
 	}
-	if j.SaveEvery > 0 && u%j.SaveEvery == 0 && u < j.Updates && j.saved != u {
-		if !finite(j.lastLoss) {
-			// It would push a good one out.
-			j.emit(checkpoint.Event{Kind: checkpoint.Skipped, Update: u, Err: fmt.Errorf("the loss is %v", j.lastLoss)})
-			return stop, nil
-		}
-		return stop, j.save(u)
+	if d.skip != nil {
+		j.emit(checkpoint.Event{Kind: checkpoint.Skipped, Update: u, Err: d.skip})
 	}
-	return stop, nil
+	if d.save {
+		return j.save(u)
+	}
+	return nil
 }
 
-// evaluationDue reports whether an evaluation within the run belongs behind
-// update u and has not been done.
-func (j *Job) evaluationDue(u int64) bool {
-	return j.Evaluator != nil && j.EvalEvery > 0 && u%j.EvalEvery == 0 && u < j.Updates && j.evaluated != u
+// measure evaluates the state after update u if that is due and the context does
+// not end.
+func (j *Job) measure(ctx context.Context, u int64) (measured bool, err error) {
+	if !j.evaluationDue(u) {
+		return false, nil
+	}
+	return j.evaluate(ctx, u)
 }
 
-func (j *Job) evaluate(ctx context.Context, u int64) (stop bool, err error) {
+// evaluate measures the state after update u, unless the context ends.
+func (j *Job) evaluate(ctx context.Context, u int64) (measured bool, err error) {
 	began := time.Now()
 	m, err := Evaluate(ctx, j.Evaluator, j.Runner, j.slot)
 	if err != nil {
 		if ctx.Err() != nil {
-			return false, nil // Run notices
+			return false, nil // the resumed run does it
 		}
 		return false, fmt.Errorf("evaluation after update %d: %w", u, err)
 	}
@@ -419,15 +404,9 @@ func (j *Job) evaluate(ctx context.Context, u int64) (stop bool, err error) {
 	for _, name := range slices.Sorted(maps.Keys(m)) {
 		j.history.Add(name, u, m[name])
 	}
-	j.Schedule.Observe(j.Goal, value)
-	best := finite(value) && (j.best == nil || j.Goal.Better(value, float64(j.best.Value), 0))
-	if best {
-		j.best = &checkpoint.Metric{Name: j.Goal.Name, Value: checkpoint.Float(value), HigherIsBetter: j.Goal.Higher}
-		j.bestAt = u
-	}
-	j.Learning.Evaluated(value)
+	best := j.judge(u, value)
 	j.emit(Evaluated{u, m, j.Goal, best, time.Since(began)})
-	return j.Early.Observe(j.Goal, value), nil
+	return true, nil
 }
 
 // warn tells of trouble while the run goes on.
@@ -449,18 +428,6 @@ func (j *Job) emit(e Event) {
 	if j.Watch != nil {
 		j.Watch(e)
 	}
-}
-
-// saveBest saves the state after update u if its evaluation is the best so far,
-// whatever SaveEvery says.
-func (j *Job) saveBest(u int64) error {
-	if j.Store == nil || !j.Store.KeepsBest() || j.bestAt != u {
-		return nil
-	}
-	if j.saved == u { // resumed from: that checkpoint was saved before its evaluation
-		j.saved, j.resumed = -1, -1
-	}
-	return j.save(u)
 }
 
 // save hands a snapshot to the store. An error of the disk is the store's to

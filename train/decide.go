@@ -1,0 +1,100 @@
+package train
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/snug-ml/snug/train/checkpoint"
+)
+
+// What a run does next is decided here, once an update. Where several processes
+// train together they must all decide the same. Most of it follows from what they
+// know alike: the number of the update, its loss, the metrics of its evaluation.
+// What only one of them can know (that it was interrupted, what its disk says) is
+// read in one place, [Job.decide].
+
+// decision is what comes after an update.
+type decision struct {
+	fail error // the run cannot go on
+	ask  bool  // it is time to ask whether anything is learned
+	best bool  // the state is the best so far, and saved
+	save bool  // a save is due
+	skip error // why a save that is due is not made
+	end  ending
+}
+
+// ending is how a run ends.
+type ending int
+
+const (
+	goOn        ending = iota
+	done               // the last update is done
+	early              // nothing gets better any more
+	interrupted        // the context ended, or Until is reached
+)
+
+// decide says what comes after update u, which was measured or not.
+func (j *Job) decide(ctx context.Context, u int64, measured bool) (d decision) {
+	// What is not finite stays so, while a bad evaluation may be followed by a good one.
+	if bad := j.badSave(); bad != nil && bad.Tensor != "" {
+		d.fail = j.spoiled(u, bad)
+		return d
+	}
+	if j.Store != nil && j.logged(u) {
+		if d.fail = j.Store.Check(); d.fail != nil {
+			return d
+		}
+	}
+	d.ask = j.ask
+	d.best = measured && j.bestAt == u && j.Store != nil && j.Store.KeepsBest()
+	if j.SaveEvery > 0 && u > 0 && u%j.SaveEvery == 0 && u < j.Updates && !d.best && j.saved != u {
+		if d.save = finite(j.lastLoss); !d.save {
+			d.skip = fmt.Errorf("the loss is %v", j.lastLoss) // it would push a good one out
+		}
+	}
+	switch {
+	case j.Early.Stops():
+		d.end = early
+	case u >= j.Updates:
+		d.end = done
+	case ctx.Err() != nil || j.Until > 0 && u >= j.Until:
+		d.end = interrupted
+	}
+	return d
+}
+
+// logged reports whether update u is due for a log line.
+func (j *Job) logged(u int64) bool {
+	return j.LogEvery > 0 && u%j.LogEvery == 0 || u == j.Updates
+}
+
+// evaluationDue reports whether an evaluation within the run belongs after update
+// u and has not been done.
+func (j *Job) evaluationDue(u int64) bool {
+	return j.Evaluator != nil && j.EvalEvery > 0 && u > 0 && u%j.EvalEvery == 0 && u < j.Updates && j.evaluated != u && !j.Early.Stops()
+}
+
+// judge takes the goal's value after update u: it moves a plateau schedule and
+// early stopping, and reports whether the value is the best so far.
+func (j *Job) judge(u int64, value float64) (best bool) {
+	j.Schedule.Observe(j.Goal, value)
+	j.Early.Observe(j.Goal, value)
+	j.Learning.Evaluated(value)
+	best = finite(value) && (j.best == nil || j.Goal.Better(value, float64(j.best.Value), 0))
+	if best {
+		j.best = &checkpoint.Metric{Name: j.Goal.Name, Value: checkpoint.Float(value), HigherIsBetter: j.Goal.Higher}
+		j.bestAt = u
+	}
+	return best
+}
+
+// failed is why the run ends with an update, nil if it does not.
+func (j *Job) failed(f *filler, s *Step) error {
+	switch {
+	case !j.outputs.scaled && (s.Skipped || !finite(s.Loss)):
+		return j.diagnose(f, s)
+	case s.Scale > 0 && s.Scale < j.StopAtScale:
+		return &UnderflowError{s.Update, s.Scale, s.Loss, j.kept(), j.advice(Diverged)}
+	}
+	return nil
+}

@@ -59,7 +59,7 @@ func (e *evalCmd) Run(a *app) error {
 	}
 	a.printf("%v, update %d\n", o, o.Update)
 	for _, k := range sortedKeys(m) {
-		a.printf("  %-18s %s\n", strings.ReplaceAll(k, "_", " "), figure(found.Goal, k, m[k]))
+		a.printf("  %-18s %s\n", strings.ReplaceAll(k, "_", " "), figure(found.Monitor, k, m[k]))
 	}
 	for _, b := range found.Baselines {
 		a.printf("  %-18s %.4f\n", "baseline "+b.Name, b.Value)
@@ -89,8 +89,8 @@ func (a *app) evaluated(path string) string {
 	return dir
 }
 
-// figure is a metric as evaluations print it: the goal's in full.
-func figure(g train.Goal, name string, v float64) string {
+// figure is a metric as evaluations print it: the monitored one in full.
+func figure(g train.Metric, name string, v float64) string {
 	if name == g.Name {
 		return fmt.Sprintf("%.4f", v)
 	}

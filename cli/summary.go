@@ -24,23 +24,23 @@ func (a *app) printSummary(r session.Finished) {
 		state = "failed"
 	case s.Dead():
 		state = "done, but NOTHING WAS LEARNED"
-	case s.Trouble != nil:
+	case s.Warning != nil:
 		state = "done, but WHAT WAS LEARNED IS LOST"
 	}
 	p("\n%s: %d of %d updates, %s %s in %s\n", state, s.Updates, s.UpdatesPlanned, count(float64(s.Tokens)), r.Model.Unit, shortDuration(time.Duration(s.Seconds*float64(time.Second))))
 	p("  train loss        %.4f\n", float64(s.TrainLoss))
-	if v, ok := s.Metrics[r.Goal.Name]; ok {
-		p("  %-17s %.4f   (held out)\n", r.Goal.Name, float64(v))
+	if v, ok := s.Metrics[r.Monitor.Name]; ok {
+		p("  %-17s %.4f   (held out)\n", r.Monitor.Name, float64(v))
 	}
 	for _, b := range r.Baselines {
 		p("  %-17s %.4f   (same held-out data)\n", b.Name, b.Value)
 	}
-	if s.Trouble != nil && s.BestUpdate > 0 && s.BestUpdate < s.Updates {
+	if s.Warning != nil && s.BestUpdate > 0 && s.BestUpdate < s.Updates {
 		p("  best weights      those of update %d\n", s.BestUpdate)
 	}
-	if s.Trouble != nil {
-		p("  trouble           %s\n", s.Trouble.Text)
-		for i, h := range s.Trouble.Helps {
+	if s.Warning != nil {
+		p("  trouble           %s\n", s.Warning.Text)
+		for i, h := range s.Warning.Helps {
 			p("  %-17s %s\n", [2]string{"what helps"}[min(i, 1)], h)
 		}
 	}

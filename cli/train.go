@@ -133,10 +133,10 @@ func (v *trainView) status(text string) {
 
 func evalLine(e train.Evaluated) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "evaluation after update %d: %s %s", e.Update, e.Goal.Name, figure(e.Goal, e.Goal.Name, e.Metrics[e.Goal.Name]))
+	fmt.Fprintf(&b, "evaluation after update %d: %s %s", e.Update, e.Monitor.Name, figure(e.Monitor, e.Monitor.Name, e.Metrics[e.Monitor.Name]))
 	for _, k := range sortedKeys(e.Metrics) {
-		if k != e.Goal.Name {
-			fmt.Fprintf(&b, ", %s %s", strings.ReplaceAll(k, "_", " "), figure(e.Goal, k, e.Metrics[k]))
+		if k != e.Monitor.Name {
+			fmt.Fprintf(&b, ", %s %s", strings.ReplaceAll(k, "_", " "), figure(e.Monitor, k, e.Metrics[k]))
 		}
 	}
 	if e.Best {
@@ -161,7 +161,7 @@ func (v *trainView) saving(e checkpoint.Event) {
 	case checkpoint.Bad:
 		v.status("last state is bad")
 		v.line(fmt.Sprintf("the state of update %d is not good: %v; the last good checkpoint stays", e.Update, e.Err))
-	case checkpoint.Trouble:
+	case checkpoint.Warning:
 		v.line(fmt.Sprintf("checkpoints: %v", e.Err))
 	case checkpoint.Skipped:
 		v.line(fmt.Sprintf("update %d is not saved: %v", e.Update, e.Err))
@@ -175,7 +175,7 @@ func (v *trainView) upload(e remote.UploadEvent) {
 		v.line(fmt.Sprintf("checkpoint %s uploaded: %s, verified", e.Checkpoint, size.Bytes(e.Upload.Bytes())))
 	case remote.Dropped:
 		v.line(fmt.Sprintf("checkpoint %s is not uploaded: a newer one took its place in the queue", e.Checkpoint))
-	case remote.Stuck:
+	case remote.Stalled:
 		v.line(fmt.Sprintf("checkpoint %s could not be uploaded: %v; it stays queued", e.Checkpoint, e.Err))
 	}
 }

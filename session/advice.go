@@ -17,8 +17,8 @@ func (r *run) learning() train.Learning {
 	return l
 }
 
-// advise says which settings help in a kind of trouble, with their values.
-func (r *run) advise(kind train.TroubleKind) (helps []string) {
+// advise says which settings help in a kind of warning, with their values.
+func (r *run) advise(kind train.WarningKind) (helps []string) {
 	values := map[string]string{}
 	for _, v := range r.Config.Values() {
 		values[v.Key] = v.Text

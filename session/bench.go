@@ -138,9 +138,9 @@ func (s *Setup) measure(ctx context.Context, how Bench, x *engine.Executable, da
 	var units float64
 	products, updates := newCounter(x.Program(), report), int64(BenchWarmup+how.Updates)
 	job := &train.Job{
-		Runner: x, Feed: data.Feed, Updates: updates, Seed: s.Config.Training.Seed,
+		Runner: x, Loader: data.Loader, Updates: updates, Seed: s.Config.Training.Seed,
 		Schedule: &train.Schedule{Kind: train.Constant, Peak: s.Config.Training.LearningRate, Total: updates},
-		Watch: func(e train.Event) {
+		OnEvent: func(e train.Event) {
 			if st, ok := e.(train.Step); ok {
 				row.Losses = append(row.Losses, st.Loss)
 				if st.Update > BenchWarmup {

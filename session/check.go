@@ -268,7 +268,7 @@ func (p *pair) check(ctx context.Context, c *Check) (*CheckReport, error) {
 		report.Device, report.AgainstDevice = p.other.Name(), p.Backend.Name()
 	}
 	job := &train.Job{
-		Runner: p.trusted, Feed: p.data.Feed, Updates: c.Update - 1, Seed: p.Config.Training.Seed,
+		Runner: p.trusted, Loader: p.data.Loader, Updates: c.Update - 1, Seed: p.Config.Training.Seed,
 		Schedule: p.Schedule(),
 	}
 	start, err := p.start(job)
@@ -292,7 +292,7 @@ func (p *pair) check(ctx context.Context, c *Check) (*CheckReport, error) {
 			return nil, err
 		}
 	}
-	u, err := p.data.Feed.Next()
+	u, err := p.data.Loader.Next()
 	if err != nil {
 		return nil, fmt.Errorf("update %d: %w", c.Update, err)
 	}

@@ -18,7 +18,7 @@ import (
 // Evaluation is what is found of a checkpoint on held-out data.
 type Evaluation struct {
 	Metrics   map[string]float64
-	Goal      train.Goal
+	Monitor   train.Metric
 	Baselines []system.Baseline
 	// Reports says that reports were written.
 	Reports bool
@@ -54,7 +54,7 @@ func (s *Setup) Evaluate(ctx context.Context, of *checkpoint.Chosen, reports str
 	if err := loadWeights(x, of.Path); err != nil {
 		return nil, err
 	}
-	e = &Evaluation{Goal: d.Goal, Baselines: d.Baselines, Reports: d.Report != nil}
+	e = &Evaluation{Monitor: d.Monitor, Baselines: d.Baselines, Reports: d.Report != nil}
 	if e.Metrics, err = train.Evaluate(ctx, d.Evaluator, x, 0); err != nil || !e.Reports {
 		return e, err
 	}

@@ -60,7 +60,7 @@ type Finished struct {
 	// Dir is the run directory, as it is called by now, and Out what to give as
 	// --out to go on with it.
 	Dir, Out  string
-	Goal      train.Goal
+	Monitor   train.Metric
 	Baselines []system.Baseline
 }
 

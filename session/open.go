@@ -23,10 +23,10 @@ func (s *Setup) Data(ctx context.Context, env system.Env) (*system.Run, error) {
 	return s.System.Open(ctx, s.Config, s.Model, env)
 }
 
-// CloseData ends the feed, whose goroutines read ahead, before what it reads is
+// CloseData ends the data loader, whose goroutines read ahead, before what it reads is
 // unmapped.
 func CloseData(d *system.Run) error {
-	d.Feed.Close()
+	d.Loader.Close()
 	return d.Close()
 }
 

@@ -110,7 +110,7 @@ func alive(dir, name string) error {
 	if err != nil || s == nil || !s.Dead() {
 		return err
 	}
-	return fmt.Errorf("%s, which has learned nothing: %v\nall that was trained is kept; start %s over with other settings: snug train --resume --out %s --phase all, and the setting that helps as a flag", name, s.Trouble, name, dir)
+	return fmt.Errorf("%s, which has learned nothing: %v\nall that was trained is kept; start %s over with other settings: snug train --resume --out %s --phase all, and the setting that helps as a flag", name, s.Warning, name, dir)
 }
 
 // differs reports whether c wants something else than the run in dir was

@@ -70,7 +70,7 @@ func (r *run) train() (err error) {
 		}
 	}()
 	if r.store, err = checkpoint.Open(r.dir, checkpoint.Options{
-		KeepLast: r.Config.Checkpoint.KeepLast, KeepBest: r.keepBest(), Notify: r.saved, SyncLog: r.syncMetrics,
+		KeepLast: r.Config.Checkpoint.KeepLast, KeepBest: r.keepBest(), OnEvent: r.saved, SyncLog: r.syncMetrics,
 	}); err != nil {
 		return err
 	}
@@ -196,8 +196,8 @@ func (r *run) loop(from *checkpoint.Checkpoint) error {
 	}
 	all, _ := r.program.Parameters()
 	job := &train.Job{
-		Runner: r.runner, Feed: r.data.Feed, Updates: int64(cfg.MaxSteps), Until: r.Until, Seed: cfg.Seed,
-		Schedule: r.Schedule(), Goal: r.data.Goal, Evaluator: r.data.Evaluator,
+		Runner: r.runner, Loader: r.data.Loader, Updates: int64(cfg.MaxSteps), Until: r.Until, Seed: cfg.Seed,
+		Schedule: r.Schedule(), Monitor: r.data.Monitor, Evaluator: r.data.Evaluator,
 		Early:    train.EarlyStopping{Patience: cfg.EarlyStoppingPatience, MinDelta: cfg.EarlyStoppingMinDelta},
 		LogEvery: int64(cfg.LogSteps), EvalEvery: int64(cfg.EvalSteps), SaveEvery: int64(cfg.SaveSteps),
 		Store: r.store, Files: files, Plan: r.plan(), Arithmetic: r.arithmetic(), StopAtScale: minScale,
@@ -241,7 +241,7 @@ func (r *run) loop(from *checkpoint.Checkpoint) error {
 			return err
 		}
 	}
-	job.Watch = r.watch
+	job.OnEvent = r.watch
 	res, err := job.Run(r.ctx, start)
 	// Where the run failed a save may be in flight, whose end is told and recorded.
 	_ = r.store.Flush(context.Background())

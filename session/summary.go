@@ -29,8 +29,8 @@ type Summary struct {
 	Bigram         *checkpoint.Float           `json:"baseline_bigram_loss,omitempty"`
 	Metrics        map[string]checkpoint.Float `json:"metrics,omitempty"`
 	StoppedEarly   bool                        `json:"stopped_early,omitempty"`
-	// Trouble is what is wrong with what was learned.
-	Trouble *train.Trouble `json:"trouble,omitempty"`
+	// Warning is what is wrong with what was learned.
+	Warning *train.Warning `json:"trouble,omitempty"`
 	Skipped int64          `json:"skipped_updates"`
 
 	TokensPerSecond  float64 `json:"tokens_per_second"`
@@ -56,7 +56,7 @@ type Summary struct {
 }
 
 // Dead reports whether the run has learned nothing that another could start from.
-func (s *Summary) Dead() bool { return s.Trouble != nil && s.Trouble.Kind != train.Lost }
+func (s *Summary) Dead() bool { return s.Warning != nil && s.Warning.Kind != train.Lost }
 
 func (r *run) summarize(res *train.Result, why error, arena int64) error {
 	all, _ := r.program.Parameters()
@@ -66,7 +66,7 @@ func (r *run) summarize(res *train.Result, why error, arena int64) error {
 	s := &Summary{
 		System: r.Config.System, Preset: r.Config.Preset, Done: why == nil,
 		Updates: res.Update, UpdatesPlanned: int64(r.Config.Training.MaxSteps), Tokens: res.Tokens,
-		TrainLoss: checkpoint.Float(res.Loss), Metrics: train.Floats(res.Metrics), StoppedEarly: res.StoppedEarly, Trouble: res.Trouble, Skipped: res.Skipped,
+		TrainLoss: checkpoint.Float(res.Loss), Metrics: train.Floats(res.Metrics), StoppedEarly: res.StoppedEarly, Warning: res.Warning, Skipped: res.Skipped,
 		FirstUpdate: res.FirstUpdate.Seconds() + r.loaded.Seconds(), Seconds: res.Seconds,
 		TokensPerSecond: r.speed.tokens / max(r.speed.seconds, 1e-9), FlopsUtilization: share, Peak: r.report.Speed.PeakName,
 		ArenaPlanned: r.program.Layout.Bytes, ArenaUsed: arena,
@@ -83,7 +83,7 @@ func (r *run) summarize(res *train.Result, why error, arena int64) error {
 	}
 	v, ok := res.Metrics["eval_loss"]
 	s.EvalLoss = optional(v, ok)
-	s.BestEvalLoss = optional(res.Best, res.HasBest && r.data.Goal.Name == "eval_loss")
+	s.BestEvalLoss = optional(res.Best, res.HasBest && r.data.Monitor.Name == "eval_loss")
 	s.BestUpdate = res.BestAt
 	for _, b := range r.data.Baselines {
 		switch b.Name {
@@ -98,7 +98,7 @@ func (r *run) summarize(res *train.Result, why error, arena int64) error {
 	if err != nil {
 		return err
 	}
-	r.emit(Finished{r.Setup, s, why, r.home(), r.asOut(r.home()), r.data.Goal, r.data.Baselines})
+	r.emit(Finished{r.Setup, s, why, r.home(), r.asOut(r.home()), r.data.Monitor, r.data.Baselines})
 	return r.store.Run().Replace(SummaryFile, append(raw, '\n'))
 }
 

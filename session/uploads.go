@@ -19,8 +19,8 @@ func (r *run) startUploads() error {
 		return fmt.Errorf("checkpoint.remote: %w", err)
 	}
 	r.uploads, err = remote.NewUploader(r.store.Run(), to, remote.UploaderOptions{
-		Push:   remote.PushOptions{Pack: c.Compression == "zstd", Retry: func(e remote.RetryEvent) { r.emit(e) }},
-		Notify: func(e remote.UploadEvent) { r.emit(e) },
+		Push:    remote.PushOptions{Pack: c.Compression == "zstd", Retry: func(e remote.RetryEvent) { r.emit(e) }},
+		OnEvent: func(e remote.UploadEvent) { r.emit(e) },
 	})
 	return err
 }

@@ -104,7 +104,7 @@ type Env struct {
 	// Dir is the run directory; Cache is where prepared data lies.
 	Dir   *rundir.Dir
 	Cache string
-	// Position is that of a resumed run in its data, as its feed gave it; nil: the
+	// Position is that of a resumed run in its data, as its data loader gave it; nil: the
 	// run is new. Data that it does not belong to is refused before anything that
 	// was prepared is changed or added to.
 	Position json.RawMessage
@@ -112,8 +112,8 @@ type Env struct {
 	Log func(format string, args ...any)
 }
 
-// Continues refuses a feed on which a resumed run cannot go on.
-func (e *Env) Continues(f train.Feed) error {
+// Continues refuses a data loader on which a resumed run cannot go on.
+func (e *Env) Continues(f train.DataLoader) error {
 	if e.Position == nil {
 		return nil
 	}
@@ -123,7 +123,7 @@ func (e *Env) Continues(f train.Feed) error {
 	return nil
 }
 
-// Baseline is a figure to hold the evaluation's goal against.
+// Baseline is a figure to hold the monitored metric against.
 type Baseline struct {
 	Name  string
 	Value float64
@@ -131,21 +131,21 @@ type Baseline struct {
 
 // Run is a system ready to train on its data.
 type Run struct {
-	Feed train.Feed
+	Loader train.DataLoader
 	// Load puts what training starts from, beside random values, into a loaded
 	// program: pre-trained weights, frozen ones too. The state of a checkpoint
 	// comes over it. nil: nothing.
 	Load func(r *engine.Executable) error
 	// Evaluator measures on what is held out; nil if nothing is.
 	Evaluator train.Evaluator
-	Goal      train.Goal
+	Monitor   train.Metric
 	// Report writes what is to be known of the weights in a loaded program,
 	// those of the checkpoint of an update, to the folder dir: pictures, tables,
 	// what prediction needs. It is called when a run has ended, with the best
 	// weights and the run directory, and for `eval` with a folder of its own.
 	// nil: nothing.
 	Report func(ctx context.Context, r *engine.Executable, update int64, dir *rundir.Dir) error
-	// Baselines of the goal's metric, on the same data. The first is what is
+	// Baselines of the monitored metric, on the same data. The first is what is
 	// reached by knowing frequencies alone: a run that stays there has learned
 	// nothing.
 	Baselines []Baseline

@@ -32,7 +32,7 @@ func TestBestIsSaved(t *testing.T) {
 			var saved []int64
 			store, err := checkpoint.Open(dir, checkpoint.Options{KeepBest: tt.keepBest,
 				SyncLog: func() error { time.Sleep(tt.slow); return nil },
-				Notify: func(e checkpoint.Event) {
+				OnEvent: func(e checkpoint.Event) {
 					if e.Kind == checkpoint.Saved && e.Update%2 == 0 && e.Update != 10 {
 						saved = append(saved, e.Update)
 					}

@@ -74,15 +74,15 @@ func (j *Job) evaluationDue(u int64) bool {
 	return j.Evaluator != nil && j.EvalEvery > 0 && u > 0 && u%j.EvalEvery == 0 && u < j.Updates && j.evaluated != u && !j.Early.Stops()
 }
 
-// judge takes the goal's value after update u: it moves a plateau schedule and
+// judge takes the monitored metric after update u: it moves a plateau schedule and
 // early stopping, and reports whether the value is the best so far.
 func (j *Job) judge(u int64, value float64) (best bool) {
-	j.Schedule.Observe(j.Goal, value)
-	j.Early.Observe(j.Goal, value)
+	j.Schedule.Observe(j.Monitor, value)
+	j.Early.Observe(j.Monitor, value)
 	j.Learning.Evaluated(value)
-	best = finite(value) && (j.best == nil || j.Goal.Better(value, float64(j.best.Value), 0))
+	best = finite(value) && (j.best == nil || j.Monitor.Better(value, float64(j.best.Value), 0))
 	if best {
-		j.best = &checkpoint.Metric{Name: j.Goal.Name, Value: checkpoint.Float(value), HigherIsBetter: j.Goal.Higher}
+		j.best = &checkpoint.Metric{Name: j.Monitor.Name, Value: checkpoint.Float(value), HigherIsBetter: j.Monitor.Higher}
 		j.bestAt = u
 	}
 	return best

@@ -158,7 +158,7 @@ func (a *Records[R]) Metrics() (map[string]float64, error) { return a.metrics(a.
 
 // Pass makes an evaluation of the first limit updates of a loader (0:
 // all): batch makes a micro-batch of the n-th.
-func Pass[L Loader[U], U, R any](open func() (L, error), limit int, batch func(n int, u U) EvalBatch[R]) Batches[R] {
+func Pass[L Stream[U], U, R any](open func() (L, error), limit int, batch func(n int, u U) EvalBatch[R]) Batches[R] {
 	return func(ctx context.Context, _ *engine.Executable) iter.Seq2[EvalBatch[R], error] {
 		return func(yield func(EvalBatch[R], error) bool) {
 			l, err := open()
@@ -181,8 +181,8 @@ func Pass[L Loader[U], U, R any](open func() (L, error), limit int, batch func(n
 	}
 }
 
-// Loader is a stream of updates that ends with io.EOF.
-type Loader[U any] interface {
+// Stream gives updates until io.EOF.
+type Stream[U any] interface {
 	Next() (U, error)
 	Close()
 }

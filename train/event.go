@@ -36,7 +36,7 @@ type Step struct {
 type Evaluated struct {
 	Update  int64
 	Metrics map[string]float64
-	Goal    Goal
+	Monitor Metric
 	Best    bool
 	Took    time.Duration
 }
@@ -47,5 +47,5 @@ type Warned struct {
 	Text   string
 }
 
-// Ended is the trouble that a run ends with.
-type Ended struct{ Trouble *Trouble }
+// Ended is the warning that a run ends with.
+type Ended struct{ Warning *Warning }

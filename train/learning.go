@@ -7,16 +7,16 @@ import (
 	"strings"
 )
 
-// Floor is the figure of the goal that a model reaches which knows nothing but
+// Floor is the monitored metric of a model reaches which knows nothing but
 // frequencies.
 type Floor struct {
 	Name  string
 	Value float64
 }
 
-// Trouble says that a run learns nothing, or has lost what it had learned.
-type Trouble struct {
-	Kind TroubleKind `json:"kind"`
+// Warning says that a run learns nothing, or has lost what it had learned.
+type Warning struct {
+	Kind WarningKind `json:"kind"`
 	// Update that it was seen after.
 	Update int64  `json:"update"`
 	Text   string `json:"text"`
@@ -24,43 +24,43 @@ type Trouble struct {
 	Helps []string `json:"what_helps,omitempty"`
 }
 
-func (t *Trouble) String() string {
+func (t *Warning) String() string {
 	if len(t.Helps) == 0 {
 		return t.Text
 	}
 	return t.Text + "; what helps: " + strings.Join(t.Helps, ", ")
 }
 
-// TroubleKind is what is wrong with a run.
-type TroubleKind string
+// WarningKind is what is wrong with a run.
+type WarningKind string
 
-// The kinds of trouble.
+// The kinds of warning.
 const (
 	// Unlearned: no better than frequencies, and not on the way there.
-	Unlearned TroubleKind = "unlearned"
+	Unlearned WarningKind = "unlearned"
 	// Unmoved is Unlearned with a loss that never left its start.
-	Unmoved TroubleKind = "unmoved"
+	Unmoved WarningKind = "unmoved"
 	// Thrown is Unlearned with a loss that lies above its start.
-	Thrown TroubleKind = "thrown"
+	Thrown WarningKind = "thrown"
 	// Memorised: the loss falls in training and stays at frequencies on what is
 	// held out.
-	Memorised TroubleKind = "memorised"
+	Memorised WarningKind = "memorised"
 	// Lost: the loss rose and did not come back.
-	Lost TroubleKind = "lost"
+	Lost WarningKind = "lost"
 	// Diverged: a number left its format, which ends the run.
-	Diverged TroubleKind = "diverged"
+	Diverged WarningKind = "diverged"
 )
 
 // Learning watches whether a run learns. It takes the loss of every update and
-// the goal of every evaluation, and holds the last fifth of the run so far
+// the monitored metric of every evaluation, and holds the last fifth of the run so far
 // against what came before and against the floor.
 //
 // Losses are kept as the moments of parts of the run, all of the same number
 // of updates: 20 to 40 of them, whatever its length. What counts is the mean of
 // several parts, and only differences that exceed what the losses vary by.
 type Learning struct {
-	Goal  Goal
-	Floor *Floor // nil: none is known
+	Monitor Metric
+	Floor   *Floor // nil: none is known
 	// Drifts: what the loss is made of changes in the course of the run, so that
 	// only evaluations tell.
 	Drifts bool
@@ -79,7 +79,7 @@ type learned struct {
 	Initial float64 `json:"initial"`
 	Start   float64 `json:"start"`
 	First   int64   `json:"first"`
-	// Best value of the goal; Measured says that there is one.
+	// Best value of the monitored metric; Measured says that there is one.
 	Best     float64 `json:"best"`
 	Measured bool    `json:"measured"`
 	// What was told while the run went on, and the update that End was last asked
@@ -164,16 +164,16 @@ func (m *learned) pair() {
 	m.Parts, m.Each = m.Parts[:len(m.Parts)/2], 2*m.Each
 }
 
-// Evaluated takes the value of the goal.
+// Evaluated takes the monitored metric of an evaluation.
 func (l *Learning) Evaluated(value float64) {
 	m := &l.memory
-	if finite(value) && (!m.Measured || l.Goal.Better(value, m.Best, 0)) {
+	if finite(value) && (!m.Measured || l.Monitor.Better(value, m.Best, 0)) {
 		m.Best, m.Measured = value, true
 	}
 }
 
-// Running is the trouble after an update of a run that goes on, each sort once.
-func (l *Learning) Running(update int64) *Trouble {
+// Running is the warning after an update of a run that goes on, each sort once.
+func (l *Learning) Running(update int64) *Warning {
 	if update < l.From {
 		return nil
 	}
@@ -192,22 +192,22 @@ func (l *Learning) Running(update int64) *Trouble {
 	return t
 }
 
-// End is the trouble that a run of so many updates ends with, nil for none;
+// End is the warning that a run of so many updates ends with, nil for none;
 // first says that it was not asked for before, by the run that is resumed.
-func (l *Learning) End(updates int64) (t *Trouble, first bool) {
+func (l *Learning) End(updates int64) (t *Warning, first bool) {
 	first = l.memory.Ended != updates
 	l.memory.Ended = updates
 	return l.judge(updates, true), first
 }
 
-func (l *Learning) judge(update int64, ended bool) *Trouble {
+func (l *Learning) judge(update int64, ended bool) *Warning {
 	c, ok := l.curve()
 	if !ok || update < leastUpdates {
 		return nil
 	}
 	if !l.Drifts {
 		if since, low, ok := c.lost(ended); ok && (ended || !c.falling(0, ended)) {
-			return &Trouble{Kind: Lost, Update: update, Text: fmt.Sprintf(
+			return &Warning{Kind: Lost, Update: update, Text: fmt.Sprintf(
 				"the loss was %.4g in updates %d to %d, rose, and has not been below %.4g since update %d", c.parts[c.best].Mean,
 				c.parts[c.best].First, c.parts[c.best].First+c.parts[c.best].N-1, low, since)}
 		}
@@ -218,8 +218,8 @@ func (l *Learning) judge(update int64, ended bool) *Trouble {
 	return l.unlearned(update, c, ended)
 }
 
-// unlearned is the trouble of a run that is not above its floor.
-func (l *Learning) unlearned(update int64, c *curve, ended bool) *Trouble {
+// unlearned is the warning of a run that is not above its floor.
+func (l *Learning) unlearned(update int64, c *curve, ended bool) *Warning {
 	m, now := &l.memory, c.now()
 	comparable := l.comparable()
 	missing := math.Abs(c.start) / 2 // where no floor says
@@ -231,14 +231,14 @@ func (l *Learning) unlearned(update int64, c *curve, ended bool) *Trouble {
 	case m.Measured && l.beats(m.Best):
 		return nil
 	case m.Measured && (ended || !comparable):
-		is = fmt.Sprintf("%s was %.4g at best", l.Goal.Name, m.Best)
+		is = fmt.Sprintf("%s was %.4g at best", l.Monitor.Name, m.Best)
 	case comparable && !l.beats(now):
 		is = fmt.Sprintf("the loss is %.4g (mean of the updates since %d)", now, c.parts[len(c.parts)-c.fifth].First)
 	default:
 		return nil
 	}
 	floor := fmt.Sprintf("%s gives %.4g", l.Floor.Name, l.Floor.Value)
-	t := &Trouble{Kind: Unlearned, Update: update, Text: is + ", and " + floor + ": nothing was learned beyond that"}
+	t := &Warning{Kind: Unlearned, Update: update, Text: is + ", and " + floor + ": nothing was learned beyond that"}
 	switch {
 	case comparable && l.beats(now):
 		t.Kind = Memorised
@@ -259,16 +259,16 @@ func (l *Learning) unlearned(update int64, c *curve, ended bool) *Trouble {
 }
 
 // comparable reports whether the floor is one of the loss itself.
-func (l *Learning) comparable() bool { return l.Goal.Name == lossMetric && !l.Drifts }
+func (l *Learning) comparable() bool { return l.Monitor.Name == lossMetric && !l.Drifts }
 
 // lossMetric is the name of the loss on held-out data in every system.
 const lossMetric = "eval_loss"
 
-// beats reports whether a value of the goal shows that more than frequencies
+// beats reports whether a value of the monitored metric shows that more than frequencies
 // was learned: losses and errors end at 0, scores at 1.
 func (l *Learning) beats(value float64) bool {
 	f := l.Floor.Value
-	if l.Goal.Higher {
+	if l.Monitor.Higher {
 		return value > f+worth*math.Abs(1-f)
 	}
 	return value < f-worth*math.Abs(f)

@@ -20,28 +20,28 @@ var curves = []struct {
 	updates int64
 	loss    func(u float64) float64
 	noise   float64
-	goal    Goal
+	goal    Metric
 	floor   *Floor
 	drifts  bool
 	// evals are the values of the goal, in equal distances up to the end.
 	evals []float64
 	// told in the course of the run, and ended with; empty: nothing.
-	told  []TroubleKind
-	ended TroubleKind
+	told  []WarningKind
+	ended WarningKind
 }{
 	{
 		name: "real learning", updates: 1400, loss: falls(8.3, 4.4, 900), noise: 0.15,
-		goal: Goal{Name: "eval_loss"}, floor: &Floor{"unigram", 6.3}, evals: []float64{4.5},
+		goal: Metric{Name: "eval_loss"}, floor: &Floor{"unigram", 6.3}, evals: []float64{4.5},
 	},
 	{
 		name: "a plateau at the frequencies", updates: 1400, loss: falls(8.3, 6.28, 100), noise: 0.15,
-		goal: Goal{Name: "eval_loss"}, floor: &Floor{"unigram", 6.3}, evals: []float64{6.29},
-		told: []TroubleKind{Unlearned}, ended: Unlearned,
+		goal: Metric{Name: "eval_loss"}, floor: &Floor{"unigram", 6.3}, evals: []float64{6.29},
+		told: []WarningKind{Unlearned}, ended: Unlearned,
 	},
 	{
 		name: "a plateau above them", updates: 300, loss: falls(8.3, 7, 50), noise: 0.1,
-		goal: Goal{Name: "eval_loss"}, floor: &Floor{"unigram", 6.3}, evals: []float64{7.1},
-		told: []TroubleKind{Unlearned}, ended: Unlearned,
+		goal: Metric{Name: "eval_loss"}, floor: &Floor{"unigram", 6.3}, evals: []float64{7.1},
+		told: []WarningKind{Unlearned}, ended: Unlearned,
 	},
 	{
 		name: "a plateau that is left late", updates: 2000, noise: 0.1,
@@ -51,17 +51,17 @@ var curves = []struct {
 			}
 			return falls(6.3, 3, 500)(u - 900)
 		},
-		goal: Goal{Name: "eval_loss"}, floor: &Floor{"unigram", 6.3}, evals: []float64{3.1},
-		told: []TroubleKind{Unlearned},
+		goal: Metric{Name: "eval_loss"}, floor: &Floor{"unigram", 6.3}, evals: []float64{3.1},
+		told: []WarningKind{Unlearned},
 	},
 	{
 		name: "slow but real learning", updates: 400, loss: func(u float64) float64 { return 8.3 - 1.6*u/400 }, noise: 0.1,
-		goal: Goal{Name: "eval_loss"}, floor: &Floor{"unigram", 6.3}, evals: []float64{6.8},
+		goal: Metric{Name: "eval_loss"}, floor: &Floor{"unigram", 6.3}, evals: []float64{6.8},
 	},
 	{
 		name: "a rate of nothing", updates: 300, loss: falls(8.3, 8.29, 300), noise: 0.1,
-		goal: Goal{Name: "eval_loss"}, floor: &Floor{"unigram", 6.3}, evals: []float64{8.3},
-		told: []TroubleKind{Unmoved}, ended: Unmoved,
+		goal: Metric{Name: "eval_loss"}, floor: &Floor{"unigram", 6.3}, evals: []float64{8.3},
+		told: []WarningKind{Unmoved}, ended: Unmoved,
 	},
 	{
 		name: "a rate far too high, that the schedule lowers", updates: 400, noise: 0.5,
@@ -71,7 +71,7 @@ var curves = []struct {
 			}
 			return falls(40, 6.9, 300)(u - 20)
 		},
-		goal: Goal{Name: "eval_loss"}, floor: &Floor{"unigram", 6.3}, evals: []float64{7},
+		goal: Metric{Name: "eval_loss"}, floor: &Floor{"unigram", 6.3}, evals: []float64{7},
 		ended: Unlearned,
 	},
 	{
@@ -82,8 +82,8 @@ var curves = []struct {
 			}
 			return falls(11, 6, 60)(u - 500)
 		},
-		goal: Goal{Name: "eval_loss"}, floor: &Floor{"unigram", 6.3}, evals: []float64{4.1, 4.1, 6, 6},
-		told: []TroubleKind{Lost}, ended: Lost,
+		goal: Metric{Name: "eval_loss"}, floor: &Floor{"unigram", 6.3}, evals: []float64{4.1, 4.1, 6, 6},
+		told: []WarningKind{Lost}, ended: Lost,
 	},
 	{
 		name: "a spike shortly before the end", updates: 1000, noise: 0.1,
@@ -93,7 +93,7 @@ var curves = []struct {
 			}
 			return 7
 		},
-		goal: Goal{Name: "eval_loss"}, ended: Lost,
+		goal: Metric{Name: "eval_loss"}, ended: Lost,
 	},
 	{
 		name: "a spike with recovery", updates: 1000, noise: 0.1,
@@ -103,7 +103,7 @@ var curves = []struct {
 			}
 			return falls(11, 3.9, 100)(u - 500)
 		},
-		goal: Goal{Name: "eval_loss"}, floor: &Floor{"unigram", 6.3}, evals: []float64{4.1, 3.9},
+		goal: Metric{Name: "eval_loss"}, floor: &Floor{"unigram", 6.3}, evals: []float64{4.1, 3.9},
 	},
 	{
 		name: "single bad batches", updates: 1000, noise: 0.1,
@@ -113,35 +113,35 @@ var curves = []struct {
 			}
 			return falls(8, 4, 300)(u)
 		},
-		goal: Goal{Name: "eval_loss"}, floor: &Floor{"unigram", 6.3}, evals: []float64{4.1},
+		goal: Metric{Name: "eval_loss"}, floor: &Floor{"unigram", 6.3}, evals: []float64{4.1},
 	},
 	{
 		name: "noise about a good model", updates: 3000, loss: func(float64) float64 { return 2 }, noise: 0.4,
-		goal: Goal{Name: "eval_loss"}, floor: &Floor{"unigram", 6.3}, evals: []float64{2},
+		goal: Metric{Name: "eval_loss"}, floor: &Floor{"unigram", 6.3}, evals: []float64{2},
 	},
 	{
 		name: "by heart", updates: 600, loss: falls(8, 0.2, 300), noise: 0.05,
-		goal: Goal{Name: "eval_loss"}, floor: &Floor{"unigram", 6.3}, evals: []float64{6.5, 6.9, 7.4},
+		goal: Metric{Name: "eval_loss"}, floor: &Floor{"unigram", 6.3}, evals: []float64{6.5, 6.9, 7.4},
 		told: nil, ended: Memorised,
 	},
 	{
 		name: "a score at chance", updates: 500, loss: falls(0.7, 0.69, 100), noise: 0.03,
-		goal: Goal{Name: "f1", Higher: true}, floor: &Floor{"flag everything", 0.33}, evals: []float64{0.33, 0, 0.331, 0.33},
-		told: []TroubleKind{Unmoved}, ended: Unmoved,
+		goal: Metric{Name: "f1", Higher: true}, floor: &Floor{"flag everything", 0.33}, evals: []float64{0.33, 0, 0.331, 0.33},
+		told: []WarningKind{Unmoved}, ended: Unmoved,
 	},
 	{
 		name: "a score by heart", updates: 500, loss: falls(0.7, 0.01, 150), noise: 0.01,
-		goal: Goal{Name: "f1", Higher: true}, floor: &Floor{"flag everything", 0.33}, evals: []float64{0.2, 0.3, 0.31, 0.3},
-		told: []TroubleKind{Memorised}, ended: Memorised,
+		goal: Metric{Name: "f1", Higher: true}, floor: &Floor{"flag everything", 0.33}, evals: []float64{0.2, 0.3, 0.31, 0.3},
+		told: []WarningKind{Memorised}, ended: Memorised,
 	},
 	{
 		name: "a score that was once good", updates: 500, loss: falls(0.7, 0.3, 300), noise: 0.03,
-		goal: Goal{Name: "f1", Higher: true}, floor: &Floor{"flag everything", 0.33}, evals: []float64{0.2, 0.8, 0.31, 0.3},
+		goal: Metric{Name: "f1", Higher: true}, floor: &Floor{"flag everything", 0.33}, evals: []float64{0.2, 0.8, 0.31, 0.3},
 	},
 	{
 		name: "an error that is no number", updates: 500, loss: falls(1, 0.9, 100), noise: 0.01,
-		goal: Goal{Name: "rmse"}, floor: &Floor{"the mean", 0.5}, evals: []float64{0.5, math.NaN(), 0.51},
-		told: []TroubleKind{Unlearned}, ended: Unlearned,
+		goal: Metric{Name: "rmse"}, floor: &Floor{"the mean", 0.5}, evals: []float64{0.5, math.NaN(), 0.51},
+		told: []WarningKind{Unlearned}, ended: Unlearned,
 	},
 	{
 		name: "a score whose model the first update destroys", updates: 160,
@@ -151,21 +151,21 @@ var curves = []struct {
 			}
 			return falls(60, 8, 20)(u)
 		},
-		noise: 0.1, goal: Goal{Name: "f1", Higher: true}, floor: &Floor{"flag everything", 0.45}, evals: []float64{0, 0.45, 0.45, 0.45},
-		told: []TroubleKind{Thrown}, ended: Thrown,
+		noise: 0.1, goal: Metric{Name: "f1", Higher: true}, floor: &Floor{"flag everything", 0.45}, evals: []float64{0, 0.45, 0.45, 0.45},
+		told: []WarningKind{Thrown}, ended: Thrown,
 	},
 	{
 		name: "a loss that is another in the end", updates: 600, drifts: true, noise: 0.05,
 		loss: func(u float64) float64 { return 1 + u/300 },
-		goal: Goal{Name: "eval_loss"},
+		goal: Metric{Name: "eval_loss"},
 	},
 	{
 		name: "nothing to hold it against", updates: 300, loss: falls(8.3, 7, 50), noise: 0.1,
-		goal: Goal{Name: "eval_loss"}, evals: []float64{7.1},
+		goal: Metric{Name: "eval_loss"}, evals: []float64{7.1},
 	},
 	{
 		name: "too few updates", updates: 60, loss: func(u float64) float64 { return 8 + u }, noise: 0.1,
-		goal: Goal{Name: "eval_loss"}, floor: &Floor{"unigram", 6.3}, evals: []float64{60},
+		goal: Metric{Name: "eval_loss"}, floor: &Floor{"unigram", 6.3}, evals: []float64{60},
 	},
 }
 
@@ -178,11 +178,11 @@ func TestLearning(t *testing.T) {
 				continue
 			}
 			for seed := range uint64(8) {
-				told, end := watchCurve(t, c.updates*times, times, seed, c.loss, c.noise, c.evals, &Learning{Goal: c.goal, Floor: c.floor, Drifts: c.drifts, From: c.updates * times / 5})
+				told, end := watchCurve(t, c.updates*times, times, seed, c.loss, c.noise, c.evals, &Learning{Monitor: c.goal, Floor: c.floor, Drifts: c.drifts, From: c.updates * times / 5})
 				if !slices.Equal(told, c.told) {
 					t.Errorf("%s, %d times, seed %d: told %v, want %v", c.name, times, seed, told, c.told)
 				}
-				kind := TroubleKind("")
+				kind := WarningKind("")
 				if end != nil {
 					kind = end.Kind
 				}
@@ -196,7 +196,7 @@ func TestLearning(t *testing.T) {
 
 // watchCurve runs a curve, stretched by times, past a watcher that is resumed
 // from its state now and then.
-func watchCurve(t *testing.T, updates, times int64, seed uint64, loss func(float64) float64, noise float64, evals []float64, l *Learning) (told []TroubleKind, end *Trouble) {
+func watchCurve(t *testing.T, updates, times int64, seed uint64, loss func(float64) float64, noise float64, evals []float64, l *Learning) (told []WarningKind, end *Warning) {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(1, seed))
 	for u := int64(1); u <= updates; u++ {

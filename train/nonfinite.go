@@ -123,8 +123,8 @@ func (e *BadStateError) Unwrap() error { return &e.Bad }
 // loss on the batch that was trained on last. Weights of 1e10 are finite.
 func (j *Job) problem(u int64) string {
 	if j.evaluated == u && j.latest != nil {
-		if v := j.latest[j.Goal.Name]; !finite(v) {
-			return fmt.Sprintf("its evaluation is no number: %s is %v", j.Goal.Name, v)
+		if v := j.latest[j.Monitor.Name]; !finite(v) {
+			return fmt.Sprintf("its evaluation is no number: %s is %v", j.Monitor.Name, v)
 		}
 		return ""
 	}

@@ -55,7 +55,7 @@ type Line struct {
 	NormZ    checkpoint.Float            `json:"grad_norm_z,omitempty"`
 	Metrics  map[string]checkpoint.Float `json:"metrics,omitempty"`
 	Best     bool                        `json:"best,omitempty"`
-	Kind     TroubleKind                 `json:"kind,omitempty"`
+	Kind     WarningKind                 `json:"kind,omitempty"`
 	Text     string                      `json:"text,omitempty"`
 	// Timing: seconds, units per second.
 	Seconds float64 `json:"seconds,omitempty"`
@@ -130,7 +130,7 @@ func (r *Recorder) Record(e Event) error {
 	case Warned:
 		return r.write(Line{Event: "warning", Update: e.Update, Text: e.Text})
 	case Ended:
-		return r.write(Line{Event: "trouble", Update: e.Trouble.Update, Kind: e.Trouble.Kind, Text: e.Trouble.String()})
+		return r.write(Line{Event: "trouble", Update: e.Warning.Update, Kind: e.Warning.Kind, Text: e.Warning.String()})
 	case checkpoint.Event:
 		text := string(e.Kind) + " "
 		if e.Path != "" {

@@ -166,14 +166,14 @@ func TestMetricsAreDurableBeforeTheCheckpoint(t *testing.T) {
 				}
 				return err
 			},
-			Notify: func(e checkpoint.Event) {
+			OnEvent: func(e checkpoint.Event) {
 				switch e.Kind {
 				case checkpoint.Saved:
 					saved = append(saved, e.Update)
 					if log.holds(e.Update) != (fail == nil) {
 						t.Errorf("update %d is saved, its metrics are on the disk: %v", e.Update, log.holds(e.Update))
 					}
-				case checkpoint.Trouble:
+				case checkpoint.Warning:
 					troubled = append(troubled, e.Update)
 				}
 			},
@@ -184,7 +184,7 @@ func TestMetricsAreDurableBeforeTheCheckpoint(t *testing.T) {
 		r := classifier(t, 12, 1)
 		j := job(r, &classes{micro: 1, rows: 12, updates: 6}, 6)
 		j.Store, j.SaveEvery, j.LogEvery = store, 2, 1
-		j.Watch = func(e Event) {
+		j.OnEvent = func(e Event) {
 			if err := rec.Record(e); err != nil {
 				t.Error(err)
 			}

@@ -41,7 +41,7 @@ const (
 	Linear   ScheduleKind = "linear"  // to Floor*Peak at the end
 	Cosine   ScheduleKind = "cosine"  // half a cosine to Floor*Peak (Loshchilov and Hutter 2017)
 	Noam     ScheduleKind = "noam"    // Peak * Width^-0.5 * min(s^-0.5, s*Warmup^-1.5) (Vaswani et al. 2017)
-	Plateau  ScheduleKind = "plateau" // constant until the goal stands still
+	Plateau  ScheduleKind = "plateau" // constant until the monitored metric stands still
 )
 
 // LR is the learning rate of an update, counted from 0.
@@ -76,8 +76,8 @@ func (s *Schedule) scale() float64 {
 	return s.memory.Scale
 }
 
-// Observe tells the plateau schedule the goal's value in an evaluation.
-func (s *Schedule) Observe(g Goal, value float64) {
+// Observe gives the plateau schedule the monitored metric of an evaluation.
+func (s *Schedule) Observe(g Metric, value float64) {
 	m := &s.memory
 	if s.Kind != Plateau {
 		return

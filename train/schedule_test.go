@@ -74,7 +74,7 @@ func TestSchedulesEqualPyTorch(t *testing.T) {
 		}
 		for u, w := range want {
 			if losses != nil {
-				s.Observe(Goal{Name: "eval_loss"}, float64(losses[u])) // the rate after this evaluation
+				s.Observe(Metric{Name: "eval_loss"}, float64(losses[u])) // the rate after this evaluation
 			}
 			if got := s.LR(int64(u)); math.Abs(got-float64(w)) > 1e-6*float64(w)+1e-12 {
 				t.Errorf("%s %s: update %d has rate %v, PyTorch %v", c.Op, c.Case, u, got, w)
@@ -115,7 +115,7 @@ func TestScheduleEnds(t *testing.T) {
 // had not stopped.
 func TestMemoriesSurvive(t *testing.T) {
 	losses := []float64{3, 2.5, 2.6, 2.7, 2.4, 2.5, 2.5, 2.5, 2.5, 2.6, 2.7}
-	goal := Goal{Name: "eval_loss"}
+	goal := Metric{Name: "eval_loss"}
 	for cut := range losses {
 		a := Schedule{Kind: Plateau, Peak: 1, Factor: 0.5, Patience: 1, Threshold: 1e-4}
 		b := a
@@ -158,7 +158,7 @@ func TestMemoriesSurvive(t *testing.T) {
 
 func TestEarlyStopping(t *testing.T) {
 	e := EarlyStopping{Patience: 2, MinDelta: 0.1}
-	up := Goal{Name: "f1", Higher: true}
+	up := Metric{Name: "f1", Higher: true}
 	for i, c := range []struct {
 		value float64
 		stop  bool
@@ -201,17 +201,17 @@ func TestOutliers(t *testing.T) {
 func TestPlateauFollowsTheGoal(t *testing.T) {
 	for _, c := range []struct {
 		name   string
-		goal   Goal
+		goal   Metric
 		values []float64
 		rates  []float64 // after each
 	}{
-		{"a loss that falls", Goal{Name: "eval_loss"}, []float64{3, 2, 1, 0.5, 0.4}, []float64{1, 1, 1, 1, 1}},
-		{"a loss that rises", Goal{Name: "eval_loss"}, []float64{1, 2, 3, 4, 5}, []float64{1, 1, 0.5, 0.5, 0.25}},
-		{"F1 that rises", Goal{"f1", true}, []float64{0.5, 0.6, 0.7, 0.8, 0.9}, []float64{1, 1, 1, 1, 1}},
-		{"F1 that falls", Goal{"f1", true}, []float64{0.9, 0.8, 0.7, 0.6, 0.5}, []float64{1, 1, 0.5, 0.5, 0.25}},
-		{"F1 that stands", Goal{"f1", true}, []float64{0.5, 0.50001, 0.50002, 0.6, 0.7}, []float64{1, 1, 0.5, 0.5, 0.5}},
-		{"R2 below 0 that rises", Goal{"r2", true}, []float64{-3, -2, -1, -0.5, 0.1}, []float64{1, 1, 1, 1, 1}},
-		{"a first value that is no number", Goal{"f1", true}, []float64{math.NaN(), 0.1, 0.2, 0.3, 0.4}, []float64{1, 1, 1, 1, 1}},
+		{"a loss that falls", Metric{Name: "eval_loss"}, []float64{3, 2, 1, 0.5, 0.4}, []float64{1, 1, 1, 1, 1}},
+		{"a loss that rises", Metric{Name: "eval_loss"}, []float64{1, 2, 3, 4, 5}, []float64{1, 1, 0.5, 0.5, 0.25}},
+		{"F1 that rises", Metric{"f1", true}, []float64{0.5, 0.6, 0.7, 0.8, 0.9}, []float64{1, 1, 1, 1, 1}},
+		{"F1 that falls", Metric{"f1", true}, []float64{0.9, 0.8, 0.7, 0.6, 0.5}, []float64{1, 1, 0.5, 0.5, 0.25}},
+		{"F1 that stands", Metric{"f1", true}, []float64{0.5, 0.50001, 0.50002, 0.6, 0.7}, []float64{1, 1, 0.5, 0.5, 0.5}},
+		{"R2 below 0 that rises", Metric{"r2", true}, []float64{-3, -2, -1, -0.5, 0.1}, []float64{1, 1, 1, 1, 1}},
+		{"a first value that is no number", Metric{"f1", true}, []float64{math.NaN(), 0.1, 0.2, 0.3, 0.4}, []float64{1, 1, 1, 1, 1}},
 	} {
 		s := Schedule{Kind: Plateau, Peak: 1, Factor: 0.5, Patience: 1, Threshold: 1e-4}
 		for i, v := range c.values {

@@ -22,7 +22,7 @@ func (j *Job) Resume(c *checkpoint.Checkpoint) (update int64, err error) {
 
 // Restore is [Job.Resume] but for the states of the program.
 func (j *Job) Restore(c *checkpoint.Checkpoint) (update int64, err error) {
-	if err := j.Feed.Seek(c.State.Loader); err != nil {
+	if err := j.Loader.Seek(c.State.Loader); err != nil {
 		return 0, fmt.Errorf("%s: %w", c.Path, err)
 	}
 	if err := j.Schedule.Restore(c.State.Schedule); err != nil {
@@ -34,7 +34,7 @@ func (j *Job) Restore(c *checkpoint.Checkpoint) (update int64, err error) {
 	if c.State.RNG.Seed != j.Seed {
 		return 0, fmt.Errorf("%s: it was made with seed %d, this run has %d", c.Path, c.State.RNG.Seed, j.Seed)
 	}
-	j.tokens, j.cursor = c.State.Tokens, c.State.Loader
+	j.tokens, j.position = c.State.Tokens, c.State.Loader
 	j.best, j.bestAt = c.State.Best, c.State.BestAt
 	j.history, j.seconds = c.Metadata.History, float64(c.Metadata.Seconds)
 	j.saved = c.State.Update
@@ -178,7 +178,7 @@ func StagingBytes(p *engine.Program) (n int64) {
 
 func (j *Job) snapshot(u int64) (*checkpoint.Snapshot, error) {
 	weights, optimizer := Tensors(j.Runner)
-	cursor, err := json.Marshal(j.cursor)
+	cursor, err := json.Marshal(j.position)
 	if err != nil {
 		return nil, err
 	}

@@ -66,7 +66,7 @@ func TestSkippedUpdateChangesNothing(t *testing.T) {
 	j := job(r, &classes{micro: 1, rows: 12, updates: 40}, 40)
 	before, scale := states(t, r), math.Inf(1)
 	skipped, applied, grown := 0, 0, 0
-	j.Watch = func(e Event) {
+	j.OnEvent = func(e Event) {
 		s, ok := e.(Step)
 		if !ok {
 			return
@@ -176,7 +176,7 @@ func TestEvaluationThatIsNoNumber(t *testing.T) {
 		t.Errorf("ended with %+v, %v", res, err)
 	}
 
-	e, g := EarlyStopping{Patience: 2}, Goal{Name: "eval_loss"}
+	e, g := EarlyStopping{Patience: 2}, Metric{Name: "eval_loss"}
 	if e.Observe(g, math.NaN()) || !e.Observe(g, math.NaN()) {
 		t.Error("evaluations that are no numbers do not end the run")
 	}

@@ -5,14 +5,14 @@ import (
 	"math"
 )
 
-// Goal is the metric that decides what is best.
-type Goal struct {
+// Metric is the one that decides what is best: the monitored metric.
+type Metric struct {
 	Name   string
 	Higher bool // whether more is better
 }
 
 // Better reports whether a beats b by more than delta.
-func (g Goal) Better(a, b, delta float64) bool {
+func (g Metric) Better(a, b, delta float64) bool {
 	if g.Higher {
 		return a > b+delta
 	}
@@ -20,7 +20,7 @@ func (g Goal) Better(a, b, delta float64) bool {
 }
 
 // EarlyStopping ends a run after Patience evaluations that did not improve the
-// goal by more than MinDelta. Patience 0 never stops.
+// monitored metric by more than MinDelta. Patience 0 never stops.
 type EarlyStopping struct {
 	Patience int
 	MinDelta float64
@@ -32,8 +32,8 @@ type EarlyStopping struct {
 	}
 }
 
-// Observe takes the goal's value and reports whether to stop.
-func (e *EarlyStopping) Observe(g Goal, value float64) bool {
+// Observe takes the monitored metric and reports whether to stop.
+func (e *EarlyStopping) Observe(g Metric, value float64) bool {
 	m := &e.memory
 	// What is no number is no improvement, not even on nothing.
 	if finite(value) && (!m.Seen || g.Better(value, m.Best, e.MinDelta)) {

@@ -25,7 +25,7 @@ import (
 // Job is a run: what to compute, on what, for how long.
 type Job struct {
 	Runner *engine.Executable
-	Feed   Feed
+	Loader DataLoader
 	// Schedule and the total number of updates.
 	Schedule *Schedule
 	Updates  int64
@@ -34,15 +34,16 @@ type Job struct {
 	Until int64
 	Seed  uint64
 
-	// Evaluator measures on held-out data; nil: never. Goal is the metric of its
+	// Evaluator measures on held-out data; nil: never. Monitor is the metric of its
 	// result that decides what is best.
 	Evaluator Evaluator
-	Goal      Goal
+	Monitor   Metric
 	Early     EarlyStopping
-	// Learning watches whether anything is learned; its goal is the job's. Advise
-	// says what to change in a kind of trouble; nil: nothing is said.
+	// Learning watches whether anything is learned; its monitored metric is the
+	// job's. Advise
+	// says what to change in a kind of warning; nil: nothing is said.
 	Learning Learning
-	Advise   func(TroubleKind) []string
+	Advise   func(WarningKind) []string
 
 	// How often, in updates; 0 is only at the end.
 	LogEvery, EvalEvery, SaveEvery int64
@@ -58,10 +59,10 @@ type Job struct {
 	// StopAtScale ends the run when the loss scale falls below it.
 	StopAtScale float64
 	// Watch is told everything that happens, in order, from one goroutine.
-	Watch func(Event)
+	OnEvent func(Event)
 
 	tokens   int64
-	cursor   any
+	position any
 	best     *checkpoint.Metric
 	bestAt   int64
 	history  checkpoint.History
@@ -108,8 +109,8 @@ type Result struct {
 	StoppedEarly bool
 	// Checkpoint is the path of the newest one, empty if there is none.
 	Checkpoint string
-	// Trouble is what is wrong with what was learned, nil for nothing.
-	Trouble *Trouble
+	// Warning is what is wrong with what was learned, nil for nothing.
+	Warning *Warning
 }
 
 // ErrStopped reports that the context ended the run; the state was saved.
@@ -127,9 +128,9 @@ func (j *Job) Run(ctx context.Context, start int64) (*Result, error) {
 	if j.history == nil {
 		j.history = checkpoint.History{}
 	}
-	j.Learning.Goal = j.Goal
+	j.Learning.Monitor = j.Monitor
 	j.bindOutputs()
-	f := startFiller(j.Runner, j.Feed, j.Updates-start)
+	f := startFiller(j.Runner, j.Loader, j.Updates-start)
 	defer f.close()
 	j.slot = 0
 	for u := start; ; u++ {
@@ -214,7 +215,7 @@ func (j *Job) update(ctx context.Context, f *filler, u int64) (*Step, error) {
 	}
 	j.slot, j.ran = j.last.slot, true
 	data := j.last.update
-	s.NewTokens, s.Variants, j.cursor = data.Tokens, data.Variants, data.Cursor
+	s.NewTokens, s.Variants, j.position = data.Tokens, data.Variants, data.Position
 	j.tokens += s.NewTokens
 	s.Tokens = j.tokens
 	if err := j.report(s); err != nil {
@@ -396,20 +397,20 @@ func (j *Job) evaluate(ctx context.Context, u int64) (measured bool, err error) 
 		}
 		return false, fmt.Errorf("evaluation after update %d: %w", u, err)
 	}
-	value, ok := m[j.Goal.Name]
+	value, ok := m[j.Monitor.Name]
 	if !ok {
-		return false, fmt.Errorf("evaluation after update %d gave no %q, only %v", u, j.Goal.Name, slices.Sorted(maps.Keys(m)))
+		return false, fmt.Errorf("evaluation after update %d gave no %q, only %v", u, j.Monitor.Name, slices.Sorted(maps.Keys(m)))
 	}
 	j.latest, j.evaluated = m, u
 	for _, name := range slices.Sorted(maps.Keys(m)) {
 		j.history.Add(name, u, m[name])
 	}
 	best := j.judge(u, value)
-	j.emit(Evaluated{u, m, j.Goal, best, time.Since(began)})
+	j.emit(Evaluated{u, m, j.Monitor, best, time.Since(began)})
 	return true, nil
 }
 
-// warn tells of trouble while the run goes on.
+// warn warns while the run goes on.
 func (j *Job) warn(u int64) {
 	if t := j.Learning.Running(u); t != nil && u < j.Updates {
 		t.Helps = j.advice(t.Kind)
@@ -417,7 +418,7 @@ func (j *Job) warn(u int64) {
 	}
 }
 
-func (j *Job) advice(k TroubleKind) []string {
+func (j *Job) advice(k WarningKind) []string {
 	if j.Advise == nil {
 		return nil
 	}
@@ -425,8 +426,8 @@ func (j *Job) advice(k TroubleKind) []string {
 }
 
 func (j *Job) emit(e Event) {
-	if j.Watch != nil {
-		j.Watch(e)
+	if j.OnEvent != nil {
+		j.OnEvent(e)
 	}
 }
 
@@ -478,11 +479,11 @@ func (j *Job) finish(ctx context.Context, u int64, early bool) (*Result, error) 
 			return j.stopped(u)
 		}
 	}
-	trouble, first := j.Learning.End(u)
-	if trouble != nil {
-		trouble.Helps = j.advice(trouble.Kind)
+	warning, first := j.Learning.End(u)
+	if warning != nil {
+		warning.Helps = j.advice(warning.Kind)
 		if first {
-			j.emit(Ended{trouble})
+			j.emit(Ended{warning})
 		}
 	}
 	err := j.saveNow(u, evaluate)
@@ -492,7 +493,7 @@ func (j *Job) finish(ctx context.Context, u int64, early bool) (*Result, error) 
 		}
 	}
 	res := j.result(u)
-	res.StoppedEarly, res.Trouble = early, trouble
+	res.StoppedEarly, res.Warning = early, warning
 	return res, err
 }
 

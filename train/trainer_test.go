@@ -42,7 +42,7 @@ func (c *classes) Next() (Update, error) {
 		total += float64(w[i])
 	}
 	per := c.rows / c.micro
-	return Update{Micro: c.micro, Weight: total, Tokens: int64(c.rows), Cursor: c.at, Fill: func(m int, in Inputs) error {
+	return Update{Micro: c.micro, Weight: total, Tokens: int64(c.rows), Position: c.at, Fill: func(m int, in Inputs) error {
 		if c.onFill != nil {
 			c.onFill(n, m)
 		}
@@ -105,8 +105,8 @@ func classifierOn(t *testing.T, on engine.Backend, rows, accumulation int) *engi
 	return r
 }
 
-func job(r *engine.Executable, feed Feed, updates int64) *Job {
-	return &Job{Runner: r, Feed: feed, Updates: updates, Schedule: &Schedule{Kind: Constant, Peak: 0.05, Total: updates}, Goal: Goal{Name: "eval_loss"}}
+func job(r *engine.Executable, loader DataLoader, updates int64) *Job {
+	return &Job{Runner: r, Loader: loader, Updates: updates, Schedule: &Schedule{Kind: Constant, Peak: 0.05, Total: updates}, Monitor: Metric{Name: "eval_loss"}}
 }
 
 func weights(t *testing.T, r *engine.Executable) []float32 {
@@ -152,7 +152,7 @@ func TestAccumulationIsExact(t *testing.T) {
 		r := classifier(t, 12/micro, micro)
 		j := job(r, &classes{micro: micro, rows: 12, updates: 20}, 20)
 		var got []float64
-		j.Watch = func(e Event) {
+		j.OnEvent = func(e Event) {
 			if s, ok := e.(Step); ok {
 				got = append(got, s.Loss)
 			}

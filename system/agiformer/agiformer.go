@@ -67,7 +67,7 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 	if s := net.Senses; s != nil && s.Frozen && s.Folder == "" {
 		return nil, fmt.Errorf("model.image.frozen: an encoder that is not trained needs weights: set model.image.path to a CLIP folder, or train one with model.image.frozen false")
 	}
-	run := &system.Run{Goal: train.Goal{Name: "eval_loss"}, Load: net.load, Close: func() error { return nil }}
+	run := &system.Run{Monitor: train.Metric{Name: "eval_loss"}, Load: net.load, Close: func() error { return nil }}
 	evaluated, baseline, err := net.open(ctx, c, m.Shape, env, run)
 	if err != nil {
 		return nil, err
@@ -88,7 +88,7 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 }
 
 // open prepares the text, or the captions of a model with senses: it gives run
-// its feed and returns what is held out, nil for nothing.
+// its data loader and returns what is held out, nil for nothing.
 func (m Net) open(ctx context.Context, c *config.Config, s system.Shape, env system.Env, run *system.Run) (heldOut, data.Baseline, error) {
 	if m.Senses != nil {
 		return m.openCaptions(ctx, c, s, env, run)
@@ -100,7 +100,7 @@ func (m Net) open(ctx context.Context, c *config.Config, s system.Shape, env sys
 	if v := text.Tokenizer.VocabSize(); v > m.Vocab {
 		return nil, data.Baseline{}, errors.Join(fmt.Errorf("the tokenizer has %d tokens, the model takes %d: set model.vocab_size to %d", v, m.Vocab, v), text.Close())
 	}
-	run.Feed, err = text.Feed(data.LoaderOptions{
+	run.Loader, err = text.Loader(data.LoaderOptions{
 		MicroBatches: s.Accumulation, BatchSize: s.MicroBatch,
 		Shuffle: c.Data.Shuffle, Seed: c.Data.ShuffleSeed, Workers: c.Data.Workers,
 	})
@@ -124,8 +124,8 @@ func (m Net) openCaptions(ctx context.Context, c *config.Config, s system.Shape,
 	if err != nil {
 		return nil, data.Baseline{}, err
 	}
-	run.Feed = &captionFeed{captions: train, rows: s.MicroBatch, micro: s.Accumulation, shuffle: c.Data.Shuffle, seed: c.Data.ShuffleSeed}
-	if err := env.Continues(run.Feed); err != nil {
+	run.Loader = &captionLoader{captions: train, rows: s.MicroBatch, micro: s.Accumulation, shuffle: c.Data.Shuffle, seed: c.Data.ShuffleSeed}
+	if err := env.Continues(run.Loader); err != nil {
 		return nil, data.Baseline{}, err
 	}
 	path, err := saveTokenizer(env.Cache, t)

@@ -229,8 +229,8 @@ func (c *captions) at(place int64, shuffle bool, seed uint64) int64 {
 	return order.At(place % n)
 }
 
-// captionFeed streams shuffled captions for ever.
-type captionFeed struct {
+// captionLoader streams shuffled captions for ever.
+type captionLoader struct {
 	*captions
 	rows, micro int
 	shuffle     bool
@@ -244,8 +244,8 @@ type captionCursor struct {
 	Place  int64  `json:"place"`
 }
 
-// Next implements train.Feed.
-func (f *captionFeed) Next() (train.Update, error) {
+// Next implements train.DataLoader.
+func (f *captionLoader) Next() (train.Update, error) {
 	n := f.rows * f.micro
 	index := make([]int64, n)
 	u := train.Update{Micro: f.micro, Tokens: int64(n * f.length)}
@@ -254,13 +254,13 @@ func (f *captionFeed) Next() (train.Update, error) {
 		u.Weight += float64(len(f.list[index[i]].ids))
 	}
 	f.place += int64(n)
-	u.Cursor = captionCursor{f.id, f.place}
+	u.Position = captionCursor{f.id, f.place}
 	u.Fill = func(m int, in train.Inputs) error { return f.fill(index[m*f.rows:(m+1)*f.rows], in) }
 	return u, nil
 }
 
-// Seek implements train.Feed.
-func (f *captionFeed) Seek(raw json.RawMessage) error {
+// Seek implements train.DataLoader.
+func (f *captionLoader) Seek(raw json.RawMessage) error {
 	var c captionCursor
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.DisallowUnknownFields()
@@ -274,8 +274,8 @@ func (f *captionFeed) Seek(raw json.RawMessage) error {
 	return nil
 }
 
-// Close implements train.Feed.
-func (f *captionFeed) Close() {}
+// Close implements train.DataLoader.
+func (f *captionLoader) Close() {}
 
 // pass implements heldOut.
 func (c *captions) pass(rows, limit int, read reader) train.Batches[tally] {

@@ -323,7 +323,7 @@ func TestSensesLearn(t *testing.T) {
 		}
 		p := training(t, n, system.Shape{MicroBatch: rows, Accumulation: 1}, length, engine.CompileOptions{})
 		r := start(t, p)
-		f := &captionFeed{captions: data, rows: rows, micro: 1, shuffle: true, seed: 1}
+		f := &captionLoader{captions: data, rows: rows, micro: 1, shuffle: true, seed: 1}
 		for range updates {
 			u, err := f.Next()
 			if err != nil {
@@ -358,7 +358,7 @@ func TestSensesLearn(t *testing.T) {
 	}
 }
 
-// A feed that seeks goes on as the one whose position it was.
+// A data loader that seeks goes on as the one whose position it was.
 func TestCaptionFeedResumes(t *testing.T) {
 	n := sensing(modImage)
 	tok, err := bytesTokenizer()
@@ -370,7 +370,7 @@ func TestCaptionFeedResumes(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := start(t, training(t, n, system.Shape{MicroBatch: 2, Accumulation: 1}, 12, engine.CompileOptions{}))
-	next := func(f *captionFeed) (ids []int32, cursor json.RawMessage) {
+	next := func(f *captionLoader) (ids []int32, cursor json.RawMessage) {
 		u, err := f.Next()
 		if err != nil {
 			t.Fatal(err)
@@ -382,16 +382,16 @@ func TestCaptionFeedResumes(t *testing.T) {
 			x, _ := r.Input(0, "labels")
 			ids = append(ids, x.I32()...)
 		}
-		cursor, err = json.Marshal(u.Cursor)
+		cursor, err = json.Marshal(u.Position)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return ids, cursor
 	}
-	whole := &captionFeed{captions: c, rows: 2, micro: 2, shuffle: true, seed: 5}
+	whole := &captionLoader{captions: c, rows: 2, micro: 2, shuffle: true, seed: 5}
 	for range 3 {
 		_, cursor := next(whole)
-		part := &captionFeed{captions: c, rows: 2, micro: 2, shuffle: true, seed: 5}
+		part := &captionLoader{captions: c, rows: 2, micro: 2, shuffle: true, seed: 5}
 		if err := part.Seek(cursor); err != nil {
 			t.Fatal(err)
 		}

@@ -32,14 +32,14 @@ func TestChangedFlightsAreRefused(t *testing.T) {
 		if err != nil {
 			return nil, err
 		}
-		u, err := run.Feed.Next()
+		u, err := run.Loader.Next()
 		if err != nil {
 			t.Fatal(err)
 		}
 		if err := run.Close(); err != nil {
 			t.Fatal(err)
 		}
-		raw, err := json.Marshal(u.Cursor)
+		raw, err := json.Marshal(u.Position)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,7 +12,7 @@
 //   - What augmentation does to an example depends on the seed, the epoch and
 //     the example alone, and is done in floating point.
 //   - Running statistics move once an update, whatever is recomputed.
-//   - The goal is told beside what predicting the mean of the training flights
+//   - The monitored metric stands next to what predicting the mean of the training flights
 //     gives, and a model that predicts next to a constant is called collapsed.
 package cloudbase
 

@@ -193,7 +193,7 @@ func TestFeed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := newFeed(c, d.train, 4, 2, "")
+	f := newDataLoader(c, d.train, 4, 2, "")
 	n := int64(len(d.train))
 	var orders [2][]int64
 	for epoch := range int64(2) {
@@ -241,15 +241,15 @@ func TestFeed(t *testing.T) {
 	if err != nil || u.Micro != 2 || u.Weight != 8 {
 		t.Fatalf("%+v, %v", u, err)
 	}
-	cursor, err := json.Marshal(u.Cursor)
+	cursor, err := json.Marshal(u.Position)
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := newFeed(c, d.train, 4, 2, "")
+	g := newDataLoader(c, d.train, 4, 2, "")
 	if err := g.Seek(cursor); err != nil || g.done != f.done {
 		t.Errorf("after Seek at %d, want %d: %v", g.done, f.done, err)
 	}
-	refused(t, "the cursor of another run", newFeed(c, d.train[1:], 4, 2, "").Seek(cursor), "windows=")
+	refused(t, "the cursor of another run", newDataLoader(c, d.train[1:], 4, 2, "").Seek(cursor), "windows=")
 }
 
 // TestFlip: mirroring a picture mirrors the sun.

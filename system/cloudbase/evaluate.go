@@ -141,10 +141,10 @@ func constantError(truth []float64, value float64) (mse float64) {
 	return mse
 }
 
-// goal is the metric that decides which weights are best.
-func goal(c *config.Config) train.Goal {
+// monitored is the metric that decides which weights are best.
+func monitored(c *config.Config) train.Metric {
 	if config.Of[Phases](c).Run == "mae" {
-		return train.Goal{Name: "eval_loss"}
+		return train.Metric{Name: "eval_loss"}
 	}
-	return train.Goal{Name: "rmse"}
+	return train.Metric{Name: "rmse"}
 }

@@ -45,8 +45,8 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 	if t.sides, err = divide(c, s); err != nil {
 		return nil, err
 	}
-	feed := newFeed(c, t.sides.train, m.Shape.MicroBatch, m.Shape.Accumulation, s.id)
-	if err := env.Continues(feed); err != nil {
+	dataLoader := newDataLoader(c, t.sides.train, m.Shape.MicroBatch, m.Shape.Accumulation, s.id)
+	if err := env.Continues(dataLoader); err != nil {
 		return nil, err
 	}
 	if err := s.keep(); err != nil {
@@ -59,8 +59,8 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 		return nil, err
 	}
 	run = &system.Run{
-		Feed: feed,
-		Goal: goal(c), Files: map[string][]byte{scalerFile: append(shown, '\n')}, Close: s.Close, Load: t.load,
+		Loader:  dataLoader,
+		Monitor: monitored(c), Files: map[string][]byte{scalerFile: append(shown, '\n')}, Close: s.Close, Load: t.load,
 	}
 	if len(t.sides.valid) > 0 {
 		run.Evaluator = t.reader.evaluation(t.sides.valid, c.Training.EvalBatches)

@@ -303,7 +303,7 @@ func testTable(t *testing.T, c *config.Config, number, n int, use usage) *table 
 // batches give way to mixed ones, and every task gets its turn.
 func TestCurriculum(t *testing.T) {
 	c := load(t, small, "--phases.stage", stageJoint, "--phases.joint_steps", "200", "--training.gradient_accumulation_steps", "2")
-	open := func() *feed {
+	open := func() *dataLoader {
 		var ones []*table
 		for i := range taskNames {
 			ones = append(ones, testTable(t, c, i, 30, usage{perExample: true, training: true}))
@@ -315,7 +315,7 @@ func TestCurriculum(t *testing.T) {
 		t.Cleanup(f.Close)
 		return f
 	}
-	next := func(f *feed) train.Update {
+	next := func(f *dataLoader) train.Update {
 		u, err := f.Next()
 		if err != nil {
 			t.Fatal(err)
@@ -336,7 +336,7 @@ func TestCurriculum(t *testing.T) {
 			}
 		}
 		if u == 120 {
-			cursor = []byte(asJSON(t, x.Cursor))
+			cursor = []byte(asJSON(t, x.Position))
 		}
 		if u > 120 {
 			after = append(after, x)
@@ -356,7 +356,7 @@ func TestCurriculum(t *testing.T) {
 	}
 	for i, want := range after {
 		got := next(g)
-		if !slices.Equal(got.Variants, want.Variants) || got.Weight != want.Weight || asJSON(t, got.Cursor) != asJSON(t, want.Cursor) {
+		if !slices.Equal(got.Variants, want.Variants) || got.Weight != want.Weight || asJSON(t, got.Position) != asJSON(t, want.Position) {
 			t.Fatalf("update %d after the cursor: %v %v, want %v %v", i, got.Variants, got.Weight, want.Variants, want.Weight)
 		}
 	}

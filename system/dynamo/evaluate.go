@@ -147,7 +147,7 @@ func (j *job) figures(parts []said) (map[string]float64, *routings) {
 		m[lossName] = loss / float64(routed.n)
 		return m, routed
 	case stageJoint:
-		// The goal is the mean of the tasks' losses and the router's.
+		// The monitored metric is the mean of the tasks' losses and the router's.
 		m, mean := routed.metrics(), 0.0
 		for _, v := range byTask {
 			for k, x := range v.metrics() {
@@ -249,7 +249,7 @@ func (v *verdicts) metrics() map[string]float64 {
 	return m
 }
 
-// baseline is the value of a task's goal that takes no learning from texts:
+// baseline is the value of a task's monitored metric that takes no learning from texts:
 // always the commoner label, the whole text as the answer, or tokens guessed
 // from how often they come.
 func baseline(train, held *table) (name string, value float64) {

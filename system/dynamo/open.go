@@ -29,7 +29,7 @@ type job struct {
 	train    []*table // of the tasks that the stage trains
 	held     []*table
 	whole    []*table // those of phase 3 for batches of all tasks, at data.seq_len
-	// floor is the baseline of the goal.
+	// floor is the baseline of the monitored metric.
 	floor float64
 }
 
@@ -76,8 +76,8 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 	if err := j.openTasks(run); err != nil {
 		return nil, err
 	}
-	if err := env.Continues(run.Feed); err != nil {
-		run.Feed.Close()
+	if err := env.Continues(run.Loader); err != nil {
+		run.Loader.Close()
 		return nil, err
 	}
 	return run, errors.Join(keep(), texts.keep())
@@ -88,7 +88,7 @@ func (j *job) openEncoder(ctx context.Context, run *system.Run, src data.Source,
 		return err
 	}
 	run.RateKey, run.WarmupKey, run.StepsKey = "phases.encoder_lr", "phases.encoder_warmup", "phases.encoder_steps"
-	run.Close, run.DataBytes, run.Goal = j.maskedLM.Close, j.maskedLM.Bytes, train.Goal{Name: lossName}
+	run.Close, run.DataBytes, run.Monitor = j.maskedLM.Close, j.maskedLM.Bytes, train.Metric{Name: lossName}
 	if j.maskedLM.HeldOut != nil {
 		run.Evaluator = j.maskedLM.evaluation()
 		b, err := data.Baselines(ctx, j.maskedLM.Train, j.maskedLM.HeldOut)
@@ -98,7 +98,7 @@ func (j *job) openEncoder(ctx context.Context, run *system.Run, src data.Source,
 		j.floor = b.Unigram
 		run.Baselines = []system.Baseline{{Name: "unigram", Value: b.Unigram}}
 	}
-	if run.Feed, err = j.maskedLM.feed(j.shape.Accumulation); err != nil {
+	if run.Loader, err = j.maskedLM.dataLoader(j.shape.Accumulation); err != nil {
 		return errors.Join(err, j.maskedLM.Close())
 	}
 	return nil
@@ -148,19 +148,19 @@ func (j *job) openTasks(run *system.Run) (err error) {
 	switch j.stage {
 	case stageRouter:
 		run.RateKey, run.StepsKey = "phases.router_lr", "phases.router_steps"
-		run.Goal = train.Goal{Name: "routing_accuracy", Higher: true}
+		run.Monitor = train.Metric{Name: "routing_accuracy", Higher: true}
 		run.Baselines = []system.Baseline{{Name: "chance", Value: 1 / float64(len(j.tasks))}}
-		run.Feed, err = together(j.config, j.train, rows, micros)
+		run.Loader, err = together(j.config, j.train, rows, micros)
 	case stageJoint:
 		run.RateKey, run.StepsKey, run.Drifts = "phases.joint_lr", "phases.joint_steps", true
-		run.Goal = train.Goal{Name: lossName}
-		run.Feed, err = curriculum(j.config, j.train, j.whole, rows, micros)
+		run.Monitor = train.Metric{Name: lossName}
+		run.Loader, err = curriculum(j.config, j.train, j.whole, rows, micros)
 	default:
 		run.RateKey, run.StepsKey = "phases.adapter_lr", "tasks."+j.stage+".steps"
-		run.Goal = goalOf(j.stage)
+		run.Monitor = monitoredOf(j.stage)
 		name, value := baseline(j.train[0], j.held[0])
 		j.floor, run.Baselines = value, []system.Baseline{{Name: name, Value: value}}
-		run.Feed, err = alone(j.config, j.train[0], rows, micros)
+		run.Loader, err = alone(j.config, j.train[0], rows, micros)
 	}
 	return err
 }

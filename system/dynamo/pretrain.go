@@ -111,29 +111,29 @@ func (g *maskedLM) start(r *engine.Executable) error {
 	})
 }
 
-// maskedFeed fits the windows to the trainer.
-type maskedFeed struct {
+// maskedLoader fits the windows to the trainer.
+type maskedLoader struct {
 	*maskedLM
 	l *data.Loader
 }
 
-func (g *maskedLM) feed(micros int) (*maskedFeed, error) {
+func (g *maskedLM) dataLoader(micros int) (*maskedLoader, error) {
 	c := g.config
 	l, err := data.NewLoader(g.Train, data.LoaderOptions{
 		MicroBatches: micros, BatchSize: g.rows, Shuffle: c.Data.Shuffle, Seed: c.Data.ShuffleSeed, Workers: c.Data.Workers,
 	})
-	return &maskedFeed{g, l}, err
+	return &maskedLoader{g, l}, err
 }
 
-// Next implements train.Feed.
-func (f *maskedFeed) Next() (train.Update, error) {
+// Next implements train.DataLoader.
+func (f *maskedLoader) Next() (train.Update, error) {
 	u, err := f.l.Next()
 	if err != nil {
 		return train.Update{}, err
 	}
 	place := uint64(u.Position.Epoch)<<40 | uint64(u.Position.Index)
 	return train.Update{
-		Micro: len(u.Micro), Weight: float64(len(u.Micro) * maskedCount(f.config, f.rows)), Tokens: u.Windows * int64(f.config.Data.SeqLen), Cursor: u.Position,
+		Micro: len(u.Micro), Weight: float64(len(u.Micro) * maskedCount(f.config, f.rows)), Tokens: u.Windows * int64(f.config.Data.SeqLen), Position: u.Position,
 		Fill: func(m int, in train.Inputs) error {
 			rng := rand.New(rand.NewPCG(f.config.Training.Seed+uint64(m), place))
 			return f.maskedLM.fill(&u.Micro[m], f.rows, rng, in)
@@ -141,17 +141,17 @@ func (f *maskedFeed) Next() (train.Update, error) {
 	}, nil
 }
 
-// Seek implements train.Feed.
-func (f *maskedFeed) Seek(cursor json.RawMessage) error {
+// Seek implements train.DataLoader.
+func (f *maskedLoader) Seek(position json.RawMessage) error {
 	var c data.Position
-	if err := json.Unmarshal(cursor, &c); err != nil {
+	if err := json.Unmarshal(position, &c); err != nil {
 		return err
 	}
 	return f.l.Seek(c)
 }
 
-// Close implements train.Feed.
-func (f *maskedFeed) Close() { f.l.Close() }
+// Close implements train.DataLoader.
+func (f *maskedLoader) Close() { f.l.Close() }
 
 // evaluation guesses held-out tokens, the same every time: loss and perplexity.
 func (g *maskedLM) evaluation() train.Evaluator {

@@ -71,7 +71,7 @@ func (j *job) reportTask(ctx context.Context, r *engine.Executable, res *result,
 	if err != nil {
 		return err
 	}
-	goal := goalOf(j.stage)
+	goal := monitoredOf(j.stage)
 	res.Goal, res.Value, res.Metrics = goal.Name, m[goal.Name], m
 	res.Gain = res.Value - j.floor
 	if !goal.Higher {

@@ -74,16 +74,16 @@ func loraOf(c *config.Config, name string) nn.LoRA {
 	return nn.LoRA{Name: "lora." + name, Rank: t.Rank, Alpha: t.Alpha, Dropout: t.Dropout, Seed: c.Training.Seed}
 }
 
-// goalOf is the metric that says how well a task is learnt. Every evaluation
+// monitoredOf is the metric that says how well a task is learnt. Every evaluation
 // measures it, without writing a text.
-func goalOf(name string) train.Goal {
+func monitoredOf(name string) train.Metric {
 	switch kindOf(name) {
 	case classify:
-		return train.Goal{Name: "accuracy", Higher: true}
+		return train.Metric{Name: "accuracy", Higher: true}
 	case point:
-		return train.Goal{Name: "token_f1", Higher: true}
+		return train.Metric{Name: "token_f1", Higher: true}
 	}
-	return train.Goal{Name: lossName}
+	return train.Metric{Name: lossName}
 }
 
 // lossName is the metric that every evaluation has: the mean loss of an

@@ -99,22 +99,22 @@ func (x *examples) padding() float64 {
 	return x.lengths.PaddingShare(lengths)
 }
 
-// feed fits a loader of examples to the trainer.
-type feed struct {
+// dataLoader fits a loader of examples to the trainer.
+type dataLoader struct {
 	l *data.ExampleLoader
 	x *examples
 }
 
 // newFeed streams shuffled micro-batches for ever.
-func newFeed(c *config.Config, x *examples, accumulation int) (*feed, error) {
+func newDataLoader(c *config.Config, x *examples, accumulation int) (*dataLoader, error) {
 	l, err := data.NewExampleLoader(x, data.ExampleOptions{
 		MicroBatches: accumulation, Buckets: x.buckets, Shuffle: c.Data.Shuffle, Seed: c.Data.ShuffleSeed, Workers: c.Data.Workers,
 	})
-	return &feed{l, x}, err
+	return &dataLoader{l, x}, err
 }
 
-// Next implements train.Feed.
-func (f *feed) Next() (train.Update, error) {
+// Next implements train.DataLoader.
+func (f *dataLoader) Next() (train.Update, error) {
 	u, err := f.l.Next()
 	if err != nil {
 		return train.Update{}, err
@@ -124,22 +124,22 @@ func (f *feed) Next() (train.Update, error) {
 		variants[m] = variant(f.x.buckets[u.Micro[m].Bucket].Length)
 	}
 	return train.Update{
-		Micro: len(u.Micro), Weight: u.Weight, Tokens: u.Examples, Variants: variants, Cursor: u.Position,
+		Micro: len(u.Micro), Weight: u.Weight, Tokens: u.Examples, Variants: variants, Position: u.Position,
 		Fill: func(m int, in train.Inputs) error { return f.x.fill(&u.Micro[m], in) },
 	}, nil
 }
 
-// Seek implements train.Feed.
-func (f *feed) Seek(cursor json.RawMessage) error {
+// Seek implements train.DataLoader.
+func (f *dataLoader) Seek(position json.RawMessage) error {
 	var c data.ExamplePosition
-	if err := json.Unmarshal(cursor, &c); err != nil {
+	if err := json.Unmarshal(position, &c); err != nil {
 		return err
 	}
 	return f.l.Seek(c)
 }
 
-// Close implements train.Feed.
-func (f *feed) Close() { f.l.Close() }
+// Close implements train.DataLoader.
+func (f *dataLoader) Close() { f.l.Close() }
 
 // fill writes a micro-batch to the inputs of its bucket.
 func (x *examples) fill(b *data.ExampleBatch, in train.Inputs) error {

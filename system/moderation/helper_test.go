@@ -105,7 +105,7 @@ func prepareRun(t testing.TB, pairs ...string) *prepared {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(p.run.Feed.Close)
+	t.Cleanup(p.run.Loader.Close)
 	return p
 }
 
@@ -137,9 +137,9 @@ func (p *prepared) arm(t testing.TB, o engine.CompileOptions) *engine.Executable
 func (p *prepared) job(r *engine.Executable, updates int64, watch func(train.Event)) *train.Job {
 	t := &p.c.Training
 	return &train.Job{
-		Runner: r, Feed: p.run.Feed, Updates: updates, Seed: t.Seed, Goal: p.run.Goal, Evaluator: p.run.Evaluator,
+		Runner: r, Loader: p.run.Loader, Updates: updates, Seed: t.Seed, Monitor: p.run.Monitor, Evaluator: p.run.Evaluator,
 		Schedule:  &train.Schedule{Kind: train.Linear, Peak: t.LearningRate, Total: updates},
-		EvalEvery: int64(t.EvalSteps), SaveEvery: int64(t.SaveSteps), Watch: watch,
+		EvalEvery: int64(t.EvalSteps), SaveEvery: int64(t.SaveSteps), OnEvent: watch,
 	}
 }
 

@@ -72,7 +72,7 @@ func probabilities(t testing.TB, k *Classifier, texts ...string) []float64 {
 func TestLabelsAreNoInputs(t *testing.T) {
 	p := prepareRun(t, small("data.source", comments(t, "train.csv", 120, 1), "data.held_out_fraction", "0.2")...)
 	r := p.arm(t, engine.CompileOptions{})
-	u, err := p.run.Feed.Next()
+	u, err := p.run.Loader.Next()
 	if err != nil {
 		t.Fatal(err)
 	}

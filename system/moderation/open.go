@@ -11,8 +11,8 @@ import (
 	"github.com/snug-ml/snug/train/metric"
 )
 
-// goal is the metric that decides which weights are best.
-const goal = "f1"
+// monitored is the name of the metric that decides which weights are best.
+const monitored = "f1"
 
 // task is a prepared run: texts, tokenizer, examples.
 type task struct {
@@ -101,7 +101,7 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 	if err != nil {
 		return nil, err
 	}
-	f, err := newFeed(c, t.train, m.Shape.Accumulation)
+	f, err := newDataLoader(c, t.train, m.Shape.Accumulation)
 	if err != nil {
 		return nil, err
 	}
@@ -113,13 +113,13 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 		return nil, err
 	}
 	return &system.Run{
-		Feed: f, Goal: train.Goal{Name: goal, Higher: true}, Files: files, Close: func() error { return nil },
+		Loader: f, Monitor: train.Metric{Name: monitored, Higher: true}, Files: files, Close: func() error { return nil },
 		Baselines: t.baselines(), Load: t.load, Report: t.report, DataBytes: system.FolderBytes(config.Of[Model](c).Folder),
 		Evaluator: t.valid.evaluation(c.Training.EvalBatches),
 	}, nil
 }
 
-// baselines are figures of the goal to hold the model's against.
+// baselines are figures of the monitored metric to hold the model's against.
 func (t *task) baselines() []system.Baseline {
 	n, p := len(t.valid.samples), count(t.valid.samples)
 	all := metric.Confusion{TP: p, FP: n - p}

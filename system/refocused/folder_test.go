@@ -73,7 +73,7 @@ func start(t *testing.T, pairs ...string) (*started, error) {
 		return nil, err
 	}
 	t.Cleanup(func() {
-		s.run.Feed.Close()
+		s.run.Loader.Close()
 		if err := s.run.Close(); err != nil {
 			t.Error(err)
 		}
@@ -109,7 +109,7 @@ func (s *started) train(t *testing.T, folder string) float64 {
 		t.Fatal(err)
 	}
 	job := &train.Job{
-		Runner: s.r, Feed: s.run.Feed, Updates: 30, Seed: s.c.Training.Seed, Goal: s.run.Goal, Evaluator: s.run.Evaluator,
+		Runner: s.r, Loader: s.run.Loader, Updates: 30, Seed: s.c.Training.Seed, Monitor: s.run.Monitor, Evaluator: s.run.Evaluator,
 		Schedule: &train.Schedule{Kind: train.Constant, Peak: 3e-3, Total: 30}, Store: store, Files: s.run.Files,
 	}
 	res, err := job.Run(context.Background(), 0)

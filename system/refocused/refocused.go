@@ -145,7 +145,7 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 	if v := text.Tokenizer.VocabSize(); v > net.Vocab {
 		return nil, errors.Join(fmt.Errorf("the tokenizer has %d tokens, the model takes %d: set model.vocab_size to %d", v, net.Vocab, v), text.Close())
 	}
-	feed, err := text.Feed(data.LoaderOptions{
+	feed, err := text.Loader(data.LoaderOptions{
 		MicroBatches: m.Shape.Accumulation, BatchSize: m.Shape.MicroBatch, Segments: c.Data.SegmentMask,
 		Shuffle: c.Data.Shuffle, Seed: c.Data.ShuffleSeed, Workers: c.Data.Workers,
 	})
@@ -153,7 +153,7 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 		return nil, errors.Join(err, text.Close())
 	}
 	run := &system.Run{
-		Feed: feed, Goal: train.Goal{Name: "eval_loss"}, DataBytes: text.Bytes + system.FolderBytes(folder), Close: text.Close,
+		Loader: feed, Monitor: train.Metric{Name: "eval_loss"}, DataBytes: text.Bytes + system.FolderBytes(folder), Close: text.Close,
 		Files: text.TokenizerFiles, Text: text.Report,
 	}
 	if folder != "" {

@@ -360,7 +360,7 @@ func TestCrashEverywhere(t *testing.T) {
 				root, remove := scratch(t)
 				sim := newCrashFS(t, root)
 				reported := false
-				s, err := Open(filepath.Join(root, "run"), Options{KeepLast: 2, KeepBest: -1, Attempts: 1, fsys: sim, Notify: func(e Event) {
+				s, err := Open(filepath.Join(root, "run"), Options{KeepLast: 2, KeepBest: -1, Attempts: 1, fsys: sim, OnEvent: func(e Event) {
 					reported = reported || e.Kind == Saved && !sim.dead // the dead report nothing
 				}})
 				if err != nil {

@@ -37,7 +37,7 @@ func TestBadIsNeverUsed(t *testing.T) {
 	} {
 		dir := t.TempDir()
 		var told []EventKind
-		s := open(t, dir, Options{KeepLast: 1, KeepBest: -1, Notify: func(e Event) { told = append(told, e.Kind) }})
+		s := open(t, dir, Options{KeepLast: 1, KeepBest: -1, OnEvent: func(e Event) { told = append(told, e.Kind) }})
 		save(t, s, 3)
 		good := s.Status().Last
 		told = nil

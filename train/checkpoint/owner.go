@@ -123,7 +123,7 @@ func (s *Store) wasMoved(to string) {
 	s.mu.Lock()
 	s.names = append(slices.Clip(s.names), filepath.Join(to, Folder))
 	s.mu.Unlock()
-	s.opts.Notify(Event{Kind: Moved, Path: to})
+	s.opts.OnEvent(Event{Kind: Moved, Path: to})
 }
 
 // Check tells whether the run folder and its checkpoints are still there and

@@ -136,7 +136,7 @@ func TestFolderTakenAwayWhileTraining(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			run := filepath.Join(t.TempDir(), "run")
 			var moved []string
-			s := open(t, run, Options{KeepLast: 2, KeepBest: -1, Notify: func(e Event) {
+			s := open(t, run, Options{KeepLast: 2, KeepBest: -1, OnEvent: func(e Event) {
 				if e.Kind == Moved {
 					moved = append(moved, e.Path)
 				}

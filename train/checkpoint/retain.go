@@ -74,13 +74,13 @@ func (s *Store) clean() error {
 }
 
 // retain deletes the checkpoints that choose picks, except the one just saved
-// and those that are being read. Trouble is told and changes nothing for
+// and those that are being read. Warning is told and changes nothing for
 // training.
 func (s *Store) retain(just string, choose func(list []Entry, just string) []Entry) {
 	dir := s.Dir()
 	list, err := List(dir)
 	if err != nil {
-		s.opts.Notify(Event{Kind: Trouble, Path: dir, Err: err})
+		s.opts.OnEvent(Event{Kind: Warning, Path: dir, Err: err})
 		return
 	}
 	for _, e := range choose(list, just) {
@@ -90,9 +90,9 @@ func (s *Store) retain(just string, choose func(list []Entry, just string) []Ent
 		pinned, err := unlessPinned(e.Path, func() error { return trash(s.fsys, e.Path) })
 		switch {
 		case err != nil:
-			s.opts.Notify(Event{Kind: Trouble, Update: e.Update, Path: e.Path, Err: fmt.Errorf("delete old checkpoint: %w", err)})
+			s.opts.OnEvent(Event{Kind: Warning, Update: e.Update, Path: e.Path, Err: fmt.Errorf("delete old checkpoint: %w", err)})
 		case !pinned: // a pinned one is looked at again after the next save
-			s.opts.Notify(Event{Kind: Removed, Update: e.Update, Path: e.Path})
+			s.opts.OnEvent(Event{Kind: Removed, Update: e.Update, Path: e.Path})
 		}
 	}
 }

@@ -19,13 +19,13 @@ type Options struct {
 	KeepLast int // newest ones kept; 0 means 3
 	KeepBest int // best ones by Metric kept besides; 0 means 1, negative none
 	Attempts int // tries of one save before it is given up; 0 means 6
-	// Notify is told what happens, from the goroutine that writes: it must not
+	// OnEvent is told what happens, from the goroutine that writes: it must not
 	// block for long nor call the Store's Save, Flush or Close.
-	Notify func(Event)
+	OnEvent func(Event)
 	// SyncLog, when set, makes the run's log durable. It is called from the
 	// goroutine that writes, before a checkpoint gets its name, so that no power
 	// cut leaves a checkpoint without the log that led to it. Its error is told
-	// as Trouble: weights are worth more than their log and are saved anyway.
+	// as Warning: weights are worth more than their log and are saved anyway.
 	SyncLog func() error
 
 	fsys  fsys
@@ -42,7 +42,7 @@ const (
 	Retry   EventKind = "retry"   // an attempt failed, the next comes in Wait
 	Failed  EventKind = "failed"  // given up; training goes on, the last good one stays
 	Removed EventKind = "removed" // deleted by retention
-	Trouble EventKind = "trouble" // retention, cleaning or the log could not do its work
+	Warning EventKind = "trouble" // retention, cleaning or the log could not do its work
 	Moved   EventKind = "moved"   // the run folder was moved to Path, where the run goes on
 	Skipped EventKind = "skipped" // not tried: another save is being written, or the state is not worth one
 )
@@ -117,8 +117,8 @@ func Open(runDir string, opts Options) (*Store, error) {
 	if opts.KeepLast < 1 || opts.Attempts < 1 {
 		return nil, fmt.Errorf("checkpoint: keep_last %d and attempts %d must be at least 1", opts.KeepLast, opts.Attempts)
 	}
-	if opts.Notify == nil {
-		opts.Notify = func(Event) {}
+	if opts.OnEvent == nil {
+		opts.OnEvent = func(Event) {}
 	}
 	if opts.SyncLog == nil {
 		opts.SyncLog = func() error { return nil }
@@ -293,7 +293,7 @@ func (s *Store) run() {
 		start := time.Now()
 		j.examine()
 		if err := s.opts.SyncLog(); err != nil {
-			s.opts.Notify(Event{Kind: Trouble, Update: j.update, Err: fmt.Errorf("the log up to update %d may not survive a power cut: %w", j.update, err)})
+			s.opts.OnEvent(Event{Kind: Warning, Update: j.update, Err: fmt.Errorf("the log up to update %d may not survive a power cut: %w", j.update, err)})
 		}
 		err := s.mayWrite(j.update)
 		var path string
@@ -328,7 +328,7 @@ func (s *Store) saved(j *job, path string, took time.Duration) {
 	// A future that was left goes before the new one is reported: from then on
 	// the new one must be the latest.
 	s.retain(path, s.left)
-	s.opts.Notify(Event{Kind: Saved, Update: j.update, Path: path, Bytes: j.bytes - headerSlack, Took: took})
+	s.opts.OnEvent(Event{Kind: Saved, Update: j.update, Path: path, Bytes: j.bytes - headerSlack, Took: took})
 	s.retain(path, s.surplus)
 	s.end()
 }
@@ -345,7 +345,7 @@ func (s *Store) savedBad(j *job, path string) {
 		s.retained.whole[filepath.Base(path)] = false
 	}
 	s.mu.Unlock()
-	s.opts.Notify(Event{Kind: Bad, Update: j.update, Path: path, Err: err})
+	s.opts.OnEvent(Event{Kind: Bad, Update: j.update, Path: path, Err: err})
 	if path != "" {
 		s.retain(path, s.surplus)
 	}
@@ -383,7 +383,7 @@ func (s *Store) pause(j *job, attempt int, err error) bool {
 	if again {
 		wait := min(time.Second<<min(attempt-1, 6), time.Minute)
 		wait = wait/2 + rand.N(wait/2+1)
-		s.opts.Notify(Event{Kind: Retry, Update: j.update, Attempt: attempt, Wait: wait, Err: err})
+		s.opts.OnEvent(Event{Kind: Retry, Update: j.update, Attempt: attempt, Wait: wait, Err: err})
 		select {
 		case <-s.opts.sleep(wait):
 		case <-wake:
@@ -402,7 +402,7 @@ func (s *Store) pause(j *job, attempt int, err error) bool {
 	}
 	s.failed = failed
 	s.mu.Unlock()
-	s.opts.Notify(Event{Kind: Failed, Update: j.update, Attempt: attempt, Err: failed})
+	s.opts.OnEvent(Event{Kind: Failed, Update: j.update, Attempt: attempt, Err: failed})
 	s.end()
 	return false
 }

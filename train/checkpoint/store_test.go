@@ -241,8 +241,8 @@ func TestRetention(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var trouble []Event
-			c.opts.Notify = func(e Event) {
-				if e.Kind == Trouble {
+			c.opts.OnEvent = func(e Event) {
+				if e.Kind == Warning {
 					trouble = append(trouble, e)
 				}
 			}
@@ -355,7 +355,7 @@ func TestFailedSaveKeepsRunning(t *testing.T) {
 	var waits []time.Duration
 	bad := &failingFS{fsys: osFS{}}
 	dir := t.TempDir()
-	s := open(t, dir, Options{Attempts: 4, fsys: bad, Notify: func(e Event) {
+	s := open(t, dir, Options{Attempts: 4, fsys: bad, OnEvent: func(e Event) {
 		mu.Lock()
 		defer mu.Unlock()
 		events = append(events, e.Kind)
@@ -421,7 +421,7 @@ func TestNewerReplacesWaiting(t *testing.T) {
 	gate := make(chan time.Time)
 	dir := t.TempDir()
 	retry := make(chan struct{}, 9)
-	s := open(t, dir, Options{fsys: bad, sleep: func(time.Duration) <-chan time.Time { return gate }, Notify: func(e Event) {
+	s := open(t, dir, Options{fsys: bad, sleep: func(time.Duration) <-chan time.Time { return gate }, OnEvent: func(e Event) {
 		if e.Kind == Retry {
 			retry <- struct{}{}
 		}

@@ -28,8 +28,8 @@ type UploaderOptions struct {
 	// MaxPending bounds how many checkpoints wait besides the one on its way, as
 	// each keeps its disk space; 0 means 2. The oldest gives way.
 	MaxPending int
-	// Notify is told what happens, from the Uploader's goroutine or Enqueue's.
-	Notify func(UploadEvent)
+	// OnEvent is told what happens, from the Uploader's goroutine or Enqueue's.
+	OnEvent func(UploadEvent)
 }
 
 // UploadKind tells UploadEvents apart.
@@ -39,7 +39,7 @@ type UploadKind string
 const (
 	Uploaded UploadKind = "uploaded"
 	Dropped  UploadKind = "dropped" // pushed out of the queue by a newer one, or deleted before its turn
-	Stuck    UploadKind = "stuck"   // given up for this session; it stays queued for the next
+	Stalled  UploadKind = "stuck"   // given up for this session; it stays queued for the next
 )
 
 // UploadEvent is one thing that happened in the background.
@@ -55,7 +55,7 @@ type UploadStatus struct {
 	Pending  []string // waiting, newest first
 	Progress Progress // of the object on its way; empty if none is
 	Uploaded int64
-	Stuck    int64
+	Stalled  int64
 	Err      error // of the last attempt that failed; nil once a checkpoint is complete
 }
 
@@ -93,8 +93,8 @@ func NewUploader(run *rundir.Dir, r Remote, opts UploaderOptions) (*Uploader, er
 	if opts.Push.Attempts == 0 {
 		opts.Push.Attempts = 30 // some 15 minutes without network
 	}
-	if opts.Notify == nil {
-		opts.Notify = func(UploadEvent) {}
+	if opts.OnEvent == nil {
+		opts.OnEvent = func(UploadEvent) {}
 	}
 	u := &Uploader{
 		remote: r, run: run, opts: opts,
@@ -147,7 +147,7 @@ func (u *Uploader) takeUp() error {
 			j.Sessions = map[string]string{}
 		}
 		if j.release, err = checkpoint.Pin(u.path(name)); err != nil {
-			u.opts.Notify(UploadEvent{Kind: Dropped, Checkpoint: name, Err: err})
+			u.opts.OnEvent(UploadEvent{Kind: Dropped, Checkpoint: name, Err: err})
 			if err := u.forget(name); err != nil {
 				return err
 			}
@@ -182,7 +182,7 @@ func (u *Uploader) Enqueue(name string) error {
 	}
 	dropped, err := u.add(name, release)
 	for _, j := range dropped {
-		u.opts.Notify(UploadEvent{Kind: Dropped, Checkpoint: j.name, Err: fmt.Errorf("%d newer checkpoints wait for upload", u.opts.MaxPending)})
+		u.opts.OnEvent(UploadEvent{Kind: Dropped, Checkpoint: j.name, Err: fmt.Errorf("%d newer checkpoints wait for upload", u.opts.MaxPending)})
 	}
 	return err
 }
@@ -311,14 +311,14 @@ func (u *Uploader) upload(ctx context.Context, j *job) {
 	case ctx.Err() != nil: // closed: it stays queued
 		event.Kind = ""
 	default:
-		u.status.Stuck++
+		u.status.Stalled++
 		u.status.Err = err
 		j.stuck = true
-		event = UploadEvent{Kind: Stuck, Checkpoint: j.name, Err: err}
+		event = UploadEvent{Kind: Stalled, Checkpoint: j.name, Err: err}
 	}
 	u.mu.Unlock()
 	if event.Kind != "" {
-		u.opts.Notify(event)
+		u.opts.OnEvent(event)
 	}
 	// Only now, so that what Drain waited for has been told.
 	u.mu.Lock()

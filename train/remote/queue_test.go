@@ -137,7 +137,7 @@ func TestUploadDuringTraining(t *testing.T) {
 	var mu sync.Mutex
 	var up *Uploader
 	var events []UploadKind
-	store, err := checkpoint.Open(run, checkpoint.Options{KeepLast: 1, KeepBest: -1, Notify: func(e checkpoint.Event) {
+	store, err := checkpoint.Open(run, checkpoint.Options{KeepLast: 1, KeepBest: -1, OnEvent: func(e checkpoint.Event) {
 		if e.Kind == checkpoint.Saved {
 			if err := up.Enqueue(filepath.Base(e.Path)); err != nil {
 				t.Error(err)
@@ -147,7 +147,7 @@ func TestUploadDuringTraining(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	up = uploader(t, run, r, UploaderOptions{MaxPending: 1, Notify: func(e UploadEvent) {
+	up = uploader(t, run, r, UploaderOptions{MaxPending: 1, OnEvent: func(e UploadEvent) {
 		mu.Lock()
 		defer mu.Unlock()
 		events = append(events, e.Kind)
@@ -220,7 +220,7 @@ func TestQueueSurvives(t *testing.T) {
 	var mu sync.Mutex
 	var order []string
 	r := openURL(t, "file://"+t.TempDir(), Config{})
-	up := uploader(t, run, r, UploaderOptions{MaxPending: 10, Notify: func(e UploadEvent) {
+	up := uploader(t, run, r, UploaderOptions{MaxPending: 10, OnEvent: func(e UploadEvent) {
 		mu.Lock()
 		defer mu.Unlock()
 		order = append(order, fmt.Sprint(e.Kind, " ", e.Checkpoint))
@@ -256,7 +256,7 @@ func TestStuckIsTakenUpAgain(t *testing.T) {
 	if err := up.Drain(ctx); !errors.Is(err, errNet) || !strings.Contains(err.Error(), "1 checkpoints are left") {
 		t.Errorf("%v", err)
 	}
-	if st := up.Status(); st.Stuck != 1 || !errors.Is(st.Err, errNet) || len(st.Pending) != 1 {
+	if st := up.Status(); st.Stalled != 1 || !errors.Is(st.Err, errNet) || len(st.Pending) != 1 {
 		t.Errorf("%+v", st)
 	}
 	r.set(nil)

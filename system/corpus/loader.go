@@ -17,41 +17,41 @@ const (
 	InputSegments = "segments" // I32 [B, T], if the model keeps documents apart
 )
 
-// feed fits a loader of windows to the trainer.
-type feed struct{ l *data.Loader }
+// loader fits a loader of windows to the trainer.
+type loader struct{ l *data.Loader }
 
-// Feed streams shuffled training windows for ever.
-func (c *Corpus) Feed(opt data.LoaderOptions) (train.Feed, error) {
+// Loader streams shuffled training windows for ever.
+func (c *Corpus) Loader(opt data.LoaderOptions) (train.DataLoader, error) {
 	l, err := data.NewLoader(c.Train, opt)
 	if err != nil {
 		return nil, err
 	}
-	return feed{l}, nil
+	return loader{l}, nil
 }
 
-// Next implements train.Feed.
-func (f feed) Next() (train.Update, error) {
+// Next implements train.DataLoader.
+func (f loader) Next() (train.Update, error) {
 	u, err := f.l.Next()
 	if err != nil {
 		return train.Update{}, err
 	}
 	return train.Update{
-		Micro: len(u.Micro), Weight: u.Weight, Tokens: int64(len(u.Micro) * len(u.Micro[0].Tokens)), Cursor: u.Position,
+		Micro: len(u.Micro), Weight: u.Weight, Tokens: int64(len(u.Micro) * len(u.Micro[0].Tokens)), Position: u.Position,
 		Fill: func(m int, in train.Inputs) error { return Fill(&u.Micro[m], in) },
 	}, nil
 }
 
-// Seek implements train.Feed.
-func (f feed) Seek(cursor json.RawMessage) error {
+// Seek implements train.DataLoader.
+func (f loader) Seek(position json.RawMessage) error {
 	var c data.Position
-	if err := json.Unmarshal(cursor, &c); err != nil {
+	if err := json.Unmarshal(position, &c); err != nil {
 		return err
 	}
 	return f.l.Seek(c)
 }
 
-// Close implements train.Feed.
-func (f feed) Close() { f.l.Close() }
+// Close implements train.DataLoader.
+func (f loader) Close() { f.l.Close() }
 
 // Fill puts a micro-batch into the inputs of a program.
 func Fill(b *data.Batch, in train.Inputs) error {

@@ -32,9 +32,9 @@ type part struct {
 	row          int
 }
 
-// feed draws updates from streams; which go into a micro-batch depends on its
+// dataLoader draws updates from streams; which go into a micro-batch depends on its
 // number alone.
-type feed struct {
+type dataLoader struct {
 	streams []*stream
 	micros  int // of an update
 	// mix gives the variant and the parts of a micro-batch of an update.
@@ -44,7 +44,7 @@ type feed struct {
 	update int64
 }
 
-// position is a feed's place: updates done and that of each stream.
+// position is a dataLoader's place: updates done and that of each stream.
 type position struct {
 	Update  int64                  `json:"update"`
 	Streams []data.ExamplePosition `json:"streams"`
@@ -57,8 +57,8 @@ type drawn struct {
 	batch data.ExampleBatch
 }
 
-// Next implements train.Feed.
-func (f *feed) Next() (train.Update, error) {
+// Next implements train.DataLoader.
+func (f *dataLoader) Next() (train.Update, error) {
 	n := f.update
 	u := train.Update{Micro: f.micros}
 	micro := make([][]drawn, f.micros)
@@ -76,7 +76,7 @@ func (f *feed) Next() (train.Update, error) {
 		}
 	}
 	f.update++
-	u.Cursor = f.position()
+	u.Position = f.position()
 	u.Fill = func(m int, in train.Inputs) error {
 		for _, d := range micro[m] {
 			if err := f.streams[d.stream].fill(&d.batch, in, d.tag, d.row, d.headTag); err != nil {
@@ -99,7 +99,7 @@ func clone(b *data.ExampleBatch) data.ExampleBatch {
 	return c
 }
 
-func (f *feed) position() position {
+func (f *dataLoader) position() position {
 	p := position{Update: f.update}
 	for _, s := range f.streams {
 		p.Streams = append(p.Streams, s.Position())
@@ -107,8 +107,8 @@ func (f *feed) position() position {
 	return p
 }
 
-// Seek implements train.Feed.
-func (f *feed) Seek(cursor json.RawMessage) error {
+// Seek implements train.DataLoader.
+func (f *dataLoader) Seek(cursor json.RawMessage) error {
 	var p position
 	if err := json.Unmarshal(cursor, &p); err != nil {
 		return err
@@ -125,25 +125,25 @@ func (f *feed) Seek(cursor json.RawMessage) error {
 	return nil
 }
 
-// Close implements train.Feed.
-func (f *feed) Close() {
+// Close implements train.DataLoader.
+func (f *dataLoader) Close() {
 	for _, s := range f.streams {
 		s.ExampleLoader.Close()
 	}
 }
 
 // alone feeds one table.
-func alone(c *config.Config, t *table, rows, micros int) (*feed, error) {
+func alone(c *config.Config, t *table, rows, micros int) (*dataLoader, error) {
 	s, err := newStream(c, t, rows)
-	return &feed{streams: []*stream{s}, micros: micros, mix: func(int64, int) (string, []part) {
+	return &dataLoader{streams: []*stream{s}, micros: micros, mix: func(int64, int) (string, []part) {
 		return "", []part{{}}
 	}}, err
 }
 
 // together feeds batches that hold as many rows of each task, to inputs
 // without a tag.
-func together(c *config.Config, ts []*table, rows, micros int) (*feed, error) {
-	f := &feed{micros: micros}
+func together(c *config.Config, ts []*table, rows, micros int) (*dataLoader, error) {
+	f := &dataLoader{micros: micros}
 	var parts []part
 	row := 0
 	for i, own := range shares(len(ts), rows) {
@@ -170,9 +170,9 @@ func shares(n, rows int) []int {
 
 // curriculum feeds phase 3: batches of one task, whose share falls over the
 // run, and batches of all.
-func curriculum(c *config.Config, ones, groups []*table, rows, micros int) (*feed, error) {
+func curriculum(c *config.Config, ones, groups []*table, rows, micros int) (*dataLoader, error) {
 	p, r, n := config.Of[Phases](c), config.Of[Router](c), len(ones)
-	f := &feed{micros: micros}
+	f := &dataLoader{micros: micros}
 	size := group(c, rows)
 	for i, t := range append(slices.Clone(ones), groups...) {
 		own := rows

@@ -133,9 +133,9 @@ func (r *reader) window(e example, images, angles []float32) error {
 	return nil
 }
 
-// feed streams training windows for ever: epoch after epoch in another order,
+// dataLoader streams training windows for ever: epoch after epoch in another order,
 // without a seam, so that every micro-batch is full.
-type feed struct {
+type dataLoader struct {
 	*reader
 	list        []window
 	rows, micro int
@@ -145,7 +145,7 @@ type feed struct {
 	flights     string // the id of what is stored
 }
 
-// position is the cursor of a feed.
+// position is the place of a dataLoader in its stream.
 type position struct {
 	Examples int64 `json:"examples"`
 	// Order is what the stream depends on.
@@ -154,8 +154,8 @@ type position struct {
 	Flights string `json:"flights,omitempty"`
 }
 
-func newFeed(c *config.Config, list []window, rows, micro int, flights string) *feed {
-	f := &feed{reader: newReader(c), list: list, rows: rows, micro: micro, shuffle: c.Data.Shuffle, flights: flights}
+func newDataLoader(c *config.Config, list []window, rows, micro int, flights string) *dataLoader {
+	f := &dataLoader{reader: newReader(c), list: list, rows: rows, micro: micro, shuffle: c.Data.Shuffle, flights: flights}
 	if config.Of[Phases](c).Run != "mae" {
 		f.augment = config.Of[Augment](c)
 	}
@@ -164,7 +164,7 @@ func newFeed(c *config.Config, list []window, rows, micro int, flights string) *
 }
 
 // at is example number k of the stream.
-func (f *feed) at(k int64) example {
+func (f *dataLoader) at(k int64) example {
 	n := int64(len(f.list))
 	e := example{epoch: k / n, index: k % n}
 	if f.shuffle {
@@ -175,12 +175,12 @@ func (f *feed) at(k int64) example {
 	return e
 }
 
-// Next implements train.Feed.
-func (f *feed) Next() (train.Update, error) {
+// Next implements train.DataLoader.
+func (f *dataLoader) Next() (train.Update, error) {
 	first := f.done
 	f.done += int64(f.rows * f.micro)
 	return train.Update{
-		Micro: f.micro, Weight: float64(f.rows * f.micro), Tokens: int64(f.rows * f.micro), Cursor: position{f.done, f.order, f.flights},
+		Micro: f.micro, Weight: float64(f.rows * f.micro), Tokens: int64(f.rows * f.micro), Position: position{f.done, f.order, f.flights},
 		Fill: func(m int, in train.Inputs) error {
 			list := make([]example, f.rows)
 			for i := range list {
@@ -191,8 +191,8 @@ func (f *feed) Next() (train.Update, error) {
 	}, nil
 }
 
-// Seek implements train.Feed.
-func (f *feed) Seek(cursor json.RawMessage) error {
+// Seek implements train.DataLoader.
+func (f *dataLoader) Seek(cursor json.RawMessage) error {
 	var p position
 	if err := json.Unmarshal(cursor, &p); err != nil {
 		return err
@@ -207,5 +207,5 @@ func (f *feed) Seek(cursor json.RawMessage) error {
 	return nil
 }
 
-// Close implements train.Feed.
-func (f *feed) Close() {}
+// Close implements train.DataLoader.
+func (f *dataLoader) Close() {}

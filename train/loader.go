@@ -12,7 +12,7 @@ import (
 // Update is the data of one optimizer update.
 type Update struct {
 	// Micro is the number of micro-batches, Weight the total weight of their
-	// losses, Tokens what they count in the field's unit (tokens, examples).
+	// losses, Tokens what they count in the unit of its data (tokens, examples).
 	Micro  int
 	Weight float64
 	Tokens int64
@@ -21,8 +21,8 @@ type Update struct {
 	Variants []string
 	// Fill writes micro-batch m into the program's input buffers.
 	Fill func(m int, in Inputs) error
-	// Cursor is the position behind this update, for State.
-	Cursor any
+	// Position is that after this update, where [DataLoader.Seek] goes on.
+	Position any
 }
 
 // Variant is the compiled shape of micro-batch m.
@@ -33,12 +33,12 @@ func (u *Update) Variant(m int) string {
 	return u.Variants[m]
 }
 
-// Feed is a stream of updates that can continue where it stopped.
-type Feed interface {
+// DataLoader is a stream of updates that can continue where it stopped.
+type DataLoader interface {
 	// Next gives the next update, valid until the call after the next, or io.EOF.
 	Next() (Update, error)
-	// Seek continues behind the update that had this cursor (as JSON).
-	Seek(cursor json.RawMessage) error
+	// Seek continues after the update that had this position (as JSON).
+	Seek(position json.RawMessage) error
 	Close()
 }
 
@@ -104,7 +104,7 @@ type filler struct {
 	once  sync.Once // of closing stop
 }
 
-func startFiller(r *engine.Executable, feed Feed, updates int64) *filler {
+func startFiller(r *engine.Executable, loader DataLoader, updates int64) *filler {
 	f := &filler{free: make(chan int, engine.Slots), ready: make(chan filled, engine.Slots), done: make(chan struct{}), stop: make(chan struct{})}
 	for s := 1; s < engine.Slots; s++ { // the host holds slot 0
 		f.free <- s
@@ -118,7 +118,7 @@ func startFiller(r *engine.Executable, feed Feed, updates int64) *filler {
 		for n := range updates {
 			u := &ring[n%3]
 			var err error
-			if *u, err = feed.Next(); err != nil {
+			if *u, err = loader.Next(); err != nil {
 				f.send(filled{err: err})
 				return
 			}

@@ -19,8 +19,8 @@ func (w *warp) checkRegisters(in *inst, mask, m uint32) {
 	}
 }
 
-// mark is who touched a byte of shared memory last. Accesses of other warps are in order if the warp's clock then is
-// one that this warp has seen by a barrier; those of other lanes of the same warp, if bar.warp has come between.
+// mark is an access to shared memory. Accesses of other warps are in order if the warp's clock then is one that this warp
+// has seen by a barrier; those of other lanes of the same warp, if bar.warp has come between.
 type mark struct {
 	clock  uint32
 	serial uint32 // of the warp's accesses: lanes of one instruction do not race
@@ -32,117 +32,164 @@ type mark struct {
 
 const allLanes = 255
 
-// sharedShadow is what the checks know of each byte of shared memory.
+// touch is who wrote a piece of shared memory last and who has read it: the last ones of two different warps.
+type touch struct {
+	write mark
+	reads [2]mark
+}
+
+// sharedShadow is what the checks know of shared memory. Accesses of four bytes and more are kept by word, narrower ones
+// by byte.
 type sharedShadow struct {
-	valid  []bool
-	flight []uint8 // warp+1 of a cp.async under way
-	write  []mark
-	reads  [][2]mark // the last ones of two different warps
+	valid  []uint8 // by word: a bit for each byte that has been written
+	flight []uint8 // by word: warp+1 of a cp.async under way
+	words  []touch
+	bytes  []touch // nil until there is a narrow access
 }
 
 func newSharedShadow(n int) *sharedShadow {
-	return &sharedShadow{make([]bool, n), make([]uint8, n), make([]mark, n), make([][2]mark, n)}
+	n = (n + 3) / 4
+	return &sharedShadow{valid: make([]uint8, n), flight: make([]uint8, n), words: make([]touch, n)}
 }
 
 func (s *sharedShadow) reset() {
 	clear(s.valid)
 	clear(s.flight)
-	clear(s.write)
-	clear(s.reads)
+	clear(s.words)
+	s.bytes = nil
 }
 
 // landed ends a cp.async: the bytes are written by that lane now.
 func (s *sharedShadow) landed(w *warp, l, at, n int) {
 	w.serial++
-	for i := at; i < at+n; i++ {
+	for i := at / 4; i < (at+n)/4; i++ {
 		s.flight[i] = 0
-		s.valid[i] = true
-		s.write[i] = mark{w.clock, w.serial, uint8(w.id), uint8(l), false, true}
+		s.valid[i] = 15
+		s.words[i].write = mark{w.clock, w.serial, uint8(w.id), uint8(l), false, true}
 	}
 }
 
 // ordered says whether an earlier access is before this one of lane l.
-func (w *warp) ordered(x mark, l uint8) bool {
+func (w *warp) ordered(x *mark, l uint8) bool {
 	switch {
 	case !x.set:
 		return true
 	case int(x.warp) != w.id:
 		return w.seen[x.warp] >= x.clock
 	}
-	return x.lane == l || x.lane == allLanes || l == allLanes && x.serial == w.serial || x.serial == w.serial || x.clock < w.clock
+	return x.lane == l || x.lane == allLanes || x.serial == w.serial || x.clock < w.clock
 }
 
 func (w *warp) checkShared(m uint32, n int, kind accessKind) {
 	s := w.b.shadow
-	races := w.b.x.options.Checks&CheckShared != 0
-	unwritten := w.b.x.options.Checks&CheckUninitialized != 0
+	if n < 4 && s.bytes == nil {
+		s.bytes = make([]touch, 4*len(s.words))
+	}
 	w.serial++
 	for k := m; k != 0; k &= k - 1 {
 		l := bits.TrailingZeros32(k)
 		me := mark{w.clock, w.serial, uint8(w.id), uint8(l), kind.strong(), true}
-		for i := w.off[l]; i < w.off[l]+n; i++ {
-			if s.flight[i] != 0 {
-				w.fail(l, "byte %#x of shared memory is the target of a cp.async of warp %d that has not been waited for", i, s.flight[i]-1)
-			}
-			if unwritten && !s.valid[i] && (!kind.writes() || kind == atomicAccess) {
-				w.fail(l, "byte %#x of shared memory is read and nothing has been written there", i)
-			}
-			if races {
-				w.race(s, i, me, kind)
-			}
-			switch {
-			case kind == asyncStore:
-				s.flight[i] = uint8(w.id + 1)
-			case kind.writes():
-				s.valid[i] = true
-				s.write[i] = me
-			default:
-				if w.collective {
-					me.lane = allLanes
-				}
-				if r := &s.reads[i]; r[0].set && r[0].warp != me.warp {
-					r[1] = r[0]
-					r[0] = me
-				} else {
-					r[0] = me
+		if n < 4 {
+			w.checkNarrow(s, &me, w.off[l], n, kind)
+			continue
+		}
+		for i := w.off[l] / 4; i < (w.off[l]+n)/4; i++ {
+			w.checkContent(s, l, i, 15, kind)
+			w.touch(&s.words[i], &me, 4*i, kind)
+			if s.bytes != nil {
+				for j := 4 * i; j < 4*i+4; j++ {
+					w.race(&s.bytes[j], &me, j, kind)
 				}
 			}
 		}
 	}
 }
 
-// race reports an access without a barrier behind an earlier one.
-func (w *warp) race(s *sharedShadow, i int, me mark, kind accessKind) {
-	report := func(x mark, what string) {
-		how := "no barrier"
-		if int(x.warp) == w.id {
-			how = "no bar.warp"
+// checkNarrow is for an access that lies within a word.
+func (w *warp) checkNarrow(s *sharedShadow, me *mark, at, n int, kind accessKind) {
+	w.checkContent(s, int(me.lane), at/4, (1<<n-1)<<(at%4), kind)
+	w.race(&s.words[at/4], me, at, kind)
+	for i := at; i < at+n; i++ {
+		w.touch(&s.bytes[i], me, i, kind)
+	}
+}
+
+// checkContent looks at the bytes of a word that the bits name: whether they have been written, and are not about to be.
+func (w *warp) checkContent(s *sharedShadow, l, word int, which uint8, kind accessKind) {
+	if s.flight[word] != 0 {
+		w.fail(l, "byte %#x of shared memory is the target of a cp.async of warp %d that has not been waited for", 4*word, s.flight[word]-1)
+	}
+	missing := which &^ s.valid[word]
+	if missing != 0 && (!kind.writes() || kind == atomicAccess) && w.b.x.options.Checks&CheckUninitialized != 0 {
+		w.fail(l, "byte %#x of shared memory is read and nothing has been written there", 4*word+bits.TrailingZeros8(missing))
+	}
+	switch {
+	case kind == asyncStore:
+		s.flight[word] = uint8(w.id + 1)
+	case kind.writes():
+		s.valid[word] |= which
+	}
+}
+
+// touch checks an access for races and records it.
+func (w *warp) touch(t *touch, me *mark, at int, kind accessKind) {
+	w.race(t, me, at, kind)
+	switch {
+	case kind == asyncStore: // recorded when it lands
+	case kind.writes():
+		t.write = *me
+	default:
+		if t.reads[0].set && t.reads[0].warp != me.warp {
+			t.reads[1] = t.reads[0]
 		}
-		w.fail(int(me.lane), "race: byte %#x of shared memory was %s by thread %v and %s comes between", i, what, w.thread(uint32(x.warp)*32+uint32(x.lane)&31), how)
-	}
-	l := me.lane
-	if x := s.write[i]; !w.ordered(x, l) && !(x.strong && kind.strong()) {
-		report(x, "written")
-	}
-	if kind.writes() {
-		for _, x := range s.reads[i] {
-			if !w.ordered(x, l) && !(x.strong && kind.strong()) {
-				report(x, "read")
-			}
+		t.reads[0] = *me
+		if w.collective {
+			t.reads[0].lane = allLanes
 		}
 	}
+}
+
+// race reports an access that no barrier orders behind an earlier one.
+func (w *warp) race(t *touch, me *mark, at int, kind accessKind) {
+	if w.b.x.options.Checks&CheckShared == 0 {
+		return
+	}
+	if x := &t.write; !w.ordered(x, me.lane) && !(x.strong && me.strong) {
+		w.raced(x, me, at, "written")
+	}
+	if !kind.writes() {
+		return
+	}
+	for i := range t.reads {
+		if x := &t.reads[i]; !w.ordered(x, me.lane) && !(x.strong && me.strong) {
+			w.raced(x, me, at, "read")
+		}
+	}
+}
+
+func (w *warp) raced(x, me *mark, at int, what string) {
+	how := "no barrier"
+	if int(x.warp) == w.id {
+		how = "no bar.warp"
+	}
+	w.fail(int(me.lane), "race: byte %#x of shared memory was %s by thread %v and %s comes between", at, what, w.thread(uint32(x.warp)*32+uint32(x.lane)&31), how)
 }
 
 // pageBytes is how much memory one page of a global shadow covers.
 const pageBytes = 4096
 
-// globalShadow is which block touched each byte of an allocation last, in the launch that a page belongs to.
+// globalShadow is which block touched a piece of an allocation last, in the launch that a page belongs to.
 type globalShadow struct{ pages []*globalPage }
 
+// globalPage keeps accesses of four bytes and more by word, narrower ones by byte.
 type globalPage struct {
-	serial         uint32
-	writer, reader [pageBytes]uint32 // block+1, the top bit for a strong access
+	serial uint32
+	words  [pageBytes / 4]globalTouch
+	bytes  *[pageBytes]globalTouch // nil until there is a narrow access
 }
+
+// globalTouch holds block+1, with the top bit for a strong access.
+type globalTouch struct{ writer, reader uint32 }
 
 const strongBit = 1 << 31
 
@@ -182,7 +229,6 @@ func (o *globalOrder) before(other, block int64) bool {
 func (w *warp) checkGlobal(a *allocation, m uint32, n int, kind accessKind) {
 	x := w.b.x
 	unwritten := a.valid != nil && x.options.Checks&CheckUninitialized != 0
-	var page *globalPage
 	for k := m; k != 0; k &= k - 1 {
 		l := bits.TrailingZeros32(k)
 		at := w.off[l]
@@ -202,24 +248,56 @@ func (w *warp) checkGlobal(a *allocation, m uint32, n int, kind accessKind) {
 		if kind == atomicAccess {
 			x.order.atomic(w.b.id, a.base+uint64(at), w.fenced)
 		}
-		page = a.page(at, x.serial)
 		me := uint32(w.b.id+1) &^ strongBit
 		if kind.strong() {
 			me |= strongBit
 		}
-		for i := at % pageBytes; i < at%pageBytes+n; i++ {
-			w.raceGlobal(l, page.writer[i], me, a.base+uint64(at), "written")
-			if kind.writes() {
-				w.raceGlobal(l, page.reader[i], me, a.base+uint64(at), "read")
-				page.writer[i] = me
-			} else {
-				page.reader[i] = me
-			}
+		w.touchGlobal(a, l, at, n, me, kind)
+	}
+}
+
+// touchGlobal checks a lane's access for races between blocks and records it.
+func (w *warp) touchGlobal(a *allocation, l, at, n int, me uint32, kind accessKind) {
+	p := a.page(at, w.b.x.serial)
+	addr, in := a.base+uint64(at), at%pageBytes
+	if n < 4 {
+		if p.bytes == nil {
+			p.bytes = new([pageBytes]globalTouch)
+		}
+		w.raceGlobal(l, &p.words[in/4], me, addr, kind)
+		for i := in; i < in+n; i++ {
+			w.raceGlobal(l, &p.bytes[i], me, addr, kind)
+			p.bytes[i].record(me, kind)
+		}
+		return
+	}
+	for i := in / 4; i < (in+n)/4; i++ {
+		w.raceGlobal(l, &p.words[i], me, addr, kind)
+		p.words[i].record(me, kind)
+	}
+	if p.bytes != nil {
+		for i := in; i < in+n; i++ {
+			w.raceGlobal(l, &p.bytes[i], me, addr, kind)
 		}
 	}
 }
 
-func (w *warp) raceGlobal(l int, other, me uint32, addr uint64, what string) {
+func (t *globalTouch) record(me uint32, kind accessKind) {
+	if kind.writes() {
+		t.writer = me
+	} else {
+		t.reader = me
+	}
+}
+
+func (w *warp) raceGlobal(l int, t *globalTouch, me uint32, addr uint64, kind accessKind) {
+	w.orderedGlobal(l, t.writer, me, addr, "written")
+	if kind.writes() {
+		w.orderedGlobal(l, t.reader, me, addr, "read")
+	}
+}
+
+func (w *warp) orderedGlobal(l int, other, me uint32, addr uint64, what string) {
 	if other == 0 || (other^me)&^strongBit == 0 || other&me&strongBit != 0 {
 		return
 	}

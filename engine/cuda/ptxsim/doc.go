@@ -19,6 +19,16 @@
 // lanes wait for them. Warps of a block run in turn from barrier to barrier, blocks in any order; a kernel with atomics on
 // global memory has its blocks run in order. So a result depends on neither chance nor the number of workers.
 //
+// # Checks
+//
+// Addresses out of bounds, misaligned ones, writes to constants, barriers and collective instructions that lanes are
+// missing from, and loops without an end are errors in every launch. [Options] switch on the rest: reads of what was never
+// written, data races in shared memory (between warps without a barrier, between lanes of a warp without bar.warp) and
+// between blocks in global memory. A block's accesses are ordered behind another's if an atomic of the former comes
+// behind a fenced atomic of the latter at the same address.
+//
+// The tests have ptxas assemble what they parse, where SNUG_PTXAS lists programs or PATH has one.
+//
 // # What is not
 //
 // Registers are as many as the text declares: spills and occupancy are for ptxas to tell. There are no caches, and an access

@@ -37,7 +37,7 @@ type serveCmd struct {
 	Timeout   time.Duration `help:"Time that a request may wait and be computed (default: 10s, and 10m for a language model)." above:"0" of:"duration"`
 	Waiting   int           `default:"512" help:"Requests, or texts of a language model, that may wait; further ones are refused." min:"1" of:"requests"`
 	Grace     time.Duration `default:"10s" help:"Time to finish requests after Ctrl-C or SIGTERM." min:"0" of:"duration"`
-	Rows      int           `help:"Language models: texts written at once (default: 8, or as many as fit)." min:"1" of:"requests"`
+	Rows      int           `help:"Language models: texts written at once (default: 8, or as many as fit)." min:"1" max:"256"`
 	Context   int           `help:"Language models: most tokens of a text with its prompt (default: what the model was made for)." min:"1" of:"tokens"`
 	Name      string        `help:"Language models: name that requests give (default: that of the run directory)." placeholder:"NAME"`
 	Threads   int           `help:"Worker threads (default: the cores this process may use)." min:"1" of:"threads" key:"hardware.threads"`

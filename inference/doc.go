@@ -2,4 +2,11 @@
 // a [Language] or a [Predictor]; what is the same for all of them is here: loading
 // a checkpoint forward only, the key-value cache, sampling, beam search, and
 // computing requests together.
+//
+// It promises:
+//
+//   - What a text says depends on its request alone, to the bit: neither on the texts
+//     next to it nor on the rows of the server, and it is what `snug generate` writes
+//     ([Engine]).
+//   - The memory of a server is planned before any of it is allocated ([NewEngine]).
 package inference

@@ -244,8 +244,7 @@ func (e *Engine) loop() {
 		if err := e.turn(); err != nil {
 			for row, w := range e.rows {
 				if w != nil {
-					w.fail(err)
-					e.leave(row)
+					e.leave(row, &TextEvent{Err: err})
 				}
 			}
 		}
@@ -258,7 +257,7 @@ func (e *Engine) admit() {
 	e.waiting = slices.DeleteFunc(e.waiting, func(w *writing) bool {
 		err := w.call.ctx.Err()
 		if err != nil {
-			w.fail(err)
+			w.end(&TextEvent{Err: err})
 		}
 		return err != nil
 	})
@@ -271,13 +270,15 @@ func (e *Engine) admit() {
 	}
 }
 
-// leave frees a row.
-func (e *Engine) leave(row int) {
+// leave frees a row and then ends its text with an event.
+func (e *Engine) leave(row int, last *TextEvent) {
 	e.mu.Lock()
-	defer e.mu.Unlock()
+	w := e.rows[row]
 	e.counts.texts++
-	e.counts.tokens += int64(e.rows[row].written)
+	e.counts.tokens += int64(w.written)
 	e.rows[row] = nil
+	e.mu.Unlock()
+	w.end(last)
 }
 
 // turn goes one step on with every text: a part of its prompt, or a token.
@@ -288,8 +289,7 @@ func (e *Engine) turn() error {
 			continue
 		}
 		if err := w.call.ctx.Err(); err != nil {
-			w.fail(err)
-			e.leave(row)
+			e.leave(row, &TextEvent{Err: err})
 			continue
 		}
 		n, err := e.d.prefill(row, w.pending, w.scorer())
@@ -308,8 +308,8 @@ func (e *Engine) turn() error {
 	e.mu.Unlock()
 	return e.d.step(list, func(i int, logits []float32) error {
 		row := list[i].row
-		if e.rows[row].take(logits) {
-			e.leave(row)
+		if last := e.rows[row].take(logits); last != nil {
+			e.leave(row, last)
 		}
 		return nil
 	})

@@ -54,15 +54,15 @@ func (w *writing) scorer() func(i int, logits []float32) {
 	}
 }
 
-// take goes on with the logits after the first of the pending tokens; done says that
-// the text is finished.
-func (w *writing) take(logits []float32) (done bool) {
+// take goes on with the logits after the first of the pending tokens. It gives the
+// last event of a text that is finished with them, nil of one that is not.
+func (w *writing) take(logits []float32) (last *TextEvent) {
 	if score := w.scorer(); score != nil {
 		score(0, logits)
 	}
 	if len(w.pending) > 1 {
 		w.pending = w.pending[1:]
-		return false
+		return nil
 	}
 	if w.prompt != nil {
 		w.call.events <- TextEvent{Text: w.number, Prompt: true, Pieces: w.prompt}
@@ -86,17 +86,17 @@ func (w *writing) take(logits []float32) (done bool) {
 		return w.finish(FinishLength)
 	}
 	pieces, ended := w.stopper.certain(false)
-	switch {
-	case ended:
-		w.end(TextEvent{Pieces: pieces, Finish: FinishStop})
-	case len(pieces) > 0:
+	if ended {
+		return &TextEvent{Pieces: pieces, Finish: FinishStop}
+	}
+	if len(pieces) > 0 {
 		w.call.events <- TextEvent{Text: w.number, Pieces: pieces}
 	}
-	return ended
+	return nil
 }
 
 // finish ends the text for a reason, unless what is left of it ends it before.
-func (w *writing) finish(why Finish) (done bool) {
+func (w *writing) finish(why Finish) *TextEvent {
 	if rest := w.text.Flush(); rest != "" {
 		w.stopper.add(Piece{Token: -1, Text: rest})
 	}
@@ -109,16 +109,13 @@ func (w *writing) finish(why Finish) (done bool) {
 	if n < held {
 		why = FinishStop
 	}
-	w.end(TextEvent{Pieces: pieces, Finish: why})
-	return true
+	return &TextEvent{Pieces: pieces, Finish: why}
 }
 
-func (w *writing) fail(err error) { w.end(TextEvent{Err: err}) }
-
 // end sends the last event of the text, and ends the call with its last text.
-func (w *writing) end(e TextEvent) {
+func (w *writing) end(e *TextEvent) {
 	e.Text, e.Written = w.number, w.written
-	w.call.events <- e
+	w.call.events <- *e
 	if w.call.open--; w.call.open == 0 {
 		close(w.call.events)
 	}

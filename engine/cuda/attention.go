@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"fmt"
 	"math"
 	"slices"
 
@@ -106,10 +107,30 @@ func (a *attentionCall) describe(p *params) *params {
 	return p
 }
 
-// runTiles launches a kernel with a block for each tile of n queries or keys of
-// every head.
-func (l *lowering) runTiles(kernel string, a *attentionCall, n int, p *params) {
-	grid := [3]int{ceil(n, attentionTile) * a.heads(), ceil(a.k, attentionColumns), 1}
+// mmaSizes are the head sizes that there are kernels on tensor cores for; others take
+// the next larger.
+var mmaSizes = []int{32, 64, 80, 96, 128}
+
+// attentionKernel is the kernel for one part of an attention. Tensor cores take 16-bit formats
+// that the target multiplies, heads of up to 128 elements, a multiple of 8, and a
+// positive scale, under which the largest product is the largest score. Everything
+// else is computed in float.
+func (l *lowering) attentionKernel(part string, a *attentionCall) string {
+	i, _ := slices.BinarySearch(mmaSizes, a.k)
+	if a.d == graph.F32 || a.d == graph.BF16 && l.target < 80 || i == len(mmaSizes) || a.k%8 != 0 || a.op.Scale <= 0 {
+		return part
+	}
+	return fmt.Sprintf("%s_%v_%d", part, a.d, mmaSizes[i])
+}
+
+// runTiles launches the kernel for one part with a block for each tile of n queries or
+// keys of every head.
+func (l *lowering) runTiles(part string, a *attentionCall, n int, p *params) {
+	kernel := l.attentionKernel(part, a)
+	grid := [3]int{ceil(n, attentionTile) * a.heads(), 1, 1}
+	if kernel == part {
+		grid[1] = ceil(a.k, attentionColumns)
+	}
 	l.runGrid(kernel, grid, 128, 0, a.describe(p))
 }
 
@@ -130,15 +151,8 @@ func (l *lowering) attentionGrad(n *graph.Node, op graph.AttentionGrad) {
 		grads[i] = l.at(v)
 	}
 	out := a.parts(grads)
-
-	vectors := a.heads() * a.tq
-	delta := l.take(4 * int64(vectors))
-	p := new(params).ptr(do).ptr(o).ptr(delta).u64(uint64(vectors))
-	l.run("attention_delta", ceil(vectors, 16), 128, a.describe(p))
-
-	operands := func() *params {
-		return new(params).ptr(a.qkv[0]).ptr(a.qkv[1]).ptr(a.qkv[2]).ptr(do).ptr(lse).ptr(delta)
-	}
-	l.runTiles("attention_dq", a, a.tq, operands().ptr(out[0]))
-	l.runTiles("attention_dkv", a, a.tk, operands().ptr(out[1]).ptr(out[2]))
+	delta := l.take(4 * int64(a.heads()) * int64(a.tq))
+	operands := func() *params { return new(params).ptr(a.qkv[0]).ptr(a.qkv[1]).ptr(a.qkv[2]).ptr(do) }
+	l.runTiles("attention_dq", a, a.tq, operands().ptr(o).ptr(lse).ptr(delta).ptr(out[0]))
+	l.runTiles("attention_dkv", a, a.tk, operands().ptr(lse).ptr(delta).ptr(out[1]).ptr(out[2]))
 }

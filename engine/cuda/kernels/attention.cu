@@ -14,7 +14,7 @@
 //           threads, which go together, use banks 4x..4x+3.
 #include "attention.h"
 
-constexpr u32 TILE = 64, DEPTH = 16, PITCH = 68, WIDE = 128;
+constexpr u32 DEPTH = 16, PITCH = 68, WIDE = 128;
 
 struct ALIGNED(16) Shared {
   float stage[2 * DEPTH * PITCH];
@@ -122,7 +122,7 @@ DEV void accumulate(Result &r, const Vectors &y, u32 d, Shared &m) {
     SYNC();
     y.stage_vectors(m.stage, k0, d);
     SYNC();
-    _Pragma("unroll 2") for (u32 k = 0; k < DEPTH; k++) {
+    NO_UNROLL for (u32 k = 0; k < DEPTH; k++) {
       float a[8];
       load(a, m.weights + (k0 + k) * PITCH + ty() * 8);
       UNROLL for (int u = 0; u < 2; u++) {
@@ -175,14 +175,10 @@ DEV bool bit(const u32 (&words)[2], u32 j) { return words[j >> 5] >> (j & 31) & 
 DEV float row_sum(float v) { UNROLL for (int i = 8; i > 0; i >>= 1) v += shuffle_xor(v, i); return v; }
 DEV float row_max(float v) { UNROLL for (int i = 8; i > 0; i >>= 1) v = fmax_(v, shuffle_xor(v, i)); return v; }
 
-// The tile of queries or keys that a block has, the heads' tiles next to each other.
-DEV u32 head_of_block(u32 n) { return BLOCK_X / ((n + TILE - 1) / TILE); }
-DEV u32 tile_of_block(u32 n) { return BLOCK_X % ((n + TILE - 1) / TILE) * TILE; }
-
 KERNEL __launch_bounds__(128, 3) attention(const void *q, const void *k, const void *v, void *o, float *lse, Attention a) {
   __shared__ Shared m;
   const Head h(a, head_of_block(a.tq));
-  const u32 q0 = tile_of_block(a.tq), d = BLOCK_Y * WIDE;
+  const u32 q0 = last_tile_of_block(a.tq), d = BLOCK_Y * WIDE;
   const u32 end = h.visible(a, min_(q0 + TILE, a.tq) - 1);
   const float scale = a.scale * LOG2E;
   const Vectors queries(a, q, h.queries(a), a.row, q0, a.tq);
@@ -228,31 +224,27 @@ KERNEL __launch_bounds__(128, 3) attention(const void *q, const void *k, const v
   write(a, o, h.output(a), a.heads * a.size, q0, a.tq, d, r, [&](int i) { return sum[i]; }, m);
 }
 
-// delta = do o for each query: what its weights' gradients have in common. Eight
-// threads have a vector.
-KERNEL __launch_bounds__(128) attention_delta(const void *dy, const void *o, float *delta, u64 vectors, Attention a) {
-  const u64 at = (u64)BLOCK_X * 16 + (TID >> 3); // (b*tq+i)*heads + h
-  const bool whole = a.size % 4 == 0;
+// delta = do o for 64 queries: what the gradients of a query's weights have in common.
+// Two threads have a query.
+DEV void find_delta(const Attention &a, const Head &h, const void *dy, const void *o, float *delta, u32 q0, Shared &m) {
+  const u32 i = q0 + (TID >> 1);
   float s = 0.0f;
-  if (at < vectors)
-    for (u32 d = (TID & 7) * 4; d < a.size; d += 32) {
+  if (i < a.tq)
+    NO_UNROLL for (u32 d = (TID & 1) * 4; d < a.size; d += 8) {
+      const u64 at = h.output(a) + (u64)i * a.heads * a.size + d;
       float x[4], y[4];
-      load_some(x, a.format, dy, at * a.size + d, (i32)(a.size - d), whole);
-      load_some(y, a.format, o, at * a.size + d, (i32)(a.size - d), whole);
+      load_some(x, a.format, dy, at, (i32)(a.size - d), a.size % 4 == 0);
+      load_some(y, a.format, o, at, (i32)(a.size - d), a.size % 4 == 0);
       UNROLL for (int j = 0; j < 4; j++) s = fma(x[j], y[j], s);
     }
-  UNROLL for (int i = 4; i > 0; i >>= 1) s += shuffle_xor(s, i);
-  const u64 row = at / a.heads;
-  if (at < vectors && (TID & 7) == 0) delta[(row / a.tq * a.heads + at % a.heads) * a.tq + row % a.tq] = s;
+  s += shuffle_xor(s, 1);
+  m.delta[TID >> 1] = s;
+  if (BLOCK_Y == 0 && i < a.tq && (TID & 1) == 0) delta[(u64)h.index * a.tq + i] = s;
 }
 
-// Brings what the gradients need of the queries of a tile.
-DEV void prepare_queries(const Attention &a, const Head &h, const float *lse, const float *delta, u32 q0, Shared &m) {
-  if ((u32)TID < TILE) {
-    const bool in = q0 + TID < a.tq;
-    m.lse[TID] = in ? lse[(u64)h.index * a.tq + q0 + TID] * LOG2E : 0.0f;
-    m.delta[TID] = in ? delta[(u64)h.index * a.tq + q0 + TID] : 0.0f;
-  }
+// A value of each query of a tile, in float.
+DEV void bring(float (&to)[TILE], const Attention &a, const Head &h, const float *from, u32 q0, float scale) {
+  if ((u32)TID < TILE) to[TID] = q0 + TID < a.tq ? from[(u64)h.index * a.tq + q0 + TID] * scale : 0.0f;
 }
 
 // One weight and its gradient: of a score s and the product dp of do and v it makes
@@ -264,13 +256,14 @@ DEV void weight_grad(float &s, float &dp, const Attention &a, u32 i, u32 j, cons
 }
 
 // dq = scale sum ds k, for 64 queries.
-KERNEL __launch_bounds__(128, 2) attention_dq(const void *q, const void *k, const void *v, const void *dy, const float *lse, const float *delta, void *dq, Attention a) {
+KERNEL __launch_bounds__(128, 2) attention_dq(const void *q, const void *k, const void *v, const void *dy, const void *o, const float *lse, float *delta, void *dq, Attention a) {
   __shared__ Shared m;
   const Head h(a, head_of_block(a.tq));
-  const u32 q0 = tile_of_block(a.tq), d = BLOCK_Y * WIDE;
+  const u32 q0 = last_tile_of_block(a.tq), d = BLOCK_Y * WIDE;
   const u32 end = h.visible(a, min_(q0 + TILE, a.tq) - 1);
   const Vectors queries(a, q, h.queries(a), a.row, q0, a.tq), grads(a, dy, h.output(a), a.heads * a.size, q0, a.tq);
-  prepare_queries(a, h, lse, delta, q0, m);
+  find_delta(a, h, dy, o, delta, q0, m);
+  bring(m.lse, a, h, lse, q0, LOG2E);
   Result r;
   clear(r);
   for (u32 k0 = 0; k0 < end; k0 += TILE) {
@@ -302,7 +295,8 @@ KERNEL __launch_bounds__(128, 2) attention_dkv(const void *q, const void *k, con
     Scores s, dp;
     SYNC();
     prepare(a, h, q0, k0, m);
-    prepare_queries(a, h, lse, delta, q0, m);
+    bring(m.lse, a, h, lse, q0, LOG2E);
+    bring(m.delta, a, h, delta, q0, 1.0f);
     multiply(s, keys, queries, m);
     multiply(dp, values, grads, m);
     UNROLL for (int i = 0; i < 8; i++) UNROLL for (int j = 0; j < 4; j++) weight_grad(s[i][j], dp[i][j], a, tx() + 16 * j, ty() * 8 + i, m);

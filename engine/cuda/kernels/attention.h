@@ -66,3 +66,11 @@ template <int N> DEV u32 kept(const Attention &a, u64 first) {
 }
 // The number of the weight of query i for key 0.
 DEV u64 weight(const Attention &a, const Head &h, u32 i) { return ((u64)h.index * a.tq + i) * a.tk; }
+
+// The tile of queries or keys that a block has, the tiles of a head next to each other.
+constexpr u32 TILE = 64;
+DEV u32 tiles(u32 n) { return (n + TILE - 1) / TILE; }
+DEV u32 head_of_block(u32 n) { return BLOCK_X / tiles(n); }
+DEV u32 tile_of_block(u32 n) { return BLOCK_X % tiles(n) * TILE; }
+// The last one first: later causal queries see more, and long work should begin early.
+DEV u32 last_tile_of_block(u32 n) { return (tiles(n) - 1 - BLOCK_X % tiles(n)) * TILE; }

@@ -6,14 +6,15 @@
 // An address for instructions that take one in shared memory.
 DEV u32 shared_address(const void *p) { return (u32)(u64)(const void __attribute__((address_space(3))) *)p; }
 
-DEV void load_matrices(u32 (&r)[4], const u16 *p) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(shared_address(p)) : "memory");
+// Four matrices of 8x8, whose rows each thread has the address of one of.
+DEV void load_matrices(u32 (&r)[4], u32 at) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at) : "memory");
 }
-DEV void load_matrices_transposed(u32 (&r)[4], const u16 *p) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(shared_address(p)) : "memory");
+DEV void load_matrices_transposed(u32 (&r)[4], u32 at) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at) : "memory");
 }
+DEV void load_matrices(u32 (&r)[4], const u16 *p) { load_matrices(r, shared_address(p)); }
+DEV void load_matrices_transposed(u32 (&r)[4], const u16 *p) { load_matrices_transposed(r, shared_address(p)); }
 
 // c[16x8] += a[16x16] b[16x8] in float; on sm_75 in two steps.
 template <class T> DEV void mma(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1);
@@ -37,9 +38,10 @@ template <> SPECIAL void mma<bf16>(float (&c)[4], const u32 (&a)[4], u32 b0, u32
 
 #if HAVE_CP_ASYNC
 // Sixteen bytes on their way to shared memory; zeros where valid is false.
-DEV void copy_async(u16 *to, const void *from, bool valid) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(valid ? 16 : 0) : "memory");
+DEV void copy_async(u32 to, const void *from, bool valid) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(valid ? 16 : 0) : "memory");
 }
+DEV void copy_async(u16 *to, const void *from, bool valid) { copy_async(shared_address(to), from, valid); }
 DEV void copies_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int N> DEV void copies_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
 #endif

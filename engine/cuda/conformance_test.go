@@ -33,11 +33,22 @@ func open(t testing.TB, card driver.Card, o ptxsim.Options) *cuda.Backend {
 
 // Every operation, on the cards whose kernels differ, with everything that the
 // interpreter can check.
-func TestOperations(t *testing.T) {
+func TestOperations(t *testing.T) { checkCases(t, conformance.Cases()) }
+
+// What PyTorch computed, with gradients by the engine's own differentiation.
+func TestGoldens(t *testing.T) {
+	cases, err := conformance.Goldens("../testdata/goldens")
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkCases(t, cases)
+}
+
+func checkCases(t *testing.T, cases []conformance.Case) {
 	for _, card := range []driver.Card{fakegpu.T4, fakegpu.A10} {
 		t.Run(fmt.Sprintf("sm_%d", card.Capability()), func(t *testing.T) {
 			dev := conformance.On(open(t, card, ptxsim.Options{Checks: ptxsim.CheckAll}), "fuse")
-			for _, c := range conformance.Cases() {
+			for _, c := range cases {
 				t.Run(c.Name, func(t *testing.T) {
 					err := conformance.Check(dev, c)
 					if errors.Is(err, cuda.ErrNoKernel) {

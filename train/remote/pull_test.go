@@ -215,7 +215,7 @@ func TestListRetries(t *testing.T) {
 		}
 	}
 	failures := map[string]int{}
-	unsteady := &flaky{Remote: r, fail: func(call, key string) error {
+	unsteady := &flaky{Remote: r, fail: func(call, _ string) error {
 		if failures[call]++; failures[call] <= 2 {
 			return errNet
 		}

@@ -39,6 +39,7 @@ type control uint8
 const (
 	straight control = iota
 	branch
+	branchTable
 	leave     // exit, and ret of an entry
 	barrier   // bar.sync, bar.red, bar.arrive
 	converged // needs all 32 lanes: mma, ldmatrix
@@ -50,10 +51,11 @@ type inst struct {
 	run     func(w *warp, m uint32)
 	control control
 	pipe    Pipe
-	pred    int  // predicate register, or -1
-	negated bool // of pred
-	to      int  // of a branch
-	members ref  // mask operand of an agreed instruction
+	pred    int                      // predicate register, or -1
+	negated bool                     // of pred
+	to      int                      // of a branch
+	target  func(w *warp, l int) int // of a branch by a table
+	members ref                      // mask operand of an agreed instruction
 	bar     *barrierOp
 	at      int // index in the kernel's code
 	st      *statement

@@ -53,7 +53,7 @@ func pipeOf(parts []string) Pipe {
 			return PipeXU
 		}
 		return PipeInteger
-	case "bra", "ret", "exit", "call", "bar", "barrier", "membar", "fence", "vote", "match", "redux", "activemask", "trap", "nanosleep", "elect":
+	case "bra", "brx", "ret", "exit", "call", "bar", "barrier", "membar", "fence", "vote", "match", "redux", "activemask", "trap", "nanosleep", "elect":
 		return PipeControl
 	case "mov", "selp", "cvta", "prmt", "slct":
 		return PipeInteger

@@ -289,6 +289,23 @@ func (w *warp) next() *group {
 	return nil
 }
 
+// part sends the lanes of m where a table says and lets the rest of a group go on.
+func (w *warp) part(g *group, in *inst, pc int, mask, m uint32) {
+	g.pc, g.mask = pc+1, mask&^m
+	for m != 0 {
+		to := in.target(w, bits.TrailingZeros32(m))
+		some := uint32(0)
+		lanesOf(m, func(l int) {
+			if in.target(w, l) == to {
+				some |= 1 << l
+			}
+		})
+		w.groups = append(w.groups, group{pc: to, mask: some})
+		m &^= some
+	}
+	w.groups = slices.DeleteFunc(w.groups, func(x group) bool { return x.mask == 0 })
+}
+
 // await leaves a group at an instruction that needs lanes which are elsewhere: a loop, say, may lie further on in the
 // text. It fails where no other lanes can come.
 func (w *warp) await(g *group, pc int, mask, m uint32) {
@@ -386,6 +403,13 @@ func (w *warp) advance(g *group) {
 			}
 			g.pc, g.mask = pc+1, mask&^m
 			w.groups = append(w.groups, group{pc: in.to, mask: m})
+			return
+		case branchTable:
+			if m == 0 {
+				pc++
+				continue
+			}
+			w.part(g, in, pc, mask, m)
 			return
 		case leave:
 			w.live &^= m

@@ -10,7 +10,7 @@ var controlOps map[string]func(c *compiler) error
 
 func init() { // the table and (*compiler).call need each other
 	controlOps = map[string]func(c *compiler) error{
-		"bra": (*compiler).bra, "ret": (*compiler).ret, "exit": (*compiler).exit, "trap": (*compiler).trap,
+		"bra": (*compiler).bra, "brx": (*compiler).brx, "ret": (*compiler).ret, "exit": (*compiler).exit, "trap": (*compiler).trap,
 		"call": (*compiler).call, "bar": (*compiler).bar, "barrier": (*compiler).bar,
 		"nanosleep": (*compiler).nanosleep, "pmevent": (*compiler).hint,
 	}
@@ -29,6 +29,45 @@ func (c *compiler) bra() error {
 		return c.errorf("label %s is not defined", name)
 	}
 	c.jump(at)
+	return nil
+}
+
+// brx branches to the label of a table that an index names.
+func (c *compiler) brx() error {
+	if err := c.allow("idx", "uni"); err != nil {
+		return err
+	}
+	if len(c.args) != 2 || !c.has("idx") {
+		return c.errorf("an index and a table are needed")
+	}
+	var names []string
+	for sc := c.st.scope; sc != nil && names == nil; sc = sc.up {
+		names = sc.tables[c.args[1]]
+	}
+	index, err := c.read(c.args[0], tU32)
+	if err != nil {
+		return err
+	}
+	table := make([]int, len(names))
+	for i, name := range names {
+		at, ok := c.st.scope.label(name)
+		if !ok {
+			return c.errorf("label %s is not defined", name)
+		}
+		table[i] = at
+	}
+	if len(table) == 0 {
+		return c.errorf("%s is no table of labels", c.args[1])
+	}
+	at := c.inst.at // complete once the function has been compiled
+	c.in.control = branchTable
+	c.in.target = func(w *warp, l int) int {
+		i := w.r[index.index][l]
+		if int64(i) >= int64(len(table)) {
+			w.fail(l, "index %d of a table of %d labels", i, len(table))
+		}
+		return at[table[i]]
+	}
 	return nil
 }
 

@@ -124,3 +124,39 @@ DONE:
 		t.Errorf("%v, %v", out, err)
 	}
 }
+
+func TestBranchTable(t *testing.T) {
+	in := make([]uint64, 40)
+	for i := range in {
+		in[i] = uint64(i % 3)
+	}
+	const body = `ld.global.u32 %r1, [%rd0];
+	mov.u64 %rd2, 7;
+	{
+	TABLE: .branchtargets A, B, C;
+	setp.ne.u32 %p1, %r0, 5;
+	@%p1 brx.idx %r1, TABLE;
+	}
+	bra END;
+A:	mov.u64 %rd2, 10; bra END;
+B:	mov.u64 %rd2, 11; bra END;
+C:	mov.u64 %rd2, 12;
+END: st.global.u64 [%rd1], %rd2;`
+	out, err := simulate(t, body, in, Options{Checks: CheckAll})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, v := range out {
+		want := 10 + in[i]
+		if i == 5 {
+			want = 7
+		}
+		if v != want {
+			t.Errorf("thread %d: %d, want %d", i, v, want)
+		}
+	}
+	in[9] = 3
+	if _, err := simulate(t, body, in, Options{}); err == nil || !strings.Contains(err.Error(), "index 3 of a table") {
+		t.Error(err)
+	}
+}

@@ -90,7 +90,8 @@ type scope struct {
 	up     *scope
 	syms   map[string]*symbol
 	ranges map[string]regRange
-	labels map[string]int // index into function.body
+	labels map[string]int      // index into function.body
+	tables map[string][]string // labels that a .branchtargets names
 }
 
 func newScope(up *scope) *scope {
@@ -731,6 +732,7 @@ func (p *parser) registers(s string, line int) error {
 
 // body reads statements up to the brace that closes the function.
 func (p *parser) body() error {
+	label := "" // the last one
 	for depth := 1; ; {
 		p.blank()
 		if p.pos >= len(p.text) {
@@ -773,8 +775,14 @@ func (p *parser) body() error {
 				return p.errorf(line, "label %s is defined twice", w)
 			}
 			p.scope.labels[w] = len(p.fn.body)
+			label = w
 			p.pos += len(w)
 			p.pos += strings.IndexByte(p.text[p.pos:], ':') + 1
+			continue
+		case w == ".branchtargets":
+			if err := p.branchTargets(label, line); err != nil {
+				return err
+			}
 			continue
 		case w != "" && w[0] == '.':
 			s, err := p.until(";=")
@@ -796,6 +804,23 @@ func (p *parser) body() error {
 		}
 		p.fn.body = append(p.fn.body, statement{text: s, line: line, file: p.file, row: p.row, note: p.note, scope: p.scope})
 	}
+}
+
+// branchTargets reads the labels of a table, which has a label itself.
+func (p *parser) branchTargets(label string, line int) error {
+	s, err := p.until(";")
+	if err != nil {
+		return err
+	}
+	p.pos++
+	if label == "" || p.scope.tables[label] != nil {
+		return p.errorf(line, "%s: a label of its own is missing", s)
+	}
+	if p.scope.tables == nil {
+		p.scope.tables = map[string][]string{}
+	}
+	p.scope.tables[label] = split(strings.TrimPrefix(s, ".branchtargets"))
+	return nil
 }
 
 // split cuts a list at its commas, those in braces, brackets and parentheses excepted.

@@ -143,7 +143,7 @@ func TestEverythingIsStagedHere(t *testing.T) {
 		"data/token/bpefile.go":          "likewise",
 		"data/token/phobert.go":          "likewise",
 		"system/cloudbase/store.go":      "fills a folder that is staged",
-		"cli/summary.go":                 "a switch of the kernel, no file",
+		"session/summary.go":             "a switch of the kernel, no file",
 		"tools/quality/main.go":          "a tool of development, which can be asked to keep its folder",
 		"tools/samebits/main.go":         "likewise",
 		"tools/asm/simd/coefficients.go": "a tool of development",

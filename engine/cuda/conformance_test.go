@@ -31,6 +31,16 @@ func open(t testing.TB, card driver.Card, o ptxsim.Options) *cuda.Backend {
 	return b
 }
 
+func check(t *testing.T, dev conformance.Device, c conformance.Case) {
+	err := conformance.Check(dev, c)
+	if errors.Is(err, cuda.ErrNoKernel) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Errorf("%v\n%v", err, c.Func)
+	}
+}
+
 // Every operation, on the cards whose kernels differ, with everything that the
 // interpreter can check.
 func TestOperations(t *testing.T) { checkCases(t, conformance.Cases()) }
@@ -49,16 +59,16 @@ func checkCases(t *testing.T, cases []conformance.Case) {
 		t.Run(fmt.Sprintf("sm_%d", card.Capability()), func(t *testing.T) {
 			dev := conformance.On(open(t, card, ptxsim.Options{Checks: ptxsim.CheckAll}), "fuse")
 			for _, c := range cases {
-				t.Run(c.Name, func(t *testing.T) {
-					err := conformance.Check(dev, c)
-					if errors.Is(err, cuda.ErrNoKernel) {
-						t.Skip(err)
-					}
-					if err != nil {
-						t.Errorf("%v\n%v", err, c.Func)
-					}
-				})
+				t.Run(c.Name, func(t *testing.T) { check(t, dev, c) })
 			}
 		})
+	}
+}
+
+// The programs that the passes make, with everything fused that cards fuse.
+func TestCompiledOperations(t *testing.T) {
+	dev := conformance.On(open(t, fakegpu.T4, ptxsim.Options{}))
+	for _, c := range conformance.Cases() {
+		t.Run(c.Name, func(t *testing.T) { check(t, dev, c) })
 	}
 }

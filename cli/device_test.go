@@ -5,49 +5,65 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/snug-ml/snug/engine/backend"
+	"github.com/snug-ml/snug/engine/cuda/driver"
+	"github.com/snug-ml/snug/engine/cuda/fakegpu"
 	"github.com/snug-ml/snug/train/checkpoint"
 )
 
 // Every system trains, saves and goes on on a device whose memory is out of the
 // host's reach, and learns there what it learns on the CPU: nothing above
-// package engine can tell which device it runs on.
+// package engine can tell which device it runs on. The card's kernels are
+// interpreted.
 func TestEverySystemOnAnotherDevice(t *testing.T) {
 	if testing.Short() {
 		t.Skip("float64 interpretation of five systems")
 	}
+	t.Cleanup(backend.UseDriver(&fakegpu.Driver{Installed: []driver.Card{fakegpu.T4}}))
 	for name, r := range everySystem(t) {
-		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
-			train := func(to, device string, more ...string) {
-				done(t, append([]string{"train", "--config", r.config, "--out", filepath.Join(dir, to), "--hardware.device", device}, more...)...)
-			}
-			train("cpu", "cpu")
-			train("reference", "reference")
-			for _, of := range r.runs("") {
-				cpu, reference := lastLoss(t, filepath.Join(dir, "cpu", of)), lastLoss(t, filepath.Join(dir, "reference", of))
-				if d := math.Abs(cpu - reference); d > 2e-3*math.Abs(reference) {
-					t.Errorf("%s: the last loss is %v on the CPU, %v by the reference", of, cpu, reference)
-				}
-			}
-			if r.phases != nil {
-				return // a phase that is done is not stopped
-			}
-			stopped := snug(t, "", "train", "--config", r.config, "--out", filepath.Join(dir, "stopped"), "--hardware.device", "reference", "--until", "4")
-			if stopped.code != 4 {
-				t.Fatalf("--until 4: exit code %d\n%s", stopped.code, stopped.err)
-			}
-			train("stopped", "reference", "--resume")
-			last := checkpoint.Name(8)
-			d, err := checkpoint.Compare(filepath.Join(dir, "reference", checkpoint.Folder, last), filepath.Join(dir, "stopped", checkpoint.Folder, last))
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, x := range d.Tensors {
-				if x.Note != "same" {
-					t.Errorf("%s %s: resumed and unbroken: %s", x.File, x.Name, x.Note)
-				}
-			}
-		})
+		cpu := filepath.Join(t.TempDir(), "cpu")
+		trainOn(t, r, cpu, "cpu")
+		for _, device := range []string{"reference", "cuda"} {
+			t.Run(name+"/"+device, func(t *testing.T) { trainsOn(t, r, device, cpu) })
+		}
+	}
+}
+
+func trainOn(t *testing.T, r systemRun, out, device string, more ...string) {
+	t.Helper()
+	done(t, append([]string{"train", "--config", r.config, "--out", out, "--hardware.device", device}, more...)...)
+}
+
+// trainsOn checks that a run on a device has the losses of that on the CPU, and
+// goes on after a stop as if there had been none.
+func trainsOn(t *testing.T, r systemRun, device, cpu string) {
+	dir := t.TempDir()
+	whole := filepath.Join(dir, "whole")
+	trainOn(t, r, whole, device)
+	for _, of := range r.runs("") {
+		want, got := lastLoss(t, filepath.Join(cpu, of)), lastLoss(t, filepath.Join(whole, of))
+		if d := math.Abs(want - got); d > 2e-3*math.Abs(want) {
+			t.Errorf("%s: the last loss is %v on the CPU, %v on %s", of, want, got, device)
+		}
+	}
+	if r.phases != nil {
+		return // a phase that is done is not stopped
+	}
+	stopped := filepath.Join(dir, "stopped")
+	x := snug(t, "", "train", "--config", r.config, "--out", stopped, "--hardware.device", device, "--until", "4")
+	if x.code != 4 {
+		t.Fatalf("--until 4: exit code %d\n%s", x.code, x.err)
+	}
+	trainOn(t, r, stopped, device, "--resume")
+	last := checkpoint.Name(8)
+	d, err := checkpoint.Compare(filepath.Join(whole, checkpoint.Folder, last), filepath.Join(stopped, checkpoint.Folder, last))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range d.Tensors {
+		if x.Note != "same" {
+			t.Errorf("%s %s: resumed and unbroken: %s", x.File, x.Name, x.Note)
+		}
 	}
 }
 

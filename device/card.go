@@ -50,6 +50,28 @@ const DriverFloor = 256 * mib
 // Budget is what a program's arena may take of this card, in bytes.
 func (c *Card) Budget() int64 { return c.Usable - ContextEstimate - DriverFloor }
 
+// Unlisted is a card that the table lacks, from what its driver tells: the clock in
+// Hz, the bandwidth in bytes/s. Its rates are those of its generation's
+// multiprocessors at that clock.
+func Unlisted(product string, cap Capability, sms int, memory int64, clock, bandwidth float64) *Card {
+	lanes, tensor := 128.0, 512.0 // fp32 lanes and fp16 multiply-adds with fp32 sums, of a multiprocessor and clock
+	switch {
+	case !cap.AtLeast(8, 0):
+		lanes = 64
+	case cap.Major == 8 && cap.Minor == 0:
+		lanes, tensor = 64, 1024
+	case cap.AtLeast(9, 0):
+		tensor = 2048
+	}
+	flops := func(perClock float64) Rate { return Rate{Peak: 2 * perClock * float64(sms) * clock} }
+	c := &Card{Name: product, Product: product, Arch: "of capability " + cap.String(), Capability: cap, SMs: sms, Memory: memory, Usable: memory,
+		Bandwidth: bandwidth, FP32: flops(lanes), FP16: flops(tensor)}
+	if cap.AtLeast(8, 0) {
+		c.TF32, c.BF16 = flops(tensor/2), c.FP16
+	}
+	return c
+}
+
 func (c *Card) String() string { return c.Name }
 
 // Rate returns the speed in a precision; the zero Rate for Auto.

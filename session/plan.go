@@ -47,8 +47,20 @@ func (s *Setup) chunked(c plan.Settings, t plan.Target) plan.Settings {
 	return c
 }
 
-// Target is this machine as a target, with the processor's speed measured.
+// Target is what the run computes on as a target: a card with the memory that is
+// free on it now, or the processor with its speed measured.
 func (s *Setup) Target() (plan.Target, error) {
+	if s.Card != nil {
+		_, free, err := backend.CardOf(s.Backend)
+		if err != nil {
+			return plan.Target{}, err
+		}
+		t := plan.OnCard(s.Card)
+		// The context is there already, and a plan counts it.
+		t.Memory = min(t.Memory, free+device.ContextEstimate)
+		t.Budget = int64(s.Config.Hardware.MemoryBudget)
+		return t, nil
+	}
 	if s.rates == nil {
 		r, err := ratesFolder().calibrated(s.processor(), backend.CPU(s.Threads))
 		if err != nil {
@@ -79,10 +91,11 @@ func (s *Setup) facts(p *engine.Program, t plan.Target, c plan.Settings, data in
 	if s.Model.Unit == "tokens" {
 		r.Tokens = int64(c.MicroBatch) * s.Model.UnitsPerRow
 	}
-	if t.Card != nil {
-		return r, nil
-	}
 	var err error
+	if t.Card != nil {
+		r.Workspace, err = backend.Workspace(t.Card, p)
+		return r, err
+	}
 	r.Workspace, err = s.Backend.Workspace(p)
 	r.Staging, r.Data = train.StagingBytes(p), data
 	return r, err
@@ -128,6 +141,14 @@ func (s *Setup) Targets(cards []string) ([]plan.Target, error) {
 func (s *Setup) chip(t plan.Target) device.Chip {
 	if t.Card != nil {
 		return t.Card
+	}
+	return s.own()
+}
+
+// own is what the run computes on.
+func (s *Setup) own() device.Chip {
+	if s.Card != nil {
+		return s.Card
 	}
 	return &s.Host.CPU
 }

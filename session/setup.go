@@ -26,6 +26,10 @@ type Setup struct {
 	// Threads are those of the processor that are computed with.
 	Threads int
 	Backend engine.Backend
+	// Card is the card that is computed on; nil: the processor is.
+	Card *device.Card
+	// Notes are what is to be told of the choice of the device.
+	Notes []string
 	// Precision is in force, Asked what the configuration said, and Reason why the
 	// one was made of the other.
 	Asked, Precision device.Precision
@@ -58,7 +62,13 @@ func Load(ctx context.Context, from config.Sources, onEvent func(Event)) (*Setup
 			onEvent(train.Warned{Text: w.String()})
 		}
 	}
-	return Resolve(ctx, c)
+	s, err := Resolve(ctx, c)
+	if err == nil && onEvent != nil {
+		for _, n := range s.Notes {
+			onEvent(train.Warned{Text: n})
+		}
+	}
+	return s, err
 }
 
 // Overridden are the settings of given and of extra, which wins.
@@ -96,11 +106,14 @@ func (s *Setup) resolve() error {
 	if s.Backend, err = s.Open(hw.Device); err != nil {
 		return err
 	}
+	if s.Card, _, err = backend.CardOf(s.Backend); err != nil {
+		return err
+	}
 	t := &s.Config.Training
 	if s.Asked, err = device.ParsePrecision(t.MixedPrecision); err != nil {
 		return err
 	}
-	if s.Precision, s.Reason, err = device.ChoosePrecision(s.Asked, &s.Host.CPU); err != nil {
+	if s.Precision, s.Reason, err = device.ChoosePrecision(s.Asked, s.own()); err != nil {
 		return err
 	}
 	if s.Asked == device.Auto {
@@ -116,7 +129,8 @@ func (s *Setup) Open(name string) (engine.Backend, error) {
 	if kernels == "auto" {
 		kernels = "" // what SNUG_CPU_ISA says
 	}
-	return backend.Open(backend.Options{Device: name, Threads: s.Threads, Kernels: kernels})
+	note := func(text string) { s.Notes = append(s.Notes, text) }
+	return backend.Open(backend.Options{Device: name, Threads: s.Threads, Kernels: kernels, Note: note})
 }
 
 // Computer names what computes.

@@ -4,19 +4,24 @@ package backend
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
 
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/cpu"
+	"github.com/snug-ml/snug/engine/cuda/driver"
 	"github.com/snug-ml/snug/engine/refdevice"
 )
 
 // Options choose a device.
 type Options struct {
-	// Device is "cpu", "reference" or "auto", the best that there is.
+	// Device is "cpu", "cuda", "cuda:N", "reference" or "auto", the best that there
+	// is.
 	Device string
+	// Note is told why auto did not take a card that is there; nil: nobody is.
+	Note func(text string)
 	// Threads compute on a processor; 0: as many as Go may use.
 	Threads int
 	// Kernels are those of a processor: auto, portable, avx2 or avx512; "" is
@@ -24,17 +29,28 @@ type Options struct {
 	Kernels string
 }
 
-// Open is the device that o asks for.
+// Open is the device that o asks for. With auto that is a card where one can be
+// used; a card that cannot be is told to o.Note, with the reason.
 func Open(o Options) (engine.Backend, error) {
-	if strings.HasPrefix(o.Device, "cuda") {
-		return nil, fmt.Errorf("hardware.device %s: this build trains on the CPU only; use cpu or auto (`snug doctor` shows what was found)", o.Device)
-	}
-	switch o.Device {
-	case "auto", "cpu":
-	case "reference":
+	switch {
+	case o.Device == "reference":
 		return refdevice.Backend{}, nil
-	default:
-		return nil, fmt.Errorf("unknown device %q: want auto, cpu or reference", o.Device)
+	case o.Device == "cuda" || strings.HasPrefix(o.Device, "cuda:"):
+		b, err := openCard(o.Device)
+		if err != nil {
+			return nil, fmt.Errorf("hardware.device %s: %w (`snug doctor` shows what was found)", o.Device, err)
+		}
+		return b, nil
+	case o.Device == "auto":
+		b, err := openCard(o.Device)
+		if err == nil {
+			return b, nil
+		}
+		if !errors.Is(err, driver.ErrNone) && o.Note != nil {
+			o.Note(fmt.Sprintf("the CPU computes, because the NVIDIA card cannot be used: %v", err))
+		}
+	case o.Device != "cpu":
+		return nil, fmt.Errorf("unknown device %q: want auto, cpu, cuda, cuda:N or reference", o.Device)
 	}
 	// What an earlier Open chose does not count.
 	if err := cpu.Configure(cmp.Or(o.Kernels, os.Getenv("SNUG_CPU_ISA"))); err != nil {

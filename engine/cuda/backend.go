@@ -47,9 +47,28 @@ func (b *Backend) Arithmetic() string {
 // Traits implements [engine.Backend].
 func (b *Backend) Traits() engine.Traits { return engine.CUDA }
 
+// Card describes the card.
+func (b *Backend) Card() driver.Card { return b.ctx.Card() }
+
+// Memory is what is free on the card now, and all there is, in bytes.
+func (b *Backend) Memory() (free, total int64, err error) { return b.ctx.Memory() }
+
+// Close gives the card back.
+func (b *Backend) Close() error { return b.ctx.Close() }
+
 // Workspace implements [engine.Backend].
 func (b *Backend) Workspace(p *engine.Program) (int64, error) {
-	c, err := compile(p, b.target, b.ctx.Card().SMs)
+	return Workspace(p, b.ctx.Card().Capability(), b.ctx.Card().SMs)
+}
+
+// Workspace is what a program's kernels need next to the arena on a card of a
+// compute capability, such as 75, and a number of multiprocessors.
+func Workspace(p *engine.Program, capability, sms int) (int64, error) {
+	target := kernels.Target(capability)
+	if target == 0 {
+		return 0, fmt.Errorf("there are no kernels for compute capability %d.%d", capability/10, capability%10)
+	}
+	c, err := compile(p, target, sms)
 	if err != nil {
 		return 0, err
 	}

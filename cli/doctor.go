@@ -1,10 +1,13 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/snug-ml/snug/device"
+	"github.com/snug-ml/snug/engine/backend"
+	"github.com/snug-ml/snug/engine/cuda/driver"
 	"github.com/snug-ml/snug/internal/size"
 )
 
@@ -14,12 +17,25 @@ type doctorCmd struct {
 // Run implements the verb.
 func (d *doctorCmd) Run(a *app) error {
 	h, nv := device.DetectHost(), device.DiscoverNVIDIA()
-	precision, why, err := device.ChoosePrecision(device.Auto, &h.CPU)
+	var notes []string
+	on, err := backend.Open(backend.Options{Device: "auto", Note: func(text string) { notes = append(notes, text) }})
+	if err != nil {
+		return err
+	}
+	chip, chosen, kernels := device.Chip(&h.CPU), "cpu", fmt.Sprintf("%s (override: hardware.cpu_isa or SNUG_CPU_ISA)", h.CPU.ISA)
+	card, free, err := backend.CardOf(on)
+	if err != nil {
+		return err
+	}
+	if card != nil {
+		chip, chosen, kernels = card, fmt.Sprintf("%s, %s of its memory free", on.Name(), size.Bytes(free)), on.Arithmetic()
+	}
+	precision, why, err := device.ChoosePrecision(device.Auto, chip)
 	if err != nil {
 		return err
 	}
 	if a.asJSON {
-		return a.json(map[string]any{"host": h, "nvidia": nv, "precision": precision, "reason": why})
+		return a.json(map[string]any{"host": h, "nvidia": nv, "device": chosen, "notes": notes, "precision": precision, "reason": why})
 	}
 	c, m := &h.CPU, &h.Memory
 	yes := func(b bool, s string) string {
@@ -78,11 +94,20 @@ func (d *doctorCmd) Run(a *app) error {
 	if len(absent) > 0 {
 		a.printf("  libraries not found: %s\n", strings.Join(absent, ", "))
 	}
-	a.printf("  this build computes on the CPU only\n")
+	for _, n := range notes {
+		a.printf("  %s\n", n)
+	}
+	cards, err := backend.Cards()
+	for _, card := range cards {
+		a.printf("  cuda:%d %s: compute capability %d.%d, %d multiprocessors, %s\n", card.Index, card.Name, card.Major, card.Minor, card.SMs, size.Bytes(card.Memory))
+	}
+	if err != nil && !errors.Is(err, driver.ErrNone) {
+		a.printf("  %v\n", err)
+	}
 	a.printf("\nWhat would be chosen\n")
 	return a.table([][]string{
-		{"  device", "cpu"},
-		{"  kernels", fmt.Sprintf("%s (override: hardware.cpu_isa or SNUG_CPU_ISA)", c.ISA)},
+		{"  device", chosen},
+		{"  kernels", kernels},
 		{"  threads", fmt.Sprintf("%d", c.Threads)},
 		{"  precision", fmt.Sprintf("%s: %s", precision, why)},
 	})

@@ -7,7 +7,6 @@ import (
 
 	"github.com/snug-ml/snug/device"
 	"github.com/snug-ml/snug/engine/backend"
-	"github.com/snug-ml/snug/engine/cuda/driver"
 	"github.com/snug-ml/snug/internal/size"
 )
 
@@ -101,7 +100,7 @@ func (d *doctorCmd) Run(a *app) error {
 	for _, card := range cards {
 		a.printf("  cuda:%d %s: compute capability %d.%d, %d multiprocessors, %s\n", card.Index, card.Name, card.Major, card.Minor, card.SMs, size.Bytes(card.Memory))
 	}
-	if err != nil && !errors.Is(err, driver.ErrNone) {
+	if err != nil && !errors.Is(err, backend.ErrNoDriver) {
 		a.printf("  %v\n", err)
 	}
 	a.printf("\nWhat would be chosen\n")

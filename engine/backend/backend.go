@@ -11,7 +11,6 @@ import (
 
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/cpu"
-	"github.com/snug-ml/snug/engine/cuda/driver"
 	"github.com/snug-ml/snug/engine/refdevice"
 )
 
@@ -46,7 +45,7 @@ func Open(o Options) (engine.Backend, error) {
 		if err == nil {
 			return b, nil
 		}
-		if !errors.Is(err, driver.ErrNone) && o.Note != nil {
+		if !errors.Is(err, ErrNoDriver) && o.Note != nil {
 			o.Note(fmt.Sprintf("the CPU computes, because the NVIDIA card cannot be used: %v", err))
 		}
 	case o.Device != "cpu":

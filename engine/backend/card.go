@@ -15,6 +15,10 @@ import (
 // openDriver loads the driver of NVIDIA cards.
 var openDriver = driver.Open
 
+// ErrNoDriver says that no driver of NVIDIA cards is installed, or that this build
+// cannot use one.
+var ErrNoDriver = driver.ErrNone
+
 // UseDriver puts a driver in the place of the installed one until restore is
 // called: for tests on machines without a card.
 func UseDriver(d driver.Driver) (restore func()) {

@@ -191,9 +191,9 @@ func (x *image) capture(f *engine.Func) (*function, error) {
 		if err := x.compute.BeginCapture(); err != nil {
 			return nil, err
 		}
-		err := x.queue(fn, slot)
-		g, e := x.compute.EndCapture()
-		if err = errors.Join(err, e); err != nil {
+		failed := x.queue(fn, slot)
+		g, err := x.compute.EndCapture()
+		if err := errors.Join(failed, err); err != nil {
 			return nil, err
 		}
 		fn.graphs[slot] = g

@@ -58,7 +58,7 @@ func (p *params) ptr(to address) *params {
 }
 
 // null appends the address of nothing.
-func (p *params) null() *params { return p.u64(0) }
+func (p *params) null() { p.u64(0) }
 
 func (p *params) u32(v ...int) *params {
 	p.align(4)

@@ -192,12 +192,11 @@ func (w *placeWriter) address(e *emitter, slot int, o placed, row, col string) s
 	at := e.wide()
 	e.put("ld.param.u64 %s, [%s+%d]", at, w.param, 8*slot)
 	e.put("cvta.to.global.u64 %s, %s", at, at)
-	index := ""
+	var index string
 	switch o.extent {
 	case full:
-		index = w.index(e, row, col)
 		bytes := e.wide()
-		e.put("mul.lo.u64 %s, %s, %d", bytes, index, o.dtype.Size())
+		e.put("mul.lo.u64 %s, %s, %d", bytes, w.index(e, row, col), o.dtype.Size())
 		e.put("add.u64 %s, %s, %s", at, at, bytes)
 		return at
 	case perColumn:

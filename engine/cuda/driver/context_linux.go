@@ -4,6 +4,7 @@ package driver
 
 import (
 	"bytes"
+	"errors"
 	"runtime"
 	"unsafe"
 )
@@ -99,7 +100,8 @@ func (c *context) Load(ptx string) (Module, error) {
 	m := &module{c: c}
 	err := c.call("cuModuleLoadDataEx", c.d.moduleLoadDataEx, uintptr(unsafe.Pointer(&m.handle)), uintptr(unsafe.Pointer(&text[0])),
 		uintptr(len(options)), uintptr(unsafe.Pointer(&options)), uintptr(unsafe.Pointer(&values)))
-	if e, ok := err.(*Error); ok {
+	var e *Error
+	if errors.As(err, &e) {
 		log, _, _ := bytes.Cut(failed, []byte{0})
 		e.Log = string(bytes.TrimSpace(log))
 	}

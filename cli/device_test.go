@@ -3,6 +3,7 @@ package cli
 import (
 	"math"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/snug-ml/snug/engine/backend"
@@ -64,6 +65,34 @@ func trainsOn(t *testing.T, r systemRun, device, cpu string) {
 		if x.Note != "same" {
 			t.Errorf("%s %s: resumed and unbroken: %s", x.File, x.Name, x.Note)
 		}
+	}
+}
+
+// Cards train in the precision that suits them, fp16 with loss scaling on a T4 and
+// bf16 from compute capability 8.0, and learn what the CPU learns in fp32.
+func TestPrecisionOfCards(t *testing.T) {
+	if testing.Short() {
+		t.Skip("interpreted kernels")
+	}
+	r := everySystem(t)["refocused"]
+	cpu := filepath.Join(t.TempDir(), "cpu")
+	trainOn(t, r, cpu, "cpu")
+	want := lastLoss(t, cpu)
+	for _, c := range []struct {
+		card      driver.Card
+		precision string
+	}{{fakegpu.T4, "fp16"}, {fakegpu.A10, "bf16"}} {
+		t.Run(c.card.Name, func(t *testing.T) {
+			t.Cleanup(backend.UseDriver(&fakegpu.Driver{Installed: []driver.Card{c.card}}))
+			out := filepath.Join(t.TempDir(), "card")
+			x := snug(t, "", "train", "--config", r.config, "--out", out, "--hardware.device", "auto", "--training.mixed_precision", "auto")
+			if x.code != 0 || !strings.Contains(x.out, c.precision+" on "+c.card.Name) {
+				t.Fatalf("exit code %d\n%s%s", x.code, x.out, x.err)
+			}
+			if got := lastLoss(t, out); math.Abs(got-want) > 2e-2*want {
+				t.Errorf("the last loss is %v, %v on the CPU", got, want)
+			}
+		})
 	}
 }
 

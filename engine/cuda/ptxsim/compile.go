@@ -88,16 +88,15 @@ type fixedKey struct {
 
 // program is what a kernel needs of a warp.
 type program struct {
-	count    [3]int // registers of each class
-	names    [3][]string
-	fixed    []fixed
-	specials map[string]ref
-	defined  []ref // registers whose value may be undefined on purpose
-	local    uint64
-	dynAlign uint64
-	dynamic  bool // uses extern .shared
-	atomics  bool // order of blocks shows
-	async    bool // uses cp.async
+	count     [3]int // registers of each class
+	names     [3][]string
+	fixed     []fixed
+	specials  map[string]ref
+	variables []ref // registers of the text, every inlined copy
+	defined   []ref // registers whose value may be undefined on purpose
+	local     uint64
+	dynAlign  uint64
+	atomics   bool // order of blocks shows
 }
 
 // binding is where a symbol of one instance of a function lives.
@@ -343,6 +342,7 @@ func (c *compiler) bind(x *symbol) (binding, error) {
 	if x.kind == symRegister {
 		b.ref = c.newRegister(classOf(x.typ))
 		c.k.names[b.ref.class][b.ref.index] = x.name
+		c.k.variables = append(c.k.variables, b.ref)
 		if x.defined {
 			c.k.defined = append(c.k.defined, b.ref)
 		}
@@ -458,7 +458,6 @@ func (c *compiler) address(x *symbol, plus string, cl class) (ref, error) {
 	switch {
 	case x.space == shared && x.dynamic:
 		c.k.dynAlign = max(c.k.dynAlign, x.align)
-		c.k.dynamic = true
 		return c.constant(cl, off, nil, fixedDynamic), nil
 	case x.space == shared:
 		at, ok := c.shared[x]

@@ -74,17 +74,26 @@ type block struct {
 	tally  *tally
 }
 
+// newBlock is a block for one worker of a launch, perhaps one that an earlier launch has left.
 func newBlock(x *launch) *block {
 	k := x.k
-	b := &block{x: x, shared: make([]byte, x.shared), local: make([]byte, int(k.local)*32*x.warps)}
+	b, _ := k.blocks.Get().(*block)
+	if b == nil || len(b.warps) != x.warps || len(b.shared) != x.shared {
+		b = &block{shared: make([]byte, x.shared), local: make([]byte, int(k.local)*32*x.warps)}
+		for i := range x.warps {
+			b.warps = append(b.warps, &warp{
+				b: b, id: i, r: make([]lanes32, k.count[classR]), d: make([]lanes64, k.count[classD]), p: make([]uint32, k.count[classP]), seen: make([]uint32, x.warps),
+			})
+		}
+	}
+	b.x, b.tally, b.shadow = x, nil, nil
 	if x.options.Counters != nil {
 		b.tally = newTally(len(k.code))
 	}
 	if x.options.Checks&(CheckShared|CheckUninitialized) != 0 {
 		b.shadow = newSharedShadow(x.shared)
 	}
-	for i := range x.warps {
-		w := &warp{b: b, id: i, r: make([]lanes32, k.count[classR]), d: make([]lanes64, k.count[classD]), p: make([]uint32, k.count[classP])}
+	for i, w := range b.warps {
 		w.exists = full
 		if rest := x.threads - i*32; rest < 32 {
 			w.exists = 1<<rest - 1
@@ -92,15 +101,23 @@ func newBlock(x *launch) *block {
 		for j, f := range k.fixed {
 			w.fill(f.ref, func(int) uint64 { return x.fixed[j] })
 		}
-		if x.options.Checks&CheckUninitialized != 0 {
+		if x.options.Checks&CheckUninitialized != 0 && w.written[0] == nil {
 			for c := range w.written {
 				w.written[c] = make([]uint32, k.count[c])
 			}
 		}
-		w.seen = make([]uint32, x.warps)
-		b.warps = append(b.warps, w)
 	}
 	return b
+}
+
+// leave keeps a block for launches to come.
+func (b *block) leave() {
+	k := b.x.k
+	b.x = nil
+	for _, w := range b.warps {
+		w.lastAlloc = nil
+	}
+	k.blocks.Put(b)
 }
 
 // fill sets all lanes of a register.
@@ -158,11 +175,26 @@ func (b *block) reset(n int64) {
 		w.copies, w.commits = w.copies[:0], [32]uint32{}
 		w.clock, w.fenced, w.ticks, w.serial, w.lastAlloc = 1, false, 0, 0, nil
 		clear(w.seen)
+		w.zero()
 		for name, r := range b.x.k.specials {
 			w.fill(r, func(l int) uint64 { return w.special(name, l) })
 		}
 		if b.x.options.Checks&CheckUninitialized != 0 {
 			w.forget()
+		}
+	}
+}
+
+// zero clears the registers of the text, so that what a kernel computes never depends on what ran before.
+func (w *warp) zero() {
+	for _, r := range w.b.x.k.variables {
+		switch r.class {
+		case classR:
+			w.r[r.index] = lanes32{}
+		case classD:
+			w.d[r.index] = lanes64{}
+		case classP:
+			w.p[r.index] = 0
 		}
 	}
 }

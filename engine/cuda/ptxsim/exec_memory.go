@@ -576,7 +576,6 @@ func (c *compiler) copyAsync() error {
 	if !c.has("async") {
 		return c.errorf("only cp.async is modeled")
 	}
-	c.k.async = true
 	switch {
 	case c.has("commit_group"):
 		c.in.run = func(w *warp, m uint32) { lanesOf(m, func(l int) { w.commits[l]++ }) }

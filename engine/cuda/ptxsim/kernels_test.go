@@ -221,3 +221,15 @@ func BenchmarkSoftmax(b *testing.B) {
 	}
 	b.ReportMetric(float64(count.Kernels["softmax"].Total())*float64(b.N)/b.Elapsed().Seconds()/1e6, "Mwarpinst/s")
 }
+
+// BenchmarkLaunch is what a launch costs that does next to nothing.
+func BenchmarkLaunch(b *testing.B) {
+	m := mustParse(b, entry("st.global.u64 [%rd1], %rd1;"))
+	mem := NewMemory(1 << 20)
+	p := args(alloc(b, mem, 4096), alloc(b, mem, 4096))
+	for b.Loop() {
+		if err := Launch(mem, m.Kernel("k"), Grid{Block: [3]uint32{256}}, p, Options{}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -88,6 +88,7 @@ func Launch(mem *Memory, k *Kernel, grid Grid, params []byte, o Options) error {
 	for i := range workers {
 		run := func() {
 			b := newBlock(x)
+			defer b.leave()
 			tallies[i] = b.tally
 			for {
 				n := next.Add(1) - 1

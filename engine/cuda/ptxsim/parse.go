@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // Limits that keep the memory a text can ask for in proportion to what a card has.
@@ -57,6 +58,7 @@ type Kernel struct {
 
 	module *Module
 	code   []inst
+	blocks sync.Pool // of *block, left by launches
 	program
 }
 

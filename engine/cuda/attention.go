@@ -109,7 +109,7 @@ func (a *attentionCall) describe(p *params) *params {
 
 // mmaSizes are the head sizes that there are kernels on tensor cores for; others take
 // the next larger.
-var mmaSizes = []int{32, 64, 80, 96, 128}
+var mmaSizes = []int{16, 32, 64, 80, 96, 128}
 
 // attentionKernel is the kernel for one part of an attention. Tensor cores take 16-bit formats
 // that the target multiplies, heads of up to 128 elements, a multiple of 8, and a

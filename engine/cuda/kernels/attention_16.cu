@@ -1,0 +1,2 @@
+#include "attention_mma.h"
+ATTENTION(16)

@@ -11,10 +11,10 @@ import (
 
 type benchCmd struct {
 	choice
-	Against string `help:"Another preset to hold this one against." placeholder:"PRESET"`
-	Updates int    `help:"Measured updates of each configuration, after three unmeasured ones; at least 5." default:"7" min:"5" of:"updates"`
-	Ops     bool   `help:"Print where an update's time goes, operation by operation, beside the time that the machine's measured speed allows."`
-	Shapes  bool   `help:"With --ops: a line for each shape."`
+	Against string `help:"Another preset to compare with." placeholder:"PRESET"`
+	Updates int    `help:"Measured updates per configuration, after three unmeasured ones; at least 5." default:"7" min:"5" of:"updates"`
+	Ops     bool   `help:"Print where an update's time goes, operation by operation, next to the time that the machine's measured speed allows."`
+	Shapes  bool   `help:"With --ops: one line per shape."`
 }
 
 // Help implements kong.HelpProvider.

@@ -17,11 +17,11 @@ type checkCmd struct {
 	Target    string  `arg:"" name:"run" help:"Run directory, preset, or YAML file with settings."`
 	Update    int64   `help:"The update to run twice." default:"1" placeholder:"N" min:"1" of:"updates"`
 	Precision string  `help:"The format to try: bf16, fp16 or fp32 (default: the configured one)." placeholder:"FORMAT"`
-	Against   string  `help:"The format to trust, which the updates before are done in." default:"fp32" placeholder:"FORMAT"`
+	Against   string  `help:"The format to trust, in which the earlier updates are done." default:"fp32" placeholder:"FORMAT"`
 	Device    string  `help:"The device to try, cpu or reference (default: the configured one, which is the one to trust)." placeholder:"DEVICE"`
-	Factor    float64 `help:"How many times what its format explains a row may differ." default:"8"`
+	Factor    float64 `help:"Multiple of what its format explains by which a row may differ." default:"8"`
 	Fused     bool    `help:"Compare the programs as they train, where results within a fused loop are not seen."`
-	Phase     string  `help:"Of a preset that trains in phases: the folder of the one to check (default: the first)." placeholder:"NAME"`
+	Phase     string  `help:"For a preset that trains in phases: the folder of the phase to check (default: the first)." placeholder:"NAME"`
 }
 
 // Help implements kong.HelpProvider.

@@ -14,10 +14,10 @@ type ckptCmd struct {
 	List    ckptListCmd    `cmd:"" help:"List the checkpoints of a run."`
 	Show    ckptShowCmd    `cmd:"" help:"Describe a checkpoint."`
 	Verify  ckptVerifyCmd  `cmd:"" help:"Read everything and check it against the hashes."`
-	Compare ckptCompareCmd `cmd:"" help:"Tell in what two checkpoints differ."`
+	Compare ckptCompareCmd `cmd:"" help:"Show how two checkpoints differ."`
 	Plot    ckptPlotCmd    `cmd:"" help:"Draw the curves of a run: losses, learning rate, gradient norm, evaluations."`
-	Push    ckptPushCmd    `cmd:"" help:"Copy a checkpoint to a folder or bucket, verified there."`
-	Pull    ckptPullCmd    `cmd:"" help:"Fetch a checkpoint into a run directory, verified here."`
+	Push    ckptPushCmd    `cmd:"" help:"Copy a checkpoint to a folder or bucket and verify it there."`
+	Pull    ckptPullCmd    `cmd:"" help:"Fetch a checkpoint into a run directory and verify it."`
 	Remote  ckptRemoteCmd  `cmd:"" help:"List the checkpoints in a folder or bucket."`
 }
 
@@ -242,8 +242,8 @@ func allBelow(path string) ([]checkpoint.Entry, error) {
 }
 
 type ckptCompareCmd struct {
-	A string `arg:"" help:"Checkpoint folder, or run directory for its last."`
-	B string `arg:"" help:"Checkpoint folder, or run directory for its last."`
+	A string `arg:"" help:"Checkpoint folder, or a run directory for its last checkpoint."`
+	B string `arg:"" help:"Checkpoint folder, or a run directory for its last checkpoint."`
 }
 
 // Help implements kong.HelpProvider.

@@ -46,24 +46,24 @@ type app struct {
 
 // commands is the grammar.
 type commands struct {
-	Version versionFlag `help:"Print the version, and what this binary was built from and for."`
+	Version versionFlag `help:"Print the version, and the source and target of this build."`
 
 	Train    trainCmd    `cmd:"" help:"Train a model." settings:"all"`
 	Plan     planCmd     `cmd:"" help:"Say what a run needs, to the byte, on any card." settings:"all"`
 	Fit      fitCmd      `cmd:"" help:"Find the fastest settings that fit." settings:"all"`
-	Generate generateCmd `cmd:"" help:"Write text with a trained language model." settings:"training.sample.temperature,training.sample.top_k,training.sample.top_p,training.mixed_precision,hardware.threads"`
-	Eval     evalCmd     `cmd:"" help:"Measure a trained model on its held-out data." settings:"!model,system,phases,checkpoint,run"`
+	Generate generateCmd `cmd:"" help:"Generate text with a trained language model." settings:"training.sample.temperature,training.sample.top_k,training.sample.top_p,training.mixed_precision,hardware.threads"`
+	Eval     evalCmd     `cmd:"" help:"Evaluate a trained model on its held-out data." settings:"!model,system,phases,checkpoint,run"`
 	Predict  predictCmd  `cmd:"" help:"Apply a trained model to data." settings:"data,tasks,hardware.threads"`
-	Serve    serveCmd    `cmd:"" help:"Answer over HTTP with a trained model." settings:"data,hardware.threads,hardware.memory_budget"`
-	Export   exportCmd   `cmd:"" help:"Write a trained model as a Hugging Face folder."`
+	Serve    serveCmd    `cmd:"" help:"Serve a trained model over HTTP." settings:"data,hardware.threads,hardware.memory_budget"`
+	Export   exportCmd   `cmd:"" help:"Export a trained model as a Hugging Face folder."`
 	Data     dataCmd     `cmd:"" help:"Prepare data."`
-	Ckpt     ckptCmd     `cmd:"" help:"Look at checkpoints."`
-	Config   configCmd   `cmd:"" help:"Show settings: effective ones, presets, the reference." settings:"all"`
-	Doctor   doctorCmd   `cmd:"" help:"Show what this machine has and what would be chosen on it."`
-	Bench    benchCmd    `cmd:"" help:"Measure configurations of a preset against each other." settings:"all"`
+	Ckpt     ckptCmd     `cmd:"" help:"Inspect and copy checkpoints."`
+	Config   configCmd   `cmd:"" help:"Show settings: the effective ones, presets, the reference." settings:"all"`
+	Doctor   doctorCmd   `cmd:"" help:"Show what this machine has and what snug would choose on it."`
+	Bench    benchCmd    `cmd:"" help:"Benchmark configurations of a preset." settings:"all"`
 	Check    checkCmd    `cmd:"" help:"Find where two formats compute an update differently." settings:"all"`
 
-	JSON bool `help:"Print one JSON document on stdout, in refusal too, and everything else on stderr."`
+	JSON bool `help:"Print one JSON document on stdout, even for a refusal, and everything else on stderr."`
 }
 
 // Main runs the command line and returns the exit code.

@@ -25,7 +25,7 @@ type dataCmd struct {
 type dataPrepareCmd struct {
 	choice
 	Out    string `help:"Folder for the prepared data; give it to training as data.cache_dir." required:"" placeholder:"DIR" key:"data.cache_dir"`
-	Report bool   `help:"Say rows, tokens, duplicates, lengths, and the padding that packing or buckets save."`
+	Report bool   `help:"Show rows, tokens, duplicates, lengths, and the padding that packing or buckets save."`
 }
 
 // Help implements kong.HelpProvider.

@@ -12,8 +12,8 @@ import (
 
 type exportCmd struct {
 	pick
-	Dir   string `arg:"" help:"Folder to make; it must not exist or be empty."`
-	Merge bool   `help:"Add adapters to the weights that they adapt."`
+	Dir   string `arg:"" help:"Folder to create; it must not exist, or must be empty."`
+	Merge bool   `help:"Merge adapters into the weights that they adapt."`
 }
 
 // Help implements kong.HelpProvider.

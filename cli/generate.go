@@ -13,11 +13,11 @@ import (
 type generateCmd struct {
 	pick
 	Prompt      string   `help:"Text to continue (default: start a document)." empty:"" key:"training.sample.prompt"`
-	Tokens      int      `help:"Most tokens to write." default:"200" min:"1" of:"tokens" key:"training.sample.tokens"`
-	Temperature *float64 `help:"0: always the likeliest token (default: the run's setting)." min:"0" key:"training.sample.temperature"`
-	TopK        *int     `name:"top_k" help:"Draw from so many likeliest tokens; 0: from all." min:"0" of:"vocabulary" key:"training.sample.top_k"`
-	TopP        *float64 `name:"top_p" help:"Draw from the likeliest tokens that add up to this probability." above:"0" max:"1" key:"training.sample.top_p"`
-	Seed        uint64   `help:"Of the draws." default:"42"`
+	Tokens      int      `help:"Maximum number of tokens to generate." default:"200" min:"1" of:"tokens" key:"training.sample.tokens"`
+	Temperature *float64 `help:"Sampling temperature; 0: always the most likely token (default: the run's setting)." min:"0" key:"training.sample.temperature"`
+	TopK        *int     `name:"top_k" help:"Sample from this many most likely tokens; 0: from all." min:"0" of:"vocabulary" key:"training.sample.top_k"`
+	TopP        *float64 `name:"top_p" help:"Sample from the most likely tokens whose probabilities add up to this." above:"0" max:"1" key:"training.sample.top_p"`
+	Seed        uint64   `help:"Seed of the sampling." default:"42"`
 	Threads     int      `help:"Worker threads (default: the cores this process may use)." min:"1" of:"threads" key:"hardware.threads"`
 }
 

@@ -18,14 +18,14 @@ import (
 
 // pick is how a verb that uses a model names its checkpoint.
 type pick struct {
-	Path       string `arg:"" name:"run" help:"Run directory, of which the best checkpoint is used, or a checkpoint folder."`
+	Path       string `arg:"" name:"run" help:"Run directory (its best checkpoint is used) or a checkpoint folder."`
 	Checkpoint string `help:"Checkpoint of the run to use instead: best, last, step-N or a checkpoint folder." placeholder:"WHICH"`
 }
 
 // state is how a verb names a checkpoint whose state is looked at or carried
 // elsewhere, to go on from or to compare: the last.
 type state struct {
-	Path       string `arg:"" name:"run" help:"Run directory, of which the last checkpoint is used, or a checkpoint folder."`
+	Path       string `arg:"" name:"run" help:"Run directory (its last checkpoint is used) or a checkpoint folder."`
 	Checkpoint string `help:"Checkpoint of the run to use instead: best, last, step-N or a checkpoint folder." placeholder:"WHICH"`
 }
 

@@ -16,7 +16,7 @@ import (
 
 type planCmd struct {
 	choice
-	Card []string `help:"Card to plan for (t4, a100-80, h100, ...), any number; all: the whole table (default: this machine)." placeholder:"NAME"`
+	Card []string `help:"Card to plan for (t4, a100-80, h100, ...), repeatable; all: the whole table (default: this machine)." placeholder:"NAME"`
 	Dump string   `help:"Print the program before and after a pass: ${passes}." placeholder:"PASS"`
 }
 

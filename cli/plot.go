@@ -17,7 +17,7 @@ import (
 type ckptPlotCmd struct {
 	state
 	Curve []string `help:"Curve to draw in full (default: the training loss with the held-out one)." placeholder:"NAME"`
-	SVG   string   `name:"svg" help:"Write all curves to this file as pictures." placeholder:"FILE"`
+	SVG   string   `name:"svg" help:"Write all curves to this file as images." placeholder:"FILE"`
 }
 
 // Help implements kong.HelpProvider.

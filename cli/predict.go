@@ -15,12 +15,12 @@ import (
 
 type predictCmd struct {
 	pick
-	Files     []string `arg:"" optional:"" help:"JSONL, CSV, TSV, JSON or Parquet files; none: texts from standard input, one a line."`
-	Stdin     string   `name:"stdin-format" enum:",lines,jsonl,csv,tsv" default:"" help:"What standard input holds: lines, jsonl, csv or tsv (default: lines)."`
+	Files     []string `arg:"" optional:"" help:"JSONL, CSV, TSV, JSON or Parquet files; none: texts from standard input, one per line."`
+	Stdin     string   `name:"stdin-format" enum:",lines,jsonl,csv,tsv" default:"" help:"Format of standard input: lines, jsonl, csv or tsv (default: lines)."`
 	TextField string   `name:"text-field" help:"Field or column that holds the text (default: the run's)." placeholder:"NAME"`
 	NoHeader  bool     `name:"no-header" help:"CSV and TSV start with data; their columns are called 1, 2, ..."`
 	Keep      []string `help:"Fields to copy to the output." placeholder:"NAME,..."`
-	Format    string   `enum:"jsonl,csv" default:"jsonl" help:"Of the output (${enum})."`
+	Format    string   `enum:"jsonl,csv" default:"jsonl" help:"Format of the output (${enum})."`
 	Output    string   `short:"o" help:"File to write (default: standard output)." placeholder:"FILE"`
 	Threads   int      `help:"Worker threads (default: the cores this process may use)." min:"1" of:"threads" key:"hardware.threads"`
 }

@@ -12,7 +12,7 @@ import (
 type ckptPushCmd struct {
 	state
 	URL      string `arg:"" help:"file:///folder, s3://bucket/prefix or gs://bucket/prefix."`
-	Compress bool   `help:"Compress weights and optimizer state (exactly)."`
+	Compress bool   `help:"Compress weights and optimizer state (losslessly)."`
 }
 
 // Help implements kong.HelpProvider.
@@ -70,7 +70,7 @@ func retried(e remote.RetryEvent) string {
 
 type ckptPullCmd struct {
 	URL        string `arg:"" help:"file:///folder, s3://bucket/prefix or gs://bucket/prefix."`
-	Dir        string `arg:"" name:"run" help:"Run directory to put it in; train --resume goes on from there."`
+	Dir        string `arg:"" name:"run" help:"Run directory to put it in; train --resume continues from there."`
 	Checkpoint string `help:"Name as ckpt remote lists it." default:"latest"`
 }
 

@@ -30,16 +30,16 @@ const maxToken = 4 << 10
 type serveCmd struct {
 	pick
 	Listen    string        `default:"127.0.0.1:8411" help:"Address to listen on." placeholder:"HOST:PORT"`
-	TokenFile string        `name:"token-file" help:"File with the token that requests must bring (default: the variable SNUG_SERVE_TOKEN)." placeholder:"FILE"`
-	MaxText   int           `name:"max-text" default:"20000" help:"Longest text in bytes." min:"1" of:"bytes"`
-	MaxTexts  int           `name:"max-texts" default:"256" help:"Most texts of a batch." min:"1" of:"requests"`
-	MaxBody   int64         `name:"max-body" default:"1048576" help:"Longest request in bytes." min:"1" of:"bytes"`
-	Timeout   time.Duration `help:"Time that a request may wait and be computed (default: 10s, and 10m for a language model)." above:"0" of:"duration"`
-	Waiting   int           `default:"512" help:"Requests, or texts of a language model, that may wait; further ones are refused." min:"1" of:"requests"`
+	TokenFile string        `name:"token-file" help:"File with the token that requests must carry (default: the variable SNUG_SERVE_TOKEN)." placeholder:"FILE"`
+	MaxText   int           `name:"max-text" default:"20000" help:"Maximum size of a text in bytes." min:"1" of:"bytes"`
+	MaxTexts  int           `name:"max-texts" default:"256" help:"Maximum number of texts per batch." min:"1" of:"requests"`
+	MaxBody   int64         `name:"max-body" default:"1048576" help:"Maximum size of a request in bytes." min:"1" of:"bytes"`
+	Timeout   time.Duration `help:"Maximum time for a request, waiting included (default: 10s, and 10m for a language model)." above:"0" of:"duration"`
+	Waiting   int           `default:"512" help:"Maximum number of waiting requests, or texts of a language model; more are refused." min:"1" of:"requests"`
 	Grace     time.Duration `default:"10s" help:"Time to finish requests after Ctrl-C or SIGTERM." min:"0" of:"duration"`
-	Rows      int           `help:"Language models: texts written at once (default: 8, or as many as fit)." min:"1" max:"256"`
-	Context   int           `help:"Language models: most tokens of a text with its prompt (default: what the model was made for)." min:"1" of:"tokens"`
-	Name      string        `help:"Language models: name that requests give (default: that of the run directory)." placeholder:"NAME"`
+	Rows      int           `help:"Language models: texts generated at once (default: 8, or as many as fit)." min:"1" max:"256"`
+	Context   int           `help:"Language models: maximum tokens of a text, prompt included (default: the model's maximum)." min:"1" of:"tokens"`
+	Name      string        `help:"Language models: model name in requests (default: the name of the run directory)." placeholder:"NAME"`
 	Threads   int           `help:"Worker threads (default: the cores this process may use)." min:"1" of:"threads" key:"hardware.threads"`
 }
 

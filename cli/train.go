@@ -17,10 +17,10 @@ import (
 type trainCmd struct {
 	choice
 	Out    string `help:"Run directory (default: runs/PRESET)." placeholder:"DIR" key:"run.out"`
-	Resume bool   `help:"Continue the run in --out from its newest whole checkpoint; where a preset or --config is named, a run that has none begins." xor:"start"`
-	Fresh  bool   `help:"Start over in a run directory that holds checkpoints, which are removed." xor:"start"`
-	Phase  string `help:"Of a system that trains in phases: the one to run, or all." placeholder:"N" key:"phases.run"`
-	Until  int64  `help:"Save and stop after so many updates; --resume goes on." placeholder:"N" min:"1" of:"updates"`
+	Resume bool   `help:"Continue the run in --out from its newest whole checkpoint; with a preset or --config, start it if there is none." xor:"start"`
+	Fresh  bool   `help:"Start over in a run directory that holds checkpoints; they are removed." xor:"start"`
+	Phase  string `help:"For a system that trains in phases: the phase to run, or all." placeholder:"N" key:"phases.run"`
+	Until  int64  `help:"Save and stop after this many updates; --resume continues." placeholder:"N" min:"1" of:"updates"`
 }
 
 // Help implements kong.HelpProvider.

@@ -28,7 +28,7 @@ var quantities = map[string]Quantity{
 	"positions":   {1 << 20, "attention compares each position with every other: a million make 4 TB a head"},
 	"tokens":      {1 << 20, "a million tokens at a time"},
 	"width":       {1 << 18, "a square matrix of that width holds 256 GiB"},
-	"layers":      {1024, "each layer is compiled as code of its own: a plan of so many takes a minute"},
+	"layers":      {1024, "each layer is compiled separately: a plan with more takes over a minute"},
 	"heads":       {1 << 14, "heads divide the width"},
 	"experts":     {4096, "each expert has weights of its own in each layer"},
 	"unrolled":    {64, "each step is compiled as code of its own"},

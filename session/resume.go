@@ -156,7 +156,7 @@ func cannotResume(dir, out string, list []change) error {
 			with = "other settings, which are settled when a run begins"
 		}
 	}
-	return usage("cannot resume %s with %s:\n  %s\nstart a new run with another --out, or leave them away: snug train --resume --out %s", dir, with, strings.Join(lines, "\n  "), out)
+	return usage("cannot resume %s with %s:\n  %s\nstart a new run with another --out, or omit them: snug train --resume --out %s", dir, with, strings.Join(lines, "\n  "), out)
 }
 
 // sameRun refuses to resume with another configuration where that cannot be,

@@ -11,8 +11,6 @@ package cuda
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/cuda/driver"
@@ -96,5 +94,12 @@ func closing(err error, x *image) error {
 	return err
 }
 
-// names are the kernels generated for the program, in a fixed order.
-func (c *code) names() []string { return slices.Sorted(maps.Keys(c.generated)) }
+// PTX is the text that a card of a capability and so many multiprocessors is given
+// for a program: one module of the kernels that the program launches.
+func PTX(p *engine.Program, capability, sms int) (string, error) {
+	c, err := compile(p, kernels.Target(capability), sms)
+	if err != nil {
+		return "", err
+	}
+	return c.module(c.names())
+}

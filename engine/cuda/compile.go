@@ -4,9 +4,12 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/cuda/kernels"
 	"github.com/snug-ml/snug/engine/graph"
 )
 
@@ -124,12 +127,32 @@ func (c *code) generate(kind, body string) (name string) {
 	return name
 }
 
-// module is the text of all generated kernels; empty where there are none.
-func (c *code) module(names []string) string {
+// names are the kernels that the program launches, sorted.
+func (c *code) names() []string {
+	used := map[string]bool{}
+	for _, launches := range c.funcs {
+		for _, l := range launches {
+			used[l.kernel] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(used))
+}
+
+// module is the text of kernels, generated ones and others: what a card has to
+// assemble follows the program.
+func (c *code) module(names []string) (string, error) {
 	var w strings.Builder
 	fmt.Fprintf(&w, ".version 7.0\n.target sm_%d\n.address_size 64\n\n", c.target)
 	for _, n := range names {
-		w.WriteString(c.generated[n])
+		text := c.generated[n]
+		if text == "" {
+			body, err := kernels.Kernel(c.target, n)
+			if err != nil {
+				return "", err
+			}
+			text = ".visible .entry " + n + body
+		}
+		w.WriteString(text)
 	}
-	return w.String()
+	return w.String(), nil
 }

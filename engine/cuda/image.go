@@ -7,7 +7,6 @@ import (
 
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/cuda/driver"
-	"github.com/snug-ml/snug/engine/cuda/kernels"
 	"github.com/snug-ml/snug/engine/graph"
 )
 
@@ -18,7 +17,7 @@ type image struct {
 	code *code
 
 	memory  driver.Ptr // the arena, then the workspace
-	modules []driver.Module
+	module  driver.Module
 	runs    map[string]*function
 	kernels map[string]driver.Function
 
@@ -99,49 +98,20 @@ func (x *image) load() (err error) {
 // assemble loads the kernels that the program's launches name.
 func (x *image) assemble() error {
 	x.kernels = map[string]driver.Function{}
-	families := map[string]driver.Module{}
-	open := func(name, text string) error {
-		if families[name] != nil {
-			return nil
-		}
-		m, err := x.ctx.Load(text)
-		if err != nil {
-			return fmt.Errorf("kernels %s: %w", name, err)
-		}
-		families[name] = m
-		x.modules = append(x.modules, m)
+	names := x.code.names()
+	if len(names) == 0 {
 		return nil
 	}
-	const own = "generated"
-	if names := x.code.names(); len(names) > 0 {
-		if err := open(own, x.code.module(names)); err != nil {
-			return err
-		}
+	text, err := x.code.module(names)
+	if err != nil {
+		return err
 	}
-	for _, launches := range x.code.funcs {
-		for _, l := range launches {
-			if x.kernels[l.kernel] != nil {
-				continue
-			}
-			family := own
-			if x.code.generated[l.kernel] == "" {
-				var err error
-				if family, err = kernels.Find(l.kernel); err != nil {
-					return err
-				}
-				text, err := kernels.Family(x.code.target, family)
-				if err != nil {
-					return err
-				}
-				if err := open(family, text); err != nil {
-					return err
-				}
-			}
-			f, err := families[family].Function(l.kernel)
-			if err != nil {
-				return err
-			}
-			x.kernels[l.kernel] = f
+	if x.module, err = x.ctx.Load(text); err != nil {
+		return fmt.Errorf("kernels: %w", err)
+	}
+	for _, name := range names {
+		if x.kernels[name], err = x.module.Function(name); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -344,8 +314,8 @@ func (x *image) Close() error {
 			}
 		}
 	}
-	for _, m := range x.modules {
-		add(m.Unload())
+	if x.module != nil {
+		add(x.module.Unload())
 	}
 	for s := range x.inputs {
 		for _, e := range []driver.Event{x.ready[s], x.done[s]} {

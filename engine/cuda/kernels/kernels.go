@@ -5,7 +5,8 @@ package kernels
 import (
 	"embed"
 	"fmt"
-	"path"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 )
@@ -33,75 +34,115 @@ func Family(target int, name string) (string, error) {
 	return string(text), err
 }
 
-// index gives the family of each kernel, by the target that has them all.
-var index = sync.OnceValues(func() (map[string]string, error) {
-	found := map[string]string{}
-	dir := fmt.Sprintf("ptx/sm_%d", Targets[len(Targets)-1])
-	list, err := files.ReadDir(dir)
+// kernel is a kernel within the text of its family.
+type kernel struct {
+	family *family
+	text   string // from the parameters on, without what closes it
+}
+
+// family is what the kernels of a source file have in common.
+type family struct {
+	name   string
+	shared []string // declarations of shared memory
+}
+
+// Names are the kernels of a target by their family, sorted.
+func Names(target int) (map[string][]string, error) {
+	all, err := libraries[target]()
 	if err != nil {
 		return nil, err
 	}
-	for _, f := range list {
-		text, err := files.ReadFile(path.Join(dir, f.Name()))
-		if err != nil {
-			return nil, err
-		}
-		for _, line := range strings.Split(string(text), "\n") {
-			if name, ok := strings.CutPrefix(line, ".visible .entry "); ok {
-				found[strings.TrimSuffix(strings.TrimSpace(name), "(")] = strings.TrimSuffix(f.Name(), ".ptx")
-			}
-		}
+	names := map[string][]string{}
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		f := all[name].family.name
+		names[f] = append(names[f], name)
 	}
-	return found, nil
-})
-
-// Find gives the family of a kernel.
-func Find(kernel string) (family string, err error) {
-	all, err := index()
-	if err != nil {
-		return "", err
-	}
-	family, ok := all[kernel]
-	if !ok {
-		return "", fmt.Errorf("there is no kernel %s", kernel)
-	}
-	return family, nil
+	return names, nil
 }
 
 // Kernel is the text of one kernel from its parameters on: what follows its name.
 func Kernel(target int, name string) (string, error) {
-	family, err := Find(name)
+	all, err := libraries[target]()
 	if err != nil {
 		return "", err
 	}
-	text, err := Family(target, family)
-	if err != nil {
-		return "", err
-	}
-	_, kernel, ok := strings.Cut(text, ".visible .entry "+name+"(")
+	k, ok := all[name]
 	if !ok {
-		return "", fmt.Errorf("kernel %s is not made for sm_%d", name, target)
+		return "", fmt.Errorf("there is no kernel %s for sm_%d", name, target)
 	}
-	kernel, _, ok = strings.Cut(kernel, "\n}\n")
-	if !ok {
-		return "", fmt.Errorf("kernel %s has no end", name)
-	}
-	head, body, _ := strings.Cut(kernel, "\n{\n")
-	return "(" + head + "\n{\n" + sharedOf(text, body) + body + "\n}\n\n", nil
+	head, body, _ := strings.Cut(k.text, "\n{\n")
+	return "(" + head + "\n{\n" + k.family.sharedBy(body) + body + "\n}\n\n", nil
 }
 
-// sharedOf are the declarations of the shared memory that a kernel uses and has in
+// sharedBy are the declarations of the shared memory that a kernel uses and has in
 // common with others of its family, for a copy of its own.
-func sharedOf(family, body string) string {
+func (f *family) sharedBy(body string) string {
 	var own strings.Builder
-	for _, line := range strings.Split(family, "\n") {
-		if !strings.HasPrefix(line, ".shared ") {
-			continue
-		}
+	for _, line := range f.shared {
 		name := line[strings.LastIndexByte(line, ' ')+1:]
-		if name, _, _ = strings.Cut(name, "["); strings.Contains(body, name) {
+		name, _, _ = strings.Cut(strings.TrimSuffix(name, ";"), "[")
+		if mentions(body, name) {
 			own.WriteString("\t" + line + "\n")
 		}
 	}
 	return own.String()
+}
+
+// mentions reports whether a name stands in a text, not only as the beginning of a
+// longer one.
+func mentions(text, name string) bool {
+	for {
+		_, rest, found := strings.Cut(text, name)
+		if !found {
+			return false
+		}
+		if rest == "" || strings.IndexByte(",;]+ )\n", rest[0]) >= 0 {
+			return true
+		}
+		text = rest
+	}
+}
+
+// libraries are the kernels of each target by name.
+var libraries = map[int]func() (map[string]kernel, error){}
+
+func init() {
+	for _, target := range Targets {
+		libraries[target] = sync.OnceValues(func() (map[string]kernel, error) { return library(target) })
+	}
+}
+
+func library(target int) (map[string]kernel, error) {
+	list, err := files.ReadDir(fmt.Sprintf("ptx/sm_%d", target))
+	if err != nil {
+		return nil, err
+	}
+	found := map[string]kernel{}
+	for _, file := range list {
+		f := &family{name: strings.TrimSuffix(file.Name(), ".ptx")}
+		text, err := Family(target, f.name)
+		if err != nil {
+			return nil, err
+		}
+		// Kernels follow each other; shared memory is declared before and between them.
+		for text != "" {
+			between, rest, _ := strings.Cut(text, ".visible .entry ")
+			for line := range strings.Lines(between) {
+				if strings.HasPrefix(line, ".shared ") {
+					f.shared = append(f.shared, strings.TrimSpace(line))
+				}
+			}
+			if rest == "" {
+				break
+			}
+			name, rest, _ := strings.Cut(rest, "(")
+			var body string
+			var ended bool
+			if body, text, ended = strings.Cut(rest, "\n}\n"); !ended {
+				return nil, fmt.Errorf("kernel %s of sm_%d has no end", name, target)
+			}
+			found[name] = kernel{f, body}
+		}
+	}
+	return found, nil
 }

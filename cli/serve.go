@@ -37,7 +37,7 @@ type serveCmd struct {
 	Timeout   time.Duration `help:"Maximum time for a request, waiting included (default: 10s, and 10m for a language model)." above:"0" of:"duration"`
 	Waiting   int           `default:"512" help:"Maximum number of waiting requests, or texts of a language model; more are refused." min:"1" of:"requests"`
 	Grace     time.Duration `default:"10s" help:"Time to finish requests after Ctrl-C or SIGTERM." min:"0" of:"duration"`
-	Rows      int           `help:"Language models: texts generated at once (default: 8, or as many as fit)." min:"1" max:"256"`
+	Rows      int           `help:"Language models: texts generated at once (default: 8, or as many as fit)." min:"1" max:"256" of:"rows"`
 	Context   int           `help:"Language models: maximum tokens of a text, prompt included (default: the model's maximum)." min:"1" of:"tokens"`
 	Name      string        `help:"Language models: model name in requests (default: the name of the run directory)." placeholder:"NAME"`
 	Threads   int           `help:"Worker threads (default: the cores this process may use)." min:"1" of:"threads" key:"hardware.threads"`

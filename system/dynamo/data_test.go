@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -484,5 +485,28 @@ func TestConfigRefusals(t *testing.T) {
 		if _, err := tryLoad(t, text, append(flags, encoder...)...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: got %v, want an error with %q", flags, err, want)
 		}
+	}
+}
+
+// The run that reads the source tree trains on what later runs find in the cache.
+func TestGoTreeIsTheSameFromTheCache(t *testing.T) {
+	if testing.Short() {
+		t.Skip("reads the whole Go source tree")
+	}
+	dir := t.TempDir()
+	read := func() map[string][]text {
+		r := &reader{cache: dir, log: func(string, ...any) {}}
+		tree, err := r.goTree(t.Context())
+		if err == nil {
+			err = r.keep()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return tree
+	}
+	cold, warm := read(), read()
+	if !reflect.DeepEqual(cold, warm) {
+		t.Error("the texts that were read differ from those that were kept")
 	}
 }

@@ -181,12 +181,16 @@ func (s *reader) goTree(ctx context.Context) (map[string][]text, error) {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	out, err := goTasks(ctx, tree, s.log)
+	found, err := goTasks(ctx, tree, s.log)
 	if err != nil {
 		return nil, err
 	}
-	s.found, err = json.Marshal(out)
-	return out, err
+	if s.found, err = json.Marshal(found); err != nil {
+		return nil, err
+	}
+	// What later runs will read: JSON replaces bytes that are not UTF-8.
+	var out map[string][]text
+	return out, json.Unmarshal(s.found, &out)
 }
 
 // keep saves what was read of the Go source tree.

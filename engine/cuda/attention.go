@@ -136,8 +136,27 @@ func (l *lowering) runTiles(part string, a *attentionCall, n int, p *params) {
 
 func (l *lowering) attention(n *graph.Node, op graph.Attention) {
 	a := l.attentionCall(op, n.In)
-	p := new(params).ptr(a.qkv[0]).ptr(a.qkv[1]).ptr(a.qkv[2]).ptr(l.at(n.Out[0])).ptr(l.at(n.Out[1]))
-	l.runTiles("attention", a, a.tq, p)
+	o, lse := l.at(n.Out[0]), l.at(n.Out[1])
+	p := new(params).ptr(a.qkv[0]).ptr(a.qkv[1]).ptr(a.qkv[2]).ptr(o).ptr(lse)
+	// What kernels for a few queries, a block each, are made for: generation.
+	const fewQueries, largestHead = 4, 512
+	if a.tq > fewQueries || a.k > largestHead || op.Drop > 0 {
+		l.runTiles("attention", a, a.tq, p)
+		return
+	}
+	// As many parts of the keys as give a card 512 blocks, of 128 keys or more.
+	queries := a.heads() * a.tq
+	parts := min(ceil(512, queries), ceil(a.tk, 128))
+	per := ceil(ceil(a.tk, parts), 128) * 128
+	parts = ceil(a.tk, per)
+	if parts == 1 {
+		p.null()
+		l.runGrid("attention_few", [3]int{queries, 1, 1}, 128, 0, a.describe(p.u32(1, per)))
+		return
+	}
+	partial := l.take(4 * int64(queries) * int64(parts) * int64(a.k+2))
+	l.runGrid("attention_few", [3]int{queries, parts, 1}, 128, 0, a.describe(p.ptr(partial).u32(parts, per)))
+	l.run("attention_join", queries, 128, a.describe(new(params).ptr(partial).ptr(o).ptr(lse).u32(parts)))
 }
 
 func (l *lowering) attentionGrad(n *graph.Node, op graph.AttentionGrad) {

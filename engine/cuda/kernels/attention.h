@@ -74,3 +74,30 @@ DEV u32 head_of_block(u32 n) { return BLOCK_X / tiles(n); }
 DEV u32 tile_of_block(u32 n) { return BLOCK_X % tiles(n) * TILE; }
 // The last one first: later causal queries see more, and long work should begin early.
 DEV u32 last_tile_of_block(u32 n) { return (tiles(n) - 1 - BLOCK_X % tiles(n)) * TILE; }
+
+// n <= 4 neighbors of any format, then zeros; quads are aligned where whole is set.
+template <class T> DEV void load_some(float (&v)[4], const T *p, i32 n, bool whole) {
+  if (whole) {
+    if (n > 0) load(v, p);
+  } else {
+    UNROLL for (int i = 0; i < 4; i++) if (i < n) v[i] = to_f32(p[i]);
+  }
+}
+template <class T> DEV void store_some(T *p, const float (&v)[4], i32 n, bool whole) {
+  if (whole) {
+    if (n > 0) store(p, v);
+  } else {
+    UNROLL for (int i = 0; i < 4; i++) if (i < n) p[i] = from_f32<T>(v[i]);
+  }
+}
+DEV void load_some(float (&v)[4], u32 format, const void *p, u64 at, i32 n, bool whole) {
+  UNROLL for (int i = 0; i < 4; i++) v[i] = 0.0f;
+  if (format == F32) load_some(v, (const float *)p + at, n, whole);
+  else if (format == F16) load_some(v, (const f16 *)p + at, n, whole);
+  else load_some(v, (const bf16 *)p + at, n, whole);
+}
+DEV void store_some(u32 format, void *p, u64 at, const float (&v)[4], i32 n, bool whole) {
+  if (format == F32) store_some((float *)p + at, v, n, whole);
+  else if (format == F16) store_some((f16 *)p + at, v, n, whole);
+  else store_some((bf16 *)p + at, v, n, whole);
+}

@@ -12,7 +12,7 @@ import (
 // writes.
 func TestCommitted(t *testing.T) {
 	dir := t.TempDir()
-	if err := generate(dir); err != nil {
+	if err := generate(dir, ""); err != nil {
 		t.Fatal(err)
 	}
 	files, err := os.ReadDir(dir)

@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"fmt"
 	"math/bits"
 
 	"github.com/snug-ml/snug/engine/graph"
@@ -8,7 +9,7 @@ import (
 
 // picture is the matrix of a convolution; see kernels/conv.cu. Its rows are the
 // pixels of pictures of rows x cols, its columns the taps times the channels of a
-// source [B,H,W,C].
+// source [B,H,W,C], padded.
 type picture struct {
 	source                   graph.Shape
 	rows, cols               int
@@ -16,10 +17,11 @@ type picture struct {
 	stride, dilation, origin [2]int
 }
 
-// pictureOf is the matrix by which op multiplies x for a result y.
-func pictureOf(op graph.Conv2D, x, w, y graph.Shape) picture {
+// pictureOf is the matrix by which op multiplies x, whose rows lie so many channels
+// apart, for a result y.
+func pictureOf(op graph.Conv2D, x graph.Shape, channels int, w, y graph.Shape) picture {
 	return picture{
-		source: x, rows: y[1], cols: y[2], taps: [2]int{w[2], w[3]},
+		source: graph.Shape{x[0], x[1], x[2], channels}, rows: y[1], cols: y[2], taps: [2]int{w[2], w[3]},
 		stride: op.Stride, dilation: op.Dilation, origin: [2]int{-op.Pad[0], -op.Pad[2]},
 	}
 }
@@ -27,22 +29,22 @@ func pictureOf(op graph.Conv2D, x, w, y graph.Shape) picture {
 func (p *picture) pixels() int  { return p.source[0] * p.rows * p.cols }
 func (p *picture) columns() int { return p.taps[0] * p.taps[1] * p.source[3] }
 
-// picture appends the geometry of p.
-func (q *params) picture(p picture) *params {
-	q.u32(p.source[1], p.source[2], p.stride[0], p.stride[1], p.dilation[0], p.dilation[1], p.origin[0], p.origin[1])
-	return q.divisor(p.source[3]).divisor(p.taps[1]).divisor(p.rows).divisor(p.cols)
+// picture appends the geometry of q.
+func (p *params) picture(q picture) *params {
+	p.u32(q.source[1], q.source[2], q.stride[0], q.stride[1], q.dilation[0], q.dilation[1], q.origin[0], q.origin[1])
+	return p.divisor(q.source[3]).divisor(q.taps[1]).divisor(q.rows).divisor(q.cols)
 }
 
 // divisor appends what the kernels divide numbers below 2^31 by n with.
-func (q *params) divisor(n int) *params {
+func (p *params) divisor(n int) *params {
 	shift := bits.Len(uint(n - 1)) // 2^shift >= n
-	return q.u32(n, ((1<<shift)-n)<<32/n+1, shift)
+	return p.u32(n, ((1<<shift)-n)<<32/n+1, shift)
 }
 
 // convolved refuses what the kernels cannot count.
 func (l *lowering) convolved(s ...graph.Shape) {
 	for _, s := range s {
-		if s.Rows() >= 1<<28 || s[0] < 1 {
+		if s.Rows() >= 1<<28 {
 			l.fail("pictures of %v: the kernels of convolutions count to %d pixels; take a smaller batch", s, 1<<28)
 		}
 	}
@@ -56,20 +58,41 @@ func (l *lowering) conv(n *graph.Node, op graph.Conv2D) {
 	}
 	l.convolved(x.Shape(), y.Shape())
 	a, b := l.factors(x, w)
-	p := pictureOf(op, x.Shape(), w.Shape(), y.Shape())
 	s := w.Shape() // [O,C,KH,KW]
+	from, channels := l.padded(a, x.Shape())
+	p := pictureOf(op, x.Shape(), channels, s, y.Shape())
 	packed := b.at
-	if s[2]*s[3] > 1 {
-		packed = l.packed(b, graph.Shape{s[0], s[2], s[3], s[1]}, []int{s[1] * s[2] * s[3], s[3], 1, s[2] * s[3]}, 0)
+	if s[2]*s[3] > 1 || channels != s[1] || b.at.offset%16 != 0 {
+		packed = l.packed(b, graph.Shape{s[0], s[2], s[3], s[1]}, []int{s[1] * s[2] * s[3], s[3], 1, s[2] * s[3]}, 0, channels)
 	}
-	l.convProduct("conv_", a.dtype, a.at, packed, p, p.pixels(), s[0], p.columns(), y.DType(), l.at(y))
+	l.convProduct("conv_", a.dtype, from, packed, p, p.pixels(), s[0], p.columns(), y.DType(), l.at(y))
 }
 
-// packed copies weights into the order of a matrix's columns, from element first on.
-func (l *lowering) packed(w factor, dims graph.Shape, strides []int, first int) address {
-	t := graph.Type{DType: w.dtype, Shape: dims}
+// padded is a picture of shape s with its channels in whole pieces of 16 bytes, as
+// tensor cores take them, and how many they are then.
+func (l *lowering) padded(f factor, s graph.Shape) (at address, channels int) {
+	if !l.onTensorCores(f.dtype) || aligned(f, s[3]) {
+		return f.at, s[3]
+	}
+	channels = ceil(s[3], 8) * 8
+	return l.packed(f, graph.Shape{s.Rows(), s[3]}, []int{s[3], 1}, 0, channels), channels
+}
+
+// packed copies elements from the first on, by dimensions and strides, with the last
+// dimension padded by zeros.
+func (l *lowering) packed(f factor, dims graph.Shape, strides []int, first, last int) address {
+	to := dims.Clone()
+	to[len(to)-1] = last
+	t := graph.Type{DType: f.dtype, Shape: to}
 	at := l.take(t.Bytes())
-	l.copyLoop(dims, strided{dtype: w.dtype, at: w.at.plus(int64(first) * w.dtype.Size()), stride: strides}, strided{dtype: w.dtype, at: at, stride: dims.Strides(dims)})
+	if last != dims.Last() {
+		l.clear(at, t.Bytes())
+	}
+	stride := make([]int, len(to))
+	for i := range to {
+		stride[i] = elementStride(to, i)
+	}
+	l.copyLoop(dims, strided{dtype: f.dtype, at: f.at.plus(int64(first) * f.dtype.Size()), stride: strides}, strided{dtype: f.dtype, at: at, stride: stride})
 	return at
 }
 
@@ -83,6 +106,8 @@ func (l *lowering) convGradInput(n *graph.Node, op graph.Conv2DGradInput) {
 	}
 	l.convolved(dx.Shape(), dy.Shape())
 	a, b := l.factors(dy, w)
+	from, channels := l.padded(a, dy.Shape())
+	source := graph.Shape{dy.Shape()[0], dy.Shape()[1], dy.Shape()[2], channels}
 	down, across := phases(op.Conv, 0, op.H, w.Shape()[2]), phases(op.Conv, 1, op.W, w.Shape()[3])
 	whole := op.Conv.Stride == [2]int{1, 1} // one phase is all
 	if !whole {
@@ -95,19 +120,19 @@ func (l *lowering) convGradInput(n *graph.Node, op graph.Conv2DGradInput) {
 				continue
 			}
 			s := w.Shape() // [O,C,KH,KW]
-			packed := l.packed(b, graph.Shape{s[1], r.taps, c.taps, s[0]}, []int{s[2] * s[3], r.step * s[3], c.step, s[1] * s[2] * s[3]}, r.first*s[3]+c.first)
+			packed := l.packed(b, graph.Shape{s[1], r.taps, c.taps, s[0]}, []int{s[2] * s[3], r.step * s[3], c.step, s[1] * s[2] * s[3]}, r.first*s[3]+c.first, channels)
 			p := picture{
-				source: dy.Shape(), rows: r.extent, cols: c.extent, taps: [2]int{r.taps, c.taps},
+				source: source, rows: r.extent, cols: c.extent, taps: [2]int{r.taps, c.taps},
 				stride: [2]int{1, 1}, dilation: [2]int{-r.dilation, -c.dilation}, origin: [2]int{r.offset, c.offset},
 			}
 			if whole {
-				l.convProduct("conv_", a.dtype, a.at, packed, p, p.pixels(), s[1], p.columns(), dx.DType(), l.at(dx))
+				l.convProduct("conv_", a.dtype, from, packed, p, p.pixels(), s[1], p.columns(), dx.DType(), l.at(dx))
 				continue
 			}
 			if part == (address{}) { // the first phases are the largest
 				part = l.take(int64(p.pixels()) * int64(s[1]) * dx.DType().Size())
 			}
-			l.convProduct("conv_", a.dtype, a.at, packed, p, p.pixels(), s[1], p.columns(), dx.DType(), part)
+			l.convProduct("conv_", a.dtype, from, packed, p, p.pixels(), s[1], p.columns(), dx.DType(), part)
 			dims := graph.Shape{dy.Shape()[0], r.extent, c.extent, s[1]}
 			first := int64(i*op.W+j) * int64(s[1]) * dx.DType().Size()
 			to := []int{op.H * op.W * s[1], op.Conv.Stride[0] * op.W * s[1], op.Conv.Stride[1] * s[1], 1}
@@ -157,31 +182,29 @@ func (l *lowering) convGradWeight(n *graph.Node, op graph.Conv2DGradWeight) {
 	}
 	l.convolved(x.Shape(), dy.Shape())
 	a, b := l.factors(x, dy)
-	p := pictureOf(op.Conv, x.Shape(), dw.Shape(), dy.Shape())
-	s := dw.Shape() // [O,C,KH,KW]
-	to := l.at(dw)
-	if op.KH*op.KW > 1 {
-		to = l.take(dw.Type.Bytes())
+	from, channels := l.padded(a, x.Shape())
+	grad, outputs := l.padded(b, dy.Shape())
+	p := pictureOf(op.Conv, x.Shape(), channels, dw.Shape(), dy.Shape())
+	s, to := dw.Shape(), l.at(dw) // [O,C,KH,KW]
+	if op.KH*op.KW > 1 || channels != s[1] || outputs != s[0] {
+		to = l.take(4 * int64(outputs) * int64(p.columns()))
 	}
-	l.convProduct("conv_weight_", b.dtype, b.at, a.at, p, s[0], p.columns(), p.pixels(), graph.F32, to)
-	if op.KH*op.KW > 1 {
-		l.permute(graph.T(graph.F32, s[0], s[2], s[3], s[1]), to, dw.Type, l.at(dw), []int{0, 3, 1, 2})
+	l.convProduct("conv_weight_", a.dtype, grad, from, p, outputs, p.columns(), p.pixels(), graph.F32, to)
+	if to != l.at(dw) {
+		strides := []int{p.columns(), 1, op.KW * channels, channels}
+		l.copyLoop(s, strided{dtype: graph.F32, at: to, stride: strides}, strided{dtype: graph.F32, at: l.at(dw), stride: s.Strides(s)})
 	}
 }
 
 // convProduct launches a product of which one factor is a picture, and gives the
 // result in a format. A long K is cut where there are too few tiles for the card.
 func (l *lowering) convProduct(kernel string, f graph.DType, a, b address, p picture, m, n, k int, d graph.DType, to address) {
-	tile, threads, suffix := 64, 128, "64_"
-	wide := p.source[3]%8 == 0 && a.offset%16 == 0 && b.offset%16 == 0 && (kernel == "conv_" || m%8 == 0)
-	switch {
-	case !l.onTensorCores(f):
+	tile, threads := 64, 128
+	if !l.onTensorCores(f) {
 		threads, kernel = 256, "s"+kernel
 		if m > 64 && n > 64 && ceil(m, 128)*ceil(n, 128) >= l.sms {
-			tile, suffix = 128, "128_"
+			tile = 128
 		}
-	case !wide:
-		suffix = "any_"
 	}
 	tiles := ceil(m, tile) * ceil(n, tile)
 	parts := max(1, min(2*l.sms/tiles, k/512))
@@ -194,7 +217,7 @@ func (l *lowering) convProduct(kernel string, f graph.DType, a, b address, p pic
 		e = plain(graph.F32, n, partial)
 	}
 	q := new(params).ptr(a).ptr(b).picture(p).u32(m, n, k, size)
-	l.runProduct(kernel+suffix+f.String(), [3]int{ceil(m, tile), ceil(n, tile), parts}, threads, q, e)
+	l.runProduct(fmt.Sprintf("%s%d_%v", kernel, tile, f), [3]int{ceil(m, tile), ceil(n, tile), parts}, threads, q, e)
 	if parts == 1 {
 		return
 	}

@@ -1,7 +1,8 @@
 // Convolutions of pictures x [B,H,W,C] as products of matrices: that of a picture has
 // a row for each pixel of the result and a column for each tap (i, j) of the kernel
 // and each channel, and is never stored. The weights lie as [O, KH*KW*C]. In 16-bit
-// formats the products are those of gemm.h, with tiles of 64 x 64, else of sgemm.h.
+// formats the products are those of gemm.h, with tiles of 64 x 64, and the channels
+// are padded to whole pieces of eight (conv.go); else they are those of sgemm.h.
 //
 // The gradient in the picture is a convolution of dy with negative dilation, one for
 // each remainder of rows and columns by the stride (conv.go).
@@ -52,47 +53,38 @@ DEV bool within(const Windows &s, Pixel p, Tap t) { return (u32)(p.row + t.row) 
 DEV u64 offset(const Windows &s, Pixel p, Tap t) { return (u64)((p.line + (u32)(p.row + t.row)) * s.w + (u32)(p.col + t.col)) * s.c.n + t.channel; }
 
 // Brings tiles of the matrix for tensor cores. INSIDE: K are taps and channels, else
-// pixels. VECTOR: eight channels are 16 aligned bytes of one tap.
-template <bool INSIDE, bool VECTOR, class T> struct PictureLoader {
+// pixels. Channels come in whole pieces of eight, 16 aligned bytes.
+template <bool INSIDE, class T> struct PictureLoader {
   static constexpr int S = 64, pieces = S / 32;
   const T *x;
   const Windows &s;
-  u32 i0, limit, k1;
-  Pixel pixels[pieces]; // of the thread, where they stay
-  Tap tap;
+  u32 k1;
+  Pixel pixels[pieces]; // of the thread; INSIDE: as long as it lives
+  Tap tap;              // of all its pieces; else: as long as it lives
   u32 held[pieces][4];
-  MEMBER PictureLoader(const T *x, const Windows &s, u32 i0, u32 limit, u32 k1) : x(x), s(s), i0(i0), limit(limit), k1(k1) {
+  MEMBER PictureLoader(const T *x, const Windows &s, u32 i0, u32 limit, u32 k1) : x(x), s(s), k1(k1) {
     if constexpr (INSIDE) {
       UNROLL for (int p = 0; p < pieces; p++) pixels[p] = Pixel(s, i0 + Piece<S, true>(TID + 128 * p).i, limit);
     } else {
       tap = Tap(s, i0 + Piece<S, false>(TID).i, limit);
     }
   }
-  // Those of piece p.
-  MEMBER void find(int p, u32 k0) {
+  // Piece p from K k0 on, if it is within the picture.
+  MEMBER const T *find(int p, u32 k0, bool &valid) {
     const Piece<S, INSIDE> q(TID + 128 * p);
     if constexpr (INSIDE) {
-      if (p == 0) tap = Tap(s, k0 + q.k, k1); // all pieces of a thread have one K
+      if (p == 0) tap = Tap(s, k0 + q.k, k1);
     } else {
       pixels[p] = Pixel(s, k0 + q.k, k1);
     }
+    valid = within(s, pixels[p], tap);
+    return x + offset(s, pixels[p], tap);
   }
   MEMBER void fetch(u32 k0) {
     UNROLL for (int p = 0; p < pieces; p++) {
-      find(p, k0);
-      if constexpr (VECTOR) {
-        load_piece(held[p], x + offset(s, pixels[p], tap), within(s, pixels[p], tap));
-      } else {
-        const Piece<S, INSIDE> q(TID + 128 * p);
-        UNROLL for (int j = 0; j < 4; j++) {
-          u32 w[2];
-          UNROLL for (int e = 0; e < 2; e++) {
-            const Tap t = INSIDE ? Tap(s, k0 + q.k + 2 * j + e, k1) : Tap(s, i0 + q.i + 2 * j + e, limit);
-            w[e] = within(s, pixels[p], t) ? x[offset(s, pixels[p], t)].bits : 0;
-          }
-          held[p][j] = w[0] | w[1] << 16;
-        }
-      }
+      bool valid;
+      const T *from = find(p, k0, valid);
+      load_piece(held[p], from, valid);
     }
   }
   MEMBER void put(Tile<S> &t) {
@@ -101,9 +93,9 @@ template <bool INSIDE, bool VECTOR, class T> struct PictureLoader {
 #if HAVE_CP_ASYNC
   MEMBER void copy(Tile<S> &t, u32 k0) {
     UNROLL for (int p = 0; p < pieces; p++) {
-      find(p, k0);
-      const bool valid = within(s, pixels[p], tap);
-      copy_async(t.v + Piece<S, INSIDE>(TID + 128 * p).at, valid ? x + offset(s, pixels[p], tap) : x, valid);
+      bool valid;
+      const T *from = find(p, k0, valid);
+      copy_async(t.v + Piece<S, INSIDE>(TID + 128 * p).at, valid ? from : x, valid);
     }
   }
 #endif
@@ -137,14 +129,14 @@ template <int R, bool INSIDE, class T> struct FloatPictureLoader {
 #define PART const u32 i0 = BLOCK_X * S, j0 = BLOCK_Y * S, k0 = BLOCK_Z * part_size, k1 = min_(k0 + part_size, k)
 
 // Pixels of the result [m] by channels [n] of it: x w^T.
-template <bool VECTOR, class T> DEV void conv(const T *x, const T *w, const Windows &s, u32 m, u32 n, u32 k, u32 part_size) {
+template <class T> DEV void conv(const T *x, const T *w, const Windows &s, u32 m, u32 n, u32 k, u32 part_size) {
   constexpr int S = 64;
   __shared__ Tiles<S> tiles;
   PART;
-  PictureLoader<true, VECTOR, T> la(x, s, i0, m, k1);
-  Loader<S, true, VECTOR, T> lb({w, k}, j0, n, k1);
+  PictureLoader<true, T> la(x, s, i0, m, k1);
+  Loader<S, true, true, T> lb({w, k}, j0, n, k1);
   Accumulators<S> acc;
-  multiply<S, true, true, VECTOR, T>(acc, tiles, la, lb, k0, k1);
+  multiply<S, true, true, true, T>(acc, tiles, la, lb, k0, k1);
   finish(acc, tiles, m, n, i0, j0, BLOCK_Z * m);
 }
 template <int R, class T> DEV void sconv(const T *x, const T *w, const Windows &s, u32 m, u32 n, u32 k, u32 part_size) {
@@ -157,14 +149,14 @@ template <int R, class T> DEV void sconv(const T *x, const T *w, const Windows &
 
 // The gradient of the weights, channels of the result [m] by taps and channels of the
 // picture [n]: dy^T x, with K the pixels of the result.
-template <bool VECTOR, class T> DEV void conv_weight(const T *dy, const T *x, const Windows &s, u32 m, u32 n, u32 k, u32 part_size) {
+template <class T> DEV void conv_weight(const T *dy, const T *x, const Windows &s, u32 m, u32 n, u32 k, u32 part_size) {
   constexpr int S = 64;
   __shared__ Tiles<S> tiles;
   PART;
-  Loader<S, false, VECTOR, T> la({dy, m}, i0, m, k1);
-  PictureLoader<false, VECTOR, T> lb(x, s, j0, n, k1);
+  Loader<S, false, true, T> la({dy, m}, i0, m, k1);
+  PictureLoader<false, T> lb(x, s, j0, n, k1);
   Accumulators<S> acc;
-  multiply<S, false, false, VECTOR, T>(acc, tiles, la, lb, k0, k1);
+  multiply<S, false, false, true, T>(acc, tiles, la, lb, k0, k1);
   finish(acc, tiles, m, n, i0, j0, BLOCK_Z * m);
 }
 template <int R, class T> DEV void sconv_weight(const T *dy, const T *x, const Windows &s, u32 m, u32 n, u32 k, u32 part_size) {
@@ -177,15 +169,14 @@ template <int R, class T> DEV void sconv_weight(const T *dy, const T *x, const W
 
 #define CONV(NAME, BOUNDS, CALL, F, T)                                                                                                              \
   KERNEL __launch_bounds__ BOUNDS NAME##_##F(const T *a, const T *b, Windows s, u32 m, u32 n, u32 k, u32 part_size, Operands) { CALL(a, b, s, m, n, k, part_size); }
-#define CONVS(F, T)                                                                                        \
-  CONV(conv_64, (128, 4), conv<true>, F, T) CONV(conv_any, (128, 4), conv<false>, F, T)                    \
-  CONV(conv_weight_64, (128, 4), conv_weight<true>, F, T) CONV(conv_weight_any, (128, 4), conv_weight<false>, F, T)
-#define SCONVS(F, T)                                                                                       \
-  CONV(sconv_64, (256, 2), sconv<4>, F, T) CONV(sconv_128, (256, 2), sconv<8>, F, T)                       \
+#define CONVS(F, T) CONV(conv_64, (128, 4), conv, F, T) CONV(conv_weight_64, (128, 4), conv_weight, F, T)
+#define SCONVS(F, T)                                                                          \
+  CONV(sconv_64, (256, 2), sconv<4>, F, T) CONV(sconv_128, (256, 2), sconv<8>, F, T)          \
   CONV(sconv_weight_64, (256, 2), sconv_weight<4>, F, T) CONV(sconv_weight_128, (256, 2), sconv_weight<8>, F, T)
 CONVS(f16, f16)
+SCONVS(f32, float)
 #if HAVE_BF16
 CONVS(bf16, bf16)
-#endif
-SCONVS(f32, float)
+#else
 SCONVS(bf16, bf16)
+#endif

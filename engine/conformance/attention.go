@@ -57,6 +57,7 @@ var attnCases = []attnCase{
 	{batch: 1, heads: 1, tq: 33, tk: 33, k: 80, causal: true},
 	{batch: 1, heads: 2, tq: 20, tk: 300, k: 32, causal: true},
 	{batch: 2, heads: 2, tq: 3, tk: 300, k: 20, causal: true, lens: []int{2, 280}}, // the same, a long cache
+	{batch: 2, heads: 1, tq: 4, tk: 4, k: 8, segments: true},
 	{batch: 1, heads: 1, tq: 40, tk: 70, k: 96},
 	{batch: 1, heads: 2, tq: 70, tk: 70, k: 128, causal: true, drop: 0.1, layout: graph.PackedHeads},
 	{batch: 1, heads: 1, tq: 9, tk: 66, k: 136},

@@ -3,10 +3,11 @@
 #pragma once
 #include "math.h"
 
+enum { F32, F16, BF16 }; // formats
+
 // An attention of batch*heads heads. Element c of position t of head h in row b of q,
 // k or v, or of their gradients, is row*(b*T+t) + head*h + c from where that begins;
 // of o and its gradient likewise with rows of heads*size.
-enum { F32, F16, BF16 };
 struct Attention {
   u32 heads, tq, tk, size, row, head;
   u32 format, causal, seed0, seed1, stream;
@@ -24,7 +25,7 @@ struct Head {
   u32 shift; // a causal query i sees the first i + 1 + shift keys
   MEMBER Head(const Attention &a, u32 index) : b(index / a.heads), h(index % a.heads), index(index), keys(a.tk), shift(0) {
     i32 n = (i32)a.tk;
-    if (a.lens) asm("ld.global.nc.s32 %0, [%1];" : "=r"(n) : "l"(a.lens + b)); // clang would spill tk to choose between addresses
+    if (a.lens) asm("ld.global.nc.s32 %0, [%1];" : "=r"(n) : "l"(a.lens + b)); // in asm, or clang puts tk into memory to choose between addresses
     keys = min_(a.tk, n > 0 ? (u32)n : 0);
     shift = n > (i32)a.tq ? (u32)n - a.tq : 0;
   }
@@ -75,7 +76,8 @@ DEV u32 tile_of_block(u32 n) { return BLOCK_X % tiles(n) * TILE; }
 // The last one first: later causal queries see more, and long work should begin early.
 DEV u32 last_tile_of_block(u32 n) { return (tiles(n) - 1 - BLOCK_X % tiles(n)) * TILE; }
 
-// n <= 4 neighbors of any format, then zeros; quads are aligned where whole is set.
+// Up to n of four neighbors of any format; the others are read as zeros. Where whole is
+// set, n is a multiple of four and p aligned to four elements.
 template <class T> DEV void load_some(float (&v)[4], const T *p, i32 n, bool whole) {
   if (whole) {
     if (n > 0) load(v, p);

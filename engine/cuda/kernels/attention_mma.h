@@ -1,17 +1,17 @@
 // Attention and its gradients on tensor cores, in f16 and from sm_80 on bf16, with
 // sums in float. attention_32.cu and so on make kernels for heads of up to so many
-// elements, a multiple of 8: what is missing of D is zero.
+// elements, a multiple of 8; the rest of D is filled with zeros.
 //
 // A block of four warps has 64 queries, or 64 keys for their gradients, 16 a warp.
 // What it owns stays in registers as the A operand; what it walks over passes through
 // shared memory. Products of scores lie in registers as their consumer's A operand
-// does: neither weights nor their gradients are ever in memory. The gradient of keys
-// and values computes transposed scores, k q^T, for that.
+// does: neither weights nor their gradients are ever in memory. For that the gradients
+// of keys and values are computed from transposed scores, k q^T.
 //
 // A tile in shared memory has rows of D/8 chunks of 16 bytes. Eight rows of one chunk,
 // which ldmatrix reads together, and eight chunks in order, which eight threads write,
-// should meet all 32 banks: chunk c of row r lies at c ^ swizzle(r), and swizzle makes
-// up for the multiple of 128 bytes that the rows' stride may be.
+// should meet all 32 banks. So chunk c of row r lies at c ^ swizzle(r): of the 8 rows,
+// those whose starts fall on the same banks get different swizzles.
 #pragma once
 #include "attention.h"
 #include "mma.h"

@@ -70,7 +70,7 @@ func Workspace(p *engine.Program, capability, sms int) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return c.workspace, nil
+	return c.outside(), nil
 }
 
 // Load implements [engine.Backend].

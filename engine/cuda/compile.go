@@ -23,6 +23,8 @@ type code struct {
 	// workspace is what the hungriest node needs next to the arena, in bytes.
 	workspace int64
 	used      int64 // the highest byte of the arena that a kernel is given
+	// tables are what kernels read that is known when the program is loaded.
+	tables params
 }
 
 // compile lowers every function of a program.
@@ -41,10 +43,14 @@ func compile(p *engine.Program, target, sms int) (*code, error) {
 			if graph.IsView(n.Op) {
 				continue
 			}
+			if _, adam := n.Op.(graph.AdamW); !adam {
+				l.flush()
+			}
 			if err := l.node(n); err != nil {
 				return nil, fmt.Errorf("%s: %s (%s): %w", f.Name, n.Op.Name(), n.Layer, err)
 			}
 		}
+		l.flush()
 		c.funcs[f.Name] = l.launches
 	}
 	return c, nil
@@ -58,6 +64,7 @@ type lowering struct {
 	n        *graph.Node // being lowered
 	scratch  int64       // workspace that it has taken so far
 	later    []func()    // what comes after its product
+	adam     *adamBatch  // nodes that wait for more of their kind
 }
 
 // lowerError is a panic's way out of deep helpers: an operation that a card has
@@ -98,6 +105,20 @@ func (l *lowering) take(bytes int64) address {
 	l.workspace = max(l.workspace, l.scratch)
 	return a
 }
+
+// table keeps numbers and addresses for kernels to read.
+func (c *code) table(p *params) address {
+	c.tables.align(256)
+	at := len(c.tables.bytes)
+	c.tables.bytes = append(c.tables.bytes, p.bytes...)
+	for _, q := range p.pointers {
+		c.tables.pointers = append(c.tables.pointers, pointer{at + q.at, q.to})
+	}
+	return address{tables, int64(at)}
+}
+
+// outside is what the program needs next to the arena, in bytes.
+func (c *code) outside() int64 { return c.workspace + ceil(int64(len(c.tables.bytes)), 256)*256 }
 
 // run appends a launch of a kernel with threads in blocks of one dimension.
 func (l *lowering) run(kernel string, blocks, threads int, p *params) {

@@ -3,6 +3,7 @@ package cuda
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/snug-ml/snug/engine"
@@ -45,6 +46,7 @@ type function struct {
 // bound is a launch with its addresses.
 type bound struct {
 	node *graph.Node
+	also []*graph.Node
 	f    driver.Function
 	l    driver.Launch
 }
@@ -54,7 +56,7 @@ const stagingBytes = 4 << 20
 
 func (x *image) load() (err error) {
 	l := &x.p.Layout
-	if x.memory, err = x.ctx.Alloc(l.Bytes + x.code.workspace); err != nil {
+	if x.memory, err = x.ctx.Alloc(l.Bytes + x.code.outside()); err != nil {
 		return err
 	}
 	for s := range x.inputs {
@@ -80,7 +82,11 @@ func (x *image) load() (err error) {
 	if x.copies, err = x.ctx.NewStream(); err != nil {
 		return err
 	}
-	if err := x.compute.Clear(x.memory, l.Bytes+x.code.workspace); err != nil {
+	if err := x.compute.Clear(x.memory, l.Bytes+x.code.outside()); err != nil {
+		return err
+	}
+	// Tables hold no addresses of inputs, so that one slot is as good as another.
+	if err := x.Write(l.Bytes+x.code.workspace, x.code.tables.bind(x.bases(0))); err != nil {
 		return err
 	}
 	if err := x.assemble(); err != nil {
@@ -141,12 +147,7 @@ func (x *image) capture(f *engine.Func) (*function, error) {
 		}
 	}
 	for slot := range engine.Slots {
-		var bases [workspace + 1]driver.Ptr
-		for r := range engine.Regions {
-			bases[r] = x.memory + driver.Ptr(layout.Region(r).Offset)
-		}
-		bases[engine.Inputs] = x.memory + driver.Ptr(layout.Slot(slot).Offset)
-		bases[workspace] = x.memory + driver.Ptr(layout.Bytes)
+		bases := x.bases(slot)
 		for _, l := range x.code.funcs[f.Name] {
 			k := x.kernels[l.kernel]
 			if l.shared > 48<<10 {
@@ -154,8 +155,8 @@ func (x *image) capture(f *engine.Func) (*function, error) {
 					return nil, fmt.Errorf("kernel %s: %w", l.kernel, err)
 				}
 			}
-			fn.launches[slot] = append(fn.launches[slot], bound{l.node, k, driver.Launch{
-				Grid: l.grid, Block: l.block, Shared: l.shared, Params: l.params.bind(&bases),
+			fn.launches[slot] = append(fn.launches[slot], bound{l.node, l.also, k, driver.Launch{
+				Grid: l.grid, Block: l.block, Shared: l.shared, Params: l.params.bind(bases),
 			}})
 		}
 		if err := x.compute.BeginCapture(); err != nil {
@@ -169,6 +170,19 @@ func (x *image) capture(f *engine.Func) (*function, error) {
 		fn.graphs[slot] = g
 	}
 	return fn, nil
+}
+
+// bases are the addresses of the regions, that of the inputs of a slot.
+func (x *image) bases(slot int) *[regions]driver.Ptr {
+	var b [regions]driver.Ptr
+	layout := &x.p.Layout
+	for r := range engine.Regions {
+		b[r] = x.memory + driver.Ptr(layout.Region(r).Offset)
+	}
+	b[engine.Inputs] = x.memory + driver.Ptr(layout.Slot(slot).Offset)
+	b[workspace] = x.memory + driver.Ptr(layout.Bytes)
+	b[tables] = b[workspace] + driver.Ptr(x.code.workspace)
+	return &b
 }
 
 // queue puts the launches of a function, and the way of its outputs to the host,
@@ -228,12 +242,14 @@ func (x *image) Run(name string, slot int) error {
 func (x *image) observed(fn *function, slot int) error {
 	launches := fn.launches[slot]
 	for i := 0; i < len(launches); {
-		n := launches[i].node
+		n, also := launches[i].node, launches[i].also
 		if x.observer.Before != nil {
 			if err := x.compute.Sync(); err != nil {
 				return err
 			}
-			x.observer.Before(n)
+			for _, n := range slices.Concat([]*graph.Node{n}, also) {
+				x.observer.Before(n)
+			}
 		}
 		began := time.Now()
 		for ; i < len(launches) && launches[i].node == n; i++ {
@@ -244,8 +260,13 @@ func (x *image) observed(fn *function, slot int) error {
 		if err := x.compute.Sync(); err != nil {
 			return fmt.Errorf("%s (%s): %w", n.Op.Name(), n.Layer, err)
 		}
-		if x.observer.After != nil && !x.observer.After(n, time.Since(began)) {
-			break
+		// What one launch did for several nodes is the time of the first.
+		took := time.Since(began)
+		for _, n := range slices.Concat([]*graph.Node{n}, also) {
+			if x.observer.After != nil && !x.observer.After(n, took) {
+				return x.results(fn)
+			}
+			took = 0
 		}
 	}
 	return x.results(fn)

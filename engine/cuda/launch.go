@@ -9,8 +9,13 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// workspace is the region that kernels may use within a node, after the arena.
-const workspace = engine.Regions
+// The regions after the arena: what kernels may use within a node, and what they
+// read that is known when a program is loaded.
+const (
+	workspace = engine.Regions + iota
+	tables
+	regions
+)
 
 // address is a place in a region; that of an input moves with the slot.
 type address struct {
@@ -24,6 +29,7 @@ func (a address) plus(bytes int64) address { return address{a.region, a.offset +
 // launch is one kernel of a program.
 type launch struct {
 	node   *graph.Node
+	also   []*graph.Node // that it does too
 	kernel string
 	grid   [3]uint32
 	block  [3]uint32
@@ -43,10 +49,11 @@ type pointer struct {
 	to address
 }
 
-func (p *params) align(n int) {
+func (p *params) align(n int) *params {
 	for len(p.bytes)%n != 0 {
 		p.bytes = append(p.bytes, 0)
 	}
+	return p
 }
 
 // ptr appends an address; the others append numbers.
@@ -84,7 +91,7 @@ func (p *params) f32(v ...float64) *params {
 
 // bind gives the parameters with the addresses of a loaded program: bases are
 // those of the regions.
-func (p *params) bind(bases *[workspace + 1]driver.Ptr) []byte {
+func (p *params) bind(bases *[regions]driver.Ptr) []byte {
 	out := append([]byte(nil), p.bytes...)
 	for _, q := range p.pointers {
 		binary.LittleEndian.PutUint64(out[q.at:], uint64(bases[q.to.region])+uint64(q.to.offset))

@@ -1,40 +1,84 @@
 // AdamW, and the norm of all gradients.
 #include "math.h"
 
-// One step; see graph.AdamW. rest is 1-beta, and log_beta the logarithm of beta, so
-// that 1-beta^t does not cancel. Four elements a thread.
-KERNEL __launch_bounds__(256) adamw(float *w, float *g, float *m, float *v, const float *lr, const float *gscale, const float *t, const float *ok,
-                                    u64 n, float beta1, float beta2, float rest1, float rest2, float log_beta1, float log_beta2, float eps, float decay, float lr_scale, u32 zero_grad) {
+// The entry of a table, in order of first, that a block belongs to.
+template <class T> DEV T entry(const T *table, u32 count, u32 block) {
+  u32 lo = 0;
+  for (u32 hi = count; hi - lo > 1;) {
+    u32 mid = (lo + hi) / 2;
+    if (table[mid].first <= block) lo = mid;
+    else hi = mid;
+  }
+  return table[lo];
+}
+
+// A weight, its gradient and its moments; its blocks begin with first.
+struct Parameter {
+  float *w, *g, *m, *v;
+  u64 n;
+  u32 first;
+  float decay, lr_scale;
+};
+
+// One step for every parameter of a table; see graph.AdamW. rest is 1-beta, and
+// log_beta the logarithm of beta, so that 1-beta^t does not cancel. Four elements a
+// thread.
+KERNEL __launch_bounds__(256) adamw(const Parameter *table, u32 count, const float *lr, const float *gscale, const float *t, const float *ok, float beta1, float beta2,
+                                    float rest1, float rest2, float log_beta1, float log_beta2, float eps, u32 zero_grad) {
+  const Parameter p = entry(table, count, BLOCK_X);
   const bool apply = ok[0] != 0.0f;
-  const float rate = lr[0] * lr_scale, scale = gscale[0];
+  const float rate = lr[0] * p.lr_scale, scale = gscale[0];
   const float l1 = t[0] * log_beta1, l2 = t[0] * log_beta2;
   const float c1 = l1 < -26.0f ? 1.0f : -expm1_(l1), c2 = l2 < -26.0f ? 1.0f : -expm1_(l2);
-  const u64 at = ((u64)BLOCK_X * 256 + TID) * 4;
-  UNROLL for (int k = 0; k < 4; k++) {
-    const u64 i = at + k;
-    if (i >= n) return;
-    if (apply) {
-      const float d = g[i] * scale;
-      const float mi = fma(beta1, m[i], rest1 * d);
-      const float vi = fma(beta2, v[i], rest2 * d * d);
-      float wi = w[i];
-      wi -= rate * decay * wi;
-      wi -= rate * (mi / c1) / (__builtin_sqrtf(vi / c2) + eps);
-      w[i] = wi;
-      m[i] = mi;
-      v[i] = vi;
+  const u64 at = ((u64)(BLOCK_X - p.first) * 256 + TID) * 4;
+  if (at >= p.n) return;
+  const bool whole = at + 4 <= p.n;
+  float w[4], g[4], m[4], v[4];
+  auto get = [&](float (&x)[4], const float *from) {
+    if (whole) load(x, from + at);
+    else UNROLL for (int k = 0; k < 4; k++) x[k] = at + k < p.n ? from[at + k] : 0.0f;
+  };
+  auto put = [&](float *to, const float (&x)[4]) {
+    if (whole) store(to + at, x);
+    else UNROLL for (int k = 0; k < 4; k++) if (at + k < p.n) to[at + k] = x[k];
+  };
+  if (apply) {
+    get(w, p.w);
+    get(g, p.g);
+    get(m, p.m);
+    get(v, p.v);
+    UNROLL for (int k = 0; k < 4; k++) {
+      const float d = g[k] * scale;
+      m[k] = fma(beta1, m[k], rest1 * d);
+      v[k] = fma(beta2, v[k], rest2 * d * d);
+      w[k] -= rate * p.decay * w[k];
+      w[k] -= rate * (m[k] / c1) / (__builtin_sqrtf(v[k] / c2) + eps);
     }
-    if (zero_grad) g[i] = 0.0f;
+    put(p.w, w);
+    put(p.m, m);
+    put(p.v, v);
+  }
+  if (zero_grad) {
+    UNROLL for (int k = 0; k < 4; k++) g[k] = 0.0f;
+    put(p.g, g);
   }
 }
 
-// The sum of squares of 16384 elements a block, in double.
-KERNEL __launch_bounds__(256) sum_squares(const float *x, double *out, u64 n) {
+// A tensor of a norm.
+struct Summand {
+  const float *x;
+  u64 n;
+  u32 first;
+};
+
+// The sum of squares of 16384 elements of a tensor a block, in double.
+KERNEL __launch_bounds__(256) sum_squares(const Summand *table, u32 count, double *out) {
   __shared__ double scratch[33];
-  const u64 first = (u64)BLOCK_X * 16384;
+  const Summand p = entry(table, count, BLOCK_X);
+  const u64 first = (u64)(BLOCK_X - p.first) * 16384;
   double s = 0.0;
-  for (u32 k = TID; k < 16384 && first + k < n; k += 256) {
-    double v = x[first + k];
+  for (u32 k = TID; k < 16384 && first + k < p.n; k += 256) {
+    double v = p.x[first + k];
     s = __builtin_fma(v, v, s);
   }
   s = block_sum(s, scratch);

@@ -233,20 +233,24 @@ func (l *lowering) convProduct(kernel string, f graph.DType, a, b address, p pic
 
 // depthwiseWindows appends the geometry of kernels/depthwise.cu.
 func (p *params) depthwiseWindows(op graph.Conv2D, x, y, w graph.Shape) *params {
-	return p.u32(x[1], x[2], x[3], y[1], y[2], w[2], w[3], op.Stride[0], op.Stride[1], op.Dilation[0], op.Dilation[1], op.Pad[0], op.Pad[2])
+	p.u32(x[1], x[2], x[3], w[2], w[3], op.Dilation[0], op.Dilation[1], op.Pad[0], op.Pad[2])
+	return p.divisor(y[1]).divisor(y[2]).divisor(op.Stride[0]).divisor(op.Stride[1])
 }
 
 // depthwise launches the kernel of a convolution or of its gradient in the picture x;
 // y is the convolution's result.
 func (l *lowering) depthwise(kernel string, op graph.Conv2D, n *graph.Node, x, y, w graph.Shape) {
+	l.convolved(x, y)
+	const strip = 8 // pixels of a thread
 	out := n.Out[0]
 	d, at := l.alike(n.In...)
-	elems, to := l.counted(out.Shape()), l.at(out)
+	s, to := out.Shape(), l.at(out)
+	strips := l.counted(graph.Shape{s[0], s[1], ceil(s[2], strip), s[3]})
 	if d != out.DType() {
 		to = l.take(out.Type.With(d).Bytes())
 	}
-	p := new(params).ptr(at[0]).ptr(at[1]).ptr(to).u32(elems).depthwiseWindows(op, x, y, w)
-	l.run(kernel+d.String(), ceil(elems, 256), 256, p)
+	p := new(params).ptr(at[0]).ptr(at[1]).ptr(to).u32(strips).depthwiseWindows(op, x, y, w)
+	l.run(kernel+d.String(), ceil(strips, 256), 256, p)
 	l.narrowed(out, d, to)
 }
 
@@ -261,8 +265,8 @@ func (l *lowering) narrowed(out *graph.Value, d graph.DType, at address) {
 
 func (l *lowering) depthwiseWeight(n *graph.Node, op graph.Conv2DGradWeight) {
 	x, dy, dw := n.In[0], n.In[1], n.Out[0]
+	l.convolved(x.Shape(), dy.Shape())
 	d, at := l.alike(x, dy)
-	l.counted(x.Shape())
 	pixels, channels, taps := dy.Shape().Rows(), x.Shape()[3], op.KH*op.KW
 	const most = 512 // pixels of a part
 	parts := min(ceil(pixels, most), 65535)

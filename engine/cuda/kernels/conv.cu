@@ -9,12 +9,6 @@
 #include "gemm.h"
 #include "sgemm.h"
 
-// Division by n of numbers below 2^31 (Granlund and Montgomery 1994).
-struct Divisor {
-  u32 n, magic, shift;
-  MEMBER u32 quotient(u32 x) const { return ((u32)((u64)x * magic >> 32) + x) >> shift; }
-};
-
 // Pixel (b, p, q) of the result has at tap (i, j) the pixel (b, p*sh + i*dh + top,
 // q*sw + j*dw + left) of a picture of h x w; the result has oh x ow, a tap kw to a
 // row, a pixel c channels.

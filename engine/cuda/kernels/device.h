@@ -86,6 +86,16 @@ DEV float fmax_(float a, float b) { float y; asm("max.f32 %0, %1, %2;" : "=f"(y)
 DEV float fmin_(float a, float b) { float y; asm("min.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b)); return y; }
 DEV u32 min_(u32 a, u32 b) { return a < b ? a : b; }
 
+// Division by n of numbers below 2^31 (Granlund and Montgomery 1994).
+struct Divisor {
+  u32 n, magic, shift;
+  MEMBER u32 quotient(u32 x) const {
+    u32 high;
+    asm("mul.hi.u32 %0, %1, %2;" : "=r"(high) : "r"(x), "r"(magic));
+    return (high + x) >> shift;
+  }
+};
+
 DEV float shuffle_xor(float v, int lanes) { float r; asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 0x1f, 0xffffffff;" : "=f"(r) : "f"(v), "r"(lanes)); return r; }
 DEV u32 shuffle_xor(u32 v, int lanes) { u32 r; asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 0x1f, 0xffffffff;" : "=r"(r) : "r"(v), "r"(lanes)); return r; }
 DEV double shuffle_xor(double v, int lanes) {

@@ -109,3 +109,31 @@ func lastLoss(t *testing.T, dir string) float64 {
 	}
 	return loss
 }
+
+// What uses a model or measures it runs on a card too.
+func TestVerbsOnACard(t *testing.T) {
+	if testing.Short() {
+		t.Skip("interpreted kernels")
+	}
+	t.Cleanup(backend.UseDriver(&fakegpu.Driver{Installed: []driver.Card{fakegpu.T4}}))
+	r := everySystem(t)["refocused"]
+	run := filepath.Join(t.TempDir(), "run")
+	trainOn(t, r, run, "cuda:0")
+	for _, args := range [][]string{
+		{"eval", run},
+		{"generate", run, "--prompt", "the quick", "--tokens", "4"},
+		{"plan", "--config", r.config},
+		{"fit", "--config", r.config},
+		{"bench", "--config", r.config, "--updates", "5", "--training.eval_steps", "0"},
+		{"doctor"},
+	} {
+		t.Run(args[0], func(t *testing.T) {
+			t.Chdir(t.TempDir())
+			if x := snug(t, "", args...); x.code != 0 {
+				t.Errorf("exit code %d\n%s%s", x.code, x.out, x.err)
+			} else {
+				t.Log(x.out)
+			}
+		})
+	}
+}

@@ -69,18 +69,36 @@ func (s *Setup) Evaluate(ctx context.Context, of *checkpoint.Chosen, reports str
 }
 
 // compileEvaluation makes the program that evaluates as the training program
-// does, in the same bits, without what training keeps besides.
+// does, in the same bits, without what training keeps besides; one that does not
+// fit is refused.
 func (s *Setup) compileEvaluation() (*engine.Program, error) {
 	c, err := s.Settings(s.Precision)
 	if err != nil {
 		return nil, err
 	}
 	t := plan.OnHost(s.Host, plan.Rates{})
+	t.Traits, t.Budget = s.Backend.Traits(), int64(s.Config.Hardware.MemoryBudget)
+	if s.Card != nil {
+		if t, err = s.Target(); err != nil {
+			return nil, err
+		}
+	}
 	if err := s.Model.Least.Check(c, t, s.Model.LeastRows); err != nil {
 		return nil, err
 	}
 	c = s.chunked(c, t)
-	return engine.CompileEvaluation(s.Model.Training(shape(c)), engine.CompileOptions{ComputeDType: plan.ComputeDType(c.Precision)})
+	p, err := engine.CompileEvaluation(s.Model.Training(shape(c)), engine.CompileOptions{Traits: &t.Traits, ComputeDType: plan.ComputeDType(c.Precision)})
+	if err != nil {
+		return nil, err
+	}
+	r := plan.Run{Settings: c}
+	if r.Workspace, err = s.Backend.Workspace(p); err != nil {
+		return nil, err
+	}
+	if report := plan.New(p, t, r); !report.Fits {
+		return nil, &plan.DoesNotFit{Report: report}
+	}
+	return p, nil
 }
 
 // loadWeights puts the weights of the checkpoint at path into a loaded program.

@@ -17,8 +17,8 @@ type picture struct {
 	stride, dilation, origin [2]int
 }
 
-// pictureOf is the matrix by which op multiplies x, whose rows lie so many channels
-// apart, for a result y.
+// pictureOf is the matrix by which op multiplies x, padded to a number of channels,
+// for a result y.
 func pictureOf(op graph.Conv2D, x graph.Shape, channels int, w, y graph.Shape) picture {
 	return picture{
 		source: graph.Shape{x[0], x[1], x[2], channels}, rows: y[1], cols: y[2], taps: [2]int{w[2], w[3]},

@@ -1,8 +1,11 @@
 package cli
 
 import (
+	"cmp"
+	"fmt"
 	"slices"
 
+	"github.com/snug-ml/snug/engine/plan"
 	"github.com/snug-ml/snug/internal/size"
 	"github.com/snug-ml/snug/session"
 )
@@ -25,9 +28,24 @@ func (a *app) announce(r session.Planned) {
 	a.printf("memory planned: %v before data, of which the arena %v (`snug plan` shows every part)\n", size.Bytes(rep.Total), size.Bytes(rep.Arena))
 	_, rates := r.Schedule().Preview(40)
 	a.printf("learning rate: %s  peak %.3g, last %.3g\n", sparkline(rates), slices.Max(rates), rates[len(rates)-1])
-	if rep.Time.Tokens > 0 {
-		a.printf("speed predicted: %s %s/s\n", count(rep.Time.Tokens), r.Model.Unit)
+	a.printf("speed %s: %s %s/s\n", cmp.Or(rep.Time.Note, "predicted"), predicted(rep.Time), r.Model.Unit)
+}
+
+// predicted is the speed of a plan in units per second, a range on a card.
+func predicted(t plan.Timing) string {
+	best, least := t.Rate()
+	if best == least {
+		return few(best)
 	}
+	return few(least) + " to " + few(best)
+}
+
+// few is count with three digits of small numbers.
+func few(x float64) string {
+	if x < 100 {
+		return fmt.Sprintf("%.3g", x)
+	}
+	return count(x)
 }
 
 // sparkline draws values from 0 to their largest as one line of blocks.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -107,7 +108,11 @@ func (p *planCmd) all(a *app, s *session.Setup) error {
 		Has       int64            `json:"capacity_bytes"`
 		Fits      bool             `json:"fits"`
 		Rate      float64          `json:"units_per_second"`
+		Least     float64          `json:"units_per_second_least"` // the other end of the range
+		Note      string           `json:"note,omitempty"`         // of both
 		Change    string           `json:"smallest_change,omitempty"`
+
+		predicted string
 	}
 	rows := []row{}
 	for _, c := range device.Cards() {
@@ -127,7 +132,9 @@ func (p *planCmd) all(a *app, s *session.Setup) error {
 		if err != nil && !errors.As(err, &no) {
 			return err
 		}
-		r := row{c.Name, precision, report.Total, report.Capacity, report.Fits, report.Time.Tokens, ""}
+		r := row{Card: c.Name, Precision: precision, Needs: report.Total, Has: report.Capacity, Fits: report.Fits,
+			Note: report.Time.Note, predicted: predicted(report.Time)}
+		r.Rate, r.Least = report.Time.Rate()
 		if no != nil {
 			r.Change = "no change of settings is enough"
 			if no.Smallest != nil {
@@ -139,13 +146,13 @@ func (p *planCmd) all(a *app, s *session.Setup) error {
 	if a.asJSON {
 		return a.json(rows)
 	}
-	out := [][]string{{"CARD", "PRECISION", "NEEDS", "HAS", "", strings.ToUpper(s.Model.Unit) + "/S (PREDICTED)", "SMALLEST CHANGE THAT FITS"}}
+	out := [][]string{{"CARD", "PRECISION", "NEEDS", "HAS", "", strings.ToUpper(s.Model.Unit) + "/S (PREDICTED, NOT MEASURED)", "SMALLEST CHANGE THAT FITS"}}
 	for _, r := range rows {
 		verdict := "fits"
 		if !r.Fits {
 			verdict = "does not fit"
 		}
-		out = append(out, []string{r.Card, string(r.Precision), size.Bytes(r.Needs).String(), size.Bytes(r.Has).String(), verdict, count(r.Rate), r.Change})
+		out = append(out, []string{r.Card, string(r.Precision), size.Bytes(r.Needs).String(), size.Bytes(r.Has).String(), verdict, cmp.Or(r.predicted, "0"), r.Change})
 	}
 	return a.table(out)
 }

@@ -1,6 +1,10 @@
 package device
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+	"slices"
+)
 
 // Capability is a CUDA compute capability, for instance {7, 5}.
 type Capability struct{ Major, Minor int }
@@ -16,7 +20,39 @@ func (c Capability) AtLeast(major, minor int) bool {
 type Rate struct {
 	Peak      float64 // specification; 0: the hardware does not have this format
 	Sustained float64 // large matmuls back to back, as measured in public; 0: no measurement known to us
+	// BySize are measurements of smaller matmuls, in ascending order; without any, all run at the same speed.
+	BySize []Sized
 }
+
+// Sized is the speed of a matmul of two N x N matrices, in FLOP/s.
+type Sized struct {
+	N     int
+	FLOPs float64
+}
+
+// Of is the speed, in FLOP/s, of a matmul that takes work FLOPs on a card whose large ones run at the given speed.
+// Between measurements it follows the logarithm of the work.
+func (r Rate) Of(work, large float64) float64 {
+	if len(r.BySize) == 0 {
+		return large
+	}
+	last := r.BySize[0]
+	if work <= last.work() {
+		return last.FLOPs
+	}
+	for _, s := range slices.Concat(r.BySize[1:], []Sized{{largest, large}}) {
+		if work < s.work() {
+			return last.FLOPs + (s.FLOPs-last.FLOPs)*math.Log(work/last.work())/math.Log(s.work()/last.work())
+		}
+		last = s
+	}
+	return large
+}
+
+// largest is the side of the square matmuls that Sustained was measured on.
+const largest = 4096
+
+func (s Sized) work() float64 { return 2 * math.Pow(float64(s.N), 3) }
 
 // Card is one model of GPU.
 type Card struct {
@@ -30,25 +66,39 @@ type Card struct {
 
 	Memory int64 // bytes, as nvidia-smi shows it
 	Usable int64 // bytes, the total that CUDA reports to a program, before any context
+	// MeasuredContext is what a process takes of it before its first allocation, in bytes; 0: no measurement known to us.
+	MeasuredContext int64
 
 	Bandwidth          float64 // bytes/s, specification
 	SustainedBandwidth float64 // bytes/s, measured on large arrays; 0: no measurement known to us
+	RowBandwidth       float64 // bytes/s, measured on norms and softmax; 0: no measurement known to us
 
 	FP32, TF32, FP16, BF16 Rate
 
 	Source string // where the measured figures come from, if any
 }
 
-// ContextEstimate is what a driver context, the modules and cuBLASLt are taken to need, in bytes. It is an
-// ESTIMATE: 0.5 to 0.8 GB are reported for training processes; a device backend replaces it by a measurement.
-const ContextEstimate = 512 * mib
+// contextEstimate is what a driver context, the modules and cuBLASLt are taken to need, in bytes, of a card for which
+// no measurement is known: 0.5 to 0.8 GB are reported for training processes.
+const contextEstimate = 512 * mib
+
+// Context is what a driver context with its modules and libraries needs, in bytes, and whether that was measured.
+func (c *Card) Context() (bytes int64, measured bool) {
+	if c.MeasuredContext > 0 {
+		return c.MeasuredContext, true
+	}
+	return contextEstimate, false
+}
 
 // DriverFloor is memory left free for the driver, in bytes: kernel stacks and events are allocated late, and a card
-// filled to the last byte fails there.
+// filled to the last byte fails there. It also covers what drivers differ by in the total that they report.
 const DriverFloor = 256 * mib
 
 // Budget is what a program's arena may take of this card, in bytes.
-func (c *Card) Budget() int64 { return c.Usable - ContextEstimate - DriverFloor }
+func (c *Card) Budget() int64 {
+	context, _ := c.Context()
+	return c.Usable - context - DriverFloor
+}
 
 // Unlisted is a card that the table lacks, from what its driver tells: the clock in
 // Hz, the bandwidth in bytes/s. Its rates are those of its generation's
@@ -113,6 +163,15 @@ func (c *Card) Streaming() (bytes float64, measured bool) {
 		return c.SustainedBandwidth, true
 	}
 	return AssumedBandwidthShare * c.Bandwidth, false
+}
+
+// RowStreaming is the memory bandwidth to expect of norms and softmax, in bytes/s: as measured, else that of streaming.
+func (c *Card) RowStreaming() float64 {
+	if c.RowBandwidth > 0 {
+		return c.RowBandwidth
+	}
+	b, _ := c.Streaming()
+	return b
 }
 
 func (c *Card) automatic() (Precision, string) {

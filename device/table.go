@@ -2,7 +2,7 @@ package device
 
 // cards is the table. Peaks are the dense figures of NVIDIA's data sheets and architecture white papers, with
 // fp32 sums (GeForce cards run fp16 matmuls at half rate with them). Usable is total_memory as CUDA programs
-// printed it in public logs; it varies by some tens of MiB with the driver, which DriverFloor covers.
+// printed it in public logs, the least seen; a T4 had 190 MiB more with the drivers of 2021.
 var cards = [...]Card{
 	{
 		Name: "P100", Product: "Tesla P100-PCIE-16GB", Arch: "Pascal", Capability: Capability{6, 0}, SMs: 56, Watts: 250,
@@ -24,11 +24,15 @@ var cards = [...]Card{
 	{
 		Name: "T4", Product: "Tesla T4", Aliases: []string{"NVIDIA T4"},
 		Arch: "Turing", Capability: Capability{7, 5}, SMs: 40, Watts: 70,
-		Memory: 15360 * mib, Usable: 15102 * mib, Bandwidth: 320e9, SustainedBandwidth: 256e9,
-		FP32: Rate{Peak: 8.1e12, Sustained: 4.4e12}, FP16: Rate{Peak: 65e12, Sustained: 24e12},
+		Memory: 15360 * mib, Usable: 15_637_086_208, MeasuredContext: 135 * mib,
+		Bandwidth: 320e9, SustainedBandwidth: 256e9, RowBandwidth: 230e9,
+		FP32: Rate{Peak: 8.1e12, Sustained: 5.2e12},
+		FP16: Rate{Peak: 65e12, Sustained: 24e12, BySize: []Sized{{512, 17.6e12}, {2048, 20e12}}},
 		Source: "fp16: about 24 TFLOP/s for continuous 4096^3 matmuls, the 70 W limit holds the clock near its base of 585 MHz, " +
-			"https://forums.developer.nvidia.com/t/about-gpu-peak-performance/264462; fp32: cuBLAS in github.com/danepham2204/cuBLAS-worklog; " +
-			"bandwidth: 251 to 262 GB/s on arrays of 1e6 elements and more; usable memory: 14.75 GiB on Colab, down to 14930 MiB seen",
+			"https://forums.developer.nvidia.com/t/about-gpu-peak-performance/264462, smaller ones and norms: " +
+			"github.com/Vshiva27/cuda-transformer-performance (35.9 TFLOP/s at 1024 lasts for a second on a cool card); " +
+			"fp32: what whole updates at 4.1 TFLOP/s need, github.com/incredere/gpu-profiling-pytorch-lab L5, cuBLAS alone was seen at 3.7 to 4.4; bandwidth: 251 to 262 GB/s on arrays of 1e6 elements and more; " +
+			"usable memory: 14.56 GiB on Colab, Kaggle and GCP in 2025 and 2026; context: PyTorch 2.11 with cuBLAS and cuDNN, highwaterlabs/torch-guard",
 	},
 	{
 		Name: "RTX 2080 Ti", Product: "NVIDIA GeForce RTX 2080 Ti", Arch: "Turing", Capability: Capability{7, 5}, SMs: 68, Watts: 250,

@@ -1,6 +1,8 @@
 package device
 
 import (
+	"math"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -25,6 +27,9 @@ func TestTable(t *testing.T) {
 			}
 			for _, p := range []Precision{FP32, TF32, FP16, BF16} {
 				r := c.Rate(p)
+				if len(r.BySize) > 0 && (r.Sustained == 0 || !slices.IsSortedFunc(r.BySize, func(a, b Sized) int { return a.N - b.N }) || r.BySize[len(r.BySize)-1].N >= largest) {
+					t.Errorf("%s: speeds by size %v, want ascending sizes below that of the sustained one", p, r.BySize)
+				}
 				if r.Sustained > r.Peak {
 					t.Errorf("%s: sustained %g above the peak %g", p, r.Sustained, r.Peak)
 				}
@@ -56,6 +61,19 @@ func TestRatesOfT4(t *testing.T) {
 	if f, measured := c.MatmulRate(FP16); f != 24e12 || !measured {
 		t.Errorf("fp16 matmuls %g, measured %v; want the 24 TFLOP/s of the power limit", f, measured)
 	}
+	for work, want := range map[float64]float64{
+		1e6: 17.6e12, 2 * 512 * 512 * 512: 17.6e12, 2 * 1024 * 1024 * 1024: 18.8e12, 2 * 2048 * 2048 * 2048: 20e12, 2 * 4096 * 4096 * 4096: 24e12, 1e15: 24e12,
+	} {
+		if f := c.FP16.Of(work, 24e12); math.Abs(f-want) > 1 {
+			t.Errorf("a matmul of %g FLOPs runs at %g, want %g", work, f, want)
+		}
+	}
+	if f := c.FP32.Of(1e6, 5e12); f != 5e12 {
+		t.Errorf("fp32 without sizes runs at %g", f)
+	}
+	if n, measured := c.Context(); n != 135*mib || !measured {
+		t.Errorf("a context of %d bytes, measured %v", n, measured)
+	}
 	if b, measured := c.Streaming(); b != 256e9 || !measured {
 		t.Errorf("bandwidth %g, measured %v", b, measured)
 	}
@@ -65,6 +83,9 @@ func TestRatesOfT4(t *testing.T) {
 	}
 	if f, measured := h.MatmulRate(BF16); f != AssumedGEMMShare*989.4e12 || measured {
 		t.Errorf("H200: bf16 matmuls %g, measured %v; want the assumed share", f, measured)
+	}
+	if n, measured := h.Context(); n != contextEstimate || measured {
+		t.Errorf("H200: a context of %d bytes, measured %v", n, measured)
 	}
 	if b, measured := h.Streaming(); b != AssumedBandwidthShare*4800e9 || measured {
 		t.Errorf("H200: bandwidth %g, measured %v; want the assumed share", b, measured)

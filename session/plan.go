@@ -57,7 +57,8 @@ func (s *Setup) Target() (plan.Target, error) {
 		}
 		t := plan.OnCard(s.Card)
 		// The context is there already, and a plan counts it.
-		t.Memory = min(t.Memory, free+device.ContextEstimate)
+		context, _ := s.Card.Context()
+		t.Memory = min(t.Memory, free+context)
 		t.Budget = int64(s.Config.Hardware.MemoryBudget)
 		return t, nil
 	}

@@ -315,7 +315,11 @@ func (f *fitting) why(r *Report) string {
 func (c *Choice) String() string {
 	var s strings.Builder
 	s.WriteString(c.Best.String())
-	s.WriteString("\nwhy not\n")
+	s.WriteString("\nwhy not")
+	if c.Best.Time.Slow != nil {
+		s.WriteString(" (updates at their best)")
+	}
+	s.WriteString("\n")
 	var rows [][]string
 	for _, k := range c.Candidates {
 		if k.Why == "" {

@@ -30,7 +30,7 @@ func TestRefusesProductionOnT4(t *testing.T) {
 		t.Fatalf("got %v", err)
 	}
 	t.Logf("%v, %d compiled\n%s", time.Since(start), p.Compiled, no.Details())
-	for _, want := range []string{"needs 33.", "T4 has 14.75 GiB", "16.0 bytes for each of 1,414,455,296 parameters"} {
+	for _, want := range []string{"needs 33.", "T4 has 14.56 GiB", "16.0 bytes for each of 1,414,455,296 parameters"} {
 		if !strings.Contains(no.Error(), want) {
 			t.Errorf("the refusal does not say %q: %v", want, no)
 		}

@@ -11,8 +11,10 @@
 //   - Settings found by [Planner.Fit] fit; no candidate that it looked at, fits and is
 //     predicted faster.
 //
-// The time model is a roofline ([Speed]): it ranks settings and is printed
-// next to the measured time, never in its place.
+// The time model is a roofline ([Speed]), with what kernels do one after the other
+// added up on a card ([Kernels]): it ranks settings and is printed next to the
+// measured time, never in its place. Of a card it gives a range ([Slow]), because none
+// has been measured.
 package plan
 
 import (
@@ -185,8 +187,9 @@ func (r *Report) temporaries(p *engine.Program) {
 // outside adds what the process or the card needs in addition to the arena.
 func (r *Report) outside() {
 	r.add(Component{Name: "kernel workspace", Bytes: r.Run.Workspace})
-	if r.Target.Card != nil {
-		r.add(Component{Name: "device context and libraries", Bytes: device.ContextEstimate, Estimate: true})
+	if c := r.Target.Card; c != nil {
+		context, measured := c.Context()
+		r.add(Component{Name: "device context and libraries", Bytes: context, Estimate: !measured, Note: map[bool]string{true: "as measured with PyTorch"}[measured]})
 		r.add(Component{Name: "floor left to the driver", Bytes: device.DriverFloor})
 		return
 	}

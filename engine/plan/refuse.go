@@ -41,7 +41,7 @@ func (e *DoesNotFit) Error() string {
 	fmt.Fprintf(&s, "does not fit: needs %s, %s (%s short)", size.Bytes(r.Total), r.Target.capacityText(), size.Bytes(r.Total-r.Capacity))
 	switch {
 	case e.Smallest != nil:
-		fmt.Fprintf(&s, "; smallest change that fits: %s (needs %s, an update takes %s instead of %s)",
+		fmt.Fprintf(&s, "; smallest change that fits: %s (needs %s, an update is predicted to take %s instead of %s)",
 			e.Smallest.Change, size.Bytes(e.Smallest.Total), seconds(e.Smallest.Update), seconds(r.Time.Update))
 	case len(e.Ladder) > 0:
 		last := e.best()
@@ -152,6 +152,12 @@ func difference(from, to Settings) string {
 	return join(keys)
 }
 
+// contextOf is what a plan for a card has for its context.
+func contextOf(c *device.Card) int64 {
+	bytes, _ := c.Context()
+	return bytes
+}
+
 // smallestCard is the card with the least memory that holds total bytes and
 // computes in the plan's precision, or "".
 func smallestCard(r *Report, total int64) string {
@@ -160,7 +166,7 @@ func smallestCard(r *Report, total int64) string {
 		if _, _, err := device.ChoosePrecision(r.Run.Settings.Precision, c); err != nil {
 			continue
 		}
-		if total <= c.Usable && (best == nil || c.Usable < best.Usable) {
+		if total-contextOf(r.Target.Card)+contextOf(c) <= c.Usable && (best == nil || c.Usable < best.Usable) {
 			best = c
 		}
 	}

@@ -10,7 +10,8 @@ import (
 
 // Speed is how fast a device works. A node takes the longest of its matmuls,
 // its other arithmetic and its memory traffic, and Launch besides (the roofline
-// of Williams, Waterman and Patterson 2009).
+// of Williams, Waterman and Patterson 2009). On a card, what kernels do one after
+// the other is added up ([Kernels]).
 type Speed struct {
 	Half      float64 `json:"half_flops"`       // FLOP/s of large matmuls of 16-bit operands
 	Full      float64 `json:"full_flops"`       // FLOP/s of large matmuls of F32 operands
@@ -21,17 +22,18 @@ type Speed struct {
 	Peak      float64 `json:"peak_flops"`       // what the share of peak (MFU) refers to
 	PeakName  string  `json:"peak"`             // what that is: "measured bf16 peak"
 	Source    string  `json:"source,omitempty"` // where the figures come from
+	// Kernels is what only cards have; nil: a processor.
+	Kernels *Kernels `json:"kernels,omitempty"`
 }
 
 // GPULaunch is the time that a kernel takes in addition to its work when a captured graph
-// launches it, in seconds: a stated assumption. NVIDIA measured about 1.5
-// microseconds a node in straight-line graphs; ramp-up and drain are added.
+// launches it, in seconds: a stated assumption. A T4 takes 2.7 microseconds at the least.
 const GPULaunch = 3e-6
 
 // CardAttention is the share of large matmuls' speed that attention is taken
-// to reach on a card: a stated assumption, about what flash attention reaches
-// forward and backward together (Dao 2023, arXiv 2307.08691, figures 4 to 6).
-const CardAttention = 0.6
+// to reach on a card: a stated assumption. On Turing the exponentials and the
+// conversions of the probabilities take about as long as the products.
+const CardAttention = 0.5
 
 // CardSpeed is what is known of a card that computes in p: measurements in
 // public where there are any, else shares of the specification (see
@@ -51,7 +53,12 @@ func CardSpeed(c *device.Card, p device.Precision) Speed {
 	s.Full, _ = c.MatmulRate(full)
 	s.Vector, _ = c.MatmulRate(device.FP32)
 	s.Bandwidth, streams = c.Streaming()
-	s.Source = fmt.Sprintf("matmuls at %s (%s), memory at %s (%s)", FLOPRate(s.Half), known(measured), ByteRate(s.Bandwidth), known(streams))
+	s.Kernels = &Kernels{SMs: c.SMs, HalfRate: c.Rate(half), FullRate: c.Rate(full), RowTraffic: c.RowStreaming()}
+	matmuls := FLOPRate(s.Half)
+	if smaller := s.Kernels.HalfRate.BySize; len(smaller) > 0 {
+		matmuls = between(FLOPRate, smaller[0].FLOPs, s.Half) + " by size"
+	}
+	s.Source = fmt.Sprintf("matmuls at %s (%s), memory at %s (%s)", matmuls, known(measured), ByteRate(s.Bandwidth), known(streams))
 	return s
 }
 
@@ -70,12 +77,18 @@ func (s Speed) Seconds(n *graph.Node) float64 {
 	return s.cost(n, n.Cost()).total()
 }
 
-// nodeTime is what each resource takes for one node, in seconds.
-type nodeTime struct{ matmuls, vector, traffic, launch float64 }
+// nodeTime is what each resource takes for one node, in seconds: of those that
+// work at the same time the longest decides, passes are the kernels after it.
+type nodeTime struct{ matmuls, vector, traffic, passes, launch float64 }
 
-func (t nodeTime) total() float64 { return max(t.matmuls, t.vector, t.traffic) + t.launch }
+func (t nodeTime) total() float64 {
+	return max(t.matmuls, t.vector, t.traffic) + t.passes + t.launch
+}
 
 func (s Speed) cost(n *graph.Node, c graph.Cost) nodeTime {
+	if s.Kernels != nil {
+		return s.cardCost(n, c)
+	}
 	rate := s.Full
 	if len(n.In) > 0 && n.In[0].DType().Half() {
 		rate = s.Half
@@ -86,7 +99,7 @@ func (s Speed) cost(n *graph.Node, c graph.Cost) nodeTime {
 			rate *= s.Attention
 		}
 	}
-	return nodeTime{over(c.MatrixFLOPs, rate), over(c.FLOPs-c.MatrixFLOPs, s.Vector), over(c.Bytes, s.Bandwidth), s.Launch}
+	return nodeTime{matmuls: over(c.MatrixFLOPs, rate), vector: over(c.FLOPs-c.MatrixFLOPs, s.Vector), traffic: over(c.Bytes, s.Bandwidth), launch: s.Launch}
 }
 
 // over is the time that work takes at a rate; 0 if the rate is not known (0).
@@ -110,6 +123,42 @@ type Timing struct {
 	MFU   float64 `json:"mfu"`
 	// Bound is the part of Update in which matmuls (not memory) decide.
 	Bound float64 `json:"matmul_bound_seconds"`
+	// Slow is the other end of the range that is said of a card; nil: no range.
+	Slow *Slow `json:"slow,omitempty"`
+	// Note says what is to be known of a range: that nothing was measured.
+	Note string `json:"note,omitempty"`
+}
+
+// Slow is an update on a card of which [Speed] reaches no more than [CardReached].
+type Slow struct {
+	Update   float64 `json:"update_seconds"`
+	Tokens   float64 `json:"tokens_per_second,omitempty"`
+	Examples float64 `json:"examples_per_second"`
+	MFU      float64 `json:"mfu"`
+}
+
+// CardReached is the least that public training runs with PyTorch on a T4 reached of
+// the speed predicted here: 0.43 with attention written by hand, 0.55 to 0.85 with
+// fused kernels (docs/measurements.md). No card has been measured with snug.
+const CardReached = 0.42
+
+// Unmeasured is the note of a card's range.
+const Unmeasured = "predicted, not measured"
+
+// Rate is the predicted speed in tokens per second, in examples where a run has no
+// tokens, with the least of the range, which is the same where there is none.
+func (t Timing) Rate() (best, least float64) {
+	slow := t.slow()
+	if t.Tokens > 0 {
+		return t.Tokens, slow.Tokens
+	}
+	return t.Examples, slow.Examples
+}
+
+// ranged completes what is predicted for a card.
+func (t *Timing) ranged() {
+	t.Slow = &Slow{t.Update / CardReached, t.Tokens * CardReached, t.Examples * CardReached, t.MFU * CardReached}
+	t.Note = Unmeasured
 }
 
 // Predict is the time of an update: the micro-batches one after the other, then
@@ -138,7 +187,7 @@ func Predict(p *engine.Program, s Speed, r Run) Timing {
 			} else {
 				t.Model += f.times * c.MatrixFLOPs
 			}
-			if nt.matmuls >= max(nt.vector, nt.traffic) {
+			if nt.matmuls >= max(nt.vector, nt.traffic, nt.passes) {
 				t.Bound += sec
 			}
 			if f.name == engine.FuncUpdate {
@@ -150,6 +199,9 @@ func Predict(p *engine.Program, s Speed, r Run) Timing {
 		t.Tokens = acc * float64(r.Tokens) / t.Update
 		t.Examples = acc * float64(r.Settings.MicroBatch) / t.Update
 		t.MFU = over(t.Model/t.Update, s.Peak)
+		if s.Kernels != nil {
+			t.ranged()
+		}
 	}
 	return t
 }

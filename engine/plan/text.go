@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -114,19 +115,31 @@ func (r *Report) time(s *strings.Builder) {
 	if t.Update == 0 {
 		return
 	}
-	s.WriteString("\ntime, predicted\n")
-	rows := [][]string{{"update", seconds(t.Update), fmt.Sprintf("%.0f %% in matmuls, %.0f %% computing again, %.0f %% in the optimizer's own function",
+	slow := t.slow()
+	fmt.Fprintf(s, "\ntime, %s\n", cmp.Or(t.Note, "predicted"))
+	rows := [][]string{{"update", between(seconds, t.Update, slow.Update), fmt.Sprintf("%.0f %% in matmuls, %.0f %% computing again, %.0f %% in the optimizer's own function",
 		100*t.Bound/t.Update, 100*t.Recompute/t.Update, 100*t.Optimizer/t.Update)}}
 	if t.Tokens > 0 {
-		rows = append(rows, []string{"tokens/s", count(int64(t.Tokens + .5)), ""})
+		rows = append(rows, []string{"tokens/s", between(rounded, slow.Tokens, t.Tokens), ""})
 	} else {
-		rows = append(rows, []string{"examples/s", digits(t.Examples), ""})
+		rows = append(rows, []string{"examples/s", between(digits, slow.Examples, t.Examples), ""})
 	}
 	if t.MFU > 0 {
-		rows = append(rows, []string{"share of peak", fmt.Sprintf("%.1f %%", 100*t.MFU), fmt.Sprintf("of the %s, %s", r.Speed.PeakName, FLOPRate(r.Speed.Peak))})
+		rows = append(rows, []string{"share of peak", between(percent, slow.MFU, t.MFU), fmt.Sprintf("of the %s, %s", r.Speed.PeakName, FLOPRate(r.Speed.Peak))})
 	}
 	indented(s, rows, 1)
+	if t.Slow != nil {
+		fmt.Fprintf(s, "  from the kernels as modeled, down to %.0f %% of their speed: the least that public PyTorch runs on a T4 reach of it\n", 100*CardReached)
+	}
 	if r.Speed.Source != "" {
 		s.WriteString("  " + r.Speed.Source + "\n")
 	}
+}
+
+// slow is the other end of the range, t itself where there is none.
+func (t Timing) slow() Slow {
+	if t.Slow != nil {
+		return *t.Slow
+	}
+	return Slow{t.Update, t.Tokens, t.Examples, t.MFU}
 }

@@ -45,6 +45,24 @@ func seconds(s float64) string {
 	return digits(s/60) + " min"
 }
 
+// between prints a range, or one figure where both ends read the same.
+func between(show func(float64) string, from, to float64) string {
+	a, b := show(from), show(to)
+	if a == b {
+		return a
+	}
+	number, unit, _ := strings.Cut(a, " ")
+	if _, other, ok := strings.Cut(b, " "); ok && other == unit {
+		a = number
+	}
+	return a + " to " + b
+}
+
+func percent(x float64) string { return fmt.Sprintf("%.1f %%", 100*x) }
+
+// rounded prints the nearest integer with thousands apart.
+func rounded(x float64) string { return count(int64(x + .5)) }
+
 // count prints an integer with thousands apart.
 func count(n int64) string {
 	s := fmt.Sprint(n)

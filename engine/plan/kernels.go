@@ -1,0 +1,158 @@
+package plan
+
+import (
+	"math"
+
+	"github.com/snug-ml/snug/device"
+	"github.com/snug-ml/snug/engine/graph"
+)
+
+// Kernels is what a card's time depends on besides its rates: how the kernels of
+// engine/cuda divide the work of a node.
+type Kernels struct {
+	SMs        int         `json:"multiprocessors"`
+	HalfRate   device.Rate `json:"-"`                    // by size, of matmuls of 16-bit operands
+	FullRate   device.Rate `json:"-"`                    // the same, of F32 operands
+	RowTraffic float64     `json:"row_bytes_per_second"` // of norms, softmax and the loss
+}
+
+// The work of a card's attention. It computes the scores again in both kernels of its
+// gradient, so that no sum depends on timing.
+const (
+	gradProducts     = 5 // matmuls that [graph.AttentionGrad] counts
+	gradProductsDone = 7
+)
+
+// cardCost is what the kernels of a node take: those that one kernel does at the
+// same time in the parts of which the longest decides, what further kernels do in
+// nodeTime.passes.
+func (s Speed) cardCost(n *graph.Node, c graph.Cost) nodeTime {
+	t := nodeTime{traffic: over(c.Bytes, s.Bandwidth), launch: s.Launch}
+	in, half := n.In, len(n.In) > 0 && n.In[0].DType().Half()
+	// Within a kernel the arithmetic of an epilogue follows the product.
+	vector := over(c.FLOPs-c.MatrixFLOPs, s.Vector)
+	switch op := n.Op.(type) {
+	case graph.MatMul:
+		var p product
+		p.batch, p.rows, p.cols, p.inner = op.Dims([]graph.Type{in[0].Type, in[1].Type})
+		t = s.product(p, half, c.Bytes, vector)
+		if op.SumA {
+			t = t.then(s.pass(float64(in[0].Type.Bytes()), s.Bandwidth))
+		}
+	case graph.LinearCrossEntropy:
+		t = s.loss(n, op.Chunk, half, false)
+	case graph.LinearCrossEntropyGrad:
+		t = s.loss(n, op.Chunk, half, true)
+	case graph.Attention:
+		t.matmuls = over(c.MatrixFLOPs, s.rate(half)*s.Attention)
+	case graph.AttentionGrad:
+		t.matmuls = over(c.MatrixFLOPs*gradProductsDone/gradProducts, s.rate(half)*s.Attention)
+		t.launch *= 2
+	case graph.LayerNorm, graph.Softmax, graph.SoftmaxGrad, graph.CrossEntropyGrad:
+		t.vector, t.traffic = vector, over(c.Bytes, s.Kernels.RowTraffic)
+	case graph.CrossEntropy: // the largest logit of a row, then its sum
+		t.vector, t.traffic = vector, over(c.Bytes+float64(in[0].Type.Bytes()), s.Kernels.RowTraffic)
+		t.launch *= 2
+	case graph.LayerNormGrad: // first the sums of columns, then the rows
+		t.vector, t.traffic = vector, over(c.Bytes, s.Kernels.RowTraffic)
+		t = t.then(s.pass(float64(in[0].Type.Bytes()+in[1].Type.Bytes()), s.Kernels.RowTraffic))
+		t.launch += 2 * s.Launch
+	case graph.GlobalNorm:
+		t.vector, t.launch = vector, s.Launch*float64(len(in)+1)
+	default:
+		t.vector = vector
+		if c.MatrixFLOPs > 0 {
+			t.matmuls, t.vector = over(c.MatrixFLOPs, s.matmulRate(half, c.MatrixFLOPs))+vector, 0
+		}
+	}
+	return t
+}
+
+// then is t with another kernel after it.
+func (t nodeTime) then(pass nodeTime) nodeTime {
+	t.passes += pass.total() - pass.launch
+	t.launch += pass.launch
+	return t
+}
+
+// pass is one kernel that goes over memory.
+func (s Speed) pass(bytes, rate float64) nodeTime {
+	return nodeTime{traffic: over(bytes, rate), launch: s.Launch}
+}
+
+// rate is that of large matmuls.
+func (s Speed) rate(half bool) float64 {
+	if half {
+		return s.Half
+	}
+	return s.Full
+}
+
+// matmulRate is that of a matmul of some FLOPs.
+func (s Speed) matmulRate(half bool, work float64) float64 {
+	if half {
+		return s.Kernels.HalfRate.Of(work, s.Half)
+	}
+	return s.Kernels.FullRate.Of(work, s.Full)
+}
+
+// product is a batch of matmuls [rows, inner] x [inner, cols].
+type product struct{ batch, rows, cols, inner int }
+
+// tiles are the blocks of s x s results.
+func (p product) tiles(s int) int { return p.batch * ceil(p.rows, s) * ceil(p.cols, s) }
+
+// product prices a matmul as engine/cuda divides it: tiles of 128 x 128 where they
+// keep every multiprocessor busy, else of 64 x 64, and of too few of those the inner
+// dimension is cut into parts, which are stored and added. bytes is its traffic,
+// epilogue the time of the arithmetic that follows in the same kernel.
+func (s Speed) product(p product, half bool, bytes, epilogue float64) nodeTime {
+	const leastPart = 512
+	sms, side := max(1, s.Kernels.SMs), 64
+	if p.rows > 64 && p.cols > 64 && p.tiles(128) >= sms {
+		side = 128
+	}
+	tiles, parts := p.tiles(side), 1
+	if p.batch == 1 {
+		parts = max(1, min(2*sms/tiles, p.inner/leastPart))
+	}
+	work := 2 * float64(p.batch) * float64(p.rows) * float64(p.cols) * float64(p.inner)
+	padded := 2 * float64(tiles) * float64(side*side) * float64(p.inner)
+	busy := min(1, float64(tiles*parts)/float64(sms))
+	t := nodeTime{matmuls: over(padded, s.matmulRate(half, work)*busy) + epilogue, traffic: over(bytes, s.Bandwidth), launch: s.Launch}
+	if parts > 1 {
+		result := 4 * float64(p.rows) * float64(p.cols)
+		t = t.then(s.pass(result*float64(2*parts+1), s.Bandwidth)).then(s.pass(result, s.Bandwidth))
+	}
+	return t
+}
+
+// loss prices the cross-entropy of linear logits, some rows at a time: each chunk's
+// logits are stored in F32 by a product, read twice for the loss, and with the
+// gradient once more for the gradient of the logits and its two products.
+func (s Speed) loss(n *graph.Node, chunk int, half, grad bool) (t nodeTime) {
+	x, w := n.In[0].Type, n.In[1].Type
+	rows, width, classes := x.Shape[0], x.Shape[1], w.Shape[0]
+	chunk = min(chunk, rows)
+	logits, size := float64(chunk)*float64(classes), float64(x.DType.Size())
+	matrix := func(a, b int) float64 { return float64(a) * float64(b) }
+	add := func(p product, bytes float64) {
+		u := s.product(p, half, bytes, 0)
+		t.matmuls += u.total() - u.launch
+		t.launch += u.launch
+	}
+	add(product{1, chunk, classes, width}, size*(matrix(chunk, width)+matrix(classes, width))+4*logits)
+	t = t.then(s.pass(8*logits, s.Kernels.RowTraffic))
+	if grad {
+		t = t.then(s.pass((4+size)*logits, s.Kernels.RowTraffic))
+		add(product{1, chunk, width, classes}, size*(logits+matrix(classes, width)+matrix(chunk, width)))
+		add(product{1, classes, width, chunk}, size*(logits+matrix(chunk, width))+8*matrix(classes, width))
+	}
+	chunks := float64(rows) / float64(chunk)
+	t.matmuls *= chunks
+	t.passes *= chunks
+	t.launch = t.launch*math.Ceil(chunks) + s.Launch
+	return t
+}
+
+func ceil(a, b int) int { return (a + b - 1) / b }

@@ -131,7 +131,7 @@ func (l *lowering) runTiles(part string, a *attentionCall, n int, p *params) {
 	if kernel == part {
 		grid[1] = ceil(a.k, attentionColumns)
 	}
-	l.runGrid(kernel, grid, 128, 0, a.describe(p))
+	l.runGrid(kernel, grid, 128, a.describe(p))
 }
 
 func (l *lowering) attention(n *graph.Node, op graph.Attention) {
@@ -151,11 +151,11 @@ func (l *lowering) attention(n *graph.Node, op graph.Attention) {
 	parts = ceil(a.tk, per)
 	if parts == 1 {
 		p.null()
-		l.runGrid("attention_few", [3]int{queries, 1, 1}, 128, 0, a.describe(p.u32(1, per)))
+		l.runGrid("attention_few", [3]int{queries, 1, 1}, 128, a.describe(p.u32(1, per)))
 		return
 	}
 	partial := l.take(4 * int64(queries) * int64(parts) * int64(a.k+2))
-	l.runGrid("attention_few", [3]int{queries, parts, 1}, 128, 0, a.describe(p.ptr(partial).u32(parts, per)))
+	l.runGrid("attention_few", [3]int{queries, parts, 1}, 128, a.describe(p.ptr(partial).u32(parts, per)))
 	l.run("attention_join", queries, 128, a.describe(new(params).ptr(partial).ptr(o).ptr(lse).u32(parts)))
 }
 

@@ -122,18 +122,18 @@ func (c *code) outside() int64 { return c.workspace + ceil(int64(len(c.tables.by
 
 // run appends a launch of a kernel with threads in blocks of one dimension.
 func (l *lowering) run(kernel string, blocks, threads int, p *params) {
-	l.runGrid(kernel, [3]int{blocks, 1, 1}, threads, 0, p)
+	l.runGrid(kernel, [3]int{blocks, 1, 1}, threads, p)
 }
 
-// runGrid is run with a grid of three dimensions and dynamic shared memory.
-func (l *lowering) runGrid(kernel string, grid [3]int, threads, shared int, p *params) {
+// runGrid is run with a grid of three dimensions.
+func (l *lowering) runGrid(kernel string, grid [3]int, threads int, p *params) {
 	// The limits of every capability.
 	if grid[0] < 1 || grid[0] > 1<<31-1 || grid[1] < 1 || grid[1] > 65535 || grid[2] < 1 || grid[2] > 65535 {
 		l.fail("kernel %s would run on a grid of %v blocks, which no card allows", kernel, grid)
 	}
 	l.launches = append(l.launches, launch{
 		node: l.n, kernel: kernel, grid: [3]uint32{uint32(grid[0]), uint32(grid[1]), uint32(grid[2])},
-		block: [3]uint32{uint32(threads), 1, 1}, shared: uint32(shared), params: *p,
+		block: [3]uint32{uint32(threads), 1, 1}, params: *p,
 	})
 }
 

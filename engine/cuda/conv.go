@@ -277,7 +277,7 @@ func (l *lowering) depthwiseWeight(n *graph.Node, op graph.Conv2DGradWeight) {
 		to = l.take(int64(parts) * dw.Type.Bytes())
 	}
 	p := new(params).ptr(at[0]).ptr(at[1]).ptr(to).u32(pixels, size).depthwiseWindows(op.Conv, x.Shape(), dy.Shape(), dw.Shape())
-	l.runGrid("depthwise_weight_"+d.String(), [3]int{ceil(channels, 32), parts, taps}, 256, 0, p)
+	l.runGrid("depthwise_weight_"+d.String(), [3]int{ceil(channels, 32), parts, taps}, 256, p)
 	if parts > 1 {
 		l.reduceColumns("sum_", graph.F32, to, l.at(dw), 1, parts, channels*taps, 1)
 	}

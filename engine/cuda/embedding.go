@@ -23,5 +23,5 @@ func (l *lowering) embeddingGrad(n *graph.Node, op graph.EmbeddingGrad) {
 	first := l.take(4 * int64(rows))
 	l.run("embedding_first", ceil(rows, 8), 256, new(params).ptr(l.at(ids)).ptr(first).u32(rows))
 	p := new(params).ptr(l.at(dy)).ptr(l.at(ids)).ptr(first).ptr(to).u32(rows, width, op.Vocab)
-	l.runGrid("embedding_grad_"+dy.DType().String(), [3]int{rows, ceil(width, 256), 1}, 256, 0, p)
+	l.runGrid("embedding_grad_"+dy.DType().String(), [3]int{rows, ceil(width, 256), 1}, 256, p)
 }

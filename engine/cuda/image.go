@@ -150,13 +150,8 @@ func (x *image) capture(f *engine.Func) (*function, error) {
 		bases := x.bases(slot)
 		for _, l := range x.code.funcs[f.Name] {
 			k := x.kernels[l.kernel]
-			if l.shared > 48<<10 {
-				if err := k.AllowShared(int(l.shared)); err != nil {
-					return nil, fmt.Errorf("kernel %s: %w", l.kernel, err)
-				}
-			}
 			fn.launches[slot] = append(fn.launches[slot], bound{l.node, l.also, k, driver.Launch{
-				Grid: l.grid, Block: l.block, Shared: l.shared, Params: l.params.bind(bases),
+				Grid: l.grid, Block: l.block, Params: l.params.bind(bases),
 			}})
 		}
 		if err := x.compute.BeginCapture(); err != nil {

@@ -33,7 +33,6 @@ type launch struct {
 	kernel string
 	grid   [3]uint32
 	block  [3]uint32
-	shared uint32 // dynamic shared memory, bytes
 	params params
 }
 
@@ -49,11 +48,10 @@ type pointer struct {
 	to address
 }
 
-func (p *params) align(n int) *params {
+func (p *params) align(n int) {
 	for len(p.bytes)%n != 0 {
 		p.bytes = append(p.bytes, 0)
 	}
-	return p
 }
 
 // ptr appends an address; the others append numbers.

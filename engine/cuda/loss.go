@@ -29,7 +29,7 @@ func (l *lowering) lossGrad(t graph.Type, x, labels, weights, lse, dloss address
 		name += "_" + d.String()
 	}
 	p := new(params).ptr(x).ptr(labels).ptr(weights).ptr(lse).ptr(dloss).ptr(dx).u32(t.Shape[1])
-	l.runGrid(name, [3]int{t.Shape[0], ceil(t.Shape[1], 1024), 1}, 256, 0, p)
+	l.runGrid(name, [3]int{t.Shape[0], ceil(t.Shape[1], 1024), 1}, 256, p)
 }
 
 func (l *lowering) linearCrossEntropy(n *graph.Node, op graph.LinearCrossEntropy) {

@@ -202,7 +202,7 @@ func (l *lowering) runProduct(kernel string, grid [3]int, threads int, params *p
 	for range maxPlaced - len(e.in) - len(e.out) {
 		params.null()
 	}
-	l.runGrid(l.generate(kernel, text), grid, threads, 0, params)
+	l.runGrid(l.generate(kernel, text), grid, threads, params)
 }
 
 func transposes(p product) string {

@@ -58,7 +58,7 @@ func (l *lowering) layerNormGrad(n *graph.Node, op graph.LayerNormGrad) {
 	} else {
 		p.ptr(toBeta)
 	}
-	l.runGrid("layer_norm_columns"+formats, [3]int{ceil(width, 32), parts, 1}, 256, 0, p.u32(rows, width, ceil(rows, parts)))
+	l.runGrid("layer_norm_columns"+formats, [3]int{ceil(width, 32), parts, 1}, 256, p.u32(rows, width, ceil(rows, parts)))
 	if parts > 1 {
 		l.reduceColumns("sum_", graph.F32, toGamma, dgamma, 1, parts, width, 1)
 		if !op.RMS {

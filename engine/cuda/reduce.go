@@ -106,7 +106,7 @@ func (l *lowering) reduceColumns(name string, d graph.DType, x, out address, out
 	for from := 0; from < outer; from += most {
 		n := min(most, outer-from)
 		p := new(params).ptr(x.plus(int64(from) * int64(rows) * int64(cols) * d.Size())).ptr(to.plus(4 * int64(from) * int64(parts) * int64(cols)))
-		l.runGrid(name+"columns_"+d.String(), [3]int{ceil(cols, 32), parts, n}, 256, 0, p.u32(rows, cols, size).f32(first))
+		l.runGrid(name+"columns_"+d.String(), [3]int{ceil(cols, 32), parts, n}, 256, p.u32(rows, cols, size).f32(first))
 	}
 	if parts > 1 {
 		l.reduceColumns(name, graph.F32, to, out, outer, parts, cols, scale)

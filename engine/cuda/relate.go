@@ -12,7 +12,7 @@ func (l *lowering) relateInto(kernel string, op graph.Relate, operands []*graph.
 		p.ptr(l.at(v))
 	}
 	p.ptr(l.at(segment)).ptr(shares).ptr(l.at(out)).u32(s[1], s[2], op.From, op.To)
-	l.runGrid(kernel, [3]int{s[0] * ceil(s[1], tile), ceil(s[2], 128), 1}, 128, 0, p)
+	l.runGrid(kernel, [3]int{s[0] * ceil(s[1], tile), ceil(s[2], 128), 1}, 128, p)
 }
 
 // relateShares is one over the number of positions that each is related to.

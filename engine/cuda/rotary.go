@@ -40,12 +40,12 @@ func (l *lowering) rotary(n *graph.Node, op graph.Rotary) {
 		name, wide = "rotary_four_", 4
 	}
 	units := groups * (k - op.Dims/2) / wide
-	l.runGrid(name+x.DType().String(), [3]int{s[0] * s[1], ceil(units, 256), 1}, 256, 0, p)
+	l.runGrid(name+x.DType().String(), [3]int{s[0] * s[1], ceil(units, 256), 1}, 256, p)
 }
 
 func (l *lowering) cacheWrite(n *graph.Node) {
 	cache, x, pos := n.In[0], n.In[1], n.In[2]
 	s := x.Shape()
 	p := new(params).ptr(l.in(cache.DType(), x)).ptr(l.at(pos)).ptr(l.at(cache)).u32(s[1], cache.Shape()[1], s[2])
-	l.runGrid("cache_write_"+cache.DType().String(), [3]int{s[0] * s[1], ceil(s[2], 1024), 1}, 256, 0, p)
+	l.runGrid("cache_write_"+cache.DType().String(), [3]int{s[0] * s[1], ceil(s[2], 1024), 1}, 256, p)
 }

@@ -76,5 +76,5 @@ func (l *lowering) groupedSum(n *graph.Node) {
 	x, offsets := n.In[0], n.In[1]
 	width, groups := x.Shape()[1], offsets.Shape()[0]-1
 	p := new(params).ptr(l.at(x)).ptr(l.at(offsets)).ptr(l.at(n.Out[0])).u32(width)
-	l.runGrid("grouped_sum_"+x.DType().String(), [3]int{ceil(width, 32), groups, 1}, 256, 0, p)
+	l.runGrid("grouped_sum_"+x.DType().String(), [3]int{ceil(width, 32), groups, 1}, 256, p)
 }

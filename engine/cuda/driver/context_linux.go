@@ -119,7 +119,20 @@ type module struct {
 func (m *module) Function(name string) (Function, error) {
 	f := &function{c: m.c, name: name}
 	text := append([]byte(name), 0)
-	return f, m.c.call("cuModuleGetFunction "+name, m.c.d.moduleGetFunction, uintptr(unsafe.Pointer(&f.handle)), m.handle, uintptr(unsafe.Pointer(&text[0])))
+	if err := m.c.call("cuModuleGetFunction "+name, m.c.d.moduleGetFunction, uintptr(unsafe.Pointer(&f.handle)), m.handle, uintptr(unsafe.Pointer(&text[0]))); err != nil {
+		return nil, err
+	}
+	// A multiprocessor divides one memory into shared memory and cache. Kernels with
+	// large tiles want all that they can have, so that several blocks fit.
+	const (
+		sharedBytes, carveout = 1, 9
+		large                 = 16 << 10
+	)
+	shared, err := f.attribute(sharedBytes)
+	if err != nil || shared < large {
+		return f, err
+	}
+	return f, m.c.call("cuFuncSetAttribute", m.c.d.funcSetAttribute, f.handle, carveout, 100)
 }
 
 func (m *module) Unload() error { return m.c.call("cuModuleUnload", m.c.d.moduleUnload, m.handle) }
@@ -141,17 +154,6 @@ func (f *function) attribute(what uintptr) (int, error) {
 func (f *function) Registers() (int, error) { return f.attribute(4) }
 
 func (f *function) Spill() (int, error) { return f.attribute(3) }
-
-func (f *function) AllowShared(bytes int) error {
-	const (
-		maxDynamicShared = 8
-		carveout         = 9
-	)
-	if err := f.c.call("cuFuncSetAttribute", f.c.d.funcSetAttribute, f.handle, maxDynamicShared, uintptr(bytes)); err != nil {
-		return err
-	}
-	return f.c.call("cuFuncSetAttribute", f.c.d.funcSetAttribute, f.handle, carveout, 100)
-}
 
 func (c *context) NewStream() (Stream, error) {
 	s := &stream{c: c}
@@ -205,7 +207,7 @@ func (s *stream) Launch(f Function, l Launch) error {
 	k := f.(*function)
 	return s.c.call("cuLaunchKernel "+k.name, s.c.d.launchKernel, k.handle,
 		uintptr(l.Grid[0]), uintptr(l.Grid[1]), uintptr(l.Grid[2]), uintptr(l.Block[0]), uintptr(l.Block[1]), uintptr(l.Block[2]),
-		uintptr(l.Shared), s.handle, 0, uintptr(unsafe.Pointer(&extra)))
+		0, s.handle, 0, uintptr(unsafe.Pointer(&extra)))
 }
 
 func (s *stream) Record(e Event) error {

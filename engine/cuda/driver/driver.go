@@ -31,8 +31,6 @@ type Card struct {
 	SMs int
 	// Memory is the total memory in bytes.
 	Memory int64
-	// SharedPerBlock is how much shared memory a block may ask for, in bytes.
-	SharedPerBlock int
 	// ClockKHz and MemoryClockKHz are the peak rates, BusBits the memory's width.
 	ClockKHz, MemoryClockKHz, BusBits int
 }
@@ -74,15 +72,11 @@ type Function interface {
 	// local memory.
 	Registers() (int, error)
 	Spill() (int, error)
-	// AllowShared lets a launch ask for dynamic shared memory beyond 48 KiB.
-	AllowShared(bytes int) error
 }
 
 // Launch is a grid of blocks of a kernel.
 type Launch struct {
 	Grid, Block [3]uint32
-	// Shared is dynamic shared memory of a block in bytes.
-	Shared uint32
 	// Params are the kernel's parameters, packed with their natural alignment.
 	Params []byte
 }

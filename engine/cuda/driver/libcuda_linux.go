@@ -154,13 +154,12 @@ func (d *libcuda) Version() int { return d.version }
 
 // What cuDeviceGetAttribute is asked for.
 const (
-	attrSharedPerBlock = 97
-	attrClock          = 13
-	attrSMs            = 16
-	attrMemoryClock    = 36
-	attrBusBits        = 37
-	attrMajor          = 75
-	attrMinor          = 76
+	attrClock       = 13
+	attrSMs         = 16
+	attrMemoryClock = 36
+	attrBusBits     = 37
+	attrMajor       = 75
+	attrMinor       = 76
 )
 
 // Cards implements [Driver].
@@ -196,7 +195,7 @@ func (d *libcuda) Cards() ([]Card, error) {
 			what uintptr
 			to   *int
 		}{
-			{attrMajor, &c.Major}, {attrMinor, &c.Minor}, {attrSMs, &c.SMs}, {attrSharedPerBlock, &c.SharedPerBlock},
+			{attrMajor, &c.Major}, {attrMinor, &c.Minor}, {attrSMs, &c.SMs},
 			{attrClock, &c.ClockKHz}, {attrMemoryClock, &c.MemoryClockKHz}, {attrBusBits, &c.BusBits},
 		} {
 			var v int32

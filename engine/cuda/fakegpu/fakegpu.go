@@ -17,13 +17,13 @@ import (
 // T4 is the card that snug is made for.
 var T4 = driver.Card{
 	Name: "Tesla T4", UUID: "GPU-00000000-0000-0000-0000-000000000075", Major: 7, Minor: 5, SMs: 40,
-	Memory: 14_930 << 20, SharedPerBlock: 64 << 10, ClockKHz: 1_590_000, MemoryClockKHz: 5_001_000, BusBits: 256,
+	Memory: 14_930 << 20, ClockKHz: 1_590_000, MemoryClockKHz: 5_001_000, BusBits: 256,
 }
 
 // A10 is a card that has what the T4 lacks: bf16 and copies that bypass registers.
 var A10 = driver.Card{
 	Name: "NVIDIA A10", UUID: "GPU-00000000-0000-0000-0000-000000000086", Major: 8, Minor: 6, SMs: 72,
-	Memory: 22_515 << 20, SharedPerBlock: 99 << 10, ClockKHz: 1_695_000, MemoryClockKHz: 6_251_000, BusBits: 384,
+	Memory: 22_515 << 20, ClockKHz: 1_695_000, MemoryClockKHz: 6_251_000, BusBits: 384,
 }
 
 // Driver is a driver with the cards that it is given. The zero value has none.
@@ -218,7 +218,7 @@ func (m *module) Function(name string) (driver.Function, error) {
 	if k == nil {
 		return nil, &driver.Error{Call: "cuModuleGetFunction", Code: driver.NotFound}
 	}
-	return &function{m.c, k, 48 << 10}, nil
+	return &function{m.c, k}, nil
 }
 
 func (m *module) Unload() error {
@@ -227,9 +227,8 @@ func (m *module) Unload() error {
 }
 
 type function struct {
-	c      *Context
-	k      *ptxsim.Kernel
-	shared int
+	c *Context
+	k *ptxsim.Kernel
 }
 
 func (f *function) Name() string { return f.k.Name }
@@ -237,14 +236,3 @@ func (f *function) Name() string { return f.k.Name }
 // Registers and Spill are what only an assembler knows.
 func (f *function) Registers() (int, error) { return 0, f.c.call("cuFuncGetAttribute") }
 func (f *function) Spill() (int, error)     { return 0, f.c.call("cuFuncGetAttribute") }
-
-func (f *function) AllowShared(bytes int) error {
-	if err := f.c.call("cuFuncSetAttribute"); err != nil {
-		return err
-	}
-	if bytes > f.c.card.SharedPerBlock {
-		return &driver.Error{Call: "cuFuncSetAttribute", Code: driver.InvalidValue}
-	}
-	f.shared = bytes
-	return nil
-}

@@ -148,11 +148,11 @@ func (s *stream) Clear(p driver.Ptr, bytes int64) error {
 
 func (s *stream) Launch(f driver.Function, l driver.Launch) error {
 	k := f.(*function)
-	if threads := l.Block[0] * l.Block[1] * l.Block[2]; threads == 0 || threads > 1024 || int(l.Shared) > k.shared {
+	if threads := l.Block[0] * l.Block[1] * l.Block[2]; threads == 0 || threads > 1024 {
 		return &driver.Error{Call: "cuLaunchKernel", Code: driver.InvalidValue}
 	}
 	return s.push("cuLaunchKernel", func() error {
-		err := ptxsim.Launch(s.c.memory, k.k, ptxsim.Grid{Grid: l.Grid, Block: l.Block, Shared: l.Shared}, l.Params, s.c.driver.Options)
+		err := ptxsim.Launch(s.c.memory, k.k, ptxsim.Grid{Grid: l.Grid, Block: l.Block}, l.Params, s.c.driver.Options)
 		if err == nil {
 			return nil
 		}

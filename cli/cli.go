@@ -25,6 +25,7 @@ const (
 	exitNoFit   = 3
 	exitStopped = 4 // the state was saved; --resume goes on
 	exitGrace   = 5 // told to stop, and the grace ended before the state was saved
+	exitLost    = 6 // the device was lost; --resume goes on from the last checkpoint
 	// exitUnread is the shell's code of a program that wrote into a pipe whose
 	// reader had left: 128 and the number of SIGPIPE.
 	exitUnread = 141

@@ -56,8 +56,15 @@ func trainsOn(t *testing.T, r systemRun, device, cpu string) {
 		t.Fatalf("--until 4: exit code %d\n%s", x.code, x.err)
 	}
 	trainOn(t, r, stopped, device, "--resume")
+	sameWeights(t, whole, stopped)
+}
+
+// sameWeights holds the last checkpoint of a run that was broken off and resumed
+// against that of an unbroken one.
+func sameWeights(t *testing.T, whole, resumed string) {
+	t.Helper()
 	last := checkpoint.Name(8)
-	d, err := checkpoint.Compare(filepath.Join(whole, checkpoint.Folder, last), filepath.Join(stopped, checkpoint.Folder, last))
+	d, err := checkpoint.Compare(filepath.Join(whole, checkpoint.Folder, last), filepath.Join(resumed, checkpoint.Folder, last))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -39,7 +39,8 @@ setting.
 Ctrl-C finishes the update, saves and exits with code 4; a second one exits at
 once. SIGTERM does the same within checkpoint.grace. Exit codes: 0 done, 1
 failed, 2 wrong usage, 3 does not fit, 4 stopped with the state saved, 5 not
-saved within the grace.`
+saved within the grace, 6 the device was lost: --resume goes on from the last
+checkpoint, in a new process.`
 }
 
 // Run implements the verb.

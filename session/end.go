@@ -56,7 +56,7 @@ func (r *run) reportBest(res *train.Result) (err error) {
 }
 
 // sample lets the model of the best checkpoint write.
-func (r *run) sample() error {
+func (r *run) sample() (err error) {
 	c, err := checkpoint.Choose(r.home(), checkpoint.Best)
 	if err != nil {
 		return err
@@ -69,7 +69,7 @@ func (r *run) sample() error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = g.Close() }() // memory only
+	defer func() { err = errors.Join(err, g.Close()) }()
 	s := &r.Config.Training.Sample
 	r.emit(SampleBegins{fmt.Sprint(c)})
 	_, err = g.Generate(context.WithoutCancel(r.ctx), s.Prompt, s.Tokens, inference.Sampling{

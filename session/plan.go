@@ -58,7 +58,9 @@ func (s *Setup) Target() (plan.Target, error) {
 		t := plan.OnCard(s.Card)
 		// The context is there already, and a plan counts it.
 		context, _ := s.Card.Context()
-		t.Memory = min(t.Memory, free+context)
+		if now := free + context; now < t.Memory {
+			t.Memory, t.Taken = now, t.Memory-now
+		}
 		t.Budget = int64(s.Config.Hardware.MemoryBudget)
 		return t, nil
 	}

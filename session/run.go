@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/engine/plan"
 	"github.com/snug-ml/snug/system"
 	"github.com/snug-ml/snug/train"
@@ -74,7 +75,12 @@ func (r *run) train() (err error) {
 	}); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, r.store.Close()) }()
+	defer func() {
+		if backend.Lost(err) {
+			err = r.lost(err)
+		}
+		err = errors.Join(err, r.store.Close())
+	}()
 	from, err := r.startingPoint()
 	if err != nil {
 		return err
@@ -95,7 +101,11 @@ func (r *run) train() (err error) {
 	if r.runner, err = r.Load(r.program, r.data); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, r.unload()) }()
+	defer func() {
+		if e := r.unload(); !backend.Lost(err) { // otherwise there is nothing to be freed
+			err = errors.Join(err, e)
+		}
+	}()
 	r.loaded = time.Since(r.started)
 	defer func() { err = errors.Join(err, r.finishUploads()) }()
 	return r.loop(from)

@@ -71,6 +71,21 @@ type Refused struct{ Err error }
 func (e *Refused) Error() string { return e.Err.Error() }
 func (e *Refused) Unwrap() error { return e.Err }
 
+// NoCard is a number that no card has.
+type NoCard struct{ Err error }
+
+func (e NoCard) Error() string { return e.Err.Error() }
+
+// Unwrap is what is wrong.
+func (e NoCard) Unwrap() error { return e.Err }
+
+// ExitCode is 2: wrong usage.
+func (NoCard) ExitCode() int { return 2 }
+
+// Lost reports whether err took the device away: no program can be run on it any
+// more by this process.
+func Lost(err error) bool { return cuda.Lost(err) }
+
 // openCard opens the card that name asks for: "cuda" or "auto" the one with the
 // most free memory, "cuda:N" number N.
 func openCard(name string) (engine.Backend, error) {
@@ -78,18 +93,21 @@ func openCard(name string) (engine.Backend, error) {
 	if err != nil {
 		return nil, err
 	}
+	if v := d.Version(); v < driver.Needed {
+		return nil, &Refused{&driver.TooOld{CUDA: v}}
+	}
 	cards, err := d.Cards()
 	if err != nil {
-		return nil, explain(err)
+		return nil, &Refused{err}
 	}
 	if number, ok := strings.CutPrefix(name, "cuda:"); ok {
 		n, err := strconv.Atoi(number)
 		if err != nil || n < 0 || n >= len(cards) {
-			return nil, fmt.Errorf("there is no card %s: the driver shows %s", name, list(cards))
+			return nil, NoCard{fmt.Errorf("there is no card %s: the driver shows %s", name, list(cards))}
 		}
 		return open(d, n)
 	}
-	var best engine.Backend
+	var best *cuda.Backend
 	var most int64
 	var refused error
 	for i := range cards {
@@ -99,17 +117,18 @@ func openCard(name string) (engine.Backend, error) {
 			continue
 		}
 		free, _, err := b.Memory()
-		if err == nil && best != nil && free <= most {
+		switch {
+		case err != nil:
+			refused = errors.Join(refused, fmt.Errorf("cuda:%d: %w", i, err), b.Close())
+		case best != nil && free <= most:
 			err = b.Close()
-		} else if err == nil {
-			if old, ok := best.(*cuda.Backend); ok {
-				err = old.Close()
-			}
+		case best != nil:
+			err = best.Close()
+			fallthrough
+		default:
 			best, most = b, free
 		}
-		if err != nil {
-			return nil, explain(err)
-		}
+		refused = errors.Join(refused, err)
 	}
 	if best == nil {
 		return nil, &Refused{errors.Join(errors.New("no card can be used"), refused)}
@@ -120,11 +139,11 @@ func openCard(name string) (engine.Backend, error) {
 func open(d driver.Driver, n int) (*cuda.Backend, error) {
 	ctx, err := d.Open(n)
 	if err != nil {
-		return nil, explain(err)
+		return nil, &Refused{fmt.Errorf("cuda:%d: %w", n, err)}
 	}
 	b, err := cuda.New(ctx)
 	if err != nil {
-		return nil, errors.Join(err, ctx.Close())
+		return nil, &Refused{errors.Join(fmt.Errorf("cuda:%d: %w", n, err), ctx.Close())}
 	}
 	return b, nil
 }
@@ -136,25 +155,4 @@ func list(cards []driver.Card) string {
 		names[i] = fmt.Sprintf("cuda:%d (%s)", i, c.Name)
 	}
 	return strings.Join(names, ", ")
-}
-
-// explain says what to do about an error of the driver.
-func explain(err error) error {
-	var e *driver.Error
-	if !errors.As(err, &e) {
-		return err
-	}
-	help := map[driver.Code]string{
-		driver.NoDevice:       "check `nvidia-smi`; in a container, give it the card (--gpus all)",
-		driver.OutOfMemory:    "another process holds the card: `nvidia-smi` names it",
-		driver.InvalidDevice:  "`snug doctor` lists the cards",
-		driver.SystemMismatch: "restart the machine, or load the kernel module of the library's version",
-		driver.SystemNotReady: "start NVIDIA's services (nvidia-fabricmanager, on machines with NVSwitch)",
-		driver.UnsupportedPTX: "a driver of CUDA 11.0 or later is needed (450 and up)",
-		driver.JITNotFound:    "install libnvidia-ptxjitcompiler of the driver's version (in a container: NVIDIA_DRIVER_CAPABILITIES=compute,utility)",
-	}[e.Code]
-	if help == "" {
-		return &Refused{err}
-	}
-	return &Refused{fmt.Errorf("%w: %s", err, help)}
 }

@@ -10,6 +10,7 @@
 package cuda
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/snug-ml/snug/engine"
@@ -86,9 +87,16 @@ func (b *Backend) Load(p *engine.Program) (engine.Image, error) {
 	return x, nil
 }
 
+// Lost reports whether err took the card away: nothing can be run on it any more by
+// this process.
+func Lost(err error) bool {
+	var e *driver.Error
+	return errors.As(err, &e) && e.Code.Sticky()
+}
+
 // closing gives err after freeing what a load that failed has reserved.
 func closing(err error, x *image) error {
-	if e := x.Close(); e != nil {
+	if e := x.Close(); e != nil && !Lost(err) {
 		return fmt.Errorf("%w; then freeing what was reserved: %w", err, e)
 	}
 	return err

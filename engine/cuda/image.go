@@ -4,11 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/cuda/driver"
 	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/internal/size"
 )
 
 // image is a program loaded on a card.
@@ -31,6 +34,11 @@ type image struct {
 	outputs     []byte
 	staging     []byte // what Read and Write go through
 	observer    *engine.Observer
+	// queued are the functions that were run since the last Sync.
+	queued []string
+	// unread says that the host could not wait for the runs that read a slot, and
+	// may have changed it under them.
+	unread atomic.Pointer[error]
 }
 
 // function is a function of the program on the card.
@@ -51,12 +59,25 @@ type bound struct {
 	l    driver.Launch
 }
 
+// failed says in what an error happened: the operation with its layer and shapes,
+// and the kernel.
+func (b *bound) failed(err error) error {
+	var in, out []string
+	for _, v := range b.node.In {
+		in = append(in, v.Type.String())
+	}
+	for _, v := range b.node.Out {
+		out = append(out, v.Type.String())
+	}
+	return fmt.Errorf("%s (%s) of %s to %s, kernel %s: %w", b.node.Op.Name(), b.node.Layer, strings.Join(in, ", "), strings.Join(out, ", "), b.f.Name(), err)
+}
+
 // stagingBytes is how much of a state travels at a time.
 const stagingBytes = 4 << 20
 
 func (x *image) load() (err error) {
 	l := &x.p.Layout
-	if x.memory, err = x.ctx.Alloc(l.Bytes + x.code.outside()); err != nil {
+	if err := x.allocate(l.Bytes + x.code.outside()); err != nil {
 		return err
 	}
 	for s := range x.inputs {
@@ -94,11 +115,43 @@ func (x *image) load() (err error) {
 	}
 	x.runs = map[string]*function{}
 	for _, f := range x.p.Funcs {
-		if x.runs[f.Name], err = x.capture(f); err != nil {
+		fn := &function{}
+		x.runs[f.Name] = fn // Close finds there what was captured
+		if err := x.capture(f, fn); err != nil {
 			return fmt.Errorf("%s: %w", f.Name, err)
 		}
 	}
 	return x.compute.Sync()
+}
+
+// TooFull is a card that has no longer the free memory that was planned with.
+type TooFull struct {
+	Need, Free int64
+	Err        error
+}
+
+func (e *TooFull) Error() string {
+	return fmt.Sprintf("%s are needed, %s are free by now: %v", size.Bytes(e.Need), size.Bytes(e.Free), e.Err)
+}
+
+// Unwrap is what the driver said.
+func (e *TooFull) Unwrap() error { return e.Err }
+
+// ExitCode is 3: does not fit.
+func (*TooFull) ExitCode() int { return 3 }
+
+// allocate reserves the memory on the card.
+func (x *image) allocate(bytes int64) (err error) {
+	if x.memory, err = x.ctx.Alloc(bytes); err == nil {
+		return nil
+	}
+	var e *driver.Error
+	if errors.As(err, &e) && e.Code == driver.OutOfMemory {
+		if free, _, e := x.ctx.Memory(); e == nil {
+			return &TooFull{bytes, free, err}
+		}
+	}
+	return err
 }
 
 // assemble loads the kernels that the program's launches name.
@@ -124,8 +177,7 @@ func (x *image) assemble() error {
 }
 
 // capture binds the launches of a function to addresses and records them.
-func (x *image) capture(f *engine.Func) (*function, error) {
-	fn := &function{}
+func (x *image) capture(f *engine.Func, fn *function) error {
 	layout := &x.p.Layout
 	for _, v := range f.F.Inputs {
 		s := layout.Input[v.Name]
@@ -155,16 +207,18 @@ func (x *image) capture(f *engine.Func) (*function, error) {
 			}})
 		}
 		if err := x.compute.BeginCapture(); err != nil {
-			return nil, err
+			return err
 		}
-		failed := x.queue(fn, slot)
-		g, err := x.compute.EndCapture()
-		if err := errors.Join(failed, err); err != nil {
-			return nil, err
+		err := x.queue(fn, slot)
+		g, e := x.compute.EndCapture()
+		if e == nil {
+			fn.graphs[slot] = g
 		}
-		fn.graphs[slot] = g
+		if err := errors.Join(err, e); err != nil {
+			return err
+		}
 	}
-	return fn, nil
+	return nil
 }
 
 // bases are the addresses of the regions, that of the inputs of a slot.
@@ -185,7 +239,7 @@ func (x *image) bases(slot int) *[regions]driver.Ptr {
 func (x *image) queue(fn *function, slot int) error {
 	for _, b := range fn.launches[slot] {
 		if err := x.compute.Launch(b.f, b.l); err != nil {
-			return fmt.Errorf("%s (%s), kernel %s: %w", b.node.Op.Name(), b.node.Layer, b.f.Name(), err)
+			return b.failed(err)
 		}
 	}
 	return x.results(fn)
@@ -205,6 +259,19 @@ func (x *image) Run(name string, slot int) error {
 	fn := x.runs[name]
 	if fn == nil {
 		return fmt.Errorf("the program has no function %q", name)
+	}
+	if !slices.Contains(x.queued, name) {
+		x.queued = append(x.queued, name)
+	}
+	if err := x.run(fn, slot); err != nil {
+		return x.during(err)
+	}
+	return nil
+}
+
+func (x *image) run(fn *function, slot int) error {
+	if err := x.unread.Load(); err != nil {
+		return *err
 	}
 	if err := x.copies.Wait(x.done[slot]); err != nil {
 		return err
@@ -228,9 +295,18 @@ func (x *image) Run(name string, slot int) error {
 		err = x.compute.Replay(fn.graphs[slot])
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
+		return err
 	}
 	return x.compute.Record(x.done[slot])
+}
+
+// during names the functions in which something went wrong: those that were run
+// since the last Sync, for a card computes long after it was asked to.
+func (x *image) during(err error) error {
+	if len(x.queued) == 0 {
+		return err
+	}
+	return fmt.Errorf("in %s: %w", strings.Join(x.queued, " or "), err)
 }
 
 // observed runs a function node by node.
@@ -249,11 +325,11 @@ func (x *image) observed(fn *function, slot int) error {
 		began := time.Now()
 		for ; i < len(launches) && launches[i].node == n; i++ {
 			if err := x.compute.Launch(launches[i].f, launches[i].l); err != nil {
-				return fmt.Errorf("%s (%s), kernel %s: %w", n.Op.Name(), n.Layer, launches[i].f.Name(), err)
+				return launches[i].failed(err)
 			}
 		}
 		if err := x.compute.Sync(); err != nil {
-			return fmt.Errorf("%s (%s): %w", n.Op.Name(), n.Layer, err)
+			return launches[i-1].failed(err)
 		}
 		// What one launch did for several nodes is the time of the first.
 		took := time.Since(began)
@@ -268,11 +344,23 @@ func (x *image) observed(fn *function, slot int) error {
 }
 
 // Sync implements [engine.Image].
-func (x *image) Sync() error { return x.compute.Sync() }
+func (x *image) Sync() error {
+	if err := x.unread.Load(); err != nil {
+		return x.during(*err)
+	}
+	if err := x.compute.Sync(); err != nil {
+		return x.during(err)
+	}
+	x.queued = x.queued[:0]
+	return nil
+}
 
-// Input implements [engine.Image]. What went wrong in a run is what Sync reports.
+// Input implements [engine.Image]. What goes wrong is what the next Run or Sync
+// reports.
 func (x *image) Input(slot int) []byte {
-	_ = x.done[slot].Sync()
+	if err := x.done[slot].Sync(); err != nil {
+		x.unread.Store(&err)
+	}
 	return x.inputs[slot]
 }
 
@@ -286,7 +374,7 @@ func (x *image) Read(dst []byte, offset int64) error {
 		if err := x.compute.CopyOut(part, x.memory+driver.Ptr(offset)); err != nil {
 			return err
 		}
-		if err := x.compute.Sync(); err != nil {
+		if err := x.Sync(); err != nil {
 			return err
 		}
 		n := copy(dst, part)
@@ -302,7 +390,7 @@ func (x *image) Write(offset int64, src []byte) error {
 		if err := x.compute.CopyIn(x.memory+driver.Ptr(offset), x.staging[:n]); err != nil {
 			return err
 		}
-		if err := x.compute.Sync(); err != nil {
+		if err := x.Sync(); err != nil {
 			return err
 		}
 		src, offset = src[n:], offset+int64(n)
@@ -319,7 +407,13 @@ func (x *image) Used() int64 { return x.code.used }
 // Close implements [engine.Image].
 func (x *image) Close() error {
 	var errs []error
-	add := func(err error) { errs = append(errs, err) }
+	var lost error // that says all: everything goes with the context
+	add := func(err error) {
+		if Lost(err) && lost == nil {
+			lost = err
+		}
+		errs = append(errs, err)
+	}
 	if x.compute != nil {
 		add(x.compute.Sync())
 	}
@@ -352,6 +446,9 @@ func (x *image) Close() error {
 	}
 	if x.memory != 0 {
 		add(x.ctx.Free(x.memory))
+	}
+	if lost != nil {
+		return lost
 	}
 	return errors.Join(errs...)
 }

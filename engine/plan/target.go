@@ -17,6 +17,8 @@ type Target struct {
 	// Memory is what there is, in bytes: the total that the card reports, or what
 	// the process can take of main memory. 0: unknown.
 	Memory int64 `json:"memory_bytes"`
+	// Taken is what other processes hold of a card's memory now, which is not in Memory.
+	Taken int64 `json:"memory_taken_bytes,omitempty"`
 	// Budget is the most that the run may plan (hardware.memory_budget); 0: Memory.
 	Budget int64 `json:"memory_budget_bytes,omitempty"`
 	// Rates are the CPU's; a card's are in its table.
@@ -57,6 +59,9 @@ func (t Target) Capacity() int64 {
 // capacityText is the capacity as messages say it: which limit it is, and its size.
 func (t Target) capacityText() string {
 	if t.Capacity() == t.Memory {
+		if t.Taken > 0 {
+			return fmt.Sprintf("%s has %s left for this process, others hold %s of its %s (`nvidia-smi` names them)", t.Name, size.Bytes(t.Memory), size.Bytes(t.Taken), size.Bytes(t.Memory+t.Taken))
+		}
 		return fmt.Sprintf("%s has %s", t.Name, size.Bytes(t.Memory))
 	}
 	return fmt.Sprintf("hardware.memory_budget is %s", size.Bytes(t.Budget))

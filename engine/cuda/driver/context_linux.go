@@ -28,7 +28,10 @@ func (d *libcuda) Open(card int) (Context, error) {
 	if err := d.call("cuDevicePrimaryCtxSetFlags", d.primaryCtxSetFlags, uintptr(c.dev), blockingSync); err != nil {
 		return nil, err
 	}
-	return c, d.call("cuDevicePrimaryCtxRetain", d.primaryCtxRetain, uintptr(unsafe.Pointer(&c.ctx)), uintptr(c.dev))
+	if err := d.call("cuDevicePrimaryCtxRetain", d.primaryCtxRetain, uintptr(unsafe.Pointer(&c.ctx)), uintptr(c.dev)); err != nil {
+		return nil, err
+	}
+	return c, nil
 }
 
 // context is a card's primary context. Threads have a current context: each call
@@ -158,13 +161,19 @@ func (f *function) Spill() (int, error) { return f.attribute(3) }
 func (c *context) NewStream() (Stream, error) {
 	s := &stream{c: c}
 	const nonBlocking = 1
-	return s, c.call("cuStreamCreate", c.d.streamCreate, uintptr(unsafe.Pointer(&s.handle)), nonBlocking)
+	if err := c.call("cuStreamCreate", c.d.streamCreate, uintptr(unsafe.Pointer(&s.handle)), nonBlocking); err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 func (c *context) NewEvent() (Event, error) {
 	e := &event{c: c}
 	const blockingSync = 1
-	return e, c.call("cuEventCreate", c.d.eventCreate, uintptr(unsafe.Pointer(&e.handle)), blockingSync)
+	if err := c.call("cuEventCreate", c.d.eventCreate, uintptr(unsafe.Pointer(&e.handle)), blockingSync); err != nil {
+		return nil, err
+	}
+	return e, nil
 }
 
 type stream struct {
@@ -233,11 +242,13 @@ func (s *stream) EndCapture() (Graph, error) {
 		return nil, err
 	}
 	g := &graph{c: s.c}
-	err := s.c.call("cuGraphInstantiate", s.c.d.graphInstantiate, uintptr(unsafe.Pointer(&g.handle)), captured, 0)
-	if e := s.c.call("cuGraphDestroy", s.c.d.graphDestroy, captured); err == nil {
-		err = e
+	if err := s.c.call("cuGraphInstantiate", s.c.d.graphInstantiate, uintptr(unsafe.Pointer(&g.handle)), captured, 0); err != nil {
+		return nil, errors.Join(err, s.c.call("cuGraphDestroy", s.c.d.graphDestroy, captured))
 	}
-	return g, err
+	if err := s.c.call("cuGraphDestroy", s.c.d.graphDestroy, captured); err != nil {
+		return nil, errors.Join(err, g.Close())
+	}
+	return g, nil
 }
 
 func (s *stream) Replay(g Graph) error {

@@ -18,11 +18,13 @@ const (
 	InvalidValue      Code = 1
 	OutOfMemory       Code = 2
 	NotInitialized    Code = 3
+	DeviceUnavailable Code = 46
 	NoDevice          Code = 100
 	InvalidDevice     Code = 101
 	InvalidContext    Code = 201
 	NoBinaryForGPU    Code = 209
 	ECCUncorrectable  Code = 214
+	NVLinkBroken      Code = 220
 	InvalidPTX        Code = 218
 	JITNotFound       Code = 221
 	UnsupportedPTX    Code = 222
@@ -43,11 +45,13 @@ var meanings = map[Code]string{
 	InvalidValue:      "an argument is out of range",
 	OutOfMemory:       "the card has too little free memory",
 	NotInitialized:    "the driver is not initialized",
+	DeviceUnavailable: "another process holds the card for itself alone",
 	NoDevice:          "there is no NVIDIA card",
 	InvalidDevice:     "there is no card of that number",
 	InvalidContext:    "the context is not valid",
 	NoBinaryForGPU:    "the code does not fit the card",
 	ECCUncorrectable:  "the card's memory reported an error that it cannot correct",
+	NVLinkBroken:      "the link between cards reported an error that it cannot correct",
 	InvalidPTX:        "the assembler refused the code",
 	JITNotFound:       "the driver's assembler, libnvidia-ptxjitcompiler, is not installed next to it",
 	UnsupportedPTX:    "the driver is too old for the code",
@@ -64,12 +68,53 @@ var meanings = map[Code]string{
 	Unknown:           "the driver does not say why",
 }
 
+const fault = "a fault of snug's kernels, or of the card: please report this text; `snug check RUN` computes an update operation by operation and names the one that fails"
+
+// helps say what to do about an error.
+var helps = map[Code]string{
+	OutOfMemory:       "another process may hold the card: `nvidia-smi` names it",
+	DeviceUnavailable: "wait for it, or set the card free for several (`nvidia-smi -c 0`); `nvidia-smi` names the process",
+	NoDevice:          "check `nvidia-smi`; in a container, give it the card (--gpus all)",
+	IllegalAddress:    fault,
+	MisalignedAddress: fault,
+	LaunchFailed:      fault,
+	InvalidDevice:     "`snug doctor` lists the cards",
+	ECCUncorrectable:  "reset the card (`nvidia-smi -r`) or restart the machine; a card that shows it again is broken",
+	NVLinkBroken:      "restart the machine; a card that shows it again is broken",
+	InvalidPTX:        "update the driver; if a current one refuses it too, report this text",
+	UnsupportedPTX:    "a driver of CUDA 11.4 or later is needed (470 and up)",
+	JITNotFound:       "install libnvidia-ptxjitcompiler of the driver's version (in a container: NVIDIA_DRIVER_CAPABILITIES=compute,utility)",
+	LaunchTimeout:     "turn the time limit of a card that drives a display off, or use another card",
+	SystemNotReady:    "start NVIDIA's services (nvidia-fabricmanager, on machines with NVSwitch)",
+	SystemMismatch:    "restart the machine, or load the kernel module of the library's version",
+	Unknown:           "`dmesg | grep -i xid` may say: Xid 79 is a card that fell off the bus, 48 its memory",
+}
+
 func (e *Error) Error() string {
 	text := fmt.Sprintf("%s: %s (CUDA error %d)", e.Call, e.Code.Meaning(), e.Code)
+	if help := helps[e.Code]; help != "" {
+		text += ": " + help
+	}
 	if e.Log != "" {
 		text += "\n" + e.Log
 	}
 	return text
+}
+
+// TooOld is a driver that lacks what snug calls.
+type TooOld struct {
+	CUDA int // the version that it supports, as [Driver.Version]; 0: unknown
+}
+
+// Needed is the CUDA version from which on drivers have everything that is called.
+const Needed = 11040
+
+func (e *TooOld) Error() string {
+	has := "is too old"
+	if e.CUDA != 0 {
+		has = fmt.Sprintf("supports CUDA %d.%d, which is too old", e.CUDA/1000, e.CUDA%1000/10)
+	}
+	return fmt.Sprintf("the NVIDIA driver %s: CUDA %d.%d is needed, which came with driver 470; update the driver, or compute on the CPU (hardware.device: cpu)", has, Needed/1000, Needed%1000/10)
 }
 
 // Meaning says what a code stands for.
@@ -84,7 +129,7 @@ func (c Code) Meaning() string {
 // fails too.
 func (c Code) Sticky() bool {
 	switch c {
-	case ECCUncorrectable, IllegalAddress, LaunchTimeout, MisalignedAddress, LaunchFailed, Unknown:
+	case ECCUncorrectable, NVLinkBroken, IllegalAddress, LaunchTimeout, MisalignedAddress, LaunchFailed, Unknown:
 		return true
 	}
 	return c >= 700 && c < 800 && c != TooManyResources

@@ -34,19 +34,25 @@ func Open() (Driver, error) {
 		return nil, err
 	}
 	d := &libcuda{}
+	missing := false
 	for _, s := range d.symbols() {
 		if *s.to, err = purego.Dlsym(handle, s.name); err != nil {
-			return nil, fmt.Errorf("the NVIDIA driver is too old: %s has no %s, which came with CUDA 11.4 (driver 470)", library, s.name)
+			missing = true
 		}
+	}
+	if d.driverGetVersion != 0 { // which needs no cuInit
+		var version int32
+		if err := d.call("cuDriverGetVersion", d.driverGetVersion, uintptr(unsafe.Pointer(&version))); err != nil {
+			return nil, err
+		}
+		d.version = int(version)
+	}
+	if missing || d.version < Needed {
+		return nil, &TooOld{d.version}
 	}
 	if err := d.call("cuInit", d.init, 0); err != nil {
 		return nil, err
 	}
-	var version int32
-	if err := d.call("cuDriverGetVersion", d.driverGetVersion, uintptr(unsafe.Pointer(&version))); err != nil {
-		return nil, err
-	}
-	d.version = int(version)
 	return d, nil
 }
 

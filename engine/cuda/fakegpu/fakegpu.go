@@ -38,6 +38,20 @@ type Driver struct {
 	Fail func(call string) driver.Code
 	// Taken is memory that others use, in bytes.
 	Taken int64
+
+	contexts []*Context // that were opened
+}
+
+// Left says what was not given back of all that was made on the cards, whether
+// they were closed or not. A card that was lost takes everything with it.
+func (d *Driver) Left() error {
+	var errs []error
+	for _, c := range d.contexts {
+		if c.lost == nil {
+			errs = append(errs, c.left())
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // Version implements [driver.Driver].
@@ -75,7 +89,9 @@ func (d *Driver) Open(card int) (driver.Context, error) {
 	if card < 0 || card >= len(cards) {
 		return nil, &driver.Error{Call: "cuDeviceGet", Code: driver.InvalidDevice}
 	}
-	return &Context{driver: d, card: cards[card], memory: ptxsim.NewMemory(cards[card].Memory - d.Taken), hosts: map[*byte]int{}}, nil
+	c := &Context{driver: d, card: cards[card], memory: ptxsim.NewMemory(cards[card].Memory - d.Taken), hosts: map[*byte]int{}}
+	d.contexts = append(d.contexts, c)
+	return c, nil
 }
 
 func (d *Driver) call(name string) error {
@@ -138,12 +154,10 @@ func (c *Context) Alloc(bytes int64) (driver.Ptr, error) {
 	return driver.Ptr(p), err
 }
 
-// Free implements [driver.Context].
+// Free implements [driver.Context]. As everything that gives something back it
+// has done so where it fails, with an error of what came before.
 func (c *Context) Free(p driver.Ptr) error {
-	if err := c.call("cuMemFree"); err != nil {
-		return err
-	}
-	return c.memory.Free(uint64(p))
+	return errors.Join(c.memory.Free(uint64(p)), c.call("cuMemFree"))
 }
 
 // AllocHost implements [driver.Context].
@@ -158,20 +172,24 @@ func (c *Context) AllocHost(bytes int64) ([]byte, error) {
 
 // FreeHost implements [driver.Context].
 func (c *Context) FreeHost(b []byte) error {
-	if err := c.call("cuMemFreeHost"); err != nil {
-		return err
-	}
 	first := &b[:1][0]
 	if _, ok := c.hosts[first]; !ok {
 		return &driver.Error{Call: "cuMemFreeHost", Code: driver.InvalidValue}
 	}
 	delete(c.hosts, first)
-	return nil
+	return c.call("cuMemFreeHost")
 }
 
 // Close implements [driver.Context]. What is still open is an error: the driver
 // would not tell.
 func (c *Context) Close() error {
+	if err := c.call("cuDevicePrimaryCtxRelease"); err != nil {
+		return err
+	}
+	return c.left()
+}
+
+func (c *Context) left() error {
 	if c.open != 0 || c.memory.Used() != 0 || len(c.hosts) != 0 {
 		return fmt.Errorf("the context is closed with %d objects, %d bytes of the card's memory and %d buffers of the host's left", c.open, c.memory.Used(), len(c.hosts))
 	}

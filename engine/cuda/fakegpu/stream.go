@@ -198,8 +198,11 @@ func (s *stream) Sync() error {
 }
 
 func (s *stream) BeginCapture() error {
+	if err := s.c.call("cuStreamBeginCapture"); err != nil {
+		return err
+	}
 	s.capture = &captured{c: s.c}
-	return s.c.call("cuStreamBeginCapture")
+	return nil
 }
 
 func (s *stream) EndCapture() (driver.Graph, error) {
@@ -208,8 +211,10 @@ func (s *stream) EndCapture() (driver.Graph, error) {
 	if g == nil {
 		return nil, errors.New("nothing is being captured")
 	}
-	if err := s.c.call("cuGraphInstantiate"); err != nil {
-		return nil, err
+	for _, call := range []string{"cuStreamEndCapture", "cuGraphInstantiate", "cuGraphDestroy"} {
+		if err := s.c.call(call); err != nil {
+			return nil, err
+		}
 	}
 	s.c.open++
 	return g, nil

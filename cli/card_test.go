@@ -1,0 +1,201 @@
+package cli
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/snug-ml/snug/engine/backend"
+	"github.com/snug-ml/snug/engine/cuda/driver"
+	"github.com/snug-ml/snug/engine/cuda/fakegpu"
+)
+
+// use puts a driver in the place of the installed one, and checks at the end that
+// everything was given back.
+func use(t *testing.T, d *fakegpu.Driver) {
+	t.Helper()
+	restore := backend.UseDriver(d)
+	t.Cleanup(func() {
+		restore()
+		if err := d.Left(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// once makes the n-th call of a name fail, from 1 on.
+func once(name string, n int, code driver.Code) func(string) driver.Code {
+	return func(call string) driver.Code {
+		if call == name {
+			if n--; n == 0 {
+				return code
+			}
+		}
+		return 0
+	}
+}
+
+// What stands between a run and a card is said before anything is prepared, with
+// what to do about it.
+func TestCardsThatCannotBeUsed(t *testing.T) {
+	dir := t.TempDir()
+	if err := tiny(dir); err != nil {
+		t.Fatal(err)
+	}
+	t4 := []driver.Card{fakegpu.T4}
+	old := fakegpu.T4
+	old.Name, old.Major, old.Minor = "Tesla P100-PCIE-16GB", 6, 0
+	for name, c := range map[string]struct {
+		driver *fakegpu.Driver
+		device string
+		code   int
+		want   []string
+	}{
+		"no card":        {&fakegpu.Driver{}, "cuda", 1, []string{"there is no NVIDIA card", "--gpus all", "snug doctor"}},
+		"old driver":     {&fakegpu.Driver{Installed: t4, CUDA: 11020}, "cuda", 1, []string{"supports CUDA 11.2", "CUDA 11.4 is needed", "driver 470"}},
+		"old card":       {&fakegpu.Driver{Installed: []driver.Card{old}}, "cuda", 1, []string{"cuda:0", "P100", "compute capability 6.0", "7.5 up"}},
+		"no such number": {&fakegpu.Driver{Installed: t4}, "cuda:3", 2, []string{"no card cuda:3", "cuda:0 (Tesla T4)"}},
+		"no number":      {&fakegpu.Driver{Installed: t4}, "cuda:x", 2, []string{"want auto, cpu, cuda, cuda:N"}},
+		"unknown device": {&fakegpu.Driver{Installed: t4}, "gpu", 2, []string{"hardware.device", "cuda"}},
+		"full":           {&fakegpu.Driver{Installed: t4, Taken: 14_920 << 20}, "cuda", 3, []string{"does not fit: needs", "left for this process, others hold", "of its 14.", "nvidia-smi"}},
+		"exclusive":      {&fakegpu.Driver{Installed: t4, Fail: once("cuDevicePrimaryCtxRetain", 1, driver.DeviceUnavailable)}, "cuda", 1, []string{"another process holds the card", "nvidia-smi"}},
+		"broken driver":  {&fakegpu.Driver{Installed: t4, Fail: once("cuDeviceGetCount", 1, driver.SystemMismatch)}, "cuda", 1, []string{"different versions", "restart the machine"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			use(t, c.driver)
+			out := filepath.Join(t.TempDir(), "run")
+			t.Chdir(dir)
+			x := snug(t, "", "train", "--config", "tiny.yaml", "--out", out, "--hardware.device", c.device)
+			if x.code != c.code {
+				t.Errorf("exit code %d, want %d", x.code, c.code)
+			}
+			for _, w := range c.want {
+				if !strings.Contains(x.err, w) {
+					t.Errorf("%q is not in:\n%s", w, x.err)
+				}
+			}
+			if _, err := os.Stat(out); err == nil {
+				t.Errorf("%s was made", out)
+			}
+		})
+	}
+}
+
+// A card that fails while a program is loaded: nothing hangs, the error says what
+// failed and what to do.
+func TestCardsThatFailAtTheStart(t *testing.T) {
+	r := everySystem(t)["refocused"]
+	for name, c := range map[string]struct {
+		fail func(string) driver.Code
+		code int
+		want []string
+	}{
+		"assembler is absent": {once("cuModuleLoadDataEx", 1, driver.JITNotFound), 1, []string{"kernels: ", "libnvidia-ptxjitcompiler", "cuModuleLoadDataEx"}},
+		"code is too new":     {once("cuModuleLoadDataEx", 1, driver.UnsupportedPTX), 1, []string{"CUDA 11.4 or later"}},
+		"code is refused":     {once("cuModuleLoadDataEx", 1, driver.InvalidPTX), 1, []string{"assembler refused", "report this text"}},
+		"taken meanwhile":     {once("cuMemAlloc", 1, driver.OutOfMemory), 3, []string{"are needed", "are free by now", "nvidia-smi"}},
+		"memory of the host":  {once("cuMemHostAlloc", 3, driver.OutOfMemory), 1, []string{"cuMemHostAlloc"}},
+		"lost":                {once("cuGraphInstantiate", 2, driver.ECCUncorrectable), 6, []string{"cannot correct", "no checkpoint was saved", "nvidia-smi -r"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			use(t, &fakegpu.Driver{Installed: []driver.Card{fakegpu.T4}, Fail: c.fail})
+			x := snug(t, "", "train", "--config", r.config, "--out", filepath.Join(t.TempDir(), "run"), "--hardware.device", "cuda")
+			if x.code != c.code {
+				t.Errorf("exit code %d, want %d", x.code, c.code)
+			}
+			for _, w := range append(c.want, "Tesla T4") {
+				if !strings.Contains(x.err, w) {
+					t.Errorf("%q is not in:\n%s", w, x.err)
+				}
+			}
+		})
+	}
+}
+
+// A card that is lost in the middle of a run ends it with the functions that ran,
+// the checkpoint that is there and how to go on; the resumed run is the unbroken
+// one, bit for bit.
+func TestCardLostInARun(t *testing.T) {
+	if testing.Short() {
+		t.Skip("interpreted kernels")
+	}
+	r := everySystem(t)["refocused"]
+	dir := t.TempDir()
+	whole := filepath.Join(dir, "whole")
+	calls := map[string]int{}
+	use(t, &fakegpu.Driver{Installed: []driver.Card{fakegpu.T4}, Fail: func(call string) driver.Code { calls[call]++; return 0 }})
+	trainOn(t, r, whole, "cuda")
+	counted := maps.Clone(calls)
+	for _, c := range []struct {
+		call string
+		code driver.Code
+		want string
+	}{
+		{"cuStreamSynchronize", driver.IllegalAddress, "read or wrote outside its memory"},
+		{"cuGraphLaunch", driver.ECCUncorrectable, "cannot correct"},
+		{"cuEventSynchronize", driver.Unknown, "Xid 79"},
+	} {
+		t.Run(c.call, func(t *testing.T) {
+			out := filepath.Join(dir, c.call)
+			// After the save of update 4 of 8, before that of the last.
+			restore := backend.UseDriver(&fakegpu.Driver{Installed: []driver.Card{fakegpu.T4}, Fail: once(c.call, counted[c.call]*7/10, c.code)})
+			x := snug(t, "", "train", "--config", r.config, "--out", out, "--hardware.device", "cuda")
+			restore()
+			if x.code != exitLost {
+				t.Errorf("exit code %d, want %d", x.code, exitLost)
+			}
+			for _, w := range []string{c.want, c.call, "the newest checkpoint is step-00000004, of update 4", "snug train --resume --out " + out} {
+				if !strings.Contains(x.err, w) {
+					t.Errorf("%q is not in:\n%s", w, x.err)
+				}
+			}
+			if c.code == driver.IllegalAddress {
+				trainOn(t, r, out, "cuda", "--resume")
+				sameWeights(t, whole, out)
+			}
+		})
+	}
+}
+
+// Each call of the driver that comes after the start fails once, in a way that the
+// card survives: the run ends with an error that names the call. (That of each call
+// of the start is engine/cuda's TestEveryCallMayFail.)
+func TestEveryCallFailsInARun(t *testing.T) {
+	if testing.Short() {
+		t.Skip("interpreted kernels")
+	}
+	r := everySystem(t)["refocused"]
+	dir := t.TempDir()
+	var calls map[string]int
+	short := []string{"--training.max_steps", "2", "--training.eval_steps", "0", "--training.save_steps", "1", "--training.sample.tokens", "0"}
+	use(t, &fakegpu.Driver{Installed: []driver.Card{fakegpu.T4}, Fail: func(call string) driver.Code {
+		if call == "cuGraphLaunch" && calls == nil {
+			calls = map[string]int{}
+		}
+		if calls != nil {
+			calls[call]++
+		}
+		return 0
+	}})
+	trainOn(t, r, filepath.Join(dir, "whole"), "cuda", short...)
+	for name, times := range calls {
+		t.Run(name, func(t *testing.T) {
+			left, began := (times+1)/2, false
+			use(t, &fakegpu.Driver{Installed: []driver.Card{fakegpu.T4}, Fail: func(call string) driver.Code {
+				began = began || call == "cuGraphLaunch"
+				if began && call == name {
+					if left--; left == 0 {
+						return driver.NotPermitted
+					}
+				}
+				return 0
+			}})
+			x := snug(t, "", append([]string{"train", "--config", r.config, "--out", filepath.Join(dir, name), "--hardware.device", "cuda"}, short...)...)
+			if x.code != exitFailed || !strings.Contains(x.err, name+": the system does not permit it") {
+				t.Errorf("exit code %d\n%s", x.code, x.err)
+			}
+		})
+	}
+}

@@ -1,15 +1,18 @@
 package cli
 
 import (
+	"encoding/json"
 	"maps"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/snug-ml/snug/device/nvml"
 	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/engine/cuda/driver"
 	"github.com/snug-ml/snug/engine/cuda/fakegpu"
+	"github.com/snug-ml/snug/session"
 )
 
 // use puts a driver in the place of the installed one, and checks at the end that
@@ -197,5 +200,43 @@ func TestEveryCallFailsInARun(t *testing.T) {
 				t.Errorf("exit code %d\n%s", x.code, x.err)
 			}
 		})
+	}
+}
+
+// hot is a card that its power cap holds down.
+type hot struct{}
+
+func (hot) Sample(uuid string) (nvml.Sample, bool) {
+	s := nvml.Unknown
+	s.Busy, s.Used, s.Total, s.Celsius, s.Watts, s.Cap, s.SM, s.Throttle = 97, 3<<30, 15<<30, 81, 69.6, 70, 1005, nvml.PowerCap|nvml.Heat
+	return s, uuid == fakegpu.T4.UUID
+}
+
+func (hot) Processes(string) []nvml.Process { return nil }
+
+// What the card tells of itself is in the progress line and in the summary.
+func TestFiguresOfACard(t *testing.T) {
+	if testing.Short() {
+		t.Skip("interpreted kernels")
+	}
+	use(t, &fakegpu.Driver{Installed: []driver.Card{fakegpu.T4}})
+	t.Cleanup(backend.UseMonitor(hot{}))
+	out := filepath.Join(t.TempDir(), "run")
+	x := done(t, "train", "--config", everySystem(t)["refocused"].config, "--out", out, "--hardware.device", "cuda", "--training.max_steps", "2", "--training.log_steps", "1")
+	for _, w := range []string{
+		"mem 3 GiB/", "process peak ", " planned on the card", "busy 97% 70/70 W 81 °C 1005 MHz slowed by power cap, heat",
+		"busy 97 %, 3 GiB of its memory at most, 70 of 70 W, up to 81 °C, 1005 MHz; slowed 100 % of the time by power cap, heat",
+	} {
+		if !strings.Contains(x.out, w) {
+			t.Errorf("%q is not in:\n%s", w, x.out)
+		}
+	}
+	raw, err := os.ReadFile(filepath.Join(out, session.SummaryFile))
+	var s session.Summary
+	if err == nil {
+		err = json.Unmarshal(raw, &s)
+	}
+	if err != nil || s.Card == nil || s.Card.Watts != 69.6 || s.Card.Joules <= 0 {
+		t.Errorf("%v\n%s", err, raw)
 	}
 }

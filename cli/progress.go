@@ -63,7 +63,15 @@ func (p *progress) line(s train.Step) string {
 	if f := p.run.Share(p.run.Report, p.flops); f > 0 {
 		l += fmt.Sprintf("  %.0f%% of %s", 100*f, p.run.Report.Speed.PeakName)
 	}
-	l += fmt.Sprintf("  mem %s/%s", size.Bytes(p.sampler.Sample().RSS), size.Bytes(p.run.Report.Total))
+	used := p.sampler.Sample().RSS
+	card, ok := p.run.Look()
+	if ok && card.Used >= 0 {
+		used = card.Used
+	}
+	l += fmt.Sprintf("  mem %s/%s", size.Bytes(used), size.Bytes(p.run.Report.Total))
+	if text := card.String(); ok && text != "" {
+		l += "  " + text
+	}
 	if s.Scale > 0 {
 		l += fmt.Sprintf("  scale %g", s.Scale)
 	}

@@ -47,8 +47,18 @@ func (a *app) printSummary(r session.Finished) {
 	if s.FlopsUtilization > 0 {
 		p(", %.0f %% of the %s", 100*s.FlopsUtilization, s.Peak)
 	}
-	p("\n  memory            arena %s planned, %s used; process peak %s of %s planned\n",
-		size.Bytes(s.ArenaPlanned), size.Bytes(s.ArenaUsed), size.Bytes(s.PeakRSS), size.Bytes(s.PlannedTotal))
+	memory := "\n  memory            arena %s planned, %s used; process peak %s of %s planned\n"
+	if r.Card != nil {
+		memory = "\n  memory            arena %s planned, %s used; process peak %s; %s planned on the card\n"
+	}
+	p(memory, size.Bytes(s.ArenaPlanned), size.Bytes(s.ArenaUsed), size.Bytes(s.PeakRSS), size.Bytes(s.PlannedTotal))
+	if c := s.Card; c != nil {
+		p("  card              busy %.0f %%, %s of its memory at most, %.0f of %.0f W, up to %d °C, %.0f MHz", c.Busy, size.Bytes(c.Memory), c.Watts, c.Cap, c.Celsius, c.MHz)
+		if c.Slowed > 0 {
+			p("; slowed %.0f %% of the time by %s", c.Slowed, c.SlowedBy)
+		}
+		p("\n")
+	}
 	if s.SaveFailures > 0 || s.SaveRetries > 0 {
 		p("  checkpoints       %d retries, %d saves given up\n", s.SaveRetries, s.SaveFailures)
 	}

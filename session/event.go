@@ -3,6 +3,7 @@ package session
 import (
 	"sync"
 
+	"github.com/snug-ml/snug/device/nvml"
 	"github.com/snug-ml/snug/engine/plan"
 	"github.com/snug-ml/snug/system"
 	"github.com/snug-ml/snug/train"
@@ -35,6 +36,9 @@ type Planned struct {
 type Begins struct {
 	*Setup
 	Report *plan.Report
+	// Look is what the card showed a second ago or less; ok is false where nothing
+	// tells of one. It may be called while an event of the run is handled.
+	Look func() (s nvml.Sample, ok bool)
 }
 
 // Trained comes after the last update; Result is nil where the run failed before

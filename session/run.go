@@ -244,8 +244,8 @@ func (r *run) loop(from *checkpoint.Checkpoint) error {
 	if r.recorder, err = train.NewRecorder(r.store.Run(), start); err != nil {
 		return err
 	}
-	r.speed = newSpeedometer(newCounter(r.program, r.report))
-	r.emit(Begins{r.Setup, r.report})
+	r.speed = newSpeedometer(newCounter(r.program, r.report), r.Setup)
+	r.emit(Begins{r.Setup, r.report, r.speed.latest})
 	if r.otherBits != "" {
 		if err := r.recorder.Record(train.Warned{Update: start, Text: r.otherBits}); err != nil {
 			return err

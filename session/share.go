@@ -2,6 +2,7 @@ package session
 
 import (
 	"github.com/snug-ml/snug/device"
+	"github.com/snug-ml/snug/device/nvml"
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/engine/plan"
@@ -70,12 +71,13 @@ func (c *counter) update(variants []string) (sum float64) {
 type speedometer struct {
 	products               *counter
 	sampler                *device.Sampler
+	card                   *monitor // nil: nothing tells of the device
 	tokens, flops, seconds float64
 	peak                   int64 // RSS, once it is closed
 }
 
-func newSpeedometer(c *counter) *speedometer {
-	return &speedometer{products: c, sampler: device.NewSampler()}
+func newSpeedometer(c *counter, s *Setup) *speedometer {
+	return &speedometer{products: c, sampler: device.NewSampler(), card: newMonitor(s)}
 }
 
 // update takes an update and gives the work of its products.
@@ -84,7 +86,18 @@ func (m *speedometer) update(s *train.Step) float64 {
 	m.tokens += float64(s.NewTokens)
 	m.flops += flops
 	m.seconds += s.Took.Seconds()
+	if m.card != nil {
+		m.card.sample()
+	}
 	return flops
+}
+
+// latest is what the card showed last; ok is false where nothing tells of it.
+func (m *speedometer) latest() (s nvml.Sample, ok bool) {
+	if m.card == nil || m.card.samples == 0 {
+		return nvml.Unknown, false
+	}
+	return m.card.last, true
 }
 
 func (m *speedometer) close() {

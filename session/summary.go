@@ -44,6 +44,9 @@ type Summary struct {
 	PeakRSS      int64 `json:"peak_rss_bytes"`
 	PlannedTotal int64 `json:"planned_total_bytes"`
 
+	// Card is the use of the card; nil where none was used, or nothing tells of it.
+	Card *CardUse `json:"card,omitempty"`
+
 	Precision  string   `json:"precision"`
 	Device     string   `json:"device"`
 	Threads    int      `json:"threads"`
@@ -70,7 +73,7 @@ func (r *run) summarize(res *train.Result, why error, arena int64) error {
 		FirstUpdate: res.FirstUpdate.Seconds() + r.loaded.Seconds(), Seconds: res.Seconds,
 		TokensPerSecond: r.speed.tokens / max(r.speed.seconds, 1e-9), FlopsUtilization: share, Peak: r.report.Speed.PeakName,
 		ArenaPlanned: r.program.Layout.Bytes, ArenaUsed: arena,
-		PeakRSS: r.speed.peak, PlannedTotal: r.report.Total,
+		PeakRSS: r.speed.peak, PlannedTotal: r.report.Total, Card: r.speed.card.sum(r.speed.seconds),
 		Precision: string(r.Precision), Device: r.Computer(), Threads: r.Threads, Parameters: all,
 		Untrained: append([]string{}, r.program.Untrained...), Checkpoint: res.Checkpoint, SaveRetries: st.Retries, SaveFailures: st.Failures,
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/snug-ml/snug/device"
+	"github.com/snug-ml/snug/device/nvml"
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/cuda"
 	"github.com/snug-ml/snug/engine/cuda/driver"
@@ -25,6 +26,37 @@ func UseDriver(d driver.Driver) (restore func()) {
 	was := openDriver
 	openDriver = func() (driver.Driver, error) { return d, nil }
 	return func() { openDriver = was }
+}
+
+// openMonitor loads the library that tells how busy and how hot cards are.
+var openMonitor = nvml.Open
+
+// UseMonitor puts a library in the place of the installed one until restore is
+// called.
+func UseMonitor(l nvml.Library) (restore func()) {
+	was := openMonitor
+	openMonitor = func() nvml.Library { return l }
+	return func() { openMonitor = was }
+}
+
+// Monitor looks at the card of a backend; nil where there is none, or nothing that
+// tells of it.
+func Monitor(b engine.Backend) func() nvml.Sample {
+	c, ok := b.(*cuda.Backend)
+	if !ok {
+		return nil
+	}
+	l, uuid := openMonitor(), c.Card().UUID
+	if l == nil {
+		return nil
+	}
+	if _, ok := l.Sample(uuid); !ok {
+		return nil
+	}
+	return func() nvml.Sample {
+		s, _ := l.Sample(uuid)
+		return s
+	}
 }
 
 // CardOf is the card of a backend with what is known of its model, and the memory

@@ -1,0 +1,99 @@
+// Package nvml reads what NVIDIA's management library says of a card: how busy, how
+// hot and how throttled it is. [Open] gives the library that came with the driver;
+// tests put figures in its place. A figure that a card or a container does not tell
+// is absent, never an error.
+package nvml
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Sample is one look at a card. What is not told is negative, of Throttle zero.
+type Sample struct {
+	// Busy is the share of the time in which a kernel ran, MemoryBusy that in which
+	// memory was read or written, in percent of the last second or less.
+	Busy, MemoryBusy int
+	// Used and Total are bytes of memory, of all processes.
+	Used, Total int64
+	// Celsius is the temperature.
+	Celsius int
+	// Watts is the power drawn, Cap what the card may draw.
+	Watts, Cap float64
+	// SM and Memory are clocks in MHz, MaxSM what the first can be.
+	SM, MaxSM, Memory int
+	// Throttle says why clocks are lower than they could be.
+	Throttle Throttle
+}
+
+// Unknown is a sample of a card that tells nothing.
+var Unknown = Sample{Busy: -1, MemoryBusy: -1, Used: -1, Total: -1, Celsius: -1, Watts: -1, Cap: -1, SM: -1, MaxSM: -1, Memory: -1}
+
+// Throttle is a set of reasons for lower clocks.
+type Throttle uint64
+
+// The reasons.
+const (
+	Idle            Throttle = 1 << iota // nothing runs
+	AppClocks                            // clocks were set by somebody
+	PowerCap                             // the card draws what it may
+	HardwareSlow                         // heat, power or the board, by hardware
+	SyncBoost                            // it follows other cards
+	Heat                                 // by the driver
+	HardwareHeat                         // by hardware
+	PowerBrake                           // by the machine's power supply
+	DisplayClocks                        // a display wants them
+	throttleReasons = iota
+)
+
+var throttleNames = [throttleReasons]string{"idle", "clocks set by somebody", "power cap", "hardware slowdown", "sync boost", "heat", "heat (hardware)", "power brake", "display"}
+
+// Slow are the reasons that cost a run speed.
+const Slow = PowerCap | HardwareSlow | Heat | HardwareHeat | PowerBrake
+
+// String names the reasons, separated by commas.
+func (t Throttle) String() string {
+	var names []string
+	for i, name := range throttleNames {
+		if t&(1<<i) != 0 {
+			names = append(names, name)
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// String is a sample as a progress line shows it, without what is not told.
+func (s Sample) String() string {
+	var parts []string
+	add := func(known bool, format string, args ...any) {
+		if known {
+			parts = append(parts, fmt.Sprintf(format, args...))
+		}
+	}
+	add(s.Busy >= 0, "busy %d%%", s.Busy)
+	switch {
+	case s.Watts >= 0 && s.Cap > 0:
+		add(true, "%.0f/%.0f W", s.Watts, s.Cap)
+	case s.Watts >= 0:
+		add(true, "%.0f W", s.Watts)
+	}
+	add(s.Celsius >= 0, "%d °C", s.Celsius)
+	add(s.SM >= 0, "%d MHz", s.SM)
+	add(s.Throttle&Slow != 0, "slowed by %v", s.Throttle&Slow)
+	return strings.Join(parts, " ")
+}
+
+// Process is a process that computes on a card.
+type Process struct {
+	PID  int
+	Used int64 // bytes of the card's memory; -1: not told
+}
+
+// Library reads cards by their UUID.
+type Library interface {
+	// Sample looks at a card now; ok is false if the library does not know it.
+	Sample(uuid string) (s Sample, ok bool)
+	// Processes are those that compute on a card, as far as this process may see
+	// them: containers hide others.
+	Processes(uuid string) []Process
+}

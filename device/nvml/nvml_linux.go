@@ -1,0 +1,168 @@
+//go:build (amd64 || arm64) && !nocuda
+
+package nvml
+
+import (
+	"runtime"
+	"sync"
+	"unsafe"
+
+	"github.com/ebitengine/purego"
+
+	"github.com/snug-ml/snug/device"
+)
+
+const library = "libnvidia-ml.so.1"
+
+// Open loads the library, once; nil if there is none.
+var Open = sync.OnceValue(func() Library {
+	paths := []string{library}
+	for _, l := range device.DiscoverNVIDIA().Libraries {
+		if l.Name == "libnvidia-ml.so" {
+			paths = append(paths, l.Seen...)
+		}
+	}
+	for _, path := range paths {
+		handle, err := open(path)
+		if err != nil {
+			continue
+		}
+		l := &nvml{}
+		for _, s := range l.symbols() {
+			*s.to, _ = purego.Dlsym(handle, s.name) // 0: what it tells is absent
+		}
+		if l.throttle == 0 {
+			l.throttle, _ = purego.Dlsym(handle, "nvmlDeviceGetCurrentClocksThrottleReasons") // drivers before 535
+		}
+		if l.init == 0 || l.handle == 0 || l.call(l.init) != success {
+			return nil
+		}
+		return l
+	}
+	return nil
+})
+
+// open is dlopen. What it says of an error belongs to the thread.
+func open(path string) (uintptr, error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	return purego.Dlopen(path, purego.RTLD_NOW)
+}
+
+// nvml is the library: the addresses of its functions. It may be called from any
+// thread.
+type nvml struct {
+	init, handle, utilization, memory, temperature, power, limit, clock, maxClock, throttle, processes uintptr
+}
+
+type symbol struct {
+	name string
+	to   *uintptr
+}
+
+func (l *nvml) symbols() []symbol {
+	return []symbol{
+		{"nvmlInit_v2", &l.init}, {"nvmlDeviceGetHandleByUUID", &l.handle}, {"nvmlDeviceGetUtilizationRates", &l.utilization},
+		{"nvmlDeviceGetMemoryInfo", &l.memory}, {"nvmlDeviceGetTemperature", &l.temperature}, {"nvmlDeviceGetPowerUsage", &l.power},
+		{"nvmlDeviceGetEnforcedPowerLimit", &l.limit}, {"nvmlDeviceGetClockInfo", &l.clock}, {"nvmlDeviceGetMaxClockInfo", &l.maxClock},
+		{"nvmlDeviceGetCurrentClocksEventReasons", &l.throttle}, {"nvmlDeviceGetComputeRunningProcesses_v3", &l.processes},
+	}
+}
+
+const (
+	success  = 0
+	tooSmall = 7
+	absent   = 13 // the function was not found
+)
+
+//go:uintptrescapes
+func (l *nvml) call(f uintptr, args ...uintptr) int32 {
+	if f == 0 {
+		return absent
+	}
+	r, _, _ := purego.SyscallN(f, args...)
+	return int32(r)
+}
+
+// number reads a number of a card, of a kind where there are several; -1 if it is
+// not told.
+func (l *nvml) number(f, card uintptr, kind ...uintptr) int {
+	var v uint32
+	var r int32
+	if len(kind) == 0 {
+		r = l.call(f, card, uintptr(unsafe.Pointer(&v)))
+	} else {
+		r = l.call(f, card, kind[0], uintptr(unsafe.Pointer(&v)))
+	}
+	if r != success {
+		return -1
+	}
+	return int(v)
+}
+
+// card is the library's name for a card.
+func (l *nvml) card(uuid string) (h uintptr, ok bool) {
+	text := append([]byte(uuid), 0)
+	ok = l.call(l.handle, uintptr(unsafe.Pointer(&text[0])), uintptr(unsafe.Pointer(&h))) == success
+	return h, ok
+}
+
+func (l *nvml) Sample(uuid string) (Sample, bool) {
+	const (
+		onDie      = 0
+		sm, memory = 1, 2
+	)
+	h, ok := l.card(uuid)
+	if !ok {
+		return Unknown, false
+	}
+	s := Unknown
+	var busy struct{ gpu, memory uint32 }
+	if l.call(l.utilization, h, uintptr(unsafe.Pointer(&busy))) == success {
+		s.Busy, s.MemoryBusy = int(busy.gpu), int(busy.memory)
+	}
+	var m struct{ total, free, used uint64 }
+	if l.call(l.memory, h, uintptr(unsafe.Pointer(&m))) == success {
+		s.Used, s.Total = int64(m.used), int64(m.total)
+	}
+	s.Celsius = l.number(l.temperature, h, onDie)
+	if mw := l.number(l.power, h); mw >= 0 {
+		s.Watts = float64(mw) / 1e3
+	}
+	if mw := l.number(l.limit, h); mw >= 0 {
+		s.Cap = float64(mw) / 1e3
+	}
+	s.SM, s.MaxSM, s.Memory = l.number(l.clock, h, sm), l.number(l.maxClock, h, sm), l.number(l.clock, h, memory)
+	var why uint64
+	if l.call(l.throttle, h, uintptr(unsafe.Pointer(&why))) == success {
+		s.Throttle = Throttle(why)
+	}
+	return s, true
+}
+
+func (l *nvml) Processes(uuid string) []Process {
+	h, ok := l.card(uuid)
+	if !ok {
+		return nil
+	}
+	type info struct {
+		pid      uint32
+		_        uint32
+		used     uint64
+		instance [2]uint32
+	}
+	list := make([]info, 64)
+	n := uint32(len(list))
+	if r := l.call(l.processes, h, uintptr(unsafe.Pointer(&n)), uintptr(unsafe.Pointer(&list[0]))); r != success && r != tooSmall {
+		return nil
+	}
+	var out []Process
+	for _, p := range list[:min(int(n), len(list))] {
+		q := Process{PID: int(p.pid), Used: int64(p.used)}
+		if p.used == ^uint64(0) {
+			q.Used = -1
+		}
+		out = append(out, q)
+	}
+	return out
+}

@@ -1,0 +1,96 @@
+package session
+
+import (
+	"time"
+
+	"github.com/snug-ml/snug/device"
+	"github.com/snug-ml/snug/device/nvml"
+	"github.com/snug-ml/snug/engine/backend"
+)
+
+// CardUse is how a run used its card. What the card does not tell is zero.
+type CardUse struct {
+	// Busy is the mean share of the time in which a kernel ran, in percent.
+	Busy float64 `json:"busy_percent"`
+	// Memory is the most that was taken, by all processes, in bytes.
+	Memory int64 `json:"memory_peak_bytes"`
+	// Watts are the mean of what was drawn, Cap is what may be, and Joules are the
+	// energy of the session's updates.
+	Watts  float64 `json:"watts"`
+	Cap    float64 `json:"watts_cap"`
+	Joules float64 `json:"joules"`
+	// Celsius is the highest temperature, MHz the mean clock of the multiprocessors.
+	Celsius int     `json:"celsius_peak"`
+	MHz     float64 `json:"mhz"`
+	// Slowed is the share of the time in which clocks were held down, in percent,
+	// and SlowedBy by what.
+	Slowed   float64 `json:"slowed_percent"`
+	SlowedBy string  `json:"slowed_by,omitempty"`
+}
+
+// monitor looks at a card now and then. It is not safe for concurrent use.
+type monitor struct {
+	look    func() nvml.Sample
+	at      time.Time
+	last    nvml.Sample
+	samples int
+	slowed  int
+	why     nvml.Throttle
+	busy    device.Range
+	watts   device.Range
+	mhz     device.Range
+	use     CardUse
+}
+
+// lookEvery is how often a card is looked at: NVML's own figures are means of as
+// long.
+const lookEvery = time.Second
+
+// newMonitor is nil where nothing tells of the device.
+func newMonitor(s *Setup) *monitor {
+	look := backend.Monitor(s.Backend)
+	if look == nil {
+		return nil
+	}
+	return &monitor{look: look}
+}
+
+// sample looks, if it is time to. The first looks come before the card is warm, and
+// count as all do.
+func (m *monitor) sample() {
+	if time.Since(m.at) < lookEvery {
+		return
+	}
+	m.at, m.last = time.Now(), m.look()
+	s := &m.last
+	m.samples++
+	if s.Busy >= 0 {
+		m.busy.Add(float64(s.Busy))
+	}
+	if s.Watts >= 0 {
+		m.watts.Add(s.Watts)
+	}
+	if s.SM >= 0 {
+		m.mhz.Add(float64(s.SM))
+	}
+	if s.Throttle&nvml.Slow != 0 {
+		m.slowed++
+		m.why |= s.Throttle & nvml.Slow
+	}
+	m.use.Memory = max(m.use.Memory, s.Used)
+	m.use.Celsius = max(m.use.Celsius, s.Celsius)
+	m.use.Cap = max(m.use.Cap, s.Cap)
+}
+
+// sum is the use of the card in so many seconds of updates; nil where nothing was
+// seen.
+func (m *monitor) sum(seconds float64) *CardUse {
+	if m == nil || m.samples == 0 {
+		return nil
+	}
+	u := m.use
+	u.Busy, u.Watts, u.MHz = m.busy.Mean, m.watts.Mean, m.mhz.Mean
+	u.Joules = u.Watts * seconds
+	u.Slowed, u.SlowedBy = 100*float64(m.slowed)/float64(m.samples), m.why.String()
+	return &u
+}

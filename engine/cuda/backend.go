@@ -67,7 +67,7 @@ func Workspace(p *engine.Program, capability, sms int) (int64, error) {
 	if target == 0 {
 		return 0, fmt.Errorf("there are no kernels for compute capability %d.%d", capability/10, capability%10)
 	}
-	c, err := compile(p, target, sms)
+	c, err := compile(p, target, sms, true)
 	if err != nil {
 		return 0, err
 	}
@@ -76,7 +76,7 @@ func Workspace(p *engine.Program, capability, sms int) (int64, error) {
 
 // Load implements [engine.Backend].
 func (b *Backend) Load(p *engine.Program) (engine.Image, error) {
-	c, err := compile(p, b.target, b.ctx.Card().SMs)
+	c, err := compile(p, b.target, b.ctx.Card().SMs, false)
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +105,7 @@ func closing(err error, x *image) error {
 // PTX is the text that a card of a capability and so many multiprocessors is given
 // for a program: one module of the kernels that the program launches.
 func PTX(p *engine.Program, capability, sms int) (string, error) {
-	c, err := compile(p, kernels.Target(capability), sms)
+	c, err := compile(p, kernels.Target(capability), sms, false)
 	if err != nil {
 		return "", err
 	}

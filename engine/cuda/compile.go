@@ -17,7 +17,9 @@ import (
 type code struct {
 	target int // of the PTX
 	sms    int // multiprocessors, by which work is cut
-	funcs  map[string][]launch
+	// sizesOnly says that nothing will be run: no kernel is written.
+	sizesOnly bool
+	funcs     map[string][]launch
 	// generated is the PTX of kernels made for this program, by name.
 	generated map[string]string
 	// workspace is what the hungriest node needs next to the arena, in bytes.
@@ -28,8 +30,8 @@ type code struct {
 }
 
 // compile lowers every function of a program.
-func compile(p *engine.Program, target, sms int) (*code, error) {
-	c := &code{target: target, sms: sms, funcs: map[string][]launch{}, generated: map[string]string{}}
+func compile(p *engine.Program, target, sms int, sizesOnly bool) (*code, error) {
+	c := &code{target: target, sms: sms, sizesOnly: sizesOnly, funcs: map[string][]launch{}, generated: map[string]string{}}
 	for _, f := range p.Funcs {
 		l := &lowering{code: c, place: func(v *graph.Value) (address, error) {
 			at, err := p.Place(f, v)
@@ -137,13 +139,21 @@ func (l *lowering) runGrid(kernel string, grid [3]int, threads int, p *params) {
 	})
 }
 
-// generate adds a kernel to the program's own. body is what stands behind its
-// name, from the parameters on; equal ones are one kernel.
-func (c *code) generate(kind, body string) (name string) {
+// generate adds a kernel to the program's own. text makes what stands behind its
+// name, from the parameters on; equal ones are one kernel. Where only sizes are
+// asked for there is no kernel.
+func (l *lowering) generate(kind string, text func() (string, error)) (name string) {
+	if l.sizesOnly {
+		return kind
+	}
+	body, err := text()
+	if err != nil {
+		l.fail("%w", err)
+	}
 	sum := sha256.Sum256([]byte(body))
 	name = kind + "_" + hex.EncodeToString(sum[:8])
-	if c.generated[name] == "" {
-		c.generated[name] = ".visible .entry " + name + body
+	if l.generated[name] == "" {
+		l.generated[name] = ".visible .entry " + name + body
 	}
 	return name
 }

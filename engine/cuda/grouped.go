@@ -14,7 +14,7 @@ func (l *lowering) groupedMatmul(n *graph.Node, op graph.GroupedMatMul) {
 	}
 	l.clear(l.at(y), y.Type.Bytes()) // rows of no group
 	p := new(params).ptr(a.at).ptr(b.at).ptr(l.at(offsets)).u32(cols, k)
-	grid := [3]int{ceil(cols, 64), ceil(rows, 64), groups}
+	grid := [3]int{ceil(cols, 64) * ceil(rows, 64), 1, groups}
 	across := cols
 	if op.Trans {
 		across = k
@@ -45,7 +45,7 @@ func (l *lowering) groupedOuter(n *graph.Node) {
 	a, b := l.factors(x, y)
 	e := plain(graph.F32, cols, l.at(out))
 	p := new(params).ptr(a.at).ptr(b.at).ptr(l.at(offsets)).u32(rows, cols)
-	grid := [3]int{ceil(cols, 64), ceil(rows, 64), groups}
+	grid := [3]int{ceil(cols, 64) * ceil(rows, 64), 1, groups}
 	switch {
 	case !l.onTensorCores(a.dtype):
 		l.runProduct("sgrouped_outer_"+a.dtype.String(), grid, 256, p, e)

@@ -116,10 +116,6 @@ const loopThreads = 256
 func (l *lowering) loop(k *loop) {
 	k.collapse()
 	k.width = k.widest()
-	text, err := k.text(l.target)
-	if err != nil {
-		l.fail("%w", err)
-	}
 	p := &params{}
 	for _, o := range k.operands() {
 		p.ptr(o.at)
@@ -128,7 +124,7 @@ func (l *lowering) loop(k *loop) {
 	if chunks > math.MaxUint32-loopThreads {
 		l.fail("a loop over %d elements", k.dims.Elems())
 	}
-	l.run(l.generate("loop", text), ceil(chunks, loopThreads), loopThreads, p)
+	l.run(l.generate("loop", func() (string, error) { return k.text(l.target) }), ceil(chunks, loopThreads), loopThreads, p)
 }
 
 // operands are what the loop reads and writes, in the order of its parameters.

@@ -186,15 +186,11 @@ func (l *lowering) gemm(p product, e *epilogue, parts, size int) {
 		kernel, threads = "sgemm_"+kernel+"_"+p.a.dtype.String(), 256
 		params.u32(flag(p.a.trans), flag(p.b.trans))
 	}
-	l.runProduct(kernel, [3]int{ceil(p.n, s), ceil(p.m, s), p.batch * parts}, threads, params, e)
+	l.runProduct(kernel, [3]int{ceil(p.n, s) * ceil(p.m, s), 1, p.batch * parts}, threads, params, e)
 }
 
 // runProduct launches a kernel with an epilogue in its places.
 func (l *lowering) runProduct(kernel string, grid [3]int, threads int, params *params, e *epilogue) {
-	text, err := e.substitute(l.target, kernel)
-	if err != nil {
-		l.fail("%w", err)
-	}
 	params.align(8)
 	for _, o := range slices.Concat(e.in, e.out) {
 		params.ptr(o.at)
@@ -202,7 +198,8 @@ func (l *lowering) runProduct(kernel string, grid [3]int, threads int, params *p
 	for range maxPlaced - len(e.in) - len(e.out) {
 		params.null()
 	}
-	l.runGrid(l.generate(kernel, text), grid, threads, params)
+	name := l.generate(kernel, func() (string, error) { return e.substitute(l.target, kernel) })
+	l.runGrid(name, grid, threads, params)
 }
 
 func transposes(p product) string {

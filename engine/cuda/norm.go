@@ -42,7 +42,9 @@ func (l *lowering) layerNormGrad(n *graph.Node, op graph.LayerNormGrad) {
 
 	// The sums first: dx may lie on dy.
 	const most = 256 // rows of a part
-	parts := ceil(rows, most)
+	parts := min(ceil(rows, most), 65535)
+	size := ceil(rows, parts)
+	parts = ceil(rows, size)
 	dgamma, dbeta := l.at(n.Out[1]), address{}
 	if !op.RMS {
 		dbeta = l.at(n.Out[2])
@@ -58,7 +60,7 @@ func (l *lowering) layerNormGrad(n *graph.Node, op graph.LayerNormGrad) {
 	} else {
 		p.ptr(toBeta)
 	}
-	l.runGrid("layer_norm_columns"+formats, [3]int{ceil(width, 32), parts, 1}, 256, p.u32(rows, width, ceil(rows, parts)))
+	l.runGrid("layer_norm_columns"+formats, [3]int{ceil(width, 32), parts, 1}, 256, p.u32(rows, width, size))
 	if parts > 1 {
 		l.reduceColumns("sum_", graph.F32, toGamma, dgamma, 1, parts, width, 1)
 		if !op.RMS {

@@ -1,7 +1,7 @@
 // Products of matrices in 16-bit formats on tensor cores; see gemm.h.
 #include "gemm.h"
 
-// The grid is: tiles of N, tiles of M, and batches times parts of K. Batch or part z
+// The grid is: tiles, 1, and batches times parts of K. Batch or part z
 // has the rows z*m.. of the result.
 template <int S, bool TRANS_A, bool TRANS_B, bool VECTOR, class T>
 DEV void gemm(const T *a, const T *b, u32 m, u32 n, u32 k, u32 parts, u32 part_size) {
@@ -15,7 +15,7 @@ DEV void gemm(const T *a, const T *b, u32 m, u32 n, u32 k, u32 parts, u32 part_s
   p.k0 = part * part_size;
   p.k1 = min_(p.k0 + part_size, k);
   Accumulators<S> acc;
-  const u32 i0 = BLOCK_Y * S, j0 = BLOCK_X * S;
+  const auto [i0, j0] = TileAt<S>(n);
   multiply<S, !TRANS_A, TRANS_B, VECTOR, T>(acc, tiles, p, i0, j0);
   finish(acc, tiles, m, n, i0, j0, BLOCK_Z * m);
 }

@@ -6,7 +6,7 @@
 // Rows of a group of A [rows, k] by b[e].
 template <bool TRANS_B, bool VECTOR, class T> DEV void grouped(const T *a, const T *b, const int *offsets, u32 n, u32 k) {
   const u32 e = BLOCK_Z, first = (u32)offsets[e], m = (u32)offsets[e + 1] - first;
-  const u32 i0 = BLOCK_Y * 64, j0 = BLOCK_X * 64;
+  const auto [i0, j0] = TileAt<64>(n);
   if (i0 >= m) return;
   __shared__ Tiles<64> tiles;
   Problem p;
@@ -31,7 +31,7 @@ template <bool VECTOR, class T> DEV void grouped_outer(const T *a, const T *b, c
   p.n = n;
   p.k0 = (u32)offsets[BLOCK_Z];
   p.k1 = (u32)offsets[BLOCK_Z + 1];
-  const u32 i0 = BLOCK_Y * 64, j0 = BLOCK_X * 64;
+  const auto [i0, j0] = TileAt<64>(n);
   Accumulators<64> acc;
   multiply<64, false, false, VECTOR, T>(acc, tiles, p, i0, j0);
   finish(acc, tiles, m, n, i0, j0, BLOCK_Z * m);

@@ -23,3 +23,14 @@ template <int U> DEV void place_load(u32 row, u32 col, bool ok) {
 template <int U> DEV void place_body(const float (&v)[4], u32 row, u32 col, bool ok) {
   asm volatile("//@body u=%0 v0=%1 v1=%2 v2=%3 v3=%4 row=%5 col=%6 ok=%7" ::"n"(U), "f"(v[0]), "f"(v[1]), "f"(v[2]), "f"(v[3]), "r"(row), "r"(col), "r"((u32)ok) : "memory");
 }
+
+// Where the block's tile of C [.., n] begins: tiles are numbered row by row along x,
+// the one dimension of a grid that is never too short.
+template <int S> struct TileAt {
+  u32 i0, j0;
+  MEMBER TileAt(u32 n) {
+    const u32 columns = (n + S - 1) / S;
+    i0 = BLOCK_X / columns * S;
+    j0 = BLOCK_X % columns * S;
+  }
+};

@@ -1,9 +1,9 @@
 // Products of matrices in float, and on cards without bf16 of bf16.
 #include "sgemm.h"
 
-// The tile (BLOCK_Y, BLOCK_X) of a product of matrices.
+// The block's tile of a product of matrices.
 template <int R, class T> DEV void sgemm(const T *a, const T *b, u32 lda, u32 ldb, u32 m, u32 n, u32 k0, u32 k1, u32 trans_a, u32 trans_b, u32 first) {
-  const u32 i0 = BLOCK_Y * 16 * R, j0 = BLOCK_X * 16 * R;
+  const auto [i0, j0] = TileAt<16 * R>(n);
   MatrixLoader<R, T> la{a, lda, i0, m, k1, !trans_a}, lb{b, ldb, j0, n, k1, (bool)trans_b};
   sgemm<R>(la, lb, m, n, i0, j0, k0, k1, first);
 }
@@ -27,7 +27,7 @@ SGEMM(64, 4, bf16, bf16)
 #define GROUPED(F, T)                                                                                                              \
   KERNEL __launch_bounds__(256, 2) sgrouped_##F(const T *a, const T *b, const int *offsets, u32 n, u32 k, u32 trans_b, Operands) { \
     const u32 e = BLOCK_Z, first = (u32)offsets[e], m = (u32)offsets[e + 1] - first;                                               \
-    if ((u32)BLOCK_Y * 64 >= m) return;                                                                                               \
+    if (TileAt<64>(n).i0 >= m) return;                                                                                             \
     sgemm<4>(a + (u64)first * k, b + (u64)e * k * n, k, trans_b ? k : n, m, n, 0, k, 0, trans_b, first);                           \
   }                                                                                                                                \
   KERNEL __launch_bounds__(256, 2) sgrouped_outer_##F(const T *a, const T *b, const int *offsets, u32 m, u32 n, Operands) {        \

@@ -37,11 +37,12 @@ WORKLOADS = {
 def options():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     p.add_argument("workload", choices=sorted(WORKLOADS))
-    p.add_argument("--mode", choices=("default", "tuned", "bf16"), default="tuned")
+    p.add_argument("--mode", choices=("default", "tuned", "bf16", "fp16"), default="tuned")
+    p.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     p.add_argument("--threads", type=int, default=os.cpu_count())
     p.add_argument("--steps", type=int, default=0, help="measured steps (default: by workload)")
     p.add_argument("--attention", choices=("sdpa", "written-out"), help="override the mode's attention")
-    p.add_argument("--compile", action="store_true", help="torch.compile the model")
+    p.add_argument("--compile", nargs="?", const="default", metavar="MODE", help="torch.compile the model (max-autotune, ...)")
     p.add_argument("--checkpoint", action="store_true", help="recompute every block in the backward pass")
     p.add_argument("--profile", action="store_true", help="print the profiler's table of three more steps to stderr")
     return p.parse_args()
@@ -64,7 +65,9 @@ def restart_clean(args):
         return
     env = {"SNUG_BENCH_CLEAN": "1", "PATH": os.environ.get("PATH", "/usr/bin:/bin"), "HOME": os.environ.get("HOME", "/"),
            "OMP_NUM_THREADS": str(args.threads)}
-    if args.mode != "default":
+    if args.device == "cuda":
+        env.update({k: v for k, v in os.environ.items() if k == "LD_LIBRARY_PATH" or k.startswith(("CUDA_", "NVIDIA_", "TORCHINDUCTOR_"))})
+    elif args.mode != "default":
         env["LD_PRELOAD"] = ":".join(preloads())
     os.execve(sys.executable, [sys.executable, *sys.argv], env)
 
@@ -216,16 +219,23 @@ def main():
     torch.manual_seed(0)
     w = WORKLOADS[args.workload]
     model, x, target = build(torch, w, args)
-    forward = torch.compile(model) if args.compile else model
+    model, x, target = model.to(args.device), x.to(args.device), target.to(args.device)
+    if args.device == "cuda" and args.mode != "default":
+        torch.set_float32_matmul_precision("high")  # TF32, where the card has it
+    forward = torch.compile(model, mode=args.compile) if args.compile else model
+    low = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(args.mode)
+    scaler = torch.amp.GradScaler(args.device, enabled=args.mode == "fp16")
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, weight_decay=0.01, **({} if args.mode == "default" else {"fused": True}))
 
     def step():
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=args.mode == "bf16"):
+        with torch.autocast(args.device, dtype=low, enabled=low is not None):
             loss = forward(x, target)
         optimizer.zero_grad(set_to_none=True)
-        loss.backward()
+        scaler.scale(loss).backward()
+        scaler.unscale_(optimizer)
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
+        scaler.step(optimizer)
+        scaler.update()
         return loss.item()
 
     times, losses, foreign = [], [], []
@@ -242,7 +252,8 @@ def main():
     median = statistics.median(times)
     cuda = cuda_library_rss()
     print(json.dumps({
-        "workload": args.workload, "mode": args.mode, "ms": round(median * 1e3, 2), "best_ms": round(min(times) * 1e3, 2),
+        "workload": args.workload, "mode": args.mode, "device": torch.cuda.get_device_name() if args.device == "cuda" else "cpu",
+        "compile": args.compile, "card_bytes": torch.cuda.max_memory_reserved() if args.device == "cuda" else 0, "ms": round(median * 1e3, 2), "best_ms": round(min(times) * 1e3, 2),
         "rss": peak_rss() - cuda, "rss_import": rss_import - cuda, "rss_cuda_libraries": cuda,
         "steps": len(times), "threads": torch.get_num_threads(), "gflop": round(flops / 1e9, 1),
         "gflops": round(flops / median / 1e9, 1), "foreign_cpu": round(statistics.median(foreign), 3),

@@ -27,7 +27,8 @@ const warmup = 3
 
 type options struct {
 	Workload  string `arg:"" enum:"a,b,c,d" help:"One of bench/README.md: a, b, c or d."`
-	Precision string `default:"fp32" enum:"fp32,bf16" help:"fp32 or bf16."`
+	Device    string `default:"cpu" help:"cpu, cuda or cuda:N."`
+	Precision string `default:"fp32" enum:"fp32,bf16,fp16" help:"fp32, bf16 or fp16."`
 	Threads   int    `default:"2" help:"Worker threads."`
 	Steps     int    `default:"10" help:"Measured steps; three more come first."`
 	Recompute string `default:"none" enum:"none,activation,selective,wide,full,auto" help:"What is dropped and computed again; auto needs --budget."`
@@ -60,7 +61,15 @@ func main() {
 }
 
 func run(o options) (err error) {
-	e, w, err := load(o)
+	on, err := backend.Open(backend.Options{Device: o.Device, Threads: o.Threads})
+	if err != nil {
+		return err
+	}
+	m, err := newMemory(on)
+	if err != nil {
+		return err
+	}
+	e, w, err := load(o, on)
 	if err != nil {
 		return err
 	}
@@ -71,16 +80,22 @@ func run(o options) (err error) {
 		if err := e.Run(engine.FuncStep, 0); err != nil {
 			return err
 		}
+		if err := e.Sync(); err != nil { // the loss is read after every step
+			return err
+		}
 		ms[i] = 1e3 * time.Since(began).Seconds()
 	}
-	if err := report(o, w, e, ms[warmup:]); err != nil || !o.Ops {
+	if err := m.measure(e); err != nil {
+		return err
+	}
+	if err := report(o, w, e, m, ms[warmup:]); err != nil || !o.Ops {
 		return err
 	}
 	return operations(o, e)
 }
 
 // load compiles and loads the chosen workload and fills its inputs.
-func load(o options) (*engine.Executable, workload, error) {
+func load(o options, on engine.Backend) (*engine.Executable, workload, error) {
 	all := workloads()
 	w := all[slices.IndexFunc(all, func(w workload) bool { return w.name == o.Workload })]
 	mode, err := pass.ParseRecompute(o.Recompute)
@@ -91,11 +106,12 @@ func load(o options) (*engine.Executable, workload, error) {
 	if err != nil {
 		return nil, w, err
 	}
-	p, err := engine.CompileTraining(w.training(), engine.CompileOptions{ComputeDType: plan.ComputeDType(precision), Recompute: mode, Budget: o.Budget})
+	traits := on.Traits()
+	p, err := engine.CompileTraining(w.training(), engine.CompileOptions{Traits: &traits, ComputeDType: plan.ComputeDType(precision), Recompute: mode, Budget: o.Budget})
 	if err != nil {
 		return nil, w, err
 	}
-	e, err := p.Load(backend.CPU(o.Threads))
+	e, err := p.Load(on)
 	if err != nil {
 		return nil, w, err
 	}
@@ -107,7 +123,7 @@ func load(o options) (*engine.Executable, workload, error) {
 }
 
 // report prints the median and the best of the measured times.
-func report(o options, w workload, e *engine.Executable, ms []float64) error {
+func report(o options, w workload, e *engine.Executable, m *memory, ms []float64) error {
 	slices.Sort(ms)
 	median := ms[len(ms)/2]
 	s := device.NewSampler()
@@ -121,7 +137,12 @@ func report(o options, w workload, e *engine.Executable, ms []float64) error {
 	}
 	arena := e.Program().Layout.Bytes
 	if o.JSON {
+		weights, err := hash(e)
+		if err != nil {
+			return err
+		}
 		return json.NewEncoder(os.Stdout).Encode(map[string]any{
+			"device": e.Backend().Name(), "precision": o.Precision, "weights": weights, "card_planned_bytes": m.planned, "card_used_bytes": m.used,
 			"workload": w.name, "ms": median, "best_ms": ms[0], "rss": peak, "gflops": w.gflop / median * 1e3, "loss": loss[0],
 			"arena_bytes": arena,
 		})

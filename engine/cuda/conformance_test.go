@@ -1,6 +1,7 @@
 package cuda_test
 
 import (
+	"flag"
 	"fmt"
 	"testing"
 
@@ -11,10 +12,47 @@ import (
 	"github.com/snug-ml/snug/engine/cuda/ptxsim"
 )
 
-// open opens a card that is not there.
+// number is the card of this machine that the tests use instead of the cards that
+// are not there; negative: none. bench/gpu.sh sets it.
+var number = flag.Int("card", -1, "the number of the card to use, instead of the interpreter of its kernels")
+
+// openDriver loads the driver of this machine.
+var openDriver = driver.Open
+
+// cards are those whose kernels differ, or the one of this machine.
+func cards(t testing.TB) []driver.Card {
+	t.Helper()
+	if *number < 0 {
+		return []driver.Card{fakegpu.T4, fakegpu.A10}
+	}
+	all, err := installed(t).Cards()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if *number >= len(all) {
+		t.Fatalf("-card %d: the driver shows %d cards", *number, len(all))
+	}
+	return all[*number:][:1]
+}
+
+func installed(t testing.TB) driver.Driver {
+	t.Helper()
+	d, err := openDriver()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// open opens a card, one that is not there unless the tests use one of this machine.
 func open(t testing.TB, card driver.Card, o ptxsim.Options) *cuda.Backend {
 	t.Helper()
-	ctx, err := (&fakegpu.Driver{Installed: []driver.Card{card}, Options: o}).Open(0)
+	var d driver.Driver = &fakegpu.Driver{Installed: []driver.Card{card}, Options: o}
+	n := 0
+	if *number >= 0 {
+		d, n = installed(t), *number
+	}
+	ctx, err := d.Open(n)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +88,7 @@ func TestGoldens(t *testing.T) {
 }
 
 func checkCases(t *testing.T, cases []conformance.Case) {
-	for _, card := range []driver.Card{fakegpu.T4, fakegpu.A10} {
+	for _, card := range cards(t) {
 		t.Run(fmt.Sprintf("sm_%d", card.Capability()), func(t *testing.T) {
 			dev := conformance.On(open(t, card, ptxsim.Options{Checks: ptxsim.CheckAll}), "fuse")
 			for i, c := range cases {
@@ -65,7 +103,7 @@ func checkCases(t *testing.T, cases []conformance.Case) {
 
 // The programs that the passes make, with everything fused that cards fuse.
 func TestCompiledOperations(t *testing.T) {
-	dev := conformance.On(open(t, fakegpu.T4, ptxsim.Options{}))
+	dev := conformance.On(open(t, cards(t)[0], ptxsim.Options{}))
 	for _, c := range conformance.Cases() {
 		t.Run(c.Name, func(t *testing.T) { check(t, dev, c) })
 	}

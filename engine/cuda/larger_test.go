@@ -6,8 +6,6 @@ import (
 	"testing"
 
 	"github.com/snug-ml/snug/engine/conformance"
-	"github.com/snug-ml/snug/engine/cuda/driver"
-	"github.com/snug-ml/snug/engine/cuda/fakegpu"
 	"github.com/snug-ml/snug/engine/cuda/ptxsim"
 	"github.com/snug-ml/snug/engine/graph"
 	"github.com/snug-ml/snug/engine/ref"
@@ -123,7 +121,7 @@ func TestLargerShapes(t *testing.T) {
 			return append(out, c.Emit(graph.SelectiveScanGrad{Chunk: chunk}, append([]*graph.Value{c.normal(graph.F32, n, steps, d), out[1]}, in...)...)...)
 		})
 	}
-	for _, card := range []driver.Card{fakegpu.T4, fakegpu.A10} {
+	for _, card := range cards(t) {
 		for _, sms := range []int{1, card.SMs} { // by which work is cut
 			card.SMs = sms
 			dev := conformance.On(open(t, card, ptxsim.Options{Checks: ptxsim.CheckAll}))

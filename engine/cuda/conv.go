@@ -217,7 +217,7 @@ func (l *lowering) convProduct(kernel string, f graph.DType, a, b address, p pic
 		e = plain(graph.F32, n, partial)
 	}
 	q := new(params).ptr(a).ptr(b).picture(p).u32(m, n, k, size)
-	l.runProduct(fmt.Sprintf("%s%d_%v", kernel, tile, f), [3]int{ceil(m, tile), ceil(n, tile), parts}, threads, q, e)
+	l.runProduct(fmt.Sprintf("%s%d_%v", kernel, tile, f), [3]int{ceil(m, tile) * ceil(n, tile), 1, parts}, threads, q, e)
 	if parts == 1 {
 		return
 	}

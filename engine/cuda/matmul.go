@@ -186,7 +186,7 @@ func (l *lowering) gemm(p product, e *epilogue, parts, size int) {
 		kernel, threads = "sgemm_"+kernel+"_"+p.a.dtype.String(), 256
 		params.u32(flag(p.a.trans), flag(p.b.trans))
 	}
-	l.runProduct(kernel, [3]int{ceil(p.n, s) * ceil(p.m, s), 1, p.batch * parts}, threads, params, e)
+	l.runProduct(kernel, [3]int{ceil(p.n, s) * ceil(p.m, s) * p.batch * parts, 1, 1}, threads, params, e)
 }
 
 // runProduct launches a kernel with an epilogue in its places.

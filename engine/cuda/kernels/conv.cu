@@ -120,7 +120,9 @@ template <int R, bool INSIDE, class T> struct FloatPictureLoader {
 };
 
 // Part z of K gives the rows z*m.. of the result.
-#define PART const u32 i0 = BLOCK_X * S, j0 = BLOCK_Y * S, k0 = BLOCK_Z * part_size, k1 = min_(k0 + part_size, k)
+#define PART                                \
+  const auto [i0, j0] = TileAt<S>(n);       \
+  const u32 k0 = BLOCK_Z * part_size, k1 = min_(k0 + part_size, k)
 
 // Pixels of the result [m] by channels [n] of it: x w^T.
 template <class T> DEV void conv(const T *x, const T *w, const Windows &s, u32 m, u32 n, u32 k, u32 part_size) {

@@ -1,12 +1,12 @@
 // Products of matrices in 16-bit formats on tensor cores; see gemm.h.
 #include "gemm.h"
 
-// The grid is: tiles, 1, and batches times parts of K. Batch or part z
-// has the rows z*m.. of the result.
+// The grid is: tiles, for each batch or part of K. Batch or part z has the rows z*m..
+// of the result.
 template <int S, bool TRANS_A, bool TRANS_B, bool VECTOR, class T>
 DEV void gemm(const T *a, const T *b, u32 m, u32 n, u32 k, u32 parts, u32 part_size) {
   __shared__ Tiles<S> tiles;
-  const u32 batch = BLOCK_Z / parts, part = BLOCK_Z % parts;
+  const u32 count = tiles_of<S>(m, n), z = BLOCK_X / count, batch = z / parts, part = z % parts;
   Problem p;
   p.a = {a + (u64)batch * m * k, TRANS_A ? m : k};
   p.b = {b + (u64)batch * k * n, TRANS_B ? k : n};
@@ -15,9 +15,9 @@ DEV void gemm(const T *a, const T *b, u32 m, u32 n, u32 k, u32 parts, u32 part_s
   p.k0 = part * part_size;
   p.k1 = min_(p.k0 + part_size, k);
   Accumulators<S> acc;
-  const auto [i0, j0] = TileAt<S>(n);
+  const auto [i0, j0] = TileAt<S>(n, BLOCK_X % count);
   multiply<S, !TRANS_A, TRANS_B, VECTOR, T>(acc, tiles, p, i0, j0);
-  finish(acc, tiles, m, n, i0, j0, BLOCK_Z * m);
+  finish(acc, tiles, m, n, i0, j0, z * m);
 }
 
 #define GEMM(NAME, S, TA, TB, V, F, T)                                                                                            \

@@ -24,13 +24,15 @@ template <int U> DEV void place_body(const float (&v)[4], u32 row, u32 col, bool
   asm volatile("//@body u=%0 v0=%1 v1=%2 v2=%3 v3=%4 row=%5 col=%6 ok=%7" ::"n"(U), "f"(v[0]), "f"(v[1]), "f"(v[2]), "f"(v[3]), "r"(row), "r"(col), "r"((u32)ok) : "memory");
 }
 
-// Where the block's tile of C [.., n] begins: tiles are numbered row by row along x,
-// the one dimension of a grid that is never too short.
+// Where tile number t of C [.., n] begins: tiles are numbered row by row along x, the
+// one dimension of a grid that is never too short.
 template <int S> struct TileAt {
   u32 i0, j0;
-  MEMBER TileAt(u32 n) {
+  MEMBER TileAt(u32 n, u32 t = BLOCK_X) {
     const u32 columns = (n + S - 1) / S;
-    i0 = BLOCK_X / columns * S;
-    j0 = BLOCK_X % columns * S;
+    i0 = t / columns * S;
+    j0 = t % columns * S;
   }
 };
+// How many tiles C [m, n] has.
+template <int S> DEV u32 tiles_of(u32 m, u32 n) { return (m + S - 1) / S * ((n + S - 1) / S); }

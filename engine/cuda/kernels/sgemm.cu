@@ -2,16 +2,16 @@
 #include "sgemm.h"
 
 // The block's tile of a product of matrices.
-template <int R, class T> DEV void sgemm(const T *a, const T *b, u32 lda, u32 ldb, u32 m, u32 n, u32 k0, u32 k1, u32 trans_a, u32 trans_b, u32 first) {
-  const auto [i0, j0] = TileAt<16 * R>(n);
+template <int R, class T> DEV void sgemm(const T *a, const T *b, u32 lda, u32 ldb, u32 m, u32 n, u32 k0, u32 k1, u32 trans_a, u32 trans_b, u32 first, u32 tile = BLOCK_X) {
+  const auto [i0, j0] = TileAt<16 * R>(n, tile);
   MatrixLoader<R, T> la{a, lda, i0, m, k1, !trans_a}, lb{b, ldb, j0, n, k1, (bool)trans_b};
   sgemm<R>(la, lb, m, n, i0, j0, k0, k1, first);
 }
 
 // The grid is as that of gemm.cu.
 template <int R, class T> DEV void parts_of_k(const T *a, const T *b, u32 m, u32 n, u32 k, u32 parts, u32 part_size, u32 trans_a, u32 trans_b) {
-  const u32 batch = BLOCK_Z / parts, k0 = BLOCK_Z % parts * part_size;
-  sgemm<R>(a + (u64)batch * m * k, b + (u64)batch * k * n, trans_a ? m : k, trans_b ? k : n, m, n, k0, min_(k0 + part_size, k), trans_a, trans_b, BLOCK_Z * m);
+  const u32 count = tiles_of<16 * R>(m, n), z = BLOCK_X / count, batch = z / parts, k0 = z % parts * part_size;
+  sgemm<R>(a + (u64)batch * m * k, b + (u64)batch * k * n, trans_a ? m : k, trans_b ? k : n, m, n, k0, min_(k0 + part_size, k), trans_a, trans_b, z * m, BLOCK_X % count);
 }
 
 #define SGEMM(NAME, R, F, T)                                                                                                       \

@@ -47,6 +47,7 @@ func TestCardsThatCannotBeUsed(t *testing.T) {
 	if err := tiny(dir); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(backend.UseMonitor(hot{}))
 	t4 := []driver.Card{fakegpu.T4}
 	old := fakegpu.T4
 	old.Name, old.Major, old.Minor = "Tesla P100-PCIE-16GB", 6, 0
@@ -62,7 +63,7 @@ func TestCardsThatCannotBeUsed(t *testing.T) {
 		"no such number": {&fakegpu.Driver{Installed: t4}, "cuda:3", 2, []string{"no card cuda:3", "cuda:0 (Tesla T4)"}},
 		"no number":      {&fakegpu.Driver{Installed: t4}, "cuda:x", 2, []string{"want auto, cpu, cuda, cuda:N"}},
 		"unknown device": {&fakegpu.Driver{Installed: t4}, "gpu", 2, []string{"hardware.device", "cuda"}},
-		"full":           {&fakegpu.Driver{Installed: t4, Taken: 14_920 << 20}, "cuda", 3, []string{"does not fit: needs", "left for this process, others hold", "of its 14.", "nvidia-smi"}},
+		"full":           {&fakegpu.Driver{Installed: t4, Taken: 14_920 << 20}, "cuda", 3, []string{"does not fit: needs", "left for this process, others hold", "of its 14.", "(process 1: 14 GiB, process 2)"}},
 		"exclusive":      {&fakegpu.Driver{Installed: t4, Fail: once("cuDevicePrimaryCtxRetain", 1, driver.DeviceUnavailable)}, "cuda", 1, []string{"another process holds the card", "nvidia-smi"}},
 		"broken driver":  {&fakegpu.Driver{Installed: t4, Fail: once("cuDeviceGetCount", 1, driver.SystemMismatch)}, "cuda", 1, []string{"different versions", "restart the machine"}},
 	} {
@@ -212,7 +213,9 @@ func (hot) Sample(uuid string) (nvml.Sample, bool) {
 	return s, uuid == fakegpu.T4.UUID
 }
 
-func (hot) Processes(string) []nvml.Process { return nil }
+func (hot) Processes(string) []nvml.Process {
+	return []nvml.Process{{PID: os.Getpid(), Used: 1}, {PID: 1, Used: 14 << 30}, {PID: 2, Used: -1}}
+}
 
 // What the card tells of itself is in the progress line and in the summary.
 func TestFiguresOfACard(t *testing.T) {

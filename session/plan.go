@@ -59,7 +59,7 @@ func (s *Setup) Target() (plan.Target, error) {
 		// The context is there already, and a plan counts it.
 		context, _ := s.Card.Context()
 		if now := free + context; now < t.Memory {
-			t.Memory, t.Taken = now, t.Memory-now
+			t.Memory, t.Taken, t.TakenBy = now, t.Memory-now, backend.Holders(s.Backend)
 		}
 		t.Budget = int64(s.Config.Hardware.MemoryBudget)
 		return t, nil

@@ -3,6 +3,7 @@ package backend
 import (
 	"errors"
 	"fmt"
+	"os"
 	"strconv"
 	"strings"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/cuda"
 	"github.com/snug-ml/snug/engine/cuda/driver"
+	"github.com/snug-ml/snug/internal/size"
 )
 
 // openDriver loads the driver of NVIDIA cards.
@@ -57,6 +59,27 @@ func Monitor(b engine.Backend) func() nvml.Sample {
 		s, _ := l.Sample(uuid)
 		return s
 	}
+}
+
+// Holders names the other processes that compute on the card of a backend, with the
+// memory that each holds; empty where none can be seen, as in a container.
+func Holders(b engine.Backend) string {
+	c, ok := b.(*cuda.Backend)
+	l := openMonitor()
+	if !ok || l == nil {
+		return ""
+	}
+	var names []string
+	for _, p := range l.Processes(c.Card().UUID) {
+		switch {
+		case p.PID == os.Getpid():
+		case p.Used < 0:
+			names = append(names, fmt.Sprintf("process %d", p.PID))
+		default:
+			names = append(names, fmt.Sprintf("process %d: %s", p.PID, size.Bytes(p.Used)))
+		}
+	}
+	return strings.Join(names, ", ")
 }
 
 // CardOf is the card of a backend with what is known of its model, and the memory

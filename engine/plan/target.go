@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/snug-ml/snug/device"
@@ -18,7 +19,9 @@ type Target struct {
 	// the process can take of main memory. 0: unknown.
 	Memory int64 `json:"memory_bytes"`
 	// Taken is what other processes hold of a card's memory now, which is not in Memory.
-	Taken int64 `json:"memory_taken_bytes,omitempty"`
+	// TakenBy names them, as far as they can be seen.
+	Taken   int64  `json:"memory_taken_bytes,omitempty"`
+	TakenBy string `json:"memory_taken_by,omitempty"`
 	// Budget is the most that the run may plan (hardware.memory_budget); 0: Memory.
 	Budget int64 `json:"memory_budget_bytes,omitempty"`
 	// Rates are the CPU's; a card's are in its table.
@@ -60,7 +63,7 @@ func (t Target) Capacity() int64 {
 func (t Target) capacityText() string {
 	if t.Capacity() == t.Memory {
 		if t.Taken > 0 {
-			return fmt.Sprintf("%s has %s left for this process, others hold %s of its %s (`nvidia-smi` names them)", t.Name, size.Bytes(t.Memory), size.Bytes(t.Taken), size.Bytes(t.Memory+t.Taken))
+			return fmt.Sprintf("%s has %s left for this process, others hold %s of its %s (%s)", t.Name, size.Bytes(t.Memory), size.Bytes(t.Taken), size.Bytes(t.Memory+t.Taken), cmp.Or(t.TakenBy, "`nvidia-smi` may name them"))
 		}
 		return fmt.Sprintf("%s has %s", t.Name, size.Bytes(t.Memory))
 	}

@@ -201,6 +201,8 @@ func (l *lowering) convGradWeight(n *graph.Node, op graph.Conv2DGradWeight) {
 func (l *lowering) convProduct(kernel string, f graph.DType, a, b address, p picture, m, n, k int, d graph.DType, to address) {
 	tile, threads := 64, 128
 	if !l.onTensorCores(f) {
+		rows := map[string]int{"conv_": k, "conv_weight_": m}[kernel] // of the other factor
+		l.steppable(rows)
 		threads, kernel = 256, "s"+kernel
 		if m > 64 && n > 64 && ceil(m, 128)*ceil(n, 128) >= l.sms {
 			tile = 128

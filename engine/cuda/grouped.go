@@ -22,6 +22,7 @@ func (l *lowering) groupedMatmul(n *graph.Node, op graph.GroupedMatMul) {
 	trans := map[bool]string{false: "nn_", true: "nt_"}[op.Trans]
 	switch {
 	case !l.onTensorCores(a.dtype):
+		l.steppable(cols, k)
 		l.runProduct("sgrouped_"+a.dtype.String(), grid, 256, p.u32(flag(op.Trans)), e)
 	case aligned(a, k) && aligned(b, across):
 		l.runProduct("grouped_"+trans+"64_"+a.dtype.String(), grid, 128, p, e)
@@ -48,6 +49,7 @@ func (l *lowering) groupedOuter(n *graph.Node) {
 	grid := [3]int{ceil(cols, 64) * ceil(rows, 64), 1, groups}
 	switch {
 	case !l.onTensorCores(a.dtype):
+		l.steppable(rows, cols)
 		l.runProduct("sgrouped_outer_"+a.dtype.String(), grid, 256, p, e)
 	case aligned(a, rows) && aligned(b, cols):
 		l.runProduct("grouped_outer_64_"+a.dtype.String(), grid, 128, p, e)

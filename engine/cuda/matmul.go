@@ -183,10 +183,19 @@ func (l *lowering) gemm(p product, e *epilogue, parts, size int) {
 		}
 		kernel = "gemm_" + kernel + "_" + transposes(p) + "_" + p.a.dtype.String()
 	} else {
+		l.steppable(p.m, p.n, p.k)
 		kernel, threads = "sgemm_"+kernel+"_"+p.a.dtype.String(), 256
 		params.u32(flag(p.a.trans), flag(p.b.trans))
 	}
 	l.runProduct(kernel, [3]int{ceil(p.n, s) * ceil(p.m, s) * p.batch * parts, 1, 1}, threads, params, e)
+}
+
+// steppable fails where rows of a product in float have elements of which 32 rows
+// cannot be counted in 32 bits, which is how the kernels step over them.
+func (l *lowering) steppable(row ...int) {
+	if n := slices.Max(row); n >= 1<<27 {
+		l.fail("a product in float of rows of %d elements: want fewer than 2^27", n)
+	}
 }
 
 // runProduct launches a kernel with an epilogue in its places.

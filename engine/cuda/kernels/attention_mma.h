@@ -51,13 +51,6 @@ template <class T> struct Vectors {
   u32 stride, size, end;
 };
 
-// A value, but the compilers do not see that it is the same each time: addresses made of
-// it are computed where they are used, where all together need too many registers.
-DEV u32 anew(u32 v) {
-  asm volatile("" : "+r"(v));
-  return v;
-}
-
 // Copies vectors from.. to ROWS rows of a tile. From sm_80 on they arrive by arrived().
 template <int ROWS, int D, class T> DEV void fetch(const Tile<D> &to, const Vectors<T> &v, u32 from) {
   constexpr u32 all = ROWS * D / 8, steps = (all + 127) / 128;

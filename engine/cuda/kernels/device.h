@@ -96,6 +96,13 @@ struct Divisor {
   }
 };
 
+// A value, but the compilers do not see that it is the same each time: addresses made of
+// it are computed where they are used, where all together need too many registers.
+DEV u32 anew(u32 v) {
+  asm volatile("" : "+r"(v));
+  return v;
+}
+
 DEV float shuffle_xor(float v, int lanes) { float r; asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 0x1f, 0xffffffff;" : "=f"(r) : "f"(v), "r"(lanes)); return r; }
 DEV u32 shuffle_xor(u32 v, int lanes) { u32 r; asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 0x1f, 0xffffffff;" : "=r"(r) : "r"(v), "r"(lanes)); return r; }
 DEV double shuffle_xor(double v, int lanes) {

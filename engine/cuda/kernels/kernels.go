@@ -36,28 +36,15 @@ func Family(target int, name string) (string, error) {
 
 // kernel is a kernel within the text of its family.
 type kernel struct {
-	family *family
-	text   string // from the parameters on, without what closes it
+	text string // from the parameters on, without what closes it
+	// shared are the declarations of shared memory of its family.
+	shared *[]string
 }
 
-// family is what the kernels of a source file have in common.
-type family struct {
-	name   string
-	shared []string // declarations of shared memory
-}
-
-// Names are the kernels of a target by their family, sorted.
-func Names(target int) (map[string][]string, error) {
+// Names are the kernels of a target, sorted.
+func Names(target int) ([]string, error) {
 	all, err := libraries[target]()
-	if err != nil {
-		return nil, err
-	}
-	names := map[string][]string{}
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		f := all[name].family.name
-		names[f] = append(names[f], name)
-	}
-	return names, nil
+	return slices.Sorted(maps.Keys(all)), err
 }
 
 // Kernel is the text of one kernel from its parameters on: what follows its name.
@@ -71,14 +58,14 @@ func Kernel(target int, name string) (string, error) {
 		return "", fmt.Errorf("there is no kernel %s for sm_%d", name, target)
 	}
 	head, body, _ := strings.Cut(k.text, "\n{\n")
-	return "(" + head + "\n{\n" + k.family.sharedBy(body) + body + "\n}\n\n", nil
+	return "(" + head + "\n{\n" + k.sharedBy(body) + body + "\n}\n\n", nil
 }
 
 // sharedBy are the declarations of the shared memory that a kernel uses and has in
 // common with others of its family, for a copy of its own.
-func (f *family) sharedBy(body string) string {
+func (k kernel) sharedBy(body string) string {
 	var own strings.Builder
-	for _, line := range f.shared {
+	for _, line := range *k.shared {
 		name := line[strings.LastIndexByte(line, ' ')+1:]
 		name, _, _ = strings.Cut(strings.TrimSuffix(name, ";"), "[")
 		if mentions(body, name) {
@@ -119,17 +106,17 @@ func library(target int) (map[string]kernel, error) {
 	}
 	found := map[string]kernel{}
 	for _, file := range list {
-		f := &family{name: strings.TrimSuffix(file.Name(), ".ptx")}
-		text, err := Family(target, f.name)
+		text, err := Family(target, strings.TrimSuffix(file.Name(), ".ptx"))
 		if err != nil {
 			return nil, err
 		}
+		shared := new([]string)
 		// Kernels follow each other; shared memory is declared before and between them.
 		for text != "" {
 			between, rest, _ := strings.Cut(text, ".visible .entry ")
 			for line := range strings.Lines(between) {
 				if strings.HasPrefix(line, ".shared ") {
-					f.shared = append(f.shared, strings.TrimSpace(line))
+					*shared = append(*shared, strings.TrimSpace(line))
 				}
 			}
 			if rest == "" {
@@ -141,7 +128,7 @@ func library(target int) (map[string]kernel, error) {
 			if body, text, ended = strings.Cut(rest, "\n}\n"); !ended {
 				return nil, fmt.Errorf("kernel %s of sm_%d has no end", name, target)
 			}
-			found[name] = kernel{f, body}
+			found[name] = kernel{body, shared}
 		}
 	}
 	return found, nil

@@ -32,15 +32,15 @@ KERNEL __launch_bounds__(256) adamw(const Parameter *table, u32 count, const flo
   const float c1 = l1 < -26.0f ? 1.0f : -expm1_(l1), c2 = l2 < -26.0f ? 1.0f : -expm1_(l2);
   const u64 at = ((u64)(BLOCK_X - p.first) * 256 + TID) * 4;
   if (at >= p.n) return;
-  const bool whole = at + 4 <= p.n;
+  const int left = p.n - at < 4 ? (int)(p.n - at) : 4;
   float w[4], g[4], m[4], v[4];
   auto get = [&](float (&x)[4], const float *from) {
-    if (whole) load(x, from + at);
-    else UNROLL for (int k = 0; k < 4; k++) x[k] = at + k < p.n ? from[at + k] : 0.0f;
+    if (left == 4) load(x, from + at);
+    else UNROLL for (int k = 0; k < 4; k++) x[k] = k < left ? from[at + k] : 0.0f;
   };
   auto put = [&](float *to, const float (&x)[4]) {
-    if (whole) store(to + at, x);
-    else UNROLL for (int k = 0; k < 4; k++) if (at + k < p.n) to[at + k] = x[k];
+    if (left == 4) store(to + at, x);
+    else UNROLL for (int k = 0; k < 4; k++) if (k < left) to[at + k] = x[k];
   };
   if (apply) {
     get(w, p.w);

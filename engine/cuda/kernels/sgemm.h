@@ -26,26 +26,28 @@ template <int R, class T> struct MatrixLoader {
   u32 ld, i0, limit, k1;
   bool inside;
   MEMBER void fetch(float (&v)[R / 2], u32 k0) {
-    UNROLL for (int p = 0; p < R / 2; p++) {
-      const Element<R> e(p, inside);
-      const u32 i = i0 + e.i, k = k0 + e.k;
-      v[p] = i < limit && k < k1 ? to_f32(x[inside ? (u64)i * ld + k : (u64)k * ld + i]) : 0.0f;
-    }
+    // By steps from the thread's first element, so that few addresses are kept.
+    const Element<R> e(0, inside), next(1, inside);
+    const u32 i = anew(i0 + e.i), k = k0 + e.k, di = next.i - e.i, dk = next.k - e.k;
+    const T *at = x + (inside ? (u64)i * ld + k : (u64)k * ld + i);
+    const u32 step = ld * (di + dk); // below 2^32: see matmul.go
+    UNROLL for (int p = 0; p < R / 2; p++) v[p] = i + p * di < limit && k + p * dk < k1 ? to_f32(at[(u64)p * step]) : 0.0f;
   }
 };
 template <int R> DEV void put(float *s, const float (&v)[R / 2], bool inside) {
-  UNROLL for (int p = 0; p < R / 2; p++) {
-    const Element<R> e(p, inside);
-    s[e.k * (16 * R + 4) + e.i] = v[p];
-  }
+  constexpr u32 L = 16 * R + 4;
+  const Element<R> e(0, inside), next(1, inside);
+  float *const at = s + anew(e.k * L + e.i);
+  const u32 step = (next.k - e.k) * L + next.i - e.i;
+  UNROLL for (int p = 0; p < R / 2; p++) at[p * step] = v[p];
 }
 
 // The tile of [m, n] that begins at (i0, j0), of what two loaders bring, K from k0 to
 // k1. Row 0 of C is row first of the whole result.
 template <int R, class A, class B> DEV void sgemm(A &la, B &lb, u32 m, u32 n, u32 i0, u32 j0, u32 k0, u32 k1, u32 first) {
   constexpr int S = 16 * R, L = S + 4;
-  __shared__ ALIGNED(16) float sa[2][8 * L];
-  __shared__ ALIGNED(16) float sb[2][8 * L];
+  __shared__ ALIGNED(16) float shared[4 * 8 * L];
+  float(*sa)[8 * L] = (float(*)[8 * L])shared, (*sb)[8 * L] = sa + 2;
   const u32 ti = (TID >> 4) * 4, tj = (TID & 15) * 4;
   float acc[R][R];
   UNROLL for (int i = 0; i < R; i++) UNROLL for (int j = 0; j < R; j++) acc[i][j] = 0.0f;
@@ -64,7 +66,9 @@ template <int R, class A, class B> DEV void sgemm(A &la, B &lb, u32 m, u32 n, u3
       lb.fetch(vb, at + 8);
     }
     SYNC();
-    UNROLL for (int q = 0; q < 8; q++) {
+    // Step by step: operands of several find no room in 128 registers. Other warps
+    // hide the loop, since sums keep their pipe busy for two clocks each.
+    NO_UNROLL for (int q = 0; q < 8; q++) {
       float x[R], y[R];
       UNROLL for (int h = 0; h < R / 4; h++) { // in quarters of 64, so that neighbors read neighbors
         float4_load(x + 4 * h, sa[now] + q * L + ti + 64 * h);
@@ -77,13 +81,22 @@ template <int R, class A, class B> DEV void sgemm(A &la, B &lb, u32 m, u32 n, u3
       put<R>(sb[now ^ 1], vb, lb.inside);
     }
   }
-  UNROLL for (int i = 0; i < R; i++) {
-    const u32 row = i0 + ti + (i & 3) + (i >> 2) * 64;
-    UNROLL for (int h = 0; h < R / 4; h++) {
-      const u32 col = j0 + tj + h * 64;
+  // The results go to their places from shared memory, P rows of a thread's at a
+  // time: a loop in which no other result is touched needs few registers, and there is
+  // one copy of the body for P rows.
+  constexpr int P = R / 2;
+  const u32 thread = anew(TID);
+  Neighbors<float, 4> *const staged = (Neighbors<float, 4> *)shared + thread; // 256 apart: no bank is met twice
+  SYNC();
+  UNROLL for (int g = 0; g < R / P; g++) UNROLL for (int h = 0; h < R / 4; h++) {
+    UNROLL for (int r = 0; r < P; r++) UNROLL for (int e = 0; e < 4; e++) staged[256 * r].v[e] = acc[g * P + r][4 * h + e];
+    const u32 col = j0 + (thread & 15) * 4 + h * 64;
+    NO_UNROLL for (int r = 0; r < P; r++) {
+      const u32 i = g * P + r, row = i0 + (thread >> 4) * 4 + (i & 3) + (i >> 2) * 64;
       const bool ok = row < m && col < n;
       PLACE_LOAD(0, first + row, col, ok);
-      PLACE_BODY(0, *(const float(*)[4])(acc[i] + 4 * h), first + row, col, ok);
+      const Neighbors<float, 4> v = staged[256 * r];
+      PLACE_BODY(0, v.v, first + row, col, ok);
     }
   }
 }

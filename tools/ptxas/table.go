@@ -1,0 +1,151 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// row is a group of kernels in the table: those that differ in formats alone, or in
+// what was fused into them. Its figures are those of the worst.
+type row struct {
+	name      string
+	kernels   int
+	threads   int
+	t4        figures
+	registers map[string]int // by architecture, from the PTX for sm_80
+}
+
+// formats are what the names of a group's kernels differ in.
+var formats = regexp.MustCompile(`_(f16|bf16|f32|i32)(_|$)`)
+
+// group is the name of a kernel without formats.
+func group(kernel string) string {
+	name := kind(kernel)
+	for {
+		shorter := formats.ReplaceAllString(name, "$2")
+		if shorter == name {
+			return name
+		}
+		name = shorter
+	}
+}
+
+var maxThreads = regexp.MustCompile(`\.maxntid (\d+), 1, 1`)
+
+// rows are the table by the figures of one assembler. texts are the kernels of all
+// targets by name.
+func rows(of assembled, texts []map[string]string) ([]*row, error) {
+	found := map[string]*row{}
+	counted := map[string]bool{}
+	for _, t := range texts {
+		for name, text := range t {
+			g := group(name)
+			r := found[g]
+			if r == nil {
+				r = &row{name: g, registers: map[string]int{}}
+				found[g] = r
+			}
+			if !counted[name] {
+				counted[name] = true
+				r.kernels++
+			}
+			m := maxThreads.FindStringSubmatch(text)
+			if m == nil {
+				return nil, fmt.Errorf("kernel %s does not say how many threads it has: add __launch_bounds__", name)
+			}
+			r.threads = max(r.threads, number(m[1]))
+		}
+	}
+	for b, kernels := range of {
+		for name, f := range kernels {
+			r := found[group(name)]
+			if b.sm == 80 {
+				r.registers[b.arch] = max(r.registers[b.arch], f.registers)
+			}
+			if b.arch == "sm_75" {
+				r.t4.registers, r.t4.shared = max(r.t4.registers, f.registers), max(r.t4.shared, f.shared)
+			}
+		}
+	}
+	return slices.SortedFunc(maps.Values(found), func(a, b *row) int { return cmp.Compare(a.name, b.name) }), nil
+}
+
+// occupancy is how many blocks of a kernel a multiprocessor of a T4 holds, and what
+// lets it hold no more.
+func occupancy(threads int, f figures) (blocks int, limit string) {
+	const (
+		warpsOfSM      = 32
+		blocksOfSM     = 16
+		sharedOfSM     = 64 << 10
+		schedulers     = 4
+		registersOfOne = 65536 / schedulers
+		registerUnit   = 256 // of a warp
+		sharedUnit     = 256
+	)
+	warps := up(threads, 32) / 32
+	blocks, limit = blocksOfSM, "blocks"
+	at := func(n int, what string) {
+		if n < blocks {
+			blocks, limit = n, what
+		}
+	}
+	at(warpsOfSM/warps, "threads")
+	at(registersOfOne/up(32*f.registers, registerUnit)*schedulers/warps, "registers")
+	if f.shared > 0 {
+		at(sharedOfSM/up(f.shared, sharedUnit), "shared memory")
+	}
+	return blocks, limit
+}
+
+func up(n, unit int) int { return (n + unit - 1) / unit * unit }
+
+// markdown is docs/kernels.md.
+func markdown(by []assembler, rows []*row) string {
+	var w strings.Builder
+	versions := make([]string, len(by))
+	for i, a := range by {
+		versions[i] = a.version
+	}
+	fmt.Fprintf(&w, `# Kernels of engine/cuda
+
+Written by tools/ptxas, which assembles every kernel and those generated for the
+presets and the conformance table with NVIDIA's ptxas: the code for sm_75 for sm_75, 86
+and 89, that for sm_80 for sm_80, 86, 89, 90 and 120. No kernel spills registers or uses
+local memory on a card that is given it. No card is needed:
+
+    go run ./tools/ptxas --doc docs/kernels.md   # after a change of kernels
+    .ci/run kernels                              # compares, where a ptxas is found
+
+Two versions of ptxas are used, one of CUDA 12 and one of CUDA 13, since drivers of
+either are in use and they disagree about some PTX. Both are Python packages; NVIDIA's
+license lets anybody use them, not pass them on. The compiler, which the committed PTX
+is made by, is Debian's and Ubuntu's clang-19:
+
+    pip install --no-deps --target DIR nvidia-cuda-nvcc-cu12==12.9.86 nvidia-cuda-nvcc==13.2.86
+    export SNUG_PTXAS=DIR/nvidia/cuda_nvcc/bin/ptxas:DIR/nvidia/cu13/bin/ptxas
+    apt-get install clang-19
+
+Assembled by ptxas %s; the figures are those of the last.
+
+A row stands for kernels that differ in formats, or in what was fused into them, and
+has the highest registers and shared memory of them. Blocks are those that a
+multiprocessor of a T4 holds at a time: 65,536 registers, given to warps in units of
+256, 64 KiB of shared memory, 1,024 threads, 16 blocks. These are computed, not
+measured.
+
+`, strings.Join(versions, " and "))
+	w.WriteString("| kernel | variants | threads | registers, sm_75 | shared bytes | blocks on a T4 | warps of 32 | limit | registers, sm_80 | sm_90 |\n|---|--:|--:|--:|--:|--:|--:|---|--:|--:|\n")
+	for _, r := range rows {
+		t4 := "| | | | | "
+		if r.t4.registers > 0 {
+			blocks, limit := occupancy(r.threads, r.t4)
+			t4 = fmt.Sprintf("| %d | %d | %d | %d | %s ", r.t4.registers, r.t4.shared, blocks, blocks*up(r.threads, 32)/32, limit)
+		}
+		fmt.Fprintf(&w, "| %s | %d | %d %s| %d | %d |\n", r.name, r.kernels, r.threads, t4, r.registers["sm_80"], r.registers["sm_90"])
+	}
+	return w.String()
+}

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Compiles the kernels to PTX, which is committed: nobody who leaves them alone
+# Compiles the kernels to PTX, which is committed compressed: nobody who leaves them alone
 # needs a compiler. The same compiler writes the same bytes.
 #
 #   ./build.sh           needs clang++-19 (Debian and Ubuntu: apt-get install clang-19)
@@ -20,14 +20,19 @@ fi
 compile() {
   "$CLANG" -x cuda --cuda-device-only -nocudainc -nocudalib --cuda-gpu-arch="$2" -Xclang -target-feature -Xclang +ptx70 \
     -O3 -ffp-contract=on -std=c++20 -Wall -Wextra -Werror -Wno-unknown-cuda-version -S "$1" -o - |
-    sed -E '/^[[:space:]]*\/\/ (begin|end) inline asm$/d; /^\/\/ %bb/d; s/[[:space:]]+\/\/ (@|-- |%).*$//' >"$3"
+    sed -E '/^[[:space:]]*\/\/ (begin|end) inline asm$/d; /^\/\/ %bb/d; s/[[:space:]]+\/\/ (@|-- |%).*$//' | gzip -9n >"$3"
 }
 for sm in sm_75 sm_80; do
   mkdir -p "$out/$sm"
   for f in *.cu; do
-    compile "$f" "$sm" "$out/$sm/${f%.cu}.ptx"
+    compile "$f" "$sm" "$out/$sm/${f%.cu}.ptx.gz"
   done
 done
-if [ "$out" != ptx ]; then
-  diff -rq "$out" ptx || { echo "out of date: run engine/cuda/kernels/build.sh" >&2; exit 1; }
+if [ "$out" != ptx ]; then # what is in the files is compared: compressors differ
+  stale=0
+  for f in "$out"/*/*.gz ptx/*/*.gz; do
+    name=$(basename "$(dirname "$f")")/$(basename "$f")
+    cmp -s <(gzip -dc "$out/$name") <(gzip -dc "ptx/$name") || { echo "out of date: $name" >&2; stale=1; }
+  done
+  [ "$stale" = 0 ] || { echo "run engine/cuda/kernels/build.sh" >&2; exit 1; }
 fi

@@ -3,8 +3,10 @@
 package kernels
 
 import (
+	"compress/gzip"
 	"embed"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -30,8 +32,17 @@ func Target(capability int) (best int) {
 
 // Family is the text of a source file, by its name without extension.
 func Family(target int, name string) (string, error) {
-	text, err := files.ReadFile(fmt.Sprintf("ptx/sm_%d/%s.ptx", target, name))
-	return string(text), err
+	packed, err := files.Open(fmt.Sprintf("ptx/sm_%d/%s.ptx.gz", target, name))
+	if err != nil {
+		return "", err
+	}
+	text, err := gzip.NewReader(packed)
+	if err != nil {
+		return "", err
+	}
+	var out strings.Builder
+	_, err = io.Copy(&out, text)
+	return out.String(), err
 }
 
 // kernel is a kernel within the text of its family.
@@ -106,7 +117,7 @@ func library(target int) (map[string]kernel, error) {
 	}
 	found := map[string]kernel{}
 	for _, file := range list {
-		text, err := Family(target, strings.TrimSuffix(file.Name(), ".ptx"))
+		text, err := Family(target, strings.TrimSuffix(file.Name(), ".ptx.gz"))
 		if err != nil {
 			return nil, err
 		}

@@ -57,6 +57,11 @@ func (m Net) evaluation(text heldOut, rows, limit int) *train.Evaluation[tally] 
 // findings sums micro-batches up.
 func (m Net) findings(text heldOut, parts []tally) *findings {
 	f := &findings{net: m, perByte: text.perByte(), batches: float64(len(parts))}
+	tokens := 0
+	for i := range parts {
+		tokens += len(parts[i].losses)
+	}
+	f.reserve(tokens)
 	for i := range parts {
 		f.add(&parts[i])
 	}
@@ -105,6 +110,15 @@ func (m Net) read(labels []int32, weights []float32, out train.Outputs) (t tally
 	if err != nil {
 		return t, err
 	}
+	if losses != nil {
+		counted := 0
+		for _, w := range weights {
+			if w != 0 {
+				counted++
+			}
+		}
+		t.reserve(counted)
+	}
 	for i, w := range weights {
 		if w == 0 {
 			continue
@@ -120,6 +134,14 @@ func (m Net) read(labels []int32, weights []float32, out train.Outputs) (t tally
 		}
 	}
 	return t, nil
+}
+
+// reserve makes room for what is kept of n tokens: there are hundreds of thousands.
+func (t *tally) reserve(n int) {
+	if n > 0 {
+		t.losses, t.errors = make([]float64, 0, n), make([]float64, 0, n)
+		t.confidence, t.right = make([]float64, 0, n), make([]bool, 0, n)
+	}
 }
 
 func float64s(x []float32) (y []float64) {

@@ -28,7 +28,9 @@ type promise struct {
 
 // promises are the stated quality of the quickstarts.
 var promises = []promise{
-	{"refocused", "loss, nats a token", "summary.json", "eval_loss", 3.6, true, "baseline_bigram_loss"},
+	// Which packages are held out goes by the seed, and they differ by a tenth of a nat,
+	// as their bigrams do.
+	{"refocused", "loss, nats a token", "summary.json", "eval_loss", 3.75, true, "baseline_bigram_loss"},
 
 	{"moderation", "F1 at a half, test", "report.json", "model.test.at_a_half.f1", 0.80, false, "baseline.test.at_a_half.f1"},
 	{"moderation", "log loss, test", "report.json", "model.test.log_loss", 0.2, true, "baseline.test.log_loss"},

@@ -214,8 +214,8 @@ func (d *cached) prefill(row int, ids []int32, score func(i int, logits []float3
 		return 0, err
 	}
 	d.counts[row] += d.chunk
-	if score == nil {
-		return d.chunk, nil
+	if score == nil { // the inputs are written again next
+		return d.chunk, d.x.Sync()
 	}
 	logits, err := d.x.OutputF32(fn, outputLogits)
 	if err != nil {

@@ -28,6 +28,7 @@ import (
 
 	"github.com/snug-ml/snug/engine/cuda/kernels"
 	"github.com/snug-ml/snug/internal/durable"
+	"github.com/snug-ml/snug/internal/regular"
 )
 
 type options struct {
@@ -151,7 +152,7 @@ func summary(by []assembler, all map[string]assembled) string {
 
 // compare holds the table against the file that is committed.
 func (o *options) compare(want string) error {
-	have, err := os.ReadFile(o.Check)
+	have, err := regular.Read(o.Check, regular.Text)
 	if err != nil {
 		return err
 	}

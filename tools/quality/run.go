@@ -226,8 +226,13 @@ func (x *result) misses() (out []string) {
 		if !p.better(v, p.bound) && v != p.bound {
 			out = append(out, fmt.Sprintf("%s is %.4g, promised is %.4g", p.name, v, p.bound))
 		}
-		if base, ok := x.Baselines[p.name]; ok && !p.better(v, base) {
-			out = append(out, fmt.Sprintf("%s is %.4g, its baseline %.4g", p.name, v, base))
+		base, ok := x.Baselines[p.name]
+		want := base + p.margin
+		if p.lower {
+			want = base - p.margin
+		}
+		if ok && !p.better(v, want) {
+			out = append(out, fmt.Sprintf("%s is %.4g, its baseline %.4g, better by %.4g is promised", p.name, v, base, p.margin))
 		}
 	}
 	return out

@@ -24,34 +24,36 @@ type promise struct {
 	// baseline leads to the figure of the same file that must be beaten; empty:
 	// there is none.
 	baseline string
+	// margin is by how much, where that is promised too.
+	margin float64
 }
 
 // promises are the stated quality of the quickstarts.
 var promises = []promise{
-	// Which packages are held out goes by the seed, and they differ by a tenth of a nat,
-	// as their bigrams do.
-	{"refocused", "loss, nats a token", "summary.json", "eval_loss", 3.75, true, "baseline_bigram_loss"},
+	// The seed decides which packages are held out too, and they differ by half a nat,
+	// for bigrams as for the model: what is promised is the distance.
+	{"refocused", "loss, nats a token", "summary.json", "eval_loss", 4.2, true, "baseline_bigram_loss", 0.6},
 
-	{"moderation", "F1 at a half, test", "report.json", "model.test.at_a_half.f1", 0.80, false, "baseline.test.at_a_half.f1"},
-	{"moderation", "log loss, test", "report.json", "model.test.log_loss", 0.2, true, "baseline.test.log_loss"},
+	{"moderation", "F1 at a half, test", "report.json", "model.test.at_a_half.f1", 0.80, false, "baseline.test.at_a_half.f1", 0},
+	{"moderation", "log loss, test", "report.json", "model.test.log_loss", 0.2, true, "baseline.test.log_loss", 0},
 	// The bag of words ranks as well with some splits.
-	{"moderation", "ROC AUC, test", "report.json", "model.test.roc_auc", 0.95, false, ""},
+	{"moderation", "ROC AUC, test", "report.json", "model.test.roc_auc", 0.95, false, "", 0},
 
-	{"agiformer", "loss, nats a byte", "summary.json", "eval_loss", 1.6, true, "baseline_bigram_loss"},
-	{"agiformer", "accuracy of a byte", "summary.json", "metrics.accuracy", 0.57, false, ""},
+	{"agiformer", "loss, nats a byte", "summary.json", "eval_loss", 1.6, true, "baseline_bigram_loss", 0},
+	{"agiformer", "accuracy of a byte", "summary.json", "metrics.accuracy", 0.57, false, "", 0},
 
-	{"cloudbase", "R2, test", "report.json", "sides.test.r2", 0.93, false, ""},
-	{"cloudbase", "RMSE in km, test", "report.json", "sides.test.rmse", 0.13, true, "sides.test.baseline_rmse"},
+	{"cloudbase", "R2, test", "report.json", "sides.test.r2", 0.93, false, "", 0},
+	{"cloudbase", "RMSE in km, test", "report.json", "sides.test.rmse", 0.13, true, "sides.test.baseline_rmse", 0},
 
-	{"dynamo", "phase 0: loss, nats", "phase0-encoder/summary.json", "metrics.eval_loss", 5.0, true, "baseline_unigram_loss"},
-	{"dynamo", "sentiment: accuracy", "phase1-sentiment/result.json", "metrics.score", 0.75, false, "metrics.baseline_score"},
-	{"dynamo", "qa: token F1", "phase1-qa/result.json", "metrics.score", 0.65, false, "metrics.baseline_score"},
-	{"dynamo", "summarization: ROUGE-L", "phase1-summarization/result.json", "metrics.score", 0.05, false, "metrics.baseline_score"},
-	{"dynamo", "code_generation: ROUGE-L", "phase1-code_generation/result.json", "metrics.score", 0.24, false, "metrics.baseline_score"},
-	{"dynamo", "translation: ROUGE-L", "phase1-translation/result.json", "metrics.score", 0.65, false, "metrics.baseline_score"},
-	{"dynamo", "router: accuracy", "phase2-router/result.json", "metrics.routing_accuracy", 0.9, false, ""},
-	{"dynamo", "mean score, routed", "phase2-router/result.json", "systems.router, hard.mean", 0.45, false, "systems.uniform.mean"},
-	{"dynamo", "mean score, routed, after phase 3", "phase3-joint/result.json", "systems.router, hard.mean", 0.45, false, "systems.uniform.mean"},
+	{"dynamo", "phase 0: loss, nats", "phase0-encoder/summary.json", "metrics.eval_loss", 5.0, true, "baseline_unigram_loss", 0},
+	{"dynamo", "sentiment: accuracy", "phase1-sentiment/result.json", "metrics.score", 0.75, false, "metrics.baseline_score", 0},
+	{"dynamo", "qa: token F1", "phase1-qa/result.json", "metrics.score", 0.65, false, "metrics.baseline_score", 0},
+	{"dynamo", "summarization: ROUGE-L", "phase1-summarization/result.json", "metrics.score", 0.05, false, "metrics.baseline_score", 0},
+	{"dynamo", "code_generation: ROUGE-L", "phase1-code_generation/result.json", "metrics.score", 0.24, false, "metrics.baseline_score", 0},
+	{"dynamo", "translation: ROUGE-L", "phase1-translation/result.json", "metrics.score", 0.65, false, "metrics.baseline_score", 0},
+	{"dynamo", "router: accuracy", "phase2-router/result.json", "metrics.routing_accuracy", 0.9, false, "", 0},
+	{"dynamo", "mean score, routed", "phase2-router/result.json", "systems.router, hard.mean", 0.45, false, "systems.uniform.mean", 0},
+	{"dynamo", "mean score, routed, after phase 3", "phase3-joint/result.json", "systems.router, hard.mean", 0.45, false, "systems.uniform.mean", 0},
 }
 
 // systems are those of the table, in its order.

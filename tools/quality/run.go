@@ -232,7 +232,11 @@ func (x *result) misses() (out []string) {
 			want = base - p.margin
 		}
 		if ok && !p.better(v, want) {
-			out = append(out, fmt.Sprintf("%s is %.4g, its baseline %.4g, better by %.4g is promised", p.name, v, base, p.margin))
+			miss := fmt.Sprintf("%s is %.4g, its baseline %.4g", p.name, v, base)
+			if p.margin > 0 {
+				miss += fmt.Sprintf(", promised is %.4g better", p.margin)
+			}
+			out = append(out, miss)
 		}
 	}
 	return out

@@ -85,7 +85,7 @@ type Component struct {
 // GoRuntime is what the process holds outside the arena on the CPU: the
 // binary's pages, the buffers of a run, stacks. It is a stated allowance, not a
 // measurement of the run.
-const GoRuntime = 50 << 20
+const GoRuntime = 56 << 20
 
 // New plans the program for the target.
 func New(p *engine.Program, t Target, r Run) *Report {

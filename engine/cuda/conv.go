@@ -5,6 +5,7 @@ import (
 	"math/bits"
 
 	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/internal/tiling"
 )
 
 // picture is the matrix of a convolution; see kernels/conv.cu. Its rows are the
@@ -199,19 +200,15 @@ func (l *lowering) convGradWeight(n *graph.Node, op graph.Conv2DGradWeight) {
 // convProduct launches a product of which one factor is a picture, and gives the
 // result in a format. A long K is cut where there are too few tiles for the card.
 func (l *lowering) convProduct(kernel string, f graph.DType, a, b address, p picture, m, n, k int, d graph.DType, to address) {
+	cut := tiling.Product{Batch: 1, M: m, N: n, K: k}
 	tile, threads := 64, 128
 	if !l.onTensorCores(f) {
 		rows := map[string]int{"conv_": k, "conv_weight_": m}[kernel] // of the other factor
 		l.steppable(rows)
 		threads, kernel = 256, "s"+kernel
-		if m > 64 && n > 64 && ceil(m, 128)*ceil(n, 128) >= l.sms {
-			tile = 128
-		}
+		tile = cut.Tile(l.sms)
 	}
-	tiles := ceil(m, tile) * ceil(n, tile)
-	parts := max(1, min(2*l.sms/tiles, k/512))
-	size := ceil(ceil(k, parts), 32) * 32
-	parts = ceil(k, size)
+	parts, size := cut.Split(l.sms, tile)
 	e := plain(d, n, to)
 	var partial address
 	if parts > 1 {
@@ -219,7 +216,7 @@ func (l *lowering) convProduct(kernel string, f graph.DType, a, b address, p pic
 		e = plain(graph.F32, n, partial)
 	}
 	q := new(params).ptr(a).ptr(b).picture(p).u32(m, n, k, size)
-	l.runProduct(fmt.Sprintf("%s%d_%v", kernel, tile, f), [3]int{ceil(m, tile) * ceil(n, tile), 1, parts}, threads, q, e)
+	l.runProduct(fmt.Sprintf("%s%d_%v", kernel, tile, f), [3]int{cut.Tiles(tile), 1, parts}, threads, q, e)
 	if parts == 1 {
 		return
 	}

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/internal/tiling"
 )
 
 // factor is an operand of a product where it lies, a matrix or a batch of them.
@@ -110,7 +111,8 @@ func (l *lowering) product(p product, e *epilogue) {
 	if p.a.dtype != p.b.dtype {
 		p.a, p.b = l.wide(p.a, p.batch*p.m*p.k), l.wide(p.b, p.batch*p.k*p.n)
 	}
-	if parts, size := l.split(p); parts > 1 {
+	cut := p.tiled()
+	if parts, size := cut.Split(l.sms, cut.Tile(l.sms)); parts > 1 {
 		sum := l.take(4 * int64(p.m) * int64(p.n))
 		partial := l.take(4 * int64(parts) * int64(p.m) * int64(p.n))
 		l.gemm(p, plain(graph.F32, p.n, partial), parts, size)
@@ -144,30 +146,14 @@ func (l *lowering) onTensorCores(d graph.DType) bool {
 // of 16 bytes.
 func aligned(f factor, n int) bool { return n%8 == 0 && f.at.offset%16 == 0 }
 
-// tile is the extent of a block's part of C.
-func (l *lowering) tile(p product) int {
-	if p.m > 64 && p.n > 64 && p.batch*ceil(p.m, 128)*ceil(p.n, 128) >= l.sms {
-		return 128
-	}
-	return 64
-}
-
-// split cuts a long K into parts where there are too few tiles for the card.
-func (l *lowering) split(p product) (parts, size int) {
-	const least = 512 // of K, so that a part is worth its way through memory
-	s := l.tile(p)
-	tiles := p.batch * ceil(p.m, s) * ceil(p.n, s)
-	parts = min(2*l.sms/tiles, p.k/least)
-	if p.batch > 1 || parts < 2 {
-		return 1, p.k
-	}
-	size = ceil(ceil(p.k, parts), 32) * 32
-	return ceil(p.k, size), size
+// tiled is p as it is cut into tiles.
+func (p product) tiled() tiling.Product {
+	return tiling.Product{Batch: p.batch, M: p.m, N: p.n, K: p.k}
 }
 
 // gemm launches a product; part i of K gives rows i*m.. of the result.
 func (l *lowering) gemm(p product, e *epilogue, parts, size int) {
-	s := l.tile(p)
+	s := p.tiled().Tile(l.sms)
 	kernel := map[int]string{64: "64", 128: "128"}[s]
 	params := new(params).ptr(p.a.at).ptr(p.b.at).u32(p.m, p.n, p.k, parts, size)
 	threads := 128

@@ -18,40 +18,20 @@ func (l *lowering) reduceInto(op graph.Reduce, t graph.Type, x, out address) {
 	if op.Kind == graph.ReduceMax {
 		name = "max_"
 	}
-	outer, rows, cols, ok := columnsOf(op, t.Shape)
-	if !ok { // bring what is reduced to the end
+	outer, rows, cols, ok := op.Matrices(t.Shape)
+	switch {
+	case !ok: // bring what is reduced to the end
 		rows, cols = op.Count(t.Shape), 1
 		outer = int(t.Shape.Elems()) / rows
 		x = l.reducedLast(op, t, x)
+	case rows == 1: // nothing is joined: every element is a row of its own
+		outer, cols = outer*cols, 1
 	}
 	if cols == 1 {
 		l.reduceRows(name, t.DType, x, out, outer, rows, scale)
 		return
 	}
 	l.reduceColumns(name, t.DType, x, out, outer, rows, cols, scale)
-}
-
-// columnsOf sees a reduction over neighboring dimensions as that of outer matrices
-// over their rows; cols is 1 where the last dimension is reduced.
-func columnsOf(op graph.Reduce, s graph.Shape) (outer, rows, cols int, ok bool) {
-	outer, rows, cols = 1, 1, 1
-	for i := len(s) - 1; i >= 0; i-- {
-		switch {
-		case s[i] == 1:
-		case !op.Has(i) && rows == 1:
-			cols *= s[i]
-		case op.Has(i) && outer == 1:
-			rows *= s[i]
-		case op.Has(i):
-			return 0, 0, 0, false
-		default:
-			outer *= s[i]
-		}
-	}
-	if rows == 1 { // nothing is joined: every element is a row of its own
-		return cols * outer, 1, 1, true
-	}
-	return outer, rows, cols, true
 }
 
 // reducedLast copies a tensor into the workspace with its reduced dimensions last.

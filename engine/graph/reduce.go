@@ -53,9 +53,10 @@ func (r Reduce) Infer(in []Type) ([]Type, error) {
 	return []Type{{F32, out}}, nil
 }
 
-// Columns sees a sum over neighboring dimensions of s, but the last, as that
-// of outer matrices of rows rows over their columns. ok is false for any other.
-func (r Reduce) Columns(s Shape) (outer, rows, cols int, ok bool) {
+// Matrices sees a reduction over neighboring dimensions of s as that of outer
+// matrices of rows rows over their columns, of which there is one where the last
+// dimension is reduced. ok is false for any other.
+func (r Reduce) Matrices(s Shape) (outer, rows, cols int, ok bool) {
 	outer, rows, cols = 1, 1, 1
 	for i := len(s) - 1; i >= 0; i-- {
 		switch {
@@ -70,7 +71,13 @@ func (r Reduce) Columns(s Shape) (outer, rows, cols int, ok bool) {
 			outer *= s[i]
 		}
 	}
-	return outer, rows, cols, r.Kind == ReduceSum && rows > 1 && cols > 1
+	return outer, rows, cols, true
+}
+
+// Columns is Matrices for sums of several rows over several columns alone.
+func (r Reduce) Columns(s Shape) (outer, rows, cols int, ok bool) {
+	outer, rows, cols, ok = r.Matrices(s)
+	return outer, rows, cols, ok && r.Kind == ReduceSum && rows > 1 && cols > 1
 }
 
 // Count is how many elements are combined into one.

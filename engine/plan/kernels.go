@@ -5,6 +5,7 @@ import (
 
 	"github.com/snug-ml/snug/device"
 	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/internal/tiling"
 )
 
 // Kernels is what a card's time depends on besides its rates: how the kernels of
@@ -33,8 +34,8 @@ func (s Speed) cardCost(n *graph.Node, c graph.Cost) nodeTime {
 	vector := over(c.FLOPs-c.MatrixFLOPs, s.Vector)
 	switch op := n.Op.(type) {
 	case graph.MatMul:
-		var p product
-		p.batch, p.rows, p.cols, p.inner = op.Dims([]graph.Type{in[0].Type, in[1].Type})
+		var p tiling.Product
+		p.Batch, p.M, p.N, p.K = op.Dims([]graph.Type{in[0].Type, in[1].Type})
 		t = s.product(p, half, c.Bytes, vector)
 		if op.SumA {
 			t = t.then(s.pass(float64(in[0].Type.Bytes()), s.Bandwidth))
@@ -96,32 +97,19 @@ func (s Speed) matmulRate(half bool, work float64) float64 {
 	return s.Kernels.FullRate.Of(work, s.Full)
 }
 
-// product is a batch of matmuls [rows, inner] x [inner, cols].
-type product struct{ batch, rows, cols, inner int }
-
-// tiles are the blocks of s x s results.
-func (p product) tiles(s int) int { return p.batch * ceil(p.rows, s) * ceil(p.cols, s) }
-
-// product prices a matmul as engine/cuda divides it: tiles of 128 x 128 where they
-// keep every multiprocessor busy, else of 64 x 64, and of too few of those the inner
-// dimension is cut into parts, which are stored and added. bytes is its traffic,
-// epilogue the time of the arithmetic that follows in the same kernel.
-func (s Speed) product(p product, half bool, bytes, epilogue float64) nodeTime {
-	const leastPart = 512
-	sms, side := max(1, s.Kernels.SMs), 64
-	if p.rows > 64 && p.cols > 64 && p.tiles(128) >= sms {
-		side = 128
-	}
-	tiles, parts := p.tiles(side), 1
-	if p.batch == 1 {
-		parts = max(1, min(2*sms/tiles, p.inner/leastPart))
-	}
-	work := 2 * float64(p.batch) * float64(p.rows) * float64(p.cols) * float64(p.inner)
-	padded := 2 * float64(tiles) * float64(side*side) * float64(p.inner)
+// product prices a matmul as engine/cuda cuts it. bytes is its traffic, epilogue the
+// time of the arithmetic that follows in the same kernel.
+func (s Speed) product(p tiling.Product, half bool, bytes, epilogue float64) nodeTime {
+	sms := max(1, s.Kernels.SMs)
+	side := p.Tile(sms)
+	tiles := p.Tiles(side)
+	parts, _ := p.Split(sms, side)
+	work := 2 * float64(p.Batch) * float64(p.M) * float64(p.N) * float64(p.K)
+	padded := 2 * float64(tiles) * float64(side*side) * float64(p.K)
 	busy := min(1, float64(tiles*parts)/float64(sms))
 	t := nodeTime{matmuls: over(padded, s.matmulRate(half, work)*busy) + epilogue, traffic: over(bytes, s.Bandwidth), launch: s.Launch}
 	if parts > 1 {
-		result := 4 * float64(p.rows) * float64(p.cols)
+		result := 4 * float64(p.M) * float64(p.N)
 		t = t.then(s.pass(result*float64(2*parts+1), s.Bandwidth)).then(s.pass(result, s.Bandwidth))
 	}
 	return t
@@ -136,17 +124,17 @@ func (s Speed) loss(n *graph.Node, chunk int, half, grad bool) (t nodeTime) {
 	chunk = min(chunk, rows)
 	logits, size := float64(chunk)*float64(classes), float64(x.DType.Size())
 	matrix := func(a, b int) float64 { return float64(a) * float64(b) }
-	add := func(p product, bytes float64) {
+	add := func(p tiling.Product, bytes float64) {
 		u := s.product(p, half, bytes, 0)
 		t.matmuls += u.total() - u.launch
 		t.launch += u.launch
 	}
-	add(product{1, chunk, classes, width}, size*(matrix(chunk, width)+matrix(classes, width))+4*logits)
+	add(tiling.Product{Batch: 1, M: chunk, N: classes, K: width}, size*(matrix(chunk, width)+matrix(classes, width))+4*logits)
 	t = t.then(s.pass(8*logits, s.Kernels.RowTraffic))
 	if grad {
 		t = t.then(s.pass((4+size)*logits, s.Kernels.RowTraffic))
-		add(product{1, chunk, width, classes}, size*(logits+matrix(classes, width)+matrix(chunk, width)))
-		add(product{1, classes, width, chunk}, size*(logits+matrix(chunk, width))+8*matrix(classes, width))
+		add(tiling.Product{Batch: 1, M: chunk, N: width, K: classes}, size*(logits+matrix(classes, width)+matrix(chunk, width)))
+		add(tiling.Product{Batch: 1, M: classes, N: width, K: chunk}, size*(logits+matrix(chunk, width))+8*matrix(classes, width))
 	}
 	chunks := float64(rows) / float64(chunk)
 	t.matmuls *= chunks
@@ -154,5 +142,3 @@ func (s Speed) loss(n *graph.Node, chunk int, half, grad bool) (t nodeTime) {
 	t.launch = t.launch*math.Ceil(chunks) + s.Launch
 	return t
 }
-
-func ceil(a, b int) int { return (a + b - 1) / b }

@@ -73,8 +73,7 @@ type running struct {
 
 func start(t *testing.T, l *inference.Language, rows int, change func(o *serve.Options)) *running {
 	t.Helper()
-	opt := serve.DefaultOptions()
-	opt.Timeout = time.Minute
+	opt := serve.Options{MaxBody: 1 << 20, MaxText: 20_000, MaxTexts: 256, Timeout: time.Minute, Waiting: 512}
 	if change != nil {
 		change(&opt)
 	}

@@ -36,11 +36,6 @@ type Options struct {
 	Waiting int
 }
 
-// DefaultOptions are generous for comments and tight for abuse.
-func DefaultOptions() Options {
-	return Options{MaxBody: 1 << 20, MaxText: 20_000, MaxTexts: 256, Timeout: 10 * time.Second, Waiting: 512}
-}
-
 // Service is what is asked and answered.
 type Service interface {
 	Routes() []Route

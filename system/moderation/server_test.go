@@ -26,7 +26,7 @@ func serving(t testing.TB, change func(*serve.Options)) (*service, *httptest.Ser
 	t.Helper()
 	p := prepareRun(t, small("data.source", comments(t, "train.csv", 400, 1), "data.held_out_fraction", "0.2", "decision.baseline", "false")...)
 	k := mustClassifier(t, p.c, p.trained(t, 40))
-	opt := serve.DefaultOptions()
+	opt := serve.Options{MaxBody: 1 << 20, MaxText: 20_000, MaxTexts: 256, Timeout: 10 * time.Second, Waiting: 512}
 	if change != nil {
 		change(&opt)
 	}

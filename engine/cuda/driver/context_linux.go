@@ -154,10 +154,6 @@ func (f *function) attribute(what uintptr) (int, error) {
 	return int(v), err
 }
 
-func (f *function) Registers() (int, error) { return f.attribute(4) }
-
-func (f *function) Spill() (int, error) { return f.attribute(3) }
-
 func (c *context) NewStream() (Stream, error) {
 	s := &stream{c: c}
 	const nonBlocking = 1
@@ -189,10 +185,6 @@ func (s *stream) CopyIn(to Ptr, from []byte) error {
 
 func (s *stream) CopyOut(to []byte, from Ptr) error {
 	return s.c.call("cuMemcpyDtoHAsync", s.c.d.memcpyDtoHAsync, address(to), uintptr(from), uintptr(len(to)), s.handle)
-}
-
-func (s *stream) Copy(to, from Ptr, bytes int64) error {
-	return s.c.call("cuMemcpyDtoDAsync", s.c.d.memcpyDtoDAsync, uintptr(to), uintptr(from), uintptr(bytes), s.handle)
 }
 
 func (s *stream) Clear(p Ptr, bytes int64) error {
@@ -266,12 +258,6 @@ type event struct {
 
 func (e *event) Sync() error {
 	return e.c.call("cuEventSynchronize", e.c.d.eventSynchronize, e.handle)
-}
-
-func (e *event) Since(earlier Event) (float64, error) {
-	var ms float32
-	err := e.c.call("cuEventElapsedTime", e.c.d.eventElapsedTime, uintptr(unsafe.Pointer(&ms)), earlier.(*event).handle, e.handle)
-	return float64(ms) / 1e3, err
 }
 
 func (e *event) Close() error {

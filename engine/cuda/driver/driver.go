@@ -68,10 +68,6 @@ type Module interface {
 // Function is a kernel.
 type Function interface {
 	Name() string
-	// Registers and Spill are what each thread takes: registers, and bytes of
-	// local memory.
-	Registers() (int, error)
-	Spill() (int, error)
 }
 
 // Launch is a grid of blocks of a kernel.
@@ -86,7 +82,6 @@ type Launch struct {
 type Stream interface {
 	CopyIn(to Ptr, from []byte) error
 	CopyOut(to []byte, from Ptr) error
-	Copy(to, from Ptr, bytes int64) error
 	// Clear writes zeros.
 	Clear(p Ptr, bytes int64) error
 	Launch(f Function, l Launch) error
@@ -109,9 +104,6 @@ type Stream interface {
 type Event interface {
 	// Sync waits until what was queued before the event is done.
 	Sync() error
-	// Since is the time from an earlier event to this one in seconds; both must
-	// be done.
-	Since(earlier Event) (float64, error)
 	Close() error
 }
 

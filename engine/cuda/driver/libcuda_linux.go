@@ -107,10 +107,10 @@ type libcuda struct {
 	deviceGetCount, deviceGet, deviceGetName, deviceGetUUID, deviceGetAttribute            uintptr
 	deviceTotalMem, primaryCtxSetFlags, primaryCtxRetain, primaryCtxRelease, ctxSetCurrent uintptr
 	memGetInfo, memAlloc, memFree, memHostAlloc, memFreeHost                               uintptr
-	memcpyHtoDAsync, memcpyDtoHAsync, memcpyDtoDAsync, memsetD8Async                       uintptr
+	memcpyHtoDAsync, memcpyDtoHAsync, memsetD8Async                                        uintptr
 	moduleLoadDataEx, moduleUnload, moduleGetFunction, funcGetAttribute, funcSetAttribute  uintptr
 	streamCreate, streamDestroy, streamSynchronize, streamWaitEvent, launchKernel          uintptr
-	eventCreate, eventDestroy, eventRecord, eventSynchronize, eventElapsedTime             uintptr
+	eventCreate, eventDestroy, eventRecord, eventSynchronize                               uintptr
 	streamBeginCapture, streamEndCapture, graphInstantiate, graphDestroy, graphLaunch      uintptr
 	graphExecDestroy                                                                       uintptr
 }
@@ -130,13 +130,13 @@ func (d *libcuda) symbols() []symbol {
 		{"cuMemGetInfo_v2", &d.memGetInfo}, {"cuMemAlloc_v2", &d.memAlloc}, {"cuMemFree_v2", &d.memFree},
 		{"cuMemHostAlloc", &d.memHostAlloc}, {"cuMemFreeHost", &d.memFreeHost},
 		{"cuMemcpyHtoDAsync_v2", &d.memcpyHtoDAsync}, {"cuMemcpyDtoHAsync_v2", &d.memcpyDtoHAsync},
-		{"cuMemcpyDtoDAsync_v2", &d.memcpyDtoDAsync}, {"cuMemsetD8Async", &d.memsetD8Async},
+		{"cuMemsetD8Async", &d.memsetD8Async},
 		{"cuModuleLoadDataEx", &d.moduleLoadDataEx}, {"cuModuleUnload", &d.moduleUnload}, {"cuModuleGetFunction", &d.moduleGetFunction},
 		{"cuFuncGetAttribute", &d.funcGetAttribute}, {"cuFuncSetAttribute", &d.funcSetAttribute},
 		{"cuStreamCreate", &d.streamCreate}, {"cuStreamDestroy_v2", &d.streamDestroy}, {"cuStreamSynchronize", &d.streamSynchronize},
 		{"cuStreamWaitEvent", &d.streamWaitEvent}, {"cuLaunchKernel", &d.launchKernel},
 		{"cuEventCreate", &d.eventCreate}, {"cuEventDestroy_v2", &d.eventDestroy}, {"cuEventRecord", &d.eventRecord},
-		{"cuEventSynchronize", &d.eventSynchronize}, {"cuEventElapsedTime", &d.eventElapsedTime},
+		{"cuEventSynchronize", &d.eventSynchronize},
 		{"cuStreamBeginCapture_v2", &d.streamBeginCapture}, {"cuStreamEndCapture", &d.streamEndCapture},
 		{"cuGraphInstantiateWithFlags", &d.graphInstantiate}, {"cuGraphDestroy", &d.graphDestroy},
 		{"cuGraphLaunch", &d.graphLaunch}, {"cuGraphExecDestroy", &d.graphExecDestroy},

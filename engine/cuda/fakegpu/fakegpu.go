@@ -250,7 +250,3 @@ type function struct {
 }
 
 func (f *function) Name() string { return f.k.Name }
-
-// Registers and Spill are what only an assembler knows.
-func (f *function) Registers() (int, error) { return 0, f.c.call("cuFuncGetAttribute") }
-func (f *function) Spill() (int, error)     { return 0, f.c.call("cuFuncGetAttribute") }

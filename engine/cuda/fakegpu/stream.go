@@ -126,18 +126,6 @@ func (s *stream) CopyOut(to []byte, from driver.Ptr) error {
 	})
 }
 
-func (s *stream) Copy(to, from driver.Ptr, bytes int64) error {
-	return s.push("cuMemcpyDtoDAsync", func() error {
-		src, err := s.c.device(from, bytes)
-		if err != nil {
-			return err
-		}
-		dst, err := s.c.device(to, bytes)
-		copy(dst, src)
-		return err
-	})
-}
-
 func (s *stream) Clear(p driver.Ptr, bytes int64) error {
 	return s.push("cuMemsetD8Async", func() error {
 		b, err := s.c.device(p, bytes)
@@ -247,8 +235,6 @@ func (e *event) Sync() error {
 }
 
 // Since is 0: nothing here takes the time that a card would.
-func (e *event) Since(driver.Event) (float64, error) { return 0, e.c.call("cuEventElapsedTime") }
-
 func (e *event) Close() error {
 	e.c.open--
 	return e.c.call("cuEventDestroy")

@@ -70,20 +70,20 @@ func readAllLimit(r io.Reader, limit int64) ([]byte, error) {
 }
 
 // Texts adapts a source to readers of plain texts, such as the trainer of a
-// tokenizer. It stops once limit bytes were yielded (0 means never) and at the
-// first error, which it leaves in *failed.
-func Texts(src Source, limit int64, failed *error) iter.Seq[[]byte] {
-	return func(yield func([]byte) bool) {
+// tokenizer. It stops once limit bytes were yielded (0 means never); an error
+// comes last.
+func Texts(src Source, limit int64) iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
 		var seen int64
 		for doc, err := range src.Documents() {
 			if err == nil && doc.Text == nil && doc.Tokens != nil {
 				err = fmt.Errorf("data: %s is tokenized already and has no text: name its tokenizer with data.tokenizer.path", doc.ID)
 			}
 			if err != nil {
-				*failed = err
+				yield(nil, err)
 				return
 			}
-			if !yield(doc.Text) {
+			if !yield(doc.Text, nil) {
 				return
 			}
 			if seen += int64(len(doc.Text)); limit > 0 && seen >= limit {

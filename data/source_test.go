@@ -420,8 +420,8 @@ func TestTexts(t *testing.T) {
 	for limit, want := range map[int64]string{3: "one", 4: "onetwo", 6: "onetwo", 0: "onetwo"} {
 		var failed error
 		var got []byte
-		for text := range Texts(f, limit, &failed) {
-			got = append(got, text...)
+		for text, err := range Texts(f, limit) {
+			got, failed = append(got, text...), err
 		}
 		if string(got) != want || (failed != nil) != (limit == 0) {
 			t.Errorf("limit %d: %q, %v", limit, got, failed)

@@ -32,12 +32,12 @@ type Special struct {
 var ErrNoText = errors.New("train tokenizer: the files hold no text")
 
 // TrainBPE learns a byte-level BPE tokenizer from documents: GPT-2's split pattern and, step by step, the most frequent pair of tokens
-// becomes a token; among equals, the pair with the lowest ids. The slices that docs yields are not kept. Fewer merges than asked for are
-// made if no pair is left that is frequent enough.
+// becomes a token; among equals, the pair with the lowest ids. The slices that docs yields are not kept, and its first error is returned as
+// it is. Fewer merges than asked for are made if no pair is left that is frequent enough.
 //
 // The result is that of Hugging Face's BpeTrainer with the ByteLevel pre-tokenizer and alphabet, but for one thing: no merge makes a
 // special token, so that text in which one is written cannot turn into it unless it is looked for.
-func TrainBPE(ctx context.Context, docs iter.Seq[[]byte], opt TrainOptions) (*Tokenizer, error) {
+func TrainBPE(ctx context.Context, docs iter.Seq2[[]byte, error], opt TrainOptions) (*Tokenizer, error) {
 	if opt.MinFrequency == 0 {
 		opt.MinFrequency = 2
 	}
@@ -55,7 +55,7 @@ func TrainBPE(ctx context.Context, docs iter.Seq[[]byte], opt TrainOptions) (*To
 	}
 	counts, err := countWords(ctx, docs, opt.Workers)
 	if err != nil {
-		return nil, fmt.Errorf("train tokenizer: %w", err)
+		return nil, err
 	}
 	if len(counts) == 0 {
 		return nil, ErrNoText
@@ -84,7 +84,7 @@ func TrainBPE(ctx context.Context, docs iter.Seq[[]byte], opt TrainOptions) (*To
 }
 
 // countWords counts the words of all documents, cut as GPT-2 does.
-func countWords(ctx context.Context, docs iter.Seq[[]byte], workers int) (map[string]int, error) {
+func countWords(ctx context.Context, docs iter.Seq2[[]byte, error], workers int) (map[string]int, error) {
 	const batchSize = 1 << 20
 	type batch struct {
 		text []byte
@@ -118,8 +118,12 @@ func countWords(ctx context.Context, docs iter.Seq[[]byte], workers int) (map[st
 	}
 	var err error
 	b := <-free
-	for doc := range docs {
+	for doc, failed := range docs {
+		if err = failed; err != nil {
+			break
+		}
 		if err = ctx.Err(); err != nil {
+			err = fmt.Errorf("train tokenizer: %w", err)
 			break
 		}
 		b.text = append(b.text, doc...)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"io/fs"
+	"iter"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -42,11 +43,22 @@ func goSource(t testing.TB, most int) [][]byte {
 
 func train(t testing.TB, docs [][]byte, opt TrainOptions) *Tokenizer {
 	t.Helper()
-	tok, err := TrainBPE(context.Background(), slices.Values(docs), opt)
+	tok, err := TrainBPE(context.Background(), texts(docs...), opt)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return tok
+}
+
+// texts are documents without an error.
+func texts(docs ...[]byte) iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
+		for _, d := range docs {
+			if !yield(d, nil) {
+				return
+			}
+		}
+	}
 }
 
 func TestTrainBPE(t *testing.T) {
@@ -151,7 +163,7 @@ func TestBytes(t *testing.T) {
 }
 
 func TestTrainRefuses(t *testing.T) {
-	docs := slices.Values([][]byte{[]byte("some text")})
+	docs := texts([]byte("some text"))
 	for want, opt := range map[string]TrainOptions{
 		"need at least 257":        {VocabSize: 256, Specials: []Special{{"<e>", nil}}},
 		"is given twice":           {VocabSize: 300, Specials: []Special{{"<e>", nil}, {"<e>", nil}}},
@@ -166,7 +178,7 @@ func TestTrainRefuses(t *testing.T) {
 			t.Errorf("error %v, want one with %q", err, want)
 		}
 	}
-	if _, err := TrainBPE(context.Background(), slices.Values([][]byte{{}}), TrainOptions{VocabSize: 300}); err == nil {
+	if _, err := TrainBPE(context.Background(), texts([]byte{}), TrainOptions{VocabSize: 300}); err == nil {
 		t.Error("training on nothing must fail")
 	}
 	ctx, cancel := context.WithCancel(context.Background())

@@ -15,8 +15,8 @@ func (t *Tokenizer) SaveWhole(dir string) error {
 	return durable.Folder(dir, t.Save)
 }
 
-// Reloaded is the tokenizer as it is once it was saved and loaded.
-func (t *Tokenizer) Reloaded() (r *Tokenizer, err error) {
+// reloaded is the tokenizer as it is once it was saved and loaded.
+func (t *Tokenizer) reloaded() (r *Tokenizer, err error) {
 	dir, err := durable.Scratch("tokenizer")
 	if err != nil {
 		return nil, err

@@ -11,7 +11,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"iter"
 	"maps"
 	"path"
@@ -134,12 +133,11 @@ func Learned(position json.RawMessage) string {
 // tokenizer loads the configured tokenizer, or the one trained here before on
 // the same text, or trains it; keep saves what was trained.
 func tokenizer(ctx context.Context, c *config.Config, src data.Source, cache string, log func(string, ...any)) (t *token.Tokenizer, keep func() error, err error) {
-	nothing := func() error { return nil }
 	if file := c.Data.Tokenizer.Path; file != "" {
 		if t, err = token.Load(file); err != nil {
 			return nil, nil, fmt.Errorf("data.tokenizer.path: %w", err)
 		}
-		return t, nothing, nil
+		return t, func() error { return nil }, nil
 	}
 	print, err := src.Fingerprint()
 	if err != nil {
@@ -147,26 +145,15 @@ func tokenizer(ctx context.Context, c *config.Config, src data.Source, cache str
 	}
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s %d %d %v", print, c.Data.Tokenizer.VocabSize, c.Data.ShuffleSeed, c.Data.HeldOutFraction))
 	dir := filepath.Join(cache, "tokenizer-"+hex.EncodeToString(sum[:8]))
-	t, err = token.Load(filepath.Join(dir, token.File))
-	if err == nil {
-		return t, nothing, nil
-	}
-	if !errors.Is(err, fs.ErrNotExist) {
-		log("data: %v: it is made again", err)
-	}
-	log("data: training a byte-level BPE tokenizer of %d tokens", c.Data.Tokenizer.VocabSize)
 	// What is held out must not shape the tokens either.
 	seen := shard.Select(src, shard.Train, c.Data.ShuffleSeed, c.Data.HeldOutFraction)
-	t, err = trainTokenizer(ctx, c.Data.Tokenizer.VocabSize, seen)
+	t, keep, err = token.LoadOrTrain(ctx, dir, data.Texts(seen, 0), token.TrainOptions{
+		VocabSize: c.Data.Tokenizer.VocabSize, Specials: []token.Special{{Content: EndOfText, Roles: []token.Role{token.EOS}}},
+	}, log)
 	if errors.Is(err, token.ErrNoText) {
 		err = missing(&c.Data, src, err)
 	}
-	if err != nil {
-		return nil, nil, err
-	}
-	keep = func() error { return t.SaveWhole(dir) }
-	saved, err := t.Reloaded()
-	return saved, keep, err
+	return t, keep, err
 }
 
 // missing says why no document is trained on; otherwise is the error where
@@ -183,16 +170,4 @@ func hash(files map[string][]byte) string {
 		_, _ = fmt.Fprintf(h, "%s %d\n%s", name, len(files[name]), files[name]) // a hash never fails to write
 	}
 	return hex.EncodeToString(h.Sum(nil)[:8])
-}
-
-func trainTokenizer(ctx context.Context, vocab int, src data.Source) (*token.Tokenizer, error) {
-	var failed error
-	docs := data.Texts(src, 0, &failed)
-	t, err := token.TrainBPE(ctx, docs, token.TrainOptions{
-		VocabSize: vocab, Specials: []token.Special{{Content: EndOfText, Roles: []token.Role{token.EOS}}},
-	})
-	if failed != nil {
-		return nil, failed
-	}
-	return t, err
 }

@@ -263,7 +263,7 @@ func TestDecoderIsCausal(t *testing.T) {
 func testTokens(t *testing.T, c *config.Config) *tokens {
 	t.Helper()
 	doc := []byte(strings.Repeat("func (b *Buffer) Write(p []byte) (n int, err error) // writes the bytes of p to the end of the buffer\n", 50))
-	own, err := token.TrainBPE(context.Background(), func(yield func([]byte) bool) { yield(doc) }, token.TrainOptions{VocabSize: 300, Specials: markers})
+	own, err := token.TrainBPE(context.Background(), func(yield func([]byte, error) bool) { yield(doc, nil) }, token.TrainOptions{VocabSize: 300, Specials: markers})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,12 +1,10 @@
 package dynamo
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -141,45 +139,17 @@ var markers = []token.Special{
 // trains one on the documents of phase 0, or reuses the one trained before on
 // the same. hash names it, keep saves one that was trained.
 func tokenizer(ctx context.Context, c *config.Config, src data.Source, cache string, log func(string, ...any)) (t *token.Tokenizer, hash string, keep func() error, err error) {
-	keep = func() error { return nil }
-	folder := config.Of[Model](c).Folder
-	dir := c.Data.Tokenizer.Path
-	if dir == "" {
-		dir = folder
+	if dir := cmp.Or(c.Data.Tokenizer.Path, config.Of[Model](c).Folder); dir != "" {
+		t, err = token.Load(dir)
+		return t, dir, func() error { return nil }, err
 	}
-	if dir == "" {
-		print, err := src.Fingerprint()
-		if err != nil {
-			return nil, "", nil, err
-		}
-		sum := sha256.Sum256(fmt.Appendf(nil, "%s %d %v", print, c.Data.Tokenizer.VocabSize, markers))
-		dir = filepath.Join(cache, fmt.Sprintf("tokenizer-%x", sum[:8]))
-		if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
-			log("data: training a byte-level BPE tokenizer of %d tokens", c.Data.Tokenizer.VocabSize)
-			own, err := trainTokenizer(ctx, c.Data.Tokenizer.VocabSize, src)
-			if err != nil {
-				return nil, "", nil, err
-			}
-			t, err = own.Reloaded()
-			return t, dir, func() error { return own.SaveWhole(dir) }, err
-		}
+	print, err := src.Fingerprint()
+	if err != nil {
+		return nil, "", nil, err
 	}
-	t, err = token.Load(dir)
+	vocab := c.Data.Tokenizer.VocabSize
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s %d %v", print, vocab, markers))
+	dir := filepath.Join(cache, fmt.Sprintf("tokenizer-%x", sum[:8]))
+	t, keep, err = token.LoadOrTrain(ctx, dir, data.Texts(src, 0), token.TrainOptions{VocabSize: vocab, Specials: markers}, log)
 	return t, dir, keep, err
-}
-
-func trainTokenizer(ctx context.Context, vocab int, src data.Source) (*token.Tokenizer, error) {
-	var failed error
-	t, err := token.TrainBPE(ctx, func(yield func([]byte) bool) {
-		for d, err := range src.Documents() {
-			if err != nil {
-				failed = err
-				return
-			}
-			if !yield(d.Text) {
-				return
-			}
-		}
-	}, token.TrainOptions{VocabSize: vocab, Specials: markers})
-	return t, errors.Join(failed, err)
 }

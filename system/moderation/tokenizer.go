@@ -4,10 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
 
 	"github.com/snug-ml/snug/config"
@@ -90,19 +87,11 @@ func tokenizer(ctx context.Context, c *config.Config, train []sample, cache stri
 		_, _ = fmt.Fprintf(h, "%q\n", x.text)
 	}
 	dir := filepath.Join(cache, "tokenizer-"+hex.EncodeToString(h.Sum(nil)[:8]))
-	if _, err := os.Stat(dir); err == nil {
-		own, err = token.LoadFolder(dir)
-		return own, nothing, err
-	} else if !errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, err
-	}
-	log("data: training a byte-level BPE tokenizer of %d tokens on the training texts", t.VocabSize)
-	own, err = token.TrainBPE(ctx, func(yield func([]byte) bool) {
+	return token.LoadOrTrain(ctx, dir, func(yield func([]byte, error) bool) {
 		for _, x := range train {
-			if !yield([]byte(x.text)) {
+			if !yield([]byte(x.text), nil) {
 				return
 			}
 		}
-	}, token.TrainOptions{VocabSize: t.VocabSize, Specials: ownMarkers})
-	return own, func() error { return own.SaveWhole(dir) }, err
+	}, token.TrainOptions{VocabSize: t.VocabSize, Specials: ownMarkers}, log)
 }

@@ -19,10 +19,10 @@ type benchCmd struct {
 
 // Help implements kong.HelpProvider.
 func (benchCmd) Help() string {
-	return `Trains for some updates in each of several configurations, on the real data
-through the real loader, and prints what each took: the configured one, then with
-another precision, micro-batch and accumulation, and recomputation. Nothing is
-saved but prepared data, in runs/bench.
+	return `Trains for a few updates in each of several configurations, on real data through
+the real loader, and prints their times: the configured one first, then others
+that change precision, micro-batch and accumulation, or recomputation. Nothing is
+saved except prepared data, in runs/bench.
 
 Examples:
   snug bench
@@ -33,7 +33,7 @@ Examples:
 // Run implements the verb.
 func (b *benchCmd) Run(a *app) error {
 	if b.Shapes && !b.Ops {
-		return usage("--shapes: tells the shapes of --ops apart, which is not given")
+		return usage("--shapes: has an effect only with --ops")
 	}
 	s, err := a.load(b.choice, nil, true)
 	if err != nil {

@@ -17,10 +17,10 @@ type checkCmd struct {
 	Target    string  `arg:"" name:"run" help:"Run directory, preset, or YAML file with settings."`
 	Update    int64   `help:"The update to run twice." default:"1" placeholder:"N" min:"1" of:"updates"`
 	Precision string  `help:"The format to try: bf16, fp16 or fp32 (default: the configured one)." placeholder:"FORMAT"`
-	Against   string  `help:"The format to trust, in which the earlier updates are done." default:"fp32" placeholder:"FORMAT"`
-	Device    string  `help:"The device to try, cpu or reference (default: the configured one, which is the one to trust)." placeholder:"DEVICE"`
-	Factor    float64 `help:"Multiple of what its format explains by which a row may differ." default:"8"`
-	Fused     bool    `help:"Compare the programs as they train, where results within a fused loop are not seen."`
+	Against   string  `help:"The trusted format, also used for the updates before." default:"fp32" placeholder:"FORMAT"`
+	Device    string  `help:"The device to try: cpu or reference (default: the configured one, which is trusted)." placeholder:"DEVICE"`
+	Factor    float64 `help:"Tolerance: a row may differ by this many times what its format explains." default:"8"`
+	Fused     bool    `help:"Compare the programs as trained; results inside fused loops are then not visible."`
 	Phase     string  `help:"For a preset that trains in phases: the folder of the phase to check (default: the first)." placeholder:"NAME"`
 }
 
@@ -28,10 +28,10 @@ type checkCmd struct {
 func (checkCmd) Help() string {
 	return `Runs one update twice from the same state on the same data, in two formats or on two
 devices, and names the first operations, layers and rows whose results differ by more
-than the format explains (docs/check.md has the rule). A run goes forward from its newest
-checkpoint before the update, a preset from its first weights; the updates before
-are done in the format and on the device that are trusted. Nothing is saved but prepared data, that of
-a preset in runs/check.
+than the format explains (see docs/check.md). A run starts from its newest checkpoint
+before that update, a preset from its initial weights; the updates in between use the
+trusted format and device. Nothing is saved except prepared data (for a preset, in
+runs/check).
 
 Exit codes: 0 nothing differs by more than its format explains, 1 something does,
 or the check failed, 2 wrong usage.
@@ -104,7 +104,7 @@ func (a *app) printCheck(r *session.CheckReport) {
 		for _, s := range []struct {
 			n    int
 			what string
-		}{{f.Cleared, "right for what they were given"}, {f.Only, "in one program only"}, {f.Unjudged, "more not looked into"}} {
+		}{{f.Cleared, "correct for their inputs"}, {f.Only, "in one program only"}, {f.Unjudged, "more not examined"}} {
 			if s.n > 0 {
 				a.printf("; %d %s", s.n, s.what)
 			}

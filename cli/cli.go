@@ -50,7 +50,7 @@ type commands struct {
 	Version versionFlag `help:"Print the version, and the source and target of this build."`
 
 	Train    trainCmd    `cmd:"" help:"Train a model." settings:"all"`
-	Plan     planCmd     `cmd:"" help:"Say what a run needs, to the byte, on any card." settings:"all"`
+	Plan     planCmd     `cmd:"" help:"Show what a run needs on any card, to the byte." settings:"all"`
 	Fit      fitCmd      `cmd:"" help:"Find the fastest settings that fit." settings:"all"`
 	Generate generateCmd `cmd:"" help:"Generate text with a trained language model." settings:"training.sample.temperature,training.sample.top_k,training.sample.top_p,training.mixed_precision,hardware.threads"`
 	Eval     evalCmd     `cmd:"" help:"Evaluate a trained model on its held-out data." settings:"!model,system,phases,checkpoint,run"`
@@ -127,7 +127,7 @@ func (a *app) run(args []string) int {
 	lasting := lastingVerbs[strings.Fields(k.Command())[0]]
 	a.stdout.onLoss = func(err error) {
 		if lasting {
-			a.warnf("snug: stdout: %v; nothing more is shown there, the work goes on\n", err)
+			a.warnf("snug: stdout: %v; no further output there, the work continues\n", err)
 			return
 		}
 		a.lost(err)

@@ -18,8 +18,8 @@ type configCmd struct {
 
 // Help implements kong.HelpProvider.
 func (configCmd) Help() string {
-	return `Without a flag: the effective configuration as YAML, every value with where it
-came from. What is printed can be given back with --config.
+	return `Without a flag: the effective configuration as YAML, every value with its source.
+The output is itself a file for --config.
 
 Examples:
   snug config quickstart --training.max_steps 50 > mine.yaml
@@ -33,7 +33,7 @@ func (c *configCmd) Run(a *app) error {
 		c.Reference, c.Schema = "", c.Reference // the same keys, as JSON
 	}
 	if list := c.Presets || c.Reference != "" || c.Schema != ""; list && (c.Preset != "" || c.Config != "" || len(a.overrides) > 0) {
-		return usage("--presets, --reference and --schema show what there is; leave the preset, --config and settings away")
+		return usage("--presets, --reference and --schema take no preset, --config or settings")
 	}
 	switch {
 	case c.Presets:
@@ -102,5 +102,5 @@ func systemNamed(name string) (config.System, error) {
 		}
 		names += " " + s.Config.Name
 	}
-	return config.System{}, usageError{Err: fmt.Errorf("no system is called %q; there are:%s", name, names)}
+	return config.System{}, usageError{Err: fmt.Errorf("no such system %q; the systems are:%s", name, names)}
 }

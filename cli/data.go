@@ -19,7 +19,7 @@ import (
 )
 
 type dataCmd struct {
-	Prepare dataPrepareCmd `cmd:"" help:"Prepare once what training reads: text as shards that are mapped into memory, frames of flights." settings:"all"`
+	Prepare dataPrepareCmd `cmd:"" help:"Prepare training data once: text as memory-mapped shards, flights as frames." settings:"all"`
 }
 
 type dataPrepareCmd struct {
@@ -30,9 +30,9 @@ type dataPrepareCmd struct {
 
 // Help implements kong.HelpProvider.
 func (dataPrepareCmd) Help() string {
-	return `What is prepared is what the system's runs use, all phases included: a tokenizer
-and shards of text, frames of flights, or nothing where data is read as it is.
-Preparing again with the same data and settings reuses what is there.
+	return `Prepares what the system's runs read, in all phases: a tokenizer and shards of
+text, frames of flights, or nothing where data is read as is. Preparing the same
+data again with the same settings reuses what is there.
 
 Examples:
   snug data prepare --out prepared --report
@@ -83,7 +83,7 @@ func (d *dataPrepareCmd) Run(a *app) (err error) {
 	case a.asJSON:
 		return a.json(map[string]any{"folder": d.Out, "bytes": bytes})
 	case bytes == 0:
-		a.printf("nothing to prepare: %s reads this data as it is\n", s.Config.System)
+		a.printf("nothing to prepare: %s reads this data as is\n", s.Config.System)
 		return nil
 	case d.Report && text == nil:
 		a.printf("no report: %s has no text in shards\n", s.Config.System)

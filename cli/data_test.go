@@ -79,7 +79,7 @@ func TestNothingToPrepare(t *testing.T) {
 	}
 	none := filepath.Join(out, "none")
 	said := done(t, "data", "prepare", "--config", r.config, "--out", none, "--data.tokenizer.path", found[0]).out
-	if !strings.Contains(said, "nothing to prepare: moderation reads this data as it is") || strings.Contains(said, "cache_dir") {
+	if !strings.Contains(said, "nothing to prepare: moderation reads this data as is") || strings.Contains(said, "cache_dir") {
 		t.Errorf("it says\n%s", said)
 	}
 	if _, err := os.Stat(none); err == nil {

@@ -75,7 +75,7 @@ func (d *doctorCmd) Run(a *app) error {
 			note = fmt.Sprintf("compute capability %v", g.Card.Capability)
 		}
 		if !g.Node {
-			note += "; this process was not given its device file"
+			note += "; its device file is not available to this process"
 		}
 		a.printf("  %s at %s: %s\n", g.Model, g.Bus, note)
 	}
@@ -103,7 +103,7 @@ func (d *doctorCmd) Run(a *app) error {
 	if err != nil && !errors.Is(err, backend.ErrNoDriver) {
 		a.printf("  %v\n", err)
 	}
-	a.printf("\nWhat would be chosen\n")
+	a.printf("\nWhat snug would choose\n")
 	return a.table([][]string{
 		{"  device", chosen},
 		{"  kernels", kernels},

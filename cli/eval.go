@@ -17,10 +17,10 @@ type evalCmd struct {
 
 // Help implements kong.HelpProvider.
 func (evalCmd) Help() string {
-	return `The held-out data is that of the run; settings can be changed by flags. Of a
-run its best checkpoint is measured, with the figures that training's own
-evaluation of it gave. What is written besides (reports, a threshold, an interval)
-goes to RUN/eval/step-N and changes nothing that belongs to another checkpoint.
+	return `Evaluates on the run's held-out data; flags can change settings. For a run
+directory, evaluates the best checkpoint and prints the same figures as training
+did. Other results (reports, a threshold, an interval) go to RUN/eval/step-N and
+leave the files of other checkpoints alone.
 
 Examples:
   snug eval runs/quickstart

@@ -18,9 +18,9 @@ type exportCmd struct {
 
 // Help implements kong.HelpProvider.
 func (exportCmd) Help() string {
-	return `The folder holds config.json, the weights as safetensors in float32 and the
-tokenizer: what transformers' from_pretrained wants. It appears whole or not at
-all. Of a run its best checkpoint is exported, verified first.
+	return `The folder has config.json, the weights as float32 safetensors and the tokenizer,
+as transformers' from_pretrained expects. It appears complete or not at all. For a
+run directory, the best checkpoint is verified and exported.
 
 Examples:
   snug export runs/quickstart quickstart-hf
@@ -36,7 +36,7 @@ func (e *exportCmd) Run(a *app) error {
 		return err
 	}
 	if o.system.Export == nil {
-		return fmt.Errorf("%s is a run of the system %s, whose models have no form that transformers knows: %s can be exported", e.Path, o.config.System, exportable())
+		return fmt.Errorf("%s is a run of the system %s, and transformers has no class for its models: %s can be exported", e.Path, o.config.System, exportable())
 	}
 	write := o.system.Export
 	if e.Merge {

@@ -114,7 +114,7 @@ func TestGraceTooShort(t *testing.T) {
 	if err := v.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	if v.wait() != exitGrace || !strings.Contains(v.output(), "grace is over before the state was saved") {
+	if v.wait() != exitGrace || !strings.Contains(v.output(), "grace ended before the state was saved") {
 		t.Fatalf("exit code %d, want %d:\n%s", v.code, exitGrace, v.output())
 	}
 	nothingLost(t, filepath.Join(work, "late"), v.saved())
@@ -181,7 +181,7 @@ func TestFullDisk(t *testing.T) {
 		snug ckpt compare run whole
 		cp -r run copy`)
 	for _, want := range []string{
-		"failed (attempt 1)", "a checkpoint needs", "training goes on", "was given up", "12 of 12 updates", "first: 1",
+		"failed (attempt 1)", "a checkpoint needs", "training continues", "was given up", "12 of 12 updates", "first: 1",
 		"step-00000004: whole", `"save_failures": 1`, "resuming from step-00000004", "second: 0",
 	} {
 		if !strings.Contains(out, want) {

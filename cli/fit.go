@@ -8,10 +8,10 @@ type fitCmd struct {
 // Help implements kong.HelpProvider.
 func (fitCmd) Help() string {
 	return `Searches micro-batch, accumulation, recomputation, precision and loss chunks for
-the best predicted speed at the configured batch of an update
-(training.batch_size x training.gradient_accumulation_steps) that fits, and says
-why the runners-up lost. A setting given by a flag is kept as it is where that
-leaves a choice: training.mixed_precision and training.ce_chunk.
+the fastest settings that fit, by predicted speed, and says why the runners-up
+lost. The rows of an update (training.batch_size x
+training.gradient_accumulation_steps) stay as configured. training.mixed_precision
+and training.ce_chunk stay as they are if given as flags.
 
 Examples:
   snug fit --card t4

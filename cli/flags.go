@@ -55,7 +55,7 @@ func check(k *kong.Context, overrides []config.Override) error {
 			}
 			key := p.Flag.Tag.Get(tagKey)
 			if slices.ContainsFunc(overrides, func(o config.Override) bool { return o.Key == key }) {
-				return usage("%s and --%s say the same: give one of them", name, key)
+				return usage("%s and --%s set the same thing: give only one", name, key)
 			}
 		}
 	}
@@ -86,7 +86,7 @@ func readsSetting(verb *kong.Node, key string) error {
 	case read == "all", allBut && !under(not), !allBut && under(read):
 		return nil
 	case section == "model":
-		return usage("--%s: the model is that of the checkpoint; %s cannot change it", key, path)
+		return usage("--%s: the model comes from the checkpoint; %s cannot change it", key, path)
 	case allBut:
 		return usage("--%s: does nothing for %s", key, path)
 	}
@@ -237,13 +237,13 @@ func explained(err error) error {
 			verb = s.FullPath()
 		}
 		if strings.HasPrefix(text, "expected one of ") || strings.HasPrefix(text, `expected "`) {
-			text = "name what to do: " + strings.Join(verbs(node), ", ")
+			text = "choose one of: " + strings.Join(verbs(node), ", ")
 		}
 	}
 	if strings.HasSuffix(text, "?") {
 		return usage("%s", text)
 	}
-	return usage("%s; `%s --help` tells more", text, verb)
+	return usage("%s; see `%s --help`", text, verb)
 }
 
 // verbs are those directly below a node.
@@ -260,7 +260,7 @@ func verbs(n *kong.Node) []string {
 // flagHint says which setting a flag without a dot may have meant.
 func flagHint(name string) (string, bool) {
 	if name == "--system" {
-		return "the system is that of the preset or, as system:, of the file that --config names", true
+		return "the preset sets the system, or the line `system:` of the --config file", true
 	}
 	for _, s := range session.Systems {
 		if hint, ok := config.FlagHint(name, s.Config); ok {

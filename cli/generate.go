@@ -35,7 +35,7 @@ func (g *generateCmd) Run(a *app) error {
 		return err
 	}
 	if o.system.Language == nil {
-		return fmt.Errorf("%s is a run of the system %s, which does not write text", g.Path, o.config.System)
+		return fmt.Errorf("%s is a run of the system %s, which does not generate text", g.Path, o.config.System)
 	}
 	on, err := o.device(g.Threads)
 	if err != nil {

@@ -32,26 +32,26 @@ const giveUp = 5 * time.Second
 // does as it goes on.
 var stops = map[string]stop{
 	"train":        preparing,
-	"plan":         harmless("planning stops"),
-	"fit":          harmless("the search stops"),
-	"generate":     harmless("no more is written"),
-	"eval":         harmless("the evaluation stops, nothing of it is kept"),
-	"predict":      harmless("the answers stop after those that are out"),
-	"serve":        {says: "answering what has been asked, nothing new"},
-	"export":       harmless("the folder is not made"),
-	"data prepare": harmless("what is prepared so far is dropped; a folder that was whole stays so"),
-	"ckpt list":    harmless("nothing is listed"),
-	"ckpt show":    harmless("nothing is shown"),
-	"ckpt verify":  harmless("what was not read yet is not verified"),
-	"ckpt compare": harmless("nothing is compared"),
-	"ckpt plot":    harmless("no picture is made"),
-	"ckpt push":    harmless("the copy is not whole and does not count; pushing again goes on with it"),
-	"ckpt pull":    harmless("the copy is not whole and does not count"),
-	"ckpt remote":  harmless("nothing is listed"),
-	"config":       harmless("nothing is shown"),
-	"doctor":       harmless("the measurement stops"),
-	"bench":        harmless("the measurement stops, nothing of it is kept"),
-	"check":        harmless("nothing was compared"),
+	"plan":         harmless("stopping the planner"),
+	"fit":          harmless("stopping the search"),
+	"generate":     harmless("stopping the text here"),
+	"eval":         harmless("stopping the evaluation; none of it is kept"),
+	"predict":      harmless("stopping after the answers already written"),
+	"serve":        {says: "finishing open requests, accepting no new ones"},
+	"export":       harmless("stopping; the folder is not created"),
+	"data prepare": harmless("stopping; a partly prepared folder is dropped, a complete one stays"),
+	"ckpt list":    harmless("stopping before the list"),
+	"ckpt show":    harmless("stopping before anything is shown"),
+	"ckpt verify":  harmless("stopping; the rest is not verified"),
+	"ckpt compare": harmless("stopping before the comparison"),
+	"ckpt plot":    harmless("stopping before a picture is written"),
+	"ckpt push":    harmless("stopping; the copy is incomplete and not used, another push continues it"),
+	"ckpt pull":    harmless("stopping; the copy is incomplete and not used"),
+	"ckpt remote":  harmless("stopping before the list"),
+	"config":       harmless("stopping before anything is shown"),
+	"doctor":       harmless("stopping the measurement"),
+	"bench":        harmless("stopping the measurement; none of it is kept"),
+	"check":        harmless("stopping before the comparison"),
 }
 
 // harmless is the stop of a verb that leaves nothing half done.
@@ -61,7 +61,7 @@ func harmless(says string) stop {
 
 // The stops of training.
 var (
-	preparing = harmless("nothing was trained since; what is saved stays")
+	preparing = harmless("stopping; nothing was trained since the last save")
 	afterward = stop{says: "the weights are saved; finishing the report"}
 )
 
@@ -69,7 +69,7 @@ var (
 func training(grace time.Duration) stop {
 	return stop{
 		says: "finishing the micro-batch and saving", patience: grace, only: syscall.SIGTERM,
-		late: "checkpoint.grace is over before the state was saved; the last checkpoint stays", code: exitGrace,
+		late: "checkpoint.grace ended before the state was saved; the last checkpoint stays", code: exitGrace,
 	}
 }
 

@@ -21,7 +21,7 @@ func (a *app) speak(asJSON bool) {
 // json prints v as the document of the verb.
 func (a *app) json(v any) error {
 	if a.written {
-		return fmt.Errorf("stdout holds a JSON document already, and has room for one")
+		return fmt.Errorf("stdout already has its JSON document")
 	}
 	raw, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {

@@ -142,7 +142,7 @@ func (a *app) runWithModel(path string) (string, error) {
 	}
 	runs, err := runsBelow(path)
 	if err == nil && len(runs) > 0 {
-		err = fmt.Errorf("%s holds several runs of which none is the result of the others: name one of %s", path, strings.Join(runs, ", "))
+		err = fmt.Errorf("%s contains several runs, and none is the final one: name one of %s", path, strings.Join(runs, ", "))
 	}
 	return path, err
 }

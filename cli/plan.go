@@ -23,9 +23,9 @@ type planCmd struct {
 
 // Help implements kong.HelpProvider.
 func (planCmd) Help() string {
-	return `Nothing is run and the card need not be there: the program is compiled, placed,
-and counted to the byte. What does not fit is refused (exit code 3) with the
-changes that would make it fit, each compiled and priced.
+	return `Nothing is run, and the card need not be present: the program is compiled and
+placed, and its memory counted to the byte. What does not fit is refused (exit
+code 3) with the changes that would make it fit, each compiled and measured.
 
 Examples:
   snug plan                                       the quickstart on this machine
@@ -125,7 +125,7 @@ func (p *planCmd) all(a *app, s *session.Setup) error {
 		report, _, err := s.Fit(t, precision)
 		var hopeless *plan.Hopeless
 		if errors.As(err, &hopeless) {
-			rows = append(rows, row{Card: c.Name, Precision: precision, Needs: hopeless.Least, Has: t.Memory, Change: "no change of settings is enough: at least so much is needed"})
+			rows = append(rows, row{Card: c.Name, Precision: precision, Needs: hopeless.Least, Has: t.Memory, Change: "no change of settings is enough: at least this much is needed"})
 			continue
 		}
 		var no *plan.DoesNotFit

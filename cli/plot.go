@@ -22,8 +22,8 @@ type ckptPlotCmd struct {
 
 // Help implements kong.HelpProvider.
 func (ckptPlotCmd) Help() string {
-	return `The curves are those that the checkpoint itself holds: nothing but its folder is
-needed. Long ones are thinned to at most 2048 points over the whole run.
+	return `The checkpoint itself stores the curves, so only its folder is needed. Long curves
+are thinned to at most 2048 points.
 
 Examples:
   snug ckpt plot runs/quickstart
@@ -54,7 +54,7 @@ func (c *ckptPlotCmd) Run(a *app) (err error) {
 		return s == nil || len(s.Value) == 0 || len(s.Update) != len(s.Value)
 	})
 	if len(h) == 0 {
-		return fmt.Errorf("%s holds no curves", path)
+		return fmt.Errorf("%s has no curves", path)
 	}
 	full := [][]string{{curveLoss, curveEval}}
 	if len(c.Curve) > 0 {

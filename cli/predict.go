@@ -27,7 +27,7 @@ type predictCmd struct {
 
 // Help implements kong.HelpProvider.
 func (predictCmd) Help() string {
-	return `Answers come in the order of the input, each with the place it is for.
+	return `Answers are written in input order, each with the place of its input.
 
 Examples:
   snug predict runs/mine comments.csv --keep id > answers.jsonl
@@ -72,7 +72,7 @@ func (p *predictCmd) Run(a *app) (err error) {
 		out = f
 	case a.asJSON:
 		if p.Format != "jsonl" {
-			return usage("--format %s with --json: stdout holds one JSON document; give --output FILE for the answers", p.Format)
+			return usage("--format %s with --json: stdout is for the JSON document; write the answers to a file with --output FILE", p.Format)
 		}
 		out = &said
 	}
@@ -94,11 +94,11 @@ func (p *predictCmd) check() error {
 	format, lines := p.Stdin, len(p.Files) == 0 && (p.Stdin == "" || p.Stdin == "lines")
 	switch {
 	case len(p.Files) > 0 && format != "":
-		return usage("--stdin-format %s: standard input is not read where files are named", format)
+		return usage("--stdin-format %s: standard input is not read when files are given", format)
 	case lines && p.TextField != "":
-		return usage("--text-field %s: lines of text have no fields; --stdin-format jsonl, csv or tsv reads some", p.TextField)
+		return usage("--text-field %s: lines of text have no fields; use --stdin-format jsonl, csv or tsv", p.TextField)
 	case len(p.Files) == 0 && p.NoHeader && format != "csv" && format != "tsv":
-		return usage("--no-header: is for csv and tsv; --stdin-format names one of them")
+		return usage("--no-header: is for csv and tsv; choose one with --stdin-format")
 	}
 	return nil
 }

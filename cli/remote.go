@@ -20,8 +20,8 @@ func (ckptPushCmd) Help() string {
 	return `Keys come from the environment: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY for
 s3://, GS_ACCESS_KEY_ID and GS_SECRET_ACCESS_KEY (HMAC keys) for gs://. Another
 endpoint is given as s3://bucket/prefix?endpoint=https://host. Every object is
-verified on the far side. An attempt fails when nothing moves for 30 s, each one
-that fails is told, and what gets nowhere is given up after 2 minutes.
+verified at the destination. An attempt fails after 30 s without progress; every
+failed attempt is reported, and 2 minutes without progress end the command.
 
 Example:
   snug ckpt push runs/quickstart s3://bucket/quickstart --compress`
@@ -81,7 +81,7 @@ func (c *ckptPullCmd) Run(a *app) error {
 		return err
 	}
 	opts := a.pushOptions(false)
-	opts.Rejected = func(e remote.Entry) { a.printf("%s is passed over: %v\n", e.Name, e.Problem) }
+	opts.Rejected = func(e remote.Entry) { a.printf("skipping %s: %v\n", e.Name, e.Problem) }
 	path, err := remote.Pull(a.ctx, r, c.Checkpoint, c.Dir, opts)
 	if err != nil {
 		return err

@@ -82,7 +82,7 @@ func TestFolderMovedWhileTraining(t *testing.T) {
 	if err := os.Rename(filepath.Join(work, "run"), filepath.Join(work, "away")); err != nil {
 		t.Fatal(err)
 	}
-	if !v.until("the run folder was moved: the run goes on in ") {
+	if !v.until("the run folder was moved: the run continues in ") {
 		t.Fatalf("the move is not told:\n%s", v.output())
 	}
 	if o := start(t, work, "run"); o.wait() != exitDone {

@@ -45,8 +45,8 @@ type serveCmd struct {
 
 // Help implements kong.HelpProvider.
 func (serveCmd) Help() string {
-	return `Serves the best checkpoint of a run: of the system moderation with addresses of
-its own, of a language model as OpenAI's API does.
+	return `Serves the best checkpoint of a run: a moderation model at its own endpoints, a
+language model as OpenAI's API does.
 
 Examples:
   snug serve runs/mine
@@ -57,11 +57,11 @@ Examples:
   curl -s localhost:8411/v1/completions -H 'Content-Type: application/json' \
     -d '{"model": "quickstart", "prompt": "func main", "max_tokens": 40, "stream": true}'
 
-What a language model needs, its key-value cache included, is planned before
-anything is allocated: what does not fit is refused with exit code 3.
+The memory of a language model, including its key-value cache, is planned before
+anything is allocated; what does not fit is refused with exit code 3.
 
 Without a token the server listens on this machine only. With one, every request
-but /healthz must bring it: Authorization: Bearer TOKEN.`
+except /healthz must carry it: Authorization: Bearer TOKEN.`
 }
 
 // Run implements the verb.
@@ -123,7 +123,7 @@ func (s *serveCmd) service(o *opened, on engine.Backend, token string) (serve.Se
 		service, err := s.language(o, on, opt)
 		return service, opt, err
 	case o.system.Service == nil:
-		return nil, opt, fmt.Errorf("%s is a run of the system %s, which is not served", s.Path, o.config.System)
+		return nil, opt, fmt.Errorf("%s is a run of the system %s, which cannot be served", s.Path, o.config.System)
 	case s.Rows > 0 || s.Context > 0 || s.Name != "":
 		return nil, opt, usage("--rows, --context and --name are for language models; %s is a run of the system %s", s.Path, o.config.System)
 	}
@@ -187,7 +187,7 @@ func sendable(where, token string) error {
 		return usage("%s: a token of %d bytes, want at most %d", where, len(token), maxToken)
 	}
 	if i := strings.IndexFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }); i >= 0 {
-		return usage("%s: character %d of the token is %q, which no header can hold: want letters, digits and signs of ASCII, without spaces", where, utf8.RuneCountInString(token[:i])+1, []rune(token[i:])[0])
+		return usage("%s: character %d of the token is %q, which a header cannot carry: want ASCII letters, digits and punctuation, without spaces", where, utf8.RuneCountInString(token[:i])+1, []rune(token[i:])[0])
 	}
 	return nil
 }
@@ -200,7 +200,7 @@ func (s *serveCmd) check(token string) error {
 	}
 	ip := net.ParseIP(host)
 	if token == "" && host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		return usage("--listen %s is open to other machines: give a token, in the variable %s or by --token-file, or listen on 127.0.0.1", s.Listen, tokenVariable)
+		return usage("--listen %s is open to other machines: set a token with the variable %s or --token-file, or listen on 127.0.0.1", s.Listen, tokenVariable)
 	}
 	return nil
 }

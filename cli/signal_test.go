@@ -60,14 +60,14 @@ func TestInterrupted(t *testing.T) {
 		args  []string
 		words string
 	}{
-		{"plan", deep, "planning stops"},
-		{"plan", append([]string{"--card", "all"}, deep...), "planning stops"},
-		{"fit", append([]string{"--card", "t4"}, deep...), "the search stops"},
+		{"plan", deep, "stopping the planner"},
+		{"plan", append([]string{"--card", "all"}, deep...), "stopping the planner"},
+		{"fit", append([]string{"--card", "t4"}, deep...), "stopping the search"},
 		{"train", append([]string{"--out", "deep"}, deep...), "nothing was trained since"},
 		{"train", append([]string{"--out", "long"}, long...), "nothing was trained since"},
-		{"data prepare", append([]string{"--out", "prepared"}, long...), "what is prepared so far is dropped"},
-		{"bench", append([]string{"--updates", "100000"}, "--config", "tiny.yaml"), "nothing of it is kept"},
-		{"eval", []string{"run", "--data.source", "many.txt", "--data.documents", "line", "--data.cache_dir", "other"}, "nothing of it is kept"},
+		{"data prepare", append([]string{"--out", "prepared"}, long...), "a partly prepared folder is dropped"},
+		{"bench", append([]string{"--updates", "100000"}, "--config", "tiny.yaml"), "none of it is kept"},
+		{"eval", []string{"run", "--data.source", "many.txt", "--data.documents", "line", "--data.cache_dir", "other"}, "none of it is kept"},
 	} {
 		t.Run(c.verb, func(t *testing.T) {
 			s := []syscall.Signal{syscall.SIGTERM, syscall.SIGINT}[i%2]

@@ -101,7 +101,7 @@ func TestTrainingOutlivesStdout(t *testing.T) {
 		run := filepath.Join(dir, name)
 		var said bytes.Buffer
 		code := Main(tinyRun(run, text), strings.NewReader(""), &broken{takes: 100, err: c.err}, &said)
-		if code != c.code || strings.Count(said.String(), "the work goes on") != 1 {
+		if code != c.code || strings.Count(said.String(), "the work continues") != 1 {
 			t.Errorf("%s: exit code %d, %q", name, code, said.String())
 		}
 		raw, err := os.ReadFile(filepath.Join(run, session.SummaryFile))

@@ -35,12 +35,12 @@ func (a *app) printSummary(r session.Finished) {
 		p("  %-17s %.4f   (same held-out data)\n", b.Name, b.Value)
 	}
 	if s.Warning != nil && s.BestUpdate > 0 && s.BestUpdate < s.Updates {
-		p("  best weights      those of update %d\n", s.BestUpdate)
+		p("  best weights      update %d\n", s.BestUpdate)
 	}
 	if s.Warning != nil {
-		p("  trouble           %s\n", s.Warning.Text)
+		p("  warning           %s\n", s.Warning.Text)
 		for i, h := range s.Warning.Helps {
-			p("  %-17s %s\n", [2]string{"what helps"}[min(i, 1)], h)
+			p("  %-17s %s\n", [2]string{"try"}[min(i, 1)], h)
 		}
 	}
 	p("  speed             %s %s/s", count(s.TokensPerSecond), r.Model.Unit)
@@ -72,7 +72,7 @@ func (a *app) printSummary(r session.Finished) {
 	}
 	p("\nNext:\n")
 	if !s.Done {
-		p("  snug train --resume --out %s   goes on\n", r.Out)
+		p("  snug train --resume --out %s   continues\n", r.Out)
 		return
 	}
 	switch {

@@ -18,7 +18,7 @@ type trainCmd struct {
 	choice
 	Out    string `help:"Run directory (default: runs/PRESET)." placeholder:"DIR" key:"run.out"`
 	Resume bool   `help:"Continue the run in --out from its newest whole checkpoint; with a preset or --config, start it if there is none." xor:"start"`
-	Fresh  bool   `help:"Start over in a run directory that holds checkpoints; they are removed." xor:"start"`
+	Fresh  bool   `help:"Start over in a run directory that has checkpoints; they are removed." xor:"start"`
 	Phase  string `help:"For a system that trains in phases: the phase to run, or all." placeholder:"N" key:"phases.run"`
 	Until  int64  `help:"Save and stop after this many updates; --resume continues." placeholder:"N" min:"1" of:"updates"`
 }
@@ -31,7 +31,7 @@ Examples:
   snug train                                  the quickstart, on the Go source tree
   snug train --training.max_steps 50          a shorter one
   snug train --config mine.yaml --out runs/a  settings from a file
-  snug train --resume --out runs/a            go on where it stopped
+  snug train --resume --out runs/a            continue where it stopped
 
 snug config --presets lists the presets, snug config --reference refocused every
 setting.
@@ -39,8 +39,8 @@ setting.
 Ctrl-C finishes the update, saves and exits with code 4; a second one exits at
 once. SIGTERM does the same within checkpoint.grace. Exit codes: 0 done, 1
 failed, 2 wrong usage, 3 does not fit, 4 stopped with the state saved, 5 not
-saved within the grace, 6 the device was lost: --resume goes on from the last
-checkpoint, in a new process.`
+saved within the grace, 6 the device was lost (--resume continues from the last
+checkpoint in a new process).`
 }
 
 // Run implements the verb.
@@ -155,10 +155,10 @@ func (v *trainView) saving(e checkpoint.Event) {
 		v.line(fmt.Sprintf("checkpoint %s saved: %s in %.1f s", filepath.Base(e.Path), size.Bytes(e.Bytes), e.Took.Seconds()))
 	case checkpoint.Retry:
 		v.status(fmt.Sprintf("save failed (attempt %d), retrying", e.Attempt))
-		v.line(fmt.Sprintf("saving update %d failed (attempt %d): %v; next try in %s; training goes on", e.Update, e.Attempt, e.Err, e.Wait.Round(time.Millisecond)))
+		v.line(fmt.Sprintf("saving update %d failed (attempt %d): %v; next try in %s; training continues", e.Update, e.Attempt, e.Err, e.Wait.Round(time.Millisecond)))
 	case checkpoint.Failed:
 		v.status("last save failed")
-		v.line(fmt.Sprintf("saving update %d was given up: %v; the last good checkpoint stays, training goes on", e.Update, e.Err))
+		v.line(fmt.Sprintf("saving update %d was given up: %v; the last good checkpoint stays, training continues", e.Update, e.Err))
 	case checkpoint.Bad:
 		v.status("last state is bad")
 		v.line(fmt.Sprintf("the state of update %d is not good: %v; the last good checkpoint stays", e.Update, e.Err))

@@ -27,7 +27,7 @@ var aliases = []alias{
 	{"", "evaluation uses training.batch_size", []string{"per_device_eval_batch_size", "eval_batch_size", "batch_eval", "val_batch_size"}},
 	{"training.gradient_accumulation_steps", "micro-batches per update", []string{
 		"grad_accum", "gradient_accumulation", "accumulation_steps", "grad_accumulation_steps", "accumulate_grad_batches", "accum_steps"}},
-	{"training.max_steps", "the one clock is the update, not the epoch", []string{
+	{"training.max_steps", "runs are counted in updates, not epochs", []string{
 		"epochs", "num_epochs", "num_train_epochs", "max_epochs", "phase1_epochs", "loo_epochs"}},
 	{"training.max_steps", "updates", []string{"max_iters", "num_steps", "train_steps", "total_steps", "max_train_steps"}},
 	{"training.learning_rate", "", []string{"lr", "base_lr", "max_lr", "peak_lr"}},
@@ -52,7 +52,7 @@ var aliases = []alias{
 	// training: precision and memory
 	{"training.mixed_precision", "auto, fp32, tf32, bf16 or fp16; use_amp: true is fp16, auto takes the device's best", []string{
 		"use_amp", "amp", "amp_dtype", "fp16", "bf16", "use_mixed_precision", "precision", "use_fp16", "use_bf16", "half"}},
-	{"training.mixed_precision", "tf32, where the card has it", []string{"allow_tf32", "tf32", "matmul_precision"}},
+	{"training.mixed_precision", "tf32, on cards that have it", []string{"allow_tf32", "tf32", "matmul_precision"}},
 	{"training.gradient_checkpointing", "none, activation, selective, wide, full or auto", []string{
 		"use_gradient_checkpointing", "activation_checkpointing", "checkpoint_activations", "grad_checkpointing", "recompute"}},
 	{"", "the training step is always compiled: remove the key", []string{

@@ -54,7 +54,7 @@ func (Bytes) excess(text string) string {
 	number, unit := splitUnit(text)
 	x, _ := strconv.ParseFloat(number, 64) // what float64 cannot hold is infinite
 	if x*float64(unit) > mostBytes {
-		return fmt.Sprintf("at most %v (more than any machine holds)", Bytes(mostBytes))
+		return fmt.Sprintf("at most %v (more than any machine has)", Bytes(mostBytes))
 	}
 	return ""
 }

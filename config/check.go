@@ -56,7 +56,7 @@ func (c *Config) checkCommon(r *Report, needData bool) {
 		r.Error("data.held_out_fraction", "nothing is held out, but plateau and early stopping follow the held-out loss")
 	}
 	if k := &c.Checkpoint; k.Compression != "none" && k.Remote == "" {
-		r.Warn("checkpoint.compression", "%s packs what is uploaded to checkpoint.remote, and there is none: it changes nothing", k.Compression)
+		r.Warn("checkpoint.compression", "%s compresses uploads to checkpoint.remote, which is not set: it has no effect", k.Compression)
 	}
 	if share := float64(t.WarmupSteps) / float64(t.MaxSteps); share > 0.2 && t.LRScheduler != "noam" {
 		r.Warn("training.warmup_steps", "warm-up takes %.0f %% of the %d updates (training.max_steps); 1 to 10 %% is usual", 100*min(share, 1), t.MaxSteps)
@@ -68,7 +68,7 @@ func (c *Config) checkCommon(r *Report, needData bool) {
 	}
 	// The counters of a run are int64: updates, micro-batches, sequences, tokens.
 	if most := size.Product(t.MaxSteps, t.GradientAccumulationSteps, t.BatchSize, max(d.SeqLen, 1)); most > mostTokens {
-		r.Error("training.max_steps", "%d updates of %d x %d sequences (training.gradient_accumulation_steps, training.batch_size) of %d tokens (data.seq_len) are more than the %.0e that a run may count", t.MaxSteps, t.GradientAccumulationSteps, t.BatchSize, max(d.SeqLen, 1), float64(mostTokens))
+		r.Error("training.max_steps", "%d updates of %d x %d sequences (training.gradient_accumulation_steps, training.batch_size) of %d tokens (data.seq_len) are more than the limit of %.0e in a run", t.MaxSteps, t.GradientAccumulationSteps, t.BatchSize, max(d.SeqLen, 1), float64(mostTokens))
 	}
 	if d.ShuffleSeed == 0 {
 		c.derive(r, "data.shuffle_seed", strconv.FormatUint(t.Seed, 10), "training.seed")

@@ -141,7 +141,7 @@ debug:
   verbose: true
 `, want: `run.yaml:3: training.use_amp: written training.mixed_precision here: auto, fp32, tf32, bf16 or fp16; use_amp: true is fp16, auto takes the device's best
 run.yaml:4: training.gradient_clip: written training.max_grad_norm here: the global norm to clip to; 0 never clips
-run.yaml:5: training.epochs: written training.max_steps here: the one clock is the update, not the epoch
+run.yaml:5: training.epochs: written training.max_steps here: runs are counted in updates, not epochs
 run.yaml:6: training.gradient_checkpointing: want one of none, activation, selective, wide, full, auto, got "true"
 run.yaml:7: training.lr: written training.learning_rate here
 run.yaml:9: hardware.mixed_precision: unknown key; it is training.mixed_precision

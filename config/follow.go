@@ -27,7 +27,7 @@ func (r *Report) Follow(by, file string, facts []Fact) {
 		switch now := k.text(); {
 		case now == was || origin.Kind == Default:
 		case fixed:
-			r.problems.add(origin, f.Key, "%s of %s has %s, got %s: leave the key away, or name a folder whose model has it", file, by, now, was)
+			r.problems.add(origin, f.Key, "%s of %s has %s, got %s: remove the key, or name a folder whose model has it", file, by, now, was)
 		default:
 			gaveWay = append(gaveWay, fmt.Sprintf("%s is %s, not %s (%v)", f.Key, now, was, origin))
 		}

@@ -91,7 +91,7 @@ func parseRule(path string, tag reflect.StructTag) rule {
 		}
 		x, err := strconv.ParseFloat(s, 64)
 		if err != nil {
-			panic(fmt.Sprintf("config: %s: tag %s:%q is no number", path, name, s))
+			panic(fmt.Sprintf("config: %s: tag %s:%q is not a number", path, name, s))
 		}
 		return &x
 	}

@@ -42,10 +42,10 @@ var quantities = map[string]Quantity{
 	"examples":    {1e9, "a billion examples"},
 	"beams":       {1024, "each beam has a cache of its own"},
 	"repeats":     {1000, "an epoch lists each repeat"},
-	"capacity":    {1024, "an expert keeps room for that many times its share"},
+	"capacity":    {1024, "an expert has room for that many times its share"},
 	"checkpoints": {1e6, "a million checkpoints"},
 	"requests":    {1 << 20, "each request that waits holds a connection"},
-	"bytes":       {1 << 40, "a TiB is held in memory at once"},
+	"bytes":       {1 << 40, "a TiB is in memory at once"},
 	"duration":    {float64(30 * 24 * time.Hour), "30 days"},
 	"seed":        {math.MaxUint64, "any number is a seed"},
 }

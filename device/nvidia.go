@@ -106,7 +106,7 @@ func parseInformation(text string) FoundCard {
 var wanted = []struct{ name, purpose string }{
 	{"libcuda.so", "the driver, needed for everything"},
 	{"libnvidia-ml.so", "utilization, power and clocks"},
-	{"libcublasLt.so", "matmuls (own kernels stand in for it)"},
+	{"libcublasLt.so", "matmuls (snug's own kernels replace it)"},
 	{"libnccl.so", "several GPUs"},
 }
 

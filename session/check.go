@@ -222,7 +222,7 @@ func (c *Check) phase(ctx context.Context, p *pair, dir string) (string, error) 
 	}
 	if phases[k].Ready != nil {
 		if err := phases[k].Ready(); err != nil {
-			return dir, fmt.Errorf("%s starts from what other phases leave: train them, then check RUN/%s", phases[k].Name, phases[k].Name)
+			return dir, fmt.Errorf("%s starts from the results of other phases: train them, then check RUN/%s", phases[k].Name, phases[k].Name)
 		}
 	}
 	var err error

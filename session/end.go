@@ -45,7 +45,7 @@ func (r *run) reportBest(res *train.Result) (err error) {
 	update := res.Update
 	best, err := checkpoint.Choose(r.home(), checkpoint.Best)
 	if err != nil {
-		r.warnf("the report is on the last weights: %v", err)
+		r.warnf("the report describes the last weights: %v", err)
 	} else if best.Update != update {
 		update = best.Update
 		if err := loadWeights(r.runner, best.Path); err != nil {

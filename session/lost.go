@@ -26,9 +26,9 @@ func (*DeviceLost) ExitCode() int { return 6 }
 
 func (e *DeviceLost) Error() string {
 	if e.Checkpoint == "" {
-		return fmt.Sprintf("%v\nthe run is over, and no checkpoint was saved: begin again with `snug train --resume --out %s`", e.Err, e.Out)
+		return fmt.Sprintf("%v\nthe run has ended, and no checkpoint was saved: start again with `snug train --resume --out %s`", e.Err, e.Out)
 	}
-	return fmt.Sprintf("%v\nthe run is over; the newest checkpoint is %s, of update %d: go on with `snug train --resume --out %s`",
+	return fmt.Sprintf("%v\nthe run has ended; the newest checkpoint is %s, of update %d: continue with `snug train --resume --out %s`",
 		e.Err, filepath.Base(e.Checkpoint), e.Update, e.Out)
 }
 

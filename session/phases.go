@@ -70,10 +70,10 @@ func (t *training) phases(c *config.Config, phases []system.Phase, dir string) (
 				}
 				switch {
 				case again:
-					t.infof("%s learned nothing: it is started over with other settings", p.Name)
+					t.infof("%s learned nothing: starting it over with other settings", p.Name)
 					how.Resume, how.Fresh = false, true
 				case int64(s.Config.Training.MaxSteps) > before.UpdatesPlanned:
-					t.infof("%s: %d updates are done, it goes on to %d", p.Name, before.Updates, s.Config.Training.MaxSteps)
+					t.infof("%s: %d updates are done, continuing to %d", p.Name, before.Updates, s.Config.Training.MaxSteps)
 				default:
 					t.infof("%s: done", p.Name)
 					ended = append(ended, PhaseSummary{p.Name, before})
@@ -82,7 +82,7 @@ func (t *training) phases(c *config.Config, phases []system.Phase, dir string) (
 			}
 		}
 		if err := alive(dir, p.From); err != nil {
-			return ended, fmt.Errorf("%s would start from %w", p.Name, err)
+			return ended, fmt.Errorf("%s starts from %w", p.Name, err)
 		}
 		if p.Ready != nil {
 			if err := p.Ready(); err != nil {
@@ -110,7 +110,7 @@ func alive(dir, name string) error {
 	if err != nil || s == nil || !s.Dead() {
 		return err
 	}
-	return fmt.Errorf("%s, which has learned nothing: %v\nall that was trained is kept; start %s over with other settings: snug train --resume --out %s --phase all, and the setting that helps as a flag", name, s.Warning, name, dir)
+	return fmt.Errorf("%s, which learned nothing: %v\neverything trained so far is kept; start %s over with other settings: snug train --resume --out %s --phase all, with the setting that helps as a flag", name, s.Warning, name, dir)
 }
 
 // differs reports whether c wants something else than the run in dir was

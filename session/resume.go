@@ -48,7 +48,7 @@ func configOf(dir string) (string, error) {
 	if _, err := os.Lstat(path); err == nil {
 		return path, nil
 	}
-	what := "it holds no " + checkpoint.ConfigFile + " and no checkpoint"
+	what := "it has no " + checkpoint.ConfigFile + " and no checkpoint"
 	list, err := checkpoint.List(dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -56,7 +56,7 @@ func configOf(dir string) (string, error) {
 	case err != nil:
 		return "", err
 	case len(list) > 0:
-		what = fmt.Sprintf("it holds no %s, and none of its checkpoints can be used (%s: %v)", checkpoint.ConfigFile, filepath.Base(list[0].Path), list[0].Problem)
+		what = fmt.Sprintf("it has no %s, and none of its checkpoints can be used (%s: %v)", checkpoint.ConfigFile, filepath.Base(list[0].Path), list[0].Problem)
 	}
 	for _, e := range list {
 		if e.Problem == nil {
@@ -153,7 +153,7 @@ func cannotResume(dir, out string, list []change) error {
 	with, lines := "another model", make([]string, len(list))
 	for i, c := range list {
 		if lines[i] = c.String(); !c.ofModel() {
-			with = "other settings, which are settled when a run begins"
+			with = "other settings, which cannot change after a run starts"
 		}
 	}
 	return usage("cannot resume %s with %s:\n  %s\nstart a new run with another --out, or omit them: snug train --resume --out %s", dir, with, strings.Join(lines, "\n  "), out)
@@ -197,7 +197,7 @@ func (r *run) resumable(c *checkpoint.Checkpoint) error {
 	r.infof("resuming from %s", filepath.Base(c.Path))
 	now, before := r.arithmetic(), c.Manifest.Arithmetic
 	if before != "" && before != now {
-		r.otherBits = fmt.Sprintf("up to update %d this run was computed in %s, from here on in %s: results agree to rounding, not bit for bit as those of an undisturbed run would", c.State.Update, before, now)
+		r.otherBits = fmt.Sprintf("updates up to %d of this run were computed in %s, later ones are in %s: results match those of an uninterrupted run up to rounding, not bit for bit", c.State.Update, before, now)
 		r.warnf("%s", r.otherBits)
 	}
 	return nil

@@ -164,7 +164,7 @@ func (r *run) startingPoint() (*checkpoint.Checkpoint, error) {
 		case r.Resume:
 			return nil, fmt.Errorf("%w; start over with --fresh", err)
 		default:
-			return nil, fmt.Errorf("%s holds a run with %d checkpoints, none of which can be used; the newest: %s: %w\nstart over with --fresh, which removes them, or choose another --out", r.dir, len(rejected), filepath.Base(rejected[0].Path), rejected[0].Err)
+			return nil, fmt.Errorf("%s has a run with %d checkpoints, none of which can be used; the newest: %s: %w\nstart over with --fresh, which removes them, or choose another --out", r.dir, len(rejected), filepath.Base(rejected[0].Path), rejected[0].Err)
 		}
 		if r.Resume {
 			r.infof("nothing to resume in %s: starting a new run", r.dir)
@@ -176,7 +176,7 @@ func (r *run) startingPoint() (*checkpoint.Checkpoint, error) {
 		return nil, errors.Join(r.store.StartOver(), c.Close()) // they go once the new run has saved
 	case !r.Resume:
 		at := c.State.Update
-		return nil, errors.Join(fmt.Errorf("%s holds a run with %d updates done: go on with --resume, start over with --fresh, or choose another --out", r.dir, at), c.Close())
+		return nil, errors.Join(fmt.Errorf("%s has a run with %d updates done: continue with --resume, start over with --fresh, or choose another --out", r.dir, at), c.Close())
 	}
 	if err := r.resumable(c); err != nil {
 		return nil, errors.Join(err, c.Close())

@@ -40,7 +40,7 @@ func (r *run) finishUploads() error {
 	err := r.uploads.Drain(ctx)
 	r.uploads.Close()
 	if errors.Is(err, context.DeadlineExceeded) {
-		err = fmt.Errorf("uploads are not finished after checkpoint.grace (%s); what is left is queued in %s and goes on with --resume: %w", r.Config.Checkpoint.Grace, r.store.Run().Join(remote.QueueFolder), err)
+		err = fmt.Errorf("uploads are not finished after checkpoint.grace (%s); the rest is queued in %s and continues with --resume: %w", r.Config.Checkpoint.Grace, r.store.Run().Join(remote.QueueFolder), err)
 	}
 	return err
 }

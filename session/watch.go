@@ -15,7 +15,7 @@ import (
 func (r *run) watch(e train.Event) {
 	if err := r.recorder.Record(e); err != nil && !r.unrecorded {
 		r.unrecorded = true
-		r.warnf("%s: %v; its lines wait until there is room", train.MetricsFile, err)
+		r.warnf("%s: %v; its lines are kept in memory until they can be written", train.MetricsFile, err)
 	}
 	if s, ok := e.(train.Step); ok {
 		s.FLOPs = r.speed.update(&s)
@@ -83,7 +83,7 @@ func (r *run) syncMetrics() error {
 // saved passes news of the checkpoint store on, from its goroutine.
 func (r *run) saved(e checkpoint.Event) {
 	if e.Kind == checkpoint.Moved {
-		r.warnf("the run folder was moved: the run goes on in %s; resume it with --out %s", e.Path, r.asOut(e.Path))
+		r.warnf("the run folder was moved: the run continues in %s; resume it with --out %s", e.Path, r.asOut(e.Path))
 	} else {
 		r.emit(e)
 	}

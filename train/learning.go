@@ -28,7 +28,7 @@ func (t *Warning) String() string {
 	if len(t.Helps) == 0 {
 		return t.Text
 	}
-	return t.Text + "; what helps: " + strings.Join(t.Helps, ", ")
+	return t.Text + "; try " + strings.Join(t.Helps, ", ")
 }
 
 // WarningKind is what is wrong with a run.

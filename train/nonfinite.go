@@ -47,7 +47,7 @@ func whatHelps(helps []string) string {
 	if len(helps) == 0 {
 		return ""
 	}
-	return "\nwhat helps: " + strings.Join(helps, ", ")
+	return "\ntry " + strings.Join(helps, ", ")
 }
 
 // diagnose computes the micro-batches of a failed update again until the first

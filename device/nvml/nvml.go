@@ -46,7 +46,7 @@ const (
 	throttleReasons = iota
 )
 
-var throttleNames = [throttleReasons]string{"idle", "clocks set by somebody", "power cap", "hardware slowdown", "sync boost", "heat", "heat (hardware)", "power brake", "display"}
+var throttleNames = [throttleReasons]string{"idle", "application clocks", "power cap", "hardware slowdown", "sync boost", "heat", "heat (hardware)", "power brake", "display"}
 
 // Slow are the reasons that cost a run speed.
 const Slow = PowerCap | HardwareSlow | Heat | HardwareHeat | PowerBrake

@@ -17,13 +17,15 @@ type evalCmd struct {
 
 // Help implements kong.HelpProvider.
 func (evalCmd) Help() string {
-	return `Evaluates on the run's held-out data; flags can change settings. For a run
-directory, evaluates the best checkpoint and prints the same figures as training
-did. Other results (reports, a threshold, an interval) go to RUN/eval/step-N and
-leave the files of other checkpoints alone.
+	return `Evaluates the best checkpoint of a run on the held-out data of that run. The
+figures are those of training's own evaluation. Flags change settings: with
+--data.source a checkpoint is evaluated on the held-out part of other data, with
+its own tokenizer. Reports, thresholds and other data are written to
+RUN/eval/step-N; the rest of the run stays as it is.
 
 Examples:
   snug eval runs/quickstart
+  snug eval runs/quickstart --data.source other.jsonl --data.format jsonl
   snug eval runs/quickstart --checkpoint last
   snug eval runs/quickstart/checkpoints/step-00000300 --training.eval_batches 10`
 }

@@ -5,7 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"strings"
 
+	"github.com/snug-ml/snug/config"
+	"github.com/snug-ml/snug/data/token"
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/graph"
 	"github.com/snug-ml/snug/engine/plan"
@@ -38,7 +42,7 @@ func (s *Setup) Evaluate(ctx context.Context, of *checkpoint.Chosen, reports str
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, run.Close()) }()
-	d, err := s.Data(ctx, system.Env{Dir: run, Cache: s.Cache(dir), Log: silent})
+	d, err := s.heldOut(ctx, of, run, reports)
 	if err != nil {
 		return nil, err
 	}
@@ -66,6 +70,46 @@ func (s *Setup) Evaluate(ctx context.Context, of *checkpoint.Chosen, reports str
 		return nil, err
 	}
 	return e, errors.Join(d.Report(ctx, x, of.Update, to), to.Close())
+}
+
+// heldOut opens the data that a checkpoint is evaluated on: that of its run, which is
+// not prepared anew if the run learned from something else, or what flags name
+// instead. That is prepared in the folder other and read with the tokenizer of the
+// checkpoint: to the model, tokens of another one mean nothing.
+func (s *Setup) heldOut(ctx context.Context, of *checkpoint.Chosen, run *rundir.Dir, other string) (*system.Run, error) {
+	var flags []string
+	for _, v := range s.Config.Values() {
+		if v.Origin.Kind == config.Flag && (change{Value: v}).settled() {
+			flags = append(flags, v.Key)
+		}
+	}
+	if len(flags) == 0 {
+		c, err := checkpoint.Load(of.Path)
+		if err != nil {
+			return nil, err
+		}
+		if err := c.Close(); err != nil {
+			return nil, err
+		}
+		d, err := s.Data(ctx, system.Env{Dir: run, Cache: s.Cache(run.Path()), Position: position(c), Log: silent})
+		if err != nil {
+			err = fmt.Errorf("cannot evaluate %s on the data of its run (--data.source names other data): %w", of.Path, err)
+		}
+		return d, err
+	}
+	own := *s.Config
+	for _, key := range flags {
+		if strings.HasPrefix(key, "data.tokenizer.") {
+			return nil, usage("--%s: a checkpoint is evaluated with its own tokenizer; omit the flag", key)
+		}
+	}
+	if own.Data.Tokenizer.Path == "" && token.InFolder(of.Path) {
+		own.Data.Tokenizer.Path = of.Path
+	}
+	if own.Data.CacheDir == "" {
+		own.Data.CacheDir = filepath.Join(other, "data")
+	}
+	return s.System.Open(ctx, &own, s.Model, system.Env{Dir: run, Cache: own.Data.CacheDir, Log: silent})
 }
 
 // compileEvaluation makes the program that evaluates as the training program

@@ -288,6 +288,14 @@ func Count(src data.Source, seed uint64, heldOut float64) (c Census, err error) 
 	return c, nil
 }
 
+// finer names the settings that make more groups.
+func (c Census) finer() string {
+	if int64(c.Groups) < c.Documents-c.Empty {
+		return " (data.split_by: document)"
+	}
+	return " (data.documents: chunk, paragraph or line)"
+}
+
 // Check says what is missing where there is nothing to train on, or nothing on
 // the side of which a share was asked for.
 func (c Census) Check(heldOut float64) error {
@@ -297,9 +305,9 @@ func (c Census) Check(heldOut float64) error {
 	case c.Documents == c.Empty:
 		return fmt.Errorf("data.source: there is nothing to train on: none of the documents holds text (%d read)", c.Documents)
 	case c.Train == 0:
-		return fmt.Errorf("nothing left to train on: the held-out share of %v took all %d groups of documents; lower data.held_out_fraction, choose another data.shuffle_seed, or cut the files in more documents (data.documents: chunk, paragraph or line)", heldOut, c.Groups)
+		return fmt.Errorf("nothing left to train on: the held-out share of %v took all %d groups of documents; lower data.held_out_fraction, choose another data.shuffle_seed, or divide more finely%s", heldOut, c.Groups, c.finer())
 	case c.HeldOut == 0 && heldOut > 0:
-		return fmt.Errorf("nothing held out: none of %d groups of documents fell in the share of %v; raise it, choose another seed, or cut the files in more documents (data.documents: chunk, paragraph or line)", c.Groups, heldOut)
+		return fmt.Errorf("nothing held out: none of %d groups of documents fell in the share of %v; raise it, choose another seed, or divide more finely%s", c.Groups, heldOut, c.finer())
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"unicode/utf8"
 
 	"github.com/snug-ml/snug/internal/regular"
@@ -38,6 +39,14 @@ func LoadFolder(dir string) (*Tokenizer, error) {
 		return nil, fmt.Errorf("load tokenizer: %w", err)
 	}
 	return t, nil
+}
+
+// InFolder reports whether a folder holds a tokenizer that [LoadFolder] reads.
+func InFolder(dir string) bool {
+	return slices.ContainsFunc([]string{File, "vocab.txt", "vocab.json"}, func(name string) bool {
+		_, err := os.Stat(filepath.Join(dir, name))
+		return err == nil
+	})
 }
 
 func loadFolder(dir string) (*Tokenizer, error) {

@@ -49,6 +49,13 @@ func Decode(raw []byte, into any) error {
 }
 
 func notExpected(err error) error {
+	if wrong := new(json.UnmarshalTypeError); errors.As(err, &wrong) { // without the names of Go's types
+		at := ""
+		if wrong.Field != "" {
+			at = wrong.Field + ": "
+		}
+		err = fmt.Errorf("%sa JSON %s is not what belongs there", at, wrong.Value)
+	}
 	return Problemf(http.StatusBadRequest, "not the JSON that was expected: %v", err)
 }
 

@@ -104,7 +104,7 @@ func TestServer(t *testing.T) {
 		"unknown field":      {"/moderate", `{"text": "a", "treshold": 1}`, "treshold", 400},
 		"two objects":        {"/moderate", `{"text": "a"}{}`, "more follows", 400},
 		"not JSON":           {"/moderate", `text`, "not the JSON", 400},
-		"wrong type":         {"/moderate", `{"text": 3}`, "not the JSON", 400},
+		"wrong type":         {"/moderate", `{"text": 3}`, "text: a JSON number is not what belongs there", 400},
 		"threshold above 1":  {"/moderate", `{"text": "a", "threshold": 1.5}`, "from 0 to 1", 400},
 		"long text":          {"/moderate", `{"text": "` + long + `"}`, "at most 200", 413},
 		"long text in batch": {"/moderate/batch", `{"texts": ["a", "` + long + `"]}`, "text 2", 413},

@@ -131,8 +131,13 @@ func loadState(r *engine.Executable, s *graph.State, f *safetensors.File) error 
 	return r.WriteState(s.Name, x.Data)
 }
 
+// stored is the type of a state's elements in a file, which holds them as they lie
+// in memory. Of all places that name types of elements (a program, its kernels,
+// files of each format) no other two meet.
 func stored(d graph.DType) safetensors.DType {
 	switch d {
+	case graph.F32:
+		return safetensors.F32
 	case graph.BF16:
 		return safetensors.BF16
 	case graph.F16:
@@ -140,7 +145,7 @@ func stored(d graph.DType) safetensors.DType {
 	case graph.I32:
 		return safetensors.I32
 	}
-	return safetensors.F32
+	panic(fmt.Sprintf("train: checkpoints hold no elements of type %v", d))
 }
 
 // Tensors are the states of the program that a checkpoint holds.

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"math"
+
+	"github.com/snug-ml/snug/internal/float16"
 )
 
 // Floats streams the elements of an array in C order as float32.
@@ -67,7 +69,7 @@ func (s *Floats) Close() error { return s.c.Close() }
 func (e *elements) real(b []byte) float32 {
 	switch e.DType {
 	case Float16:
-		return half(e.order.Uint16(b))
+		return float16.FromF16(e.order.Uint16(b))
 	case Float32:
 		return math.Float32frombits(e.order.Uint32(b))
 	case Float64:
@@ -75,16 +77,4 @@ func (e *elements) real(b []byte) float32 {
 	default:
 		return float32(e.integer(b))
 	}
-}
-
-// half widens IEEE 754 binary16.
-func half(h uint16) float32 {
-	sign, exponent, fraction := uint32(h&0x8000)<<16, uint32(h>>10&0x1f), uint32(h&0x3ff)
-	switch exponent {
-	case 0: // zero and subnormal numbers
-		return math.Float32frombits(sign|0x3f800000) * float32(fraction) * 0x1p-24
-	case 0x1f:
-		return math.Float32frombits(sign | 0x7f800000 | fraction<<13)
-	}
-	return math.Float32frombits(sign | (exponent+112)<<23 | fraction<<13)
 }

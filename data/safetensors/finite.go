@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+
+	"github.com/snug-ml/snug/internal/float16"
 )
 
 // lanes say where the exponents of the values lie that a word of eight bytes
@@ -95,7 +97,7 @@ func valueAt(width int, d DType, data []byte) float64 {
 	le := binary.LittleEndian
 	switch {
 	case d == F16:
-		return float64(half(le.Uint16(data)))
+		return float64(float16.FromF16(le.Uint16(data)))
 	case d == BF16:
 		return float64(math.Float32frombits(uint32(le.Uint16(data)) << 16))
 	case width == 4:

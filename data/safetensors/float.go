@@ -3,6 +3,8 @@ package safetensors
 import (
 	"encoding/binary"
 	"math"
+
+	"github.com/snug-ml/snug/internal/float16"
 )
 
 // Float32s decodes the tensor into dst, whose length must be the number of
@@ -31,11 +33,11 @@ func (t Tensor) Float32s(dst []float32) error {
 		}
 	case BF16:
 		for i := range dst {
-			dst[i] = math.Float32frombits(uint32(le.Uint16(t.Data[2*i:])) << 16)
+			dst[i] = float16.FromBF16(le.Uint16(t.Data[2*i:]))
 		}
 	case F16:
 		for i := range dst {
-			dst[i] = half(le.Uint16(t.Data[2*i:]))
+			dst[i] = float16.FromF16(le.Uint16(t.Data[2*i:]))
 		}
 	default: // F64
 		for i := range dst {
@@ -43,20 +45,4 @@ func (t Tensor) Float32s(dst []float32) error {
 		}
 	}
 	return nil
-}
-
-// half widens an IEEE 754 binary16. Every value, subnormals and NaN payloads
-// included, is representable in binary32.
-func half(h uint16) float32 {
-	sign := uint32(h&0x8000) << 16
-	exp := uint32(h>>10) & 31
-	frac := uint32(h & 0x3ff)
-	switch exp {
-	case 31:
-		return math.Float32frombits(sign | 0xff<<23 | frac<<13)
-	case 0: // zero or subnormal: frac * 2^-24
-		v := float32(frac) * (1.0 / (1 << 24))
-		return math.Float32frombits(sign | math.Float32bits(v))
-	}
-	return math.Float32frombits(sign | (exp+112)<<23 | frac<<13)
 }

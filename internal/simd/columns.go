@@ -1,6 +1,10 @@
 package simd
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/snug-ml/snug/internal/float16"
+)
 
 // The passes of a norm over the columns of a matrix of a few columns. Rows are
 // done several at a time: a slice holds some of them, and what belongs to
@@ -99,7 +103,7 @@ func addRowsGo(acc, x []float32, rows, stride int) {
 func addRowsBF16Go(acc []float32, x []uint16, rows, stride int) {
 	for r := range rows {
 		for j, h := range x[r*stride : r*stride+len(acc)] {
-			acc[j] += fromBF16(h)
+			acc[j] += float16.FromBF16(h)
 		}
 	}
 }
@@ -117,7 +121,7 @@ func columnSqDevGo(acc, x, mean []float32) {
 
 func columnSqDevBF16Go(acc []float32, x []uint16, mean []float32) {
 	for i, h := range x {
-		acc[i] = sqDev(acc[i], fromBF16(h), mean[i])
+		acc[i] = sqDev(acc[i], float16.FromBF16(h), mean[i])
 	}
 }
 
@@ -129,7 +133,7 @@ func columnNormGo(y, x, mean, scale, shift []float32) {
 
 func columnNormBF16Go(y, x []uint16, mean, scale, shift []float32) {
 	for i, h := range x {
-		y[i] = toBF16(float32((fromBF16(h)-mean[i])*scale[i]) + shift[i])
+		y[i] = float16.ToBF16(float32((float16.FromBF16(h)-mean[i])*scale[i]) + shift[i])
 	}
 }
 
@@ -142,9 +146,9 @@ func columnGradSumsGo(sum, dot, dy, x, mean []float32) {
 
 func columnGradSumsBF16Go(sum, dot []float32, dy, x []uint16, mean []float32) {
 	for i, h := range dy {
-		d := fromBF16(h)
+		d := float16.FromBF16(h)
 		sum[i] += d
-		dot[i] += float32((fromBF16(x[i]) - mean[i]) * d)
+		dot[i] += float32((float16.FromBF16(x[i]) - mean[i]) * d)
 	}
 }
 
@@ -160,6 +164,6 @@ func columnNormGradGo(dx, dy, x, mean, a, b, c []float32) {
 
 func columnNormGradBF16Go(dx, dy, x []uint16, mean, a, b, c []float32) {
 	for i, h := range dy {
-		dx[i] = toBF16(columnGrad(fromBF16(h), fromBF16(x[i]), mean[i], a[i], b[i], c[i]))
+		dx[i] = float16.ToBF16(columnGrad(float16.FromBF16(h), float16.FromBF16(x[i]), mean[i], a[i], b[i], c[i]))
 	}
 }

@@ -1,6 +1,6 @@
 package simd
 
-import "math"
+import "github.com/snug-ml/snug/internal/float16"
 
 // BF16ToF32 widens bfloat16 to float32, exactly.
 func BF16ToF32(dst []float32, src []uint16) {
@@ -46,82 +46,39 @@ func I32ToF32(dst []float32, src []int32) {
 	i32ToF32(dst, src)
 }
 
-// toBF16 adds half of the last kept place, less one if that place is even
-// already, and cuts.
-func toBF16(x float32) uint16 {
-	u := math.Float32bits(x)
-	if u&^signBit > expMask {
-		return uint16(u>>16) | 1<<6
-	}
-	return uint16((u + 0x7fff + u>>16&1) >> 16)
-}
-
-func fromBF16(h uint16) float32 { return math.Float32frombits(uint32(h) << 16) }
-
-func toF16(x float32) uint16 {
-	u := math.Float32bits(x)
-	sign := uint16(u >> 16 & 0x8000)
-	u &^= signBit
-	switch {
-	case u > expMask: // NaN: quiet, top of the payload kept
-		return sign | 0x7e00 | uint16(u>>13&0x3ff)
-	case u >= 0x477ff000: // rounds to 65536 or more
-		return sign | 0x7c00
-	case u >= 0x38800000: // normal: rebias the exponent from 127 to 15, round at bit 13
-		return sign | uint16((u-112<<23+0xfff+u>>13&1)>>13)
-	}
-	// Subnormal: adding 0.5 leaves the result in units of 2^-24 in the low bits,
-	// rounded to even by the addition.
-	return sign | uint16(math.Float32bits(math.Float32frombits(u)+0.5)-0x3f000000)
-}
-
-func fromF16(h uint16) float32 {
-	sign := uint32(h&0x8000) << 16
-	e, frac := uint32(h>>10&0x1f), uint32(h&0x3ff)
-	switch {
-	case e == 31 && frac != 0: // NaN, made quiet as the instruction does
-		return math.Float32frombits(sign | expMask | 1<<22 | frac<<13)
-	case e == 31:
-		return math.Float32frombits(sign | expMask)
-	case e == 0: // zero or subnormal: frac * 2^-24, exact
-		return math.Float32frombits(sign | math.Float32bits(float32(frac)*0x1p-24))
-	}
-	return math.Float32frombits(sign | (e+112)<<23 | frac<<13)
-}
-
 func bf16ToF32Go(dst []float32, src []uint16) {
 	for i, h := range src {
-		dst[i] = fromBF16(h)
+		dst[i] = float16.FromBF16(h)
 	}
 }
 
 func f32ToBF16Go(dst []uint16, src []float32) {
 	for i, v := range src {
-		dst[i] = toBF16(v)
+		dst[i] = float16.ToBF16(v)
 	}
 }
 
 func f16ToF32Go(dst []float32, src []uint16) {
 	for i, h := range src {
-		dst[i] = fromF16(h)
+		dst[i] = float16.FromF16(h)
 	}
 }
 
 func f32ToF16Go(dst []uint16, src []float32) {
 	for i, v := range src {
-		dst[i] = toF16(v)
+		dst[i] = float16.ToF16(v)
 	}
 }
 
 func roundBF16Go(dst, src []float32) {
 	for i, v := range src {
-		dst[i] = fromBF16(toBF16(v))
+		dst[i] = float16.FromBF16(float16.ToBF16(v))
 	}
 }
 
 func roundF16Go(dst, src []float32) {
 	for i, v := range src {
-		dst[i] = fromF16(toF16(v))
+		dst[i] = float16.FromF16(float16.ToF16(v))
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/snug-ml/snug/internal/float16"
 )
 
 // TestHalfExhaustive checks every 16-bit pattern: that widening gives its
@@ -74,8 +76,8 @@ func TestHalfRounding(t *testing.T) {
 		narrow func([]uint16, []float32)
 		round  func(dst, src []float32)
 	}{
-		"bf16": {fromBF16, F32ToBF16, RoundBF16},
-		"f16":  {fromF16, F32ToF16, RoundF16},
+		"bf16": {float16.FromBF16, F32ToBF16, RoundBF16},
+		"f16":  {float16.FromF16, F32ToF16, RoundF16},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for i := range x {

@@ -3,6 +3,8 @@ package simd
 import (
 	"fmt"
 	"math"
+
+	"github.com/snug-ml/snug/internal/float16"
 )
 
 // PoolChannels is what the channels of MaxPool and MaxPoolGrad are a multiple of.
@@ -57,7 +59,7 @@ func maxPoolGo(dst, x0, x1 []float32, ch int) {
 func maxPoolBF16Go(dst, x0, x1 []uint16, ch int) {
 	for i := range dst {
 		k := i + i/ch*ch
-		left, right := larger(fromBF16(x0[k]), fromBF16(x1[k])), larger(fromBF16(x0[k+ch]), fromBF16(x1[k+ch]))
+		left, right := larger(float16.FromBF16(x0[k]), float16.FromBF16(x1[k])), larger(float16.FromBF16(x0[k+ch]), float16.FromBF16(x1[k+ch]))
 		dst[i] = uint16(math.Float32bits(larger(left, right)) >> 16)
 	}
 }
@@ -78,10 +80,10 @@ func maxPoolGradBF16Go(dx0, dx1, dy, y, x0, x1 []uint16, ch int) {
 	for i, d := range dy {
 		k := i + i/ch*ch
 		for _, at := range [2]int{k, k + ch} {
-			dx0[at], d = route(d, fromBF16(x0[at]) < fromBF16(y[i]))
+			dx0[at], d = route(d, float16.FromBF16(x0[at]) < float16.FromBF16(y[i]))
 		}
 		for _, at := range [2]int{k, k + ch} {
-			dx1[at], d = route(d, fromBF16(x1[at]) < fromBF16(y[i]))
+			dx1[at], d = route(d, float16.FromBF16(x1[at]) < float16.FromBF16(y[i]))
 		}
 	}
 }

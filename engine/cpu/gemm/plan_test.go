@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 	"unsafe"
+
+	"github.com/snug-ml/snug/internal/float16"
 )
 
 // bits returns the stored bytes of an operand.
@@ -153,7 +155,7 @@ func TestNoAllocation(t *testing.T) {
 func TestConversions(t *testing.T) {
 	var floats []float32
 	for h := range 1 << 16 {
-		for _, f := range []float32{bf16ToF32(uint16(h)), f16ToF32(uint16(h))} {
+		for _, f := range []float32{float16.FromBF16(uint16(h)), float16.FromF16(uint16(h))} {
 			b := math.Float32bits(f)
 			for _, d := range []uint32{0, 1, 0xfff, 0x1000, 0x1001, 0x7fff, 0x8000, 0x8001} {
 				floats = append(floats, math.Float32frombits(b+d))

@@ -1,6 +1,10 @@
 package gemm
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"github.com/snug-ml/snug/internal/float16"
+)
 
 // machinePortable is the reference every other machine is held against.
 var machinePortable = machine{
@@ -95,9 +99,9 @@ func load(p *byte, t DType, off int) float32 {
 	q := unsafe.Add(unsafe.Pointer(p), off)
 	switch t {
 	case BF16:
-		return bf16ToF32(*(*uint16)(q))
+		return float16.FromBF16(*(*uint16)(q))
 	case F16:
-		return f16ToF32(*(*uint16)(q))
+		return float16.FromF16(*(*uint16)(q))
 	}
 	return *(*float32)(q)
 }
@@ -107,9 +111,9 @@ func store(p *byte, t DType, off int, v float32) {
 	q := unsafe.Add(unsafe.Pointer(p), off)
 	switch t {
 	case BF16:
-		*(*uint16)(q) = f32ToBF16(v)
+		*(*uint16)(q) = float16.ToBF16(v)
 	case F16:
-		*(*uint16)(q) = f32ToF16(v)
+		*(*uint16)(q) = float16.ToF16(v)
 	default:
 		*(*float32)(q) = v
 	}

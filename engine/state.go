@@ -198,8 +198,9 @@ func fill(t Tensor, s *graph.State, seed uint64, from int) {
 		}
 	case graph.InitRotary:
 		dims := s.Type.Shape.Last()
+		table := graph.RotaryTable{Dims: dims, Base: s.Init.A, Scaling: s.Init.Scaling}
 		for i := 0; i < len(x); i += dims {
-			graph.RotaryRow(x[i:i+dims], (from+i)/dims, s.Init.A)
+			table.Row(x[i:i+dims], (from+i)/dims)
 		}
 	default:
 		simd.Fill(x, a)

@@ -15,10 +15,14 @@ type attnCase struct {
 	causal, segments        bool
 	drop                    float64
 	lens                    []int
+	group                   int // query heads that share a head of keys; 0: 1
 }
 
 func (c attnCase) String() string {
 	s := []string{fmt.Sprintf("b%dh%dq%dk%dd%d", c.batch, c.heads, c.tq, c.tk, c.k), [...]string{"separate", "heads", "qkv"}[c.layout]}
+	if c.group > 0 {
+		s = append(s, fmt.Sprintf("group%d", c.group))
+	}
 	if c.causal {
 		s = append(s, "causal")
 	}
@@ -61,6 +65,13 @@ var attnCases = []attnCase{
 	{batch: 1, heads: 1, tq: 40, tk: 70, k: 96},
 	{batch: 1, heads: 2, tq: 70, tk: 70, k: 128, causal: true, drop: 0.1, layout: graph.PackedHeads},
 	{batch: 1, heads: 1, tq: 9, tk: 66, k: 136},
+	{batch: 2, heads: 6, tq: 9, tk: 9, k: 8, group: 2, causal: true},
+	{batch: 1, heads: 4, tq: 7, tk: 12, k: 5, group: 4, lens: []int{9}},
+	{batch: 2, heads: 4, tq: 1, tk: 150, k: 16, group: 2, causal: true, lens: []int{1, 140}}, // generation
+	{batch: 1, heads: 6, tq: 70, tk: 70, k: 16, group: 3, causal: true, segments: true, drop: 0.1},
+	{batch: 1, heads: 2, tq: 131, tk: 131, k: 64, group: 2, causal: true}, // tiles of both heads
+	{batch: 1, heads: 2, tq: 40, tk: 40, k: 128, group: 2, causal: true},
+	{batch: 2, heads: 2, tq: 20, tk: 20, k: 8, group: 2, causal: true, lens: []int{0, 13}}, // a row sees nothing
 }
 
 func (t *table) attention() {
@@ -71,9 +82,18 @@ func (t *table) attention() {
 		t.rotary(d)
 		t.cache(d)
 	}
-	for _, r := range []graph.RotaryTable{{T: 1, Dims: 2, Base: 10000}, {T: 37, Dims: 20, Base: 10000}, {T: 4096, Dims: 8, Base: 500000}} {
+	for _, r := range []graph.RotaryTable{
+		{T: 1, Dims: 2, Base: 10000}, {T: 37, Dims: 20, Base: 10000}, {T: 4096, Dims: 8, Base: 500000},
+		{T: 50, Dims: 16, Base: 10000, Scaling: graph.RotaryScaling{Factor: 4}},
+		{T: 90, Dims: 64, Base: 500000, Scaling: graph.RotaryScaling{Factor: 8, Offset: -1. / 3, PerFrequency: 434.6}},           // llama3
+		{T: 90, Dims: 32, Base: 10000, Scaling: graph.RotaryScaling{Factor: 3, Offset: 1.5, PerPair: -0.12, Magnitude: 1.10986}}, // yarn
+	} {
+		name := fmt.Sprintf("rotary_table/%dx%d", r.T, r.Dims)
+		if r.Scaling != (graph.RotaryScaling{}) {
+			name += "_scaled"
+		}
 		// The frequency and the angle, up to T, may each be rounded to float32.
-		t.add(fmt.Sprintf("rotary_table/%dx%d", r.T, r.Dims), Tolerance{Ulps: 1, Abs: float64(r.T) * 0x1p-23}, func(m *maker) {
+		t.add(name, Tolerance{Ulps: 1, Abs: float64(r.T) * 0x1p-23}, func(m *maker) {
 			m.outputs(m.Emit(r)...)
 		})
 	}
@@ -81,14 +101,17 @@ func (t *table) attention() {
 
 func (t *table) attn(c attnCase, d graph.DType) {
 	op := graph.Attention{
-		Heads: c.heads, Causal: c.causal, Scale: 1 / math.Sqrt(float64(c.k)), Layout: c.layout,
+		Heads: c.heads, KVHeads: c.heads / max(c.group, 1), Causal: c.causal, Scale: 1 / math.Sqrt(float64(c.k)), Layout: c.layout,
 		Lens: c.lens != nil, Segments: c.segments, Drop: c.drop, Seed: 99, Stream: 7,
 	}
 	width := c.heads * c.k
+	if c.group == 0 {
+		op.KVHeads = 0 // the default
+	}
 	operands := func(m *maker) []*graph.Value {
 		var in []*graph.Value
 		if c.layout == graph.Separate {
-			in = append(in, m.normal("q", d, c.batch, c.tq, width), m.normal("k", d, c.batch, c.tk, width), m.normal("v", d, c.batch, c.tk, width))
+			in = append(in, m.normal("q", d, c.batch, c.tq, width), m.normal("k", d, c.batch, c.tk, op.Groups()*c.k), m.normal("v", d, c.batch, c.tk, op.Groups()*c.k))
 		} else {
 			in = append(in, m.normal("qkv", d, c.batch, c.tq, 3*width))
 		}
@@ -112,7 +135,7 @@ func (t *table) attn(c attnCase, d graph.DType) {
 	t.add(fmt.Sprintf("attention/%v/%v", d, c), Tolerance{Ulps: 16, Terms: c.k + c.tk, Inner: 1, InnerDType: d}, func(m *maker) {
 		m.outputs(m.Emit(op, operands(m)...)...)
 	})
-	t.add(fmt.Sprintf("attention_grad/%v/%v", d, c), Tolerance{Ulps: 16, Terms: c.k + c.tq + c.tk, Inner: 2, InnerDType: d}, func(m *maker) {
+	t.add(fmt.Sprintf("attention_grad/%v/%v", d, c), Tolerance{Ulps: 16, Terms: c.k + max(c.group, 1)*c.tq + c.tk, Inner: 2, InnerDType: d}, func(m *maker) {
 		in := operands(m)
 		fwd := m.Emit(op, in...)
 		do := m.normal("do", d, c.batch, c.tq, width)

@@ -71,7 +71,7 @@ func (c *compiler) attentionCall(op graph.Attention, in []*graph.Value, o, lse *
 	t := gemmType(in[0].DType())
 	a := &attentionCall{
 		plan: attention.NewPlan(attention.Config{
-			Batch: batch, Heads: op.Heads, Tq: tq, Tk: tk, Size: k, Scale: float32(op.Scale), Causal: op.Causal,
+			Batch: batch, Heads: op.Heads, KVHeads: op.Groups(), Tq: tq, Tk: tk, Size: k, Scale: float32(op.Scale), Causal: op.Causal,
 			Type: t, Compute: t, ISA: matmulISA, Workers: c.workers,
 		}),
 		qkv: c.qkv(op, in, k), o: c.heads(o, 0, k), lse: c.ref(lse),

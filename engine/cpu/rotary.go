@@ -11,7 +11,7 @@ func (c *compiler) rotaryTable(n *graph.Node, op graph.RotaryTable) ([]phase, er
 	tasks, per := chunks(op.T, max(1, 512/max(half, 1)))
 	return []phase{{tasks, func(task, _ int) {
 		for t := task * per; t < min((task+1)*per, op.T); t++ {
-			graph.RotaryRow(out.f32()[t*op.Dims:(t+1)*op.Dims], t, op.Base)
+			op.Row(out.f32()[t*op.Dims:(t+1)*op.Dims], t)
 		}
 	}}}, nil
 }

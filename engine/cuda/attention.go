@@ -76,18 +76,19 @@ func (l *lowering) in(d graph.DType, v *graph.Value) address {
 // attentionFormats are the kernels' numbers of formats.
 var attentionFormats = []graph.DType{graph.F32, graph.F16, graph.BF16}
 
-// heads is the number of heads of all rows.
-func (a *attentionCall) heads() int { return a.batch * a.op.Heads }
+// heads is the number of heads of all rows, groups that of keys and values.
+func (a *attentionCall) heads() int  { return a.batch * a.op.Heads }
+func (a *attentionCall) groups() int { return a.batch * a.op.Groups() }
 
 // describe appends the kernels' struct Attention.
 func (a *attentionCall) describe(p *params) *params {
 	op := a.op
-	row, head := op.Heads*a.k, a.k
+	row, keyRow, head := op.Heads*a.k, op.Groups()*a.k, a.k
 	switch op.Layout {
 	case graph.PackedHeads:
-		row, head = 3*row, 3*head
+		row, keyRow, head = 3*row, 3*keyRow, 3*head
 	case graph.PackedQKV:
-		row *= 3
+		row, keyRow = 3*row, 3*keyRow
 	}
 	causal := 0
 	if op.Causal {
@@ -95,7 +96,7 @@ func (a *attentionCall) describe(p *params) *params {
 	}
 	keep := float64(float32(1 - op.Drop))
 	p.align(8)
-	p.u32(op.Heads, a.tq, a.tk, a.k, row, head, slices.Index(attentionFormats, a.d), causal, int(uint32(op.Seed)), int(op.Seed>>32), int(op.Stream))
+	p.u32(op.Heads, op.Heads/op.Groups(), a.tq, a.tk, a.k, row, keyRow, head, slices.Index(attentionFormats, a.d), causal, int(uint32(op.Seed)), int(op.Seed>>32), int(op.Stream))
 	p.u32(int(math.Ceil(keep*(1<<24)))).f32(op.Scale, 1/(1-op.Drop))
 	for _, at := range []*address{a.lens, a.segs, a.run} {
 		if at == nil {
@@ -124,10 +125,10 @@ func (l *lowering) attentionKernel(part string, a *attentionCall) string {
 }
 
 // runTiles launches the kernel for one part with a block for each tile of n queries or
-// keys of every head.
-func (l *lowering) runTiles(part string, a *attentionCall, n int, p *params) {
+// keys of each of so many heads.
+func (l *lowering) runTiles(part string, a *attentionCall, n, heads int, p *params) {
 	kernel := l.attentionKernel(part, a)
-	grid := [3]int{ceil(n, attentionTile) * a.heads(), 1, 1}
+	grid := [3]int{ceil(n, attentionTile) * heads, 1, 1}
 	if kernel == part {
 		grid[1] = ceil(a.k, attentionColumns)
 	}
@@ -141,7 +142,7 @@ func (l *lowering) attention(n *graph.Node, op graph.Attention) {
 	// What kernels for a few queries, a block each, are made for: generation.
 	const fewQueries, largestHead = 4, 512
 	if a.tq > fewQueries || a.k > largestHead || op.Drop > 0 {
-		l.runTiles("attention", a, a.tq, p)
+		l.runTiles("attention", a, a.tq, a.heads(), p)
 		return
 	}
 	// As many parts of the keys as give a card 512 blocks, of 128 keys or more.
@@ -172,6 +173,6 @@ func (l *lowering) attentionGrad(n *graph.Node, op graph.AttentionGrad) {
 	out := a.parts(grads)
 	delta := l.take(4 * int64(a.heads()) * int64(a.tq))
 	operands := func() *params { return new(params).ptr(a.qkv[0]).ptr(a.qkv[1]).ptr(a.qkv[2]).ptr(do) }
-	l.runTiles("attention_dq", a, a.tq, operands().ptr(o).ptr(lse).ptr(delta).ptr(out[0]))
-	l.runTiles("attention_dkv", a, a.tk, operands().ptr(lse).ptr(delta).ptr(out[1]).ptr(out[2]))
+	l.runTiles("attention_dq", a, a.tq, a.heads(), operands().ptr(o).ptr(lse).ptr(delta).ptr(out[0]))
+	l.runTiles("attention_dkv", a, a.tk, a.groups(), operands().ptr(lse).ptr(delta).ptr(out[1]).ptr(out[2]))
 }

@@ -7,8 +7,11 @@ import (
 )
 
 func (l *lowering) rotaryTable(n *graph.Node, op graph.RotaryTable) {
-	step := math.Pow(op.Base, -2/float64(op.Dims))
-	p := new(params).ptr(l.at(n.Out[0])).u32(op.T, op.Dims/2).u64(math.Float64bits(step))
+	s := op.Scaling.Full()
+	p := new(params).ptr(l.at(n.Out[0])).u32(op.T, op.Dims/2).f32(s.Magnitude)
+	for _, v := range []float64{math.Pow(op.Base, -2/float64(op.Dims)), 1 / s.Factor, s.Offset, s.PerPair, s.PerFrequency} {
+		p.u64(math.Float64bits(v))
+	}
 	l.run("rotary_table", ceil(op.T*op.Dims/2, 256), 256, p)
 }
 

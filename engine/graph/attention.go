@@ -10,7 +10,7 @@ type Layout uint8
 
 // The layouts. H heads of size K.
 const (
-	// Separate: three operands q [B,Tq,H*K], k and v [B,Tk,H*K].
+	// Separate: three operands q [B,Tq,H*K], k and v [B,Tk,G*K] of G heads, H or fewer.
 	Separate Layout = iota
 	// PackedHeads: one operand [B,T,H*3*K], for each head its q, k and v (GPT-NeoX).
 	PackedHeads
@@ -34,7 +34,10 @@ func (l Layout) String() string {
 // cache's len positions, or the rows of a batch padded at the end (len <= Tq).
 // A row that sees nothing gives 0 and a log-sum-exp of -Inf.
 type Attention struct {
-	Heads    int
+	Heads int
+	// KVHeads, in the Separate layout, is the number G of heads of keys and values;
+	// 0: Heads. Query head h reads head h/(H/G) (grouped queries, Ainslie et al. 2023).
+	KVHeads  int
 	Causal   bool
 	Scale    float64
 	Layout   Layout
@@ -73,6 +76,14 @@ func (a Attention) Optional() (lens, segments, rng int) {
 	return next(a.Lens), next(a.Segments), next(a.Drop > 0)
 }
 
+// Groups is the number of heads of keys and values.
+func (a Attention) Groups() int {
+	if a.KVHeads > 0 {
+		return a.KVHeads
+	}
+	return a.Heads
+}
+
 // Geometry is B, Tq, Tk and the head size K.
 func (a Attention) Geometry(in []Type) (batch, tq, tk, k int) {
 	s := in[0].Shape
@@ -104,12 +115,15 @@ func (a Attention) Infer(in []Type) ([]Type, error) {
 		width /= 3
 	} else {
 		q, k, v := in[0].Shape, in[1].Shape, in[2].Shape
-		if len(k) != 3 || !k.Equal(v) || k[0] != q[0] || k[2] != q[2] {
+		if len(k) != 3 || !k.Equal(v) || k[0] != q[0] || k[2]*a.Heads != q[2]*a.Groups() {
 			return nil, fmt.Errorf("q %v, k %v and v %v do not fit", q, k, v)
 		}
 	}
 	if a.Heads < 1 || width%a.Heads != 0 {
 		return nil, fmt.Errorf("width %d does not divide into %d heads", width, a.Heads)
+	}
+	if a.KVHeads < 0 || a.Heads%a.Groups() != 0 || a.Groups() != a.Heads && a.Layout != Separate {
+		return nil, fmt.Errorf("%d heads of queries cannot share %d of keys and values in layout %v", a.Heads, a.KVHeads, a.Layout)
 	}
 	batch, tq, tk, _ := a.Geometry(in)
 	if lens >= 0 && !in[lens].Equal(T(I32, batch)) {
@@ -205,22 +219,53 @@ func (a AttentionGrad) Autocast(in []Type, compute DType) ([]DType, Op) {
 func (b *Builder) Attention(op Attention, in ...*Value) *Value { return b.emit1(op, in...) }
 
 // RotaryTable is the F32 table [T, Dims] of cos (first half) and sin (second
-// half) of t * Base^(-2i/Dims), i < Dims/2 (Su et al. 2021). Devices may round
-// the frequency and the angle to F32, as the implementations do that published
-// weights were trained with.
+// half) of t * Base^(-2i/Dims), i < Dims/2 (Su et al. 2021), the frequencies
+// changed by Scaling. Devices may round the frequency and the angle to F32, as the
+// implementations do that published weights were trained with.
 type RotaryTable struct {
 	T, Dims int
 	Base    float64
+	Scaling RotaryScaling
 }
 
-// RotaryRow writes row t of a [RotaryTable] as long as row.
-func RotaryRow(row []float32, t int, base float64) {
-	half := len(row) / 2
+// RotaryScaling stretches the angles of a [RotaryTable], so that a model reads
+// longer texts than it was first trained on: frequency f of pair i becomes
+//
+//	f * (keep + (1-keep)/Factor), keep = Offset + PerPair*i + PerFrequency*f within [0, 1],
+//
+// and cos and sin are multiplied by Magnitude. The zero value changes nothing.
+type RotaryScaling struct {
+	Factor                        float64 // 0: 1
+	Offset, PerPair, PerFrequency float64
+	Magnitude                     float64 // 0: 1
+}
+
+// Full is the scaling with every default filled in.
+func (s RotaryScaling) Full() RotaryScaling {
+	if s.Factor == 0 {
+		s = RotaryScaling{Factor: 1, Offset: 1, Magnitude: s.Magnitude}
+	}
+	if s.Magnitude == 0 {
+		s.Magnitude = 1
+	}
+	return s
+}
+
+// Scale is what frequency f of pair i is multiplied by.
+func (s RotaryScaling) Scale(i int, f float64) float64 {
+	keep := min(1, max(0, s.Offset+s.PerPair*float64(i)+s.PerFrequency*f))
+	return keep + (1-keep)/s.Factor
+}
+
+// Row writes row t.
+func (r RotaryTable) Row(row []float32, t int) {
+	half, scaling := r.Dims/2, r.Scaling.Full()
 	for i := range half {
 		// The reference implementations hold the frequency in float32.
-		f := float32(1 / math.Pow(base, float64(2*i)/float64(len(row))))
-		sin, cos := math.Sincos(float64(float32(t) * f))
-		row[i], row[half+i] = float32(cos), float32(sin)
+		freq := 1 / math.Pow(r.Base, float64(2*i)/float64(r.Dims))
+		angle := float32(t) * float32(freq*scaling.Scale(i, freq))
+		sin, cos := math.Sincos(float64(angle))
+		row[i], row[half+i] = float32(cos*scaling.Magnitude), float32(sin*scaling.Magnitude)
 	}
 }
 
@@ -234,6 +279,9 @@ func (r RotaryTable) Infer(in []Type) ([]Type, error) {
 	}
 	if r.T < 1 || r.Dims < 2 || r.Dims%2 != 0 {
 		return nil, fmt.Errorf("turns pairs of dimensions at each position, got %d dimensions and %d positions", r.Dims, r.T)
+	}
+	if s := r.Scaling; s.Factor < 0 || s.Magnitude < 0 {
+		return nil, fmt.Errorf("scales frequencies by 1/%v and their functions by %v, want neither below 0", s.Factor, s.Magnitude)
 	}
 	return []Type{T(F32, r.T, r.Dims)}, nil
 }
@@ -320,7 +368,7 @@ func (b *Builder) Rotary(op Rotary, in ...*Value) *Value { return b.emit1(op, in
 
 // RotaryTable is the table for t positions; see [RotaryTable].
 func (b *Builder) RotaryTable(t, dims int, base float64) *Value {
-	return b.emit1(RotaryTable{t, dims, base})
+	return b.emit1(RotaryTable{T: t, Dims: dims, Base: base})
 }
 
 // CacheWrite copies x [B,Tq,C] into the state cache [B,Tk,C] at rows

@@ -270,6 +270,8 @@ type Init struct {
 	Kind InitKind
 	// A and B are the parameters of the kind.
 	A, B float64
+	// Scaling is a further one of InitRotary.
+	Scaling RotaryScaling
 }
 
 // InitKind names a distribution.
@@ -281,7 +283,7 @@ const (
 	InitNormal                  // normal, mean A, standard deviation B
 	InitUniform                 // uniform in [A, B)
 	InitIota                    // 0, 1, 2, ...
-	InitRotary                  // the rows of a [RotaryTable] of base A
+	InitRotary                  // the rows of a [RotaryTable] of base A and Scaling
 )
 
 // Zeros fills with 0.

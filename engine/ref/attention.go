@@ -53,11 +53,11 @@ func (a *attn) of(data [][]float64, role, b, t, h int) []float64 {
 	case graph.PackedQKV:
 		at = ((b*a.tq+t)*3+role)*H*K + h*K
 	default:
-		n := a.tk
+		n, heads := a.tk, a.op.Groups()
 		if role == query {
-			n = a.tq
+			n, heads = a.tq, H
 		}
-		return data[role][((b*n+t)*H+h)*K:][:K]
+		return data[role][((b*n+t)*heads+h*heads/H)*K:][:K]
 	}
 	return data[0][at:][:K]
 }

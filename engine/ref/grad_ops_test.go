@@ -212,7 +212,8 @@ func TestGradAttention(t *testing.T) {
 				}
 				var in []*graph.Value
 				if layout == graph.Separate {
-					in = []*graph.Value{p.x(batch, tq, heads*k), p.x(batch, tk, heads*k), p.x(batch, tk, heads*k)}
+					op.KVHeads, op.Heads = heads, heads*p.int("group", 1, 3)
+					in = []*graph.Value{p.x(batch, tq, op.Heads*k), p.x(batch, tk, heads*k), p.x(batch, tk, heads*k)}
 				} else {
 					in = []*graph.Value{p.x(batch, tq, 3*heads*k)}
 				}

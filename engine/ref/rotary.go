@@ -10,10 +10,12 @@ import (
 func rotaryTable(op graph.RotaryTable) []float64 {
 	half := op.Dims / 2
 	y := make([]float64, op.T*op.Dims)
+	s := op.Scaling.Full()
 	for t := range op.T {
 		for i := range half {
-			angle := float64(t) * math.Pow(op.Base, -2*float64(i)/float64(op.Dims))
-			y[t*op.Dims+i], y[t*op.Dims+half+i] = math.Cos(angle), math.Sin(angle)
+			freq := math.Pow(op.Base, -2*float64(i)/float64(op.Dims))
+			angle := float64(t) * freq * s.Scale(i, freq)
+			y[t*op.Dims+i], y[t*op.Dims+half+i] = math.Cos(angle)*s.Magnitude, math.Sin(angle)*s.Magnitude
 		}
 	}
 	return y

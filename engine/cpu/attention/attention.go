@@ -36,9 +36,12 @@ import (
 // Config is the shape of one attention.
 type Config struct {
 	Batch, Heads int
-	Tq, Tk       int // queries and keys
-	Size         int // of a head
-	Scale        float32
+	// KVHeads is the number of heads of keys and values, a divisor of Heads: each
+	// serves as many heads of queries, next to each other. 0 means Heads.
+	KVHeads int
+	Tq, Tk  int // queries and keys
+	Size    int // of a head
+	Scale   float32
 	// Causal lets query i see keys up to i+max(len-Tq, 0) of the len valid keys
 	// (Tk unless KeyLengths say otherwise): the queries are the last Tq
 	// positions of a key-value cache, or the rows of a padded batch.
@@ -54,7 +57,7 @@ type Config struct {
 	Workers int
 }
 
-// View is an operand [Batch, T, Heads, Size] with free strides in elements:
+// View is an operand [Batch, T, Heads or KVHeads, Size] with free strides in elements:
 // element (b, t, h, k) is at b*Batch + t*Row + h*Head + k. Heads may lie
 // within wider rows, as in a fused [B, T, 3*H*K] projection.
 type View struct {
@@ -110,6 +113,7 @@ type Plan struct {
 	Config
 	u        gemm.Micro
 	rows     *rowKernels
+	group    int  // heads of queries that share keys
 	block    int  // keys of one block
 	chunk    int  // queries of one forward task
 	pitch    int  // floats from row to row of scores
@@ -121,9 +125,12 @@ type Plan struct {
 // NewPlan plans one attention. It panics on sizes below 1 and on a scale that
 // is not positive: the caller has checked them.
 func NewPlan(c Config) *Plan {
-	if min(c.Batch, c.Heads, c.Tq, c.Tk, c.Size) < 1 || !(c.Scale > 0) {
-		panic(fmt.Sprintf("attention: sizes must be at least 1 and the scale positive, got batch %d, %d heads, %d queries, %d keys, size %d and scale %v",
-			c.Batch, c.Heads, c.Tq, c.Tk, c.Size, c.Scale))
+	if c.KVHeads == 0 {
+		c.KVHeads = c.Heads
+	}
+	if min(c.Batch, c.Heads, c.KVHeads, c.Tq, c.Tk, c.Size) < 1 || c.Heads%c.KVHeads != 0 || !(c.Scale > 0) {
+		panic(fmt.Sprintf("attention: sizes must be at least 1 and fit, and the scale be positive, got batch %d, %d heads on %d, %d queries, %d keys, size %d and scale %v",
+			c.Batch, c.Heads, c.KVHeads, c.Tq, c.Tk, c.Size, c.Scale))
 	}
 	word := gemm.F32
 	if c.Type == gemm.BF16 || c.Type == gemm.F32 && c.Compute == gemm.BF16 {
@@ -133,7 +140,7 @@ func NewPlan(c Config) *Plan {
 	if narrow {
 		word = gemm.F32
 	}
-	p := &Plan{Config: c, narrow: narrow, u: gemm.NewMicro(c.ISA, word), rows: rowsFor(c.ISA)}
+	p := &Plan{Config: c, group: c.Heads / c.KVHeads, narrow: narrow, u: gemm.NewMicro(c.ISA, word), rows: rowsFor(c.ISA)}
 	p.block = 256
 	if c.Size > 96 {
 		p.block = 128
@@ -154,7 +161,7 @@ func NewPlan(c Config) *Plan {
 func (p *Plan) ForwardTasks() int { return p.Batch * p.Heads * ceil(p.Tq, p.chunk) }
 
 // BackwardTasks returns the number of independent tasks of the backward pass.
-func (p *Plan) BackwardTasks() int { return p.Batch * p.Heads }
+func (p *Plan) BackwardTasks() int { return p.Batch * p.KVHeads }
 
 // ForwardBytes returns the scratch, 64-byte aligned, of each worker in Forward.
 func (p *Plan) ForwardBytes() int { return p.fwd.bytes }

@@ -109,6 +109,8 @@ func TestProperty(t *testing.T) {
 					Compute: rapid.SampledFrom([]gemm.DType{gemm.F32, gemm.F32, gemm.BF16}).Draw(t, "compute"),
 					ISA:     isa, Workers: rapid.IntRange(1, 16).Draw(t, "workers"),
 				}
+				c.KVHeads = c.Heads
+				c.Heads *= rapid.IntRange(1, 4).Draw(t, "group")
 				c.Scale = float32(1 / math.Sqrt(float64(c.Size)))
 				out := types.Draw(t, "out")
 				rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))

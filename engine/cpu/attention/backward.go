@@ -2,8 +2,8 @@ package attention
 
 import "github.com/snug-ml/snug/engine/cpu/gemm"
 
-// Backward computes one task of the backward pass: dQ, dK and dV of one head.
-// Every task runs exactly once, on any worker.
+// Backward computes one task of the backward pass: dK and dV of one head, and dQ
+// of the heads of queries that share it. Every task runs exactly once, on any worker.
 //
 // With P the probabilities and delta the row sums of dO*O:
 //
@@ -11,37 +11,50 @@ import "github.com/snug-ml/snug/engine/cpu/gemm"
 //
 // where dropout multiplies P in dV, and dP.
 func (p *Plan) Backward(task int, args *Args, worker []byte) {
-	b, h := task/p.Heads, task%p.Heads
+	b, kv := task/p.KVHeads, task%p.KVHeads
 	s := &p.bwd
-	dq := args.DQ.matrix(b, h, 0)
-	gradQ := p.sums(dq, p.Tq, ceil(p.Tk, p.block), worker, s.out)
-	p.deltas(args, b, h, worker)
-	last := p.tile(args, b, h, 0, p.Tq)
+	last := p.tile(args, b, kv, 0, p.Tq)
 	visible := p.visible(&last, p.Tq-1)
-	if visible == 0 {
-		gradQ.clear(0, p.Tq)
+	for g := range p.group {
+		p.deltas(args, b, kv, g, worker)
+		if visible == 0 {
+			p.gradQ(args, b, kv, g, worker).clear(0, p.Tq)
+		}
 	}
-	tiles := ceil(p.Tq, tileRows)
+	products := p.group * ceil(p.Tq, tileRows)
 	for j0 := 0; j0 < p.Tk; j0 += p.block {
 		keys := min(p.block, p.Tk-j0)
-		dk, dv := args.DK.matrix(b, h, j0), args.DV.matrix(b, h, j0)
-		gradK, gradV := p.sums(dk, keys, tiles, worker, s.gradK), p.sums(dv, keys, tiles, worker, s.gradV)
+		dk, dv := args.DK.matrix(b, kv, j0), args.DV.matrix(b, kv, j0)
+		gradK, gradV := p.sums(dk, keys, products, worker, s.gradK), p.sums(dv, keys, products, worker, s.gradV)
 		begun := 0
 		if j0 < visible {
-			begun = p.backBlock(args, b, h, j0, keys, gradQ, gradK, gradV, worker)
+			begun = p.backBlock(args, b, kv, j0, keys, gradK, gradV, worker)
 		}
 		gradK.clear(begun, keys)
 		gradV.clear(begun, keys)
 		p.store(gradK, keys, dk)
 		p.store(gradV, keys, dv)
 	}
-	p.store(gradQ, p.Tq, dq)
+	for g := range p.group {
+		p.store(p.gradQ(args, b, kv, g, worker), p.Tq, args.DQ.matrix(b, kv*p.group+g, 0))
+	}
 }
 
-// deltas sets delta to the row sums of dO*O.
-func (p *Plan) deltas(args *Args, b, h int, worker []byte) {
+// gradQ is where dQ of the g-th head of queries of head kv is added up.
+func (p *Plan) gradQ(args *Args, b, kv, g int, worker []byte) sums {
+	dq := args.DQ.matrix(b, kv*p.group+g, 0)
+	return p.sums(dq, p.Tq, ceil(p.Tk, p.block), worker, p.bwd.out+g*p.Tq*p.outPitch*4)
+}
+
+// deltaOf are the row sums of dO*O of the g-th head of queries of a task.
+func (p *Plan) deltaOf(g int, worker []byte) []float32 {
+	return floats(worker, p.bwd.delta+g*roundUp(p.Tq*4, 64), p.Tq)
+}
+
+// deltas sets them.
+func (p *Plan) deltas(args *Args, b, kv, g int, worker []byte) {
 	s := &p.bwd
-	delta := floats(worker, s.delta, p.Tq)
+	delta, h := p.deltaOf(g, worker), kv*p.group+g
 	for i := 0; i < p.Tq; i += tileRows {
 		n := min(tileRows, p.Tq-i)
 		o := p.widen(args.O.matrix(b, h, i), n, worker, s.rowsA)
@@ -50,58 +63,71 @@ func (p *Plan) deltas(args *Args, b, h int, worker []byte) {
 	}
 }
 
+// packedKeys is a block of keys and values as the products of the backward pass
+// take them.
+type packedKeys struct {
+	ready                 bool
+	keysT, valuesT, keysN gemm.Panels
+}
+
 // backBlock sums up what all queries give to a block of keys, and adds the
 // block to dQ, which the first begins. Keys from the returned one on are seen
 // by no query: their gradients are not set.
-func (p *Plan) backBlock(args *Args, b, h, j0, keys int, gradQ, gradK, gradV sums, worker []byte) (begun int) {
-	s := &p.bwd
-	packed := false
-	var keysT, valuesT, keysN gemm.Panels
-	for i := 0; i < p.Tq; i += tileRows {
-		t := p.tile(args, b, h, i, min(tileRows, p.Tq-i))
-		valid := ints(worker, s.valid, t.n)
-		n := p.limits(args, &t, j0, keys, valid)
-		if n == 0 {
-			if j0 == 0 {
-				gradQ.clear(i, i+t.n)
+func (p *Plan) backBlock(args *Args, b, kv, j0, keys int, gradK, gradV sums, worker []byte) (begun int) {
+	var block packedKeys
+	for g := range p.group {
+		gradQ := p.gradQ(args, b, kv, g, worker)
+		for i := 0; i < p.Tq; i += tileRows {
+			t := p.tile(args, b, kv*p.group+g, i, min(tileRows, p.Tq-i))
+			n := p.limits(args, &t, j0, keys, ints(worker, p.bwd.valid, t.n))
+			if n == 0 {
+				if j0 == 0 {
+					gradQ.clear(i, i+t.n)
+				}
+				continue
 			}
-			continue
+			if !block.ready {
+				block = p.packKeys(args, b, kv, j0, keys, worker)
+			}
+			p.backTile(args, &t, j0, n, begun, &block, p.deltaOf(g, worker)[i:], gradQ.rest(i), gradK, gradV, worker)
+			// Products add to whole tiles.
+			if end := min(roundUp(n, p.u.Rows()), keys); end > begun {
+				gradK.clear(max(n, begun), end)
+				gradV.clear(max(n, begun), end)
+				begun = end
+			}
 		}
-		if !packed {
-			k, v := args.K.matrix(b, h, j0), args.V.matrix(b, h, j0)
-			keysN = p.u.PackB(keys, p.Size, &k, worker[s.keysN:], nil)
-			k.Trans, v.Trans = true, true
-			keysT = p.u.PackB(p.Size, keys, &k, worker[s.keysT:], worker[s.temp:])
-			valuesT = p.u.PackB(p.Size, keys, &v, worker[s.valuesT:], worker[s.temp:])
-			packed = true
-		}
-		p.backTile(args, &t, j0, n, begun, keysT, valuesT, keysN, gradQ.rest(i), gradK, gradV, worker)
-		// Products add to whole tiles.
-		begun = min(roundUp(n, p.u.Rows()), keys)
-		gradK.clear(n, begun)
-		gradV.clear(n, begun)
 	}
 	return begun
 }
 
+func (p *Plan) packKeys(args *Args, b, kv, j0, keys int, worker []byte) packedKeys {
+	s := &p.bwd
+	k, v := args.K.matrix(b, kv, j0), args.V.matrix(b, kv, j0)
+	block := packedKeys{ready: true, keysN: p.u.PackB(keys, p.Size, &k, worker[s.keysN:], nil)}
+	k.Trans, v.Trans = true, true
+	block.keysT = p.u.PackB(p.Size, keys, &k, worker[s.keysT:], worker[s.temp:])
+	block.valuesT = p.u.PackB(p.Size, keys, &v, worker[s.valuesT:], worker[s.temp:])
+	return block
+}
+
 // backTile is backBlock for one tile of queries, of which the earlier ones have
 // begun the gradients of the first begun keys.
-func (p *Plan) backTile(args *Args, t *tile, j0, n, begun int, keysT, valuesT, keysN gemm.Panels, gradQ, gradK, gradV sums, worker []byte) {
+func (p *Plan) backTile(args *Args, t *tile, j0, n, begun int, block *packedKeys, delta []float32, gradQ, gradK, gradV sums, worker []byte) {
 	s := &p.bwd
 	valid := ints(worker, s.valid, t.n)
 	scores, grads := floats(worker, s.scores, t.n*p.pitch), floats(worker, s.gradScores, t.n*p.pitch)
 	q, do := args.Q.matrix(t.b, t.h, t.i0), args.DO.matrix(t.b, t.h, t.i0)
 	left := p.u.PackA(t.n, p.Size, &q, worker[s.left:])
-	p.score(&left, keysT, valid, n, scores)
+	p.score(&left, block.keysT, valid, n, scores)
 	left = p.u.PackA(t.n, p.Size, &do, worker[s.left:])
-	p.score(&left, valuesT, valid, n, grads)
+	p.score(&left, block.valuesT, valid, n, grads)
 	p.mask(args, t, j0, valid, scores)
 	keep := floats(worker, s.keep, p.pitch)
 	if args.Dropout != nil {
 		p.drop(args, t, j0, valid, grads, keep)
 	}
 	lse := args.LSE[(t.b*p.Heads+t.h)*p.Tq+t.i0:][:t.n]
-	delta := floats(worker, s.delta, p.Tq)[t.i0:]
 	for i := range lse {
 		if lse[i] == negInf { // sees no key, whatever the other masks let through
 			valid[i] = 0
@@ -112,7 +138,7 @@ func (p *Plan) backTile(args *Args, t *tile, j0, n, begun int, keysT, valuesT, k
 		p.drop(args, t, j0, valid, scores, keep)
 	}
 	p.limits(args, t, j0, p.block, valid)
-	p.weigh(grads, keysN, valid, n, gradQ, j0 > 0, worker[s.left:])
+	p.weigh(grads, block.keysN, valid, n, gradQ, j0 > 0, worker[s.left:])
 	right := p.u.PackB(t.n, p.Size, &do, worker[s.grads:], nil)
 	p.weighT(scores, right, valid, n, begun, gradV, worker)
 	right = p.u.PackB(t.n, p.Size, &q, worker[s.queries:], nil)

@@ -68,7 +68,7 @@ type keyBlock struct {
 func (p *Plan) prepare(args *Args, b, h, j0, keys int, worker []byte) keyBlock {
 	s := &p.fwd
 	block := keyBlock{ready: true, j0: j0}
-	k, v := args.K.matrix(b, h, j0), args.V.matrix(b, h, j0)
+	k, v := args.K.matrix(b, h/p.group, j0), args.V.matrix(b, h/p.group, j0)
 	if !p.narrow {
 		k.Trans = true
 		block.keysT = p.u.PackB(p.Size, keys, &k, worker[s.keysT:], worker[s.temp:])

@@ -120,11 +120,14 @@ func (c coin) Keep(first uint64, out []float32) {
 type maskKind struct{ lengths, segments, dropout bool }
 
 func newProblem(c Config, out gemm.DType, gap int, masks maskKind, rng *rand.Rand) *problem {
+	if c.KVHeads == 0 {
+		c.KVHeads = c.Heads
+	}
 	p := &problem{Config: c}
-	fill := func(t int) *field {
-		f := newField(c.Batch, t, c.Heads, c.Size, c.Type, gap)
+	fill := func(t, heads int) *field {
+		f := newField(c.Batch, t, heads, c.Size, c.Type, gap)
 		for b := range c.Batch {
-			for h := range c.Heads {
+			for h := range heads {
 				for i := range t {
 					for k := range c.Size {
 						f.set(b, h, i, k, rng.NormFloat64())
@@ -135,14 +138,14 @@ func newProblem(c Config, out gemm.DType, gap int, masks maskKind, rng *rand.Ran
 		p.mem = append(p.mem, f)
 		return f
 	}
-	result := func(t int) *field {
-		f := newField(c.Batch, t, c.Heads, c.Size, out, gap)
+	result := func(t, heads int) *field {
+		f := newField(c.Batch, t, heads, c.Size, out, gap)
 		p.mem = append(p.mem, f)
 		return f
 	}
-	q, k, v, do := fill(c.Tq), fill(c.Tk), fill(c.Tk), fill(c.Tq)
+	q, k, v, do := fill(c.Tq, c.Heads), fill(c.Tk, c.KVHeads), fill(c.Tk, c.KVHeads), fill(c.Tq, c.Heads)
 	p.q, p.k, p.v, p.do = q.values(), k.values(), v.values(), do.values()
-	p.o, p.dq, p.dk, p.dv = result(c.Tq), result(c.Tq), result(c.Tk), result(c.Tk)
+	p.o, p.dq, p.dk, p.dv = result(c.Tq, c.Heads), result(c.Tq, c.Heads), result(c.Tk, c.KVHeads), result(c.Tk, c.KVHeads)
 	p.args = Args{
 		Q: q.view, K: k.view, V: v.view, DO: do.view,
 		O: p.o.view, DQ: p.dq.view, DK: p.dk.view, DV: p.dv.view,
@@ -216,6 +219,7 @@ func (p *problem) solve(gradients bool) {
 	prob := make([]float64, p.Tk)
 	for bh := range p.Batch * p.Heads {
 		row := func(x []float64, t, i int) []float64 { return x[(bh*t+i)*p.Size:][:p.Size] }
+		kv := func(x []float64, j int) []float64 { return x[(bh/(p.Heads/p.KVHeads)*p.Tk+j)*p.Size:][:p.Size] }
 		for i := range p.Tq {
 			q, do, o, dq := row(p.q, p.Tq, i), row(p.do, p.Tq, i), row(p.wantO, p.Tq, i), row(p.wantDQ, p.Tq, i)
 			keep := p.keep[(bh*p.Tq+i)*p.Tk:][:p.Tk]
@@ -223,7 +227,7 @@ func (p *problem) solve(gradients bool) {
 			for j := range prob {
 				prob[j] = math.Inf(-1)
 				if p.sees(bh/p.Heads, i, j) {
-					prob[j] = float64(p.Scale) * dot(q, row(p.k, p.Tk, j))
+					prob[j] = float64(p.Scale) * dot(q, kv(p.k, j))
 				}
 				top = max(top, prob[j])
 			}
@@ -238,17 +242,17 @@ func (p *problem) solve(gradients bool) {
 			p.wantLSE[bh*p.Tq+i] += math.Log(sum)
 			for j := range prob {
 				prob[j] /= sum
-				axpy(prob[j]*keep[j], row(p.v, p.Tk, j), o)
+				axpy(prob[j]*keep[j], kv(p.v, j), o)
 			}
 			if !gradients {
 				continue
 			}
 			delta := dot(do, o)
 			for j, pj := range prob {
-				axpy(pj*keep[j], do, row(p.wantDV, p.Tk, j))
-				ds := pj * (keep[j]*dot(do, row(p.v, p.Tk, j)) - delta) * float64(p.Scale)
-				axpy(ds, row(p.k, p.Tk, j), dq)
-				axpy(ds, q, row(p.wantDK, p.Tk, j))
+				axpy(pj*keep[j], do, kv(p.wantDV, j))
+				ds := pj * (keep[j]*dot(do, kv(p.v, j)) - delta) * float64(p.Scale)
+				axpy(ds, kv(p.k, j), dq)
+				axpy(ds, q, kv(p.wantDK, j))
 			}
 		}
 	}

@@ -16,7 +16,7 @@ type scratch struct {
 	left, left2                    int // packed left operands
 	scores, gradScores             int // [tileRows, pitch] float32
 	temp                           int // of packing
-	out                            int // [chunk or Tq, outPitch] float32: O or dQ
+	out                            int // [chunk or Tq, outPitch] float32: O, or dQ of each head
 	gradK, gradV                   int // [block, outPitch] float32
 	rowsA, rowsB                   int // [tileRows, outPitch] float32
 	m, l, alpha, delta             int // a float32 for each row
@@ -69,12 +69,12 @@ func (p *Plan) layoutBackward() scratch {
 	s.place(&s.temp, u.ScratchBytes(k))
 	s.place(&s.scores, tileRows*p.pitch*4)
 	s.place(&s.gradScores, tileRows*p.pitch*4)
-	s.place(&s.out, p.Tq*p.outPitch*4)
+	s.place(&s.out, p.group*p.Tq*p.outPitch*4)
 	s.place(&s.gradK, p.block*p.outPitch*4)
 	s.place(&s.gradV, p.block*p.outPitch*4)
 	s.place(&s.rowsA, tileRows*p.outPitch*4)
 	s.place(&s.rowsB, tileRows*p.outPitch*4)
-	s.place(&s.delta, p.Tq*4)
+	s.place(&s.delta, p.group*roundUp(p.Tq*4, 64))
 	s.place(&s.valid, tileRows*4)
 	s.place(&s.keep, p.pitch*4)
 	return s

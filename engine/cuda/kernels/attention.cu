@@ -166,7 +166,7 @@ KERNEL __launch_bounds__(128, 3) attention(const void *q, const void *k, const v
     Scores s;
     SYNC();
     prepare(a, h, q0, k0, m);
-    multiply(s, queries, Vectors(a, k, h.others(a), a.row, k0, end), m);
+    multiply(s, queries, Vectors(a, k, h.others(a), a.key_row, k0, end), m);
     UNROLL for (int i = 0; i < 8; i++) {
       float t = top[i];
       UNROLL for (int j = 0; j < 4; j++) {
@@ -186,7 +186,7 @@ KERNEL __launch_bounds__(128, 3) attention(const void *q, const void *k, const v
       }
     }
     put(s, m);
-    accumulate(r, Vectors(a, v, h.others(a), a.row, k0, end), d, m);
+    accumulate(r, Vectors(a, v, h.others(a), a.key_row, k0, end), d, m);
   }
   UNROLL for (int i = 0; i < 8; i++) {
     const u32 row = q0 + ty() * 8 + i;
@@ -240,7 +240,7 @@ KERNEL __launch_bounds__(128, 2) attention_dq(const void *q, const void *k, cons
   Result r;
   clear(r);
   for (u32 k0 = 0; k0 < end; k0 += TILE) {
-    const Vectors keys(a, k, h.others(a), a.row, k0, end), values(a, v, h.others(a), a.row, k0, end);
+    const Vectors keys(a, k, h.others(a), a.key_row, k0, end), values(a, v, h.others(a), a.key_row, k0, end);
     Scores s, dp;
     SYNC();
     prepare(a, h, q0, k0, m);
@@ -253,32 +253,35 @@ KERNEL __launch_bounds__(128, 2) attention_dq(const void *q, const void *k, cons
   write(a, dq, h.queries(a), a.row, q0, a.tq, d, r, [&](int) { return a.scale; }, m);
 }
 
-// dk = scale sum ds q and dv = sum p do, for 64 keys: rows are keys, columns queries.
+// dk = scale sum ds q and dv = sum p do, for 64 keys: rows are keys, columns queries, of
+// one head after another that share the keys.
 KERNEL __launch_bounds__(128, 2) attention_dkv(const void *q, const void *k, const void *v, const void *dy, const float *lse, const float *delta, void *dk, void *dv, Attention a) {
   __shared__ Shared m;
-  const Head h(a, head_of_block(a.tk));
+  Head h(a, head_of_block(a.tk) * a.group);
   const u32 k0 = tile_of_block(a.tk), d = BLOCK_Y * WIDE;
-  const Vectors keys(a, k, h.others(a), a.row, k0, h.keys), values(a, v, h.others(a), a.row, k0, h.keys);
+  const Vectors keys(a, k, h.others(a), a.key_row, k0, h.keys), values(a, v, h.others(a), a.key_row, k0, h.keys);
+  const u64 at = h.others(a);
   Result rk, rv;
   clear(rk);
   clear(rv);
   const u32 end = k0 < h.keys ? a.tq : 0; // keys that nothing sees have no gradient
-  for (u32 q0 = h.first(a, k0) / TILE * TILE; q0 < end; q0 += TILE) {
-    const Vectors queries(a, q, h.queries(a), a.row, q0, a.tq), grads(a, dy, h.output(a), a.heads * a.size, q0, a.tq);
-    Scores s, dp;
-    SYNC();
-    prepare(a, h, q0, k0, m);
-    bring(m.lse, a, h, lse, q0, LOG2E);
-    bring(m.delta, a, h, delta, q0, 1.0f);
-    multiply(s, keys, queries, m);
-    multiply(dp, values, grads, m);
-    UNROLL for (int i = 0; i < 8; i++) UNROLL for (int j = 0; j < 4; j++) weight_grad(s[i][j], dp[i][j], a, tx() + 16 * j, ty() * 8 + i, m);
-    put(s, m);
-    accumulate(rv, grads, d, m);
-    SYNC();
-    put(dp, m);
-    accumulate(rk, queries, d, m);
-  }
-  write(a, dk, h.others(a), a.row, k0, a.tk, d, rk, [&](int) { return a.scale; }, m);
-  write(a, dv, h.others(a), a.row, k0, a.tk, d, rv, [&](int) { return 1.0f; }, m);
+  NO_UNROLL for (u32 n = 0; n < a.group; n++, h.next())
+    for (u32 q0 = h.first(a, k0) / TILE * TILE; q0 < end; q0 += TILE) {
+      const Vectors queries(a, q, h.queries(a), a.row, q0, a.tq), grads(a, dy, h.output(a), a.heads * a.size, q0, a.tq);
+      Scores s, dp;
+      SYNC();
+      prepare(a, h, q0, k0, m);
+      bring(m.lse, a, h, lse, q0, LOG2E);
+      bring(m.delta, a, h, delta, q0, 1.0f);
+      multiply(s, keys, queries, m);
+      multiply(dp, values, grads, m);
+      UNROLL for (int i = 0; i < 8; i++) UNROLL for (int j = 0; j < 4; j++) weight_grad(s[i][j], dp[i][j], a, tx() + 16 * j, ty() * 8 + i, m);
+      put(s, m);
+      accumulate(rv, grads, d, m);
+      SYNC();
+      put(dp, m);
+      accumulate(rk, queries, d, m);
+    }
+  write(a, dk, at, a.key_row, k0, a.tk, d, rk, [&](int) { return a.scale; }, m);
+  write(a, dv, at, a.key_row, k0, a.tk, d, rv, [&](int) { return 1.0f; }, m);
 }

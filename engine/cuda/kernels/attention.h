@@ -5,11 +5,12 @@
 
 enum { F32, F16, BF16 }; // formats
 
-// An attention of batch*heads heads. Element c of position t of head h in row b of q,
-// k or v, or of their gradients, is row*(b*T+t) + head*h + c from where that begins;
-// of o and its gradient likewise with rows of heads*size.
+// An attention of batch*heads heads of queries, of which `group` next to each other share
+// a head of keys and values. Element c of position t of head h in row b of q, or of its
+// gradient, is row*(b*T+t) + head*h + c from where that begins; of k or v likewise with
+// key_row, and of o and its gradient with rows of heads*size.
 struct Attention {
-  u32 heads, tq, tk, size, row, head;
+  u32 heads, group, tq, tk, size, row, key_row, head;
   u32 format, causal, seed0, seed1, stream;
   u32 kept;    // a weight stays if the upper 24 bits of its random word are below
   float scale; // of the scores
@@ -29,12 +30,13 @@ struct Head {
     keys = min_(a.tk, n > 0 ? (u32)n : 0);
     shift = n > (i32)a.tq ? (u32)n - a.tq : 0;
   }
+  MEMBER void next() { h++, index++; } // in the same row of the batch
   // How many keys query i sees, but for segments.
   MEMBER u32 visible(const Attention &a, u32 i) const { return a.causal ? min_(keys, i + 1 + shift) : keys; }
   // The first query that sees key j.
   MEMBER u32 first(const Attention &a, u32 j) const { return a.causal && j > shift ? j - shift : 0; }
   MEMBER u64 queries(const Attention &a) const { return (u64)b * a.tq * a.row + (u64)h * a.head; }
-  MEMBER u64 others(const Attention &a) const { return (u64)b * a.tk * a.row + (u64)h * a.head; } // keys and values
+  MEMBER u64 others(const Attention &a) const { return (u64)b * a.tk * a.key_row + (u64)(h / a.group) * a.head; } // keys and values
   MEMBER u64 output(const Attention &a) const { return ((u64)b * a.tq * a.heads + h) * a.size; }
 };
 

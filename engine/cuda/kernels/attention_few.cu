@@ -44,7 +44,7 @@ KERNEL __launch_bounds__(128, 8) attention_few(const void *q, const void *k, con
       if (key < end)
         for (u32 d = (TID & 7) * 4; d < a.size; d += 32) {
           float x[4], y[4];
-          load_some(x, a.format, k, h.others(a) + (u64)key * a.row + d, (i32)(a.size - d), whole);
+          load_some(x, a.format, k, h.others(a) + (u64)key * a.key_row + d, (i32)(a.size - d), whole);
           load(y, query + d);
           UNROLL for (int j = 0; j < 4; j++) s = fma(x[j], y[j], s);
         }
@@ -63,7 +63,7 @@ KERNEL __launch_bounds__(128, 8) attention_few(const void *q, const void *k, con
     if (group < groups)
       NO_UNROLL for (u32 n = group; n < KEYS && k0 + n < end; n += groups) {
         float x[4];
-        load_some(x, a.format, v, h.others(a) + (u64)(k0 + n) * a.row + quad * 4, (i32)(a.size - quad * 4), whole);
+        load_some(x, a.format, v, h.others(a) + (u64)(k0 + n) * a.key_row + quad * 4, (i32)(a.size - quad * 4), whole);
         UNROLL for (int j = 0; j < 4; j++) r[j] = fma(weights[n], x[j], r[j]);
       }
     SYNC();

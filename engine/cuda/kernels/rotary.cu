@@ -1,9 +1,10 @@
 // Rotary positions and caches of keys and values.
 #include "math.h"
 
-// table[t] = cos, then sin, of t step^i. A frequency is rounded to float, as the
-// published models' are.
-KERNEL __launch_bounds__(256) rotary_table(float *table, u32 rows, u32 half, double step) {
+// table[t] = cos, then sin, of t f, times magnitude, with f = step^i scaled by
+// keep + (1-keep) shrink, keep = offset + per_pair i + per_frequency f within [0, 1]. A
+// frequency is rounded to float, as the published models' are.
+KERNEL __launch_bounds__(256) rotary_table(float *table, u32 rows, u32 half, float magnitude, double step, double shrink, double offset, double per_pair, double per_frequency) {
   const u32 at = BLOCK_X * 256 + TID, t = at / half, i = at % half;
   if (t >= rows) return;
   double power = 1.0;
@@ -11,10 +12,12 @@ KERNEL __launch_bounds__(256) rotary_table(float *table, u32 rows, u32 half, dou
     if (n & 1) power *= step;
     step *= step;
   }
-  const float angle = (float)t * (float)power;
+  double keep = offset + per_pair * (double)i + per_frequency * power;
+  keep = keep < 0.0 ? 0.0 : keep < 1.0 ? keep : 1.0;
+  const float angle = (float)t * (float)(power * (keep + (1.0 - keep) * shrink));
   float *row = table + (u64)t * 2 * half;
-  row[i] = sin_cos(angle, 1);
-  row[half + i] = sin_cos(angle, 0);
+  row[i] = sin_cos(angle, 1) * magnitude;
+  row[half + i] = sin_cos(angle, 0) * magnitude;
 }
 
 // A row of x is `groups` heads of `size`; of each `period` the first `turned` turn. A

@@ -44,7 +44,7 @@ func TestScripts(t *testing.T) {
 			return tiny(env.WorkDir)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"serve-hub": serveHub, "damage": damage,
+			"serve-hub": serveHub, "damage": damage, "torch-save": torchSave,
 		},
 		RequireExplicitExec: true,
 	})

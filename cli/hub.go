@@ -5,6 +5,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/snug-ml/snug/config"
@@ -35,6 +36,10 @@ func (a *app) fetch(data bool) config.Fetch {
 			wanted = func(name string) bool { return name == ref.Path || holdsData(name) }
 		}
 		s, err := client.Fetch(a.ctx, ref, hub.Options{Only: wanted})
+		if err == nil && !list && !slices.ContainsFunc(s.Files, holdsWeights) {
+			// Older repositories have torch.save's files alone.
+			s, err = client.Fetch(a.ctx, ref, hub.Options{Only: func(name string) bool { return wanted(name) || hf.IsTorchFile(path.Base(name)) }})
+		}
 		switch {
 		case err != nil:
 			return nil, false, err
@@ -44,6 +49,9 @@ func (a *app) fetch(data bool) config.Fetch {
 		return []string{filepath.Join(s.Dir, filepath.FromSlash(ref.Path))}, true, nil
 	}
 }
+
+// holdsWeights reports whether a file of a repository is one of safetensors.
+func holdsWeights(name string) bool { return path.Ext(name) == ".safetensors" }
 
 // holdsData reports whether a file of a repository is one of data, by its name.
 func holdsData(name string) bool {

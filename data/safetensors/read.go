@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/snug-ml/snug/internal/filemap"
 	"github.com/snug-ml/snug/internal/regular"
 )
 
@@ -18,13 +19,18 @@ type Tensor struct {
 	path string // of its file; empty: in memory
 }
 
+// NewTensor is a tensor of another format's file; path names that in errors.
+func NewTensor(path string, info Info, data []byte) Tensor {
+	return Tensor{Info: info, Data: data, path: path}
+}
+
 // File is an open safetensors file. Its methods may be called from several
 // goroutines until Close.
 type File struct {
-	path   string
-	head   *header
-	raw    []byte // the whole file
-	mapped bool
+	path  string
+	head  *header
+	raw   []byte // the whole file
+	unmap func() error
 }
 
 // Open maps the file and checks all of its header. Close it to unmap.
@@ -42,18 +48,15 @@ func Open(path string) (*File, error) {
 		_, err := headerLength(nil, st.Size())
 		return nil, atPath(err, path)
 	}
-	raw, mapped, err := mapFile(f, st.Size())
+	raw, unmap, err := filemap.Map(f, st.Size())
 	if err != nil {
 		return nil, fmt.Errorf("safetensors: map %s: %w", path, err)
 	}
 	s, err := Parse(raw)
 	if err != nil {
-		if mapped {
-			err = errors.Join(err, unmap(raw))
-		}
-		return nil, atPath(err, path)
+		return nil, errors.Join(atPath(err, path), unmap())
 	}
-	s.path, s.mapped = path, mapped
+	s.path, s.unmap = path, unmap
 	return s, nil
 }
 
@@ -95,12 +98,12 @@ func ReadHeader(r io.ReaderAt, size int64) (tensors []Info, metadata map[string]
 
 // Close unmaps the file; tensors taken from it must no longer be touched.
 func (f *File) Close() error {
-	raw, mapped := f.raw, f.mapped
-	f.raw, f.mapped = nil, false
-	if !mapped {
+	unmap := f.unmap
+	f.raw, f.unmap = nil, nil
+	if unmap == nil {
 		return nil
 	}
-	if err := unmap(raw); err != nil {
+	if err := unmap(); err != nil {
 		return fmt.Errorf("safetensors: unmap %s: %w", f.path, err)
 	}
 	return nil

@@ -53,7 +53,7 @@ func OpenModel(dir, base string) (*Model, error) {
 	if _, err := os.Stat(single); err == nil {
 		return nil, &Error{Path: index, Problem: fmt.Sprintf("%s exists too: remove the one that is out of date", filepath.Base(single))}
 	}
-	weightMap, err := readIndex(index)
+	weightMap, err := ReadIndex(index)
 	if err != nil {
 		return nil, err
 	}
@@ -104,9 +104,10 @@ func (m *Model) openShards(dir, index string, weightMap map[string]string) error
 	return nil
 }
 
-// readIndex reads the weight_map of an index; other parts, such as
-// metadata.total_size, inform people and decide nothing.
-func readIndex(path string) (map[string]string, error) {
+// ReadIndex reads the weight_map of an index, which gives each tensor's file;
+// other parts, such as metadata.total_size, inform people and decide nothing.
+// The index of PyTorch's files has the same grammar.
+func ReadIndex(path string) (map[string]string, error) {
 	text, err := regular.Read(path, maxIndex)
 	if err != nil {
 		return nil, fmt.Errorf("safetensors: %w", err)

@@ -1,5 +1,5 @@
 // Package hf builds the model architectures whose weights people keep in
-// Hugging Face model folders (config.json, safetensors, tokenizer): GPT-NeoX,
+// Hugging Face model folders (config.json, safetensors or pytorch_model.bin, tokenizer): GPT-NeoX,
 // GPT-2, BERT and RoBERTa (of which PhoBERT is one).
 //
 // It promises:

@@ -119,7 +119,7 @@ type Change func(state string, change func(elems []float32) error) error
 // of the program (weights and frozen ones are loaded, others not looked at).
 // Nothing is copied if anything does not fit.
 func (c *Config) Load(dir string, states []*graph.State, change Change, o LoadOptions) (r *Report, err error) {
-	src, err := openWeights(dir)
+	src, err := OpenWeights(dir)
 	if err != nil {
 		return nil, err
 	}

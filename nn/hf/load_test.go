@@ -255,15 +255,59 @@ func TestBareNames(t *testing.T) {
 	}
 }
 
-func TestPickledWeightsAreNamed(t *testing.T) {
-	f := openFolder(t, "gpt2")
-	r := program(t, f.Config)
+// torchFolder is a folder of testdata with its weights as torch.save wrote them.
+func torchFolder(t *testing.T, name string) string {
+	t.Helper()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "pytorch_model.bin"), nil, 0o644); err != nil {
+	weights := os.DirFS(filepath.Join("testdata", "torch", name))
+	if err := os.CopyFS(dir, weights); err != nil {
 		t.Fatal(err)
 	}
-	_, err := f.Load(dir, r.Program().States, r.ChangeState, LoadOptions{})
-	if err == nil || !strings.Contains(err.Error(), "pytorch_model.bin is not read: save the model as safetensors first") {
-		t.Errorf("got %v", err)
+	text, err := os.ReadFile(filepath.Join("testdata", name, ConfigFile))
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, ConfigFile), text, 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// Weights from torch.save's files are those from safetensors, bit for bit.
+func TestPyTorchWeights(t *testing.T) {
+	for _, name := range []string{"gpt2", "neox-sharded"} {
+		t.Run(name, func(t *testing.T) {
+			f := openFolder(t, name)
+			want, got := program(t, f.Config), program(t, f.Config)
+			load(t, f.Config, f.dir, want, LoadOptions{})
+			report := load(t, f.Config, torchFolder(t, name), got, LoadOptions{})
+			if tied := []string{"lm_head.weight"}; name == "gpt2" && !slices.Equal(report.Repeated, tied) {
+				t.Errorf("repeated are %v, want %v", report.Repeated, tied)
+			}
+			for _, s := range want.Program().States {
+				if !slices.Equal(memory(want)(s.Name), memory(got)(s.Name)) {
+					t.Errorf("%s differs", s.Name)
+				}
+			}
+		})
+	}
+}
+
+func TestOtherWeightsAreNamed(t *testing.T) {
+	f := openFolder(t, "gpt2")
+	r := program(t, f.Config)
+	for file, want := range map[string]string{
+		"pytorch_model.bin":            "pytorch_model.bin: the file is empty: fetch it again",
+		"pytorch_model.bin.index.json": "pytorch_model.bin.index.json: is not a JSON index",
+		"tf_model.h5":                  "tf_model.h5 is not read: save the model as safetensors first",
+	} {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, file), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		_, err := f.Load(dir, r.Program().States, r.ChangeState, LoadOptions{})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
 	}
 }

@@ -3,16 +3,19 @@ package hf
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/snug-ml/snug/data/pytorch"
 	"github.com/snug-ml/snug/data/safetensors"
 )
 
-// Source holds tensors by name: a [safetensors.File] or [safetensors.Model].
+// Source holds tensors by name: a [safetensors.File], a [safetensors.Model] or
+// what [OpenWeights] opens.
 type Source interface {
 	Tensor(name string) (safetensors.Tensor, error)
 	Tensors() []safetensors.Info
@@ -88,15 +91,47 @@ func (c *Config) tied() bool {
 	return false
 }
 
-// openWeights opens the tensors of a model folder.
-func openWeights(dir string) (*safetensors.Model, error) {
-	m, err := safetensors.OpenModel(dir, "model")
-	if errors.Is(err, os.ErrNotExist) {
-		for _, name := range []string{"pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5", "flax_model.msgpack"} {
-			if _, e := os.Stat(filepath.Join(dir, name)); e == nil {
-				return nil, fmt.Errorf("%s: %s is not read: save the model as safetensors first, with transformers' save_pretrained: %w", dir, name, err)
-			}
+// weightsNames are the base names of the weights in a model folder.
+const (
+	weightsName      = "model"
+	torchWeightsName = "pytorch_model"
+)
+
+// IsTorchFile reports whether name is one of torch.save's files in a model
+// folder, which are read where there are no safetensors.
+func IsTorchFile(name string) bool {
+	shard, err := path.Match(torchWeightsName+"-*-of-*.bin", name)
+	return name == torchWeightsName+".bin" || name == torchWeightsName+pytorch.IndexSuffix || err == nil && shard
+}
+
+// Weights are the open tensors of a model folder.
+type Weights interface {
+	Source
+	io.Closer
+}
+
+// OpenWeights opens the tensors of a model folder: safetensors, or else
+// pytorch_model.bin or its shards.
+func OpenWeights(dir string) (Weights, error) {
+	m, err := safetensors.OpenModel(dir, weightsName)
+	if err == nil {
+		return m, nil
+	}
+	if !errors.Is(err, os.ErrNotExist) || holds(dir, weightsName+safetensors.IndexSuffix) {
+		return nil, err
+	}
+	if holds(dir, torchWeightsName+".bin") || holds(dir, torchWeightsName+pytorch.IndexSuffix) {
+		return pytorch.OpenModel(dir, torchWeightsName)
+	}
+	for _, name := range []string{"tf_model.h5", "flax_model.msgpack"} {
+		if holds(dir, name) {
+			return nil, fmt.Errorf("%s: %s is not read: save the model as safetensors first, with transformers' save_pretrained: %w", dir, name, err)
 		}
 	}
-	return m, err
+	return nil, err
+}
+
+func holds(dir, name string) bool {
+	_, err := os.Stat(filepath.Join(dir, name))
+	return err == nil
 }

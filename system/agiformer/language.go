@@ -59,7 +59,7 @@ func (p *forward) layer(x *graph.Value) *graph.Value {
 // Face layout into r: every one must be there in its shape. base is the scope
 // that folders of a bare model leave out.
 func loadFolder(r *engine.Executable, dir, scope, base string) (err error) {
-	src, err := safetensors.OpenModel(dir, "model")
+	src, err := hf.OpenWeights(dir)
 	if err != nil {
 		return err
 	}

@@ -82,7 +82,7 @@ func encoderSource(c *config.Config, root, tokenizer string) (hf.Source, *hf.Con
 		if err != nil {
 			return nil, nil, nil, err
 		}
-		m, err := safetensors.OpenModel(dir, "model")
+		m, err := hf.OpenWeights(dir)
 		if err != nil {
 			return nil, nil, nil, err
 		}

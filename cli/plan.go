@@ -17,8 +17,10 @@ import (
 
 type planCmd struct {
 	choice
-	Card []string `help:"Card to plan for (t4, a100-80, h100, ...), repeatable; all: the whole table (default: this machine)." placeholder:"NAME"`
-	Dump string   `help:"Print the program before and after a pass: ${passes}." placeholder:"PASS"`
+	Card   []string `help:"Card to plan for (t4, a100-80, h100, ...), repeatable; all: the whole table (default: this machine)." placeholder:"NAME"`
+	Ops    bool     `help:"Print what each operation's kernels take on a card, and what limits them."`
+	Shapes bool     `help:"With --ops: one line per shape."`
+	Dump   string   `help:"Print the program before and after a pass: ${passes}." placeholder:"PASS"`
 }
 
 // Help implements kong.HelpProvider.
@@ -32,6 +34,7 @@ Examples:
   snug plan refocused-production --card t4        why it does not fit a T4
   snug plan refocused-production --card all       every card of the table
   snug plan --training.gradient_checkpointing full
+  snug plan refocused-t4 --card t4 --ops          each operation: its kernels next to the roofline
   snug plan --dump recompute | less               the program around a pass`
 }
 
@@ -44,8 +47,17 @@ func (p *planCmd) Run(a *app) error {
 	if p.Dump != "" && slices.Contains(p.Card, "all") {
 		return usage("--dump with --card all: name the cards")
 	}
+	if p.Shapes && !p.Ops {
+		return usage("--shapes: tells the shapes of --ops apart, which is not given")
+	}
+	if p.Ops && (p.Dump != "" || slices.Contains(p.Card, "all")) {
+		return usage("--ops with --dump or --card all: name the cards, and leave --dump out")
+	}
 	if p.Dump != "" {
 		return p.dump(a, s)
+	}
+	if p.Ops {
+		return p.ops(a, s)
 	}
 	if slices.Contains(p.Card, "all") {
 		return p.all(a, s)
@@ -155,6 +167,38 @@ func (p *planCmd) all(a *app, s *session.Setup) error {
 		out = append(out, []string{r.Card, string(r.Precision), size.Bytes(r.Needs).String(), size.Bytes(r.Has).String(), verdict, cmp.Or(r.predicted, "0"), r.Change})
 	}
 	return a.table(out)
+}
+
+// ops prices the operations of what would be trained.
+func (p *planCmd) ops(a *app, s *session.Setup) error {
+	targets, err := s.Targets(p.Card)
+	if err != nil {
+		return err
+	}
+	var said [][]plan.OpRow
+	for i, t := range targets {
+		if t.Card == nil {
+			return usage("--ops: prices the kernels of a card, name one by --card; snug bench --ops measures operations on this processor")
+		}
+		rows, err := s.Ops(t, p.Shapes)
+		if err != nil {
+			return err
+		}
+		said = append(said, rows)
+		if !a.asJSON {
+			if i > 0 {
+				a.printf("\n")
+			}
+			a.printf("%s\n%s", t.Name, plan.FormatOps(rows))
+		}
+	}
+	if a.asJSON && len(said) == 1 {
+		return a.json(said[0])
+	}
+	if a.asJSON {
+		return a.json(said)
+	}
+	return nil
 }
 
 // dump compiles what would be trained, with the programs printed.

@@ -177,6 +177,19 @@ func (s *Setup) Ladder(t plan.Target, report *plan.Report, no *plan.DoesNotFit) 
 	return s.Planner(t).Ladder(report.Run.Settings)
 }
 
+// Ops prices the operations of an update on a target, as it would be trained there.
+func (s *Setup) Ops(t plan.Target, shapes bool) ([]plan.OpRow, error) {
+	precision, _, err := device.ChoosePrecision(s.Asked, s.chip(t))
+	if err != nil {
+		return nil, err
+	}
+	report, p, err := s.Fit(t, precision)
+	if err != nil {
+		return nil, err
+	}
+	return plan.Ops(p, t.Speed(precision), report.Run.Settings.Accumulation, shapes), nil
+}
+
 // Dump compiles what would be trained on a target and prints the program before
 // and after a pass.
 func (s *Setup) Dump(t plan.Target, pass string, to io.Writer) error {

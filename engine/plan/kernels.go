@@ -15,6 +15,7 @@ type Kernels struct {
 	HalfRate   device.Rate `json:"-"`                    // by size, of matmuls of 16-bit operands
 	FullRate   device.Rate `json:"-"`                    // the same, of F32 operands
 	RowTraffic float64     `json:"row_bytes_per_second"` // of norms, softmax and the loss
+	Clock      float64     `json:"-"`                    // in Hz, where kernels were counted for the card; else 0
 }
 
 // The work of a card's attention. It computes the scores again in both kernels of its

@@ -54,6 +54,10 @@ func CardSpeed(c *device.Card, p device.Precision) Speed {
 	s.Vector, _ = c.MatmulRate(device.FP32)
 	s.Bandwidth, streams = c.Streaming()
 	s.Kernels = &Kernels{SMs: c.SMs, HalfRate: c.Rate(half), FullRate: c.Rate(full), RowTraffic: c.RowStreaming()}
+	if c.Capability.Major == 7 && c.Capability.Minor == 5 {
+		const lanes = 64 // of float32 in a multiprocessor
+		s.Kernels.Clock = c.FP32.Peak / (2 * lanes * float64(c.SMs))
+	}
 	matmuls := FLOPRate(s.Half)
 	if smaller := s.Kernels.HalfRate.BySize; len(smaller) > 0 {
 		matmuls = between(FLOPRate, smaller[0].FLOPs, s.Half) + " by size"

@@ -10,15 +10,15 @@ type Pipe uint8
 
 // The pipes.
 const (
-	_           Pipe = iota
-	PipeTensor       // mma
-	PipeFP32         // arithmetic, comparisons and moves of float32, and of pairs of halves
-	PipeFP64         // arithmetic of float64
-	PipeInteger      // arithmetic and logic of integers, moves, selections
-	PipeXU           // transcendental functions, conversions between formats, popc and the like
-	PipeShared       // shared memory, ldmatrix, shfl
-	PipeGlobal       // global, local and constant memory, atomics
-	PipeControl      // branches, barriers, votes
+	PipeNone    Pipe = iota // nothing: the assembler drops moves, conversions of addresses and loads of parameters
+	PipeTensor              // mma
+	PipeFP32                // arithmetic, comparisons and moves of float32, and of pairs of halves
+	PipeFP64                // arithmetic of float64
+	PipeInteger             // arithmetic and logic of integers, moves, selections
+	PipeXU                  // transcendental functions, conversions between formats, popc and the like
+	PipeShared              // shared memory, ldmatrix, shfl
+	PipeGlobal              // global, local and constant memory, atomics
+	PipeControl             // branches, barriers, votes
 	Pipes
 )
 
@@ -40,7 +40,7 @@ func pipeOf(parts []string) Pipe {
 		case has("shared") || has("shared::cta"):
 			return PipeShared
 		case has("param"):
-			return PipeInteger
+			return PipeNone
 		}
 		return PipeGlobal
 	case "cp":
@@ -49,13 +49,18 @@ func pipeOf(parts []string) Pipe {
 		return PipeXU
 	case "cvt":
 		to := typeNames[parts[len(parts)-2]]
-		if last.float() || to.float() {
+		switch {
+		case to == tF32 && last == tF16: // an addition of zero
+			return PipeFP32
+		case last.float() || to.float():
 			return PipeXU
 		}
 		return PipeInteger
 	case "bra", "brx", "ret", "exit", "call", "bar", "barrier", "membar", "fence", "vote", "match", "redux", "activemask", "trap", "nanosleep", "elect":
 		return PipeControl
-	case "mov", "selp", "cvta", "prmt", "slct":
+	case "mov", "cvta":
+		return PipeNone
+	case "selp", "prmt", "slct":
 		return PipeInteger
 	}
 	switch {

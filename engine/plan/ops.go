@@ -1,0 +1,96 @@
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/graph"
+)
+
+// OpRow is what an operation of a program is predicted to take in an update.
+type OpRow struct {
+	Op       string  `json:"op"`
+	Runs     float64 `json:"runs"`
+	Roofline float64 `json:"roofline_seconds"` // as [Predict] has it
+	Limit    string  `json:"limit"`
+	Pipes
+}
+
+// Ops prices the operations of an update, the longest first. shapes keeps operations on
+// different shapes apart.
+func Ops(p *engine.Program, s Speed, accumulation int, shapes bool) []OpRow {
+	by := map[string]*OpRow{}
+	names := &Profile{Shapes: shapes}
+	for _, f := range []struct {
+		name  string
+		times float64
+	}{{engine.FuncStep, 1}, {engine.FuncMicro, float64(max(1, accumulation))}, {engine.FuncUpdate, 1}} {
+		fn := firstVariant(p, f.name)
+		if fn == nil {
+			continue
+		}
+		for _, n := range fn.F.Nodes {
+			if graph.IsView(n.Op) {
+				continue
+			}
+			name := names.name(n)
+			r := by[name]
+			if r == nil {
+				r = &OpRow{Op: name}
+				by[name] = r
+			}
+			pipes := s.Pipes(n)
+			r.Runs += f.times
+			r.Roofline += f.times * s.Seconds(n)
+			for range int(f.times) {
+				r.add(pipes)
+			}
+		}
+	}
+	var rows []OpRow
+	for _, r := range by {
+		r.Limit = r.Pipes.Limit()
+		rows = append(rows, *r)
+	}
+	slices.SortFunc(rows, func(a, b OpRow) int {
+		return cmp.Or(cmp.Compare(b.Total, a.Total), strings.Compare(a.Op, b.Op))
+	})
+	return rows
+}
+
+// FormatOps is the table of operations for people.
+func FormatOps(list []OpRow) string {
+	rows := [][]string{{"operation", "runs", "roofline", "kernels", "tensor", "power", "arithmetic", "shared", "memory", "launch", "limit"}}
+	var all OpRow
+	line := func(r OpRow) {
+		limit := r.Limit
+		if r.Counted == 0 {
+			limit += " (not counted)"
+		}
+		rows = append(rows, []string{r.Op, count(int64(r.Runs)), seconds(r.Roofline), seconds(r.Total), share(r.Tensor, r.Total), share(r.Power, r.Total),
+			share(max(r.FP32, r.Integer, r.XU, r.Issue), r.Total), share(max(r.Shared, r.L2), r.Total), share(r.Memory, r.Total), share(r.Launch, r.Total), limit})
+	}
+	for _, r := range list {
+		line(r)
+		all.Runs += r.Runs
+		all.Roofline += r.Roofline
+		all.add(r.Pipes)
+	}
+	all.Op, all.Limit = "all", all.Pipes.Limit()
+	line(all)
+	var out strings.Builder
+	indented(&out, rows, 1, 2, 3, 4, 5, 6, 7, 8, 9)
+	fmt.Fprintf(&out, "  An update, predicted, not measured. Shares are how long a unit is busy of the time of the kernels, from instructions\n"+
+		"  counted in their PTX; %s of the time was counted, the rest is the roofline's.\n", percent(over(all.Counted, all.Total)))
+	return out.String()
+}
+
+func share(part, whole float64) string {
+	if whole == 0 || part == 0 {
+		return ""
+	}
+	return percent(part / whole)
+}

@@ -15,8 +15,8 @@ import (
 	"github.com/snug-ml/snug/train/rundir"
 )
 
-// An evaluation done in parts, merged in any order, gives the figures of the
-// whole, bit for bit: in every system, and in each of its phases that evaluates.
+// An evaluation done in parts, merged in any order, also by what one process sends
+// another, gives the figures of the whole, bit for bit: in every system, and in each of its phases that evaluates.
 func TestEvaluationsMerge(t *testing.T) {
 	dir := t.TempDir()
 	lines := func(name string, line func(i int) string) string {
@@ -125,8 +125,8 @@ func partsMakeTheWhole(t *testing.T, e train.Evaluator, x *engine.Executable) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, order := range [][]int{{0, 1}, {1, 0}, {2, 0, 1}} {
-		var whole train.Accumulator
+	for _, order := range [][]int{{1, 0}, {0, 1}, {2, 0, 1}} {
+		var whole train.EvalAccumulator
 		for _, rank := range order {
 			part, err := e.Accumulate(t.Context(), x, 0, train.Part{Rank: rank, World: len(order)})
 			if err != nil {
@@ -137,7 +137,17 @@ func partsMakeTheWhole(t *testing.T, e train.Evaluator, x *engine.Executable) {
 				if got, err := part.Metrics(); err == nil && maps.Equal(got, want) {
 					t.Errorf("a part gives the figures of the whole: %v", got)
 				}
-			} else if err := whole.Merge(part); err != nil {
+				continue
+			}
+			if rank == 0 { // as from another process
+				sent, e := part.MarshalBinary()
+				if err = e; err == nil {
+					err = whole.MergeBinary(sent)
+				}
+			} else {
+				err = whole.Merge(part)
+			}
+			if err != nil {
 				t.Fatal(err)
 			}
 		}

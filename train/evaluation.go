@@ -14,7 +14,7 @@ import (
 // Evaluator measures a loaded program on held-out data.
 type Evaluator interface {
 	// Accumulate runs a part of the evaluation through the inputs of a slot.
-	Accumulate(ctx context.Context, x *engine.Executable, slot int, p Part) (Accumulator, error)
+	Accumulate(ctx context.Context, x *engine.Executable, slot int, p Part) (EvalAccumulator, error)
 }
 
 // Part is the share of one process in an evaluation: the micro-batches whose
@@ -24,10 +24,13 @@ type Part struct{ Rank, World int }
 
 func (p Part) has(n int) bool { return p.World == 0 || n%p.World == p.Rank }
 
-// Accumulator holds what a program said of a part of the held-out data.
-type Accumulator interface {
+// EvalAccumulator holds what a program said of a part of the held-out data.
+type EvalAccumulator interface {
 	// Merge adds what another part of the same evaluation found.
-	Merge(Accumulator) error
+	Merge(EvalAccumulator) error
+	// MarshalBinary and MergeBinary are Merge between two processes.
+	MarshalBinary() ([]byte, error)
+	MergeBinary([]byte) error
 	// Metrics are the figures. Those of merged parts are those of the whole, bit
 	// for bit, in whatever order they were merged.
 	Metrics() (map[string]float64, error)
@@ -43,7 +46,7 @@ func Evaluate(ctx context.Context, e Evaluator, x *engine.Executable, slot int) 
 }
 
 // Evaluation is one pass over held-out data, as a system describes it. R is what
-// is recorded of a micro-batch.
+// is recorded of a micro-batch: a struct of exported fields that has a serial form.
 type Evaluation[R any] struct {
 	Batches Batches[R]
 	// Metrics sums up the records of a pass, in its order.
@@ -86,7 +89,7 @@ func (o Outputs) Sum() (float64, error) {
 }
 
 // Accumulate implements [Evaluator].
-func (e *Evaluation[R]) Accumulate(ctx context.Context, x *engine.Executable, slot int, p Part) (Accumulator, error) {
+func (e *Evaluation[R]) Accumulate(ctx context.Context, x *engine.Executable, slot int, p Part) (EvalAccumulator, error) {
 	return e.Records(ctx, x, slot, p)
 }
 
@@ -117,7 +120,7 @@ func (e *Evaluation[R]) Records(ctx context.Context, x *engine.Executable, slot 
 	return a, nil
 }
 
-// Records is the [Accumulator] of every evaluation. It adds nothing up before it
+// Records is the [EvalAccumulator] of every evaluation. It adds nothing up before it
 // is asked for metrics: it keeps the record of each micro-batch in the order of
 // the pass, so that no sum depends on which process computed what.
 type Records[R any] struct {
@@ -133,14 +136,24 @@ type record[R any] struct {
 // Add records micro-batch n of the pass.
 func (a *Records[R]) Add(n int, r R) { a.list = append(a.list, record[R]{n, r}) }
 
-// Merge implements [Accumulator].
-func (a *Records[R]) Merge(other Accumulator) error {
+// Merge implements [EvalAccumulator].
+func (a *Records[R]) Merge(other EvalAccumulator) error {
 	b, ok := other.(*Records[R])
 	if !ok {
 		return fmt.Errorf("train: the records of another evaluation, %T, cannot be merged into %T", other, a)
 	}
-	a.list = append(a.list, b.list...)
-	slices.SortFunc(a.list, func(x, y record[R]) int { return cmp.Compare(x.n, y.n) })
+	return a.merge(b.list)
+}
+
+func (a *Records[R]) merge(list []record[R]) error {
+	all := slices.Concat(a.list, list)
+	slices.SortFunc(all, func(x, y record[R]) int { return cmp.Compare(x.n, y.n) })
+	for i := 1; i < len(all); i++ {
+		if all[i].n == all[i-1].n {
+			return fmt.Errorf("train: micro-batch %d of an evaluation was recorded twice: two processes did the same part", all[i].n)
+		}
+	}
+	a.list = all
 	return nil
 }
 
@@ -153,7 +166,7 @@ func (a *Records[R]) List() []R {
 	return list
 }
 
-// Metrics implements [Accumulator].
+// Metrics implements [EvalAccumulator].
 func (a *Records[R]) Metrics() (map[string]float64, error) { return a.metrics(a.List()) }
 
 // Pass makes an evaluation of the first limit updates of a loader (0:

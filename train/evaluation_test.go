@@ -10,7 +10,7 @@ import (
 // evaluates is an evaluation that finds an eval_loss.
 type evaluates func() (float64, error)
 
-func (e evaluates) Accumulate(context.Context, *engine.Executable, int, Part) (Accumulator, error) {
+func (e evaluates) Accumulate(context.Context, *engine.Executable, int, Part) (EvalAccumulator, error) {
 	loss, err := e()
 	a := &Records[float64]{metrics: func(l []float64) (map[string]float64, error) {
 		return map[string]float64{"eval_loss": l[0]}, nil

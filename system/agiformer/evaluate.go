@@ -24,18 +24,18 @@ type reader func(labels []int32, weights []float32, out train.Outputs) (tally, e
 
 // tally is what the program says of tokens, summed over them.
 type tally struct {
-	weight, loss  float64
-	characters    float64 // that the tokens counted spell, where tokens are bytes
-	wanted, taken []float64
-	entropy       []float64
-	gates         []float64 // strength of the writes last, summed over batches
+	Weight, Loss  float64
+	Characters    float64 // that the tokens counted spell, where tokens are bytes
+	Wanted, Taken []float64
+	Entropy       []float64
+	Gates         []float64 // strength of the writes last, summed over batches
 	// Of each token counted, where the model has heads.
-	losses, errors, confidence []float64
-	right                      []bool
+	Losses, Errors, Confidence []float64
+	Right                      []bool
 }
 
-// findings are what an evaluation found.
-type findings struct {
+// totals are what an evaluation found.
+type totals struct {
 	tally
 	net                          Net
 	batches                      float64
@@ -49,33 +49,33 @@ func (m Net) evaluation(text heldOut, rows, limit int) *train.Evaluation[tally] 
 	return &train.Evaluation[tally]{
 		Batches: text.pass(rows, limit, m.read),
 		Metrics: func(_ *engine.Executable, parts []tally) (map[string]float64, error) {
-			return m.findings(text, parts).metrics(), nil
+			return m.total(text, parts).metrics(), nil
 		},
 	}
 }
 
-// findings sums micro-batches up.
-func (m Net) findings(text heldOut, parts []tally) *findings {
-	f := &findings{net: m, perByte: text.perByte(), batches: float64(len(parts))}
+// total adds micro-batches up.
+func (m Net) total(text heldOut, parts []tally) *totals {
+	f := &totals{net: m, perByte: text.perByte(), batches: float64(len(parts))}
 	tokens := 0
 	for i := range parts {
-		tokens += len(parts[i].losses)
+		tokens += len(parts[i].Losses)
 	}
 	f.reserve(tokens)
 	for i := range parts {
 		f.add(&parts[i])
 	}
-	f.hasExperts, f.memory, f.hasHeads = f.wanted != nil, f.gates != nil, f.losses != nil
+	f.hasExperts, f.memory, f.hasHeads = f.Wanted != nil, f.Gates != nil, f.Losses != nil
 	return f
 }
 
 // measure runs an evaluation over the first limit micro-batches of text.
-func (m Net) measure(ctx context.Context, x *engine.Executable, text heldOut, rows, limit int) (*findings, error) {
+func (m Net) measure(ctx context.Context, x *engine.Executable, text heldOut, rows, limit int) (*totals, error) {
 	found, err := m.evaluation(text, rows, limit).Records(ctx, x, 0, train.Part{})
 	if err != nil {
 		return nil, err
 	}
-	return m.findings(text, found.List()), nil
+	return m.total(text, found.List()), nil
 }
 
 // windows are packed text as an evaluation wants it.
@@ -95,7 +95,7 @@ func (w windows) pass(rows, limit int, read reader) train.Batches[tally] {
 
 // read is what the program says of a micro-batch.
 func (m Net) read(labels []int32, weights []float32, out train.Outputs) (t tally, err error) {
-	if t.loss, err = out.Sum(); err != nil {
+	if t.Loss, err = out.Sum(); err != nil {
 		return t, err
 	}
 	// An output that the model does not have is nil.
@@ -105,7 +105,7 @@ func (m Net) read(labels []int32, weights []float32, out train.Outputs) (t tally
 		}
 		return x
 	}
-	t.wanted, t.taken, t.entropy, t.gates = float64s(get(outWanted)), float64s(get(outTaken)), float64s(get(outEntropy)), float64s(get(outGates))
+	t.Wanted, t.Taken, t.Entropy, t.Gates = float64s(get(outWanted)), float64s(get(outTaken)), float64s(get(outEntropy)), float64s(get(outGates))
 	losses, estimates, confidence, right := get(outLosses), get(outErrors), get(outConf), get(outRight)
 	if err != nil {
 		return t, err
@@ -123,14 +123,14 @@ func (m Net) read(labels []int32, weights []float32, out train.Outputs) (t tally
 		if w == 0 {
 			continue
 		}
-		t.weight += float64(w)
+		t.Weight += float64(w)
 		// A character begins with every byte that does not continue one.
 		if m.Vocab == byteVocabulary && labels[i] < 256 && labels[i]&0xC0 != 0x80 {
-			t.characters++
+			t.Characters++
 		}
 		if losses != nil {
-			t.losses, t.errors = append(t.losses, float64(losses[i])), append(t.errors, float64(estimates[i]))
-			t.confidence, t.right = append(t.confidence, float64(confidence[i])), append(t.right, right[i] != 0)
+			t.Losses, t.Errors = append(t.Losses, float64(losses[i])), append(t.Errors, float64(estimates[i]))
+			t.Confidence, t.Right = append(t.Confidence, float64(confidence[i])), append(t.Right, right[i] != 0)
 		}
 	}
 	return t, nil
@@ -139,8 +139,8 @@ func (m Net) read(labels []int32, weights []float32, out train.Outputs) (t tally
 // reserve makes room for what is kept of n tokens: there are hundreds of thousands.
 func (t *tally) reserve(n int) {
 	if n > 0 {
-		t.losses, t.errors = make([]float64, 0, n), make([]float64, 0, n)
-		t.confidence, t.right = make([]float64, 0, n), make([]bool, 0, n)
+		t.Losses, t.Errors = make([]float64, 0, n), make([]float64, 0, n)
+		t.Confidence, t.Right = make([]float64, 0, n), make([]bool, 0, n)
 	}
 }
 
@@ -153,11 +153,11 @@ func float64s(x []float32) (y []float64) {
 
 // add takes a micro-batch.
 func (t *tally) add(b *tally) {
-	t.weight, t.loss, t.characters = t.weight+b.weight, t.loss+b.loss, t.characters+b.characters
+	t.Weight, t.Loss, t.Characters = t.Weight+b.Weight, t.Loss+b.Loss, t.Characters+b.Characters
 	for _, s := range []struct {
 		to *[]float64
 		by []float64
-	}{{&t.wanted, b.wanted}, {&t.taken, b.taken}, {&t.entropy, b.entropy}, {&t.gates, b.gates}} {
+	}{{&t.Wanted, b.Wanted}, {&t.Taken, b.Taken}, {&t.Entropy, b.Entropy}, {&t.Gates, b.Gates}} {
 		if *s.to == nil && s.by != nil {
 			*s.to = make([]float64, len(s.by))
 		}
@@ -165,61 +165,61 @@ func (t *tally) add(b *tally) {
 			(*s.to)[i] += v
 		}
 	}
-	t.losses, t.errors = append(t.losses, b.losses...), append(t.errors, b.errors...)
-	t.confidence, t.right = append(t.confidence, b.confidence...), append(t.right, b.right...)
+	t.Losses, t.Errors = append(t.Losses, b.Losses...), append(t.Errors, b.Errors...)
+	t.Confidence, t.Right = append(t.Confidence, b.Confidence...), append(t.Right, b.Right...)
 }
 
 // bins is in how many the reliability curve is drawn.
 const bins = 10
 
-// metrics sums the findings up.
-func (f *findings) metrics() map[string]float64 {
-	loss := f.loss / f.weight
+// metrics are the figures of an evaluation.
+func (f *totals) metrics() map[string]float64 {
+	loss := f.Loss / f.Weight
 	m := map[string]float64{
 		"eval_loss": loss, "perplexity": math.Exp(loss), "bits_per_byte": loss / math.Ln2 * f.perByte,
 	}
-	if f.characters > 0 {
-		m["bits_per_character"] = f.loss / math.Ln2 / f.characters
+	if f.Characters > 0 {
+		m["bits_per_character"] = f.Loss / math.Ln2 / f.Characters
 	}
 	if f.hasExperts {
 		f.expertMetrics(m)
 	}
 	if f.memory {
 		for i, name := range []string{"gate_working", "gate_bank", "gate_written"} {
-			m[name] = f.gates[i] / f.weight
+			m[name] = f.Gates[i] / f.Weight
 		}
-		m["gate_write"] = f.gates[3] / f.batches
+		m["gate_write"] = f.Gates[3] / f.batches
 	}
 	if f.hasHeads {
 		hits := 0
-		outcome := make([]float64, len(f.right))
-		for i, ok := range f.right {
+		outcome := make([]float64, len(f.Right))
+		for i, ok := range f.Right {
 			if ok {
 				hits++
 				outcome[i] = 1
 			}
 		}
-		m["accuracy"] = float64(hits) / float64(max(1, len(f.right)))
-		m["confidence"] = mean(f.confidence)
-		m["confidence_ece"] = metric.ECE(metric.Reliability(f.confidence, f.right, bins))
-		m["confidence_brier"] = metric.Brier(f.confidence, f.right)
-		m["confidence_correlation"] = correlation(f.confidence, outcome)
-		m["error_estimate"] = mean(f.errors)
-		m["error_correlation"] = correlation(f.errors, f.losses)
+		m["accuracy"] = float64(hits) / float64(max(1, len(f.Right)))
+		m["confidence"] = mean(f.Confidence)
+		m["confidence_ece"] = metric.ECE(metric.Reliability(f.Confidence, f.Right, bins))
+		m["confidence_brier"] = metric.Brier(f.Confidence, f.Right)
+		m["confidence_correlation"] = correlation(f.Confidence, outcome)
+		m["error_estimate"] = mean(f.Errors)
+		m["error_correlation"] = correlation(f.Errors, f.Losses)
 	}
 	return m
 }
 
 // expertMetrics adds counts by kind of expert over all layers.
-func (f *findings) expertMetrics(m map[string]float64) {
+func (f *totals) expertMetrics(m map[string]float64) {
 	kinds := f.net.Experts.Kinds
 	var wanted, taken, busiest float64
-	for l := range f.entropy {
+	for l := range f.Entropy {
 		layer, most := 0.0, 0.0
 		for e, k := range kinds {
-			n := f.wanted[l*len(kinds)+e]
-			wanted, taken = wanted+n, taken+f.taken[l*len(kinds)+e]
-			m["tokens_"+string(k)] += f.taken[l*len(kinds)+e]
+			n := f.Wanted[l*len(kinds)+e]
+			wanted, taken = wanted+n, taken+f.Taken[l*len(kinds)+e]
+			m["tokens_"+string(k)] += f.Taken[l*len(kinds)+e]
 			layer, most = layer+n, max(most, n)
 		}
 		busiest = max(busiest, most*float64(len(kinds))/layer)
@@ -228,10 +228,10 @@ func (f *findings) expertMetrics(m map[string]float64) {
 	m["dropped_share"] = (wanted - taken) / wanted
 	m["busiest_expert"] = busiest // times the mean load, in the worst layer
 	total := 0.0
-	for _, h := range f.entropy {
+	for _, h := range f.Entropy {
 		total += h
 	}
-	m["router_entropy"] = total / f.weight / float64(len(f.entropy))
+	m["router_entropy"] = total / f.Weight / float64(len(f.Entropy))
 }
 
 func mean(x []float64) float64 {

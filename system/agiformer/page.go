@@ -13,7 +13,7 @@ import (
 
 // page is report.html: what the model is worth, where its tokens go, and how
 // well it knows itself.
-func (f *findings) page(update int64, b data.Baseline) *report.Page {
+func (f *totals) page(update int64, b data.Baseline) *report.Page {
 	m := f.metrics()
 	bits := func(loss float64) string { return number(loss / math.Ln2 * f.perByte) }
 	p := &report.Page{
@@ -49,26 +49,26 @@ func (f *findings) page(update int64, b data.Baseline) *report.Page {
 func number(v float64) string { return fmt.Sprintf("%.4g", v) }
 
 // experts tells where the tokens went, by layer and expert.
-func (f *findings) experts() report.Section {
+func (f *totals) experts() report.Section {
 	kinds := f.net.Experts.Kinds
 	t := report.Table{
 		Caption: "Tokens that each expert took, and how many came too late.",
 		Header:  []string{"expert", "layer", "tokens", "share", "dropped"},
 	}
 	entropy := report.Series{Name: "mean", Style: report.Points}
-	for l, h := range f.entropy {
+	for l, h := range f.Entropy {
 		total := 0.0
 		for e := range kinds {
-			total += f.wanted[l*len(kinds)+e]
+			total += f.Wanted[l*len(kinds)+e]
 		}
 		for e, k := range kinds {
-			n := f.taken[l*len(kinds)+e]
+			n := f.Taken[l*len(kinds)+e]
 			t.Rows = append(t.Rows, []string{
 				fmt.Sprintf("%d %s", e, k), fmt.Sprint(l), fmt.Sprintf("%.0f", n), fmt.Sprintf("%.1f %%", 100*n/total),
-				fmt.Sprintf("%.0f", f.wanted[l*len(kinds)+e]-n),
+				fmt.Sprintf("%.0f", f.Wanted[l*len(kinds)+e]-n),
 			})
 		}
-		entropy.X, entropy.Y = append(entropy.X, float64(l)), append(entropy.Y, h/f.weight)
+		entropy.X, entropy.Y = append(entropy.X, float64(l)), append(entropy.Y, h/f.Weight)
 	}
 	return report.Section{Title: "Experts", Tables: []report.Table{t}, Figures: []report.Figure{{
 		Caption: fmt.Sprintf("Entropy of the routers in nats; %.2f is no choice at all.", math.Log(float64(len(kinds)))),
@@ -77,7 +77,7 @@ func (f *findings) experts() report.Section {
 }
 
 // introspection holds what the heads say against the truth.
-func (f *findings) introspection(m map[string]float64) report.Section {
+func (f *totals) introspection(m map[string]float64) report.Section {
 	t := report.Table{Header: []string{"", "value"}}
 	for _, r := range []struct{ name, key string }{
 		{"bytes guessed right", "accuracy"}, {"mean confidence", "confidence"},
@@ -88,13 +88,13 @@ func (f *findings) introspection(m map[string]float64) report.Section {
 		t.Rows = append(t.Rows, []string{r.name, number(m[r.key])})
 	}
 	said := report.Series{Name: "confidence", Style: report.Points}
-	for _, b := range metric.Reliability(f.confidence, f.right, bins) {
+	for _, b := range metric.Reliability(f.Confidence, f.Right, bins) {
 		if b.Count > 0 {
 			said.X, said.Y = append(said.X, b.Predicted), append(said.Y, b.Observed)
 		}
 	}
 	told := report.Series{Name: "estimate", Style: report.Points}
-	told.X, told.Y = byEstimate(f.errors, f.losses)
+	told.X, told.Y = byEstimate(f.Errors, f.Losses)
 	top := 0.0
 	for i := range told.X {
 		top = max(top, told.X[i], told.Y[i])

@@ -343,7 +343,7 @@ func TestSensesLearn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return found.loss / 25 // nats a caption
+		return found.Loss / 25 // nats a caption
 	}
 	blind := learn()
 	if blind < 0.9*math.Log(3) {

@@ -15,12 +15,18 @@ import (
 // below which a model is called collapsed.
 const collapsed = 0.3
 
-// judged is what a model says of windows.
-type judged struct {
-	windows   []window
-	predicted []float64 // km
-	truth     []float64 // km; unknown where there is none
-	loss      float64   // sum of weight times loss
+// predictions are those of a micro-batch of windows.
+type predictions struct {
+	Windows   int
+	Predicted []float64 // km; nil of masked pictures
+	Truth     []float64 // km; unknown where there is none
+	Loss      float64   // sum of weight times loss
+}
+
+// measured are the predictions of all of a list of windows.
+type measured struct {
+	*predictions
+	windows []window
 }
 
 // spread are at most batches micro-batches of rows of the windows, spread over
@@ -37,15 +43,15 @@ func spread(list []window, batches, rows int) []window {
 	return some
 }
 
-// evaluation judges windows, at most batches micro-batches spread over all of
+// evaluation measures the predictions for windows, at most batches micro-batches spread over all of
 // them (0: all).
-func (r *reader) evaluation(list []window, batches int) *train.Evaluation[judged] {
-	return &train.Evaluation[judged]{
-		Batches: func(ctx context.Context, x *engine.Executable) iter.Seq2[train.EvalBatch[judged], error] {
-			return func(yield func(train.EvalBatch[judged], error) bool) {
+func (r *reader) evaluation(list []window, batches int) *train.Evaluation[predictions] {
+	return &train.Evaluation[predictions]{
+		Batches: func(ctx context.Context, x *engine.Executable) iter.Seq2[train.EvalBatch[predictions], error] {
+			return func(yield func(train.EvalBatch[predictions], error) bool) {
 				weights, err := train.Inputs{Runner: x}.F32(inputWeights)
 				if err != nil {
-					yield(train.EvalBatch[judged]{}, err)
+					yield(train.EvalBatch[predictions]{}, err)
 					return
 				}
 				at := 0
@@ -57,7 +63,7 @@ func (r *reader) evaluation(list []window, batches int) *train.Evaluation[judged
 				}
 			}
 		},
-		Metrics: func(x *engine.Executable, parts []judged) (map[string]float64, error) {
+		Metrics: func(x *engine.Executable, parts []predictions) (map[string]float64, error) {
 			scales, err := scalesOf(x)
 			if err != nil {
 				return nil, err
@@ -68,20 +74,20 @@ func (r *reader) evaluation(list []window, batches int) *train.Evaluation[judged
 }
 
 // batch are windows as a micro-batch, the first of which is number at of the pass.
-func (r *reader) batch(list []window, at int) train.EvalBatch[judged] {
+func (r *reader) batch(list []window, at int) train.EvalBatch[predictions] {
 	examples := make([]example, len(list))
 	for i, w := range list {
 		examples[i] = example{w, 0, int64(at + i)}
 	}
-	return train.EvalBatch[judged]{
+	return train.EvalBatch[predictions]{
 		Fill: func(in train.Inputs) error { return r.fill(examples, in) },
-		Read: func(out train.Outputs) (j judged, err error) {
-			j.windows = list
-			if j.loss, err = out.Sum(); err != nil {
+		Read: func(out train.Outputs) (j predictions, err error) {
+			j.Windows = len(list)
+			if j.Loss, err = out.Sum(); err != nil {
 				return j, err
 			}
 			for _, w := range list {
-				j.truth = append(j.truth, w.flight.Base[w.middle(r.model.Frames)])
+				j.Truth = append(j.Truth, w.flight.Base[w.middle(r.model.Frames)])
 			}
 			if !out.Has(outputBase) {
 				return j, nil
@@ -91,7 +97,7 @@ func (r *reader) batch(list []window, at int) train.EvalBatch[judged] {
 				return j, err
 			}
 			for _, v := range base[:len(list)] {
-				j.predicted = append(j.predicted, float64(v))
+				j.Predicted = append(j.Predicted, float64(v))
 			}
 			return j, nil
 		},
@@ -99,37 +105,37 @@ func (r *reader) batch(list []window, at int) train.EvalBatch[judged] {
 }
 
 // joined are micro-batches as one.
-func joined(parts []judged) *judged {
-	j := &judged{}
+func joined(parts []predictions) *predictions {
+	j := &predictions{}
 	for _, p := range parts {
-		j.windows, j.loss = append(j.windows, p.windows...), j.loss+p.loss
-		j.predicted, j.truth = append(j.predicted, p.predicted...), append(j.truth, p.truth...)
+		j.Windows, j.Loss = j.Windows+p.Windows, j.Loss+p.Loss
+		j.Predicted, j.Truth = append(j.Predicted, p.Predicted...), append(j.Truth, p.Truth...)
 	}
 	return j
 }
 
-// judge runs the evaluation of a loaded program over all of the windows.
-func (r *reader) judge(ctx context.Context, x *engine.Executable, list []window) (*judged, error) {
+// measure runs the evaluation of a loaded program over all of the windows.
+func (r *reader) measure(ctx context.Context, x *engine.Executable, list []window) (*measured, error) {
 	found, err := r.evaluation(list, 0).Records(ctx, x, 0, train.Part{})
 	if err != nil {
 		return nil, err
 	}
-	return joined(found.List()), nil
+	return &measured{joined(found.List()), list}, nil
 }
 
 // metrics are the figures of an evaluation. base is the mean of the training
 // labels, what the skill is measured against.
-func (j *judged) metrics(base float64) (map[string]float64, error) {
-	n := float64(len(j.windows))
-	if j.predicted == nil { // masked pictures have no labels
-		return map[string]float64{"eval_loss": j.loss / n}, nil
+func (j *predictions) metrics(base float64) (map[string]float64, error) {
+	n := float64(j.Windows)
+	if j.Predicted == nil { // masked pictures have no labels
+		return map[string]float64{"eval_loss": j.Loss / n}, nil
 	}
-	g, err := metric.Regress(j.predicted, j.truth)
+	g, err := metric.Regress(j.Predicted, j.Truth)
 	if err != nil {
 		return nil, err
 	}
 	return map[string]float64{
-		"eval_loss": j.loss / n, "rmse": g.RMSE, "mae": g.MAE, "r2": g.R2, "skill": metric.Skill(g.MSE, constantError(j.truth, base)), "spread": g.Spread,
+		"eval_loss": j.Loss / n, "rmse": g.RMSE, "mae": g.MAE, "r2": g.R2, "skill": metric.Skill(g.MSE, constantError(j.Truth, base)), "spread": g.Spread,
 	}, nil
 }
 

@@ -101,34 +101,34 @@ func figures(predicted, truth []float64, half float64) (Figures, error) {
 	return f, nil
 }
 
-// side sums up what was judged on a side of the split.
-func (t *task) side(j *judged, half, mean float64) (s Side, err error) {
-	if s.Figures, err = figures(j.predicted, j.truth, half); err != nil {
+// side sums up the predictions on a side of the split.
+func (t *task) side(j *measured, half, mean float64) (s Side, err error) {
+	if s.Figures, err = figures(j.Predicted, j.Truth, half); err != nil {
 		return s, err
 	}
-	reference := constantError(j.truth, mean)
+	reference := constantError(j.Truth, mean)
 	s.Baseline, s.Skill = checkpoint.Float(math.Sqrt(reference)), checkpoint.Float(metric.Skill(float64(s.MSE), reference))
 	s.Collapsed = float64(s.Spread) < collapsed
 	s.Flights = map[string]Figures{}
 	for name, k := range j.byFlight() {
-		if s.Flights[name], err = figures(k.predicted, k.truth, half); err != nil {
+		if s.Flights[name], err = figures(k.Predicted, k.Truth, half); err != nil {
 			return s, err
 		}
 	}
 	return s, nil
 }
 
-// byFlight splits what was judged.
-func (j *judged) byFlight() map[string]*judged {
-	out := map[string]*judged{}
+// byFlight splits predictions by flight.
+func (j *measured) byFlight() map[string]*measured {
+	out := map[string]*measured{}
 	for i, w := range j.windows {
 		k := out[w.flight.Name]
 		if k == nil {
-			k = &judged{}
+			k = &measured{predictions: &predictions{}}
 			out[w.flight.Name] = k
 		}
 		k.windows = append(k.windows, w)
-		k.predicted, k.truth = append(k.predicted, j.predicted[i]), append(k.truth, j.truth[i])
+		k.Predicted, k.Truth = append(k.Predicted, j.Predicted[i]), append(k.Truth, j.Truth[i])
 	}
 	return out
 }
@@ -146,7 +146,7 @@ func flightNames(list []window) (names []string) {
 // sideNames are the sides that are reported on, the one that counts first.
 var sideNames = []string{"test", "validation", "calibration"}
 
-// report judges every held-out flight with the weights in r and writes what
+// report measures every held-out flight with the weights in r and writes what
 // there is to know to dir.
 func (t *task) report(ctx context.Context, r *engine.Executable, update int64, dir *rundir.Dir) error {
 	scales, err := scalesOf(r)
@@ -157,36 +157,36 @@ func (t *task) report(ctx context.Context, r *engine.Executable, update int64, d
 		Update: update, Phase: config.Of[Phases](t.config).Run, Trained: flightNames(t.sides.train), Scaler: scales, Sides: map[string]Side{},
 	}
 	o.Parameters, _ = r.Program().Parameters()
-	said := map[string]*judged{}
+	bySide := map[string]*measured{}
 	for name, list := range map[string][]window{"test": t.sides.test, "validation": t.sides.valid, "calibration": t.sides.calibration} {
 		if len(list) == 0 {
 			continue
 		}
-		j, err := t.reader.judge(ctx, r, list)
+		j, err := t.reader.measure(ctx, r, list)
 		if err != nil {
 			return err
 		}
-		said[name] = j
+		bySide[name] = j
 	}
-	o.Interval = t.interval(said["calibration"], update)
-	for name, j := range said {
+	o.Interval = t.interval(bySide["calibration"], update)
+	for name, j := range bySide {
 		s, err := t.side(j, float64(o.Interval.HalfWidth), scales.Base.Mean)
 		if err != nil {
 			return err
 		}
 		o.Sides[name] = s
 	}
-	if len(said) == 0 {
+	if len(bySide) == 0 {
 		return nil
 	}
 	history, err := train.ReadHistory(t.env.Dir.Path(), "rmse", "r2", "spread")
 	if err != nil {
 		return err
 	}
-	p := page(t.config, o, said, history)
+	p := page(t.config, o, bySide, history)
 	err = errors.Join(
 		dir.ReplaceJSON(OutcomeFile, o), dir.ReplaceJSON(IntervalFile, o.Interval),
-		t.predictions(dir, said, float64(o.Interval.HalfWidth)), p.Save(dir),
+		t.predictions(dir, bySide, float64(o.Interval.HalfWidth)), p.Save(dir),
 	)
 	if err != nil {
 		return err
@@ -202,22 +202,22 @@ func (t *task) report(ctx context.Context, r *engine.Executable, update int64, d
 }
 
 // interval calibrates the half-width on flights that nothing else was chosen by.
-func (t *task) interval(j *judged, update int64) Interval {
+func (t *task) interval(j *measured, update int64) Interval {
 	i := Interval{Update: update, Confidence: config.Of[Split](t.config).Confidence, HalfWidth: checkpoint.Float(math.Inf(1))}
 	if j == nil {
 		return i
 	}
 	var absolute []float64
-	for k, p := range j.predicted {
-		absolute = append(absolute, math.Abs(p-j.truth[k]))
+	for k, p := range j.Predicted {
+		absolute = append(absolute, math.Abs(p-j.Truth[k]))
 	}
 	i.Flights, i.Examples = flightNames(j.windows), len(absolute)
 	i.HalfWidth = checkpoint.Float(metric.Conformal(absolute, i.Confidence))
 	return i
 }
 
-// predictions writes predictions.csv, a row for each window that was judged.
-func (t *task) predictions(dir *rundir.Dir, said map[string]*judged, half float64) error {
+// predictions writes predictions.csv, a row for each window.
+func (t *task) predictions(dir *rundir.Dir, bySide map[string]*measured, half float64) error {
 	var buffer bytes.Buffer
 	w := csv.NewWriter(&buffer)
 	rows := [][]string{{"split", "flight_name", "local_index", "time", "sza", "saa", "y_true", "y_pred", "y_low", "y_high"}}
@@ -228,14 +228,14 @@ func (t *task) predictions(dir *rundir.Dir, said map[string]*judged, half float6
 		return fmt.Sprintf("%.6g", v)
 	}
 	for _, name := range sideNames {
-		j := said[name]
+		j := bySide[name]
 		if j == nil {
 			continue
 		}
 		for k, x := range j.windows {
 			i, f := x.middle(t.reader.model.Frames), x.flight
 			rows = append(rows, []string{name, f.Name, fmt.Sprint(i), fmt.Sprintf("%.3f", f.Time[i]), number(f.SZA[i]), number(f.SAA[i]),
-				number(j.truth[k]), number(j.predicted[k]), number(j.predicted[k] - half), number(j.predicted[k] + half)})
+				number(j.Truth[k]), number(j.Predicted[k]), number(j.Predicted[k] - half), number(j.Predicted[k] + half)})
 		}
 	}
 	if err := w.WriteAll(rows); err != nil {

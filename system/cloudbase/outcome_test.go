@@ -17,7 +17,7 @@ import (
 // that follows the truth is not.
 func TestCollapse(t *testing.T) {
 	r := &recording{Name: "a", Time: []float64{0, 1, 2, 3}}
-	j := &judged{truth: []float64{0.5, 1, 1.5, 2}}
+	j := &measured{predictions: &predictions{Truth: []float64{0.5, 1, 1.5, 2}}}
 	for i := range r.Time {
 		j.windows = append(j.windows, window{r, i})
 	}
@@ -26,14 +26,14 @@ func TestCollapse(t *testing.T) {
 		predicted []float64
 		collapsed bool
 	}{{[]float64{1.2, 1.25, 1.3, 1.35}, true}, {[]float64{0.6, 1, 1.4, 1.8}, false}} {
-		j.predicted = c.predicted
+		j.Predicted = c.predicted
 		s, err := task.side(j, math.Inf(1), 1)
 		if err != nil {
 			t.Fatal(err)
 		}
 		said := strings.Join(lead(&Outcome{Sides: map[string]Side{"test": s}, Interval: Interval{HalfWidth: s.MAE}}), "\n")
 		if s.Collapsed != c.collapsed || strings.Contains(said, "COLLAPSED") != c.collapsed {
-			t.Errorf("%v of %v: collapsed %v\n%s", c.predicted, j.truth, s.Collapsed, said)
+			t.Errorf("%v of %v: collapsed %v\n%s", c.predicted, j.Truth, s.Collapsed, said)
 		}
 		// Against a constant of 1 km: mean square error (0.25+0+0.25+1)/4.
 		near(t, "baseline", float64(s.Baseline), math.Sqrt(0.375), 1e-12)
@@ -46,7 +46,7 @@ func TestCollapse(t *testing.T) {
 func TestInterval(t *testing.T) {
 	task := &task{config: configure(t, "split.confidence", "0.5")}
 	r := &recording{Name: "a"}
-	i := task.interval(&judged{windows: []window{{r, 0}, {r, 1}, {r, 2}}, predicted: []float64{1, 1, 1}, truth: []float64{1.1, 0.8, 1.3}}, 7)
+	i := task.interval(&measured{&predictions{Predicted: []float64{1, 1, 1}, Truth: []float64{1.1, 0.8, 1.3}}, []window{{r, 0}, {r, 1}, {r, 2}}}, 7)
 	near(t, "half-width", float64(i.HalfWidth), 0.2, 1e-9) // the second of three
 	if !math.IsInf(float64(task.interval(nil, 7).HalfWidth), 1) {
 		t.Error("an interval from nothing")

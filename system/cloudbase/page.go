@@ -12,7 +12,7 @@ import (
 )
 
 // page is report.html.
-func page(c *config.Config, o *Outcome, said map[string]*judged, h *train.History) *report.Page {
+func page(c *config.Config, o *Outcome, bySide map[string]*measured, h *train.History) *report.Page {
 	p := &report.Page{Title: "cloudbase", Lead: strings.Join(lead(o), "\n")}
 	if c.Preset != "" {
 		p.Title += ": " + c.Preset
@@ -21,7 +21,7 @@ func page(c *config.Config, o *Outcome, said map[string]*judged, h *train.Histor
 		p.Lead += "\nThe flights are computed, not flown (section synthetic of the configuration): this says how well the network reads known geometry, nothing of real clouds."
 	}
 	for _, name := range sideNames {
-		if j := said[name]; j != nil {
+		if j := bySide[name]; j != nil {
 			p.Sections = append(p.Sections, sideSection(c, o, name, j))
 		}
 	}
@@ -31,7 +31,7 @@ func page(c *config.Config, o *Outcome, said map[string]*judged, h *train.Histor
 	return p
 }
 
-func sideSection(c *config.Config, o *Outcome, name string, j *judged) report.Section {
+func sideSection(c *config.Config, o *Outcome, name string, j *measured) report.Section {
 	s := o.Sides[name]
 	section := report.Section{
 		Title: "The " + name + " flights",
@@ -75,31 +75,31 @@ func row(name string, f Figures) []string {
 
 func f3(v float64) string { return fmt.Sprintf("%.3f", v) }
 
-// ends of the heights of what was judged.
-func (j *judged) ends() [2]float64 {
+// ends of the heights, predicted and true.
+func (j *measured) ends() [2]float64 {
 	low, high := math.Inf(1), math.Inf(-1)
-	for i := range j.truth {
-		low, high = min(low, j.truth[i], j.predicted[i]), max(high, j.truth[i], j.predicted[i])
+	for i := range j.Truth {
+		low, high = min(low, j.Truth[i], j.Predicted[i]), max(high, j.Truth[i], j.Predicted[i])
 	}
 	return [2]float64{low, high}
 }
 
-func scatter(j *judged) report.Figure {
+func scatter(j *measured) report.Figure {
 	ends := j.ends()
 	return report.Figure{Caption: "Predicted against true cloud base", Drawing: report.Chart{
 		X: "true (km)", Y: "predicted (km)", XRange: ends, YRange: ends,
-		Series: []report.Series{{X: j.truth, Y: j.predicted, Style: report.Points}, {Name: "perfect", X: ends[:], Y: ends[:], Style: report.Dashed}},
+		Series: []report.Series{{X: j.Truth, Y: j.Predicted, Style: report.Points}, {Name: "perfect", X: ends[:], Y: ends[:], Style: report.Dashed}},
 	}}
 }
 
-func (j *judged) errors() (e []float64) {
-	for i := range j.truth {
-		e = append(e, j.predicted[i]-j.truth[i])
+func (j *measured) errors() (e []float64) {
+	for i := range j.Truth {
+		e = append(e, j.Predicted[i]-j.Truth[i])
 	}
 	return e
 }
 
-func residuals(j *judged) report.Figure {
+func residuals(j *measured) report.Figure {
 	e := j.errors()
 	most := 0.0
 	for _, v := range e {
@@ -108,22 +108,22 @@ func residuals(j *judged) report.Figure {
 	return report.Figure{Caption: "Errors", Drawing: report.Chart{X: "predicted - true (km)", Y: "windows", Series: []report.Series{report.Histogram("", e, -most, most, 31)}}}
 }
 
-func residualsOverTruth(j *judged) report.Figure {
+func residualsOverTruth(j *measured) report.Figure {
 	ends := j.ends()
 	return report.Figure{Caption: "Errors over the true cloud base; a slope down is hedging towards the mean", Drawing: report.Chart{
 		X: "true (km)", Y: "predicted - true (km)",
-		Series: []report.Series{{X: j.truth, Y: j.errors(), Style: report.Points}, {Name: "none", X: ends[:], Y: []float64{0, 0}, Style: report.Dashed}},
+		Series: []report.Series{{X: j.Truth, Y: j.errors(), Style: report.Points}, {Name: "none", X: ends[:], Y: []float64{0, 0}, Style: report.Dashed}},
 	}}
 }
 
 // series shows a flight over time.
-func series(c *config.Config, name string, j *judged, half float64) report.Figure {
+func series(c *config.Config, name string, j *measured, half float64) report.Figure {
 	var x, low, high []float64
 	for i, w := range j.windows {
 		x = append(x, w.flight.Time[w.middle(config.Of[Model](c).Frames)])
-		low, high = append(low, j.predicted[i]-half), append(high, j.predicted[i]+half)
+		low, high = append(low, j.Predicted[i]-half), append(high, j.Predicted[i]+half)
 	}
-	lines := []report.Series{{Name: "true", X: x, Y: j.truth}, {Name: "predicted", X: x, Y: j.predicted}}
+	lines := []report.Series{{Name: "true", X: x, Y: j.Truth}, {Name: "predicted", X: x, Y: j.Predicted}}
 	if !math.IsInf(half, 0) {
 		lines = append(lines, report.Series{Name: "interval", X: x, Y: low, Style: report.Dashed}, report.Series{X: x, Y: high, Style: report.Dashed})
 	}

@@ -140,15 +140,15 @@ func (p *predictor) flight(ctx context.Context, text string) (_ inference.Answer
 	if len(list) == 0 {
 		return nil, fmt.Errorf("%s: no window of %d frames without a gap in time%s", path, frames, map[bool]string{true: fmt.Sprintf(" around frame %d", only)}[only >= 0])
 	}
-	j, err := p.reader.judge(ctx, p.runner, list)
+	j, err := p.reader.measure(ctx, p.runner, list)
 	if err != nil {
 		return nil, err
 	}
 	half := float64(p.interval.HalfWidth)
 	if only >= 0 {
-		a := inference.Answer{{Name: "cbh", Value: j.predicted[0]}}
+		a := inference.Answer{{Name: "cbh", Value: j.Predicted[0]}}
 		if !math.IsInf(half, 0) {
-			a = append(a, inference.Field{Name: "low", Value: j.predicted[0] - half}, inference.Field{Name: "high", Value: j.predicted[0] + half})
+			a = append(a, inference.Field{Name: "low", Value: j.Predicted[0] - half}, inference.Field{Name: "high", Value: j.Predicted[0] + half})
 		}
 		return a, nil
 	}
@@ -158,9 +158,9 @@ func (p *predictor) flight(ctx context.Context, text string) (_ inference.Answer
 	for i, w := range list {
 		m := w.middle(frames)
 		names, numbers, times = append(names, w.flight.Name), append(numbers, m), append(times, w.flight.Time[m])
-		low, high = append(low, j.predicted[i]-half), append(high, j.predicted[i]+half)
+		low, high = append(low, j.Predicted[i]-half), append(high, j.Predicted[i]+half)
 	}
-	a := inference.Answer{{Name: "flight", Value: names}, {Name: "frame", Value: numbers}, {Name: "time", Value: times}, {Name: "cbh", Value: j.predicted}}
+	a := inference.Answer{{Name: "flight", Value: names}, {Name: "frame", Value: numbers}, {Name: "time", Value: times}, {Name: "cbh", Value: j.Predicted}}
 	if !math.IsInf(half, 0) {
 		a = append(a, inference.Field{Name: "low", Value: low}, inference.Field{Name: "high", Value: high})
 	}

@@ -376,7 +376,7 @@ func TestShares(t *testing.T) {
 }
 
 func TestRoutingMetrics(t *testing.T) {
-	r := newRoutings([]string{"a", "b"})
+	r := newRouterMetrics([]string{"a", "b"})
 	r.see(0, []float32{.9, .1})
 	r.see(0, []float32{.5, .5}) // a tie goes to the first
 	r.see(1, []float32{.6, .4})

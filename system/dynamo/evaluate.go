@@ -13,29 +13,29 @@ import (
 	"github.com/snug-ml/snug/train/metric"
 )
 
-// said is what the program says of a micro-batch of a task.
-type said struct {
-	task int // number among those held out
-	// loss of the task and of the router, sums of weight times loss.
-	loss, router float64
-	rows         []row
+// predictions are those of a micro-batch of a task.
+type predictions struct {
+	Task int // number among those held out
+	// Loss of the task and of the router, sums of weight times loss.
+	Loss, Router float64
+	Rows         []prediction
 }
 
-// row is what is said of one example.
-type row struct {
-	example  int
-	weight   float64
-	margin   float64   // of the logits, of a task that classifies
-	from, to int       // the likeliest span, of one that points
-	routes   []float32 // the router's probabilities
+// prediction is that of one example.
+type prediction struct {
+	Example  int
+	Weight   float64
+	Margin   float64   // of the logits, of a task that classifies
+	From, To int       // the likeliest span, of one that points
+	Routes   []float32 // the router's probabilities
 }
 
 // evaluation measures the stage on all its held-out texts, at most so many
 // micro-batches of each task as are configured.
-func (j *job) evaluation() *train.Evaluation[said] {
-	return &train.Evaluation[said]{
-		Batches: func(ctx context.Context, x *engine.Executable) iter.Seq2[train.EvalBatch[said], error] {
-			return func(yield func(train.EvalBatch[said], error) bool) {
+func (j *job) evaluation() *train.Evaluation[predictions] {
+	return &train.Evaluation[predictions]{
+		Batches: func(ctx context.Context, x *engine.Executable) iter.Seq2[train.EvalBatch[predictions], error] {
+			return func(yield func(train.EvalBatch[predictions], error) bool) {
 				for i := range j.held {
 					for b, err := range j.pass(i)(ctx, x) {
 						if !yield(b, err) {
@@ -45,7 +45,7 @@ func (j *job) evaluation() *train.Evaluation[said] {
 				}
 			}
 		},
-		Metrics: func(_ *engine.Executable, parts []said) (map[string]float64, error) {
+		Metrics: func(_ *engine.Executable, parts []predictions) (map[string]float64, error) {
 			m, _ := j.figures(parts)
 			return m, nil
 		},
@@ -53,7 +53,7 @@ func (j *job) evaluation() *train.Evaluation[said] {
 }
 
 // pass goes over the held-out texts of a task.
-func (j *job) pass(task int) train.Batches[said] {
+func (j *job) pass(task int) train.Batches[predictions] {
 	t, limit, variant := j.held[task], j.config.Training.EvalBatches, ""
 	if j.stage == stageJoint {
 		variant = t.task
@@ -61,19 +61,19 @@ func (j *job) pass(task int) train.Batches[said] {
 	open := func() (*data.ExampleLoader, error) {
 		return data.NewExampleLoader(t, data.ExampleOptions{MicroBatches: 1, Buckets: []data.Bucket{{Rows: j.shape.MicroBatch}}, Shuffle: limit > 0, Seed: 1, Epochs: 1})
 	}
-	return train.Pass(open, limit, func(_ int, u *data.ExampleUpdate) train.EvalBatch[said] {
+	return train.Pass(open, limit, func(_ int, u *data.ExampleUpdate) train.EvalBatch[predictions] {
 		b := &u.Micro[0]
-		return train.EvalBatch[said]{
+		return train.EvalBatch[predictions]{
 			Variant: variant,
 			Fill:    func(in train.Inputs) error { return t.fill(b, in, variant, 0, variant) },
-			Read:    func(out train.Outputs) (said, error) { return j.read(task, b, out) },
+			Read:    func(out train.Outputs) (predictions, error) { return j.read(task, b, out) },
 		}
 	})
 }
 
-// read is what the program says of a micro-batch of a task.
-func (j *job) read(task int, b *data.ExampleBatch, out train.Outputs) (said, error) {
-	t, s := j.held[task], said{task: task}
+// read takes the predictions of a micro-batch of a task.
+func (j *job) read(task int, b *data.ExampleBatch, out train.Outputs) (predictions, error) {
+	t, s := j.held[task], predictions{Task: task}
 	var failed error
 	get := func(name string) []float32 {
 		x, err := out.F32(name)
@@ -98,47 +98,47 @@ func (j *job) read(task int, b *data.ExampleBatch, out train.Outputs) (said, err
 	if failed != nil {
 		return s, failed
 	}
-	s.loss = float64(sum[0])
+	s.Loss = float64(sum[0])
 	if router != nil {
-		s.router = float64(router[0])
+		s.Router = float64(router[0])
 	}
 	for k, i := range b.Index {
 		if i < 0 {
 			continue
 		}
-		r := row{example: i, weight: float64(b.Weights[k])}
+		r := prediction{Example: i, Weight: float64(b.Weights[k])}
 		if logits != nil {
-			r.margin = float64(logits[k*labels+1]) - float64(logits[k*labels])
+			r.Margin = float64(logits[k*labels+1]) - float64(logits[k*labels])
 		}
 		if start != nil {
-			r.from, r.to = best(start[k*t.length:(k+1)*t.length], end[k*t.length:(k+1)*t.length])
+			r.From, r.To = best(start[k*t.length:(k+1)*t.length], end[k*t.length:(k+1)*t.length])
 		}
 		if n := len(j.tasks); routed {
-			r.routes = slices.Clone(routes[k*n : (k+1)*n])
+			r.Routes = slices.Clone(routes[k*n : (k+1)*n])
 		}
-		s.rows = append(s.rows, r)
+		s.Rows = append(s.Rows, r)
 	}
 	return s, nil
 }
 
 // figures are the metrics of a pass, and what the router did where the stage has one.
-func (j *job) figures(parts []said) (map[string]float64, *routings) {
-	byTask := make([]*verdicts, len(j.held))
+func (j *job) figures(parts []predictions) (map[string]float64, *routerMetrics) {
+	byTask := make([]*headMetrics, len(j.held))
 	for i, t := range j.held {
-		byTask[i] = &verdicts{t: t}
+		byTask[i] = &headMetrics{t: t}
 	}
-	routed, loss, guess := newRoutings(j.tasks), 0.0, 0.0
+	routed, loss, guess := newRouterMetrics(j.tasks), 0.0, 0.0
 	for i := range parts {
 		p := &parts[i]
-		loss, guess = loss+p.loss, guess+p.router
+		loss, guess = loss+p.Loss, guess+p.Router
 		switch j.stage {
 		case stageRouter:
 			routed.add(p)
 		case stageJoint:
 			routed.add(p)
-			byTask[p.task].add(p)
+			byTask[p.Task].add(p)
 		default:
-			byTask[p.task].add(p)
+			byTask[p.Task].add(p)
 		}
 	}
 	switch j.stage {
@@ -163,7 +163,7 @@ func (j *job) figures(parts []said) (map[string]float64, *routings) {
 }
 
 // measure runs the evaluation of a loaded program.
-func (j *job) measure(ctx context.Context, x *engine.Executable) (map[string]float64, *routings, error) {
+func (j *job) measure(ctx context.Context, x *engine.Executable) (map[string]float64, *routerMetrics, error) {
 	found, err := j.evaluation().Records(ctx, x, 0, train.Part{})
 	if err != nil {
 		return nil, nil, err
@@ -172,8 +172,8 @@ func (j *job) measure(ctx context.Context, x *engine.Executable) (map[string]flo
 	return m, routed, nil
 }
 
-// verdicts collects what a head says of the rows of a task.
-type verdicts struct {
+// headMetrics accumulates the predictions of a task.
+type headMetrics struct {
 	t *table
 	// loss and weight add up the losses.
 	loss, weight float64
@@ -184,15 +184,15 @@ type verdicts struct {
 }
 
 // add takes a micro-batch.
-func (v *verdicts) add(s *said) {
-	v.loss += s.loss
-	for i := range s.rows {
-		r := &s.rows[i]
+func (v *headMetrics) add(s *predictions) {
+	v.loss += s.Loss
+	for i := range s.Rows {
+		r := &s.Rows[i]
 		v.n++
-		v.weight += r.weight
+		v.weight += r.Weight
 		switch v.t.kind {
 		case classify:
-			v.counts = add(v.counts, metric.Count([]float64{r.margin}, []bool{v.t.texts[r.example].Label == 1}, 0))
+			v.counts = add(v.counts, metric.Count([]float64{r.Margin}, []bool{v.t.texts[r.Example].Label == 1}, 0))
 		case point:
 			v.pointed(r)
 		}
@@ -204,15 +204,15 @@ func add(a, b metric.Confusion) metric.Confusion {
 }
 
 // pointed takes the answer to one question.
-func (v *verdicts) pointed(r *row) {
-	q, x := &v.t.questions[r.example], &v.t.texts[r.example]
-	answer, right := q.between(x, r.from, r.to), x.right()
+func (v *headMetrics) pointed(r *prediction) {
+	q, x := &v.t.questions[r.Example], &v.t.texts[r.Example]
+	answer, right := q.between(x, r.From, r.To), x.right()
 	v.match += metric.ExactMatch(answer, right...)
 	v.f1 += metric.TokenF1(answer, right...)
-	if q.ok && r.from == q.start {
+	if q.ok && r.From == q.start {
 		v.starts++
 	}
-	if q.ok && r.to == q.end {
+	if q.ok && r.To == q.end {
 		v.ends++
 	}
 }
@@ -235,7 +235,7 @@ func best(start, end []float32) (from, to int) {
 }
 
 // metrics are the figures of a task.
-func (v *verdicts) metrics() map[string]float64 {
+func (v *headMetrics) metrics() map[string]float64 {
 	loss, n := v.loss/v.weight, float64(v.n)
 	m := map[string]float64{lossName: loss}
 	switch v.t.kind {
@@ -280,8 +280,8 @@ func baseline(train, held *table) (name string, value float64) {
 	return "unigram", train.unigram(held)
 }
 
-// routings collects what the router says of texts whose task is known.
-type routings struct {
+// routerMetrics accumulates the choices of the router for texts whose task is known.
+type routerMetrics struct {
 	tasks  []string
 	matrix *metric.Matrix
 	usage  []float64 // mean probability of each task
@@ -290,12 +290,12 @@ type routings struct {
 	n             int
 }
 
-func newRoutings(tasks []string) *routings {
-	return &routings{tasks: tasks, matrix: metric.NewMatrix(tasks...), usage: make([]float64, len(tasks))}
+func newRouterMetrics(tasks []string) *routerMetrics {
+	return &routerMetrics{tasks: tasks, matrix: metric.NewMatrix(tasks...), usage: make([]float64, len(tasks))}
 }
 
 // see takes the probabilities of one text of the task with a number.
-func (r *routings) see(task int, p []float32) {
+func (r *routerMetrics) see(task int, p []float32) {
 	top := argmax(p)
 	for i, x := range p {
 		r.usage[i] += float64(x)
@@ -309,15 +309,15 @@ func (r *routings) see(task int, p []float32) {
 }
 
 // add takes a micro-batch.
-func (r *routings) add(s *said) {
-	for i := range s.rows {
-		r.see(s.task, s.rows[i].routes)
+func (r *routerMetrics) add(s *predictions) {
+	for i := range s.Rows {
+		r.see(s.Task, s.Rows[i].Routes)
 	}
 }
 
 // metrics are the figures of the router. Load balance is the entropy of the
 // mean routing over its greatest value: 1 where all tasks are used alike.
-func (r *routings) metrics() map[string]float64 {
+func (r *routerMetrics) metrics() map[string]float64 {
 	n, right, balance := float64(r.n), 0, 0.0
 	m := map[string]float64{"routing_entropy": r.entropy / n, "routing_confidence": r.sure / n}
 	for i, row := range r.matrix.Counts {

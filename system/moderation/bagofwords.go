@@ -100,7 +100,7 @@ func trainBagOfWords(samples, valid []sample, weights [labels]float64) *bagOfWor
 	for _, penalty := range []float64{4, 1, 0.25, 1. / 16} { // each starts from the one before
 		w.fit(bags, samples, weights, penalty)
 		s := w.score(valid)
-		if f1 := metric.Count(s.margins, s.positive, 0).F1(); f1 > bestF1 {
+		if f1 := metric.Count(s.Margins, s.Positive, 0).F1(); f1 > bestF1 {
 			bestF1 = f1
 			best = bagOfWords{w.features, slices.Clone(w.weights), penalty}
 		}
@@ -109,12 +109,12 @@ func trainBagOfWords(samples, valid []sample, weights [labels]float64) *bagOfWor
 }
 
 // score is what the baseline says of texts.
-func (w *bagOfWords) score(samples []sample) *scored {
-	s := &scored{}
+func (w *bagOfWords) score(samples []sample) *predictions {
+	s := &predictions{}
 	for i, x := range samples {
-		s.margins = append(s.margins, w.margin(w.bag(x.text, false)))
-		s.positive = append(s.positive, x.positive)
-		s.index = append(s.index, i)
+		s.Margins = append(s.Margins, w.margin(w.bag(x.text, false)))
+		s.Positive = append(s.Positive, x.positive)
+		s.Index = append(s.Index, i)
 	}
 	return s
 }

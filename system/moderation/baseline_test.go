@@ -87,7 +87,7 @@ func TestBagOfWordsLearns(t *testing.T) {
 	}
 	w := trainBagOfWords(samples, samples, [labels]float64{1, 1})
 	s := w.score(samples)
-	if f1 := metric.Count(s.margins, s.positive, 0).F1(); f1 != 1 {
+	if f1 := metric.Count(s.Margins, s.Positive, 0).F1(); f1 != 1 {
 		t.Errorf("F1 %v on what it was trained on", f1)
 	}
 }

@@ -10,35 +10,37 @@ import (
 	"github.com/snug-ml/snug/train/metric"
 )
 
-// scored is what a model says of labelled texts.
-type scored struct {
-	// margins are the logit of flagging less that of letting through.
-	margins  []float64
-	positive []bool
-	// index of each text in its split.
-	index []int
+// predictions are what a model says of labelled texts.
+type predictions struct {
+	// Margins are the logit of flagging less that of letting through.
+	Margins  []float64
+	Positive []bool
+	// Index of each text in its split.
+	Index []int
 }
 
 // evaluation scores x, at most batches micro-batches (0: all).
-func (x *examples) evaluation(batches int) *train.Evaluation[scored] {
+func (x *examples) evaluation(batches int) *train.Evaluation[predictions] {
 	open := func() (*data.ExampleLoader, error) {
 		return data.NewExampleLoader(x, data.ExampleOptions{MicroBatches: 1, Buckets: x.buckets, Shuffle: batches > 0, Seed: 1, Epochs: 1})
 	}
-	return &train.Evaluation[scored]{
-		Batches: train.Pass(open, batches, func(_ int, u *data.ExampleUpdate) train.EvalBatch[scored] {
+	return &train.Evaluation[predictions]{
+		Batches: train.Pass(open, batches, func(_ int, u *data.ExampleUpdate) train.EvalBatch[predictions] {
 			b := &u.Micro[0]
-			return train.EvalBatch[scored]{
+			return train.EvalBatch[predictions]{
 				Variant: variant(x.buckets[b.Bucket].Length),
 				Fill:    func(in train.Inputs) error { return x.fill(b, in) },
-				Read:    func(out train.Outputs) (scored, error) { return x.read(b, out) },
+				Read:    func(out train.Outputs) (predictions, error) { return x.read(b, out) },
 			}
 		}),
-		Metrics: func(_ *engine.Executable, parts []scored) (map[string]float64, error) { return joined(parts).metrics() },
+		Metrics: func(_ *engine.Executable, parts []predictions) (map[string]float64, error) {
+			return joined(parts).metrics()
+		},
 	}
 }
 
 // read is what the program says of a micro-batch.
-func (x *examples) read(b *data.ExampleBatch, out train.Outputs) (s scored, err error) {
+func (x *examples) read(b *data.ExampleBatch, out train.Outputs) (s predictions, err error) {
 	logits, err := out.F32(outputLogits)
 	if err != nil {
 		return s, err
@@ -47,24 +49,24 @@ func (x *examples) read(b *data.ExampleBatch, out train.Outputs) (s scored, err 
 		if i < 0 {
 			continue
 		}
-		s.margins = append(s.margins, float64(logits[labels*row+1])-float64(logits[labels*row]))
-		s.positive = append(s.positive, x.samples[i].positive)
-		s.index = append(s.index, i)
+		s.Margins = append(s.Margins, float64(logits[labels*row+1])-float64(logits[labels*row]))
+		s.Positive = append(s.Positive, x.samples[i].positive)
+		s.Index = append(s.Index, i)
 	}
 	return s, nil
 }
 
 // joined are micro-batches as one.
-func joined(parts []scored) *scored {
-	s := &scored{}
+func joined(parts []predictions) *predictions {
+	s := &predictions{}
 	for _, p := range parts {
-		s.margins, s.positive, s.index = append(s.margins, p.margins...), append(s.positive, p.positive...), append(s.index, p.index...)
+		s.Margins, s.Positive, s.Index = append(s.Margins, p.Margins...), append(s.Positive, p.Positive...), append(s.Index, p.Index...)
 	}
 	return s
 }
 
 // score runs a loaded program over all of x.
-func score(ctx context.Context, r *engine.Executable, x *examples) (*scored, error) {
+func score(ctx context.Context, r *engine.Executable, x *examples) (*predictions, error) {
 	found, err := x.evaluation(0).Records(ctx, r, 0, train.Part{})
 	if err != nil {
 		return nil, err
@@ -73,24 +75,24 @@ func score(ctx context.Context, r *engine.Executable, x *examples) (*scored, err
 }
 
 // probabilities of flagging, the margins divided by a temperature.
-func (s *scored) probabilities(temperature float64) []float64 {
-	p := make([]float64, len(s.margins))
-	for i, m := range s.margins {
+func (s *predictions) probabilities(temperature float64) []float64 {
+	p := make([]float64, len(s.Margins))
+	for i, m := range s.Margins {
 		p[i] = metric.Sigmoid(m / temperature)
 	}
 	return p
 }
 
 // metrics are the figures of an evaluation, at a probability of a half.
-func (s *scored) metrics() (map[string]float64, error) {
+func (s *predictions) metrics() (map[string]float64, error) {
 	p := s.probabilities(1)
-	r, err := metric.Rank(p, s.positive)
+	r, err := metric.Rank(p, s.Positive)
 	if err != nil {
 		return nil, err
 	}
 	c := r.At(0.5)
 	m := map[string]float64{
-		"eval_loss": metric.LogLoss(s.margins, s.positive), "accuracy": c.Accuracy(), "precision": c.Precision(), "recall": c.Recall(), "f1": c.F1(),
+		"eval_loss": metric.LogLoss(s.Margins, s.Positive), "accuracy": c.Accuracy(), "precision": c.Precision(), "recall": c.Recall(), "f1": c.F1(),
 	}
 	// A part of the validation texts may have one class only.
 	for name, v := range map[string]float64{"roc_auc": r.ROCAUC(), "pr_auc": r.AveragePrecision()} {

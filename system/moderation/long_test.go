@@ -71,7 +71,7 @@ func (p *prepared) baselineOf(t *testing.T) metric.Confusion {
 	}
 	w := trainBagOfWords(s.train, s.valid, classWeights(p.c, s.train))
 	x := w.score(s.valid)
-	return metric.Count(x.margins, x.positive, 0)
+	return metric.Count(x.Margins, x.Positive, 0)
 }
 
 // SMS spam from nothing: F1 of at least 0.93 on the held-out messages, of

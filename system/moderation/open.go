@@ -126,7 +126,7 @@ func (t *task) baselines() []system.Baseline {
 	b := []system.Baseline{{Name: "flag everything", Value: all.F1()}}
 	if t.baseline != nil {
 		s := t.baseline.score(t.valid.samples)
-		b = append(b, system.Baseline{Name: "bag of words", Value: metric.Count(s.margins, s.positive, 0).F1()})
+		b = append(b, system.Baseline{Name: "bag of words", Value: metric.Count(s.Margins, s.Positive, 0).F1()})
 	}
 	return b
 }

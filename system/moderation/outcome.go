@@ -109,22 +109,22 @@ func figures(probs []float64, positive []bool, threshold float64) Figures {
 	}
 }
 
-func result(s *scored, v Verdict) (Result, error) {
+func result(s *predictions, v Verdict) (Result, error) {
 	raw, probs := s.probabilities(1), s.probabilities(v.Temperature)
-	r, err := metric.Rank(s.margins, s.positive)
+	r, err := metric.Rank(s.Margins, s.Positive)
 	if err != nil {
 		return Result{}, err
 	}
-	scaled := make([]float64, len(s.margins))
-	for i, m := range s.margins {
+	scaled := make([]float64, len(s.Margins))
+	for i, m := range s.Margins {
 		scaled[i] = m / v.Temperature
 	}
 	return Result{
 		ROCAUC: r.ROCAUC(), PRAUC: r.AveragePrecision(),
-		LogLoss: metric.LogLoss(scaled, s.positive), Brier: metric.Brier(probs, s.positive),
-		ECE:    metric.ECE(metric.Reliability(probs, s.positive, reliabilityBins)),
-		RawECE: metric.ECE(metric.Reliability(raw, s.positive, reliabilityBins)),
-		AtHalf: figures(raw, s.positive, 0.5), AtThreshold: figures(probs, s.positive, v.Threshold),
+		LogLoss: metric.LogLoss(scaled, s.Positive), Brier: metric.Brier(probs, s.Positive),
+		ECE:    metric.ECE(metric.Reliability(probs, s.Positive, reliabilityBins)),
+		RawECE: metric.ECE(metric.Reliability(raw, s.Positive, reliabilityBins)),
+		AtHalf: figures(raw, s.Positive, 0.5), AtThreshold: figures(probs, s.Positive, v.Threshold),
 	}, nil
 }
 
@@ -147,7 +147,7 @@ func (t *task) report(ctx context.Context, r *engine.Executable, update int64, d
 		Classes: ClassWeights{t.weights[0], t.weights[1]}, Model: map[string]Result{}, Baseline: map[string]Result{},
 	}
 	o.Parameters, _ = r.Program().Parameters()
-	scores := map[string]*scored{"validation": valid}
+	scores := map[string]*predictions{"validation": valid}
 	for _, s := range []struct {
 		name string
 		x    *examples

@@ -31,7 +31,7 @@ func lead(o *Outcome) string {
 }
 
 // page is report.html.
-func page(c *config.Config, o *Outcome, scores map[string]*scored, h *train.History) *report.Page {
+func page(c *config.Config, o *Outcome, scores map[string]*predictions, h *train.History) *report.Page {
 	p := &report.Page{Title: "moderation", Lead: lead(o)}
 	if c.Preset != "" {
 		p.Title += ": " + c.Preset
@@ -48,7 +48,7 @@ func page(c *config.Config, o *Outcome, scores map[string]*scored, h *train.Hist
 	return p
 }
 
-func splitSection(c *config.Config, o *Outcome, name string, s *scored) report.Section {
+func splitSection(c *config.Config, o *Outcome, name string, s *predictions) report.Section {
 	r := o.Model[name]
 	negative, positive := names(c)
 	sec := report.Section{Title: "The " + name + " texts"}
@@ -67,7 +67,7 @@ func splitSection(c *config.Config, o *Outcome, name string, s *scored) report.S
 		{Caption: "Probabilities", Header: []string{"", "ROC AUC", "average precision", "log loss", "Brier", "calibration error", "before scaling"}, Rows: ranks},
 	}
 	probs := s.probabilities(o.Verdict.Temperature)
-	rank, err := metric.Rank(probs, s.positive)
+	rank, err := metric.Rank(probs, s.Positive)
 	if err != nil { // probabilities of finite logits are numbers
 		sec.Text = err.Error()
 		return sec
@@ -147,10 +147,10 @@ func sweep(r *metric.Ranking, threshold float64) report.Figure {
 	return report.Figure{Caption: "Every threshold; " + best, Drawing: report.Chart{X: "threshold", Y: "share", XRange: unit, YRange: unit, Series: curves}}
 }
 
-func histograms(s *scored, probs []float64, negative, positive string) report.Figure {
+func histograms(s *predictions, probs []float64, negative, positive string) report.Figure {
 	var by [labels][]float64
 	for i, p := range probs {
-		k := class(s.positive[i])
+		k := class(s.Positive[i])
 		by[k] = append(by[k], p)
 	}
 	series := []report.Series{report.Histogram(negative, by[0], 0, 1, 25), report.Histogram(positive, by[1], 0, 1, 25)}
@@ -163,10 +163,10 @@ func histograms(s *scored, probs []float64, negative, positive string) report.Fi
 	return report.Figure{Caption: "Predicted probabilities by class, each adding up to 1", Drawing: report.Chart{X: "probability of " + positive, Y: "share of the class", XRange: unit, Series: series}}
 }
 
-func reliability(s *scored, temperature float64) report.Figure {
+func reliability(s *predictions, temperature float64) report.Figure {
 	curve := func(name string, t float64) (report.Series, float64) {
 		out := report.Series{Name: name}
-		bins := metric.Reliability(s.probabilities(t), s.positive, reliabilityBins)
+		bins := metric.Reliability(s.probabilities(t), s.Positive, reliabilityBins)
 		for _, b := range bins {
 			if b.Count > 0 {
 				out.X, out.Y = append(out.X, b.Predicted), append(out.Y, b.Observed)

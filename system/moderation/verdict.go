@@ -42,11 +42,11 @@ func undecided(c *config.Config) Verdict {
 }
 
 // decide chooses the temperature and the threshold on validation texts.
-func decide(c *config.Config, update int64, valid *scored) (Verdict, error) {
+func decide(c *config.Config, update int64, valid *predictions) (Verdict, error) {
 	v := undecided(c)
 	v.Update, v.Precision = update, config.Of[Decision](c).Precision
-	v.Temperature = metric.Temperature(valid.margins, valid.positive)
-	r, err := metric.Rank(valid.probabilities(v.Temperature), valid.positive)
+	v.Temperature = metric.Temperature(valid.Margins, valid.Positive)
+	r, err := metric.Rank(valid.probabilities(v.Temperature), valid.Positive)
 	if err != nil {
 		return v, err
 	}

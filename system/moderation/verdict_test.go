@@ -15,16 +15,16 @@ import (
 )
 
 // draw makes scores whose positives lie higher.
-func draw(n int) *scored {
+func draw(n int) *predictions {
 	rng := rand.New(rand.NewPCG(2, 3))
-	s := &scored{}
+	s := &predictions{}
 	for i := range n {
 		positive := rng.IntN(5) == 0
 		m := 2*rng.NormFloat64() - 2
 		if positive {
 			m += 4
 		}
-		s.margins, s.positive, s.index = append(s.margins, m), append(s.positive, positive), append(s.index, i)
+		s.Margins, s.Positive, s.Index = append(s.Margins, m), append(s.Positive, positive), append(s.Index, i)
 	}
 	return s
 }
@@ -39,10 +39,10 @@ func TestDecide(t *testing.T) {
 			t.Fatal(err)
 		}
 		probs := s.probabilities(v.Temperature)
-		c := metric.Count(probs, s.positive, v.Threshold)
+		c := metric.Count(probs, s.Positive, v.Threshold)
 		best, recall := 0.0, 0.0
 		for _, p := range probs {
-			d := metric.Count(probs, s.positive, p)
+			d := metric.Count(probs, s.Positive, p)
 			best = max(best, d.F1())
 			if d.Precision() >= v.Precision {
 				recall = max(recall, d.Recall())
@@ -60,11 +60,11 @@ func TestDecide(t *testing.T) {
 		for i := range probs {
 			probs[i] *= 1 + 1e-12
 		}
-		if metric.Count(probs, s.positive, v.Threshold) != c {
+		if metric.Count(probs, s.Positive, v.Threshold) != c {
 			t.Error("the threshold lies on a probability")
 		}
 	}
-	never := &scored{margins: []float64{3, 2, 1}, positive: []bool{false, true, true}}
+	never := &predictions{Margins: []float64{3, 2, 1}, Positive: []bool{false, true, true}}
 	v, err := decide(settings(t, "data.source", "x", "decision.precision", "0.99"), 1, never)
 	if err != nil || v.Reached {
 		t.Errorf("verdict %+v, %v", v, err)

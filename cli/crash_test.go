@@ -237,7 +237,7 @@ func metricLines(t *testing.T, dir string) []string {
 		if l["event"] == "checkpoint" || l["event"] == "run" {
 			continue
 		}
-		for _, k := range []string{"seconds", "rate", "wait_seconds"} {
+		for _, k := range []string{"seconds", "rate", "wait_seconds", "time", "since"} {
 			delete(l, k)
 		}
 		short, err := json.Marshal(l)

@@ -44,7 +44,7 @@ func (p *progress) step(s train.Step) {
 	if s.Skipped {
 		p.print(fmt.Sprintf("update %d skipped: a gradient is not finite; loss scale now %g", s.Update, s.Scale))
 	}
-	if z := max(s.LossZ, s.NormZ); z > 6 {
+	if z := max(s.LossZ, s.NormZ); z > train.SpikeZ {
 		p.print(fmt.Sprintf("update %d: spike: loss %.4f (z %.1f), gradient norm %.3g (z %.1f)", s.Update, s.Loss, s.LossZ, s.GradNorm, s.NormZ))
 	}
 	switch {

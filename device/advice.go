@@ -2,7 +2,6 @@ package device
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/snug-ml/snug/internal/size"
 )
@@ -14,18 +13,20 @@ type Range struct {
 }
 
 // Add takes one more value in.
-func (r *Range) Add(x float64) {
-	r.n++
-	r.Mean += (x - r.Mean) / float64(r.n)
-	if r.n == 1 || x > r.Peak {
+func (r *Range) Add(x float64) { r.AddMean(x, 1) }
+
+// AddMean takes in the mean of n values.
+func (r *Range) AddMean(x float64, n int) {
+	if r.n == 0 || x > r.Peak {
 		r.Peak = x
 	}
+	r.n += n
+	r.Mean += (x - r.Mean) * float64(n) / float64(r.n)
 }
 
 // Summary is what the samples of a run add up to, with what the training loop knows about itself.
 type Summary struct {
-	First, Last time.Time
-	Samples     int
+	Samples int
 
 	Device      string  // name to print
 	Utilization Range   // percent of the device: of its threads on a CPU, of its time on a GPU
@@ -39,24 +40,19 @@ type Summary struct {
 
 	BatchSize, Accumulation, DataWorkers int       // as configured
 	Used, Best                           Precision // what the run computes in and what the device does fastest
+	// Next is the plan with the next larger micro-batch; nil: there is none, and what
+	// fits is guessed from the memory in use.
+	Next *NextBatch
 }
 
-// AddHost adds a sample of a run on the CPU with the given number of threads.
-func (s *Summary) AddHost(x Sample, threads int) {
-	if s.Samples == 0 {
-		s.First = x.At
-	}
-	s.Last = x.At
-	s.Samples++
-	s.Utilization.Add(min(x.ProcessCPU/float64(max(threads, 1)), 100))
-	s.Memory.Add(float64(x.RSS))
-	s.Memory.Peak = max(s.Memory.Peak, float64(x.PeakRSS))
-	s.MemoryTotal = x.MemoryTotal
-	if x.CgroupLimit > 0 {
-		s.MemoryTotal = min(x.MemoryTotal, x.CgroupLimit)
-	}
-	s.ProcessCPU.Add(x.ProcessCPU)
-	s.MachineCPU.Add(x.MachineCPU)
+// NextBatch is what a run would need with the next larger micro-batch, by its plan.
+type NextBatch struct {
+	BatchSize    int   `json:"batch_size"`
+	Accumulation int   `json:"gradient_accumulation_steps"`
+	SameUpdate   bool  `json:"same_update"` // as many rows an update as now
+	Bytes        int64 `json:"planned_total_bytes"`
+	Capacity     int64 `json:"capacity_bytes"`
+	Fits         bool  `json:"fits"`
 }
 
 // Advice is one thing to do and the measurement that it rests on.
@@ -109,7 +105,9 @@ func Advise(s Summary) []Advice {
 	if s.Best != "" && s.Best != FP32 && s.Used == FP32 {
 		add(fmt.Sprintf("set training.mixed_precision: %s", s.Best), "%s multiplies %s faster than the fp32 in use", s.Device, s.Best)
 	}
-	starved := util < idle && 100*s.DataWait <= waiting && 100*s.SaveWait <= waiting
+	crowdedOut := s.Processors > 0 && s.MachineCPU.Mean-s.ProcessCPU.Mean/float64(s.Processors) > intruders
+	starved := util < idle && 100*s.DataWait <= waiting && 100*s.SaveWait <= waiting && !crowdedOut
+	roomyNow := util < busy && mem < roomy && mem > 0 && !crowdedOut
 	switch {
 	case mem > crowded:
 		if s.BatchSize > 1 && s.BatchSize%2 == 0 {
@@ -118,16 +116,28 @@ func Advise(s Summary) []Advice {
 		} else {
 			add("set training.gradient_checkpointing: selective or full", "memory peaked at %.0f %% of %s", mem, size.Bytes(s.MemoryTotal))
 		}
-	case starved || util < busy && mem < roomy && mem > 0:
+	case (starved || roomyNow) && s.Next != nil && !s.Next.Fits:
+		add("leave training.batch_size as it is, or train with training.gradient_checkpointing: selective to make room",
+			"%s was used to %.0f %%, but by the plan a batch of %d needs %s of %s", s.Device, util, s.Next.BatchSize, size.Bytes(s.Next.Bytes), size.Bytes(s.Next.Capacity))
+	case starved || roomyNow:
 		because := fmt.Sprintf("%s was used to %.0f %%", s.Device, util)
 		if mem > 0 {
 			because += fmt.Sprintf(", memory peaked at %.0f %% of %s", mem, size.Bytes(s.MemoryTotal))
 		}
-		if s.Accumulation > 1 && s.Accumulation%2 == 0 {
-			add(fmt.Sprintf("set training.batch_size: %d and training.gradient_accumulation_steps: %d (the same update in larger pieces)",
-				s.BatchSize*2, s.Accumulation/2), "%s", because)
+		next := s.Next
+		if next == nil {
+			next = &NextBatch{BatchSize: s.BatchSize * 2, Accumulation: s.Accumulation}
+			if s.Accumulation > 1 && s.Accumulation%2 == 0 {
+				next.Accumulation, next.SameUpdate = s.Accumulation/2, true
+			}
 		} else {
-			add(fmt.Sprintf("set training.batch_size: %d, or train a larger model", s.BatchSize*2), "%s", because)
+			because += fmt.Sprintf(", and by the plan %s of %s are needed then", size.Bytes(next.Bytes), size.Bytes(next.Capacity))
+		}
+		if next.SameUpdate {
+			add(fmt.Sprintf("set training.batch_size: %d and training.gradient_accumulation_steps: %d (the same update in larger pieces)",
+				next.BatchSize, next.Accumulation), "%s", because)
+		} else {
+			add(fmt.Sprintf("set training.batch_size: %d, or train a larger model", next.BatchSize), "%s", because)
 		}
 	}
 	if len(all) == 0 {

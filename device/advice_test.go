@@ -3,7 +3,6 @@ package device
 import (
 	"strings"
 	"testing"
-	"time"
 )
 
 // base is a run that uses its device well.
@@ -34,6 +33,17 @@ func TestAdvise(t *testing.T) {
 		{"starved", func(s *Summary) { s.Utilization.Mean = 30 }, []string{"batch_size: 16 and training.gradient_accumulation_steps: 2"}, "used to 30 %"},
 		{"starved, odd accumulation", func(s *Summary) { s.Utilization.Mean = 30; s.Accumulation = 1 }, []string{"batch_size: 16, or"}, "peaked at 50 %"},
 		{"roomy", func(s *Summary) { s.Utilization.Mean = 70; s.Memory.Peak = 2 * gib }, []string{"batch_size: 16"}, "peaked at 12 %"},
+		{"planned", func(s *Summary) {
+			s.Utilization.Mean = 30
+			s.Next = &NextBatch{BatchSize: 12, Accumulation: 4, Bytes: 9 * gib, Capacity: 14 * gib, Fits: true}
+		}, []string{"batch_size: 12, or"}, "by the plan 9 GiB of 14 GiB"},
+		{"planned, does not fit", func(s *Summary) {
+			s.Utilization.Mean = 30
+			s.Next = &NextBatch{BatchSize: 16, Accumulation: 4, Bytes: 17 * gib, Capacity: 14 * gib}
+		}, []string{"leave training.batch_size"}, "a batch of 16 needs 17"},
+		{"starved by others", func(s *Summary) {
+			s.Utilization.Mean, s.ProcessCPU.Mean, s.MachineCPU.Mean, s.Memory.Peak = 40, 80, 99, gib
+		}, []string{"run alone"}, "1.2 of 2 processors"},
 		{"crowded", func(s *Summary) { s.Memory.Peak = 15.5 * gib }, []string{"batch_size: 4 and training.gradient_accumulation_steps: 8"}, "97 % of 16 GiB"},
 		{"crowded, one sequence", func(s *Summary) { s.Memory.Peak = 15.5 * gib; s.BatchSize = 1 }, []string{"gradient_checkpointing"}, "97 %"},
 		{"two things", func(s *Summary) { s.DataWait = 0.2; s.Memory.Peak = 15.5 * gib }, []string{"data.workers", "batch_size: 4"}, "20 %"},
@@ -57,15 +67,12 @@ func TestAdvise(t *testing.T) {
 	}
 }
 
-func TestSummaryAddHost(t *testing.T) {
-	var s Summary
-	start := time.Unix(0, 0)
-	s.AddHost(Sample{At: start, RSS: 100, PeakRSS: 300, ProcessCPU: 100, MachineCPU: 60, MemoryTotal: 1000}, 2)
-	s.AddHost(Sample{At: start.Add(time.Second), RSS: 200, PeakRSS: 400, ProcessCPU: 200, MachineCPU: 100, MemoryTotal: 1000, CgroupLimit: 500}, 2)
-	if s.Samples != 2 || s.Last.Sub(s.First) != time.Second {
-		t.Errorf("%d samples, %v", s.Samples, s.Last.Sub(s.First))
-	}
-	if s.Utilization.Mean != 75 || s.Utilization.Peak != 100 || s.Memory.Mean != 150 || s.Memory.Peak != 400 || s.MemoryTotal != 500 {
-		t.Errorf("%+v", s)
+// A mean of several values counts as they do.
+func TestRange(t *testing.T) {
+	var r Range
+	r.Add(10)
+	r.AddMean(40, 2)
+	if r.Mean != 30 || r.Peak != 40 {
+		t.Errorf("%+v", r)
 	}
 }

@@ -11,8 +11,8 @@ import (
 )
 
 // end writes the report, the sample and the summary of a run that ended with the error why,
-// nil if it is done.
-func (r *run) end(res *train.Result, why error) error {
+// nil if it is done. peak is the most memory that its process took.
+func (r *run) end(res *train.Result, why error, peak int64) error {
 	stopped := why != nil
 	if !stopped && r.data.Report != nil {
 		if err := r.reportBest(res); err != nil {
@@ -26,7 +26,7 @@ func (r *run) end(res *train.Result, why error) error {
 			return err
 		}
 	}
-	return r.summarize(res, why, arena)
+	return r.summarize(res, why, arena, peak)
 }
 
 // unload frees the program that trained, once.

@@ -72,11 +72,22 @@ type Finished struct {
 type stream struct {
 	mu      sync.Mutex
 	onEvent func(Event)
+	note    func(Event) // of the run that goes on; nil: there is none
+}
+
+// keep makes note see every event from now on, before whoever observes.
+func (s *stream) keep(note func(Event)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.note = note
 }
 
 func (s *stream) emit(e Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.note != nil {
+		s.note(e)
+	}
 	if s.onEvent != nil {
 		s.onEvent(e)
 	}

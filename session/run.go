@@ -13,9 +13,11 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/snug-ml/snug/device"
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/engine/plan"
+	"github.com/snug-ml/snug/monitor"
 	"github.com/snug-ml/snug/system"
 	"github.com/snug-ml/snug/train"
 	"github.com/snug-ml/snug/train/checkpoint"
@@ -40,6 +42,12 @@ type run struct {
 	store     *checkpoint.Store
 	recorder  *train.Recorder
 	speed     *speedometer
+	about     *monitor.Info
+	next      *device.NextBatch
+	telemetry *telemetry        // nil before the run begins
+	early     []monitor.LogLine // said before it
+	// lastUpdate is how many updates are done.
+	lastUpdate int64
 	// unrecorded says that metrics could not be written, which was reported.
 	unrecorded bool
 	uploads    *remote.Uploader // nil: none
@@ -60,6 +68,7 @@ func (r *run) train() (err error) {
 	if r.report, r.program, err = r.Fit(target, r.Precision); err != nil {
 		return err
 	}
+	r.next = r.nextBatch(target)
 	r.emit(Planned{r.Setup, r.report})
 	undo, err := makeDir(r.dir)
 	if err != nil {
@@ -79,6 +88,7 @@ func (r *run) train() (err error) {
 		if backend.Lost(err) {
 			err = r.lost(err)
 		}
+		r.ended(err)
 		err = errors.Join(err, r.store.Close())
 	}()
 	from, err := r.startingPoint()
@@ -244,8 +254,9 @@ func (r *run) loop(from *checkpoint.Checkpoint) error {
 	if r.recorder, err = train.NewRecorder(r.store.Run(), start); err != nil {
 		return err
 	}
-	r.speed = newSpeedometer(newCounter(r.program, r.report), r.Setup)
-	r.emit(Begins{r.Setup, r.report, r.speed.latest})
+	r.speed = &speedometer{products: newCounter(r.program, r.report)}
+	r.observe(start)
+	r.emit(Begins{r.Setup, r.report, r.telemetry.latest})
 	if r.otherBits != "" {
 		if err := r.recorder.Record(train.Warned{Update: start, Text: r.otherBits}); err != nil {
 			return err
@@ -255,7 +266,8 @@ func (r *run) loop(from *checkpoint.Checkpoint) error {
 	res, err := job.Run(r.ctx, start)
 	// Where the run failed a save may be in flight, whose end is told and recorded.
 	_ = r.store.Flush(context.Background())
-	r.speed.close()
+	r.telemetry.does(monitor.Finishing)
+	peak := peakRSS()
 	r.emit(Trained{res})
 	if e := r.recorder.Close(); e != nil {
 		err = errors.Join(err, fmt.Errorf("%s: %w", train.MetricsFile, e))
@@ -263,7 +275,23 @@ func (r *run) loop(from *checkpoint.Checkpoint) error {
 	if res == nil {
 		return err
 	}
-	return errors.Join(err, r.end(res, err))
+	return errors.Join(err, r.end(res, err, peak))
+}
+
+// observe begins to write what whoever watches the run reads.
+func (r *run) observe(start int64) {
+	r.lastUpdate = start
+	r.about = r.aboutRun(start)
+	if err := r.store.Run().ReplaceJSON(monitor.InfoFile, r.about); err != nil {
+		r.warnf("%s: %v; the run goes on", monitor.InfoFile, err)
+	}
+	t := newTelemetry(r.Setup, r.store.Run(), start, func() bool { return r.store.Status().Writing })
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, l := range r.early {
+		t.say(l)
+	}
+	r.telemetry, r.early = t, nil
 }
 
 // begin writes the first thing to a run directory, its configuration: from here

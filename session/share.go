@@ -1,8 +1,6 @@
 package session
 
 import (
-	"github.com/snug-ml/snug/device"
-	"github.com/snug-ml/snug/device/nvml"
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/engine/plan"
@@ -70,14 +68,7 @@ func (c *counter) update(variants []string) (sum float64) {
 // speedometer adds up what a session has done.
 type speedometer struct {
 	products               *counter
-	sampler                *device.Sampler
-	card                   *monitor // nil: nothing tells of the device
 	tokens, flops, seconds float64
-	peak                   int64 // RSS, once it is closed
-}
-
-func newSpeedometer(c *counter, s *Setup) *speedometer {
-	return &speedometer{products: c, sampler: device.NewSampler(), card: newMonitor(s)}
 }
 
 // update takes an update and gives the work of its products.
@@ -86,21 +77,5 @@ func (m *speedometer) update(s *train.Step) float64 {
 	m.tokens += float64(s.NewTokens)
 	m.flops += flops
 	m.seconds += s.Took.Seconds()
-	if m.card != nil {
-		m.card.sample()
-	}
 	return flops
-}
-
-// latest is what the card showed last; ok is false where nothing tells of it.
-func (m *speedometer) latest() (s nvml.Sample, ok bool) {
-	if m.card == nil || m.card.samples == 0 {
-		return nvml.Unknown, false
-	}
-	return m.card.last, true
-}
-
-func (m *speedometer) close() {
-	m.peak = m.sampler.Sample().PeakRSS
-	_ = m.sampler.Close() // files of /proc, read only
 }

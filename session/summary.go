@@ -5,6 +5,8 @@ import (
 	"os"
 	"runtime"
 
+	"github.com/snug-ml/snug/device"
+	"github.com/snug-ml/snug/monitor"
 	"github.com/snug-ml/snug/train"
 	"github.com/snug-ml/snug/train/checkpoint"
 )
@@ -47,6 +49,10 @@ type Summary struct {
 	// Card is the use of the card; nil where none was used, or nothing tells of it.
 	Card *CardUse `json:"card,omitempty"`
 
+	// Advice and Alerts rest on what was measured, as whoever watched has seen it.
+	Advice []device.Advice `json:"advice,omitempty"`
+	Alerts []monitor.Alert `json:"alerts,omitempty"`
+
 	Precision  string   `json:"precision"`
 	Device     string   `json:"device"`
 	Threads    int      `json:"threads"`
@@ -61,7 +67,7 @@ type Summary struct {
 // Dead reports whether the run has learned nothing that another could start from.
 func (s *Summary) Dead() bool { return s.Warning != nil && s.Warning.Kind != train.Lost }
 
-func (r *run) summarize(res *train.Result, why error, arena int64) error {
+func (r *run) summarize(res *train.Result, why error, arena, peak int64) error {
 	all, _ := r.program.Parameters()
 	st := r.store.Status()
 	share := r.Share(r.report, r.speed.flops/max(r.speed.seconds, 1e-9))
@@ -73,7 +79,7 @@ func (r *run) summarize(res *train.Result, why error, arena int64) error {
 		FirstUpdate: res.FirstUpdate.Seconds() + r.loaded.Seconds(), Seconds: res.Seconds,
 		TokensPerSecond: r.speed.tokens / max(r.speed.seconds, 1e-9), FlopsUtilization: share, Peak: r.report.Speed.PeakName,
 		ArenaPlanned: r.program.Layout.Bytes, ArenaUsed: arena,
-		PeakRSS: r.speed.peak, PlannedTotal: r.report.Total, Card: r.speed.card.sum(r.speed.seconds),
+		PeakRSS: peak, PlannedTotal: r.report.Total, Card: r.telemetry.cardUse(r.speed.seconds),
 		Precision: string(r.Precision), Device: r.Computer(), Threads: r.Threads, Parameters: all,
 		Untrained: append([]string{}, r.program.Untrained...), Checkpoint: res.Checkpoint, SaveRetries: st.Retries, SaveFailures: st.Failures,
 	}
@@ -96,6 +102,9 @@ func (r *run) summarize(res *train.Result, why error, arena int64) error {
 			s.Bigram = optional(b.Value, true)
 		}
 	}
+	if m := r.review(); m != nil {
+		s.Advice, s.Alerts = m.Advice, m.Alerts
+	}
 	r.summary = s
 	raw, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
@@ -110,6 +119,13 @@ func heapInUse() int64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
+}
+
+// peakRSS is the most memory that this process had since resetPeakRSS.
+func peakRSS() int64 {
+	s := device.NewSampler()
+	defer func() { _ = s.Close() }() // files of /proc, read only
+	return s.Sample().PeakRSS
 }
 
 // resetPeakRSS makes the kernel forget the peak so far, so that what the run

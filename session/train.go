@@ -95,6 +95,8 @@ func (t *training) warnf(format string, args ...any) {
 // began once nothing can be refused any more.
 func (t *training) one(s *Setup, dir, phase string, began func() error) (*Summary, error) {
 	r := &run{training: t, Setup: s, dir: dir, phase: phase, started: time.Now(), began: began}
+	t.keep(r.note)
+	defer t.keep(nil)
 	err := r.train()
 	return r.summary, err
 }

@@ -7,24 +7,42 @@ import (
 
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/monitor"
 	"github.com/snug-ml/snug/train"
 	"github.com/snug-ml/snug/train/checkpoint"
 )
 
 // watch passes what happens on to the log and to who observes.
 func (r *run) watch(e train.Event) {
+	if s, ok := e.(train.Step); ok {
+		s.FLOPs = r.speed.update(&s)
+		e = s
+	}
+	r.follow(e)
 	if err := r.recorder.Record(e); err != nil && !r.unrecorded {
 		r.unrecorded = true
 		r.warnf("%s: %v; its lines are kept in memory until they can be written", train.MetricsFile, err)
 	}
 	if s, ok := e.(train.Step); ok {
-		s.FLOPs = r.speed.update(&s)
-		e = s
 		if s.Update == r.auditAt() {
 			r.audit()
 		}
 	}
 	r.emit(e)
+}
+
+// follow tells the telemetry what the run does.
+func (r *run) follow(e train.Event) {
+	switch e := e.(type) {
+	case train.Step:
+		r.lastUpdate = e.Update
+		r.telemetry.updated(e.Update)
+		r.telemetry.does(monitor.Training)
+	case train.Evaluating:
+		r.telemetry.does(monitor.Evaluating)
+	case train.Evaluated:
+		r.telemetry.does(monitor.Training)
+	}
 }
 
 // auditAt is the update by which every parameter must have had a gradient.

@@ -2,8 +2,8 @@ package train
 
 import "time"
 
-// Event is something that happens during a run: a Step, Evaluated, Warned or
-// Ended, or the checkpoint.Event of a save that is skipped.
+// Event is something that happens during a run: a Step, Evaluating, Evaluated,
+// Warned or Ended, or the checkpoint.Event of a save that is skipped.
 type Event any
 
 // Step is an optimizer update.
@@ -22,6 +22,9 @@ type Step struct {
 	// spent waiting for data.
 	NewTokens  int64
 	Took, Wait time.Duration
+	// Save is what the run waited for checkpoints between the update before and
+	// this one.
+	Save time.Duration
 	// Variants are the compiled shapes of its micro-batches, nil where there is one.
 	Variants []string
 	// FLOPs are those of its products, where who watches is told: 0 from a [Job].
@@ -31,6 +34,9 @@ type Step struct {
 	// Log says that the update is due for a log line.
 	Log bool
 }
+
+// Evaluating comes before an evaluation on held-out data.
+type Evaluating struct{ Update int64 }
 
 // Evaluated is an evaluation on held-out data.
 type Evaluated struct {

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/snug-ml/snug/internal/regular"
 	"github.com/snug-ml/snug/train/checkpoint"
@@ -24,6 +25,7 @@ const MetricsFile = "metrics.jsonl"
 // disk is full, lines wait for the next one that can be written.
 type Recorder struct {
 	f       logFile
+	since   Since      // the last line of an update; steps come from one goroutine
 	mu      sync.Mutex // of waiting, and held while it is written
 	waiting []byte
 }
@@ -61,6 +63,26 @@ type Line struct {
 	Seconds float64 `json:"seconds,omitempty"`
 	Rate    float64 `json:"rate,omitempty"`
 	Wait    float64 `json:"wait_seconds,omitempty"`
+	// Time is when the line was written, in seconds since 1970; 0 in the logs of
+	// earlier versions. Since is what happened since the line of an update before.
+	Time  float64 `json:"time,omitempty"`
+	Since *Since  `json:"since,omitempty"`
+}
+
+// Since sums up the updates after the last line of one, up to that of the line it
+// is in.
+type Since struct {
+	Updates int64 `json:"updates"`
+	// Seconds are those of the updates, of which Wait were spent waiting for data.
+	// Save and Evaluation come on top: what the run waited for checkpoints and spent
+	// on evaluations.
+	Seconds    float64 `json:"seconds"`
+	Wait       float64 `json:"wait_seconds"`
+	Save       float64 `json:"save_seconds,omitempty"`
+	Evaluation float64 `json:"evaluation_seconds,omitempty"`
+	// Tokens are in the unit of the data, FLOPs those of the products.
+	Tokens int64   `json:"tokens"`
+	FLOPs  float64 `json:"flops,omitempty"`
 }
 
 // NewRecorder opens metrics.jsonl in a run folder, keeping the lines of the
@@ -114,14 +136,21 @@ func keepLines(dir *rundir.Dir, keep int64) ([]byte, error) {
 func (r *Recorder) Record(e Event) error {
 	switch e := e.(type) {
 	case Step:
-		if !e.Log && !e.Skipped {
+		s := &r.since
+		s.Updates++
+		s.Seconds, s.Wait, s.Save = s.Seconds+e.Took.Seconds(), s.Wait+e.Wait.Seconds(), s.Save+e.Save.Seconds()
+		s.Tokens, s.FLOPs = s.Tokens+e.NewTokens, s.FLOPs+e.FLOPs
+		if !e.Log && !e.Skipped && max(e.LossZ, e.NormZ) <= SpikeZ && finite(e.Loss) {
 			return nil
 		}
+		since := r.since
+		r.since = Since{}
 		loss, lr, norm := checkpoint.Float(e.Loss), checkpoint.Float(e.LR), checkpoint.Float(e.GradNorm)
 		return r.write(Line{Event: "update", Update: e.Update, Loss: &loss, LR: &lr, GradNorm: &norm, Scale: e.Scale,
 			Skipped: e.Skipped, Tokens: e.Tokens, LossZ: checkpoint.Float(e.LossZ), NormZ: checkpoint.Float(e.NormZ),
-			Seconds: e.Took.Seconds(), Rate: float64(e.NewTokens) / e.Took.Seconds(), Wait: e.Wait.Seconds()})
+			Seconds: e.Took.Seconds(), Rate: float64(e.NewTokens) / e.Took.Seconds(), Wait: e.Wait.Seconds(), Since: &since})
 	case Evaluated:
+		r.since.Evaluation += e.Took.Seconds()
 		m := map[string]checkpoint.Float{}
 		for k, v := range e.Metrics {
 			m[k] = checkpoint.Float(v)
@@ -145,6 +174,7 @@ func (r *Recorder) Record(e Event) error {
 }
 
 func (r *Recorder) write(l Line) error {
+	l.Time = float64(time.Now().UnixMilli()) / 1e3
 	raw, err := json.Marshal(l)
 	if err != nil {
 		return err

@@ -68,8 +68,11 @@ type Outliers struct {
 // A z-score is against the last zWindow values, once zWarm are known.
 const (
 	zWindow = 128
-	zWarm   = 32
+	zWarm   = 64
 )
+
+// SpikeZ is the z-score above which a loss or a gradient norm is a spike.
+const SpikeZ = 6
 
 // Observe adds a value and gives its z-score against the values before it, 0
 // while too few are known.

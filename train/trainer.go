@@ -69,7 +69,8 @@ type Job struct {
 	began    time.Time
 	seconds  float64 // of earlier sessions
 	latest   map[string]float64
-	saved    int64 // update of the last snapshot handed to the store
+	saved    int64         // update of the last snapshot handed to the store
+	saving   time.Duration // spent in save since the last update
 	lossZ    Outliers
 	normZ    Outliers
 	skipped  int64
@@ -178,7 +179,8 @@ func (j *Job) bindOutputs() {
 // update runs the micro-batches of one update and the optimizer. The device may
 // be an input slot behind the host; they meet when the update is read.
 func (j *Job) update(ctx context.Context, f *filler, u int64) (*Step, error) {
-	s := &Step{Update: u + 1, Total: j.Updates, LR: j.Schedule.LR(u)}
+	s := &Step{Update: u + 1, Total: j.Updates, LR: j.Schedule.LR(u), Save: j.saving}
+	j.saving = 0
 	began := time.Now()
 	failed := func(err error) (*Step, error) { return nil, fmt.Errorf("update %d: %w", u+1, err) }
 	f.free <- j.slot
@@ -390,6 +392,7 @@ func (j *Job) measure(ctx context.Context, u int64) (measured bool, err error) {
 // evaluate measures the state after update u, unless the context ends.
 func (j *Job) evaluate(ctx context.Context, u int64) (measured bool, err error) {
 	began := time.Now()
+	j.emit(Evaluating{u})
 	m, err := Evaluate(ctx, j.Evaluator, j.Runner, j.slot)
 	if err != nil {
 		if ctx.Err() != nil {
@@ -437,6 +440,8 @@ func (j *Job) save(u int64) error {
 	if j.Store == nil || j.saved == u {
 		return nil
 	}
+	began := time.Now()
+	defer func() { j.saving += time.Since(began) }()
 	snap, err := j.snapshot(u)
 	if err != nil {
 		return err

@@ -1,11 +1,8 @@
 package session
 
 import (
-	"time"
-
 	"github.com/snug-ml/snug/device"
 	"github.com/snug-ml/snug/device/nvml"
-	"github.com/snug-ml/snug/engine/backend"
 )
 
 // CardUse is how a run used its card. What the card does not tell is zero.
@@ -28,10 +25,9 @@ type CardUse struct {
 	SlowedBy string  `json:"slowed_by,omitempty"`
 }
 
-// monitor looks at a card now and then. It is not safe for concurrent use.
-type monitor struct {
+// cardUse looks at a card now and then, and sums up how it is used.
+type cardUse struct {
 	look    func() nvml.Sample
-	at      time.Time
 	last    nvml.Sample
 	samples int
 	slowed  int
@@ -42,27 +38,10 @@ type monitor struct {
 	use     CardUse
 }
 
-// lookEvery is how often a card is looked at: NVML's own figures are means of as
-// long.
-const lookEvery = time.Second
-
-// newMonitor is nil where nothing tells of the device.
-func newMonitor(s *Setup) *monitor {
-	look := backend.Monitor(s.Backend)
-	if look == nil {
-		return nil
-	}
-	return &monitor{look: look}
-}
-
-// sample looks, if it is time to. The first looks come before the card is warm, and
+// add takes a look at the card. The first looks come before the card is warm, and
 // count as all do.
-func (m *monitor) sample() {
-	if time.Since(m.at) < lookEvery {
-		return
-	}
-	m.at, m.last = time.Now(), m.look()
-	s := &m.last
+func (m *cardUse) add(s nvml.Sample) {
+	m.last = s
 	m.samples++
 	if s.Busy >= 0 {
 		m.busy.Add(float64(s.Busy))
@@ -84,7 +63,7 @@ func (m *monitor) sample() {
 
 // sum is the use of the card in so many seconds of updates; nil where nothing was
 // seen.
-func (m *monitor) sum(seconds float64) *CardUse {
+func (m *cardUse) sum(seconds float64) *CardUse {
 	if m == nil || m.samples == 0 {
 		return nil
 	}

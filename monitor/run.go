@@ -1,0 +1,266 @@
+package monitor
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/snug-ml/snug/internal/regular"
+	"github.com/snug-ml/snug/train"
+	"github.com/snug-ml/snug/train/checkpoint"
+)
+
+// Run follows a run directory. It is not safe for concurrent use.
+type Run struct {
+	path    string
+	gone    error // why the folder cannot be read
+	self    fs.FileInfo
+	metrics tail
+	samples tail
+	log     tail
+	info    whole
+	summary whole
+
+	about    *Info
+	result   *summary // nil: there is none
+	curve    curve
+	machine  []Sample
+	lines    []LogLine
+	problems map[string]string // by file
+	phases   []*Run            // those of a run that consists of phases
+	changed  bool
+}
+
+// summary is what is read of summary.json, which every version writes.
+type summary struct {
+	System         string           `json:"system"`
+	Preset         string           `json:"preset"`
+	Done           bool             `json:"done"`
+	Updates        int64            `json:"updates"`
+	UpdatesPlanned int64            `json:"updates_planned"`
+	StoppedEarly   bool             `json:"stopped_early"`
+	TrainLoss      checkpoint.Float `json:"train_loss"`
+	Seconds        float64          `json:"seconds"`
+	Device         string           `json:"device"`
+	Precision      string           `json:"precision"`
+	Threads        int              `json:"threads"`
+	Parameters     int64            `json:"parameters"`
+	ArenaPlanned   int64            `json:"arena_planned_bytes"`
+	PlannedTotal   int64            `json:"planned_total_bytes"`
+	Peak           string           `json:"flops_utilization_of"`
+}
+
+// The files beside those of this package.
+const (
+	summaryFile = "summary.json"
+	maxLines    = 1000 // of the log are kept
+)
+
+// Open follows the run in dir: a run directory, or the folder of a run that consists
+// of phases, each in a folder below it. It has read what is there.
+func Open(dir string) (*Run, error) {
+	r := newRun(filepath.Clean(dir))
+	if _, err := r.Poll(); err != nil {
+		return nil, err
+	}
+	if r.empty() && len(r.phases) == 0 {
+		if _, err := os.Stat(filepath.Join(dir, checkpoint.ConfigFile)); err != nil {
+			if _, err := os.Stat(filepath.Join(dir, ".lock")); err != nil {
+				return nil, fmt.Errorf("%s holds no run: want a folder that snug train wrote, with %s and %s (runs are in runs/PRESET unless --out says otherwise)", dir, checkpoint.ConfigFile, train.MetricsFile)
+			}
+		}
+	}
+	return r, nil
+}
+
+func newRun(dir string) *Run {
+	in := func(name string) string { return filepath.Join(dir, name) }
+	return &Run{
+		path: dir, metrics: tail{path: in(train.MetricsFile)}, samples: tail{path: in(SamplesFile)}, log: tail{path: in(LogFile)},
+		info: whole{path: in(InfoFile)}, summary: whole{path: in(summaryFile)}, problems: map[string]string{},
+	}
+}
+
+// Path is the run directory, as it was given.
+func (r *Run) Path() string { return r.path }
+
+// empty reports whether no file of a run is there.
+func (r *Run) empty() bool {
+	return r.metrics.info == nil && r.samples.info == nil && r.log.info == nil && r.info.info == nil && r.summary.info == nil
+}
+
+// Poll reads what was written since the last one, and reports whether anything was.
+// Where nothing was, it costs a stat of each file. It fails where the folder is gone,
+// which may come back; what was read is kept.
+func (r *Run) Poll() (changed bool, err error) {
+	info, err := os.Stat(r.path)
+	if err == nil && !info.IsDir() {
+		err = &fs.PathError{Op: "open", Path: r.path, Err: errors.New("not a folder: want a run directory")}
+	}
+	if err != nil {
+		changed = r.gone == nil
+		r.gone = err
+		return changed, err
+	}
+	changed, r.gone = r.gone != nil, nil
+	if r.self != nil && !os.SameFile(r.self, info) {
+		changed = true // another folder of this name; its files are found to be others
+	}
+	r.self = info
+	for _, f := range []struct {
+		name string
+		poll func() (bool, error)
+	}{
+		{InfoFile, func() (bool, error) { return r.info.poll(r.readInfo) }},
+		{summaryFile, func() (bool, error) { return r.summary.poll(r.readSummary) }},
+		{train.MetricsFile, func() (bool, error) { return r.metrics.poll(func() { r.curve = curve{} }, r.curve.add) }},
+		{SamplesFile, func() (bool, error) { return r.samples.poll(func() { r.machine = nil }, r.addSample) }},
+		{LogFile, func() (bool, error) { return r.log.poll(func() { r.lines = nil }, r.addLine) }},
+	} {
+		news, err := f.poll()
+		delete(r.problems, f.name)
+		if err != nil {
+			r.problems[f.name] = Printable(err.Error())
+		}
+		changed = changed || news
+	}
+	news, err := r.pollPhases()
+	return changed || news, err
+}
+
+// pollPhases looks for the runs of phases in folders below.
+func (r *Run) pollPhases() (changed bool, err error) {
+	if r.metrics.info != nil || r.info.info != nil {
+		return false, nil // it is a run itself
+	}
+	list, err := os.ReadDir(r.path)
+	if err != nil {
+		return false, err
+	}
+	for _, e := range list {
+		dir := filepath.Join(r.path, e.Name())
+		known := slices.ContainsFunc(r.phases, func(p *Run) bool { return p.path == dir })
+		if e.IsDir() && !known && !strings.HasPrefix(e.Name(), ".") {
+			if p := newRun(dir); p.there() {
+				r.phases = append(r.phases, p)
+			}
+		}
+	}
+	for _, p := range r.phases {
+		news, _ := p.Poll() // a phase that is gone says so in its own snapshot
+		changed = changed || news
+	}
+	if changed {
+		slices.SortStableFunc(r.phases, func(a, b *Run) int { return a.firstSeen().Compare(b.firstSeen()) })
+	}
+	return changed, nil
+}
+
+// there reports whether the folder is a run directory.
+func (r *Run) there() bool {
+	for _, path := range []string{r.info.path, r.metrics.path} {
+		if _, err := regular.Stat(path); err == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// firstSeen is when the run began, as far as its files tell.
+func (r *Run) firstSeen() time.Time {
+	switch {
+	case len(r.machine) > 0:
+		return at(r.machine[0].begin())
+	case len(r.curve.rows) > 0 && r.curve.rows[0].time != 0:
+		return at(r.curve.rows[0].time)
+	case r.about != nil:
+		return r.about.At
+	}
+	return r.metrics.changed()
+}
+
+func (r *Run) readInfo(text []byte) error {
+	r.about = nil
+	if text == nil {
+		return nil
+	}
+	i, err := readInfo(text)
+	r.about = i
+	return err
+}
+
+func (r *Run) readSummary(text []byte) error {
+	r.result = nil
+	if text == nil {
+		return nil
+	}
+	var s summary
+	if err := json.Unmarshal(text, &s); err != nil {
+		return err
+	}
+	for _, t := range []*string{&s.System, &s.Preset, &s.Device, &s.Precision, &s.Peak} {
+		*t = Printable(*t)
+	}
+	r.result = &s
+	return nil
+}
+
+func (r *Run) addSample(raw []byte) {
+	var s Sample
+	if json.Unmarshal(raw, &s) != nil || s.Time == 0 {
+		return // the header, or damage
+	}
+	s.Doing = Doing(Printable(string(s.Doing)))
+	r.machine = append(r.machine, s)
+}
+
+func (r *Run) addLine(raw []byte) {
+	var l LogLine
+	if json.Unmarshal(raw, &l) != nil || l.Text == "" {
+		return
+	}
+	l.Text, l.Level = Printable(l.Text), cmp.Or(Level(Printable(string(l.Level))), LevelInfo)
+	if r.lines = append(r.lines, l); len(r.lines) > 2*maxLines {
+		r.lines = slices.Clone(r.lines[maxLines:])
+	}
+}
+
+// whole is a small file that is replaced as a whole.
+type whole struct {
+	path string
+	info fs.FileInfo
+}
+
+// poll gives the file's content to read where it is another than last time, nil where
+// it is gone.
+func (w *whole) poll(read func(text []byte) error) (changed bool, err error) {
+	info, err := regular.Stat(w.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		changed = w.info != nil
+		w.info = nil
+		if changed {
+			err = read(nil)
+			return true, err
+		}
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if w.info != nil && os.SameFile(w.info, info) && w.info.Size() == info.Size() && w.info.ModTime().Equal(info.ModTime()) {
+		return false, nil
+	}
+	text, err := regular.Read(w.path, regular.Text)
+	if err != nil {
+		return false, err
+	}
+	w.info = info
+	return true, read(text)
+}

@@ -1,0 +1,66 @@
+package monitor
+
+import (
+	"bytes"
+	"encoding/json"
+
+	"github.com/snug-ml/snug/train/rundir"
+)
+
+// SampleWriter writes the samples of a run. The file is added to, and written anew
+// after every 600 samples, thinned with age: it never holds more than 3360 of them,
+// 2 MiB. It is not safe for concurrent use.
+type SampleWriter struct {
+	file  *lineFile
+	tiers tiers
+	added int // since the file was written anew
+}
+
+// addedSamples are added before the file is written anew.
+const addedSamples = 600
+
+// NewSampleWriter goes on with the samples of the run in dir.
+func NewSampleWriter(dir *rundir.Dir) (*SampleWriter, error) {
+	w := &SampleWriter{}
+	var err error
+	w.file, err = openLines(dir, SamplesFile, func(raw []byte) {
+		var s Sample
+		if json.Unmarshal(raw, &s) == nil {
+			w.tiers.add(s)
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	return w, w.rewrite()
+}
+
+// Add writes a sample. After an error the next that succeeds brings what is missing.
+func (w *SampleWriter) Add(s Sample) error {
+	w.tiers.add(s)
+	if w.added++; w.added > addedSamples || !w.file.whole() {
+		return w.rewrite()
+	}
+	line, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	return w.file.add(line)
+}
+
+func (w *SampleWriter) rewrite() error {
+	var text bytes.Buffer
+	for _, s := range w.tiers.all() {
+		line, err := json.Marshal(s)
+		if err != nil {
+			return err
+		}
+		text.Write(line)
+		text.WriteByte('\n')
+	}
+	w.added = 0
+	return w.file.rewrite(text.Bytes())
+}
+
+// Close closes the file.
+func (w *SampleWriter) Close() error { return w.file.close() }

@@ -33,6 +33,14 @@ func LayerNorm(b *graph.Builder, name string, x *graph.Value, eps float64) (y *g
 	return y
 }
 
+// RMSNorm scales the rows of x to unit mean square, with weights "weight" in scope name.
+func RMSNorm(b *graph.Builder, name string, x *graph.Value, eps float64) (y *graph.Value) {
+	b.Scope(name, func() {
+		y = b.RMSNorm(x, b.Param("weight", graph.Ones(), x.Shape().Last()), eps)
+	})
+	return y
+}
+
 // Embedding is the table "weight" [rows, width] in scope name.
 func Embedding(b *graph.Builder, name string, rows, width int, init graph.Init) (table *graph.Value) {
 	b.Scope(name, func() { table = b.Param("weight", init, rows, width) })

@@ -11,7 +11,7 @@ import (
 	"github.com/snug-ml/snug/nn"
 )
 
-var causal = []string{"neox", "neox-old", "gpt2"}
+var causal = []string{"neox", "neox-old", "gpt2", "llama", "llama-biases", "qwen3"}
 
 // Text goes through the cache in pieces of 5, 4, 1, 1 and 1 tokens in two rows
 // at different places: the logits are those of the whole text at once.
@@ -260,10 +260,7 @@ func TestEmbeds(t *testing.T) {
 			r := arm(t, func(b *graph.Builder) {
 				ids := b.Input("ids", graph.T(graph.I32, batch, time))
 				b.Output("by_ids", f.Model.Hidden(b, Input{IDs: ids}))
-				table := "gpt_neox.embed_in.weight"
-				if name == "gpt2" {
-					table = "transformer.wte.weight"
-				}
+				table := f.family().embedding
 				embeds := b.Embedding(b.F.StateValue(table), ids)
 				b.Output("by_embeds", f.Model.Hidden(b, Input{Embeds: embeds}))
 			})

@@ -39,6 +39,8 @@ func (h Head) String() string {
 const (
 	typeNeoX    = "gpt_neox"
 	typeGPT2    = "gpt2"
+	typeLlama   = "llama"
+	typeQwen3   = "qwen3"
 	typeBERT    = "bert"
 	typeRoBERTa = "roberta"
 )
@@ -79,7 +81,7 @@ var families = [...]family{{
 	head:      []string{"lm_head."},
 	vocab:     []string{"transformer.wte.weight", "lm_head.weight"},
 	embedding: "transformer.wte.weight", tied: []string{"lm_head.weight"},
-}, {
+}, llamaFamily(typeLlama, "Llama"), llamaFamily(typeQwen3, "Qwen3"), {
 	kind: typeBERT, base: "bert",
 	heads: map[Head]string{HeadNone: "BertModel", HeadMasked: "BertForMaskedLM",
 		HeadClassifier: "BertForSequenceClassification"},
@@ -98,6 +100,17 @@ var families = [...]family{{
 	embedding: "roberta.embeddings.word_embeddings.weight", tied: []string{"lm_head.decoder.weight"},
 	twin: map[string]string{"lm_head.decoder.bias": "lm_head.bias"},
 }}
+
+func llamaFamily(kind, class string) family {
+	return family{
+		kind: kind, base: "model",
+		heads:     map[Head]string{HeadNone: class + "Model", HeadCausal: class + "ForCausalLM"},
+		buffers:   []string{"rotary_emb.inv_freq"},
+		head:      []string{"lm_head."},
+		vocab:     []string{"model.embed_tokens.weight", "lm_head.weight"},
+		embedding: "model.embed_tokens.weight", tied: []string{"lm_head.weight"},
+	}
+}
 
 // Config is what a model folder says of itself.
 type Config struct {
@@ -122,6 +135,11 @@ func (c *Config) family() *family {
 		kind = typeNeoX
 	case GPT2:
 		kind = typeGPT2
+	case Llama:
+		kind = typeLlama
+		if m.QKNorm {
+			kind = typeQwen3
+		}
 	case BERT:
 		kind = typeBERT
 		if m.RoBERTa {
@@ -151,7 +169,7 @@ func (c *Config) Check() error {
 	}
 	f := c.family()
 	if f == nil {
-		return fmt.Errorf("%T is no model of Hugging Face folders: want NeoX, GPT2 or BERT", c.Model)
+		return fmt.Errorf("%T is no model of Hugging Face folders: want NeoX, GPT2, Llama or BERT", c.Model)
 	}
 	if f.heads[c.Head] == "" {
 		return fmt.Errorf("a %s model has no head for %s here", f.kind, c.Head)
@@ -245,12 +263,14 @@ func ParseConfig(text []byte) (*Config, error) {
 		c.Model = k.neox()
 	case typeGPT2:
 		c.Model = k.gpt2()
+	case typeLlama, typeQwen3:
+		c.Model = k.llama(kind == typeQwen3)
 	case typeBERT, typeRoBERTa:
 		c.Model = k.bert(kind == typeRoBERTa)
 	case "":
-		k.fail("model_type is missing: want gpt_neox, gpt2, bert or roberta")
+		k.fail("model_type is missing: want gpt_neox, gpt2, llama, qwen3, bert or roberta")
 	default:
-		k.fail("model_type %q is not supported: gpt_neox, gpt2, bert and roberta are", kind)
+		k.fail("model_type %q is not supported: gpt_neox, gpt2, llama, qwen3, bert and roberta are", kind)
 	}
 	if k.err == nil {
 		c.head(k)

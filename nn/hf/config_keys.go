@@ -12,7 +12,9 @@ import (
 type keys struct {
 	all  map[string]json.RawMessage
 	used map[string]bool
-	err  error
+	// checked are keys of settled that the model does not read.
+	checked []string
+	err     error
 }
 
 func (k *keys) fail(format string, args ...any) {
@@ -206,6 +208,9 @@ var settled = map[string][]string{
 	"is_encoder_decoder":              {"false"},
 	"add_cross_attention":             {"false"},
 	"position_embedding_type":         {`"absolute"`},
+	"partial_rotary_factor":           {"1", "1.0"},
+	"rope_interleaved":                {"false"},
+	"use_sliding_window":              {"false"},
 	"attention_bias":                  {"true"},
 	"rope_scaling":                    {},
 	"scale_attn_weights":              {"true"},
@@ -219,6 +224,10 @@ var settled = map[string][]string{
 // refuse reports settings that are not supported.
 func (k *keys) refuse() {
 	for _, name := range slices.Sorted(maps.Keys(settled)) {
+		if k.used[name] {
+			continue // the model reads it
+		}
+		k.checked = append(k.checked, name)
 		raw, ok := k.take(name)
 		if ok && !slices.Contains(settled[name], string(raw)) {
 			want := "leaving it out"
@@ -240,6 +249,8 @@ var harmless = []string{
 	"sep_token_id", "summary_activation", "summary_first_dropout", "summary_proj_to_labels", "summary_type",
 	"summary_use_proj", "task_specific_params", "tokenizer_class", "torchscript", "use_bfloat16", "use_cache",
 	"vocab_size_multiple", "xla_device",
+	// Llama and Qwen3: how sums are cut, and windows that use_sliding_window turns on.
+	"is_llama_config", "max_window_layers", "pretraining_tp", "sliding_window",
 	// NeoX has a dropout for a head that is not supported here.
 	"classifier_dropout",
 	// A folder is read as it is stored, whatever these say.
@@ -252,7 +263,7 @@ var notKept = []string{"dtype", "torch_dtype", "transformers_version", "_name_or
 // keep sorts out the keys that nothing has read.
 func (k *keys) keep(c *Config) {
 	for _, name := range slices.Sorted(maps.Keys(k.all)) {
-		_, checked := settled[name]
+		checked := slices.Contains(k.checked, name)
 		if k.used[name] && !checked || slices.Contains(notKept, name) {
 			continue
 		}

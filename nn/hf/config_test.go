@@ -20,6 +20,12 @@ func TestReadConfig(t *testing.T) {
 			Activation: "gelu_new", Eps: 1e-5, InitStd: .2}, Head: HeadCausal, BOS: 0, EOS: 2, Pad: -1},
 		"gpt2": {Model: GPT2{Vocab: 150, D: 32, Layers: 2, Heads: 4, FF: 128, MaxPositions: 32, Activation: "gelu_new", Eps: 1e-5,
 			InitStd: .2, EmbedDropout: .1, Dropout: .1, AttentionDropout: .1}, Head: HeadCausal, BOS: 2, EOS: 2, Pad: -1},
+		"llama": {Model: Llama{Vocab: 150, D: 32, Layers: 2, FF: 48, Heads: 4, KVHeads: 2, HeadSize: 8, MaxPositions: 32,
+			Rope:       Rope{Base: 500000, Kind: RopeLlama3, Factor: 4, Original: 8, LowFreq: 1, HighFreq: 4},
+			Activation: "silu", Eps: 1e-6, InitStd: .2}, Head: HeadCausal, BOS: 1, EOS: 2, Pad: -1},
+		"qwen3": {Model: Llama{Vocab: 150, D: 32, Layers: 2, FF: 48, Heads: 4, KVHeads: 2, HeadSize: 16, MaxPositions: 32,
+			Rope: Rope{Base: 1e6, Kind: RopeDefault}, Activation: "silu", Eps: 1e-6, QKNorm: true, Tied: true, InitStd: .2},
+			Head: HeadCausal, BOS: -1, EOS: -1, Pad: -1},
 		"roberta-classifier": {Model: BERT{RoBERTa: true, Vocab: 150, D: 32, Layers: 2, Heads: 4, FF: 64, MaxPositions: 34, Types: 1,
 			Pad: 1, Activation: "gelu", Eps: 1e-5, Labels: 3, InitStd: .2, Dropout: .1, AttentionDropout: .1, ClassifierDropout: .1},
 			Head: HeadClassifier, Labels: []string{"clean", "offensive", "unsure"}, BOS: 0, EOS: 2, Pad: 1},
@@ -65,7 +71,7 @@ func changed(t testing.TB, folder string, keys map[string]string) []byte {
 
 func TestConfigRefusals(t *testing.T) {
 	for _, c := range []struct{ folder, key, value, want string }{
-		{"neox", "model_type", `"llama"`, `model_type "llama" is not supported: gpt_neox, gpt2, bert and roberta are`},
+		{"neox", "model_type", `"mamba"`, `model_type "mamba" is not supported: gpt_neox, gpt2, llama, qwen3, bert and roberta are`},
 		{"neox", "model_type", "", "model_type is missing"},
 		{"neox", "hidden_size", "", "hidden_size is missing"},
 		{"neox", "hidden_size", "33", "width 33 does not divide into 2 heads"},

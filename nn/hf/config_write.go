@@ -70,6 +70,8 @@ func (c *Config) sizes() map[string]any {
 			"layer_norm_epsilon": m.Eps, "tie_word_embeddings": !m.Untied, "initializer_range": m.InitStd,
 			"embd_pdrop": m.EmbedDropout, "resid_pdrop": m.Dropout, "attn_pdrop": m.AttentionDropout,
 		}
+	case Llama:
+		return m.keys()
 	case BERT:
 		return map[string]any{
 			"vocab_size": m.Vocab, "hidden_size": m.D, "num_hidden_layers": m.Layers, "num_attention_heads": m.Heads,

@@ -1,6 +1,6 @@
 // Package hf builds the model architectures whose weights people keep in
 // Hugging Face model folders (config.json, safetensors or pytorch_model.bin, tokenizer): GPT-NeoX,
-// GPT-2, BERT and RoBERTa (of which PhoBERT is one).
+// GPT-2, Llama, Qwen3, BERT and RoBERTa (of which PhoBERT is one).
 //
 // It promises:
 //
@@ -14,7 +14,7 @@
 //     [Report] saying so by name; what was not allowed is an error that names
 //     all of them.
 //
-// A model is a struct of sizes ([NeoX], [GPT2], [BERT]) whose methods add to a
+// A model is a struct of sizes ([NeoX], [GPT2], [Llama], [BERT]) whose methods add to a
 // graph. How it is used there (training, padding, generation on a cache, frozen
 // weights, adapters) is its [Input].
 package hf

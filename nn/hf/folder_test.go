@@ -13,7 +13,7 @@ import (
 )
 
 var folders = []string{
-	"neox", "neox-old", "neox-sharded", "gpt2", "bert", "bert-classifier", "bert-masked",
+	"neox", "neox-old", "neox-sharded", "gpt2", "llama", "llama-biases", "qwen3", "bert", "bert-classifier", "bert-masked",
 	"roberta", "roberta-classifier", "roberta-masked",
 }
 

@@ -63,8 +63,12 @@ func (in Input) freeze(b *graph.Builder, weight string) {
 
 // linear is [nn.Linear] with bias, frozen and adapted as in says.
 func (in Input) linear(b *graph.Builder, name string, x *graph.Value, out int, init graph.Init) *graph.Value {
-	y := nn.Linear(b, name, x, out, true, init)
-	return in.adapt(b, name, x, y)
+	return in.project(b, name, x, out, true, init)
+}
+
+// project is linear with bias or without.
+func (in Input) project(b *graph.Builder, name string, x *graph.Value, out int, bias bool, init graph.Init) *graph.Value {
+	return in.adapt(b, name, x, nn.Linear(b, name, x, out, bias, init))
 }
 
 // abreast are linear layers over the same x as one matmul, their results side
@@ -115,6 +119,21 @@ func (in Input) norm(b *graph.Builder, name string, x *graph.Value, eps float64)
 	in.freeze(b, name+".weight")
 	in.freeze(b, name+".bias")
 	return y
+}
+
+func (in Input) rmsNorm(b *graph.Builder, name string, x *graph.Value, eps float64) *graph.Value {
+	y := nn.RMSNorm(b, name, x, eps)
+	in.freeze(b, name+".weight")
+	return y
+}
+
+// rotaryState is the table of all positions of a cache, which is made once, not for
+// each token.
+func rotaryState(b *graph.Builder, c *nn.KVCache, table graph.RotaryTable) *graph.Value {
+	return b.State(&graph.State{
+		Name: "rotary_table", Type: graph.T(graph.F32, c.Positions, table.Dims), Role: graph.CacheRole,
+		Init: graph.Init{Kind: graph.InitRotary, A: table.Base, Scaling: table.Scaling},
+	})
 }
 
 func (in Input) table(b *graph.Builder, name string, rows, width int, init graph.Init) *graph.Value {

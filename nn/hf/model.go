@@ -15,7 +15,7 @@ func blockSizes(layers, d, ff int) float64 {
 	return 4*size.Float(layers, d, d) + 2*size.Float(layers, d, ff)
 }
 
-// Model is one of the architectures: [NeoX], [GPT2] or [BERT].
+// Model is one of the architectures: [NeoX], [GPT2], [Llama] or [BERT].
 type Model interface {
 	// Check reports sizes that make no model.
 	Check() error
@@ -28,7 +28,7 @@ type Model interface {
 	Hidden(b *graph.Builder, in Input) *graph.Value
 }
 
-// Causal is a model that predicts the next token: [NeoX] or [GPT2].
+// Causal is a model that predicts the next token: [NeoX], [GPT2] or [Llama].
 type Causal interface {
 	Model
 	// Output is the output layer's weight [Vocab, D], for the function that
@@ -50,6 +50,16 @@ const (
 )
 
 func checkSizes(vocab, d, layers, heads, ff, positions int) error {
+	if err := checkExtents(vocab, d, layers, heads, ff, positions); err != nil {
+		return err
+	}
+	if d%heads != 0 {
+		return wrong("n_heads", "width %d does not divide into %d heads", d, heads)
+	}
+	return nil
+}
+
+func checkExtents(vocab, d, layers, heads, ff, positions int) error {
 	for _, s := range []struct {
 		key, name string
 		n, top    int
@@ -60,9 +70,6 @@ func checkSizes(vocab, d, layers, heads, ff, positions int) error {
 		if s.n < 1 || s.n > s.top {
 			return wrong(s.key, "the %s is %d, want 1 to %d", s.name, s.n, s.top)
 		}
-	}
-	if d%heads != 0 {
-		return wrong("n_heads", "width %d does not divide into %d heads", d, heads)
 	}
 	return nil
 }

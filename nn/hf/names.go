@@ -83,6 +83,8 @@ func (c *Config) tied() bool {
 	switch m := c.Model.(type) {
 	case NeoX:
 		return m.Tied
+	case Llama:
+		return m.Tied
 	case GPT2:
 		return !m.Untied
 	case BERT:

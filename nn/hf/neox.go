@@ -114,11 +114,7 @@ func (m NeoX) attention(b *graph.Builder, in Input, h *graph.Value) *graph.Value
 	rot := graph.Rotary{Heads: m.Heads, Dims: m.RotaryDims(), Layout: graph.PackedHeads}
 	if c := in.Cache; c != nil {
 		rot.Offset = true
-		// The table of all positions is made once, not for each token.
-		table := b.State(&graph.State{
-			Name: "rotary_table", Type: graph.T(graph.F32, c.Positions, rot.Dims), Role: graph.CacheRole,
-			Init: graph.Init{Kind: graph.InitRotary, A: m.RotaryBase},
-		})
+		table := rotaryState(b, c, graph.RotaryTable{Dims: rot.Dims, Base: m.RotaryBase})
 		qkv = b.Rotary(rot, qkv, table, c.At)
 	} else {
 		qkv = b.Rotary(rot, qkv, b.RotaryTable(h.Shape()[1], rot.Dims, m.RotaryBase))

@@ -62,7 +62,7 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 		return nil, err
 	}
 	if l := net.Language; l != nil && l.Model != nil && l.Folder == "" {
-		return nil, fmt.Errorf("model.language.frozen: a model that is not trained needs weights: set model.language.path to a GPT-NeoX or GPT-2 folder, or train one with model.language.frozen false")
+		return nil, fmt.Errorf("model.language.frozen: a model that is not trained needs weights: set model.language.path to a GPT-NeoX, GPT-2, Llama or Qwen3 folder, or train one with model.language.frozen false")
 	}
 	if s := net.Senses; s != nil && s.Frozen && s.Folder == "" {
 		return nil, fmt.Errorf("model.image.frozen: an encoder that is not trained needs weights: set model.image.path to a CLIP folder, or train one with model.image.frozen false")

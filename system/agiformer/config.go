@@ -54,7 +54,7 @@ type Model struct {
 
 // LanguageModel is the section "model.language".
 type LanguageModel struct {
-	Path    string `key:"path" help:"GPT-NeoX or GPT-2 folder in Hugging Face layout, which then decides the sizes; empty: a transformer of the sizes below"`
+	Path    string `key:"path" help:"GPT-NeoX, GPT-2, Llama or Qwen3 folder in Hugging Face layout, which then decides the sizes; empty: a transformer of the sizes below"`
 	Frozen  bool   `key:"frozen" help:"keep the folder's weights unchanged; without a folder, for plans only"`
 	DModel  int    `key:"d_model" min:"2" of:"width" help:"its width"`
 	NLayers int    `key:"n_layers" min:"0" of:"layers" help:"its layers"`
@@ -256,8 +256,10 @@ func (l *Language) size(m *LanguageModel, positions int) error {
 			l.Model, l.Width = net, net.D
 		case hf.GPT2:
 			l.Model, l.Width = net, net.D
+		case hf.Llama:
+			l.Model, l.Width = net, net.D
 		default:
-			return fmt.Errorf("model.language.path: %s holds no GPT-NeoX or GPT-2", m.Path)
+			return fmt.Errorf("model.language.path: %s holds no GPT-NeoX, GPT-2, Llama or Qwen3", m.Path)
 		}
 		if n := l.Model.Positions(); n < positions {
 			return fmt.Errorf("model.language.path: the model of %s has %d positions, model.max_seq_len is %d", m.Path, n, positions)

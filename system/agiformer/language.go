@@ -20,7 +20,7 @@ type Language struct {
 	// Width, Layers, Heads and FF are those of a transformer that is trained with
 	// the rest, where there is no Model.
 	Width, Layers, Heads, FF int
-	// Model, when set, is a GPT-NeoX or GPT-2, and Folder where its weights lie
+	// Model, when set, is a GPT-NeoX, GPT-2, Llama or Qwen3, and Folder where its weights lie
 	// (empty: only its sizes are known, which is enough to plan).
 	Model  hf.Causal
 	Folder string
@@ -100,8 +100,11 @@ func loadFolder(r *engine.Executable, dir, scope, base string) (err error) {
 
 // base is the scope of a model's weights.
 func (l *Language) base() string {
-	if _, ok := l.Model.(hf.GPT2); ok {
+	switch l.Model.(type) {
+	case hf.GPT2:
 		return "transformer"
+	case hf.Llama:
+		return "model"
 	}
 	return "gpt_neox"
 }

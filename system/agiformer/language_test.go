@@ -27,7 +27,7 @@ func withFolder(t *testing.T, name string, frozen bool) Net {
 // A folder's model is loaded once for all layers. Frozen it stays as it is while
 // all else learns through it; else it learns too. Neither sees what comes later.
 func TestLanguageFolder(t *testing.T) {
-	for _, folder := range []string{"neox", "neox-sharded", "gpt2"} {
+	for _, folder := range []string{"neox", "neox-sharded", "gpt2", "llama", "llama-biases", "qwen3"} {
 		for _, frozen := range []bool{true, false} {
 			n := withFolder(t, folder, frozen)
 			const batch, time = 4, 20
@@ -131,7 +131,7 @@ func TestLanguageRefusals(t *testing.T) {
 		positions int
 		want      string
 	}{
-		{"../../nn/hf/testdata/bert", 8, "holds no GPT-NeoX or GPT-2"},
+		{"../../nn/hf/testdata/bert", 8, "holds no GPT-NeoX, GPT-2, Llama or Qwen3"},
 		{"../../nn/hf/testdata/gpt2", 4000, "positions"},
 		{"testdata", 8, "no model folder"},
 	} {

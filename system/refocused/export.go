@@ -12,7 +12,7 @@ import (
 )
 
 // export writes a checkpoint as a model folder that transformers loads as
-// GPTNeoXForCausalLM, with its tokenizer.
+// GPTNeoXForCausalLM, LlamaForCausalLM or Qwen3ForCausalLM, with its tokenizer.
 func export(c *config.Config, dir, to string) (files []string, err error) {
 	t, err := token.LoadFolder(dir)
 	if err != nil {
@@ -23,7 +23,7 @@ func export(c *config.Config, dir, to string) (files []string, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, w.Close()) }()
-	model := hf.Config{Model: neox(c), Head: hf.HeadCausal, BOS: special(t, token.BOS), EOS: special(t, token.EOS), Pad: special(t, token.PAD)}
+	model := hf.Config{Model: networkOf(c), Head: hf.HeadCausal, BOS: special(t, token.BOS), EOS: special(t, token.EOS), Pad: special(t, token.PAD)}
 	return hf.Export(to, &model, w, hf.ExportOptions{TokenizerFrom: dir})
 }
 

@@ -7,7 +7,6 @@ import (
 	"github.com/snug-ml/snug/data/token"
 	"github.com/snug-ml/snug/engine/graph"
 	"github.com/snug-ml/snug/inference"
-	"github.com/snug-ml/snug/nn/hf"
 	"github.com/snug-ml/snug/train/checkpoint"
 )
 
@@ -17,16 +16,10 @@ func language(c *config.Config, dir string) (*inference.Language, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &inference.Language{Cached: net{neox(c)}, Tokenizer: t, Weights: filepath.Join(dir, checkpoint.WeightsFile)}
+	l := &inference.Language{Cached: networkOf(c), Tokenizer: t, Weights: filepath.Join(dir, checkpoint.WeightsFile)}
 	// A model trained in bf16 has multiplied by rounded weights all along.
 	if c.Training.MixedPrecision == "bf16" {
 		l.Store = graph.BF16
 	}
 	return l, nil
 }
-
-// net is a NeoX to write with.
-type net struct{ hf.NeoX }
-
-// Positions implements inference.Cached.
-func (n net) Positions() int { return n.MaxPositions }

@@ -1,5 +1,5 @@
-// Package refocused is the system "refocused": GPT-NeoX causal language models
-// trained from raw text.
+// Package refocused is the system "refocused": causal language models (GPT-NeoX, Llama,
+// Qwen3) trained from raw text.
 package refocused
 
 import (
@@ -20,36 +20,61 @@ import (
 
 // Model is the section "model" of the configuration.
 type Model struct {
-	Folder           string  `key:"folder" help:"GPT-NeoX model folder to start from (config.json, weights, tokenizer), which decides the sizes; empty: from scratch"`
+	Folder           string  `key:"folder" help:"model folder to start from (config.json, weights, tokenizer; gpt_neox, llama or qwen3), which decides the architecture and the sizes; empty: from scratch"`
+	Architecture     string  `key:"architecture" enum:"gpt_neox,llama,qwen3" help:"kind of the blocks; llama and qwen3 have RMS norms and a gated feed-forward layer, qwen3 also norms each head"`
 	DModel           int     `key:"d_model" min:"1" of:"width" help:"width of the residual stream"`
 	NLayers          int     `key:"n_layers" min:"1" of:"layers" help:"blocks"`
 	NHeads           int     `key:"n_heads" min:"1" of:"heads" help:"attention heads"`
+	NKVHeads         int     `key:"n_kv_heads" min:"0" of:"heads" help:"heads of keys and values, which divide model.n_heads (llama, qwen3); 0: as many"`
+	HeadDim          int     `key:"head_dim" min:"0" of:"width" help:"dimensions of a head (llama, qwen3); 0: model.d_model / model.n_heads"`
 	DFF              int     `key:"d_ff" min:"1" of:"width" help:"width of the feed-forward layer"`
 	VocabSize        int     `key:"vocab_size" min:"0" of:"vocabulary" help:"tokens; 0: those of model.folder, or data.tokenizer.vocab_size; any other number adds rows to the folder's table or drops its last ones"`
 	MaxSeqLen        int     `key:"max_seq_len" min:"1" of:"positions" help:"positions"`
-	RotaryPct        float64 `key:"rotary_pct" min:"0" max:"1" help:"share of a head that is rotated"`
+	RotaryPct        float64 `key:"rotary_pct" min:"0" max:"1" help:"share of a head that is rotated (gpt_neox)"`
 	RotaryBase       float64 `key:"rotary_base" above:"0" help:"base of the rotary angles"`
-	ParallelResidual bool    `key:"parallel_residual" help:"attention and feed-forward read the same input"`
-	Activation       string  `key:"activation" enum:"gelu,gelu_tanh" help:"activation of the feed-forward layer"`
+	Rope             Rope    `key:"rope" help:"how rotary angles are stretched for longer texts (llama, qwen3)"`
+	ParallelResidual bool    `key:"parallel_residual" help:"attention and feed-forward read the same input (gpt_neox)"`
+	AttentionBias    bool    `key:"attention_bias" help:"biases in the linear layers of attention (llama, qwen3)"`
+	MLPBias          bool    `key:"mlp_bias" help:"biases in the feed-forward layers (llama)"`
+	Activation       string  `key:"activation" enum:"gelu,gelu_tanh,silu" help:"activation of the feed-forward layer; of its gate (llama, qwen3), where silu is the default"`
 	Dropout          float64 `key:"dropout" min:"0" below:"1" help:"share of activations dropped"`
 	AttentionDropout float64 `key:"attention_dropout" min:"0" below:"1" help:"share of attention weights dropped"`
-	LayerNormEps     float64 `key:"layer_norm_eps" above:"0" help:"epsilon added to the variance"`
+	LayerNormEps     float64 `key:"layer_norm_eps" above:"0" help:"epsilon added to the variance, or to the mean square of an RMS norm"`
 	TieEmbeddings    bool    `key:"tie_embeddings" help:"the output matrix is the embedding"`
 	InitStd          float64 `key:"init_std" above:"0" help:"standard deviation of the initial weights"`
+}
+
+// Rope is the section "model.rope"; see [hf.Rope].
+type Rope struct {
+	Type      string  `key:"type" enum:"default,linear,dynamic,llama3,yarn" help:"how, as rope_scaling of config.json names it; default: not at all"`
+	Factor    float64 `key:"factor" min:"0" help:"what slow frequencies are divided by"`
+	Original  int     `key:"original_max_seq_len" min:"0" of:"positions" help:"positions before they were stretched (llama3, yarn)"`
+	LowFreq   float64 `key:"low_freq_factor" min:"0" help:"turns in the original positions below which a frequency is divided (llama3)"`
+	HighFreq  float64 `key:"high_freq_factor" min:"0" help:"turns in the original positions above which a frequency stays (llama3)"`
+	BetaFast  float64 `key:"beta_fast" min:"0" help:"turns in the original positions above which a frequency stays (yarn)"`
+	BetaSlow  float64 `key:"beta_slow" min:"0" help:"turns in the original positions below which a frequency is divided (yarn)"`
+	Attention float64 `key:"attention_factor" min:"0" help:"what cos and sin are multiplied by (yarn); 0: by model.rope.factor"`
+	MScale    float64 `key:"mscale" min:"0" help:"scale of that factor (yarn); 0: 1"`
+	MScaleAll float64 `key:"mscale_all_dim" min:"0" help:"scale of what it is divided by (yarn); 0: it is not"`
+	Truncate  bool    `key:"truncate" help:"the range of pairs begins and ends with a whole one (yarn)"`
+}
+
+var defaults = Model{
+	Architecture: gptNeoX, DModel: 256, NLayers: 4, NHeads: 4, DFF: 1024, MaxSeqLen: 256, RotaryPct: 0.25, RotaryBase: 10000,
+	ParallelResidual: true, Activation: "gelu", LayerNormEps: 1e-5, InitStd: 0.02,
+	Rope: Rope{Type: hf.RopeDefault, LowFreq: 1, HighFreq: 4, BetaFast: 32, BetaSlow: 1, Truncate: true},
 }
 
 // System is the system as the command line knows it.
 var System = system.System{
 	Config: config.System{
 		Name: "refocused",
-		Help: "GPT-NeoX causal language model, trained from raw text",
+		Help: "GPT-NeoX, Llama or Qwen3 causal language model, trained from raw text",
 		Sections: func() []config.Section {
-			return []config.Section{{Name: "model", Values: &Model{
-				DModel: 256, NLayers: 4, NHeads: 4, DFF: 1024, MaxSeqLen: 256, RotaryPct: 0.25, RotaryBase: 10000,
-				ParallelResidual: true, Activation: "gelu", LayerNormEps: 1e-5, InitStd: 0.02,
-			}}}
+			m := defaults
+			return []config.Section{{Name: "model", Values: &m}}
 		},
-		Resolve: fromFolder,
+		Resolve: resolve,
 		Check:   check,
 	},
 	Describe: describe,
@@ -66,28 +91,18 @@ func check(c *config.Config, r *config.Report) {
 	if m.Folder == "" && c.Data.Tokenizer.Path == "" && m.VocabSize < c.Data.Tokenizer.VocabSize {
 		r.Error("model.vocab_size", "%d is smaller than data.tokenizer.vocab_size (%d): the model could not take every token", m.VocabSize, c.Data.Tokenizer.VocabSize)
 	}
-	if err := neox(c).Check(); err != nil {
+	foreign(m, r)
+	if err := networkOf(c).Check(); err != nil {
 		r.Error(hf.KeyOf("model", err), "%v", err)
 	}
 }
 
-// neox is the configured architecture.
-func neox(c *config.Config) hf.NeoX {
-	m := config.Of[Model](c)
-	return hf.NeoX{
-		Vocab: m.VocabSize, D: m.DModel, Layers: m.NLayers, Heads: m.NHeads, FF: m.DFF, MaxPositions: m.MaxSeqLen,
-		RotaryPct: m.RotaryPct, RotaryBase: m.RotaryBase, Parallel: m.ParallelResidual, Activation: m.Activation,
-		Eps: m.LayerNormEps, Tied: m.TieEmbeddings, InitStd: m.InitStd,
-		Dropout: m.Dropout, AttentionDropout: m.AttentionDropout, Seed: c.Training.Seed,
-	}
-}
-
 func describe(c *config.Config) (*system.Model, error) {
-	net := neox(c)
+	m, net := config.Of[Model](c), networkOf(c)
 	t, length := &c.Training, c.Data.SeqLen
 	return &system.Model{
 		Shape: system.Shape{MicroBatch: t.BatchSize, Accumulation: t.GradientAccumulationSteps, CEChunk: t.CEChunk},
-		Unit:  "tokens", UnitsPerRow: int64(length), Classes: net.Vocab,
+		Unit:  "tokens", UnitsPerRow: int64(length), Classes: m.VocabSize,
 		Training: func(s system.Shape) engine.Training {
 			tr := system.Training(c, s)
 			tr.Eval = c.Data.HeldOutFraction > 0
@@ -96,25 +111,25 @@ func describe(c *config.Config) (*system.Model, error) {
 			}
 			return tr
 		},
-		Width: net.D, Least: least(net, length),
+		Width: m.DModel, Least: least(net, m.DModel, length),
 		Summary: map[string]any{
-			"architecture": "gpt_neox", "d_model": net.D, "n_layers": net.Layers, "n_heads": net.Heads,
-			"d_ff": net.FF, "vocab_size": net.Vocab, "max_seq_len": net.MaxPositions,
+			"architecture": m.Architecture, "d_model": m.DModel, "n_layers": m.NLayers, "n_heads": m.NHeads,
+			"d_ff": m.DFF, "vocab_size": m.VocabSize, "max_seq_len": m.MaxSeqLen,
 		},
 	}, nil
 }
 
 // least is what training needs at the least; see [plan.Least].
-func least(net hf.NeoX, length int) plan.Least {
+func least(net network, width, length int) plan.Least {
 	tables, blocks := net.Sizes()
 	return plan.Least{
 		{Of: plan.Trained, Count: tables, Keys: "model.vocab_size or model.d_model"},
 		{Of: plan.Trained, Count: blocks, Keys: "model.n_layers, model.d_model or model.d_ff"},
-		plan.Tokens(length, net.D),
+		plan.Tokens(length, width),
 	}
 }
 
-func objective(b *graph.Builder, net hf.NeoX, s system.Shape, length int, segments, training bool) engine.Objective {
+func objective(b *graph.Builder, net network, s system.Shape, length int, segments, training bool) engine.Objective {
 	n := s.MicroBatch * length
 	in := hf.Input{IDs: b.Input(corpus.InputIDs, graph.T(graph.I32, s.MicroBatch, length)), Train: training}
 	if segments {
@@ -124,7 +139,7 @@ func objective(b *graph.Builder, net hf.NeoX, s system.Shape, length int, segmen
 	w := net.Output(b)
 	var loss *graph.Value
 	b.Scope("loss", func() {
-		loss = b.LinearCrossEntropy(b.Reshape(h, n, net.D), w,
+		loss = b.LinearCrossEntropy(b.Reshape(h, n, -1), w,
 			b.Input(corpus.InputLabels, graph.T(graph.I32, n)), b.Input(corpus.InputWeights, graph.T(graph.F32, n)), s.CEChunk)
 	})
 	return engine.Objective{Sum: loss}
@@ -141,9 +156,8 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 	if err != nil {
 		return nil, err
 	}
-	net := neox(c)
-	if v := text.Tokenizer.VocabSize(); v > net.Vocab {
-		return nil, errors.Join(fmt.Errorf("the tokenizer has %d tokens, the model takes %d: set model.vocab_size to %d", v, net.Vocab, v), text.Close())
+	if v, takes := text.Tokenizer.VocabSize(), config.Of[Model](c).VocabSize; v > takes {
+		return nil, errors.Join(fmt.Errorf("the tokenizer has %d tokens, the model takes %d: set model.vocab_size to %d", v, takes, v), text.Close())
 	}
 	feed, err := text.Loader(data.LoaderOptions{
 		MicroBatches: m.Shape.Accumulation, BatchSize: m.Shape.MicroBatch, Segments: c.Data.SegmentMask,

@@ -30,6 +30,16 @@ BERT = dict(ENCODER, max_position_embeddings=32)
 ROBERTA = dict(ENCODER, max_position_embeddings=34, type_vocab_size=1, pad_token_id=1, bos_token_id=0, eos_token_id=2, layer_norm_eps=1e-5)
 GPT2 = dict(vocab_size=VOCAB, n_positions=32, n_embd=32, n_layer=2, n_head=4, initializer_range=0.2,
             bos_token_id=2, eos_token_id=2)
+LLAMA = dict(vocab_size=VOCAB, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, intermediate_size=48,
+             max_position_embeddings=32, initializer_range=0.2)
+LLAMA3 = {"rope_type": "llama3", "rope_theta": 500000.0, "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8}
+YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 8}
+ROPES = {
+    "default": {"rope_type": "default", "rope_theta": 1e6}, "linear": {"rope_type": "linear", "rope_theta": 10000.0, "factor": 2.5},
+    "dynamic": {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 3.0}, "llama3": dict(LLAMA3, original_max_position_embeddings=20),
+    "yarn": dict(YARN, beta_fast=8.0, beta_slow=0.5), "yarn-exact": dict(YARN, truncate=False, attention_factor=0.75),
+    "yarn-mscale": dict(YARN, original_max_position_embeddings=1000, mscale=0.7, mscale_all_dim=1.2),
+}
 
 
 def perturb(model):
@@ -130,6 +140,52 @@ def curve(target):
               target / "curve.safetensors")
 
 
+def causal_curve(target):
+    """Trains a language model, dropout off, and writes the texts with each update's loss and gradient norm beside it.
+
+    Every id but the first is the one before it times 7 plus 3 or, one time in five, plus 4.
+    """
+    model = hf.AutoModelForCausalLM.from_pretrained(target).eval()
+    rng = np.random.default_rng(5)
+    ids = np.empty((UPDATES, BATCH, TIME), np.int64)
+    ids[:, :, 0] = rng.integers(VOCAB, size=(UPDATES, BATCH))
+    for t in range(1, TIME):
+        ids[:, :, t] = (ids[:, :, t - 1] * 7 + 3 + (rng.random((UPDATES, BATCH)) < 0.2)) % VOCAB
+    matrices = [p for p in model.parameters() if p.ndim > 1]
+    vectors = [p for p in model.parameters() if p.ndim == 1]
+    optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": 0.01}, {"params": vectors, "weight_decay": 0.0}],
+                                  lr=1e-3, betas=(0.9, 0.999), eps=1e-8)
+    losses, norms = [], []
+    for update in range(UPDATES):
+        text = torch.from_numpy(ids[update])
+        logits = model(text[:, :-1]).logits
+        loss = F.cross_entropy(logits.flatten(0, 1), text[:, 1:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        losses.append(loss.item())
+        norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0).item())
+        optimizer.step()
+    print(f"{target.name}: loss {losses[0]:.4f} -> {losses[-1]:.4f}, gradient norm {min(norms):.2f}-{max(norms):.2f}")
+    save_file({"ids": torch.from_numpy(ids).int(), "loss": torch.tensor(losses), "gradient_norm": torch.tensor(norms)},
+              target / "curve.safetensors")
+
+
+def ropes(folder):
+    """Writes the config.json of a Llama for each kind of rotary positions, and rope.safetensors with their cos and sin."""
+    target = folder / "rope"
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir()
+    tables = {}
+    for name, rope in ROPES.items():
+        config = hf.LlamaConfig(**dict(LLAMA, max_position_embeddings=64, head_dim=16), rope_parameters=dict(rope), architectures=["LlamaForCausalLM"])
+        (target / f"{name}.json").write_text(json.dumps(config.to_dict(), indent=1) + "\n")
+        turn = hf.models.llama.modeling_llama.LlamaRotaryEmbedding(config)
+        with torch.no_grad():
+            cos, sin = turn(torch.zeros(1), torch.arange(64)[None])
+        tables[name] = torch.cat((cos[0, :, :8], sin[0, :, :8]), -1)
+    save_file({k: v.contiguous() for k, v in tables.items()}, target / "rope.safetensors")
+
+
 def main():
     folder = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else DEFAULT
     folder.mkdir(parents=True, exist_ok=True)
@@ -148,6 +204,12 @@ def main():
     make(folder, "roberta", hf.RobertaModel(hf.RobertaConfig(**ROBERTA)), "encoder")
     curve(make(folder, "roberta-classifier", hf.RobertaForSequenceClassification(hf.RobertaConfig(**ROBERTA, **labels)), "encoder"))
     make(folder, "roberta-masked", hf.RobertaForMaskedLM(hf.RobertaConfig(**ROBERTA)), "encoder")
+    causal_curve(make(folder, "llama", hf.LlamaForCausalLM(hf.LlamaConfig(**LLAMA, rope_parameters=dict(LLAMA3))), "causal"))
+    make(folder, "llama-biases", hf.LlamaForCausalLM(hf.LlamaConfig(
+        **LLAMA, rope_parameters=dict(YARN), attention_bias=True, mlp_bias=True, tie_word_embeddings=True, hidden_act="gelu")), "causal", max_shard_size="30KB")
+    causal_curve(make(folder, "qwen3", hf.Qwen3ForCausalLM(hf.Qwen3Config(
+        **LLAMA, head_dim=16, rope_parameters={"rope_type": "default", "rope_theta": 1e6}, tie_word_embeddings=True)), "causal"))
+    ropes(folder)
     for file in folder.glob("*/*"):
         file.chmod(0o644)
     for target in sorted(p for p in folder.iterdir() if p.is_dir()):

@@ -5,13 +5,16 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/snug-ml/snug/device/nvml"
 	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/engine/cuda/driver"
 	"github.com/snug-ml/snug/engine/cuda/fakegpu"
+	"github.com/snug-ml/snug/monitor"
 	"github.com/snug-ml/snug/session"
 )
 
@@ -82,6 +85,48 @@ func TestCardsThatCannotBeUsed(t *testing.T) {
 			}
 			if _, err := os.Stat(out); err == nil {
 				t.Errorf("%s was made", out)
+			}
+		})
+	}
+}
+
+// A card that is there and cannot be used is told of in one line, with the reason, and
+// the CPU trains.
+func TestAutoSaysWhyACardIsNotUsed(t *testing.T) {
+	dir := t.TempDir()
+	if err := tiny(dir); err != nil {
+		t.Fatal(err)
+	}
+	old := fakegpu.T4
+	old.Name, old.Major, old.Minor = "Tesla P100-PCIE-16GB", 6, 0
+	for name, c := range map[string]struct {
+		driver *fakegpu.Driver
+		want   string
+	}{
+		"old driver": {&fakegpu.Driver{Installed: []driver.Card{fakegpu.T4}, CUDA: 11020}, "CUDA 11.4 is needed"},
+		"old card":   {&fakegpu.Driver{Installed: []driver.Card{old}}, "compute capability 6.0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			use(t, c.driver)
+			out := filepath.Join(t.TempDir(), "run")
+			t.Chdir(dir)
+			x := snug(t, "", "train", "--config", "tiny.yaml", "--out", out, "--hardware.device", "auto", "--training.max_steps", "2")
+			var told []string
+			for line := range strings.Lines(x.err) {
+				if strings.Contains(line, "the NVIDIA card cannot be used") {
+					told = append(told, line)
+				}
+			}
+			if x.code != 0 || len(told) != 1 || !strings.Contains(told[0], c.want) {
+				t.Errorf("exit code %d, told %q, want one line with %q:\n%s", x.code, told, c.want, x.err)
+			}
+			raw, err := os.ReadFile(filepath.Join(out, monitor.InfoFile))
+			var i monitor.Info
+			if err == nil {
+				err = json.Unmarshal(raw, &i)
+			}
+			if err != nil || len(i.Notes) != 1 || !strings.Contains(i.Notes[0], c.want) || i.Card {
+				t.Errorf("%v\n%s", err, raw)
 			}
 		})
 	}
@@ -238,6 +283,12 @@ func TestFiguresOfACard(t *testing.T) {
 	var s session.Summary
 	if err == nil {
 		err = json.Unmarshal(raw, &s)
+	}
+	if m, err := monitor.Open(out); err != nil {
+		t.Error(err)
+	} else if s := m.Snapshot(time.Now(), monitor.View{}); s.State != monitor.Done || s.Update != 2 || !s.Memory.Card || s.Memory.Used != 3<<30 || s.Sample.GPU == nil || *s.Sample.GPU.Watts != 69.6 ||
+		!slices.ContainsFunc(s.Alerts, func(a monitor.Alert) bool { return a.Kind == monitor.AlertHeat && strings.Contains(a.Text, "81 °C") }) {
+		t.Errorf("%s, update %d, %+v, %+v, %+v", s.State, s.Update, s.Memory, s.Sample.GPU, s.Alerts)
 	}
 	if err != nil || s.Card == nil || s.Card.Watts != 69.6 || s.Card.Joules <= 0 {
 		t.Errorf("%v\n%s", err, raw)

@@ -59,6 +59,15 @@ func (a *app) printSummary(r session.Finished) {
 		}
 		p("\n")
 	}
+	for i, x := range s.Alerts {
+		p("  %-17s %s\n", [2]string{"alerts"}[min(i, 1)], x.Text)
+		if x.Do != "" {
+			p("  %-17s   try: %s\n", "", x.Do)
+		}
+	}
+	for i, x := range s.Advice {
+		p("  %-17s %s: %s\n", [2]string{"advice"}[min(i, 1)], x.Because, x.Do)
+	}
 	if s.SaveFailures > 0 || s.SaveRetries > 0 {
 		p("  checkpoints       %d retries, %d saves given up\n", s.SaveRetries, s.SaveFailures)
 	}

@@ -19,7 +19,7 @@ var start = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 
 // folder is a run directory that a test writes.
 type folder struct {
-	t   *testing.T
+	t   testing.TB
 	dir string
 }
 

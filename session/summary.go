@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"runtime"
+	"slices"
 
 	"github.com/snug-ml/snug/device"
 	"github.com/snug-ml/snug/monitor"
@@ -103,7 +104,10 @@ func (r *run) summarize(res *train.Result, why error, arena, peak int64) error {
 		}
 	}
 	if m := r.review(); m != nil {
-		s.Advice, s.Alerts = m.Advice, m.Alerts
+		s.Advice = m.Advice
+		s.Alerts = slices.DeleteFunc(m.Alerts, func(a monitor.Alert) bool {
+			return a.Kind == monitor.AlertLearning || a.Kind == monitor.AlertWarning // was told, and Warning is what it ended with
+		})
 	}
 	r.summary = s
 	raw, err := json.MarshalIndent(s, "", "  ")

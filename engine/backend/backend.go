@@ -46,7 +46,9 @@ func Open(o Options) (engine.Backend, error) {
 			return b, nil
 		}
 		if !errors.Is(err, ErrNoDriver) && o.Note != nil {
-			o.Note(fmt.Sprintf("the CPU computes, because the NVIDIA card cannot be used: %v", err))
+			// One line, however many cards there are.
+			why := strings.ReplaceAll(err.Error(), "\n", "; ")
+			o.Note("the CPU computes, because the NVIDIA card cannot be used: " + why)
 		}
 	case o.Device != "cpu":
 		return nil, fmt.Errorf("unknown device %q: want auto, cpu, cuda, cuda:N or reference", o.Device)

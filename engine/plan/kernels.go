@@ -2,6 +2,7 @@ package plan
 
 import (
 	"math"
+	"slices"
 
 	"github.com/snug-ml/snug/device"
 	"github.com/snug-ml/snug/engine/graph"
@@ -59,8 +60,8 @@ func (s Speed) cardCost(n *graph.Node, c graph.Cost) nodeTime {
 		t.vector, t.traffic = vector, over(c.Bytes, s.Kernels.RowTraffic)
 		t = t.then(s.pass(float64(in[0].Type.Bytes()+in[1].Type.Bytes()), s.Kernels.RowTraffic))
 		t.launch += 2 * s.Launch
-	case graph.GlobalNorm:
-		t.vector, t.launch = vector, s.Launch*float64(len(in)+1)
+	case graph.GlobalNorm: // the sums of all tensors, then the root
+		t.vector, t.launch = vector, 2*s.Launch
 	default:
 		t.vector = vector
 		if c.MatrixFLOPs > 0 {
@@ -68,6 +69,24 @@ func (s Speed) cardCost(n *graph.Node, c graph.Cost) nodeTime {
 		}
 	}
 	return t
+}
+
+// shared is the part of [Speed.Seconds] that a node does not take after the node that
+// computes before it: a card updates parameters in a row in one launch.
+func (s Speed) shared(before, n *graph.Node) float64 {
+	if s.Kernels == nil || before == nil {
+		return 0
+	}
+	a, ok := before.Op.(graph.AdamW)
+	b, too := n.Op.(graph.AdamW)
+	if !ok || !too || !slices.Equal(before.In[4:], n.In[4:]) { // of the same rate and scale
+		return 0
+	}
+	b.WeightDecay, b.LRScale = a.WeightDecay, a.LRScale
+	if a != b {
+		return 0
+	}
+	return s.Launch
 }
 
 // then is t with another kernel after it.

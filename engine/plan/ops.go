@@ -32,6 +32,7 @@ func Ops(p *engine.Program, s Speed, accumulation int, shapes bool) []OpRow {
 		if fn == nil {
 			continue
 		}
+		var before *graph.Node
 		for _, n := range fn.F.Nodes {
 			if graph.IsView(n.Op) {
 				continue
@@ -42,9 +43,15 @@ func Ops(p *engine.Program, s Speed, accumulation int, shapes bool) []OpRow {
 				r = &OpRow{Op: name}
 				by[name] = r
 			}
-			pipes := s.Pipes(n)
+			pipes, shared := s.Pipes(n), s.shared(before, n)
+			before = n
+			pipes.Launch -= shared
+			pipes.Total -= shared
+			if pipes.Counted > 0 {
+				pipes.Counted -= shared
+			}
 			r.Runs += f.times
-			r.Roofline += f.times * s.Seconds(n)
+			r.Roofline += f.times * (s.Seconds(n) - shared)
 			for range int(f.times) {
 				r.add(pipes)
 			}

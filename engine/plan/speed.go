@@ -178,12 +178,15 @@ func Predict(p *engine.Program, s Speed, r Run) Timing {
 		if fn == nil {
 			continue
 		}
+		var before *graph.Node
 		for _, n := range fn.F.Nodes {
 			if graph.IsView(n.Op) {
 				continue
 			}
 			c := n.Cost()
 			nt := s.cost(n, c)
+			nt.launch -= s.shared(before, n)
+			before = n
 			sec := f.times * nt.total()
 			t.Update += sec
 			if n.Clone {

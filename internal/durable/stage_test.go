@@ -5,13 +5,14 @@ package durable
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/snug-ml/snug/internal/sources"
 )
 
 // What killed processes left goes with the next folder that is built there,
@@ -151,26 +152,18 @@ func TestEverythingIsStagedHere(t *testing.T) {
 		"tools/asm/simd/coefficients.go": "a tool of development",
 		"tools/asm/simd/emit.go":         "likewise",
 	}
-	root := filepath.Join("..", "..")
-	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
-			return err
-		}
-		raw, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		rel, err := filepath.Rel(root, path)
-		if err != nil {
-			return err
-		}
-		stages := slices.ContainsFunc(calls, func(c string) bool { return strings.Contains(string(raw), c) })
-		if rel = filepath.ToSlash(rel); stages != (allowed[rel] != "") {
-			t.Errorf("%s calls one of %v: %v; use package durable, whose remains are swept, or say in this test why not", rel, calls, stages)
-		}
-		return nil
-	})
+	files, err := sources.Files()
 	if err != nil {
 		t.Fatal(err)
+	}
+	for _, f := range files {
+		raw, err := os.ReadFile(f.Path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stages := slices.ContainsFunc(calls, func(c string) bool { return strings.Contains(string(raw), c) })
+		if stages != (allowed[f.Name] != "") {
+			t.Errorf("%s calls one of %v: %v; use package durable, whose remains are swept, or say in this test why not", f.Name, calls, stages)
+		}
 	}
 }

@@ -1,0 +1,43 @@
+// Package sources reads the Go files of this repository, for tests that hold a rule
+// in all of them.
+package sources
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// A File is a file of the product, not of a test.
+type File struct {
+	Path string // to open it by
+	Name string // in the repository, with slashes
+}
+
+// Files are all files of the repository that the working directory, a package's,
+// lies in.
+func Files() (list []File, err error) {
+	root, err := os.Getwd()
+	if err != nil {
+		return nil, err
+	}
+	for dir := root; ; root = dir {
+		if _, err := os.Stat(filepath.Join(root, "go.mod")); err == nil {
+			break
+		}
+		if dir = filepath.Dir(root); dir == root {
+			return nil, fmt.Errorf("no folder above the working directory holds a go.mod")
+		}
+	}
+	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		name, err := filepath.Rel(root, path)
+		list = append(list, File{path, filepath.ToSlash(name)})
+		return err
+	})
+	return list, err
+}

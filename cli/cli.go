@@ -108,7 +108,7 @@ func (a *app) run(args []string) int {
 	if err != nil {
 		return a.fail(err)
 	}
-	k, err := parser.Parse(joined(args))
+	k, err := parser.Parse(joined(a.foreign(parser.Model.Node, args)))
 	if code >= 0 {
 		return code // --help, --version
 	}

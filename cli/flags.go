@@ -14,7 +14,6 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/snug-ml/snug/config"
-	"github.com/snug-ml/snug/session"
 )
 
 // The grammar says by tags what a verb and its flags accept; nothing that was
@@ -255,17 +254,4 @@ func verbs(n *kong.Node) []string {
 		}
 	}
 	return names
-}
-
-// flagHint says which setting a flag without a dot may have meant.
-func flagHint(name string) (string, bool) {
-	if name == "--system" {
-		return "the preset sets the system, or the line `system:` of the --config file", true
-	}
-	for _, s := range session.Systems {
-		if hint, ok := config.FlagHint(name, s.Config); ok {
-			return hint, true
-		}
-	}
-	return "", false
 }

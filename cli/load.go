@@ -23,8 +23,11 @@ func (a *app) sources(c choice) config.Sources {
 // load resolves a configuration with further settings. What it names as data is
 // fetched where that is needed.
 func (a *app) load(c choice, extra []config.Override, needData bool) (*session.Setup, error) {
-	from := a.sources(c)
-	from.Overrides, from.NeedData, from.Fetch = session.Overridden(a.overrides, extra), needData, a.fetch(needData)
+	from, err := session.Respelled(a.sources(c), a.onEvent)
+	if err != nil {
+		return nil, err
+	}
+	from.Overrides, from.NeedData, from.Fetch = session.Overridden(from.Overrides, extra), needData, a.fetch(needData)
 	return session.Load(a.ctx, from, a.onEvent)
 }
 

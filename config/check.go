@@ -21,7 +21,11 @@ func (r *Report) Error(path, format string, args ...any) {
 
 // Warn reports what is allowed but probably not meant.
 func (r *Report) Warn(path, format string, args ...any) {
-	r.config.Warnings = append(r.config.Warnings, Problem{r.origin(path), path, fmt.Sprintf(format, args...)})
+	r.warnAt(r.origin(path), path, format, args...)
+}
+
+func (r *Report) warnAt(o Origin, path, format string, args ...any) {
+	r.config.Warnings = append(r.config.Warnings, Problem{o, path, fmt.Sprintf(format, args...)})
 }
 
 func (r *Report) origin(path string) Origin {

@@ -139,15 +139,15 @@ torch_compile: true
 debug:
   check_nan: true
   verbose: true
-`, want: `run.yaml:3: training.use_amp: written training.mixed_precision here: auto, fp32, tf32, bf16 or fp16; use_amp: true is fp16, auto takes the device's best
-run.yaml:4: training.gradient_clip: written training.max_grad_norm here: the global norm to clip to; 0 never clips
-run.yaml:5: training.epochs: written training.max_steps here: runs are counted in updates, not epochs
-run.yaml:6: training.gradient_checkpointing: want one of none, activation, selective, wide, full, auto, got "true"
-run.yaml:7: training.lr: written training.learning_rate here
+`, want: `run.yaml:3: training.use_amp: "true" is taken as training.mixed_precision auto (auto is the best format that the device has)
+run.yaml:4: training.gradient_clip: taken as training.max_grad_norm 1.0 (the global norm to clip to; 0 never clips)
+run.yaml:5: training.epochs: written training.max_steps here: runs are counted in updates, not epochs: epochs x examples / (batch_size x gradient_accumulation_steps)
+run.yaml:6: training.gradient_checkpointing: "true" is taken as full
+run.yaml:7: training.lr: taken as training.learning_rate 3e-4
 run.yaml:9: hardware.mixed_precision: unknown key; it is training.mixed_precision
-run.yaml:10: hardware.pytorch_cuda_alloc_conf: no such key here: all memory is one arena, planned before the first step: remove the key
-run.yaml:11: torch_compile: no such key here: the training step is always compiled: remove the key
-run.yaml:13: debug.check_nan: no such key here: memory, utilization and non-finite values are always watched: remove the key
+run.yaml:10: hardware.pytorch_cuda_alloc_conf: left out: all memory is one arena, planned before the first step
+run.yaml:11: torch_compile: left out: the training step is always compiled
+run.yaml:13: debug.check_nan: left out: memory, utilization and non-finite values are always watched
 run.yaml:14: debug.verbose: unknown key; the sections are system, model, training, data, hardware, checkpoint, run`},
 		{name: "shapes", preset: "wide", text: `
 model:
@@ -186,8 +186,8 @@ run.yaml:19: <<: merging mappings is not supported: write the keys out`},
 			want: "--model.widths: unknown key: it belongs to the system other, this is neox\n--phases.only: unknown key: it belongs to the system other, this is neox"},
 		{name: "flags", preset: "small", args: []string{"--training.max_steps", "--data.shuffle=maybe", "--training.lr", "1", "--training.seed", "1", "--training.seed=2"},
 			want: "--training.max_steps: want a whole number of at least 1, got no value\n" +
-				"--data.shuffle: want true or false, got \"maybe\"\n--training.lr: written training.learning_rate here\n--training.seed: given twice"},
-		{name: "far from anything", preset: "small", text: "training:\n  momentum_queue_of_doom: 1\nzzzzzz: 2\n", want: "run.yaml:2: training.momentum_queue_of_doom: unknown key; training has batch_size, beta1, beta2, ce_chunk, early_stopping_min_delta, early_stopping_patience, eps, eval_batches, eval_steps, gradient_accumulation_steps, gradient_checkpointing, learning_rate, log_steps, loss_scale, lr_scheduler, max_grad_norm, max_steps, min_lr_ratio, mixed_precision, plateau, sample, save_steps, seed, warmup_steps, weight_decay\n" +
+				"--data.shuffle: want true or false, got \"maybe\"\n--training.seed: given twice\n--training.lr: taken as training.learning_rate 1"},
+		{name: "far from anything", preset: "small", text: "training:\n  momentum_queue_of_doom: 1\nzzzzzz: 2\n", want: "run.yaml:2: training.momentum_queue_of_doom: unknown key; training has batch_size, beta1, beta2, ce_chunk, early_stopping_min_delta, early_stopping_patience, eps, eval_batch_size, eval_batches, eval_steps, gradient_accumulation_steps, gradient_checkpointing, learning_rate, log_steps, loss_scale, lr_scheduler, max_grad_norm, max_steps, min_lr_ratio, mixed_precision, plateau, sample, save_steps, seed, warmup_steps, weight_decay\n" +
 			"run.yaml:3: zzzzzz: unknown key; the sections are system, model, training, data, hardware, checkpoint, run"},
 		{name: "rules between keys", preset: "small", text: "system: neox\ndata: {source: [], seq_len: 512}\ntraining: {lr_scheduler: plateau, eval_steps: 0}\nhardware: {device: tpu}\n",
 			args: []string{"--model.n_heads", "3"},
@@ -266,7 +266,7 @@ func TestAliases(t *testing.T) {
 		if a.key == "" && a.why == "" {
 			t.Errorf("no answer to %v", a.from)
 		}
-		if a.key != "" && c.byPath[a.key] == nil {
+		if a.system == "" && a.key != "" && c.byPath[a.key] == nil { // those of one system are tried with the commands of the guides
 			t.Errorf("%v are answered by %s, which is no key", a.from, a.key)
 		}
 		for _, f := range a.from {
@@ -274,7 +274,7 @@ func TestAliases(t *testing.T) {
 				t.Errorf("%s must be in lower case to be found", f)
 			}
 			for _, k := range c.keys {
-				if strings.HasSuffix(k.path, "."+f) && strings.Count(k.path, ".") == 1 {
+				if a.system == "" && strings.HasSuffix(k.path, "."+f) && strings.Count(k.path, ".") == 1 {
 					t.Errorf("%s is the key %s", f, k.path)
 				}
 			}
@@ -286,7 +286,7 @@ func TestFlagHint(t *testing.T) {
 	s := testSystems()[0]
 	for name, want := range map[string]string{
 		"--lr": "write --training.learning_rate", "--batch-size": "write --training.batch_size",
-		"--use_amp": "write --training.mixed_precision: auto, fp32, tf32, bf16 or fp16; use_amp: true is fp16, auto takes the device's best",
+		"--use_amp": "write --training.mixed_precision: auto is the best format that the device has; one of auto, fp32, tf32, bf16, fp16",
 		"d_model":   "write --model.d_model", "--verbose": "",
 	} {
 		if hint, ok := FlagHint(name, s); hint != want || ok != (want != "") {

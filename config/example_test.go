@@ -38,11 +38,11 @@ func Example() {
 	load()
 	load("--model.d_model", "64")
 	load("--model.d_model=65")
-	load("--training.lr=1e-3", "--model.d_modle=64")
+	load("--training.epochs=1e-3", "--model.d_modle=64")
 	// Output:
 	// 256 default
 	// 64 --model.d_model
 	// --model.d_model: want a multiple of model.n_heads (4), got 65
-	// --training.lr: written training.learning_rate here
+	// --training.epochs: written training.max_steps here: runs are counted in updates, not epochs: epochs x examples / (batch_size x gradient_accumulation_steps)
 	// --model.d_modle: unknown key, did you mean model.d_model?
 }

@@ -17,7 +17,9 @@ type explainer struct {
 // unknown reports an unknown key, or the keys below an unknown section.
 func (e explainer) unknown(path string, value *yaml.Node, o Origin, ps *problems) {
 	if value == nil || value.Kind != yaml.MappingNode || len(value.Content) == 0 {
-		ps.add(o, path, "%s", e.explain(path))
+		if !e.config.take(path, value, o, ps) {
+			ps.add(o, path, "%s", e.explain(path))
+		}
 		return
 	}
 	if known, text := e.elsewhere(path); known {
@@ -31,14 +33,16 @@ func (e explainer) unknown(path string, value *yaml.Node, o Origin, ps *problems
 	for i := 0; i+1 < len(value.Content); i += 2 {
 		n := value.Content[i]
 		o.Line = n.Line
-		ps.add(o, path+"."+n.Value, "%s", e.explain(path+"."+n.Value))
+		if below := path + "." + n.Value; !e.config.take(below, resolve(value.Content[i+1]), o, ps) {
+			ps.add(o, below, "%s", e.explain(below))
+		}
 	}
 }
 
 // explain says what to write instead of an unknown key.
 func (e explainer) explain(path string) string {
-	if a, ok := findAlias(path); ok && (a.key == "" || e.config.byPath[a.key] != nil) {
-		return a.answer()
+	if a, ok := e.config.findAlias(path); ok {
+		return a.answer() + e.config.choices(a.key)
 	}
 	last := path[strings.LastIndex(path, ".")+1:]
 	var same, siblings, all []string
@@ -84,6 +88,9 @@ func (e explainer) elsewhere(path string) (bool, string) {
 		if c.byPath[path] != nil || c.isGroup(path) {
 			return true, "it belongs to the system " + s.Name + ", this is " + e.config.System
 		}
+		if a, ok := c.findAlias(path); ok {
+			return true, "it is " + a.key + " of the system " + s.Name + ", this is " + e.config.System
+		}
 	}
 	return false, ""
 }
@@ -105,9 +112,9 @@ func (e explainer) sections() []string {
 func FlagHint(name string, system System) (hint string, ok bool) {
 	c := newConfig(system)
 	name = strings.ReplaceAll(strings.TrimLeft(name, "-"), "-", "_")
-	if a, found := findAlias(name); found && (a.key == "" || c.byPath[a.key] != nil) {
+	if a, found := c.findAlias(name); found {
 		if a.key != "" {
-			return strings.TrimSuffix("write --"+a.key+": "+a.why, ": "), true
+			return strings.TrimSuffix("write --"+a.key+": "+a.why, ": ") + c.choices(a.key), true
 		}
 		return a.answer(), true
 	}

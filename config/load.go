@@ -32,6 +32,14 @@ type Override struct {
 	Bare bool   // the flag had no value: true, if the key takes true or false
 }
 
+// text is the value, which a flag without one leaves true.
+func (f *Override) text() string {
+	if f.Bare {
+		return "true"
+	}
+	return f.Text
+}
+
 func (f *Override) origin() Origin {
 	if f.Flag != "" {
 		return Origin{Kind: Flag, Name: f.Flag}
@@ -51,20 +59,7 @@ type layer struct {
 // Load reads and checks a configuration. The error, if any, is an *Error with every fault found.
 func Load(s Sources) (*Config, error) {
 	var ps problems
-	var layers []layer
-	if s.Preset != "" {
-		if l, ok := readPreset(s.Presets, s.Preset, &ps); ok {
-			layers = append(layers, l)
-		}
-	}
-	if s.File != "" {
-		o := Origin{Kind: File, Name: s.File}
-		if text, err := regular.Read(s.File, maxFile); err != nil {
-			ps.add(o, "", "%v", pathless(err))
-		} else if l, ok := parseLayer(text, o, &ps); ok {
-			layers = append(layers, l)
-		}
-	}
+	layers := readLayers(s, &ps)
 	system, origin, ok := findSystem(s, layers, &ps)
 	if !ok {
 		return nil, ps.err()
@@ -80,6 +75,7 @@ func Load(s Sources) (*Config, error) {
 	}
 	c.applyOverrides(s.Overrides, e, &ps)
 	if len(ps) > 0 {
+		ps = append(ps, c.Warnings...) // what a foreign key was taken as is part of the answer
 		return nil, ps.err()
 	}
 
@@ -104,6 +100,25 @@ func Load(s Sources) (*Config, error) {
 		return nil, err
 	}
 	return c, nil
+}
+
+// readLayers reads the preset and the file.
+func readLayers(s Sources, ps *problems) []layer {
+	var layers []layer
+	if s.Preset != "" {
+		if l, ok := readPreset(s.Presets, s.Preset, ps); ok {
+			layers = append(layers, l)
+		}
+	}
+	if s.File != "" {
+		o := Origin{Kind: File, Name: s.File}
+		if text, err := regular.Read(s.File, maxFile); err != nil {
+			ps.add(o, "", "%v", pathless(err))
+		} else if l, ok := parseLayer(text, o, ps); ok {
+			layers = append(layers, l)
+		}
+	}
+	return layers
 }
 
 // pathless takes the path out of a file error, which names it already.
@@ -262,6 +277,7 @@ func findSystem(s Sources, layers []layer, ps *problems) (System, Origin, bool) 
 // applyMapping sets the keys below prefix from a YAML mapping.
 func (c *Config) applyMapping(n *yaml.Node, prefix string, o Origin, e explainer, ps *problems) {
 	seen := map[string]int{}
+	var foreign []func() // keys that are taken as others come last, so that none is given twice
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		name, value := n.Content[i], resolve(n.Content[i+1])
 		o.Line = name.Line
@@ -286,14 +302,18 @@ func (c *Config) applyMapping(n *yaml.Node, prefix string, o Origin, e explainer
 		case strings.Contains(name.Value, ".") && c.byPath[path] != nil:
 			ps.add(o, path, "write it nested in a file: %s", strings.ReplaceAll(path, ".", ": "))
 		case c.byPath[path] != nil:
-			c.byPath[path].setNode(value, o, ps)
+			c.byPath[path].setNode(c.translated(path, value, o), o, ps)
 		case !c.isGroup(path):
-			e.unknown(path, value, o, ps)
+			at := o
+			foreign = append(foreign, func() { e.unknown(path, value, at, ps) })
 		case value.Kind == yaml.MappingNode:
 			c.applyMapping(value, path+".", o, e, ps)
 		case value.Kind != yaml.ScalarNode || value.Tag != "!!null": // an empty section is no fault
 			ps.add(o, path, "want a mapping of keys, got %s", what(value))
 		}
+	}
+	for _, take := range foreign {
+		take()
 	}
 }
 
@@ -312,13 +332,13 @@ func (c *Config) applyOverrides(overrides []Override, e explainer, ps *problems)
 			ps.add(o, f.Key, "given twice")
 		case f.Key == "system":
 		case k == nil:
-			e.unknown(f.Key, nil, o, ps)
+			e.unknown(f.Key, &yaml.Node{Kind: yaml.ScalarNode, Value: f.text()}, o, ps)
 		case f.Bare && k.value.Kind().String() == "bool":
 			k.setText("true", o, ps)
 		case f.Bare:
 			ps.add(o, f.Key, "want %s, got no value", expects(k.value.Type(), k.rule))
 		default:
-			k.setText(f.Text, o, ps)
+			k.setText(c.translated(f.Key, &yaml.Node{Kind: yaml.ScalarNode, Value: f.Text}, o).Value, o, ps)
 		}
 		seen[f.Key] = true
 	}

@@ -26,6 +26,7 @@ type Training struct {
 
 	LogSteps              int     `key:"log_steps" min:"1" of:"updates" help:"updates between log lines"`
 	EvalSteps             int     `key:"eval_steps" min:"0" of:"updates" help:"updates between evaluations; 0: only at the end"`
+	EvalBatchSize         int     `key:"eval_batch_size" min:"0" of:"rows" help:"rows of a micro-batch in evaluations; 0: training.batch_size"`
 	EvalBatches           int     `key:"eval_batches" min:"0" of:"batches" help:"micro-batches per evaluation; 0: all held-out data"`
 	SaveSteps             int     `key:"save_steps" min:"0" of:"updates" help:"updates between checkpoints; 0: only at the end (see checkpoint.keep_best)"`
 	EarlyStoppingPatience int     `key:"early_stopping_patience" min:"0" of:"updates" help:"evaluations without improvement before stopping; 0: never stop early"`
@@ -76,6 +77,7 @@ type Data struct {
 	ShuffleSeed     uint64    `key:"shuffle_seed" of:"seed" help:"seed of that order; 0: training.seed"`
 	CacheDir        string    `key:"cache_dir" help:"folder for prepared data; empty: inside the run directory"`
 	Workers         int       `key:"workers" min:"1" of:"threads" help:"goroutines that prepare batches"`
+	Prefetch        int       `key:"prefetch" min:"1" max:"64" of:"updates" help:"updates whose data is prepared ahead"`
 }
 
 // Tokenizer is a trained tokenizer or how to train one.
@@ -123,7 +125,7 @@ func defaults() Config {
 		},
 		Data: Data{
 			Format: "auto", TextField: "text", Documents: "file", Tokenizer: Tokenizer{VocabSize: 8192},
-			HeldOutFraction: 0.05, SplitBy: "document", Shuffle: true, Workers: 1,
+			HeldOutFraction: 0.05, SplitBy: "document", Shuffle: true, Workers: 1, Prefetch: 2,
 		},
 		Hardware:   Hardware{Device: "auto", CPUISA: "auto"},
 		Checkpoint: Checkpoint{KeepLast: 3, KeepBest: true, Compression: "none", Grace: 30 * time.Second},

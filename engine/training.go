@@ -53,7 +53,13 @@ type Training struct {
 	LossScaling *LossScaling
 	// Eval adds the function "eval": the forward half without randomness.
 	Eval bool
+	// EvalInputs gives "eval" inputs of its own, named by [EvalInput]: its
+	// micro-batches have other sizes than those of training.
+	EvalInputs bool
 }
+
+// EvalInput is the name of an input of "eval" where it has its own.
+func EvalInput(name string) string { return "eval." + name }
 
 // Optimizer is AdamW with global-norm clipping.
 type Optimizer struct {
@@ -179,6 +185,11 @@ func (t *Training) evaluations() (build []func() *pass.Unit) {
 			obj := t.Model(b, Mode{Variant: variant})
 			b.Output(OutputSum, obj.Sum)
 			b.F.Outputs = append(b.F.Outputs, obj.Outputs...)
+			if t.EvalInputs {
+				for _, v := range b.F.Inputs {
+					v.Name = EvalInput(v.Name)
+				}
+			}
 			return &pass.Unit{F: b.F}
 		})
 	}

@@ -103,7 +103,7 @@ func (s *Setup) Bench(ctx context.Context, how Bench, name string, change func(*
 	}
 	load := time.Since(began)
 	m := *s.Model
-	m.Shape = shape(c)
+	m.Shape = s.shape(c)
 	dir := filepath.Join("runs", "bench", s.Config.System+"-"+s.Config.Hash("data"))
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return row, err

@@ -142,7 +142,7 @@ func (c *Check) prepare(ctx context.Context) (p *pair, err error) {
 // if one of them must, so that their gradients can be compared.
 func (p *pair) load(settings plan.Settings, precision device.Precision, on engine.Backend, fused bool) (*engine.Executable, error) {
 	settings.Precision = precision
-	shape := shape(settings)
+	shape := p.shape(settings)
 	shape.LossScaling = p.Precision.LossScaling() || p.against.LossScaling()
 	traits := on.Traits()
 	program, err := engine.CompileTraining(p.Model.Training(shape), engine.CompileOptions{

@@ -131,7 +131,7 @@ func (s *Setup) compileEvaluation() (*engine.Program, error) {
 		return nil, err
 	}
 	c = s.chunked(c, t)
-	p, err := engine.CompileEvaluation(s.Model.Training(shape(c)), engine.CompileOptions{Traits: &t.Traits, ComputeDType: plan.ComputeDType(c.Precision)})
+	p, err := engine.CompileEvaluation(s.Model.Training(s.shape(c)), engine.CompileOptions{Traits: &t.Traits, ComputeDType: plan.ComputeDType(c.Precision)})
 	if err != nil {
 		return nil, err
 	}

@@ -25,16 +25,16 @@ func (s *Setup) Settings(precision device.Precision) (plan.Settings, error) {
 }
 
 // shape is what settings mean for the model.
-func shape(c plan.Settings) system.Shape {
+func (s *Setup) shape(c plan.Settings) system.Shape {
 	return system.Shape{
 		MicroBatch: c.MicroBatch, Accumulation: c.Accumulation, CEChunk: c.CEChunk,
-		LossScaling: c.Precision.LossScaling(),
+		EvalBatch: s.Model.Shape.EvalBatch, LossScaling: c.Precision.LossScaling(),
 	}
 }
 
 // Compile makes the training program for settings; price is [engine.CompileOptions]'s.
 func (s *Setup) Compile(c plan.Settings, t engine.Traits, price func(*graph.Node) float64) (*engine.Program, error) {
-	return engine.CompileTraining(s.Model.Training(shape(c)), engine.CompileOptions{
+	return engine.CompileTraining(s.Model.Training(s.shape(c)), engine.CompileOptions{
 		Traits: &t, ComputeDType: plan.ComputeDType(c.Precision), Recompute: c.Recompute, Budget: c.Budget, Price: price, Dump: s.dump, To: s.dumpTo, Context: s.planning,
 	})
 }

@@ -49,9 +49,9 @@ type Setup struct {
 // resolves it for this machine; systems and presets are filled in. Warnings about it go to onEvent, which may be
 // nil.
 func Load(ctx context.Context, from config.Sources, onEvent func(Event)) (*Setup, error) {
-	from.Systems, from.Presets = Configs(), configs.FS
-	if from.Preset == "" && from.File == "" {
-		from.Preset = DefaultPreset
+	from, err := Respelled(from, onEvent)
+	if err != nil {
+		return nil, err
 	}
 	c, err := config.Load(from)
 	if err != nil {
@@ -69,6 +69,22 @@ func Load(ctx context.Context, from config.Sources, onEvent func(Event)) (*Setup
 		}
 	}
 	return s, err
+}
+
+// Respelled gives the settings that were typed as other programs have them their keys. What each was taken as goes to
+// onEvent, which may be nil.
+func Respelled(from config.Sources, onEvent func(Event)) (config.Sources, error) {
+	from.Systems, from.Presets = Configs(), configs.FS
+	if from.Preset == "" && from.File == "" {
+		from.Preset = DefaultPreset
+	}
+	from, took, err := config.Respell(from)
+	if onEvent != nil {
+		for _, w := range took {
+			onEvent(train.Warned{Text: w.String()})
+		}
+	}
+	return from, err
 }
 
 // Overridden are the settings of given and of extra, which wins.

@@ -47,6 +47,10 @@ func Train(ctx context.Context, o Options) (*Result, error) {
 	if err := t.ofRun(); err != nil {
 		return nil, err
 	}
+	var err error
+	if t.Sources, err = Respelled(t.Sources, t.emit); err != nil {
+		return nil, err
+	}
 	s, err := t.load(nil)
 	if err != nil {
 		return nil, err

@@ -69,8 +69,19 @@ type Shape struct {
 	MicroBatch, Accumulation int
 	// CEChunk is how many rows of logits exist at a time; 0 is all.
 	CEChunk int
+	// EvalBatch is sequences (examples) per micro-batch of an evaluation; 0:
+	// MicroBatch.
+	EvalBatch int
 	// LossScaling is wanted by fp16.
 	LossScaling bool
+}
+
+// Rows are those of a micro-batch in training, or else in evaluations.
+func (s Shape) Rows(train bool) int {
+	if train || s.EvalBatch == 0 {
+		return s.MicroBatch
+	}
+	return s.EvalBatch
 }
 
 // Model is what the compiler needs to know.

@@ -10,7 +10,7 @@ import (
 func Training(c *config.Config, s Shape) engine.Training {
 	t := &c.Training
 	tr := engine.Training{
-		Accumulation: s.Accumulation,
+		Accumulation: s.Accumulation, EvalInputs: s.Rows(false) != s.MicroBatch,
 		Optimizer: engine.Optimizer{
 			Beta1: t.Beta1, Beta2: t.Beta2, Eps: t.Eps, WeightDecay: t.WeightDecay, MaxGradNorm: t.MaxGradNorm,
 		},

@@ -104,7 +104,7 @@ func (e *Evaluation[R]) Records(ctx context.Context, x *engine.Executable, slot 
 		if n++; !p.has(n) {
 			continue
 		}
-		if err := b.Fill(Inputs{x, slot}); err != nil {
+		if err := b.Fill(Inputs{Runner: x, Slot: slot, Eval: true}); err != nil {
 			return nil, err
 		}
 		fn := engine.Variant(engine.FuncEval, b.Variant)

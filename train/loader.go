@@ -46,6 +46,7 @@ type DataLoader interface {
 type Inputs struct {
 	Runner *engine.Executable
 	Slot   int
+	Eval   bool // those of "eval", where it has its own
 }
 
 // F32 is the buffer of the F32 input name.
@@ -66,8 +67,17 @@ func (in Inputs) I32(name string) ([]int32, error) {
 	return t.I32(), nil
 }
 
+func (in Inputs) find(name string) (engine.Tensor, bool) {
+	if in.Eval {
+		if t, ok := in.Runner.Input(in.Slot, engine.EvalInput(name)); ok {
+			return t, true
+		}
+	}
+	return in.Runner.Input(in.Slot, name)
+}
+
 func (in Inputs) tensor(name string, d graph.DType) (engine.Tensor, error) {
-	t, ok := in.Runner.Input(in.Slot, name)
+	t, ok := in.find(name)
 	if !ok {
 		return t, fmt.Errorf("the program has no input %q", name)
 	}
@@ -129,7 +139,7 @@ func startFiller(r *engine.Executable, loader DataLoader, updates int64) *filler
 				case <-f.stop:
 					return
 				}
-				err := u.Fill(m, Inputs{r, slot})
+				err := u.Fill(m, Inputs{Runner: r, Slot: slot})
 				if !f.send(filled{slot, u, m, err}) || err != nil {
 					return
 				}

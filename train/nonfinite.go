@@ -58,7 +58,7 @@ func (j *Job) diagnose(f *filler, s *Step) error {
 	data := j.last.update
 	for e.Micro = range data.Micro {
 		if data.Micro > 1 { // of a single one the inputs are there still
-			if err := j.Prepare(Inputs{j.Runner, j.slot}, data, s.Update-1, e.Micro); err != nil {
+			if err := j.Prepare(Inputs{Runner: j.Runner, Slot: j.slot}, data, s.Update-1, e.Micro); err != nil {
 				return errors.Join(e, err)
 			}
 		}
@@ -135,6 +135,9 @@ func (j *Job) problem(u int64) string {
 	if j.Runner.Program().Func(fn) == nil {
 		return ""
 	}
+	if err := j.fillEval(fn); err != nil {
+		return fmt.Sprintf("the batch that was trained on last cannot be evaluated: %v", err)
+	}
 	if err := j.Runner.Run(fn, j.slot); err != nil {
 		return fmt.Sprintf("the batch that was trained on last cannot be evaluated: %v", err)
 	}
@@ -146,6 +149,24 @@ func (j *Job) problem(u int64) string {
 		return fmt.Sprintf("the batch that was trained on last has a loss of %v after the update", v)
 	}
 	return ""
+}
+
+// fillEval copies the inputs of the micro-batch that was trained on last to those of its evaluation, where these are
+// others: as many rows as both have; further rows are zero and have no weight.
+func (j *Job) fillEval(fn string) error {
+	for _, v := range j.Runner.Program().Func(fn).F.Inputs {
+		name, own := strings.CutPrefix(v.Name, engine.EvalInput(""))
+		if !own {
+			continue
+		}
+		to, _ := j.Runner.Input(j.slot, v.Name)
+		from, ok := j.Runner.Input(j.slot, name)
+		if !ok {
+			return fmt.Errorf("the program has no input %q", name)
+		}
+		clear(to.Data[copy(to.Data, from.Data):])
+	}
+	return nil
 }
 
 // badSave is the last save whose state was not good, nil if none was.

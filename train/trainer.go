@@ -197,7 +197,7 @@ func (j *Job) update(ctx context.Context, f *filler, u int64) (*Step, error) {
 		if b.err != nil {
 			return nil, b.err
 		}
-		if err := j.scalars(Inputs{j.Runner, b.slot}, b.update, u, m, s.LR); err != nil {
+		if err := j.scalars(Inputs{Runner: j.Runner, Slot: b.slot}, b.update, u, m, s.LR); err != nil {
 			return failed(err)
 		}
 		if err := j.Runner.Run(engine.Variant(j.outputs.fn, b.update.Variant(m)), b.slot); err != nil {

@@ -38,7 +38,7 @@ func describe(c *config.Config) (*system.Model, error) {
 	}
 	m, t, length := config.Of[Model](c), &c.Training, c.Data.SeqLen
 	return &system.Model{
-		Shape: system.Shape{MicroBatch: t.BatchSize, Accumulation: t.GradientAccumulationSteps, CEChunk: t.CEChunk},
+		Shape: system.Shape{MicroBatch: t.BatchSize, Accumulation: t.GradientAccumulationSteps, CEChunk: t.CEChunk, EvalBatch: t.EvalBatchSize},
 		Unit:  "tokens", UnitsPerRow: int64(length),
 		Training: func(s system.Shape) engine.Training {
 			tr := system.Training(c, s)
@@ -75,9 +75,9 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 	if evaluated == nil {
 		return run, nil
 	}
-	run.Evaluator = net.evaluation(evaluated, m.Shape.MicroBatch, c.Training.EvalBatches)
+	run.Evaluator = net.evaluation(evaluated, m.Shape.Rows(false), c.Training.EvalBatches)
 	run.Report = func(ctx context.Context, r *engine.Executable, update int64, dir *rundir.Dir) error {
-		f, err := net.measure(ctx, r, evaluated, m.Shape.MicroBatch, c.Training.EvalBatches)
+		f, err := net.measure(ctx, r, evaluated, m.Shape.Rows(false), c.Training.EvalBatches)
 		if err != nil {
 			return err
 		}
@@ -102,7 +102,7 @@ func (m Net) open(ctx context.Context, c *config.Config, s system.Shape, env sys
 	}
 	run.Loader, err = text.Loader(data.LoaderOptions{
 		MicroBatches: s.Accumulation, BatchSize: s.MicroBatch,
-		Shuffle: c.Data.Shuffle, Seed: c.Data.ShuffleSeed, Workers: c.Data.Workers,
+		Shuffle: c.Data.Shuffle, Seed: c.Data.ShuffleSeed, Workers: c.Data.Workers, Depth: c.Data.Prefetch,
 	})
 	if err != nil {
 		return nil, data.Baseline{}, errors.Join(err, text.Close())

@@ -22,11 +22,12 @@ const (
 
 // objective is the loss of a micro-batch of windows of length tokens.
 func (m Net) objective(b *graph.Builder, s system.Shape, length int, balance, heads float64, train bool) engine.Objective {
-	n := s.MicroBatch * length
-	ids := b.Input(corpus.InputIDs, graph.T(graph.I32, s.MicroBatch, length))
+	rows := s.Rows(train)
+	n := rows * length
+	ids := b.Input(corpus.InputIDs, graph.T(graph.I32, rows, length))
 	labels := b.Input(corpus.InputLabels, graph.T(graph.I32, n))
 	weights := b.Input(corpus.InputWeights, graph.T(graph.F32, n))
-	out := m.Forward(b, Input{IDs: ids, Train: train, Seen: m.Senses.inputs(b, s.MicroBatch)})
+	out := m.Forward(b, Input{IDs: ids, Train: train, Seen: m.Senses.inputs(b, rows)})
 	var o engine.Objective
 	aux := func(v *graph.Value, weight float64) {
 		if v = b.MulC(v, weight); o.Aux != nil {

@@ -49,7 +49,7 @@ func (r *reader) evaluation(list []window, batches int) *train.Evaluation[predic
 	return &train.Evaluation[predictions]{
 		Batches: func(ctx context.Context, x *engine.Executable) iter.Seq2[train.EvalBatch[predictions], error] {
 			return func(yield func(train.EvalBatch[predictions], error) bool) {
-				weights, err := train.Inputs{Runner: x}.F32(inputWeights)
+				weights, err := train.Inputs{Runner: x, Eval: true}.F32(inputWeights)
 				if err != nil {
 					yield(train.EvalBatch[predictions]{}, err)
 					return

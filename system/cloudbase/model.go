@@ -277,13 +277,13 @@ func describe(c *config.Config) (*system.Model, error) {
 	}
 	return &system.Model{
 		LeastRows: least, Least: (&net{Model: m}).least(masked),
-		Shape: system.Shape{MicroBatch: t.BatchSize, Accumulation: t.GradientAccumulationSteps},
+		Shape: system.Shape{MicroBatch: t.BatchSize, Accumulation: t.GradientAccumulationSteps, EvalBatch: t.EvalBatchSize},
 		Unit:  "windows", UnitsPerRow: 1,
 		Training: func(s system.Shape) engine.Training {
 			tr := system.Training(c, s)
 			tr.Eval = true
 			tr.Model = func(b *graph.Builder, mode engine.Mode) engine.Objective {
-				n := &net{Model: m, seed: t.Seed, rows: s.MicroBatch, train: mode.Train}
+				n := &net{Model: m, seed: t.Seed, rows: s.Rows(mode.Train), train: mode.Train}
 				if masked {
 					return n.reconstruct(b)
 				}

@@ -20,7 +20,7 @@ type stream struct {
 
 func newStream(c *config.Config, t *table, rows int) (*stream, error) {
 	l, err := data.NewExampleLoader(t, data.ExampleOptions{
-		MicroBatches: 1, Buckets: []data.Bucket{{Rows: rows}}, Shuffle: c.Data.Shuffle, Seed: c.Data.ShuffleSeed + uint64(t.number), Workers: c.Data.Workers,
+		MicroBatches: 1, Buckets: []data.Bucket{{Rows: rows}}, Shuffle: c.Data.Shuffle, Seed: c.Data.ShuffleSeed + uint64(t.number), Workers: c.Data.Workers, Depth: c.Data.Prefetch,
 	})
 	return &stream{t, l}, err
 }

@@ -223,6 +223,9 @@ func check(c *config.Config, r *config.Report) {
 			r.Error("tasks."+name+".beams", "%d does not divide training.batch_size (%d), the rows that are written at a time", t.Beams, c.Training.BatchSize)
 		}
 	}
+	if n := c.Training.EvalBatchSize; n != 0 && n != c.Training.BatchSize {
+		r.Error("training.eval_batch_size", "evaluations of dynamo have the rows of training.batch_size (%d): leave the key away", c.Training.BatchSize)
+	}
 	if s := config.Of[Phases](c).Stage; isTask(s) && !slices.Contains(m.Tasks, s) {
 		r.Error("phases.stage", "%s is none of model.tasks (%v)", s, m.Tasks)
 	}

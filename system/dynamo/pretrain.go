@@ -120,7 +120,7 @@ type maskedLoader struct {
 func (g *maskedLM) dataLoader(micros int) (*maskedLoader, error) {
 	c := g.config
 	l, err := data.NewLoader(g.Train, data.LoaderOptions{
-		MicroBatches: micros, BatchSize: g.rows, Shuffle: c.Data.Shuffle, Seed: c.Data.ShuffleSeed, Workers: c.Data.Workers,
+		MicroBatches: micros, BatchSize: g.rows, Shuffle: c.Data.Shuffle, Seed: c.Data.ShuffleSeed, Workers: c.Data.Workers, Depth: c.Data.Prefetch,
 	})
 	return &maskedLoader{g, l}, err
 }

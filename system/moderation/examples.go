@@ -108,7 +108,7 @@ type dataLoader struct {
 // newFeed streams shuffled micro-batches for ever.
 func newDataLoader(c *config.Config, x *examples, accumulation int) (*dataLoader, error) {
 	l, err := data.NewExampleLoader(x, data.ExampleOptions{
-		MicroBatches: accumulation, Buckets: x.buckets, Shuffle: c.Data.Shuffle, Seed: c.Data.ShuffleSeed, Workers: c.Data.Workers,
+		MicroBatches: accumulation, Buckets: x.buckets, Shuffle: c.Data.Shuffle, Seed: c.Data.ShuffleSeed, Workers: c.Data.Workers, Depth: c.Data.Prefetch,
 	})
 	return &dataLoader{l, x}, err
 }

@@ -125,14 +125,14 @@ func describe(c *config.Config) (*system.Model, error) {
 		lengths[variant(l)] = l
 	}
 	return &system.Model{
-		Shape: system.Shape{MicroBatch: t.BatchSize, Accumulation: t.GradientAccumulationSteps},
+		Shape: system.Shape{MicroBatch: t.BatchSize, Accumulation: t.GradientAccumulationSteps, EvalBatch: t.EvalBatchSize},
 		Unit:  "examples", UnitsPerRow: 1,
 		Training: func(s system.Shape) engine.Training {
 			tr := system.Training(c, s)
 			tr.Eval, tr.Variants = true, variants
 			tr.Optimizer.GroupLR = map[string]float64{wideGroup: config.Of[Model](c).WideLR}
 			tr.Model = func(b *graph.Builder, mode engine.Mode) engine.Objective {
-				return n.objective(b, mode, s.MicroBatch, lengths[mode.Variant])
+				return n.objective(b, mode, s.Rows(mode.Train), lengths[mode.Variant])
 			}
 			return tr
 		},

@@ -27,8 +27,8 @@ type task struct {
 	keep               func() error // saves a tokenizer that was trained
 }
 
-// prepare reads and encodes the texts; micro-batches have so many rows.
-func prepare(ctx context.Context, c *config.Config, rows int, env system.Env) (*task, error) {
+// prepare reads and encodes the texts; the shape says how many make a micro-batch.
+func prepare(ctx context.Context, c *config.Config, shape system.Shape, env system.Env) (*task, error) {
 	t := &task{config: c, env: env}
 	var err error
 	if t.texts, err = read(ctx, c, env.Log); err != nil {
@@ -51,7 +51,7 @@ func prepare(ctx context.Context, c *config.Config, rows int, env system.Env) (*
 		if len(s.samples) == 0 {
 			continue
 		}
-		if *s.into, err = encode(c, t.encoder, s.samples, rows, s.weights); err != nil {
+		if *s.into, err = encode(c, t.encoder, s.samples, shape.Rows(s.into == &t.train), s.weights); err != nil {
 			return nil, err
 		}
 	}
@@ -93,7 +93,7 @@ func (t *task) announce() {
 }
 
 func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env) (*system.Run, error) {
-	t, err := prepare(ctx, c, m.Shape.MicroBatch, env)
+	t, err := prepare(ctx, c, m.Shape, env)
 	if err != nil {
 		return nil, err
 	}

@@ -101,7 +101,7 @@ func describe(c *config.Config) (*system.Model, error) {
 	m, net := config.Of[Model](c), networkOf(c)
 	t, length := &c.Training, c.Data.SeqLen
 	return &system.Model{
-		Shape: system.Shape{MicroBatch: t.BatchSize, Accumulation: t.GradientAccumulationSteps, CEChunk: t.CEChunk},
+		Shape: system.Shape{MicroBatch: t.BatchSize, Accumulation: t.GradientAccumulationSteps, CEChunk: t.CEChunk, EvalBatch: t.EvalBatchSize},
 		Unit:  "tokens", UnitsPerRow: int64(length), Classes: m.VocabSize,
 		Training: func(s system.Shape) engine.Training {
 			tr := system.Training(c, s)
@@ -130,10 +130,11 @@ func least(net network, width, length int) plan.Least {
 }
 
 func objective(b *graph.Builder, net network, s system.Shape, length int, segments, training bool) engine.Objective {
-	n := s.MicroBatch * length
-	in := hf.Input{IDs: b.Input(corpus.InputIDs, graph.T(graph.I32, s.MicroBatch, length)), Train: training}
+	rows := s.Rows(training)
+	n := rows * length
+	in := hf.Input{IDs: b.Input(corpus.InputIDs, graph.T(graph.I32, rows, length)), Train: training}
 	if segments {
-		in.Segments = b.Input(corpus.InputSegments, graph.T(graph.I32, s.MicroBatch, length))
+		in.Segments = b.Input(corpus.InputSegments, graph.T(graph.I32, rows, length))
 	}
 	h := net.Hidden(b, in)
 	w := net.Output(b)
@@ -161,7 +162,7 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 	}
 	feed, err := text.Loader(data.LoaderOptions{
 		MicroBatches: m.Shape.Accumulation, BatchSize: m.Shape.MicroBatch, Segments: c.Data.SegmentMask,
-		Shuffle: c.Data.Shuffle, Seed: c.Data.ShuffleSeed, Workers: c.Data.Workers,
+		Shuffle: c.Data.Shuffle, Seed: c.Data.ShuffleSeed, Workers: c.Data.Workers, Depth: c.Data.Prefetch,
 	})
 	if err != nil {
 		return nil, errors.Join(err, text.Close())
@@ -176,7 +177,7 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 		}
 	}
 	if text.HeldOut != nil {
-		run.Evaluator = text.Evaluator(m.Shape.MicroBatch, c.Training.EvalBatches, c.Data.SegmentMask)
+		run.Evaluator = text.Evaluator(m.Shape.Rows(false), c.Training.EvalBatches, c.Data.SegmentMask)
 		run.Baselines = []system.Baseline{{Name: "unigram", Value: text.Baseline.Unigram}, {Name: "bigram", Value: text.Baseline.Bigram}}
 	}
 	return run, nil

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/snug-ml/snug/engine/plan"
 	"github.com/snug-ml/snug/internal/size"
@@ -28,7 +30,31 @@ func (a *app) announce(r session.Planned) {
 	a.printf("memory planned: %v before data, of which the arena %v (`snug plan` shows every part)\n", size.Bytes(rep.Total), size.Bytes(rep.Arena))
 	_, rates := r.Schedule().Preview(40)
 	a.printf("learning rate: %s  peak %.3g, last %.3g\n", sparkline(rates), slices.Max(rates), rates[len(rates)-1])
+	a.expect(r)
 	a.printf("speed %s: %s %s/s\n", cmp.Or(rep.Time.Note, "predicted"), predicted(rep.Time), r.Model.Unit)
+}
+
+// shortRun is what a quickstart may take before it is told how to shorten it.
+const shortRun = 5 * time.Minute
+
+// expect prints the time that a run is predicted to take.
+func (a *app) expect(r session.Planned) {
+	t := r.Report.Time
+	a.printf("expected time: %s for %d updates of %s, without evaluations and saves\n", wholeRun(t), r.Config.Training.MaxSteps, few(t.Update)+" s")
+	if strings.HasSuffix(r.Config.Preset, "quickstart") && t.Run > shortRun.Seconds() {
+		a.printf("this machine is slow for a quickstart: --training.max_steps %d takes about %v\n", max(1, int(shortRun.Seconds()/t.Update)), shortRun)
+	}
+}
+
+// wholeRun is the time of all updates, a range on a card.
+func wholeRun(t plan.Timing) string {
+	words := func(seconds float64) string {
+		return time.Duration(seconds * float64(time.Second)).Round(time.Second).String()
+	}
+	if t.Slow != nil {
+		return words(t.Run) + " to " + words(t.Slow.Run)
+	}
+	return words(t.Run)
 }
 
 // predicted is the speed of a plan in units per second, a range on a card.

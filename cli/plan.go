@@ -93,7 +93,7 @@ func (p *planCmd) Run(a *app) error {
 			if err != nil {
 				return err
 			}
-			a.printf("%v\nwhat each change would save and cost\n%s", report, plan.FormatLadder(ladder))
+			a.printf("%v\nwhole run: %d updates in %s, without evaluations and saves\n\nwhat each change would save and cost\n%s", report, s.Config.Training.MaxSteps, wholeRun(report.Time), plan.FormatLadder(ladder))
 		}
 		if no != nil {
 			refused = errors.Join(refused, no)

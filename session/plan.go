@@ -114,11 +114,23 @@ func (s *Setup) Fit(t plan.Target, precision device.Precision) (*plan.Report, *e
 	c = s.chunked(c, t)
 	pl := s.Planner(t)
 	report, err := pl.Check(c)
+	if report != nil {
+		s.whole(&report.Time)
+	}
 	if err != nil {
 		return report, nil, err
 	}
 	p, err := pl.Program(report.Run.Settings)
 	return report, p, err
+}
+
+// whole adds the time of all updates, without evaluations and saves.
+func (s *Setup) whole(t *plan.Timing) {
+	updates := float64(s.Config.Training.MaxSteps)
+	t.Run = updates * t.Update
+	if t.Slow != nil {
+		t.Slow.Run = updates * t.Slow.Update
+	}
 }
 
 // Targets are the cards so named, or this machine where none is.

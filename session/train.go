@@ -98,6 +98,11 @@ func (t *training) warnf(format string, args ...any) {
 // one trains one run in dir, that of a phase unless its name is empty, and calls
 // began once nothing can be refused any more.
 func (t *training) one(s *Setup, dir, phase string, began func() error) (*Summary, error) {
+	if missing := s.System.Missing; missing != nil {
+		if err := missing(s.Config); err != nil {
+			return nil, UsageError{err}
+		}
+	}
 	r := &run{training: t, Setup: s, dir: dir, phase: phase, started: time.Now(), began: began}
 	t.keep(r.note)
 	defer t.keep(nil)

@@ -24,6 +24,9 @@ type System struct {
 	Describe func(c *config.Config) (*Model, error)
 	// Open prepares the data of a configuration and makes ready to train on it.
 	Open func(ctx context.Context, c *config.Config, m *Model, env Env) (*Run, error)
+	// Missing names the setting without which a configuration can be planned and not
+	// trained; nil: there is none.
+	Missing func(c *config.Config) error
 	// Phases, when set, gives the runs that training consists of, each in a
 	// folder of its own below the run directory dir; none where c is the
 	// configuration of one of them.

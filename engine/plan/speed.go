@@ -129,6 +129,8 @@ type Timing struct {
 	Bound float64 `json:"matmul_bound_seconds"`
 	// Slow is the other end of the range that is said of a card; nil: no range.
 	Slow *Slow `json:"slow,omitempty"`
+	// Run is the time of all updates of a run, without evaluations and saves; 0: not known.
+	Run float64 `json:"run_seconds,omitempty"`
 	// Note says what is to be known of a range: that nothing was measured.
 	Note string `json:"note,omitempty"`
 }
@@ -136,6 +138,7 @@ type Timing struct {
 // Slow is an update on a card of which [Speed] reaches no more than [CardReached].
 type Slow struct {
 	Update   float64 `json:"update_seconds"`
+	Run      float64 `json:"run_seconds,omitempty"`
 	Tokens   float64 `json:"tokens_per_second,omitempty"`
 	Examples float64 `json:"examples_per_second"`
 	MFU      float64 `json:"mfu"`
@@ -161,7 +164,7 @@ func (t Timing) Rate() (best, least float64) {
 
 // ranged completes what is predicted for a card.
 func (t *Timing) ranged() {
-	t.Slow = &Slow{t.Update / CardReached, t.Tokens * CardReached, t.Examples * CardReached, t.MFU * CardReached}
+	t.Slow = &Slow{Update: t.Update / CardReached, Tokens: t.Tokens * CardReached, Examples: t.Examples * CardReached, MFU: t.MFU * CardReached}
 	t.Note = Unmeasured
 }
 

@@ -141,5 +141,5 @@ func (t Timing) slow() Slow {
 	if t.Slow != nil {
 		return *t.Slow
 	}
-	return Slow{t.Update, t.Tokens, t.Examples, t.MFU}
+	return Slow{Update: t.Update, Run: t.Run, Tokens: t.Tokens, Examples: t.Examples, MFU: t.MFU}
 }

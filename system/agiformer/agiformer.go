@@ -28,6 +28,7 @@ var System = system.System{
 	},
 	Describe: describe,
 	Open:     open,
+	Missing:  missing,
 	Language: language,
 }
 
@@ -61,11 +62,8 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 	if err != nil {
 		return nil, err
 	}
-	if l := net.Language; l != nil && l.Model != nil && l.Folder == "" {
-		return nil, fmt.Errorf("model.language.frozen: a model that is not trained needs weights: set model.language.path to a GPT-NeoX, GPT-2, Llama or Qwen3 folder, or train one with model.language.frozen false")
-	}
-	if s := net.Senses; s != nil && s.Frozen && s.Folder == "" {
-		return nil, fmt.Errorf("model.image.frozen: an encoder that is not trained needs weights: set model.image.path to a CLIP folder, or train one with model.image.frozen false")
+	if err := net.missing(); err != nil {
+		return nil, err
 	}
 	run := &system.Run{Monitor: train.Metric{Name: "eval_loss"}, Load: net.load, Close: func() error { return nil }}
 	evaluated, baseline, err := net.open(ctx, c, m.Shape, env, run)
@@ -85,6 +83,25 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 	}
 	run.Baselines = []system.Baseline{{Name: "unigram", Value: baseline.Unigram}, {Name: "bigram", Value: baseline.Bigram}}
 	return run, nil
+}
+
+// missing names the weights that a model which is not trained wants.
+func missing(c *config.Config) error {
+	net, err := network(c)
+	if err != nil {
+		return err
+	}
+	return net.missing()
+}
+
+func (m Net) missing() error {
+	if l := m.Language; l != nil && l.Model != nil && l.Folder == "" {
+		return fmt.Errorf("model.language.frozen: a model that is not trained needs weights: set model.language.path to a GPT-NeoX, GPT-2, Llama or Qwen3 folder, or train one with model.language.frozen false")
+	}
+	if s := m.Senses; s != nil && s.Frozen && s.Folder == "" {
+		return fmt.Errorf("model.image.frozen: an encoder that is not trained needs weights: set model.image.path to a CLIP folder, or train one with model.image.frozen false")
+	}
+	return nil
 }
 
 // open prepares the text, or the captions of a model with senses: it gives run

@@ -206,7 +206,7 @@ func goldenAttention(m *goldenMaker) {
 	q, k, v := m.arg("q"), m.arg("k"), m.arg("v")
 	heads := q.Shape()[1]
 	m.tol = Tolerance{Ulps: 32, Terms: q.Shape()[3] + k.Shape()[2]}
-	op := graph.Attention{Heads: heads, Causal: m.Attrs.Causal, Scale: m.Attrs.Scale, Lens: m.has("key_lengths")}
+	op := graph.Attention{Heads: heads, KVHeads: k.Shape()[1], Causal: m.Attrs.Causal, Scale: m.Attrs.Scale, Lens: m.has("key_lengths")}
 	in := []*graph.Value{m.headsLast(q), m.headsLast(k), m.headsLast(v)}
 	if op.Lens {
 		in = append(in, m.arg("key_lengths"))

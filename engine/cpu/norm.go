@@ -16,9 +16,15 @@ func (c *compiler) layerNorm(n *graph.Node, op graph.LayerNorm) ([]phase, error)
 	code := c.code
 	c.need(0, 2*width*4)
 	tasks, per := chunks(rows, max(1, grain/width))
-	if !op.RMS && dx == graph.BF16 && dy == graph.BF16 && simd.NormsBF16(width) {
-		return []phase{{tasks, func(task, _ int) {
+	if dx == graph.BF16 && dy == graph.BF16 && simd.NormsBF16(width) {
+		return []phase{{tasks, func(task, w int) {
+			zeros := floats(code.worker(w), 0, width)
+			clear(zeros)
 			for i := task * per; i < min((task+1)*per, rows); i++ {
+				if op.RMS {
+					mean.f32()[i], rstd.f32()[i] = 0, simd.RMSNormRowBF16(row16(y, i, width), row16(x, i, width), gamma.f32(), zeros, float32(op.Eps))
+					continue
+				}
 				mean.f32()[i], rstd.f32()[i] = simd.LayerNormRowBF16(row16(y, i, width), row16(x, i, width), gamma.f32(), beta.f32(), float32(op.Eps))
 			}
 		}}}, nil
@@ -59,18 +65,23 @@ func (c *compiler) layerNormGrad(n *graph.Node, op graph.LayerNormGrad) ([]phase
 	c.need(len(outs)*normGroups*width*4, 3*width*4)
 	sums := func(k, g int) []float32 { return floats(code.m.shared, (k*normGroups+g)*width*4, width) }
 	per := (rows + normGroups - 1) / normGroups
-	in16 := !op.RMS && ddy == graph.BF16 && dtx == graph.BF16 && ddx == graph.BF16 && simd.NormsBF16(width)
+	in16 := ddy == graph.BF16 && dtx == graph.BF16 && ddx == graph.BF16 && simd.NormsBF16(width)
 	return []phase{{normGroups, func(g, w int) {
 		mem := code.worker(w)
 		a, b, o := floats(mem, 0, width), floats(mem, width*4, width), floats(mem, 2*width*4, width)
 		for k := range outs {
 			clear(sums(k, g))
 		}
+		clear(a)
 		for i := g * per; i < min((g+1)*per, rows); i++ {
 			if in16 {
 				var more []uint16
 				if addend.n > 0 {
 					more = row16(addend, i, width)
+				}
+				if op.RMS {
+					simd.RMSNormRowGradBF16(row16(dx, i, width), sums(0, g), a, row16(dy, i, width), row16(x, i, width), more, gamma.f32(), rstd.f32()[i])
+					continue
 				}
 				simd.LayerNormRowGradBF16(row16(dx, i, width), sums(0, g), sums(1, g), row16(dy, i, width), row16(x, i, width), more,
 					gamma.f32(), mean.f32()[i], rstd.f32()[i])

@@ -34,6 +34,33 @@ func LayerNormRowGradBF16(dx []uint16, dgammaAcc, dbetaAcc []float32, dy, x, add
 	gradInputGammaAddBF16(dx, dy, x, addend, gamma, mean, rstd, sg/n, sgx/n)
 }
 
+// RMSNormRowBF16 is RMSNormRow on bfloat16, for a length of [NormsBF16]; y is rounded
+// once. zeros are as many.
+func RMSNormRowBF16(y, x []uint16, gamma, zeros []float32, eps float32) (rstd float32) {
+	checkBF16(len(x))
+	same(len(x), len(y), len(gamma))
+	same(len(x), len(zeros), len(zeros))
+	rstd = invStd(sumSqDevBF16(x, 0)/float32(len(x)), eps)
+	normAffineBF16(y, x, gamma, zeros, 0, rstd)
+	return rstd
+}
+
+// RMSNormRowGradBF16 is RMSNormRowGrad on bfloat16, with an addend as that of
+// LayerNormRowGradBF16; what is in unused does not matter, before or after.
+func RMSNormRowGradBF16(dx []uint16, dgammaAcc, unused []float32, dy, x, addend []uint16, gamma []float32, rstd float32) {
+	checkBF16(len(x))
+	same(len(x), len(dx), len(dy))
+	same(len(x), len(dgammaAcc), len(unused))
+	same(len(x), len(gamma), len(gamma))
+	_, sgx := gradSumsAllBF16(dgammaAcc, unused, dy, x, gamma, 0, rstd)
+	if sgx /= float32(len(x)); addend == nil {
+		gradInputGammaBF16(dx, dy, x, gamma, 0, rstd, 0, sgx)
+		return
+	}
+	same(len(x), len(addend), len(addend))
+	gradInputGammaAddBF16(dx, dy, x, addend, gamma, 0, rstd, 0, sgx)
+}
+
 func checkBF16(n int) {
 	if !NormsBF16(n) {
 		panic("simd: rows of bfloat16 are normalized in multiples of 64 elements, up to 4096")

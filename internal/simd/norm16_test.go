@@ -50,8 +50,24 @@ func TestNormsBF16(t *testing.T) {
 				if mean != m || rstd != r || !slices.Equal(y, narrow(want)) {
 					t.Fatalf("%d: the norm differs from that of the row widened", n)
 				}
+				r = RMSNormRow(want, widened(x), gamma, eps)
+				if got := RMSNormRowBF16(y, x, gamma, make([]float32, n), eps); got != r || !slices.Equal(y, narrow(want)) {
+					t.Fatalf("%d: the RMS norm differs from that of the row widened", n)
+				}
 
 				for _, more := range [][]uint16{nil, addend} {
+					sum, wantSum := random(), make([]float32, n)
+					copy(wantSum, sum)
+					rms := slices.Clone(dy)
+					RMSNormRowGradBF16(rms, sum, random(), rms, x, more, gamma, rstd)
+					RMSNormRowGrad(want, wantSum, widened(dy), widened(x), gamma, rstd)
+					if more != nil {
+						RoundBF16(want, want)
+						Add(want, want, widened(more))
+					}
+					if !slices.Equal(rms, narrow(want)) || !slices.Equal(sum, wantSum) {
+						t.Fatalf("%d, addend %v: the gradient of the RMS norm differs from that of the row widened", n, more != nil)
+					}
 					sums, wantSums := [2][]float32{random(), random()}, [2][]float32{}
 					for k := range sums {
 						wantSums[k] = slices.Clone(sums[k])

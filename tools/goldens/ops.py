@@ -107,6 +107,7 @@ def attention():
     f = Family("attention")
 
     def attend(q, k, v, key_lengths=None, causal=False):
+        k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))  # grouped queries
         scores = q @ k.mT * q.shape[-1] ** -0.5
         allowed = torch.ones(scores.shape[-2:], dtype=torch.bool)
         if causal:
@@ -122,9 +123,10 @@ def attention():
             ("causal", (2, 3, 9, 9, 8), True, None), ("full", (2, 2, 7, 7, 8), False, None),
             ("full_lengths", (3, 2, 10, 10, 4), False, (10, 1, 6)), ("causal_lengths", (2, 2, 10, 10, 8), True, (4, 10)),
             ("cross", (2, 2, 5, 11, 8), False, None), ("causal_tiles", (1, 1, 150, 150, 16), True, None),
-            ("full_tiles", (1, 1, 70, 131, 16), False, (77,)), ("causal_wide", (1, 1, 33, 33, 80), True, None)):
-        d = Draw("attention." + case)
-        inputs = {"q": d.normal(B, H, T, K), "k": d.normal(B, H, S, K), "v": d.normal(B, H, S, K)}
+            ("full_tiles", (1, 1, 70, 131, 16), False, (77,)), ("causal_wide", (1, 1, 33, 33, 80), True, None),
+            ("grouped", (2, 6, 9, 9, 8), True, None), ("grouped_lengths", (2, 4, 5, 11, 8), False, (3, 11))):
+        d, G = Draw("attention." + case), 2 if case.startswith("grouped") else H
+        inputs = {"q": d.normal(B, H, T, K), "k": d.normal(B, G, S, K), "v": d.normal(B, G, S, K)}
         if lengths:
             inputs["key_lengths"] = np.array(lengths, np.int32)
         f.add("attention", case, lambda q, k, v, key_lengths=None, causal=causal: attend(q, k, v, key_lengths, causal),

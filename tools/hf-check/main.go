@@ -69,6 +69,15 @@ func fresh() map[string]hf.Config {
 	gpt := hf.GPT2{Vocab: 97, D: 48, Layers: 3, Heads: 4, FF: 100, MaxPositions: 40, Activation: "gelu_new", Eps: 1e-5, InitStd: .2, Dropout: .1}
 	untied := gpt
 	untied.Untied, untied.Activation = true, "relu"
+	llama := hf.Llama{Vocab: 97, D: 48, Layers: 3, Heads: 6, KVHeads: 2, HeadSize: 8, FF: 100, MaxPositions: 40, Activation: "silu", Eps: 1e-5, InitStd: .2,
+		Rope: hf.Rope{Base: 10000, Kind: hf.RopeLlama3, Factor: 4, Original: 8, LowFreq: 1, HighFreq: 4}, Dropout: .1, AttentionDropout: .05}
+	biased := llama
+	biased.AttentionBias, biased.FFBias, biased.Tied, biased.Activation = true, true, true, "gelu_tanh"
+	biased.Rope = hf.Rope{Base: 5000, Kind: hf.RopeYaRN, Factor: 5, Original: 8, BetaFast: 8, BetaSlow: .5, MScale: .7, MScaleAll: 1.1}
+	linear := llama
+	linear.Rope = hf.Rope{Base: 10000, Kind: hf.RopeLinear, Factor: 3}
+	qwen := llama
+	qwen.QKNorm, qwen.HeadSize, qwen.KVHeads, qwen.Tied, qwen.Rope = true, 10, 1, true, hf.Rope{Base: 1e6, Kind: hf.RopeDefault}
 	bert := hf.BERT{Vocab: 97, D: 48, Layers: 3, Heads: 4, FF: 96, MaxPositions: 40, Types: 2, Activation: "gelu", Eps: 1e-12, InitStd: .2, Labels: 2}
 	phobert := bert
 	phobert.RoBERTa, phobert.Pad, phobert.Types, phobert.Eps = true, 1, 1, 1e-5
@@ -81,6 +90,11 @@ func fresh() map[string]hf.Config {
 		"neox-bare":           {Model: neox, Head: hf.HeadNone, BOS: 0, EOS: 2, Pad: -1},
 		"gpt2":                {Model: gpt, Head: hf.HeadCausal, BOS: 2, EOS: 2, Pad: -1},
 		"gpt2-untied":         {Model: untied, Head: hf.HeadCausal, BOS: 2, EOS: 2, Pad: -1},
+		"llama":               {Model: llama, Head: hf.HeadCausal, BOS: 1, EOS: 2, Pad: -1},
+		"llama-biases":        {Model: biased, Head: hf.HeadCausal, BOS: 1, EOS: 2, Pad: -1},
+		"llama-linear":        {Model: linear, Head: hf.HeadCausal, BOS: 1, EOS: 2, Pad: -1},
+		"llama-bare":          {Model: llama, Head: hf.HeadNone, BOS: 1, EOS: 2, Pad: -1},
+		"qwen3":               {Model: qwen, Head: hf.HeadCausal, BOS: -1, EOS: -1, Pad: -1},
 		"bert-classifier":     {Model: bert, Head: hf.HeadClassifier, Labels: labels, BOS: -1, EOS: -1},
 		"bert-masked-untied":  {Model: open, Head: hf.HeadMasked, BOS: -1, EOS: -1},
 		"phobert-classifier":  {Model: phobert, Head: hf.HeadClassifier, Labels: labels, BOS: 0, EOS: 2, Pad: 1},

@@ -92,7 +92,7 @@ func TestFolderMovedWhileTraining(t *testing.T) {
 	if err := v.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	if code := v.wait(); code != exitStopped || !strings.Contains(v.output(), "away   goes on") {
+	if code := v.wait(); code != exitStopped || !strings.Contains(v.output(), "away   continues") {
 		t.Errorf("exit code %d, want %d:\n%s", code, exitStopped, v.output())
 	}
 	sameRuns(t, work, "run")

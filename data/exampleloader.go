@@ -101,7 +101,7 @@ func NewExampleLoader(x Examples, opt ExampleOptions) (*ExampleLoader, error) {
 			b++
 		}
 		if b == len(opt.Buckets) {
-			return nil, fmt.Errorf("data: example %d has %d places, the longest bucket %d; cut the example, or add a bucket", i, x.Length(i), opt.Buckets[b-1].Length)
+			return nil, fmt.Errorf("data: example %d has %d positions, the longest bucket has %d; cut the example, or add a bucket", i, x.Length(i), opt.Buckets[b-1].Length)
 		}
 		l.members[b] = append(l.members[b], int32(i))
 	}

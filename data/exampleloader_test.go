@@ -290,7 +290,7 @@ func TestExamplesErrors(t *testing.T) {
 	x := newTexts(t, 1, 9)
 	one := []Bucket{{9, 1}}
 	for want, opt := range map[string]ExampleOptions{
-		"example 1 has 9 places, the longest bucket 8": {MicroBatches: 1, Buckets: []Bucket{{8, 1}}},
+		"example 1 has 9 positions, the longest bucket has 8": {MicroBatches: 1, Buckets: []Bucket{{8, 1}}},
 		"no buckets":        {MicroBatches: 1},
 		"0 micro-batches":   {Buckets: one},
 		"ascending lengths": {MicroBatches: 1, Buckets: []Bucket{{9, 1}, {9, 1}}},
@@ -349,13 +349,13 @@ func TestTableErrors(t *testing.T) {
 	id := table.ID()
 	ok := []any{[]int32{1}, []int32{1}, make([]float32, 6), []float32{1, 2}}
 	for want, change := range map[string]func(v []any) ([]any, float32){
-		"3 values for 4 fields":                 func(v []any) ([]any, float32) { return v[:3], 1 },
-		"field label: 2 elements":               func(v []any) ([]any, float32) { v[1] = []int32{1, 2}; return v, 1 },
-		"field image: want []float32":           func(v []any) ([]any, float32) { v[2] = []int32{1}; return v, 1 },
-		"field ids: want []int32":               func(v []any) ([]any, float32) { v[0] = []float32{1}; return v, 1 },
-		"field ids: want []int32 or []float32":  func(v []any) ([]any, float32) { v[0] = "text"; return v, 1 },
-		"field pairs: 3 elements are no multip": func(v []any) ([]any, float32) { v[3] = []float32{1, 2, 3}; return v, 1 },
-		"weight -1":                             func(v []any) ([]any, float32) { return v, -1 },
+		"3 values for 4 fields":                    func(v []any) ([]any, float32) { return v[:3], 1 },
+		"field label: 2 elements":                  func(v []any) ([]any, float32) { v[1] = []int32{1, 2}; return v, 1 },
+		"field image: want []float32":              func(v []any) ([]any, float32) { v[2] = []int32{1}; return v, 1 },
+		"field ids: want []int32":                  func(v []any) ([]any, float32) { v[0] = []float32{1}; return v, 1 },
+		"field ids: want []int32 or []float32":     func(v []any) ([]any, float32) { v[0] = "text"; return v, 1 },
+		"field pairs: 3 elements are not a multip": func(v []any) ([]any, float32) { v[3] = []float32{1, 2, 3}; return v, 1 },
+		"weight -1": func(v []any) ([]any, float32) { return v, -1 },
 	} {
 		values, weight := change(slices.Clone(ok))
 		wantError(t, table.Add(weight, values...), want)

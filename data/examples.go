@@ -88,7 +88,7 @@ func NewTable(fields ...Field) (*Table, error) {
 	seen := map[string]bool{}
 	for _, f := range fields {
 		if f.Name == "" || seen[f.Name] {
-			return nil, fmt.Errorf("data: table: field name %q is empty or there twice", f.Name)
+			return nil, fmt.Errorf("data: table: field name %q is empty or given twice", f.Name)
 		}
 		seen[f.Name] = true
 		for i, d := range f.Shape {
@@ -118,7 +118,7 @@ func (t *Table) Add(weight float32, values ...any) error {
 		length = max(length, n)
 	}
 	if length > math.MaxInt32 {
-		return fmt.Errorf("data: table: example %d: %d places", t.Len(), length)
+		return fmt.Errorf("data: table: example %d: %d positions", t.Len(), length)
 	}
 	raw := binary.LittleEndian.AppendUint32(nil, math.Float32bits(weight))
 	for i, v := range values {
@@ -169,7 +169,7 @@ func (f *Field) places(value any) (int, error) {
 	case f.ragged() && n%step == 0:
 		return n / step, nil
 	case f.ragged():
-		return 0, fmt.Errorf("%d elements are no multiple of %d, shape %v", n, step, f.Shape)
+		return 0, fmt.Errorf("%d elements are not a multiple of %d, shape %v", n, step, f.Shape)
 	case n != step:
 		return 0, fmt.Errorf("%d elements, shape %v has %d", n, f.Shape, step)
 	}

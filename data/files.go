@@ -186,7 +186,7 @@ func (f *Files) Records() iter.Seq2[Record, error] {
 		for _, p := range f.paths {
 			format := f.format(p)
 			if format == FormatText || format == FormatNPZ {
-				yield(Record{}, fmt.Errorf("data: %s: a %s file has no records; name the format if the ending misleads", p, format))
+				yield(Record{}, fmt.Errorf("data: %s: a %s file has no records; set data.format if the extension is wrong", p, format))
 				return
 			}
 			if !f.records(p, format, nil, func(r Record, err error) bool {

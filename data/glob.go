@@ -25,10 +25,10 @@ func Glob(patterns ...string) ([]string, error) {
 			return nil, err
 		}
 		if st, err := os.Stat(p); len(found) == 0 && err == nil && st.IsDir() {
-			return nil, fmt.Errorf("data: the folder %s holds no files; those whose names start with a dot do not count", p)
+			return nil, fmt.Errorf("data: the folder %s has no files (names that start with a dot do not count)", p)
 		}
 		if len(found) == 0 {
-			return nil, fmt.Errorf("data: no file matches %q; check the path, and quote the pattern so that the shell leaves it alone", p)
+			return nil, fmt.Errorf("data: no file matches %q; check the path, and quote the pattern so that the shell does not expand it", p)
 		}
 		files = append(files, found...)
 	}

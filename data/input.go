@@ -79,7 +79,7 @@ func (in *input) decode(name string) error {
 	default:
 		// A file without magic of this name is damaged, unless it is empty.
 		if e := strings.ToLower(filepath.Ext(name)); len(magic) > 0 && (e == ".gz" || e == ".zst") {
-			return fmt.Errorf("data: %s: it is neither gzip nor zstd, as its name says", name)
+			return fmt.Errorf("data: %s: its name says gzip or zstd, but it is neither", name)
 		}
 	}
 	return in.dropMark(name)
@@ -118,7 +118,7 @@ func (in *input) lineEnds(name string) error {
 	head, _ := in.Peek(64 << 10) // an error comes again when its line is read
 	head = bytes.TrimRight(head, "\r\n")
 	if bytes.IndexByte(head, '\r') >= 0 && bytes.IndexByte(head, '\n') < 0 {
-		return fmt.Errorf("data: %s: its lines end with carriage returns alone; convert it (tr '\\r' '\\n')", name)
+		return fmt.Errorf("data: %s: its lines end with carriage returns only; convert it (tr '\\r' '\\n')", name)
 	}
 	return nil
 }

@@ -68,7 +68,7 @@ func (r *Record) decode(raw []byte, opt Options) error {
 	case err != nil:
 		hint := ""
 		if raw[0] == '[' {
-			hint = "; a file that is one list is read with data.format json"
+			hint = "; use data.format json for a file that is one list"
 		}
 		return &recordError{fmt.Errorf("data: %s: %w%s", r.Where(), strictjson.Explain(err), hint)}
 	case object == nil:

@@ -39,7 +39,7 @@ func TestCarriageReturnsAlone(t *testing.T) {
 		{"a.txt", SplitFile, false}, {"a.txt", SplitLine, true}, {"a.txt", SplitParagraph, true}, {"a.txt", SplitChunk, true},
 	} {
 		err := read(c.name, c.split)
-		if refused := err != nil && strings.Contains(err.Error(), c.name+": its lines end with carriage returns alone"); refused != c.refused || !refused && err != nil {
+		if refused := err != nil && strings.Contains(err.Error(), c.name+": its lines end with carriage returns only"); refused != c.refused || !refused && err != nil {
 			t.Errorf("%s by %q: %v", c.name, c.split, err)
 		}
 	}

@@ -85,17 +85,17 @@ func npzRows(name string, opt Options, rows []*npz.Rows, emit func(Document) boo
 		}
 		n := int(length[0])
 		if n < 0 || n > width {
-			return false, fmt.Errorf("data: %s#%d: %s is %d, a row holds %d", name, row, npzLengths, n, width)
+			return false, fmt.Errorf("data: %s#%d: %s is %d, a row has %d", name, row, npzLengths, n, width)
 		}
 		for k, m := range mask {
 			if (m != 0) != (k < n) {
-				return false, fmt.Errorf("data: %s#%d: %s is %d at place %d, %s is %d", name, row, npzMask, m, k, npzLengths, n)
+				return false, fmt.Errorf("data: %s#%d: %s is %d at position %d, %s is %d", name, row, npzMask, m, k, npzLengths, n)
 			}
 		}
 		if ids := ids[:n]; overlaps(doc.Tokens, ids, opt.Overlap) {
 			doc.Tokens = append(doc.Tokens, ids[opt.Overlap:]...)
 			if size := 4 * int64(len(doc.Tokens)); size > opt.MaxRecord {
-				return false, fmt.Errorf("data: %s: overlapping rows from %s on join to %d bytes, more than %d; raise data.max_record", name, doc.ID, size, opt.MaxRecord)
+				return false, fmt.Errorf("data: %s: overlapping rows from %s join to %d bytes, more than %d; raise data.max_record", name, doc.ID, size, opt.MaxRecord)
 			}
 			continue
 		}

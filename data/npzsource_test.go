@@ -61,8 +61,8 @@ func TestNPZErrors(t *testing.T) {
 	for want, name := range map[string]string{
 		"#1: sequence_lengths is 3":             npzFile(t, 1, 2, []int32{1, 2}, nil, []int32{3}),
 		"#1: sequence_lengths is -1":            npzFile(t, 1, 2, []int32{1, 2}, nil, []int32{-1}),
-		"#1: attention_mask is 0 at place 1":    npzFile(t, 1, 2, []int32{1, 2}, []int32{1, 0}, []int32{2}),
-		"#1: attention_mask is 1 at place 1":    npzFile(t, 1, 2, []int32{1, 2}, []int32{1, 1}, []int32{1}),
+		"#1: attention_mask is 0 at position 1": npzFile(t, 1, 2, []int32{1, 2}, []int32{1, 0}, []int32{2}),
+		"#1: attention_mask is 1 at position 1": npzFile(t, 1, 2, []int32{1, 2}, []int32{1, 1}, []int32{1}),
 		"sequence_lengths has 2 rows":           npzFile(t, 1, 2, []int32{1, 2}, nil, []int32{1, 1}),
 		"a row of 20 ids takes 80 bytes":        npzFile(t, 1, 20, make([]int32, 20), nil, []int32{1}),
 		"overlapping rows from":                 npzFile(t, 3, 10, make([]int32, 30), nil, []int32{10, 10, 10}),

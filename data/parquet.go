@@ -83,7 +83,7 @@ func openParquet(f *os.File) (*parquet.File, error) {
 		return nil, err
 	}
 	if string(tail[4:]) != "PAR1" {
-		return nil, fmt.Errorf("no Parquet file: it ends with %q (encrypted files are not supported)", tail[4:])
+		return nil, fmt.Errorf("not a Parquet file: it ends with %q (encrypted files are not supported)", tail[4:])
 	}
 	n := binary.LittleEndian.Uint32(tail[:])
 	if int64(n) > st.Size()-12 {
@@ -176,7 +176,7 @@ func newParquetNode(c *parquet.Column, def, rep int, leaves *int) (*parquetNode,
 		n.leaves += s.leaves
 	}
 	if n.leaves == 0 {
-		return nil, fmt.Errorf("column %s: a group of nothing", n.path)
+		return nil, fmt.Errorf("column %s: an empty group", n.path)
 	}
 	return n, nil
 }
@@ -422,7 +422,7 @@ func (n *parquetNode) list(entries [][]entry) (any, error) {
 func (n *parquetNode) one(entries [][]entry) (any, error) {
 	if n.fields == nil {
 		if len(entries[0]) != 1 {
-			return nil, fmt.Errorf("column %s: %d values in place of one", n.path, len(entries[0]))
+			return nil, fmt.Errorf("column %s: %d values instead of one", n.path, len(entries[0]))
 		}
 		return entries[0][0].value, nil
 	}

@@ -49,7 +49,7 @@ func checkFooter(f io.ReaderAt, at, size int64) error {
 			open = append(open, n)
 		}
 		if len(open) > maxSchemaDepth {
-			return fmt.Errorf("column %.40q lies in more than %d groups", e.Name, maxSchemaDepth)
+			return fmt.Errorf("column %.40q is nested in more than %d groups", e.Name, maxSchemaDepth)
 		}
 	}
 	return nil

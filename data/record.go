@@ -93,7 +93,7 @@ func (r Record) lookup(fields map[string]any, name string) (any, bool, error) {
 			return nil, true, err
 		}
 		if s, ok := value.(string); ok && strings.ContainsRune(s, '\uFFFD') && loneSurrogate(raw) {
-			return nil, true, fmt.Errorf("half of a surrogate pair (a \\ud8xx escape without its partner), which is no character")
+			return nil, true, fmt.Errorf("half of a surrogate pair (a \\ud8xx escape without its partner), which is not a character")
 		}
 		return value, true, nil
 	}

@@ -33,7 +33,7 @@ func NewWindows(c Corpus, opt WindowOptions) (*Windows, error) {
 		return nil, fmt.Errorf("data: window length is %d, want 1 or more", opt.Length)
 	}
 	if c.Tokens() < 2 {
-		return nil, fmt.Errorf("data: the corpus has %d tokens, too few to predict one from another", c.Tokens())
+		return nil, fmt.Errorf("data: the corpus has %d tokens, too few to train on", c.Tokens())
 	}
 	return &Windows{corpus: c, opt: opt}, nil
 }

@@ -56,7 +56,7 @@ func (a *AnswerWriter) Write(in Input, x Answer) error {
 		}
 	}
 	if !slices.Equal(names, a.header) {
-		return fmt.Errorf("%s has the columns %s, the rows before %s: write jsonl", in.Where(), few.Of(names), few.Of(a.header))
+		return fmt.Errorf("%s has the columns %s, the rows before it %s: write jsonl", in.Where(), few.Of(names), few.Of(a.header))
 	}
 	return a.csv.Write(values)
 }

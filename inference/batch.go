@@ -10,7 +10,7 @@ import (
 // ErrBusy reports a full queue, ErrStopping a server that is going down.
 var (
 	ErrBusy     = errors.New("too many requests are waiting")
-	ErrStopping = errors.New("the server is going down")
+	ErrStopping = errors.New("the server is shutting down")
 )
 
 // Batcher computes the items of many goroutines together: what arrives while a

@@ -43,7 +43,7 @@ type DoesNotFit struct{ Plan }
 func (*DoesNotFit) ExitCode() int { return 3 }
 
 func (e *DoesNotFit) Error() string {
-	return fmt.Sprintf("does not fit: %d rows of %d tokens need %s, of which the key-value cache %s; there are %s: lower the rows or the context",
+	return fmt.Sprintf("does not fit: %d rows of %d tokens need %s, of which %s for the key-value cache; %s are available: lower the rows or the context",
 		e.Rows, e.Context, size.Bytes(e.Total), size.Bytes(e.Cache), size.Bytes(e.Capacity))
 }
 
@@ -188,7 +188,7 @@ func (e *Engine) Write(ctx context.Context, texts []TextRequest) (<-chan TextEve
 	for i := range texts {
 		r := &texts[i]
 		if n := len(r.Prompt); n == 0 || n+r.Tokens > e.opt.Context {
-			return nil, fmt.Errorf("text %d: a prompt of %d tokens with %d to write, want at least 1 and at most %d together", i+1, n, r.Tokens, e.opt.Context)
+			return nil, fmt.Errorf("text %d: a prompt of %d tokens with %d to generate, want at least 1 and at most %d together", i+1, n, r.Tokens, e.opt.Context)
 		}
 		room += r.Tokens + 3
 	}

@@ -23,7 +23,7 @@ func ReadFolder(c *config.Config, r *config.Report, dir string) *hf.Config {
 	}
 	folder, _ := c.Origin(FolderKey)
 	if size, _ := c.Origin("model.d_model"); folder.Kind == config.File && size.Kind == config.File {
-		r.Warn(FolderKey, "%v: the sizes are those given here, and training cannot start from it", err)
+		r.Warn(FolderKey, "%v: planning with the sizes given here; training cannot start without the folder", err)
 	} else {
 		r.Error(FolderKey, "%v", err)
 	}
@@ -42,7 +42,7 @@ func FollowEncoder(c *config.Config, r *config.Report, dir string) {
 	}
 	m, ok := f.Model.(hf.BERT)
 	if !ok {
-		r.Error(FolderKey, "%s holds a language model that predicts the next token; want an encoder: bert or roberta", dir)
+		r.Error(FolderKey, "%s has a language model that predicts the next token; want an encoder: bert or roberta", dir)
 		return
 	}
 	r.Follow(FolderKey, hf.ConfigFile, []config.Fact{

@@ -132,7 +132,7 @@ func (e *Env) Continues(f train.DataLoader) error {
 		return nil
 	}
 	if err := f.Seek(e.Position); err != nil {
-		return fmt.Errorf("nothing that was prepared is changed: the run has learned from other data (%w); put back what was there, or start a new run with another --out (and another data.cache_dir, if it is set)", err)
+		return fmt.Errorf("the prepared data stays as it was: the run was trained on other data (%w); restore that data, or start a new run with another --out (and another data.cache_dir, if it is set)", err)
 	}
 	return nil
 }

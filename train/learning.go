@@ -253,7 +253,7 @@ func (l *Learning) unlearned(update int64, c *curve, ended bool) *Warning {
 		t.Kind, t.Text = Thrown, fmt.Sprintf("%s, %s, and the loss (%.4g) is above its start (%.4g)", is, floor, now, c.start)
 	}
 	if t.Kind == Memorised {
-		t.Text = fmt.Sprintf("the training loss fell from %.4g to %.4g, but %s, and %s: the training data are learned by heart", c.start, now, is, floor)
+		t.Text = fmt.Sprintf("the training loss fell from %.4g to %.4g, but %s, and %s: the model memorizes the training data", c.start, now, is, floor)
 	}
 	return t
 }

@@ -37,7 +37,7 @@ func (e *NonFiniteError) Error() string {
 	}
 	s.WriteString(whatHelps(e.Helps))
 	if e.Kept != "" {
-		fmt.Fprintf(&s, "\nthe last good state is %s: --resume goes on from it", e.Kept)
+		fmt.Fprintf(&s, "\nthe last good state is %s: --resume continues from it", e.Kept)
 	}
 	return s.String()
 }
@@ -86,7 +86,7 @@ type UnderflowError struct {
 func (e *UnderflowError) Error() string {
 	text := fmt.Sprintf("update %d: the loss scale fell to %g: gradients overflow at every scale, so the model diverged (loss %v)", e.Update, e.Scale, e.Loss) + whatHelps(e.Helps)
 	if e.Kept != "" {
-		text += fmt.Sprintf("\nthe last state saved is %s: --resume goes on from it", e.Kept)
+		text += fmt.Sprintf("\nthe last state saved is %s: --resume continues from it", e.Kept)
 	}
 	return text
 }
@@ -108,7 +108,7 @@ func (e *BadStateError) Error() string {
 	}
 	s.WriteString(whatHelps(e.Helps))
 	if e.Kept != "" {
-		fmt.Fprintf(&s, "\nthe last good state is %s: --resume goes on from it", e.Kept)
+		fmt.Fprintf(&s, "\nthe last good state is %s: --resume continues from it", e.Kept)
 	} else {
 		s.WriteString("\nno good state was saved: start over with --fresh")
 	}
@@ -124,7 +124,7 @@ func (e *BadStateError) Unwrap() error { return &e.Bad }
 func (j *Job) problem(u int64) string {
 	if j.evaluated == u && j.latest != nil {
 		if v := j.latest[j.Monitor.Name]; !finite(v) {
-			return fmt.Sprintf("its evaluation is no number: %s is %v", j.Monitor.Name, v)
+			return fmt.Sprintf("its evaluation is not a number: %s is %v", j.Monitor.Name, v)
 		}
 		return ""
 	}

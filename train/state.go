@@ -106,7 +106,7 @@ func LoadSome(r *engine.Executable, c *checkpoint.Checkpoint, wanted func(*graph
 			file = c.Optimizer
 		}
 		if file == nil {
-			return fmt.Errorf("%s: it has no optimizer state, so training cannot go on exactly from it", c.Path)
+			return fmt.Errorf("%s: it has no optimizer state, so training cannot continue exactly from it", c.Path)
 		}
 		if err := loadState(r, s, file); err != nil {
 			return fmt.Errorf("%s: %w", c.Path, err)

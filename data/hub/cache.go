@@ -60,7 +60,7 @@ func (p *repo) commit(revision string) (string, error) {
 	}
 	id := strings.TrimSpace(string(text))
 	if !commit.MatchString(id) {
-		return "", fmt.Errorf("the cache says that %s is %q, which is no commit", revision, id)
+		return "", fmt.Errorf("the cache says that %s is %q, which is not a commit", revision, id)
 	}
 	return id, nil
 }

@@ -48,7 +48,7 @@ func (d *download) run(ctx context.Context) error {
 		}
 		d.spoiled++
 		if d.spoiled == maxSpoiled {
-			return false, fmt.Errorf("%w; it came so %d times", err, d.spoiled)
+			return false, fmt.Errorf("%w, %d times", err, d.spoiled)
 		}
 		return false, d.again(err)
 	})
@@ -113,7 +113,7 @@ func (d *download) more(ctx context.Context) error {
 	}
 	defer func() { _ = resp.Body.Close() }() // was read to its end, or is given up
 	if resp.StatusCode == http.StatusRequestedRangeNotSatisfiable {
-		return d.again(errors.New("the server has no such range"))
+		return d.again(errors.New("the server does not have that range"))
 	}
 	if err := d.c.check(resp); err != nil {
 		return err
@@ -145,7 +145,7 @@ func (d *download) continues(span string) error {
 	_, total, ok3 := strings.Cut(rest, "/")
 	at, err := strconv.ParseInt(from, 10, 64)
 	if !ok || !ok2 || !ok3 || err != nil || at != d.have {
-		return fmt.Errorf("asked for bytes from %d, the server sends %q", d.have, span)
+		return fmt.Errorf("asked for bytes from %d, got %q", d.have, span)
 	}
 	if n, err := strconv.ParseInt(total, 10, 64); err == nil && d.about.size >= 0 && n != d.about.size {
 		return fmt.Errorf("the server says the file has %d bytes, the hub %d", n, d.about.size)
@@ -162,7 +162,7 @@ func (d *download) receive(ctx context.Context, body io.Reader) error {
 		}
 		n, err := body.Read(buf)
 		if d.about.size >= 0 && int64(n) > d.about.size-d.have {
-			return d.again(fmt.Errorf("more than the %d bytes that the hub says", d.about.size))
+			return d.again(fmt.Errorf("more than the %d bytes that the hub announced", d.about.size))
 		}
 		if n > 0 {
 			if _, err := d.f.Write(buf[:n]); err != nil {

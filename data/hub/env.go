@@ -88,7 +88,7 @@ func FromEnv(getenv func(string) string) (*Client, error) {
 		c.Token = strings.TrimSpace(string(text))
 	}
 	if strings.ContainsFunc(c.Token, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return nil, errors.New("the token of the hub has characters that no token has: see HF_TOKEN")
+		return nil, errors.New("the token of the hub has invalid characters: check HF_TOKEN")
 	}
 	return c, nil
 }
@@ -100,7 +100,7 @@ func (c *Client) endpoint() (*url.URL, error) {
 		return nil, err
 	}
 	if u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.User != nil || u.RawQuery != "" {
-		return nil, fmt.Errorf("%q is no address of a hub: want one like %s", c.Endpoint, DefaultEndpoint)
+		return nil, fmt.Errorf("%q is not the address of a hub: want one like %s", c.Endpoint, DefaultEndpoint)
 	}
 	return u, nil
 }

@@ -75,17 +75,17 @@ func (c *Client) Fetch(ctx context.Context, r Ref, o Options) (s *Snapshot, err 
 		p.total += max(0, f.Size)
 	}
 	if len(in.Files) >= completeList && !(len(s.Files) == 1 && s.Files[0] == r.Path) {
-		return nil, fmt.Errorf("%s: the repository has so many files that the hub may not list all of them (it lists %d): name one file by its whole path", r, len(in.Files))
+		return nil, fmt.Errorf("%s: the repository has so many files that the hub may not list all of them (it lists %d): name one file by its full path", r, len(in.Files))
 	}
 	if len(s.Files) == 0 {
 		var names []string
 		for _, f := range in.Files {
 			names = append(names, f.Name)
 		}
-		return nil, fmt.Errorf("%s: none of the repository's files is asked for; it has %s", r, few.Of(names))
+		return nil, fmt.Errorf("%s: none of the repository's files matches; it has %s", r, few.Of(names))
 	}
 	if o.MaxBytes > 0 && p.total > o.MaxBytes {
-		return nil, fmt.Errorf("%s: its %d files have %d bytes, more than the %d that are allowed: name a part of them", r, len(s.Files), p.total, o.MaxBytes)
+		return nil, fmt.Errorf("%s: its %d files have %d bytes, more than the %d allowed: select some of them", r, len(s.Files), p.total, o.MaxBytes)
 	}
 	slices.Sort(s.Files)
 	repo, err := c.openRepo(r, true)
@@ -135,7 +135,7 @@ func (c *Client) file(ctx context.Context, repo *repo, r Ref, commit, name strin
 // offline finds in the cache what was fetched before.
 func (c *Client) offline(r Ref, o Options) (_ *Snapshot, err error) {
 	missing := func(what string) error {
-		return fmt.Errorf("%s: %s is not in the cache %s, and HF_HUB_OFFLINE forbids to fetch it", r, what, c.Cache)
+		return fmt.Errorf("%s: %s is not in the cache %s, and HF_HUB_OFFLINE forbids fetching it", r, what, c.Cache)
 	}
 	repo, err := c.openRepo(r, false)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -163,7 +163,7 @@ func (c *Client) offline(r Ref, o Options) (_ *Snapshot, err error) {
 		}
 	}
 	if len(s.Files) == 0 {
-		return nil, missing("a file that is asked for")
+		return nil, missing("a requested file")
 	}
 	return s, nil
 }

@@ -95,7 +95,7 @@ func TestSelection(t *testing.T) {
 	}
 	r := theRef
 	r.Path = "*.bin"
-	if _, err := s.client(t).Fetch(context.Background(), r, Options{}); err == nil || !strings.Contains(err.Error(), "none of the repository's files is asked for; it has ") {
+	if _, err := s.client(t).Fetch(context.Background(), r, Options{}); err == nil || !strings.Contains(err.Error(), "none of the repository's files matches; it has ") {
 		t.Errorf("nothing selected: %v", err)
 	}
 	if _, err := s.client(t).Fetch(context.Background(), theRef, Options{MaxBytes: 1000}); err == nil || !strings.Contains(err.Error(), "more than the 1000 that are allowed") {
@@ -232,12 +232,12 @@ func TestWrongContent(t *testing.T) {
 		}, "the connection ended after 1000 of 300000 bytes"},
 		{"too many bytes", func(s *server, w http.ResponseWriter, r *http.Request) bool {
 			return write(w, append(slices.Clone(s.content(r)), 0))
-		}, "more than the 300000 bytes that the hub says"},
+		}, "more than the 300000 bytes that the hub announced"},
 		{"a part of something else", func(_ *server, w http.ResponseWriter, _ *http.Request) bool {
 			w.Header().Set("Content-Range", "bytes 5-9/300000")
 			w.WriteHeader(http.StatusPartialContent)
 			return true
-		}, `asked for bytes from 0, the server sends "bytes 5-9/300000"`},
+		}, `asked for bytes from 0, got "bytes 5-9/300000"`},
 		{"a page instead", func(_ *server, w http.ResponseWriter, _ *http.Request) bool {
 			w.WriteHeader(http.StatusNoContent)
 			return true
@@ -455,7 +455,7 @@ func TestOffline(t *testing.T) {
 	r.Revision = "dev"
 	missing("the revision dev")
 	r.Revision, r.Path = "main", "config.json"
-	missing("a file that is asked for")
+	missing("a requested file")
 	if reqs := s.take(); len(reqs) > 0 {
 		t.Errorf("requests while offline: %v", reqs)
 	}

@@ -114,11 +114,11 @@ func TestLongLists(t *testing.T) {
 // Answers that are no hub's, or too large.
 func TestOddAnswers(t *testing.T) {
 	for _, c := range []struct{ name, answer, want string }{
-		{"a page", "<html>", "is no hub"},
-		{"a list", "[1]", "is no hub"},
-		{"nothing", "", "is no hub"},
+		{"a page", "<html>", "is not a hub"},
+		{"a list", "[1]", "is not a hub"},
+		{"nothing", "", "is not a hub"},
 		{"another object", "{}", "as its commit"},
-		{"numbers for names", `{"sha": 1}`, "is no hub"},
+		{"numbers for names", `{"sha": 1}`, "is not a hub"},
 	} {
 		s := newServer(t, nil)
 		s.hubFault = func(w http.ResponseWriter, _ *http.Request) bool {
@@ -134,7 +134,7 @@ func TestOddAnswers(t *testing.T) {
 	s.hubFault = func(_ http.ResponseWriter, r *http.Request) bool {
 		return !strings.HasPrefix(r.URL.Path, "/api/") // no ETag, no content
 	}
-	if _, err := s.client(t).Fetch(context.Background(), theRef, Options{}); err == nil || !strings.Contains(err.Error(), "gives no ETag") {
+	if _, err := s.client(t).Fetch(context.Background(), theRef, Options{}); err == nil || !strings.Contains(err.Error(), "sent no ETag") {
 		t.Errorf("without a tag: %v", err)
 	}
 }

@@ -52,7 +52,7 @@ func (c *Client) info(ctx context.Context, r Ref) (*info, error) {
 		}
 		*in = info{}
 		if err := json.Unmarshal(text, in); err != nil {
-			return false, fmt.Errorf("%s is no hub: its answer is not what the hub's API gives: %w", c.Endpoint, strictjson.Explain(err))
+			return false, fmt.Errorf("%s is not a hub: it does not answer like the hub's API: %w", c.Endpoint, strictjson.Explain(err))
 		}
 		return false, nil
 	})
@@ -99,7 +99,7 @@ type about struct {
 	size int64 // -1 for unknown
 }
 
-var errNoTag = errors.New("the hub gives no ETag, which names a file's content in the cache")
+var errNoTag = errors.New("the hub sent no ETag, the name of a file's content in the cache")
 
 // about asks the hub for the hash and the size of a file.
 func (c *Client) about(ctx context.Context, u *url.URL) (a about, err error) {

@@ -60,7 +60,7 @@ func ParseURL(s string) (Ref, error) {
 		}
 	}
 	if strings.HasPrefix(rest, "spaces/") {
-		return fail("spaces are programs, neither models nor datasets")
+		return fail("spaces are programs, not models or datasets")
 	}
 	id, after, versioned := strings.Cut(rest, "@")
 	if versioned {
@@ -116,7 +116,7 @@ func (r Ref) check() error {
 	}
 	for _, p := range parts {
 		if !idPart.MatchString(p) || strings.Contains(p, "..") || strings.Contains(p, "--") || strings.HasSuffix(p, ".git") {
-			return fmt.Errorf("%q is no repository of the hub", r.ID)
+			return fmt.Errorf("%q is not the name of a repository", r.ID)
 		}
 	}
 	if err := safePath(r.Revision); err != nil {

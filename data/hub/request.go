@@ -112,7 +112,7 @@ func (c *Client) send(ctx context.Context, method string, u *url.URL, header htt
 		}
 		next, err := u.Parse(location)
 		if err == nil && (next.Scheme != "https" && next.Scheme != "http" || u.Scheme == "https" && next.Scheme != "https" || next.Host == "") {
-			err = errors.New("leads from HTTPS to something else")
+			err = errors.New("redirects from HTTPS to another scheme")
 		}
 		if err != nil {
 			watch.stop()
@@ -244,7 +244,7 @@ type watch struct {
 	limit  time.Duration
 }
 
-var errSilent = errors.New("the server fell silent")
+var errSilent = errors.New("the server sent nothing")
 
 func newWatch(ctx context.Context, limit time.Duration) (context.Context, *watch) {
 	ctx, cancel := context.WithCancelCause(ctx)

@@ -138,7 +138,7 @@ func TestRedirects(t *testing.T) {
 		http.Redirect(w, r, "file:///etc/passwd", http.StatusFound)
 		return true
 	}
-	if _, err := c.Fetch(context.Background(), theRef, Options{}); err == nil || !strings.Contains(err.Error(), "redirect: leads from") {
+	if _, err := c.Fetch(context.Background(), theRef, Options{}); err == nil || !strings.Contains(err.Error(), "redirect: redirects from") {
 		t.Errorf("a redirect to a file: %v", err)
 	}
 }
@@ -157,7 +157,7 @@ func TestHTTPS(t *testing.T) {
 	t.Cleanup(secure.Close)
 	c := plain.client(t)
 	c.Endpoint, c.Transport = secure.URL, secure.Client().Transport
-	if _, err := c.Fetch(context.Background(), theRef, Options{}); err == nil || !strings.Contains(err.Error(), "leads from HTTPS to something else") {
+	if _, err := c.Fetch(context.Background(), theRef, Options{}); err == nil || !strings.Contains(err.Error(), "redirects from HTTPS to another scheme") {
 		t.Errorf("a redirect to HTTP: %v", err)
 	}
 	if len(plain.take()) > 0 || asked != 1 {

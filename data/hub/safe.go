@@ -23,13 +23,13 @@ func safePath(name string) error {
 	case !utf8.ValidString(name):
 		return errors.New("is not UTF-8")
 	case strings.ContainsRune(name, '\\') || strings.ContainsFunc(name, unicode.IsControl):
-		return errors.New("has characters that no path may have")
+		return errors.New("has characters that are not allowed in a path")
 	case !filepath.IsLocal(filepath.FromSlash(name)):
-		return errors.New("leads out of the repository")
+		return errors.New("points outside the repository")
 	}
 	for part := range strings.SplitSeq(name, "/") {
 		if part == "" || part == "." || part == ".." || len(part) > maxPart {
-			return errors.New("has a part that no path may have")
+			return errors.New("has a part that is not allowed in a path")
 		}
 	}
 	return nil

@@ -43,7 +43,7 @@ func (s *Floats) Next(dst []float32) error {
 		return io.EOF
 	}
 	if len(dst) > s.left {
-		return fmt.Errorf("npz: %s: %d elements left of shape %v, asked for %d", s.where, s.left, s.Shape, len(dst))
+		return fmt.Errorf("npz: %s: %d elements are left of shape %v, want %d", s.where, s.left, s.Shape, len(dst))
 	}
 	size := s.DType.Size()
 	if s.raw == nil {

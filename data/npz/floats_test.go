@@ -60,7 +60,7 @@ func TestFloats(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if err := s.Next(make([]float32, 5)); err == nil || !strings.Contains(err.Error(), "4 elements left") {
+	if err := s.Next(make([]float32, 5)); err == nil || !strings.Contains(err.Error(), "4 elements are left") {
 		t.Errorf("asking for too many: %v", err)
 	}
 }

@@ -48,7 +48,7 @@ func readHeader(r *bufio.Reader) (Header, error) {
 		return Header{}, fmt.Errorf("no .npy header: %w", err)
 	}
 	if string(pre[:6]) != magic {
-		return Header{}, fmt.Errorf("no .npy array: it starts with %q", pre[:6])
+		return Header{}, fmt.Errorf("not an .npy array: it starts with %q", pre[:6])
 	}
 	var size int
 	switch pre[6] {
@@ -153,7 +153,7 @@ func checkShape(h Header) error {
 		size *= float64(max(1, d))
 	}
 	if size > math.MaxInt/2 {
-		return fmt.Errorf("shape %v is beyond all memory", h.Shape)
+		return fmt.Errorf("shape %v is larger than any memory", h.Shape)
 	}
 	return nil
 }

@@ -124,7 +124,7 @@ func TestDecodeErrors(t *testing.T) {
 	}
 	for _, test := range []struct{ file, want string }{
 		{"", "no .npy header"},
-		{"PK\x03\x04xxxx", "no .npy array"},
+		{"PK\x03\x04xxxx", "not an .npy array"},
 		{npy(4, "", ""), "version 4.0"},
 		{npy(1, dict("'|O'", "False", "(1,)"), "x"), "pickled"},
 		{npy(1, dict("'<U5'", "False", "(1,)"), ""), `"<U5"`},
@@ -133,8 +133,8 @@ func TestDecodeErrors(t *testing.T) {
 		{npy(1, dict("'<i4'", "Maybe", "(1,)"), ""), "neither True nor False"},
 		{npy(1, dict("'<i4'", "False", "(-1,)"), ""), "want a size"},
 		{npy(1, dict("'<i4'", "False", "(99999999999999999999,)"), ""), "want a size"},
-		{npy(1, dict("'<i4'", "False", "(4000000000, 4000000000)"), ""), "beyond all memory"},
-		{npy(1, dict("'<i4'", "False", "(0, 4000000000, 4000000000)"), ""), "beyond all memory"},
+		{npy(1, dict("'<i4'", "False", "(4000000000, 4000000000)"), ""), "larger than any memory"},
+		{npy(1, dict("'<i4'", "False", "(0, 4000000000, 4000000000)"), ""), "larger than any memory"},
 		{npy(1, dict("'<i4'", "False", "("+strings.Repeat("1,", 65)+")"), ""), "64 dimensions"},
 		{npy(1, dict("'<i4'", "False", "(1000,)"), ""), "4000 bytes, more than the 1000"},
 		{npy(1, dict("'<i4'", "False", "(2,)"), "1234"), "cut off after 0 of 2"},
@@ -295,7 +295,7 @@ func TestRows(t *testing.T) {
 			t.Errorf("%v, %v", got, err)
 		}
 		for array, want := range map[string]string{
-			"big": "2147483648 does not fit", "f": "want whole numbers", "t": "Fortran", "none": "rows of nothing", "cut": "row 1: cut off", "long": "more bytes",
+			"big": "2147483648 does not fit", "f": "want whole numbers", "t": "Fortran", "none": "empty rows", "cut": "row 1: cut off", "long": "more bytes",
 		} {
 			_, err := read(array)
 			wantError(t, err, "a.npz: "+array, want)

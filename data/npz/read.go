@@ -142,7 +142,7 @@ func (f *File) Rows(array string) (*Rows, error) {
 	case len(e.Shape) != 1 && len(e.Shape) != 2:
 		err = fmt.Errorf("npz: %s: shape %v, want 1 or 2 dimensions", r.where, e.Shape)
 	case e.Shape[0] > 0 && e.Len() == 0:
-		err = fmt.Errorf("npz: %s: shape %v has rows of nothing", r.where, e.Shape)
+		err = fmt.Errorf("npz: %s: shape %v has empty rows", r.where, e.Shape)
 	case e.DType > Int64:
 		err = fmt.Errorf("npz: %s: type %s, want whole numbers", r.where, e.DType)
 	case e.Fortran && len(e.Shape) == 2:

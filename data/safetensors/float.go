@@ -21,10 +21,10 @@ func (t Tensor) Float32s(dst []float32) error {
 	case F64:
 		width = 8
 	default:
-		return errorf(t.Name, "%s cannot be read as float32; F32, F16, BF16 and F64 can", t.DType)
+		return errorf(t.Name, "%s cannot be read as float32; want F32, F16, BF16 or F64", t.DType)
 	}
 	if len(t.Data) != len(dst)*width {
-		return errorf(t.Name, "shape %v has %d elements, the place for it %d", t.Shape, len(t.Data)/width, len(dst))
+		return errorf(t.Name, "shape %v has %d elements, its destination %d", t.Shape, len(t.Data)/width, len(dst))
 	}
 	switch t.DType {
 	case F32:

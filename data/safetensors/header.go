@@ -49,7 +49,7 @@ func headerLength(first []byte, fileSize int64) (int64, error) {
 // number of data bytes.
 func parseHeader(text []byte, dataSize int64) (*header, error) {
 	if text[0] != '{' {
-		return nil, errorf("", "the header starts with %q; the format demands '{'", text[0])
+		return nil, errorf("", "the header starts with %q; the format requires '{'", text[0])
 	}
 	if !utf8.Valid(text) {
 		return nil, errorf("", "the header is not valid UTF-8")
@@ -150,7 +150,7 @@ func (h *header) readTensor(s *scanner, name string) error {
 	}
 	t.Offset, t.Size = int64(offsets[0]), int64(offsets[1]-offsets[0])
 	if t.Size != size {
-		return errorf(name, "%s of shape %v needs %d bytes, data_offsets give %d", t.DType, t.Shape, size, t.Size)
+		return errorf(name, "%s of shape %v needs %d bytes, data_offsets has %d", t.DType, t.Shape, size, t.Size)
 	}
 	h.byName[name] = len(h.tensors)
 	h.tensors = append(h.tensors, t)

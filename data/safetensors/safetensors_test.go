@@ -71,7 +71,7 @@ var abuse = []struct {
 	{"half a byte", file(`{"w":{"dtype":"F4","shape":[3],"data_offsets":[0,2]}}`, 2), `fills 12 bits`},
 	{"three offsets", file(`{"w":{"dtype":"U8","shape":[1],"data_offsets":[0,1,2]}}`, 1), `data_offsets has 3 numbers`},
 	{"backwards", file(`{"w":{"dtype":"U8","shape":[1],"data_offsets":[1,0]}}`, 1), `end before they begin`},
-	{"size differs", file(`{"w":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}}`, 4), `F32 of shape [2] needs 8 bytes, data_offsets give 4`},
+	{"size differs", file(`{"w":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}}`, 4), `F32 of shape [2] needs 8 bytes, data_offsets has 4`},
 	{"hole at the start", file(`{"w":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}}`, 2), `begins at 1, but the tensors before it end at 0`},
 	{"hole", file(`{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"U8","shape":[1],"data_offsets":[2,3]}}`, 3), `tensor "b": begins at 2`},
 	{"overlap", file(`{"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}}`, 3), `inside tensor "a"`},

@@ -51,7 +51,7 @@ func OpenModel(dir, base string) (*Model, error) {
 		return m, nil
 	}
 	if _, err := os.Stat(single); err == nil {
-		return nil, &Error{Path: index, Problem: fmt.Sprintf("%s exists too: remove the one that is out of date", filepath.Base(single))}
+		return nil, &Error{Path: index, Problem: fmt.Sprintf("%s exists too: remove the outdated one", filepath.Base(single))}
 	}
 	weightMap, err := ReadIndex(index)
 	if err != nil {

@@ -17,7 +17,7 @@ type ChangedError struct {
 }
 
 func (e *ChangedError) Error() string {
-	return fmt.Sprintf("%s is not replaced: the run has learned from other data; what changed: %s; put back what was there, or start a new run with another --out (and another data.cache_dir, if it is set)", e.Dir, strings.Join(e.Now, ", "))
+	return fmt.Sprintf("%s is not replaced: the run was trained on other data; what changed: %s; restore the old data, or start a new run with another --out (and another data.cache_dir, if it is set)", e.Dir, strings.Join(e.Now, ", "))
 }
 
 // What can change.

@@ -74,12 +74,12 @@ func Open(dir string, split Split) (*Corpus, error) {
 func agree(m *Manifest, info FileInfo, split Split, number int, h header) error {
 	switch {
 	case fmt.Sprintf("%08x", crc32.Checksum(h.encode(), castagnoli)) != info.Checksum:
-		return fmt.Errorf("the header is not the one of the manifest")
+		return fmt.Errorf("the header does not match the manifest")
 	case info.Size != h.size() || info.Documents != h.Documents || info.Tokens != h.Tokens || info.TextBytes != h.TextBytes:
 		return fmt.Errorf("%d bytes with %d documents and %d ids of %d bytes of text, the manifest says %d, %d, %d, %d",
 			h.size(), h.Documents, h.Tokens, h.TextBytes, info.Size, info.Documents, info.Tokens, info.TextBytes)
 	case h.Split != split || h.Shard != number:
-		return fmt.Errorf("holds part %d of %s, the manifest wants part %d of %s", h.Shard, h.Split, number, split)
+		return fmt.Errorf("is part %d of %s, the manifest has part %d of %s", h.Shard, h.Split, number, split)
 	case h.Vocab != m.VocabSize || h.EOS != m.EOS || h.Tokenizer != tokenizerHash(m.Tokenizer):
 		return fmt.Errorf("made by another tokenizer (vocabulary %d, EOS %d) than the manifest's (%d, %d)", h.Vocab, h.EOS, m.VocabSize, m.EOS)
 	}

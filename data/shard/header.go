@@ -115,7 +115,7 @@ func decodeHeader(b []byte, fileSize int64) (header, error) {
 		return h, fmt.Errorf("index at byte %d, want %d", at, h.indexAt())
 	}
 	if h.size() != fileSize {
-		return h, fmt.Errorf("%d bytes, its header makes %d: the file is cut off or has grown", fileSize, h.size())
+		return h, fmt.Errorf("%d bytes, %d by its header: the file is cut off or has grown", fileSize, h.size())
 	}
 	return h, nil
 }

@@ -58,7 +58,7 @@ func TestManifestDamage(t *testing.T) {
 		{`"version": 1`, `"version": 2`, "version 2"},
 		{`"tokens": 5`, `"tokens": 6`, "the manifest says"},
 		{`"tokenizer": "bytes"`, `"tokenizer": "other"`, "another tokenizer"},
-		{`"checksum": "`, `"checksum": "0`, "header is not the one"},
+		{`"checksum": "`, `"checksum": "0`, "header does not match"},
 		{`"eos"`, `"eoz"`, "unknown field"},
 		{`}`, ``, "manifest.json"},
 	} {

@@ -56,7 +56,7 @@ func ReadManifest(dir string) (*Manifest, error) {
 	var m Manifest
 	if err := readJSON(filepath.Join(dir, manifestName), &m); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("shard: %s holds no prepared data (%w); make it with `snug data prepare`", dir, err)
+			return nil, fmt.Errorf("shard: %s has no prepared data (%w); create it with `snug data prepare`", dir, err)
 		}
 		return nil, fmt.Errorf("shard: %w; delete %s and prepare the data again", err, dir)
 	}

@@ -301,13 +301,13 @@ func (c Census) finer() string {
 func (c Census) Check(heldOut float64) error {
 	switch {
 	case c.Documents == 0:
-		return errors.New("data.source: there is nothing to train on: the files hold no documents")
+		return errors.New("data.source: there is nothing to train on: the files have no documents")
 	case c.Documents == c.Empty:
-		return fmt.Errorf("data.source: there is nothing to train on: none of the documents holds text (%d read)", c.Documents)
+		return fmt.Errorf("data.source: there is nothing to train on: none of the documents has text (%d read)", c.Documents)
 	case c.Train == 0:
 		return fmt.Errorf("nothing left to train on: the held-out share of %v took all %d groups of documents; lower data.held_out_fraction, choose another data.shuffle_seed, or divide more finely%s", heldOut, c.Groups, c.finer())
 	case c.HeldOut == 0 && heldOut > 0:
-		return fmt.Errorf("nothing held out: none of %d groups of documents fell in the share of %v; raise it, choose another seed, or divide more finely%s", c.Groups, heldOut, c.finer())
+		return fmt.Errorf("nothing held out: none of %d groups of documents fell into the share of %v; raise it, choose another seed, or divide more finely%s", c.Groups, heldOut, c.finer())
 	}
 	return nil
 }

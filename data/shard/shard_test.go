@@ -221,7 +221,7 @@ func TestFailureLeavesNothing(t *testing.T) {
 			_, err := Prepare(context.Background(), dir, src, narrow, Options{EOS: 256})
 			return err
 		},
-		"none of the documents holds text (2 read)": func() error {
+		"none of the documents has text (2 read)": func() error {
 			_, err := Prepare(context.Background(), dir, texts("", ""), narrow, Options{EOS: 256})
 			return err
 		},

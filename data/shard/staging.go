@@ -25,7 +25,7 @@ func newStaging(dir string) (*staging, error) {
 		return nil, err
 	}
 	if base := filepath.Base(dir); base == "." || base == ".." || base == string(filepath.Separator) {
-		return nil, fmt.Errorf("shard: %s: name the folder to make", dir)
+		return nil, fmt.Errorf("shard: %s: name the folder to create", dir)
 	}
 	tmp, err := durable.Stage(dir)
 	if err != nil {
@@ -45,7 +45,7 @@ func replaceable(dir string) error {
 	}
 	for _, e := range entries {
 		if n := e.Name(); e.IsDir() || n != manifestName && n != reportName && !strings.HasSuffix(n, ".tokens") {
-			return fmt.Errorf("shard: %s holds %s, which is no prepared data; name another folder", dir, n)
+			return fmt.Errorf("shard: %s contains %s, which is not prepared data; name another folder", dir, n)
 		}
 	}
 	return nil

@@ -30,7 +30,7 @@ func newCharsMap(raw []byte) (*charsMap, error) {
 		m.units[i] = binary.LittleEndian.Uint32(raw[4*i:])
 	}
 	if !utf8.ValidString(m.target) {
-		return nil, errors.New("the character map replaces by what is not UTF-8")
+		return nil, errors.New("the character map has replacements that are not UTF-8")
 	}
 	return m, nil
 }

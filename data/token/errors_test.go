@@ -83,7 +83,7 @@ func TestParseErrors(t *testing.T) {
 		{with("post_processor", `{"type":"TemplateProcessing","single":[{"Sequence":{"id":"C","type_id":0}}],"pair":[],"special_tokens":{}}`), "expected A or B"},
 		{with("post_processor", `{"type":"TemplateProcessing","single":[{"Sequence":{"id":"B","type_id":0}}],"pair":[],"special_tokens":{}}`), "a single text has no B"},
 		{with("post_processor", `{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"x","type_id":0}}],"pair":[],"special_tokens":{}}`), "is not in special_tokens"},
-		{with("post_processor", `{"type":"Sequence","processors":[{"type":"BertProcessing","cls":["a",0],"sep":["a",0]},{"type":"BertProcessing","cls":["a",0],"sep":["a",0]}]}`), "more than one of the processors"},
+		{with("post_processor", `{"type":"Sequence","processors":[{"type":"BertProcessing","cls":["a",0],"sep":["a",0]},{"type":"BertProcessing","cls":["a",0],"sep":["a",0]}]}`), "more than one processor"},
 		{with("truncation", `{"max_length":-1,"strategy":"LongestFirst"}`), "truncation.max_length: must not be negative"},
 		{with("truncation", `{"max_length":1,"strategy":"Random"}`), "truncation.strategy: expected LongestFirst"},
 		{with("truncation", `{"max_length":1,"strategy":"LongestFirst","direction":"Up"}`), "truncation.direction: expected Left or Right"},
@@ -104,8 +104,8 @@ func TestRegexErrors(t *testing.T) {
 		`a**`: "a quantifier after a quantifier", `a{2}{3}`: "a quantifier after", `a{2}+`: "a quantifier after", `a{2}?`: "a quantifier after",
 		`a{x}`: "the repetition {x}", `a{`: "an open {", `a{99999}`: "the repetition", `(?m)a`: "the group", `a(?i)b`: "the group", `(?P<n>a)`: "the group",
 		`(?i)ss`: `"ss" without regard to case`, `(?i:ü)`: "without regard to case", `[a&&b]`: "intersection", `[[:alpha:]]`: "within brackets", `[]a]`: "within brackets",
-		`[a`: "an open [", `\p{Emoji}`: `\p{Emoji} is not supported`, `\pL`: "needs {...}", `\x{110000}`: "not the number of a character", `\x{`: `an open \x{`,
-		`[\W]`: `\W is not supported`, `[\b]`: `\b is not supported`, `\uD800`: "not the number of a character",
+		`[a`: "an open [", `\p{Emoji}`: `\p{Emoji} is not supported`, `\pL`: "needs {...}", `\x{110000}`: "not a character code", `\x{`: `an open \x{`,
+		`[\W]`: `\W is not supported`, `[\b]`: `\b is not supported`, `\uD800`: "not a character code",
 	} {
 		if _, err := compileRegex(re); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want one with %q", re, err, want)
@@ -115,8 +115,8 @@ func TestRegexErrors(t *testing.T) {
 
 func TestPrepareErrors(t *testing.T) {
 	for want, file := range map[string]string{
-		"leaves no place for 2 special tokens": `{"truncation":{"max_length":1,"strategy":"LongestFirst"},"post_processor":{"type":"BertProcessing","cls":["a",0],"sep":["b",1]}}`,
-		"(OnlySecond) needs to cut 2":          `{"truncation":{"max_length":1,"strategy":"OnlySecond"}}`,
+		"leaves no room for 2 special tokens": `{"truncation":{"max_length":1,"strategy":"LongestFirst"},"post_processor":{"type":"BertProcessing","cls":["a",0],"sep":["b",1]}}`,
+		"(OnlySecond) needs to cut 2":         `{"truncation":{"max_length":1,"strategy":"OnlySecond"}}`,
 	} {
 		var slots map[string]json.RawMessage
 		if err := json.Unmarshal([]byte(file), &slots); err != nil {

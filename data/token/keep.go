@@ -16,7 +16,7 @@ func LoadOrTrain(ctx context.Context, dir string, docs iter.Seq2[[]byte, error],
 		return t, func() error { return nil }, nil
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
-		log("data: %v: it is made again", err)
+		log("data: %v: preparing it again", err)
 	}
 	log("data: training a byte-level BPE tokenizer of %d tokens", opt.VocabSize)
 	trained, err := TrainBPE(ctx, docs, opt)

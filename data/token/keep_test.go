@@ -51,7 +51,7 @@ func TestLoadOrTrain(t *testing.T) {
 	if !reflect.DeepEqual(again, first) {
 		t.Error("made again it is another tokenizer")
 	}
-	if len(logged) != 2 || !strings.Contains(logged[0], "it is made again") {
+	if len(logged) != 2 || !strings.Contains(logged[0], "preparing it again") {
 		t.Errorf("of a damaged tokenizer it logged %q", logged)
 	}
 	if err := keep(); err != nil {

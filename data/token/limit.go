@@ -57,6 +57,6 @@ func grown(n int) int { return max(alwaysAllowed, maxGrowth*n) }
 // allow makes sure of n bytes where most are allowed.
 func allow(n, most int) {
 	if n > most {
-		exceed("makes more than %d bytes of a text of at most %d: what it replaces grows without end", most, most/maxGrowth)
+		exceed("makes more than %d bytes out of a text of at most %d: its replacements grow without end", most, most/maxGrowth)
 	}
 }

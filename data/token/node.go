@@ -130,7 +130,7 @@ func (n node) list() []node {
 func (n node) parts() []node {
 	out := n.list()
 	if len(out) > maxParts {
-		n.fail("%d components, more than %d", len(out), maxParts)
+		n.fail("%d components, at most %d", len(out), maxParts)
 		return nil
 	}
 	return out
@@ -145,7 +145,7 @@ type object struct {
 
 func (n node) object() object {
 	if strings.Count(n.path, ".") > maxNested {
-		n.fail("components within components, more than %d deep", maxNested)
+		n.fail("components nested more than %d deep", maxNested)
 	}
 	return object{n, read[map[string]json.RawMessage](n, "an object"), map[string]bool{}}
 }

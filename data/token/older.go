@@ -81,7 +81,7 @@ func (f *olderFolder) roberta() (*Tokenizer, error) {
 func (f *olderFolder) pair(token string) ([]any, error) {
 	id, ok := f.ids[token]
 	if !ok {
-		return nil, fmt.Errorf("%s: the vocabulary has no %q, which goes around the text", f.dir, token)
+		return nil, fmt.Errorf("%s: the vocabulary has no %q, which the text is wrapped in", f.dir, token)
 	}
 	return []any{token, id}, nil
 }

@@ -40,7 +40,7 @@ func (t *Tokenizer) readPostProcessor(n node) postProcessor {
 			all = append(all, t.readPostProcessor(item))
 		}
 		if all.templates() > 1 {
-			o.fail("more than one of the processors puts tokens around the text")
+			o.fail("more than one processor adds tokens around the text")
 		}
 		p = all
 	case "ByteLevel":
@@ -304,7 +304,7 @@ func (tr *truncation) cut(parts [][]Piece, added int) error {
 		total += len(part)
 	}
 	if most < 0 {
-		return fmt.Errorf("truncation to %d tokens leaves no place for %d special tokens", tr.most, added)
+		return fmt.Errorf("truncation to %d tokens leaves no room for %d special tokens", tr.most, added)
 	}
 	if total <= most {
 		return nil

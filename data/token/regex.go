@@ -233,7 +233,7 @@ func literalRune(r rune) string {
 func (t *regexTranslator) code(n int, hex string) error {
 	v, err := strconv.ParseUint(hex, 16, 32)
 	if err != nil || !utf8.ValidRune(rune(v)) {
-		return fmt.Errorf("%q is not the number of a character", hex)
+		return fmt.Errorf("%q is not a character code", hex)
 	}
 	t.put(n, literalRune(rune(v)))
 	return nil

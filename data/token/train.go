@@ -29,7 +29,7 @@ type Special struct {
 }
 
 // ErrNoText is that of [TrainBPE] for documents without any text.
-var ErrNoText = errors.New("train tokenizer: the files hold no text")
+var ErrNoText = errors.New("train tokenizer: the files have no text")
 
 // TrainBPE learns a byte-level BPE tokenizer from documents: GPT-2's split pattern and, step by step, the most frequent pair of tokens
 // becomes a token; among equals, the pair with the lowest ids. The slices that docs yields are not kept, and its first error is returned as

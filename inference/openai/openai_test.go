@@ -282,7 +282,7 @@ func TestErrors(t *testing.T) {
 		{map[string]any{"best_of": 2}, 400, "best_of", "unsupported_parameter", ""},
 		{map[string]any{"logit_bias": map[string]any{"5": 1}}, 400, "logit_bias", "unsupported_parameter", ""},
 		{map[string]any{"frequency_penalty": 0.5}, 400, "frequency_penalty", "unsupported_parameter", ""},
-		{map[string]any{"messages": []any{}}, 400, "messages", "unknown_parameter", "there is no field messages"},
+		{map[string]any{"messages": []any{}}, 400, "messages", "unknown_parameter", "there is no parameter messages"},
 		{map[string]any{"temperature": 2.5}, 400, "temperature", "invalid_value", "0 to 2"},
 		{map[string]any{"temperature": "hot"}, 400, "temperature", "invalid_value", `want a number, got "hot"`},
 		{map[string]any{"top_p": 0}, 400, "top_p", "invalid_value", "above 0"},

@@ -129,7 +129,7 @@ func (s *Service) parse(raw []byte) (*request, error) {
 	for _, name := range slices.Sorted(maps.Keys(f)) {
 		switch {
 		case !slices.Contains(unsupported, name):
-			return nil, &serve.Problem{Status: http.StatusBadRequest, Message: "there is no field " + name, Param: name, Code: "unknown_parameter"}
+			return nil, &serve.Problem{Status: http.StatusBadRequest, Message: "there is no parameter " + name, Param: name, Code: "unknown_parameter"}
 		case !q.asksNothing(name, f[name]):
 			return nil, &serve.Problem{Status: http.StatusBadRequest, Message: name + " is not supported", Param: name, Code: "unsupported_parameter"}
 		}
@@ -153,7 +153,7 @@ func (s *Service) model(f fields) error {
 }
 
 func (s *Service) unknown(name string) error {
-	return &serve.Problem{Status: http.StatusNotFound, Message: fmt.Sprintf("there is no model %q; there is %q", name, s.name), Param: "model", Code: "model_not_found"}
+	return &serve.Problem{Status: http.StatusNotFound, Message: fmt.Sprintf("there is no model %q; this server has %q", name, s.name), Param: "model", Code: "model_not_found"}
 }
 
 // as is a value of a type, nothing of it where it is another.
@@ -194,7 +194,7 @@ func (s *Service) prompts(f fields, q *request) error {
 	for _, ids := range lists {
 		for i, id := range ids {
 			if id < 0 || id >= vocab {
-				return invalid("prompt", "token %d is %d, want one from 0 to %d", i, id, vocab-1)
+				return invalid("prompt", "token %d is %d, want 0 to %d", i, id, vocab-1)
 			}
 		}
 		q.prompts = append(q.prompts, prompt{s.engine.Language.Tokenizer.Decode(ids, false), ids})
@@ -238,7 +238,7 @@ func streamOptions(f fields, q *request) error {
 		return err
 	}
 	for _, other := range slices.Sorted(maps.Keys(o)) {
-		return &serve.Problem{Status: http.StatusBadRequest, Message: fmt.Sprintf("there is no field %s.%s", name, other), Param: name + "." + other, Code: "unknown_parameter"}
+		return &serve.Problem{Status: http.StatusBadRequest, Message: fmt.Sprintf("there is no parameter %s.%s", name, other), Param: name + "." + other, Code: "unknown_parameter"}
 	}
 	return nil
 }

@@ -48,9 +48,9 @@ func (s *Service) Routes() []serve.Route {
 // Ready implements serve.Service.
 func (s *Service) Ready() (lines []string, fields map[string]any) {
 	p := s.engine.Plan
-	line := fmt.Sprintf("%d texts at once of up to %d tokens each: %v planned, of which the key-value cache %v", p.Rows, p.Context, size.Bytes(p.Total), size.Bytes(p.Cache))
+	line := fmt.Sprintf("%d texts at once of up to %d tokens each: %v planned, of which %v for the key-value cache", p.Rows, p.Context, size.Bytes(p.Total), size.Bytes(p.Cache))
 	if p.Capacity > 0 {
-		line += fmt.Sprintf("; there are %v", size.Bytes(p.Capacity))
+		line += fmt.Sprintf("; %v are available", size.Bytes(p.Capacity))
 	}
 	return []string{fmt.Sprintf("model %q", s.name), line}, map[string]any{"model": s.name, "plan": p}
 }
@@ -143,7 +143,7 @@ func (s *Service) refused(err error) error {
 	case errors.Is(err, inference.ErrStopping):
 		return &serve.Problem{Status: http.StatusServiceUnavailable, Message: err.Error()}
 	case errors.Is(err, context.DeadlineExceeded):
-		return &serve.Problem{Status: http.StatusGatewayTimeout, Message: fmt.Sprintf("not computed within %v", s.opt.Timeout), Code: "timeout"}
+		return &serve.Problem{Status: http.StatusGatewayTimeout, Message: fmt.Sprintf("no result within %v", s.opt.Timeout), Code: "timeout"}
 	}
 	return err
 }

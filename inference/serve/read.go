@@ -39,7 +39,7 @@ func Decode(raw []byte, into any) error {
 	err := d.Decode(into)
 	if err == nil {
 		if _, more := d.Token(); !errors.Is(more, io.EOF) {
-			err = errors.New("more follows the object")
+			err = errors.New("there is more text after the object")
 		}
 	}
 	if err != nil {
@@ -54,9 +54,9 @@ func notExpected(err error) error {
 		if wrong.Field != "" {
 			at = wrong.Field + ": "
 		}
-		err = fmt.Errorf("%sa JSON %s is not what belongs there", at, wrong.Value)
+		err = fmt.Errorf("%sa JSON %s is the wrong type", at, wrong.Value)
 	}
-	return Problemf(http.StatusBadRequest, "not the JSON that was expected: %v", err)
+	return Problemf(http.StatusBadRequest, "not the expected JSON: %v", err)
 }
 
 // surrogates are escapes of halves of characters, and pairs of them, which are whole.
@@ -78,7 +78,7 @@ func wholeText(raw []byte) error {
 	}
 	for _, m := range surrogates.FindAllIndex(raw, -1) {
 		if m[1]-m[0] == len(`\ud800`) {
-			return fmt.Errorf("half a character at byte %d: %s", m[0], raw[m[0]:m[1]])
+			return fmt.Errorf("incomplete character at byte %d: %s", m[0], raw[m[0]:m[1]])
 		}
 	}
 	return nil

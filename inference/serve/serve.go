@@ -131,7 +131,7 @@ func (s *Server) admit(w http.ResponseWriter, r *http.Request) (do func(http.Res
 		for _, x := range s.routes {
 			paths = append(paths, x.Path)
 		}
-		return nil, &Problem{Status: http.StatusNotFound, Message: fmt.Sprintf("no such address: %s; there are %s", r.URL.Path, strings.Join(paths, ", ")), Code: "unknown_url"}
+		return nil, &Problem{Status: http.StatusNotFound, Message: fmt.Sprintf("no such endpoint: %s; the endpoints are %s", r.URL.Path, strings.Join(paths, ", ")), Code: "unknown_url"}
 	}
 	to := s.routes[i]
 	if r.Method != to.Method && (r.Method != http.MethodHead || to.Method != http.MethodGet) {
@@ -141,7 +141,7 @@ func (s *Server) admit(w http.ResponseWriter, r *http.Request) (do func(http.Res
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.draining {
-		return nil, Problemf(http.StatusServiceUnavailable, "the server is going down")
+		return nil, Problemf(http.StatusServiceUnavailable, "the server is shutting down")
 	}
 	s.running++
 	return to.Do, nil

@@ -22,7 +22,7 @@ import (
 var System = system.System{
 	Config: config.System{
 		Name:     "agiformer",
-		Help:     "byte language model with memory, a mixture of experts of several kinds, and introspection",
+		Help:     "byte-level language model with memory, several kinds of experts, and introspection",
 		Sections: sections,
 		Check:    check,
 	},
@@ -96,10 +96,10 @@ func missing(c *config.Config) error {
 
 func (m Net) missing() error {
 	if l := m.Language; l != nil && l.Model != nil && l.Folder == "" {
-		return fmt.Errorf("model.language.frozen: a model that is not trained needs weights: set model.language.path to a GPT-NeoX, GPT-2, Llama or Qwen3 folder, or train one with model.language.frozen false")
+		return fmt.Errorf("model.language.frozen: a frozen model needs weights: set model.language.path to a GPT-NeoX, GPT-2, Llama or Qwen3 folder, or train one with model.language.frozen false")
 	}
 	if s := m.Senses; s != nil && s.Frozen && s.Folder == "" {
-		return fmt.Errorf("model.image.frozen: an encoder that is not trained needs weights: set model.image.path to a CLIP folder, or train one with model.image.frozen false")
+		return fmt.Errorf("model.image.frozen: a frozen encoder needs weights: set model.image.path to a CLIP folder, or train one with model.image.frozen false")
 	}
 	return nil
 }

@@ -131,10 +131,10 @@ func check(c *config.Config, r *config.Report) {
 		r.Warn("model.top_k", "every token goes to every expert: this is a dense model")
 	}
 	if n := c.Data.SeqLen / max(1, m.MemorySegment); m.UseMemory && n > mostSegments {
-		r.Error("model.memory_segment", "want at least data.seq_len / %d (%d), got %d: each segment is compiled as code of its own", mostSegments, (c.Data.SeqLen+mostSegments-1)/mostSegments, m.MemorySegment)
+		r.Error("model.memory_segment", "want at least data.seq_len / %d (%d), got %d: each segment is compiled separately", mostSegments, (c.Data.SeqLen+mostSegments-1)/mostSegments, m.MemorySegment)
 	}
 	if m.UseMemory && c.Data.SeqLen > 0 && m.MemorySegment >= c.Data.SeqLen {
-		r.Error("model.memory_segment", "want less than data.seq_len (%d), got %d: what the last segment writes is read by none", c.Data.SeqLen, m.MemorySegment)
+		r.Error("model.memory_segment", "want less than data.seq_len (%d), got %d: nothing reads what the last segment writes", c.Data.SeqLen, m.MemorySegment)
 	}
 	if m.UseMultimodal {
 		switch {
@@ -143,13 +143,13 @@ func check(c *config.Config, r *config.Report) {
 		case len(c.Data.Source) > 1:
 			r.Error("data.source", "want one folder of captions, got %d", len(c.Data.Source))
 		case c.Data.Format != "auto":
-			r.Error("data.format", "captions are a folder with metadata_train.json and metadata_val.json: leave the format at auto")
+			r.Error("data.format", "captions come as a folder with metadata_train.json and metadata_val.json: leave data.format at auto")
 		case c.Data.Tokenizer.Path != "":
 			r.Error("data.tokenizer.path", "captions are read as bytes")
 		}
 	}
 	if c.Data.SegmentMask {
-		r.Error("data.segment_mask", "memory, experts and convolution go across the ends of packed documents: only attention could be kept from it")
+		r.Error("data.segment_mask", "memory, experts and convolution go across the ends of packed documents: only attention can be masked at them")
 	}
 }
 
@@ -259,7 +259,7 @@ func (l *Language) size(m *LanguageModel, positions int) error {
 		case hf.Llama:
 			l.Model, l.Width = net, net.D
 		default:
-			return fmt.Errorf("model.language.path: %s holds no GPT-NeoX, GPT-2, Llama or Qwen3", m.Path)
+			return fmt.Errorf("model.language.path: %s is not a GPT-NeoX, GPT-2, Llama or Qwen3 folder", m.Path)
 		}
 		if n := l.Model.Positions(); n < positions {
 			return fmt.Errorf("model.language.path: the model of %s has %d positions, model.max_seq_len is %d", m.Path, n, positions)

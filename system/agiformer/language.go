@@ -88,7 +88,7 @@ func loadFolder(r *engine.Executable, dir, scope, base string) (err error) {
 		found, into = append(found, x), append(into, s.Name)
 	}
 	if len(found) == 0 {
-		return fmt.Errorf("%s: the program has no weights below %s.%s", dir, scope, base)
+		return fmt.Errorf("%s: the program has no weights under %s.%s", dir, scope, base)
 	}
 	for i, x := range found {
 		if err := r.ChangeState(into[i], x.Float32s); err != nil {

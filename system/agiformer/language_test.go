@@ -131,7 +131,7 @@ func TestLanguageRefusals(t *testing.T) {
 		positions int
 		want      string
 	}{
-		{"../../nn/hf/testdata/bert", 8, "holds no GPT-NeoX, GPT-2, Llama or Qwen3"},
+		{"../../nn/hf/testdata/bert", 8, "is not a GPT-NeoX, GPT-2, Llama or Qwen3 folder"},
 		{"../../nn/hf/testdata/gpt2", 4000, "positions"},
 		{"testdata", 8, "no model folder"},
 	} {

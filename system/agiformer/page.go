@@ -18,9 +18,9 @@ func (f *totals) page(update int64, b data.Baseline) *report.Page {
 	bits := func(loss float64) string { return number(loss / math.Ln2 * f.perByte) }
 	p := &report.Page{
 		Title: fmt.Sprintf("agiformer, update %d", update),
-		Lead:  fmt.Sprintf("%s bits a byte on held-out text, where counting bytes gives %s and counting pairs %s.", number(m["bits_per_byte"]), bits(b.Unigram), bits(b.Bigram)),
+		Lead:  fmt.Sprintf("%s bits per byte on held-out text; counting bytes gives %s, counting pairs of bytes %s.", number(m["bits_per_byte"]), bits(b.Unigram), bits(b.Bigram)),
 	}
-	text := report.Table{Header: []string{"", "loss", "perplexity", "bits a byte"}}
+	text := report.Table{Header: []string{"", "loss", "perplexity", "bits per byte"}}
 	for _, row := range []struct {
 		name string
 		loss float64
@@ -34,7 +34,7 @@ func (f *totals) page(update int64, b data.Baseline) *report.Page {
 	if f.memory {
 		gates := report.Table{Header: []string{"gate", "mean"}}
 		for _, g := range []struct{ name, key string }{
-			{"working memory", "gate_working"}, {"bank", "gate_bank"}, {"what was written", "gate_written"}, {"strength of the writes", "gate_write"},
+			{"working memory", "gate_working"}, {"bank", "gate_bank"}, {"written vectors", "gate_written"}, {"strength of the writes", "gate_write"},
 		} {
 			gates.Rows = append(gates.Rows, []string{g.name, number(m[g.key])})
 		}
@@ -52,7 +52,7 @@ func number(v float64) string { return fmt.Sprintf("%.4g", v) }
 func (f *totals) experts() report.Section {
 	kinds := f.net.Experts.Kinds
 	t := report.Table{
-		Caption: "Tokens that each expert took, and how many came too late.",
+		Caption: "Tokens that each expert took, and how many were dropped.",
 		Header:  []string{"expert", "layer", "tokens", "share", "dropped"},
 	}
 	entropy := report.Series{Name: "mean", Style: report.Points}
@@ -71,7 +71,7 @@ func (f *totals) experts() report.Section {
 		entropy.X, entropy.Y = append(entropy.X, float64(l)), append(entropy.Y, h/f.Weight)
 	}
 	return report.Section{Title: "Experts", Tables: []report.Table{t}, Figures: []report.Figure{{
-		Caption: fmt.Sprintf("Entropy of the routers in nats; %.2f is no choice at all.", math.Log(float64(len(kinds)))),
+		Caption: fmt.Sprintf("Entropy of the routers in nats; %.2f means no preference.", math.Log(float64(len(kinds)))),
 		Drawing: report.Chart{X: "layer", Y: "entropy", Series: []report.Series{entropy}, YRange: [2]float64{0, math.Log(float64(len(kinds)))}},
 	}}}
 }
@@ -80,9 +80,9 @@ func (f *totals) experts() report.Section {
 func (f *totals) introspection(m map[string]float64) report.Section {
 	t := report.Table{Header: []string{"", "value"}}
 	for _, r := range []struct{ name, key string }{
-		{"bytes guessed right", "accuracy"}, {"mean confidence", "confidence"},
-		{"calibration error of the confidence", "confidence_ece"}, {"its Brier score", "confidence_brier"},
-		{"its correlation with being right", "confidence_correlation"},
+		{"bytes predicted correctly", "accuracy"}, {"mean confidence", "confidence"},
+		{"calibration error of the confidence", "confidence_ece"}, {"Brier score of the confidence", "confidence_brier"},
+		{"correlation of confidence and correctness", "confidence_correlation"},
 		{"mean loss", "eval_loss"}, {"mean estimate of the loss", "error_estimate"}, {"correlation of estimate and loss", "error_correlation"},
 	} {
 		t.Rows = append(t.Rows, []string{r.name, number(m[r.key])})
@@ -104,8 +104,8 @@ func (f *totals) introspection(m map[string]float64) report.Section {
 	}
 	return report.Section{Title: "Introspection", Tables: []report.Table{t}, Figures: []report.Figure{
 		{
-			Caption: "Confidence against how often the likeliest byte was right.",
-			Drawing: report.Chart{X: "confidence", Y: "share right", Series: []report.Series{said, diagonal(1)}, XRange: [2]float64{0, 1}, YRange: [2]float64{0, 1}},
+			Caption: "Confidence and how often the most likely byte was correct.",
+			Drawing: report.Chart{X: "confidence", Y: "share correct", Series: []report.Series{said, diagonal(1)}, XRange: [2]float64{0, 1}, YRange: [2]float64{0, 1}},
 		},
 		{
 			Caption: "Estimated loss against the true one, in ten groups of equal size by the estimate.",

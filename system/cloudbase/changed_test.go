@@ -66,10 +66,10 @@ func TestChangedFlightsAreRefused(t *testing.T) {
 	floats[0] += 0.5
 	writeNPZ(t, file, floats, columns())
 	_, err = try(position)
-	refused(t, "other pixels", err, "nothing that was prepared is changed", "the flights are not those of then")
+	refused(t, "other pixels", err, "the prepared data stays as it was", "the flights have changed")
 	writeNPZ(t, filepath.Join(dir, "three.npz"), floats, columns())
 	_, err = try(position)
-	refused(t, "another flight", err, "nothing that was prepared is changed", "windows=")
+	refused(t, "another flight", err, "the prepared data stays as it was", "windows=")
 	if err := os.Remove(filepath.Join(dir, "three.npz")); err != nil {
 		t.Fatal(err)
 	}

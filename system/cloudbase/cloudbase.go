@@ -109,7 +109,7 @@ type Phases struct {
 var System = system.System{
 	Config: config.System{
 		Name: "cloudbase",
-		Help: "height of the cloud base from pictures of an aircraft and the sun's angles",
+		Help: "height of the cloud base from images taken on an aircraft and the sun's angles",
 		Sections: func() []config.Section {
 			return []config.Section{
 				{Name: "model", Values: &Model{
@@ -146,7 +146,7 @@ func check(c *config.Config, r *config.Report) {
 		r.Error("model.channels", "want at least one convolution")
 	}
 	if n := 1 << len(m.Channels); m.Height < n || m.Width < n {
-		r.Error("model.channels", "%d convolutions halve a picture to nothing: it has %dx%d pixels", len(m.Channels), m.Height, m.Width)
+		r.Error("model.channels", "%d convolutions halve an image of %dx%d pixels to nothing", len(m.Channels), m.Height, m.Width)
 	}
 	if len(m.DenseDropout) != denseLayers {
 		r.Error("model.dense_dropout", "want %d shares, got %d: %s", denseLayers, len(m.DenseDropout), few.Of(m.DenseDropout))
@@ -166,19 +166,19 @@ func check(c *config.Config, r *config.Report) {
 		r.Error("model.channels", "the head has half the last channels: %d do not halve (or not into model.groups)", last)
 	}
 	if each := last / 2 / m.Groups; m.Norm == "group" && each < 4 {
-		r.Error("model.groups", "%d groups of the %d features of the head are %d numbers each, of which normalisation leaves next to nothing: want at least 4, so at most %d groups", m.Groups, last/2, each, max(1, last/8))
+		r.Error("model.groups", "%d groups of the %d features of the head are %d numbers each, and normalization leaves almost nothing of so few: want at least 4, so at most %d groups", m.Groups, last/2, each, max(1, last/8))
 	}
 	if m.Architecture == "transformer" && last%m.Heads != 0 {
 		r.Error("model.heads", "%d channels do not divide into %d heads", last, m.Heads)
 	}
 	if m.Norm == "batch" && m.Architecture != "cnn" && t.BatchSize < 2 {
-		r.Error("training.batch_size", "batch normalisation needs at least 2 examples in a micro-batch; or set model.norm to group")
+		r.Error("training.batch_size", "batch normalization needs at least 2 examples in a micro-batch; or set model.norm to group")
 	}
 	for k, group := range [][]string{s.Validation, s.Calibration, s.Test} {
 		key := []string{"split.validation", "split.calibration", "split.test"}[k]
 		for _, name := range group {
 			if n := count(name, s.Validation, s.Calibration, s.Test); n > 1 {
-				r.Error(key, "flight %s stands in the split %d times: a flight lies on one side only", name, n)
+				r.Error(key, "flight %s is in the split %d times: a flight belongs to one side only", name, n)
 			}
 		}
 	}
@@ -186,14 +186,14 @@ func check(c *config.Config, r *config.Report) {
 		r.Error("phases.pretrain_flight", "flight %s is held out by the split: pre-training on it would leak", p.Pretrain)
 	}
 	if p.Run == "pretrain" && p.Pretrain == "" {
-		r.Error("phases.pretrain_flight", "which flight is pre-trained on?")
+		r.Error("phases.pretrain_flight", "name the flight to pre-train on")
 	}
 	if p.Run == "fold" && p.LeaveOut == "" {
-		r.Error("phases.leave_out", "which flight is left out?")
+		r.Error("phases.leave_out", "name the flight to leave out")
 	}
 	if p.Run == "mae" || p.Masked {
 		if n := 1 << len(m.Channels); m.Height%n != 0 || m.Width%n != 0 || m.Height%m.MaskPatch != 0 || m.Width%m.MaskPatch != 0 {
-			r.Error("model.mask_patch", "pictures of %dx%d do not divide into patches of %d and %d halvings", m.Height, m.Width, m.MaskPatch, len(m.Channels))
+			r.Error("model.mask_patch", "images of %dx%d do not divide into patches of %d and %d halvings", m.Height, m.Width, m.MaskPatch, len(m.Channels))
 		}
 	}
 	if g := config.Of[Synthetic](c); generated(c) {

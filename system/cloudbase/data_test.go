@@ -484,10 +484,10 @@ func TestBadSources(t *testing.T) {
 	if err := os.WriteFile(path("x.h5"), nil, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	refused(t, "HDF5", try(path("x.h5")), "HDF5 is not read", "savez", "frames=")
+	refused(t, "HDF5", try(path("x.h5")), "HDF5 is not supported", "savez", "frames=")
 	refused(t, "nothing", try(path("*.npz")), "nothing matches")
 	refused(t, "an empty folder", try(t.TempDir()), "neither index.csv nor NPZ")
-	refused(t, "the generator and a file", try(syntheticSource+","+path("x.h5")), "stands alone")
+	refused(t, "the generator and a file", try(syntheticSource+","+path("x.h5")), "must be the only source")
 	short := columns()
 	short[npzSZA] = short[npzSZA][:5]
 	writeNPZ(t, path("short.npz"), floats, short)
@@ -606,7 +606,7 @@ func TestFilesOutside(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err := readFlights(configure(t, "data.source", dir), []string{dir})
-		refused(t, "the flight "+name, err, "is no file name")
+		refused(t, "the flight "+name, err, "is not a file name")
 	}
 	store := filepath.Join(work, "frames")
 	raw := filepath.Join(work, "outside."+string(pixelU8))
@@ -671,12 +671,12 @@ func TestPreprocessing(t *testing.T) {
 func TestChecks(t *testing.T) {
 	for _, c := range []struct{ key, value, says string }{
 		{"model.view", "4", "model.view"},
-		{"model.channels", "4,8,16,32,64", "halve a picture to nothing"},
+		{"model.channels", "4,8,16,32,64", "halve an image of"},
 		{"model.dense_dropout", "0.1", "want 2 shares"},
 		{"training.batch_size", "1", "at least 2 examples"},
 		{"split.test", "flight-01,flight-01", "one side only"},
-		{"phases.run", "fold", "left out"},
-		{"phases.run", "pretrain", "pre-trained on"},
+		{"phases.run", "fold", "to leave out"},
+		{"phases.run", "pretrain", "to pre-train on"},
 		{"synthetic.base_max", "5", "ascending"},
 		{"synthetic.burst_frames", "2", "no room"},
 		{"loss.type", "mea", "mae"},
@@ -687,7 +687,7 @@ func TestChecks(t *testing.T) {
 	_, err := tryConfigure("model.norm", "group", "model.groups", "3")
 	refused(t, "groups", err, "do not divide into 3 groups")
 	_, err = tryConfigure("model.norm", "group", "model.channels", "8,16,32", "model.groups", "8")
-	refused(t, "small groups", err, "8 groups of the 16 features of the head are 2 numbers each, of which normalisation leaves next to nothing: want at least 4, so at most 4 groups")
+	refused(t, "small groups", err, "8 groups of the 16 features of the head are 2 numbers each, and normalization leaves almost nothing of so few: want at least 4, so at most 4 groups")
 	_, err = tryConfigure("split.validation", "flight-01", "phases.pretrain_flight", "flight-01")
 	refused(t, "pre-training on a held-out flight", err, "would leak")
 }

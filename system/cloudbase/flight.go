@@ -29,9 +29,9 @@ func (f *flight) check() error {
 	case n == 0:
 		return fmt.Errorf("flight %s has no frames", f.Name)
 	case f.Height < 1 || f.Width < 1:
-		return fmt.Errorf("flight %s has pictures of %dx%d", f.Name, f.Height, f.Width)
+		return fmt.Errorf("flight %s has images of %dx%d", f.Name, f.Height, f.Width)
 	case len(f.SZA) != n || len(f.SAA) != n || len(f.Base) != n:
-		return fmt.Errorf("flight %s: %d times, %d zenith and %d azimuth angles and %d cloud bases: want one of each for a frame", f.Name, n, len(f.SZA), len(f.SAA), len(f.Base))
+		return fmt.Errorf("flight %s: %d times, %d zenith and %d azimuth angles and %d cloud bases: want one of each per frame", f.Name, n, len(f.SZA), len(f.SAA), len(f.Base))
 	}
 	for i := range n {
 		switch {

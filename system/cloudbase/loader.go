@@ -201,7 +201,7 @@ func (f *dataLoader) Seek(cursor json.RawMessage) error {
 		return fmt.Errorf("then %s, now %s", p.Order, f.order)
 	}
 	if p.Flights != "" && f.flights != "" && p.Flights != f.flights {
-		return fmt.Errorf("the flights are not those of then")
+		return fmt.Errorf("the flights have changed")
 	}
 	f.done = p.Examples
 	return nil

@@ -69,7 +69,7 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 	case t.reader.masked:
 		// Each pixel guessed at the mean of its picture, whose pixels vary by 1.
 		if config.Of[Data](c).Normalise == "zscore" {
-			run.Baselines = []system.Baseline{{Name: "the mean of each picture", Value: 1}}
+			run.Baselines = []system.Baseline{{Name: "the mean of each image", Value: 1}}
 		}
 	default:
 		run.Report = t.report

@@ -287,10 +287,10 @@ func lead(o *Outcome) (lines []string) {
 		lines = append(lines, fmt.Sprintf("%s flights: R2 %.3f, RMSE %.3f km (%.3f km for the mean of the training flights), skill %.3f, MAE %.3f km, bias %+.3f km, %d windows of %d flights",
 			name, float64(s.R2), float64(s.RMSE), float64(s.Baseline), float64(s.Skill), float64(s.MAE), float64(s.MeanError), s.Samples, len(s.Flights)))
 		if !math.IsInf(float64(o.Interval.HalfWidth), 0) {
-			lines = append(lines, fmt.Sprintf("  intervals of +-%.3f km were calibrated for %.0f %% and hold %.0f %%", float64(o.Interval.HalfWidth), 100*o.Interval.Confidence, 100*float64(s.Coverage)))
+			lines = append(lines, fmt.Sprintf("  intervals of +-%.3f km were calibrated for %.0f %% and cover %.0f %%", float64(o.Interval.HalfWidth), 100*o.Interval.Confidence, 100*float64(s.Coverage)))
 		}
 		if s.Collapsed {
-			lines = append(lines, fmt.Sprintf("  COLLAPSED: the predictions vary by %.0f %% of what the truths do: the model says next to the same of every picture", 100*float64(s.Spread)))
+			lines = append(lines, fmt.Sprintf("  COLLAPSED: the predictions vary %.0f %% as much as the true values: the model predicts almost the same for every image", 100*float64(s.Spread)))
 		}
 	}
 	return lines
@@ -320,7 +320,7 @@ func readInterval(dir string) (i Interval, err error) {
 		err = strictjson.Unmarshal(raw, &i)
 	}
 	if h := float64(i.HalfWidth); err == nil && !(h >= 0) {
-		err = fmt.Errorf("half_width is %v, want 0 or more (\"+Inf\" where there is no interval); remove the file, and `snug eval` calibrates anew", h)
+		err = fmt.Errorf("half_width is %v, want 0 or more (\"+Inf\" where there is no interval); remove the file, and `snug eval` calibrates again", h)
 	}
 	if err != nil {
 		return i, fmt.Errorf("%s: %w", path, err)

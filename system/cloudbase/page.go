@@ -18,7 +18,7 @@ func page(c *config.Config, o *Outcome, bySide map[string]*measured, h *train.Hi
 		p.Title += ": " + c.Preset
 	}
 	if generated(c) {
-		p.Lead += "\nThe flights are computed, not flown (section synthetic of the configuration): this says how well the network reads known geometry, nothing of real clouds."
+		p.Lead += "\nThe flights are simulated (section synthetic of the configuration): this shows how well the network reads known geometry, and says nothing about real clouds."
 	}
 	for _, name := range sideNames {
 		if j := bySide[name]; j != nil {
@@ -35,14 +35,14 @@ func sideSection(c *config.Config, o *Outcome, name string, j *measured) report.
 	s := o.Sides[name]
 	section := report.Section{
 		Title: "The " + name + " flights",
-		Text: fmt.Sprintf("Predicting %.2f km, the mean of the training flights, errs by %.3f km (root mean square): the skill of the model over it is %.3f. The predictions vary by %.0f %% of what the truths do.",
+		Text: fmt.Sprintf("Always predicting %.2f km, the mean of the training flights, has a root mean square error of %.3f km; the skill of the model over it is %.3f. The predictions vary %.0f %% as much as the true values.",
 			o.Scaler.Base.Mean, float64(s.Baseline), float64(s.Skill), 100*float64(s.Spread)),
 	}
 	switch name {
 	case "validation":
-		section.Text += " The best weights were chosen by these flights: expect a little less on others."
+		section.Text += " The best weights were chosen on these flights: expect slightly worse results on others."
 	case "calibration":
-		section.Text += " The intervals were calibrated on these flights: their coverage here is what was asked for by construction."
+		section.Text += " The intervals were calibrated on these flights: so they have the configured coverage here by construction."
 	}
 	rows := [][]string{row("all", s.Figures)}
 	var names []string
@@ -110,7 +110,7 @@ func residuals(j *measured) report.Figure {
 
 func residualsOverTruth(j *measured) report.Figure {
 	ends := j.ends()
-	return report.Figure{Caption: "Errors over the true cloud base; a slope down is hedging towards the mean", Drawing: report.Chart{
+	return report.Figure{Caption: "Errors over the true cloud base; a downward slope means predictions are drawn to the mean", Drawing: report.Chart{
 		X: "true (km)", Y: "predicted - true (km)",
 		Series: []report.Series{{X: j.Truth, Y: j.errors(), Style: report.Points}, {Name: "none", X: ends[:], Y: []float64{0, 0}, Style: report.Dashed}},
 	}}

@@ -41,14 +41,14 @@ func phases(c *config.Config, dir string) []system.Phase {
 	}
 	if p.Run == "all" {
 		if p.Masked {
-			add(folderMasked, "pictures with hidden patches, without labels", "mae", p.MaskedSteps)
+			add(folderMasked, "images with masked patches, without labels", "mae", p.MaskedSteps)
 			last, from = filepath.Join(dir, folderMasked), folderMasked
 		}
 		if p.Pretrain != "" {
 			add(folderPretrain, "flight "+p.Pretrain+" alone", "pretrain", p.PretrainSteps)
 			last, from = filepath.Join(dir, folderPretrain), folderPretrain
 		}
-		add(folderFinal, "all flights but those of the split", "final", 0)
+		add(folderFinal, "all flights except those in the split", "final", 0)
 	}
 	if p.Run == "loo" || p.Loo {
 		// A fold starts from nothing: what came before has seen its flight.

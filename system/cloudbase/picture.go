@@ -17,7 +17,7 @@ func fit(f *flight, d *Data, height, width int) (*flight, error) {
 	}
 	h, w := rows[1]-rows[0], cols[1]-cols[0]
 	if same := h == height && w == width; !same && !d.Resize {
-		return nil, fmt.Errorf("flight %s: pictures are %dx%d after data.rows and data.columns, the model wants %dx%d: set model.height and model.width, cut them, or scale them with --data.resize", f.Name, h, w, height, width)
+		return nil, fmt.Errorf("flight %s: images are %dx%d after data.rows and data.columns, the model takes %dx%d: set model.height and model.width, crop them, or scale them with --data.resize", f.Name, h, w, height, width)
 	} else if same && h == f.Height && w == f.Width {
 		return f, nil
 	}
@@ -46,7 +46,7 @@ func cut(ends []int, n int, key string) ([2]int, error) {
 		return [2]int{0, n}, nil
 	}
 	if len(ends) != 2 || ends[0] < 0 || ends[0] >= ends[1] || ends[1] > n {
-		return [2]int{}, fmt.Errorf("%s %v: want the first and one behind the last of %d", key, ends, n)
+		return [2]int{}, fmt.Errorf("%s %v: want the first and the one after the last, of %d", key, ends, n)
 	}
 	return [2]int{ends[0], ends[1]}, nil
 }

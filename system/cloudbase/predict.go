@@ -41,7 +41,7 @@ const flightField = "flight"
 // and the interval that its run was given, if it is for these weights.
 func newPredictor(c *config.Config, dir string, on engine.Backend) (_ inference.Predictor, err error) {
 	if config.Of[Phases](c).Run == "mae" {
-		return nil, fmt.Errorf("%s was trained on masked pictures, without labels: it predicts nothing; train on from it with phases.init", dir)
+		return nil, fmt.Errorf("%s was trained on masked images without labels and cannot predict; continue from it with phases.init", dir)
 	}
 	n := &net{Model: config.Of[Model](c), rows: predictRows}
 	b := graph.NewBuilder(engine.FuncEval)
@@ -82,7 +82,7 @@ func (p *predictor) Remark() string {
 	if p.calibrated || len(config.Of[Split](p.config).Calibration) == 0 {
 		return ""
 	}
-	return "answers have no low and high: no interval was calibrated for these weights; `snug eval` on this checkpoint does it"
+	return "answers have no low and high: no interval is calibrated for these weights; run `snug eval` on this checkpoint"
 }
 
 // Close implements inference.Predictor.

@@ -27,7 +27,7 @@ func sources(c *config.Config) ([]string, error) {
 	var out []string
 	for _, pattern := range c.Data.Source {
 		if pattern == syntheticSource {
-			return nil, fmt.Errorf("data.source: %q stands alone, and %d are given", syntheticSource, len(c.Data.Source))
+			return nil, fmt.Errorf("data.source: %q must be the only source, and %d are given", syntheticSource, len(c.Data.Source))
 		}
 		names, err := filepath.Glob(pattern)
 		if err != nil {
@@ -68,7 +68,7 @@ func expand(name string) ([]string, error) {
 	case ".npz":
 		return []string{name}, nil
 	case ".h5", ".hdf5", ".hdf":
-		return nil, fmt.Errorf("data.source: %s: HDF5 is not read here; make an NPZ file of each flight, in Python:\n  numpy.savez_compressed(%q, frames=..., time=..., sza=..., saa=..., cbh=...)\nwith frames [N, H, W], time in seconds, angles in degrees and cbh in km (NaN where not known)",
+		return nil, fmt.Errorf("data.source: %s: HDF5 is not supported; convert each flight to an NPZ file, in Python:\n  numpy.savez_compressed(%q, frames=..., time=..., sza=..., saa=..., cbh=...)\nwith frames [N, H, W], time in seconds, angles in degrees and cbh in km (NaN where not known)",
 			name, strings.TrimSuffix(name, filepath.Ext(name))+".npz")
 	default:
 		return nil, fmt.Errorf("data.source: %s: want an NPZ file, a folder of them, or a folder with %s", name, folderIndex)
@@ -116,7 +116,7 @@ func readFlights(c *config.Config, names []string) (all []*flight, err error) {
 				return nil, fmt.Errorf("data.source: two flights are called %s", f.Name)
 			}
 			if f.Name != filepath.Base(f.Name) || !filepath.IsLocal(f.Name) || f.Name == "." {
-				return nil, fmt.Errorf("data.source: %s: the flight name %q is no file name", name, f.Name)
+				return nil, fmt.Errorf("data.source: %s: the flight name %q is not a file name", name, f.Name)
 			}
 			all = append(all, f)
 		}

@@ -97,7 +97,7 @@ func folderFlights(dir string, most int64) (flights []*flight, err error) {
 		files[f] = append(files[f], picture)
 	}
 	if len(flights) == 0 {
-		return nil, fmt.Errorf("%s lists no pictures", path)
+		return nil, fmt.Errorf("%s lists no images", path)
 	}
 	for _, f := range flights {
 		if err := f.pictures(files[f], most); err != nil {
@@ -123,7 +123,7 @@ func (f *flight) pictures(files []string, most int64) error {
 	f.frame = func(i int, dst []float32) error {
 		img, err := picture.Decode(files[i], most, func(h picture.Header) error {
 			if h.Width != f.Width || h.Height != f.Height {
-				return fmt.Errorf("it has %dx%d pixels, the first picture of the flight %dx%d", h.Height, h.Width, f.Height, f.Width)
+				return fmt.Errorf("it has %dx%d pixels, the first image of the flight %dx%d", h.Height, h.Width, f.Height, f.Width)
 			}
 			return nil
 		})

@@ -89,7 +89,7 @@ func streamed(path string, bytes bool) func(i int, dst []float32) error {
 			return nil
 		}
 		if err := s.Next(dst); err != io.EOF { // makes sure of the sum of the file
-			return fmt.Errorf("behind the last frame: %w", err)
+			return fmt.Errorf("after the last frame: %w", err)
 		}
 		_ = s.Close() // read only: nothing to lose
 		return z.Close()

@@ -183,7 +183,7 @@ func write(ctx context.Context, dir string, f *flight, flat bool) (r *recording,
 func finitePicture(p []float32) error {
 	for k, v := range p {
 		if x := float64(v); math.IsNaN(x) || math.IsInf(x, 0) {
-			return fmt.Errorf("pixel %d is %v; want finite pictures", k, v)
+			return fmt.Errorf("pixel %d is %v; want finite pixels", k, v)
 		}
 	}
 	return nil
@@ -198,7 +198,7 @@ func openStore(dir string) (*store, error) {
 	}
 	s := &store{dir: dir}
 	if err := strictjson.Unmarshal(raw, s); err != nil {
-		return nil, fmt.Errorf("%s: %w; remove the folder to make it again", filepath.Join(dir, indexFile), err)
+		return nil, fmt.Errorf("%s: %w; remove the folder to create it again", filepath.Join(dir, indexFile), err)
 	}
 	if !slices.ContainsFunc(s.Flights, func(r *recording) bool { return r.SHA256 == "" }) {
 		sum := sha256.Sum256(raw)
@@ -211,7 +211,7 @@ func openStore(dir string) (*store, error) {
 	for _, r := range s.Flights {
 		path, err := folder.Path(r.fileName())
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("%s: %w; remove the folder to make it again", filepath.Join(dir, indexFile), err), s.Close())
+			return nil, errors.Join(fmt.Errorf("%s: %w; remove the folder to create it again", filepath.Join(dir, indexFile), err), s.Close())
 		}
 		if r.file, err = regular.Open(path); err != nil {
 			return nil, errors.Join(err, s.Close())
@@ -221,7 +221,7 @@ func openStore(dir string) (*store, error) {
 			return nil, errors.Join(err, s.Close())
 		}
 		if want := int64(len(r.Time)) * r.bytes(); info.Size() != want {
-			return nil, errors.Join(fmt.Errorf("%s has %d bytes, its index says %d; remove the folder to make it again", path, info.Size(), want), s.Close())
+			return nil, errors.Join(fmt.Errorf("%s has %d bytes, its index says %d; remove the folder to create it again", path, info.Size(), want), s.Close())
 		}
 	}
 	return s, nil

@@ -34,7 +34,7 @@ func Tokenise(ctx context.Context, dir string, src data.Source, t *token.Tokeniz
 		log("data: tokenized into %s (%s)", dir, p.Why)
 	}
 	if n := p.Report.EmptyDocuments; n > 0 {
-		log("data: %d of %d documents are empty and left out", n, p.Report.Documents)
+		log("data: %d of %d documents are empty and skipped", n, p.Report.Documents)
 	}
 	s := &Splits{Report: p.Report}
 	if s.Train, err = s.open(dir, shard.Train, opt.Length); err != nil {

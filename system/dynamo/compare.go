@@ -77,13 +77,13 @@ func constant(name string, train, xs []text) []answer {
 // decides, a text that it takes for another task's counts as missed; the
 // others are told the task and only choose the adapter.
 const (
-	wayOracle  = "oracle"        // the task's own
-	wayHard    = "router, hard"  // the likeliest task's
-	waySoft    = "router, soft"  // all, by their probabilities
-	wayUniform = "uniform"       // all, in equal parts
-	wayRandom  = "random"        // any one
-	wayNone    = "no adapter"    // the plain encoder
-	wayOnly    = "only that of " // one task's for all
+	wayOracle  = "oracle"           // the task's own
+	wayHard    = "router, hard"     // the likeliest task's
+	waySoft    = "router, soft"     // all, by their probabilities
+	wayUniform = "uniform"          // all, in equal parts
+	wayRandom  = "random"           // any one
+	wayNone    = "no adapter"       // the plain encoder
+	wayOnly    = "only the one of " // one task's for all
 )
 
 // way gives the gates of a text of task number i, whose routing is p; missed

@@ -154,7 +154,7 @@ func TestFiles(t *testing.T) {
 		{task: nameCodeGeneration, t: Task{Format: "records", Input: "prompt", Output: "code", Train: []string{write1(t, "x.json", `[{"prompt":"p","code":"c","n":1}]`)}}, want: []text{{Input: "p", Output: "c"}}},
 		{task: nameCodeGeneration, t: Task{Format: "records", Input: "prmpt", Output: "code", Train: []string{write1(t, "x.json", `[{"prompt":"p","code":"c"}]`)}}, wrong: "(tasks.code_generation.input_field chooses the field)"},
 		{task: nameQA, t: Task{Format: "squad", Train: []string{squadFile}}, want: []text{{Input: "É is a letter", Question: "Which?", Output: "letter", Start: 8, Others: []string{"a letter"}}}},
-		{task: nameQA, t: Task{Format: "squad", Train: []string{badSquad}}, wrong: "paragraph 1, question 7: the answer \"x\" does not stand at character 1"},
+		{task: nameQA, t: Task{Format: "squad", Train: []string{badSquad}}, wrong: "paragraph 1, question 7: the answer \"x\" is not at character 1"},
 		{task: nameTranslation, t: Task{Format: "lines", Train: []string{en, de}}, want: []text{{Input: "one", Output: "eins"}, {Input: "two", Output: "zwei"}}},
 		{task: nameTranslation, t: Task{Format: "lines", Train: []string{en, short}}, wrong: "has 2 lines"},
 		{task: nameTranslation, t: Task{Format: "lines", Train: []string{en}}, wrong: "want pairs"},
@@ -432,19 +432,19 @@ func TestReadiness(t *testing.T) {
 	}
 	check(1, "phase0-encoder is not done")
 	done(stageEncoder, 6.29, .04)
-	check(1, "the encoder guesses held-out tokens with accuracy 6.29, 0.04 better than their frequencies give; phases.min_encoder_gain wants 0.1: train it anew (--phase 0 --fresh) with a lower phases.encoder_lr (now 0.001)")
+	check(1, "the encoder predicts held-out tokens with accuracy 6.29, 0.04 better than token frequencies; phases.min_encoder_gain requires 0.1: train it again (--phase 0 --fresh) with a lower phases.encoder_lr (now 0.001)")
 	check(3, "phases.min_encoder_gain")
 	done(stageEncoder, 4, 1)
 	check(1, "")
 	check(3, "phase1-sentiment is not done")
 	done(nameSentiment, .8, .3)
 	done(nameQA, .3, .01)
-	check(3, "task qa: accuracy is 0.3, 0.01 better than its baseline; phases.min_gain wants 0.05: train it longer (tasks.qa.steps)")
+	check(3, "task qa: accuracy is 0.3, 0.01 better than its baseline; phases.min_gain requires 0.05: train it longer (tasks.qa.steps)")
 	done(nameQA, .3, .1)
 	check(3, "")
 	check(4, "phase2-router is not done")
 	done(stageRouter, .85, .6)
-	check(4, "the router finds the task of 85.0 % of the texts, phases.min_routing wants 90.0 %")
+	check(4, "the router finds the task of 85.0 % of the texts, phases.min_routing requires 90.0 %")
 	done(stageRouter, .95, .6)
 	check(4, "")
 	if got := phases(load(t, small, "--phases.run", "2"), dir); len(got) != 1 || got[0].Name != "phase2-router" {
@@ -463,9 +463,9 @@ func TestConfigRefusals(t *testing.T) {
 		{"--tasks.qa.length", "25", "25 exceeds data.seq_len (24)"},
 		{"--tasks.translation.beams", "3", "3 does not divide training.batch_size (10)"},
 		{"--tasks.sentiment.format", "squad", "squad files hold questions"},
-		{"--router.gumbel", "true", "draws the mixture of soft dispatch"},
+		{"--router.gumbel", "true", "samples the mixture of soft dispatch"},
 		{"--model.folder", "nowhere", "nowhere"},
-		{"--data.segment_mask", "true", "--data.segment_mask: phase 0 guesses tokens in whole windows"},
+		{"--data.segment_mask", "true", "--data.segment_mask: phase 0 predicts masked tokens in full windows"},
 	} {
 		_, err := tryLoad(t, small, c.flag, c.value)
 		if err == nil || !strings.Contains(err.Error(), c.want) {
@@ -475,9 +475,9 @@ func TestConfigRefusals(t *testing.T) {
 	// What depends on another key.
 	encoder := []string{"--model.folder", "../moderation/testdata/curve/bert", "--data.seq_len", "16", "--tasks.translation.length", "16"}
 	for _, c := range [][]string{
-		{"--data.documents: is about the documents of phase 0", "--data.documents", "line"},
-		{"--data.overlap: is about the documents of phase 0", "--data.overlap", "4"},
-		{"--data.text_field: is about the documents of phase 0", "--data.text_field", "body"},
+		{"--data.documents: applies to the documents of phase 0", "--data.documents", "line"},
+		{"--data.overlap: applies to the documents of phase 0", "--data.overlap", "4"},
+		{"--data.text_field: applies to the documents of phase 0", "--data.text_field", "body"},
 		{"--data.split_by: examples of tasks are held out one by one", "--data.split_by", "folder", "--tasks.qa.train", "x.json"},
 	} {
 		want, flags := c[0], c[1:]

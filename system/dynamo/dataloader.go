@@ -114,7 +114,7 @@ func (f *dataLoader) Seek(cursor json.RawMessage) error {
 		return err
 	}
 	if len(p.Streams) != len(f.streams) {
-		return fmt.Errorf("the cursor is of %d streams, this run has %d", len(p.Streams), len(f.streams))
+		return fmt.Errorf("the position is of %d streams, this run has %d", len(p.Streams), len(f.streams))
 	}
 	for i, s := range f.streams {
 		if err := s.ExampleLoader.Seek(p.Streams[i]); err != nil {

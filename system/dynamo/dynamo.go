@@ -183,7 +183,7 @@ func check(c *config.Config, r *config.Report) {
 		m.VocabSize = c.Data.Tokenizer.VocabSize
 	}
 	if m.Folder == "" && c.Data.Tokenizer.Path == "" && m.VocabSize < c.Data.Tokenizer.VocabSize {
-		r.Error("model.vocab_size", "%d is smaller than data.tokenizer.vocab_size (%d): the model could not take every token", m.VocabSize, c.Data.Tokenizer.VocabSize)
+		r.Error("model.vocab_size", "%d is smaller than data.tokenizer.vocab_size (%d): the model needs a row for every token", m.VocabSize, c.Data.Tokenizer.VocabSize)
 	}
 	if m.InitStd == 0 {
 		if err := c.Derive("model.init_std", fmt.Sprint(0.06*math.Sqrt(128/float64(max(m.DModel, 1)))), "model.d_model"); err != nil {
@@ -194,7 +194,7 @@ func check(c *config.Config, r *config.Report) {
 		r.Error(hf.KeyOf("model", err), "%v", err)
 	}
 	if n := c.Data.SeqLen; n > 0 && n < shortestText {
-		r.Error("data.seq_len", "want at least %d, got %d: of a text of fewer tokens markers alone are left", shortestText, n)
+		r.Error("data.seq_len", "want at least %d, got %d: fewer tokens have room for markers only", shortestText, n)
 	}
 	if len(m.Tasks) == 0 {
 		r.Error("model.tasks", "want at least one task")
@@ -205,7 +205,7 @@ func check(c *config.Config, r *config.Report) {
 		}
 		t := taskOf(c, name)
 		if least := shortest(name); t.Length > 0 && t.Length < least {
-			r.Error("tasks."+name+".length", "want at least %d, got %d: of an input of fewer tokens markers alone are left", least, t.Length)
+			r.Error("tasks."+name+".length", "want at least %d, got %d: fewer tokens have room for markers only", least, t.Length)
 		}
 		if t.Length > c.Data.SeqLen {
 			r.Error("tasks."+name+".length", "%d exceeds data.seq_len (%d)", t.Length, c.Data.SeqLen)
@@ -220,7 +220,7 @@ func check(c *config.Config, r *config.Report) {
 			r.Error("tasks."+name+".format", "squad files hold questions: they are for the task qa")
 		}
 		if t.Beams > 1 && c.Training.BatchSize%t.Beams != 0 {
-			r.Error("tasks."+name+".beams", "%d does not divide training.batch_size (%d), the rows that are written at a time", t.Beams, c.Training.BatchSize)
+			r.Error("tasks."+name+".beams", "%d does not divide training.batch_size (%d), the number of rows generated at a time", t.Beams, c.Training.BatchSize)
 		}
 	}
 	if n := c.Training.EvalBatchSize; n != 0 && n != c.Training.BatchSize {
@@ -230,7 +230,7 @@ func check(c *config.Config, r *config.Report) {
 		r.Error("phases.stage", "%s is none of model.tasks (%v)", s, m.Tasks)
 	}
 	if rt := config.Of[Router](c); rt.Gumbel && rt.Dispatch == "hard" {
-		r.Error("router.gumbel", "draws the mixture of soft dispatch; router.dispatch is hard")
+		r.Error("router.gumbel", "samples the mixture of soft dispatch, but router.dispatch is hard")
 	}
 	unused(c, r)
 	ofStage(c, r)
@@ -240,7 +240,7 @@ func check(c *config.Config, r *config.Report) {
 func unused(c *config.Config, r *config.Report) {
 	d, m := &c.Data, config.Of[Model](c)
 	if d.SegmentMask {
-		r.Error("data.segment_mask", "phase 0 guesses tokens in whole windows and tasks have a sequence for every text: leave it away")
+		r.Error("data.segment_mask", "phase 0 predicts masked tokens in full windows, and tasks have one sequence per text: remove it")
 	}
 	if m.Folder != "" { // the documents of the section are those of phase 0, and there is none
 		for _, k := range []struct {
@@ -248,7 +248,7 @@ func unused(c *config.Config, r *config.Report) {
 			given bool
 		}{{"data.documents", d.Documents != data.SplitFile}, {"data.overlap", d.Overlap != 0}, {"data.text_field", d.TextField != "text"}} {
 			if k.given {
-				r.Error(k.key, "is about the documents of phase 0, and with model.folder there is none: leave it away; tasks.<task>.format and input_field say how examples are read")
+				r.Error(k.key, "applies to the documents of phase 0, which model.folder replaces: remove it; tasks.<task>.format and input_field say how examples are read")
 			}
 		}
 	}

@@ -269,7 +269,7 @@ func baseline(train, held *table) (name string, value float64) {
 				right++
 			}
 		}
-		return "commoner label", right / n
+		return "most frequent label", right / n
 	case point:
 		f := 0.0
 		for _, x := range held.texts {

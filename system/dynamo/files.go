@@ -117,12 +117,12 @@ func byteOffset(s string, characters int, answer string) (int, error) {
 	for range characters {
 		_, n := utf8.DecodeRuneInString(rest)
 		if n == 0 {
-			return 0, fmt.Errorf("the answer is said to start at character %d of %d", characters, utf8.RuneCountInString(s))
+			return 0, fmt.Errorf("the answer should start at character %d of %d", characters, utf8.RuneCountInString(s))
 		}
 		at, rest = at+n, rest[n:]
 	}
 	if characters < 0 || !strings.HasPrefix(rest, answer) {
-		return 0, fmt.Errorf("the answer %.40q does not stand at character %d of its text, there is %.40q", answer, characters, rest)
+		return 0, fmt.Errorf("the answer %.40q is not at character %d of its text, which has %.40q there", answer, characters, rest)
 	}
 	return at, nil
 }
@@ -162,7 +162,7 @@ func (f *files) squad(patterns []string) ([]text, error) {
 		}
 		var file squad
 		if err := json.Unmarshal(raw, &file); err != nil {
-			return nil, fmt.Errorf("%s is no SQuAD v1.1 file: %w", p, strictjson.Explain(err))
+			return nil, fmt.Errorf("%s is not a SQuAD v1.1 file: %w", p, strictjson.Explain(err))
 		}
 		for _, article := range file.Data {
 			for i, par := range article.Paragraphs {
@@ -188,7 +188,7 @@ func (f *files) squad(patterns []string) ([]text, error) {
 		}
 	}
 	if none > 0 {
-		f.log("data: qa: %d questions that have no answer (SQuAD v2) are left out", none)
+		f.log("data: qa: skipping %d questions without an answer (SQuAD v2)", none)
 	}
 	return out, nil
 }
@@ -210,7 +210,7 @@ func (f *files) pairs(names []string) ([]text, error) {
 			return nil, err
 		}
 		if len(in) != len(to) {
-			return nil, fmt.Errorf("%s has %d lines, %s has %d: they are no translation of each other", names[i], len(in), names[i+1], len(to))
+			return nil, fmt.Errorf("%s has %d lines, %s has %d: want one output line per input line", names[i], len(in), names[i+1], len(to))
 		}
 		for n := range in {
 			where := fmt.Sprintf("%s:%d", names[i], n+1)
@@ -260,7 +260,7 @@ func (f *files) whole(name string) (text []byte, err error) {
 		return nil, err
 	}
 	if int64(len(raw)) > most {
-		return nil, fmt.Errorf("%s: more than %d bytes (unpacked, if it is compressed), and it is read as a whole; raise data.max_record to its size, or cut it in several files", name, most)
+		return nil, fmt.Errorf("%s: more than %d bytes (unpacked, if it is compressed), and it is read in one piece; raise data.max_record to its size, or split it into several files", name, most)
 	}
 	text, n, err := data.ValidUTF8(name, raw, f.ReplaceInvalid)
 	f.replaced += n

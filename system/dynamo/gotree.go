@@ -44,7 +44,7 @@ func goTasks(ctx context.Context, tree *data.GoTree, log func(string, ...any)) (
 		g.file(file)
 	}
 	if unread > 0 {
-		log("data: %d files of the Go source tree do not parse and are left out", unread)
+		log("data: skipping %d files of the Go source tree that do not parse", unread)
 	}
 	return g.out, nil
 }

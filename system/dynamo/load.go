@@ -42,7 +42,7 @@ func (l *loader) encoder() error {
 	if dir == "" {
 		missing, err := l.adopt(stageEncoder, own)
 		if err == nil && len(missing) > 0 {
-			err = fmt.Errorf("%s lacks %s: the configuration is not that of phase 0", folder(stageEncoder), few.Of(missing))
+			err = fmt.Errorf("%s lacks %s: the configuration does not match phase 0", folder(stageEncoder), few.Of(missing))
 		}
 		return err
 	}
@@ -75,7 +75,7 @@ func (l *loader) stages(names ...string) error {
 		}
 	}
 	if len(want) > 0 {
-		return fmt.Errorf("the earlier phases in %s lack %s and %d more: the configuration is not theirs", l.dir, want[0].Name, len(want)-1)
+		return fmt.Errorf("the earlier phases in %s lack %s and %d more: the configuration does not match them", l.dir, want[0].Name, len(want)-1)
 	}
 	return nil
 }
@@ -107,7 +107,7 @@ func copyStates(c *checkpoint.Checkpoint, states []*graph.State, change hf.Chang
 			return nil, fmt.Errorf("%s: %w", c.Path, err)
 		}
 		if !slices.Equal(x.Shape, s.Type.Shape) {
-			return nil, fmt.Errorf("%s: tensor %s is %v, this program has %v: the configuration is not that of the earlier phase", c.Path, name, x.Shape, s.Type.Shape)
+			return nil, fmt.Errorf("%s: tensor %s is %v, this program has %v: the configuration does not match the earlier phase", c.Path, name, x.Shape, s.Type.Shape)
 		}
 		if err := change(s.Name, x.Float32s); err != nil {
 			return nil, fmt.Errorf("%s: %w", c.Path, err)

@@ -129,7 +129,7 @@ func (j *job) openTables(ctx context.Context, src *reader) error {
 			return err
 		}
 		j.train, j.held = append(j.train, known), append(j.held, held)
-		j.env.Log("data: %-15s %6d texts to train on, %5d held out; %d inputs cut at %d tokens, %d texts to write cut at %d, %d answers cut off",
+		j.env.Log("data: %-15s %6d training texts, %5d held out; %d inputs cut at %d tokens, %d target texts cut at %d, %d answers cut off",
 			name, known.Len(), held.Len(), known.cut+held.cut, length, known.shortened+held.shortened, taskOf(j.config, name).Target, known.lost+held.lost)
 		if j.stage == stageJoint {
 			all, err := newTable(j.config, j.tok, i, x.train, j.config.Data.SeqLen, use)

@@ -55,7 +55,7 @@ func phases(c *config.Config, dir string) []system.Phase {
 	}
 	r := readiness{c, dir}
 	if m.Folder == "" {
-		add("0", stageEncoder, "the encoder, which is frozen from then on", nil)
+		add("0", stageEncoder, "the encoder, frozen in later phases", nil)
 		from = folder(stageEncoder)
 	}
 	for _, name := range m.Tasks {
@@ -81,7 +81,7 @@ func (r readiness) encoder() error {
 		return err
 	}
 	if p := config.Of[Phases](r.config); res.Gain < p.MinEncoderGain {
-		return fmt.Errorf("the encoder guesses held-out tokens with %s %.4g, %.4g better than their frequencies give; phases.min_encoder_gain wants %.4g: train it anew (--phase 0 --fresh) with a lower phases.encoder_lr (now %v), or longer (--resume with more phases.encoder_steps)",
+		return fmt.Errorf("the encoder predicts held-out tokens with %s %.4g, %.4g better than token frequencies; phases.min_encoder_gain requires %.4g: train it again (--phase 0 --fresh) with a lower phases.encoder_lr (now %v), or longer (--resume with more phases.encoder_steps)",
 			res.Goal, res.Value, res.Gain, p.MinEncoderGain, p.EncoderLR)
 	}
 	return nil
@@ -93,7 +93,7 @@ func (r readiness) adapters() error {
 	for _, name := range config.Of[Model](r.config).Tasks {
 		res, err := readResult(r.dir, name)
 		if err == nil && res.Gain < p.MinGain {
-			err = fmt.Errorf("task %s: %s is %.4g, %.4g better than its baseline; phases.min_gain wants %.4g: train it longer (tasks.%s.steps)",
+			err = fmt.Errorf("task %s: %s is %.4g, %.4g better than its baseline; phases.min_gain requires %.4g: train it longer (tasks.%s.steps)",
 				name, res.Goal, res.Value, res.Gain, p.MinGain, name)
 		}
 		errs = append(errs, err)
@@ -110,7 +110,7 @@ func (r readiness) router() error {
 		return err
 	}
 	if p := config.Of[Phases](r.config); res.Value < p.MinRouting {
-		return fmt.Errorf("the router finds the task of %.1f %% of the texts, phases.min_routing wants %.1f %%: train it longer (phases.router_steps)", 100*res.Value, 100*p.MinRouting)
+		return fmt.Errorf("the router finds the task of %.1f %% of the texts, phases.min_routing requires %.1f %%: train it longer (phases.router_steps)", 100*res.Value, 100*p.MinRouting)
 	}
 	return nil
 }

@@ -31,7 +31,7 @@ func newPredictor(c *config.Config, dir string, on engine.Backend) (p inference.
 	}
 	s, tasks := stage(c), config.Of[Model](c).Tasks
 	if s == stageEncoder {
-		return nil, fmt.Errorf("%s: the encoder alone answers nothing; name a later phase", dir)
+		return nil, fmt.Errorf("%s: the encoder alone cannot predict; name a later phase", dir)
 	}
 	k := &predictor{}
 	if isTask(s) {

@@ -27,7 +27,7 @@ type maskedLM struct {
 // newMaskedLM tokenises the documents below cache, or reuses what lies there.
 func newMaskedLM(ctx context.Context, c *config.Config, rows int, src data.Source, tok *tokens, hash, cache, learned string, log func(string, ...any)) (*maskedLM, error) {
 	if tok.mask < 0 {
-		return nil, fmt.Errorf("phase 0 hides tokens, and the tokenizer has none to put in their place (<mask>, [MASK])")
+		return nil, fmt.Errorf("phase 0 masks tokens, and the tokenizer has no mask token (<mask>, [MASK])")
 	}
 	length := c.Data.SeqLen - 1 // behind the first marker
 	splits, err := corpus.Tokenise(ctx, filepath.Join(cache, "shards"), src, tok.Tokenizer, shard.Options{

@@ -52,7 +52,7 @@ func figures(m map[string]float64) report.Table {
 
 func (j *job) reportEncoder(ctx context.Context, r *engine.Executable, res *result, page *report.Page) error {
 	res.Goal = lossName
-	page.Lead = "The encoder that the tasks share was trained to guess hidden tokens. It is frozen from here on."
+	page.Lead = "The encoder that the tasks share was trained to predict masked tokens. It is frozen from here on."
 	if j.maskedLM.HeldOut == nil {
 		return nil
 	}
@@ -62,7 +62,7 @@ func (j *job) reportEncoder(ctx context.Context, r *engine.Executable, res *resu
 	}
 	res.Metrics, res.Value = m, m[lossName]
 	res.Gain = j.floor - res.Value
-	page.Lead += fmt.Sprintf(" Held-out tokens are guessed with a loss of %.3f nats; from their frequency alone it would be %.3f.", res.Value, j.floor)
+	page.Lead += fmt.Sprintf(" Held-out tokens are predicted with a loss of %.3f nats; token frequencies alone give %.3f.", res.Value, j.floor)
 	return nil
 }
 
@@ -105,7 +105,7 @@ func (j *job) reportTask(ctx context.Context, r *engine.Executable, res *result,
 	}
 	own, base := meanScore(j.stage, held, answers), meanScore(j.stage, held, common)
 	m["score"], m["baseline_score"] = own, base
-	page.Lead = fmt.Sprintf("The task %s on %d held-out texts: score %.3f, where one answer for all gets %.3f. The adapter and the head train %s of the parameters.",
+	page.Lead = fmt.Sprintf("The task %s on %d held-out texts: score %.3f; a constant answer scores %.3f. The adapter and the head train %s of the parameters.",
 		j.stage, len(held), own, base, share(r.Program()))
 	page.Sections = []report.Section{{Title: "Examples", Tables: []report.Table{shown(j.stage, held, answers)}}}
 	return nil
@@ -166,7 +166,7 @@ func (j *job) reportRouted(ctx context.Context, r *engine.Executable, res *resul
 	}
 	res.Systems = c.scores
 	table := report.Table{
-		Caption: "Score of each task by the way its adapter is chosen: accuracy of sentiment, F1 of the words of an answer, ROUGE-L of a text. Where a router decides, a text sent to another task scores 0; the others are told the task.",
+		Caption: "Score of each task by how its adapter is chosen: accuracy for sentiment, word F1 for answers, ROUGE-L for texts. Where a router decides, a text sent to another task scores 0; the other columns are given the task.",
 		Header:  append(append([]string{"adapter"}, j.tasks...), "mean"),
 	}
 	for _, w := range ways(j.tasks) {
@@ -179,7 +179,7 @@ func (j *job) reportRouted(ctx context.Context, r *engine.Executable, res *resul
 		m["score_"+strings.ReplaceAll(strings.ReplaceAll(w.name, ", ", "_"), " ", "_")] = mean
 		table.Rows = append(table.Rows, append(row, fmt.Sprintf("%.3f", mean)))
 	}
-	page.Lead = fmt.Sprintf("The router finds the task of %.1f %% of the held-out texts. Mean score over the tasks: %.3f with its choice, %.3f when told the task, %.3f with all adapters alike.",
+	page.Lead = fmt.Sprintf("The router finds the task of %.1f %% of the held-out texts. Mean score over the tasks: %.3f with its choice, %.3f when the task is given, %.3f with all adapters mixed equally.",
 		100*res.Value, c.scores[wayHard]["mean"], c.scores[wayOracle]["mean"], c.scores[wayUniform]["mean"])
 	page.Sections = append(page.Sections,
 		report.Section{Title: "Dispatch", Tables: []report.Table{table}},

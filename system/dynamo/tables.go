@@ -67,7 +67,7 @@ func newTable(c *config.Config, tok *tokens, number int, texts []text, length in
 		}
 	}
 	if t.Len() == 0 {
-		return nil, fmt.Errorf("task %s: none of %d examples is left at %d tokens; raise tasks.%s.length", name, len(texts), length, name)
+		return nil, fmt.Errorf("task %s: none of %d examples fits in %d tokens; raise tasks.%s.length", name, len(texts), length, name)
 	}
 	return t, nil
 }
@@ -201,7 +201,7 @@ func (t *table) fill(b *data.ExampleBatch, in train.Inputs, tag string, row int,
 
 func place[T any](name string, dst, src []T, from int) error {
 	if from+len(src) > len(dst) {
-		return fmt.Errorf("input %q holds %d elements, the micro-batch has %d from %d on", name, len(dst), len(src), from)
+		return fmt.Errorf("input %q has %d elements, the micro-batch has %d from %d on", name, len(dst), len(src), from)
 	}
 	copy(dst[from:], src)
 	return nil

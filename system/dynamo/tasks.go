@@ -57,7 +57,7 @@ func taskOf(c *config.Config, name string) *Task {
 	case nameTranslation:
 		return &t.Translation
 	}
-	panic(fmt.Sprintf("dynamo: no task is called %q", name))
+	panic(fmt.Sprintf("dynamo: no such task %q", name))
 }
 
 // lengthOf is the longest input of a task in tokens.

@@ -135,7 +135,7 @@ func (s *reader) texts(ctx context.Context, name string) (split, error) {
 	case len(x.train) == 0:
 		switch {
 		case len(train) == 0 && len(t.Train) > 0:
-			return x, fmt.Errorf("tasks.%s.train: there is nothing to train on: the files hold no examples", name)
+			return x, fmt.Errorf("tasks.%s.train: there is nothing to train on: the files have no examples", name)
 		case len(train) == 0:
 			return x, fmt.Errorf("task %s: there is nothing to train on: the Go source tree gave no examples", name)
 		}
@@ -144,7 +144,7 @@ func (s *reader) texts(ctx context.Context, name string) (split, error) {
 		return x, fmt.Errorf("task %s: no examples are held out; name files in tasks.%s.validation or raise data.held_out_fraction", name, name)
 	}
 	if x.repeated > 0 {
-		s.log("data: %s: %d held-out texts are also trained on, and left out of the evaluation", name, x.repeated)
+		s.log("data: %s: %d held-out texts are also training texts, and skipped in evaluations", name, x.repeated)
 	}
 	return x, nil
 }

@@ -35,7 +35,7 @@ func newTokens(t *token.Tokenizer, c *config.Config) (*tokens, error) {
 	}
 	var ok bool
 	if e.first, ok = find(token.CLS, token.BOS); !ok {
-		return nil, fmt.Errorf("the tokenizer has no token that stands for a whole text ([CLS], <s>)")
+		return nil, fmt.Errorf("the tokenizer has no token for a whole text ([CLS], <s>)")
 	}
 	if e.last, ok = find(token.SEP, token.EOS); !ok {
 		return nil, fmt.Errorf("the tokenizer has no token that ends a text ([SEP], </s>)")

@@ -74,7 +74,7 @@ func (k *Classifier) Remark() string {
 	if k.Decided() {
 		return ""
 	}
-	return fmt.Sprintf("no threshold was chosen for these weights: probabilities are not calibrated and %v flags; `snug eval` on this checkpoint chooses one", k.Verdict.Threshold)
+	return fmt.Sprintf("no threshold is chosen for these weights: probabilities are not calibrated and the threshold is %v; run `snug eval` on this checkpoint", k.Verdict.Threshold)
 }
 
 func shapeName(length, rows int) string { return fmt.Sprintf("%dx%d", length, rows) }

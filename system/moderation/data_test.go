@@ -65,7 +65,7 @@ func TestFormats(t *testing.T) {
 func TestReadErrors(t *testing.T) {
 	valid := file(t, "valid.csv", "text,label\nv1,0\nv2,1\n")
 	for want, text := range map[string]string{
-		`a.csv:3: label "maybe" is none of`:     "text,label\none,0\ntwo,maybe\n",
+		`a.csv:3: label "maybe" is not one of`:  "text,label\none,0\ntwo,maybe\n",
 		"data.text_field chooses the field":     "comment,label\none,0\n",
 		"data.label_field chooses the field":    "text,class\none,0\n",
 		"training texts are all of one class":   "text,label\none,0\ntwo,0\n",
@@ -244,7 +244,7 @@ func TestEncode(t *testing.T) {
 	if ids, _ = e.ids(nil, "</s>"); slices.Contains(ids[1:5], e.last) {
 		t.Errorf("a marker in a text became one: %v", ids)
 	}
-	for want, specials := range map[string][]token.Special{"stands for a whole text": {{Content: "</s>"}, {Content: "<pad>"}}, "ends a text": {{Content: "<s>"}, {Content: "<pad>"}}} {
+	for want, specials := range map[string][]token.Special{"no token for a whole text": {{Content: "</s>"}, {Content: "<pad>"}}, "ends a text": {{Content: "<s>"}, {Content: "<pad>"}}} {
 		tok, err := token.Bytes(specials...)
 		if err != nil {
 			t.Fatal(err)

@@ -165,7 +165,7 @@ func put[T any](input func(name string) ([]T, error), name string, src []T) erro
 		return err
 	}
 	if len(dst) != len(src) {
-		return fmt.Errorf("input %q holds %d elements, the micro-batch has %d", name, len(dst), len(src))
+		return fmt.Errorf("input %q has %d elements, the micro-batch has %d", name, len(dst), len(src))
 	}
 	copy(dst, src)
 	return nil

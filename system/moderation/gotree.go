@@ -53,7 +53,7 @@ func docComments(ctx context.Context, log func(string, ...any)) ([]sample, error
 		}
 	}
 	if unread > 0 {
-		log("data: %d files of the Go source tree do not parse and are left out", unread)
+		log("data: skipping %d files of the Go source tree that do not parse", unread)
 	}
 	return out, nil
 }

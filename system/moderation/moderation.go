@@ -79,7 +79,7 @@ type Decision struct {
 var System = system.System{
 	Config: config.System{
 		Name: "moderation",
-		Help: "text classifier that lets through or flags, BERT or RoBERTa shaped",
+		Help: "text classifier that accepts or flags texts, with a BERT or RoBERTa encoder",
 		Sections: func() []config.Section {
 			return []config.Section{
 				{Name: "model", Values: &Model{
@@ -125,17 +125,17 @@ func check(c *config.Config, r *config.Report) {
 		m.VocabSize = c.Data.Tokenizer.VocabSize
 	}
 	if m.Folder == "" && c.Data.Tokenizer.Path == "" && m.VocabSize < c.Data.Tokenizer.VocabSize {
-		r.Error("model.vocab_size", "%d is smaller than data.tokenizer.vocab_size (%d): the model could not take every token", m.VocabSize, c.Data.Tokenizer.VocabSize)
+		r.Error("model.vocab_size", "%d is smaller than data.tokenizer.vocab_size (%d): the model needs a row for every token", m.VocabSize, c.Data.Tokenizer.VocabSize)
 	}
 	if err := bert(c).Check(); err != nil {
 		r.Error(hf.KeyOf("model", err), "%v", err)
 	}
 	if c.Data.SeqLen <= markers {
-		r.Error("data.seq_len", "%d tokens leave no room for a text: %d are markers", c.Data.SeqLen, markers)
+		r.Error("data.seq_len", "%d tokens leave no room for text: %d are markers", c.Data.SeqLen, markers)
 	}
 	if len(d.Buckets) > 0 {
 		if !slices.IsSorted(d.Buckets) || len(slices.Compact(slices.Clone(d.Buckets))) != len(d.Buckets) {
-			r.Error("data.buckets", "%s are not ascending", few.Of(d.Buckets))
+			r.Error("data.buckets", "%s are not in ascending order", few.Of(d.Buckets))
 		}
 		if last := d.Buckets[len(d.Buckets)-1]; last != c.Data.SeqLen {
 			r.Error("data.buckets", "the last is %d, want data.seq_len (%d)", last, c.Data.SeqLen)
@@ -151,7 +151,7 @@ func check(c *config.Config, r *config.Report) {
 		r.Error("data.held_out_fraction", "nothing is held out: without validation texts no threshold can be chosen; name files in data.validation")
 	}
 	if c.Data.HeldOutFraction+d.TestShare >= 1 {
-		r.Error("data.test_fraction", "with data.held_out_fraction nothing is left to train on")
+		r.Error("data.test_fraction", "nothing is left to train on with this data.held_out_fraction")
 	}
 }
 
@@ -162,13 +162,13 @@ func unused(c *config.Config, r *config.Report) {
 		r.Error("data.format", "a %s file has no labels; want jsonl, json, csv, tsv or parquet", f)
 	}
 	if c.Data.Documents != data.SplitFile {
-		r.Error("data.documents", "cuts text files, and texts with labels are records: leave it away, and name the field of the text in data.text_field")
+		r.Error("data.documents", "is for text files, and labeled texts are records: remove it, and name the field of the text in data.text_field")
 	}
 	if c.Data.Overlap != 0 {
-		r.Error("data.overlap", "is of the rows of npz files, which have no labels: leave it away")
+		r.Error("data.overlap", "is for rows of npz files, which have no labels: remove it")
 	}
 	if c.Data.SegmentMask {
-		r.Error("data.segment_mask", "is for documents packed into one sequence, and here every text has its own: leave it away")
+		r.Error("data.segment_mask", "is for documents packed into one sequence, and here every text has its own: remove it")
 	}
 }
 

@@ -83,7 +83,7 @@ func (t *task) announce() {
 		}
 	}
 	if d.Dropped > 0 {
-		log("data: %d training texts are not trained on because they stand in another split (data.duplicates)", d.Dropped)
+		log("data: skipping %d training texts that are also in another split (data.duplicates)", d.Dropped)
 	}
 	if d.Conflicts > 0 {
 		log("data: %d texts have both labels", d.Conflicts)

@@ -19,10 +19,10 @@ func lead(o *Outcome) string {
 	s := fmt.Sprintf("On the %s texts, at threshold %.3f: precision %.3f (95 %% interval %.3f to %.3f), recall %.3f, F1 %.3f (%.3f to %.3f); ROC AUC %.3f, average precision %.3f.",
 		name, a.Threshold, a.Precision, a.PrecisionCI.Low, a.PrecisionCI.High, a.Recall, a.F1, a.F1CI.Low, a.F1CI.High, r.ROCAUC, r.PRAUC)
 	if same {
-		s += " The threshold was chosen on these texts: expect a little less on others."
+		s += " The threshold was chosen on these texts: expect slightly worse results on others."
 	}
 	if v := o.Verdict; v.Precision > 0 && !v.Reached {
-		s += fmt.Sprintf(" No threshold reached the wanted precision of %g on the validation texts; the one with the best F1 was taken.", v.Precision)
+		s += fmt.Sprintf(" No threshold reached a precision of %g on the validation texts; the one with the best F1 was used.", v.Precision)
 	}
 	if b, ok := o.Baseline[name]; ok {
 		s += fmt.Sprintf(" Bag of words: F1 %.3f, ROC AUC %.3f.", b.AtHalf.F1, b.ROCAUC)
@@ -56,7 +56,7 @@ func splitSection(c *config.Config, o *Outcome, name string, s *predictions) rep
 	row := func(what string, f Figures) []string {
 		return []string{what, f3(f.Threshold), interval(f.Precision, f.PrecisionCI), interval(f.Recall, f.RecallCI), interval(f.F1, f.F1CI), f3(f.Accuracy), fmt.Sprint(f.TP + f.FP)}
 	}
-	rows := [][]string{row("chosen threshold", r.AtThreshold), row("at a half, uncalibrated", r.AtHalf)}
+	rows := [][]string{row("chosen threshold", r.AtThreshold), row("at 0.5, uncalibrated", r.AtHalf)}
 	ranks := [][]string{{"model", f3(r.ROCAUC), f3(r.PRAUC), f3(r.LogLoss), f3(r.Brier), f3(r.ECE), f3(r.RawECE)}}
 	if b, ok := o.Baseline[name]; ok {
 		rows = append(rows, row("bag of words", b.AtHalf))
@@ -195,20 +195,20 @@ func trainingSection(h *train.History) report.Section {
 		for _, name := range []string{"f1", "precision", "recall"} {
 			curves = append(curves, report.Series{Name: name, X: h.Evals, Y: h.Metrics[name]})
 		}
-		figs = append(figs, report.Figure{Caption: "Validation figures at a probability of a half", Drawing: report.Chart{X: "update", Y: "share", YRange: unit, Series: curves}})
+		figs = append(figs, report.Figure{Caption: "Validation metrics at a threshold of 0.5", Drawing: report.Chart{X: "update", Y: "share", YRange: unit, Series: curves}})
 	}
 	return report.Section{Title: "Training", Figures: figs}
 }
 
 func dataSection(o *Outcome) report.Section {
-	t := report.Table{Caption: "Texts", Header: []string{"", "texts", "flagged", "mean tokens", "99 % have at most", "cut"}}
+	t := report.Table{Caption: "Texts", Header: []string{"", "texts", "flagged", "mean tokens", "99th percentile", "cut"}}
 	for _, name := range []string{"train", "validation", "test"} {
 		if s, ok := o.Splits[name]; ok {
 			t.Rows = append(t.Rows, []string{name, fmt.Sprint(s.Texts), fmt.Sprintf("%d (%.1f %%)", s.Flagged, 100*float64(s.Flagged)/float64(s.Texts)),
 				fmt.Sprintf("%.1f", s.MeanTokens), fmt.Sprint(s.P99Tokens), fmt.Sprint(s.Cut)})
 		}
 	}
-	dup := report.Table{Caption: "Duplicates (without case, single spaces)", Header: []string{"", "texts"}}
+	dup := report.Table{Caption: "Duplicates (ignoring case and repeated spaces)", Header: []string{"", "texts"}}
 	d := o.Duplicates
 	for _, name := range []string{"train", "validation", "test"} {
 		dup.Rows = append(dup.Rows, []string{"within " + name, fmt.Sprint(d.Within[name])})
@@ -220,7 +220,7 @@ func dataSection(o *Outcome) report.Section {
 	p := o.Padding
 	return report.Section{
 		Title: "Data",
-		Text: fmt.Sprintf("Weights of the classes in the loss: %.3f and %.3f. Padding is %.0f %% of the tokens in buckets %s, %.0f %% at a fixed length of %d; lengths %s would leave %.0f %%.",
+		Text: fmt.Sprintf("Class weights in the loss: %.3f and %.3f. Padding is %.0f %% of the tokens in buckets %s, %.0f %% at a fixed length of %d; lengths %s would give %.0f %%.",
 			o.Classes.Negative, o.Classes.Positive, 100*p.Share, list(p.Buckets), 100*p.Fixed, p.Buckets[len(p.Buckets)-1], list(p.BestBuckets), 100*p.Best),
 		Tables: []report.Table{t, dup},
 	}

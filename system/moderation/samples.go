@@ -155,7 +155,7 @@ func newLabelWords(d *Data) (*labelWords, error) {
 func (w *labelWords) positive(label string) (bool, error) {
 	p, ok := w.meaning[strings.ToLower(strings.TrimSpace(label))]
 	if !ok {
-		return false, fmt.Errorf("label %.40q is none of %s; name what it means in data.positive_labels or data.negative_labels", label, few.Of(w.all))
+		return false, fmt.Errorf("label %.40q is not one of %s; add it to data.positive_labels or data.negative_labels", label, few.Of(w.all))
 	}
 	return p, nil
 }
@@ -214,13 +214,13 @@ func (s *splits) check(read int, share float64) error {
 	hint := "choose another data.shuffle_seed"
 	switch {
 	case read == 0:
-		return errors.New("data.source: there is nothing to train on: the files hold no rows")
+		return errors.New("data.source: there is nothing to train on: the files have no rows")
 	case len(s.train) == 0 && s.duplicates.Dropped > 0:
-		return fmt.Errorf("nothing left to train on: %d of the %d texts of data.source stand in another split too (data.duplicates)", s.duplicates.Dropped, read)
+		return fmt.Errorf("nothing left to train on: %d of the %d texts of data.source are in another split too (data.duplicates)", s.duplicates.Dropped, read)
 	case len(s.train) == 0:
-		return fmt.Errorf("nothing left to train on: the held-out share of %v took all of the %d texts of data.source (texts that are equal stay together); lower data.held_out_fraction, or %s", share, read, hint)
+		return fmt.Errorf("nothing left to train on: the held-out share of %v took all of the %d texts of data.source (equal texts stay together); lower data.held_out_fraction, or %s", share, read, hint)
 	case len(s.valid) == 0:
-		return fmt.Errorf("no validation texts: none of the %d texts of data.source fell in the held-out share of %v; raise data.held_out_fraction, %s, or name files in data.validation", read, share, hint)
+		return fmt.Errorf("no validation texts: none of the %d texts of data.source fell into the held-out share of %v; raise data.held_out_fraction, %s, or name files in data.validation", read, share, hint)
 	}
 	for _, x := range []struct {
 		name    string

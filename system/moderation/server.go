@@ -170,7 +170,7 @@ func (s *service) decide(ctx context.Context, texts []string, threshold *float64
 	case errors.Is(err, inference.ErrBusy), errors.Is(err, inference.ErrStopping):
 		return nil, serve.Problemf(http.StatusServiceUnavailable, "%v", err)
 	case errors.Is(err, context.DeadlineExceeded):
-		return nil, serve.Problemf(http.StatusGatewayTimeout, "not computed within %v", s.opt.Timeout)
+		return nil, serve.Problemf(http.StatusGatewayTimeout, "no result within %v", s.opt.Timeout)
 	case err != nil:
 		return nil, err
 	}

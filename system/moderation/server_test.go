@@ -102,9 +102,9 @@ func TestServer(t *testing.T) {
 		"no text":            {"/moderate", `{}`, "want {", 400},
 		"no texts":           {"/moderate/batch", `{"texts": []}`, "want {", 400},
 		"unknown field":      {"/moderate", `{"text": "a", "treshold": 1}`, "treshold", 400},
-		"two objects":        {"/moderate", `{"text": "a"}{}`, "more follows", 400},
-		"not JSON":           {"/moderate", `text`, "not the JSON", 400},
-		"wrong type":         {"/moderate", `{"text": 3}`, "text: a JSON number is not what belongs there", 400},
+		"two objects":        {"/moderate", `{"text": "a"}{}`, "after the object", 400},
+		"not JSON":           {"/moderate", `text`, "not the expected JSON", 400},
+		"wrong type":         {"/moderate", `{"text": 3}`, "text: a JSON number is the wrong type", 400},
 		"threshold above 1":  {"/moderate", `{"text": "a", "threshold": 1.5}`, "from 0 to 1", 400},
 		"long text":          {"/moderate", `{"text": "` + long + `"}`, "at most 200", 413},
 		"long text in batch": {"/moderate/batch", `{"texts": ["a", "` + long + `"]}`, "text 2", 413},
@@ -219,7 +219,7 @@ func TestTextIsNotReplaced(t *testing.T) {
 	if status, out := post(t, h.URL+"/moderate", "", "{\"text\": \"a\xff\"}"); status != 400 || !strings.Contains(fmt.Sprint(out["error"]), "invalid UTF-8 at byte 11") {
 		t.Errorf("%d %v", status, out)
 	}
-	if status, out := post(t, h.URL+"/moderate/batch", "", `{"texts": ["a", "\ud83d"]}`); status != 400 || !strings.Contains(fmt.Sprint(out["error"]), "half a character") {
+	if status, out := post(t, h.URL+"/moderate/batch", "", `{"texts": ["a", "\ud83d"]}`); status != 400 || !strings.Contains(fmt.Sprint(out["error"]), "incomplete character") {
 		t.Errorf("%d %v", status, out)
 	}
 }

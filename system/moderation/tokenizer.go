@@ -24,7 +24,7 @@ func newEncoder(t *token.Tokenizer, c *config.Config) (*encoder, error) {
 	e := &encoder{Tokenizer: t, longest: c.Data.SeqLen, pad: int32(m.PadID)}
 	var ok bool
 	if e.first, ok = special(t, token.CLS, token.BOS); !ok {
-		return nil, fmt.Errorf("the tokenizer has no token that stands for a whole text ([CLS], <s>)")
+		return nil, fmt.Errorf("the tokenizer has no token for a whole text ([CLS], <s>)")
 	}
 	if e.last, ok = special(t, token.SEP, token.EOS); !ok {
 		return nil, fmt.Errorf("the tokenizer has no token that ends a text ([SEP], </s>)")

@@ -57,7 +57,7 @@ func decide(c *config.Config, update int64, valid *predictions) (Verdict, error)
 		}
 	}
 	if !ok {
-		return v, fmt.Errorf("no validation text was scored")
+		return v, fmt.Errorf("no validation text was evaluated")
 	}
 	// Half-way to the next lower score: what the validation texts say is the
 	// same, and rounding in the last bit decides nothing.

@@ -35,7 +35,7 @@ func fromFolder(c *config.Config, r *config.Report, m *Model) {
 	case hf.Llama:
 		facts, vocab = llamaFacts(n, f.Type()), n.Vocab
 	default:
-		r.Error(system.FolderKey, "%s holds a %s model, whose layers refocused does not have; want a gpt_neox, llama or qwen3 folder", m.Folder, f.Type())
+		r.Error(system.FolderKey, "%s has a %s model, whose layers refocused does not have; want a gpt_neox, llama or qwen3 folder", m.Folder, f.Type())
 		return
 	}
 	switch {

@@ -89,7 +89,7 @@ func check(c *config.Config, r *config.Report) {
 		m.VocabSize = c.Data.Tokenizer.VocabSize
 	}
 	if m.Folder == "" && c.Data.Tokenizer.Path == "" && m.VocabSize < c.Data.Tokenizer.VocabSize {
-		r.Error("model.vocab_size", "%d is smaller than data.tokenizer.vocab_size (%d): the model could not take every token", m.VocabSize, c.Data.Tokenizer.VocabSize)
+		r.Error("model.vocab_size", "%d is smaller than data.tokenizer.vocab_size (%d): the model needs a row for every token", m.VocabSize, c.Data.Tokenizer.VocabSize)
 	}
 	foreign(m, r)
 	if err := networkOf(c).Check(); err != nil {

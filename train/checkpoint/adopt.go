@@ -22,7 +22,7 @@ func (s *Store) Accepts(run string) error {
 	if ids := runsOf(list); run == "" || len(ids) == 0 || OwnerOf(list) == run {
 		return nil
 	}
-	return fmt.Errorf("run folder %s holds checkpoints of run %s, this one belongs to run %s: take another folder", s.home.Path(), short(s.home.ID()), short(run))
+	return fmt.Errorf("run folder %s has checkpoints of run %s, this one belongs to run %s: use another folder", s.home.Path(), short(s.home.ID()), short(run))
 }
 
 // Bring opens a folder in which a checkpoint is brought under its name with a
@@ -32,7 +32,7 @@ func (s *Store) Bring(name string) (*os.Root, error) {
 		return nil, err
 	}
 	if st, err := s.root.Lstat(name); err == nil && !st.IsDir() {
-		return nil, fmt.Errorf("%s is no folder: remove it", filepath.Join(s.Dir(), name))
+		return nil, fmt.Errorf("%s is not a folder: remove it", filepath.Join(s.Dir(), name))
 	}
 	if err := s.root.Mkdir(name, 0o777); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, durable.Named(s.root, err)
@@ -63,7 +63,7 @@ func (s *Store) Adopt(name string) (path string, err error) {
 		return "", err
 	}
 	if there(path) {
-		return "", fmt.Errorf("checkpoint: %s is there already and whole", path)
+		return "", fmt.Errorf("checkpoint: %s already exists and is intact", path)
 	}
 	for _, f := range append(report.Manifest.Files, FileSum{Name: ManifestFile}) {
 		if err := syncFile(s.root, filepath.Join(name, f.Name)); err != nil {

@@ -19,7 +19,7 @@ func TestAdopt(t *testing.T) {
 		}
 		return filepath.Base(final) + ".pull"
 	}
-	if _, err := s.Adopt(arrive()); err == nil || !strings.Contains(err.Error(), "there already and whole") {
+	if _, err := s.Adopt(arrive()); err == nil || !strings.Contains(err.Error(), "already exists and is intact") {
 		t.Errorf("over a whole one: %v", err)
 	}
 	if err := os.Truncate(filepath.Join(final, WeightsFile), 9); err != nil {

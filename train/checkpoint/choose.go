@@ -71,7 +71,7 @@ func Choose(path, want string) (*Chosen, error) {
 			return named(e.Path)
 		}
 	}
-	return nil, &WantError{want, fmt.Sprintf("%s has none of update %d, only %s", path, update, strings.Join(names(list), ", "))}
+	return nil, &WantError{want, fmt.Sprintf("%s has no checkpoint of update %d, only %s", path, update, strings.Join(names(list), ", "))}
 }
 
 // isCheckpoint reports whether path is to be read as a checkpoint, whole or not.
@@ -129,14 +129,14 @@ func chooseBest(path string, list []Entry) (*Chosen, error) {
 		m := e.Manifest.Metric
 		why := fmt.Sprintf("the best, %s %.4g", m.Name, float64(m.Value))
 		if top, at := remembered(usable[0].Path); top != nil && at != e.Update && top.better(*m) {
-			why = fmt.Sprintf("the best that was kept, %s %.4g; update %d had %.4g", m.Name, float64(m.Value), at, float64(top.Value))
+			why = fmt.Sprintf("the best that is left, %s %.4g; update %d had %.4g", m.Name, float64(m.Value), at, float64(top.Value))
 		}
 		return &Chosen{e.Path, e.Update, why, rejected}, nil
 	}
-	why := "the last, none was measured"
+	why := "the last, none was evaluated"
 	if len(usable) > 0 {
 		if top, at := remembered(usable[0].Path); top != nil {
-			why = fmt.Sprintf("the last; the best, of update %d, is not there", at)
+			why = fmt.Sprintf("the last; the best, of update %d, is gone", at)
 		}
 	}
 	// What was passed over already is not looked at again.
@@ -167,7 +167,7 @@ func chooseLast(path string, list []Entry, why string, rejected []Rejected) (*Ch
 	if len(rejected) == 0 {
 		return nil, fmt.Errorf("%w in %s", ErrNone, path)
 	}
-	return nil, fmt.Errorf("%w in %s: %d found, none is whole and good: %w", ErrNone, path, len(rejected), rejected[0].Err)
+	return nil, fmt.Errorf("%w in %s: %d found, none is intact and good: %w", ErrNone, path, len(rejected), rejected[0].Err)
 }
 
 // names are the folder names of checkpoints, the oldest first.

@@ -103,7 +103,7 @@ func TestChooseWithoutTheBest(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, err := Choose(dir, "")
-	if err != nil || got.Update != 30 || got.Why != "the last; the best, of update 20, is not there" {
+	if err != nil || got.Update != 30 || got.Why != "the last; the best, of update 20, is gone" {
 		t.Errorf("chose %+v, %v", got, err)
 	}
 }

@@ -29,7 +29,7 @@ func optimizerOf(s *Snapshot) []Tensor { return s.Optimizer }
 // and nothing that loads checkpoints takes it.
 func TestBadIsNeverUsed(t *testing.T) {
 	unevaluated := testSnapshot(4)
-	unevaluated.Problem = "its evaluation is no number: eval_loss is NaN"
+	unevaluated.Problem = "its evaluation is not a number: eval_loss is NaN"
 	for want, snap := range map[string]*Snapshot{
 		`tensor "embed.weight" of model.safetensors has 1 of 64 values that are NaN or infinite, the first is NaN at index [2 1]`:        destroyed(4, weightsOf, math.NaN()),
 		`tensor "m/embed.weight" of optimizer.safetensors has 1 of 64 values that are NaN or infinite, the first is -Inf at index [2 1]`: destroyed(4, optimizerOf, math.Inf(-1)),

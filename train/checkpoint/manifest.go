@@ -113,7 +113,7 @@ func ParseManifest(text []byte) (*Manifest, error) {
 		return nil, fmt.Errorf("is not JSON: %w", err)
 	}
 	if mark.Format != Format {
-		return nil, fmt.Errorf("has format %q, want %q: it was not written by snug", mark.Format, Format)
+		return nil, fmt.Errorf("has format %q, want %q: snug did not write it", mark.Format, Format)
 	}
 	if mark.Version != Version {
 		return nil, fmt.Errorf("has version %d, this snug reads %d: use the snug that wrote it", mark.Version, Version)
@@ -141,7 +141,7 @@ func (m *Manifest) check() error {
 		return fmt.Errorf("has the update %d", m.Update)
 	}
 	if !rundir.ValidID(m.Run) {
-		return fmt.Errorf("says that it belongs to the run %q, which is no identity of one", m.Run)
+		return fmt.Errorf("says that it belongs to the run %q, which is not a run's identity", m.Run)
 	}
 	for i, f := range m.Files {
 		if err := plainName(f.Name); err != nil {
@@ -192,7 +192,7 @@ func ReadManifest(dir string) (*Manifest, error) {
 		return nil, fmt.Errorf("%s is not a regular file", path)
 	}
 	if st.Size() > maxManifest {
-		return nil, fmt.Errorf("%s has %d bytes; at most %d are read", path, st.Size(), maxManifest)
+		return nil, fmt.Errorf("%s has %d bytes, at most %d are allowed", path, st.Size(), maxManifest)
 	}
 	text, err := regular.Read(path, maxManifest)
 	if err != nil {

@@ -21,7 +21,7 @@ type ForeignError struct {
 
 func (e *ForeignError) Error() string {
 	if e.Owner == "" {
-		return fmt.Sprintf("%s belongs to run %s, and others beside it to other runs: move those away that do not belong here", e.Path, short(e.Run))
+		return fmt.Sprintf("%s belongs to run %s, and others next to it to other runs: move away those that do not belong here", e.Path, short(e.Run))
 	}
 	return fmt.Sprintf("%s belongs to run %s, the folder to run %s: move it away", e.Path, short(e.Run), short(e.Owner))
 }

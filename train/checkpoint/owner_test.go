@@ -85,7 +85,7 @@ func TestFolderTakenAwayWhileTraining(t *testing.T) {
 				t.Fatal(err)
 			}
 			before := taken(t, run)
-			gone(t, s, "another is in its place")
+			gone(t, s, "another took its place")
 			same(t, run, before)
 		}},
 		{"emptied and taken", func(t *testing.T, s *Store, run string) {
@@ -190,7 +190,7 @@ func TestForeignCheckpoints(t *testing.T) {
 	if err := s.home.Begin(""); err != nil {
 		t.Fatal(err)
 	}
-	if _, rejected, err := Latest(run); !errors.Is(err, ErrNone) || len(rejected) != 4 || !strings.Contains(fmt.Sprint(rejected[0].Err), "others beside it to other runs") {
+	if _, rejected, err := Latest(run); !errors.Is(err, ErrNone) || len(rejected) != 4 || !strings.Contains(fmt.Sprint(rejected[0].Err), "others next to it to other runs") {
 		t.Errorf("%v, rejected %v", err, rejected)
 	}
 	// Starting over is what was asked for: all go.

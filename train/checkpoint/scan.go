@@ -95,13 +95,13 @@ func List(dir string) ([]Entry, error) {
 func glance(path string, update int64) (*Manifest, error) {
 	m, err := ReadManifest(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%s has no %s: it is not a checkpoint, or not all of one", path, ManifestFile)
+		return nil, fmt.Errorf("%s has no %s: it is not a checkpoint, or an incomplete one", path, ManifestFile)
 	}
 	if err != nil {
 		return nil, err
 	}
 	if m.Update != update {
-		return m, fmt.Errorf("%s holds update %d: the folder was renamed", path, m.Update)
+		return m, fmt.Errorf("%s has update %d: the folder was renamed", path, m.Update)
 	}
 	for _, f := range m.Files {
 		if fault, _ := statFile(path, f); fault != nil {
@@ -141,7 +141,7 @@ func Latest(dir string) (c *Checkpoint, rejected []Rejected, err error) {
 		}
 		rejected = append(rejected, Rejected{e.Path, problem})
 	}
-	return nil, rejected, fmt.Errorf("%w in %s: %d found, none is whole and good", ErrNone, folderOf(dir), len(rejected))
+	return nil, rejected, fmt.Errorf("%w in %s: %d found, none is intact and good", ErrNone, folderOf(dir), len(rejected))
 }
 
 // Name is the folder name of the checkpoint of an update.

@@ -78,7 +78,7 @@ type Status struct {
 }
 
 // ErrBusy is returned by SaveAsync while the former save is being written.
-var ErrBusy = errors.New("checkpoint: the former save is still being written; this one is skipped")
+var ErrBusy = errors.New("checkpoint: the previous save is still being written; this one is skipped")
 
 // Store writes the checkpoints of one run.
 type Store struct {

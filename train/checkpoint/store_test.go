@@ -142,7 +142,7 @@ func TestSnapshotIsChecked(t *testing.T) {
 		"given twice":                func(s *Snapshot) { s.Weights = append(s.Weights, s.Weights[0]) },
 		"needs 256 bytes, got 255":   func(s *Snapshot) { s.Optimizer[0].Data = s.Optimizer[0].Data[1:] },
 		"not a plain name":           func(s *Snapshot) { s.Files["../x"] = nil },
-		"taken":                      func(s *Snapshot) { s.Files[StateFile] = nil },
+		"reserved":                   func(s *Snapshot) { s.Files[StateFile] = nil },
 		"state.json: json: error":    func(s *Snapshot) { s.State.Loader = json.RawMessage("{") },
 		"metadata.json: json: unsup": func(s *Snapshot) { s.Metadata.Model = map[string]any{"f": math.NaN()} },
 	} {

@@ -84,14 +84,14 @@ func Verify(path string) (*Report, error) {
 	if err != nil {
 		problem := strings.TrimPrefix(err.Error(), filepath.Join(path, ManifestFile)+" ")
 		if errors.Is(err, fs.ErrNotExist) {
-			problem = "is missing: this is not a checkpoint, or not all of one"
+			problem = "is missing: this is not a checkpoint, or an incomplete one"
 		}
 		r.Faults = append(r.Faults, &Fault{Path: filepath.Join(path, ManifestFile), Problem: problem})
 		return r, nil
 	}
 	r.Manifest = m
 	if update, _, ok := parseStep(filepath.Base(path)); ok && update != m.Update {
-		r.Faults = append(r.Faults, &Fault{Path: filepath.Join(path, ManifestFile), Problem: fmt.Sprintf("holds update %d: the folder was renamed", m.Update)})
+		r.Faults = append(r.Faults, &Fault{Path: filepath.Join(path, ManifestFile), Problem: fmt.Sprintf("has update %d: the folder was renamed", m.Update)})
 	}
 	for _, f := range m.Files {
 		faults, n := verifyFile(path, f)
@@ -152,7 +152,7 @@ func verifyFile(dir string, sum FileSum) (faults []*Fault, read int64) {
 			}
 			return nil, n
 		}
-		fault = &Fault{Path: path, Problem: "its SHA-256 is not that of the manifest"}
+		fault = &Fault{Path: path, Problem: "its SHA-256 is not the one in the manifest"}
 		read = n
 	}
 	if isTensorFile(sum.Name) {

@@ -69,7 +69,7 @@ func newJob(snap *Snapshot, staging []byte) (*job, error) {
 		}
 		switch name {
 		case WeightsFile, OptimizerFile, StateFile, MetadataFile, ManifestFile:
-			return nil, fmt.Errorf("checkpoint: the name %s is taken and cannot be passed through", name)
+			return nil, fmt.Errorf("checkpoint: the name %s is reserved for the checkpoint's own file", name)
 		}
 		j.files[name] = slices.Clone(data)
 	}

@@ -108,7 +108,7 @@ func parseUpload(text []byte) (*Upload, error) {
 		return nil, fmt.Errorf("%s has the update %d", UploadFile, u.Update)
 	}
 	if !rundir.ValidID(u.Run) {
-		return nil, fmt.Errorf("%s names the run %q, which is no identity of one", UploadFile, u.Run)
+		return nil, fmt.Errorf("%s names the run %q, which is not a run's identity", UploadFile, u.Run)
 	}
 	seen := map[string]bool{}
 	for _, f := range u.Files {
@@ -158,7 +158,7 @@ func readUpload(ctx context.Context, r Remote, name string) (*Upload, error) {
 		return nil, damagedError{err}
 	}
 	if checkpoint.Name(u.Update) != name {
-		return nil, damagedError{fmt.Errorf("%s holds update %d: the folder was renamed", UploadFile, u.Update)}
+		return nil, damagedError{fmt.Errorf("%s has update %d: the folder was renamed", UploadFile, u.Update)}
 	}
 	return u, nil
 }

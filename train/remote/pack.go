@@ -118,7 +118,7 @@ func writeBlock(w io.Writer, raw uint32, stride, kind byte, body []byte) error {
 func unpack(w io.Writer, src io.Reader, size int64) error {
 	var magic [len(packMagic)]byte
 	if _, err := io.ReadFull(src, magic[:]); err != nil || string(magic[:]) != packMagic {
-		return errors.New("packed file: it does not start as one")
+		return errors.New("not a packed file: it starts with other bytes")
 	}
 	var body, shuffled, raw []byte
 	for {
@@ -132,13 +132,13 @@ func unpack(w io.Writer, src io.Reader, size int64) error {
 		case n > blockSize || packed > blockSize || stride == 0 || kind > kindZstd || kind == kindStored && packed != n:
 			return fmt.Errorf("packed file: block of %d bytes packed to %d, stride %d, kind %d is not valid", n, packed, stride, kind)
 		case n > size:
-			return errors.New("packed file: it holds more than it should")
+			return errors.New("packed file: it has more bytes than it should")
 		case n == 0:
 			if size != 0 {
 				return fmt.Errorf("packed file: it ends %d bytes early", size)
 			}
 			if k, err := src.Read(head[:1]); k != 0 || err != io.EOF {
-				return errors.New("packed file: something follows its end mark")
+				return errors.New("packed file: it has bytes after its end mark")
 			}
 			return nil
 		}

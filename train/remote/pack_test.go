@@ -88,14 +88,14 @@ func block(raw, packed uint32, stride, kind byte, body []byte) []byte {
 func TestUnpackRefuses(t *testing.T) {
 	bomb := encoder().EncodeAll(make([]byte, 64<<20), nil)
 	for want, raw := range map[string][]byte{
-		"does not start":           []byte("PK"),
+		"not a packed file":        []byte("PK"),
 		"ends before its end mark": []byte(packMagic),
 		"is not valid":             block(1<<30, 5, 1, kindZstd, nil),
 		"packed to 4294967295":     block(1, 1<<32-1, 1, kindZstd, nil),
 		"stride 0":                 block(1, 1, 0, kindStored, nil),
 		"kind 7":                   block(1, 1, 1, 7, nil),
 		"block of 2 bytes":         block(2, 1, 1, kindStored, nil),
-		"holds more":               block(200, 200, 1, kindStored, nil),
+		"more bytes than":          block(200, 200, 1, kindStored, nil),
 		"ends inside a block":      block(10, 10, 1, kindStored, []byte("abc")),
 		"ends 100 bytes early":     block(0, 0, 1, kindStored, nil),
 		"packed file: ":            block(100, uint32(len(bomb)), 1, kindZstd, bomb),
@@ -107,7 +107,7 @@ func TestUnpackRefuses(t *testing.T) {
 			t.Errorf("%v, %d bytes out\nwant it to say %q", err, out.Len(), want)
 		}
 	}
-	if err := unpack(&bytes.Buffer{}, bytes.NewReader(append(block(0, 0, 1, kindStored, nil), 'x')), 0); err == nil || !strings.Contains(err.Error(), "something follows") {
+	if err := unpack(&bytes.Buffer{}, bytes.NewReader(append(block(0, 0, 1, kindStored, nil), 'x')), 0); err == nil || !strings.Contains(err.Error(), "bytes after its end mark") {
 		t.Error(err)
 	}
 }

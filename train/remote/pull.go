@@ -179,7 +179,7 @@ func Latest(ctx context.Context, r Remote, run string) (latest *Entry, rejected 
 		why = append(why, fmt.Sprintf("%s: %v", e.Name, e.Problem))
 	}
 	if why == nil && len(list) > 0 {
-		return nil, nil, fmt.Errorf("%w in %s for run %s: %s belongs to run %s; take another folder for that", checkpoint.ErrNone, r, short(run), list[0].Name, short(list[0].Run))
+		return nil, nil, fmt.Errorf("%w in %s for run %s: %s belongs to run %s; use another folder for it", checkpoint.ErrNone, r, short(run), list[0].Name, short(list[0].Run))
 	}
 	if why == nil {
 		return nil, nil, fmt.Errorf("%w in %s: nothing has been uploaded there", checkpoint.ErrNone, r)
@@ -203,7 +203,7 @@ func oneRun(list []Entry, r Remote, run string) error {
 	if run != "" || len(said) < 2 {
 		return nil
 	}
-	return &PermanentError{fmt.Errorf("%s holds checkpoints of %d runs: %s", r, len(said), strings.Join(said, ", ")), "name one of them (--checkpoint)"}
+	return &PermanentError{fmt.Errorf("%s has checkpoints of %d runs: %s", r, len(said), strings.Join(said, ", ")), "name one of them (--checkpoint)"}
 }
 
 // short is the beginning of a run's identity, enough for people.
@@ -232,7 +232,7 @@ func find(ctx context.Context, r Remote, name, run string, opts PushOptions) (*E
 	}
 	u, err := readUpload(ctx, r, name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, &PermanentError{fmt.Errorf("%s has no finished checkpoint %s: %w", r, name, err), "list what there is"}
+		return nil, &PermanentError{fmt.Errorf("%s has no finished checkpoint %s: %w", r, name, err), "list the checkpoints there"}
 	}
 	e := &Entry{Name: name, Upload: u}
 	if err == nil {

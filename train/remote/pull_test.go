@@ -136,7 +136,7 @@ func TestPullOfSeveralRuns(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := Pull(ctx, r, "latest", t.TempDir(), fast()); err == nil || !strings.Contains(err.Error(), "holds checkpoints of 2 runs") || !strings.Contains(err.Error(), "--checkpoint") {
+	if _, err := Pull(ctx, r, "latest", t.TempDir(), fast()); err == nil || !strings.Contains(err.Error(), "has checkpoints of 2 runs") || !strings.Contains(err.Error(), "--checkpoint") {
 		t.Error(err)
 	}
 	to := t.TempDir()

@@ -154,7 +154,7 @@ func (p *pusher) present(ctx context.Context, own checkpoint.FileSum, run string
 			return nil
 		}
 		if err == nil && run != "" && u.Run != "" && u.Run != run {
-			return &PermanentError{fmt.Errorf("%s holds %s of another run (%s)", p.r, p.name, u.Run), "give each run a place of its own"}
+			return &PermanentError{fmt.Errorf("%s has %s of another run (%s)", p.r, p.name, u.Run), "give each run its own place"}
 		}
 		if err == nil && u.manifestSum() == own.SHA256 {
 			if err = u.check(ctx, p.r, p.name); err == nil {

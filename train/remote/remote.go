@@ -128,7 +128,7 @@ func (r *retrier) do(ctx context.Context, f func() error) error {
 			spent = wait // so long an attempt got somewhere: what does not move is cut off earlier
 		}
 		if r.patience > 0 && spent > r.patience {
-			return fmt.Errorf("given up after %d attempts, with nothing done in %s: %w", attempt, r.patience, err)
+			return fmt.Errorf("given up after %d attempts, without progress for %s: %w", attempt, r.patience, err)
 		}
 		r.notify(attempt, wait, err)
 		select {

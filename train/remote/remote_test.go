@@ -43,7 +43,7 @@ func TestOpenURL(t *testing.T) {
 		{"s3://bucket/a?acl=public", Config{}, `option "acl" is unknown`},
 		{"s3://bucket/a?region=a&region=b", Config{}, "region is given 2 times"},
 		{"s3://bucket/a#x", Config{}, "has no meaning"},
-		{"s3://K:secret@bucket/a", Config{}, "has a user or password"},
+		{"s3://K:secret@bucket/a", Config{}, "contains a user or password"},
 		{"s3://K:secret@buc ket/a", Config{}, "invalid character"},
 		{"s3://bucket/a?endpoint=localhost:7070", Config{}, `endpoint "localhost:7070": want https://host`},
 		{"s3://bucket/a?endpoint=http://u:p@h", Config{}, "want https://host"},

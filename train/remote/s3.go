@@ -315,7 +315,7 @@ var hints = map[string]string{
 	"AuthorizationHeaderMalformed": "check the region",
 	"InvalidToken":                 "the session token is wrong",
 	"ExpiredToken":                 "the session token has expired",
-	minio.NoSuchBucket:             "make the bucket first, or check its name and the endpoint",
+	minio.NoSuchBucket:             "create the bucket first, or check its name and the endpoint",
 	"InvalidBucketName":            "check the bucket's name",
 	"PermanentRedirect":            "the bucket is in another region; set it",
 	"RequestTimeTooSkewed":         "set this machine's clock",

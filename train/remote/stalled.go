@@ -23,7 +23,7 @@ type StalledError struct {
 }
 
 func (e *StalledError) Error() string {
-	return fmt.Sprintf("%s stalled: %s, and nothing came or went for %s", e.Host, e.While, e.After)
+	return fmt.Sprintf("%s stalled: %s, and no data moved for %s", e.Host, e.While, e.After)
 }
 
 // watched ends requests on which nothing moves.
@@ -42,7 +42,7 @@ func (w *watched) RoundTrip(req *http.Request) (*http.Response, error) {
 	var answered atomic.Bool
 	send := time.AfterFunc(w.idle, func() {
 		if !answered.Load() {
-			stall("no answer began")()
+			stall("no response started")()
 		}
 	})
 	req = req.Clone(ctx)
@@ -61,7 +61,7 @@ func (w *watched) RoundTrip(req *http.Request) (*http.Response, error) {
 		cancel(nil)
 		return nil, err
 	}
-	read := time.AfterFunc(w.idle, stall("the answer broke off"))
+	read := time.AfterFunc(w.idle, stall("the response stopped"))
 	read.Stop()
 	res.Body = &reading{ReadCloser: res.Body, ctx: ctx, end: func() { read.Stop(); cancel(nil) }, begin: func() { read.Reset(w.idle) }, done: func() { read.Stop() }}
 	return res, nil

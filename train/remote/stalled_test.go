@@ -62,13 +62,13 @@ func stalled(t *testing.T, what string, err error, while string) {
 func TestSilentServer(t *testing.T) {
 	ctx, r := context.Background(), brief(t, silent(t))
 	_, err := r.Stat(ctx, "a")
-	stalled(t, "stat", err, "no answer began")
+	stalled(t, "stat", err, "no response started")
 	_, err = r.List(ctx, "")
-	stalled(t, "list", err, "no answer began")
+	stalled(t, "list", err, "no response started")
 	_, err = r.Get(ctx, "a", 0)
-	stalled(t, "get", err, "no answer began")
-	stalled(t, "remove", r.Remove(ctx, "a"), "no answer began")
-	stalled(t, "put", r.Put(ctx, "a", strings.NewReader("x"), 1, "", PutOptions{}), "no answer began")
+	stalled(t, "get", err, "no response started")
+	stalled(t, "remove", r.Remove(ctx, "a"), "no response started")
+	stalled(t, "put", r.Put(ctx, "a", strings.NewReader("x"), 1, "", PutOptions{}), "no response started")
 }
 
 // So does a body that the server stops to take.
@@ -79,7 +79,7 @@ func TestServerThatStopsReading(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = w.RoundTrip(req) //nolint:bodyclose // there is no answer
-	stalled(t, "put", err, "no answer began")
+	stalled(t, "put", err, "no response started")
 }
 
 type zeros struct{}
@@ -113,7 +113,7 @@ func TestServerThatStopsInMidBody(t *testing.T) {
 			t.Errorf("%s: read %q", name, text)
 		}
 		if name == "cut" {
-			stalled(t, name, err, "the answer broke off")
+			stalled(t, name, err, "the response stopped")
 		} else if err != nil {
 			t.Error(err)
 		}
@@ -129,7 +129,7 @@ func TestPatience(t *testing.T) {
 	for _, c := range []struct {
 		attempt time.Duration
 		want    string
-	}{{30 * time.Second, "given up after 4 attempts, with nothing done in 2m0s: the network is down"}, {time.Hour, "given up after 8 attempts: the network is down"}} {
+	}{{30 * time.Second, "given up after 4 attempts, without progress for 2m0s: the network is down"}, {time.Hour, "given up after 8 attempts: the network is down"}} {
 		var clock time.Time
 		told := 0
 		o := PushOptions{Patience: 2 * time.Minute, Retry: func(RetryEvent) { told++ }}

@@ -39,10 +39,10 @@ func Open(rawURL string, c Config) (Remote, error) {
 		return nil, fmt.Errorf("remote: %w", withoutURL(err))
 	}
 	if u.User != nil {
-		return nil, fmt.Errorf("remote: %s URL has a user or password in it: give keys by the environment", u.Scheme)
+		return nil, fmt.Errorf("remote: %s URL contains a user or password: set keys in the environment", u.Scheme)
 	}
 	if u.Fragment != "" {
-		return nil, fmt.Errorf("remote: %s: what follows # has no meaning", rawURL)
+		return nil, fmt.Errorf("remote: %s: the part after # has no meaning", rawURL)
 	}
 	switch u.Scheme {
 	case "file":

@@ -38,7 +38,7 @@ type GoneError struct {
 }
 
 func (e *GoneError) Error() string {
-	return fmt.Sprintf("run folder %s %s: this process writes nothing more there, and what a folder of that name holds now is untouched; the run can go on from a copy or an upload (snug ckpt pull), or be started again with another --out", e.Path, e.What)
+	return fmt.Sprintf("run folder %s %s: this process writes nothing more there and leaves a folder of that name alone; continue the run from a copy or an upload (snug ckpt pull), or start it again with another --out", e.Path, e.What)
 }
 
 // NewID is a new identity.
@@ -171,7 +171,7 @@ const removed = "was removed"
 // instead adds what has the folder's name now.
 func (d *Dir) instead(what string) string {
 	if _, err := os.Lstat(d.path); err == nil {
-		return what + ", and another is in its place"
+		return what + ", and another took its place"
 	}
 	return what
 }

@@ -64,7 +64,7 @@ func TestGone(t *testing.T) {
 		want string
 	}{
 		{"removed", os.RemoveAll, "was removed"},
-		{"replaced", func(run string) error { return errors.Join(os.RemoveAll(run), os.Mkdir(run, 0o755)) }, "another is in its place"},
+		{"replaced", func(run string) error { return errors.Join(os.RemoveAll(run), os.Mkdir(run, 0o755)) }, "another took its place"},
 		{"emptied and taken", func(run string) error {
 			if err := os.Remove(filepath.Join(run, LockFile)); err != nil {
 				return err

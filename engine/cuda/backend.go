@@ -20,8 +20,9 @@ import (
 
 // Backend is a card as a device.
 type Backend struct {
-	ctx    driver.Context
-	target int
+	ctx     driver.Context
+	target  int
+	library *library // nil: snug's kernels compute all products
 }
 
 // New makes a device of an opened card.
@@ -31,7 +32,7 @@ func New(ctx driver.Context) (*Backend, error) {
 	if target == 0 {
 		return nil, fmt.Errorf("%s has compute capability %d.%d; snug has kernels from 7.5 up (Turing: T4, RTX 20 and later)", card.Name, card.Major, card.Minor)
 	}
-	return &Backend{ctx, target}, nil
+	return &Backend{ctx: ctx, target: target}, nil
 }
 
 // Name implements [engine.Backend].
@@ -80,7 +81,7 @@ func (b *Backend) Load(p *engine.Program) (engine.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	x := &image{p: p, ctx: b.ctx, code: c}
+	x := &image{p: p, on: b, ctx: b.ctx, code: c}
 	if err := x.load(); err != nil {
 		return nil, fmt.Errorf("%s: %w", b.Name(), closing(err, x))
 	}

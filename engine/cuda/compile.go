@@ -27,6 +27,9 @@ type code struct {
 	used      int64 // the highest byte of the arena that a kernel is given
 	// tables are what kernels read that is known when the program is loaded.
 	tables params
+	// products are those that cuBLASLt could compute, by their text, in the order in
+	// which they come.
+	products []*replaced
 }
 
 // compile lowers every function of a program.
@@ -55,6 +58,7 @@ func compile(p *engine.Program, target, sms int, sizesOnly bool) (*code, error) 
 		l.flush()
 		c.funcs[f.Name] = l.launches
 	}
+	c.limits()
 	return c, nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/cuda/cublaslt"
 	"github.com/snug-ml/snug/engine/cuda/driver"
 	"github.com/snug-ml/snug/engine/graph"
 	"github.com/snug-ml/snug/internal/size"
@@ -17,8 +18,14 @@ import (
 // image is a program loaded on a card.
 type image struct {
 	p    *engine.Program
+	on   *Backend
 	ctx  driver.Context
 	code *code
+	// choices say what computes each product, measured how many were measured for it;
+	// nil: snug's kernels compute all.
+	choices  *Choices
+	measured int
+	handle   *cublaslt.Handle // of cuBLASLt; nil: it is not used
 
 	memory  driver.Ptr // the arena, then the workspace
 	module  driver.Module
@@ -57,6 +64,27 @@ type bound struct {
 	also []*graph.Node
 	f    driver.Function
 	l    driver.Launch
+	// product is computed by cuBLASLt with the addresses at, instead; nil: no.
+	product *replaceable
+	at      *[regions]driver.Ptr
+}
+
+// bind gives a launch addresses.
+func (x *image) bind(l launch, bases *[regions]driver.Ptr) bound {
+	return bound{node: l.node, also: l.also, f: x.kernels[l.kernel], l: driver.Launch{Grid: l.grid, Block: l.block, Params: l.params.bind(bases)}}
+}
+
+// launch queues a launch, or the product in its place.
+func (x *image) launch(b *bound) (err error) {
+	if b.product != nil {
+		err = x.library(b.product, b.product.choice.Algorithm, b.at)
+	} else {
+		err = x.compute.Launch(b.f, b.l)
+	}
+	if err != nil {
+		return b.failed(err)
+	}
+	return nil
 }
 
 // failed says in what an error happened: the operation with its layer and shapes,
@@ -69,7 +97,11 @@ func (b *bound) failed(err error) error {
 	for _, v := range b.node.Out {
 		out = append(out, v.Type.String())
 	}
-	return fmt.Errorf("%s (%s) of %s to %s, kernel %s: %w", b.node.Op.Name(), b.node.Layer, strings.Join(in, ", "), strings.Join(out, ", "), b.f.Name(), err)
+	kernel := "cuBLASLt"
+	if b.product == nil {
+		kernel = "kernel " + b.f.Name()
+	}
+	return fmt.Errorf("%s (%s) of %s to %s, %s: %w", b.node.Op.Name(), b.node.Layer, strings.Join(in, ", "), strings.Join(out, ", "), kernel, err)
 }
 
 // stagingBytes is how much of a state travels at a time.
@@ -112,6 +144,14 @@ func (x *image) load() (err error) {
 	}
 	if err := x.assemble(); err != nil {
 		return err
+	}
+	if err := x.choose(); err != nil {
+		return err
+	}
+	if x.choices != nil { // whose measurements have left numbers behind
+		if err := x.compute.Clear(x.memory, l.Bytes+x.code.workspace); err != nil {
+			return err
+		}
 	}
 	x.runs = map[string]*function{}
 	for _, f := range x.p.Funcs {
@@ -200,11 +240,15 @@ func (x *image) capture(f *engine.Func, fn *function) error {
 	}
 	for slot := range engine.Slots {
 		bases := x.bases(slot)
-		for _, l := range x.code.funcs[f.Name] {
-			k := x.kernels[l.kernel]
-			fn.launches[slot] = append(fn.launches[slot], bound{l.node, l.also, k, driver.Launch{
-				Grid: l.grid, Block: l.block, Params: l.params.bind(bases),
-			}})
+		for i, l := range x.code.funcs[f.Name] {
+			b := x.bind(l, bases)
+			if l.product != nil && l.product.choice != nil {
+				if i > 0 && x.code.funcs[f.Name][i-1].product == l.product {
+					continue // it is done
+				}
+				b.product, b.at = l.product, bases
+			}
+			fn.launches[slot] = append(fn.launches[slot], b)
 		}
 		if err := x.compute.BeginCapture(); err != nil {
 			return err
@@ -237,9 +281,9 @@ func (x *image) bases(slot int) *[regions]driver.Ptr {
 // queue puts the launches of a function, and the way of its outputs to the host,
 // into the stream.
 func (x *image) queue(fn *function, slot int) error {
-	for _, b := range fn.launches[slot] {
-		if err := x.compute.Launch(b.f, b.l); err != nil {
-			return b.failed(err)
+	for i := range fn.launches[slot] {
+		if err := x.launch(&fn.launches[slot][i]); err != nil {
+			return err
 		}
 	}
 	return x.results(fn)
@@ -324,8 +368,8 @@ func (x *image) observed(fn *function, slot int) error {
 		}
 		began := time.Now()
 		for ; i < len(launches) && launches[i].node == n; i++ {
-			if err := x.compute.Launch(launches[i].f, launches[i].l); err != nil {
-				return launches[i].failed(err)
+			if err := x.launch(&launches[i]); err != nil {
+				return err
 			}
 		}
 		if err := x.compute.Sync(); err != nil {
@@ -423,6 +467,9 @@ func (x *image) Close() error {
 				add(g.Close())
 			}
 		}
+	}
+	if x.handle != nil {
+		add(x.ctx.Do(x.handle.Close))
 	}
 	if x.module != nil {
 		add(x.module.Unload())

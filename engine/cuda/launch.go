@@ -34,6 +34,9 @@ type launch struct {
 	grid   [3]uint32
 	block  [3]uint32
 	params params
+	// product is what cuBLASLt could compute in the place of this launch and its
+	// neighbors of the same product; nil: nothing.
+	product *replaceable
 }
 
 // params are the parameters of a kernel, packed as the driver takes them.

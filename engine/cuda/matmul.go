@@ -111,6 +111,7 @@ func (l *lowering) product(p product, e *epilogue) {
 	if p.a.dtype != p.b.dtype {
 		p.a, p.b = l.wide(p.a, p.batch*p.m*p.k), l.wide(p.b, p.batch*p.k*p.n)
 	}
+	first, free := len(l.launches), l.scratch
 	cut := p.tiled()
 	if parts, size := cut.Split(l.sms, cut.Tile(l.sms)); parts > 1 {
 		sum := l.take(4 * int64(p.m) * int64(p.n))
@@ -121,6 +122,7 @@ func (l *lowering) product(p product, e *epilogue) {
 	} else {
 		l.gemm(p, e, 1, p.k)
 	}
+	l.replaceable(p, e, first, free)
 	for _, f := range l.later {
 		f()
 	}

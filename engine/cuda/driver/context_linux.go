@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"errors"
 	"runtime"
+	"time"
 	"unsafe"
 )
 
@@ -51,6 +52,16 @@ func (c *context) call(name string, f uintptr, args ...uintptr) error {
 		return err
 	}
 	return c.d.call(name, f, args...)
+}
+
+// Do implements [Context].
+func (c *context) Do(f func() error) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := c.d.call("cuCtxSetCurrent", c.d.ctxSetCurrent, c.ctx); err != nil {
+		return err
+	}
+	return f()
 }
 
 func (c *context) Card() Card { return c.card }
@@ -247,6 +258,8 @@ func (s *stream) Replay(g Graph) error {
 	return s.c.call("cuGraphLaunch", s.c.d.graphLaunch, g.(*graph).handle, s.handle)
 }
 
+func (s *stream) Handle() uintptr { return s.handle }
+
 func (s *stream) Close() error {
 	return s.c.call("cuStreamDestroy", s.c.d.streamDestroy, s.handle)
 }
@@ -258,6 +271,12 @@ type event struct {
 
 func (e *event) Sync() error {
 	return e.c.call("cuEventSynchronize", e.c.d.eventSynchronize, e.handle)
+}
+
+func (e *event) Since(earlier Event) (time.Duration, error) {
+	var ms float32
+	err := e.c.call("cuEventElapsedTime", e.c.d.eventElapsedTime, uintptr(unsafe.Pointer(&ms)), earlier.(*event).handle, e.handle)
+	return time.Duration(float64(ms) * float64(time.Millisecond)), err
 }
 
 func (e *event) Close() error {

@@ -6,6 +6,8 @@
 // for concurrent use on one object unless it says so.
 package driver
 
+import "time"
+
 // Ptr is an address in a card's memory.
 type Ptr uint64
 
@@ -54,6 +56,9 @@ type Context interface {
 	Load(ptx string) (Module, error)
 	NewStream() (Stream, error)
 	NewEvent() (Event, error)
+	// Do calls f on a thread that the context is current on, which NVIDIA's other
+	// libraries ask for.
+	Do(f func() error) error
 	// Close releases the context. Everything made in it must be gone.
 	Close() error
 }
@@ -97,6 +102,8 @@ type Stream interface {
 	EndCapture() (Graph, error)
 	// Replay runs a captured graph.
 	Replay(g Graph) error
+	// Handle is the stream as NVIDIA's other libraries know it.
+	Handle() uintptr
 	Close() error
 }
 
@@ -104,6 +111,9 @@ type Stream interface {
 type Event interface {
 	// Sync waits until what was queued before the event is done.
 	Sync() error
+	// Since is the time that the card took from an earlier event to this one. Both
+	// are done.
+	Since(earlier Event) (time.Duration, error)
 	Close() error
 }
 

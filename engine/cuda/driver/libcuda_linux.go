@@ -110,7 +110,7 @@ type libcuda struct {
 	memcpyHtoDAsync, memcpyDtoHAsync, memsetD8Async                                        uintptr
 	moduleLoadDataEx, moduleUnload, moduleGetFunction, funcGetAttribute, funcSetAttribute  uintptr
 	streamCreate, streamDestroy, streamSynchronize, streamWaitEvent, launchKernel          uintptr
-	eventCreate, eventDestroy, eventRecord, eventSynchronize                               uintptr
+	eventCreate, eventDestroy, eventRecord, eventSynchronize, eventElapsedTime             uintptr
 	streamBeginCapture, streamEndCapture, graphInstantiate, graphDestroy, graphLaunch      uintptr
 	graphExecDestroy                                                                       uintptr
 }
@@ -136,7 +136,7 @@ func (d *libcuda) symbols() []symbol {
 		{"cuStreamCreate", &d.streamCreate}, {"cuStreamDestroy_v2", &d.streamDestroy}, {"cuStreamSynchronize", &d.streamSynchronize},
 		{"cuStreamWaitEvent", &d.streamWaitEvent}, {"cuLaunchKernel", &d.launchKernel},
 		{"cuEventCreate", &d.eventCreate}, {"cuEventDestroy_v2", &d.eventDestroy}, {"cuEventRecord", &d.eventRecord},
-		{"cuEventSynchronize", &d.eventSynchronize},
+		{"cuEventSynchronize", &d.eventSynchronize}, {"cuEventElapsedTime", &d.eventElapsedTime},
 		{"cuStreamBeginCapture_v2", &d.streamBeginCapture}, {"cuStreamEndCapture", &d.streamEndCapture},
 		{"cuGraphInstantiateWithFlags", &d.graphInstantiate}, {"cuGraphDestroy", &d.graphDestroy},
 		{"cuGraphLaunch", &d.graphLaunch}, {"cuGraphExecDestroy", &d.graphExecDestroy},

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/snug-ml/snug/engine/cuda/driver"
 	"github.com/snug-ml/snug/engine/cuda/ptxsim"
@@ -38,6 +39,8 @@ type Driver struct {
 	Fail func(call string) driver.Code
 	// Taken is memory that others use, in bytes.
 	Taken int64
+	// CublasLt is NVIDIA's library of products on this machine; nil: there is none.
+	CublasLt *CublasLt
 
 	contexts []*Context // that were opened
 }
@@ -50,6 +53,9 @@ func (d *Driver) Left() error {
 		if c.lost == nil {
 			errs = append(errs, c.left())
 		}
+	}
+	if d.CublasLt != nil {
+		errs = append(errs, d.CublasLt.Left())
 	}
 	return errors.Join(errs...)
 }
@@ -89,7 +95,7 @@ func (d *Driver) Open(card int) (driver.Context, error) {
 	if card < 0 || card >= len(cards) {
 		return nil, &driver.Error{Call: "cuDeviceGet", Code: driver.InvalidDevice}
 	}
-	c := &Context{driver: d, card: cards[card], memory: ptxsim.NewMemory(cards[card].Memory - d.Taken), hosts: map[*byte]int{}}
+	c := &Context{driver: d, card: cards[card], memory: ptxsim.NewMemory(cards[card].Memory - d.Taken), hosts: map[*byte]int{}, streams: map[uintptr]*stream{}}
 	d.contexts = append(d.contexts, c)
 	return c, nil
 }
@@ -113,7 +119,11 @@ type Context struct {
 	hosts  map[*byte]int // page-locked memory
 	// lost is the error after which nothing works any more.
 	lost *driver.Error
-	open int // streams, events, modules and graphs that are not closed
+	// clock is the time that the card took so far; see kernelTime.
+	clock time.Duration
+	// streams are those that are open, by their handles.
+	streams map[uintptr]*stream
+	open    int // streams, events, modules and graphs that are not closed
 }
 
 func (c *Context) call(name string) error {
@@ -152,6 +162,18 @@ func (c *Context) Alloc(bytes int64) (driver.Ptr, error) {
 		b[i] = 0xff
 	}
 	return driver.Ptr(p), err
+}
+
+// Do implements [driver.Context]. The library of products asks for the context.
+func (c *Context) Do(f func() error) error {
+	if err := c.call("cuCtxSetCurrent"); err != nil {
+		return err
+	}
+	if l := c.driver.CublasLt; l != nil {
+		l.current = c
+		defer func() { l.current = nil }()
+	}
+	return f()
 }
 
 // Free implements [driver.Context]. As everything that gives something back it

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/snug-ml/snug/engine/cuda/driver"
 	"github.com/snug-ml/snug/engine/cuda/ptxsim"
@@ -13,6 +14,7 @@ import (
 // host changes too early, or reads too early, goes wrong as it might on a card.
 type stream struct {
 	c       *Context
+	handle  uintptr
 	queue   []func() error // what is not done yet
 	done    int            // operations before it
 	capture *captured      // being recorded; nil: nothing is
@@ -27,7 +29,13 @@ type event struct {
 	c  *Context
 	s  *stream // that it was recorded in; nil: never
 	at int     // operations of s before it
+	// when is the card's clock at the event, once it is done.
+	when time.Duration
 }
+
+// kernelTime is what each launch takes by the card's clock, which nothing else moves
+// but the library of products.
+const kernelTime = 10 * time.Microsecond
 
 // NewStream implements [driver.Context].
 func (c *Context) NewStream() (driver.Stream, error) {
@@ -35,7 +43,12 @@ func (c *Context) NewStream() (driver.Stream, error) {
 		return nil, err
 	}
 	c.open++
-	return &stream{c: c}, nil
+	s := &stream{c: c, handle: uintptr(0x1000 + len(c.streams))}
+	for c.streams[s.handle] != nil {
+		s.handle++
+	}
+	c.streams[s.handle] = s
+	return s, nil
 }
 
 // NewEvent implements [driver.Context].
@@ -140,6 +153,7 @@ func (s *stream) Launch(f driver.Function, l driver.Launch) error {
 		return &driver.Error{Call: "cuLaunchKernel", Code: driver.InvalidValue}
 	}
 	return s.push("cuLaunchKernel", func() error {
+		s.c.clock += kernelTime
 		err := ptxsim.Launch(s.c.memory, k.k, ptxsim.Grid{Grid: l.Grid, Block: l.Block}, l.Params, s.c.driver.Options)
 		if err == nil {
 			return nil
@@ -162,6 +176,7 @@ func (s *stream) Record(e driver.Event) error {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
 	ev := e.(*event)
+	s.queue = append(s.queue, func() error { ev.when = s.c.clock; return nil })
 	ev.s, ev.at = s, s.done+len(s.queue)
 	return nil
 }
@@ -217,8 +232,12 @@ func (s *stream) Replay(g driver.Graph) error {
 	return nil
 }
 
+// Handle implements [driver.Stream].
+func (s *stream) Handle() uintptr { return s.handle }
+
 func (s *stream) Close() error {
 	s.c.open--
+	delete(s.c.streams, s.handle)
 	return s.c.call("cuStreamDestroy")
 }
 
@@ -234,7 +253,20 @@ func (e *event) Sync() error {
 	return e.s.advance(e.at)
 }
 
-// Since is 0: nothing here takes the time that a card would.
+// Since implements [driver.Event].
+func (e *event) Since(earlier driver.Event) (time.Duration, error) {
+	if err := e.c.call("cuEventElapsedTime"); err != nil {
+		return 0, err
+	}
+	e.c.mu.Lock()
+	defer e.c.mu.Unlock()
+	from := earlier.(*event)
+	if from.s == nil || e.s == nil || from.s.done < from.at || e.s.done < e.at {
+		return 0, &driver.Error{Call: "cuEventElapsedTime", Code: driver.NotReady}
+	}
+	return e.when - from.when, nil
+}
+
 func (e *event) Close() error {
 	e.c.open--
 	return e.c.call("cuEventDestroy")

@@ -4,9 +4,12 @@ package kernels
 
 import (
 	"compress/gzip"
+	"crypto/sha256"
 	"embed"
+	"encoding/hex"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"slices"
 	"strings"
@@ -29,6 +32,20 @@ func Target(capability int) (best int) {
 	}
 	return best
 }
+
+// Version tells the code from that of other versions of snug.
+var Version = sync.OnceValue(func() string {
+	h := sha256.New()
+	_ = fs.WalkDir(files, ".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		text, err := files.ReadFile(path)
+		_, _ = fmt.Fprintf(h, "%s %d\n%s", path, len(text), text)
+		return err
+	})
+	return hex.EncodeToString(h.Sum(nil)[:8])
+})
 
 // Family is the text of a source file, by its name without extension.
 func Family(target int, name string) (string, error) {

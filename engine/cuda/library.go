@@ -1,0 +1,134 @@
+package cuda
+
+import (
+	"fmt"
+
+	"github.com/snug-ml/snug/engine/cuda/cublaslt"
+	"github.com/snug-ml/snug/engine/cuda/kernels"
+)
+
+// Matmuls are what a card may compute products with next to snug's kernels.
+type Matmuls struct {
+	// Library is cuBLASLt; nil: there is none, for the reason Absent.
+	Library cublaslt.Library
+	Absent  error
+	// Folder keeps what was measured; empty: it is measured each time.
+	Folder string
+	// Driver is the driver's CUDA version.
+	Driver int
+	// Once measures with a single run: for interpreted kernels.
+	Once bool
+}
+
+// library is cuBLASLt as a backend uses it.
+type library struct {
+	Matmuls
+	// begun are the choices of the run that is gone on with; nil: none.
+	begun *Choices
+	// chosen are those of this process.
+	chosen known
+	// refused is why the library is not used after all.
+	refused error
+}
+
+// UseLibrary lets products be computed by cuBLASLt where it is the faster. It comes
+// before the first program is loaded.
+func (b *Backend) UseLibrary(m Matmuls) { b.library = &library{Matmuls: m, chosen: known{}} }
+
+// Begun makes the programs that are loaded from now on compute their products as a run
+// began with: c is what it recorded, without products where it began with snug's
+// kernels alone. Another card, or another version of the library, chooses anew.
+func (b *Backend) Begun(c *Choices) {
+	if b.library != nil {
+		b.library.begun, b.library.chosen = c, known{}
+	}
+}
+
+// LibraryText says what computes products, for `doctor`.
+func (b *Backend) LibraryText() string {
+	l := b.library
+	switch {
+	case l == nil:
+		return "snug's kernels"
+	case l.Library == nil:
+		return fmt.Sprintf("snug's kernels: %v", l.Absent)
+	}
+	h, err := b.openLibrary()
+	if err == nil {
+		err = b.ctx.Do(h.Close)
+	}
+	if err != nil {
+		return fmt.Sprintf("snug's kernels: %v", err)
+	}
+	return fmt.Sprintf("snug's kernels or cuBLASLt %s (%s), whichever is faster for a shape when a program is loaded", b.maker().Library, l.Library.Path())
+}
+
+// maker is what choices of this card belong to.
+func (b *Backend) maker() Maker {
+	c := b.ctx.Card()
+	m := Maker{Card: c.Name, Capability: c.Capability(), SMs: c.SMs}
+	if b.library != nil && b.library.Library != nil && b.library.refused == nil {
+		m.Library = cublaslt.VersionText(b.library.Library.Version())
+	}
+	return m
+}
+
+// openLibrary makes the library ready; nil where it is not used, for the error's reason.
+func (b *Backend) openLibrary() (h *cublaslt.Handle, err error) {
+	l := b.library
+	switch {
+	case l == nil:
+		return nil, nil
+	case l.Library == nil:
+		return nil, l.Absent
+	case l.refused != nil:
+		return nil, l.refused
+	}
+	if err := b.ctx.Do(func() (err error) {
+		h, err = cublaslt.New(l.Library)
+		return err
+	}); err != nil {
+		l.refused = fmt.Errorf("cuBLASLt %s (%s): %w", cublaslt.VersionText(l.Library.Version()), l.Library.Path(), err)
+	}
+	return h, l.refused
+}
+
+// kept is where measurements of this card are kept.
+func (b *Backend) kept() kept {
+	return keptIn(b.library.Folder, b.maker(), b.library.Driver, kernels.Version())
+}
+
+// choice is what is known of a product before it is measured, and whether it may be
+// measured.
+func (l *library) choice(m Maker, stored known, product string) (c Choice, found, measure bool) {
+	if c, ok := l.chosen[product]; ok {
+		return c, true, true
+	}
+	if l.begun != nil {
+		if l.begun.Maker.Library == "" { // snug's kernels alone
+			return Choice{Product: product}, true, false
+		}
+		if l.begun.Maker == m {
+			if c, ok := l.begun.known()[product]; ok {
+				return c, true, true
+			}
+		}
+	}
+	c, ok := stored[product]
+	return c, ok, true
+}
+
+// Arithmetic implements engine's optional interface of images: what decides how this
+// program's results are rounded.
+func (x *image) Arithmetic() string {
+	text := x.on.Arithmetic()
+	if x.choices != nil {
+		if by := x.choices.String(); by != "" {
+			text += ", " + by
+		}
+	}
+	return text
+}
+
+// Choices are those of the program.
+func (x *image) Choices() *Choices { return x.choices }

@@ -1,0 +1,379 @@
+package cuda
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/cuda/cublaslt"
+	"github.com/snug-ml/snug/engine/cuda/driver"
+	"github.com/snug-ml/snug/engine/graph"
+)
+
+// choose decides for each product of the program whether cuBLASLt computes it. What is
+// not known from the run that is gone on with, or from earlier, is measured, in the
+// arena, which holds nothing yet. Whatever the library cannot do is left to snug's
+// kernels; only a card that is lost is an error.
+func (x *image) choose() error {
+	on := x.on
+	if on.library == nil || len(x.code.products) == 0 {
+		return nil
+	}
+	l := on.library
+	// Why the library is not used is what `doctor` says; snug's kernels do as well.
+	x.handle, _ = on.openLibrary()
+	usable := x.handle != nil
+	m := on.maker()
+	chosen, measured := known{}, known{}
+	stored := known{}
+	if usable {
+		stored = on.kept().read(m)
+	}
+	for _, r := range x.code.products {
+		name := r.Product.String()
+		c := Choice{Product: name}
+		if usable {
+			was, found, may := l.choice(m, stored, name)
+			ok := false
+			if found {
+				var err error
+				if ok, err = x.usable(r, was); err != nil {
+					return err
+				}
+			}
+			switch {
+			case ok:
+				c = was
+			case may:
+				var err error
+				if c, err = x.measure(r); err != nil {
+					return fmt.Errorf("measuring the product %s: %w (hardware.cublas: off leaves all products to snug's kernels)", name, err)
+				}
+				measured[name] = c
+			}
+		}
+		if len(c.Algorithm) > 0 {
+			r.choice = &cublaslt.Candidate{Algorithm: cublaslt.Algorithm(c.Algorithm), Workspace: c.Workspace}
+		}
+		chosen[name] = c
+		if _, ok := l.chosen[name]; !ok {
+			l.chosen[name] = c
+		}
+	}
+	if len(measured) > 0 {
+		for name := range measured { // what did not fit this program alone stays
+			if _, ok := stored[name]; ok {
+				delete(measured, name)
+			}
+		}
+		on.kept().add(m, measured)
+	}
+	x.choices, x.measured = chosen.choices(m), len(measured)
+	return nil
+}
+
+// usable reports whether a choice that was made before can be kept here; an algorithm
+// is run once, so that its code is loaded before graphs are captured.
+func (x *image) usable(r *replaced, c Choice) (ok bool, err error) {
+	if len(c.Algorithm) == 0 {
+		return true, nil
+	}
+	if c.Workspace > r.limit {
+		return false, nil
+	}
+	algorithm := cublaslt.Algorithm(c.Algorithm)
+	err = x.ctx.Do(func() (err error) {
+		var workspace int64
+		workspace, ok, err = x.handle.Check(r.Product, algorithm)
+		ok = ok && workspace <= c.Workspace
+		return err
+	})
+	if err == nil && ok {
+		err = x.library(r.at, algorithm, x.bases(0))
+	}
+	if e := x.compute.Sync(); e != nil {
+		return false, e
+	}
+	return ok && err == nil, nil
+}
+
+// library queues a product of cuBLASLt's.
+func (x *image) library(r *replaceable, a cublaslt.Algorithm, bases *[regions]driver.Ptr) error {
+	return x.ctx.Do(func() error {
+		return x.handle.Run(r.Product, a, r.operands(bases), x.compute.Handle())
+	})
+}
+
+// worthwhile is how much of the time of snug's kernels cuBLASLt may take to be chosen:
+// less of a difference is within what measurements differ by.
+const worthwhile = 0.97
+
+// measure finds what is fastest for a product. Candidates must compute what snug's
+// kernels do, twice with the same bits.
+func (x *image) measure(r *replaced) (c Choice, err error) {
+	c.Product = r.Product.String()
+	var list []cublaslt.Candidate
+	err = x.ctx.Do(func() (err error) {
+		list, err = x.handle.Candidates(r.Product, r.limit)
+		return err
+	})
+	if err != nil || len(list) == 0 {
+		return c, x.lost(err)
+	}
+	bases := x.bases(0)
+	t, err := x.newTrial(r, bases)
+	if err != nil {
+		return c, err
+	}
+	var bound []bound
+	for _, l := range r.ours {
+		bound = append(bound, x.bind(l, bases))
+	}
+	ours := func() error {
+		for _, b := range bound {
+			if err := x.compute.Launch(b.f, b.l); err != nil {
+				return b.failed(err)
+			}
+		}
+		return nil
+	}
+	want, err := t.result(ours)
+	if err != nil {
+		return c, err
+	}
+	best, err := x.timed(ours, math.MaxInt64)
+	if err != nil {
+		return c, err
+	}
+	c.Ours = microseconds(best)
+	limit := time.Duration(worthwhile * float64(best))
+	for _, a := range list {
+		run := func() error { return x.library(r.at, a.Algorithm, bases) }
+		took, err := t.try(run, want, limit)
+		if err != nil {
+			return c, err
+		}
+		if took == 0 {
+			continue
+		}
+		if c.Library == 0 || microseconds(took) < c.Library {
+			c.Library = microseconds(took)
+		}
+		if took < limit {
+			limit = took
+			c.Algorithm, c.Workspace = a.Algorithm[:], a.Workspace
+		}
+	}
+	return c, nil
+}
+
+func microseconds(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
+
+// lost gives an error of the driver, or nil for one of the library, which leaves the
+// product to snug's kernels.
+func (x *image) lost(err error) error {
+	var e *cublaslt.Error
+	if errors.As(err, &e) {
+		return x.compute.Sync() // what its kernels left behind
+	}
+	return err
+}
+
+// trial holds what cuBLASLt computes against what snug's kernels do.
+type trial struct {
+	x     *image
+	r     *replaced
+	at    int64 // D in the arena
+	out   graph.DType
+	elems int64
+}
+
+// newTrial fills the operands with numbers: a card draws less power for zeros, and is
+// then faster than it will be.
+func (x *image) newTrial(r *replaced, bases *[regions]driver.Ptr) (*trial, error) {
+	dtypes := map[cublaslt.DataType]graph.DType{}
+	for d, t := range dataTypes {
+		dtypes[t] = d
+	}
+	in := dtypes[r.In]
+	t := &trial{x: x, r: r, out: dtypes[r.Out], elems: int64(r.Batch) * int64(r.M) * int64(r.N)}
+	offset := func(at uint64) int64 { return int64(at) - int64(x.memory) }
+	o := r.at.operands(bases)
+	t.at = offset(o.D)
+	for _, m := range []struct {
+		at, elems int64
+		d         graph.DType
+	}{
+		{offset(o.A), int64(r.Batch) * int64(r.M) * int64(r.K), in}, {offset(o.B), int64(r.Batch) * int64(r.K) * int64(r.N), in},
+	} {
+		if err := x.scatter(m.at, m.elems, m.d); err != nil {
+			return nil, err
+		}
+	}
+	if r.Bias {
+		if err := x.scatter(offset(o.Bias), int64(r.N), t.out); err != nil {
+			return nil, err
+		}
+	}
+	return t, nil
+}
+
+// period is how many numbers are made: a prime, so that rows differ.
+const period = 65521
+
+// numbers are between -1 and 1, the same ones always.
+func numbers(d graph.DType, n int64) []byte {
+	rng := rand.New(rand.NewPCG(1, 2))
+	elems := make([]float64, min(n, period))
+	for i := range elems {
+		elems[i] = 2*rng.Float64() - 1
+	}
+	t := engine.Tensor{Type: graph.T(d, len(elems)), Data: make([]byte, int64(len(elems))*d.Size())}
+	t.SetFloat64s(elems)
+	return t.Data
+}
+
+// scatter fills a part of the arena with numbers.
+func (x *image) scatter(at, elems int64, d graph.DType) error {
+	part := numbers(d, elems)
+	for left := elems * d.Size(); left > 0; {
+		n := min(left, int64(len(part)))
+		if err := x.Write(at, part[:n]); err != nil {
+			return err
+		}
+		at, left = at+n, left-n
+	}
+	return nil
+}
+
+// result runs a product once on what D held before, and gives its first and its last
+// elements.
+func (t *trial) result(run func() error) ([]byte, error) {
+	if err := t.x.scatter(t.at, t.elems, t.out); err != nil {
+		return nil, err
+	}
+	if err := run(); err != nil {
+		return nil, err
+	}
+	if err := t.x.compute.Sync(); err != nil {
+		return nil, err
+	}
+	size := t.elems * t.out.Size()
+	n := min(size, stagingBytes/2)
+	both := make([]byte, 2*n)
+	return both, errors.Join(t.x.Read(both[:n], t.at), t.x.Read(both[n:], t.at+size-n))
+}
+
+// try is the time of a candidate; 0 where it is not taken: it fails, or computes
+// something else, or not the same twice.
+func (t *trial) try(run func() error, want []byte, limit time.Duration) (time.Duration, error) {
+	var got [2][]byte
+	for i := range got {
+		var err error
+		if got[i], err = t.result(run); err != nil {
+			return 0, t.x.lost(err)
+		}
+	}
+	if !bytes.Equal(got[0], got[1]) || !t.agrees(got[0], want) {
+		return 0, nil
+	}
+	took, err := t.x.timed(run, limit)
+	return took, t.x.lost(err)
+}
+
+// agrees reports whether two results are the same but for rounding: of factors to
+// TF32, of the result to 16 bits, of sums in another order.
+func (t *trial) agrees(got, want []byte) bool {
+	n := len(want) / int(t.out.Size())
+	a := engine.Tensor{Type: graph.T(t.out, n), Data: got}.Float64s()
+	b := engine.Tensor{Type: graph.T(t.out, n), Data: want}.Float64s()
+	var most float64
+	for _, v := range b {
+		most = max(most, math.Abs(v))
+	}
+	tolerance := map[graph.DType]float64{graph.F32: 1e-4, graph.F16: 1.0 / 256, graph.BF16: 1.0 / 64}[t.out]
+	if t.r.TF32 {
+		tolerance = max(tolerance, 1.0/256)
+	}
+	for i := range a {
+		if !(math.Abs(a[i]-b[i]) <= tolerance*most) { // not a number either
+			return false
+		}
+	}
+	return true
+}
+
+// A measurement repeats a product in a graph, as it will run, so often that it takes
+// about batchTime, at most batchMost times; it is the best of some replays.
+const (
+	batchTime    = 2 * time.Millisecond
+	batchMost    = 20
+	batchReplays = 3
+)
+
+// timed is the time that a product takes on the card. One that clearly takes longer
+// than limit is measured no further.
+func (x *image) timed(run func() error, limit time.Duration) (time.Duration, error) {
+	once, err := x.repeated(run, 1, 1)
+	if err != nil {
+		return 0, err
+	}
+	if x.on.library.Once || once/2 > limit {
+		return max(once, 1), nil
+	}
+	n := min(max(int(batchTime/max(once, 1)), 1), batchMost)
+	took, err := x.repeated(run, n, batchReplays)
+	if err != nil {
+		return 0, err
+	}
+	return max(took, 1), nil
+}
+
+// repeated is the time of one of n products in a graph, the best of some replays after
+// one that warms up.
+func (x *image) repeated(run func() error, n, replays int) (best time.Duration, err error) {
+	if err := x.compute.BeginCapture(); err != nil {
+		return 0, err
+	}
+	for range n {
+		if err = run(); err != nil {
+			break
+		}
+	}
+	g, e := x.compute.EndCapture()
+	if e != nil {
+		return 0, errors.Join(err, e)
+	}
+	defer func() { err = errors.Join(err, g.Close()) }()
+	if err != nil {
+		return 0, err
+	}
+	if err := x.compute.Replay(g); err != nil {
+		return 0, err
+	}
+	best = math.MaxInt64
+	for range replays {
+		if err := x.compute.Record(x.ready[0]); err != nil {
+			return 0, err
+		}
+		if err := x.compute.Replay(g); err != nil {
+			return 0, err
+		}
+		if err := x.compute.Record(x.done[0]); err != nil {
+			return 0, err
+		}
+		if err := x.done[0].Sync(); err != nil {
+			return 0, err
+		}
+		took, err := x.done[0].Since(x.ready[0])
+		if err != nil {
+			return 0, err
+		}
+		best = min(best, took)
+	}
+	return best / time.Duration(n), nil
+}

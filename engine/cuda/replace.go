@@ -1,0 +1,116 @@
+package cuda
+
+import (
+	"math/bits"
+
+	"github.com/snug-ml/snug/engine/cuda/cublaslt"
+	"github.com/snug-ml/snug/engine/cuda/driver"
+	"github.com/snug-ml/snug/engine/graph"
+)
+
+// replaceable is a product of a program that cuBLASLt could compute in the place of
+// launches: one whose epilogue it has too.
+type replaceable struct {
+	*replaced
+	a, b, bias, d address
+	// free is where the workspace begins that is free while it is computed.
+	free address
+}
+
+// replaced is what equal products of a program have in common.
+type replaced struct {
+	cublaslt.Product
+	// ours are the launches of the first of them.
+	ours []launch
+	at   *replaceable // that one
+	// limit is the workspace that is free in all of them, in bytes. It was planned for
+	// snug's own kernels, so that a plan does not depend on the library.
+	limit int64
+	// choice is the algorithm that was chosen; nil: snug's kernels compute it.
+	choice *cublaslt.Candidate
+}
+
+var dataTypes = map[graph.DType]cublaslt.DataType{graph.F32: cublaslt.R32F, graph.F16: cublaslt.R16F, graph.BF16: cublaslt.R16BF}
+
+// replaceable marks the launches from the first on as those of a product that
+// cuBLASLt could compute, where it could. Workspace from free on is then unused.
+func (l *lowering) replaceable(p product, e *epilogue, first int, free int64) {
+	if l.sizesOnly {
+		return
+	}
+	in, ok := dataTypes[p.a.dtype]
+	out, bias, accumulate, known := e.ofLibrary()
+	if !ok || !known {
+		return
+	}
+	r := &replaceable{a: p.a.at, b: p.b.at, d: e.out[0].at, free: address{workspace, free}}
+	q := cublaslt.Product{
+		In: in, Out: out, TransA: p.a.trans, TransB: p.b.trans, Batch: p.batch, M: p.m, N: p.n, K: p.k,
+		Bias: bias, Accumulate: accumulate, AlignA: r.a.alignment(), AlignB: r.b.alignment(), AlignD: r.d.alignment(),
+	}
+	if bias {
+		r.bias = e.in[0].at
+		q.AlignD = min(q.AlignD, r.bias.alignment())
+	}
+	for _, x := range l.products {
+		if x.Product == q {
+			r.replaced = x
+		}
+	}
+	if r.replaced == nil {
+		r.replaced = &replaced{Product: q, at: r, ours: l.launches[first:len(l.launches):len(l.launches)], limit: 1<<63 - 1}
+		l.products = append(l.products, r.replaced)
+	}
+	// Until the whole workspace is known, limit is what lies before the free part.
+	r.limit = min(r.limit, -free)
+	for i := range l.launches[first:] {
+		l.launches[first+i].product = r
+	}
+}
+
+// limits decides how much workspace each product may use.
+func (c *code) limits() {
+	for _, r := range c.products {
+		r.limit += c.workspace
+	}
+}
+
+// alignment is the largest power of two up to 256 that an address is a multiple of;
+// regions begin at multiples of 256.
+func (a address) alignment() int { return 1 << min(bits.TrailingZeros64(uint64(a.offset)|256), 8) }
+
+// ofLibrary says what cuBLASLt calls an epilogue: no more than a store, a bias before
+// it, or a sum with what the result holds.
+func (ep *epilogue) ofLibrary() (out cublaslt.DataType, bias, accumulate, known bool) {
+	if len(ep.out) != 1 {
+		return 0, false, false, false
+	}
+	d := ep.out[0].dtype
+	out, known = dataTypes[d]
+	b := ep.body
+	switch {
+	case !known:
+	case len(b.Instrs) == 0:
+		return out, false, false, b.Inputs == 1 && ep.first == d
+	case len(b.Instrs) == 1 && b.Inputs == 2 && b.Results[0] == 2 && ep.first == d:
+		op, ok := b.Instrs[0].Op.(graph.Elementwise)
+		arg := b.Instrs[0].Arg
+		if !ok || op.Fn != graph.FnAdd || arg[0]+arg[1] != 1 || b.Instrs[0].DType != d || ep.in[0].dtype != d {
+			return out, false, false, false
+		}
+		accumulate = ep.in[0].extent == full && ep.in[0].at == ep.out[0].at
+		bias = ep.in[0].extent == perColumn
+		return out, bias, accumulate, bias || accumulate
+	}
+	return out, false, false, false
+}
+
+// operands are the addresses of a product in a loaded program.
+func (r *replaceable) operands(bases *[regions]driver.Ptr) cublaslt.Operands {
+	at := func(a address) uint64 { return uint64(bases[a.region]) + uint64(a.offset) }
+	o := cublaslt.Operands{A: at(r.a), B: at(r.b), D: at(r.d), Workspace: at(r.free), WorkspaceBytes: r.limit}
+	if r.Bias {
+		o.Bias = at(r.bias)
+	}
+	return o
+}

@@ -29,12 +29,13 @@ func (d *doctorCmd) Run(a *app) error {
 	if card != nil {
 		chip, chosen, kernels = card, fmt.Sprintf("%s, %s of its memory free", on.Name(), size.Bytes(free)), on.Arithmetic()
 	}
+	matmuls := backend.Matmuls(on)
 	precision, why, err := device.ChoosePrecision(device.Auto, chip)
 	if err != nil {
 		return err
 	}
 	if a.asJSON {
-		return a.json(map[string]any{"host": h, "nvidia": nv, "device": chosen, "notes": notes, "precision": precision, "reason": why})
+		return a.json(map[string]any{"host": h, "nvidia": nv, "device": chosen, "notes": notes, "matmuls": matmuls, "precision": precision, "reason": why})
 	}
 	c, m := &h.CPU, &h.Memory
 	yes := func(b bool, s string) string {
@@ -104,10 +105,9 @@ func (d *doctorCmd) Run(a *app) error {
 		a.printf("  %v\n", err)
 	}
 	a.printf("\nWhat snug would choose\n")
-	return a.table([][]string{
-		{"  device", chosen},
-		{"  kernels", kernels},
-		{"  threads", fmt.Sprintf("%d", c.Threads)},
-		{"  precision", fmt.Sprintf("%s: %s", precision, why)},
-	})
+	rows := [][]string{{"  device", chosen}, {"  kernels", kernels}}
+	if matmuls != "" {
+		rows = append(rows, []string{"  matmuls", matmuls})
+	}
+	return a.table(append(rows, []string{"  threads", fmt.Sprintf("%d", c.Threads)}, []string{"  precision", fmt.Sprintf("%s: %s", precision, why)}))
 }

@@ -71,7 +71,7 @@ func (o *opened) device(asked int) (engine.Backend, error) {
 	if threads == 0 {
 		threads = device.DetectHost().CPU.Threads
 	}
-	return backend.Open(backend.Options{Device: "auto", Threads: threads})
+	return backend.Open(backend.Options{Device: "auto", Threads: threads, NoCublas: o.config.Hardware.Cublas == "off"})
 }
 
 // open chooses the checkpoint to use.

@@ -92,6 +92,7 @@ type Hardware struct {
 	Threads      int    `key:"threads" min:"0" of:"threads" help:"worker threads on the CPU; 0: the cores this process may use"`
 	MemoryBudget Bytes  `key:"memory_budget" help:"most memory that the run may use; 0: what the device has"`
 	CPUISA       string `key:"cpu_isa" enum:"auto,portable,avx2,avx512" help:"kernels to use on the CPU"`
+	Cublas       string `key:"cublas" enum:"auto,off" help:"matmuls on NVIDIA cards; auto: by NVIDIA's cuBLASLt where it is installed and measured to be faster than snug's kernels, shape by shape"`
 }
 
 // Checkpoint is how the state is saved.
@@ -127,7 +128,7 @@ func defaults() Config {
 			Format: "auto", TextField: "text", Documents: "file", Tokenizer: Tokenizer{VocabSize: 8192},
 			HeldOutFraction: 0.05, SplitBy: "document", Shuffle: true, Workers: 1, Prefetch: 2,
 		},
-		Hardware:   Hardware{Device: "auto", CPUISA: "auto"},
+		Hardware:   Hardware{Device: "auto", CPUISA: "auto", Cublas: "auto"},
 		Checkpoint: Checkpoint{KeepLast: 3, KeepBest: true, Compression: "none", Grace: 30 * time.Second},
 	}
 }

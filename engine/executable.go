@@ -63,6 +63,24 @@ func (x *Executable) Backend() Backend { return x.on }
 // hold against Layout.Bytes.
 func (x *Executable) ArenaUsed() int64 { return x.image.Used() }
 
+// Arithmetic names what decides how the program's results are rounded: the device's,
+// with what was chosen when the program was loaded.
+func (x *Executable) Arithmetic() string {
+	if a, ok := x.image.(interface{ Arithmetic() string }); ok {
+		return a.Arithmetic()
+	}
+	return x.on.Arithmetic()
+}
+
+// Matmuls is a record of what computes each matmul, where that was chosen when the
+// program was loaded, and a text for people; nil and empty where there was no choice.
+func (x *Executable) Matmuls() (record []byte, text string) {
+	if m, ok := x.image.(interface{ Matmuls() ([]byte, string) }); ok {
+		return m.Matmuls()
+	}
+	return nil, ""
+}
+
 // Observe sets who watches the runs from now on; nil for nobody.
 func (x *Executable) Observe(o *Observer) { x.image.Observe(o) }
 

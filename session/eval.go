@@ -50,6 +50,13 @@ func (s *Setup) Evaluate(ctx context.Context, of *checkpoint.Chosen, reports str
 	if d.Evaluator == nil {
 		return nil, fmt.Errorf("%s: nothing is held out (data.held_out_fraction is 0)", of.Path)
 	}
+	c, err := checkpoint.Inspect(of.Path)
+	if err == nil {
+		err = s.computeAs(c)
+	}
+	if err != nil {
+		return nil, err
+	}
 	x, err := s.Load(p, d)
 	if err != nil {
 		return nil, err

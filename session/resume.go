@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/snug-ml/snug/config"
+	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/train"
 	"github.com/snug-ml/snug/train/checkpoint"
 )
@@ -195,12 +196,40 @@ func (r *run) resumable(c *checkpoint.Checkpoint) error {
 		r.infof("changed on resume: %s %s, was %s (%v)", x.Key, x.Text, x.was, x.Origin)
 	}
 	r.infof("resuming from %s", filepath.Base(c.Path))
-	now, before := r.arithmetic(), c.Manifest.Arithmetic
+	return nil
+}
+
+// computeAs makes the device compute matmuls as the run of a checkpoint did, so that
+// the bits are the same; nil is a new run.
+func (s *Setup) computeAs(c *checkpoint.Checkpoint) error {
+	if c == nil {
+		return backend.ComputeAs(s.Backend, nil)
+	}
+	record, err := c.File(backend.MatmulsFile)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && c.Manifest.Arithmetic == s.arithmetic(s.Backend.Arithmetic()):
+		record = []byte{} // on such a card, and without a choice
+	case errors.Is(err, fs.ErrNotExist):
+		return backend.ComputeAs(s.Backend, nil)
+	case err != nil:
+		return err
+	}
+	if err := backend.ComputeAs(s.Backend, record); err != nil {
+		return fmt.Errorf("%s: %w", filepath.Join(c.Path, backend.MatmulsFile), err)
+	}
+	return nil
+}
+
+// sameBits tells of a run that is resumed with another arithmetic.
+func (r *run) sameBits(c *checkpoint.Checkpoint) {
+	if c == nil {
+		return
+	}
+	now, before := r.arithmetic(r.runner.Arithmetic()), c.Manifest.Arithmetic
 	if before != "" && before != now {
 		r.otherBits = fmt.Sprintf("updates up to %d of this run were computed in %s, later ones are in %s: results match those of an uninterrupted run up to rounding, not bit for bit", c.State.Update, before, now)
 		r.warnf("%s", r.otherBits)
 	}
-	return nil
 }
 
 // position is where a run goes on in its data, nil for a new one.
@@ -223,7 +252,7 @@ func (r *run) misfit(err error) error {
 	return errors.Join(cannotResume(r.dir, r.asOut(r.dir), r.changed), err)
 }
 
-// arithmetic says what decides how results are rounded.
-func (r *run) arithmetic() string {
-	return fmt.Sprintf("%s with %s", r.Precision, r.Backend.Arithmetic())
+// arithmetic says what decides how results are rounded, of kernels in the precision.
+func (s *Setup) arithmetic(kernels string) string {
+	return fmt.Sprintf("%s with %s", s.Precision, kernels)
 }

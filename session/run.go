@@ -108,6 +108,9 @@ func (r *run) train() (err error) {
 	}
 	facts.Heap = heapInUse()
 	r.report = plan.New(r.program, target, facts)
+	if err := r.computeAs(from); err != nil {
+		return err
+	}
 	if r.runner, err = r.Load(r.program, r.data); err != nil {
 		return err
 	}
@@ -116,6 +119,10 @@ func (r *run) train() (err error) {
 			err = errors.Join(err, e)
 		}
 	}()
+	if _, text := r.runner.Matmuls(); text != "" {
+		r.infof("%s", text)
+	}
+	r.sameBits(from)
 	r.loaded = time.Since(r.started)
 	defer func() { err = errors.Join(err, r.finishUploads()) }()
 	return r.loop(from)
@@ -214,17 +221,20 @@ func (r *run) loop(from *checkpoint.Checkpoint) error {
 	for name, content := range r.data.Files {
 		files[name] = content
 	}
+	if record, _ := r.runner.Matmuls(); record != nil {
+		files[backend.MatmulsFile] = record
+	}
 	all, _ := r.program.Parameters()
 	job := &train.Job{
 		Runner: r.runner, Loader: r.data.Loader, Updates: int64(cfg.MaxSteps), Until: r.Until, Seed: cfg.Seed,
 		Schedule: r.Schedule(), Monitor: r.data.Monitor, Evaluator: r.data.Evaluator,
 		Early:    train.EarlyStopping{Patience: cfg.EarlyStoppingPatience, MinDelta: cfg.EarlyStoppingMinDelta},
 		LogEvery: int64(cfg.LogSteps), EvalEvery: int64(cfg.EvalSteps), SaveEvery: int64(cfg.SaveSteps),
-		Store: r.store, Files: files, Plan: r.plan(), Arithmetic: r.arithmetic(), StopAtScale: minScale,
+		Store: r.store, Files: files, Plan: r.plan(), Arithmetic: r.arithmetic(r.runner.Arithmetic()), StopAtScale: minScale,
 		Metadata: checkpoint.Metadata{
 			Snug: Version(), System: r.Config.System, Preset: r.Config.Preset, Parameters: all, MaxUpdates: int64(cfg.MaxSteps),
 			Model:   r.Model.Summary,
-			Machine: map[string]any{"device": r.Computer(), "precision": r.Precision, "threads": r.Threads, "kernels": r.Backend.Arithmetic()},
+			Machine: map[string]any{"device": r.Computer(), "precision": r.Precision, "threads": r.Threads, "kernels": r.runner.Arithmetic()},
 			Training: map[string]any{
 				"micro_batch": r.Model.Shape.MicroBatch, "accumulation": r.Model.Shape.Accumulation,
 				"schedule": cfg.LRScheduler, "learning_rate": cfg.LearningRate,

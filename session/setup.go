@@ -146,7 +146,7 @@ func (s *Setup) Open(name string) (engine.Backend, error) {
 		kernels = "" // what SNUG_CPU_ISA says
 	}
 	note := func(text string) { s.Notes = append(s.Notes, text) }
-	return backend.Open(backend.Options{Device: name, Threads: s.Threads, Kernels: kernels, Note: note})
+	return backend.Open(backend.Options{Device: name, Threads: s.Threads, Kernels: kernels, NoCublas: s.Config.Hardware.Cublas == "off", Note: note})
 }
 
 // Computer names what computes.

@@ -26,6 +26,9 @@ type Options struct {
 	// Kernels are those of a processor: auto, portable, avx2 or avx512; "" is
 	// what the environment's SNUG_CPU_ISA says.
 	Kernels string
+	// NoCublas leaves matmuls on a card to snug's kernels, whether NVIDIA's library is
+	// installed or not.
+	NoCublas bool
 }
 
 // Open is the device that o asks for. With auto that is a card where one can be
@@ -35,13 +38,13 @@ func Open(o Options) (engine.Backend, error) {
 	case o.Device == "reference":
 		return refdevice.Backend{}, nil
 	case o.Device == "cuda" || strings.HasPrefix(o.Device, "cuda:"):
-		b, err := openCard(o.Device)
+		b, err := openCard(o)
 		if err != nil {
 			return nil, fmt.Errorf("hardware.device %s: %w (`snug doctor` shows what was found)", o.Device, err)
 		}
 		return b, nil
 	case o.Device == "auto":
-		b, err := openCard(o.Device)
+		b, err := openCard(o)
 		if err == nil {
 			return b, nil
 		}

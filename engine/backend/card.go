@@ -141,9 +141,10 @@ func (NoCard) ExitCode() int { return 2 }
 // more by this process.
 func Lost(err error) bool { return cuda.Lost(err) }
 
-// openCard opens the card that name asks for: "cuda" or "auto" the one with the
-// most free memory, "cuda:N" number N.
-func openCard(name string) (engine.Backend, error) {
+// openCard opens the card that is asked for: "cuda" or "auto" the one with the most
+// free memory, "cuda:N" number N.
+func openCard(o Options) (engine.Backend, error) {
+	name := o.Device
 	d, err := openDriver()
 	if err != nil {
 		return nil, err
@@ -160,7 +161,12 @@ func openCard(name string) (engine.Backend, error) {
 		if err != nil || n < 0 || n >= len(cards) {
 			return nil, NoCard{fmt.Errorf("there is no card %s: the driver shows %s", name, list(cards))}
 		}
-		return open(d, n)
+		b, err := open(d, n)
+		if err != nil {
+			return nil, err
+		}
+		o.matmuls(d, b)
+		return b, nil
 	}
 	var best *cuda.Backend
 	var most int64
@@ -188,6 +194,7 @@ func openCard(name string) (engine.Backend, error) {
 	if best == nil {
 		return nil, &Refused{errors.Join(errors.New("no card can be used"), refused)}
 	}
+	o.matmuls(d, best)
 	return best, nil
 }
 

@@ -39,7 +39,7 @@ func withLibrary(t testing.TB, card driver.Card, lib *fakegpu.CublasLt, folder s
 		t.Fatal(err)
 	}
 	if lib != nil {
-		b.UseLibrary(cuda.Matmuls{Library: lib, Folder: folder, Driver: d.Version(), Once: true})
+		b.UseLibrary(cuda.Matmuls{Open: d.Library, Folder: folder, Driver: d.Version(), Once: true})
 	}
 	return b
 }
@@ -281,7 +281,7 @@ func TestEveryCallOfCublasLtMayFail(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.UseLibrary(cuda.Matmuls{Library: d.CublasLt, Driver: 12040, Once: true})
+	b.UseLibrary(cuda.Matmuls{Open: d.Library, Driver: 12040, Once: true})
 	if _, err := b.Load(p); !cuda.Lost(err) || !strings.Contains(err.Error(), "measuring the product f16") || !strings.Contains(err.Error(), "hardware.cublas: off") {
 		t.Error(err)
 	}

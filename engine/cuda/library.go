@@ -1,7 +1,10 @@
 package cuda
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/snug-ml/snug/engine/cuda/cublaslt"
 	"github.com/snug-ml/snug/engine/cuda/kernels"
@@ -9,9 +12,9 @@ import (
 
 // Matmuls are what a card may compute products with next to snug's kernels.
 type Matmuls struct {
-	// Library is cuBLASLt; nil: there is none, for the reason Absent.
-	Library cublaslt.Library
-	Absent  error
+	// Open gives cuBLASLt, or says why there is none. It is called once, when a
+	// program has products.
+	Open func() (cublaslt.Library, error)
 	// Folder keeps what was measured; empty: it is measured each time.
 	Folder string
 	// Driver is the driver's CUDA version.
@@ -23,6 +26,7 @@ type Matmuls struct {
 // library is cuBLASLt as a backend uses it.
 type library struct {
 	Matmuls
+	lib cublaslt.Library // nil: not opened, or refused
 	// begun are the choices of the run that is gone on with; nil: none.
 	begun *Choices
 	// chosen are those of this process.
@@ -50,8 +54,6 @@ func (b *Backend) LibraryText() string {
 	switch {
 	case l == nil:
 		return "snug's kernels"
-	case l.Library == nil:
-		return fmt.Sprintf("snug's kernels: %v", l.Absent)
 	}
 	h, err := b.openLibrary()
 	if err == nil {
@@ -60,15 +62,15 @@ func (b *Backend) LibraryText() string {
 	if err != nil {
 		return fmt.Sprintf("snug's kernels: %v", err)
 	}
-	return fmt.Sprintf("snug's kernels or cuBLASLt %s (%s), whichever is faster for a shape when a program is loaded", b.maker().Library, l.Library.Path())
+	return fmt.Sprintf("snug's kernels or cuBLASLt %s (%s), whichever is faster for a shape when a program is loaded", b.maker().Library, l.lib.Path())
 }
 
 // maker is what choices of this card belong to.
 func (b *Backend) maker() Maker {
 	c := b.ctx.Card()
 	m := Maker{Card: c.Name, Capability: c.Capability(), SMs: c.SMs}
-	if b.library != nil && b.library.Library != nil && b.library.refused == nil {
-		m.Library = cublaslt.VersionText(b.library.Library.Version())
+	if b.library != nil && b.library.lib != nil && b.library.refused == nil {
+		m.Library = cublaslt.VersionText(b.library.lib.Version())
 	}
 	return m
 }
@@ -79,16 +81,18 @@ func (b *Backend) openLibrary() (h *cublaslt.Handle, err error) {
 	switch {
 	case l == nil:
 		return nil, nil
-	case l.Library == nil:
-		return nil, l.Absent
 	case l.refused != nil:
 		return nil, l.refused
+	case l.lib == nil:
+		if l.lib, l.refused = l.Open(); l.refused != nil {
+			return nil, l.refused
+		}
 	}
 	if err := b.ctx.Do(func() (err error) {
-		h, err = cublaslt.New(l.Library)
+		h, err = cublaslt.New(l.lib)
 		return err
 	}); err != nil {
-		l.refused = fmt.Errorf("cuBLASLt %s (%s): %w", cublaslt.VersionText(l.Library.Version()), l.Library.Path(), err)
+		l.refused = fmt.Errorf("cuBLASLt %s (%s): %w", cublaslt.VersionText(l.lib.Version()), l.lib.Path(), err)
 	}
 	return h, l.refused
 }
@@ -132,3 +136,29 @@ func (x *image) Arithmetic() string {
 
 // Choices are those of the program.
 func (x *image) Choices() *Choices { return x.choices }
+
+// Matmuls are the choices as a record, without times, and what is said of them.
+func (x *image) Matmuls() (record []byte, text string) {
+	if x.choices == nil {
+		return nil, ""
+	}
+	c := &Choices{Maker: x.choices.Maker, Products: slices.Clone(x.choices.Products)}
+	for i := range c.Products {
+		c.Products[i].Ours, c.Products[i].Library = 0, 0
+	}
+	l := x.on.library
+	var absent *cublaslt.Absent
+	switch {
+	case l.refused != nil && !errors.As(l.refused, &absent):
+		text = fmt.Sprintf("matmuls: snug's kernels, because cuBLASLt cannot be used: %v", l.refused)
+	case l.refused != nil:
+	case l.begun != nil && l.begun.Maker.Library == "":
+		text = "matmuls: snug's kernels, with which this run began"
+	default:
+		text = "matmuls: " + cmp.Or(c.String(), fmt.Sprintf("snug's kernels, faster than cuBLASLt %s in all of %d shapes", c.Maker.Library, len(c.Products)))
+		if x.measured > 0 {
+			text += fmt.Sprintf(", %d measured now", x.measured)
+		}
+	}
+	return c.JSON(), text
+}

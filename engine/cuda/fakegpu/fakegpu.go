@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/snug-ml/snug/engine/cuda/cublaslt"
 	"github.com/snug-ml/snug/engine/cuda/driver"
 	"github.com/snug-ml/snug/engine/cuda/ptxsim"
 )
@@ -98,6 +99,14 @@ func (d *Driver) Open(card int) (driver.Context, error) {
 	c := &Context{driver: d, card: cards[card], memory: ptxsim.NewMemory(cards[card].Memory - d.Taken), hosts: map[*byte]int{}, streams: map[uintptr]*stream{}}
 	d.contexts = append(d.contexts, c)
 	return c, nil
+}
+
+// Library is NVIDIA's library of products for these cards.
+func (d *Driver) Library() (cublaslt.Library, error) {
+	if d.CublasLt == nil {
+		return nil, &cublaslt.Absent{Why: "cuBLASLt is not installed (libcublasLt.so was not found)"}
+	}
+	return d.CublasLt, nil
 }
 
 func (d *Driver) call(name string) error {

@@ -1,0 +1,135 @@
+package cli
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/snug-ml/snug/engine/backend"
+	"github.com/snug-ml/snug/engine/cuda/cublaslt"
+	"github.com/snug-ml/snug/engine/cuda/driver"
+	"github.com/snug-ml/snug/engine/cuda/fakegpu"
+	"github.com/snug-ml/snug/train/checkpoint"
+)
+
+// Where NVIDIA's library of products is installed a run uses it, says so, and goes on
+// after a stop with what it began with, though another algorithm is the fastest by then.
+func TestRunWithCublasLt(t *testing.T) {
+	if testing.Short() {
+		t.Skip("interpreted kernels")
+	}
+	r := everySystem(t)["refocused"]
+	dir := t.TempDir()
+	// The second algorithm is never taken: its sums have no fixed order.
+	lib := &fakegpu.CublasLt{Algorithms: []fakegpu.FakeAlgorithm{{Time: time.Microsecond}, {Time: time.Microsecond / 2, Reduction: 1}}}
+	card := &fakegpu.Driver{Installed: []driver.Card{fakegpu.T4}, CublasLt: lib}
+	use(t, card)
+	cache := func(name string) { t.Setenv("XDG_CACHE_HOME", filepath.Join(dir, name)) }
+	cache("a")
+	auto := []string{"--training.mixed_precision", "auto"}
+	train := func(out string, more ...string) said {
+		return snug(t, "", append(append([]string{"train", "--config", r.config, "--out", filepath.Join(dir, out), "--hardware.device", "cuda"}, auto...), more...)...)
+	}
+	want := func(x said, code int, parts ...string) {
+		t.Helper()
+		if x.code != code {
+			t.Errorf("exit code %d, want %d\n%s", x.code, code, x.err)
+		}
+		for _, p := range parts {
+			if !strings.Contains(x.out+x.err, p) {
+				t.Errorf("%q is not in:\n%s%s", p, x.out, x.err)
+			}
+		}
+	}
+	want(train("whole"), 0, "matmuls: ", "shapes of matmuls by cuBLASLt 12.9.3", "measured now")
+	c, _, err := checkpoint.Latest(filepath.Join(dir, "whole"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.File(backend.MatmulsFile); err != nil || !strings.Contains(c.Manifest.Arithmetic, "by cuBLASLt 12.9.3 (") {
+		t.Error(c.Manifest.Arithmetic, err)
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	want(train("stopped", "--until", "4"), 4)
+	copied := func(name string) {
+		t.Helper()
+		if err := os.CopyFS(filepath.Join(dir, name), os.DirFS(filepath.Join(dir, "stopped"))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	copied("absent")
+	copied("off")
+	cache("b") // which knows nothing
+	lib.Algorithms[0].Time = time.Second
+	x := train("stopped", "--resume")
+	want(x, 0, "by cuBLASLt 12.9.3")
+	if strings.Contains(x.out+x.err, "measured now") || strings.Contains(x.out+x.err, "agree to rounding") {
+		t.Errorf("a resumed run chose anew:\n%s%s", x.out, x.err)
+	}
+	sameWeights(t, filepath.Join(dir, "whole"), filepath.Join(dir, "stopped"))
+	want(snug(t, "", "eval", filepath.Join(dir, "stopped"), "--hardware.device", "cuda"), 0)
+
+	// Without the library, or told to leave it alone, a run goes on and says that its
+	// bits are others.
+	for name, without := range map[string]func() []string{
+		"absent": func() []string { card.CublasLt = nil; return nil },
+		"off":    func() []string { card.CublasLt = lib; return []string{"--hardware.cublas", "off"} },
+	} {
+		more := without()
+		calls := lib.Calls["cublasLtMatmul"]
+		want(train(name, append(more, "--resume")...), 0, "results agree to rounding, not bit for bit")
+		if lib.Calls["cublasLtMatmul"] != calls {
+			t.Errorf("%s: the library was called", name)
+		}
+	}
+	card.CublasLt = lib
+	// A run that began without it goes on without it.
+	want(train("own", "--hardware.cublas", "off", "--until", "4"), 4)
+	lib.Algorithms[0].Time = time.Microsecond
+	x = train("own", "--resume")
+	want(x, 0, "matmuls: snug's kernels, with which this run began")
+	if strings.Contains(x.err, "agree to rounding") {
+		t.Error(x.err)
+	}
+}
+
+// What the library lacks is said by doctor, and by a run only where it is there and
+// cannot be used.
+func TestCublasLtThatCannotBeUsed(t *testing.T) {
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	lib := &fakegpu.CublasLt{}
+	card := &fakegpu.Driver{Installed: []driver.Card{fakegpu.T4}, CublasLt: lib}
+	use(t, card)
+	if x := done(t, "doctor"); !strings.Contains(x.out, "snug's kernels or cuBLASLt 12.9.3 (libcublasLt.so.12)") {
+		t.Error(x.out)
+	}
+	lib.Fail = func(call string) cublaslt.Status {
+		if call == "cublasLtCreate" {
+			return cublaslt.NotInitialized
+		}
+		return cublaslt.Success
+	}
+	const newer = "cuBLASLt 12.9.3 (libcublasLt.so.12): cublasLtCreate: the library cannot use the card: it may be newer than the driver (cuBLAS status 1)"
+	if x := done(t, "doctor"); !strings.Contains(x.out, newer) {
+		t.Error(x.out)
+	}
+	if testing.Short() {
+		t.Skip("interpreted kernels")
+	}
+	r := everySystem(t)["refocused"]
+	x := done(t, "train", "--config", r.config, "--out", filepath.Join(t.TempDir(), "run"), "--hardware.device", "cuda", "--training.max_steps", "1")
+	if !strings.Contains(x.out+x.err, newer) {
+		t.Error(x.out, x.err)
+	}
+	card.CublasLt = nil
+	if x := done(t, "doctor"); !strings.Contains(x.out, "cuBLASLt is not installed") {
+		t.Error(x.out)
+	}
+	if x := snug(t, "", "train", "--config", r.config, "--hardware.cublas", "yes"); x.code != 2 || !strings.Contains(x.err, "hardware.cublas") {
+		t.Errorf("exit code %d\n%s", x.code, x.err)
+	}
+}

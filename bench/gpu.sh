@@ -166,6 +166,7 @@ run() {
   step resume 90 bash -euo pipefail -c resume || true
   step operations 120 bash -euo pipefail -c 'conformance TestOperations' || true
   step goldens 60 bash -euo pipefail -c 'conformance TestGoldens' || true
+  step products 60 bash -euo pipefail -c 'conformance TestProductsByCublasLt' || true
   step compiled 60 bash -euo pipefail -c 'conformance "TestCompiledOperations|TestLargerShapes"' || true
 
   local with_torch=0 w rows="" mode

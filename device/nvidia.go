@@ -106,7 +106,7 @@ func parseInformation(text string) FoundCard {
 var wanted = []struct{ name, purpose string }{
 	{"libcuda.so", "the driver, needed for everything"},
 	{"libnvidia-ml.so", "utilization, power and clocks"},
-	{"libcublasLt.so", "matmuls (snug's own kernels replace it)"},
+	{"libcublasLt.so", "matmuls, where it is faster than snug's kernels"},
 	{"libnccl.so", "several GPUs"},
 }
 

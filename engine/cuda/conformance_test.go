@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/snug-ml/snug/device"
 	"github.com/snug-ml/snug/engine/conformance"
 	"github.com/snug-ml/snug/engine/cuda"
+	"github.com/snug-ml/snug/engine/cuda/cublaslt"
 	"github.com/snug-ml/snug/engine/cuda/driver"
 	"github.com/snug-ml/snug/engine/cuda/fakegpu"
 	"github.com/snug-ml/snug/engine/cuda/ptxsim"
@@ -72,6 +74,17 @@ func check(t *testing.T, dev conformance.Device, c conformance.Case) {
 	if err := conformance.Check(dev, c); err != nil {
 		t.Errorf("%v\n%v", err, c.Func)
 	}
+}
+
+// library is cuBLASLt of this machine, for tests on its card.
+func library(t testing.TB, d driver.Driver) func() (cublaslt.Library, error) {
+	t.Helper()
+	for _, l := range device.DiscoverNVIDIA().Libraries {
+		if l.Name == "libcublasLt.so" {
+			return func() (cublaslt.Library, error) { return cublaslt.Open(d.Version(), l.Seen) }
+		}
+	}
+	return nil
 }
 
 // Every operation, on the cards whose kernels differ, with everything that the

@@ -26,6 +26,7 @@ type image struct {
 	choices  *Choices
 	measured int
 	handle   *cublaslt.Handle // of cuBLASLt; nil: it is not used
+	aside    int64            // memory of the card that cuBLASLt's own code took, in bytes
 
 	memory  driver.Ptr // the arena, then the workspace
 	module  driver.Module

@@ -8,6 +8,7 @@ import (
 
 	"github.com/snug-ml/snug/engine/cuda/cublaslt"
 	"github.com/snug-ml/snug/engine/cuda/kernels"
+	"github.com/snug-ml/snug/internal/size"
 )
 
 // Matmuls are what a card may compute products with next to snug's kernels.
@@ -158,6 +159,9 @@ func (x *image) Matmuls() (record []byte, text string) {
 		text = "matmuls: " + cmp.Or(c.String(), fmt.Sprintf("snug's kernels, faster than cuBLASLt %s in all of %d shapes", c.Maker.Library, len(c.Products)))
 		if x.measured > 0 {
 			text += fmt.Sprintf(", %d measured now", x.measured)
+		}
+		if x.aside > 0 {
+			text += fmt.Sprintf("; its code takes %v of the card, which is not planned", size.Bytes(x.aside))
 		}
 	}
 	return c.JSON(), text

@@ -24,6 +24,10 @@ func (x *image) choose() error {
 		return nil
 	}
 	l := on.library
+	before, _, err := x.ctx.Memory()
+	if err != nil {
+		return err
+	}
 	// Why the library is not used is what `doctor` says; snug's kernels do as well.
 	x.handle, _ = on.openLibrary()
 	usable := x.handle != nil
@@ -73,7 +77,9 @@ func (x *image) choose() error {
 		on.kept().add(m, measured)
 	}
 	x.choices, x.measured = chosen.choices(m), len(measured)
-	return nil
+	after, _, err := x.ctx.Memory()
+	x.aside = before - after
+	return err
 }
 
 // usable reports whether a choice that was made before can be kept here; an algorithm
@@ -285,8 +291,8 @@ func (t *trial) try(run func() error, want []byte, limit time.Duration) (time.Du
 	return took, t.x.lost(err)
 }
 
-// agrees reports whether two results are the same but for rounding: of factors to
-// TF32, of the result to 16 bits, of sums in another order.
+// agrees reports whether two results are the same but for rounding: of the
+// result to 16 bits, of sums in another order.
 func (t *trial) agrees(got, want []byte) bool {
 	n := len(want) / int(t.out.Size())
 	a := engine.Tensor{Type: graph.T(t.out, n), Data: got}.Float64s()
@@ -296,9 +302,6 @@ func (t *trial) agrees(got, want []byte) bool {
 		most = max(most, math.Abs(v))
 	}
 	tolerance := map[graph.DType]float64{graph.F32: 1e-4, graph.F16: 1.0 / 256, graph.BF16: 1.0 / 64}[t.out]
-	if t.r.TF32 {
-		tolerance = max(tolerance, 1.0/256)
-	}
 	for i := range a {
 		if !(math.Abs(a[i]-b[i]) <= tolerance*most) { // not a number either
 			return false

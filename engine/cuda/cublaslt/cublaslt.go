@@ -78,11 +78,8 @@ const (
 // ComputeType is a cublasComputeType_t: how elements are multiplied and summed.
 type ComputeType int32
 
-// The arithmetics.
-const (
-	Compute32F     ComputeType = 68
-	Compute32FTF32 ComputeType = 77 // factors are rounded to TF32
-)
+// Compute32F multiplies elements as they are and sums in float32.
+const Compute32F ComputeType = 68
 
 // DescAttribute is a cublasLtMatmulDescAttributes_t.
 type DescAttribute int32

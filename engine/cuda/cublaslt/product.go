@@ -16,8 +16,6 @@ type Product struct {
 	Bias bool
 	// Accumulate adds the product to what D holds.
 	Accumulate bool
-	// TF32 rounds factors in float32 to TF32.
-	TF32 bool
 	// AlignA, AlignB and AlignD are powers of two that addresses are multiples of.
 	AlignA, AlignB, AlignD int
 }
@@ -29,7 +27,7 @@ func (p Product) String() string {
 	for _, o := range []struct {
 		on   bool
 		name string
-	}{{p.Bias, "bias"}, {p.Accumulate, "accumulate"}, {p.TF32, "tf32"}} {
+	}{{p.Bias, "bias"}, {p.Accumulate, "accumulate"}} {
 		if o.on {
 			text += " " + o.name
 		}
@@ -84,12 +82,8 @@ func (h *Handle) describe(p Product, bias uint64) (d *described, err error) {
 			err = errors.Join(err, d.close())
 		}
 	}()
-	compute := Compute32F
-	if p.TF32 {
-		compute = Compute32FTF32
-	}
 	var s Status
-	if d.desc, s = l.DescCreate(compute, R32F); s != Success {
+	if d.desc, s = l.DescCreate(Compute32F, R32F); s != Success {
 		return d, failed("cublasLtMatmulDescCreate", s)
 	}
 	op := func(t bool) []byte {

@@ -46,7 +46,6 @@ type FakeAlgorithm struct {
 type (
 	fakeHandle struct{ c *Context }
 	fakeDesc   struct {
-		compute        cublaslt.ComputeType
 		transA, transB int32
 		epilogue       uint32
 		bias           uint64
@@ -136,10 +135,10 @@ func (l *CublasLt) DescCreate(compute cublaslt.ComputeType, scale cublaslt.DataT
 	if s := l.call("cublasLtMatmulDescCreate", false); s != cublaslt.Success {
 		return 0, s
 	}
-	if scale != cublaslt.R32F || compute != cublaslt.Compute32F && compute != cublaslt.Compute32FTF32 {
+	if scale != cublaslt.R32F || compute != cublaslt.Compute32F {
 		return 0, cublaslt.InvalidValue
 	}
-	return l.add(&fakeDesc{compute: compute, epilogue: 1}), cublaslt.Success
+	return l.add(&fakeDesc{epilogue: 1}), cublaslt.Success
 }
 
 // DescSet implements [cublaslt.Library].
@@ -348,8 +347,7 @@ func (l *CublasLt) product(handle, desc uintptr, y cublaslt.Layouts) (p fakeProd
 		d.transA&^1 != 0, d.transB&^1 != 0, d.epilogue != 1 && d.epilogue != 4, d.epilogue == 4 && d.bias == 0:
 		return p, cublaslt.InvalidValue
 	case p.a.d == cublaslt.R32F && p.d.d != cublaslt.R32F, p.d.d != p.a.d && p.d.d != cublaslt.R32F,
-		p.a.d == cublaslt.R16BF && l.current.card.Capability() < 80,
-		d.compute == cublaslt.Compute32FTF32 && (p.a.d != cublaslt.R32F || l.current.card.Capability() < 80):
+		p.a.d == cublaslt.R16BF && l.current.card.Capability() < 80:
 		return p, cublaslt.NotSupported
 	}
 	p.inSize, p.outSize = dtypeOf(p.a.d).Size(), dtypeOf(p.d.d).Size()
@@ -426,12 +424,6 @@ func (p *fakeProduct) compute(c *Context, m *cublaslt.Matmul, how *FakeAlgorithm
 			w[i] = 0xff
 		}
 	}
-	factor := func(x float64) float64 {
-		if p.desc.compute == cublaslt.Compute32FTF32 {
-			return tf32(x)
-		}
-		return x
-	}
 	for z := range p.batch {
 		for j := range int64(p.n) {
 			for i := range int64(p.m) {
@@ -444,7 +436,7 @@ func (p *fakeProduct) compute(c *Context, m *cublaslt.Matmul, how *FakeAlgorithm
 					if p.desc.transB == 1 {
 						y = j + k*p.b.ld
 					}
-					sum += factor(a[int64(z)*p.a.stride+x]) * factor(b[int64(z)*p.b.stride+y])
+					sum += a[int64(z)*p.a.stride+x] * b[int64(z)*p.b.stride+y]
 				}
 				at := int64(z)*p.d.stride + i + j*p.d.ld
 				if m.Beta != 0 {
@@ -464,9 +456,4 @@ func (p *fakeProduct) compute(c *Context, m *cublaslt.Matmul, how *FakeAlgorithm
 	}
 	out.SetFloat64s(d)
 	return nil
-}
-
-// tf32 rounds to 10 bits of mantissa, halves away from zero.
-func tf32(x float64) float64 {
-	return float64(math.Float32frombits((math.Float32bits(float32(x)) + 1<<12) &^ (1<<13 - 1)))
 }

@@ -248,6 +248,42 @@ func TestTrainOnFromFolder(t *testing.T) {
 	}
 }
 
+// So does a Llama or a Qwen3, with every setting of its positions.
+func TestTrainOnFromLlama(t *testing.T) {
+	data := []string{"data.source", filepath.Join(texts(t), "*.txt"), "data.held_out_fraction", "0.3", "training.batch_size", "4", "data.seq_len", "32"}
+	for name, flags := range map[string][]string{
+		"llama3": {"model.architecture", "llama", "model.n_kv_heads", "2", "model.rope.type", "llama3", "model.rope.factor", "4",
+			"model.rope.original_max_seq_len", "8", "model.rope.low_freq_factor", "1.5", "model.rope.high_freq_factor", "3"},
+		"yarn": {"model.architecture", "llama", "model.attention_bias", "true", "model.mlp_bias", "true", "model.rope.type", "yarn",
+			"model.rope.factor", "4", "model.rope.original_max_seq_len", "8", "model.rope.beta_fast", "8", "model.rope.beta_slow", "0.5",
+			"model.rope.mscale", "0.7", "model.rope.mscale_all_dim", "1.2", "model.rope.truncate", "false"},
+		"qwen3": {"model.architecture", "qwen3", "model.n_kv_heads", "1", "model.head_dim", "16", "model.tie_embeddings", "true"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			first, err := start(t, slices.Concat(data, flags, []string{"model.d_model", "32", "model.n_layers", "2", "model.n_heads", "4",
+				"model.d_ff", "48", "model.max_seq_len", "40", "data.tokenizer.vocab_size", "300"})...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			untrained, folder := first.evaluate(t), filepath.Join(t.TempDir(), "folder")
+			want := first.train(t, folder)
+			if want > untrained-0.5 {
+				t.Fatalf("the loss fell from %v to %v: too little to tell weights apart", untrained, want)
+			}
+			on, err := start(t, append(slices.Clone(data), "model.folder", folder)...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := on.evaluate(t); math.Abs(got-want) > 1e-5 {
+				t.Errorf("training goes on at a loss of %v, it ended at %v", got, want)
+			}
+			if a, b := networkOf(first.c), networkOf(on.c); a != b {
+				t.Errorf("the model is %+v, that of the folder %+v", b, a)
+			}
+		})
+	}
+}
+
 // What a folder must be.
 func TestFoldersOfOtherModels(t *testing.T) {
 	for folder, want := range map[string]string{

@@ -128,8 +128,9 @@ var aliases = []alias{
 	// data
 	{"data.source", "files, folders and glob patterns", []string{
 		"train_path", "data_path", "data_dir", "data_directory", "train_file", "train_files", "dataset", "dataset_path", "files", "tokenized_file_pattern"}, nil, ""},
+	{"data.validation", "held-out files", []string{"val_path", "val_file", "val_files", "validation_file", "validation_files", "eval_file"}, nil, ""},
 	{"data.held_out_fraction", "the share held out for evaluation, split from data.source by document", []string{
-		"val_path", "val_file", "validation_file", "eval_file", "train_split", "val_split", "validation_split", "train_ratio", "val_ratio", "test_size"}, nil, ""},
+		"train_split", "val_split", "validation_split", "train_ratio", "val_ratio", "test_size"}, nil, ""},
 	{"data.workers", "", []string{"num_workers", "dataloader_num_workers", "dataloader_workers"}, same, ""},
 	{"", "batches are written into the program's own input buffers", []string{
 		"pin_memory", "persistent_workers", "drop_last", "use_streaming", "dataloader_pin_memory", "non_blocking"}, always, ""},

@@ -56,7 +56,10 @@ func (c *Config) checkCommon(r *Report, needData bool) {
 			r.Error("training.early_stopping_patience", "early stopping follows the evaluations: set training.eval_steps")
 		}
 	}
-	if d.HeldOutFraction == 0 && (t.LRScheduler == "plateau" || t.EarlyStoppingPatience > 0) {
+	if len(d.Validation) > 0 {
+		c.checkValidation(r)
+	}
+	if !d.HoldsOut() && (t.LRScheduler == "plateau" || t.EarlyStoppingPatience > 0) {
 		r.Error("data.held_out_fraction", "nothing is held out, but plateau and early stopping follow the held-out loss")
 	}
 	if k := &c.Checkpoint; k.Compression != "none" && k.Remote == "" {
@@ -77,6 +80,21 @@ func (c *Config) checkCommon(r *Report, needData bool) {
 	if d.ShuffleSeed == 0 {
 		c.derive(r, "data.shuffle_seed", strconv.FormatUint(t.Seed, 10), "training.seed")
 	}
+}
+
+// checkValidation lets named files take the place of a held-out share.
+func (c *Config) checkValidation(r *Report) {
+	d := &c.Data
+	if d.SplitBy == "end" {
+		r.Error("data.split_by", "end holds out the end of each document, but data.validation names held-out files: leave one of them away")
+	}
+	// A recorded configuration has the default written out.
+	from, usual := r.origin("data.held_out_fraction").Kind, defaults()
+	if share := d.HeldOutFraction; (from == File || from == Flag) && share != 0 && share != usual.Data.HeldOutFraction {
+		r.Error("data.held_out_fraction", "%v of data.source is to be held out, but data.validation names held-out files: leave one of them away", share)
+		return
+	}
+	c.derive(r, "data.held_out_fraction", "0", "data.validation")
 }
 
 // derive sets an open value; that it is out of range is the other key's fault.

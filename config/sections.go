@@ -70,14 +70,27 @@ type Data struct {
 	ReplaceInvalid  bool      `key:"replace_invalid" help:"replace invalid UTF-8 with U+FFFD; false: it is an error"`
 	Tokenizer       Tokenizer `key:"tokenizer" help:"how text becomes tokens"`
 	SeqLen          int       `key:"seq_len" min:"0" of:"positions" help:"tokens of a training sequence; 0: model.max_seq_len"`
-	HeldOutFraction float64   `key:"held_out_fraction" min:"0" below:"1" help:"share held out for evaluation"`
-	SplitBy         string    `key:"split_by" enum:"document,folder" help:"what stays together on one side of the split"`
+	Validation      []string  `key:"validation" help:"held-out files, named as in data.source; empty: held_out_fraction of the source"`
+	HeldOutFraction float64   `key:"held_out_fraction" min:"0" below:"1" help:"share of the source held out for evaluation, if no data.validation is named"`
+	SplitBy         string    `key:"split_by" enum:"document,folder,end" help:"what stays together on one side of the split; end: the last held_out_fraction of each document is held out"`
 	SegmentMask     bool      `key:"segment_mask" help:"attention does not cross documents packed into one sequence"`
 	Shuffle         bool      `key:"shuffle" help:"random order of sequences, different in each epoch"`
 	ShuffleSeed     uint64    `key:"shuffle_seed" of:"seed" help:"seed of that order; 0: training.seed"`
 	CacheDir        string    `key:"cache_dir" help:"folder for prepared data; empty: inside the run directory"`
 	Workers         int       `key:"workers" min:"1" of:"threads" help:"goroutines that prepare batches"`
 	Prefetch        int       `key:"prefetch" min:"1" max:"64" of:"updates" help:"updates whose data is prepared ahead"`
+}
+
+// HoldsOut reports whether there is data to evaluate on.
+func (d *Data) HoldsOut() bool { return d.HeldOutFraction > 0 || len(d.Validation) > 0 }
+
+// SplitShare is the share of documents that chance holds out: none where files
+// are named or the end of each document is held out.
+func (d *Data) SplitShare() float64 {
+	if d.SplitBy == "end" {
+		return 0
+	}
+	return d.HeldOutFraction
 }
 
 // Tokenizer is a trained tokenizer or how to train one.

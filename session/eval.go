@@ -48,7 +48,7 @@ func (s *Setup) Evaluate(ctx context.Context, of *checkpoint.Chosen, reports str
 	}
 	defer func() { err = errors.Join(err, CloseData(d)) }()
 	if d.Evaluator == nil {
-		return nil, fmt.Errorf("%s: nothing is held out (data.held_out_fraction is 0)", of.Path)
+		return nil, fmt.Errorf("%s: nothing is held out (data.held_out_fraction is 0 and data.validation names no files)", of.Path)
 	}
 	c, err := checkpoint.Inspect(of.Path)
 	if err == nil {

@@ -33,6 +33,9 @@ type Options struct {
 	EOS int32 `json:"eos"`
 	// HeldOut is the share of groups held out, in [0, 1).
 	HeldOut float64 `json:"held_out"`
+	// OwnHeldOut says that the source holds documents out itself: there must be
+	// some.
+	OwnHeldOut bool `json:"-"`
 	// Seed chooses which.
 	Seed uint64 `json:"seed"`
 	// DropDuplicates leaves out each document whose normalized text occurred
@@ -219,7 +222,7 @@ func (w writers) run(ctx context.Context, src data.Source, enc Encoder, opt Opti
 				t.report.EmptyDocuments++
 				continue
 			}
-			split := splitOf(opt.Seed, opt.HeldOut, doc.Group)
+			split := splitOf(opt.Seed, opt.HeldOut, &b.docs[i])
 			if t.copy(split, b.hashes[i], doc.ID) && opt.DropDuplicates {
 				continue
 			}
@@ -255,6 +258,7 @@ func enough(t *tally, opt Options) error {
 	return Census{
 		Documents: t.report.Documents, Empty: t.report.EmptyDocuments, Groups: len(t.groups[Train]) + len(t.groups[HeldOut]),
 		Train: t.report.Train.Documents, HeldOut: t.report.HeldOut.Documents,
+		Own: opt.OwnHeldOut,
 	}.Check(opt.HeldOut)
 }
 
@@ -263,6 +267,8 @@ func enough(t *tally, opt Options) error {
 type Census struct {
 	Documents, Empty, Train, HeldOut int64
 	Groups                           int // that stay together, of documents with text
+	// Own says that the source holds documents out itself.
+	Own bool
 }
 
 // Count reads the documents of a source.
@@ -278,7 +284,7 @@ func Count(src data.Source, seed uint64, heldOut float64) (c Census, err error) 
 			continue
 		}
 		groups[doc.Group] = true
-		if splitOf(seed, heldOut, doc.Group) == Train {
+		if splitOf(seed, heldOut, &doc) == Train {
 			c.Train++
 		} else {
 			c.HeldOut++
@@ -304,6 +310,10 @@ func (c Census) Check(heldOut float64) error {
 		return errors.New("data.source: there is nothing to train on: the files have no documents")
 	case c.Documents == c.Empty:
 		return fmt.Errorf("data.source: there is nothing to train on: none of the documents has text (%d read)", c.Documents)
+	case c.Train == 0 && c.Own:
+		return errors.New("data.source: there is nothing to train on: none of its documents has text")
+	case c.HeldOut == 0 && c.Own:
+		return errors.New("nothing held out: none of the held-out documents (data.validation, or data.split_by end) has text")
 	case c.Train == 0:
 		return fmt.Errorf("nothing left to train on: the held-out share of %v took all %d groups of documents; lower data.held_out_fraction, choose another data.shuffle_seed, or divide more finely%s", heldOut, c.Groups, c.finer())
 	case c.HeldOut == 0 && heldOut > 0:

@@ -109,7 +109,7 @@ func TestSplitByGroup(t *testing.T) {
 		in[s] = "|" + narrow.decode(stream(t, open(t, dir, s)))
 	}
 	for i := 0; i < len(src.docs); i += 3 {
-		home := splitOf(7, 0.2, src.docs[i].Group)
+		home := splitOfGroup(7, 0.2, src.docs[i].Group)
 		for _, d := range src.docs[i : i+3] {
 			if want := "|" + string(d.Text) + "|"; !strings.Contains(in[home], want) || strings.Contains(in[1-home], want) {
 				t.Fatalf("%s of %s is not in %s alone", d.ID, d.Group, home)
@@ -121,10 +121,10 @@ func TestSplitByGroup(t *testing.T) {
 	moved := 0
 	for i := range 1000 {
 		g := fmt.Sprint("group", i)
-		if splitOf(7, 0.2, g) != splitOf(8, 0.2, g) {
+		if splitOfGroup(7, 0.2, g) != splitOfGroup(8, 0.2, g) {
 			moved++
 		}
-		if splitOf(7, 0.2, g) == HeldOut && splitOf(7, 0.3, g) == Train {
+		if splitOfGroup(7, 0.2, g) == HeldOut && splitOfGroup(7, 0.3, g) == Train {
 			t.Errorf("%s is held out at 0.2 and not at 0.3", g)
 		}
 	}
@@ -325,7 +325,7 @@ func TestDuplicatesAcrossSplits(t *testing.T) {
 	opt := Options{HeldOut: 0.5}
 	across := int64(0)
 	for i := range 60 {
-		if splitOf(0, 0.5, src.docs[i].Group) != splitOf(0, 0.5, fmt.Sprint("copies", i)) {
+		if splitOfGroup(0, 0.5, src.docs[i].Group) != splitOfGroup(0, 0.5, fmt.Sprint("copies", i)) {
 			across++
 		}
 	}

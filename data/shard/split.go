@@ -30,9 +30,18 @@ func (s Split) String() string {
 	return fmt.Sprintf("split %d", uint32(s))
 }
 
-// splitOf puts a group in a split: held out with probability share over seeds
+// splitOf puts a document in a split: that of its group, unless its source
+// holds it out.
+func splitOf(seed uint64, share float64, d *data.Document) Split {
+	if d.HeldOut {
+		return HeldOut
+	}
+	return splitOfGroup(seed, share, d.Group)
+}
+
+// splitOfGroup puts a group in a split: held out with probability share over seeds
 // and names, and the same for the same seed and name for ever.
-func splitOf(seed uint64, share float64, group string) Split {
+func splitOfGroup(seed uint64, share float64, group string) Split {
 	h := sha256.New()
 	var s [8]byte
 	binary.LittleEndian.PutUint64(s[:], seed)
@@ -67,7 +76,7 @@ func (s selected) Fingerprint() (string, error) {
 func (s selected) Documents() iter.Seq2[data.Document, error] {
 	return func(yield func(data.Document, error) bool) {
 		for doc, err := range s.Source.Documents() {
-			if err == nil && splitOf(s.seed, s.heldOut, doc.Group) != s.split {
+			if err == nil && splitOf(s.seed, s.heldOut, &doc) != s.split {
 				continue
 			}
 			if !yield(doc, err) {

@@ -43,7 +43,7 @@ func describe(c *config.Config) (*system.Model, error) {
 		Unit:  "tokens", UnitsPerRow: int64(length),
 		Training: func(s system.Shape) engine.Training {
 			tr := system.Training(c, s)
-			tr.Eval = c.Data.HeldOutFraction > 0
+			tr.Eval = c.Data.HoldsOut()
 			tr.Model = func(b *graph.Builder, mode engine.Mode) engine.Objective {
 				return net.objective(b, s, length, m.BalanceWeight, m.IntrospectionWeight, mode.Train)
 			}

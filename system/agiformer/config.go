@@ -142,6 +142,10 @@ func check(c *config.Config, r *config.Report) {
 			r.Error("model.modalities", "want at least one")
 		case len(c.Data.Source) > 1:
 			r.Error("data.source", "want one folder of captions, got %d", len(c.Data.Source))
+		case len(c.Data.Validation) > 0:
+			r.Error("data.validation", "held-out captions are those of metadata_val.json: leave it away")
+		case c.Data.SplitBy == "end":
+			r.Error("data.split_by", "held-out captions are those of metadata_val.json: leave it away")
 		case c.Data.Format != "auto":
 			r.Error("data.format", "captions come as a folder with metadata_train.json and metadata_val.json: leave data.format at auto")
 		case c.Data.Tokenizer.Path != "":

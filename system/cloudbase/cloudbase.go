@@ -142,6 +142,9 @@ func check(c *config.Config, r *config.Report) {
 	if m.View > m.Frames {
 		r.Error("model.view", "%d frames at once, but a window has %d (model.frames)", m.View, m.Frames)
 	}
+	if len(c.Data.Validation) > 0 {
+		r.Error("data.validation", "flights are held out by their names: split.validation")
+	}
 	if len(m.Channels) == 0 {
 		r.Error("model.channels", "want at least one convolution")
 	}

@@ -34,25 +34,55 @@ type Corpus struct {
 	*Splits
 }
 
-// Source opens the documents that the configuration names, grouped as
-// data.split_by says.
+// Source opens the documents that the configuration names, held out where it
+// names files for that and grouped as data.split_by says.
 func Source(c *config.Data) (data.Source, error) {
 	src, err := open(c)
-	return grouped{src, c.SplitBy}, err
+	if err != nil {
+		return nil, err
+	}
+	if c.SplitBy == "end" && c.HeldOutFraction > 0 {
+		src = data.EndsHeldOut(src, c.HeldOutFraction)
+	}
+	return grouped{src, c.SplitBy}, nil
 }
 
+// open opens the documents, and those of data.validation.
 func open(c *config.Data) (data.Source, error) {
-	if c.Format == "gotree" {
-		return data.OpenGoTree(data.GoTreeOptions{})
+	var held *data.Files
+	if len(c.Validation) > 0 {
+		var err error
+		if held, err = openFiles(c, c.Validation); err != nil {
+			return nil, fmt.Errorf("data.validation: %w", err)
+		}
 	}
+	if c.Format == "gotree" {
+		tree, err := data.OpenGoTree(data.GoTreeOptions{})
+		if err != nil || held == nil {
+			return tree, err
+		}
+		return data.WithHeldOut(tree, held), nil
+	}
+	src, err := openFiles(c, c.Source)
+	if err != nil || held == nil {
+		return src, err
+	}
+	if file := src.Shared(held); file != "" {
+		return nil, fmt.Errorf("data.validation: %s is in data.source too: what is held out must not be trained on", file)
+	}
+	return data.WithHeldOut(src, held), nil
+}
+
+// openFiles opens the documents of files.
+func openFiles(c *config.Data, patterns []string) (*data.Files, error) {
 	opt := data.Options{
 		TextField: c.TextField, ArrayKey: c.ArrayKey, Split: c.Documents, Overlap: c.Overlap,
 		MaxRecord: int64(c.MaxRecord), ReplaceInvalid: c.ReplaceInvalid,
 	}
-	if c.Format != "auto" {
+	if c.Format != "auto" && c.Format != "gotree" {
 		opt.Format = c.Format
 	}
-	return data.OpenFiles(c.Source, opt)
+	return data.OpenFiles(patterns, opt)
 }
 
 // grouped decides what stays together on one side of the split: documents by
@@ -104,7 +134,7 @@ func Prepare(ctx context.Context, c *config.Config, cache string, position json.
 		return nil, fmt.Errorf("data.tokenizer.path %s: the tokenizer has no end-of-text token, which separates documents; add one called %s", c.Data.Tokenizer.Path, EndOfText)
 	}
 	out.Splits, err = Tokenise(ctx, filepath.Join(cache, "shards"), src, out.Tokenizer, shard.Options{
-		Tokenizer: hash(out.TokenizerFiles), EOS: eos, HeldOut: c.Data.HeldOutFraction, Seed: c.Data.ShuffleSeed, Length: length, Corpus: Learned(position),
+		Tokenizer: hash(out.TokenizerFiles), EOS: eos, HeldOut: c.Data.SplitShare(), OwnHeldOut: ownHeldOut(&c.Data), Seed: c.Data.ShuffleSeed, Length: length, Corpus: Learned(position),
 	}, log)
 	if err != nil {
 		return nil, err
@@ -119,6 +149,9 @@ func Prepare(ctx context.Context, c *config.Config, cache string, position json.
 	}
 	return out, nil
 }
+
+// ownHeldOut reports whether the source itself says what is held out.
+func ownHeldOut(d *config.Data) bool { return d.HoldsOut() && d.SplitShare() == 0 }
 
 // Learned is the id of the text that a run has learned from up to a position,
 // empty where that names none.
@@ -143,10 +176,10 @@ func tokenizer(ctx context.Context, c *config.Config, src data.Source, cache str
 	if err != nil {
 		return nil, nil, err
 	}
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s %d %d %v", print, c.Data.Tokenizer.VocabSize, c.Data.ShuffleSeed, c.Data.HeldOutFraction))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s %d %d %v", print, c.Data.Tokenizer.VocabSize, c.Data.ShuffleSeed, c.Data.SplitShare()))
 	dir := filepath.Join(cache, "tokenizer-"+hex.EncodeToString(sum[:8]))
 	// What is held out must not shape the tokens either.
-	seen := shard.Select(src, shard.Train, c.Data.ShuffleSeed, c.Data.HeldOutFraction)
+	seen := shard.Select(src, shard.Train, c.Data.ShuffleSeed, c.Data.SplitShare())
 	t, keep, err = token.LoadOrTrain(ctx, dir, data.Texts(seen, 0), token.TrainOptions{
 		VocabSize: c.Data.Tokenizer.VocabSize, Specials: []token.Special{{Content: EndOfText, Roles: []token.Role{token.EOS}}},
 	}, log)
@@ -159,8 +192,9 @@ func tokenizer(ctx context.Context, c *config.Config, src data.Source, cache str
 // missing says why no document is trained on; otherwise is the error where
 // that does not show.
 func missing(d *config.Data, src data.Source, otherwise error) error {
-	n, err := shard.Count(src, d.ShuffleSeed, d.HeldOutFraction)
-	return cmp.Or(err, n.Check(d.HeldOutFraction), otherwise)
+	n, err := shard.Count(src, d.ShuffleSeed, d.SplitShare())
+	n.Own = ownHeldOut(d)
+	return cmp.Or(err, n.Check(d.SplitShare()), otherwise)
 }
 
 // hash identifies a tokenizer by its files.

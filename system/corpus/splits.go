@@ -40,7 +40,7 @@ func Tokenise(ctx context.Context, dir string, src data.Source, t *token.Tokeniz
 	if s.Train, err = s.open(dir, shard.Train, opt.Length); err != nil {
 		return nil, errors.Join(fmt.Errorf("training split: %w", err), s.Close())
 	}
-	if opt.HeldOut > 0 {
+	if opt.HeldOut > 0 || opt.OwnHeldOut {
 		if s.HeldOut, err = s.open(dir, shard.HeldOut, opt.Length); err != nil {
 			return nil, errors.Join(fmt.Errorf("held-out split: %w", err), s.Close())
 		}

@@ -239,6 +239,12 @@ func check(c *config.Config, r *config.Report) {
 // unused refuses what the common keys of the section "data" cannot do here.
 func unused(c *config.Config, r *config.Report) {
 	d, m := &c.Data, config.Of[Model](c)
+	if len(d.Validation) > 0 {
+		r.Error("data.validation", "each task has held-out files of its own: name them in tasks.<task>.validation; phase 0 holds out data.held_out_fraction of its documents")
+	}
+	if d.SplitBy == "end" {
+		r.Error("data.split_by", "end cuts documents, and examples are held out whole: want document or folder")
+	}
 	if d.SegmentMask {
 		r.Error("data.segment_mask", "phase 0 predicts masked tokens in full windows, and tasks have one sequence per text: remove it")
 	}

@@ -55,7 +55,6 @@ type Model struct {
 
 // Data are the keys that the system adds to the section "data".
 type Data struct {
-	Validation []string `key:"validation" help:"files that select the best weights, the threshold and the temperature; empty: held_out_fraction of the source"`
 	Test       []string `key:"test" help:"files for the report only; empty: test_fraction of the source"`
 	TestShare  float64  `key:"test_fraction" min:"0" below:"1" help:"share held out for the test if no files are named"`
 	LabelField string   `key:"label_field" help:"field or column that holds the label"`
@@ -147,7 +146,7 @@ func check(c *config.Config, r *config.Report) {
 			r.Error("data.positive_labels", "%q is in data.negative_labels too", p)
 		}
 	}
-	if len(d.Validation) == 0 && c.Data.HeldOutFraction == 0 {
+	if !c.Data.HoldsOut() {
 		r.Error("data.held_out_fraction", "nothing is held out: without validation texts no threshold can be chosen; name files in data.validation")
 	}
 	if c.Data.HeldOutFraction+d.TestShare >= 1 {
@@ -166,6 +165,9 @@ func unused(c *config.Config, r *config.Report) {
 	}
 	if c.Data.Overlap != 0 {
 		r.Error("data.overlap", "is for rows of npz files, which have no labels: remove it")
+	}
+	if c.Data.SplitBy == "end" {
+		r.Error("data.split_by", "end cuts documents, and texts with labels are held out whole: want document or folder")
 	}
 	if c.Data.SegmentMask {
 		r.Error("data.segment_mask", "is for documents packed into one sequence, and here every text has its own: remove it")

@@ -53,14 +53,14 @@ func read(ctx context.Context, c *config.Config, log func(string, ...any)) (*spl
 	if err != nil {
 		return nil, err
 	}
-	if s.valid, err = files(d.Validation); err != nil {
+	if s.valid, err = files(c.Data.Validation); err != nil {
 		return nil, err
 	}
 	if s.test, err = files(d.Test); err != nil {
 		return nil, err
 	}
 	read := len(s.train)
-	s.cut(c, len(d.Validation) == 0, len(d.Test) == 0)
+	s.cut(c, len(c.Data.Validation) == 0, len(d.Test) == 0)
 	s.duplicates = s.find()
 	if d.Duplicates == "drop" {
 		s.drop()

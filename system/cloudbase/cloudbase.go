@@ -36,6 +36,7 @@ type Model struct {
 	TimeAttention    bool      `key:"temporal_attention" help:"weight the frames by attention; false: take their mean"`
 	FilmIdentity     bool      `key:"film_identity" help:"the angles scale by 1 + gamma; false as in the guide, where they scale by gamma"`
 	Norm             string    `key:"norm" enum:"batch,group" help:"normalization of the convolutions and the dense head"`
+	NormByFrame      bool      `key:"norm_by_frame" help:"batch normalization of the convolutions frame by frame, as in the guide's program; false: of all frames of a micro-batch together"`
 	NormBias         bool      `key:"bias_before_norm" help:"biases before batch normalization, which removes them again; true as in the guide"`
 	Groups           int       `key:"groups" min:"1" of:"width" help:"groups of group normalization"`
 	Angles           string    `key:"angles" enum:"sincos,linear" help:"sincos: sines and cosines; linear: scaled degrees as in the guide, where 0 and 360 are far apart"`
@@ -48,6 +49,7 @@ type Model struct {
 	StateSize        int       `key:"state_size" min:"1" of:"width" help:"states per channel of ssm"`
 	MaskShare        float64   `key:"mask_share" above:"0" below:"1" help:"share of patches hidden in masked pre-training"`
 	MaskPatch        int       `key:"mask_patch" min:"1" of:"pixels" help:"rows and columns of a patch"`
+	MaskSigmoid      bool      `key:"mask_sigmoid" help:"masked pre-training paints values between 0 and 1, as in the guide's program"`
 }
 
 // Data are the keys that the system adds to the section "data".
@@ -141,6 +143,12 @@ func check(c *config.Config, r *config.Report) {
 	m, s, p, t := config.Of[Model](c), config.Of[Split](c), config.Of[Phases](c), &c.Training
 	if m.View > m.Frames {
 		r.Error("model.view", "%d frames at once, but a window has %d (model.frames)", m.View, m.Frames)
+	}
+	if m.NormByFrame && m.Norm != "batch" {
+		r.Error("model.norm_by_frame", "is about batch normalization, and model.norm is %s", m.Norm)
+	}
+	if m.MaskSigmoid && config.Of[Data](c).Normalise != "minmax" {
+		r.Error("model.mask_sigmoid", "paints values between 0 and 1, and data.normalize %s makes others: want minmax", config.Of[Data](c).Normalise)
 	}
 	if len(c.Data.Validation) > 0 {
 		r.Error("data.validation", "flights are held out by their names: split.validation")

@@ -58,6 +58,8 @@ func goldens(t *testing.T) []*golden {
 	add("gnn", "huber_mae", func(m *Model) { m.Architecture = "gnn" })
 	add("cnn", "mse", func(m *Model) { m.Architecture = "cnn" })
 	add("masked", "", func(m *Model) { m.View = 2 })
+	add("frames", "huber", func(m *Model) { m.NormByFrame, m.Angles, m.NormBias = true, "linear", true })
+	add("sigmoid", "", func(m *Model) { m.NormByFrame, m.MaskSigmoid = true, true })
 	return out
 }
 

@@ -34,6 +34,9 @@ func (n *net) reconstruct(b *graph.Builder) engine.Objective {
 			}
 		})
 	}
+	if n.MaskSigmoid {
+		h = b.Sigmoid(h)
+	}
 	var o engine.Objective
 	b.Scope("loss", func() {
 		square := b.Mul(b.Square(b.Sub(h, x)), hidden)

@@ -126,13 +126,34 @@ func (n *net) norm(b *graph.Builder, name string, x *graph.Value) (y *graph.Valu
 			return b.State(&graph.State{Name: b.Path(name), Type: graph.T(graph.F32, c), Role: graph.Buffer, Init: init})
 		}
 		mean, variance := running("running_mean", graph.Zeros()), running("running_var", graph.Ones())
-		if n.train {
+		switch {
+		case n.train && n.NormByFrame && len(x.Shape()) == 4:
+			y = n.normByFrame(b, x, gamma, beta, mean, variance)
+		case n.train:
 			y = b.BatchNorm(x, gamma, beta, mean, variance, momentum, normEps)
-		} else {
+		default:
 			y = b.BatchNormEval(x, gamma, beta, mean, variance, normEps)
 		}
 	})
 	return y
+}
+
+// normByFrame normalizes pictures x [B*steps,h,w,C] picture by picture of the
+// window, each with the statistics of the micro-batch at that time alone, as a
+// program does that sends one frame after the other through its network. The
+// running statistics move once for each.
+func (n *net) normByFrame(b *graph.Builder, x, gamma, beta, mean, variance *graph.Value) *graph.Value {
+	s, t := x.Shape(), n.steps()
+	windows := b.Reshape(x, n.rows, t, s[1]*s[2], s[3])
+	frames := make([]*graph.Value, t)
+	for i := range frames {
+		f := b.Reshape(b.Slice(windows, 1, i, 1), n.rows, s[1], s[2], s[3])
+		y := b.Emit(graph.ChannelNorm{Eps: normEps}, f, gamma, beta)
+		moved := b.Emit(graph.RunningStats{Momentum: momentum, Rows: f.Shape().Rows()}, mean, variance, y[1], y[2])
+		mean, variance = moved[0], moved[1]
+		frames[i] = b.Reshape(y[0], n.rows, 1, s[1]*s[2], s[3])
+	}
+	return b.Reshape(b.Concat(1, frames...), s...)
 }
 
 func (n *net) dropout(b *graph.Builder, x *graph.Value, p float64) *graph.Value {

@@ -156,10 +156,11 @@ class Grid(nn.Module):
 
 
 class Net(nn.Module):
-    def __init__(self, architecture, view=1, linear=False, groups=0, identity=False, masked=False, bias=False):
+    def __init__(self, architecture, view=1, linear=False, groups=0, identity=False, masked=False, bias=False, by_frame=False, sigmoid=False):
         super().__init__()
         self.architecture, self.view, self.linear, self.identity, self.masked = architecture, view, linear, identity, masked
         self.steps, c = FRAMES - view + 1, CHANNELS[-1]
+        self.by_frame, self.sigmoid = by_frame, sigmoid
         plain = architecture == "cnn"
         bias = bias or groups > 0 or plain
         if not plain:
@@ -191,6 +192,13 @@ class Net(nn.Module):
         return x.reshape(-1, self.view, HIGH, WIDE).movedim(1, -1)
 
     def features(self, x, a):
+        if not self.by_frame:
+            return self.convolved(x, a)
+        # As the guide's program: one frame after the other goes through the network.
+        windows = x.view(-1, self.steps, *x.shape[1:])
+        return torch.stack([self.convolved(windows[:, t], a) for t in range(self.steps)], 1).flatten(0, 1)
+
+    def convolved(self, x, a):
         x = x * torch.sigmoid(self.spatial_attention["conv2"](F.relu(self.spatial_attention["conv1"](x))))
         for i, s in enumerate(self.stages):
             x = F.leaky_relu(s.norm(s.conv(x)), LEAK)
@@ -241,6 +249,8 @@ class Net(nn.Module):
             h = d(h)
             if i < 2:
                 h = F.leaky_relu(h, LEAK)
+        if self.sigmoid:
+            h = torch.sigmoid(h)
         square = ((h.movedim(1, -1) - x) ** 2 * hidden).reshape(images.shape[0], -1).sum(1)
         return square / (mask.view(images.shape[0], -1).sum(1) * PATCH * PATCH * self.view)
 
@@ -272,6 +282,8 @@ NETS = {
     "gnn": (dict(architecture="gnn"), "huber_mae"),
     "cnn": (dict(architecture="cnn"), "mse"),
     "masked": (dict(architecture="attention", view=2, masked=True), ""),
+    "frames": (dict(architecture="attention", linear=True, bias=True, by_frame=True), "huber"),
+    "sigmoid": (dict(architecture="attention", masked=True, by_frame=True, sigmoid=True), ""),
 }
 
 

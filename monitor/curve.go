@@ -47,14 +47,19 @@ type curve struct {
 	evals []Evaluation
 	notes []note
 	last  int64 // update of the last line
+
+	scanner lineScanner
 }
 
 // add takes a line. A run that was resumed goes back to its checkpoint: what was after
 // it is dropped, as in the file that the run itself writes.
 func (c *curve) add(raw []byte) {
-	var l train.Line
-	if json.Unmarshal(raw, &l) != nil || l.Event == "run" {
-		return
+	l, ok := c.scanner.scan(raw)
+	if !ok {
+		l = new(train.Line)
+		if json.Unmarshal(raw, l) != nil || l.Event == "run" {
+			return
+		}
 	}
 	if l.Update < c.last {
 		c.cut(l.Update)

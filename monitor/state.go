@@ -10,17 +10,16 @@ type State string
 
 // The states.
 const (
-	Empty    State = "empty"      // a folder without a line of a run
-	Starting State = "starting"   // before the first update
-	Running  State = "running"    // training; Snapshot.Doing says what else
-	Stuck    State = "stuck"      // its process lives, and no update came for StuckAfter
-	Silent   State = "silent"     // nothing was written for SilentAfter
-	Died     State = "died"       // nothing was written for DiedAfter
-	Done     State = "done"       // after its last update
-	Stopped  State = "stopped"    // its state saved, to be resumed
-	Failed   State = "failed"     // with an error
-	Gone     State = "gone"       // the folder was moved or removed
-	Between  State = "in between" // of a run of phases: one is done, the next has not begun
+	Empty    State = "empty"    // a folder without a line of a run
+	Starting State = "starting" // before the first update
+	Running  State = "running"  // training; Snapshot.Doing says what else
+	Stuck    State = "stuck"    // its process lives, and no update came for StuckAfter
+	Silent   State = "silent"   // nothing was written for SilentAfter
+	Died     State = "died"     // nothing was written for DiedAfter
+	Done     State = "done"     // after its last update
+	Stopped  State = "stopped"  // its state saved, to be resumed
+	Failed   State = "failed"   // with an error
+	Gone     State = "gone"     // the folder was moved or removed
 )
 
 // How long nothing must be written for a state. A run that samples its machine writes

@@ -26,7 +26,7 @@ var soakSettings = []string{
 }
 
 const (
-	soakPatience = 2 * time.Minute // what a process may take at most, however busy the machine is
+	soakPatience = 10 * time.Minute // what a process may take at most, however busy the machine is
 	soakRSS      = 512 << 10       // KiB that a process may take
 )
 

@@ -27,7 +27,7 @@ var soakSettings = []string{
 
 const (
 	soakPatience = 10 * time.Minute // what a process may take at most, however busy the machine is
-	soakRSS      = 512 << 10       // KiB that a process may take
+	soakRSS      = 512 << 10        // KiB that a process may take
 )
 
 // TestSoak disturbs runs at random for as long as SNUG_SOAK says (10m): kills,

@@ -211,6 +211,21 @@ func (r *run) plan() string {
 	return hex.EncodeToString(h.Sum(nil)[:8])
 }
 
+// metadata describes the run in its checkpoints.
+func (r *run) metadata() checkpoint.Metadata {
+	cfg := &r.Config.Training
+	all, _ := r.program.Parameters()
+	return checkpoint.Metadata{
+		Snug: Version(), System: r.Config.System, Preset: r.Config.Preset, Parameters: all, MaxUpdates: int64(cfg.MaxSteps),
+		Model:   r.Model.Summary,
+		Machine: map[string]any{"device": r.Computer(), "precision": r.Precision, "threads": r.Threads, "kernels": r.runner.Arithmetic()},
+		Training: map[string]any{
+			"micro_batch": r.Model.Shape.MicroBatch, "accumulation": r.Model.Shape.Accumulation,
+			"schedule": cfg.LRScheduler, "learning_rate": cfg.LearningRate,
+		},
+	}
+}
+
 func (r *run) loop(from *checkpoint.Checkpoint) error {
 	cfg := &r.Config.Training
 	var yaml bytes.Buffer
@@ -224,24 +239,19 @@ func (r *run) loop(from *checkpoint.Checkpoint) error {
 	if record, _ := r.runner.Matmuls(); record != nil {
 		files[backend.MatmulsFile] = record
 	}
-	all, _ := r.program.Parameters()
 	job := &train.Job{
 		Runner: r.runner, Loader: r.data.Loader, Updates: int64(cfg.MaxSteps), Until: r.Until, Seed: cfg.Seed,
-		Schedule: r.Schedule(), Monitor: r.data.Monitor, Evaluator: r.data.Evaluator,
-		Early:    train.EarlyStopping{Patience: cfg.EarlyStoppingPatience, MinDelta: cfg.EarlyStoppingMinDelta},
-		LogEvery: int64(cfg.LogSteps), EvalEvery: int64(cfg.EvalSteps), SaveEvery: int64(cfg.SaveSteps),
-		Store: r.store, Files: files, Plan: r.plan(), Arithmetic: r.arithmetic(r.runner.Arithmetic()), StopAtScale: minScale,
-		Metadata: checkpoint.Metadata{
-			Snug: Version(), System: r.Config.System, Preset: r.Config.Preset, Parameters: all, MaxUpdates: int64(cfg.MaxSteps),
-			Model:   r.Model.Summary,
-			Machine: map[string]any{"device": r.Computer(), "precision": r.Precision, "threads": r.Threads, "kernels": r.runner.Arithmetic()},
-			Training: map[string]any{
-				"micro_batch": r.Model.Shape.MicroBatch, "accumulation": r.Model.Shape.Accumulation,
-				"schedule": cfg.LRScheduler, "learning_rate": cfg.LearningRate,
-			},
+		Schedule: r.Schedule(), LogEvery: int64(cfg.LogSteps), StopAtScale: minScale,
+		Eval: train.EvalOptions{
+			Evaluator: r.data.Evaluator, Monitor: r.data.Monitor, Every: int64(cfg.EvalSteps),
+			Early: train.EarlyStopping{Patience: cfg.EarlyStoppingPatience, MinDelta: cfg.EarlyStoppingMinDelta},
 		},
+		Save: train.SaveOptions{
+			Store: r.store, Every: int64(cfg.SaveSteps),
+			Run: checkpoint.Snapshot{Files: files, Metadata: r.metadata(), PlanHash: r.plan(), Arithmetic: r.arithmetic(r.runner.Arithmetic())},
+		},
+		Learning: r.learning(), Advise: r.advise, OnEvent: r.watch,
 	}
-	job.Learning, job.Advise = r.learning(), r.advise
 	if w := job.Schedule.Warning(); w != "" {
 		r.warnf("%s", w)
 	}
@@ -272,7 +282,6 @@ func (r *run) loop(from *checkpoint.Checkpoint) error {
 			return err
 		}
 	}
-	job.OnEvent = r.watch
 	res, err := job.Run(r.ctx, start)
 	// Where the run failed a save may be in flight, whose end is told and recorded.
 	_ = r.store.Flush(context.Background())

@@ -42,9 +42,9 @@ func TestBestIsSaved(t *testing.T) {
 			}
 			r := classifier(t, 12, 1)
 			j := job(r, &classes{micro: 1, rows: 12, updates: 11}, 11)
-			j.Store, j.EvalEvery, j.SaveEvery = store, 2, tt.saveEvery
+			j.Save.Store, j.Eval.Every, j.Save.Every = store, 2, tt.saveEvery
 			n := 0
-			j.Evaluator = evaluates(func() (float64, error) {
+			j.Eval.Evaluator = evaluates(func() (float64, error) {
 				n++
 				return values[n-1], nil
 			})
@@ -83,9 +83,9 @@ func TestBestIsSavedOnResume(t *testing.T) {
 		defer stop()
 		r := classifier(t, 12, 1)
 		j := job(r, &classes{micro: 1, rows: 12, updates: 7}, 7)
-		j.Store, j.EvalEvery = store, 4
+		j.Save.Store, j.Eval.Every = store, 4
 		values := []float64{1, 2}
-		j.Evaluator = evaluates(func() (float64, error) {
+		j.Eval.Evaluator = evaluates(func() (float64, error) {
 			if !resume {
 				stop()
 				return 0, ctx.Err()

@@ -40,20 +40,20 @@ func (j *Job) decide(ctx context.Context, u int64, measured bool) (d decision) {
 		d.fail = j.spoiled(u, bad)
 		return d
 	}
-	if j.Store != nil && j.logged(u) {
-		if d.fail = j.Store.Check(); d.fail != nil {
+	if j.Save.Store != nil && j.logged(u) {
+		if d.fail = j.Save.Store.Check(); d.fail != nil {
 			return d
 		}
 	}
 	d.ask = j.ask
-	d.best = measured && j.bestAt == u && j.Store != nil && j.Store.KeepsBest()
-	if j.SaveEvery > 0 && u > 0 && u%j.SaveEvery == 0 && u < j.Updates && !d.best && j.saved != u {
+	d.best = measured && j.bestAt == u && j.Save.Store != nil && j.Save.Store.KeepsBest()
+	if j.Save.Every > 0 && u > 0 && u%j.Save.Every == 0 && u < j.Updates && !d.best && j.saved != u {
 		if d.save = finite(j.lastLoss); !d.save {
 			d.skip = fmt.Errorf("the loss is %v", j.lastLoss) // it would push a good one out
 		}
 	}
 	switch {
-	case j.Early.Stops():
+	case j.Eval.Early.Stops():
 		d.end = early
 	case u >= j.Updates:
 		d.end = done
@@ -71,18 +71,18 @@ func (j *Job) logged(u int64) bool {
 // evaluationDue reports whether an evaluation within the run belongs after update
 // u and has not been done.
 func (j *Job) evaluationDue(u int64) bool {
-	return j.Evaluator != nil && j.EvalEvery > 0 && u > 0 && u%j.EvalEvery == 0 && u < j.Updates && j.evaluated != u && !j.Early.Stops()
+	return j.Eval.Evaluator != nil && j.Eval.Every > 0 && u > 0 && u%j.Eval.Every == 0 && u < j.Updates && j.evaluated != u && !j.Eval.Early.Stops()
 }
 
 // judge takes the monitored metric after update u: it moves a plateau schedule and
 // early stopping, and reports whether the value is the best so far.
 func (j *Job) judge(u int64, value float64) (best bool) {
-	j.Schedule.Observe(j.Monitor, value)
-	j.Early.Observe(j.Monitor, value)
+	j.Schedule.Observe(j.Eval.Monitor, value)
+	j.Eval.Early.Observe(j.Eval.Monitor, value)
 	j.Learning.Evaluated(value)
-	best = finite(value) && (j.best == nil || j.Monitor.Better(value, float64(j.best.Value), 0))
+	best = finite(value) && (j.best == nil || j.Eval.Monitor.Better(value, float64(j.best.Value), 0))
 	if best {
-		j.best = &checkpoint.Metric{Name: j.Monitor.Name, Value: checkpoint.Float(value), HigherIsBetter: j.Monitor.Higher}
+		j.best = &checkpoint.Metric{Name: j.Eval.Monitor.Name, Value: checkpoint.Float(value), HigherIsBetter: j.Eval.Monitor.Higher}
 		j.bestAt = u
 	}
 	return best

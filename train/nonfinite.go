@@ -123,8 +123,8 @@ func (e *BadStateError) Unwrap() error { return &e.Bad }
 // loss on the batch that was trained on last. Weights of 1e10 are finite.
 func (j *Job) problem(u int64) string {
 	if j.evaluated == u && j.latest != nil {
-		if v := j.latest[j.Monitor.Name]; !finite(v) {
-			return fmt.Sprintf("its evaluation is not a number: %s is %v", j.Monitor.Name, v)
+		if v := j.latest[j.Eval.Monitor.Name]; !finite(v) {
+			return fmt.Sprintf("its evaluation is not a number: %s is %v", j.Eval.Monitor.Name, v)
 		}
 		return ""
 	}
@@ -171,10 +171,10 @@ func (j *Job) fillEval(fn string) error {
 
 // badSave is the last save whose state was not good, nil if none was.
 func (j *Job) badSave() *checkpoint.BadError {
-	if j.Store == nil {
+	if j.Save.Store == nil {
 		return nil
 	}
-	return j.Store.Bad()
+	return j.Save.Store.Bad()
 }
 
 // spoiled makes a *BadStateError of an error that says that the state saved was
@@ -189,12 +189,12 @@ func (j *Job) spoiled(u int64, err error) error {
 
 // kept is the path of the newest good checkpoint of the run, empty if there is none.
 func (j *Job) kept() string {
-	if j.Store == nil {
+	if j.Save.Store == nil {
 		return ""
 	}
 	// A save in flight is waited for; if it fails, that was told.
-	_ = j.Store.Flush(context.Background())
-	if last := j.Store.Status().Last; last != "" {
+	_ = j.Save.Store.Flush(context.Background())
+	if last := j.Save.Store.Status().Last; last != "" {
 		return last
 	}
 	return j.from

@@ -183,12 +183,12 @@ func TestMetricsAreDurableBeforeTheCheckpoint(t *testing.T) {
 		}
 		r := classifier(t, 12, 1)
 		j := job(r, &classes{micro: 1, rows: 12, updates: 6}, 6)
-		j.Store, j.SaveEvery, j.LogEvery = store, 2, 1
+		j.Save.Store, j.Save.Every, j.LogEvery = store, 2, 1
 		j.OnEvent = func(e Event) {
 			if err := rec.Record(e); err != nil {
 				t.Error(err)
 			}
-			if s, ok := e.(Step); ok && s.Update%j.SaveEvery == 1 { // none is skipped because the last is still written
+			if s, ok := e.(Step); ok && s.Update%j.Save.Every == 1 { // none is skipped because the last is still written
 				if err := store.Flush(context.Background()); err != nil {
 					t.Error(err)
 				}

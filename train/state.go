@@ -28,7 +28,7 @@ func (j *Job) Restore(c *checkpoint.Checkpoint) (update int64, err error) {
 	if err := j.Schedule.Restore(c.State.Schedule); err != nil {
 		return 0, fmt.Errorf("%s: schedule: %w", c.Path, err)
 	}
-	if err := j.Early.Restore(c.State.EarlyStop); err != nil {
+	if err := j.Eval.Early.Restore(c.State.EarlyStop); err != nil {
 		return 0, fmt.Errorf("%s: early stopping: %w", c.Path, err)
 	}
 	if c.State.RNG.Seed != j.Seed {
@@ -182,7 +182,6 @@ func StagingBytes(p *engine.Program) (n int64) {
 }
 
 func (j *Job) snapshot(u int64) (*checkpoint.Snapshot, error) {
-	weights, optimizer := Tensors(j.Runner)
 	cursor, err := json.Marshal(j.position)
 	if err != nil {
 		return nil, err
@@ -191,7 +190,7 @@ func (j *Job) snapshot(u int64) (*checkpoint.Snapshot, error) {
 	if err != nil {
 		return nil, err
 	}
-	early, err := j.Early.State()
+	early, err := j.Eval.Early.State()
 	if err != nil {
 		return nil, err
 	}
@@ -199,23 +198,22 @@ func (j *Job) snapshot(u int64) (*checkpoint.Snapshot, error) {
 	if err != nil {
 		return nil, err
 	}
-	meta := j.Metadata
+	snap := j.Save.Run
+	snap.Weights, snap.Optimizer = Tensors(j.Runner)
+	meta := &snap.Metadata
 	meta.Created = time.Now().UTC().Format(time.RFC3339)
 	meta.History = j.history.Clone()
 	meta.Seconds = checkpoint.Float(j.elapsed())
 	meta.Metrics = Floats(j.latest)
 	meta.Metrics["loss"] = checkpoint.Float(j.lastLoss)
-	snap := &checkpoint.Snapshot{
-		Weights: weights, Optimizer: optimizer, Files: j.Files, Metadata: meta, PlanHash: j.Plan, Arithmetic: j.Arithmetic,
-		State: checkpoint.State{
-			Update: u, Tokens: j.tokens, RNG: checkpoint.RNG{Seed: j.Seed, Counter: uint64(u)},
-			Loader: cursor, Schedule: schedule, EarlyStop: early, Best: j.best, BestAt: j.bestAt,
-			Extra: map[string]json.RawMessage{"session": sess},
-		},
+	snap.State = checkpoint.State{
+		Update: u, Tokens: j.tokens, RNG: checkpoint.RNG{Seed: j.Seed, Counter: uint64(u)},
+		Loader: cursor, Schedule: schedule, EarlyStop: early, Best: j.best, BestAt: j.bestAt,
+		Extra: map[string]json.RawMessage{"session": sess},
 	}
 	snap.Problem = j.problem(u)
 	if j.best != nil && j.bestAt == u {
 		snap.Metric = j.best
 	}
-	return snap, nil
+	return &snap, nil
 }

@@ -128,7 +128,7 @@ func TestResumeInHalfPrecision(t *testing.T) {
 			}()
 			r := halfClassifier(t)
 			j := job(r, &classes{micro: 1, rows: 12, updates: updates}, updates)
-			j.Store = store
+			j.Save.Store = store
 			start := int64(0)
 			if resume {
 				c, _, err := store.Latest()
@@ -165,8 +165,8 @@ func TestEvaluationThatIsNoNumber(t *testing.T) {
 	r := classifier(t, 12, 1)
 	j := job(r, &classes{micro: 1, rows: 12, updates: 5}, 5)
 	n := 0
-	j.EvalEvery = 1
-	j.Evaluator = evaluates(func() (float64, error) {
+	j.Eval.Every = 1
+	j.Eval.Evaluator = evaluates(func() (float64, error) {
 		n++
 		return values[n-1], nil
 	})

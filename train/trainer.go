@@ -29,38 +29,52 @@ type Job struct {
 	// Schedule and the total number of updates.
 	Schedule *Schedule
 	Updates  int64
-	// Until stops the run after so many updates as an interruption would: the
-	// state is saved, the schedule is that of the whole run. 0: never.
+	// Until, when positive, stops the run after that update as an interruption
+	// would: the state is saved, and the schedule is still that of the whole run.
 	Until int64
 	Seed  uint64
 
-	// Evaluator measures on held-out data; nil: never. Monitor is the metric of its
-	// result that decides what is best.
-	Evaluator Evaluator
-	Monitor   Metric
-	Early     EarlyStopping
-	// Learning watches whether anything is learned; its monitored metric is the
-	// job's. Advise
-	// says what to change in a kind of warning; nil: nothing is said.
-	Learning Learning
-	Advise   func(WarningKind) []string
-
-	// How often, in updates; 0 is only at the end.
-	LogEvery, EvalEvery, SaveEvery int64
-
-	// Store keeps checkpoints; nil: none. Files and Metadata go into each, and
-	// Plan is the hash of the compiled program.
-	Store    *checkpoint.Store
-	Files    map[string][]byte
-	Metadata checkpoint.Metadata
-	Plan     string
-	// Arithmetic is [checkpoint.Snapshot]'s.
-	Arithmetic string
+	Eval EvalOptions
+	Save SaveOptions
+	// LogEvery is the number of updates between log lines; 0: only the last.
+	LogEvery int64
 	// StopAtScale ends the run when the loss scale falls below it.
 	StopAtScale float64
-	// Watch is told everything that happens, in order, from one goroutine.
+
+	// Learning watches whether anything is learned. Advise says what to change in
+	// a kind of warning; nil: nothing.
+	Learning Learning
+	Advise   func(WarningKind) []string
+	// OnEvent receives everything that happens, in order, from one goroutine.
 	OnEvent func(Event)
 
+	progress
+}
+
+// EvalOptions say how a run is evaluated.
+type EvalOptions struct {
+	// Evaluator measures on held-out data; nil: never. Monitor is the metric of its
+	// result that decides which state is best.
+	Evaluator Evaluator
+	Monitor   Metric
+	// Every is the number of updates between evaluations; 0: only after the last.
+	Every int64
+	Early EarlyStopping
+}
+
+// SaveOptions say what of a run is kept.
+type SaveOptions struct {
+	// Store keeps checkpoints; nil: there are none.
+	Store *checkpoint.Store
+	// Every is the number of updates between checkpoints; 0: only after the last.
+	Every int64
+	// Run is what every snapshot says of the run: Files, Metadata, PlanHash and
+	// Arithmetic. The job fills in the rest.
+	Run checkpoint.Snapshot
+}
+
+// progress is where a job is.
+type progress struct {
 	tokens   int64
 	position any
 	best     *checkpoint.Metric
@@ -129,7 +143,7 @@ func (j *Job) Run(ctx context.Context, start int64) (*Result, error) {
 	if j.history == nil {
 		j.history = checkpoint.History{}
 	}
-	j.Learning.Monitor = j.Monitor
+	j.Learning.Monitor = j.Eval.Monitor
 	j.bindOutputs()
 	f := startFiller(j.Runner, j.Loader, j.Updates-start)
 	defer f.close()
@@ -393,23 +407,23 @@ func (j *Job) measure(ctx context.Context, u int64) (measured bool, err error) {
 func (j *Job) evaluate(ctx context.Context, u int64) (measured bool, err error) {
 	began := time.Now()
 	j.emit(Evaluating{u})
-	m, err := Evaluate(ctx, j.Evaluator, j.Runner, j.slot)
+	m, err := Evaluate(ctx, j.Eval.Evaluator, j.Runner, j.slot)
 	if err != nil {
 		if ctx.Err() != nil {
 			return false, nil // the resumed run does it
 		}
 		return false, fmt.Errorf("evaluation after update %d: %w", u, err)
 	}
-	value, ok := m[j.Monitor.Name]
+	value, ok := m[j.Eval.Monitor.Name]
 	if !ok {
-		return false, fmt.Errorf("evaluation after update %d gave no %q, only %v", u, j.Monitor.Name, slices.Sorted(maps.Keys(m)))
+		return false, fmt.Errorf("evaluation after update %d gave no %q, only %v", u, j.Eval.Monitor.Name, slices.Sorted(maps.Keys(m)))
 	}
 	j.latest, j.evaluated = m, u
 	for _, name := range slices.Sorted(maps.Keys(m)) {
 		j.history.Add(name, u, m[name])
 	}
 	best := j.judge(u, value)
-	j.emit(Evaluated{u, m, j.Monitor, best, time.Since(began)})
+	j.emit(Evaluated{u, m, j.Eval.Monitor, best, time.Since(began)})
 	return true, nil
 }
 
@@ -437,7 +451,7 @@ func (j *Job) emit(e Event) {
 // save hands a snapshot to the store. An error of the disk is the store's to
 // retry and report; only a snapshot that cannot be made ends the run.
 func (j *Job) save(u int64) error {
-	if j.Store == nil || j.saved == u {
+	if j.Save.Store == nil || j.saved == u {
 		return nil
 	}
 	began := time.Now()
@@ -446,10 +460,10 @@ func (j *Job) save(u int64) error {
 	if err != nil {
 		return err
 	}
-	err = j.Store.SaveAsync(snap)
+	err = j.Save.Store.SaveAsync(snap)
 	for errors.Is(err, checkpoint.ErrBusy) && j.bestAt == u { // the best so far is never skipped
-		_ = j.Store.Flush(context.Background()) // the store tells what went wrong
-		err = j.Store.SaveAsync(snap)
+		_ = j.Save.Store.Flush(context.Background()) // the store tells what went wrong
+		err = j.Save.Store.SaveAsync(snap)
 	}
 	if errors.Is(err, checkpoint.ErrBusy) {
 		j.emit(checkpoint.Event{Kind: checkpoint.Skipped, Update: u, Err: err})
@@ -475,7 +489,7 @@ func (j *Job) stopped(u int64) (*Result, error) {
 
 // finish evaluates and saves the final state.
 func (j *Job) finish(ctx context.Context, u int64, early bool) (*Result, error) {
-	evaluate := j.Evaluator != nil && j.evaluated != u
+	evaluate := j.Eval.Evaluator != nil && j.evaluated != u
 	if evaluate {
 		if _, err := j.evaluate(ctx, u); err != nil {
 			return nil, err
@@ -505,7 +519,7 @@ func (j *Job) finish(ctx context.Context, u int64, early bool) (*Result, error) 
 // saveNow saves and waits until the checkpoint is on disk. One that is there
 // already is replaced only if the state has changed since.
 func (j *Job) saveNow(u int64, changed bool) error {
-	if j.Store == nil {
+	if j.Save.Store == nil {
 		return nil
 	}
 	ctx := context.Background()
@@ -513,7 +527,7 @@ func (j *Job) saveNow(u int64, changed bool) error {
 		return nil
 	}
 	if !changed && j.saved == u {
-		err := j.Store.Flush(ctx)
+		err := j.Save.Store.Flush(ctx)
 		if err == nil || errors.As(err, new(*checkpoint.BadError)) {
 			return j.spoiled(u, err)
 		}
@@ -523,14 +537,14 @@ func (j *Job) saveNow(u int64, changed bool) error {
 		return err
 	}
 	// A save that waits for another attempt gives way to this one.
-	for err = j.Store.SaveAsync(snap); errors.Is(err, checkpoint.ErrBusy); err = j.Store.SaveAsync(snap) {
-		_ = j.Store.Flush(ctx) // the store tells what went wrong, this save what came of it
+	for err = j.Save.Store.SaveAsync(snap); errors.Is(err, checkpoint.ErrBusy); err = j.Save.Store.SaveAsync(snap) {
+		_ = j.Save.Store.Flush(ctx) // the store tells what went wrong, this save what came of it
 	}
 	if err != nil {
 		return err
 	}
 	j.saved = u
-	return j.spoiled(u, j.Store.Flush(ctx))
+	return j.spoiled(u, j.Save.Store.Flush(ctx))
 }
 
 func (j *Job) result(u int64) *Result {

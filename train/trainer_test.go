@@ -106,7 +106,7 @@ func classifierOn(t *testing.T, on engine.Backend, rows, accumulation int) *engi
 }
 
 func job(r *engine.Executable, loader DataLoader, updates int64) *Job {
-	return &Job{Runner: r, Loader: loader, Updates: updates, Schedule: &Schedule{Kind: Constant, Peak: 0.05, Total: updates}, Monitor: Metric{Name: "eval_loss"}}
+	return &Job{Runner: r, Loader: loader, Updates: updates, Schedule: &Schedule{Kind: Constant, Peak: 0.05, Total: updates}, Eval: EvalOptions{Monitor: Metric{Name: "eval_loss"}}}
 }
 
 func weights(t *testing.T, r *engine.Executable) []float32 {

@@ -137,9 +137,10 @@ func (p *prepared) arm(t testing.TB, o engine.CompileOptions) *engine.Executable
 func (p *prepared) job(r *engine.Executable, updates int64, watch func(train.Event)) *train.Job {
 	t := &p.c.Training
 	return &train.Job{
-		Runner: r, Loader: p.run.Loader, Updates: updates, Seed: t.Seed, Monitor: p.run.Monitor, Evaluator: p.run.Evaluator,
-		Schedule:  &train.Schedule{Kind: train.Linear, Peak: t.LearningRate, Total: updates},
-		EvalEvery: int64(t.EvalSteps), SaveEvery: int64(t.SaveSteps), OnEvent: watch,
+		Runner: r, Loader: p.run.Loader, Updates: updates, Seed: t.Seed,
+		Schedule: &train.Schedule{Kind: train.Linear, Peak: t.LearningRate, Total: updates},
+		Eval:     train.EvalOptions{Evaluator: p.run.Evaluator, Monitor: p.run.Monitor, Every: int64(t.EvalSteps)},
+		Save:     train.SaveOptions{Every: int64(t.SaveSteps)}, OnEvent: watch,
 	}
 }
 
@@ -167,7 +168,7 @@ func (p *prepared) trained(t testing.TB, updates int64) (dir string) {
 		t.Fatal(err)
 	}
 	job := p.job(r, updates, nil)
-	job.Store, job.Files = store, p.run.Files
+	job.Save.Store, job.Save.Run.Files = store, p.run.Files
 	res, err := job.Run(context.Background(), 0)
 	if err != nil {
 		t.Fatal(err)

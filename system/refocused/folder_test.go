@@ -109,8 +109,8 @@ func (s *started) train(t *testing.T, folder string) float64 {
 		t.Fatal(err)
 	}
 	job := &train.Job{
-		Runner: s.r, Loader: s.run.Loader, Updates: 30, Seed: s.c.Training.Seed, Monitor: s.run.Monitor, Evaluator: s.run.Evaluator,
-		Schedule: &train.Schedule{Kind: train.Constant, Peak: 3e-3, Total: 30}, Store: store, Files: s.run.Files,
+		Runner: s.r, Loader: s.run.Loader, Updates: 30, Seed: s.c.Training.Seed, Eval: train.EvalOptions{Evaluator: s.run.Evaluator, Monitor: s.run.Monitor},
+		Schedule: &train.Schedule{Kind: train.Constant, Peak: 3e-3, Total: 30}, Save: train.SaveOptions{Store: store, Run: checkpoint.Snapshot{Files: s.run.Files}},
 	}
 	res, err := job.Run(context.Background(), 0)
 	if err != nil {

@@ -18,18 +18,18 @@ func (l *lowering) lossOfRows(t graph.Type, x, labels, weights, lse, losses addr
 
 func (l *lowering) crossEntropyGrad(n *graph.Node) {
 	x := n.In[0]
-	l.lossGrad(x.Type, l.at(x), l.at(n.In[1]), l.at(n.In[2]), l.at(n.In[3]), l.at(n.In[4]), x.DType(), l.at(n.Out[0]))
+	l.lossGrad(x.Type, l.at(x), l.at(n.In[1]), l.at(n.In[2]), l.at(n.In[3]), l.at(n.In[4]), x.DType(), l.at(n.Out[0]), x.Shape()[1])
 }
 
 // lossGrad computes the gradient of the logits in a format, which may lie on the
 // logits where that is theirs.
-func (l *lowering) lossGrad(t graph.Type, x, labels, weights, lse, dloss address, d graph.DType, dx address) {
+func (l *lowering) lossGrad(t graph.Type, x, labels, weights, lse, dloss address, d graph.DType, dx address, pitch int) {
 	name := "cross_entropy_grad_" + t.DType.String()
 	if d != t.DType {
 		name += "_" + d.String()
 	}
-	p := new(params).ptr(x).ptr(labels).ptr(weights).ptr(lse).ptr(dloss).ptr(dx).u32(t.Shape[1])
-	l.runGrid(name, [3]int{t.Shape[0], ceil(t.Shape[1], 1024), 1}, 256, p)
+	p := new(params).ptr(x).ptr(labels).ptr(weights).ptr(lse).ptr(dloss).ptr(dx).u32(t.Shape[1], pitch)
+	l.runGrid(name, [3]int{t.Shape[0], ceil(pitch, 1024), 1}, 256, p)
 }
 
 func (l *lowering) linearCrossEntropy(n *graph.Node, op graph.LinearCrossEntropy) {
@@ -50,25 +50,28 @@ func (l *lowering) linearCrossEntropyGrad(n *graph.Node, op graph.LinearCrossEnt
 	c := l.chunks(n, op.Chunk, l.at(n.Out[3]))
 	// The gradient of the logits in the format of products; in place where that is
 	// the logits' own.
-	gradient := c.buffer
+	gradient, pitch := c.buffer, c.vocab
 	if c.dtype != graph.F32 {
-		gradient = l.take(c.dtype.Size() * int64(op.Chunk) * int64(c.vocab))
+		if l.onTensorCores(c.dtype) {
+			pitch = ceil(c.vocab, 8) * 8 // rows that begin at multiples of 16 bytes
+		}
+		gradient = l.take(c.dtype.Size() * int64(op.Chunk) * int64(pitch))
 	}
 	c.each(func(from, rows int) {
 		c.logits(from, rows)
 		c.loss(from, rows, lse, losses)
 		t := graph.Type{DType: graph.F32, Shape: graph.Shape{rows, c.vocab}}
 		at := int64(4 * from)
-		l.lossGrad(t, c.buffer, c.labels.plus(at), c.weights.plus(at), lse.plus(at), dloss, c.dtype, gradient)
+		l.lossGrad(t, c.buffer, c.labels.plus(at), c.weights.plus(at), lse.plus(at), dloss, c.dtype, gradient, pitch)
 		d := factor{dtype: c.dtype, at: gradient}
-		l.product(product{a: d, b: c.w, batch: 1, m: rows, n: c.width, k: c.vocab},
+		l.product(product{a: d, b: c.w, batch: 1, m: rows, n: c.width, k: c.vocab, pitch: pitch},
 			plain(n.Out[1].DType(), c.width, dh.plus(int64(from)*int64(c.width)*n.Out[1].DType().Size())))
 		e := plain(graph.F32, c.width, dw)
 		if from > 0 || len(n.In) == 6 {
 			e = accumulating(c.width, dw)
 		}
 		d.trans = true
-		l.product(product{a: d, b: c.rowsOf(from), batch: 1, m: c.vocab, n: c.width, k: rows}, e)
+		l.product(product{a: d, b: c.rowsOf(from), batch: 1, m: c.vocab, n: c.width, k: rows, pitch: pitch}, e)
 	})
 	l.reduceRows("sum_", graph.F32, losses, l.at(n.Out[0]), 1, rows, 1)
 }

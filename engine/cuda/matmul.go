@@ -18,6 +18,9 @@ type factor struct {
 type product struct {
 	a, b           factor
 	batch, m, n, k int
+	// pitch is how many elements rows of A are apart where their ends are padded with
+	// zeros, on tensor cores alone; 0: they are not.
+	pitch int
 }
 
 func (l *lowering) matmul(n *graph.Node, op graph.MatMul) {
@@ -157,23 +160,29 @@ func (p product) tiled() tiling.Product {
 func (l *lowering) gemm(p product, e *epilogue, parts, size int) {
 	s := p.tiled().Tile(l.sms)
 	kernel := map[int]string{64: "64", 128: "128"}[s]
-	params := new(params).ptr(p.a.at).ptr(p.b.at).u32(p.m, p.n, p.k, parts, size)
+	params := new(params).ptr(p.a.at).ptr(p.b.at).u32(p.m, p.n, p.k)
 	threads := 128
 	if l.onTensorCores(p.a.dtype) {
-		inside := func(f factor, trans bool, across int) bool { // rows are along K, or across it
-			if trans {
-				return aligned(f, across)
-			}
-			return aligned(f, p.k)
+		pitch, rowB := p.pitch, p.n
+		switch {
+		case pitch != 0:
+		case p.a.trans:
+			pitch = p.m
+		default:
+			pitch = p.k
 		}
-		if p.a.trans && p.b.trans || !inside(p.a, p.a.trans, p.m) || !inside(p.b, !p.b.trans, p.n) {
+		if p.b.trans {
+			rowB = p.k
+		}
+		params.u32(pitch, parts, size)
+		if p.a.trans && p.b.trans || !aligned(p.a, pitch) || !aligned(p.b, rowB) {
 			kernel, s = "any", 64
 		}
 		kernel = "gemm_" + kernel + "_" + transposes(p) + "_" + p.a.dtype.String()
 	} else {
 		l.steppable(p.m, p.n, p.k)
 		kernel, threads = "sgemm_"+kernel+"_"+p.a.dtype.String(), 256
-		params.u32(flag(p.a.trans), flag(p.b.trans))
+		params.u32(parts, size, flag(p.a.trans), flag(p.b.trans))
 	}
 	l.runProduct(kernel, [3]int{ceil(p.n, s) * ceil(p.m, s) * p.batch * parts, 1, 1}, threads, params, e)
 }

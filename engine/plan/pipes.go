@@ -337,8 +337,12 @@ func (s Speed) lossKernels(in []graph.Type, chunk int, grad bool) (list []kernel
 	pass("cross_entropy_f32", 8*logits)
 	if grad {
 		pass("cross_entropy_grad_f32", (4+size)*logits)
-		product(tiling.Product{Batch: 1, M: chunk, N: width, K: classes}, false, false, size*logits+matrix(classes, width)+matrix(chunk, width))
-		product(tiling.Product{Batch: 1, M: classes, N: width, K: chunk}, true, false, size*logits+matrix(chunk, width)+8*float64(classes)*float64(width))
+		padded := classes // engine/cuda pads the rows of the gradient
+		if x.DType.Half() {
+			padded = (classes + 7) / 8 * 8
+		}
+		product(tiling.Product{Batch: 1, M: chunk, N: width, K: padded}, false, false, size*logits+matrix(classes, width)+matrix(chunk, width))
+		product(tiling.Product{Batch: 1, M: padded, N: width, K: chunk}, true, false, size*logits+matrix(chunk, width)+8*float64(classes)*float64(width))
 	}
 	for i := range list {
 		list[i].times = float64(rows) / float64(chunk)

@@ -4,11 +4,11 @@
 // The grid is: tiles, for each batch or part of K. Batch or part z has the rows z*m..
 // of the result.
 template <int S, bool TRANS_A, bool TRANS_B, bool VECTOR, class T>
-DEV void gemm(const T *a, const T *b, u32 m, u32 n, u32 k, u32 parts, u32 part_size) {
+DEV void gemm(const T *a, const T *b, u32 m, u32 n, u32 k, u32 lda, u32 parts, u32 part_size) {
   __shared__ Tiles<S> tiles;
   const u32 count = tiles_of<S>(m, n), z = BLOCK_X / count, batch = z / parts, part = z % parts;
   Problem p;
-  p.a = {a + (u64)batch * m * k, TRANS_A ? m : k};
+  p.a = {a + (u64)batch * lda * (TRANS_A ? k : m), lda};
   p.b = {b + (u64)batch * k * n, TRANS_B ? k : n};
   p.m = m;
   p.n = n;
@@ -21,8 +21,8 @@ DEV void gemm(const T *a, const T *b, u32 m, u32 n, u32 k, u32 parts, u32 part_s
 }
 
 #define GEMM(NAME, S, TA, TB, V, F, T)                                                                                            \
-  KERNEL __launch_bounds__(128, S == 128 ? 2 : 4) gemm_##NAME##_##F(const T *a, const T *b, u32 m, u32 n, u32 k, u32 parts, u32 part_size, Operands) { \
-    gemm<S, TA, TB, V>(a, b, m, n, k, parts, part_size);                                                                          \
+  KERNEL __launch_bounds__(128, S == 128 ? 2 : 4) gemm_##NAME##_##F(const T *a, const T *b, u32 m, u32 n, u32 k, u32 lda, u32 parts, u32 part_size, Operands) { \
+    gemm<S, TA, TB, V>(a, b, m, n, k, lda, parts, part_size);                                                                          \
   }
 #define GEMMS(F, T)                                                                                                               \
   GEMM(128_nn, 128, false, false, true, F, T) GEMM(128_nt, 128, false, true, true, F, T) GEMM(128_tn, 128, true, false, true, F, T) \

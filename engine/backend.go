@@ -56,6 +56,19 @@ type Image interface {
 	Close() error
 }
 
+// Copier is an [Image] that copies parts of its arena to the host while later runs
+// compute. wait returns when all of it has arrived. What would change a state meanwhile
+// waits for the copy.
+type Copier interface {
+	Copy(parts []Part) (wait func() error, err error)
+}
+
+// Part is a piece of the arena and where it goes.
+type Part struct {
+	Offset int64
+	To     []byte
+}
+
 // Observer watches runs node by node. Between nodes the device waits, so that
 // values can be read ([Executable.ReadValue]).
 type Observer struct {

@@ -28,6 +28,29 @@ func (x *Executable) ReadState(name string, dst []byte) error {
 	return x.image.Read(dst, at)
 }
 
+// CopyStates copies states as they are after all runs so far, each into a slice of its
+// size: in the background where the device can, and then runs may follow at once. wait
+// returns when all has arrived; until then nobody may touch the slices.
+func (x *Executable) CopyStates(names []string, dst [][]byte) (wait func() error, err error) {
+	parts := make([]Part, len(names))
+	for i, name := range names {
+		at, err := x.stateAt(name, len(dst[i]))
+		if err != nil {
+			return nil, err
+		}
+		parts[i] = Part{at, dst[i]}
+	}
+	if c, ok := x.image.(Copier); ok {
+		return c.Copy(parts)
+	}
+	for _, p := range parts {
+		if err := x.image.Read(p.To, p.Offset); err != nil {
+			return nil, err
+		}
+	}
+	return func() error { return nil }, nil
+}
+
 // WriteState copies src, which has its size, into a state.
 func (x *Executable) WriteState(name string, src []byte) error {
 	at, err := x.stateAt(name, len(src))

@@ -200,6 +200,7 @@ func (j *Job) snapshot(u int64) (*checkpoint.Snapshot, error) {
 	}
 	snap := j.Save.Run
 	snap.Weights, snap.Optimizer = Tensors(j.Runner)
+	snap.Copy = j.Runner.CopyStates
 	meta := &snap.Metadata
 	meta.Created = time.Now().UTC().Format(time.RFC3339)
 	meta.History = j.history.Clone()

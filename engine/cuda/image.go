@@ -41,6 +41,7 @@ type image struct {
 	inputs      [engine.Slots][]byte // page-locked mirrors
 	outputs     []byte
 	staging     []byte // what Read and Write go through
+	saver       *saver
 	observer    *engine.Observer
 	// queued are the functions that were run since the last Sync.
 	queued []string
@@ -52,7 +53,10 @@ type image struct {
 // function is a function of the program on the card.
 type function struct {
 	launches [engine.Slots][]bound
-	graphs   [engine.Slots]driver.Graph
+	// graphs are the launches before the first that changes a state, and the rest with the
+	// way of the outputs to the host. nil: there are none of the kind.
+	graphs  [engine.Slots][2]driver.Graph
+	changes bool // a state
 	// inputs are the parts of a slot that it reads, neighbors joined.
 	inputs []engine.Span
 	// outputs is the part of the outputs that it writes.
@@ -134,6 +138,9 @@ func (x *image) load() (err error) {
 		return err
 	}
 	if x.copies, err = x.ctx.NewStream(); err != nil {
+		return err
+	}
+	if x.saver, err = newSaver(x.ctx); err != nil {
 		return err
 	}
 	if err := x.compute.Clear(x.memory, l.Bytes+x.code.outside()); err != nil {
@@ -251,16 +258,29 @@ func (x *image) capture(f *engine.Func, fn *function) error {
 			}
 			fn.launches[slot] = append(fn.launches[slot], b)
 		}
-		if err := x.compute.BeginCapture(); err != nil {
-			return err
+		at := changing(fn.launches[slot])
+		fn.changes = at < len(fn.launches[slot])
+		if !fn.changes {
+			at = 0 // nothing has to wait
 		}
-		err := x.queue(fn, slot)
-		g, e := x.compute.EndCapture()
-		if e == nil {
-			fn.graphs[slot] = g
-		}
-		if err := errors.Join(err, e); err != nil {
-			return err
+		for part, launches := range [][]bound{fn.launches[slot][:at], fn.launches[slot][at:]} {
+			if part == 0 && at == 0 {
+				continue
+			}
+			if err := x.compute.BeginCapture(); err != nil {
+				return err
+			}
+			err := x.queue(launches)
+			if part == 1 && err == nil {
+				err = x.results(fn)
+			}
+			g, e := x.compute.EndCapture()
+			if e == nil {
+				fn.graphs[slot][part] = g
+			}
+			if err := errors.Join(err, e); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -279,15 +299,14 @@ func (x *image) bases(slot int) *[regions]driver.Ptr {
 	return &b
 }
 
-// queue puts the launches of a function, and the way of its outputs to the host,
-// into the stream.
-func (x *image) queue(fn *function, slot int) error {
-	for i := range fn.launches[slot] {
-		if err := x.launch(&fn.launches[slot][i]); err != nil {
+// queue puts launches into the stream.
+func (x *image) queue(launches []bound) error {
+	for i := range launches {
+		if err := x.launch(&launches[i]); err != nil {
 			return err
 		}
 	}
-	return x.results(fn)
+	return nil
 }
 
 // results queues the copy of a function's outputs.
@@ -335,14 +354,31 @@ func (x *image) run(fn *function, slot int) error {
 	}
 	var err error
 	if x.observer != nil {
-		err = x.observed(fn, slot)
+		if err = x.saver.wait(); err == nil {
+			err = x.observed(fn, slot)
+		}
 	} else {
-		err = x.compute.Replay(fn.graphs[slot])
+		err = x.replay(fn, slot)
 	}
 	if err != nil {
 		return err
 	}
 	return x.compute.Record(x.done[slot])
+}
+
+// replay runs what was captured; states change after they were copied, if they are being.
+func (x *image) replay(fn *function, slot int) error {
+	if g := fn.graphs[slot][0]; g != nil {
+		if err := x.compute.Replay(g); err != nil {
+			return err
+		}
+	}
+	if fn.changes {
+		if err := x.saver.wait(); err != nil {
+			return err
+		}
+	}
+	return x.compute.Replay(fn.graphs[slot][1])
 }
 
 // during names the functions in which something went wrong: those that were run
@@ -430,6 +466,9 @@ func (x *image) Read(dst []byte, offset int64) error {
 
 // Write implements [engine.Image].
 func (x *image) Write(offset int64, src []byte) error {
+	if err := x.saver.wait(); err != nil {
+		return err
+	}
 	for len(src) > 0 {
 		n := copy(x.staging, src)
 		if err := x.compute.CopyIn(x.memory+driver.Ptr(offset), x.staging[:n]); err != nil {
@@ -459,13 +498,16 @@ func (x *image) Close() error {
 		}
 		errs = append(errs, err)
 	}
+	x.saver.close(add)
 	if x.compute != nil {
 		add(x.compute.Sync())
 	}
 	for _, fn := range x.runs {
-		for _, g := range fn.graphs {
-			if g != nil {
-				add(g.Close())
+		for _, parts := range fn.graphs {
+			for _, g := range parts {
+				if g != nil {
+					add(g.Close())
+				}
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/snug-ml/snug/engine/graph"
@@ -151,6 +152,17 @@ func (l *lowering) onTensorCores(d graph.DType) bool {
 // of 16 bytes.
 func aligned(f factor, n int) bool { return n%8 == 0 && f.at.offset%16 == 0 }
 
+// rowA is how many elements a row of A has.
+func (p product) rowA() int {
+	if p.a.trans {
+		return p.m
+	}
+	return p.k
+}
+
+// padded reports whether rows of A are further apart than they are long.
+func (p product) padded() bool { return p.pitch != 0 && p.pitch != p.rowA() }
+
 // tiled is p as it is cut into tiles.
 func (p product) tiled() tiling.Product {
 	return tiling.Product{Batch: p.batch, M: p.m, N: p.n, K: p.k}
@@ -163,14 +175,7 @@ func (l *lowering) gemm(p product, e *epilogue, parts, size int) {
 	params := new(params).ptr(p.a.at).ptr(p.b.at).u32(p.m, p.n, p.k)
 	threads := 128
 	if l.onTensorCores(p.a.dtype) {
-		pitch, rowB := p.pitch, p.n
-		switch {
-		case pitch != 0:
-		case p.a.trans:
-			pitch = p.m
-		default:
-			pitch = p.k
-		}
+		pitch, rowB := cmp.Or(p.pitch, p.rowA()), p.n
 		if p.b.trans {
 			rowB = p.k
 		}

@@ -35,6 +35,9 @@ var dataTypes = map[graph.DType]cublaslt.DataType{graph.F32: cublaslt.R32F, grap
 // replaceable marks the launches from the first on as those of a product that
 // cuBLASLt could compute, where it could. Workspace from free on is then unused.
 func (l *lowering) replaceable(p product, e *epilogue, first int, free int64) {
+	if p.padded() { // which the library is not asked for
+		return
+	}
 	if l.sizesOnly {
 		return
 	}

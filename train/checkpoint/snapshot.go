@@ -43,8 +43,11 @@ func (t Tensor) copy(dst []byte) error {
 }
 
 // Snapshot is what a save writes. Nothing of it is retained: SaveAsync copies
-// what it needs before it returns.
+// what it needs before it returns, or has Copy do so.
 type Snapshot struct {
+	// Copy, when set, copies tensors that have a Read by their names, and may go on
+	// after it returns: what changes them then waits. The save begins once wait returned.
+	Copy      func(names []string, dst [][]byte) (wait func() error, err error)
 	Weights   []Tensor // to model.safetensors; at least one
 	Optimizer []Tensor // to optimizer.safetensors; may be empty
 	State     State

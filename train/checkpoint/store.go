@@ -291,11 +291,14 @@ func (s *Store) run() {
 		s.mu.Unlock()
 
 		start := time.Now()
-		j.examine()
-		if err := s.opts.SyncLog(); err != nil {
-			s.opts.OnEvent(Event{Kind: Warning, Update: j.update, Err: fmt.Errorf("the log up to update %d may not survive a power cut: %w", j.update, err)})
+		err := j.wait()
+		if err == nil {
+			j.examine()
+			if err := s.opts.SyncLog(); err != nil {
+				s.opts.OnEvent(Event{Kind: Warning, Update: j.update, Err: fmt.Errorf("the log up to update %d may not survive a power cut: %w", j.update, err)})
+			}
+			err = s.mayWrite(j.update)
 		}
-		err := s.mayWrite(j.update)
 		var path string
 		if err == nil {
 			path, err = j.write(s.fsys, s.Dir())

@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"syscall"
 	"time"
 
@@ -38,6 +39,7 @@ type job struct {
 	files     map[string][]byte // with state.json and metadata.json
 	manifest  Manifest          // without the files
 	bytes     int64             // of everything, for the check of free space
+	arrived   func() error      // waits for tensors that are still being copied; nil: none are
 }
 
 // headerSlack is what manifest, headers and folder entries may take beside the
@@ -124,10 +126,16 @@ func StagingBytes(weights, optimizer []Tensor) int64 {
 	return n
 }
 
-// stage copies the tensors of the snapshot to their places.
+// stage copies the tensors of the snapshot to their places, or begins to.
 func (j *job) stage(snap *Snapshot) error {
+	var names []string
+	var dst [][]byte
 	copies := func(list []safetensors.Entry, tensors []Tensor) error {
 		for i, t := range tensors {
+			if t.Read != nil && snap.Copy != nil {
+				names, dst = append(names, t.Name), append(dst, list[i].Data)
+				continue
+			}
 			if err := t.copy(list[i].Data); err != nil {
 				return fmt.Errorf("checkpoint: %s: %w", t.Name, err)
 			}
@@ -137,7 +145,26 @@ func (j *job) stage(snap *Snapshot) error {
 	if err := copies(j.weights, snap.Weights); err != nil {
 		return err
 	}
-	return copies(j.optimizer, snap.Optimizer)
+	if err := copies(j.optimizer, snap.Optimizer); err != nil || len(names) == 0 {
+		return err
+	}
+	wait, err := snap.Copy(names, dst)
+	if err != nil {
+		return fmt.Errorf("checkpoint: %w", err)
+	}
+	j.arrived = sync.OnceValue(wait)
+	return nil
+}
+
+// wait returns when the tensors are in their places.
+func (j *job) wait() error {
+	if j.arrived == nil {
+		return nil
+	}
+	if err := j.arrived(); err != nil {
+		return fmt.Errorf("checkpoint: the states of update %d could not be copied from the device: %w", j.update, err)
+	}
+	return nil
 }
 
 // errNoSpace is reported before the first byte is written where the disk

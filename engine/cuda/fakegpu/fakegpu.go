@@ -38,6 +38,8 @@ type Driver struct {
 	// Fail, when set, may make any call fail: it is told the call and gives the
 	// error's code, 0 for none.
 	Fail func(call string) driver.Code
+	// Hold, when set, may keep a call that copies to the host waiting, as a slow bus does.
+	Hold func()
 	// Taken is memory that others use, in bytes.
 	Taken int64
 	// CublasLt is NVIDIA's library of products on this machine; nil: there is none.

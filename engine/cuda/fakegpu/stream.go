@@ -129,6 +129,9 @@ func (s *stream) CopyIn(to driver.Ptr, from []byte) error {
 }
 
 func (s *stream) CopyOut(to []byte, from driver.Ptr) error {
+	if hold := s.c.driver.Hold; hold != nil && s.capture == nil {
+		hold()
+	}
 	if err := s.c.locked(to); err != nil {
 		return err
 	}

@@ -98,7 +98,7 @@ func TestSelection(t *testing.T) {
 	if _, err := s.client(t).Fetch(context.Background(), r, Options{}); err == nil || !strings.Contains(err.Error(), "none of the repository's files matches; it has ") {
 		t.Errorf("nothing selected: %v", err)
 	}
-	if _, err := s.client(t).Fetch(context.Background(), theRef, Options{MaxBytes: 1000}); err == nil || !strings.Contains(err.Error(), "more than the 1000 that are allowed") {
+	if _, err := s.client(t).Fetch(context.Background(), theRef, Options{MaxBytes: 1000}); err == nil || !strings.Contains(err.Error(), "more than the 1000 allowed") {
 		t.Errorf("too much selected: %v", err)
 	}
 }

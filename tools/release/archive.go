@@ -1,0 +1,56 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// writeArchive packs files under their last names; those without an ending are
+// programs.
+func writeArchive(path string, at time.Time, files ...string) error {
+	var out bytes.Buffer
+	z := gzip.NewWriter(&out)
+	t := tar.NewWriter(z)
+	for _, name := range files {
+		content, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		h := &tar.Header{Name: filepath.Base(name), Mode: 0o644, Size: int64(len(content)), ModTime: at, Format: tar.FormatPAX}
+		if h.Name == "snug" {
+			h.Mode = 0o755
+		}
+		if err := t.WriteHeader(h); err != nil {
+			return err
+		}
+		if _, err := t.Write(content); err != nil {
+			return err
+		}
+	}
+	if err := t.Close(); err != nil {
+		return err
+	}
+	if err := z.Close(); err != nil {
+		return err
+	}
+	return os.WriteFile(path, out.Bytes(), 0o666)
+}
+
+// writeSums writes the checksums of files as sha256sum does.
+func writeSums(path string, files []string) error {
+	var out bytes.Buffer
+	for _, name := range files {
+		content, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(&out, "%x  %s\n", sha256.Sum256(content), filepath.Base(name))
+	}
+	return os.WriteFile(path, out.Bytes(), 0o666)
+}

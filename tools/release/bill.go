@@ -1,0 +1,59 @@
+package main
+
+import (
+	"crypto/sha256"
+	"debug/buildinfo"
+	"encoding/json"
+	"fmt"
+	"os"
+	"time"
+)
+
+// component is a part of a program, in CycloneDX 1.6
+// (https://cyclonedx.org/docs/1.6/json/).
+type component struct {
+	Type    string `json:"type"`
+	Name    string `json:"name"`
+	Version string `json:"version,omitempty"`
+	PURL    string `json:"purl,omitempty"`
+	Hashes  []hash `json:"hashes,omitempty"`
+}
+
+type hash struct {
+	Alg     string `json:"alg"`
+	Content string `json:"content"`
+}
+
+// writeBill writes what a Go program is made of, as the program itself says.
+func writeBill(path, program string, at time.Time) error {
+	info, err := buildinfo.ReadFile(program)
+	if err != nil {
+		return err
+	}
+	content, err := os.ReadFile(program)
+	if err != nil {
+		return err
+	}
+	parts := []component{{Type: "platform", Name: "go", Version: info.GoVersion, PURL: "pkg:generic/go@" + info.GoVersion}}
+	for _, m := range info.Deps {
+		if m.Replace != nil {
+			m = m.Replace
+		}
+		parts = append(parts, component{Type: "library", Name: m.Path, Version: m.Version, PURL: "pkg:golang/" + m.Path + "@" + m.Version})
+	}
+	out, err := json.MarshalIndent(map[string]any{
+		"bomFormat": "CycloneDX", "specVersion": "1.6", "version": 1,
+		"metadata": map[string]any{
+			"timestamp": at.Format(time.RFC3339),
+			"component": component{
+				Type: "application", Name: info.Main.Path, Version: info.Main.Version,
+				Hashes: []hash{{"SHA-256", fmt.Sprintf("%x", sha256.Sum256(content))}},
+			},
+		},
+		"components": parts,
+	}, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, append(out, '\n'), 0o666)
+}

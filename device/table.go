@@ -68,6 +68,12 @@ var cards = [...]Card{
 		FP32: Rate{Peak: 12.7e12}, TF32: Rate{Peak: 12.7e12}, FP16: Rate{Peak: 25.5e12}, BF16: Rate{Peak: 25.5e12},
 	},
 	{
+		Name: "RTX 3070", Product: "NVIDIA GeForce RTX 3070", Aliases: []string{"RTX 3070 8GB"},
+		Arch: "Ampere", Capability: Capability{8, 6}, SMs: 46, Watts: 220,
+		Memory: 8192 * mib, Usable: 7946 * mib, Bandwidth: 448e9,
+		FP32: Rate{Peak: 20.3e12}, TF32: Rate{Peak: 20.3e12}, FP16: Rate{Peak: 40.6e12}, BF16: Rate{Peak: 40.6e12},
+	},
+	{
 		Name: "RTX 3090", Product: "NVIDIA GeForce RTX 3090", Arch: "Ampere", Capability: Capability{8, 6}, SMs: 82, Watts: 350,
 		Memory: 24576 * mib, Usable: 24259 * mib, Bandwidth: 936e9,
 		FP32: Rate{Peak: 35.6e12}, TF32: Rate{Peak: 35.6e12}, FP16: Rate{Peak: 71e12}, BF16: Rate{Peak: 71e12},

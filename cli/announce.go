@@ -40,21 +40,44 @@ const shortRun = 5 * time.Minute
 // expect prints the time that a run is predicted to take.
 func (a *app) expect(r session.Planned) {
 	t := r.Report.Time
-	a.printf("expected time: %s for %d updates of %s, without evaluations and saves\n", wholeRun(t), r.Config.Training.MaxSteps, few(t.Update)+" s")
+	a.printf("expected time: %s for %d updates, without evaluations and saves\n", wholeRun(t), r.Config.Training.MaxSteps)
+	a.printf("  an update takes %s s: %.3g GFLOP in matmuls; %s\n", few(t.Update), t.Model/1e9, r.Report.Speed.Source)
 	if strings.HasSuffix(r.Config.Preset, "quickstart") && t.Run > shortRun.Seconds() {
 		a.printf("this machine is slow for a quickstart: --training.max_steps %d takes about %v\n", max(1, int(shortRun.Seconds()/t.Update)), shortRun)
 	}
 }
 
-// wholeRun is the time of all updates, a range on a card.
+// wholeRun is the time of all updates, epoch that of a pass over the data: ranges on a card.
 func wholeRun(t plan.Timing) string {
-	words := func(seconds float64) string {
-		return time.Duration(seconds * float64(time.Second)).Round(time.Second).String()
-	}
 	if t.Slow != nil {
-		return words(t.Run) + " to " + words(t.Slow.Run)
+		return span(t.Run, t.Slow.Run)
 	}
-	return words(t.Run)
+	return span(t.Run, t.Run)
+}
+
+func epoch(t plan.Timing) string {
+	if t.Slow != nil {
+		return span(t.Epoch, t.Slow.Epoch)
+	}
+	return span(t.Epoch, t.Epoch)
+}
+
+// span is a range of seconds in words.
+func span(least, most float64) string {
+	words := func(seconds float64) string {
+		d := time.Duration(seconds * float64(time.Second))
+		switch {
+		case d < 10*time.Second:
+			return d.Round(100 * time.Millisecond).String()
+		case d < 10*time.Hour:
+			return d.Round(time.Second).String()
+		}
+		return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
+	}
+	if least == most {
+		return words(least)
+	}
+	return words(least) + " to " + words(most)
 }
 
 // predicted is the speed of a plan in units per second, a range on a card.

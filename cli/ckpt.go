@@ -116,6 +116,12 @@ func (c *ckptShowCmd) Run(a *app) (err error) {
 	if b := ck.State.Best; b != nil {
 		rows = append(rows, []string{"best", fmt.Sprintf("%s %.4g after update %d", b.Name, float64(b.Value), ck.State.BestAt)})
 	}
+	if p := m.Performance; p != nil {
+		rows = append(rows,
+			[]string{"speed", fmt.Sprintf("%s %s/s over %d updates", few(p.UnitsPerSecond), p.Unit, p.Updates)},
+			[]string{"memory", fmt.Sprintf("process peak %v of %v planned", size.Bytes(p.PeakRSS), size.Bytes(p.PlannedTotal))},
+			[]string{"batch", fmt.Sprintf("%d rows a micro-batch, %d an update", p.BatchSize, p.EffectiveBatch)})
+	}
 	for _, part := range []struct {
 		name string
 		m    map[string]any

@@ -18,6 +18,7 @@ import (
 type planCmd struct {
 	choice
 	Card   []string `help:"Card to plan for (t4, a100-80, h100, ...), repeatable; all: the whole table (default: this machine)." placeholder:"NAME"`
+	Epoch  int64    `help:"Tokens (examples) of training data, to print the time of an epoch (default: as many as data.cache_dir has)." placeholder:"N"`
 	Ops    bool     `help:"Print what each operation's kernels take on a card, and what limits them."`
 	Shapes bool     `help:"With --ops: one line per shape."`
 	Dump   string   `help:"Print the program before and after a pass: ${passes}." placeholder:"PASS"`
@@ -34,6 +35,7 @@ Examples:
   snug plan refocused-production --card t4        why it does not fit a T4
   snug plan refocused-production --card all       every card of the table
   snug plan --training.gradient_checkpointing full
+  snug plan moderation-t4 --card t4 --epoch 24000 the time of an epoch of 24,000 examples
   snug plan refocused-t4 --card t4 --ops          each operation: its kernels next to the roofline
   snug plan --dump recompute | less               the program around a pass`
 }
@@ -44,6 +46,10 @@ func (p *planCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
+	if p.Epoch < 0 {
+		return usage("--epoch %d: want the number of %s of training data", p.Epoch, s.Model.Unit)
+	}
+	s.EpochUnits = p.Epoch
 	if p.Dump != "" && slices.Contains(p.Card, "all") {
 		return usage("--dump with --card all: name the cards")
 	}
@@ -93,7 +99,7 @@ func (p *planCmd) Run(a *app) error {
 			if err != nil {
 				return err
 			}
-			a.printf("%v\nwhole run: %d updates in %s, without evaluations and saves\n\nwhat each change would save and cost\n%s", report, s.Config.Training.MaxSteps, wholeRun(report.Time), plan.FormatLadder(ladder))
+			a.printf("%v\n%s\nwhat each change would save and cost\n%s", report, times(s, report.Time), plan.FormatLadder(ladder))
 		}
 		if no != nil {
 			refused = errors.Join(refused, no)
@@ -109,6 +115,15 @@ func (p *planCmd) Run(a *app) error {
 		}
 	}
 	return refused
+}
+
+// times are the lines on a whole run and on an epoch.
+func times(s *session.Setup, t plan.Timing) string {
+	text := fmt.Sprintf("whole run: %d updates in %s, without evaluations and saves\n", s.Config.Training.MaxSteps, wholeRun(t))
+	if t.EpochUnits > 0 {
+		text += fmt.Sprintf("an epoch: %s %s in %s\n", count(float64(t.EpochUnits)), s.Model.Unit, epoch(t))
+	}
+	return text
 }
 
 // all prints one line for each card.

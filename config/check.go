@@ -36,6 +36,13 @@ func (r *Report) origin(path string) Origin {
 	return o
 }
 
+// NoPrefetch refuses a depth of data.prefetch: what reads straight into the program's inputs has no queue of updates.
+func (r *Report) NoPrefetch(what string) {
+	if n := r.config.Data.Prefetch; n != DefaultPrefetch {
+		r.Error("data.prefetch", "%s are read straight into the two input buffers of the program, one micro-batch ahead, so %d updates cannot be kept: leave the key out", what, n)
+	}
+}
+
 // checkCommon checks what the tags of the common sections cannot say.
 func (c *Config) checkCommon(r *Report, needData bool) {
 	t, d := &c.Training, &c.Data

@@ -122,6 +122,9 @@ type Run struct {
 	Out string `key:"out" help:"run directory; empty: a new one in runs/"`
 }
 
+// DefaultPrefetch is data.prefetch where nothing else is set.
+const DefaultPrefetch = 2
+
 // defaults are the values of the common sections before any preset.
 func defaults() Config {
 	return Config{
@@ -139,7 +142,7 @@ func defaults() Config {
 		},
 		Data: Data{
 			Format: "auto", TextField: "text", Documents: "file", Tokenizer: Tokenizer{VocabSize: 8192},
-			HeldOutFraction: 0.05, SplitBy: "document", Shuffle: true, Workers: 1, Prefetch: 2,
+			HeldOutFraction: 0.05, SplitBy: "document", Shuffle: true, Workers: 1, Prefetch: DefaultPrefetch,
 		},
 		Hardware:   Hardware{Device: "auto", CPUISA: "auto", Cublas: "auto"},
 		Checkpoint: Checkpoint{KeepLast: 3, KeepBest: true, Compression: "none", Grace: 30 * time.Second},

@@ -50,6 +50,20 @@ func (r *run) aboutRun(from int64) *monitor.Info {
 	return i
 }
 
+// performance is what the session measured so far, for the metadata of a checkpoint.
+func (r *run) performance() *checkpoint.Performance {
+	s := r.report.Run.Settings
+	p := &checkpoint.Performance{
+		Unit: r.Model.Unit, UnitsPerSecond: r.speed.tokens / max(r.speed.seconds, 1e-9), Updates: r.speed.updates,
+		BatchSize: s.MicroBatch, EffectiveBatch: int64(s.Effective()),
+		PeakRSS: peakRSS(), PlannedTotal: r.report.Total, ArenaPlanned: r.program.Layout.Bytes,
+	}
+	if use := r.telemetry.cardUse(r.speed.seconds); use != nil {
+		p.CardPeak = use.Memory
+	}
+	return p
+}
+
 // nextBatch plans the run with twice the micro-batch, at the same batch of an update
 // where that can be; nil where there is no such plan.
 func (r *run) nextBatch(target plan.Target) *device.NextBatch {

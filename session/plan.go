@@ -3,7 +3,9 @@ package session
 import (
 	"errors"
 	"io"
+	"path/filepath"
 
+	"github.com/snug-ml/snug/data/shard"
 	"github.com/snug-ml/snug/device"
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/backend"
@@ -11,6 +13,7 @@ import (
 	"github.com/snug-ml/snug/engine/pass"
 	"github.com/snug-ml/snug/engine/plan"
 	"github.com/snug-ml/snug/system"
+	"github.com/snug-ml/snug/system/corpus"
 	"github.com/snug-ml/snug/train"
 )
 
@@ -124,13 +127,36 @@ func (s *Setup) Fit(t plan.Target, precision device.Precision) (*plan.Report, *e
 	return report, p, err
 }
 
-// whole adds the time of all updates, without evaluations and saves.
+// whole adds the time of all updates and that of an epoch, without evaluations and saves.
 func (s *Setup) whole(t *plan.Timing) {
 	updates := float64(s.Config.Training.MaxSteps)
 	t.Run = updates * t.Update
 	if t.Slow != nil {
 		t.Slow.Run = updates * t.Slow.Update
 	}
+	if best, least := t.Rate(); best > 0 {
+		t.EpochUnits = s.epochUnits()
+		t.Epoch = float64(t.EpochUnits) / best
+		if t.Slow != nil {
+			t.Slow.Epoch = float64(t.EpochUnits) / least
+		}
+	}
+}
+
+// epochUnits is the number of units (tokens, examples) of training data: as given, or as prepared data tells; 0: not
+// known.
+func (s *Setup) epochUnits() (n int64) {
+	if s.EpochUnits > 0 || s.Model.Unit != "tokens" || s.Config.Data.CacheDir == "" {
+		return s.EpochUnits
+	}
+	m, err := shard.ReadManifest(filepath.Join(s.Config.Data.CacheDir, corpus.Shards))
+	if err != nil {
+		return 0 // nothing is prepared there yet
+	}
+	for _, f := range m.TrainFiles {
+		n += f.Tokens
+	}
+	return n
 }
 
 // Targets are the cards so named, or this machine where none is.

@@ -127,7 +127,7 @@ func (c change) settled() bool {
 	case "system", "model", "synthetic":
 		return true
 	case "data":
-		return !slices.Contains([]string{"workers", "cache_dir", "max_record"}, key)
+		return !slices.Contains([]string{"workers", "prefetch", "cache_dir", "max_record"}, key)
 	case "split":
 		return key != "confidence"
 	case "tasks":

@@ -248,7 +248,8 @@ func (r *run) loop(from *checkpoint.Checkpoint) error {
 		},
 		Save: train.SaveOptions{
 			Store: r.store, Every: int64(cfg.SaveSteps),
-			Run: checkpoint.Snapshot{Files: files, Metadata: r.metadata(), PlanHash: r.plan(), Arithmetic: r.arithmetic(r.runner.Arithmetic())},
+			Run:         checkpoint.Snapshot{Files: files, Metadata: r.metadata(), PlanHash: r.plan(), Arithmetic: r.arithmetic(r.runner.Arithmetic())},
+			Performance: r.performance,
 		},
 		Learning: r.learning(), Advise: r.advise, OnEvent: r.watch,
 	}

@@ -34,6 +34,8 @@ type Setup struct {
 	// one was made of the other.
 	Asked, Precision device.Precision
 	Reason           string
+	// EpochUnits is how many tokens (examples) of training data plans take for an epoch; 0: as many as prepared data has.
+	EpochUnits int64
 
 	planning context.Context // its end ends planning
 	// rates are the processor's, once they were measured.

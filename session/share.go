@@ -69,6 +69,7 @@ func (c *counter) update(variants []string) (sum float64) {
 type speedometer struct {
 	products               *counter
 	tokens, flops, seconds float64
+	updates                int64
 }
 
 // update takes an update and gives the work of its products.
@@ -77,5 +78,6 @@ func (m *speedometer) update(s *train.Step) float64 {
 	m.tokens += float64(s.NewTokens)
 	m.flops += flops
 	m.seconds += s.Took.Seconds()
+	m.updates++
 	return flops
 }

@@ -207,6 +207,9 @@ func (j *Job) snapshot(u int64) (*checkpoint.Snapshot, error) {
 	meta.Seconds = checkpoint.Float(j.elapsed())
 	meta.Metrics = Floats(j.latest)
 	meta.Metrics["loss"] = checkpoint.Float(j.lastLoss)
+	if j.Save.Performance != nil {
+		meta.Performance = j.Save.Performance()
+	}
 	snap.State = checkpoint.State{
 		Update: u, Tokens: j.tokens, RNG: checkpoint.RNG{Seed: j.Seed, Counter: uint64(u)},
 		Loader: cursor, Schedule: schedule, EarlyStop: early, Best: j.best, BestAt: j.bestAt,

@@ -71,6 +71,8 @@ type SaveOptions struct {
 	// Run is what every snapshot says of the run: Files, Metadata, PlanHash and
 	// Arithmetic. The job fills in the rest.
 	Run checkpoint.Snapshot
+	// Performance is what was measured so far; nil: nothing is.
+	Performance func() *checkpoint.Performance
 }
 
 // progress is where a job is.

@@ -131,6 +131,9 @@ type Timing struct {
 	Slow *Slow `json:"slow,omitempty"`
 	// Run is the time of all updates of a run, without evaluations and saves; 0: not known.
 	Run float64 `json:"run_seconds,omitempty"`
+	// Epoch is the time of one pass over EpochUnits tokens (examples) of training data; 0: their number is not known.
+	Epoch      float64 `json:"epoch_seconds,omitempty"`
+	EpochUnits int64   `json:"epoch_units,omitempty"`
 	// Note says what is to be known of a range: that nothing was measured.
 	Note string `json:"note,omitempty"`
 }
@@ -139,6 +142,7 @@ type Timing struct {
 type Slow struct {
 	Update   float64 `json:"update_seconds"`
 	Run      float64 `json:"run_seconds,omitempty"`
+	Epoch    float64 `json:"epoch_seconds,omitempty"`
 	Tokens   float64 `json:"tokens_per_second,omitempty"`
 	Examples float64 `json:"examples_per_second"`
 	MFU      float64 `json:"mfu"`

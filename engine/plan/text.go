@@ -141,5 +141,5 @@ func (t Timing) slow() Slow {
 	if t.Slow != nil {
 		return *t.Slow
 	}
-	return Slow{Update: t.Update, Run: t.Run, Tokens: t.Tokens, Examples: t.Examples, MFU: t.MFU}
+	return Slow{Update: t.Update, Run: t.Run, Epoch: t.Epoch, Tokens: t.Tokens, Examples: t.Examples, MFU: t.MFU}
 }

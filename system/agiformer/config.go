@@ -137,6 +137,7 @@ func check(c *config.Config, r *config.Report) {
 		r.Error("model.memory_segment", "want less than data.seq_len (%d), got %d: nothing reads what the last segment writes", c.Data.SeqLen, m.MemorySegment)
 	}
 	if m.UseMultimodal {
+		r.NoPrefetch("captions with their images, sound and video")
 		switch {
 		case len(m.Modalities) == 0:
 			r.Error("model.modalities", "want at least one")

@@ -141,6 +141,7 @@ var System = system.System{
 
 func check(c *config.Config, r *config.Report) {
 	m, s, p, t := config.Of[Model](c), config.Of[Split](c), config.Of[Phases](c), &c.Training
+	r.NoPrefetch("images of cloudbase")
 	if m.View > m.Frames {
 		r.Error("model.view", "%d frames at once, but a window has %d (model.frames)", m.View, m.Frames)
 	}

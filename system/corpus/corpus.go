@@ -23,6 +23,9 @@ import (
 	"github.com/snug-ml/snug/data/token"
 )
 
+// Shards is the folder of tokenized text in a cache.
+const Shards = "shards"
+
 // EndOfText is the special token that ends a document.
 const EndOfText = "<|endoftext|>"
 
@@ -133,7 +136,7 @@ func Prepare(ctx context.Context, c *config.Config, cache string, position json.
 	if !ok {
 		return nil, fmt.Errorf("data.tokenizer.path %s: the tokenizer has no end-of-text token, which separates documents; add one called %s", c.Data.Tokenizer.Path, EndOfText)
 	}
-	out.Splits, err = Tokenise(ctx, filepath.Join(cache, "shards"), src, out.Tokenizer, shard.Options{
+	out.Splits, err = Tokenise(ctx, filepath.Join(cache, Shards), src, out.Tokenizer, shard.Options{
 		Tokenizer: hash(out.TokenizerFiles), EOS: eos, HeldOut: c.Data.SplitShare(), OwnHeldOut: ownHeldOut(&c.Data), Seed: c.Data.ShuffleSeed, Length: length, Corpus: Learned(position),
 	}, log)
 	if err != nil {

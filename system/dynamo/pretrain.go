@@ -30,7 +30,7 @@ func newMaskedLM(ctx context.Context, c *config.Config, rows int, src data.Sourc
 		return nil, fmt.Errorf("phase 0 masks tokens, and the tokenizer has no mask token (<mask>, [MASK])")
 	}
 	length := c.Data.SeqLen - 1 // behind the first marker
-	splits, err := corpus.Tokenise(ctx, filepath.Join(cache, "shards"), src, tok.Tokenizer, shard.Options{
+	splits, err := corpus.Tokenise(ctx, filepath.Join(cache, corpus.Shards), src, tok.Tokenizer, shard.Options{
 		Tokenizer: hash, EOS: tok.last, HeldOut: c.Data.HeldOutFraction, Seed: c.Data.ShuffleSeed, Length: length, Corpus: learned,
 	}, log)
 	if err != nil {

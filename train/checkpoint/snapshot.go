@@ -120,6 +120,21 @@ type Metadata struct {
 	Machine    map[string]any   `json:"machine,omitempty"`  // device, precision, threads, host, ...
 	Model      map[string]any   `json:"model,omitempty"`    // configuration of the model
 	Training   map[string]any   `json:"training,omitempty"` // summary of batch, schedule, precision
+	// Performance is what the session that wrote it had measured; nil in older checkpoints.
+	Performance *Performance `json:"performance,omitempty"`
+}
+
+// Performance is the speed and the memory of a session up to a checkpoint.
+type Performance struct {
+	Unit           string  `json:"unit"` // tokens, examples
+	UnitsPerSecond float64 `json:"units_per_second"`
+	Updates        int64   `json:"updates"` // that this was measured over
+	BatchSize      int     `json:"batch_size"`
+	EffectiveBatch int64   `json:"effective_batch"` // sequences (examples) in an update
+	PeakRSS        int64   `json:"peak_rss_bytes"`
+	PlannedTotal   int64   `json:"planned_total_bytes"`
+	ArenaPlanned   int64   `json:"arena_planned_bytes"`
+	CardPeak       int64   `json:"card_peak_bytes,omitempty"` // of the card's memory, by all programs on it
 }
 
 // maxHistory bounds a series of History.

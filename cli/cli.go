@@ -58,6 +58,7 @@ type commands struct {
 	Serve    serveCmd    `cmd:"" help:"Serve a trained model over HTTP." settings:"data,hardware.threads,hardware.memory_budget"`
 	Export   exportCmd   `cmd:"" help:"Export a trained model as a Hugging Face folder."`
 	Data     dataCmd     `cmd:"" help:"Prepare data."`
+	Report   reportCmd   `cmd:"" help:"Report on runs, and compare them."`
 	Ckpt     ckptCmd     `cmd:"" help:"Inspect and copy checkpoints."`
 	Config   configCmd   `cmd:"" help:"Show settings: the effective ones, presets, the reference." settings:"all"`
 	Doctor   doctorCmd   `cmd:"" help:"Show what this machine has and what snug would choose on it."`
@@ -141,7 +142,7 @@ func (a *app) run(args []string) int {
 }
 
 // lastingVerbs leave more than what they print, and go on when nobody reads it.
-var lastingVerbs = map[string]bool{"train": true, "serve": true, "export": true, "eval": true, "data": true, "ckpt": true}
+var lastingVerbs = map[string]bool{"train": true, "serve": true, "export": true, "eval": true, "data": true, "ckpt": true, "report": true}
 
 // printed is the exit code of a verb that ended with code, if what it printed
 // did not get through: a code that says more than "failed" stays.

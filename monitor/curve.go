@@ -46,13 +46,14 @@ type curve struct {
 	rows  []row
 	evals []Evaluation
 	notes []note
-	last  int64 // update of the last line
+	last  int64 // update of the last line of an update or an evaluation
 
 	scanner lineScanner
 }
 
 // add takes a line. A run that was resumed goes back to its checkpoint: what was after
-// it is dropped, as in the file that the run itself writes.
+// it is dropped, as in the file that the run itself writes. Checkpoints are written in the
+// background: a line of one comes after those of later updates, and drops nothing.
 func (c *curve) add(raw []byte) {
 	l, ok := c.scanner.scan(raw)
 	if !ok {
@@ -61,10 +62,12 @@ func (c *curve) add(raw []byte) {
 			return
 		}
 	}
-	if l.Update < c.last {
-		c.cut(l.Update)
+	if l.Event == "update" || l.Event == "eval" {
+		if l.Update < c.last {
+			c.cut(l.Update)
+		}
+		c.last = l.Update
 	}
-	c.last = l.Update
 	switch l.Event {
 	case "update":
 		if l.Loss == nil {

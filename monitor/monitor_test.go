@@ -334,6 +334,24 @@ func TestMoved(t *testing.T) {
 	}
 }
 
+// A checkpoint that was written in the background while updates went on drops none of
+// them; an update from before the last one does: the run was resumed.
+func TestLinesOfEarlierUpdates(t *testing.T) {
+	f := newFolder(t)
+	f.about("")
+	f.updates(1, 9)
+	f.write(train.MetricsFile, `{"event":"checkpoint","update":4,"text":"saved step-00000004"}`+"\n")
+	r := f.open()
+	if n := len(series(r.Snapshot(start, View{}), "loss").X); n != 9 {
+		t.Errorf("%d updates, want 9", n)
+	}
+	f.updates(5, 6)
+	poll(t, r)
+	if n := len(series(r.Snapshot(start, View{}), "loss").X); n != 6 {
+		t.Errorf("%d updates, want 6", n)
+	}
+}
+
 // A run that consists of phases is what its phase is that goes on.
 func TestPhases(t *testing.T) {
 	f := newFolder(t)

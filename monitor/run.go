@@ -91,6 +91,17 @@ func newRun(dir string) *Run {
 // Path is the run directory, as it was given.
 func (r *Run) Path() string { return r.path }
 
+// Phases are the runs that it consists of, in the order in which they began; none: it is
+// a run itself.
+func (r *Run) Phases() []*Run { return slices.Clone(r.phases) }
+
+// LastSeen is when the run gave its last sign of life; zero: never. A snapshot of that
+// time depends on the folder alone.
+func (r *Run) LastSeen() time.Time {
+	seen, _ := r.seen()
+	return seen
+}
+
 // empty reports whether no file of a run is there.
 func (r *Run) empty() bool {
 	return r.metrics.info == nil && r.samples.info == nil && r.log.info == nil && r.info.info == nil && r.summary.info == nil

@@ -121,7 +121,7 @@ func (r *Run) Snapshot(now time.Time, v View) *Snapshot {
 	if !s.State.Over() && s.State != Gone {
 		s.Doing = r.doing()
 	}
-	s.Latest, s.Time = r.latest(&s.Info), r.timeShare()
+	s.Latest, s.Time = r.latest(&s.Info), r.timeShare(recentUpdates)
 	if speed := r.updateSeconds(); !s.State.Over() && s.Updates > s.Update && speed > 0 {
 		s.Left = Number(float64(s.Updates-s.Update) * speed)
 	}
@@ -221,11 +221,14 @@ func (r *Run) latest(i *Info) Latest {
 	return l
 }
 
-// timeShare sums up the last updates.
-func (r *Run) timeShare() (t TimeShare) {
+// TotalTime says where the time of all updates went, as far as they are in the metrics.
+func (r *Run) TotalTime() TimeShare { return r.timeShare(math.MaxInt64) }
+
+// timeShare sums up the last updates, at least so many of them.
+func (r *Run) timeShare(updates int64) (t TimeShare) {
 	rows := r.curve.rows
 	var wait, save, eval float64
-	for i := len(rows) - 1; i >= 0 && t.Updates < recentUpdates; i-- {
+	for i := len(rows) - 1; i >= 0 && t.Updates < updates; i-- {
 		x := rows[i].since
 		if x.Updates == 0 { // a line of an earlier version says it of its update alone
 			x.Updates, x.Seconds, x.Wait = 1, float64(rows[i].updateSeconds), float64(rows[i].wait)
@@ -244,7 +247,7 @@ func (r *Run) timeShare() (t TimeShare) {
 // updateSeconds is how long an update takes by now, saving and evaluating included; 0:
 // unknown.
 func (r *Run) updateSeconds() float64 {
-	t := r.timeShare()
+	t := r.timeShare(recentUpdates)
 	if t.Updates == 0 {
 		return 0
 	}

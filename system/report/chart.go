@@ -36,18 +36,20 @@ type Mark struct {
 
 // Chart is a picture of series over a common axis.
 type Chart struct {
-	X, Y   string // what the axes are
-	Series []Series
-	Marks  []Mark
+	X      string   `json:"x"` // what the axes are
+	Y      string   `json:"y"`
+	Series []Series `json:"series"`
+	Marks  []Mark   `json:"marks,omitempty"`
 	// XRange and YRange are the ends of the axes; where both ends are 0 they
 	// follow the points.
-	XRange, YRange [2]float64
+	XRange [2]float64 `json:"x_range"`
+	YRange [2]float64 `json:"y_range"`
 }
 
 // The sizes of a picture, in its own units.
 const (
 	width, height             = 420, 300
-	left, right, top, bottom  = 52, 12, 12, 40
+	left, right, top, bottom  = 60, 12, 12, 40
 	legendLine, legendPadding = 15, 6
 )
 
@@ -202,6 +204,10 @@ func (s Series) draw(b *strings.Builder, x, y scale, colour string) (dropped int
 		}
 	default:
 		if len(atX) == 0 {
+			break
+		}
+		if len(atX) == 1 { // no line shows it
+			fmt.Fprintf(b, `<circle cx="%s" cy="%s" r="3" fill="%s"/>`, px(atX[0]), px(atY[0]), colour)
 			break
 		}
 		dash := ""

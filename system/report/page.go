@@ -1,5 +1,6 @@
-// Package report writes report.html: what a run came to, in tables and
-// pictures, as one file that needs no other and no network.
+// Package report makes pages: tables and pictures, as one HTML file that needs no
+// other and no network, as Markdown, or as data. A system writes one of its results when
+// a run ends; runreport makes those of runs.
 //
 // It promises that a page shows what it is given: values that are not finite
 // are left out of a picture and counted under it, text is escaped, and the same
@@ -8,37 +9,47 @@ package report
 
 import (
 	"bytes"
+	"encoding/json"
+	"errors"
 	"html/template"
 	"io"
 
 	"github.com/snug-ml/snug/train/rundir"
 )
 
-// FileName is the name of the page in a run directory.
-const FileName = "report.html"
+// The names of the page in a run directory, for people and as data.
+const (
+	FileName = "report.html"
+	DataFile = "report.json"
+)
 
 // Page is a report.
 type Page struct {
-	Title string
+	Title string `json:"title"`
 	// Lead is the result in a few lines.
-	Lead     string
-	Sections []Section
+	Lead     string    `json:"lead,omitempty"`
+	Sections []Section `json:"sections"`
 }
 
 // Section is a part of a page under a heading.
 type Section struct {
-	Title, Text string
-	Tables      []Table
-	Figures     []Figure
+	Title string `json:"title"`
+	// Part is a heading above those of sections, which goes on until another begins;
+	// empty: none begins.
+	Part    string   `json:"part,omitempty"`
+	Text    string   `json:"text,omitempty"`
+	Tables  []Table  `json:"tables,omitempty"`
+	Figures []Figure `json:"figures,omitempty"`
 }
 
 // Table has one row for each thing. Cells of the first column are names, the
 // others figures, or texts where Text is set.
 type Table struct {
-	Caption string
-	Text    bool
-	Header  []string
-	Rows    [][]string
+	Caption string     `json:"caption,omitempty"`
+	Source  string     `json:"source,omitempty"` // the file that the figures come from
+	Text    bool       `json:"text,omitempty"`
+	Header  []string   `json:"header,omitempty"`
+	Rows    [][]string `json:"rows"`
 }
 
 // Figure is a picture with what there is to say of it.
@@ -46,6 +57,7 @@ type Figure struct {
 	Caption string
 	// Drawing is a [Chart] or a [Heatmap].
 	Drawing Drawing
+	Source  string // the file that the figures come from
 }
 
 // Drawing is what can be drawn.
@@ -57,13 +69,17 @@ func (f Figure) SVG() template.HTML { return f.Drawing.svg() }
 // Write writes the page as HTML.
 func (p *Page) Write(w io.Writer) error { return layout.Execute(w, p) }
 
-// Save writes the page to a run directory.
+// Save writes the page to a run directory, as HTML and as data.
 func (p *Page) Save(dir *rundir.Dir) error {
 	var b bytes.Buffer
 	if err := p.Write(&b); err != nil {
 		return err
 	}
-	return dir.Replace(FileName, b.Bytes())
+	data, err := json.MarshalIndent(p, "", " ")
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Replace(FileName, b.Bytes()), dir.Replace(DataFile, append(data, '\n')))
 }
 
 var layout = template.Must(template.New("page").Parse(`<!DOCTYPE html>
@@ -83,6 +99,10 @@ table { border-collapse: collapse; margin: .8rem 1.5rem .8rem 0; font-variant-nu
 caption, figcaption { text-align: left; color: var(--soft); font-size: .87rem; padding: .2rem 0; }
 th, td { padding: .2rem .7rem; border-bottom: 1px solid var(--rule); text-align: right; }
 th:first-child, td:first-child, .text th, .text td { text-align: left; }
+.text td { white-space: pre-wrap; overflow-wrap: anywhere; vertical-align: top; } .text td:first-child { white-space: nowrap; }
+.part { font-size: 1.35rem; margin-top: 3rem; }
+.source { font-size: .9em; opacity: .8; } .source::before { content: "from "; }
+section > .row { overflow-x: auto; }
 .lead { white-space: pre-line; }
 .row { display: flex; flex-wrap: wrap; gap: 1rem 2rem; align-items: flex-start; }
 figure { margin: .5rem 0; max-width: 26rem; }
@@ -93,11 +113,12 @@ svg text { fill: var(--ink); } svg .soft { fill: var(--soft); } svg .rule { stro
 <body>
 <h1>{{.Title}}</h1>
 {{with .Lead}}<p class="lead">{{.}}</p>{{end}}
-{{range .Sections}}<section>
+{{range .Sections}}{{with .Part}}<h1 class="part">{{.}}</h1>
+{{end}}<section>
 <h2>{{.Title}}</h2>
 {{with .Text}}<p>{{.}}</p>
 {{end}}{{with .Tables}}<div class="row">
-{{range .}}<table{{if .Text}} class="text"{{end}}>{{with .Caption}}<caption>{{.}}</caption>{{end}}
+{{range .}}<table{{if .Text}} class="text"{{end}}>{{if or .Caption .Source}}<caption>{{.Caption}}{{with .Source}} <span class="source">{{.}}</span>{{end}}</caption>{{end}}
 {{with .Header}}<tr>{{range .}}<th>{{.}}</th>{{end}}</tr>
 {{end}}{{range .Rows}}<tr>{{range .}}<td>{{.}}</td>{{end}}</tr>
 {{end}}</table>
@@ -105,7 +126,7 @@ svg text { fill: var(--ink); } svg .soft { fill: var(--soft); } svg .rule { stro
 {{end}}{{with .Figures}}<div class="row">
 {{range .}}<figure>
 {{.SVG}}
-<figcaption>{{.Caption}}</figcaption>
+<figcaption>{{.Caption}}{{with .Source}} <span class="source">{{.}}</span>{{end}}</figcaption>
 </figure>
 {{end}}</div>
 {{end}}</section>

@@ -21,16 +21,16 @@ func page() *Page {
 			Title:  "figures",
 			Tables: []Table{{Caption: "c", Header: []string{"name", "value"}, Rows: [][]string{{"<b>", "1"}}}},
 			Figures: []Figure{
-				{"lines", Chart{X: "update", Y: "loss", Series: []Series{
+				{Caption: "lines", Drawing: Chart{X: "update", Y: "loss", Series: []Series{
 					{Name: "train", X: []float64{0, 1, 2, 3}, Y: []float64{3, math.NaN(), 1, math.Inf(1)}},
 					{Name: "bars", X: []float64{0, 1}, Y: []float64{1, 2}, Style: Bars},
 					{Name: "dots & <more>", X: []float64{0, 1}, Y: []float64{1, 2}, Style: Points},
 					{Name: "steps", X: []float64{0, 1}, Y: []float64{1, 2}, Style: Step},
 					{Name: "to compare", X: []float64{0, 3}, Y: []float64{1, 2}, Style: Dashed},
 				}, Marks: []Mark{{1, 2, `"chosen"`}, {math.NaN(), 0, "nowhere"}}}},
-				{"nothing", Chart{X: "x", Y: "y"}},
-				{"one point", Chart{X: "x", Y: "y", Series: []Series{{X: []float64{5}, Y: []float64{5}}}}},
-				{"matrix", Heatmap{metric.Confusion{TP: 1, FP: 2, TN: 3, FN: 4}.Matrix("<no>", "yes")}},
+				{Caption: "nothing", Drawing: Chart{X: "x", Y: "y"}},
+				{Caption: "one point", Drawing: Chart{X: "x", Y: "y", Series: []Series{{X: []float64{5}, Y: []float64{5}}}}},
+				{Caption: "matrix", Drawing: Heatmap{metric.Confusion{TP: 1, FP: 2, TN: 3, FN: 4}.Matrix("<no>", "yes")}},
 			},
 		}},
 	}

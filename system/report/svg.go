@@ -8,6 +8,14 @@ import (
 
 // WriteSVG writes pictures, one below the other, as an SVG file of its own.
 func WriteSVG(w io.Writer, charts ...Chart) error {
+	all := make([]Drawing, len(charts))
+	for i, c := range charts {
+		all[i] = c
+	}
+	return writeSVG(w, all...)
+}
+
+func writeSVG(w io.Writer, charts ...Drawing) error {
 	const margin = 14
 	var b strings.Builder
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %[1]d %[2]d" font-family="system-ui, sans-serif" font-size="11">

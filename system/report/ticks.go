@@ -48,8 +48,11 @@ func ticks(low, high float64, n int) []float64 {
 		}
 	}
 	var out []float64
-	for i := math.Ceil(low/step - 1e-9); i*step <= high+step*1e-9; i++ {
-		out = append(out, i*step)
+	first := math.Ceil(low/step - 1e-9)
+	for i := range n + 2 { // counted: far from 0, adding 1 to a float64 may change nothing
+		if v := (first + float64(i)) * step; v <= high+step*1e-9 {
+			out = append(out, v)
+		}
 	}
 	return out
 }

@@ -1,0 +1,177 @@
+package runreport
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"path/filepath"
+	"slices"
+
+	"github.com/snug-ml/snug/internal/regular"
+	"github.com/snug-ml/snug/monitor"
+	"github.com/snug-ml/snug/system/report"
+)
+
+// Presets gives the settings of a preset of a system by key, those of the system's
+// defaults where preset is empty; nil: there is no such preset.
+type Presets func(system, preset string) map[string]string
+
+// Report is the report of runs.
+type Report struct {
+	Runs []*Run `json:"runs"`
+	// Settings are those that differ between runs, Results the figures of each; of one
+	// run there are none.
+	Settings []Difference `json:"settings,omitempty"`
+	Results  []Difference `json:"results,omitempty"`
+}
+
+// Difference is a thing that runs have each their own of; one that a run lacks is empty.
+type Difference struct {
+	Name   string   `json:"name"`
+	Values []string `json:"values"` // of each run
+}
+
+// Run is what is known of a run.
+type Run struct {
+	Name string `json:"name"` // unlike that of every other run of the report
+	Path string `json:"path"`
+	*monitor.Snapshot
+	TotalTime monitor.TimeShare `json:"time_total"`
+	// Changed are the settings that are not those of the preset, or of the defaults
+	// where it has none; nil: they are not known.
+	Changed []Change `json:"settings_changed,omitempty"`
+	// Results is the system's own page, of the best checkpoint.
+	Results *report.Page `json:"results,omitempty"`
+	// OldPage is the system's page where an earlier version wrote it for people alone.
+	OldPage string `json:"results_page,omitempty"`
+}
+
+// Change is a setting with what the preset says of it.
+type Change struct {
+	Key    string `json:"key"`
+	Value  string `json:"value"`
+	Preset string `json:"preset"`
+}
+
+// curveWidth is the number of parts of a curve of which the lowest and the highest point
+// are kept: more cannot be seen in a picture.
+const curveWidth = 400
+
+// logLines are the last lines of a log, in which warnings are looked for.
+const logLines = 1000
+
+// Open reads the runs in these folders, the phases of one that consists of several as
+// runs of their own.
+func Open(paths []string, presets Presets) (*Report, error) {
+	r := &Report{}
+	var errs []error
+	for _, path := range paths {
+		m, err := monitor.Open(path)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		phases := m.Phases()
+		if len(phases) == 0 {
+			phases = []*monitor.Run{m}
+		}
+		for _, p := range phases {
+			if slices.ContainsFunc(r.Runs, func(x *Run) bool { return x.Path == p.Path() }) {
+				errs = append(errs, fmt.Errorf("%s is named twice", p.Path()))
+				continue
+			}
+			x, err := open(p, presets)
+			errs = append(errs, err)
+			r.Runs = append(r.Runs, x)
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	r.name()
+	if len(r.Runs) > 1 {
+		r.compare()
+	}
+	return r, nil
+}
+
+func open(m *monitor.Run, presets Presets) (*Run, error) {
+	x := &Run{
+		Path: m.Path(), TotalTime: m.TotalTime(),
+		Snapshot: m.Snapshot(m.LastSeen(), monitor.View{Width: curveWidth, Lines: logLines}),
+	}
+	if i := &x.Info; i.System != "" && len(i.Settings) > 0 && presets != nil {
+		x.Changed = changes(i.Settings, presets(i.System, i.Preset))
+	}
+	return x, x.readResults()
+}
+
+// changes are settings that are not those of a preset.
+func changes(settings, preset map[string]string) []Change {
+	if preset == nil {
+		return nil
+	}
+	out := []Change{}
+	for _, key := range slices.Sorted(maps.Keys(settings)) {
+		if was, ok := preset[key]; settings[key] != was && (ok || settings[key] != "") {
+			out = append(out, Change{key, settings[key], was})
+		}
+	}
+	return out
+}
+
+// maxResults bounds the system's page, in bytes.
+const maxResults = 64 << 20
+
+// readResults reads the system's page. One that cannot be read is a problem of the run
+// that its report names, as that of any other file.
+func (x *Run) readResults() error {
+	file := filepath.Join(x.Path, report.DataFile)
+	text, err := regular.Read(file, maxResults)
+	if errors.Is(err, fs.ErrNotExist) {
+		if _, err := regular.Stat(filepath.Join(x.Path, report.FileName)); err == nil {
+			x.OldPage = report.FileName
+		}
+		return nil
+	}
+	var p report.Page
+	if err == nil {
+		err = json.Unmarshal(text, &p)
+	}
+	if err != nil {
+		x.Problems = append(x.Problems, monitor.Printable(fmt.Sprintf("%s: %v", file, err)))
+		return nil
+	}
+	x.Results = &p
+	return nil
+}
+
+// name gives each run the end of its path that no other run has.
+func (r *Report) name() {
+	for _, x := range r.Runs {
+		rest := filepath.Clean(x.Path)
+		name := filepath.Base(rest)
+		for slices.ContainsFunc(r.Runs, func(y *Run) bool { return y != x && endsWith(y.Path, name) }) {
+			rest = filepath.Dir(rest)
+			if rest == filepath.Dir(rest) {
+				name = x.Path
+				break
+			}
+			name = filepath.Join(filepath.Base(rest), name)
+		}
+		x.Name = cmp.Or(monitor.Printable(name), "?")
+	}
+}
+
+// endsWith reports whether the last parts of a path are those of end.
+func endsWith(path, end string) bool {
+	path = filepath.Clean(path)
+	if path == end {
+		return true
+	}
+	n := len(path) - len(end)
+	return n > 0 && path[n:] == end && path[n-1] == filepath.Separator
+}

@@ -1,0 +1,78 @@
+package runreport
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/snug-ml/snug/monitor"
+)
+
+func figure(v monitor.Number) string {
+	if math.IsNaN(float64(v)) {
+		return "not a number"
+	}
+	return fmt.Sprintf("%.5g", float64(v))
+}
+
+// figureOf is a metric of an evaluation; empty where it was not measured.
+func figureOf(e *monitor.Evaluation, name string) string {
+	v, ok := e.Metrics[name]
+	if !ok {
+		return ""
+	}
+	return figure(v)
+}
+
+// label is the name of a metric as people write it.
+func label(name string) string { return strings.ReplaceAll(name, "_", " ") }
+
+func percent(share float64) string { return fmt.Sprintf("%.1f %%", 100*share) }
+
+// stamp is a time to the second, in UTC; empty for the zero time.
+func stamp(t time.Time) string {
+	if t.IsZero() || t.Unix() == 0 {
+		return ""
+	}
+	return t.UTC().Format("2006-01-02 15:04:05 UTC")
+}
+
+// thousands prints a count with its digits in groups of three.
+func thousands(n int64) string {
+	s := strconv.FormatInt(n, 10)
+	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
+		s = s[:i] + " " + s[i:]
+	}
+	return s
+}
+
+func join(a, b string) string {
+	if a == "" || b == "" {
+		return a + b
+	}
+	return a + ": " + b
+}
+
+func orNone(s string) string {
+	if s == "" {
+		return "(empty)"
+	}
+	return s
+}
+
+func orUnknown(s string) string {
+	if s == "" {
+		return "a run that does not say what it is"
+	}
+	return s
+}
+
+// unit is what the data of a run is counted in.
+func unit(x *Run) string {
+	if x.Info.Unit == "" {
+		return "units"
+	}
+	return x.Info.Unit
+}

@@ -11,7 +11,7 @@ type reportCmd struct {
 	Runs     []string `arg:"" name:"run" help:"Run directories; several are compared." placeholder:"RUN"`
 	Format   string   `help:"html: a page that needs no other file; md: Markdown; json: all figures." enum:"html,md,json" default:"html"`
 	Out      string   `help:"Folder to write to (default for html: RUN/report, and comparison for several runs; md and json are printed)." placeholder:"DIR"`
-	Pictures string   `help:"Write each picture as a file too: svg or png." enum:",svg,png" default:"" placeholder:"FORMAT"`
+	Pictures string   `help:"Write each picture as a file too: svg." enum:",svg" default:"" placeholder:"FORMAT"`
 }
 
 // Help implements kong.HelpProvider.
@@ -24,7 +24,7 @@ the same report. Each table and picture names the file that it comes from.
 Examples:
   snug report runs/quickstart
   snug report runs/a runs/b --out comparison
-  snug report runs/quickstart --format md --pictures png --out summary
+  snug report runs/quickstart --format md --pictures svg --out summary
   snug report runs/quickstart --format json | jq .runs[0].evaluations`
 }
 

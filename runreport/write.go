@@ -40,7 +40,7 @@ func (r *Report) Text(format string, pictures Pictures) ([]byte, error) {
 	return nil, fmt.Errorf("runreport: no format %q", format)
 }
 
-// Pictures says in which format pictures are written as files: "", "svg" or "png".
+// Pictures says in which format pictures are written as files: "" or "svg".
 type Pictures string
 
 // Write writes the report to a folder, which is made, and its pictures as files where

@@ -50,6 +50,7 @@ type commands struct {
 	Version versionFlag `help:"Print the version, and the source and target of this build."`
 
 	Train    trainCmd    `cmd:"" help:"Train a model." settings:"all"`
+	Monitor  monitorCmd  `cmd:"" help:"Watch runs, live or finished, or this machine."`
 	Plan     planCmd     `cmd:"" help:"Show what a run needs on any card, to the byte." settings:"all"`
 	Fit      fitCmd      `cmd:"" help:"Find the fastest settings that fit." settings:"all"`
 	Generate generateCmd `cmd:"" help:"Generate text with a trained language model." settings:"training.sample.temperature,training.sample.top_k,training.sample.top_p,training.mixed_precision,hardware.threads"`

@@ -145,3 +145,26 @@ func Advise(s Summary) []Advice {
 	}
 	return all
 }
+
+// AdviseMachine is what the figures of a machine say before anything trains on it: how busy all its processors were on
+// average, and how much of its memory is left. It says nothing where nothing is in the way.
+func AdviseMachine(samples int, busyPercent float64, processors int, available, total int64) []Advice {
+	if samples < enoughToSay {
+		return nil
+	}
+	var all []Advice
+	if busyPercent > intruders && processors > 0 {
+		taken := busyPercent / 100 * float64(processors)
+		all = append(all, Advice{
+			fmt.Sprintf("train when they are done, or with hardware.threads: %d", max(1, processors-int(taken+0.5))),
+			fmt.Sprintf("programs keep %.1f of %d processors busy", taken, processors),
+		})
+	}
+	if total > 0 && float64(available) < (100-crowded)/100.0*float64(total) {
+		all = append(all, Advice{
+			"end what holds it, or bound a run with hardware.memory_budget",
+			fmt.Sprintf("%s of %s of memory are left", size.Bytes(available), size.Bytes(total)),
+		})
+	}
+	return all
+}

@@ -81,7 +81,7 @@ func setting(i *Info, key string) string {
 func (r *Run) notFinite() []Alert {
 	a := Alert{Kind: AlertNotFinite, Level: LevelError}
 	for i := range r.curve.rows {
-		if x := &r.curve.rows[i]; !x.skipped && (!finite(x.loss) || !finite(x.norm)) {
+		if x := &r.curve.rows[i]; !x.skipped && (!finite(x.loss) || x.normed && !finite(x.norm)) {
 			a.Count, a.Update, a.Time = a.Count+1, x.update, at(x.time)
 			a.Text = fmt.Sprintf("update %d: loss %v, gradient norm %v", x.update, x.loss, x.norm)
 		}

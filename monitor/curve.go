@@ -19,6 +19,7 @@ type row struct {
 	scale, rate   float32
 	lossZ, normZ  float32
 	skipped       bool
+	normed        bool // the gradient norm was told
 	since         train.Since
 	updateSeconds float32 // of this update alone
 	wait          float32
@@ -84,7 +85,7 @@ func (c *curve) add(raw []byte) {
 			x.lr = float64(*l.LR)
 		}
 		if l.GradNorm != nil {
-			x.norm = float64(*l.GradNorm)
+			x.norm, x.normed = float64(*l.GradNorm), true
 		}
 		if l.Since != nil {
 			x.since = *l.Since

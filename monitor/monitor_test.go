@@ -231,6 +231,24 @@ func TestSnapshot(t *testing.T) {
 	}
 }
 
+// News of checkpoints comes when a save or a removal in the background is done, and cuts
+// nothing; an update that comes again does.
+func TestLateLines(t *testing.T) {
+	f := newFolder(t)
+	f.about("")
+	f.updates(1, 12)
+	f.write(train.MetricsFile, `{"event":"eval","update":12,"metrics":{"eval_loss":1}}`+"\n"+`{"event":"checkpoint","update":4,"text":"removed step-00000004"}`+"\n")
+	r := f.open()
+	if len(r.curve.rows) != 12 || len(r.curve.evals) != 1 || len(r.curve.notes) != 1 {
+		t.Errorf("%d updates, %d evaluations, %d notes", len(r.curve.rows), len(r.curve.evals), len(r.curve.notes))
+	}
+	f.updates(6, 7)
+	poll(t, r)
+	if n := len(r.curve.rows); n != 7 || len(r.curve.evals) != 0 {
+		t.Errorf("%d updates, %d evaluations", n, len(r.curve.evals))
+	}
+}
+
 // Every state that a run can be in, at the time that is passed in.
 func TestStates(t *testing.T) {
 	running := func(f *folder) {

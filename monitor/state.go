@@ -120,8 +120,16 @@ func (r *Run) state(now time.Time) (State, string) {
 	return Running, ""
 }
 
-// whole1 is a time in whole seconds.
-func whole1(d time.Duration) string { return fmt.Sprintf("%.0f s", max(0, d.Seconds())) }
+// whole1 is a time in whole seconds, a long one in whole hours or days.
+func whole1(d time.Duration) string {
+	switch {
+	case d >= 48*time.Hour:
+		return fmt.Sprintf("%.0f days", d.Hours()/24)
+	case d >= 2*time.Hour:
+		return fmt.Sprintf("%.0f h", d.Hours())
+	}
+	return fmt.Sprintf("%.0f s", max(0, d.Seconds()))
+}
 
 // longestGap is the longest time between the last lines of updates.
 func (r *Run) longestGap() (gap time.Duration) {

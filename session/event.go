@@ -36,6 +36,8 @@ type Planned struct {
 type Begins struct {
 	*Setup
 	Report *plan.Report
+	// Dir is the run directory, in which a monitor finds the run from here on.
+	Dir string
 	// Look is what the card showed a second ago or less; ok is false where nothing
 	// tells of one. It may be called while an event of the run is handled.
 	Look func() (s nvml.Sample, ok bool)

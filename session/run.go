@@ -277,7 +277,7 @@ func (r *run) loop(from *checkpoint.Checkpoint) error {
 	}
 	r.speed = &speedometer{products: newCounter(r.program, r.report)}
 	r.observe(start)
-	r.emit(Begins{r.Setup, r.report, r.telemetry.latest})
+	r.emit(Begins{r.Setup, r.report, r.home(), r.telemetry.latest})
 	if r.otherBits != "" {
 		if err := r.recorder.Record(train.Warned{Update: start, Text: r.otherBits}); err != nil {
 			return err

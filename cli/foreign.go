@@ -26,7 +26,7 @@ var foreignConfigs = map[string]string{
 // foreignFlags are flags of other programs that are no settings, and what does the same here.
 var foreignFlags = map[string]string{
 	"debug":        "`snug plan` shows every byte of a run, `snug bench --ops` where its time goes",
-	"monitor_only": "`snug doctor` shows the machine without a run",
+	"monitor_only": "`snug monitor --only` watches the machine without a run",
 }
 
 // foreign takes what a command line has as another program would write it, where a verb reads all settings: a

@@ -41,6 +41,11 @@ func TestScripts(t *testing.T) {
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("TERM", "dumb")
 			env.Setenv("XDG_CACHE_HOME", os.Getenv("XDG_CACHE_HOME"))
+			notebook, err := filepath.Abs("../notebooks/colab.sh")
+			if err != nil {
+				return err
+			}
+			env.Setenv("NOTEBOOK", notebook)
 			return tiny(env.WorkDir)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){

@@ -135,7 +135,10 @@ func (x *Run) about() report.Section {
 	add("phase", i.Phase)
 	add("data", i.Settings["data.source"])
 	add("held out", i.Settings["data.validation"])
-	if i.Parameters > 0 {
+	switch {
+	case i.Parameters > 0 && i.Trained == 0: // a run of an earlier version does not say
+		add("parameters", thousands(i.Parameters))
+	case i.Parameters > 0:
 		add("parameters", fmt.Sprintf("%s, %s of them trained", thousands(i.Parameters), thousands(i.Trained)))
 	}
 	add("device", i.Device)

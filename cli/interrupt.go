@@ -83,6 +83,7 @@ type interruption struct {
 	ctx   context.Context
 	doing atomic.Pointer[stop]
 	stop  func()
+	typed chan<- os.Signal // what the terminal would have sent
 }
 
 // errInterrupted is why the context of an interrupted verb ended.
@@ -94,6 +95,7 @@ func interrupts(w io.Writer, verb string) *interruption {
 	n := &interruption{ctx: ctx}
 	n.does(stops[verb])
 	c := make(chan os.Signal, 2)
+	n.typed = c
 	signal.Notify(c, os.Interrupt, syscall.SIGTERM)
 	// A pipe whose reader has left fails the write, and does not end the process
 	// in the middle of a run: see stream.
@@ -136,3 +138,11 @@ func (n *interruption) does(s stop) { n.doing.Store(&s) }
 
 // interrupted reports whether a signal has come.
 func (n *interruption) interrupted() bool { return errors.Is(context.Cause(n.ctx), errInterrupted) }
+
+// interrupt is Ctrl-C where the terminal is in a mode in which it sends no signal.
+func (n *interruption) interrupt() {
+	select {
+	case n.typed <- os.Interrupt:
+	default: // two are waiting, which is as much as counts
+	}
+}

@@ -29,6 +29,8 @@ type stream struct {
 	lost   error       // of the first write that failed
 	onLoss func(error) // called once, then; may be nil
 	live   bool        // lines can be written over
+	held   bool        // something else is on the terminal
+	kept   []byte      // what was said meanwhile, if it is to be
 	width  func() int  // columns, 0 where not known
 }
 
@@ -86,6 +88,12 @@ func (s *stream) rest() {
 }
 
 func (s *stream) put(p []byte) {
+	if s.held {
+		if len(s.kept) < maxKept {
+			s.kept = append(s.kept, p...)
+		}
+		return
+	}
 	if s.lost != nil || len(p) == 0 {
 		return
 	}
@@ -94,6 +102,27 @@ func (s *stream) put(p []byte) {
 		if s.onLoss != nil {
 			s.onLoss(err)
 		}
+	}
+}
+
+// maxKept bounds what is said after a terminal was taken by something else.
+const maxKept = 64 << 10
+
+// hold keeps what is written off the terminal until release.
+func (s *stream) hold() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.held = true
+}
+
+// release writes what was kept, where that is asked for, and goes on.
+func (s *stream) release(say bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	kept := s.kept
+	s.held, s.kept = false, nil
+	if say {
+		s.put(kept)
 	}
 }
 

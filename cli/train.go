@@ -16,11 +16,12 @@ import (
 
 type trainCmd struct {
 	choice
-	Out    string `help:"Run directory (default: runs/PRESET)." placeholder:"DIR" key:"run.out"`
-	Resume bool   `help:"Continue the run in --out from its newest whole checkpoint; with a preset or --config, start it if there is none." xor:"start"`
-	Fresh  bool   `help:"Start over in a run directory that has checkpoints; they are removed." xor:"start"`
-	Phase  string `help:"For a system that trains in phases: the phase to run, or all." placeholder:"N" key:"phases.run"`
-	Until  int64  `help:"Save and stop after this many updates; --resume continues." placeholder:"N" min:"1" of:"updates"`
+	Out     string `help:"Run directory (default: runs/PRESET)." placeholder:"DIR" key:"run.out"`
+	Resume  bool   `help:"Continue the run in --out from its newest whole checkpoint; with a preset or --config, start it if there is none." xor:"start"`
+	Fresh   bool   `help:"Start over in a run directory that has checkpoints; they are removed." xor:"start"`
+	Phase   string `help:"For a system that trains in phases: the phase to run, or all." placeholder:"N" key:"phases.run"`
+	Monitor bool   `help:"Show the run in the monitor's view while it trains; q goes back to plain lines."`
+	Until   int64  `help:"Save and stop after this many updates; --resume continues." placeholder:"N" min:"1" of:"updates"`
 }
 
 // Help implements kong.HelpProvider.
@@ -32,6 +33,7 @@ Examples:
   snug train --training.max_steps 50          a shorter one
   snug train --config mine.yaml --out runs/a  settings from a file
   snug train --resume --out runs/a            continue where it stopped
+  snug train --monitor                        watch it in the same terminal
 
 snug config --presets lists the presets, snug config --reference refocused every
 setting.
@@ -46,6 +48,9 @@ checkpoint in a new process).`
 // Run implements the verb.
 func (t *trainCmd) Run(a *app) error {
 	v := &trainView{app: a}
+	if t.Monitor {
+		v.watch()
+	}
 	defer v.end()
 	result, err := session.Train(a.ctx, session.Options{
 		Sources: a.sources(t.choice), Dir: t.Out, Resume: t.Resume, Fresh: t.Fresh, Until: t.Until, Phase: t.Phase, OnEvent: v.onEvent,
@@ -62,11 +67,15 @@ func (t *trainCmd) Run(a *app) error {
 // trainView shows a run as it goes on.
 type trainView struct {
 	*app
-	progress *progress // nil before the first update and after the last
+	progress *progress  // nil before the first update and after the last
+	screen   *runScreen // nil: --monitor was not given, or there is no terminal
 }
 
 // end leaves what is shown as it is.
 func (v *trainView) end() {
+	if v.screen != nil {
+		v.screen.close()
+	}
 	if v.progress != nil {
 		v.progress.close()
 		v.progress = nil
@@ -84,6 +93,9 @@ func (v *trainView) onEvent(e session.Event) {
 	case session.Begins:
 		v.progress = newProgress(v.app, e)
 		v.signals.does(training(e.Config.Checkpoint.Grace))
+		if v.screen != nil {
+			v.screen.open(e.Dir)
+		}
 	case session.Trained:
 		v.end()
 		if e.Result != nil {

@@ -50,6 +50,15 @@ type Model struct {
 	help     bool
 	messages bool
 	scroll   int
+
+	version int // of what the screen shows
+	drawn   *drawn
+}
+
+// drawn is the screen as it was drawn last: most looks bring nothing new.
+type drawn struct {
+	version int
+	text    string
 }
 
 // smoothings are the weights of averages.
@@ -68,7 +77,7 @@ func New(o Options) Model {
 	if o.Interval <= 0 {
 		o.Interval = time.Second
 	}
-	return Model{opts: o, width: 80, height: 24}
+	return Model{opts: o, width: 80, height: 24, version: 1, drawn: &drawn{}}
 }
 
 // Init implements tea.Model.
@@ -107,10 +116,12 @@ func (m Model) view() monitor.View {
 func (m Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	switch msg := msg.(type) {
 	case tea.WindowSizeMsg:
+		m.version++
 		m.width, m.height = msg.Width, msg.Height
 		return m, m.look(true)
 	case Frame:
 		if msg.News && !m.paused {
+			m.version++
 			m.take(msg)
 		}
 		if msg.extra {
@@ -120,6 +131,7 @@ func (m Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	case tick:
 		return m, m.look(false)
 	case tea.KeyPressMsg:
+		m.version++
 		return m.key(msg.String())
 	}
 	return m, nil
@@ -232,7 +244,10 @@ func (m *Model) choose(i int) {
 
 // View implements tea.Model.
 func (m Model) View() tea.View {
-	v := tea.NewView(m.screen().String())
+	if m.drawn.version != m.version {
+		*m.drawn = drawn{m.version, m.screen().String()}
+	}
+	v := tea.NewView(m.drawn.text)
 	v.AltScreen = true
 	return v
 }

@@ -2,7 +2,6 @@ package terminal
 
 import (
 	"context"
-	"errors"
 	"os"
 
 	tea "charm.land/bubbletea/v2"
@@ -10,7 +9,7 @@ import (
 )
 
 // framesPerSecond bounds how often the screen is compared with what it should be.
-const framesPerSecond = 10
+const framesPerSecond = 5
 
 // Show shows the model on a terminal until its user leaves or the context ends. Both
 // files must be terminals. interrupted is true where ctrl+c was typed.
@@ -20,12 +19,10 @@ func Show(ctx context.Context, in, out *os.File, o Options) (interrupted bool, e
 		profile = colorprofile.ASCII
 	}
 	m := &last{}
-	p := tea.NewProgram(New(o), tea.WithContext(ctx), tea.WithInput(in), tea.WithOutput(out), tea.WithFPS(framesPerSecond),
+	p := tea.NewProgram(New(o), tea.WithInput(in), tea.WithOutput(out), tea.WithFPS(framesPerSecond),
 		tea.WithColorProfile(profile), tea.WithoutSignalHandler(), tea.WithFilter(m.see))
+	defer context.AfterFunc(ctx, p.Quit)()
 	_, err = p.Run()
-	if errors.Is(err, tea.ErrProgramKilled) && ctx.Err() != nil {
-		err = nil // it was ended from outside
-	}
 	return m.interrupted, err
 }
 

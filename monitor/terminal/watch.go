@@ -10,7 +10,7 @@ import (
 
 // costShare bounds what watching costs: after a look that took so long comes a pause
 // of so many times that.
-const costShare = 100
+const costShare = 200
 
 // unchanged is how often the times in a snapshot are brought up to date where nothing
 // was written.

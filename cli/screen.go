@@ -1,0 +1,74 @@
+package cli
+
+import (
+	"context"
+	"os"
+
+	"github.com/snug-ml/snug/monitor"
+	"github.com/snug-ml/snug/monitor/terminal"
+)
+
+// runScreen is the monitor's view of a run that trains in this process. It reads what any
+// monitor reads, the run directory. While it is up, the run's lines go to its log
+// alone; warnings are printed when it closes.
+type runScreen struct {
+	*app
+	stdin, tty *os.File
+	left       bool // its user went back to plain lines
+	cancel     context.CancelFunc
+	done       chan struct{}
+}
+
+// watch makes the view of a run the monitor's, where there is a terminal for it.
+func (v *trainView) watch() {
+	in, out, ok := v.terminal()
+	if !ok || v.asJSON {
+		v.warning("--monitor needs a terminal at stdin and stdout; plain lines instead (snug monitor shows the run from another terminal)")
+		return
+	}
+	v.screen = &runScreen{app: v.app, stdin: in, tty: out}
+}
+
+// open shows the run in dir. What goes wrong with the view does not end the training.
+func (s *runScreen) open(dir string) {
+	if s.left || s.cancel != nil {
+		return
+	}
+	run, err := monitor.Open(dir)
+	if err != nil {
+		s.warning("--monitor: %v; plain lines instead", err)
+		return
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(s.ctx)) // saving after Ctrl-C is shown too
+	s.cancel, s.done = cancel, make(chan struct{})
+	s.app.out.hold()
+	s.app.err.hold()
+	done := s.done
+	go func() {
+		defer close(done)
+		w := terminal.WatchRuns(run)
+		o := terminal.Options{Looks: looksOf(os.Getenv), Look: w.Look, Leave: "plain lines"}
+		interrupted, err := terminal.Show(ctx, s.stdin, s.tty, o)
+		s.app.out.release(false)
+		s.app.err.release(true)
+		switch {
+		case interrupted:
+			s.signals.interrupt()
+		case err != nil:
+			s.warning("--monitor: %v; plain lines instead", err)
+		case ctx.Err() == nil:
+			s.warnf("training goes on; snug monitor %s shows it again\n", dir)
+		}
+		s.left = s.left || ctx.Err() == nil
+	}()
+}
+
+// close takes the view off the terminal.
+func (s *runScreen) close() {
+	if s.cancel == nil {
+		return
+	}
+	s.cancel()
+	<-s.done
+	s.cancel = nil
+}

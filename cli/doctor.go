@@ -8,6 +8,7 @@ import (
 	"github.com/snug-ml/snug/device"
 	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/internal/size"
+	"github.com/snug-ml/snug/monitor"
 )
 
 type doctorCmd struct {
@@ -34,8 +35,9 @@ func (d *doctorCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
+	advice := monitor.LookAtMachine(a.ctx)
 	if a.asJSON {
-		return a.json(map[string]any{"host": h, "nvidia": nv, "device": chosen, "notes": notes, "matmuls": matmuls, "precision": precision, "reason": why})
+		return a.json(map[string]any{"host": h, "nvidia": nv, "device": chosen, "notes": notes, "matmuls": matmuls, "precision": precision, "reason": why, "advice": advice})
 	}
 	c, m := &h.CPU, &h.Memory
 	yes := func(b bool, s string) string {

@@ -1,6 +1,7 @@
 package monitor
 
 import (
+	"context"
 	"math"
 	"slices"
 	"time"
@@ -100,6 +101,22 @@ func (r *Run) machineAdvice(processors int) []device.Advice {
 
 // machineLooks are those that advice about a machine rests on: half a minute.
 const machineLooks = 30
+
+// LookAtMachine watches this machine for most of a second and gives advice about it.
+func LookAtMachine(ctx context.Context) []device.Advice {
+	m := NewMachine()
+	defer m.Close() // files of /proc, read only
+	m.tiers = tiers{}
+	for range 4 {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(200 * time.Millisecond):
+		}
+		m.Look()
+	}
+	return m.Snapshot(time.Now(), View{}).Advice
+}
 
 // Close closes what the machine is read from.
 func (m *Machine) Close() error { return m.sampler.Close() }

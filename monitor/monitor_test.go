@@ -583,3 +583,96 @@ func TestLogIsBounded(t *testing.T) {
 		t.Errorf("%+v", s.Log)
 	}
 }
+
+// The alerts that rest on figures, each with those figures, and the runs next to the
+// limit that get none.
+func TestAlerts(t *testing.T) {
+	line := func(u int, more string) string {
+		return fmt.Sprintf(`{"event":"update","update":%d,"loss":2,"grad_norm":1,"time":%d%s}`+"\n", u, start.Unix()+int64(u), more)
+	}
+	lines := func(n int, every int, more string) string {
+		var b strings.Builder
+		for u := 1; u <= n; u++ {
+			if u%every == 0 {
+				b.WriteString(line(u, more))
+			} else {
+				b.WriteString(line(u, ""))
+			}
+		}
+		return b.String()
+	}
+	gpu := func(f *folder, n int, throttle int, capped, slowed string) {
+		for i := range n {
+			f.sample(time.Duration(i)*time.Second, i, fmt.Sprintf(`,"gpu":{"busy_percent":99,"celsius":83,"watts_cap":70,"throttle":%d,"power_capped":%s,"slowed":%s}`, throttle, capped, slowed))
+		}
+	}
+	for _, c := range []struct {
+		name  string
+		write func(f *folder)
+		kind  AlertKind
+		level Level // empty: there must be none
+		text  string
+	}{
+		{"spike", func(f *folder) {
+			f.about("")
+			f.write(train.MetricsFile, lines(100, 100, `,"loss_z":6.5,"grad_norm_z":2`))
+		}, AlertSpike, LevelWarning, "update 100: loss 2 (6.5 sigma"},
+		{"spikes of the norm", func(f *folder) { f.about(""); f.write(train.MetricsFile, lines(100, 50, `,"grad_norm_z":9`)) }, AlertSpike, LevelWarning, "2 spikes, the last at update 100"},
+		{"no spike", func(f *folder) { f.about(""); f.write(train.MetricsFile, lines(100, 100, `,"loss_z":5.9`)) }, AlertSpike, "", ""},
+		{"an old spike", func(f *folder) { f.about(""); f.write(train.MetricsFile, lines(10, 10, `,"loss_z":7`)+line(1500, "")) }, AlertSpike, LevelInfo, "update 10"},
+		{"skipped", func(f *folder) {
+			f.about(`,"precision":"fp16"`)
+			f.write(train.MetricsFile, lines(110, 15, `,"skipped":true`))
+		}, AlertSkipped, LevelWarning, "7 of 100 updates after warm-up were skipped (7 %)"},
+		{"few skipped", func(f *folder) {
+			f.about(`,"precision":"fp16"`)
+			f.write(train.MetricsFile, lines(110, 25, `,"skipped":true`))
+		}, AlertSkipped, "", ""},
+		{"skipped in bf16", func(f *folder) {
+			f.about(`,"precision":"bf16"`)
+			f.write(train.MetricsFile, lines(110, 15, `,"skipped":true`))
+		}, AlertSkipped, "", ""},
+		{"skipped in warm-up", func(f *folder) {
+			f.about(`,"precision":"fp16"`)
+			f.write(train.MetricsFile, lines(10, 2, `,"skipped":true`)+line(60, ""))
+		}, AlertSkipped, "", ""},
+		{"memory", func(f *folder) { f.about(""); f.updates(1, 3); f.sample(0, 3, `,"rss_peak_bytes":9600`) }, AlertMemory, LevelWarning, "memory peaked at 9.38 KiB of 9.77 KiB"},
+		{"memory left", func(f *folder) { f.about(""); f.updates(1, 3); f.sample(0, 3, `,"rss_peak_bytes":9400`) }, AlertMemory, "", ""},
+		{"power cap", func(f *folder) { f.about(`,"card":true`); f.updates(1, 3); gpu(f, 10, 4, "1", "0") }, AlertPowerCap, LevelInfo, "the power cap of 70 W held the card's clocks down 100 %"},
+		{"no power cap", func(f *folder) { f.about(`,"card":true`); f.updates(1, 3); gpu(f, 10, 0, "0", "0") }, AlertPowerCap, "", ""},
+		{"heat", func(f *folder) { f.about(`,"card":true`); f.updates(1, 3); gpu(f, 10, 32, "0", "0.5") }, AlertHeat, LevelWarning, "heat held the card's clocks down 50 % of the last 10 s, at up to 83"},
+		{"saving", func(f *folder) {
+			f.about("")
+			f.updates(1, 3)
+			for range 2 {
+				f.write(train.MetricsFile, `{"event":"checkpoint","update":3,"text":"failed : no space left on device"}`+"\n")
+			}
+		}, AlertSaving, LevelWarning, "no space left"},
+		{"saved", func(f *folder) {
+			f.about("")
+			f.updates(1, 3)
+			f.write(train.MetricsFile, `{"event":"checkpoint","update":3,"text":"saved step-00000003"}`+"\n")
+		}, AlertSaving, "", ""},
+		{"a norm that was not told", func(f *folder) {
+			f.about("")
+			f.write(train.MetricsFile, `{"event":"update","update":1,"loss":2}`+"\n")
+		}, AlertNotFinite, "", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := newFolder(t)
+			c.write(f)
+			var got *Alert
+			for _, a := range f.open().Snapshot(start.Add(111*time.Second), View{}).Alerts {
+				if a.Kind == c.kind {
+					got = &a
+				}
+			}
+			switch {
+			case c.level == "" && got != nil:
+				t.Errorf("%+v", *got)
+			case c.level != "" && (got == nil || got.Level != c.level || !strings.Contains(got.Text, c.text)):
+				t.Errorf("%+v, want %s: %q", got, c.level, c.text)
+			}
+		})
+	}
+}

@@ -76,3 +76,26 @@ func TestRange(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 }
+
+// Advice about a machine without a run.
+func TestAdviseMachine(t *testing.T) {
+	for _, c := range []struct {
+		samples         int
+		busy            float64
+		left, total     int64
+		does, doesToo   string
+		lines           int
+		processorsTotal int
+	}{
+		{2, 100, 0, 100, "", "", 0, 4},
+		{5, 10, 50, 100, "", "", 0, 4},
+		{5, 50, 50, 100, "hardware.threads: 2", "", 1, 4},
+		{5, 100, 5, 100, "hardware.threads: 1", "hardware.memory_budget", 2, 2},
+		{5, 100, 0, 0, "", "", 0, 0},
+	} {
+		got := AdviseMachine(c.samples, c.busy, c.processorsTotal, c.left, c.total)
+		if len(got) != c.lines || c.lines > 0 && !strings.Contains(got[0].Do, c.does) || c.lines > 1 && !strings.Contains(got[1].Do, c.doesToo) {
+			t.Errorf("%+v: %+v", c, got)
+		}
+	}
+}

@@ -28,7 +28,7 @@ func (m ownCache) Run() int {
 func TestMain(m *testing.M) {
 	testscript.Main(ownCache{m}, map[string]func(){
 		"snug":     func() { os.Exit(Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) },
-		"makedata": makeData, "makeexamples": makeExamples,
+		"makedata": makeData, "makeexamples": makeExamples, "makegallery": makeGallery,
 	})
 }
 

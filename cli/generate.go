@@ -7,12 +7,16 @@ import (
 	"time"
 
 	"github.com/snug-ml/snug/inference"
+	"github.com/snug-ml/snug/internal/regular"
 	"github.com/snug-ml/snug/train/checkpoint"
 )
 
 type generateCmd struct {
 	pick
 	Prompt      string   `help:"Text to continue (default: start a document)." empty:"" key:"training.sample.prompt"`
+	Image       string   `help:"Picture that comes with the text (PNG or JPEG), for a model trained with pictures." placeholder:"FILE"`
+	Audio       string   `help:"Sound that comes with the text (WAV, 16-bit PCM)." placeholder:"FILE"`
+	Video       []string `help:"Frames that come with the text: one picture for each of model.video_frames, in order; repeat the flag." placeholder:"FILE" sep:"none"`
 	Tokens      int      `help:"Maximum number of tokens to generate." default:"200" min:"1" of:"tokens" key:"training.sample.tokens"`
 	Temperature *float64 `help:"Sampling temperature; 0: always the most likely token (default: the run's setting)." min:"0" key:"training.sample.temperature"`
 	TopK        *int     `name:"top_k" help:"Sample from this many most likely tokens; 0: from all." min:"0" of:"vocabulary" key:"training.sample.top_k"`
@@ -25,7 +29,11 @@ type generateCmd struct {
 func (generateCmd) Help() string {
 	return `Examples:
   snug generate runs/quickstart --prompt "func main"
-  snug generate runs/quickstart/checkpoints/step-00000300 --temperature 0`
+  snug generate runs/quickstart/checkpoints/step-00000300 --temperature 0
+  snug generate runs/captions --image cat.png --audio cat.wav --prompt "a "
+
+A multimodal agiformer run takes a file for each of its model.modalities, or none: then
+only its text part is used.`
 }
 
 // Run implements the verb.
@@ -45,7 +53,11 @@ func (g *generateCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	gen, err := inference.NewGenerator(l, on)
+	seen, err := g.media(l)
+	if err != nil {
+		return err
+	}
+	gen, err := inference.NewMediaGenerator(l, seen, on)
 	if err != nil {
 		return err
 	}
@@ -79,6 +91,32 @@ func (g *generateCmd) Run(a *app) error {
 	a.printf("\n")
 	_, err = fmt.Fprintf(a.err, "%d tokens, %.0f tok/s, with %v\n", n, float64(n)/took, o)
 	return err
+}
+
+// media decodes the files that come with the text.
+func (g *generateCmd) media(l *inference.Language) (inference.Seen, error) {
+	files := map[string][]inference.MediaFile{}
+	for _, x := range []struct {
+		kind  string
+		paths []string
+	}{{"image", []string{g.Image}}, {"audio", []string{g.Audio}}, {"video", g.Video}} {
+		for _, path := range x.paths {
+			if path == "" {
+				continue
+			}
+			f, err := regular.Open(path)
+			if err != nil {
+				return nil, usage("--%s: %v", x.kind, err)
+			}
+			defer func() { _ = f.Close() }() // read only: nothing to lose
+			files[x.kind] = append(files[x.kind], inference.MediaFile{Name: path, ReadSeeker: f})
+		}
+	}
+	seen, err := l.Decode(files)
+	if err != nil {
+		return nil, usage("--%v", err)
+	}
+	return seen, nil
 }
 
 // generated is a text as JSON; it begins with the prompt.

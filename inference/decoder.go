@@ -21,6 +21,8 @@ type decoder interface {
 	// known is how many tokens a row has, and forget makes it none.
 	known(row int) int
 	forget(row int)
+	// show gives a row what comes with its text, until it is given something else.
+	show(row int, s Seen)
 	hold() (release func())
 	Close() error
 }
@@ -168,6 +170,7 @@ func (g *group) buildPrefill(b *graph.Builder, l *Language, positions, t int, sc
 
 func (d *cached) known(row int) int { return d.counts[row] }
 func (d *cached) forget(row int)    { d.counts[row] = 0 }
+func (d *cached) show(int, Seen)    {} // a model on a cache reads text only
 func (d *cached) hold() func()      { return d.x.Hold() }
 func (d *cached) Close() error      { return d.x.Close() }
 
@@ -268,10 +271,11 @@ func (d *cached) run(g *group, f *decode, list []fed) ([]float32, error) {
 	return d.x.OutputF32(f.name, outputLogits)
 }
 
-// newDecoder plans a decoder and loads it, once ready agrees with its program.
-func newDecoder(l *Language, rows, context int, scores bool, on engine.Backend, ready func(p *engine.Program) error) (decoder, error) {
+// newDecoder plans a decoder and loads it, once ready agrees with its program. One
+// without a cache has the given variants of the model.
+func newDecoder(l *Language, rows, context int, scores bool, variants []variant, on engine.Backend, ready func(p *engine.Program) error) (decoder, error) {
 	if l.Cached == nil {
-		return newUncached(l, rows, context, on, ready)
+		return newUncached(l, rows, context, variants, on, ready)
 	}
 	d, funcs, err := newCached(l, rows, context, scores)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/graph"
@@ -50,6 +51,7 @@ func (e *DoesNotFit) Error() string {
 // TextRequest asks for a text.
 type TextRequest struct {
 	Prompt []int32 // at least one token
+	Seen   Seen    // what comes with it, by [Language.Decode]
 	Tokens int     // most to write
 	Sampling
 	// Stop ends the text before the first of these strings.
@@ -102,7 +104,12 @@ type Engine struct {
 	stopping bool
 
 	counts struct{ texts, tokens, steps int64 } // under mu
+	// media is the memory of what came with the texts that are not finished.
+	media atomic.Int64
 }
+
+// mostMedia bounds the memory of what comes with texts, all requests together.
+const mostMedia = 256 << 20
 
 // mostRows is how many rows an engine has unless it is asked for more.
 const mostRows = 8
@@ -124,7 +131,7 @@ func NewEngine(l *Language, opt EngineOptions, on engine.Backend) (*Engine, erro
 	}
 	for ; ; rows /= 2 {
 		var err error
-		if e.d, err = newDecoder(l, rows, opt.Context, true, on, func(p *engine.Program) error { return e.plan(p, rows, on) }); err == nil {
+		if e.d, err = newDecoder(l, rows, opt.Context, true, l.variants(true, true), on, func(p *engine.Program) error { return e.plan(p, rows, on) }); err == nil {
 			break
 		}
 		var large *DoesNotFit
@@ -187,13 +194,19 @@ func (e *Engine) Write(ctx context.Context, texts []TextRequest) (<-chan TextEve
 	room := 0
 	for i := range texts {
 		r := &texts[i]
-		if n := len(r.Prompt); n == 0 || n+r.Tokens > e.opt.Context {
+		if r.Seen != nil && e.Language.Media == nil {
+			return nil, fmt.Errorf("text %d: the model reads text only", i+1)
+		}
+		if n := e.Language.Length(r.Prompt, r.Seen); n == 0 || n+r.Tokens > e.opt.Context {
 			return nil, fmt.Errorf("text %d: a prompt of %d tokens with %d to generate, want at least 1 and at most %d together", i+1, n, r.Tokens, e.opt.Context)
 		}
 		room += r.Tokens + 3
 	}
 	// There is room for every event that can come, so the engine never waits.
-	c := &call{ctx: ctx, events: make(chan TextEvent, room), open: len(texts)}
+	c := &call{ctx: ctx, events: make(chan TextEvent, room), open: len(texts), held: &e.media}
+	if len(texts) > 0 {
+		c.media = texts[0].Seen.bytes() // the texts of a request share it
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	switch {
@@ -201,7 +214,10 @@ func (e *Engine) Write(ctx context.Context, texts []TextRequest) (<-chan TextEve
 		return nil, ErrStopping
 	case len(e.waiting)+len(texts) > e.opt.Waiting+e.free():
 		return nil, ErrBusy
+	case c.media > 0 && e.media.Load() > 0 && e.media.Load()+c.media > mostMedia:
+		return nil, ErrBusy
 	}
+	e.media.Add(c.media)
 	for i := range texts {
 		e.waiting = append(e.waiting, newWriting(e.Language, c, i, texts[i]))
 	}
@@ -264,6 +280,7 @@ func (e *Engine) admit() {
 	for row := range e.rows {
 		if e.rows[row] == nil && len(e.waiting) > 0 {
 			e.d.forget(row)
+			e.d.show(row, e.waiting[0].Seen)
 			e.rows[row] = e.waiting[0]
 			e.waiting = e.waiting[1:]
 		}

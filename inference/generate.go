@@ -12,17 +12,24 @@ import (
 // Generator continues one text at a time, however long, with the keys and values of
 // earlier positions kept. It is for one goroutine.
 type Generator struct {
-	l *Language
-	d decoder
+	l    *Language
+	d    decoder
+	seen Seen
 }
 
 // NewGenerator makes a language model ready to write on a device. Close it.
 func NewGenerator(l *Language, on engine.Backend) (*Generator, error) {
-	d, err := newDecoder(l, 1, l.Positions(), false, on, nil)
+	return NewMediaGenerator(l, nil, on)
+}
+
+// NewMediaGenerator is NewGenerator for texts that come with what [Language.Decode] gave.
+func NewMediaGenerator(l *Language, seen Seen, on engine.Backend) (*Generator, error) {
+	d, err := newDecoder(l, 1, l.Positions(), false, l.variants(seen == nil, seen != nil), on, nil)
 	if err != nil {
 		return nil, err
 	}
-	return &Generator{l, d}, nil
+	d.show(0, seen)
+	return &Generator{l, d, seen}, nil
 }
 
 // Close frees the model.
@@ -49,6 +56,7 @@ func (g *Generator) Generate(ctx context.Context, prompt string, tokens int, how
 	if err != nil {
 		return 0, err
 	}
+	ids = append(g.l.opening(ids, g.seen), ids...)
 	if _, err := io.WriteString(w, prompt); err != nil {
 		return 0, err
 	}

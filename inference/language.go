@@ -22,6 +22,8 @@ type Language struct {
 	// Fill, when set, fills in weights that are not trained and that Weights
 	// therefore lacks, before the others.
 	Fill func(x *engine.Executable) error
+	// Media, when set, may come with the text of an Uncached model.
+	Media *Media
 }
 
 // Cached is a graph that computes new tokens on a cache of the earlier ones.

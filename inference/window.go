@@ -19,17 +19,20 @@ type uncached struct {
 	x       *engine.Executable
 	windows []int // ascending
 	texts   [][]int32
+	seen    []Seen // what comes with the text of each row
 }
 
-func newUncached(l *Language, rows, context int, on engine.Backend, ready func(p *engine.Program) error) (*uncached, error) {
-	d := &uncached{texts: make([][]int32, rows)}
+func newUncached(l *Language, rows, context int, variants []variant, on engine.Backend, ready func(p *engine.Program) error) (*uncached, error) {
+	d := &uncached{texts: make([][]int32, rows), seen: make([]Seen, rows)}
 	var funcs []*graph.Func
 	err := graph.Catch(func() {
 		for n := min(shortestWindow, context); ; n = min(2*n, context) {
-			b := graph.NewBuilder(window(n))
-			ids := b.Input("ids."+window(n), graph.T(graph.I32, 1, n))
-			b.Output(outputLogits, b.Cast(l.Uncached.Logits(b, ids, vector(b, "last", 1)), graph.F32))
-			funcs = append(funcs, b.F)
+			for _, v := range variants {
+				b := graph.NewBuilder(window(v.name, n))
+				ids := b.Input(windowIDs(n), graph.T(graph.I32, 1, n))
+				b.Output(outputLogits, b.Cast(v.logits(b, ids, vector(b, "last", 1)), graph.F32))
+				funcs = append(funcs, b.F)
+			}
 			d.windows = append(d.windows, n)
 			if n == context {
 				return
@@ -45,13 +48,15 @@ func newUncached(l *Language, rows, context int, on engine.Backend, ready func(p
 	return d, nil
 }
 
-// window is the name of the function for a length.
-func window(n int) string { return fmt.Sprintf("window%d", n) }
+// window is the name of a variant's function for a length, and windowIDs that of its tokens.
+func window(variant string, n int) string { return fmt.Sprint(variant, n) }
+func windowIDs(n int) string              { return fmt.Sprint("ids.window", n) }
 
-func (d *uncached) known(row int) int { return len(d.texts[row]) }
-func (d *uncached) forget(row int)    { d.texts[row] = d.texts[row][:0] }
-func (d *uncached) hold() func()      { return d.x.Hold() }
-func (d *uncached) Close() error      { return d.x.Close() }
+func (d *uncached) known(row int) int    { return len(d.texts[row]) }
+func (d *uncached) forget(row int)       { d.texts[row] = d.texts[row][:0] }
+func (d *uncached) show(row int, s Seen) { d.seen[row] = s }
+func (d *uncached) hold() func()         { return d.x.Hold() }
+func (d *uncached) Close() error         { return d.x.Close() }
 
 // prefill takes up all but the last token for nothing, unless each is to be scored.
 func (d *uncached) prefill(row int, ids []int32, score func(i int, logits []float32)) (int, error) {
@@ -67,8 +72,16 @@ func (d *uncached) step(list []fed, each func(i int, logits []float32) error) er
 		d.texts[f.row] = append(d.texts[f.row], f.id)
 		text := d.texts[f.row]
 		w, _ := slices.BinarySearch(d.windows, len(text))
-		fn := window(d.windows[w])
-		in, _ := d.x.Input(0, "ids."+fn)
+		n := d.windows[w]
+		fn := window(textVariant, n)
+		if seen := d.seen[f.row]; seen != nil {
+			fn = window(mediaVariant, n)
+			for name, x := range seen {
+				in, _ := d.x.Input(0, name)
+				copy(in.F32(), x)
+			}
+		}
+		in, _ := d.x.Input(0, windowIDs(n))
 		clear(in.I32()[copy(in.I32(), text):])
 		last, _ := d.x.Input(0, "last")
 		last.I32()[0] = int32(len(text) - 1)

@@ -3,6 +3,7 @@ package inference
 import (
 	"context"
 	"strings"
+	"sync/atomic"
 
 	"github.com/snug-ml/snug/data/token"
 )
@@ -12,6 +13,8 @@ type call struct {
 	ctx    context.Context
 	events chan TextEvent
 	open   int // texts that are not finished
+	media  int64
+	held   *atomic.Int64 // media is counted there until the last text is finished
 }
 
 // writing is a text that waits or is written.
@@ -37,6 +40,9 @@ func newWriting(l *Language, c *call, number int, r TextRequest) *writing {
 	w.text, w.draw = l.Tokenizer.Stream(true), newSampler(r.Sampling)
 	if r.ScorePrompt {
 		w.prompt, w.scored = l.Pieces(r.Prompt), 1
+	}
+	if first := l.opening(r.Prompt, r.Seen); first != nil {
+		w.pending, w.scored = append(first, r.Prompt...), 0
 	}
 	return w
 }
@@ -117,6 +123,7 @@ func (w *writing) end(e *TextEvent) {
 	e.Text, e.Written = w.number, w.written
 	w.call.events <- *e
 	if w.call.open--; w.call.open == 0 {
+		w.call.held.Add(-w.call.media)
 		close(w.call.events)
 	}
 }

@@ -84,6 +84,11 @@ func (s *Setup) Evaluate(ctx context.Context, of *checkpoint.Chosen, reports str
 // instead. That is prepared in the folder other and read with the tokenizer of the
 // checkpoint: to the model, tokens of another one mean nothing.
 func (s *Setup) heldOut(ctx context.Context, of *checkpoint.Chosen, run *rundir.Dir, other string) (*system.Run, error) {
+	own := *s.Config
+	if own.Data.Tokenizer.Path == "" && token.InFolder(of.Path) {
+		// Every checkpoint carries its tokenizer. A model folder that it came from may be gone.
+		own.Data.Tokenizer.Path = of.Path
+	}
 	var flags []string
 	for _, v := range s.Config.Values() {
 		if v.Origin.Kind == config.Flag && (change{Value: v}).settled() {
@@ -104,14 +109,10 @@ func (s *Setup) heldOut(ctx context.Context, of *checkpoint.Chosen, run *rundir.
 		}
 		return d, err
 	}
-	own := *s.Config
 	for _, key := range flags {
 		if strings.HasPrefix(key, "data.tokenizer.") {
 			return nil, usage("--%s: a checkpoint is evaluated with its own tokenizer; omit the flag", key)
 		}
-	}
-	if own.Data.Tokenizer.Path == "" && token.InFolder(of.Path) {
-		own.Data.Tokenizer.Path = of.Path
 	}
 	if own.Data.CacheDir == "" {
 		own.Data.CacheDir = filepath.Join(other, "data")

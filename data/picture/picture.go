@@ -10,7 +10,6 @@ import (
 	_ "image/jpeg" // a format of pictures
 	_ "image/png"  // a format of pictures
 	"io"
-	"os"
 
 	"github.com/snug-ml/snug/internal/regular"
 )
@@ -30,20 +29,20 @@ func ReadHeader(path string, limit int64) (Header, error) {
 		return Header{}, err
 	}
 	defer func() { _ = f.Close() }() // read only: nothing to lose
-	return readHeader(f, limit)
+	return readHeader(f, path, limit)
 }
 
-func readHeader(f *os.File, limit int64) (Header, error) {
+func readHeader(f io.Reader, name string, limit int64) (Header, error) {
 	c, _, err := image.DecodeConfig(f)
 	if err != nil {
-		return Header{}, fmt.Errorf("%s: %w; want a PNG or a JPEG", f.Name(), err)
+		return Header{}, fmt.Errorf("%s: %w; want a PNG or a JPEG", name, err)
 	}
 	if c.Width < 1 || c.Height < 1 {
-		return Header{}, fmt.Errorf("%s: a picture of %d x %d pixels", f.Name(), c.Width, c.Height)
+		return Header{}, fmt.Errorf("%s: a picture of %d x %d pixels", name, c.Width, c.Height)
 	}
 	size, deep := pixelBytes(c.ColorModel)
 	if bytes := int64(c.Width) * int64(c.Height); bytes > limit/size {
-		return Header{}, fmt.Errorf("%s: a picture of %d x %d pixels takes %d bytes, more than the %d allowed; raise data.max_record", f.Name(), c.Width, c.Height, bytes*size, limit)
+		return Header{}, fmt.Errorf("%s: a picture of %d x %d pixels takes %d bytes, more than the %d allowed; raise data.max_record", name, c.Width, c.Height, bytes*size, limit)
 	}
 	return Header{c.Width, c.Height, deep}, nil
 }
@@ -74,7 +73,12 @@ func Decode(path string, limit int64, want func(Header) error) (image.Image, err
 		return nil, err
 	}
 	defer func() { _ = f.Close() }() // read only: nothing to lose
-	h, err := readHeader(f, limit)
+	return DecodeFrom(f, path, limit, want)
+}
+
+// DecodeFrom is Decode for an open file with a name for messages.
+func DecodeFrom(f io.ReadSeeker, path string, limit int64, want func(Header) error) (image.Image, error) {
+	h, err := readHeader(f, path, limit)
 	if err != nil {
 		return nil, err
 	}

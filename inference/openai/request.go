@@ -121,7 +121,7 @@ func (s *Service) parse(raw []byte) (*request, error) {
 	if seed != nil {
 		q.text.Seed = uint64(*seed)
 	}
-	for _, read := range []func(fields, *request) error{s.prompts, stops, streamOptions} {
+	for _, read := range []func(fields, *request) error{s.prompts, stops, streamOptions, s.media} {
 		if err := read(f, q); err != nil {
 			return nil, err
 		}
@@ -263,7 +263,7 @@ func (s *Service) check(q *request) error {
 	t.ScorePrompt = q.echo && t.Logprobs != nil
 	context := s.engine.Plan.Context
 	for _, p := range q.prompts {
-		if n := len(p.ids); n > context-min(t.Tokens, math.MaxInt32) {
+		if n := s.engine.Language.Length(p.ids, t.Seen); n > context-min(t.Tokens, math.MaxInt32) {
 			return &serve.Problem{
 				Status: http.StatusBadRequest, Param: "prompt", Code: "context_length_exceeded",
 				Message: fmt.Sprintf("this model's maximum context length is %d tokens, however you requested %d tokens (%d in your prompt; %d for the completion): reduce one of them", context, n+t.Tokens, n, t.Tokens),

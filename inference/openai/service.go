@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/snug-ml/snug/inference"
@@ -27,11 +28,13 @@ type Service struct {
 	name    string
 	opt     serve.Options
 	created int64
+	// decoding is held while files are decoded: one request at a time has their pixels.
+	decoding sync.Mutex
 }
 
 // New serves an engine, which it takes over, as the model of a name.
 func New(e *inference.Engine, name string, opt serve.Options) *Service {
-	return &Service{e, name, opt, time.Now().Unix()}
+	return &Service{engine: e, name: name, opt: opt, created: time.Now().Unix()}
 }
 
 const modelsPath = "/v1/models"

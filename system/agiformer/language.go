@@ -111,13 +111,19 @@ func (l *Language) base() string {
 
 // load fills in what comes from folders.
 func (m Net) load(r *engine.Executable) error {
-	if m.Language != nil && m.Language.Model != nil {
+	if m.Language != nil && m.Language.Model != nil && hasScope(r, "language") {
 		if err := loadFolder(r, m.Language.Folder, "language", m.Language.base()); err != nil {
 			return err
 		}
 	}
-	if s := m.Senses; s != nil && s.Folder != "" && (s.Sees(modImage) || s.Sees(modVideo)) {
+	if s := m.Senses; s != nil && s.Folder != "" && (s.Sees(modImage) || s.Sees(modVideo)) && hasScope(r, "senses.encoder") {
 		return loadFolder(r, s.Folder, "senses.encoder", "vision_model")
 	}
 	return nil
+}
+
+// hasScope reports whether the program has weights below a scope: one that writes texts
+// alone has none of the senses'.
+func hasScope(r *engine.Executable, scope string) bool {
+	return slices.ContainsFunc(r.Program().States, func(s *graph.State) bool { return strings.HasPrefix(s.Name, scope+".") })
 }

@@ -25,7 +25,17 @@ var (
 // dst [size, size, 3]: the shorter side is scaled to size, the middle cut out,
 // and colours normalised.
 func readPicture(dst []float32, path string, size int, most int64) error {
-	src, err := picture.Decode(path, most, func(picture.Header) error { return nil }) // any size is scaled
+	f, err := regular.Open(path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }() // read only: nothing to lose
+	return decodePicture(dst, f, path, size, most)
+}
+
+// decodePicture is readPicture for an open file.
+func decodePicture(dst []float32, f io.ReadSeeker, path string, size int, most int64) error {
+	src, err := picture.DecodeFrom(f, path, most, func(picture.Header) error { return nil }) // any size is scaled
 	if err != nil {
 		return err
 	}
@@ -52,6 +62,11 @@ func readWAV(dst []float32, path string) error {
 		return err
 	}
 	defer func() { _ = f.Close() }() // read only: nothing to lose
+	return decodeWAV(dst, f, path)
+}
+
+// decodeWAV is readWAV for an open file.
+func decodeWAV(dst []float32, f io.Reader, path string) error {
 	bad := func(format string, args ...any) error {
 		return fmt.Errorf("%s: %s; want a WAV file of 16-bit PCM", path, fmt.Sprintf(format, args...))
 	}

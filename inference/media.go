@@ -1,0 +1,128 @@
+package inference
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/snug-ml/snug/data/token"
+	"github.com/snug-ml/snug/engine/graph"
+)
+
+// Media is what may come with a text of a multimodal model.
+type Media struct {
+	// Files is how many files each kind of media has. A text comes with all kinds or
+	// with none: what the model was trained on.
+	Files map[string]int
+	// Decode turns the files of a kind into the input of that name, as in training.
+	Decode func(kind string, files []MediaFile) ([]float32, error)
+	// Logits are those of Uncached for a text with media, whose inputs it declares.
+	Logits func(b *graph.Builder, ids, last *graph.Value) *graph.Value
+}
+
+// MediaFile is a file with a name for messages.
+type MediaFile struct {
+	Name string
+	io.ReadSeeker
+}
+
+// Seen is what comes with a text: the inputs of a program by name.
+type Seen map[string][]float32
+
+// bytes is the memory that s takes.
+func (s Seen) bytes() (n int64) {
+	for _, x := range s {
+		n += 4 * int64(len(x))
+	}
+	return n
+}
+
+// MediaError is a refusal of what was sent with a text.
+type MediaError struct {
+	Kind string
+	Err  error
+}
+
+func (e *MediaError) Error() string { return e.Kind + ": " + e.Err.Error() }
+
+// Unwrap gives the reason.
+func (e *MediaError) Unwrap() error { return e.Err }
+
+// Decode decodes what comes with a text; of nothing, it gives nil. The error is a
+// *[MediaError].
+func (l *Language) Decode(files map[string][]MediaFile) (Seen, error) {
+	if len(files) == 0 {
+		return nil, nil
+	}
+	kinds := slices.Sorted(maps.Keys(files))
+	refuse := func(kind, format string, args ...any) (Seen, error) {
+		return nil, &MediaError{kind, fmt.Errorf(format, args...)}
+	}
+	if l.Media == nil {
+		return refuse(kinds[0], "the model reads text only: train one with model.use_multimodal (agiformer), or leave it away")
+	}
+	reads := slices.Sorted(maps.Keys(l.Media.Files))
+	for _, kind := range kinds {
+		if l.Media.Files[kind] == 0 {
+			return refuse(kind, "the model was trained without it (model.modalities): leave it away; it reads %s", strings.Join(reads, ", "))
+		}
+	}
+	seen := Seen{}
+	for _, kind := range reads {
+		want := l.Media.Files[kind]
+		switch got := len(files[kind]); {
+		case got == 0:
+			return refuse(kind, "the model was trained with %s together: name this too, or none of them", strings.Join(reads, ", "))
+		case got != want:
+			return refuse(kind, "%d files, the model reads %d", got, want)
+		}
+		var err error
+		if seen[kind], err = l.Media.Decode(kind, files[kind]); err != nil {
+			return nil, &MediaError{kind, err}
+		}
+	}
+	return seen, nil
+}
+
+// opening is the token before a prompt that comes with media: texts with media are whole
+// documents, which begin after the end of another.
+func (l *Language) opening(prompt []int32, s Seen) []int32 {
+	eos, ok := l.Tokenizer.Special(token.EOS)
+	if !ok || s == nil || prompt[0] == eos {
+		return nil
+	}
+	return []int32{eos}
+}
+
+// Length is how many tokens a prompt has for the model.
+func (l *Language) Length(prompt []int32, s Seen) int {
+	if len(prompt) == 0 {
+		return 0
+	}
+	return len(l.opening(prompt, s)) + len(prompt)
+}
+
+// variant is the model for texts alone, or for texts with media.
+type variant struct {
+	name   string // begins those of its functions
+	logits func(b *graph.Builder, ids, last *graph.Value) *graph.Value
+}
+
+// The names of the variants.
+const (
+	textVariant  = "window"
+	mediaVariant = "media"
+)
+
+// variants are those of a model without a cache that are wanted.
+func (l *Language) variants(text, media bool) (out []variant) {
+	if l.Uncached != nil && text {
+		out = append(out, variant{textVariant, l.Uncached.Logits})
+	}
+	if media && l.Media != nil {
+		out = append(out, variant{mediaVariant, l.Media.Logits})
+	}
+	return out
+}

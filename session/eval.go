@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/snug-ml/snug/config"
@@ -57,6 +59,9 @@ func (s *Setup) Evaluate(ctx context.Context, of *checkpoint.Chosen, reports str
 	if err != nil {
 		return nil, err
 	}
+	if !slices.ContainsFunc(p.States, func(x *graph.State) bool { return x.Role == graph.Frozen }) {
+		d.Load = nil // the checkpoint has every weight: what it started from is not read
+	}
 	x, err := s.Load(p, d)
 	if err != nil {
 		return nil, err
@@ -84,11 +89,6 @@ func (s *Setup) Evaluate(ctx context.Context, of *checkpoint.Chosen, reports str
 // instead. That is prepared in the folder other and read with the tokenizer of the
 // checkpoint: to the model, tokens of another one mean nothing.
 func (s *Setup) heldOut(ctx context.Context, of *checkpoint.Chosen, run *rundir.Dir, other string) (*system.Run, error) {
-	own := *s.Config
-	if own.Data.Tokenizer.Path == "" && token.InFolder(of.Path) {
-		// Every checkpoint carries its tokenizer. A model folder that it came from may be gone.
-		own.Data.Tokenizer.Path = of.Path
-	}
 	var flags []string
 	for _, v := range s.Config.Values() {
 		if v.Origin.Kind == config.Flag && (change{Value: v}).settled() {
@@ -103,21 +103,45 @@ func (s *Setup) heldOut(ctx context.Context, of *checkpoint.Chosen, run *rundir.
 		if err := c.Close(); err != nil {
 			return nil, err
 		}
-		d, err := s.Data(ctx, system.Env{Dir: run, Cache: s.Cache(run.Path()), Position: position(c), Log: silent})
+		d, err := s.System.Open(ctx, s.withTokenizer(of.Path), s.Model, system.Env{Dir: run, Cache: s.Cache(run.Path()), Position: position(c), Log: silent})
 		if err != nil {
 			err = fmt.Errorf("cannot evaluate %s on the data of its run (--data.source names other data): %w", of.Path, err)
 		}
 		return d, err
 	}
+	own := *s.Config
 	for _, key := range flags {
 		if strings.HasPrefix(key, "data.tokenizer.") {
 			return nil, usage("--%s: a checkpoint is evaluated with its own tokenizer; omit the flag", key)
 		}
 	}
+	if own.Data.Tokenizer.Path == "" && token.InFolder(of.Path) {
+		own.Data.Tokenizer.Path = of.Path
+	}
 	if own.Data.CacheDir == "" {
 		own.Data.CacheDir = filepath.Join(other, "data")
 	}
 	return s.System.Open(ctx, &own, s.Model, system.Env{Dir: run, Cache: own.Data.CacheDir, Log: silent})
+}
+
+// withTokenizer is the configuration with the tokenizer that the checkpoint at path
+// carries, where the one that it names is gone; a model needs no more of the folder that
+// it was made from.
+func (s *Setup) withTokenizer(path string) *config.Config {
+	if !token.InFolder(path) {
+		return s.Config
+	}
+	for _, v := range s.Config.Values() {
+		if v.Text == "" || v.Key != "data.tokenizer.path" && v.Key != "model.folder" || strings.Contains(v.Text, "://") {
+			continue
+		}
+		if _, err := os.Stat(v.Text); errors.Is(err, fs.ErrNotExist) {
+			own := *s.Config
+			own.Data.Tokenizer.Path = path
+			return &own
+		}
+	}
+	return s.Config
 }
 
 // compileEvaluation makes the program that evaluates as the training program

@@ -111,5 +111,9 @@ func (d *doctorCmd) Run(a *app) error {
 	if matmuls != "" {
 		rows = append(rows, []string{"  matmuls", matmuls})
 	}
-	return a.table(append(rows, []string{"  threads", fmt.Sprintf("%d", c.Threads)}, []string{"  precision", fmt.Sprintf("%s: %s", precision, why)}))
+	rows = append(rows, []string{"  threads", fmt.Sprintf("%d", c.Threads)}, []string{"  precision", fmt.Sprintf("%s: %s", precision, why)})
+	for _, x := range advice {
+		rows = append(rows, []string{"  advice", x.Because + ": " + x.Do})
+	}
+	return a.table(rows)
 }

@@ -55,6 +55,9 @@ func Train(ctx context.Context, o Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := s.missing(); err != nil {
+		return nil, err
+	}
 	dir := t.dir(s.Config)
 	if s.System.Phases != nil {
 		if phases := s.System.Phases(s.Config, dir); len(phases) > 0 {
@@ -98,16 +101,25 @@ func (t *training) warnf(format string, args ...any) {
 // one trains one run in dir, that of a phase unless its name is empty, and calls
 // began once nothing can be refused any more.
 func (t *training) one(s *Setup, dir, phase string, began func() error) (*Summary, error) {
-	if missing := s.System.Missing; missing != nil {
-		if err := missing(s.Config); err != nil {
-			return nil, UsageError{err}
-		}
+	if err := s.missing(); err != nil {
+		return nil, err
 	}
 	r := &run{training: t, Setup: s, dir: dir, phase: phase, started: time.Now(), began: began}
 	t.keep(r.note)
 	defer t.keep(nil)
 	err := r.train()
 	return r.summary, err
+}
+
+// missing names the setting that training wants and planning does not.
+func (s *Setup) missing() error {
+	if s.System.Missing == nil {
+		return nil
+	}
+	if err := s.System.Missing(s.Config); err != nil {
+		return UsageError{err}
+	}
+	return nil
 }
 
 // dir is the run directory.

@@ -159,10 +159,30 @@ var System = system.System{
 	Describe:     describe,
 	Phases:       phases,
 	PhaseFolders: phaseFolders,
+	Missing:      missing,
 	Predictor:    newPredictor,
 	Export:       export,
 	ExportMerged: exportMerged,
 	Open:         open,
+}
+
+// missing names the files of a preset that are not here, those of the phases that are wanted.
+func missing(c *config.Config) error {
+	m, p := config.Of[Model](c), config.Of[Phases](c)
+	if m.Folder == "" && (p.Run == "all" || p.Run == "0") {
+		if err := system.MissingFiles(c, "data.source", c.Data.Source); err != nil {
+			return fmt.Errorf("%w (or a trained encoder with --model.folder)", err)
+		}
+	}
+	for _, name := range m.Tasks {
+		if p.Run == "0" {
+			break
+		}
+		if err := system.MissingFiles(c, "tasks."+name+".train", taskOf(c, name).Train); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // shortestText is a text of one token between its two markers.

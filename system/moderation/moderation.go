@@ -97,6 +97,7 @@ var System = system.System{
 		Check:   check,
 	},
 	Describe: describe,
+	Missing:  func(c *config.Config) error { return system.MissingFiles(c, "data.source", c.Data.Source) },
 	Predictor: func(c *config.Config, checkpoint string, on engine.Backend) (inference.Predictor, error) {
 		k, err := LoadClassifier(c, checkpoint, on)
 		if err != nil {

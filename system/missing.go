@@ -1,0 +1,30 @@
+package system
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/snug-ml/snug/config"
+)
+
+// MissingFiles refuses the files that a preset names under a key where they are not there: they are the user's own.
+// What else is wrong with files is said when they are read.
+func MissingFiles(c *config.Config, key string, patterns []string) error {
+	if o, _ := c.Origin(key); o.Kind != config.Preset {
+		return nil
+	}
+	for _, p := range patterns {
+		at := p
+		for strings.ContainsAny(at, "*?[") {
+			at = filepath.Dir(at)
+		}
+		if _, err := os.Stat(at); errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("%s: the preset reads %s, and there is no such file here: name yours with --%s", key, p, key)
+		}
+	}
+	return nil
+}

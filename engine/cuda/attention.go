@@ -96,7 +96,8 @@ func (a *attentionCall) describe(p *params) *params {
 	}
 	keep := float64(float32(1 - op.Drop))
 	p.align(8)
-	p.u32(op.Heads, op.Heads/op.Groups(), a.tq, a.tk, a.k, row, keyRow, head, slices.Index(attentionFormats, a.d), causal, int(uint32(op.Seed)), int(op.Seed>>32), int(op.Stream))
+	group := op.Heads / op.Groups()
+	p.u32(op.Heads, group, ceil(1<<31, group), a.tq, a.tk, a.k, row, keyRow, head, slices.Index(attentionFormats, a.d), causal, int(uint32(op.Seed)), int(op.Seed>>32), int(op.Stream))
 	p.u32(int(math.Ceil(keep*(1<<24)))).f32(op.Scale, 1/(1-op.Drop))
 	for _, at := range []*address{a.lens, a.segs, a.run} {
 		if at == nil {

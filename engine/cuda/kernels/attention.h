@@ -8,9 +8,10 @@ enum { F32, F16, BF16 }; // formats
 // An attention of batch*heads heads of queries, of which `group` next to each other share
 // a head of keys and values. Element c of position t of head h in row b of q, or of its
 // gradient, is row*(b*T+t) + head*h + c from where that begins; of k or v likewise with
-// key_row, and of o and its gradient with rows of heads*size.
+// key_row, and of o and its gradient with rows of heads*size. `inverse` is 2^31/group
+// rounded up: a division takes registers that these kernels do not have.
 struct Attention {
-  u32 heads, group, tq, tk, size, row, key_row, head;
+  u32 heads, group, inverse, tq, tk, size, row, key_row, head;
   u32 format, causal, seed0, seed1, stream;
   u32 kept;    // a weight stays if the upper 24 bits of its random word are below
   float scale; // of the scores
@@ -19,25 +20,26 @@ struct Attention {
   const u32 *run;
 };
 
-// One head of it.
+// One head of it: number `index` of all, in row b of the batch.
 struct Head {
-  u32 b, h, index;
+  u32 b, index;
   u32 keys;  // all queries see none from here on
   u32 shift; // a causal query i sees the first i + 1 + shift keys
-  MEMBER Head(const Attention &a, u32 index) : b(index / a.heads), h(index % a.heads), index(index), keys(a.tk), shift(0) {
+  MEMBER Head(const Attention &a, u32 index) : b(index / a.heads), index(index), keys(a.tk), shift(0) {
     i32 n = (i32)a.tk;
     if (a.lens) asm("ld.global.nc.s32 %0, [%1];" : "=r"(n) : "l"(a.lens + b)); // in asm, or clang puts tk into memory to choose between addresses
     keys = min_(a.tk, n > 0 ? (u32)n : 0);
     shift = n > (i32)a.tq ? (u32)n - a.tq : 0;
   }
-  MEMBER void next() { h++, index++; } // in the same row of the batch
+  MEMBER void next() { index++; }                                          // in the same row of the batch
+  MEMBER u32 in_row(const Attention &a) const { return index - b * a.heads; } // computed where needed: a register less
   // How many keys query i sees, but for segments.
   MEMBER u32 visible(const Attention &a, u32 i) const { return a.causal ? min_(keys, i + 1 + shift) : keys; }
   // The first query that sees key j.
   MEMBER u32 first(const Attention &a, u32 j) const { return a.causal && j > shift ? j - shift : 0; }
-  MEMBER u64 queries(const Attention &a) const { return (u64)b * a.tq * a.row + (u64)h * a.head; }
-  MEMBER u64 others(const Attention &a) const { return (u64)b * a.tk * a.key_row + (u64)(h / a.group) * a.head; } // keys and values
-  MEMBER u64 output(const Attention &a) const { return ((u64)b * a.tq * a.heads + h) * a.size; }
+  MEMBER u64 queries(const Attention &a) const { return (u64)b * a.tq * a.row + (u64)in_row(a) * a.head; }
+  MEMBER u64 others(const Attention &a) const { return (u64)b * a.tk * a.key_row + (in_row(a) * (u64)a.inverse >> 31) * a.head; } // keys and values
+  MEMBER u64 output(const Attention &a) const { return ((u64)b * a.tq * a.heads + in_row(a)) * a.size; }
 };
 
 // Which of the 32 keys from j on query i sees.

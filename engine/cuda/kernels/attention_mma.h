@@ -335,17 +335,15 @@ template <class T, int D> DEV void grad_keys(const T *q, const T *k, const T *v,
   const Tile<D> whole(shared_address(stay ? own : memory)); // of 64 vectors
   static_assert(stay || sizeof(memory) >= 2 * TILE * D);
   Head h(a, head_of_block(a.tk) * a.group);
-  const u64 at = h.others(a);
-  const u32 k0 = tile_of_block(a.tk), kw = k0 + warp() * 16, width = a.heads * a.size;
-  Vectors<T> vq{q + h.queries(a), a.row, a.size, a.tq}, vg{dy + h.output(a), width, a.size, a.tq};
+  const u32 k0 = tile_of_block(a.tk), kw = k0 + warp() * 16;
   const float scale = a.scale * LOG2E;
 
   u32 kf[D / 16][4], vf[stay ? 1 : D / 16][4];
-  fetch<TILE>(whole, Vectors<T>{k + at, a.key_row, a.size, h.keys}, k0);
+  fetch<TILE>(whole, Vectors<T>{k + h.others(a), a.key_row, a.size, h.keys}, k0);
   arrived();
   UNROLL for (u32 i = 0; i < D / 16; i++) whole.rows(kf[i], warp() * 16, i);
   SYNC();
-  fetch<TILE>(whole, Vectors<T>{v + at, a.key_row, a.size, h.keys}, k0);
+  fetch<TILE>(whole, Vectors<T>{v + h.others(a), a.key_row, a.size, h.keys}, k0);
   arrived();
   if (!stay) {
     UNROLL for (u32 i = 0; i < D / 16; i++) whole.rows(vf[i], warp() * 16, i);
@@ -357,8 +355,8 @@ template <class T, int D> DEV void grad_keys(const T *q, const T *k, const T *v,
   clear(rv);
   auto tile = [&](u32 which, u32 stage) { return Tile<D>(shared_address(memory) + (2 * stage + which) * (QUERIES * D * 2)); };
   auto get = [&](u32 q0, u32 stage) {
-    fetch<QUERIES>(tile(0, stage), vq, q0);
-    fetch<QUERIES>(tile(1, stage), vg, q0);
+    fetch<QUERIES>(tile(0, stage), Vectors<T>{q + h.queries(a), a.row, a.size, a.tq}, q0);
+    fetch<QUERIES>(tile(1, stage), Vectors<T>{dy + h.output(a), a.heads * a.size, a.size, a.tq}, q0);
     if ((u32)TID < QUERIES) {
       const u64 at = (u64)h.index * a.tq + q0 + TID;
       const bool in = q0 + TID < a.tq;
@@ -366,73 +364,72 @@ template <class T, int D> DEV void grad_keys(const T *q, const T *k, const T *v,
       commons[stage][TID] = in ? delta[at] : 0.0f;
     }
   };
-  const u32 end = k0 < h.keys ? a.tq : 0; // keys that nothing sees have no gradient
-  NO_UNROLL for (u32 n = 0; n < a.group; n++) {
-    u32 q0 = h.first(a, k0) / QUERIES * QUERIES, stage = 0;
-    if (STAGES == 2 && q0 < end) get(q0, 0);
-    NO_UNROLL for (; q0 < end; q0 += QUERIES, stage ^= STAGES - 1) {
-      if (STAGES == 1) {
-        SYNC();
-        get(q0, 0);
-      }
-      arrived();
-      if (STAGES == 2 && q0 + QUERIES < end) get(q0 + QUERIES, stage ^ 1);
-      // A lane has the bits of the warp's 16 keys for a query.
-      const bool masked = a.segments || k0 + TILE > h.visible(a, q0);
-      u32 visible = ~0u, keep = ~0u;
-      {
-        const u32 i = min_(q0 + lane(), a.tq - 1);
-        if (masked) visible = seen(a, h, i, kw);
-        if (a.run) keep = kept<16>(a, weight(a, h, i) + kw);
-      }
-      NO_UNROLL for (u32 c = 0; c < QUERIES; c += 16) {
-        const u32 own_lane = stay ? anew(lane()) : lane();
-        const Tile<D> queries(tile(0, stage).base, own_lane), grads(tile(1, stage).base, own_lane), values(whole.base, own_lane);
-        float s[2][4], dp[2][4];
-        clear(s);
-        clear(dp);
-        UNROLL for (u32 i = 0; i < D / 16; i++) {
-          u32 b[4];
-          queries.columns(b, c, i);
-          mma<T>(s[0], kf[i], b[0], b[1]);
-          mma<T>(s[1], kf[i], b[2], b[3]);
-          u32 held[4];
-          if (stay) values.rows(held, warp() * 16, i);
-          const u32(&f)[4] = stay ? held : vf[i];
-          grads.columns(b, c, i);
-          mma<T>(dp[0], f, b[0], b[1]);
-          mma<T>(dp[1], f, b[2], b[3]);
+  const u32 end = a.tq;
+  if (k0 < h.keys) // keys that nothing sees have no gradient
+    NO_UNROLL for (; h.index < (head_of_block(a.tk) + 1) * a.group; h.next()) {
+      u32 q0 = h.first(a, k0) / QUERIES * QUERIES, stage = 0;
+      if (STAGES == 2 && q0 < end) get(q0, 0);
+      NO_UNROLL for (; q0 < end; q0 += QUERIES, stage ^= STAGES - 1) {
+        if (STAGES == 1) {
+          SYNC();
+          get(q0, 0);
         }
-        UNROLL for (u32 j = 0; j < 2; j++) UNROLL for (u32 x = 0; x < 2; x++) {
-          const u32 i = c + j * 8 + pair() + x;
-          const float base = bases[stage][i], common = commons[stage][i];
-          const u32 sees = masked ? shuffle_from(visible, i) >> group() : ~0u, keeps = a.run ? shuffle_from(keep, i) >> group() : ~0u;
-          UNROLL for (u32 half = 0; half < 2; half++) {
-            float &p = s[j][2 * half + x], &d = dp[j][2 * half + x];
-            const float weight = ex2(fma(p, scale, -base)), grad = d * a.drop_scale;
-            p = sees >> (8 * half) & 1 ? weight : 0.0f;
-            d = p * ((keeps >> (8 * half) & 1 ? grad : 0.0f) - common);
-            p = keeps >> (8 * half) & 1 ? p : 0.0f;
+        arrived();
+        if (STAGES == 2 && q0 + QUERIES < end) get(q0 + QUERIES, stage ^ 1);
+        // A lane has the bits of the warp's 16 keys for a query.
+        const bool masked = a.segments || k0 + TILE > h.visible(a, q0);
+        u32 visible = ~0u, keep = ~0u;
+        {
+          const u32 i = min_(q0 + lane(), a.tq - 1);
+          if (masked) visible = seen(a, h, i, kw);
+          if (a.run) keep = kept<16>(a, weight(a, h, i) + kw);
+        }
+        NO_UNROLL for (u32 c = 0; c < QUERIES; c += 16) {
+          const u32 thread = anew(TID), own_lane = thread & 31;
+          const Tile<D> queries(tile(0, stage).base, own_lane), grads(tile(1, stage).base, own_lane), values(whole.base, own_lane);
+          float s[2][4], dp[2][4];
+          clear(s);
+          clear(dp);
+          UNROLL for (u32 i = 0; i < D / 16; i++) {
+            u32 b[4];
+            queries.columns(b, c, i);
+            mma<T>(s[0], kf[i], b[0], b[1]);
+            mma<T>(s[1], kf[i], b[2], b[3]);
+            u32 held[4];
+            if (stay) values.rows(held, (thread >> 5) * 16, i);
+            const u32(&f)[4] = stay ? held : vf[i];
+            grads.columns(b, c, i);
+            mma<T>(dp[0], f, b[0], b[1]);
+            mma<T>(dp[1], f, b[2], b[3]);
+          }
+          UNROLL for (u32 j = 0; j < 2; j++) UNROLL for (u32 x = 0; x < 2; x++) {
+            const u32 i = c + j * 8 + pair() + x;
+            const float base = bases[stage][i], common = commons[stage][i];
+            const u32 sees = masked ? shuffle_from(visible, i) >> group() : ~0u, keeps = a.run ? shuffle_from(keep, i) >> group() : ~0u;
+            UNROLL for (u32 half = 0; half < 2; half++) {
+              float &p = s[j][2 * half + x], &d = dp[j][2 * half + x];
+              const float weight = ex2(fma(p, scale, -base)), grad = d * a.drop_scale;
+              p = sees >> (8 * half) & 1 ? weight : 0.0f;
+              d = p * ((keeps >> (8 * half) & 1 ? grad : 0.0f) - common);
+              p = keeps >> (8 * half) & 1 ? p : 0.0f;
+            }
+          }
+          const u32 pf[4] = {pack2<T>(s[0][0], s[0][1]), pack2<T>(s[0][2], s[0][3]), pack2<T>(s[1][0], s[1][1]), pack2<T>(s[1][2], s[1][3])};
+          const u32 df[4] = {pack2<T>(dp[0][0], dp[0][1]), pack2<T>(dp[0][2], dp[0][3]), pack2<T>(dp[1][0], dp[1][1]), pack2<T>(dp[1][2], dp[1][3])};
+          UNROLL for (u32 j = 0; j < D / 16; j++) {
+            u32 b[4];
+            grads.across(b, c, j);
+            mma<T>(rv[2 * j], pf, b[0], b[1]);
+            mma<T>(rv[2 * j + 1], pf, b[2], b[3]);
+            queries.across(b, c, j);
+            mma<T>(rk[2 * j], df, b[0], b[1]);
+            mma<T>(rk[2 * j + 1], df, b[2], b[3]);
           }
         }
-        const u32 pf[4] = {pack2<T>(s[0][0], s[0][1]), pack2<T>(s[0][2], s[0][3]), pack2<T>(s[1][0], s[1][1]), pack2<T>(s[1][2], s[1][3])};
-        const u32 df[4] = {pack2<T>(dp[0][0], dp[0][1]), pack2<T>(dp[0][2], dp[0][3]), pack2<T>(dp[1][0], dp[1][1]), pack2<T>(dp[1][2], dp[1][3])};
-        UNROLL for (u32 j = 0; j < D / 16; j++) {
-          u32 b[4];
-          grads.across(b, c, j);
-          mma<T>(rv[2 * j], pf, b[0], b[1]);
-          mma<T>(rv[2 * j + 1], pf, b[2], b[3]);
-          queries.across(b, c, j);
-          mma<T>(rk[2 * j], df, b[0], b[1]);
-          mma<T>(rk[2 * j + 1], df, b[2], b[3]);
-        }
       }
+      SYNC();
     }
-    SYNC();
-    h.next();
-    vq.p += a.head;
-    vg.p += a.size;
-  }
+  const u64 at = Head(a, head_of_block(a.tk) * a.group).others(a); // anew: it is not kept meanwhile
   write(whole, rk, a.scale, a.scale, dk + at, a.key_row, a.size, k0, a.tk);
   warp_sync();
   write(whole, rv, a.drop_scale, a.drop_scale, dv + at, a.key_row, a.size, k0, a.tk);

@@ -160,11 +160,12 @@ var aliases = []alias{
 	{"checkpoint.compression", "", []string{"checkpoint_compression", "compress_checkpoints"}, oneOf(map[string]string{"true": "zstd", "zstd": "zstd", "false": "none", "none": "none"}), ""},
 	{"checkpoint.remote", "s3://BUCKET/PREFIX; copies are made in the background", []string{
 		"background_upload", "checkpoint_bucket_path", "bucket_name", "upload_to", "gcs_bucket"}, nil, ""},
+	{"metrics.tensorboard", "", []string{"use_tensorboard"}, same, ""},
 	{"run.out", "or --out DIR", []string{
 		"output_dir", "output_directory", "checkpoint_dir", "save_dir", "logging_dir", "log_dir", "models_directory", "out_dir", "run_name", "save_name", "experiment_name"}, nil, ""},
 	{"", "continue by --resume, with the same --out", []string{"resume", "resume_from_checkpoint", "resume_from"}, nil, ""},
 	{"", "metrics are written to metrics.jsonl in the run directory", []string{
-		"use_wandb", "wandb_project", "wandb_tags", "wandb_notes", "report_to", "use_tensorboard", "console_level"}, nil, ""},
+		"use_wandb", "wandb_project", "wandb_tags", "wandb_notes", "report_to", "console_level"}, nil, ""},
 }
 
 // aliasIndex finds aliases by a folded spelling: those of one system first.

@@ -18,6 +18,7 @@ type Config struct {
 	Data       Data
 	Hardware   Hardware
 	Checkpoint Checkpoint
+	Metrics    Metrics
 	Run        Run
 
 	Warnings []Problem // what is allowed but probably not meant
@@ -75,7 +76,7 @@ func newConfig(s System) *Config {
 func (c *Config) bind() {
 	common := []Section{
 		{"model", nil},
-		{"training", &c.Training}, {"data", &c.Data}, {"hardware", &c.Hardware}, {"checkpoint", &c.Checkpoint}, {"run", &c.Run},
+		{"training", &c.Training}, {"data", &c.Data}, {"hardware", &c.Hardware}, {"checkpoint", &c.Checkpoint}, {"metrics", &c.Metrics}, {"run", &c.Run},
 	}
 	var names []string
 	parts := map[string][]any{}

@@ -148,7 +148,7 @@ run.yaml:9: hardware.mixed_precision: unknown key; it is training.mixed_precisio
 run.yaml:10: hardware.pytorch_cuda_alloc_conf: left out: all memory is one arena, planned before the first step
 run.yaml:11: torch_compile: left out: the training step is always compiled
 run.yaml:13: debug.check_nan: left out: memory, utilization and non-finite values are always watched
-run.yaml:14: debug.verbose: unknown key; the sections are system, model, training, data, hardware, checkpoint, run`},
+run.yaml:14: debug.verbose: unknown key; the sections are system, model, training, data, hardware, checkpoint, metrics, run`},
 		{name: "shapes", preset: "wide", text: `
 model:
   widths: {a: 1}
@@ -188,7 +188,7 @@ run.yaml:19: <<: merging mappings is not supported: write the keys out`},
 			want: "--training.max_steps: want a whole number of at least 1, got no value\n" +
 				"--data.shuffle: want true or false, got \"maybe\"\n--training.seed: given twice\n--training.lr: taken as training.learning_rate 1"},
 		{name: "far from anything", preset: "small", text: "training:\n  momentum_queue_of_doom: 1\nzzzzzz: 2\n", want: "run.yaml:2: training.momentum_queue_of_doom: unknown key; training has batch_size, beta1, beta2, ce_chunk, early_stopping_min_delta, early_stopping_patience, eps, eval_batch_size, eval_batches, eval_steps, gradient_accumulation_steps, gradient_checkpointing, learning_rate, log_steps, loss_scale, lr_scheduler, max_grad_norm, max_steps, min_lr_ratio, mixed_precision, plateau, sample, save_steps, seed, warmup_steps, weight_decay\n" +
-			"run.yaml:3: zzzzzz: unknown key; the sections are system, model, training, data, hardware, checkpoint, run"},
+			"run.yaml:3: zzzzzz: unknown key; the sections are system, model, training, data, hardware, checkpoint, metrics, run"},
 		{name: "rules between keys", preset: "small", text: "system: neox\ndata: {source: [], seq_len: 512}\ntraining: {lr_scheduler: plateau, eval_steps: 0}\nhardware: {device: tpu}\n",
 			args: []string{"--model.n_heads", "3"},
 			want: "preset small:5: model.d_model: want a multiple of model.n_heads (3), got 128\n" +

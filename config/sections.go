@@ -117,6 +117,11 @@ type Checkpoint struct {
 	Grace       time.Duration `key:"grace" min:"0" of:"duration" help:"time for the save after SIGTERM"`
 }
 
+// Metrics is who besides snug gets the figures of a run.
+type Metrics struct {
+	TensorBoard bool `key:"tensorboard" help:"write event files for TensorBoard to the folder tensorboard of the run directory"`
+}
+
 // Run is where a run's files go.
 type Run struct {
 	Out string `key:"out" help:"run directory; empty: a new one in runs/"`

@@ -175,7 +175,7 @@ func (r *run) sameRun() error {
 		switch section, _, _ := strings.Cut(c.Key, "."); {
 		case c.settled():
 			settled = append(settled, c)
-		case section != "hardware" && section != "run":
+		case section != "hardware" && section != "metrics" && section != "run":
 			r.changed = append(r.changed, c)
 		}
 	}

@@ -51,6 +51,7 @@ type run struct {
 	// unrecorded says that metrics could not be written, which was reported.
 	unrecorded bool
 	uploads    *remote.Uploader // nil: none
+	exporter   *exporter        // nil: none
 	loaded     time.Duration
 	summary    *Summary
 }
@@ -277,6 +278,7 @@ func (r *run) loop(from *checkpoint.Checkpoint) error {
 	}
 	r.speed = &speedometer{products: newCounter(r.program, r.report)}
 	r.observe(start)
+	r.exports(start)
 	r.emit(Begins{r.Setup, r.report, r.home(), r.telemetry.latest})
 	if r.otherBits != "" {
 		if err := r.recorder.Record(train.Warned{Update: start, Text: r.otherBits}); err != nil {
@@ -288,6 +290,9 @@ func (r *run) loop(from *checkpoint.Checkpoint) error {
 	_ = r.store.Flush(context.Background())
 	r.telemetry.does(monitor.Finishing)
 	peak := peakRSS()
+	if r.exporter != nil {
+		r.exporter.end()
+	}
 	r.emit(Trained{res})
 	if e := r.recorder.Close(); e != nil {
 		err = errors.Join(err, fmt.Errorf("%s: %w", train.MetricsFile, e))
@@ -312,6 +317,19 @@ func (r *run) observe(start int64) {
 		t.say(l)
 	}
 	r.telemetry, r.early = t, nil
+}
+
+// exports begins to write what other programs read.
+func (r *run) exports(start int64) {
+	if !r.Config.Metrics.TensorBoard {
+		return
+	}
+	x, err := r.newTensorBoard(start)
+	if err != nil {
+		r.warnf("metrics.tensorboard: %v; the run goes on without", err)
+		return
+	}
+	r.exporter = x
 }
 
 // begin writes the first thing to a run directory, its configuration: from here

@@ -19,6 +19,9 @@ func (r *run) watch(e train.Event) {
 		e = s
 	}
 	r.follow(e)
+	if r.exporter != nil {
+		r.exporter.add(e, r.Model.Unit)
+	}
 	if err := r.recorder.Record(e); err != nil && !r.unrecorded {
 		r.unrecorded = true
 		r.warnf("%s: %v; its lines are kept in memory until they can be written", train.MetricsFile, err)

@@ -1,0 +1,119 @@
+package session
+
+import (
+	"maps"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/snug-ml/snug/train"
+	"github.com/snug-ml/snug/train/tensorboard"
+)
+
+// exporter gives the figures of a run to other programs, in their forms. It works on a
+// goroutine of its own: no disk of theirs holds the run up, and no error ends it.
+type exporter struct {
+	queue chan figures
+	done  chan struct{}
+	write func(figures) error
+	close func() error
+	warn  func(format string, args ...any)
+	over  atomic.Bool // the run has ended: nobody listens
+	lost  int         // figures for which there was no room
+}
+
+// figures are those of an update.
+type figures struct {
+	update  int64
+	at      time.Time
+	scalars []tensorboard.Scalar
+}
+
+// queuedFigures is how many wait for a slow disk at most.
+const queuedFigures = 1024
+
+// newTensorBoard exports event files to the run directory.
+func (r *run) newTensorBoard(from int64) (*exporter, error) {
+	w, err := tensorboard.Create(r.store.Run(), time.Now(), from)
+	if err != nil {
+		return nil, err
+	}
+	return newExporter(func(f figures) error { return w.Add(f.at, f.update, f.scalars) }, w.Close, r.warnf), nil
+}
+
+func newExporter(write func(figures) error, closing func() error, warn func(string, ...any)) *exporter {
+	x := &exporter{queue: make(chan figures, queuedFigures), done: make(chan struct{}), write: write, close: closing}
+	x.warn = func(format string, args ...any) {
+		if !x.over.Load() {
+			warn("metrics.tensorboard: "+format, args...)
+		}
+	}
+	go x.run()
+	return x
+}
+
+func (x *exporter) run() {
+	defer close(x.done)
+	var failed error
+	for f := range x.queue {
+		if failed != nil {
+			continue
+		}
+		if failed = x.write(f); failed != nil {
+			x.warn("%v; the run goes on without", failed)
+		}
+	}
+	if err := x.close(); err != nil && failed == nil {
+		x.warn("%v", err)
+	}
+}
+
+// add takes the figures of an event, if it has any.
+func (x *exporter) add(e train.Event, unit string) {
+	f := figures{at: time.Now()}
+	add := func(tag string, v float64) { f.scalars = append(f.scalars, tensorboard.Scalar{Tag: tag, Value: v}) }
+	switch e := e.(type) {
+	case train.Step:
+		if !e.Log {
+			return
+		}
+		f.update = e.Update
+		add("train/loss", e.Loss)
+		add("train/learning_rate", e.LR)
+		add("train/grad_norm", e.GradNorm)
+		if e.Scale != 0 {
+			add("train/loss_scale", e.Scale)
+		}
+		if s := e.Took.Seconds(); s > 0 {
+			add("speed/"+unit+"_per_second", float64(e.NewTokens)/s)
+			add("speed/update_seconds", s)
+			add("speed/data_wait_seconds", e.Wait.Seconds())
+		}
+	case train.Evaluated:
+		f.update = e.Update
+		for _, name := range slices.Sorted(maps.Keys(e.Metrics)) {
+			add("eval/"+name, e.Metrics[name])
+		}
+	default:
+		return
+	}
+	select {
+	case x.queue <- f:
+	default:
+		x.lost++
+	}
+}
+
+// end writes what is left, and waits for it as long as is reasonable.
+func (x *exporter) end() {
+	close(x.queue)
+	select {
+	case <-x.done:
+	case <-time.After(patience):
+		x.warn("what is left could not be written in time")
+	}
+	if x.lost > 0 {
+		x.warn("figures of %d updates are missing: the disk was too slow for them", x.lost)
+	}
+	x.over.Store(true)
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/snug-ml/snug/engine/plan"
 	"github.com/snug-ml/snug/inference"
 	"github.com/snug-ml/snug/train"
 	"github.com/snug-ml/snug/train/checkpoint"
@@ -14,12 +15,12 @@ import (
 // nil if it is done. peak is the most memory that its process took.
 func (r *run) end(res *train.Result, why error, peak int64) error {
 	stopped := why != nil
+	arena := r.runner.ArenaUsed()
 	if !stopped && r.data.Report != nil {
 		if err := r.reportBest(res); err != nil {
 			return err
 		}
 	}
-	arena := r.runner.ArenaUsed()
 	if !stopped && r.System.Language != nil && r.Config.Training.Sample.Tokens > 0 {
 		// The generator takes less than the program that trained, in whose place it comes.
 		if err := errors.Join(r.unload(), r.sample()); err != nil {
@@ -42,6 +43,9 @@ func (r *run) unload() error {
 // reportBest reports on the best weights of the run, or on the last where no
 // others were kept.
 func (r *run) reportBest(res *train.Result) (err error) {
+	if r.Model.Examination != nil {
+		return r.examineBest()
+	}
 	update := res.Update
 	best, err := checkpoint.Choose(r.home(), checkpoint.Best)
 	if err != nil {
@@ -53,6 +57,27 @@ func (r *run) reportBest(res *train.Result) (err error) {
 		}
 	}
 	return r.data.Report(context.WithoutCancel(r.ctx), r.runner, update, r.store.Run())
+}
+
+// examineBest reports on the best weights by the model's examination, in whose place
+// the program that trained goes. Where it is in the way of nothing else, what goes wrong
+// with it costs the report alone.
+func (r *run) examineBest() error {
+	best, err := checkpoint.Choose(r.home(), checkpoint.Best)
+	if err != nil {
+		r.warnf("there is no report: %v", err)
+		return nil
+	}
+	if err := r.unload(); err != nil {
+		return err
+	}
+	err = r.examine(context.WithoutCancel(r.ctx), r.data, best, r.store.Run())
+	var tooLarge *plan.DoesNotFit
+	if errors.As(err, &tooLarge) {
+		r.warnf("there is no report: %v", err)
+		return nil
+	}
+	return err
 }
 
 // sample lets the model of the best checkpoint write.

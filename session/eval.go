@@ -34,7 +34,7 @@ type Evaluation struct {
 // gives, in the same bits, with no more memory than the forward half takes. The
 // system's reports go to the folder reports, which is made where there are any.
 func (s *Setup) Evaluate(ctx context.Context, of *checkpoint.Chosen, reports string) (e *Evaluation, err error) {
-	p, err := s.compileEvaluation()
+	p, err := s.compileEvaluation(s.Model.Training)
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +66,11 @@ func (s *Setup) Evaluate(ctx context.Context, of *checkpoint.Chosen, reports str
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, x.Close()) }()
+	defer func() {
+		if x != nil {
+			err = errors.Join(err, x.Close())
+		}
+	}()
 	if err := loadWeights(x, of.Path); err != nil {
 		return nil, err
 	}
@@ -81,7 +85,31 @@ func (s *Setup) Evaluate(ctx context.Context, of *checkpoint.Chosen, reports str
 	if err != nil {
 		return nil, err
 	}
-	return e, errors.Join(d.Report(ctx, x, of.Update, to), to.Close())
+	defer func() { err = errors.Join(err, to.Close()) }()
+	if s.Model.Examination == nil {
+		return e, d.Report(ctx, x, of.Update, to)
+	}
+	err = x.Close() // one program at a time
+	if x = nil; err != nil {
+		return nil, err
+	}
+	return e, s.examine(ctx, d, of, to)
+}
+
+// examine reports on a checkpoint by the model's examination.
+func (s *Setup) examine(ctx context.Context, d *system.Run, of *checkpoint.Chosen, to *rundir.Dir) error {
+	p, err := s.compileEvaluation(s.Model.Examination)
+	if err != nil {
+		return err
+	}
+	x, err := s.Load(p, d)
+	if err != nil {
+		return err
+	}
+	if err = loadWeights(x, of.Path); err == nil {
+		err = d.Report(ctx, x, of.Update, to)
+	}
+	return errors.Join(err, x.Close())
 }
 
 // heldOut opens the data that a checkpoint is evaluated on: that of its run, which is
@@ -145,9 +173,9 @@ func (s *Setup) withTokenizer(path string) *config.Config {
 }
 
 // compileEvaluation makes the program that evaluates as the training program
-// does, in the same bits, without what training keeps besides; one that does not
-// fit is refused.
-func (s *Setup) compileEvaluation() (*engine.Program, error) {
+// does, in the same bits, without what training keeps besides, or that of an
+// examination; one that does not fit is refused.
+func (s *Setup) compileEvaluation(training func(system.Shape) engine.Training) (*engine.Program, error) {
 	c, err := s.Settings(s.Precision)
 	if err != nil {
 		return nil, err
@@ -163,7 +191,7 @@ func (s *Setup) compileEvaluation() (*engine.Program, error) {
 		return nil, err
 	}
 	c = s.chunked(c, t)
-	p, err := engine.CompileEvaluation(s.Model.Training(s.shape(c)), engine.CompileOptions{Traits: &t.Traits, ComputeDType: plan.ComputeDType(c.Precision)})
+	p, err := engine.CompileEvaluation(training(s.shape(c)), engine.CompileOptions{Traits: &t.Traits, ComputeDType: plan.ComputeDType(c.Precision)})
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/system"
+	"github.com/snug-ml/snug/system/report"
 	"github.com/snug-ml/snug/train"
 	"github.com/snug-ml/snug/train/rundir"
 )
@@ -97,7 +99,7 @@ func merges(t *testing.T, file, yaml string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := s.compileEvaluation()
+	p, err := s.compileEvaluation(s.Model.Training)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,6 +111,9 @@ func merges(t *testing.T, file, yaml string) {
 		t.Fatal(err)
 	}
 	partsMakeTheWhole(t, d.Evaluator, x)
+	if s.Model.Examination != nil {
+		examines(t, s, d, x)
+	}
 	if err := CloseData(d); err != nil {
 		t.Error(err)
 	}
@@ -117,6 +122,47 @@ func merges(t *testing.T, file, yaml string) {
 	}
 	if err := home.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// examines checks that an examination has the loss of the evaluation, to the bit, and
+// that the report is written from it.
+func examines(t *testing.T, s *Setup, d *system.Run, x *engine.Executable) {
+	want, err := train.Evaluate(t.Context(), d.Evaluator, x, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := s.compileEvaluation(s.Model.Examination)
+	if err != nil {
+		t.Fatal(err)
+	}
+	y, err := p.Load(s.Backend)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := y.Initialize(1); err != nil {
+		t.Fatal(err)
+	}
+	got, err := train.Evaluate(t.Context(), d.Evaluator, y, 0)
+	if err != nil || !maps.Equal(got, want) {
+		t.Errorf("%v: the examination gives %v, the evaluation %v", err, got, want)
+	}
+	dir := t.TempDir()
+	to, err := rundir.Look(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(d.Report(t.Context(), y, 1, to), to.Close(), y.Close()); err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile(filepath.Join(dir, report.DataFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{fmt.Sprintf("%.3g in the mean", want["eval_loss"]), "Calibration of next tokens", "Loss by position", "predicted best and worst"} {
+		if !strings.Contains(string(page), want) {
+			t.Errorf("the report lacks %q", want)
+		}
 	}
 }
 

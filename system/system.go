@@ -91,6 +91,9 @@ func (s Shape) Rows(train bool) int {
 type Model struct {
 	// Training describes the step in a shape.
 	Training func(s Shape) engine.Training
+	// Examination describes a program whose evaluation tells more than that of training
+	// does, for [Run.Report]; nil: that program is the one of training.
+	Examination func(s Shape) engine.Training
 	// Shape is the configured one.
 	Shape Shape
 	// Unit is what an example counts, and UnitsPerRow how many of it one row of

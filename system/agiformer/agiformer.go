@@ -45,7 +45,14 @@ func describe(c *config.Config) (*system.Model, error) {
 			tr := system.Training(c, s)
 			tr.Eval = c.Data.HoldsOut()
 			tr.Model = func(b *graph.Builder, mode engine.Mode) engine.Objective {
-				return net.objective(b, s, length, m.BalanceWeight, m.IntrospectionWeight, mode.Train)
+				return net.objective(b, s, length, m.BalanceWeight, m.IntrospectionWeight, mode.Train, false)
+			}
+			return tr
+		},
+		Examination: func(s system.Shape) engine.Training {
+			tr := system.Training(c, s)
+			tr.Model = func(b *graph.Builder, mode engine.Mode) engine.Objective {
+				return net.objective(b, s, length, m.BalanceWeight, m.IntrospectionWeight, mode.Train, true)
 			}
 			return tr
 		},
@@ -79,7 +86,15 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 		if err != nil {
 			return err
 		}
-		return f.page(update, baseline).Save(dir)
+		p := f.page(update, baseline)
+		if text, ok := evaluated.(windows); ok {
+			found, err := corpus.ExamineWindows(ctx, r, text.Windows, m.Shape.Rows(false), c.Training.EvalBatches, false)
+			if err != nil {
+				return err
+			}
+			p.Sections = append(p.Sections, found.Sections(net.spell())...)
+		}
+		return p.Save(dir)
 	}
 	run.Baselines = []system.Baseline{{Name: "unigram", Value: baseline.Unigram}, {Name: "bigram", Value: baseline.Bigram}}
 	return run, nil

@@ -24,7 +24,7 @@ func BenchmarkOneOfFour(b *testing.B) {
 		p, err := engine.CompileTraining(engine.Training{
 			Accumulation: 1, Optimizer: engine.Optimizer{Beta1: .9, Beta2: .99, Eps: 1e-8, MaxGradNorm: 1},
 			Model: func(b *graph.Builder, m engine.Mode) engine.Objective {
-				return n.objective(b, system.Shape{MicroBatch: batch, Accumulation: 1}, length, 0.01, 0.1, m.Train)
+				return n.objective(b, system.Shape{MicroBatch: batch, Accumulation: 1}, length, 0.01, 0.1, m.Train, false)
 			},
 		}, engine.CompileOptions{})
 		if err != nil {

@@ -98,7 +98,7 @@ func (g *golden) arm(t *testing.T) {
 		Optimizer:    engine.Optimizer{Beta1: .9, Beta2: .999, Eps: 1e-8, WeightDecay: .1, MaxGradNorm: 1},
 		Eval:         true,
 		Model: func(b *graph.Builder, m engine.Mode) engine.Objective {
-			return goldenNet().objective(b, shape, goldenTime, g.balance, 0.1, m.Train)
+			return goldenNet().objective(b, shape, goldenTime, g.balance, 0.1, m.Train, false)
 		},
 	}, g.options)
 	if err != nil {

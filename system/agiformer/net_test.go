@@ -144,7 +144,7 @@ func training(t *testing.T, n Net, s system.Shape, length int, o engine.CompileO
 		Optimizer:    engine.Optimizer{Beta1: .9, Beta2: .99, Eps: 1e-8, WeightDecay: .1, MaxGradNorm: 1},
 		Eval:         true,
 		Model: func(b *graph.Builder, m engine.Mode) engine.Objective {
-			return n.objective(b, s, length, 0.01, 0.1, m.Train)
+			return n.objective(b, s, length, 0.01, 0.1, m.Train, false)
 		},
 	}, o)
 	if err != nil {

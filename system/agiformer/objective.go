@@ -21,7 +21,7 @@ const (
 )
 
 // objective is the loss of a micro-batch of windows of length tokens.
-func (m Net) objective(b *graph.Builder, s system.Shape, length int, balance, heads float64, train bool) engine.Objective {
+func (m Net) objective(b *graph.Builder, s system.Shape, length int, balance, heads float64, train, examine bool) engine.Objective {
 	rows := s.Rows(train)
 	n := rows * length
 	ids := b.Input(corpus.InputIDs, graph.T(graph.I32, rows, length))
@@ -44,11 +44,14 @@ func (m Net) objective(b *graph.Builder, s system.Shape, length int, balance, he
 	w := m.output(b)
 	b.Scope("loss", func() {
 		ce := b.Emit(graph.LinearCrossEntropy{Chunk: chunk(s.CEChunk, n)}, out.Hidden, w, labels, weights)
-		o.Sum = ce[0]
+		if o.Sum = ce[0]; examine {
+			o.Outputs = append(o.Outputs, corpus.Examine(b, out.Hidden, w, labels, ce[1], chunk(s.CEChunk, n))...)
+		}
 		if out.Self == nil {
 			return
 		}
-		truth, right := truths(b, out.Hidden, w, labels, chunk(s.CEChunk, n))
+		truth, best := corpus.LabelScores(b, out.Hidden, w, labels, chunk(s.CEChunk, n))
+		right := b.Apply(graph.FnEqual, truth, best)
 		losses := b.Detach(b.Sub(ce[1], truth))
 		aux(out.Self.study(b, losses, right, weights), heads)
 		if !train {
@@ -72,26 +75,6 @@ func chunk(asked, n int) int {
 		return n
 	}
 	return min(asked, n)
-}
-
-// mostPieces is in how many pieces the rows are scored at the most: each is code
-// of its own, which takes time to compile.
-const mostPieces = 256
-
-// truths gives the score [N] of each label and whether it is the highest of its
-// row, rows of logits at a time, like the loss.
-func truths(b *graph.Builder, hidden, w, labels *graph.Value, rows int) (truth, right *graph.Value) {
-	n := labels.Shape()[0]
-	rows = max(rows, (n+mostPieces-1)/mostPieces)
-	var scores, best []*graph.Value
-	for at := 0; at < n; at += rows {
-		k := min(rows, n-at)
-		logits := scoresOf(b, b.Slice(hidden, 0, at, k), w)
-		scores = append(scores, b.Reshape(b.Gather(logits, b.Reshape(b.Slice(labels, 0, at, k), k, 1)), k))
-		best = append(best, b.MaxAlong(logits, -1))
-	}
-	truth = b.Detach(b.Concat(0, scores...))
-	return truth, b.Apply(graph.FnEqual, truth, b.Detach(b.Concat(0, best...)))
 }
 
 // account gives what experts and memory did.

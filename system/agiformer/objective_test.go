@@ -30,7 +30,7 @@ func TestProgramOfManyRows(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, f := range p.Funcs {
-		if n := len(f.F.Nodes); n > 20*mostPieces {
+		if n := len(f.F.Nodes); n > 20*256 {
 			t.Errorf("function %s has %d operations", f.Name, n)
 		}
 	}

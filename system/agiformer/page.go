@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/snug-ml/snug/data"
 	"github.com/snug-ml/snug/system/report"
@@ -134,4 +135,20 @@ func byEstimate(estimates, losses []float64) (x, y []float64) {
 		x, y = append(x, e/float64(hi-lo)), append(y, l/float64(hi-lo))
 	}
 	return x, y
+}
+
+// spell gives the text of tokens that are bytes; nil where they are not.
+func (m Net) spell() func(ids []int32) string {
+	if m.Vocab != byteVocabulary {
+		return nil
+	}
+	return func(ids []int32) string {
+		text := make([]byte, 0, len(ids))
+		for _, id := range ids {
+			if id < 256 {
+				text = append(text, byte(id))
+			}
+		}
+		return strings.ToValidUTF8(string(text), "\uFFFD")
+	}
 }

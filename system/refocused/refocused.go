@@ -107,7 +107,14 @@ func describe(c *config.Config) (*system.Model, error) {
 			tr := system.Training(c, s)
 			tr.Eval = c.Data.HoldsOut()
 			tr.Model = func(b *graph.Builder, mode engine.Mode) engine.Objective {
-				return objective(b, net, s, length, c.Data.SegmentMask, mode.Train)
+				return objective(b, net, s, length, c.Data.SegmentMask, mode.Train, false)
+			}
+			return tr
+		},
+		Examination: func(s system.Shape) engine.Training {
+			tr := system.Training(c, s)
+			tr.Model = func(b *graph.Builder, mode engine.Mode) engine.Objective {
+				return objective(b, net, s, length, c.Data.SegmentMask, mode.Train, true)
 			}
 			return tr
 		},
@@ -129,7 +136,7 @@ func least(net network, width, length int) plan.Least {
 	}
 }
 
-func objective(b *graph.Builder, net network, s system.Shape, length int, segments, training bool) engine.Objective {
+func objective(b *graph.Builder, net network, s system.Shape, length int, segments, training, examine bool) engine.Objective {
 	rows := s.Rows(training)
 	n := rows * length
 	in := hf.Input{IDs: b.Input(corpus.InputIDs, graph.T(graph.I32, rows, length)), Train: training}
@@ -138,12 +145,21 @@ func objective(b *graph.Builder, net network, s system.Shape, length int, segmen
 	}
 	h := net.Hidden(b, in)
 	w := net.Output(b)
-	var loss *graph.Value
+	var o engine.Objective
 	b.Scope("loss", func() {
-		loss = b.LinearCrossEntropy(b.Reshape(h, n, -1), w,
-			b.Input(corpus.InputLabels, graph.T(graph.I32, n)), b.Input(corpus.InputWeights, graph.T(graph.F32, n)), s.CEChunk)
+		hidden, labels, weights := b.Reshape(h, n, -1), b.Input(corpus.InputLabels, graph.T(graph.I32, n)), b.Input(corpus.InputWeights, graph.T(graph.F32, n))
+		if !examine {
+			o.Sum = b.LinearCrossEntropy(hidden, w, labels, weights, s.CEChunk)
+			return
+		}
+		rows := n
+		if s.CEChunk > 0 {
+			rows = min(s.CEChunk, n)
+		}
+		ce := b.Emit(graph.LinearCrossEntropy{Chunk: rows}, hidden, w, labels, weights)
+		o.Sum, o.Outputs = ce[0], corpus.Examine(b, hidden, w, labels, ce[1], rows)
 	})
-	return engine.Objective{Sum: loss}
+	return o
 }
 
 func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env) (*system.Run, error) {
@@ -178,7 +194,8 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 	}
 	if text.HeldOut != nil {
 		run.Evaluator = text.Evaluator(m.Shape.Rows(false), c.Training.EvalBatches, c.Data.SegmentMask)
-		run.Baselines = []system.Baseline{{Name: "unigram", Value: text.Baseline.Unigram}, {Name: "bigram", Value: text.Baseline.Bigram}}
+		run.Baselines = baselines(text)
+		run.Report = reporter(c, text, m.Shape.Rows(false), env.Log)
 	}
 	return run, nil
 }

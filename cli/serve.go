@@ -66,11 +66,11 @@ except /healthz must carry it: Authorization: Bearer TOKEN.`
 
 // Run implements the verb.
 func (s *serveCmd) Run(a *app) (err error) {
-	token, err := s.token()
+	token, err := readToken(s.TokenFile, tokenVariable)
 	if err != nil {
 		return err
 	}
-	if err := s.check(token); err != nil {
+	if err := checkListen(s.Listen, token, tokenVariable); err != nil {
 		return err
 	}
 	o, err := a.open(s.pick)
@@ -164,21 +164,22 @@ func runName(path string) (string, error) {
 	return filepath.Base(dir), err
 }
 
-// token reads the token, empty if there is none.
-func (s *serveCmd) token() (string, error) {
-	if s.TokenFile == "" {
-		token := os.Getenv(tokenVariable)
-		return token, sendable(tokenVariable, token)
+// readToken reads the token of a server from a file, or from a variable where there is
+// none; empty if there is no token.
+func readToken(file, variable string) (string, error) {
+	if file == "" {
+		token := os.Getenv(variable)
+		return token, sendable(variable, token)
 	}
-	raw, err := regular.Read(s.TokenFile, maxToken)
+	raw, err := regular.Read(file, maxToken)
 	if err != nil {
 		return "", err
 	}
 	token := strings.TrimSpace(string(raw))
 	if token == "" {
-		return "", usage("--token-file %s: the file is empty", s.TokenFile)
+		return "", usage("--token-file %s: the file is empty", file)
 	}
-	return token, sendable("--token-file "+s.TokenFile, token)
+	return token, sendable("--token-file "+file, token)
 }
 
 // sendable refuses a token that no client could put in a header.
@@ -192,15 +193,15 @@ func sendable(where, token string) error {
 	return nil
 }
 
-// check refuses to listen for others without a token.
-func (s *serveCmd) check(token string) error {
-	host, _, err := net.SplitHostPort(s.Listen)
+// checkListen refuses to listen for other machines without a token.
+func checkListen(listen, token, variable string) error {
+	host, _, err := net.SplitHostPort(listen)
 	if err != nil {
-		return usage("--listen %s: %v", s.Listen, err)
+		return usage("--listen %s: %v", listen, err)
 	}
 	ip := net.ParseIP(host)
 	if token == "" && host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		return usage("--listen %s is open to other machines: set a token with the variable %s or --token-file, or listen on 127.0.0.1", s.Listen, tokenVariable)
+		return usage("--listen %s is open to other machines: set a token with the variable %s or --token-file, or listen on 127.0.0.1", listen, variable)
 	}
 	return nil
 }

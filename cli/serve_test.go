@@ -24,14 +24,14 @@ func TestTokensThatNobodyCanSend(t *testing.T) {
 		if err := os.WriteFile(path, []byte(token), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := (&serveCmd{TokenFile: path}).token(); (err == nil) != ok {
+		if _, err := readToken(path, tokenVariable); (err == nil) != ok {
 			t.Errorf("%q in a file: %v", token, err)
 		}
 		if strings.Contains(token, "\x00") {
 			continue // no variable holds it
 		}
 		t.Setenv(tokenVariable, token)
-		if _, err := (&serveCmd{}).token(); (err == nil) != (ok && strings.TrimSpace(token) == token) {
+		if _, err := readToken("", tokenVariable); (err == nil) != (ok && strings.TrimSpace(token) == token) {
 			t.Errorf("%q in the variable: %v", token, err)
 		}
 	}

@@ -5,19 +5,17 @@ package serve
 
 import (
 	"context"
-	"crypto/sha256"
-	"crypto/subtle"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
-	"net/netip"
-	"net/url"
 	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/snug-ml/snug/internal/access"
 )
 
 // Options bound what a server does for a request.
@@ -116,10 +114,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // admit finds what a request does and counts it as running, or says why it may not.
 func (s *Server) admit(w http.ResponseWriter, r *http.Request) (do func(http.ResponseWriter, *http.Request) error, err error) {
-	if s.opt.Token == "" && !local(r.Host) {
+	if s.opt.Token == "" && !access.Local(r.Host) {
 		return nil, Problemf(http.StatusForbidden, "Host is %q: without a token requests must be for localhost or 127.0.0.1", r.Host)
 	}
-	if r.URL.Path != healthPath && !s.allowed(r) {
+	if s.opt.Token != "" && r.URL.Path != healthPath && !access.Bearer(r, s.opt.Token) {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="snug"`)
 		return nil, &Problem{Status: http.StatusUnauthorized, Message: "want the header Authorization: Bearer TOKEN", Code: "invalid_api_key"}
 	}
@@ -153,24 +151,6 @@ func (s *Server) leave() {
 	if s.running--; s.running == 0 && s.draining {
 		close(s.idle)
 	}
-}
-
-// local reports whether a request names this machine. A web page that has its own
-// name lead here (DNS rebinding) names itself.
-func local(host string) bool {
-	name := (&url.URL{Host: host}).Hostname()
-	ip, err := netip.ParseAddr(name)
-	return strings.EqualFold(name, "localhost") || err == nil && ip.IsLoopback()
-}
-
-// allowed compares the token in constant time.
-func (s *Server) allowed(r *http.Request) bool {
-	if s.opt.Token == "" {
-		return true
-	}
-	given, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-	a, b := sha256.Sum256([]byte(given)), sha256.Sum256([]byte(s.opt.Token))
-	return ok && subtle.ConstantTimeCompare(a[:], b[:]) == 1
 }
 
 func (s *Server) health(w http.ResponseWriter, _ *http.Request) error {

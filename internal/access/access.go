@@ -1,0 +1,32 @@
+// Package access decides who may ask the servers of this program: who is on this
+// machine, or has the token.
+package access
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+)
+
+// Local reports whether a request's Host names this machine. A web page that has its
+// own name lead here (DNS rebinding) names itself.
+func Local(host string) bool {
+	name := (&url.URL{Host: host}).Hostname()
+	ip, err := netip.ParseAddr(name)
+	return strings.EqualFold(name, "localhost") || err == nil && ip.IsLoopback()
+}
+
+// Bearer reports whether a request carries the token: Authorization: Bearer TOKEN.
+func Bearer(r *http.Request, token string) bool {
+	given, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	return Equal(given, token) && ok
+}
+
+// Equal compares secrets in a time that tells nothing of them.
+func Equal(given, secret string) bool {
+	a, b := sha256.Sum256([]byte(given)), sha256.Sum256([]byte(secret))
+	return subtle.ConstantTimeCompare(a[:], b[:]) == 1
+}

@@ -10,6 +10,9 @@ import (
 // LogFile holds what a run said, one JSON object a line.
 const LogFile = "log.jsonl"
 
+// TextFile holds what a language model wrote at the end of its run.
+const TextFile = "generated.txt"
+
 // Level says how much a line matters.
 type Level string
 

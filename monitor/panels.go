@@ -1,6 +1,7 @@
 package monitor
 
 import (
+	"cmp"
 	"maps"
 	"math"
 	"slices"
@@ -48,7 +49,8 @@ func (r *Run) series(v View, info *Info) []Series {
 	}
 	rows = rows[sort.Search(len(rows), func(i int) bool { return rows[i].update >= v.From }):]
 	rows = rows[:sort.Search(len(rows), func(i int) bool { return rows[i].update > to })]
-	evals = evals[sort.Search(len(evals), func(i int) bool { return evals[i].Update >= v.From }):]
+	evalsFrom := cmp.Or(v.evalsFrom, v.From)
+	evals = evals[sort.Search(len(evals), func(i int) bool { return evals[i].Update >= evalsFrom }):]
 	evals = evals[:sort.Search(len(evals), func(i int) bool { return evals[i].Update > to })]
 	add := func(name, unit, panel string, y func(x *row) float64) {
 		s, ok := curveOf(v, name, unit, panel, len(rows), func(i int) (float64, float64) { return float64(rows[i].update), y(&rows[i]) })

@@ -19,6 +19,8 @@ type View struct {
 	Evaluations int
 	// From and To are the updates that series of updates are cut to; To 0: the last.
 	From, To int64
+
+	evalsFrom int64 // From of evaluations, where it is another
 }
 
 // Snapshot is all that a view needs to know of a run at a time.

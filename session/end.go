@@ -1,12 +1,15 @@
 package session
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/snug-ml/snug/engine/plan"
 	"github.com/snug-ml/snug/inference"
+	"github.com/snug-ml/snug/monitor"
 	"github.com/snug-ml/snug/train"
 	"github.com/snug-ml/snug/train/checkpoint"
 )
@@ -97,11 +100,19 @@ func (r *run) sample() (err error) {
 	defer func() { err = errors.Join(err, g.Close()) }()
 	s := &r.Config.Training.Sample
 	r.emit(SampleBegins{fmt.Sprint(c)})
+	var text bytes.Buffer
 	_, err = g.Generate(context.WithoutCancel(r.ctx), s.Prompt, s.Tokens, inference.Sampling{
 		Temperature: s.Temperature, TopK: s.TopK, TopP: s.TopP, Seed: r.Config.Training.Seed,
-	}, told(r.emit))
+	}, io.MultiWriter(told(r.emit), &text))
 	r.emit(SampleEnds{})
-	return err
+	if err != nil {
+		return err
+	}
+	// Views and reports show it; a run that cannot keep it is none the worse.
+	if err := r.store.Run().Replace(monitor.TextFile, text.Bytes()); err != nil {
+		r.warnf("the sample is not kept: %v", err)
+	}
+	return nil
 }
 
 // told is a writer whose text becomes events.

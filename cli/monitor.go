@@ -24,6 +24,7 @@ type monitorCmd struct {
 	Once     bool          `help:"Print what is known now and end."`
 	Interval time.Duration `default:"1s" help:"Time between two looks." of:"duration"`
 	ASCII    bool          `name:"ascii" help:"Draw with ASCII characters (default: where the locale is not UTF-8)."`
+	webFlags
 }
 
 // Help implements kong.HelpProvider.
@@ -37,10 +38,17 @@ Examples:
   snug monitor --once runs/a        the screen once, for a terminal or a file
   snug monitor --json runs/a        what is known of the run, as one JSON document
   snug monitor --only               this machine without a run
+  snug monitor --web                all runs below runs in a browser, and for Prometheus
   snug train --monitor              train, and watch in the same terminal
 
 On a terminal q leaves and ? lists the keys. Elsewhere (a pipe, a file, TERM=dumb)
-there is one line whenever something changed, until the run ends.`
+there is one line whenever something changed, until the run ends.
+
+With --web, runs that come later show too, and a RUN may be a folder of runs. Without a
+token only this machine may ask; from another, forward the port:
+ssh -L 8412:127.0.0.1:8412 HOST. With a token (--token-file, or the variable
+SNUG_MONITOR_TOKEN) a browser asks for it once, and a program sends the header
+Authorization: Bearer TOKEN.`
 }
 
 // Run implements the verb.
@@ -50,6 +58,12 @@ func (m *monitorCmd) Run(a *app) error {
 	}
 	if m.Only && len(m.Runs) > 0 {
 		return usage("--only shows this machine without a run: give no run with it")
+	}
+	if err := m.check(m.Only || m.Once); err != nil {
+		return err
+	}
+	if m.Web {
+		return a.serveMonitor(m.webFlags, m.Runs, m.Interval)
 	}
 	w, err := m.watcher()
 	if err != nil {

@@ -1,0 +1,68 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/snug-ml/snug/monitor/web"
+)
+
+// monitorTokenVariable names the environment variable that holds the dashboard's token.
+const monitorTokenVariable = "SNUG_MONITOR_TOKEN"
+
+// webFlags are those of the dashboard.
+type webFlags struct {
+	Web       bool   `help:"Show the runs in a browser, and tell Prometheus at /metrics."`
+	Listen    string `help:"With --web: address to listen on (default: 127.0.0.1:8412)." placeholder:"HOST:PORT"`
+	TokenFile string `name:"token-file" help:"With --web: file with the token that requests must carry (default: the variable SNUG_MONITOR_TOKEN)." placeholder:"FILE"`
+}
+
+// check refuses what means nothing with --web (other says that there is such a flag), or
+// nothing without it.
+func (f *webFlags) check(other bool) error {
+	switch {
+	case f.Web && other:
+		return usage("--web shows runs until it is interrupted: leave out --only and --once")
+	case f.Web:
+	case f.Listen != "":
+		return usage("--listen is for --web: add it, or leave --listen out")
+	case f.TokenFile != "":
+		return usage("--token-file is for --web: add it, or leave --token-file out")
+	}
+	return nil
+}
+
+// serveMonitor shows runs in a browser until it is interrupted.
+func (a *app) serveMonitor(f webFlags, runs []string, interval time.Duration) error {
+	if f.Listen == "" {
+		f.Listen = "127.0.0.1:8412"
+	}
+	token, err := readToken(f.TokenFile, monitorTokenVariable)
+	if err != nil {
+		return err
+	}
+	if err := checkListen(f.Listen, token, monitorTokenVariable); err != nil {
+		return err
+	}
+	if len(runs) == 0 {
+		runs = []string{runsFolder}
+	}
+	l, err := (&net.ListenConfig{}).Listen(a.ctx, "tcp", f.Listen)
+	if err != nil {
+		return fmt.Errorf("%w (another address: --listen 127.0.0.1:0 takes a free port)", err)
+	}
+	server := web.New(web.Options{Runs: runs, Token: token, Interval: interval})
+	url := fmt.Sprintf("http://%s", l.Addr())
+	for _, x := range server.Missing() {
+		a.warning("%s; it is shown as soon as it is there", x)
+	}
+	a.printf("dashboard at %s\nmetrics for Prometheus at %s/metrics\n", url, url)
+	if a.asJSON {
+		if err := a.json(map[string]any{"url": url, "metrics": url + "/metrics"}); err != nil {
+			return errors.Join(err, l.Close())
+		}
+	}
+	return server.Run(a.ctx, l)
+}

@@ -46,11 +46,3 @@ func Line(s *monitor.Snapshot) string {
 	}
 	return strings.Join(parts, "  ")
 }
-
-// Notices are the alerts and advice of a run, a line each.
-func Notices(s *monitor.Snapshot) (lines []string) {
-	for _, n := range notices(s, 1<<20) {
-		lines = append(lines, n.text)
-	}
-	return lines
-}

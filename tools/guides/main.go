@@ -18,6 +18,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/snug-ml/snug/internal/regular"
 )
 
 // page has the commands.
@@ -48,7 +50,7 @@ func main() {
 }
 
 func run(list bool, only string, limit time.Duration) error {
-	text, err := os.ReadFile(page)
+	text, err := regular.Read(page, 1<<20)
 	if err != nil {
 		return fmt.Errorf("%w: start it in the repository's root", err)
 	}

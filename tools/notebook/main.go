@@ -16,6 +16,8 @@ import (
 	"fmt"
 	"os"
 	"strings"
+
+	"github.com/snug-ml/snug/internal/regular"
 )
 
 func main() {
@@ -30,7 +32,7 @@ func main() {
 }
 
 func convert(from, to string) error {
-	script, err := os.ReadFile(from)
+	script, err := regular.Read(from, 1<<20)
 	if err != nil {
 		return err
 	}

@@ -9,7 +9,12 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/snug-ml/snug/internal/regular"
 )
+
+// maxFile bounds what is packed.
+const maxFile = 1 << 30
 
 // writeArchive packs files under their last names; those without an ending are
 // programs.
@@ -18,7 +23,7 @@ func writeArchive(path string, at time.Time, files ...string) error {
 	z := gzip.NewWriter(&out)
 	t := tar.NewWriter(z)
 	for _, name := range files {
-		content, err := os.ReadFile(name)
+		content, err := regular.Read(name, maxFile)
 		if err != nil {
 			return err
 		}
@@ -46,7 +51,7 @@ func writeArchive(path string, at time.Time, files ...string) error {
 func writeSums(path string, files []string) error {
 	var out bytes.Buffer
 	for _, name := range files {
-		content, err := os.ReadFile(name)
+		content, err := regular.Read(name, maxFile)
 		if err != nil {
 			return err
 		}

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"os"
 	"time"
+
+	"github.com/snug-ml/snug/internal/regular"
 )
 
 // component is a part of a program, in CycloneDX 1.6
@@ -30,7 +32,7 @@ func writeBill(path, program string, at time.Time) error {
 	if err != nil {
 		return err
 	}
-	content, err := os.ReadFile(program)
+	content, err := regular.Read(program, maxFile)
 	if err != nil {
 		return err
 	}

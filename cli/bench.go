@@ -1,110 +1,284 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
-	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
 
-	"github.com/snug-ml/snug/engine/plan"
-	"github.com/snug-ml/snug/internal/size"
 	"github.com/snug-ml/snug/session"
+	"github.com/snug-ml/snug/system/report"
+	"github.com/snug-ml/snug/train/rundir"
 )
 
 type benchCmd struct {
 	choice
-	Against string `help:"Another preset to compare with." placeholder:"PRESET"`
-	Updates int    `help:"Measured updates per configuration, after three unmeasured ones; at least 5." default:"7" min:"5" of:"updates"`
-	Ops     bool   `help:"Print where an update's time goes, operation by operation, next to the time that the machine's measured speed allows."`
-	Shapes  bool   `help:"With --ops: one line per shape."`
+	Sweep     []string      `help:"Vary one thing at a time: batch, accumulation, workers, prefetch, precision, recompute; several with commas." placeholder:"NAME"`
+	Suite     bool          `help:"All sweeps."`
+	Against   string        `help:"Another preset to compare with." placeholder:"PRESET"`
+	Updates   int           `help:"Measured updates per configuration, after three unmeasured ones; at least 5." default:"7" min:"5" of:"updates"`
+	Limit     time.Duration `help:"Plan a configuration that is predicted to take longer, but do not run it; 0: run all." default:"5m"`
+	Synthetic bool          `help:"Make up batches, although there is data."`
+	Out       string        `help:"Write report.html, with pictures, and bench.json to this folder." placeholder:"DIR"`
+	Ops       bool          `help:"Print where an update's time goes, operation by operation, next to the time that the machine's measured speed allows."`
+	Shapes    bool          `help:"With --ops: one line per shape."`
 }
 
 // Help implements kong.HelpProvider.
 func (benchCmd) Help() string {
-	return `Trains for a few updates in each of several configurations, on real data through
-the real loader, and prints their times: the configured one first, then others
-that change precision, micro-batch and accumulation, or recomputation. Nothing is
-saved except prepared data, in runs/bench.
+	return `Trains for a few updates in each of several configurations and prints their times,
+the medians with the ranges. Without --sweep: the configured one, then others that
+change precision, micro-batch and accumulation, or recomputation.
+
+Data goes through the real loader. Where a configuration names no data, or the files
+or weights that a preset names are not there, batches of the same shapes are made up,
+weights are random, and the first line says so. Prepared data lies in
+data.cache_dir, or in a temporary folder; nothing else is written but --out.
+
+Ctrl-C prints what was measured. There is no sweep of compile modes: every program is
+compiled and fused, always. --hardware.device chooses what is measured.
 
 Examples:
   snug bench
-  snug bench --ops
-  snug bench quickstart --against moderation-quickstart`
+  snug bench --sweep batch,precision
+  snug bench moderation-t4 --suite --out report
+  snug bench agiformer-original --against agiformer-ultra-t4
+  snug bench --ops`
+}
+
+// benchSchema names the form of the document.
+const benchSchema = "snug-bench/1"
+
+// benchDocument is what --json prints and bench.json holds.
+type benchDocument struct {
+	Schema         string           `json:"schema"`
+	Snug           string           `json:"snug"`
+	Date           string           `json:"date"`
+	Device         string           `json:"device"`
+	Threads        int              `json:"threads"`
+	Warmup         int              `json:"updates_before"`
+	Updates        int              `json:"updates_measured"`
+	Configurations []benchConfig    `json:"configurations"`
+	Sweeps         []*session.Sweep `json:"sweeps"`
+	Interrupted    bool             `json:"interrupted"`
+}
+
+// benchConfig is a configuration that was measured, and on what data.
+type benchConfig struct {
+	Name   string `json:"name"`
+	System string `json:"system"`
+	Data   string `json:"data"` // own or synthetic
+	Why    string `json:"synthetic_because,omitempty"`
 }
 
 // Run implements the verb.
-func (b *benchCmd) Run(a *app) error {
-	if b.Shapes && !b.Ops {
-		return usage("--shapes: has an effect only with --ops")
+func (b *benchCmd) Run(a *app) (err error) {
+	if err := b.check(); err != nil {
+		return err
 	}
-	s, err := a.load(b.choice, nil, true)
+	d := &benchDocument{
+		Schema: benchSchema, Snug: session.Version(), Date: time.Now().UTC().Format(time.DateOnly),
+		Warmup: session.BenchWarmup, Updates: b.Updates, Sweeps: []*session.Sweep{},
+	}
+	err = b.measure(a, d)
+	if stopped := a.ctx.Err(); stopped != nil && d.measured() {
+		d.Interrupted, err = true, stopped
+	}
+	if !d.measured() {
+		return cmp.Or(err, d.nothing())
+	}
+	if b.Ops && err == nil {
+		if a.asJSON {
+			err = a.json(d)
+		}
+		return err
+	}
+	return errors.Join(err, b.print(a, d))
+}
+
+// check refuses what does not go together, before anything is measured.
+func (b *benchCmd) check() error {
+	switch {
+	case b.Shapes && !b.Ops:
+		return usage("--shapes: has an effect only with --ops")
+	case b.Suite && len(b.Sweep) > 0:
+		return usage("--suite is every sweep: leave --sweep out")
+	case b.Ops && (b.Suite || len(b.Sweep) > 0 || b.Against != "" || b.Out != ""):
+		return usage("--ops measures the one configuration: leave --sweep, --suite, --against and --out out")
+	case b.Against != "" && (b.Suite || len(b.Sweep) > 0):
+		return usage("--against compares two configurations as they are: leave --sweep and --suite out")
+	}
+	if b.Out != "" {
+		if list, err := os.ReadDir(b.Out); err == nil && len(list) > 0 {
+			if _, err := os.Stat(filepath.Join(b.Out, benchFile)); err != nil {
+				return usage("--out %s: the folder holds other files; name a new one", b.Out)
+			}
+		}
+	}
+	return session.CheckSweeps(b.Sweep)
+}
+
+// benchFile is the document in the folder of a report.
+const benchFile = "bench.json"
+
+// measure measures all that was asked for.
+func (b *benchCmd) measure(a *app, d *benchDocument) error {
+	each := b.each(a)
+	first, err := b.open(a, b.choice, d)
 	if err != nil {
 		return err
 	}
-	var rows []session.Measured
-	if b.Against != "" {
-		other, err := a.load(choice{Preset: b.Against}, nil, true)
-		if err != nil {
-			return err
+	defer closed(a, first)
+	if b.Ops {
+		s := &session.Sweep{Name: session.SweepVariants, Title: "as configured", Rows: []session.Measured{}}
+		d.Sweeps = append(d.Sweeps, s)
+		return first.Against(s, "as configured", each)
+	}
+	if b.Against == "" {
+		names := b.Sweep
+		switch {
+		case b.Suite:
+			names = session.Sweeps
+		case len(names) == 0:
+			names = []string{session.SweepVariants}
 		}
-		for _, x := range []*session.Setup{s, other} {
-			row, err := b.one(a, x, name(x), nil)
+		for _, name := range names {
+			s, err := first.Sweep(name, each)
+			d.Sweeps = append(d.Sweeps, s)
 			if err != nil {
 				return err
 			}
-			rows = append(rows, row)
 		}
-		return b.print(a, rows)
+		return nil
 	}
-	for _, v := range s.Variants() {
-		row, err := b.one(a, s, v.Name, v.Change)
-		var no *plan.DoesNotFit
-		if errors.As(err, &no) {
-			a.printf("%s: %v\n", v.Name, err)
-			continue
-		}
-		if err != nil {
+	other, err := b.open(a, choice{Preset: b.Against}, d)
+	if err != nil {
+		return err
+	}
+	defer closed(a, other)
+	s := &session.Sweep{Name: session.SweepAgainst, Title: "one configuration against another", Rows: []session.Measured{}}
+	d.Sweeps = append(d.Sweeps, s)
+	for i, x := range []*session.Bench{first, other} {
+		if err := x.Against(s, d.Configurations[i].Name, each); err != nil {
 			return err
 		}
-		rows = append(rows, row)
-		a.printf("%-28s %8.1f ms an update\n", v.Name, 1e3*row.Median)
-		if b.Ops { // one() printed the table of the configured program
-			if a.asJSON {
-				return a.json(rows)
-			}
-			return nil
-		}
 	}
-	return b.print(a, rows)
+	return nil
 }
 
-// one measures a configuration.
-func (b *benchCmd) one(a *app, s *session.Setup, name string, change func(*plan.Settings)) (session.Measured, error) {
-	row, err := s.Bench(a.ctx, session.Bench{Updates: b.Updates, Ops: b.Ops, Shapes: b.Shapes}, name, change)
-	if err == nil && b.Ops {
-		a.printf("\n%s%d runs took %.1f ms each with every node timed\n", row.Profile.Table(row.Speed), b.Updates, 1e3*row.Traced.Seconds()/float64(b.Updates))
+// closed removes what a measurement prepared.
+func closed(a *app, b *session.Bench) {
+	if err := b.Close(); err != nil {
+		a.warning("%v", err)
 	}
-	return row, err
+}
+
+// open resolves a configuration; data that it lacks is made up, and that is said.
+func (b *benchCmd) open(a *app, c choice, d *benchDocument) (*session.Bench, error) {
+	s, err := a.load(c, nil, false)
+	if err == nil && !b.Synthetic && s.LacksData() == "" {
+		s, err = a.load(c, nil, true) // which fetches it
+	}
+	if err != nil {
+		return nil, err
+	}
+	o, err := s.Bench(a.ctx, session.BenchOptions{Updates: b.Updates, Limit: b.Limit, Synthetic: b.Synthetic, Ops: b.Ops, Shapes: b.Shapes})
+	if err != nil {
+		return nil, err
+	}
+	x := benchConfig{Name: name(s), System: s.Config.System, Data: "own", Why: o.Why}
+	if o.Why != "" {
+		x.Data = "synthetic"
+		a.printf("%s: synthetic batches of its own shapes, random weights\n  (%s)\n", x.Name, o.Why)
+	}
+	d.Device, d.Threads = s.Computer(), s.Threads
+	d.Configurations = append(d.Configurations, x)
+	return o, nil
+}
+
+// each says what was done last; with --ops, where its time went.
+func (b *benchCmd) each(a *app) func(*session.Sweep) {
+	seen := map[string]int{} // rows that were said, by sweep
+	return func(s *session.Sweep) {
+		if n := len(s.Rows); n == seen[s.Name] {
+			k := s.Skipped[len(s.Skipped)-1]
+			a.warnf("%s %s: %s\n", s.Name, k.Name, k.Reason)
+			return
+		}
+		seen[s.Name] = len(s.Rows)
+		row := &s.Rows[len(s.Rows)-1]
+		a.warnf("%s %s: %s\n", s.Name, row.Name, milliseconds(row.Median))
+		if b.Ops {
+			a.printf("\n%s%d runs took %.1f ms each with every node timed\n", row.Profile.Table(row.Speed), b.Updates, 1e3*row.Traced.Seconds()/float64(b.Updates))
+		}
+	}
 }
 
 // name is what a configuration is called in the table.
 func name(s *session.Setup) string {
-	if s.Config.Preset != "" {
+	switch {
+	case s.Config.Preset != "":
 		return s.Config.Preset
 	}
 	return s.Config.System
 }
 
-func (b *benchCmd) print(a *app, rows []session.Measured) error {
+// measured reports whether anything was.
+func (d *benchDocument) measured() bool {
+	for _, s := range d.Sweeps {
+		if len(s.Rows) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// nothing is the reason why nothing was measured.
+func (d *benchDocument) nothing() error {
+	var refused []string
+	for _, s := range d.Sweeps {
+		for _, k := range s.Skipped {
+			if k.Err != nil {
+				return k.Err
+			}
+		}
+		if s.Refused != "" {
+			refused = append(refused, s.Name+": "+s.Refused)
+		}
+	}
+	return usage("%s", strings.Join(refused, "\n"))
+}
+
+// print prints the document or its tables, and writes the report.
+func (b *benchCmd) print(a *app, d *benchDocument) error {
+	var err error
+	if b.Out != "" {
+		err = d.save(b.Out)
+	}
 	if a.asJSON {
-		return a.json(rows)
+		return errors.Join(err, a.json(d))
 	}
-	a.printf("\n")
-	out := [][]string{{"CONFIGURATION", "UPDATE", "MIN - MAX", "AGAINST FIRST", "PER SECOND", "SHARE", "ARENA", "PEAK RSS", "LOAD", "FIRST UPDATE", "DATA WAIT"}}
-	for _, r := range rows {
-		out = append(out, []string{
-			r.Name, fmt.Sprintf("%.1f ms", 1e3*r.Median), fmt.Sprintf("%.1f - %.1f", 1e3*r.Best, 1e3*r.Worst),
-			fmt.Sprintf("%.2fx", r.Median/rows[0].Median), fmt.Sprintf("%s %s", count(r.Rate), r.Unit), fmt.Sprintf("%.0f %% of %s", 100*r.Share, r.ShareOf),
-			size.Bytes(r.Arena).String(), size.Bytes(r.Peak).String(), fmt.Sprintf("%.2f s", r.Load), fmt.Sprintf("%.2f s", r.First), fmt.Sprintf("%.1f ms", 1e3*r.Wait),
-		})
+	for _, s := range d.Sweeps {
+		a.printf("\n%s", sweepText(s))
 	}
-	return a.table(out)
+	a.printf("\n%s, %d threads; medians of %d updates after %d (min-max)\n", d.Device, d.Threads, d.Updates, d.Warmup)
+	if b.Out != "" && err == nil {
+		a.printf("%s\n", filepath.Join(b.Out, report.FileName))
+	}
+	return err
+}
+
+// save writes the report and the document.
+func (d *benchDocument) save(dir string) (err error) {
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return err
+	}
+	home, err := rundir.Look(dir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, home.Close()) }()
+	return errors.Join(benchPage(d).Save(home), home.ReplaceJSON(benchFile, d))
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/snug-ml/snug/session"
@@ -32,10 +33,13 @@ data: {source: [corpus/*.txt], held_out_fraction: 0.2}
 	done(t, "train", "--config", "tiny.yaml", "--out", "first", "--training.sample.tokens", "0")
 	done(t, "export", "first", "folder")
 	done(t, "train", "--config", "on.yaml", "--out", "run")
-	var rows []struct{ Losses []float64 }
-	if err := json.Unmarshal([]byte(done(t, "bench", "--config", "on.yaml", "--updates", "5", "--json").out), &rows); err != nil {
+	var doc struct {
+		Sweeps []struct{ Rows []struct{ Losses []float64 } }
+	}
+	if err := json.Unmarshal([]byte(done(t, "bench", "--config", "on.yaml", "--updates", "5", "--json").out), &doc); err != nil {
 		t.Fatal(err)
 	}
+	rows := doc.Sweeps[0].Rows
 	want := losses(t, "run")
 	if len(rows) == 0 || len(rows[0].Losses) != len(want) || len(want) != session.BenchWarmup+5 {
 		t.Fatalf("bench gave %+v, training %d losses", rows, len(want))
@@ -70,4 +74,53 @@ func losses(t *testing.T, run string) (out []float64) {
 		}
 	}
 	return out
+}
+
+// Made-up batches are what a system's program can be given: every system trains on
+// them, and its losses are those of a model that knows nothing.
+func TestBenchSynthetic(t *testing.T) {
+	runs := everySystem(t)
+	type extra struct {
+		system string
+		args   []string
+	}
+	tries := []extra{{"refocused", nil}, {"refocused", []string{"--data.segment_mask", "true"}}, {"agiformer", nil}, {"moderation", nil}, {"dynamo", nil}, {"cloudbase", nil},
+		{"cloudbase", []string{"--model.angles", "linear"}}, {"cloudbase", []string{"--phases.run", "mae"}},
+		{"dynamo", []string{"--router.dispatch", "soft", "--router.gumbel", "true", "--model.tasks", "sentiment,qa,translation", "--tasks.qa.train", "none.jsonl"}},
+		{"agiformer", []string{"--model.use_multimodal", "true", "--model.modalities", "image,audio,video", "--model.image.size", "8", "--model.image.patch", "4",
+			"--model.image.d_model", "16", "--model.image.n_layers", "1", "--model.image.n_heads", "2", "--model.image.d_ff", "16", "--model.audio_samples", "64", "--model.video_frames", "2"}}}
+	for _, stage := range []string{"encoder", "sentiment", "translation", "router"} {
+		tries = append(tries, extra{"dynamo", []string{"--phases.stage", stage}})
+	}
+	for _, x := range tries {
+		t.Run(x.system+strings.Join(x.args, ""), func(t *testing.T) {
+			args := append([]string{"bench", "--config", runs[x.system].config, "--updates", "5", "--synthetic", "--sweep", "recompute", "--json"}, x.args...)
+			var doc struct {
+				Configurations []struct{ Data string }
+				Sweeps         []struct {
+					Rows []struct {
+						Losses []float64
+						Rate   float64 `json:"units_per_second"`
+						Unit   string
+					}
+				}
+			}
+			if err := json.Unmarshal([]byte(done(t, args...).out), &doc); err != nil {
+				t.Fatal(err)
+			}
+			if doc.Configurations[0].Data != "synthetic" || len(doc.Sweeps[0].Rows) != 5 {
+				t.Fatalf("%+v", doc)
+			}
+			for _, r := range doc.Sweeps[0].Rows {
+				if r.Rate <= 0 || len(r.Losses) != session.BenchWarmup+5 {
+					t.Errorf("%+v", r)
+				}
+				for _, l := range r.Losses {
+					if !(l > 0 && l < 50) {
+						t.Errorf("a loss of %v", l)
+					}
+				}
+			}
+		})
+	}
 }

@@ -51,7 +51,7 @@ var stops = map[string]stop{
 	"config":       harmless("stopping before anything is shown"),
 	"monitor":      harmless("the monitor ends; the run goes on"),
 	"doctor":       harmless("stopping the measurement"),
-	"bench":        harmless("stopping the measurement; none of it is kept"),
+	"bench":        harmless("stopping; what was measured is printed"),
 	"check":        harmless("stopping before the comparison"),
 }
 

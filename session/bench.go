@@ -3,15 +3,18 @@ package session
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/device"
 	"github.com/snug-ml/snug/engine"
-	"github.com/snug-ml/snug/engine/pass"
+	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/engine/plan"
 	"github.com/snug-ml/snug/system"
 	"github.com/snug-ml/snug/train"
@@ -21,20 +24,31 @@ import (
 // Measured is one configuration, measured.
 type Measured struct {
 	Name     string        `json:"configuration"`
+	At       float64       `json:"at,omitempty"` // what a sweep varies, where that is a number
+	Current  bool          `json:"as_configured,omitempty"`
 	Settings plan.Settings `json:"settings"`
+	Workers  int           `json:"workers,omitempty"` // of the loader, where a sweep varies them
+	Prefetch int           `json:"prefetch,omitempty"`
 	Load     float64       `json:"load_seconds"`         // compile, plan, load, initialize
 	First    float64       `json:"first_update_seconds"` // from the start of the loop
 	Median   float64       `json:"update_seconds_median"`
 	Best     float64       `json:"update_seconds_min"`
 	Worst    float64       `json:"update_seconds_max"`
+	Updates  int           `json:"updates_measured"`
+	Planned  float64       `json:"update_seconds_predicted"`
 	Wait     float64       `json:"data_wait_seconds_median"`
 	Rate     float64       `json:"units_per_second"`
 	Unit     string        `json:"unit"`
 	Arena    int64         `json:"arena_bytes"`
-	Peak     int64         `json:"peak_rss_bytes"`
-	Share    float64       `json:"flops_utilization"`
-	ShareOf  string        `json:"flops_utilization_of,omitempty"`
-	Losses   []float64     `json:"losses"`
+	Total    int64         `json:"planned_total_bytes"`
+	// Peak is the most memory of the process; CardUsed what was taken of the card.
+	Peak     int64 `json:"peak_rss_bytes"`
+	CardUsed int64 `json:"card_used_bytes,omitempty"`
+	// Loader is the loader by itself, in units a second; nil: not measured.
+	Loader  *Spread   `json:"loader_units_per_second,omitempty"`
+	Share   float64   `json:"flops_utilization"`
+	ShareOf string    `json:"flops_utilization_of,omitempty"`
+	Losses  []float64 `json:"losses"`
 	// Profile is of the configured program, node by node, and Speed what it is held
 	// against; where they were asked for. Traced is how long its runs took.
 	Profile *plan.Profile `json:"-"`
@@ -42,118 +56,267 @@ type Measured struct {
 	Traced  time.Duration `json:"-"`
 }
 
-// Variant is a change of the configured settings.
-type Variant struct {
-	Name   string
-	Change func(*plan.Settings)
+// Spread is a median with its range.
+type Spread struct {
+	Median float64 `json:"median"`
+	Min    float64 `json:"min"`
+	Max    float64 `json:"max"`
 }
 
-// Variants are the configurations of the table.
-func (s *Setup) Variants() []Variant {
-	v := []Variant{{"as configured", nil}}
-	for _, p := range []device.Precision{device.FP32, device.BF16, device.FP16} {
-		if p != s.Precision {
-			v = append(v, Variant{"precision " + string(p), func(c *plan.Settings) { c.Precision = p }})
-		}
-	}
-	if m := s.Model.Shape; m.MicroBatch%2 == 0 {
-		v = append(v, Variant{"micro-batch / 2, twice", func(c *plan.Settings) { c.MicroBatch, c.Accumulation = m.MicroBatch/2, 2*max(1, m.Accumulation) }})
-	}
-	for _, r := range []pass.Recompute{pass.RecomputeSelective, pass.RecomputeWide, pass.RecomputeFull} {
-		v = append(v, Variant{"recompute " + r.String(), func(c *plan.Settings) { c.Recompute, c.Budget = r, 0 }})
-	}
-	return v
-}
-
-// Bench says how a configuration is measured.
-type Bench struct {
-	Updates int // measured, after three unmeasured ones
-	// Ops times the configured program node by node too, Shapes with each shape by
-	// itself.
-	Ops, Shapes bool
+// spread is that of values, which it sorts.
+func spread(values []float64) Spread {
+	slices.Sort(values)
+	return Spread{values[len(values)/2], values[0], values[len(values)-1]}
 }
 
 // BenchWarmup are the updates before those that are measured.
 const BenchWarmup = 3
 
-// Bench trains for some updates with changed settings (nil: as configured), on the
-// real data through the real loader. Nothing is saved but prepared data, in
-// runs/bench.
-func (s *Setup) Bench(ctx context.Context, how Bench, name string, change func(*plan.Settings)) (row Measured, err error) {
-	t, err := s.Target()
-	if err != nil {
-		return row, err
+// BenchOptions say how configurations are measured.
+type BenchOptions struct {
+	Updates int // measured, after [BenchWarmup] unmeasured ones
+	// Limit is how long a configuration may take by prediction; 0: as long as it does.
+	Limit time.Duration
+	// Synthetic makes up batches although there is data.
+	Synthetic bool
+	// Ops times the configured program node by node too, Shapes with each shape by
+	// itself.
+	Ops, Shapes bool
+}
+
+// Bench measures configurations of a setup. Nothing is written but prepared data: in
+// data.cache_dir, or else a temporary folder that Close removes.
+type Bench struct {
+	*Setup
+	how BenchOptions
+	// Why says why micro-batches are made up; empty: they are not.
+	Why string
+
+	ctx     context.Context
+	target  plan.Target
+	planner *plan.Planner
+	dir     string
+	done    map[point]*Measured
+	// current are the configured settings with what was left open decided; zero where
+	// they do not fit.
+	current plan.Settings
+	// slower is how much longer the last update took than predicted, 1 at the least.
+	slower float64
+}
+
+// point is what a measurement depends on.
+type point struct {
+	plan.Settings
+	workers, prefetch int
+}
+
+// LacksData says why a configuration cannot be trained as it is, for want of data or
+// weights that it does not name; empty: nothing is known to be missing. What the user
+// named and is not there is an error, not a reason to make something up.
+func (s *Setup) LacksData() string {
+	d := &s.Config.Data
+	origin, _ := s.Config.Origin("data.source")
+	switch {
+	case len(d.Source) == 0 && d.Format != "gotree":
+		return "data.source is not set"
+	case s.System.Missing != nil && s.System.Missing(s.Config) != nil:
+		err := s.System.Missing(s.Config)
+		if named := origin.Kind == config.File || origin.Kind == config.Flag; named && strings.Contains(err.Error(), "data.source") {
+			return "" // opening the data says so
+		}
+		return err.Error()
+	case s.System.Phases != nil && s.System.Phases(s.Config, "") != nil && s.Config.System == "dynamo":
+		return "its phases start from one another's weights; --phases.stage names one"
+	case origin.Kind == config.Preset:
+		for _, pattern := range d.Source {
+			if found, err := filepath.Glob(pattern); err == nil && len(found) == 0 && pattern != "synthetic" {
+				return fmt.Sprintf("data.source of the preset, %s, is not there", pattern)
+			}
+		}
 	}
-	report, _, err := s.Fit(t, s.Precision)
-	if err != nil {
-		return row, err
+	return ""
+}
+
+// Bench prepares to measure configurations of a setup. The end of ctx ends whatever it
+// does.
+func (s *Setup) Bench(ctx context.Context, o BenchOptions) (*Bench, error) {
+	b := &Bench{Setup: s, how: o, ctx: ctx, Why: s.LacksData(), done: map[point]*Measured{}}
+	if o.Synthetic {
+		b.Why = "asked for"
 	}
-	c := report.Run.Settings
+	if b.Why != "" && s.System.Synthetic == nil {
+		return nil, usage("%s: and %s has no rule to make up batches", b.Why, s.Config.System)
+	}
+	var err error
+	if b.target, err = s.Target(); err != nil {
+		return nil, err
+	}
+	b.planner, b.slower = s.Planner(b.target), 1
+	if report, err := b.check(nil); err == nil {
+		b.current = report.Run.Settings
+	}
+	b.dir, err = os.MkdirTemp("", "snug-bench-")
+	return b, err
+}
+
+// Close removes prepared data.
+func (b *Bench) Close() error { return os.RemoveAll(b.dir) }
+
+// settings are the configured ones.
+func (b *Bench) settings() (plan.Settings, error) { return b.Settings(b.Precision) }
+
+// check plans changed settings (nil: as configured).
+func (b *Bench) check(change func(*plan.Settings)) (*plan.Report, error) {
+	c, err := b.settings()
+	if err != nil {
+		return nil, err
+	}
 	if change != nil {
 		change(&c)
 	}
-	began := time.Now()
-	pl := s.Planner(t)
-	if report, err = pl.Check(c); err != nil {
-		return row, err
+	return b.planner.Check(b.chunked(c, b.target))
+}
+
+// open opens the data for a program: the real, or what is made up.
+func (b *Bench) open(p *engine.Program, c plan.Settings, at point) (*system.Run, error) {
+	m := *b.Model
+	m.Shape = b.shape(c)
+	if b.Why != "" {
+		made := b.System.Synthetic(b.Config)
+		l, err := made.Loader(p, c.Accumulation, m.Unit, b.Config.Training.Seed)
+		return &system.Run{Loader: l, Load: made.Load, Close: func() error { return nil }}, err
 	}
-	p, err := pl.Program(c)
-	if err != nil {
-		return row, err
+	own := *b.Config
+	if at.workers > 0 {
+		own.Data.Workers = at.workers
 	}
-	load := time.Since(began)
-	m := *s.Model
-	m.Shape = s.shape(c)
-	dir := filepath.Join("runs", "bench", s.Config.System+"-"+s.Config.Hash("data"))
+	if at.prefetch > 0 {
+		own.Data.Prefetch = at.prefetch
+	}
+	// A system may keep what it prepares next to its run directory.
+	dir := filepath.Join(b.dir, "run")
 	if err := os.MkdirAll(dir, 0o777); err != nil {
-		return row, err
+		return nil, err
 	}
 	home, err := rundir.Look(dir)
 	if err != nil {
-		return row, err
+		return nil, err
 	}
-	defer func() { err = errors.Join(err, home.Close()) }()
-	data, err := s.System.Open(ctx, s.Config, &m, system.Env{Dir: home, Cache: filepath.Join(dir, "data"), Log: silent})
+	run, err := b.System.Open(b.ctx, &own, &m, system.Env{Dir: home, Cache: b.Cache(dir), Log: silent})
 	if err != nil {
-		return row, err
+		return nil, errors.Join(err, home.Close())
 	}
-	defer func() { err = errors.Join(err, CloseData(data)) }()
-	resetPeakRSS()
-	began = time.Now()
-	x, err := s.Load(p, data)
-	if err != nil {
-		return row, err
-	}
-	defer func() { err = errors.Join(err, x.Close()) }()
-	row = Measured{Name: name, Settings: c, Unit: s.Model.Unit, Arena: p.Layout.Bytes, Load: (load + time.Since(began)).Seconds()}
-	if err := s.measure(ctx, how, x, data, report, &row); err != nil || !how.Ops {
-		return row, err
-	}
-	return row, row.profile(x, how, report.Speed)
+	end := run.Close
+	run.Close = func() error { return errors.Join(end(), home.Close()) }
+	return run, nil
 }
 
-// measure trains and notes what the updates took.
-func (s *Setup) measure(ctx context.Context, how Bench, x *engine.Executable, data *system.Run, report *plan.Report, row *Measured) error {
-	var took, wait, rate []float64
-	var units float64
-	products, updates := newCounter(x.Program(), report), int64(BenchWarmup+how.Updates)
+// tooLong is a configuration that was not measured because of what it is predicted to take.
+type tooLong struct{ predicted, limit time.Duration }
+
+func (e tooLong) Error() string {
+	return fmt.Sprintf("predicted to take %s, over --limit %s (0 runs all)", about(e.predicted), about(e.limit))
+}
+
+// about is a time to the second, or finer where it is short.
+func about(d time.Duration) string {
+	if d > 10*time.Second {
+		return d.Round(time.Second).String()
+	}
+	return d.Round(10 * time.Millisecond).String()
+}
+
+// Measure trains for some updates with changed settings (nil: as configured). What was
+// measured before is not measured again.
+func (b *Bench) Measure(change func(*plan.Settings)) (*Measured, error) {
+	return b.measure(change, point{})
+}
+
+func (b *Bench) measure(change func(*plan.Settings), at point) (row *Measured, err error) {
+	began := time.Now()
+	report, err := b.check(change)
+	if err != nil {
+		return nil, err
+	}
+	at.Settings = report.Run.Settings
+	if kept := b.done[at]; kept != nil {
+		again := *kept
+		return &again, nil
+	}
+	if t := time.Duration(float64(BenchWarmup+b.how.Updates) * b.slower * report.Time.Update * float64(time.Second)); b.how.Limit > 0 && t > b.how.Limit {
+		return nil, tooLong{t, b.how.Limit}
+	}
+	p, err := b.planner.Program(at.Settings)
+	if err != nil {
+		return nil, err
+	}
+	load := time.Since(began)
+	data, err := b.open(p, at.Settings, at)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, CloseData(data)) }()
+	debug.FreeOSMemory() // what the last configuration had is not this one's
+	resetPeakRSS()
+	_, free, err := backend.CardOf(b.Backend)
+	if err != nil {
+		return nil, err
+	}
+	began = time.Now()
+	x, err := b.Setup.Load(p, data)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, x.Close()) }()
+	row = &Measured{
+		Settings: at.Settings, Workers: at.workers, Prefetch: at.prefetch, Unit: b.Model.Unit, Arena: p.Layout.Bytes, Total: report.Total,
+		Planned: report.Time.Update, Updates: b.how.Updates, Load: (load + time.Since(began)).Seconds(),
+	}
+	if _, left, err := backend.CardOf(b.Backend); err != nil {
+		return nil, err
+	} else if b.Card != nil {
+		row.CardUsed = free - left
+	}
+	if at.workers > 0 || at.prefetch > 0 {
+		if row.Loader, err = b.alone(x, data.Loader); err != nil {
+			return nil, err
+		}
+	}
+	if err := b.train(x, data, report, row); err != nil {
+		return nil, err
+	}
+	if b.how.Ops {
+		if err := row.profile(x, b.how, report.Speed); err != nil {
+			return nil, err
+		}
+	}
+	b.slower = max(1, row.Median/row.Planned)
+	kept := *row
+	b.done[at] = &kept
+	return row, nil
+}
+
+// train trains and notes what the updates took.
+func (b *Bench) train(x *engine.Executable, data *system.Run, report *plan.Report, row *Measured) error {
+	var took, wait, flops, rate []float64
+	products, updates := newCounter(x.Program(), report), int64(BenchWarmup+b.how.Updates)
 	job := &train.Job{
-		Runner: x, Loader: data.Loader, Updates: updates, Seed: s.Config.Training.Seed,
-		Schedule: &train.Schedule{Kind: train.Constant, Peak: s.Config.Training.LearningRate, Total: updates},
+		Runner: x, Loader: data.Loader, Updates: updates, Seed: b.Config.Training.Seed,
+		Schedule: &train.Schedule{Kind: train.Constant, Peak: b.Config.Training.LearningRate, Total: updates},
 		OnEvent: func(e train.Event) {
 			if st, ok := e.(train.Step); ok {
 				row.Losses = append(row.Losses, st.Loss)
 				if st.Update > BenchWarmup {
 					took, wait = append(took, st.Took.Seconds()), append(wait, st.Wait.Seconds())
-					rate = append(rate, products.update(st.Variants)/st.Took.Seconds())
-					units = float64(st.NewTokens)
+					flops = append(flops, products.update(st.Variants)/st.Took.Seconds())
+					rate = append(rate, float64(st.NewTokens)/st.Took.Seconds())
 				}
 			}
 		},
 	}
-	res, err := job.Run(ctx, 0)
+	res, err := job.Run(b.ctx, 0)
 	if errors.Is(err, train.ErrStopped) {
-		err = ctx.Err() // nothing was saved to go on from
+		err = b.ctx.Err() // nothing was saved to go on from
 	}
 	if err != nil {
 		return err
@@ -163,20 +326,63 @@ func (s *Setup) measure(ctx context.Context, how Bench, x *engine.Executable, da
 	if err := sampler.Close(); err != nil {
 		return err
 	}
-	slices.Sort(took)
-	slices.Sort(wait)
-	row.First, row.Median, row.Best, row.Worst = res.FirstUpdate.Seconds(), took[len(took)/2], took[0], took[len(took)-1]
-	row.Wait, row.Rate = wait[len(wait)/2], units/row.Median
-	slices.Sort(rate)
-	s.Share(report, rate[len(rate)-1]) // the fastest may raise the peak
-	row.Share = s.Share(report, rate[len(rate)/2])
+	t := spread(took)
+	row.First, row.Median, row.Best, row.Worst = res.FirstUpdate.Seconds(), t.Median, t.Min, t.Max
+	row.Wait, row.Rate = spread(wait).Median, spread(rate).Median
+	f := spread(flops)
+	b.Setup.Share(report, f.Max) // the fastest may raise the peak
+	row.Share = b.Setup.Share(report, f.Median)
 	row.ShareOf = report.Speed.PeakName
-	s.keepPeak()
+	b.keepPeak()
 	return nil
 }
 
+// The loader by itself is measured in rounds, each of so long at least.
+const loaderRound = 50 * time.Millisecond
+
+// alone measures a loader that nobody waits for: what it makes is written into the
+// inputs of a program and not computed on.
+func (b *Bench) alone(x *engine.Executable, l train.DataLoader) (*Spread, error) {
+	next := func() (int64, error) {
+		u, err := l.Next()
+		if err != nil {
+			return 0, err
+		}
+		for m := range u.Micro {
+			if err := u.Fill(m, train.Inputs{Runner: x, Slot: m % engine.Slots}); err != nil {
+				return 0, err
+			}
+		}
+		return u.Tokens, nil
+	}
+	// What was made ahead before the clock started is not counted.
+	for range b.Config.Data.Prefetch + BenchWarmup {
+		if _, err := next(); err != nil {
+			return nil, err
+		}
+	}
+	var rates []float64
+	for range b.how.Updates {
+		var units int64
+		began := time.Now()
+		for n := 0; n == 0 || time.Since(began) < loaderRound; n++ {
+			if err := b.ctx.Err(); err != nil {
+				return nil, err
+			}
+			k, err := next()
+			if err != nil {
+				return nil, err
+			}
+			units += k
+		}
+		rates = append(rates, float64(units)/time.Since(began).Seconds())
+	}
+	s := spread(rates)
+	return &s, nil
+}
+
 // profile times the functions of an update node by node.
-func (row *Measured) profile(x *engine.Executable, how Bench, speed plan.Speed) (err error) {
+func (row *Measured) profile(x *engine.Executable, how BenchOptions, speed plan.Speed) (err error) {
 	var fns, kinds []string
 	for _, f := range x.Program().Funcs {
 		// Of several compiled shapes the first is timed, as it is planned.

@@ -27,6 +27,9 @@ type System struct {
 	// Missing names the setting without which a configuration can be planned and not
 	// trained; nil: there is none.
 	Missing func(c *config.Config) error
+	// Synthetic makes up micro-batches for the program of a configuration, to measure
+	// it without data.
+	Synthetic func(c *config.Config) Synthetic
 	// Phases, when set, gives the runs that training consists of, each in a
 	// folder of its own below the run directory dir; none where c is the
 	// configuration of one of them.
@@ -146,9 +149,18 @@ type Baseline struct {
 	Value float64
 }
 
+// The settings of [Run.LoaderKeys].
+const (
+	WorkersKey  = "data.workers"
+	PrefetchKey = "data.prefetch"
+)
+
 // Run is a system ready to train on its data.
 type Run struct {
 	Loader train.DataLoader
+	// LoaderKeys are the settings that change how the loader works ahead: data.workers
+	// and data.prefetch, or those of them that it follows.
+	LoaderKeys []string
 	// Load puts what training starts from, beside random values, into a loaded
 	// program: pre-trained weights, frozen ones too. The state of a checkpoint
 	// comes over it. nil: nothing.

@@ -26,10 +26,11 @@ var System = system.System{
 		Sections: sections,
 		Check:    check,
 	},
-	Describe: describe,
-	Open:     open,
-	Missing:  missing,
-	Language: language,
+	Describe:  describe,
+	Open:      open,
+	Synthetic: synthetic,
+	Missing:   missing,
+	Language:  language,
 }
 
 func describe(c *config.Config) (*system.Model, error) {
@@ -140,6 +141,7 @@ func (m Net) open(ctx context.Context, c *config.Config, s system.Shape, env sys
 		return nil, data.Baseline{}, errors.Join(err, text.Close())
 	}
 	run.DataBytes, run.Close, run.Files, run.Text = text.Bytes, text.Close, text.TokenizerFiles, text.Report
+	run.LoaderKeys = []string{system.WorkersKey, system.PrefetchKey}
 	if text.HeldOut == nil {
 		return nil, data.Baseline{}, nil
 	}

@@ -132,6 +132,7 @@ var System = system.System{
 		},
 		Check: check,
 	},
+	Synthetic:    synthetic,
 	Describe:     describe,
 	Open:         open,
 	Phases:       phases,

@@ -59,8 +59,9 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 		return nil, err
 	}
 	run = &system.Run{
-		Loader:  dataLoader,
-		Monitor: monitored(c), Files: map[string][]byte{scalerFile: append(shown, '\n')}, Close: s.Close, Load: t.load,
+		Loader:     dataLoader,
+		LoaderKeys: []string{system.WorkersKey},
+		Monitor:    monitored(c), Files: map[string][]byte{scalerFile: append(shown, '\n')}, Close: s.Close, Load: t.load,
 	}
 	if len(t.sides.valid) > 0 {
 		run.Evaluator = t.reader.evaluation(t.sides.valid, c.Training.EvalBatches)

@@ -157,6 +157,7 @@ var System = system.System{
 		Check:   check,
 	},
 	Describe:     describe,
+	Synthetic:    synthetic,
 	Phases:       phases,
 	PhaseFolders: phaseFolders,
 	Missing:      missing,

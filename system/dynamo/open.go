@@ -62,7 +62,7 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 	if err != nil {
 		return nil, err
 	}
-	run := &system.Run{Files: files, Load: j.load, Report: j.report, Close: func() error { return nil }}
+	run := &system.Run{LoaderKeys: []string{system.WorkersKey, system.PrefetchKey}, Files: files, Load: j.load, Report: j.report, Close: func() error { return nil }}
 	if j.stage == stageEncoder {
 		if err := j.openEncoder(ctx, run, src, hash, cache); err != nil {
 			return nil, err

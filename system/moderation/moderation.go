@@ -96,8 +96,9 @@ var System = system.System{
 		Resolve: func(c *config.Config, r *config.Report) { system.FollowEncoder(c, r, config.Of[Model](c).Folder) },
 		Check:   check,
 	},
-	Describe: describe,
-	Missing:  func(c *config.Config) error { return system.MissingFiles(c, "data.source", c.Data.Source) },
+	Describe:  describe,
+	Missing:   func(c *config.Config) error { return system.MissingFiles(c, "data.source", c.Data.Source) },
+	Synthetic: synthetic,
 	Predictor: func(c *config.Config, checkpoint string, on engine.Backend) (inference.Predictor, error) {
 		k, err := LoadClassifier(c, checkpoint, on)
 		if err != nil {

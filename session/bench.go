@@ -16,6 +16,7 @@ import (
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/engine/plan"
+	"github.com/snug-ml/snug/internal/durable"
 	"github.com/snug-ml/snug/system"
 	"github.com/snug-ml/snug/train"
 	"github.com/snug-ml/snug/train/rundir"
@@ -111,27 +112,28 @@ type point struct {
 }
 
 // LacksData says why a configuration cannot be trained as it is, for want of data or
-// weights that it does not name; empty: nothing is known to be missing. What the user
-// named and is not there is an error, not a reason to make something up.
+// weights; empty: nothing is known to be missing. Where the user named the data, what
+// is missing is an error, not a reason to make something up.
 func (s *Setup) LacksData() string {
 	d := &s.Config.Data
 	origin, _ := s.Config.Origin("data.source")
-	switch {
-	case len(d.Source) == 0 && d.Format != "gotree":
+	if origin.Kind == config.File || origin.Kind == config.Flag {
+		return ""
+	}
+	if len(d.Source) == 0 && d.Format != "gotree" {
 		return "data.source is not set"
-	case s.System.Missing != nil && s.System.Missing(s.Config) != nil:
-		err := s.System.Missing(s.Config)
-		if named := origin.Kind == config.File || origin.Kind == config.Flag; named && strings.Contains(err.Error(), "data.source") {
-			return "" // opening the data says so
+	}
+	if s.System.Missing != nil {
+		if err := s.System.Missing(s.Config); err != nil {
+			return err.Error()
 		}
-		return err.Error()
-	case s.System.Phases != nil && s.System.Phases(s.Config, "") != nil && s.Config.System == "dynamo":
-		return "its phases start from one another's weights; --phases.stage names one"
-	case origin.Kind == config.Preset:
-		for _, pattern := range d.Source {
-			if found, err := filepath.Glob(pattern); err == nil && len(found) == 0 && pattern != "synthetic" {
-				return fmt.Sprintf("data.source of the preset, %s, is not there", pattern)
-			}
+	}
+	if s.System.Phases != nil && slices.ContainsFunc(s.System.Phases(s.Config, ""), func(p system.Phase) bool { return p.From != "" }) {
+		return "its phases start from one another's weights"
+	}
+	for _, pattern := range d.Source {
+		if found, err := filepath.Glob(pattern); err == nil && len(found) == 0 && pattern != "synthetic" {
+			return fmt.Sprintf("data.source of the preset, %s, is not there", pattern)
 		}
 	}
 	return ""
@@ -155,7 +157,7 @@ func (s *Setup) Bench(ctx context.Context, o BenchOptions) (*Bench, error) {
 	if report, err := b.check(nil); err == nil {
 		b.current = report.Run.Settings
 	}
-	b.dir, err = os.MkdirTemp("", "snug-bench-")
+	b.dir, err = durable.Scratch("bench")
 	return b, err
 }
 

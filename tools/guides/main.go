@@ -19,6 +19,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/snug-ml/snug/internal/durable"
 	"github.com/snug-ml/snug/internal/regular"
 )
 
@@ -64,7 +65,7 @@ func run(list bool, only string, limit time.Duration) error {
 		}
 		return nil
 	}
-	dir, err := os.MkdirTemp("", "guides")
+	dir, err := durable.Scratch("guides")
 	if err != nil {
 		return err
 	}

@@ -17,6 +17,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/snug-ml/snug/internal/durable"
 	"github.com/snug-ml/snug/internal/regular"
 )
 
@@ -40,7 +41,7 @@ func convert(from, to string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", from, err)
 	}
-	return os.WriteFile(to, out, 0o666)
+	return durable.Replace(to, out)
 }
 
 // cell is one of a notebook of format 4.5.

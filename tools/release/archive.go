@@ -6,10 +6,10 @@ import (
 	"compress/gzip"
 	"crypto/sha256"
 	"fmt"
-	"os"
 	"path/filepath"
 	"time"
 
+	"github.com/snug-ml/snug/internal/durable"
 	"github.com/snug-ml/snug/internal/regular"
 )
 
@@ -44,7 +44,7 @@ func writeArchive(path string, at time.Time, files ...string) error {
 	if err := z.Close(); err != nil {
 		return err
 	}
-	return os.WriteFile(path, out.Bytes(), 0o666)
+	return durable.Replace(path, out.Bytes())
 }
 
 // writeSums writes the checksums of files as sha256sum does.
@@ -57,5 +57,5 @@ func writeSums(path string, files []string) error {
 		}
 		fmt.Fprintf(&out, "%x  %s\n", sha256.Sum256(content), filepath.Base(name))
 	}
-	return os.WriteFile(path, out.Bytes(), 0o666)
+	return durable.Replace(path, out.Bytes())
 }

@@ -5,9 +5,9 @@ import (
 	"debug/buildinfo"
 	"encoding/json"
 	"fmt"
-	"os"
 	"time"
 
+	"github.com/snug-ml/snug/internal/durable"
 	"github.com/snug-ml/snug/internal/regular"
 )
 
@@ -57,5 +57,5 @@ func writeBill(path, program string, at time.Time) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(path, append(out, '\n'), 0o666)
+	return durable.Replace(path, append(out, '\n'))
 }

@@ -22,6 +22,8 @@ import (
 	"time"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/snug-ml/snug/internal/durable"
 )
 
 type options struct {
@@ -85,7 +87,7 @@ func committed(ctx context.Context) (time.Time, error) {
 
 // build makes the archive and the bill of materials of a target.
 func (t target) build(ctx context.Context, dir string, at time.Time) (files []string, err error) {
-	work, err := os.MkdirTemp("", "snug-release-")
+	work, err := durable.Scratch("release")
 	if err != nil {
 		return nil, err
 	}

@@ -96,6 +96,12 @@ func (g *generateCmd) Run(a *app) error {
 // media decodes the files that come with the text.
 func (g *generateCmd) media(l *inference.Language) (inference.Seen, error) {
 	files := map[string][]inference.MediaFile{}
+	var opened []io.Closer
+	defer func() {
+		for _, f := range opened {
+			_ = f.Close() // read only: nothing to lose
+		}
+	}()
 	for _, x := range []struct {
 		kind  string
 		paths []string
@@ -108,7 +114,7 @@ func (g *generateCmd) media(l *inference.Language) (inference.Seen, error) {
 			if err != nil {
 				return nil, usage("--%s: %v", x.kind, err)
 			}
-			defer func() { _ = f.Close() }() // read only: nothing to lose
+			opened = append(opened, f)
 			files[x.kind] = append(files[x.kind], inference.MediaFile{Name: path, ReadSeeker: f})
 		}
 	}

@@ -143,7 +143,8 @@ func TestServeMedia(t *testing.T) {
 			t.Fatal(err)
 		}
 		pictures = append(pictures, dataURL(raw))
-		for prompt, more := range map[string]string{"": "", "it is ": `, "prompt": "it is ", "echo": true`, "it": `, "prompt": "it", "echo": true, "stream": true, "logprobs": 1`} {
+		for _, c := range [][2]string{{"", ""}, {"it is ", `, "prompt": "it is ", "echo": true`}, {"it", `, "prompt": "it", "echo": true, "stream": true, "logprobs": 1`}} {
+			prompt, more := c[0], c[1]
 			greedy := done(t, "generate", run, "--image", path, "--prompt", prompt, "--temperature", "0").out
 			if greedy != "it is "+x.name+"\n" {
 				t.Errorf("%s: generate %q writes %q", x.name, prompt, greedy)

@@ -2,6 +2,7 @@ package inference
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -42,7 +43,7 @@ func newWriting(l *Language, c *call, number int, r TextRequest) *writing {
 		w.prompt, w.scored = l.Pieces(r.Prompt), 1
 	}
 	if first := l.opening(r.Prompt, r.Seen); first != nil {
-		w.pending, w.scored = append(first, r.Prompt...), 0
+		w.pending, w.scored = slices.Concat(first, r.Prompt), 0
 	}
 	return w
 }

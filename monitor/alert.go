@@ -63,7 +63,7 @@ func (r *Run) alerts(s *Snapshot) (out []Alert) {
 	}
 	add(r.notFinite()...)
 	add(r.memoryFull(s)...)
-	add(r.slowed(s)...)
+	add(r.slowed()...)
 	add(r.skippedOften(s)...)
 	add(r.spikes(s)...)
 	add(r.told()...)
@@ -138,7 +138,7 @@ func (r *Run) skippedOften(s *Snapshot) []Alert {
 }
 
 // slowed is about clocks that were held down in the last ten minutes of samples.
-func (r *Run) slowed(s *Snapshot) (out []Alert) {
+func (r *Run) slowed() (out []Alert) {
 	var looks, capped, hot, celsius float64
 	var why nvml.Throttle
 	var capWatts float64

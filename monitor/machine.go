@@ -68,7 +68,7 @@ func (m *Machine) Snapshot(now time.Time, v View) *Snapshot {
 	}
 	s.Memory.Peak = s.Memory.Used
 	s.Advice = r.machineAdvice(m.processors)
-	s.Alerts = r.slowed(s)
+	s.Alerts = r.slowed()
 	return s
 }
 

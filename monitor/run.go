@@ -35,7 +35,6 @@ type Run struct {
 	lines    []LogLine
 	problems map[string]string // by file
 	phases   []*Run            // those of a run that consists of phases
-	changed  bool
 }
 
 // summary is what is read of summary.json, which every version writes.

@@ -54,8 +54,11 @@ func Thin(n, width int, point func(i int) (x, y float64)) (x, y []Number, notFin
 		x, y = append(x, Number(px)), append(y, Number(py))
 	}
 	all := width <= 0 || n <= 2*width
-	first, _ := point0(n, point)
-	last, _ := point0(n, func(int) (float64, float64) { return point(n - 1) })
+	var first, last float64
+	if n > 0 {
+		first, _ = point(0)
+		last, _ = point(n - 1)
+	}
 	part, low, high, gap := -1, -1, -1, -1
 	var lowest, highest float64
 	flush := func() {
@@ -100,13 +103,6 @@ func Thin(n, width int, point func(i int) (x, y float64)) (x, y []Number, notFin
 		}
 	}
 	return x, y, notFinite
-}
-
-func point0(n int, point func(i int) (x, y float64)) (x, y float64) {
-	if n == 0 {
-		return 0, 0
-	}
-	return point(0)
 }
 
 // bucket is the part of a range in which x lies. Where the clock went backward x may

@@ -86,9 +86,7 @@ func Open(paths []string, presets Presets) (*Report, error) {
 				errs = append(errs, fmt.Errorf("%s is named twice", p.Path()))
 				continue
 			}
-			x, err := open(p, presets)
-			errs = append(errs, err)
-			r.Runs = append(r.Runs, x)
+			r.Runs = append(r.Runs, open(p, presets))
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -101,7 +99,7 @@ func Open(paths []string, presets Presets) (*Report, error) {
 	return r, nil
 }
 
-func open(m *monitor.Run, presets Presets) (*Run, error) {
+func open(m *monitor.Run, presets Presets) *Run {
 	x := &Run{
 		Path: m.Path(), TotalTime: m.TotalTime(),
 		Snapshot: m.Snapshot(m.LastSeen(), monitor.View{Width: curveWidth, Lines: logLines}),
@@ -109,7 +107,8 @@ func open(m *monitor.Run, presets Presets) (*Run, error) {
 	if i := &x.Info; i.System != "" && len(i.Settings) > 0 && presets != nil {
 		x.Changed = changes(i.Settings, presets(i.System, i.Preset))
 	}
-	return x, x.readResults()
+	x.readResults()
+	return x
 }
 
 // changes are settings that are not those of a preset.
@@ -131,14 +130,14 @@ const maxResults = 64 << 20
 
 // readResults reads the system's page. One that cannot be read is a problem of the run
 // that its report names, as that of any other file.
-func (x *Run) readResults() error {
+func (x *Run) readResults() {
 	file := filepath.Join(x.Path, report.DataFile)
 	text, err := regular.Read(file, maxResults)
 	if errors.Is(err, fs.ErrNotExist) {
 		if _, err := regular.Stat(filepath.Join(x.Path, report.FileName)); err == nil {
 			x.OldPage = report.FileName
 		}
-		return nil
+		return
 	}
 	var p report.Page
 	if err == nil {
@@ -146,10 +145,9 @@ func (x *Run) readResults() error {
 	}
 	if err != nil {
 		x.Problems = append(x.Problems, monitor.Printable(fmt.Sprintf("%s: %v", file, err)))
-		return nil
+		return
 	}
 	x.Results = &p
-	return nil
 }
 
 // name gives each run the end of its path that no other run has.

@@ -27,7 +27,6 @@ type CardUse struct {
 
 // cardUse looks at a card now and then, and sums up how it is used.
 type cardUse struct {
-	look    func() nvml.Sample
 	last    nvml.Sample
 	samples int
 	slowed  int

@@ -136,6 +136,7 @@ func TestSerialFormRefuses(t *testing.T) {
 
 func TestNoSerialForm(t *testing.T) {
 	type hidden struct{ x int }
+	_ = hidden{}.x
 	if _, err := (&Records[hidden]{}).MarshalBinary(); err == nil || !strings.Contains(err.Error(), "field x of train.hidden is not exported") {
 		t.Error(err)
 	}

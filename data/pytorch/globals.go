@@ -105,7 +105,7 @@ func size(args tuple) (any, error) {
 			return t, nil
 		}
 	}
-	return nil, fmt.Errorf("Size wants a tuple")
+	return nil, fmt.Errorf("torch.Size wants a tuple")
 }
 
 // parameter is the tensor of a parameter.

@@ -52,8 +52,7 @@ func (b *Backend) Begun(c *Choices) {
 // LibraryText says what computes products, for `doctor`.
 func (b *Backend) LibraryText() string {
 	l := b.library
-	switch {
-	case l == nil:
+	if l == nil {
 		return "snug's kernels"
 	}
 	h, err := b.openLibrary()

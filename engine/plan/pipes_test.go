@@ -33,7 +33,7 @@ func TestPipesOfT4(t *testing.T) {
 
 	// 4096^3 at the specified 65 TFLOP/s on the tensor cores, and at 24 under 70 W.
 	p := s.Pipes(node(graph.MatMul{}, f16(4096, 4096), f16(4096, 4096)))
-	flops := 2 * math.Pow(4096, 3)
+	flops := 2.0 * 4096 * 4096 * 4096
 	tiles := 32. * 32
 	near("tensor cores", p.Tensor, flops/65e12*(26*40)/tiles) // 26 tiles are the most of a multiprocessor
 	near("power", p.Power, flops/24e12)

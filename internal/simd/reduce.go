@@ -129,8 +129,3 @@ func maxValueGo(x []float32) float32 {
 
 // indexOfGo returns the index of the first element equal to v, or -1.
 func indexOfGo(x []float32, v float32) int { return slices.Index(x, v) }
-
-const (
-	expMask  = 0xff << 23 // the exponent field of a float32
-	fracMask = 1<<23 - 1
-)

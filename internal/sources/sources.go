@@ -23,13 +23,15 @@ func Files() (list []File, err error) {
 	if err != nil {
 		return nil, err
 	}
-	for dir := root; ; root = dir {
+	for {
 		if _, err := os.Stat(filepath.Join(root, "go.mod")); err == nil {
 			break
 		}
-		if dir = filepath.Dir(root); dir == root {
+		parent := filepath.Dir(root)
+		if parent == root {
 			return nil, fmt.Errorf("no folder above the working directory holds a go.mod")
 		}
+		root = parent
 	}
 	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {

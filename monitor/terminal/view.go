@@ -327,12 +327,11 @@ func (m Model) drawLogLine(c *canvas, y int, l *monitor.LogLine) {
 	case monitor.LevelWarning:
 		look = warn
 	}
-	x := 0
+	at := "      - "
 	if l.Update > 0 {
-		x = c.put(0, y, 12, faint, fmt.Sprintf("%7d ", l.Update))
-	} else {
-		x = c.put(0, y, 12, faint, "      - ")
+		at = fmt.Sprintf("%7d ", l.Update)
 	}
+	x := c.put(0, y, 12, faint, at)
 	c.put(x, y, c.w-x, look, l.Text)
 }
 

@@ -135,7 +135,7 @@ func listen(t testing.TB, at, cursor string) *listener {
 	if cursor != "" {
 		req.Header.Set("Last-Event-ID", cursor)
 	}
-	res, err := http.DefaultClient.Do(req)
+	res, err := http.DefaultClient.Do(req) //nolint:bodyclose // the goroutine below closes it
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -461,7 +461,7 @@ func TestAccess(t *testing.T) {
 	if _, body, _ := get(t, closed+"/", "Accept", "text/html"); !strings.Contains(body, `action="/login"`) {
 		t.Error("a browser is not asked for the token", body)
 	}
-	post := func(given string) *http.Response {
+	post := func(given string) (status int, cookies []*http.Cookie) {
 		req, err := http.NewRequest(http.MethodPost, closed+"/login", strings.NewReader(url.Values{"token": {given}}.Encode()))
 		if err != nil {
 			t.Fatal(err)
@@ -472,16 +472,16 @@ func TestAccess(t *testing.T) {
 			t.Fatal(err)
 		}
 		res.Body.Close()
-		return res
+		return res.StatusCode, res.Cookies()
 	}
-	if res := post("wrong"); res.StatusCode != http.StatusUnauthorized || len(res.Cookies()) > 0 {
-		t.Error("a wrong token", res.Status)
+	if status, cookies := post("wrong"); status != http.StatusUnauthorized || len(cookies) > 0 {
+		t.Error("a wrong token", status)
 	}
-	res := post(token)
-	if res.StatusCode != http.StatusSeeOther || len(res.Cookies()) != 1 {
-		t.Fatal("the token", res.Status)
+	status, cookies := post(token)
+	if status != http.StatusSeeOther || len(cookies) != 1 {
+		t.Fatal("the token", status)
 	}
-	c := res.Cookies()[0]
+	c := cookies[0]
 	if !c.HttpOnly || c.SameSite != http.SameSiteStrictMode || strings.Contains(c.Value, token) {
 		t.Error(c)
 	}

@@ -28,7 +28,7 @@ func fromFolder(c *config.Config, r *config.Report, m *Model) {
 		return
 	}
 	var facts []config.Fact
-	vocab := 0
+	var vocab int
 	switch n := f.Model.(type) {
 	case hf.NeoX:
 		facts, vocab = neoxFacts(n), n.Vocab

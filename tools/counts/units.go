@@ -9,6 +9,9 @@ import (
 	"github.com/snug-ml/snug/internal/counts"
 )
 
+// looped is how entries of fused loops begin.
+const looped = "loop"
+
 // unit is a family of kernels whose work has a fixed part and one that grows: a tile of
 // a product and its steps along K, a row and its elements.
 type unit struct {
@@ -39,7 +42,7 @@ func measure(prefix string) (map[string]counts.Work, error) {
 		table[u.name+" "+u.fixed] = counts.Work{}.Plus(1/u.over, fixed)
 		table[u.name+" "+u.each] = counts.Work{}.Plus(1/u.over, each)
 	}
-	if strings.HasPrefix("loop", prefix) || strings.HasPrefix(prefix, "loop") {
+	if n := min(len(prefix), len(looped)); prefix[:n] == looped[:n] {
 		steps, err := loops()
 		if err != nil {
 			return nil, err

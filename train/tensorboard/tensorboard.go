@@ -146,7 +146,7 @@ const (
 )
 
 func event(at time.Time, step int64, what []byte) []byte {
-	b := key(nil, 1, fixed64)
+	b := key(1, fixed64)
 	b = binary.LittleEndian.AppendUint64(b, math.Float64bits(float64(at.UnixMicro())/1e6))
 	if step != 0 {
 		b = append(b, varintField(2, uint64(step))...)
@@ -154,20 +154,20 @@ func event(at time.Time, step int64, what []byte) []byte {
 	return append(b, what...)
 }
 
-func key(b []byte, field, kind int) []byte {
-	return binary.AppendUvarint(b, uint64(field<<3|kind))
+func key(field, kind int) []byte {
+	return binary.AppendUvarint(nil, uint64(field<<3|kind))
 }
 
 func varintField(field int, v uint64) []byte {
-	return binary.AppendUvarint(key(nil, field, varint), v)
+	return binary.AppendUvarint(key(field, varint), v)
 }
 
 func floatField(field int, v float32) []byte {
-	return binary.LittleEndian.AppendUint32(key(nil, field, fixed32), math.Float32bits(v))
+	return binary.LittleEndian.AppendUint32(key(field, fixed32), math.Float32bits(v))
 }
 
 func bytesField(field int, v []byte) []byte {
-	return append(binary.AppendUvarint(key(nil, field, length), uint64(len(v))), v...)
+	return append(binary.AppendUvarint(key(field, length), uint64(len(v))), v...)
 }
 
 func stringField(field int, v string) []byte { return bytesField(field, []byte(v)) }

@@ -366,7 +366,7 @@ template <class T, int D> DEV void grad_keys(const T *q, const T *k, const T *v,
   };
   const u32 end = a.tq;
   if (k0 < h.keys) // keys that nothing sees have no gradient
-    NO_UNROLL for (; h.index < (head_of_block(a.tk) + 1) * a.group; h.next()) {
+    NO_UNROLL for (u32 n = 0; stay ? h.index < (head_of_block(a.tk) + 1) * a.group : n < a.group; n++, h.next()) {
       u32 q0 = h.first(a, k0) / QUERIES * QUERIES, stage = 0;
       if (STAGES == 2 && q0 < end) get(q0, 0);
       NO_UNROLL for (; q0 < end; q0 += QUERIES, stage ^= STAGES - 1) {
@@ -385,7 +385,7 @@ template <class T, int D> DEV void grad_keys(const T *q, const T *k, const T *v,
           if (a.run) keep = kept<16>(a, weight(a, h, i) + kw);
         }
         NO_UNROLL for (u32 c = 0; c < QUERIES; c += 16) {
-          const u32 thread = anew(TID), own_lane = thread & 31;
+          const u32 thread = stay ? anew(TID) : TID, own_lane = thread & 31;
           const Tile<D> queries(tile(0, stage).base, own_lane), grads(tile(1, stage).base, own_lane), values(whole.base, own_lane);
           float s[2][4], dp[2][4];
           clear(s);

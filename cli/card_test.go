@@ -181,15 +181,15 @@ func TestCardLostInARun(t *testing.T) {
 		call string
 		code driver.Code
 		want string
+		at   int // in percent of the run's calls: after the save of update 4 of 8, before that of the last
 	}{
-		{"cuStreamSynchronize", driver.IllegalAddress, "read or wrote outside its memory"},
-		{"cuGraphLaunch", driver.ECCUncorrectable, "cannot correct"},
-		{"cuEventSynchronize", driver.Unknown, "Xid 79"},
+		{"cuStreamSynchronize", driver.IllegalAddress, "read or wrote outside its memory", 54},
+		{"cuGraphLaunch", driver.ECCUncorrectable, "cannot correct", 70},
+		{"cuEventSynchronize", driver.Unknown, "Xid 79", 70},
 	} {
 		t.Run(c.call, func(t *testing.T) {
 			out := filepath.Join(dir, c.call)
-			// After the save of update 4 of 8, before that of the last.
-			restore := backend.UseDriver(&fakegpu.Driver{Installed: []driver.Card{fakegpu.T4}, Fail: once(c.call, counted[c.call]*7/10, c.code)})
+			restore := backend.UseDriver(&fakegpu.Driver{Installed: []driver.Card{fakegpu.T4}, Fail: once(c.call, counted[c.call]*c.at/100, c.code)})
 			x := snug(t, "", "train", "--config", r.config, "--out", out, "--hardware.device", "cuda")
 			restore()
 			if x.code != exitLost {

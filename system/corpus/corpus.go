@@ -137,7 +137,7 @@ func Prepare(ctx context.Context, c *config.Config, cache string, position json.
 		return nil, fmt.Errorf("data.tokenizer.path %s: the tokenizer has no end-of-text token, which separates documents; add one called %s", c.Data.Tokenizer.Path, EndOfText)
 	}
 	out.Splits, err = Tokenise(ctx, filepath.Join(cache, Shards), src, out.Tokenizer, shard.Options{
-		Tokenizer: hash(out.TokenizerFiles), EOS: eos, HeldOut: c.Data.SplitShare(), OwnHeldOut: ownHeldOut(&c.Data), Seed: c.Data.ShuffleSeed, Length: length, Corpus: Learned(position),
+		Tokenizer: Hash(out.TokenizerFiles), EOS: eos, HeldOut: c.Data.SplitShare(), OwnHeldOut: ownHeldOut(&c.Data), Seed: c.Data.ShuffleSeed, Length: length, Corpus: Learned(position),
 	}, log)
 	if err != nil {
 		return nil, err
@@ -200,8 +200,8 @@ func missing(d *config.Data, src data.Source, otherwise error) error {
 	return cmp.Or(err, n.Check(d.SplitShare()), otherwise)
 }
 
-// hash identifies a tokenizer by its files.
-func hash(files map[string][]byte) string {
+// Hash identifies a tokenizer by its files, as saved.
+func Hash(files map[string][]byte) string {
 	h := sha256.New()
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		_, _ = fmt.Fprintf(h, "%s %d\n%s", name, len(files[name]), files[name]) // a hash never fails to write

@@ -51,7 +51,7 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 		return nil, err
 	}
 	cache := cacheDir(c, env)
-	t, hash, keep, err := tokenizer(ctx, c, src, cache, env.Log)
+	t, keep, err := tokenizer(ctx, c, src, cache, env.Log)
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +64,7 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 	}
 	run := &system.Run{LoaderKeys: []string{system.WorkersKey, system.PrefetchKey}, Files: files, Load: j.load, Report: j.report, Close: func() error { return nil }}
 	if j.stage == stageEncoder {
-		if err := j.openEncoder(ctx, run, src, hash, cache); err != nil {
+		if err := j.openEncoder(ctx, run, src, corpus.Hash(files), cache); err != nil {
 			return nil, err
 		}
 		return run, keep()

@@ -137,19 +137,18 @@ var markers = []token.Special{
 
 // tokenizer loads the configured tokenizer or that of the model folder, or
 // trains one on the documents of phase 0, or reuses the one trained before on
-// the same. hash names it, keep saves one that was trained.
-func tokenizer(ctx context.Context, c *config.Config, src data.Source, cache string, log func(string, ...any)) (t *token.Tokenizer, hash string, keep func() error, err error) {
+// the same. keep saves one that was trained.
+func tokenizer(ctx context.Context, c *config.Config, src data.Source, cache string, log func(string, ...any)) (t *token.Tokenizer, keep func() error, err error) {
 	if dir := cmp.Or(c.Data.Tokenizer.Path, config.Of[Model](c).Folder); dir != "" {
 		t, err = token.Load(dir)
-		return t, dir, func() error { return nil }, err
+		return t, func() error { return nil }, err
 	}
 	print, err := src.Fingerprint()
 	if err != nil {
-		return nil, "", nil, err
+		return nil, nil, err
 	}
 	vocab := c.Data.Tokenizer.VocabSize
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s %d %v", print, vocab, markers))
 	dir := filepath.Join(cache, fmt.Sprintf("tokenizer-%x", sum[:8]))
-	t, keep, err = token.LoadOrTrain(ctx, dir, data.Texts(src, 0), token.TrainOptions{VocabSize: vocab, Specials: markers}, log)
-	return t, dir, keep, err
+	return token.LoadOrTrain(ctx, dir, data.Texts(src, 0), token.TrainOptions{VocabSize: vocab, Specials: markers}, log)
 }

@@ -19,7 +19,7 @@ type benchCmd struct {
 	Suite     bool          `help:"All sweeps."`
 	Against   string        `help:"Another preset to compare with." placeholder:"PRESET"`
 	Updates   int           `help:"Measured updates per configuration, after three unmeasured ones; at least 5." default:"7" min:"5" of:"updates"`
-	Limit     time.Duration `help:"Plan a configuration that is predicted to take longer, but do not run it; 0: run all." default:"5m"`
+	Limit     time.Duration `help:"Plan a configuration that is predicted to take longer, but do not run it; 0: run all." default:"5m" min:"0" of:"duration"`
 	Synthetic bool          `help:"Make up batches, although there is data."`
 	Out       string        `help:"Write report.html, with pictures, and bench.json to this folder." placeholder:"DIR"`
 	Ops       bool          `help:"Print where an update's time goes, operation by operation, next to the time that the machine's measured speed allows."`

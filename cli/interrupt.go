@@ -49,6 +49,7 @@ var stops = map[string]stop{
 	"ckpt pull":    harmless("stopping; the copy is incomplete and not used"),
 	"ckpt remote":  harmless("stopping before the list"),
 	"config":       harmless("stopping before anything is shown"),
+	"report":       harmless("stopping before the report is written"),
 	"monitor":      harmless("the monitor ends; the run goes on"),
 	"doctor":       harmless("stopping the measurement"),
 	"bench":        harmless("stopping; what was measured is printed"),

@@ -22,7 +22,7 @@ type monitorCmd struct {
 	Runs     []string      `arg:"" optional:"" name:"run" help:"Run directories (default: the newest run below runs)."`
 	Only     bool          `help:"Show this machine without a run: processors, memory, card."`
 	Once     bool          `help:"Print what is known now and end."`
-	Interval time.Duration `default:"1s" help:"Time between two looks." of:"duration"`
+	Interval time.Duration `default:"1s" help:"Time between two looks." above:"0" of:"duration"`
 	ASCII    bool          `name:"ascii" help:"Draw with ASCII characters (default: where the locale is not UTF-8)."`
 	webFlags
 }

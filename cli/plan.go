@@ -18,7 +18,7 @@ import (
 type planCmd struct {
 	choice
 	Card   []string `help:"Card to plan for (t4, a100-80, h100, ...), repeatable; all: the whole table (default: this machine)." placeholder:"NAME"`
-	Epoch  int64    `help:"Tokens (examples) of training data, to print the time of an epoch (default: as many as data.cache_dir has)." placeholder:"N"`
+	Epoch  int64    `help:"Tokens (examples) of training data, to print the time of an epoch (default: as many as data.cache_dir has)." placeholder:"N" min:"1" of:"tokens"`
 	Ops    bool     `help:"Print what each operation's kernels take on a card, and what limits them."`
 	Shapes bool     `help:"With --ops: one line per shape."`
 	Dump   string   `help:"Print the program before and after a pass: ${passes}." placeholder:"PASS"`
@@ -45,9 +45,6 @@ func (p *planCmd) Run(a *app) error {
 	s, err := a.load(p.choice, nil, false)
 	if err != nil {
 		return err
-	}
-	if p.Epoch < 0 {
-		return usage("--epoch %d: want the number of %s of training data", p.Epoch, s.Model.Unit)
 	}
 	s.EpochUnits = p.Epoch
 	if p.Dump != "" && slices.Contains(p.Card, "all") {

@@ -20,7 +20,7 @@ import (
 // The names of the page in a run directory, for people and as data.
 const (
 	FileName = "report.html"
-	DataFile = "report.json"
+	DataFile = "page.json"
 )
 
 // Page is a report.

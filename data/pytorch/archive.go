@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"github.com/snug-ml/snug/data/safetensors"
+	"github.com/snug-ml/snug/internal/few"
 )
 
 // entry is one file of an archive, uncompressed.
@@ -31,7 +32,7 @@ func (e *entry) check() error {
 			return
 		}
 		if got := crc32.ChecksumIEEE(e.data); got != e.sum {
-			e.err = fmt.Errorf("entry %q is damaged: its checksum is %08x, the archive says %08x; fetch the file again", clip(e.name, 80), got, e.sum)
+			e.err = fmt.Errorf("entry %q is damaged: its checksum is %08x, the archive says %08x; fetch the file again", few.Text(e.name, 80), got, e.sum)
 		}
 	})
 	return e.err
@@ -74,10 +75,10 @@ func openArchive(raw []byte) (archive, error) {
 		all = append(all, e)
 		name, ours := strings.CutPrefix(f.Name, root)
 		if !ours {
-			return nil, fmt.Errorf("entry %q lies outside folder %q, in which torch.save puts all", clip(f.Name, 80), clip(root, 80))
+			return nil, fmt.Errorf("entry %q lies outside folder %q, in which torch.save puts all", few.Text(f.Name, 80), few.Text(root, 80))
 		}
 		if a[name] != nil {
-			return nil, fmt.Errorf("entry %q is there twice", clip(f.Name, 80))
+			return nil, fmt.Errorf("entry %q is there twice", few.Text(f.Name, 80))
 		}
 		a[name] = e
 	}
@@ -107,7 +108,7 @@ func rootOf(z *zip.Reader) (string, error) {
 // open finds an entry in the file.
 func open(f *zip.File, raw []byte) (*entry, error) {
 	fail := func(format string, args ...any) (*entry, error) {
-		return nil, fmt.Errorf("entry %q %s", clip(f.Name, 80), fmt.Sprintf(format, args...))
+		return nil, fmt.Errorf("entry %q %s", few.Text(f.Name, 80), fmt.Sprintf(format, args...))
 	}
 	if f.Method != zip.Store || f.CompressedSize64 != f.UncompressedSize64 {
 		return fail("is compressed: torch.save never does that; write the file anew: %s", convert)
@@ -134,7 +135,7 @@ func apart(all []*entry) error {
 	})
 	for i := 1; i < len(all); i++ {
 		if before := all[i-1]; before.start+int64(len(before.data)) > all[i].start {
-			return fmt.Errorf("entries %q and %q overlap: torch.save never does that", clip(before.name, 80), clip(all[i].name, 80))
+			return fmt.Errorf("entries %q and %q overlap: torch.save never does that", few.Text(before.name, 80), few.Text(all[i].name, 80))
 		}
 	}
 	return nil
@@ -162,11 +163,11 @@ func (a archive) storage(id tuple) (any, error) {
 	}
 	e := a[dataPrefix+key]
 	if e == nil {
-		return nil, fmt.Errorf("storage %q is not in the archive: fetch the file again", clip(key, 80))
+		return nil, fmt.Errorf("storage %q is not in the archive: fetch the file again", few.Text(key, 80))
 	}
 	width := int64(dtype.Bits() / 8)
 	if have := int64(len(e.data)); have%width != 0 || have/width != elems {
-		return nil, fmt.Errorf("storage %q has %d bytes, %d elements of %s need another number: fetch the file again", clip(key, 80), have, elems, dtype)
+		return nil, fmt.Errorf("storage %q has %d bytes, %d elements of %s need another number: fetch the file again", few.Text(key, 80), have, elems, dtype)
 	}
 	return &storage{entry: e, key: key, dtype: dtype, elems: elems}, nil
 }
@@ -175,7 +176,7 @@ func (a archive) storage(id tuple) (any, error) {
 func (s *storage) as(dtype safetensors.DType) (*storage, error) {
 	width := int64(dtype.Bits() / 8)
 	if s.dtype != safetensors.U8 || s.elems%width != 0 {
-		return nil, fmt.Errorf("storage %q of %d elements of %s does not hold %s", clip(s.key, 80), s.elems, s.dtype, dtype)
+		return nil, fmt.Errorf("storage %q of %d elements of %s does not hold %s", few.Text(s.key, 80), s.elems, s.dtype, dtype)
 	}
 	return &storage{entry: s.entry, key: s.key, dtype: dtype, elems: s.elems / width}, nil
 }

@@ -28,7 +28,11 @@
 // https://pytorch.org/docs/stable/notes/serialization.html.
 package pytorch
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/snug-ml/snug/internal/few"
+)
 
 // Error is what is wrong with a file. Path and Tensor are empty where they are
 // not known.
@@ -44,17 +48,9 @@ func (e *Error) Error() string {
 		s += e.Path + ": "
 	}
 	if e.Tensor != "" {
-		s += fmt.Sprintf("tensor %q: ", clip(e.Tensor, 200))
+		s += fmt.Sprintf("tensor %q: ", few.Text(e.Tensor, 200))
 	}
-	return s + clip(e.Problem, 800)
-}
-
-// clip keeps a message readable when a hostile file has a name of megabytes.
-func clip(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	return fmt.Sprintf("%s... (%d bytes)", s[:n], len(s))
+	return s + few.Text(e.Problem, 800)
 }
 
 func errorf(tensor, format string, args ...any) *Error {

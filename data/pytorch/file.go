@@ -7,8 +7,8 @@ import (
 	"strings"
 
 	"github.com/snug-ml/snug/data/safetensors"
+	"github.com/snug-ml/snug/internal/few"
 	"github.com/snug-ml/snug/internal/filemap"
-	"github.com/snug-ml/snug/internal/regular"
 )
 
 // File is an open file of tensors. Its methods may be called from several
@@ -22,21 +22,12 @@ type File struct {
 
 // Open maps a file and reads its pickle. Close it to unmap.
 func Open(path string) (*File, error) {
-	f, err := regular.Open(path)
+	raw, unmap, err := filemap.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("pytorch: %w", err)
 	}
-	defer f.Close() // the map stays valid without the descriptor
-	st, err := f.Stat()
-	if err != nil {
-		return nil, fmt.Errorf("pytorch: %w", err)
-	}
-	if st.Size() == 0 {
-		return nil, &Error{Path: path, Problem: "the file is empty: fetch it again"}
-	}
-	raw, unmap, err := filemap.Map(f, st.Size())
-	if err != nil {
-		return nil, fmt.Errorf("pytorch: map %s: %w", path, err)
+	if len(raw) == 0 {
+		return nil, errors.Join(&Error{Path: path, Problem: "the file is empty: fetch it again"}, unmap())
 	}
 	p, err := Parse(raw)
 	if err != nil {
@@ -60,14 +51,14 @@ func Parse(raw []byte) (*File, error) {
 		return nil, errorf("", "%s has %d bytes, the most that is read are %d: save the model in several files", pickle.name, len(pickle.data), MaxPickle)
 	}
 	if order := a[orderName]; order != nil && string(order.data) != "little" {
-		return nil, errorf("", "the values are in %q byte order, little is read: write the file anew on another machine", clip(string(order.data), 20))
+		return nil, errorf("", "the values are in %q byte order, little is read: write the file anew on another machine", few.Text(string(order.data), 20))
 	}
 	if err := pickle.check(); err != nil {
 		return nil, errorf("", "%v", err)
 	}
 	root, err := unpickle(pickle.data, a.storage)
 	if err != nil {
-		return nil, errorf("", "%s: %v", clip(pickle.name, 80), err)
+		return nil, errorf("", "%s: %v", few.Text(pickle.name, 80), err)
 	}
 	f := &File{size: int64(len(raw))}
 	f.views, err = f.tensors(root)

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math"
 	"unicode/utf8"
+
+	"github.com/snug-ml/snug/internal/few"
 )
 
 const (
@@ -453,7 +455,7 @@ func (u *unpickler) stackGlobal() error {
 
 func (u *unpickler) pushGlobal(g global) error {
 	if !known(g) {
-		return fmt.Errorf("the file asks for %q, which no tensor needs; nothing of it was executed. Do not load a file that you do not trust. If you trust this one, save its tensors alone: torch.save(model.state_dict(), FILE)", clip(g.String(), 120))
+		return fmt.Errorf("the file asks for %q, which no tensor needs; nothing of it was executed. Do not load a file that you do not trust. If you trust this one, save its tensors alone: torch.save(model.state_dict(), FILE)", few.Text(g.String(), 120))
 	}
 	return u.make(g)
 }

@@ -6,6 +6,7 @@ import (
 	"math/bits"
 
 	"github.com/snug-ml/snug/data/safetensors"
+	"github.com/snug-ml/snug/internal/few"
 )
 
 // maxRank is the largest number of dimensions that PyTorch knows.
@@ -30,7 +31,7 @@ func newView(s *storage, offset int64, shape, strides tuple) (*view, error) {
 	}
 	last, ok := v.last()
 	if offset < 0 || !ok || last >= s.elems {
-		return nil, fmt.Errorf("a tensor of shape %v with strides %v from element %d on does not lie inside storage %q, which has %d elements", v.shape, v.strides, offset, clip(s.key, 40), s.elems)
+		return nil, fmt.Errorf("a tensor of shape %v with strides %v from element %d on does not lie inside storage %q, which has %d elements", v.shape, v.strides, offset, few.Text(s.key, 40), s.elems)
 	}
 	return v, nil
 }

@@ -25,7 +25,11 @@
 // reference implementation as of May 2026.
 package safetensors
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/snug-ml/snug/internal/few"
+)
 
 // MaxHeader is the largest header, in bytes, that the format allows.
 const MaxHeader = 100_000_000
@@ -47,18 +51,9 @@ func (e *Error) Error() string {
 		s += e.Path + ": "
 	}
 	if e.Tensor != "" {
-		s += fmt.Sprintf("tensor %q: ", clip(e.Tensor, 200))
+		s += fmt.Sprintf("tensor %q: ", few.Text(e.Tensor, 200))
 	}
-	return s + clip(e.Problem, 600)
-}
-
-// clip keeps a message readable when a hostile header has a name or a shape of
-// megabytes.
-func clip(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	return fmt.Sprintf("%s... (%d bytes)", s[:n], len(s))
+	return s + few.Text(e.Problem, 600)
 }
 
 func errorf(tensor, format string, args ...any) *Error {

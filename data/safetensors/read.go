@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"github.com/snug-ml/snug/internal/filemap"
-	"github.com/snug-ml/snug/internal/regular"
 )
 
 // Tensor is a tensor with its bytes: little-endian, row-major, not aligned to
@@ -35,22 +34,9 @@ type File struct {
 
 // Open maps the file and checks all of its header. Close it to unmap.
 func Open(path string) (*File, error) {
-	f, err := regular.Open(path)
+	raw, unmap, err := filemap.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("safetensors: %w", err)
-	}
-	defer f.Close() // the map stays valid without the descriptor
-	st, err := f.Stat()
-	if err != nil {
-		return nil, fmt.Errorf("safetensors: %w", err)
-	}
-	if st.Size() < 8 {
-		_, err := headerLength(nil, st.Size())
-		return nil, atPath(err, path)
-	}
-	raw, unmap, err := filemap.Map(f, st.Size())
-	if err != nil {
-		return nil, fmt.Errorf("safetensors: map %s: %w", path, err)
 	}
 	s, err := Parse(raw)
 	if err != nil {

@@ -5,104 +5,36 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/snug-ml/snug/internal/regular"
 	"github.com/snug-ml/snug/internal/strictjson"
 )
 
-// IndexSuffix follows the base name in the name of a sharded model's index, as
-// in model.safetensors.index.json.
-const IndexSuffix = ".safetensors.index.json"
+// Suffix ends the name of a file, and IndexSuffix follows it in the name of a
+// sharded model's index, as in model.safetensors.index.json.
+const (
+	Suffix      = ".safetensors"
+	IndexSuffix = ".index.json"
+)
 
 // maxIndex bounds the index file that is read into memory.
 const maxIndex = 2 * MaxHeader
 
 // Model is a set of tensors kept in one file or in several shards.
-type Model struct {
-	files  []*File
-	places map[string]*File
+type Model = Sharded[*File]
+
+var format = Format[*File]{
+	Suffix: Suffix,
+	Open:   Open,
+	Wrong:  func(path, tensor, problem string) error { return &Error{Path: path, Tensor: tensor, Problem: problem} },
 }
 
-// OpenModel opens the model called base in a folder: base.safetensors, or the
-// shards that base.safetensors.index.json names. With an index, each tensor
-// must be in exactly the shard the index says, and each shard may hold nothing
-// else. base is "model" in folders of transformers.
-func OpenModel(dir, base string) (*Model, error) {
-	index := filepath.Join(dir, base+IndexSuffix)
-	single := filepath.Join(dir, base+".safetensors")
-	if _, err := os.Stat(index); err != nil {
-		if !errors.Is(err, os.ErrNotExist) {
-			return nil, fmt.Errorf("safetensors: %w", err)
-		}
-		f, err := Open(single)
-		if errors.Is(err, os.ErrNotExist) {
-			return nil, fmt.Errorf("safetensors: %s has neither %s nor %s: %w", dir, filepath.Base(single), filepath.Base(index), os.ErrNotExist)
-		}
-		if err != nil {
-			return nil, err
-		}
-		m := &Model{places: map[string]*File{}}
-		m.add(f)
-		return m, nil
-	}
-	if _, err := os.Stat(single); err == nil {
-		return nil, &Error{Path: index, Problem: fmt.Sprintf("%s exists too: remove the outdated one", filepath.Base(single))}
-	}
-	weightMap, err := ReadIndex(index)
-	if err != nil {
-		return nil, err
-	}
-	m := &Model{places: map[string]*File{}}
-	if err := m.openShards(dir, index, weightMap); err != nil {
-		return nil, errors.Join(err, m.Close())
-	}
-	return m, nil
-}
-
-func (m *Model) add(f *File) {
-	m.files = append(m.files, f)
-	for _, t := range f.head.tensors {
-		m.places[t.Name] = f
-	}
-}
-
-func (m *Model) openShards(dir, index string, weightMap map[string]string) error {
-	folder, err := regular.NewFolder(dir)
-	if err != nil {
-		return err
-	}
-	for _, shard := range slices.Compact(slices.Sorted(maps.Values(weightMap))) {
-		path, err := folder.Path(shard)
-		if err != nil {
-			return fmt.Errorf("%s: %w", index, err)
-		}
-		f, err := Open(path)
-		if err != nil {
-			return fmt.Errorf("%s: %w", index, err)
-		}
-		m.files = append(m.files, f)
-		for _, t := range f.head.tensors {
-			if says, ok := weightMap[t.Name]; !ok || says != shard {
-				if !ok {
-					says = "no shard"
-				}
-				return &Error{Path: f.path, Tensor: t.Name, Problem: fmt.Sprintf("the index %s places it in %s", filepath.Base(index), says)}
-			}
-			m.places[t.Name] = f
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(weightMap)) {
-		if m.places[name] == nil {
-			return &Error{Path: filepath.Join(dir, weightMap[name]), Tensor: name, Problem: "is named by the index, but not in the file"}
-		}
-	}
-	return nil
-}
+// OpenModel opens the model called base in a folder; base is "model" in folders
+// of transformers.
+func OpenModel(dir, base string) (*Model, error) { return format.OpenModel(dir, base) }
 
 // ReadIndex reads the weight_map of an index, which gives each tensor's file;
 // other parts, such as metadata.total_size, inform people and decide nothing.
@@ -152,34 +84,6 @@ func parseIndex(text []byte) (map[string]string, error) {
 	return weightMap, nil
 }
 
-// Tensors lists all tensors, sorted by name; an Offset counts within its shard.
-func (m *Model) Tensors() []Info {
-	var list []Info
-	for _, f := range m.files {
-		list = append(list, f.head.tensors...)
-	}
-	slices.SortFunc(list, func(a, b Info) int { return strings.Compare(a.Name, b.Name) })
-	return list
-}
-
-// Tensor returns a tensor by name from whichever file holds it.
-func (m *Model) Tensor(name string) (Tensor, error) {
-	f := m.places[name]
-	if f == nil {
-		return Tensor{}, errorf(name, "is not among the model's %d tensors", len(m.places))
-	}
-	return f.Tensor(name)
-}
-
-// Close closes all files.
-func (m *Model) Close() error {
-	var errs []error
-	for _, f := range m.files {
-		errs = append(errs, f.Close())
-	}
-	return errors.Join(errs...)
-}
-
 // WriteModel writes a model into a folder: base.safetensors if it has at most
 // shardBytes bytes of data (0: no limit), else shards of at most that size
 // (a larger tensor has a shard to itself) and, last, their index. It returns
@@ -203,7 +107,7 @@ func WriteModel(dir, base string, entries []Entry, metadata map[string]string, s
 		filled += size
 		total += size
 	}
-	index := filepath.Join(dir, base+IndexSuffix)
+	index := filepath.Join(dir, base+Suffix+IndexSuffix)
 	if len(shards) <= 1 {
 		name := base + ".safetensors"
 		if err := WriteFile(filepath.Join(dir, name), entries, metadata); err != nil {
@@ -235,7 +139,7 @@ func WriteModel(dir, base string, entries []Entry, metadata map[string]string, s
 	if err != nil {
 		return nil, err
 	}
-	return append(names, base+IndexSuffix), removeIfThere(filepath.Join(dir, base+".safetensors"))
+	return append(names, base+Suffix+IndexSuffix), removeIfThere(filepath.Join(dir, base+".safetensors"))
 }
 
 func removeIfThere(path string) error {

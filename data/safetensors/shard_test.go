@@ -102,7 +102,7 @@ func TestOpenModelRefuses(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			write(t, dir, "model"+IndexSuffix, c.index)
+			write(t, dir, "model"+Suffix+IndexSuffix, c.index)
 			_, err := OpenModel(dir, "model")
 			if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), dir) {
 				t.Errorf("%v\nwant it to say %q and where", err, c.want)
@@ -114,7 +114,7 @@ func TestOpenModelRefuses(t *testing.T) {
 		t.Errorf("empty folder: %v", err)
 	}
 	write(t, dir, "model.safetensors", string(file("{}", 0)))
-	write(t, dir, "model"+IndexSuffix, `{"weight_map":{}}`)
+	write(t, dir, "model"+Suffix+IndexSuffix, `{"weight_map":{}}`)
 	if _, err := OpenModel(dir, "model"); err == nil || !strings.Contains(err.Error(), "exists too") {
 		t.Errorf("both layouts: %v", err)
 	}

@@ -13,6 +13,7 @@ import (
 	"sort"
 
 	"github.com/snug-ml/snug/data"
+	"github.com/snug-ml/snug/internal/filemap"
 )
 
 // Corpus is one split of a prepared folder, mapped. It implements data.Corpus.
@@ -94,7 +95,7 @@ func tokenizerHash(name string) (b [16]byte) {
 
 // open maps and checks one file and appends its document ends to ends.
 func (s *mapped) open(ends *[]int64) (err error) {
-	if s.bytes, s.unmap, err = mapFile(s.name); err != nil {
+	if s.bytes, s.unmap, err = filemap.Open(s.name); err != nil {
 		return err
 	}
 	if err := guard(func() error { return s.check(ends) }); err != nil {

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/snug-ml/snug/inference"
+	"github.com/snug-ml/snug/internal/few"
 )
 
 // mediaField is the field, of ours, with what comes with the prompts of a request: an
@@ -34,7 +35,7 @@ func (s *Service) media(f fields, q *request) error {
 			urls, ok = []string{one}, true
 		}
 		if !ok || len(urls) == 0 || len(urls) > mostFiles {
-			return invalid(name, "want a data URL or an array of up to %d, got %s", mostFiles, short(kinds[kind]))
+			return invalid(name, "want a data URL or an array of up to %d, got %s", mostFiles, few.Text(string(kinds[kind]), 60))
 		}
 		for i, url := range urls {
 			raw, err := dataURL(url)
@@ -60,7 +61,7 @@ func (s *Service) media(f fields, q *request) error {
 func dataURL(url string) ([]byte, error) {
 	head, content, ok := strings.Cut(url, ",")
 	if !ok || !strings.HasPrefix(head, "data:") || !strings.HasSuffix(head, ";base64") {
-		return nil, fmt.Errorf("want data:TYPE;base64,CONTENT, got %s; addresses are not fetched", short(json.RawMessage(url)))
+		return nil, fmt.Errorf("want data:TYPE;base64,CONTENT, got %s; addresses are not fetched", few.Text(url, 60))
 	}
 	raw, err := base64.StdEncoding.Strict().DecodeString(content)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/snug-ml/snug/inference"
 	"github.com/snug-ml/snug/inference/serve"
+	"github.com/snug-ml/snug/internal/few"
 )
 
 // The defaults and bounds of the API.
@@ -53,18 +54,9 @@ func (f fields) take(name, want string, into any) error {
 		return nil
 	}
 	if err := json.Unmarshal(raw, into); err != nil {
-		return invalid(name, "want %s, got %s", want, short(raw))
+		return invalid(name, "want %s, got %s", want, few.Text(string(raw), 60))
 	}
 	return nil
-}
-
-// short is a value as a message shows it.
-func short(raw json.RawMessage) string {
-	const most = 60
-	if len(raw) > most {
-		return string(raw[:most]) + "..."
-	}
-	return string(raw)
 }
 
 // asksNothing reports whether a value of a field that this server does not have asks
@@ -178,7 +170,7 @@ func (s *Service) prompts(f fields, q *request) error {
 	} else if ids, ok := as[[]int32](raw); ok && !isTexts {
 		lists = [][]int32{ids}
 	} else if lists, ok = as[[][]int32](raw); !ok && !isTexts {
-		return invalid("prompt", "want a string, an array of strings, token ids or an array of those, got %s", short(raw))
+		return invalid("prompt", "want a string, an array of strings, token ids or an array of those, got %s", few.Text(string(raw), 60))
 	}
 	vocab := int32(s.engine.Language.Tokenizer.VocabSize())
 	for _, text := range texts {
@@ -214,7 +206,7 @@ func stops(f fields, q *request) error {
 	if one, ok := as[string](raw); ok {
 		q.text.Stop = []string{one}
 	} else if q.text.Stop, ok = as[[]string](raw); !ok {
-		return invalid("stop", "want a string or an array of strings, got %s", short(raw))
+		return invalid("stop", "want a string or an array of strings, got %s", few.Text(string(raw), 60))
 	}
 	if len(q.text.Stop) > mostStops {
 		return invalid("stop", "%d strings, at most %d", len(q.text.Stop), mostStops)

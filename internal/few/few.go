@@ -1,9 +1,10 @@
-// Package few shows lists in messages, however long they are.
+// Package few shows lists and texts in messages, however long they are.
 package few
 
 import (
 	"fmt"
 	"strings"
+	"unicode/utf8"
 )
 
 // most is how many items of a list are shown.
@@ -17,7 +18,7 @@ func Of[T any](items []T) string {
 	}
 	var parts []string
 	for _, x := range items[:min(len(items), most)] {
-		parts = append(parts, clip(fmt.Sprint(x)))
+		parts = append(parts, Text(fmt.Sprint(x), 80))
 	}
 	text := strings.Join(parts, ", ")
 	if n := len(items) - most; n > 0 {
@@ -26,11 +27,14 @@ func Of[T any](items []T) string {
 	return text
 }
 
-// clip shortens an item: the names of files' columns may be of any length.
-func clip(s string) string {
-	const longest = 80
-	if r := []rune(s); len(r) > longest {
-		return string(r[:longest-3]) + "..."
+// Text is s, cut behind at most longest bytes: a hostile file may hold a name of
+// megabytes.
+func Text(s string, longest int) string {
+	if len(s) <= longest {
+		return s
 	}
-	return s
+	for longest > 0 && !utf8.RuneStart(s[longest]) {
+		longest--
+	}
+	return fmt.Sprintf("%s... (%d bytes)", s[:longest], len(s))
 }

@@ -7,9 +7,9 @@ import (
 	"os"
 )
 
-// Map reads the file: systems without mmap lose the zero copy, not the
+// mapAll reads the file: systems without mmap lose the zero copy, not the
 // function.
-func Map(f *os.File, size int64) (raw []byte, unmap func() error, err error) {
+func mapAll(f *os.File, size int64) (raw []byte, unmap func() error, err error) {
 	raw, err = io.ReadAll(io.LimitReader(f, size))
 	return raw, func() error { return nil }, err
 }

@@ -10,9 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Map maps the first size bytes of f, at least one. They stay valid until
-// unmap, even after f is closed.
-func Map(f *os.File, size int64) (raw []byte, unmap func() error, err error) {
+// mapAll maps the first size bytes of f, at least one.
+func mapAll(f *os.File, size int64) (raw []byte, unmap func() error, err error) {
 	if size > math.MaxInt {
 		return nil, nil, fmt.Errorf("%d bytes do not fit this machine's address space", size)
 	}

@@ -6,6 +6,8 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+
+	"github.com/snug-ml/snug/internal/few"
 )
 
 // keys reads the keys of a config.json. The first error stays.
@@ -32,15 +34,8 @@ func (k *keys) take(name string) (json.RawMessage, bool) {
 
 func (k *keys) decode(name string, raw json.RawMessage, into any, want string) {
 	if err := json.Unmarshal(raw, into); err != nil {
-		k.fail("%s: %s is not %s", name, clip(raw), want)
+		k.fail("%s: %s is not %s", name, few.Text(string(raw), 80), want)
 	}
-}
-
-func clip(raw json.RawMessage) string {
-	if len(raw) > 80 {
-		return string(raw[:80]) + "..."
-	}
-	return string(raw)
 }
 
 func read[T any](k *keys, name, want string, otherwise T) T {
@@ -234,7 +229,7 @@ func (k *keys) refuse() {
 			if len(settled[name]) > 0 {
 				want = settled[name][0]
 			}
-			k.fail("%s: %s is not supported, %s is", name, clip(raw), want)
+			k.fail("%s: %s is not supported, %s is", name, few.Text(string(raw), 80), want)
 		}
 	}
 }

@@ -73,9 +73,7 @@ func (f *family) repeats(name string, tied bool) string {
 // read from: config.json, weights as safetensors, the tokenizer. Of a
 // repository that holds the same weights in several formats, these are enough.
 func IsFolderFile(name string) bool {
-	shard, err := path.Match("model-*-of-*.safetensors", name)
-	return name == ConfigFile || slices.Contains(TokenizerFiles, name) ||
-		name == "model.safetensors" || name == "model"+safetensors.IndexSuffix || err == nil && shard
+	return name == ConfigFile || slices.Contains(TokenizerFiles, name) || ofWeights(name, weightsName, safetensors.Suffix)
 }
 
 // tied reports whether output and embedding are one weight.
@@ -102,8 +100,14 @@ const (
 // IsTorchFile reports whether name is one of torch.save's files in a model
 // folder, which are read where there are no safetensors.
 func IsTorchFile(name string) bool {
-	shard, err := path.Match(torchWeightsName+"-*-of-*.bin", name)
-	return name == torchWeightsName+".bin" || name == torchWeightsName+pytorch.IndexSuffix || err == nil && shard
+	return ofWeights(name, torchWeightsName, pytorch.Suffix)
+}
+
+// ofWeights reports whether name is the file of a model's weights, one of their
+// shards or the index of these.
+func ofWeights(name, base, suffix string) bool {
+	shard, err := path.Match(base+"-*-of-*"+suffix, name)
+	return name == base+suffix || name == base+suffix+safetensors.IndexSuffix || err == nil && shard
 }
 
 // Weights are the open tensors of a model folder.
@@ -119,10 +123,10 @@ func OpenWeights(dir string) (Weights, error) {
 	if err == nil {
 		return m, nil
 	}
-	if !errors.Is(err, os.ErrNotExist) || holds(dir, weightsName+safetensors.IndexSuffix) {
+	if !errors.Is(err, os.ErrNotExist) || holds(dir, weightsName+safetensors.Suffix+safetensors.IndexSuffix) {
 		return nil, err
 	}
-	if holds(dir, torchWeightsName+".bin") || holds(dir, torchWeightsName+pytorch.IndexSuffix) {
+	if holds(dir, torchWeightsName+pytorch.Suffix) || holds(dir, torchWeightsName+pytorch.Suffix+safetensors.IndexSuffix) {
 		return pytorch.OpenModel(dir, torchWeightsName)
 	}
 	for _, name := range []string{"tf_model.h5", "flax_model.msgpack"} {

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"html/template"
 	"io/fs"
 	"net"
 	"net/http"
@@ -46,6 +47,11 @@ type Server struct {
 
 //go:embed static
 var files embed.FS
+
+//go:embed login.html
+var loginText string
+
+var loginPage = template.Must(template.New("login").Parse(loginText))
 
 // New opens the runs.
 func New(opt Options) *Server {
@@ -121,7 +127,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !s.allowed(r) && !(r.Method == http.MethodPost && r.URL.Path == "/login") && !strings.HasPrefix(r.URL.Path, "/static/") {
 		h.Set("WWW-Authenticate", `Bearer realm="snug"`)
 		if r.URL.Path == "/" && strings.Contains(r.Header.Get("Accept"), "text/html") {
-			s.show(w, http.StatusUnauthorized, "login.html")
+			s.askToken(w, false)
 			return
 		}
 		fail(w, http.StatusUnauthorized, errToken)
@@ -153,11 +159,18 @@ func (s *Server) allowed(r *http.Request) bool {
 	return err == nil && access.Equal(c.Value, s.secret())
 }
 
+// askToken answers with the form for the token, which may have been wrong before.
+func (s *Server) askToken(w http.ResponseWriter, wrong bool) {
+	w.Header().Set("Content-Type", staticTypes[".html"])
+	w.WriteHeader(http.StatusUnauthorized)
+	_ = loginPage.Execute(w, wrong) // a page that went away needs no answer
+}
+
 // login takes the token from the form and gives the cookie.
 func (s *Server) login(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(w, r.Body, 8<<10)
 	if s.opt.Token != "" && !access.Equal(strings.TrimSpace(r.PostFormValue("token")), s.opt.Token) {
-		s.show(w, http.StatusUnauthorized, "login-again.html")
+		s.askToken(w, true)
 		return
 	}
 	if s.opt.Token != "" {

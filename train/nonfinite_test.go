@@ -17,9 +17,7 @@ import (
 // after one update with a huge rate, and stay finite themselves.
 func widened(t *testing.T, rows, evalRows int) *engine.Executable {
 	t.Helper()
-	on := backend.CPU(1)
-	traits := on.Traits()
-	p, err := engine.CompileTraining(engine.Training{
+	return loaded(t, backend.CPU(1), engine.Training{
 		Accumulation: 1, Eval: true, EvalInputs: true,
 		Optimizer: engine.Optimizer{Beta1: 0.9, Beta2: 0.99, Eps: 1e-8, MaxGradNorm: 1},
 		Model: func(b *graph.Builder, mode engine.Mode) engine.Objective {
@@ -31,23 +29,7 @@ func widened(t *testing.T, rows, evalRows int) *engine.Executable {
 			y := b.Linear(h, b.Param("w2", graph.Normal(0.5), labels, 5), nil)
 			return engine.Objective{Sum: b.CrossEntropy(y, b.Input("y", graph.T(graph.I32, n)), b.Input("w", graph.T(graph.F32, n)))}
 		},
-	}, engine.CompileOptions{Traits: &traits, Verify: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := p.Load(on)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := r.Close(); err != nil {
-			t.Error(err)
-		}
 	})
-	if err := r.Initialize(3); err != nil {
-		t.Fatal(err)
-	}
-	return r
 }
 
 // A state is tried on the batch that was trained on last, also where evaluations have more rows or fewer: what has no

@@ -76,8 +76,7 @@ func classifier(t *testing.T, rows, accumulation int) *engine.Executable {
 
 func classifierOn(t *testing.T, on engine.Backend, rows, accumulation int) *engine.Executable {
 	t.Helper()
-	traits := on.Traits()
-	p, err := engine.CompileTraining(engine.Training{
+	return loaded(t, on, engine.Training{
 		Accumulation: accumulation,
 		Optimizer:    engine.Optimizer{Beta1: 0.9, Beta2: 0.99, Eps: 1e-8, WeightDecay: 0.1, MaxGradNorm: 1},
 		Model: func(b *graph.Builder, _ engine.Mode) engine.Objective {
@@ -86,7 +85,14 @@ func classifierOn(t *testing.T, on engine.Backend, rows, accumulation int) *engi
 			y := b.Linear(h, b.Param("w2", graph.Normal(0.5), labels, 5), nil)
 			return engine.Objective{Sum: b.CrossEntropy(y, b.Input("y", graph.T(graph.I32, rows)), b.Input("w", graph.T(graph.F32, rows)))}
 		},
-	}, engine.CompileOptions{Traits: &traits, Verify: true})
+	})
+}
+
+// loaded compiles a program, loads it and initializes its weights.
+func loaded(t *testing.T, on engine.Backend, training engine.Training) *engine.Executable {
+	t.Helper()
+	traits := on.Traits()
+	p, err := engine.CompileTraining(training, engine.CompileOptions{Traits: &traits, Verify: true})
 	if err != nil {
 		t.Fatal(err)
 	}

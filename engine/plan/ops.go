@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/snug-ml/snug/engine"
-	"github.com/snug-ml/snug/engine/graph"
 )
 
 // OpRow is what an operation of a program is predicted to take in an update.
@@ -24,38 +23,22 @@ type OpRow struct {
 func Ops(p *engine.Program, s Speed, accumulation int, shapes bool) []OpRow {
 	by := map[string]*OpRow{}
 	names := &Profile{Shapes: shapes}
-	for _, f := range []struct {
-		name  string
-		times float64
-	}{{engine.FuncStep, 1}, {engine.FuncMicro, float64(max(1, accumulation))}, {engine.FuncUpdate, 1}} {
-		fn := firstVariant(p, f.name)
-		if fn == nil {
-			continue
+	for r := range launches(p, accumulation) {
+		name := names.name(r.node)
+		row := by[name]
+		if row == nil {
+			row = &OpRow{Op: name}
+			by[name] = row
 		}
-		var before *graph.Node
-		for _, n := range fn.F.Nodes {
-			if graph.IsView(n.Op) {
-				continue
-			}
-			name := names.name(n)
-			r := by[name]
-			if r == nil {
-				r = &OpRow{Op: name}
-				by[name] = r
-			}
-			pipes, shared := s.Pipes(n), s.shared(before, n)
-			before = n
-			pipes.Launch -= shared
-			pipes.Total -= shared
-			if pipes.Counted > 0 {
-				pipes.Counted -= shared
-			}
-			r.Runs += f.times
-			r.Roofline += f.times * (s.Seconds(n) - shared)
-			for range int(f.times) {
-				r.add(pipes)
-			}
+		pipes, shared := s.Pipes(r.node), s.shared(r.before, r.node)
+		pipes.Launch -= shared
+		pipes.Total -= shared
+		if pipes.Counted > 0 {
+			pipes.Counted -= shared
 		}
+		row.Runs += r.times
+		row.Roofline += r.times * (s.Seconds(r.node) - shared)
+		row.add(pipes, r.times)
 	}
 	var rows []OpRow
 	for _, r := range by {
@@ -84,7 +67,7 @@ func FormatOps(list []OpRow) string {
 		line(r)
 		all.Runs += r.Runs
 		all.Roofline += r.Roofline
-		all.add(r.Pipes)
+		all.add(r.Pipes, 1)
 	}
 	all.Op, all.Limit = "all", all.Pipes.Limit()
 	line(all)

@@ -46,13 +46,14 @@ func (p Pipes) Limit() string {
 	return pipeNames[best]
 }
 
-func (p *Pipes) add(o Pipes) {
+// add adds what a kernel takes that runs so many times.
+func (p *Pipes) add(o Pipes, times float64) {
 	to, from := p.units(), o.units()
 	for i := range to {
-		*to[i] += *from[i]
+		*to[i] += times * *from[i]
 	}
-	p.Total += o.Total
-	p.Counted += o.Counted
+	p.Total += times * o.Total
+	p.Counted += times * o.Counted
 }
 
 // What a multiprocessor of compute capability 7.5 does in a clock. Instructions are of a
@@ -96,7 +97,7 @@ func (s Speed) Pipes(n *graph.Node) Pipes {
 	}
 	p = Pipes{Launch: t.launch, Total: t.launch}
 	for _, k := range list {
-		p.add(s.kernel(k, len(n.In) > 0 && n.In[0].DType().Half()))
+		p.add(s.kernel(k, len(n.In) > 0 && n.In[0].DType().Half()), 1)
 	}
 	p.Counted = p.Total
 	return p
@@ -125,7 +126,7 @@ func (s Speed) kernel(k kernel, half bool) (p Pipes) {
 			longest = max(longest, *u)
 		}
 		busy += longest
-		p.add(q)
+		p.add(q, 1)
 	}
 	p.Memory = over(k.bytes, k.rate)
 	p.Power = over(k.matmul, s.matmulRate(half, k.matmul))

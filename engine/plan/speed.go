@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"iter"
 
 	"github.com/snug-ml/snug/device"
 	"github.com/snug-ml/snug/engine"
@@ -172,41 +173,60 @@ func (t *Timing) ranged() {
 	t.Note = Unmeasured
 }
 
+// launch is an operation of an update and how often it runs.
+type launch struct {
+	function     string
+	node, before *graph.Node // before: what its function runs before it
+	times        float64
+}
+
+// launches are the operations of an update that do something.
+func launches(p *engine.Program, accumulation int) iter.Seq[launch] {
+	return func(yield func(launch) bool) {
+		for _, name := range []string{engine.FuncStep, engine.FuncMicro, engine.FuncUpdate} {
+			fn := firstVariant(p, name)
+			if fn == nil {
+				continue
+			}
+			times := 1.0
+			if name == engine.FuncMicro {
+				times = float64(max(1, accumulation))
+			}
+			var before *graph.Node
+			for _, n := range fn.F.Nodes {
+				if graph.IsView(n.Op) {
+					continue
+				}
+				if !yield(launch{name, n, before, times}) {
+					return
+				}
+				before = n
+			}
+		}
+	}
+}
+
 // Predict is the time of an update: the micro-batches one after the other, then
 // the optimizer. The first variant stands for all.
 func Predict(p *engine.Program, s Speed, r Run) Timing {
 	var t Timing
 	acc := float64(max(1, r.Settings.Accumulation))
-	for _, f := range []struct {
-		name  string
-		times float64
-	}{{engine.FuncStep, 1}, {engine.FuncMicro, acc}, {engine.FuncUpdate, 1}} {
-		fn := firstVariant(p, f.name)
-		if fn == nil {
-			continue
+	for l := range launches(p, r.Settings.Accumulation) {
+		c := l.node.Cost()
+		nt := s.cost(l.node, c)
+		nt.launch -= s.shared(l.before, l.node)
+		sec := l.times * nt.total()
+		t.Update += sec
+		if l.node.Clone {
+			t.Recompute += sec
+		} else {
+			t.Model += l.times * c.MatrixFLOPs
 		}
-		var before *graph.Node
-		for _, n := range fn.F.Nodes {
-			if graph.IsView(n.Op) {
-				continue
-			}
-			c := n.Cost()
-			nt := s.cost(n, c)
-			nt.launch -= s.shared(before, n)
-			before = n
-			sec := f.times * nt.total()
-			t.Update += sec
-			if n.Clone {
-				t.Recompute += sec
-			} else {
-				t.Model += f.times * c.MatrixFLOPs
-			}
-			if nt.matmuls >= max(nt.vector, nt.traffic, nt.passes) {
-				t.Bound += sec
-			}
-			if f.name == engine.FuncUpdate {
-				t.Optimizer += sec
-			}
+		if nt.matmuls >= max(nt.vector, nt.traffic, nt.passes) {
+			t.Bound += sec
+		}
+		if l.function == engine.FuncUpdate {
+			t.Optimizer += sec
 		}
 	}
 	if t.Update > 0 {

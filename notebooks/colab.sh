@@ -29,34 +29,48 @@ PY
 
 # %% Settings that the other cells read
 drive=/content/drive/MyDrive
-cat > settings.sh <<END
-PATH=$PWD/bin:$PATH
-RUN=${RUN:-$([ -d $drive ] && echo $drive/snug/stories || echo runs/stories)}
-PRESET=${PRESET:-colab}
-TEXT=${TEXT:-hf://datasets/roneneldan/TinyStories/TinyStories-valid.txt}
-FLAGS="${FLAGS:-}"
-REMOTE=${REMOTE:-}
-END
+run=runs/stories
+[ ! -d $drive ] || run=$drive/snug/stories
+# %q quotes what has spaces, such as the name of a folder.
+{
+  printf 'PATH=%q:$PATH\n' "$PWD/bin"
+  printf 'RUN=%q\n' "${RUN:-$run}"
+  printf 'PRESET=%q\n' "${PRESET:-colab}"
+  printf 'TEXT=%q\n' "${TEXT:-hf://datasets/roneneldan/TinyStories/TinyStories-valid.txt}"
+  printf 'FLAGS=%q\n' "${FLAGS:-}"
+  printf 'REMOTE=%q\n' "${REMOTE:-}"
+} > settings.part
+mv settings.part settings.sh
 cat settings.sh
 
 # %% [md]
 # ## 2. snug
 #
-# One program: a released one, or built from source where there is none.
+# One program: a released one, or built from source where there is none. It gets its
+# name once it is whole, so the cell can be run again wherever it was cut off.
 
 # %% Install
 . ./settings.sh
-release=${RELEASES:-https://github.com/snug-ml/snug/releases/latest/download}/snug-linux-amd64.tar.gz
+releases=${RELEASES:-https://github.com/snug-ml/snug/releases/latest/download}
+arch=$(uname -m | sed 's/x86_64/amd64/; s/aarch64/arm64/')
+archive=snug-linux-$arch.tar.gz
+rm -rf install.part
+mkdir -p bin install.part
 if command -v snug; then
   echo "it is here already"
-elif mkdir -p bin && curl -fsSL "$release" | tar -xz -C bin; then
-  echo "unpacked $release"
+elif curl -fsSL -o "install.part/$archive" "$releases/$archive"; then
+  curl -fsSL -o install.part/SHA256SUMS "$releases/SHA256SUMS"
+  (cd install.part && grep "  $archive\$" SHA256SUMS > sum && sha256sum --check sum && tar -xzf "$archive")
+  mv install.part/snug bin/snug
+  echo "installed $releases/$archive"
 else
   echo "no release: building it"
-  git clone --depth 1 https://github.com/snug-ml/snug source
-  curl -fsSL "https://go.dev/dl/go$(sed -n 's/^go //p' source/go.mod).linux-amd64.tar.gz" | tar -xz
-  (cd source && ../go/bin/go build -o ../bin/snug .)
+  git clone --depth 1 https://github.com/snug-ml/snug install.part/source
+  curl -fsSL "https://go.dev/dl/go$(sed -n 's/^go //p' install.part/source/go.mod).linux-$arch.tar.gz" | tar -xz -C install.part
+  (cd install.part/source && ../go/bin/go build -o ../snug .)
+  mv install.part/snug bin/snug
 fi
+rm -rf install.part
 snug --version
 
 # %% [md]

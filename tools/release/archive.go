@@ -16,8 +16,7 @@ import (
 // maxFile bounds what is packed.
 const maxFile = 1 << 30
 
-// writeArchive packs files under their last names; those without an ending are
-// programs.
+// writeArchive packs files under their last names; snug is a program.
 func writeArchive(path string, at time.Time, files ...string) error {
 	var out bytes.Buffer
 	z := gzip.NewWriter(&out)
@@ -28,7 +27,7 @@ func writeArchive(path string, at time.Time, files ...string) error {
 			return err
 		}
 		h := &tar.Header{Name: filepath.Base(name), Mode: 0o644, Size: int64(len(content)), ModTime: at, Format: tar.FormatPAX}
-		if h.Name == "snug" {
+		if h.Name == program {
 			h.Mode = 0o755
 		}
 		if err := t.WriteHeader(h); err != nil {

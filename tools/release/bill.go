@@ -5,6 +5,9 @@ import (
 	"debug/buildinfo"
 	"encoding/json"
 	"fmt"
+	"net/url"
+	"runtime/debug"
+	"strings"
 	"time"
 
 	"github.com/snug-ml/snug/internal/durable"
@@ -19,6 +22,15 @@ type component struct {
 	Version string `json:"version,omitempty"`
 	PURL    string `json:"purl,omitempty"`
 	Hashes  []hash `json:"hashes,omitempty"`
+	// Licenses are those that the release itself knows: its own.
+	Licenses []license `json:"licenses,omitempty"`
+}
+
+// license is named by an identifier of SPDX.
+type license struct {
+	License struct {
+		ID string `json:"id"`
+	} `json:"license"`
 }
 
 type hash struct {
@@ -36,20 +48,23 @@ func writeBill(path, program string, at time.Time) error {
 	if err != nil {
 		return err
 	}
-	parts := []component{{Type: "platform", Name: "go", Version: info.GoVersion, PURL: "pkg:generic/go@" + info.GoVersion}}
+	parts := []component{{Type: "platform", Name: "go", Version: info.GoVersion, PURL: "pkg:generic/go@" + strings.TrimPrefix(info.GoVersion, "go")}}
 	for _, m := range info.Deps {
 		if m.Replace != nil {
 			m = m.Replace
 		}
-		parts = append(parts, component{Type: "library", Name: m.Path, Version: m.Version, PURL: "pkg:golang/" + m.Path + "@" + m.Version})
+		parts = append(parts, component{Type: "library", Name: m.Path, Version: m.Version, PURL: purl(m)})
 	}
+	var own license
+	own.License.ID = "Apache-2.0"
 	out, err := json.MarshalIndent(map[string]any{
 		"bomFormat": "CycloneDX", "specVersion": "1.6", "version": 1,
 		"metadata": map[string]any{
 			"timestamp": at.Format(time.RFC3339),
 			"component": component{
-				Type: "application", Name: info.Main.Path, Version: info.Main.Version,
-				Hashes: []hash{{"SHA-256", fmt.Sprintf("%x", sha256.Sum256(content))}},
+				Type: "application", Name: info.Main.Path, Version: info.Main.Version, PURL: purl(&info.Main),
+				Hashes:   []hash{{"SHA-256", fmt.Sprintf("%x", sha256.Sum256(content))}},
+				Licenses: []license{own},
 			},
 		},
 		"components": parts,
@@ -58,4 +73,9 @@ func writeBill(path, program string, at time.Time) error {
 		return err
 	}
 	return durable.Replace(path, append(out, '\n'))
+}
+
+// purl is the package URL of a module (https://github.com/package-url/purl-spec, type golang).
+func purl(m *debug.Module) string {
+	return "pkg:golang/" + strings.ToLower(m.Path) + "@" + url.QueryEscape(m.Version)
 }

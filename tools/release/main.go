@@ -1,11 +1,11 @@
-// Release builds what a release consists of, from the tree that it is run in:
+// Release builds what a release consists of, from the checkout that it is run in:
 //
 //	go run ./tools/release --out dist
 //
-// For each system an archive with the program, LICENSE and README.md; for Linux on
-// x86-64 one more that is static and has no CUDA; SHA256SUMS; and for each program
-// its bill of materials, in CycloneDX 1.6. The same tree and compiler give the same
-// bytes.
+// For each system an archive with the program, LICENSE, NOTICE, README.md and the
+// licences of its parts; for Linux on x86-64 one more that is static and has no CUDA;
+// SHA256SUMS; and for each program its bill of materials, in CycloneDX 1.6. The same
+// commit and compiler give the same bytes. The folder appears whole or not at all.
 package main
 
 import (
@@ -13,13 +13,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"syscall"
-	"time"
 
 	"github.com/alecthomas/kong"
 
@@ -27,11 +23,15 @@ import (
 )
 
 type options struct {
-	Out string `help:"Folder that is made." default:"dist" type:"path"`
+	Out   string `help:"Folder that is made." default:"dist" type:"path"`
+	Dirty bool   `help:"Build although the checkout differs from its commit, to try the tool; the programs' version says so."`
 }
 
 // target is a system that is built for.
-type target struct{ os, arch, tags string }
+type target struct {
+	os, arch, tags string
+	static         bool // needs no loader of the system
+}
 
 func (t target) name() string {
 	name := "snug-" + t.os + "-" + t.arch
@@ -41,13 +41,27 @@ func (t target) name() string {
 	return name
 }
 
-var targets = []target{{"linux", "amd64", ""}, {"linux", "amd64", "nocuda"}, {"linux", "arm64", ""}, {"darwin", "arm64", ""}}
+var targets = []target{
+	{os: "linux", arch: "amd64"},
+	{os: "linux", arch: "amd64", tags: "nocuda", static: true},
+	{os: "linux", arch: "arm64"},
+	{os: "darwin", arch: "arm64"},
+}
+
+// program is the name of the program in an archive, sums that of the file of checksums.
+const (
+	program = "snug"
+	sums    = "SHA256SUMS"
+)
 
 func main() {
 	var o options
 	kong.Parse(&o, kong.Description("Builds the programs, checksums and bills of materials of a release."))
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := o.run(ctx)
+	if ctx.Err() != nil {
+		err = errors.New("interrupted; nothing was made")
+	}
 	stop()
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "release: %v\n", err)
@@ -55,52 +69,79 @@ func main() {
 	}
 }
 
-func (o *options) run(ctx context.Context) error {
-	if err := os.Mkdir(o.Out, 0o777); err != nil {
-		return fmt.Errorf("--out: %w", err)
+func (o *options) run(ctx context.Context) (err error) {
+	if err := vacant(o.Out); err != nil {
+		return err
 	}
-	at, err := committed(ctx)
+	from, err := checkedOut(ctx)
 	if err != nil {
 		return err
 	}
-	var files []string
+	if from.changes != "" && !o.Dirty {
+		return fmt.Errorf("%s differs from its commit: commit or remove this, or try with --dirty:\n%s", from.root, from.changes)
+	}
+	// All programs are built before anything else is written: what lies in the checkout counts as a change of it.
+	work, err := durable.Scratch("release")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
 	for _, t := range targets {
 		fmt.Println(t.name())
-		made, err := t.build(ctx, o.Out, at)
+		dir := filepath.Join(work, t.name())
+		err := t.build(ctx, from, dir, o.Dirty)
+		if err == nil {
+			err = writeNotices(ctx, filepath.Join(dir, notices), filepath.Join(dir, program), from)
+		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", t.name(), err)
 		}
-		files = append(files, made...)
 	}
-	return writeSums(filepath.Join(o.Out, "SHA256SUMS"), files)
+	tmp, err := durable.Stage(o.Out)
+	if err != nil {
+		return err
+	}
+	if err = fill(tmp, work, from); err == nil {
+		err = durable.Place(tmp, o.Out)
+	}
+	if err != nil {
+		return errors.Join(err, os.RemoveAll(tmp))
+	}
+	fmt.Println(o.Out)
+	return nil
 }
 
-// committed is when the tree was committed, which everything in a release is dated.
-func committed(ctx context.Context) (time.Time, error) {
-	out, err := exec.CommandContext(ctx, "git", "log", "-1", "--format=%ct").Output()
-	if err != nil {
-		return time.Time{}, fmt.Errorf("git log: %w", err)
+// vacant refuses a folder that holds something.
+func vacant(dir string) error {
+	list, err := os.ReadDir(dir)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("--out: %w", err)
+	case len(list) > 0:
+		return fmt.Errorf("--out %s: there is %s in it: remove it, or name a new folder", dir, list[0].Name())
 	}
-	seconds, err := strconv.ParseInt(strings.TrimSpace(string(out)), 10, 64)
-	return time.Unix(seconds, 0).UTC(), err
+	return nil
 }
 
-// build makes the archive and the bill of materials of a target.
-func (t target) build(ctx context.Context, dir string, at time.Time) (files []string, err error) {
-	work, err := durable.Scratch("release")
-	if err != nil {
-		return nil, err
+// fill writes the files of a release, whose programs lie in work, to dir.
+func fill(dir, work string, from checkout) error {
+	var files []string
+	for _, t := range targets {
+		made := filepath.Join(work, t.name(), program)
+		archive, bill := filepath.Join(dir, t.name()+".tar.gz"), filepath.Join(dir, t.name()+".cdx.json")
+		content := []string{made, filepath.Join(work, t.name(), notices)}
+		for _, name := range []string{"LICENSE", "NOTICE", "README.md"} {
+			content = append(content, filepath.Join(from.root, name))
+		}
+		if err := writeArchive(archive, from.at, content...); err != nil {
+			return err
+		}
+		if err := writeBill(bill, made, from.at); err != nil {
+			return err
+		}
+		files = append(files, archive, bill)
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
-	program := filepath.Join(work, "snug")
-	c := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-tags", t.tags, "-o", program, ".")
-	c.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+t.os, "GOARCH="+t.arch)
-	if out, err := c.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("go build: %w\n%s", err, out)
-	}
-	archive, bill := filepath.Join(dir, t.name()+".tar.gz"), filepath.Join(dir, t.name()+".cdx.json")
-	if err := writeArchive(archive, at, program, "LICENSE", "README.md"); err != nil {
-		return nil, err
-	}
-	return []string{archive, bill}, writeBill(bill, program, at)
+	return writeSums(filepath.Join(dir, sums), files)
 }

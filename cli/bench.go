@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,7 +20,7 @@ type benchCmd struct {
 	Suite     bool          `help:"All sweeps."`
 	Against   string        `help:"Another preset to compare with." placeholder:"PRESET"`
 	Updates   int           `help:"Measured updates per configuration, after three unmeasured ones; at least 5." default:"7" min:"5" of:"updates"`
-	Limit     time.Duration `help:"Plan a configuration that is predicted to take longer, but do not run it; 0: run all." default:"5m" min:"0" of:"duration"`
+	Limit     time.Duration `help:"Plan a configuration that is predicted to take longer, but do not run it, and give up one whose first updates show that it does; 0: run all." default:"5m" min:"0" of:"duration"`
 	Synthetic bool          `help:"Make up batches, although there is data."`
 	Out       string        `help:"Write report.html, with pictures, and bench.json to this folder." placeholder:"DIR"`
 	Ops       bool          `help:"Print where an update's time goes, operation by operation, next to the time that the machine's measured speed allows."`
@@ -120,6 +121,24 @@ func (b *benchCmd) check() error {
 	return session.CheckSweeps(b.Sweep)
 }
 
+// writable makes the folder of the report and tries it, before minutes are spent on what it is to hold.
+func (b *benchCmd) writable() error {
+	if b.Out == "" {
+		return nil
+	}
+	err := os.MkdirAll(b.Out, 0o777)
+	if err == nil {
+		var f *os.File
+		if f, err = os.CreateTemp(b.Out, ".try-*"); err == nil {
+			err = errors.Join(f.Close(), os.Remove(f.Name()))
+		}
+	}
+	if err != nil {
+		return usage("--out: %v", err)
+	}
+	return nil
+}
+
 // benchFile is the document in the folder of a report.
 const benchFile = "bench.json"
 
@@ -131,6 +150,9 @@ func (b *benchCmd) measure(a *app, d *benchDocument) error {
 		return err
 	}
 	defer closed(a, first)
+	if err := b.writable(); err != nil {
+		return err
+	}
 	if b.Ops {
 		s := &session.Sweep{Name: session.SweepVariants, Title: "as configured", Rows: []session.Measured{}}
 		d.Sweeps = append(d.Sweeps, s)
@@ -241,7 +263,7 @@ func (d *benchDocument) nothing() error {
 	for _, s := range d.Sweeps {
 		for _, k := range s.Skipped {
 			if k.Err != nil {
-				return k.Err
+				return fmt.Errorf("%s: %w", k.Name, k.Err)
 			}
 		}
 		if s.Refused != "" {
@@ -280,5 +302,6 @@ func (d *benchDocument) save(dir string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, home.Close()) }()
-	return errors.Join(benchPage(d).Save(home), home.ReplaceJSON(benchFile, d))
+	// The document first: it says that the folder is one of a report.
+	return errors.Join(home.ReplaceJSON(benchFile, d), benchPage(d).Save(home))
 }

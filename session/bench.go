@@ -213,12 +213,23 @@ func (b *Bench) open(p *engine.Program, c plan.Settings, at point) (*system.Run,
 	return run, nil
 }
 
-// tooLong is a configuration that was not measured because of what it is predicted to take.
-type tooLong struct{ predicted, limit time.Duration }
+// tooLong is a configuration that was not measured because of what it is predicted to take, or given up because of what
+// its first updates took.
+type tooLong struct {
+	needs, limit time.Duration
+	// update is the one after which it was given up; 0: it was not begun.
+	update int64
+}
 
 func (e tooLong) Error() string {
-	return fmt.Sprintf("predicted to take %s, over --limit %s (0 runs all)", about(e.predicted), about(e.limit))
+	if e.update > 0 {
+		return fmt.Sprintf("given up after update %d, at whose speed it takes %s, over --limit %s (0 runs all)", e.update, about(e.needs), about(e.limit))
+	}
+	return fmt.Sprintf("predicted to take %s, over --limit %s (0 runs all)", about(e.needs), about(e.limit))
 }
+
+// ExitCode is that of a command line which asks for what it does not allow.
+func (tooLong) ExitCode() int { return 2 }
 
 // about is a time to the second, or finer where it is short.
 func about(d time.Duration) string {
@@ -246,7 +257,7 @@ func (b *Bench) measure(change func(*plan.Settings), at point) (row *Measured, e
 		return &again, nil
 	}
 	if t := time.Duration(float64(BenchWarmup+b.how.Updates) * b.slower * report.Time.Update * float64(time.Second)); b.how.Limit > 0 && t > b.how.Limit {
-		return nil, tooLong{t, b.how.Limit}
+		return nil, tooLong{needs: t, limit: b.how.Limit}
 	}
 	p, err := b.planner.Program(at.Settings)
 	if err != nil {
@@ -302,12 +313,19 @@ func (b *Bench) measure(change func(*plan.Settings), at point) (row *Measured, e
 func (b *Bench) train(x *engine.Executable, data *system.Run, report *plan.Report, row *Measured) error {
 	var took, wait, flops, rate []float64
 	products, updates := newCounter(x.Program(), report), int64(BenchWarmup+b.how.Updates)
+	ctx, giveUp := context.WithCancelCause(b.ctx)
+	defer giveUp(nil)
+	clock := pace{began: time.Now(), updates: updates, limit: b.how.Limit}
 	job := &train.Job{
 		Runner: x, Loader: data.Loader, Updates: updates, Seed: b.Config.Training.Seed,
 		Schedule: &train.Schedule{Kind: train.Constant, Peak: b.Config.Training.LearningRate, Total: updates},
 		OnEvent: func(e train.Event) {
 			if st, ok := e.(train.Step); ok {
 				row.Losses = append(row.Losses, st.Loss)
+				if long := clock.after(st.Update, st.Took); long != nil {
+					b.slower = max(b.slower, st.Took.Seconds()/row.Planned)
+					giveUp(*long)
+				}
 				if st.Update > BenchWarmup {
 					took, wait = append(took, st.Took.Seconds()), append(wait, st.Wait.Seconds())
 					flops = append(flops, products.update(st.Variants)/st.Took.Seconds())
@@ -316,9 +334,9 @@ func (b *Bench) train(x *engine.Executable, data *system.Run, report *plan.Repor
 			}
 		},
 	}
-	res, err := job.Run(b.ctx, 0)
+	res, err := job.Run(ctx, 0)
 	if errors.Is(err, train.ErrStopped) {
-		err = b.ctx.Err() // nothing was saved to go on from
+		err = context.Cause(ctx) // nothing was saved to go on from
 	}
 	if err != nil {
 		return err
@@ -337,6 +355,26 @@ func (b *Bench) train(x *engine.Executable, data *system.Run, report *plan.Repor
 	row.ShareOf = report.Speed.PeakName
 	b.keepPeak()
 	return nil
+}
+
+// pace holds training to a limit of time, whatever was predicted.
+type pace struct {
+	began   time.Time
+	updates int64 // of all
+	limit   time.Duration
+	least   time.Duration // that an update took; the first of a program takes longer than the others
+}
+
+// after says that training, as fast as its fastest update so far, ends after the limit; nil: it does not.
+func (p *pace) after(update int64, took time.Duration) *tooLong {
+	if p.least == 0 || took < p.least {
+		p.least = took
+	}
+	needs := time.Since(p.began) + time.Duration(p.updates-update)*p.least
+	if p.limit == 0 || update == p.updates || needs <= p.limit {
+		return nil
+	}
+	return &tooLong{needs, p.limit, update}
 }
 
 // The loader by itself is measured in rounds, each of so long at least.

@@ -98,15 +98,7 @@ func (a *app) warning(format string, args ...any) { a.warnf("warning: "+format+"
 func (a *app) run(args []string) int {
 	var cmds commands
 	code := -1
-	parser, err := kong.New(&cmds,
-		kong.Name("snug"),
-		kong.Description("Trains neural networks fast on the hardware at hand, and knows the memory of a run before its first step."),
-		kong.Writers(a.stdout, a.err),
-		kong.Exit(func(c int) { code = c }),
-		kong.Bind(a),
-		kong.Vars{"passes": strings.Join(pass.Names(), ", ")},
-		kong.UsageOnError(),
-	)
+	parser, err := a.parser(&cmds, func(c int) { code = c })
 	if err != nil {
 		return a.fail(err)
 	}
@@ -140,6 +132,19 @@ func (a *app) run(args []string) int {
 		return exitFailed // printed has said why
 	}
 	return a.fail(err)
+}
+
+// parser reads command lines into cmds; exit is called by flags that end the parsing.
+func (a *app) parser(cmds *commands, exit func(int)) (*kong.Kong, error) {
+	return kong.New(cmds,
+		kong.Name("snug"),
+		kong.Description("Trains neural networks fast on the hardware at hand, and knows the memory of a run before its first step."),
+		kong.Writers(a.stdout, a.err),
+		kong.Exit(exit),
+		kong.Bind(a),
+		kong.Vars{"passes": strings.Join(pass.Names(), ", ")},
+		kong.UsageOnError(),
+	)
 }
 
 // lastingVerbs leave more than what they print, and go on when nobody reads it.

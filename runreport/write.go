@@ -53,12 +53,21 @@ func (r *Report) Write(dir, format string, pictures Pictures) (path string, n in
 	if err != nil {
 		return "", 0, err
 	}
+	// The page last: a page names no picture that is not there.
+	if n, err = r.draw(dir, pictures); err != nil {
+		return "", 0, err
+	}
 	path = filepath.Join(dir, FileName+"."+format)
 	if err := durable.Replace(path, text); err != nil {
 		return "", 0, err
 	}
+	return path, n, nil
+}
+
+// draw writes the pictures to a folder, and says how many.
+func (r *Report) draw(dir string, pictures Pictures) (n int, err error) {
 	if pictures == "" {
-		return path, 0, nil
+		return 0, nil
 	}
 	p := r.Page()
 	for i, s := range p.Sections {
@@ -68,12 +77,12 @@ func (r *Report) Write(dir, format string, pictures Pictures) (path string, n in
 				err = durable.Replace(filepath.Join(dir, pictures.name(p, i, k)), picture)
 			}
 			if err != nil {
-				return "", 0, err
+				return n, err
 			}
 			n++
 		}
 	}
-	return path, n, nil
+	return n, nil
 }
 
 // name is the file of a picture: its number in the page and what it shows.

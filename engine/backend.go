@@ -26,8 +26,7 @@ type Backend interface {
 // Image is a program loaded on a device. Each region of the arena has a
 // contract of its own:
 //
-//   - inputs and outputs are host views, of the arena itself or of a copy that
-//     travels with each run;
+//   - inputs and outputs are host views, of the arena itself or of a copy made with each run;
 //   - states are read and written by copying;
 //   - temporaries can be read by an observer, between two nodes.
 //
@@ -49,16 +48,16 @@ type Image interface {
 	Write(offset int64, src []byte) error
 	// Observe sets who watches the runs from now on; nil for nobody.
 	Observe(o *Observer)
-	// Used is the highest byte of the arena that any kernel was given, to hold
-	// against Layout.Bytes.
+	// Used is the highest byte of the arena that any kernel was given, to compare
+	// with Layout.Bytes.
 	Used() int64
 	// Close frees the device's memory.
 	Close() error
 }
 
 // Copier is an [Image] that copies parts of its arena to the host while later runs
-// compute. wait returns when all of it has arrived. What would change a state meanwhile
-// waits for the copy.
+// compute. wait returns when all of it has arrived. Anything that would change a state
+// meanwhile waits for the copy.
 type Copier interface {
 	Copy(parts []Part) (wait func() error, err error)
 }
@@ -79,14 +78,14 @@ type Observer struct {
 	After func(n *graph.Node, took time.Duration) bool
 }
 
-// Traits are what the compiler must know of a device: plain data, so that a
-// program can be planned for a device that is not there.
+// Traits are what the compiler must know about a device: plain data, so that a
+// program can be planned for an absent device.
 type Traits struct {
 	// Name is the kind of device.
 	Name string
 	// Align is the alignment of every tensor in the arena, in bytes.
 	Align int64
-	// Fusion is what its kernels can take on.
+	// Fusion is what its kernels can fuse.
 	Fusion pass.Fusion
 }
 

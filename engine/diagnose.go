@@ -32,7 +32,7 @@ func (r Range) String() string {
 	return s
 }
 
-// NonFinite is the first value of a run that is not a number everywhere.
+// NonFinite is the first value of a run that is not finite everywhere.
 type NonFinite struct {
 	Func, Op, Layer string
 	Backward        bool

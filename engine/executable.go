@@ -59,8 +59,8 @@ func (x *Executable) Program() *Program { return x.p }
 // Backend is the device that it was loaded on.
 func (x *Executable) Backend() Backend { return x.on }
 
-// ArenaUsed is the highest byte of the arena that any kernel was given, to
-// hold against Layout.Bytes.
+// ArenaUsed is the highest byte of the arena that any kernel was given, to compare
+// with Layout.Bytes.
 func (x *Executable) ArenaUsed() int64 { return x.image.Used() }
 
 // Arithmetic names what decides how the program's results are rounded: the device's,
@@ -113,8 +113,8 @@ func (x *Executable) Input(slot int, name string) (t Tensor, ok bool) {
 	return view(x.p.Inputs[i].Type, name, x.image.Input(slot), x.p.Layout.Input[name].Offset), true
 }
 
-// Output is a result of a function, valid until the next run. A result that is
-// an input, or a view of one, is read where that lies.
+// Output is a result of a function, valid until the next run. A result that is an
+// input, or a view of one, is read in place.
 func (x *Executable) Output(fn, name string) (Tensor, error) {
 	f := x.p.Func(fn)
 	if f == nil {

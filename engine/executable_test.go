@@ -156,7 +156,7 @@ func TestRunReportsBadData(t *testing.T) {
 	for _, bad := range []int32{-1, 50} {
 		ids.I32()[7] = bad
 		err := r.Run(engine.FuncStep, 0)
-		if want := fmt.Sprintf("id %d at position 7 lies outside the table's 50 rows", bad); err == nil || !strings.Contains(err.Error(), want) {
+		if want := fmt.Sprintf("id %d at position 7 is outside the table's 50 rows", bad); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("id %d: error %v, want one with %q", bad, err, want)
 		}
 	}

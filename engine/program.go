@@ -3,7 +3,7 @@
 // A [Program] is one or more functions (a training micro-step, an update, an
 // evaluation) that share states and one arena. Everything it needs is known
 // when it is compiled: [Program.Layout] is exact to the byte, on any device.
-// Loaded on a device ([Program.Load]), it allocates nothing any more.
+// Loaded on a device ([Program.Load]), it allocates nothing further.
 package engine
 
 import (
@@ -175,7 +175,7 @@ func (p *Program) layOut() error {
 	return nil
 }
 
-// Align rounds a number of bytes up to the next place where a tensor may begin.
+// Align rounds a number of bytes up to the next offset at which a tensor may begin.
 func (p *Program) Align(n int64) int64 {
 	a := p.Traits.Align
 	return (n + a - 1) / a * a
@@ -193,23 +193,23 @@ const (
 	Regions // how many there are
 )
 
-// Region is where a region lies; that of the inputs holds all slots.
+// Region is the place of a region; that of the inputs has all slots.
 func (l *Layout) Region(r Region) Span {
 	return [...]Span{l.States, l.Inputs, l.Outputs, l.Temps}[r]
 }
 
-// Slot is where the inputs of a slot lie.
+// Slot is the place of the inputs of a slot.
 func (l *Layout) Slot(slot int) Span {
 	return Span{l.Inputs.Offset + int64(slot)*l.InputStride, l.InputStride}
 }
 
-// Place is where a value lies within its region; an input, within each slot.
+// Place is the place of a value within its region; of an input, within each slot.
 type Place struct {
 	Region Region
 	Span
 }
 
-// Place is where v of f lies.
+// Place is the place of v of f.
 func (p *Program) Place(f *Func, v *graph.Value) (Place, error) {
 	l := &p.Layout
 	bytes := v.Type.Bytes()

@@ -10,7 +10,7 @@ import (
 	"github.com/snug-ml/snug/internal/simd"
 )
 
-// State is the declaration of a state, nil if the program has none of that name.
+// State is the declaration of a state, nil if the program has none with that name.
 func (p *Program) State(name string) *graph.State {
 	i := slices.IndexFunc(p.States, func(s *graph.State) bool { return s.Name == name })
 	if i < 0 {
@@ -30,7 +30,7 @@ func (x *Executable) ReadState(name string, dst []byte) error {
 
 // CopyStates copies states as they are after all runs so far, each into a slice of its
 // size: in the background where the device can, and then runs may follow at once. wait
-// returns when all has arrived; until then nobody may touch the slices.
+// returns when all has arrived; until then the slices must not be touched.
 func (x *Executable) CopyStates(names []string, dst [][]byte) (wait func() error, err error) {
 	parts := make([]Part, len(names))
 	for i, name := range names {
@@ -60,7 +60,7 @@ func (x *Executable) WriteState(name string, src []byte) error {
 	return x.image.Write(at, src)
 }
 
-// stateAt is where the state lies in the arena.
+// stateAt is the place of the state in the arena.
 func (x *Executable) stateAt(name string, bytes int) (int64, error) {
 	s := x.p.State(name)
 	if s == nil {
@@ -85,8 +85,8 @@ func (x *Executable) ClearState(name string) error {
 // time, so that no state needs twice its memory.
 const statePart = 1 << 18
 
-// ScanState shows the elements of a state in parts, in order, as long as see
-// says to go on.
+// ScanState passes the elements of a state to see in parts, in order, until see
+// returns false.
 func (x *Executable) ScanState(name string, see func(part Tensor) (goOn bool)) error {
 	s := x.p.State(name)
 	if s == nil {
@@ -121,7 +121,7 @@ func (x *Executable) State(name string) (Tensor, error) {
 	return t, x.ReadState(name, t.Data)
 }
 
-// SetState copies t into the state of its name.
+// SetState copies t into the state with its name.
 func (x *Executable) SetState(t Tensor) error { return x.WriteState(t.Name, t.Data) }
 
 func newTensor(s *graph.State) Tensor {
@@ -138,7 +138,7 @@ func (x *Executable) SetFloats(name string, elems []float32) error {
 		return fmt.Errorf("state %s is %v, not of %d elements", name, s.Type, len(elems))
 	}
 	if !s.Type.DType.Float() {
-		return fmt.Errorf("state %s is %v, not of floating-point numbers", name, s.Type)
+		return fmt.Errorf("state %s is %v, not floating-point", name, s.Type)
 	}
 	t := newTensor(s)
 	t.SetFloats(elems)

@@ -44,8 +44,8 @@ func (t Tensor) Float64s() []float64 {
 	return out
 }
 
-// Floats are the elements of a tensor of floating-point numbers, a view of
-// them where they are F32.
+// Floats are the elements of a floating-point tensor, a view of them where they are
+// F32.
 func (t Tensor) Floats() []float32 {
 	if t.Type.DType == graph.F32 {
 		return t.F32()

@@ -7,9 +7,9 @@ import (
 	"github.com/snug-ml/snug/engine/pass"
 )
 
-// Mode says which function a model is built for.
+// Mode is the function that a model is built for.
 type Mode struct {
-	// Train wants dropout and the like.
+	// Train enables dropout and the like.
 	Train bool
 	// Variant is one of Training.Variants.
 	Variant string
@@ -23,12 +23,12 @@ func Variant(fn, variant string) string {
 	return fn + "@" + variant
 }
 
-// Objective is what a model's forward half gives.
+// Objective is what a model's forward half returns.
 type Objective struct {
 	// Sum is the scalar sum over the micro-batch of weight times loss. The
 	// objective of an update is the total over its micro-batches divided by
 	// their total weight: a mean over tokens (or examples), however they are
-	// spread over micro-batches.
+	// divided into micro-batches.
 	Sum *graph.Value
 	// Aux, when set, is a further scalar loss of the micro-batch as a whole
 	// (load balance, say); an update takes the mean over its micro-batches.
@@ -167,8 +167,8 @@ func CompileTraining(t Training, o CompileOptions) (*Program, error) {
 	return p, nil
 }
 
-// CompileEvaluation compiles the functions "eval" of a training step alone, as
-// they are in it, without what training keeps besides.
+// CompileEvaluation compiles only the functions "eval" of a training step, as they
+// are there, without the states that only training needs.
 func CompileEvaluation(t Training, o CompileOptions) (*Program, error) {
 	return compile(t.evaluations(), o)
 }
@@ -276,8 +276,8 @@ func (t *Training) scale(b *graph.Builder) *graph.Value {
 	return counter(b, StateScale, t.LossScaling.Initial)
 }
 
-// update emits clipping, the optimizer and the loss scale's next value. zero
-// says that the gradients are states, to be cleared.
+// update emits clipping, the optimizer and the loss scale's next value. zero means
+// that the gradients are states, to be cleared.
 func (t *Training) update(b *graph.Builder, params, grads []*graph.Value, zero bool) {
 	o := t.Optimizer
 	if !zero && t.LossScaling == nil && o.MaxGradNorm == 0 {
@@ -316,9 +316,8 @@ func (t *Training) update(b *graph.Builder, params, grads []*graph.Value, zero b
 }
 
 // updateEach emits the optimizer so that each weight depends on its own
-// gradient only, which lives no longer than until then: nothing scales them all.
-// A weight whose gradient is not finite is left as it is, and all are when the
-// loss is not.
+// gradient only, which is dead afterwards: nothing scales them all. A weight whose
+// gradient is not finite is left as it is, and all are when the loss is not.
 func (t *Training) updateEach(b *graph.Builder, params, grads []*graph.Value) {
 	b.Scope("optimizer", func() {
 		fine := b.Apply(graph.FnIsFinite, b.F.Output(OutputLoss))

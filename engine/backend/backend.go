@@ -1,4 +1,4 @@
-// Package backend chooses the device that runs programs. It is the one room
+// Package backend chooses the device that runs programs. It is the only package
 // that knows them all.
 package backend
 
@@ -16,23 +16,22 @@ import (
 
 // Options choose a device.
 type Options struct {
-	// Device is "cpu", "cuda", "cuda:N", "reference" or "auto", the best that there
-	// is.
+	// Device is "cpu", "cuda", "cuda:N", "reference" or "auto", the best available.
 	Device string
-	// Note is told why auto did not take a card that is there; nil: nobody is.
+	// Note is called with the reason why auto did not take a card that is there; may be nil.
 	Note func(text string)
 	// Threads compute on a processor; 0: as many as Go may use.
 	Threads int
-	// Kernels are those of a processor: auto, portable, avx2 or avx512; "" is
-	// what the environment's SNUG_CPU_ISA says.
+	// Kernels are those of a processor: auto, portable, avx2 or avx512; "" is the
+	// environment's SNUG_CPU_ISA.
 	Kernels string
 	// NoCublas leaves matmuls on a card to snug's kernels, whether NVIDIA's library is
 	// installed or not.
 	NoCublas bool
 }
 
-// Open is the device that o asks for. With auto that is a card where one can be
-// used; a card that cannot be is told to o.Note, with the reason.
+// Open is the device that o asks for. With auto that is a card if one can be used;
+// one that cannot be is reported to o.Note, with the reason.
 func Open(o Options) (engine.Backend, error) {
 	switch {
 	case o.Device == "reference":

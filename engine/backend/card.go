@@ -18,31 +18,30 @@ import (
 // openDriver loads the driver of NVIDIA cards.
 var openDriver = driver.Open
 
-// ErrNoDriver says that no driver of NVIDIA cards is installed, or that this build
+// ErrNoDriver means that no driver of NVIDIA cards is installed, or that this build
 // cannot use one.
 var ErrNoDriver = driver.ErrNone
 
-// UseDriver puts a driver in the place of the installed one until restore is
-// called: for tests on machines without a card.
+// UseDriver replaces the installed driver until restore is called: for tests on
+// machines without a card.
 func UseDriver(d driver.Driver) (restore func()) {
 	was := openDriver
 	openDriver = func() (driver.Driver, error) { return d, nil }
 	return func() { openDriver = was }
 }
 
-// openMonitor loads the library that tells how busy and how hot cards are.
+// openMonitor loads the library that reports how busy and how hot cards are.
 var openMonitor = nvml.Open
 
-// UseMonitor puts a library in the place of the installed one until restore is
-// called.
+// UseMonitor replaces the installed library until restore is called.
 func UseMonitor(l nvml.Library) (restore func()) {
 	was := openMonitor
 	openMonitor = func() nvml.Library { return l }
 	return func() { openMonitor = was }
 }
 
-// Monitor looks at the card of a backend; nil where there is none, or nothing that
-// tells of it.
+// Monitor samples the card of a backend; nil where there is none, or it cannot be
+// read.
 func Monitor(b engine.Backend) func() nvml.Sample {
 	c, ok := b.(*cuda.Backend)
 	if !ok {
@@ -62,7 +61,7 @@ func Monitor(b engine.Backend) func() nvml.Sample {
 }
 
 // Holders names the other processes that compute on the card of a backend, with the
-// memory that each holds; empty where none can be seen, as in a container.
+// memory that each uses; empty where none can be seen, as in a container.
 func Holders(b engine.Backend) string {
 	c, ok := b.(*cuda.Backend)
 	l := openMonitor()
@@ -94,7 +93,7 @@ func CardOf(b engine.Backend) (card *device.Card, free int64, err error) {
 }
 
 // Workspace is what a program's kernels need next to the arena on a card that may
-// not be there; 0 where snug has no kernels for it.
+// be absent; 0 where snug has no kernels for it.
 func Workspace(card *device.Card, p *engine.Program) (int64, error) {
 	if !card.Capability.AtLeast(7, 5) {
 		return 0, nil
@@ -102,7 +101,7 @@ func Workspace(card *device.Card, p *engine.Program) (int64, error) {
 	return cuda.Workspace(p, card.Capability.Major*10+card.Capability.Minor, card.SMs)
 }
 
-// known is what the table says of a card, or what can be told from its figures.
+// known is the table's entry for a card, or what its figures imply.
 func known(c driver.Card) *device.Card {
 	if card, err := device.Lookup(c.Name); err == nil {
 		return card
@@ -120,7 +119,7 @@ func Cards() ([]driver.Card, error) {
 	return d.Cards()
 }
 
-// Refused says why a card that is there is not used. Exit code 1.
+// Refused is why a card that is there is not used. Exit code 1.
 type Refused struct{ Err error }
 
 func (e *Refused) Error() string { return e.Err.Error() }
@@ -137,8 +136,8 @@ func (e NoCard) Unwrap() error { return e.Err }
 // ExitCode is 2: wrong usage.
 func (NoCard) ExitCode() int { return 2 }
 
-// Lost reports whether err took the device away: no program can be run on it any
-// more by this process.
+// Lost reports whether err means that the device is lost: this process can run no
+// further program on it.
 func Lost(err error) bool { return cuda.Lost(err) }
 
 // openCard opens the card that is asked for: "cuda" or "auto" the one with the most

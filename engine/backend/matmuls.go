@@ -15,8 +15,7 @@ import (
 // their run.
 const MatmulsFile = "matmuls.json"
 
-// librarian is a driver that is not there, with a library of products that is not there
-// either.
+// librarian is a simulated driver with a simulated cuBLASLt.
 type librarian interface {
 	Library() (cublaslt.Library, error)
 }
@@ -38,7 +37,7 @@ func (o Options) matmuls(d driver.Driver, b *cuda.Backend) {
 	b.UseLibrary(m)
 }
 
-// installed is where a library lies on this machine.
+// installed is where a library is on this machine.
 func installed(name string) []string {
 	for _, l := range device.DiscoverNVIDIA().Libraries {
 		if l.Name == name {
@@ -71,7 +70,7 @@ func ComputeAs(b engine.Backend, record []byte) error {
 	return nil
 }
 
-// Matmuls says what may compute matmuls on a device; empty where there is no choice.
+// Matmuls describes what may compute matmuls on a device; empty where there is no choice.
 func Matmuls(b engine.Backend) string {
 	if card, ok := b.(*cuda.Backend); ok {
 		return card.LibraryText()

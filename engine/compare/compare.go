@@ -18,12 +18,12 @@ import (
 type Options struct {
 	// Factor is how many times the explained difference a row may have; 0: 8.
 	Factor float64
-	// Most is how many suspects are judged, the first ones, besides those that the
-	// rule is lenient with; 0: 64.
+	// Most is how many suspects are examined, the first ones, besides those for
+	// which the rule makes an exception; 0: 64.
 	Most int
 }
 
-// Cause says why a value differs by more than its format explains.
+// Cause is why a value differs by more than its format explains.
 type Cause string
 
 // The causes.
@@ -190,8 +190,7 @@ func written(x *engine.Executable, f *graph.Func) (states []engine.Tensor, err e
 	return states, nil
 }
 
-// namesOf are the names of the stored values of f, by ID: a name may lie on a
-// view.
+// namesOf are the names of the stored values of f, by ID: a name may be a view's.
 func namesOf(f *graph.Func) map[int]string {
 	names := map[int]string{}
 	for _, n := range f.Nodes {
@@ -310,7 +309,7 @@ func (c *comparison) walk(a, b source) error {
 	}
 }
 
-// compare holds y against x and remembers how they differ.
+// compare compares y with x and records how they differ.
 func (c *comparison) compare(x, y made) {
 	d := difference(x.data, y.data, y.v.Type)
 	e := c.explained(y.node, y.v)
@@ -412,7 +411,7 @@ func (c *comparison) explained(n *graph.Node, v *graph.Value) spread {
 	return c.inherited(n, v).plus(own)
 }
 
-// inherited is the difference that the operands bring into the result v of n.
+// inherited is the difference that the operands contribute to the result v of n.
 func (c *comparison) inherited(n *graph.Node, v *graph.Value) spread {
 	sum := spread{rows: make([]float64, v.Shape().Rows())}
 	for k, in := range n.In {

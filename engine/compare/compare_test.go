@@ -14,7 +14,7 @@ import (
 )
 
 // encoder is a training step of a small encoder with every kind of operation
-// that lies between a token and its loss.
+// between a token and its loss.
 func encoder(eps float64) engine.Training {
 	m := hf.BERT{Vocab: 60, D: 64, Layers: 2, Heads: 2, FF: 128, MaxPositions: 16, Types: 1, Activation: "gelu", Eps: eps, InitStd: .06}
 	const rows, length = 6, 16
@@ -73,8 +73,8 @@ func load(t *testing.T, tr engine.Training, low graph.DType, fused bool, on engi
 	return r
 }
 
-// faulty is a device on which a kernel is wrong: spoil gets the 16-bit result
-// of each node and says whether it changed it.
+// faulty is a device on which a kernel is wrong: spoil gets the 16-bit result of
+// each node and reports whether it changed it.
 type faulty struct {
 	engine.Backend
 	spoil func(n *graph.Node, elems []uint16) bool
@@ -139,7 +139,7 @@ func TestCleanPair(t *testing.T) {
 	}
 }
 
-// Judging runs the function again: the states are what one run makes of them.
+// Examining suspects runs the function again: the states are those after one run.
 func TestRunLeavesOneUpdate(t *testing.T) {
 	a, b, once := load(t, encoder(1e-5), graph.F32, false, backend.CPU(1)), load(t, encoder(1e-5), graph.BF16, false, backend.CPU(1)), load(t, encoder(1e-5), graph.BF16, false, backend.CPU(1))
 	if _, err := Run(a, b, engine.FuncStep, 0, Options{Factor: 1e-3}); err != nil { // suspects all over
@@ -227,7 +227,7 @@ func TestNotANumber(t *testing.T) {
 }
 
 // The norm of a row that is nearly constant loses in 16 bits what distinguished its
-// elements apart. That is no kernel's fault, and said so, with the row.
+// elements apart. That is not a kernel's fault, and reported as such, with the row.
 func TestNearlyConstantRow(t *testing.T) {
 	const rows, width, flat = 8, 64, 5
 	training := engine.Training{

@@ -20,8 +20,8 @@ type suspect struct {
 	worst  []Row
 }
 
-// judge runs the function again and holds every suspect against the definition
-// of its operation.
+// judge runs the function again and compares every suspect with the definition of
+// its operation.
 func (c *comparison) judge(x *engine.Executable, fn string, slot int) error {
 	of := map[*graph.Node][]*suspect{}
 	for _, s := range c.suspects {
@@ -61,7 +61,7 @@ func (c *comparison) judge(x *engine.Executable, fn string, slot int) error {
 	return cmp.Or(failed, err)
 }
 
-// verdict decides on one suspect, given what its operation read and made.
+// verdict decides on one suspect, given the operands and results of its operation.
 func (c *comparison) verdict(s *suspect, in [][]float64, got []float64) error {
 	n, v := s.node, s.node.Out[s.result]
 	want, err := ref.Eval(n, in, ref.Exact)
@@ -120,7 +120,7 @@ func (c *comparison) verdict(s *suspect, in [][]float64, got []float64) error {
 	return nil
 }
 
-// layer is where n stands; of what writes a state, the state.
+// layer is the layer of n; for a node that writes a state, the state.
 func layer(n *graph.Node, v *graph.Value) string {
 	if v.State != nil {
 		return v.State.Name
@@ -170,7 +170,7 @@ func (s Summary) String() string {
 	return fmt.Sprintf("mean %.3g, deviation %.3g, largest %.3g", float64(s.Mean), float64(s.Deviation), float64(s.Largest))
 }
 
-// Number is a float64 that JSON can hold: NaN and infinities are strings.
+// Number is a float64 for JSON: NaN and infinities are strings.
 type Number float64
 
 // MarshalJSON implements json.Marshaler.

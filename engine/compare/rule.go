@@ -87,11 +87,11 @@ func linear(op graph.Op) bool {
 	return false
 }
 
-// innocent reports whether op is beyond suspicion as long as it agrees with its
-// definition: operations that only move elements, whose results differ as their
-// operands do, and AdamW, which divides gradients by their size, so that those
-// that are nothing but rounding (of the keys' biases, say, which no softmax
-// sees) count as much as others.
+// innocent reports whether op is cleared as long as it agrees with its definition:
+// operations that only move elements, whose results differ as their operands do,
+// and AdamW, which divides gradients by their size, so that those that are nothing
+// but rounding (of the keys' biases, say, which no softmax sees) count as much as
+// others.
 func innocent(op graph.Op) bool {
 	switch op.(type) {
 	case graph.Slice, graph.SliceGrad, graph.Concat, graph.Transpose, graph.Expand, graph.Embedding, graph.Gather, graph.Assign, graph.AdamW:

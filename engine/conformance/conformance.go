@@ -1,4 +1,4 @@
-// Package conformance holds every device to the meaning of the operations: a
+// Package conformance checks every device against the meaning of the operations: a
 // table of cases for each operation of engine/graph (ragged shapes, all element
 // types, all attributes), run on the device and compared with the float64
 // reference interpreter engine/ref, and the goldens computed by PyTorch.
@@ -44,8 +44,8 @@ type Case struct {
 	// Twin, when set, is a function that must give bit for bit the outputs of
 	// Func on the same device: the plain form of a fused one.
 	Twin *graph.Func
-	// Want are the right outputs where they come from elsewhere; nil stands for
-	// those of engine/ref.
+	// Want are the right outputs where they come from elsewhere; nil means those of
+	// engine/ref.
 	Want map[string][]float64
 	// Rounded compares with the reference that rounds every intermediate
 	// result to its type; otherwise the reference is exact throughout.
@@ -78,8 +78,8 @@ func RunGoldens(t *testing.T, dev Device, dir string) {
 	}
 }
 
-// Check runs one case on dev. The error names the worst element of each output
-// that lies outside the tolerance.
+// Check runs one case on dev. The error names the worst element of each output that
+// is outside the tolerance.
 func Check(dev Device, c Case) error {
 	want := c.Want
 	if want == nil {

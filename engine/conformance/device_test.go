@@ -12,8 +12,7 @@ import (
 	"github.com/snug-ml/snug/internal/simd"
 )
 
-// The CPU with all kernels it has: each operation alone, then as the passes
-// leave it.
+// The CPU with all its kernels: each operation alone, then as the passes leave it.
 func TestCPU(t *testing.T) {
 	t.Cleanup(func() {
 		if err := cpu.Configure(os.Getenv("SNUG_CPU_ISA")); err != nil {

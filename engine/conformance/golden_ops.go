@@ -216,8 +216,8 @@ func goldenAttention(m *goldenMaker) {
 	m.out("lse", y[1])
 }
 
-// meanLoss is the weighted mean: what loss adds up, divided by the weights of
-// the rows that count.
+// meanLoss is the weighted mean: the sum of loss, divided by the weights of the
+// rows that count.
 func (m *goldenMaker) meanLoss(loss func(labels, weights *graph.Value) *graph.Value) {
 	labels := m.arg("target")
 	i := -1

@@ -2,7 +2,7 @@ package conformance
 
 import "github.com/snug-ml/snug/engine/graph"
 
-// The operations on pictures: PyTorch's goldens have channels first, the
+// The operations on images: PyTorch's goldens have channels first, the
 // engine channels last.
 func init() {
 	for name, build := range map[string]func(m *goldenMaker){

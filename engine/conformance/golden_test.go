@@ -44,5 +44,5 @@ func TestGoldensExact(t *testing.T) {
 	}
 }
 
-// Rounding every result to float32, it lies within the tolerance for devices.
+// Rounding every result to float32, it is within the tolerance for devices.
 func TestGoldensRounded(t *testing.T) { conformance.RunGoldens(t, reference{}, goldens) }

@@ -9,7 +9,7 @@ import (
 	"github.com/snug-ml/snug/engine/ref"
 )
 
-// The element types that operations on real numbers run in.
+// The element types of floating-point operations.
 var floats = []graph.DType{graph.F32, graph.BF16, graph.F16}
 
 // table collects cases.

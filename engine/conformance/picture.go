@@ -81,8 +81,8 @@ func (t *table) pictures() {
 func (t *table) conv(op graph.Conv2D, d graph.DType, x, w graph.Shape) {
 	name := fmt.Sprintf("/%v/%v%v_s%d_%d", d, x, w, op.Stride[0], op.Stride[1])
 	y := graph.Shape{x[0], op.Size(0, x[1], w[2]), op.Size(1, x[2], w[3]), w[0]}
-	// A device without products of 16-bit numbers may widen them; one with
-	// them multiplies exactly too.
+	// A device without 16-bit multiplication may widen the operands; one with it
+	// multiplies exactly too.
 	t.add("conv2d"+name, Tolerance{Ulps: 1, Terms: w[1] * w[2] * w[3]}, func(m *maker) {
 		m.outputs(m.Emit(op, m.normal("x", d, x...), m.normal("w", d, w...))...)
 	})

@@ -6,7 +6,7 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// programs are functions whose point is not an operation but where values lie:
+// programs are functions that test not an operation but the placement of values:
 // several names for one value, outputs that nothing computes, states that are
 // read, written and read again.
 func (t *table) programs() {
@@ -68,7 +68,7 @@ func (t *table) programs() {
 	})
 	add("unused", func(m *maker) {
 		v := x(m)
-		m.Exp(v) // nobody reads it
+		m.Exp(v) // it is not read
 		m.outputs(m.Neg(v))
 	})
 	for _, d := range floats {

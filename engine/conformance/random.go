@@ -88,8 +88,8 @@ func (p *randomProgram) compute() *graph.Value {
 	return p.Apply(graph.FnCopy, a)
 }
 
-// write overwrites a state in place. The old version and its views, which
-// share its storage, may not be read any more.
+// write overwrites a state in place. The old version and its views, which share its
+// storage, may no longer be read.
 func (p *randomProgram) write() {
 	i := p.rng.IntN(len(p.states))
 	old := p.states[i]

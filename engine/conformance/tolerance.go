@@ -7,7 +7,7 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// Tolerance says how far a result may lie from the exact value w. Every result
+// Tolerance is how far a result may be from the exact value w. Every result
 // may be rounded once to its own type. Beyond that come, in units in the last
 // place (ulp) of float32, the format of arithmetic:
 //
@@ -68,7 +68,7 @@ func (t Tolerance) allowed(d graph.DType, w, top float64) float64 {
 	return e
 }
 
-// compare says where got is farthest from want, in units of what is allowed.
+// compare finds where got is farthest from want, in units of what is allowed.
 func (t Tolerance) compare(name string, typ graph.Type, got, want []float64) error {
 	if len(got) != len(want) {
 		return fmt.Errorf("output %s has %d elements, want %d of %v", name, len(got), len(want), typ)

@@ -11,8 +11,8 @@ import (
 // share statistics: one block of all rows for a batch norm, one for each row
 // of the batch for a group norm.
 //
-// A few channels make a short vector, so rows are worked on several at a time:
-// fold of them are one wide row, and what belongs to channels is repeated as often.
+// A few channels make a short vector, so several rows are processed at a time: fold
+// of them are one wide row, and the values of channels are repeated as often.
 type channels struct {
 	outer, rows, ch, fold int
 	set, sets             int // rows of a set, sets of a block: what one task sums up
@@ -59,7 +59,7 @@ func (c *compiler) channelNorm(n *graph.Node, op graph.ChannelNorm) ([]phase, er
 	code := c.code
 	wide := v.wide()
 	c.need(v.outer*(v.sets+1)*2*v.ch*4, 5*wide*4)
-	// part holds for set s of block o the means and the sums of squared
+	// part has for set s of block o the means and the sums of squared
 	// deviations of its channels; after the sets mean and scale for all rows.
 	part := func(o, s int) (mean, m2 []float32) {
 		mem := floats(code.m.shared, (o*(v.sets+1)+s)*2*v.ch*4, 2*v.ch)

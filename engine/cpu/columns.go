@@ -18,7 +18,7 @@ func newColumns(outer, rows, cols int) *columns {
 	return v
 }
 
-// gather adds the rows of the wide row acc up in its first, and gives that.
+// gather sums the rows of the wide row acc into its first, and returns that.
 func gather(acc []float32, cols int) []float32 {
 	sum := acc[:cols]
 	simd.AddRows(sum, acc[cols:], len(acc)/cols-1, cols)

@@ -7,10 +7,10 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// Convolution is a product of the patches of a picture with the weights,
-// rectangle by rectangle of positions (implicit GEMM): a task fills in the
-// border of its rectangle, and the kernels read the patches where they lie.
-// Few channels in or out are another matter, see convfew.go.
+// Convolution is a matmul of the patches of an image with the weights, rectangle by
+// rectangle of positions (implicit GEMM): a task fills in the border of its
+// rectangle, and the kernels read the patches in place. For few channels in or out
+// see convfew.go.
 
 // word is the type that operands of types a and b are multiplied in.
 func word(a, b graph.DType) gemm.DType {
@@ -85,8 +85,8 @@ func (q *patchProduct) part(task int) (r rect, col, cols int) {
 	return q.at(task / cuts), col, min(q.cut, q.n-col)
 }
 
-// run does one task. out, if not nil, is where the product lies, ld floats a
-// position; else it is left in the scratch, which is returned, cut a position.
+// run does one task. out, if not nil, gets the product, ld floats a position; else
+// it is left in the scratch, which is returned, cut a position.
 func (q *patchProduct) run(task int, shared, mem []byte, out *float32, ld int) *float32 {
 	r, col, cols := q.part(task)
 	line := q.wide * ld // floats from row to row of positions
@@ -120,7 +120,7 @@ func (q *patchProduct) run(task int, shared, mem []byte, out *float32, ld int) *
 }
 
 // weights are those of a convolution [O,C,taps], brought into the order of
-// patches: [O,taps,C], or turned, for gradients of the picture, [taps,O,C].
+// patches: [O,taps,C], or transposed, for gradients of the image, [taps,O,C].
 type weights struct {
 	src         ref
 	dtype       graph.DType
@@ -187,7 +187,7 @@ func (c *compiler) packPhase(w *weights, products []*patchProduct) phase {
 			jobs = append(jobs, job{q, col, min(group, q.n-col)})
 		}
 	}
-	// Turned weights of some of the taps are gathered first.
+	// Transposed weights of some of the taps are gathered first.
 	gathered := 0
 	if w.turned {
 		for _, q := range products {
@@ -218,7 +218,7 @@ func (c *compiler) packPhase(w *weights, products []*patchProduct) phase {
 	}}
 }
 
-// place puts the ordered weights and the packed ones into the shared workspace.
+// place allocates the ordered weights and the packed ones in the shared workspace.
 func (c *compiler) place(w *weights, products []*patchProduct) {
 	at := alignUp(w.bytes(), 64)
 	for _, q := range products {
@@ -230,20 +230,20 @@ func (c *compiler) place(w *weights, products []*patchProduct) {
 }
 
 // pixels are where the results for positions go: to pixels first +
-// stride*position of pictures [count,h,w,ch].
+// stride*position of images [count,h,w,ch].
 type pixels struct {
 	operand
 	h, w, ch int
 	stride   [2]int
 }
 
-// at is the element that the results for position (i, j) of a residue start at.
+// at is the element where the results for position (i, j) of a residue start.
 func (o *pixels) at(r *residue, b, i, j int) int {
 	return ((b*o.h+r.first[0]+i*o.stride[0])*o.w + r.first[1] + j*o.stride[1]) * o.ch
 }
 
 // put stores results for columns col.. at the positions from (i, j) on along a
-// row; they lie ld apart in line, cols each.
+// row; they are ld apart in line, cols each.
 func (o *pixels) put(r *residue, b, i, j, col int, line []float32, cols, ld int) {
 	to, step := o.at(r, b, i, j)+col, o.stride[1]*o.ch
 	if step == cols && ld == cols {

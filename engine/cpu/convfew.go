@@ -13,7 +13,7 @@ import (
 // instead of vectors of channels.
 
 const (
-	// fewChannels is the most channels that are few.
+	// fewChannels is the maximum number of channels that counts as few.
 	fewChannels = 4
 	// fewInputs is the longest row of patches of few channels that is laid out.
 	fewInputs = 64
@@ -144,8 +144,8 @@ func (c *compiler) fewIn(residues []*residue, w *weights, out *pixels) []phase {
 	return ps
 }
 
-// fewOut multiplies the pixels by the weights of all taps, and adds up what
-// falls on each position: a product as many times smaller as there are taps.
+// fewOut multiplies the pixels by the weights of all taps, and sums what
+// contributes to each position: a product as many times smaller as there are taps.
 func (c *compiler) fewOut(residues []*residue, w *weights, out *pixels) []phase {
 	code, n, dtype := c.code, out.ch, residues[0].dtype
 	u := gemm.NewMicro(matmulISA, word(dtype, w.dtype))

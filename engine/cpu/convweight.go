@@ -138,7 +138,7 @@ func (g *weightGrad) addPlanes(set, k int, shared, mem []byte) {
 // total adds up the sets and brings the sums [taps*C, O] into the order of the
 // weights, [O, C, taps], some channels a task.
 func (g *weightGrad) total(code *Code, dw ref, kk int) phase {
-	const channels, outs = 8, 16 // what a cache line holds of the outputs
+	const channels, outs = 8, 16 // the outputs in a cache line
 	return phase{(g.ch + channels - 1) / channels, func(task, _ int) {
 		first := task * channels
 		last := min(g.ch, first+channels)

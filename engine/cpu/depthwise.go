@@ -8,7 +8,7 @@ import (
 // Depthwise convolution works on vectors of channels, several neighboring
 // positions at a time where those see neighboring pixels.
 
-// fold is how many positions are worked on together.
+// fold is how many positions are processed together.
 func (p *patches) fold() int {
 	if p.step[1] != 1 {
 		return 1
@@ -16,7 +16,7 @@ func (p *patches) fold() int {
 	return max(1, min(p.wide, tile/p.ch))
 }
 
-// visit calls fn for each tap that falls into the picture from n positions of
+// visit calls fn for each tap that is inside the image from n positions of
 // row i on, from the j-th: the elements of the positions' vectors, from first
 // on, that see the pixels' elements from at on.
 func (p *patches) visit(b, i, j, n int, fn func(t tap, first, at, n int)) {

@@ -20,7 +20,7 @@ func (c *compiler) embedding(n *graph.Node) ([]phase, error) {
 		for i := task * per; i < min((task+1)*per, ids.n); i++ {
 			id := int(ids.i32()[i])
 			if id < 0 || id >= vocab {
-				code.m.fail(fmt.Errorf("%s: id %d at position %d lies outside the table's %d rows", label, id, i, vocab))
+				code.m.fail(fmt.Errorf("%s: id %d at position %d is outside the table's %d rows", label, id, i, vocab))
 				id = 0
 			}
 			for k := 0; k < width; k += tile {
@@ -31,12 +31,12 @@ func (c *compiler) embedding(n *graph.Node) ([]phase, error) {
 	}}}, nil
 }
 
-// embeddingOwners is into how many fixed parts the rows of a table are dealt
-// out for their sums.
+// embeddingOwners is the number of fixed parts into which the rows of a table are
+// divided for their sums.
 const embeddingOwners = 32
 
-// embeddingGrad deals the table's rows out to tasks: every row sum then has
-// one owner and the order of the ids.
+// embeddingGrad divides the table's rows among tasks: every row sum then has one
+// owner and the order of the ids.
 func (c *compiler) embeddingGrad(n *graph.Node, op graph.EmbeddingGrad) ([]phase, error) {
 	dy, ids, out := c.ref(n.In[0]), c.ref(n.In[1]), c.ref(n.Out[0])
 	width, d := n.Out[0].Shape()[1], n.In[0].DType()

@@ -9,27 +9,27 @@ import (
 )
 
 // epilogue runs an elementwise body over the finished blocks of a product.
-// Register 0 is the product; result 0 takes its place.
+// Register 0 is the product; result 0 replaces it.
 type epilogue struct {
 	p       *program
 	code    *Code
 	from    int         // byte offset of the registers in the worker's scratch
 	end     int         // after them
 	product graph.DType // the format that the product is rounded to first
-	// plain says that nothing is converted: instructions may work on memory directly.
+	// plain means that nothing is converted: instructions may work on memory directly.
 	plain   bool
 	workers []workerEpilogue
 }
 
-// workerEpilogue is the epilogue in the hands of one worker.
+// workerEpilogue is the epilogue as one worker runs it.
 type workerEpilogue struct {
 	*epilogue
 	w       int
 	streams []gemm.Stream
 }
 
-// epilogue compiles bd for the product n. in are its operands, the first of
-// which stands for the product.
+// epilogue compiles bd for the product n. in are its operands, the first of which
+// is the product.
 func (c *compiler) epilogue(n *graph.Node, bd *graph.Body, in []*graph.Value, product graph.DType, from int) (*epilogue, error) {
 	dims := n.Out[0].Shape()
 	p, err := c.tileProgram(bd, in, n.Out[:len(bd.Results)], dims)
@@ -42,7 +42,7 @@ func (c *compiler) epilogue(n *graph.Node, bd *graph.Body, in []*graph.Value, pr
 		e.plain = e.plain && (o.dtype == graph.F32 && o.stride[1] == 1 || o.dtype == graph.Invalid)
 	}
 	if k := p.out[0] - len(p.in); k >= 0 && n.Out[0].DType() == graph.F32 {
-		// The product lies where result 0 belongs, and must stay while it is read.
+		// The product is where result 0 belongs, and must stay while it is read.
 		p.dest[k], p.stored[0] = toRegister, false
 		if !p.reads(k+1, 0) && !p.results(0) {
 			p.dest[k], p.stored[0] = 0, true
@@ -91,7 +91,7 @@ const enough = 128
 
 // Tile implements [gemm.Epilogue]. The body runs on as many rows at once as
 // fill the registers, since an instruction costs as much to start as a hundred
-// elements to do; but on one row, where it lies, if nothing is to be converted.
+// elements to do; but on one row, in place, if nothing is to be converted.
 func (e *workerEpilogue) Tile(i0, i1, j0, j1 int, acc *float32, stride int) (stored bool) {
 	var g rowGroup
 	g.program, g.product, g.acc, g.stride = e.p, e.product, acc, stride
@@ -112,7 +112,7 @@ func (e *workerEpilogue) Tile(i0, i1, j0, j1 int, acc *float32, stride int) (sto
 	return e.p.outRef[0].dtype != graph.F32
 }
 
-// rowGroup is some rows of a block on their way through the program.
+// rowGroup is some rows of a block being processed by the program.
 type rowGroup struct {
 	*program
 	product graph.DType
@@ -160,7 +160,7 @@ func (g *rowGroup) same(rows int) {
 	}
 }
 
-// run does the rows of the group; direct: the one row, where it lies.
+// run does the rows of the group; direct: the one row, in place.
 func (g *rowGroup) run(direct bool) {
 	n := g.rows * g.width
 	g.take(direct)
@@ -207,7 +207,7 @@ func (g *rowGroup) run(direct bool) {
 	g.put(direct)
 }
 
-// take makes register 0 the product, rounded as its format asks.
+// take makes register 0 the product, rounded to its format.
 func (g *rowGroup) take(direct bool) {
 	if direct && g.product == graph.F32 {
 		g.r[0] = g.tileRow(0)
@@ -227,8 +227,8 @@ func (g *rowGroup) take(direct bool) {
 	}
 }
 
-// put stores the results that are not where they belong, last the one that
-// takes the product's place.
+// put stores the results that are not where they belong, last the one that replaces
+// the product.
 func (g *rowGroup) put(direct bool) {
 	for j := len(g.out) - 1; j >= 0; j-- {
 		if direct && g.stored[j] {

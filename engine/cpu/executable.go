@@ -66,7 +66,7 @@ type executable struct {
 	used    int64
 }
 
-// compile makes code of the program's functions.
+// compile translates the program's functions into code.
 func (x *executable) compile(threads int) (need Workspace, err error) {
 	x.code = map[string]*Code{}
 	for _, f := range x.p.Funcs {

@@ -7,8 +7,8 @@ import (
 	"github.com/snug-ml/snug/internal/simd"
 )
 
-// topK keeps the largest elements seen so far in order: most elements are
-// compared with the least of them only.
+// topK keeps the largest elements seen so far in order: most elements are compared
+// with the smallest of them only.
 func (c *compiler) topK(n *graph.Node, op graph.TopK) ([]phase, error) {
 	x, values, indices := c.ref(n.In[0]), c.ref(n.Out[0]), c.ref(n.Out[1])
 	rows, width, d := n.In[0].Shape().Rows(), n.In[0].Shape().Last(), n.In[0].DType()
@@ -35,12 +35,12 @@ func (c *compiler) topK(n *graph.Node, op graph.TopK) ([]phase, error) {
 	}}}, nil
 }
 
-// index is element i of an index operand of n places; a wrong one fails the
-// run and counts as the first place.
+// index is element i of an index operand of n positions; a wrong one fails the run
+// and counts as the first.
 func (c *Code) index(at ref, i, n int, layer string) int {
 	k := int(at.i32()[i])
 	if k < 0 || k >= n {
-		c.m.fail(fmt.Errorf("%s: index %d at position %d lies outside the %d places", layer, k, i, n))
+		c.m.fail(fmt.Errorf("%s: index %d at position %d is outside the %d positions", layer, k, i, n))
 		return 0
 	}
 	return k

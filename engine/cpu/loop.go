@@ -39,7 +39,7 @@ type loop struct {
 }
 
 // resident is how much of the first-level cache a tile may take, with its
-// operands and results, before the next ones push it out.
+// operands and results, before the next ones evict it.
 const resident = 22 << 10
 
 func newLoop(p *program, shape graph.Shape) *loop {

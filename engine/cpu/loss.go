@@ -12,7 +12,7 @@ import (
 // target checks a label: the class, or ok = false for a row without weight.
 func (c *Code) target(label int32, vocab, at int, layer string) (class int, ok bool) {
 	if int(label) >= vocab {
-		c.m.fail(fmt.Errorf("%s: label %d at position %d lies outside the %d classes", layer, label, at, vocab))
+		c.m.fail(fmt.Errorf("%s: label %d at position %d is outside the %d classes", layer, label, at, vocab))
 		return 0, false
 	}
 	return int(label), label >= 0

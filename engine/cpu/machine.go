@@ -28,7 +28,7 @@ type Machine struct {
 	scratch  [][]byte
 	fault    atomic.Pointer[error]
 	held     bool             // the workers are awake between runs
-	observer *engine.Observer // nil: nobody watches
+	observer *engine.Observer // nil: no observer
 }
 
 // Workspace is what a program needs in addition to its arena, in bytes.
@@ -52,8 +52,8 @@ const page = 4096
 
 func roundUp(n int64) int64 { return (n + page - 1) / page * page }
 
-// workers is how many there are for a number of threads that was asked for: 0
-// stands for one for each processor that Go may use.
+// workers is the number of workers for a requested number of threads: 0 means one
+// for each processor that Go may use.
 func workers(threads int) int {
 	if threads <= 0 {
 		return runtime.GOMAXPROCS(0)
@@ -97,10 +97,10 @@ func (m *Machine) Hold() (release func()) {
 	}
 }
 
-// fail records the first error of a run; kernels have no other way out.
+// fail records the first error of a run; kernels cannot return one.
 func (m *Machine) fail(err error) { m.fault.CompareAndSwap(nil, &err) }
 
-// ref is where a value lies: at an offset from a base that is known when the
+// ref is the address of a value: an offset from a base that is known when the
 // program is loaded.
 type ref struct {
 	base *unsafe.Pointer
@@ -192,15 +192,15 @@ func (m *Machine) failure() error {
 	return nil
 }
 
-// Address tells the compiler where values lie.
+// Address gives the compiler the addresses of values.
 type Address struct {
-	// Base is a cell that holds the address of the value's region once the
-	// program is loaded, Offset the bytes from there.
+	// Base points to the address of the value's region, set when the program is
+	// loaded; Offset is the bytes from there.
 	Base   *unsafe.Pointer
 	Offset int64
 }
 
-// Compile translates f, whose values lie where at says, for a machine of as
+// Compile translates f, with its values at the addresses of at, for a machine of as
 // many threads.
 func Compile(f *graph.Func, threads int, at func(v *graph.Value) (Address, error)) (*Code, error) {
 	if unconfigured != nil {
@@ -270,11 +270,11 @@ func ints(scratch []byte, n int) []int32 {
 const grain = 16 << 10
 
 // mostTasks bounds the tasks of a cheap function: enough for any number of
-// workers, few enough that each walks a long way through memory, as prefetching
-// wants.
+// workers, few enough that each walks a long way through memory, which suits
+// prefetching.
 const mostTasks = 128
 
-// chunks cuts n items into tasks of at least least items.
+// chunks divides n items into tasks of at least least items.
 func chunks(n, least int) (tasks, size int) {
 	size = max(1, least, n/mostTasks)
 	return max(1, (n+size-1)/size), size

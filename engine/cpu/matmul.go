@@ -107,15 +107,15 @@ func mapOf(e graph.Elementwise) (gemm.Map, error) {
 	return func(dst, x []float32) { f(dst, x, nil, nil) }, err
 }
 
-// operandsOfBody are those of the body of a product n; the first stands for the
-// product itself, which is no operand in memory.
+// operandsOfBody are those of the body of a product n; the first is the product
+// itself, which is not an operand in memory.
 func operandsOfBody(n *graph.Node) []*graph.Value {
 	return append([]*graph.Value{n.Out[0]}, n.In[2:]...)
 }
 
-// withoutBias takes the first instruction off a body that adds a float32 vector of
-// cols elements to the product, register 0, which nothing else reads: the
-// kernels of the product do that in passing. in are the body's operands.
+// withoutBias removes the first instruction of a body if it adds a float32 vector
+// of cols elements to the product, register 0, which nothing else reads: the
+// kernels of the product do that on the way. in are the body's operands.
 func withoutBias(body *graph.Body, in []*graph.Value, cols int) (*graph.Body, []*graph.Value, *graph.Value) {
 	if len(body.Instrs) == 0 {
 		return body, in, nil

@@ -44,8 +44,8 @@ func (c *compiler) layerNorm(n *graph.Node, op graph.LayerNorm) ([]phase, error)
 	}}}, nil
 }
 
-// normGroups is into how many fixed groups rows are cut for the sums of
-// dgamma and dbeta.
+// normGroups is the number of fixed groups into which rows are divided for the sums
+// of dgamma and dbeta.
 const normGroups = 32
 
 func (c *compiler) layerNormGrad(n *graph.Node, op graph.LayerNormGrad) ([]phase, error) {

@@ -8,11 +8,11 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// patches sees pictures [count,h,w,ch] as a matrix: a row for each of the high x
-// wide positions of each picture, made of the pixels that the taps of a
-// convolution fall on there (zeros outside the picture). The matrix never
-// exists: with the border filled in (see frame), the pixels of taps that are
-// neighbors lie side by side, and those of the next position a step further.
+// patches views images [count,h,w,ch] as a matrix: a row for each of the high x
+// wide positions of each image, made of the pixels under the taps of a convolution
+// there (zeros outside the image). The matrix never exists: with the border filled
+// in (see frame), the pixels of neighboring taps are adjacent, and those of the
+// next position a step further.
 type patches struct {
 	src         ref
 	dtype       graph.DType
@@ -52,7 +52,7 @@ func (p *patches) join() {
 	}
 }
 
-// flatten makes one row of all positions where the matrix is the pictures.
+// flatten makes one row of all positions where the matrix is the images themselves.
 func (p *patches) flatten() {
 	if len(p.taps) == 1 && p.step == [2]int{1, 1} && p.taps[0].y == 0 && p.taps[0].x == 0 && p.high == p.h && p.wide == p.w {
 		p.w *= p.count * p.h
@@ -76,14 +76,14 @@ func (c *compiler) forward(op graph.Conv2D, x *graph.Value, y graph.Shape, kh, k
 	return p
 }
 
-// residue are the pixels (first + stride*i) of a picture: those whose gradient
-// falls on the same taps.
+// residue are the pixels (first + stride*i) of an image: those whose gradient comes
+// from the same taps.
 type residue struct {
 	patches
 	first [2]int
 }
 
-// backward are the patches of dy that a gradient of the picture [H,W] adds up,
+// backward are the patches of dy that a gradient of the image [H,W] sums,
 // one for each residue of the strides.
 func (c *compiler) backward(op graph.Conv2D, dy *graph.Value, x graph.Shape, kh, kw int) []*residue {
 	s := dy.Shape()
@@ -117,14 +117,14 @@ func (p *patches) pixel(b, y, x int) unsafe.Pointer {
 	return unsafe.Add(p.src.ptr(), ((b*p.h+y)*p.w+x)*p.ch*int(p.dtype.Size()))
 }
 
-// grid cuts the positions of pictures into rectangles.
+// grid divides the positions of images into rectangles.
 type grid struct {
 	*patches
 	rows, cols   int // of a rectangle, less at the edges
-	down, across int // rectangles of a picture
+	down, across int // rectangles of an image
 }
 
-// rect is a rectangle of positions of picture b.
+// rect is a rectangle of positions of image b.
 type rect struct{ b, i, j, rows, cols int }
 
 // grid makes rectangles of at most most positions, at least tasks of them if
@@ -160,8 +160,8 @@ func (g *grid) at(k int) rect {
 // first is the number of a rectangle's first position.
 func (g *grid) first(r rect) int { return (r.b*g.high+r.i)*g.wide + r.j }
 
-// frame are the pixels that the taps of a rectangle reach, zeros where there
-// is no picture: elements of type dtype, rows pitch bytes apart.
+// frame are the pixels that the taps of a rectangle reach, zeros outside the image:
+// elements of type dtype, rows pitch bytes apart.
 type frame struct {
 	*patches
 	data  unsafe.Pointer
@@ -181,8 +181,8 @@ func (p *patches) framePitch(cols int, d graph.DType) int {
 	return alignUp(wide*p.ch*int(d.Size()), 128) + 64
 }
 
-// frameBytes is the scratch for frames of a grid's rectangles; 0 if they are
-// parts of the pictures, see frame.
+// frameBytes is the scratch for frames of a grid's rectangles; 0 if they are parts
+// of the images, see frame.
 func (g *grid) frameBytes(d graph.DType) int {
 	if g.inside(d) {
 		return 0
@@ -191,13 +191,13 @@ func (g *grid) frameBytes(d graph.DType) int {
 	return alignUp(high*g.framePitch(g.cols, d), 64)
 }
 
-// inside reports whether no tap reaches over the border of pictures of type d.
+// inside reports whether no tap reaches over the border of images of type d.
 func (p *patches) inside(d graph.DType) bool {
 	return p.dtype == d && p.top >= 0 && p.left >= 0 &&
 		(p.high-1)*p.step[0]+p.bottom < p.h && (p.wide-1)*p.step[1]+p.right < p.w
 }
 
-// frame is that of a rectangle, as elements of the pictures' type or float32.
+// frame is that of a rectangle, as elements of the images' type or float32.
 func (g *grid) frame(r rect, d graph.DType, mem []byte) frame {
 	y, x := r.i*g.step[0]+g.top, r.j*g.step[1]+g.left
 	if g.inside(d) {
@@ -220,7 +220,7 @@ func (g *grid) frame(r rect, d graph.DType, mem []byte) frame {
 	return f
 }
 
-// fill copies pixels of the pictures to dst, elements of the frame's type.
+// fill copies pixels of the images to dst, elements of the frame's type.
 func (f *frame) fill(dst []byte, src unsafe.Pointer) {
 	n := len(dst) / int(f.dtype.Size())
 	if f.dtype == f.patches.dtype {
@@ -230,8 +230,8 @@ func (f *frame) fill(dst []byte, src unsafe.Pointer) {
 	widen(unsafe.Slice((*float32)(unsafe.Pointer(&dst[0])), n), unsafe.Slice((*uint16)(src), n), f.patches.dtype)
 }
 
-// rows are the pixels that a run of taps falls on along row i of the
-// rectangle: a position's a row of the matrix.
+// rows are the pixels under a run of taps along row i of the rectangle: a
+// position's a row of the matrix.
 func (f *frame) rows(i int, run tap) gemm.Matrix {
 	at := (i*f.step[0]+run.y-f.top)*f.pitch + (run.x-f.left)*f.ch*int(f.dtype.Size())
 	return gemm.Matrix{Data: unsafe.Add(f.data, at), Type: gemmType(f.dtype), Stride: f.step[1] * f.ch}

@@ -12,9 +12,9 @@ import (
 // between sessions they are parked.
 //
 // Tasks are claimed one by one, and a region ends when its tasks are done,
-// whether or not every worker came: one that the system does not run holds up
-// nobody, one that it interrupts only with the task in its hands. Which worker
-// runs a task never shows in the result.
+// whether or not every worker came: one that the system does not run delays nobody,
+// one that it interrupts only its current task. Which worker runs a task never
+// affects the result.
 type pool struct {
 	workers int
 	// The region, valid as long as one of its tasks is claimed and not done.
@@ -24,7 +24,7 @@ type pool struct {
 	quit  sync.WaitGroup
 
 	_    [64]byte
-	next atomic.Uint64 // number of the region << 32 | tasks that nobody has claimed
+	next atomic.Uint64 // number of the region << 32 | tasks that are not claimed
 	_    [56]byte
 	left atomic.Int64 // tasks of the region that are not done
 	_    [56]byte

@@ -5,13 +5,13 @@ import (
 	"github.com/snug-ml/snug/internal/simd"
 )
 
-// span is the part [from, to) of a window of k elements from at on that lies
-// within n.
+// span is the part [from, to) of a window of k elements from at on that is within
+// n.
 func span(at, k, n int) (from, to int) { return max(at, 0), min(at+k, n) }
 
-// quarters reports whether the maxima of pictures like x are those of 2x2
-// elements that tile them, and nothing needs to be converted: the common case,
-// for which there is vector code.
+// quarters reports whether the maxima of images like x are those of 2x2 elements
+// that tile them, and nothing needs to be converted: the common case, for which
+// there is vector code.
 func quarters(p graph.Pool2D, x graph.Type) bool {
 	two := [2]int{2, 2}
 	s := x.Shape
@@ -19,7 +19,7 @@ func quarters(p graph.Pool2D, x graph.Type) bool {
 		s[1]%2 == 0 && s[2]%2 == 0 && s[3]%simd.PoolChannels == 0
 }
 
-// eachQuarters calls fn, in tasks, for the rows of pooled pictures of shape s:
+// eachQuarters calls fn, in tasks, for the rows of pooled images of shape s:
 // with the elements of a row, and those of the two rows that it comes from.
 func eachQuarters(s graph.Shape, fn func(at, to, k0, k1, k2 int)) []phase {
 	rows, wide := s[0]*s[1], s[2]*s[3]
@@ -32,7 +32,7 @@ func eachQuarters(s graph.Shape, fn func(at, to, k0, k1, k2 int)) []phase {
 	}}}
 }
 
-// maxQuarters is pool2d where quarters says so.
+// maxQuarters is pool2d where quarters is true.
 func (c *compiler) maxQuarters(n *graph.Node) ([]phase, error) {
 	x, y := c.ref(n.In[0]), c.ref(n.Out[0])
 	s := n.Out[0].Shape()
@@ -60,7 +60,7 @@ func (c *compiler) maxQuartersGrad(n *graph.Node) ([]phase, error) {
 	}), nil
 }
 
-// pool2d combines first the rows of a window, whole pictures wide, then its columns.
+// pool2d combines first the rows of a window, whole images wide, then its columns.
 func (c *compiler) pool2d(n *graph.Node, op graph.Pool2D) ([]phase, error) {
 	if quarters(op, n.In[0].Type) {
 		return c.maxQuarters(n)
@@ -124,7 +124,7 @@ func covering(at, kernel, stride, pad, n int) (from, to int) {
 	return from, min(at/stride+1, n)
 }
 
-// avgPoolGrad gathers for each row of the picture the windows that cover it.
+// avgPoolGrad gathers for each row of the image the windows that cover it.
 func (c *compiler) avgPoolGrad(n *graph.Node, op graph.Pool2DGrad) ([]phase, error) {
 	dy, dx := c.ref(n.In[0]), c.ref(n.Out[0])
 	s, d, p := n.In[0].Shape(), n.In[0].DType(), op.Pool
@@ -157,8 +157,8 @@ func (c *compiler) avgPoolGrad(n *graph.Node, op graph.Pool2DGrad) ([]phase, err
 	}}}, nil
 }
 
-// maxPoolGrad gives a task the rows of a picture that belong to one row of
-// windows, or where windows overlap whole pictures.
+// maxPoolGrad gives a task the rows of an image that belong to one row of windows,
+// or where windows overlap whole images.
 func (c *compiler) maxPoolGrad(n *graph.Node, op graph.Pool2DGrad) ([]phase, error) {
 	g := &maxGrad{op: op, dy: c.ref(n.In[0]), x: c.ref(n.In[1]), y: c.ref(n.In[2]), dx: c.ref(n.Out[0]),
 		types: [3]graph.DType{n.In[0].DType(), n.In[1].DType(), n.In[2].DType()},
@@ -186,7 +186,7 @@ type maxGrad struct {
 	oh, ow, ch   int
 }
 
-// band does band k of picture b.
+// band does band k of image b.
 func (g *maxGrad) band(b, k, bands int, mem []float32) {
 	p, per := g.op.Pool, g.oh/bands
 	first, last := 0, g.op.H
@@ -216,8 +216,8 @@ func (g *maxGrad) band(b, k, bands int, mem []float32) {
 	}
 }
 
-// windows adds what row r of the windows of picture b gives to dx, whose first
-// row is row first of the picture.
+// windows adds the contribution of row r of the windows of image b to dx, whose
+// first row is row first of the image.
 func (g *maxGrad) windows(b, r int, dx []float32, first int, mem []float32) {
 	p, wide, ch := g.op.Pool, g.ow*g.ch, g.ch
 	grad := mem[:wide] // of each window, until it has found its greatest element

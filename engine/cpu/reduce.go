@@ -179,7 +179,7 @@ func (c *compiler) reduceColumns(n *graph.Node, r *runs, scale float32) ([]phase
 	strips := (cols + widest - 1) / widest
 	strip := alignUp((cols+strips-1)/strips, 16)
 	if len(r.along.extent) != 1 || r.along.stride[0] != cols {
-		wide = 1 // rows are no neighbors
+		wide = 1 // rows are not neighbors
 	}
 	room := max(strip, tile)
 	c.need(r.outer*sets*cols*4, 2*room*4)

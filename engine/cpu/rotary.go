@@ -16,7 +16,7 @@ func (c *compiler) rotaryTable(n *graph.Node, op graph.RotaryTable) ([]phase, er
 	}}}, nil
 }
 
-// heads lists where the heads to be turned start within a row, in elements.
+// heads lists where the heads to be rotated start within a row, in elements.
 func rotaryHeads(op graph.Rotary, k int) []int {
 	var at []int
 	for h := range op.Heads {

@@ -19,7 +19,7 @@ func (c *compiler) route(n *graph.Node, op graph.Route) ([]phase, error) {
 		clear(count)
 		for i, e := range choice.i32() {
 			if e < 0 || int(e) >= op.Experts {
-				code.m.fail(fmt.Errorf("%s: choice %d at position %d lies outside the %d experts", layer, e, i, op.Experts))
+				code.m.fail(fmt.Errorf("%s: choice %d at position %d is outside the %d experts", layer, e, i, op.Experts))
 				continue
 			}
 			count[e]++

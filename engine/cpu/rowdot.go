@@ -7,13 +7,13 @@ import (
 	"github.com/snug-ml/snug/internal/simd"
 )
 
-// rowDotLimit is up to how many rows of A a product A B^T reads B where it
-// lies: each row of B is a dot product away, and packing it first would cost
-// more than the product.
+// rowDotLimit is the maximum number of rows of A for which a product A B^T reads B
+// in place: each result is a dot product, and packing B first would cost more than
+// the product.
 const rowDotLimit = 4
 
 // rowDots reports whether a product of these extents is done by dot products:
-// writing text token by token is nothing else.
+// generating text token by token consists of these.
 func rowDots(op graph.MatMul, n *graph.Node, batch, rows int) bool {
 	return batch == 1 && rows <= rowDotLimit && op.TransB && !op.TransA && !op.Accumulate && op.MapA == (graph.Elementwise{}) &&
 		n.In[0].DType() == graph.F32 && n.Out[0].DType() == graph.F32 && n.In[1].DType().Float()

@@ -13,8 +13,8 @@ type selectiveScan struct {
 	strip                           int // channels of a task
 }
 
-// scanStrip is how many channels a task has: its states and what a chunk of
-// steps goes through stay in the caches.
+// scanStrip is how many channels a task has: its states and those of a chunk of
+// steps stay in the caches.
 const scanStrip = 128
 
 func (c *compiler) newScan(in []*graph.Value, chunk int) *selectiveScan {
@@ -30,7 +30,7 @@ func (c *compiler) newScan(in []*graph.Value, chunk int) *selectiveScan {
 
 func (k *selectiveScan) strips() int { return (k.ch + k.strip - 1) / k.strip }
 
-// turn brings A [D,S] into [S,D], at the front of the shared workspace.
+// turn transposes A [D,S] to [S,D], at the front of the shared workspace.
 func (k *selectiveScan) turn(code *Code) phase {
 	return phase{1, func(_, _ int) {
 		simd.Transpose(floats(code.m.shared, 0, k.states*k.ch), k.ch, k.a.f32(), k.states, k.ch, k.states)
@@ -66,7 +66,7 @@ func (l *lane) mix(x ref, t int) []float32 {
 // rate is the strip of A for state s.
 func (l *lane) rate(s int) []float32 { return l.turned[s*l.ch+l.first : s*l.ch+l.first+l.n] }
 
-// keep is where the states in front of a chunk are kept.
+// keep is where the states before a chunk are kept.
 func (l *lane) keep(kept ref, chunk, s int) []float32 {
 	chunks := (l.steps + l.chunk - 1) / l.chunk
 	at := ((l.row*chunks+chunk)*l.states+s)*l.ch + l.first
@@ -114,9 +114,9 @@ func (c *compiler) selectiveScan(n *graph.Node, op graph.SelectiveScan) ([]phase
 	}}}, nil
 }
 
-// selectiveScanGrad goes back in time chunk by chunk: it computes the states of
-// a chunk again and carries dh, their gradient. What B and C get from each
-// strip of channels, and A and D from each row of the batch, is added in order.
+// selectiveScanGrad goes back in time chunk by chunk: it recomputes the states of a
+// chunk and carries dh, their gradient. The contributions of each strip of channels
+// to B and C, and of each row of the batch to A and D, are added in order.
 func (c *compiler) selectiveScanGrad(n *graph.Node, op graph.SelectiveScanGrad) ([]phase, error) {
 	g := &scanGrad{selectiveScan: c.newScan(n.In[2:], op.Chunk), dy: c.ref(n.In[0]), kept: c.ref(n.In[1]), out: c.refs(n.Out)}
 	k := g.selectiveScan

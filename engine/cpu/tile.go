@@ -14,8 +14,8 @@ import (
 // registers (4 KiB each) stay in the first-level cache.
 const tile = 1024
 
-// gap is what lies between registers, in elements: instructions are a third slower
-// where everything they touch has one offset within a page.
+// gap is the space between registers, in elements: instructions are a third slower
+// where all their operands have the same offset within a page.
 const gap = 80
 
 // instr is one instruction of a tile program.
@@ -46,8 +46,8 @@ type program struct {
 	code   []instr
 	out    []int // registers that are stored, and then those that are summed
 	outRef []operand
-	// slot says where in the worker's scratch each register is, regs how many
-	// places there are.
+	// slot is the place of each register in the worker's scratch, regs the number
+	// of places.
 	slot []int
 	regs int
 	size int // elements of a register, at most tile
@@ -290,10 +290,10 @@ func (c *compiler) tileProgram(bd *graph.Body, in, out []*graph.Value, dims grap
 	return p, nil
 }
 
-// allot gives registers their places. A result takes the place of an operand
-// that nobody reads after it, so that all stay in the first-level cache; but
-// not of one that is the same in all rows (not full), which stays where it is
-// from tile to tile.
+// allot gives registers their places. A result takes the place of an operand that
+// is not read after it, so that all stay in the first-level cache; but not of one
+// that is the same in all rows (not full), which stays where it is from tile to
+// tile.
 func (p *program) allot(full func(input int) bool) {
 	for i := range p.in {
 		p.slot = append(p.slot, i)
@@ -335,8 +335,8 @@ func (p *program) reads(k, q int) bool {
 	return slices.ContainsFunc(p.code[k:], func(ins instr) bool { return slices.Contains(ins.arg[:ins.narg], q) })
 }
 
-// readsLater reports whether an instruction after k, or a sum, reads an input that lies
-// where r does: a result that takes an operand's place.
+// readsLater reports whether an instruction after k, or a sum, reads an input at the
+// same place as r: a result that overwrites an operand.
 func (p *program) readsLater(k int, r ref) bool {
 	there := func(a int) bool { return a < len(p.in) && p.in[a].base == r.base && p.in[a].off == r.off }
 	for _, ins := range p.code[k+1:] {
@@ -395,8 +395,8 @@ func (p *program) collapse(dims graph.Shape, walls ...int) graph.Shape {
 	return out
 }
 
-// load puts n elements of operand o from element offset at into reg, or gives
-// the memory itself where it already is what the program wants.
+// load reads n elements of operand o from element offset at into reg, or returns
+// the memory itself where it already has the right format.
 func (o *operand) load(reg []float32, at, step int) []float32 {
 	switch {
 	case o.dtype == graph.F32 && step == 1:
@@ -421,8 +421,8 @@ func (o *operand) load(reg []float32, at, step int) []float32 {
 	return reg
 }
 
-// loadRows is load for several rows of len(reg)/rows elements, pitch apart in
-// the operand and side by side in reg.
+// loadRows is load for several rows of len(reg)/rows elements, pitch apart in the
+// operand and contiguous in reg.
 func (o *operand) loadRows(reg []float32, at, step, rows, pitch int) []float32 {
 	n := len(reg) / rows
 	switch {
@@ -472,18 +472,18 @@ func (o *operand) store(reg []float32, at int) {
 	narrow(unsafe.Slice((*uint16)(unsafe.Add(o.ptr(), at*2)), len(reg)), reg, o.dtype)
 }
 
-// maxOperands bounds the inputs and results of one tile program, so that the
-// table of their places lives on the stack.
+// maxOperands bounds the inputs and results of one tile program, so that the table
+// of their places is on the stack.
 const maxOperands = graph.MaxRegisters + graph.MaxBodyResults
 
-// held says which row of an operand, the same for all rows of a tile, a register
-// is full of.
+// held is the row of an operand, the same for all rows of a tile, that a register
+// is filled with.
 type held struct{ at, n int }
 
 // tile runs the program on n <= tile elements, rows rows of them. at[i] is the
 // element offset of operand i (inputs, then results), step its innermost stride
 // (1 or 0) and pitch that of its rows; flat is the index of the first element
-// in the result, where rows lie side by side. regs holds the registers, and
+// in the result, where rows are contiguous. regs holds the registers, and
 // kept what is in them from tile to tile. sums, if any, takes what is summed.
 func (p *program) tile(n, rows, flat int, at, step, pitch []int, regs []float32, kept *[graph.MaxRegisters]held, sums *columnSums) {
 	var r [graph.MaxRegisters][]float32

@@ -9,7 +9,7 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// What the host must not pass fails the run with the place and the limits.
+// Invalid input from the host fails the run with its position and the limits.
 func TestWrongIntegersAreReported(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -18,16 +18,16 @@ func TestWrongIntegersAreReported(t *testing.T) {
 	}{
 		{"gather", func(b *graph.Builder, ids *graph.Value) *graph.Value {
 			return b.Gather(b.Input("x", graph.T(graph.F32, 3, 5)), ids)
-		}, "index 5 at position 4 lies outside the 5 places"},
+		}, "index 5 at position 4 is outside the 5 positions"},
 		{"scatter", func(b *graph.Builder, ids *graph.Value) *graph.Value {
 			return b.Scatter(b.Input("x", graph.T(graph.F32, 3, 2)), ids, 5)
-		}, "index 5 at position 4 lies outside the 5 places"},
+		}, "index 5 at position 4 is outside the 5 positions"},
 		{"route", func(b *graph.Builder, ids *graph.Value) *graph.Value {
 			return b.Route(graph.Route{Experts: 5}, ids).Slot
-		}, "choice 5 at position 4 lies outside the 5 experts"},
+		}, "choice 5 at position 4 is outside the 5 experts"},
 		{"embedding", func(b *graph.Builder, ids *graph.Value) *graph.Value {
 			return b.Embedding(b.Input("x", graph.T(graph.F32, 5, 2)), ids)
-		}, "id 5 at position 4 lies outside the table's 5 rows"},
+		}, "id 5 at position 4 is outside the table's 5 rows"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := graph.NewBuilder("f")

@@ -12,7 +12,7 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// Attention meets no bank of shared memory twice, in float and on tensor cores with
+// Attention has no bank conflicts in shared memory, in float and on tensor cores with
 // every head size that there are kernels for.
 func TestAttentionHasNoBankConflicts(t *testing.T) {
 	for _, card := range []driver.Card{fakegpu.T4, fakegpu.A10} {

@@ -53,7 +53,7 @@ func (b *Backend) Card() driver.Card { return b.ctx.Card() }
 // Memory is what is free on the card now, and all there is, in bytes.
 func (b *Backend) Memory() (free, total int64, err error) { return b.ctx.Memory() }
 
-// Close gives the card back.
+// Close releases the card.
 func (b *Backend) Close() error { return b.ctx.Close() }
 
 // Workspace implements [engine.Backend].
@@ -88,14 +88,14 @@ func (b *Backend) Load(p *engine.Program) (engine.Image, error) {
 	return x, nil
 }
 
-// Lost reports whether err took the card away: nothing can be run on it any more by
-// this process.
+// Lost reports whether err means that the card is lost: this process can run
+// nothing further on it.
 func Lost(err error) bool {
 	var e *driver.Error
 	return errors.As(err, &e) && e.Code.Sticky()
 }
 
-// closing gives err after freeing what a load that failed has reserved.
+// closing returns err after freeing what a failed load has reserved.
 func closing(err error, x *image) error {
 	if e := x.Close(); e != nil && !Lost(err) {
 		return fmt.Errorf("%w; then freeing what was reserved: %w", err, e)
@@ -103,8 +103,8 @@ func closing(err error, x *image) error {
 	return err
 }
 
-// PTX is the text that a card of a capability and so many multiprocessors is given
-// for a program: one module of the kernels that the program launches.
+// PTX is the text that a card of a capability and so many multiprocessors gets for
+// a program: one module of the kernels that the program launches.
 func PTX(p *engine.Program, capability, sms int) (string, error) {
 	c, err := compile(p, kernels.Target(capability), sms, false)
 	if err != nil {

@@ -2,7 +2,7 @@ package cuda
 
 import "github.com/snug-ml/snug/engine/graph"
 
-// channels is a tensor as the norms of channels see it: [outer, rows, channels],
+// channels is a tensor as the norms of channels view it: [outer, rows, channels],
 // with statistics of wide channels each.
 type channels struct{ outer, rows, channels, wide, parts, size int }
 

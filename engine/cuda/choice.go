@@ -17,7 +17,7 @@ import (
 	"github.com/snug-ml/snug/internal/strictjson"
 )
 
-// Choices say what computes each product of a program: snug's kernels or an algorithm
+// Choices are what computes each product of a program: snug's kernels or an algorithm
 // of cuBLASLt. Which is faster is measured, so that two measurements may differ, and
 // the sums with them: what was chosen is kept, and goes into checkpoints.
 type Choices struct {
@@ -55,11 +55,11 @@ func ParseChoices(text []byte) (*Choices, error) {
 	for i, p := range c.Products {
 		switch {
 		case i > 0 && c.Products[i-1].Product >= p.Product:
-			return nil, fmt.Errorf("product %q comes after %q: want each once, sorted", p.Product, c.Products[i-1].Product)
+			return nil, fmt.Errorf("matmul %q comes after %q: want each once, sorted", p.Product, c.Products[i-1].Product)
 		case len(p.Algorithm) != 0 && len(p.Algorithm) != len(cublaslt.Algorithm{}):
-			return nil, fmt.Errorf("product %q: an algorithm has %d bytes, not %d", p.Product, len(cublaslt.Algorithm{}), len(p.Algorithm))
+			return nil, fmt.Errorf("matmul %q: an algorithm has %d bytes, not %d", p.Product, len(cublaslt.Algorithm{}), len(p.Algorithm))
 		case p.Workspace < 0:
-			return nil, fmt.Errorf("product %q: a workspace of %d bytes", p.Product, p.Workspace)
+			return nil, fmt.Errorf("matmul %q: a workspace of %d bytes", p.Product, p.Workspace)
 		}
 	}
 	return c, nil
@@ -84,8 +84,8 @@ func (c *Choices) byLibrary() (n int) {
 	return n
 }
 
-// String says how many products cuBLASLt computes, and stands for how each does;
-// empty where it computes none. The times are no part of it.
+// String is how many products cuBLASLt computes, with a hash of the algorithms;
+// empty where it computes none. The times are not part of it.
 func (c *Choices) String() string {
 	n := c.byLibrary()
 	if n == 0 {
@@ -121,7 +121,7 @@ func (c *Choices) known() known {
 // maker with one driver and one version of snug's kernels; empty: nothing is kept.
 type kept string
 
-// keptIn is the file in a folder; kernels tells versions of snug's kernels apart.
+// keptIn is the file in a folder; kernels identifies the version of snug's kernels.
 func keptIn(folder string, m Maker, driver int, kernels string) kept {
 	if folder == "" {
 		return ""
@@ -130,7 +130,7 @@ func keptIn(folder string, m Maker, driver int, kernels string) kept {
 	return kept(filepath.Join(folder, "matmuls-"+hex.EncodeToString(h[:8])+".json"))
 }
 
-// read gives what is kept; a file that is damaged, or another maker's, holds nothing.
+// read gives what is kept; a file that is damaged, or another maker's, counts as empty.
 func (k kept) read(m Maker) known {
 	if k == "" {
 		return known{}

@@ -17,7 +17,7 @@ import (
 type code struct {
 	target int // of the PTX
 	sms    int // multiprocessors, by which work is cut
-	// sizesOnly says that nothing will be run: no kernel is written.
+	// sizesOnly means that nothing will be run: no kernel is written.
 	sizesOnly bool
 	funcs     map[string][]launch
 	// generated is the PTX of kernels made for this program, by name.
@@ -69,7 +69,7 @@ type lowering struct {
 	launches []launch
 	n        *graph.Node // being lowered
 	scratch  int64       // workspace that it has taken so far
-	later    []func()    // what comes after its product
+	later    []func()    // the epilogue of its product
 	adam     *adamBatch  // nodes that wait for more of their kind
 }
 
@@ -95,7 +95,7 @@ func (l *lowering) node(n *graph.Node) (err error) {
 	return nil
 }
 
-// at is where a value lies.
+// at is the address of a value.
 func (l *lowering) at(v *graph.Value) address {
 	a, err := l.place(v)
 	if err != nil {
@@ -143,9 +143,9 @@ func (l *lowering) runGrid(kernel string, grid [3]int, threads int, p *params) {
 	})
 }
 
-// generate adds a kernel to the program's own. text makes what stands behind its
-// name, from the parameters on; equal ones are one kernel. Where only sizes are
-// asked for there is no kernel.
+// generate adds a kernel to the program's own. text makes what follows its name,
+// from the parameters on; equal ones are one kernel. Where only sizes are asked for
+// there is no kernel.
 func (l *lowering) generate(kind string, text func() (string, error)) (name string) {
 	if l.sizesOnly {
 		return kind

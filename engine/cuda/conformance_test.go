@@ -14,8 +14,8 @@ import (
 	"github.com/snug-ml/snug/engine/cuda/ptxsim"
 )
 
-// number is the card of this machine that the tests use instead of the cards that
-// are not there; negative: none. bench/gpu.sh sets it.
+// number is the card of this machine that the tests use instead of interpreted
+// ones; negative: none. bench/gpu.sh sets it.
 var number = flag.Int("card", -1, "the number of the card to use, instead of the interpreter of its kernels")
 
 // openDriver loads the driver of this machine.

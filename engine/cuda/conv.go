@@ -42,11 +42,11 @@ func (p *params) divisor(n int) *params {
 	return p.u32(n, ((1<<shift)-n)<<32/n+1, shift)
 }
 
-// convolved refuses what the kernels cannot count.
+// convolved refuses shapes too large for the kernels' counters.
 func (l *lowering) convolved(s ...graph.Shape) {
 	for _, s := range s {
 		if s.Rows() >= 1<<28 {
-			l.fail("pictures of %v: the kernels of convolutions count to %d pixels; take a smaller batch", s, 1<<28)
+			l.fail("images of %v: the convolution kernels index at most %d pixels; use a smaller batch", s, 1<<28)
 		}
 	}
 }

@@ -22,7 +22,7 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// withLibrary opens a card that is not there, with a library that is not there.
+// withLibrary opens an interpreted card with a fake library.
 func withLibrary(t testing.TB, card driver.Card, lib *fakegpu.CublasLt, folder string) *cuda.Backend {
 	t.Helper()
 	d := &fakegpu.Driver{Installed: []driver.Card{card}, CublasLt: lib}
@@ -47,7 +47,7 @@ func withLibrary(t testing.TB, card driver.Card, lib *fakegpu.CublasLt, folder s
 
 // Every product of the conformance suite that cuBLASLt has is computed by it, with the
 // result of the reference: shapes, transposes, batches, formats, biases and sums in
-// place are what the library is told.
+// place are described to the library correctly.
 func TestProductsByCublasLt(t *testing.T) {
 	for _, card := range cards(t) {
 		lib := &fakegpu.CublasLt{}
@@ -182,7 +182,7 @@ func TestChoiceOfAlgorithms(t *testing.T) {
 	}
 }
 
-// What was measured is kept, and what a run began with is what it goes on with.
+// What was measured is kept, and a run continues with what it began with.
 func TestChoicesAreKept(t *testing.T) {
 	p := products(t, graph.F16)
 	folder := t.TempDir()
@@ -218,7 +218,7 @@ func TestChoicesAreKept(t *testing.T) {
 			t.Errorf("%s: chose %v, want %v", name, chosen(c), k.want)
 		}
 	}
-	// A file that is damaged is measured again and written anew.
+	// A damaged file is measured and written again.
 	files, err := filepath.Glob(filepath.Join(folder, "matmuls-*.json"))
 	if err != nil || len(files) != 1 {
 		t.Fatal(files, err)
@@ -274,7 +274,7 @@ func TestEveryCallOfCublasLtMayFail(t *testing.T) {
 	if equal(own, byLibrary) {
 		t.Log("the library's products have the bits of snug's kernels")
 	}
-	// A card that is lost meanwhile is no matter of the library.
+	// A card that is lost meanwhile is not a failure of the library.
 	d := &fakegpu.Driver{Installed: []driver.Card{fakegpu.T4}, CublasLt: &fakegpu.CublasLt{}}
 	d.Fail = func(call string) driver.Code {
 		if call == "cuEventElapsedTime" {
@@ -291,7 +291,7 @@ func TestEveryCallOfCublasLtMayFail(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.UseLibrary(cuda.Matmuls{Open: d.Library, Driver: 12040, Once: true})
-	if _, err := b.Load(p); !cuda.Lost(err) || !strings.Contains(err.Error(), "measuring the product f16") || !strings.Contains(err.Error(), "hardware.cublas: off") {
+	if _, err := b.Load(p); !cuda.Lost(err) || !strings.Contains(err.Error(), "timing the matmul f16") || !strings.Contains(err.Error(), "hardware.cublas: off") {
 		t.Error(err)
 	}
 }

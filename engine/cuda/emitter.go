@@ -43,7 +43,7 @@ func (e *emitter) word(d int) string {
 	return e.at[d]
 }
 
-// call takes over a step with one result.
+// call inlines a step with one result.
 func (e *emitter) call(name string, args ...string) (string, error) {
 	r, err := e.callAll(name, args...)
 	if err != nil {
@@ -91,10 +91,10 @@ func (e *emitter) load(d graph.DType, at string, width int) ([]string, error) {
 	return e.unpack(d, width, words)
 }
 
-// wordsOf is how many registers hold width neighbors as they lie in memory.
+// wordsOf is how many registers hold width neighbors in their memory format.
 func wordsOf(d graph.DType, width int) int { return ceil(width*int(d.Size()), 4) }
 
-// loadWords reads width neighbors as they lie; guard is a predicate or empty.
+// loadWords reads width neighbors without converting them; guard is a predicate or empty.
 func (e *emitter) loadWords(guard string, d graph.DType, at string, width int, words []string) {
 	if d.Size() == 2 && width == 1 {
 		e.put("%sld.global.u16 %s, [%s]", guard, words[0], at)
@@ -103,7 +103,7 @@ func (e *emitter) loadWords(guard string, d graph.DType, at string, width int, w
 	e.put("%sld.global%s.b32 %s, [%s]", guard, vector(len(words)), list(words), at)
 }
 
-// unpack gives the float32 values of neighbors as they lie in memory.
+// unpack gives the float32 values of neighbors that loadWords read.
 func (e *emitter) unpack(d graph.DType, width int, words []string) ([]string, error) {
 	if d.Size() == 4 {
 		return words, nil

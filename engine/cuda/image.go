@@ -21,8 +21,8 @@ type image struct {
 	on   *Backend
 	ctx  driver.Context
 	code *code
-	// choices say what computes each product, measured how many were measured for it;
-	// nil: snug's kernels compute all.
+	// choices name what computes each product, measured is how many of them were
+	// measured for it; nil: snug's kernels compute all.
 	choices  *Choices
 	measured int
 	handle   *cublaslt.Handle // of cuBLASLt; nil: it is not used
@@ -92,7 +92,7 @@ func (x *image) launch(b *bound) (err error) {
 	return nil
 }
 
-// failed says in what an error happened: the operation with its layer and shapes,
+// failed names what an error happened in: the operation with its layer and shapes,
 // and the kernel.
 func (b *bound) failed(err error) error {
 	var in, out []string
@@ -109,7 +109,7 @@ func (b *bound) failed(err error) error {
 	return fmt.Errorf("%s (%s) of %s to %s, %s: %w", b.node.Op.Name(), b.node.Layer, strings.Join(in, ", "), strings.Join(out, ", "), kernel, err)
 }
 
-// stagingBytes is how much of a state travels at a time.
+// stagingBytes is how much of a state is copied at a time.
 const stagingBytes = 4 << 20
 
 func (x *image) load() (err error) {
@@ -172,14 +172,14 @@ func (x *image) load() (err error) {
 	return x.compute.Sync()
 }
 
-// TooFull is a card that has no longer the free memory that was planned with.
+// TooFull is a card that no longer has the free memory that the plan counted on.
 type TooFull struct {
 	Need, Free int64
 	Err        error
 }
 
 func (e *TooFull) Error() string {
-	return fmt.Sprintf("%s are needed, %s are free by now: %v", size.Bytes(e.Need), size.Bytes(e.Free), e.Err)
+	return fmt.Sprintf("%s are needed, %s are free: %v", size.Bytes(e.Need), size.Bytes(e.Free), e.Err)
 }
 
 // Unwrap is what the driver said.
@@ -382,7 +382,7 @@ func (x *image) replay(fn *function, slot int) error {
 }
 
 // during names the functions in which something went wrong: those that were run
-// since the last Sync, for a card computes long after it was asked to.
+// since the last Sync, since a card reports errors long after the call that caused them.
 func (x *image) during(err error) error {
 	if len(x.queued) == 0 {
 		return err
@@ -436,8 +436,7 @@ func (x *image) Sync() error {
 	return nil
 }
 
-// Input implements [engine.Image]. What goes wrong is what the next Run or Sync
-// reports.
+// Input implements [engine.Image]. Its errors are reported by the next Run or Sync.
 func (x *image) Input(slot int) []byte {
 	if err := x.done[slot].Sync(); err != nil {
 		x.unread.Store(&err)

@@ -42,7 +42,7 @@ type launch struct {
 // params are the parameters of a kernel, packed as the driver takes them.
 type params struct {
 	bytes []byte
-	// pointers say where addresses belong, which are known when it is loaded.
+	// pointers are where addresses go, which are known when it is loaded.
 	pointers []pointer
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/snug-ml/snug/internal/size"
 )
 
-// Matmuls are what a card may compute products with next to snug's kernels.
+// Matmuls is what a card may compute products with besides snug's kernels.
 type Matmuls struct {
 	// Open gives cuBLASLt, or says why there is none. It is called once, when a
 	// program has products.
@@ -28,7 +28,7 @@ type Matmuls struct {
 type library struct {
 	Matmuls
 	lib cublaslt.Library // nil: not opened, or refused
-	// begun are the choices of the run that is gone on with; nil: none.
+	// begun are the choices of the run that is continued; nil: none.
 	begun *Choices
 	// chosen are those of this process.
 	chosen known
@@ -42,7 +42,7 @@ func (b *Backend) UseLibrary(m Matmuls) { b.library = &library{Matmuls: m, chose
 
 // Begun makes the programs that are loaded from now on compute their products as a run
 // began with: c is what it recorded, without products where it began with snug's
-// kernels alone. Another card, or another version of the library, chooses anew.
+// kernels alone. Another card, or another version of the library, chooses again.
 func (b *Backend) Begun(c *Choices) {
 	if b.library != nil {
 		b.library.begun, b.library.chosen = c, known{}
@@ -137,7 +137,7 @@ func (x *image) Arithmetic() string {
 // Choices are those of the program.
 func (x *image) Choices() *Choices { return x.choices }
 
-// Matmuls are the choices as a record, without times, and what is said of them.
+// Matmuls are the choices as a record, without times, and a text about them.
 func (x *image) Matmuls() (record []byte, text string) {
 	if x.choices == nil {
 		return nil, ""

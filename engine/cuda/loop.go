@@ -66,8 +66,8 @@ func bodyOf(n *graph.Node) *graph.Body {
 	return b
 }
 
-// loop is a body that runs over the elements of a shape, with how its operands and
-// results lie in memory.
+// loop is a body that runs over the elements of a shape, with the layout of its
+// operands and results.
 type loop struct {
 	body    *graph.Body
 	in, out []strided
@@ -273,7 +273,7 @@ func (k *loop) coordinates(e *emitter) (chunk string) {
 	return chunk
 }
 
-// address computes where the thread's part of an operand lies.
+// address computes the address of the thread's part of an operand.
 func (k *loop) address(e *emitter, param int, o strided) string {
 	at := e.wide()
 	e.put("ld.param.u64 %s, [p%d]", at, param)

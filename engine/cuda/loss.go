@@ -21,8 +21,8 @@ func (l *lowering) crossEntropyGrad(n *graph.Node) {
 	l.lossGrad(x.Type, l.at(x), l.at(n.In[1]), l.at(n.In[2]), l.at(n.In[3]), l.at(n.In[4]), x.DType(), l.at(n.Out[0]), x.Shape()[1])
 }
 
-// lossGrad computes the gradient of the logits in a format, which may lie on the
-// logits where that is theirs.
+// lossGrad computes the gradient of the logits in a format, which may overwrite the
+// logits where it has theirs.
 func (l *lowering) lossGrad(t graph.Type, x, labels, weights, lse, dloss address, d graph.DType, dx address, pitch int) {
 	name := "cross_entropy_grad_" + t.DType.String()
 	if d != t.DType {

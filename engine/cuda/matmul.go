@@ -8,7 +8,7 @@ import (
 	"github.com/snug-ml/snug/internal/tiling"
 )
 
-// factor is an operand of a product where it lies, a matrix or a batch of them.
+// factor is an operand of a product in memory, a matrix or a batch of them.
 type factor struct {
 	dtype graph.DType
 	at    address
@@ -50,7 +50,7 @@ func (l *lowering) factor(v *graph.Value, trans bool, f graph.Elementwise) facto
 	return factor{v.DType(), at, trans}
 }
 
-// epilogueOf is what becomes of the product of a node.
+// epilogueOf is the epilogue of the product of a node.
 func (l *lowering) epilogueOf(n *graph.Node, op graph.MatMul) *epilogue {
 	y := n.Out[0]
 	cols := y.Shape().Last()
@@ -110,7 +110,7 @@ func (l *lowering) afterwards(n *graph.Node, op graph.MatMul, d graph.DType) *ep
 	return e
 }
 
-// product launches p and what becomes of it.
+// product launches p and its epilogue.
 func (l *lowering) product(p product, e *epilogue) {
 	if p.a.dtype != p.b.dtype {
 		p.a, p.b = l.wide(p.a, p.batch*p.m*p.k), l.wide(p.b, p.batch*p.k*p.n)
@@ -196,7 +196,7 @@ func (l *lowering) gemm(p product, e *epilogue, parts, size int) {
 // cannot be counted in 32 bits, which is how the kernels step over them.
 func (l *lowering) steppable(row ...int) {
 	if n := slices.Max(row); n >= 1<<27 {
-		l.fail("a product in float of rows of %d elements: want fewer than 2^27", n)
+		l.fail("a float32 matmul with rows of %d elements: want fewer than 2^27", n)
 	}
 }
 

@@ -15,8 +15,8 @@ import (
 )
 
 // choose decides for each product of the program whether cuBLASLt computes it. What is
-// not known from the run that is gone on with, or from earlier, is measured, in the
-// arena, which holds nothing yet. Whatever the library cannot do is left to snug's
+// not known from the run that is continued, or from earlier, is measured, in the
+// arena, which is still empty. Whatever the library cannot do is left to snug's
 // kernels; only a card that is lost is an error.
 func (x *image) choose() error {
 	on := x.on
@@ -55,7 +55,7 @@ func (x *image) choose() error {
 			case may:
 				var err error
 				if c, err = x.measure(r); err != nil {
-					return fmt.Errorf("measuring the product %s: %w (hardware.cublas: off leaves all products to snug's kernels)", name, err)
+					return fmt.Errorf("timing the matmul %s: %w (with hardware.cublas: off, snug's kernels compute every matmul)", name, err)
 				}
 				measured[name] = c
 			}
@@ -189,7 +189,7 @@ func (x *image) lost(err error) error {
 	return err
 }
 
-// trial holds what cuBLASLt computes against what snug's kernels do.
+// trial compares what cuBLASLt computes with what snug's kernels do.
 type trial struct {
 	x     *image
 	r     *replaced
@@ -256,8 +256,8 @@ func (x *image) scatter(at, elems int64, d graph.DType) error {
 	return nil
 }
 
-// result runs a product once on what D held before, and gives its first and its last
-// elements.
+// result runs a product once on what D held before, and returns its first and its
+// last elements.
 func (t *trial) result(run func() error) ([]byte, error) {
 	if err := t.x.scatter(t.at, t.elems, t.out); err != nil {
 		return nil, err

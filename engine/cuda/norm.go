@@ -40,7 +40,7 @@ func (l *lowering) layerNormGrad(n *graph.Node, op graph.LayerNormGrad) {
 	rows, width := x.Shape().Rows(), x.Shape().Last()
 	formats, dyAt := l.gradFormats(x, dy)
 
-	// The sums first: dx may lie on dy.
+	// The sums first: dx may overwrite dy.
 	const most = 256 // rows of a part
 	parts := min(ceil(rows, most), 65535)
 	size := ceil(rows, parts)

@@ -10,7 +10,7 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// epilogue is what the result of a product goes through before it is stored: a body
+// epilogue is applied to the result of a product before it is stored: a body
 // whose first input is the product, four neighbors of a row at a time.
 type epilogue struct {
 	body *graph.Body
@@ -187,7 +187,7 @@ func (w *placeWriter) place(out *strings.Builder, what string, at map[string]str
 	return err
 }
 
-// address is where the element of an operand lies that belongs to (row, col).
+// address is that of the element of an operand that belongs to (row, col).
 func (w *placeWriter) address(e *emitter, slot int, o placed, row, col string) string {
 	at := e.wide()
 	e.put("ld.param.u64 %s, [%s+%d]", at, w.param, 8*slot)
@@ -223,8 +223,8 @@ func (w *placeWriter) index(e *emitter, row, col string) string {
 	return i
 }
 
-// guard makes %also say whether lane k of a row whose length is no multiple of the
-// lanes lies inside.
+// guard makes %also say whether lane k of a row whose length is not a multiple of
+// the lanes is inside.
 func (w *placeWriter) guard(e *emitter, col string, k int) string {
 	c := e.fresh()
 	e.put("add.u32 %s, %s, %d", c, col, k)

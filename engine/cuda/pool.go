@@ -9,7 +9,7 @@ import (
 // counted is the number of elements of a picture, which kernels hold in 32 bits.
 func (l *lowering) counted(s graph.Shape) int {
 	if s.Elems() > math.MaxUint32 {
-		l.fail("pictures of %v: the kernels count to %d elements; take a smaller batch", s, math.MaxUint32)
+		l.fail("images of %v: the pooling kernels index at most %d elements; use a smaller batch", s, math.MaxUint32)
 	}
 	return int(s.Elems())
 }

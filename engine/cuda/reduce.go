@@ -8,7 +8,7 @@ func (l *lowering) reduce(n *graph.Node, op graph.Reduce) {
 	l.reduceInto(op, n.In[0].Type, l.at(n.In[0]), l.at(n.Out[0]))
 }
 
-// reduceInto reduces what lies at x into out.
+// reduceInto reduces x into out.
 func (l *lowering) reduceInto(op graph.Reduce, t graph.Type, x, out address) {
 	scale := 1.0
 	if op.Kind == graph.ReduceMean {

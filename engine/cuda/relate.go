@@ -2,8 +2,8 @@ package cuda
 
 import "github.com/snug-ml/snug/engine/graph"
 
-// relateInto launches a kernel that goes over the pairs; operands are p and q, after
-// dy for gradients.
+// relateInto launches a kernel that goes over the pairs; operands are p and q,
+// preceded by dy for gradients.
 func (l *lowering) relateInto(kernel string, op graph.Relate, operands []*graph.Value, segment *graph.Value, shares address, out *graph.Value) {
 	const tile = 8 // positions of a block
 	s := out.Shape()

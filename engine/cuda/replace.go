@@ -35,7 +35,7 @@ var dataTypes = map[graph.DType]cublaslt.DataType{graph.F32: cublaslt.R32F, grap
 // replaceable marks the launches from the first on as those of a product that
 // cuBLASLt could compute, where it could. Workspace from free on is then unused.
 func (l *lowering) replaceable(p product, e *epilogue, first int, free int64) {
-	if p.padded() { // which the library is not asked for
+	if p.padded() { // which the library does not compute
 		return
 	}
 	if l.sizesOnly {
@@ -64,7 +64,7 @@ func (l *lowering) replaceable(p product, e *epilogue, first int, free int64) {
 		r.replaced = &replaced{Product: q, at: r, ours: l.launches[first:len(l.launches):len(l.launches)], limit: 1<<63 - 1}
 		l.products = append(l.products, r.replaced)
 	}
-	// Until the whole workspace is known, limit is what lies before the free part.
+	// Until the whole workspace is known, limit is the size of what precedes the free part.
 	r.limit = min(r.limit, -free)
 	for i := range l.launches[first:] {
 		l.launches[first+i].product = r
@@ -82,7 +82,7 @@ func (c *code) limits() {
 // regions begin at multiples of 256.
 func (a address) alignment() int { return 1 << min(bits.TrailingZeros64(uint64(a.offset)|256), 8) }
 
-// ofLibrary says what cuBLASLt calls an epilogue: no more than a store, a bias before
+// ofLibrary is an epilogue in cuBLASLt's terms: no more than a store, a bias before
 // it, or a sum with what the result holds.
 func (ep *epilogue) ofLibrary() (out cublaslt.DataType, bias, accumulate, known bool) {
 	if len(ep.out) != 1 {

@@ -22,7 +22,7 @@ type saver struct {
 	err     error           // of it, once done is closed
 }
 
-// savePiece is how much of a state travels at a time.
+// savePiece is how much of a state is copied at a time.
 const savePiece = 2 << 20
 
 func newSaver(ctx driver.Context) (s *saver, err error) {
@@ -69,9 +69,9 @@ func (s *saver) start(compute driver.Stream, memory driver.Ptr, parts []engine.P
 	return nil
 }
 
-// copy brings the parts piece by piece: one travels while the one before goes to its place.
+// copy copies the parts piece by piece: one is on its way while the one before goes to its place.
 func (s *saver) copy(memory driver.Ptr, parts []engine.Part) error {
-	var to [2][]byte // where what lies in a piece belongs
+	var to [2][]byte // where the content of a piece belongs
 	n := 0
 	put := func(i int) error {
 		if to[i] == nil {

@@ -83,7 +83,7 @@ func TestStatesAreCopiedBehindUpdates(t *testing.T) {
 	}
 	all("the state after the next update", now.Data, 3)
 
-	// A card that is lost says so to whoever waits, and to the next update.
+	// A lost card is reported to whoever waits, and to the next update.
 	d.Fail = func(call string) driver.Code {
 		if call == "cuMemcpyDtoHAsync" {
 			return driver.IllegalAddress

@@ -9,7 +9,7 @@ const (
 	scanChannels = 32
 )
 
-// scan launches a kernel for each 16 states; p are the parameters in front of the
+// scan launches a kernel for each 16 states; p are the parameters before the
 // shapes.
 func (l *lowering) scan(kernel string, u, a *graph.Value, chunk int, p *params) {
 	s, states := u.Shape(), a.Shape()[1]

@@ -35,7 +35,7 @@ func (l *lowering) slice(n *graph.Node, op graph.Slice) {
 	l.copyLoop(y.Shape(), part, strided{dtype: y.DType(), at: l.at(y), stride: y.Shape().Strides(y.Shape())})
 }
 
-// sliced is a slice of a tensor where it lies.
+// sliced is a slice of a tensor in place.
 func sliced(op graph.Slice, t graph.Type, at address) strided {
 	strides := t.Shape.Strides(t.Shape)
 	first := int64(op.Start) * int64(elementStride(t.Shape, op.Axis)) * t.DType.Size()

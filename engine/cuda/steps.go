@@ -10,7 +10,7 @@ import (
 )
 
 // step is a function of kernels/steps.cu as clang compiled it: instructions over
-// registers of its own, which a generated kernel takes over as they are. So what
+// registers of its own, which a generated kernel inlines unchanged. So what
 // a function computes is the same wherever it is fused, and is written in C++.
 type step struct {
 	name    string

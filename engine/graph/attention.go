@@ -5,7 +5,7 @@ import (
 	"math"
 )
 
-// Layout is how queries, keys and values lie in memory.
+// Layout is how queries, keys and values are stored.
 type Layout uint8
 
 // The layouts. H heads of size K.
@@ -278,7 +278,7 @@ func (r RotaryTable) Infer(in []Type) ([]Type, error) {
 		return nil, err
 	}
 	if r.T < 1 || r.Dims < 2 || r.Dims%2 != 0 {
-		return nil, fmt.Errorf("turns pairs of dimensions at each position, got %d dimensions and %d positions", r.Dims, r.T)
+		return nil, fmt.Errorf("rotates pairs of dimensions at each position, got %d dimensions and %d positions", r.Dims, r.T)
 	}
 	if s := r.Scaling; s.Factor < 0 || s.Magnitude < 0 {
 		return nil, fmt.Errorf("scales frequencies by 1/%v and their functions by %v, want neither below 0", s.Factor, s.Magnitude)
@@ -292,11 +292,11 @@ func (RotaryTable) Grad(*Builder, *Node, []*Value) []*Value { return nil }
 // Cost is one write.
 func (RotaryTable) Cost(in, out []Type) Cost { return traffic(in, out, 30) }
 
-// Rotary turns the first Dims elements of each query and key head by the angle
+// Rotary rotates the first Dims elements of each query and key head by the angle
 // of its position: pairs (i, i+Dims/2) as in GPT-NeoX. Operands: x, the
 // [RotaryTable], and with Offset I32 [B], the position of each row's first
 // query. x is packed as in Layout, or with Separate is one of q and k alone,
-// [B,T,H*K]. With Inverse it turns back, which is also the gradient.
+// [B,T,H*K]. With Inverse it rotates back, which is also the gradient.
 type Rotary struct {
 	Heads, Dims int
 	Layout      Layout
@@ -330,7 +330,7 @@ func (r Rotary) Infer(in []Type) ([]Type, error) {
 		parts *= 3
 	}
 	if r.Heads < 1 || len(in[0].Shape) != 3 || in[0].Shape[2]%parts != 0 || r.HeadSize(in) < r.Dims || len(in[1].Shape) != 2 || in[1].Shape[1] != r.Dims {
-		return nil, fmt.Errorf("cannot turn %d dimensions of %d heads of %v by table %v", r.Dims, r.Heads, in[0], in[1])
+		return nil, fmt.Errorf("cannot rotate %d dimensions of %d heads of %v by table %v", r.Dims, r.Heads, in[0], in[1])
 	}
 	if err := reals(in[0]); err != nil {
 		return nil, err
@@ -347,7 +347,7 @@ func (r Rotary) Infer(in []Type) ([]Type, error) {
 	return []Type{in[0]}, nil
 }
 
-// Grad turns back.
+// Grad rotates back.
 func (r Rotary) Grad(b *Builder, n *Node, dout []*Value) []*Value {
 	r.Inverse = !r.Inverse
 	in := append([]*Value{dout[0]}, n.In[1:]...)
@@ -357,13 +357,13 @@ func (r Rotary) Grad(b *Builder, n *Node, dout []*Value) []*Value {
 // Cost is one pass over memory.
 func (Rotary) Cost(in, out []Type) Cost { return traffic(in, out, 2) }
 
-// Autocast turns in float32 what comes in any format.
+// Autocast rotates in float32; x may have any format.
 func (r Rotary) Autocast(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), r }
 
 // InplaceOperands: the result may overwrite x.
 func (Rotary) InplaceOperands(*Node) []int { return []int{0} }
 
-// Rotary turns x; see [Rotary].
+// Rotary rotates x; see [Rotary].
 func (b *Builder) Rotary(op Rotary, in ...*Value) *Value { return b.emit1(op, in...) }
 
 // RotaryTable is the table for t positions; see [RotaryTable].

@@ -24,8 +24,8 @@ func (e *Error) Error() string {
 func (e *Error) Unwrap() error { return e.Err }
 
 // Catch runs fn and returns the [Error] that a builder raised in it. Builders
-// raise errors by panicking so that models read as formulas; Catch stands at
-// the compiler's door.
+// raise errors by panicking so that models read as formulas; Catch is used where
+// the compiler is entered.
 func Catch(fn func()) (err error) {
 	defer func() {
 		switch r := recover().(type) {
@@ -167,7 +167,7 @@ func (b *Builder) AsClone(fn func()) {
 	b.clone = was
 }
 
-// Now is, during a [Func.Rewrite], the new value that stands for v of the old
+// Now is, during a [Func.Rewrite], the new value that replaces v of the old
 // function.
 func (b *Builder) Now(v *Value) *Value { return b.now(v) }
 
@@ -208,8 +208,8 @@ func (b *Builder) State(s *State) *Value {
 }
 
 // StateValue is the first version of the state of F called name, or nil. A deep
-// model asks for thousands, so the builder keeps an index, which is made anew
-// where F got states from elsewhere.
+// model asks for thousands, so the builder keeps an index, which is rebuilt where F
+// got states from elsewhere.
 func (b *Builder) StateValue(name string) *Value {
 	if b.states == nil || len(b.states) != len(b.F.States) {
 		b.states = make(map[string]*Value, len(b.F.States))

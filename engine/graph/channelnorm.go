@@ -109,8 +109,8 @@ func (c ChannelNormGrad) Cost(in, out []Type) Cost {
 // Autocast computes in float32 what comes in any format.
 func (c ChannelNormGrad) Autocast(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), c }
 
-// RunningStats moves the running statistics of batch normalization, two
-// states, toward those of a batch of Rows rows:
+// RunningStats moves the running statistics of batch normalization, two states,
+// toward those of a batch of Rows rows:
 //
 //	mean += Momentum*(batchMean - mean)
 //	var  += Momentum*(batchVar*Rows/(Rows-1) - var)

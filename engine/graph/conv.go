@@ -6,10 +6,10 @@ import "fmt"
 //
 //	y[b,p,q,o] = sum over i, j, c of w[o,c,i,j] * x[b, p*Stride0+i*Dilation0-top, q*Stride1+j*Dilation1-left, g+c]
 //
-// with x 0 outside its picture. Operands: x [B,H,W,C], channels last, and w
+// with x 0 outside the image. Operands: x [B,H,W,C], channels last, and w
 // [O,C/Groups,KH,KW] as torch.nn.Conv2d has it. Groups is 1, or with C = O =
 // Groups each channel has a filter of its own (depthwise; g = o). Result:
-// y [B,OH,OW,O]. Convolution over time is a picture of one row; see
+// y [B,OH,OW,O]. Convolution over time is that of an image of one row; see
 // [Builder.Conv1D].
 type Conv2D struct {
 	Stride, Dilation [2]int // down, across
@@ -29,7 +29,7 @@ func (Conv2D) Name() string { return "conv2d" }
 func (c Conv2D) Depthwise() bool { return c.Groups > 1 }
 
 // Size is the extent of the result along direction d (0 down, 1 across) for an
-// extent n of the picture and k of the kernel; below 1 if nothing fits.
+// extent n of the image and k of the kernel; below 1 if nothing fits.
 func (c Conv2D) Size(d, n, k int) int {
 	n += c.Pad[2*d] + c.Pad[2*d+1] - c.Dilation[d]*(k-1) - 1
 	if n < 0 {
@@ -38,7 +38,7 @@ func (c Conv2D) Size(d, n, k int) int {
 	return n/c.Stride[d] + 1
 }
 
-// check looks at the attributes and the picture's and the weights' types.
+// check looks at the attributes and the types of the image and the weights.
 func (c Conv2D) check(x, w Type) error {
 	if len(x.Shape) != 4 || len(w.Shape) != 4 {
 		return fmt.Errorf("wants x [B,H,W,C] and w [O,C/%d,KH,KW], got %v and %v", c.Groups, x, w)
@@ -70,7 +70,7 @@ func (c Conv2D) Infer(in []Type) ([]Type, error) {
 	x, w := in[0].Shape, in[1].Shape
 	oh, ow := c.Size(0, x[1], w[2]), c.Size(1, x[2], w[3])
 	if oh < 1 || ow < 1 {
-		return nil, fmt.Errorf("the kernel [%d,%d] does not fit into the padded picture of %v: padding %v, dilation %v", w[2], w[3], x, c.Pad, c.Dilation)
+		return nil, fmt.Errorf("the kernel [%d,%d] does not fit into the padded image of %v: padding %v, dilation %v", w[2], w[3], x, c.Pad, c.Dilation)
 	}
 	return []Type{T(in[0].DType, x[0], oh, ow, w[0])}, nil
 }
@@ -104,10 +104,10 @@ func (c Conv2D) Cost(in, out []Type) Cost { return c.cost(in, out, out[0].Shape,
 // Autocast multiplies in the 16-bit format.
 func (c Conv2D) Autocast(_ []Type, compute DType) ([]DType, Op) { return []DType{compute, compute}, c }
 
-// Conv2DGradInput is the adjoint of [Conv2D] in its picture: what a gradient dy
-// [B,OH,OW,O] of the result gives the picture [B,H,W,C]. By itself it is the
-// transposed convolution (torch.nn.ConvTranspose2d has the same weights, its
-// input channels being O). Operands: dy and w.
+// Conv2DGradInput is the adjoint of [Conv2D] in its image: the gradient [B,H,W,C]
+// of the image, given a gradient dy [B,OH,OW,O] of the result. By itself it is the
+// transposed convolution (torch.nn.ConvTranspose2d has the same weights, its input
+// channels being O). Operands: dy and w.
 type Conv2DGradInput struct {
 	Conv Conv2D
 	H, W int
@@ -116,7 +116,7 @@ type Conv2DGradInput struct {
 // Name is "conv2d_grad_input".
 func (Conv2DGradInput) Name() string { return "conv2d_grad_input" }
 
-// Infer gives the picture's type.
+// Infer gives the image's type.
 func (c Conv2DGradInput) Infer(in []Type) ([]Type, error) {
 	if err := want(in, 2); err != nil {
 		return nil, err
@@ -130,7 +130,7 @@ func (c Conv2DGradInput) Infer(in []Type) ([]Type, error) {
 		return nil, err
 	}
 	if !y[0].Shape.Equal(in[0].Shape) {
-		return nil, fmt.Errorf("a picture of %dx%d gives %v, but dy is %v", c.H, c.W, y[0].Shape, in[0])
+		return nil, fmt.Errorf("an image of %dx%d gives %v, but dy is %v", c.H, c.W, y[0].Shape, in[0])
 	}
 	return []Type{x}, nil
 }
@@ -155,7 +155,7 @@ func (c Conv2DGradInput) Autocast(_ []Type, compute DType) ([]DType, Op) {
 }
 
 // Conv2DGradWeight is the adjoint of [Conv2D] in its weights: the F32 gradient
-// [O,C/Groups,KH,KW] for the picture x and a gradient dy of the result.
+// [O,C/Groups,KH,KW] for the image x and a gradient dy of the result.
 // Operands: x and dy.
 type Conv2DGradWeight struct {
 	Conv   Conv2D
@@ -197,7 +197,7 @@ func (c Conv2DGradWeight) Autocast(_ []Type, compute DType) ([]DType, Op) {
 	return []DType{compute, compute}, c
 }
 
-// Conv2D convolves pictures x [B,H,W,C] with w, and adds bias [O] unless nil.
+// Conv2D convolves images x [B,H,W,C] with w, and adds bias [O] unless nil.
 func (b *Builder) Conv2D(op Conv2D, x, w, bias *Value) *Value {
 	y := b.emit1(op, x, w)
 	if bias != nil {
@@ -220,7 +220,7 @@ func (b *Builder) Conv1D(x, w, bias *Value, stride, dilation, left, right, group
 }
 
 // ConvTranspose2D is the transposed convolution of x [B,OH,OW,O] with w
-// [O,C,KH,KW] to a picture of h x w: the adjoint of op.
+// [O,C,KH,KW] to an image of h x w: the adjoint of op.
 func (b *Builder) ConvTranspose2D(op Conv2D, x, weight, bias *Value, h, w int) *Value {
 	y := b.emit1(Conv2DGradInput{Conv: op, H: h, W: w}, x, weight)
 	if bias != nil {

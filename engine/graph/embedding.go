@@ -3,8 +3,8 @@ package graph
 import "fmt"
 
 // Embedding picks rows: result[..., :] = table[ids[...], :]. Operands: table
-// [V, D], ids I32 [...]. Ids outside [0, V) are the host's error; devices
-// check them on the way in.
+// [V, D], ids I32 [...]. Ids outside [0, V) are the host's error; devices check
+// them.
 type Embedding struct{ Out DType }
 
 // Name is "embedding".

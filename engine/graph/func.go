@@ -223,9 +223,9 @@ func (f *Func) Uses() []int {
 }
 
 // Rewrite rebuilds f node by node: fn gets each old node with its operands
-// already replaced and returns the values that stand for its results (emitting
+// already replaced and returns the values that replace its results (emitting
 // what it needs), or nil to keep the node as it is. Inputs and states are kept.
-// Within fn, [Builder.Now] gives what stands for any earlier old value.
+// Within fn, [Builder.Now] gives what replaces any earlier old value.
 func (f *Func) Rewrite(fn func(b *Builder, n *Node, in []*Value) []*Value) (*Func, error) {
 	var out *Func
 	err := Catch(func() {

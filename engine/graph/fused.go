@@ -100,8 +100,8 @@ func (bd *Body) flops() float64 {
 // It is made by the fuse pass, after differentiation.
 type Fused struct {
 	Body *Body
-	// Reductions is what becomes of the last results of the body: instead of going to
-	// memory they are added up, over the same columns all; see [Reduce.Columns].
+	// Reductions reduce the last results of the body: instead of going to memory
+	// these are summed, all over the same columns; see [Reduce.Columns].
 	Reductions []Reduce
 }
 
@@ -116,14 +116,14 @@ func (f Fused) Infer(in []Type) ([]Type, error) {
 	}
 	first := len(out) - len(f.Reductions)
 	if first < 1 {
-		return nil, fmt.Errorf("%d sums of %d results, of which the first is none", len(f.Reductions), len(out))
+		return nil, fmt.Errorf("%d of %d results are sums: want at least one that is not", len(f.Reductions), len(out))
 	}
 	s := out[0].Shape
 	_, rows, cols, _ := f.Reductions[0].Columns(s)
 	for k, r := range f.Reductions {
 		_, m, n, ok := r.Columns(s)
 		if !ok || m != rows || n != cols || !out[first+k].Shape.Equal(s) {
-			return nil, fmt.Errorf("%s %d of %v is not over the rows that the first is over, of the shape %v", r.Name(), k, out[first+k], s)
+			return nil, fmt.Errorf("%s %d is over the rows of %v, the first reduction over those of %v: want the same rows", r.Name(), k, out[first+k], s)
 		}
 		sum, err := r.Infer(out[first+k : first+k+1])
 		if err != nil {

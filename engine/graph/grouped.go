@@ -7,8 +7,9 @@ import "fmt"
 // transpose of w[e], [N,K], the layout of torch.nn.Linear. With Bias there is
 // a fourth operand, F32 [E,N], that is added to the rows. Rows of no group, in
 // front or at the end, give 0, so that a part of the experts of a routing can have
-// matrices of its own. The work is that of the rows there are, however spread.
-// Operands: x, w [E,...], offsets I32 [E+1] (see [Route]). Result: [R,N].
+// matrices of its own. The work depends on the number of rows alone, however they
+// are distributed. Operands: x, w [E,...], offsets I32 [E+1] (see [Route]). Result:
+// [R,N].
 type GroupedMatMul struct{ Trans, Bias bool }
 
 // Name is "grouped_matmul".

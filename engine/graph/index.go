@@ -19,7 +19,7 @@ func (t TopK) Infer(in []Type) ([]Type, error) {
 		return nil, err
 	}
 	if len(in[0].Shape) == 0 || t.K < 1 || t.K > in[0].Shape.Last() {
-		return nil, fmt.Errorf("takes the %d largest of rows of %v", t.K, in[0])
+		return nil, fmt.Errorf("cannot take the %d largest of rows of %v", t.K, in[0])
 	}
 	s := in[0].Shape.Clone()
 	s[len(s)-1] = t.K

@@ -83,10 +83,10 @@ func (b *Builder) CrossEntropy(logits, labels, weights *Value) *Value {
 	return b.emit1(CrossEntropy{}, logits, labels, weights)
 }
 
-// LinearCrossEntropy is CrossEntropy of h w^T without ever holding all logits:
-// rows are done Chunk at a time, their logits in float32. Operands: h [N, D], w [V, D], labels I32 [N],
-// weights F32 [N]. Results: the F32 loss, the log-sum-exp [N], and the scratch
-// [Chunk, V] that holds one chunk's logits.
+// LinearCrossEntropy is CrossEntropy of h w^T without ever storing all logits: rows are done Chunk
+// at a time, their logits in float32. Operands: h [N, D], w [V, D], labels I32 [N], weights F32
+// [N]. Results: the F32 loss, the log-sum-exp [N], and the scratch [Chunk, V] that holds one
+// chunk's logits.
 type LinearCrossEntropy struct{ Chunk int }
 
 // Name is "linear_cross_entropy".

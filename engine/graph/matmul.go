@@ -2,17 +2,16 @@ package graph
 
 import "fmt"
 
-// MatMul is C = op(A) op(B) over the last two dimensions, op the transpose
-// where asked for. Leading dimensions (none, or the same in both) are batches.
-// Products accumulate in float32. With Accumulate there is a third operand, a
-// state that C is added to in place. Body is applied to each finished tile of
-// C, with operands 2.. as its further inputs (see [Fused]); it excludes Accumulate.
-// MapA and MapB are functions of one argument that the elements of A and B go
-// through as they are read, rounded to the format of their operand; such an
-// operand is not transposed. The zero value is no function. With SumA there is one
-// more result, the last: the sums of op(A) over K, F32 [M], for a transposed A
-// without batches; when A is the gradient of a linear layer's result, they are that
-// of its bias.
+// MatMul is C = op(A) op(B) over the last two dimensions, op being the transpose if
+// requested. Leading dimensions (none, or the same in both) are batches. Products
+// accumulate in float32. With Accumulate there is a third operand, a state that C
+// is added to in place. Body is applied to each finished tile of C, with operands
+// 2.. as its further inputs (see [Fused]); it excludes Accumulate. MapA and MapB
+// are functions of one argument that the elements of A and B go through as they are
+// read, rounded to the format of their operand; such an operand is not transposed.
+// The zero value is no function. With SumA there is one more result, the last: the
+// sums of op(A) over K, F32 [M], for a transposed A without batches; when A is the
+// gradient of a linear layer's result, they are that of its bias.
 type MatMul struct {
 	TransA, TransB bool
 	MapA, MapB     Elementwise
@@ -110,8 +109,8 @@ func (m MatMul) Aliases(int) []Alias {
 	return nil
 }
 
-// Grad: dA = dC op(B)^T, dB = op(A)^T dC, with the transposes sorted out so
-// that nothing is moved. The gradient of a weight is F32.
+// Grad: dA = dC op(B)^T, dB = op(A)^T dC, with the transposes arranged so that
+// nothing is copied. The gradient of a weight is F32.
 func (m MatMul) Grad(b *Builder, n *Node, dout []*Value) []*Value {
 	d, x, y := dout[0], n.In[0], n.In[1]
 	out := func(v *Value) DType {

@@ -56,12 +56,12 @@ func want(in []Type, n int) error {
 	return nil
 }
 
-// reals checks that the operands are stored as real numbers: integers have no
-// kernels for arithmetic.
+// reals checks that the operands are floating-point: integers have no kernels for
+// arithmetic.
 func reals(in ...Type) error {
 	for i, t := range in {
 		if !t.DType.Float() {
-			return fmt.Errorf("operand %d is %v, want real numbers", i, t)
+			return fmt.Errorf("operand %d is %v, want a floating-point type", i, t)
 		}
 	}
 	return nil
@@ -115,7 +115,7 @@ func IsView(op Op) bool {
 	return ok
 }
 
-// Storage is the value whose buffer v lies in: v itself, or what it is a view of.
+// Storage is the value whose buffer v uses: v itself, or what it is a view of.
 func Storage(v *Value) *Value {
 	for v.Node != nil && IsView(v.Node.Op) {
 		v = v.Node.In[0]

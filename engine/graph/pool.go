@@ -11,11 +11,10 @@ const (
 	PoolAverage
 )
 
-// Pool2D combines windows of pictures x [B,H,W,C], each channel for itself:
+// Pool2D combines windows of images x [B,H,W,C], each channel by itself:
 // element (p, q) of the result [B,OH,OW,C] is the maximum or the average of the
 // Kernel window whose first row and column are p*Stride0-top, q*Stride1-left. The maximum does
-// not look outside the picture; the average counts zeros there, as
-// torch.nn.AvgPool2d does.
+// not look outside the image; the average counts zeros there, as torch.nn.AvgPool2d does.
 type Pool2D struct {
 	Kind           PoolKind
 	Kernel, Stride [2]int // down, across
@@ -36,7 +35,7 @@ func (p Pool2D) Infer(in []Type) ([]Type, error) {
 		return nil, err
 	}
 	if len(in[0].Shape) != 4 {
-		return nil, fmt.Errorf("wants pictures [B,H,W,C], got %v", in[0])
+		return nil, fmt.Errorf("wants images [B,H,W,C], got %v", in[0])
 	}
 	if err := reals(in[0]); err != nil {
 		return nil, err
@@ -44,7 +43,7 @@ func (p Pool2D) Infer(in []Type) ([]Type, error) {
 	if min(p.Kernel[0], p.Kernel[1], p.Stride[0], p.Stride[1]) < 1 {
 		return nil, fmt.Errorf("kernels and strides must be at least 1, got kernel %v and stride %v", p.Kernel, p.Stride)
 	}
-	// So every window has an element of the picture.
+	// So every window has an element of the image.
 	if min(p.Pad[0], p.Pad[1], p.Pad[2], p.Pad[3]) < 0 || max(p.Pad[0], p.Pad[1]) >= p.Kernel[0] || max(p.Pad[2], p.Pad[3]) >= p.Kernel[1] {
 		return nil, fmt.Errorf("padding must be at least 0 and below the kernel %v, got %v", p.Kernel, p.Pad)
 	}
@@ -71,10 +70,10 @@ func (p Pool2D) Cost(in, out []Type) Cost {
 	return traffic(in, out, float64(p.Kernel[0]*p.Kernel[1]))
 }
 
-// Autocast takes pictures as they come.
+// Autocast takes images in any format.
 func (p Pool2D) Autocast(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), p }
 
-// Pool2DGrad is the gradient of Pool2D for pictures of H x W. Operands: dy,
+// Pool2DGrad is the gradient of Pool2D for images of H x W. Operands: dy,
 // and for the maximum x and y: the gradient of a window goes to the first of
 // its elements, row by row, that is not less than the maximum.
 type Pool2DGrad struct {
@@ -85,7 +84,7 @@ type Pool2DGrad struct {
 // Name is "max_pool2d_grad" or "avg_pool2d_grad".
 func (p Pool2DGrad) Name() string { return p.Pool.Name() + "_grad" }
 
-// Infer gives the picture's type.
+// Infer gives the image's type.
 func (p Pool2DGrad) Infer(in []Type) ([]Type, error) {
 	n := 1
 	if p.Pool.Kind == PoolMax {
@@ -107,7 +106,7 @@ func (p Pool2DGrad) Infer(in []Type) ([]Type, error) {
 		return nil, err
 	}
 	if !y[0].Shape.Equal(dy) {
-		return nil, fmt.Errorf("pictures of %dx%d give %v, but dy is %v", p.H, p.W, y[0].Shape, in[0])
+		return nil, fmt.Errorf("images of %dx%d give %v, but dy is %v", p.H, p.W, y[0].Shape, in[0])
 	}
 	if n == 3 && (!in[1].Shape.Equal(x.Shape) || !in[2].Shape.Equal(dy)) {
 		return nil, fmt.Errorf("x and y are %v, want %v and %v", in[1:], x.Shape, dy)
@@ -133,8 +132,8 @@ func (p Pool2DGrad) Cost(in, out []Type) Cost {
 // Autocast takes operands as they come.
 func (p Pool2DGrad) Autocast(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), p }
 
-// MaxPool2D is the maximum of kernel x kernel windows, stride apart, of
-// pictures x [B,H,W,C] with pad empty rows and columns around them.
+// MaxPool2D is the maximum of kernel x kernel windows, stride apart, of images x
+// [B,H,W,C] with pad empty rows and columns around them.
 func (b *Builder) MaxPool2D(x *Value, kernel, stride, pad int) *Value {
 	return b.pool(PoolMax, x, kernel, stride, pad)
 }
@@ -148,5 +147,5 @@ func (b *Builder) pool(kind PoolKind, x *Value, kernel, stride, pad int) *Value 
 	return b.emit1(Pool2D{Kind: kind, Kernel: [2]int{kernel, kernel}, Stride: [2]int{stride, stride}, Pad: [4]int{pad, pad, pad, pad}}, x)
 }
 
-// GlobalAvgPool2D averages each channel of pictures [B,H,W,C] to [B,C].
+// GlobalAvgPool2D averages each channel of images [B,H,W,C] to [B,C].
 func (b *Builder) GlobalAvgPool2D(x *Value) *Value { return b.Mean(x, 1, 2) }

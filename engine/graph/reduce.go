@@ -2,6 +2,7 @@ package graph
 
 import (
 	"fmt"
+	"math/bits"
 	"slices"
 )
 
@@ -39,7 +40,7 @@ func (r Reduce) Infer(in []Type) ([]Type, error) {
 	}
 	s := in[0].Shape
 	if r.Axes>>len(s) != 0 {
-		return nil, fmt.Errorf("axes %b of shape %v", r.Axes, s)
+		return nil, fmt.Errorf("axis %d is outside shape %v", bits.Len32(r.Axes)-1, s)
 	}
 	var out Shape
 	for i, d := range s {
@@ -53,9 +54,9 @@ func (r Reduce) Infer(in []Type) ([]Type, error) {
 	return []Type{{F32, out}}, nil
 }
 
-// Matrices sees a reduction over neighboring dimensions of s as that of outer
-// matrices of rows rows over their columns, of which there is one where the last
-// dimension is reduced. ok is false for any other.
+// Matrices describes a reduction over neighboring dimensions of s as one of outer
+// matrices over their rows, with one column if the last dimension is reduced. ok is
+// false for any other.
 func (r Reduce) Matrices(s Shape) (outer, rows, cols int, ok bool) {
 	outer, rows, cols = 1, 1, 1
 	for i := len(s) - 1; i >= 0; i-- {
@@ -74,7 +75,7 @@ func (r Reduce) Matrices(s Shape) (outer, rows, cols int, ok bool) {
 	return outer, rows, cols, true
 }
 
-// Columns is Matrices for sums of several rows over several columns alone.
+// Columns is Matrices, for sums over several rows of several columns only.
 func (r Reduce) Columns(s Shape) (outer, rows, cols int, ok bool) {
 	outer, rows, cols, ok = r.Matrices(s)
 	return outer, rows, cols, ok && r.Kind == ReduceSum && rows > 1 && cols > 1

@@ -8,7 +8,7 @@ import "fmt"
 //
 //	y[b,i] = 1/n * sum of relu(p[b,i] + q[b,j]) over the n positions j <= i with segment[b,j] = segment[b,i]
 //
-// Positions whose segment lies outside [From, To) give 0. Operands: p and q F32
+// Positions whose segment is outside [From, To) give 0. Operands: p and q F32
 // [B,T,D], segment I32 [B,T]. Result: F32 [B,T,D].
 type Relate struct{ From, To int }
 
@@ -25,7 +25,7 @@ func (r Relate) Infer(in []Type) ([]Type, error) {
 		return nil, fmt.Errorf("wants p and q of one type [B,T,D] and segments i32[B,T], got %v", in)
 	}
 	if r.To <= r.From {
-		return nil, fmt.Errorf("relates segments from %d to %d: none", r.From, r.To)
+		return nil, fmt.Errorf("relates segments from %d to %d: want at least one", r.From, r.To)
 	}
 	return []Type{{F32, s.Clone()}}, full(in[:2]...)
 }

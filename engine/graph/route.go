@@ -3,16 +3,15 @@ package graph
 import "fmt"
 
 // Route sorts tokens to experts (Shazeer et al. 2017). Operand: choice I32
-// [N,K], the experts in [0, Experts) that each token wants. An expert takes
-// those that want it in order of token, then of k, and with Capacity > 0 no
-// more than that: the others are dropped. The R = N*K rows that are routed
-// (min(N*K, Experts*Capacity) with a capacity) lie sorted by expert. Results,
-// all I32:
+// [N,K], the experts in [0, Experts) that each token chooses. An expert takes those
+// that chose it in order of token, then of k, and with Capacity > 0 no more than
+// that: the others are dropped. The R = N*K rows that are routed (min(N*K,
+// Experts*Capacity) with a capacity) are sorted by expert. Results, all I32:
 //
 //	slot [N,K]          the row of each choice, -1 if dropped
 //	source [R]          the choice n*K+k of each row, -1 after the last
 //	offsets [Experts+1] expert e has the rows offsets[e]..offsets[e+1]
-//	wanted [Experts]    how many wanted each expert
+//	wanted [Experts]    how many chose each expert
 type Route struct{ Experts, Capacity int }
 
 // Name is "moe_route".
@@ -47,7 +46,7 @@ func (Route) Grad(*Builder, *Node, []*Value) []*Value { return []*Value{nil} }
 // Cost is one pass over memory.
 func (Route) Cost(in, out []Type) Cost { return traffic(in, out, 0) }
 
-// Routing is what [Route] found.
+// Routing is the result of [Route].
 type Routing struct{ Slot, Source, Offsets, Wanted *Value }
 
 // Route sorts tokens to experts; see [Route].
@@ -99,7 +98,7 @@ func (d Dispatch) Infer(in []Type) ([]Type, error) {
 	return []Type{T(in[0].DType, in[2].Shape[0], in[0].Shape[1])}, nil
 }
 
-// Grad combines what comes back.
+// Grad combines the gradients of the rows.
 func (d Dispatch) Grad(b *Builder, n *Node, dout []*Value) []*Value {
 	g := make([]*Value, len(n.In))
 	g[0] = b.emit1(Combine(d), append([]*Value{dout[0]}, n.In[1:]...)...)
@@ -115,7 +114,7 @@ func (d Dispatch) Cost(in, out []Type) Cost { return traffic(in, out, 1) }
 // Autocast keeps the format of the tokens.
 func (d Dispatch) Autocast(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), d }
 
-// Combine brings rows back to their tokens: token n of the result [N,D] is the
+// Combine returns rows to their tokens: token n of the result [N,D] is the
 // sum over k of row slot[n,k], times the weight [n,k] with Weighted; dropped
 // choices add nothing. Operands: y [R,D], slot, source and weights F32 [N,K].
 type Combine struct{ Weighted bool }
@@ -140,7 +139,7 @@ func (c Combine) Infer(in []Type) ([]Type, error) {
 	return []Type{T(in[0].DType, in[1].Shape[0], in[0].Shape[1])}, nil
 }
 
-// Grad dispatches what comes back.
+// Grad dispatches the gradients of the tokens.
 func (c Combine) Grad(b *Builder, n *Node, dout []*Value) []*Value {
 	g := make([]*Value, len(n.In))
 	g[0] = b.emit1(Dispatch(c), append([]*Value{dout[0]}, n.In[1:]...)...)

@@ -11,14 +11,14 @@ import "fmt"
 //
 // with h 0 before the first step of each row of the batch. Operands, all F32:
 // u and dt [N,T,D], A [D,S], B and C [N,T,S], D [D]. Results: y [N,T,D] and the
-// states [N,ceil(T/Chunk),S,D] in front of every Chunk-th step, from which the
-// gradient computes the others again.
+// states [N,ceil(T/Chunk),S,D] before every Chunk-th step, from which the gradient
+// recomputes the others.
 type SelectiveScan struct{ Chunk int }
 
 // Name is "selective_scan".
 func (SelectiveScan) Name() string { return "selective_scan" }
 
-// Chunks is how many states are kept of t steps.
+// Chunks is how many states are kept for t steps.
 func (s SelectiveScan) Chunks(t int) int { return (t + s.Chunk - 1) / s.Chunk }
 
 // Infer gives y and the states.
@@ -40,7 +40,7 @@ func (s SelectiveScan) Infer(in []Type) ([]Type, error) {
 	return []Type{in[0], T(F32, n, s.Chunks(t), states, d)}, nil
 }
 
-// Grad computes the states again, chunk by chunk from the last.
+// Grad recomputes the states, chunk by chunk from the last.
 func (s SelectiveScan) Grad(b *Builder, n *Node, dout []*Value) []*Value {
 	onlyFirst(b, s, dout)
 	return b.Emit(SelectiveScanGrad(s), append([]*Value{dout[0], n.Out[1]}, n.In...)...)

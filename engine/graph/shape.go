@@ -28,7 +28,7 @@ func (Constant) Cost(_, _ []Type) Cost { return Cost{} }
 // Scalar is the constant c.
 func (b *Builder) Scalar(c float64) *Value { return b.emit1(Constant{c}) }
 
-// Reshape gives the same elements another shape, without moving them.
+// Reshape gives the same elements another shape, without copying them.
 type Reshape struct{ Shape Shape }
 
 // Name is "reshape".
@@ -132,10 +132,10 @@ func (s Slice) Infer(in []Type) ([]Type, error) {
 	}
 	sh := in[0].Shape
 	if s.Axis < 0 || s.Axis >= len(sh) {
-		return nil, fmt.Errorf("axis %d of shape %v", s.Axis, sh)
+		return nil, fmt.Errorf("axis %d is outside shape %v", s.Axis, sh)
 	}
 	if s.Len < 1 || s.Step < 1 || s.Start < 0 || s.Start+(s.Len-1)*s.Step >= sh[s.Axis] {
-		return nil, fmt.Errorf("elements %d+%d*i (i<%d) lie outside dimension %d of %v", s.Start, s.Step, s.Len, s.Axis, sh)
+		return nil, fmt.Errorf("elements %d+%d*i (i<%d) are outside dimension %d of %v", s.Start, s.Step, s.Len, s.Axis, sh)
 	}
 	out := sh.Clone()
 	out[s.Axis] = s.Len
@@ -215,7 +215,7 @@ func (Concat) Name() string { return "concat" }
 // Infer adds up the extents along the axis.
 func (c Concat) Infer(in []Type) ([]Type, error) {
 	if len(in) == 0 || c.Axis < 0 || c.Axis >= len(in[0].Shape) {
-		return nil, fmt.Errorf("axis %d of %v", c.Axis, in)
+		return nil, fmt.Errorf("axis %d is outside %v", c.Axis, in)
 	}
 	out := in[0].Shape.Clone()
 	for _, t := range in[1:] {

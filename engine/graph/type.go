@@ -9,7 +9,7 @@ import (
 )
 
 // DType is the storage type of a tensor's elements. Arithmetic is float32 or
-// better whatever the storage: BF16 and F16 are formats to keep numbers in.
+// better whatever the storage: BF16 and F16 are storage formats.
 type DType uint8
 
 // The storage types a program can hold.
@@ -41,7 +41,7 @@ func (d DType) Size() int64 {
 	return 0
 }
 
-// Float reports whether d stores real numbers.
+// Float reports whether d is a floating-point format.
 func (d DType) Float() bool { return d == F32 || d == BF16 || d == F16 }
 
 // Half reports whether d is one of the 16-bit formats.
@@ -150,16 +150,16 @@ func T(d DType, dims ...int) Type { return Type{d, Shape(dims)} }
 // Bytes is the size of the value's storage.
 func (t Type) Bytes() int64 { return size.Product(t.Shape.Elems(), t.DType.Size()) }
 
-// MostBytes is the size of the largest tensor that a graph may have: more than
-// the memory of any machine, and so little that the sizes of all tensors of a
-// program add up to what an int64 holds.
+// MostBytes is the size of the largest tensor that a graph may have: more than the
+// memory of any machine, yet small enough that the sizes of all tensors of a
+// program add up without overflowing an int64.
 const MostBytes = 1 << 43
 
 // TooLarge is the refusal of a tensor that no machine can hold.
 type TooLarge struct{ Type Type }
 
 func (e TooLarge) Error() string {
-	return fmt.Sprintf("a tensor %v takes more than the %d TiB that any machine holds", e.Type, MostBytes>>40)
+	return fmt.Sprintf("a tensor %v is larger than %d TiB, more than any machine has", e.Type, MostBytes>>40)
 }
 
 // ExitCode is 3: does not fit.

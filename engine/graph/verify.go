@@ -2,7 +2,7 @@ package graph
 
 import "fmt"
 
-// Verify checks what every program must keep: operands are defined before
+// Verify checks the invariants of every program: operands are defined before
 // they are used, by this function; result types follow the shape rules; only
 // states are written in place, each write makes the next version, and neither
 // a version nor a view of it is read after it was overwritten; what has an
@@ -74,7 +74,7 @@ func Verify(f *Func) error {
 		for _, a := range Aliases(n.Op, len(n.In)) {
 			v := n.In[a.In]
 			if v.State == nil {
-				return fmt.Errorf("%s: %s writes operand %d (%s) in place, which is no state", f.Name, what, a.In, v.Label())
+				return fmt.Errorf("%s: %s writes operand %d (%s) in place, which is not a state", f.Name, what, a.In, v.Label())
 			}
 			if n.Out[a.Out].State != v.State {
 				return fmt.Errorf("%s: %s: result %d is not marked as the next version of state %s", f.Name, what, a.Out, v.State.Name)

@@ -120,7 +120,7 @@ func TestVerifyCatches(t *testing.T) {
 		},
 		"write of an input": {
 			func(f *graph.Func, x, _ *graph.Value) { node(f, graph.Assign{}, one, x, x) },
-			"writes operand 0 (x) in place, which is no state",
+			"writes operand 0 (x) in place, which is not a state",
 		},
 		"version unmarked": {
 			func(f *graph.Func, _, _ *graph.Value) { f.Nodes[2].Out[0].State = nil },

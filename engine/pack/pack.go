@@ -3,14 +3,15 @@
 //
 // It promises: no two buffers that are live at the same time overlap, every offset is a multiple of the
 // alignment, the result depends on the input alone (no clock, no map order, no random seed), and the
-// max-live lower bound is reported next to the size reached, so that a caller sees the gap. On the traces of
-// transformer training steps the gap is below 0.5 % (TestTransformerGap); in general the problem is NP-hard.
+// max-live lower bound is reported next to the size reached, so that a caller sees the
+// gap. On the traces of transformer training steps the gap is below 0.5 %
+// (TestTransformerGap); in general the problem is NP-hard.
 //
-// The method: place the buffers greedily in several orders, each by first-fit and by best-fit, stop as soon as
-// the goal is met (by default the bound), keep the best; if the caller asks for it, improve the order by a
-// bounded local search.
-// Sources: Pisarchyk & Lee 2020 (arXiv 2001.03288) for the greedy orders, Joslin & Clements 1999 ("squeaky
-// wheel" optimization) for the search.
+// The method: place the buffers greedily in several orders, each by first-fit and by
+// best-fit, stop as soon as the goal is met (by default the bound), keep the best; if
+// the caller asks for it, improve the order by a bounded local search. Sources:
+// Pisarchyk & Lee 2020 (arXiv 2001.03288) for the greedy orders, Joslin & Clements 1999
+// ("squeaky wheel" optimization) for the search.
 package pack
 
 import (
@@ -20,7 +21,8 @@ import (
 	"slices"
 )
 
-// Buffer is one block of memory. It is live in the half-open interval [Start, End) of schedule positions.
+// Buffer is one block of memory. It is live in the half-open interval [Start, End) of
+// schedule positions.
 type Buffer struct {
 	Size       int64 // bytes; 0 takes no room and gets offset 0
 	Start, End int32
@@ -34,8 +36,8 @@ type Options struct {
 	Align int64
 	// Tolerance is the accepted gap, (Size-LowerBound)/LowerBound: a packing within it ends the work.
 	Tolerance float64
-	// Enough is a size, in bytes, that ends the work even if the gap is larger (what fits the memory is as
-	// good as what fits it tightly). 0 means none.
+	// Enough is a size, in bytes, that ends the work even if the gap is larger (what
+	// fits the memory is as good as what fits it tightly). 0 means none.
 	Enough int64
 	// Search bounds the local search: the number of orders it may try. 0 means no search.
 	Search int
@@ -82,9 +84,10 @@ type item struct {
 func (it *item) life() int32   { return it.end - it.start }
 func (it *item) area() float64 { return float64(it.life()) * float64(it.size) }
 
-// Pack sets the Offset of every buffer and reports the arena size. It fails on a negative size or position, on
-// a buffer that is never live, on an alignment that is no power of two, and when the sizes overflow int64.
-// On failure the buffers are left as they were.
+// Pack sets the Offset of every buffer and reports the arena size. It fails on a
+// negative size or position, on a buffer that is never live, on an alignment that is
+// not a power of two, and when the sizes overflow int64. On failure the buffers are
+// left as they were.
 func Pack(bufs []Buffer, opts Options) (Result, error) {
 	align := cmp.Or(opts.Align, DefaultAlign)
 	items, err := newItems(bufs, align)
@@ -207,7 +210,7 @@ func maxLive(items []item) int64 {
 	for _, it := range items {
 		events = append(events, event{it.start, it.size}, event{it.end, -it.size})
 	}
-	// What ends at a position makes room for what starts there.
+	// Buffers that end at a position make room for those that start there.
 	slices.SortFunc(events, func(a, b event) int {
 		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.delta, b.delta))
 	})

@@ -186,7 +186,8 @@ func TestCheckErrors(t *testing.T) {
 	}
 }
 
-// shapes are models as people train them, at every recompute level, with and without chunked cross-entropy.
+// shapes are models as people train them, at every recompute level, with and without
+// chunked cross-entropy.
 func shapes() []gpt {
 	var all []gpt
 	for _, m := range []gpt{
@@ -204,7 +205,8 @@ func shapes() []gpt {
 	return all
 }
 
-// TestTransformerGap holds the package to its promise: within 0.5 % of the bound on transformer programs.
+// TestTransformerGap checks the package's promise: within 0.5 % of the bound on transformer
+// programs.
 func TestTransformerGap(t *testing.T) {
 	for _, g := range shapes() {
 		for _, align := range []int64{64, 512} {
@@ -216,7 +218,8 @@ func TestTransformerGap(t *testing.T) {
 	}
 }
 
-// TestRandomTransformerGap draws shapes far from the usual; the search closes what the greedy orders leave.
+// TestRandomTransformerGap draws shapes far from the usual; the search closes what the
+// greedy orders leave.
 func TestRandomTransformerGap(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	const n = 300
@@ -282,7 +285,8 @@ func BenchmarkPack10k(b *testing.B) {
 	}
 }
 
-// BenchmarkAllOrders10k is the worst case: no order meets the bound, so all eight placements run to their limit.
+// BenchmarkAllOrders10k is the worst case: no order meets the bound, so all eight
+// placements run to their limit.
 func BenchmarkAllOrders10k(b *testing.B) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	bufs := make([]Buffer, 10_000)
@@ -308,7 +312,7 @@ func BenchmarkCheck10k(b *testing.B) {
 	}
 }
 
-// gap is how far a packing lies above its lower bound, as a fraction of it.
+// gap is how far a packing is above its lower bound, as a fraction of it.
 func gap(r Result) float64 {
 	if r.LowerBound == 0 {
 		return 0

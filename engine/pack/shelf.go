@@ -5,18 +5,19 @@ import (
 	"slices"
 )
 
-// shelf holds what is placed, sorted by offset, in one flat slice. A scan goes over it in order with a loop that has
-// no branch depending on single intervals, which beats trees at the sizes that occur. What makes it short: a
-// training step puts many buffers at the same offset at different times (every layer needs the same temporaries).
-// A long run of equal offsets is folded into one row that is searched by time.
+// shelf holds what is placed, sorted by offset, in one flat slice. A scan goes over it
+// in order with a loop that has no branch depending on single intervals, which beats
+// trees at the sizes that occur. What makes it short: a training step puts many buffers
+// at the same offset at different times (every layer needs the same temporaries). A
+// long run of equal offsets is folded into one row that is searched by time.
 type shelf struct {
 	rows  []row
 	parts [][]part // of the folded rows; slices are kept for the next placement
 	used  int      // parts in use
 }
 
-// row is one buffer, or a run of buffers with the same offset. The arena [lo, hi) and the time [start, end) enclose
-// all of it.
+// row is one buffer, or a run of buffers with the same offset. The arena [lo, hi) and
+// the time [start, end) enclose all of it.
 type row struct {
 	lo, hi     int64
 	start, end int32
@@ -25,11 +26,12 @@ type row struct {
 
 const none = -1
 
-// longRun is the number of buffers at one offset that are folded: a shorter run is scanned faster than searched.
+// longRun is the number of buffers at one offset that are folded: a shorter run is
+// scanned faster than searched.
 const longRun = 8
 
-// part is one buffer of a folded row: it takes [lo, hi) of the arena during [start, end). Parts are sorted by time:
-// buffers at the same offset are never live together.
+// part is one buffer of a folded row: it takes [lo, hi) of the arena during [start,
+// end). Parts are sorted by time: buffers at the same offset are never live together.
 type part struct {
 	hi         int64
 	start, end int32
@@ -59,7 +61,8 @@ func (s *shelf) first(it *item) int64 {
 	return top
 }
 
-// tightest returns the lowest offset of the smallest gap in which it fits; above everything if none does.
+// tightest returns the lowest offset of the smallest gap in which it fits; above
+// everything if none does.
 func (s *shelf) tightest(it *item) int64 {
 	var top int64
 	best, bestGap := int64(-1), int64(-1)
@@ -86,13 +89,14 @@ func (s *shelf) tightest(it *item) int64 {
 	return top
 }
 
-// meet is all ones if [start, end) meets the item's time, else zero: both differences are negative exactly if it does.
+// meet is all ones if [start, end) meets the item's time, else zero: both differences
+// are negative exactly if it does.
 func meet(start, end int32, it *item) int64 {
 	return int64((start-it.end)&(it.start-end)) >> 31
 }
 
-// highest returns the top of the row's buffers that are live together with the item; 0 if there are none, or if
-// all of the row lies below top and so cannot matter.
+// highest returns the top of the row's buffers that are live together with the item; 0 if there are
+// none, or if all of the row is below top and so cannot matter.
 func (s *shelf) highest(r *row, it *item, top int64) (hi int64) {
 	if r.hi <= top || r.start >= it.end || r.end <= it.start {
 		return 0

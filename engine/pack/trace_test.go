@@ -76,7 +76,7 @@ func (t *tape) forward(g gpt) block {
 	return b
 }
 
-// trace walks through forward, loss and backward; the gradient of a weight lives outside the arena.
+// trace walks through forward, loss and backward; the gradient of a weight is outside the arena.
 func (g gpt) trace() []Buffer {
 	half := g.batch * g.time * g.width * 2
 	t := &tape{}

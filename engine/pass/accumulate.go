@@ -7,7 +7,7 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// accumulate adds gradients up where they are computed. What is added to a
+// accumulate sums gradients where they are computed. What is added to a
 // state (the gradient of several micro-batches) goes there at once, by the
 // operation itself if it can (a matmul, an embedding's or a loss's gradient),
 // so that no gradient ever has a tensor of its own; and the gradient of an
@@ -124,14 +124,14 @@ func (a *accumulator) state(n *graph.Node) {
 		parts, sums = []part{{n.In[1], graph.Storage(n.In[1]).Node}}, nil
 	}
 	for _, p := range parts {
-		// The state must be there, and nobody may still want its old value.
+		// The state must be there, and nothing may still need its old value.
 		if p.n == nil || g.Node != nil && a.position[g.Node] >= a.position[p.n] ||
 			slices.ContainsFunc(a.readers[g.ID], func(j int) bool { return j != i && j >= a.position[p.n] }) {
 			return
 		}
 	}
 	slices.SortStableFunc(parts, func(p, q part) int { return cmp.Compare(a.position[p.n], a.position[q.n]) })
-	next := g // the old value that stands for the state's present version
+	next := g // the old value that corresponds to the state's present version
 	for k, p := range parts {
 		result := n.Out[0]
 		if k < len(parts)-1 {

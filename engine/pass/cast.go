@@ -3,7 +3,7 @@ package pass
 import "github.com/snug-ml/snug/engine/graph"
 
 // cast rewrites the function for mixed precision (Micikevicius et al. 2018):
-// matmuls and what lies between them are stored in u.ComputeDType; weights, their
+// matmuls and what is between them are stored in u.ComputeDType; weights, their
 // gradients, statistics, losses and everything that sums over many elements
 // stay float32. Which operand may be 16-bit is each operation's own rule
 // ([graph.AutocastRule]).

@@ -8,7 +8,7 @@ import (
 	"github.com/snug-ml/snug/engine/pack"
 )
 
-// CheckPlacement holds the result of placing u against its lifetimes: no two
+// CheckPlacement checks the result of placing u against its lifetimes: no two
 // buffers that are alive together overlap, and nothing can be smaller than the
 // bound.
 func CheckPlacement(u *Unit) error {

@@ -16,9 +16,9 @@ import (
 // earlier, and no state it reads is overwritten before; and it must not keep more
 // memory alive than its members did.
 //
-// What is near enough to fuse depends on the order. With recomputation the
-// order of the source asks for the values of the backward half before the rebuilt
-// ones; the lazy order is tried too, and used if its peak is 2 % lower.
+// What is near enough to fuse depends on the order. With recomputation the source
+// order needs the values of the backward half before the rebuilt ones; the lazy
+// order is tried too, and used if its peak is 2 % lower.
 func fuse(u *Unit) error {
 	can := FuseAll
 	if u.Fusion != nil {

@@ -49,7 +49,7 @@ func shapeOf(f *graph.Func) []string {
 	return s
 }
 
-// What joins what.
+// Which operations are fused.
 func TestFuseShapes(t *testing.T) {
 	const n, d, ff = 64, 32, 48
 	type build func(b *graph.Builder, x *graph.Value)

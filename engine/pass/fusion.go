@@ -3,7 +3,7 @@ package pass
 import "github.com/snug-ml/snug/engine/graph"
 
 // Fusion is what the kernels of a device can fuse with their own work. It is plain
-// data, so that a program can be compiled for a device that is not there.
+// data, so that a program can be compiled for an absent device.
 type Fusion struct {
 	// Epilogues are elementwise work on the result of a matmul, done while a
 	// tile of it is in cache.

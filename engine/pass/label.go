@@ -7,8 +7,8 @@ import (
 )
 
 // label gives every result that has no name one of its own: its layer and
-// operation, and which of those it is. The names come through the passes that
-// follow, as those of inputs and states do.
+// operation, and a number among those. The names survive the passes that follow, as
+// those of inputs and states do.
 func label(f *graph.Func) {
 	seen := map[string]int{}
 	for _, n := range f.Nodes {

@@ -34,7 +34,7 @@ func buffers(f *graph.Func, inplace bool) []*buffer {
 	for _, o := range f.Outputs {
 		pinned[o.Value.ID] = true
 	}
-	// A view keeps what it looks at alive and is pinned with it, and an output
+	// A view keeps its storage alive and is pinned with it, and an output
 	// that is a view pins its storage.
 	root := func(v *graph.Value) *graph.Value {
 		for v.Node != nil && graph.IsView(v.Node.Op) {
@@ -94,7 +94,7 @@ func takeOver(n *graph.Node, i int32, of []*buffer, pinned []bool, root func(*gr
 		if b == nil || b.end != i+1 || b.bytes != n.Out[0].Type.Bytes() {
 			continue
 		}
-		// Another operand of the node must not look at the same storage.
+		// Another operand of the node must not be a view of the same storage.
 		shared := false
 		for j, w := range n.In {
 			shared = shared || (j != k && root(w) == root(v))

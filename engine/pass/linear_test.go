@@ -27,8 +27,8 @@ const linearPackages = "github.com/snug-ml/snug/engine,github.com/snug-ml/snug/e
 	"github.com/snug-ml/snug/engine/plan,github.com/snug-ml/snug/engine/plan/pack,github.com/snug-ml/snug/nn/...,slices"
 
 // Compiling and planning take work in proportion to the layers: four times the
-// layers, four times the statements run, of which the compiler that measures
-// coverage keeps count. No clock is asked.
+// layers, four times the statements run, counted by the compiler's coverage
+// instrumentation. No clock is used.
 func TestCompileIsLinear(t *testing.T) {
 	if layers, err := strconv.Atoi(os.Getenv(layersVariable)); err == nil {
 		compileDeep(t, layers)

@@ -2,7 +2,7 @@ package pass
 
 import "github.com/snug-ml/snug/engine/graph"
 
-// optimize is the pass: what becomes of the gradients.
+// optimize is the pass: it appends what consumes the gradients.
 func optimize(u *Unit) error {
 	if u.Loss == "" {
 		return nil

@@ -8,9 +8,8 @@ import (
 
 // order chooses the schedule with the lowest peak among the order of writing,
 // the one that computes each value as late as its readers allow, and both with
-// everything that gives memory back (updates of states, sums) moved up to
-// where it first can run: so, without clipping, the optimizer follows each
-// gradient at once.
+// everything that frees memory (updates of states, sums) moved up to where it first
+// can run: so, without clipping, the optimizer follows each gradient at once.
 func order(u *Unit) error {
 	u.F, _ = reordered(u.F)
 	return nil
@@ -78,7 +77,7 @@ func (s *scheduler) before(n *graph.Node) []*graph.Node {
 	return need
 }
 
-// run appends n after everything that it waits for.
+// run appends n after everything it depends on.
 func (s *scheduler) run(n *graph.Node) {
 	if s.done[n] {
 		return
@@ -137,8 +136,8 @@ func frees(n *graph.Node, left []int) bool {
 	return gives >= takes
 }
 
-// early is f with every node that writes states or takes next to nothing moved
-// up to where all that it waits for has run.
+// early is f with every node that writes states or takes next to no memory moved up
+// to where everything it depends on has run.
 func early(f *graph.Func) *graph.Func {
 	s := newScheduler(f)
 	waits := map[*graph.Node]int{} // for how many nodes a small one waits
@@ -175,8 +174,8 @@ func early(f *graph.Func) *graph.Func {
 
 func byID(a, b *graph.Node) int { return a.Out[0].ID - b.Out[0].ID }
 
-// small reports whether the results of n take next to no memory: none, where
-// it writes states or is a view, or writes little compared with what it reads.
+// small reports whether the results of n take next to no memory: it writes states,
+// is a view, or writes little compared with what it reads.
 func small(n *graph.Node) bool {
 	if graph.IsView(n.Op) {
 		return true

@@ -170,7 +170,7 @@ func TestOptimizerFollowsGradients(t *testing.T) {
 	if saved := clipped.Placement.Bytes - free.Placement.Bytes; saved < all/2 {
 		t.Errorf("updating each weight at once saves %d bytes, the gradients take %d", saved, all)
 	}
-	// Each large update runs before the next matmul but one makes its result.
+	// Each large update runs before the second matmul after it writes its result.
 	made := map[*graph.Node]int{}
 	products := 0
 	for _, n := range free.F.Nodes {

@@ -22,7 +22,7 @@ type Unit struct {
 	// of F; nil is 1).
 	Loss string
 	Seed *graph.Value
-	// Optimize appends what becomes of the gradients: an update of the
+	// Optimize appends what consumes the gradients: an update of the
 	// parameters, or a sum over micro-batches. Parameters that no gradient
 	// reaches come with a nil gradient.
 	Optimize func(b *graph.Builder, params, grads []*graph.Value)
@@ -41,7 +41,7 @@ type Unit struct {
 	// its FLOPs and bytes.
 	Price func(n *graph.Node) float64
 
-	// Fusion is what the device's kernels can take on; nil: everything.
+	// Fusion is what the device's kernels can fuse; nil: everything.
 	Fusion *Fusion
 
 	// Align is the alignment of buffers in bytes (64 when 0).
@@ -65,7 +65,7 @@ type pass struct {
 var passes = [...]pass{
 	{"differentiate", differentiate}, // append the backward half
 	{"optimize", optimize},           // append the optimizer, or the sums of gradients over micro-batches
-	{"simplify", simplify},           // drop what nobody reads, share what is computed twice
+	{"simplify", simplify},           // drop unused values, share what is computed twice
 	{"cast", cast},                   // mixed precision
 	{"tidy", simplify},               // casts that repeat or cancel
 	{"recompute", recompute},         // drop activations, rebuild them in the backward half
@@ -80,12 +80,12 @@ type constraint struct{ before, after, reason string }
 
 var passOrder = [...]constraint{
 	{"differentiate", "optimize", "the optimizer works on the gradients"},
-	{"optimize", "simplify", "gradients that nobody asked for are emitted, then dropped"},
+	{"optimize", "simplify", "unused gradients are emitted first and dropped later"},
 	{"differentiate", "cast", "gradient rules emit float32; the cast pass lowers both halves alike"},
 	{"cast", "tidy", "the same weight is cast once for both halves"},
 	{"tidy", "recompute", "sharing common subexpressions would undo recomputation"},
-	{"recompute", "accumulate", "recomputation asks which values the two halves share, not where sums go"},
-	{"accumulate", "fuse", "a matmul that takes on other work cannot add to a state"},
+	{"recompute", "accumulate", "recomputation needs to know which values the two halves share, not where sums are kept"},
+	{"accumulate", "fuse", "a matmul with fused work cannot accumulate into a state"},
 	{"recompute", "fuse", "a fused node is dropped or kept as a whole"},
 	{"differentiate", "fuse", "fused nodes have no gradient rule"},
 	{"fuse", "order", "order works on the nodes that will run"},

@@ -9,7 +9,7 @@ import (
 	"github.com/snug-ml/snug/engine/pack"
 )
 
-// Placement says where each temporary value of a function lies in the arena.
+// Placement is where each temporary value of a function is in the arena.
 type Placement struct {
 	// Offset is the byte offset of each value by ID, -1 for values that have
 	// no storage of their own here (inputs, states and outputs).

@@ -65,7 +65,7 @@ func (r *run) equal(t *rapid.T, want *run, what string) {
 	}
 }
 
-// near holds r against want with a relative error (of each tensor's largest element).
+// near compares r with want to a relative error (of each tensor's largest element).
 func (r *run) near(t *rapid.T, want *run, bound float64, what string) {
 	t.Helper()
 	for _, n := range r.names {
@@ -97,7 +97,7 @@ func TestFuseAndOrderChangeNothing(t *testing.T) {
 	})
 }
 
-// What a device's kernels can take on changes no bit, nothing is fused that they
+// What a device's kernels can fuse changes no bit, nothing is fused that they
 // cannot, and tensors begin where the device wants them.
 func TestFusionFollowsTheDevice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -130,7 +130,7 @@ func TestFusionFollowsTheDevice(t *testing.T) {
 	})
 }
 
-// cannot says what of a node is beyond a device, empty if nothing is.
+// cannot names what in a node a device cannot do, empty if nothing.
 func cannot(can pass.Fusion, n *graph.Node) string {
 	body := func(b *graph.Body) string {
 		if b != nil && (b.Inputs+len(b.Instrs) > can.Registers || len(b.Results) > can.Results) {
@@ -196,10 +196,9 @@ func TestAccumulateStaysNear(t *testing.T) {
 	})
 }
 
-// checkPlacement walks through a program and keeps book of which value each
-// byte of the arena holds: no value may be read after another took its place,
-// and a result may stand where an operand of the same node is only if the
-// operation says that it can write there.
+// checkPlacement walks through a program and records which value each byte of the
+// arena holds: no value may be read after another was written over it, and a result
+// may overwrite an operand of its node only if the operation can write there.
 func checkPlacement(t *rapid.T, f *engine.Func) {
 	owner := make([]*graph.Value, f.Placement.Bytes/engine.CPU.Align)
 	span := func(v *graph.Value) []*graph.Value {
@@ -245,7 +244,7 @@ func checkPlacement(t *rapid.T, f *engine.Func) {
 				span(v)[i] = v
 			}
 		}
-		// Results must not lie on each other either.
+		// Results must not overlap either.
 		for _, v := range n.Out {
 			for _, o := range span(v) {
 				if v.State == nil && o != v {

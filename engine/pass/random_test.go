@@ -23,7 +23,7 @@ type randomModel struct {
 
 	b       *graph.Builder
 	rng     *rand.Rand
-	pool    []*graph.Value // values to go on from
+	pool    []*graph.Value // values to continue from
 	buffers []*graph.Value // present versions of states
 	names   int
 }
@@ -202,7 +202,7 @@ func (m *randomModel) step() {
 	m.pool = append(m.pool, y)
 }
 
-// write changes a state by the rows of x and goes on with its next version.
+// write changes a state by the rows of x and continues with its next version.
 func (m *randomModel) write(x *graph.Value) {
 	b := m.b
 	i := m.rng.IntN(len(m.buffers))
@@ -216,7 +216,7 @@ func (m *randomModel) write(x *graph.Value) {
 		m.buffers[i] = b.Assign(old, b.Add(b.MulC(old, .9), mean))
 	}
 	m.pool = append(m.pool, read)
-	// A sum, whose gradient does not want the version back.
+	// A sum, whose gradient does not need the version again.
 	if m.rng.IntN(2) == 0 {
 		m.pool = append(m.pool, b.Sub(rows, m.buffers[i]))
 	}

@@ -6,13 +6,13 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// rebuilder writes a function anew.
+// rebuilder builds a function again.
 type rebuilder struct {
 	b   *graph.Builder
-	now []*graph.Value // what stands for each old value, by ID
+	now []*graph.Value // what replaces each old value, by ID
 }
 
-// rebuild writes f anew, which stays as it is. Where instead has a function
+// rebuild builds f again and leaves f as it is. Where instead has a function
 // for a position, that one is called in place of copying the node: it must set
 // r.now for the results that are read from there on.
 func rebuild(f *graph.Func, instead []func(r *rebuilder)) (*graph.Func, error) {
@@ -41,10 +41,10 @@ func rebuild(f *graph.Func, instead []func(r *rebuilder)) (*graph.Func, error) {
 	return &g, err
 }
 
-// leaveOut stands for a node that is gone.
+// leaveOut marks a node that is gone.
 func leaveOut(*rebuilder) {}
 
-// copy copies a node that stays what it was.
+// copy copies a node unchanged.
 func (r *rebuilder) copy(n *graph.Node) {
 	m := *n
 	m.In = r.all(n.In)
@@ -57,8 +57,8 @@ func (r *rebuilder) copy(n *graph.Node) {
 	r.b.F.Nodes = append(r.b.F.Nodes, &m)
 }
 
-// value is what stands for an old value. A view is made when it is first read,
-// since what it looks at may have moved, and of the storage itself.
+// value is what replaces an old value. A view is made when it is first read, since
+// its storage may have moved, and of the storage itself.
 func (r *rebuilder) value(old *graph.Value) *graph.Value {
 	if r.now[old.ID] == nil {
 		s := graph.Storage(old)
@@ -79,7 +79,7 @@ func (r *rebuilder) all(old []*graph.Value) []*graph.Value {
 	return vs
 }
 
-// replace lets vs stand for the old values, under the shapes that their readers know.
+// replace replaces the old values by vs, in the shapes that their readers expect.
 func (r *rebuilder) replace(old, vs []*graph.Value) {
 	for i, v := range old {
 		w := r.b.Reshape(vs[i], v.Shape()...)

@@ -8,7 +8,7 @@ import (
 )
 
 // Recompute says which activations a block drops after its forward half and
-// rebuilds when its backward half asks for them (Chen et al. 2016).
+// rebuilds when its backward half needs them (Chen et al. 2016).
 type Recompute uint8
 
 // The recipes, from dropping nothing to dropping everything.
@@ -38,8 +38,8 @@ func ParseRecompute(s string) (Recompute, error) {
 	return 0, fmt.Errorf("unknown recompute mode %q: expected none, activation, selective, wide, full or auto", s)
 }
 
-// recompute is the pass. Values do not change: every operation is
-// deterministic and random choices are counted, not drawn.
+// recompute is the pass. Values do not change: every operation is deterministic and
+// random numbers depend on counters alone.
 func recompute(u *Unit) error {
 	blocks := 0
 	for _, n := range u.F.Nodes {
@@ -62,7 +62,7 @@ func recompute(u *Unit) error {
 	return err
 }
 
-// recomputed clones, in front of its first backward use in each block, what the
+// recomputed clones, before its first backward use in each block, what the
 // block's recipe drops. A value that was made from a version of a state that is
 // gone by then is kept.
 func recomputed(f *graph.Func, recipe []Recompute) (*graph.Func, error) {

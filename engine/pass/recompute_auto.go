@@ -97,7 +97,7 @@ func movesOf(u *Unit) []move {
 	return moves
 }
 
-// worth is what dropping values takes and saves in each block: the seconds of
+// worth is what dropping values costs and saves in each block: the seconds of
 // the operations to be repeated, and the bytes that the backward half reads.
 func worth(u *Unit, drop map[int]bool) (seconds, bytes []float64) {
 	seconds, bytes = make([]float64, len(u.Blocks)), make([]float64, len(u.Blocks))
@@ -129,8 +129,8 @@ func worth(u *Unit, drop map[int]bool) (seconds, bytes []float64) {
 	return seconds, bytes
 }
 
-// balanced prices a node on a machine that does ten operations in the time of
-// one byte, in operations.
+// balanced prices a node in operations, on a machine that does ten in the time of
+// one byte.
 func balanced(n *graph.Node) float64 {
 	c := n.Cost()
 	return max(c.FLOPs, 10*c.Bytes)

@@ -62,7 +62,7 @@ func rebuilt(f *graph.Func) (flops float64, ops map[string]int) {
 	return flops, ops
 }
 
-// Each recipe drops what it says: elementwise results only, nothing that needs a
+// Each recipe drops what it should: elementwise results only, nothing that needs a
 // matmul, nothing but the wide ones, a whole block.
 func TestRecipes(t *testing.T) {
 	s := reference()
@@ -137,7 +137,7 @@ func TestAutoFitsForLeast(t *testing.T) {
 	}
 }
 
-// With matmuls for nothing and norms beyond price, blocks are rebuilt as a
+// With matmuls free and norms prohibitive, blocks are rebuilt as a
 // whole; with the opposite, no matmul is repeated.
 func TestAutoGoesByPrice(t *testing.T) {
 	for _, free := range []bool{true, false} {
@@ -175,8 +175,8 @@ func TestAutoGoesByPrice(t *testing.T) {
 	}
 }
 
-// A rebuilt value stands close in front of its first reader: between the two
-// lie only other clones, and what they are rebuilt from.
+// A rebuilt value comes just before its first reader: between the two are only
+// other clones, and what they are rebuilt from.
 func TestClonesAreLazy(t *testing.T) {
 	s := reference()
 	u := func() *pass.Unit {

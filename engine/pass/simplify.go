@@ -8,7 +8,7 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// simplify drops what nobody reads, computes once what is written twice, folds
+// simplify drops unused values, shares what is computed twice, folds
 // scalar constants and removes operations that change nothing.
 func simplify(u *Unit) error {
 	seen := map[string][]*graph.Value{}
@@ -121,8 +121,8 @@ func sameOperands(a, b []*graph.Value) bool {
 	return true
 }
 
-// hoistGrad puts the gradient g, at position gi, where the forward node n at
-// position ni stands, with what its seed needs, unless that needs the loss.
+// hoistGrad puts the gradient g, at position gi, in the place of the forward node n
+// at position ni, with what its seed needs, unless that needs the loss.
 func hoistGrad(f *graph.Func, n *graph.Node, ni int, g *graph.Node, gi int) {
 	after := map[*graph.Node]bool{}
 	need := map[*graph.Node]bool{g: true}
@@ -162,7 +162,7 @@ func hoistGrad(f *graph.Func, n *graph.Node, ni int, g *graph.Node, gi int) {
 	lse := n.Out[1]
 	for _, m := range f.Nodes {
 		if slices.Contains(m.In, lse) {
-			return // somebody wants the log-sum-exp itself
+			return // the log-sum-exp itself is used
 		}
 	}
 	for _, m := range f.Nodes {

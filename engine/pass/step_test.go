@@ -86,7 +86,7 @@ func TestFuseStep(t *testing.T) {
 				}
 				for _, n := range fused.F.Nodes {
 					if mode != pass.RecomputeNone {
-						break // what is rebuilt may have to stand where it saves memory
+						break // what is rebuilt may have to be where it saves memory
 					}
 					e, ok := n.Op.(graph.Elementwise)
 					if ok && n.Layer != "" && n.Layer != "gpt_neox" && e.Fn != graph.FnCopy && n.Out[0].Shape().Elems() >= int64(s.batch*s.t*s.model.D) {

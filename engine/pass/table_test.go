@@ -10,8 +10,8 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// Swapping any two passes that a constraint speaks of is caught at start, with
-// the reason, and so is a constraint on a pass that does not exist.
+// Swapping any two passes of a constraint is caught at start, with the reason, and
+// so is a constraint on a pass that does not exist.
 func TestConstraintsAreChecked(t *testing.T) {
 	caught := func(order []constraint, table []pass) (text string) {
 		defer func() {
@@ -59,8 +59,8 @@ func TestStopAndSkip(t *testing.T) {
 	}
 }
 
-// An operand that stretches is read as one that stretches under another view
-// of the same elements, where that can be said.
+// An operand that stretches is read as one that stretches under another view of the
+// same elements, where there is one.
 func TestProject(t *testing.T) {
 	type shape = graph.Shape
 	for _, c := range []struct{ s, from, to, want shape }{

@@ -10,7 +10,7 @@ import (
 // Block is what one recomputation unit of the model keeps from its forward to
 // its backward half.
 type Block struct {
-	Block     int            `json:"block"` // from 1; 0: what lies outside of blocks
+	Block     int            `json:"block"` // from 1; 0: outside of blocks
 	Layer     string         `json:"layer"`
 	Recompute pass.Recompute `json:"recompute"`
 	Values    int            `json:"values"`
@@ -18,7 +18,7 @@ type Block struct {
 }
 
 // savedByBlock counts what each block adds to the activations; nil for a
-// function without a backward half. What lies outside of all blocks comes last.
+// function without a backward half. What is outside of all blocks comes last.
 func savedByBlock(p *engine.Program, f *engine.Func) []Block {
 	k := classify(f.F)
 	blocks := make([]Block, max(1, len(f.Blocks)))

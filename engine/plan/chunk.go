@@ -6,8 +6,8 @@ import (
 	"github.com/snug-ml/snug/device"
 )
 
-// LossChunk is the number of rows of logits, classes each, that the loss should
-// hold at a time on t when it computes in p.
+// LossChunk is the number of rows of logits, of that many classes, that the loss
+// should hold at a time on t when it computes in p.
 func (t Target) LossChunk(p device.Precision, classes int) int {
 	if t.Card == nil {
 		return hostLossChunk(classes)

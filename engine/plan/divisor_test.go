@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// The micro-batches of a search are the divisors in a range, and a batch as
-// large as an integer can be is no loop over as many numbers.
+// The micro-batches of a search are the divisors in a range, and a batch as large
+// as an integer can be does not loop over as many numbers.
 func TestDivisors(t *testing.T) {
 	for n := 1; n <= 400; n++ {
 		for _, least := range []int{1, 2, 7} {

@@ -13,7 +13,7 @@ import (
 	"github.com/snug-ml/snug/internal/size"
 )
 
-// Search says among which settings [Planner.Fit] chooses.
+// Search bounds the settings among which [Planner.Fit] chooses.
 type Search struct {
 	// Effective is the batch of an update: micro-batch times accumulation.
 	Effective int
@@ -45,9 +45,9 @@ type Choice struct {
 }
 
 // Fit finds the settings with the most predicted tokens/s at the effective batch
-// that fit the target. It uses that more rows need more bytes and that no
-// recomputation makes an update faster; what it leaves out could not have won by
-// the time model. If nothing fits, err is the [DoesNotFit] of the least that it
+// that fit the target. It relies on two facts: more rows need more bytes, and
+// recomputation never makes an update faster; what it leaves out could not have won
+// by the time model. If nothing fits, err is the [DoesNotFit] of the least that it
 // tried.
 func (p *Planner) Fit(s Search) (*Choice, error) {
 	if s.Effective < 1 || len(s.Precisions) == 0 {
@@ -55,7 +55,7 @@ func (p *Planner) Fit(s Search) (*Choice, error) {
 	}
 	f := &fitting{p: p, batches: divisors(s.Effective, max(1, p.LeastMicroBatch), cmp.Or(s.MaxMicroBatch, s.Effective)), s: s, seen: map[Settings]*Report{}}
 	if len(f.batches) == 0 {
-		return nil, fmt.Errorf("fit: a batch of %d is smaller than the model's least micro-batch, %d", s.Effective, p.LeastMicroBatch)
+		return nil, fmt.Errorf("fit: a batch of %d is smaller than the model's smallest micro-batch, %d", s.Effective, p.LeastMicroBatch)
 	}
 	f.batches = p.possible(f.batches, s.Effective)
 	for _, precision := range s.Precisions {
@@ -74,8 +74,8 @@ func (p *Planner) Fit(s Search) (*Choice, error) {
 	return f.choice(), nil
 }
 
-// possible are the batches that can fit by what the model needs at the least,
-// and the smallest.
+// possible are the batches that can fit by the model's minimum need, and the
+// smallest.
 func (p *Planner) possible(batches []int, effective int) []int {
 	capacity := p.Target.Capacity()
 	if capacity == 0 {
@@ -107,8 +107,8 @@ type fitting struct {
 	best    *Report
 }
 
-// precision searches one precision: with the chunk of logits that costs nothing
-// by the model, then, where memory is short, with a quarter of it.
+// precision searches one precision: with the chunk of logits that is free by the
+// time model, then, where memory is short, with a quarter of it.
 func (f *fitting) precision(p device.Precision) error {
 	chunk := cmp.Or(f.s.CEChunk, f.p.Target.LossChunk(p, f.p.Classes))
 	before := f.best
@@ -131,7 +131,7 @@ func (f *fitting) precision(p device.Precision) error {
 					return err
 				}
 			}
-			// The room of the chunk may be what a larger micro-batch lacks.
+			// The chunk's memory may be what a larger micro-batch lacks.
 			if larger := f.batches[i+1:]; len(larger) > 0 {
 				if err := f.search(p, small, larger); err != nil {
 					return err
@@ -199,8 +199,8 @@ func (f *fitting) search(precision device.Precision, chunk int, batches []int) e
 }
 
 // climb recomputes for larger and larger micro-batches as long as that fits and
-// pays: what a larger one saves shrinks, what it computes again grows. The last
-// of all is tried in any case.
+// pays: what a larger one saves shrinks, what it recomputes grows. The last of all
+// is tried in any case.
 func (f *fitting) climb(precision device.Precision, chunk int, batches []int) error {
 	var previous *Report
 	for i := 0; i < len(batches); i++ {
@@ -223,10 +223,10 @@ func (f *fitting) climb(precision device.Precision, chunk int, batches []int) er
 	return nil
 }
 
-// uniform tries less recomputation than the best, new since before, needs, but
-// in every block: more of it in some is nearly always, but not always, what
-// needs less. Without any that fits it tries the smallest and the largest batch
-// in the precision and with the chunk given.
+// uniform tries less recomputation than the best, new since before, uses, but in
+// every block: more of it in some blocks nearly always needs less, but not always.
+// Without any that fits it tries the smallest and the largest batch in the
+// precision and with the chunk given.
 func (f *fitting) uniform(before *Report, precision device.Precision, chunk int) error {
 	if f.s.Recompute != nil || (f.best != nil && f.best == before) {
 		return nil
@@ -256,7 +256,7 @@ func (f *fitting) uniform(before *Report, precision device.Precision, chunk int)
 	return nil
 }
 
-// least is what needs the least of all that was tried.
+// least is the smallest of all that was tried.
 func (f *fitting) least() Settings {
 	var least *Report
 	for _, r := range f.seen {
@@ -284,7 +284,7 @@ func (f *fitting) choice() *Choice {
 	return c
 }
 
-// why says what r lost by.
+// why is the reason why r lost.
 func (f *fitting) why(r *Report) string {
 	best := f.best
 	if r == best {
@@ -306,7 +306,7 @@ func (f *fitting) why(r *Report) string {
 		reasons = append(reasons, fmt.Sprintf("%s matmuls at %s instead of %s", a.Precision, FLOPRate(r.Speed.Half), FLOPRate(best.Speed.Half)))
 	}
 	if a.Accumulation > b.Accumulation {
-		reasons = append(reasons, fmt.Sprintf("goes over weights and gradients %d times instead of %d", a.Accumulation, b.Accumulation))
+		reasons = append(reasons, fmt.Sprintf("passes over weights and gradients %d times instead of %d", a.Accumulation, b.Accumulation))
 	}
 	return strings.TrimSuffix(fmt.Sprintf("%.1f %% slower: %s", 100*slower, join(reasons)), ": ")
 }

@@ -19,15 +19,15 @@ type Kernels struct {
 	Clock      float64     `json:"-"`                    // in Hz, where kernels were counted for the card; else 0
 }
 
-// The work of a card's attention. It computes the scores again in both kernels of its
+// The work of a card's attention. It recomputes the scores in both kernels of its
 // gradient, so that no sum depends on timing.
 const (
 	gradProducts     = 5 // matmuls that [graph.AttentionGrad] counts
 	gradProductsDone = 7
 )
 
-// cardCost is what the kernels of a node take: those that one kernel does at the
-// same time in the parts of which the longest decides, what further kernels do in
+// cardCost is what the kernels of a node take: the first kernel's work in the parts
+// that overlap, of which the longest decides, that of further kernels in
 // nodeTime.passes.
 func (s Speed) cardCost(n *graph.Node, c graph.Cost) nodeTime {
 	t := nodeTime{traffic: over(c.Bytes, s.Bandwidth), launch: s.Launch}

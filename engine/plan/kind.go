@@ -30,12 +30,12 @@ func (k Kind) String() string { return kindNames[k] }
 // MarshalText gives the name.
 func (k Kind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
 
-// kinds tells the temporaries of one function apart.
+// kinds classifies the temporaries of one function.
 type kinds struct {
 	gradient, saved, logits []bool // by the ID of the storage's root
 }
 
-// root is the value whose storage v shows.
+// root is the value whose storage v uses.
 func root(v *graph.Value) *graph.Value {
 	for v.Node != nil && graph.IsView(v.Node.Op) {
 		v = v.Node.In[0]

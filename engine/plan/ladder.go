@@ -14,13 +14,13 @@ type Rung struct {
 	Change   string   `json:"change"` // the keys and their new values
 	Settings Settings `json:"settings"`
 	Total    int64    `json:"planned_total_bytes"`
-	// Saves is the bytes less, and Cost the time of an update more (0.1 is 10 %),
-	// than on the last rung that was taken.
+	// Saves is how many fewer bytes, and Cost how much more time an update takes
+	// (0.1 is 10 %), than on the last rung that was taken.
 	Saves  int64   `json:"saves_bytes"`
 	Cost   float64 `json:"cost"`
 	Update float64 `json:"update_seconds"`
 	Fits   bool    `json:"fits"`
-	// Taken tells whether the rungs below stand on this one: it saves something.
+	// Taken reports whether the rungs below build on this one: it saves something.
 	Taken bool `json:"taken"`
 }
 

@@ -9,16 +9,16 @@ import (
 	"github.com/snug-ml/snug/internal/size"
 )
 
-// Least is what a model needs at the very least, counted from its sizes alone:
+// Least is the minimum that a model needs, counted from its sizes alone:
 // nothing is built, so that it is known at once however large they are. It
 // leaves out what is small, and no plan of the model needs less.
 type Least []Part
 
-// Part is something of which a program holds all at once.
+// Part is something that a program holds all at once.
 type Part struct {
 	Of Holding
-	// Count is how many numbers of weights, or how many bytes of a row of a
-	// micro-batch, these are: a float64, because it may be more than an int64 holds.
+	// Count is the number of weights, or of bytes of a row of a micro-batch: a
+	// float64, because it may be more than an int64 holds.
 	Count float64
 	// Keys are the settings that it grows with, for people.
 	Keys string
@@ -63,7 +63,7 @@ func (l Least) Bytes(s Settings) (n float64) {
 }
 
 // hopeless is how many times the capacity the least must be for nothing to be
-// planned: a plan says more than that it does not fit, as long as that is near.
+// planned: near the capacity, a plan says more than that it does not fit.
 const hopeless = 4
 
 // Check refuses settings that no change of the batch or of the recomputation can
@@ -107,7 +107,7 @@ func (l Least) refuse(s Settings, t Target) *Hopeless {
 	return h
 }
 
-// whole is x as an int64, the largest for what is more.
+// whole is x as an int64, clamped to the largest.
 func whole(x float64) int64 { return int64(min(x, math.MaxInt64/2)) }
 
 // ExitCode is 3: does not fit.

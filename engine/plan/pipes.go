@@ -46,7 +46,7 @@ func (p Pipes) Limit() string {
 	return pipeNames[best]
 }
 
-// add adds what a kernel takes that runs so many times.
+// add adds a kernel that runs so many times.
 func (p *Pipes) add(o Pipes, times float64) {
 	to, from := p.units(), o.units()
 	for i := range to {
@@ -83,7 +83,7 @@ type kernel struct {
 }
 
 // Pipes prices a node by what was counted. Where no kernel of a node was counted, and on
-// cards that nothing was counted for, it is as [Speed.Seconds] has it.
+// cards without counts, it is as [Speed.Seconds] has it.
 func (s Speed) Pipes(n *graph.Node) Pipes {
 	c := n.Cost()
 	t := s.cost(n, c)
@@ -140,10 +140,10 @@ func (s Speed) kernel(k kernel, half bool) (p Pipes) {
 	return p
 }
 
-// errUncounted is a kind of work that the table has nothing for.
+// errUncounted is a kind of work that is not in the table.
 type errUncounted string
 
-func (e errUncounted) Error() string { return "nothing was counted of " + string(e) }
+func (e errUncounted) Error() string { return "there are no counts for " + string(e) }
 
 func work(unit string) (counts.Work, error) {
 	w, ok := counts.Of(unit)
@@ -153,7 +153,7 @@ func work(unit string) (counts.Work, error) {
 	return w, nil
 }
 
-// grown is so much of a fixed part and of one that grows.
+// grown is a multiple of a fixed part plus one of a part that grows.
 func grown(name, fixed, each string, n, m float64) (w counts.Work, err error) {
 	a, err := work(name + " " + fixed)
 	if err != nil {
@@ -224,7 +224,7 @@ func (s Speed) counted(n *graph.Node, c graph.Cost) (list []kernel, err error) {
 		rows(op.Name(), n.Out[0].DType(), n.Out[0].Type, c.Bytes)
 	case graph.Reduce:
 		if outer, r, cols, ok := op.Matrices(in[0].Shape); !ok || outer != 1 || cols == 1 || r == 1 {
-			return nil, errUncounted("reductions other than of columns")
+			return nil, errUncounted("reductions other than over columns")
 		}
 		rows("sum_rows", in[0].DType, in[0], c.Bytes)
 	case graph.Fused, graph.Elementwise, graph.Dropout, graph.Expand:
@@ -244,7 +244,7 @@ func rowGroup(n int) string {
 	return "block"
 }
 
-// gemm is a product as engine/cuda cuts it; body is what happens to its results.
+// gemm is a matmul as engine/cuda tiles it; body is its epilogue.
 func (s Speed) gemm(p tiling.Product, transA, transB bool, d graph.DType, bytes float64, body counts.Work) ([]kernel, error) {
 	whole := func(trans bool, across int) bool { return trans && across%8 == 0 || !trans && p.K%8 == 0 }
 	side := p.Tile(s.Kernels.SMs)
@@ -315,7 +315,7 @@ func (s Speed) lossKernels(in []graph.Type, chunk int, grad bool) (list []kernel
 	x, w := in[0], in[1]
 	rows, width, classes := x.Shape[0], x.Shape[1], w.Shape[0]
 	if x.DType != w.DType {
-		return nil, errUncounted("a loss of mixed formats")
+		return nil, errUncounted("a loss in mixed formats")
 	}
 	chunk = min(chunk, rows)
 	logits, size := float64(chunk)*float64(classes), float64(x.DType.Size())

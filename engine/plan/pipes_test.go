@@ -9,7 +9,7 @@ import (
 	"github.com/snug-ml/snug/engine/plan"
 )
 
-// What a T4's kernels take follows from their counts: here by hand.
+// What a T4's kernels take follows from their counts, computed here by hand.
 func TestPipesOfT4(t *testing.T) {
 	card, err := device.Lookup("t4")
 	if err != nil {
@@ -41,7 +41,7 @@ func TestPipesOfT4(t *testing.T) {
 		t.Errorf("a large product is limited by %s: %+v", p.Limit(), p)
 	}
 
-	// Rows that no load of 16 bytes can take cost more than the roofline knows.
+	// Rows that 16-byte loads cannot read cost more than the roofline says.
 	ragged := node(graph.MatMul{}, f16(4096, 50257), f16(50257, 1536))
 	if q := s.Pipes(ragged); q.Total < 1.5*s.Seconds(ragged) || q.Limit() != "L2" {
 		t.Errorf("ragged rows take %g s, limited by %s; the roofline says %g", q.Total, q.Limit(), s.Seconds(ragged))
@@ -55,7 +55,7 @@ func TestPipesOfT4(t *testing.T) {
 		near("an addition", q.Total, 3*2*(1<<24)/s.Bandwidth+s.Launch)
 	}
 
-	// What was not counted is as the roofline has it, and says so.
+	// What was not counted is priced by the roofline, and marked so.
 	sum := node(graph.ArgMax{}, graph.T(graph.F32, 64, 4096))
 	if q := s.Pipes(sum); q.Counted != 0 || q.Total != s.Seconds(sum) {
 		t.Errorf("an operation without counts: %+v, the roofline says %g", q, s.Seconds(sum))

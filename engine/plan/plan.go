@@ -1,5 +1,5 @@
 // Package plan says what a program needs before it runs: its memory, component
-// by component, and its time, on a card that need not be there.
+// by component, and its time, on a card that need not be present.
 //
 // It promises:
 //
@@ -8,13 +8,13 @@
 //     estimate ([New]).
 //   - A rung of the ladder is a program that was compiled, never a rule of thumb
 //     ([Planner.Ladder]), and what does not fit is refused with numbers ([DoesNotFit]).
-//   - Settings found by [Planner.Fit] fit; no candidate that it looked at, fits and is
-//     predicted faster.
+//   - Settings found by [Planner.Fit] fit; no candidate that it looked at both fits and
+//     is predicted faster.
 //
 // The time model is a roofline ([Speed]), with what kernels do one after the other
 // added up on a card ([Kernels]): it ranks settings and is printed next to the
-// measured time, never in its place. Of a card it gives a range ([Slow]), because none
-// has been measured.
+// measured time, never instead of it. Of a card it gives a range ([Slow]), because
+// none has been measured.
 package plan
 
 import (
@@ -75,7 +75,7 @@ type Report struct {
 type Component struct {
 	Name  string `json:"name"`
 	Bytes int64  `json:"bytes"`
-	// Arena tells whether it lies in the program's arena, whose components are exact.
+	// Arena reports whether it is in the program's arena, whose components are exact.
 	Arena bool `json:"arena"`
 	// Estimate marks what was not measured.
 	Estimate bool   `json:"estimate,omitempty"`
@@ -153,7 +153,7 @@ func (r *Report) states(p *engine.Program) {
 	}
 }
 
-// temporaries splits the function with the largest need by what lives at its peak.
+// temporaries splits the function with the largest need by what is live at its peak.
 func (r *Report) temporaries(p *engine.Program) {
 	if len(p.Funcs) == 0 {
 		return

@@ -13,12 +13,12 @@ import (
 type Planner struct {
 	Compile Compile
 	Target  Target
-	// Facts completes the run of a program: tokens, workspace, staging. Nil: the
-	// settings are all there is to know.
+	// Facts completes the run of a program: tokens, workspace, staging. Nil: there
+	// is nothing to add to the settings.
 	Facts func(p *engine.Program, s Settings) (Run, error)
 	// LeastMicroBatch is the smallest micro-batch that the model trains with; 0: 1.
 	LeastMicroBatch int
-	// Least is what the model needs at the very least; empty: nothing is known.
+	// Least is the minimum that the model needs; empty: nothing is known.
 	Least Least
 	// Classes is the width of the logits that the loss cuts in chunks of rows.
 	Classes int

@@ -11,7 +11,7 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// Profile holds the model of time against the runs that its observer watches.
+// Profile compares the time model with the runs that its observer watches.
 type Profile struct {
 	// Shapes keeps operations on different shapes apart.
 	Shapes bool

@@ -16,7 +16,7 @@ var compare = flag.Bool("compare", false, "print the predicted time of a small m
 
 // A profile accounts for every execution of a step, and prices each as the plan
 // does; the table of predicted and measured times is for people, since no bound
-// holds on a machine that does other things too.
+// holds on a machine that is shared.
 func TestPredictedAndMeasured(t *testing.T) {
 	m := hf.NeoX{Vocab: 1024, D: 128, Layers: 2, Heads: 4, FF: 512, MaxPositions: 64,
 		RotaryPct: .25, RotaryBase: 10000, Activation: "gelu", Eps: 1e-5, InitStd: .02}

@@ -49,10 +49,10 @@ func llama(layers, d, heads, vocab, t int) hf.NeoX {
 	return hf.NeoX{Vocab: vocab, D: d, Layers: layers, Heads: heads, FF: 4 * d, MaxPositions: t, RotaryPct: 1, RotaryBase: 10000, Activation: "gelu", Eps: 1e-5, Tied: true, InitStd: .02}
 }
 
-// publicRuns were read on 2026-11-22: PyTorch, fp16 with loss scaling where nothing else
-// is said.
+// publicRuns were read on 2026-11-22: PyTorch, fp16 with loss scaling unless noted.
 var publicRuns = []publicRun{
-	// f20201351h-maker/assignment-07-kronecker-output-head, kq5-r1-smoke: eager, fused attention and AdamW, sustained.
+	// f20201351h-maker/assignment-07-kronecker-output-head, kq5-r1-smoke: eager, fused
+	// attention and AdamW, sustained.
 	{number: 1, model: gpt(6, 768, 12, 57243, 1024, true), length: 1024, settings: fp16(8, 8), measured: []float64{18020}},
 	// The same, at the start and after 90 s.
 	{number: 2, model: gpt(8, 512, 8, 57243, 1024, true), length: 1024, settings: fp16(8, 8), measured: []float64{25700, 23300}},
@@ -72,11 +72,11 @@ var publicRuns = []publicRun{
 	{number: 9, model: gpt(8, 768, 12, 50257, 512, false), length: 512, settings: fp16(32, 1), measured: []float64{12900}},
 	// A "Day 01" log of nanoGPT, 6 x 384: 580 ms for 64 x 256 tokens.
 	{number: 10, why: "bf16, which a T4 emulates and snug refuses there"},
-	// earino.github.io: ModernBERT-base, whose GeGLU of 1152 has the weights of a layer of 1728. Texts of at most 128
-	// tokens, 32 in 0.30 s.
+	// earino.github.io: ModernBERT-base, whose GeGLU of 1152 has the weights of a layer
+	// of 1728. Texts of at most 128 tokens, 32 in 0.30 s.
 	{number: 11, model: bert(22, 768, 12, 1728, 50368, 128), length: 128, settings: fp16(32, 1), measured: []float64{107 * 128}},
-	// 3RAV0/review-intelligence-system: DistilBERT by HF's Trainer, 4.88 updates/s with evaluations, texts of at most 256
-	// tokens.
+	// 3RAV0/review-intelligence-system: DistilBERT by HF's Trainer, 4.88 updates/s with
+	// evaluations, texts of at most 256 tokens.
 	{number: 12, model: bert(6, 768, 12, 3072, 30522, 256), length: 256, settings: fp16(32, 1), measured: []float64{156 * 256}},
 	// BanglaBERT, idx 69236428507: 87.5 examples/s.
 	{number: 13, why: "the length of its texts is not stated"},
@@ -112,7 +112,7 @@ func (r publicRun) compile(s plan.Settings) (*engine.Program, error) {
 	return engine.CompileTraining(tr, engine.CompileOptions{Traits: &engine.CUDA, ComputeDType: plan.ComputeDType(s.Precision), Recompute: s.Recompute})
 }
 
-// What was measured in public lies in the range that is printed, and the range is no
+// What was measured in public is within the range that is printed, and the range is no
 // wider than that takes.
 func TestPublicRuns(t *testing.T) {
 	target := plan.OnCard(card(t, "T4"))

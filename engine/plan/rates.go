@@ -20,7 +20,7 @@ type Rates struct {
 	Bandwidth     float64       `json:"bandwidth"` // bytes/s of arrays larger than the cache
 	Launch        time.Duration `json:"launch_ns"` // of any node
 	Workers       int           `json:"workers"`
-	// Measurements is of how many these are the best.
+	// Measurements is how many measurements these are the best of.
 	Measurements int `json:"measurements"`
 }
 
@@ -49,8 +49,8 @@ func (r Rates) In(p device.Precision) Speed {
 	return s
 }
 
-// Best is the better of two measurements in everything: what lowers a rate is
-// that the machine did something else meanwhile.
+// Best is the better of two measurements in everything: rates are lowered by
+// whatever else the machine was doing.
 func (r Rates) Best(o Rates) Rates {
 	a, b := r.rates(), o.rates()
 	for i, v := range a {
@@ -64,8 +64,8 @@ func (r Rates) Best(o Rates) Rates {
 	return r
 }
 
-// Beaten are the rates of a processor of which training in precision p was seen
-// to compute matmuls at the given rate.
+// Beaten are the rates of a processor that was seen to compute matmuls at the given
+// rate while training in precision p.
 func (r Rates) Beaten(p device.Precision, rate float64) Rates {
 	own := &r.F32
 	switch p {

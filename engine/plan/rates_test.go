@@ -65,7 +65,7 @@ func TestBestOfSeveral(t *testing.T) {
 	if got := busy.Best(a); got != want {
 		t.Errorf("the other way round: %+v, want %+v", got, want)
 	}
-	// Each figure counts by itself, those too that a later change adds.
+	// Each figure counts by itself, including those that a later change adds.
 	for i := range reflect.TypeFor[plan.Rates]().NumField() {
 		f := reflect.TypeFor[plan.Rates]().Field(i)
 		if f.Type.Kind() != reflect.Float64 {

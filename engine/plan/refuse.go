@@ -24,8 +24,8 @@ type DoesNotFit struct {
 	// Static is what the program keeps from update to update: weights, gradient
 	// accumulators, moments.
 	Static int64 `json:"static_bytes"`
-	// Tried is how many settings a search tried of which this is the one that
-	// needs the least; 0: no search.
+	// Tried is how many settings a search tried, this being the one that needs the
+	// least; 0: no search.
 	Tried int `json:"settings_tried,omitempty"`
 }
 
@@ -45,7 +45,7 @@ func (e *DoesNotFit) Error() string {
 			e.Smallest.Change, size.Bytes(e.Smallest.Total), seconds(e.Smallest.Update), seconds(r.Time.Update))
 	case len(e.Ladder) > 0:
 		last := e.best()
-		fmt.Fprintf(&s, "; the least that these settings can be made to need is %s", size.Bytes(last.Total))
+		fmt.Fprintf(&s, "; the smallest memory these settings can be brought down to is %s", size.Bytes(last.Total))
 		if n := max(1, r.Parameters); e.Static > r.room() {
 			fmt.Fprintf(&s, ": weights, gradients and moments alone take %s, %.1f bytes for each of %s parameters, and %s has room for %s at most",
 				size.Bytes(e.Static), float64(e.Static)/float64(n), count(r.Parameters), r.Target.Name, count(int64(max(0, float64(r.room())/float64(e.Static)*float64(n)))))
@@ -104,8 +104,8 @@ func (p *Planner) Check(s Settings) (*Report, error) {
 	return r, e
 }
 
-// shrink drops from a rung that fits the changes that it does not need: the
-// dearest first.
+// shrink drops from a rung that fits the changes that it does not need, the most
+// expensive first.
 func (p *Planner) shrink(asked *Report, rung Rung) (*Rung, error) {
 	from := asked.Run.Settings
 	to := rung.Settings
@@ -152,7 +152,7 @@ func difference(from, to Settings) string {
 	return join(keys)
 }
 
-// contextOf is what a plan for a card has for its context.
+// contextOf is what a plan for a card reserves for its context.
 func contextOf(c *device.Card) int64 {
 	bytes, _ := c.Context()
 	return bytes

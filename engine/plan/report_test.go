@@ -87,7 +87,7 @@ func TestComponentsAddUp(t *testing.T) {
 	}
 }
 
-// What the report calls gradients, copies and so on is what they are.
+// What the report calls gradients, copies and so on are just that.
 func TestKinds(t *testing.T) {
 	m := production()
 	m.Layers, m.Heads, m.D, m.FF, m.Vocab = 2, 4, 64, 256, 5003

@@ -128,14 +128,15 @@ type Timing struct {
 	MFU   float64 `json:"mfu"`
 	// Bound is the part of Update in which matmuls (not memory) decide.
 	Bound float64 `json:"matmul_bound_seconds"`
-	// Slow is the other end of the range that is said of a card; nil: no range.
+	// Slow is the other end of the range that is printed for a card; nil: no range.
 	Slow *Slow `json:"slow,omitempty"`
 	// Run is the time of all updates of a run, without evaluations and saves; 0: not known.
 	Run float64 `json:"run_seconds,omitempty"`
-	// Epoch is the time of one pass over EpochUnits tokens (examples) of training data; 0: their number is not known.
+	// Epoch is the time of one pass over EpochUnits tokens (examples) of training data;
+	// 0: their number is not known.
 	Epoch      float64 `json:"epoch_seconds,omitempty"`
 	EpochUnits int64   `json:"epoch_units,omitempty"`
-	// Note says what is to be known of a range: that nothing was measured.
+	// Note is what to know about a range: that nothing was measured.
 	Note string `json:"note,omitempty"`
 }
 

@@ -18,8 +18,8 @@ type Target struct {
 	// Memory is what there is, in bytes: the total that the card reports, or what
 	// the process can take of main memory. 0: unknown.
 	Memory int64 `json:"memory_bytes"`
-	// Taken is what other processes hold of a card's memory now, which is not in Memory.
-	// TakenBy names them, as far as they can be seen.
+	// Taken is how much of a card's memory other processes use now, which is not in
+	// Memory. TakenBy names those that can be seen.
 	Taken   int64  `json:"memory_taken_bytes,omitempty"`
 	TakenBy string `json:"memory_taken_by,omitempty"`
 	// Budget is the most that the run may plan (hardware.memory_budget); 0: Memory.
@@ -59,11 +59,11 @@ func (t Target) Capacity() int64 {
 	return t.Memory
 }
 
-// capacityText is the capacity as messages say it: which limit it is, and its size.
+// capacityText is the capacity as messages print it: which limit it is, and its size.
 func (t Target) capacityText() string {
 	if t.Capacity() == t.Memory {
 		if t.Taken > 0 {
-			return fmt.Sprintf("%s has %s left for this process, others hold %s of its %s (%s)", t.Name, size.Bytes(t.Memory), size.Bytes(t.Taken), size.Bytes(t.Memory+t.Taken), cmp.Or(t.TakenBy, "`nvidia-smi` may name them"))
+			return fmt.Sprintf("%s has %s left for this process, others use %s of its %s (%s)", t.Name, size.Bytes(t.Memory), size.Bytes(t.Taken), size.Bytes(t.Memory+t.Taken), cmp.Or(t.TakenBy, "`nvidia-smi` may name them"))
 		}
 		return fmt.Sprintf("%s has %s", t.Name, size.Bytes(t.Memory))
 	}

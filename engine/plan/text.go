@@ -58,7 +58,7 @@ func (r *Report) memory(s *strings.Builder) {
 	indented(s, rows, 1)
 }
 
-// verdict says whether the plan fits, with the difference.
+// verdict is whether the plan fits, with the difference.
 func (r *Report) verdict() string {
 	switch d := r.Capacity - r.Total; {
 	case r.Capacity == 0:

@@ -13,7 +13,7 @@ const (
 	value
 )
 
-// attn is one attention call: where its vectors lie and what is masked.
+// attn is one attention call: where its vectors are and what is masked.
 type attn struct {
 	op               graph.Attention
 	batch, tq, tk, k int

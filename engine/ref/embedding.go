@@ -10,7 +10,7 @@ import (
 func row(ids tensor, i, n int) (int, error) {
 	id := int(ids.data[i])
 	if id < 0 || id >= n {
-		return 0, fmt.Errorf("id %d at position %d lies outside [0, %d)", id, i, n)
+		return 0, fmt.Errorf("id %d at position %d is outside [0, %d)", id, i, n)
 	}
 	return id, nil
 }

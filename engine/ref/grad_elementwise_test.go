@@ -7,7 +7,7 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// domain says where a scalar function is smooth: how its operands are drawn.
+// domain is where a scalar function is smooth: how its operands are drawn.
 type domain uint8
 
 const (

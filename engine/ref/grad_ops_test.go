@@ -232,7 +232,7 @@ func TestGradAttention(t *testing.T) {
 	}
 }
 
-// What has no gradient rule says so instead of giving none.
+// An operation without a gradient rule fails instead of returning no gradient.
 func TestNoSecondDerivatives(t *testing.T) {
 	ops := []graph.Op{
 		graph.AttentionGrad{}, graph.LayerNormGrad{}, graph.LayerNormGrad{RMS: true}, graph.SoftmaxGrad{},

@@ -6,7 +6,7 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// conv2d draws a convolution that fits pictures of h x w.
+// conv2d draws a convolution that fits images of h x w.
 func (p *probe) conv2d() (op graph.Conv2D, x, w graph.Shape) {
 	x = graph.Shape{p.int("batch", 1, 2), p.int("h", 1, 5), p.int("w", 1, 5), p.int("channels", 1, 3)}
 	op = graph.Conv2D{

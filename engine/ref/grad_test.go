@@ -134,7 +134,7 @@ func (p *probe) run() *ref.Result {
 
 func (p *probe) check(results []*graph.Value) {
 	loss := p.loss(results)
-	forward := *p.F // what the differences are taken of
+	forward := *p.F // the function whose differences are taken
 	forward.Nodes = forward.Nodes[:len(forward.Nodes):len(forward.Nodes)]
 	grads, err := pass.Differentiate(p.F, loss, p.wrt, nil)
 	if err != nil {

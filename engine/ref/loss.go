@@ -15,7 +15,7 @@ func crossEntropy(logits, labels, weights tensor) ([][]float64, error) {
 		lses = append(lses, lse)
 		label := int(labels.data[n])
 		if label >= len(x) {
-			return nil, fmt.Errorf("label %d of row %d lies outside the vocabulary of %d", label, n, len(x))
+			return nil, fmt.Errorf("label %d of row %d is outside the vocabulary of %d", label, n, len(x))
 		}
 		if label >= 0 {
 			loss += weights.data[n] * (lse - x[label])
@@ -31,7 +31,7 @@ func crossEntropyGrad(in []tensor) ([][]float64, error) {
 	for n, x := range rowsOf(in[0]) {
 		label := int(labels[n])
 		if label >= len(x) {
-			return nil, fmt.Errorf("label %d of row %d lies outside the vocabulary of %d", label, n, len(x))
+			return nil, fmt.Errorf("label %d of row %d is outside the vocabulary of %d", label, n, len(x))
 		}
 		for v := range x {
 			switch {

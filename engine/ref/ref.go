@@ -1,8 +1,8 @@
-// Package ref says what every operation of engine/graph means: an interpreter
-// in float64, written as the plainest loops that follow each operation's
-// formula. Devices are held against it (engine/conformance), gradients are
-// proved against it by finite differences, and the compiler's passes must not
-// change what it computes. Speed does not matter here.
+// Package ref defines what every operation of engine/graph means: an interpreter in
+// float64, written as the plainest loops that follow each operation's formula.
+// Devices are compared with it (engine/conformance), gradients are checked against
+// it by finite differences, and the compiler's passes must not change what it
+// computes. Speed does not matter here.
 //
 // What the package promises:
 //
@@ -26,7 +26,7 @@ import (
 // Env holds tensors by name, in row-major order.
 type Env map[string][]float64
 
-// Mode says whether results are rounded to their element types.
+// Mode is whether results are rounded to their element types.
 type Mode uint8
 
 // The modes.

@@ -27,8 +27,8 @@ func decode(b uint16, d graph.DType) float64 {
 	return sign * math.Ldexp(1024+frac, exp-25)
 }
 
-// Every number of each 16-bit format stays, every number between two goes to
-// the nearer one, and every midpoint to the one with an even last bit.
+// Every number of each 16-bit format is unchanged, every number between two rounds
+// to the nearer one, and every midpoint to the one with an even last bit.
 func TestRound16Exhaustive(t *testing.T) {
 	for _, d := range []graph.DType{graph.BF16, graph.F16} {
 		for b := range uint16(0x7fff) {
@@ -37,7 +37,7 @@ func TestRound16Exhaustive(t *testing.T) {
 				continue
 			}
 			mid := (x + next) / 2
-			if math.IsInf(next, 0) { // as if the exponent range went on
+			if math.IsInf(next, 0) { // as if the exponent range continued
 				if math.IsInf(x, 0) {
 					continue
 				}

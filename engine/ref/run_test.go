@@ -77,21 +77,21 @@ func TestRunErrors(t *testing.T) {
 		"id": {
 			func(b *graph.Builder) { b.Embedding(b.Input("t", graph.T(f32, 2, 1)), b.Input("ids", graph.T(i32, 2))) },
 			ref.Env{"t": {1, 2}, "ids": {0, 2}},
-			"node 0 (embedding ): id 2 at position 1 lies outside [0, 2)",
+			"node 0 (embedding ): id 2 at position 1 is outside [0, 2)",
 		},
 		"id of a gradient": {
 			func(b *graph.Builder) {
 				b.Emit(graph.EmbeddingGrad{Vocab: 2}, b.Input("dy", graph.T(f32, 1, 1)), b.Input("ids", graph.T(i32, 1)))
 			},
 			ref.Env{"dy": {1}, "ids": {-1}},
-			"id -1 at position 0 lies outside [0, 2)",
+			"id -1 at position 0 is outside [0, 2)",
 		},
 		"label": {
 			func(b *graph.Builder) {
 				b.CrossEntropy(b.Input("x", graph.T(f32, 1, 3)), b.Input("labels", graph.T(i32, 1)), b.Input("w", graph.T(f32, 1)))
 			},
 			ref.Env{"x": {1, 2, 3}, "labels": {3}, "w": {1}},
-			"label 3 of row 0 lies outside the vocabulary of 3",
+			"label 3 of row 0 is outside the vocabulary of 3",
 		},
 		"position": {
 			func(b *graph.Builder) {
@@ -122,8 +122,8 @@ func TestRunErrors(t *testing.T) {
 }
 
 // Attention means softmax of masked scores, dropout over the [B,H,Tq,Tk]
-// weights in row-major order, times the values: written so with plain
-// operations it gives the same, for every layout and mask.
+// weights in row-major order, times the values: written with plain operations it
+// gives the same, for every layout and mask.
 func TestAttentionIsSoftmax(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := &probe{Builder: graph.NewBuilder("attention"), t: t, env: ref.Env{}, dtype: graph.F32, rng: source(t)}

@@ -6,7 +6,7 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// scan is the recurrence with everything it goes through.
+// scan is the recurrence with all its states.
 type scan struct {
 	n, t, d, states    int
 	u, dt, a, b, c, dd []float64

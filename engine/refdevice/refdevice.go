@@ -1,9 +1,9 @@
 // Package refdevice runs programs by the definitions of their operations
 // (engine/ref): hundreds of times slower than the CPU's kernels, and as right as
 // float64 allows. It is for checks, and it keeps everything above engine honest
-// about devices: its memory is out of the host's reach, inputs and outputs
-// travel as copies, runs go on while the host does something else, and what its
-// traits allow differs from the CPU's.
+// about devices: its memory is out of the host's reach, inputs and outputs are
+// copied, runs continue while the host does something else, and its traits differ
+// from the CPU's.
 package refdevice
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/snug-ml/snug/engine/ref"
 )
 
-// Traits are those of no other device: wide alignment, and nothing but
+// Traits differ from those of every other device: wide alignment, and nothing but
 // elementwise loops is fused.
 var Traits = engine.Traits{
 	Name: "reference", Align: 256,
@@ -60,7 +60,7 @@ func (Backend) Load(p *engine.Program) (engine.Image, error) {
 // queued is how many runs may wait.
 const queued = 16
 
-// step is a node and where its values lie in the arena.
+// step is a node and the places of its values in the arena.
 type step struct {
 	node    *graph.Node
 	in, out []tensor
@@ -72,7 +72,7 @@ type tensor struct {
 	t  graph.Type
 }
 
-// job is what the device does next: a run, or a word to who waits for it.
+// job is what the device does next: a run, or a signal to whoever waits for it.
 type job struct {
 	fn   string
 	slot int
@@ -167,7 +167,7 @@ func (x *image) run(fn string, slot int, o *engine.Observer) error {
 	return nil
 }
 
-// view is a value where it lies in the arena.
+// view is a value in place in the arena.
 func (x *image) view(t tensor, slot int) engine.Tensor {
 	base := x.p.Layout.Region(t.at.Region).Offset
 	if t.at.Region == engine.Inputs {
@@ -225,7 +225,7 @@ func (x *image) Used() int64 { return x.used }
 
 func (x *image) Close() error {
 	if x.queue == nil {
-		return errors.New("the program was closed before")
+		return errors.New("the program is closed")
 	}
 	close(x.queue)
 	<-x.done

@@ -57,8 +57,8 @@ type Config struct {
 	Workers int
 }
 
-// View is an operand [Batch, T, Heads or KVHeads, Size] with free strides in elements:
-// element (b, t, h, k) is at b*Batch + t*Row + h*Head + k. Heads may lie
+// View is an operand [Batch, T, Heads or KVHeads, Size] with arbitrary strides in
+// elements: element (b, t, h, k) is at b*Batch + t*Row + h*Head + k. Heads may be
 // within wider rows, as in a fused [B, T, 3*H*K] projection.
 type View struct {
 	Data             unsafe.Pointer
@@ -148,7 +148,7 @@ func NewPlan(c Config) *Plan {
 	p.block = min(p.block, roundUp(c.Tk, 32))
 	p.pitch = roundUp(p.block, 32) + 16 // rows start in different cache sets
 	p.outPitch = roundUp(c.Size, 32) + 16
-	// Several tasks a head when there are few heads; each packs keys anew.
+	// Several tasks a head when there are few heads; each packs keys again.
 	p.chunk = min(chunkRows, roundUp(c.Tq, tileRows))
 	for p.chunk > tileRows && c.Batch*c.Heads*ceil(c.Tq, p.chunk) < 4*c.Workers {
 		p.chunk -= tileRows

@@ -150,8 +150,8 @@ func TestBlocks(t *testing.T) {
 	}
 }
 
-// TestFiniteDifferences holds the reference's gradients, and so the engine's,
-// against central differences of the loss.
+// TestFiniteDifferences compares the reference's gradients, and so the engine's,
+// with central differences of the loss.
 func TestFiniteDifferences(t *testing.T) {
 	rng := rand.New(rand.NewPCG(11, 12))
 	c := Config{Batch: 1, Heads: 2, Tq: 7, Tk: 9, Size: 5, Causal: true, Scale: 0.6}

@@ -63,14 +63,14 @@ func (p *Plan) deltas(args *Args, b, kv, g int, worker []byte) {
 	}
 }
 
-// packedKeys is a block of keys and values as the products of the backward pass
-// take them.
+// packedKeys is a block of keys and values packed for the matmuls of the backward
+// pass.
 type packedKeys struct {
 	ready                 bool
 	keysT, valuesT, keysN gemm.Panels
 }
 
-// backBlock sums up what all queries give to a block of keys, and adds the
+// backBlock sums the contributions of all queries to a block of keys, and adds the
 // block to dQ, which the first begins. Keys from the returned one on are seen
 // by no query: their gradients are not set.
 func (p *Plan) backBlock(args *Args, b, kv, j0, keys int, gradK, gradV sums, worker []byte) (begun int) {
@@ -129,7 +129,7 @@ func (p *Plan) backTile(args *Args, t *tile, j0, n, begun int, block *packedKeys
 	}
 	lse := args.LSE[(t.b*p.Heads+t.h)*p.Tq+t.i0:][:t.n]
 	for i := range lse {
-		if lse[i] == negInf { // sees no key, whatever the other masks let through
+		if lse[i] == negInf { // sees no key, whatever the other masks allow
 			valid[i] = 0
 		}
 	}

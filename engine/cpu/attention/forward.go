@@ -15,7 +15,7 @@ var negInf = float32(math.Inf(-1))
 func (p *Plan) Forward(task int, args *Args, worker []byte) {
 	chunks := ceil(p.Tq, p.chunk)
 	head := task / chunks
-	// Under a causal mask later chunks have more to do: they come first.
+	// Under a causal mask later chunks have more work: they come first.
 	q0 := (chunks - 1 - task%chunks) * p.chunk
 	rows := min(p.chunk, p.Tq-q0)
 	b, h := head/p.Heads, head%p.Heads
@@ -170,7 +170,7 @@ func (p *Plan) finish(args *Args, b, h, q0, rows int, out sums, m, l []float32) 
 	simd.Log(lse, l)
 	simd.Add(lse, lse, m) // -Inf where no key is seen
 	for i, sum := range l {
-		if sum != 0 { // NaN goes on
+		if sum != 0 { // NaN propagates
 			l[i] = 1 / sum
 		}
 	}

@@ -16,8 +16,8 @@ func ulps(got float32, want float64) float64 {
 	return math.Abs(float64(got)-want) / math.Ldexp(1, max(e-24, -149))
 }
 
-// TestExp holds the exponential of the row kernels to its stated error over
-// its whole domain, and its edges to their exact values.
+// TestExp checks the exponential of the row kernels against its stated error over
+// its whole domain, and its edges against their exact values.
 func TestExp(t *testing.T) {
 	for isa := gemm.Portable; isa <= gemm.Best(); isa++ {
 		k := rowsFor(isa)

@@ -6,7 +6,7 @@ import (
 	"github.com/snug-ml/snug/engine/cpu/gemm"
 )
 
-// scratch is where the parts of a worker's scratch lie, in bytes.
+// scratch are the offsets of the parts of a worker's scratch, in bytes.
 type scratch struct {
 	bytes int
 

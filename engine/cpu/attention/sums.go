@@ -13,8 +13,8 @@ type sums struct {
 	size int // elements of a row
 }
 
-// fewSums is how many sums go straight into a result: its rows lie far apart
-// and share cache sets, so that after some more it is cheaper to copy them.
+// fewSums is how many sums go straight into a result: its rows are far apart and
+// share cache sets, so that after some more it is cheaper to copy them.
 const fewSums = 2
 
 // sums returns rows for the result dst, to each of which count products will be

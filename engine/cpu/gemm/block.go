@@ -2,7 +2,7 @@ package gemm
 
 import "unsafe"
 
-// sourceA says where the kernels read A from.
+// sourceA is where the kernels read A from.
 type sourceA uint8
 
 const (
@@ -47,7 +47,7 @@ type Block struct {
 }
 
 // blockA returns rows rows of op(A) from row i0, kn elements from k0,
-// converting and packing them into dst where s says so.
+// converting and packing them into dst if s requires it.
 func (m *machine) blockA(s sourceA, a *Matrix, i0, rows, k0, kn int, dst []byte) Block {
 	switch s {
 	case directA:
@@ -130,7 +130,7 @@ type fetch struct {
 // two columns of lines of A.
 const maxFetches = 1 + 2*3 + 2
 
-// want adds to what is fetched while the panel is multiplied, if there is room.
+// want adds to what is prefetched while the panel is multiplied, if there is room.
 func (q *panel) want(at *byte, step, lines int) {
 	if q.nfetch < maxFetches {
 		q.fetch[q.nfetch] = fetch{at, step, lines}

@@ -19,7 +19,7 @@
 //     instruction set: the order of its sum does not change with the number of
 //     workers, the task grid, M or N, so results are bit-identical for any of them.
 //   - Run allocates nothing and touches no memory outside the operands, its two
-//     scratch buffers and the padding the caller was asked for.
+//     scratch buffers and the padding that the caller must provide.
 //
 // Kernels exist for AVX-512 with AVX512_BF16, AVX-512, AVX2 with FMA (all
 // written by tools/asm/gemm) and as portable Go; see [ISA].
@@ -68,10 +68,10 @@ type Args struct {
 // Epilogue is called by Run once for each finished block of C, rows [i0,i1) by
 // columns [j0,j1), while the block is in cache: each element belongs to exactly
 // one block. acc points at the float32 element (i0, j0), rows are stride
-// floats apart. What Tile leaves there is the result (C itself when C is
-// float32, else it is rounded into C afterwards), unless Tile says that it has
-// stored the block in C itself. Blocks of one product may be finished by
-// several workers at once.
+// floats apart. What Tile leaves there is the result (C itself when C is float32,
+// else it is rounded into C afterwards), unless Tile reports that it has stored the
+// block in C itself. Blocks of one product may be finished by several workers at
+// once.
 type Epilogue interface {
 	Tile(i0, i1, j0, j1 int, acc *float32, stride int) (stored bool)
 	// Streams are the matrices that Tile reads and writes element by element,
@@ -79,7 +79,7 @@ type Epilogue interface {
 	Streams() []Stream
 }
 
-// Stream is a matrix of the shape of C: element (0, 0) lies at Data, rows are
+// Stream is a matrix of the shape of C: element (0, 0) is at Data, rows are
 // Pitch and columns Size bytes apart.
 type Stream struct {
 	Data        unsafe.Pointer

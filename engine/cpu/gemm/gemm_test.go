@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestProperty holds every instruction set against float64 for random shapes,
+// TestProperty compares every instruction set with float64 for random shapes,
 // types, transposes, strides and block sizes.
 func TestProperty(t *testing.T) {
 	for isa := Portable; isa <= Best(); isa++ {

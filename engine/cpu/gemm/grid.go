@@ -2,7 +2,8 @@ package gemm
 
 import "math"
 
-// grid cuts the columns of C that a panel group gives into blocks of mb rows by nb columns, one task each.
+// grid cuts the columns of C that a panel group gives into blocks of mb rows by nb
+// columns, one task each.
 type grid struct {
 	rows   int // blocks along the rows
 	mb, nb int
@@ -17,7 +18,7 @@ const directRows = 48
 const (
 	taskCycles   = 400 // taking a task and starting its loops
 	touchBytes   = 16  // bytes a cycle from beyond the second-level cache
-	packACycles  = 24  // packing one word row of a tile of A, read from afar
+	packACycles  = 24  // packing one word row of a tile of A, read from beyond the cache
 	mapACycles   = 12  // putting it through a function
 	kernelCycles = 60  // starting a kernel and writing its tile
 )
@@ -88,8 +89,8 @@ func (p *Plan) widths(fixed, mb, parts int) []int {
 	return list
 }
 
-// cost models the cycles until the last worker is done, plus a share of one
-// task for workers that are held up.
+// cost models the cycles until the last worker is done, plus a share of one task
+// for workers that are delayed.
 func (p *Plan) cost(g grid, workers int) float64 {
 	m := p.m
 	w := float64(min(m.words(p.k), p.groups.blocks*p.packing.kc))

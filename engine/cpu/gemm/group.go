@@ -68,10 +68,10 @@ func (p *Plan) group(i int) panelGroup {
 	}
 }
 
-// half returns the part of the shared buffer that holds group i.
+// half returns the part of the shared buffer for group i.
 func (p *Plan) half(i int, shared []byte) []byte { return shared[i%2*p.groups.groupBytes(p):] }
 
-// groupOffset returns where a panel of a block lies within its group.
+// groupOffset returns the offset of a panel of a block within its group.
 func (p *Plan) groupOffset(s panelGroup, kb, panel int) int {
 	nr := p.m.nr
 	return ((kb-s.kb0)*p.packing.kc*ceil(s.cols, nr) + panel*p.packing.blockWords(kb)) * nr * 4

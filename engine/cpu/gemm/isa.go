@@ -20,7 +20,7 @@ func (i ISA) String() string { return isaNames[i] }
 // best is the highest supported level; each level includes those below it.
 var best = detect()
 
-// Best returns the level that Auto stands for.
+// Best returns the level that Auto means.
 func Best() ISA { return best }
 
 // Resolve replaces Auto and lowers a level the machine lacks.

@@ -17,7 +17,7 @@ var machineAVX512 = machine{
 	fromF32: [3]rowsFunc{copyRows(4), rowsF32ToBF16AVX512, rowsF32ToF16AVX512},
 }
 
-// machineAVX512BF16 has no way from float16 to words: a product with a float16
+// machineAVX512BF16 cannot convert float16 to words: a product with a float16
 // operand is computed in float32.
 var machineAVX512BF16 = machine{
 	word: BF16, mr: 12, nr: 32, exact: true,
@@ -45,7 +45,7 @@ var machineAVX2 = machine{
 		wholePanels(panelBF1616AVX2, panelGo(BF16, 16)),
 		wholePanels(panelF1616AVX2, panelGo(F16, 16)),
 	}, transposeWhole},
-	// A transposition writes half lines, which streaming stores do badly.
+	// A transposition writes half lines, which is slow with streaming stores.
 	shared: packer{[3]panelFunc{
 		wholePanels(panelF3216StreamAVX2, panelGo(F32, 16)),
 		wholePanels(panelBF1616StreamAVX2, panelGo(BF16, 16)),

@@ -27,9 +27,9 @@ func (p *Plan) mapper(f Map, t DType, n int, scratch []byte) mapper {
 	return mapper{f, p.m, p.wide, t, &scratch[0], &scratch[roundUp(4*n, 64)]}
 }
 
-// apply maps the n elements in x, and says where they are then and in which
-// type: what converting that type to words makes of them is what it would have
-// made of the operand, had that been stored mapped.
+// apply maps the n elements in x, and returns where they are then and in which
+// type: converting them to words gives the same words as an operand that was stored
+// mapped.
 func (r *mapper) apply(n int) (*byte, DType) {
 	x := unsafe.Slice((*float32)(unsafe.Pointer(r.x)), n)
 	r.f(x, x)

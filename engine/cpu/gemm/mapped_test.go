@@ -58,7 +58,7 @@ func TestMapped(t *testing.T) {
 	}
 }
 
-// stored is an operand that holds f of o.
+// stored is an operand whose elements are f of o's.
 func stored(o *operand, f Map) *operand {
 	return newOperand(o.rows, o.cols, 0, o.Type, false, func(i, j int) float64 {
 		v := []float32{float32(o.get(i, j))}

@@ -3,13 +3,13 @@ package gemm
 import "unsafe"
 
 // Micro multiplies small blocks on the calling goroutine, for kernels that
-// build on products of cache-sized tiles (attention, convolution). The caller
-// packs B once, reads A where it lies or packs it, and owns all memory.
+// build on products of cache-sized tiles (attention, convolution). The caller packs
+// B once, reads A in place or packs it, and owns all memory.
 type Micro struct{ m *machine }
 
-// NewMicro returns the multiplier of an instruction set for operands held in
-// words of float32 or, for BF16 where the hardware multiplies them (else
-// float32), of bfloat16 pairs.
+// NewMicro returns the multiplier of an instruction set for operands in words of
+// float32 or, for BF16 where the hardware multiplies them (else float32), of
+// bfloat16 pairs.
 func NewMicro(isa ISA, word DType) Micro { return Micro{machineFor(isa.Resolve(), word)} }
 
 // Word returns the type operands are multiplied in, F32 or BF16.

@@ -106,7 +106,7 @@ func NewPlan(m, n, k int, a, b, c DType, transA, transB bool, opts Options) *Pla
 // packs reports whether packing B is part of the plan.
 func (p *Plan) packs() bool { return !p.direct }
 
-// Blocks returns into how many blocks K is cut.
+// Blocks returns the number of blocks that K is cut into.
 func (p *Plan) Blocks() int { return p.packing.blocks }
 
 // Phases returns the number of phases; each starts when the one before is done.

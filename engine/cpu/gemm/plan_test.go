@@ -278,7 +278,7 @@ func TestPackParts(t *testing.T) {
 }
 
 // TestSeeA: every element of op(A) is in exactly one of the parts that are seen,
-// and a part lies within one block of K.
+// and a part is within one block of K.
 func TestSeeA(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 4))
 	for isa := Portable; isa <= Best(); isa++ {

@@ -6,7 +6,7 @@ import (
 	"github.com/snug-ml/snug/internal/float16"
 )
 
-// machinePortable is the reference every other machine is held against.
+// machinePortable is the reference that every other machine is compared with.
 var machinePortable = machine{
 	word: F32, mr: 4, nr: 4, exact: true,
 	kern:   []kernelFunc{nil, kernGo(1), kernGo(2), kernGo(3), kern4x4Go},

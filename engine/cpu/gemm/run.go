@@ -43,8 +43,8 @@ type turn struct {
 	packed bool // it is of the same group
 }
 
-// after is what probably follows a task that multiplies by group i, as the
-// workers take turns.
+// after is what probably follows a task that multiplies by group i, as the workers
+// take turns.
 func (p *Plan) after(i, task int) turn {
 	task += p.workers
 	same := task < p.mulTasks(i)
@@ -59,7 +59,7 @@ func (p *Plan) after(i, task int) turn {
 	return turn{p.block(s, task), s.kb0, true, same}
 }
 
-// multiply adds what a group gives to one block of C; then is what follows.
+// multiply adds a group's contribution to one block of C; then is what follows.
 func (p *Plan) multiply(s panelGroup, b block, then turn, args *Args, shared, worker []byte) {
 	m := p.m
 	c, ldc := (*byte)(args.C.at(b.i0, s.j0+b.j0)), args.C.pitch()
@@ -138,21 +138,21 @@ func (p *Plan) point(q *panel, s panelGroup, kb, j int, args *Args, shared []byt
 	q.b, q.bs = p.packedB(s, kb, j, shared), p.m.nr*4
 }
 
-// packedB is where the panel of block kb at column j of the group lies.
+// packedB is the packed panel of block kb at column j of the group.
 func (p *Plan) packedB(s panelGroup, kb, j int, shared []byte) *byte {
 	return &shared[p.groupOffset(s, kb, j/p.m.nr)]
 }
 
-// wantB wants a packed panel.
+// wantB prefetches a packed panel.
 func (p *Plan) wantB(q *panel, s panelGroup, kb, j int, shared []byte) {
 	if !p.direct {
 		q.want(p.packedB(s, kb, j, shared), cacheLine, p.packing.blockWords(kb)*p.m.nr*4/cacheLine)
 	}
 }
 
-// wantA wants the part of A of the next turn, which is packed or converted before
-// it is multiplied: of its columns of cache lines, those that fall to the panel at
-// column j of cols.
+// wantA prefetches the part of A of the next turn, which is packed or converted
+// before it is multiplied: the share of its cache lines for the panel at column j
+// of cols.
 func (p *Plan) wantA(q *panel, a *Matrix, next turn, j, cols int) {
 	k0 := next.kb * p.packing.kc * p.m.elems()
 	kn := min(p.packing.kc*p.m.elems(), p.k-k0)

@@ -1,13 +1,13 @@
-// Package cublaslt is the part of NVIDIA's library of products, cuBLASLt, that snug
-// calls. The library is no part of the driver: it is used where some installation left
-// one, PyTorch's wheels or a CUDA toolkit. [Open] gives it; tests put a [Library] of
-// their own in its place (engine/cuda/fakegpu).
+// Package cublaslt is the part of cuBLASLt, NVIDIA's matmul library, that snug calls.
+// The library does not come with the driver: it is used where PyTorch's wheels or a
+// CUDA toolkit have installed one. [Open] returns it; tests put a [Library] of their
+// own in its place (engine/cuda/fakegpu).
 package cublaslt
 
 import "fmt"
 
-// Library is the functions of the library, one method for each. What C gives by
-// pointers is returned; attributes are bytes, as in C.
+// Library is the functions of the library, one method for each. What C returns
+// through pointers is a result; attributes are bytes, as in C.
 type Library interface {
 	// Version is 10000*major + 100*minor + patch.
 	Version() int
@@ -84,7 +84,7 @@ const Compute32F ComputeType = 68
 // DescAttribute is a cublasLtMatmulDescAttributes_t.
 type DescAttribute int32
 
-// What is set of a product.
+// What can be set for a product.
 const (
 	DescTransA      DescAttribute = 3 // int32, an operation
 	DescTransB      DescAttribute = 4
@@ -103,7 +103,7 @@ const (
 // LayoutAttribute is a cublasLtMatrixLayoutAttribute_t.
 type LayoutAttribute int32
 
-// What is set of a matrix.
+// What can be set for a matrix.
 const (
 	LayoutBatchCount  LayoutAttribute = 5 // int32
 	LayoutBatchStride LayoutAttribute = 6 // int64, in elements
@@ -121,7 +121,7 @@ const (
 	PreferAlignmentC     PreferenceAttribute = 7
 	PreferAlignmentD     PreferenceAttribute = 8
 	reductionNone        uint32              = 0
-	reductionComputeType uint32              = 2 // partial sums lie in the workspace and are added in a second step
+	reductionComputeType uint32              = 2 // partial sums are in the workspace and are added in a second step
 )
 
 // AlgoAttribute is a cublasLtMatmulAlgoConfigAttributes_t.
@@ -133,7 +133,7 @@ const AlgoReduction AlgoAttribute = 3
 // Status is a cublasStatus_t.
 type Status int32
 
-// The states that are told apart.
+// The statuses that snug distinguishes.
 const (
 	Success         Status = 0
 	NotInitialized  Status = 1

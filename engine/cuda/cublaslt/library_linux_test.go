@@ -134,7 +134,7 @@ func TestCallsArriveInC(t *testing.T) {
 	}
 }
 
-// What is wrong with a library that is there is said; what is not there is not.
+// A library that cannot be used is reported with the reason; one that is not installed is not.
 func TestLibrariesThatCannotBeUsed(t *testing.T) {
 	lacking := standin(t, "libcublasLt.so.12", "-DcublasLtMatmulAlgoCheck=another")
 	text := filepath.Join(t.TempDir(), "libcublasLt.so.12")

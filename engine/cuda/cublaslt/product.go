@@ -14,7 +14,7 @@ type Product struct {
 	Batch, M, N, K int
 	// Bias adds an element for each column, in the result's format.
 	Bias bool
-	// Accumulate adds the product to what D holds.
+	// Accumulate adds the product to D.
 	Accumulate bool
 	// AlignA, AlignB and AlignD are powers of two that addresses are multiples of.
 	AlignA, AlignB, AlignD int
@@ -40,7 +40,7 @@ func (d DataType) String() string {
 	return map[DataType]string{R32F: "f32", R16F: "f16", R16BF: "bf16"}[d]
 }
 
-// Operands are where a product's matrices lie on the card.
+// Operands are the addresses of a product's matrices on the card.
 type Operands struct {
 	A, B, Bias, D, Workspace uint64
 	WorkspaceBytes           int64
@@ -72,8 +72,8 @@ type described struct {
 	Layouts
 }
 
-// describe tells the library of p. It stores matrices by columns, so that it computes
-// the transpose: its first factor is B.
+// describe describes p to the library. It stores matrices by columns, so that it
+// computes the transpose: its first factor is B.
 func (h *Handle) describe(p Product, bias uint64) (d *described, err error) {
 	l := h.library
 	d = &described{library: l}
@@ -163,8 +163,9 @@ type Candidate struct {
 	Workspace int64
 }
 
-// Candidates are the library's algorithms for a product, the one that it thinks best
-// first, as far as their sums have one order and workspace suffices. None is no error.
+// Candidates are the library's algorithms for a product, best first by its own
+// estimate: those that sum in a fixed order and fit the workspace. Finding none is not
+// an error.
 func (h *Handle) Candidates(p Product, workspace int64) (found []Candidate, err error) {
 	d, err := h.describe(p, uint64(p.AlignD))
 	if err != nil {

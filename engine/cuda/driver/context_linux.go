@@ -24,7 +24,7 @@ func (d *libcuda) Open(card int) (Context, error) {
 	if err := d.call("cuDeviceGet", d.deviceGet, uintptr(unsafe.Pointer(&c.dev)), uintptr(card)); err != nil {
 		return nil, err
 	}
-	// A thread that waits sleeps: free machines have two cores, which the loader needs.
+	// A waiting thread sleeps: free cloud machines have two cores, and the loader needs them.
 	const blockingSync = 4
 	if err := d.call("cuDevicePrimaryCtxSetFlags", d.primaryCtxSetFlags, uintptr(c.dev), blockingSync); err != nil {
 		return nil, err

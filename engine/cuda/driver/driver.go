@@ -48,8 +48,8 @@ type Context interface {
 	// Alloc reserves memory of the card; its contents are undefined.
 	Alloc(bytes int64) (Ptr, error)
 	Free(p Ptr) error
-	// AllocHost reserves page-locked memory of the host, which copies may use
-	// while the host goes on.
+	// AllocHost reserves page-locked memory of the host, which copies may use while
+	// the host continues.
 	AllocHost(bytes int64) ([]byte, error)
 	FreeHost(b []byte) error
 	// Load assembles PTX for the card.

@@ -45,13 +45,13 @@ var meanings = map[Code]string{
 	InvalidValue:      "an argument is out of range",
 	OutOfMemory:       "the card has too little free memory",
 	NotInitialized:    "the driver is not initialized",
-	DeviceUnavailable: "another process holds the card for itself alone",
+	DeviceUnavailable: "another process has exclusive use of the card",
 	NoDevice:          "there is no NVIDIA card",
-	InvalidDevice:     "there is no card of that number",
+	InvalidDevice:     "there is no card with that number",
 	InvalidContext:    "the context is not valid",
 	NoBinaryForGPU:    "the code does not fit the card",
-	ECCUncorrectable:  "the card's memory reported an error that it cannot correct",
-	NVLinkBroken:      "the link between cards reported an error that it cannot correct",
+	ECCUncorrectable:  "the card's memory reported an uncorrectable error",
+	NVLinkBroken:      "the link between cards reported an uncorrectable error",
 	InvalidPTX:        "the assembler refused the code",
 	JITNotFound:       "the driver's assembler, libnvidia-ptxjitcompiler, is not installed next to it",
 	UnsupportedPTX:    "the driver is too old for the code",
@@ -63,31 +63,31 @@ var meanings = map[Code]string{
 	MisalignedAddress: "a kernel used an address that is not aligned",
 	LaunchFailed:      "a kernel failed",
 	NotPermitted:      "the system does not permit it",
-	SystemNotReady:    "the system's services for the card do not run",
+	SystemNotReady:    "the system's services for the card are not running",
 	SystemMismatch:    "the driver's kernel module and its library are of different versions: restart the machine",
-	Unknown:           "the driver does not say why",
+	Unknown:           "the driver gives no reason",
 }
 
-const fault = "a fault of snug's kernels, or of the card: please report this text; `snug check RUN` computes an update operation by operation and names the one that fails"
+const fault = "a fault in snug's kernels or in the card: please report this text; `snug check RUN` computes an update operation by operation and names the one that fails"
 
 // helps say what to do about an error.
 var helps = map[Code]string{
-	OutOfMemory:       "another process may hold the card: `nvidia-smi` names it",
-	DeviceUnavailable: "wait for it, or set the card free for several (`nvidia-smi -c 0`); `nvidia-smi` names the process",
+	OutOfMemory:       "another process may be using the card: `nvidia-smi` names it",
+	DeviceUnavailable: "wait for it, or allow several processes (`nvidia-smi -c 0`); `nvidia-smi` names the process",
 	NoDevice:          "check `nvidia-smi`; in a container, give it the card (--gpus all)",
 	IllegalAddress:    fault,
 	MisalignedAddress: fault,
 	LaunchFailed:      fault,
 	InvalidDevice:     "`snug doctor` lists the cards",
-	ECCUncorrectable:  "reset the card (`nvidia-smi -r`) or restart the machine; a card that shows it again is broken",
-	NVLinkBroken:      "restart the machine; a card that shows it again is broken",
+	ECCUncorrectable:  "reset the card (`nvidia-smi -r`) or restart the machine; if it comes back, the card is faulty",
+	NVLinkBroken:      "restart the machine; if it comes back, the card is faulty",
 	InvalidPTX:        "update the driver; if a current one refuses it too, report this text",
 	UnsupportedPTX:    "a driver of CUDA 11.4 or later is needed (470 and up)",
 	JITNotFound:       "install libnvidia-ptxjitcompiler of the driver's version (in a container: NVIDIA_DRIVER_CAPABILITIES=compute,utility)",
-	LaunchTimeout:     "turn the time limit of a card that drives a display off, or use another card",
+	LaunchTimeout:     "turn off the time limit of a card that drives a display, or use another card",
 	SystemNotReady:    "start NVIDIA's services (nvidia-fabricmanager, on machines with NVSwitch)",
 	SystemMismatch:    "restart the machine, or load the kernel module of the library's version",
-	Unknown:           "`dmesg | grep -i xid` may say: Xid 79 is a card that fell off the bus, 48 its memory",
+	Unknown:           "`dmesg | grep -i xid` may say why: Xid 79 means the card fell off the bus, 48 an error in its memory",
 }
 
 func (e *Error) Error() string {

@@ -20,8 +20,8 @@ const (
 	assembler = "libnvidia-ptxjitcompiler.so.1"
 )
 
-// folders are where drivers lie that the loader does not find by itself: Colab,
-// GKE and Kaggle, Debian and Ubuntu, Red Hat, WSL.
+// folders are where drivers are installed that the loader does not find by itself:
+// Colab, GKE and Kaggle, Debian and Ubuntu, Red Hat, WSL.
 var folders = []string{"/usr/lib64-nvidia", "/usr/local/nvidia/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib/wsl/lib"}
 
 // ErrNone says that no driver is installed.
@@ -70,7 +70,7 @@ func find() (uintptr, error) {
 			}
 			// The library does not look for its sibling next to itself.
 			if sibling := filepath.Join(dir, assembler); exists(sibling) {
-				_, _ = open(sibling) // what is missing then is told when code is assembled
+				_, _ = open(sibling) // what is missing is reported when code is assembled
 			}
 		}
 		handle, err := open(path)

@@ -12,7 +12,7 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// CublasLt is NVIDIA's library of products without it, for one driver: products are
+// CublasLt stands in for NVIDIA's cuBLASLt, for one driver: products are
 // computed in float64 on the fake card's memory, every descriptor is checked, and any
 // call can be made to fail.
 type CublasLt struct {
@@ -21,7 +21,7 @@ type CublasLt struct {
 	// Algorithms are what the heuristic knows, best first; nil: one that takes a tenth
 	// of the time of a kernel.
 	Algorithms []FakeAlgorithm
-	// Fail, when set, may make any call fail: it is told the call and gives the status.
+	// Fail, when set, may make any call fail: it gets the call and returns the status.
 	Fail func(call string) cublaslt.Status
 	// Calls counts calls by name.
 	Calls map[string]int
@@ -60,13 +60,13 @@ type (
 	fakePreference map[cublaslt.PreferenceAttribute]uint64
 )
 
-// algorithmMark stands first in the bytes of an algorithm.
+// algorithmMark is the first of the bytes of an algorithm.
 const algorithmMark = 0x736e7567
 
 // Left says what was made and not given back.
 func (l *CublasLt) Left() error {
 	if len(l.objects) > 0 {
-		return fmt.Errorf("%d objects of the library of products are left", len(l.objects))
+		return fmt.Errorf("%d objects of cuBLASLt are left", len(l.objects))
 	}
 	return nil
 }

@@ -35,14 +35,14 @@ type Driver struct {
 	CUDA int
 	// Options are those of every launch.
 	Options ptxsim.Options
-	// Fail, when set, may make any call fail: it is told the call and gives the
+	// Fail, when set, may make any call fail: it gets the call and returns the
 	// error's code, 0 for none.
 	Fail func(call string) driver.Code
 	// Hold, when set, may keep a call that copies to the host waiting, as a slow bus does.
 	Hold func()
 	// Taken is memory that others use, in bytes.
 	Taken int64
-	// CublasLt is NVIDIA's library of products on this machine; nil: there is none.
+	// CublasLt is cuBLASLt on this machine; nil: there is none.
 	CublasLt *CublasLt
 
 	contexts []*Context // that were opened
@@ -103,7 +103,7 @@ func (d *Driver) Open(card int) (driver.Context, error) {
 	return c, nil
 }
 
-// Library is NVIDIA's library of products for these cards.
+// Library is cuBLASLt for these cards.
 func (d *Driver) Library() (cublaslt.Library, error) {
 	if d.CublasLt == nil {
 		return nil, &cublaslt.Absent{Why: "cuBLASLt is not installed (libcublasLt.so was not found)"}
@@ -175,7 +175,7 @@ func (c *Context) Alloc(bytes int64) (driver.Ptr, error) {
 	return driver.Ptr(p), err
 }
 
-// Do implements [driver.Context]. The library of products asks for the context.
+// Do implements [driver.Context]. cuBLASLt asks for the context.
 func (c *Context) Do(f func() error) error {
 	if err := c.call("cuCtxSetCurrent"); err != nil {
 		return err
@@ -187,8 +187,8 @@ func (c *Context) Do(f func() error) error {
 	return f()
 }
 
-// Free implements [driver.Context]. As everything that gives something back it
-// has done so where it fails, with an error of what came before.
+// Free implements [driver.Context]. Like every call that releases something it does
+// so even where it fails, with the error of an earlier call.
 func (c *Context) Free(p driver.Ptr) error {
 	return errors.Join(c.memory.Free(uint64(p)), c.call("cuMemFree"))
 }
@@ -213,8 +213,8 @@ func (c *Context) FreeHost(b []byte) error {
 	return c.call("cuMemFreeHost")
 }
 
-// Close implements [driver.Context]. What is still open is an error: the driver
-// would not tell.
+// Close implements [driver.Context]. What is still open is an error, which the
+// driver would not report.
 func (c *Context) Close() error {
 	if err := c.call("cuDevicePrimaryCtxRelease"); err != nil {
 		return err

@@ -10,8 +10,8 @@ import (
 	"github.com/snug-ml/snug/engine/cuda/ptxsim"
 )
 
-// stream does what is queued when somebody waits for it, and no sooner: what the
-// host changes too early, or reads too early, goes wrong as it might on a card.
+// stream does what is queued when somebody waits for it, and not before: what the
+// host changes or reads too early goes wrong as it might on a card.
 type stream struct {
 	c       *Context
 	handle  uintptr
@@ -33,8 +33,8 @@ type event struct {
 	when time.Duration
 }
 
-// kernelTime is what each launch takes by the card's clock, which nothing else moves
-// but the library of products.
+// kernelTime is what each launch takes by the card's clock, which nothing else but
+// cuBLASLt advances.
 const kernelTime = 10 * time.Microsecond
 
 // NewStream implements [driver.Context].
@@ -107,7 +107,7 @@ func (c *Context) lose(code driver.Code, why error) error {
 }
 
 // locked refuses host memory that the driver could not copy from while the host
-// goes on.
+// continues.
 func (c *Context) locked(b []byte) error {
 	for first, n := range c.hosts {
 		if len(b) == 0 || within(first, n, b) {

@@ -2,8 +2,8 @@ package ptxsim
 
 import "math/bits"
 
-// checkRegisters refuses to read registers in lanes that never wrote them: mask are the lanes at the instruction, m
-// those of them that execute it.
+// checkRegisters refuses to read registers in lanes that never wrote them: mask are the
+// lanes at the instruction, m those of them that execute it.
 func (w *warp) checkRegisters(in *inst, mask, m uint32) {
 	for i, r := range in.src {
 		need := m
@@ -19,8 +19,9 @@ func (w *warp) checkRegisters(in *inst, mask, m uint32) {
 	}
 }
 
-// mark is an access to shared memory. Accesses of other warps are in order if the warp's clock then is one that this warp
-// has seen by a barrier; those of other lanes of the same warp, if bar.warp has come between.
+// mark is an access to shared memory. Accesses of other warps are in order if the
+// warp's clock then is one that this warp has seen by a barrier; those of other lanes
+// of the same warp, if bar.warp has come between.
 type mark struct {
 	clock  uint32
 	serial uint32 // of the warp's accesses: lanes of one instruction do not race
@@ -32,14 +33,15 @@ type mark struct {
 
 const allLanes = 255
 
-// touch is who wrote a piece of shared memory last and who has read it: the last ones of two different warps.
+// touch is who wrote a piece of shared memory last and who has read it: the last ones
+// of two different warps.
 type touch struct {
 	write mark
 	reads [2]mark
 }
 
-// sharedShadow is what the checks know of shared memory. Accesses of four bytes and more are kept by word, narrower ones
-// by byte.
+// sharedShadow is what the checks know of shared memory. Accesses of four bytes and
+// more are kept by word, narrower ones by byte.
 type sharedShadow struct {
 	valid  []uint8 // by word: a bit for each byte that has been written
 	flight []uint8 // by word: warp+1 of a cp.async under way
@@ -105,7 +107,7 @@ func (w *warp) checkShared(m uint32, n int, kind accessKind) {
 	}
 }
 
-// checkNarrow is for an access that lies within a word.
+// checkNarrow is for an access within a word.
 func (w *warp) checkNarrow(s *sharedShadow, me *mark, at, n int, kind accessKind) {
 	w.checkContent(s, int(me.lane), at/4, (1<<n-1)<<(at%4), kind)
 	w.race(&s.words[at/4], me, at, kind)
@@ -114,7 +116,8 @@ func (w *warp) checkNarrow(s *sharedShadow, me *mark, at, n int, kind accessKind
 	}
 }
 
-// checkContent looks at the bytes of a word that the bits name: whether they have been written, and are not about to be.
+// checkContent looks at the bytes of a word that the bits name: whether they have been
+// written, and are not about to be.
 func (w *warp) checkContent(s *sharedShadow, l, word int, which uint8, kind accessKind) {
 	if s.flight[word] != 0 {
 		w.fail(l, "byte %#x of shared memory is the target of a cp.async of warp %d that has not been waited for", 4*word, s.flight[word]-1)
@@ -149,7 +152,7 @@ func (w *warp) touch(t *touch, me *mark, at int, kind accessKind) {
 	}
 }
 
-// race reports an access that no barrier orders behind an earlier one.
+// race reports an access that no barrier orders after an earlier one.
 func (w *warp) race(t *touch, me *mark, at int, kind accessKind) {
 	if w.b.x.options.Checks&CheckShared == 0 {
 		return
@@ -178,7 +181,8 @@ func (w *warp) raced(x, me *mark, at int, what string) {
 // pageBytes is how much memory one page of a global shadow covers.
 const pageBytes = 4096
 
-// globalShadow is which block touched a piece of an allocation last, in the launch that a page belongs to.
+// globalShadow is which block touched a piece of an allocation last, in the launch that
+// a page belongs to.
 type globalShadow struct{ pages []*globalPage }
 
 // globalPage keeps accesses of four bytes and more by word, narrower ones by byte.
@@ -193,8 +197,8 @@ type globalTouch struct{ writer, reader uint32 }
 
 const strongBit = 1 << 31
 
-// globalOrder is which blocks of a launch are ordered by atomics: one that has read an address behind a fenced atomic of
-// another. Blocks run one after another while it is kept.
+// globalOrder is which blocks of a launch are ordered by atomics: one that has read an address
+// after a fenced atomic of another. Blocks run one after another while it is kept.
 type globalOrder struct {
 	released map[uint64][]int64
 	block    int64 // the one that acquired is about

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestPlantedBugs has one of every kind that the checks are for, and what is right beside it.
+// TestPlantedBugs has one of every kind that the checks are for, and the correct form next to it.
 func TestPlantedBugs(t *testing.T) {
 	const buf = `.shared .align 16 .b8 buf[1024]; mov.u32 %r1, buf; shl.b32 %r2, %r0, 2; add.u32 %r3, %r1, %r2; xor.b32 %r4, %r3, 128; xor.b32 %r5, %r3, 4;`
 	for name, x := range map[string]struct {
@@ -79,7 +79,8 @@ func TestPlantedBugs(t *testing.T) {
 	}
 }
 
-// blocks runs a body on four blocks of 32 threads; %rd0 is the start of a buffer of a kilobyte, %r9 the block.
+// blocks runs a body on four blocks of 32 threads; %rd0 is the start of a buffer of a
+// kilobyte, %r9 the block.
 func blocks(t *testing.T, body string, shadow bool) error {
 	t.Helper()
 	m := mustParse(t, entry("mov.u32 %r9, %ctaid.x; ld.param.u64 %rd0, [in];\n"+body))

@@ -135,7 +135,7 @@ type compiler struct {
 	in    *inst
 }
 
-// handler finds what compiles an opcode, by its first part.
+// handler finds the function that compiles an opcode, by its first part.
 func handler(name string) func(c *compiler) error {
 	for _, table := range [...]map[string]func(c *compiler) error{controlOps, integerOps, floatOps, moveOps, memoryOps, warpOps, matrixOps} {
 		if h := table[name]; h != nil {
@@ -242,7 +242,7 @@ func (c *compiler) statement(st *statement) error {
 			return err
 		}
 		if t != tPred {
-			return c.errorf("%s is no predicate", name)
+			return c.errorf("%s is not a predicate", name)
 		}
 		c.in.pred = r.index
 		c.in.src = append(c.in.src, r)
@@ -404,7 +404,7 @@ func (c *compiler) read(s string, t typ) (ref, error) {
 	if s[0] >= '0' && s[0] <= '9' || s[0] == '-' || s[0] == '+' || s == "WARP_SZ" {
 		v, err := literal(s, t)
 		if err != nil {
-			return ref{}, c.errorf("%q is no value of type .%s", s, t)
+			return ref{}, c.errorf("%q is not a value of type .%s", s, t)
 		}
 		return c.constant(classOf(t), v, nil, fixedValue), nil
 	}
@@ -436,7 +436,7 @@ func (c *compiler) readPredicate(s string) (ref, error) {
 		return r, err
 	}
 	if t != tPred {
-		return r, c.errorf("%s is no predicate", s)
+		return r, c.errorf("%s is not a predicate", s)
 	}
 	c.in.src = append(c.in.src, r)
 	return r, nil
@@ -448,12 +448,12 @@ func (c *compiler) address(x *symbol, plus string, cl class) (ref, error) {
 	if plus != "" {
 		v, err := strconv.ParseInt(strings.ReplaceAll(plus, " ", ""), 0, 32)
 		if err != nil {
-			return ref{}, c.errorf("%s%s is no address", x.name, plus)
+			return ref{}, c.errorf("%s%s is not an address", x.name, plus)
 		}
 		off = uint64(v)
 	}
 	if cl == classP {
-		return ref{}, c.errorf("%s is no predicate", x.name)
+		return ref{}, c.errorf("%s is not a predicate", x.name)
 	}
 	switch {
 	case x.space == shared && x.dynamic:
@@ -516,7 +516,7 @@ func (c *compiler) write(s string, t typ) (ref, error) {
 	}
 	x := c.st.scope.find(s)
 	if x == nil || x.kind != symRegister {
-		return ref{}, c.errorf("%s is no register that can be written", s)
+		return ref{}, c.errorf("%s is not a register that can be written", s)
 	}
 	if x.typ.size() != t.size() || (x.typ == tPred) != (t == tPred) {
 		return ref{}, c.errorf("%s is a register of type .%s where .%s is needed", s, x.typ, t)
@@ -571,7 +571,7 @@ func (c *compiler) pointer(i int, sp space) (pointer, error) {
 		return p, err
 	}
 	if !strings.HasPrefix(s, "[") || !strings.HasSuffix(s, "]") {
-		return p, c.errorf("%s is no address in brackets", s)
+		return p, c.errorf("%s is not an address in brackets", s)
 	}
 	s = strings.TrimSpace(s[1 : len(s)-1])
 	name := word(s)
@@ -580,7 +580,7 @@ func (c *compiler) pointer(i int, sp space) (pointer, error) {
 		rest = strings.TrimPrefix(rest, "+")
 		v, err := strconv.ParseInt(rest, 0, 64)
 		if err != nil {
-			return p, c.errorf("%s is no address", s)
+			return p, c.errorf("%s is not an address", s)
 		}
 		p.off = uint64(v)
 	}
@@ -600,7 +600,7 @@ func (c *compiler) pointer(i int, sp space) (pointer, error) {
 		if sp == generic {
 			p.space = x.space
 		} else if x.space != sp && !(x.kind == symParameter && sp == param) {
-			return p, c.errorf("%s lies in .%s", name, x.space)
+			return p, c.errorf("%s is in .%s", name, x.space)
 		}
 		if p.base, err = c.address(x, "", classD); err != nil {
 			return p, err

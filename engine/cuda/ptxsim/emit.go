@@ -2,8 +2,8 @@ package ptxsim
 
 import "math/bits"
 
-// The functions here compile instructions that treat every lane alike. What is asked for most has loops over whole
-// registers; the rest is a function of one lane's values.
+// The functions here compile instructions that treat every lane alike. The most frequent ones have
+// loops over whole registers; the rest is a function of one lane's values.
 
 // operands reads the destination and the sources of an instruction with all operands of one type.
 func (c *compiler) operands(td typ, ts ...typ) (d ref, s [4]ref, err error) {
@@ -113,7 +113,7 @@ func (c *compiler) loop32(d ref, f func(w *warp, o *lanes32)) {
 	}
 }
 
-// loop64 is the like for registers of 64 bits.
+// loop64 is loop32 for registers of 64 bits.
 func (c *compiler) loop64(d ref, f func(w *warp, o *lanes64)) {
 	c.in.run = func(w *warp, m uint32) {
 		if m == full {

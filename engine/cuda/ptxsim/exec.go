@@ -16,7 +16,7 @@ type group struct {
 	waiting bool // at an instruction that names lanes which are elsewhere
 }
 
-// warp is the state of 32 threads. Registers lie lane beside lane.
+// warp is the state of 32 threads. The lanes of a register are adjacent.
 type warp struct {
 	r []lanes32
 	d []lanes64
@@ -38,7 +38,7 @@ type warp struct {
 	commits [32]uint32  // groups each lane has committed
 
 	clock uint32   // of this warp, for races
-	seen  []uint32 // clocks of the block's warps that this one is ordered behind
+	seen  []uint32 // clocks of the block's warps that this one is ordered after
 
 	// Scratch.
 	addr       lanes64
@@ -185,7 +185,8 @@ func (b *block) reset(n int64) {
 	}
 }
 
-// zero clears the registers of the text, so that what a kernel computes never depends on what ran before.
+// zero clears the registers of the text, so that what a kernel computes never depends
+// on what ran before.
 func (w *warp) zero() {
 	for _, r := range w.b.x.k.variables {
 		switch r.class {
@@ -216,7 +217,8 @@ func (w *warp) forget() {
 	}
 }
 
-// quantum is how many instructions a warp takes before the next has its turn, where it waits for nothing.
+// quantum is how many instructions a warp takes before the next has its turn, where it
+// waits for nothing.
 const quantum = 1 << 16
 
 // run interprets one block.
@@ -270,8 +272,9 @@ func (w *warp) thread(n uint32) [3]uint32 {
 }
 
 // run executes until the warp waits at a barrier, has ended, or has had its turn.
-// Of lanes at different instructions those at the lowest go first, which brings structured code together again:
-// what branches skip lies before the place where they meet.
+// Of lanes at different instructions those at the lowest go first, which brings
+// structured code together again: what branches skip comes before the place where they
+// meet.
 func (w *warp) run() {
 	start := w.steps
 	for w.state == running {
@@ -321,7 +324,7 @@ func (w *warp) next() *group {
 	return nil
 }
 
-// part sends the lanes of m where a table says and lets the rest of a group go on.
+// part sends the lanes of m where a table says and lets the rest of a group continue.
 func (w *warp) part(g *group, in *inst, pc int, mask, m uint32) {
 	g.pc, g.mask = pc+1, mask&^m
 	for m != 0 {
@@ -338,8 +341,8 @@ func (w *warp) part(g *group, in *inst, pc int, mask, m uint32) {
 	w.groups = slices.DeleteFunc(w.groups, func(x group) bool { return x.mask == 0 })
 }
 
-// await leaves a group at an instruction that needs lanes which are elsewhere: a loop, say, may lie further on in the
-// text. It fails where no other lanes can come.
+// await leaves a group at an instruction that needs lanes which are elsewhere: a loop, say, may be
+// further on in the text. It fails where no other lanes can come.
 func (w *warp) await(g *group, pc int, mask, m uint32) {
 	g.pc, g.waiting = pc, true
 	if m != mask || !slices.ContainsFunc(w.groups, func(x group) bool { return !x.waiting }) {

@@ -57,7 +57,7 @@ func (c *compiler) brx() error {
 		table[i] = at
 	}
 	if len(table) == 0 {
-		return c.errorf("%s is no table of labels", c.args[1])
+		return c.errorf("%s is not a table of labels", c.args[1])
 	}
 	at := c.inst.at // complete once the function has been compiled
 	c.in.control = branchTable
@@ -124,7 +124,7 @@ func (c *compiler) call() error {
 	}
 	f := c.m.funcs[args[0]]
 	if f == nil || !f.defined || f.entry {
-		return c.errorf("%s is no function that the text defines; indirect calls are not modeled", args[0])
+		return c.errorf("%s is not a function that the text defines; indirect calls are not modeled", args[0])
 	}
 	if len(rets) != len(f.ret) || len(actual) != len(f.args) {
 		return c.errorf("%s takes %d arguments and gives %d results", f.name, len(f.args), len(f.ret))
@@ -296,7 +296,7 @@ func (w *warp) arrive(in *inst) {
 	if op.counted {
 		count = int(w.get(op.count, l))
 		if count == 0 || count%32 != 0 || count > 1024 {
-			w.fail(l, "a barrier of %d threads, which is no multiple of the warp's size", count)
+			w.fail(l, "a barrier of %d threads, which is not a multiple of the warp's size", count)
 		}
 	}
 	if s.arrived > 0 && s.count != count {
@@ -323,7 +323,7 @@ func (w *warp) arrive(in *inst) {
 	s.waiting = append(s.waiting, w)
 }
 
-// release lets warps go on whose barriers are complete, and says whether there were any.
+// release releases warps whose barriers are complete, and reports whether there were any.
 func (b *block) release() bool {
 	any := false
 	for i := range b.bars {
@@ -380,7 +380,7 @@ func (w *warp) pass(s *barrierState) {
 	w.state, w.bar = running, nil
 }
 
-// stuck reports a block none of whose warps can go on.
+// stuck reports a block none of whose warps can continue.
 func (b *block) stuck() {
 	var at *warp
 	ended := 0

@@ -22,7 +22,8 @@ func TestConvertIntegers(t *testing.T) {
 	triple(t, "cvt.sat.s16.s32 %r5, %r3;", 4, 4, edges, func(a, _, _ uint64) uint64 { return uint64(min(max(extend(a, 4), -32768), 32767)) })
 }
 
-// TestConvertFloats holds conversions between formats, from and to integers, in every rounding to math/big.
+// TestConvertFloats checks conversions between formats, from and to integers, in every rounding,
+// against math/big.
 func TestConvertFloats(t *testing.T) {
 	type kind struct {
 		name, reg string

@@ -15,7 +15,7 @@ var floatOps = map[string]func(c *compiler) error{
 	"tanh": (*compiler).function1, "copysign": (*compiler).copysign, "testp": (*compiler).testp,
 }
 
-// manner is how an instruction rounds and what it does beyond.
+// manner is how an instruction rounds and what else it does.
 type manner struct {
 	mode           rounding
 	ftz, sat, relu bool
@@ -77,7 +77,8 @@ func (x manner) sum(a, b float64) float64 {
 
 func (x manner) plain() bool { return x == manner{} }
 
-// packed applies a function of one number to both halves of a packed type, or to the one number of any other.
+// packed applies a function of one number to both halves of a packed type, or to the
+// one number of any other.
 func packed(t typ, f func(a, b, x uint64) uint64) func(a, b, x uint64) uint64 {
 	if t != tF16x2 && t != tBF16x2 {
 		return f
@@ -87,8 +88,9 @@ func packed(t typ, f func(a, b, x uint64) uint64) func(a, b, x uint64) uint64 {
 	}
 }
 
-// arithmetic compiles a function of one to three numbers that gives the result exactly or rounded to odd.
-// A double has nothing wider to compute in, so it comes with a function of its own and rounds to nearest alone.
+// arithmetic compiles a function of one to three numbers that gives the result exactly
+// or rounded to odd. A double has nothing wider to compute in, so it comes with a
+// function of its own and rounds to nearest alone.
 func (c *compiler) arithmetic(t typ, n int, f func(a, b, x float64) float64, f64 func(a, b, x float64) float64) error {
 	if err := c.allow("rn", "rz", "rm", "rp", "ftz", "sat", "relu", "noftz"); err != nil {
 		return err
@@ -112,7 +114,7 @@ func (c *compiler) arithmetic(t typ, n int, f func(a, b, x float64) float64, f64
 	}))
 }
 
-// nearest32 is arithmetic for float32 as it mostly comes.
+// nearest32 is arithmetic for float32 in its most frequent form.
 func (c *compiler) nearest32(ts []typ, ftz bool, f func(a, b, x float64) float64) error {
 	d, s, err := c.operands(tF32, ts...)
 	for i := len(ts); i < 3; i++ {
@@ -207,7 +209,7 @@ func divFloat(c *compiler, t typ) error {
 	return c.arithmetic(t, 2, func(a, b, _ float64) float64 { return quotientOdd(a, b) }, func(a, b, _ float64) float64 { return a / b })
 }
 
-// drop takes modifiers out that have been seen to.
+// drop removes modifiers that have been handled.
 func (c *compiler) drop(names ...string) {
 	kept := c.parts[:1:1]
 next:
@@ -222,7 +224,8 @@ next:
 	c.parts = kept
 }
 
-// functions1 are computed in float64 and rounded to the type: what a card approximates is nearer to the truth here.
+// functions1 are computed in float64 and rounded to the type: what a card approximates is more
+// exact here.
 var functions1 = map[string]func(a, _, _ float64) float64{
 	"rcp":   func(a, _, _ float64) float64 { return quotientOdd(1, a) },
 	"sqrt":  func(a, _, _ float64) float64 { return rootOdd(a) },

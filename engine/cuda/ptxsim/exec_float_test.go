@@ -12,7 +12,7 @@ var bigModes = map[rounding]big.RoundingMode{
 	toNearest: big.ToNearestEven, toZero: big.ToZero, toMinus: big.ToNegativeInf, toPlus: big.ToPositiveInf, tiesAway: big.ToNearestAway,
 }
 
-// rounded is x in the format by way of math/big: a second opinion for format.encode.
+// rounded is x in the format by math/big: a check of format.encode.
 func rounded(f format, x *big.Float, mode rounding) uint64 {
 	sign := uint64(0)
 	if x.Signbit() {
@@ -56,7 +56,8 @@ func rounded(f format, x *big.Float, mode rounding) uint64 {
 	return sign | n
 }
 
-// specimens are bits of a format: zeros, subnormal and normal numbers, the largest, infinities, NaN, and random ones.
+// specimens are bits of a format: zeros, subnormal and normal numbers, the largest,
+// infinities, NaN, and random ones.
 func specimens(f format) []uint64 {
 	s := []uint64{0, 1, 2, 3, 1<<f.fraction - 1, 1 << f.fraction, 1<<f.fraction + 1, uint64(f.bias()) << f.fraction, uint64(f.bias())<<f.fraction + 1,
 		f.largest(), f.largest() - 1, f.infinity(), f.nan(), f.infinity() + 1, uint64(f.bias()+f.fraction) << f.fraction, uint64(f.bias()-1) << f.fraction}
@@ -86,7 +87,7 @@ func number(f format, b uint64) *big.Float {
 	return new(big.Float).SetPrec(2000).SetFloat64(f.value(b))
 }
 
-// TestFloatArithmetic holds add, sub, mul and fma of every format and rounding to math/big.
+// TestFloatArithmetic checks add, sub, mul and fma of every format and rounding against math/big.
 func TestFloatArithmetic(t *testing.T) {
 	for _, x := range []struct {
 		name string
@@ -164,7 +165,8 @@ func floatLike(f format, op string, a, b, c uint64) uint64 {
 	return f.round(v, toNearest)
 }
 
-// zeroLike is a result that is exactly zero: its sign is that of both terms or, where they differ, plus but in rounding to minus.
+// zeroLike is a result that is exactly zero: its sign is that of both terms or, where
+// they differ, plus but in rounding to minus.
 func zeroLike(f format, op string, a, b, c uint64, mode rounding) uint64 {
 	s := f.sign()
 	switch op {
@@ -267,7 +269,7 @@ func TestUnordered(t *testing.T) {
 	}
 }
 
-// TestPairs holds f16x2 to f16, half by half.
+// TestPairs checks f16x2 against f16, half by half.
 func TestPairs(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	var values []uint64

@@ -410,8 +410,9 @@ func (c *compiler) sad() error {
 	})
 }
 
-// carry compiles what reads or writes the carry flag: add.cc, addc, sub.cc, subc, mad.lo.cc, madc.hi and so on.
-// The flag is a predicate of the thread, kept for each kernel under a name no text can have.
+// carry compiles what reads or writes the carry flag: add.cc, addc, sub.cc, subc,
+// mad.lo.cc, madc.hi and so on. The flag is a predicate of the thread, kept for each
+// kernel under a name no text can have.
 func (c *compiler) carry() error {
 	t, err := c.typ(0)
 	if err != nil {
@@ -590,7 +591,7 @@ func (c *compiler) lop3() error {
 	}
 	v, err := literal(c.args[4], tB32)
 	if err != nil || v > 255 {
-		return c.errorf("%q is no truth table", c.args[4])
+		return c.errorf("%q is not a truth table", c.args[4])
 	}
 	c.args = c.args[:4]
 	var on [8]uint32 // all ones where the table has a one

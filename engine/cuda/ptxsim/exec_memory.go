@@ -32,7 +32,7 @@ func (k accessKind) writes() bool {
 }
 func (k accessKind) strong() bool { return k == strongLoad || k == strongStore || k == atomicAccess }
 
-// spaceOf says which window a generic address lies in and gives the address there.
+// spaceOf finds the window of a generic address and the address within it.
 func spaceOf(a uint64) (space, uint64) {
 	switch {
 	case a >= sharedWindow && a < sharedWindow+windowSize:
@@ -245,7 +245,7 @@ func (c *compiler) memoryOp(i int, write bool) (o memoryOp, err error) {
 	}
 	o.space = o.at.space
 	if o.space == constant {
-		o.space = global // constants lie in an allocation of their own
+		o.space = global // constants have an allocation of their own
 	}
 	if write && o.space == param {
 		return o, c.errorf("the parameters of a kernel cannot be written")
@@ -408,7 +408,8 @@ func (c *compiler) fence() error {
 	return nil
 }
 
-// atomic compiles atom and red. Lanes go one after another, the lowest first; so do blocks, as atomics show their order.
+// atomic compiles atom and red. Lanes go one after another, the lowest first; so do
+// blocks, as atomics show their order.
 func (c *compiler) atomic() error {
 	returns := c.parts[0] == "atom"
 	t, err := c.typ(0)
@@ -562,7 +563,8 @@ func (c *compiler) atomicFunction(t typ, name string) (func(old, b, x uint64) ui
 	return nil, c.errorf("an operation is missing")
 }
 
-// asyncCopy is one cp.async of a warp that has not landed. Copies land as late as is allowed: when they are waited for.
+// asyncCopy is one cp.async of a warp that has not landed. Copies land as late as is
+// allowed: when they are waited for.
 type asyncCopy struct {
 	lanes uint32
 	dst   [32]int    // offsets in shared memory

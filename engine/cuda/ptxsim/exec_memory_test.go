@@ -136,7 +136,7 @@ func TestAtomics(t *testing.T) {
 	}
 }
 
-// TestCopyAsync copies in all sizes, with zeros behind a short source.
+// TestCopyAsync copies in all sizes, with zeros after a short source.
 func TestCopyAsync(t *testing.T) {
 	in := make([]uint64, 32)
 	for i := range in {

@@ -242,7 +242,7 @@ func (c *compiler) comparison(t typ, name string) (func(a, b uint64) bool, error
 	case "ge":
 		return func(a, b uint64) bool { return !less(a, b) }, nil
 	}
-	return nil, c.errorf(".%s is no comparison of .%s", name, t)
+	return nil, c.errorf(".%s is not a comparison of .%s", name, t)
 }
 
 func (c *compiler) comparisonFloat(t typ, name string, ftz bool) (func(a, b uint64) bool, error) {
@@ -281,7 +281,7 @@ func (c *compiler) comparisonFloat(t typ, name string, ftz bool) (func(a, b uint
 	case "nan":
 		return cmp(unordered), nil
 	}
-	return nil, c.errorf(".%s is no comparison of .%s", name, t)
+	return nil, c.errorf(".%s is not a comparison of .%s", name, t)
 }
 
 // combine is what setp and set do with the predicate that follows the comparison.
@@ -417,7 +417,8 @@ func less32(a, b *lanes32, key uint32) uint32 {
 	return r
 }
 
-// floatMasks gives the lanes for which a comparison holds from those where a is less, equal or greater; the rest has NaN.
+// floatMasks gives the lanes for which a comparison holds from those where a is less,
+// equal or greater; the rest has NaN.
 var floatMasks = map[string]func(lt, eq, gt uint32) uint32{
 	"eq": func(_, eq, _ uint32) uint32 { return eq }, "neu": func(_, eq, _ uint32) uint32 { return ^eq },
 	"ne": func(lt, _, gt uint32) uint32 { return lt | gt }, "equ": func(lt, _, gt uint32) uint32 { return ^(lt | gt) },

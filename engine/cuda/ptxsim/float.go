@@ -75,7 +75,7 @@ func (f format) encode(neg bool, mant uint64, exp int, sticky bool, mode roundin
 		lead = 63
 	}
 	mant <<= lead
-	exp += 63 - lead // mant is 1.xxx times 2^exp, its point behind the top bit
+	exp += 63 - lead // mant is 1.xxx times 2^exp, its point after the top bit
 	drop := 63 - f.fraction
 	biased := exp + f.bias()
 	if biased < 1 {
@@ -221,7 +221,8 @@ func flush(b uint32) uint32 {
 	return b
 }
 
-// sumOdd is a+b rounded to odd, so that rounding it once more to half the precision or less is as rounding the sum itself.
+// sumOdd is a+b rounded to odd, so that rounding it once more to half the precision or
+// less is as rounding the sum itself.
 func sumOdd(a, b float64) float64 {
 	s := a + b
 	v := s - a
@@ -267,7 +268,8 @@ func init() {
 	}
 }
 
-// exp2 is 2^x to within a few units of float64's last place, faster than math.Exp2, where float32 does not overflow.
+// exp2 is 2^x to within a few units of float64's last place, faster than math.Exp2,
+// where float32 does not overflow.
 func exp2(x float64) float64 {
 	if !(x > -1000 && x < 1000) {
 		return math.Exp2(x)

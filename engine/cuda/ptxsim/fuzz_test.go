@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// FuzzParse wants an error or a module of hostile text, never a panic; what parses and is small is run for a while.
+// FuzzParse wants an error or a module of hostile text, never a panic; what parses and
+// is small is run for a while.
 func FuzzParse(f *testing.F) {
 	f.Add(entry("add.u32 %r1, %r0, 1;"))
 	f.Add(entry(".shared .align 4 .b8 s[64]; @%p1 bra L; L: bar.sync 0;"))
@@ -28,7 +29,7 @@ func FuzzParse(f *testing.F) {
 			if len(k.code) > 200 || k.MaxThreads > 64 {
 				continue
 			}
-			// Whatever it does, a Fault or nothing comes of it.
+			// Whatever it does, the result is a Fault or nothing.
 			_ = Launch(NewMemory(1<<20), k, Grid{Block: [3]uint32{32}}, make([]byte, k.ParamBytes), Options{Checks: CheckAll, Limit: 1 << 12})
 		}
 	})

@@ -15,7 +15,8 @@ type Grid struct {
 	Shared      uint32    // bytes of dynamic shared memory
 }
 
-// Check names what a launch looks for beyond addresses out of bounds, misaligned ones and divergence, which it always does.
+// Check names what a launch looks for beyond addresses out of bounds, misaligned ones
+// and divergence, which it always does.
 type Check uint8
 
 // The checks.
@@ -39,7 +40,7 @@ type Fault struct {
 	Kernel string
 	Block  [3]uint32
 	Thread [3]uint32 // the first one concerned
-	Where  string    // line and text of the instruction, and the line of the source where the PTX tells it
+	Where  string    // line and text of the instruction, and the line of the source where the PTX has it
 	Reason string
 }
 
@@ -62,7 +63,8 @@ type launch struct {
 	order   *globalOrder // of blocks, for CheckGlobal
 }
 
-// Launch runs a kernel to its end. An error of the kernel's is a *Fault; memory is then in an undefined state.
+// Launch runs a kernel to its end. An error of the kernel's is a *Fault; memory is then
+// in an undefined state.
 func Launch(mem *Memory, k *Kernel, grid Grid, params []byte, o Options) error {
 	if k == nil {
 		return errors.New("launch: no such kernel")
@@ -96,7 +98,8 @@ func Launch(mem *Memory, k *Kernel, grid Grid, params []byte, o Options) error {
 					return
 				}
 				if err := b.run(n); err != nil {
-					// Blocks are taken in order, so the first to fail is known once all before it have ended.
+					// Blocks are taken in order, so the first to fail is known once all
+					// before it have ended.
 					for {
 						old := failed.Load()
 						if n >= old {

@@ -6,8 +6,9 @@ import (
 	"sync"
 )
 
-// Memory is a device's memory: allocations in a 64-bit address space with gaps between them, the bounds of each known.
-// Methods are safe for use by one goroutine while no kernel runs.
+// Memory is a device's memory: allocations in a 64-bit address space with gaps between
+// them, the bounds of each known. Methods are safe for use by one goroutine while no
+// kernel runs.
 type Memory struct {
 	capacity, used int64
 	next           uint64
@@ -75,8 +76,9 @@ func (m *Memory) Bytes(addr uint64, n int) ([]byte, error) {
 	return a.mem[o : o+uint64(n) : o+uint64(n)], nil
 }
 
-// Shadow makes the memory remember which bytes have been written, those of allocations to come and those there are;
-// a kernel's read of any other is an error then. What the host writes it must report by Written.
+// Shadow makes the memory remember which bytes have been written, those of allocations
+// to come and those there are; a kernel's read of any other is an error then. What the
+// host writes it must report by Written.
 func (m *Memory) Shadow() {
 	m.shadow = true
 	for _, a := range m.allocs {
@@ -122,7 +124,7 @@ func (m *Memory) find(addr uint64) *allocation {
 func (m *Memory) describe(addr uint64) string {
 	i := sort.Search(len(m.allocs), func(i int) bool { return m.allocs[i].base > addr })
 	if i == 0 {
-		return "no allocation lies there"
+		return "there is no allocation there"
 	}
 	a := m.allocs[i-1]
 	return fmt.Sprintf("the allocation at %#x has %d bytes and this is byte %d", a.base, len(a.mem), addr-a.base)

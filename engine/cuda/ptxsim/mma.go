@@ -18,8 +18,8 @@ type tile struct {
 	c [16][8]float32  // row, column
 }
 
-// multiply adds the products of the first n values of k to c, one k after another: a product is exact, each sum is
-// rounded to float32.
+// multiply adds the products of the first n values of k to c, one k after another: a
+// product is exact, each sum is rounded to float32.
 func (t *tile) multiply(n int) {
 	for r := range t.c {
 		for col := range t.c[r] {
@@ -44,7 +44,8 @@ var mmaShapes = map[string]mmaShape{
 	"m16n8k4.tf32.tf32": {4, tTF32}, "m16n8k8.tf32.tf32": {8, tTF32},
 }
 
-// mma compiles mma.sync.aligned.SHAPE.row.col.D.A.B.C. Of lane l, with g = l/4 and t = l%4, the fragments hold
+// mma compiles mma.sync.aligned.SHAPE.row.col.D.A.B.C. Of lane l, with g = l/4 and t =
+// l%4, the fragments hold
 //
 //	A of 16 bits: register i the columns 2t, 2t+1 (+8 from register 2 on) of row g (+8 where i is odd)
 //	B of 16 bits: register i the rows 2t, 2t+1 (+8i) of column g
@@ -118,8 +119,8 @@ func (c *compiler) mma() error {
 	return nil
 }
 
-// mmaFast runs an mma by a function that takes registers as they lie. Its result goes by way of registers of its own
-// where D shares some with the operands.
+// mmaFast runs an mma by a function that takes registers unconverted. Its result goes by way of
+// registers of its own where D shares some with the operands.
 func (c *compiler) mmaFast(fast func(regs *lanes32, f *fragment), regs [4][]ref) {
 	d := regs[0]
 	for i, r := range d {
@@ -220,8 +221,9 @@ func (t *tile) storeD(w *warp, rd []ref) {
 	}
 }
 
-// ldmatrix loads 8x8 matrices of 16-bit elements. Lanes 8i to 8i+7 give the addresses of matrix i's rows; lane l gets
-// elements 2(l%4) and 2(l%4)+1 of row l/4, or of column l/4 with .trans.
+// ldmatrix loads 8x8 matrices of 16-bit elements. Lanes 8i to 8i+7 give the addresses
+// of matrix i's rows; lane l gets elements 2(l%4) and 2(l%4)+1 of row l/4, or of column
+// l/4 with .trans.
 func (c *compiler) ldmatrix() error {
 	if err := c.allow("sync", "aligned", "m8n8", "x1", "x2", "x4", "trans", "shared", "shared::cta"); err != nil {
 		return err
@@ -298,7 +300,7 @@ func (w *warp) rowAddresses(sp space) {
 			a = b
 		}
 		if a%16 != 0 || a+16 > uint64(len(w.b.shared)) {
-			w.fail(l, "the address %#x is no row in shared memory; sm_75 needs valid ones in all lanes", a)
+			w.fail(l, "the address %#x is not a row in shared memory; sm_75 needs valid ones in all lanes", a)
 		}
 	}
 }

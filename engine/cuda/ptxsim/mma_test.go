@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// fragments is where each element of the matrices of an mma lies: element of the fragment and lane, by a source that is
-// not ours (testdata/fragments.json names it).
+// fragments is where each element of the matrices of an mma is: element of the fragment and lane,
+// by a source that is not ours (testdata/fragments.json names it).
 type fragments struct {
 	Source string
 	Shapes map[string]struct {
@@ -63,7 +63,8 @@ func matrixKernel(op string, na, nb, nc int) string {
 	return b.String() + "}"
 }
 
-// TestMMALayout multiplies small whole numbers, which all formats hold exactly, placed by the tables of the second source.
+// TestMMALayout multiplies small whole numbers, which all formats hold exactly, placed
+// by the tables of the second source.
 func TestMMALayout(t *testing.T) {
 	tables := readFragments(t)
 	r := rand.New(rand.NewPCG(7, 8))
@@ -140,7 +141,7 @@ func multiplyFragments(t *testing.T, text string, in []byte, fast bool) []byte {
 	return bytesOf(t, mem, out, 32*16)
 }
 
-// TestMMABits holds the assembly to plain Go on all kinds of numbers.
+// TestMMABits checks the assembly against plain Go on all kinds of numbers.
 func TestMMABits(t *testing.T) {
 	r := rand.New(rand.NewPCG(9, 10))
 	for op, n := range map[string][3]int{
@@ -166,7 +167,7 @@ func TestMMABits(t *testing.T) {
 	}
 }
 
-// TestLaneBits holds the other functions in assembly to plain Go.
+// TestLaneBits checks the other assembly functions against plain Go.
 func TestLaneBits(t *testing.T) {
 	s := specimens(single)
 	r := rand.New(rand.NewPCG(11, 12))
@@ -217,7 +218,8 @@ func TestMMAOverlap(t *testing.T) {
 	}
 }
 
-// TestMMATensor4 is m16n8k4, which the second source lacks: it is m16n8k8 with half of the columns zero.
+// TestMMATensor4 is m16n8k4, which the second source lacks: it is m16n8k8 with half of
+// the columns zero.
 func TestMMATensor4(t *testing.T) {
 	in := make([]byte, 32*64)
 	for l := range 32 {
@@ -241,13 +243,13 @@ func TestMMATensor4(t *testing.T) {
 	}
 }
 
-// TestLdmatrix loads matrices whose element in row r and column c is 100 i + 10 r + c and holds the fragments to the
-// layout that mma takes: ldmatrix is made for it.
+// TestLdmatrix loads matrices whose element in row r and column c is 100 i + 10 r + c and checks
+// the fragments against the layout that mma takes: ldmatrix is made for it.
 func TestLdmatrix(t *testing.T) {
 	for n := range map[int]bool{1: true, 2: true, 4: true} {
 		for _, trans := range []string{"", ".trans"} {
 			regs := []string{"%r10", "%r11", "%r12", "%r13"}[:n]
-			// Rows lie 16 bytes apart; each lane writes the row that it gives the address of.
+			// Rows are 16 bytes apart; each lane writes the row that it gives the address of.
 			text := `.shared .align 16 .b8 buf[512];
 			mov.u32 %r1, buf; shl.b32 %r2, %r0, 4; add.u32 %r1, %r1, %r2;
 			shr.u32 %r3, %r0, 3; mul.lo.u32 %r3, %r3, 100; and.b32 %r4, %r0, 7; mad.lo.u32 %r3, %r4, 10, %r3;

@@ -41,7 +41,7 @@ func (m *Module) Kernel(name string) *Kernel { return m.kernels[name] }
 // Kernels lists the names of all entries in order.
 func (m *Module) Kernels() []string { return slices.Sorted(maps.Keys(m.kernels)) }
 
-// Param is where one parameter lies in a kernel's parameter block.
+// Param is the place of one parameter in a kernel's parameter block.
 type Param struct {
 	Name                string
 	Offset, Size, Align int
@@ -100,7 +100,8 @@ func newScope(up *scope) *scope {
 	return &scope{up: up, syms: map[string]*symbol{}, ranges: map[string]regRange{}, labels: map[string]int{}}
 }
 
-// find looks a name up from the innermost scope outwards; registers of a range come to be when they are first used.
+// find looks a name up from the innermost scope outwards; registers of a range are created when
+// they are first used.
 func (s *scope) find(name string) *symbol {
 	for ; s != nil; s = s.up {
 		if x := s.syms[name]; x != nil {
@@ -150,7 +151,7 @@ type statement struct {
 	line  int // of the PTX
 	file  int
 	row   int    // of the source; 0 where unknown
-	note  string // clang's comment beside .loc
+	note  string // clang's comment next to .loc
 	scope *scope
 }
 
@@ -167,7 +168,8 @@ type parser struct {
 	note  string
 }
 
-// Parse reads a PTX module and compiles its kernels. It refuses whatever it does not know, quoting the line.
+// Parse reads a PTX module and compiles its kernels. It refuses whatever it does not
+// know, quoting the line.
 func Parse(text string) (*Module, error) {
 	if len(text) > maxText {
 		return nil, fmt.Errorf("ptx: %d bytes of text, at most %d are taken", len(text), maxText)
@@ -224,7 +226,8 @@ func (p *parser) blank() {
 	}
 }
 
-// comment skips one to the end of its line; clang's note of a register left undefined on purpose is heeded.
+// comment skips one to the end of its line; clang's note of a register left undefined on purpose is
+// kept.
 func (p *parser) comment() {
 	s := p.restOfLine()
 	if name, ok := strings.CutPrefix(strings.TrimSpace(s[2:]), "implicit-def: "); ok && p.fn != nil {
@@ -396,7 +399,8 @@ func (p *parser) section() error {
 	return nil
 }
 
-// function reads an entry or a function from its header on, which the caller has taken up to "{" or ";".
+// function reads an entry or a function from its header on, which the caller has taken
+// up to "{" or ";".
 func (p *parser) function(s string, line int) error {
 	f := &function{line: line}
 	key := ".func"
@@ -451,7 +455,7 @@ func (p *parser) function(s string, line int) error {
 	return p.body()
 }
 
-// formals reads a list of parameters in parentheses and returns what comes behind it.
+// formals reads a list of parameters in parentheses and returns what follows it.
 func (p *parser) formals(s string, sc *scope, line int) (list []*symbol, rest string, err error) {
 	end := strings.IndexByte(s, ')')
 	if end < 0 {
@@ -463,7 +467,7 @@ func (p *parser) formals(s string, sc *scope, line int) (list []*symbol, rest st
 			return nil, "", p.errorf(line, "parameter %q: not understood", d)
 		}
 		if sc.syms[x.name] != nil {
-			return nil, "", p.errorf(line, "parameter %q: there are two of that name", x.name)
+			return nil, "", p.errorf(line, "parameter %q: the name is used twice", x.name)
 		}
 		sc.syms[x.name] = x
 		list = append(list, x)
@@ -488,7 +492,7 @@ func (f *function) layout() error {
 	return nil
 }
 
-// bounds reads what stands between a header and a body.
+// bounds reads what is between a header and a body.
 func (f *function) bounds(s string) error {
 	for s != "" {
 		w := word(s)
@@ -556,7 +560,7 @@ func declare(s string) (*symbol, error) {
 			elements = 4
 		case d[0] == '.':
 			if sp, ok := spaceNames[d[1:]]; ok {
-				if x.space == generic { // behind .ptr stands the space pointed to
+				if x.space == generic { // .ptr is followed by the space pointed to
 					x.space = sp
 				}
 				break
@@ -590,7 +594,7 @@ func declare(s string) (*symbol, error) {
 		return nil, fmt.Errorf("%s: a name or a type is missing", s)
 	}
 	if strings.Contains(s, ".ptr") {
-		x.align = 0 // what is behind .ptr is about the memory pointed to
+		x.align = 0 // what follows .ptr is about the memory pointed to
 	}
 	natural := uint64(max(x.typ.size(), 1))
 	x.size = elements * natural
@@ -603,7 +607,7 @@ func declare(s string) (*symbol, error) {
 	return x, nil
 }
 
-// variables reads declarations at module scope or within a body, with an initial value behind "=".
+// variables reads declarations at module scope or within a body, with an initial value after "=".
 func (p *parser) variables(s string, line int) error {
 	if s == "" {
 		if p.peek() == ';' {
@@ -642,7 +646,7 @@ func (p *parser) variables(s string, line int) error {
 		return p.errorf(line, "%s: %v", s, err)
 	}
 	if p.scope.syms[x.name] != nil {
-		return p.errorf(line, "%s: there are two of that name", x.name)
+		return p.errorf(line, "%s: the name is used twice", x.name)
 	}
 	p.scope.syms[x.name] = x
 	return nil
@@ -725,7 +729,7 @@ func (p *parser) registers(s string, line int) error {
 			continue
 		}
 		if !identifier(name) || p.scope.syms[name] != nil {
-			return p.errorf(line, "%s: %q is no name, or a second register of that name", s, name)
+			return p.errorf(line, "%s: %q is not a name, or is used for a second register", s, name)
 		}
 		p.scope.syms[name] = &symbol{name: name, kind: symRegister, typ: t}
 	}

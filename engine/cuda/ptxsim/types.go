@@ -89,7 +89,8 @@ func (s space) String() string {
 	return [...]string{"generic", "global", "shared", "local", "param", "const"}[s]
 }
 
-// Windows of the generic address space. Device memory lies above all of them; an address below the first is in none.
+// Windows of the generic address space. Device memory is above all of them; an address below the
+// first is in none.
 const (
 	sharedWindow = 0x1_0000_0000
 	localWindow  = 0x2_0000_0000

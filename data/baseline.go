@@ -101,10 +101,9 @@ func (c *counts) unigram(y int32) float64 {
 // bestBeta minimizes the leave-one-out loss of the training pairs: each pair
 // of count n is scored n times by counts that lack one of it.
 //
-// The sum of n log((n-1 + beta p(y)) / (c(x)-1 + beta)) over the pairs is taken
-// apart: the denominators go by input, and the pairs of count 1 together give
-// their number times log(beta) and a constant, so only the others need a
-// logarithm each.
+// The sum of n log((n-1 + beta p(y)) / (c(x)-1 + beta)) over the pairs is split:
+// the denominators go by input, and the pairs of count 1 together give their number
+// times log(beta) and a constant, so only the others need a logarithm each.
 func (c *counts) bestBeta() float64 {
 	best, bestLoss := 1.0, math.Inf(1)
 	for beta := 0.25; beta <= 1<<16; beta *= 2 {
@@ -146,7 +145,7 @@ type pairSlot struct {
 	count uint64
 }
 
-// find is the slot that holds key, or the free one where it belongs. The
+// find is the slot of key, or the free one where it belongs. The
 // multiplier is Fibonacci hashing's (Knuth, TAOCP 3, 6.4).
 func (t *pairTable) find(key uint64) *pairSlot {
 	mask := uint64(len(t.slots) - 1)

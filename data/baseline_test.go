@@ -92,8 +92,8 @@ func TestBaselineKnownEntropy(t *testing.T) {
 	}
 }
 
-// Without structure the bigram must not lose against the unigram by much:
-// interpolation has to notice.
+// Without structure the bigram must not be much worse than the unigram:
+// interpolation must adapt.
 func TestBaselineNoStructure(t *testing.T) {
 	random := func(seed uint64) *memory {
 		r := rand.New(rand.NewPCG(seed, 1))

@@ -25,8 +25,8 @@ func (l Lengths) Sum() (n int64) {
 	return n
 }
 
-// Quantile is the least length that a share q of the sequences does not
-// exceed; 0 when there are none.
+// Quantile is the smallest length that a share q of the sequences does not exceed;
+// 0 when there are none.
 func (l Lengths) Quantile(q float64) int {
 	rank := max(1, int64(math.Ceil(q*float64(l.Count()))))
 	var seen int64
@@ -44,7 +44,7 @@ const maxBucketSteps = 512
 
 // Buckets chooses at most k static lengths that pad the sequences least, by
 // dynamic programming over the multiples of `multiple` (coarser where the
-// longest would need more than 512 of them). The last bucket holds the longest
+// longest would need more than 512 of them). The last bucket fits the longest
 // sequence; those above limit count as limit, 0 means no limit.
 func (l Lengths) Buckets(k, multiple, limit int) []int {
 	longest := 0
@@ -102,7 +102,7 @@ func (l Lengths) Buckets(k, multiple, limit int) []int {
 }
 
 // PaddingShare is the share of padding when every sequence is padded to the
-// least of the ascending lengths that holds it, and those longer than the last
+// smallest of the ascending lengths that fits it, and those longer than the last
 // are cut to it.
 func (l Lengths) PaddingShare(lengths []int) float64 {
 	var real, padded int64

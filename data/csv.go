@@ -50,8 +50,8 @@ func csvRecords(name, format string, opt Options, emit func(Record) bool) (bool,
 
 // rowReader reads rows of fields. The slice is overwritten by the next call.
 type rowReader interface {
-	// next returns the fields and the line where the row starts. With an error
-	// the line is where it happened.
+	// next returns the fields and the line where the row starts, or an error and
+	// its line.
 	next() (fields []string, line int64, err error)
 }
 
@@ -139,7 +139,7 @@ func (q *quotedRows) next() ([]string, int64, error) {
 	return fields, q.line, nil
 }
 
-// plainRows reads a row a line, in which quotes mean nothing.
+// plainRows reads a row a line; quotes have no meaning.
 type plainRows struct {
 	in     *input
 	comma  []byte

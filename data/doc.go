@@ -2,7 +2,7 @@
 //
 // It promises:
 //
-//   - Nothing is lost or repaired in silence. Bytes that are not UTF-8, a
+//   - Nothing is lost or repaired silently. Bytes that are not UTF-8, a
 //     missing field, a glob without a match, a torn quote: each is an error
 //     that names file and line, or a count in the report when the caller
 //     asked for repair.

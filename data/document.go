@@ -20,12 +20,12 @@ type Document struct {
 	// the source have in common, so that moving the data moves no document to
 	// the other side.
 	Group string
-	// HeldOut says that the source itself holds the document out, whatever its
+	// HeldOut means that the source itself holds the document out, whatever its
 	// group.
 	HeldOut bool
 	// Text is valid UTF-8 and belongs to the receiver.
 	Text []byte
-	// Tokens is set in place of Text by sources that are tokenized already.
+	// Tokens is set instead of Text by sources that are tokenized already.
 	Tokens []int32
 	// Repaired counts the invalid bytes replaced by U+FFFD. It is zero unless
 	// Options.ReplaceInvalid was set.

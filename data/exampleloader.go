@@ -44,9 +44,9 @@ type ExamplePosition struct {
 // ExampleOptions shape a stream of examples.
 type ExampleOptions struct {
 	MicroBatches int // of an update on each rank
-	// Buckets in ascending order of their lengths. An example goes to the least
-	// that holds it; one that none holds is an error. Lengths.Buckets chooses
-	// lengths that pad least.
+	// Buckets in ascending order of their lengths. An example goes to the smallest
+	// that fits it; one that fits none is an error. Lengths.Buckets chooses lengths
+	// that pad least.
 	Buckets []Bucket
 	// Shuffle, Seed, Epochs, Rank, World, Workers and Depth are as in
 	// LoaderOptions. Shuffling reorders the examples of a bucket and then the
@@ -80,7 +80,7 @@ type exampleSlot struct {
 	row  []Row
 }
 
-// NewExampleLoader sorts the examples in buckets and starts to prefetch.
+// NewExampleLoader sorts the examples into buckets and starts to prefetch.
 func NewExampleLoader(x Examples, opt ExampleOptions) (*ExampleLoader, error) {
 	if opt.World == 0 {
 		opt.World = 1

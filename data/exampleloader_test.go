@@ -13,7 +13,7 @@ import (
 )
 
 // newTexts makes a table of texts of the given lengths: example i holds ids
-// i*100, i*100+1, ..., its label is i, its picture is i in each pixel.
+// i*100, i*100+1, ..., its label is i, its image is i in each pixel.
 func newTexts(t rapidOrT, lengths ...int) *Table {
 	table, err := NewTable(
 		Field{Name: "ids", Shape: []int{-1}, Pad: 7},
@@ -124,7 +124,7 @@ func drawExamples(t *rapid.T) (*Table, ExampleOptions) {
 	return newTexts(t, lengths...), opt
 }
 
-// An epoch has every example once, in the least bucket that holds it, padded
+// An epoch has every example once, in the smallest bucket that fits it, padded
 // right; weights add up.
 func TestExamplesEpoch(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -27,7 +27,7 @@ const DefaultMaxRecord = 64 << 20
 // RecordLimit is what data.max_record allows; 0 is the default.
 func RecordLimit(maxRecord int64) int64 { return cmp.Or(maxRecord, DefaultMaxRecord) }
 
-// Options say how files become documents or records.
+// Options are how files become documents or records.
 type Options struct {
 	// Format of every file; empty means by the name of each file, where .gz and
 	// .zst are looked through and an unknown ending means text.
@@ -48,10 +48,10 @@ type Options struct {
 	ArrayKey string `json:"array_key"`
 	// Comma separates CSV fields; 0 means ',' for .csv and a tab for .tsv.
 	Comma rune `json:"comma"`
-	// NoHeader says that a CSV or TSV file starts with data. Columns are then
+	// NoHeader means that a CSV or TSV file starts with data. Columns are then
 	// named "1", "2", ...
 	NoHeader bool `json:"no_header"`
-	// Quotes says whether CSV fields may be quoted: "csv" (RFC 4180) or "none"
+	// Quotes is whether CSV fields may be quoted: "csv" (RFC 4180) or "none"
 	// (a quote is a character like any other, a record is a line). Empty means
 	// csv for .csv and none for .tsv.
 	Quotes string `json:"quotes"`
@@ -62,8 +62,8 @@ type Options struct {
 	// MaxRecord bounds one document or record in bytes; 0 means
 	// DefaultMaxRecord.
 	MaxRecord int64 `json:"max_record"`
-	// ReplaceInvalid puts U+FFFD in the place of invalid UTF-8, and counts it,
-	// where the default is an error.
+	// ReplaceInvalid replaces invalid UTF-8 by U+FFFD, and counts it; the default
+	// is an error.
 	ReplaceInvalid bool `json:"replace_invalid"`
 }
 
@@ -121,7 +121,7 @@ func (o *Options) columns() []string {
 // Files is a Source of the documents in files.
 type Files struct {
 	paths []string
-	// common is the folder, with a trailing slash, that holds all paths.
+	// common is the folder, with a trailing slash, that contains all paths.
 	common string
 	opt    Options
 }
@@ -142,7 +142,7 @@ func OpenFiles(patterns []string, opt Options) (*Files, error) {
 	return &Files{paths: paths, common: commonFolder(paths), opt: opt}, nil
 }
 
-// commonFolder is the deepest folder that holds all files, with a trailing slash.
+// commonFolder is the deepest folder that contains all files, with a trailing slash.
 func commonFolder(paths []string) string {
 	common := ""
 	for i, p := range paths {

@@ -40,7 +40,7 @@ func expand(pattern string) ([]string, error) {
 	if pattern == "" {
 		return nil, fmt.Errorf("data: empty file pattern")
 	}
-	// A name that exists is taken as it is, even when it holds a bracket.
+	// A name that exists is taken literally, even if it contains a bracket.
 	if st, err := os.Stat(pattern); err == nil {
 		if st.Mode().IsRegular() {
 			return []string{filepath.Clean(pattern)}, nil

@@ -142,7 +142,7 @@ func (g *GoTree) Documents() iter.Seq2[Document, error] {
 	}
 }
 
-// isTable tells data from code: more than a fifth of the text is digits. One
+// isTable distinguishes data from code: more than a fifth of the text is digits. One
 // such file (the points of an elliptic curve, half a megabyte) would outweigh
 // the packages around it.
 func isTable(text []byte) bool {
@@ -155,7 +155,7 @@ func isTable(text []byte) bool {
 	return digits*5 > len(text)
 }
 
-// isGenerated looks for the mark above the package clause, where it must be.
+// isGenerated looks for the marker above the package clause, where it must be.
 func isGenerated(text []byte) bool {
 	clause := packageClause.FindIndex(text)
 	return clause != nil && generated.Match(text[:clause[0]])

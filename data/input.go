@@ -48,7 +48,7 @@ func openInput(name string) (*input, error) {
 	}
 	in := &input{Reader: bufio.NewReaderSize(f, 128<<10), closers: []func() error{f.Close}}
 	if err := in.decode(name); err != nil {
-		_ = in.Close() // the first error is the one to tell
+		_ = in.Close() // the first error is the one to report
 		return nil, err
 	}
 	return in, nil
@@ -130,7 +130,7 @@ func openLines(name string) (*input, error) {
 		return nil, err
 	}
 	if err := in.lineEnds(name); err != nil {
-		_ = in.Close() // the first error is the one to tell
+		_ = in.Close() // the first error is the one to report
 		return nil, err
 	}
 	return in, nil

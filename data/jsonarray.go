@@ -55,7 +55,7 @@ type jsonReader struct {
 	row   int64
 }
 
-// fail says where decoding stopped.
+// fail adds where decoding stopped.
 func (j *jsonReader) fail(err error) error {
 	if errors.Is(err, errTooLong) {
 		return fmt.Errorf("data: %s: value after record %d is longer than %d bytes; name the array of records with data.array_key, or raise data.max_record", j.name, j.row, j.opt.MaxRecord)

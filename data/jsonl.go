@@ -51,9 +51,9 @@ type recordError struct{ err error }
 func (e *recordError) Error() string { return e.err.Error() }
 func (e *recordError) Unwrap() error { return e.err }
 
-// decode splits a JSON object in its fields; their values are decoded when
-// asked for. The decoder of the standard library would replace invalid UTF-8
-// without a word, so that is checked first.
+// decode splits a JSON object into its fields; their values are decoded on demand.
+// The decoder of the standard library would replace invalid UTF-8 silently, so that
+// is checked first.
 func (r *Record) decode(raw []byte, opt Options) error {
 	doc := Document{ID: r.Where(), Text: raw}
 	if err := checkUTF8(&doc, opt.ReplaceInvalid); err != nil {

@@ -36,7 +36,7 @@ type Update struct {
 	// Weight is the sum of all label weights, known before the first
 	// micro-batch runs: dividing by it gives the token-weighted mean.
 	Weight float64
-	// Windows counts the rows that hold data.
+	// Windows counts the rows with data.
 	Windows int64
 	// Position is the position after this update.
 	Position Position
@@ -69,7 +69,7 @@ type LoaderOptions struct {
 	// Rank of World takes its share of each micro-batch; World 0 means 1. The
 	// ranks together see the stream of one rank with World times the rows.
 	Rank, World int
-	// Workers fill updates side by side (0 means 1) up to Depth updates ahead
+	// Workers fill updates in parallel (0 means 1) up to Depth updates ahead
 	// (0 means 2). Neither changes the stream.
 	Workers, Depth int
 }
@@ -237,8 +237,8 @@ func (l *Loader) Next() (*Update, error) {
 func (l *Loader) Position() Position { return l.at(l.position) }
 
 // Seek goes to a position. The stream from there on equals the uninterrupted
-// one, also when MicroBatches, BatchSize or World are others than before: then
-// the same windows come in the same order, cut in other updates.
+// one, also when MicroBatches, BatchSize or World are others than before: then the
+// same windows come in the same order, divided into other updates.
 func (l *Loader) Seek(c Position) error {
 	here := l.at(l.position)
 	n := l.windows.Len()

@@ -83,7 +83,7 @@ func drawOptions(t *rapid.T) LoaderOptions {
 	}
 }
 
-// An epoch holds every window once, whatever the batches and the workers.
+// An epoch has every window once, whatever the batches and the workers.
 func TestLoaderEpoch(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := drawCorpus(t, 30)

@@ -11,8 +11,8 @@ import (
 	"github.com/parquet-go/parquet-go/format"
 )
 
-// A file of an old Mac is one line for whatever reads lines; all of it would
-// be the header, or one document.
+// A file from an old Mac is one line for a line reader; all of it would be the
+// header, or one document.
 func TestCarriageReturnsAlone(t *testing.T) {
 	lines := "a\tb\r" + strings.Repeat("c\td\r", 50)
 	dir := writeFiles(t, map[string]string{
@@ -45,10 +45,10 @@ func TestCarriageReturnsAlone(t *testing.T) {
 	}
 }
 
-// A Parquet file without rows is whole: it holds nothing, which is not damage.
+// A Parquet file without rows is valid: it is empty, not damaged.
 func TestParquetWithoutRows(t *testing.T) {
 	none := writeParquet(t, 0, 10)
-	// Arrow writes a row group all the same, whose columns have no pages.
+	// Arrow writes a row group anyway, whose columns have no pages.
 	group := writeParquet(t, 3, 10)
 	raw, err := os.ReadFile(group)
 	if err != nil {

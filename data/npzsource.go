@@ -18,7 +18,7 @@ const (
 )
 
 // npzDocuments yields each row's ids up to its length as a document. The mask
-// may be absent; where it is there it must agree. It returns false when emit
+// may be absent; if present it must agree. It returns false when emit
 // asked to stop.
 func npzDocuments(name string, opt Options, emit func(Document) bool) (bool, error) {
 	f, err := npz.Open(name)

@@ -69,7 +69,7 @@ func parquetRecords(name string, columns []string, most int64, emit func(Record)
 }
 
 // openParquet reads the footer. The library allocates what the footer's length
-// claims, so that is held against the file first.
+// claims, so that is checked against the file first.
 func openParquet(f *os.File) (*parquet.File, error) {
 	st, err := f.Stat()
 	if err != nil {
@@ -199,7 +199,7 @@ func parquetGroup(f io.ReaderAt, file *parquet.File, group int, top []*parquetNo
 	var leaves []*leafReader
 	defer func() {
 		for _, l := range leaves {
-			// Nothing is left to be said by a column that was read.
+			// A column that was read has nothing left to report.
 			_ = caught(l.pages.Close)
 		}
 	}()
@@ -262,7 +262,7 @@ func parquetGroup(f io.ReaderAt, file *parquet.File, group int, top []*parquetNo
 	return true, nil
 }
 
-// entryBytes is what a value counts for besides its own bytes: a list of a
+// entryBytes is what a value counts in addition to its own bytes: a list of a
 // million nulls takes some bytes in the file, and memory here.
 const entryBytes = 8
 
@@ -295,7 +295,7 @@ func (l *leafReader) fill() error {
 		l.values = l.buf[:n]
 		if err == io.EOF {
 			// The values of buf point into the page, so it is left to the garbage
-			// collector and not given back by parquet.Release.
+			// collector and not released by parquet.Release.
 			l.reader, err = nil, nil
 		}
 		if err != nil {
@@ -417,8 +417,8 @@ func (n *parquetNode) list(entries [][]entry) (any, error) {
 	return all, nil
 }
 
-// one builds a leaf or a group that is there. A group of one repeated field is
-// the standard shape of a list and stands for its elements.
+// one builds a leaf or a group that is there. A group of one repeated field is the
+// standard form of a list and yields its elements.
 func (n *parquetNode) one(entries [][]entry) (any, error) {
 	if n.fields == nil {
 		if len(entries[0]) != 1 {

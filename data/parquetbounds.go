@@ -15,8 +15,8 @@ import (
 	"github.com/pierrec/lz4/v4"
 )
 
-// The library believes what a file claims. These are bounds on claims, held
-// before it sees them.
+// The library trusts what a file claims. These are bounds on claims, checked before
+// it sees them.
 const (
 	// maxPage bounds what a page may unpack to. Writers make pages of about 1 MiB.
 	maxPage = 256 << 20
@@ -29,7 +29,7 @@ const (
 	maxSchemaDepth = 100
 )
 
-// checkFooter makes sure that the schema is no deeper than any schema is.
+// checkFooter makes sure that the schema is no deeper than real schemas are.
 func checkFooter(f io.ReaderAt, at, size int64) error {
 	var meta format.FileMetaData
 	var compact thrift.CompactProtocol
@@ -55,9 +55,9 @@ func checkFooter(f io.ReaderAt, at, size int64) error {
 	return nil
 }
 
-// checkPages walks the page headers of a column chunk and refuses sizes that
-// the file cannot hold or that no writer makes, before the library allocates
-// for them. It returns the bytes of the largest page, unpacked.
+// checkPages walks the page headers of a column chunk and refuses sizes that do not
+// fit the file or that no writer makes, before the library allocates for them. It
+// returns the bytes of the largest page, unpacked.
 func checkPages(f io.ReaderAt, fileSize int64, meta format.ColumnMetaData) (largest int64, err error) {
 	at := meta.DataPageOffset
 	if d := meta.DictionaryPageOffset; d > 0 && d < at {
@@ -146,8 +146,8 @@ func checkUnpacked(page *io.SectionReader, codec format.CompressionCodec, h form
 	case format.Brotli:
 		in = brotli.NewReader(page)
 	case format.Lz4Raw:
-		// The library tries larger and larger buffers, without end where the page
-		// is damaged.
+		// The library tries larger and larger buffers, endlessly if the page is
+		// damaged.
 		raw := make([]byte, page.Size())
 		if _, err := io.ReadFull(page, raw); err != nil {
 			return err
@@ -159,7 +159,7 @@ func checkUnpacked(page *io.SectionReader, codec format.CompressionCodec, h form
 			return fmt.Errorf("does not unpack to the %d bytes it claims: %w", claim, err)
 		}
 		return nil
-	default: // the library has no other, and says so
+	default: // the library has no other, and reports it
 		return nil
 	}
 	n, err := io.Copy(io.Discard, io.LimitReader(in, claim+1))

@@ -17,7 +17,7 @@ import (
 	"github.com/parquet-go/parquet-go/format"
 )
 
-// readParquet reads all records of a file and says what that allocated.
+// readParquet reads all records of a file and returns what that allocated.
 func readParquet(path string, opt Options) (rows int, allocated uint64, err error) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -90,7 +90,7 @@ func TestParquetLongRows(t *testing.T) {
 	}
 }
 
-// A page that unpacks to more than its header says costs no more than that.
+// A page that unpacks to more than its header claims costs no more than that.
 func TestParquetPagesThatGrow(t *testing.T) {
 	for name, codec := range map[string]compress.Codec{
 		"snappy": &parquet.Snappy, "gzip": &parquet.Gzip, "zstd": &parquet.Zstd, "brotli": &parquet.Brotli, "lz4": &parquet.Lz4Raw,
@@ -124,7 +124,7 @@ func TestParquetPagesThatGrow(t *testing.T) {
 	}
 }
 
-// Claims of the headers are held against what files are.
+// Claims of the headers are checked against the files.
 func TestParquetClaims(t *testing.T) {
 	page := func(h format.PageHeader) string {
 		head, err := thrift.Marshal(&thrift.CompactProtocol{}, &h)

@@ -6,7 +6,7 @@ import "math/bits"
 // is computed from the key alone, so a shuffled epoch of any size can be
 // entered anywhere in O(1).
 //
-// It is a Feistel network over the smallest even number of bits that holds n,
+// It is a Feistel network over the smallest even number of bits that can represent n,
 // walked along its cycle until the value is below n (Black and Rogaway,
 // "Ciphers with Arbitrary Finite Domains", CT-RSA 2002). Fewer than four steps
 // are expected.

@@ -34,7 +34,7 @@ func (r *Record) repair() {
 	valid = func(v any) any {
 		switch v := v.(type) {
 		case string:
-			text, n, _ := ValidUTF8(r.Where(), []byte(v), true) // what is replaced is no error
+			text, n, _ := ValidUTF8(r.Where(), []byte(v), true) // what is replaced is not an error
 			r.repaired += n
 			return string(text)
 		case map[string]any:
@@ -112,13 +112,13 @@ func (r Record) lookup(fields map[string]any, name string) (any, bool, error) {
 	return r.lookup(nested, rest)
 }
 
-// loneSurrogate tells a U+FFFD that the decoder put in place of an unpaired
-// escape from one that the text has itself.
+// loneSurrogate distinguishes a U+FFFD that the decoder put in place of an unpaired
+// escape from one in the text itself.
 func loneSurrogate(raw []byte) bool {
 	return !bytes.Contains(raw, []byte("\uFFFD")) && !bytes.Contains(bytes.ToLower(raw), []byte(`\ufffd`))
 }
 
-// Text returns a field that holds valid UTF-8. A number keeps its spelling.
+// Text returns a field that is valid UTF-8. A number keeps its spelling.
 func (r Record) Text(name string) (string, error) {
 	s, err := r.text(name)
 	if err != nil {
@@ -146,7 +146,7 @@ func (r Record) text(name string) (string, error) {
 	return "", r.wrong(name, "text", v)
 }
 
-// Int returns a field that holds a whole number, or its decimal spelling.
+// Int returns a field that is a whole number, or its decimal spelling.
 func (r Record) Int(name string) (int64, error) {
 	v, err := r.Get(name)
 	if err != nil {
@@ -171,7 +171,7 @@ func (r Record) Int(name string) (int64, error) {
 	return 0, r.wrong(name, "a whole number", v)
 }
 
-// Float returns a field that holds a number, or its spelling.
+// Float returns a field that is a number, or its spelling.
 func (r Record) Float(name string) (float64, error) {
 	v, err := r.Get(name)
 	if err != nil {
@@ -202,7 +202,7 @@ func (r Record) wrong(name, want string, v any) error {
 	return fmt.Errorf("data: %s: field %q: want %s, found %s", r.Where(), name, want, got)
 }
 
-// document makes a document of the record's text field.
+// document makes a document from the record's text field.
 func (r Record) document(opt Options) (Document, error) {
 	text, err := r.text(opt.TextField)
 	if err != nil {

@@ -90,7 +90,7 @@ func TestCSVErrors(t *testing.T) {
 	}
 }
 
-// A quote that never closes must not pull the file into memory.
+// A quote that never closes must not load the whole file into memory.
 func TestCSVOpenQuoteIsBounded(t *testing.T) {
 	dir := writeFiles(t, map[string]string{"a.csv": "a\n\"" + strings.Repeat("line\n", 8<<20/5)})
 	var before, after runtime.MemStats
@@ -142,7 +142,7 @@ func TestJSON(t *testing.T) {
 			t.Errorf("%q: %s", test.body, d)
 		}
 	}
-	// A stop in the middle is no error.
+	// A stop in the middle is not an error.
 	f, err := OpenFiles([]string{writeFiles(t, map[string]string{"a.json": `[{"a":1},{"a":2},`, "b.json": "x"})}, Options{})
 	if err != nil {
 		t.Fatal(err)

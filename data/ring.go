@@ -9,9 +9,9 @@ import (
 var errClosed = errors.New("data: loader is closed")
 
 // ring fills numbered items ahead of their use into a fixed set of slots.
-// Workers take numbers in turn and fill slots side by side; the consumer gets
-// them in order. What a slot holds is a function of its number alone, so the
-// stream does not depend on the number of workers.
+// Workers take numbers in turn and fill slots in parallel; the consumer gets them
+// in order. A slot's content is a function of its number alone, so the stream does
+// not depend on the number of workers.
 type ring[S any] struct {
 	fill func(n int64, slot *S) error
 
@@ -19,7 +19,7 @@ type ring[S any] struct {
 	changed sync.Cond
 	slots   []slot[S]
 	claimed int64 // next number to fill
-	taken   int64 // next number to hand out
+	taken   int64 // next number to pass to the consumer
 	loaned  bool  // slot of number taken-1 is with the consumer
 	limit   int64 // first number that does not exist
 	busy    int   // workers inside fill
@@ -80,8 +80,8 @@ func (r *ring[S]) room() bool {
 	return r.claimed < r.limit && r.claimed-first < int64(len(r.slots))
 }
 
-// next takes back the slot handed out before and hands out the following one.
-// After the last one it returns io.EOF. An error stays.
+// next takes back the previous slot and returns the following one. After the last
+// one it returns io.EOF. An error stays.
 func (r *ring[S]) next() (*S, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

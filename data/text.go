@@ -29,7 +29,7 @@ func appendLine(dst []byte, r *bufio.Reader, limit int64) ([]byte, error) {
 	}
 }
 
-// textDocuments cuts one text file into documents. It returns false when emit
+// textDocuments splits one text file into documents. It returns false when emit
 // asked to stop.
 func textDocuments(name string, opt Options, emit func(Document) bool) (bool, error) {
 	open := openLines

@@ -94,7 +94,7 @@ func (f *Files) Shared(g *Files) string {
 	return ""
 }
 
-// place is where a file lies, whatever it is called.
+// place is where a file is, whatever its name.
 func place(path string) string {
 	if real, err := filepath.EvalSymlinks(path); err == nil {
 		path = real

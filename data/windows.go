@@ -5,13 +5,13 @@ import (
 	"math"
 )
 
-// WindowOptions say how a stream is cut for causal language modelling.
+// WindowOptions are how a stream is cut for causal language modeling.
 type WindowOptions struct {
 	// Length is T, the number of inputs of a window.
 	Length int
 	// CrossDocument keeps the loss of a document's first token, predicted from
-	// the EOS of the document before. By default its weight is 0: nothing in
-	// that context tells what comes next.
+	// the EOS of the document before. By default its weight is 0: nothing in that
+	// context predicts what comes next.
 	CrossDocument bool
 }
 

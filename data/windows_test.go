@@ -51,7 +51,7 @@ func sum(w []float32) (s float64) {
 	return s
 }
 
-// What packing promises, on random corpora: labels are inputs shifted by one,
+// The guarantees of packing, on random corpora: labels are inputs shifted by one,
 // every token is an input and a label as often as documented, weights and
 // segments follow the document borders.
 func TestWindowsProperties(t *testing.T) {

@@ -17,7 +17,7 @@ import (
 
 // repo is the cache's folder of one repository: blobs/TAG hold contents,
 // snapshots/COMMIT/NAME point to them, refs/REVISION hold commits. Everything
-// is done through an [os.Root], which nothing leads out of.
+// is done through an [os.Root], which confines all paths.
 type repo struct {
 	root *os.Root
 	dir  string
@@ -65,7 +65,7 @@ func (p *repo) commit(revision string) (string, error) {
 	return id, nil
 }
 
-// setCommit remembers what a revision is.
+// setCommit records the commit of a revision.
 func (p *repo) setCommit(revision, id string) error {
 	if old, err := p.commit(revision); err == nil && old == id {
 		return nil
@@ -88,7 +88,7 @@ func (p *repo) files(commit string) ([]string, error) {
 			return err
 		}
 		if _, err := p.root.Stat(filepath.FromSlash(name)); err != nil {
-			return nil // points to a blob that somebody removed
+			return nil // points to a blob that was removed
 		}
 		names = append(names, strings.TrimPrefix(name, dir+"/"))
 		return nil
@@ -125,8 +125,8 @@ func (p *repo) have(a about) bool {
 	return err == nil && st.Mode().IsRegular() && (a.size < 0 || st.Size() == a.size)
 }
 
-// fill gets a blob into the cache unless it is there: fetch completes the file
-// that it is given. One process at a time does so for a blob.
+// fill gets a blob into the cache unless it is there: fetch completes the given
+// file. One process at a time does so for a blob.
 func (p *repo) fill(ctx context.Context, a about, fetch func(f *os.File) error) (err error) {
 	if p.have(a) {
 		return nil
@@ -137,7 +137,7 @@ func (p *repo) fill(ctx context.Context, a about, fetch func(f *os.File) error) 
 		return err
 	}
 	defer func() { err = errors.Join(err, unlock()) }()
-	if p.have(a) { // somebody else was faster
+	if p.have(a) { // another process was faster
 		return nil
 	}
 	if err := p.root.MkdirAll("blobs", 0o755); err != nil {

@@ -15,8 +15,8 @@ var (
 	plainTag  = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
 )
 
-// blobName is the name in the cache of what an ETag stands for: the tag
-// itself, as huggingface_hub has it, unless that is no safe name.
+// blobName is the name in the cache of an ETag's content: the tag itself, as in
+// huggingface_hub, unless that is not a safe name.
 func (a about) blobName() string {
 	if plainTag.MatchString(a.etag) {
 		return a.etag
@@ -25,7 +25,7 @@ func (a about) blobName() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// digest is the hash that the file's ETag is, nil if it is none: SHA-256 of
+// digest is the hash that the file's ETag is, nil if it is not one: SHA-256 of
 // large files, git's SHA-1 (which covers the size) of others.
 func (a about) digest() hash.Hash {
 	switch {
@@ -39,7 +39,7 @@ func (a about) digest() hash.Hash {
 	return nil
 }
 
-// verify holds what was received against what the hub said.
+// verify compares what was received with what the hub announced.
 func (a about) verify(h hash.Hash, size int64) error {
 	if a.size >= 0 && size != a.size {
 		return fmt.Errorf("%d bytes were received, the hub says %d", size, a.size)

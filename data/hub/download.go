@@ -13,10 +13,10 @@ import (
 	"strings"
 )
 
-// maxSpoiled is how often a whole file may come with the wrong content.
+// maxSpoiled is how often a complete file may arrive with the wrong content.
 const maxSpoiled = 3
 
-// download is one file on its way into the cache.
+// download is one file being fetched into the cache.
 type download struct {
 	c     *Client
 	url   *url.URL
@@ -30,7 +30,7 @@ type download struct {
 	spoiled int
 }
 
-// run completes the file, continuing after what it already holds.
+// run completes the file, continuing after what is already there.
 func (d *download) run(ctx context.Context) error {
 	if err := d.recall(); err != nil {
 		return err
@@ -54,7 +54,7 @@ func (d *download) run(ctx context.Context) error {
 	})
 }
 
-// recall takes over what an earlier run has left.
+// recall picks up what an earlier run has left.
 func (d *download) recall() error {
 	d.sum = d.about.digest()
 	st, err := d.f.Stat()
@@ -157,7 +157,7 @@ func (d *download) continues(span string) error {
 func (d *download) receive(ctx context.Context, body io.Reader) error {
 	buf := make([]byte, 128<<10)
 	for {
-		if ctx.Err() != nil { // also where everything lies in buffers already
+		if ctx.Err() != nil { // also where everything is already buffered
 			return context.Cause(ctx)
 		}
 		n, err := body.Read(buf)

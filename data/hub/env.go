@@ -35,7 +35,7 @@ type Client struct {
 	// far and in all of the files being fetched. Calls do not overlap.
 	Progress func(done, total int64)
 
-	// Attempts bounds the tries of a request that bring nothing; 0 is 6.
+	// Attempts bounds the tries of a request without progress; 0 is 6.
 	Attempts int
 	// Pause is the first pause between them, which doubles; 0 is half a second.
 	Pause time.Duration

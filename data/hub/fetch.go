@@ -18,7 +18,7 @@ import (
 // parallel is how many files are fetched at a time.
 const parallel = 4
 
-// completeList is how many files a list may have and be taken for complete:
+// completeList is how many files a list may have to be considered complete:
 // the bound that huggingface_hub drew before it read folder by folder.
 const completeList = 50_000
 
@@ -31,7 +31,7 @@ type Options struct {
 	MaxBytes int64
 }
 
-// Snapshot is a repository's files as they lie in the cache.
+// Snapshot is a repository's files in the cache.
 type Snapshot struct {
 	// Dir is the folder with the files of this commit.
 	Dir, Commit string
@@ -48,9 +48,9 @@ func (s *Snapshot) Paths() []string {
 	return paths
 }
 
-// Fetch gets the files that r and o select into the cache, and gives their
-// place there. What is there already is not fetched again. Files of a snapshot
-// must not be written to: several snapshots may share one.
+// Fetch gets the files that r and o select into the cache, and gives their place
+// there. What is already there is not fetched again. Files of a snapshot must not
+// be written to: several snapshots may share one.
 func (c *Client) Fetch(ctx context.Context, r Ref, o Options) (s *Snapshot, err error) {
 	if err := r.check(); err != nil {
 		return nil, err
@@ -168,7 +168,7 @@ func (c *Client) offline(r Ref, o Options) (_ *Snapshot, err error) {
 	return s, nil
 }
 
-// explain adds to a failure that the cache would have an answer.
+// explain adds to a failure that the cache has the files.
 func (c *Client) explain(r Ref, o Options, err error) error {
 	if _, e := c.offline(r, o); e == nil {
 		return fmt.Errorf("%w (the cache has files of it from before: HF_HUB_OFFLINE=1 uses those)", err)
@@ -176,7 +176,7 @@ func (c *Client) explain(r Ref, o Options, err error) error {
 	return err
 }
 
-// progress adds up what arrives for several files.
+// progress sums what arrives for several files.
 type progress struct {
 	mu          sync.Mutex
 	done, total int64

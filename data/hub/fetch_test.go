@@ -115,7 +115,7 @@ func TestBrokenConnections(t *testing.T) {
 		return false
 	}
 	c := s.client(t)
-	c.Attempts = 3 // fewer than the breaks: what gets further is not given up
+	c.Attempts = 3 // fewer than the breaks: a download that makes progress is not given up
 	r := theRef
 	r.Path = "model.safetensors"
 	arrived, last := int64(0), int64(0)
@@ -144,7 +144,7 @@ func TestBrokenConnections(t *testing.T) {
 	}
 }
 
-// A second process goes on where a first was stopped, whatever state it left.
+// A second process continues where a first was stopped, whatever state it left.
 func TestLeftovers(t *testing.T) {
 	model := standard()["model.safetensors"]
 	spoiled := slices.Clone(model.content[:100_000])
@@ -210,7 +210,7 @@ func TestTornBlob(t *testing.T) {
 	expect(t, s, snap)
 }
 
-// What stays wrong is an error that says how; nothing of it is in the cache.
+// Persistent damage is an error with details; nothing of it is in the cache.
 func TestWrongContent(t *testing.T) {
 	write := func(w http.ResponseWriter, x []byte) bool {
 		w.Header().Set("Content-Length", fmt.Sprint(len(x)))
@@ -329,7 +329,7 @@ func TestFaultsMixed(t *testing.T) {
 	}
 }
 
-// Clients that want the same at the same time fetch it once.
+// Clients that request the same at the same time fetch it once.
 func TestTogether(t *testing.T) {
 	s := newServer(t, standard())
 	one := s.client(t)
@@ -359,7 +359,7 @@ func TestTogether(t *testing.T) {
 	}
 }
 
-// A user who stops waiting gets away at once, and later goes on.
+// A canceled download returns at once, and continues later.
 func TestCancel(t *testing.T) {
 	s := newServer(t, standard())
 	c := s.client(t)
@@ -400,7 +400,7 @@ func TestSilence(t *testing.T) {
 		w.Header().Set("Content-Length", "300000")
 		_, _ = w.Write(s.content(r)[:5000])
 		_ = http.NewResponseController(w).Flush()
-		s.mu.Unlock() // the others go on while this one hangs
+		s.mu.Unlock() // the others continue while this one hangs
 		defer s.mu.Lock()
 		select {
 		case <-r.Context().Done():
@@ -459,7 +459,7 @@ func TestOffline(t *testing.T) {
 	if reqs := s.take(); len(reqs) > 0 {
 		t.Errorf("requests while offline: %v", reqs)
 	}
-	// When the hub is gone, the error says that the cache has an answer.
+	// When the hub is gone, the error says that the cache has the files.
 	s.hub.Close()
 	c.Offline, c.Attempts, r.Path = false, 2, "data/deep"
 	if _, err := c.Fetch(context.Background(), r, Options{}); err == nil || !strings.Contains(err.Error(), "HF_HUB_OFFLINE=1 uses those") {

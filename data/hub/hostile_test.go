@@ -94,7 +94,7 @@ func TestPlantedLinks(t *testing.T) {
 	}
 }
 
-// A list so long that the hub may have cut it is not taken for all there is.
+// A list so long that the hub may have cut it is not taken as complete.
 func TestLongLists(t *testing.T) {
 	files := map[string]file{}
 	for i := range completeList {
@@ -111,7 +111,7 @@ func TestLongLists(t *testing.T) {
 	}
 }
 
-// Answers that are no hub's, or too large.
+// Answers that are not a hub's, or too large.
 func TestOddAnswers(t *testing.T) {
 	for _, c := range []struct{ name, answer, want string }{
 		{"a page", "<html>", "is not a hub"},

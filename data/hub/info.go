@@ -16,7 +16,7 @@ import (
 // maxInfo bounds the description of a repository that is read, in bytes.
 const maxInfo = 128 << 20
 
-// info is what the hub says of a repository.
+// info is the hub's description of a repository.
 type info struct {
 	Commit string `json:"sha"`
 	Files  []struct {
@@ -66,7 +66,7 @@ func (c *Client) info(ctx context.Context, r Ref) (*info, error) {
 }
 
 // address is a URL below the endpoint. A part's slashes stay, except for a
-// revision's, which the hub wants escaped.
+// revision's, which the hub requires escaped.
 func (c *Client) address(parts ...string) (*url.URL, error) {
 	u, err := c.endpoint()
 	if err != nil {
@@ -93,7 +93,7 @@ func (c *Client) fileAddress(r Ref, commit, name string) (*url.URL, error) {
 	return c.address(r.ID, "resolve", commit, name)
 }
 
-// about is what the hub says of one file.
+// about is the hub's description of one file.
 type about struct {
 	etag string
 	size int64 // -1 for unknown

@@ -11,10 +11,10 @@ import (
 // Scheme begins the URLs of this package.
 const Scheme = "hf://"
 
-// Kind is what a repository of the hub holds.
+// Kind is what a repository of the hub contains.
 type Kind string
 
-// The kinds, as they stand in URLs and in the names of cache folders.
+// The kinds, as in URLs and in the names of cache folders.
 const (
 	Model   Kind = "models"
 	Dataset Kind = "datasets"
@@ -144,7 +144,7 @@ func (r Ref) Match(name string) bool {
 	return match(strings.Split(r.Path, "/"), strings.Split(name, "/"))
 }
 
-// match holds a pattern against a name, folder by folder.
+// match compares a pattern with a name, folder by folder.
 func match(pattern, name []string) bool {
 	if len(pattern) == 0 {
 		return len(name) == 0

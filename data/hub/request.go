@@ -19,7 +19,7 @@ import (
 // maxHops bounds the redirects of one request.
 const maxHops = 8
 
-// temporary is an error that may not come again.
+// temporary is an error that may pass.
 type temporary struct {
 	err error
 	// after is how long the server asks to wait.
@@ -29,13 +29,13 @@ type temporary struct {
 func (t *temporary) Error() string { return t.err.Error() }
 func (t *temporary) Unwrap() error { return t.err }
 
-// StatusError is what a server refused.
+// StatusError is a refusal by a server.
 type StatusError struct {
 	URL    string
 	Status int
 	// Code and Message are the hub's own words, where it has some.
 	Code, Message string
-	// token says whether one was sent.
+	// token is whether one was sent.
 	token bool
 }
 
@@ -57,7 +57,7 @@ func (e *StatusError) Error() string {
 	return s
 }
 
-// reply is a response to be read, and what the hub itself said of the file.
+// reply is a response to be read, and the hub's own data about the file.
 type reply struct {
 	*http.Response
 	// etag is the hub's: X-Linked-Etag, else ETag. Empty for none.
@@ -66,7 +66,7 @@ type reply struct {
 	size int64
 }
 
-// origin tells servers apart, port and scheme included.
+// origin identifies a server, port and scheme included.
 func origin(u *url.URL) string { return u.Scheme + "://" + strings.ToLower(u.Host) }
 
 // send makes a request and follows redirects; the answer to a HEAD request is
@@ -140,7 +140,7 @@ func bare(u *url.URL) string {
 	return v.String()
 }
 
-// note takes down what the hub says of a file.
+// note records the hub's data about a file.
 func (r *reply) note(h http.Header) {
 	if tag := cleanTag(h.Get("X-Linked-Etag")); tag != "" {
 		r.etag = tag
@@ -195,11 +195,11 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 	return 0
 }
 
-// maxPause bounds the pauses that nobody asked for.
+// maxPause bounds the pauses that no server asked for.
 const maxPause = 30 * time.Second
 
-// retry runs try until it is done, fails for good, or has brought nothing too
-// often in a row. try says whether it got any further.
+// retry runs try until it succeeds, fails permanently, or makes no progress too
+// often in a row. try reports whether it made progress.
 func (c *Client) retry(ctx context.Context, what string, try func() (further bool, err error)) error {
 	failures, pause := 0, c.pause()
 	for {
@@ -256,8 +256,8 @@ func (w *watch) stop() {
 	w.cancel(nil)
 }
 
-// explain says why a request broke, and whether that may pass: what happens on
-// the way may, a name that does not exist or a false certificate does not.
+// explain returns why a request failed, and whether that may pass: a network
+// failure may, a name that does not exist or an invalid certificate does not.
 func (w *watch) explain(err error) error {
 	if context.Cause(w.ctx) == errSilent {
 		return &temporary{err: fmt.Errorf("%w for %v", errSilent, w.limit)}
@@ -270,7 +270,7 @@ func (w *watch) explain(err error) error {
 	return &temporary{err: err}
 }
 
-// watched is a body whose every read winds the watch up again.
+// watched is a body whose every read restarts the timer.
 type watched struct {
 	io.ReadCloser
 	watch *watch

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// What passes is waited for, as long as the server asks.
+// Temporary errors are waited out, as long as the server asks.
 func TestRetryAfter(t *testing.T) {
 	for name, header := range map[string][2]string{
 		"seconds": {"Retry-After", "1"}, "a window": {"RateLimit", `"resolvers";r=0;t=1`},
@@ -61,7 +61,7 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// What cannot pass is reported at once, with what to do.
+// Permanent errors are reported at once, with what to do.
 func TestRefusals(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -143,8 +143,8 @@ func TestRedirects(t *testing.T) {
 	}
 }
 
-// From HTTPS nothing leads to plain HTTP, and a false certificate is believed
-// not even on the second try.
+// HTTPS never redirects to plain HTTP, and an invalid certificate is not accepted
+// on a second try either.
 func TestHTTPS(t *testing.T) {
 	plain := newServer(t, standard())
 	asked := 0

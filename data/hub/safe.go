@@ -13,7 +13,7 @@ const (
 	maxPart = 255 // of the file systems in use
 )
 
-// safePath reports what forbids a name with slashes as a path below a folder.
+// safePath reports why a name with slashes cannot be a path below a folder.
 func safePath(name string) error {
 	switch {
 	case name == "":

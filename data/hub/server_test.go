@@ -43,8 +43,8 @@ type server struct {
 	hub, cdn *httptest.Server
 	mu       sync.Mutex
 	files    map[string]file
-	// hubFault and cdnFault answer a request in the server's stead if they
-	// return true. They are not called at the same time.
+	// hubFault and cdnFault answer a request instead of the server if they return
+	// true. They are not called at the same time.
 	hubFault, cdnFault func(w http.ResponseWriter, r *http.Request) bool
 	// requests are "METHOD path range" of both, in order; a cdn's path begins
 	// with /cdn.
@@ -140,7 +140,7 @@ func (s *server) content(r *http.Request) []byte {
 	return s.files[strings.TrimPrefix(r.URL.Path, "/cdn/")].content
 }
 
-// breakAfter sends n bytes of what was asked for, then cuts the connection.
+// breakAfter sends n bytes of what was requested, then cuts the connection.
 func (s *server) breakAfter(w http.ResponseWriter, r *http.Request, n int) {
 	from, content := 0, s.content(r)
 	status := http.StatusOK
@@ -155,7 +155,7 @@ func (s *server) breakAfter(w http.ResponseWriter, r *http.Request, n int) {
 	panic(http.ErrAbortHandler)
 }
 
-// client has a cache of its own and little patience.
+// client has a cache of its own and short timeouts.
 func (s *server) client(t *testing.T) *Client {
 	t.Helper()
 	return &Client{

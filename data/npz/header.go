@@ -147,7 +147,7 @@ func parseHeader(text string) (Header, error) {
 
 // checkShape makes sure that no product of dimensions overflows later.
 func checkShape(h Header) error {
-	// A dimension of zero empties the array, whatever the others claim.
+	// A dimension of zero makes the array empty, whatever the others claim.
 	size := float64(h.DType.Size())
 	for _, d := range h.Shape {
 		size *= float64(max(1, d))

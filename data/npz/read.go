@@ -267,8 +267,8 @@ func (e *elements) end() error {
 	}
 }
 
-// gather reads the elements chunk by chunk, so that a claim without bytes
-// behind it allocates no more than one chunk.
+// gather reads the elements chunk by chunk, so that a claim without the bytes
+// allocates no more than one chunk.
 func gather[T any](e *elements, get func([]byte) T) ([]T, error) {
 	size, left := e.DType.Size(), e.Len()
 	raw := make([]byte, min(left*size, chunkBytes))
@@ -289,7 +289,7 @@ func gather[T any](e *elements, get func([]byte) T) ([]T, error) {
 	return all, nil
 }
 
-// transpose turns Fortran order to C order.
+// transpose converts Fortran order to C order.
 func transpose[T any](in []T, shape []int) []T {
 	out := make([]T, len(in))
 	index := make([]int, len(shape))

@@ -1,4 +1,4 @@
-// Package picture decodes PNG and JPEG files. A picture's header is read first:
+// Package picture decodes PNG and JPEG files. An image's header is read first:
 // a file of a kilobyte can claim gigabytes of pixels, and decoders allocate
 // what is claimed.
 package picture
@@ -7,21 +7,21 @@ import (
 	"fmt"
 	"image"
 	"image/color"
-	_ "image/jpeg" // a format of pictures
-	_ "image/png"  // a format of pictures
+	_ "image/jpeg" // an image format
+	_ "image/png"  // an image format
 	"io"
 
 	"github.com/snug-ml/snug/internal/regular"
 )
 
-// Header is what a picture claims to be.
+// Header is what an image claims to be.
 type Header struct {
 	Width, Height int
-	// Deep pictures have more than 8 bits a channel.
+	// Deep images have more than 8 bits a channel.
 	Deep bool
 }
 
-// ReadHeader reads the header of a picture whose pixels take at most limit
+// ReadHeader reads the header of an image whose pixels take at most limit
 // bytes, which is what data.max_record allows.
 func ReadHeader(path string, limit int64) (Header, error) {
 	f, err := regular.Open(path)
@@ -47,7 +47,7 @@ func readHeader(f io.Reader, name string, limit int64) (Header, error) {
 	return Header{c.Width, c.Height, deep}, nil
 }
 
-// pixelBytes is what a decoded pixel takes.
+// pixelBytes is the size of a decoded pixel.
 func pixelBytes(m color.Model) (n int64, deep bool) {
 	switch m {
 	case color.RGBA64Model, color.NRGBA64Model:
@@ -65,7 +65,7 @@ func pixelBytes(m color.Model) (n int64, deep bool) {
 	return 4, false
 }
 
-// Decode decodes a picture whose header passes want and whose pixels take at
+// Decode decodes an image whose header passes want and whose pixels take at
 // most limit bytes.
 func Decode(path string, limit int64, want func(Header) error) (image.Image, error) {
 	f, err := regular.Open(path)

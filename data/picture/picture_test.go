@@ -16,7 +16,7 @@ import (
 	"testing"
 )
 
-// claim is a picture of few bytes that says it has w x h pixels.
+// claim is an image of few bytes that claims w x h pixels.
 func claimPNG(t *testing.T, w, h int, model image.Image) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -66,8 +66,8 @@ func allocated(f func()) uint64 {
 
 func anySize(Header) error { return nil }
 
-// A picture that claims more than is allowed, or another size than asked for,
-// costs nothing.
+// An image that claims more than is allowed, or another size than requested, costs
+// nothing.
 func TestClaimsAreNotAllocated(t *testing.T) {
 	small := image.Rect(0, 0, 2, 2)
 	palette := image.NewPaletted(small, color.Palette{color.Black, color.White})
@@ -101,7 +101,7 @@ func TestClaimsAreNotAllocated(t *testing.T) {
 			}
 		}
 	}
-	// What is allowed but not asked for is not decoded.
+	// What is allowed but not requested is not decoded.
 	path, no := write(t, claimPNG(t, 4_000, 4_000, image.NewGray(small))), errors.New("want 32 x 32")
 	var err error
 	n := allocated(func() { _, err = Decode(path, 64<<20, func(Header) error { return no }) })

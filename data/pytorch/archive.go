@@ -52,7 +52,7 @@ var legacyMagic = []byte{0x80, 0x02, 0x8a, 0x0a, 0x6c, 0xfc, 0x9c, 0x46, 0xf9}
 
 func openArchive(raw []byte) (archive, error) {
 	if bytes.HasPrefix(raw, legacyMagic) {
-		return nil, fmt.Errorf("the file has the format of PyTorch before 1.6, which is not read; write it anew: %s", convert)
+		return nil, fmt.Errorf("the file has the format of PyTorch before 1.6, which is not read; write it again: %s", convert)
 	}
 	if !bytes.HasPrefix(raw, []byte("PK")) {
 		return nil, fmt.Errorf("is not a file of torch.save, which is a zip archive: fetch it again (a pointer of git-lfs is 130 bytes long)")
@@ -75,7 +75,7 @@ func openArchive(raw []byte) (archive, error) {
 		all = append(all, e)
 		name, ours := strings.CutPrefix(f.Name, root)
 		if !ours {
-			return nil, fmt.Errorf("entry %q lies outside folder %q, in which torch.save puts all", few.Text(f.Name, 80), few.Text(root, 80))
+			return nil, fmt.Errorf("entry %q is outside folder %q, in which torch.save puts all", few.Text(f.Name, 80), few.Text(root, 80))
 		}
 		if a[name] != nil {
 			return nil, fmt.Errorf("entry %q is there twice", few.Text(f.Name, 80))
@@ -111,7 +111,7 @@ func open(f *zip.File, raw []byte) (*entry, error) {
 		return nil, fmt.Errorf("entry %q %s", few.Text(f.Name, 80), fmt.Sprintf(format, args...))
 	}
 	if f.Method != zip.Store || f.CompressedSize64 != f.UncompressedSize64 {
-		return fail("is compressed: torch.save never does that; write the file anew: %s", convert)
+		return fail("is compressed: torch.save never does that; write the file again: %s", convert)
 	}
 	if f.Flags&1 != 0 {
 		return fail("is encrypted: torch.save never does that")
@@ -122,7 +122,7 @@ func open(f *zip.File, raw []byte) (*entry, error) {
 	}
 	size := f.UncompressedSize64
 	if start < 0 || start > int64(len(raw)) || size > uint64(int64(len(raw))-start) {
-		return fail("claims %d bytes from %d on, the file has %d: fetch it again", size, start, len(raw))
+		return fail("claims %d bytes from byte %d on, the file has %d: fetch it again", size, start, len(raw))
 	}
 	end := start + int64(size)
 	return &entry{name: f.Name, start: start, data: raw[start:end:end], sum: f.CRC32}, nil

@@ -8,20 +8,19 @@
 //     that knows the opcodes a dictionary of tensors needs, and that calls
 //     nothing but the few constructors of globals.go, which build plain data.
 //     Every other opcode and every other name is refused.
-//   - A file is opened by memory map. A tensor that lies in its storage in order
-//     points into the map; any other (transposed, cut, expanded) is gathered
-//     when it is asked for, alone.
+//   - A file is opened by memory map. A tensor whose elements are in order points into
+//     the map; any other (transposed, sliced, expanded) is gathered on request.
 //   - Memory is bounded by the file that is really there: the pickle by
 //     MaxPickle, its objects and its stack by number, a gathered tensor by the
 //     size of the file.
-//   - Every storage lies uncompressed inside the file, has the size that the
-//     pickle states, and shares no byte with another entry; every tensor lies
-//     inside its storage. An entry's checksum is compared before it is used,
-//     where the file has one (torch.serialization.set_crc32_options(False) writes 0).
+//   - Every storage is uncompressed inside the file, has the size that the pickle
+//     states, and shares no byte with another entry; every tensor is inside its
+//     storage. An entry's checksum is compared before it is used, where the file has
+//     one (torch.serialization.set_crc32_options(False) writes 0).
 //   - An error names the file, the position in the pickle with its opcode, or
 //     the tensor, and what to do.
 //
-// The format of PyTorch before 1.6, which is no archive, is refused with the
+// The format of PyTorch before 1.6, which is not an archive, is refused with the
 // line that converts it.
 //
 // Format: https://docs.python.org/3/library/pickletools.html and
@@ -57,5 +56,5 @@ func errorf(tensor, format string, args ...any) *Error {
 	return &Error{Tensor: tensor, Problem: fmt.Sprintf(format, args...)}
 }
 
-// convert is the line that writes a file anew.
+// convert is the line that converts a file.
 const convert = `python -c 'import sys, torch; f = sys.argv[1]; torch.save(torch.load(f, map_location="cpu", weights_only=True), f)' FILE`

@@ -40,7 +40,7 @@ func Open(path string) (*File, error) {
 	return p, nil
 }
 
-// Parse reads a whole file that lies in memory. The tensors point into raw.
+// Parse reads a whole file in memory. The tensors point into raw.
 func Parse(raw []byte) (*File, error) {
 	a, err := openArchive(raw)
 	if err != nil {
@@ -51,7 +51,7 @@ func Parse(raw []byte) (*File, error) {
 		return nil, errorf("", "%s has %d bytes, the most that is read are %d: save the model in several files", pickle.name, len(pickle.data), MaxPickle)
 	}
 	if order := a[orderName]; order != nil && string(order.data) != "little" {
-		return nil, errorf("", "the values are in %q byte order, little is read: write the file anew on another machine", few.Text(string(order.data), 20))
+		return nil, errorf("", "the values are in %q byte order, little is read: write the file again on another machine", few.Text(string(order.data), 20))
 	}
 	if err := pickle.check(); err != nil {
 		return nil, errorf("", "%v", err)
@@ -69,7 +69,7 @@ func Parse(raw []byte) (*File, error) {
 func (f *File) tensors(root any) (map[string]*view, error) {
 	d, ok := root.(*dict)
 	if !ok {
-		return nil, errorf("", "the file holds %s, want a dictionary of tensors: torch.save(model.state_dict(), FILE)", kind(root))
+		return nil, errorf("", "the file has %s, want a dictionary of tensors: torch.save(model.state_dict(), FILE)", kind(root))
 	}
 	views := make(map[string]*view, len(d.keys))
 	for i, k := range d.keys {

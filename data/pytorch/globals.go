@@ -60,7 +60,7 @@ var constructors = map[global]func(args tuple) (any, error){
 	{"torch._utils", "_rebuild_parameter_with_state"}: parameter,
 }
 
-// known reports whether a pickle of tensors has a use for a name.
+// known reports whether a pickle of tensors may use a name.
 func known(g global) bool {
 	_, typed := storageTypes[g]
 	_, dtype := tensorTypes[g]
@@ -119,7 +119,7 @@ func parameter(args tuple) (any, error) {
 }
 
 // rebuildTensor makes a tensor of a storage, an offset, a shape and strides.
-// What follows (hooks, gradient) says nothing of its values.
+// What follows (hooks, gradient) does not affect its values.
 func rebuildTensor(args tuple, least, most int) (any, error) {
 	if len(args) < least || len(args) > most {
 		return nil, fmt.Errorf("a tensor wants %d to %d arguments, got %d", least, most, len(args))

@@ -78,7 +78,7 @@ var refused = map[string]struct{ pickle, want string }{
 	"huge integer":       {"\x80\x02\x8a\x09123456789.", "an integer of 9 bytes"},
 	"no end":             {"\x80\x02}", "byte 3: the pickle ends here"},
 	"empty":              {"", "the pickle ends here"},
-	"root is a number":   {"\x80\x02K\x01.", "the file holds a number, want a dictionary of tensors"},
+	"root is a number":   {"\x80\x02K\x01.", "the file has a number, want a dictionary of tensors"},
 	"key is a number":    {"\x80\x02}K\x01K\x02s.", "a number is a key"},
 	"value is a number":  {"\x80\x02}" + text("w") + "K\x02s.", `tensor "w": is a number`},
 	"storage too short":  {state(tensor(5, "K\x00K\x05\x85K\x01\x85")), `storage "0" has 16 bytes, 5 elements of F32 need another number`},
@@ -107,7 +107,7 @@ func TestHostilePicklesAreRefused(t *testing.T) {
 			}
 		})
 	}
-	// The tensors of this table are right but for what is named.
+	// The tensors of this table are right except for what is named.
 	f, err := Parse(zipped(t, zip.Store, state(tensor(4, "K\x00K\x04\x85K\x01\x85")), make([]byte, 16)))
 	if err != nil || len(f.Tensors()) != 1 {
 		t.Errorf("a right one: %v", err)
@@ -145,11 +145,11 @@ func TestBombs(t *testing.T) {
 
 func TestOtherFilesOfTorch(t *testing.T) {
 	for file, want := range map[string]string{
-		"legacy.bin":         "the format of PyTorch before 1.6, which is not read; write it anew: python -c 'import sys, torch;",
+		"legacy.bin":         "the format of PyTorch before 1.6, which is not read; write it again: python -c 'import sys, torch;",
 		"pickled-module.bin": `asks for "torch.nn.modules.container.Sequential"`,
 		"checkpoint.bin":     `tensor "model": is a dictionary: want a dictionary of tensors alone`,
 		"script.bin":         "is a TorchScript program",
-		"tensor.bin":         "the file holds a tensor, want a dictionary",
+		"tensor.bin":         "the file has a tensor, want a dictionary",
 	} {
 		path := filepath.Join("testdata", file)
 		_, err := Open(path)
@@ -172,7 +172,7 @@ func TestArchives(t *testing.T) {
 	refuse("truncated", raw[:len(raw)-30], "is cut or damaged")
 	refuse("git-lfs", []byte("version https://git-lfs"), "is not a file of torch.save")
 	refuse("no pickle", bytes.ReplaceAll(raw, []byte("m/data.pkl"), []byte("m/data.pkk")), "has 0 entries called */data.pkl")
-	refuse("two folders", bytes.ReplaceAll(raw, []byte("m/byteorder"), []byte("n/byteorder")), "lies outside folder")
+	refuse("two folders", bytes.ReplaceAll(raw, []byte("m/byteorder"), []byte("n/byteorder")), "is outside folder")
 	refuse("big-endian", bytes.ReplaceAll(raw, []byte("little"), []byte("bigbig")), `in "bigbig" byte order`)
 
 	// A local header that points at another entry's bytes.
@@ -246,7 +246,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// FuzzPickle has no checksum in its way.
+// FuzzPickle is not stopped by checksums.
 func FuzzPickle(f *testing.F) {
 	for _, c := range refused {
 		f.Add([]byte(c.pickle))

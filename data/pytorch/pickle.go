@@ -15,11 +15,11 @@ const (
 	MaxPickle = 64 << 20
 	// maxObjects bounds what a pickle makes: a tensor takes about ten.
 	maxObjects = 1 << 21
-	// maxStack bounds what waits on its stack: dictionaries are filled by 1000 items.
+	// maxStack bounds the height of its stack: dictionaries are filled by 1000 items.
 	maxStack = 1 << 16
 )
 
-// unpickler is a stack machine that makes plain data of a pickle.
+// unpickler is a stack machine that turns a pickle into plain data.
 type unpickler struct {
 	text []byte
 	pos  int // of the next byte
@@ -156,7 +156,7 @@ func (u *unpickler) make(v any) error {
 	return u.push(v)
 }
 
-// floor is the height that pop does not go below.
+// floor is the height below which pop does not go.
 func (u *unpickler) floor() int {
 	if n := len(u.marks); n > 0 {
 		return u.marks[n-1]
@@ -175,7 +175,7 @@ func (u *unpickler) pop() (any, error) {
 	return v, nil
 }
 
-// top is the value that pop would give.
+// top is the value that pop would return.
 func (u *unpickler) top() (any, error) {
 	n := len(u.stack) - 1
 	if n < u.floor() {
@@ -192,7 +192,7 @@ func (u *unpickler) mark() error {
 	return nil
 }
 
-// popMark gives a copy of what lies above the last mark, and takes both away.
+// popMark returns a copy of what is above the last mark, and removes both.
 func (u *unpickler) popMark() ([]any, error) {
 	n := len(u.marks) - 1
 	if n < 0 {
@@ -489,7 +489,7 @@ func (u *unpickler) reduce() error {
 	g, ok2 := f.(global)
 	construct := constructors[g]
 	if !ok || !ok2 || construct == nil {
-		return fmt.Errorf("%s is called with %s: no tensor is made like that", kind(f), kind(a))
+		return fmt.Errorf("%s is called with %s: tensors are not made like that", kind(f), kind(a))
 	}
 	v, err := construct(args)
 	if err != nil {
@@ -503,8 +503,8 @@ func (u *unpickler) reduce() error {
 	return u.make(v)
 }
 
-// build passes over the attributes of a dictionary: a state_dict has the
-// versions of its modules.
+// build ignores the attributes of a dictionary: a state_dict has the versions of
+// its modules.
 func (u *unpickler) build() error {
 	if _, err := u.pop(); err != nil {
 		return err

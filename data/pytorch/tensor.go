@@ -12,7 +12,7 @@ import (
 // maxRank is the largest number of dimensions that PyTorch knows.
 const maxRank = 64
 
-// newView checks that a tensor lies inside its storage.
+// newView checks that a tensor is inside its storage.
 func newView(s *storage, offset int64, shape, strides tuple) (*view, error) {
 	if len(shape) != len(strides) || len(shape) > maxRank {
 		return nil, fmt.Errorf("a tensor has %d sizes and %d strides: want as many of each, at most %d", len(shape), len(strides), maxRank)
@@ -59,7 +59,7 @@ func (v *view) size() int64 {
 	return n
 }
 
-// inOrder reports whether the values lie in the storage as they are written.
+// inOrder reports whether the values are contiguous in the storage, in order.
 func (v *view) inOrder() bool {
 	want := int64(1)
 	for i := len(v.shape) - 1; i >= 0; i-- {

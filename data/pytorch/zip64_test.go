@@ -12,8 +12,8 @@ import (
 )
 
 // zip64 writes the end of an archive as files of more than 4 GiB, or of more than 65,535
-// entries, have it: places, sizes and counts stand in records of their own, and where
-// they were there is all ones.
+// entries, have it: offsets, sizes and counts are in records of their own, and the
+// original fields are all ones.
 func zip64(t *testing.T, raw []byte) []byte {
 	t.Helper()
 	le := binary.LittleEndian
@@ -46,8 +46,8 @@ func zip64(t *testing.T, raw []byte) []byte {
 	return append(out, "PK\x05\x06\x00\x00\x00\x00\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x00\x00"...)
 }
 
-// An archive with the records of large files has the same tensors, and what those claim
-// is held against the file as what small ones claim.
+// An archive with the records of large files has the same tensors, and their claims are
+// checked against the file like those of small ones.
 func TestZip64(t *testing.T) {
 	raw, err := regular.Read(filepath.Join("testdata", "protocol2.bin"), 1<<20)
 	if err != nil {

@@ -1,16 +1,16 @@
-// Package safetensors reads and writes the safetensors format, the file that
-// the field exchanges weights in.
+// Package safetensors reads and writes the safetensors format, the file format in
+// which the field exchanges weights.
 //
 // It promises:
 //
 //   - A file is opened by memory map and nothing of it is copied but the header;
 //     a tensor's Data points into the map until File.Close.
-//   - Every rule of the format is checked before a tensor is handed out: the
-//     header is at most 100,000,000 bytes and lies inside the file, is valid
-//     UTF-8 and one JSON object that starts with '{'; names are unique; dtypes
-//     are known; shape times element size equals the byte range, computed
-//     without overflow; ranges follow each other from 0 without hole or overlap
-//     and end at the end of the file; __metadata__ maps strings to strings.
+//   - Every rule of the format is checked before a tensor is returned: the header is at
+//     most 100,000,000 bytes and inside the file, is valid UTF-8 and one JSON object
+//     that starts with '{'; names are unique; dtypes are known; shape times element
+//     size equals the byte range, computed without overflow; ranges follow each other
+//     from 0 without hole or overlap and end at the end of the file; __metadata__ maps
+//     strings to strings.
 //   - Memory used while opening is proportional to the file that is really
 //     there, never to a number the file claims.
 //   - What is written is streamed, has the header padded with spaces to 8 bytes
@@ -19,7 +19,7 @@
 //   - An error names the file, the tensor, what was expected and what was found.
 //
 // A map of a file that somebody else truncates faults on access (SIGBUS), as
-// with every memory map; read a file of doubtful owners into memory and use Parse.
+// with every memory map; if others can write to a file, read it into memory and use Parse.
 //
 // Format: https://github.com/huggingface/safetensors, checked against its
 // reference implementation as of May 2026.

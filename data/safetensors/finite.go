@@ -8,9 +8,9 @@ import (
 	"github.com/snug-ml/snug/internal/float16"
 )
 
-// lanes say where the exponents of the values lie that a word of eight bytes
-// holds: an exponent of ones alone, which is that of NaN and the infinities,
-// becomes the sign bit when one is added to it.
+// lanes locate the exponents of the values in a word of eight bytes: adding one to
+// an exponent that is all ones, as that of NaN and the infinities is, carries into
+// the sign bit.
 type lanes struct{ exponents, one, signs uint64 }
 
 var lanesOf = map[DType]lanes{
@@ -21,7 +21,7 @@ var lanesOf = map[DType]lanes{
 	C64:  {0x7f80_0000_7f80_0000, 0x0080_0000_0080_0000, 0x8000_0000_8000_0000},
 }
 
-// Bad tells of the values of a tensor that are NaN or infinite.
+// Bad describes the values of a tensor that are NaN or infinite.
 type Bad struct {
 	Count int
 	// First is the index of the first one, Value what it is.
@@ -30,8 +30,8 @@ type Bad struct {
 }
 
 // NonFinite looks for values that are NaN or infinite in the bytes of a tensor.
-// It reads memory about as fast as memory is. Integers and the formats of less
-// than 16 bits count as finite.
+// It runs at about memory speed. Integers and the formats of less than 16 bits
+// count as finite.
 func NonFinite(d DType, data []byte) (bad Bad, found bool) {
 	l, ok := lanesOf[d]
 	if !ok {
@@ -70,8 +70,8 @@ func NonFinite(d DType, data []byte) (bad Bad, found bool) {
 	return bad, true
 }
 
-// Finite refuses a tensor with values that are NaN or infinite, or that are to
-// float32. Training would find them only at its first update, and blame the
+// Finite refuses a tensor with values that are NaN or infinite, also after rounding
+// to float32. Training would find them only at its first update, and blame the
 // learning rate.
 func (t Tensor) Finite() error {
 	bad, found := NonFinite(t.DType, t.Data)

@@ -14,7 +14,7 @@ func encode(d DType, data []byte, i int, x float64) {
 	le := binary.LittleEndian
 	bits := math.Float32bits(float32(x))
 	switch d {
-	case F16: // the exponent and what tells NaN from the infinities is all that counts here
+	case F16: // only the exponent and what distinguishes NaN from the infinities count here
 		h := uint16(bits>>16) & 0x8000
 		switch {
 		case math.IsNaN(x):
@@ -36,8 +36,8 @@ func encode(d DType, data []byte, i int, x float64) {
 	}
 }
 
-// Each value that is no number is found wherever it lies, and the largest
-// numbers are not taken for one.
+// Each value that is not finite is found wherever it is, and the largest numbers
+// are not mistaken for one.
 func TestNonFinite(t *testing.T) {
 	largest := map[DType]float64{F16: 65504, BF16: math.Float64frombits(0x47efe00000000000), F32: math.MaxFloat32, C64: math.MaxFloat32, F64: math.MaxFloat64}
 	for d, top := range largest {
@@ -72,8 +72,8 @@ func TestNonFinite(t *testing.T) {
 	}
 }
 
-// A tensor with a value that is no number is refused with its file and name,
-// also where it is one to float32 alone.
+// A tensor with a value that is not finite is refused with its file and name, also
+// if it is so only as float32.
 func TestTensorFinite(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.safetensors")
 	raw := make([]byte, 24)

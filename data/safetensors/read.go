@@ -46,7 +46,7 @@ func Open(path string) (*File, error) {
 	return s, nil
 }
 
-// Parse checks a whole file that lies in memory. The tensors point into raw.
+// Parse checks a whole file in memory. The tensors point into raw.
 func Parse(raw []byte) (*File, error) {
 	n, err := headerLength(raw, int64(len(raw)))
 	if err != nil {
@@ -60,7 +60,7 @@ func Parse(raw []byte) (*File, error) {
 }
 
 // ReadHeader reads and checks only the header of a file of the given size,
-// for callers that want to list a file which is not at hand as a whole.
+// for callers that list a file without having all of it.
 func ReadHeader(r io.ReaderAt, size int64) (tensors []Info, metadata map[string]string, err error) {
 	var first [8]byte
 	if _, err := r.ReadAt(first[:min(8, max(size, 0))], 0); err != nil && err != io.EOF {

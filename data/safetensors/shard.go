@@ -37,7 +37,7 @@ var format = Format[*File]{
 func OpenModel(dir, base string) (*Model, error) { return format.OpenModel(dir, base) }
 
 // ReadIndex reads the weight_map of an index, which gives each tensor's file;
-// other parts, such as metadata.total_size, inform people and decide nothing.
+// other parts, such as metadata.total_size, are for people and have no effect.
 // The index of PyTorch's files has the same grammar.
 func ReadIndex(path string) (map[string]string, error) {
 	text, err := regular.Read(path, maxIndex)

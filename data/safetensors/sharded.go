@@ -12,15 +12,15 @@ import (
 	"github.com/snug-ml/snug/internal/regular"
 )
 
-// Container is an open file that holds tensors by name.
+// Container is an open file with tensors by name.
 type Container interface {
 	Tensors() []Info
 	Tensor(name string) (Tensor, error)
 	Close() error
 }
 
-// Format is a file format for weights whose models are one file, or shards with
-// an index that says which tensor lies where.
+// Format is a file format for weights whose models are one file, or shards with an
+// index that maps tensors to shards.
 type Format[F Container] struct {
 	Suffix string // of a file's name
 	Open   func(path string) (F, error)
@@ -36,7 +36,7 @@ type Sharded[F Container] struct {
 
 // OpenModel opens the model called base in a folder: base with the suffix, or the
 // shards that its index names. With an index, each tensor must be in exactly the
-// shard the index says, and each shard may hold nothing else.
+// shard that the index names, and each shard may contain nothing else.
 func (f Format[F]) OpenModel(dir, base string) (*Sharded[F], error) {
 	single := filepath.Join(dir, base+f.Suffix)
 	index := single + IndexSuffix
@@ -124,7 +124,7 @@ func (m *Sharded[F]) Tensors() []Info {
 	return list
 }
 
-// Tensor returns a tensor by name from whichever file holds it.
+// Tensor returns a tensor by name from whichever file has it.
 func (m *Sharded[F]) Tensor(name string) (Tensor, error) {
 	f, ok := m.places[name]
 	if !ok {

@@ -55,8 +55,8 @@ func Write(w io.Writer, entries []Entry, metadata map[string]string) (int64, err
 	return out.n, nil
 }
 
-// WriteFile writes a file so that path holds either what it held before or all
-// of the new content.
+// WriteFile writes a file so that path has either its old content or all of the
+// new.
 func WriteFile(path string, entries []Entry, metadata map[string]string) error {
 	return replaceFile(path, func(w io.Writer) error {
 		_, err := Write(w, entries, metadata)
@@ -166,7 +166,7 @@ func quote(b *bytes.Buffer, s string) {
 	b.Truncate(b.Len() - 1) // Encode ends with a newline
 }
 
-// counter counts the bytes on their way to w.
+// counter counts the bytes written to w.
 type counter struct {
 	w io.Writer
 	n int64

@@ -9,11 +9,11 @@ import (
 	"github.com/snug-ml/snug/data"
 )
 
-// ChangedError is returned where what a run has learned from would be replaced
-// by other data. Nothing was.
+// ChangedError is returned where what a run has learned from would be replaced by
+// other data. Nothing was replaced.
 type ChangedError struct {
 	Dir string   // of the prepared data
-	Now []string // what is not as it was
+	Now []string // what has changed
 }
 
 func (e *ChangedError) Error() string {
@@ -26,8 +26,8 @@ const (
 	tokenizerChanged = "the tokenizer"
 )
 
-// learned refuses what was prepared in tmp as m says to take the place of dir,
-// where it is not what the run has learned from and was judged on.
+// learned refuses to replace dir by what was prepared in tmp, described by m, if it
+// is not what the run has learned from and was evaluated on.
 func (o *Options) learned(dir, tmp string, src data.Source, m *Manifest) error {
 	if o.Corpus == "" {
 		return nil
@@ -51,7 +51,7 @@ func (o *Options) learned(dir, tmp string, src data.Source, m *Manifest) error {
 	if old == nil {
 		return e
 	}
-	// With the tokenizer of then, are the files those of then?
+	// With the old tokenizer, are the files the old ones?
 	then := *o
 	then.Tokenizer, then.EOS = old.Tokenizer, old.EOS
 	print, err := then.fingerprint(src, old.VocabSize)

@@ -71,7 +71,7 @@ func Open(dir string, split Split) (*Corpus, error) {
 	return c, nil
 }
 
-// agree holds a shard against what the manifest says of it.
+// agree compares a shard with the manifest.
 func agree(m *Manifest, info FileInfo, split Split, number int, h header) error {
 	switch {
 	case fmt.Sprintf("%08x", crc32.Checksum(h.encode(), castagnoli)) != info.Checksum:
@@ -222,7 +222,7 @@ func (c *Corpus) Read(dst []int32, off int64) error {
 	return nil
 }
 
-// Close unmaps the files. Nothing may read the corpus any more.
+// Close unmaps the files. Nothing may read the corpus afterwards.
 func (c *Corpus) Close() error {
 	var errs []error
 	for _, s := range c.shards {

@@ -9,7 +9,7 @@
 //   - A folder is complete or absent: it is built next to its place, synced and
 //     renamed. Preparing again with nothing changed reads the manifest and
 //     does no work.
-//   - Documents of one group fall in one split, by a seeded hash of the group's
+//   - Documents of one group are in one split, by a seeded hash of the group's
 //     name, so adding documents moves none of the old ones.
 //   - Every file is checked before use: sizes against the file's own size
 //     before anything is allocated, checksums, document borders, and each id

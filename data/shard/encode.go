@@ -10,8 +10,7 @@ import (
 )
 
 const (
-	// A batch is handed to a worker once it has this much text or this many
-	// documents.
+	// A batch goes to a worker once it has this much text or this many documents.
 	batchBytes = 256 << 10
 	batchDocs  = 1024
 )
@@ -62,7 +61,7 @@ func encodeAll(ctx context.Context, src data.Source, enc Encoder, workers int, u
 	for range flight {
 		free <- &batch{done: make(chan struct{}, 1)}
 	}
-	// Neither channel blocks its sender: they hold all the batches there are.
+	// Neither channel blocks its sender: each has room for all batches.
 	work, ordered := make(chan *batch, flight), make(chan *batch, flight)
 	var wg sync.WaitGroup
 	defer wg.Wait()

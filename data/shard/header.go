@@ -69,7 +69,7 @@ func (h *header) encode() []byte {
 	return b
 }
 
-// decodeHeader reads a header and holds it against the size of the file, so
+// decodeHeader reads a header and checks it against the size of the file, so
 // that no later arithmetic on its numbers can overflow.
 func decodeHeader(b []byte, fileSize int64) (header, error) {
 	var h header

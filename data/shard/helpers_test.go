@@ -119,7 +119,7 @@ func stream(t testing.TB, c *Corpus) []int32 {
 	return ids
 }
 
-// contents maps the names of a folder's files to what they hold.
+// contents maps the names of a folder's files to their contents.
 func contents(t testing.TB, dir string) map[string]string {
 	t.Helper()
 	m := map[string]string{}

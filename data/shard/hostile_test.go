@@ -19,7 +19,7 @@ func TestEveryFlippedBit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	padding := headerSize + 5*2 // zeros up to a multiple of 8: they hold nothing
+	padding := headerSize + 5*2 // zeros up to a multiple of 8: they are padding
 	for i := range good {
 		if i >= padding && i < padding+6 {
 			continue
@@ -71,8 +71,8 @@ func TestManifestDamage(t *testing.T) {
 	}
 }
 
-// A header that claims far more than the file holds is refused before anything
-// is allocated for it.
+// A header that claims far more than the file has is refused before anything is
+// allocated for it.
 func TestHostileClaims(t *testing.T) {
 	h := header{Width: 2, Vocab: 257, EOS: 256, Documents: 1, Tokens: 4}
 	good := append(h.encode(), make([]byte, 16)...)
@@ -108,7 +108,7 @@ func TestIdOutsideVocabulary(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "p")
 	prepare(t, dir, texts("abc"), narrow, Options{})
 	c := open(t, dir, Train)
-	c.shards[0].Vocab = 256 // as if the header had said so
+	c.shards[0].Vocab = 256 // as if the header had claimed it
 	wantError(t, c.Read(make([]int32, 4), 0), "id 256", "vocabulary of 256")
 }
 

@@ -29,7 +29,7 @@ type Manifest struct {
 	VocabSize   int        `json:"vocab_size"`
 	EOS         int32      `json:"eos"`
 	Seed        uint64     `json:"seed"`
-	HeldOut     float64    `json:"held_out"` // share asked for
+	HeldOut     float64    `json:"held_out"` // configured share
 	TrainFiles  []FileInfo `json:"train_files"`
 	HeldFiles   []FileInfo `json:"heldout_files"`
 }

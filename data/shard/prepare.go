@@ -33,7 +33,7 @@ type Options struct {
 	EOS int32 `json:"eos"`
 	// HeldOut is the share of groups held out, in [0, 1).
 	HeldOut float64 `json:"held_out"`
-	// OwnHeldOut says that the source holds documents out itself: there must be
+	// OwnHeldOut means that the source holds documents out itself: there must be
 	// some.
 	OwnHeldOut bool `json:"-"`
 	// Seed chooses which.
@@ -47,9 +47,9 @@ type Options struct {
 	// longest training document.
 	Length int `json:"-"`
 	// Corpus is the id of the training split that a run has learned from: other
-	// data is refused before it takes the place of that. Empty: any will do.
+	// data is refused before it replaces that. Empty: any will do.
 	Corpus string `json:"-"`
-	// Workers tokenize side by side; 0 means one a core.
+	// Workers tokenize in parallel; 0 means one a core.
 	Workers int `json:"-"`
 	// Progress, when set, is called now and then from one goroutine.
 	Progress func(Progress) `json:"-"`
@@ -98,22 +98,22 @@ func (o *Options) fingerprint(src data.Source, vocab int) (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// Prepared is what lies in a prepared folder.
+// Prepared is the content of a prepared folder.
 type Prepared struct {
 	Manifest *Manifest
 	Report   *Report
-	// Reused says that the folder was up to date and whole, so that nothing was
+	// Reused means that the folder was up to date and intact, so that nothing was
 	// written.
 	Reused bool
-	// Why tells a person what made it necessary to write.
+	// Why is the reason for writing, for people.
 	Why string
 }
 
 // Prepare tokenizes src into the folder dir, which it makes, or replaces as a
 // whole once the new one is complete. A folder that was prepared from the same
-// source with the same options is left alone; one that holds other things is
-// refused. After an error, a canceled ctx or a kill, dir is as it was before
-// or, for a moment between two renames, absent.
+// source with the same options is left alone; one with other contents is refused.
+// After an error, a canceled ctx or a kill, dir is as it was before or, for a
+// moment between two renames, absent.
 func Prepare(ctx context.Context, dir string, src data.Source, enc Encoder, opt Options) (*Prepared, error) {
 	if err := opt.check(enc); err != nil {
 		return nil, err
@@ -157,8 +157,8 @@ func Prepare(ctx context.Context, dir string, src data.Source, enc Encoder, opt 
 	return &Prepared{Manifest: m, Report: report, Why: why}, nil
 }
 
-// reuse returns what is in dir when it is whole and has the fingerprint, or why
-// it is of no use.
+// reuse returns what is in dir if it is intact and has the fingerprint, or why it
+// cannot be used.
 func reuse(dir, print string, length int) (*Prepared, string) {
 	m, err := ReadManifest(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -267,7 +267,7 @@ func enough(t *tally, opt Options) error {
 type Census struct {
 	Documents, Empty, Train, HeldOut int64
 	Groups                           int // that stay together, of documents with text
-	// Own says that the source holds documents out itself.
+	// Own means that the source holds documents out itself.
 	Own bool
 }
 
@@ -302,8 +302,8 @@ func (c Census) finer() string {
 	return " (data.documents: chunk, paragraph or line)"
 }
 
-// Check says what is missing where there is nothing to train on, or nothing on
-// the side of which a share was asked for.
+// Check reports what is missing where there is nothing to train on, or nothing held
+// out though a share was configured.
 func (c Census) Check(heldOut float64) error {
 	switch {
 	case c.Documents == 0:

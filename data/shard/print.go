@@ -24,7 +24,7 @@ func (r *Report) Print(w io.Writer) error {
 	row("tokens", r.Train.Tokens, r.HeldOut.Tokens)
 	row("text bytes", r.Train.TextBytes, r.HeldOut.TextBytes)
 	line("")
-	line("duplicates (white space and case aside)")
+	line("duplicates (ignoring case and white space)")
 	line("  within train     %12d", r.Duplicates.WithinTrain)
 	line("  within held out  %12d", r.Duplicates.WithinHeldOut)
 	line("  held out, in train %10d", r.Duplicates.Across)
@@ -36,7 +36,7 @@ func (r *Report) Print(w io.Writer) error {
 	}
 	line("")
 	q := r.Train.Lengths
-	line("tokens a training document: mean %.1f, least %d, 5%% %d, 25%% %d, half %d, 75%% %d, 95%% %d, 99%% %d, most %d",
+	line("tokens per training document: mean %.1f, min %d, 5%% %d, 25%% %d, median %d, 75%% %d, 95%% %d, 99%% %d, max %d",
 		q.Mean, q.Min, q.P5, q.P25, q.P50, q.P75, q.P95, q.P99, q.Max)
 	most := int64(1)
 	for _, n := range r.Train.Histogram {

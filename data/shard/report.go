@@ -11,7 +11,7 @@ import (
 	"github.com/snug-ml/snug/data"
 )
 
-// Report says what Prepare found. It is kept next to the shards.
+// Report is what Prepare found. It is kept next to the shards.
 type Report struct {
 	Documents      int64 `json:"documents"`       // read from the source
 	EmptyDocuments int64 `json:"empty_documents"` // left out: no tokens
@@ -55,21 +55,21 @@ type Duplicates struct {
 	WithinTrain   int64 `json:"within_train"`
 	WithinHeldOut int64 `json:"within_held_out"`
 	// Across counts the held-out documents that are also in the training
-	// split: on those, the held-out loss measures memory.
+	// split: on those, the held-out loss measures memorization.
 	Across int64 `json:"across"`
-	// Dropped says that every later copy was left out, so that none is left.
+	// Dropped means that every later copy was left out, so that none is left.
 	Dropped bool `json:"dropped"`
 	// Examples names some of the copies.
 	Examples []string `json:"examples,omitempty"`
 }
 
-// Padding is the share of padding in what a model would be fed of the training
-// split, for three ways to fill windows of Length tokens.
+// Padding is the share of padding in a model's inputs from the training split, for
+// three ways to fill windows of Length tokens.
 type Padding struct {
 	Length int `json:"length"`
 	// Fixed pads or cuts every document to Length.
 	Fixed float64 `json:"fixed"`
-	// Buckets pads to the least of BucketLengths, at best.
+	// Buckets pads to the smallest possible of BucketLengths.
 	Buckets       float64 `json:"buckets"`
 	BucketLengths []int   `json:"bucket_lengths"`
 	// Packed joins documents with EOS: only an epoch's last window is padded.
@@ -201,8 +201,8 @@ func lengths(c *Corpus) data.Lengths {
 	return l
 }
 
-// normalHash hashes a document's normalized text; 64 bits let two texts of ten
-// million be taken for one another with a chance of 3e-6. scratch is reused.
+// normalHash hashes a document's normalized text; with 64 bits, two of ten million
+// texts collide with a chance of 3e-6. scratch is reused.
 func normalHash(doc data.Document, scratch []byte) (uint64, []byte) {
 	scratch = scratch[:0]
 	if doc.Text == nil {

@@ -39,7 +39,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// Any cut in shards gives the same stream, and any range of it can be read.
+// Any division into shards gives the same stream, and any range of it can be read.
 func TestShardsJoin(t *testing.T) {
 	dir := t.TempDir()
 	n := 0
@@ -176,7 +176,7 @@ func TestReuse(t *testing.T) {
 	}
 }
 
-// A mapping stays readable while its folder is prepared anew.
+// A mapping stays readable while its folder is prepared again.
 func TestReplaceUnderReader(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "p")
 	prepare(t, dir, texts("old text"), narrow, Options{})
@@ -302,7 +302,7 @@ func TestReport(t *testing.T) {
 	}
 	for _, want := range []string{
 		"documents read                6\n", "documents                   5            0\n", "within train                2\n",
-		"such as doc1, doc5\n", "half 6, 75% 6", "4 to 7                 4 " + strings.Repeat("#", 40) + "\n",
+		"such as doc1, doc5\n", "median 6, 75% 6", "4 to 7                 4 " + strings.Repeat("#", 40) + "\n",
 		"8 to 15                1 " + strings.Repeat("#", 10) + "\n", "padding at 10 tokens: 38.0 % fixed, 35.4 % in buckets of [8 16], 0.000 % packed",
 	} {
 		if !strings.Contains(b.String(), want) {
@@ -317,7 +317,7 @@ func TestReport(t *testing.T) {
 
 func TestDuplicatesAcrossSplits(t *testing.T) {
 	src := many(300)
-	for i := range 60 { // copies under other names, in whatever split they fall
+	for i := range 60 { // copies under other names, in whatever split they are
 		d := src.docs[i]
 		d.ID, d.Group = fmt.Sprint("copy", i), fmt.Sprint("copies", i)
 		src.docs = append(src.docs, d)

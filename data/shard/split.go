@@ -40,7 +40,7 @@ func splitOf(seed uint64, share float64, d *data.Document) Split {
 }
 
 // splitOfGroup puts a group in a split: held out with probability share over seeds
-// and names, and the same for the same seed and name for ever.
+// and names, and the same for the same seed and name forever.
 func splitOfGroup(seed uint64, share float64, group string) Split {
 	h := sha256.New()
 	var s [8]byte
@@ -56,7 +56,7 @@ func splitOfGroup(seed uint64, share float64, group string) Split {
 }
 
 // Select is the part of src that Prepare puts in a split with the same seed and
-// share, for what must not see the other: a tokenizer is trained on Train.
+// share, for whatever must not see the other: a tokenizer is trained on Train.
 func Select(src data.Source, split Split, seed uint64, heldOut float64) data.Source {
 	return selected{src, split, seed, heldOut}
 }

@@ -71,8 +71,8 @@ func (w *writer) open() error {
 	}
 	w.file, w.ends = f, w.ends[:0]
 	w.buf = bufio.NewWriterSize(f, 1<<20)
-	// The header follows when its numbers are known; until then the zeros in
-	// its place are no magic.
+	// The header follows when its numbers are known; until then the zeros in its
+	// place are not a magic number.
 	_, err = w.buf.Write(make([]byte, headerSize))
 	return err
 }
@@ -113,7 +113,7 @@ func (w *writer) finish() error {
 // abandon closes the open shard after a failure.
 func (w *writer) abandon() {
 	if w.file != nil {
-		_ = w.file.Close() // the failure that led here is the one to tell
+		_ = w.file.Close() // the failure that led here is the one to report
 		w.file = nil
 	}
 }

@@ -10,7 +10,7 @@ type addedToken struct {
 	id         int32
 	content    string
 	special    bool // markup that is not text, such as the end of a document
-	normalized bool // looked for in the normalized text, not in the text as it came
+	normalized bool // looked for in the normalized text, not in the original
 	lstrip     bool // takes the white space to its left
 	rstrip     bool // takes the white space to its right
 	singleWord bool // only where no word character touches it
@@ -56,7 +56,8 @@ func (s *addedSet) next(text string, from int) (start, end int, tok *addedToken)
 	return 0, 0, nil
 }
 
-// split calls each for the parts of text, in order: a part with a token is that token's, a part without is text.
+// split calls each for the parts of text, in order: a part with a token is that
+// token's, a part without is text.
 func (s *addedSet) split(text string, ordinary bool, each func(start, end int, tok *addedToken)) {
 	done := 0
 	if s != nil {

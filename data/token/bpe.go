@@ -5,10 +5,11 @@ import (
 	"unicode/utf8"
 )
 
-// A symbol is a token in the making: its id and how many bytes of the word it covers.
+// A symbol is a partial token: its id and how many bytes of the word it covers.
 type symbol struct{ id, size int32 }
 
-// bpe merges neighboring symbols, the best ranked pair first, until no pair is left that has a merge (Sennrich, Haddow and Birch 2016).
+// bpe merges neighboring symbols, the best ranked pair first, until no pair is left
+// that has a merge (Sennrich, Haddow and Birch 2016).
 type bpe struct {
 	ids   map[string]int32
 	pairs pairTable
@@ -21,7 +22,8 @@ type bpe struct {
 	fallback       [256]int32 // ids of <0x00> to <0xFF>; -1: none
 	wholeWords     bool       // ignore_merges: a word that is a token is not built from merges
 
-	// bytes says that words come as raw bytes instead of the characters that spell them; byteID and words are by raw bytes, too.
+	// bytes means that words come as raw bytes instead of the characters that spell them; byteID
+	// and words are by raw bytes, too.
 	bytes  bool
 	byteID [256]int32
 	words  map[string]int32
@@ -56,8 +58,8 @@ func (m *bpe) byteSymbols(dst []symbol, word string) []symbol {
 	return dst
 }
 
-// unknown notes one more unknown character of size bytes. A pending unknown symbol is kept back until the next known one, to be fused
-// with those that follow it, or is appended.
+// unknown records one more unknown character of size bytes. A pending unknown symbol is kept back
+// until the next known one, to be fused with those that follow it, or is appended.
 func (m *bpe) unknown(dst []symbol, pending symbol, size int32) ([]symbol, symbol) {
 	switch {
 	case m.unk < 0:
@@ -122,7 +124,8 @@ func (m *bpe) allBytes(s string) bool {
 	return true
 }
 
-// shortWord is the longest word, in symbols, for which looking at every pair again after a merge is faster than a heap.
+// shortWord is the longest word, in symbols, for which looking at every pair again
+// after a merge is faster than a heap.
 const shortWord = 96
 
 // merge merges s in place.
@@ -161,7 +164,8 @@ func (m *bpe) merge(s []symbol) []symbol {
 	}
 }
 
-// A candidate is a pair that may be merged: it begins at symbol at, and is stale unless its two symbols are still left and right.
+// A candidate is a pair that may be merged: it begins at symbol at, and is stale unless
+// its two symbols are still left and right.
 type candidate struct {
 	rank        uint32
 	at          int32

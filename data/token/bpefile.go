@@ -9,7 +9,7 @@ import (
 	"slices"
 )
 
-// A bpeFile is the tokenizer.json of a byte-level BPE in the making.
+// A bpeFile is the tokenizer.json of a byte-level BPE under construction.
 type bpeFile struct {
 	tokens []string // by id, as they are spelled in the file
 	ids    map[string]int32
@@ -140,7 +140,8 @@ func (b *bpeFile) json() ([]byte, error) {
 	}.bytes()
 }
 
-// bpeDict is the JSON of a plain BPE model; merges are written as "a b", which every version of the reference reads.
+// bpeDict is the JSON of a plain BPE model; merges are written as "a b", which every
+// version of the reference reads.
 func bpeDict(tokens, merges []string) dict {
 	return dict{
 		"type": "BPE", "dropout": nil, "unk_token": nil, "continuing_subword_prefix": nil, "end_of_word_suffix": nil,
@@ -192,7 +193,8 @@ func (b *bpeFile) tokenizer() (*Tokenizer, error) {
 	return t, nil
 }
 
-// saveConfig writes tokenizer_config.json: how transformers is to load the folder, and the roles of the special tokens.
+// saveConfig writes tokenizer_config.json: how transformers should load the folder, and the roles
+// of the special tokens.
 func (t *Tokenizer) saveConfig(dir, class string) error {
 	config := dict{"tokenizer_class": class}
 	for role, id := range t.roles {

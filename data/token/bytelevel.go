@@ -1,7 +1,8 @@
 package token
 
-// Byte-level tokenizers spell each byte as one printable character (GPT-2, Radford et al. 2019, encoder.py: bytes_to_unicode): the
-// printable characters of Latin-1 stand for themselves, the other 68 bytes take the characters from U+0100 on.
+// Byte-level tokenizers spell each byte as one printable character (GPT-2, Radford et al. 2019,
+// encoder.py: bytes_to_unicode): the printable characters of Latin-1 represent themselves, the
+// other 68 bytes take the characters from U+0100 on.
 var (
 	byteRune [256]rune
 	runeByte [324]int16 // -1: the character spells no byte
@@ -23,7 +24,8 @@ func init() {
 	}
 }
 
-// unspellBytes appends the bytes that the characters of s stand for. It is false, and appends nothing, if one stands for no byte.
+// unspellBytes appends the bytes that the characters of s represent. It is false, and appends
+// nothing, if one represents no byte.
 func unspellBytes(dst []byte, s string) ([]byte, bool) {
 	n := len(dst)
 	for _, r := range s {

@@ -6,8 +6,9 @@ import (
 	"sync/atomic"
 )
 
-// A wordCache remembers the ids of words, in 30 MB at the very most. It has a fixed number of places, and a word takes the place of another; places change as a
-// whole, so readers need no lock. What it holds never changes a result.
+// A wordCache remembers the ids of words, in at most 30 MB. It has a fixed number of slots, and a
+// word evicts another; slots change atomically, so readers need no lock. Its content never changes
+// a result.
 type wordCache struct {
 	seed  maphash.Seed
 	slots []atomic.Pointer[cachedWord]

@@ -9,8 +9,9 @@ import (
 	"github.com/clipperhouse/uax29/v2/graphemes"
 )
 
-// A charsMap is SentencePiece's precompiled character map: a double-array trie (darts-clone) that leads from a string to the offset of
-// its replacement in a block of zero-terminated strings.
+// A charsMap is SentencePiece's precompiled character map: a double-array trie
+// (darts-clone) that leads from a string to the offset of its replacement in a block of
+// zero-terminated strings.
 type charsMap struct {
 	units  []uint32
 	target string
@@ -79,8 +80,8 @@ func (m *charsMap) replacement(from int) (string, bool) {
 	return m.target[from:end], true
 }
 
-// normalize replaces whole grapheme clusters of less than 6 bytes, even if only their start is in the map, and else single characters:
-// so does the reference.
+// normalize replaces whole grapheme clusters of less than 6 bytes, even if only their
+// start is in the map, and else single characters: so does the reference.
 func (m *charsMap) normalize(in stretch) stretch {
 	var parts []part
 	changed := false
@@ -112,8 +113,8 @@ func (m *charsMap) normalize(in stretch) stretch {
 	return respell(in, parts)
 }
 
-// appendChanged appends what replaces old. If it has more characters, the last ones stand for none; if it has fewer, the last one, which
-// may be one before it, stands for several.
+// appendChanged appends what replaces old. If it has more characters, the last ones correspond to
+// none; if it has fewer, the last one, which may be one before it, corresponds to several.
 func appendChanged(parts []part, old, s string) []part {
 	for _, r := range s {
 		parts = append(parts, part{r: r})

@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// class says what a component can ask about a character.
+// class is the set of properties of a character that components use.
 type class uint16
 
 const (
@@ -36,13 +36,15 @@ var classNames = map[string]class{
 	"control": control, "nonspacing": nonspacing, "mark": mark, "canonical": canonical, "compatibility": compatibility, "moving": moving,
 }
 
-// charsText lists the characters of each class. They are those of Hugging Face's library, whose parts carry Unicode tables of different
-// ages, and so they do not change with the tables of the Go release.
+// charsText lists the characters of each class. They are those of Hugging Face's
+// library, whose parts carry Unicode tables of different ages, and so they do not
+// change with the tables of the Go release.
 //
 //go:embed chars.txt
 var charsText string
 
-// charTable holds the class of every character, in pages of 256, equal pages kept once, and the lower case of those that have one.
+// charTable holds the class of every character, in pages of 256, equal pages kept once,
+// and the lower case of those that have one.
 type charTable struct {
 	page  [unicode.MaxRune>>8 + 1]uint16
 	class [][256]class
@@ -112,7 +114,8 @@ func parseChars(text string) (*charTable, error) {
 	return t, nil
 }
 
-// A charRun is first-last or first-last/step in hex, followed by the distance to the lower case: +32 or _32 for 32 down.
+// A charRun is first-last or first-last/step in hex, followed by the distance to the
+// lower case: +32 or _32 for 32 down.
 type charRun struct{ first, last, step, delta rune }
 
 func parseRun(s string) (r charRun, err error) {
@@ -180,7 +183,8 @@ func classOf(r rune) class {
 	return t.class[t.page[r>>8]][r&0xFF]
 }
 
-// classAt gives the class and the size in bytes of the character at s[i]. A byte that is not UTF-8 is U+FFFD of size 1.
+// classAt gives the class and the size in bytes of the character at s[i]. A byte that
+// is not UTF-8 is U+FFFD of size 1.
 func classAt(s string, i int) (class, int) {
 	if b := s[i]; b < utf8.RuneSelf {
 		return asciiClass[b], 1

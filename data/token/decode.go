@@ -66,7 +66,8 @@ func sumLengths(tokens []string) (n int) {
 	return n
 }
 
-// byteLevelDecoder turns characters into the bytes they spell. A token with a character that spells no byte is text already.
+// byteLevelDecoder turns characters into the bytes they spell. A token with a character
+// that spells no byte is text already.
 type byteLevelDecoder struct{}
 
 func (byteLevelDecoder) decode(tokens []string) []string {
@@ -91,7 +92,8 @@ type wordPieceDecoder struct {
 	cleanup bool
 }
 
-// cleanUp takes spaces from before punctuation and English contractions, in the order and with the oddities of the reference.
+// cleanUp removes spaces before punctuation and English contractions, in the order and with the
+// quirks of the reference.
 var cleanUp = [...][2]string{
 	{" .", "."}, {" ?", "?"}, {" !", "!"}, {" ,", ","}, {" ' ", "'"}, {" n't", "n't"}, {" 'm", "'m"}, {" do not", " don't"},
 	{" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"},
@@ -147,7 +149,8 @@ func (d suffixDecoder) decode(tokens []string) []string {
 	return tokens
 }
 
-// byteFallbackDecoder turns a run of tokens <0x00> to <0xFF> into the text they make, or into one U+FFFD for each if they make none.
+// byteFallbackDecoder turns a run of tokens <0x00> to <0xFF> into the text they make,
+// or into one U+FFFD for each if they make none.
 type byteFallbackDecoder struct{}
 
 func (byteFallbackDecoder) decode(tokens []string) []string {
@@ -184,7 +187,7 @@ func fallbackByte(token string) (byte, bool) {
 	return byte(b), err == nil
 }
 
-// fuseDecoder makes one token of all.
+// fuseDecoder joins all tokens into one.
 type fuseDecoder struct{}
 
 func (fuseDecoder) decode(tokens []string) []string { return []string{strings.Join(tokens, "")} }
@@ -208,7 +211,7 @@ func (d stripDecoder) decode(tokens []string) []string {
 	return tokens
 }
 
-// replaceDecoder puts content in the place of every match in each token.
+// replaceDecoder replaces every match in each token by content.
 type replaceDecoder struct{ replace }
 
 func (d replaceDecoder) decode(tokens []string) []string {

@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// File holds a tokenizer in the format of Hugging Face.
+// File is the name of a tokenizer's file in Hugging Face's format.
 const File = "tokenizer.json"
 
 const maxID = 1<<31 - 1
@@ -63,7 +63,8 @@ func newTokenizer() *Tokenizer {
 	return &Tokenizer{added: map[int32]*addedToken{}, roles: map[Role]int32{}, cache: newWordCache()}
 }
 
-// setTokens fills the tables of tokens from the model's vocabulary. Ids may have gaps, but not more than there are tokens.
+// setTokens fills the tables of tokens from the model's vocabulary. Ids may have gaps,
+// but not more than there are tokens.
 func (t *Tokenizer) setTokens(n node, ids map[string]int32) {
 	highest := int32(-1)
 	for token, id := range ids {
@@ -89,8 +90,9 @@ func (t *Tokenizer) setTokens(n node, ids map[string]int32) {
 	}
 }
 
-// readAdded reads the added tokens and makes them findable. As in the reference, an added token has the id that the model gives it, or
-// else the next free one; a file that says otherwise is refused.
+// readAdded reads the added tokens and makes them findable. As in the reference, an
+// added token has the id that the model gives it, or else the next free one; a file
+// that contradicts this is refused.
 func (t *Tokenizer) readAdded(n node) {
 	if n.isNull() {
 		return
@@ -144,7 +146,7 @@ func (t *Tokenizer) readAdded(n node) {
 
 // setAdded makes the added tokens findable.
 func (t *Tokenizer) setAdded(list []addedToken) {
-	// Special tokens go first: of two that are written alike, the first is found.
+	// Special tokens go first: of two with the same spelling, the first is found.
 	slices.SortStableFunc(list, func(a, b addedToken) int {
 		switch {
 		case a.special && !b.special:

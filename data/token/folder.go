@@ -14,8 +14,8 @@ import (
 	"github.com/snug-ml/snug/internal/strictjson"
 )
 
-// Load reads a tokenizer from a tokenizer.json, or from a folder as LoadFolder does. Files next to tokenizer.json that say the roles of
-// special tokens are read, too.
+// Load reads a tokenizer from a tokenizer.json, or from a folder as LoadFolder does. Files next to
+// tokenizer.json that give the roles of special tokens are read, too.
 func Load(path string) (*Tokenizer, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -31,8 +31,9 @@ func Load(path string) (*Tokenizer, error) {
 	return t, nil
 }
 
-// LoadFolder reads the tokenizer of a model folder: tokenizer.json or, where there is none, the older files of PhoBERT (vocab.txt and
-// bpe.codes), GPT-2 and RoBERTa (vocab.json and merges.txt) or BERT (vocab.txt).
+// LoadFolder reads the tokenizer of a model folder: tokenizer.json or, where there is
+// none, the older files of PhoBERT (vocab.txt and bpe.codes), GPT-2 and RoBERTa
+// (vocab.json and merges.txt) or BERT (vocab.txt).
 func LoadFolder(dir string) (*Tokenizer, error) {
 	t, err := loadFolder(dir)
 	if err != nil {
@@ -41,7 +42,7 @@ func LoadFolder(dir string) (*Tokenizer, error) {
 	return t, nil
 }
 
-// InFolder reports whether a folder holds a tokenizer that [LoadFolder] reads.
+// InFolder reports whether a folder has a tokenizer that [LoadFolder] reads.
 func InFolder(dir string) bool {
 	return slices.ContainsFunc([]string{File, "vocab.txt", "vocab.json"}, func(name string) bool {
 		_, err := os.Stat(filepath.Join(dir, name))

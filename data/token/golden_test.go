@@ -184,7 +184,7 @@ func spell(tok *Tokenizer, ids []int32) (out []string) {
 	return out
 }
 
-// Training here gives the very tokenizer that Hugging Face's trainer gives.
+// Training here gives exactly the tokenizer that Hugging Face's trainer gives.
 func TestTrainGolden(t *testing.T) {
 	want := goldenTokenizer(t, "gpt2")
 	var docs [][]byte
@@ -202,7 +202,8 @@ func TestTrainGolden(t *testing.T) {
 	}
 }
 
-// Normalizers and pre-tokenizers, each alone, on every text; and normalizers on every character there is.
+// Normalizers and pre-tokenizers, each alone, on every text; and normalizers on every existing
+// character.
 func TestParts(t *testing.T) {
 	texts := goldenTexts()
 	for n, line := range goldenLines(t, "parts.golden.gz") {

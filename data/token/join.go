@@ -1,7 +1,8 @@
 package token
 
-// join decides, once all parts are read, how words get to the model. A byte-level BPE whose pre-tokenizer ends in ByteLevel takes raw
-// bytes: no character is spelled to be looked up again. The common pre-tokenizers then are one scan of the text.
+// join decides, once all parts are read, how words reach the model. A byte-level BPE whose
+// pre-tokenizer ends in ByteLevel takes raw bytes: no character is spelled to be looked up again.
+// The common pre-tokenizers then are one scan of the text.
 func (t *Tokenizer) join() {
 	t.tracked = needsBase(t.pre) && t.norm != nil
 	m, ok := t.model.(*bpe)
@@ -31,7 +32,7 @@ func (t *Tokenizer) join() {
 	}
 }
 
-// needsBase says that a pre-tokenizer asks where in the input a stretch begins.
+// needsBase reports that a pre-tokenizer needs to know where in the input a stretch begins.
 func needsBase(p preTokenizer) bool {
 	switch p := p.(type) {
 	case metaspace:

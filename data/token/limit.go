@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// What a tokenizer file asks for is bounded, because such files come from
-// others: rules that double a text forty times, and patterns that try every way
-// to match it, are as short as harmless ones.
+// What a tokenizer file asks for is bounded, because such files are not trusted:
+// rules that double a text forty times, and patterns that try every way to match
+// it, are as short as harmless ones.
 const (
 	// maxGrowth is how many times as long as its input a text may become on its
 	// way to the model. Unicode's own worst case is 11 bytes for one (U+FDFA in
@@ -24,12 +24,12 @@ const (
 	maxBacktracking = 16 << 20
 )
 
-// matchTimeout bounds one match. Those in use take microseconds; what takes
-// longer does so for ever, so that no result depends on the clock: either there
-// is one, or an error.
+// matchTimeout bounds one match. Those in use take microseconds; what takes longer
+// would never end, so no result depends on the clock: either there is one, or an
+// error.
 var matchTimeout = 30 * time.Second
 
-// A LimitError says that a text was too much for a tokenizer. It is raised by
+// A LimitError means that a text was too much for a tokenizer. It is raised by
 // panic, as encoding has no other failures; Catch makes it an error.
 type LimitError struct{ problem string }
 
@@ -39,8 +39,8 @@ func (e *LimitError) Error() string {
 
 func exceed(format string, args ...any) { panic(&LimitError{fmt.Sprintf(format, args...)}) }
 
-// Catch is deferred around encoding and decoding, and gives a LimitError that
-// was raised to err. Any other panic goes on.
+// Catch is deferred around encoding and decoding, and assigns a LimitError that was
+// raised to err. Any other panic continues.
 func Catch(err *error) {
 	switch r := recover().(type) {
 	case nil:
@@ -54,7 +54,7 @@ func Catch(err *error) {
 // grown is how long a text of n bytes may become.
 func grown(n int) int { return max(alwaysAllowed, maxGrowth*n) }
 
-// allow makes sure of n bytes where most are allowed.
+// allow makes sure that n bytes are at most the allowed number.
 func allow(n, most int) {
 	if n > most {
 		exceed("makes more than %d bytes out of a text of at most %d: its replacements grow without end", most, most/maxGrowth)

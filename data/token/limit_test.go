@@ -52,7 +52,7 @@ func charsMapOf(n int) string {
 	return base64.StdEncoding.EncodeToString(append(append(raw, strings.Repeat("a", n)...), 0))
 }
 
-// A tokenizer file that makes much of little is refused, when it is read or
+// A tokenizer file that turns little into much is refused, when it is read or
 // when a text is given to it, and costs no more than the bound.
 func TestTokenizerBombs(t *testing.T) {
 	old := matchTimeout

@@ -10,8 +10,9 @@ import (
 	"strings"
 )
 
-// A reader reads one JSON document part by part and keeps the first error. After an error every read gives a zero value, so that a
-// component is read as a plain list of its fields and the error is looked at once.
+// A reader reads one JSON document part by part and keeps the first error. After an
+// error every read gives a zero value, so that a component is read as a plain list of
+// its fields and the error is looked at once.
 type reader struct {
 	name string // of the file, for errors
 	err  error
@@ -136,7 +137,8 @@ func (n node) parts() []node {
 	return out
 }
 
-// An object is a JSON object whose every field must be asked for: what nobody asked for is not supported, and done says so.
+// An object is a JSON object whose every field must be read: a field that was not read is not
+// supported, and done reports it.
 type object struct {
 	node
 	fields map[string]json.RawMessage

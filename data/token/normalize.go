@@ -79,7 +79,8 @@ func (f normalizers) normalize(in stretch) stretch {
 	return in
 }
 
-// eachRune rewrites the stretch character by character: put writes what stands for r, which is in.s[i:i+n].
+// eachRune rewrites the stretch character by character: put writes what replaces r, which is
+// in.s[i:i+n].
 func eachRune(in stretch, put func(w *rewriter, r rune, i, n int)) stretch {
 	w := rewrite(in)
 	for i := 0; i < len(in.s); {
@@ -175,7 +176,8 @@ func isASCII(s string) bool {
 	return true
 }
 
-// nmt is SentencePiece's nmt rule set without its normalization: control characters go, and odd spaces become plain ones.
+// nmt is SentencePiece's nmt rule set without its normalization: control characters are removed,
+// and odd spaces become plain ones.
 type nmt struct{}
 
 func (nmt) normalize(in stretch) stretch {
@@ -206,7 +208,7 @@ func (f prefix) normalize(in stretch) stretch {
 	return prepend(in, string(f))
 }
 
-// replace puts content in the place of every match.
+// replace replaces every match by content.
 type replace struct {
 	pattern pattern
 	content string
@@ -281,8 +283,8 @@ func cleanText(in stretch) stretch {
 	})
 }
 
-// isChinese says that a character is in a block of CJK ideographs, as BERT lists them. The third extension begins at U+2B920 in the
-// reference, not at U+2B820.
+// isChinese reports whether a character is in a block of CJK ideographs, as BERT lists them. The
+// third extension begins at U+2B920 in the reference, not at U+2B820.
 func isChinese(r rune) bool {
 	return 0x4E00 <= r && r <= 0x9FFF || 0x3400 <= r && r <= 0x4DBF || 0xF900 <= r && r <= 0xFAFF ||
 		0x20000 <= r && r <= 0x2A6DF || 0x2A700 <= r && r <= 0x2B73F || 0x2B740 <= r && r <= 0x2B81F ||

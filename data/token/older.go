@@ -12,9 +12,10 @@ import (
 	"strings"
 )
 
-// loadOlder reads a folder from before tokenizer.json: vocab.json with merges.txt, or BERT's vocab.txt. What such a folder means depends
-// on the class of the tokenizer, which tokenizer_config.json says or, by the type of the model, config.json; the parts that each class has
-// are those that transformers gives it.
+// loadOlder reads a folder from before tokenizer.json: vocab.json with merges.txt, or BERT's
+// vocab.txt. What such a folder means depends on the class of the tokenizer, which
+// tokenizer_config.json names or, by the type of the model, config.json; each class has the parts
+// that transformers gives it.
 func loadOlder(dir string) (*Tokenizer, error) {
 	config, err := readJSON(filepath.Join(dir, "tokenizer_config.json"))
 	if err != nil {
@@ -44,7 +45,7 @@ func loadOlder(dir string) (*Tokenizer, error) {
 	return nil, fmt.Errorf("%s: a %s tokenizer without tokenizer.json is not supported; save it as tokenizer.json with transformers", dir, kind)
 }
 
-// An olderFolder is a folder on its way to a tokenizer.json.
+// An olderFolder is a folder being converted to a tokenizer.json.
 type olderFolder struct {
 	dir    string
 	config object // tokenizer_config.json
@@ -52,7 +53,7 @@ type olderFolder struct {
 	ids    map[string]int32
 }
 
-// usual are the special tokens of a class, where the folder does not say otherwise.
+// usual are the default special tokens of a class.
 func usual(contents ...string) (out []addedJSON) {
 	for _, c := range contents {
 		out = append(out, addedJSON{Content: c, Special: true, LStrip: c == "<mask>"})
@@ -126,7 +127,7 @@ func (f *olderFolder) readVocabJSON() error {
 	return o.err
 }
 
-// readMergesText reads a merge a line, "a b", below a line that says the version.
+// readMergesText reads a merge a line, "a b", below a version line.
 func readMergesText(path string) (merges []string, err error) {
 	content, err := readFile(path)
 	if err != nil {
@@ -188,7 +189,7 @@ func (f *olderFolder) bert() (*Tokenizer, error) {
 	})
 }
 
-// tokenizer puts the added tokens to the rest and reads it.
+// tokenizer adds the added tokens to the rest and reads it.
 func (f *olderFolder) tokenizer(specials []addedJSON, file fileJSON) (*Tokenizer, error) {
 	var err error
 	if file.Added, err = f.added(specials); err != nil {
@@ -204,8 +205,9 @@ func (f *olderFolder) tokenizer(specials []addedJSON, file fileJSON) (*Tokenizer
 	return Parse(f.dir, content)
 }
 
-// added gives the added tokens by id: those of added_tokens_decoder in tokenizer_config.json or, in folders without one, the special
-// tokens that the vocabulary has, then those of added_tokens.json.
+// added gives the added tokens by id: those of added_tokens_decoder in
+// tokenizer_config.json or, in folders without one, the special tokens that the
+// vocabulary has, then those of added_tokens.json.
 func (f *olderFolder) added(specials []addedJSON) (out []addedJSON, err error) {
 	decoder := f.config.get("added_tokens_decoder")
 	if !decoder.isNull() {

@@ -43,7 +43,7 @@ func readRegex(n node) pattern {
 	return re
 }
 
-// literal is a string that is searched as it is.
+// literal is a string that is searched literally.
 type literal string
 
 func (p literal) find(s string) (out []Span) {

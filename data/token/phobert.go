@@ -8,9 +8,10 @@ import (
 	"unicode/utf8"
 )
 
-// phobert is PhoBERT's BPE (Nguyen and Nguyen 2020), made with fastBPE: merges end words with "</w>", and the vocabulary marks the
-// pieces that do not with "@@". Merges may make pieces that the vocabulary does not have; these are unknown. Text is expected to be cut
-// into Vietnamese words by the caller, if at all: "phòng_trọ".
+// phobert is PhoBERT's BPE (Nguyen and Nguyen 2020), made with fastBPE: merges end
+// words with "</w>", and the vocabulary marks the pieces that do not with "@@". Merges
+// may make pieces that the vocabulary does not have; these are unknown. Text is
+// expected to be cut into Vietnamese words by the caller, if at all: "phòng_trọ".
 type phobert struct {
 	ids   map[string]int32
 	parts map[string]int32 // numbers of the symbols that occur in merges, with their "</w>"
@@ -114,7 +115,7 @@ func (m *phobert) readCodes(name, codes string) error {
 	return nil
 }
 
-// eachLine calls f for each line, and says which one an error is about.
+// eachLine calls f for each line, and adds the line to an error.
 func eachLine(name, content string, f func(line string) error) error {
 	if !utf8.ValidString(content) {
 		return fmt.Errorf("%s: not UTF-8", name)
@@ -132,7 +133,8 @@ func eachLine(name, content string, f func(line string) error) error {
 	return nil
 }
 
-// pythonSpace is white space to Python's str methods and regular expressions: four separators of ASCII more.
+// pythonSpace is white space to Python's str methods and regular expressions: four
+// separators of ASCII more.
 func pythonSpace(r rune) bool { return isSpace(r) || 0x1C <= r && r <= 0x1F }
 
 // phobertWords cuts into \S+\n?.
@@ -162,7 +164,8 @@ func (phobertWords) split(dst []stretch, in stretch) []stretch {
 type phobertPart struct{ start, end, number int32 }
 
 func (m *phobert) tokenize(dst []symbol, word string) []symbol {
-	// The last symbol is followed by wordEnd; a word of one character is looked up as it is, which comes to the same.
+	// The last symbol is followed by wordEnd; a word of one character is looked up as it is, with
+	// the same result.
 	ended := word + wordEnd
 	var parts []phobertPart
 	for i := 0; i < len(word); {
@@ -216,7 +219,7 @@ func (m *phobert) tokenize(dst []symbol, word string) []symbol {
 	return dst
 }
 
-// phobertDecoder puts the pieces of words together again, with a space between words.
+// phobertDecoder joins the pieces of words again, with a space between words.
 type phobertDecoder struct{}
 
 func (phobertDecoder) decode(tokens []string) []string {

@@ -12,14 +12,14 @@ import (
 type Piece struct {
 	ID     int32
 	Type   int32 // 0: the first text, 1: the second, unless the tokenizer says otherwise
-	Span   Span  // the bytes of the text that it comes from; none for what was put there
+	Span   Span  // the bytes of the text that it comes from; none for inserted tokens
 	Text   int   // 0 or 1: the text that Span is in
-	Added  bool  // put there by the tokenizer: a special token of its template, or padding
-	Unseen bool  // padding, which a model is to leave out of attention and loss
+	Added  bool  // inserted by the tokenizer: a special token of its template, or padding
+	Unseen bool  // padding, which a model should exclude from attention and loss
 	found  bool  // an added token, perhaps with white space around it
 }
 
-// A postProcessor puts special tokens around one or two encoded texts, and their type ids on them.
+// A postProcessor puts special tokens around one or two encoded texts, and sets their type ids.
 type postProcessor interface {
 	// process gives the pieces of each part in order; the parts are texts or what is put around them.
 	process(t *Tokenizer, texts []string, parts [][]Piece) [][]Piece
@@ -87,7 +87,7 @@ func (p postProcessors) adds(texts int) (n int) {
 	return n
 }
 
-// templates counts the templates among them: what one has put together, another cannot take as texts.
+// templates counts the templates among them: the output of one cannot be the input of another.
 func (p postProcessors) templates() (n int) {
 	for _, q := range p {
 		switch q := q.(type) {
@@ -100,10 +100,10 @@ func (p postProcessors) templates() (n int) {
 	return n
 }
 
-// A template says, for one text and for two, what comes in which order.
+// A template is, for one text and for two, what comes in which order.
 type template [2][]slot
 
-// A slot is a text or tokens that are put there.
+// A slot is a text or inserted tokens.
 type slot struct {
 	text int // -1: none
 	ids  []int32
@@ -216,7 +216,7 @@ func (t *Tokenizer) readTemplate(o object) postProcessor {
 	return p
 }
 
-// trimSpans takes white space at the ends of tokens out of their spans.
+// trimSpans removes white space at the ends of tokens from their spans.
 type trimSpans struct{ on, prefixSpace bool }
 
 func (p trimSpans) adds(int) int { return 0 }
@@ -246,7 +246,7 @@ func (p trimSpans) trim(piece *Piece, first bool, token, text string) {
 	left := utf8.RuneCountInString(token[:len(token)-len(inner)])
 	right := utf8.RuneCountInString(token[len(strings.TrimRightFunc(token, white)):])
 	if left == 1 && p.prefixSpace && (first || piece.Span.Start == 0) {
-		left = 0 // it was put there, not taken from the text
+		left = 0 // it was inserted, not taken from the text
 	}
 	for ; left > 0 && piece.Span.Start < piece.Span.End; left-- {
 		_, n := utf8.DecodeRuneInString(text[piece.Span.Start:])
@@ -263,7 +263,8 @@ func (p trimSpans) trim(piece *Piece, first bool, token, text string) {
 	piece.Span.End = max(end, piece.Span.Start)
 }
 
-// A truncation cuts what is too long. Of the windows that the reference can cut a text into, with a stride, only the first is made.
+// A truncation cuts what is too long. Of the windows that the reference can cut a text
+// into, with a stride, only the first is made.
 type truncation struct {
 	most     int
 	strategy string
@@ -394,8 +395,8 @@ func (p *padding) fill(pieces []Piece) []Piece {
 	return append(pieces, missing...)
 }
 
-// Prepare encodes one text, or a pair, as the model expects it: with the special tokens of the tokenizer's template, truncated and padded
-// as its file says.
+// Prepare encodes one text, or a pair, as the model expects it: with the special tokens
+// of the tokenizer's template, truncated and padded as its file says.
 func (t *Tokenizer) Prepare(texts ...string) (all []Piece, err error) {
 	defer Catch(&err)
 	if len(texts) < 1 || len(texts) > 2 {

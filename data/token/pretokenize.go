@@ -56,7 +56,7 @@ func readPreTokenizer(n node) preTokenizer {
 	return p
 }
 
-// A behavior says what happens to the text that a pattern matches.
+// A behavior is what happens to the text that a pattern matches.
 type behavior string
 
 const (
@@ -99,7 +99,7 @@ func (p preTokenizers) split(dst []stretch, in stretch) []stretch {
 	return append(dst, words...)
 }
 
-// cutter cuts where a pattern matches or, inverted, where it does not.
+// cutter splits where a pattern matches or, inverted, where it does not.
 type cutter struct {
 	find   pattern
 	how    behavior
@@ -221,7 +221,8 @@ func (wordRuns) find(s string) (out []Span) {
 	return out
 }
 
-// metaspace spells spaces as another character, puts one before the text, and cuts before each (SentencePiece).
+// metaspace spells spaces as another character, puts one before the text, and cuts
+// before each (SentencePiece).
 type metaspace struct {
 	mark   string
 	scheme string // of the one before the text: always, first (only at the start of the input) or never
@@ -306,7 +307,7 @@ func (p *byteLevel) spell(in stretch) stretch {
 	return w.done()
 }
 
-// prepend puts s, which stands for the first character, before the stretch.
+// prepend puts s, which counts as part of the first character, before the stretch.
 func prepend(in stretch, s string) stretch {
 	w := rewrite(in)
 	w.put(s, 0)

@@ -16,7 +16,7 @@ func (t *Tokenizer) readModel(n node) {
 	kind := o.get("type")
 	var name string
 	if kind.isNull() {
-		name = guessModel(o) // files from before 2020 do not say it
+		name = guessModel(o) // files from before 2020 do not have it
 	} else {
 		name = kind.str()
 	}
@@ -39,7 +39,7 @@ func (t *Tokenizer) readModel(n node) {
 	o.done()
 }
 
-// guessModel tells the model by the fields that only it has.
+// guessModel recognizes the model by the fields that only it has.
 func guessModel(o object) string {
 	has := func(name string) bool { _, ok := o.fields[name]; return ok }
 	vocab := strings.TrimSpace(string(o.fields["vocab"]))
@@ -99,7 +99,8 @@ func (m *bpe) index() {
 	}
 }
 
-// hasAllBytes says that every byte has a token, so that nothing is unknown to a byte-level tokenizer.
+// hasAllBytes reports whether every byte has a token, so that nothing is unknown to a byte-level
+// tokenizer.
 func (m *bpe) hasAllBytes() bool {
 	for _, id := range m.byteID {
 		if id < 0 {
@@ -109,8 +110,9 @@ func (m *bpe) hasAllBytes() bool {
 	return true
 }
 
-// useBytes makes the model take words as raw bytes, not as the characters that spell them. It is false for a model that looks at more
-// than the characters themselves, or to which bytes can be unknown.
+// useBytes makes the model take words as raw bytes, not as the characters that spell
+// them. It is false for a model that looks at more than the characters themselves, or
+// to which bytes can be unknown.
 func (m *bpe) useBytes() bool {
 	if m.prefix != "" || m.suffix != "" || m.byteFallback || !m.hasAllBytes() {
 		return false
@@ -139,7 +141,7 @@ func (m *bpe) readMerges(n node) {
 	for i, pair := range pairs {
 		left, ok1 := m.ids[pair[0]]
 		right, ok2 := m.ids[pair[1]]
-		// The right part loses the prefix that says it does not begin a word.
+		// The right part loses the prefix that marks it as not beginning a word.
 		tail := pair[1]
 		if len(m.prefix) > len(tail) || len(m.prefix) < len(tail) && !utf8.RuneStart(tail[len(m.prefix)]) {
 			n.item(i).fail("the right part of merge %q is shorter than continuing_subword_prefix %q", pair, m.prefix)
@@ -177,7 +179,7 @@ func readPairs(n node) (pairs [][]string) {
 	return pairs
 }
 
-// checkPairs says that each pair has two parts, or else reports it.
+// checkPairs checks that each pair has two parts.
 func checkPairs(n node, pairs [][]string) bool {
 	for i, pair := range pairs {
 		if len(pair) != 2 {

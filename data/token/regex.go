@@ -12,9 +12,11 @@ import (
 	"github.com/dlclark/regexp2/v2"
 )
 
-// regex is a regular expression that has no scanner. The reference runs it in Oniguruma with Ruby's syntax; here regexp2 runs it, whose
-// syntax is that of .NET. translateRegex bridges what differs and refuses what it cannot bridge. Letters and numbers are those of
-// chars.txt; the other categories are the Go release's, to which the characters that Unicode assigned later do not belong.
+// regex is a regular expression that has no scanner. The reference runs it in Oniguruma
+// with Ruby's syntax; here regexp2 runs it, whose syntax is that of .NET.
+// translateRegex bridges what differs and refuses what it cannot bridge. Letters and
+// numbers are those of chars.txt; the other categories are the Go release's, to which
+// the characters that Unicode assigned later do not belong.
 type regex struct{ *regexp2.Regexp }
 
 func compileRegex(s string) (regex, error) {
@@ -65,7 +67,8 @@ func translateRegex(s string) (string, error) {
 	return t.out.String(), nil
 }
 
-// checkFolding refuses case-insensitive text that Oniguruma also finds in ligatures and the like, such as ss in the sharp s.
+// checkFolding refuses case-insensitive text that Oniguruma also finds in ligatures and
+// the like, such as ss in the sharp s.
 func checkFolding(s string) error {
 	if !strings.Contains(s, "(?i") {
 		return nil
@@ -90,7 +93,7 @@ func (t *regexTranslator) take(n int) {
 	t.at += n
 }
 
-// put writes s in the place of n bytes.
+// put writes s instead of n bytes.
 func (t *regexTranslator) put(n int, s string) {
 	t.out.WriteString(s)
 	t.at += n
@@ -163,7 +166,7 @@ func (t *regexTranslator) count() error {
 func (t *regexTranslator) group() error {
 	rest := t.in[t.at:]
 	if !strings.HasPrefix(rest, "(?") {
-		t.put(1, "(?:") // what it captured could not be asked for
+		t.put(1, "(?:") // its capture could not be used
 		return nil
 	}
 	for _, open := range [...]string{"(?:", "(?=", "(?!", "(?<=", "(?<!", "(?>", "(?i:", "(?-i:"} {
@@ -229,7 +232,7 @@ func literalRune(r rune) string {
 	return fmt.Sprintf(`\u%04X`, r)
 }
 
-// code puts the character of a hexadecimal number in the place of n bytes.
+// code replaces n bytes by the character of a hexadecimal number.
 func (t *regexTranslator) code(n int, hex string) error {
 	v, err := strconv.ParseUint(hex, 16, 32)
 	if err != nil || !utf8.ValidRune(rune(v)) {
@@ -272,7 +275,8 @@ func (t *regexTranslator) property(rest string, inClass bool) error {
 	return nil
 }
 
-// laterOnes are the characters of a class that the tables of the Go release lack, as members of a class in brackets.
+// laterOnes are the characters of a class that the tables of the Go release lack, as
+// members of a class in brackets.
 func laterOnes(want class, tables ...*unicode.RangeTable) string {
 	var out strings.Builder
 	for first := rune(utf8.RuneSelf); first <= unicode.MaxRune; first++ {
@@ -292,7 +296,8 @@ var (
 	laterLetters = sync.OnceValue(func() string { return laterOnes(letter, unicode.L) })
 	laterNumbers = sync.OnceValue(func() string { return laterOnes(number, unicode.N) })
 
-	// The members of \w: on its own, Oniguruma counts some characters of Latin-1 to them that it leaves out within brackets.
+	// The members of \w: on its own, Oniguruma counts some characters of Latin-1 to
+	// them that it leaves out within brackets.
 	wordInClass = sync.OnceValue(func() string {
 		return `\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\p{Other_Alphabetic}` + laterOnes(word, unicode.L, unicode.M, unicode.Nd, unicode.Nl, unicode.Pc,
 			unicode.Other_Alphabetic, unicode.Join_Control)

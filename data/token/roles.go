@@ -2,23 +2,24 @@ package token
 
 import "fmt"
 
-// A Role is what a special token is for.
+// A Role is the purpose of a special token.
 type Role string
 
-// The roles that special_tokens_map.json and tokenizer_config.json name, there with the suffix "_token".
+// The roles that special_tokens_map.json and tokenizer_config.json name, there with the
+// suffix "_token".
 const (
 	BOS  Role = "bos"  // begin of sequence
 	EOS  Role = "eos"  // end of sequence
-	PAD  Role = "pad"  // filling
+	PAD  Role = "pad"  // padding
 	UNK  Role = "unk"  // unknown
-	CLS  Role = "cls"  // stands for the whole sequence
+	CLS  Role = "cls"  // represents the whole sequence
 	SEP  Role = "sep"  // between two sequences
-	MASK Role = "mask" // to be guessed
+	MASK Role = "mask" // to be predicted
 )
 
 var allRoles = [...]Role{BOS, EOS, PAD, UNK, CLS, SEP, MASK}
 
-// usualRoles are the roles of special tokens by their usual spelling, for files that do not say them.
+// usualRoles are the roles of special tokens by their usual spelling, for files without roles.
 var usualRoles = map[string][]Role{
 	"<|endoftext|>":     {EOS, BOS},
 	"<|begin_of_text|>": {BOS},
@@ -39,8 +40,9 @@ var usualRoles = map[string][]Role{
 	"[MASK]":            {MASK},
 }
 
-// Special gives the token of a role, and false if the tokenizer has none. The roles are those of the files next to tokenizer.json; a
-// tokenizer without such files has the roles that its special tokens have by their usual spelling, "</s>" for one.
+// Special gives the token of a role, and false if the tokenizer has none. The roles are
+// those of the files next to tokenizer.json; a tokenizer without such files has the
+// roles that its special tokens have by their usual spelling, "</s>" for one.
 func (t *Tokenizer) Special(role Role) (int32, bool) {
 	id, ok := t.roles[role]
 	return id, ok

@@ -2,8 +2,9 @@ package token
 
 import "unicode/utf8"
 
-// A scanner cuts text as one published split pattern does: it gives the end of the match that begins at s[i]. The patterns below match
-// at every position, so the matches cover the text. A scanner is some twenty times faster than a regular expression.
+// A scanner splits text as one published split pattern does: it gives the end of the match that
+// begins at s[i]. The patterns below match at every position, so the matches cover the text. A
+// scanner is some twenty times faster than a regular expression.
 type scanner func(s string, i int) int
 
 // The split patterns that have a scanner, as they are spelled in tokenizer.json.
@@ -18,7 +19,7 @@ const (
 		`\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+`
 )
 
-// scanners holds each pattern under its common spellings.
+// scanners has each pattern under its common spellings.
 var scanners = map[string]scanner{
 	patternGPT2: scanGPT2,
 	`'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`: scanGPT2,
@@ -72,8 +73,8 @@ func lastRune(s string, end int) int {
 	return end - n
 }
 
-// runSpace gives the end of \s+(?!\S)|\s+ at s[i], where a space is known to be: the run without its last character, which goes to the
-// word that follows, if there is one.
+// runSpace gives the end of \s+(?!\S)|\s+ at s[i], where a space is known to be: the
+// run without its last character, which goes to the word that follows, if there is one.
 func runSpace(s string, i int) int {
 	end := runOf(s, i, space)
 	if end == len(s) {
@@ -107,8 +108,8 @@ func scanGPT2(s string, i int) int {
 	return runOther(s, i+n)
 }
 
-// contraction gives the end of 's|'t|'re|'ve|'m|'ll|'d at s[i], and i if there is none. With fold, case does not matter, and the long s
-// (U+017F) is an s.
+// contraction gives the end of 's|'t|'re|'ve|'m|'ll|'d at s[i], and i if there is none.
+// With fold, case does not matter, and the long s (U+017F) is an s.
 func contraction(s string, i int, fold bool) int {
 	if i+1 >= len(s) || s[i] != '\'' {
 		return i
@@ -178,7 +179,8 @@ func scanWords(s string, i, digits int) int {
 	return runLines(s, i)
 }
 
-// runLines gives the end of \s*[\r\n]+|\s+(?!\S)|\s+ at s[i], where a space is known to be: after the last line end of the run, if any.
+// runLines gives the end of \s*[\r\n]+|\s+(?!\S)|\s+ at s[i], where a space is known to
+// be: after the last line end of the run, if any.
 func runLines(s string, i int) int {
 	end := runOf(s, i, space)
 	for j := end; j > i; j-- {
@@ -191,8 +193,9 @@ func runLines(s string, i int) int {
 
 func scanO200k(s string, i int) int {
 	c, n := classAt(s, i)
-	// Both letter patterns may begin with one character that is neither letter, number nor line end; a mark may be that character or
-	// part of the word. The order of the four tries is the regular expression's.
+	// Both letter patterns may begin with one character that is neither letter, number
+	// nor line end; a mark may be that character or part of the word. The order of the
+	// four tries is the regular expression's.
 	tries := [...]int{i + n, i}
 	from := tries[1:]
 	if c&(letter|number|newline) == 0 && i+n < len(s) {
@@ -223,13 +226,15 @@ func scanO200k(s string, i int) int {
 	return runLines(s, i)
 }
 
-// lowerWord gives the end of U*L+ at s[i], and i if there is none, with U the class upper and L the class lower, which share Lm, Lo and M.
+// lowerWord gives the end of U*L+ at s[i], and i if there is none, with U the class
+// upper and L the class lower, which share Lm, Lo and M.
 func lowerWord(s string, i int) int {
 	end := runOf(s, i, upper)
 	if e := runOf(s, end, lower); e > end {
 		return e
 	}
-	// U* must give back up to its last character that is also in L; what follows it is upper case only, so L+ ends there.
+	// U* must give back up to its last character that is also in L; what follows it is
+	// upper case only, so L+ ends there.
 	for end > i {
 		k := lastRune(s, end)
 		if c, _ := classAt(s, k); c&lower != 0 {

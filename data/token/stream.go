@@ -5,9 +5,11 @@ import (
 	"unicode/utf8"
 )
 
-// A Stream decodes ids one by one as a model writes them. What it gives, put together, is what Decode gives for all ids; it never gives
-// part of a character. With a byte-level tokenizer nothing waits but unfinished characters; with others the text of a token waits for the
-// next token, and that of byte tokens for the end of their run, since only that tells whether it stays as it is.
+// A Stream decodes ids one by one as a model writes them. What it gives, put together,
+// is what Decode gives for all ids; it never gives part of a character. With a
+// byte-level tokenizer nothing waits but unfinished characters; with others the text of
+// a token waits for the next token, and that of byte tokens for the end of their run,
+// since only then is it certain.
 type Stream struct {
 	t           *Tokenizer
 	skipSpecial bool
@@ -41,7 +43,7 @@ func (s *Stream) Next(id int32) string {
 	}
 	old := s.t.Decode(s.window[:said], false)
 	if _, ok := s.t.decoder.(phobertDecoder); ok {
-		old = strings.TrimSuffix(old, wordGoes) // which says that the word goes on
+		old = strings.TrimSuffix(old, wordGoes) // which means that the word continues
 	}
 	s.window = append(s.window, id)
 	text := s.t.Decode(s.window, false)
@@ -52,7 +54,8 @@ func (s *Stream) Next(id int32) string {
 	out := text[s.given:sure]
 	s.given = sure
 	if n := len(s.window) - 1; n > 1 && n == said && sure == len(old) {
-		// All before the new id is said. The id before it is context enough, if it gives the same text with less before it.
+		// Everything before the new id has been returned. The id before it is enough context, if it
+		// gives the same text with less before it.
 		context := s.t.Decode(s.window[n-1:n], false)
 		if short := s.t.Decode(s.window[n-1:], false); strings.HasPrefix(short, context) && short[len(context):] == text[sure:] {
 			s.window = append(s.window[:0], s.window[n-1:]...)
@@ -115,7 +118,8 @@ func (t *Tokenizer) TokenBytes(id int32) []byte {
 	return []byte(twice[commonPrefix(once, twice):])
 }
 
-// isFallback says that the id is that of a token <0x00> to <0xFF>, and that the decoder makes bytes of these.
+// isFallback reports whether the id is that of a token <0x00> to <0xFF> that the decoder turns into
+// a byte.
 func (t *Tokenizer) isFallback(id int32) bool {
 	token, _ := t.Token(id)
 	if _, ok := fallbackByte(token); !ok {

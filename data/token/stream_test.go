@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// What a stream gives, put together, is what Decode gives, for texts and for ids in no order that makes sense.
+// The concatenated output of a stream equals Decode's, for texts and for random ids.
 func TestStream(t *testing.T) {
 	texts := goldenTexts()
 	for _, kind := range append(goldenKinds, "phobert") {

@@ -9,10 +9,10 @@ import (
 // A Span is a range of bytes of the input text.
 type Span struct{ Start, End int }
 
-// A stretch is a piece of the text on its way through the pipeline.
+// A stretch is a piece of the text in the pipeline.
 type stretch struct {
 	s    string
-	src  []Span // what of the input each byte of s stands for; nil when nobody asked
+	src  []Span // the part of the input that each byte of s comes from; nil if not tracked
 	base int    // where the stretch begins in the input
 	most int    // bytes that it may become
 	tok  *addedToken
@@ -48,7 +48,7 @@ func (st stretch) cut(start, end int) stretch {
 	return part
 }
 
-// span is the part of the input that the bytes start to end stand for.
+// span is the part of the input that the bytes start to end come from.
 func (st stretch) span(start, end int) Span {
 	if start >= end || end > len(st.src) {
 		return Span{st.base, st.base}
@@ -67,7 +67,7 @@ func rewrite(in stretch) *rewriter {
 	return &rewriter{in: in, out: make([]byte, 0, len(in.s)+8)}
 }
 
-// keep takes a part of the stretch as it is.
+// keep copies a part of the stretch unchanged.
 func (w *rewriter) keep(start, end int) {
 	allow(len(w.out)+end-start, w.in.most)
 	w.out = append(w.out, w.in.s[start:end]...)
@@ -76,7 +76,7 @@ func (w *rewriter) keep(start, end int) {
 	}
 }
 
-// put writes s, which stands for the byte of the stretch at i, or, with i < 0, for nothing.
+// put writes s, which replaces the byte of the stretch at i, or, with i < 0, is inserted.
 func (w *rewriter) put(s string, i int) {
 	allow(len(w.out)+len(s), w.in.most)
 	w.out = append(w.out, s...)
@@ -115,7 +115,8 @@ func (w *rewriter) done() stretch {
 	return st
 }
 
-// valid replaces what is not UTF-8 by U+FFFD, one for each maximal subpart (Unicode 15.0, section 3.9, table 3-8).
+// valid replaces what is not UTF-8 by U+FFFD, one for each maximal subpart (Unicode
+// 15.0, section 3.9, table 3-8).
 func (st stretch) valid() stretch {
 	if utf8.ValidString(st.s) {
 		return st
@@ -134,13 +135,15 @@ func (st stretch) valid() stretch {
 	return w.done()
 }
 
-// subpart is the length of the longest start of s, at least 1, that could have become a character: what one U+FFFD replaces.
+// subpart is the length of the longest start of s, at least 1, that could have become a
+// character: what one U+FFFD replaces.
 func subpart(s string) int {
 	n := 1
 	for n < len(s) && n < utf8.UTFMax && !utf8.FullRuneInString(s[:n+1]) {
 		n++
 	}
-	// s[:n] is not full: it could go on. Its first byte alone may be invalid, though, and is then full at once.
+	// s[:n] is incomplete: it could continue. Its first byte alone may be invalid, though, and is
+	// then complete at once.
 	if utf8.FullRuneInString(s[:1]) {
 		return 1
 	}

@@ -15,12 +15,12 @@ type model interface {
 	tokenize(dst []symbol, word string) []symbol
 }
 
-// A normalizer rewrites text before it is cut into words. What it gets is UTF-8.
+// A normalizer rewrites text before it is split into words. Its input is UTF-8.
 type normalizer interface {
 	normalize(stretch) stretch
 }
 
-// A preTokenizer cuts text into words.
+// A preTokenizer splits text into words.
 type preTokenizer interface {
 	// split appends the words of the stretch, none of them empty.
 	split(dst []stretch, in stretch) []stretch
@@ -38,7 +38,7 @@ type Tokenizer struct {
 	known  []bool
 
 	added      map[int32]*addedToken
-	before     *addedSet // looked for in the text as it came
+	before     *addedSet // looked for in the original text
 	after      *addedSet // looked for in the normalized text
 	norm       normalizer
 	pre        preTokenizer
@@ -54,7 +54,7 @@ type Tokenizer struct {
 	// scan, with prefixSpace, does what pre does when the model takes raw bytes; nil: go through pre.
 	scan        scanner
 	prefixSpace bool
-	// tracked: a component asks where in the input a stretch begins.
+	// tracked: a component needs to know where in the input a stretch begins.
 	tracked bool
 
 	cache   *wordCache
@@ -73,7 +73,8 @@ type worker struct {
 // VocabSize is the number of rows an embedding needs: the highest id plus one.
 func (t *Tokenizer) VocabSize() int { return len(t.tokens) }
 
-// ID gives the id of a token by its spelling in the vocabulary, which for byte-level tokenizers is not its text.
+// ID gives the id of a token by its spelling in the vocabulary, which for byte-level
+// tokenizers is not its text.
 func (t *Tokenizer) ID(token string) (int32, bool) {
 	id, ok := t.ids[token]
 	return id, ok
@@ -87,14 +88,15 @@ func (t *Tokenizer) Token(id int32) (string, bool) {
 	return t.tokens[id], true
 }
 
-// IsSpecial says whether the id is markup, such as the end of a document, and not text.
+// IsSpecial reports whether the id is markup, such as the end of a document, and not text.
 func (t *Tokenizer) IsSpecial(id int32) bool {
 	a := t.added[id]
 	return a != nil && a.special
 }
 
-// Encode appends the ids of text to dst. Added tokens that occur in the text, special ones too, become their ids; nothing is put around
-// the text (see Prepare for that) and nothing is cut off. Bytes that are not UTF-8 are kept by byte-level tokenizers and are U+FFFD to others.
+// Encode appends the ids of text to dst. Added tokens that occur in the text, special ones too,
+// become their ids; nothing is put around the text (see Prepare for that) and nothing is truncated.
+// Bytes that are not UTF-8 are kept by byte-level tokenizers and are U+FFFD to others.
 func (t *Tokenizer) Encode(dst []int32, text string) []int32 {
 	return t.encode(dst, text, false)
 }
@@ -104,8 +106,8 @@ func (t *Tokenizer) EncodeBytes(dst []int32, text []byte) []int32 {
 	return t.encode(dst, unsafe.String(unsafe.SliceData(text), len(text)), false)
 }
 
-// EncodeOrdinary is EncodeBytes for text that comes from outside: special tokens that are written in it stay text, so that nobody can end
-// a document or change a role by writing so.
+// EncodeOrdinary is EncodeBytes for text that comes from outside: special tokens that are written
+// in it stay text, so that writing one cannot end a document or change a role.
 func (t *Tokenizer) EncodeOrdinary(dst []int32, text []byte) []int32 {
 	return t.encode(dst, unsafe.String(unsafe.SliceData(text), len(text)), true)
 }
@@ -128,7 +130,7 @@ func (t *Tokenizer) encode(dst []int32, text string, ordinary bool) []int32 {
 	return dst
 }
 
-// worker takes the buffers for one call; they go back to t.workers.
+// worker takes the buffers for one call; they are returned to t.workers.
 func (t *Tokenizer) worker() *worker {
 	if w, ok := t.workers.Get().(*worker); ok {
 		return w
@@ -136,7 +138,8 @@ func (t *Tokenizer) worker() *worker {
 	return &worker{}
 }
 
-// encodeScanned encodes text by the scanner. One that does not begin with a space may need one put before it.
+// encodeScanned encodes text by the scanner. One that does not begin with a space may
+// need one put before it.
 func (t *Tokenizer) encodeScanned(dst []int32, w *worker, text string) []int32 {
 	if t.prefixSpace && text[0] != ' ' {
 		w.spare = append(append(w.spare[:0], ' '), text...)
@@ -195,7 +198,7 @@ func (t *Tokenizer) parts(text stretch, ordinary bool, each func(stretch)) {
 	})
 }
 
-// words cuts a part into words, which are valid until the next call.
+// words splits a part into words, which are valid until the next call.
 func (t *Tokenizer) words(w *worker, part stretch) []stretch {
 	w.stretches = w.stretches[:0]
 	if t.pre == nil {
@@ -206,7 +209,8 @@ func (t *Tokenizer) words(w *worker, part stretch) []stretch {
 	return w.stretches
 }
 
-// Decode gives the text of ids; with skipSpecial, without the special tokens. Ids that are no token are left out.
+// Decode gives the text of ids; with skipSpecial, without the special tokens. Ids without a token
+// are left out.
 func (t *Tokenizer) Decode(ids []int32, skipSpecial bool) string {
 	tokens := make([]string, 0, len(ids))
 	for _, id := range ids {
@@ -220,8 +224,8 @@ func (t *Tokenizer) Decode(ids []int32, skipSpecial bool) string {
 	return strings.Join(t.decoder.decode(tokens), "")
 }
 
-// DecodeBytes appends what the ids stand for to dst. Of a byte-level tokenizer these are the very bytes that were encoded; Decode puts
-// U+FFFD for those that are not UTF-8.
+// DecodeBytes appends the decoded bytes to dst. With a byte-level tokenizer these are exactly the
+// bytes that were encoded; Decode replaces those that are not UTF-8 by U+FFFD.
 func (t *Tokenizer) DecodeBytes(dst []byte, ids []int32) []byte {
 	if !t.isByteLevel() {
 		return append(dst, t.Decode(ids, false)...)
@@ -234,7 +238,8 @@ func (t *Tokenizer) DecodeBytes(dst []byte, ids []int32) []byte {
 	return dst
 }
 
-// Save writes the tokenizer to a folder: tokenizer.json, and tokenizer_config.json with the roles of its special tokens.
+// Save writes the tokenizer to a folder: tokenizer.json, and tokenizer_config.json with
+// the roles of its special tokens.
 func (t *Tokenizer) Save(dir string) error {
 	if err := t.save(dir); err != nil {
 		return fmt.Errorf("save tokenizer: %w", err)

@@ -14,7 +14,7 @@ import (
 	"unsafe"
 )
 
-// TrainOptions says what TrainBPE makes.
+// TrainOptions are what TrainBPE makes.
 type TrainOptions struct {
 	VocabSize    int       // tokens in all: special tokens, the 256 bytes and merges; at least the first two
 	MinFrequency int       // a pair seen less often is not merged; 0 is 2
@@ -31,12 +31,15 @@ type Special struct {
 // ErrNoText is that of [TrainBPE] for documents without any text.
 var ErrNoText = errors.New("train tokenizer: the files have no text")
 
-// TrainBPE learns a byte-level BPE tokenizer from documents: GPT-2's split pattern and, step by step, the most frequent pair of tokens
-// becomes a token; among equals, the pair with the lowest ids. The slices that docs yields are not kept, and its first error is returned as
-// it is. Fewer merges than asked for are made if no pair is left that is frequent enough.
+// TrainBPE learns a byte-level BPE tokenizer from documents: GPT-2's split pattern and,
+// step by step, the most frequent pair of tokens becomes a token; among equals, the
+// pair with the lowest ids. The slices that docs yields are not kept, and its first
+// error is returned as it is. Fewer merges than requested are made if no pair is left
+// that is frequent enough.
 //
-// The result is that of Hugging Face's BpeTrainer with the ByteLevel pre-tokenizer and alphabet, but for one thing: no merge makes a
-// special token, so that text in which one is written cannot turn into it unless it is looked for.
+// The result is that of Hugging Face's BpeTrainer with the ByteLevel pre-tokenizer and alphabet,
+// with one exception: no merge makes a special token, so that text in which one is written does not
+// become it unless it is looked for.
 func TrainBPE(ctx context.Context, docs iter.Seq2[[]byte, error], opt TrainOptions) (*Tokenizer, error) {
 	if opt.MinFrequency == 0 {
 		opt.MinFrequency = 2
@@ -83,7 +86,7 @@ func TrainBPE(ctx context.Context, docs iter.Seq2[[]byte, error], opt TrainOptio
 	return b.tokenizer()
 }
 
-// countWords counts the words of all documents, cut as GPT-2 does.
+// countWords counts the words of all documents, split as GPT-2 does.
 func countWords(ctx context.Context, docs iter.Seq2[[]byte, error], workers int) (map[string]int, error) {
 	const batchSize = 1 << 20
 	type batch struct {
@@ -99,7 +102,8 @@ func countWords(ctx context.Context, docs iter.Seq2[[]byte, error], workers int)
 	var wg sync.WaitGroup
 	for i := range workers {
 		wg.Go(func() {
-			// A map of pointers, for Go can look up a slice of bytes without a copy but not count under it.
+			// A map of pointers, for Go can look up a slice of bytes without a copy but
+			// not count under it.
 			counts := map[string]*int{}
 			for b := range full {
 				start := 0
@@ -175,7 +179,8 @@ func (p pairCount) Before(q pairCount) bool {
 	return cmp.Or(cmp.Compare(p.left, q.left), cmp.Compare(p.right, q.right)) < 0
 }
 
-// A learner keeps the words as sequences of tokens, and how often and where each pair of neighbors occurs.
+// A learner keeps the words as sequences of tokens, and how often and where each pair of neighbors
+// occurs.
 type learner struct {
 	words  [][]int32
 	counts []int // of the words
@@ -210,7 +215,7 @@ func newLearner(counts map[string]int, first [256]int32) *learner {
 	return l
 }
 
-// use notes that the pair occurs n times more, or less, in word w.
+// use records that the pair occurs n times more, or less, in word w.
 func (l *learner) use(w, left, right int32, n int) {
 	key := pairKey(left, right)
 	u := l.pairs[key]
@@ -227,7 +232,8 @@ func (l *learner) use(w, left, right int32, n int) {
 	}
 }
 
-// requeue queues the pairs that have gained. Pairs that have lost are put right when they come first.
+// requeue queues the pairs that have gained. Pairs that have lost are corrected when they come
+// first.
 func (l *learner) requeue() {
 	for key := range l.gained {
 		if n := l.pairs[key].count; n > 0 {

@@ -123,7 +123,8 @@ func TestSaveLoad(t *testing.T) {
 	}
 }
 
-// Text in which a special token is written is text for EncodeOrdinary, and training makes no merge that says otherwise.
+// Text in which a special token is written is text for EncodeOrdinary, and training makes no merge
+// that contradicts this.
 func TestEncodeOrdinary(t *testing.T) {
 	doc := []byte(strings.Repeat("a<eod>b", 100))
 	tok := train(t, [][]byte{doc}, TrainOptions{VocabSize: 300, Specials: []Special{{"<eod>", []Role{EOS}}}})

@@ -8,16 +8,18 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// unicodeForm is NFD or NFC, with compatibility NFKD or NFKC (Unicode Standard Annex 15). The tables are those of x/text; which
-// characters decompose and which marks move is said by chars.txt. x/text's own transformation is not used, since it breaks up long runs
-// of marks (Stream-Safe Text Format) and does not say what became what.
+// unicodeForm is NFD or NFC, with compatibility NFKD or NFKC (Unicode Standard Annex 15). The
+// tables are those of x/text; which characters decompose and which marks move is listed in
+// chars.txt. x/text's own transformation is not used, since it breaks up long runs of marks
+// (Stream-Safe Text Format) and does not track which character became which.
 type unicodeForm struct {
 	kind    class // canonical or compatibility
 	compose bool
 }
 
-// A part is a character on its way through normalization. Change says, as the reference counts, how many characters more of the output
-// than of the input end with it: 0 for one that stands for one, 1 for one that stands for none, -1 for one that stands for two.
+// A part is a character during normalization. Change is, as the reference counts, how many more
+// characters of the output than of the input end with it: 0 if it comes from one, 1 if it comes
+// from none, -1 if it comes from two.
 type part struct {
 	r      rune
 	change int32
@@ -52,8 +54,8 @@ func (f unicodeForm) normalize(in stretch) stretch {
 	return respell(in, parts)
 }
 
-// respell writes parts in the place of the stretch. As in the reference, which part stands for which character follows from the changes
-// alone, in order.
+// respell writes parts instead of the stretch. As in the reference, which part comes from which
+// character follows from the changes alone, in order.
 func respell(in stretch, parts []part) stretch {
 	w := rewrite(in)
 	i := 0
@@ -100,7 +102,7 @@ func decompose(kind class, s string, r rune) []rune {
 	return []rune{r}
 }
 
-// sortMarks puts each run of marks in the order of their classes.
+// sortMarks sorts each run of marks by their classes.
 func sortMarks(parts []part) (moved bool) {
 	for i := 0; i < len(parts); {
 		if parts[i].ccc == 0 {
@@ -155,7 +157,8 @@ func composed(a, b rune) (rune, bool) {
 	return r, ok
 }
 
-// composites holds the primary composites but for Hangul: the characters with a canonical decomposition that composing gives back.
+// composites holds the primary composites but for Hangul: the characters with a
+// canonical decomposition that composing gives back.
 var composites = sync.OnceValue(func() map[[2]rune]rune {
 	m := map[[2]rune]rune{}
 	for r := rune(utf8.RuneSelf); r < 0x30000; r++ {

@@ -13,13 +13,14 @@ import (
 	"unicode/utf8"
 )
 
-// unigram takes a text apart into the pieces whose scores have the greatest sum (Kudo 2018), found by Viterbi's algorithm.
+// unigram splits a text into the pieces whose scores have the greatest sum (Kudo 2018), found by
+// Viterbi's algorithm.
 type unigram struct {
 	ids      map[string]int32
 	pieces   trie
 	scores   []float64
 	unk      int32
-	unkScore float64    // of a character that is no piece
+	unkScore float64    // of a character that is not a piece
 	fallback [256]int32 // ids of <0x00> to <0xFF>; -1: none
 	bytes    bool       // byte_fallback
 }
@@ -69,8 +70,9 @@ func (t *Tokenizer) readUnigram(o object) {
 	t.model = m
 }
 
-// roughly is the value that the reference reads for a number, which is exactly what it says to within a bit or two: the digits as an
-// integer, divided by a power of ten. The rounding decides between pieces whose scores have the same sum.
+// roughly is the value that the reference reads for a number, which is exact to within a bit or
+// two: the digits as an integer, divided by a power of ten. The rounding decides between pieces
+// whose scores have the same sum.
 func roughly(raw []byte, exact float64) float64 {
 	text, negative := strings.CutPrefix(strings.TrimSpace(string(raw)), "-")
 	digits, exp, _ := strings.Cut(strings.ToLower(text), "e")

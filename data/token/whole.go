@@ -9,13 +9,13 @@ import (
 	"github.com/snug-ml/snug/internal/regular"
 )
 
-// SaveWhole saves the tokenizer to a folder that appears complete, in place of any
-// of its name.
+// SaveWhole saves the tokenizer to a folder that appears complete, replacing any
+// with its name.
 func (t *Tokenizer) SaveWhole(dir string) error {
 	return durable.Folder(dir, t.Save)
 }
 
-// reloaded is the tokenizer as it is once it was saved and loaded.
+// reloaded is the tokenizer after saving and loading.
 func (t *Tokenizer) reloaded() (r *Tokenizer, err error) {
 	dir, err := durable.Scratch("tokenizer")
 	if err != nil {

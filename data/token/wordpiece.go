@@ -5,8 +5,8 @@ import (
 	"unicode/utf8"
 )
 
-// wordPiece takes the longest piece of the vocabulary again and again (Wu et al. 2016; BERT's wordpiece tokenizer). A word that cannot be
-// taken apart so is unknown as a whole.
+// wordPiece takes the longest piece of the vocabulary again and again (Wu et al. 2016; BERT's
+// wordpiece tokenizer). A word that cannot be split this way is unknown as a whole.
 type wordPiece struct {
 	start   trie // pieces that begin a word
 	inside  trie // the others, without their prefix
@@ -32,7 +32,7 @@ func (t *Tokenizer) readWordPiece(o object) {
 	t.model = m
 }
 
-// readUnknown reads the token that unknown text becomes, which these models cannot do without.
+// readUnknown reads the token for unknown text, which these models require.
 func (t *Tokenizer) readUnknown(n node, usual string) int32 {
 	token := n.strOr(usual)
 	id, ok := t.ids[token]

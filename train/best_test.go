@@ -10,8 +10,8 @@ import (
 	"github.com/snug-ml/snug/train/checkpoint"
 )
 
-// An evaluation that is the best so far is saved whatever SaveEvery says, while
-// the store is busy too, and not where keep_best is off.
+// An evaluation that is the best so far is saved regardless of SaveEvery, also
+// while the store is busy, and not where keep_best is off.
 func TestBestIsSaved(t *testing.T) {
 	values := []float64{5, 3, 4, 2, 6, 7} // after updates 2, 4 ... and at the end
 	for _, tt := range []struct {
@@ -65,8 +65,8 @@ func TestBestIsSaved(t *testing.T) {
 	}
 }
 
-// A run that is stopped in an evaluation makes up for it when it is resumed, and
-// its result belongs to the checkpoint then.
+// A run that is stopped in an evaluation repeats it when it is resumed, and its
+// result then belongs to the checkpoint.
 func TestBestIsSavedOnResume(t *testing.T) {
 	dir := t.TempDir()
 	part := func(resume bool) error {

@@ -10,13 +10,13 @@ import (
 // What a run does next is decided here, once an update. Where several processes
 // train together they must all decide the same. Most of it follows from what they
 // know alike: the number of the update, its loss, the metrics of its evaluation.
-// What only one of them can know (that it was interrupted, what its disk says) is
+// What only one of them can know (that it was interrupted, errors of its disk) is
 // read in one place, [Job.decide].
 
 // decision is what comes after an update.
 type decision struct {
 	fail error // the run cannot go on
-	ask  bool  // it is time to ask whether anything is learned
+	ask  bool  // it is time to check whether anything is learned
 	best bool  // the state is the best so far, and saved
 	save bool  // a save is due
 	skip error // why a save that is due is not made
@@ -29,13 +29,13 @@ type ending int
 const (
 	goOn        ending = iota
 	done               // the last update is done
-	early              // nothing gets better any more
+	early              // nothing improves any longer
 	interrupted        // the context ended, or Until is reached
 )
 
-// decide says what comes after update u, which was measured or not.
+// decide decides what comes after update u, which was evaluated or not.
 func (j *Job) decide(ctx context.Context, u int64, measured bool) (d decision) {
-	// What is not finite stays so, while a bad evaluation may be followed by a good one.
+	// A state that is not finite stays so, while a bad evaluation may be followed by a good one.
 	if bad := j.badSave(); bad != nil && bad.Tensor != "" {
 		d.fail = j.spoiled(u, bad)
 		return d
@@ -49,7 +49,7 @@ func (j *Job) decide(ctx context.Context, u int64, measured bool) (d decision) {
 	d.best = measured && j.bestAt == u && j.Save.Store != nil && j.Save.Store.KeepsBest()
 	if j.Save.Every > 0 && u > 0 && u%j.Save.Every == 0 && u < j.Updates && !d.best && j.saved != u {
 		if d.save = finite(j.lastLoss); !d.save {
-			d.skip = fmt.Errorf("the loss is %v", j.lastLoss) // it would push a good one out
+			d.skip = fmt.Errorf("the loss is %v", j.lastLoss) // it would displace a good one
 		}
 	}
 	switch {

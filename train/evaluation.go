@@ -24,9 +24,9 @@ type Part struct{ Rank, World int }
 
 func (p Part) has(n int) bool { return p.World == 0 || n%p.World == p.Rank }
 
-// EvalAccumulator holds what a program said of a part of the held-out data.
+// EvalAccumulator collects a program's predictions for a part of the held-out data.
 type EvalAccumulator interface {
-	// Merge adds what another part of the same evaluation found.
+	// Merge adds another part of the same evaluation.
 	Merge(EvalAccumulator) error
 	// MarshalBinary and MergeBinary are Merge between two processes.
 	MarshalBinary() ([]byte, error)
@@ -63,7 +63,7 @@ type EvalBatch[R any] struct {
 	Variant string
 	// Fill writes the inputs.
 	Fill func(in Inputs) error
-	// Read records what the program says, whose outputs are valid until it returns.
+	// Read records the program's outputs, which are valid until it returns.
 	Read func(out Outputs) (R, error)
 }
 
@@ -93,7 +93,7 @@ func (e *Evaluation[R]) Accumulate(ctx context.Context, x *engine.Executable, sl
 	return e.Records(ctx, x, slot, p)
 }
 
-// Records is [Evaluation.Accumulate] for who wants to see the records.
+// Records is [Evaluation.Accumulate] for callers that need the records.
 func (e *Evaluation[R]) Records(ctx context.Context, x *engine.Executable, slot int, p Part) (*Records[R], error) {
 	a := &Records[R]{metrics: func(list []R) (map[string]float64, error) { return e.Metrics(x, list) }}
 	n := -1
@@ -120,9 +120,9 @@ func (e *Evaluation[R]) Records(ctx context.Context, x *engine.Executable, slot 
 	return a, nil
 }
 
-// Records is the [EvalAccumulator] of every evaluation. It adds nothing up before it
-// is asked for metrics: it keeps the record of each micro-batch in the order of
-// the pass, so that no sum depends on which process computed what.
+// Records is the [EvalAccumulator] of every evaluation. It sums nothing before
+// metrics are requested: it keeps the record of each micro-batch in the order of the
+// pass, so that no sum depends on which process computed what.
 type Records[R any] struct {
 	list    []record[R]
 	metrics func([]R) (map[string]float64, error)

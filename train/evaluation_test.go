@@ -7,7 +7,7 @@ import (
 	"github.com/snug-ml/snug/engine"
 )
 
-// evaluates is an evaluation that finds an eval_loss.
+// evaluates is an evaluation that measures an eval_loss.
 type evaluates func() (float64, error)
 
 func (e evaluates) Accumulate(context.Context, *engine.Executable, int, Part) (EvalAccumulator, error) {

@@ -13,8 +13,8 @@ type Step struct {
 	Loss     float64 // mean over the update, by weight
 	LR       float64
 	GradNorm float64 // before clipping
-	// Scale is the loss scale in force (0 without scaling); Skipped says that
-	// the update was not applied because of a non-finite gradient.
+	// Scale is the loss scale in force (0 without scaling); Skipped means that the
+	// update was not applied because of a non-finite gradient.
 	Scale   float64
 	Skipped bool
 	Tokens  int64 // all tokens so far
@@ -27,11 +27,11 @@ type Step struct {
 	Save time.Duration
 	// Variants are the compiled shapes of its micro-batches, nil where there is one.
 	Variants []string
-	// FLOPs are those of its products, where who watches is told: 0 from a [Job].
+	// FLOPs are those of its matmuls, as a session reports them: 0 from a [Job].
 	FLOPs float64
 	// LossZ and NormZ are z-scores against the last 128 updates.
 	LossZ, NormZ float64
-	// Log says that the update is due for a log line.
+	// Log means that the update is due for a log line.
 	Log bool
 }
 

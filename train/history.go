@@ -10,7 +10,7 @@ import (
 	"github.com/snug-ml/snug/internal/regular"
 )
 
-// History is what the log of a run says of its course.
+// History is the course of a run by its log.
 type History struct {
 	Updates, Loss []float64
 	Evals         []float64 // updates that were evaluated after
@@ -18,7 +18,7 @@ type History struct {
 }
 
 // ReadHistory reads the log of the run in dir and, of its evaluations, the
-// metrics named. A log that is not there is empty.
+// metrics named. A missing log is empty.
 func ReadHistory(dir string, metrics ...string) (*History, error) {
 	h := &History{Metrics: map[string][]float64{}}
 	f, err := regular.Open(filepath.Join(dir, MetricsFile))

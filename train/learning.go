@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// Floor is the monitored metric of a model reaches which knows nothing but
+// Floor is the monitored metric that a model reaches which knows nothing but
 // frequencies.
 type Floor struct {
 	Name  string
 	Value float64
 }
 
-// Warning says that a run learns nothing, or has lost what it had learned.
+// Warning means that a run learns nothing, or has lost what it had learned.
 type Warning struct {
 	Kind WarningKind `json:"kind"`
 	// Update that it was seen after.
@@ -36,11 +36,11 @@ type WarningKind string
 
 // The kinds of warning.
 const (
-	// Unlearned: no better than frequencies, and not on the way there.
+	// Unlearned: no better than frequencies, and not improving towards that.
 	Unlearned WarningKind = "unlearned"
 	// Unmoved is Unlearned with a loss that never left its start.
 	Unmoved WarningKind = "unmoved"
-	// Thrown is Unlearned with a loss that lies above its start.
+	// Thrown is Unlearned with a loss that is above its start.
 	Thrown WarningKind = "thrown"
 	// Memorised: the loss falls in training and stays at frequencies on what is
 	// held out.
@@ -52,25 +52,25 @@ const (
 )
 
 // Learning watches whether a run learns. It takes the loss of every update and
-// the monitored metric of every evaluation, and holds the last fifth of the run so far
-// against what came before and against the floor.
+// the monitored metric of every evaluation, and compares the last fifth of the run so
+// far with what came before and with the floor.
 //
 // Losses are kept as the moments of parts of the run, all of the same number
 // of updates: 20 to 40 of them, whatever its length. What counts is the mean of
-// several parts, and only differences that exceed what the losses vary by.
+// several parts, and only differences that exceed the variation of the losses.
 type Learning struct {
 	Monitor Metric
 	Floor   *Floor // nil: none is known
-	// Drifts: what the loss is made of changes in the course of the run, so that
-	// only evaluations tell.
+	// Drifts: the composition of the loss changes during the run, so that only
+	// evaluations count.
 	Drifts bool
-	// From is the update before which nothing is said while the run goes on.
+	// From is the update before which no warning is given during the run.
 	From int64
 
 	memory learned
 }
 
-// learned is what Learning knows of a run; its JSON form is in checkpoints.
+// learned is the state of Learning; its JSON form is in checkpoints.
 type learned struct {
 	Each  int64  `json:"each"` // updates of a part
 	Parts []part `json:"parts"`
@@ -79,11 +79,10 @@ type learned struct {
 	Initial float64 `json:"initial"`
 	Start   float64 `json:"start"`
 	First   int64   `json:"first"`
-	// Best value of the monitored metric; Measured says that there is one.
+	// Best value of the monitored metric; Measured means that there is one.
 	Best     float64 `json:"best"`
 	Measured bool    `json:"measured"`
-	// What was told while the run went on, and the update that End was last asked
-	// after.
+	// The warnings given during the run, and the update of the last call of End.
 	ToldUnlearned bool  `json:"told_unlearned,omitempty"`
 	ToldLost      bool  `json:"told_lost,omitempty"`
 	Ended         int64 `json:"ended,omitempty"`
@@ -102,16 +101,16 @@ const (
 	mostParts = 40
 	// firstLosses are the start of a curve.
 	firstLosses = 8
-	// leastUpdates are too few to say anything.
+	// leastUpdates are too few to conclude anything.
 	leastUpdates = 64
-	// worth is the share of what there is to gain over the floor that a model
-	// must gain to have learned something.
+	// worth is the share of the possible gain over the floor that a model must
+	// reach to have learned something.
 	worth = 0.02
-	// apart is how many deviations two parts must be apart that were chosen for
-	// how they lie, sure how many two means that were not.
+	// apart is how many deviations two parts must be apart that were chosen by
+	// their values, sure how many two means that were not.
 	apart, sure = 5, 2
 	// way is the share of the whole way of the loss, or of half of what is missing,
-	// that two fifths of the run must make to be on the way still.
+	// that two fifths of the run must make to be still improving.
 	way = 0.08
 	// rise is the share of the whole way of the loss that it must rise by to have
 	// lost something.
@@ -122,11 +121,11 @@ const (
 	// thrown out.
 	out = 0.25
 	// byHeart is the share of itself that a loss must fall by to show that the
-	// training data are learned, where there is no floor of the loss itself.
+	// training data is memorized, where there is no floor of the loss itself.
 	byHeart = 0.2
 )
 
-// Loss takes the loss of an update and reports whether it is time to ask.
+// Loss takes the loss of an update and reports whether it is time to call Running.
 func (l *Learning) Loss(update int64, loss float64) (ask bool) {
 	if !finite(loss) {
 		return false
@@ -172,7 +171,7 @@ func (l *Learning) Evaluated(value float64) {
 	}
 }
 
-// Running is the warning after an update of a run that goes on, each sort once.
+// Running is the warning after an update during a run, each kind once.
 func (l *Learning) Running(update int64) *Warning {
 	if update < l.From {
 		return nil
@@ -193,7 +192,7 @@ func (l *Learning) Running(update int64) *Warning {
 }
 
 // End is the warning that a run of so many updates ends with, nil for none;
-// first says that it was not asked for before, by the run that is resumed.
+// first means that the resumed run has not given it before.
 func (l *Learning) End(updates int64) (t *Warning, first bool) {
 	first = l.memory.Ended != updates
 	l.memory.Ended = updates
@@ -222,7 +221,7 @@ func (l *Learning) judge(update int64, ended bool) *Warning {
 func (l *Learning) unlearned(update int64, c *curve, ended bool) *Warning {
 	m, now := &l.memory, c.now()
 	comparable := l.comparable()
-	missing := math.Abs(c.start) / 2 // where no floor says
+	missing := math.Abs(c.start) / 2 // without a floor
 	if comparable {
 		missing = now - l.Floor.Value
 	}
@@ -265,7 +264,7 @@ func (l *Learning) comparable() bool { return l.Monitor.Name == lossMetric && !l
 const lossMetric = "eval_loss"
 
 // beats reports whether a value of the monitored metric shows that more than frequencies
-// was learned: losses and errors end at 0, scores at 1.
+// was learned: perfect losses and errors are 0, perfect scores 1.
 func (l *Learning) beats(value float64) bool {
 	f := l.Floor.Value
 	if l.Monitor.Higher {
@@ -302,8 +301,8 @@ func (l *Learning) curve() (*curve, bool) {
 			c.best = i
 		}
 	}
-	// The median: neither the steep start nor single bad batches make it. That of
-	// a sample variance lies below the variance (Wilson and Hilferty 1931).
+	// The median: it ignores the steep start and single bad batches. That of a
+	// sample variance is below the variance (Wilson and Hilferty 1931).
 	slices.Sort(variances)
 	c.each = math.Sqrt(variances[n/2] / math.Pow(1-2/(9*max(1, float64(m.Each-1))), 3))
 	c.noise = c.each / math.Sqrt(float64(m.Each))
@@ -313,7 +312,7 @@ func (l *Learning) curve() (*curve, bool) {
 	return c, true
 }
 
-// mean of some parts, and how far that is known.
+// mean of some parts, and its standard error.
 func (c *curve) mean(parts []part) (mean, deviation float64) {
 	n := float64(len(parts))
 	for _, p := range parts {
@@ -332,9 +331,9 @@ func (c *curve) now() float64 {
 	return mean
 }
 
-// falling reports whether the loss is on its way still: whether the last fifth
-// is lower than the middle one by a share of the whole way, or of half of what
-// is missing. It has the benefit of the doubt unless it is to be sure.
+// falling reports whether the loss is still improving: whether the last fifth is
+// lower than the middle one by a share of the whole way, or of half of what is
+// missing. It has the benefit of the doubt unless it is to be sure.
 func (c *curve) falling(missing float64, surely bool) bool {
 	n := len(c.parts)
 	now, a := c.mean(c.parts[n-c.fifth:])

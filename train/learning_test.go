@@ -23,9 +23,9 @@ var curves = []struct {
 	goal    Metric
 	floor   *Floor
 	drifts  bool
-	// evals are the values of the goal, in equal distances up to the end.
+	// evals are the values of the monitored metric, at equal distances up to the end.
 	evals []float64
-	// told in the course of the run, and ended with; empty: nothing.
+	// warnings during the run, and at its end; empty: nothing.
 	told  []WarningKind
 	ended WarningKind
 }{
@@ -169,8 +169,8 @@ var curves = []struct {
 	},
 }
 
-// Every curve is judged as it deserves, whatever its noise and however long it
-// is, and stopping and resuming changes no word.
+// Every curve is judged correctly, whatever its noise and length, and stopping and
+// resuming changes no warning.
 func TestLearning(t *testing.T) {
 	for _, c := range curves {
 		for _, times := range []int64{1, 7} {
@@ -194,7 +194,7 @@ func TestLearning(t *testing.T) {
 	}
 }
 
-// watchCurve runs a curve, stretched by times, past a watcher that is resumed
+// watchCurve runs a curve, stretched by times, through a Learning that is resumed
 // from its state now and then.
 func watchCurve(t *testing.T, updates, times int64, seed uint64, loss func(float64) float64, noise float64, evals []float64, l *Learning) (told []WarningKind, end *Warning) {
 	t.Helper()
@@ -230,7 +230,7 @@ func watchCurve(t *testing.T, updates, times int64, seed uint64, loss func(float
 	return told, end
 }
 
-// The parts of a curve hold the moments of all losses, however often they are
+// The parts of a curve have the moments of all losses, however often they are
 // joined.
 func TestParts(t *testing.T) {
 	var l Learning

@@ -21,7 +21,7 @@ type Update struct {
 	Variants []string
 	// Fill writes micro-batch m into the program's input buffers.
 	Fill func(m int, in Inputs) error
-	// Position is that after this update, where [DataLoader.Seek] goes on.
+	// Position is that after this update, from which [DataLoader.Seek] continues.
 	Position any
 }
 
@@ -93,7 +93,7 @@ func (in Inputs) Has(name string) bool {
 	return ok
 }
 
-// filled is a micro-batch that lies in a slot, ready to run.
+// filled is a micro-batch in a slot, ready to run.
 type filled struct {
 	slot   int
 	update *Update
@@ -122,8 +122,8 @@ func startFiller(r *engine.Executable, loader DataLoader, updates int64) *filler
 	go func() {
 		defer close(f.done)
 		defer close(f.ready)
-		// Three updates are in flight at most: the one computed on, the one that
-		// lies filled, and the one that waits for a slot.
+		// Three updates are in flight at most: the one computed on, the one that is
+		// filled, and the one that waits for a slot.
 		var ring [3]Update
 		for n := range updates {
 			u := &ring[n%3]

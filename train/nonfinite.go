@@ -12,7 +12,7 @@ import (
 	"github.com/snug-ml/snug/train/checkpoint"
 )
 
-// NonFiniteError reports a loss or gradient that is no number.
+// NonFiniteError reports a loss or gradient that is not finite.
 type NonFiniteError struct {
 	Update int64
 	Loss   float64
@@ -42,7 +42,7 @@ func (e *NonFiniteError) Error() string {
 	return s.String()
 }
 
-// whatHelps is a line that says what to change.
+// whatHelps is a line about what to change.
 func whatHelps(helps []string) string {
 	if len(helps) == 0 {
 		return ""
@@ -53,7 +53,7 @@ func whatHelps(helps []string) string {
 // diagnose computes the micro-batches of a failed update again until the first
 // bad value shows. The optimizer left the weights as they were.
 func (j *Job) diagnose(f *filler, s *Step) error {
-	f.close() // the slot of the last micro-batch is the host's, the others are done with
+	f.close() // the slot of the last micro-batch is the host's, the others are done
 	e := &NonFiniteError{Update: s.Update, Loss: s.Loss, Norm: s.GradNorm, Helps: j.advice(Diverged)}
 	data := j.last.update
 	for e.Micro = range data.Micro {
@@ -92,7 +92,7 @@ func (e *UnderflowError) Error() string {
 }
 
 // BadStateError reports a run that ended in a state that is no trained model:
-// weights or moments that are not finite, or an evaluation that is no number.
+// weights or moments that are not finite, or an evaluation that is not finite.
 type BadStateError struct {
 	Update int64
 	Bad    checkpoint.BadError
@@ -119,7 +119,7 @@ func (e *BadStateError) Error() string {
 func (e *BadStateError) Unwrap() error { return &e.Bad }
 
 // problem is what is wrong with the state after update u besides its numbers,
-// empty if nothing is: its evaluation is no number or, where it had none, its
+// empty if nothing is: its evaluation is not finite or, where it had none, its
 // loss on the batch that was trained on last. Weights of 1e10 are finite.
 func (j *Job) problem(u int64) string {
 	if j.evaluated == u && j.latest != nil {
@@ -151,8 +151,9 @@ func (j *Job) problem(u int64) string {
 	return ""
 }
 
-// fillEval copies the inputs of the micro-batch that was trained on last to those of its evaluation, where these are
-// others: as many rows as both have; further rows are zero and have no weight.
+// fillEval copies the inputs of the micro-batch that was trained on last to those of
+// its evaluation, where these are others: as many rows as both have; further rows are
+// zero and have no weight.
 func (j *Job) fillEval(fn string) error {
 	for _, v := range j.Runner.Program().Func(fn).F.Inputs {
 		name, own := strings.CutPrefix(v.Name, engine.EvalInput(""))
@@ -177,8 +178,8 @@ func (j *Job) badSave() *checkpoint.BadError {
 	return j.Save.Store.Bad()
 }
 
-// spoiled makes a *BadStateError of an error that says that the state saved was
-// bad, and leaves others as they are.
+// spoiled turns the error of a bad saved state into a *BadStateError, and leaves
+// others as they are.
 func (j *Job) spoiled(u int64, err error) error {
 	var bad *checkpoint.BadError
 	if !errors.As(err, &bad) {
@@ -192,7 +193,7 @@ func (j *Job) kept() string {
 	if j.Save.Store == nil {
 		return ""
 	}
-	// A save in flight is waited for; if it fails, that was told.
+	// A save in flight is waited for; if it fails, that was reported.
 	_ = j.Save.Store.Flush(context.Background())
 	if last := j.Save.Store.Status().Last; last != "" {
 		return last

@@ -13,8 +13,9 @@ import (
 	"github.com/snug-ml/snug/train/checkpoint"
 )
 
-// widened is a classifier whose evaluations have rows of their own. Its weights leave the range of float32 products
-// after one update with a huge rate, and stay finite themselves.
+// widened is a classifier whose evaluations have rows of their own. Its weights leave
+// the range of float32 products after one update with a huge rate, and stay finite
+// themselves.
 func widened(t *testing.T, rows, evalRows int) *engine.Executable {
 	t.Helper()
 	return loaded(t, backend.CPU(1), engine.Training{
@@ -32,8 +33,8 @@ func widened(t *testing.T, rows, evalRows int) *engine.Executable {
 	})
 }
 
-// A state is tried on the batch that was trained on last, also where evaluations have more rows or fewer: what has no
-// row there is left out, what has none here weighs nothing.
+// A state is tried on the batch that was trained on last, also where evaluations have more rows or
+// fewer: rows without a place there are left out, extra rows there have weight 0.
 func TestStateIsTriedWithAnotherBatchSize(t *testing.T) {
 	for _, evalRows := range []int{3, 12, 20} {
 		for _, rate := range []float64{0.01, 1e30} {

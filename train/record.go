@@ -21,7 +21,7 @@ import (
 const MetricsFile = "metrics.jsonl"
 
 // Recorder writes a run's metrics. Lines come in order of updates, each update
-// once: a resumed run first drops what lies behind the checkpoint. Where the
+// once: a resumed run first drops what comes after the checkpoint. Where the
 // disk is full, lines wait for the next one that can be written.
 type Recorder struct {
 	f       logFile
@@ -30,7 +30,7 @@ type Recorder struct {
 	waiting []byte
 }
 
-// logFile is an *os.File; tests put one in between that tells what is synced.
+// logFile is an *os.File; tests substitute one that records what is synced.
 type logFile interface {
 	io.WriteCloser
 	Sync() error
@@ -40,9 +40,8 @@ type logFile interface {
 const maxWaiting = 4 << 20
 
 // Line is one line of metrics.jsonl. Event is "run" for the first one, which
-// says whose log it is, and then "update", "eval", "checkpoint", "warning" or
-// "trouble". What measures time stands apart from what a resumed run
-// repeats exactly.
+// identifies the run, and then "update", "eval", "checkpoint", "warning" or
+// "trouble". Timings are separate from what a resumed run repeats exactly.
 type Line struct {
 	Event    string                      `json:"event"`
 	Update   int64                       `json:"update"`
@@ -64,7 +63,7 @@ type Line struct {
 	Rate    float64 `json:"rate,omitempty"`
 	Wait    float64 `json:"wait_seconds,omitempty"`
 	// Time is when the line was written, in seconds since 1970; 0 in the logs of
-	// earlier versions. Since is what happened since the line of an update before.
+	// earlier versions. Since is what happened since the previous line of an update.
 	Time  float64 `json:"time,omitempty"`
 	Since *Since  `json:"since,omitempty"`
 }
@@ -80,7 +79,7 @@ type Since struct {
 	Wait       float64 `json:"wait_seconds"`
 	Save       float64 `json:"save_seconds,omitempty"`
 	Evaluation float64 `json:"evaluation_seconds,omitempty"`
-	// Tokens are in the unit of the data, FLOPs those of the products.
+	// Tokens are in the unit of the data, FLOPs those of the matmuls.
 	Tokens int64   `json:"tokens"`
 	FLOPs  float64 `json:"flops,omitempty"`
 }
@@ -106,8 +105,8 @@ func NewRecorder(dir *rundir.Dir, keep int64) (*Recorder, error) {
 	return &Recorder{f: f}, nil
 }
 
-// keepLines gives the whole lines of a log whose update is at most keep; none
-// where the log is that of another run, which was in the folder last.
+// keepLines gives the whole lines of a log whose update is at most keep; none where
+// the log is that of another run.
 func keepLines(dir *rundir.Dir, keep int64) ([]byte, error) {
 	raw, err := dir.Read(MetricsFile, regular.Log)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -187,7 +186,7 @@ func (r *Recorder) write(l Line) error {
 	return r.flush()
 }
 
-// flush writes what waits, as far as it goes.
+// flush writes as many waiting lines as it can.
 func (r *Recorder) flush() error {
 	n, err := r.f.Write(r.waiting)
 	r.waiting = slices.Delete(r.waiting, 0, n)

@@ -16,7 +16,7 @@ import (
 	"github.com/snug-ml/snug/train/rundir"
 )
 
-// A resumed run drops the lines behind its checkpoint, and a line torn by a
+// A resumed run drops the lines after its checkpoint, and a line torn by a
 // crash, and then writes them again.
 func TestRecorderContinues(t *testing.T) {
 	dir := t.TempDir()
@@ -74,7 +74,7 @@ func TestRecorderContinues(t *testing.T) {
 	if !strings.Contains(string(raw), `"grad_norm":"NaN"`) {
 		t.Error("a NaN is not in the log")
 	}
-	// The lines of another run do not go on as this one's.
+	// The lines of another run are not continued as this one's.
 	id := rundir.NewID()
 	if err := run.Begin(id); err != nil {
 		t.Fatal(err)
@@ -93,7 +93,7 @@ func TestRecorderContinues(t *testing.T) {
 	}
 }
 
-// The log is never written through what is no regular file.
+// The log is never written through anything but a regular file.
 func TestRecorderRefusesALink(t *testing.T) {
 	dir, outside := t.TempDir(), filepath.Join(t.TempDir(), "precious")
 	if err := errors.Join(os.WriteFile(outside, []byte("text"), 0o600), os.Symlink(outside, filepath.Join(dir, MetricsFile))); err != nil {
@@ -146,7 +146,7 @@ func (d *disk) holds(update int64) bool {
 }
 
 // When a checkpoint gets its name, the metrics that led to it are on the disk;
-// where they cannot be, the weights are saved all the same and it is told.
+// where they cannot be, the weights are saved anyway and it is reported.
 func TestMetricsAreDurableBeforeTheCheckpoint(t *testing.T) {
 	for _, fail := range []error{nil, errors.New("no such device")} {
 		log := &disk{fail: fail}

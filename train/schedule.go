@@ -24,7 +24,7 @@ type Schedule struct {
 	memory plateau
 }
 
-// plateau is what the plateau schedule remembers.
+// plateau is the state of the plateau schedule.
 type plateau struct {
 	Scale float64 `json:"scale"`
 	Best  float64 `json:"best"`
@@ -41,7 +41,7 @@ const (
 	Linear   ScheduleKind = "linear"  // to Floor*Peak at the end
 	Cosine   ScheduleKind = "cosine"  // half a cosine to Floor*Peak (Loshchilov and Hutter 2017)
 	Noam     ScheduleKind = "noam"    // Peak * Width^-0.5 * min(s^-0.5, s*Warmup^-1.5) (Vaswani et al. 2017)
-	Plateau  ScheduleKind = "plateau" // constant until the monitored metric stands still
+	Plateau  ScheduleKind = "plateau" // constant until the monitored metric stops improving
 )
 
 // LR is the learning rate of an update, counted from 0.
@@ -117,7 +117,7 @@ func (s *Schedule) Preview(n int) (updates []int64, rates []float64) {
 	return updates, rates
 }
 
-// Warning says what looks wrong with the schedule, or nothing.
+// Warning is what looks wrong with the schedule, empty for nothing.
 func (s *Schedule) Warning() string {
 	if share := float64(s.Warmup) / float64(max(s.Total, 1)); share > 0.2 {
 		return fmt.Sprintf("warm-up takes %d of %d updates (%.0f %%): more than a fifth of the run is spent below the full learning rate; lower training.warmup_steps", s.Warmup, s.Total, 100*share)

@@ -111,8 +111,8 @@ func TestScheduleEnds(t *testing.T) {
 	}
 }
 
-// The plateau schedule and early stopping go on from their state as if they
-// had not stopped.
+// The plateau schedule and early stopping continue from their state as if they had
+// not stopped.
 func TestMemoriesSurvive(t *testing.T) {
 	losses := []float64{3, 2.5, 2.6, 2.7, 2.4, 2.5, 2.5, 2.5, 2.5, 2.6, 2.7}
 	goal := Metric{Name: "eval_loss"}
@@ -196,8 +196,9 @@ func TestOutliers(t *testing.T) {
 	}
 }
 
-// The plateau schedule lowers the rate when the goal stands still, whichever way
-// is better, and never while it improves; a value that is no number is none.
+// The plateau schedule lowers the rate when the monitored metric stops improving,
+// whichever way is better, and never while it improves; a value that is not finite
+// is no improvement.
 func TestPlateauFollowsTheGoal(t *testing.T) {
 	for _, c := range []struct {
 		name   string

@@ -11,8 +11,8 @@ import (
 
 // The serial form of an accumulator: a magic word, the version, what a record is
 // made of, the number of records, the records, and a checksum. Records are structs
-// of exported fields: truths, whole and real numbers, and slices and structs of
-// them. A slice that is nil stays nil.
+// of exported fields: booleans, integers, floats, and slices and structs of them. A
+// slice that is nil stays nil.
 const (
 	serialMagic   = "snugeval"
 	serialVersion = 1
@@ -218,7 +218,7 @@ func (d *decoder) value(v reflect.Value) {
 	case reflect.Bool:
 		b := d.take(1)[0]
 		if b > 1 {
-			d.fail(fmt.Errorf("%d is no truth value", b))
+			d.fail(fmt.Errorf("%d is not a boolean", b))
 		}
 		v.SetBool(b == 1)
 	case reflect.Float32:

@@ -77,7 +77,7 @@ func TestRecordsInSerialForm(t *testing.T) {
 	}
 }
 
-// resealed is a serial form after a change, with the checksum of what it says now.
+// resealed is a serial form after a change, with its new checksum.
 func resealed(b []byte, change func([]byte) []byte) []byte {
 	body := change(slices.Clone(b[:len(b)-4]))
 	return binary.LittleEndian.AppendUint32(body, crc32.Checksum(body, castagnoli))

@@ -12,7 +12,7 @@ import (
 	"github.com/snug-ml/snug/train/checkpoint"
 )
 
-// Resume puts the state of a checkpoint into the job.
+// Resume loads the state of a checkpoint into the job.
 func (j *Job) Resume(c *checkpoint.Checkpoint) (update int64, err error) {
 	if err := LoadStates(j.Runner, c, graph.Weight, graph.Buffer, graph.Moment, graph.Counter, graph.Gradient); err != nil {
 		return 0, &MisfitError{err}
@@ -60,7 +60,7 @@ func (e *MisfitError) Error() string { return e.err.Error() }
 // Unwrap is what does not fit.
 func (e *MisfitError) Unwrap() error { return e.err }
 
-// session is what else a resumed run must remember to report the same.
+// session is what else a resumed run must restore to report the same.
 type session struct {
 	Skipped int64            `json:"skipped"`
 	Loss    checkpoint.Float `json:"loss"`
@@ -89,13 +89,13 @@ func fromFloats(m map[string]checkpoint.Float) map[string]float64 {
 	return out
 }
 
-// LoadStates copies the states of the given roles from a checkpoint into an
-// loaded program.
+// LoadStates copies the states of the given roles from a checkpoint into a loaded
+// program.
 func LoadStates(r *engine.Executable, c *checkpoint.Checkpoint, roles ...graph.Role) error {
 	return LoadSome(r, c, func(s *graph.State) bool { return slices.Contains(roles, s.Role) })
 }
 
-// LoadSome is LoadStates for the states that are wanted.
+// LoadSome is LoadStates for some of the states.
 func LoadSome(r *engine.Executable, c *checkpoint.Checkpoint, wanted func(*graph.State) bool) error {
 	for _, s := range r.Program().States {
 		if !wanted(s) {
@@ -115,7 +115,7 @@ func LoadSome(r *engine.Executable, c *checkpoint.Checkpoint, wanted func(*graph
 	return nil
 }
 
-// optimizerState reports whether s lies in the checkpoint's optimizer file.
+// optimizerState reports whether s is in the checkpoint's optimizer file.
 func optimizerState(s *graph.State) bool {
 	return s.Role == graph.Moment || s.Role == graph.Counter || s.Role == graph.Gradient
 }
@@ -131,9 +131,9 @@ func loadState(r *engine.Executable, s *graph.State, f *safetensors.File) error 
 	return r.WriteState(s.Name, x.Data)
 }
 
-// stored is the type of a state's elements in a file, which holds them as they lie
-// in memory. Of all places that name types of elements (a program, its kernels,
-// files of each format) no other two meet.
+// stored is the type of a state's elements in a file, which stores them as they are
+// in memory. The two sets of names for element types (a program's, a file format's)
+// meet only here.
 func stored(d graph.DType) safetensors.DType {
 	switch d {
 	case graph.F32:
@@ -145,7 +145,7 @@ func stored(d graph.DType) safetensors.DType {
 	case graph.I32:
 		return safetensors.I32
 	}
-	panic(fmt.Sprintf("train: checkpoints hold no elements of type %v", d))
+	panic(fmt.Sprintf("train: checkpoints cannot store elements of type %v", d))
 }
 
 // Tensors are the states of the program that a checkpoint holds.
@@ -170,8 +170,8 @@ func Saved(s *graph.State) bool {
 	return s.Role == graph.Weight || s.Role == graph.Buffer || optimizerState(s)
 }
 
-// StagingBytes is what a save of the program's states holds in memory while it
-// is written: part of a plan.
+// StagingBytes is the memory of a save of the program's states while it is written:
+// part of a plan.
 func StagingBytes(p *engine.Program) (n int64) {
 	for _, s := range p.States {
 		if Saved(s) {

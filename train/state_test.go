@@ -158,8 +158,8 @@ func TestResumeInHalfPrecision(t *testing.T) {
 	}
 }
 
-// Evaluations that are no numbers are never the best, count against patience,
-// and a run that ends with one fails and says so.
+// Evaluations that are not finite are never the best, count against patience, and a
+// run that ends with one fails.
 func TestEvaluationThatIsNoNumber(t *testing.T) {
 	values := []float64{math.NaN(), 2, math.Inf(-1), 1, math.NaN()}
 	r := classifier(t, 12, 1)

@@ -35,7 +35,7 @@ type EarlyStopping struct {
 // Observe takes the monitored metric and reports whether to stop.
 func (e *EarlyStopping) Observe(g Metric, value float64) bool {
 	m := &e.memory
-	// What is no number is no improvement, not even on nothing.
+	// A value that is not finite is no improvement, not even on none.
 	if finite(value) && (!m.Seen || g.Better(value, m.Best, e.MinDelta)) {
 		m.Best, m.Bad, m.Seen = value, 0, true
 	} else {
@@ -58,7 +58,7 @@ func (e *EarlyStopping) Restore(state json.RawMessage) error {
 	return json.Unmarshal(state, &e.memory)
 }
 
-// Outliers flags values that lie far from the recent mean: spikes of the loss
+// Outliers flags values far from the recent mean: spikes of the loss
 // or of the gradient norm. Its JSON form is its state.
 type Outliers struct {
 	Recent []float64 `json:"recent"` // a ring of the last zWindow finite values

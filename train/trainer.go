@@ -3,9 +3,9 @@
 // are in updates; a loss is the weighted mean over a whole update, whatever
 // its micro-batches.
 //
-// It promises that a run that was stopped anywhere and resumed goes on as if
-// nothing had happened, bit for bit: weights, moments, loss scale, data
-// position and random numbers are all part of the state.
+// It promises that a run that was stopped anywhere and resumed continues as if
+// nothing had happened, bit for bit: weights, moments, loss scale, data position
+// and random numbers are all part of the state.
 package train
 
 import (
@@ -41,8 +41,8 @@ type Job struct {
 	// StopAtScale ends the run when the loss scale falls below it.
 	StopAtScale float64
 
-	// Learning watches whether anything is learned. Advise says what to change in
-	// a kind of warning; nil: nothing.
+	// Learning watches whether anything is learned. Advise is what to change for a
+	// kind of warning; nil: nothing.
 	Learning Learning
 	Advise   func(WarningKind) []string
 	// OnEvent receives everything that happens, in order, from one goroutine.
@@ -51,7 +51,7 @@ type Job struct {
 	progress
 }
 
-// EvalOptions say how a run is evaluated.
+// EvalOptions are how a run is evaluated.
 type EvalOptions struct {
 	// Evaluator measures on held-out data; nil: never. Monitor is the metric of its
 	// result that decides which state is best.
@@ -62,13 +62,13 @@ type EvalOptions struct {
 	Early EarlyStopping
 }
 
-// SaveOptions say what of a run is kept.
+// SaveOptions are which checkpoints of a run are kept.
 type SaveOptions struct {
 	// Store keeps checkpoints; nil: there are none.
 	Store *checkpoint.Store
 	// Every is the number of updates between checkpoints; 0: only after the last.
 	Every int64
-	// Run is what every snapshot says of the run: Files, Metadata, PlanHash and
+	// Run is what every snapshot has of the run: Files, Metadata, PlanHash and
 	// Arithmetic. The job fills in the rest.
 	Run checkpoint.Snapshot
 	// Performance is what was measured so far; nil: nothing is.
@@ -85,7 +85,7 @@ type progress struct {
 	began    time.Time
 	seconds  float64 // of earlier sessions
 	latest   map[string]float64
-	saved    int64         // update of the last snapshot handed to the store
+	saved    int64         // update of the last snapshot passed to the store
 	saving   time.Duration // spent in save since the last update
 	lossZ    Outliers
 	normZ    Outliers
@@ -104,7 +104,7 @@ type progress struct {
 	resumed   int64  // its update
 }
 
-// outputs says where the program reports.
+// outputs are where the program reports its results.
 type outputs struct {
 	fn     string // function of a micro-batch
 	update string // function that ends an update
@@ -247,8 +247,8 @@ func (j *Job) update(ctx context.Context, f *filler, u int64) (*Step, error) {
 var errAbandoned = errors.New("update abandoned")
 
 // abandon forgets the micro-batches of an unfinished update: the state is that
-// of the update before. A large update may take longer than a pre-empted
-// machine has left.
+// of the update before. A large update may take longer than a preempted machine has
+// left.
 func (j *Job) abandon() error {
 	for _, s := range j.Runner.Program().States {
 		if s.Role == graph.Gradient {
@@ -332,7 +332,7 @@ func (j *Job) function() string {
 	return engine.Variant(j.outputs.update, j.last.variant())
 }
 
-// report reads what the program says of the update.
+// report reads the program's outputs of the update.
 func (j *Job) report(s *Step) (err error) {
 	if s.Loss, err = j.loss(); err != nil {
 		return err
@@ -371,7 +371,7 @@ func (j *Job) report(s *Step) (err error) {
 	return nil
 }
 
-// act does what was decided after update u, but for ending.
+// act does what was decided after update u, except ending.
 func (j *Job) act(u int64, d decision) error {
 	if d.fail != nil {
 		return d.fail
@@ -429,7 +429,7 @@ func (j *Job) evaluate(ctx context.Context, u int64) (measured bool, err error) 
 	return true, nil
 }
 
-// warn warns while the run goes on.
+// warn gives warnings during the run.
 func (j *Job) warn(u int64) {
 	if t := j.Learning.Running(u); t != nil && u < j.Updates {
 		t.Helps = j.advice(t.Kind)
@@ -450,7 +450,7 @@ func (j *Job) emit(e Event) {
 	}
 }
 
-// save hands a snapshot to the store. An error of the disk is the store's to
+// save passes a snapshot to the store. An error of the disk is the store's to
 // retry and report; only a snapshot that cannot be made ends the run.
 func (j *Job) save(u int64) error {
 	if j.Save.Store == nil || j.saved == u {
@@ -464,7 +464,7 @@ func (j *Job) save(u int64) error {
 	}
 	err = j.Save.Store.SaveAsync(snap)
 	for errors.Is(err, checkpoint.ErrBusy) && j.bestAt == u { // the best so far is never skipped
-		_ = j.Save.Store.Flush(context.Background()) // the store tells what went wrong
+		_ = j.Save.Store.Flush(context.Background()) // the store reports what went wrong
 		err = j.Save.Store.SaveAsync(snap)
 	}
 	if errors.Is(err, checkpoint.ErrBusy) {
@@ -479,7 +479,7 @@ func (j *Job) save(u int64) error {
 
 func (j *Job) elapsed() float64 { return j.seconds + time.Since(j.began).Seconds() }
 
-// stopped saves the state of a run that was told to end.
+// stopped saves the state of a run that was asked to end.
 func (j *Job) stopped(u int64) (*Result, error) {
 	if u > 0 {
 		if err := j.saveNow(u, false); err != nil {
@@ -509,7 +509,7 @@ func (j *Job) finish(ctx context.Context, u int64, early bool) (*Result, error) 
 	}
 	err := j.saveNow(u, evaluate)
 	if err == nil {
-		if text := j.problem(u); text != "" { // no store says so
+		if text := j.problem(u); text != "" { // without a store, nothing reports it
 			err = &BadStateError{Update: u, Bad: checkpoint.BadError{Health: checkpoint.Health{Problem: text}}, Helps: j.advice(Diverged), Kept: j.kept()}
 		}
 	}
@@ -540,7 +540,7 @@ func (j *Job) saveNow(u int64, changed bool) error {
 	}
 	// A save that waits for another attempt gives way to this one.
 	for err = j.Save.Store.SaveAsync(snap); errors.Is(err, checkpoint.ErrBusy); err = j.Save.Store.SaveAsync(snap) {
-		_ = j.Save.Store.Flush(ctx) // the store tells what went wrong, this save what came of it
+		_ = j.Save.Store.Flush(ctx) // the store reports what went wrong, this save what came of it
 	}
 	if err != nil {
 		return err

@@ -15,8 +15,8 @@ import (
 	"github.com/snug-ml/snug/engine/refdevice"
 )
 
-// classes is a feed of random examples for a linear classifier: rows examples
-// an update, dealt out to micro micro-batches, with uneven weights.
+// classes is a data loader of random examples for a linear classifier: rows
+// examples an update, divided into micro micro-batches, with uneven weights.
 type classes struct {
 	micro, rows, updates int
 	at                   int
@@ -128,7 +128,7 @@ func weights(t *testing.T, r *engine.Executable) []float32 {
 	return all
 }
 
-// A device that runs while the host goes on, whose inputs travel as copies, gives
+// A device that runs while the host continues, whose inputs are copied, gives
 // what the CPU gives: no slot is filled before the run that reads it is over (the
 // race detector looks too).
 func TestDeviceThatRunsOnItsOwn(t *testing.T) {
@@ -150,8 +150,8 @@ func TestDeviceThatRunsOnItsOwn(t *testing.T) {
 	}
 }
 
-// An update is the weighted mean over all its examples, however they are dealt
-// out to micro-batches.
+// An update is the weighted mean over all its examples, however they are divided
+// into micro-batches.
 func TestAccumulationIsExact(t *testing.T) {
 	var want, losses []float64
 	for _, micro := range []int{1, 2, 4, 12} {
@@ -187,8 +187,8 @@ func TestAccumulationIsExact(t *testing.T) {
 	}
 }
 
-// A run that is told to stop between two micro-batches leaves the state of the
-// update before, and what goes on from there ends as if nothing had happened.
+// A run that is stopped between two micro-batches leaves the state of the update
+// before, and one that continues from there ends as if nothing had happened.
 func TestStopInsideAnUpdate(t *testing.T) {
 	r := classifier(t, 3, 4)
 	if _, err := job(r, &classes{micro: 4, rows: 12, updates: 10}, 10).Run(context.Background(), 0); err != nil {
@@ -276,8 +276,8 @@ func (s *spoiled) Next() (Update, error) {
 	return u, err
 }
 
-// The loss is read once an update, and a bad one is traced to its micro-batch all
-// the same, on devices that run ahead of the host too.
+// The loss is read once an update, and a bad one is still traced to its
+// micro-batch, on devices that run ahead of the host too.
 func TestBadMicroBatchIsNamed(t *testing.T) {
 	for _, on := range []engine.Backend{backend.CPU(1), refdevice.Backend{}} {
 		for micro := range 4 {

@@ -12,7 +12,7 @@ import (
 	"github.com/snug-ml/snug/internal/regular"
 )
 
-// Accepts tells whether a checkpoint of a run may be brought into the folder: an
+// Accepts reports whether a checkpoint of a run may be brought into the folder: an
 // error names the other run that it belongs to.
 func (s *Store) Accepts(run string) error {
 	list, err := List(s.Dir())
@@ -43,8 +43,8 @@ func (s *Store) Bring(name string) (*os.Root, error) {
 
 // Adopt puts a complete checkpoint that was brought into the folder of
 // checkpoints under its name with a suffix (step-00000042.pull) in its place:
-// it verifies it, makes it durable and renames it. A damaged or bad one that has
-// the place gives way; a good one does not, and a bad one is not put there.
+// it verifies it, makes it durable and renames it. A damaged or bad one there is
+// replaced; a good one is not, and a bad one is not moved in.
 func (s *Store) Adopt(name string) (path string, err error) {
 	dir := filepath.Join(s.Dir(), name)
 	path = strings.TrimSuffix(dir, filepath.Ext(dir))

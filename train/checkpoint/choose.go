@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// What may be asked of a run besides the name or number of a checkpoint.
+// What may be requested besides the name or number of a checkpoint.
 const (
 	Best = "best"
 	Last = "last"
@@ -21,7 +21,7 @@ const (
 type Chosen struct {
 	Path   string `json:"checkpoint"`
 	Update int64  `json:"update"`
-	// Why says by what it was chosen.
+	// Why is the reason for the choice.
 	Why string `json:"chosen"`
 	// Rejected are those that came first and are damaged.
 	Rejected []Rejected `json:"-"`
@@ -30,16 +30,16 @@ type Chosen struct {
 // String names the checkpoint and why it is this one.
 func (c *Chosen) String() string { return fmt.Sprintf("%s (%s)", c.Path, c.Why) }
 
-// A WantError is a wish that no checkpoint can answer.
+// A WantError is a request that no checkpoint can satisfy.
 type WantError struct{ Want, Problem string }
 
 func (e *WantError) Error() string { return fmt.Sprintf("checkpoint %q: %s", e.Want, e.Problem) }
 
 // Choose is the one rule for which checkpoint a path means. A checkpoint folder
-// means itself. Of a run folder, or a folder of checkpoints, want says which:
-// [Best] is the whole and good one with the best metric, or the last where none has one;
-// [Last] is the newest whole and good one; step-N or N is that of an update. Empty is
-// Best. want may also be the folder of a checkpoint.
+// means itself. In a run folder, or a folder of checkpoints, want selects one: [Best] is
+// the intact and good one with the best metric, or the last where none has one; [Last]
+// is the newest intact and good one; step-N or N is that of an update. Empty is Best.
+// want may also be the folder of a checkpoint.
 func Choose(path, want string) (*Chosen, error) {
 	switch {
 	case isCheckpoint(path) && want != "":
@@ -74,7 +74,7 @@ func Choose(path, want string) (*Chosen, error) {
 	return nil, &WantError{want, fmt.Sprintf("%s has no checkpoint of update %d, only %s", path, update, strings.Join(names(list), ", "))}
 }
 
-// isCheckpoint reports whether path is to be read as a checkpoint, whole or not.
+// isCheckpoint reports whether path is to be read as a checkpoint, intact or not.
 func isCheckpoint(path string) bool {
 	if path == "" {
 		return false
@@ -87,7 +87,7 @@ func isCheckpoint(path string) bool {
 	return err == nil && st.IsDir() && ok
 }
 
-// named is the checkpoint that was named, which must be whole.
+// named is the checkpoint that was named, which must be intact.
 func named(path string) (*Chosen, error) {
 	m, err := whole(Entry{Path: path})
 	if err != nil {
@@ -139,7 +139,7 @@ func chooseBest(path string, list []Entry) (*Chosen, error) {
 			why = fmt.Sprintf("the last; the best, of update %d, is gone", at)
 		}
 	}
-	// What was passed over already is not looked at again.
+	// What was already rejected is not looked at again.
 	rest := slices.DeleteFunc(slices.Clone(list), func(e Entry) bool {
 		return slices.ContainsFunc(rejected, func(r Rejected) bool { return r.Path == e.Path })
 	})

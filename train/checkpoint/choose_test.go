@@ -70,7 +70,7 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// A damaged best one gives way to the next best and is told; a damaged one that
+// A damaged best one is skipped for the next best and reported; a damaged one that
 // was named is an error.
 func TestChoosePassesOverDamage(t *testing.T) {
 	dir := measured(t, map[int64]float64{10: 0.5, 20: 0.7}, 10, 20, 30)
@@ -96,7 +96,7 @@ func TestChoosePassesOverDamage(t *testing.T) {
 	}
 }
 
-// Where the best was not kept the last stands in, in so many words.
+// Where the best was not kept the last is used, and the reason says so.
 func TestChooseWithoutTheBest(t *testing.T) {
 	dir := measured(t, map[int64]float64{20: 0.7}, 10, 20, 30)
 	if err := os.RemoveAll(At(dir, 20)); err != nil {

@@ -16,7 +16,7 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// Comparison says in what two checkpoints differ.
+// Comparison is how two checkpoints differ.
 type Comparison struct {
 	A, B    string
 	State   []Difference // fields of state.json
@@ -40,13 +40,13 @@ type TensorDiff struct {
 	RelL2      float64 // |a - b| / |a|, Euclidean
 }
 
-// Equal tells whether state, configuration, files and every bit of every tensor agree.
+// Equal reports whether state, configuration, files and every bit of every tensor agree.
 func (c *Comparison) Equal() bool {
 	return len(c.State)+len(c.Config)+len(c.Files) == 0 &&
 		!slices.ContainsFunc(c.Tensors, func(t TensorDiff) bool { return t.Note != "same" })
 }
 
-// Compare compares two checkpoint folders, both of which must be whole.
+// Compare compares two checkpoint folders, both of which must be intact.
 func Compare(a, b string) (_ *Comparison, err error) {
 	ca, err := pinned(a, true)
 	if err != nil {

@@ -18,11 +18,11 @@ import (
 
 var errCrashed = errors.New("the machine has stopped")
 
-// crashFS passes operations on to the real file system and keeps beside it a
-// model of what a disk may hold after power loss: data that was not synced may
-// be there, be missing or be torn; entries of a folder that was not synced may
-// each be there or not, as POSIX allows. It can stop at a chosen operation and
-// then lets nothing through, and it can fail single operations.
+// crashFS passes operations on to the real file system and keeps next to it a model
+// of what a disk may hold after power loss: data that was not synced may be there,
+// be missing or be torn; entries of a folder that was not synced may each be there
+// or not, as POSIX allows. It can stop at a chosen operation and then lets nothing
+// through, and it can fail single operations.
 type crashFS struct {
 	mu    sync.Mutex
 	root  string
@@ -225,7 +225,7 @@ func (f *crashFile) Sync() error {
 
 func (f *crashFile) Close() error { return f.f.Close() }
 
-// A loss says what of the things that were not synced a crash takes away.
+// A loss is which of the unsynced changes a crash takes away.
 type loss struct {
 	name  string
 	entry func() bool                     // whether a pending change of a folder survives
@@ -285,7 +285,7 @@ func (c *crashFS) disk(l loss) map[string][]byte {
 	return files
 }
 
-// digest tells disks apart; most losses at most moments leave the same one.
+// digest identifies a disk; most losses at most moments leave the same one.
 func digest(files map[string][]byte) string {
 	h := sha256.New()
 	for _, path := range slices.Sorted(maps.Keys(files)) {
@@ -334,9 +334,9 @@ func lay(t testing.TB, files map[string][]byte) (dest string, remove func()) {
 }
 
 // TestCrashEverywhere stops the machine after each operation of a save in
-// several situations, looks at every kind of disk that may be left, and
-// demands the old or the new checkpoint, whole; the new one if it had been
-// reported. Then the run goes on from there.
+// several situations, looks at every kind of disk that may be left, and demands the
+// old or the new checkpoint, intact; the new one if it had been reported. Then the
+// run continues from there.
 func TestCrashEverywhere(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a minute with the race detector")
@@ -373,7 +373,7 @@ func TestCrashEverywhere(t *testing.T) {
 				}
 				reported = false
 				sim.stop = sim.ops + stop
-				// Retention is no part of the result, so the error says nothing.
+				// Retention is not part of the result, so its error does not matter.
 				_ = s.Save(t.Context(), testSnapshot(c.save))
 				over = sim.ops < sim.stop
 				if err := s.Close(); err != nil {
@@ -464,9 +464,9 @@ func goOn(t *testing.T, run string, want int64) {
 	}
 }
 
-// TestErrorEverywhere fails each operation of a save once, in each way: the
-// retry must bring the save to its end; and then for ever: the old checkpoint
-// must stay and nothing half-done but what cannot be removed.
+// TestErrorEverywhere fails each operation of a save once, in each way: the retry
+// must complete the save; and then permanently: the old checkpoint must stay and
+// nothing half-done but what cannot be removed.
 func TestErrorEverywhere(t *testing.T) {
 	for _, kind := range []error{syscall.ENOSPC, syscall.EIO, errShort} {
 		for op, over := 1, false; !over; op++ {

@@ -3,29 +3,29 @@
 //
 // It promises:
 //
-//   - After a crash at any moment (kill -9 and power loss included) Latest
-//     returns the newest checkpoint that is whole, checked by SHA-256; a save
-//     that was reported as done is whole.
+//   - After a crash at any moment (kill -9 and power loss included) Latest returns the
+//     newest checkpoint that is intact, checked by SHA-256; a save that was reported as
+//     done is intact.
 //   - Saving never stops training: the caller's tensors are copied to a staging
 //     buffer of known size, one goroutine writes it out, errors are retried a
 //     bounded number of times with growing pauses and shown by Status.
 //   - No checkpoint appears before the log of the run that led to it is durable
-//     (Options.SyncLog), or it is told that it could not be.
+//     (Options.SyncLog), or a warning says that it could not be.
 //   - Damage is named: file and, for weights and optimizer state, tensor.
 //   - Order is that of the update number. Clocks are recorded, never compared.
-//   - A checkpoint is good when its tensors are finite and its evaluation, if it
-//     has one, is a number. The manifest says so, a bad one is never loaded, and
-//     no good one gives way to it.
-//   - Retention keeps the last ones and the best ones, counts only whole and good
+//   - A checkpoint is good when its tensors are finite and its evaluation, if it has
+//     one, is a number. The manifest records it, a bad one is never loaded, and never
+//     replaces a good one.
+//   - Retention keeps the last ones and the best ones, counts only intact and good
 //     ones, never removes the last of them nor one that is being read (Pin).
-//   - One process owns a run folder; a second is told who the first is.
+//   - One process owns a run folder; a second gets an error that names the first.
 //
 // A run folder RUN holds RUN/checkpoints/step-00000042/, and in it
 //
 //	model.safetensors      weights, names and layout as the model's family has them
 //	optimizer.safetensors  moments, master weights, gradient accumulators
 //	state.json             the rest of an exact resume (State)
-//	metadata.json          what people and tools want to see (Metadata)
+//	metadata.json          what people and tools need (Metadata)
 //	config.yaml, ...       files passed through, such as the tokenizer's
 //	manifest.json          size and SHA-256 of each file, CRC-32C of each tensor
 //

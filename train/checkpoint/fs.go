@@ -40,9 +40,8 @@ func (osFS) Create(path string) (syncWriter, error) {
 func (osFS) SyncDir(path string) error       { return durable.SyncDir(path) }
 func (osFS) Free(path string) (int64, error) { return freeBytes(path) }
 
-// handleFS changes a folder through a handle on it: what is given by a path
-// below one of the names that the folder has had goes there, whatever the path
-// leads to by now.
+// handleFS changes a folder through a handle on it: a path below one of the names
+// that the folder has had goes there, whatever the path leads to now.
 type handleFS struct {
 	root  *os.Root
 	names func() []string
@@ -58,7 +57,7 @@ func (h handleFS) rel(path string) (string, error) {
 	return "", &fs.PathError{Op: "open", Path: path, Err: errors.New("is not in the folder of checkpoints")}
 }
 
-// do calls what works on names below the handle.
+// do calls functions on names below the handle.
 func (h handleFS) do(work func(rel ...string) error, paths ...string) error {
 	var rels []string
 	for _, path := range paths {
@@ -124,7 +123,7 @@ func mkdirAll(fsys fsys, path string) error {
 // removeTree deletes a folder of plain files, the manifest first, so that what
 // is left of an interrupted deletion cannot be taken for a checkpoint. A path
 // that does not exist is fine.
-// Of a symbolic link only the link goes.
+// For a symbolic link only the link is removed.
 func removeTree(fsys fsys, dir string) error {
 	if st, err := os.Lstat(dir); err == nil && st.Mode()&fs.ModeSymlink != 0 {
 		return fsys.Remove(dir)

@@ -9,10 +9,10 @@ import (
 	"github.com/snug-ml/snug/data/safetensors"
 )
 
-// Health says whether a checkpoint is good: its weights and its optimizer's
-// state are finite, and its evaluation, if it has one, is a number. A bad one
-// is kept for whoever wants to find out why, but it is never used, and neither
-// takes a good one's place nor counts where old ones are removed.
+// Health is whether a checkpoint is good: its weights and its optimizer's
+// state are finite, and its evaluation, if it has one, is a number. A bad one is
+// kept for diagnosis, but it is never used, does not replace a good one and does
+// not count where old ones are removed.
 type Health struct {
 	// Problem is what is wrong; empty: nothing.
 	Problem string `json:"problem,omitempty"`
@@ -20,7 +20,7 @@ type Health struct {
 	Tensor string `json:"tensor,omitempty"`
 }
 
-// BadError is returned for a checkpoint that is whole but not good.
+// BadError is returned for a checkpoint that is intact but not good.
 type BadError struct {
 	Path string // of the checkpoint; empty if it was not written
 	Health
@@ -41,7 +41,7 @@ func (h *Health) err(path string) error {
 	return &BadError{path, *h}
 }
 
-// examine looks at the numbers of a job, which lie in the staging buffer.
+// examine looks at the numbers of a job, which are in the staging buffer.
 func (j *job) examine() {
 	if j.manifest.Health.Tensor != "" {
 		return // at the attempt before
@@ -85,8 +85,8 @@ func place(shape []int, i int) []int {
 }
 
 // Good returns a *BadError for the checkpoint folder dir if its state is not
-// good: by its manifest, or by its numbers where that says nothing, as those of
-// older versions do. What it does not look at is whether the files are whole.
+// good: by its manifest, or by its numbers where that has no record, as in older
+// versions. It does not check whether the files are intact.
 func Good(dir string) error {
 	m, err := ReadManifest(dir)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// destroyed is the snapshot of an update with one value that is no number.
+// destroyed is the snapshot of an update with one value that is not finite.
 func destroyed(update int64, of func(*Snapshot) []Tensor, value float64) *Snapshot {
 	snap := testSnapshot(update)
 	x := of(snap)[0]
@@ -24,9 +24,9 @@ func destroyed(update int64, of func(*Snapshot) []Tensor, value float64) *Snapsh
 func weightsOf(s *Snapshot) []Tensor   { return s.Weights }
 func optimizerOf(s *Snapshot) []Tensor { return s.Optimizer }
 
-// What is no number anywhere in a state, or as its evaluation, makes a
-// checkpoint bad: the save says so by tensor and place, the manifest keeps it,
-// and nothing that loads checkpoints takes it.
+// A value that is not finite anywhere in a state, or as its evaluation, makes a
+// checkpoint bad: the save reports tensor and place, the manifest records it, and
+// nothing that loads checkpoints takes it.
 func TestBadIsNeverUsed(t *testing.T) {
 	unevaluated := testSnapshot(4)
 	unevaluated.Problem = "its evaluation is not a number: eval_loss is NaN"
@@ -93,8 +93,8 @@ func problemOf(t *testing.T, dir string, update int64) error {
 	return nil
 }
 
-// A bad state takes no good one's name, removes no other life of the run, and
-// goes itself once something newer is saved.
+// A bad state does not replace a good one, removes no other life of the run, and is
+// removed itself once something newer is saved.
 func TestBadReplacesNothing(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, Options{KeepLast: 2, KeepBest: -1})
@@ -137,7 +137,7 @@ func TestBadReplacesNothing(t *testing.T) {
 	}
 }
 
-// Manifests of older versions say nothing of numbers: they are looked at.
+// Manifests of older versions have no record of health: the numbers are looked at.
 func TestBadWithoutARecord(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, Options{KeepLast: 1, KeepBest: -1})
@@ -163,7 +163,7 @@ func TestBadWithoutARecord(t *testing.T) {
 	}
 }
 
-// forget takes the record of a checkpoint's health away.
+// forget removes the record of a checkpoint's health.
 func forget(t *testing.T, dir string) {
 	t.Helper()
 	m, err := ReadManifest(dir)
@@ -180,7 +180,7 @@ func forget(t *testing.T, dir string) {
 	}
 }
 
-// The best by the metric is never one whose figure is no number.
+// The best by the metric is never one whose figure is not finite.
 func TestNoNumberIsNeverBetter(t *testing.T) {
 	nan, inf := Float(math.NaN()), Float(math.Inf(1))
 	for _, higher := range []bool{false, true} {

@@ -24,8 +24,8 @@ type Checkpoint struct {
 }
 
 // Load verifies a checkpoint folder, every byte of it, and opens it. Damage is
-// a *DamagedError, a state that is not good a *BadError. Close it when its tensors are no longer needed; until then
-// it is pinned.
+// a *DamagedError, a state that is not good a *BadError. Close it when its tensors are
+// no longer needed; until then it is pinned.
 func Load(path string) (*Checkpoint, error) { return pinned(path, false) }
 
 // pinned is Load; bad: also of a checkpoint whose state is not good.
@@ -35,7 +35,7 @@ func pinned(path string, bad bool) (*Checkpoint, error) {
 		return nil, fmt.Errorf("checkpoint: %w", err)
 	}
 	if err != nil {
-		release = func() {} // Verify says what is wrong
+		release = func() {} // Verify reports what is wrong
 	}
 	c, err := load(path, bad)
 	if err != nil {

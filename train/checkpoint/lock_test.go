@@ -47,8 +47,8 @@ func helper(do func(dir string) error) {
 	os.Exit(0)
 }
 
-// saveForever continues the run in dir and prints the number of each
-// checkpoint that it was told is durable.
+// saveForever continues the run in dir and prints the number of each checkpoint
+// that was reported durable.
 func saveForever(dir string) error {
 	s, err := Open(dir, Options{KeepLast: 2})
 	if err != nil {
@@ -125,7 +125,7 @@ func TestSecondProcessIsRefused(t *testing.T) {
 }
 
 // TestKill: a process that saves without pause is killed at random moments.
-// Each time the newest checkpoint is whole, and not older than what had been
+// Each time the newest checkpoint is intact, and not older than what had been
 // reported as saved. SNUG_KILLS sets the number of kills.
 func TestKill(t *testing.T) {
 	kills := 25

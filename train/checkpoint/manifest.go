@@ -26,7 +26,7 @@ const (
 // tensors.
 const maxManifest = 128 << 20
 
-// Manifest says what a checkpoint consists of. It is written last; a folder
+// Manifest lists what a checkpoint consists of. It is written last; a folder
 // without one is not a checkpoint.
 type Manifest struct {
 	Format       string    `json:"format"`
@@ -52,7 +52,7 @@ type FileSum struct {
 	Tensors []TensorSum `json:"tensors,omitempty"` // by name
 }
 
-// TensorSum tells which tensor is damaged when a file's hash differs.
+// TensorSum identifies the damaged tensor when a file's hash differs.
 type TensorSum struct {
 	Name   string `json:"name"`
 	DType  string `json:"dtype"`
@@ -135,7 +135,7 @@ func ParseManifest(text []byte) (*Manifest, error) {
 	return &m, m.check()
 }
 
-// check holds even for a manifest with a right hash, which anyone can make.
+// check applies even to a manifest with a right hash, which anyone can make.
 func (m *Manifest) check() error {
 	if m.Update < 0 {
 		return fmt.Errorf("has the update %d", m.Update)

@@ -11,11 +11,10 @@ import (
 	"github.com/snug-ml/snug/train/rundir"
 )
 
-// ForeignError says that a checkpoint belongs to another run than the folder
-// that it lies in.
+// ForeignError means that a checkpoint belongs to another run than its folder.
 type ForeignError struct {
 	Path, Run string
-	// Owner is the run that the folder belongs to; empty: nothing says which.
+	// Owner is the run that the folder belongs to; empty: unknown.
 	Owner string
 }
 
@@ -29,7 +28,7 @@ func (e *ForeignError) Error() string {
 // short is the beginning of an identity, enough for people.
 func short(id string) string { return id[:min(8, len(id))] }
 
-// runsOf are the runs that checkpoints say they belong to.
+// runsOf are the runs that checkpoints name as theirs.
 func runsOf(list []Entry) []string {
 	var ids []string
 	for _, e := range list {
@@ -77,10 +76,10 @@ func tellApart(list []Entry, last string) {
 	}
 }
 
-// Run is the run folder, which the store holds.
+// Run is the run folder, which the store has locked.
 func (s *Store) Run() *rundir.Dir { return s.home }
 
-// Dir is the folder that holds the checkpoints.
+// Dir is the folder of the checkpoints.
 func (s *Store) Dir() string { return s.home.Join(Folder) }
 
 // takeFolder opens the folder of checkpoints, making it if need be, and finds
@@ -118,7 +117,7 @@ func (s *Store) takeFolder(fsys fsys) (err error) {
 	return s.home.Begin(id)
 }
 
-// wasMoved is told that the run folder has another path.
+// wasMoved is called when the run folder has another path.
 func (s *Store) wasMoved(to string) {
 	s.mu.Lock()
 	s.names = append(slices.Clip(s.names), filepath.Join(to, Folder))
@@ -126,8 +125,8 @@ func (s *Store) wasMoved(to string) {
 	s.opts.OnEvent(Event{Kind: Moved, Path: to})
 }
 
-// Check tells whether the run folder and its checkpoints are still there and
-// this process's: nil, or a *rundir.GoneError, after which nothing is written.
+// Check reports whether the run folder and its checkpoints are still there and this
+// process's: nil, or a *rundir.GoneError, after which nothing is written.
 func (s *Store) Check() error {
 	if err := s.home.Check(); err != nil {
 		return err
@@ -145,8 +144,8 @@ func (s *Store) Check() error {
 }
 
 // StartOver makes the folder that of a new run. The checkpoints that are there
-// belong to a life that is left; they are deleted, but only once a new one has
-// been saved.
+// belong to an abandoned run; they are deleted, but only once a new one has been
+// saved.
 func (s *Store) StartOver() error {
 	list, err := List(s.Dir())
 	if err != nil {
@@ -162,7 +161,7 @@ func (s *Store) StartOver() error {
 	return s.home.Begin(rundir.NewID())
 }
 
-// ours tells whether a checkpoint may be removed or replaced by this run.
+// ours reports whether a checkpoint may be removed or replaced by this run.
 func (s *Store) ours(m *Manifest) bool {
 	id := s.home.ID()
 	s.mu.Lock()
@@ -170,7 +169,7 @@ func (s *Store) ours(m *Manifest) bool {
 	return m.Run == "" || m.Run == id || s.retained.obsolete[m.Run]
 }
 
-// mayWrite makes sure that the checkpoint of an update takes no other run's place.
+// mayWrite makes sure that the checkpoint of an update does not replace another run's.
 func (s *Store) mayWrite(update int64) error {
 	if err := s.Check(); err != nil {
 		return err
@@ -182,7 +181,7 @@ func (s *Store) mayWrite(update int64) error {
 	return nil
 }
 
-// release gives the run folder back.
+// release unlocks the run folder.
 func (s *Store) release() error {
 	var err error
 	if s.root != nil {

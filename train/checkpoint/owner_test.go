@@ -32,7 +32,7 @@ func content(t *testing.T, dir string) map[string]string {
 	return files
 }
 
-// same fails if a folder is not what it was.
+// same fails if a folder has changed.
 func same(t *testing.T, dir string, before map[string]string) {
 	t.Helper()
 	after := content(t, dir)
@@ -48,8 +48,8 @@ func same(t *testing.T, dir string, before map[string]string) {
 	}
 }
 
-// A run whose folder is removed, replaced or moved while it trains writes
-// nothing into the folder that has its name by then, and removes nothing there.
+// A run whose folder is removed, replaced or moved while it trains writes nothing
+// into the folder that has its name now, and removes nothing there.
 func TestFolderTakenAwayWhileTraining(t *testing.T) {
 	gone := func(t *testing.T, s *Store, what string) {
 		t.Helper()
@@ -180,20 +180,20 @@ func TestForeignCheckpoints(t *testing.T) {
 	if got := updates(t, s.Dir()); !slices.Equal(got, []int64{2, 12, 13, 6000}) {
 		t.Errorf("left %v", got)
 	}
-	// Going back does not take them along either.
+	// Going back does not remove them either.
 	s.ContinuedFrom(10)
 	save(t, s, 14)
 	if got := updates(t, s.Dir()); !slices.Equal(got, []int64{2, 12, 14, 6000}) {
 		t.Errorf("left after going back %v", got)
 	}
-	// Where nothing says which run a folder belongs to, none is taken.
+	// Where the run of a folder is unknown, no checkpoint is taken.
 	if err := s.home.Begin(""); err != nil {
 		t.Fatal(err)
 	}
 	if _, rejected, err := Latest(run); !errors.Is(err, ErrNone) || len(rejected) != 4 || !strings.Contains(fmt.Sprint(rejected[0].Err), "others next to it to other runs") {
 		t.Errorf("%v, rejected %v", err, rejected)
 	}
-	// Starting over is what was asked for: all go.
+	// Starting over was requested: all are removed.
 	if err := s.StartOver(); err != nil {
 		t.Fatal(err)
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/snug-ml/snug/train/rundir"
 )
 
-// pins counts the readers of this process by folder; it serves where a file
-// system has no flock. Other processes are kept off by the lock alone.
+// pins counts the readers of this process by folder; it is for file systems without
+// flock. Other processes are kept out by the lock alone.
 var pins struct {
 	sync.Mutex
 	count map[string]int
@@ -52,7 +52,7 @@ func Pin(dir string) (release func(), err error) {
 }
 
 // unlessPinned calls do if nobody reads the checkpoint, while new readers are
-// kept from starting, and tells whether somebody does.
+// kept from starting, and reports whether somebody does.
 func unlessPinned(dir string, do func() error) (pinned bool, err error) {
 	dir, err = filepath.Abs(dir)
 	if err != nil {

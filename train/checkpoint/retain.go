@@ -14,10 +14,10 @@ import (
 // touched under the store's mutex.
 type retained struct {
 	written  map[string]bool // names saved by this store
-	whole    map[string]bool // names known to be whole (true) or damaged (false)
+	whole    map[string]bool // names known to be intact (true) or damaged (false)
 	after    int64           // the run was continued from this update ...
 	rewound  bool            // ... and later ones of another life are obsolete
-	obsolete map[string]bool // runs that the folder held before and is to hold no longer
+	obsolete map[string]bool // earlier runs of the folder, whose checkpoints are to be removed
 }
 
 func (r *retained) wrote(path string) {
@@ -28,8 +28,8 @@ func (r *retained) wrote(path string) {
 	r.written[name], r.whole[name] = true, true
 }
 
-// ContinuedFrom tells the store that training goes on from the given update.
-// Checkpoints with larger numbers belong to a future that this run has left;
+// ContinuedFrom tells the store that training continues from the given update.
+// Checkpoints with larger numbers belong to a future that this run has abandoned;
 // they are deleted, but only once a new one has been saved.
 func (s *Store) ContinuedFrom(update int64) {
 	s.mu.Lock()
@@ -37,9 +37,9 @@ func (s *Store) ContinuedFrom(update int64) {
 	s.retained.after, s.retained.rewound = update, true
 }
 
-// clean finishes what an interrupted process left: a checkpoint that stood
-// aside for one that did not arrive returns, unfinished and half-deleted ones
-// go away.
+// clean finishes what an interrupted process left: a checkpoint that was set aside
+// for one that did not arrive returns, unfinished and half-deleted ones are
+// removed.
 func (s *Store) clean() error {
 	dir := s.Dir()
 	list, err := os.ReadDir(dir)
@@ -74,7 +74,7 @@ func (s *Store) clean() error {
 }
 
 // retain deletes the checkpoints that choose picks, except the one just saved
-// and those that are being read. Warning is told and changes nothing for
+// and those that are being read. Problems are reported as Warning and do not affect
 // training.
 func (s *Store) retain(just string, choose func(list []Entry, just string) []Entry) {
 	dir := s.Dir()
@@ -97,7 +97,7 @@ func (s *Store) retain(just string, choose func(list []Entry, just string) []Ent
 	}
 }
 
-// left picks the checkpoints of a future that the run has left.
+// left picks the checkpoints of a future that the run has abandoned.
 func (s *Store) left(list []Entry, _ string) []Entry {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -112,7 +112,7 @@ func (s *Store) left(list []Entry, _ string) []Entry {
 }
 
 // surplus picks, of a list with the newest first, what is neither among the
-// last nor among the best. Only whole and good ones count; a damaged one goes
+// last nor among the best. Only intact and good ones count; a damaged one goes
 // once it is older than all that are kept, a bad one once another was saved.
 func (s *Store) surplus(list []Entry, just string) []Entry {
 	var drop, whole, damaged []Entry
@@ -146,7 +146,7 @@ func (s *Store) surplus(list []Entry, just string) []Entry {
 	return drop
 }
 
-// isWhole verifies once in the life of the store that a checkpoint is whole and good.
+// isWhole verifies once in the life of the store that a checkpoint is intact and good.
 func (s *Store) isWhole(e Entry) bool {
 	if e.Problem != nil {
 		return false

@@ -45,10 +45,10 @@ type Entry struct {
 	Path     string
 	Update   int64
 	Manifest *Manifest // nil if there is a Problem with it
-	Problem  error     // why it cannot be used, as far as is visible without reading it
+	Problem  error     // why it cannot be used, if that is visible without reading it
 }
 
-// bad reports whether the checkpoint's manifest says that it is not good.
+// bad reports whether the checkpoint is bad by its manifest.
 func (e *Entry) bad() bool { return e.Manifest != nil && e.Manifest.Health.err(e.Path) != nil }
 
 // folderOf accepts a run folder for its folder of checkpoints.
@@ -111,7 +111,7 @@ func glance(path string, update int64) (*Manifest, error) {
 	return m, m.Health.err(path)
 }
 
-// Rejected is a checkpoint that Latest passed over.
+// Rejected is a checkpoint that Latest skipped.
 type Rejected struct {
 	Path string
 	Err  error
@@ -120,10 +120,10 @@ type Rejected struct {
 // ErrNone is returned where no usable checkpoint exists.
 var ErrNone = errors.New("no usable checkpoint")
 
-// Latest loads the newest checkpoint, by number, that is whole and good. Newer ones that
-// are not are returned in rejected with the reason, to be told to the user. If
-// none is whole the error is ErrNone. dir is a run folder or a folder of
-// checkpoints; it need not exist.
+// Latest loads the newest checkpoint, by number, that is intact and good. Newer ones
+// that are not are returned in rejected with the reason, to be reported to the user. If
+// none is intact the error is ErrNone. dir is a run folder or a folder of checkpoints;
+// it need not exist.
 func Latest(dir string) (c *Checkpoint, rejected []Rejected, err error) {
 	list, err := List(dir)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -42,11 +42,12 @@ func (t Tensor) copy(dst []byte) error {
 	return nil
 }
 
-// Snapshot is what a save writes. Nothing of it is retained: SaveAsync copies
-// what it needs before it returns, or has Copy do so.
+// Snapshot is what a save writes. Nothing in it is retained: SaveAsync copies what
+// it needs before it returns, or has Copy do so.
 type Snapshot struct {
-	// Copy, when set, copies tensors that have a Read by their names, and may go on
-	// after it returns: what changes them then waits. The save begins once wait returned.
+	// Copy, when set, copies tensors that have a Read by their names, and may continue
+	// after it returns: whatever changes them then waits. The save begins once wait has
+	// returned.
 	Copy      func(names []string, dst [][]byte) (wait func() error, err error)
 	Weights   []Tensor // to model.safetensors; at least one
 	Optimizer []Tensor // to optimizer.safetensors; may be empty
@@ -55,10 +56,10 @@ type Snapshot struct {
 	Files     map[string][]byte // passed through: config.yaml, tokenizer files
 	PlanHash  string            // of the compiled program, to tell whether a resume runs the same one
 	Metric    *Metric           // what "best" means for retention; nil if not measured
-	// Arithmetic says what the updates up to here were computed in, such as
+	// Arithmetic is what the updates up to here were computed in, such as
 	// "bf16 with cpu kernels avx512": other arithmetic rounds differently.
 	Arithmetic string
-	Problem    string // what makes the state bad besides its numbers: an evaluation that is none
+	Problem    string // what makes the state bad besides its numbers: an evaluation that is not finite
 }
 
 // Metric is the held-out figure by which checkpoints are ranked.
@@ -68,8 +69,8 @@ type Metric struct {
 	HigherIsBetter bool   `json:"higher_is_better,omitempty"`
 }
 
-// better tells whether m beats o. What is no finite number beats nothing and is
-// beaten by all that is.
+// better reports whether m beats o. A value that is not finite beats nothing and is
+// beaten by every finite one.
 func (m Metric) better(o Metric) bool {
 	switch {
 	case !m.Value.finite():
@@ -104,7 +105,7 @@ type RNG struct {
 }
 
 // Metadata describes the run for people and tools; a resume only continues its
-// History. Nothing in it decides anything.
+// History. It has no effect on training.
 type Metadata struct {
 	Snug       string           `json:"snug,omitempty"` // version that wrote it
 	Created    string           `json:"created"`        // RFC 3339, by the machine's clock

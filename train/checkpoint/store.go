@@ -19,12 +19,12 @@ type Options struct {
 	KeepLast int // newest ones kept; 0 means 3
 	KeepBest int // best ones by Metric kept besides; 0 means 1, negative none
 	Attempts int // tries of one save before it is given up; 0 means 6
-	// OnEvent is told what happens, from the goroutine that writes: it must not
+	// OnEvent gets the events, from the goroutine that writes: it must not
 	// block for long nor call the Store's Save, Flush or Close.
 	OnEvent func(Event)
 	// SyncLog, when set, makes the run's log durable. It is called from the
 	// goroutine that writes, before a checkpoint gets its name, so that no power
-	// cut leaves a checkpoint without the log that led to it. Its error is told
+	// cut leaves a checkpoint without the log that led to it. Its error is reported
 	// as Warning: weights are worth more than their log and are saved anyway.
 	SyncLog func() error
 
@@ -32,18 +32,18 @@ type Options struct {
 	sleep func(time.Duration) <-chan time.Time
 }
 
-// EventKind tells Events apart.
+// EventKind is the kind of an Event.
 type EventKind string
 
-// What a Store tells.
+// The events of a Store.
 const (
 	Saved   EventKind = "saved"   // durable; Path may be read or uploaded
-	Bad     EventKind = "bad"     // durable, but its state is not good, as Err says; nothing gives way to it
+	Bad     EventKind = "bad"     // durable, but its state is not good, see Err; it replaces nothing
 	Retry   EventKind = "retry"   // an attempt failed, the next comes in Wait
-	Failed  EventKind = "failed"  // given up; training goes on, the last good one stays
+	Failed  EventKind = "failed"  // given up; training continues, the last good one stays
 	Removed EventKind = "removed" // deleted by retention
 	Warning EventKind = "trouble" // retention, cleaning or the log could not do its work
-	Moved   EventKind = "moved"   // the run folder was moved to Path, where the run goes on
+	Moved   EventKind = "moved"   // the run folder was moved to Path, where the run continues
 	Skipped EventKind = "skipped" // not tried: another save is being written, or the state is not worth one
 )
 
@@ -68,7 +68,7 @@ type Status struct {
 	Last     string        // path of the last good one that was saved
 	LastAt   int64         // its update, -1 before the first
 	Took     time.Duration // how long the last save was written in the background
-	Copied   time.Duration // how long the last one kept training waiting
+	Copied   time.Duration // how long training waited for the last one
 	Bytes    int64         // of the last saved one
 	Saves    int64         // done
 	Retries  int64         // failed attempts
@@ -101,7 +101,7 @@ type Store struct {
 	retained retained
 }
 
-// Open takes the run folder for this process, making it if need be, finishes
+// Open locks the run folder for this process, making it if need be, finishes
 // or removes what an interrupted process left half done, and returns the store
 // of its checkpoints. Another process in it is a *rundir.LockedError.
 func Open(runDir string, opts Options) (*Store, error) {
@@ -164,8 +164,8 @@ func (s *Store) Reserve(bytes int64) {
 // SaveAsync copies the snapshot and writes it in the background. It returns as
 // soon as the copy is made; the caller may then change everything. While the
 // former save is being written it returns ErrBusy and does nothing; one that
-// only waits for its next attempt is replaced by the new one, which is worth
-// more. Other errors are for a snapshot that can never be written.
+// only waits for its next attempt is replaced by the new one, which is more recent.
+// Other errors are for a snapshot that can never be written.
 func (s *Store) SaveAsync(snap *Snapshot) error {
 	start := time.Now()
 	if err := s.Check(); err != nil {
@@ -217,8 +217,9 @@ func (s *Store) Save(ctx context.Context, snap *Snapshot) error {
 }
 
 // Flush waits until no save is in flight and returns the error of the last one
-// if it was given up, and a *BadError if its state was not good. Pauses between attempts are cut short. When ctx ends
-// first, its error is returned and the save goes on.
+// if it was given up, and a *BadError if its state was not good. Pauses between
+// attempts are cut short. When ctx ends first, its error is returned and the save
+// continues.
 func (s *Store) Flush(ctx context.Context) error {
 	if err := s.wait(ctx); err != nil {
 		return err
@@ -259,7 +260,7 @@ func (s *Store) Status() Status {
 	return s.status
 }
 
-// Close ends the store and gives the run folder back. A save that is being
+// Close ends the store and unlocks the run folder. A save that is being
 // written is finished, one that waits for another attempt is given up.
 func (s *Store) Close() error {
 	s.mu.Lock()
@@ -328,7 +329,7 @@ func (s *Store) saved(j *job, path string, took time.Duration) {
 	s.failed = nil
 	s.retained.wrote(path)
 	s.mu.Unlock()
-	// A future that was left goes before the new one is reported: from then on
+	// An abandoned future is removed before the new one is reported: from then on
 	// the new one must be the latest.
 	s.retain(path, s.left)
 	s.opts.OnEvent(Event{Kind: Saved, Update: j.update, Path: path, Bytes: j.bytes - headerSlack, Took: took})
@@ -372,7 +373,7 @@ func (s *Store) end() {
 }
 
 // pause waits before the next attempt, 1 s doubled each time up to a minute,
-// with jitter so that runs that share a disk do not knock together. It tells
+// with jitter so that runs that share a disk do not retry in step. It reports
 // whether there is a next attempt.
 func (s *Store) pause(j *job, attempt int, err error) bool {
 	gone := s.Check()

@@ -100,7 +100,7 @@ func TestCopyIsTaken(t *testing.T) {
 	}
 }
 
-// gatedFS holds the making of folders whose name ends in .tmp.
+// gatedFS blocks the creation of folders whose name ends in .tmp.
 type gatedFS struct {
 	fsys
 	gate chan struct{}
@@ -413,8 +413,8 @@ func (f *failingFS) Create(path string) (syncWriter, error) {
 	return f.fsys.Create(path)
 }
 
-// TestNewerReplacesWaiting: a snapshot that waits for its next attempt gives
-// way to a newer one.
+// TestNewerReplacesWaiting: a snapshot that waits for its next attempt is replaced
+// by a newer one.
 func TestNewerReplacesWaiting(t *testing.T) {
 	bad := &failingFS{fsys: osFS{}}
 	bad.set(syscall.EIO)
@@ -444,8 +444,8 @@ func TestNewerReplacesWaiting(t *testing.T) {
 	latest(t, dir)
 }
 
-// TestFlushCutsThePause: who waits for a save does not wait for its back-off,
-// and a deadline is kept.
+// TestFlushCutsThePause: Flush does not wait for the back-off of a save, and a
+// deadline is kept.
 func TestFlushCutsThePause(t *testing.T) {
 	bad := &failingFS{fsys: osFS{}}
 	bad.set(syscall.EIO)

@@ -33,7 +33,7 @@ func (f *Fault) Error() string {
 	return f.Path + ": " + f.Problem
 }
 
-// DamagedError holds all faults of a checkpoint.
+// DamagedError lists all faults of a checkpoint.
 type DamagedError struct {
 	Path   string
 	Faults []*Fault
@@ -55,15 +55,15 @@ func (e *DamagedError) Error() string {
 type Report struct {
 	Path     string
 	Manifest *Manifest // nil if it cannot be read
-	Faults   []*Fault  // empty if the checkpoint is whole
+	Faults   []*Fault  // empty if the checkpoint is intact
 	Surplus  []string  // names of files that the manifest does not know; they do no harm
 	Bytes    int64     // read and hashed
-	// Bad is, of a whole one, a *BadError if its state is not good.
+	// Bad is, for an intact one, a *BadError if its state is not good.
 	Bad error
 }
 
-// Err is nil for a checkpoint that is whole and good, a *BadError for one that
-// is only whole, and a *DamagedError otherwise.
+// Err is nil for a checkpoint that is intact and good, a *BadError for one that is
+// only intact, and a *DamagedError otherwise.
 func (r *Report) Err() error {
 	if len(r.Faults) == 0 {
 		return r.Bad

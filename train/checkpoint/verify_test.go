@@ -12,7 +12,7 @@ import (
 )
 
 // TestDamageIsNamed plants one fault after the other into the newest of two
-// checkpoints: each must be found, named, and stepped over by Latest.
+// checkpoints: each must be found, named, and skipped by Latest.
 func TestDamageIsNamed(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, Options{})

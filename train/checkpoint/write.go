@@ -23,14 +23,14 @@ import (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// writeChunk is how much is handed to the operating system at a time; what is
-// smaller than smallWrites is collected first.
+// writeChunk is how much is passed to the operating system at a time; anything
+// smaller than smallWrites is buffered first.
 const (
 	writeChunk  = 1 << 20
 	smallWrites = 64 << 10
 )
 
-// job is a snapshot that no longer depends on its maker: tensors lie in the
+// job is a snapshot that no longer depends on its caller: tensors lie in the
 // staging buffer, the rest is encoded.
 type job struct {
 	update    int64
@@ -42,7 +42,7 @@ type job struct {
 	arrived   func() error      // waits for tensors that are still being copied; nil: none are
 }
 
-// headerSlack is what manifest, headers and folder entries may take beside the
+// headerSlack is what manifest, headers and folder entries may take besides the
 // bytes that are counted exactly.
 const headerSlack = 1 << 20
 
@@ -99,7 +99,7 @@ func newJob(snap *Snapshot, staging []byte) (*job, error) {
 	return j, nil
 }
 
-// weightsMetadata is what transformers wants to see in a file of weights.
+// weightsMetadata is what transformers expects in a file of weights.
 var weightsMetadata = map[string]string{"format": "pt"}
 
 // toEntries gives tensors their places from the start of staging, and the rest
@@ -180,9 +180,9 @@ func (e *errNoSpace) Error() string {
 
 func (e *errNoSpace) Unwrap() error { return syscall.ENOSPC }
 
-// write makes the checkpoint in the folder parent and returns its path. Each
-// call starts from nothing: after a failed fsync the kernel may have dropped
-// the data it could not write, so nothing of a failed attempt is used again.
+// write makes the checkpoint in the folder parent and returns its path. Each call
+// starts from scratch: after a failed fsync the kernel may have dropped the data it
+// could not write, so nothing of a failed attempt is used again.
 func (j *job) write(fsys fsys, parent string) (path string, err error) {
 	path = filepath.Join(parent, stepName(j.update))
 	if j.manifest.Health.Problem != "" && there(path) {
@@ -329,8 +329,8 @@ func (c *countWriter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// replace renames tmp to path. What was there steps aside first and stays
-// readable under its .old name until the new one is durable.
+// replace renames tmp to path. What was there is renamed first and stays readable
+// under its .old name until the new one is durable.
 func replace(fsys fsys, tmp, path string) error {
 	parent := filepath.Dir(path)
 	old := path + oldSuffix
@@ -343,8 +343,8 @@ func replace(fsys fsys, tmp, path string) error {
 		if err := trash(fsys, old); err != nil {
 			return err
 		}
-		// Whichever of the two renames a crash takes back, one of path and old
-		// is whole, so that only the second needs a sync.
+		// Whichever of the two renames a crash undoes, one of path and old is
+		// intact, so that only the second needs a sync.
 		if err := fsys.Rename(path, old); err != nil {
 			return err
 		}
@@ -360,8 +360,8 @@ func replace(fsys fsys, tmp, path string) error {
 	return trash(fsys, old)
 }
 
-// trash deletes a checkpoint in a way that an interruption leaves nothing that
-// looks like one. A path that does not exist is fine.
+// trash deletes a checkpoint so that an interruption leaves nothing that looks like
+// one. A path that does not exist is fine.
 func trash(fsys fsys, path string) error {
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil

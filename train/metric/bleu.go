@@ -32,7 +32,7 @@ func BLEU(texts, references []string) float64 {
 	sum, orders, smooth := 0.0, 0, 1.0
 	for n := range bleuOrder {
 		if given[n] == 0 {
-			break // no text is so long
+			break // no text is that long
 		}
 		orders++
 		p := float64(shared[n])
@@ -58,14 +58,14 @@ var rules13a = []struct {
 	put  string
 }{
 	{regexp.MustCompile("([!\"#$%&()*+/:;<=>?@\\[\\\\\\]^_`{|}~])"), " $1 "}, // punctuation, but not . , - '
-	{regexp.MustCompile(`([^0-9])([\.,])`), "$1 $2 "},                        // a full stop or comma behind no digit
-	{regexp.MustCompile(`([\.,])([^0-9])`), " $1 $2"},                        // or before none
-	{regexp.MustCompile(`([0-9])(-)`), "$1 $2 "},                             // a dash behind a digit
+	{regexp.MustCompile(`([^0-9])([\.,])`), "$1 $2 "},                        // a period or comma not after a digit
+	{regexp.MustCompile(`([\.,])([^0-9])`), " $1 $2"},                        // or not before one
+	{regexp.MustCompile(`([0-9])(-)`), "$1 $2 "},                             // a dash after a digit
 }
 
 var entities13a = strings.NewReplacer("<skipped>", "", "-\n", "", "\n", " ")
 
-// tokenize13a cuts a text into words as mteval-v13a does.
+// tokenize13a splits a text into words as mteval-v13a does.
 func tokenize13a(s string) []string {
 	s = entities13a.Replace(s)
 	if strings.Contains(s, "&") {

@@ -2,7 +2,7 @@ package metric
 
 import "math"
 
-// Bin is the examples whose predicted probability lies in [Low, High); the
+// Bin is the examples whose predicted probability is in [Low, High); the
 // last bin includes 1.
 type Bin struct {
 	Low, High float64
@@ -12,7 +12,7 @@ type Bin struct {
 	Predicted, Observed float64
 }
 
-// Reliability sorts predicted probabilities in bins of equal width: what the
+// Reliability sorts predicted probabilities into bins of equal width: what the
 // reliability curve shows (Niculescu-Mizil and Caruana 2005).
 func Reliability(probs []float64, positive []bool, bins int) []Bin {
 	out := make([]Bin, bins)
@@ -62,8 +62,8 @@ func Brier(probs []float64, positive []bool) float64 {
 	return sum / float64(max(1, len(probs)))
 }
 
-// LogLoss is the mean negative log-likelihood, in nats, of margins: the logit
-// of the positive class less that of the negative.
+// LogLoss is the mean negative log-likelihood, in nats, of margins: the logit of
+// the positive class minus that of the negative.
 func LogLoss(margins []float64, positive []bool) float64 {
 	return logLoss(margins, positive, 1)
 }
@@ -89,13 +89,13 @@ func signed(m float64, positive bool) float64 {
 // Sigmoid is 1/(1 + exp(-x)): the probability of a margin.
 func Sigmoid(x float64) float64 { return 1 / (1 + math.Exp(-x)) }
 
-// The range of temperatures that are looked at: beyond it the data say no more
-// than "always right" or "always a coin".
+// The range of temperatures that are tried: beyond it the data says no more than
+// "always right" or "a coin toss".
 const minTemperature, maxTemperature = 0.05, 20
 
 // Temperature is the number that margins are divided by so that their
-// likelihood is highest (Guo et al. 2017, section 4.2): above 1 for a model
-// that is too sure. The loss is convex in its inverse, so that golden section
+// likelihood is highest (Guo et al. 2017, section 4.2): above 1 for an
+// overconfident model. The loss is convex in its inverse, so that golden section
 // finds the minimum; 1 without examples.
 func Temperature(margins []float64, positive []bool) float64 {
 	if len(margins) == 0 {

@@ -23,15 +23,15 @@ func Quantile(values []float64, q float64) float64 {
 	return s[i] + (at-float64(i))*(s[i+1]-s[i])
 }
 
-// Interval is a range that holds a figure with a stated confidence.
+// Interval is a range that contains a figure with a stated confidence.
 type Interval struct {
 	Low  float64 `json:"low"`
 	High float64 `json:"high"`
 }
 
-// Bootstrap is the percentile interval (Efron 1979) of a figure of n examples:
-// stat is given rounds samples of n indexes drawn with replacement. The same
-// seed gives the same interval. Rounds whose figure is NaN are left out.
+// Bootstrap is the percentile interval (Efron 1979) of a figure of n examples: stat
+// is called on rounds samples of n indexes drawn with replacement. The same seed
+// gives the same interval. Rounds whose figure is NaN are left out.
 func Bootstrap(n, rounds int, seed uint64, confidence float64, stat func(index []int) float64) Interval {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	index := make([]int, n)
@@ -48,8 +48,8 @@ func Bootstrap(n, rounds int, seed uint64, confidence float64, stat func(index [
 	return Interval{Quantile(values, tail), Quantile(values, 1-tail)}
 }
 
-// Wilson is the 95 % interval of a share of which k of n were seen (Wilson
-// 1927): it stays within [0, 1] and holds for few examples. [0, 1] without any.
+// Wilson is the 95 % interval of a share, k of n seen (Wilson 1927): it stays
+// within [0, 1] and is valid for few examples. [0, 1] without any.
 func Wilson(k, n int) Interval {
 	if n == 0 {
 		return Interval{0, 1}

@@ -191,7 +191,7 @@ func TestQuantile(t *testing.T) {
 	}
 }
 
-// The interval of a mean covers the truth about as often as it says.
+// The interval of a mean covers the truth about as often as it claims.
 func TestBootstrapCovers(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	hit := 0

@@ -7,7 +7,7 @@ import (
 
 // NormalizeAnswer is the form in which SQuAD compares answers (Rajpurkar et
 // al. 2016): lower case, without the ASCII punctuation and without the
-// articles a, an and the, words parted by one space.
+// articles a, an and the, words separated by one space.
 func NormalizeAnswer(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r <= unicode.MaxASCII && (unicode.IsPunct(r) || unicode.IsSymbol(r)) {

@@ -22,8 +22,8 @@ type Operating struct {
 	Confusion
 }
 
-// Rank sorts scores. A score that is no number, or a different number of
-// scores and labels, is an error.
+// Rank sorts scores. A score that is NaN, or a different number of scores and
+// labels, is an error.
 func Rank(scores []float64, positive []bool) (*Ranking, error) {
 	if len(scores) != len(positive) {
 		return nil, fmt.Errorf("metric: %d scores for %d labels", len(scores), len(positive))

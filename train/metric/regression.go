@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// Regression sums up predictions of a quantity, in its unit. Errors are
-// predicted less true.
+// Regression sums up predictions of a quantity, in its unit. Errors are predicted
+// minus true.
 type Regression struct {
 	N    int     `json:"num_samples"`
 	MAE  float64 `json:"mae"`
@@ -17,7 +17,7 @@ type Regression struct {
 	// 0; NaN without any.
 	MAPE float64 `json:"mape"`
 	// R2 is 1 - sum(error^2)/sum((truth - their mean)^2): NaN for truths that are
-	// all the same, negative for what is worse than their mean.
+	// all the same, negative for predictions worse than their mean.
 	R2 float64 `json:"r2"`
 	// MeanError is the bias, StdError the deviation of the errors around it.
 	MeanError float64 `json:"mean_error"`
@@ -96,11 +96,11 @@ func Skill(mse, reference float64) float64 {
 	return 1 - mse/reference
 }
 
-// Conformal is the half-width of an interval around a prediction that holds the
-// truth with at least a confidence: the ceil((n+1)*confidence)-th smallest
-// absolute error of n calibration examples (Lei et al. 2018, split conformal).
-// It holds for further examples exchangeable with those, whatever the model;
-// +Inf where n is too small to promise it.
+// Conformal is the half-width of an interval around a prediction that contains the
+// truth with at least a confidence: the ceil((n+1)*confidence)-th smallest absolute
+// error of n calibration examples (Lei et al. 2018, split conformal). It is valid
+// for further examples exchangeable with those, whatever the model; +Inf where n is
+// too small.
 func Conformal(absolute []float64, confidence float64) float64 {
 	k := int(math.Ceil(float64(len(absolute)+1) * confidence))
 	if k > len(absolute) {

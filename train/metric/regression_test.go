@@ -24,7 +24,7 @@ func TestRegress(t *testing.T) {
 	if r.PredictedRange != (Interval{1.5, 5}) || r.TrueRange != (Interval{1, 4}) || r.N != 4 {
 		t.Errorf("ranges %v and %v of %d", r.PredictedRange, r.TrueRange, r.N)
 	}
-	// The mean of the truths has no skill, and R2 says so.
+	// The mean of the truths has no skill, and an R2 of 0.
 	mean, err := Regress([]float64{2.5, 2.5, 2.5, 2.5}, []float64{1, 2, 3, 4})
 	if err != nil || math.Abs(mean.R2) > 1e-12 || mean.Spread != 0 {
 		t.Errorf("predicting the mean: R2 %v, spread %v, %v", mean.R2, mean.Spread, err)
@@ -47,8 +47,8 @@ func TestRegressEdges(t *testing.T) {
 	}
 }
 
-// TestConformalCovers draws exchangeable errors: intervals cover what they
-// promise on average over calibration sets, and never much more.
+// TestConformalCovers draws exchangeable errors: intervals have their coverage on
+// average over calibration sets, and never much more.
 func TestConformalCovers(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for _, confidence := range []float64{0.5, 0.9, 0.95} {

@@ -87,7 +87,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// The subsequence is the longest: held against trying all.
+// The subsequence is the longest, compared with trying all.
 func TestLongestCommon(t *testing.T) {
 	words := func(n int) []string { return strings.Split(fmt.Sprintf("%06b", n), "") }
 	for n := range 64 {

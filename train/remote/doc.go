@@ -6,16 +6,16 @@
 //
 //   - A checkpoint counts as uploaded when each object has been verified on the
 //     far side (size and hash) and, after all others, its upload.json has been
-//     written. Latest and Pull believe nothing else.
-//   - Uploads run in the background of training and never stop it. What is to
-//     be uploaded is queued on disk and survives a kill; a large object goes on
-//     from the parts that have arrived.
-//   - Retention does not delete a checkpoint that is queued; the queue is
-//     bounded, and what a newer one pushes out of it is said.
-//   - Errors that time may heal are retried with growing, jittered pauses; those
-//     that it will not, such as a wrong key, stop at once and say what to check.
+//     written. Latest and Pull trust nothing else.
+//   - Uploads run in the background of training and never stop it. What is to be
+//     uploaded is queued on disk and survives a kill; a large object continues from the
+//     parts that have arrived.
+//   - Retention does not delete a checkpoint that is queued; the queue is bounded, and
+//     what a newer one displaces is reported.
+//   - Transient errors are retried with growing, jittered pauses; permanent ones, such
+//     as a wrong key, stop at once and say what to check.
 //   - What is pulled is verified as a local checkpoint is, before it takes its place.
 //
-// Under the URL's prefix a checkpoint lies in step-00000042/, with the names it
-// has locally; a compressed file ends in .snugpak (bytes of floats grouped by significance, then zstd).
+// Under the URL's prefix a checkpoint is stored in step-00000042/, with the names it has locally; a
+// compressed file ends in .snugpak (bytes of floats grouped by significance, then zstd).
 package remote

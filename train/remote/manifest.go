@@ -28,7 +28,7 @@ const (
 	maxUpload     = 1 << 20 // bytes of an upload.json that are read
 )
 
-// Upload says of which objects an uploaded checkpoint consists.
+// Upload lists the objects of an uploaded checkpoint.
 type Upload struct {
 	Format  string             `json:"format"`
 	Version int                `json:"version"`
@@ -40,7 +40,7 @@ type Upload struct {
 	SHA256  string             `json:"sha256"` // of this text with the field empty
 }
 
-// UploadedFile is a file of the checkpoint and the object that holds it.
+// UploadedFile is a file of the checkpoint and its object.
 type UploadedFile struct {
 	Name   string `json:"name"`
 	Size   int64  `json:"size"`
@@ -129,8 +129,8 @@ func parseUpload(text []byte) (*Upload, error) {
 	return &u, nil
 }
 
-// damagedError says that what is on the far side is not a whole checkpoint, as
-// opposed to that it could not be asked.
+// damagedError means that the upload is not an intact checkpoint, as opposed to a
+// remote that cannot be reached.
 type damagedError struct{ error }
 
 func (e damagedError) Unwrap() error { return e.error }
@@ -163,8 +163,8 @@ func readUpload(ctx context.Context, r Remote, name string) (*Upload, error) {
 	return u, nil
 }
 
-// check asks the far side whether every object is there in the right size and,
-// as far as it knows, with the right hash. If not, isDamaged holds for the error.
+// check asks the remote whether every object is there in the right size and, if it
+// stores one, with the right hash. If not, isDamaged is true of the error.
 func (u *Upload) check(ctx context.Context, r Remote, name string) error {
 	for _, f := range u.Files {
 		key := path.Join(name, f.object())

@@ -172,7 +172,7 @@ func unpack(w io.Writer, src io.Reader, size int64) error {
 }
 
 // shuffle groups the bytes of src by their place in an element: first all
-// first bytes, then all second ones, ... A rest shorter than an element is
+// first bytes, then all second ones, ... A remainder shorter than an element is
 // copied to the end.
 func shuffle(dst, src []byte, stride int) {
 	if stride == 1 {

@@ -38,7 +38,7 @@ func TestPackRoundTrip(t *testing.T) {
 	})
 }
 
-// TestPackGains: what the shuffle is for. Blocks are crossed, too.
+// TestPackGains: the shuffle saves space. Data spans several blocks.
 func TestPackGains(t *testing.T) {
 	for d, most := range map[safetensors.DType]float64{safetensors.BF16: 0.74, safetensors.F32: 0.88} {
 		w := gaussian("w", d, 3<<20, 1)

@@ -19,7 +19,7 @@ import (
 	"github.com/snug-ml/snug/train/checkpoint"
 )
 
-// Entry is a checkpoint on the far side.
+// Entry is an uploaded checkpoint.
 type Entry struct {
 	Name    string // step-00000042
 	Update  int64
@@ -29,9 +29,8 @@ type Entry struct {
 	Problem error   // why it cannot be pulled, by name of the object
 }
 
-// List lists the checkpoints on the far side, newest first by number, each
-// verified as far as the far side tells sizes and hashes. What fails is tried
-// again as in a Push.
+// List lists the uploaded checkpoints, newest first by number, each verified by the
+// sizes and hashes that the remote reports. Failures are retried as in a Push.
 func List(ctx context.Context, r Remote, opts PushOptions) ([]Entry, error) {
 	opts.defaults()
 	r = &asking{r, r.String(), &opts}
@@ -47,11 +46,11 @@ func List(ctx context.Context, r Remote, opts PushOptions) ([]Entry, error) {
 	return list, nil
 }
 
-// asking is a far side of which each small question is repeated as an upload is.
-// That an object is missing is an answer.
+// asking is a remote whose small requests are retried like an upload. That an
+// object is missing is an answer.
 type asking struct {
 	Remote
-	what string // is asked for, as a RetryEvent says
+	what string // is requested, for RetryEvent
 	opts *PushOptions
 }
 
@@ -138,8 +137,8 @@ func glance(ctx context.Context, r Remote) ([]Entry, error) {
 	return list, nil
 }
 
-// verify asks for every object of an entry and notes what is wrong with it. The
-// error is for a far side that cannot be asked.
+// verify checks every object of an entry and notes what is wrong with it. The error
+// is for a remote that cannot be reached.
 func (e *Entry) verify(ctx context.Context, r Remote) error {
 	if e.Problem != nil {
 		return nil
@@ -187,7 +186,7 @@ func Latest(ctx context.Context, r Remote, run string) (latest *Entry, rejected 
 	return nil, rejected, fmt.Errorf("%w in %s: %s", checkpoint.ErrNone, r, strings.Join(why, "; "))
 }
 
-// oneRun refuses to say which checkpoint is the newest of several runs.
+// oneRun refuses to choose the newest checkpoint among several runs.
 func oneRun(list []Entry, r Remote, run string) error {
 	newest := map[string]string{}
 	var said []string
@@ -245,10 +244,10 @@ func find(ctx context.Context, r Remote, name, run string, opts PushOptions) (*E
 	return e, err
 }
 
-// Pull downloads a checkpoint ("latest" or a name as List gives it) into the
-// run folder runDir, which it takes meanwhile, verifies it and puts it in its
-// place, whose path it returns. One that is there already and whole is left as
-// it is; a folder with checkpoints of another run is refused.
+// Pull downloads a checkpoint ("latest" or a name as List gives it) into the run
+// folder runDir, which it locks meanwhile, verifies it, moves it into place and
+// returns its path. An intact one that is there already is left as it is; a folder
+// with checkpoints of another run is refused.
 func Pull(ctx context.Context, r Remote, name, runDir string, opts PushOptions) (_ string, err error) {
 	opts.defaults()
 	list, err := checkpoint.List(runDir)
@@ -312,7 +311,7 @@ func (p *puller) file(ctx context.Context, f UploadedFile) error {
 	err := p.opts.retrier(key).do(ctx, func() error {
 		err := p.fetch(ctx, key, part, f)
 		if wrong := (*MismatchError)(nil); errors.As(err, &wrong) {
-			// What went wrong may have been the old beginning: once it starts anew.
+			// The part from earlier may be bad: start over once.
 			if spoiled {
 				err = &PermanentError{err, "pull another one, or push this one again"}
 			}
@@ -346,7 +345,7 @@ func (p *puller) file(ctx context.Context, f UploadedFile) error {
 	return nil
 }
 
-// fetch downloads an object, going on from what has already arrived.
+// fetch downloads an object, continuing from what has already arrived.
 func (p *puller) fetch(ctx context.Context, key, part string, f UploadedFile) error {
 	out, err := regular.OpenIn(p.tmp, part, os.O_WRONLY|os.O_CREATE|os.O_APPEND)
 	if err != nil {

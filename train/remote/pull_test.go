@@ -12,8 +12,8 @@ import (
 	"github.com/snug-ml/snug/train/rundir"
 )
 
-// TestDamageIsNamed: an object that is cut, missing, grown or changed is named
-// by List and by Pull, alike; the newest that is whole is pulled.
+// TestDamageIsNamed: an object that is cut, missing, grown or changed is named by
+// List and by Pull alike; the newest intact one is pulled.
 func TestDamageIsNamed(t *testing.T) {
 	ctx := context.Background()
 	run := newRun(t, 1000, 7, 8)
@@ -70,7 +70,7 @@ func TestDamageIsNamed(t *testing.T) {
 			}
 		}
 	}
-	// Where none is whole, all are said.
+	// Where none is intact, all are reported.
 	for _, update := range []int64{7, 8} {
 		if err := os.Truncate(filepath.Join(store, checkpoint.Name(update), checkpoint.WeightsFile), 1); err != nil {
 			t.Fatal(err)
@@ -119,7 +119,7 @@ func TestPullTakesTheFolder(t *testing.T) {
 	if list, err := checkpoint.List(other); err != nil || len(list) != 1 || list[0].Update != 5 {
 		t.Errorf("the other run holds %v %v", list, err)
 	}
-	// The folder that it is brought to is its run's from then on.
+	// The folder that it is pulled into belongs to its run from then on.
 	to := t.TempDir()
 	if _, err := Pull(ctx, r, "latest", to, fast()); err != nil || rundir.LastRun(to) != id {
 		t.Errorf("%v, the folder belongs to %q", err, rundir.LastRun(to))
@@ -149,8 +149,8 @@ func TestPullOfSeveralRuns(t *testing.T) {
 	}
 }
 
-// TestPullFollowsNoLinks: what is in the place of a file that arrives is
-// replaced or refused, never written to.
+// TestPullFollowsNoLinks: what is in the place of a file to be pulled is replaced
+// or refused, never written to.
 func TestPullFollowsNoLinks(t *testing.T) {
 	ctx := context.Background()
 	run := newRun(t, 1000, 7)
@@ -187,7 +187,7 @@ func TestPullFollowsNoLinks(t *testing.T) {
 	}
 }
 
-// TestPushFollowsNoLinks: nor is what a link in the far folder leads to.
+// TestPushFollowsNoLinks: nor is the target of a link in the remote folder.
 func TestPushFollowsNoLinks(t *testing.T) {
 	ctx := context.Background()
 	run, store := newRun(t, 1000, 7), t.TempDir()
@@ -204,7 +204,7 @@ func TestPushFollowsNoLinks(t *testing.T) {
 	}
 }
 
-// A list is asked for again where the network fails, as an upload is.
+// A list is requested again where the network fails, as an upload is.
 func TestListRetries(t *testing.T) {
 	ctx := context.Background()
 	run := newRun(t, 1000, 7, 8)

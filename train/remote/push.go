@@ -22,14 +22,14 @@ import (
 // PushOptions tune Push and the Uploader.
 type PushOptions struct {
 	Pack     bool             // compress weights and optimizer state
-	Scratch  string           // folder for packed files on their way; default: beside the checkpoint
+	Scratch  string           // folder for packed files in transit; default: next to the checkpoint
 	Attempts int              // for each object; 0 means 8
-	Patience time.Duration    // with an object that gets nowhere; 0 means none but Attempts
+	Patience time.Duration    // with an object that makes no progress; 0 means none but Attempts
 	Sessions Sessions         // see PutOptions; default: forgotten with the process
 	Run      string           // refuse a checkpoint of another run than this one; empty: any
 	Progress func(Progress)   // may be nil
 	Retry    func(RetryEvent) // may be nil
-	Rejected func(Entry)      // told which newer ones Pull passes over; may be nil
+	Rejected func(Entry)      // gets the newer ones that Pull skips; may be nil
 
 	sleep func(time.Duration) <-chan time.Time
 	now   func() time.Time
@@ -42,7 +42,7 @@ type Progress struct {
 	Done, Size int64  // its bytes
 }
 
-// RetryEvent tells of a failed attempt.
+// RetryEvent is a failed attempt.
 type RetryEvent struct {
 	Object  string
 	Attempt int
@@ -80,8 +80,8 @@ func (o *PushOptions) retrier(object string) *retrier {
 	}}
 }
 
-// Push uploads the checkpoint folder dir, which must be whole, and returns what
-// is now on the far side. One that is already there is only checked.
+// Push uploads the checkpoint folder dir, which must be intact, and returns the
+// upload. One that is already there is only checked.
 func Push(ctx context.Context, r Remote, dir string, opts PushOptions) (*Upload, error) {
 	opts.defaults()
 	release, err := checkpoint.Pin(dir)
@@ -143,9 +143,9 @@ func (p *pusher) ownManifest() (checkpoint.FileSum, error) {
 	return checkpoint.FileSum{Name: checkpoint.ManifestFile, Size: int64(len(text)), SHA256: hex.EncodeToString(sum[:])}, nil
 }
 
-// present finds out whether this very checkpoint is there already. The mark of
-// another one with the same number is taken away before its objects are
-// replaced, unless it is another run's.
+// present finds out whether this very checkpoint is there already. The upload.json
+// of another one with the same number is removed before its objects are replaced,
+// unless it is another run's.
 func (p *pusher) present(ctx context.Context, own checkpoint.FileSum, run string) (u *Upload, err error) {
 	key := path.Join(p.name, UploadFile)
 	err = p.opts.retrier(key).do(ctx, func() error {
@@ -214,7 +214,7 @@ func (p *pusher) file(ctx context.Context, f checkpoint.FileSum) (UploadedFile, 
 }
 
 // pack writes the packed form of a file to the scratch folder. The name is
-// always the same, so that leftovers do not pile up.
+// always the same, so that leftovers do not accumulate.
 func (p *pusher) pack(src *os.File, f checkpoint.FileSum) (_ *scratch, err error) {
 	tensors, _, err := safetensors.ReadHeader(src, f.Size)
 	if err != nil {
@@ -244,13 +244,13 @@ func (p *pusher) pack(src *os.File, f checkpoint.FileSum) (_ *scratch, err error
 	return out, nil
 }
 
-// scratch is a file on its way, which goes when it is closed.
+// scratch is a file in transit, which is removed when it is closed.
 type scratch struct {
 	*os.File
 	root *os.Root // its folder
 }
 
-// Close removes the file; what stays of it the next Push clears.
+// Close removes the file; the next Push removes leftovers.
 func (s *scratch) Close() {
 	_ = s.File.Close()
 	_ = s.root.Remove(filepath.Base(s.Name()))

@@ -50,7 +50,7 @@ func TestPushAndPull(t *testing.T) {
 		if err != nil || len(left) > 0 {
 			t.Errorf("scratch is left: %v %v", left, err)
 		}
-		// the newest by number, and from two, the one that is whole
+		// the newest by number, and of two, the intact one
 		if _, err := Push(ctx, r, dirOf(run, 20), fast()); err != nil {
 			t.Fatal(err)
 		}
@@ -83,7 +83,7 @@ func TestPushAndPull(t *testing.T) {
 		if dir, err := Pull(ctx, r, "latest", to, fast()); err != nil || dir != dirOf(to, 10) {
 			t.Errorf("%s %v", dir, err)
 		}
-		// what is spoiled is repaired by a Push
+		// damage is repaired by a Push
 		for _, update := range []int64{20} {
 			if _, err := Push(ctx, r, dirOf(run, update), fast()); err != nil {
 				t.Fatal(err)
@@ -95,8 +95,8 @@ func TestPushAndPull(t *testing.T) {
 	})
 }
 
-// TestPushReplaces: another checkpoint of the run with the same number takes the
-// place, and at no moment does the mark stand over mixed objects.
+// TestPushReplaces: another checkpoint of the run with the same number replaces it,
+// and at no moment is there an upload.json with mixed objects.
 func TestPushReplaces(t *testing.T) {
 	ctx := context.Background()
 	r := &flaky{Remote: openURL(t, "file://"+t.TempDir(), Config{})}
@@ -124,7 +124,7 @@ func TestPushReplaces(t *testing.T) {
 	same(t, dirOf(two, 7), dirOf(to, 7))
 }
 
-// Another run's upload is not replaced, and what is there stays whole.
+// Another run's upload is not replaced, and stays intact.
 func TestPushSparesAnotherRun(t *testing.T) {
 	ctx := context.Background()
 	r := openURL(t, "file://"+t.TempDir(), Config{})
@@ -166,8 +166,8 @@ func TestDamagedIsNotPushed(t *testing.T) {
 	}
 }
 
-// TestEveryCallFailsOnce: whatever call fails once, Push and Pull come to
-// their end; a network that stays down is told.
+// TestEveryCallFailsOnce: whatever call fails once, Push and Pull complete; a
+// network that stays down is reported.
 func TestEveryCallFailsOnce(t *testing.T) {
 	ctx := context.Background()
 	run := newRun(t, 1000, 7)
@@ -227,8 +227,8 @@ func TestPullGoesOn(t *testing.T) {
 	})
 }
 
-// TestPullChecks: objects that were changed on the far side, and marks that
-// somebody forged, do no harm.
+// TestPullChecks: objects that were changed on the far side, and forged upload.json
+// files, do no harm.
 func TestPullChecks(t *testing.T) {
 	ctx := context.Background()
 	store := t.TempDir()

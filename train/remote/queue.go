@@ -25,17 +25,17 @@ const QueueFolder = "uploads"
 // UploaderOptions tune an Uploader.
 type UploaderOptions struct {
 	Push PushOptions // its Sessions, Scratch and Progress are set by the Uploader
-	// MaxPending bounds how many checkpoints wait besides the one on its way, as
-	// each keeps its disk space; 0 means 2. The oldest gives way.
+	// MaxPending bounds how many checkpoints wait besides the one being uploaded, as
+	// each keeps its disk space; 0 means 2. The oldest is dropped.
 	MaxPending int
-	// OnEvent is told what happens, from the Uploader's goroutine or Enqueue's.
+	// OnEvent gets the events, from the Uploader's goroutine or Enqueue's.
 	OnEvent func(UploadEvent)
 }
 
-// UploadKind tells UploadEvents apart.
+// UploadKind is the kind of an UploadEvent.
 type UploadKind string
 
-// What an Uploader tells.
+// The events of an Uploader.
 const (
 	Uploaded UploadKind = "uploaded"
 	Dropped  UploadKind = "dropped" // pushed out of the queue by a newer one, or deleted before its turn
@@ -53,13 +53,13 @@ type UploadEvent struct {
 // UploadStatus is what a progress line and a summary show.
 type UploadStatus struct {
 	Pending  []string // waiting, newest first
-	Progress Progress // of the object on its way; empty if none is
+	Progress Progress // of the object being uploaded; empty if none is
 	Uploaded int64
 	Stalled  int64
 	Err      error // of the last attempt that failed; nil once a checkpoint is complete
 }
 
-// job is an entry of the queue and what is kept on disk of it.
+// job is an entry of the queue, in its form on disk.
 type job struct {
 	Sessions map[string]string `json:"sessions"` // unfinished uploads of large objects
 
@@ -84,8 +84,8 @@ type Uploader struct {
 	changed chan struct{} // closed and replaced at each change
 }
 
-// NewUploader takes up the queue of the run folder, which the caller holds until
-// the Uploader is closed, and starts to work it off.
+// NewUploader reads the queue of the run folder, which the caller keeps locked
+// until the Uploader is closed, and starts to upload.
 func NewUploader(run *rundir.Dir, r Remote, opts UploaderOptions) (*Uploader, error) {
 	if opts.MaxPending == 0 {
 		opts.MaxPending = 2
@@ -121,8 +121,8 @@ func NewUploader(run *rundir.Dir, r Remote, opts UploaderOptions) (*Uploader, er
 	return u, nil
 }
 
-// takeUp reads the queue. A job file that a crash has spoiled still says by its
-// name what to upload.
+// takeUp reads the queue. The name of a job file that a crash has damaged still
+// identifies what to upload.
 func (u *Uploader) takeUp() error {
 	list, err := fs.ReadDir(u.queue.FS(), ".")
 	if err != nil {
@@ -305,7 +305,7 @@ func (u *Uploader) upload(ctx context.Context, j *job) {
 		u.status.Uploaded++
 		u.status.Err = nil
 		u.drop(j)
-		for _, other := range u.jobs { // what was stuck may go through now, too
+		for _, other := range u.jobs { // what was stuck may succeed now, too
 			other.stuck = false
 		}
 	case ctx.Err() != nil: // closed: it stays queued
@@ -320,7 +320,7 @@ func (u *Uploader) upload(ctx context.Context, j *job) {
 	if event.Kind != "" {
 		u.opts.OnEvent(event)
 	}
-	// Only now, so that what Drain waited for has been told.
+	// Only now, so that what Drain waited for has been reported.
 	u.mu.Lock()
 	u.current = nil
 	u.notice()
@@ -361,8 +361,8 @@ func (u *Uploader) Status() UploadStatus {
 	return s
 }
 
-// Drain waits until nothing is left to upload. The error is that of ctx, or
-// tells what is stuck.
+// Drain waits until nothing is left to upload. The error is that of ctx, or names
+// what is stuck.
 func (u *Uploader) Drain(ctx context.Context) error {
 	for {
 		u.mu.Lock()

@@ -197,12 +197,12 @@ func TestUploadDuringTraining(t *testing.T) {
 }
 
 // TestQueueSurvives: what is queued is uploaded by the next process, newest
-// first, even if a job file was spoiled; what is gone is said.
+// first, even if a job file was damaged; what is gone is reported.
 func TestQueueSurvives(t *testing.T) {
 	run := newRun(t, 1000, 1, 2, 3, 4)
 	down := &flaky{Remote: openURL(t, "file://"+t.TempDir(), Config{}), fail: func(string, string) error { return errNet }}
 	opts := UploaderOptions{MaxPending: 10}
-	opts.Push.sleep = func(time.Duration) <-chan time.Time { return nil } // waits for ever
+	opts.Push.sleep = func(time.Duration) <-chan time.Time { return nil } // waits forever
 	u, err := NewUploader(look(t, run), down, opts)
 	if err != nil {
 		t.Fatal(err)
@@ -243,7 +243,7 @@ func TestQueueSurvives(t *testing.T) {
 }
 
 // TestStuckIsTakenUpAgain: what was given up is tried again once something
-// goes through.
+// succeeds.
 func TestStuckIsTakenUpAgain(t *testing.T) {
 	run := newRun(t, 1000, 1, 2)
 	r := &flaky{Remote: openURL(t, "file://"+t.TempDir(), Config{}), fail: func(string, string) error { return errNet }}
@@ -270,7 +270,7 @@ func TestStuckIsTakenUpAgain(t *testing.T) {
 	}
 }
 
-// TestWrongKeyStopsAtOnce: no repetition, a message that says what to check,
+// TestWrongKeyStopsAtOnce: no retry, a message that says what to check,
 // and the checkpoint stays queued for the next process, with the right key.
 func TestWrongKeyStopsAtOnce(t *testing.T) {
 	s := newServer(t)
@@ -347,7 +347,7 @@ func (p *parts) total() (parts, most int) {
 }
 
 // TestServerDiesInMidUpload: the server is killed after some parts and comes
-// back; the upload goes on by itself and no part that had been acknowledged is
+// back; the upload continues by itself and no part that had been acknowledged is
 // sent again.
 func TestServerDiesInMidUpload(t *testing.T) {
 	s := newServer(t)
@@ -386,7 +386,7 @@ func TestServerDiesInMidUpload(t *testing.T) {
 }
 
 // TestClientIsKilledInMidUpload: a process that uploads is killed after some
-// parts; the next one finds the queue and goes on from there.
+// parts; the next one finds the queue and continues from there.
 func TestClientIsKilledInMidUpload(t *testing.T) {
 	s := newServer(t)
 	var p parts
@@ -437,7 +437,7 @@ func TestClientIsKilledInMidUpload(t *testing.T) {
 }
 
 // TestKilledAnywhere kills a process that uploads to a folder at random moments
-// until the upload is complete; the far side never shows a half one.
+// until the upload is complete; the remote never shows a partial one.
 func TestKilledAnywhere(t *testing.T) {
 	run := newRun(t, 8<<20, 7)
 	url := "file://" + t.TempDir()

@@ -16,14 +16,14 @@ type Object struct {
 	SHA256 string // as noted when it was stored; empty where List cannot know it
 }
 
-// Remote is a place for objects. Errors for which a repetition is useless are
+// Remote is a place for objects. Errors for which a retry is useless are
 // *PermanentError; a missing object is fs.ErrNotExist.
 type Remote interface {
 	// String is the URL, without secrets.
 	String() string
 	// Put stores size bytes of src whose SHA-256 is sum. When it returns nil the
-	// object is complete and has been verified on the far side. An object that
-	// is already there is not sent again.
+	// object is complete and has been verified at the remote. An object that is
+	// already there is not sent again.
 	Put(ctx context.Context, key string, src io.ReaderAt, size int64, sum string, how PutOptions) error
 	// Get reads an object from an offset to its end.
 	Get(ctx context.Context, key string, offset int64) (io.ReadCloser, error)
@@ -38,7 +38,7 @@ type Remote interface {
 // PutOptions are the side conditions of a Put.
 type PutOptions struct {
 	Sessions Sessions         // remembers unfinished uploads; may be nil
-	Progress func(sent int64) // told the number of bytes after each piece; may be nil
+	Progress func(sent int64) // gets the number of bytes after each piece; may be nil
 }
 
 func (o PutOptions) progress(n int64) {
@@ -47,8 +47,8 @@ func (o PutOptions) progress(n int64) {
 	}
 }
 
-// Sessions remembers, by key, the identifier of an upload in several parts, so
-// that it can go on after a kill.
+// Sessions remembers, by key, the identifier of an upload in several parts, so that
+// it can continue after a kill.
 type Sessions interface {
 	Session(key string) string
 	SetSession(key, id string) error // an empty id forgets
@@ -64,7 +64,7 @@ func (m memorySessions) SetSession(key, id string) error {
 	return nil
 }
 
-// PermanentError is one that no repetition heals.
+// PermanentError is one that a retry cannot fix.
 type PermanentError struct {
 	Err  error
 	Hint string // what to check
@@ -79,7 +79,7 @@ func (e *PermanentError) Error() string {
 
 func (e *PermanentError) Unwrap() error { return e.Err }
 
-// MismatchError says that the far side does not hold what was sent.
+// MismatchError means that the remote does not have what was sent.
 type MismatchError struct {
 	Key      string
 	WantSize int64
@@ -125,7 +125,7 @@ func (r *retrier) do(ctx context.Context, f func() error) error {
 		wait := rand.N(min(time.Second<<min(attempt-1, 6), time.Minute)) + 50*time.Millisecond
 		took := r.now().Sub(began)
 		if spent += took + wait; r.patience > 0 && took > r.patience {
-			spent = wait // so long an attempt got somewhere: what does not move is cut off earlier
+			spent = wait // an attempt that long made progress: a stalled one is cut off earlier
 		}
 		if r.patience > 0 && spent > r.patience {
 			return fmt.Errorf("given up after %d attempts, without progress for %s: %w", attempt, r.patience, err)

@@ -26,7 +26,7 @@ func TestOpenURL(t *testing.T) {
 	for _, c := range []struct {
 		url    string
 		config Config
-		want   string // the Remote's own URL, or what the error says
+		want   string // the Remote's own URL, or the text of the error
 	}{
 		{"file:///a/b", Config{}, "file:///a/b"},
 		{"s3://bucket", Config{}, "s3://bucket"},
@@ -110,7 +110,7 @@ func conformance(t *testing.T, r Remote) {
 	if o, err := r.Stat(ctx, "a/small"); err != nil || o.Size != 43 || o.SHA256 != sumOf(data[7:50]) {
 		t.Errorf("replaced: %+v %v", o, err)
 	}
-	// what is stored must be what was promised
+	// what is stored must match what was announced
 	var wrong *MismatchError
 	if err := r.Put(ctx, "a/wrong", bytes.NewReader(data[:10]), 10, sumOf(data[:11]), PutOptions{}); err == nil {
 		if _, ok := r.(*fileRemote); ok {

@@ -161,8 +161,8 @@ func (r *s3Remote) Put(ctx context.Context, key string, src io.ReaderAt, size in
 	return r.verify(ctx, key, size, sum, tag)
 }
 
-// putParts sends a large object part by part, going on with a former session
-// where the far side still has its parts.
+// putParts sends a large object part by part, continuing an earlier session where
+// the remote still has its parts.
 func (r *s3Remote) putParts(ctx context.Context, key string, src io.ReaderAt, list []piece, opts minio.PutObjectOptions, how PutOptions) error {
 	full := r.key(key)
 	id := how.Sessions.Session(key)
@@ -204,7 +204,7 @@ func (r *s3Remote) putParts(ctx context.Context, key string, src io.ReaderAt, li
 	}
 	if _, err := r.core.CompleteMultipartUpload(ctx, r.bucket, full, id, done, opts); err != nil {
 		if minio.ToErrorResponse(err).StatusCode == http.StatusBadRequest {
-			// The far side does not like its own parts: the next attempt starts anew.
+			// The remote rejects its own parts: the next attempt starts over.
 			err = errors.Join(err, how.Sessions.SetSession(key, ""), r.core.AbortMultipartUpload(ctx, r.bucket, full, id))
 		}
 		return err
@@ -287,7 +287,7 @@ func (r *s3Remote) List(ctx context.Context, prefix string) ([]Object, error) {
 		base = r.prefix + "/"
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // ends the lister if we leave early
+	defer cancel() // ends the lister on an early return
 	var list []Object
 	for info := range r.core.Client.ListObjects(ctx, r.bucket, minio.ListObjectsOptions{Prefix: base + prefix, Recursive: true}) {
 		if info.Err != nil {
@@ -306,7 +306,7 @@ func (r *s3Remote) Remove(ctx context.Context, key string) error {
 	return err
 }
 
-// hints say what to check for errors that no repetition heals.
+// hints are what to check for errors that a retry cannot fix.
 var hints = map[string]string{
 	minio.AccessDenied:             "check the access key, its secret and that they may read and write the bucket",
 	"InvalidAccessKeyId":           "the access key is unknown there; check it and the endpoint",

@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// idleLimit is how long nothing may move on a connection, in whatever state of
-// a request, before the attempt counts as failed. A slow connection may take as
-// long as it likes.
+// idleLimit is how long nothing may move on a connection, in any state of a
+// request, before the attempt counts as failed. A slow connection may take as long
+// as it likes.
 const idleLimit = 30 * time.Second
 
-// StalledError says that nothing moved on a connection.
+// StalledError means that nothing moved on a connection.
 type StalledError struct {
 	Host  string
 	While string // was waited for
@@ -48,7 +48,7 @@ func (w *watched) RoundTrip(req *http.Request) (*http.Response, error) {
 	req = req.Clone(ctx)
 	if req.Body != nil && req.Body != http.NoBody {
 		req.Body = &moving{ReadCloser: req.Body, moved: func() {
-			if !answered.Load() { // the rest may still be on its way by then
+			if !answered.Load() { // the rest may still be in transit then
 				send.Reset(w.idle)
 			}
 		}}

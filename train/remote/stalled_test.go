@@ -71,7 +71,7 @@ func TestSilentServer(t *testing.T) {
 	stalled(t, "put", r.Put(ctx, "a", strings.NewReader("x"), 1, "", PutOptions{}), "no response started")
 }
 
-// So does a body that the server stops to take.
+// So does a body that the server stops reading.
 func TestServerThatStopsReading(t *testing.T) {
 	w := &watched{http.DefaultTransport, 20 * time.Millisecond}
 	req, err := http.NewRequest(http.MethodPut, "http://"+silent(t), io.LimitReader(zeros{}, 1<<40))
@@ -86,7 +86,7 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { return len(p), nil }
 
-// An answer that stops in the middle ends as failed, one that is whole does not.
+// An answer that stops in the middle fails, a complete one does not.
 func TestServerThatStopsInMidBody(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		w.Header().Set("ETag", `"x"`)
@@ -123,8 +123,8 @@ func TestServerThatStopsInMidBody(t *testing.T) {
 	}
 }
 
-// What gets nowhere is given up when the patience is over; what takes long and
-// so gets somewhere is tried as often as anything.
+// An upload without progress is given up after a time limit; a slow one that makes
+// progress gets as many attempts as any.
 func TestPatience(t *testing.T) {
 	for _, c := range []struct {
 		attempt time.Duration

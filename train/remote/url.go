@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// Config holds what an URL does not say. Open fills what is empty from the
-// environment; keys never belong into an URL or a configuration file.
+// Config is what a URL does not contain. Open fills what is empty from the
+// environment; keys never belong in a URL or a configuration file.
 type Config struct {
-	Endpoint     string // https://host[:port]; http only if it says so
+	Endpoint     string // https://host[:port]; http only if stated
 	Region       string
 	AccessKey    string
 	SecretKey    string
@@ -24,7 +24,7 @@ type Config struct {
 	idle time.Duration // 0 means idleLimit
 }
 
-// Open opens the place an URL names. It does not connect.
+// Open opens the place that a URL names. It does not connect.
 //
 //	file:///absolute/path
 //	s3://bucket/prefix     AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN,
@@ -86,7 +86,7 @@ func Open(rawURL string, c Config) (Remote, error) {
 	return newS3(u.Scheme, u.Host, strings.Trim(u.Path, "/"), c)
 }
 
-// withoutURL drops the URL from the message of a failed parse: it may hold a secret.
+// withoutURL drops the URL from the message of a failed parse: it may contain a secret.
 func withoutURL(err error) error {
 	if e := (*url.Error)(nil); errors.As(err, &e) {
 		return e.Err

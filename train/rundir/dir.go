@@ -22,9 +22,9 @@ type Dir struct {
 	root  *os.Root
 	self  fs.FileInfo
 	lock  *lock        // nil after Look
-	moved func(string) // told where the folder is after it was moved
+	moved func(string) // gets the new path after the folder was moved
 	// blind is set where the system gives a folder another identity each time it
-	// is asked, so that nothing can be told from it.
+	// is asked, so that it identifies nothing.
 	blind bool
 
 	mu   sync.Mutex
@@ -32,7 +32,7 @@ type Dir struct {
 	gone error
 }
 
-// GoneError says that the folder is no longer there to be written to.
+// GoneError means that the folder is no longer there to be written to.
 type GoneError struct {
 	Path, What string
 }
@@ -48,15 +48,15 @@ func NewID() string {
 	return hex.EncodeToString(b[:])
 }
 
-// ValidID tells whether a text is an identity, or none.
+// ValidID reports whether a text is an identity, or empty.
 func ValidID(id string) bool {
 	raw, err := hex.DecodeString(id)
 	return err == nil && (len(raw) == 16 || len(raw) == 0)
 }
 
-// Open takes the run folder, which must exist. The lock ends with the process,
-// however it ends; a lock file left by a dead one is taken over. moved, which
-// may be nil, is told where the folder is after it was moved.
+// Open locks the run folder, which must exist. The lock ends with the process,
+// however it ends; a lock file left by a dead one is taken over. moved, which may
+// be nil, is called with the new path after the folder was moved.
 func Open(path string, moved func(to string)) (*Dir, error) { return open(path, moved, Flock) }
 
 func open(path string, moved func(to string), flock flockFunc) (*Dir, error) {
@@ -73,8 +73,8 @@ func open(path string, moved func(to string), flock flockFunc) (*Dir, error) {
 	return d, nil
 }
 
-// Look opens a run folder without taking it, for those who read it or add to
-// it what no training run writes.
+// Look opens a run folder without locking it, to read it or to add what no training
+// run writes.
 func Look(path string) (*Dir, error) {
 	root, err := os.OpenRoot(path)
 	if err != nil {
@@ -93,7 +93,7 @@ func Look(path string) (*Dir, error) {
 // Root is the handle on the folder.
 func (d *Dir) Root() *os.Root { return d.root }
 
-// Path is where the folder is, as far as the last Check has seen.
+// Path is where the folder was at the last Check.
 func (d *Dir) Path() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -124,9 +124,9 @@ func (d *Dir) Begin(id string) error {
 	return d.lock.write()
 }
 
-// Check tells whether the folder is still there and held by this process: nil,
-// or a *GoneError, which stays. One that was moved is found again where the
-// system can tell where it is.
+// Check reports whether the folder is still there and locked by this process: nil,
+// or a *GoneError, which stays. One that was moved is found again where the system
+// knows its path.
 func (d *Dir) Check() error {
 	to, err := d.check()
 	if to != "" {
@@ -176,7 +176,7 @@ func (d *Dir) instead(what string) string {
 	return what
 }
 
-// at tells whether the folder has a path; of a path that cannot be asked, as
+// at reports whether the folder has a path; for a path that cannot be read, as
 // while a network is down, nothing is certain.
 func (d *Dir) at(path string) (there, certain bool) {
 	st, err := os.Stat(path)
@@ -186,16 +186,16 @@ func (d *Dir) at(path string) (there, certain bool) {
 	return os.SameFile(st, d.self), true
 }
 
-// missing tells whether an error says that a file or its folder is no more, and
-// not only that it cannot be reached.
+// missing reports whether an error means that a file or its folder is gone, and not
+// only unreachable.
 func missing(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESTALE) || errors.Is(err, syscall.ENOTDIR)
 }
 
-// Blind reports that the file system does not tell folders apart.
+// Blind reports that the file system does not distinguish folders.
 func (d *Dir) Blind() bool { return d.blind }
 
-// Replace writes a file of the folder, whole or not at all.
+// Replace writes a file of the folder, completely or not at all.
 func (d *Dir) Replace(name string, content []byte) error {
 	if err := d.Check(); err != nil {
 		return err
@@ -231,7 +231,7 @@ func (d *Dir) Read(name string, most int64) ([]byte, error) {
 	return text, errors.Join(err, f.Close())
 }
 
-// Close gives the folder back.
+// Close unlocks the folder.
 func (d *Dir) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

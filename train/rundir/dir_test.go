@@ -23,8 +23,8 @@ func held(t *testing.T, path string, moved func(string)) *Dir {
 	return d
 }
 
-// A folder that is moved is followed: what is written goes there, that is said
-// once, and what has the old name is not touched.
+// A folder that is moved is followed: files are written there, the move is reported
+// once, and whatever has the old name is not touched.
 func TestMoved(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only the Linux kernel tells where a folder is")
@@ -56,7 +56,7 @@ func TestMoved(t *testing.T) {
 	}
 }
 
-// A folder that is no more is not written to, nor is one in its place.
+// A folder that is gone is not written to, nor is one in its place.
 func TestGone(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -112,7 +112,7 @@ func TestGone(t *testing.T) {
 	}
 }
 
-// A lock file that somebody took away is made again, with the run's identity.
+// A lock file that was removed is made again, with the run's identity.
 func TestLockIsTakenAgain(t *testing.T) {
 	run := filepath.Join(t.TempDir(), "run")
 	d := held(t, run, nil)

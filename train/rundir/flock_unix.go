@@ -34,7 +34,7 @@ func Flock(f *os.File, shared bool) (busy, unsupported bool, err error) {
 	return false, false, &os.PathError{Op: "flock", Path: f.Name(), Err: err}
 }
 
-// alive tells whether a process of this machine exists.
+// alive reports whether a process of this machine exists.
 func alive(pid int) bool {
 	err := unix.Kill(pid, 0)
 	return err == nil || errors.Is(err, unix.EPERM)

@@ -17,7 +17,7 @@ import (
 // LockFile is the name of the lock in a run folder.
 const LockFile = ".lock"
 
-// Owner says who holds a run folder, and which run it belongs to.
+// Owner is who has locked a run folder, and which run it belongs to.
 type Owner struct {
 	PID   int    `json:"pid"`
 	Host  string `json:"host"`
@@ -25,7 +25,7 @@ type Owner struct {
 	Run   string `json:"run,omitempty"`
 }
 
-// LockedError is returned when another process holds the run folder.
+// LockedError is returned when another process has the run folder locked.
 type LockedError struct {
 	Dir   string
 	Owner Owner // zero if the holder has not written its name yet
@@ -47,7 +47,7 @@ type lock struct {
 	file  *os.File
 	flock flockFunc
 	owner Owner
-	// remove is set where the file itself is the lock, for want of flock.
+	// remove is set where the file itself is the lock, where there is no flock.
 	remove bool
 }
 
@@ -63,7 +63,7 @@ func takeLock(d *Dir, flock flockFunc) (*lock, error) {
 			err = &LockedError{Dir: d.name, Owner: readOwner(l.file)}
 		}
 		if err == nil && !l.named(d.root) {
-			// A process that ends took its file away at this moment.
+			// A process that is exiting removed its file at this moment.
 			if err = l.file.Close(); err == nil {
 				continue
 			}
@@ -101,7 +101,7 @@ func (l *lock) open(root *os.Root) (busy bool, err error) {
 	return busy, err
 }
 
-// named tells whether the lock's file is the one that the folder has.
+// named reports whether the lock's file is the one in the folder.
 func (l *lock) named(root *os.Root) bool {
 	st, err := root.Lstat(LockFile)
 	if err != nil {
@@ -111,9 +111,9 @@ func (l *lock) named(root *os.Root) bool {
 	return err == nil && os.SameFile(st, own)
 }
 
-// keep makes sure that the folder is still held: it gives what is wrong with
-// it, or nothing. A lock file that somebody took away is made again. Where the
-// folder cannot be asked, what is written to it fails by itself.
+// keep makes sure that the folder is still locked: it returns what is wrong, or
+// nothing. A lock file that was removed is made again. Where the folder cannot be
+// read, writes to it fail by themselves.
 func (l *lock) keep(root *os.Root) (what string) {
 	if l.named(root) {
 		return ""
@@ -144,8 +144,8 @@ func (l *lock) keep(root *os.Root) (what string) {
 	return "was taken by " + o.who() // or was, by one that has ended
 }
 
-// running tells whether the owner named in a lock file may still be there. Of
-// another host nothing can be known, so that counts as yes.
+// running reports whether the owner named in a lock file may still be running. On
+// another host nothing is known, which counts as yes.
 func (o Owner) running() bool {
 	if o.PID == 0 || o.PID == os.Getpid() && o.Host == hostname() {
 		return false
@@ -165,13 +165,13 @@ func readOwner(f *os.File) Owner {
 	var o Owner
 	text, err := io.ReadAll(io.NewSectionReader(f, 0, 4096))
 	if err != nil || json.Unmarshal(text, &o) != nil {
-		return Owner{} // not written yet: the holder stays unnamed
+		return Owner{} // not written yet: the owner stays unnamed
 	}
 	return o
 }
 
-// LastRun is the identity of the run that a folder belongs to, by its lock;
-// empty if that does not say.
+// LastRun is the identity of the run that a folder belongs to, by its lock; empty
+// if that is unknown.
 func LastRun(dir string) string {
 	path := filepath.Join(dir, LockFile)
 	f, err := regular.Open(path)
@@ -197,7 +197,7 @@ func (l *lock) write() error {
 	return l.file.Sync()
 }
 
-// unlock gives the folder back.
+// unlock unlocks the folder.
 func (l *lock) unlock(root *os.Root) error {
 	var err error
 	if l.remove && l.named(root) {

@@ -76,12 +76,12 @@ func TestLockWithoutFlock(t *testing.T) {
 	if err := other.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	_ = other.Wait() // killed, which it says
+	_ = other.Wait() // killed, as it reports
 	write(t, path, fmt.Sprintf(`{"pid":%d,"host":%q}`, other.Process.Pid, hostname()))
 	if d, err = open(dir, nil, none); err != nil {
 		t.Fatalf("the owner is dead: %v", err)
 	}
-	// The lock of somebody else is not taken away.
+	// The lock of another process is not removed.
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func TestLockWithoutFlock(t *testing.T) {
 	}
 }
 
-// TestLockIsARegularFile: what is no regular file is refused and left alone.
+// TestLockIsARegularFile: anything but a regular file is refused and left alone.
 func TestLockIsARegularFile(t *testing.T) {
 	outside := filepath.Join(t.TempDir(), "precious")
 	write(t, outside, "text")

@@ -2,5 +2,5 @@
 
 package rundir
 
-// where is not known here: a folder that was moved counts as gone.
+// where is unknown here: a folder that was moved counts as gone.
 func (d *Dir) where() (path string, ok bool) { return "", false }

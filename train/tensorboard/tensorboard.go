@@ -42,8 +42,8 @@ type Writer struct {
 	torn bool // the last record may be incomplete: readers would stop there
 }
 
-// Create begins the event file of a session that goes on after update from; 0 is a new
-// run, of which files of earlier ones are removed.
+// Create begins the event file of a session that continues after update from; 0 is a
+// new run, of which files of earlier ones are removed.
 func Create(dir *rundir.Dir, now time.Time, from int64) (*Writer, error) {
 	root := dir.Root()
 	if err := root.MkdirAll(Folder, 0o777); err != nil {
@@ -111,7 +111,7 @@ func (w *Writer) Add(at time.Time, update int64, scalars []Scalar) error {
 func (w *Writer) Close() error { return w.f.Close() }
 
 // errTorn is the error of a file in which a record may be incomplete.
-var errTorn = errors.New("a record before could not be written whole")
+var errTorn = errors.New("an earlier record could not be written completely")
 
 func (w *Writer) write(data []byte) error {
 	if w.torn {
@@ -128,8 +128,8 @@ func (w *Writer) write(data []byte) error {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// masked is the CRC-32C of data, rotated and shifted: the checksum of a text that holds
-// checksums would else be weak.
+// masked is the CRC-32C of data, rotated and shifted: the checksum of data that
+// contains checksums would otherwise be weak.
 func masked(data []byte) uint32 {
 	c := crc32.Checksum(data, castagnoli)
 	return (c>>15 | c<<17) + 0xa282ead8

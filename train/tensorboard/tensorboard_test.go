@@ -108,7 +108,7 @@ func (f *full) Write(p []byte) (int, error) {
 
 func (*full) Close() error { return nil }
 
-// After a record that was cut nothing is written: a reader would take it for damage.
+// After a truncated record nothing is written: a reader would take it for damage.
 func TestFull(t *testing.T) {
 	f := &full{left: 20}
 	w := &Writer{f: f}

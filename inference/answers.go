@@ -56,7 +56,7 @@ func (a *AnswerWriter) Write(in Input, x Answer) error {
 		}
 	}
 	if !slices.Equal(names, a.header) {
-		return fmt.Errorf("%s has the columns %s, the rows before it %s: write jsonl", in.Where(), few.Of(names), few.Of(a.header))
+		return fmt.Errorf("%s has the columns %s, earlier rows have %s: use jsonl", in.Where(), few.Of(names), few.Of(a.header))
 	}
 	return a.csv.Write(values)
 }
@@ -85,7 +85,7 @@ func (a *AnswerWriter) json(row Answer) error {
 	return err
 }
 
-// Flush hands on what was written.
+// Flush passes on what was written.
 func (a *AnswerWriter) Flush() error {
 	if a.csv != nil {
 		a.csv.Flush()

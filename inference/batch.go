@@ -7,15 +7,15 @@ import (
 	"sync/atomic"
 )
 
-// ErrBusy reports a full queue, ErrStopping a server that is going down.
+// ErrBusy reports a full queue, ErrStopping a server that is shutting down.
 var (
 	ErrBusy     = errors.New("too many requests are waiting")
 	ErrStopping = errors.New("the server is shutting down")
 )
 
 // Batcher computes the items of many goroutines together: what arrives while a
-// micro-batch is computed goes into the next one. Nobody waits for company: an item
-// that comes alone is computed alone.
+// micro-batch is computed goes into the next one. Nothing waits for a batch to
+// fill: an item that comes alone is computed alone.
 type Batcher[In, Out any] struct {
 	compute func(items []In) ([]Out, error)
 	most    int
@@ -77,7 +77,7 @@ func (b *Batcher[In, Out]) Do(ctx context.Context, items []In) ([]Out, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case <-b.done:
-		// The loop may have answered with its last breath.
+		// The loop may have answered just before it ended.
 		select {
 		case r := <-j.answer:
 			return r.results, r.err
@@ -112,7 +112,7 @@ func (b *Batcher[In, Out]) run(first *job[In, Out]) {
 	var items []In
 	take := func(j *job[In, Out]) {
 		if err := j.ctx.Err(); err != nil {
-			j.answer <- outcome[Out]{nil, err} // nobody waits for it any more
+			j.answer <- outcome[Out]{nil, err} // nobody waits for it any longer
 			return
 		}
 		jobs, items = append(jobs, j), append(items, j.items...)

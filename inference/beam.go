@@ -11,7 +11,7 @@ type Beam struct {
 	Tokens []int32
 	// Score is the sum of the tokens' log probabilities.
 	Score float64
-	// Ended says that the end was written after the tokens; it is in the score.
+	// Ended means that the end token follows; it is in the score.
 	Ended bool
 	row   int // of the cache that knows it
 }
@@ -109,7 +109,7 @@ func (s *BeamSearch) Find(ctx context.Context) ([]Beam, error) {
 }
 
 // extend gives the likeliest continuations of a text's beams by one token, best
-// first: as many as beams that may go on, and those that end among them.
+// first: as many as there are beams to continue, and those that end among them.
 func (s *BeamSearch) extend(open []Beam, logits []float32, vocab int) []Beam {
 	var all []Beam
 	for _, b := range open {

@@ -11,17 +11,17 @@ import (
 
 // decoder computes what follows texts, each in a row of its own.
 type decoder interface {
-	// prefill takes up tokens of a row whose logits nobody needs, and says how many
-	// of ids it took, fewer than all of them. With score it hands over the logits
-	// after each of those that it takes.
+	// prefill runs tokens of a row whose logits are not needed, and returns how
+	// many of ids it ran, fewer than all of them. With score it passes on the
+	// logits after each of those.
 	prefill(row int, ids []int32, score func(i int, logits []float32)) (n int, err error)
-	// step takes up one token of each of some rows and hands over the logits after
-	// it, which are valid during the call.
+	// step runs one token of each of some rows and passes on the logits after it,
+	// which are valid during the call.
 	step(fed []fed, each func(i int, logits []float32) error) error
-	// known is how many tokens a row has, and forget makes it none.
+	// known is how many tokens a row has, and forget removes them.
 	known(row int) int
 	forget(row int)
-	// show gives a row what comes with its text, until it is given something else.
+	// show sets what comes with a row's text, until it is set again.
 	show(row int, s Seen)
 	hold() (release func())
 	Close() error
@@ -37,10 +37,10 @@ type fed struct {
 // it has as many positions.
 const prefillTokens = 32
 
-// groupRows is how many rows are computed at once. Products with so few rows read the
-// weights where they lie, a row's sums in the same order however many there are
-// (rowDot of engine/cpu): a text does not depend on its neighbors. With more rows
-// the weights would be packed anew for every token, which takes longer.
+// groupRows is how many rows are computed at once. Matmuls with so few rows read the
+// weights in place, a row's sums in the same order however many there are (rowDot of
+// engine/cpu): a text does not depend on its neighbors. With more rows the weights
+// would be packed again for every token, which takes longer.
 const groupRows = 4
 
 // group is rows that are computed at once. Its functions are decode for its first
@@ -53,7 +53,7 @@ type group struct {
 	at, lens []int32
 }
 
-// decode is a function that takes up one token of each of the first rows of a group.
+// decode is a function that runs one token of each of the first rows of a group.
 type decode struct {
 	rows int
 	name string
@@ -72,7 +72,7 @@ type cached struct {
 	groups []group
 	counts []int // of the tokens of each row
 	// context is how many tokens a row of the cache holds, chunk how many a prefill
-	// takes up.
+	// runs.
 	context, chunk int
 	// The inputs of prefill: its tokens, their row of the group and where they begin.
 	ids, row, start []int32
@@ -152,7 +152,7 @@ func (g *group) build(b *graph.Builder, l *Language, positions, n int) {
 	b.Output(outputLogits, b.Cast(l.Cached.Logits(b, ids, c), graph.F32))
 }
 
-// buildPrefill builds the function that takes up t tokens of a row, with their
+// buildPrefill builds the function that runs t tokens of a row, with their
 // logits or without.
 func (g *group) buildPrefill(b *graph.Builder, l *Language, positions, t int, scores bool) {
 	c := g.cache(positions)
@@ -255,7 +255,7 @@ func (d *cached) step(list []fed, each func(i int, logits []float32) error) erro
 }
 
 // run runs a decode of a group and gives the logits of all its rows. Those that are
-// not fed write after what they know, where their next token comes.
+// not fed write after their last token, where their next one goes.
 func (d *cached) run(g *group, f *decode, list []fed) ([]float32, error) {
 	for i := range g.at {
 		g.at[i], g.lens[i] = int32(d.counts[g.first+i]), 1
@@ -271,7 +271,7 @@ func (d *cached) run(g *group, f *decode, list []fed) ([]float32, error) {
 	return d.x.OutputF32(f.name, outputLogits)
 }
 
-// newDecoder plans a decoder and loads it, once ready agrees with its program. One
+// newDecoder plans a decoder and loads it, once ready accepts its program. One
 // without a cache has the given variants of the model.
 func newDecoder(l *Language, rows, context int, scores bool, variants []variant, on engine.Backend, ready func(p *engine.Program) error) (decoder, error) {
 	if l.Cached == nil {

@@ -5,8 +5,8 @@
 //
 // It promises:
 //
-//   - What a text says depends on its request alone, to the bit: neither on the texts
-//     next to it nor on the rows of the server, and it is what `snug generate` writes
+//   - A text depends on its request alone, to the bit: neither on the texts next to it
+//     nor on the rows of the server, and it equals the output of `snug generate`
 //     ([Engine]).
 //   - The memory of a server is planned before any of it is allocated ([NewEngine]).
 package inference

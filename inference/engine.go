@@ -14,7 +14,7 @@ import (
 	"github.com/snug-ml/snug/internal/size"
 )
 
-// EngineOptions say how much an engine does at once.
+// EngineOptions bound how much an engine does at once.
 type EngineOptions struct {
 	// Rows is how many texts are written at once; 0: as many as fit, up to 8.
 	Rows int
@@ -51,7 +51,7 @@ func (e *DoesNotFit) Error() string {
 // TextRequest asks for a text.
 type TextRequest struct {
 	Prompt []int32 // at least one token
-	Seen   Seen    // what comes with it, by [Language.Decode]
+	Seen   Seen    // what comes with it, from [Language.Decode]
 	Tokens int     // most to write
 	Sampling
 	// Stop ends the text before the first of these strings.
@@ -62,13 +62,13 @@ type TextRequest struct {
 	ScorePrompt bool
 }
 
-// TextEvent is something that happened to one of the texts that were asked for together.
+// TextEvent is something that happened to one of the texts of a request.
 type TextEvent struct {
 	Text int // its number
-	// Prompt says that the pieces are the prompt's.
+	// Prompt means that the pieces are the prompt's.
 	Prompt bool
 	Pieces []Piece
-	// Finish says that the text is complete, and why; Written is how many tokens
+	// Finish is why the text is complete, empty before; Written is how many tokens
 	// were drawn for it.
 	Finish  Finish
 	Written int
@@ -85,10 +85,10 @@ const (
 	FinishLength Finish = "length" // as many tokens as were asked for
 )
 
-// Engine writes many texts at once: each has a row of the cache for itself, takes it
-// up when one is free and leaves it to the next when it ends, while others go on.
+// Engine writes many texts at once: each takes a row of the cache when one is free
+// and leaves it to the next when it ends, while others continue.
 //
-// What a text says depends on its request alone.
+// A text depends on its request alone.
 type Engine struct {
 	Language *Language
 	Plan     Plan
@@ -111,7 +111,7 @@ type Engine struct {
 // mostMedia bounds the memory of what comes with texts, all requests together.
 const mostMedia = 256 << 20
 
-// mostRows is how many rows an engine has unless it is asked for more.
+// mostRows is how many rows an engine has unless more are requested.
 const mostRows = 8
 
 // NewEngine plans an engine and starts it. A plan that does not fit is refused with a
@@ -186,7 +186,7 @@ func (e *Engine) Counts() (texts, tokens, steps int64, running, waiting int) {
 	return e.counts.texts, e.counts.tokens, e.counts.steps, running, len(e.waiting)
 }
 
-// Write asks for texts, all of them or none. Their events come in order of each text
+// Write requests texts, all of them or none. Their events come in order of each text
 // until it is finished; the channel is closed after the last. A text whose ctx ends
 // leaves its row at once. The error is [ErrBusy] where too many texts wait,
 // [ErrStopping] after Close.
@@ -267,7 +267,7 @@ func (e *Engine) loop() {
 	}
 }
 
-// admit forgets the texts that nobody waits for any more, and gives free rows to the
+// admit drops the texts that nobody waits for any longer, and gives free rows to the
 // others in the order they came. It is called with the lock held.
 func (e *Engine) admit() {
 	e.waiting = slices.DeleteFunc(e.waiting, func(w *writing) bool {
@@ -298,7 +298,7 @@ func (e *Engine) leave(row int, last *TextEvent) {
 	w.end(last)
 }
 
-// turn goes one step on with every text: a part of its prompt, or a token.
+// turn advances every text by one step: a part of its prompt, or a token.
 func (e *Engine) turn() error {
 	var list []fed
 	for row, w := range e.rows {

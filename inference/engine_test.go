@@ -47,7 +47,7 @@ func newTestEngine(t *testing.T, l *Language, opt EngineOptions) *Engine {
 	return e
 }
 
-// result is all that was said of a text.
+// result is everything reported about a text.
 type result struct {
 	prompt, pieces []Piece
 	finish         Finish
@@ -73,7 +73,7 @@ func (r *result) String() string {
 	return s
 }
 
-// written asks for texts and waits for them.
+// written requests texts and waits for them.
 func written(t *testing.T, e *Engine, texts ...TextRequest) []*result {
 	t.Helper()
 	events, err := e.Write(context.Background(), texts)
@@ -121,8 +121,8 @@ func requests(t *testing.T, l *Language) []TextRequest {
 	return out
 }
 
-// What a text says does not depend on what is written next to it, nor on the rows
-// that there are, and without a temperature it is what the generator writes.
+// A text depends neither on the texts next to it nor on the number of rows, and
+// without a temperature it is what the generator writes.
 func TestTextsDoNotDependOnEachOther(t *testing.T) {
 	for name, l := range languages(t) {
 		t.Run(name, func(t *testing.T) {
@@ -196,7 +196,7 @@ func TestLogprobs(t *testing.T) {
 	}
 }
 
-// A row is free again when nobody waits for its text, and what waits gets it.
+// A row is freed when nobody waits for its text, and the next in line gets it.
 func TestLeftTexts(t *testing.T) {
 	l := languages(t)["cache"]
 	e := newTestEngine(t, l, EngineOptions{Rows: 1})
@@ -220,7 +220,7 @@ func TestLeftTexts(t *testing.T) {
 		t.Errorf("afterwards: %v", r)
 	}
 
-	// One that waits ends with its request, however long the row is taken.
+	// A waiting text ends with its request, however long the rows are taken.
 	busy := make([]TextRequest, 40)
 	for i := range busy {
 		busy[i] = TextRequest{Prompt: []int32{1}, Tokens: l.Positions() - 1}
@@ -283,7 +283,7 @@ func TestEngineRefuses(t *testing.T) {
 	}
 }
 
-// Stop strings end a text wherever tokens divide them, and nothing of them is said.
+// Stop strings end a text wherever tokens divide them, and are not part of it.
 func TestStopper(t *testing.T) {
 	for _, c := range []struct {
 		tokens string // with | between
@@ -316,7 +316,7 @@ func TestStopper(t *testing.T) {
 	}
 }
 
-// The plan is the program's arena, rows give way to what there is, and what cannot
+// The plan is the program's arena, rows are reduced to what fits, and what cannot
 // fit is refused.
 func TestEnginePlan(t *testing.T) {
 	l := languages(t)["cache"]
@@ -341,7 +341,7 @@ func TestEnginePlan(t *testing.T) {
 	}
 }
 
-// A device that keeps its memory to itself and refuses what lies outside the cache
+// A device whose memory is private and which refuses positions outside the cache
 // writes the same.
 func TestReferenceDeviceWritesTheSame(t *testing.T) {
 	on, err := backend.Open(backend.Options{Device: "reference"})

@@ -35,7 +35,7 @@ func NewMediaGenerator(l *Language, seen Seen, on engine.Backend) (*Generator, e
 // Close frees the model.
 func (g *Generator) Close() error { return g.d.Close() }
 
-// start are the tokens of a prompt; of none, the token that documents start after.
+// start are the tokens of a prompt; of an empty one, the token that documents start after.
 func (l *Language) start(prompt string) ([]int32, error) {
 	ids := l.Tokenizer.Encode(nil, prompt)
 	if len(ids) > 0 {
@@ -80,7 +80,7 @@ func (g *Generator) Generate(ctx context.Context, prompt string, tokens int, how
 		ids = append(ids, next)
 		fresh = ids[len(ids)-1:]
 		if g.d.known(0) == positions {
-			// The window is full: go on with its second half.
+			// The window is full: continue with its second half.
 			g.d.forget(0)
 			fresh = ids[len(ids)-max(1, positions/2):]
 		}
@@ -89,7 +89,7 @@ func (g *Generator) Generate(ctx context.Context, prompt string, tokens int, how
 	return written, err
 }
 
-// feed runs ids after what is known and gives the logits after the last, valid until
+// feed appends ids to the text and gives the logits after the last, valid until
 // the next run.
 func (g *Generator) feed(ctx context.Context, ids []int32) (logits []float32, err error) {
 	for {

@@ -129,7 +129,7 @@ func TestGenerateEqualsFullForward(t *testing.T) {
 		}
 	}
 
-	// Beyond the window the text goes on, deterministically.
+	// Beyond the window the text continues, deterministically.
 	write := func() string {
 		var out bytes.Buffer
 		n, err := g.Generate(context.Background(), prompt, 150, Sampling{}, &out)

@@ -16,8 +16,8 @@ import (
 	"github.com/snug-ml/snug/internal/regular"
 )
 
-// renamed is a record whose text lies in another field than the predictor asks
-// for, or that came by standard input.
+// renamed is a record whose text is in another field than the predictor asks for,
+// or that came by standard input.
 type renamed struct {
 	Input
 	ask, field string
@@ -124,7 +124,7 @@ func lines(ctx context.Context, in io.Reader, field string, yield func(Input, er
 	}
 }
 
-// spool copies standard input to a file, for readers that want one.
+// spool copies standard input to a file, for readers that need one.
 func spool(in io.Reader) (path string, remove func(), err error) {
 	dir, err := durable.Scratch("stdin")
 	if err != nil {

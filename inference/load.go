@@ -11,7 +11,7 @@ import (
 )
 
 // Load compiles functions in float32 without a backward half, loads them on a
-// device and has fill put the weights in.
+// device and has fill set the weights.
 func Load(on engine.Backend, fill func(x *engine.Executable) error, funcs ...*graph.Func) (*engine.Executable, error) {
 	p, err := compile(on, funcs)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 // Media is what may come with a text of a multimodal model.
 type Media struct {
 	// Files is how many files each kind of media has. A text comes with all kinds or
-	// with none: what the model was trained on.
+	// with none, as in training.
 	Files map[string]int
 	// Decode turns the files of a kind into the input of that name, as in training.
 	Decode func(kind string, files []MediaFile) ([]float32, error)
@@ -39,7 +39,7 @@ func (s Seen) bytes() (n int64) {
 	return n
 }
 
-// MediaError is a refusal of what was sent with a text.
+// MediaError refuses what was sent with a text.
 type MediaError struct {
 	Kind string
 	Err  error
@@ -50,7 +50,7 @@ func (e *MediaError) Error() string { return e.Kind + ": " + e.Err.Error() }
 // Unwrap gives the reason.
 func (e *MediaError) Unwrap() error { return e.Err }
 
-// Decode decodes what comes with a text; of nothing, it gives nil. The error is a
+// Decode decodes what comes with a text; nil if there is nothing. The error is a
 // *[MediaError].
 func (l *Language) Decode(files map[string][]MediaFile) (Seen, error) {
 	if len(files) == 0 {
@@ -61,12 +61,12 @@ func (l *Language) Decode(files map[string][]MediaFile) (Seen, error) {
 		return nil, &MediaError{kind, fmt.Errorf(format, args...)}
 	}
 	if l.Media == nil {
-		return refuse(kinds[0], "the model reads text only: train one with model.use_multimodal (agiformer), or leave it away")
+		return refuse(kinds[0], "the model reads text only: train one with model.use_multimodal (agiformer), or omit it")
 	}
 	reads := slices.Sorted(maps.Keys(l.Media.Files))
 	for _, kind := range kinds {
 		if l.Media.Files[kind] == 0 {
-			return refuse(kind, "the model was trained without it (model.modalities): leave it away; it reads %s", strings.Join(reads, ", "))
+			return refuse(kind, "the model was trained without it (model.modalities): omit it; it reads %s", strings.Join(reads, ", "))
 		}
 	}
 	seen := Seen{}

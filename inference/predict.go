@@ -13,7 +13,7 @@ type Input interface {
 	Where() string
 }
 
-// Answer is what a model says of an input: fields in the order of printing.
+// Answer is a model's output for an input: fields in the order of printing.
 type Answer []Field
 
 // Field is a name and its value, which encoding/json can print.
@@ -24,19 +24,19 @@ type Field struct {
 
 // Predictor applies a trained model. It is for one goroutine.
 type Predictor interface {
-	// Batch is how many inputs are best handed over at a time.
+	// Batch is how many inputs to pass at a time.
 	Batch() int
 	// TextField is the field that holds the text.
 	TextField() string
 	// Predict gives the answer to each input, in order.
 	Predict(ctx context.Context, inputs []Input) ([]Answer, error)
-	// Remark is what its user should know of the answers, empty for nothing.
+	// Remark is what a user should know about the answers; empty: nothing.
 	Remark() string
 	Close() error
 }
 
 // PredictAll answers inputs in order, as many at a time as suits the predictor, and
-// says how many there were.
+// returns how many there were.
 func PredictAll(ctx context.Context, p Predictor, inputs iter.Seq2[Input, error], to *AnswerWriter) (n int, err error) {
 	batch := make([]Input, 0, p.Batch())
 	flush := func() error {

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Sampling says how tokens are drawn.
+// Sampling is how tokens are drawn.
 type Sampling struct {
 	Temperature float64 // 0: always the likeliest
 	TopK        int     // 0: from all
@@ -106,8 +106,8 @@ func Likeliest(logits []float32, n int) []int32 {
 	return top
 }
 
-// LogSumExp is the logarithm of what the logits' exponentials add up to: a logit
-// less it is the logarithm of a probability.
+// LogSumExp is the logarithm of the sum of the logits' exponentials: a logit minus
+// it is the logarithm of a probability.
 func LogSumExp(logits []float32) float64 {
 	top := float64(slices.Max(logits))
 	sum := 0.0

@@ -7,7 +7,7 @@ import (
 // Piece is a token of a text.
 type Piece struct {
 	Token int32
-	// Text is what the token adds to the text: nothing where a character is not whole.
+	// Text is what the token adds to the text: nothing where a character is not complete.
 	Text string
 	// Logprob is the logarithm of the token's probability after those before it, where
 	// that was asked for and there are any, and Top are the likeliest tokens there.
@@ -46,8 +46,8 @@ func (l *Language) Pieces(ids []int32) []Piece {
 	return out
 }
 
-// Encode are the tokens of a prompt; of an empty one, the token that documents start
-// after.
+// Encode returns the tokens of a prompt; of an empty one, the token that documents
+// start after.
 func (l *Language) Encode(prompt string) (ids []int32, err error) {
 	defer token.Catch(&err)
 	return l.start(prompt)

@@ -12,9 +12,9 @@ import (
 const shortestWindow = 32
 
 // uncached is a decoder for models without a cache. The model is compiled for
-// windows of several lengths, and each token is computed in the smallest that holds
-// the text: being causal, the model does not see what lies after it. Rows take
-// turns: a window is a micro-batch of its own.
+// windows of several lengths, and each token is computed in the smallest that fits
+// the text: being causal, the model does not see what follows. Rows take turns: a
+// window is a micro-batch of its own.
 type uncached struct {
 	x       *engine.Executable
 	windows []int // ascending
@@ -58,7 +58,7 @@ func (d *uncached) show(row int, s Seen) { d.seen[row] = s }
 func (d *uncached) hold() func()         { return d.x.Hold() }
 func (d *uncached) Close() error         { return d.x.Close() }
 
-// prefill takes up all but the last token for nothing, unless each is to be scored.
+// prefill has nothing to compute for all but the last token, unless each is to be scored.
 func (d *uncached) prefill(row int, ids []int32, score func(i int, logits []float32)) (int, error) {
 	if score != nil {
 		return 0, nil

@@ -9,7 +9,7 @@ import (
 	"github.com/snug-ml/snug/data/token"
 )
 
-// call is the texts of one request.
+// call is one request with its texts.
 type call struct {
 	ctx    context.Context
 	events chan TextEvent
@@ -24,7 +24,7 @@ type writing struct {
 	l      *Language
 	call   *call
 	number int
-	// pending are the tokens that the model has not taken up, at least one.
+	// pending are the tokens that the model has not run, at least one.
 	pending []int32
 	// prompt is what is scored of the prompt, with the probabilities of the first
 	// scored pieces; nil if nothing is.
@@ -48,7 +48,7 @@ func newWriting(l *Language, c *call, number int, r TextRequest) *writing {
 	return w
 }
 
-// scorer takes the logits after each token of the prompt; nil: nobody asks for them.
+// scorer takes the logits after each token of the prompt; nil: they are not needed.
 func (w *writing) scorer() func(i int, logits []float32) {
 	if w.prompt == nil {
 		return nil
@@ -61,7 +61,7 @@ func (w *writing) scorer() func(i int, logits []float32) {
 	}
 }
 
-// take goes on with the logits after the first of the pending tokens. It gives the
+// take continues with the logits after the first of the pending tokens. It gives the
 // last event of a text that is finished with them, nil of one that is not.
 func (w *writing) take(logits []float32) (last *TextEvent) {
 	if score := w.scorer(); score != nil {
@@ -102,7 +102,7 @@ func (w *writing) take(logits []float32) (last *TextEvent) {
 	return nil
 }
 
-// finish ends the text for a reason, unless what is left of it ends it before.
+// finish ends the text for a reason, unless a stop string in the rest ends it before.
 func (w *writing) finish(why Finish) *TextEvent {
 	if rest := w.text.Flush(); rest != "" {
 		w.stopper.add(Piece{Token: -1, Text: rest})
@@ -141,7 +141,7 @@ type stopper struct {
 func (s *stopper) add(p Piece) { s.held, s.text = append(s.held, p), s.text+p.Text }
 
 // certain gives the pieces that are certain, and whether the text ends with them; last
-// says that nothing follows.
+// means that nothing follows.
 func (s *stopper) certain(last bool) (out []Piece, ended bool) {
 	first := -1
 	for _, stop := range s.stop {

@@ -12,7 +12,7 @@ import (
 	"github.com/snug-ml/snug/train/checkpoint"
 )
 
-// aboutRun is what whoever watches the run must know of it.
+// aboutRun is what a watcher must know about the run.
 func (r *run) aboutRun(from int64) *monitor.Info {
 	cfg, rep := r.Config, r.report
 	c := rep.Run.Settings
@@ -102,7 +102,7 @@ func (r *run) ended(err error) {
 	r.telemetry.say(monitor.LogLine{Time: float64(end.At.UnixMilli()) / 1e3, Level: level, Update: end.Update, Text: text})
 	r.telemetry.end()
 	r.about.End = end
-	_ = r.store.Run().ReplaceJSON(monitor.InfoFile, r.about) // the run itself says how it ended
+	_ = r.store.Run().ReplaceJSON(monitor.InfoFile, r.about) // the run itself reports how it ended
 }
 
 // review is what a watcher sees of the run so far; nil where nothing can be read.

@@ -7,7 +7,7 @@ import (
 	"github.com/snug-ml/snug/train"
 )
 
-// learning is what watches whether the run learns.
+// learning watches whether the run learns.
 func (r *run) learning() train.Learning {
 	t := &r.Config.Training
 	l := train.Learning{Drifts: r.data.Drifts, From: int64(max(2*t.WarmupSteps, t.MaxSteps/5))}
@@ -17,7 +17,7 @@ func (r *run) learning() train.Learning {
 	return l
 }
 
-// advise says which settings help in a kind of warning, with their values.
+// advise names the settings that help with a kind of warning, with their values.
 func (r *run) advise(kind train.WarningKind) (helps []string) {
 	values := map[string]string{}
 	for _, v := range r.Config.Values() {

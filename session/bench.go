@@ -73,12 +73,12 @@ func spread(values []float64) Spread {
 // BenchWarmup are the updates before those that are measured.
 const BenchWarmup = 3
 
-// BenchOptions say how configurations are measured.
+// BenchOptions are how configurations are measured.
 type BenchOptions struct {
 	Updates int // measured, after [BenchWarmup] unmeasured ones
 	// Limit is how long a configuration may take by prediction; 0: as long as it does.
 	Limit time.Duration
-	// Synthetic makes up batches although there is data.
+	// Synthetic uses generated batches although there is data.
 	Synthetic bool
 	// Ops times the configured program node by node too, Shapes with each shape by
 	// itself.
@@ -90,7 +90,7 @@ type BenchOptions struct {
 type Bench struct {
 	*Setup
 	how BenchOptions
-	// Why says why micro-batches are made up; empty: they are not.
+	// Why is why micro-batches are synthetic; empty: they are not.
 	Why string
 
 	ctx     context.Context
@@ -111,9 +111,9 @@ type point struct {
 	workers, prefetch int
 }
 
-// LacksData says why a configuration cannot be trained as it is, for want of data or
+// LacksData is why a configuration cannot be trained as it is for lack of data or
 // weights; empty: nothing is known to be missing. Where the user named the data, what
-// is missing is an error, not a reason to make something up.
+// is missing is an error, not a reason to use synthetic data.
 func (s *Setup) LacksData() string {
 	d := &s.Config.Data
 	origin, _ := s.Config.Origin("data.source")
@@ -179,7 +179,7 @@ func (b *Bench) check(change func(*plan.Settings)) (*plan.Report, error) {
 	return b.planner.Check(b.chunked(c, b.target))
 }
 
-// open opens the data for a program: the real, or what is made up.
+// open opens the data for a program, real or synthetic.
 func (b *Bench) open(p *engine.Program, c plan.Settings, at point) (*system.Run, error) {
 	m := *b.Model
 	m.Shape = b.shape(c)
@@ -336,7 +336,7 @@ func (b *Bench) train(x *engine.Executable, data *system.Run, report *plan.Repor
 	}
 	res, err := job.Run(ctx, 0)
 	if errors.Is(err, train.ErrStopped) {
-		err = context.Cause(ctx) // nothing was saved to go on from
+		err = context.Cause(ctx) // nothing was saved to continue from
 	}
 	if err != nil {
 		return err
@@ -380,8 +380,8 @@ func (p *pace) after(update int64, took time.Duration) *tooLong {
 // The loader by itself is measured in rounds, each of so long at least.
 const loaderRound = 50 * time.Millisecond
 
-// alone measures a loader that nobody waits for: what it makes is written into the
-// inputs of a program and not computed on.
+// alone measures a loader by itself: its batches are written into the inputs of a
+// program and not computed on.
 func (b *Bench) alone(x *engine.Executable, l train.DataLoader) (*Spread, error) {
 	next := func() (int64, error) {
 		u, err := l.Next()

@@ -5,7 +5,7 @@ import (
 	"github.com/snug-ml/snug/device/nvml"
 )
 
-// CardUse is how a run used its card. What the card does not tell is zero.
+// CardUse is how a run used its card. What the card does not report is zero.
 type CardUse struct {
 	// Busy is the mean share of the time in which a kernel ran, in percent.
 	Busy float64 `json:"busy_percent"`
@@ -25,7 +25,7 @@ type CardUse struct {
 	SlowedBy string  `json:"slowed_by,omitempty"`
 }
 
-// cardUse looks at a card now and then, and sums up how it is used.
+// cardUse samples a card now and then, and sums up how it is used.
 type cardUse struct {
 	last    nvml.Sample
 	samples int

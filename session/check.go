@@ -55,13 +55,13 @@ type CheckReport struct {
 	Functions     []*compare.Report `json:"functions"`
 }
 
-// CheckFigures are what a program says of the update.
+// CheckFigures are a program's figures of the update.
 type CheckFigures struct {
 	Loss     compare.Number `json:"loss"`
 	GradNorm compare.Number `json:"grad_norm"`
 }
 
-// Run compares the update and says what differs.
+// Run compares the update and reports what differs.
 func (c *Check) Run(ctx context.Context) (report *CheckReport, err error) {
 	p, err := c.prepare(ctx)
 	if err != nil {
@@ -200,7 +200,7 @@ func (c *Check) resolve(ctx context.Context, p *pair) (dir string, err error) {
 	return dir, nil
 }
 
-// phase resolves one of the phases of a preset that has them, which trains on
+// phase resolves one of the phases of a preset that has them, which depends on
 // nothing that an earlier one leaves.
 func (c *Check) phase(ctx context.Context, p *pair, dir string) (string, error) {
 	if p.System.Phases == nil {
@@ -299,7 +299,7 @@ func (p *pair) check(ctx context.Context, c *Check) (*CheckReport, error) {
 	return report, p.compare(job, &u, c, report)
 }
 
-// start puts the state that the run begins with into the trusted program.
+// start copies the state that the run begins with into the trusted program.
 func (p *pair) start(job *train.Job) (int64, error) {
 	if err := p.trusted.Initialize(p.Config.Training.Seed); err != nil {
 		return 0, err

@@ -63,8 +63,7 @@ func (r *run) reportBest(res *train.Result) (err error) {
 }
 
 // examineBest reports on the best weights by the model's examination, in whose place
-// the program that trained goes. Where it is in the way of nothing else, what goes wrong
-// with it costs the report alone.
+// the program that trained goes. If it fails, only the report is lost.
 func (r *run) examineBest() error {
 	best, err := checkpoint.Choose(r.home(), checkpoint.Best)
 	if err != nil {
@@ -108,7 +107,7 @@ func (r *run) sample() (err error) {
 	if err != nil {
 		return err
 	}
-	// Views and reports show it; a run that cannot keep it is none the worse.
+	// Views and reports show it; the run is complete without it.
 	if err := r.store.Run().Replace(monitor.TextFile, text.Bytes()); err != nil {
 		r.warnf("the sample is not kept: %v", err)
 	}

@@ -21,12 +21,12 @@ import (
 	"github.com/snug-ml/snug/train/rundir"
 )
 
-// Evaluation is what is found of a checkpoint on held-out data.
+// Evaluation is a checkpoint's result on held-out data.
 type Evaluation struct {
 	Metrics   map[string]float64
 	Monitor   train.Metric
 	Baselines []system.Baseline
-	// Reports says that reports were written.
+	// Reports means that reports were written.
 	Reports bool
 }
 
@@ -113,9 +113,9 @@ func (s *Setup) examine(ctx context.Context, d *system.Run, of *checkpoint.Chose
 }
 
 // heldOut opens the data that a checkpoint is evaluated on: that of its run, which is
-// not prepared anew if the run learned from something else, or what flags name
+// not prepared again if the run learned from something else, or what flags name
 // instead. That is prepared in the folder other and read with the tokenizer of the
-// checkpoint: to the model, tokens of another one mean nothing.
+// checkpoint: to the model, another tokenizer's ids are meaningless.
 func (s *Setup) heldOut(ctx context.Context, of *checkpoint.Chosen, run *rundir.Dir, other string) (*system.Run, error) {
 	var flags []string
 	for _, v := range s.Config.Values() {
@@ -173,8 +173,8 @@ func (s *Setup) withTokenizer(path string) *config.Config {
 }
 
 // compileEvaluation makes the program that evaluates as the training program
-// does, in the same bits, without what training keeps besides, or that of an
-// examination; one that does not fit is refused.
+// does, in the same bits, without the states that only training needs, or that of
+// an examination; one that does not fit is refused.
 func (s *Setup) compileEvaluation(training func(system.Shape) engine.Training) (*engine.Program, error) {
 	c, err := s.Settings(s.Precision)
 	if err != nil {
@@ -205,7 +205,7 @@ func (s *Setup) compileEvaluation(training func(system.Shape) engine.Training) (
 	return p, nil
 }
 
-// loadWeights puts the weights of the checkpoint at path into a loaded program.
+// loadWeights copies the weights of the checkpoint at path into a loaded program.
 func loadWeights(x *engine.Executable, path string) error {
 	c, err := checkpoint.Load(path)
 	if err != nil {

@@ -12,8 +12,7 @@ import (
 // Event is something that happens in the course of a run. Of an update these are
 // [train.Step], [train.Evaluated], [train.Warned] and [train.Ended]; of its
 // checkpoints checkpoint.Event, remote.UploadEvent and remote.RetryEvent; of the
-// run as a whole those of this package. An observer passes over what it does not
-// know.
+// run as a whole those of this package. An observer ignores what it does not know.
 type Event = train.Event
 
 // Info is a line about what is being done.
@@ -38,8 +37,8 @@ type Begins struct {
 	Report *plan.Report
 	// Dir is the run directory, in which a monitor finds the run from here on.
 	Dir string
-	// Look is what the card showed a second ago or less; ok is false where nothing
-	// tells of one. It may be called while an event of the run is handled.
+	// Look is what the card showed a second ago or less; ok is false where no card
+	// can be read. It may be called while an event of the run is handled.
 	Look func() (s nvml.Sample, ok bool)
 }
 
@@ -64,7 +63,7 @@ type Finished struct {
 	// Err is why the run ended before its last update, nil if it did not.
 	Err error
 	// Dir is the run directory, as it is called by now, and Out what to give as
-	// --out to go on with it.
+	// --out to continue it.
 	Dir, Out  string
 	Monitor   train.Metric
 	Baselines []system.Baseline
@@ -74,10 +73,10 @@ type Finished struct {
 type stream struct {
 	mu      sync.Mutex
 	onEvent func(Event)
-	note    func(Event) // of the run that goes on; nil: there is none
+	note    func(Event) // of the current run; nil: there is none
 }
 
-// keep makes note see every event from now on, before whoever observes.
+// keep makes note see every event from now on, before the observer.
 func (s *stream) keep(note func(Event)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,15 +10,15 @@ import (
 	"github.com/snug-ml/snug/train/tensorboard"
 )
 
-// exporter gives the figures of a run to other programs, in their forms. It works on a
-// goroutine of its own: no disk of theirs holds the run up, and no error ends it.
+// exporter writes the figures of a run for other programs, in their formats. It works
+// on a goroutine of its own: no disk of theirs holds the run up, and no error ends it.
 type exporter struct {
 	queue chan figures
 	done  chan struct{}
 	write func(figures) error
 	close func() error
 	warn  func(format string, args ...any)
-	over  atomic.Bool // the run has ended: nobody listens
+	over  atomic.Bool // the run has ended: nobody is listening
 	lost  int         // figures for which there was no room
 }
 

@@ -12,7 +12,7 @@ import (
 type DeviceLost struct {
 	Err error
 	// Checkpoint is the path of the newest good one, of update Update; empty: there
-	// is none. Out is what to give as --out to go on with the run.
+	// is none. Out is what to give as --out to continue the run.
 	Checkpoint string
 	Update     int64
 	Out        string

@@ -9,7 +9,7 @@ import (
 	"github.com/snug-ml/snug/system"
 )
 
-// Cache is where the prepared data of the run in dir lies.
+// Cache is the folder of the prepared data of the run in dir.
 func (s *Setup) Cache(dir string) string {
 	if d := s.Config.Data.CacheDir; d != "" {
 		return d
@@ -31,8 +31,8 @@ func CloseData(d *system.Run) error {
 }
 
 // Load loads a program to run on data, with the weights that training starts
-// from: random ones, and over them what the system loads. What a checkpoint
-// holds comes over these.
+// from: random ones, and over them what the system loads. A checkpoint's weights
+// replace these.
 func (s *Setup) Load(p *engine.Program, d *system.Run) (*engine.Executable, error) {
 	x, err := p.Load(s.Backend)
 	if err != nil {
@@ -47,5 +47,5 @@ func (s *Setup) Load(p *engine.Program, d *system.Run) (*engine.Executable, erro
 	return x, nil
 }
 
-// silent says nothing.
+// silent ignores messages.
 func silent(string, ...any) {}

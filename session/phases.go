@@ -17,10 +17,10 @@ import (
 	"github.com/snug-ml/snug/train/rundir"
 )
 
-// phases trains one phase after the other, each in its folder below dir. A
-// resumed run passes over those that are done, but for two kinds: what is to be
-// trained for longer now goes on, and what learned nothing is started over where
-// its settings are others now.
+// phases trains one phase after the other, each in its folder below dir. A resumed
+// run skips those that are done, with two exceptions: what is now to be trained for
+// longer continues, and what learned nothing is started over if its settings have
+// changed.
 func (t *training) phases(c *config.Config, phases []system.Phase, dir string) (ended []PhaseSummary, err error) {
 	var yaml bytes.Buffer
 	if err := c.WriteYAML(&yaml); err != nil {
@@ -101,7 +101,7 @@ func (t *training) phases(c *config.Config, phases []system.Phase, dir string) (
 	return ended, nil
 }
 
-// alive is an error where the phase of a name, below dir, has learned nothing.
+// alive is an error where the phase with a name, below dir, has learned nothing.
 func alive(dir, name string) error {
 	if name == "" {
 		return nil
@@ -113,8 +113,7 @@ func alive(dir, name string) error {
 	return fmt.Errorf("%s, which learned nothing: %v\neverything trained so far is kept; start %s over with other settings: snug train --resume --out %s --phase all, with the setting that helps as a flag", name, s.Warning, name, dir)
 }
 
-// differs reports whether c wants something else than the run in dir was
-// trained with.
+// differs reports whether c differs from what the run in dir was trained with.
 func (t *training) differs(c *config.Config, dir string) (bool, error) {
 	old, err := t.recorded(dir)
 	if err != nil {

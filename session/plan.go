@@ -91,7 +91,7 @@ func (s *Setup) Planner(t plan.Target) *plan.Planner {
 	}
 }
 
-// facts are what a plan must know of a run; data is the size of mapped files.
+// facts are what a plan must know about a run; data is the size of mapped files.
 func (s *Setup) facts(p *engine.Program, t plan.Target, c plan.Settings, data int64) (plan.Run, error) {
 	r := plan.Run{Settings: c}
 	if s.Model.Unit == "tokens" {
@@ -143,8 +143,8 @@ func (s *Setup) whole(t *plan.Timing) {
 	}
 }
 
-// epochUnits is the number of units (tokens, examples) of training data: as given, or as prepared data tells; 0: not
-// known.
+// epochUnits is the number of units (tokens, examples) of training data: as configured, or as
+// prepared; 0: not known.
 func (s *Setup) epochUnits() (n int64) {
 	if s.EpochUnits > 0 || s.Model.Unit != "tokens" || s.Config.Data.CacheDir == "" {
 		return s.EpochUnits
@@ -194,8 +194,8 @@ func (s *Setup) own() device.Chip {
 	return &s.Host.CPU
 }
 
-// Plan is the plan for a target in the precision that suits it, and what is to be
-// said where it does not fit.
+// Plan is the plan for a target in the precision that suits it, and the refusal
+// where it does not fit.
 func (s *Setup) Plan(t plan.Target) (report *plan.Report, no *plan.DoesNotFit, err error) {
 	precision, _, err := device.ChoosePrecision(s.Asked, s.chip(t))
 	if err != nil {
@@ -256,8 +256,8 @@ func (s *Setup) Search(t plan.Target) (*plan.Choice, error) {
 	return s.Planner(t).Fit(search)
 }
 
-// precisions are those to choose from on a chip: the one asked for, or fp32
-// and the chip's best.
+// precisions are those to choose from on a chip: the one requested, or fp32 and the
+// chip's best.
 func (s *Setup) precisions(on device.Chip) []device.Precision {
 	if s.Asked != device.Auto {
 		return []device.Precision{s.Asked}

@@ -6,7 +6,7 @@ import (
 )
 
 // PresetSettings are the settings of a preset by key, or the defaults of a system where
-// preset is empty; nil: there is none such in this version.
+// preset is empty; nil: this version has no such preset.
 func PresetSettings(system, preset string) map[string]string {
 	from := config.Sources{Systems: Configs(), Presets: configs.FS, Preset: preset}
 	if preset == "" {

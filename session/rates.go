@@ -36,7 +36,7 @@ func ratesFolder() keptRates {
 	return keptRates(filepath.Join(dir, "snug"))
 }
 
-// ratesFile is what a file of the folder holds.
+// ratesFile is the content of a file of the folder.
 type ratesFile struct {
 	Processor processor  `json:"processor"`
 	Rates     plan.Rates `json:"rates"`
@@ -47,7 +47,7 @@ func (k keptRates) path(p processor) string {
 	return filepath.Join(string(k), "rates-"+hex.EncodeToString(h[:8])+".json")
 }
 
-// of are the rates of p; a file that is damaged or not of p holds none.
+// of are the rates of p; a file that is damaged or not of p has none.
 func (k keptRates) of(p processor) (plan.Rates, bool) {
 	if k == "" {
 		return plan.Rates{}, false
@@ -64,8 +64,8 @@ func (k keptRates) of(p processor) (plan.Rates, bool) {
 }
 
 // keep gives the best of what was measured now and what is kept, and keeps it.
-// Where that is impossible the next run knows less, which its plan says by the
-// number of measurements.
+// Where that is impossible the next run knows less, which shows in the number of
+// measurements in its plan.
 func (k keptRates) keep(p processor, now plan.Rates) plan.Rates {
 	if old, ok := k.of(p); ok {
 		now = now.Best(old)
@@ -78,7 +78,7 @@ func (k keptRates) keep(p processor, now plan.Rates) plan.Rates {
 	return now
 }
 
-// calibrated measures the device and gives the best that is known of it.
+// calibrated measures the device and gives its best known rates.
 func (k keptRates) calibrated(p processor, on engine.Backend) (plan.Rates, error) {
 	r, err := plan.Calibrate(on)
 	if err != nil {

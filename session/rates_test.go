@@ -43,7 +43,7 @@ func TestRatesAreKept(t *testing.T) {
 	}
 }
 
-// A file that is damaged, or is not what it should be, is measured anew and
+// A file that is damaged, or is not what it should be, is measured again and
 // replaced; where nothing can be kept the measurement is used as it is.
 func TestRatesOfADamagedFile(t *testing.T) {
 	p := processor{"A processor", "cpu kernels avx2", 2}

@@ -17,10 +17,10 @@ import (
 )
 
 // ofRun makes a resumed run use the configuration in its directory when the
-// command line names none. Where there is no run, there is nothing to resume:
-// what the newcomer's preset would train there is not what was asked for. With a
-// configuration that is named a run may begin: whoever restarts a job until it
-// is done need not know whether it has begun.
+// command line names none. Where there is no run, there is nothing to resume: the
+// default preset is not what was asked for. With a named configuration a run may
+// begin: whoever restarts a job until it is done need not know whether it has
+// begun.
 func (t *training) ofRun() error {
 	if !t.Resume || t.Sources.Preset != "" || t.Sources.File != "" {
 		return nil
@@ -75,8 +75,8 @@ type change struct {
 
 func (c change) String() string { return fmt.Sprintf("%s is %s, the run has %s", c.Key, c.Text, c.was) }
 
-// changes holds a configuration against the one that the run in dir was made
-// with; none where there is no run.
+// changes compares a configuration with the one that the run in dir was made with;
+// none where there is no run.
 func (t *training) changes(dir string, c *config.Config) ([]change, error) {
 	path := filepath.Join(dir, checkpoint.ConfigFile)
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
@@ -117,9 +117,8 @@ func (t *training) recorded(dir string) (*config.Config, error) {
 	return config.Load(config.Sources{Systems: Configs(), File: filepath.Join(dir, checkpoint.ConfigFile), Fetch: fetch})
 }
 
-// settled reports whether a change is of something that is settled when a run
-// begins: what the model is, what it learns from, and what its state consists
-// of.
+// settled reports whether a setting is fixed when a run begins: what the model is,
+// what it learns from, and what its state consists of.
 func (c change) settled() bool {
 	section, key, _ := strings.Cut(c.Key, ".")
 	last := key[strings.LastIndexByte(key, '.')+1:]
@@ -160,8 +159,8 @@ func cannotResume(dir, out string, list []change) error {
 	return usage("cannot resume %s with %s:\n  %s\nstart a new run with another --out, or omit them: snug train --resume --out %s", dir, with, strings.Join(lines, "\n  "), out)
 }
 
-// sameRun refuses to resume with another configuration where that cannot be,
-// before anything is touched, and remembers other changes.
+// sameRun refuses to resume with an incompatible configuration, before anything is
+// touched, and remembers other changes.
 func (r *run) sameRun() error {
 	if list, err := checkpoint.List(r.dir); err != nil || len(list) == 0 {
 		return nil // nothing to resume: a new run may be any
@@ -185,9 +184,8 @@ func (r *run) sameRun() error {
 	return nil
 }
 
-// resumable holds what the checkpoint to resume from has against the
-// configuration, and tells what changed, because the run is then not the one
-// it would have been.
+// resumable compares the checkpoint to resume from with the configuration, and
+// reports what changed, because the run then differs from what it would have been.
 func (r *run) resumable(c *checkpoint.Checkpoint) error {
 	if done, last := c.State.Update, int64(r.Config.Training.MaxSteps); last < done {
 		return usage("cannot resume %s: training.max_steps is %d, the run has done %d updates", r.dir, last, done)
@@ -220,7 +218,7 @@ func (s *Setup) computeAs(c *checkpoint.Checkpoint) error {
 	return nil
 }
 
-// sameBits tells of a run that is resumed with another arithmetic.
+// sameBits warns about a run that is resumed with another arithmetic.
 func (r *run) sameBits(c *checkpoint.Checkpoint) {
 	if c == nil {
 		return
@@ -232,7 +230,7 @@ func (r *run) sameBits(c *checkpoint.Checkpoint) {
 	}
 }
 
-// position is where a run goes on in its data, nil for a new one.
+// position is where a run continues in its data, nil for a new one.
 func position(c *checkpoint.Checkpoint) json.RawMessage {
 	if c == nil {
 		return nil
@@ -252,7 +250,7 @@ func (r *run) misfit(err error) error {
 	return errors.Join(cannotResume(r.dir, r.asOut(r.dir), r.changed), err)
 }
 
-// arithmetic says what decides how results are rounded, of kernels in the precision.
+// arithmetic identifies what decides how results are rounded, of kernels in the precision.
 func (s *Setup) arithmetic(kernels string) string {
 	return fmt.Sprintf("%s with %s", s.Precision, kernels)
 }

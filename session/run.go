@@ -34,7 +34,7 @@ type run struct {
 	started   time.Time
 	began     func() error // called once nothing can be refused any more; nil: nothing to do
 	changed   []change     // settings that are not those of the run that is resumed
-	otherBits string       // says that a resumed run rounds differently from here on
+	otherBits string       // means that a resumed run rounds differently from here on
 	report    *plan.Report
 	program   *engine.Program
 	runner    *engine.Executable
@@ -45,10 +45,10 @@ type run struct {
 	about     *monitor.Info
 	next      *device.NextBatch
 	telemetry *telemetry        // nil before the run begins
-	early     []monitor.LogLine // said before it
+	early     []monitor.LogLine // messages before it
 	// lastUpdate is how many updates are done.
 	lastUpdate int64
-	// unrecorded says that metrics could not be written, which was reported.
+	// unrecorded means that metrics could not be written, which was reported.
 	unrecorded bool
 	uploads    *remote.Uploader // nil: none
 	exporter   *exporter        // nil: none
@@ -129,8 +129,8 @@ func (r *run) train() (err error) {
 	return r.loop(from)
 }
 
-// makeDir makes a run directory where there is nothing of its name. undo takes it away again where it is new and
-// holds nothing but a lock.
+// makeDir makes a run directory where there is nothing of its name. undo removes it again where it
+// is new and has nothing but a lock.
 func makeDir(dir string) (undo func(), err error) {
 	if _, err := os.Lstat(dir); err == nil {
 		return func() {}, nil
@@ -150,7 +150,7 @@ func (r *run) keepBest() int {
 	return -1 // none
 }
 
-// home is the run directory as it is called by now.
+// home is the current path of the run directory.
 func (r *run) home() string {
 	if r.store == nil {
 		return r.dir
@@ -158,8 +158,8 @@ func (r *run) home() string {
 	return r.store.Run().Path()
 }
 
-// asOut is what is given as --out to go on with the run that is in dir: of a
-// phase the folder of the whole.
+// asOut is what to give as --out to continue the run in dir: for a phase, the
+// folder of the whole.
 func (r *run) asOut(dir string) string {
 	if r.phase != "" && filepath.Base(dir) == r.phase {
 		return filepath.Dir(dir)
@@ -167,7 +167,7 @@ func (r *run) asOut(dir string) string {
 	return dir
 }
 
-// startingPoint is the checkpoint to go on from, nil for a new run.
+// startingPoint is the checkpoint to continue from, nil for a new run.
 func (r *run) startingPoint() (*checkpoint.Checkpoint, error) {
 	c, rejected, err := r.store.Latest()
 	for _, x := range rejected {
@@ -286,7 +286,7 @@ func (r *run) loop(from *checkpoint.Checkpoint) error {
 		}
 	}
 	res, err := job.Run(r.ctx, start)
-	// Where the run failed a save may be in flight, whose end is told and recorded.
+	// Where the run failed a save may be in flight, whose end is reported and recorded.
 	_ = r.store.Flush(context.Background())
 	r.telemetry.does(monitor.Finishing)
 	peak := peakRSS()
@@ -347,5 +347,5 @@ func (r *run) begin(yaml []byte) error {
 }
 
 // minScale is the loss scale below which a run has diverged: gradients that
-// overflow at 1/4 have no place in fp16.
+// overflow at 1/4 do not fit fp16.
 const minScale = 0.25

@@ -1,6 +1,6 @@
 // Package session opens runs. From a configuration it makes a plan, a program on
 // a device, data with the weights that training starts from, and a run directory;
-// what happens then comes as one stream of events.
+// what happens then is one stream of events.
 //
 // It promises that whatever is done with a configuration (training, evaluation,
 // measuring, checking) runs what training runs: the same shapes, the same
@@ -44,7 +44,7 @@ func SystemOf(c *config.Config) system.System {
 	return Systems[slices.IndexFunc(Systems, func(x system.System) bool { return x.Config.Name == c.System })]
 }
 
-// UsageError is a mistake in what was asked for.
+// UsageError is a mistake in the request.
 type UsageError struct{ Err error }
 
 func (e UsageError) Error() string { return e.Err.Error() }

@@ -28,19 +28,20 @@ type Setup struct {
 	Backend engine.Backend
 	// Card is the card that is computed on; nil: the processor is.
 	Card *device.Card
-	// Notes are what is to be told of the choice of the device.
+	// Notes are messages about the choice of the device.
 	Notes []string
-	// Precision is in force, Asked what the configuration said, and Reason why the
-	// one was made of the other.
+	// Precision is in force, Asked what the configuration said, and Reason why they
+	// differ.
 	Asked, Precision device.Precision
 	Reason           string
-	// EpochUnits is how many tokens (examples) of training data plans take for an epoch; 0: as many as prepared data has.
+	// EpochUnits is how many tokens (examples) of training data plans take for an
+	// epoch; 0: as many as prepared data has.
 	EpochUnits int64
 
 	planning context.Context // its end ends planning
 	// rates are the processor's, once they were measured.
 	rates *plan.Rates
-	// beaten says that training showed a higher peak than is kept.
+	// beaten means that training showed a higher peak than is kept.
 	beaten bool
 	// dump names a pass around which programs are printed to dumpTo.
 	dump   string
@@ -48,8 +49,8 @@ type Setup struct {
 }
 
 // Load reads a configuration, that of [DefaultPreset] where none is named, and
-// resolves it for this machine; systems and presets are filled in. Warnings about it go to onEvent, which may be
-// nil.
+// resolves it for this machine; systems and presets are filled in. Warnings about it go
+// to onEvent, which may be nil.
 func Load(ctx context.Context, from config.Sources, onEvent func(Event)) (*Setup, error) {
 	from, err := Respelled(from, onEvent)
 	if err != nil {
@@ -73,8 +74,8 @@ func Load(ctx context.Context, from config.Sources, onEvent func(Event)) (*Setup
 	return s, err
 }
 
-// Respelled gives the settings that were typed as other programs have them their keys. What each was taken as goes to
-// onEvent, which may be nil.
+// Respelled translates settings that were typed under other programs' names. What each was taken as
+// goes to onEvent, which may be nil.
 func Respelled(from config.Sources, onEvent func(Event)) (config.Sources, error) {
 	from.Systems, from.Presets = Configs(), configs.FS
 	if from.Preset == "" && from.File == "" {
@@ -145,7 +146,7 @@ func (s *Setup) resolve() error {
 func (s *Setup) Open(name string) (engine.Backend, error) {
 	kernels := s.Config.Hardware.CPUISA
 	if kernels == "auto" {
-		kernels = "" // what SNUG_CPU_ISA says
+		kernels = "" // the value of SNUG_CPU_ISA
 	}
 	note := func(text string) { s.Notes = append(s.Notes, text) }
 	return backend.Open(backend.Options{Device: name, Threads: s.Threads, Kernels: kernels, NoCublas: s.Config.Hardware.Cublas == "off", Note: note})

@@ -39,7 +39,7 @@ func (s *Setup) processor() processor {
 	return processor{s.Host.CPU.Model, backend.CPU(s.Threads).Arithmetic(), s.Threads}
 }
 
-// counter counts the products of updates.
+// counter counts the matmul FLOPs of updates.
 type counter struct {
 	program *engine.Program
 	model   float64            // of an update, where micro-batches have one shape
@@ -72,7 +72,7 @@ type speedometer struct {
 	updates                int64
 }
 
-// update takes an update and gives the work of its products.
+// update takes an update and gives the FLOPs of its matmuls.
 func (m *speedometer) update(s *train.Step) float64 {
 	flops := m.products.update(s.Variants)
 	m.tokens += float64(s.NewTokens)

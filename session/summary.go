@@ -47,10 +47,10 @@ type Summary struct {
 	PeakRSS      int64 `json:"peak_rss_bytes"`
 	PlannedTotal int64 `json:"planned_total_bytes"`
 
-	// Card is the use of the card; nil where none was used, or nothing tells of it.
+	// Card is the use of the card; nil where none was used, or it cannot be read.
 	Card *CardUse `json:"card,omitempty"`
 
-	// Advice and Alerts rest on what was measured, as whoever watched has seen it.
+	// Advice and Alerts rest on what was measured, as a watcher has seen it.
 	Advice []device.Advice `json:"advice,omitempty"`
 	Alerts []monitor.Alert `json:"alerts,omitempty"`
 
@@ -118,7 +118,7 @@ func (r *run) summarize(res *train.Result, why error, arena, peak int64) error {
 	return r.store.Run().Replace(SummaryFile, append(raw, '\n'))
 }
 
-// heapInUse is the size of what lies in the garbage-collected heap.
+// heapInUse is the size of the garbage-collected heap in use.
 func heapInUse() int64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)

@@ -22,7 +22,7 @@ type Sweep struct {
 	Rows []Measured `json:"rows"`
 	// Skipped were not measured, each for a reason.
 	Skipped []Skipped `json:"not_measured,omitempty"`
-	// Refused says why there is nothing to sweep; empty: there is.
+	// Refused is why there is nothing to sweep; empty: there is.
 	Refused string `json:"refused,omitempty"`
 }
 
@@ -195,7 +195,7 @@ func (b *Bench) variants(base plan.Settings) []candidate {
 	return list
 }
 
-// supports says why the device does not compute in a precision; nil: it does.
+// supports is why the device does not compute in a precision; nil: it does.
 func (b *Bench) supports(p device.Precision) error {
 	_, _, err := device.ChoosePrecision(p, b.own())
 	return err
@@ -303,7 +303,7 @@ func (b *Bench) precisions(s *Sweep) (list []candidate) {
 }
 
 // recomputes are the modes of gradient_checkpointing, where the model has blocks to
-// compute again.
+// recompute.
 func (b *Bench) recomputes() (list []candidate, refused string, err error) {
 	modes := []pass.Recompute{pass.RecomputeNone, pass.RecomputeActivation, pass.RecomputeSelective, pass.RecomputeWide, pass.RecomputeFull}
 	blocks, err := b.blocks()
@@ -328,7 +328,7 @@ func (b *Bench) blocks() (int, error) {
 	}
 	var hopeless *plan.Hopeless
 	if errors.As(err, &hopeless) {
-		return 1, nil // each mode says that it does not fit
+		return 1, nil // each mode reports that it does not fit
 	}
 	if err != nil {
 		return 0, err

@@ -11,13 +11,13 @@ import (
 	"github.com/snug-ml/snug/train/rundir"
 )
 
-// telemetry looks at the machine and the card once a second while a run goes on, and
-// keeps what it sees, and the log, in the run directory for whoever watches. It does
-// so on a goroutine of its own: neither a disk nor a driver that hangs holds the run
-// up, and no error of theirs ends it.
+// telemetry samples the machine and the card once a second during a run, and keeps
+// the samples, and the log, in the run directory for whoever watches. It does so on
+// a goroutine of its own: neither a disk nor a driver that hangs holds the run up,
+// and no error of theirs ends it.
 type telemetry struct {
 	sampler *device.Sampler
-	card    func() nvml.Sample // nil: nothing tells of the device
+	card    func() nvml.Sample // nil: the device cannot be read
 	saving  func() bool
 	samples *monitor.SampleWriter // nil: it cannot be written
 	log     *monitor.LogWriter    // likewise
@@ -47,7 +47,7 @@ func newTelemetry(s *Setup, dir *rundir.Dir, update int64, saving func() bool) *
 		sampler: device.NewSampler(), card: backend.Monitor(s.Backend), saving: saving, update: update,
 		lines: make(chan monitor.LogLine, 1024), flush: make(chan chan struct{}), stop: make(chan struct{}), done: make(chan struct{}),
 	}
-	t.samples, _ = monitor.NewSampleWriter(dir) // a file that cannot be read or made is done without
+	t.samples, _ = monitor.NewSampleWriter(dir) // a file that cannot be read or made is not needed
 	t.log, _ = monitor.NewLogWriter(dir)
 	t.look()
 	go t.run()
@@ -127,14 +127,14 @@ func (t *telemetry) close() {
 	_ = t.sampler.Close() // files of /proc, read only
 }
 
-// does says what the run does from now on.
+// does sets what the run does from now on.
 func (t *telemetry) does(d monitor.Doing) {
 	t.mu.Lock()
 	t.doing = d
 	t.mu.Unlock()
 }
 
-// updated says how many updates are done.
+// updated sets how many updates are done.
 func (t *telemetry) updated(update int64) {
 	t.mu.Lock()
 	t.update = update
@@ -150,7 +150,7 @@ func (t *telemetry) say(l monitor.LogLine) {
 	}
 }
 
-// latest is what the card showed last; ok is false where nothing tells of it.
+// latest is what the card showed last; ok is false where it cannot be read.
 func (t *telemetry) latest() (s nvml.Sample, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -160,15 +160,15 @@ func (t *telemetry) latest() (s nvml.Sample, ok bool) {
 	return t.use.last, true
 }
 
-// cardUse is the use of the card in so many seconds of updates; nil where nothing
-// tells of it.
+// cardUse is the use of the card in so many seconds of updates; nil where it cannot
+// be read.
 func (t *telemetry) cardUse(seconds float64) *CardUse {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.use.sum(seconds)
 }
 
-// written waits until what was said and seen so far is in the run directory, or for
+// written waits until the log and the samples so far are in the run directory, or for
 // as long as is reasonable.
 func (t *telemetry) written() {
 	done := make(chan struct{})

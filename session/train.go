@@ -11,28 +11,28 @@ import (
 	"github.com/snug-ml/snug/train"
 )
 
-// Options say what to train, where, and who watches.
+// Options are what to train, where, and who watches.
 type Options struct {
 	// Sources of the configuration.
 	Sources config.Sources
 	// Dir is the run directory; empty: run.out, or runs/PRESET.
 	Dir string
-	// Resume goes on from the newest whole checkpoint in Dir. Where Sources name no
+	// Resume continues from the newest intact checkpoint in Dir. Where Sources name no
 	// configuration it is that of the run; where they do, a run that has no
 	// checkpoint begins. Fresh starts over where Dir holds checkpoints, which are
 	// removed. With neither, a run is refused where there is one.
 	Resume, Fresh bool
 	// Until saves and stops after so many updates, with [train.ErrStopped]; 0: never.
 	Until int64
-	// Phase is the one to run of a system that trains in phases, or all; empty: what
-	// the configuration says.
+	// Phase is the one to run of a system that trains in phases, or all; empty: the
+	// configured one.
 	Phase string
 	// OnEvent gets everything that happens, in order and one event at a time, on
 	// whatever goroutine. It must not wait for the run. nil: nobody does.
 	OnEvent func(Event)
 }
 
-// Result is what came of training.
+// Result is the result of training.
 type Result struct {
 	// Summary of the run; nil where it consists of phases.
 	*Summary
@@ -111,7 +111,7 @@ func (t *training) one(s *Setup, dir, phase string, began func() error) (*Summar
 	return r.summary, err
 }
 
-// missing names the setting that training wants and planning does not.
+// missing names the setting that training needs and planning does not.
 func (s *Setup) missing() error {
 	if s.System.Missing == nil {
 		return nil

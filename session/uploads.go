@@ -31,7 +31,7 @@ func (r *run) finishUploads() error {
 	if r.uploads == nil {
 		return nil
 	}
-	if r.store.Check() != nil { // there is nothing left to upload, which is told
+	if r.store.Check() != nil { // there is nothing left to upload, which is reported
 		r.uploads.Close()
 		return nil
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/snug-ml/snug/train/checkpoint"
 )
 
-// watch passes what happens on to the log and to who observes.
+// watch passes events on to the log and to the observer.
 func (r *run) watch(e train.Event) {
 	if s, ok := e.(train.Step); ok {
 		s.FLOPs = r.speed.update(&s)
@@ -34,7 +34,7 @@ func (r *run) watch(e train.Event) {
 	r.emit(e)
 }
 
-// follow tells the telemetry what the run does.
+// follow keeps the telemetry informed of what the run does.
 func (r *run) follow(e train.Event) {
 	switch e := e.(type) {
 	case train.Step:
@@ -53,7 +53,7 @@ func (r *run) auditAt() int64 {
 	return max(1, min(r.Model.AllReached, int64(r.Config.Training.MaxSteps)))
 }
 
-// audit tells, after the first updates, which parameters no gradient reached.
+// audit reports, after the first updates, which parameters no gradient reached.
 func (r *run) audit() {
 	for _, name := range r.program.Untrained {
 		r.warnf("parameter %s does not influence the loss and is not trained", name)

@@ -42,7 +42,7 @@ func (u *usage) wrote(v inference.TextEvent) {
 	}
 }
 
-// choice is a text.
+// choice is one text of an answer.
 type choice struct {
 	Text     string            `json:"text"`
 	Index    int               `json:"index"`
@@ -60,8 +60,8 @@ type logprobs struct {
 	Offsets  []int                `json:"text_offset"`
 }
 
-// newChoice is the text of a number. Where the prompt is wanted it begins with it,
-// unless it comes in pieces.
+// newChoice is the choice with a number. It begins with the prompt if that is to be
+// echoed, unless the prompt comes in pieces.
 func newChoice(q *request, number int) *choice {
 	c := &choice{Index: number}
 	if p := q.prompts[number/q.n]; q.echo && !q.text.ScorePrompt {
@@ -102,7 +102,7 @@ func (x *logprobs) add(l *inference.Language, p inference.Piece, offset int) {
 	x.Top, x.Offsets = append(x.Top, top), append(x.Offsets, offset)
 }
 
-// tokenText is a token by itself: bytes that are no text are written as OpenAI does.
+// tokenText is a token by itself: bytes that are not text are written as OpenAI does.
 func tokenText(l *inference.Language, id int32) string {
 	raw := l.Tokenizer.TokenBytes(id)
 	if utf8.Valid(raw) {

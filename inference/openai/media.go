@@ -56,16 +56,16 @@ func (s *Service) media(f fields, q *request) error {
 	return err
 }
 
-// dataURL is the content of data:TYPE;base64,CONTENT. The type is not looked at: the
-// content says what it is.
+// dataURL is the content of data:TYPE;base64,CONTENT. The declared type is ignored:
+// the content decides.
 func dataURL(url string) ([]byte, error) {
 	head, content, ok := strings.Cut(url, ",")
 	if !ok || !strings.HasPrefix(head, "data:") || !strings.HasSuffix(head, ";base64") {
-		return nil, fmt.Errorf("want data:TYPE;base64,CONTENT, got %s; addresses are not fetched", few.Text(url, 60))
+		return nil, fmt.Errorf("want data:TYPE;base64,CONTENT, got %s; URLs are not fetched", few.Text(url, 60))
 	}
 	raw, err := base64.StdEncoding.Strict().DecodeString(content)
 	if err != nil {
-		return nil, fmt.Errorf("its base64 is broken: %w", err)
+		return nil, fmt.Errorf("its base64 is invalid: %w", err)
 	}
 	return raw, nil
 }

@@ -346,7 +346,7 @@ func TestToken(t *testing.T) {
 	}
 }
 
-// Concurrent requests share steps and get what they get alone.
+// Concurrent requests share steps and get what they would get alone.
 func TestConcurrentRequests(t *testing.T) {
 	r := start(t, language(t, 100, eos), 6, nil)
 	ask := func(seed int) map[string]any { return map[string]any{"seed": seed, "temperature": 1, "max_tokens": 60} }
@@ -380,7 +380,7 @@ func long(t *testing.T) string {
 	return body(t, map[string]any{"max_tokens": 5000, "stream": true, "temperature": 1, "seed": 1})
 }
 
-// A client that goes away frees its row.
+// A client that disconnects frees its row.
 func TestDisconnect(t *testing.T) {
 	r := start(t, language(t, 6000), 1, nil)
 	ctx, leave := context.WithCancel(context.Background())
@@ -398,7 +398,7 @@ func TestDisconnect(t *testing.T) {
 	}
 }
 
-// A server that goes down finishes what it has accepted and refuses the rest.
+// A server that shuts down finishes what it has accepted and refuses the rest.
 func TestDrain(t *testing.T) {
 	r := start(t, language(t, 6000), 1, nil)
 	res := r.send(t, "POST", "/v1/completions", long(t))

@@ -22,7 +22,7 @@ const (
 	mostHeat      = 2.0
 )
 
-// request is a completion that is asked for.
+// request is a requested completion.
 type request struct {
 	prompts []prompt
 	n       int
@@ -59,8 +59,8 @@ func (f fields) take(name, want string, into any) error {
 	return nil
 }
 
-// asksNothing reports whether a value of a field that this server does not have asks
-// for what it does anyway.
+// asksNothing reports whether the value of a field that this server lacks asks for
+// what it does anyway.
 func (q *request) asksNothing(name string, raw json.RawMessage) bool {
 	var v any
 	if json.Unmarshal(raw, &v) != nil {
@@ -235,7 +235,7 @@ func streamOptions(f fields, q *request) error {
 	return nil
 }
 
-// check holds the values against their bounds and the model's.
+// check compares the values with their bounds and the model's.
 func (s *Service) check(q *request) error {
 	t := &q.text
 	switch {
@@ -265,7 +265,7 @@ func (s *Service) check(q *request) error {
 	return nil
 }
 
-// texts are what the engine is asked for: the choices of the first prompt, then those
+// texts are the requests to the engine: the choices of the first prompt, then those
 // of the next. Those of a prompt differ in their draws alone.
 func (q *request) texts() (out []inference.TextRequest) {
 	for _, p := range q.prompts {

@@ -1,5 +1,5 @@
 // Package openai serves a language model as OpenAI's API does: completions, whole or
-// as a stream, and the list of models. What it does not have it refuses by name.
+// as a stream, and the list of models. Fields that it does not support are refused by name.
 package openai
 
 import (
@@ -32,7 +32,7 @@ type Service struct {
 	decoding sync.Mutex
 }
 
-// New serves an engine, which it takes over, as the model of a name.
+// New serves an engine, which it then owns, as a model with a name.
 func New(e *inference.Engine, name string, opt serve.Options) *Service {
 	return &Service{engine: e, name: name, opt: opt, created: time.Now().Unix()}
 }
@@ -113,7 +113,7 @@ func (s *Service) complete(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), s.opt.Timeout)
-	defer cancel() // which frees the rows of a client that went away
+	defer cancel() // which frees the rows of a client that disconnected
 	events, err := s.engine.Write(ctx, q.texts())
 	if err != nil {
 		return s.refused(err)
@@ -138,7 +138,7 @@ func (s *Service) complete(w http.ResponseWriter, r *http.Request) error {
 	return serve.Reply(w, c)
 }
 
-// refused is why a text is not there.
+// refused is why there is no text.
 func (s *Service) refused(err error) error {
 	switch {
 	case errors.Is(err, inference.ErrBusy):
@@ -161,7 +161,7 @@ func (s *Service) stream(w http.ResponseWriter, q *request, c *completion, event
 			return err
 		}
 		if _, err := fmt.Fprintf(w, "data: %s\n\n", raw); err != nil {
-			return nil // the client went away, and its context says so to the engine
+			return nil // the client disconnected, and its context tells the engine
 		}
 		return flush()
 	}

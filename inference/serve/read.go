@@ -12,8 +12,8 @@ import (
 	"unicode/utf8"
 )
 
-// Body reads the JSON of a request of at most limit bytes. That it must be declared
-// as JSON keeps other sites' forms out of a browser's reach.
+// Body reads the JSON of a request of at most limit bytes. Requiring the JSON
+// content type keeps out forms that other sites submit from a browser.
 func Body(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
 		return nil, Problemf(http.StatusUnsupportedMediaType, "want Content-Type: application/json")

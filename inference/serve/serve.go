@@ -1,6 +1,6 @@
 // Package serve answers requests for a model over HTTP: who may ask, how much, and
-// what happens when a server is asked too much or goes down. What is asked and
-// answered is a [Service]'s.
+// what happens when a server is overloaded or shuts down. The requests and answers
+// themselves are a [Service]'s.
 package serve
 
 import (
@@ -34,12 +34,12 @@ type Options struct {
 	Waiting int
 }
 
-// Service is what is asked and answered.
+// Service answers the requests.
 type Service interface {
 	Routes() []Route
-	// Health is what /healthz says besides that all is well.
+	// Health is what /healthz reports besides that all is well.
 	Health() map[string]any
-	// Ready is what is said when the server starts, to people and to programs.
+	// Ready is what is printed when the server starts, for people and for programs.
 	Ready() (lines []string, fields map[string]any)
 	// Problem is the body of an answer that says what went wrong.
 	Problem(p *Problem) any
@@ -47,9 +47,9 @@ type Service interface {
 	Close() error
 }
 
-// Route is what an address does.
+// Route is what a path does.
 type Route struct {
-	// Path ends in a slash where it stands for all addresses below it.
+	// Path ends in a slash where it covers all paths below it.
 	Method, Path string
 	// Do answers; its error is answered as a [Problem], an error of another type as
 	// one of the server.
@@ -87,7 +87,7 @@ type Server struct {
 	idle     chan struct{} // closed once nothing runs in a server that drains
 }
 
-// New serves a service, which it takes over. Close it.
+// New serves a service, which it then owns. Close it.
 func New(service Service, opt Options) *Server {
 	s := &Server{service: service, opt: opt, began: time.Now(), idle: make(chan struct{})}
 	s.routes = append(service.Routes(), Route{http.MethodGet, healthPath, s.health})
@@ -107,12 +107,12 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		defer s.leave()
 		err = do(w, r)
 	}
-	if err != nil && r.Context().Err() == nil { // else the client went away
+	if err != nil && r.Context().Err() == nil { // else the client disconnected
 		s.fail(w, err)
 	}
 }
 
-// admit finds what a request does and counts it as running, or says why it may not.
+// admit finds the route of a request and counts it as running, or returns why it may not.
 func (s *Server) admit(w http.ResponseWriter, r *http.Request) (do func(http.ResponseWriter, *http.Request) error, err error) {
 	if s.opt.Token == "" && !access.Local(r.Host) {
 		return nil, Problemf(http.StatusForbidden, "Host is %q: without a token requests must be for localhost or 127.0.0.1", r.Host)
@@ -159,7 +159,7 @@ func (s *Server) health(w http.ResponseWriter, _ *http.Request) error {
 	return Reply(w, fields)
 }
 
-// fail answers an error. One that passes with time says when to ask again.
+// fail answers an error. A temporary one says when to try again.
 func (s *Server) fail(w http.ResponseWriter, err error) {
 	var p *Problem
 	if !errors.As(err, &p) {
@@ -185,8 +185,8 @@ func reply(w http.ResponseWriter, status int, v any) error {
 	return nil
 }
 
-// Run answers on l until ctx ends, calls ending, refuses what comes from then on,
-// and gives what was accepted the time grace to finish.
+// Run answers on l until ctx ends, then calls ending, refuses further requests, and
+// gives accepted ones the time grace to finish.
 func (s *Server) Run(ctx context.Context, l net.Listener, grace time.Duration, ending func()) error {
 	h := &http.Server{
 		Handler: s, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: min(s.opt.Timeout, 10*time.Second),

@@ -10,12 +10,12 @@ import (
 )
 
 // FolderKey is the key of systems that start from a model folder in Hugging
-// Face layout, and train on from its weights.
+// Face layout, and continue training its weights.
 const FolderKey = "model.folder"
 
-// ReadFolder gives what the model folder dir of FolderKey says of its model.
-// Where it cannot be read that is reported, and nil returned: a file that names
-// the folder and has the sizes, as that of a checkpoint, is used without it.
+// ReadFolder reads the description of the model folder dir of FolderKey. Where it
+// cannot be read that is reported, and nil returned: a configuration that names the
+// folder and has the sizes, such as a checkpoint's, is used without it.
 func ReadFolder(c *config.Config, r *config.Report, dir string) *hf.Config {
 	f, err := hf.ReadConfig(dir)
 	if err == nil {
@@ -53,8 +53,8 @@ func FollowEncoder(c *config.Config, r *config.Report, dir string) {
 	})
 }
 
-// LoadFolder copies the weights of a model folder into a loaded program and
-// tells what it found.
+// LoadFolder copies the weights of a model folder into a loaded program and reports
+// what it found.
 func LoadFolder(r *engine.Executable, dir string, o hf.LoadOptions, log func(string, ...any)) error {
 	f, err := hf.ReadConfig(dir)
 	if err != nil {
@@ -78,7 +78,7 @@ func FolderBytes(dir string) (n int64) {
 	}
 	files, err := filepath.Glob(filepath.Join(dir, "*.safetensors"))
 	if err != nil {
-		return 0 // a folder whose name is no pattern
+		return 0 // a folder whose name is not a pattern
 	}
 	for _, f := range files {
 		if st, err := os.Stat(f); err == nil {

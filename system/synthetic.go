@@ -12,21 +12,21 @@ import (
 	"github.com/snug-ml/snug/train"
 )
 
-// Synthetic is how a system makes up micro-batches that its program could have been
-// given: for measuring where there is no data.
+// Synthetic is how a system generates micro-batches that its program could have
+// been given: for measuring where there is no data.
 type Synthetic struct {
 	// Variants are the compiled shapes that micro-batches take in turn; nil: the
 	// program has one.
 	Variants []string
 	// Fill writes one input of the program, and reports whether it knows it. Inputs
-	// that belong together agree without looking at each other: a text's length is
-	// [MadeLength] of its row.
+	// that belong together agree by construction: a text's length is [MadeLength]
+	// of its row.
 	Fill func(rng *rand.Rand, name string, t engine.Tensor) (known bool)
 	// Load sets the states that otherwise come from the data; nil: there are none.
 	Load func(x *engine.Executable) error
 }
 
-// MadeLength is how many of length tokens a made-up text has in a row: all of them,
+// MadeLength is how many of length tokens a synthetic text has in a row: all of them,
 // or up to a quarter less.
 func MadeLength(row, length int) int { return length - row*5%(length/4+1) }
 
@@ -48,7 +48,7 @@ func PadIDs(ids []int32, length int, pad int32) {
 	}
 }
 
-// FillNormal writes values as normalized pictures have them: mean 0, deviation 1.
+// FillNormal writes values like those of normalized images: mean 0, deviation 1.
 func FillNormal(rng *rand.Rand, x []float32) {
 	for i := range x {
 		x[i] = float32(rng.NormFloat64())
@@ -65,15 +65,15 @@ const (
 	idsInput     = "ids"
 )
 
-// madeBatch is a made-up micro-batch.
+// madeBatch is a synthetic micro-batch.
 type madeBatch struct {
 	inputs []engine.Tensor
 	weight float64
 	units  int64
 }
 
-// madeLoader gives the same micro-batch of each shape again and again: it takes no time
-// to speak of.
+// madeLoader gives the same micro-batch of each shape again and again: it takes next to
+// no time.
 type madeLoader struct {
 	batches  map[string]*madeBatch
 	variants []string
@@ -101,13 +101,13 @@ func (s *Synthetic) Loader(p *engine.Program, micro int, unit string, seed uint6
 	return l, nil
 }
 
-// batch makes up a micro-batch of a variant.
+// batch generates a micro-batch of a variant.
 func (s *Synthetic) batch(p *engine.Program, variant, unit string, rng *rand.Rand) (*madeBatch, error) {
 	i := slices.IndexFunc(p.Funcs, func(f *engine.Func) bool {
 		return f.Name == engine.Variant(engine.FuncStep, variant) || f.Name == engine.Variant(engine.FuncMicro, variant)
 	})
 	if i < 0 {
-		return nil, fmt.Errorf("the program has no shape %q to make up micro-batches for", variant)
+		return nil, fmt.Errorf("the program has no shape %q to generate micro-batches for", variant)
 	}
 	b := &madeBatch{}
 	for _, v := range p.Funcs[i].F.Inputs {
@@ -116,7 +116,7 @@ func (s *Synthetic) batch(p *engine.Program, variant, unit string, rng *rand.Ran
 		}
 		t := engine.Tensor{Name: v.Name, Type: v.Type, Data: make([]byte, v.Type.Bytes())}
 		if !s.Fill(rng, v.Name, t) {
-			return nil, fmt.Errorf("there is no rule to make up the input %q", v.Name)
+			return nil, fmt.Errorf("there is no rule to generate the input %q", v.Name)
 		}
 		b.inputs = append(b.inputs, t)
 		name, _, _ := strings.Cut(v.Name, "@")

@@ -1,4 +1,4 @@
-// Package system says what a trained system is: a model and a data recipe that
+// Package system defines what a trained system is: a model and a data recipe that
 // a configuration chooses. Each system has a folder of its own below this one.
 package system
 
@@ -22,27 +22,27 @@ type System struct {
 	Config config.System
 	// Describe makes the model of a configuration, without touching data.
 	Describe func(c *config.Config) (*Model, error)
-	// Open prepares the data of a configuration and makes ready to train on it.
+	// Open prepares the data of a configuration to train on.
 	Open func(ctx context.Context, c *config.Config, m *Model, env Env) (*Run, error)
 	// Missing names the setting without which a configuration can be planned and not
 	// trained; nil: there is none.
 	Missing func(c *config.Config) error
-	// Synthetic makes up micro-batches for the program of a configuration, to measure
-	// it without data.
+	// Synthetic generates micro-batches for the program of a configuration, to
+	// measure it without data.
 	Synthetic func(c *config.Config) Synthetic
 	// Phases, when set, gives the runs that training consists of, each in a
 	// folder of its own below the run directory dir; none where c is the
 	// configuration of one of them.
 	Phases func(c *config.Config, dir string) []Phase
 	// PhaseFolders names the folders of these runs, the one whose model is used
-	// first, then those that stand in for it while it has none; set with Phases.
+	// first, then those that replace it while it has none; set with Phases.
 	PhaseFolders func(c *config.Config) []string
 	// Language is the language model of a checkpoint, to write and serve text with;
 	// nil if the system does not write.
 	Language func(c *config.Config, checkpoint string) (*inference.Language, error)
 	// Export writes a checkpoint as a Hugging Face model folder, which must not
-	// exist, and gives the names of its files; nil if there is no such form of
-	// the system's models.
+	// exist, and gives the names of its files; nil if the system's models have no
+	// such form.
 	Export func(c *config.Config, checkpoint, dir string) ([]string, error)
 	// ExportMerged is Export with adapters added to the weights that they adapt;
 	// nil if the system has none.
@@ -57,14 +57,14 @@ type System struct {
 
 // Phase is one of the runs that training consists of.
 type Phase struct {
-	// Name is that of its folder, Title says what it does.
+	// Name is that of its folder, Title describes it.
 	Name, Title string
 	// Settings make its configuration out of that of the whole.
 	Settings []config.Override
 	// From is the name of the phase whose weights it starts from, empty for none:
 	// it is not trained on one that has learned nothing.
 	From string
-	// Ready tells what is missing of the phases before; nil: nothing can be.
+	// Ready is what is missing from the earlier phases; nil: nothing can be.
 	Ready func() error
 }
 
@@ -78,7 +78,7 @@ type Shape struct {
 	// EvalBatch is sequences (examples) per micro-batch of an evaluation; 0:
 	// MicroBatch.
 	EvalBatch int
-	// LossScaling is wanted by fp16.
+	// LossScaling is needed by fp16.
 	LossScaling bool
 }
 
@@ -94,16 +94,16 @@ func (s Shape) Rows(train bool) int {
 type Model struct {
 	// Training describes the step in a shape.
 	Training func(s Shape) engine.Training
-	// Examination describes a program whose evaluation tells more than that of training
-	// does, for [Run.Report]; nil: that program is the one of training.
+	// Examination describes a program whose evaluation is more detailed than that of
+	// training, for [Run.Report]; nil: that program is the one of training.
 	Examination func(s Shape) engine.Training
 	// Shape is the configured one.
 	Shape Shape
-	// Unit is what an example counts, and UnitsPerRow how many of it one row of
+	// Unit is what an example is counted in, and UnitsPerRow how many of it one row of
 	// a micro-batch has.
 	Unit        string
 	UnitsPerRow int64
-	// Least is what the model needs at the very least, counted from its sizes.
+	// Least is the minimum that the model needs, counted from its sizes.
 	Least plan.Least
 	// LeastRows is the smallest micro-batch that the model trains with; 0: 1.
 	LeastRows int
@@ -128,11 +128,11 @@ type Env struct {
 	// run is new. Data that it does not belong to is refused before anything that
 	// was prepared is changed or added to.
 	Position json.RawMessage
-	// Log is told what is being done, a line at a time.
+	// Log gets messages about what is being done, a line at a time.
 	Log func(format string, args ...any)
 }
 
-// Continues refuses a data loader on which a resumed run cannot go on.
+// Continues refuses a data loader with which a resumed run cannot continue.
 func (e *Env) Continues(f train.DataLoader) error {
 	if e.Position == nil {
 		return nil
@@ -143,7 +143,7 @@ func (e *Env) Continues(f train.DataLoader) error {
 	return nil
 }
 
-// Baseline is a figure to hold the monitored metric against.
+// Baseline is a figure to compare the monitored metric with.
 type Baseline struct {
 	Name  string
 	Value float64
@@ -161,25 +161,23 @@ type Run struct {
 	// LoaderKeys are the settings that change how the loader works ahead: data.workers
 	// and data.prefetch, or those of them that it follows.
 	LoaderKeys []string
-	// Load puts what training starts from, beside random values, into a loaded
+	// Load copies what training starts from, besides random values, into a loaded
 	// program: pre-trained weights, frozen ones too. The state of a checkpoint
-	// comes over it. nil: nothing.
+	// replaces it. nil: nothing.
 	Load func(r *engine.Executable) error
 	// Evaluator measures on what is held out; nil if nothing is.
 	Evaluator train.Evaluator
 	Monitor   train.Metric
-	// Report writes what is to be known of the weights in a loaded program,
-	// those of the checkpoint of an update, to the folder dir: pictures, tables,
-	// what prediction needs. It is called when a run has ended, with the best
-	// weights and the run directory, and for `eval` with a folder of its own.
-	// nil: nothing.
+	// Report writes the results of the weights in a loaded program, those of the
+	// checkpoint of an update, to the folder dir: charts, tables, what prediction
+	// needs. It is called when a run has ended, with the best weights and the run
+	// directory, and for `eval` with a folder of its own. nil: nothing.
 	Report func(ctx context.Context, r *engine.Executable, update int64, dir *rundir.Dir) error
 	// Baselines of the monitored metric, on the same data. The first is what is
-	// reached by knowing frequencies alone: a run that stays there has learned
-	// nothing.
+	// reached by frequencies alone: a run that stays there has learned nothing.
 	Baselines []Baseline
-	// Drifts says that what the training loss is made of changes in the course of
-	// the run, so that its rise means nothing.
+	// Drifts means that the composition of the training loss changes during the
+	// run, so that its rise means nothing.
 	Drifts bool
 	// RateKey, WarmupKey and StepsKey are the settings of the learning rate, its
 	// rise and the updates, where those of the section training are derived from
@@ -187,7 +185,7 @@ type Run struct {
 	RateKey, WarmupKey, StepsKey string
 	// Files go into every checkpoint: the tokenizer, say.
 	Files map[string][]byte
-	// Text is what is known of text in shards; nil: there is none.
+	// Text is what is known about text in shards; nil: there is none.
 	Text *shard.Report
 	// DataBytes is how much of prepared files is mapped into memory.
 	DataBytes int64

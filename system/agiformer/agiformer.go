@@ -101,7 +101,7 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 	return run, nil
 }
 
-// missing names the weights that a model which is not trained wants.
+// missing names the weights that an untrained model needs.
 func missing(c *config.Config) error {
 	net, err := network(c)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 )
 
 // Updates of a model with one of four experts for a token, in turns with those
-// of the same model with a single expert: the ratio of the medians. Wanted: 1.4
-// or less.
+// of the same model with a single expert: the ratio of the medians. The target is
+// 1.4 or less.
 func BenchmarkOneOfFour(b *testing.B) {
 	const batch, length = 16, 128
 	arm := func(experts int) *engine.Executable {

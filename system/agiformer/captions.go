@@ -27,7 +27,7 @@ type caption struct {
 	Audio  string   `json:"audio_file"`
 	Frames []string `json:"frame_files"`
 
-	ids []int32 // of the text, the end of the document behind it
+	ids []int32 // of the text, followed by the end of the document
 }
 
 // captions are one split of a folder.
@@ -36,7 +36,7 @@ type captions struct {
 	dir    string
 	images *regular.Folder // dir
 	length int             // tokens of a row
-	most   int64           // bytes of a picture
+	most   int64           // bytes of an image
 	list   []caption
 	eos    int32
 	weight float64 // labels in all
@@ -45,7 +45,7 @@ type captions struct {
 }
 
 // openCaptions reads a split. Every file that is named must be there, and every
-// entry must have what the model has senses for.
+// entry must have the media of the model's senses.
 func openCaptions(dir, split string, net Net, length int, most int64, t *token.Tokenizer) (c *captions, err error) {
 	defer token.Catch(&err)
 	path := filepath.Join(dir, "metadata_"+split+".json")
@@ -229,7 +229,7 @@ func (c *captions) at(place int64, shuffle bool, seed uint64) int64 {
 	return order.At(place % n)
 }
 
-// captionLoader streams shuffled captions for ever.
+// captionLoader streams shuffled captions endlessly.
 type captionLoader struct {
 	*captions
 	rows, micro int

@@ -91,7 +91,7 @@ func sections() []config.Section {
 	}}}
 }
 
-// mostSegments is into how many segments the memory may cut a sequence.
+// mostSegments is how many segments the memory may cut a sequence into.
 const mostSegments = 1024
 
 func check(c *config.Config, r *config.Report) {
@@ -110,7 +110,7 @@ func check(c *config.Config, r *config.Report) {
 		case d%h != 0:
 			r.Error(key, "want a number that divides the width (%d), got %d", d, h)
 		case m.Positions == "rotary" && d/h%2 != 0:
-			r.Error(key, "%d heads of a width of %d have %d dimensions each: rotary positions turn pairs, so want an even number", h, d, d/h)
+			r.Error(key, "%d heads of a width of %d have %d dimensions each: rotary embeddings rotate pairs, so want an even number", h, d, d/h)
 		}
 	}
 	heads(m.DModel, m.NHeads, "model.n_heads")
@@ -144,9 +144,9 @@ func check(c *config.Config, r *config.Report) {
 		case len(c.Data.Source) > 1:
 			r.Error("data.source", "want one folder of captions, got %d", len(c.Data.Source))
 		case len(c.Data.Validation) > 0:
-			r.Error("data.validation", "held-out captions are those of metadata_val.json: leave it away")
+			r.Error("data.validation", "held-out captions are those of metadata_val.json: omit it")
 		case c.Data.SplitBy == "end":
-			r.Error("data.split_by", "held-out captions are those of metadata_val.json: leave it away")
+			r.Error("data.split_by", "held-out captions are those of metadata_val.json: omit it")
 		case c.Data.Format != "auto":
 			r.Error("data.format", "captions come as a folder with metadata_train.json and metadata_val.json: leave data.format at auto")
 		case c.Data.Tokenizer.Path != "":
@@ -154,7 +154,7 @@ func check(c *config.Config, r *config.Report) {
 		}
 	}
 	if c.Data.SegmentMask {
-		r.Error("data.segment_mask", "memory, experts and convolution go across the ends of packed documents: only attention can be masked at them")
+		r.Error("data.segment_mask", "memory, experts and convolution cross the ends of packed documents: only attention can be masked at them")
 	}
 }
 

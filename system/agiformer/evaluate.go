@@ -22,7 +22,7 @@ type heldOut interface {
 // reader makes a tally of a micro-batch with these labels.
 type reader func(labels []int32, weights []float32, out train.Outputs) (tally, error)
 
-// tally is what the program says of tokens, summed over them.
+// tally sums the program's outputs over tokens.
 type tally struct {
 	Weight, Loss  float64
 	Characters    float64 // that the tokens counted spell, where tokens are bytes
@@ -78,7 +78,7 @@ func (m Net) measure(ctx context.Context, x *engine.Executable, text heldOut, ro
 	return m.total(text, found.List()), nil
 }
 
-// windows are packed text as an evaluation wants it.
+// windows are packed text as an evaluation takes it.
 type windows struct{ *data.Windows }
 
 func (w windows) perByte() float64 { return w.Weight() / float64(w.Corpus().Bytes()) }
@@ -93,7 +93,7 @@ func (w windows) pass(rows, limit int, read reader) train.Batches[tally] {
 	})
 }
 
-// read is what the program says of a micro-batch.
+// read is the program's output for a micro-batch.
 func (m Net) read(labels []int32, weights []float32, out train.Outputs) (t tally, err error) {
 	if t.Loss, err = out.Sum(); err != nil {
 		return t, err
@@ -169,7 +169,7 @@ func (t *tally) add(b *tally) {
 	t.Confidence, t.Right = append(t.Confidence, b.Confidence...), append(t.Right, b.Right...)
 }
 
-// bins is in how many the reliability curve is drawn.
+// bins is the number of bins of the reliability curve.
 const bins = 10
 
 // metrics are the figures of an evaluation.

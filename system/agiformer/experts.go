@@ -10,19 +10,19 @@ import (
 // Kind is what an expert is made of.
 type Kind string
 
-// The kinds, in the order in which a layer's experts stand: those that share a
-// part stand together, so that the part is one grouped product.
+// The kinds, in the order of a layer's experts: those that share a part are
+// adjacent, so that the part is one grouped matmul.
 const (
 	// Standard is a feed-forward layer.
 	Standard Kind = "standard"
-	// Spatial attends, and measures how far a token lies from those before it in
+	// Spatial attends, and measures how far a token is from those before it in
 	// learned spaces.
 	Spatial Kind = "spatial"
 	// Logic attends, and relates each pair of its tokens.
 	Logic Kind = "logic"
-	// Causal is Logic that knows the time of each token.
+	// Causal is Logic with the time of each token.
 	Causal Kind = "causal"
-	// LanguageKind reads what a language model makes of the text.
+	// LanguageKind reads a language model's states of the text.
 	LanguageKind Kind = "language"
 )
 
@@ -49,7 +49,7 @@ func sorted(kinds []string, n int) []Kind {
 	return out
 }
 
-// span is the range of the experts whose kind lies between first and last.
+// span is the range of the experts whose kind is between first and last.
 func (e Experts) span(first, last Kind) (from, to int) {
 	lo, hi := slices.Index(order, first), slices.Index(order, last)
 	for i, k := range e.Kinds {
@@ -88,7 +88,7 @@ func (p *forward) mixture(h *graph.Value) (y *graph.Value, routed *nn.Routed) {
 	return y, routed
 }
 
-// work is what the experts make of the rows.
+// work is the experts' output for the rows.
 func (m *mixture) work() (y *graph.Value) {
 	if from, to := m.Experts.span(Standard, Causal); to > from {
 		mixed := m.mix()
@@ -139,7 +139,7 @@ func (m *mixture) attention(rows *graph.Value, from, to int) (y *graph.Value) {
 	m.Scope("attention", func() {
 		qkv := m.r.Entries(m.Builder, m.linear("query_key_value", rows, from, to, 3*m.D, false))
 		part := func(i int, turn bool) *graph.Value {
-			// Choices of a token stand at the same time: they are turned alike.
+			// Choices of a token have the same time: they are rotated alike.
 			x := m.Reshape(m.Slice(qkv, 1, i*m.D, m.D), m.batch, m.time, k*m.D)
 			if turn && m.table != nil {
 				x = m.Builder.Rotary(graph.Rotary{Heads: k * m.Heads, Dims: m.D / m.Heads}, x, m.table)
@@ -168,8 +168,8 @@ func (m *mixture) temporal(from, to int) *graph.Value {
 	return m.r.FromEntries(m.Builder, m.Reshape(m.Mul(times, mask), m.batch*m.time*k, m.D))
 }
 
-// relations is what each token's relations to the earlier tokens of its expert
-// say; see [graph.Relate].
+// relations summarizes each token's relations to the earlier tokens of its expert;
+// see [graph.Relate].
 func (m *mixture) relations(rows *graph.Value, from, to int) (y *graph.Value) {
 	m.Scope("relation", func() {
 		side := func(name string, bias bool) *graph.Value {
@@ -183,10 +183,10 @@ func (m *mixture) relations(rows *graph.Value, from, to int) (y *graph.Value) {
 	return y
 }
 
-// distances is what is made of the root mean square distance of each token from
-// the tokens up to it of the same expert, in one learned space for each head.
-// The mean over pairs |p_i - p_j|^2 is |p_i|^2 + mean |p_j|^2 - 2 p_i mean p_j,
-// which running sums give.
+// distances is computed from the root mean square distance of each token from the
+// earlier tokens of its expert and itself, in one learned space for each head. The
+// mean over pairs |p_i - p_j|^2 is |p_i|^2 + mean |p_j|^2 - 2 p_i mean p_j, which
+// running sums give.
 func (m *mixture) distances(from, to int) (y *graph.Value) {
 	m.Scope("distance", func() {
 		all := m.r.Entries(m.Builder, m.linear("project", m.rows, from, to, m.D, false))
@@ -201,7 +201,7 @@ func (m *mixture) distances(from, to int) (y *graph.Value) {
 			meanSquare := m.Div(m.Slice(run, 2, m.D, m.D), count)
 			d := m.Sub(m.Add(square, meanSquare), m.MulC(m.Mul(p, mean), 2))
 			d = m.Mean(m.Reshape(d, m.batch, -1, m.Heads, m.D/m.Heads), -1)
-			// Rounding may leave a distance of 0 below 0; the root wants a slope there.
+			// Rounding may leave a distance of 0 below 0; the root needs a finite slope there.
 			d = m.Mul(m.Sqrt(m.AddC(m.MaxC(d, 0), 1e-4)), mask)
 			if sum == nil {
 				sum = d
@@ -215,7 +215,7 @@ func (m *mixture) distances(from, to int) (y *graph.Value) {
 	return y
 }
 
-// tell lets each token choose from what the language model knows at its place.
+// tell lets each token choose from the language model's states at its place.
 func (m *mixture) tell(from, to int) (y *graph.Value) {
 	width := m.language.Shape()[1]
 	m.Scope("language", func() {

@@ -22,7 +22,7 @@ func language(c *config.Config, dir string) (*inference.Language, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Where one text is written there is no load to spread: nothing is dropped.
+	// Where a single text is written there is no load to balance: nothing is dropped.
 	net.Experts.Capacity = 0
 	return &inference.Language{
 		Uncached: whole{net}, Tokenizer: t, Weights: filepath.Join(dir, checkpoint.WeightsFile), Fill: net.load,
@@ -30,7 +30,7 @@ func language(c *config.Config, dir string) (*inference.Language, error) {
 	}, nil
 }
 
-// media is what may come with a text, nil for nothing; a picture takes at most so many
+// media is what may come with a text, nil for nothing; an image takes at most so many
 // bytes, decoded.
 func (m Net) media(most int64) *inference.Media {
 	s := m.Senses
@@ -71,7 +71,7 @@ func (s *Senses) decode(kind string, files []inference.MediaFile, most int64) ([
 	return dst, nil
 }
 
-// whole is the model as one to write with.
+// whole is the model as a text generator.
 type whole struct{ Net }
 
 // Positions implements inference.Uncached.

@@ -88,7 +88,7 @@ func (g *golden) ids(t *testing.T, update int) []int32 {
 	return all[update*n : (update+1)*n]
 }
 
-// arm compiles the training step and loads the golden weights, all of which
+// arm compiles and loads the training step with the golden weights, all of which
 // the model must have and no others.
 func (g *golden) arm(t *testing.T) {
 	t.Helper()
@@ -178,9 +178,9 @@ func far(a, b []float32) (d float64) {
 	return d
 }
 
-// What the model says before the first update, of the text and of itself, is
-// what the plain model in PyTorch says; so sparse dispatch is experts run one by
-// one, running sums are sums over pairs, and scans are loops.
+// The model's outputs before the first update, on the text and on itself, are those
+// of the plain model in PyTorch; so sparse dispatch is experts run one by one,
+// running sums are sums over pairs, and scans are loops.
 func TestForwardEqualsPyTorch(t *testing.T) {
 	g := openGolden(t)
 	g.chunk = 30 // of 104 rows: the last chunk is smaller
@@ -331,7 +331,7 @@ func TestPasses(t *testing.T) {
 	}
 }
 
-// A run that goes on from a copy of the state of another gives its bits: no
+// A run that continues from a copy of the state of another gives its bits: no
 // state is hidden, and none is left behind by an evaluation.
 func TestResume(t *testing.T) {
 	whole := openGolden(t)

@@ -5,10 +5,10 @@ import (
 	"github.com/snug-ml/snug/nn"
 )
 
-// Introspection looks back over what the blocks did. In each of Steps steps a
-// token attends to what was thought before, compares its state with the mean of
-// its states after the earlier blocks, estimates how wrong it is, and corrects
-// itself by as much. A decision weighs each step against the next.
+// Introspection looks back over what the blocks did. In each of Steps steps a token
+// attends to the earlier steps, compares its state with the mean of its states
+// after the earlier blocks, estimates how wrong it is, and corrects itself by as
+// much. A decision weighs each step against the next.
 //
 // Its heads know the truth: the error head is trained to give the token's loss
 // in nats, the confidence head the probability that the likeliest byte is the
@@ -16,7 +16,7 @@ import (
 // does not change it; all the rest learns from the model's own loss.
 type Introspection struct{ Steps int }
 
-// Self is what the heads say.
+// Self is the output of the heads.
 type Self struct {
 	// Errors are estimates [N] of each token's loss in nats, of each step and of
 	// the result, which comes last.
@@ -34,7 +34,7 @@ func (p *forward) introspect(x *graph.Value, earlier []*graph.Value) (*graph.Val
 	}
 	mean = p.MulC(mean, 1/float64(len(earlier)))
 	self := &Self{}
-	var y, left *graph.Value // what was decided for so far; the share still open
+	var y, left *graph.Value // the weighted sum so far; the share still open
 	for i := range p.Introspection.Steps {
 		x = p.reflect(x, mean, self)
 		if i == p.Introspection.Steps-1 {

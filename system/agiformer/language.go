@@ -14,14 +14,14 @@ import (
 
 // Language is the language model that language experts read. It runs once over
 // the text, on states that a learned layer projects to its width, and all
-// experts of all blocks read its result: what the guide's model computes anew in
+// experts of all blocks read its result: what the guide's model computes again in
 // every block. Gradients pass through it, also where its own weights are frozen.
 type Language struct {
 	// Width, Layers, Heads and FF are those of a transformer that is trained with
 	// the rest, where there is no Model.
 	Width, Layers, Heads, FF int
-	// Model, when set, is a GPT-NeoX, GPT-2, Llama or Qwen3, and Folder where its weights lie
-	// (empty: only its sizes are known, which is enough to plan).
+	// Model, when set, is a GPT-NeoX, GPT-2, Llama or Qwen3, and Folder the folder of its
+	// weights (empty: only its sizes are known, which is enough to plan).
 	Model  hf.Causal
 	Folder string
 	Frozen bool
@@ -122,8 +122,8 @@ func (m Net) load(r *engine.Executable) error {
 	return nil
 }
 
-// hasScope reports whether the program has weights below a scope: one that writes texts
-// alone has none of the senses'.
+// hasScope reports whether the program has weights below a scope: one that only writes
+// texts has none of the senses'.
 func hasScope(r *engine.Executable, scope string) bool {
 	return slices.ContainsFunc(r.Program().States, func(s *graph.State) bool { return strings.HasPrefix(s.Name, scope+".") })
 }

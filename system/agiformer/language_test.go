@@ -124,7 +124,7 @@ func TestLanguageFolderCausality(t *testing.T) {
 	}
 }
 
-// What is no language model is refused by name.
+// A folder without a language model is refused by name.
 func TestLanguageRefusals(t *testing.T) {
 	for _, c := range []struct {
 		path      string

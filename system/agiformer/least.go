@@ -68,7 +68,7 @@ func (e Experts) least(d, ff int) (n float64) {
 	return n
 }
 
-// least are the encoder of pictures and what comes with a text.
+// least are the encoder of images and what comes with a text.
 func (s *Senses) least() (out plan.Least) {
 	if s == nil {
 		return nil

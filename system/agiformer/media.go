@@ -14,16 +14,16 @@ import (
 	"github.com/snug-ml/snug/internal/regular"
 )
 
-// The means and standard deviations of red, green and blue that CLIP's pictures
-// are normalised by (Radford et al. 2021).
+// The means and standard deviations of red, green and blue that CLIP's images are
+// normalized by (Radford et al. 2021).
 var (
 	pixelMean = [3]float32{0.48145466, 0.4578275, 0.40821073}
 	pixelStd  = [3]float32{0.26862954, 0.26130258, 0.27577711}
 )
 
 // readPicture decodes a PNG or JPEG file of at most so many bytes, decoded, into
-// dst [size, size, 3]: the shorter side is scaled to size, the middle cut out,
-// and colours normalised.
+// dst [size, size, 3]: the shorter side is scaled to size, the center cropped, and
+// colors normalized.
 func readPicture(dst []float32, path string, size int, most int64) error {
 	f, err := regular.Open(path)
 	if err != nil {
@@ -53,9 +53,9 @@ func decodePicture(dst []float32, f io.ReadSeeker, path string, size int, most i
 }
 
 // readWAV decodes a WAV file of 16-bit samples into dst, which it fills from
-// the front; channels are averaged, the rate is the file's. What is longer than
-// dst is an error: it would be left out unsaid. The file is streamed: it costs
-// no memory, whatever it claims.
+// the front; channels are averaged, the rate is the file's. What is longer than dst
+// is an error: it would be dropped silently. The file is streamed: it costs no
+// memory, whatever it claims.
 func readWAV(dst []float32, path string) error {
 	f, err := regular.Open(path)
 	if err != nil {

@@ -20,7 +20,7 @@ type Net struct {
 	// Memory and Introspection are nil where there is none.
 	Memory        *nn.Memory
 	Introspection *Introspection
-	// Language is what language experts know; nil without such experts.
+	// Language is what language experts read; nil without such experts.
 	Language *Language
 	// Senses is nil for text alone.
 	Senses *Senses
@@ -39,7 +39,7 @@ type Input struct {
 	Seen Seen
 }
 
-// Output is what the model says of each of the N = B*T tokens.
+// Output is the model's output for each of the N = B*T tokens.
 type Output struct {
 	// Hidden [N, D] is the state that the output layer reads.
 	Hidden *graph.Value
@@ -51,7 +51,7 @@ type Output struct {
 	Self *Self
 }
 
-// forward is one forward half in the making.
+// forward is a forward half under construction.
 type forward struct {
 	Net
 	*graph.Builder
@@ -108,7 +108,7 @@ func (m Net) Logits(b *graph.Builder, hidden *graph.Value) *graph.Value {
 	return scoresOf(b, hidden, m.output(b))
 }
 
-// scoresOf is hidden w^T in float32, whatever the precision of the products.
+// scoresOf is hidden w^T in float32, whatever the precision of the matmuls.
 func scoresOf(b *graph.Builder, hidden, w *graph.Value) *graph.Value {
 	return b.Emit(graph.MatMul{TransB: true, Out: graph.F32}, hidden, w)[0]
 }

@@ -53,7 +53,7 @@ func each(t *testing.T, fn func(t *testing.T, n Net)) {
 	}
 }
 
-// armed compiles and arms a forward function "f" and gives weights random values.
+// armed compiles and loads a forward function "f" and gives weights random values.
 func armed(t *testing.T, build func(b *graph.Builder)) *engine.Executable {
 	t.Helper()
 	b := graph.NewBuilder("f")

@@ -7,7 +7,7 @@ import (
 	"github.com/snug-ml/snug/system/corpus"
 )
 
-// The outputs of an evaluation beside the loss, F32. L layers, E experts, N
+// The outputs of an evaluation besides the loss, F32. L layers, E experts, N
 // tokens; sums over tokens are weighted as the loss is.
 const (
 	outWanted  = "wanted"  // [L*E] choices of each expert
@@ -15,7 +15,7 @@ const (
 	outEntropy = "entropy" // [L] sums of the routers' entropies
 	outGates   = "gates"   // [4] sums of the working, bank and written gates, and the mean strength of the writes
 	outLosses  = "losses"  // [N] of each token
-	outErrors  = "errors"  // [N] what introspection took them for
+	outErrors  = "errors"  // [N] introspection's estimates of them
 	outConf    = "confidence"
 	outRight   = "right" // [N] 1 where the likeliest token was right
 )
@@ -69,7 +69,7 @@ func (m Net) objective(b *graph.Builder, s system.Shape, length int, balance, he
 	return o
 }
 
-// chunk is how many of n rows of logits exist at a time; asked for is 0 for all.
+// chunk is how many of n rows of logits exist at a time; 0 asks for all.
 func chunk(asked, n int) int {
 	if asked == 0 {
 		return n
@@ -77,7 +77,7 @@ func chunk(asked, n int) int {
 	return min(asked, n)
 }
 
-// account gives what experts and memory did.
+// account gives the statistics of experts and memory.
 func (m Net) account(b *graph.Builder, out Output, weights *graph.Value, give func(string, *graph.Value)) {
 	n := weights.Shape()[0]
 	var wanted, taken, entropy []*graph.Value

@@ -12,8 +12,8 @@ import (
 	"github.com/snug-ml/snug/train/metric"
 )
 
-// page is report.html: what the model is worth, where its tokens go, and how
-// well it knows itself.
+// page is report.html: how good the model is, where its tokens go, and how well it
+// knows itself.
 func (f *totals) page(update int64, b data.Baseline) *report.Page {
 	m := f.metrics()
 	bits := func(loss float64) string { return number(loss / math.Ln2 * f.perByte) }
@@ -49,7 +49,7 @@ func (f *totals) page(update int64, b data.Baseline) *report.Page {
 
 func number(v float64) string { return fmt.Sprintf("%.4g", v) }
 
-// experts tells where the tokens went, by layer and expert.
+// experts shows where the tokens went, by layer and expert.
 func (f *totals) experts() report.Section {
 	kinds := f.net.Experts.Kinds
 	t := report.Table{
@@ -77,7 +77,7 @@ func (f *totals) experts() report.Section {
 	}}}
 }
 
-// introspection holds what the heads say against the truth.
+// introspection compares the output of the heads with the truth.
 func (f *totals) introspection(m map[string]float64) report.Section {
 	t := report.Table{Header: []string{"", "value"}}
 	for _, r := range []struct{ name, key string }{

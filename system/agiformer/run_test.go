@@ -115,7 +115,7 @@ func TestTrainResumeEvalGenerate(t *testing.T) {
 	}
 }
 
-// What cannot be is refused before anything runs.
+// Impossible settings are refused before anything runs.
 func TestRefusals(t *testing.T) {
 	config := small(t, "source: ["+prose(t)+"]")
 	for _, c := range []struct{ flag, value, want string }{

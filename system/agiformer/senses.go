@@ -9,18 +9,18 @@ import (
 	"github.com/snug-ml/snug/nn"
 )
 
-// Senses encode what comes with a text: pictures, sound, films. An encoder is
+// Senses encode what comes with a text: images, sound, video. An encoder is
 // built into a function, and its weights exist, only where the function's input
 // has something for it.
 type Senses struct {
 	Modalities []string
-	// Image encodes pictures, those of films too.
+	// Image encodes images, including video frames.
 	Image nn.ViT
-	// Folder is where the picture encoder's weights lie (CLIP, Hugging Face
+	// Folder is the folder of the image encoder's weights (CLIP, Hugging Face
 	// layout), empty for one that is trained with the rest. Frozen weights stay.
 	Folder string
 	Frozen bool
-	// Samples is the longest sound, in samples; Frames the longest film.
+	// Samples is the longest sound, in samples; Frames the longest video.
 	Samples, Frames int
 }
 
@@ -72,7 +72,7 @@ func (p *forward) fuse(x *graph.Value) *graph.Value {
 	var tokens []*graph.Value
 	add := func(name string, build func() *graph.Value) {
 		p.Scope(name, func() {
-			// What kind of thing a token is of.
+			// The modality of a token.
 			kind := p.Param("kind", graph.Normal(0.02), p.D)
 			tokens = append(tokens, p.Add(build(), kind))
 		})
@@ -102,8 +102,8 @@ func (p *forward) fuse(x *graph.Value) *graph.Value {
 	return x
 }
 
-// pictures gives the tokens [B, P, width] of pictures: of single ones and of a
-// film's, by the same encoder.
+// pictures gives the tokens [B, P, width] of images: of single ones and of video
+// frames, by the same encoder.
 func (p *forward) pictures(v *graph.Value) (y *graph.Value) {
 	p.Scope("encoder", func() {
 		y = p.Senses.Image.Hidden(p.Builder, v)
@@ -145,7 +145,7 @@ func soundTokens(n int) int {
 }
 
 // film mixes the tokens y [B*frames, P, D] of each frame with those of the
-// frames beside it that stand at the same place: [B, frames*P, D].
+// neighboring frames at the same place: [B, frames*P, D].
 func (p *forward) film(y *graph.Value, frames int) *graph.Value {
 	places := y.Shape()[1]
 	y = p.Transpose(p.Reshape(y, p.batch, frames, places, p.D), 0, 2, 1, 3)

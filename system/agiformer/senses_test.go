@@ -24,7 +24,7 @@ import (
 	"github.com/snug-ml/snug/train"
 )
 
-// A folder with a value that is no number is refused by file and tensor, and
+// A folder with a value that is not finite is refused by file and tensor, and
 // not a weight is changed, also of those that come before.
 func TestFolderWithNaN(t *testing.T) {
 	v, err := readViT("testdata/clip")
@@ -88,7 +88,7 @@ func values(t *testing.T, r *engine.Executable) map[string][]float32 {
 	return out
 }
 
-// The picture encoder, loaded from a CLIP folder, gives transformers' tokens.
+// The image encoder, loaded from a CLIP folder, gives transformers' tokens.
 func TestEncoderEqualsTransformers(t *testing.T) {
 	v, err := readViT("testdata/clip")
 	if err != nil {
@@ -135,8 +135,8 @@ func sensing(modalities ...string) Net {
 	return n
 }
 
-// A program of text alone has no weight of any sense, one of pictures none of
-// sound, and each has the text's.
+// A program of text alone has no weight of any sense, one of images none of sound,
+// and each has the text's.
 func TestSensesAreBuiltWhereNeeded(t *testing.T) {
 	states := func(n Net) (names []string) {
 		p := training(t, n, system.Shape{MicroBatch: 2, Accumulation: 1}, 12, engine.CompileOptions{})
@@ -226,8 +226,8 @@ func TestSensesReachTheirText(t *testing.T) {
 	}
 }
 
-// gallery writes a folder of captions that only their pictures, sounds and
-// films tell: the colour is named.
+// gallery writes a folder of captions that only their images, sounds and videos
+// determine: they name the color.
 func gallery(t *testing.T, n int) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -301,8 +301,8 @@ func writeWAV(t *testing.T, path string, samples int, turns float64) {
 	}
 }
 
-// From captions that only what comes with them can tell, each sense learns
-// what text alone cannot know.
+// From captions that only the media determine, each sense learns what text alone
+// cannot know.
 func TestSensesLearn(t *testing.T) {
 	dir := gallery(t, 25)
 	tok, err := bytesTokenizer()
@@ -358,7 +358,7 @@ func TestSensesLearn(t *testing.T) {
 	}
 }
 
-// A data loader that seeks goes on as the one whose position it was.
+// A data loader that seeks continues as the one whose position it was.
 func TestCaptionFeedResumes(t *testing.T) {
 	n := sensing(modImage)
 	tok, err := bytesTokenizer()

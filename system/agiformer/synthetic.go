@@ -9,10 +9,10 @@ import (
 	"github.com/snug-ml/snug/system/corpus"
 )
 
-// synthetic makes up windows of random bytes, and noise for every sense.
+// synthetic generates windows of random bytes, and noise for every sense.
 func synthetic(c *config.Config) system.Synthetic {
 	vocab := config.Of[Model](c).VocabSize
-	if net, err := network(c); err == nil { // Describe has refused what is no network
+	if net, err := network(c); err == nil { // Describe has refused what does not make a network
 		vocab = net.Vocab
 	}
 	text := corpus.Synthetic(vocab)

@@ -11,7 +11,7 @@ func draw(seed uint64, epoch, index int64) *rand.Rand {
 	return rand.New(rand.NewPCG(mix(seed^mix(uint64(epoch))), uint64(index)))
 }
 
-// apply changes the pictures of a window, [frames, height, width], and the
+// apply changes the images of a window, [frames, height, width], and the
 // sun's angles in degrees. All frames change alike.
 func (a *Augment) apply(r *rand.Rand, images []float32, height, width int, angles []float32) {
 	flip, erase := r.Float64() < a.Flip, r.Float64() < a.Erase
@@ -35,7 +35,7 @@ func (a *Augment) apply(r *rand.Rand, images []float32, height, width int, angle
 	}
 }
 
-// mirror turns each row around.
+// mirror reverses each row.
 func mirror(images []float32, width int) {
 	for at := 0; at < len(images); at += width {
 		row := images[at : at+width]
@@ -45,7 +45,7 @@ func mirror(images []float32, width int) {
 	}
 }
 
-// blank sets a rectangle of 2 to 10 % of the picture, with sides in a
+// blank sets a rectangle of 2 to 10 % of the image, with sides in a
 // proportion of 1:3 to 3:1, to 0 in every frame (Zhong et al. 2020).
 func blank(r *rand.Rand, images []float32, height, width int) {
 	area := (0.02 + 0.08*r.Float64()) * float64(height*width)
@@ -60,8 +60,8 @@ func blank(r *rand.Rand, images []float32, height, width int) {
 	}
 }
 
-// hide fills a mask: share of its places are 1, chosen at random for each
-// picture of size places.
+// hide fills a mask: share of its places are 1, chosen at random for each image of
+// size places.
 func hide(r *rand.Rand, mask []float32, size int, share float64) {
 	clear(mask)
 	n := min(size, max(1, int(math.Round(share*float64(size)))))

@@ -11,7 +11,7 @@ import (
 	"github.com/snug-ml/snug/system"
 )
 
-// A resume on flights that are not those of then is refused before anything is
+// A resume on other flights than before is refused before anything is
 // stored; the same flights in a newer file are the same.
 func TestChangedFlightsAreRefused(t *testing.T) {
 	dir, cache := t.TempDir(), t.TempDir()

@@ -9,10 +9,10 @@ const (
 )
 
 // equalise is contrast-limited adaptive histogram equalisation (Zuiderveld
-// 1994) of a picture whose pixels span any range: each of 8 x 8 tiles maps
+// 1994) of an image whose pixels span any range: each of 8 x 8 tiles maps
 // brightness by its cumulative histogram, clipped at a share of the tile's
 // pixels with the rest spread evenly; between the centres of tiles the maps
-// are blended. The result lies in [0, 1].
+// are blended. The result is in [0, 1].
 func equalise(picture []float32, height, width int, clip float64) {
 	normalise(picture, "minmax")
 	down, across := min(claheTiles, height), min(claheTiles, width)
@@ -22,7 +22,7 @@ func equalise(picture []float32, height, width int, clip float64) {
 			tileMap(&maps[i*across+j], picture, width, i*height/down, (i+1)*height/down, j*width/across, (j+1)*width/across, clip)
 		}
 	}
-	// place is the tile whose centre lies at or before k, and how far behind it k is.
+	// place is the tile whose center is at or before k, and how far past it k is.
 	place := func(k, n, tiles int) (at int, behind float64) {
 		x := (float64(k)+0.5)*float64(tiles)/float64(n) - 0.5
 		at = int(math.Floor(x))

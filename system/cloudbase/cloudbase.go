@@ -1,19 +1,19 @@
 // Package cloudbase is the system "cloudbase": the height of the cloud base
-// from the pictures of a camera that looks down from an aircraft, and the sun's
+// from the images of a camera that looks down from an aircraft, and the sun's
 // angles.
 //
 // It promises:
 //
-//   - Flights are the groups of every split: no flight lies on two sides, and
-//     what is fitted (the scales of angles and heights) is fitted on the
-//     training flights alone. The scales are states of the program: a checkpoint
-//     carries them, and evaluation and prediction use those.
+//   - Flights are the groups of every split: no flight is on two sides, and what is
+//     fitted (the scales of angles and heights) is fitted on the training flights
+//     alone. The scales are states of the program: a checkpoint carries them, and
+//     evaluation and prediction use those.
 //   - A window of frames never reaches over the end of a flight or a gap in time.
 //   - What augmentation does to an example depends on the seed, the epoch and
 //     the example alone, and is done in floating point.
 //   - Running statistics move once an update, whatever is recomputed.
-//   - The monitored metric stands next to what predicting the mean of the training flights
-//     gives, and a model that predicts next to a constant is called collapsed.
+//   - The monitored metric is shown next to that of predicting the mean of the training
+//     flights, and a model that predicts next to a constant is called collapsed.
 package cloudbase
 
 import (
@@ -219,7 +219,7 @@ func check(c *config.Config, r *config.Report) {
 	}
 }
 
-// count is how often name stands in the lists.
+// count is how often name is in the lists.
 func count(name string, lists ...[]string) (n int) {
 	for _, l := range lists {
 		for _, x := range l {

@@ -59,7 +59,7 @@ func TestWindowEdges(t *testing.T) {
 	}
 }
 
-// TestSides: every flight lies on one side, in every phase.
+// TestSides: every flight is on one side, in every phase.
 func TestSides(t *testing.T) {
 	settings := []string{"split.validation", "flight-02", "split.test", "flight-03", "phases.pretrain_flight", "flight-01"}
 	for _, run := range []string{"final", "pretrain", "fold", "mae"} {
@@ -128,7 +128,7 @@ func mapString(m map[string]string) string {
 }
 
 // TestScaler: the scales are those of the training flights alone, whatever the
-// others hold.
+// others are.
 func TestScaler(t *testing.T) {
 	c := configure(t, "split.validation", "flight-02")
 	s := stored(t, c)
@@ -161,7 +161,7 @@ func TestScaler(t *testing.T) {
 	}
 }
 
-// TestOversampling: windows come as often as asked for, evenly.
+// TestOversampling: windows come as often as configured, evenly.
 func TestOversampling(t *testing.T) {
 	list := make([]window, 10)
 	for i := range list {
@@ -229,7 +229,7 @@ func TestFeed(t *testing.T) {
 	if !slices.Equal(a, b) || angles != again {
 		t.Error("one place of the stream reads as two things")
 	}
-	// The same window in the next epoch is augmented otherwise.
+	// The same window in the next epoch is augmented differently.
 	for k := n; k < 2*n; k++ {
 		if f.at(k).index == f.at(5).index {
 			if other, _ := read(k); slices.Equal(a, other) {
@@ -252,7 +252,7 @@ func TestFeed(t *testing.T) {
 	refused(t, "the cursor of another run", newDataLoader(c, d.train[1:], 4, 2, "").Seek(cursor), "windows=")
 }
 
-// TestFlip: mirroring a picture mirrors the sun.
+// TestFlip: mirroring an image mirrors the sun.
 func TestFlip(t *testing.T) {
 	images := []float32{1, 2, 3, 4, 5, 6}
 	angles := []float32{40, 300}
@@ -265,7 +265,7 @@ func TestFlip(t *testing.T) {
 	}
 }
 
-// TestFloatAugment: what a picture loses is not digits: brightness and
+// TestFloatAugment: augmenting an image loses no precision: brightness and
 // contrast are undone exactly enough, and negative values survive.
 func TestFloatAugment(t *testing.T) {
 	images := make([]float32, 64)
@@ -284,7 +284,7 @@ func TestFloatAugment(t *testing.T) {
 	}
 }
 
-// TestErase: a rectangle of 2 to 10 % goes, the same in every frame.
+// TestErase: a rectangle of 2 to 10 % is erased, the same in every frame.
 func TestErase(t *testing.T) {
 	for seed := range uint64(50) {
 		images := make([]float32, 2*40*30)
@@ -307,7 +307,7 @@ func TestErase(t *testing.T) {
 	}
 }
 
-// TestHide: masks hide the asked share of each picture.
+// TestHide: masks hide the configured share of each image.
 func TestHide(t *testing.T) {
 	mask := make([]float32, 3*16)
 	hide(draw(1, 2, 3), mask, 16, 0.75)
@@ -337,7 +337,7 @@ func TestParallax(t *testing.T) {
 		}
 		pixel := 2 * math.Tan(20*math.Pi/180) / 96 * (s.Altitude - base) * 1000
 		want := s.Speed * 2 * s.Interval / pixel
-		// The shift down of the whole picture that leaves the least difference,
+		// The shift down of the whole image that leaves the smallest difference,
 		// between whole pixels by a parabola. What is ahead moves down.
 		best, at := math.Inf(1), 0
 		cost := make([]float64, 16)
@@ -568,7 +568,7 @@ func TestPictures(t *testing.T) {
 	if s.Flights[0].Base[2] != 1.2 || s.Flights[1].Base[0] != unknown {
 		t.Errorf("labels %v, %v", s.Flights[0].Base, s.Flights[1].Base)
 	}
-	// Half the size is the mean of four pixels; a cut takes the rows asked for.
+	// Half the size is the mean of four pixels; a crop takes the rows requested.
 	half := stored(t, configure(t, "data.source", dir, "data.resize", "true", "data.rows", "4,8", "model.height", "4", "model.width", "8", "data.columns", "8,16"))
 	got := half.Flights[0].all(t)
 	near(t, "cut pixel", float64(got[0]), float64(10*4+8)/255, 1e-6)
@@ -581,7 +581,7 @@ func TestPictures(t *testing.T) {
 	refused(t, "an angle that is no number", err, "index.csv:2", "sza", `"x"`)
 }
 
-// TestFilesOutside: neither an index of pictures nor that of a store opens
+// TestFilesOutside: neither an index of images nor that of a store opens
 // what is not in its folder.
 func TestFilesOutside(t *testing.T) {
 	work := t.TempDir()
@@ -623,8 +623,8 @@ func TestFilesOutside(t *testing.T) {
 	}
 }
 
-// TestPreprocessing: normalised pictures have the moments promised, a flat
-// field is taken away, and equalising spreads what a picture has.
+// TestPreprocessing: normalized images have the right moments, a flat field is
+// divided out, and equalizing spreads the range of an image.
 func TestPreprocessing(t *testing.T) {
 	picture := make([]float32, 64)
 	for i := range picture {
@@ -645,7 +645,7 @@ func TestPreprocessing(t *testing.T) {
 	if !slices.Equal(flat, []float32{0, 0, 0}) {
 		t.Errorf("a picture of one brightness becomes %v", flat)
 	}
-	// A lens that darkens half of the picture.
+	// A lens that darkens half of the image.
 	scene, field := []float32{4, 4, 2, 2}, []float32{2, 2, 1, 1}
 	flatten(scene, field)
 	if !slices.Equal(scene, []float32{3, 3, 3, 3}) {
@@ -705,8 +705,7 @@ func TestCounts(t *testing.T) {
 	}
 }
 
-// TestPhases: what a configuration asks for, in order, each starting from the
-// one before.
+// TestPhases: the configured phases, in order, each starting from the one before.
 func TestPhases(t *testing.T) {
 	c := configure(t, "phases.run", "all", "phases.pretrain_flight", "flight-01", "phases.masked", "true", "phases.loo", "true", "split.validation", "flight-02", "phases.pretrain_steps", "7")
 	var names []string

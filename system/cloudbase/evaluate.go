@@ -18,7 +18,7 @@ const collapsed = 0.3
 // predictions are those of a micro-batch of windows.
 type predictions struct {
 	Windows   int
-	Predicted []float64 // km; nil of masked pictures
+	Predicted []float64 // km; nil for masked images
 	Truth     []float64 // km; unknown where there is none
 	Loss      float64   // sum of weight times loss
 }
@@ -124,10 +124,10 @@ func (r *reader) measure(ctx context.Context, x *engine.Executable, list []windo
 }
 
 // metrics are the figures of an evaluation. base is the mean of the training
-// labels, what the skill is measured against.
+// labels, which the skill is measured against.
 func (j *predictions) metrics(base float64) (map[string]float64, error) {
 	n := float64(j.Windows)
-	if j.Predicted == nil { // masked pictures have no labels
+	if j.Predicted == nil { // masked images have no labels
 		return map[string]float64{"eval_loss": j.Loss / n}, nil
 	}
 	g, err := metric.Regress(j.Predicted, j.Truth)

@@ -6,7 +6,7 @@ import (
 	"math"
 )
 
-// A flight is a recording: pictures in order of time, with the sun's angles
+// A flight is a recording: images in order of time, with the sun's angles
 // and, where it is known, the height of the cloud base. Flights are the groups
 // of every split.
 type flight struct {
@@ -16,13 +16,13 @@ type flight struct {
 	// degrees and Base in km, one of each for a frame; Base is NaN where it is
 	// not known.
 	Time, SZA, SAA, Base []float64
-	// pixels is how pictures are stored.
+	// pixels is how images are stored.
 	pixels pixel
-	// frame writes picture i, [Height, Width]. Pictures are asked for in order.
+	// frame writes image i, [Height, Width]. Images are requested in order.
 	frame func(i int, dst []float32) error
 }
 
-// check looks at what a source made.
+// check validates a flight from a source.
 func (f *flight) check() error {
 	n := len(f.Time)
 	switch {

@@ -97,7 +97,7 @@ func (g *golden) program(t *testing.T, accumulation int, o engine.CompileOptions
 	return p
 }
 
-// arm starts the program with the golden's weights.
+// arm loads the program with the golden's weights.
 func (g *golden) arm(t *testing.T, p *engine.Program) *engine.Executable {
 	t.Helper()
 	r, err := p.Load(backend.CPU(2))
@@ -178,8 +178,8 @@ func furthest(got, want []float32) (worst float64, at int) {
 	return worst, at
 }
 
-// TestGoldens holds the answers, the losses and gradient norms of 30 updates
-// and the running statistics behind them against PyTorch's.
+// TestGoldens compares the answers, the losses and gradient norms of 30 updates and
+// the running statistics after them with PyTorch's.
 func TestGoldens(t *testing.T) {
 	for _, g := range goldens(t) {
 		t.Run(g.name, func(t *testing.T) {
@@ -210,7 +210,7 @@ func TestGoldens(t *testing.T) {
 			for _, s := range r.Program().States {
 				if s.Role == graph.Buffer && strings.Contains(s.Name, "running") {
 					x, _ := r.State(s.Name)
-					// Where an idle bias stands in front of it, the mean follows its drift.
+					// Where an idle bias precedes it, the mean follows its drift.
 					tolerance := 1e-3
 					if strings.HasSuffix(s.Name, "running_mean") && (g.model.NormBias || strings.HasPrefix(s.Name, "dense.0")) {
 						tolerance = 3e-2
@@ -224,8 +224,8 @@ func TestGoldens(t *testing.T) {
 	}
 }
 
-// TestLosses holds every kind of loss and its gradient against PyTorch's, alone
-// and with hard examples counting more.
+// TestLosses compares every kind of loss and its gradient with PyTorch's, alone and
+// with hard examples counting more.
 func TestLosses(t *testing.T) {
 	f, err := safetensors.Open(filepath.Join("testdata", "goldens", "losses.safetensors"))
 	if err != nil {
@@ -274,9 +274,9 @@ func TestLosses(t *testing.T) {
 	}
 }
 
-// idle are the weights that change nothing, by the suffixes of their names: a
-// shift of all scores in front of a softmax, and shifts that batch
-// normalisation takes away again.
+// idle are the weights that change nothing, by the suffixes of their names: a shift
+// of all scores before a softmax, and shifts that batch normalization subtracts
+// again.
 func (g *golden) idle(name string) bool {
 	suffixes := []string{"temporal_attention.1.bias"}
 	if g.model.Norm == "batch" {
@@ -392,7 +392,7 @@ func TestBF16(t *testing.T) {
 	}
 }
 
-// TestStates: the scales lie in the program's buffers, so that a checkpoint has them.
+// TestStates: the scales are in the program's buffers, so that a checkpoint has them.
 func TestStates(t *testing.T) {
 	g := goldens(t)[0]
 	r := g.arm(t, g.program(t, 1, engine.CompileOptions{}))

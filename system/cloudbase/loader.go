@@ -35,8 +35,8 @@ type example struct {
 	epoch, index int64
 }
 
-// fill writes examples to the rows of a micro-batch; rows without one weigh
-// nothing. Rows are read side by side.
+// fill writes examples to the rows of a micro-batch; rows without one have weight
+// 0. Rows are read in parallel.
 func (r *reader) fill(list []example, in train.Inputs) error {
 	images, err := in.F32(inputImages)
 	if err != nil {
@@ -103,7 +103,7 @@ func (r *reader) fill(list []example, in train.Inputs) error {
 	return errors.Join(errs...)
 }
 
-// window reads one example: pictures and the sun's angles.
+// window reads one example: images and the sun's angles.
 func (r *reader) window(e example, images, angles []float32) error {
 	f, n := e.flight, r.model.Frames
 	need := n * int(f.bytes())
@@ -133,8 +133,8 @@ func (r *reader) window(e example, images, angles []float32) error {
 	return nil
 }
 
-// dataLoader streams training windows for ever: epoch after epoch in another order,
-// without a seam, so that every micro-batch is full.
+// dataLoader streams training windows endlessly: epoch after epoch in another
+// order, joined seamlessly, so that every micro-batch is full.
 type dataLoader struct {
 	*reader
 	list        []window

@@ -8,9 +8,9 @@ import (
 )
 
 // reconstruct is the objective of masked pre-training (He et al. 2022, with
-// convolutions as Woo et al. 2023): patches of the pictures are hidden, and
-// transposed convolutions paint them from the features of what is left. The
-// loss of an example is the mean square error of its hidden pixels.
+// convolutions as Woo et al. 2023): patches of the images are hidden, and
+// transposed convolutions reconstruct them from the features of the rest. The loss
+// of an example is the mean square error of its hidden pixels.
 func (n *net) reconstruct(b *graph.Builder) engine.Objective {
 	x := n.pictures(b)
 	s := x.Shape()
@@ -24,7 +24,7 @@ func (n *net) reconstruct(b *graph.Builder) engine.Objective {
 			out = n.Channels[left-1]
 		}
 		b.Block(fmt.Sprintf("decoder.%d", i), func() {
-			// Each step doubles the picture; what a halving cut off is 0.
+			// Each step doubles the image; what a halving cut off is 0.
 			size := h.Shape()
 			op := graph.Conv(2, 0)
 			w := b.Param("weight", graph.KaimingNormal(out*4), size[3], out, 2, 2)

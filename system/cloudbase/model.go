@@ -38,10 +38,10 @@ type net struct {
 	train bool
 }
 
-// steps is how many pictures of View frames a window has.
+// steps is how many images of View frames a window has.
 func (n *net) steps() int { return n.Frames - n.View + 1 }
 
-// size of the features of a picture.
+// size of the features of an image.
 func (n *net) size() int { return n.Channels[len(n.Channels)-1] }
 
 // pictures arranges the frames: [B*steps, H, W, View], channels last.
@@ -49,7 +49,7 @@ func (n *net) pictures(b *graph.Builder) *graph.Value {
 	x := b.Input(inputImages, graph.T(graph.F32, n.rows, n.Frames, n.Height, n.Width))
 	t := n.steps()
 	if n.View > 1 {
-		// Channel v of picture i is frame i+v.
+		// Channel v of image i is frame i+v.
 		var channels []*graph.Value
 		for v := range n.View {
 			channels = append(channels, b.Reshape(b.Slice(x, 1, v, t), n.rows*t, n.Height, n.Width, 1))
@@ -89,17 +89,17 @@ func (n *net) angles(b *graph.Builder) *graph.Value {
 	return b.Concat(1, features...)
 }
 
-// idle reports whether a bias in front of the normalisation is left out: batch
-// normalisation subtracts it again, so its gradient is rounding noise, which
-// AdamW blows up to steps of full size.
+// idle reports whether a bias before the normalization is left out: batch
+// normalization subtracts it again, so its gradient is rounding noise, which AdamW
+// scales up to steps of full size.
 func (n *net) idle() bool { return n.Norm == "batch" && !n.NormBias }
 
-// linear is a layer with the guide's start: Xavier normal weights.
+// linear is a layer with the guide's initialization: Xavier normal weights.
 func linear(b *graph.Builder, name string, x *graph.Value, out int) *graph.Value {
 	return nn.Linear(b, name, x, out, true, graph.XavierNormal(x.Shape().Last(), out))
 }
 
-// conv is a convolution of one size with the guide's start: Kaiming normal
+// conv is a convolution of one size with the guide's initialization: Kaiming normal
 // over the outputs.
 func conv(b *graph.Builder, name string, x *graph.Value, out, kernel int, bias bool) (y *graph.Value) {
 	b.Scope(name, func() {
@@ -138,10 +138,10 @@ func (n *net) norm(b *graph.Builder, name string, x *graph.Value) (y *graph.Valu
 	return y
 }
 
-// normByFrame normalizes pictures x [B*steps,h,w,C] picture by picture of the
-// window, each with the statistics of the micro-batch at that time alone, as a
-// program does that sends one frame after the other through its network. The
-// running statistics move once for each.
+// normByFrame normalizes images x [B*steps,h,w,C] frame by frame of the window,
+// each with the statistics of the micro-batch at that time alone, like a program
+// that sends one frame after the other through its network. The running statistics
+// move once for each.
 func (n *net) normByFrame(b *graph.Builder, x, gamma, beta, mean, variance *graph.Value) *graph.Value {
 	s, t := x.Shape(), n.steps()
 	windows := b.Reshape(x, n.rows, t, s[1]*s[2], s[3])
@@ -163,7 +163,7 @@ func (n *net) dropout(b *graph.Builder, x *graph.Value, p float64) *graph.Value 
 	return b.Dropout(x, p, n.seed)
 }
 
-// dropChannels drops whole channels of the pictures x [N,H,W,C] (Tompson et al. 2015).
+// dropChannels drops whole channels of the images x [N,H,W,C] (Tompson et al. 2015).
 func (n *net) dropChannels(b *graph.Builder, x *graph.Value) *graph.Value {
 	if !n.train || n.Dropout == 0 {
 		return x
@@ -172,7 +172,7 @@ func (n *net) dropChannels(b *graph.Builder, x *graph.Value) *graph.Value {
 	return b.Mul(x, b.Dropout(b.BroadcastTo(b.Scalar(1), s[0], 1, 1, s[3]), n.Dropout, n.seed))
 }
 
-// attend weighs the pixels of pictures: x * sigmoid(conv1x1(relu(conv3x3(x)))).
+// attend weights the pixels of images: x * sigmoid(conv1x1(relu(conv3x3(x)))).
 func (n *net) attend(b *graph.Builder, x *graph.Value) (y *graph.Value) {
 	b.Block("spatial_attention", func() {
 		h := b.Relu(conv(b, "conv1", x, 1, 3, true))
@@ -181,8 +181,8 @@ func (n *net) attend(b *graph.Builder, x *graph.Value) (y *graph.Value) {
 	return y
 }
 
-// film scales and shifts the channels of pictures x [B*steps,H,W,C] by what the
-// angles a [B,A] say (Perez et al. 2018).
+// film scales and shifts the channels of images x [B*steps,H,W,C] as a function of
+// the angles a [B,A] (Perez et al. 2018).
 func (n *net) film(b *graph.Builder, x, a *graph.Value) (y *graph.Value) {
 	s := x.Shape()
 	c := s[3]
@@ -199,7 +199,7 @@ func (n *net) film(b *graph.Builder, x, a *graph.Value) (y *graph.Value) {
 	return y
 }
 
-// features are the maps behind the convolutions: [B*steps, h, w, C]. Without
+// features are the maps after the convolutions: [B*steps, h, w, C]. Without
 // angles (nil) nothing is modulated.
 func (n *net) features(b *graph.Builder, x, a *graph.Value) *graph.Value {
 	if n.SpatialAttention {
@@ -211,8 +211,8 @@ func (n *net) features(b *graph.Builder, x, a *graph.Value) *graph.Value {
 			if i == 0 && a != nil {
 				x = b.MaxPool2D(n.film(b, b.LeakyRelu(x, leak), a), 2, 2, 0)
 			} else {
-				// The function does not decrease: behind the maximum it gives the same
-				// for a quarter of the work.
+				// The function is monotonic: after the maximum it gives the same for a
+				// quarter of the work.
 				x = b.LeakyRelu(b.MaxPool2D(x, 2, 2, 0), leak)
 			}
 			x = n.dropChannels(b, x)
@@ -234,7 +234,7 @@ func (n *net) dense(b *graph.Builder, x *graph.Value) (y *graph.Value) {
 	})
 	b.Scope("output", func() {
 		w := b.Param("weight", graph.Normal(0.5), 1, n.size()/2)
-		// The last product stays float32 in any precision: it is the answer.
+		// The last matmul stays float32 in any precision: it is the answer.
 		y = b.Emit(graph.MatMul{TransB: true, Out: graph.F32}, x, w)[0]
 		y = b.Reshape(b.Add(y, b.Param("bias", graph.Const(0.1), 1)), n.rows)
 	})
@@ -254,8 +254,8 @@ func (n *net) scaled(b *graph.Builder) *graph.Value {
 	return n.dense(b, n.overTime(b, b.Reshape(h, n.rows, n.steps(), h.Shape().Last())))
 }
 
-// plain is the guide's baseline: the mean picture, convolutions without
-// normalisation or angles, a head of rectified layers.
+// plain is the guide's baseline: the mean image, convolutions without normalization
+// or angles, a head of rectified layers.
 func (n *net) plain(b *graph.Builder) (y *graph.Value) {
 	x := b.Input(inputImages, graph.T(graph.F32, n.rows, n.Frames, n.Height, n.Width))
 	x = b.Reshape(b.Mean(x, 1), n.rows, n.Height, n.Width, 1)

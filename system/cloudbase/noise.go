@@ -7,7 +7,7 @@ import "math"
 // it. A field is a pure function of its seed, so any part can be drawn alone.
 type noise uint64
 
-// octaves of a field: each has twice the detail and half the height of the one before.
+// octaves of a field: each has twice the frequency and half the amplitude of the one before.
 const octaves = 3
 
 // at is the field at (x, y), with mean 1/2.
@@ -17,7 +17,7 @@ func (n noise) at(x, y float64) float64 {
 		sum += weight * (n+noise(o)*0x9e3779b97f4a7c15).octave(x, y)
 		total += weight
 		weight /= 2
-		// A rotation keeps the lattices of the octaves apart.
+		// A rotation keeps the lattices of the octaves from aligning.
 		x, y = 1.6*x-1.2*y, 1.2*x+1.6*y
 	}
 	return sum / total

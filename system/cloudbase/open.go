@@ -68,7 +68,7 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 	}
 	switch {
 	case t.reader.masked:
-		// Each pixel guessed at the mean of its picture, whose pixels vary by 1.
+		// Each pixel predicted as the mean of its image, whose pixels have variance 1.
 		if config.Of[Data](c).Normalise == "zscore" {
 			run.Baselines = []system.Baseline{{Name: "the mean of each image", Value: 1}}
 		}
@@ -81,7 +81,7 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 	return run, nil
 }
 
-// announce tells what was found in the data.
+// announce reports what was found in the data.
 func (t *task) announce() {
 	for _, s := range []struct {
 		name string
@@ -120,7 +120,7 @@ func (t *task) load(r *engine.Executable) error {
 	return t.scaler.set(r)
 }
 
-// start takes the weights of a run or a checkpoint that this model has too.
+// start copies the weights of a run or a checkpoint that this model has too.
 func (t *task) start(r *engine.Executable, path string) (err error) {
 	chosen, err := checkpoint.Choose(path, "")
 	if err != nil {

@@ -31,7 +31,7 @@ const (
 	FoldsFile       = "loo.json"
 )
 
-// Outcome is report.json: what a run came to. Heights are in km.
+// Outcome is report.json: the result of a run. Heights are in km.
 type Outcome struct {
 	Update     int64  `json:"update"`
 	Parameters int64  `json:"parameters"`
@@ -43,7 +43,7 @@ type Outcome struct {
 	Sides    map[string]Side `json:"sides"`
 }
 
-// Side is what the model says of the flights of one side of the split.
+// Side is the model's results on the flights of one side of the split.
 type Side struct {
 	Figures
 	// Baseline is the root mean square error of the mean of the training labels;
@@ -73,7 +73,7 @@ type Figures struct {
 	full        metric.Regression
 }
 
-// Interval is interval.json: how far from a prediction the truth may lie.
+// Interval is interval.json: how far from a prediction the truth may be.
 type Interval struct {
 	Update     int64            `json:"update"`
 	Confidence float64          `json:"confidence"`
@@ -146,8 +146,8 @@ func flightNames(list []window) (names []string) {
 // sideNames are the sides that are reported on, the one that counts first.
 var sideNames = []string{"test", "validation", "calibration"}
 
-// report measures every held-out flight with the weights in r and writes what
-// there is to know to dir.
+// report measures every held-out flight with the weights in r and writes the
+// reports to dir.
 func (t *task) report(ctx context.Context, r *engine.Executable, update int64, dir *rundir.Dir) error {
 	scales, err := scalesOf(r)
 	if err != nil {
@@ -244,7 +244,7 @@ func (t *task) predictions(dir *rundir.Dir, bySide map[string]*measured, half fl
 	return dir.Replace(PredictionsFile, buffer.Bytes())
 }
 
-// folds collects the reports of the folds beside this one.
+// folds collects the reports of the folds next to this one.
 func (t *task) folds() error {
 	parent := filepath.Dir(filepath.Clean(t.env.Dir.Path()))
 	entries, err := os.ReadDir(parent)

@@ -13,7 +13,7 @@ import (
 	"github.com/snug-ml/snug/train/rundir"
 )
 
-// TestCollapse: a model that predicts next to a constant is called so, and one
+// TestCollapse: a model that predicts nearly a constant is called collapsed, and one
 // that follows the truth is not.
 func TestCollapse(t *testing.T) {
 	r := &recording{Name: "a", Time: []float64{0, 1, 2, 3}}

@@ -17,8 +17,8 @@ const (
 	folderFold     = "loo-" // and the flight
 )
 
-// phases are the runs that a configuration wants: masked pictures, one flight,
-// all flights, and a fold for each.
+// phases are the configured runs: masked images, one flight, all flights, and a
+// fold for each.
 func phases(c *config.Config, dir string) []system.Phase {
 	p := config.Of[Phases](c)
 	if p.Run != "all" && p.Run != "loo" {
@@ -51,7 +51,7 @@ func phases(c *config.Config, dir string) []system.Phase {
 		add(folderFinal, "all flights except those in the split", "final", 0)
 	}
 	if p.Run == "loo" || p.Loo {
-		// A fold starts from nothing: what came before has seen its flight.
+		// A fold starts from scratch: earlier runs have seen its flight.
 		last, from = p.Init, ""
 		all, err := flights(c)
 		if err != nil {
@@ -66,7 +66,7 @@ func phases(c *config.Config, dir string) []system.Phase {
 	return out
 }
 
-// ready tells whether there is something at path to start from.
+// ready reports whether there is something at path to start from.
 func ready(path string) func() error {
 	if path == "" {
 		return nil

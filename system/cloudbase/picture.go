@@ -5,7 +5,7 @@ import (
 	"math"
 )
 
-// fit cuts and scales the pictures of a flight to height x width.
+// fit crops and scales the images of a flight to height x width.
 func fit(f *flight, d *Data, height, width int) (*flight, error) {
 	rows, err := cut(d.Rows, f.Height, "data.rows")
 	if err != nil {
@@ -24,7 +24,7 @@ func fit(f *flight, d *Data, height, width int) (*flight, error) {
 	out := *f
 	out.Height, out.Width = height, width
 	if h != height || w != width {
-		out.pixels = pixelF32 // what is scaled is no whole number any more
+		out.pixels = pixelF32 // scaled pixels are no longer whole numbers
 	}
 	whole, part := make([]float32, f.Height*f.Width), make([]float32, h*w)
 	out.frame = func(i int, dst []float32) error {
@@ -51,7 +51,7 @@ func cut(ends []int, n int, key string) ([2]int, error) {
 	return [2]int{ends[0], ends[1]}, nil
 }
 
-// scale averages a picture over the areas that the pixels of another size cover.
+// scale averages an image over the areas that the pixels of another size cover.
 func scale(dst []float32, height, width int, src []float32, h, w int) {
 	if h == height && w == width {
 		copy(dst, src)
@@ -87,7 +87,7 @@ func scale(dst []float32, height, width int, src []float32, h, w int) {
 	}
 }
 
-// flatten divides a picture by the flat field of its flight, scaled to keep
+// flatten divides an image by the flat field of its flight, scaled to keep
 // the brightness (the field's mean).
 func flatten(picture, field []float32) {
 	if len(field) == 0 {
@@ -103,8 +103,8 @@ func flatten(picture, field []float32) {
 	}
 }
 
-// normalise gives a picture mean 0 and standard deviation 1 ("zscore"), or
-// the range 0 to 1 ("minmax"). A picture of one brightness becomes 0.
+// normalise gives an image mean 0 and standard deviation 1 ("zscore"), or the range
+// 0 to 1 ("minmax"). An image of uniform brightness becomes 0.
 func normalise(picture []float32, how string) {
 	switch how {
 	case "zscore":

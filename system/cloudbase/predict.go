@@ -25,16 +25,15 @@ type predictor struct {
 	reader   *reader
 	runner   *engine.Executable
 	interval Interval
-	// calibrated says that the interval is for these weights.
+	// calibrated means that the interval is for these weights.
 	calibrated bool
 }
 
 // predictRows are the windows that are computed at a time.
 const predictRows = 8
 
-// flightField is the field of a record that names a flight: an NPZ file or a
-// folder of pictures, all of its windows; with #N behind it, the one whose
-// middle is frame N.
+// flightField is the field of a record that names a flight: an NPZ file or a folder
+// of images, all of its windows; followed by #N, the one whose middle is frame N.
 const flightField = "flight"
 
 // newPredictor loads the weights of a checkpoint folder, the scales among them,
@@ -89,8 +88,8 @@ func (p *predictor) Remark() string {
 func (p *predictor) Close() error { return p.runner.Close() }
 
 // Predict implements inference.Predictor: cbh in km, with low and high where the
-// run has an interval. For a whole flight these are lists, beside frame, time
-// and flight.
+// run has an interval. For a whole flight these are lists, next to frame, time and
+// flight.
 func (p *predictor) Predict(ctx context.Context, inputs []inference.Input) ([]inference.Answer, error) {
 	var out []inference.Answer
 	for _, in := range inputs {

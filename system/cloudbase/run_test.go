@@ -114,8 +114,8 @@ func TestRun(t *testing.T) {
 	predictFlight(t, whole)
 }
 
-// predictFlight holds what `predict` says of a flight in a file against what
-// the report said of it.
+// predictFlight compares the output of `predict` for a flight in a file with the
+// report's.
 func predictFlight(t *testing.T, run string) {
 	t.Helper()
 	file, err := os.Open(filepath.Join(run, cloudbase.PredictionsFile))
@@ -281,7 +281,7 @@ func TestPlans(t *testing.T) {
 }
 
 // The quickstart reads the cloud base of flights that it has never seen:
-// R2 of at least 0.8, with intervals that hold what they promise. It takes two
+// R2 of at least 0.8, with intervals that have their coverage. It takes two
 // minutes: SNUG_LONG=1 runs it.
 func TestQuickstart(t *testing.T) {
 	if os.Getenv("SNUG_LONG") == "" {

@@ -7,8 +7,8 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// The states that hold the scales of the training flights. Being buffers of the
-// program they lie in every checkpoint beside the weights that they belong to.
+// The states that hold the scales of the training flights. As buffers of the
+// program they are in every checkpoint with the weights that they belong to.
 const (
 	stateBase   = "scaler.cbh"    // F32 [2]: mean and deviation, km
 	stateAngles = "scaler.angles" // F32 [4]: means of sza and saa, their deviations; degrees
@@ -26,7 +26,7 @@ type moments struct {
 	Std  float64 `json:"std"`
 }
 
-// fitScaler takes the scales of windows.
+// fitScaler computes the scales of windows.
 func fitScaler(list []window, frames int) scaler {
 	var base, sza, saa []float64
 	for _, w := range list {

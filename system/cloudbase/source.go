@@ -15,14 +15,14 @@ import (
 	"github.com/snug-ml/snug/data"
 )
 
-// syntheticSource is the word that stands for the generator in data.source.
+// syntheticSource is the word for the generator in data.source.
 const syntheticSource = "synthetic"
 
 // generated reports whether the flights are computed.
 func generated(c *config.Config) bool { return slices.Equal(c.Data.Source, []string{syntheticSource}) }
 
 // sources are the files and folders that data.source names: NPZ files, folders
-// of them, folders with an index of pictures.
+// of them, folders with an index of images.
 func sources(c *config.Config) ([]string, error) {
 	var out []string
 	for _, pattern := range c.Data.Source {
@@ -48,7 +48,7 @@ func sources(c *config.Config) ([]string, error) {
 	return slices.Compact(out), nil
 }
 
-// expand lists the sources that a file or a folder holds.
+// expand lists the sources in a file or a folder.
 func expand(name string) ([]string, error) {
 	info, err := os.Stat(name)
 	if err != nil {
@@ -75,7 +75,7 @@ func expand(name string) ([]string, error) {
 	}
 }
 
-// flights are what the configuration names.
+// flights are those that the configuration names.
 func flights(c *config.Config) ([]*flight, error) {
 	if !generated(c) {
 		names, err := sources(c)
@@ -92,7 +92,7 @@ func flights(c *config.Config) ([]*flight, error) {
 	return all, nil
 }
 
-// readFlights opens NPZ files and folders of pictures, cut and scaled to the
+// readFlights opens NPZ files and folders of images, cropped and scaled to the
 // model's size.
 func readFlights(c *config.Config, names []string) (all []*flight, err error) {
 	m, d := config.Of[Model](c), config.Of[Data](c)

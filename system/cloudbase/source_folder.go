@@ -18,7 +18,7 @@ import (
 	"github.com/snug-ml/snug/internal/regular"
 )
 
-// folderIndex is the CSV file that a folder of pictures has, with a header:
+// folderIndex is the CSV file in a folder of images, with a header:
 //
 //	file    path of a PNG or JPEG, relative to the index
 //	flight  its flight; without the column, the folder's name
@@ -30,7 +30,7 @@ import (
 // Rows are in order of time within a flight.
 const folderIndex = "index.csv"
 
-// folderFlights are the flights in a folder of pictures, each of which takes at
+// folderFlights are the flights in a folder of images, each of which takes at
 // most so many bytes.
 func folderFlights(dir string, most int64) (flights []*flight, err error) {
 	path := filepath.Join(dir, folderIndex)
@@ -136,7 +136,7 @@ func (f *flight) pictures(files []string, most int64) error {
 	return nil
 }
 
-// luminance writes the brightness of a picture's pixels, 0 to 1.
+// luminance writes the brightness of an image's pixels, 0 to 1.
 func luminance(img image.Image, dst []float32) {
 	b := img.Bounds()
 	k := 0

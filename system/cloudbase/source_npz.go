@@ -63,7 +63,7 @@ func npzFlight(path string, most int64) (f *flight, err error) {
 	return f, nil
 }
 
-// streamed gives the pictures of an NPZ file in order; the file is open from
+// streamed gives the images of an NPZ file in order; the file is open from
 // the first to the last.
 func streamed(path string, bytes bool) func(i int, dst []float32) error {
 	var z *npz.File
@@ -88,7 +88,7 @@ func streamed(path string, bytes bool) func(i int, dst []float32) error {
 		if i < s.Shape[0]-1 {
 			return nil
 		}
-		if err := s.Next(dst); err != io.EOF { // makes sure of the sum of the file
+		if err := s.Next(dst); err != io.EOF { // checks the checksum of the file
 			return fmt.Errorf("after the last frame: %w", err)
 		}
 		_ = s.Close() // read only: nothing to lose

@@ -21,13 +21,13 @@ import (
 	"github.com/snug-ml/snug/internal/strictjson"
 )
 
-// A store holds flights as files of pictures in the order of time, so that a
+// A store keeps flights as files of images in the order of time, so that a
 // window is one read, and memory does not grow with the flights.
 type store struct {
 	Flights []*recording
 	dir     string // where the files are
 	final   string // where [store.keep] puts them; empty: they are there
-	id      string // of all that is stored; empty where an older index does not tell
+	id      string // of all that is stored; empty in older indexes
 }
 
 // recording is a stored flight.
@@ -41,10 +41,10 @@ type recording struct {
 	SAA    []float64 `json:"saa"`
 	// Base has -1 where it is not known: JSON has no NaN.
 	Base []float64 `json:"base"`
-	// Flat is the mean of the first flatFrames pictures, for flat-fielding;
+	// Flat is the mean of the first flatFrames images, for flat-fielding;
 	// empty where that is off.
 	Flat []float32 `json:"flat,omitempty"`
-	// SHA256 is that of the file of pictures.
+	// SHA256 is that of the file of images.
 	SHA256 string `json:"sha256,omitempty"`
 	file   *os.File
 }
@@ -52,10 +52,10 @@ type recording struct {
 // unknown marks a frame without a label.
 const unknown = -1
 
-// flatFrames are the pictures that a flat field is the mean of.
+// flatFrames is how many images a flat field is the mean of.
 const flatFrames = 100
 
-// indexFile is the last file that appears in a whole store.
+// indexFile is the last file that appears in a complete store.
 const indexFile = "index.json"
 
 // prepare opens what was stored below dir before, or stores the flights there, in
@@ -231,7 +231,7 @@ func openStore(dir string) (*store, error) {
 func (s *store) Close() error {
 	var errs []error
 	if s.final != "" {
-		defer func() { _ = os.RemoveAll(s.dir) }() // what stays is swept by the next
+		defer func() { _ = os.RemoveAll(s.dir) }() // leftovers are swept by the next run
 	}
 	for _, r := range s.Flights {
 		if r.file != nil {
@@ -241,10 +241,10 @@ func (s *store) Close() error {
 	return errors.Join(errs...)
 }
 
-// bytes of a stored picture.
+// bytes of a stored image.
 func (r *recording) bytes() int64 { return int64(r.Height) * int64(r.Width) * int64(r.Pixels.bytes()) }
 
-// read decodes n pictures from frame first on, through buffer.
+// read decodes n images from frame first on, through buffer.
 func (r *recording) read(dst []float32, first, n int, buffer []byte) error {
 	raw := buffer[:int64(n)*r.bytes()]
 	if _, err := r.file.ReadAt(raw, int64(first)*r.bytes()); err != nil {

@@ -8,14 +8,14 @@ import (
 
 // Synthetic is the section "synthetic": flights that are computed instead of
 // flown, so that the answer is known. An aircraft flies straight and level; a
-// camera looks down on a broken layer of cloud at the height that is to be
-// found, its shadows, and the surface below.
+// camera looks down on a broken layer of cloud at the height to be predicted, its
+// shadows, and the surface below.
 //
 //   - Parallax: the layer passes by the faster the nearer it is,
-//     Speed*Interval/(Altitude-base) in units of the picture's tangent, the
+//     Speed*Interval/(Altitude-base) in units of the image's tangent, the
 //     surface always at Speed*Interval/Altitude.
 //   - Size: the same cells look larger on a higher layer.
-//   - Shadows lie base*tan(zenith angle) away from the clouds, opposite the sun.
+//   - Shadows are base*tan(zenith angle) away from the clouds, opposite the sun.
 //   - Light: the brightness follows the cosine of the zenith angle, and the
 //     slopes that face the sun are brighter.
 //   - Noise: each pixel, and a gain and an offset that differ from flight to flight.
@@ -62,7 +62,7 @@ func (s *Synthetic) sky(k int) sky {
 	}
 }
 
-// flight is flight k, from 0, with pictures of height x width.
+// flight is flight k, from 0, with images of height x width.
 func (s *Synthetic) flight(k, height, width int) *flight {
 	y := s.sky(k)
 	f := &flight{Name: fmt.Sprintf("flight-%02d", k+1), Height: height, Width: width, pixels: pixelU16}
@@ -74,7 +74,7 @@ func (s *Synthetic) flight(k, height, width int) *flight {
 		done := float64(i) / float64(n)
 		f.SZA = append(f.SZA, lerp(y.sza, y.szaEnd, done))
 		f.SAA = append(f.SAA, math.Mod(y.saa+y.saaBy*done+360, 360))
-		// The base drifts over some bursts, the same all over a picture.
+		// The base drifts over some bursts, the same all over an image.
 		drift := y.mean + 2*y.swing*(y.base.at(at/(4*s.Pause), 0)-0.5)
 		f.Base = append(f.Base, min(s.BaseMax, max(s.BaseMin, drift)))
 	}
@@ -85,7 +85,7 @@ func (s *Synthetic) flight(k, height, width int) *flight {
 	return f
 }
 
-// draw writes picture i: row 0 is ahead, column 0 to the left.
+// draw writes image i: row 0 is ahead, column 0 to the left.
 func (s *Synthetic) draw(y *sky, f *flight, i int, r *rand.Rand, dst []float32) {
 	const km = 1000
 	here := s.Speed * f.Time[i]

@@ -8,7 +8,7 @@ import (
 	"github.com/snug-ml/snug/system"
 )
 
-// synthetic makes up windows of noise, as bright as data.normalize makes pictures,
+// synthetic generates windows of noise, as bright as data.normalize makes images,
 // with the sun by day and cloud bases between the configured ends.
 func synthetic(c *config.Config) system.Synthetic {
 	m, d := config.Of[Model](c), config.Of[Data](c)

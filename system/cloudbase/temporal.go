@@ -7,7 +7,7 @@ import (
 	"github.com/snug-ml/snug/nn"
 )
 
-// overTime joins the features of a window's pictures, [B, steps, C] to [B, C].
+// overTime joins the features of a window's images, [B, steps, C] to [B, C].
 func (n *net) overTime(b *graph.Builder, h *graph.Value) *graph.Value {
 	switch n.Architecture {
 	case "transformer":
@@ -22,7 +22,7 @@ func (n *net) overTime(b *graph.Builder, h *graph.Value) *graph.Value {
 	return b.Mean(h, 1)
 }
 
-// weigh is the guide's attention over time: one weight for each picture.
+// weigh is the guide's attention over time: one weight for each image.
 func (n *net) weigh(b *graph.Builder, h *graph.Value) (y *graph.Value) {
 	b.Scope("temporal_attention", func() {
 		s := linear(b, "1", b.Relu(linear(b, "0", h, n.size()/2)), 1)
@@ -35,7 +35,7 @@ func (n *net) weigh(b *graph.Builder, h *graph.Value) (y *graph.Value) {
 // mlpRatio is the width of a transformer block's inner layer.
 const mlpRatio = 4
 
-// transformer is an encoder over the pictures of a window: learned positions,
+// transformer is an encoder over the images of a window: learned positions,
 // pre-norm blocks of self-attention (Vaswani et al. 2017, Xiong et al. 2020),
 // and the mean of what comes out.
 func (n *net) transformer(b *graph.Builder, h *graph.Value) (y *graph.Value) {
@@ -67,8 +67,8 @@ const (
 	ssmKernel = 4
 )
 
-// ssm is a stack of selective state spaces over the pictures of a window, each
-// with a residual around it, and the mean of what comes out.
+// ssm is a stack of selective state spaces over the images of a window, each with a
+// residual around it, and the mean of the outputs.
 func (n *net) ssm(b *graph.Builder, h *graph.Value) (y *graph.Value) {
 	c := n.size()
 	inner, rank := ssmExpand*c, (c+15)/16

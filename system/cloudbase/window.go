@@ -63,7 +63,7 @@ type sides struct {
 	train, valid, calibration, test []window
 }
 
-// divide splits the flights as the phase wants it.
+// divide splits the flights for the phase.
 func divide(c *config.Config, s *store) (*sides, error) {
 	m, sp, p := config.Of[Model](c), config.Of[Split](c), config.Of[Phases](c)
 	for _, l := range []struct {
@@ -114,8 +114,8 @@ func (s *store) names() (names []string) {
 	return names
 }
 
-// inTime cuts a share off the end, and the windows in front of the cut that
-// share frames with what is behind it.
+// inTime cuts a share off the end, and the windows before the cut that share frames
+// with what is after it.
 func inTime(all []window, frames int, share float64) (train, valid []window) {
 	at := len(all) - int(share*float64(len(all)))
 	if at == len(all) {

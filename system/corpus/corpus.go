@@ -88,8 +88,8 @@ func openFiles(c *config.Data, patterns []string) (*data.Files, error) {
 	return data.OpenFiles(patterns, opt)
 }
 
-// grouped decides what stays together on one side of the split: documents by
-// themselves, or all below one folder.
+// grouped decides what stays together on one side of the split: each document, or
+// all below one folder.
 type grouped struct {
 	data.Source
 	by string
@@ -115,9 +115,9 @@ func (g grouped) Documents() iter.Seq2[data.Document, error] {
 	}
 }
 
-// Prepare tokenises the configured text below cache, or reuses what lies there
-// from the same text and settings, and opens it as windows of length
-// tokens. position is that of a resumed run, as [system.Env.Position].
+// Prepare tokenises the configured text below cache, or reuses what is there from
+// the same text and settings, and opens it as windows of length tokens. position is
+// that of a resumed run, as [system.Env.Position].
 func Prepare(ctx context.Context, c *config.Config, cache string, position json.RawMessage, length int, log func(string, ...any)) (*Corpus, error) {
 	src, err := Source(&c.Data)
 	if err != nil {
@@ -153,7 +153,7 @@ func Prepare(ctx context.Context, c *config.Config, cache string, position json.
 	return out, nil
 }
 
-// ownHeldOut reports whether the source itself says what is held out.
+// ownHeldOut reports whether the source itself defines what is held out.
 func ownHeldOut(d *config.Data) bool { return d.HoldsOut() && d.SplitShare() == 0 }
 
 // Learned is the id of the text that a run has learned from up to a position,
@@ -192,8 +192,8 @@ func tokenizer(ctx context.Context, c *config.Config, src data.Source, cache str
 	return t, keep, err
 }
 
-// missing says why no document is trained on; otherwise is the error where
-// that does not show.
+// missing is why no document is trained on; otherwise is the error where that is
+// not clear.
 func missing(d *config.Data, src data.Source, otherwise error) error {
 	n, err := shard.Count(src, d.ShuffleSeed, d.SplitShare())
 	n.Own = ownHeldOut(d)

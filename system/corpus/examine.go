@@ -21,7 +21,7 @@ const (
 	outputRight = "label_right" // 1 where that is the label
 )
 
-// mostPieces is in how many pieces the rows are scored at the most: each is code
+// mostPieces is the maximum number of pieces in which rows are scored: each is code
 // of its own, which takes time to compile.
 const mostPieces = 256
 
@@ -41,8 +41,7 @@ func LabelScores(b *graph.Builder, hidden, w, labels *graph.Value, rows int) (tr
 	return truth, b.Detach(b.Concat(0, most...))
 }
 
-// Examine are the outputs of a program that tells of each label, whose log-sum-exp of
-// logits is lse [N].
+// Examine adds the outputs for each label, whose log-sum-exp of logits is lse [N].
 func Examine(b *graph.Builder, hidden, w, labels, lse *graph.Value, rows int) []graph.Output {
 	truth, best := LabelScores(b, hidden, w, labels, rows)
 	return []graph.Output{
@@ -52,14 +51,14 @@ func Examine(b *graph.Builder, hidden, w, labels, lse *graph.Value, rows int) []
 	}
 }
 
-// The sizes of what is kept of an examination.
+// The sizes of the results of an examination.
 const (
 	calibrationBins = 15
 	positionGroups  = 64
 	extremes        = 3 // windows that were predicted best, and worst
 )
 
-// Examined is what a program says of held-out labels.
+// Examined is a program's output for held-out labels.
 type Examined struct {
 	Windows    int64
 	Losses     []Loss               // of each micro-batch

@@ -20,7 +20,7 @@ const (
 // loader fits a loader of windows to the trainer.
 type loader struct{ l *data.Loader }
 
-// Loader streams shuffled training windows for ever.
+// Loader streams shuffled training windows endlessly.
 func (c *Corpus) Loader(opt data.LoaderOptions) (train.DataLoader, error) {
 	l, err := data.NewLoader(c.Train, opt)
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/snug-ml/snug/system"
 )
 
-// Synthetic makes up an input of a language model that knows vocab tokens: windows
+// Synthetic generates an input of a language model with vocab tokens: windows
 // full of random ones, every label counted, each window one document.
 func Synthetic(vocab int) func(rng *rand.Rand, name string, t engine.Tensor) bool {
 	return func(rng *rand.Rand, name string, t engine.Tensor) bool {

@@ -47,7 +47,7 @@ func written(xs []text, as []answer) map[string]float64 {
 	}
 }
 
-// constant answers every text with what was commonest in training: a baseline.
+// constant answers every text with what was most frequent in training: a baseline.
 func constant(name string, train, xs []text) []answer {
 	counts, labels := map[string]int{}, [labels]int{}
 	for i := range train {
@@ -74,8 +74,8 @@ func constant(name string, train, xs []text) []answer {
 }
 
 // The ways to choose a text's adapter that are compared. Where a router
-// decides, a text that it takes for another task's counts as missed; the
-// others are told the task and only choose the adapter.
+// decides, a text that it takes for another task's counts as missed; the others are
+// given the task and only choose the adapter.
 const (
 	wayOracle  = "oracle"           // the task's own
 	wayHard    = "router, hard"     // the likeliest task's

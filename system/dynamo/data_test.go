@@ -19,8 +19,8 @@ import (
 	"github.com/snug-ml/snug/train/rundir"
 )
 
-// The tokens of an answer are those of its characters, wherever it stands; one
-// that is cut off is known to be.
+// The tokens of an answer are those of its characters, wherever it is; one that is
+// cut off is detected.
 func TestSpans(t *testing.T) {
 	c := load(t, small)
 	tok := testTokens(t, c)
@@ -69,7 +69,7 @@ func TestSpans(t *testing.T) {
 	}
 }
 
-// Of the words of a signature the answer is found again from its scores.
+// The answer among the words of a signature is found again from its scores.
 func TestAnswersAreFoundAgain(t *testing.T) {
 	c := load(t, small)
 	tok := testTokens(t, c)
@@ -125,7 +125,7 @@ func write1(t *testing.T, name, content string) string {
 	return path
 }
 
-// Files of every format become texts; what is wrong in one is said with its place.
+// Files of every format become texts; an error in one is reported with its place.
 func TestFiles(t *testing.T) {
 	squadFile := write1(t, "s.json", `{"data":[{"title":"T","paragraphs":[{"context":"É is a letter","qas":[{"id":"7","question":" Which? ","answers":[{"text":"letter","answer_start":7},{"text":"a letter","answer_start":5}]},{"id":"8","question":"Why?","answers":[],"is_impossible":true}]}]}]}`)
 	badSquad := write1(t, "s.json", `{"data":[{"title":"T","paragraphs":[{"context":"abc","qas":[{"id":"7","question":"?","answers":[{"text":"x","answer_start":1}]}]}]}]}`)
@@ -206,7 +206,7 @@ func (c *Client) HasPrefix(s, prefix string) (ok bool, err error) {
 }
 `
 
-// The tasks of a Go source tree are what they are said to be.
+// The tasks of a Go source tree are as documented.
 func TestGoTasks(t *testing.T) {
 	root := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(root, "src", "p"), 0o755); err != nil {
@@ -300,7 +300,7 @@ func testTable(t *testing.T, c *config.Config, number, n int, use usage) *table 
 	return tab
 }
 
-// The stream of phase 3 goes on after a cursor as if it had not stopped, single
+// The stream of phase 3 continues after a position as if it had not stopped, single
 // batches give way to mixed ones, and every task gets its turn.
 func TestCurriculum(t *testing.T) {
 	c := load(t, small, "--phases.stage", stageJoint, "--phases.joint_steps", "200", "--training.gradient_accumulation_steps", "2")
@@ -396,7 +396,7 @@ func TestRoutingMetrics(t *testing.T) {
 	}
 }
 
-// A phase does not start before those it stands on are done and good enough.
+// A phase does not start before those it builds on are done and good enough.
 func TestReadiness(t *testing.T) {
 	dir := t.TempDir()
 	c := load(t, small, "--phases.min_gain", "0.05", "--model.tasks", "[sentiment,qa]")

@@ -10,9 +10,9 @@ import (
 
 // decoder writes a text from an encoder's states: blocks of causal attention
 // over what was written, attention over the states, and a feed-forward layer,
-// each behind a norm (Vaswani et al. 2017; norms first as in GPT-2). Tokens
-// come in and go out by the encoder's word embedding, which stays frozen: a
-// projection in front of it is all that the output layer trains.
+// each after a norm (Vaswani et al. 2017; norms first as in GPT-2). Tokens are
+// embedded and scored by the encoder's word embedding, which stays frozen: a
+// projection before it is all that the output layer trains.
 type decoder struct {
 	layers, d, heads, ff int
 	length               int // positions
@@ -23,7 +23,7 @@ type decoder struct {
 
 // source is what a decoder reads while it writes.
 type source struct {
-	// states [B, T, D] of the encoder; nil: their keys and values lie in the cache.
+	// states [B, T, D] of the encoder; nil: their keys and values are in the cache.
 	states *graph.Value
 	lens   *graph.Value // I32 [B]: real ones of each row
 	train  bool
@@ -45,7 +45,7 @@ func cacheName(path string) string {
 	return "cache." + layer
 }
 
-// keep puts x [B, T, D] of the encoder into the cache.
+// keep writes x [B, T, D] of the encoder to the cache.
 func (m *decoderCache) keep(b *graph.Builder, name string, x *graph.Value) {
 	b.Emit(graph.CacheWrite{}, m.State(b, name, m.source, x.Shape()[2]), x, m.zero)
 }
@@ -129,7 +129,7 @@ func (d decoder) encoderAttention(b *graph.Builder, h *graph.Value, s source) *g
 	return d.linear(b, "output", b.Attention(op, q, k, v, s.lens), d.d)
 }
 
-// The states of the cache that hold what a block makes of the encoder's states.
+// The states of the cache with a block's keys and values of the encoder's states.
 const sourceKeys, sourceValues = "key_cache", "value_cache"
 
 // read gives the keys and values of the encoder's states. Call it in the scope of
@@ -138,7 +138,7 @@ func (d decoder) read(b *graph.Builder, states *graph.Value) (k, v *graph.Value)
 	return d.linear(b, "key", states, d.d), d.linear(b, "value", states, d.d)
 }
 
-// remember puts the keys and values of the encoder's states into the cache.
+// remember writes the keys and values of the encoder's states to the cache.
 func (d decoder) remember(b *graph.Builder, states *graph.Value, m *decoderCache) {
 	d.blocks(b, inEncoderAttention, func() {
 		k, v := d.read(b, states)
@@ -147,7 +147,7 @@ func (d decoder) remember(b *graph.Builder, states *graph.Value, m *decoderCache
 	})
 }
 
-// reorder makes row i of what was written what row parents[i] was: a beam goes on
+// reorder makes row i of what was written what row parents[i] was: a beam continues
 // from another.
 func (d decoder) reorder(b *graph.Builder, parents *graph.Value, m *decoderCache) {
 	d.blocks(b, inSelfAttention, func() { m.Reorder(b, parents, m.zero, d.d) })

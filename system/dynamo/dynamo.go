@@ -1,7 +1,7 @@
 // Package dynamo is the system "dynamo": one frozen encoder serves several
 // tasks. Each task has low-rank adapters on the encoder's linear layers and a
-// head (a classifier, a pointer to a span, or a decoder that writes), and a
-// router tells from a text alone which task it is for.
+// head (a classifier, a pointer to a span, or a decoder that writes), and a router
+// determines from a text alone which task it is for.
 //
 // Training is several runs, one after the other: the encoder itself where no
 // model folder is given (phase 0), the adapter and head of each task (1), the
@@ -11,10 +11,10 @@
 //
 //   - The encoder is frozen: from phase 1 on none of its bits changes, it has no
 //     gradients and no moments, and is in no checkpoint but its own.
-//   - An adapter is applied where it is said to be, and an exported encoder with
+//   - An adapter is applied where it is configured, and an exported encoder with
 //     the adapter merged computes the same.
-//   - The span of an answer is that of its characters; an answer that the tokens
-//     kept of a text do not hold is counted and not trained on.
+//   - The span of an answer is that of its characters; an answer that is cut off with
+//     the end of its text is counted and not trained on.
 //   - A decoder sees only what it wrote before, and writes as it was trained.
 //   - A phase starts only when those before it are done and good enough.
 package dynamo
@@ -91,7 +91,7 @@ type Phases struct {
 	MinGain         float64 `key:"min_gain" help:"amount by which a task must beat its baseline before phase 2 starts"`
 }
 
-// Task is what is to be known of one task.
+// Task is the configuration of one task.
 type Task struct {
 	Rank       int      `key:"rank" min:"1" of:"width" help:"rank of the low-rank updates"`
 	Alpha      float64  `key:"alpha" above:"0" help:"scale of the updates, alpha/rank"`
@@ -167,7 +167,7 @@ var System = system.System{
 	Open:         open,
 }
 
-// missing names the files of a preset that are not here, those of the phases that are wanted.
+// missing names the files of a preset that are not here, those of the phases to be run.
 func missing(c *config.Config) error {
 	m, p := config.Of[Model](c), config.Of[Phases](c)
 	if m.Folder == "" && (p.Run == "all" || p.Run == "0") {
@@ -245,7 +245,7 @@ func check(c *config.Config, r *config.Report) {
 		}
 	}
 	if n := c.Training.EvalBatchSize; n != 0 && n != c.Training.BatchSize {
-		r.Error("training.eval_batch_size", "evaluations of dynamo have the rows of training.batch_size (%d): leave the key away", c.Training.BatchSize)
+		r.Error("training.eval_batch_size", "evaluations of dynamo have the rows of training.batch_size (%d): omit the key", c.Training.BatchSize)
 	}
 	if s := config.Of[Phases](c).Stage; isTask(s) && !slices.Contains(m.Tasks, s) {
 		r.Error("phases.stage", "%s is none of model.tasks (%v)", s, m.Tasks)
@@ -257,7 +257,7 @@ func check(c *config.Config, r *config.Report) {
 	ofStage(c, r)
 }
 
-// unused refuses what the common keys of the section "data" cannot do here.
+// unused refuses common keys of the section "data" that have no effect here.
 func unused(c *config.Config, r *config.Report) {
 	d, m := &c.Data, config.Of[Model](c)
 	if len(d.Validation) > 0 {
@@ -292,7 +292,7 @@ func ofStage(c *config.Config, r *config.Report) {
 	steps, lr, warmup, from := p.JointSteps, p.JointLR, c.Training.WarmupSteps, "joint"
 	switch s := p.Stage; {
 	case s == "":
-		// Not yet a run. What the phases decide must not have been given otherwise.
+		// Not yet a run. What the phases decide must not have been set otherwise.
 		for _, k := range []struct {
 			key, instead string
 			given        bool
@@ -328,7 +328,7 @@ func ofStage(c *config.Config, r *config.Report) {
 	}
 }
 
-// The defaults of what each phase has its own of; see config.Training.
+// The defaults of the settings that each phase has of its own; see config.Training.
 const (
 	defaultSteps = 1000
 	defaultLR    = 3e-4

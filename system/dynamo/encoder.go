@@ -53,7 +53,7 @@ func target(layer string) string {
 }
 
 // tokenEmbedding is the encoder's word embedding [V, D] in the function of b, which
-// decoders read and write tokens by.
+// decoders read and write tokens with.
 func tokenEmbedding(b *graph.Builder, m hf.BERT) *graph.Value {
 	return b.State(&graph.State{
 		Name: base(m) + ".embeddings.word_embeddings.weight", Type: graph.T(graph.F32, m.Vocab, m.D),
@@ -61,7 +61,7 @@ func tokenEmbedding(b *graph.Builder, m hf.BERT) *graph.Value {
 	})
 }
 
-// adapt gives what stands for the result y of a linear layer for x.
+// adapt gives what replaces the result y of a linear layer for x.
 type adapt func(b *graph.Builder, x, y *graph.Value) *graph.Value
 
 // states are the frozen encoder's last hidden states [B, T, D] of ids [B, T],
@@ -95,8 +95,8 @@ func (a adapter) alone(train bool) adapt {
 	}
 }
 
-// mixed applies the updates of all tasks, each as much as its column of gates
-// F32 [B, n] says.
+// mixed applies the updates of all tasks, each weighted by its column of gates F32
+// [B, n].
 func mixed(as []adapter, gates *graph.Value, train bool) adapt {
 	return func(b *graph.Builder, x, y *graph.Value) *graph.Value {
 		var updates []nn.Gated

@@ -249,9 +249,9 @@ func (v *headMetrics) metrics() map[string]float64 {
 	return m
 }
 
-// baseline is the value of a task's monitored metric that takes no learning from texts:
-// always the commoner label, the whole text as the answer, or tokens guessed
-// from how often they come.
+// baseline is the value of a task's monitored metric without learning from texts:
+// always the more frequent label, the whole text as the answer, or tokens predicted
+// from their frequencies.
 func baseline(train, held *table) (name string, value float64) {
 	n := float64(len(held.texts))
 	switch held.kind {

@@ -17,16 +17,16 @@ import (
 	"github.com/snug-ml/snug/train/checkpoint"
 )
 
-// The files of an exported task beside the encoder's.
+// The files of an exported task besides the encoder's.
 const (
 	adapterFile = "adapter.safetensors" // A and B of every adapted layer
 	headFile    = "head.safetensors"    // the task's head, and the router's weights
 	taskFile    = "task.json"
 )
 
-// export writes the encoder as a folder that transformers loads, with the
-// adapter and the head of the task beside it. The encoder is that of phase 0
-// or of the model folder, every bit of it.
+// export writes the encoder as a folder that transformers loads, with the adapter
+// and the head of the task next to it. The encoder is that of phase 0 or of the
+// model folder, every bit of it.
 func export(c *config.Config, dir, to string) ([]string, error) {
 	return exportTasks(c, dir, to, false)
 }
@@ -75,7 +75,7 @@ func exportTasks(c *config.Config, dir, to string, merged bool) (files []string,
 // rootOf is the run directory of the whole, of a checkpoint of one phase.
 func rootOf(path string) string { return filepath.Dir(checkpoint.RunOf(path)) }
 
-// encoderSource opens the encoder's own weights and says what model they are.
+// encoderSource opens the encoder's own weights and returns their model.
 func encoderSource(c *config.Config, root, tokenizer string) (hf.Source, *hf.Config, func() error, error) {
 	if dir := config.Of[Model](c).Folder; dir != "" {
 		model, err := hf.ReadConfig(dir)
@@ -156,7 +156,7 @@ func subset(w *safetensors.File, want func(x safetensors.Info) bool) ([]byte, er
 	return b.Bytes(), err
 }
 
-// mergedSource is an encoder whose changed weights stand for its own.
+// mergedSource is an encoder whose changed weights replace its own.
 type mergedSource struct {
 	hf.Source
 	// changed weights by their full names; folders may leave out the prefix.

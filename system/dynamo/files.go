@@ -15,7 +15,7 @@ import (
 	"github.com/snug-ml/snug/internal/strictjson"
 )
 
-// files reads a task's examples from files as the section "data" says.
+// files reads a task's examples from files according to the section "data".
 type files struct {
 	*config.Data
 	log      func(string, ...any)
@@ -65,7 +65,7 @@ func (f *files) records(ctx context.Context, name string, t *Task, patterns []st
 	return out, nil
 }
 
-// The fields of a question beside those that the configuration names.
+// The fields of a question besides those that the configuration names.
 const (
 	fieldQuestion = "question"
 	fieldStart    = "start_position" // of the answer, in characters
@@ -110,8 +110,8 @@ func fromRecord(name string, t *Task, r data.Record) (x text, err error) {
 	return x, err
 }
 
-// byteOffset turns the place of an answer in characters into one in bytes and
-// checks that the answer stands there.
+// byteOffset converts the place of an answer from characters to bytes and checks
+// that the answer is there.
 func byteOffset(s string, characters int, answer string) (int, error) {
 	at, rest := 0, s
 	for range characters {
@@ -193,7 +193,7 @@ func (f *files) squad(patterns []string) ([]text, error) {
 	return out, nil
 }
 
-// pairs reads text files in turns: the first has the inputs and the second the
+// pairs reads text files in pairs: the first has the inputs and the second the
 // outputs, line by line, and so on.
 func (f *files) pairs(names []string) ([]text, error) {
 	if len(names)%2 != 0 {

@@ -18,7 +18,7 @@ import (
 const treeVersion = "2 "
 
 // goTasks makes five tasks of the Go source tree, which every machine with Go
-// has. They stand in for those of the guide and are of the same kinds:
+// has. They replace those of the guide and are of the same kinds:
 //
 //	sentiment        a message in the code: is it that of an error (0) or not (1)?
 //	qa               a question about a function's signature, whose answer is part of it
@@ -61,7 +61,7 @@ func (g *goReader) add(task string, t text) { g.out[task] = append(g.out[task], 
 
 func (g *goReader) where(n ast.Node) string { return g.fset.Position(n.Pos()).String() }
 
-// code is the source of a node, white space made single.
+// code is the source of a node, with single spaces.
 func (g *goReader) code(n ast.Node) string {
 	from, to := g.fset.Position(n.Pos()).Offset, g.fset.Position(n.End()).Offset
 	return strings.Join(strings.Fields(g.source[from:to]), " ")
@@ -133,7 +133,7 @@ func (g *goReader) identifier(n *ast.Ident) {
 }
 
 // splitName gives the words of an identifier in lower case, nil where it has
-// signs other than letters and digits: "parseHTTPVersion2" is parse, http,
+// characters other than letters and digits: "parseHTTPVersion2" is parse, http,
 // version, 2.
 func splitName(name string) []string {
 	var words []string
@@ -165,7 +165,7 @@ func splitName(name string) []string {
 		if i+1 < len(r) {
 			next = class(r[i+1])
 		}
-		// A word starts at a capital behind another class, at the last of several
+		// A word starts at a capital after another class, at the last of several
 		// capitals before a small letter, and where digits start or end.
 		if c != before && !(before == 2 && c == 1) || c == 2 && before == 2 && next == 1 {
 			words = append(words, strings.ToLower(string(r[from:i])))

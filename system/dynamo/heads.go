@@ -18,8 +18,8 @@ const (
 	inputLabel   = "label"   // I32 [B]: class
 	inputStart   = "start"   // I32 [B]: first token of an answer
 	inputEnd     = "end"     // I32 [B]: last token of an answer
-	inputOutside = "outside" // F32 [B, T]: 0 where an answer may lie, far below elsewhere
-	inputWritten = "written" // I32 [B, L]: the text to write behind its first marker
+	inputOutside = "outside" // F32 [B, T]: 0 where an answer may be, far below elsewhere
+	inputWritten = "written" // I32 [B, L]: the text to write after its first marker
 	inputNext    = "next"    // I32 [B*L]: the token after each of them
 	inputWeights = "weights" // F32 [B], or [B*L] of a text to write
 	inputTask    = "task"    // I32 [B]: number of the true task
@@ -106,7 +106,7 @@ func full(b *graph.Builder, x *graph.Value) *graph.Value {
 }
 
 // loss is the weighted sum of a task's losses over states x [B, T, D] of rows
-// with a tag, and what an evaluation wants to see.
+// with a tag, and the outputs for an evaluation.
 func (h head) loss(b *graph.Builder, x, lens *graph.Value, tag string, train bool) (sum *graph.Value, out []graph.Output) {
 	rows, t := x.Shape()[0], x.Shape()[1]
 	switch h.kind {

@@ -51,7 +51,7 @@ training: {batch_size: 10, gradient_accumulation_steps: 1, beta2: 0.999, weight_
 data: {format: gotree, tokenizer: {vocab_size: 300}}
 `
 
-// armed compiles and arms the training program of a configuration.
+// armed compiles and loads the training program of a configuration.
 func armed(t *testing.T, c *config.Config, o engine.CompileOptions) *engine.Executable {
 	t.Helper()
 	m, err := describe(c)
@@ -237,7 +237,7 @@ func (g golden) put(r *engine.Executable, u int) {
 		}
 	}
 	if _, ok := r.Input(0, at(inputOutside, "")); ok {
-		// The answer lies behind the second token of those that are there.
+		// The answer comes after the second token of those that are real.
 		lens := g.i32("in.lens")[4*u : 4*u+4]
 		x := make([]float32, 4*12)
 		for i := range x {

@@ -13,7 +13,7 @@ import (
 	"github.com/snug-ml/snug/train/checkpoint"
 )
 
-// loader puts what was trained before into the states of a program.
+// loader copies what was trained before into the states of a program.
 type loader struct {
 	config *config.Config
 	dir    string // run directory of the whole
@@ -25,7 +25,7 @@ type loader struct {
 // parameter reports whether s is a parameter of the model.
 func parameter(s *graph.State) bool { return s.Role == graph.Weight || s.Role == graph.Frozen }
 
-// ofEncoder tells the encoder's own parameters from those of adapters.
+// ofEncoder distinguishes the encoder's own parameters from those of adapters.
 func (l *loader) ofEncoder(s *graph.State) bool {
 	return parameter(s) && strings.HasPrefix(s.Name, base(encoder(l.config))+".") && !strings.Contains(s.Name, ".lora.")
 }
@@ -65,7 +65,7 @@ func (l *loader) beside() []*graph.State {
 	return slices.DeleteFunc(slices.Clone(l.states), func(s *graph.State) bool { return !parameter(s) || l.ofEncoder(s) })
 }
 
-// stages loads everything beside the encoder from earlier stages.
+// stages loads everything except the encoder from earlier stages.
 func (l *loader) stages(names ...string) error {
 	want := l.beside()
 	for _, name := range names {

@@ -77,8 +77,8 @@ func describe(c *config.Config) (*system.Model, error) {
 	return m, nil
 }
 
-// allTasks is an update of phase 3 by which batches of all tasks have come,
-// but for one run in a thousand at a share of 0.8 of the others.
+// allTasks is an update of phase 3 by which batches of all tasks have come in all
+// but one run in a thousand, if the others have a share of 0.8.
 const allTasks = 32
 
 // texts are the inputs of rows of texts with a tag.
@@ -97,8 +97,8 @@ const (
 	inputOriginal = "original"         // I32 [N]: the tokens that were there
 )
 
-// masked is phase 0: tokens that were hidden are guessed from those around
-// them (Devlin et al. 2019).
+// masked is phase 0: masked tokens are predicted from those around them (Devlin et
+// al. 2019).
 func masked(b *graph.Builder, c *config.Config, rows int, train bool) engine.Objective {
 	e, length, n := encoder(c), c.Data.SeqLen, maskedCount(c, rows)
 	ids, lens := texts(b, "", rows, length)
@@ -196,8 +196,8 @@ func joint(b *graph.Builder, c *config.Config, s system.Shape, mode engine.Mode)
 	return o
 }
 
-// inputShare F32 [B] are the weights of the rows of phase 3 in the router's
-// loss, beside those of a text's tokens in its task's.
+// inputShare F32 [B] are the weights of the rows of phase 3 in the router's loss,
+// next to those of a text's tokens in its task's.
 const inputShare = "share"
 
 // group is how many rows of each task a batch of all tasks has.

@@ -228,7 +228,7 @@ func fullDecoder(t *testing.T, c *config.Config, task string, rows int) *engine.
 	})
 }
 
-// What a decoder says of a token depends on those before alone.
+// A decoder's output for a token depends only on those before it.
 func TestDecoderIsCausal(t *testing.T) {
 	c := load(t, small)
 	r := fullDecoder(t, c, nameTranslation, 2)
@@ -290,9 +290,9 @@ func testPredictor(t *testing.T, c *config.Config, tasks []string, mixes bool) *
 	return a
 }
 
-// Writing token by token on the memory gives the logits of the whole text at
-// once, and the score of a beam is that of its text, however often rows of the
-// memory moved.
+// Writing token by token on the cache gives the logits of the whole text at once,
+// and the score of a beam is that of its text, however often rows of the cache
+// moved.
 func TestWritingOnMemory(t *testing.T) {
 	for _, beams := range []int{1, 2, 5} {
 		c := load(t, small, "--tasks.translation.beams", fmt.Sprint(beams))
@@ -429,7 +429,7 @@ func TestJointPasses(t *testing.T) {
 	}
 }
 
-// scatter fills an input with something that it can hold.
+// scatter fills an input with valid values.
 func scatter(t *testing.T, r *engine.Executable, in *graph.Value, c *config.Config) {
 	t.Helper()
 	x, _ := r.Input(0, in.Name)

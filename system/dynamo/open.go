@@ -33,7 +33,7 @@ type job struct {
 	floor float64
 }
 
-// cacheDir is where prepared data lies: shared by the phases of a run.
+// cacheDir is the folder of prepared data, shared by the phases of a run.
 func cacheDir(c *config.Config, env system.Env) string {
 	if c.Data.CacheDir != "" {
 		return c.Data.CacheDir
@@ -104,7 +104,7 @@ func (j *job) openEncoder(ctx context.Context, run *system.Run, src data.Source,
 	return nil
 }
 
-// openTables reads and encodes the texts that the stage wants.
+// openTables reads and encodes the texts of the stage.
 func (j *job) openTables(ctx context.Context, src *reader) error {
 	for i, name := range j.tasks {
 		if isTask(j.stage) && j.stage != name {
@@ -165,7 +165,7 @@ func (j *job) openTasks(run *system.Run) (err error) {
 	return err
 }
 
-// load puts the frozen encoder, and what earlier phases trained, into a loaded
+// load copies the frozen encoder, and what earlier phases trained, into a loaded
 // program.
 func (j *job) load(r *engine.Executable) error {
 	if j.stage == stageEncoder {

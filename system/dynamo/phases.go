@@ -37,7 +37,7 @@ func phaseFolders(c *config.Config) []string {
 	return append(out, folder(stageEncoder))
 }
 
-// phases are the runs that a configuration wants.
+// phases are the configured runs.
 func phases(c *config.Config, dir string) []system.Phase {
 	p, m := config.Of[Phases](c), config.Of[Model](c)
 	if p.Stage != "" {
@@ -66,7 +66,7 @@ func phases(c *config.Config, dir string) []system.Phase {
 	return out
 }
 
-// readiness tells whether the phases before one are done and good enough.
+// readiness checks whether the phases before one are done and good enough.
 type readiness struct {
 	config *config.Config
 	dir    string
@@ -115,7 +115,7 @@ func (r readiness) router() error {
 	return nil
 }
 
-// result is what a finished phase hands to those behind it: result.json.
+// result is what a finished phase passes to later ones: result.json.
 type result struct {
 	Stage string `json:"stage"`
 	// Update is that of the checkpoint whose weights count.
@@ -150,10 +150,10 @@ func readResult(dir, stage string) (*result, error) {
 	return r, nil
 }
 
-// save writes the result to the folder of its run, whole or not at all.
+// save writes the result to the folder of its run, completely or not at all.
 func (r *result) save(dir *rundir.Dir) error { return dir.ReplaceJSON(resultFile, r) }
 
-// weights opens the checkpoint that a stage handed on; of the run in dir.
+// weights opens the checkpoint that a stage passed on; of the run in dir.
 func weights(dir, stage string) (*checkpoint.Checkpoint, error) {
 	r, err := readResult(dir, stage)
 	if err != nil {

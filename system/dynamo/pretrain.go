@@ -16,7 +16,7 @@ import (
 	"github.com/snug-ml/snug/train"
 )
 
-// maskedLM is the data of phase 0: windows of text in which tokens are hidden.
+// maskedLM is the data of phase 0: windows of text in which tokens are masked.
 type maskedLM struct {
 	config *config.Config
 	rows   int // of a micro-batch
@@ -24,12 +24,12 @@ type maskedLM struct {
 	*corpus.Splits
 }
 
-// newMaskedLM tokenises the documents below cache, or reuses what lies there.
+// newMaskedLM tokenises the documents below cache, or reuses what is there.
 func newMaskedLM(ctx context.Context, c *config.Config, rows int, src data.Source, tok *tokens, hash, cache, learned string, log func(string, ...any)) (*maskedLM, error) {
 	if tok.mask < 0 {
 		return nil, fmt.Errorf("phase 0 masks tokens, and the tokenizer has no mask token (<mask>, [MASK])")
 	}
-	length := c.Data.SeqLen - 1 // behind the first marker
+	length := c.Data.SeqLen - 1 // after the first marker
 	splits, err := corpus.Tokenise(ctx, filepath.Join(cache, corpus.Shards), src, tok.Tokenizer, shard.Options{
 		Tokenizer: hash, EOS: tok.last, HeldOut: c.Data.HeldOutFraction, Seed: c.Data.ShuffleSeed, Length: length, Corpus: learned,
 	}, log)
@@ -39,9 +39,9 @@ func newMaskedLM(ctx context.Context, c *config.Config, rows int, src data.Sourc
 	return &maskedLM{c, rows, tok, splits}, nil
 }
 
-// fill hides tokens of a micro-batch: of those to be guessed four in five are
-// replaced by the mask, one in ten by any token, one in ten is left. Rows from
-// real on are padding, whose guesses do not count.
+// fill masks tokens of a micro-batch: of those to be predicted four in five are
+// replaced by the mask, one in ten by any token, one in ten is left. Rows from real
+// on are padding, whose predictions do not count.
 func (g *maskedLM) fill(b *data.Batch, real int, rng *rand.Rand, in train.Inputs) error {
 	ids, err := in.I32(at(inputIDs, ""))
 	if err != nil {
@@ -90,10 +90,10 @@ func (g *maskedLM) fill(b *data.Batch, real int, rng *rand.Rand, in train.Inputs
 	return nil
 }
 
-// start gives the position table of an encoder that is trained from nothing
-// sines and cosines instead of random numbers, of the same mean square
-// (Vaswani et al. 2017): to find a neighbour is then one linear map at every
-// place, which random rows take thousands of updates to learn.
+// start initializes the position table of an encoder that is trained from scratch
+// with sines and cosines instead of random numbers, of the same mean square
+// (Vaswani et al. 2017): finding a neighbor is then the same linear map at every place,
+// which random rows take thousands of updates to learn.
 func (g *maskedLM) start(r *engine.Executable) error {
 	e := encoder(g.config)
 	half := max(1, e.D/2)
@@ -153,7 +153,7 @@ func (f *maskedLoader) Seek(position json.RawMessage) error {
 // Close implements train.DataLoader.
 func (f *maskedLoader) Close() { f.l.Close() }
 
-// evaluation guesses held-out tokens, the same every time: loss and perplexity.
+// evaluation predicts masked held-out tokens, the same every time: loss and perplexity.
 func (g *maskedLM) evaluation() train.Evaluator {
 	batch := func(n int, u *data.Update) train.EvalBatch[corpus.Loss] {
 		var weight float64

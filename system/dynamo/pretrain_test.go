@@ -49,8 +49,8 @@ func TestPhase0ScalesWithWidth(t *testing.T) {
 	}
 }
 
-// apart trains an encoder for some updates on text whose tokens tell of their
-// neighbours, and gives how far its last hidden states lie from their mean, as a
+// apart trains an encoder for some updates on text whose tokens depend on their
+// neighbors, and gives how far its last hidden states are from their mean, as a
 // share of their length.
 func apart(t *testing.T, c *config.Config, low graph.DType, updates int) float64 {
 	t.Helper()
@@ -119,9 +119,9 @@ func apart(t *testing.T, c *config.Config, low graph.DType, updates int) float64
 }
 
 // An encoder whose norms follow their branches and that starts at its full rate
-// learns within some dozens of updates to say the same of every place: its
-// states agree to less than the 2^-8 that bfloat16 resolves, so that in 16 bits
-// no gradient tells it apart from one that reads nothing.
+// learns within some dozens of updates to predict the same at every place: its
+// states differ by less than the 2^-8 that bfloat16 resolves, so that in 16 bits no
+// gradient distinguishes it from one that reads nothing.
 func TestPhase0KeepsTokensApart(t *testing.T) {
 	text := []string{"--model.vocab_size", "300", "--data.tokenizer.vocab_size", "300", "--training.batch_size", "8"}
 	for _, low := range []graph.DType{graph.F32, graph.BF16} {

@@ -17,8 +17,8 @@ import (
 // examples is how many texts of a task a page shows.
 const examples = 8
 
-// report measures the weights in a loaded program, hands the result on and
-// writes a page, in dir.
+// report measures the weights in a loaded program and writes the result and a page
+// to dir.
 func (j *job) report(ctx context.Context, r *engine.Executable, update int64, dir *rundir.Dir) error {
 	res := &result{Stage: j.stage, Update: update}
 	page := &report.Page{Title: "snug dynamo: " + folder(j.stage)}
@@ -117,7 +117,7 @@ func share(p *engine.Program) string {
 	return fmt.Sprintf("%.1f %%", 100*float64(trained)/float64(all))
 }
 
-// shown are some texts with what was made of them.
+// shown are some texts with their answers.
 func shown(name string, xs []text, as []answer) report.Table {
 	t := report.Table{Caption: name, Text: true, Header: []string{"text", "wanted", "answered"}}
 	for i := range min(examples, len(as)) {

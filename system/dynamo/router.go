@@ -17,7 +17,7 @@ const (
 	inputTau   = "gumbel_tau" // F32: temperature of the draw
 )
 
-// router tells the task of a text from the encoder's state of its first token.
+// router determines the task of a text from the encoder's state of its first token.
 type router struct {
 	Router
 	tasks int
@@ -40,7 +40,7 @@ func (r router) scores(b *graph.Builder, x *graph.Value, train bool) (y *graph.V
 			}
 		}
 		y = nn.Linear(b, "out", y, r.tasks, true, graph.XavierUniform(y.Shape().Last(), r.tasks))
-		// What follows is small and wants float32 in any precision.
+		// What follows is small and needs float32 in any precision.
 		y = b.Div(full(b, y), r.temperature(b))
 	})
 	return y
@@ -55,10 +55,10 @@ func (r router) temperature(b *graph.Builder) *graph.Value {
 	return b.MaxC(t, coldest)
 }
 
-// gates say how much of each task's adapter a row gets, [B, n], given its
-// scores: their softmax or, with Gumbel, one adapter that is drawn (Jang et
-// al. 2017), in an evaluation the likeliest. The draw's gradient is that of
-// the softmax: straight through.
+// gates are how much of each task's adapter a row gets, [B, n], given its scores:
+// their softmax or, with Gumbel, one adapter that is drawn (Jang et al. 2017), in
+// an evaluation the likeliest. The draw's gradient is that of the softmax: straight
+// through.
 func (r router) gates(b *graph.Builder, scores *graph.Value, tag string, train bool) *graph.Value {
 	if !r.Gumbel {
 		return b.Softmax(scores)

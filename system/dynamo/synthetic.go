@@ -11,8 +11,8 @@ import (
 	"github.com/snug-ml/snug/system"
 )
 
-// synthetic makes up micro-batches of the stage. In phase 3 those of one task and those
-// of all take turns, as in the middle of the curriculum.
+// synthetic generates micro-batches of the stage. In phase 3 those of one task and
+// those of all take turns, as in the middle of the curriculum.
 func synthetic(c *config.Config) system.Synthetic {
 	var s system.Synthetic
 	if stage(c) == stageJoint {
@@ -24,7 +24,7 @@ func synthetic(c *config.Config) system.Synthetic {
 	return s
 }
 
-// madeUp makes up the inputs of a configuration.
+// madeUp generates the inputs of a configuration.
 type madeUp struct{ *config.Config }
 
 // length of the texts of rows with a tag: those of a task have its own.

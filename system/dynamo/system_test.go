@@ -59,7 +59,7 @@ hardware: {threads: 1}
 }
 
 // The phases run one after the other; a run that is stopped in every phase and
-// resumed ends with the same bits; what comes out predicts and is exported.
+// resumed ends with the same bits; the results predict and are exported.
 func TestPhases(t *testing.T) {
 	config := tiny(t)
 	whole := filepath.Join(t.TempDir(), "whole")
@@ -170,9 +170,9 @@ func exports(t *testing.T, run string) {
 	}
 }
 
-// With SNUG_LONG=1 and the data sets of SNUG_SHARED (or ../shared beside the
-// repository) at hand, the tasks are trained on SST-2, a part of SQuAD, MBPP
-// and Multi30k: a run of many minutes that prints what was learnt.
+// With SNUG_LONG=1 and the data sets of SNUG_SHARED (or ../shared next to the
+// repository) at hand, the tasks are trained on SST-2, a part of SQuAD, MBPP and
+// Multi30k: a run of many minutes that prints what was learned.
 func TestRealData(t *testing.T) {
 	shared := os.Getenv("SNUG_SHARED")
 	if shared == "" {

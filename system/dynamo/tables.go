@@ -37,7 +37,7 @@ type usage struct {
 	// training leaves out questions that cannot be answered; an evaluation counts
 	// them as missed.
 	training bool
-	// router leaves out what only a head wants.
+	// router leaves out what only a head needs.
 	router bool
 }
 
@@ -143,7 +143,7 @@ func padded(ids []int32, n int, pad int32) []int32 {
 }
 
 // fill writes a micro-batch of the table to the inputs of a program: its texts
-// to those with a tag, from a row on, and what its head wants to those with
+// to those with a tag, from a row on, and what its head needs to those with
 // another.
 func (t *table) fill(b *data.ExampleBatch, in train.Inputs, tag string, row int, headTag string) error {
 	for i, f := range t.Fields() {
@@ -207,8 +207,8 @@ func place[T any](name string, dst, src []T, from int) error {
 	return nil
 }
 
-// unigram is the mean loss of guessing each token of the texts to write of
-// held from how often it comes in those of t: what a decoder must beat.
+// unigram is the mean loss of predicting each token of held's texts to write from
+// its frequency in those of t: what a decoder must beat.
 func (t *table) unigram(held *table) float64 {
 	counts := map[int32]float64{}
 	total := 0.0
@@ -233,7 +233,7 @@ func (t *table) unigram(held *table) float64 {
 		}
 	}
 	each(t, func(id int32) { counts[id]++; total++ })
-	// What never came gets the share of one token.
+	// Unseen tokens get the share of one token.
 	loss, n := 0.0, 0.0
 	each(held, func(id int32) { loss -= math.Log(max(counts[id], 1) / (total + 1)); n++ })
 	return loss / n

@@ -23,7 +23,7 @@ type taskPredictor struct {
 	rows   int      // texts at a time
 	all    []string // the tasks by number
 	tasks  []string // those that it can do
-	// mixes says that adapters are mixed by gates; else each task has its own.
+	// mixes means that adapters are mixed by gates; else each task has its own.
 	mixes bool
 	cache decoderCache
 }
@@ -31,7 +31,7 @@ type taskPredictor struct {
 // The functions of the program; those of a task are followed by its name.
 const (
 	funcRoute   = "route"
-	funcRead    = "read"    // the encoder and what a head says at once
+	funcRead    = "read"    // the encoder, and a head's output for all tokens at once
 	funcNext    = "next"    // one more token
 	funcReorder = "reorder" // rows of the cache
 )
@@ -244,7 +244,7 @@ func (p *taskPredictor) routing(ctx context.Context, xs []text) ([][]float32, er
 	return out, err
 }
 
-// answer is what a task makes of a text.
+// answer is a task's result for a text.
 type answer struct {
 	// Text is the answer, or what was written; of a classification empty.
 	Text string
@@ -253,8 +253,8 @@ type answer struct {
 	Share float64
 }
 
-// answers does a task for each text. gates say how much of each task's adapter
-// a text gets; they are read if the predictor mixes.
+// answers does a task for each text. gates are how much of each task's adapter a
+// text gets; they are read if the predictor mixes.
 func (p *taskPredictor) answers(ctx context.Context, name string, xs []text, gates [][]float32) ([]answer, error) {
 	if !slices.Contains(p.tasks, name) {
 		return nil, fmt.Errorf("the task %s was not loaded", name)
@@ -332,7 +332,7 @@ func repeated(xs []text, n int) []text {
 	return out
 }
 
-// outside marks where answers cannot lie.
+// outside marks where answers cannot be.
 func (p *taskPredictor) outside(name string, qs []question, length int) {
 	dst := p.floats(at(inputOutside, name))
 	for i := range dst {

@@ -74,7 +74,7 @@ func loraOf(c *config.Config, name string) nn.LoRA {
 	return nn.LoRA{Name: "lora." + name, Rank: t.Rank, Alpha: t.Alpha, Dropout: t.Dropout, Seed: c.Training.Seed}
 }
 
-// monitoredOf is the metric that says how well a task is learnt. Every evaluation
+// monitoredOf is the metric of how well a task is learned. Every evaluation
 // measures it, without writing a text.
 func monitoredOf(name string) train.Metric {
 	switch kindOf(name) {

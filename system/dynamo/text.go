@@ -24,24 +24,24 @@ type text struct {
 	// Input is what is read; of a question, the text that holds the answer.
 	Input    string `json:"input"`
 	Question string `json:"question,omitempty"`
-	// Output is the text to write, or the answer, which stands at byte Start of
-	// Input. Other answers count as well.
+	// Output is the text to write, or the answer, which is at byte Start of Input.
+	// Other answers count as well.
 	Output string   `json:"output,omitempty"`
 	Start  int      `json:"start,omitempty"`
 	Others []string `json:"others,omitempty"`
 	Label  int      `json:"label,omitempty"` // class
-	// Where says where it is from, Group what stays together in a split.
+	// Where is its origin, for people, and Group what stays together in a split.
 	Where string `json:"where"`
 	Group string `json:"group"`
 }
 
-// key tells texts apart.
+// key identifies a text.
 func (t *text) key() string { return t.Question + "\x00" + t.Input }
 
 // right are the answers that count.
 func (t *text) right() []string { return append([]string{t.Output}, t.Others...) }
 
-// hash orders texts as by chance, the same on every machine.
+// hash orders texts pseudo-randomly, the same on every machine.
 func hash(seed uint64, s string) uint64 {
 	sum := sha256.Sum256(append(binary.LittleEndian.AppendUint64(nil, seed), s...))
 	return binary.LittleEndian.Uint64(sum[:])
@@ -55,7 +55,7 @@ type split struct {
 }
 
 // cut holds a share of the groups out, when no files are named for that, drops
-// what is in both parts, and takes as many as the configuration wants.
+// what is in both parts, and takes as many as configured.
 func cut(c *config.Config, t *Task, train, held []text) split {
 	seed := c.Data.ShuffleSeed
 	if len(t.Validation) == 0 {
@@ -80,7 +80,7 @@ func cut(c *config.Config, t *Task, train, held []text) split {
 	return s
 }
 
-// sample takes n of the texts by chance, 0: all; each text once.
+// sample draws n of the texts at random, 0: all; each text once.
 func sample(x []text, n int, seed uint64) []text {
 	type ordered struct {
 		at  uint64

@@ -16,12 +16,12 @@ import (
 // tokens turns texts into ids as the model takes them, and back.
 type tokens struct {
 	*token.Tokenizer
-	first, last, pad int32 // the markers before and behind a text, and padding
-	mask             int32 // stands for a token to be guessed; -1: there is none
+	first, last, pad int32 // the markers before and after a text, and padding
+	mask             int32 // replaces a token to be predicted; -1: there is none
 	pair             []int32
 }
 
-// newTokens checks that a tokenizer has the markers that the model wants.
+// newTokens checks that a tokenizer has the markers that the model needs.
 func newTokens(t *token.Tokenizer, c *config.Config) (*tokens, error) {
 	m := config.Of[Model](c)
 	e := &tokens{Tokenizer: t, pad: int32(m.PadID), mask: -1}
@@ -49,7 +49,7 @@ func newTokens(t *token.Tokenizer, c *config.Config) (*tokens, error) {
 	if v := t.VocabSize(); v > m.VocabSize {
 		return nil, fmt.Errorf("the tokenizer has %d tokens, the model takes %d: set model.vocab_size to %d", v, m.VocabSize, v)
 	}
-	// RoBERTa parts two texts by two markers, BERT by one.
+	// RoBERTa separates two texts by two markers, BERT by one.
 	e.pair = []int32{e.last}
 	if m.Architecture == "roberta" {
 		e.pair = []int32{e.last, e.last}
@@ -73,12 +73,12 @@ type question struct {
 	context int
 	spans   []token.Span
 	// start and end are the first and the last token of the answer; ok is false
-	// where the tokens that were kept do not hold it.
+	// where it was cut off.
 	start, end int
 	ok, cut    bool
 }
 
-// question puts a question and its text together, at most most tokens: the
+// question joins a question and its text, at most most tokens: the
 // question is kept up to half of them, the text is cut at its end.
 func (e *tokens) question(x *text, most int) (question, error) {
 	ids, _ := e.ids(x.Question, most/2)
@@ -89,13 +89,13 @@ func (e *tokens) question(x *text, most int) (question, error) {
 		return q, fmt.Errorf("%s: %w", x.Where, err)
 	}
 	q.start, q.end = -1, -1
-	// Spaces around an answer are of no token's span.
+	// Spaces around an answer are in no token's span.
 	answer := strings.TrimLeft(x.Output, " ")
 	from := x.Start + len(x.Output) - len(answer)
 	to := from + len(strings.TrimRight(answer, " "))
 	for _, p := range pieces {
 		if p.Added || e.IsSpecial(p.ID) {
-			continue // markers that are written in a text are no tokens of it
+			continue // markers that are written in a text are not special
 		}
 		if len(q.ids) == most-1 {
 			q.cut = true

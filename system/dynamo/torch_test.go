@@ -36,8 +36,8 @@ func (g golden) prepare(task string, o engine.CompileOptions) *engine.Executable
 	return r
 }
 
-// What the heads say at first and the loss of each of 30 updates equal
-// PyTorch's for the same weights and batches.
+// The heads' first outputs and the loss of each of 30 updates equal PyTorch's for
+// the same weights and batches.
 func TestCurvesEqualPyTorch(t *testing.T) {
 	for _, task := range []string{nameSentiment, nameQA, nameTranslation} {
 		t.Run(task, func(t *testing.T) {
@@ -66,7 +66,7 @@ func TestRouterEqualsPyTorch(t *testing.T) {
 	g := openGolden(t, "router")
 	c := goldenConfig(t, stageRouter)
 	r := armed(t, c, engine.CompileOptions{})
-	// The temperature is not trained here, so it is in the golden beside them.
+	// The temperature is not trained here, so it is in the golden next to them.
 	l := loader{c, "", func(string, ...any) {}, r.Program().States, r.ChangeState}
 	if err := l.encoder(); err != nil {
 		t.Fatal(err)

@@ -12,7 +12,7 @@ import (
 
 // A bagOfWords is the baseline: logistic regression with an L2 penalty on the
 // presence of words and of pairs of neighbouring words, the model that a text
-// classifier must beat to have earned its cost (Wang and Manning 2012).
+// classifier must beat to be worth its cost (Wang and Manning 2012).
 type bagOfWords struct {
 	features map[string]int32
 	weights  []float64 // the last is the bias, which is not penalised
@@ -108,7 +108,7 @@ func trainBagOfWords(samples, valid []sample, weights [labels]float64) *bagOfWor
 	return &best
 }
 
-// score is what the baseline says of texts.
+// score is the baseline's scores of texts.
 func (w *bagOfWords) score(samples []sample) *predictions {
 	s := &predictions{}
 	for i, x := range samples {

@@ -77,7 +77,7 @@ func TestBagOfWordsIsFitted(t *testing.T) {
 	}
 }
 
-// The baseline learns what words say, and pairs where words alone say nothing.
+// The baseline learns from words, and from pairs where single words are uninformative.
 func TestBagOfWordsLearns(t *testing.T) {
 	var samples []sample
 	for range 20 {

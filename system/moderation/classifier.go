@@ -69,7 +69,7 @@ func LoadClassifier(c *config.Config, dir string, on engine.Backend) (_ *Classif
 // Decided reports whether a threshold was chosen for these weights.
 func (k *Classifier) Decided() bool { return k.Verdict.Update == k.Update && k.Update > 0 }
 
-// Remark says where no threshold was chosen for these weights.
+// Remark warns where no threshold was chosen for these weights.
 func (k *Classifier) Remark() string {
 	if k.Decided() {
 		return ""
@@ -109,7 +109,7 @@ func (k *Classifier) Close() error { return k.runner.Close() }
 // Encoded is a text as the model takes it.
 type Encoded struct {
 	in modelInput
-	// Cut says that the text was longer than the model takes.
+	// Cut means that the text was longer than the model takes.
 	Cut bool
 }
 
@@ -122,7 +122,7 @@ func (k *Classifier) Encode(text string) (e *Encoded, err error) {
 	return e, nil
 }
 
-// bucket is the least length that holds the text.
+// bucket is the smallest length that fits the text.
 func (k *Classifier) bucket(e *Encoded) int {
 	i, _ := slices.BinarySearch(k.lengths, len(e.in.ids))
 	return k.lengths[i]

@@ -61,7 +61,7 @@ func TestFormats(t *testing.T) {
 	}
 }
 
-// What cannot be learnt from is refused with its place.
+// What cannot be learned from is refused with its place.
 func TestReadErrors(t *testing.T) {
 	valid := file(t, "valid.csv", "text,label\nv1,0\nv2,1\n")
 	for want, text := range map[string]string{
@@ -79,7 +79,7 @@ func TestReadErrors(t *testing.T) {
 	}
 }
 
-// What the section "data" says of records holds here as in other systems.
+// The keys of the section "data" for records apply here as in other systems.
 func TestRecordKeys(t *testing.T) {
 	torn := file(t, "torn.csv", "text,label\nf\xffne,0\nbad\xfe\xff,1\nv1,0\nv2,1\n")
 	valid := file(t, "valid.csv", "text,label\nv3,0\nv4,1\n")
@@ -134,8 +134,8 @@ func TestSplitByFolder(t *testing.T) {
 	}
 }
 
-// Splits that are cut depend on the texts and the seed, keep repeats together
-// and are of about the size that was asked for.
+// Splits that are cut depend on the texts and the seed, keep repeats together and
+// have about the configured size.
 func TestCut(t *testing.T) {
 	source := comments(t, "all.csv", 2000, 3)
 	s := mustRead(t, "data.source", source, "data.held_out_fraction", "0.2", "data.test_fraction", "0.1")
@@ -162,7 +162,7 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// Texts in two splits are found whatever their case and spaces, told, and not
+// Texts in two splits are found whatever their case and spaces, reported, and not
 // trained on.
 func TestDuplicates(t *testing.T) {
 	train := file(t, "train.csv", "text,label\nHello  World,0\nbuy now,1\nbuy now,1\nfine,0\nunsure,0\nunsure,1\nlast,1\n")
@@ -222,7 +222,7 @@ func TestDocComments(t *testing.T) {
 	}
 }
 
-// A long text is cut behind its marker, and markers that are written in a text
+// A long text is cut after its marker, and markers that are written in a text
 // stay text.
 func TestEncode(t *testing.T) {
 	tok, err := token.Bytes(ownMarkers...)
@@ -258,7 +258,7 @@ func TestEncode(t *testing.T) {
 	}
 }
 
-// The words and pairs of the wide table: each once, filled up with nothing.
+// The words and pairs of the wide table: each once, padded.
 func TestWideInput(t *testing.T) {
 	if got := slices.Collect(grams("No, no NO")); !slices.Equal(got, []string{"no", ",", "no ,", "no", ", no", "no", "no no"}) {
 		t.Errorf("words and pairs %q", got)

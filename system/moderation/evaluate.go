@@ -10,9 +10,9 @@ import (
 	"github.com/snug-ml/snug/train/metric"
 )
 
-// predictions are what a model says of labelled texts.
+// predictions are a model's outputs for labeled texts.
 type predictions struct {
-	// Margins are the logit of flagging less that of letting through.
+	// Margins are the logit of flagging minus that of letting through.
 	Margins  []float64
 	Positive []bool
 	// Index of each text in its split.
@@ -39,7 +39,7 @@ func (x *examples) evaluation(batches int) *train.Evaluation[predictions] {
 	}
 }
 
-// read is what the program says of a micro-batch.
+// read is the program's output for a micro-batch.
 func (x *examples) read(b *data.ExampleBatch, out train.Outputs) (s predictions, err error) {
 	logits, err := out.F32(outputLogits)
 	if err != nil {

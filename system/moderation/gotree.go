@@ -11,8 +11,8 @@ import (
 	"github.com/snug-ml/snug/data"
 )
 
-// leastComment is the length in bytes below which a doc comment says too
-// little to tell where it is from.
+// leastComment is the length in bytes below which a doc comment is too short to
+// tell where it is from.
 const leastComment = 20
 
 // docComments are the doc comments of the Go standard library as a task of
@@ -58,7 +58,7 @@ func docComments(ctx context.Context, log func(string, ...any)) ([]sample, error
 	return out, nil
 }
 
-// flaggedPackage tells the packages whose comments are to be flagged.
+// flaggedPackage reports whether comments of a package are to be flagged.
 func flaggedPackage(dir string) bool {
 	top, _, _ := strings.Cut(dir, "/")
 	return top == "crypto" || top == "net"

@@ -17,7 +17,7 @@ type modelInput struct {
 	// shares are the weights of the ids in their mean.
 	shares []float32
 	// grams are rows of the wide table, two for each id, and present what their
-	// scores are multiplied by: 1/sqrt(n) for n different ones, 0 for filling.
+	// scores are multiplied by: 1/sqrt(n) for n different ones, 0 for padding.
 	grams   []int32
 	present []float32
 }
@@ -52,7 +52,7 @@ func (in *modelInput) set(e *encoder, m *Model, text string) {
 	}
 }
 
-// row is where a feature lies in a table.
+// row is the row of a feature in a table.
 func row(feature string, rows int) int32 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(feature)) // a hash never fails to write

@@ -14,8 +14,8 @@ import (
 	"github.com/snug-ml/snug/train"
 )
 
-// A text gets the same probability in every bucket that holds it and in any
-// company: padding and the other rows of a micro-batch do not leak in.
+// A text gets the same probability in every bucket that fits it and in any batch:
+// padding and the other rows of a micro-batch do not leak in.
 func TestPaddingAndCompany(t *testing.T) {
 	for _, pairs := range [][]string{
 		{"model.pooling", "first"}, {"model.pooling", "mean", "model.wide_rows", "64"}, {"model.pooling", "first", "model.architecture", "bert"},
@@ -33,7 +33,7 @@ func TestPaddingAndCompany(t *testing.T) {
 			if slices.Max(alone)-slices.Min(alone) < 1e-4 {
 				t.Fatalf("the probabilities are all alike: %v", alone)
 			}
-			// In company: micro-batches of 4 and 16 rows.
+			// With other texts: micro-batches of 4 and 16 rows.
 			var many []string
 			for range 5 {
 				many = append(many, texts...)
@@ -43,7 +43,7 @@ func TestPaddingAndCompany(t *testing.T) {
 					t.Errorf("text %d in company has %v, alone %v", i%len(texts), got, want)
 				}
 			}
-			// Padded to 48 in place of 12 or 24.
+			// Padded to 48 instead of 12 or 24.
 			long := *short
 			long.lengths = []int{48}
 			for i, got := range probabilities(t, &long, texts...) {
@@ -155,7 +155,7 @@ func TestAccumulation(t *testing.T) {
 	}
 }
 
-// Recomputation changes no bit, and 16-bit products stay close, with length
+// Recomputation changes no bit, and 16-bit matmuls stay close, with length
 // buckets and accumulation.
 func TestRecomputeAndPrecision(t *testing.T) {
 	source := comments(t, "train.csv", 200, 2)
@@ -200,7 +200,7 @@ func TestParameterCount(t *testing.T) {
 	}
 }
 
-// What makes no sense is refused with the key.
+// Nonsensical settings are refused with the key.
 func TestCheck(t *testing.T) {
 	for want, pairs := range map[string][]string{
 		"model.n_heads":             {"model.d_model", "30", "model.n_heads", "4"},

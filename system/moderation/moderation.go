@@ -4,11 +4,11 @@
 //
 // It promises:
 //
-//   - What decides is learnt from the right split: class weights from the
+//   - Everything is fitted on the right split: class weights from the
 //     training texts, the threshold and the temperature from the validation
 //     texts, and the test texts are only ever reported on.
-//   - A text that stands in two splits is found, told, and (unless
-//     data.duplicates says otherwise) not trained on.
+//   - A text that is in two splits is found, reported, and (unless data.duplicates says
+//     otherwise) not trained on.
 //   - A text gets the same logits whatever it is batched with and however far
 //     it is padded.
 //   - The loss is the weighted mean over the whole update: accumulation, length
@@ -117,7 +117,7 @@ var System = system.System{
 	Export: export,
 }
 
-// markers are the tokens that stand before and behind a text.
+// markers are the tokens before and after a text.
 const markers = 2
 
 func check(c *config.Config, r *config.Report) {
@@ -156,7 +156,7 @@ func check(c *config.Config, r *config.Report) {
 	}
 }
 
-// unused refuses the common keys that say something about documents: here
+// unused refuses the common keys that are about documents: here
 // texts are fields of records, each by itself.
 func unused(c *config.Config, r *config.Report) {
 	if f := c.Data.Format; f == data.FormatText || f == data.FormatNPZ {

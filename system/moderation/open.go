@@ -62,7 +62,7 @@ func prepare(ctx context.Context, c *config.Config, shape system.Shape, env syst
 	return t, nil
 }
 
-// announce tells what was found in the data.
+// announce reports what was found in the data.
 func (t *task) announce() {
 	log := t.env.Log
 	for _, s := range []struct {
@@ -120,7 +120,7 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 	}, nil
 }
 
-// baselines are figures of the monitored metric to hold the model's against.
+// baselines are figures of the monitored metric to compare the model's with.
 func (t *task) baselines() []system.Baseline {
 	n, p := len(t.valid.samples), count(t.valid.samples)
 	all := metric.Confusion{TP: p, FP: n - p}

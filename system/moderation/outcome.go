@@ -15,7 +15,7 @@ import (
 // OutcomeFile is the name of an [Outcome] in a run directory.
 const OutcomeFile = "report.json"
 
-// Outcome is report.json: what a run came to.
+// Outcome is report.json: the result of a run.
 type Outcome struct {
 	Update     int64             `json:"update"`
 	Parameters int64             `json:"parameters"`
@@ -54,7 +54,7 @@ type ClassWeights struct {
 	Positive float64 `json:"positive"`
 }
 
-// Result is what a model says of the texts of a split.
+// Result is a model's results on the texts of a split.
 type Result struct {
 	ROCAUC  float64 `json:"roc_auc"`
 	PRAUC   float64 `json:"pr_auc"` // average precision
@@ -128,7 +128,7 @@ func result(s *predictions, v Verdict) (Result, error) {
 	}, nil
 }
 
-// half is the verdict that a baseline is held to: its own logits, at a half.
+// half is the decision that a baseline is measured with: its own logits, at a half.
 var half = Verdict{Temperature: 1, Threshold: 0.5}
 
 // report scores the texts with the weights in r and writes decision.json,

@@ -31,7 +31,7 @@ type splits struct {
 	duplicates         duplicates
 }
 
-// read opens the configured texts and cuts what no files are named for.
+// read opens the configured texts and cuts the splits that no files are named for.
 func read(ctx context.Context, c *config.Config, log func(string, ...any)) (*splits, error) {
 	d := config.Of[Data](c)
 	words, err := newLabelWords(d)
@@ -117,7 +117,7 @@ func readFiles(ctx context.Context, c *config.Config, patterns []string, words *
 	return out, nil
 }
 
-// labelText is a label as text: JSON and Parquet have truth values too.
+// labelText is a label as text: JSON and Parquet have booleans too.
 func labelText(r data.Record, field string) (string, error) {
 	v, err := r.Get(field)
 	if err != nil {
@@ -132,7 +132,7 @@ func labelText(r data.Record, field string) (string, error) {
 	return r.Text(field)
 }
 
-// labelWords tell which labels mean what.
+// labelWords map labels to classes.
 type labelWords struct {
 	meaning map[string]bool
 	all     []string
@@ -208,8 +208,8 @@ func uniform(seed uint64, key string) float64 {
 	return float64((x^x>>31)>>11) / (1 << 53)
 }
 
-// check refuses splits that teach or measure nothing. read is how many texts
-// data.source held, of which a share was to be held out.
+// check refuses splits that nothing can be learned from or measured on. read is how
+// many texts data.source had, of which a share was to be held out.
 func (s *splits) check(read int, share float64) error {
 	hint := "choose another data.shuffle_seed"
 	switch {
@@ -248,7 +248,7 @@ func count(samples []sample) (n int) {
 	return n
 }
 
-// duplicates says which texts stand where more than once. Texts are compared
+// duplicates are the texts that occur more than once. Texts are compared
 // without case and with single spaces.
 type duplicates struct {
 	// Within counts the texts of a split that repeat an earlier one of it.
@@ -256,7 +256,7 @@ type duplicates struct {
 	// Across counts the texts of the first split of a pair that are also in the
 	// second.
 	Across map[string]int `json:"across"`
-	// Conflicts are texts that have both labels, wherever they stand.
+	// Conflicts are texts that have both labels, in whatever splits.
 	Conflicts int `json:"with_both_labels"`
 	// Dropped are training texts that are not trained on because they are in
 	// another split.
@@ -270,7 +270,7 @@ type duplicateExample struct {
 	Where []string `json:"where"`
 }
 
-// find looks for texts that stand more than once.
+// find looks for texts that occur more than once.
 func (s *splits) find() duplicates {
 	const train, valid, test = 0, 1, 2
 	names := [...]string{"train", "validation", "test"}
@@ -340,7 +340,7 @@ func shorten(text string, runes int) string {
 	return text
 }
 
-// drop takes the training texts out that stand in another split.
+// drop removes the training texts that are in another split.
 func (s *splits) drop() {
 	held := map[string]bool{}
 	for _, x := range slices.Concat(s.valid, s.test) {

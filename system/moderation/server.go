@@ -28,7 +28,7 @@ type service struct {
 // gather is how many texts are computed at most before answers are given.
 const gather = 64
 
-// newService serves a classifier, which it takes over.
+// newService serves a classifier, which it then owns.
 func newService(k *Classifier, opt serve.Options) *service {
 	return &service{k, opt, inference.NewBatcher(opt.Waiting, gather, func(texts []*Encoded) ([]float64, error) {
 		return k.Probabilities(context.Background(), texts)
@@ -67,8 +67,8 @@ func (s *service) Close() error {
 	return s.k.Close()
 }
 
-// answer is what is said of a text. The name of the probability is that of the
-// class, so it is written by hand.
+// answer is the decision on a text. The name of the probability depends on the
+// class, so MarshalJSON writes it.
 type answer struct {
 	label, positive string
 	probability     float64

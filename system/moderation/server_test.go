@@ -133,7 +133,7 @@ func TestServer(t *testing.T) {
 	}
 }
 
-// Every answer is JSON, that of an address or a method that is not there too.
+// Every answer is JSON, also for an unknown path or method.
 func TestEveryAnswerIsJSON(t *testing.T) {
 	_, h := serving(t, nil)
 	for _, c := range []struct {
@@ -164,8 +164,8 @@ func TestEveryAnswerIsJSON(t *testing.T) {
 	}
 }
 
-// Without a token a request must name this machine: a page that has its name
-// lead here names itself.
+// Without a token a request must name this machine: a page whose name resolves here
+// sends that name.
 func TestHost(t *testing.T) {
 	for _, token := range []string{"", "secret"} {
 		_, h := serving(t, func(o *serve.Options) { o.Token = token })
@@ -199,7 +199,7 @@ func TestHost(t *testing.T) {
 	}
 }
 
-// A text is answered for as it came, or not at all.
+// A text is answered exactly as received, or not at all.
 func TestTextIsNotReplaced(t *testing.T) {
 	for raw, ok := range map[string]bool{
 		`{"text": "tiếng Việt 👍"}`: true, `{"text": "\ud83d\udc4d"}`: true, `{"text": "\\ud83d"}`: true, `{"text": "\ufffd"}`: true,
@@ -241,7 +241,7 @@ func TestToken(t *testing.T) {
 	}
 }
 
-// A request that waits too long is told so, and one too many refused.
+// A request that waits too long gets an error, and one too many is refused.
 func TestOverload(t *testing.T) {
 	s, h := serving(t, func(o *serve.Options) { o.Waiting, o.Timeout = 1, time.Second })
 	// The batcher's goroutine is kept busy by a job whose context does not answer.
@@ -314,8 +314,8 @@ func TestRequestsShareMicroBatches(t *testing.T) {
 	}
 }
 
-// What was accepted is answered when the server goes down, and later requests
-// are refused.
+// What was accepted is answered when the server shuts down, and later requests are
+// refused.
 func TestShutdown(t *testing.T) {
 	p := prepareRun(t, small("data.source", comments(t, "train.csv", 400, 1), "data.held_out_fraction", "0.2", "decision.baseline", "false")...)
 	k := mustClassifier(t, p.c, p.trained(t, 20))
@@ -346,7 +346,8 @@ func TestShutdown(t *testing.T) {
 	}
 }
 
-// Requests at the same time get the answers that they get alone. The figures of the load are printed; SNUG_LONG=1 lasts longer.
+// Concurrent requests get the answers that they would get alone. The figures of the load are
+// printed; SNUG_LONG=1 lasts longer.
 func TestLoad(t *testing.T) {
 	s, h := serving(t, nil)
 	clients, each := 8, 25
@@ -400,8 +401,7 @@ func TestLoad(t *testing.T) {
 		took[len(took)/2], took[len(took)*99/100], float64(len(took))/time.Since(began).Seconds(), float64(items)/float64(batches))
 }
 
-// Prediction gives what the classifier says, in order, and the place of a
-// failure.
+// Prediction gives the classifier's answers in order, and the place of a failure.
 func TestPredictor(t *testing.T) {
 	p := prepareRun(t, small("data.source", comments(t, "train.csv", 400, 1), "data.held_out_fraction", "0.2", "decision.baseline", "false", "data.positive_name", "rude")...)
 	dir := p.trained(t, 20)

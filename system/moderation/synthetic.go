@@ -10,7 +10,7 @@ import (
 	"github.com/snug-ml/snug/system"
 )
 
-// synthetic makes up texts of the longest bucket: what a plan prices, and the most
+// synthetic generates texts of the longest bucket: what a plan prices, and the most
 // that a micro-batch can take.
 func synthetic(c *config.Config) system.Synthetic {
 	m, lengths := config.Of[Model](c), buckets(c)

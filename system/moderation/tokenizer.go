@@ -14,11 +14,11 @@ import (
 // encoder turns texts into ids as the model takes them.
 type encoder struct {
 	*token.Tokenizer
-	first, last, pad int32 // the markers before and behind a text, and padding
+	first, last, pad int32 // the markers before and after a text, and padding
 	longest          int   // ids of a text, markers included
 }
 
-// newEncoder checks that a tokenizer has the markers that the model wants.
+// newEncoder checks that a tokenizer has the markers that the model needs.
 func newEncoder(t *token.Tokenizer, c *config.Config) (*encoder, error) {
 	m := config.Of[Model](c)
 	e := &encoder{Tokenizer: t, longest: c.Data.SeqLen, pad: int32(m.PadID)}

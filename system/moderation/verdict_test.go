@@ -14,7 +14,7 @@ import (
 	"github.com/snug-ml/snug/train/rundir"
 )
 
-// draw makes scores whose positives lie higher.
+// draw makes scores whose positives are higher.
 func draw(n int) *predictions {
 	rng := rand.New(rand.NewPCG(2, 3))
 	s := &predictions{}
@@ -29,8 +29,8 @@ func draw(n int) *predictions {
 	return s
 }
 
-// The threshold reaches the precision that was asked for with the highest
-// recall that does, and says so when none can.
+// The threshold reaches the required precision with the highest recall that does,
+// and reports when none can.
 func TestDecide(t *testing.T) {
 	s := draw(800)
 	for _, target := range []string{"0.8", "0.95", "0"} {

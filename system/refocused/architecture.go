@@ -67,8 +67,8 @@ func llamaOf(c *config.Config) hf.Llama {
 	return net
 }
 
-// foreign reports settings that the architecture has no use for, where they are
-// anything but their defaults.
+// foreign reports settings that the architecture does not use, where they are not
+// their defaults.
 func foreign(m *Model, r *config.Report) {
 	for _, s := range []struct {
 		key    string

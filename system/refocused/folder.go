@@ -9,7 +9,7 @@ import (
 )
 
 // resolve makes the architecture of the model folder that of the configuration.
-// Dropout is how to train and stays as it is given.
+// Dropout is a training setting and stays as configured.
 func resolve(c *config.Config, r *config.Report) {
 	m := config.Of[Model](c)
 	if m.Folder != "" {

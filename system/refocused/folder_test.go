@@ -99,8 +99,8 @@ func start(t *testing.T, pairs ...string) (*started, error) {
 	return s, err
 }
 
-// train does some updates and exports what came of it; it returns the last
-// loss on what is held out.
+// train does some updates and exports the result; it returns the last held-out
+// loss.
 func (s *started) train(t *testing.T, folder string) float64 {
 	t.Helper()
 	run := t.TempDir()
@@ -163,8 +163,8 @@ func rewrite(t *testing.T, folder string, change func(map[string]safetensors.Ent
 	}
 }
 
-// An exported model trains on from where it was: the folder gives every size,
-// the weights and the tokenizer.
+// An exported model continues training from where it was: the folder gives every
+// size, the weights and the tokenizer.
 func TestTrainOnFromFolder(t *testing.T) {
 	corpus := texts(t)
 	data := []string{"data.source", filepath.Join(corpus, "*.txt"), "data.held_out_fraction", "0.3", "training.batch_size", "4", "data.seq_len", "32"}
@@ -198,7 +198,7 @@ func TestTrainOnFromFolder(t *testing.T) {
 		t.Errorf("the model is %+v, that of the folder %+v", b, a)
 	}
 
-	// More tokens: what is there stays, the rest is new, and it is told.
+	// More tokens: existing rows stay, the rest are new, and this is reported.
 	wider, err := start(t, append(slices.Clone(data), "model.vocab_size", "320")...)
 	if err != nil {
 		t.Fatal(err)
@@ -284,7 +284,7 @@ func TestTrainOnFromLlama(t *testing.T) {
 	}
 }
 
-// What a folder must be.
+// The requirements on a folder.
 func TestFoldersOfOtherModels(t *testing.T) {
 	for folder, want := range map[string]string{
 		"../../nn/hf/testdata/gpt2": "has a gpt2 model, whose layers refocused does not have; want a gpt_neox, llama or qwen3 folder",

@@ -17,7 +17,7 @@ func language(c *config.Config, dir string) (*inference.Language, error) {
 		return nil, err
 	}
 	l := &inference.Language{Cached: networkOf(c), Tokenizer: t, Weights: filepath.Join(dir, checkpoint.WeightsFile)}
-	// A model trained in bf16 has multiplied by rounded weights all along.
+	// A model trained in bf16 was trained with rounded weights.
 	if c.Training.MixedPrecision == "bf16" {
 		l.Store = graph.BF16
 	}

@@ -20,21 +20,21 @@ const (
 	Bars // from 0 up, as wide as the distance of neighbours
 )
 
-// Series is a set of points; those that are not finite are left out. Where
-// they differ in number, the shorter of X and Y counts.
+// Series is a set of points; those that are not finite are left out. Where they
+// differ in length, the shorter of X and Y counts.
 type Series struct {
 	Name  string
 	X, Y  []float64
 	Style Style
 }
 
-// Mark is a point that is named in the picture.
+// Mark is a point that is named in the chart.
 type Mark struct {
 	X, Y float64
 	Name string
 }
 
-// Chart is a picture of series over a common axis.
+// Chart is a plot of series over a common axis.
 type Chart struct {
 	X      string   `json:"x"` // what the axes are
 	Y      string   `json:"y"`
@@ -46,7 +46,7 @@ type Chart struct {
 	YRange [2]float64 `json:"y_range"`
 }
 
-// The sizes of a picture, in its own units.
+// The sizes of a chart, in its own units.
 const (
 	width, height             = 420, 300
 	left, right, top, bottom  = 60, 12, 12, 40
@@ -131,7 +131,7 @@ func (c Chart) tag(b *strings.Builder, x, y float64, name string) {
 	fmt.Fprintf(b, `<text x="%s" y="%s" text-anchor="%s">%s</text>`, px(x+dx), px(y+dy), anchor, html.EscapeString(name))
 }
 
-// legend names the series in the corner where fewest points lie.
+// legend names the series in the corner with the fewest points.
 func (c Chart) legend(b *strings.Builder, sx, sy scale) {
 	var names []int
 	longest := 0
@@ -226,12 +226,11 @@ func (s Series) draw(b *strings.Builder, x, y scale, colour string) (dropped int
 	return dropped
 }
 
-// clamp keeps a place within reach of the picture: what lies beyond a fixed
-// axis ends at its edge.
+// clamp keeps a place near the chart: what is beyond a fixed axis ends at its edge.
 func clamp(v float64) float64 { return min(height-bottom, max(top, v)) }
 
-// Histogram counts values in bins of equal width over [low, high]; what lies
-// beyond goes to the outermost. The points stand at the middle of the bins.
+// Histogram counts values in bins of equal width over [low, high]; what is beyond
+// goes to the outermost. The points are at the middle of the bins.
 func Histogram(name string, values []float64, low, high float64, bins int) Series {
 	s := Series{Name: name, X: make([]float64, bins), Y: make([]float64, bins), Style: Bars}
 	w := (high - low) / float64(bins)

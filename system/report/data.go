@@ -7,9 +7,9 @@ import (
 	"math"
 )
 
-// A page as data: what its pictures show, in JSON. What is not finite is null.
+// A page as data: the content of its charts, in JSON. What is not finite is null.
 
-// number is a float64 that may be no number.
+// number is a float64 that may not be finite.
 type number float64
 
 func (n number) MarshalJSON() ([]byte, error) {
@@ -154,7 +154,7 @@ func (f *Figure) UnmarshalJSON(text []byte) error {
 		}
 		f.Drawing = *d.Heatmap
 	default:
-		return errors.New("a figure without a picture")
+		return errors.New("a figure without an image")
 	}
 	return nil
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/snug-ml/snug/train/metric"
 )
 
-// Heatmap is a confusion matrix as a picture: counts, each with its share of
+// Heatmap is a drawn confusion matrix: counts, each with its share of
 // its row, which also decides its shade.
 type Heatmap struct{ metric.Matrix }
 
@@ -18,7 +18,7 @@ func (h Heatmap) svg() template.HTML {
 	const side = 260.0
 	cell := side / float64(max(1, n))
 	x0, y0 := 110.0, 24.0
-	// Long names under narrow columns are turned.
+	// Long names under narrow columns are rotated.
 	place := `x="%s" y="%s" text-anchor="middle"`
 	for _, l := range h.Labels {
 		if 6*len(l) > int(cell) { // of 11 px letters

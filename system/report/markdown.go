@@ -10,8 +10,8 @@ import (
 )
 
 // WriteMarkdown writes the page as Markdown. picture gives the file of a figure, by the
-// number of its section and its own; nil or an empty name: there is none, and what the
-// figure shows is told in a table.
+// number of its section and its own; nil or an empty name: there is none, and the
+// figure's data is written as a table.
 func (p *Page) WriteMarkdown(w io.Writer, picture func(section, figure int) string) error {
 	b := bufio.NewWriter(w)
 	fmt.Fprintf(b, "# %s\n", markdown(p.Title))
@@ -142,7 +142,7 @@ func (h Heatmap) table(caption, source string) Table {
 
 var markdownEscapes = strings.NewReplacer(`\`, `\\`, "|", `\|`, "<", "&lt;", ">", "&gt;", "&", "&amp;", "`", "\\`", "*", `\*`, "_", `\_`, "[", `\[`, "]", `\]`, "~", `\~`)
 
-// markdown is a text as Markdown that shows it as it is, on one line.
+// markdown escapes a text for Markdown, on one line.
 func markdown(text string) string {
 	text = markdownEscapes.Replace(monitor.Printable(text))
 	if strings.HasPrefix(text, "#") || strings.HasPrefix(text, "-") || strings.HasPrefix(text, "+") {

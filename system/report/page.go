@@ -1,9 +1,9 @@
-// Package report makes pages: tables and pictures, as one HTML file that needs no
-// other and no network, as Markdown, or as data. A system writes one of its results when
-// a run ends; runreport makes those of runs.
+// Package report makes pages: tables and charts, as one self-contained HTML
+// file, as Markdown, or as data. A system writes one of its results when a run ends;
+// runreport makes those of runs.
 //
 // It promises that a page shows what it is given: values that are not finite
-// are left out of a picture and counted under it, text is escaped, and the same
+// are left out of a chart and counted below it, text is escaped, and the same
 // page gives the same bytes.
 package report
 
@@ -34,8 +34,8 @@ type Page struct {
 // Section is a part of a page under a heading.
 type Section struct {
 	Title string `json:"title"`
-	// Part is a heading above those of sections, which goes on until another begins;
-	// empty: none begins.
+	// Part is a heading above those of sections, which continues until another
+	// begins; empty: none begins.
 	Part    string   `json:"part,omitempty"`
 	Text    string   `json:"text,omitempty"`
 	Tables  []Table  `json:"tables,omitempty"`
@@ -52,7 +52,7 @@ type Table struct {
 	Rows    [][]string `json:"rows"`
 }
 
-// Figure is a picture with what there is to say of it.
+// Figure is a chart with its caption.
 type Figure struct {
 	Caption string
 	// Drawing is a [Chart] or a [Heatmap].
@@ -63,7 +63,7 @@ type Figure struct {
 // Drawing is what can be drawn.
 type Drawing interface{ svg() template.HTML }
 
-// SVG is the picture itself.
+// SVG is the drawing itself.
 func (f Figure) SVG() template.HTML { return f.Drawing.svg() }
 
 // Write writes the page as HTML.

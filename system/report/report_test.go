@@ -45,7 +45,7 @@ func write(t *testing.T, p *Page) string {
 	return b.String()
 }
 
-// Every picture is well-formed, text is escaped, nothing is fetched, and
+// Every chart is well-formed, text is escaped, nothing is fetched, and
 // points that cannot be drawn are counted.
 func TestPage(t *testing.T) {
 	text := write(t, page())

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// A file of pictures is well-formed XML with every picture in it, whatever the
+// A file of charts is well-formed XML with every chart in it, whatever the
 // names and numbers are.
 func TestWriteSVG(t *testing.T) {
 	var b strings.Builder

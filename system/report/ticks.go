@@ -5,10 +5,10 @@ import (
 	"strconv"
 )
 
-// scale maps values to places on a picture.
+// scale maps values to places in a chart.
 type scale struct {
 	low, high float64 // of the values
-	from, to  float64 // of the picture
+	from, to  float64 // of the chart
 }
 
 func (s scale) at(v float64) float64 {
@@ -68,5 +68,5 @@ func label(v float64) string {
 	return strconv.FormatFloat(math.Round(v*1e6)/1e6, 'f', -1, 64)
 }
 
-// px prints a place on a picture.
+// px prints a place in a chart.
 func px(v float64) string { return strconv.FormatFloat(math.Round(v*10)/10, 'f', -1, 64) }

@@ -40,13 +40,13 @@ func (r *Run) deviceSummary(s *Snapshot) device.Summary {
 		}
 	}
 	if d.Utilization == (device.Range{}) {
-		d.Samples = 0 // nothing tells how the device was used
+		d.Samples = 0 // how the device was used is not known
 	}
 	d.Memory.Peak = float64(s.Memory.Peak)
 	return d
 }
 
-// failedSave reports whether a line about a checkpoint says that it was not saved.
+// failedSave reports whether a line about a checkpoint is of a failed save.
 func failedSave(text string) bool {
 	for _, kind := range []checkpoint.EventKind{checkpoint.Failed, checkpoint.Bad} {
 		if strings.HasPrefix(text, string(kind)+" ") || strings.HasPrefix(text, string(kind)+":") {

@@ -35,7 +35,7 @@ const (
 	AlertHeat      AlertKind = "heat"         // clocks held down by heat or the power supply
 	AlertPowerCap  AlertKind = "power_cap"    // clocks held down by the power cap
 	AlertSkipped   AlertKind = "skipped"      // fp16 updates
-	AlertMemory    AlertKind = "memory"       // nearly none is left
+	AlertMemory    AlertKind = "memory"       // hardly any is left
 	AlertLearning  AlertKind = "learning"     // nothing is learned, or what was is lost
 	AlertWarning   AlertKind = "warning"      // the newest warning of the run itself
 	AlertSaving    AlertKind = "saving"       // checkpoints could not be saved
@@ -45,7 +45,7 @@ const (
 const (
 	skippedShare = 0.05 // of the updates after warm-up
 	skippedLeast = 40   // updates after warm-up
-	heatShare    = 0.05 // of the looks of the last ten minutes
+	heatShare    = 0.05 // of the samples of the last ten minutes
 	capShare     = 0.05
 	fullShare    = 0.95 // of the memory
 )
@@ -57,7 +57,7 @@ func (r *Run) alerts(s *Snapshot) (out []Alert) {
 	case Failed:
 		add(Alert{Kind: AlertFailed, Level: LevelError, Update: s.Update, Text: "the run failed: " + s.Why})
 	case Died:
-		add(Alert{Kind: AlertDied, Level: LevelError, Update: s.Update, Text: "the run died: " + s.Why, Do: "go on with snug train --resume --out " + s.Path})
+		add(Alert{Kind: AlertDied, Level: LevelError, Update: s.Update, Text: "the run died: " + s.Why, Do: "continue with snug train --resume --out " + s.Path})
 	case Stuck, Silent:
 		add(Alert{Kind: AlertStuck, Level: LevelError, Update: s.Update, Text: s.Why})
 	}
@@ -93,8 +93,8 @@ func (r *Run) notFinite() []Alert {
 	return []Alert{a}
 }
 
-// spikes are those that the run itself has seen: it knows every update, while its log
-// holds some. It is armed after 64 updates.
+// spikes are those that the run itself detected: it sees every update, while its log
+// has only some. Detection starts after 64 updates.
 func (r *Run) spikes(s *Snapshot) []Alert {
 	a := Alert{Kind: AlertSpike, Level: LevelWarning}
 	for i := range r.curve.rows {
@@ -193,8 +193,7 @@ func (r *Run) memoryFull(s *Snapshot) []Alert {
 	return []Alert{a}
 }
 
-// told are the warnings that the run itself gave about learning and saving, the
-// newest of each.
+// told are the run's own warnings about learning and saving, the newest of each.
 func (r *Run) told() (out []Alert) {
 	var learning, warning, saving *Alert
 	for _, n := range r.curve.notes {

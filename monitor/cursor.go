@@ -7,8 +7,8 @@ import (
 	"sort"
 )
 
-// Cursor is how far a view has read a run. It says enough to find whether what was read
-// is still there: a run that was resumed, or whose files were replaced, is read anew.
+// Cursor is how far a view has read a run. It is enough to tell whether what was read
+// is still there: a run that was resumed, or whose files were replaced, is read again.
 // It outlives the process that made it.
 type Cursor struct {
 	Run        string  `json:"r,omitempty"` // identity
@@ -63,7 +63,7 @@ func (r *Run) Cursor() Cursor {
 
 // Since are the news after a cursor, series thinned to width parts, and at most so many
 // lines of the log. Where what was read is no longer there, ok is false and the news
-// are all that there is.
+// are everything.
 func (r *Run) Since(c Cursor, width, lines int) (n News, ok bool) {
 	if ok = r.holds(c); !ok {
 		c = Cursor{}
@@ -98,7 +98,7 @@ func (r *Run) Range(width int, from, to int64, begin, end float64) News {
 	return n
 }
 
-// holds reports whether what a view has read is still what the run's files say.
+// holds reports whether what a view has read still agrees with the run's files.
 func (r *Run) holds(c Cursor) bool {
 	now := r.Cursor()
 	if c.Run != "" && c.Run != now.Run || now.Evaluation < c.Evaluation || now.Sample < c.Sample || now.Log < c.Log {
@@ -129,8 +129,8 @@ func (r *Run) linesAfter(c Cursor, most int) []LogLine {
 	return append([]LogLine(nil), lines[max(0, len(lines)-most):]...)
 }
 
-// sum tells a line of an update from another of the same update: a run that repeats it
-// bit for bit takes another time.
+// sum distinguishes lines of the same update: even a run that repeats it bit for bit
+// takes a different time.
 func (x *row) sum() uint32 {
 	h := fnv.New32a()
 	for _, f := range []float64{float64(x.update), x.time, x.loss, float64(x.updateSeconds), float64(x.rate)} {

@@ -19,7 +19,7 @@ type row struct {
 	scale, rate   float32
 	lossZ, normZ  float32
 	skipped       bool
-	normed        bool // the gradient norm was told
+	normed        bool // the gradient norm was recorded
 	since         train.Since
 	updateSeconds float32 // of this update alone
 	wait          float32
@@ -42,7 +42,7 @@ type note struct {
 	text   string
 }
 
-// curve is what the metrics of a run say.
+// curve is the content of a run's metrics.
 type curve struct {
 	rows  []row
 	evals []Evaluation

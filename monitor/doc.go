@@ -2,12 +2,12 @@
 // it works from another terminal, over a network file system, and after a crash.
 //
 // A session writes four files that are read here: [train.MetricsFile] (what was
-// learned), [SamplesFile] (the machine), [LogFile] (what was said) and [InfoFile]
+// learned), [SamplesFile] (the machine), [LogFile] (messages) and [InfoFile]
 // (what the run is, and how it ended). Their formats are those of this package, but
 // for the first.
 //
 // [Open] opens a run directory, [Run.Poll] reads what was added to it, and
-// [Run.Snapshot] says all that a view needs: a terminal, a page or a report. A
+// [Run.Snapshot] is everything a view needs: a terminal, a page or a report. A
 // snapshot depends on the folder and on the time that is passed in, and on nothing
-// else. No text in it holds a control character: it may be printed as it is.
+// else. No text in it contains a control character: it is safe to print.
 package monitor

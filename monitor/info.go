@@ -8,7 +8,7 @@ import (
 	"github.com/snug-ml/snug/train/checkpoint"
 )
 
-// InfoFile says what a run is, and how it ended.
+// InfoFile describes a run, and how it ended.
 const InfoFile = "run.json"
 
 // Info is what a session knows of its run before the first update, and how it ended.
@@ -56,10 +56,10 @@ type Info struct {
 	// Settings are the effective ones by key, as text.
 	Settings map[string]string `json:"settings,omitempty"`
 
-	End *End `json:"end,omitempty"` // nil: it goes on, or died
+	End *End `json:"end,omitempty"` // nil: it is running, or died
 }
 
-// Baseline is what a model reaches that knows less.
+// Baseline is the metric of a simpler model.
 type Baseline struct {
 	Name  string           `json:"name"`
 	Value checkpoint.Float `json:"value"`
@@ -101,7 +101,7 @@ type End struct {
 	Text   string    `json:"text,omitempty"` // why, where it failed
 }
 
-// cleaned makes every text of it printable.
+// cleaned makes every text in it printable.
 func (i *Info) cleaned() {
 	for _, s := range []*string{
 		&i.Snug, &i.Run, &i.Host, &i.System, &i.Preset, &i.Phase, &i.Device, &i.Arithmetic, (*string)(&i.Precision), &i.Reason, (*string)(&i.Best),

@@ -17,13 +17,13 @@ type header struct {
 	Run string `json:"run"`
 }
 
-// lineFile is a file of JSON lines in a run directory that is added to and now and
-// then written anew, whole or not at all. Where the disk is full the next attempt
-// comes after retryAfter: nothing waits for these files.
+// lineFile is a file of JSON lines in a run directory that is appended to and now
+// and then rewritten, completely or not at all. Where the disk is full the next
+// attempt comes after retryAfter: nothing waits for these files.
 type lineFile struct {
 	dir    *rundir.Dir
 	name   string
-	f      *os.File // nil: it is to be written anew
+	f      *os.File // nil: it is to be rewritten
 	size   int64
 	failed time.Time
 }
@@ -31,7 +31,7 @@ type lineFile struct {
 const retryAfter = 30 * time.Second
 
 // openLines reads the lines that the run of dir has written before; those of another
-// run in the same folder are none.
+// run in the same folder are ignored.
 func openLines(dir *rundir.Dir, name string, line func(raw []byte)) (*lineFile, error) {
 	l := &lineFile{dir: dir, name: name}
 	text, err := dir.Read(name, regular.Text)
@@ -77,8 +77,8 @@ func (l *lineFile) rewrite(lines []byte) error {
 	return err
 }
 
-// add adds a line. When it fails the file may end within one, so that it is to be
-// written anew.
+// add adds a line. When it fails the file may end within one, so it is to be
+// rewritten.
 func (l *lineFile) add(line []byte) error {
 	if l.f == nil {
 		return nil
@@ -92,7 +92,7 @@ func (l *lineFile) add(line []byte) error {
 	return err
 }
 
-// whole reports whether the file holds all that was to be in it.
+// whole reports whether the file has all its lines.
 func (l *lineFile) whole() bool { return l.f != nil }
 
 func (l *lineFile) close() error {

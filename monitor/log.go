@@ -7,13 +7,13 @@ import (
 	"github.com/snug-ml/snug/train/rundir"
 )
 
-// LogFile holds what a run said, one JSON object a line.
+// LogFile holds the messages of a run, one JSON object a line.
 const LogFile = "log.jsonl"
 
 // TextFile holds what a language model wrote at the end of its run.
 const TextFile = "generated.txt"
 
-// Level says how much a line matters.
+// Level is how much a line matters.
 type Level string
 
 // The levels.
@@ -41,7 +41,7 @@ type LogWriter struct {
 	lines [][]byte
 }
 
-// NewLogWriter goes on with the log of the run in dir.
+// NewLogWriter continues the log of the run in dir.
 func NewLogWriter(dir *rundir.Dir) (*LogWriter, error) {
 	w := &LogWriter{}
 	var err error
@@ -54,7 +54,7 @@ func NewLogWriter(dir *rundir.Dir) (*LogWriter, error) {
 	return w, w.rewrite()
 }
 
-// Add writes a line. After an error the next that succeeds brings what is missing.
+// Add writes a line. After an error the next write that succeeds adds what is missing.
 func (w *LogWriter) Add(l LogLine) error {
 	l.Text = Printable(l.Text)
 	line, err := json.Marshal(l)

@@ -13,13 +13,13 @@ import (
 // Machine is this machine, watched without a run.
 type Machine struct {
 	sampler    *device.Sampler
-	card       func() (nvml.Sample, bool) // nil: nothing tells of a card
+	card       func() (nvml.Sample, bool) // nil: no card can be read
 	name       string
 	processors int
 	tiers      tiers
 }
 
-// NewMachine watches this machine and its first card, if NVML tells of one; nothing is
+// NewMachine watches this machine and its first card, if NVML reports one; nothing is
 // allocated on it.
 func NewMachine() *Machine {
 	h := device.DetectHost()
@@ -72,8 +72,8 @@ func (m *Machine) Snapshot(now time.Time, v View) *Snapshot {
 	return s
 }
 
-// machineOnly are the series without those of a process, with the memory in use in the
-// place of what is available.
+// machineOnly are the series without those of a process, with the memory in use
+// instead of what is available.
 func machineOnly(list []Series, total int64) []Series {
 	list = slices.DeleteFunc(list, func(x Series) bool { return x.Name == "process_cpu" })
 	for i := range list {
@@ -87,7 +87,7 @@ func machineOnly(list []Series, total int64) []Series {
 	return list
 }
 
-// machineAdvice is what the figures of a machine say to whoever wants to train on it.
+// machineAdvice is advice from the figures of a machine for training on it.
 func (r *Run) machineAdvice(processors int) []device.Advice {
 	var busy device.Range
 	looks := 0
@@ -99,7 +99,7 @@ func (r *Run) machineAdvice(processors int) []device.Advice {
 	return device.AdviseMachine(looks, busy.Mean, processors, last.MemoryAvailable, last.MemoryTotal)
 }
 
-// machineLooks are those that advice about a machine rests on: half a minute.
+// machineLooks is how many samples advice about a machine rests on: half a minute.
 const machineLooks = 30
 
 // LookAtMachine watches this machine for most of a second and gives advice about it.

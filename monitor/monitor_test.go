@@ -45,7 +45,7 @@ func (f *folder) write(name, text string) {
 	}
 }
 
-// replace writes a file anew, as a run does: another file takes its name.
+// replace rewrites a file, as a run does: another file takes its name.
 func (f *folder) replace(name, text string) {
 	f.t.Helper()
 	f.write(name+".new", text)
@@ -113,8 +113,8 @@ func series(s *Snapshot, name string) *Series {
 	return nil
 }
 
-// A run that is written while it is read: torn lines wait for their end, what is not
-// changed is not read again, and a file that is written anew is read from its start.
+// A run that is written while it is read: torn lines wait for their end, what is
+// unchanged is not read again, and a file that is rewritten is read from its start.
 func TestReadWhileWritten(t *testing.T) {
 	f := newFolder(t)
 	f.about("")
@@ -151,7 +151,7 @@ func TestReadWhileWritten(t *testing.T) {
 	if !poll(t, r) || len(r.curve.rows) != 2 || r.curve.rows[1].loss != 2 {
 		t.Errorf("%+v", r.curve.rows)
 	}
-	// Written anew in place, longer than before: what was read is no longer there.
+	// Rewritten in place, longer than before: what was read is no longer there.
 	text := strings.ReplaceAll(update(1, "7")+update(2, "6")+update(3, "5"), "1.5", "2.5")
 	if err := os.WriteFile(r.metrics.path, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
@@ -167,7 +167,7 @@ func TestReadWhileWritten(t *testing.T) {
 	}
 }
 
-// Damage costs its lines and nothing else: lines that are no JSON, of no known kind,
+// Damage costs its lines and nothing else: lines that are not JSON, of no known kind,
 // or too long to be lines.
 func TestDamage(t *testing.T) {
 	f := newFolder(t)
@@ -314,7 +314,7 @@ func TestStates(t *testing.T) {
 	}
 }
 
-// A folder that is moved away says so and comes back; a file in its place is refused.
+// A folder that is moved away is reported and comes back; a file in its place is refused.
 func TestMoved(t *testing.T) {
 	f := newFolder(t)
 	f.about("")
@@ -370,7 +370,7 @@ func TestLinesOfEarlierUpdates(t *testing.T) {
 	}
 }
 
-// A run that consists of phases is what its phase is that goes on.
+// A run that consists of phases is in the state of its running phase.
 func TestPhases(t *testing.T) {
 	f := newFolder(t)
 	f.write("config.yaml", "system: dynamo\n")
@@ -467,8 +467,8 @@ func TestThin(t *testing.T) {
 	}
 }
 
-// Samples are bounded however many there are, nothing of their sums is lost, and a
-// writer that is opened again goes on with what the file holds.
+// Samples are bounded however many there are, their sums are exact, and a writer
+// that is opened again continues from the file.
 func TestSamplesAreBounded(t *testing.T) {
 	d := held(t)
 	w, err := NewSampleWriter(d)

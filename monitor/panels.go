@@ -38,8 +38,8 @@ func curveOf(v View, name, unit, panel string, n int, point func(i int) (x, y fl
 	return s, any
 }
 
-// series are those of updates. A loss that is never a number is shown as such; what
-// was never told is left out.
+// series are those of updates. A loss that is never finite is shown as such; what
+// was never recorded is left out.
 func (r *Run) series(v View, info *Info) []Series {
 	out := []Series{}
 	rows, evals := r.curve.rows, r.curve.evals
@@ -137,7 +137,7 @@ func (r *Run) machineSeries(v View, card bool) []Series {
 	return out
 }
 
-// positive is x, or not a number where it is not told.
+// positive is x, or NaN where it is not recorded.
 func positive(x float64) float64 {
 	if x <= 0 {
 		return math.NaN()

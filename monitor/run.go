@@ -56,7 +56,7 @@ type summary struct {
 	Peak           string           `json:"flops_utilization_of"`
 }
 
-// The files beside those of this package.
+// The files besides those of this package.
 const (
 	summaryFile = "summary.json"
 	maxLines    = 1000 // of the log are kept
@@ -108,7 +108,7 @@ func (r *Run) empty() bool {
 
 // Poll reads what was written since the last one, and reports whether anything was.
 // Where nothing was, it costs a stat of each file. It fails where the folder is gone,
-// which may come back; what was read is kept.
+// though it may come back; what was read is kept.
 func (r *Run) Poll() (changed bool, err error) {
 	info, err := os.Stat(r.path)
 	if err == nil && !info.IsDir() {
@@ -164,7 +164,7 @@ func (r *Run) pollPhases() (changed bool, err error) {
 		}
 	}
 	for _, p := range r.phases {
-		news, _ := p.Poll() // a phase that is gone says so in its own snapshot
+		news, _ := p.Poll() // a phase that is gone is reported in its own snapshot
 		changed = changed || news
 	}
 	if changed {
@@ -183,7 +183,7 @@ func (r *Run) there() bool {
 	return false
 }
 
-// firstSeen is when the run began, as far as its files tell.
+// firstSeen is when the run began, judging by its files.
 func (r *Run) firstSeen() time.Time {
 	switch {
 	case len(r.machine) > 0:
@@ -248,7 +248,7 @@ type whole struct {
 	info fs.FileInfo
 }
 
-// poll gives the file's content to read where it is another than last time, nil where
+// poll gives the file's content to read where it changed since last time, nil where
 // it is gone.
 func (w *whole) poll(read func(text []byte) error) (changed bool, err error) {
 	info, err := regular.Stat(w.path)

@@ -36,10 +36,10 @@ type Sample struct {
 	CgroupUsed      int64 `json:"cgroup_used_bytes,omitempty"`
 	CgroupLimit     int64 `json:"cgroup_limit_bytes,omitempty"`
 
-	GPU *GPUSample `json:"gpu,omitempty"` // nil: no card, or nothing tells of it
+	GPU *GPUSample `json:"gpu,omitempty"` // nil: no card, or it cannot be read
 }
 
-// GPUSample is a look at a card. What it does not tell is nil.
+// GPUSample is a look at a card. What it does not report is nil.
 type GPUSample struct {
 	Busy       *float64 `json:"busy_percent,omitempty"`        // of the time in which a kernel ran
 	MemoryBusy *float64 `json:"memory_busy_percent,omitempty"` // in which memory was read or written
@@ -94,7 +94,7 @@ func NewGPUSample(s nvml.Sample) *GPUSample {
 	return g
 }
 
-// known is a figure of NVML, where negative ones are not told.
+// known is a figure of NVML, where negative means not reported.
 func known[T int | int64 | float64](x T) *float64 {
 	if x < 0 {
 		return nil
@@ -165,7 +165,7 @@ func mergeGPU(a, b *GPUSample, mean func(a, b float64) float64) *GPUSample {
 	}
 }
 
-// mixer gives means of figures that stand for so many looks.
+// mixer gives means of figures weighted by their looks.
 func mixer(a, b int) func(x, y float64) float64 {
 	n := float64(a + b)
 	return func(x, y float64) float64 { return math.Round(1e3*(x*float64(a)+y*float64(b))/n) / 1e3 }

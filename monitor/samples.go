@@ -7,19 +7,19 @@ import (
 	"github.com/snug-ml/snug/train/rundir"
 )
 
-// SampleWriter writes the samples of a run. The file is added to, and written anew
+// SampleWriter writes the samples of a run. The file is appended to, and rewritten
 // after every 600 samples, thinned with age: it never holds more than 3360 of them,
 // 2 MiB. It is not safe for concurrent use.
 type SampleWriter struct {
 	file  *lineFile
 	tiers tiers
-	added int // since the file was written anew
+	added int // since the file was rewritten
 }
 
-// addedSamples are added before the file is written anew.
+// addedSamples are added before the file is rewritten.
 const addedSamples = 600
 
-// NewSampleWriter goes on with the samples of the run in dir.
+// NewSampleWriter continues the samples of the run in dir.
 func NewSampleWriter(dir *rundir.Dir) (*SampleWriter, error) {
 	w := &SampleWriter{}
 	var err error
@@ -35,7 +35,7 @@ func NewSampleWriter(dir *rundir.Dir) (*SampleWriter, error) {
 	return w, w.rewrite()
 }
 
-// Add writes a sample. After an error the next that succeeds brings what is missing.
+// Add writes a sample. After an error the next write that succeeds adds what is missing.
 func (w *SampleWriter) Add(s Sample) error {
 	w.tiers.add(s)
 	if w.added++; w.added > addedSamples || !w.file.whole() {

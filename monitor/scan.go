@@ -234,7 +234,7 @@ type decimal struct {
 	mantissa      uint64
 	digits, power int
 	integer       bool // it has neither fraction nor exponent
-	length        int  // in bytes; 0: what is there is no number
+	length        int  // in bytes; 0: it is not a number
 }
 
 // decimal looks at the number that the text begins with, by JSON's grammar.

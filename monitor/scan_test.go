@@ -69,8 +69,7 @@ func randomLine(r *rand.Rand) train.Line {
 	return l
 }
 
-// same compares lines with all that lies behind pointers; NaN equals NaN, and zeros
-// have signs.
+// same compares lines, following pointers; NaN equals NaN, and zeros have signs.
 func same(a, b *train.Line) bool {
 	text := func(l *train.Line) string {
 		bits := func(f *checkpoint.Float) any {

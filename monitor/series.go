@@ -39,7 +39,7 @@ type Series struct {
 	X     []Number `json:"x"`
 	Y     []Number `json:"y"`
 	// Points is how many there were before thinning, NotFinite how many of them are
-	// no number.
+	// not finite.
 	Points    int `json:"points"`
 	NotFinite int `json:"not_finite,omitempty"`
 }
@@ -105,8 +105,8 @@ func Thin(n, width int, point func(i int) (x, y float64)) (x, y []Number, notFin
 	return x, y, notFinite
 }
 
-// bucket is the part of a range in which x lies. Where the clock went backward x may
-// lie outside.
+// bucket is the part of a range that contains x. Where the clock went backward x may
+// be outside.
 func bucket(x, first, last float64, width int) int {
 	if last <= first {
 		return 0

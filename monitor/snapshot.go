@@ -8,7 +8,7 @@ import (
 	"github.com/snug-ml/snug/device"
 )
 
-// View says how much a snapshot holds.
+// View is how much a snapshot holds.
 type View struct {
 	// Width is the number of parts of the range of x in which each series keeps its
 	// lowest and highest point; 0: every point.
@@ -23,7 +23,7 @@ type View struct {
 	evalsFrom int64 // From of evaluations, where it is another
 }
 
-// Snapshot is all that a view needs to know of a run at a time.
+// Snapshot is all that a view needs to know about a run at a time.
 type Snapshot struct {
 	Path string    `json:"path"`
 	Name string    `json:"name"` // the last part of the path
@@ -31,8 +31,7 @@ type Snapshot struct {
 	Info Info      `json:"info"` // of a run of an earlier version, what is known
 
 	State State `json:"state"`
-	// Why says more about the state: how long nothing came, or the error it ended
-	// with.
+	// Why explains the state: how long nothing came, or the error it ended with.
 	Why   string `json:"why,omitempty"`
 	Doing Doing  `json:"doing,omitempty"`
 	// Update of Updates are done. Began is when the run began, Seen its last sign of
@@ -84,7 +83,7 @@ type Latest struct {
 	Skipped int64 `json:"skipped_updates"`
 }
 
-// TimeShare says where the time of the last updates went. The shares add up to 1.
+// TimeShare is where the time of the last updates went. The shares add up to 1.
 type TimeShare struct {
 	Updates    int64   `json:"updates"` // that it is of; 0: unknown
 	Seconds    float64 `json:"seconds"`
@@ -109,8 +108,8 @@ type Memory struct {
 // recentUpdates are those that current figures are means of, at least.
 const recentUpdates = 50
 
-// Snapshot is what is known of the run at a time. It reads nothing: what the folder
-// holds is read by Poll.
+// Snapshot is what is known about the run at a time. It reads nothing: the folder
+// is read by Poll.
 func (r *Run) Snapshot(now time.Time, v View) *Snapshot {
 	s := &Snapshot{Path: Printable(r.path), Name: Printable(filepath.Base(r.path)), At: now.UTC(), Left: Number(math.NaN())}
 	s.State, s.Why = r.state(now)
@@ -154,8 +153,8 @@ func (r *Run) Snapshot(now time.Time, v View) *Snapshot {
 	return s
 }
 
-// ofPhases makes the state of a run that consists of phases: that of the phase which
-// goes on, or of the last.
+// ofPhases makes the state of a run that consists of phases: that of the running
+// phase, or of the last.
 func (s *Snapshot) ofPhases() {
 	if s.State == Gone {
 		return
@@ -183,7 +182,7 @@ func (s *Snapshot) ofPhases() {
 	}
 }
 
-// aboutIt is what the run says of itself, or what can be told of one that does not.
+// aboutIt is the run's own description, or what can be inferred about one without.
 func (r *Run) aboutIt() Info {
 	if r.about != nil {
 		i := *r.about
@@ -223,7 +222,7 @@ func (r *Run) latest(i *Info) Latest {
 	return l
 }
 
-// TotalTime says where the time of all updates went, as far as they are in the metrics.
+// TotalTime is where the time of all updates in the metrics went.
 func (r *Run) TotalTime() TimeShare { return r.timeShare(math.MaxInt64) }
 
 // timeShare sums up the last updates, at least so many of them.
@@ -232,7 +231,7 @@ func (r *Run) timeShare(updates int64) (t TimeShare) {
 	var wait, save, eval float64
 	for i := len(rows) - 1; i >= 0 && t.Updates < updates; i-- {
 		x := rows[i].since
-		if x.Updates == 0 { // a line of an earlier version says it of its update alone
+		if x.Updates == 0 { // a line of an earlier version covers its update alone
 			x.Updates, x.Seconds, x.Wait = 1, float64(rows[i].updateSeconds), float64(rows[i].wait)
 		}
 		t.Updates += x.Updates
@@ -246,7 +245,7 @@ func (r *Run) timeShare(updates int64) (t TimeShare) {
 	return t
 }
 
-// updateSeconds is how long an update takes by now, saving and evaluating included; 0:
+// updateSeconds is how long an update takes now, saving and evaluating included; 0:
 // unknown.
 func (r *Run) updateSeconds() float64 {
 	t := r.timeShare(recentUpdates)

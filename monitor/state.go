@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// State is what a run is doing, as far as its folder tells.
+// State is what a run is doing, judging by its folder.
 type State string
 
 // The states.
 const (
 	Empty    State = "empty"    // a folder without a line of a run
 	Starting State = "starting" // before the first update
-	Running  State = "running"  // training; Snapshot.Doing says what else
+	Running  State = "running"  // training; see also Snapshot.Doing
 	Stuck    State = "stuck"    // its process lives, and no update came for StuckAfter
 	Silent   State = "silent"   // nothing was written for SilentAfter
 	Died     State = "died"     // nothing was written for DiedAfter
@@ -76,7 +76,7 @@ func (r *Run) firstAt(update int64) int {
 	return i
 }
 
-// state is what the run is doing at a time, and why that is said.
+// state is what the run is doing at a time, and the reason.
 func (r *Run) state(now time.Time) (State, string) {
 	switch {
 	case r.gone != nil:
@@ -148,7 +148,7 @@ func (r *Run) from() int64 {
 	return r.about.From
 }
 
-// lastUpdate is how many updates are done, as far as is known.
+// lastUpdate is how many updates are known to be done.
 func (r *Run) lastUpdate() (update int64) {
 	if n := len(r.curve.rows); n > 0 {
 		update = r.curve.rows[n-1].update

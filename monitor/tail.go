@@ -11,8 +11,8 @@ import (
 	"github.com/snug-ml/snug/internal/regular"
 )
 
-// tail reads the lines that are added to a file. While nothing is, a poll costs one
-// stat. A file that was replaced is read from its start.
+// tail reads the lines that are added to a file. While there are none, a poll costs
+// one stat. A file that was replaced is read from its start.
 type tail struct {
 	path   string
 	info   fs.FileInfo // of the file as it was read last; nil: there was none

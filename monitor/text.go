@@ -9,9 +9,9 @@ import (
 // maxText bounds a line of text in a snapshot, in characters.
 const maxText = 2000
 
-// Printable is a text without what a terminal or a page would obey: escape
+// Printable is a text without what a terminal or a page would interpret: escape
 // sequences, control characters, and those that change the direction of writing.
-// Line breaks and tabs become spaces, and what is no UTF-8 becomes U+FFFD. It is cut
+// Line breaks and tabs become spaces, and invalid UTF-8 becomes U+FFFD. It is cut
 // after 2000 characters.
 func Printable(text string) string {
 	if plain(text) {
@@ -27,7 +27,7 @@ func Printable(text string) string {
 			b.WriteByte(' ')
 		case unicode.Is(unicode.Cf, r), unicode.IsControl(r):
 		default:
-			b.WriteRune(r) // U+FFFD for a byte that is no UTF-8
+			b.WriteRune(r) // U+FFFD for a byte that is not UTF-8
 		}
 		text = text[size:]
 	}

@@ -54,7 +54,7 @@ func append1(tier []Sample, s Sample, looks int) []Sample {
 }
 
 // near reports whether two samples are of one stretch of time: between a run and its
-// resumption lies a gap that is not drawn over.
+// resumption is a gap that is not drawn over.
 func near(a, b *Sample, looks int) bool {
 	gap := b.begin() - a.Time
 	return gap < float64(6*looks) && gap > -float64(6*looks)

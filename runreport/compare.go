@@ -10,7 +10,7 @@ import (
 	"github.com/snug-ml/snug/train"
 )
 
-// compare says in what the runs differ.
+// compare lists how the runs differ.
 func (r *Report) compare() {
 	keys := map[string]bool{}
 	for _, x := range r.Runs {
@@ -71,7 +71,7 @@ func (r *Report) compare() {
 	})
 	add("units of the data per second", func(x *Run) string { return x.speed() })
 	add("planned memory", func(x *Run) string { return gigabytes(x.Memory.Planned) })
-	add("memory used at most", func(x *Run) string { return gigabytes(x.Memory.Peak) })
+	add("peak memory", func(x *Run) string { return gigabytes(x.Memory.Peak) })
 }
 
 // speed is the mean over the run without its evaluations and checkpoints.
@@ -98,7 +98,7 @@ func known(v float64) string {
 	return fmt.Sprintf("%.5g", v)
 }
 
-// comparison are the sections that hold runs against each other.
+// comparison are the sections that compare runs.
 func (r *Report) comparison() []report.Section {
 	header := []string{""}
 	for _, x := range r.Runs {

@@ -36,7 +36,7 @@ func (r *Report) Page() *report.Page {
 	return p
 }
 
-// lead is what was trained and what came of it, in a sentence or two.
+// lead is what was trained and the result, in a sentence or two.
 func (x *Run) lead() string {
 	var b strings.Builder
 	what := orUnknown(x.Info.System)
@@ -55,8 +55,8 @@ func (x *Run) lead() string {
 	return b.String()
 }
 
-// state is how the run ended, as far as its folder tells: whether one without an end
-// still runs depends on the time, which no report knows.
+// state is how the run ended, judging by its folder: whether one without an end
+// still runs depends on the time, which a report does not know.
 func (x *Run) state() string {
 	if e := x.Info.End; e != nil {
 		return string(e.State)
@@ -101,7 +101,7 @@ func (x *Run) ofSystem() []report.Section {
 	p := x.Results
 	switch {
 	case p == nil && x.OldPage != "":
-		return []report.Section{{Title: "Results of the system", Text: fmt.Sprintf("An earlier version wrote them: %s in %s. snug eval writes them anew.", x.OldPage, x.Path)}}
+		return []report.Section{{Title: "Results of the system", Text: fmt.Sprintf("An earlier version wrote them: %s in %s. snug eval writes them again.", x.OldPage, x.Path)}}
 	case p == nil:
 		return nil
 	}
@@ -136,7 +136,7 @@ func (x *Run) about() report.Section {
 	add("data", i.Settings["data.source"])
 	add("held out", i.Settings["data.validation"])
 	switch {
-	case i.Parameters > 0 && i.Trained == 0: // a run of an earlier version does not say
+	case i.Parameters > 0 && i.Trained == 0: // a run of an earlier version does not record it
 		add("parameters", thousands(i.Parameters))
 	case i.Parameters > 0:
 		add("parameters", fmt.Sprintf("%s, %s of them trained", thousands(i.Parameters), thousands(i.Trained)))
@@ -172,7 +172,7 @@ func (x *Run) about() report.Section {
 		s.Tables = append(s.Tables, c)
 	}
 	if len(x.Problems) > 0 {
-		p := report.Table{Caption: "Files that could not be read: what they hold is not in this report.", Text: true}
+		p := report.Table{Caption: "Files that could not be read: their contents are not in this report.", Text: true}
 		for _, text := range x.Problems {
 			p.Rows = append(p.Rows, []string{text})
 		}
@@ -181,7 +181,7 @@ func (x *Run) about() report.Section {
 	return s
 }
 
-// origin is what the settings of a run are held against.
+// origin is what the settings of a run are compared with.
 func (x *Run) origin() string {
 	if x.Info.Preset == "" {
 		return "the defaults of " + x.Info.System
@@ -220,7 +220,7 @@ func (x *Run) evaluations() report.Section {
 	}
 	s.Tables = append(s.Tables, t)
 	if len(x.Info.Baselines) > 0 {
-		b := report.Table{Caption: fmt.Sprintf("Baselines of %s: what is reached without the model.", label(x.Info.Monitored)), Source: monitor.InfoFile, Header: []string{"baseline", label(x.Info.Monitored), "best of the run, less it"}}
+		b := report.Table{Caption: fmt.Sprintf("Baselines of %s: results without the model.", label(x.Info.Monitored)), Source: monitor.InfoFile, Header: []string{"baseline", label(x.Info.Monitored), "best of the run minus it"}}
 		for _, bl := range x.Info.Baselines {
 			b.Rows = append(b.Rows, []string{bl.Name, figure(monitor.Number(bl.Value)), figure(best.Metrics[x.Info.Monitored] - monitor.Number(bl.Value))})
 		}
@@ -229,7 +229,7 @@ func (x *Run) evaluations() report.Section {
 	return s
 }
 
-// time says where the time went.
+// time is where the time went.
 func (x *Run) time() report.Section {
 	t := x.TotalTime
 	if t.Updates == 0 {
@@ -276,7 +276,7 @@ func (x *Run) memory() report.Section {
 	for _, row := range []struct {
 		name  string
 		bytes int64
-	}{{"planned", m.Planned}, {"of it the arena", m.Arena}, {"a plan may use", m.Capacity}, {"used at most", m.Peak}, {"limit", m.Limit}} {
+	}{{"planned", m.Planned}, {"of it the arena", m.Arena}, {"a plan may use", m.Capacity}, {"peak", m.Peak}, {"limit", m.Limit}} {
 		if row.bytes > 0 {
 			t.Rows = append(t.Rows, []string{row.name, size.Bytes(row.bytes).String(), thousands(row.bytes)})
 		}

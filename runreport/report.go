@@ -28,7 +28,7 @@ type Report struct {
 	Results  []Difference `json:"results,omitempty"`
 }
 
-// Difference is a thing that runs have each their own of; one that a run lacks is empty.
+// Difference is a setting or figure with each run's value; empty where a run lacks it.
 type Difference struct {
 	Name   string   `json:"name"`
 	Values []string `json:"values"` // of each run
@@ -49,7 +49,7 @@ type Run struct {
 	OldPage string `json:"results_page,omitempty"`
 }
 
-// Change is a setting with what the preset says of it.
+// Change is a setting with the preset's value.
 type Change struct {
 	Key    string `json:"key"`
 	Value  string `json:"value"`
@@ -57,7 +57,7 @@ type Change struct {
 }
 
 // curveWidth is the number of parts of a curve of which the lowest and the highest point
-// are kept: more cannot be seen in a picture.
+// are kept: more cannot be seen in a chart.
 const curveWidth = 400
 
 // logLines are the last lines of a log, in which warnings are looked for.

@@ -74,7 +74,7 @@ func text(t *testing.T, r *Report, format string) string {
 	return string(b)
 }
 
-// A report says what was trained, what came of it, and which file each figure is from.
+// A report names what was trained, the result, and the file that each figure is from.
 func TestOneRun(t *testing.T) {
 	dir := runIn(t, filepath.Join(t.TempDir(), "run"), "0.003", "")
 	r := opened(t, dir)
@@ -89,7 +89,7 @@ func TestOneRun(t *testing.T) {
 	for _, want := range []string{
 		"no end is recorded after 30 of 40 updates. Best eval loss 3 at update 20, unigram 5.5.",
 		"| parameters | 1 234 567, 1 234 567 of them trained |", "| training.learning\\_rate | 0.003 | 0.001 |",
-		"| eval loss (monitored) | 3 | 4 |", "| unigram | 5.5 | \\-2.5 |", "| computing | 21.0 | 70.0 % |", "| used at most | 2.96 MiB | 3 100 000 |",
+		"| eval loss (monitored) | 3 | 4 |", "| unigram | 5.5 | \\-2.5 |", "| computing | 21.0 | 70.0 % |", "| peak | 2.96 MiB | 3 100 000 |",
 		"| seconds | 0.5 | 0.8 |", "disk is &lt;slow&gt; \\| \\*very\\*", "(from samples.jsonl)", "(from metrics.jsonl)", "(from log.jsonl)", "(from run.json)",
 		"| loss | loss over update (from metrics.jsonl) | 30 | 6 | 0.2 | 0.2 | 6 |",
 	} {
@@ -130,7 +130,7 @@ func TestSameBytes(t *testing.T) {
 	}
 }
 
-// How a run ended is what it says itself; whether one without an end lives is not told.
+// How a run ended is what its record says; whether one without an end is alive is not reported.
 func TestEnds(t *testing.T) {
 	for _, c := range []struct{ end, want string }{
 		{`,"end":{"at":"2026-11-22T12:01:00Z","state":"done","update":30}`, "done after 30 of 40"},
@@ -193,7 +193,7 @@ func TestPictures(t *testing.T) {
 	}
 }
 
-// What a hostile or damaged folder holds is shown, and never obeyed.
+// The contents of a hostile or damaged folder are shown, and never interpreted.
 func TestHostile(t *testing.T) {
 	dir := runIn(t, filepath.Join(t.TempDir(), `<script>alert(1)</script>|"x`), "0.003", "")
 	write(t, dir, report.DataFile, `{"title":"<img src=x onerror=alert(1)>","sections":[{"title":"</section>","figures":[{"caption":"<b>","chart":{"x":"u","y":"\"><script>","series":[{"name":"<i>","style":"line","x":[1e17,100000000000000016],"y":[null,1e308]}]}}]}]}`)

@@ -64,7 +64,7 @@ func orNone(s string) string {
 
 func orUnknown(s string) string {
 	if s == "" {
-		return "a run that does not say what it is"
+		return "a run without a description"
 	}
 	return s
 }

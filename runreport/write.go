@@ -40,11 +40,11 @@ func (r *Report) Text(format string, pictures Pictures) ([]byte, error) {
 	return nil, fmt.Errorf("runreport: no format %q", format)
 }
 
-// Pictures says in which format pictures are written as files: "" or "svg".
+// Pictures is the format in which charts are written as files: "" or "svg".
 type Pictures string
 
-// Write writes the report to a folder, which is made, and its pictures as files where
-// they are wanted. It gives the path of the report and the number of pictures.
+// Write writes the report to a folder, which is made, and its charts as files if
+// requested. It gives the path of the report and the number of pictures.
 func (r *Report) Write(dir, format string, pictures Pictures) (path string, n int, err error) {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return "", 0, err

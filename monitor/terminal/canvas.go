@@ -36,7 +36,7 @@ type cell struct {
 	wide  bool
 }
 
-// canvas is a screen of cells: nothing that is put on it gets beyond its edges.
+// canvas is a screen of cells: nothing is drawn beyond its edges.
 type canvas struct {
 	w, h  int
 	cells []cell
@@ -61,7 +61,7 @@ func (c *canvas) at(x, y int) *cell {
 }
 
 // put writes text at a place, in at most width columns, and gives the column after it.
-// What does not fit is cut, which three dots say.
+// What does not fit is cut and marked by three dots.
 func (c *canvas) put(x, y, width int, s style, text string) int {
 	width = min(width, c.w-x)
 	if y < 0 || y >= c.h || width <= 0 || x < 0 {
@@ -76,7 +76,7 @@ func (c *canvas) put(x, y, width int, s style, text string) int {
 	for g := graphemes.FromString(text); g.Next(); {
 		n := ansi.StringWidth(g.Value())
 		if n == 0 || n > 2 {
-			continue // it would take no column of its own
+			continue // it would not take a column of its own
 		}
 		if x+n > end {
 			break
@@ -107,7 +107,7 @@ func (c *canvas) spell(text string) string {
 	}, spelling.Replace(text))
 }
 
-// String is the screen with its styles, lines without spaces at their end.
+// String is the screen with its styles, lines without trailing spaces.
 func (c *canvas) String() string {
 	var b strings.Builder
 	for y := range c.h {

@@ -2,7 +2,7 @@
 // machine, advice and the log, over the snapshots of package monitor.
 //
 // A [Model] is pure: messages go in, and View gives the screen as text, so that tests
-// hold it against files. [Watcher] reads run directories at a bounded cost, [Show]
-// joins the two on a real terminal, and [Line] is the same in one line, for where
-// there is none.
+// compare it with files. [Watcher] reads run directories at a bounded cost, [Show]
+// joins the two on a real terminal, and [Line] is the same in one line, where there
+// is no terminal.
 package terminal

@@ -93,7 +93,7 @@ func processorGauge(s *monitor.Snapshot, x *monitor.Sample) gauge {
 	return g
 }
 
-// cardGauge shows how busy the card is. What a card does not tell is left out.
+// cardGauge shows how busy the card is. What a card does not report is left out.
 func cardGauge(x *monitor.GPUSample) gauge {
 	g := gauge{name: "card"}
 	var parts []string

@@ -18,7 +18,7 @@ type Options struct {
 	Interval time.Duration
 	// Once leaves out what only a live screen needs.
 	Once bool
-	// Leave says what q does; empty: "quit".
+	// Leave names what q does; empty: "quit".
 	Leave string
 }
 
@@ -40,7 +40,7 @@ type Model struct {
 	shown         []*shown
 
 	run      int  // that is shown in detail
-	chosen   bool // by the user; else it is the one that goes on
+	chosen   bool // by the user; else it is the one that is running
 	panel    int
 	full     bool // the panel alone
 	log      bool
@@ -163,7 +163,7 @@ func (m *Model) take(f Frame) {
 	if m.run = min(m.run, max(0, len(m.shown)-1)); !m.chosen {
 		for i, s := range m.shown {
 			if m.run = i; s.State != monitor.Done {
-				break // the first that goes on
+				break // the first that is running
 			}
 		}
 		if len(f.Runs) > 1 {
@@ -172,7 +172,7 @@ func (m *Model) take(f Frame) {
 	}
 }
 
-// key does what a key asks for.
+// key does what a key stands for.
 func (m Model) key(k string) (tea.Model, tea.Cmd) {
 	switch k {
 	case "ctrl+c", "q":

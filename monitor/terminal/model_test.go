@@ -237,8 +237,7 @@ func TestGoldens(t *testing.T) {
 	}
 }
 
-// fits checks that a screen has its size, and nothing that a terminal would obey but
-// colors.
+// fits checks that a screen has its size, and no escape sequences but colors.
 func fits(t *testing.T, text string, w, h int) {
 	t.Helper()
 	lines := strings.Split(text, "\n")
@@ -257,7 +256,7 @@ func fits(t *testing.T, text string, w, h int) {
 	}
 }
 
-// No size of the screen, no key and no order of them is too much.
+// Any size of the screen and any sequence of keys is handled.
 func TestEverySizeAndKey(t *testing.T) {
 	f := []*folder{
 		newFolder(t, "a").about(nil).updates(1, 60, 9).samples(60, true).log("one", "two"), newFolder(t, "b").about(nil).updates(1, 3, 5),
@@ -282,8 +281,8 @@ func TestEverySizeAndKey(t *testing.T) {
 	}
 }
 
-// A watcher that has nothing new gives the frame it gave, and one that looks at a run
-// which cannot be read says so.
+// A watcher that has nothing new gives the frame it gave, and one whose run cannot be
+// read reports it.
 func TestWatcher(t *testing.T) {
 	f := newFolder(t, "run").about(nil).updates(1, 5, 3)
 	r, err := monitor.Open(f.dir)

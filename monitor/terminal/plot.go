@@ -29,7 +29,7 @@ type plot struct {
 	clock  bool    // x are seconds
 	from   float64 // of x: what is before is not shown
 	to     float64
-	bad    int // points that are no number
+	bad    int // points that are not finite
 	focus  bool
 	legend bool
 }
@@ -137,14 +137,14 @@ func (p *plot) heading(c *canvas, a area) {
 		x = c.put(x, a.y, a.x+a.w-x, k.style, text)
 	}
 	if p.bad > 0 {
-		c.put(x, a.y, a.x+a.w-x, bad, fmt.Sprintf("  %d not a number", p.bad))
+		c.put(x, a.y, a.x+a.w-x, bad, fmt.Sprintf("  %d not finite", p.bad))
 	}
 }
 
-// nothing says why there is no curve.
+// nothing is why there is no curve.
 func (p *plot) nothing() string {
 	if p.bad > 0 {
-		return "no value is a number"
+		return "no value is finite"
 	}
 	return "nothing yet"
 }
@@ -219,8 +219,8 @@ func (p *plot) value(v, wide float64) string {
 	return count(v) + " " + p.unit
 }
 
-// figure prints a number in few digits; of a narrow range it has as many as tell its
-// ends apart.
+// figure prints a number in few digits; for a narrow range it has enough to
+// distinguish its ends.
 func figure(v, wide float64) string {
 	digits := 4
 	if wide > 0 && v != 0 {

@@ -8,7 +8,7 @@ import (
 	"github.com/snug-ml/snug/monitor"
 )
 
-// The least that a panel needs.
+// The minimum size of a panel.
 const (
 	panelWidth  = 38
 	panelHeight = 7
@@ -91,7 +91,7 @@ func stateStyle(s monitor.State) style {
 	return warn
 }
 
-// drawHead says what the run is, how far it is, and its latest figures.
+// drawHead shows what the run is, how far it is, and its latest figures.
 func (m Model) drawHead(c *canvas, s *shown, y int) int {
 	x := c.put(0, y, m.width*2/3, strong, s.label)
 	if s.State != "" {
@@ -271,7 +271,7 @@ func (m Model) drawNotices(c *canvas, s *shown, top, bottom int) int {
 type notice struct {
 	text  string
 	style style
-	more  bool // there is more that is not shown
+	more  bool // there are more
 }
 
 // notices are alerts and advice in lines.
@@ -390,7 +390,7 @@ func (m Model) drawPlots(c *canvas, a area) {
 }
 
 // grid is how many columns and rows of panels there are: all of them where there is
-// room, about as much wider than high as a curve is easy to read.
+// room, in an aspect ratio in which a curve is easy to read.
 func grid(n, w, h int) (columns, rows int) {
 	columns, rows = clamp(w/panelWidth, 1, 5), clamp(h/panelHeight, 1, 5)
 	const ratio = 5 // of columns to rows of characters
@@ -443,19 +443,19 @@ func (m Model) drawKeys(c *canvas, y int) {
 	}
 }
 
-// drawHelp says what keys do and what the screen shows.
+// drawHelp explains what keys do and what the screen shows.
 func (m Model) drawHelp(c *canvas) {
 	leave := m.opts.Leave
 	if leave == "" {
-		leave = "quit; the run goes on"
+		leave = "quit; the run continues"
 	}
 	lines := [][2]string{
 		{"q, ctrl+c", leave}, {"tab, ↑ ↓", "the next or previous panel"}, {"←  →, 1 to 9", "another run or phase"}, {"enter", "the panel alone, and back"},
 		{"m", "alerts, advice and the log, and back"}, {"l", "logarithmic scale of losses, norms and rates"}, {"s", "smoothing: off, 0.9, 0.98"},
-		{"+  -  0", "zoom to the last part of the run, and back"}, {"space", "pause, and go on"}, {"r", "draw the screen anew"}, {"?, esc", "close this page"},
+		{"+  -  0", "zoom to the last part of the run, and back"}, {"space", "pause and resume"}, {"r", "redraw the screen"}, {"?, esc", "close this page"},
 		{"", ""},
 		{"time", "of the last updates: computing, waiting for data,"}, {"", "saving, evaluating"}, {"memory", "in use; the mark is the plan"},
-		{"o", "points of evaluations; a gap is no number"},
+		{"o", "points of evaluations; a gap is a value that is not finite"},
 	}
 	if m.height < len(lines)+1 {
 		lines = lines[:11]

@@ -8,12 +8,12 @@ import (
 	"github.com/snug-ml/snug/monitor"
 )
 
-// costShare bounds what watching costs: after a look that took so long comes a pause
-// of so many times that.
+// costShare bounds the cost of watching: after each look comes a pause of so many
+// times its duration.
 const costShare = 200
 
-// unchanged is how often the times in a snapshot are brought up to date where nothing
-// was written.
+// unchanged is how often the times in a snapshot are refreshed where nothing was
+// written.
 const unchanged = 5 * time.Second
 
 // Watcher reads runs for a screen. Any goroutine may use it.
@@ -23,7 +23,7 @@ type Watcher struct {
 	machine *monitor.Machine // nil: runs are watched
 	frame   Frame
 	view    monitor.View
-	rest    time.Time // no look before it, unless another view is wanted
+	rest    time.Time // no look before it, unless another view is requested
 	looked  time.Time
 	stale   bool // something was written that the frame does not show
 }

@@ -37,7 +37,7 @@ func browser(t *testing.T) context.Context {
 	opt := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.WSURLReadTimeout(90*time.Second), chromedp.WindowSize(1280, 900))
 	ctx, cancel := chromedp.NewExecAllocator(context.Background(), opt...)
 	t.Cleanup(cancel)
-	// What the browser knows and this library does not yet is no error of ours.
+	// What the browser sends and this library does not know yet is not an error of ours.
 	ctx, cancel = chromedp.NewContext(ctx, chromedp.WithErrorf(func(string, ...any) {}))
 	t.Cleanup(cancel)
 	ctx, cancel = context.WithTimeout(ctx, 3*time.Minute)
@@ -98,8 +98,9 @@ func row(run, series string) string {
 	return fmt.Sprintf("[...document.querySelectorAll('table[data-panel] tr')].find((r) => r.dataset.run === %q && r.dataset.series === %q).dataset", run, series)
 }
 
-// A page follows a run while it grows, and a run that comes later; it goes on when the
-// server was restarted, with every point once. What runs are called and say is text.
+// A page follows a run while it grows, and a run that comes later; it continues after
+// a restart of the server, with every point once. Names and messages of runs are plain
+// text.
 func TestBrowserLive(t *testing.T) {
 	ctx := browser(t)
 	name := "<img src=x onerror=hacked=1> '\"&amp;"

@@ -36,8 +36,8 @@ func (c *cursor) String() string {
 	return base64.RawURLEncoding.EncodeToString(raw)
 }
 
-// readCursor reads what String writes. What is none is the beginning: a page that has
-// nothing loses nothing.
+// readCursor reads what String writes. An invalid one is the beginning: a page that
+// has nothing loses nothing.
 func readCursor(text string) *cursor {
 	c := &cursor{}
 	raw, err := base64.RawURLEncoding.DecodeString(text)
@@ -53,8 +53,8 @@ func readCursor(text string) *cursor {
 // update is an event: what is new of a run.
 type update struct {
 	ID string `json:"id"`
-	// Reset says that what the page has is void: series, evaluations and log begin
-	// anew.
+	// Reset means that what the page has is void: series, evaluations and log start
+	// over.
 	Reset bool          `json:"reset,omitempty"`
 	Head  *head         `json:"head,omitempty"`
 	Info  *monitor.Info `json:"info,omitempty"`
@@ -186,7 +186,7 @@ func (s *Server) send(out *eventWriter, have *cursor, width int) {
 	out.flush()
 }
 
-// eventWriter writes server-sent events. A page that does not read is given up.
+// eventWriter writes server-sent events. A page that does not read is disconnected.
 type eventWriter struct {
 	w   http.ResponseWriter
 	to  *http.ResponseController

@@ -39,8 +39,8 @@ type entry struct {
 	run *monitor.Run
 }
 
-// head is what a page shows of a run as of now, and all of which is sent anew when it
-// changes.
+// head is what a page shows of a run as of now, which is sent again as a whole when
+// it changes.
 type head struct {
 	*monitor.Snapshot
 	Info    *monitor.Info `json:"info,omitempty"` // sent by itself, as it seldom changes
@@ -53,8 +53,8 @@ type head struct {
 	textSum uint32
 }
 
-// stale is the age at which a head is made anew though nothing was written: runs die
-// by being silent.
+// stale is the age at which a head is rebuilt though nothing was written: a dead run
+// shows by its silence.
 const stale = 15 * time.Second
 
 func newHub(paths []string, now func() time.Time) *hub {
@@ -82,7 +82,7 @@ func (h *hub) follow(ctx context.Context, interval time.Duration) {
 	}
 }
 
-// poll reads what was written and wakes who waits.
+// poll reads what was written and wakes whoever waits.
 func (h *hub) poll() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -93,7 +93,7 @@ func (h *hub) poll() {
 			changed = h.try(path) || changed
 			continue
 		}
-		news, _ := r.Poll() // a run that is gone says so in its state
+		news, _ := r.Poll() // a run that is gone shows it in its state
 		for _, x := range r.Each() {
 			if old := h.heads[x]; news || old != nil && h.now().Sub(old.at) >= stale {
 				changed = true
@@ -215,7 +215,7 @@ func (h *hub) head(r *monitor.Run) *head {
 	return x
 }
 
-// sumOf tells a value from others.
+// sumOf identifies a value.
 func sumOf(v any) uint32 {
 	raw, err := json.Marshal(v)
 	if err != nil {

@@ -156,7 +156,7 @@ func (e *exposition) run(name string, s *monitor.Snapshot) {
 	}
 }
 
-// machine adds what the newest sample says.
+// machine adds the figures of the newest sample.
 func (e *exposition) machine(x *monitor.Sample) {
 	e.gauge("snug_sample_timestamp_seconds", "When the machine was sampled last.", x.Time)
 	e.gauge("snug_process_cpu_ratio", "Processors that the run keeps busy; 2 is two.", x.ProcessCPU/100)

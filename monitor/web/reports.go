@@ -26,11 +26,11 @@ var reportPlaces = []string{"*.html", "*.svg", "*.png", "report/*.html", "report
 var contentTypes = map[string]string{".html": "text/html; charset=utf-8", ".svg": "image/svg+xml", ".png": "image/png"}
 
 // reportsOf are the reports in a run directory, the newest evaluation first. A link that
-// leads out of it is none.
+// leads out of it is ignored.
 func reportsOf(dir string) (out []page) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return nil // a run that is gone says so in its state
+		return nil // a run that is gone shows it in its state
 	}
 	defer func() { _ = root.Close() }() // nothing to lose
 	for _, pattern := range reportPlaces {
@@ -89,7 +89,7 @@ func (s *Server) report(w http.ResponseWriter, r *http.Request) {
 const maxWritten = 64 << 10
 
 // writtenText is what the language model of a run wrote at its end, line by line without
-// what a page would obey; empty where it wrote nothing.
+// what a page would interpret; empty where it wrote nothing.
 func writtenText(dir string) string {
 	raw := readIn(dir, monitor.TextFile, maxWritten)
 	lines := strings.Split(string(raw), "\n")

@@ -21,13 +21,13 @@ import (
 	"github.com/snug-ml/snug/internal/access"
 )
 
-// Options say what is shown, and to whom.
+// Options are what is shown, and to whom.
 type Options struct {
 	// Runs are run directories, or folders of them. One that is not there yet is
 	// shown as soon as it is.
 	Runs []string
 	// Token, when set, must come with every request: as "Authorization: Bearer
-	// TOKEN", or by the cookie that the page's form brings. Without one, requests
+	// TOKEN", or by the cookie that the page's form sets. Without one, requests
 	// must be for this machine.
 	Token string
 	// Interval is the time between looks at the runs; 0: a second.
@@ -42,7 +42,7 @@ type Server struct {
 	hub    *hub
 	mux    *http.ServeMux
 	pages  atomic.Int32
-	ending chan struct{} // closed when pages must let go
+	ending chan struct{} // closed when pages must disconnect
 }
 
 //go:embed static
@@ -143,8 +143,8 @@ var (
 
 const cookieName = "snug_monitor"
 
-// secret is what the cookie holds: it proves the token without being it, and survives
-// a restart.
+// secret is the content of the cookie: it proves the token without being it, and
+// survives a restart.
 func (s *Server) secret() string {
 	m := hmac.New(sha256.New, []byte(s.opt.Token))
 	_, _ = m.Write([]byte("snug monitor: cookie"))

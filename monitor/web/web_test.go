@@ -52,7 +52,7 @@ func (f *folder) write(name, text string) {
 	}
 }
 
-// replace writes a file anew, as a run does: another file takes its name.
+// replace rewrites a file, as a run does: another file takes its name.
 func (f *folder) replace(name, text string) {
 	f.t.Helper()
 	f.write(name+".new", text)
@@ -67,7 +67,7 @@ func (f *folder) about(id, rate string) {
 		`"plan":{"arena_bytes":1000,"planned_total_bytes":2000,"capacity_bytes":9000,"peak_flops_per_second":1e10,"peak_name":"fp32 peak"}}`, id, start.UTC().Format(time.RFC3339), rate))
 }
 
-// lines are those of updates; took tells one session's from another's.
+// lines are those of updates; took distinguishes the sessions.
 func lines(from, to int, took float64) string {
 	var b strings.Builder
 	for u := from; u <= to; u++ {
@@ -228,7 +228,7 @@ func wantX(t testing.TB, e event, name string, want ...float64) {
 	}
 }
 
-// An event holds what came after the cursor and nothing else, on the same connection,
+// An event has what came after the cursor and nothing else, on the same connection,
 // on another, and from another server.
 func TestOnlyWhatIsNew(t *testing.T) {
 	f := newFolder(t, "run")
@@ -274,9 +274,9 @@ func TestOnlyWhatIsNew(t *testing.T) {
 	}
 }
 
-// A run whose files were replaced is sent anew: after a resume from a checkpoint before
-// the cursor, even if every loss comes out the same, and after another run took the
-// folder.
+// A run whose files were replaced is sent again: after a resume from a checkpoint
+// before the cursor, even if every loss comes out the same, and after another run took
+// the folder.
 func TestReplaced(t *testing.T) {
 	for name, change := range map[string]func(f *folder){
 		"resumed from before":   func(f *folder) { f.replace(train.MetricsFile, lines(1, 2, 0.5)) },
@@ -308,7 +308,7 @@ func TestReplaced(t *testing.T) {
 	}
 }
 
-// What is no cursor is the beginning.
+// An invalid cursor is the beginning.
 func TestStrangeCursor(t *testing.T) {
 	f := newFolder(t, "run")
 	f.updates(1, 2)
@@ -353,7 +353,7 @@ func TestComesAndGoes(t *testing.T) {
 	}
 }
 
-// A folder of runs shows each, with those that come later; equal names are told apart.
+// A folder of runs shows each, with those that come later; equal names are distinguished.
 func TestFolders(t *testing.T) {
 	base := t.TempDir()
 	for _, name := range []string{"x/same", "y/same"} {
@@ -433,7 +433,7 @@ func TestRange(t *testing.T) {
 	}
 }
 
-// Without a token only this machine may ask, by its own name; with one, whoever has it.
+// Without a token only this machine may ask, by its own name; with one, anyone who has it.
 func TestAccess(t *testing.T) {
 	f := newFolder(t, "run")
 	open, _ := serve(t, Options{Runs: []string{f.dir}})
@@ -494,7 +494,7 @@ func TestAccess(t *testing.T) {
 	}
 }
 
-// Prometheus reads what it is told, whatever a run is called.
+// Prometheus can read the metrics, whatever a run is called.
 func TestMetrics(t *testing.T) {
 	hostile := newFolder(t, "a\"} 1\\\nsnug_loss <b>")
 	hostile.updates(1, 10)
@@ -575,7 +575,7 @@ func TestReports(t *testing.T) {
 	}
 }
 
-// What a model wrote comes as text, without what a terminal or page would obey.
+// What a model wrote comes as text, without what a terminal or page would interpret.
 func TestGenerated(t *testing.T) {
 	f := newFolder(t, "run")
 	f.updates(1, 1)

@@ -14,15 +14,15 @@ type KVCache struct {
 	// known with them. Rows of the cache that are not computed have a Lens of 1.
 	At, Lens *graph.Value
 	// To I32 [Rows], for n < Rows, is the position that each row of the cache is
-	// written at: those that are not computed too, so they are given one that
-	// nobody reads before their next tokens overwrite it.
+	// written at: those that are not computed too, so they get one that is not read
+	// before their next tokens overwrite it.
 	To *graph.Value
 	// Row I32 [1], for n = 1, is the row of the cache that is computed; nil: row i
 	// of what is computed is row i of the cache.
 	Row *graph.Value
 }
 
-// State is the state of a name below the builder's scope, [Rows, positions, width].
+// State is the state with a name below the builder's scope, [Rows, positions, width].
 func (c *KVCache) State(b *graph.Builder, name string, positions, width int) *graph.Value {
 	name = b.Path(name)
 	if c.Name != nil {
@@ -31,8 +31,8 @@ func (c *KVCache) State(b *graph.Builder, name string, positions, width int) *gr
 	return b.State(&graph.State{Name: name, Type: graph.T(graph.F32, c.Rows, positions, width), Role: graph.CacheRole})
 }
 
-// append writes x [n, T, width] after what the state of a name holds and gives all
-// of it, [Rows, Positions, width].
+// append writes x [n, T, width] after the contents of the state with a name and
+// gives all of it, [Rows, Positions, width].
 func (c *KVCache) append(b *graph.Builder, name string, x *graph.Value) *graph.Value {
 	to := c.To
 	if to == nil {
@@ -70,7 +70,7 @@ func (c *KVCache) wide(b *graph.Builder, x *graph.Value) *graph.Value {
 }
 
 // Reorder makes row i of the cache of [KVCache.Attend] in this scope what row
-// parents[i] was, which is how a beam goes on from another. zero I32 [Rows] is 0s.
+// parents[i] was, which is how a beam continues from another. zero I32 [Rows] is 0s.
 func (c *KVCache) Reorder(b *graph.Builder, parents, zero *graph.Value, width int) {
 	for _, name := range []string{keyCache, valueCache} {
 		s := c.State(b, name, c.Positions, width)

@@ -46,8 +46,8 @@ func (l LoRA) Delta(b *graph.Builder, x *graph.Value, out int, train bool) (d *g
 	return d
 }
 
-// Gated is an update that counts for each row of a batch as much as Gate, F32
-// [B, 1, 1], says; nil is 1.
+// Gated is an update that is weighted for each row of a batch by Gate, F32 [B, 1,
+// 1]; nil is 1.
 type Gated struct {
 	LoRA
 	Gate *graph.Value

@@ -2,14 +2,14 @@ package nn
 
 import "github.com/snug-ml/snug/engine/graph"
 
-// Memory adds to each token what is remembered, from three places:
+// Memory adds to each token what it reads from three memories:
 //
 //   - working memory, a running mean of the sample's states so far whose rate
 //     is learned for each channel and decided by each token;
 //   - a bank of Slots learned vectors that all samples read: what lasts from one
 //     update to the next are weights;
-//   - what was written: every Segment tokens a writer sums the segment up in
-//     Writes vectors, and later segments of the same sample read them.
+//   - what was written: every Segment tokens a writer summarizes the segment in Writes
+//     vectors, and later segments of the same sample read them.
 //
 // Each is read through a gate. Writer and readers are one differentiable
 // function, so the writer learns from what later tokens made of its writing.
@@ -21,7 +21,7 @@ type Memory struct {
 	Eps                    float64
 }
 
-// Remembered is what a memory did.
+// Remembered is what a memory read and wrote.
 type Remembered struct {
 	// Working, Bank and Written F32 [B*T] are the gates of the reads, in (0, 1).
 	Working, Bank, Written *graph.Value

@@ -19,7 +19,7 @@ type Router struct {
 // Routed are tokens on their way to experts. There are three orders: tokens
 // [N, ...], N = B*T; entries [N*K, ...], each choice of a token for itself, in
 // order of token; and rows [N*K, ...], sorted by expert, on which experts work.
-// What was dropped has a place in each and takes part in nothing.
+// What was dropped has a place in each and is not computed on.
 type Routed struct {
 	// Choice I32 [N, K] is the expert that took each choice, Experts for none.
 	Choice *graph.Value
@@ -27,11 +27,11 @@ type Routed struct {
 	// choices) * (mean probability), 1 when both are even (Fedus et al. 2022,
 	// equation 4). Its gradient goes through the probabilities.
 	Balance *graph.Value
-	// Entropy F32 [N] is that of a token's probabilities, in nats; no gradient is
-	// meant to go through it.
+	// Entropy F32 [N] is that of a token's probabilities, in nats; no gradient
+	// should go through it.
 	Entropy *graph.Value
 	// Wanted and Taken F32 [N, K, Experts] mark the expert that each choice
-	// asked for, and the one that took it.
+	// requested, and the one that took it.
 	Wanted, Taken *graph.Value
 
 	experts         int
@@ -40,8 +40,8 @@ type Routed struct {
 }
 
 // Route scores the tokens x [B, T, D] with the weight "weight" [Experts, D] in
-// scope name. One choice is weighted by its probability (Fedus et al. 2022), of
-// several each by its share of theirs (Shazeer et al. 2017). One expert takes
+// scope name. One choice is weighted by its probability (Fedus et al. 2022),
+// several by their shares of the sum (Shazeer et al. 2017). One expert takes
 // everything: then there is nothing to learn, and no weight.
 func (r Router) Route(b *graph.Builder, name string, x *graph.Value, init graph.Init) (out *Routed) {
 	s := x.Shape()

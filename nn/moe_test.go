@@ -70,7 +70,7 @@ func run(t *testing.T, build func(b *graph.Builder)) (out, in map[string][]float
 }
 
 // Tokens sent to experts and back are each expert's product on all tokens,
-// masked by who chose it and came in time, and weighted.
+// masked by the tokens it took, and weighted.
 func TestExpertsEqualDense(t *testing.T) {
 	for _, c := range []struct {
 		experts, choices int

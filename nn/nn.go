@@ -1,6 +1,6 @@
-// Package nn holds the layers that models are made of, as functions that add
-// to a graph. A layer names its weights by the builder's scope, so a model
-// whose scopes follow a published layout loads and saves that layout's files.
+// Package nn contains the layers of models, as functions that add to a graph. A
+// layer names its weights by the builder's scope, so a model whose scopes follow a
+// published layout loads and saves that layout's files.
 package nn
 
 import (

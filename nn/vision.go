@@ -7,34 +7,34 @@ import (
 )
 
 // ViT is the vision transformer of CLIP (Radford et al. 2021) with weights
-// named as in its Hugging Face folders: square pictures of Size pixels a side
+// named as in its Hugging Face folders: square images of Size pixels a side
 // are cut into patches of Patch pixels a side.
 type ViT struct {
 	D, Layers, Heads, FF int
 	Size, Patch          int
-	// Quick uses x sigmoid(1.702 x) for GELU, as OpenAI's weights want.
+	// Quick uses x sigmoid(1.702 x) for GELU, as OpenAI's weights need.
 	Quick bool
 	Eps   float64
 }
 
-// Check reports sizes that make no model.
+// Check reports sizes that do not make a model.
 func (v ViT) Check() error {
 	switch {
 	case min(v.D, v.Heads, v.FF, v.Size, v.Patch) < 1 || v.Layers < 0:
-		return fmt.Errorf("a vision transformer has positive sizes, not width %d, %d layers, %d heads, %d hidden features, pictures of %d pixels and patches of %d",
+		return fmt.Errorf("a vision transformer has positive sizes, not width %d, %d layers, %d heads, %d hidden features, images of %d pixels and patches of %d",
 			v.D, v.Layers, v.Heads, v.FF, v.Size, v.Patch)
 	case v.D%v.Heads != 0:
 		return fmt.Errorf("width %d does not divide into %d heads", v.D, v.Heads)
 	case v.Size%v.Patch != 0:
-		return fmt.Errorf("pictures of %d pixels a side do not divide into patches of %d", v.Size, v.Patch)
+		return fmt.Errorf("images of %d pixels a side do not divide into patches of %d", v.Size, v.Patch)
 	}
 	return nil
 }
 
-// Tokens is how many a picture gives: its class and its patches.
+// Tokens is how many an image gives: its class and its patches.
 func (v ViT) Tokens() int { return 1 + (v.Size/v.Patch)*(v.Size/v.Patch) }
 
-// Hidden gives the tokens [B, Tokens, D] of pictures x [B, Size, Size, 3], the
+// Hidden gives the tokens [B, Tokens, D] of images x [B, Size, Size, 3], the
 // class first: last_hidden_state of transformers' CLIPVisionModel.
 func (v ViT) Hidden(b *graph.Builder, x *graph.Value) (y *graph.Value) {
 	batch := x.Shape()[0]

@@ -67,8 +67,8 @@ func TestCache(t *testing.T) {
 			for _, n := range pieces {
 				step(n)
 			}
-			// Rows need not stand at the same place: both go on from where they
-			// have been, over keys that are there already.
+			// Rows need not be at the same place: both continue from where they
+			// were, over keys that are already there.
 			at = []int32{9, 5}
 			step(1)
 			step(1)
@@ -251,7 +251,7 @@ func TestAdaptAndFreeze(t *testing.T) {
 	}
 }
 
-// Embeddings given in the place of ids are what the table would have given.
+// Embeddings given instead of ids act like those of the table.
 func TestEmbeds(t *testing.T) {
 	for _, name := range causal {
 		t.Run(name, func(t *testing.T) {
@@ -282,7 +282,7 @@ func TestEmbeds(t *testing.T) {
 	}
 }
 
-// What a model cannot do is said when it is built.
+// What a model cannot do is reported when it is built.
 func TestInputRefusals(t *testing.T) {
 	for _, c := range []struct {
 		folder string

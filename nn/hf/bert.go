@@ -18,10 +18,10 @@ type BERT struct {
 	// MaxPositions are the rows of the position table, Types those of the token
 	// type table.
 	MaxPositions, Types int
-	// Pad is the id of padding. RoBERTa's first id stands at row Pad+1 of the
-	// position table. Implementations that count only ids other than Pad give
-	// row Pad to padding; here padding counts on, unless [Input.Positions] says
-	// otherwise, which changes nothing for the ids that Lens keeps.
+	// Pad is the id of padding. RoBERTa's first id is at row Pad+1 of the position
+	// table. Implementations that count only ids other than Pad give row Pad to
+	// padding; here padding counts on, unless [Input.Positions] says otherwise,
+	// which changes nothing for the ids that Lens keeps.
 	Pad        int
 	Activation string
 	Eps        float64
@@ -37,7 +37,7 @@ type BERT struct {
 	Seed                                         uint64
 }
 
-// Check reports sizes that make no model.
+// Check reports sizes that do not make a model.
 func (m BERT) Check() error {
 	if err := checkSizes(m.Vocab, m.D, m.Layers, m.Heads, m.FF, m.MaxPositions); err != nil {
 		return err
@@ -49,7 +49,7 @@ func (m BERT) Check() error {
 		return fmt.Errorf("the number of labels is %d, want 0 to %d", m.Labels, maxExtent)
 	}
 	if m.RoBERTa && (m.Pad < 0 || m.Pad >= m.Vocab || m.Positions() < 1) {
-		return wrong("pad_id", "the padding id %d leaves no position of %d, or lies outside the vocabulary of %d", m.Pad, m.MaxPositions, m.Vocab)
+		return wrong("pad_id", "the padding id %d leaves no position of %d, or is outside the vocabulary of %d", m.Pad, m.MaxPositions, m.Vocab)
 	}
 	return checkActivation(m.Activation)
 }
@@ -74,7 +74,7 @@ func (m BERT) base() string {
 }
 
 // Sizes are the weights of the encoder's matrices: the tables of tokens,
-// positions and types, and the blocks. What else there is is small.
+// positions and types, and the blocks. The rest is small.
 func (m BERT) Sizes() (tables, blocks float64) {
 	return size.Float(m.Vocab, m.D) + size.Float(m.MaxPositions, m.D) + size.Float(m.Types, m.D), blockSizes(m.Layers, m.D, m.FF)
 }
@@ -85,7 +85,7 @@ func (m BERT) init() graph.Init { return graph.Normal(m.InitStd) }
 func (m BERT) Hidden(b *graph.Builder, in Input) (x *graph.Value) {
 	in.check(b)
 	if in.Embeds != nil {
-		b.Failf("an encoder takes ids: what it is pre-trained on comes with them")
+		b.Failf("an encoder takes ids, not embeddings")
 	}
 	if in.Cache != nil {
 		b.Failf("an encoder sees the whole text at once: it has no cache")

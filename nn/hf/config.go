@@ -20,7 +20,7 @@ const ConfigFile = "config.json"
 // make the largest ones.
 const maxConfig = 16 << 20
 
-// Head is what stands on top of a model.
+// Head is what is on top of a model.
 type Head uint8
 
 // The heads.
@@ -49,12 +49,12 @@ const (
 type family struct {
 	kind string
 	// base is the scope of the model without its head, and the prefix of its
-	// tensors in a folder that holds a head.
+	// tensors in a folder with a head.
 	base string
 	// heads names the class of transformers for each head.
 	heads map[Head]string
-	// buffers end the names of tensors that hold no weights, and that old
-	// versions of transformers saved.
+	// buffers end the names of tensors that are not weights, which old versions of
+	// transformers saved.
 	buffers []string
 	// head are the scopes of heads.
 	head []string
@@ -112,7 +112,7 @@ func llamaFamily(kind, class string) family {
 	}
 }
 
-// Config is what a model folder says of itself.
+// Config is the description of a model in its folder.
 type Config struct {
 	Model Model
 	Head  Head
@@ -162,14 +162,14 @@ func (c *Config) Type() string {
 	return ""
 }
 
-// Check reports a configuration that makes no model.
+// Check reports a configuration that does not make a model.
 func (c *Config) Check() error {
 	if c.Model == nil {
-		return errors.New("a model folder wants a model")
+		return errors.New("the configuration has no model")
 	}
 	f := c.family()
 	if f == nil {
-		return fmt.Errorf("%T is no model of Hugging Face folders: want NeoX, GPT2, Llama or BERT", c.Model)
+		return fmt.Errorf("a Hugging Face folder cannot hold a %T: want NeoX, GPT2, Llama or BERT", c.Model)
 	}
 	if f.heads[c.Head] == "" {
 		return fmt.Errorf("a %s model has no head for %s here", f.kind, c.Head)
@@ -185,7 +185,7 @@ func (c *Config) Check() error {
 	return c.Model.Check()
 }
 
-// Result is what a model with its head gives; what it does not have is nil.
+// Result is the output of a model with its head; what it does not have is nil.
 type Result struct {
 	Hidden *graph.Value // [B, T, D]
 	// Pooled [B, D] is BERT's and RoBERTa's without a head.
@@ -238,7 +238,7 @@ func ReadConfig(dir string) (*Config, error) {
 	path := filepath.Join(dir, ConfigFile)
 	text, err := regular.Read(path, maxConfig)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("%s is no model folder: it has no %s: %w", dir, ConfigFile, os.ErrNotExist)
+		return nil, fmt.Errorf("%s is not a model folder: it has no %s: %w", dir, ConfigFile, os.ErrNotExist)
 	}
 	if err != nil {
 		return nil, err
@@ -285,7 +285,7 @@ func ParseConfig(text []byte) (*Config, error) {
 	return c, c.Check()
 }
 
-// head reads which head the folder has, its labels and the special tokens.
+// head reads the folder's head, its labels and the special tokens.
 func (c *Config) head(k *keys) {
 	f := c.family()
 	c.BOS, c.EOS, c.Pad = k.id("bos_token_id", -1), k.id("eos_token_id", -1), k.id("pad_token_id", -1)

@@ -25,7 +25,7 @@ func (k *keys) fail(format string, args ...any) {
 	}
 }
 
-// take is the value of a key; null is as good as absent.
+// take is the value of a key; null counts as absent.
 func (k *keys) take(name string) (json.RawMessage, bool) {
 	k.used[name] = true
 	raw, ok := k.all[name]
@@ -248,14 +248,14 @@ var harmless = []string{
 	"is_llama_config", "max_window_layers", "pretraining_tp", "sliding_window",
 	// NeoX has a dropout for a head that is not supported here.
 	"classifier_dropout",
-	// A folder is read as it is stored, whatever these say.
+	// A folder is read as it is stored, whatever these are.
 	"dtype", "torch_dtype", "transformers_version",
 }
 
-// notKept are written anew by Export.
+// notKept are written by Export itself.
 var notKept = []string{"dtype", "torch_dtype", "transformers_version", "_name_or_path"}
 
-// keep sorts out the keys that nothing has read.
+// keep sorts the keys that nothing has read.
 func (k *keys) keep(c *Config) {
 	for _, name := range slices.Sorted(maps.Keys(k.all)) {
 		checked := slices.Contains(k.checked, name)

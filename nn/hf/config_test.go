@@ -153,7 +153,7 @@ func TestConfigDialects(t *testing.T) {
 	}
 }
 
-// Whatever a config.json holds, it is refused or makes a model that describes itself.
+// Any config.json is refused or makes a model whose description reads back the same.
 func FuzzParseConfig(f *testing.F) {
 	for _, name := range folders {
 		f.Add(changed(f, name, nil))

@@ -9,10 +9,9 @@
 //   - A folder gives the logits that transformers gives for it, within 1e-4 in
 //     float32.
 //   - A setting of config.json that would change the computation and is not
-//     supported is refused by name. What was read over is listed.
-//   - No tensor is missing, left over, converted, tied or resized without the
-//     [Report] saying so by name; what was not allowed is an error that names
-//     all of them.
+//     supported is refused by name. What was ignored is listed.
+//   - No tensor is missing, left over, converted, tied or resized without being named
+//     in the [Report]; what is not allowed is an error that names all of them.
 //
 // A model is a struct of sizes ([NeoX], [GPT2], [Llama], [BERT]) whose methods add to a
 // graph. How it is used there (training, padding, generation on a cache, frozen

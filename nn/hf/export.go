@@ -24,13 +24,13 @@ var TokenizerFiles = []string{
 	"vocab.json", "merges.txt", "vocab.txt", "bpe.codes",
 }
 
-// ExportOptions say what goes into a folder in addition to the model.
+// ExportOptions are what goes into a folder in addition to the model.
 type ExportOptions struct {
 	// TokenizerFrom is a folder whose TokenizerFiles are copied; empty for none.
 	TokenizerFrom string
 	// Files are further files by name; one of them replaces a copied one.
 	Files map[string][]byte
-	// Drop, when set, says which tensors of the source are left out. Any other
+	// Drop, when set, chooses tensors of the source to leave out. Any other
 	// that the model has no use for is an error.
 	Drop func(name string) bool
 	// ShardBytes is the maximum size of a file of weights, in bytes; 0: one file for all.
@@ -40,7 +40,7 @@ type ExportOptions struct {
 // Export writes a model folder that transformers loads: config.json, the
 // weights of src in float32, the tokenizer (for a tokenizer.json alone also a
 // tokenizer_config.json that names it and its special tokens). dir must not exist or be empty; it
-// appears whole or not at all. The names of the files are returned.
+// appears complete or not at all. The names of the files are returned.
 func Export(dir string, c *Config, src Source, o ExportOptions) (files []string, err error) {
 	entries, err := c.entries(src, o)
 	if err != nil {
@@ -169,7 +169,7 @@ func (o ExportOptions) files() (map[string][]byte, error) {
 			}
 		}
 		if len(files) == 0 {
-			return nil, fmt.Errorf("%s holds no tokenizer: want one of %s", o.TokenizerFrom, strings.Join(TokenizerFiles, ", "))
+			return nil, fmt.Errorf("%s has no tokenizer: want one of %s", o.TokenizerFrom, strings.Join(TokenizerFiles, ", "))
 		}
 	}
 	for name, text := range o.Files {

@@ -16,7 +16,7 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// states are the weights of an armed program as a source of tensors.
+// states are the weights of a loaded program as a source of tensors.
 type states struct{ r *engine.Executable }
 
 func (s states) Tensor(name string) (safetensors.Tensor, error) {

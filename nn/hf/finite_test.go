@@ -8,8 +8,8 @@ import (
 	"github.com/snug-ml/snug/data/safetensors"
 )
 
-// A folder's tensor with a value that is no number is refused by its file and
-// its name, before a weight is changed.
+// A folder's tensor with a value that is not finite is refused by its file and its
+// name, before a weight is changed.
 func TestWeightsAreFinite(t *testing.T) {
 	f := openFolder(t, "gpt2")
 	var name string

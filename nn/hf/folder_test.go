@@ -17,7 +17,7 @@ var folders = []string{
 	"roberta", "roberta-classifier", "roberta-masked",
 }
 
-// folder is a model of testdata with the outputs that transformers has for it.
+// folder is a model of testdata with transformers' outputs for it.
 type folder struct {
 	*Config
 	dir      string
@@ -51,7 +51,7 @@ func (f *folder) given(name string) []int32 {
 	return engine.Tensor{Data: slices.Clone(x.Data)}.I32()
 }
 
-// want is a real one.
+// want is a floating-point one.
 func (f *folder) want(name string) []float32 {
 	x, err := f.expected.Tensor(name)
 	if err != nil {
@@ -95,7 +95,7 @@ func places(lens []int32, time, pad int) []int32 {
 	return rows
 }
 
-// arm compiles the forward half of the config's model.
+// arm compiles and loads the forward half of the config's model.
 func arm(t *testing.T, build func(b *graph.Builder)) *engine.Executable {
 	t.Helper()
 	b := graph.NewBuilder("forward")

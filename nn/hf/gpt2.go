@@ -26,7 +26,7 @@ type GPT2 struct {
 	Seed                                    uint64
 }
 
-// Check reports sizes that make no model.
+// Check reports sizes that do not make a model.
 func (m GPT2) Check() error {
 	if err := checkSizes(m.Vocab, m.D, m.Layers, m.Heads, m.FF, m.MaxPositions); err != nil {
 		return err
@@ -38,7 +38,7 @@ func (m GPT2) Check() error {
 func (m GPT2) Positions() int { return m.MaxPositions }
 
 // Sizes are the weights of the model's matrices: the tables of tokens and
-// positions, and the blocks. What else there is is small.
+// positions, and the blocks. The rest is small.
 func (m GPT2) Sizes() (tables, blocks float64) {
 	return size.Float(m.Vocab, m.D) + size.Float(m.MaxPositions, m.D), blockSizes(m.Layers, m.D, m.FF)
 }

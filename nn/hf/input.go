@@ -5,17 +5,17 @@ import (
 	"github.com/snug-ml/snug/nn"
 )
 
-// Input says what a model runs on and how.
+// Input is what a model runs on and how.
 type Input struct {
 	IDs *graph.Value // I32 [B, T]
-	// Embeds [B, T, D], when set, stand for the embeddings of ids, which are then
-	// not given (causal models). The model has no table of them.
+	// Embeds [B, T, D], when set, replace the embeddings of ids, which are then not
+	// given (causal models). The model has no table of them.
 	Embeds *graph.Value
 	// Types I32 [B, T], when set, are the token types of BERT; else all are 0.
 	Types *graph.Value
 	// Positions I32 [B, T], when set, are the rows of the position table that
-	// GPT2 and BERT read; else a row of ids stands at positions 0, 1, 2, ... of
-	// the model (of RoBERTa: see [BERT.Pad]). GPT-NeoX has no such table.
+	// GPT2 and BERT read; else a row of ids is at positions 0, 1, 2, ... of the
+	// model (of RoBERTa: see [BERT.Pad]). GPT-NeoX has no such table.
 	Positions *graph.Value
 	// Lens I32 [B], when set, is how many ids of each row are real. The others
 	// are padding at its end, which no id attends to.
@@ -26,12 +26,12 @@ type Input struct {
 	Train bool
 	// Cache, when set, is written and read (causal models).
 	Cache *nn.KVCache
-	// Frozen, when set, says by name which weights of the model are not trained:
+	// Frozen, when set, chooses by name which weights of the model are not trained:
 	// they get the role [graph.Frozen]. What Adapt adds is never frozen by it, nor
 	// is a causal model's own output weight ([Causal.Output]): set its role.
 	Frozen func(name string) bool
 	// Adapt, when set, is called for every linear layer (but not of the output over
-	// the vocabulary) and gives what stands for its result y = W x + bias: y
+	// the vocabulary) and gives what replaces its result y = W x + bias: y
 	// itself, or y plus a low-rank update, say. It is called within the layer's
 	// scope, so [graph.Builder.Layer] is the layer's full name
 	// ("roberta.encoder.layer.3.attention.self.query") and weights that it makes
@@ -54,14 +54,14 @@ func (in Input) check(b *graph.Builder) {
 	}
 }
 
-// freeze gives weight the role that Frozen wants.
+// freeze gives weight the role that Frozen chooses.
 func (in Input) freeze(b *graph.Builder, weight string) {
 	if v := b.StateValue(b.Path(weight)); v != nil && in.Frozen != nil && in.Frozen(v.Name) {
 		v.State.Role = graph.Frozen
 	}
 }
 
-// linear is [nn.Linear] with bias, frozen and adapted as in says.
+// linear is [nn.Linear] with bias, frozen and adapted according to in.
 func (in Input) linear(b *graph.Builder, name string, x *graph.Value, out int, init graph.Init) *graph.Value {
 	return in.project(b, name, x, out, true, init)
 }
@@ -72,9 +72,9 @@ func (in Input) project(b *graph.Builder, name string, x *graph.Value, out int, 
 }
 
 // abreast are linear layers over the same x as one matmul, their results side
-// by side: in training three matmuls of a third of the width take longer, each
-// direction, than one. Otherwise weights would be put together again for every
-// short run; and what is frozen or adapted is so layer by layer.
+// by side: in training three matmuls of a third of the width take longer than one,
+// in each direction. Otherwise weights would be concatenated again for every short
+// run; and what is frozen or adapted is so layer by layer.
 func (in Input) abreast(b *graph.Builder, x *graph.Value, out int, init graph.Init, names ...string) (y *graph.Value, ok bool) {
 	if !in.Train || in.Frozen != nil || in.Adapt != nil {
 		return nil, false
@@ -142,8 +142,8 @@ func (in Input) table(b *graph.Builder, name string, rows, width int, init graph
 	return t
 }
 
-// embed gives the embeddings of the ids, from the table "weight" in scope name,
-// or what stands for them.
+// embed gives the embeddings of the ids, from the table "weight" in scope name, or
+// what replaces them.
 func (in Input) embed(b *graph.Builder, name string, rows, width int, init graph.Init) *graph.Value {
 	if in.Embeds == nil {
 		return b.Embedding(in.table(b, name, rows, width, init), in.IDs)

@@ -32,14 +32,14 @@ type Llama struct {
 	Seed                      uint64
 }
 
-// Check reports sizes that make no model.
+// Check reports sizes that do not make a model.
 func (m Llama) Check() error {
 	if err := checkExtents(m.Vocab, m.D, m.Layers, m.Heads, m.FF, m.MaxPositions); err != nil {
 		return err
 	}
 	switch {
 	case m.HeadSize < 2 || m.HeadSize > maxExtent || m.HeadSize%2 != 0:
-		return wrong("head_dim", "a head has %d dimensions, want an even number from 2 to %d: rotary positions turn pairs", m.HeadSize, maxExtent)
+		return wrong("head_dim", "a head has %d dimensions, want an even number from 2 to %d: rotary embeddings rotate pairs", m.HeadSize, maxExtent)
 	case m.KVHeads < 1 || m.KVHeads > m.Heads || m.Heads%m.KVHeads != 0:
 		return wrong("n_kv_heads", "%d heads of queries cannot share %d of keys and values: want a number that divides them", m.Heads, m.KVHeads)
 	case !m.QKNorm && m.D%m.Heads != 0:
@@ -57,7 +57,7 @@ func (m Llama) Check() error {
 func (m Llama) Positions() int { return m.MaxPositions }
 
 // Sizes are the weights of the model's matrices: the tables of tokens, and the
-// blocks. What else there is is small.
+// blocks. The rest is small.
 func (m Llama) Sizes() (tables, blocks float64) {
 	tables = size.Float(m.Vocab, m.D)
 	if !m.Tied {
@@ -101,7 +101,7 @@ func (m Llama) Logits(b *graph.Builder, ids *graph.Value, c *nn.KVCache) *graph.
 	return causalLogits(b, m, Input{IDs: ids, Cache: c})
 }
 
-// rotary is what turns so many heads of t tokens to their positions.
+// rotary is the operation that rotates so many heads of t tokens by their positions.
 func (m Llama) rotary(b *graph.Builder, in Input, t int) func(x *graph.Value, heads int) *graph.Value {
 	op := m.Rope.table(t, m.HeadSize)
 	if c := in.Cache; c != nil {

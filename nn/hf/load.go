@@ -12,10 +12,10 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// LoadOptions say in what a model folder and a program may differ. What is not
-// allowed is a [Mismatch].
+// LoadOptions are the differences allowed between a model folder and a program. Any
+// other is a [Mismatch].
 type LoadOptions struct {
-	// New, when set, says which weights of the program may be missing from the
+	// New, when set, chooses which weights of the program may be missing from the
 	// folder (adapters, a further head). They keep the values they have.
 	New func(name string) bool
 	// NewHead allows heads to differ: weights of the program's head that the
@@ -35,7 +35,7 @@ type Report struct {
 	New []string
 	// Left are tensors of the folder that the program has no use for.
 	Left []string
-	// Buffers are tensors that hold no weights, which old versions of
+	// Buffers are tensors that are not weights, which old versions of
 	// transformers saved.
 	Buffers []string
 	// Repeated are tensors equal to another one that was loaded: the output
@@ -69,11 +69,11 @@ func (r *Report) Lines() []string {
 	list("new, with initial values", r.New)
 	list("left in the folder", r.Left)
 	list("repeat a weight", r.Repeated)
-	list("no weights, passed over", r.Buffers)
+	list("skipped, not weights", r.Buffers)
 	return lines
 }
 
-// Mismatch says by name how a model folder and a model differ.
+// Mismatch is how a model folder and a model differ, by name.
 type Mismatch struct {
 	Where string
 	// Missing are weights of the model that the folder lacks.
@@ -177,7 +177,7 @@ type matched struct {
 	report *Report
 }
 
-// match finds the tensor of each weight, and says of each tensor what it is.
+// match finds the tensor of each weight, and classifies each tensor.
 func (c *Config) match(src Source, where string, states []*graph.State, o LoadOptions) (*matched, error) {
 	f := c.family()
 	if f == nil {

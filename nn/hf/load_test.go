@@ -39,8 +39,8 @@ func (f *folder) with(head Head, labels ...string) *Config {
 	return &c
 }
 
-// A classifier is started from a masked language model, as PhoBERT is: the new
-// head keeps its first values, the old one is left, both by name.
+// A classifier is started from a masked language model, as PhoBERT is: the new head
+// keeps its initial values, the old one is left out, both reported by name.
 func TestNewHead(t *testing.T) {
 	f := openFolder(t, "roberta-masked")
 	c := f.with(HeadClassifier, "clean", "offensive")

@@ -17,12 +17,12 @@ func blockSizes(layers, d, ff int) float64 {
 
 // Model is one of the architectures: [NeoX], [GPT2], [Llama] or [BERT].
 type Model interface {
-	// Check reports sizes that make no model.
+	// Check reports sizes that do not make a model.
 	Check() error
 	// Positions is the longest sequence that the model takes.
 	Positions() int
-	// Sizes are the weights of the model's matrices: its tables, which embeddings
-	// given in their place save, and its blocks. What else there is is small.
+	// Sizes are the weights of the model's matrices: its tables, which are not
+	// needed if embeddings are given, and its blocks. The rest is small.
 	Sizes() (tables, blocks float64)
 	// Hidden is the last hidden state [B, T, D], without a head.
 	Hidden(b *graph.Builder, in Input) *graph.Value
@@ -74,7 +74,7 @@ func checkExtents(vocab, d, layers, heads, ff, positions int) error {
 	return nil
 }
 
-// Wrong is what is wrong with a size of a model.
+// Wrong is an invalid size of a model.
 type Wrong struct {
 	Key string // the setting, without its section
 	error

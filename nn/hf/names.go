@@ -24,13 +24,13 @@ type Source interface {
 // place is a tensor of a source under the name that the model has for it.
 type place struct {
 	info safetensors.Info // with the source's name
-	// buffer marks what holds no weights.
+	// buffer marks what is not a weight.
 	buffer bool
 }
 
 // places gives the tensors of src by the names of the model's weights. Folders
-// of a bare model leave its scope out, and those of BERT's time call the
-// weights of norms gamma and beta.
+// of a bare model leave its scope out, and the oldest BERT folders call the weights
+// of norms gamma and beta.
 func (f *family) places(src Source) (map[string]place, error) {
 	infos := src.Tensors()
 	prefix := f.base + "."

@@ -27,7 +27,7 @@ type NeoX struct {
 	Seed                      uint64
 }
 
-// Check reports a configuration that makes no model.
+// Check reports a configuration that does not make a model.
 func (m NeoX) Check() error {
 	if err := checkSizes(m.Vocab, m.D, m.Layers, m.Heads, m.FF, m.MaxPositions); err != nil {
 		return err
@@ -45,7 +45,7 @@ func (m NeoX) RotaryDims() int { return int(m.RotaryPct * float64(m.D/m.Heads)) 
 func (m NeoX) Positions() int { return m.MaxPositions }
 
 // Sizes are the weights of the model's matrices: the tables of tokens, and the
-// blocks. What else there is is small.
+// blocks. The rest is small.
 func (m NeoX) Sizes() (tables, blocks float64) {
 	tables = size.Float(m.Vocab, m.D)
 	if !m.Tied {

@@ -20,9 +20,9 @@ const (
 //
 //   - default: not at all;
 //   - linear: all frequencies are divided by Factor (Chen et al. 2023);
-//   - dynamic: only beyond the model's positions, which no text here is;
-//   - llama3: frequencies of fewer than LowFreq turns in Original positions are divided
-//     by Factor, those of more than HighFreq stay (Dubey et al. 2024);
+//   - dynamic: only beyond the model's positions, which texts here never reach;
+//   - llama3: frequencies of fewer than LowFreq turns over Original positions are
+//     divided by Factor, those of more than HighFreq stay (Dubey et al. 2024);
 //   - yarn: likewise between BetaSlow and BetaFast turns, in steps of a pair, and cos and
 //     sin are multiplied by a factor (Peng et al. 2023).
 type Rope struct {
@@ -41,7 +41,7 @@ type Rope struct {
 	Whole bool
 }
 
-// Check reports settings that make no angles.
+// Check reports settings that do not define angles.
 func (r Rope) Check() error {
 	if r.Base <= 0 {
 		return wrong("rotary_base", "the base of the rotary angles is %v, want more than 0", r.Base)
@@ -99,7 +99,7 @@ func (r Rope) scaling(dims int) graph.RotaryScaling {
 // slows down all the way.
 func (r Rope) pairs(dims int) (first, last float64) {
 	d := float64(dims)
-	// The pair that turns so often within the original positions.
+	// The pair that makes so many turns within the original positions.
 	turning := func(times float64) float64 {
 		return d * math.Log(float64(r.Original)/(times*2*math.Pi)) / (2 * math.Log(r.Base))
 	}

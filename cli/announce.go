@@ -12,7 +12,7 @@ import (
 	"github.com/snug-ml/snug/session"
 )
 
-// announce prints what will be run: the plan in short.
+// announce prints what will be run: a summary of the plan.
 func (a *app) announce(r session.Planned) {
 	rep, t := r.Report, &r.Config.Training
 	name := r.Config.System
@@ -34,7 +34,7 @@ func (a *app) announce(r session.Planned) {
 	a.printf("speed %s: %s %s/s\n", cmp.Or(rep.Time.Note, "predicted"), predicted(rep.Time), r.Model.Unit)
 }
 
-// shortRun is what a quickstart may take before it is told how to shorten it.
+// shortRun is how long a quickstart may take before a hint to shorten it.
 const shortRun = 5 * time.Minute
 
 // expect prints the time that a run is predicted to take.

@@ -52,7 +52,7 @@ Examples:
 // benchSchema names the form of the document.
 const benchSchema = "snug-bench/1"
 
-// benchDocument is what --json prints and bench.json holds.
+// benchDocument is what --json prints and bench.json contains.
 type benchDocument struct {
 	Schema         string           `json:"schema"`
 	Snug           string           `json:"snug"`
@@ -99,7 +99,7 @@ func (b *benchCmd) Run(a *app) (err error) {
 	return errors.Join(err, b.print(a, d))
 }
 
-// check refuses what does not go together, before anything is measured.
+// check refuses incompatible flags, before anything is measured.
 func (b *benchCmd) check() error {
 	switch {
 	case b.Shapes && !b.Ops:
@@ -142,7 +142,7 @@ func (b *benchCmd) writable() error {
 // benchFile is the document in the folder of a report.
 const benchFile = "bench.json"
 
-// measure measures all that was asked for.
+// measure measures everything requested.
 func (b *benchCmd) measure(a *app, d *benchDocument) error {
 	each := b.each(a)
 	first, err := b.open(a, b.choice, d)
@@ -197,7 +197,8 @@ func closed(a *app, b *session.Bench) {
 	}
 }
 
-// open resolves a configuration; data that it lacks is made up, and that is said.
+// open resolves a configuration; missing data is replaced by synthetic batches, and
+// that is reported.
 func (b *benchCmd) open(a *app, c choice, d *benchDocument) (*session.Bench, error) {
 	s, err := a.load(c, nil, false)
 	if err == nil && !b.Synthetic && s.LacksData() == "" {
@@ -220,9 +221,9 @@ func (b *benchCmd) open(a *app, c choice, d *benchDocument) (*session.Bench, err
 	return o, nil
 }
 
-// each says what was done last; with --ops, where its time went.
+// each prints what was done last; with --ops, where its time went.
 func (b *benchCmd) each(a *app) func(*session.Sweep) {
-	seen := map[string]int{} // rows that were said, by sweep
+	seen := map[string]int{} // rows that were printed, by sweep
 	return func(s *session.Sweep) {
 		if n := len(s.Rows); n == seen[s.Name] {
 			k := s.Skipped[len(s.Skipped)-1]

@@ -76,8 +76,8 @@ func losses(t *testing.T, run string) (out []float64) {
 	return out
 }
 
-// Made-up batches are what a system's program can be given: every system trains on
-// them, and its losses are those of a model that knows nothing.
+// Synthetic batches are valid inputs of a system's program: every system trains on
+// them, and its losses are those of an untrained model.
 func TestBenchSynthetic(t *testing.T) {
 	runs := everySystem(t)
 	type extra struct {

@@ -10,7 +10,7 @@ import (
 	"github.com/snug-ml/snug/system/report"
 )
 
-// benchPage is the document as a page with pictures.
+// benchPage is the document as a page with charts.
 func benchPage(d *benchDocument) *report.Page {
 	var names, lead []string
 	for _, c := range d.Configurations {
@@ -74,8 +74,8 @@ func column(s *session.Sweep, f func(*session.Measured) float64) (out []float64)
 
 const mebibyte = 1 << 20
 
-// sweepFigures are the pictures of a sweep: over what it varies, or, where that is no
-// number, time over memory.
+// sweepFigures are the charts of a sweep: over what it varies, or, where that is not
+// a number, time over memory.
 func sweepFigures(s *session.Sweep) []report.Figure {
 	unit := s.Rows[0].Unit
 	rate := column(s, func(r *session.Measured) float64 { return r.Rate })

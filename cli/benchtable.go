@@ -57,7 +57,7 @@ func sharesOf(s *session.Sweep) string {
 	return strings.Join(names, "")
 }
 
-// baseOf is the row that the others are held against: the configured one, or the first.
+// baseOf is the row that the others are compared with: the configured one, or the first.
 func baseOf(s *session.Sweep) *session.Measured {
 	if i := slices.IndexFunc(s.Rows, func(r session.Measured) bool { return r.Current }); i >= 0 && s.Name != session.SweepAgainst {
 		return &s.Rows[i]

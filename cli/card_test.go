@@ -18,8 +18,8 @@ import (
 	"github.com/snug-ml/snug/session"
 )
 
-// use puts a driver in the place of the installed one, and checks at the end that
-// everything was given back.
+// use replaces the installed driver, and checks at the end that everything was
+// released.
 func use(t *testing.T, d *fakegpu.Driver) {
 	t.Helper()
 	restore := backend.UseDriver(d)
@@ -43,7 +43,7 @@ func once(name string, n int, code driver.Code) func(string) driver.Code {
 	}
 }
 
-// What stands between a run and a card is said before anything is prepared, with
+// What keeps a run from using a card is reported before anything is prepared, with
 // what to do about it.
 func TestCardsThatCannotBeUsed(t *testing.T) {
 	dir := t.TempDir()
@@ -90,8 +90,8 @@ func TestCardsThatCannotBeUsed(t *testing.T) {
 	}
 }
 
-// A card that is there and cannot be used is told of in one line, with the reason, and
-// the CPU trains.
+// A card that is there but cannot be used is reported in one line, with the reason,
+// and the CPU trains.
 func TestAutoSaysWhyACardIsNotUsed(t *testing.T) {
 	dir := t.TempDir()
 	if err := tiny(dir); err != nil {
@@ -164,7 +164,7 @@ func TestCardsThatFailAtTheStart(t *testing.T) {
 }
 
 // A card that is lost in the middle of a run ends it with the functions that ran,
-// the checkpoint that is there and how to go on; the resumed run is the unbroken
+// the last checkpoint and how to continue; the resumed run equals the uninterrupted
 // one, bit for bit.
 func TestCardLostInARun(t *testing.T) {
 	if testing.Short() {
@@ -262,7 +262,7 @@ func (hot) Processes(string) []nvml.Process {
 	return []nvml.Process{{PID: os.Getpid(), Used: 1}, {PID: 1, Used: 14 << 30}, {PID: 2, Used: -1}}
 }
 
-// What the card tells of itself is in the progress line and in the summary.
+// What the card reports about itself is in the progress line and in the summary.
 func TestFiguresOfACard(t *testing.T) {
 	if testing.Short() {
 		t.Skip("interpreted kernels")

@@ -82,7 +82,7 @@ func (c *checkCmd) Run(a *app) error {
 	return err
 }
 
-// on names a format and the device, if that says more.
+// on names a format and the device, if there are several.
 func on(p device.Precision, name string) string {
 	if name == "" {
 		return string(p)

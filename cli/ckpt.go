@@ -234,7 +234,7 @@ func allBelow(path string) ([]checkpoint.Entry, error) {
 	}
 	runs, err := runsBelow(path)
 	if err != nil || len(runs) == 0 {
-		return []checkpoint.Entry{{Path: path}}, nil // Verify says what is wrong with it
+		return []checkpoint.Entry{{Path: path}}, nil // Verify reports what is wrong with it
 	}
 	var all []checkpoint.Entry
 	for _, dir := range runs {

@@ -23,11 +23,11 @@ const (
 	exitFailed  = 1
 	exitUsage   = 2
 	exitNoFit   = 3
-	exitStopped = 4 // the state was saved; --resume goes on
-	exitGrace   = 5 // told to stop, and the grace ended before the state was saved
-	exitLost    = 6 // the device was lost; --resume goes on from the last checkpoint
-	// exitUnread is the shell's code of a program that wrote into a pipe whose
-	// reader had left: 128 and the number of SIGPIPE.
+	exitStopped = 4 // the state was saved; --resume continues
+	exitGrace   = 5 // asked to stop, and the grace ended before the state was saved
+	exitLost    = 6 // the device was lost; --resume continues from the last checkpoint
+	// exitUnread is the shell's code of a program that wrote to a pipe whose reader
+	// had left: 128 and the number of SIGPIPE.
 	exitUnread = 141
 )
 
@@ -42,7 +42,7 @@ type app struct {
 	written   bool // the one document of stdout was written
 	overrides []config.Override
 	signals   *interruption
-	warned    []string // warnings of the configuration that were told
+	warned    []string // warnings of the configuration that were printed
 }
 
 // commands is the grammar.
@@ -78,8 +78,7 @@ func Main(args []string, in io.Reader, out, errw io.Writer) int {
 	return a.printed(a.run(rest))
 }
 
-// lost says that what is printed does not get through, unless the reader has
-// had enough.
+// lost reports that output is lost, unless the reader of a pipe has left.
 func (a *app) lost(err error) {
 	if !left(err) {
 		a.warnf("snug: stdout: %v\n", err)
@@ -94,7 +93,7 @@ func (a *app) warnf(format string, args ...any) {
 // warning prints a warning on stderr.
 func (a *app) warning(format string, args ...any) { a.warnf("warning: "+format+"\n", args...) }
 
-// run parses and does what the command line says.
+// run parses the command line and runs its verb.
 func (a *app) run(args []string) int {
 	var cmds commands
 	code := -1
@@ -129,7 +128,7 @@ func (a *app) run(args []string) int {
 	}
 	err = k.Run()
 	if a.stdout.end() != nil && !lasting && errors.Is(err, context.Canceled) {
-		return exitFailed // printed has said why
+		return exitFailed // printed has reported why
 	}
 	return a.fail(err)
 }
@@ -147,14 +146,14 @@ func (a *app) parser(cmds *commands, exit func(int)) (*kong.Kong, error) {
 	)
 }
 
-// lastingVerbs leave more than what they print, and go on when nobody reads it.
+// lastingVerbs leave more than what they print, and continue when nobody reads it.
 var lastingVerbs = map[string]bool{"train": true, "serve": true, "export": true, "eval": true, "data": true, "ckpt": true, "report": true}
 
-// printed is the exit code of a verb that ended with code, if what it printed
-// did not get through: a code that says more than "failed" stays.
+// printed is the exit code of a verb that ended with code, if its output was lost:
+// a more specific code than "failed" stays.
 func (a *app) printed(code int) int {
 	lost := a.stdout.end()
-	_ = a.err.end() // where stderr is gone there is nobody left to tell
+	_ = a.err.end() // where stderr is gone there is nowhere left to report it
 	switch {
 	case lost == nil || code > exitFailed:
 		return code

@@ -18,14 +18,14 @@ import (
 	"github.com/snug-ml/snug/train/checkpoint"
 )
 
-// crashSettings make a run that saves all the time: as often as the disk
-// allows, and with retention at work behind each save.
+// crashSettings make a run that saves all the time: as often as the disk allows,
+// with retention running after each save.
 var crashSettings = []string{
 	"--training.batch_size", "16", "--training.max_steps", "160", "--training.save_steps", "1", "--training.eval_steps", "7",
 	"--training.sample.tokens", "1", "--checkpoint.keep_last", "2",
 }
 
-// kills is how many times TestKill9 kills: 25, or what SNUG_KILLS says.
+// kills is how many times TestKill9 kills: 25, or the value of SNUG_KILLS.
 func kills(t *testing.T) int {
 	s := os.Getenv("SNUG_KILLS")
 	if s == "" {
@@ -39,9 +39,9 @@ func kills(t *testing.T) int {
 }
 
 // TestKill9 kills training with SIGKILL at random moments and resumes it, until
-// it is done: the finished run equals one that nobody disturbed in every logged
-// number and every bit of every tensor, and no checkpoint that was reported as
-// saved is ever lost.
+// it is done: the finished run equals an undisturbed one in every logged number and
+// every bit of every tensor, and no checkpoint that was reported as saved is ever
+// lost.
 func TestKill9(t *testing.T) {
 	t.Parallel()
 	work := t.TempDir()
@@ -81,7 +81,7 @@ func TestKill9(t *testing.T) {
 }
 
 // nothingLost checks that the checkpoint of an update that was reported as
-// saved (-1: none was), or a later one, is there and whole.
+// saved (-1: none was), or a later one, is there and intact.
 func nothingLost(t *testing.T, dir string, saved int64) {
 	t.Helper()
 	if saved < 0 {
@@ -99,7 +99,7 @@ func nothingLost(t *testing.T, dir string, saved int64) {
 	}
 }
 
-// left says by what a killed process left behind what it was doing.
+// left infers from what a killed process left behind what it was doing.
 func (v *victim) left(dir string) string {
 	if !strings.Contains(v.output(), "  loss ") {
 		return "starting"
@@ -185,9 +185,9 @@ func (v *victim) wait() int {
 
 func (v *victim) output() string { return v.seen.String() }
 
-// ambush kills the process at a random moment: while it starts, or in the
-// tenth of a second behind its first update, its first save or its second. It
-// reports whether the process was killed, and not done before.
+// ambush kills the process at a random moment: while it starts, or in the tenth of
+// a second after its first update, its first save or its second. It reports whether
+// the process was killed, and not done before.
 func (v *victim) ambush(rng *rand.Rand) bool {
 	if rng.IntN(8) == 0 {
 		time.Sleep(time.Duration(rng.IntN(300)) * time.Millisecond)
@@ -220,8 +220,8 @@ func (v *victim) saved() int64 {
 	return last
 }
 
-// metricLines are the lines of a run's metrics without those that tell of
-// saves or whose run it is, each without what measures time.
+// metricLines are the lines of a run's metrics without those about saves or the
+// run's identity, each without timings.
 func metricLines(t *testing.T, dir string) []string {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join(dir, "metrics.jsonl"))

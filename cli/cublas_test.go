@@ -14,8 +14,8 @@ import (
 	"github.com/snug-ml/snug/train/checkpoint"
 )
 
-// Where NVIDIA's library of products is installed a run uses it, says so, and goes on
-// after a stop with what it began with, though another algorithm is the fastest by then.
+// Where cuBLASLt is installed a run uses it, reports it, and continues after a stop with
+// what it began with, though another algorithm is the fastest by then.
 func TestRunWithCublasLt(t *testing.T) {
 	if testing.Short() {
 		t.Skip("interpreted kernels")
@@ -73,8 +73,8 @@ func TestRunWithCublasLt(t *testing.T) {
 	sameWeights(t, filepath.Join(dir, "whole"), filepath.Join(dir, "stopped"))
 	want(snug(t, "", "eval", filepath.Join(dir, "stopped"), "--hardware.device", "cuda"), 0)
 
-	// Without the library, or told to leave it alone, a run goes on and says that its
-	// bits are others.
+	// Without the library, or with it turned off, a run continues and reports that
+	// its bits differ.
 	for name, without := range map[string]func() []string{
 		"absent": func() []string { card.CublasLt = nil; return nil },
 		"off":    func() []string { card.CublasLt = lib; return []string{"--hardware.cublas", "off"} },
@@ -87,7 +87,7 @@ func TestRunWithCublasLt(t *testing.T) {
 		}
 	}
 	card.CublasLt = lib
-	// A run that began without it goes on without it.
+	// A run that began without it continues without it.
 	want(train("own", "--hardware.cublas", "off", "--until", "4"), 4)
 	lib.Algorithms[0].Time = time.Microsecond
 	x = train("own", "--resume")
@@ -97,8 +97,8 @@ func TestRunWithCublasLt(t *testing.T) {
 	}
 }
 
-// What the library lacks is said by doctor, and by a run only where it is there and
-// cannot be used.
+// What the library lacks is reported by doctor, and by a run only where it is
+// installed and cannot be used.
 func TestCublasLtThatCannotBeUsed(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	lib := &fakegpu.CublasLt{}

@@ -114,7 +114,7 @@ func (a *app) prepare(s *session.Setup, cache, scratch string) (*shard.Report, e
 	return data.Text, errors.Join(session.CloseData(data), run.Close())
 }
 
-// again are the words that name the same data and settings to train.
+// again are the arguments that name the same data and settings for train.
 func (d *dataPrepareCmd) again(a *app, s *session.Setup) string {
 	words := []string{s.Config.Preset}
 	if d.Config != "" {
@@ -131,7 +131,7 @@ func (d *dataPrepareCmd) again(a *app, s *session.Setup) string {
 	return strings.Join(words, " ")
 }
 
-// quoted is a word as a shell wants it.
+// quoted is a word quoted for a shell.
 func quoted(s string) string {
 	if s != "" && !strings.ContainsAny(s, " \t\n'\"\\$`*?[]{}()<>|&;#~!") {
 		return s

@@ -69,7 +69,7 @@ func TestPreparedIsWhatTheRunUses(t *testing.T) {
 	}
 }
 
-// A system that finds nothing to prepare says so and makes nothing.
+// A system that finds nothing to prepare reports that and creates nothing.
 func TestNothingToPrepare(t *testing.T) {
 	r, out := everySystem(t)["moderation"], t.TempDir()
 	done(t, "data", "prepare", "--config", r.config, "--out", filepath.Join(out, "prepared"))

@@ -12,7 +12,7 @@ import (
 	"github.com/snug-ml/snug/train/checkpoint"
 )
 
-// Every system trains, saves and goes on on a device whose memory is out of the
+// Every system trains, saves and resumes on a device whose memory is out of the
 // host's reach, and learns there what it learns on the CPU: nothing above
 // package engine can tell which device it runs on. The card's kernels are
 // interpreted.
@@ -36,7 +36,7 @@ func trainOn(t *testing.T, r systemRun, out, device string, more ...string) {
 }
 
 // trainsOn checks that a run on a device has the losses of that on the CPU, and
-// goes on after a stop as if there had been none.
+// continues after a stop as if there had been none.
 func trainsOn(t *testing.T, r systemRun, device, cpu string) {
 	dir := t.TempDir()
 	whole := filepath.Join(dir, "whole")
@@ -59,8 +59,8 @@ func trainsOn(t *testing.T, r systemRun, device, cpu string) {
 	sameWeights(t, whole, stopped)
 }
 
-// sameWeights holds the last checkpoint of a run that was broken off and resumed
-// against that of an unbroken one.
+// sameWeights compares the last checkpoint of a run that was interrupted and
+// resumed with that of an uninterrupted one.
 func sameWeights(t *testing.T, whole, resumed string) {
 	t.Helper()
 	last := checkpoint.Name(8)
@@ -117,7 +117,7 @@ func lastLoss(t *testing.T, dir string) float64 {
 	return loss
 }
 
-// What uses a model or measures it runs on a card too.
+// Verbs that use or measure a model run on a card too.
 func TestVerbsOnACard(t *testing.T) {
 	if testing.Short() {
 		t.Skip("interpreted kernels")

@@ -19,8 +19,8 @@ import (
 
 // Every number of every system is planned at the edges of what its key takes:
 // the command ends, with a plan, a refusal of the setting or one of its memory,
-// and never with a failure. What is still planned when its time is up is
-// told to stop, and must.
+// and never with a failure. What is still being planned when its time is up is
+// interrupted, and must stop.
 func TestEveryEdgeIsPlannedOrRefused(t *testing.T) {
 	if testing.Short() {
 		t.Skip("plans a thousand models")
@@ -68,11 +68,11 @@ func TestEveryEdgeIsPlannedOrRefused(t *testing.T) {
 	t.Logf("exit codes: %v", ended)
 }
 
-// exitLate stands for a plan that was told to stop.
+// exitLate marks a plan that was interrupted.
 const exitLate = -1
 
-// planWithin plans a configuration for a card and gives the exit code and what
-// was said.
+// planWithin plans a configuration for a card and gives the exit code and the
+// output.
 func planWithin(t *testing.T, limit time.Duration, path string, settings ...string) (code int, said string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)

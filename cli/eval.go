@@ -72,9 +72,9 @@ func (e *evalCmd) Run(a *app) error {
 	return nil
 }
 
-// evaluated is the folder for what is written of the evaluation of a
-// checkpoint. One with other settings than the run's has a folder of its own,
-// where nothing looks for a decision.
+// evaluated is the folder for the reports of an evaluation of a checkpoint. One
+// with other settings than the run's has a folder of its own, where nothing looks
+// for a decision.
 func (a *app) evaluated(path string) string {
 	dir := checkpoint.Evaluated(path)
 	h := fnv.New32a()

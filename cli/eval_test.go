@@ -10,9 +10,9 @@ import (
 	"github.com/snug-ml/snug/train/checkpoint"
 )
 
-// What `snug eval` finds of a checkpoint is what training's own evaluation of it
-// found, in every figure and every bit, in every system and phase; and it
-// changes no file that belongs to the run.
+// The figures of `snug eval` for a checkpoint are those of training's own
+// evaluation, in every bit, in every system and phase; and it changes no file that
+// belongs to the run.
 func TestEvalIsTrainingsEvaluation(t *testing.T) {
 	for name, r := range everySystem(t) {
 		t.Run(name, func(t *testing.T) {
@@ -44,8 +44,8 @@ func TestEvalIsTrainingsEvaluation(t *testing.T) {
 			if out := done(t, "ckpt", "verify", dir).out; strings.Count(out, ": whole") < len(r.runs(dir)) {
 				t.Errorf("verify does not look at every run:\n%s", out)
 			}
-			// Of the whole the best of the last phase is measured, with the figures
-			// that were printed.
+			// For a whole training the best of the last phase is measured, with the
+			// figures that were printed.
 			used := r.runs(dir)[len(r.runs(dir))-1]
 			var best measurement
 			for _, m := range measurements(t, used) {

@@ -48,7 +48,7 @@ func threeSaves(t *testing.T) (work string) {
 	return work
 }
 
-// sameRuns holds a finished run against the undisturbed one.
+// sameRuns compares a finished run with the undisturbed one.
 func sameRuns(t *testing.T, work, dir string) {
 	t.Helper()
 	whole := filepath.Join(work, "whole")
@@ -57,7 +57,7 @@ func sameRuns(t *testing.T, work, dir string) {
 }
 
 // A machine that is taken away sends SIGTERM: the state is saved within the
-// grace, the exit code says so, and the resumed run is the undisturbed one.
+// grace, the exit code reflects it, and the resumed run equals the undisturbed one.
 func TestTerminated(t *testing.T) {
 	t.Parallel()
 	work := undisturbed(t, crashSettings...)
@@ -104,8 +104,8 @@ func TestTerminatedAtTheEnd(t *testing.T) {
 	}
 }
 
-// Where the grace is too short the exit code says that the state was not saved,
-// and the run goes on from the last good checkpoint.
+// Where the grace is too short the exit code shows that the state was not saved,
+// and the run continues from the last good checkpoint.
 func TestGraceTooShort(t *testing.T) {
 	t.Parallel()
 	work := undisturbed(t, crashSettings...)
@@ -125,7 +125,7 @@ func TestGraceTooShort(t *testing.T) {
 	sameRuns(t, work, "late")
 }
 
-// A run directory belongs to one process, and a dead one gives it back.
+// A run directory belongs to one process, and a dead one's lock ends.
 func TestTwoProcesses(t *testing.T) {
 	t.Parallel()
 	work := t.TempDir()
@@ -149,8 +149,8 @@ func TestTwoProcesses(t *testing.T) {
 	}
 }
 
-// in runs a shell script in a mount namespace of its own, in which an empty
-// file system of a size lies at "run"; it skips where that is not allowed.
+// in runs a shell script in a mount namespace of its own, in which an empty file
+// system of a size is mounted at "run"; it skips where that is not allowed.
 func in(t *testing.T, work, size, script string) (out string, code int) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Join(work, "run"), 0o777); err != nil {
@@ -167,8 +167,9 @@ func in(t *testing.T, work, size, script string) (out string, code int) {
 	return v.output(), code
 }
 
-// On a full disk training goes on, tries and failures are told, the last good
-// checkpoint stays, and once there is room the run ends as if nothing had been.
+// On a full disk training continues, attempts and failures are reported, the last
+// good checkpoint stays, and once there is room the run ends as if nothing had
+// happened.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	work := undisturbed(t)
@@ -220,7 +221,7 @@ func TestReadOnly(t *testing.T) {
 }
 
 // Each kind of file of the newest checkpoint is damaged: verify names the file
-// and, where there are any, the tensor; resume says that it falls back, and the
+// and, where there are any, the tensor; resume reports that it falls back, and the
 // run still ends as the undisturbed one.
 func TestDamage(t *testing.T) {
 	work := threeSaves(t)
@@ -285,7 +286,7 @@ func TestClockJumpsBack(t *testing.T) {
 	if err := os.CopyFS("jumped", os.DirFS("whole")); err != nil {
 		t.Fatal(err)
 	}
-	// The later a checkpoint was made, the earlier its clock says.
+	// The later a checkpoint was made, the earlier its clock time.
 	for i, name := range []string{"step-00000004", "step-00000008", "step-00000012"} {
 		at := time.Date(2040-10*i, 1, 1, 0, 0, 0, 0, time.UTC)
 		redate(t, filepath.Join("jumped", checkpoint.Folder, name), at)
@@ -304,7 +305,7 @@ func TestClockJumpsBack(t *testing.T) {
 	}
 }
 
-// redate makes a checkpoint, as its files and the file system tell, one of another time.
+// redate changes the time of a checkpoint, in its files and in the file system.
 func redate(t *testing.T, dir string, at time.Time) {
 	t.Helper()
 	m, err := checkpoint.ReadManifest(dir)

@@ -16,8 +16,8 @@ import (
 	"github.com/snug-ml/snug/config"
 )
 
-// The grammar says by tags what a verb and its flags accept; nothing that was
-// typed is passed over in silence.
+// Tags of the grammar define what a verb and its flags accept; nothing that was
+// typed is silently ignored.
 //
 //	settings:"all"         of a verb: the settings (dotted flags) that it reads, by the heads of their
 //	                       names; !NAME: all but these; no tag: it reads none
@@ -92,7 +92,7 @@ func readsSetting(verb *kong.Node, key string) error {
 	return usage("--%s: does nothing for %s, which reads %s", key, path, strings.Join(strings.Split(read, ","), ", "))
 }
 
-// checkValue holds a value that was given against the bounds in its tags.
+// checkValue checks a given value against the bounds in its tags.
 func checkValue(name string, v *kong.Value) error {
 	x := v.Target
 	for x.Kind() == reflect.Pointer {
@@ -161,7 +161,7 @@ func within(t *kong.Tag, x float64) bool {
 	return !(hasLeast && x < least || hasAbove && x <= above || hasMost && x > most)
 }
 
-// bounds says in words what within allows.
+// bounds describes in words what within allows.
 func bounds(t *kong.Tag) string {
 	var parts []string
 	if t.Has("min") {
@@ -179,7 +179,7 @@ func bounds(t *kong.Tag) string {
 	return strings.Join(parts, " and ")
 }
 
-// parserWords are what the parser says of values, in words of the user.
+// parserWords map the parser's messages about values to plain words.
 var parserWords = strings.NewReplacer(
 	`expected string value but got "EOL" (<EOL>)`, "want a value, got none",
 	`expected file value but got "EOL" (<EOL>)`, "want a file, got none",

@@ -23,14 +23,15 @@ var foreignConfigs = map[string]string{
 	"colab_optimized":      "cloudbase-memory-optimised",
 }
 
-// foreignFlags are flags of other programs that are no settings, and what does the same here.
+// foreignFlags are flags of other programs that are not settings, and what does the same here.
 var foreignFlags = map[string]string{
 	"debug":        "`snug plan` shows every byte of a run, `snug bench --ops` where its time goes",
 	"monitor_only": "`snug monitor --only` watches the machine without a run",
 }
 
-// foreign takes what a command line has as another program would write it, where a verb reads all settings: a
-// configuration that is a preset here, and settings without a dot, which become a.overrides.
+// foreign translates what a command line has as another program would write it, where a verb reads
+// all settings: a configuration that is a preset here, and settings without a dot, which become
+// a.overrides.
 func (a *app) foreign(model *kong.Node, args []string) []string {
 	at := slices.IndexFunc(model.Children, func(n *kong.Node) bool { return n.Tag.Get(tagSettings) == "all" && slices.Contains(args, n.Name) })
 	if at < 0 {
@@ -47,11 +48,12 @@ func (a *app) foreign(model *kong.Node, args []string) []string {
 	return rest
 }
 
-// presetOf replaces --config NAME by the preset that it means, where there is no such file and no preset is named.
+// presetOf replaces --config NAME by the preset that it means, where there is no such
+// file and no preset is named.
 func (a *app) presetOf(args []string) []string {
 	presets, err := config.ListPresets(configs.FS)
 	if err != nil {
-		return args // loading says what is wrong
+		return args // loading reports what is wrong
 	}
 	named := func(x string) bool {
 		return slices.ContainsFunc(presets, func(p config.PresetInfo) bool { return p.Name == x })

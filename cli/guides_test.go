@@ -9,7 +9,7 @@ import (
 )
 
 // TestGuideFlags tries the flags of every command line in the five guides (000 to 004).
-// A flag is taken, with a line that says as what, or refused with ours by name.
+// A flag is translated, with a line that says to what, or refused with ours by name.
 func TestGuideFlags(t *testing.T) {
 	for _, c := range []struct {
 		guide, flags string
@@ -48,7 +48,8 @@ func TestGuideFlags(t *testing.T) {
 	}
 }
 
-// TestGuideKeys loads the settings of each guide as its YAML or Python text has them, over the preset of that guide.
+// TestGuideKeys loads the settings of each guide as its YAML or Python text has them,
+// over the preset of that guide.
 func TestGuideKeys(t *testing.T) {
 	for _, c := range []struct {
 		name, preset, text string
@@ -96,7 +97,7 @@ data: {sst2_size: 8000, squad_size: 15000, xsum_size: 10000, code_gen_size: 6000
 	}
 }
 
-// checkGuide runs `snug config` and compares the settings in force and what was said.
+// checkGuide runs `snug config` and compares the settings in force and the messages.
 func checkGuide(t *testing.T, flags []string, want, says string, refused bool) {
 	t.Helper()
 	var out, errs bytes.Buffer

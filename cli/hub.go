@@ -13,10 +13,9 @@ import (
 	"github.com/snug-ml/snug/nn/hf"
 )
 
-// fetch gets what hf:// addresses in a configuration stand for: of a list the
-// files with data, of a value that stands alone one file, or a folder with
-// what belongs to a model. Addresses below "data." are left alone unless data
-// says that they are needed.
+// fetch fetches what hf:// addresses in a configuration refer to: for a list the
+// data files, for a single value one file, or a folder with the files of a model.
+// Addresses below "data." are fetched only if data is set.
 func (a *app) fetch(data bool) config.Fetch {
 	return func(key, value string, list bool) ([]string, bool, error) {
 		if !strings.HasPrefix(value, hub.Scheme) || strings.HasPrefix(key, "data.") && !data {
@@ -30,14 +29,14 @@ func (a *app) fetch(data bool) config.Fetch {
 		if err != nil {
 			return nil, false, err
 		}
-		client.Log = func(format string, args ...any) { _, _ = fmt.Fprintf(a.err, format+"\n", args...) } // only told
+		client.Log = func(format string, args ...any) { _, _ = fmt.Fprintf(a.err, format+"\n", args...) } // only logged
 		wanted := func(name string) bool { return name == ref.Path || hf.IsFolderFile(path.Base(name)) }
 		if list {
 			wanted = func(name string) bool { return name == ref.Path || holdsData(name) }
 		}
 		s, err := client.Fetch(a.ctx, ref, hub.Options{Only: wanted})
 		if err == nil && !list && !slices.ContainsFunc(s.Files, holdsWeights) {
-			// Older repositories have torch.save's files alone.
+			// Older repositories have only torch.save's files.
 			s, err = client.Fetch(a.ctx, ref, hub.Options{Only: func(name string) bool { return wanted(name) || hf.IsTorchFile(path.Base(name)) }})
 		}
 		switch {

@@ -20,16 +20,16 @@ type stop struct {
 	patience time.Duration
 	// only is the signal that patience counts from; nil: any.
 	only os.Signal
-	late string // what is said when the patience is over
+	late string // what is printed when the patience is over
 	code int    // and the exit code then
 }
 
-// giveUp is how long what writes nothing that could be torn may take to notice
-// that it was interrupted.
+// giveUp is how long a verb that leaves nothing torn may take to notice that it was
+// interrupted.
 const giveUp = 5 * time.Second
 
-// stops is what each verb does when it is interrupted; training says what it
-// does as it goes on.
+// stops is what each verb does when it is interrupted; training updates its own as
+// it proceeds.
 var stops = map[string]stop{
 	"train":        preparing,
 	"plan":         harmless("stopping the planner"),
@@ -50,7 +50,7 @@ var stops = map[string]stop{
 	"ckpt remote":  harmless("stopping before the list"),
 	"config":       harmless("stopping before anything is shown"),
 	"report":       harmless("stopping before the report is written"),
-	"monitor":      harmless("the monitor ends; the run goes on"),
+	"monitor":      harmless("the monitor ends; the run continues"),
 	"doctor":       harmless("stopping the measurement"),
 	"bench":        harmless("stopping; what was measured is printed"),
 	"check":        harmless("stopping before the comparison"),
@@ -134,7 +134,7 @@ func interrupts(w io.Writer, verb string) *interruption {
 	return n
 }
 
-// does says what happens at a signal from here on.
+// does sets what happens at a signal from here on.
 func (n *interruption) does(s stop) { n.doing.Store(&s) }
 
 // interrupted reports whether a signal has come.
@@ -144,6 +144,6 @@ func (n *interruption) interrupted() bool { return errors.Is(context.Cause(n.ctx
 func (n *interruption) interrupt() {
 	select {
 	case n.typed <- os.Interrupt:
-	default: // two are waiting, which is as much as counts
+	default: // two are waiting, and more would make no difference
 	}
 }

@@ -9,9 +9,9 @@ import (
 )
 
 // With --json, stdout holds one JSON document: the verb's, or that of the
-// refusal. Everything that is said besides goes to stderr.
+// refusal. Everything else goes to stderr.
 
-// speak decides where the verb's words go.
+// speak decides where the verb's output goes.
 func (a *app) speak(asJSON bool) {
 	if a.asJSON = asJSON; asJSON {
 		a.out = a.err
@@ -39,7 +39,7 @@ type refusal struct {
 	Plan     *plan.DoesNotFit `json:"plan,omitempty"` // of what does not fit
 }
 
-// refuse prints the refusal where JSON was asked for and nothing was printed.
+// refuse prints the refusal if JSON was requested and nothing was printed.
 func (a *app) refuse(err error, code int) {
 	if !a.asJSON || a.written {
 		return
@@ -48,6 +48,6 @@ func (a *app) refuse(err error, code int) {
 	errors.As(err, &r.Plan)
 	if a.json(r) != nil && !a.written { // a plan with a figure that JSON cannot hold
 		r.Plan = nil
-		_ = a.json(r) // where stdout is gone the exit code tells
+		_ = a.json(r) // where stdout is gone the exit code shows it
 	}
 }

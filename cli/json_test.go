@@ -115,7 +115,7 @@ func TestJSONOfEveryVerb(t *testing.T) {
 		}
 	}
 	for _, verb := range everyVerb(t) {
-		if x := tried[verb]; !x[1] || !x[0] && verb != "serve" { // which ends when it is told to
+		if x := tried[verb]; !x[1] || !x[0] && verb != "serve" { // which ends when it is interrupted
 			t.Errorf("snug %s was not tried in success and in refusal", verb)
 		}
 	}

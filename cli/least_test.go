@@ -31,16 +31,15 @@ func described(t *testing.T, preset string, settings ...string) *session.Setup {
 	return s
 }
 
-// combination is what states depend on, beside the model.
+// combination is what states depend on, besides the model.
 type combination struct {
 	accumulation int
 	traits       engine.Traits
 	precision    device.Precision
 }
 
-// holds checks that no plan of s needs less than what is said before planning,
-// and that this is not next to nothing: the given share of the parameters is
-// counted.
+// holds checks that no plan of s needs less than the estimate before planning, and
+// that the estimate is useful: the given share of the parameters is counted.
 func holds(t *testing.T, s *session.Setup, what string, share float64, in ...combination) {
 	t.Helper()
 	counted := 0.0
@@ -67,7 +66,7 @@ func holds(t *testing.T, s *session.Setup, what string, share float64, in ...com
 	}
 }
 
-// thrifty is what needs the least.
+// thrifty is the combination that needs least.
 var thrifty = combination{1, engine.CUDA, device.FP16}
 
 func TestNoPresetNeedsLessThanTheLeast(t *testing.T) {

@@ -21,7 +21,7 @@ func (a *app) sources(c choice) config.Sources {
 }
 
 // load resolves a configuration with further settings. What it names as data is
-// fetched where that is needed.
+// fetched if needed.
 func (a *app) load(c choice, extra []config.Override, needData bool) (*session.Setup, error) {
 	from, err := session.Respelled(a.sources(c), a.onEvent)
 	if err != nil {
@@ -31,8 +31,8 @@ func (a *app) load(c choice, extra []config.Override, needData bool) (*session.S
 	return session.Load(a.ctx, from, a.onEvent)
 }
 
-// onEvent shows an event of a verb that does not train. What is said of a
-// configuration is said once, though every phase of a run loads it again.
+// onEvent shows an event of a verb that does not train. A message about a
+// configuration is printed once, though every phase of a run loads it again.
 func (a *app) onEvent(e session.Event) {
 	switch e := e.(type) {
 	case session.Info:

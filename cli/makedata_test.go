@@ -22,7 +22,7 @@ import (
 )
 
 // makeData is a command of the scripts: it writes the texts of corpus/*.txt
-// to the files that it is given, each in the format that its name says.
+// to the files that it is given, each in the format of its name.
 func makeData() {
 	if err := writeData(os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -74,7 +74,7 @@ func writeFormat(file string, texts []string) (err error) {
 		if err != nil {
 			return err
 		}
-		defer func() { _ = z.Close() }() // what is lost here the script notices
+		defer func() { _ = z.Close() }() // the script notices what is lost here
 		w, name = z, strings.TrimSuffix(file, ".zst")
 	}
 	var rows []textRow
@@ -188,7 +188,7 @@ func serveHub(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv("HF_HOME", ts.MkAbs("hf-home"))
 }
 
-// damage is a command of the scripts that spoils a file: "cut FILE BYTES"
+// damage is a command of the scripts that damages a file: "cut FILE BYTES"
 // shortens it, "flip FILE OFFSET" changes a bit, from the end if negative, and
 // "put FILE OFFSET TEXT" writes over it, with the escapes of Go.
 func damage(ts *testscript.TestScript, neg bool, args []string) {

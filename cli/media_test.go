@@ -24,8 +24,8 @@ var captionedColors = []struct {
 	c    color.RGBA
 }{{"red", color.RGBA{220, 30, 30, 255}}, {"green", color.RGBA{30, 200, 30, 255}}, {"blue", color.RGBA{30, 30, 230, 255}}}
 
-// makeGallery is a command of scripts: it writes a folder of captions whose pictures,
-// sounds and films alone tell the color, and a WAV file that is too long.
+// makeGallery is a command of scripts: it writes a folder of captions whose images,
+// sounds and videos alone determine the color, and a WAV file that is too long.
 func makeGallery() {
 	if err := gallery(os.Args[1]); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -85,7 +85,7 @@ func wav(samples, turns int) []byte {
 	return raw
 }
 
-// galleryRun trains on a gallery, and names the folder of its pictures.
+// galleryRun trains on a gallery, and names the folder of its images.
 func galleryRun(t *testing.T) (run, images string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -107,7 +107,7 @@ data: {seq_len: 24}
 	return run, filepath.Join(dir, "images")
 }
 
-// A server reads pictures as generate does, and refuses what it cannot read by field.
+// A server reads images as generate does, and refuses by field what it cannot read.
 func TestServeMedia(t *testing.T) {
 	run, images := galleryRun(t)
 	v := launch(t, filepath.Dir(run), "snug", "serve", run, "--listen", "127.0.0.1:0")
@@ -172,11 +172,11 @@ func TestServeMedia(t *testing.T) {
 	}{
 		"no object":         {"x", "media: want an object of data URLs by kind"},
 		"no URL":            {map[string]any{"image": 3}, "media.image: want a data URL"},
-		"an address":        {map[string]any{"image": "http://localhost/a.png"}, "addresses are not fetched"},
-		"broken base64":     {map[string]any{"image": pictures[0][:len(pictures[0])-1]}, "its base64 is broken"},
+		"an address":        {map[string]any{"image": "http://localhost/a.png"}, "URLs are not fetched"},
+		"broken base64":     {map[string]any{"image": pictures[0][:len(pictures[0])-1]}, "its base64 is invalid"},
 		"no picture":        {map[string]any{"image": dataURL([]byte("hello"))}, "want a PNG or a JPEG"},
 		"too many":          {map[string]any{"image": pictures}, "media.image: 3 files, the model reads 1"},
-		"another kind":      {map[string]any{"audio": pictures[0]}, "media.audio: the model was trained without it (model.modalities): leave it away; it reads image"},
+		"another kind":      {map[string]any{"audio": pictures[0]}, "media.audio: the model was trained without it (model.modalities): omit it; it reads image"},
 		"too many pixels":   {map[string]any{"image": dataURL(huge.Bytes())}, "a picture of 10000 x 10000 pixels takes 100000000 bytes, more than the 67108864 allowed"},
 		"too long a prompt": {map[string]any{"image": pictures[0]}, "context_length_exceeded"},
 	} {

@@ -83,7 +83,7 @@ func (m *monitorCmd) Run(a *app) error {
 	return m.lines(a, w)
 }
 
-// watcher opens what is to be watched.
+// watcher opens the runs to be watched.
 func (m *monitorCmd) watcher() (*terminal.Watcher, error) {
 	if m.Only {
 		return terminal.WatchMachine(monitor.NewMachine()), nil
@@ -110,7 +110,7 @@ func (m *monitorCmd) watcher() (*terminal.Watcher, error) {
 	return terminal.WatchRuns(runs...), nil
 }
 
-// runsFolder is where runs are that were given no --out.
+// runsFolder is where runs without --out are.
 const runsFolder = "runs"
 
 // newestRun is the run in a folder, or in a folder of it, that was written last.
@@ -190,7 +190,7 @@ func (m *monitorCmd) once(a *app, w *terminal.Watcher) error {
 	return nil
 }
 
-// clampWidth keeps a width that a terminal tells within what can be drawn.
+// clampWidth limits the width that a terminal reports to what can be drawn.
 func clampWidth(w int) int { return min(max(w, 40), 400) }
 
 // lines prints a line whenever something changed, until the runs end.
@@ -230,7 +230,7 @@ func (m *monitorCmd) lines(a *app, w *terminal.Watcher) error {
 	}
 }
 
-// flat are the runs, with phases in the place of those that consist of them.
+// flat are the runs, with those that consist of phases replaced by them.
 func flat(runs []*monitor.Snapshot) (list []*monitor.Snapshot) {
 	for _, s := range runs {
 		if len(s.Phases) == 0 {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// TestLooks: what the environment says about colors and characters.
+// TestLooks: the environment decides about colors and characters.
 func TestLooks(t *testing.T) {
 	for _, c := range []struct {
 		env          map[string]string
@@ -71,7 +71,7 @@ func (p *pane) shows(want string) string {
 	return ""
 }
 
-// A monitor in a real terminal: what is written shows, a resize is followed, keys work,
+// A monitor in a real terminal: new lines show, a resize is followed, keys work,
 // and q leaves the terminal as it was.
 func TestMonitorInTerminal(t *testing.T) {
 	dir := t.TempDir()
@@ -105,7 +105,7 @@ func TestMonitorInTerminal(t *testing.T) {
 		}
 	}
 	p.keys("?")
-	p.shows("quit; the run goes on")
+	p.shows("quit; the run continues")
 	p.keys("q")
 	p.keys("r")
 	p.shows("loss 4.75")
@@ -113,8 +113,8 @@ func TestMonitorInTerminal(t *testing.T) {
 	p.shows("code 0")
 }
 
-// A training that is watched in its own terminal goes on in plain lines after q, and
-// ends as it does without.
+// A training that is watched in its own terminal continues in plain lines after q,
+// and ends as it does without.
 func TestTrainInTerminal(t *testing.T) {
 	dir := t.TempDir()
 	if err := tiny(dir); err != nil {

@@ -19,8 +19,8 @@ type webFlags struct {
 	TokenFile string `name:"token-file" help:"With --web: file with the token that requests must carry (default: the variable SNUG_MONITOR_TOKEN)." placeholder:"FILE"`
 }
 
-// check refuses what means nothing with --web (other says that there is such a flag), or
-// nothing without it.
+// check refuses flags that have no meaning with --web (other: such a flag is set), or
+// none without it.
 func (f *webFlags) check(other bool) error {
 	switch {
 	case f.Web && other:

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// The dashboard shows a run, waits for another and tells Prometheus until it is
+// The dashboard shows a run, waits for another and serves Prometheus until it is
 // terminated.
 func TestMonitorWeb(t *testing.T) {
 	work := undisturbed(t, "--training.max_steps", "2")

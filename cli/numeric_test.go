@@ -17,14 +17,14 @@ import (
 	"github.com/snug-ml/snug/session"
 )
 
-// hostile are numbers that no key that counts something takes.
+// hostile are numbers that no counting key accepts.
 var hostile = []string{
 	"-1e300", "2147483647.5", "4611686018427387904", "1e18", "1e999", "NaN", "-Inf",
 }
 
-// Every number of every system has an upper bound or is one to compute with,
-// and hostile ones are refused with the name of the key and what it wants. The
-// keys are those of the schema, so that a new one cannot be forgotten.
+// Every number of every system has an upper bound or is a real parameter, and
+// hostile ones are refused with the name of the key and what it expects. The keys
+// are those of the schema, so that a new one cannot be forgotten.
 func TestEveryNumberIsBounded(t *testing.T) {
 	presets := map[string]string{
 		"refocused": "quickstart", "moderation": "moderation-quickstart", "agiformer": "agiformer-quickstart",
@@ -98,8 +98,7 @@ func (k *keySchema) numbers(path string) map[string]*keySchema {
 	return found
 }
 
-// Every numeric flag of every verb says what it counts or is one to compute
-// with.
+// Every numeric flag of every verb declares what it counts or is a real parameter.
 func TestEveryNumericFlagIsBounded(t *testing.T) {
 	parser, err := kong.New(&commands{}, kong.Name("snug"), kong.Vars{"passes": strings.Join(pass.Names(), ", ")})
 	if err != nil {

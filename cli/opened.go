@@ -23,14 +23,14 @@ type pick struct {
 }
 
 // state is how a verb names a checkpoint whose state is looked at or carried
-// elsewhere, to go on from or to compare: the last.
+// elsewhere, to continue from or to compare: the last.
 type state struct {
 	Path       string `arg:"" name:"run" help:"Run directory (its last checkpoint is used) or a checkpoint folder."`
 	Checkpoint string `help:"Checkpoint of the run to use instead: best, last, step-N or a checkpoint folder." placeholder:"WHICH"`
 }
 
 // stateOf chooses that checkpoint. Unless it is named it is the last that looks
-// whole; its bytes are not read.
+// intact; its bytes are not read.
 func (a *app) stateOf(s state) (*checkpoint.Chosen, error) {
 	if s.Checkpoint != "" {
 		return a.choose(s.Path, s.Checkpoint)
@@ -94,7 +94,7 @@ func (a *app) openFor(p pick, data bool) (*opened, error) {
 }
 
 // choose finds the checkpoint that path means, by the rule of
-// [checkpoint.Choose], and tells which it passed over.
+// [checkpoint.Choose], and reports which it skipped.
 func (a *app) choose(path, want string) (*checkpoint.Chosen, error) {
 	path, err := a.runWithModel(path)
 	if err != nil {
@@ -123,7 +123,7 @@ func (a *app) runWithModel(path string) (string, error) {
 	if _, err := os.Stat(file); err != nil || hasCheckpoints(path) {
 		return path, nil
 	}
-	// It lies in a run directory, or in a checkpoint, whose weights are beside it.
+	// It is in a run directory, or in a checkpoint, next to its weights.
 	if _, err := os.Stat(filepath.Join(path, checkpoint.ManifestFile)); err == nil {
 		return path, nil
 	}
@@ -158,7 +158,7 @@ func runsBelow(dir string) (runs []string, err error) {
 	return runs, err
 }
 
-// hasCheckpoints reports whether the run directory dir holds a checkpoint.
+// hasCheckpoints reports whether the run directory dir has a checkpoint.
 func hasCheckpoints(dir string) bool {
 	list, err := checkpoint.List(filepath.Join(dir, checkpoint.Folder))
 	return err == nil && len(list) > 0

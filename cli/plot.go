@@ -86,7 +86,7 @@ func (c *ckptPlotCmd) Run(a *app) (err error) {
 	return a.curvesSVG(c.SVG, h)
 }
 
-// document prints the curves that were asked for, and writes the pictures.
+// document prints the requested curves, and writes the charts.
 func (c *ckptPlotCmd) document(a *app, h checkpoint.History) error {
 	if c.SVG != "" {
 		if err := a.curvesSVG(c.SVG, h); err != nil {
@@ -99,7 +99,7 @@ func (c *ckptPlotCmd) document(a *app, h checkpoint.History) error {
 	return a.json(h)
 }
 
-// curvesSVG writes every curve, the losses in one picture.
+// curvesSVG writes every curve, the losses in one chart.
 func (a *app) curvesSVG(path string, h checkpoint.History) error {
 	var charts []report.Chart
 	for _, name := range sortedKeys(h) {

@@ -56,11 +56,11 @@ func (p *predictCmd) Run(a *app) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, k.Close()) }()
-	_, _ = fmt.Fprintf(a.err, "using %v\n", o) // only told
+	_, _ = fmt.Fprintf(a.err, "using %v\n", o) // only logged
 	if remark := k.Remark(); remark != "" {
 		_, _ = fmt.Fprintf(a.err, "%s\n", remark)
 	}
-	var out io.Writer = a.out // which is stdout, unless JSON was asked for
+	var out io.Writer = a.out // which is stdout, unless JSON was requested
 	var said bytes.Buffer     // the answers, as part of a document
 	switch {
 	case p.Output != "":
@@ -89,7 +89,7 @@ func (p *predictCmd) Run(a *app) (err error) {
 	return err
 }
 
-// check refuses flags that the input has no use for.
+// check refuses flags that do not apply to the input.
 func (p *predictCmd) check() error {
 	format, lines := p.Stdin, len(p.Files) == 0 && (p.Stdin == "" || p.Stdin == "lines")
 	switch {

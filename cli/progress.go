@@ -23,7 +23,7 @@ type progress struct {
 	last     time.Time
 	rate     float64 // updates per second, smoothed
 	tokens   float64 // units per second, smoothed
-	flops    float64 // products per second, smoothed
+	flops    float64 // matmul FLOPs per second, smoothed
 }
 
 func newProgress(a *app, run session.Begins) *progress {
@@ -81,7 +81,7 @@ func (p *progress) line(s train.Step) string {
 	return l + "  eta " + shortDuration(eta)
 }
 
-// print writes a line that stays.
+// print writes a permanent line.
 func (p *progress) print(line string) {
 	p.clear()
 	p.printf("%s\n", line)

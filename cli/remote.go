@@ -53,17 +53,17 @@ func (c *ckptPushCmd) Run(a *app) error {
 	return nil
 }
 
-// patience is how long a verb in the foreground goes on with an object that
-// gets nowhere. Training, which loses nothing by it, tries for longer.
+// patience is how long a verb in the foreground keeps trying an object that makes
+// no progress. Training, which loses nothing by it, tries for longer.
 const patience = 2 * time.Minute
 
 func (a *app) pushOptions(pack bool) remote.PushOptions {
 	return remote.PushOptions{Pack: pack, Patience: patience, Retry: func(e remote.RetryEvent) {
-		_, _ = fmt.Fprintln(a.err, retried(e)) // only told
+		_, _ = fmt.Fprintln(a.err, retried(e)) // only logged
 	}}
 }
 
-// retried says what failed and when it is tried again.
+// retried reports what failed and when it is tried again.
 func retried(e remote.RetryEvent) string {
 	return fmt.Sprintf("%s: attempt %d failed: %v; next try in %s", e.Object, e.Attempt, e.Err, e.Wait.Round(time.Millisecond))
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/snug-ml/snug/train/remote"
 )
 
-// A failed attempt is told on stderr, with what failed and when it is tried
-// again, and what gets nowhere is given up.
+// A failed attempt is reported on stderr, with what failed and when it is tried
+// again, and what makes no progress is given up.
 func TestRetriesAreTold(t *testing.T) {
 	var said bytes.Buffer
 	a := &app{err: newStream(&said, true)}

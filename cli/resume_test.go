@@ -17,8 +17,8 @@ import (
 	"github.com/snug-ml/snug/session"
 )
 
-// tree is every file below dir by its hash, but for locks, which are taken anew
-// by each process.
+// tree is every file below dir by its hash, but for locks, which each process takes
+// again.
 func tree(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	files := map[string]string{}
@@ -41,7 +41,7 @@ func tree(t *testing.T, dir string) map[string]string {
 }
 
 // others are values of a key that differ from the present one; not all need be
-// valid. help is its line in the reference, where choices stand in parentheses.
+// valid. help is its line in the reference, where choices are in parentheses.
 func others(text, help string) []string {
 	var list []string
 	if m := regexp.MustCompile(`\(([a-z0-9_, ]+)\)$`).FindStringSubmatch(help); m != nil {
@@ -144,7 +144,7 @@ func TestResumeWithEveryKeyChanged(t *testing.T) {
 			}
 			refused++
 			if want := fmt.Sprintf("%s is %s, the run has %s", v.Key, text, v.Text); s.code != exitUsage || !strings.Contains(s.err, want) {
-				// What the machine or the budget forbids says so by the key.
+				// What the machine or the budget forbids is refused by the key.
 				if !strings.Contains(s.err, v.Key) {
 					t.Errorf("%s %s, was %s: exit code %d\n%s", v.Key, text, v.Text, s.code, s.err)
 				}

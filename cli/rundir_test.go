@@ -12,11 +12,11 @@ import (
 	"github.com/snug-ml/snug/train/checkpoint"
 )
 
-// endless makes a run go on until it is stopped.
+// endless makes a run continue until it is stopped.
 var endless = []string{"--training.max_steps", "100000", "--training.save_steps", "2", "--training.eval_steps", "0", "--hardware.threads", "1"}
 
-// A run whose folder is removed or replaced stops, with a word on why, and the
-// run that has the name by then is not touched.
+// A run whose folder is removed or replaced stops and says why, and the run that
+// has the name by then is not touched.
 func TestFolderRemovedWhileTraining(t *testing.T) {
 	t.Parallel()
 	for _, replaced := range []bool{false, true} {
@@ -51,14 +51,14 @@ func TestFolderRemovedWhileTraining(t *testing.T) {
 			t.Fatalf("the undisturbed run ended with code %d:\n%s", o.code, o.output())
 		}
 		sameRuns(t, work, "run")
-		// It goes on as its own run, too.
+		// It continues as its own run, too.
 		if o := start(t, work, "run"); o.wait() != exitDone || !strings.Contains(o.output(), "done: 12 of 12") {
 			t.Errorf("resumed, it ended with code %d:\n%s", o.code, o.output())
 		}
 	}
 }
 
-// removeAll removes a folder that somebody still writes to.
+// removeAll removes a folder that is still being written to.
 func removeAll(dir string) (err error) {
 	for range 1000 {
 		if err = os.RemoveAll(dir); err == nil {
@@ -68,9 +68,9 @@ func removeAll(dir string) (err error) {
 	return err
 }
 
-// A run whose folder is moved goes on there, says so, and is resumed there; a
-// run that takes the name meanwhile and the one that was moved know nothing of
-// each other.
+// A run whose folder is moved continues there, reports it, and is resumed there; a
+// run that takes the name meanwhile and the one that was moved do not affect each
+// other.
 func TestFolderMovedWhileTraining(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only the Linux kernel tells where a folder is")

@@ -29,7 +29,7 @@ func (v *trainView) watch() {
 	v.screen = &runScreen{app: v.app, stdin: in, tty: out}
 }
 
-// open shows the run in dir. What goes wrong with the view does not end the training.
+// open shows the run in dir. An error of the view does not end the training.
 func (s *runScreen) open(dir string) {
 	if s.left || s.cancel != nil {
 		return
@@ -63,7 +63,7 @@ func (s *runScreen) open(dir string) {
 	}()
 }
 
-// close takes the view off the terminal.
+// close removes the view from the terminal.
 func (s *runScreen) close() {
 	if s.cancel == nil {
 		return

@@ -15,7 +15,7 @@ import (
 	"github.com/snug-ml/snug/engine/pass"
 )
 
-// Every verb says what it does when it is interrupted.
+// Every verb reports what it does when it is interrupted.
 func TestEveryVerbHasAStop(t *testing.T) {
 	parser, err := kong.New(&commands{}, kong.Name("snug"), kong.Vars{"passes": strings.Join(pass.Names(), ", ")})
 	if err != nil {
@@ -40,8 +40,7 @@ func TestEveryVerbHasAStop(t *testing.T) {
 	}
 }
 
-// A verb in the midst of its work ends at a signal, with words that fit and
-// the exit code of what it was.
+// A verb at work ends at a signal, with a fitting message and exit code.
 func TestInterrupted(t *testing.T) {
 	work := t.TempDir()
 	if err := tiny(work); err != nil {
@@ -79,7 +78,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// A second signal ends the process whatever it is at.
+// A second signal ends the process whatever it is doing.
 func TestInterruptedTwice(t *testing.T) {
 	work := t.TempDir()
 	if err := tiny(work); err != nil {
@@ -91,8 +90,8 @@ func TestInterruptedTwice(t *testing.T) {
 	}
 }
 
-// interrupt runs the tool and sends it signals once it is at work: one that
-// died of a signal had not come to that, and is started again.
+// interrupt runs the tool and sends it signals once it is at work: one that died of
+// the signal was not there yet, and is started again.
 func interrupt(t *testing.T, dir string, args []string, signals ...syscall.Signal) (code int, out string) {
 	t.Helper()
 	for wait := 400 * time.Millisecond; wait < time.Minute; wait *= 2 {
@@ -142,7 +141,7 @@ func (v *worker) end(t *testing.T) (code int, out string) {
 	t.Helper()
 	hung := time.AfterFunc(2*time.Minute, func() { _ = v.cmd.Process.Kill() })
 	defer hung.Stop()
-	_ = v.cmd.Wait() // the exit code tells
+	_ = v.cmd.Wait() // the exit code shows it
 	return v.cmd.ProcessState.ExitCode(), v.out.String()
 }
 

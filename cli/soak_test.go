@@ -32,10 +32,10 @@ const (
 
 // TestSoak disturbs runs at random for as long as SNUG_SOAK says (10m): kills,
 // stops, damage, moved and replaced folders, a full disk, refused resumes,
-// hostile numbers and files, copies to a far folder. Whatever is done, a run
-// that is resumed to its end equals the undisturbed one bit for bit, no
-// checkpoint that was told is lost, exit codes are those of the table, an error
-// is told and no panic, no process stays and none takes much memory.
+// hostile numbers and files, copies to a remote folder. Whatever is done, a run
+// that is resumed to its end equals the undisturbed one bit for bit, no checkpoint
+// that was reported is lost, exit codes are those of the table, there are errors
+// but no panics, no process is left over and none takes much memory.
 //
 // The seed is logged; SNUG_SOAK_SEED draws the same actions again, though not
 // at the same instants.
@@ -146,7 +146,7 @@ func (s *soak) watch(v *victim) {
 	v.late = time.AfterFunc(soakPatience, func() { _ = v.cmd.Process.Signal(syscall.SIGQUIT) }) // it may have ended
 }
 
-// end waits for a process and holds its end against what is promised.
+// end waits for a process and checks how it ended.
 func (s *soak) end(v *victim, codes ...int) int {
 	s.t.Helper()
 	code, out := v.wait(), v.output()
@@ -264,7 +264,7 @@ func (s *soak) freeze(dir string) bool {
 	return true
 }
 
-// refusedResume asks for what cannot be: nothing on the disk changes.
+// refusedResume requests the impossible: nothing on the disk changes.
 func (s *soak) refusedResume(dir string) bool {
 	if _, err := os.Stat(s.path(dir, checkpoint.ConfigFile)); err != nil || len(s.checkpoints(dir)) == 0 {
 		return false // there is nothing yet that could refuse
@@ -308,7 +308,7 @@ func (s *soak) unchanged(dir string, before map[string][sha256.Size]byte) {
 	}
 }
 
-// checkpoints are the whole ones of a run, the newest first.
+// checkpoints are the intact ones of a run, the newest first.
 func (s *soak) checkpoints(dir string) (paths []string) {
 	list, err := checkpoint.List(s.path(dir))
 	if err != nil {
@@ -322,7 +322,7 @@ func (s *soak) checkpoints(dir string) (paths []string) {
 	return paths
 }
 
-// damage flips a bit of the newest checkpoint: the one before is gone on from.
+// damage flips a bit of the newest checkpoint: the run continues from the one before.
 func (s *soak) damage(dir string) bool {
 	whole := s.checkpoints(dir)
 	if len(whole) < 2 {
@@ -382,8 +382,8 @@ func (s *soak) replace(dir string) bool {
 	return s.finish(dir)
 }
 
-// remove takes the folder away under a running process, which must not make it
-// again as if nothing had been.
+// remove deletes the folder under a running process, which must not make it again
+// as if nothing had happened.
 func (s *soak) remove(dir string) bool {
 	v := s.start(dir)
 	if v.until("checkpoint step-") {
@@ -396,7 +396,7 @@ func (s *soak) remove(dir string) bool {
 	return true
 }
 
-// fillDisk lets the run go on where there is next to no room, and then where
+// fillDisk lets the run continue where there is next to no room, and then where
 // there is.
 func (s *soak) fillDisk(dir string) bool {
 	if !s.mounts || len(s.checkpoints(dir)) == 0 {
@@ -418,7 +418,7 @@ func (s *soak) fillDisk(dir string) bool {
 	return true
 }
 
-// far copies the newest checkpoint to a folder and back.
+// far copies the newest checkpoint to a remote folder and back.
 func (s *soak) far(dir string) bool {
 	if len(s.checkpoints(dir)) == 0 {
 		return false

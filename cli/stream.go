@@ -17,8 +17,8 @@ import (
 // stream is stdout or stderr. Everything that snug prints goes through one, so
 // that what cannot be printed and what must not be are known in one place:
 //
-//   - The first write that fails is remembered and told; the rest goes nowhere,
-//     and no verb needs to look. The exit code says so at the end.
+//   - The first write that fails is remembered and reported; the rest is dropped, and
+//     no verb needs to check. The exit code shows it at the end.
 //   - Names, texts and messages that came from files and servers do not steer a
 //     terminal: characters that would are shown as escapes.
 type stream struct {
@@ -30,7 +30,7 @@ type stream struct {
 	onLoss func(error) // called once, then; may be nil
 	live   bool        // lines can be written over
 	held   bool        // something else is on the terminal
-	kept   []byte      // what was said meanwhile, if it is to be
+	kept   []byte      // what was printed meanwhile, if it is to be kept
 	width  func() int  // columns, 0 where not known
 }
 
@@ -63,7 +63,7 @@ func (s *stream) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// steer writes what is to reach the terminal as it is.
+// steer writes what is to reach the terminal unescaped.
 func (s *stream) steer(p string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -71,7 +71,7 @@ func (s *stream) steer(p string) {
 	s.put([]byte(p))
 }
 
-// end writes what is left and says what was lost.
+// end writes what is left and reports what was lost.
 func (s *stream) end() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,7 +79,7 @@ func (s *stream) end() error {
 	return s.lost
 }
 
-// rest writes the start of a character that stays without its end.
+// rest writes the start of a character that was never completed.
 func (s *stream) rest() {
 	for _, b := range s.part {
 		s.put(fmt.Appendf(nil, `\x%02x`, b))
@@ -105,7 +105,7 @@ func (s *stream) put(p []byte) {
 	}
 }
 
-// maxKept bounds what is said after a terminal was taken by something else.
+// maxKept bounds what is kept while something else has the terminal.
 const maxKept = 64 << 10
 
 // hold keeps what is written off the terminal until release.
@@ -115,7 +115,7 @@ func (s *stream) hold() {
 	s.held = true
 }
 
-// release writes what was kept, where that is asked for, and goes on.
+// release writes what was kept, if requested, and continues.
 func (s *stream) release(say bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -126,13 +126,13 @@ func (s *stream) release(say bool) {
 	}
 }
 
-// left reports whether the reader of a pipe has gone, as head does, which is no
-// fault.
+// left reports whether the reader of a pipe has gone, as head does, which is not an
+// error.
 func left(err error) bool { return errors.Is(err, syscall.EPIPE) || errors.Is(err, io.ErrClosedPipe) }
 
 // escaped is p with characters that steer a terminal as the escapes that JSON
-// has for them, so that a JSON document stays one; rest is the start of a
-// character that p ends in the middle of.
+// has for them, so that a JSON document stays valid; rest is the start of a
+// character that p cuts off.
 func escaped(p []byte) (out, rest []byte) {
 	out = make([]byte, 0, len(p))
 	for len(p) > 0 {

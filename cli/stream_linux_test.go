@@ -43,8 +43,7 @@ func screen(t *testing.T, args ...string) string {
 	return <-seen
 }
 
-// A line is written over only where a terminal understands that and the user
-// has nothing against it.
+// A line is overwritten only where a terminal supports it and the user allows it.
 func TestTerminal(t *testing.T) {
 	dir := t.TempDir()
 	text := filepath.Join(dir, "a\u202eb.txt")

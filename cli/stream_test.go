@@ -29,8 +29,8 @@ func (b *broken) Write(p []byte) (int, error) {
 	return b.Buffer.Write(p)
 }
 
-// What does not get through is said once on stderr, and by the exit code; a
-// reader that has left is no fault and has the code of SIGPIPE.
+// Lost output is reported once on stderr, and by the exit code; a reader that has
+// left is not an error and gives the code of SIGPIPE.
 func TestStdoutIsGone(t *testing.T) {
 	full := &os.PathError{Op: "write", Path: "/dev/stdout", Err: syscall.ENOSPC}
 	gone := &os.PathError{Op: "write", Path: "|1", Err: syscall.EPIPE}
@@ -59,7 +59,7 @@ func TestStdoutIsGone(t *testing.T) {
 			continue
 		}
 		if out.Len() == 0 {
-			continue // a refusal says nothing on stdout
+			continue // a refusal prints nothing on stdout
 		}
 		for _, takes := range []int{0, out.Len() / 2} {
 			var said bytes.Buffer
@@ -87,7 +87,7 @@ func tinyRun(dir, text string) []string {
 		--training.max_steps 4 --training.eval_steps 4 --training.save_steps 4 --hardware.threads 1`)...)
 }
 
-// A run goes on when nobody reads what it prints, and is whole.
+// A run continues when nobody reads what it prints, and is complete.
 func TestTrainingOutlivesStdout(t *testing.T) {
 	dir := t.TempDir()
 	text := filepath.Join(dir, "a.txt")
@@ -128,7 +128,7 @@ func TestEscaped(t *testing.T) {
 		"family 👩\u200d👧":                 "family 👩\u200d👧",
 		"cut \xe2\x80":                    `cut \xe2\x80`,
 	} {
-		// Whatever the pieces that it comes in.
+		// However the output is split.
 		for size := 1; size <= len(in); size++ {
 			var b bytes.Buffer
 			s := newStream(&b, true)
@@ -163,7 +163,7 @@ func TestEscapedJSON(t *testing.T) {
 	}
 }
 
-// What a file holds reaches stderr escaped, and stdout as it is unless that is
+// A file's text reaches stderr escaped, and stdout as it is unless that is
 // a terminal.
 func TestNamesDoNotSteer(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "a\x1b[2J\u202eb")

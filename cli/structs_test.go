@@ -10,8 +10,8 @@ import (
 	"github.com/snug-ml/snug/internal/sources"
 )
 
-// Messages name what they show: no format prints a Go struct with its fields, but
-// for keys that nobody reads.
+// Messages name what they show: no format prints a Go struct with its fields,
+// except in keys that nobody reads.
 func TestMessagesShowNoStructs(t *testing.T) {
 	allowed := map[string]string{
 		"engine/graph/print.go":      "the key of an operation, which is compared",

@@ -93,7 +93,7 @@ func (a *app) printSummary(r session.Finished) {
 	p("  snug eval %s\n  snug ckpt show %s\n", r.Dir, r.Dir)
 }
 
-// count prints a large number shortly.
+// count prints a large number briefly.
 func count(x float64) string {
 	switch {
 	case x >= 1e9:

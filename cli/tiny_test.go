@@ -13,7 +13,7 @@ import (
 	"github.com/snug-ml/snug/train/checkpoint"
 )
 
-// said is what a command printed.
+// said is the output of a command.
 type said struct {
 	code     int
 	out, err string
@@ -127,7 +127,7 @@ synthetic: {flights: 5, bursts: 4, burst_frames: 4}
 	return out
 }
 
-// measurement is what a run's log says of an evaluation.
+// measurement is an evaluation in a run's log.
 type measurement struct {
 	Event   string
 	Update  int64

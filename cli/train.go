@@ -64,14 +64,14 @@ func (t *trainCmd) Run(a *app) error {
 	return errors.Join(err, a.json(result.Summary))
 }
 
-// trainView shows a run as it goes on.
+// trainView shows a run as it proceeds.
 type trainView struct {
 	*app
 	progress *progress  // nil before the first update and after the last
 	screen   *runScreen // nil: --monitor was not given, or there is no terminal
 }
 
-// end leaves what is shown as it is.
+// end leaves the display as it is.
 func (v *trainView) end() {
 	if v.screen != nil {
 		v.screen.close()
@@ -129,7 +129,7 @@ func (v *trainView) onEvent(e session.Event) {
 	}
 }
 
-// line prints a line that stays.
+// line prints a permanent line.
 func (v *trainView) line(text string) {
 	if v.progress != nil {
 		v.progress.clear()
@@ -137,7 +137,7 @@ func (v *trainView) line(text string) {
 	v.printf("%s\n", text)
 }
 
-// status says what the store is doing, on the line of the updates.
+// status shows what the store is doing, on the line of the updates.
 func (v *trainView) status(text string) {
 	if v.progress != nil {
 		v.progress.status = text

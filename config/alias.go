@@ -5,13 +5,13 @@ import (
 	"strings"
 )
 
-// alias answers another program's spelling.
+// alias maps another program's spelling.
 type alias struct {
-	key  string // ours; "" if there is none, and why says why
+	key  string // ours; "" if there is none, for the reason in why
 	why  string
 	from []string // theirs: a last component, or a dotted path where the section decides
 	// take writes their value as ours, or as nothing where the alias has no key; false: it
-	// says something that is not said here. nil: the spelling is answered and never taken.
+	// has no equivalent here. nil: the spelling is explained and never translated.
 	take   func(theirs string) (ours string, ok bool)
 	system string // that it is for; "" for all
 }
@@ -29,7 +29,7 @@ func (a *alias) answer() string {
 // same is a value that means the same here.
 func same(theirs string) (string, bool) { return theirs, true }
 
-// always is what holds here whatever the value says, so that it can be left out.
+// always is what holds here whatever the value is, so that it can be left out.
 func always(string) (string, bool) { return "", true }
 
 // oneOf takes the values in a table.
@@ -187,8 +187,8 @@ var aliasIndex = func() map[string][]*alias {
 	return index
 }()
 
-// findAlias looks for the whole path first, then for its last component; case does not matter. An alias of another
-// system is no answer, and neither is a key that c has not.
+// findAlias looks for the whole path first, then for its last component; case does not matter. An
+// alias of another system does not count, nor does one whose key c lacks.
 func (c *Config) findAlias(path string) (*alias, bool) {
 	for _, spelling := range spellings(path) {
 		for _, a := range aliasIndex[spelling] {

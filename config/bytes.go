@@ -20,7 +20,8 @@ var byteUnits = []struct {
 // mostBytes is the largest size: more than the memory or the disks of a machine.
 const mostBytes = 1 << 50
 
-// UnmarshalText reads a size. Units are written as in SI and IEC (GB = 1e9, GiB = 2^30), case does not matter.
+// UnmarshalText reads a size. Units are written as in SI and IEC (GB = 1e9, GiB =
+// 2^30), case does not matter.
 func (b *Bytes) UnmarshalText(text []byte) error {
 	number, unit := splitUnit(string(text))
 	if n, err := strconv.ParseInt(number, 10, 64); err == nil {
@@ -49,7 +50,7 @@ func splitUnit(s string) (number string, unit int64) {
 	return s, 1
 }
 
-// excess says what is wanted in place of a size that is too large.
+// excess is the bound that a too large size exceeds.
 func (Bytes) excess(text string) string {
 	number, unit := splitUnit(text)
 	x, _ := strconv.ParseFloat(number, 64) // what float64 cannot hold is infinite
@@ -59,7 +60,7 @@ func (Bytes) excess(text string) string {
 	return ""
 }
 
-// MarshalText gives the largest unit that loses nothing.
+// MarshalText uses the largest unit that is exact.
 func (b Bytes) MarshalText() ([]byte, error) { return []byte(b.String()), nil }
 
 func (b Bytes) String() string {

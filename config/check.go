@@ -36,14 +36,15 @@ func (r *Report) origin(path string) Origin {
 	return o
 }
 
-// NoPrefetch refuses a depth of data.prefetch: what reads straight into the program's inputs has no queue of updates.
+// NoPrefetch refuses a depth of data.prefetch: a loader that reads straight into the program's
+// inputs has no queue of updates.
 func (r *Report) NoPrefetch(what string) {
 	if n := r.config.Data.Prefetch; n != DefaultPrefetch {
 		r.Error("data.prefetch", "%s are read straight into the two input buffers of the program, one micro-batch ahead, so %d updates cannot be kept: leave the key out", what, n)
 	}
 }
 
-// checkCommon checks what the tags of the common sections cannot say.
+// checkCommon checks what the tags of the common sections cannot express.
 func (c *Config) checkCommon(r *Report, needData bool) {
 	t, d := &c.Training, &c.Data
 	if !validDevice(c.Hardware.Device) {
@@ -93,12 +94,12 @@ func (c *Config) checkCommon(r *Report, needData bool) {
 func (c *Config) checkValidation(r *Report) {
 	d := &c.Data
 	if d.SplitBy == "end" {
-		r.Error("data.split_by", "end holds out the end of each document, but data.validation names held-out files: leave one of them away")
+		r.Error("data.split_by", "end holds out the end of each document, but data.validation names held-out files: omit one of them")
 	}
 	// A recorded configuration has the default written out.
 	from, usual := r.origin("data.held_out_fraction").Kind, defaults()
 	if share := d.HeldOutFraction; (from == File || from == Flag) && share != 0 && share != usual.Data.HeldOutFraction {
-		r.Error("data.held_out_fraction", "%v of data.source is to be held out, but data.validation names held-out files: leave one of them away", share)
+		r.Error("data.held_out_fraction", "%v of data.source is to be held out, but data.validation names held-out files: omit one of them", share)
 		return
 	}
 	c.derive(r, "data.held_out_fraction", "0", "data.validation")

@@ -35,11 +35,11 @@ type System struct {
 	Help string // one line
 	// Sections makes the system's own sections, filled with its defaults.
 	Sections func() []Section
-	// Resolve fills in what other files decide, the sizes in a model folder (Report.Follow), before any rule between
-	// keys is checked. It may be nil.
+	// Resolve fills in what other files decide, the sizes in a model folder
+	// (Report.Follow), before any rule between keys is checked. It may be nil.
 	Resolve func(c *Config, r *Report)
-	// Check reports what the tags cannot say: rules between keys. It runs only when every value is valid by
-	// itself, and may Derive values that were left open. It may be nil.
+	// Check reports what the tags cannot express: rules between keys. It runs only when every value
+	// is valid by itself, and may Derive values that were left open. It may be nil.
 	Check func(c *Config, r *Report)
 }
 
@@ -49,8 +49,8 @@ type Section struct {
 	Values any    // pointer to the struct
 }
 
-// Of returns the system's section of type T. It panics if the system has none: which sections a system has is
-// fixed in the program.
+// Of returns the system's section of type T. It panics if the system has none: which
+// sections a system has is fixed in the program.
 func Of[T any](c *Config) *T {
 	for _, s := range c.own {
 		if v, ok := s.Values.(*T); ok {
@@ -71,8 +71,8 @@ func newConfig(s System) *Config {
 	return &c
 }
 
-// bind lists the keys. The common sections come in a fixed order with what the system adds to each; its own new
-// sections follow.
+// bind lists the keys. The common sections come in a fixed order with what the system
+// adds to each; its own new sections follow.
 func (c *Config) bind() {
 	common := []Section{
 		{"model", nil},
@@ -118,7 +118,7 @@ func (c *Config) Values() []Value {
 	return all
 }
 
-// Origin tells where the value of a key came from; ok is false if there is no such key.
+// Origin is where the value of a key came from; ok is false if there is no such key.
 func (c *Config) Origin(path string) (o Origin, ok bool) {
 	if k := c.byPath[path]; k != nil {
 		return k.origin, true
@@ -137,8 +137,8 @@ func (c *Config) Derive(path, text, from string) error {
 	return ps.err()
 }
 
-// Hash is the SHA-256 of the system and the values of these sections (all if none is named), in hexadecimal. Where a
-// value came from does not count.
+// Hash is the SHA-256 of the system and the values of these sections (all if none is named), in
+// hexadecimal. The origin of a value does not count.
 func (c *Config) Hash(sections ...string) string {
 	h := sha256.New()
 	for _, v := range c.Values() {

@@ -147,7 +147,7 @@ func (d decoder) mapping(n *yaml.Node, v reflect.Value, path string) bool {
 	return ok
 }
 
-// resolve follows an alias (*name) to what it stands for.
+// resolve follows an alias (*name) to its anchor.
 func resolve(n *yaml.Node) *yaml.Node {
 	if n.Kind == yaml.AliasNode && n.Alias != nil {
 		return n.Alias // an anchor never is an alias itself

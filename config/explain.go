@@ -78,7 +78,7 @@ func (e explainer) explain(path string) string {
 	return "unknown key; the sections are " + strings.Join(e.sections(), ", ")
 }
 
-// elsewhere tells whether another system has this key or section.
+// elsewhere reports whether another system has this key or section.
 func (e explainer) elsewhere(path string) (bool, string) {
 	for _, s := range e.others {
 		if s.Name == e.config.System {
@@ -107,8 +107,8 @@ func (e explainer) sections() []string {
 	return names
 }
 
-// FlagHint explains a flag without a dot that the command line does not know, such as --lr; ok is false if it is
-// nobody's name for a key.
+// FlagHint explains a flag without a dot that the command line does not know, such as --lr; ok is
+// false if it is not a known name for a key.
 func FlagHint(name string, system System) (hint string, ok bool) {
 	c := newConfig(system)
 	name = strings.ReplaceAll(strings.TrimLeft(name, "-"), "-", "_")

@@ -4,12 +4,13 @@ import (
 	"reflect"
 )
 
-// Fetch gives the local paths of what a value stands for where it is an address, such as hf://datasets/OWNER/NAME; ok
-// is false for any other value. A value that stands alone, and not in a list, has one path.
+// Fetch gives the local paths of what a value refers to if it is an address, such as
+// hf://datasets/OWNER/NAME; ok is false for any other value. A single value, not in a list, has
+// one path.
 type Fetch func(key, value string, list bool) (paths []string, ok bool, err error)
 
-// fetch puts local paths in the place of addresses. As text the values remain what was written: a configuration that is
-// saved means the same on another machine.
+// fetch replaces addresses by local paths. As text the values remain what was written: a
+// configuration that is saved means the same on another machine.
 func (c *Config) fetch(get Fetch, ps *problems) {
 	for _, k := range c.keys {
 		written := k.text()

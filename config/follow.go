@@ -11,9 +11,9 @@ type Fact struct {
 	Value any
 }
 
-// Follow makes keys what file says, which the key by names: the sizes in a model folder. A value that was given in an
-// earlier layer than by gives way to the file's, and it is told; one that was given together with by, or later, must
-// agree with the file.
+// Follow sets keys to the values in file, which the key by names: the sizes in a model folder. A
+// value that was given in an earlier layer than by is replaced by the file's, with a warning; one
+// that was given together with by, or later, must agree with the file.
 func (r *Report) Follow(by, file string, facts []Fact) {
 	c := r.config
 	var gaveWay []string

@@ -11,8 +11,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// FuzzLoad: whatever a file and the flags hold, loading ends with a configuration that obeys every tag and loads back
-// from its dump, or with an error that says something.
+// FuzzLoad: whatever is in a file and the flags, loading ends with a configuration that obeys every
+// tag and loads back from its dump, or with an error with a message.
 func FuzzLoad(f *testing.F) {
 	f.Add("", "")
 	f.Add("system: neox\ndata: {source: x}\n", "--model.d_model 64")

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// Small files of YAML that would become large, or go on for ever, are refused or
-// cost little.
+// Small YAML files that would become large, or never end, are refused or cost
+// little.
 func TestFilesThatGrow(t *testing.T) {
 	laughs := "a0: &a0 [lol, lol, lol, lol, lol, lol, lol, lol, lol]\n"
 	for i := range 30 {

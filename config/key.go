@@ -18,7 +18,8 @@ type key struct {
 	rule   rule
 	help   string
 	origin Origin
-	// written is the value as text where it is not that of the field: an address whose local copy is used.
+	// written is the value as text where it is not that of the field: an address whose
+	// local copy is used.
 	written string
 	groups  []group // the structs it is nested in, outermost first; the section itself has no help
 }
@@ -37,11 +38,12 @@ var (
 	textType     = reflect.TypeFor[encoding.TextUnmarshaler]()
 )
 
-// readsText tells whether a struct type reads itself from text, so that it is a value and not a group.
+// readsText reports whether a struct type reads itself from text, so that it is a value and not a
+// group.
 func readsText(t reflect.Type) bool { return reflect.PointerTo(t).Implements(textType) }
 
-// fields lists the keys of a struct. A field without a key tag, or of a type that cannot be read, is a programmer's
-// error and panics.
+// fields lists the keys of a struct. A field without a key tag, or of a type that
+// cannot be read, is a programmer's error and panics.
 func fields(path string, v reflect.Value) []*key {
 	var keys []*key
 	t := v.Type()
@@ -105,7 +107,7 @@ func parseRule(path string, tag reflect.StructTag) rule {
 	return r
 }
 
-// expects says in words what values of a type under a rule look like; "" if the type cannot be read.
+// expects describes the values of a type under a rule; "" if the type cannot be read.
 func expects(t reflect.Type, r rule) string {
 	switch {
 	case len(r.enum) > 0 && t.Kind() == reflect.String:
@@ -156,14 +158,14 @@ func (r rule) words() string {
 	return " " + strings.Join(parts, " and ")
 }
 
-// allows tells whether a number obeys the rule.
+// allows reports whether a number obeys the rule.
 func (r rule) allows(x float64) bool {
 	return !(r.min != nil && x < *r.min || r.max != nil && x > *r.max ||
 		r.above != nil && x <= *r.above || r.below != nil && x >= *r.below)
 }
 
-// excess says, of a number that is too large (or too small) for what it is used
-// as, what is wanted instead; "" if it is not.
+// excess is the bound for a number that is too large (or too small) for its use; ""
+// if it is not.
 func (r rule) excess(text string, t reflect.Type) string {
 	text = strings.ReplaceAll(text, "_", "")
 	if r.of != nil {
@@ -184,7 +186,8 @@ func (r rule) excess(text string, t reflect.Type) string {
 	return Unheld(x)
 }
 
-// parseScalar reads text into v. It returns false if the text is no such value or breaks the rule.
+// parseScalar reads text into v. It returns false if the text is not such a value or breaks the
+// rule.
 func parseScalar(text string, v reflect.Value, r rule) bool {
 	t := v.Type()
 	switch {

@@ -13,7 +13,8 @@ import (
 	"github.com/snug-ml/snug/internal/suggest"
 )
 
-// Sources says where a configuration comes from: the defaults of a system, then a preset, then a file, then flags.
+// Sources are where a configuration comes from: the defaults of a system, then a preset, then a
+// file, then flags.
 type Sources struct {
 	Systems   []System
 	Presets   fs.FS      // holds NAME.yaml; may be nil
@@ -21,7 +22,7 @@ type Sources struct {
 	File      string     // path of a YAML file; "" for none
 	Overrides []Override // from flags
 	NeedData  bool       // data.source must be given; a plan is made without
-	Fetch     Fetch      // gets what addresses stand for; nil: no value is an address
+	Fetch     Fetch      // fetches addresses; nil: no value is an address
 }
 
 // Override is a value given by a flag.
@@ -75,7 +76,7 @@ func Load(s Sources) (*Config, error) {
 	}
 	c.applyOverrides(s.Overrides, e, &ps)
 	if len(ps) > 0 {
-		ps = append(ps, c.Warnings...) // what a foreign key was taken as is part of the answer
+		ps = append(ps, c.Warnings...) // what a foreign key was translated to is part of the message
 		return nil, ps.err()
 	}
 
@@ -229,7 +230,8 @@ func parseYAML(text []byte) (*yaml.Node, error) {
 	return root, nil
 }
 
-// findSystem finds the value of the key system: the last layer that has it, or the only system there is.
+// findSystem finds the value of the key system: the last layer that has it, or the only
+// system there is.
 func findSystem(s Sources, layers []layer, ps *problems) (System, Origin, bool) {
 	var names []string
 	for _, sys := range s.Systems {
@@ -277,7 +279,7 @@ func findSystem(s Sources, layers []layer, ps *problems) (System, Origin, bool) 
 // applyMapping sets the keys below prefix from a YAML mapping.
 func (c *Config) applyMapping(n *yaml.Node, prefix string, o Origin, e explainer, ps *problems) {
 	seen := map[string]int{}
-	var foreign []func() // keys that are taken as others come last, so that none is given twice
+	var foreign []func() // keys that are translated come last, so that none is given twice
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		name, value := n.Content[i], resolve(n.Content[i+1])
 		o.Line = name.Line
@@ -308,7 +310,7 @@ func (c *Config) applyMapping(n *yaml.Node, prefix string, o Origin, e explainer
 			foreign = append(foreign, func() { e.unknown(path, value, at, ps) })
 		case value.Kind == yaml.MappingNode:
 			c.applyMapping(value, path+".", o, e, ps)
-		case value.Kind != yaml.ScalarNode || value.Tag != "!!null": // an empty section is no fault
+		case value.Kind != yaml.ScalarNode || value.Tag != "!!null": // an empty section is not a fault
 			ps.add(o, path, "want a mapping of keys, got %s", what(value))
 		}
 	}
@@ -317,7 +319,7 @@ func (c *Config) applyMapping(n *yaml.Node, prefix string, o Origin, e explainer
 	}
 }
 
-// isGroup tells whether keys are nested below path.
+// isGroup reports whether keys are nested below path.
 func (c *Config) isGroup(path string) bool {
 	return slices.ContainsFunc(c.keys, func(k *key) bool { return strings.HasPrefix(k.path, path+".") })
 }

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Kind tells from which layer a value came. Later layers win.
+// Kind is the layer that a value came from. Later layers win.
 type Kind int
 
 // The layers, in the order in which they are applied.
@@ -19,7 +19,7 @@ const (
 	Derived // computed from other values at the end, because it was left open
 )
 
-// Origin says where a value came from.
+// Origin is where a value came from.
 type Origin struct {
 	Kind Kind
 	Name string // of the preset, the file, the flag; for Derived, from what

@@ -60,8 +60,8 @@ func QuantityOf(name string) *Quantity {
 	return &q
 }
 
-// Exceeds says, when a number written as text is more than q allows, what is
-// allowed and why; "" if it is not, or is no number.
+// Exceeds is the bound and its reason for a number, written as text, that is more
+// than q allows; "" if it is not, or not a number.
 func (q *Quantity) Exceeds(text string, t reflect.Type) string {
 	var x float64
 	if t == durationType {
@@ -91,8 +91,7 @@ const (
 	mostFloat  = math.MaxFloat32
 )
 
-// Unheld says what is wanted in place of a real number that cannot be computed
-// with; "" if it can.
+// Unheld is the bound for a number that float32 cannot represent; "" if it can.
 func Unheld(x float64) string {
 	switch {
 	case x != 0 && math.Abs(x) < leastFloat:

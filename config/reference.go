@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// Reference is the manual of a system's keys, as flags with their defaults, for --help and the documentation.
+// Reference is the manual of a system's keys, as flags with their defaults, for --help
+// and the documentation.
 func Reference(s System) string {
 	var b strings.Builder
 	section := ""
@@ -36,7 +37,7 @@ func Reference(s System) string {
 	return b.String()
 }
 
-// about says in parentheses what a value may be, where the default does not show it.
+// about lists in parentheses what a value may be, where the default does not show it.
 func (k *key) about() string {
 	t := k.value.Type()
 	switch e := expects(t, k.rule); {

@@ -84,7 +84,7 @@ type Data struct {
 // HoldsOut reports whether there is data to evaluate on.
 func (d *Data) HoldsOut() bool { return d.HeldOutFraction > 0 || len(d.Validation) > 0 }
 
-// SplitShare is the share of documents that chance holds out: none where files
+// SplitShare is the share of documents that are held out at random: none where files
 // are named or the end of each document is held out.
 func (d *Data) SplitShare() float64 {
 	if d.SplitBy == "end" {
@@ -117,7 +117,7 @@ type Checkpoint struct {
 	Grace       time.Duration `key:"grace" min:"0" of:"duration" help:"time for the save after SIGTERM"`
 }
 
-// Metrics is who besides snug gets the figures of a run.
+// Metrics are the other programs that get the figures of a run.
 type Metrics struct {
 	TensorBoard bool `key:"tensorboard" help:"write event files for TensorBoard to the folder tensorboard of the run directory"`
 }

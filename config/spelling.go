@@ -7,7 +7,7 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// take sets the key that another program's spelling stands for, with a warning that says so, where only one meaning
+// take sets the key that another program's spelling means, with a warning, where only one meaning
 // is possible; else it changes nothing.
 func (c *Config) take(path string, value *yaml.Node, o Origin, ps *problems) bool {
 	if value == nil || value.Kind != yaml.ScalarNode || value.Tag == "!!null" {
@@ -42,7 +42,7 @@ func (c *Config) take(path string, value *yaml.Node, o Origin, ps *problems) boo
 	return true
 }
 
-// took warns of what another program's spelling was taken as.
+// took warns about what another program's spelling was translated to.
 func (c *Config) took(o Origin, path, format string, args ...any) {
 	(&Report{config: c}).warnAt(o, path, format, args...)
 }
@@ -54,8 +54,8 @@ func reason(why string) string {
 	return " (" + why + ")"
 }
 
-// meaning is the one key and value that another program's setting stands for: an empty key where it says what always
-// holds. ok is false if it has no meaning here, or several.
+// meaning is the one key and value that another program's setting means: an empty key where it is
+// always true here. ok is false if it has no meaning here, or several.
 func (c *Config) meaning(path, theirs string) (key, ours, why string, ok bool) {
 	if a, found := c.findAlias(path); found && a.take != nil {
 		if ours, ok = a.take(theirs); ok {
@@ -72,8 +72,8 @@ func (c *Config) meaning(path, theirs string) (key, ours, why string, ok bool) {
 	return "", "", "", false
 }
 
-// ourValue is another program's value of a key that has the same name here; ok is false, and the value theirs, where it
-// is none.
+// ourValue is another program's value of a key that has the same name here; ok is
+// false, and the value theirs, where it is none.
 func (c *Config) ourValue(path, theirs string) (ours string, ok bool) {
 	take := foreignValues[path]
 	if take == nil || slices.Contains(c.byPath[path].rule.enum, theirs) {
@@ -85,7 +85,7 @@ func (c *Config) ourValue(path, theirs string) (ours string, ok bool) {
 	return ours, true
 }
 
-// translated is the value of a key in our words.
+// translated is the value of a key in our spelling.
 func (c *Config) translated(path string, value *yaml.Node, o Origin) *yaml.Node {
 	if value.Kind != yaml.ScalarNode {
 		return value
@@ -118,8 +118,9 @@ func (c *Config) ending(name string) []string {
 	return all
 }
 
-// SplitForeign takes the flags without a dot out of a command line that the command line does not know, and that stand
-// for settings of some system: --batch_size 16. They become overrides whose keys are what was typed, for [Respell].
+// SplitForeign takes the flags without a dot out of a command line that the command line does not
+// know, and that mean settings of some system: --batch_size 16. They become overrides whose keys
+// are what was typed, for [Respell].
 func SplitForeign(args []string, systems []System, known func(flag string) bool) (overrides []Override, rest []string) {
 	for i := 0; i < len(args); i++ {
 		arg := args[i]
@@ -145,14 +146,15 @@ func SplitForeign(args []string, systems []System, known func(flag string) bool)
 	return overrides, rest
 }
 
-// spelled tells whether a flag without a dot may stand for a key.
+// spelled reports whether a flag without a dot may mean a key.
 func (c *Config) spelled(name string) bool {
 	a, found := c.findAlias(name)
 	return found && a.take != nil || len(c.ending(name)) > 0
 }
 
-// Respell gives settings that were typed without a dot their keys, now that the system is known. The warnings say what
-// each was taken as. An error is an *Error with every one that has no meaning, or several.
+// Respell gives settings that were typed without a dot their keys, now that the system is known.
+// The warnings say what each was translated to. An error is an *Error with every one that has no
+// meaning, or several.
 func Respell(s Sources) (Sources, []Problem, error) {
 	isForeign := func(o Override) bool { return o.Key != "system" && !strings.Contains(o.Key, ".") }
 	if !slices.ContainsFunc(s.Overrides, isForeign) {

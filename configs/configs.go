@@ -1,4 +1,4 @@
-// Package configs holds the presets: configurations that ship with snug.
+// Package configs contains the presets: configurations that ship with snug.
 package configs
 
 import "embed"

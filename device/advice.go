@@ -6,7 +6,7 @@ import (
 	"github.com/snug-ml/snug/internal/size"
 )
 
-// Range holds the mean and the largest value of a series.
+// Range is the mean and the largest value of a series.
 type Range struct {
 	Mean, Peak float64
 	n          int
@@ -24,7 +24,7 @@ func (r *Range) AddMean(x float64, n int) {
 	r.Mean += (x - r.Mean) * float64(n) / float64(r.n)
 }
 
-// Summary is what the samples of a run add up to, with what the training loop knows about itself.
+// Summary sums up the samples of a run, with what the training loop knows about itself.
 type Summary struct {
 	Samples int
 
@@ -41,7 +41,7 @@ type Summary struct {
 	BatchSize, Accumulation, DataWorkers int       // as configured
 	Used, Best                           Precision // what the run computes in and what the device does fastest
 	// Next is the plan with the next larger micro-batch; nil: there is none, and what
-	// fits is guessed from the memory in use.
+	// fits is estimated from the memory in use.
 	Next *NextBatch
 }
 
@@ -72,8 +72,8 @@ const (
 	enoughToSay = 3  // samples
 )
 
-// Advise turns a summary into advice, the most rewarding first. It only says what the figures show: no samples, no
-// advice; nothing to gain, one line that says so.
+// Advise turns a summary into advice, the most rewarding first. It only says what the figures show:
+// no samples, no advice; nothing to gain, one line saying that.
 func Advise(s Summary) []Advice {
 	if s.Samples < enoughToSay {
 		return nil
@@ -146,8 +146,8 @@ func Advise(s Summary) []Advice {
 	return all
 }
 
-// AdviseMachine is what the figures of a machine say before anything trains on it: how busy all its processors were on
-// average, and how much of its memory is left. It says nothing where nothing is in the way.
+// AdviseMachine gives advice before anything trains on a machine, from how busy all its processors
+// were on average, and how much of its memory is left; none where nothing is in the way.
 func AdviseMachine(samples int, busyPercent float64, processors int, available, total int64) []Advice {
 	if samples < enoughToSay {
 		return nil

@@ -67,7 +67,7 @@ func TestAdvise(t *testing.T) {
 	}
 }
 
-// A mean of several values counts as they do.
+// A mean of several values has their weight.
 func TestRange(t *testing.T) {
 	var r Range
 	r.Add(10)

@@ -11,7 +11,7 @@ type Capability struct{ Major, Minor int }
 
 func (c Capability) String() string { return fmt.Sprintf("%d.%d", c.Major, c.Minor) }
 
-// AtLeast tells whether c is not older than major.minor.
+// AtLeast reports whether c is not older than major.minor.
 func (c Capability) AtLeast(major, minor int) bool {
 	return c.Major > major || c.Major == major && c.Minor >= minor
 }
@@ -20,7 +20,8 @@ func (c Capability) AtLeast(major, minor int) bool {
 type Rate struct {
 	Peak      float64 // specification; 0: the hardware does not have this format
 	Sustained float64 // large matmuls back to back, as measured in public; 0: no measurement known to us
-	// BySize are measurements of smaller matmuls, in ascending order; without any, all run at the same speed.
+	// BySize are measurements of smaller matmuls, in ascending order; without any, all
+	// run at the same speed.
 	BySize []Sized
 }
 
@@ -30,8 +31,9 @@ type Sized struct {
 	FLOPs float64
 }
 
-// Of is the speed, in FLOP/s, of a matmul that takes work FLOPs on a card whose large ones run at the given speed.
-// Between measurements it follows the logarithm of the work.
+// Of is the speed, in FLOP/s, of a matmul that takes work FLOPs on a card whose large
+// ones run at the given speed. Between measurements it follows the logarithm of the
+// work.
 func (r Rate) Of(work, large float64) float64 {
 	if len(r.BySize) == 0 {
 		return large
@@ -66,7 +68,8 @@ type Card struct {
 
 	Memory int64 // bytes, as nvidia-smi shows it
 	Usable int64 // bytes, the total that CUDA reports to a program, before any context
-	// MeasuredContext is what a process takes of it before its first allocation, in bytes; 0: no measurement known to us.
+	// MeasuredContext is what a process takes of it before its first allocation, in
+	// bytes; 0: no measurement known to us.
 	MeasuredContext int64
 
 	Bandwidth          float64 // bytes/s, specification
@@ -78,11 +81,12 @@ type Card struct {
 	Source string // where the measured figures come from, if any
 }
 
-// contextEstimate is what a driver context, the modules and cuBLASLt are taken to need, in bytes, of a card for which
-// no measurement is known: 0.5 to 0.8 GB are reported for training processes.
+// contextEstimate is what a driver context, the modules and cuBLASLt are assumed to need, in bytes,
+// on a card without a measurement: 0.5 to 0.8 GB are reported for training processes.
 const contextEstimate = 512 * mib
 
-// Context is what a driver context with its modules and libraries needs, in bytes, and whether that was measured.
+// Context is what a driver context with its modules and libraries needs, in bytes, and
+// whether that was measured.
 func (c *Card) Context() (bytes int64, measured bool) {
 	if c.MeasuredContext > 0 {
 		return c.MeasuredContext, true
@@ -90,8 +94,9 @@ func (c *Card) Context() (bytes int64, measured bool) {
 	return contextEstimate, false
 }
 
-// DriverFloor is memory left free for the driver, in bytes: kernel stacks and events are allocated late, and a card
-// filled to the last byte fails there. It also covers what drivers differ by in the total that they report.
+// DriverFloor is memory left free for the driver, in bytes: kernel stacks and events
+// are allocated late, and a card filled to the last byte fails there. It also covers
+// differences between drivers in the total that they report.
 const DriverFloor = 256 * mib
 
 // Budget is what a program's arena may take of this card, in bytes.
@@ -100,7 +105,7 @@ func (c *Card) Budget() int64 {
 	return c.Usable - context - DriverFloor
 }
 
-// Unlisted is a card that the table lacks, from what its driver tells: the clock in
+// Unlisted is a card that the table lacks, from what its driver reports: the clock in
 // Hz, the bandwidth in bytes/s. Its rates are those of its generation's
 // multiprocessors at that clock.
 func Unlisted(product string, cap Capability, sms int, memory int64, clock, bandwidth float64) *Card {
@@ -146,8 +151,8 @@ const (
 	AssumedBandwidthShare = 0.85
 )
 
-// MatmulRate is the speed to expect of large matmuls, in FLOP/s, and whether that is a measurement (else
-// AssumedGEMMShare of the peak).
+// MatmulRate is the speed to expect of large matmuls, in FLOP/s, and whether that is a
+// measurement (else AssumedGEMMShare of the peak).
 func (c *Card) MatmulRate(p Precision) (flops float64, measured bool) {
 	r := c.Rate(p)
 	if r.Sustained > 0 {
@@ -165,7 +170,8 @@ func (c *Card) Streaming() (bytes float64, measured bool) {
 	return AssumedBandwidthShare * c.Bandwidth, false
 }
 
-// RowStreaming is the memory bandwidth to expect of norms and softmax, in bytes/s: as measured, else that of streaming.
+// RowStreaming is the memory bandwidth to expect of norms and softmax, in bytes/s: as
+// measured, else that of streaming.
 func (c *Card) RowStreaming() float64 {
 	if c.RowBandwidth > 0 {
 		return c.RowBandwidth

@@ -9,15 +9,16 @@ import (
 	"strings"
 )
 
-// cgroup holds the folders whose limits bind this process, innermost first: its own control group and all above
-// it, in version 2 (one tree) or version 1 (one tree per controller).
+// cgroup lists the folders whose limits bind this process, innermost first: its own control group
+// and all above it, in version 2 (one tree) or version 1 (one tree per controller).
 type cgroup struct {
 	unified      []string
 	cpu, memory1 []string
 }
 
-// findCgroup reads /proc/self/cgroup. Inside a container the path may not be visible under /sys/fs/cgroup; the
-// mount's own root is then the container's group and comes last in each list anyway.
+// findCgroup reads /proc/self/cgroup. Inside a container the path may not be visible
+// under /sys/fs/cgroup; the mount's own root is then the container's group and comes
+// last in each list anyway.
 func findCgroup(root string) cgroup {
 	var c cgroup
 	text, err := os.ReadFile(filepath.Join(root, "proc/self/cgroup"))
@@ -88,8 +89,9 @@ func (c cgroup) cpuQuota() float64 {
 	return quota
 }
 
-// memory is the tightest memory limit and what is charged against it, in bytes; 0 means none. File pages that the
-// kernel drops under pressure (inactive_file) do not count as used.
+// memory is the tightest memory limit and what is charged against it, in bytes; 0 means
+// none. File pages that the kernel drops under pressure (inactive_file) do not count as
+// used.
 func (c cgroup) memory() (limit, used int64) {
 	for _, g := range c.memoryFiles() {
 		n, ok := readInt(g.limit)

@@ -22,7 +22,7 @@ const (
 	AVX512   ISA = "avx512"   // amd64 with AVX-512 F, BW, DQ and VL
 )
 
-// CPU is the processor as far as this process may use it.
+// CPU is the part of the processor that this process may use.
 type CPU struct {
 	Model   string  // as the processor names itself
 	Logical int     // processors of the machine that are online
@@ -46,7 +46,7 @@ func (c *CPU) String() string {
 	return c.Model
 }
 
-// MultipliesBF16 tells whether the hardware multiplies bf16.
+// MultipliesBF16 reports whether the hardware multiplies bf16.
 func (c *CPU) MultipliesBF16() bool { return c.AVX512BF16 || c.AMXBF16 }
 
 func (c *CPU) automatic() (Precision, string) {

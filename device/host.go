@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Host is this machine as far as this process may use it.
+// Host is the part of this machine that this process may use.
 type Host struct {
 	OS, Arch string // Go's names
 	Kernel   string // release; "" if unknown
@@ -77,7 +77,8 @@ func detectMemory(root string, limits cgroup) Memory {
 	return m
 }
 
-// kilobytes finds "KEY   123 kB" in a /proc text and returns bytes; 0 if it is not there. It allocates nothing.
+// kilobytes finds "KEY 123 kB" in a /proc text and returns bytes; 0 if it is not there.
+// It allocates nothing.
 func kilobytes(text []byte, key string) int64 { return field(text, key) * 1024 }
 
 // field finds "KEY   123" at the start of a line and returns the number; 0 if it is not there.
@@ -110,7 +111,8 @@ func number(text []byte) (n int64, rest []byte) {
 	return n, text[i:]
 }
 
-// readInt reads a file that holds one number; ok is false if it holds something else ("max") or cannot be read.
+// readInt reads a file with one number; ok is false if it has something else ("max") or cannot be
+// read.
 func readInt(path string) (n int64, ok bool) {
 	text, err := os.ReadFile(path)
 	if err != nil {

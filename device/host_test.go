@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// fakeRoot writes files below a new folder that stands in for "/".
+// fakeRoot writes files below a new folder that replaces "/".
 func fakeRoot(t *testing.T, files map[string]string) string {
 	t.Helper()
 	root := t.TempDir()

@@ -9,12 +9,13 @@ import (
 	"strings"
 )
 
-// NVIDIA is what this machine shows of NVIDIA's driver, cards and libraries. Nothing was loaded or opened.
+// NVIDIA is what was found of NVIDIA's driver, cards and libraries on this machine. Nothing was
+// loaded or opened.
 type NVIDIA struct {
 	Driver    string      // version of the kernel module; "" if none is loaded
 	Cards     []FoundCard // by bus address
 	Nodes     []string    // device files: /dev/nvidia0, /dev/nvidiactl, /dev/nvidia-uvm, /dev/dxg (WSL)
-	Libraries []Library   // those a CUDA program would want, found or not
+	Libraries []Library   // those a CUDA program uses, found or not
 }
 
 // FoundCard is one card in this machine.
@@ -27,7 +28,7 @@ type FoundCard struct {
 	Card  *Card  // its row in the table; nil if the table lacks it
 }
 
-// Library is a shared library and where it lies.
+// Library is a shared library and where it is.
 type Library struct {
 	Name string   // file name without version, for instance "libcuda.so"
 	For  string   // what it is needed for
@@ -61,8 +62,8 @@ func discoverNVIDIA(root string, env func(string) string) NVIDIA {
 	return n
 }
 
-// driverVersion reads "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  ...": the first word that is
-// made of numbers with dots.
+// driverVersion reads "NVRM version: NVIDIA UNIX x86_64 Kernel Module 535.104.05 ...":
+// the first word that is made of numbers with dots.
 func driverVersion(root string) string {
 	text, err := os.ReadFile(filepath.Join(root, "proc/driver/nvidia/version"))
 	if err != nil {
@@ -110,8 +111,9 @@ var wanted = []struct{ name, purpose string }{
 	{"libnccl.so", "several GPUs"},
 }
 
-// findLibraries searches where installations put them: LD_LIBRARY_PATH first (Colab's driver is only there), then
-// the driver's folders by distribution, the toolkit, Conda, and the wheels of pip.
+// findLibraries searches where installations put them: LD_LIBRARY_PATH first (Colab's
+// driver is only there), then the driver's folders by distribution, the toolkit, Conda,
+// and the wheels of pip.
 func findLibraries(root string, env func(string) string) []Library {
 	var patterns []string
 	for dir := range strings.SplitSeq(env("LD_LIBRARY_PATH"), ":") {

@@ -7,8 +7,8 @@ import (
 	"github.com/snug-ml/snug/internal/suggest"
 )
 
-// Precision is the number format that matmuls are computed in. Weights (or a master copy of them), sums and
-// reductions are fp32 in every case.
+// Precision is the number format that matmuls are computed in. Weights (or a master
+// copy of them), sums and reductions are fp32 in every case.
 type Precision string
 
 // The precisions, by the names of the key training.mixed_precision.
@@ -39,11 +39,13 @@ func ParsePrecision(s string) (Precision, error) {
 	return "", fmt.Errorf("unknown precision %q, want one of %s%s", s, strings.Join(names, ", "), hint)
 }
 
-// LossScaling tells whether gradients need a loss scale: fp16 has 5 bits of exponent, the others 8.
+// LossScaling reports whether gradients need a loss scale: fp16 has 5 bits of exponent, the others
+// 8.
 func (p Precision) LossScaling() bool { return p == FP16 }
 
-// ChoosePrecision decides what a program for this chip computes in, and says why in one sentence. Auto takes the
-// chip's best; anything else is checked: what the hardware cannot multiply is an error that names what it can.
+// ChoosePrecision decides what a program for this chip computes in, and why, in one sentence. Auto
+// takes the chip's best; anything else is checked: what the hardware cannot multiply is an error
+// that names what it can.
 func ChoosePrecision(requested Precision, on Chip) (p Precision, reason string, err error) {
 	best, why := on.automatic()
 	switch requested {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Sample is one look at this process and the machine. What the system does not tell is zero.
+// Sample is one look at this process and the machine. What the system does not report is zero.
 type Sample struct {
 	At time.Time
 
@@ -26,8 +26,8 @@ type Sample struct {
 	Load            float64
 }
 
-// Sampler takes samples. It keeps its files open and its buffer, so that a sample allocates nothing. It is not
-// safe for concurrent use.
+// Sampler takes samples. It keeps its files open and its buffer, so that a sample
+// allocates nothing. It is not safe for concurrent use.
 type Sampler struct {
 	self, status, machine, meminfo, load, cgroup *os.File
 
@@ -114,7 +114,7 @@ func (s *Sampler) Sample() Sample {
 	return x
 }
 
-// read fills the buffer from the start of a /proc file, which makes the kernel write it anew.
+// read fills the buffer from the start of a /proc file, which makes the kernel write it again.
 func (s *Sampler) read(f *os.File) []byte {
 	if f == nil {
 		return nil
@@ -123,8 +123,8 @@ func (s *Sampler) read(f *os.File) []byte {
 	return s.buffer[:n]
 }
 
-// processTicks is utime + stime, fields 14 and 15 of /proc/self/stat. Field 2, the name, is in parentheses and may
-// hold anything, so counting starts after the last one.
+// processTicks is utime + stime, fields 14 and 15 of /proc/self/stat. Field 2, the
+// name, is in parentheses and may hold anything, so counting starts after the last one.
 func (s *Sampler) processTicks() int64 {
 	text := s.read(s.self)
 	i := bytes.LastIndexByte(text, ')')
@@ -145,8 +145,9 @@ func (s *Sampler) processTicks() int64 {
 	return user + system
 }
 
-// machineTicks adds up the first line of /proc/stat: user nice system idle iowait irq softirq steal (guest times are
-// contained in user and nice). Idle and iowait are not busy.
+// machineTicks adds up the first line of /proc/stat: user nice system idle iowait irq
+// softirq steal (guest times are contained in user and nice). Idle and iowait are not
+// busy.
 func (s *Sampler) machineTicks() (busy, capacity int64) {
 	text := s.read(s.machine)
 	if !bytes.HasPrefix(text, []byte("cpu ")) {

@@ -2,7 +2,7 @@ package device
 
 import "golang.org/x/sys/unix"
 
-// allowedProcessors lists this process's affinity mask; nil if the kernel does not tell.
+// allowedProcessors lists this process's affinity mask; nil if the kernel does not report it.
 func allowedProcessors() []int {
 	var set unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &set); err != nil {

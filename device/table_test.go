@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestTable checks what must hold between the figures of a card, to catch slips of the pen.
+// TestTable checks relations between the figures of a card, to catch typos.
 func TestTable(t *testing.T) {
 	seen := map[string]string{}
 	for _, c := range Cards() {

@@ -9,8 +9,8 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// memory holds what a program takes of a card against what was planned for it; all
-// zero on the processor.
+// memory compares a program's use of a card's memory with its plan; all zero on the
+// processor.
 type memory struct {
 	on            engine.Backend
 	before        int64 // free

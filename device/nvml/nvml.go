@@ -1,7 +1,7 @@
-// Package nvml reads what NVIDIA's management library says of a card: how busy, how
-// hot and how throttled it is. [Open] gives the library that came with the driver;
-// tests put figures in its place. A figure that a card or a container does not tell
-// is absent, never an error.
+// Package nvml reads the state of a card from NVIDIA's management library: how
+// busy, how hot and how throttled it is. [Open] returns the library that came with
+// the driver; tests substitute figures. A figure that a card or a container does
+// not report is absent, never an error.
 package nvml
 
 import (
@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Sample is one look at a card. What is not told is negative, of Throttle zero.
+// Sample is one look at a card. A figure that is not reported is negative, Throttle zero.
 type Sample struct {
 	// Busy is the share of the time in which a kernel ran, MemoryBusy that in which
 	// memory was read or written, in percent of the last second or less.
@@ -22,11 +22,11 @@ type Sample struct {
 	Watts, Cap float64
 	// SM and Memory are clocks in MHz, MaxSM what the first can be.
 	SM, MaxSM, Memory int
-	// Throttle says why clocks are lower than they could be.
+	// Throttle is why clocks are lower than they could be.
 	Throttle Throttle
 }
 
-// Unknown is a sample of a card that tells nothing.
+// Unknown is a sample of a card that reports nothing.
 var Unknown = Sample{Busy: -1, MemoryBusy: -1, Used: -1, Total: -1, Celsius: -1, Watts: -1, Cap: -1, SM: -1, MaxSM: -1, Memory: -1}
 
 // Throttle is a set of reasons for lower clocks.
@@ -35,14 +35,14 @@ type Throttle uint64
 // The reasons.
 const (
 	Idle            Throttle = 1 << iota // nothing runs
-	AppClocks                            // clocks were set by somebody
+	AppClocks                            // clocks were set by a user
 	PowerCap                             // the card draws what it may
 	HardwareSlow                         // heat, power or the board, by hardware
 	SyncBoost                            // it follows other cards
 	Heat                                 // by the driver
 	HardwareHeat                         // by hardware
 	PowerBrake                           // by the machine's power supply
-	DisplayClocks                        // a display wants them
+	DisplayClocks                        // a display requires them
 	throttleReasons = iota
 )
 
@@ -62,7 +62,7 @@ func (t Throttle) String() string {
 	return strings.Join(names, ", ")
 }
 
-// String is a sample as a progress line shows it, without what is not told.
+// String is a sample as a progress line shows it, without what is not reported.
 func (s Sample) String() string {
 	var parts []string
 	add := func(known bool, format string, args ...any) {
@@ -86,14 +86,14 @@ func (s Sample) String() string {
 // Process is a process that computes on a card.
 type Process struct {
 	PID  int
-	Used int64 // bytes of the card's memory; -1: not told
+	Used int64 // bytes of the card's memory; -1: not reported
 }
 
 // Library reads cards by their UUID.
 type Library interface {
 	// Sample looks at a card now; ok is false if the library does not know it.
 	Sample(uuid string) (s Sample, ok bool)
-	// Processes are those that compute on a card, as far as this process may see
-	// them: containers hide others.
+	// Processes are those that compute on a card and that this process may see:
+	// containers hide others.
 	Processes(uuid string) []Process
 }

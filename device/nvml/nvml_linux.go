@@ -29,7 +29,7 @@ var Open = sync.OnceValue(func() Library {
 		}
 		l := &nvml{}
 		for _, s := range l.symbols() {
-			*s.to, _ = purego.Dlsym(handle, s.name) // 0: what it tells is absent
+			*s.to, _ = purego.Dlsym(handle, s.name) // 0: its figure is absent
 		}
 		if l.throttle == 0 {
 			l.throttle, _ = purego.Dlsym(handle, "nvmlDeviceGetCurrentClocksThrottleReasons") // drivers before 535
@@ -42,7 +42,7 @@ var Open = sync.OnceValue(func() Library {
 	return nil
 })
 
-// open is dlopen. What it says of an error belongs to the thread.
+// open is dlopen. Its error text belongs to the thread.
 func open(path string) (uintptr, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -85,7 +85,7 @@ func (l *nvml) call(f uintptr, args ...uintptr) int32 {
 }
 
 // number reads a number of a card, of a kind where there are several; -1 if it is
-// not told.
+// not reported.
 func (l *nvml) number(f, card uintptr, kind ...uintptr) int {
 	var v uint32
 	var r int32

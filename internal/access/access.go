@@ -1,5 +1,5 @@
-// Package access decides who may ask the servers of this program: who is on this
-// machine, or has the token.
+// Package access decides who may use the servers of this program: anyone on this
+// machine, or with the token.
 package access
 
 import (
@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// Local reports whether a request's Host names this machine. A web page that has its
-// own name lead here (DNS rebinding) names itself.
+// Local reports whether a request's Host names this machine. A web page whose own
+// name resolves to this machine (DNS rebinding) sends that name.
 func Local(host string) bool {
 	name := (&url.URL{Host: host}).Hostname()
 	ip, err := netip.ParseAddr(name)
@@ -25,7 +25,7 @@ func Bearer(r *http.Request, token string) bool {
 	return Equal(given, token) && ok
 }
 
-// Equal compares secrets in a time that tells nothing of them.
+// Equal compares secrets in constant time.
 func Equal(given, secret string) bool {
 	a, b := sha256.Sum256([]byte(given)), sha256.Sum256([]byte(secret))
 	return subtle.ConstantTimeCompare(a[:], b[:]) == 1

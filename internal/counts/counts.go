@@ -12,7 +12,7 @@ import (
 	"sync"
 )
 
-// Work is warp instructions by pipe, and what they ask of memory.
+// Work is warp instructions by pipe, and the traffic that they cause.
 type Work struct {
 	Tensor, FP32, Integer, XU float64 // instructions of the pipes
 	Other                     float64 // of all others: accesses, branches, barriers

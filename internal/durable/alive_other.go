@@ -2,5 +2,5 @@
 
 package durable
 
-// alive is not known here; nothing is swept.
+// alive cannot be determined here; nothing is swept.
 func alive(int) bool { return true }

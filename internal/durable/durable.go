@@ -1,9 +1,9 @@
 // Package durable writes files that survive a crash, and folders that appear
-// whole. What it writes goes through a handle on the folder, so that it stays
-// with the folder when that is moved, and never follows a symbolic link that
-// somebody put in the place of a file. Until it is whole it has a name that no
-// other process uses (see [Temporary]), and what killed processes left under
-// such names is removed by the next that writes there.
+// complete or not at all. What it writes goes through a handle on the folder, so
+// that it stays with the folder when that is moved, and never follows a symbolic
+// link that somebody put in the place of a file. Until it is complete it has a name
+// that no other process uses (see [Temporary]), and what killed processes left
+// under such names is removed by the next process that writes there.
 package durable
 
 import (

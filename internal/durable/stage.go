@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// Stage makes an empty folder next to dir, to be filled and then put in its
-// place by [Swap] or [Place]. The parent is made if it is not there.
+// Stage makes an empty folder next to dir, to be filled and then put in its place
+// by [Swap] or [Place]. The parent is made if it is missing.
 func Stage(dir string) (string, error) {
 	parent, base := filepath.Dir(dir), filepath.Base(dir)
 	if err := os.MkdirAll(parent, 0o777); err != nil {
@@ -61,7 +61,7 @@ func Place(tmp, dir string) error {
 	return SyncDir(filepath.Dir(dir))
 }
 
-// Folder makes a folder appear whole in the place of dir, with what write puts
+// Folder makes a complete folder appear in the place of dir, with what write puts
 // into the folder that it is given.
 func Folder(dir string, write func(tmp string) error) error {
 	tmp, err := Stage(dir)
@@ -77,7 +77,7 @@ func Folder(dir string, write func(tmp string) error) error {
 	return nil
 }
 
-// syncAll makes all that is in a folder last.
+// syncAll makes everything in a folder durable.
 func syncAll(dir string) error {
 	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -94,8 +94,8 @@ func Scratch(name string) (string, error) {
 	return os.MkdirTemp("", prefix(name)+"*")
 }
 
-// Temporary is a name next to name that nobody else uses, for what is to get
-// that name.
+// Temporary is a name next to name that nobody else uses, for what will be renamed
+// to it.
 func Temporary(name string) string {
 	return filepath.Join(filepath.Dir(name), fmt.Sprintf("%s%x", prefix(filepath.Base(name)), rand.Uint64()))
 }
@@ -120,8 +120,8 @@ func hostMark() string {
 	return mark + strings.ReplaceAll(host, string(filepath.Separator), "_") + "-"
 }
 
-// sweep removes what dead processes of this host left. It may fail: the
-// remains take space and do no other harm.
+// sweep removes what dead processes of this host left. It may fail: leftovers take
+// space but do no other harm.
 func sweep(parent string) {
 	if root, err := os.OpenRoot(parent); err == nil {
 		SweepIn(root, ".")

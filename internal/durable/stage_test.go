@@ -58,8 +58,8 @@ func TestStage(t *testing.T) {
 	}
 }
 
-// Processes that write one file or folder at the same time do not get into each
-// other's way: one wins, whole, and nothing is left.
+// Processes that write one file or folder at the same time do not interfere: one
+// wins, complete, and nothing is left.
 func TestWritersAtTheSameTime(t *testing.T) {
 	parent := t.TempDir()
 	var all sync.WaitGroup

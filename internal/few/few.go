@@ -27,7 +27,7 @@ func Of[T any](items []T) string {
 	return text
 }
 
-// Text is s, cut behind at most longest bytes: a hostile file may hold a name of
+// Text is s, cut after at most longest bytes: a hostile file may have a name of
 // megabytes.
 func Text(s string, longest int) string {
 	if len(s) <= longest {

@@ -1,4 +1,4 @@
-// Package float16 converts the two 16-bit formats of real numbers, bfloat16 and
+// Package float16 converts the two 16-bit floating-point formats, bfloat16 and
 // IEEE 754 binary16, one number at a time and to the bits of the processor's
 // own instructions: rounding is to nearest even, NaN becomes quiet.
 package float16

@@ -24,8 +24,8 @@ func exact(h uint16, exponent int) float64 {
 	return sign * math.Ldexp(m+float64(int(1)<<places), e-bias-places)
 }
 
-// Every 16-bit number has its value and comes back; what lies between two of
-// them goes to the nearer, and to the even one from the middle.
+// Every 16-bit number has its value and comes back; what is between two of them
+// goes to the nearer, and to the even one from the middle.
 func TestEveryNumber(t *testing.T) {
 	for name, f := range map[string]struct {
 		exponent int

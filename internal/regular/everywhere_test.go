@@ -11,8 +11,8 @@ import (
 	"github.com/snug-ml/snug/internal/sources"
 )
 
-// Everything that reads a file by its name does so through this package; what
-// may open names itself says why here.
+// Everything that reads a file by its name does so through this package; exceptions
+// are listed here with the reason.
 var allowed = map[string]string{
 	"internal/durable/syncdir_unix.go": "opens folders",
 	"device/":                          "reads /proc and /sys, whose files are the system's",

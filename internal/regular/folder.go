@@ -11,15 +11,14 @@ import (
 )
 
 // Folder is a folder with a file in it that names others: an index, a manifest.
-// Whoever wrote that file may not have a right to everything here, so that what
-// it names is opened only if it lies in the folder, by its name and by where its
-// links lead.
+// Whoever wrote that file may not have a right to everything here, so what it names
+// is opened only if it is in the folder, by its name and by where its links lead.
 type Folder struct {
 	dir    string
 	bounds string // what links must not lead out of
 }
 
-// ErrOutside is what errors about files outside their folder wrap.
+// ErrOutside is wrapped by errors about files outside their folder.
 var ErrOutside = errors.New("leads out of the folder")
 
 // commit is the name of a folder with the files of a commit in the cache of the

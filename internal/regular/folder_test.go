@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// What a file names is found in its folder and nowhere else.
+// What a file names is looked for in its folder and nowhere else.
 func TestFolder(t *testing.T) {
 	work := t.TempDir()
 	put := func(name string) string {

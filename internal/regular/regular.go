@@ -1,6 +1,6 @@
 // Package regular opens what must be a regular file. Opening a named pipe waits
-// for whoever writes into it, a device may have no end, and a folder says so
-// only when it is read; here all of them are refused at once, by what they are.
+// for whoever writes into it, a device may have no end, and a folder fails only
+// when it is read; here all of them are refused at once, with what they are.
 package regular
 
 import (
@@ -19,7 +19,7 @@ const Text = 64 << 20
 // Log bounds metrics.jsonl, which grows with a run: five million lines.
 const Log = 1 << 30
 
-// ErrKind is what errors about anything but a regular file wrap.
+// ErrKind is wrapped by errors about anything but a regular file.
 var ErrKind = errors.New("not a regular file")
 
 // Open opens a regular file, or a link to one, for reading.
@@ -99,7 +99,7 @@ func ReadIn(root *os.Root, name string, limit int64) ([]byte, error) {
 }
 
 // OpenIn opens a file of root to write to it as it is: not through a link, which
-// may lead to somebody else's. With os.O_CREATE it is made if it is missing.
+// may lead elsewhere. With os.O_CREATE it is made if it is missing.
 func OpenIn(root *os.Root, name string, flag int) (*os.File, error) {
 	path := filepath.Join(root.Name(), name)
 	st, err := root.Lstat(name)

@@ -6,9 +6,9 @@ import (
 	"github.com/snug-ml/snug/internal/float16"
 )
 
-// The passes of a norm over the columns of a matrix of a few columns. Rows are
-// done several at a time: a slice holds some of them, and what belongs to
-// columns is repeated as often.
+// The passes of a norm over the columns of a matrix of a few columns. Several rows
+// are done at a time: a slice holds some of them, and the values of columns are
+// repeated as often.
 
 // AddRows adds rows rows of x, stride elements apart, to acc one by one.
 func AddRows(acc, x []float32, rows, stride int) {

@@ -1,4 +1,4 @@
-// Package simd holds the vector functions under the CPU executor: elementwise
+// Package simd contains the vector functions of the CPU executor: elementwise
 // arithmetic, transcendental functions, activations and their gradients,
 // reductions, row operations (softmax, norms, cross entropy, rotary), the passes
 // of norms over columns, maximum pooling, the AdamW step, 16-bit conversions,

@@ -44,7 +44,7 @@ func LayerNormRowGrad(dx, dgammaAcc, dbetaAcc, dy, x, gamma []float32, mean, rst
 
 // RMSNormRow writes y = x * rstd * gamma with rstd = 1/sqrt(mean(x^2) + eps)
 // (Zhang and Sennrich, 2019). gamma may be nil; y may be nil where only rstd is
-// wanted, and may be x.
+// needed, and may be x.
 func RMSNormRow(y, x, gamma []float32, eps float32) (rstd float32) {
 	rstd = invStd(SumSq(x)/float32(len(x)), eps)
 	if y != nil {

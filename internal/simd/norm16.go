@@ -1,7 +1,7 @@
 package simd
 
-// NormsBF16 reports whether rows of n bfloat16 elements can be normalized where
-// they lie.
+// NormsBF16 reports whether rows of n bfloat16 elements can be normalized without
+// being widened first.
 func NormsBF16(n int) bool { return n > 0 && n%lanes == 0 && n <= reduceBlock }
 
 // LayerNormRowBF16 is LayerNormRow on bfloat16, for a length of [NormsBF16]; y is
@@ -35,7 +35,7 @@ func LayerNormRowGradBF16(dx []uint16, dgammaAcc, dbetaAcc []float32, dy, x, add
 }
 
 // RMSNormRowBF16 is RMSNormRow on bfloat16, for a length of [NormsBF16]; y is rounded
-// once. zeros are as many.
+// once. zeros has as many elements.
 func RMSNormRowBF16(y, x []uint16, gamma, zeros []float32, eps float32) (rstd float32) {
 	checkBF16(len(x))
 	same(len(x), len(y), len(gamma))

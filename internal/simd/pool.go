@@ -10,16 +10,16 @@ import (
 // PoolChannels is what the channels of MaxPool and MaxPoolGrad are a multiple of.
 const PoolChannels = 16
 
-// pooled panics unless n elements, of whole windows of ch channels, have two
-// rows of pictures above them.
+// pooled panics unless n elements, of whole windows of ch channels, have two rows
+// of images above them.
 func pooled(n, ch, x0, x1 int) {
 	if n == 0 || ch <= 0 || ch%PoolChannels != 0 || n%ch != 0 || x0 != 2*n || x1 != 2*n {
 		panic(fmt.Sprintf("simd: %d maxima of %d channels from rows of %d and %d elements", n, ch, x0, x1))
 	}
 }
 
-// MaxPool writes the maximum of each window of 2x2 elements: x0 and x1 are
-// two rows of a picture, an element is ch channels. NaN comes out where one is.
+// MaxPool writes the maximum of each window of 2x2 elements: x0 and x1 are two rows
+// of an image, an element is ch channels. NaN comes out where one is.
 func MaxPool(dst, x0, x1 []float32, ch int) {
 	pooled(len(dst), ch, len(x0), len(x1))
 	maxPool(dst, x0, x1, ch)

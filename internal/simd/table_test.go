@@ -34,7 +34,7 @@ func geluForm(x float64) float64 {
 }
 
 // tanhForm is the unit of GELUTanh: the argument of the exponential is rounded,
-// which counts for x < -1, where the exponential is all there is.
+// which counts for x < -1, where the exponential dominates.
 func tanhForm(x float64) float64 {
 	if x > -1 {
 		return 0

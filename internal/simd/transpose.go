@@ -26,7 +26,7 @@ const (
 	transposeCols = 32
 )
 
-// transpose moves whole tiles by the kernel, block by block, and the rest by
+// transpose copies whole tiles by the kernel, block by block, and the rest by
 // portable Go.
 func transpose[T float32 | uint16](kernel func(dst []T, dstStride int, src []T, srcStride, rows, cols int),
 	dst []T, dstStride int, src []T, srcStride, rows, cols int) {
@@ -44,7 +44,7 @@ func transpose[T float32 | uint16](kernel func(dst []T, dstStride int, src []T, 
 	}
 }
 
-// checkTranspose panics unless both matrices lie within their slices.
+// checkTranspose panics unless both matrices are within their slices.
 func checkTranspose(dst, dstStride, src, srcStride, rows, cols int) {
 	if rows == 0 || cols == 0 {
 		return

@@ -5,7 +5,7 @@ import (
 	"math"
 )
 
-// Bytes prints as a person reads it: in binary units, with two decimals where they say something.
+// Bytes prints in binary units, with two decimals where they matter.
 type Bytes int64
 
 func (b Bytes) String() string {

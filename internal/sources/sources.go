@@ -1,5 +1,5 @@
-// Package sources reads the Go files of this repository, for tests that hold a rule
-// in all of them.
+// Package sources reads the Go files of this repository, for tests that enforce a
+// rule in all of them.
 package sources
 
 import (

@@ -1,6 +1,6 @@
-// Package strictjson reads JSON that people write: a key given twice, which
-// the standard library settles in silence, is refused, and a value of another
-// type is described in terms of JSON, not of Go.
+// Package strictjson reads JSON that people write: a key given twice, which the
+// standard library accepts silently, is refused, and a value of the wrong type is
+// described in terms of JSON, not of Go.
 package strictjson
 
 import (
@@ -34,7 +34,7 @@ func Explain(err error) error {
 	return fmt.Errorf("%swant %s, found %s (byte %d)", where, want(e.Type), article(found), e.Offset)
 }
 
-// want names what a Go type is read from.
+// want names the JSON that a Go type is read from.
 func want(t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.Bool:

@@ -7,9 +7,9 @@ import (
 	"unicode/utf8"
 )
 
-// Format aligns rows of cells, two spaces between columns; those numbered in
-// right are flush right. A row may have fewer cells than others. The last cell of
-// a row is not padded.
+// Format aligns rows of cells, two spaces between columns; those numbered in right
+// are right-aligned. A row may have fewer cells than others. The last cell of a row
+// is not padded.
 func Format(rows [][]string, right ...int) string {
 	var width []int
 	for _, row := range rows {

@@ -1,5 +1,5 @@
-// Package tiling is how products of matrices are cut for a card: engine/cuda
-// launches what it says, and engine/plan prices it.
+// Package tiling divides matmuls into tiles for a card: engine/cuda launches the
+// result, and engine/plan prices it.
 package tiling
 
 // Product is op(A) op(B) [M, N] with K inside, Batch times.
@@ -17,7 +17,7 @@ func (p Product) Tile(sms int) int {
 // Tiles are how many parts of a side the results have.
 func (p Product) Tiles(side int) int { return p.Batch * ceil(p.M, side) * ceil(p.N, side) }
 
-// least is how much of K a part has, so that it is worth its way through memory.
+// least is how much of K a part has, so that it is worth the memory traffic.
 const least = 512
 
 // Split cuts a long K into parts of a size where there are too few tiles for the

@@ -34,7 +34,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// A part of the work that grows is told from one that does not.
+// The part of the work that grows is separated from the fixed part.
 func TestSplit(t *testing.T) {
 	fixed, each := split(counts.Work{FP32: 10 + 2*3}, counts.Work{FP32: 10 + 6*3}, 2, 6)
 	if fixed.FP32 != 10 || each.FP32 != 3 {

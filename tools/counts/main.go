@@ -1,9 +1,9 @@
 // Counts runs the kernels of engine/cuda in the interpreter of PTX at small shapes and
-// writes what they do for a unit of their work: internal/counts/sm_75.tsv, by which
-// `snug plan --card t4 --ops` prices a program. No card is needed.
+// writes what they do for a unit of their work: internal/counts/sm_75.tsv, from
+// which `snug plan --card t4 --ops` prices a program. No card is needed.
 //
 //	go run ./tools/counts                 after a change of kernels
-//	go run ./tools/counts --only gemm     what it would write about some, on the terminal
+//	go run ./tools/counts --only gemm     print what it would write for some kernels
 package main
 
 import (

@@ -3,11 +3,11 @@
 //	go run ./tools/guides                     all of them, in a new folder
 //	go run ./tools/guides --list              print them, as they are run
 //	go run ./tools/guides --only 003          those of one guide, or of one point
-//	go run ./tools/guides --in DIR --from 003-7   go on in the folder of a run before
+//	go run ./tools/guides --in DIR --from 003-7   continue in the folder of an earlier run
 //
-// It is started in the repository's root. Trainings take three updates, and a benchmark plans what would take longer
-// than a minute. That the commands are of the program's grammar, with presets and settings that exist, is a test of
-// package cli, which takes seconds.
+// Start it in the repository's root. Trainings take three updates, and a benchmark plans what would take longer
+// than a minute. That the commands fit the grammar, with presets and settings that exist, is tested
+// in package cli, in seconds.
 package main
 
 import (
@@ -166,7 +166,7 @@ func commands(text, only string) (out []point) {
 	return out
 }
 
-// shortened are the arguments with what makes a training or a benchmark small and lets a run take the place of one before.
+// shortened are the arguments with what makes a training or a benchmark small and lets a run replace an earlier one.
 func shortened(args []string) []string {
 	var settings []string
 	switch args[0] {

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// Every point of the five guides is on the page once, in order, and says by what it is done or where it belongs.
+// Every point of the five guides is on the page once, in order, with what does it or where it
+// belongs.
 func TestEveryPointIsThere(t *testing.T) {
 	text, err := os.ReadFile("../../" + page)
 	if err != nil {

@@ -1,7 +1,7 @@
-// Command hf-check writes model folders for check.py, which holds them against
-// transformers: the folders of nn/hf/testdata loaded and exported again, and
-// models with fresh weights in every shape that snug can make. Beside each
-// lies snug.safetensors with the ids it was given and the logits it gave.
+// Command hf-check writes model folders for check.py, which compares them with
+// transformers: the folders of nn/hf/testdata loaded and exported again, and models
+// with fresh weights in every shape that snug can make. Next to each is
+// snug.safetensors with its ids and logits.
 //
 //	go run ./tools/hf-check OUT && python tools/hf-check/check.py OUT
 package main
@@ -166,7 +166,7 @@ func write(dir string, c *hf.Config, from string) (err error) {
 	return safetensors.WriteFile(filepath.Join(dir, "snug.safetensors"), seen, nil)
 }
 
-// perturb moves biases and norm weights off their initial zeros and ones, so
+// perturb changes biases and norm weights from their initial zeros and ones, so
 // that a swap of two of them shows.
 func perturb(r *engine.Executable) error {
 	for k, s := range r.Program().States {

@@ -5,7 +5,7 @@
 //	# %% [md]       text, without the number signs
 //	# %% [python]   a cell of Python: what the here-document in the part holds
 //
-// What stands before the first part belongs to the script alone.
+// What comes before the first part belongs to the script alone.
 //
 //	go run ./tools/notebook notebooks/colab.sh notebooks/colab.ipynb
 package main

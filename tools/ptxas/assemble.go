@@ -41,14 +41,14 @@ func find(ctx context.Context, paths []string) ([]assembler, error) {
 		}
 		m := release.FindSubmatch(out)
 		if m == nil {
-			return nil, fmt.Errorf("%s is no ptxas: its --version says %q", path, out)
+			return nil, fmt.Errorf("%s is not ptxas: its --version says %q", path, out)
 		}
 		found = append(found, assembler{path, string(m[1])})
 	}
 	return found, nil
 }
 
-// figures are what ptxas says of a kernel.
+// figures are what ptxas reports about a kernel.
 type figures struct{ registers, shared, stack, stores, loads int }
 
 func (f figures) spills() bool { return f.stack+f.stores+f.loads > 0 }
@@ -72,7 +72,7 @@ var (
 )
 
 // run gives the figures of each kernel. Not -Werror, under which ptxas ends with the
-// first kernel that spills: all are to be seen.
+// first kernel that spills: all are to be reported.
 func (j job) run(ctx context.Context) (map[string]figures, error) {
 	out, err := exec.CommandContext(ctx, j.by.path, "-arch="+j.arch, "-v", "-warn-spills", "-warn-lmem-usage", j.file, "-o", os.DevNull).CombinedOutput()
 	if err != nil {

@@ -4,12 +4,12 @@
 // uses local memory is an error:
 //
 //	go run ./tools/ptxas --ptxas PATH,PATH                        all of them
-//	go run ./tools/ptxas --ptxas PATH,PATH --doc docs/kernels.md  and write what they take
+//	go run ./tools/ptxas --ptxas PATH,PATH --doc docs/kernels.md  and write the table
 //	go run ./tools/ptxas --longest 0                              every generated kernel: an hour
 //
 // Two versions are worth having, one of CUDA 12 and one of CUDA 13, whose drivers
-// hold the same assemblers: they disagree about some PTX. docs/kernels.md says how
-// to install them.
+// contain the same assemblers: they disagree about some PTX. docs/kernels.md says
+// how to install them.
 package main
 
 import (
@@ -119,7 +119,7 @@ func (o *options) jobs(ctx context.Context, dir string, by []assembler) (jobs []
 }
 
 // spills is an error for each kernel that spills or uses local memory where a card
-// runs it: a card is given the highest PTX that it takes, whatever else it would take.
+// runs it: a card gets the highest PTX that it takes, whatever else it would take.
 func spills(by []assembler, all map[string]assembled) (errs []error) {
 	for _, a := range by {
 		of := all[a.version]
@@ -150,7 +150,7 @@ func summary(by []assembler, all map[string]assembled) string {
 	return strings.Join(lines, "\n")
 }
 
-// compare holds the table against the file that is committed.
+// compare compares the table with the committed file.
 func (o *options) compare(want string) error {
 	have, err := regular.Read(o.Check, regular.Text)
 	if err != nil {

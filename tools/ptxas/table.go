@@ -75,7 +75,7 @@ func rows(of assembled, texts []map[string]string) ([]*row, error) {
 }
 
 // occupancy is how many blocks of a kernel a multiprocessor of a T4 holds, and what
-// lets it hold no more.
+// limits it.
 func occupancy(threads int, f figures) (blocks int, limit string) {
 	const (
 		warpsOfSM      = 32

@@ -1,16 +1,15 @@
 // Quality trains every quickstart over seeds, precisions and sets of
-// instructions, and holds what comes out against what is promised of it
-// (table.go):
+// instructions, and compares the results with what is promised (table.go):
 //
 //	go run ./tools/quality                                 everything that is not done yet
 //	go run ./tools/quality --short                         one seed, the processor's best instructions
 //	go run ./tools/quality --systems dynamo --precisions bf16 --seeds 1
-//	go run ./tools/quality --report --doc docs/quality.md  only what the results file holds
+//	go run ./tools/quality --report --doc docs/quality.md  only what is in the results file
 //
 // Each run is a cell: a commit, a system, a seed, a precision and a set of
-// instructions. The results file keeps every cell that ended, so that the
-// command can be stopped anywhere and goes on where it was. A change that
-// alters bits is not done before this has passed.
+// instructions. The results file keeps every cell that ended, so that the command
+// can be stopped anywhere and continues where it was. A change that alters bits is
+// not done before this has passed.
 package main
 
 import (
@@ -134,8 +133,8 @@ func (o *options) defaults() error {
 	return nil
 }
 
-// cells are what was asked for: all systems with one seed before the next
-// seed, so that a matrix that is cut short says something of every system.
+// cells are the requested runs: all systems with one seed before the next seed, so
+// that a matrix that is cut short covers every system.
 func (o *options) cells(commit string) (out []cell) {
 	for _, seed := range o.Seeds {
 		for _, isa := range o.ISAs {
@@ -177,7 +176,7 @@ func (o *options) train(ctx context.Context, all *results, commit string) (err e
 	return s.run(ctx)
 }
 
-// The generated part of a document lies between these lines.
+// The generated part of a document is between these lines.
 const (
 	beginDoc = "<!-- begin: go run ./tools/quality -->"
 	endDoc   = "<!-- end: go run ./tools/quality -->"

@@ -56,7 +56,7 @@ func write(t *testing.T, dir, name string, v any) {
 	}
 }
 
-// A result is read from the run directory and held to its bound and to its
+// A result is read from the run directory and compared with its bound and its
 // baseline; one that failed keeps what it reached.
 func TestResults(t *testing.T) {
 	summary := func(loss, bigram float64) string {
@@ -100,7 +100,7 @@ func TestResults(t *testing.T) {
 	}
 }
 
-// The results file holds each cell once and says what is done.
+// The results file has each cell once and records what is done.
 func TestResume(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "results.json")
 	a, b := cell{"c", "refocused", 1, "fp32", "avx2"}, cell{"c", "refocused", 2, "fp32", "avx2"}
@@ -144,7 +144,7 @@ func TestPreparedOnce(t *testing.T) {
 }
 
 // The spread is reported by precision, with what was run and what was not kept;
-// what stands around it in the document stays.
+// what is around it in the document stays.
 func TestReport(t *testing.T) {
 	var all []result
 	var asked []cell

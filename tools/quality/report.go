@@ -12,7 +12,7 @@ import (
 type report struct {
 	commit  string
 	results []result
-	missing []cell // asked for and not run
+	missing []cell // requested and not run
 }
 
 func newReport(commit string, all []result, asked []cell) *report {
@@ -28,7 +28,7 @@ func newReport(commit string, all []result, asked []cell) *report {
 	return r
 }
 
-// spread is least, median and greatest of some figures.
+// spread is the minimum, median and maximum of some figures.
 type spread struct {
 	values []float64
 }
@@ -107,7 +107,7 @@ func (r *report) broken() (lines []string) {
 	return lines
 }
 
-// verdict is an error where something promised was not kept.
+// verdict is an error where a promise was not kept.
 func (r *report) verdict() error {
 	if n := len(r.broken()); n > 0 {
 		return fmt.Errorf("%d promises are not kept", n)
@@ -185,7 +185,7 @@ func (r *report) values(of func(result) string) []string {
 	return slices.Sorted(maps.Keys(set))
 }
 
-// cut gives what stands before and after the generated part of a document;
+// cut gives what is before and after the generated part of a document;
 // without one it goes to the end.
 func cut(doc string) (before, after string) {
 	before, rest, ok := strings.Cut(doc, beginDoc)

@@ -27,14 +27,14 @@ func (c cell) String() string {
 	return fmt.Sprintf("%s seed %d %s %s", c.System, c.Seed, c.Precision, c.ISA)
 }
 
-// result is what came of a cell.
+// result is the result of a cell.
 type result struct {
 	cell
 	Date    string  `json:"date"`
 	Device  string  `json:"device"`
 	Threads int     `json:"threads"`
 	Seconds float64 `json:"seconds"` // of the whole command
-	// Failed is the end of what a run said that did not end well.
+	// Failed is the end of the output of a run that failed.
 	Failed string `json:"failed,omitempty"`
 	// Figures and Baselines of the promises of its system, by name.
 	Figures   map[string]float64 `json:"figures"`
@@ -78,7 +78,7 @@ func (r *results) of(commit string) (out []result) {
 	return out
 }
 
-// add keeps a result in the place of an earlier one of its cell, on the disk too.
+// add replaces an earlier result of the same cell, on the disk too.
 func (r *results) add(x result) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

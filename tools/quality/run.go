@@ -68,8 +68,8 @@ type scheduler struct {
 	todo  []cell
 	total int
 	done  int
-	// prepared says of a folder of prepared data whether a run has finished with
-	// it (true) or is the first to fill it (false): one run prepares, others read.
+	// prepared maps a folder of prepared data to whether it is complete (true) or
+	// being filled by its first run (false): one run prepares, others read.
 	prepared map[string]bool
 }
 
@@ -132,12 +132,12 @@ func (s *scheduler) next() (c *cell, more bool) {
 	return nil, len(s.todo) > 0
 }
 
-// data is where the prepared data of a cell lies: a seed has a split of its own.
+// data is the folder of the prepared data of a cell: a seed has a split of its own.
 func (s *scheduler) data(c cell) string {
 	return filepath.Join(s.work, fmt.Sprintf("data-%s-%d", c.System, c.Seed))
 }
 
-// measure trains a cell as a user would and reads what its run directory says.
+// measure trains a cell as a user would and reads its run directory.
 func (s *scheduler) measure(ctx context.Context, c cell) (*result, error) {
 	dir := filepath.Join(s.work, fmt.Sprintf("%s-%d-%s-%s", c.System, c.Seed, c.Precision, c.ISA))
 	if err := os.RemoveAll(dir); err != nil {
@@ -165,7 +165,7 @@ func (s *scheduler) measure(ctx context.Context, c cell) (*result, error) {
 	return x, x.read(dir)
 }
 
-// tail is the last of what a run said.
+// tail is the end of a run's output.
 func tail(text string) string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	return strings.Join(lines[max(0, len(lines)-3):], " / ")

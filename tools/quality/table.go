@@ -9,9 +9,9 @@ var quickstarts = []struct{ system, preset string }{
 	{"dynamo", "dynamo-quickstart"},
 }
 
-// A promise is what is stated of a quickstart: a figure of its run directory
-// that must reach a bound and beat a baseline, whatever the seed, the
-// precision and the processor.
+// A promise is a claim about a quickstart: a figure of its run directory that must
+// reach a bound and beat a baseline, whatever the seed, the precision and the
+// processor.
 type promise struct {
 	system string
 	// name is what the figure is called in reports.

@@ -38,7 +38,7 @@ type hash struct {
 	Content string `json:"content"`
 }
 
-// writeBill writes what a Go program is made of, as the program itself says.
+// writeBill writes the components of a Go program, from its own build information.
 func writeBill(path, program string, at time.Time) error {
 	info, err := buildinfo.ReadFile(program)
 	if err != nil {

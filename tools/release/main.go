@@ -1,4 +1,4 @@
-// Release builds what a release consists of, from the checkout that it is run in:
+// Release builds the files of a release, from the checkout that it is run in:
 //
 //	go run ./tools/release --out dist
 //
@@ -27,7 +27,7 @@ type options struct {
 	Dirty bool   `help:"Build although the checkout differs from its commit, to try the tool; the programs' version says so."`
 }
 
-// target is a system that is built for.
+// target is a platform to build for.
 type target struct {
 	os, arch, tags string
 	static         bool // needs no loader of the system

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// A release holds what its archives, sums and bills say; this program stands for snug.
+// A release has what its archives, checksums and bills list; this program stands in for snug.
 func TestRelease(t *testing.T) {
 	dir, at := t.TempDir(), time.Unix(1_700_000_000, 0).UTC()
 	own, err := os.Executable()

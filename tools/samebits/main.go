@@ -5,8 +5,8 @@
 //	git stash; go build -o /tmp/before .; git stash pop; go build -o /tmp/after .
 //	go run ./tools/samebits /tmp/before /tmp/after
 //
-// Weights, moments and counters are compared, of every phase. It ends with status 1
-// where one differs.
+// Weights, moments and counters are compared, of every phase. It exits with status
+// 1 if any differs.
 package main
 
 import (
@@ -142,7 +142,7 @@ func (o *options) settings(preset string) map[string]string {
 		s["training.warmup_steps"] = strconv.Itoa(min(5, o.Updates-1))
 		return s
 	}
-	// Phases go on whatever those before them reached.
+	// Phases continue whatever the earlier ones reached.
 	for _, k := range []string{"phases.min_encoder_gain", "phases.min_gain"} {
 		s[k] = "-1e9"
 	}

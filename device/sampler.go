@@ -15,7 +15,8 @@ type Sample struct {
 	RSS     int64 // bytes of this process in memory
 	PeakRSS int64 // the most it ever was
 
-	// CPU use since the sample before (the first: since NewSampler).
+	// CPU use since the sample before (the first: since NewSampler), or since the one
+	// before that where a stretch is shorter than a tenth of a second.
 	ProcessCPU float64 // percent of one processor: 200 is two processors busy
 	MachineCPU float64 // percent of all processors, every process counted
 
@@ -34,11 +35,20 @@ type Sampler struct {
 	limit  int64
 	buffer [4096]byte
 
-	last     time.Time
-	process  int64 // ticks used by this process
-	busy     int64 // ticks used on the machine
-	capacity int64 // ticks there were
+	last, before cpuTime // what CPU use is measured from
 }
+
+// cpuTime is what was used up to a moment, in ticks.
+type cpuTime struct {
+	at       time.Time
+	process  int64 // by this process
+	busy     int64 // on the machine
+	capacity int64 // of all processors, idle or not
+}
+
+// shortest is the least stretch of time that CPU use is told of: ten ticks. Within less
+// than one tick it would be nothing, or all, by chance.
+const shortest = 100 * time.Millisecond
 
 // ticksPerSecond is USER_HZ, the unit of CPU times in /proc: 100 on every Linux that Go supports.
 const ticksPerSecond = 100
@@ -69,9 +79,7 @@ func newSampler(root string) *Sampler {
 			break
 		}
 	}
-	s.last = time.Now()
-	s.process = s.processTicks()
-	s.busy, s.capacity = s.machineTicks()
+	s.last = s.cpuTime()
 	return s
 }
 
@@ -88,8 +96,7 @@ func (s *Sampler) Close() error {
 
 // Sample looks now.
 func (s *Sampler) Sample() Sample {
-	now := time.Now()
-	x := Sample{At: now, CgroupLimit: s.limit}
+	x := Sample{CgroupLimit: s.limit}
 
 	text := s.read(s.status)
 	x.RSS, x.PeakRSS = kilobytes(text, "VmRSS:"), kilobytes(text, "VmHWM:")
@@ -102,16 +109,29 @@ func (s *Sampler) Sample() Sample {
 		x.Load = decimal(text)
 	}
 
-	process := s.processTicks()
-	if d := now.Sub(s.last).Seconds(); d > 0 {
-		x.ProcessCPU = 100 * float64(process-s.process) / ticksPerSecond / d
+	now := s.cpuTime()
+	x.At = now.at
+	from := s.last
+	switch {
+	case now.at.Sub(s.last.at) >= shortest:
+		s.before, s.last = s.last, now
+	case !s.before.at.IsZero():
+		from = s.before
 	}
-	busy, capacity := s.machineTicks()
-	if capacity > s.capacity {
-		x.MachineCPU = 100 * float64(busy-s.busy) / float64(capacity-s.capacity)
+	if d := now.at.Sub(from.at).Seconds(); d > 0 {
+		x.ProcessCPU = 100 * float64(now.process-from.process) / ticksPerSecond / d
 	}
-	s.last, s.process, s.busy, s.capacity = now, process, busy, capacity
+	if now.capacity > from.capacity {
+		x.MachineCPU = 100 * float64(now.busy-from.busy) / float64(now.capacity-from.capacity)
+	}
 	return x
+}
+
+// cpuTime looks at the CPU time so far.
+func (s *Sampler) cpuTime() cpuTime {
+	t := cpuTime{at: time.Now(), process: s.processTicks()}
+	t.busy, t.capacity = s.machineTicks()
+	return t
 }
 
 // read fills the buffer from the start of a /proc file, which makes the kernel write it again.

@@ -1,6 +1,7 @@
 package device
 
 import (
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -34,7 +35,7 @@ func TestSampleFromFiles(t *testing.T) {
 	write(root, "proc/self/stat", "17 (a) name) S 1 2 3 4 5 6 7 8 9 10 130 70 0 0 20 0 1 0 0\n")
 	write(root, "proc/stat", "cpu  150 0 125 725 100 0 0 0 0 0\n")
 	before := time.Now().Add(-time.Second)
-	s.last = before
+	s.last.at = before
 	x := s.Sample()
 	if x.RSS != 1000<<10 || x.PeakRSS != 2000<<10 || x.MemoryTotal != 16000000<<10 || x.MemoryAvailable != 12000000<<10 {
 		t.Errorf("memory: %+v", x)
@@ -50,6 +51,43 @@ func TestSampleFromFiles(t *testing.T) {
 	}
 }
 
+// A look soon after another, as at the end of a run, tells CPU use of a stretch that is
+// long enough: within less than a tick of the clock it would always be none.
+func TestSampleSoonAfterAnother(t *testing.T) {
+	stat := func(ticks int) string {
+		return fmt.Sprintf("17 (a) S 1 2 3 4 5 6 7 8 9 10 %d 0 0 0 20 0 1 0 0\n", ticks)
+	}
+	machine := func(busy, idle int) string { return fmt.Sprintf("cpu  %d 0 0 %d 0 0 0 0 0 0\n", busy, idle) }
+	root := fakeRoot(t, map[string]string{"proc/self/stat": stat(0), "proc/stat": machine(0, 0)})
+	s := newSampler(root)
+	used := func(ago time.Duration, ticks, busy, idle int) Sample {
+		t.Helper()
+		for name, text := range map[string]string{"proc/self/stat": stat(ticks), "proc/stat": machine(busy, idle)} {
+			if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.last.at = time.Now().Add(-ago)
+		if s.before != (cpuTime{}) {
+			s.before.at = s.last.at.Add(-time.Second)
+		}
+		return s.Sample()
+	}
+	near := func(x Sample, process, machine float64) {
+		t.Helper()
+		if math.Abs(x.ProcessCPU-process) > 0.1*process || x.MachineCPU != machine {
+			t.Errorf("process %.1f %%, machine %.1f %%; want about %g and %g", x.ProcessCPU, x.MachineCPU, process, machine)
+		}
+	}
+	near(used(time.Second, 90, 100, 100), 90, 50)
+	near(used(2*time.Millisecond, 90, 100, 100), 90, 50) // no tick since: the second before counts
+	near(used(5*time.Millisecond, 90, 101, 100), 90, 100*101.0/201)
+	near(used(time.Second, 150, 250, 150), 60, 75) // from the end of that second on
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestSampleOfThisProcess(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("needs /proc")
@@ -57,9 +95,9 @@ func TestSampleOfThisProcess(t *testing.T) {
 	began := time.Now()
 	s := NewSampler()
 	const ticks = 10
-	for x := 1.0; s.processTicks() < s.process+ticks; x = math.Sqrt(x + 1) {
+	for x := 1.0; s.processTicks() < s.last.process+ticks; x = math.Sqrt(x + 1) {
 		if time.Since(began) > time.Minute {
-			t.Fatalf("a minute of work is %d ticks of CPU time", s.processTicks()-s.process)
+			t.Fatalf("a minute of work is %d ticks of CPU time", s.processTicks()-s.last.process)
 		}
 	}
 	a := s.Sample()

@@ -44,6 +44,7 @@ type run struct {
 	speed     *speedometer
 	about     *monitor.Info
 	next      *device.NextBatch
+	sampler   *device.Sampler
 	telemetry *telemetry        // nil before the run begins
 	early     []monitor.LogLine // messages before it
 	// lastUpdate is how many updates are done.
@@ -57,6 +58,8 @@ type run struct {
 }
 
 func (r *run) train() (err error) {
+	r.sampler = device.NewSampler()
+	defer func() { _ = r.sampler.Close() }() // files of /proc, read only
 	if r.Resume {
 		if err := r.sameRun(); err != nil {
 			return err
@@ -310,7 +313,7 @@ func (r *run) observe(start int64) {
 	if err := r.store.Run().ReplaceJSON(monitor.InfoFile, r.about); err != nil {
 		r.warnf("%s: %v; the run goes on", monitor.InfoFile, err)
 	}
-	t := newTelemetry(r.Setup, r.store.Run(), start, func() bool { return r.store.Status().Writing })
+	t := newTelemetry(r.Setup, r.sampler, r.store.Run(), start, func() bool { return r.store.Status().Writing })
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, l := range r.early {

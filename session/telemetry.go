@@ -40,11 +40,11 @@ const lookEvery = time.Second
 // patience is how long the end of a run waits for what is still to be written.
 const patience = 2 * time.Second
 
-// newTelemetry begins with a first look; saving says whether a checkpoint is being
-// written.
-func newTelemetry(s *Setup, dir *rundir.Dir, update int64, saving func() bool) *telemetry {
+// newTelemetry begins with a first look, whose CPU use is of the time since sampler was
+// made; saving says whether a checkpoint is being written.
+func newTelemetry(s *Setup, sampler *device.Sampler, dir *rundir.Dir, update int64, saving func() bool) *telemetry {
 	t := &telemetry{
-		sampler: device.NewSampler(), card: backend.Monitor(s.Backend), saving: saving, update: update,
+		sampler: sampler, card: backend.Monitor(s.Backend), saving: saving, update: update,
 		lines: make(chan monitor.LogLine, 1024), flush: make(chan chan struct{}), stop: make(chan struct{}), done: make(chan struct{}),
 	}
 	t.samples, _ = monitor.NewSampleWriter(dir) // a file that cannot be read or made is not needed
@@ -124,7 +124,6 @@ func (t *telemetry) close() {
 	if t.log != nil {
 		_ = t.log.Close()
 	}
-	_ = t.sampler.Close() // files of /proc, read only
 }
 
 // does sets what the run does from now on.

@@ -80,15 +80,17 @@ func setting(i *Info, key string) string {
 
 func (r *Run) notFinite() []Alert {
 	a := Alert{Kind: AlertNotFinite, Level: LevelError}
-	for i := range r.curve.rows {
+	var last *row
+	for _, i := range r.curve.odd {
 		if x := &r.curve.rows[i]; !x.skipped && (!finite(x.loss) || x.normed && !finite(x.norm)) {
-			a.Count, a.Update, a.Time = a.Count+1, x.update, at(x.time)
-			a.Text = fmt.Sprintf("update %d: loss %v, gradient norm %v", x.update, x.loss, x.norm)
+			a.Count, last = a.Count+1, x
 		}
 	}
-	if a.Count == 0 {
+	if last == nil {
 		return nil
 	}
+	a.Update, a.Time = last.update, at(last.time)
+	a.Text = fmt.Sprintf("update %d: loss %v, gradient norm %v", last.update, last.loss, last.norm)
 	a.Do = "a lower training.learning_rate, or training.mixed_precision: fp32"
 	return []Alert{a}
 }
@@ -97,15 +99,17 @@ func (r *Run) notFinite() []Alert {
 // has only some. Detection starts after 64 updates.
 func (r *Run) spikes(s *Snapshot) []Alert {
 	a := Alert{Kind: AlertSpike, Level: LevelWarning}
-	for i := range r.curve.rows {
+	var last *row
+	for _, i := range r.curve.odd {
 		if x := &r.curve.rows[i]; max(x.lossZ, x.normZ) > train.SpikeZ {
-			a.Count, a.Update, a.Time = a.Count+1, x.update, at(x.time)
-			a.Text = fmt.Sprintf("update %d: loss %.4g (%.1f sigma over the last 128 updates), gradient norm %.3g (%.1f sigma)", x.update, x.loss, x.lossZ, x.norm, x.normZ)
+			a.Count, last = a.Count+1, x
 		}
 	}
-	if a.Count == 0 {
+	if last == nil {
 		return nil
 	}
+	a.Update, a.Time = last.update, at(last.time)
+	a.Text = fmt.Sprintf("update %d: loss %.4g (%.1f sigma over the last 128 updates), gradient norm %.3g (%.1f sigma)", last.update, last.loss, last.lossZ, last.norm, last.normZ)
 	if a.Count > 1 {
 		a.Text = fmt.Sprintf("%d spikes, the last at %s", a.Count, a.Text)
 	}
@@ -122,7 +126,7 @@ func (r *Run) skippedOften(s *Snapshot) []Alert {
 	}
 	var last *row
 	n, after := 0, s.Update-s.Info.Warmup
-	for i := range r.curve.rows {
+	for _, i := range r.curve.odd {
 		if x := &r.curve.rows[i]; x.skipped && x.update > s.Info.Warmup {
 			n, last = n+1, x
 		}

@@ -14,6 +14,7 @@ type Cursor struct {
 	Run        string  `json:"r,omitempty"` // identity
 	Update     int64   `json:"u,omitempty"` // of the last line of an update
 	Sum        uint32  `json:"c,omitempty"` // of that line
+	Peak       float64 `json:"p,omitempty"` // that shares are of
 	Evaluation int64   `json:"e,omitempty"` // update of the last one
 	Sample     float64 `json:"s,omitempty"` // time of the last one
 	Log        float64 `json:"l,omitempty"` // time of the last line
@@ -40,7 +41,7 @@ func (r *Run) Each() []*Run {
 func (r *Run) Cursor() Cursor {
 	c := Cursor{}
 	if r.about != nil {
-		c.Run = r.about.Run
+		c.Run, c.Peak = r.about.Run, r.about.Plan.Peak
 	}
 	if n := len(r.curve.rows); n > 0 {
 		c.Update, c.Sum = r.curve.rows[n-1].update, r.curve.rows[n-1].sum()
@@ -106,6 +107,9 @@ func (r *Run) holds(c Cursor) bool {
 	}
 	if c.Update == 0 {
 		return true
+	}
+	if c.Peak != now.Peak {
+		return false // a session that was resumed may know a higher one
 	}
 	rows := r.curve.rows
 	i := sort.Search(len(rows), func(i int) bool { return rows[i].update >= c.Update })

@@ -9,5 +9,6 @@
 // [Open] opens a run directory, [Run.Poll] reads what was added to it, and
 // [Run.Snapshot] is everything a view needs: a terminal, a page or a report. A
 // snapshot depends on the folder and on the time that is passed in, and on nothing
-// else. No text in it contains a control character: it is safe to print.
+// else, except that a run whose process is gone from this machine is known to have died.
+// No text in it contains a control character: it is safe to print.
 package monitor

@@ -26,63 +26,74 @@ const (
 	PanelSlowed = "clocks held down"
 )
 
-// curveOf is a series of n points.
-func curveOf(v View, name, unit, panel string, n int, point func(i int) (x, y float64)) (s Series, ok bool) {
-	any := false
-	for i := 0; i < n && !any; i++ {
-		_, y := point(i)
-		any = !math.IsNaN(y)
+// line is a series before it is thinned.
+type line struct {
+	name, unit, panel string
+	y                 func(i int) float64
+}
+
+// seriesOf are series of n points; what was never told is left out, but for the loss.
+func seriesOf(v View, n int, x func(i int) float64, lines []line) []Series {
+	ys := make([]func(i int) float64, len(lines))
+	for k := range lines {
+		ys[k] = lines[k].y
 	}
-	s = Series{Name: name, Unit: unit, Panel: panel, Points: n}
-	s.X, s.Y, s.NotFinite = Thin(n, v.Width, point)
-	return s, any
+	out := []Series{}
+	for k, t := range thin(n, v.Width, x, ys) {
+		if l := &lines[k]; t.told || l.panel == PanelLoss && l.name == "loss" && n > 0 {
+			out = append(out, Series{Name: l.name, Unit: l.unit, Panel: l.panel, X: t.x, Y: t.y, Points: n, NotFinite: t.notFinite})
+		}
+	}
+	return out
 }
 
 // series are those of updates. A loss that is never finite is shown as such; what
 // was never recorded is left out.
 func (r *Run) series(v View, info *Info) []Series {
-	out := []Series{}
-	rows, evals := r.curve.rows, r.curve.evals
 	to := v.To
 	if to <= 0 {
 		to = math.MaxInt64
 	}
+	rows := r.curve.rows
 	rows = rows[sort.Search(len(rows), func(i int) bool { return rows[i].update >= v.From }):]
 	rows = rows[:sort.Search(len(rows), func(i int) bool { return rows[i].update > to })]
-	evalsFrom := cmp.Or(v.evalsFrom, v.From)
-	evals = evals[sort.Search(len(evals), func(i int) bool { return evals[i].Update >= evalsFrom }):]
+	out := ofRows(v, info, rows)
+	evals, from := r.curve.evals, cmp.Or(v.evalsFrom, v.From)
+	evals = evals[sort.Search(len(evals), func(i int) bool { return evals[i].Update >= from }):]
 	evals = evals[:sort.Search(len(evals), func(i int) bool { return evals[i].Update > to })]
-	add := func(name, unit, panel string, y func(x *row) float64) {
-		s, ok := curveOf(v, name, unit, panel, len(rows), func(i int) (float64, float64) { return float64(rows[i].update), y(&rows[i]) })
-		if ok || name == "loss" && len(rows) > 0 {
-			out = append(out, s)
-		}
-	}
-	add("loss", "", PanelLoss, func(x *row) float64 { return x.loss })
+	first := min(1, len(out)) // after the loss
+	return slices.Insert(out, first, r.ofEvals(v, evals)...)
+}
+
+// ofEvals are the series of what evaluations measured.
+func (r *Run) ofEvals(v View, evals []Evaluation) []Series {
+	var lines []line
 	for _, name := range r.curve.metrics() {
 		panel := PanelMetric + name
 		if name == "eval_loss" {
 			panel = PanelLoss
 		}
-		s, ok := curveOf(v, name, "", panel, len(evals), func(i int) (float64, float64) {
-			y, ok := evals[i].Metrics[name]
-			if !ok {
-				y = Number(math.NaN())
+		lines = append(lines, line{name, "", panel, func(i int) float64 {
+			if y, ok := evals[i].Metrics[name]; ok {
+				return float64(y)
 			}
-			return float64(evals[i].Update), float64(y)
-		})
-		if ok {
-			out = append(out, s)
-		}
+			return math.NaN()
+		}})
 	}
-	unit := info.Unit
-	if unit == "" {
-		unit = "units"
+	return seriesOf(v, len(evals), func(i int) float64 { return float64(evals[i].Update) }, lines)
+}
+
+// ofRows are the series of lines of updates.
+func ofRows(v View, info *Info, rows []row) []Series {
+	var lines []line
+	add := func(name, unit, panel string, y func(x *row) float64) {
+		lines = append(lines, line{name, unit, panel, func(i int) float64 { return y(&rows[i]) }})
 	}
+	add("loss", "", PanelLoss, func(x *row) float64 { return x.loss })
 	add("learning_rate", "", PanelRate, func(x *row) float64 { return x.lr })
 	add("grad_norm", "", PanelNorm, func(x *row) float64 { return x.norm })
 	add("loss_scale", "", PanelScale, func(x *row) float64 { return positive(float64(x.scale)) })
-	add("rate", unit+"/s", PanelSpeed, (*row).speed)
+	add("rate", cmp.Or(info.Unit, "units")+"/s", PanelSpeed, (*row).speed)
 	add("peak_share", "", PanelShare, func(x *row) float64 { return x.share(info.Plan.Peak) })
 	per := func(part func(x *row) float64) func(x *row) float64 {
 		return func(x *row) float64 {
@@ -95,17 +106,14 @@ func (r *Run) series(v View, info *Info) []Series {
 	add("compute_seconds", "s", PanelUpdate, per(func(x *row) float64 { return x.since.Seconds - x.since.Wait }))
 	add("data_seconds", "s", PanelUpdate, per(func(x *row) float64 { return x.since.Wait }))
 	add("save_seconds", "s", PanelUpdate, per(func(x *row) float64 { return x.since.Save }))
-	return out
+	return seriesOf(v, len(rows), func(i int) float64 { return float64(rows[i].update) }, lines)
 }
 
 // machineSeries are those of the machine over time.
 func (r *Run) machineSeries(v View, card bool) []Series {
-	out := []Series{}
+	var lines []line
 	add := func(name, unit, panel string, y func(s *Sample) float64) {
-		s, ok := curveOf(v, name, unit, panel, len(r.machine), func(i int) (float64, float64) { return r.machine[i].Time, y(&r.machine[i]) })
-		if ok {
-			out = append(out, s)
-		}
+		lines = append(lines, line{name, unit, panel, func(i int) float64 { return y(&r.machine[i]) }})
 	}
 	gpu := func(name, unit, panel string, y func(g *GPUSample) *float64) {
 		add(name, unit, panel, func(s *Sample) float64 {
@@ -134,7 +142,7 @@ func (r *Run) machineSeries(v View, card bool) []Series {
 	gpu("gpu_memory_mhz", "MHz", PanelClock, func(g *GPUSample) *float64 { return g.Memory })
 	gpu("gpu_power_capped", "", PanelSlowed, func(g *GPUSample) *float64 { return &g.PowerCapped })
 	gpu("gpu_slowed", "", PanelSlowed, func(g *GPUSample) *float64 { return &g.Slowed })
-	return out
+	return seriesOf(v, len(r.machine), func(i int) float64 { return r.machine[i].Time }, lines)
 }
 
 // positive is x, or NaN where it is not recorded.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,6 +22,7 @@ import (
 type Run struct {
 	path    string
 	gone    error // why the folder cannot be read
+	lost    bool  // the process of the run is gone
 	self    fs.FileInfo
 	metrics tail
 	samples tail
@@ -62,6 +64,12 @@ const (
 	maxLines    = 1000 // of the log are kept
 )
 
+// What is read of files that a run keeps far smaller.
+const (
+	maxSamplesFile = 16 << 20
+	maxLogFile     = 4 << 20
+)
+
 // Open follows the run in dir: a run directory, or the folder of a run that consists
 // of phases, each in a folder below it. It has read what is there.
 func Open(dir string) (*Run, error) {
@@ -82,7 +90,8 @@ func Open(dir string) (*Run, error) {
 func newRun(dir string) *Run {
 	in := func(name string) string { return filepath.Join(dir, name) }
 	return &Run{
-		path: dir, metrics: tail{path: in(train.MetricsFile)}, samples: tail{path: in(SamplesFile)}, log: tail{path: in(LogFile)},
+		path: dir, metrics: tail{path: in(train.MetricsFile), limit: regular.Log},
+		samples: tail{path: in(SamplesFile), limit: maxSamplesFile}, log: tail{path: in(LogFile), limit: maxLogFile},
 		info: whole{path: in(InfoFile)}, summary: whole{path: in(summaryFile)}, problems: map[string]string{},
 	}
 }
@@ -126,24 +135,45 @@ func (r *Run) Poll() (changed bool, err error) {
 	r.self = info
 	for _, f := range []struct {
 		name string
+		tail *tail // of a file of lines
 		poll func() (bool, error)
 	}{
-		{InfoFile, func() (bool, error) { return r.info.poll(r.readInfo) }},
-		{summaryFile, func() (bool, error) { return r.summary.poll(r.readSummary) }},
-		{train.MetricsFile, func() (bool, error) { return r.metrics.poll(func() { r.curve = curve{} }, r.curve.add) }},
-		{SamplesFile, func() (bool, error) { return r.samples.poll(func() { r.machine = nil }, r.addSample) }},
-		{LogFile, func() (bool, error) { return r.log.poll(func() { r.lines = nil }, r.addLine) }},
+		{InfoFile, nil, func() (bool, error) { return r.info.poll(r.readInfo) }},
+		{summaryFile, nil, func() (bool, error) { return r.summary.poll(r.readSummary) }},
+		{train.MetricsFile, &r.metrics, func() (bool, error) { return r.metrics.poll(func() { r.curve = curve{} }, r.addMetrics) }},
+		{SamplesFile, &r.samples, func() (bool, error) { return r.samples.poll(func() { r.machine = nil }, r.samples.each(r.addSample)) }},
+		{LogFile, &r.log, func() (bool, error) { return r.log.poll(func() { r.lines = nil }, r.log.each(r.addLine)) }},
 	} {
 		news, err := f.poll()
-		delete(r.problems, f.name)
-		if err != nil {
-			r.problems[f.name] = Printable(err.Error())
-		}
 		changed = changed || news
+		switch {
+		case err != nil:
+			r.problems[f.name] = problem(f.name, err.Error())
+		case f.tail != nil:
+			r.problems[f.name] = problem(f.name, f.tail.problem())
+		default:
+			r.problems[f.name] = ""
+		}
+	}
+	r.problems["curve"] = problem(train.MetricsFile, r.curve.problem())
+	maps.DeleteFunc(r.problems, func(_, text string) bool { return text == "" })
+	if lost := r.isLost(); lost != r.lost {
+		r.lost, changed = lost, true
 	}
 	news, err := r.pollPhases()
 	return changed || news, err
 }
+
+// problem says what is wrong with a file; empty: nothing.
+func problem(file, text string) string {
+	if text == "" || strings.Contains(text, file) {
+		return Printable(text)
+	}
+	return Printable(file + ": " + text)
+}
+
+// addMetrics takes lines of metrics.
+func (r *Run) addMetrics(parts [][]byte, left int64) { r.curve.addParts(parts, left, &r.metrics.lines) }
 
 // pollPhases looks for the runs of phases in folders below.
 func (r *Run) pollPhases() (changed bool, err error) {
@@ -222,30 +252,42 @@ func (r *Run) readSummary(text []byte) error {
 	return nil
 }
 
-func (r *Run) addSample(raw []byte) {
+func (r *Run) addSample(raw []byte) (ok bool) {
 	var s Sample
-	if json.Unmarshal(raw, &s) != nil || s.Time == 0 {
-		return // the header, or damage
+	if json.Unmarshal(raw, &s) != nil {
+		return false
+	}
+	if s.Time == 0 {
+		return true // the header
+	}
+	if !s.sound() {
+		return false
 	}
 	s.Doing = Doing(Printable(string(s.Doing)))
 	r.machine = append(r.machine, s)
+	return true
 }
 
-func (r *Run) addLine(raw []byte) {
+func (r *Run) addLine(raw []byte) (ok bool) {
 	var l LogLine
-	if json.Unmarshal(raw, &l) != nil || l.Text == "" {
-		return
+	if json.Unmarshal(raw, &l) != nil || at(l.Time).IsZero() && l.Time != 0 {
+		return false
+	}
+	if l.Text == "" {
+		return true // the header
 	}
 	l.Text, l.Level = Printable(l.Text), cmp.Or(Level(Printable(string(l.Level))), LevelInfo)
 	if r.lines = append(r.lines, l); len(r.lines) > 2*maxLines {
 		r.lines = slices.Clone(r.lines[maxLines:])
 	}
+	return true
 }
 
 // whole is a small file that is replaced as a whole.
 type whole struct {
 	path string
 	info fs.FileInfo
+	err  error // of reading it as it is
 }
 
 // poll gives the file's content to read where it changed since last time, nil where
@@ -254,7 +296,7 @@ func (w *whole) poll(read func(text []byte) error) (changed bool, err error) {
 	info, err := regular.Stat(w.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		changed = w.info != nil
-		w.info = nil
+		w.info, w.err = nil, nil
 		if changed {
 			err = read(nil)
 			return true, err
@@ -265,12 +307,26 @@ func (w *whole) poll(read func(text []byte) error) (changed bool, err error) {
 		return false, err
 	}
 	if w.info != nil && os.SameFile(w.info, info) && w.info.Size() == info.Size() && w.info.ModTime().Equal(info.ModTime()) {
-		return false, nil
+		return false, w.err
 	}
 	text, err := regular.Read(w.path, regular.Text)
 	if err != nil {
-		return false, err
+		return false, err // the next poll tries again
 	}
 	w.info = info
-	return true, read(text)
+	w.err = jsonError(read(text))
+	return true, w.err
+}
+
+// jsonError says in words where a document is not as it should be.
+func jsonError(err error) error {
+	var kind *json.UnmarshalTypeError
+	var syntax *json.SyntaxError
+	switch {
+	case errors.As(err, &kind):
+		return fmt.Errorf("%s is of the wrong type (%s, want %s; byte %d)", cmp.Or(kind.Field, "the document"), kind.Value, kind.Type, kind.Offset)
+	case errors.As(err, &syntax):
+		return fmt.Errorf("it is no JSON document (byte %d: %w)", syntax.Offset, err)
+	}
+	return err
 }

@@ -106,12 +106,27 @@ func known[T int | int64 | float64](x T) *float64 {
 // seconds since 1970, to the millisecond.
 func seconds(t time.Time) float64 { return float64(t.UnixMilli()) / 1e3 }
 
-// at is the time of so many seconds since 1970; the zero time of 0.
+// lastSecond is that of the year 9999, since 1970: what is later is no time.
+const lastSecond = 253402300799
+
+// at is the time of so many seconds since 1970; the zero time of 0 and of what is no
+// time.
 func at(seconds float64) time.Time {
-	if seconds == 0 {
+	if !(0 < seconds && seconds <= lastSecond) {
 		return time.Time{}
 	}
 	return time.UnixMilli(int64(seconds * 1e3)).UTC()
+}
+
+// sound reports whether a sample is one that a machine can have.
+func (s *Sample) sound() bool {
+	for _, t := range []float64{s.Time, s.From} {
+		if t < 0 || t > lastSecond {
+			return false
+		}
+	}
+	least := min(s.RSS, s.PeakRSS, s.MemoryTotal, s.MemoryAvailable, s.CgroupUsed, s.CgroupLimit, s.Update, int64(s.Looks))
+	return least >= 0 && s.Update <= maxUpdate && s.Looks <= 1<<30 && min(s.ProcessCPU, s.MachineCPU, s.Load) >= 0
 }
 
 func (s *Sample) looks() int { return max(1, s.Looks) }

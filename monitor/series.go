@@ -49,60 +49,104 @@ type Series struct {
 // So no spike is lost. A part without a finite value becomes one gap. Width 0 keeps
 // all.
 func Thin(n, width int, point func(i int) (x, y float64)) (x, y []Number, notFinite int) {
-	add := func(i int) {
-		px, py := point(i)
-		x, y = append(x, Number(px)), append(y, Number(py))
+	t := thin(n, width, func(i int) float64 { x, _ := point(i); return x }, []func(i int) float64{func(i int) float64 { _, y := point(i); return y }})[0]
+	return t.x, t.y, t.notFinite
+}
+
+// thinner keeps points of a series.
+type thinner struct {
+	x, y      []Number
+	notFinite int
+	told      bool // a value is a number, or infinite
+
+	// Of the part that is being read: its lowest and highest point, and its last that
+	// is not finite; index -1: there is none.
+	low, high, gap point
+}
+
+type point struct {
+	index int
+	x, y  float64
+}
+
+var noPoint = point{index: -1}
+
+// thin is Thin of several series with the same x, which are read side by side: what is
+// read of a long run is far larger than a processor's caches.
+func thin(n, width int, x func(i int) float64, ys []func(i int) float64) []thinner {
+	out := make([]thinner, len(ys))
+	for k := range out {
+		out[k].low, out[k].high, out[k].gap = noPoint, noPoint, noPoint
 	}
 	all := width <= 0 || n <= 2*width
+	part := -1
 	var first, last float64
 	if n > 0 {
-		first, _ = point(0)
-		last, _ = point(n - 1)
-	}
-	part, low, high, gap := -1, -1, -1, -1
-	var lowest, highest float64
-	flush := func() {
-		switch {
-		case low < 0 && gap >= 0:
-			add(gap)
-		case low < 0:
-		case low == high:
-			add(low)
-		default:
-			add(min(low, high))
-			add(max(low, high))
-		}
-		low, high, gap = -1, -1, -1
+		first, last = x(0), x(n-1)
 	}
 	for i := range n {
-		px, py := point(i)
-		ok := finite(py)
-		if !ok {
-			notFinite++
+		p := point{index: i, x: x(i)}
+		keep := all || i == 0 || i == n-1
+		next := part
+		if !keep {
+			next = bucket(p.x, first, last, width)
 		}
-		if all || i == 0 || i == n-1 {
-			if i == n-1 {
-				flush()
+		if next != part || i == n-1 {
+			for k := range out {
+				out[k].flush()
 			}
-			add(i)
-			continue
+			part = next
 		}
-		if at := bucket(px, first, last, width); at != part {
-			flush()
-			part = at
-		}
-		switch {
-		case !ok:
-			gap = i
-		case low < 0:
-			low, high, lowest, highest = i, i, py, py
-		case py < lowest:
-			low, lowest = i, py
-		case py > highest:
-			high, highest = i, py
+		for k, y := range ys {
+			p.y = y(i)
+			out[k].take(p, keep)
 		}
 	}
-	return x, y, notFinite
+	return out
+}
+
+// take takes the next point of the part.
+func (t *thinner) take(p point, keep bool) {
+	ok := finite(p.y)
+	if ok {
+		t.told = true
+	} else {
+		t.notFinite++
+		t.told = t.told || !math.IsNaN(p.y)
+	}
+	switch {
+	case keep:
+		t.add(p)
+	case !ok:
+		t.gap = p
+	case t.low.index < 0:
+		t.low, t.high = p, p
+	case p.y < t.low.y:
+		t.low = p
+	case p.y > t.high.y:
+		t.high = p
+	}
+}
+
+func (t *thinner) add(p point) { t.x, t.y = append(t.x, Number(p.x)), append(t.y, Number(p.y)) }
+
+// flush ends a part.
+func (t *thinner) flush() {
+	switch low, high := t.low, t.high; {
+	case low.index < 0 && t.gap.index >= 0:
+		t.add(t.gap)
+	case low.index < 0:
+		return
+	case low.index == high.index:
+		t.add(low)
+	case low.index < high.index:
+		t.add(low)
+		t.add(high)
+	default:
+		t.add(high)
+		t.add(low)
+	}
+	t.low, t.high, t.gap = noPoint, noPoint, noPoint
 }
 
 // bucket is the part of a range that contains x. Where the clock went backward x may

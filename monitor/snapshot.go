@@ -105,6 +105,9 @@ type Memory struct {
 	Card     bool  `json:"card,omitempty"`
 }
 
+// maxLeft is the longest time that a run is said to take still: 300 years.
+const maxLeft = 1e10
+
 // recentUpdates are those that current figures are means of, at least.
 const recentUpdates = 50
 
@@ -124,7 +127,9 @@ func (r *Run) Snapshot(now time.Time, v View) *Snapshot {
 	}
 	s.Latest, s.Time = r.latest(&s.Info), r.timeShare(recentUpdates)
 	if speed := r.updateSeconds(); !s.State.Over() && s.Updates > s.Update && speed > 0 {
-		s.Left = Number(float64(s.Updates-s.Update) * speed)
+		if left := float64(s.Updates-s.Update) * speed; left < maxLeft {
+			s.Left = Number(left)
+		}
 	}
 	s.Memory = r.memory(&s.Info)
 	s.Series, s.Machine = r.series(v, &s.Info), r.machineSeries(v, s.Info.Card)
@@ -202,7 +207,7 @@ func (r *Run) aboutIt() Info {
 func (r *Run) latest(i *Info) Latest {
 	none := Number(math.NaN())
 	l := Latest{none, none, none, none, none, none, none, none, none, 0}
-	for k := range r.curve.rows {
+	for _, k := range r.curve.odd {
 		if r.curve.rows[k].skipped {
 			l.Skipped++
 		}

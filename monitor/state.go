@@ -3,6 +3,8 @@ package monitor
 import (
 	"fmt"
 	"time"
+
+	"github.com/snug-ml/snug/train/rundir"
 )
 
 // State is what a run is doing, judging by its folder.
@@ -15,7 +17,7 @@ const (
 	Running  State = "running"  // training; see also Snapshot.Doing
 	Stuck    State = "stuck"    // its process lives, and no update came for StuckAfter
 	Silent   State = "silent"   // nothing was written for SilentAfter
-	Died     State = "died"     // nothing was written for DiedAfter
+	Died     State = "died"     // its process is gone, or nothing was written for DiedAfter
 	Done     State = "done"     // after its last update
 	Stopped  State = "stopped"  // its state saved, to be resumed
 	Failed   State = "failed"   // with an error
@@ -28,6 +30,9 @@ const (
 	SilentAfter = 60 * time.Second
 	DiedAfter   = 600 * time.Second
 	StuckAfter  = 600 * time.Second
+	// LostAfter is how long a run whose process is not found must have written nothing.
+	// One in a container has another name for its process, and goes on writing.
+	LostAfter = 3 * time.Second
 )
 
 // Over reports whether a run in this state ended, whatever the reason.
@@ -65,6 +70,16 @@ func (r *Run) seen() (seen, updated time.Time) {
 	}
 	later(&seen, updated)
 	return seen, updated
+}
+
+// isLost reports whether the process of a run that has no end is not on this machine any
+// more.
+func (r *Run) isLost() bool {
+	if r.about == nil || r.about.End != nil || r.about.Host == "" || r.about.PID <= 0 || rundir.MayRun(r.about.PID, r.about.Host) {
+		return false
+	}
+	seen, _ := r.seen()
+	return time.Since(seen) >= LostAfter
 }
 
 // firstAt is the first of the last samples with the same update.
@@ -105,6 +120,8 @@ func (r *Run) state(now time.Time) (State, string) {
 	}
 	quiet := now.Sub(seen) // negative where the clock of another machine is ahead
 	switch {
+	case r.lost && quiet >= LostAfter:
+		return Died, fmt.Sprintf("process %d is gone, and did not say why", r.about.PID)
 	case quiet >= died && !updated.IsZero():
 		return Died, fmt.Sprintf("no update for %s", whole1(now.Sub(updated)))
 	case quiet >= died:

@@ -3,9 +3,11 @@ package monitor
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
+	"runtime"
 	"time"
 
 	"github.com/snug-ml/snug/internal/regular"
@@ -15,17 +17,34 @@ import (
 // one stat. A file that was replaced is read from its start.
 type tail struct {
 	path   string
+	limit  int64       // bytes of the file that are read
 	info   fs.FileInfo // of the file as it was read last; nil: there was none
 	offset int64       // after the last whole line
 	before []byte      // the end of what was read, which must still be there
-	buffer []byte
-	long   bool // within a line that is too long to be one
+	long   bool        // within a line that is too long to be one
+	lines  lineCount
 }
 
 const (
-	tailChunk = 256 << 10
+	tailChunk = 1 << 20
+	tailSlack = 16 << 10 // a file may grow while it is read
 	tailCheck = 1 << 10
 )
+
+// lineCount counts the lines of a file, and those that say nothing.
+type lineCount struct {
+	all, bad int
+	first    int // the first bad one, from 1
+}
+
+func (c *lineCount) add(ok bool) {
+	if c.all++; ok {
+		return
+	}
+	if c.bad++; c.bad == 1 {
+		c.first = c.all
+	}
+}
 
 // changed is when the file was written last, zero where there is none.
 func (t *tail) changed() time.Time {
@@ -35,9 +54,28 @@ func (t *tail) changed() time.Time {
 	return t.info.ModTime()
 }
 
-// poll gives each new whole line, without its end, to line, which must not keep it.
-// reset is called first where what was read before is no longer in the file.
-func (t *tail) poll(reset func(), line func(raw []byte)) (changed bool, err error) {
+// problem says what of the file is not shown; empty: nothing.
+func (t *tail) problem() string {
+	text := ""
+	switch c := &t.lines; {
+	case c.bad == 1:
+		text = fmt.Sprintf("line %d is damaged, and left out", c.first)
+	case c.bad > 1:
+		text = fmt.Sprintf("%d lines are damaged, and left out; the first is line %d", c.bad, c.first)
+	}
+	if t.info != nil && t.offset >= t.limit {
+		if text != "" {
+			text += "; "
+		}
+		text += fmt.Sprintf("it has %d bytes, of which the first %d are read", t.info.Size(), t.limit)
+	}
+	return text
+}
+
+// poll gives the new whole lines to take, in parts of a file of which so many bytes are
+// left; it must not keep them. reset is called first where what was read before is no
+// longer in the file.
+func (t *tail) poll(reset func(), take func(parts [][]byte, left int64)) (changed bool, err error) {
 	info, err := regular.Stat(t.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		if t.info != nil {
@@ -67,7 +105,7 @@ func (t *tail) poll(reset func(), line func(raw []byte)) (changed bool, err erro
 	if t.info != nil && (!os.SameFile(t.info, info) || info.Size() < t.offset || !t.continues(f)) {
 		t.forget(reset)
 	}
-	if err := t.read(f, line); err != nil {
+	if err := t.read(f, info.Size(), take); err != nil {
 		return false, err
 	}
 	t.info = info // a file that grew meanwhile differs from it, and is read on
@@ -76,7 +114,7 @@ func (t *tail) poll(reset func(), line func(raw []byte)) (changed bool, err erro
 
 // forget makes the next poll begin at the start of the file.
 func (t *tail) forget(reset func()) {
-	t.info, t.offset, t.before, t.long = nil, 0, nil, false
+	t.info, t.offset, t.before, t.long, t.lines = nil, 0, nil, false, lineCount{}
 	reset()
 }
 
@@ -87,36 +125,80 @@ func (t *tail) continues(f *os.File) bool {
 	return err == nil && bytes.Equal(now, t.before)
 }
 
-// read reads the whole lines after the offset.
-func (t *tail) read(f *os.File, line func(raw []byte)) error {
-	if t.buffer == nil {
-		t.buffer = make([]byte, tailChunk)
+// read reads the whole lines after the offset, in as many parts at a time as there are
+// processors.
+func (t *tail) read(f *os.File, size int64, take func(parts [][]byte, left int64)) error {
+	size = min(size, t.limit)
+	chunk := min(tailChunk, max(0, size-t.offset)+tailSlack)
+	var buffers [][]byte
+	for more := true; more && t.offset < t.limit; {
+		var parts [][]byte
+		for i := 0; more && i < min(runtime.GOMAXPROCS(0), 8); i++ {
+			if i == len(buffers) {
+				buffers = append(buffers, make([]byte, chunk))
+			}
+			part, whole, err := t.part(f, buffers[i])
+			if err != nil {
+				return err
+			}
+			if more = whole; len(part) > 0 {
+				parts = append(parts, part)
+			}
+		}
+		if len(parts) > 0 {
+			take(parts, max(0, size-t.offset))
+		}
 	}
-	for {
-		n, err := f.ReadAt(t.buffer, t.offset)
-		if err != nil && err != io.EOF {
-			return err
+	return nil
+}
+
+// part reads whole lines into a buffer; more is true where the file may have others.
+func (t *tail) part(f *os.File, buffer []byte) (lines []byte, more bool, err error) {
+	buffer = buffer[:min(int64(len(buffer)), t.limit-t.offset)]
+	n, err := f.ReadAt(buffer, t.offset)
+	if err != nil && err != io.EOF {
+		return nil, false, err
+	}
+	text, more := buffer[:n], n == len(buffer) && n > 0
+	if t.long { // what is left of the line that is too long
+		i := bytes.IndexByte(text, '\n') + 1
+		if i == 0 {
+			t.advance(text)
+			return nil, more, nil
 		}
-		part := t.buffer[:n]
-		end := bytes.LastIndexByte(part, '\n') + 1
-		if end == 0 {
-			if n < len(t.buffer) {
-				return nil // the last line is torn, or being written
+		t.long = false
+		t.lines.add(false)
+		t.advance(text[:i])
+		text = text[i:]
+	}
+	end := bytes.LastIndexByte(text, '\n') + 1
+	switch {
+	case end > 0:
+	case n == tailChunk || more && t.offset+int64(n) >= t.limit:
+		t.long = true // no line of a run is as long
+		t.advance(text)
+		return nil, more, nil
+	default:
+		return nil, false, nil // the last line is torn, or being written
+	}
+	t.advance(text[:end])
+	return text[:end], more, nil
+}
+
+// advance moves the offset after a text that was read.
+func (t *tail) advance(text []byte) {
+	t.before = append(t.before[:0], text[max(0, len(text)-tailCheck):]...)
+	t.offset += int64(len(text))
+}
+
+// each gives the lines of parts, without their ends, to line, which says whether it can
+// be read.
+func (t *tail) each(line func(raw []byte) (ok bool)) func(parts [][]byte, left int64) {
+	return func(parts [][]byte, _ int64) {
+		for _, part := range parts {
+			for raw := range bytes.Lines(part) {
+				t.lines.add(line(raw[:len(raw)-1]))
 			}
-			end, t.long = n, true // no line of a run is as long
-		}
-		for raw := range bytes.Lines(part[:end]) {
-			switch whole := raw[len(raw)-1] == '\n'; {
-			case t.long && whole:
-				t.long = false // the end of what is too long
-			case !t.long:
-				line(raw[:len(raw)-1])
-			}
-		}
-		t.before = append(t.before[:0], part[max(0, end-tailCheck):end]...)
-		t.offset += int64(end)
-		if n < len(t.buffer) {
-			return nil
 		}
 	}
 }

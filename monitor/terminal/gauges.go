@@ -167,9 +167,10 @@ func (g *gauge) draw(c *canvas, x, y, width int) {
 	}
 	for _, p := range g.parts {
 		from := at
-		if at += p.share; math.IsNaN(at) {
+		if at += max(0, p.share); math.IsNaN(at) {
 			break
 		}
+		at = min(at, 1)
 		for i := int(math.Round(from * float64(bar))); i < min(bar, int(math.Round(at*float64(bar)))); i++ {
 			c.put(x+1+i, y, 1, p.style, p.fill)
 		}

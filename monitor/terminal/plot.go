@@ -59,9 +59,9 @@ func (p *plot) draw(c *canvas, a area) {
 	}
 	if low == high {
 		if pad := math.Abs(low) / 10; pad > 0 && scale(10) == 10 {
-			low, high = low-pad, high+pad
+			low, high = max(low-pad, -math.MaxFloat64), min(high+pad, math.MaxFloat64)
 		} else if pad > 0 {
-			low, high = low/2, high*2
+			low, high = low/2, min(high*2, math.MaxFloat64)
 		} else {
 			low, high = -0.5, 0.5
 		}
@@ -89,8 +89,9 @@ func (p *plot) draw(c *canvas, a area) {
 			if px = 0.5; highX > lowX {
 				px = (vx - lowX) / (highX - lowX)
 			}
-			py = (scale(high) - scale(vy)) / (scale(high) - scale(low))
-			return px, py, px >= 0 && px <= 1
+			// Halves, as the whole range of float64 is no float64.
+			py = (scale(high)/2 - scale(vy)/2) / (scale(high)/2 - scale(low)/2)
+			return px, py, px >= 0 && px <= 1 && py >= 0 && py <= 1
 		}
 		d.curve(x, at)
 	}

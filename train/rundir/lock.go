@@ -150,7 +150,13 @@ func (o Owner) running() bool {
 	if o.PID == 0 || o.PID == os.Getpid() && o.Host == hostname() {
 		return false
 	}
-	return o.Host != hostname() || alive(o.PID)
+	return MayRun(o.PID, o.Host)
+}
+
+// MayRun reports whether a process of a host may exist. Of another host nothing can be
+// known, so that counts as yes.
+func MayRun(pid int, host string) bool {
+	return host != hostname() || alive(pid)
 }
 
 func hostname() string {

@@ -100,11 +100,19 @@ function linesOf(kind, time, list) {
       const place = shown.find((l) => l.name === s.name);
       shown.push({
         run, name: s.name, unit: s.unit || '', y: from.y, x: time ? from.x.map((x) => x - start) : from.x, points: s.points, start,
+        first: s.x.length ? s.x[0] - start : undefined, last: s.x.length ? s.x.at(-1) - start : undefined,
         color: color(several ? indexOf(run) : nth), dash: several ? (place ? place.dash : nth) : 0, sparse: from.x.length <= 60,
       });
     }
   }
   return panels;
+}
+
+// extent is the range of x of lines, zoomed or not.
+function extent(lines) {
+  let low = Infinity, high = -Infinity;
+  for (const l of lines) if (l.first !== undefined) { low = Math.min(low, l.first); high = Math.max(high, l.last); }
+  return low <= high ? [low, high] : [0, 1];
 }
 
 function startOf(run) {
@@ -129,7 +137,7 @@ function showPanels(section, kind, time, list) {
       last ? last.box.after(plot.box) : section.prepend(plot.box);
     }
     last = plot;
-    plot.draw(lines, { smooth, log, several: list.length > 1, theme: themeKey(), ...(zoom ? { from: zoom[0], to: zoom[1] } : {}) });
+    plot.draw(lines, { smooth, log, several: list.length > 1, theme: themeKey(), whole: extent(lines), ...(zoom ? { from: zoom[0], to: zoom[1] } : {}) });
   }
 }
 

@@ -69,7 +69,8 @@ export class Plot {
       return [[l.x, l.y], [l.x, smoothed(l.y, options.smooth)]];
     });
     const data = tables.length ? uPlot.join(tables) : [[]];
-    this.range = options.from === undefined ? null : [options.from, options.to];
+    this.whole = options.whole;
+    if (!this.held) this.range = options.from === undefined ? null : [options.from, options.to];
     if (key !== this.key) {
       this.key = key;
       if (this.u) this.u.destroy();
@@ -116,8 +117,59 @@ export class Plot {
         }],
         setCursor: [(u) => this.values(u.cursor.idx)],
         draw: [() => drawn()],
+        ready: [(u) => this.touch(u)],
       },
     };
+  }
+
+  // touch lets two fingers zoom and, in a zoom, one finger move it; a double tap shows the
+  // whole. What lies under a finger stays there. Up and down the page scrolls.
+  touch(u) {
+    const pixels = (e) => [...e.touches].slice(0, 2).map((f) => f.clientX - u.over.getBoundingClientRect().left);
+    const hold = (e) => {
+      const at = e.touches.length === 2 || (e.touches.length === 1 && this.range) ? pixels(e) : null;
+      this.held = at && at.map((x) => u.posToVal(x, 'x'));
+    };
+    let moved = false, tap = null;
+    u.over.addEventListener('touchstart', (e) => {
+      if (e.touches.length > 1) tap = null;
+      hold(e);
+    }, { passive: true });
+    u.over.addEventListener('touchmove', (e) => {
+      if (!this.held || e.touches.length !== this.held.length || !e.cancelable) return;
+      const at = pixels(e), [low, high] = [u.scales.x.min, u.scales.x.max];
+      const scale = at.length === 2 ? (this.held[1] - this.held[0]) / (at[1] - at[0]) : (high - low) / u.over.clientWidth;
+      if (!(scale > 0) || !Number.isFinite(scale)) return; // fingers that cross
+      e.preventDefault();
+      const from = this.held[0] - scale * at[0];
+      this.range = this.within(from, from + scale * u.over.clientWidth);
+      moved = true;
+      u.setData(u.data);
+    }, { passive: false });
+    const end = (e) => {
+      if (e.touches.length) { hold(e); return; }
+      this.held = null;
+      const finger = e.changedTouches[0], before = tap;
+      tap = moved ? null : { at: e.timeStamp, x: finger.clientX, y: finger.clientY };
+      if (moved) {
+        moved = false;
+        this.zoom(this.time, this.range);
+      } else if (before && tap.at - before.at < 350 && Math.hypot(tap.x - before.x, tap.y - before.y) < 30) {
+        tap = null;
+        this.zoom(this.time, null);
+      }
+    };
+    u.over.addEventListener('touchend', end, { passive: true });
+    u.over.addEventListener('touchcancel', end, { passive: true });
+  }
+
+  // within is a range of x moved into what there is; null: it is all of it.
+  within(from, to) {
+    const [first, last] = this.whole;
+    const wide = Math.max(to - from, (last - first) / 1e6, this.time ? 1 : 2);
+    if (wide >= last - first) return null;
+    const start = Math.min(Math.max(from, first), last - wide);
+    return [start, start + wide];
   }
 
   makeLegend(options) {

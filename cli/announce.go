@@ -67,6 +67,8 @@ func span(least, most float64) string {
 	words := func(seconds float64) string {
 		d := time.Duration(seconds * float64(time.Second))
 		switch {
+		case d < time.Second:
+			return max(d.Round(time.Millisecond), time.Millisecond).String()
 		case d < 10*time.Second:
 			return d.Round(100 * time.Millisecond).String()
 		case d < 10*time.Hour:

@@ -118,9 +118,16 @@ func (p *planCmd) Run(a *app) error {
 func times(s *session.Setup, t plan.Timing) string {
 	text := fmt.Sprintf("whole run: %d updates in %s, without evaluations and saves\n", s.Config.Training.MaxSteps, wholeRun(t))
 	if t.EpochUnits > 0 {
-		text += fmt.Sprintf("an epoch: %s %s in %s\n", count(float64(t.EpochUnits)), s.Model.Unit, epoch(t))
+		text += epochLine(s, t)
 	}
 	return text
+}
+
+// epochLine is the line on an epoch, and how many the run has.
+func epochLine(s *session.Setup, t plan.Timing) string {
+	update := int64(s.Model.Shape.MicroBatch*s.Model.Shape.Accumulation) * s.Model.UnitsPerRow
+	epochs := float64(update*int64(s.Config.Training.MaxSteps)) / float64(t.EpochUnits)
+	return fmt.Sprintf("an epoch: %s %s in %s; the run has %.3g of them\n", count(float64(t.EpochUnits)), s.Model.Unit, epoch(t), epochs)
 }
 
 // all prints one line for each card.

@@ -112,6 +112,8 @@ func (r *run) train() (err error) {
 	}
 	facts.Heap = heapInUse()
 	r.report = plan.New(r.program, target, facts)
+	r.EpochUnits = r.data.Rows * r.Model.UnitsPerRow
+	r.whole(&r.report.Time)
 	if err := r.computeAs(from); err != nil {
 		return err
 	}

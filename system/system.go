@@ -158,6 +158,9 @@ const (
 // Run is a system ready to train on its data.
 type Run struct {
 	Loader train.DataLoader
+	// Rows of training data in an epoch; 0: it has no end, or is mixed from sources each
+	// of which has its own.
+	Rows int64
 	// LoaderKeys are the settings that change how the loader works ahead: data.workers
 	// and data.prefetch, or those of them that it follows.
 	LoaderKeys []string

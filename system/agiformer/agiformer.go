@@ -140,6 +140,7 @@ func (m Net) open(ctx context.Context, c *config.Config, s system.Shape, env sys
 	if err != nil {
 		return nil, data.Baseline{}, errors.Join(err, text.Close())
 	}
+	run.Rows = text.Train.Len()
 	run.DataBytes, run.Close, run.Files, run.Text = text.Bytes, text.Close, text.TokenizerFiles, text.Report
 	run.LoaderKeys = []string{system.WorkersKey, system.PrefetchKey}
 	if text.HeldOut == nil {
@@ -158,6 +159,7 @@ func (m Net) openCaptions(ctx context.Context, c *config.Config, s system.Shape,
 	if err != nil {
 		return nil, data.Baseline{}, err
 	}
+	run.Rows = int64(len(train.list))
 	run.Loader = &captionLoader{captions: train, rows: s.MicroBatch, micro: s.Accumulation, shuffle: c.Data.Shuffle, seed: c.Data.ShuffleSeed}
 	if err := env.Continues(run.Loader); err != nil {
 		return nil, data.Baseline{}, err

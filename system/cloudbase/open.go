@@ -60,6 +60,7 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 	}
 	run = &system.Run{
 		Loader:     dataLoader,
+		Rows:       int64(len(t.sides.train)),
 		LoaderKeys: []string{system.WorkersKey},
 		Monitor:    monitored(c), Files: map[string][]byte{scalerFile: append(shown, '\n')}, Close: s.Close, Load: t.load,
 	}

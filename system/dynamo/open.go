@@ -88,6 +88,7 @@ func (j *job) openEncoder(ctx context.Context, run *system.Run, src data.Source,
 		return err
 	}
 	run.RateKey, run.WarmupKey, run.StepsKey = "phases.encoder_lr", "phases.encoder_warmup", "phases.encoder_steps"
+	run.Rows = j.maskedLM.Train.Len()
 	run.Close, run.DataBytes, run.Monitor = j.maskedLM.Close, j.maskedLM.Bytes, train.Metric{Name: lossName}
 	if j.maskedLM.HeldOut != nil {
 		run.Evaluator = j.maskedLM.evaluation()
@@ -160,6 +161,7 @@ func (j *job) openTasks(run *system.Run) (err error) {
 		run.Monitor = monitoredOf(j.stage)
 		name, value := baseline(j.train[0], j.held[0])
 		j.floor, run.Baselines = value, []system.Baseline{{Name: name, Value: value}}
+		run.Rows = int64(j.train[0].Len())
 		run.Loader, err = alone(j.config, j.train[0], rows, micros)
 	}
 	return err

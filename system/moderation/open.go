@@ -113,7 +113,7 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 		return nil, err
 	}
 	return &system.Run{
-		Loader: f, Monitor: train.Metric{Name: monitored, Higher: true}, Files: files, Close: func() error { return nil },
+		Loader: f, Rows: int64(t.train.Len()), Monitor: train.Metric{Name: monitored, Higher: true}, Files: files, Close: func() error { return nil },
 		Baselines: t.baselines(), Load: t.load, Report: t.report, DataBytes: system.FolderBytes(config.Of[Model](c).Folder),
 		Evaluator:  t.valid.evaluation(c.Training.EvalBatches),
 		LoaderKeys: []string{system.WorkersKey, system.PrefetchKey},

@@ -188,7 +188,7 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 	}
 	run := &system.Run{
 		Loader: feed, Monitor: train.Metric{Name: "eval_loss"}, DataBytes: text.Bytes + system.FolderBytes(folder), Close: text.Close,
-		Files: text.TokenizerFiles, Text: text.Report, LoaderKeys: []string{system.WorkersKey, system.PrefetchKey},
+		Rows: text.Train.Len(), Files: text.TokenizerFiles, Text: text.Report, LoaderKeys: []string{system.WorkersKey, system.PrefetchKey},
 	}
 	if folder != "" {
 		run.Load = func(r *engine.Executable) error {

@@ -50,6 +50,7 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"serve-hub": serveHub, "damage": damage, "torch-save": torchSave,
+			"serve-mlflow": serveMLflow, "show-mlflow": showMLflow,
 		},
 		RequireExplicitExec: true,
 	})

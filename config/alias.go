@@ -161,6 +161,7 @@ var aliases = []alias{
 	{"checkpoint.remote", "s3://BUCKET/PREFIX; copies are made in the background", []string{
 		"background_upload", "checkpoint_bucket_path", "bucket_name", "upload_to", "gcs_bucket"}, nil, ""},
 	{"metrics.tensorboard", "", []string{"use_tensorboard"}, same, ""},
+	{"metrics.mlflow", "", []string{"mlflow_tracking_uri", "tracking_uri"}, same, ""},
 	{"run.out", "or --out DIR", []string{
 		"output_dir", "output_directory", "checkpoint_dir", "save_dir", "logging_dir", "log_dir", "models_directory", "out_dir", "run_name", "save_name", "experiment_name"}, nil, ""},
 	{"", "continue by --resume, with the same --out", []string{"resume", "resume_from_checkpoint", "resume_from"}, nil, ""},

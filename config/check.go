@@ -64,6 +64,7 @@ func (c *Config) checkCommon(r *Report, needData bool) {
 			r.Error("training.early_stopping_patience", "early stopping follows the evaluations: set training.eval_steps")
 		}
 	}
+	c.checkTracking(r)
 	if len(d.Validation) > 0 {
 		c.checkValidation(r)
 	}

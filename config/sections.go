@@ -119,7 +119,8 @@ type Checkpoint struct {
 
 // Metrics are the other programs that get the figures of a run.
 type Metrics struct {
-	TensorBoard bool `key:"tensorboard" help:"write event files for TensorBoard to the folder tensorboard of the run directory"`
+	TensorBoard bool   `key:"tensorboard" help:"write event files for TensorBoard to the folder tensorboard of the run directory"`
+	MLflow      string `key:"mlflow" help:"URL of an MLflow tracking server that gets the run, such as http://localhost:5000; env: that of MLFLOW_TRACKING_URI; empty: none"`
 }
 
 // Run is where a run's files go.

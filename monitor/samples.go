@@ -35,6 +35,17 @@ func NewSampleWriter(dir *rundir.Dir) (*SampleWriter, error) {
 	return w, w.rewrite()
 }
 
+// ReadSamples are the samples of the run in dir so far.
+func ReadSamples(dir *rundir.Dir) (list []Sample, err error) {
+	_, err = openLines(dir, SamplesFile, func(raw []byte) {
+		var s Sample
+		if json.Unmarshal(raw, &s) == nil {
+			list = append(list, s)
+		}
+	})
+	return list, err
+}
+
 // Add writes a sample. After an error the next write that succeeds adds what is missing.
 func (w *SampleWriter) Add(s Sample) error {
 	w.tiers.add(s)

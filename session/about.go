@@ -99,10 +99,13 @@ func (r *run) ended(err error) {
 	if end.Text != "" {
 		text += ": " + end.Text
 	}
-	r.telemetry.say(monitor.LogLine{Time: float64(end.At.UnixMilli()) / 1e3, Level: level, Update: end.Update, Text: text})
-	r.telemetry.end()
 	r.about.End = end
 	_ = r.store.Run().ReplaceJSON(monitor.InfoFile, r.about) // the run itself reports how it ended
+	if r.tracking != nil {
+		r.tracking.End(trackedStatus(end.State))
+	}
+	r.telemetry.say(monitor.LogLine{Time: float64(end.At.UnixMilli()) / 1e3, Level: level, Update: end.Update, Text: text})
+	r.telemetry.end()
 }
 
 // review is what a watcher sees of the run so far; nil where nothing can be read.

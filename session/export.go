@@ -78,21 +78,21 @@ func (x *exporter) add(e train.Event, unit string) {
 			return
 		}
 		f.update = e.Update
-		add("train/loss", e.Loss)
-		add("train/learning_rate", e.LR)
-		add("train/grad_norm", e.GradNorm)
+		add(tagLoss, e.Loss)
+		add(tagLR, e.LR)
+		add(tagGradNorm, e.GradNorm)
 		if e.Scale != 0 {
-			add("train/loss_scale", e.Scale)
+			add(tagLossScale, e.Scale)
 		}
 		if s := e.Took.Seconds(); s > 0 {
-			add("speed/"+unit+"_per_second", float64(e.NewTokens)/s)
-			add("speed/update_seconds", s)
-			add("speed/data_wait_seconds", e.Wait.Seconds())
+			add(tagRate(unit), float64(e.NewTokens)/s)
+			add(tagSeconds, s)
+			add(tagWait, e.Wait.Seconds())
 		}
 	case train.Evaluated:
 		f.update = e.Update
 		for _, name := range slices.Sorted(maps.Keys(e.Metrics)) {
-			add("eval/"+name, e.Metrics[name])
+			add(tagEval+name, e.Metrics[name])
 		}
 	default:
 		return

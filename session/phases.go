@@ -76,6 +76,9 @@ func (t *training) phases(c *config.Config, phases []system.Phase, dir string) (
 					t.infof("%s: %d updates are done, continuing to %d", p.Name, before.Updates, s.Config.Training.MaxSteps)
 				default:
 					t.infof("%s: done", p.Name)
+					if err := t.trackDone(s, sub); err != nil {
+						t.warnf("metrics.mlflow: %s: %v", p.Name, err)
+					}
 					ended = append(ended, PhaseSummary{p.Name, before})
 					continue
 				}

@@ -21,6 +21,7 @@ import (
 	"github.com/snug-ml/snug/system"
 	"github.com/snug-ml/snug/train"
 	"github.com/snug-ml/snug/train/checkpoint"
+	"github.com/snug-ml/snug/train/mlflow"
 	"github.com/snug-ml/snug/train/remote"
 	"github.com/snug-ml/snug/train/rundir"
 )
@@ -52,7 +53,9 @@ type run struct {
 	// unrecorded means that metrics could not be written, which was reported.
 	unrecorded bool
 	uploads    *remote.Uploader // nil: none
-	exporter   *exporter        // nil: none
+	exporter   *exporter        // of event files; nil: none
+	server     *mlflow.Server   // nil: none
+	tracking   *mlflow.Exporter // to server; nil: none, or not yet
 	loaded     time.Duration
 	summary    *Summary
 }
@@ -326,6 +329,9 @@ func (r *run) observe(start int64) {
 
 // exports begins to write what other programs read.
 func (r *run) exports(start int64) {
+	if r.server != nil {
+		r.tracking = r.track(r.server, r.store.Run(), r.about, r.asOut(r.home()))
+	}
 	if !r.Config.Metrics.TensorBoard {
 		return
 	}

@@ -104,10 +104,14 @@ func (t *training) one(s *Setup, dir, phase string, began func() error) (*Summar
 	if err := s.missing(); err != nil {
 		return nil, err
 	}
-	r := &run{training: t, Setup: s, dir: dir, phase: phase, started: time.Now(), began: began}
+	server, err := s.trackingServer()
+	if err != nil {
+		return nil, err
+	}
+	r := &run{training: t, Setup: s, dir: dir, phase: phase, started: time.Now(), began: began, server: server}
 	t.keep(r.note)
 	defer t.keep(nil)
-	err := r.train()
+	err = r.train()
 	return r.summary, err
 }
 

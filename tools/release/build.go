@@ -90,7 +90,11 @@ func ofCommit(path, revision string, dirty bool) error {
 	for _, s := range info.Settings {
 		built[s.Key] = s.Value
 	}
-	if got := built["vcs.revision"]; got != revision {
+	got := built["vcs.revision"]
+	if got == "" {
+		return errors.New("the compiler found no commit to name it by: it knows a clone, but not a worktree of one")
+	}
+	if got != revision {
 		return fmt.Errorf("built of commit %q, want %s: the checkout changed while it was built", got, revision)
 	}
 	if built["vcs.modified"] != "false" && !dirty {

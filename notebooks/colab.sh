@@ -63,12 +63,15 @@ elif curl -fsSL -o "install.part/$archive" "$releases/$archive"; then
   (cd install.part && grep "  $archive\$" SHA256SUMS > sum && sha256sum --check sum && tar -xzf "$archive")
   mv install.part/snug bin/snug
   echo "installed $releases/$archive"
-else
+elif [ $? = 22 ]; then # curl's answer where the server has no such file
   echo "no release: building it"
   git clone --depth 1 https://github.com/snug-ml/snug install.part/source
   curl -fsSL "https://go.dev/dl/go$(sed -n 's/^go //p' install.part/source/go.mod).linux-$arch.tar.gz" | tar -xz -C install.part
   (cd install.part/source && ../go/bin/go build -o ../snug .)
   mv install.part/snug bin/snug
+else
+  echo "$releases/$archive was not fetched: run this cell again" >&2
+  exit 1
 fi
 rm -rf install.part
 snug --version
@@ -107,6 +110,7 @@ snug train $PRESET --data.source "$TEXT" --out "$RUN" --resume $FLAGS
 # %% Figures and text
 . ./settings.sh
 snug monitor "$RUN" --once
+rm -rf pictures # of an earlier look
 snug report "$RUN" --out pictures --pictures svg
 snug generate "$RUN" --prompt "Once upon a time" --tokens 60
 

@@ -20,7 +20,7 @@ func TestEveryPresetNamesWhatIsMissing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	flag := regexp.MustCompile(`(?m)^snug: (?:preset [a-z0-9-]+:\d+: )?(--)?((data|tasks|model|split)[a-z_.]+): `)
+	flag := regexp.MustCompile(`^snug: [^\n]*--(data|tasks|model|split)\.[a-z_.]+`)
 	for _, p := range presets {
 		t.Run(p.Name, func(t *testing.T) {
 			t.Chdir(t.TempDir())

@@ -51,7 +51,7 @@ func (c *Config) checkCommon(r *Report, needData bool) {
 		r.Error("hardware.device", "want auto, cpu, cuda, cuda:N or reference, got %s", quote(c.Hardware.Device))
 	}
 	if needData && len(d.Source) == 0 && d.Format != "gotree" {
-		r.Error("data.source", "want at least one file, folder or glob pattern")
+		r.Error("data.source", "want at least one file, folder or glob pattern: name yours with --data.source")
 	}
 	if len(d.Source) > 0 && d.Format == "gotree" {
 		r.Error("data.source", "data.format gotree reads the Go installation: remove the source or choose another format")

@@ -192,7 +192,7 @@ run.yaml:19: <<: merging mappings is not supported: write the keys out`},
 		{name: "rules between keys", preset: "small", text: "system: neox\ndata: {source: [], seq_len: 512}\ntraining: {lr_scheduler: plateau, eval_steps: 0}\nhardware: {device: tpu}\n",
 			args: []string{"--model.n_heads", "3"},
 			want: "preset small:5: model.d_model: want a multiple of model.n_heads (3), got 128\n" +
-				"run.yaml:2: data.source: want at least one file, folder or glob pattern\n" +
+				"run.yaml:2: data.source: want at least one file, folder or glob pattern: name yours with --data.source\n" +
 				"run.yaml:2: data.seq_len: want at most model.max_seq_len (256), got 512\n" +
 				"run.yaml:3: training.lr_scheduler: plateau follows the evaluations: set training.eval_steps\n" +
 				"run.yaml:4: hardware.device: want auto, cpu, cuda, cuda:N or reference, got \"tpu\""},
@@ -218,7 +218,7 @@ func TestNeedData(t *testing.T) {
 		t.Errorf("a plan needs no data: %v", err)
 	}
 	s.NeedData = true
-	if _, err := Load(s); err == nil || err.Error() != "data.source: want at least one file, folder or glob pattern" {
+	if _, err := Load(s); err == nil || err.Error() != "data.source: want at least one file, folder or glob pattern: name yours with --data.source" {
 		t.Errorf("training needs data: %v", err)
 	}
 	s.Overrides = []Override{{Key: "data.format", Text: "gotree"}}

@@ -88,6 +88,9 @@ func (b *benchCmd) Run(a *app) (err error) {
 		d.Interrupted, err = true, stopped
 	}
 	if !d.measured() {
+		if err == nil && b.Against != "" && !a.asJSON {
+			a.printf("\n%s", sweepText(d.Sweeps[0])) // both are planned at least
+		}
 		return cmp.Or(err, d.nothing())
 	}
 	if b.Ops && err == nil {

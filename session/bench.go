@@ -217,15 +217,16 @@ func (b *Bench) open(p *engine.Program, c plan.Settings, at point) (*system.Run,
 // its first updates took.
 type tooLong struct {
 	needs, limit time.Duration
+	each         time.Duration // update
 	// update is the one after which it was given up; 0: it was not begun.
 	update int64
 }
 
 func (e tooLong) Error() string {
 	if e.update > 0 {
-		return fmt.Sprintf("given up after update %d, at whose speed it takes %s, over --limit %s (0 runs all)", e.update, about(e.needs), about(e.limit))
+		return fmt.Sprintf("given up after update %d, at whose speed (%s an update) it takes %s, over --limit %s (0 runs all)", e.update, about(e.each), about(e.needs), about(e.limit))
 	}
-	return fmt.Sprintf("predicted to take %s, over --limit %s (0 runs all)", about(e.needs), about(e.limit))
+	return fmt.Sprintf("predicted to take %s, %s an update, over --limit %s (0 runs all)", about(e.needs), about(e.each), about(e.limit))
 }
 
 // ExitCode is that of a command line which asks for what it does not allow.
@@ -233,10 +234,11 @@ func (tooLong) ExitCode() int { return 2 }
 
 // about is a time to the second, or finer where it is short.
 func about(d time.Duration) string {
-	if d > 10*time.Second {
-		return d.Round(time.Second).String()
+	unit := time.Second
+	for unit > 1 && d < 10*unit {
+		unit /= 10
 	}
-	return d.Round(10 * time.Millisecond).String()
+	return d.Round(unit).String()
 }
 
 // Measure trains for some updates with changed settings (nil: as configured). What was
@@ -256,8 +258,9 @@ func (b *Bench) measure(change func(*plan.Settings), at point) (row *Measured, e
 		again := *kept
 		return &again, nil
 	}
-	if t := time.Duration(float64(BenchWarmup+b.how.Updates) * b.slower * report.Time.Update * float64(time.Second)); b.how.Limit > 0 && t > b.how.Limit {
-		return nil, tooLong{needs: t, limit: b.how.Limit}
+	each := time.Duration(b.slower * report.Time.Update * float64(time.Second))
+	if needs := each * time.Duration(BenchWarmup+b.how.Updates); b.how.Limit > 0 && needs > b.how.Limit {
+		return nil, tooLong{needs: needs, limit: b.how.Limit, each: each}
 	}
 	p, err := b.planner.Program(at.Settings)
 	if err != nil {
@@ -374,7 +377,7 @@ func (p *pace) after(update int64, took time.Duration) *tooLong {
 	if p.limit == 0 || update == p.updates || needs <= p.limit {
 		return nil
 	}
-	return &tooLong{needs, p.limit, update}
+	return &tooLong{needs, p.limit, p.least, update}
 }
 
 // The loader by itself is measured in rounds, each of so long at least.

@@ -52,7 +52,10 @@ var Sweeps = []string{SweepBatch, SweepAccumulation, SweepWorkers, SweepPrefetch
 
 // CheckSweeps refuses a name that is not one.
 func CheckSweeps(names []string) error {
-	for _, n := range names {
+	for i, n := range names {
+		if slices.Contains(names[:i], n) {
+			return usage("--sweep: %s is given twice", n)
+		}
 		if slices.Contains(Sweeps, n) {
 			continue
 		}

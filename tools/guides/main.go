@@ -38,6 +38,12 @@ var small = []string{
 	"--training.max_steps", "3", "--training.warmup_steps", "0", "--training.eval_batches", "1", "--training.sample.tokens", "8",
 }
 
+// phases do the same where each phase counts updates of its own; what so little training gives is ready for the next.
+var phases = []string{
+	"--training.warmup_steps", "0", "--training.eval_batches", "1", "--phases.encoder_steps", "3", "--phases.router_steps", "3",
+	"--phases.joint_steps", "3", "--phases.min_encoder_gain", "-100", "--phases.min_gain", "-100", "--phases.min_routing", "0",
+}
+
 var tasks = []string{"sentiment", "qa", "summarization", "code_generation", "translation"}
 
 var quick = []string{"--updates", "5", "--limit", "1m"}
@@ -177,8 +183,8 @@ func shortened(args []string) []string {
 	default:
 		return args
 	}
-	if args[0] == "train" && args[1] == "dynamo-quickstart" { // each of its phases counts updates of its own
-		settings = []string{"--training.warmup_steps", "0", "--training.eval_batches", "1", "--phases.encoder_steps", "3"}
+	if args[0] == "train" && args[1] == "dynamo-quickstart" {
+		settings = slices.Clone(phases)
 		for _, t := range tasks {
 			settings = append(settings, "--tasks."+t+".steps", "3")
 		}

@@ -217,12 +217,15 @@ func (b *Bench) open(p *engine.Program, c plan.Settings, at point) (*system.Run,
 // its first updates took.
 type tooLong struct {
 	needs, limit time.Duration
-	each         time.Duration // update
+	each         time.Duration // update; 0: the limit ended in the middle of one
 	// update is the one after which it was given up; 0: it was not begun.
 	update int64
 }
 
 func (e tooLong) Error() string {
+	if e.each == 0 {
+		return fmt.Sprintf("given up in the middle of an update, when --limit %s had passed (0 runs all)", about(e.limit))
+	}
 	if e.update > 0 {
 		return fmt.Sprintf("given up after update %d, at whose speed (%s an update) it takes %s, over --limit %s (0 runs all)", e.update, about(e.each), about(e.needs), about(e.limit))
 	}
@@ -318,6 +321,10 @@ func (b *Bench) train(x *engine.Executable, data *system.Run, report *plan.Repor
 	products, updates := newCounter(x.Program(), report), int64(BenchWarmup+b.how.Updates)
 	ctx, giveUp := context.WithCancelCause(b.ctx)
 	defer giveUp(nil)
+	if b.how.Limit > 0 {
+		overdue := time.AfterFunc(b.how.Limit, func() { giveUp(tooLong{limit: b.how.Limit}) })
+		defer overdue.Stop()
+	}
 	clock := pace{began: time.Now(), updates: updates, limit: b.how.Limit}
 	job := &train.Job{
 		Runner: x, Loader: data.Loader, Updates: updates, Seed: b.Config.Training.Seed,
@@ -326,7 +333,6 @@ func (b *Bench) train(x *engine.Executable, data *system.Run, report *plan.Repor
 			if st, ok := e.(train.Step); ok {
 				row.Losses = append(row.Losses, st.Loss)
 				if long := clock.after(st.Update, st.Took); long != nil {
-					b.slower = max(b.slower, st.Took.Seconds()/row.Planned)
 					giveUp(*long)
 				}
 				if st.Update > BenchWarmup {
@@ -340,6 +346,10 @@ func (b *Bench) train(x *engine.Executable, data *system.Run, report *plan.Repor
 	res, err := job.Run(ctx, 0)
 	if errors.Is(err, train.ErrStopped) {
 		err = context.Cause(ctx) // nothing was saved to continue from
+	}
+	var long tooLong
+	if errors.As(err, &long) {
+		b.slower = max(b.slower, 1, max(long.each, long.limit/time.Duration(updates)).Seconds()/row.Planned)
 	}
 	if err != nil {
 		return err

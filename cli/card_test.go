@@ -66,8 +66,8 @@ func TestCardsThatCannotBeUsed(t *testing.T) {
 		"no such number": {&fakegpu.Driver{Installed: t4}, "cuda:3", 2, []string{"no card cuda:3", "cuda:0 (Tesla T4)"}},
 		"no number":      {&fakegpu.Driver{Installed: t4}, "cuda:x", 2, []string{"want auto, cpu, cuda, cuda:N"}},
 		"unknown device": {&fakegpu.Driver{Installed: t4}, "gpu", 2, []string{"hardware.device", "cuda"}},
-		"full":           {&fakegpu.Driver{Installed: t4, Taken: 14_920 << 20}, "cuda", 3, []string{"does not fit: needs", "left for this process, others hold", "of its 14.", "(process 1: 14 GiB, process 2)"}},
-		"exclusive":      {&fakegpu.Driver{Installed: t4, Fail: once("cuDevicePrimaryCtxRetain", 1, driver.DeviceUnavailable)}, "cuda", 1, []string{"another process holds the card", "nvidia-smi"}},
+		"full":           {&fakegpu.Driver{Installed: t4, Taken: 14_920 << 20}, "cuda", 3, []string{"does not fit: needs", "left for this process, others use", "of its 14.", "(process 1: 14 GiB, process 2)"}},
+		"exclusive":      {&fakegpu.Driver{Installed: t4, Fail: once("cuDevicePrimaryCtxRetain", 1, driver.DeviceUnavailable)}, "cuda", 1, []string{"another process has exclusive use of the card", "nvidia-smi"}},
 		"broken driver":  {&fakegpu.Driver{Installed: t4, Fail: once("cuDeviceGetCount", 1, driver.SystemMismatch)}, "cuda", 1, []string{"different versions", "restart the machine"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -144,9 +144,9 @@ func TestCardsThatFailAtTheStart(t *testing.T) {
 		"assembler is absent": {once("cuModuleLoadDataEx", 1, driver.JITNotFound), 1, []string{"kernels: ", "libnvidia-ptxjitcompiler", "cuModuleLoadDataEx"}},
 		"code is too new":     {once("cuModuleLoadDataEx", 1, driver.UnsupportedPTX), 1, []string{"CUDA 11.4 or later"}},
 		"code is refused":     {once("cuModuleLoadDataEx", 1, driver.InvalidPTX), 1, []string{"assembler refused", "report this text"}},
-		"taken meanwhile":     {once("cuMemAlloc", 1, driver.OutOfMemory), 3, []string{"are needed", "are free by now", "nvidia-smi"}},
+		"taken meanwhile":     {once("cuMemAlloc", 1, driver.OutOfMemory), 3, []string{"are needed", "are free", "nvidia-smi"}},
 		"memory of the host":  {once("cuMemHostAlloc", 3, driver.OutOfMemory), 1, []string{"cuMemHostAlloc"}},
-		"lost":                {once("cuGraphInstantiate", 2, driver.ECCUncorrectable), 6, []string{"cannot correct", "no checkpoint was saved", "nvidia-smi -r"}},
+		"lost":                {once("cuGraphInstantiate", 2, driver.ECCUncorrectable), 6, []string{"uncorrectable error", "no checkpoint was saved", "nvidia-smi -r"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			use(t, &fakegpu.Driver{Installed: []driver.Card{fakegpu.T4}, Fail: c.fail})
@@ -184,7 +184,7 @@ func TestCardLostInARun(t *testing.T) {
 		at   int // in percent of the run's calls: after the save of update 4 of 8, before that of the last
 	}{
 		{"cuStreamSynchronize", driver.IllegalAddress, "read or wrote outside its memory", 54},
-		{"cuGraphLaunch", driver.ECCUncorrectable, "cannot correct", 70},
+		{"cuGraphLaunch", driver.ECCUncorrectable, "uncorrectable error", 70},
 		{"cuEventSynchronize", driver.Unknown, "Xid 79", 70},
 	} {
 		t.Run(c.call, func(t *testing.T) {

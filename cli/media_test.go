@@ -177,7 +177,7 @@ func TestServeMedia(t *testing.T) {
 		"no picture":        {map[string]any{"image": dataURL([]byte("hello"))}, "want a PNG or a JPEG"},
 		"too many":          {map[string]any{"image": pictures}, "media.image: 3 files, the model reads 1"},
 		"another kind":      {map[string]any{"audio": pictures[0]}, "media.audio: the model was trained without it (model.modalities): omit it; it reads image"},
-		"too many pixels":   {map[string]any{"image": dataURL(huge.Bytes())}, "a picture of 10000 x 10000 pixels takes 100000000 bytes, more than the 67108864 allowed"},
+		"too many pixels":   {map[string]any{"image": dataURL(huge.Bytes())}, "an image of 10000 x 10000 pixels takes 100000000 bytes, more than the 67108864 allowed"},
 		"too long a prompt": {map[string]any{"image": pictures[0]}, "context_length_exceeded"},
 	} {
 		more := ""

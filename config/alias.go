@@ -145,7 +145,7 @@ var aliases = []alias{
 	{"tasks.summarization.examples", "training examples to use", []string{"xsum_size"}, same, "dynamo"},
 	{"tasks.code_generation.examples", "training examples to use", []string{"code_gen_size"}, same, "dynamo"},
 	{"tasks.translation.examples", "training examples to use", []string{"translation_size"}, same, "dynamo"},
-	{"model.frames", "pictures of a window", []string{"temporal_frames", "num_frames", "sequence_frames"}, same, "cloudbase"},
+	{"model.frames", "images of a window", []string{"temporal_frames", "num_frames", "sequence_frames"}, same, "cloudbase"},
 	{"model.channels", "true is 32, 64 and 128 channels, false 64, 128 and 256", []string{"memory_optimized", "memory_optimised"}, oneOf(map[string]string{"true": "[32, 64, 128]", "false": "[64, 128, 256]"}), "cloudbase"},
 	{"model.architecture", "", []string{"architecture.name"}, oneOf(map[string]string{"transformer": "attention", "attention": "attention", "gnn": "gnn", "ssm": "ssm", "cnn": "cnn"}), "cloudbase"},
 

@@ -38,11 +38,11 @@ func readHeader(f io.Reader, name string, limit int64) (Header, error) {
 		return Header{}, fmt.Errorf("%s: %w; want a PNG or a JPEG", name, err)
 	}
 	if c.Width < 1 || c.Height < 1 {
-		return Header{}, fmt.Errorf("%s: a picture of %d x %d pixels", name, c.Width, c.Height)
+		return Header{}, fmt.Errorf("%s: an image of %d x %d pixels", name, c.Width, c.Height)
 	}
 	size, deep := pixelBytes(c.ColorModel)
 	if bytes := int64(c.Width) * int64(c.Height); bytes > limit/size {
-		return Header{}, fmt.Errorf("%s: a picture of %d x %d pixels takes %d bytes, more than the %d allowed; raise data.max_record", name, c.Width, c.Height, bytes*size, limit)
+		return Header{}, fmt.Errorf("%s: an image of %d x %d pixels takes %d bytes, more than the %d allowed; raise data.max_record", name, c.Width, c.Height, bytes*size, limit)
 	}
 	return Header{c.Width, c.Height, deep}, nil
 }

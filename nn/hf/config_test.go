@@ -107,7 +107,7 @@ func TestConfigRefusals(t *testing.T) {
 			t.Errorf("%s with %s %s: got %v, want an error with %q", c.folder, c.key, c.value, err, c.want)
 		}
 	}
-	if _, err := ReadConfig(t.TempDir()); err == nil || !strings.Contains(err.Error(), "is no model folder") {
+	if _, err := ReadConfig(t.TempDir()); err == nil || !strings.Contains(err.Error(), "is not a model folder") {
 		t.Errorf("an empty folder: %v", err)
 	}
 }

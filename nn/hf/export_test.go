@@ -215,7 +215,7 @@ func TestExportRefuses(t *testing.T) {
 	}{
 		{"a folder in use", full, f.Config, ExportOptions{}, "is not empty"},
 		{"a path", "", f.Config, ExportOptions{Files: map[string][]byte{"../x": nil}}, `"../x" is not a plain file name`},
-		{"no tokenizer", "", f.Config, ExportOptions{TokenizerFrom: full}, "holds no tokenizer"},
+		{"no tokenizer", "", f.Config, ExportOptions{TokenizerFrom: full}, "has no tokenizer"},
 		{"weights that are not there", "", &masked, ExportOptions{}, "missing: cls.predictions.transform.dense.weight"},
 		{"weights that were dropped", "", f.Config, ExportOptions{Drop: drop}, "missing: classifier.weight, classifier.bias"},
 	} {

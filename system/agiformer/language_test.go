@@ -133,7 +133,7 @@ func TestLanguageRefusals(t *testing.T) {
 	}{
 		{"../../nn/hf/testdata/bert", 8, "is not a GPT-NeoX, GPT-2, Llama or Qwen3 folder"},
 		{"../../nn/hf/testdata/gpt2", 4000, "positions"},
-		{"testdata", 8, "no model folder"},
+		{"testdata", 8, "not a model folder"},
 	} {
 		err := (&Language{}).size(&LanguageModel{Path: c.path}, c.positions)
 		if err == nil || !strings.Contains(err.Error(), c.want) {

@@ -215,7 +215,7 @@ func TestCheck(t *testing.T) {
 		"data.overlap":              {"data.overlap", "8"},
 		"data.segment_mask":         {"data.segment_mask", "true"},
 		"a text file has no labels": {"data.format", "text"},
-		"is no model folder":        {"model.folder", t.TempDir()},
+		"is not a model folder":     {"model.folder", t.TempDir()},
 		"want an encoder":           {"model.folder", "../../nn/hf/testdata/neox"},
 		"padding id":                {"model.architecture", "roberta", "model.pad_id", "99999"},
 		"unknown activation":        {"model.activation", "square"},

@@ -289,7 +289,7 @@ func TestFoldersOfOtherModels(t *testing.T) {
 	for folder, want := range map[string]string{
 		"../../nn/hf/testdata/gpt2": "has a gpt2 model, whose layers refocused does not have; want a gpt_neox, llama or qwen3 folder",
 		"../../nn/hf/testdata/bert": "has a bert model",
-		t.TempDir():                 "is no model folder",
+		t.TempDir():                 "is not a model folder",
 	} {
 		if _, err := load("model.folder", folder); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want one with %q", folder, err, want)

@@ -93,7 +93,7 @@ func TestBarriers(t *testing.T) {
 	}
 	wantError(t, "setp.lt.u32 %p1, %r0, 32; @%p1 bra A; bar.sync 1; bra B;\nA: bar.sync 2;\nB: mov.u32 %r1, 0;", 64, "never complete")
 	wantError(t, "bar.sync 1, 96;", 64, "never complete")
-	wantError(t, "mov.u32 %r1, 33; bar.sync 1, %r1;", 64, "no multiple")
+	wantError(t, "mov.u32 %r1, 33; bar.sync 1, %r1;", 64, "not a multiple")
 	// Warps that have ended are not waited for.
 	if _, err := simulate(t, "setp.lt.u32 %p1, %r0, 32; @%p1 exit; bar.sync 0;", in, Options{Checks: CheckAll}); err != nil {
 		t.Error(err)

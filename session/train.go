@@ -58,6 +58,9 @@ func Train(ctx context.Context, o Options) (*Result, error) {
 	if err := s.missing(); err != nil {
 		return nil, err
 	}
+	if _, err := s.remote(); err != nil { // before anything is made or replaced
+		return nil, err
+	}
 	dir := t.dir(s.Config)
 	if s.System.Phases != nil {
 		if phases := s.System.Phases(s.Config, dir); len(phases) > 0 {

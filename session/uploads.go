@@ -8,15 +8,28 @@ import (
 	"github.com/snug-ml/snug/train/remote"
 )
 
+// remote is the place of checkpoint.remote, nil where there is none. Nothing is connected yet.
+func (s *Setup) remote() (remote.Remote, error) {
+	where := s.Config.Checkpoint.Remote
+	if where == "" {
+		return nil, nil
+	}
+	to, err := remote.Open(where, remote.Config{})
+	if err != nil {
+		return nil, usage("checkpoint.remote: %w", err)
+	}
+	return to, nil
+}
+
 // startUploads opens checkpoint.remote, if there is one.
 func (r *run) startUploads() error {
 	c := &r.Config.Checkpoint
 	if c.Remote == "" {
 		return nil
 	}
-	to, err := remote.Open(c.Remote, remote.Config{})
+	to, err := r.remote()
 	if err != nil {
-		return fmt.Errorf("checkpoint.remote: %w", err)
+		return err
 	}
 	r.uploads, err = remote.NewUploader(r.store.Run(), to, remote.UploaderOptions{
 		Push:    remote.PushOptions{Pack: c.Compression == "zstd", Retry: func(e remote.RetryEvent) { r.emit(e) }},

@@ -201,7 +201,11 @@ func shortened(args []string) []string {
 func (p point) run(ctx context.Context, binary, dir string, limit time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, binary, p.args...)
+	args := slices.Clone(p.args)
+	for i := range args { // a folder of the page is one of the new folder
+		args[i] = strings.Replace(args[i], "file:///", "file://"+filepath.ToSlash(dir)+"/", 1)
+	}
+	cmd := exec.CommandContext(ctx, binary, args...)
 	cmd.Dir = dir
 	began := time.Now()
 	out, err := cmd.CombinedOutput()

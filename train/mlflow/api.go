@@ -154,7 +154,7 @@ func (s *Server) find(ctx context.Context, experiment string, tag Pair) (*state,
 		Runs []*state `json:"runs"`
 	}
 	err := s.post(ctx, "runs/search", map[string]any{
-		"experiment_ids": []string{experiment}, "filter": fmt.Sprintf("tags.`%s` = '%s'", tag.Key, tag.Value),
+		"experiment_ids": []string{experiment}, "filter": "tags.`" + tag.Key + "` = '" + tag.Value + "'",
 		"run_view_type": "ACTIVE_ONLY", "max_results": 1,
 	}, &found)
 	if err != nil || len(found.Runs) == 0 {

@@ -373,7 +373,7 @@ func (x *Exporter) answered() {
 
 // giveUp says what the server lacks and how it gets there.
 func (x *Exporter) giveUp(err error) {
-	text := fmt.Sprintf("%v; the server lacks %s, which metrics.jsonl has: `%s` sends it", err, x.missing(), x.opts.Again)
+	text := fmt.Sprintf("%v; the server lacks %s, which metrics.jsonl has: ", err, x.missing()) + "`" + x.opts.Again + "` sends it"
 	if x.warned {
 		x.info("%s", text)
 		return

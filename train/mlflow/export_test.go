@@ -393,7 +393,7 @@ func TestRefused(t *testing.T) {
 		handle func(http.ResponseWriter, *http.Request)
 		want   []string
 	}{
-		{"unauthorized", answer(401, "", "Unauthorized"), []string{"401 Unauthorized", "MLFLOW_TRACKING_TOKEN"}},
+		{"unauthorized", answer(401, "", "You are not authenticated."), []string{"401 Unauthorized: You are not authenticated.", "MLFLOW_TRACKING_TOKEN"}},
 		{"forbidden", answer(403, "", `{"error_code":"PERMISSION_DENIED","message":"no"}`), []string{"403 Forbidden: no", "may write"}},
 		{"page", answer(200, "", "<html>hello"), []string{"not MLflow's JSON", "check that metrics.mlflow"}},
 		{"other", answer(404, "", "404 page not found"), []string{"404 Not Found", "check that metrics.mlflow"}},

@@ -197,6 +197,9 @@ func (s *Server) refusal(res *http.Response, text []byte) error {
 	}
 	if json.Unmarshal(text, &body) != nil {
 		body.Code, body.Message = "", ""
+		if strings.HasPrefix(res.Header.Get("Content-Type"), "text/plain") {
+			body.Message = string(text) // of what checks requests before MLflow does
+		}
 	}
 	e := &Error{Server: s.String(), Code: body.Code, Err: errors.New(res.Status)}
 	if said := cmp.Or(body.Message, body.Code); said != "" {

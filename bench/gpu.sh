@@ -1,207 +1,418 @@
 #!/usr/bin/env bash
-# Everything that only a card can show, in one call of at most nine minutes, on a machine with an NVIDIA driver and no Go.
+# Everything that only a card can show, in calls of some minutes on a machine with an NVIDIA driver and no Go.
 #
-#   bench/gpu.sh --build DIR       here, with Go: what the other machine needs, in DIR
-#   DIR/gpu.sh [OUT]               there: runs it; OUT (default: DIR/results) gets results.jsonl, results.md and logs
+#   bench/gpu.sh build DIR       here, with Go: what the other machine needs, in DIR
+#   DIR/gpu.sh run DIR OUT [--minutes N] [--after RESULTS.jsonl]... [--only PART,...]
+#                                there: does what fits into N minutes (9), the most important first. OUT gets results.jsonl
+#                                and results.md, written after each part, and log.txt. A later call that is given the
+#                                results of earlier ones does what they left.
+#   bench/gpu.sh parts           the parts, with the seconds that each needs
 #
-# CARD=N takes another card than number 0. PyTorch's side runs where `python3` has a torch that sees a card (PYTHON=...
-# names another). docs/gpu.md says what each part shows.
+# CARD=1 takes another card, PYTHON=... another Python than python3 for PyTorch's side. SMALL=1 runs small shapes, and
+# PyTorch on the processor, to try the script (with TAGS=fakegpu on `build`: without a card). docs/gpu.md says more.
 set -euo pipefail
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 CARD=${CARD:-0}
 PYTHON=${PYTHON:-python3}
-LIMIT=${LIMIT:-530} # seconds for everything
-STEPS=${STEPS:-50}   # of a workload
+SMALL=${SMALL:-}
+COMPILE=${COMPILE:-max-autotune} # mode of torch.compile
+WORKS=(gpt2 refocused moderation agiformer cloudbase dynamo)
+SYSTEMS=(refocused moderation agiformer cloudbase dynamo)
 
 fail() {
   echo "gpu.sh: $*" >&2
-  exit 1
+  exit 2
 }
 
+# --- here -------------------------------------------------------------------------------------------------------------
+
 build() {
-  local to=$1 root=$HERE/..
-  [ -f "$root/go.mod" ] || fail "--build needs the source tree: run bench/gpu.sh of a clone"
-  mkdir -p "$to/engine/cuda" "$to/corpus"
+  local to=$1 root=$HERE/.. kit tags=${TAGS:-} go_root
+  [ -f "$root/go.mod" ] || fail "build needs the source tree: run bench/gpu.sh of a clone"
+  root=$(cd "$root" && pwd)
+  mkdir -p "$to"
   to=$(cd "$to" && pwd)
-  export CGO_ENABLED=0 GOOS=linux
-  local tags=${TAGS:-} # fakegpu: with a card whose kernels are interpreted, to try this script
-  go -C "$root" build -tags "$tags" -o "$to/snug" .
-  go -C "$root" build -tags "$tags" -o "$to/workload" ./bench/workload
-  go -C "$root" test -tags "$tags" -c -o "$to/engine/cuda/cuda.test" ./engine/cuda
-  cp -r "$root/engine/testdata" "$to/engine/"
-  cp "$HERE/gpu.sh" "$HERE/torch_train.py" "$to/"
-  local f
-  for f in "$root"/docs/*.md "$root"/engine/graph/*.go "$root"/train/*.go "$root"/session/*.go; do
-    cp "$f" "$to/corpus/$(basename "$(dirname "$f")")-$(basename "$f").txt"
-  done
-  # The quickstart's model, on text that is carried along.
-  cat >"$to/quickstart.yaml" <<'YAML'
-system: refocused
-model: {d_model: 256, n_layers: 4, n_heads: 4, d_ff: 1024, max_seq_len: 128, dropout: 0.1}
-training: {batch_size: 16, max_steps: 300, learning_rate: 2e-3, warmup_steps: 15, log_steps: 20, eval_steps: 0, save_steps: 25, sample: {tokens: 0}}
-data: {source: [corpus/*.txt], held_out_fraction: 0.05, tokenizer: {vocab_size: 4096}}
-YAML
+  kit=$(mktemp -d)
+  # shellcheck disable=SC2064 # the folder is this one
+  trap "rm -rf '$kit'" EXIT
+  mkdir -p "$kit/engine/cuda" "$kit/bin" "$kit/bench" "$kit/tools/goldens"
+  export CGO_ENABLED=0 GOOS=linux GOARCH=amd64
+  local link=(-trimpath -tags "$tags" -ldflags "-s -w")
+  go -C "$root" build "${link[@]}" -o "$kit/bin/" . ./bench/card ./bench/workload
+  go -C "$root" test "${link[@]}" -c -o "$kit/engine/cuda/cuda.test" ./engine/cuda
+  cp -r "$root/engine/testdata" "$kit/engine/"
+  cp "$root"/bench/torch_*.py "$kit/bench/"
+  cp "$root/tools/goldens/cloudbase.py" "$kit/tools/goldens/"
+  # The text that the quickstarts learn: the sources of Go's library, without what is written for one processor.
+  go_root=$(go env GOROOT)
+  (cd "$go_root" && find src -name '*.go' ! -name '*_test.go' ! -path '*/testdata/*' ! -path 'src/cmd/*' ! -path 'src/vendor/*' \
+    ! -path 'src/runtime/*' ! -path 'src/internal/*' ! -path 'src/syscall/*' ! -path 'src/debug/*' -print0 | sort -z) |
+    tar -C "$go_root" --null --files-from=- --create | (mkdir "$kit/go" && tar -x -C "$kit/go")
+  tar -C "$kit" -cz . >"$to/kit.tar.gz"
+  cp "$HERE/gpu.sh" "$to/gpu.sh"
   du -sh "$to"
 }
 
-began=$SECONDS
-# left is what is left of the limit in seconds, at most $1.
-left() {
-  local l=$((LIMIT - (SECONDS - began)))
-  [ "$l" -le "$1" ] || l=$1
-  echo "$l"
-}
+# --- the parts --------------------------------------------------------------------------------------------------------
+# part_NAME runs where OUT, WORK and the rest are set. Its JSON goes to stdout, everything else to stderr.
 
-# step NAME SECONDS COMMAND... runs a part and writes a line of results.jsonl. A part that fails does not stop the others.
-failures=0
-step() {
-  local name=$1 limit status=0 from=$SECONDS verdict=ok
-  limit=$(left "$2")
-  shift 2
-  if [ "$limit" -lt 5 ]; then
-    verdict="no time left"
-  else
-    timeout -k 5 "$limit" "$@" >"$OUT/$name.log" 2>&1 || status=$?
-    [ "$status" = 0 ] || verdict="exit code $status"
-    [ "$status" != 124 ] || verdict="stopped after $limit s"
-  fi
-  [ "$verdict" = ok ] || failures=$((failures + 1))
-  printf '{"part":"%s","result":"%s","seconds":%d}\n' "$name" "$verdict" $((SECONDS - from)) >>"$OUT/results.jsonl"
-  printf '| %s | %s | %d |\n' "$name" "$verdict" $((SECONDS - from)) >>"$OUT/results.md"
-  printf '%-28s %s (%d s)\n' "$name" "$verdict" $((SECONDS - from))
-  [ "$verdict" = ok ] || tail -n 8 "$OUT/$name.log" 2>/dev/null | sed 's/^/    /'
-  [ "$verdict" = ok ]
-}
+part_doctor() { "$WORK/bin/snug" doctor --json; }
 
-# measured NAME... appends the JSON of parts to results.jsonl.
-measured() {
-  local name
-  for name in "$@"; do
-    grep -h '^{' "$OUT/$name.log" 2>/dev/null | tail -n 1 >>"$OUT/results.jsonl" || true
+# tests PROCESSES TEST runs a test of the kernels, its cases dealt to processes: assembling kernels is what takes long.
+tests() {
+  local n=$1 i files=() failed=0 pids=()
+  for ((i = 0; i < n; i++)); do
+    files+=("$WORK/cases.$i")
+    (cd "$WORK/engine/cuda" && exec ./cuda.test "${CARD_FLAG[@]}" -part "$i/$n" -test.v -test.run "^$2\$" ${SMALL:+-test.short}) >"$WORK/cases.$i" 2>&1 &
+    pids+=($!)
   done
+  for i in "${pids[@]}"; do wait "$i" || failed=1; done
+  grep -hvE '^ *(=== |--- PASS)' "${files[@]}" >&2 || true
+  # Cases are the leaves: names below TEST/sm_NN, or below TEST where there is one card.
+  awk '
+    /^ *--- (PASS|FAIL): / { name = $3; n = gsub("/", "/", name); if (n < 1 || $3 ~ /\/sm_[0-9]+$/) next; cases++; if ($2 == "FAIL:") { failed++; names = names (names == "" ? "" : ",") "\"" $3 "\"" } }
+    END { printf "{\"cases\":%d,\"failed\":%d,\"failing\":[%s]}\n", cases, failed, names }
+  ' "${files[@]}"
+  return "$failed"
 }
 
-# field NAME KEY is a figure of a part's JSON.
-field() { { grep -h '^{' "$OUT/$1.log" 2>/dev/null || true; } | tail -n 1 | sed -nE "s/.*\"$2\": ?\"?([^,\"}]*).*/\1/p"; }
+part_operations() { tests "$PROCESSES" TestOperations; }
+part_goldens() { tests "$PROCESSES" TestGoldens; }
+part_compiled() { tests "$PROCESSES" TestCompiledOperations; }
+part_products() { tests "$PROCESSES" TestProductsByCublasLt; }
+part_larger() { tests 1 TestLargerShapes; }
 
-# weights DIR identifies those of the newest checkpoint of a run.
-weights() {
-  local last
-  last=$(find "$1/checkpoints" -maxdepth 1 -name 'step-*' | sort | tail -n 1)
-  [ -n "$last" ] || return 1
-  basename "$last"
-  sha256sum <"$last/model.safetensors"
-}
-export -f weights
-
-conformance() { (cd "$HERE/engine/cuda" && exec ./cuda.test -card "$CARD" -test.run "$1" -test.timeout 10m); }
-
-# Two runs of a workload must have the same weights; planned is what the driver shows within 1 %.
-repeat() {
-  "$HERE/workload" "$1" --device "cuda:$CARD" --precision "$PRECISION" --steps "$((STEPS / 2))" --json >"$OUT/first.json"
-  "$HERE/workload" "$1" --device "cuda:$CARD" --precision "$PRECISION" --steps "$((STEPS / 2))" --json >"$OUT/second.json"
-  local hashes
-  hashes=$(sed -nE 's/.*"weights":"([0-9a-f]*)".*/\1/p' "$OUT/first.json" "$OUT/second.json" | sort -u)
-  [ "$(wc -l <<<"$hashes")" = 1 ] && [ -n "$hashes" ] || { echo "two runs differ:" && cat "$OUT/first.json" "$OUT/second.json" && return 1; }
-  cat "$OUT/second.json"
-}
-
-memory() {
-  local planned used
-  planned=$(sed -nE 's/.*"card_planned_bytes":([0-9]+).*/\1/p' "$OUT/second.json")
-  used=$(sed -nE 's/.*"card_used_bytes":([0-9]+).*/\1/p' "$OUT/second.json")
-  echo "{\"planned\":$planned,\"used\":$used}"
-  # Code, graphs and the driver's rounding come on top: 1 %, and what no program is below.
-  [ "$used" -ge "$((planned - planned / 100))" ] && [ "$used" -le "$((planned + planned / 100 + (64 << 20)))" ]
+# quickstart SYSTEM UPDATES SAVES gives the flags of a run of its quickstart: so many updates, of which every SAVESth is
+# saved (0: the last).
+quickstart() {
+  local common=(--training.log_steps 1 --training.eval_steps 0 --training.save_steps "$3") tiny=()
+  FLAGS=()
+  case $1 in
+  refocused) FLAGS=(quickstart --training.max_steps "$2" "${common[@]}" --training.sample.tokens 0) tiny=(--model.d_model 32 --model.n_layers 1 --model.d_ff 64 --training.batch_size 2 --data.tokenizer.vocab_size 512) ;;
+  moderation) FLAGS=(moderation-quickstart --training.max_steps "$2" "${common[@]}") tiny=(--model.d_model 32 --model.n_layers 1 --model.d_ff 48 --training.batch_size 4 --model.wide_rows 256 --data.tokenizer.vocab_size 512) ;;
+  agiformer) FLAGS=(agiformer-quickstart --training.max_steps "$2" "${common[@]}" --training.sample.tokens 0) tiny=(--model.d_model 32 --model.n_layers 1 --model.d_ff 48 --training.batch_size 2 --model.memory_size 16) ;;
+  cloudbase) FLAGS=(cloudbase-quickstart --training.max_steps "$2" "${common[@]}") tiny=(--model.height 16 --model.width 16 --model.channels "4,8" --training.batch_size 4) ;;
+  dynamo)
+    FLAGS=(dynamo-quickstart --phases.stage encoder --phases.encoder_steps "$2" "${common[@]}")
+    tiny=(--model.d_model 32 --model.n_layers 1 --model.d_ff 48 --training.batch_size 2 --phases.encoder_width 0 --data.tokenizer.vocab_size 512)
+    ;;
+  esac
+  [ -z "$SMALL" ] || FLAGS+=("${tiny[@]}")
 }
 
-# A run that is killed and resumed ends with the bits of the unbroken one.
-resume() {
-  cd "$HERE"
-  local train=(./snug train --config quickstart.yaml --hardware.device "cuda:$CARD" --training.mixed_precision "$PRECISION") pid
-  rm -rf "$OUT/whole" "$OUT/killed"
-  "${train[@]}" --out "$OUT/whole"
-  "${train[@]}" --out "$OUT/killed" &
+# learn SYSTEM trains a quickstart on the processor and on the card: in float32 the losses are the same up to rounding,
+# in the card's own precision they stay close.
+learn() {
+  local system=$1 at=$WORK/learn/$1 run precision device bad=0
+  quickstart "$system" "$UPDATES" 0
+  mkdir -p "$at"
+  for run in cpu:fp32:cpu "fp32:fp32:cuda:$CARD" "low:$PRECISION:cuda:$CARD"; do
+    IFS=: read -r run precision device <<<"$run"
+    "$WORK/bin/snug" train "${FLAGS[@]}" --out "$at/$run" --data.cache_dir "$at/cache" --hardware.device "$device" --training.mixed_precision "$precision" >&2
+  done
+  "$WORK/bin/card" losses "$at/cpu" "$at/fp32" --within 0.005 | sed 's/^{/{"run":"fp32",/' || bad=1
+  "$WORK/bin/card" losses "$at/cpu" "$at/low" --within 0.05 | sed "s/^{/{\"run\":\"$PRECISION\",/" || bad=1
+  return "$bad"
+}
+for s in "${SYSTEMS[@]}"; do eval "part_learn.$s() { learn $s; }"; done
+
+# A run that gets kill -9 and is resumed ends with the bits of the unbroken one.
+part_resume() {
+  local train pid at=$WORK/resume
+  quickstart refocused $((5 * UPDATES)) 10
+  train=("$WORK/bin/snug" train "${FLAGS[@]}" --data.cache_dir "$WORK/learn/refocused/cache"
+    --hardware.device "cuda:$CARD" --training.mixed_precision "$PRECISION")
+  mkdir -p "$at"
+  "${train[@]}" --out "$at/whole" >&2
+  "${train[@]}" --out "$at/killed" >&2 &
   pid=$!
-  until [ -d "$OUT/killed/checkpoints/step-00000050" ]; do
-    kill -0 "$pid" 2>/dev/null || { echo "the run ended before it was killed" && return 1; }
-    sleep 0.05
+  until compgen -G "$at/killed/checkpoints/step-*" >/dev/null; do
+    kill -0 "$pid" 2>/dev/null || { echo "the run ended before it was killed" >&2 && return 1; }
+    sleep 0.02
   done
   kill -9 "$pid"
   wait "$pid" || true
-  "${train[@]}" --out "$OUT/killed" --resume
+  local stopped
+  stopped=$(newest "$at/killed")
+  "${train[@]}" --out "$at/killed" --resume >&2
   local whole killed
-  whole=$(weights "$OUT/whole")
-  killed=$(weights "$OUT/killed")
-  printf '%s\n' "$whole" "$killed"
-  [ -n "$whole" ] && [ "$whole" = "$killed" ]
+  whole=$(newest "$at/whole") killed=$(newest "$at/killed")
+  echo "killed after $stopped; at the end $whole and $killed" >&2
+  [ "$whole" = "$killed" ] || return 1
+  [ "${stopped%% *}" != "${whole%% *}" ] || { echo "the run was done before it was killed" >&2 && return 1; }
 }
 
-workload() { "$HERE/workload" "$1" --device "cuda:$CARD" --precision "$2" --steps "$STEPS" --json; }
-torch() { CUDA_VISIBLE_DEVICES=$CARD "$PYTHON" "$HERE/torch_train.py" "$1" --device cuda --mode "$2" --steps "$STEPS" ${3:+--compile "$3"}; }
+# newest RUN names its newest checkpoint, with the hash of the weights.
+newest() {
+  local last
+  last=$(find "$1/checkpoints" -maxdepth 1 -name 'step-*' | sort | tail -n 1)
+  [ -n "$last" ] || return 1
+  echo "$(basename "$last") $(sha256sum <"$last/model.safetensors" | cut -c 1-16)"
+}
+
+workload() { "$WORK/bin/workload" "$@" --device "cuda:$CARD" --precision "$PRECISION" --json; }
+
+# Two runs have the same weights.
+part_repeat() {
+  local steps=20 hashes
+  [ -z "$SMALL" ] || steps=1
+  workload "$TINY" --steps "$steps" >"$WORK/first.json"
+  workload "$TINY" --steps "$steps" >"$WORK/second.json"
+  cat "$WORK/first.json" "$WORK/second.json"
+  hashes=$(sed -nE 's/.*"weights":"([0-9a-f]+)".*/\1/p' "$WORK/first.json" "$WORK/second.json")
+  [ "$(wc -l <<<"$hashes")" = 2 ] && [ "$(sort -u <<<"$hashes" | wc -l)" = 1 ] || { echo "two runs differ" >&2 && return 1; }
+}
+
+# What the driver says was taken is what was planned: within 1 %, and 64 MiB of code, graphs and rounding.
+part_memory() {
+  local planned used
+  workload "$TINY" --steps 1 >"$WORK/memory.json"
+  cat "$WORK/memory.json"
+  planned=$(sed -nE 's/.*"card_planned_bytes":([0-9]+).*/\1/p' "$WORK/memory.json")
+  used=$(sed -nE 's/.*"card_used_bytes":([0-9]+).*/\1/p' "$WORK/memory.json")
+  [ "$used" -ge "$((planned - planned / 100))" ] && [ "$used" -le "$((planned + planned / 100 + (64 << 20)))" ]
+}
+
+# snug_side WORK times snug's side of a work, as torch_presets.py does PyTorch's.
+snug_side() {
+  local bench=("$WORK/bin/snug" bench --synthetic --ops --json --hardware.device "cuda:$CARD" --training.mixed_precision "$PRECISION") updates=0 tiny=()
+  case $1 in
+  gpt2)
+    if [ -n "$SMALL" ]; then workload "$TINY" --steps 1; else workload gpt2 --steps 60 --ops; fi
+    return
+    ;;
+  refocused) bench+=(refocused-t4) updates=10 tiny=(--model.d_model 32 --model.n_layers 1 --model.n_heads 2 --model.d_ff 64 --model.vocab_size 512 --data.tokenizer.vocab_size 512 --data.seq_len 16 --training.batch_size 2) ;;
+  moderation) bench+=(moderation-t4) updates=100 tiny=(--model.d_model 32 --model.n_layers 1 --model.n_heads 2 --model.d_ff 48 --model.vocab_size 512 --data.seq_len 16 --training.batch_size 2) ;;
+  agiformer) bench+=(agiformer-base-t4) updates=30 tiny=(--model.d_model 32 --model.n_layers 1 --model.n_heads 2 --model.d_ff 48 --model.language.d_model 32 --model.language.n_layers 1 --model.language.n_heads 2 --model.language.d_ff 48 --model.memory_size 16 --model.memory_segment 8 --data.seq_len 16 --training.batch_size 2) ;;
+  cloudbase)
+    # Dropout draws no numbers in PyTorch's network; rows of pictures are read from flights, which are not there.
+    bench+=(cloudbase-t4 --model.dropout 0 --model.dense_dropout "0,0") updates=15
+    tiny=(--model.height 16 --model.width 16 --data.rows "0,16" --model.channels "4,8" --training.batch_size 4)
+    ;;
+  dynamo) bench+=(dynamo-t4 --phases.stage encoder) updates=50 tiny=(--model.d_model 32 --model.n_layers 1 --model.n_heads 2 --model.d_ff 48 --model.vocab_size 512 --data.tokenizer.vocab_size 512 --data.seq_len 16 --training.batch_size 2) ;;
+  esac
+  if [ -n "$SMALL" ]; then bench+=("${tiny[@]}" --training.gradient_accumulation_steps 1) updates=5; fi
+  "${bench[@]}" --updates "$updates"
+}
+
+# torch_side WORK MODES
+torch_side() {
+  local small=()
+  [ -z "$SMALL" ] || small=(--device cpu --small --updates 2)
+  CUDA_VISIBLE_DEVICES=$CARD "$PYTHON" "$WORK/bench/torch_presets.py" "$1" --dtype "$PRECISION" --modes "eager,$COMPILE" --updates 100 --seconds 6 "${small[@]}"
+}
+for s in "${WORKS[@]}"; do
+  for n in 1 2; do eval "part_$s.snug.$n() { snug_side $s; }" && eval "part_$s.torch.$n() { torch_side $s; }"; done
+done
+
+# The small works of bench/README.md, which launches bind on a large card.
+small_snug() { if [ -n "$SMALL" ]; then workload "$TINY" --steps 1; else workload "$1" --steps 50; fi; }
+small_torch() {
+  CUDA_VISIBLE_DEVICES=$CARD "$PYTHON" "$WORK/bench/torch_train.py" "$1" --device "$TORCH" --mode "${PRECISION/fp32/tuned}" --steps "${SMALL:-50}" |
+    sed 's/"mode": "[a-z0-9]*"/"mode": "eager"/'
+}
+for s in a b c d; do eval "part_$s.snug.1() { small_snug $s; }" && eval "part_$s.torch.1() { small_torch $s; }"; done
+
+part_kernels.snug() { "$WORK/bin/card" kernels --device "cuda:$CARD" --precision "$PRECISION" ${SMALL:+--small --runs 1}; }
+part_kernels.own() { "$WORK/bin/card" kernels --no-cublas --device "cuda:$CARD" --precision "$PRECISION" ${SMALL:+--small --runs 1} | sed 's/"kernel":"/&own: /'; }
+part_kernels.torch() { CUDA_VISIBLE_DEVICES=$CARD "$PYTHON" "$WORK/bench/torch_kernels.py" --device "$TORCH" --dtype "$PRECISION" ${SMALL:+--small --runs 1}; }
+
+# NVIDIA's checkers, on a step of a small work. Their tables go to the log.
+part_sanitizer() {
+  local tool
+  for tool in memcheck racecheck initcheck; do
+    compute-sanitizer --tool "$tool" --error-exitcode 1 --print-limit 20 "$WORK/bin/workload" "$TINY" --steps 1 --device "cuda:$CARD" --precision "$PRECISION" >&2 || return 1
+  done
+}
+part_ncu() {
+  ncu --clock-control none --launch-skip 20 --launch-count 120 --section SpeedOfLight --section Occupancy \
+    "$WORK/bin/workload" gpt2 --steps 1 --device "cuda:$CARD" --precision "$PRECISION" >&2
+}
+
+# schedule lists the parts, the most important first: NAME, the seconds that it is given only if so many are left, the
+# seconds after which it is stopped.
+schedule() {
+  local s n
+  echo "doctor 5 30"
+  echo "operations 40 150"
+  echo "goldens 20 60"
+  for s in "${SYSTEMS[@]}"; do echo "learn.$s 20 90"; done
+  echo "resume 15 60"
+  echo "repeat 10 30"
+  echo "memory 5 30"
+  for n in 1 2; do echo "gpt2.snug.$n 15 60" && echo "gpt2.torch.$n 40 170"; done
+  echo "kernels.snug 15 60"
+  echo "kernels.torch 20 60"
+  for s in "${WORKS[@]:1}"; do
+    for n in 1 2; do echo "$s.snug.$n 15 60" && echo "$s.torch.$n 40 170"; done
+  done
+  echo "products 20 60"
+  echo "compiled 30 120"
+  echo "larger 20 60"
+  echo "kernels.own 15 60"
+  for s in a b c d; do echo "$s.snug.1 10 30" && echo "$s.torch.1 15 40"; done
+  echo "sanitizer 30 120"
+  echo "ncu 30 120"
+}
+
+# --- there ------------------------------------------------------------------------------------------------------------
+
+# missing NAME says what a part needs that is not here.
+missing() {
+  case $1 in
+  *.torch*) [ -n "$TORCH" ] || echo "no PyTorch that sees the card" ;;
+  sanitizer) command -v compute-sanitizer >/dev/null || echo "no compute-sanitizer" ;;
+  ncu) command -v ncu >/dev/null || echo "no ncu" ;;
+  esac
+}
+
+# record NAME RESULT SECONDS adds a line to the results, with the JSON in $WORK/part.out, and writes the summary again.
+record() {
+  local data=""
+  if [ -s "$WORK/part.out" ]; then
+    if [ "$(head -n 1 "$WORK/part.out")" = "{" ]; then # one document on several lines
+      data=$(tr -d '\n' <"$WORK/part.out")
+    else
+      data=$(grep '^{.*}$' "$WORK/part.out" | paste -sd, || true)
+    fi
+  fi
+  printf '{"part":"%s","result":"%s","seconds":%d,"data":[%s]}\n' "$1" "$2" "$3" "$data" >>"$OUT/results.jsonl"
+  "$WORK/bin/card" report "${AFTER[@]}" "$OUT/results.jsonl" >"$OUT/results.md.new" && mv "$OUT/results.md.new" "$OUT/results.md"
+}
+
+# one NAME NEEDS LIMIT runs a part, if there is time for it, and records what became of it.
+one() {
+  local name=$1 needs=$2 limit=$3 left why status=0 from verdict=ok
+  : >"$WORK/part.out"
+  left=$((BEGAN + MINUTES * 60 - SECONDS))
+  why=$(missing "$name")
+  if [ -n "$why" ]; then
+    record "$name" "$why" 0
+    return
+  elif [ "$left" -lt "$needs" ]; then
+    LEFT_OUT+=("$name")
+    return
+  fi
+  [ -z "$SMALL" ] || limit=600 # the interpreter takes its time
+  [ "$left" -ge "$limit" ] || limit=$left
+  from=$SECONDS
+  timeout -k 5 "$limit" bash "$HERE/gpu.sh" part "$name" >"$WORK/part.out" 2>"$WORK/part.err" || status=$?
+  case $status in
+  0) ;;
+  124 | 137) verdict="stopped after $limit s" ;;
+  *) verdict="exit code $status" ;;
+  esac
+  record "$name" "$verdict" $((SECONDS - from))
+  # A part says little in the log, and one that runs wild says no more.
+  {
+    echo "=== $name: $verdict"
+    head -c 100000 "$WORK/part.err"
+    [ "$(wc -c <"$WORK/part.err")" -le 100000 ] || { echo && echo "[...]" && tail -c 100000 "$WORK/part.err"; }
+  } >>"$OUT/log.txt"
+  printf '%-20s %s (%d s)\n' "$name" "$verdict" $((SECONDS - from))
+  if [ "$verdict" != ok ]; then
+    FAILED+=("$name")
+    tail -n 12 "$WORK/part.err" | cut -c 1-300 | sed 's/^/    /'
+  fi
+}
+
+# done_before NAME reports whether an earlier call did a part.
+done_before() { [ ${#AFTER[@]} -gt 0 ] && grep -qhF "{\"part\":\"$1\",\"result\":\"ok\"" "${AFTER[@]}"; }
 
 run() {
-  OUT=$1
+  [ $# -ge 2 ] || fail "usage: gpu.sh run DIR OUT [--minutes N] [--after RESULTS.jsonl]... [--only PART,...]"
+  local dir=$1 only="" parts name needs limit
+  BEGAN=$SECONDS OUT=$2 MINUTES=9 AFTER=() FAILED=() LEFT_OUT=()
+  shift 2
+  while [ $# -gt 0 ]; do
+    [ $# -ge 2 ] || fail "$1 needs a value"
+    case $1 in
+    --minutes) MINUTES=$2 ;;
+    --after) AFTER+=("$(realpath "$2")") ;;
+    --only) only=,$2, ;;
+    *) fail "unknown flag $1" ;;
+    esac
+    shift 2
+  done
+  [[ $MINUTES =~ ^[1-9][0-9]*$ ]] || fail "--minutes $MINUTES: want a whole number from 1 on"
+  parts=" $(schedule | cut -d ' ' -f 1 | paste -sd ' ') "
+  for name in ${only//,/ }; do [[ $parts == *" $name "* ]] || fail "--only $name: no such part, see gpu.sh parts"; done
+  for name in "${AFTER[@]}"; do [ -r "$name" ] || fail "--after $name: no such file"; done
+  [ -r "$dir/kit.tar.gz" ] || fail "$dir/kit.tar.gz is missing: make it with bench/gpu.sh build DIR"
   mkdir -p "$OUT"
   OUT=$(cd "$OUT" && pwd)
-  export OUT HERE CARD PYTHON STEPS
+  WORK=$(mktemp -d)
+  # shellcheck disable=SC2064 # the folder is this one
+  trap "rm -rf '$WORK'" EXIT
+  tar -xzf "$dir/kit.tar.gz" -C "$WORK"
+  [ -z "$SMALL" ] || few_sources "$WORK/go"
   : >"$OUT/results.jsonl"
-  for f in snug workload engine/cuda/cuda.test; do [ -x "$HERE/$f" ] || fail "$HERE/$f is missing: make it with bench/gpu.sh --build DIR, and call DIR/gpu.sh"; done
+  : >"$OUT/log.txt"
+  : >"$WORK/part.out"
+  environment
+  for_people
+  while read -r -u 3 name needs limit; do
+    [ -z "$only" ] || [[ $only == *",$name,"* ]] || continue
+    done_before "$name" || one "$name" "$needs" "$limit"
+  done 3< <(schedule)
+  [ ${#LEFT_OUT[@]} = 0 ] || echo "no time for ${LEFT_OUT[*]}: give a later call --after $OUT/results.jsonl"
+  echo "$OUT/results.md"
+  [ ${#FAILED[@]} = 0 ] || { echo "gpu.sh: ${#FAILED[@]} parts failed: ${FAILED[*]}" >&2 && exit 1; }
+}
+
+# few_sources leaves less than a megabyte of text.
+few_sources() {
+  mkdir -p "$1/few/crypto" "$1/few/net"
+  cp -r "$1"/src/{bytes,container,path,sort,strings} "$1/few/"
+  cp -r "$1"/src/crypto/{md5,sha1,subtle} "$1/few/crypto/"
+  cp -r "$1"/src/net/{mail,textproto} "$1/few/net/"
+  rm -rf "$1/src"
+  mv "$1/few" "$1/src"
+}
+
+# environment finds out what is here, for all parts.
+environment() {
+  # Nothing is kept from one call to the next, and nothing outside is written.
+  export XDG_CACHE_HOME=$WORK/cache TORCHINDUCTOR_CACHE_DIR=$WORK/cache/inductor TRITON_CACHE_DIR=$WORK/cache/triton GOROOT=$WORK/go
+  mkdir -p "$XDG_CACHE_HOME"
+  TORCH="" TORCH_VERSION=""
+  if [ -n "$SMALL" ]; then TORCH=cpu; elif "$PYTHON" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' >/dev/null 2>&1; then TORCH=cuda; fi
+  if [ -n "$TORCH" ]; then
+    TORCH_VERSION=$("$PYTHON" -c 'import torch; print(torch.__version__)')
+    # PyTorch brings cuBLASLt, which snug finds on this path.
+    local libraries
+    libraries=$("$PYTHON" -c 'import glob, os, sys
+for p in sys.path:
+    for f in glob.glob(os.path.join(p, "nvidia", "*", "lib", "libcublasLt.so.*")):
+        print(os.path.dirname(f))' | sort -u | paste -sd:)
+    [ -z "$libraries" ] || export LD_LIBRARY_PATH=$libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+  fi
   # Says in words what is missing where no card can be used.
-  (cd "$HERE" && ./snug plan --config quickstart.yaml --hardware.device "cuda:$CARD") >"$OUT/card.log" 2>&1 || fail "no card can be used: $(tail -n 3 "$OUT/card.log")"
-  "$HERE/snug" doctor >"$OUT/doctor.log" 2>&1 || true
-  PRECISION=$(sed -nE 's/^  precision  ([a-z0-9]+):.*/\1/p' "$OUT/doctor.log")
-  export PRECISION
-  export -f conformance repeat memory resume workload torch
-  {
-    echo "## $(date -u +%F) $(sed -nE "s/^  cuda:$CARD ([^:]*):.*/\\1/p" "$OUT/doctor.log")"
-    echo
-    echo "\`bench/gpu.sh\`, precision $PRECISION. $(nvidia-smi --query-gpu=driver_version,power.limit --format=csv,noheader -i "$CARD" 2>/dev/null || true)"
-    echo
-    echo "| part | result | s |"
-    echo "|---|---|---:|"
-  } >"$OUT/results.md"
+  "$WORK/bin/snug" plan quickstart --hardware.device "cuda:$CARD" >"$WORK/card.log" 2>&1 || fail "no card can be used: $(tail -n 3 "$WORK/card.log")"
+  PRECISION=$("$WORK/bin/snug" doctor --json 2>/dev/null | sed -nE 's/^  "precision": "([a-z0-9]+)".*/\1/p')
+  PROCESSES=$(nproc)
+  [ "$PROCESSES" -le 12 ] || PROCESSES=12
+  TINY=a UPDATES=20
+  [ -z "$SMALL" ] || TINY=tiny UPDATES=4
+  export WORK OUT CARD PYTHON SMALL COMPILE TORCH PRECISION PROCESSES TINY UPDATES
+}
 
-  step repeat 30 bash -euo pipefail -c 'repeat a' && { measured repeat; step memory 5 bash -euo pipefail -c memory || true; } || true
-  step resume 90 bash -euo pipefail -c resume || true
-  step operations 120 bash -euo pipefail -c 'conformance TestOperations' || true
-  step goldens 60 bash -euo pipefail -c 'conformance TestGoldens' || true
-  step products 60 bash -euo pipefail -c 'conformance TestProductsByCublasLt' || true
-  step compiled 60 bash -euo pipefail -c 'conformance "TestCompiledOperations|TestLargerShapes"' || true
-
-  local with_torch=0 w rows="" mode
-  if "$PYTHON" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' >/dev/null 2>&1; then with_torch=1; else echo "PyTorch with a card was not found: snug's side alone"; fi
-  for w in a b c d; do
-    step "snug-$w" 30 bash -euo pipefail -c "workload $w $PRECISION" || true
-    measured "snug-$w"
-    local row
-    row="| $w | $(field "snug-$w" ms)"
-    if [ "$with_torch" = 1 ]; then
-      for mode in "" max-autotune; do
-        step "torch-$w-${mode:-eager}" 60 bash -euo pipefail -c "torch $w ${PRECISION/fp32/tuned} $mode" || true
-        measured "torch-$w-${mode:-eager}"
-        row="$row | $(field "torch-$w-${mode:-eager}" ms)"
-      done
-    else
-      row="$row | - | -"
-    fi
-    rows="$rows$row |"$'\n'
-  done
-  {
-    echo
-    echo "Milliseconds of a training step in $PRECISION:"
-    echo
-    echo "| workload | snug | PyTorch eager | torch.compile |"
-    echo "|---|---:|---:|---:|"
-    printf '%s' "$rows"
-  } >>"$OUT/results.md"
-  rm -rf "$OUT/whole" "$OUT/killed"
-  echo "$OUT/results.md, $OUT/results.jsonl"
-  [ "$failures" = 0 ] || fail "$failures parts failed"
+# for_people is the head of the summary.
+for_people() {
+  local name driver
+  name=$(nvidia-smi --query-gpu=name --format=csv,noheader -i "$CARD" 2>/dev/null || "$WORK/bin/snug" doctor --json 2>/dev/null | sed -nE 's/^  "device": "([^,"]*).*/\1/p')
+  driver=$(nvidia-smi --query-gpu=driver_version,power.limit --format=csv,noheader -i "$CARD" 2>/dev/null || echo unknown)
+  printf '{"date":"%s","card":"%s","driver":"%s","precision":"%s","torch":"%s"}\n' "$(date -u +%F)" "${name:-card $CARD}" "$driver" "$PRECISION" "$TORCH_VERSION" >"$WORK/part.out"
+  record about ok 0
 }
 
 case ${1:-} in
---build) [ $# = 2 ] || fail "usage: bench/gpu.sh --build DIR" && build "$2" ;;
--*) fail "usage: bench/gpu.sh --build DIR, then DIR/gpu.sh [OUT]" ;;
-*) run "${1:-$HERE/results}" ;;
+build) [ $# = 2 ] || fail "usage: bench/gpu.sh build DIR" && build "$2" ;;
+run) shift && run "$@" ;;
+part) # for this script: a process that can be stopped
+  CARD_FLAG=(-card "$CARD")
+  "part_$2"
+  ;;
+parts) schedule ;;
+*) fail "usage: bench/gpu.sh build DIR, then DIR/gpu.sh run DIR OUT [--minutes N] [--after RESULTS.jsonl]... [--only PART,...]" ;;
 esac

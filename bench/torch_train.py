@@ -31,6 +31,7 @@ WORKLOADS = {
     "b": dict(kind="gpt", V=8192, d=512, L=8, H=8, F=2048, T=512, B=8, n=6),
     "c": dict(kind="encoder", V=8192, d=384, L=6, H=12, F=1536, T=192, B=16, n=10, classes=2),
     "d": dict(kind="video", d=256, L=4, H=4, F=1024, T=5, B=20, n=30, classes=10, side=64),
+    "gpt2": dict(kind="gpt", V=50257, d=768, L=12, H=12, F=3072, T=1024, B=8, n=20),
 }
 
 

@@ -45,6 +45,8 @@ type Measured struct {
 	// Peak is the most memory of the process; CardUsed what was taken of the card.
 	Peak     int64 `json:"peak_rss_bytes"`
 	CardUsed int64 `json:"card_used_bytes,omitempty"`
+	// Joules is the energy that the card drew for an update; 0: not known.
+	Joules float64 `json:"joules_per_update,omitempty"`
 	// Loader is the loader by itself, in units a second; nil: not measured.
 	Loader  *Spread   `json:"loader_units_per_second,omitempty"`
 	Share   float64   `json:"flops_utilization"`
@@ -55,6 +57,8 @@ type Measured struct {
 	Profile *plan.Profile `json:"-"`
 	Speed   plan.Speed    `json:"-"`
 	Traced  time.Duration `json:"-"`
+	// Operations are those of the profile, the longest first.
+	Operations []plan.ProfileRow `json:"operations,omitempty"`
 }
 
 // Spread is a median with its range.
@@ -319,6 +323,7 @@ func (b *Bench) measure(change func(*plan.Settings), at point) (row *Measured, e
 func (b *Bench) train(x *engine.Executable, data *system.Run, report *plan.Report, row *Measured) error {
 	var took, wait, flops, rate []float64
 	products, updates := newCounter(x.Program(), report), int64(BenchWarmup+b.how.Updates)
+	energy := backend.NewMeter(b.Backend)
 	ctx, giveUp := context.WithCancelCause(b.ctx)
 	defer giveUp(nil)
 	if b.how.Limit > 0 {
@@ -334,6 +339,9 @@ func (b *Bench) train(x *engine.Executable, data *system.Run, report *plan.Repor
 				row.Losses = append(row.Losses, st.Loss)
 				if long := clock.after(st.Update, st.Took); long != nil {
 					giveUp(*long)
+				}
+				if st.Update == BenchWarmup {
+					energy.Begin()
 				}
 				if st.Update > BenchWarmup {
 					took, wait = append(took, st.Took.Seconds()), append(wait, st.Wait.Seconds())
@@ -354,6 +362,7 @@ func (b *Bench) train(x *engine.Executable, data *system.Run, report *plan.Repor
 	if err != nil {
 		return err
 	}
+	row.Joules = energy.Joules() / float64(b.how.Updates)
 	sampler := device.NewSampler()
 	row.Peak = sampler.Sample().PeakRSS
 	if err := sampler.Close(); err != nil {
@@ -445,5 +454,6 @@ func (row *Measured) profile(x *engine.Executable, how BenchOptions, speed plan.
 	}
 	row.Profile, row.Speed = &plan.Profile{Shapes: how.Shapes}, speed
 	row.Traced, err = row.Profile.Run(x, fns, how.Updates)
+	row.Operations = row.Profile.Rows(speed)
 	return err
 }

@@ -19,21 +19,20 @@ import (
 	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/engine/pass"
 	"github.com/snug-ml/snug/engine/plan"
-	"github.com/snug-ml/snug/internal/size"
 )
 
 // warmup is the number of steps before the measured ones.
 const warmup = 3
 
 type options struct {
-	Workload  string `arg:"" enum:"a,b,c,d" help:"One of bench/README.md: a, b, c or d."`
+	Workload  string `arg:"" enum:"a,b,c,d,gpt2,tiny" help:"One of bench/README.md: a, b, c, d or gpt2; or tiny, to try scripts."`
 	Device    string `default:"cpu" help:"cpu, cuda or cuda:N."`
 	Precision string `default:"fp32" enum:"fp32,bf16,fp16" help:"fp32, bf16 or fp16."`
 	Threads   int    `default:"2" help:"Worker threads."`
 	Steps     int    `default:"10" help:"Measured steps; three more come first."`
 	Recompute string `default:"none" enum:"none,activation,selective,wide,full,auto" help:"What is dropped and computed again; auto needs --budget."`
 	Budget    int64  `help:"Bytes of temporaries that --recompute auto may take."`
-	JSON      bool   `help:"Print one JSON object."`
+	JSON      bool   `help:"Print one JSON object, with --ops the operations in it."`
 	Ops       bool   `help:"Print where the time of a step goes, next to the time predicted."`
 	Shapes    bool   `help:"With --ops: a line for each shape."`
 }
@@ -76,6 +75,9 @@ func run(o options) (err error) {
 	defer func() { err = errors.Join(err, e.Close()) }()
 	ms := make([]float64, o.Steps+warmup)
 	for i := range ms {
+		if i == warmup {
+			m.energy.Begin()
+		}
 		began := time.Now()
 		if err := e.Run(engine.FuncStep, 0); err != nil {
 			return err
@@ -85,13 +87,25 @@ func run(o options) (err error) {
 		}
 		ms[i] = 1e3 * time.Since(began).Seconds()
 	}
-	if err := m.measure(e); err != nil {
+	if err := m.measure(e, o.Steps); err != nil {
 		return err
 	}
-	if err := report(o, w, e, m, ms[warmup:]); err != nil || !o.Ops {
+	r, err := result(o, w, e, m, ms[warmup:])
+	if err != nil {
 		return err
 	}
-	return operations(o, e)
+	if !o.JSON {
+		r.print(w)
+	}
+	if o.Ops {
+		if err := r.operations(o, e); err != nil {
+			return err
+		}
+	}
+	if o.JSON {
+		return json.NewEncoder(os.Stdout).Encode(r)
+	}
+	return nil
 }
 
 // load compiles and loads the chosen workload and fills its inputs.
@@ -118,56 +132,6 @@ func load(o options, on engine.Backend) (*engine.Executable, workload, error) {
 	if err := e.Initialize(1); err != nil {
 		return nil, w, errors.Join(err, e.Close())
 	}
-	fill(e)
+	w.fill(e)
 	return e, w, nil
-}
-
-// report prints the median and the best of the measured times.
-func report(o options, w workload, e *engine.Executable, m *memory, ms []float64) error {
-	slices.Sort(ms)
-	median := ms[len(ms)/2]
-	s := device.NewSampler()
-	peak := s.Sample().PeakRSS
-	if err := s.Close(); err != nil {
-		return err
-	}
-	loss, err := e.OutputF32(engine.FuncStep, engine.OutputLoss)
-	if err != nil {
-		return err
-	}
-	arena := e.Program().Layout.Bytes
-	if o.JSON {
-		weights, err := hash(e)
-		if err != nil {
-			return err
-		}
-		return json.NewEncoder(os.Stdout).Encode(map[string]any{
-			"device": e.Backend().Name(), "precision": o.Precision, "weights": weights, "card_planned_bytes": m.planned, "card_used_bytes": m.used,
-			"workload": w.name, "ms": median, "best_ms": ms[0], "rss": peak, "gflops": w.gflop / median * 1e3, "loss": loss[0],
-			"arena_bytes": arena,
-		})
-	}
-	fmt.Printf("workload %s, %s: %.1f ms a step (best %.1f), %.0f GFLOP/s, peak RSS %v, arena %v, loss %.4f\n",
-		w.name, o.Precision, median, ms[0], w.gflop/median*1e3, size.Bytes(peak), size.Bytes(arena), loss[0])
-	return nil
-}
-
-// operations times every node of three steps and prints the sums by operation
-// next to the times that the speed of this machine allows.
-func operations(o options, e *engine.Executable) error {
-	precision, err := device.ParsePrecision(o.Precision)
-	if err != nil {
-		return err
-	}
-	rates, err := plan.Calibrate(e.Backend())
-	if err != nil {
-		return err
-	}
-	profile := plan.Profile{Shapes: o.Shapes}
-	took, err := profile.Run(e, []string{engine.FuncStep}, 3)
-	if err != nil {
-		return err
-	}
-	fmt.Printf("\n%s3 steps took %.1f ms each with every node timed\n", profile.Table(rates.In(precision)), 1e3*took.Seconds()/3)
-	return nil
 }

@@ -9,21 +9,24 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// memory compares a program's use of a card's memory with its plan; all zero on the
-// processor.
+// memory compares a program's use of a card's memory with its plan, and counts the energy
+// that it draws; all zero on the processor.
 type memory struct {
 	on            engine.Backend
 	before        int64 // free
 	planned, used int64
+	energy        *backend.Meter
+	joules        float64 // of a step; 0: not known
 }
 
 func newMemory(on engine.Backend) (*memory, error) {
 	_, free, err := backend.CardOf(on)
-	return &memory{on: on, before: free}, err
+	return &memory{on: on, before: free, energy: backend.NewMeter(on)}, err
 }
 
-// measure looks at the card while the program is loaded and has run.
-func (m *memory) measure(e *engine.Executable) error {
+// measure looks at the card while the program is loaded and has run so many steps.
+func (m *memory) measure(e *engine.Executable, steps int) error {
+	m.joules = m.energy.Joules() / float64(steps)
 	card, free, err := backend.CardOf(m.on)
 	if card == nil || err != nil {
 		return err

@@ -14,20 +14,23 @@ type workload struct {
 	name string
 	// gflop counts the matmuls of a training step as bench/README.md does.
 	gflop float64
+	vocab int // tokens
 	model func(b *graph.Builder) engine.Objective
 }
 
-const vocab = 8192
+const vocab = 8192 // of a to d
 
 var initial = graph.Normal(0.02)
 
-// workloads are the four of bench/README.md.
+// workloads are those of bench/README.md.
 func workloads() []workload {
 	return []workload{
-		{"a", 91.8, gpt(4, 256, 384, 6, 6, 1536)},
-		{"b", 824.6, gpt(8, 512, 512, 8, 8, 2048)},
-		{"c", 212.0, encoder},
-		{"d", 24.8, clips},
+		{"a", 91.8, vocab, gpt(vocab, 4, 256, 384, 6, 6, 1536)},
+		{"b", 824.6, vocab, gpt(vocab, 8, 512, 512, 8, 8, 2048)},
+		{"c", 212.0, vocab, encoder},
+		{"d", 24.8, vocab, clips},
+		{"gpt2", 6999.6, 50257, gpt(50257, 8, 1024, 768, 12, 12, 3072)},
+		{"tiny", 0.0024, 96, gpt(96, 2, 16, 32, 1, 2, 64)}, // to try scripts
 	}
 }
 
@@ -41,7 +44,7 @@ func (w workload) training() engine.Training {
 }
 
 // fill writes random data into the inputs of a loaded program.
-func fill(r *engine.Executable) {
+func (w workload) fill(r *engine.Executable) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for _, v := range r.Program().Inputs {
 		t, _ := r.Input(0, v.Name)
@@ -60,7 +63,7 @@ func fill(r *engine.Executable) {
 				t.F32()[i] = float32(rng.NormFloat64())
 			}
 		default:
-			limit := vocab
+			limit := w.vocab
 			if v.Name == "labels" && len(t.I32()) < 64 {
 				limit = 2 // classes
 			}
@@ -90,7 +93,7 @@ func blocks(b *graph.Builder, x *graph.Value, n, heads, ff int, causal bool) *gr
 }
 
 // embed is token plus position embedding; table is the tokens'.
-func embed(b *graph.Builder, batch, t, d int) (x, table *graph.Value) {
+func embed(b *graph.Builder, vocab, batch, t, d int) (x, table *graph.Value) {
 	table = nn.Embedding(b, "tok", vocab, d, initial)
 	pos := nn.Embedding(b, "pos", t, d, initial)
 	return b.Add(b.Embedding(table, b.Input("ids", graph.T(graph.I32, batch, t))), pos), table
@@ -101,9 +104,9 @@ func weights(b *graph.Builder, n int) (labels, w *graph.Value) {
 }
 
 // gpt is a causal language model whose head is tied to the embedding.
-func gpt(batch, t, d, layers, heads, ff int) func(b *graph.Builder) engine.Objective {
+func gpt(vocab, batch, t, d, layers, heads, ff int) func(b *graph.Builder) engine.Objective {
 	return func(b *graph.Builder) engine.Objective {
-		x, table := embed(b, batch, t, d)
+		x, table := embed(b, vocab, batch, t, d)
 		x = nn.LayerNorm(b, "ln", blocks(b, x, layers, heads, ff, true), 1e-5)
 		labels, w := weights(b, batch*t)
 		return engine.Objective{Sum: b.LinearCrossEntropy(b.Reshape(x, batch*t, d), table, labels, w, chunk)}
@@ -116,7 +119,7 @@ const chunk = 2048
 // encoder is workload c.
 func encoder(b *graph.Builder) engine.Objective {
 	const batch, t, d = 16, 192, 384
-	x, _ := embed(b, batch, t, d)
+	x, _ := embed(b, vocab, batch, t, d)
 	x = nn.LayerNorm(b, "ln0", x, 1e-5)
 	x = nn.LayerNorm(b, "ln", blocks(b, x, 6, 12, 1536, false), 1e-5)
 	first := b.Reshape(b.Slice(x, 1, 0, 1), batch, d)

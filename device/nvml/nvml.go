@@ -20,6 +20,8 @@ type Sample struct {
 	Celsius int
 	// Watts is the power drawn, Cap what the card may draw.
 	Watts, Cap float64
+	// Joules is the energy drawn since the driver was loaded.
+	Joules float64
 	// SM and Memory are clocks in MHz, MaxSM what the first can be.
 	SM, MaxSM, Memory int
 	// Throttle is why clocks are lower than they could be.
@@ -27,7 +29,7 @@ type Sample struct {
 }
 
 // Unknown is a sample of a card that reports nothing.
-var Unknown = Sample{Busy: -1, MemoryBusy: -1, Used: -1, Total: -1, Celsius: -1, Watts: -1, Cap: -1, SM: -1, MaxSM: -1, Memory: -1}
+var Unknown = Sample{Busy: -1, MemoryBusy: -1, Used: -1, Total: -1, Celsius: -1, Watts: -1, Cap: -1, Joules: -1, SM: -1, MaxSM: -1, Memory: -1}
 
 // Throttle is a set of reasons for lower clocks.
 type Throttle uint64

@@ -52,7 +52,7 @@ func open(path string) (uintptr, error) {
 // nvml is the library: the addresses of its functions. It may be called from any
 // thread.
 type nvml struct {
-	init, handle, utilization, memory, temperature, power, limit, clock, maxClock, throttle, processes uintptr
+	init, handle, utilization, memory, temperature, power, limit, energy, clock, maxClock, throttle, processes uintptr
 }
 
 type symbol struct {
@@ -64,7 +64,7 @@ func (l *nvml) symbols() []symbol {
 	return []symbol{
 		{"nvmlInit_v2", &l.init}, {"nvmlDeviceGetHandleByUUID", &l.handle}, {"nvmlDeviceGetUtilizationRates", &l.utilization},
 		{"nvmlDeviceGetMemoryInfo", &l.memory}, {"nvmlDeviceGetTemperature", &l.temperature}, {"nvmlDeviceGetPowerUsage", &l.power},
-		{"nvmlDeviceGetEnforcedPowerLimit", &l.limit}, {"nvmlDeviceGetClockInfo", &l.clock}, {"nvmlDeviceGetMaxClockInfo", &l.maxClock},
+		{"nvmlDeviceGetEnforcedPowerLimit", &l.limit}, {"nvmlDeviceGetTotalEnergyConsumption", &l.energy}, {"nvmlDeviceGetClockInfo", &l.clock}, {"nvmlDeviceGetMaxClockInfo", &l.maxClock},
 		{"nvmlDeviceGetCurrentClocksEventReasons", &l.throttle}, {"nvmlDeviceGetComputeRunningProcesses_v3", &l.processes},
 	}
 }
@@ -131,6 +131,10 @@ func (l *nvml) Sample(uuid string) (Sample, bool) {
 	}
 	if mw := l.number(l.limit, h); mw >= 0 {
 		s.Cap = float64(mw) / 1e3
+	}
+	var mj uint64
+	if l.call(l.energy, h, uintptr(unsafe.Pointer(&mj))) == success {
+		s.Joules = float64(mj) / 1e3
 	}
 	s.SM, s.MaxSM, s.Memory = l.number(l.clock, h, sm), l.number(l.maxClock, h, sm), l.number(l.clock, h, memory)
 	var why uint64

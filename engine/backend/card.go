@@ -60,6 +60,34 @@ func Monitor(b engine.Backend) func() nvml.Sample {
 	}
 }
 
+// Meter measures the energy that the card of a backend draws.
+type Meter struct {
+	look func() nvml.Sample // nil: nothing counts it
+	from float64
+}
+
+// NewMeter is the meter of a backend, which measures nothing where it has no card that
+// counts its energy.
+func NewMeter(b engine.Backend) *Meter { return &Meter{look: Monitor(b)} }
+
+// Begin begins a measurement.
+func (m *Meter) Begin() {
+	if m.look != nil {
+		m.from = m.look().Joules
+	}
+}
+
+// Joules is the energy drawn since Begin; 0 where it is not known.
+func (m *Meter) Joules() float64 {
+	if m.look == nil {
+		return 0
+	}
+	if to := m.look().Joules; m.from > 0 && to > m.from {
+		return to - m.from
+	}
+	return 0
+}
+
 // Holders names the other processes that compute on the card of a backend, with the
 // memory that each uses; empty where none can be seen, as in a container.
 func Holders(b engine.Backend) string {

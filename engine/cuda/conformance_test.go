@@ -18,6 +18,21 @@ import (
 // ones; negative: none. bench/gpu.sh sets it.
 var number = flag.Int("card", -1, "the number of the card to use, instead of the interpreter of its kernels")
 
+// part is which cases are checked: on a card several processes share the work, most of
+// which is assembling kernels, and what makes one of them lose the card does not stop
+// the others.
+var part = flag.String("part", "0/1", "I/N: every N-th case, from number I on")
+
+// ofPart reports whether case i is one of the part.
+func ofPart(t testing.TB, i int) bool {
+	t.Helper()
+	var first, of int
+	if n, err := fmt.Sscanf(*part, "%d/%d", &first, &of); n != 2 || err != nil || of < 1 || first < 0 || first >= of {
+		t.Fatalf("-part %s: want I/N, with I from 0 to N-1", *part)
+	}
+	return i%of == first
+}
+
 // openDriver loads the driver of this machine.
 var openDriver = driver.Open
 
@@ -70,9 +85,27 @@ func open(t testing.TB, card driver.Card, o ptxsim.Options) *cuda.Backend {
 	return b
 }
 
-func check(t *testing.T, dev conformance.Device, c conformance.Case) {
-	if err := conformance.Check(dev, c); err != nil {
+// check reports whether the device can go on: after some errors a driver refuses
+// whatever it is asked.
+func check(t *testing.T, dev conformance.Device, c conformance.Case) (ok bool) {
+	err := conformance.Check(dev, c)
+	if err != nil {
 		t.Errorf("%v\n%v", err, c.Func)
+	}
+	return !cuda.Lost(err)
+}
+
+// checkAll checks the cases of the part, as subtests, until the card is lost.
+func checkAll(t *testing.T, dev conformance.Device, cases []conformance.Case) {
+	for i, c := range cases {
+		if !ofPart(t, i) {
+			continue
+		}
+		ok := true
+		t.Run(c.Name, func(t *testing.T) { ok = check(t, dev, c) })
+		if !ok {
+			t.Fatalf("the card is lost: the cases after %s are not checked", c.Name)
+		}
 	}
 }
 
@@ -101,23 +134,21 @@ func TestGoldens(t *testing.T) {
 }
 
 func checkCases(t *testing.T, cases []conformance.Case) {
+	if testing.Short() {
+		var few []conformance.Case
+		for i := 0; i < len(cases); i += 16 {
+			few = append(few, cases[i])
+		}
+		cases = few
+	}
 	for _, card := range cards(t) {
 		t.Run(fmt.Sprintf("sm_%d", card.Capability()), func(t *testing.T) {
-			dev := conformance.On(open(t, card, ptxsim.Options{Checks: ptxsim.CheckAll}), "fuse")
-			for i, c := range cases {
-				if testing.Short() && i%16 != 0 {
-					continue
-				}
-				t.Run(c.Name, func(t *testing.T) { check(t, dev, c) })
-			}
+			checkAll(t, conformance.On(open(t, card, ptxsim.Options{Checks: ptxsim.CheckAll}), "fuse"), cases)
 		})
 	}
 }
 
 // The programs that the passes make, with everything fused that cards fuse.
 func TestCompiledOperations(t *testing.T) {
-	dev := conformance.On(open(t, cards(t)[0], ptxsim.Options{}))
-	for _, c := range conformance.Cases() {
-		t.Run(c.Name, func(t *testing.T) { check(t, dev, c) })
-	}
+	checkAll(t, conformance.On(open(t, cards(t)[0], ptxsim.Options{})), conformance.Cases())
 }

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Two calls: what the second did counts, unless it failed where the first had not.
+const firstCall = `{"part":"about","result":"ok","seconds":0,"data":[{"date":"2026-11-22","card":"NVIDIA H100","driver":"580, 700 W","precision":"bf16","torch":"2.11.0"}]}
+{"part":"operations","result":"exit code 1","seconds":40,"data":[{"cases":2900,"failed":2,"failing":["a/b","c"]}]}
+{"part":"memory","result":"ok","seconds":2,"data":[{"card_planned_bytes":1073741824,"card_used_bytes":1099511627776}]}
+{"part":"gpt2.snug.1","result":"ok","seconds":9,"data":[{"ms":50,"mfu":0.2,"joules":30,"card_used_bytes":2147483648,"operations":[{"op":"matmul","runs":36,"matrix_flops":4e12,"bytes":1e9,"predicted_seconds":0.01,"measured_seconds":0.04},{"op":"adamw","runs":3,"bytes":2e9,"predicted_seconds":0.01,"measured_seconds":0.01}]}]}
+{"part":"gpt2.torch.1","result":"stopped after 9 s","seconds":9,"data":[{"work":"gpt2","mode":"eager","ms":100,"joules":60,"card_bytes":4294967296}]}
+`
+
+const secondCall = `{"part":"operations","result":"ok","seconds":41,"data":[{"cases":2900,"failed":0,"failing":[]}]}
+{"part":"memory","result":"stopped after 5 s","seconds":5,"data":[]}
+{"part":"gpt2.torch.1","result":"ok","seconds":9,"data":[{"work":"gpt2","mode":"eager","ms":100,"joules":60},{"work":"gpt2","mode":"max-autotune","ms":40,"joules":20}]}
+{"part":"gpt2.snug.2","result":"ok","seconds":9,"data":[{"ms":60,"mfu":0.2}]}
+{"part":"agiformer.snug.1","result":"ok","seconds":9,"data":[{"sweeps":[{"rows":[{"update_seconds_median":0.5,"joules_per_update":7,"card_used_bytes":1073741824,"flops_utilization":0.1}]}]}]}
+{"part":"kernels.snug","result":"ok","seconds":9,"data":[{"kernel":"near","seconds":1e-4,"predicted_seconds":5e-5,"matrix_flops":1e10,"bytes":1e6,"peak_flops":1e15,"peak_bytes_per_second":1e12},{"kernel":"far","seconds":1e-3,"bytes":1e6}]}
+{"part":"kernels.torch","result":"ok","seconds":9,"data":[{"kernel":"near","torch_seconds":1e-4},{"kernel":"far","torch_seconds":2e-4}]}
+`
+
+func TestReport(t *testing.T) {
+	r := &results{}
+	for _, s := range []string{firstCall, secondCall} {
+		if err := r.read([]byte(s)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var b bytes.Buffer
+	r.write(&b)
+	text := b.String()
+	at := -1
+	for _, want := range []string{
+		"## 2026-11-22 NVIDIA H100\n", "matmuls in bf16; driver 580, 700 W; PyTorch 2.11.0.",
+		"| operations | ok | 41 | 2900 cases |", "| memory | ok | 2 | planned 1.00, used 1024.00 |",
+		// the medians of 50 and 60, 100 and 40; MFU by time
+		"| gpt2 | 55.0 | 100.0 | 40.0 | 0.55 | 1.38 | 20.0 % | 27.5 % | 30.00 | 20.00 | 2.00 | - | - |",
+		"| agiformer | 500.0 | - | - | - | - | 10.0 % | - | 7.00 | - | 1.00 | - | - |",
+		// what lags most comes first
+		"| far | 1000.0 | - | - | 1 | - | - | - | 200.0 | 5.00 |", "| near | 100.0 | 100.0 | 10 % | 10 | 1 % | 50.0 | 2.00 | 100.0 | 1.00 |",
+		"Where the time of gpt2.snug.1 goes", "| matmul | 36 | 80.0 % | 40.00 | 4.00 | 100.0 | 25 |", "| adamw | 3 | 20.0 % | 10.00 | 1.00 | - | 200 |",
+	} {
+		i := strings.Index(text, want)
+		if i <= at {
+			t.Errorf("want after byte %d: %q", at, want)
+		}
+		at = max(at, i)
+	}
+	if t.Failed() {
+		t.Log(text)
+	}
+}
+
+func TestLosses(t *testing.T) {
+	write := func(lines ...string) string {
+		dir := t.TempDir()
+		if err := os.MkdirAll(filepath.Join(dir, "phase"), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		text := `{"event":"run","update":0}` + "\n" + strings.Join(lines, "\n") + "\n"
+		if err := os.WriteFile(filepath.Join(dir, "phase", "metrics.jsonl"), []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		return dir
+	}
+	want := write(`{"event":"update","update":1,"loss":4}`, `{"event":"update","update":2,"loss":2}`)
+	for name, c := range map[string]struct {
+		got, says string
+	}{
+		"near":    {write(`{"event":"update","update":1,"loss":4.04}`, `{"event":"update","update":2,"loss":2}`), ""},
+		"far":     {write(`{"event":"update","update":1,"loss":4.04}`, `{"event":"update","update":2,"loss":2.1}`), "phase, update 2: 2 and 2.1: the losses differ by 0.05"},
+		"broken":  {write(`{"event":"update","update":1,"loss":4}`, `{"event":"update","update":2,"loss":"NaN"}`), "the losses differ by NaN"},
+		"shorter": {write(`{"event":"update","update":1,"loss":4}`), "phase: 2 losses in one run, 1 in the other"},
+		"other":   {write(`{"event":"update","update":1,"loss":4}`, `{"event":"update","update":3,"loss":2}`), "a loss of update 2 in one run, of 3 in the other"},
+		"nothing": {t.TempDir(), "no such file"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := (&lossesCmd{Want: want, Got: c.got, Within: 0.02}).Run()
+			if c.says == "" && err != nil || c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)) {
+				t.Errorf("error %v, want %q", err, c.says)
+			}
+		})
+	}
+}

@@ -85,12 +85,13 @@ part_larger() { tests 1 TestLargerShapes; }
 # quickstart SYSTEM UPDATES SAVES gives the flags of a run of its quickstart: so many updates, of which every SAVESth is
 # saved (0: the last).
 quickstart() {
-  local common=(--training.log_steps 1 --training.eval_steps 0 --training.save_steps "$3") tiny=()
+  local common=(--training.log_steps 1 --training.eval_steps 0 --training.save_steps "$3" --training.warmup_steps 2) tiny=()
+  local text=(--training.sample.tokens 0 --training.eval_batches 2)
   FLAGS=()
   case $1 in
-  refocused) FLAGS=(quickstart --training.max_steps "$2" "${common[@]}" --training.sample.tokens 0) tiny=(--model.d_model 32 --model.n_layers 1 --model.d_ff 64 --training.batch_size 2 --data.tokenizer.vocab_size 512) ;;
+  refocused) FLAGS=(quickstart --training.max_steps "$2" "${common[@]}" "${text[@]}") tiny=(--model.d_model 32 --model.n_layers 1 --model.d_ff 64 --training.batch_size 2 --data.tokenizer.vocab_size 512) ;;
   moderation) FLAGS=(moderation-quickstart --training.max_steps "$2" "${common[@]}") tiny=(--model.d_model 32 --model.n_layers 1 --model.d_ff 48 --training.batch_size 4 --model.wide_rows 256 --data.tokenizer.vocab_size 512) ;;
-  agiformer) FLAGS=(agiformer-quickstart --training.max_steps "$2" "${common[@]}" --training.sample.tokens 0) tiny=(--model.d_model 32 --model.n_layers 1 --model.d_ff 48 --training.batch_size 2 --model.memory_size 16) ;;
+  agiformer) FLAGS=(agiformer-quickstart --training.max_steps "$2" "${common[@]}" "${text[@]}") tiny=(--model.d_model 32 --model.n_layers 1 --model.d_ff 48 --training.batch_size 2 --model.memory_size 16) ;;
   cloudbase) FLAGS=(cloudbase-quickstart --training.max_steps "$2" "${common[@]}") tiny=(--model.height 16 --model.width 16 --model.channels "4,8" --training.batch_size 4) ;;
   dynamo)
     FLAGS=(dynamo-quickstart --phases.stage encoder --phases.encoder_steps "$2" "${common[@]}")

@@ -163,6 +163,81 @@ func TestBrowserZoom(t *testing.T) {
 	await(t, ctx, row("run", "loss")+".at === '20000' && document.getElementById('whole').hidden")
 }
 
+// On a touch screen two fingers zoom, one moves what is zoomed, and a double tap goes
+// back to the whole run.
+func TestBrowserTouch(t *testing.T) {
+	ctx := browser(t)
+	f := newFolder(t, "run")
+	f.updates(1, 20000)
+	at, _ := startAt(t, "127.0.0.1:0", f.dir)
+	do(t, ctx, chromedp.EmulateViewport(390, 844, chromedp.EmulateMobile, chromedp.EmulateTouch), chromedp.Navigate("http://"+at))
+	await(t, ctx, row("run", "loss")+".points === '20000'")
+	var box struct{ X, Y, Width, Height float64 }
+	do(t, ctx, chromedp.Evaluate("document.querySelector('.plot[data-panel=loss] .u-over').getBoundingClientRect().toJSON()", &box))
+	touch := func(kind input.TouchType, at ...float64) {
+		t.Helper()
+		points := []*input.TouchPoint{}
+		for i, x := range at {
+			points = append(points, &input.TouchPoint{X: box.X + x*box.Width, Y: box.Y + box.Height/2, ID: float64(i + 1)})
+		}
+		do(t, ctx, input.DispatchTouchEvent(kind, points))
+	}
+	touch(input.TouchStart, 0.45, 0.55)
+	for _, x := range []float64{0.4, 0.3, 0.2, 0.1} {
+		touch(input.TouchMove, x, 1-x)
+	}
+	touch(input.TouchEnd)
+	// 0.45 to 0.55 of the run is now 0.1 to 0.9 of the panel: an eighth is seen, from 0.4375.
+	await(t, ctx, "document.documentElement.dataset.zoomed !== undefined && !document.getElementById('whole').hidden")
+	await(t, ctx, "Number("+row("run", "loss")+".first) > 8500 && Number("+row("run", "loss")+".at) < 11500")
+	var before float64
+	do(t, ctx, chromedp.Evaluate("Number("+row("run", "loss")+".first)", &before))
+	touch(input.TouchStart, 0.8)
+	for _, x := range []float64{0.7, 0.5, 0.3} {
+		touch(input.TouchMove, x)
+	}
+	touch(input.TouchEnd)
+	await(t, ctx, fmt.Sprintf("Number(%s.first) > %v", row("run", "loss"), before+1000)) // half of what is seen is 1250
+	for range 2 {
+		touch(input.TouchStart, 0.5)
+		touch(input.TouchEnd)
+	}
+	await(t, ctx, row("run", "loss")+".at === '20000' && document.getElementById('whole').hidden")
+}
+
+// Runs of the same hostile name, one with numbers at the ends of what there is, one whose
+// folder goes: the page shows what there is to show, as text.
+func TestBrowserHostile(t *testing.T) {
+	ctx := browser(t)
+	const name = "a\x1b[31m\u202eb<script>hacked=1<"
+	const shown = "ab<script>hacked=1<"
+	f, g := newFolder(t, name), newFolder(t, name)
+	for i, loss := range []string{"1e308", "-1e308", `"NaN"`, "1e-308", "5e-324", "1e308"} {
+		f.write(train.MetricsFile, fmt.Sprintf(`{"event":"update","update":%d,"loss":%s,"grad_norm":1e308,"learning_rate":1e-320,"seconds":1e17,"rate":1e17}`+"\n", i+1, loss))
+	}
+	f.write(train.MetricsFile, `{"event":"update","update":-7,"loss":1}`+"\n")
+	g.updates(1, 5)
+	at, _ := startAt(t, "127.0.0.1:0", f.dir, g.dir)
+	do(t, ctx, chromedp.Navigate("http://"+at))
+	card := func(dir string) string {
+		return fmt.Sprintf("[...document.querySelectorAll('#runs .run')].find((r) => r.dataset.run === %q)", monitor.Printable(dir))
+	}
+	await(t, ctx, card(f.dir)+".innerText.includes('update 6') && "+card(g.dir)+".innerText.includes('update 5')")
+	await(t, ctx, "document.querySelector('#alerts').innerText.includes('metrics.jsonl: line 7 is damaged')")
+	do(t, ctx, chromedp.Click("#log"), chromedp.SetValue("#smooth", "0.9"))
+	await(t, ctx, "document.querySelectorAll('.plot canvas').length > 2")
+	if err := os.RemoveAll(g.dir); err != nil {
+		t.Fatal(err)
+	}
+	await(t, ctx, card(g.dir)+".dataset.state === 'gone' && "+card(g.dir)+".innerText.includes('no such file')")
+	g.updates(1, 9)
+	await(t, ctx, card(g.dir)+".dataset.state !== 'gone' && "+card(g.dir)+".innerText.includes('update 9')")
+	await(t, ctx, "typeof hacked === 'undefined' && document.querySelectorAll('main script').length === 0")
+	if monitor.Printable(name) != shown {
+		t.Errorf("%q", monitor.Printable(name))
+	}
+}
+
 // A run of a million updates is there at once.
 func TestBrowserMillion(t *testing.T) {
 	if testing.Short() {

@@ -24,6 +24,7 @@ export const percent = (share) => (known(share) ? (share === 0 ? '0 %' : `${(100
 export function duration(s) {
   if (!known(s)) return '–';
   if (s === 0) return '0';
+  if (Math.abs(s) < 1e-3) return `${figure(1e6 * s, 3)} µs`;
   if (s < 1) return `${figure(1000 * s, 3)} ms`;
   if (s < 60) return `${figure(s, 3)} s`;
   const two = (x) => String(Math.floor(x)).padStart(2, '0');

@@ -27,8 +27,9 @@ function show() {
   if (!current || !runs.has(current) || hidden.has(current)) current = (list.find((r) => r.head.state === 'running') || list[0] || { id: null }).id;
   showRuns();
   const run = runs.get(current);
-  showPanels($('learning'), 'series', false, list);
-  showPanels($('machine'), 'machine', true, list);
+  showPanels('series', false, list);
+  showPanels('machine', true, list);
+  $('metrics-title').hidden = !$('metrics').children.length;
   $('machine-title').hidden = !list.some((r) => r.machine.size);
   showWords(run && run.head ? run : null, list);
   $('whole').hidden = !zoomed.updates && !zoomed.time;
@@ -121,22 +122,30 @@ function startOf(run) {
   return first === Infinity ? 0 : first;
 }
 
-function showPanels(section, kind, time, list) {
+// sectionOf is where a panel is: what a system measures besides loss and the monitored
+// metric comes after all that runs have in common.
+function sectionOf(panel, time, list) {
+  if (time) return $('machine');
+  const more = panel.startsWith('metric ') && !list.some((r) => r.info && panel === `metric ${r.info.monitored_metric}`);
+  return more ? $('metrics') : $('learning');
+}
+
+function showPanels(kind, time, list) {
   const panels = linesOf(kind, time, list);
   const zoom = zoomed[time ? 'time' : 'updates'];
   for (const [name, plot] of plots) {
     if (plot.time === time && !panels.has(plot.panel)) { plot.close(); plots.delete(name); }
   }
-  let last = null;
+  const last = new Map(); // by section
   for (const [panel, lines] of panels) {
     const name = `${kind} ${panel}`;
+    const section = sectionOf(panel, time, list);
     let plot = plots.get(name);
-    if (!plot) {
-      plot = new Plot(panel, time, setZoom);
-      plots.set(name, plot);
-      last ? last.box.after(plot.box) : section.prepend(plot.box);
+    if (!plot) plots.set(name, plot = new Plot(panel, time, setZoom));
+    if (plot.box.parentNode !== section) {
+      last.has(section) ? last.get(section).box.after(plot.box) : section.prepend(plot.box);
     }
-    last = plot;
+    last.set(section, plot);
     plot.draw(lines, { smooth, log, several: list.length > 1, theme: themeKey(), whole: extent(lines), ...(zoom ? { from: zoom[0], to: zoom[1] } : {}) });
   }
 }

@@ -11,7 +11,10 @@ const titles = {
   'share of the peak': 'Share of the peak', 'time of an update': 'Time of an update', utilization: 'Utilization', memory: 'Memory', power: 'Power',
   temperature: 'Temperature', clocks: 'Clocks', 'clocks held down': 'Clocks held down',
 };
-export const titleOf = (panel) => titles[panel] || panel.replace(/^metric /, '');
+export const titleOf = (panel) => {
+  const name = panel.replace(/^metric /, '').replaceAll('_', ' ');
+  return titles[panel] || name.charAt(0).toUpperCase() + name.slice(1);
+};
 
 // smoothed is the exponential moving average, corrected for its start.
 function smoothed(y, weight) {

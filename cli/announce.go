@@ -2,7 +2,6 @@ package cli
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -19,14 +18,14 @@ func (a *app) announce(r session.Planned) {
 	if r.Config.Preset != "" {
 		name += " / " + r.Config.Preset
 	}
-	a.printf("%s: %s parameters", name, count(float64(rep.Parameters)))
+	a.printf("%s: %s parameters", name, size.Count(float64(rep.Parameters)))
 	if rep.Trained != rep.Parameters {
-		a.printf(" (%s trained)", count(float64(rep.Trained)))
+		a.printf(" (%s trained)", size.Count(float64(rep.Trained)))
 	}
 	a.printf(", %s on %s, %d threads (%s)\n", r.Precision, r.Computer(), r.Threads, r.Reason)
 	s := rep.Run.Settings
 	a.printf("update: %d x %d sequences = %s %s, %d updates; recompute %v\n", s.Accumulation, s.MicroBatch,
-		count(float64(int64(s.Effective())*r.Model.UnitsPerRow)), r.Model.Unit, t.MaxSteps, s.Recompute)
+		size.Count(float64(int64(s.Effective())*r.Model.UnitsPerRow)), r.Model.Unit, t.MaxSteps, s.Recompute)
 	a.printf("memory planned: %v before data, of which the arena %v (`snug plan` shows every part)\n", size.Bytes(rep.Total), size.Bytes(rep.Arena))
 	_, rates := r.Schedule().Preview(40)
 	a.printf("learning rate: %s  peak %.3g, last %.3g\n", sparkline(rates), slices.Max(rates), rates[len(rates)-1])
@@ -41,7 +40,7 @@ const shortRun = 5 * time.Minute
 func (a *app) expect(r session.Planned) {
 	t := r.Report.Time
 	a.printf("expected time: %s for %d updates, without evaluations and saves\n", wholeRun(t), r.Config.Training.MaxSteps)
-	a.printf("  an update takes %s s: %.3g GFLOP in matmuls; %s\n", few(t.Update), t.Model/1e9, r.Report.Speed.Source)
+	a.printf("  an update takes %s s: %.3g GFLOP in matmuls; %s\n", size.Count(t.Update), t.Model/1e9, r.Report.Speed.Source)
 	if strings.HasSuffix(r.Config.Preset, "quickstart") && t.Run > shortRun.Seconds() {
 		a.printf("this machine is slow for a quickstart: --training.max_steps %d takes about %v\n", max(1, int(shortRun.Seconds()/t.Update)), shortRun)
 	}
@@ -86,17 +85,9 @@ func span(least, most float64) string {
 func predicted(t plan.Timing) string {
 	best, least := t.Rate()
 	if best == least {
-		return few(best)
+		return size.Count(best)
 	}
-	return few(least) + " to " + few(best)
-}
-
-// few is count with three digits of small numbers.
-func few(x float64) string {
-	if x < 100 {
-		return fmt.Sprintf("%.3g", x)
-	}
-	return count(x)
+	return size.Count(least) + " to " + size.Count(best)
 }
 
 // sparkline draws values from 0 to their largest as one line of blocks.

@@ -34,8 +34,8 @@ the medians with the ranges. Without --sweep: the configured one, then others th
 change precision, micro-batch and accumulation, or recomputation.
 
 Data goes through the real loader. Where a configuration names no data, or the files
-or weights that a preset names are not there, batches of the same shapes are made up,
-weights are random, and the first line says so. Prepared data lies in
+or weights that a preset names are not there, synthetic batches of the same shapes are used,
+weights are random, and the first line says so. Prepared data is in
 data.cache_dir, or in a temporary folder; nothing else is written but --out.
 
 Ctrl-C prints what was measured. There is no sweep of compile modes: every program is

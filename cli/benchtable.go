@@ -89,7 +89,7 @@ func sweepTable(s *session.Sweep) [][]string {
 		r := &s.Rows[i]
 		out = append(out, []string{
 			label(s, r), milliseconds(r.Median), between(r.Median, r.Best, r.Worst), fmt.Sprintf("%.2fx", r.Rate/base.Rate),
-			count(r.Rate), fmt.Sprintf("%.0f %%", 100*r.Share), size.Bytes(r.Total).String(), size.Bytes(used(r)).String(),
+			size.Count(r.Rate), fmt.Sprintf("%.0f %%", 100*r.Share), size.Bytes(r.Total).String(), size.Bytes(used(r)).String(),
 		})
 	}
 	return out
@@ -111,8 +111,8 @@ func loaderTable(s *session.Sweep) [][]string {
 		r := &s.Rows[i]
 		l := r.Loader
 		out = append(out, []string{
-			label(s, r), count(l.Median), count(l.Min) + "-" + count(l.Max),
-			count(r.Rate), milliseconds(r.Median), between(r.Median, r.Best, r.Worst), milliseconds(r.Wait),
+			label(s, r), size.Count(l.Median), size.Count(l.Min) + "-" + size.Count(l.Max),
+			size.Count(r.Rate), milliseconds(r.Median), between(r.Median, r.Best, r.Worst), milliseconds(r.Wait),
 		})
 	}
 	return out
@@ -135,7 +135,7 @@ func againstTable(s *session.Sweep) [][]string {
 		{"  min-max", func(r *session.Measured) string { return between(r.Median, r.Best, r.Worst) }},
 		{"  predicted", func(r *session.Measured) string { return milliseconds(r.Planned) }},
 		{"  against first", func(r *session.Measured) string { return fmt.Sprintf("%.2fx", r.Median/base.Median) }},
-		{"per second", func(r *session.Measured) string { return count(r.Rate) + " " + r.Unit }},
+		{"per second", func(r *session.Measured) string { return size.Count(r.Rate) + " " + r.Unit }},
 		{"share", func(r *session.Measured) string { return fmt.Sprintf("%.0f %% of %s", 100*r.Share, r.ShareOf) }},
 		{"memory planned", func(r *session.Measured) string { return size.Bytes(r.Total).String() }},
 		{"  used", func(r *session.Measured) string { return size.Bytes(used(r)).String() }},

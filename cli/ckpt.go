@@ -107,8 +107,8 @@ func (c *ckptShowCmd) Run(a *app) (err error) {
 	rows := [][]string{
 		{"system", m.System + " " + m.Preset},
 		{"update", fmt.Sprintf("%d of %d", ck.State.Update, m.MaxUpdates)},
-		{"tokens", count(float64(ck.State.Tokens))},
-		{"parameters", count(float64(m.Parameters))},
+		{"tokens", size.Count(float64(ck.State.Tokens))},
+		{"parameters", size.Count(float64(m.Parameters))},
 		{"metrics", metricsLine(m.Metrics)},
 		{"created", m.Created},
 		{"size", size.Bytes(ck.Manifest.Bytes()).String()},
@@ -118,7 +118,7 @@ func (c *ckptShowCmd) Run(a *app) (err error) {
 	}
 	if p := m.Performance; p != nil {
 		rows = append(rows,
-			[]string{"speed", fmt.Sprintf("%s %s/s over %d updates", few(p.UnitsPerSecond), p.Unit, p.Updates)},
+			[]string{"speed", fmt.Sprintf("%s %s/s over %d updates", size.Count(p.UnitsPerSecond), p.Unit, p.Updates)},
 			[]string{"memory", fmt.Sprintf("process peak %v of %v planned", size.Bytes(p.PeakRSS), size.Bytes(p.PlannedTotal))},
 			[]string{"batch", fmt.Sprintf("%d rows a micro-batch, %d an update", p.BatchSize, p.EffectiveBatch)})
 	}

@@ -127,7 +127,7 @@ func times(s *session.Setup, t plan.Timing) string {
 func epochLine(s *session.Setup, t plan.Timing) string {
 	update := int64(s.Model.Shape.MicroBatch*s.Model.Shape.Accumulation) * s.Model.UnitsPerRow
 	epochs := float64(update*int64(s.Config.Training.MaxSteps)) / float64(t.EpochUnits)
-	return fmt.Sprintf("an epoch: %s %s in %s; the run has %.3g of them\n", count(float64(t.EpochUnits)), s.Model.Unit, epoch(t), epochs)
+	return fmt.Sprintf("an epoch: %s %s in %s; the run has %.3g of them\n", size.Count(float64(t.EpochUnits)), s.Model.Unit, epoch(t), epochs)
 }
 
 // all prints one line for each card.

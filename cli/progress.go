@@ -41,11 +41,8 @@ func (p *progress) step(s train.Step) {
 		p.tokens = keep*p.tokens + (1-keep)*float64(s.NewTokens)/took
 		p.flops = keep*p.flops + (1-keep)*s.FLOPs/took
 	}
-	if s.Skipped {
-		p.print(fmt.Sprintf("update %d skipped: a gradient is not finite; loss scale now %g", s.Update, s.Scale))
-	}
-	if z := max(s.LossZ, s.NormZ); z > train.SpikeZ {
-		p.print(fmt.Sprintf("update %d: spike: loss %.4f (z %.1f), gradient norm %.3g (z %.1f)", s.Update, s.Loss, s.LossZ, s.GradNorm, s.NormZ))
+	if text := s.Notice(); text != "" {
+		p.print(text)
 	}
 	switch {
 	case p.terminal && (time.Since(p.last) > 100*time.Millisecond || s.Update == s.Total):
@@ -59,7 +56,7 @@ func (p *progress) step(s train.Step) {
 // line is the progress line.
 func (p *progress) line(s train.Step) string {
 	eta := time.Duration(float64(s.Total-s.Update)/p.rate) * time.Second
-	l := fmt.Sprintf("%*d/%d  loss %.4f  lr %.2e  %.2f it/s  %s %s/s", len(fmt.Sprint(s.Total)), s.Update, s.Total, s.Loss, s.LR, p.rate, count(p.tokens), shortUnit(p.run.Model.Unit))
+	l := fmt.Sprintf("%*d/%d  loss %.4f  lr %.2e  %.2f it/s  %s %s/s", len(fmt.Sprint(s.Total)), s.Update, s.Total, s.Loss, s.LR, p.rate, size.Count(p.tokens), shortUnit(p.run.Model.Unit))
 	if f := p.run.Share(p.run.Report, p.flops); f > 0 {
 		l += fmt.Sprintf("  %.0f%% of %s", 100*f, p.run.Report.Speed.PeakName)
 	}

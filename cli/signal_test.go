@@ -145,7 +145,7 @@ func (v *worker) end(t *testing.T) (code int, out string) {
 	return v.cmd.ProcessState.ExitCode(), v.out.String()
 }
 
-// manyTexts writes a file that takes long to tokenise.
+// manyTexts writes a file that takes long to tokenize.
 func manyTexts(path string) error {
 	var b strings.Builder
 	n := uint32(1)

@@ -26,7 +26,7 @@ func (a *app) printSummary(r session.Finished) {
 	case s.Warning != nil:
 		state = "done, but WHAT WAS LEARNED IS LOST"
 	}
-	p("\n%s: %d of %d updates, %s %s in %s\n", state, s.Updates, s.UpdatesPlanned, count(float64(s.Tokens)), r.Model.Unit, shortDuration(time.Duration(s.Seconds*float64(time.Second))))
+	p("\n%s: %d of %d updates, %s %s in %s\n", state, s.Updates, s.UpdatesPlanned, size.Count(float64(s.Tokens)), r.Model.Unit, shortDuration(time.Duration(s.Seconds*float64(time.Second))))
 	p("  train loss        %.4f\n", float64(s.TrainLoss))
 	if v, ok := s.Metrics[r.Monitor.Name]; ok {
 		p("  %-17s %.4f   (held out)\n", r.Monitor.Name, float64(v))
@@ -43,7 +43,7 @@ func (a *app) printSummary(r session.Finished) {
 			p("  %-17s %s\n", [2]string{"try"}[min(i, 1)], h)
 		}
 	}
-	p("  speed             %s %s/s", count(s.TokensPerSecond), r.Model.Unit)
+	p("  speed             %s %s/s", size.Count(s.TokensPerSecond), r.Model.Unit)
 	if s.FlopsUtilization > 0 {
 		p(", %.0f %% of the %s", 100*s.FlopsUtilization, s.Peak)
 	}
@@ -91,19 +91,6 @@ func (a *app) printSummary(r session.Finished) {
 		p("  snug predict %s FILE\n", r.Dir)
 	}
 	p("  snug eval %s\n  snug ckpt show %s\n", r.Dir, r.Dir)
-}
-
-// count prints a large number briefly.
-func count(x float64) string {
-	switch {
-	case x >= 1e9:
-		return fmt.Sprintf("%.2fB", x/1e9)
-	case x >= 1e6:
-		return fmt.Sprintf("%.2fM", x/1e6)
-	case x >= 1e4:
-		return fmt.Sprintf("%.1fk", x/1e3)
-	}
-	return fmt.Sprintf("%.0f", x)
 }
 
 func shortUnit(u string) string {

@@ -3,11 +3,8 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"path/filepath"
 	"strings"
-	"time"
 
-	"github.com/snug-ml/snug/internal/size"
 	"github.com/snug-ml/snug/session"
 	"github.com/snug-ml/snug/train"
 	"github.com/snug-ml/snug/train/checkpoint"
@@ -167,31 +164,18 @@ func (v *trainView) saving(e checkpoint.Event) {
 	switch e.Kind {
 	case checkpoint.Saved:
 		v.status("")
-		v.line(fmt.Sprintf("checkpoint %s saved: %s in %.1f s", filepath.Base(e.Path), size.Bytes(e.Bytes), e.Took.Seconds()))
 	case checkpoint.Retry:
 		v.status(fmt.Sprintf("save failed (attempt %d), retrying", e.Attempt))
-		v.line(fmt.Sprintf("saving update %d failed (attempt %d): %v; next try in %s; training continues", e.Update, e.Attempt, e.Err, e.Wait.Round(time.Millisecond)))
 	case checkpoint.Failed:
 		v.status("last save failed")
-		v.line(fmt.Sprintf("saving update %d was given up: %v; the last good checkpoint stays, training continues", e.Update, e.Err))
 	case checkpoint.Bad:
 		v.status("last state is bad")
-		v.line(fmt.Sprintf("the state of update %d is not good: %v; the last good checkpoint stays", e.Update, e.Err))
-	case checkpoint.Warning:
-		v.line(fmt.Sprintf("checkpoints: %v", e.Err))
-	case checkpoint.Skipped:
-		v.line(fmt.Sprintf("update %d is not saved: %v", e.Update, e.Err))
+	case checkpoint.Warning, checkpoint.Skipped:
+	default:
+		return
 	}
+	v.line(e.String())
 }
 
 // upload shows news of the background upload.
-func (v *trainView) upload(e remote.UploadEvent) {
-	switch e.Kind {
-	case remote.Uploaded:
-		v.line(fmt.Sprintf("checkpoint %s uploaded: %s, verified", e.Checkpoint, size.Bytes(e.Upload.Bytes())))
-	case remote.Dropped:
-		v.line(fmt.Sprintf("checkpoint %s is not uploaded: a newer one took its place in the queue", e.Checkpoint))
-	case remote.Stalled:
-		v.line(fmt.Sprintf("checkpoint %s could not be uploaded: %v; it stays queued", e.Checkpoint, e.Err))
-	}
-}
+func (v *trainView) upload(e remote.UploadEvent) { v.line(e.String()) }

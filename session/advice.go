@@ -31,7 +31,7 @@ func (r *run) advise(kind train.WarningKind) (helps []string) {
 	rate, steps := or(r.data.RateKey, "training.learning_rate"), or(r.data.StepsKey, "training.max_steps")
 	warmup := or(r.data.WarmupKey, "training.warmup_steps")
 	switch kind {
-	case train.Memorised:
+	case train.Memorized:
 		helps = append(helps, "more data")
 		add("a higher", "model.dropout")
 		add("a higher", "training.weight_decay")

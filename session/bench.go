@@ -151,7 +151,7 @@ func (s *Setup) Bench(ctx context.Context, o BenchOptions) (*Bench, error) {
 		b.Why = "asked for"
 	}
 	if b.Why != "" && s.System.Synthetic == nil {
-		return nil, usage("%s: and %s has no rule to make up batches", b.Why, s.Config.System)
+		return nil, usage("%s: and %s has no rule to generate batches", b.Why, s.Config.System)
 	}
 	var err error
 	if b.target, err = s.Target(); err != nil {

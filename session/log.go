@@ -2,9 +2,7 @@ package session
 
 import (
 	"fmt"
-	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/snug-ml/snug/internal/size"
@@ -40,12 +38,9 @@ func logged(e Event) (l monitor.LogLine, ok bool) {
 			e.Report.Parameters, size.Bytes(e.Report.Total), size.Bytes(e.Report.Arena))
 	case train.Step:
 		l.Update = e.Update
-		switch {
-		case e.Skipped:
-			l.Text = fmt.Sprintf("update %d skipped: a gradient is not finite; loss scale now %g", e.Update, e.Scale)
-		case max(e.LossZ, e.NormZ) > train.SpikeZ:
-			l.Level = monitor.LevelWarning
-			l.Text = fmt.Sprintf("update %d: spike: loss %.4f (z %.1f), gradient norm %.3g (z %.1f)", e.Update, e.Loss, e.LossZ, e.GradNorm, e.NormZ)
+		l.Text = e.Notice()
+		if !e.Skipped {
+			l.Level = monitor.LevelWarning // a spike
 		}
 	case train.Evaluated:
 		l.Update, l.Text = e.Update, fmt.Sprintf("evaluation after update %d: %s %.4g", e.Update, e.Monitor.Name, e.Metrics[e.Monitor.Name])
@@ -57,32 +52,15 @@ func logged(e Event) (l monitor.LogLine, ok bool) {
 	case train.Ended:
 		l.Level, l.Update, l.Text = monitor.LevelError, e.Warning.Update, e.Warning.String()
 	case checkpoint.Event:
-		l.Update, l.Text = e.Update, saveText(e)
+		l.Update, l.Text = e.Update, e.String()
 		if slices.Contains([]checkpoint.EventKind{checkpoint.Failed, checkpoint.Bad, checkpoint.Warning, checkpoint.Retry}, e.Kind) {
 			l.Level = monitor.LevelWarning
 		}
 	case remote.UploadEvent:
-		if e.Kind == remote.Uploaded {
-			l.Text = fmt.Sprintf("checkpoint %s uploaded", e.Checkpoint)
-		} else {
-			l.Level, l.Text = monitor.LevelWarning, fmt.Sprintf("checkpoint %s is not uploaded yet: %v", e.Checkpoint, e.Err)
+		l.Text = e.String()
+		if e.Kind != remote.Uploaded {
+			l.Level = monitor.LevelWarning
 		}
 	}
 	return l, l.Text != ""
-}
-
-// saveText is the line of an event of the checkpoint store.
-func saveText(e checkpoint.Event) string {
-	if e.Kind == checkpoint.Saved {
-		return fmt.Sprintf("checkpoint %s saved: %s in %.1f s", filepath.Base(e.Path), size.Bytes(e.Bytes), e.Took.Seconds())
-	}
-	text := []string{"checkpoint"}
-	if e.Path != "" {
-		text = append(text, filepath.Base(e.Path))
-	}
-	out := strings.Join(append(text, string(e.Kind)), " ")
-	if e.Err != nil {
-		out += fmt.Sprintf(": %v", e.Err)
-	}
-	return out
 }

@@ -109,12 +109,12 @@ func (b *Bench) Sweep(name string, each func(*Sweep)) (s *Sweep, err error) {
 			s.Title, s.Axis = "updates whose data is prepared ahead (data.prefetch)", "updates ahead"
 		}
 	case SweepPrecision:
-		s.Title = "numbers that matmuls compute in"
+		s.Title = "compute precision of matmuls"
 		if list = b.precisions(s); len(list) < 2 {
 			s.Refused = "this device computes in " + list[0].name + " only"
 		}
 	case SweepRecompute:
-		s.Title = "activations that are dropped and computed again"
+		s.Title = "activations that are dropped and recomputed"
 		list, s.Refused, err = b.recomputes()
 	default:
 		err = CheckSweeps([]string{name})
@@ -252,7 +252,7 @@ func (b *Bench) accumulations(base plan.Settings) (list []candidate) {
 // loading are other numbers of workers, or of updates prepared ahead.
 func (b *Bench) loading(name string) (list []candidate, refused string, err error) {
 	if b.Why != "" {
-		return nil, "batches are made up (" + b.Why + "), so there is no loader to measure: name data with --data.source", nil
+		return nil, "batches are synthetic (" + b.Why + "), so there is no loader to measure: name data with --data.source", nil
 	}
 	key, now, most := system.WorkersKey, b.Config.Data.Workers, 2*b.Host.CPU.Threads
 	if name == SweepPrefetch {
@@ -314,7 +314,7 @@ func (b *Bench) recomputes() (list []candidate, refused string, err error) {
 		return nil, "", err
 	}
 	if blocks == 0 {
-		return nil, fmt.Sprintf("this model of %s has no blocks that could be computed again", b.Config.System), nil
+		return nil, fmt.Sprintf("this model of %s has no blocks that could be recomputed", b.Config.System), nil
 	}
 	for _, r := range modes {
 		list = append(list, candidate{name: r.String(), change: func(c *plan.Settings) { c.Recompute, c.Budget = r, 0 }})

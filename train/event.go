@@ -1,6 +1,9 @@
 package train
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // Event is something that happens during a run: a Step, Evaluating, Evaluated,
 // Warned or Ended, or the checkpoint.Event of a save that is skipped.
@@ -33,6 +36,17 @@ type Step struct {
 	LossZ, NormZ float64
 	// Log means that the update is due for a log line.
 	Log bool
+}
+
+// Notice is a line about an update that is out of the ordinary, empty for any other.
+func (s Step) Notice() string {
+	switch {
+	case s.Skipped:
+		return fmt.Sprintf("update %d skipped: a gradient is not finite; loss scale now %g", s.Update, s.Scale)
+	case max(s.LossZ, s.NormZ) > SpikeZ:
+		return fmt.Sprintf("update %d: spike: loss %.4f (z %.1f), gradient norm %.3g (z %.1f)", s.Update, s.Loss, s.LossZ, s.GradNorm, s.NormZ)
+	}
+	return ""
 }
 
 // Evaluating comes before an evaluation on held-out data.

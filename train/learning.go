@@ -42,9 +42,9 @@ const (
 	Unmoved WarningKind = "unmoved"
 	// Thrown is Unlearned with a loss that is above its start.
 	Thrown WarningKind = "thrown"
-	// Memorised: the loss falls in training and stays at frequencies on what is
+	// Memorized: the loss falls in training and stays at frequencies on what is
 	// held out.
-	Memorised WarningKind = "memorised"
+	Memorized WarningKind = "memorised"
 	// Lost: the loss rose and did not come back.
 	Lost WarningKind = "lost"
 	// Diverged: a number left its format, which ends the run.
@@ -240,18 +240,18 @@ func (l *Learning) unlearned(update int64, c *curve, ended bool) *Warning {
 	t := &Warning{Kind: Unlearned, Update: update, Text: is + ", and " + floor + ": nothing was learned beyond that"}
 	switch {
 	case comparable && l.beats(now):
-		t.Kind = Memorised
+		t.Kind = Memorized
 	case c.falling(missing, ended || c.jumped()) && !(ended && c.jumped()):
 		return nil // slowly, but it learns
 	case !comparable && !l.Drifts && now < (1-byHeart)*c.start:
-		t.Kind = Memorised
+		t.Kind = Memorized
 	case !l.Drifts && c.still():
 		t.Kind, t.Text = Unmoved, fmt.Sprintf("%s, %s, and the loss has not moved from its start (%.4g)", is, floor, c.start)
 	}
 	if !l.Drifts && now > c.start+out*math.Abs(c.start) {
 		t.Kind, t.Text = Thrown, fmt.Sprintf("%s, %s, and the loss (%.4g) is above its start (%.4g)", is, floor, now, c.start)
 	}
-	if t.Kind == Memorised {
+	if t.Kind == Memorized {
 		t.Text = fmt.Sprintf("the training loss fell from %.4g to %.4g, but %s, and %s: the model memorizes the training data", c.start, now, is, floor)
 	}
 	return t

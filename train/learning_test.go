@@ -122,7 +122,7 @@ var curves = []struct {
 	{
 		name: "by heart", updates: 600, loss: falls(8, 0.2, 300), noise: 0.05,
 		goal: Metric{Name: "eval_loss"}, floor: &Floor{"unigram", 6.3}, evals: []float64{6.5, 6.9, 7.4},
-		told: nil, ended: Memorised,
+		told: nil, ended: Memorized,
 	},
 	{
 		name: "a score at chance", updates: 500, loss: falls(0.7, 0.69, 100), noise: 0.03,
@@ -132,7 +132,7 @@ var curves = []struct {
 	{
 		name: "a score by heart", updates: 500, loss: falls(0.7, 0.01, 150), noise: 0.01,
 		goal: Metric{Name: "f1", Higher: true}, floor: &Floor{"flag everything", 0.33}, evals: []float64{0.2, 0.3, 0.31, 0.3},
-		told: []WarningKind{Memorised}, ended: Memorised,
+		told: []WarningKind{Memorized}, ended: Memorized,
 	},
 	{
 		name: "a score that was once good", updates: 500, loss: falls(0.7, 0.3, 300), noise: 0.03,

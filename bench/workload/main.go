@@ -30,7 +30,7 @@ type options struct {
 	Precision string `default:"fp32" enum:"fp32,bf16,fp16" help:"fp32, bf16 or fp16."`
 	Threads   int    `default:"2" help:"Worker threads."`
 	Steps     int    `default:"10" help:"Measured steps; three more come first."`
-	Recompute string `default:"none" enum:"none,activation,selective,wide,full,auto" help:"What is dropped and computed again; auto needs --budget."`
+	Recompute string `default:"none" enum:"none,activation,selective,wide,full,auto" help:"What is dropped and recomputed; auto needs --budget."`
 	Budget    int64  `help:"Bytes of temporaries that --recompute auto may take."`
 	JSON      bool   `help:"Print one JSON object, with --ops the operations in it."`
 	Ops       bool   `help:"Print where the time of a step goes, next to the time predicted."`

@@ -1,4 +1,4 @@
-// Package suggest finds the valid name that a misspelt one was meant to be.
+// Package suggest finds the valid name that a misspelled one was meant to be.
 package suggest
 
 import (

@@ -14,6 +14,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 	"github.com/charmbracelet/x/ansi"
 
+	"github.com/snug-ml/snug/internal/size"
 	"github.com/snug-ml/snug/monitor"
 	"github.com/snug-ml/snug/train"
 )
@@ -329,7 +330,7 @@ func TestLine(t *testing.T) {
 func TestFigures(t *testing.T) {
 	for _, c := range []struct{ got, want string }{
 		{clock(59.6), "1:00"}, {clock(3725), "1:02:05"}, {clock(-5), "-5 s"}, {duration(0.00001), "10 µs"}, {duration(0.25), "250 ms"}, {duration(150), "2m30s"}, {duration(math.NaN()), "?"},
-		{figure(1234.5678, 0), "1235"}, {figure(1.000012, 0.00002), "1.000012"}, {figure(0.0003, 0), "3.0e-04"}, {figure(0, 0), "0"}, {count(12345), "12.3k"}, {count(3), "3"},
+		{figure(1234.5678, 0), "1235"}, {figure(1.000012, 0.00002), "1.000012"}, {figure(0.0003, 0), "3.0e-04"}, {figure(0, 0), "0"}, {size.Count(12345), "12.3k"}, {size.Count(3), "3"},
 		{fmt.Sprint(wrap("aaa bbb ccc ddd", 10, 2)), "[aaa bbb   ccc ddd]"},
 	} {
 		if c.got != c.want {

@@ -196,7 +196,7 @@ func (p *plot) place(x float64) string {
 // label is a value at the axis, whose range is wide.
 func (p *plot) label(v, wide float64) string {
 	if strings.HasSuffix(p.unit, "/s") {
-		return count(v)
+		return size.Count(v)
 	}
 	return p.value(v, wide)
 }
@@ -217,7 +217,7 @@ func (p *plot) value(v, wide float64) string {
 	case "":
 		return figure(v, wide)
 	}
-	return count(v) + " " + p.unit
+	return size.Count(v) + " " + p.unit
 }
 
 // figure prints a number in few digits; for a narrow range it has enough to
@@ -231,21 +231,6 @@ func figure(v, wide float64) string {
 		return fmt.Sprintf("%.*e", max(1, digits-3), v)
 	}
 	return fmt.Sprintf("%.*g", digits, v)
-}
-
-// count prints a large number in few digits.
-func count(x float64) string {
-	switch {
-	case x >= 1e9:
-		return fmt.Sprintf("%.2fB", x/1e9)
-	case x >= 1e6:
-		return fmt.Sprintf("%.2fM", x/1e6)
-	case x >= 1e4:
-		return fmt.Sprintf("%.1fk", x/1e3)
-	case x >= 100:
-		return fmt.Sprintf("%.0f", x)
-	}
-	return fmt.Sprintf("%.3g", x)
 }
 
 // duration prints seconds.

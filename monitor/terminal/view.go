@@ -5,6 +5,7 @@ import (
 	"math"
 	"strings"
 
+	"github.com/snug-ml/snug/internal/size"
 	"github.com/snug-ml/snug/monitor"
 )
 
@@ -165,7 +166,7 @@ func about(s *monitor.Snapshot) string {
 		name += " / " + i.Preset
 	}
 	add(name != "", "%s", name)
-	add(i.Parameters > 0, "%s parameters", count(float64(i.Parameters)))
+	add(i.Parameters > 0, "%s parameters", size.Count(float64(i.Parameters)))
 	add(i.Precision != "", "%s", i.Precision)
 	add(i.Device != "", "%s", i.Device)
 	add(i.Threads > 0 && !i.Card, "%d threads", i.Threads)
@@ -194,7 +195,7 @@ func latest(s *monitor.Snapshot) (parts []string) {
 	if unit == "" {
 		unit = "units"
 	}
-	add(known(l.Rate), "%s %s/s", count(float64(l.Rate)), unit)
+	add(known(l.Rate), "%s %s/s", size.Count(float64(l.Rate)), unit)
 	add(known(l.Share), "%.0f %% of the %s", 100*float64(l.Share), peakName(s))
 	add(known(l.LR), "lr %s", figure(float64(l.LR), 0))
 	add(known(l.GradNorm), "norm %s", figure(float64(l.GradNorm), 0))

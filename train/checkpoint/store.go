@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/snug-ml/snug/internal/size"
 	"github.com/snug-ml/snug/train/rundir"
 )
 
@@ -57,6 +58,29 @@ type Event struct {
 	Attempt int
 	Wait    time.Duration
 	Err     error
+}
+
+// String is the event as a line for people.
+func (e Event) String() string {
+	switch e.Kind {
+	case Saved:
+		return fmt.Sprintf("checkpoint %s saved: %s in %.1f s", filepath.Base(e.Path), size.Bytes(e.Bytes), e.Took.Seconds())
+	case Retry:
+		return fmt.Sprintf("saving update %d failed (attempt %d): %v; next try in %s; training continues", e.Update, e.Attempt, e.Err, e.Wait.Round(time.Millisecond))
+	case Failed:
+		return fmt.Sprintf("saving update %d was given up: %v; the last good checkpoint stays, training continues", e.Update, e.Err)
+	case Bad:
+		return fmt.Sprintf("the state of update %d is not good: %v; the last good checkpoint stays", e.Update, e.Err)
+	case Warning:
+		return fmt.Sprintf("checkpoints: %v", e.Err)
+	case Skipped:
+		return fmt.Sprintf("update %d is not saved: %v", e.Update, e.Err)
+	}
+	out := "checkpoint"
+	if e.Path != "" {
+		out += " " + filepath.Base(e.Path)
+	}
+	return out + " " + string(e.Kind)
 }
 
 // Status is what a progress line and a summary show.

@@ -11,7 +11,7 @@ const bleuOrder = 4
 
 // BLEU is the corpus-level score in [0, 100] of texts against one reference
 // each (Papineni et al. 2002), as sacreBLEU computes it by default (Post 2018):
-// the tokenisation 13a, words in their case, runs of up to four words, and
+// the tokenization 13a, words in their case, runs of up to four words, and
 // where no run of a length is shared, half of what the length before would
 // have counted as (smoothing "exp").
 func BLEU(texts, references []string) float64 {

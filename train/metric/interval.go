@@ -7,7 +7,7 @@ import (
 )
 
 // Quantile is the q-th quantile (0 to 1) of values in any order, linear
-// between neighbours (type 7 of Hyndman and Fan 1996, the usual one). NaN
+// between neighbors (type 7 of Hyndman and Fan 1996, the usual one). NaN
 // without values.
 func Quantile(values []float64, q float64) float64 {
 	if len(values) == 0 {

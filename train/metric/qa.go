@@ -25,7 +25,7 @@ func NormalizeAnswer(s string) string {
 	return strings.Join(kept, " ")
 }
 
-// ExactMatch is 1 if the answer is one of the right ones, normalised, else 0.
+// ExactMatch is 1 if the answer is one of the right ones, normalized, else 0.
 func ExactMatch(answer string, right ...string) float64 {
 	for _, r := range right {
 		if NormalizeAnswer(answer) == NormalizeAnswer(r) {
@@ -36,7 +36,7 @@ func ExactMatch(answer string, right ...string) float64 {
 }
 
 // TokenF1 is the harmonic mean of the shares of the answer's words that are
-// right and of the right words that are there, normalised, with the best of
+// right and of the right words that are there, normalized, with the best of
 // the right answers. An answer without words is right where a right one has
 // none either.
 func TokenF1(answer string, right ...string) float64 {

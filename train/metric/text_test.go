@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// pairs with what rouge_score 0.1.2 (no stemmer) and the tokeniser of
+// pairs with what rouge_score 0.1.2 (no stemmer) and the tokenizer of
 // sacreBLEU 2.6.0 give for them.
 var pairs = []struct {
 	text, reference string

@@ -15,6 +15,7 @@ import (
 
 	"github.com/snug-ml/snug/internal/durable"
 	"github.com/snug-ml/snug/internal/regular"
+	"github.com/snug-ml/snug/internal/size"
 	"github.com/snug-ml/snug/train/checkpoint"
 	"github.com/snug-ml/snug/train/rundir"
 )
@@ -48,6 +49,17 @@ type UploadEvent struct {
 	Checkpoint string
 	Upload     *Upload
 	Err        error
+}
+
+// String is the event as a line for people.
+func (e UploadEvent) String() string {
+	switch e.Kind {
+	case Uploaded:
+		return fmt.Sprintf("checkpoint %s uploaded: %s, verified", e.Checkpoint, size.Bytes(e.Upload.Bytes()))
+	case Dropped:
+		return fmt.Sprintf("checkpoint %s is not uploaded: a newer one took its place in the queue", e.Checkpoint)
+	}
+	return fmt.Sprintf("checkpoint %s could not be uploaded: %v; it stays queued", e.Checkpoint, e.Err)
 }
 
 // UploadStatus is what a progress line and a summary show.

@@ -158,7 +158,7 @@ func conformance(t *testing.T, r Remote) {
 	done, cancel := context.WithCancel(ctx)
 	cancel()
 	if err := r.Put(done, "a/x", bytes.NewReader(data), int64(len(data)), sumOf(data), PutOptions{}); !errors.Is(err, context.Canceled) {
-		t.Errorf("cancelled: %v", err)
+		t.Errorf("canceled: %v", err)
 	}
 }
 
@@ -255,6 +255,6 @@ func TestRetrier(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	r.sleep = func(time.Duration) <-chan time.Time { cancel(); return nil }
 	if err := r.do(ctx, func() error { return errNet }); !errors.Is(err, context.Canceled) || !errors.Is(err, errNet) {
-		t.Errorf("cancelled: %v", err)
+		t.Errorf("canceled: %v", err)
 	}
 }

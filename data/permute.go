@@ -54,7 +54,7 @@ func (p *Permutation) At(i int64) int64 {
 	}
 }
 
-// mix64 is the finaliser of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
+// mix64 is the finalizer of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
 func mix64(x uint64) uint64 {
 	x ^= x >> 30
 	x *= 0xBF58476D1CE4E5B9

@@ -14,7 +14,7 @@ import (
 )
 
 // shapeOf says what became of a function: its nodes but views, constants and
-// reductions, bodies spelt out.
+// reductions, bodies spelled out.
 func shapeOf(f *graph.Func) []string {
 	var s []string
 	for _, n := range f.Nodes {

@@ -26,7 +26,7 @@ func tiny(choices int, capacity float64, kinds ...string) Net {
 	return n
 }
 
-// mixtures are the nets that every test of behaviour runs on.
+// mixtures are the nets that every test of behavior runs on.
 func mixtures() map[string]Net {
 	nets := map[string]Net{
 		"all":               tiny(2, 1, "standard", "spatial", "logic", "causal", "language"),

@@ -56,7 +56,7 @@ func (s *Senses) inputs(b *graph.Builder, batch int) (in Seen) {
 
 // Seen is what comes with a text; nil is nothing.
 type Seen struct {
-	Image *graph.Value // F32 [B, Size, Size, 3], normalised as CLIP's
+	Image *graph.Value // F32 [B, Size, Size, 3], normalized as CLIP's
 	Audio *graph.Value // F32 [B, samples], in [-1, 1]
 	Video *graph.Value // F32 [B, frames, Size, Size, 3]
 }

@@ -2,19 +2,19 @@ package cloudbase
 
 import "math"
 
-// The grid of tiles and the levels of local histogram equalisation.
+// The grid of tiles and the levels of local histogram equalization.
 const (
 	claheTiles  = 8
 	claheLevels = 256
 )
 
-// equalise is contrast-limited adaptive histogram equalisation (Zuiderveld
+// equalize is contrast-limited adaptive histogram equalization (Zuiderveld
 // 1994) of an image whose pixels span any range: each of 8 x 8 tiles maps
 // brightness by its cumulative histogram, clipped at a share of the tile's
-// pixels with the rest spread evenly; between the centres of tiles the maps
+// pixels with the rest spread evenly; between the centers of tiles the maps
 // are blended. The result is in [0, 1].
-func equalise(picture []float32, height, width int, clip float64) {
-	normalise(picture, "minmax")
+func equalize(picture []float32, height, width int, clip float64) {
+	normalize(picture, "minmax")
 	down, across := min(claheTiles, height), min(claheTiles, width)
 	maps := make([][claheLevels]float64, down*across)
 	for i := range down {

@@ -59,7 +59,7 @@ type Data struct {
 	Resize    bool    `key:"resize" help:"scale images to model.height x model.width by area"`
 	FlatField bool    `key:"flat_field" help:"divide by the mean of the first hundred frames of the flight"`
 	Clahe     float64 `key:"clahe_clip_limit" min:"0" max:"1" help:"local histogram equalization with this clip limit, as a share of a tile; 0: none"`
-	Normalise string  `key:"normalize" enum:"zscore,minmax,none" help:"normalization of each image"`
+	Normalize string  `key:"normalize" enum:"zscore,minmax,none" help:"normalization of each image"`
 	MaxGap    float64 `key:"max_gap" min:"0" help:"longest time between frames of a window, in seconds; 0: twice the median of the flight"`
 	BaseMin   float64 `key:"cbh_min" help:"labels below this are ignored, km"`
 	BaseMax   float64 `key:"cbh_max" help:"labels above this are ignored, km"`
@@ -119,7 +119,7 @@ var System = system.System{
 					Norm: "batch", Groups: 8, Angles: "sincos", UseAngles: "both", Dropout: 0.25, DenseDropout: []float64{0.5, 0.3},
 					Layers: 2, Heads: 4, StateSize: 16, MaskShare: 0.75, MaskPatch: 8,
 				}},
-				{Name: "data", Values: &Data{Normalise: "zscore", BaseMin: 0.1, BaseMax: 2}},
+				{Name: "data", Values: &Data{Normalize: "zscore", BaseMin: 0.1, BaseMax: 2}},
 				{Name: "split", Values: &Split{Confidence: 0.9}},
 				{Name: "loss", Values: &Loss{Kind: "huber", Alpha: 0.5, Delta: 1, Gamma: 1.5, UnderWeight: 1, HardFactor: 1.5}},
 				{Name: "augment", Values: &Augment{}},
@@ -149,8 +149,8 @@ func check(c *config.Config, r *config.Report) {
 	if m.NormByFrame && m.Norm != "batch" {
 		r.Error("model.norm_by_frame", "is about batch normalization, and model.norm is %s", m.Norm)
 	}
-	if m.MaskSigmoid && config.Of[Data](c).Normalise != "minmax" {
-		r.Error("model.mask_sigmoid", "paints values between 0 and 1, and data.normalize %s makes others: want minmax", config.Of[Data](c).Normalise)
+	if m.MaskSigmoid && config.Of[Data](c).Normalize != "minmax" {
+		r.Error("model.mask_sigmoid", "paints values between 0 and 1, and data.normalize %s makes others: want minmax", config.Of[Data](c).Normalize)
 	}
 	if len(c.Data.Validation) > 0 {
 		r.Error("data.validation", "flights are held out by their names: split.validation")

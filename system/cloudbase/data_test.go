@@ -40,7 +40,7 @@ func TestWindowEdges(t *testing.T) {
 	// Labels: unknown ones and those out of range are left out, unless all is asked for.
 	r.Base[1], r.Base[5] = unknown, 2.5
 	if got, want := first(windows(c, r, false)), []int{1, 5}; !slices.Equal(got, want) {
-		t.Errorf("labelled windows begin at %v, want %v", got, want)
+		t.Errorf("labeled windows begin at %v, want %v", got, want)
 	}
 	if got, want := first(windows(c, r, true)), []int{0, 1, 4, 5}; !slices.Equal(got, want) {
 		t.Errorf("all windows begin at %v, want %v", got, want)
@@ -631,17 +631,17 @@ func TestPreprocessing(t *testing.T) {
 		picture[i] = float32(i*i%37) + 5
 	}
 	z := slices.Clone(picture)
-	normalise(z, "zscore")
+	normalize(z, "zscore")
 	m := momentsOf(widen(z))
 	near(t, "mean", m.Mean, 0, 1e-6)
 	near(t, "deviation", m.Std, 1, 1e-6)
 	mm := slices.Clone(picture)
-	normalise(mm, "minmax")
+	normalize(mm, "minmax")
 	if slices.Min(mm) != 0 || slices.Max(mm) != 1 {
 		t.Errorf("from %v to %v", slices.Min(mm), slices.Max(mm))
 	}
 	flat := []float32{2, 2, 2}
-	normalise(flat, "zscore")
+	normalize(flat, "zscore")
 	if !slices.Equal(flat, []float32{0, 0, 0}) {
 		t.Errorf("a picture of one brightness becomes %v", flat)
 	}
@@ -656,13 +656,13 @@ func TestPreprocessing(t *testing.T) {
 		dark[i] = float32(i%7) * 0.001 // next to no contrast, but for one bright pixel
 	}
 	dark[0] = 1
-	equalise(dark, 32, 32, 1)
+	equalize(dark, 32, 32, 1)
 	if s := momentsOf(widen(dark)).Std; s < 0.1 {
-		t.Errorf("equalised, the deviation is %v", s)
+		t.Errorf("equalized, the deviation is %v", s)
 	}
 	for _, v := range dark {
 		if v < 0 || v > 1 {
-			t.Fatalf("equalised to %v", v)
+			t.Fatalf("equalized to %v", v)
 		}
 	}
 }

@@ -362,7 +362,7 @@ func TestRecompute(t *testing.T) {
 }
 
 // TestAccumulation: two micro-batches of two are one of four where examples do
-// not see each other (group normalisation, no hard mining).
+// not see each other (group normalization, no hard mining).
 func TestAccumulation(t *testing.T) {
 	for _, g := range goldens(t) {
 		if g.name != "group" && g.name != "cnn" {

@@ -5,14 +5,14 @@ import (
 	"github.com/snug-ml/snug/nn"
 )
 
-// The neighbours of a place of the grid that a message comes from: itself, and
+// The neighbors of a place of the grid that a message comes from: itself, and
 // those above, below, left and right of it.
-var neighbours = [...][2]int{{0, 0}, {-1, 0}, {1, 0}, {0, -1}, {0, 1}}
+var neighbors = [...][2]int{{0, 0}, {-1, 0}, {1, 0}, {0, -1}, {0, 1}}
 
 // grid passes messages between the places of each feature map x [N,h,w,C]:
 // two layers of graph attention (Velickovic et al. 2018) over the grid's
 // edges, the first with heads side by side, the second with one. No graph is
-// stored: a neighbour is a shift of the whole map.
+// stored: a neighbor is a shift of the whole map.
 func (n *net) grid(b *graph.Builder, x *graph.Value) *graph.Value {
 	c := n.size()
 	b.Block("grid.0", func() { x = b.Elu(n.messages(b, x, n.Heads, c), 1) })
@@ -35,7 +35,7 @@ func (n *net) messages(b *graph.Builder, x *graph.Value, heads, c int) *graph.Va
 	to, from := score("att_dst"), score("att_src")
 	inside := b.BroadcastTo(b.Scalar(1), 1, h, w, 1)
 	var edges []*graph.Value
-	for _, d := range neighbours {
+	for _, d := range neighbors {
 		const out = 1e4 // a score that no softmax sees
 		e := b.LeakyRelu(b.Add(to, shift(b, from, d)), 0.2)
 		e = b.Add(e, b.MulC(b.AddC(shift(b, inside, d), -1), out))
@@ -43,7 +43,7 @@ func (n *net) messages(b *graph.Builder, x *graph.Value, heads, c int) *graph.Va
 	}
 	alpha := n.dropout(b, b.Softmax(b.Cast(b.Concat(4, edges...), graph.F32)), n.AttentionDropout)
 	var y *graph.Value
-	for k, d := range neighbours {
+	for k, d := range neighbors {
 		part := b.Reshape(shift(b, wx, d), size, h, w, heads, c)
 		part = b.Mul(part, b.Slice(alpha, 4, k, 1))
 		if y == nil {
@@ -55,7 +55,7 @@ func (n *net) messages(b *graph.Builder, x *graph.Value, heads, c int) *graph.Va
 	return b.Add(b.Reshape(y, size, h, w, heads*c), b.Param("bias", graph.Zeros(), heads*c))
 }
 
-// shift moves the neighbour in direction d of every place of x [N,h,w,C] to
+// shift moves the neighbor in direction d of every place of x [N,h,w,C] to
 // it; beyond the edge there are zeros.
 func shift(b *graph.Builder, x *graph.Value, d [2]int) *graph.Value {
 	for axis, by := range d {

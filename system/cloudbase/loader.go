@@ -121,9 +121,9 @@ func (r *reader) window(e example, images, angles []float32) error {
 		picture := images[k*size : (k+1)*size]
 		flatten(picture, f.Flat)
 		if r.data.Clahe > 0 {
-			equalise(picture, f.Height, f.Width, r.data.Clahe)
+			equalize(picture, f.Height, f.Width, r.data.Clahe)
 		}
-		normalise(picture, r.data.Normalise)
+		normalize(picture, r.data.Normalize)
 	}
 	i := e.middle(n)
 	angles[0], angles[1] = float32(f.SZA[i]), float32(f.SAA[i])

@@ -113,7 +113,7 @@ func conv(b *graph.Builder, name string, x *graph.Value, out, kernel int, bias b
 	return y
 }
 
-// norm normalises the channels of x, by batch or by group.
+// norm normalizes the channels of x, by batch or by group.
 func (n *net) norm(b *graph.Builder, name string, x *graph.Value) (y *graph.Value) {
 	b.Scope(name, func() {
 		c := x.Shape().Last()

@@ -37,7 +37,7 @@ func (n noise) corner(i, j int64) float64 {
 	return float64(mix(uint64(n)^mix(uint64(i)^mix(uint64(j)*0x9e3779b97f4a7c15)))>>11) * 0x1p-53
 }
 
-// mix is the finaliser of SplitMix64 (Steele, Lea and Flood 2014).
+// mix is the finalizer of SplitMix64 (Steele, Lea and Flood 2014).
 func mix(z uint64) uint64 {
 	z += 0x9e3779b97f4a7c15
 	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9

@@ -70,7 +70,7 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 	switch {
 	case t.reader.masked:
 		// Each pixel predicted as the mean of its image, whose pixels have variance 1.
-		if config.Of[Data](c).Normalise == "zscore" {
+		if config.Of[Data](c).Normalize == "zscore" {
 			run.Baselines = []system.Baseline{{Name: "the mean of each image", Value: 1}}
 		}
 	default:

@@ -103,9 +103,9 @@ func flatten(picture, field []float32) {
 	}
 }
 
-// normalise gives an image mean 0 and standard deviation 1 ("zscore"), or the range
+// normalize gives an image mean 0 and standard deviation 1 ("zscore"), or the range
 // 0 to 1 ("minmax"). An image of uniform brightness becomes 0.
-func normalise(picture []float32, how string) {
+func normalize(picture []float32, how string) {
 	switch how {
 	case "zscore":
 		mean, sq := 0.0, 0.0

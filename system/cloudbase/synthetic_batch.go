@@ -20,7 +20,7 @@ func synthetic(c *config.Config) system.Synthetic {
 		switch name {
 		case inputImages:
 			system.FillNormal(rng, x)
-			if d.Normalise == "minmax" {
+			if d.Normalize == "minmax" {
 				for i := range x {
 					x[i] = rng.Float32()
 				}

@@ -115,7 +115,7 @@ func (g grouped) Documents() iter.Seq2[data.Document, error] {
 	}
 }
 
-// Prepare tokenises the configured text below cache, or reuses what is there from
+// Prepare tokenizes the configured text below cache, or reuses what is there from
 // the same text and settings, and opens it as windows of length tokens. position is
 // that of a resumed run, as [system.Env.Position].
 func Prepare(ctx context.Context, c *config.Config, cache string, position json.RawMessage, length int, log func(string, ...any)) (*Corpus, error) {
@@ -136,7 +136,7 @@ func Prepare(ctx context.Context, c *config.Config, cache string, position json.
 	if !ok {
 		return nil, fmt.Errorf("data.tokenizer.path %s: the tokenizer has no end-of-text token, which separates documents; add one called %s", c.Data.Tokenizer.Path, EndOfText)
 	}
-	out.Splits, err = Tokenise(ctx, filepath.Join(cache, Shards), src, out.Tokenizer, shard.Options{
+	out.Splits, err = Tokenize(ctx, filepath.Join(cache, Shards), src, out.Tokenizer, shard.Options{
 		Tokenizer: Hash(out.TokenizerFiles), EOS: eos, HeldOut: c.Data.SplitShare(), OwnHeldOut: ownHeldOut(&c.Data), Seed: c.Data.ShuffleSeed, Length: length, Corpus: Learned(position),
 	}, log)
 	if err != nil {

@@ -20,10 +20,10 @@ type Splits struct {
 	close          []func() error
 }
 
-// Tokenise makes shards of the documents in folder dir, or reuses what is there
+// Tokenize makes shards of the documents in folder dir, or reuses what is there
 // from the same documents and options, and opens them as windows of opt.Length
 // tokens.
-func Tokenise(ctx context.Context, dir string, src data.Source, t *token.Tokenizer, opt shard.Options, log func(string, ...any)) (*Splits, error) {
+func Tokenize(ctx context.Context, dir string, src data.Source, t *token.Tokenizer, opt shard.Options, log func(string, ...any)) (*Splits, error) {
 	p, err := shard.Prepare(ctx, dir, src, t, opt)
 	if err != nil {
 		return nil, err

@@ -24,13 +24,13 @@ type maskedLM struct {
 	*corpus.Splits
 }
 
-// newMaskedLM tokenises the documents below cache, or reuses what is there.
+// newMaskedLM tokenizes the documents below cache, or reuses what is there.
 func newMaskedLM(ctx context.Context, c *config.Config, rows int, src data.Source, tok *tokens, hash, cache, learned string, log func(string, ...any)) (*maskedLM, error) {
 	if tok.mask < 0 {
 		return nil, fmt.Errorf("phase 0 masks tokens, and the tokenizer has no mask token (<mask>, [MASK])")
 	}
 	length := c.Data.SeqLen - 1 // after the first marker
-	splits, err := corpus.Tokenise(ctx, filepath.Join(cache, corpus.Shards), src, tok.Tokenizer, shard.Options{
+	splits, err := corpus.Tokenize(ctx, filepath.Join(cache, corpus.Shards), src, tok.Tokenizer, shard.Options{
 		Tokenizer: hash, EOS: tok.last, HeldOut: c.Data.HeldOutFraction, Seed: c.Data.ShuffleSeed, Length: length, Corpus: learned,
 	}, log)
 	if err != nil {

@@ -11,11 +11,11 @@ import (
 )
 
 // A bagOfWords is the baseline: logistic regression with an L2 penalty on the
-// presence of words and of pairs of neighbouring words, the model that a text
+// presence of words and of pairs of neighboring words, the model that a text
 // classifier must beat to be worth its cost (Wang and Manning 2012).
 type bagOfWords struct {
 	features map[string]int32
-	weights  []float64 // the last is the bias, which is not penalised
+	weights  []float64 // the last is the bias, which is not penalized
 	// Penalty is that of the grid with the best F1 on the validation texts: the
 	// baseline gets every advantage.
 	Penalty float64
@@ -44,7 +44,7 @@ func words(text string) []string {
 	return out
 }
 
-// grams are the words of a text and the pairs of neighbours.
+// grams are the words of a text and the pairs of neighbors.
 func grams(text string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		last := ""
@@ -119,7 +119,7 @@ func (w *bagOfWords) score(samples []sample) *predictions {
 	return s
 }
 
-// fit minimises the penalised log-likelihood
+// fit minimizes the penalized log-likelihood
 //
 //	sum_i c_i log(1 + exp(-y_i m_i)) + penalty/2 |w|^2
 //
@@ -151,5 +151,5 @@ func (w *bagOfWords) fit(bags [][]int32, samples []sample, weights [labels]float
 		}
 		return sum
 	}
-	minimise(w.weights, objective)
+	minimize(w.weights, objective)
 }

@@ -9,10 +9,10 @@ import (
 )
 
 // The minimum of a badly scaled quadratic is found.
-func TestMinimise(t *testing.T) {
+func TestMinimize(t *testing.T) {
 	x := []float64{5, -3, 8, 1}
 	scales := []float64{1, 100, 0.01, 10}
-	minimise(x, func(x, g []float64) float64 {
+	minimize(x, func(x, g []float64) float64 {
 		sum := 0.0
 		for i := range x {
 			d := x[i] - float64(i)

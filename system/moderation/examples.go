@@ -27,7 +27,7 @@ type examples struct {
 	buckets []data.Bucket
 }
 
-// encode tokenises samples. weights are those of the two classes in the loss.
+// encode tokenizes samples. weights are those of the two classes in the loss.
 func encode(c *config.Config, e *encoder, samples []sample, rows int, weights [labels]float64) (x *examples, err error) {
 	defer token.Catch(&err)
 	fields := []data.Field{

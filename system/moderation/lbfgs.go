@@ -5,11 +5,11 @@ import (
 	"slices"
 )
 
-// minimise walks x to a minimum of a smooth convex function, which returns its
+// minimize walks x to a minimum of a smooth convex function, which returns its
 // value at a point and writes its gradient there: limited-memory BFGS with ten
 // pairs and a backtracking line search (Nocedal and Wright 2006, algorithms 7.5
 // and 3.1).
-func minimise(x []float64, f func(x, gradient []float64) float64) {
+func minimize(x []float64, f func(x, gradient []float64) float64) {
 	const pairs, rounds, small = 10, 200, 1e-4
 	n := len(x)
 	g, next, gNext, p := make([]float64, n), make([]float64, n), make([]float64, n), make([]float64, n)

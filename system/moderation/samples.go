@@ -17,7 +17,7 @@ import (
 	"github.com/snug-ml/snug/internal/few"
 )
 
-// sample is a labelled text.
+// sample is a labeled text.
 type sample struct {
 	text     string
 	positive bool

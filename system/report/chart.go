@@ -17,7 +17,7 @@ const (
 	Dashed       // a line of dashes: what to compare with
 	Step         // a staircase: the value holds until the next one
 	Points
-	Bars // from 0 up, as wide as the distance of neighbours
+	Bars // from 0 up, as wide as the distance of neighbors
 )
 
 // Series is a set of points; those that are not finite are left out. Where they
@@ -53,9 +53,9 @@ const (
 	legendLine, legendPadding = 15, 6
 )
 
-// colours are those of Okabe and Ito, which people with colour-blindness can
+// colors are those of Okabe and Ito, which people with color-blindness can
 // tell apart.
-var colours = [...]string{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"}
+var colors = [...]string{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"}
 
 func (c Chart) svg() template.HTML {
 	x, y := c.scales()
@@ -64,7 +64,7 @@ func (c Chart) svg() template.HTML {
 	c.axes(&b, x, y)
 	dropped := 0
 	for i, s := range c.Series {
-		dropped += s.draw(&b, x, y, colours[i%len(colours)])
+		dropped += s.draw(&b, x, y, colors[i%len(colors)])
 	}
 	for _, m := range c.Marks {
 		if finite(m.X) && finite(m.Y) {
@@ -154,7 +154,7 @@ func (c Chart) legend(b *strings.Builder, sx, sy scale) {
 			dash = ` stroke-dasharray="4 3"`
 		}
 		fmt.Fprintf(b, `<line x1="%s" y1="%s" x2="%s" y2="%s" stroke="%s" stroke-width="2.5"%s/><text x="%s" y="%s">%s</text>`,
-			px(x+4), px(at-4), px(x+18), px(at-4), colours[i%len(colours)], dash, px(x+23), px(at), html.EscapeString(c.Series[i].Name))
+			px(x+4), px(at-4), px(x+18), px(at-4), colors[i%len(colors)], dash, px(x+23), px(at), html.EscapeString(c.Series[i].Name))
 	}
 }
 

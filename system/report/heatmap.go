@@ -41,7 +41,7 @@ func (h Heatmap) svg() template.HTML {
 			share := float64(c) / float64(max(1, sum))
 			x := x0 + float64(j)*cell
 			fmt.Fprintf(&b, `<rect class="rule" x="%s" y="%s" width="%s" height="%s" fill="%s" fill-opacity="%.3f"><title>%s as %s: %d (%.1f %%)</title></rect>`,
-				px(x), px(y), px(cell), px(cell), colours[0], 0.08+0.72*share, html.EscapeString(h.Labels[i]), html.EscapeString(h.Labels[j]), c, 100*share)
+				px(x), px(y), px(cell), px(cell), colors[0], 0.08+0.72*share, html.EscapeString(h.Labels[i]), html.EscapeString(h.Labels[j]), c, 100*share)
 			if n <= 12 { // else there is no room
 				fmt.Fprintf(&b, `<text x="%s" y="%s" text-anchor="middle">%d</text><text class="soft" x="%s" y="%s" text-anchor="middle">%.1f %%</text>`,
 					px(x+cell/2), px(y+cell/2), c, px(x+cell/2), px(y+cell/2+14), 100*share)

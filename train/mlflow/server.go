@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/snug-ml/snug/internal/few"
+	"github.com/snug-ml/snug/internal/regular"
 )
 
 // Server is an MLflow tracking server.
@@ -74,7 +75,7 @@ func encryption() (*tls.Config, error) {
 		c.InsecureSkipVerify = true //nolint:gosec // asked for by that name
 	}
 	if path := os.Getenv("MLFLOW_TRACKING_SERVER_CERT_PATH"); path != "" {
-		text, err := os.ReadFile(path)
+		text, err := regular.Read(path, regular.Text)
 		if err != nil {
 			return nil, fmt.Errorf("MLFLOW_TRACKING_SERVER_CERT_PATH: %w", err)
 		}

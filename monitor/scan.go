@@ -2,6 +2,7 @@ package monitor
 
 import (
 	"bytes"
+	"encoding/binary"
 	"math"
 	"math/bits"
 	"strconv"
@@ -277,10 +278,7 @@ func (s *lineScanner) decimal() (d decimal) {
 		i++
 	}
 	first := i
-	for i < len(t) && '0' <= t[i] && t[i] <= '9' {
-		d.mantissa = 10*d.mantissa + uint64(t[i]-'0')
-		i++
-	}
+	i = d.digitsAt(t, i)
 	if d.digits = i - first; d.digits == 0 || d.digits > 1 && t[first] == '0' {
 		return decimal{}
 	}
@@ -288,10 +286,7 @@ func (s *lineScanner) decimal() (d decimal) {
 	if i < len(t) && t[i] == '.' {
 		i++
 		point := i
-		for i < len(t) && '0' <= t[i] && t[i] <= '9' {
-			d.mantissa = 10*d.mantissa + uint64(t[i]-'0')
-			i++
-		}
+		i = d.digitsAt(t, i)
 		n := i - point
 		if n == 0 {
 			return decimal{}
@@ -314,6 +309,33 @@ func (s *lineScanner) decimal() (d decimal) {
 	}
 	d.length = i
 	return d
+}
+
+// digitsAt adds the digits at i of the text to the mantissa, eight at a time where there
+// are as many, and gives their end.
+func (d *decimal) digitsAt(t []byte, i int) int {
+	const (
+		zeros = 0x3030303030303030
+		high  = 0xf0f0f0f0f0f0f0f0
+		sixes = 0x0606060606060606
+	)
+	for i+8 <= len(t) {
+		x := binary.LittleEndian.Uint64(t[i:])
+		if x&high != zeros || (x+sixes)&high != zeros {
+			break // not all of them are digits
+		}
+		// Neighbors become numbers of two digits, then of four, then of eight.
+		x = (x & 0x0f0f0f0f0f0f0f0f) * (10<<8 + 1) >> 8
+		x = (x & 0x00ff00ff00ff00ff) * (100<<16 + 1) >> 16
+		x = (x & 0x0000ffff0000ffff) * (10000<<32 + 1) >> 32
+		d.mantissa = 1e8*d.mantissa + x
+		i += 8
+	}
+	for i < len(t) && '0' <= t[i] && t[i] <= '9' {
+		d.mantissa = 10*d.mantissa + uint64(t[i]-'0')
+		i++
+	}
+	return i
 }
 
 // exponent reads the exponent at i of the text and gives its end, -1 where there is

@@ -4,6 +4,7 @@ import (
 	"io/fs"
 	"net/http"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -38,7 +39,7 @@ func reportsOf(dir string) (out []page) {
 		if err != nil {
 			continue
 		}
-		slices.Reverse(names)
+		slices.SortStableFunc(names, func(a, b string) int { return strings.Compare(path.Dir(b), path.Dir(a)) })
 		for _, name := range names {
 			if info, err := root.Stat(name); err == nil && info.Mode().IsRegular() && info.Size() <= regular.Text {
 				out = append(out, page{Name: name, Picture: filepath.Ext(name) != ".html"})

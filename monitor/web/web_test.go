@@ -552,6 +552,13 @@ func TestReports(t *testing.T) {
 	f.updates(1, 1)
 	f.write("report.html", "<script>alert(1)</script>")
 	f.write("eval.svg", "<svg/>")
+	for _, folder := range []string{"report", "eval/step-1", "eval/step-2"} {
+		if err := os.MkdirAll(filepath.Join(f.dir, folder), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		f.write(folder+"/01.svg", "<svg/>")
+		f.write(folder+"/02.svg", "<svg/>")
+	}
 	secret := filepath.Join(t.TempDir(), "secret.html")
 	if err := os.WriteFile(secret, []byte("secret"), 0o600); err != nil {
 		t.Fatal(err)
@@ -560,7 +567,16 @@ func TestReports(t *testing.T) {
 		t.Fatal(err)
 	}
 	at, _ := serve(t, Options{Runs: []string{f.dir}})
-	if raw := listen(t, at, "").next("run").raw; !strings.Contains(raw, `"reports":[{"name":"report.html"},{"name":"eval.svg","picture":true}]`) {
+	raw := listen(t, at, "").next("run").raw
+	last := -1 // pictures in their order, of the newest evaluation first
+	for _, name := range []string{`{"name":"report.html"}`, `{"name":"eval.svg","picture":true}`, "report/01.svg", "report/02.svg", "eval/step-2/01.svg", "eval/step-2/02.svg", "eval/step-1/01.svg"} {
+		if i := strings.Index(raw, name); i <= last {
+			t.Errorf("%s is at %d, after %d: %s", name, i, last, raw)
+		} else {
+			last = i
+		}
+	}
+	if strings.Contains(raw, "link.html") {
 		t.Error(raw)
 	}
 	base := at + "/report/" + idOf(f.dir) + "/"

@@ -183,7 +183,7 @@ snug_side() {
     return
     ;;
   refocused) bench+=(refocused-t4) updates=10 tiny=(--model.d_model 32 --model.n_layers 1 --model.n_heads 2 --model.d_ff 64 --model.vocab_size 512 --data.tokenizer.vocab_size 512 --data.seq_len 16 --training.batch_size 2) ;;
-  moderation) bench+=(moderation-t4) updates=100 tiny=(--model.d_model 32 --model.n_layers 1 --model.n_heads 2 --model.d_ff 48 --model.vocab_size 512 --data.seq_len 16 --training.batch_size 2) ;;
+  moderation) bench+=(moderation-t4) updates=100 tiny=(--model.d_model 32 --model.n_layers 1 --model.n_heads 2 --model.d_ff 48 --model.vocab_size 512 --data.tokenizer.vocab_size 512 --data.seq_len 16 --training.batch_size 2) ;;
   agiformer) bench+=(agiformer-base-t4) updates=30 tiny=(--model.d_model 32 --model.n_layers 1 --model.n_heads 2 --model.d_ff 48 --model.language.d_model 32 --model.language.n_layers 1 --model.language.n_heads 2 --model.language.d_ff 48 --model.memory_size 16 --model.memory_segment 8 --data.seq_len 16 --training.batch_size 2) ;;
   cloudbase)
     # Dropout draws no numbers in PyTorch's network; rows of pictures are read from flights, which are not there.

@@ -14,6 +14,7 @@ import (
 	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/engine/cuda/driver"
 	"github.com/snug-ml/snug/engine/cuda/fakegpu"
+	"github.com/snug-ml/snug/engine/plan"
 	"github.com/snug-ml/snug/monitor"
 	"github.com/snug-ml/snug/session"
 )
@@ -260,6 +261,53 @@ func (hot) Sample(uuid string) (nvml.Sample, bool) {
 
 func (hot) Processes(string) []nvml.Process {
 	return []nvml.Process{{PID: os.Getpid(), Used: 1}, {PID: 1, Used: 14 << 30}, {PID: 2, Used: -1}}
+}
+
+// charging is a card that draws ten joules from one look at it to the next.
+type charging struct {
+	hot
+	looks *int
+}
+
+func (c charging) Sample(uuid string) (nvml.Sample, bool) {
+	*c.looks++
+	s, ok := c.hot.Sample(uuid)
+	s.Joules = float64(10 * *c.looks)
+	return s, ok
+}
+
+// A measurement on a card says what an update drew, and with --ops where its time went.
+func TestBenchOfACard(t *testing.T) {
+	if testing.Short() {
+		t.Skip("interpreted kernels")
+	}
+	use(t, &fakegpu.Driver{Installed: []driver.Card{fakegpu.T4}})
+	t.Cleanup(backend.UseMonitor(charging{looks: new(int)}))
+	x := done(t, "bench", "--config", everySystem(t)["refocused"].config, "--hardware.device", "cuda", "--updates", "5", "--ops", "--json")
+	var d struct {
+		Sweeps []struct {
+			Rows []struct {
+				Joules     float64           `json:"joules_per_update"`
+				CardUsed   int64             `json:"card_used_bytes"`
+				Operations []plan.ProfileRow `json:"operations"`
+			}
+		}
+	}
+	if err := json.Unmarshal([]byte(x.out), &d); err != nil {
+		t.Fatalf("%v\n%s", err, x.out)
+	}
+	row := d.Sweeps[0].Rows[0]
+	if row.Joules != 10./5 {
+		t.Errorf("%v joules an update, want 2", row.Joules)
+	}
+	if row.CardUsed <= 0 || len(row.Operations) == 0 {
+		t.Fatalf("%d bytes of the card, %d operations", row.CardUsed, len(row.Operations))
+	}
+	for i, o := range row.Operations {
+		if o.Op == "" || o.Runs <= 0 || o.Predicted <= 0 || i > 0 && o.Measured > row.Operations[i-1].Measured {
+			t.Errorf("operation %d: %+v", i, o)
+		}
+	}
 }
 
 // What the card reports about itself is in the progress line and in the summary.

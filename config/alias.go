@@ -78,7 +78,10 @@ var aliases = []alias{
 	{"training.eps", "", []string{"adam_epsilon", "adam_eps", "epsilon"}, same, ""},
 	{"training.max_grad_norm", "the global norm to clip to; 0 never clips", []string{
 		"gradient_clip", "grad_clip", "grad_clip_value", "gradient_clip_val", "clip_grad_norm", "clip_grad", "max_norm"}, same, ""},
-	{"", "the optimizer is AdamW, always fused; its settings are training.weight_decay, beta1, beta2 and eps", []string{"optimizer", "optim", "optimizer_type", "fused"}, oneOf(map[string]string{"adamw": "", "adamw_torch": "", "adamw_torch_fused": "", "adamw_hf": "", "true": ""}), ""},
+	{"training.optimizer", "", []string{"optim", "optimizer_type"}, oneOf(map[string]string{
+		"adamw": "adamw", "adamw_torch": "adamw", "adamw_torch_fused": "adamw", "adamw_hf": "adamw",
+		"adamw_8bit": "adamw8bit", "adamw8bit": "adamw8bit", "adamw_bnb_8bit": "adamw8bit", "lion": "lion", "lion_32bit": "lion"}), ""},
+	{"", "every optimizer is one pass over memory", []string{"fused"}, always, ""},
 	{"training.early_stopping_patience", "counted in evaluations", []string{"patience", "early_stop_patience"}, nil, ""},
 	{"training.early_stopping_min_delta", "", []string{"min_delta"}, same, ""},
 	{"training.log_steps", "counted in updates", []string{"logging_steps", "log_interval", "log_every", "logging_interval", "log_freq", "logging_freq"}, same, ""},

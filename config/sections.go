@@ -13,9 +13,10 @@ type Training struct {
 	LRScheduler               string  `key:"lr_scheduler" enum:"constant,linear,cosine,noam,plateau" help:"shape of the schedule after warm-up"`
 	WarmupSteps               int     `key:"warmup_steps" min:"0" of:"updates" help:"updates over which the learning rate rises from 0"`
 	Plateau                   Plateau `key:"plateau" help:"the plateau schedule"`
+	Optimizer                 string  `key:"optimizer" enum:"adamw,adamw8bit,lion" help:"adamw8bit: AdamW with moments in 8 bits; lion: one moment, wants a learning rate about a fifth of AdamW's"`
 	WeightDecay               float64 `key:"weight_decay" min:"0" help:"decoupled weight decay of matrices; biases and norms have none"`
-	Beta1                     float64 `key:"beta1" min:"0" below:"1" help:"AdamW's decay of the first moment"`
-	Beta2                     float64 `key:"beta2" min:"0" below:"1" help:"AdamW's decay of the second moment"`
+	Beta1                     float64 `key:"beta1" min:"0" below:"1" help:"decay of the first moment; of lion's step"`
+	Beta2                     float64 `key:"beta2" min:"0" below:"1" help:"decay of the second moment; of lion's moment"`
 	Eps                       float64 `key:"eps" above:"0" help:"AdamW's epsilon, which prevents division by zero"`
 	MaxGradNorm               float64 `key:"max_grad_norm" min:"0" help:"clip gradients to this global norm; 0: never"`
 
@@ -137,8 +138,8 @@ func defaults() Config {
 		Training: Training{
 			BatchSize: 8, GradientAccumulationSteps: 1, MaxSteps: 1000,
 			LearningRate: 3e-4, MinLRRatio: 0.1, LRScheduler: "cosine", WarmupSteps: 0,
-			Plateau:     Plateau{Factor: 0.5, Patience: 3},
-			WeightDecay: 0.1, Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, MaxGradNorm: 1,
+			Plateau:   Plateau{Factor: 0.5, Patience: 3},
+			Optimizer: "adamw", WeightDecay: 0.1, Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, MaxGradNorm: 1,
 			MixedPrecision:        "auto",
 			LossScale:             LossScale{Init: 65536, GrowthFactor: 2, BackoffFactor: 0.5, GrowthInterval: 2000},
 			GradientCheckpointing: "auto",

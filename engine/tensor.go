@@ -32,8 +32,14 @@ func (t Tensor) U16() []uint16 {
 // Float64s are the elements of any tensor, which a float64 holds exactly.
 func (t Tensor) Float64s() []float64 {
 	out := make([]float64, t.Type.Shape.Elems())
-	if t.Type.DType == graph.I32 {
+	switch t.Type.DType {
+	case graph.I32:
 		for i, e := range t.I32() {
+			out[i] = float64(e)
+		}
+		return out
+	case graph.U8:
+		for i, e := range t.Data {
 			out[i] = float64(e)
 		}
 		return out
@@ -61,9 +67,15 @@ func (t Tensor) Floats() []float32 {
 
 // SetFloat64s writes elems, rounded to the format of t.
 func (t Tensor) SetFloat64s(elems []float64) {
-	if t.Type.DType == graph.I32 {
+	switch t.Type.DType {
+	case graph.I32:
 		for i, e := range elems {
 			t.I32()[i] = int32(e)
+		}
+		return
+	case graph.U8:
+		for i, e := range elems {
+			t.Data[i] = uint8(e)
 		}
 		return
 	}

@@ -61,15 +61,6 @@ type Training struct {
 // EvalInput is the name of an input of "eval" where it has its own.
 func EvalInput(name string) string { return "eval." + name }
 
-// Optimizer is AdamW with global-norm clipping.
-type Optimizer struct {
-	Beta1, Beta2, Eps, WeightDecay float64
-	// MaxGradNorm is the norm that gradients are clipped to; 0 is no clipping.
-	MaxGradNorm float64
-	// GroupLR multiplies the learning rate of the weights of a group.
-	GroupLR map[string]float64
-}
-
 // LossScaling keeps small F16 gradients from vanishing: the loss is multiplied
 // by a scale that halves (Backoff) when a gradient overflows, in which case the
 // update is skipped, and doubles (Growth) after Interval good updates
@@ -105,6 +96,8 @@ const (
 	StateLosses = "update.losses" // F32 [Accumulation]: OutputLoss of each micro-batch of an update
 	Moment1     = "optimizer.m."  // prefixes of a weight's name
 	Moment2     = "optimizer.v."
+	Scale1      = "optimizer.m_scale." // of moments in 8 bits
+	Scale2      = "optimizer.v_scale."
 	Gradient    = "gradient."
 )
 
@@ -255,13 +248,12 @@ func reached(params, grads []*graph.Value) (p, g []*graph.Value, untrained []str
 }
 
 func gradientState(b *graph.Builder, s *graph.State) *graph.Value {
-	return companion(b, s, Gradient, graph.Gradient)
+	return companion(b, s, Gradient, s.Type, graph.Gradient)
 }
 
-// companion declares a state of the same type as the weight s, called prefix
-// and its name.
-func companion(b *graph.Builder, s *graph.State, prefix string, role graph.Role) *graph.Value {
-	c := &graph.State{Name: prefix + s.Name, Type: s.Type, Role: role}
+// companion declares a state of the weight s, called prefix and its name.
+func companion(b *graph.Builder, s *graph.State, prefix string, t graph.Type, role graph.Role) *graph.Value {
+	c := &graph.State{Name: prefix + s.Name, Type: t, Role: role}
 	if s.OldName != "" {
 		c.OldName = prefix + s.OldName
 	}
@@ -305,7 +297,7 @@ func (t *Training) update(b *graph.Builder, params, grads []*graph.Value, zero b
 		now := b.Assign(step, b.Add(step, ok))
 		lr := b.Input(InputLR, graph.T(graph.F32))
 		for i, w := range params {
-			o.step(b, w, grads[i], zero, lr, gscale, now, ok)
+			o.step(b, w, grads[i], zero, scalars{lr, gscale, now, ok})
 		}
 		b.Output(OutputGradNorm, norm)
 		b.Output(OutputOK, ok)
@@ -328,26 +320,12 @@ func (t *Training) updateEach(b *graph.Builder, params, grads []*graph.Value) {
 		for i, w := range params {
 			norms[i] = b.GlobalNorm(grads[i])
 			ok := b.Mul(fine, b.Apply(graph.FnIsFinite, norms[i]))
-			t.Optimizer.step(b, w, grads[i], false, lr, one, now, ok)
+			t.Optimizer.step(b, w, grads[i], false, scalars{lr, one, now, ok})
 		}
 		norm := b.GlobalNorm(norms...)
 		b.Output(OutputGradNorm, norm)
 		b.Output(OutputOK, b.Mul(fine, b.Apply(graph.FnIsFinite, norm)))
 	})
-}
-
-// step emits the optimizer's step of one weight.
-func (o *Optimizer) step(b *graph.Builder, w, grad *graph.Value, zero bool, lr, gscale, now, ok *graph.Value) {
-	s := w.State
-	op := graph.AdamW{Beta1: o.Beta1, Beta2: o.Beta2, Eps: o.Eps, LRScale: 1, ZeroGrad: zero}
-	if s.Decay {
-		op.WeightDecay = o.WeightDecay
-	}
-	if f, ok := o.GroupLR[s.Group]; ok {
-		op.LRScale = f
-	}
-	m, v := companion(b, s, Moment1, graph.Moment), companion(b, s, Moment2, graph.Moment)
-	b.Emit(op, w, grad, m, v, lr, gscale, now, ok)
 }
 
 // nextScale halves the scale after an overflow and doubles it after a run of

@@ -67,15 +67,25 @@ func (r *run) audit() {
 	}
 }
 
-// zeroGradients are the trained weights whose gradients were all zero: their
-// second moment is still zero.
+// trace is the state of the optimizer that stays zero while all gradients of a weight
+// are; empty: the weight is not trained.
+func (r *run) trace(weight string) string {
+	for _, prefix := range []string{engine.Scale2, engine.Moment2, engine.Moment1} {
+		if r.program.State(prefix+weight) != nil {
+			return prefix + weight
+		}
+	}
+	return ""
+}
+
+// zeroGradients are the trained weights whose gradients were all zero.
 func (r *run) zeroGradients() (names []string, err error) {
 	for _, s := range r.program.States {
 		if s.Role != graph.Weight {
 			continue
 		}
-		moment := engine.Moment2 + s.Name
-		if r.program.State(moment) == nil {
+		moment := r.trace(s.Name)
+		if moment == "" {
 			continue
 		}
 		zero := true

@@ -144,6 +144,8 @@ func stored(d graph.DType) safetensors.DType {
 		return safetensors.F16
 	case graph.I32:
 		return safetensors.I32
+	case graph.U8:
+		return safetensors.U8
 	}
 	panic(fmt.Sprintf("train: checkpoints cannot store elements of type %v", d))
 }

@@ -89,12 +89,12 @@ func linear(op graph.Op) bool {
 
 // innocent reports whether op is cleared as long as it agrees with its definition:
 // operations that only move elements, whose results differ as their operands do,
-// and AdamW, which divides gradients by their size, so that those that are nothing
+// and optimizers, which divide gradients by their size, so that those that are nothing
 // but rounding (of the keys' biases, say, which no softmax sees) count as much as
 // others.
 func innocent(op graph.Op) bool {
 	switch op.(type) {
-	case graph.Slice, graph.SliceGrad, graph.Concat, graph.Transpose, graph.Expand, graph.Embedding, graph.Gather, graph.Assign, graph.AdamW:
+	case graph.Slice, graph.SliceGrad, graph.Concat, graph.Transpose, graph.Expand, graph.Embedding, graph.Gather, graph.Assign, graph.Optimizer:
 		return true
 	}
 	return false

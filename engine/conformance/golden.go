@@ -18,7 +18,7 @@ import (
 
 // families are the golden files whose operations the graph has. Their format
 // is described in the README.md next to them.
-var families = []string{"dense", "norm", "activation", "attention", "loss", "convolution", "shape", "optimizer"}
+var families = []string{"dense", "norm", "activation", "attention", "loss", "convolution", "shape", "optimizer", "optimizers"}
 
 // Goldens are cases whose inputs, results and gradients PyTorch computed in
 // float64: each is a function with outputs "out.NAME" and "grad.NAME", the

@@ -128,7 +128,9 @@ var goldenOps = map[string]func(m *goldenMaker){
 	},
 	"transpose": func(m *goldenMaker) { m.out("y", m.Transpose(m.arg("x"), m.Attrs.Axes...)) },
 
-	"adamw": goldenAdamW,
+	"adamw":     goldenAdamW,
+	"adamw8bit": goldenSteps,
+	"lion":      goldenSteps,
 	"clip_global_norm": func(m *goldenMaker) {
 		m.tol = Tolerance{Ulps: 4}
 		x0, x1 := m.arg("x0"), m.arg("x1")
@@ -295,4 +297,45 @@ func goldenAdamW(m *goldenMaker) {
 		m.out(name+"_m", p.mom)
 		m.out(name+"_v", p.v)
 	}
+}
+
+// goldenSteps makes all updates of one tensor, whose gradients are sums of two inputs.
+// A moment near the place where two codes meet may get the other one, which changes
+// its updates by a hundredth.
+func goldenSteps(m *goldenMaker) {
+	a := m.Attrs
+	typ := m.types["in.w"]
+	var op graph.Optimizer
+	var states []graph.Type
+	switch m.Op {
+	case "lion":
+		op, states = graph.Lion{Beta1: a.Beta1, Beta2: a.Beta2, WeightDecay: a.WeightDecay, LRScale: 1}, []graph.Type{typ}
+		m.tol = Tolerance{Ulps: 64, Abs: 0x1p-20}
+	default:
+		codes, scales := graph.MomentTypes(typ)
+		op, states = graph.AdamW8bit{Beta1: a.Beta1, Beta2: a.Beta2, Eps: a.Eps, WeightDecay: a.WeightDecay, LRScale: 1}, []graph.Type{codes, codes, scales, scales}
+		m.tol = Tolerance{Abs: 0.01 * a.LR}
+	}
+	i := -1
+	in := []*graph.Value{m.state("w", typ, func() float64 { i++; return m.data["in.w"][i] }), nil}
+	for k, t := range states {
+		in = append(in, m.state(fmt.Sprintf("state%d", k), t, func() float64 { return 0 }))
+	}
+	ga, gb, s, c := m.arg("a"), m.arg("b"), m.arg("s"), m.arg("c")
+	one := m.Scalar(1)
+	for u := range s.Shape()[0] {
+		at := func(x *graph.Value) *graph.Value { return m.Reshape(m.Slice(x, 0, u, 1)) }
+		in[1] = m.Add(m.Mul(ga, at(s)), m.Mul(gb, at(c)))
+		scalars := []*graph.Value{m.Scalar(a.LR), one, m.Scalar(float64(u + 1)), one}
+		if m.Op == "lion" {
+			scalars = []*graph.Value{scalars[0], one, one}
+		}
+		y := m.Emit(op, slices.Concat(in, scalars)...)
+		in[0] = y[0]
+		copy(in[2:], y[1:])
+		if u == 0 {
+			m.out("first", m.Apply(graph.FnCopy, in[0]))
+		}
+	}
+	m.out("last", in[0])
 }

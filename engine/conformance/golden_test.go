@@ -1,6 +1,7 @@
 package conformance_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/snug-ml/snug/engine/conformance"
@@ -34,7 +35,10 @@ func TestGoldensExact(t *testing.T) {
 		t.Errorf("found only %d goldens", len(cases))
 	}
 	for _, c := range cases {
-		c.Tol = conformance.Tolerance{Ulps: 0.01, Abs: 1e-13}
+		op, _, _ := strings.Cut(c.Name, "/")
+		if op != "lion" && op != "adamw8bit" { // whose authors compute in float32
+			c.Tol = conformance.Tolerance{Ulps: 0.01, Abs: 1e-13}
+		}
 		if err := graph.Verify(c.Func); err != nil {
 			t.Errorf("%s: %v", c.Name, err)
 		}

@@ -14,6 +14,10 @@ func (t *table) optimizer() {
 					t.adamW(graph.AdamW{
 						Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: decay, LRScale: 0.5, ZeroGrad: zero,
 					}, ok, dims)
+					t.lion(graph.Lion{Beta1: 0.9, Beta2: 0.99, WeightDecay: decay, LRScale: 0.5, ZeroGrad: zero}, ok, dims)
+					t.adamW8bit(graph.AdamW8bit{
+						Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: decay, LRScale: 0.5, ZeroGrad: zero,
+					}, ok, dims)
 				}
 			}
 		}
@@ -50,11 +54,7 @@ func (t *table) optimizer() {
 
 // adamW makes two updates: the second works on the versions that the first wrote.
 func (t *table) adamW(op graph.AdamW, ok float64, dims []int) {
-	name := fmt.Sprintf("adamw/%v/decay%v_ok%v", graph.Shape(dims), op.WeightDecay, ok)
-	if op.ZeroGrad {
-		name += "_zero"
-	}
-	t.add(name, Tolerance{Ulps: 16, Abs: 0x1p-22}, func(m *maker) {
+	t.add(stepName("adamw", dims, op.WeightDecay, ok, op.ZeroGrad), Tolerance{Ulps: 16, Abs: 0x1p-22}, func(m *maker) {
 		typ := graph.T(graph.F32, dims...)
 		square := func() float64 { x := m.rng.NormFloat64(); return x * x }
 		w, g := m.state("w", typ, m.rng.NormFloat64), m.state("g", typ, m.rng.NormFloat64)
@@ -66,4 +66,39 @@ func (t *table) adamW(op graph.AdamW, ok float64, dims []int) {
 		}
 		m.outputs(m.Emit(op, y[0], g, y[1], y[2], lr, scale, m.scalar("t2", 4), m.scalar("ok2", 1))...)
 	})
+}
+
+// lion makes two steps. Gradients are large or zero, so that no rounding turns a sign.
+func (t *table) lion(op graph.Lion, ok float64, dims []int) {
+	t.add(stepName("lion", dims, op.WeightDecay, ok, op.ZeroGrad), Tolerance{Ulps: 8, Abs: 0x1p-22}, func(m *maker) {
+		typ := graph.T(graph.F32, dims...)
+		signs := func() float64 { return float64(m.rng.IntN(3)-1) * (1 + m.rng.Float64()) }
+		w, g, mo := m.state("w", typ, m.rng.NormFloat64), m.state("g", typ, signs), m.state("m", typ, func() float64 { return 0.01 * m.rng.NormFloat64() })
+		lr, scale := m.scalar("lr", 0.01), m.scalar("gscale", 0.25)
+		y := m.Emit(op, w, g, mo, lr, scale, m.scalar("ok", ok))
+		if op.ZeroGrad {
+			g = y[2]
+		}
+		m.outputs(m.Emit(op, y[0], g, y[1], lr, scale, m.scalar("ok2", 1))...)
+	})
+}
+
+// adamW8bit makes one step: another would start from codes that may differ by one.
+func (t *table) adamW8bit(op graph.AdamW8bit, ok float64, dims []int) {
+	t.add(stepName("adamw8bit", dims, op.WeightDecay, ok, op.ZeroGrad), Tolerance{Ulps: 16, Abs: 0x1p-22}, func(m *maker) {
+		typ := graph.T(graph.F32, dims...)
+		codes, scales := graph.MomentTypes(typ)
+		code, size := func() float64 { return float64(m.rng.IntN(256)) }, func() float64 { return m.rng.Float64() + 0.1 }
+		m.outputs(m.Emit(op, m.state("w", typ, m.rng.NormFloat64), m.state("g", typ, m.rng.NormFloat64),
+			m.state("m", codes, code), m.state("v", codes, code), m.state("ms", scales, size), m.state("vs", scales, size),
+			m.scalar("lr", 0.01), m.scalar("gscale", 0.25), m.scalar("t", 3), m.scalar("ok", ok))...)
+	})
+}
+
+func stepName(name string, dims []int, decay, ok float64, zero bool) string {
+	name = fmt.Sprintf("%s/%v/decay%v_ok%v", name, graph.Shape(dims), decay, ok)
+	if zero {
+		name += "_zero"
+	}
+	return name
 }

@@ -57,8 +57,11 @@ func limit(d graph.DType) float64 {
 }
 
 func (t Tolerance) allowed(d graph.DType, w, top float64) float64 {
-	if d == graph.I32 {
+	switch d {
+	case graph.I32:
 		return 0
+	case graph.U8: // a number next to where two codes meet
+		return 1
 	}
 	e := 0.5001*ulp(d)*math.Abs(w) + tiny(d) + t.Abs
 	e += ulp(graph.F32) * (t.Ulps*math.Abs(w) + 2*math.Sqrt(float64(t.Terms))*top)

@@ -68,6 +68,10 @@ func (c *compiler) lower(n *graph.Node) (phases []phase, err error) {
 		return c.linearCrossEntropyGrad(n)
 	case graph.AdamW:
 		return c.adamW(n, op)
+	case graph.AdamW8bit:
+		return c.adamW8bit(n, op)
+	case graph.Lion:
+		return c.lion(n, op)
 	case graph.Assign:
 		return c.assign(n, op)
 	case graph.Conv2D:

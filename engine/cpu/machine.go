@@ -112,6 +112,7 @@ func (r ref) ptr() unsafe.Pointer { return unsafe.Add(*r.base, r.off) }
 func (r ref) f32() []float32      { return unsafe.Slice((*float32)(r.ptr()), r.n) }
 func (r ref) u16() []uint16       { return unsafe.Slice((*uint16)(r.ptr()), r.n) }
 func (r ref) i32() []int32        { return unsafe.Slice((*int32)(r.ptr()), r.n) }
+func (r ref) u8() []uint8         { return unsafe.Slice((*uint8)(r.ptr()), r.n) }
 func (r ref) scalar() float32     { return *(*float32)(r.ptr()) }
 
 // phase is one parallel region.

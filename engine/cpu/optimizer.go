@@ -5,6 +5,7 @@ import (
 	"unsafe"
 
 	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/internal/codebook"
 	"github.com/snug-ml/snug/internal/simd"
 )
 
@@ -15,11 +16,64 @@ func (c *compiler) adamW(n *graph.Node, op graph.AdamW) ([]phase, error) {
 	return []phase{{tasks, func(task, _ int) {
 		a, b := task*per, min((task+1)*per, w.n)
 		if ok.scalar() != 0 {
-			steps := float64(t.scalar())
-			simd.AdamW(w.f32()[a:b], g.f32()[a:b], m.f32()[a:b], v.f32()[a:b], simd.AdamWCoef{
-				LR: float64(lr.scalar()) * op.LRScale, Beta1: op.Beta1, Beta2: op.Beta2, Eps: op.Eps,
+			simd.AdamW(w.f32()[a:b], g.f32()[a:b], m.f32()[a:b], v.f32()[a:b], adamWCoef(op, lr.scalar(), gscale.scalar(), t.scalar()))
+		}
+		if op.ZeroGrad {
+			clear(g.f32()[a:b])
+		}
+	}}}, nil
+}
+
+func adamWCoef(op graph.AdamW, lr, gscale, t float32) simd.AdamWCoef {
+	return simd.AdamWCoef{
+		LR: float64(lr) * op.LRScale, Beta1: op.Beta1, Beta2: op.Beta2, Eps: op.Eps,
+		WeightDecay: op.WeightDecay, GradScale: float64(gscale),
+		BiasCorr1: 1 - math.Pow(op.Beta1, float64(t)), BiasCorr2: 1 - math.Pow(op.Beta2, float64(t)),
+	}
+}
+
+// adamW8bit makes a block's moments float32 in a scratch that stays in cache, lets
+// AdamW work on them, and rounds them again.
+func (c *compiler) adamW8bit(n *graph.Node, op graph.AdamW8bit) ([]phase, error) {
+	const block = graph.MomentBlock
+	w, g, code := c.ref(n.In[0]), c.ref(n.In[1]), c.code
+	codes, scales := []ref{c.ref(n.In[2]), c.ref(n.In[3])}, []ref{c.ref(n.In[4]), c.ref(n.In[5])}
+	lr, gscale, t, ok := c.ref(n.In[6]), c.ref(n.In[7]), c.ref(n.In[8]), c.ref(n.In[9])
+	books := [2]*codebook.Book{codebook.Signed, codebook.Unsigned}
+	c.need(0, 2*block*4)
+	tasks, per := chunks(scales[0].n, grain/block)
+	return []phase{{tasks, func(task, worker int) {
+		for b := task * per; b < min((task+1)*per, scales[0].n); b++ {
+			from, to := b*block, min((b+1)*block, w.n)
+			if ok.scalar() != 0 {
+				moments := [2][]float32{floats(code.worker(worker), 0, block)[:to-from], floats(code.worker(worker), block*4, block)[:to-from]}
+				for k, x := range moments {
+					books[k].Decode(x, codes[k].u8()[from:to], scales[k].f32()[b])
+				}
+				simd.AdamW(w.f32()[from:to], g.f32()[from:to], moments[0], moments[1], adamWCoef(graph.AdamW{
+					Beta1: op.Beta1, Beta2: op.Beta2, Eps: op.Eps, WeightDecay: op.WeightDecay, LRScale: op.LRScale,
+				}, lr.scalar(), gscale.scalar(), t.scalar()))
+				for k, x := range moments {
+					scales[k].f32()[b] = books[k].Encode(codes[k].u8()[from:to], x)
+				}
+			}
+			if op.ZeroGrad {
+				clear(g.f32()[from:to])
+			}
+		}
+	}}}, nil
+}
+
+func (c *compiler) lion(n *graph.Node, op graph.Lion) ([]phase, error) {
+	w, g, m := c.ref(n.In[0]), c.ref(n.In[1]), c.ref(n.In[2])
+	lr, gscale, ok := c.ref(n.In[3]), c.ref(n.In[4]), c.ref(n.In[5])
+	tasks, per := chunks(w.n, grain)
+	return []phase{{tasks, func(task, _ int) {
+		a, b := task*per, min((task+1)*per, w.n)
+		if ok.scalar() != 0 {
+			simd.Lion(w.f32()[a:b], g.f32()[a:b], m.f32()[a:b], simd.LionCoef{
+				LR: float64(lr.scalar()) * op.LRScale, Beta1: op.Beta1, Beta2: op.Beta2,
 				WeightDecay: op.WeightDecay, GradScale: float64(gscale.scalar()),
-				BiasCorr1: 1 - math.Pow(op.Beta1, steps), BiasCorr2: 1 - math.Pow(op.Beta2, steps),
 			})
 		}
 		if op.ZeroGrad {

@@ -48,7 +48,7 @@ func compile(p *engine.Program, target, sms int, sizesOnly bool) (*code, error) 
 			if graph.IsView(n.Op) {
 				continue
 			}
-			if _, adam := n.Op.(graph.AdamW); !adam {
+			if _, step := n.Op.(graph.Optimizer); !step {
 				l.flush()
 			}
 			if err := l.node(n); err != nil {
@@ -70,7 +70,7 @@ type lowering struct {
 	n        *graph.Node // being lowered
 	scratch  int64       // workspace that it has taken so far
 	later    []func()    // the epilogue of its product
-	adam     *adamBatch  // nodes that wait for more of their kind
+	steps    *stepBatch  // nodes that wait for more of their kind
 }
 
 // lowerError is a panic's way out of deep helpers: an operation that a card has

@@ -62,8 +62,8 @@ func (l *lowering) lower(n *graph.Node) {
 		l.rotary(n, op)
 	case graph.CacheWrite:
 		l.cacheWrite(n)
-	case graph.AdamW:
-		l.adamW(n, op)
+	case graph.Optimizer:
+		l.step(n, op)
 	case graph.GlobalNorm:
 		l.globalNorm(n)
 	case graph.Assign:

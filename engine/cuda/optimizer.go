@@ -2,56 +2,100 @@ package cuda
 
 import (
 	"math"
+	"slices"
 
 	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/internal/codebook"
 )
 
-// adamBatch is AdamW of several parameters, nodes in a row, that becomes one launch.
-type adamBatch struct {
-	op      graph.AdamW // but for its decay and scale of the rate
-	scalars [4]address
+// stepBatch is an optimizer's step of several parameters, nodes in a row, that becomes
+// one launch.
+type stepBatch struct {
+	shared  graph.Op // what they have in common
+	scalars []address
 	nodes   []*graph.Node
 	table   params
 	blocks  int
 }
 
-// adamW adds a parameter to the batch that the nodes before it began.
-func (l *lowering) adamW(n *graph.Node, op graph.AdamW) {
-	same := op
-	same.WeightDecay, same.LRScale = 0, 0
-	var scalars [4]address
-	for i, v := range n.In[4:] {
-		scalars[i] = l.at(v)
+// optimizerStep is what a kernel of an optimizer is launched with.
+type optimizerStep struct {
+	kernel      string
+	elems       int // elements that a block takes
+	decay, rate float64
+	hyper       func(l *lowering, p *params) // hyperparameters, after the scalars
+	zero        bool
+}
+
+func stepOf(op graph.Op) (s optimizerStep, ok bool) {
+	switch op := op.(type) {
+	case graph.AdamW:
+		return optimizerStep{"adamw", 1024, op.WeightDecay, op.LRScale, func(_ *lowering, p *params) { adamHyper(p, op.Beta1, op.Beta2, op.Eps) }, op.ZeroGrad}, true
+	case graph.AdamW8bit:
+		return optimizerStep{"adamw8bit", 8 * graph.MomentBlock, op.WeightDecay, op.LRScale, func(l *lowering, p *params) {
+			adamHyper(p, op.Beta1, op.Beta2, op.Eps)
+			p.ptr(l.table(books()))
+		}, op.ZeroGrad}, true
+	case graph.Lion:
+		return optimizerStep{"lion", 1024, op.WeightDecay, op.LRScale, func(_ *lowering, p *params) { p.f32(op.Beta1, op.Beta2, 1-op.Beta1, 1-op.Beta2) }, op.ZeroGrad}, true
 	}
-	if b := l.adam; b == nil || b.op != same || b.scalars != scalars {
+	return optimizerStep{}, false
+}
+
+func adamHyper(p *params, beta1, beta2, eps float64) {
+	p.f32(beta1, beta2, 1-beta1, 1-beta2, math.Log(beta1), math.Log(beta2), eps)
+}
+
+// books are the numbers of signed and unsigned codes, and where each ends.
+func books() *params {
+	p := new(params)
+	for _, b := range []*codebook.Book{codebook.Signed, codebook.Unsigned} {
+		for _, list := range [][256]float32{b.Values, b.Above} {
+			for _, x := range list {
+				p.f32(float64(x))
+			}
+		}
+	}
+	return p
+}
+
+// step adds a parameter to the batch that the nodes before it began.
+func (l *lowering) step(n *graph.Node, op graph.Optimizer) {
+	s, _ := stepOf(op)
+	var scalars []address
+	for _, v := range n.In[2+op.States():] {
+		scalars = append(scalars, l.at(v))
+	}
+	if b := l.steps; b == nil || b.shared != op.Shared() || !slices.Equal(b.scalars, scalars) {
 		l.flush()
-		l.adam = &adamBatch{op: same, scalars: scalars}
+		l.steps = &stepBatch{shared: op.Shared(), scalars: scalars}
 	}
-	b := l.adam
+	b := l.steps
 	b.nodes = append(b.nodes, n)
-	for _, v := range n.In[:4] {
+	for _, v := range n.In[:2+op.States()] {
 		b.table.ptr(l.at(v))
 	}
 	elems := n.In[0].Shape().Elems()
-	b.table.u64(uint64(elems)).u32(b.blocks).f32(op.WeightDecay, op.LRScale).align(8)
-	b.blocks += int(ceil(elems, 1024))
+	b.table.u64(uint64(elems)).u32(b.blocks).f32(s.decay, s.rate).align(8)
+	b.blocks += int(ceil(elems, int64(s.elems)))
 }
 
 // flush launches the batch that was begun.
 func (l *lowering) flush() {
-	b := l.adam
+	b := l.steps
 	if b == nil {
 		return
 	}
-	l.adam = nil
+	l.steps = nil
+	s, _ := stepOf(b.shared)
 	p := new(params).ptr(l.table(&b.table)).u32(len(b.nodes))
-	for _, s := range b.scalars {
-		p.ptr(s)
+	for _, a := range b.scalars {
+		p.ptr(a)
 	}
-	op := b.op
-	p.f32(op.Beta1, op.Beta2, 1-op.Beta1, 1-op.Beta2, math.Log(op.Beta1), math.Log(op.Beta2), op.Eps).u32(flag(op.ZeroGrad))
+	s.hyper(l, p)
+	p.u32(flag(s.zero))
 	l.n = b.nodes[0]
-	l.run("adamw", b.blocks, 256, p)
+	l.run(s.kernel, b.blocks, 256, p)
 	l.launches[len(l.launches)-1].also = b.nodes[1:]
 }
 

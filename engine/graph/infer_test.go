@@ -14,6 +14,7 @@ import (
 
 func f32(dims ...int) graph.Type { return graph.T(graph.F32, dims...) }
 func i32(dims ...int) graph.Type { return graph.T(graph.I32, dims...) }
+func u8(dims ...int) graph.Type  { return graph.T(graph.U8, dims...) }
 
 // A wrong shape is refused with what was expected and what was found.
 func TestShapeRuleMessages(t *testing.T) {
@@ -96,9 +97,12 @@ func TestShapeRuleMessages(t *testing.T) {
 		{graph.MatMul{}, types{f32(2, 3), i32(3, 2)}, "operand 1 is i32[3,2], want a floating-point type"},
 		{graph.Softmax{}, types{graph.T(graph.BF16, 2)}, "operand 0 is bf16[2], want f32"},
 		{graph.GlobalNorm{}, nil, "takes at least one operand"},
-		{graph.AdamW{}, types{f32(2)}, "wants w, g, m, v, lr, gscale, t and ok"},
-		{graph.AdamW{}, types{f32(2), f32(3), f32(2), f32(2), f32(), f32(), f32(), f32()}, "w is f32[2], but g, m, v are"},
-		{graph.AdamW{}, types{f32(2), f32(2), f32(2), f32(2), f32(1), f32(), f32(), f32()}, "lr, gscale, t and ok are f32 scalars"},
+		{graph.AdamW{}, types{f32(2)}, "takes w, g, states (2) and the scalars lr gscale t ok"},
+		{graph.AdamW{}, types{f32(2), f32(3), f32(2), f32(2), f32(), f32(), f32(), f32()}, "w is f32[2], but g is f32[3]"},
+		{graph.AdamW{}, types{f32(2), f32(2), f32(2), f32(3), f32(), f32(), f32(), f32()}, "state 1 of w f32[2] is f32[3], want f32[2]"},
+		{graph.AdamW{}, types{f32(2), f32(2), f32(2), f32(2), f32(1), f32(), f32(), f32()}, "lr is f32[1], want an f32 scalar"},
+		{graph.AdamW8bit{}, types{f32(300), f32(300), u8(300), u8(300), f32(1), f32(2), f32(), f32(), f32(), f32()}, "state 2 of w f32[300] is f32[1], want f32[2]"},
+		{graph.Lion{}, nil, "takes w, g, states (1) and the scalars lr gscale ok"},
 		{graph.Assign{}, types{f32(2), f32(3)}, "cannot put"},
 
 		{conv, types{f32(1, 4, 4, 3)}, "takes 2 operands, got 1"},
@@ -183,7 +187,7 @@ func anyOp(rng *rand.Rand) graph.Op {
 		graph.CrossEntropy{}, graph.CrossEntropyGrad{}, graph.LinearCrossEntropy{Chunk: n(0, 3)}, graph.LinearCrossEntropyGrad{Chunk: n(0, 3)},
 		attention, graph.AttentionGrad(attention), graph.RotaryTable{T: n(0, 3), Dims: n(0, 4), Base: 10},
 		graph.Rotary{Heads: n(0, 2), Dims: n(0, 4), Layout: graph.Layout(n(0, 2)), Offset: yes()},
-		graph.CacheWrite{}, graph.Dropout{P: p}, graph.AdamW{ZeroGrad: yes()}, graph.Assign{Add: yes()}, graph.GlobalNorm{},
+		graph.CacheWrite{}, graph.Dropout{P: p}, graph.AdamW{ZeroGrad: yes()}, graph.AdamW8bit{ZeroGrad: yes()}, graph.Lion{ZeroGrad: yes()}, graph.Assign{Add: yes()}, graph.GlobalNorm{},
 		conv, graph.Conv2DGradInput{Conv: conv, H: n(0, 3), W: n(0, 3)}, graph.Conv2DGradWeight{Conv: conv, KH: n(0, 3), KW: n(0, 3)},
 		pool, graph.Pool2DGrad{Pool: pool, H: n(0, 3), W: n(0, 3)},
 		graph.ChannelNorm{Groups: n(-1, 3)}, graph.ChannelNormGrad{Groups: n(-1, 3)}, graph.RunningStats{Momentum: p, Rows: n(0, 3)},

@@ -1,19 +1,82 @@
 package graph
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
-// AdamW is one update of decoupled weight decay Adam (Loshchilov and Hutter
-// 2019), elementwise and in place:
+// Optimizer is one step of an optimizer for one weight, elementwise and in place.
+// Operands: the weight w, its gradient g, the optimizer's states of the weight, and
+// F32 scalars, of which lr and gscale are the first and ok the last. g is multiplied
+// by gscale. With ok = 0 the step is skipped and all states keep their values.
+// Results: w, the states, and with ZeroGrad g, which is set to 0 also when the step
+// is skipped.
+type Optimizer interface {
+	Op
+	// Shared is the operation without what each weight has of its own.
+	Shared() Op
+	// States is the number of states.
+	States() int
+}
+
+// weightOf is the type of the weight, if there are operands at all.
+func weightOf(in []Type) (w Type) {
+	if len(in) > 0 {
+		w = in[0]
+	}
+	return w
+}
+
+// inferStep checks an optimizer's operands: states of the given types, and
+// scalars of the given names.
+func inferStep(in []Type, states []Type, scalars string, zero bool) ([]Type, error) {
+	names := strings.Fields(scalars)
+	if len(in) != 2+len(states)+len(names) {
+		return nil, fmt.Errorf("takes w, g, states (%d) and the scalars %s, got %v", len(states), scalars, in)
+	}
+	if err := full(in[:2]...); err != nil {
+		return nil, err
+	}
+	if !in[1].Equal(in[0]) {
+		return nil, fmt.Errorf("w is %v, but g is %v", in[0], in[1])
+	}
+	for i, t := range states {
+		if !in[2+i].Equal(t) {
+			return nil, fmt.Errorf("state %d of w %v is %v, want %v", i, in[0], in[2+i], t)
+		}
+	}
+	for i, name := range names {
+		if t := in[2+len(states)+i]; !t.Equal(T(F32)) {
+			return nil, fmt.Errorf("%s is %v, want an f32 scalar", name, t)
+		}
+	}
+	out := append([]Type{in[0]}, states...)
+	if zero {
+		out = append(out, in[1])
+	}
+	return out, nil
+}
+
+// stepAliases are w, the states and, with zero, g, written in place.
+func stepAliases(states int, zero bool) []Alias {
+	al := []Alias{{0, 0}}
+	for i := range states {
+		al = append(al, Alias{1 + i, 2 + i})
+	}
+	if zero {
+		al = append(al, Alias{1 + states, 1})
+	}
+	return al
+}
+
+// AdamW is decoupled weight decay Adam (Loshchilov and Hutter 2019):
 //
-//	g *= gscale
 //	m = Beta1 m + (1-Beta1) g
 //	v = Beta2 v + (1-Beta2) g^2
 //	w -= lr LRScale WeightDecay w
 //	w -= lr LRScale (m/(1-Beta1^t)) / (sqrt(v/(1-Beta2^t)) + Eps)
 //
-// Operands: w, g, m, v, and the F32 scalars lr, gscale, t (1 at the first
-// step) and ok. With ok = 0 the update is skipped: w, m and v stay. Results: w,
-// m, v, and with ZeroGrad g, which is set to 0 also when the update is skipped.
+// Its states are m and v, its scalars lr, gscale, t (1 at the first step) and ok.
 type AdamW struct {
 	Beta1, Beta2, Eps, WeightDecay float64
 	LRScale                        float64
@@ -23,45 +86,118 @@ type AdamW struct {
 // Name is "adamw".
 func (AdamW) Name() string { return "adamw" }
 
+// Shared implements Optimizer.
+func (a AdamW) Shared() Op {
+	a.WeightDecay, a.LRScale = 0, 0
+	return a
+}
+
+// States implements Optimizer.
+func (AdamW) States() int { return 2 }
+
 // Infer keeps the states' types.
 func (a AdamW) Infer(in []Type) ([]Type, error) {
-	if len(in) != 8 {
-		return nil, fmt.Errorf("wants w, g, m, v, lr, gscale, t and ok, got %v", in)
-	}
-	for _, t := range in[1:4] {
-		if !t.Equal(in[0]) {
-			return nil, fmt.Errorf("w is %v, but g, m, v are %v", in[0], in[1:4])
-		}
-	}
-	if err := full(in[0]); err != nil {
-		return nil, err
-	}
-	for _, t := range in[4:] {
-		if !t.Equal(T(F32)) {
-			return nil, fmt.Errorf("lr, gscale, t and ok are f32 scalars, got %v", in[4:])
-		}
-	}
-	out := []Type{in[0], in[2], in[3]}
-	if a.ZeroGrad {
-		out = append(out, in[1])
-	}
-	return out, nil
+	w := weightOf(in)
+	return inferStep(in, []Type{w, w}, "lr gscale t ok", a.ZeroGrad)
 }
 
 // Aliases: w, m, v (and g) are written in place.
-func (a AdamW) Aliases(int) []Alias {
-	al := []Alias{{0, 0}, {1, 2}, {2, 3}}
-	if a.ZeroGrad {
-		al = append(al, Alias{3, 1})
-	}
-	return al
-}
+func (a AdamW) Aliases(int) []Alias { return stepAliases(2, a.ZeroGrad) }
 
-// Grad: an optimizer update is not differentiated.
+// Grad: a step is not differentiated.
 func (a AdamW) Grad(b *Builder, _ *Node, _ []*Value) []*Value { return noSecond(b, a) }
 
 // Cost is one pass over memory.
 func (AdamW) Cost(in, out []Type) Cost { return traffic(in, out, 14) }
+
+// MomentBlock is how many elements of an 8-bit moment share a scale.
+const MomentBlock = 256
+
+// AdamW8bit is AdamW with moments in 8 bits (Dettmers et al. 2022, arXiv:2110.02861):
+// each block of MomentBlock elements has its largest magnitude as its scale, and an
+// element is the index of a number in [0, 1] or [-1, 1] (package codebook) that is
+// multiplied by it. A second moment above 0 is never rounded to 0, which would make
+// the next step as large as Eps allows.
+//
+// Its states are m and v (U8, of the shape of w), and their scales (F32, one for each
+// block); its scalars lr, gscale, t (1 at the first step) and ok.
+type AdamW8bit struct {
+	Beta1, Beta2, Eps, WeightDecay float64
+	LRScale                        float64
+	ZeroGrad                       bool
+}
+
+// Name is "adamw8bit".
+func (AdamW8bit) Name() string { return "adamw8bit" }
+
+// Shared implements Optimizer.
+func (a AdamW8bit) Shared() Op {
+	a.WeightDecay, a.LRScale = 0, 0
+	return a
+}
+
+// States implements Optimizer.
+func (AdamW8bit) States() int { return 4 }
+
+// Infer keeps the states' types.
+func (a AdamW8bit) Infer(in []Type) ([]Type, error) {
+	codes, scales := MomentTypes(weightOf(in))
+	return inferStep(in, []Type{codes, codes, scales, scales}, "lr gscale t ok", a.ZeroGrad)
+}
+
+// MomentTypes are the types of an 8-bit moment of w and of its scales.
+func MomentTypes(w Type) (codes, scales Type) {
+	return Type{U8, w.Shape}, T(F32, int((w.Shape.Elems()+MomentBlock-1)/MomentBlock))
+}
+
+// Aliases: w, the states (and g) are written in place.
+func (a AdamW8bit) Aliases(int) []Alias { return stepAliases(4, a.ZeroGrad) }
+
+// Grad: a step is not differentiated.
+func (a AdamW8bit) Grad(b *Builder, _ *Node, _ []*Value) []*Value { return noSecond(b, a) }
+
+// Cost is one pass over memory.
+func (AdamW8bit) Cost(in, out []Type) Cost { return traffic(in, out, 40) }
+
+// Lion moves each weight by the sign of an average of gradients (Chen et al. 2023,
+// arXiv:2302.06675):
+//
+//	w -= lr LRScale WeightDecay w
+//	w -= lr LRScale sign(Beta1 m + (1-Beta1) g)
+//	m = Beta2 m + (1-Beta2) g
+//
+// Its state is m, its scalars lr, gscale and ok.
+type Lion struct {
+	Beta1, Beta2, WeightDecay float64
+	LRScale                   float64
+	ZeroGrad                  bool
+}
+
+// Name is "lion".
+func (Lion) Name() string { return "lion" }
+
+// Shared implements Optimizer.
+func (l Lion) Shared() Op {
+	l.WeightDecay, l.LRScale = 0, 0
+	return l
+}
+
+// States implements Optimizer.
+func (Lion) States() int { return 1 }
+
+// Infer keeps the states' types.
+func (l Lion) Infer(in []Type) ([]Type, error) {
+	return inferStep(in, []Type{weightOf(in)}, "lr gscale ok", l.ZeroGrad)
+}
+
+// Aliases: w, m (and g) are written in place.
+func (l Lion) Aliases(int) []Alias { return stepAliases(1, l.ZeroGrad) }
+
+// Grad: a step is not differentiated.
+func (l Lion) Grad(b *Builder, _ *Node, _ []*Value) []*Value { return noSecond(b, l) }
+
+// Cost is one pass over memory.
+func (Lion) Cost(in, out []Type) Cost { return traffic(in, out, 9) }
 
 // Assign writes its second operand into the state that is its first. With Add
 // it adds to it.

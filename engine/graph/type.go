@@ -19,9 +19,10 @@ const (
 	BF16          // bfloat16: binary32 with the low 16 bits rounded away
 	F16           // IEEE 754 binary16
 	I32           // 32-bit signed integer: ids, labels, lengths, counters
+	U8            // 8-bit codes of quantized states
 )
 
-var dtypeNames = [...]string{"invalid", "f32", "bf16", "f16", "i32"}
+var dtypeNames = [...]string{"invalid", "f32", "bf16", "f16", "i32", "u8"}
 
 func (d DType) String() string {
 	if int(d) < len(dtypeNames) {
@@ -37,6 +38,8 @@ func (d DType) Size() int64 {
 		return 4
 	case BF16, F16:
 		return 2
+	case U8:
+		return 1
 	}
 	return 0
 }

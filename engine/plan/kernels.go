@@ -77,13 +77,9 @@ func (s Speed) shared(before, n *graph.Node) float64 {
 	if s.Kernels == nil || before == nil {
 		return 0
 	}
-	a, ok := before.Op.(graph.AdamW)
-	b, too := n.Op.(graph.AdamW)
-	if !ok || !too || !slices.Equal(before.In[4:], n.In[4:]) { // of the same rate and scale
-		return 0
-	}
-	b.WeightDecay, b.LRScale = a.WeightDecay, a.LRScale
-	if a != b {
+	a, ok := before.Op.(graph.Optimizer)
+	b, too := n.Op.(graph.Optimizer)
+	if !ok || !too || a.Shared() != b.Shared() || !slices.Equal(before.In[2+a.States():], n.In[2+b.States():]) {
 		return 0
 	}
 	return s.Launch

@@ -48,7 +48,7 @@ func classify(f *graph.Func) kinds {
 	k := kinds{make([]bool, n), make([]bool, n), make([]bool, n)}
 	for _, n := range f.Nodes {
 		switch op := n.Op.(type) {
-		case graph.AdamW:
+		case graph.Optimizer:
 			k.gradient[root(n.In[1]).ID] = true
 		case graph.GlobalNorm:
 			for _, v := range n.In {

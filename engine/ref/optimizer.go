@@ -2,8 +2,10 @@ package ref
 
 import (
 	"math"
+	"slices"
 
 	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/internal/codebook"
 )
 
 // adamW: operands w, g, m, v, lr, gscale, t, ok.
@@ -21,6 +23,59 @@ func adamW(op graph.AdamW, in []tensor) [][]float64 {
 		}
 	}
 	res := [][]float64{w, m, v}
+	if op.ZeroGrad {
+		res = append(res, make([]float64, len(w)))
+	}
+	return res
+}
+
+// adamW8bit: operands w, g, m, v, their scales, lr, gscale, t, ok. Moments are kept as
+// the kernels keep them, in float32 until they are rounded to codes.
+func adamW8bit(op graph.AdamW8bit, in []tensor) [][]float64 {
+	states := [][]float64{clone(in[2]), clone(in[3]), clone(in[4]), clone(in[5])}
+	books := [2]*codebook.Book{codebook.Signed, codebook.Unsigned}
+	full := slices.Concat(in[:2], []tensor{in[2], in[3]}, in[6:])
+	for k, book := range books {
+		full[2+k].data = make([]float64, len(in[0].data))
+		for i, code := range states[k] {
+			full[2+k].data[i] = float64(book.Values[int(code)]) * states[2+k][i/graph.MomentBlock]
+		}
+	}
+	y := adamW(graph.AdamW{Beta1: op.Beta1, Beta2: op.Beta2, Eps: op.Eps, WeightDecay: op.WeightDecay, LRScale: op.LRScale, ZeroGrad: op.ZeroGrad}, full)
+	if in[9].data[0] != 0 {
+		for k, book := range books {
+			for b := range states[2+k] {
+				at, to := b*graph.MomentBlock, min((b+1)*graph.MomentBlock, len(states[k]))
+				x, codes := make([]float32, to-at), make([]uint8, to-at)
+				for i := range x {
+					x[i] = float32(y[1+k][at+i])
+				}
+				states[2+k][b] = float64(book.Encode(codes, x))
+				for i, code := range codes {
+					states[k][at+i] = float64(code)
+				}
+			}
+		}
+	}
+	return append(append([][]float64{y[0]}, states...), y[3:]...)
+}
+
+// lion: operands w, g, m, lr, gscale, ok.
+func lion(op graph.Lion, in []tensor) [][]float64 {
+	w, m := clone(in[0]), clone(in[2])
+	lr, gscale := in[3].data[0]*op.LRScale, in[4].data[0]
+	if in[5].data[0] != 0 {
+		for i := range w {
+			g := in[1].data[i] * gscale
+			step := 0.0
+			if c := op.Beta1*m[i] + (1-op.Beta1)*g; c != 0 {
+				step = math.Copysign(1, c)
+			}
+			w[i] -= lr*op.WeightDecay*w[i] + lr*step
+			m[i] = op.Beta2*m[i] + (1-op.Beta2)*g
+		}
+	}
+	res := [][]float64{w, m}
 	if op.ZeroGrad {
 		res = append(res, make([]float64, len(w)))
 	}

@@ -204,6 +204,10 @@ func (m *machine) eval(op graph.Op, in []tensor, out []graph.Type) ([][]float64,
 		return cacheWrite(in[0], in[1], in[2])
 	case graph.AdamW:
 		return adamW(op, in), nil
+	case graph.AdamW8bit:
+		return adamW8bit(op, in), nil
+	case graph.Lion:
+		return lion(op, in), nil
 	case graph.Assign:
 		return one(assign(op, in[0], in[1])), nil
 	case graph.Conv2D:

@@ -20,12 +20,12 @@ var formats = map[graph.DType]format{
 
 // Round is x as stored in d: to nearest, ties to even, infinite beyond the
 // largest number and gradually smaller below the smallest normal one. For I32
-// it is the nearest integer.
+// and U8 it is the nearest integer.
 func Round(x float64, d graph.DType) float64 {
 	switch d {
 	case graph.F32:
 		return float64(float32(x))
-	case graph.I32:
+	case graph.I32, graph.U8:
 		return math.RoundToEven(x)
 	}
 	f, ok := formats[d]

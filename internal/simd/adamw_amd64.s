@@ -185,3 +185,158 @@ end2:
 done3:
 	VZEROUPPER
 	RET
+
+// func lionAVX2(w []float32, g []float32, m []float32, s *[8]float32)
+// Requires: AVX
+TEXT ·lionAVX2(SB), $0-80
+	MOVQ         s+72(FP), AX
+	VBROADCASTSS (AX), Y0
+	VBROADCASTSS 4(AX), Y1
+	VBROADCASTSS 8(AX), Y2
+	VBROADCASTSS 12(AX), Y3
+	VBROADCASTSS 16(AX), Y4
+	MOVQ         w_base+0(FP), AX
+	MOVQ         m_base+48(FP), CX
+	MOVQ         g_base+24(FP), DX
+	MOVQ         w_len+8(FP), BX
+	XORQ         SI, SI
+	SUBQ         $0x08, BX
+	JB           end2
+
+loop1:
+	VMOVUPS (AX)(SI*4), Y5
+	VMOVUPS (DX)(SI*4), Y6
+	VMOVUPS (CX)(SI*4), Y7
+	VMULPS  Y0, Y6, Y6
+	VSUBPS  Y7, Y6, Y6
+	VMULPS  Y2, Y6, Y8
+	VADDPS  Y8, Y7, Y8
+	VANDPS  word_80000000<>+0(SB), Y8, Y9
+	VXORPS  Y9, Y8, Y8
+	VXORPS  Y10, Y10, Y10
+	VCMPPS  $0x1e, Y10, Y8, Y8
+	VXORPS  Y9, Y4, Y9
+	VANDPS  Y9, Y8, Y8
+	VMULPS  Y1, Y5, Y5
+	VADDPS  Y8, Y5, Y5
+	VMULPS  Y3, Y6, Y6
+	VADDPS  Y6, Y7, Y6
+	VMOVUPS Y5, (AX)(SI*4)
+	VMOVUPS Y6, (CX)(SI*4)
+	ADDQ    $0x08, SI
+	SUBQ    $0x08, BX
+	JAE     loop1
+
+end2:
+	ADDQ       $0x08, BX
+	TESTQ      BX, BX
+	JZ         done3
+	LEAQ       tail<>+32(SB), DI
+	NEGQ       BX
+	VMOVUPS    (DI)(BX*4), Y5
+	VMASKMOVPS (AX)(SI*4), Y5, Y6
+	VMASKMOVPS (DX)(SI*4), Y5, Y7
+	VMASKMOVPS (CX)(SI*4), Y5, Y8
+	VMULPS     Y0, Y7, Y0
+	VSUBPS     Y8, Y0, Y0
+	VMULPS     Y2, Y0, Y2
+	VADDPS     Y2, Y8, Y2
+	VANDPS     word_80000000<>+0(SB), Y2, Y7
+	VXORPS     Y7, Y2, Y2
+	VXORPS     Y9, Y9, Y9
+	VCMPPS     $0x1e, Y9, Y2, Y2
+	VXORPS     Y7, Y4, Y4
+	VANDPS     Y4, Y2, Y2
+	VMULPS     Y1, Y6, Y1
+	VADDPS     Y2, Y1, Y1
+	VMULPS     Y3, Y0, Y0
+	VADDPS     Y0, Y8, Y0
+	VMASKMOVPS Y1, Y5, (AX)(SI*4)
+	VMASKMOVPS Y0, Y5, (CX)(SI*4)
+
+done3:
+	VZEROUPPER
+	RET
+
+DATA word_80000000<>+0(SB)/4, $0x80000000
+DATA word_80000000<>+4(SB)/4, $0x80000000
+DATA word_80000000<>+8(SB)/4, $0x80000000
+DATA word_80000000<>+12(SB)/4, $0x80000000
+DATA word_80000000<>+16(SB)/4, $0x80000000
+DATA word_80000000<>+20(SB)/4, $0x80000000
+DATA word_80000000<>+24(SB)/4, $0x80000000
+DATA word_80000000<>+28(SB)/4, $0x80000000
+GLOBL word_80000000<>(SB), RODATA|NOPTR, $32
+
+// func lionAVX512(w []float32, g []float32, m []float32, s *[8]float32)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2
+TEXT ·lionAVX512(SB), $0-80
+	VBROADCASTSS word_80000000<>+0(SB), Z0
+	MOVQ         s+72(FP), AX
+	VBROADCASTSS (AX), Z1
+	VBROADCASTSS 4(AX), Z2
+	VBROADCASTSS 8(AX), Z3
+	VBROADCASTSS 12(AX), Z4
+	VBROADCASTSS 16(AX), Z5
+	MOVQ         w_base+0(FP), AX
+	MOVQ         m_base+48(FP), CX
+	MOVQ         g_base+24(FP), DX
+	MOVQ         w_len+8(FP), BX
+	XORQ         SI, SI
+	SUBQ         $0x10, BX
+	JB           end2
+
+loop1:
+	VMOVUPS   (AX)(SI*4), Z6
+	VMOVUPS   (DX)(SI*4), Z7
+	VMOVUPS   (CX)(SI*4), Z8
+	VMULPS    Z1, Z7, Z7
+	VSUBPS    Z8, Z7, Z7
+	VMULPS    Z3, Z7, Z9
+	VADDPS    Z9, Z8, Z9
+	VANDPS    Z0, Z9, Z10
+	VXORPS    Z10, Z9, Z9
+	VXORPS    Z11, Z11, Z11
+	VCMPPS    $0x1e, Z11, Z9, K1
+	VXORPS    Z10, Z5, Z9
+	VMOVAPS.Z Z9, K1, Z9
+	VMULPS    Z2, Z6, Z6
+	VADDPS    Z9, Z6, Z6
+	VMULPS    Z4, Z7, Z7
+	VADDPS    Z7, Z8, Z7
+	VMOVUPS   Z6, (AX)(SI*4)
+	VMOVUPS   Z7, (CX)(SI*4)
+	ADDQ      $0x10, SI
+	SUBQ      $0x10, BX
+	JAE       loop1
+
+end2:
+	ADDQ      $0x10, BX
+	TESTQ     BX, BX
+	JZ        done3
+	MOVQ      $-1, DI
+	BZHIQ     BX, DI, BX
+	KMOVW     BX, K1
+	VMOVUPS.Z (AX)(SI*4), K1, Z6
+	VMOVUPS.Z (DX)(SI*4), K1, Z7
+	VMOVUPS.Z (CX)(SI*4), K1, Z8
+	VMULPS    Z1, Z7, Z1
+	VSUBPS    Z8, Z1, Z1
+	VMULPS    Z3, Z1, Z3
+	VADDPS    Z3, Z8, Z3
+	VANDPS    Z0, Z3, Z0
+	VXORPS    Z0, Z3, Z3
+	VXORPS    Z7, Z7, Z7
+	VCMPPS    $0x1e, Z7, Z3, K2
+	VXORPS    Z0, Z5, Z0
+	VMOVAPS.Z Z0, K2, Z0
+	VMULPS    Z2, Z6, Z2
+	VADDPS    Z0, Z2, Z0
+	VMULPS    Z4, Z1, Z1
+	VADDPS    Z1, Z8, Z1
+	VMOVUPS   Z0, K1, (AX)(SI*4)
+	VMOVUPS   Z1, K1, (CX)(SI*4)
+
+done3:
+	VZEROUPPER
+	RET

@@ -767,6 +767,23 @@ func maxValueAVX2(x []float32) float32
 //go:noescape
 func maxValueAVX512(x []float32) float32
 
+func maxMagnitude(x []float32) float32 {
+	switch level {
+	case AVX2:
+		return maxMagnitudeAVX2(x)
+	case AVX512:
+		return maxMagnitudeAVX512(x)
+	default:
+		return maxMagnitudeGo(x)
+	}
+}
+
+//go:noescape
+func maxMagnitudeAVX2(x []float32) float32
+
+//go:noescape
+func maxMagnitudeAVX512(x []float32) float32
+
 func indexOf(x []float32, v float32) int {
 	switch level {
 	case AVX2:
@@ -1439,6 +1456,61 @@ func adamwAVX2(w, g, m, v []float32, s *[8]float32)
 
 //go:noescape
 func adamwAVX512(w, g, m, v []float32, s *[8]float32)
+
+func lion(w, g, m []float32, s *[8]float32) {
+	switch level {
+	case AVX2:
+		lionAVX2(w, g, m, s)
+	case AVX512:
+		lionAVX512(w, g, m, s)
+	default:
+		lionGo(w, g, m, s)
+	}
+}
+
+//go:noescape
+func lionAVX2(w, g, m []float32, s *[8]float32)
+
+//go:noescape
+func lionAVX512(w, g, m []float32, s *[8]float32)
+
+func decode8(dst []float32, codes []uint8, t *[6402]uint32, scale float32) {
+	switch level {
+	case AVX2:
+		n := len(dst) &^ 7
+		decode8AVX2(dst[:n], codes[:n], t, scale)
+		decode8Go(dst[n:], codes[n:], t, scale)
+	case AVX512:
+		decode8AVX512(dst, codes, t, scale)
+	default:
+		decode8Go(dst, codes, t, scale)
+	}
+}
+
+//go:noescape
+func decode8AVX2(dst []float32, codes []uint8, t *[6402]uint32, scale float32)
+
+//go:noescape
+func decode8AVX512(dst []float32, codes []uint8, t *[6402]uint32, scale float32)
+
+func encode8(codes []uint8, x []float32, t *[6402]uint32, inv float32) {
+	switch level {
+	case AVX2:
+		n := len(codes) &^ 7
+		encode8AVX2(codes[:n], x[:n], t, inv)
+		encode8Go(codes[n:], x[n:], t, inv)
+	case AVX512:
+		encode8AVX512(codes, x, t, inv)
+	default:
+		encode8Go(codes, x, t, inv)
+	}
+}
+
+//go:noescape
+func encode8AVX2(codes []uint8, x []float32, t *[6402]uint32, inv float32)
+
+//go:noescape
+func encode8AVX512(codes []uint8, x []float32, t *[6402]uint32, inv float32)
 
 func bf16ToF32(dst []float32, src []uint16) {
 	switch level {

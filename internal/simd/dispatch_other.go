@@ -184,6 +184,10 @@ func maxValue(x []float32) float32 {
 	return maxValueGo(x)
 }
 
+func maxMagnitude(x []float32) float32 {
+	return maxMagnitudeGo(x)
+}
+
 func indexOf(x []float32, v float32) int {
 	return indexOfGo(x, v)
 }
@@ -338,6 +342,18 @@ func rotateHalf(d0, d1, x0, x1, cos, sin []float32, dir float32) {
 
 func adamw(w, g, m, v []float32, s *[8]float32) {
 	adamwGo(w, g, m, v, s)
+}
+
+func lion(w, g, m []float32, s *[8]float32) {
+	lionGo(w, g, m, s)
+}
+
+func decode8(dst []float32, codes []uint8, t *[6402]uint32, scale float32) {
+	decode8Go(dst, codes, t, scale)
+}
+
+func encode8(codes []uint8, x []float32, t *[6402]uint32, inv float32) {
+	encode8Go(codes, x, t, inv)
 }
 
 func bf16ToF32(dst []float32, src []uint16) {

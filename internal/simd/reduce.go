@@ -48,6 +48,9 @@ func SumSqF64(x []float32) float64 { return sumSqF64(x) }
 // MaxValue returns the largest element: NaN if one is NaN, -Inf if x is empty.
 func MaxValue(x []float32) float32 { return maxValue(x) }
 
+// MaxMagnitude returns the largest magnitude: NaN if an element is NaN, 0 if x is empty.
+func MaxMagnitude(x []float32) float32 { return maxMagnitude(x) }
+
 // ArgMax returns the index of the first NaN if there is one, else of the first
 // of the largest elements; -1 if x is empty.
 func ArgMax(x []float32) int {
@@ -123,6 +126,14 @@ func maxValueGo(x []float32) float32 {
 	m := float32(math.Inf(-1))
 	for _, v := range x {
 		m = max(m, v)
+	}
+	return m
+}
+
+func maxMagnitudeGo(x []float32) float32 {
+	m := float32(0)
+	for _, v := range x {
+		m = max(m, float32(math.Abs(float64(v))))
 	}
 	return m
 }

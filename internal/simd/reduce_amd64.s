@@ -950,6 +950,211 @@ number6:
 	VZEROUPPER
 	RET
 
+// func maxMagnitudeAVX2(x []float32) float32
+// Requires: AVX, SSE
+TEXT ·maxMagnitudeAVX2(SB), $0-28
+	MOVQ         x_base+0(FP), AX
+	MOVQ         x_len+8(FP), CX
+	XORQ         DX, DX
+	VBROADCASTSS word_00000000<>+0(SB), Y0
+	VBROADCASTSS word_00000000<>+0(SB), Y1
+	VBROADCASTSS word_00000000<>+0(SB), Y2
+	VBROADCASTSS word_00000000<>+0(SB), Y3
+	VXORPS       Y4, Y4, Y4
+	SUBQ         $0x20, CX
+	JB           end2
+
+loop1:
+	VMOVUPS      (AX)(DX*4), Y5
+	VBROADCASTSS word_80000000<>+0(SB), Y6
+	VANDNPS      Y5, Y6, Y5
+	VCMPPS       $0x03, Y5, Y5, Y6
+	VORPS        Y6, Y4, Y4
+	VMAXPS       Y0, Y5, Y0
+	VMOVUPS      32(AX)(DX*4), Y5
+	VBROADCASTSS word_80000000<>+0(SB), Y6
+	VANDNPS      Y5, Y6, Y5
+	VCMPPS       $0x03, Y5, Y5, Y6
+	VORPS        Y6, Y4, Y4
+	VMAXPS       Y1, Y5, Y1
+	VMOVUPS      64(AX)(DX*4), Y5
+	VBROADCASTSS word_80000000<>+0(SB), Y6
+	VANDNPS      Y5, Y6, Y5
+	VCMPPS       $0x03, Y5, Y5, Y6
+	VORPS        Y6, Y4, Y4
+	VMAXPS       Y2, Y5, Y2
+	VMOVUPS      96(AX)(DX*4), Y5
+	VBROADCASTSS word_80000000<>+0(SB), Y6
+	VANDNPS      Y5, Y6, Y5
+	VCMPPS       $0x03, Y5, Y5, Y6
+	VORPS        Y6, Y4, Y4
+	VMAXPS       Y3, Y5, Y3
+	ADDQ         $0x20, DX
+	SUBQ         $0x20, CX
+	JAE          loop1
+
+end2:
+	ADDQ $0x20, CX
+	SUBQ $0x08, CX
+	JB   end4
+
+loop3:
+	VMOVUPS      (AX)(DX*4), Y5
+	VBROADCASTSS word_80000000<>+0(SB), Y6
+	VANDNPS      Y5, Y6, Y5
+	VCMPPS       $0x03, Y5, Y5, Y6
+	VORPS        Y6, Y4, Y4
+	VMAXPS       Y0, Y5, Y0
+	ADDQ         $0x08, DX
+	SUBQ         $0x08, CX
+	JAE          loop3
+
+end4:
+	ADDQ         $0x08, CX
+	TESTQ        CX, CX
+	JZ           done5
+	LEAQ         tail<>+32(SB), BX
+	NEGQ         CX
+	VMOVUPS      (BX)(CX*4), Y5
+	VMASKMOVPS   (AX)(DX*4), Y5, Y6
+	VBROADCASTSS word_80000000<>+0(SB), Y7
+	VANDNPS      Y6, Y7, Y6
+	VCMPPS       $0x03, Y6, Y6, Y7
+	VORPS        Y7, Y4, Y4
+	VBROADCASTSS word_00000000<>+0(SB), Y7
+	VBLENDVPS    Y5, Y6, Y7, Y5
+	VMAXPS       Y0, Y5, Y0
+
+done5:
+	VMAXPS       Y0, Y1, Y0
+	VMAXPS       Y2, Y3, Y2
+	VMAXPS       Y0, Y2, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VMAXPS       X1, X0, X0
+	VPERMILPD    $0x01, X0, X1
+	VMAXPS       X1, X0, X0
+	VMOVSHDUP    X0, X1
+	VMAXPS       X1, X0, X0
+	VTESTPS      Y4, Y4
+	JZ           number6
+	VPCMPEQD     X0, X0, X0
+
+number6:
+	MOVSS X0, ret+24(FP)
+	VZEROUPPER
+	RET
+
+DATA word_00000000<>+0(SB)/4, $0x00000000
+DATA word_00000000<>+4(SB)/4, $0x00000000
+DATA word_00000000<>+8(SB)/4, $0x00000000
+DATA word_00000000<>+12(SB)/4, $0x00000000
+DATA word_00000000<>+16(SB)/4, $0x00000000
+DATA word_00000000<>+20(SB)/4, $0x00000000
+DATA word_00000000<>+24(SB)/4, $0x00000000
+DATA word_00000000<>+28(SB)/4, $0x00000000
+GLOBL word_00000000<>(SB), RODATA|NOPTR, $32
+
+DATA word_80000000<>+0(SB)/4, $0x80000000
+DATA word_80000000<>+4(SB)/4, $0x80000000
+DATA word_80000000<>+8(SB)/4, $0x80000000
+DATA word_80000000<>+12(SB)/4, $0x80000000
+DATA word_80000000<>+16(SB)/4, $0x80000000
+DATA word_80000000<>+20(SB)/4, $0x80000000
+DATA word_80000000<>+24(SB)/4, $0x80000000
+DATA word_80000000<>+28(SB)/4, $0x80000000
+GLOBL word_80000000<>(SB), RODATA|NOPTR, $32
+
+// func maxMagnitudeAVX512(x []float32) float32
+// Requires: AVX, AVX512DQ, AVX512F, BMI2, SSE
+TEXT ·maxMagnitudeAVX512(SB), $0-28
+	VBROADCASTSS word_00000000<>+0(SB), Z0
+	VBROADCASTSS word_80000000<>+0(SB), Z1
+	MOVQ         x_base+0(FP), AX
+	MOVQ         x_len+8(FP), CX
+	XORQ         DX, DX
+	VMOVAPS      Z0, Z2
+	VMOVAPS      Z0, Z3
+	VMOVAPS      Z0, Z4
+	VMOVAPS      Z0, Z5
+	KXORW        K1, K1, K1
+	SUBQ         $0x40, CX
+	JB           end2
+
+loop1:
+	VMOVUPS (AX)(DX*4), Z6
+	VANDNPS Z6, Z1, Z6
+	VCMPPS  $0x03, Z6, Z6, K2
+	KORW    K2, K1, K1
+	VMAXPS  Z2, Z6, Z2
+	VMOVUPS 64(AX)(DX*4), Z6
+	VANDNPS Z6, Z1, Z6
+	VCMPPS  $0x03, Z6, Z6, K2
+	KORW    K2, K1, K1
+	VMAXPS  Z3, Z6, Z3
+	VMOVUPS 128(AX)(DX*4), Z6
+	VANDNPS Z6, Z1, Z6
+	VCMPPS  $0x03, Z6, Z6, K2
+	KORW    K2, K1, K1
+	VMAXPS  Z4, Z6, Z4
+	VMOVUPS 192(AX)(DX*4), Z6
+	VANDNPS Z6, Z1, Z6
+	VCMPPS  $0x03, Z6, Z6, K2
+	KORW    K2, K1, K1
+	VMAXPS  Z5, Z6, Z5
+	ADDQ    $0x40, DX
+	SUBQ    $0x40, CX
+	JAE     loop1
+
+end2:
+	ADDQ $0x40, CX
+	SUBQ $0x10, CX
+	JB   end4
+
+loop3:
+	VMOVUPS (AX)(DX*4), Z6
+	VANDNPS Z6, Z1, Z6
+	VCMPPS  $0x03, Z6, Z6, K2
+	KORW    K2, K1, K1
+	VMAXPS  Z2, Z6, Z2
+	ADDQ    $0x10, DX
+	SUBQ    $0x10, CX
+	JAE     loop3
+
+end4:
+	ADDQ      $0x10, CX
+	TESTQ     CX, CX
+	JZ        done5
+	MOVQ      $-1, BX
+	BZHIQ     CX, BX, CX
+	KMOVW     CX, K2
+	VMOVUPS.Z (AX)(DX*4), K2, Z6
+	VANDNPS   Z6, Z1, Z1
+	VCMPPS    $0x03, Z1, Z1, K3
+	KORW      K3, K1, K1
+	VBLENDMPS Z1, Z0, K2, Z7
+	VMAXPS    Z2, Z7, Z2
+
+done5:
+	VMAXPS        Z2, Z3, Z2
+	VMAXPS        Z4, Z5, Z4
+	VMAXPS        Z2, Z4, Z2
+	VEXTRACTF64X4 $0x01, Z2, Y0
+	VMAXPS        Y0, Y2, Y2
+	VEXTRACTF128  $0x01, Y2, X0
+	VMAXPS        X0, X2, X2
+	VPERMILPD     $0x01, X2, X0
+	VMAXPS        X0, X2, X2
+	VMOVSHDUP     X2, X0
+	VMAXPS        X0, X2, X2
+	KORTESTW      K1, K1
+	JZ            number6
+	VPCMPEQD      X2, X2, X2
+
+number6:
+	MOVSS X2, ret+24(FP)
+	VZEROUPPER
+	RET
+
 // func indexOfAVX2(x []float32, v float32) int
 // Requires: AVX, BMI
 TEXT ·indexOfAVX2(SB), $0-40

@@ -71,6 +71,7 @@ var groups = []struct {
 		{name: "sumF64", args: "x []float32", result: "float64", code: codeSumF64},
 		{name: "sumSqF64", args: "x []float32", result: "float64", code: codeSumSqF64},
 		{name: "maxValue", args: "x []float32", result: "float32", code: codeMaxValue},
+		{name: "maxMagnitude", args: "x []float32", result: "float32", code: codeMaxMagnitude},
 		{name: "indexOf", args: "x []float32, v float32", result: "int", code: codeIndexOf},
 	}},
 	{"matvec", []kernel{
@@ -127,6 +128,11 @@ var groups = []struct {
 	}},
 	{"adamw", []kernel{
 		{name: "adamw", args: "w, g, m, v []float32, s *[8]float32", code: codeAdamW},
+		{name: "lion", args: "w, g, m []float32, s *[8]float32", code: codeLion},
+	}},
+	{"codes8", []kernel{
+		{name: "decode8", args: "dst []float32, codes []uint8, t *[6402]uint32, scale float32", code: codeDecode8, steps: [2]int{8, 1}},
+		{name: "encode8", args: "codes []uint8, x []float32, t *[6402]uint32, inv float32", code: codeEncode8, steps: [2]int{8, 1}},
 	}},
 	{"convert", []kernel{
 		{name: "bf16ToF32", args: "dst []float32, src []uint16", code: codeBF16ToF32, steps: [2]int{8, 1}},

@@ -13,13 +13,13 @@ import (
 // with the format its elements have in memory.
 type stream struct {
 	name   string
-	format string // "f32" (any 32-bit element), "bf16" or "f16"
+	format string // "f32" (any 32-bit element), "bf16", "f16" or "u8"
 	ptr    reg.GPVirtual
 }
 
 // size returns the bytes of an element.
 func (s stream) size() int {
-	return map[string]int{"f32": 4, "bf16": 2, "f16": 2}[s.format]
+	return map[string]int{"f32": 4, "bf16": 2, "f16": 2, "u8": 1}[s.format]
 }
 
 // streams parses "name name:format ..." and loads the pointers; a name that
@@ -62,6 +62,8 @@ func (a *asm) load(s stream, m operand.Mem, tail mask) vec {
 		case "bf16":
 			a.VPMOVZXWD_Z(m, tail, d)
 			a.VPSLLD(operand.U8(16), d, d)
+		case "u8":
+			a.VPMOVZXBD_Z(m, tail, d)
 		case "f16":
 			a.VCVTPH2PS_Z(m, tail, d)
 		}
@@ -77,6 +79,8 @@ func (a *asm) load(s stream, m operand.Mem, tail mask) vec {
 		case "bf16":
 			a.VPMOVZXWD(m, d)
 			a.VPSLLD(operand.U8(16), d, d)
+		case "u8":
+			a.VPMOVZXBD(m, d)
 		case "f16":
 			a.VCVTPH2PS(m, d)
 		}
@@ -97,6 +101,8 @@ func (a *asm) store(s stream, x vec, m operand.Mem, tail mask) {
 			a.VMOVUPS(x, tail, m)
 		case "bf16":
 			a.VPMOVDW(x, tail, m)
+		case "u8":
+			a.VPMOVDB(x, tail, m)
 		case "f16":
 			a.VCVTPS2PH(nearestEven, x, tail, m)
 		}
@@ -120,6 +126,16 @@ func (a *asm) store(s stream, x vec, m operand.Mem, tail mask) {
 			a.VPACKUSDW(x, x, packed) // each half of the result twice
 			a.VPERMQ(operand.U8(0x08), packed, packed)
 			a.VMOVDQU(packed.AsX(), m)
+		case "u8":
+			if a.wide {
+				a.VPMOVDB(x, m)
+				return
+			}
+			packed := a.YMM()
+			a.VPACKUSDW(x, x, packed)
+			a.VPERMQ(operand.U8(0x08), packed, packed)
+			a.VPACKUSWB(packed, packed, packed)
+			a.MOVQ(packed.AsX(), m)
 		}
 	}
 }

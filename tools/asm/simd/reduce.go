@@ -241,9 +241,15 @@ var (
 
 // codeMaxValue emits the largest of what are numbers, and apart from it whether a
 // NaN was seen.
-func codeMaxValue(a *asm) {
+func codeMaxValue(a *asm) { a.largest(math.Inf(-1), func(v vec) vec { return v }) }
+
+// codeMaxMagnitude is that of the magnitudes.
+func codeMaxMagnitude(a *asm) {
+	a.largest(0, func(v vec) vec { return a.andnot(a.kregbits(0x80000000), v) })
+}
+
+func (a *asm) largest(start float64, of func(vec) vec) {
 	const streamsAtOnce = 4
-	start := math.Inf(-1)
 	x := a.streams("x")[0]
 	n := a.length("x")
 	i := a.GP64()
@@ -254,7 +260,7 @@ func codeMaxValue(a *asm) {
 	}
 	nan := a.zeroMask()
 	step := func(acc vec, offset int, tail mask) {
-		v := a.load(x, x.at(i, offset), tail)
+		v := of(a.load(x, x.at(i, offset), tail))
 		a.orMask(nan, a.cmp(unord, v, v))
 		if tail != nil {
 			v = a.blend(tail, v, a.kreg(start))

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// Where the tables of simd.Codes8 begin, and what their buckets are.
+const (
+	codesValues, codesAbove, codesFirst = 0, 1024, 2048
+	codesLeast, codesMost               = 0x3400, 0x3f80
+	codesBuckets                        = codesMost - codesLeast + 1
+)
+
+var (
+	codeDecode8 = withScalarAndTable("dst", "codes:u8", "scale", func(a *asm, table reg.GPVirtual, scale vec, in []vec) vec {
+		return a.mul(a.gather(table, codesValues, in[0]), scale)
+	})
+	codeEncode8 = withScalarAndTable("codes:u8", "x", "inv", func(a *asm, table reg.GPVirtual, inv vec, in []vec) vec {
+		x := a.mul(in[0], inv)
+		magnitude := a.shr(a.shl(x, 1), 17)
+		bucket := a.mini(a.maxi(magnitude, a.kregbits(codesLeast)), a.kregbits(codesMost))
+		negative := a.and(a.sar(x, 31), a.kbits(codesBuckets))
+		at := a.addi(a.subi(bucket, a.kregbits(codesLeast)), negative)
+		code := a.gather(table, codesFirst, at)
+		above := a.gather(table, codesAbove, code)
+		code = a.blend(a.cmp(gt, x, above), a.addi(code, a.kregbits(1)), code)
+		return a.blend(a.cmp(gt, x, a.zero()), a.maxi(code, a.kregbits(1)), code)
+	})
+)
+
+// withScalarAndTable emits the loop of a kernel that has the tables t and a scalar.
+func withScalarAndTable(out, in, scalar string, body func(a *asm, table reg.GPVirtual, scalar vec, in []vec) vec) func(*asm) {
+	return func(a *asm) {
+		table := a.load64("t")
+		each(2, out, in, func(a *asm, regs []vec) []vec { return []vec{body(a, table, a.scalars[scalar], regs)} })(a)
+	}
+}
+
+// gather reads the 32-bit words of a table that are at the given indices.
+func (a *asm) gather(table reg.GPVirtual, offset int, index vec) vec {
+	d := a.vec()
+	m := operand.Mem{Base: table, Disp: offset, Index: index, Scale: 4}
+	if a.wide {
+		k := a.cmp(eq, a.zero(), a.zero())
+		a.VXORPS(d, d, d) // what was in d does not matter, and is not waited for
+		a.VGATHERDPS(m, k, d)
+		return d
+	}
+	every := a.cmp(eq, a.zero(), a.zero()) // a gather clears it
+	a.VXORPS(d, d, d)
+	a.VGATHERDPS(every, m, d)
+	return d
+}
+
+func (a *asm) maxi(x, y op) vec { d := a.vec(); a.VPMAXSD(y, x, d); return d }
+func (a *asm) mini(x, y op) vec { d := a.vec(); a.VPMINSD(y, x, d); return d }

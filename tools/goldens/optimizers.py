@@ -1,0 +1,62 @@
+"""Fifty updates of one tensor by the optimizers' authors: bitsandbytes (8-bit AdamW) and lion-pytorch.
+
+    python optimizers.py [FOLDER]
+
+bitsandbytes' code for CPUs searches its table of numbers roughly: a thousandth of the codes are not the nearest. Its own
+reference backend, whose codes are, takes its place, as on a GPU.
+
+The gradient of update u is a s[u] + b c[u]. Outputs are the tensor after the first update and after the last. Everything
+is float32: codes of 8 bits are those of float32 numbers.
+"""
+
+import sys
+
+import bitsandbytes
+import lion_pytorch
+import numpy as np
+import torch
+from golden import Draw, Family
+from bitsandbytes.backends.cpu import ops as cpu
+from ops import DEFAULT
+
+UPDATES = 50
+
+
+def nearest(x, code, absmax_out, out, blocksize):
+    blocks = torch.nn.functional.pad(x.flatten(), (0, -x.numel() % blocksize)).view(-1, blocksize)
+    top = blocks.abs().max(1).values
+    codes = (blocks[:, :, None] / top[:, None, None] - code).abs().argmin(2)
+    out.copy_(codes.flatten()[: x.numel()].view_as(x))
+    absmax_out.copy_(top)
+
+
+cpu._quant_blockwise_fp32_direct = nearest
+
+
+def optimizers():
+    f = Family("optimizers")
+    for op, case, size, make, attrs in (
+        ("adamw8bit", "plain", 5000, lambda p, a: bitsandbytes.optim.AdamW8bit(p, lr=a["lr"], betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0), {"lr": 1e-2}),
+        ("lion", "plain", 130, lambda p, a: lion_pytorch.Lion(p, lr=a["lr"], betas=(0.9, 0.99), weight_decay=0.0), {"lr": 1e-2}),
+        ("lion", "decay", 130, lambda p, a: lion_pytorch.Lion(p, lr=a["lr"], betas=(0.9, 0.99), weight_decay=a["weight_decay"]), {"lr": 1e-2, "weight_decay": 0.1}),
+    ):
+        d = Draw(f"{op}.{case}.optimizers")
+        # No gradient is so small beside its block's largest that its square becomes code 0, which snug never gives.
+        w, a, b = d.normal(size), d.uniform(0.5, 2, size) * np.sign(d.normal(size)), d.normal(size, scale=0.05)
+        s, c = (np.cos(np.arange(UPDATES) * k).astype(np.float32) for k in (0.3, 1.1))
+        for name, value in (("w", w), ("a", a), ("b", b), ("s", s), ("c", c)):
+            f.put(op, case, "in", name, value)
+        p = torch.nn.Parameter(torch.from_numpy(w.copy()))
+        opt = make([p], attrs)
+        for u in range(UPDATES):
+            p.grad = torch.from_numpy(a * s[u] + b * c[u])
+            opt.step()
+            if u == 0:
+                f.put(op, case, "out", "first", p.detach().clone())
+        f.put(op, case, "out", "last", p)
+        f.attributes(op, case, {"beta1": 0.9, "beta2": 0.99 if op == "lion" else 0.999, "eps": 1e-8, **attrs})
+    return f
+
+
+if __name__ == "__main__":
+    optimizers().write(sys.argv[1] if len(sys.argv) > 1 else DEFAULT)

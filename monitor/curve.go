@@ -78,15 +78,6 @@ type reader struct {
 	entries []entry
 }
 
-// add takes a line.
-func (c *curve) add(raw []byte) (ok bool) {
-	var s lineScanner
-	var e entry
-	s.read(raw, &e)
-	c.take(&e)
-	return !e.bad
-}
-
 // addParts takes the lines of parts of a file of which so many bytes are left. The
 // parts are read side by side, and taken in their order.
 func (c *curve) addParts(parts [][]byte, left int64, count *lineCount) {

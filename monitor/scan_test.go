@@ -119,6 +119,14 @@ func TestScannerReadsAsJSONDoes(t *testing.T) {
 	}
 }
 
+// add takes a line.
+func (c *curve) add(raw []byte) {
+	var s lineScanner
+	var e entry
+	s.read(raw, &e)
+	c.take(&e)
+}
+
 // What is unusual is left to encoding/json, and read all the same.
 func TestScannerGivesUp(t *testing.T) {
 	var s lineScanner

@@ -59,6 +59,7 @@ type benchDocument struct {
 	Date           string           `json:"date"`
 	Device         string           `json:"device"`
 	Threads        int              `json:"threads"`
+	Processors     int              `json:"processors"` // of the machine
 	Warmup         int              `json:"updates_before"`
 	Updates        int              `json:"updates_measured"`
 	Configurations []benchConfig    `json:"configurations"`
@@ -219,7 +220,7 @@ func (b *benchCmd) open(a *app, c choice, d *benchDocument) (*session.Bench, err
 		x.Data = "synthetic"
 		a.printf("%s: synthetic batches of its own shapes, random weights\n  (%s)\n", x.Name, o.Why)
 	}
-	d.Device, d.Threads = s.Computer(), s.Threads
+	d.Device, d.Threads, d.Processors = s.Computer(), s.Threads, s.Host.CPU.Logical
 	d.Configurations = append(d.Configurations, x)
 	return o, nil
 }
@@ -261,6 +262,23 @@ func (d *benchDocument) measured() bool {
 	return false
 }
 
+// quiet is the share of a machine that others may have in a measurement without a word.
+const quiet = 0.1
+
+// busy says what other programs took of the machine while it measured; empty: next to nothing.
+func (d *benchDocument) busy() string {
+	var most float64
+	for _, s := range d.Sweeps {
+		for _, r := range s.Rows {
+			most = max(most, r.Others)
+		}
+	}
+	if d.Processors == 0 || most < quiet*float64(d.Processors) {
+		return ""
+	}
+	return fmt.Sprintf("other programs kept up to %.1f of %d processors busy meanwhile: on a quiet machine this is faster, and ratios may be others", most, d.Processors)
+}
+
 // nothing is the reason why nothing was measured.
 func (d *benchDocument) nothing() error {
 	var refused []string
@@ -290,6 +308,9 @@ func (b *benchCmd) print(a *app, d *benchDocument) error {
 		a.printf("\n%s", sweepText(s))
 	}
 	a.printf("\n%s, %d threads; medians of %d updates after %d (min-max)\n", d.Device, d.Threads, d.Updates, d.Warmup)
+	if busy := d.busy(); busy != "" {
+		a.printf("%s\n", busy)
+	}
 	if b.Out != "" && err == nil {
 		a.printf("%s\n", filepath.Join(b.Out, report.FileName))
 	}

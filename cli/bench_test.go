@@ -124,3 +124,16 @@ func TestBenchSynthetic(t *testing.T) {
 		})
 	}
 }
+
+// A table that was measured next to other work says so.
+func TestBenchOnABusyMachine(t *testing.T) {
+	for others, says := range map[float64]bool{0: false, 0.15: false, 1.25: true} {
+		d := &benchDocument{Processors: 2, Sweeps: []*session.Sweep{{Name: session.SweepAgainst, Rows: []session.Measured{{Others: 0.01}, {Others: others}}}}}
+		if text := d.busy(); strings.Contains(text, "up to 1.2 of 2 processors") != says {
+			t.Errorf("%v processors: %q", others, text)
+		}
+		if lead := benchPage(d).Lead; strings.Contains(lead, "Other programs kept") != says {
+			t.Errorf("%v processors: the page says %q", others, lead)
+		}
+	}
+}

@@ -20,6 +20,9 @@ func benchPage(d *benchDocument) *report.Page {
 		}
 	}
 	lead = append(lead, fmt.Sprintf("%s, %d threads, %s, snug %s. Medians of %d updates after %d, with the range.", d.Device, d.Threads, d.Date, d.Snug, d.Updates, d.Warmup))
+	if busy := d.busy(); busy != "" {
+		lead = append(lead, strings.ToUpper(busy[:1])+busy[1:]+".")
+	}
 	if d.Interrupted {
 		lead = append(lead, "Interrupted: this is what was measured until then.")
 	}

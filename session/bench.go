@@ -42,6 +42,8 @@ type Measured struct {
 	Unit     string        `json:"unit"`
 	Arena    int64         `json:"arena_bytes"`
 	Total    int64         `json:"planned_total_bytes"`
+	// Others is how many processors other programs kept busy while it was trained, 0 where that took less than a second.
+	Others float64 `json:"processors_busy_with_others,omitempty"`
 	// Peak is the most memory of the process; CardUsed what was taken of the card.
 	Peak     int64 `json:"peak_rss_bytes"`
 	CardUsed int64 `json:"card_used_bytes,omitempty"`
@@ -320,7 +322,7 @@ func (b *Bench) measure(change func(*plan.Settings), at point) (row *Measured, e
 }
 
 // train trains and notes what the updates took.
-func (b *Bench) train(x *engine.Executable, data *system.Run, report *plan.Report, row *Measured) error {
+func (b *Bench) train(x *engine.Executable, data *system.Run, report *plan.Report, row *Measured) (err error) {
 	var took, wait, flops, rate []float64
 	products, updates := newCounter(x.Program(), report), int64(BenchWarmup+b.how.Updates)
 	energy := backend.NewMeter(b.Backend)
@@ -351,6 +353,8 @@ func (b *Bench) train(x *engine.Executable, data *system.Run, report *plan.Repor
 			}
 		},
 	}
+	sampler := device.NewSampler()
+	defer func() { err = errors.Join(err, sampler.Close()) }()
 	res, err := job.Run(ctx, 0)
 	if errors.Is(err, train.ErrStopped) {
 		err = context.Cause(ctx) // nothing was saved to continue from
@@ -363,10 +367,10 @@ func (b *Bench) train(x *engine.Executable, data *system.Run, report *plan.Repor
 		return err
 	}
 	row.Joules = energy.Joules() / float64(b.how.Updates)
-	sampler := device.NewSampler()
-	row.Peak = sampler.Sample().PeakRSS
-	if err := sampler.Close(); err != nil {
-		return err
+	now := sampler.Sample()
+	row.Peak = now.PeakRSS
+	if now.At.Sub(clock.began) >= time.Second {
+		row.Others = max(0, now.MachineCPU*float64(b.Host.CPU.Logical)-now.ProcessCPU) / 100
 	}
 	t := spread(took)
 	row.First, row.Median, row.Best, row.Worst = res.FirstUpdate.Seconds(), t.Median, t.Min, t.Max

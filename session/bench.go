@@ -107,7 +107,7 @@ type Bench struct {
 	// current are the configured settings with what was left open decided; zero where
 	// they do not fit.
 	current plan.Settings
-	// slower is how much longer the last update took than predicted, 1 at the least.
+	// slower is how much longer than predicted an update took of what was measured last, 1 at the least.
 	slower float64
 }
 
@@ -315,7 +315,7 @@ func (b *Bench) measure(change func(*plan.Settings), at point) (row *Measured, e
 			return nil, err
 		}
 	}
-	b.slower = max(1, row.Median/row.Planned)
+	b.slower = max(1, row.Best/row.Planned) // of the fastest: what disturbed the others may be over
 	kept := *row
 	b.done[at] = &kept
 	return row, nil
@@ -358,10 +358,6 @@ func (b *Bench) train(x *engine.Executable, data *system.Run, report *plan.Repor
 	res, err := job.Run(ctx, 0)
 	if errors.Is(err, train.ErrStopped) {
 		err = context.Cause(ctx) // nothing was saved to continue from
-	}
-	var long tooLong
-	if errors.As(err, &long) {
-		b.slower = max(b.slower, 1, max(long.each, long.limit/time.Duration(updates)).Seconds()/row.Planned)
 	}
 	if err != nil {
 		return err

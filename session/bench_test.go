@@ -62,9 +62,6 @@ func TestBenchGivesUp(t *testing.T) {
 	if _, err := b.Measure(nil); !errors.As(err, &long) || long.update > 1 || !strings.HasPrefix(err.Error(), "given up") {
 		t.Errorf("%v, want that it was given up by the end of an update", err)
 	}
-	if b.slower == 0 {
-		t.Error("what it took does not show in the next prediction")
-	}
 	b.how.Limit = 0
 	if row, err := b.Measure(nil); err != nil || row.Updates != 5 || len(row.Losses) != BenchWarmup+5 {
 		t.Errorf("without a limit: %+v, %v", row, err)

@@ -1,6 +1,7 @@
 package device
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -183,7 +184,7 @@ func (c *Card) RowStreaming() float64 {
 func (c *Card) automatic() (Precision, string) {
 	switch {
 	case c.Capability.AtLeast(8, 0):
-		return BF16, fmt.Sprintf("compute capability %v multiplies bf16, with tf32 for what stays fp32", c.Capability)
+		return BF16, fmt.Sprintf("compute capability %v multiplies bf16", c.Capability)
 	case c.Capability.AtLeast(7, 0):
 		return FP16, fmt.Sprintf("compute capability %v has tensor cores for fp16 only: fp16 with loss scaling", c.Capability)
 	}
@@ -192,7 +193,12 @@ func (c *Card) automatic() (Precision, string) {
 
 func (c *Card) check(p Precision) (string, error) {
 	switch p {
-	case BF16, TF32:
+	case TF32:
+		if !c.Capability.AtLeast(8, 0) {
+			return "", fmt.Errorf("tf32 needs compute capability 8.0 or newer, this card has %v", c.Capability)
+		}
+		return "", errors.New("no kernel of this version computes in tf32: bf16 has the same exponents and is twice as fast, fp32 is exact")
+	case BF16:
 		if !c.Capability.AtLeast(8, 0) {
 			return "", fmt.Errorf("%s needs compute capability 8.0 or newer, this card has %v and could only emulate it slowly", p, c.Capability)
 		}

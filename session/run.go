@@ -279,7 +279,9 @@ func (r *run) loop(from *checkpoint.Checkpoint) error {
 		return err
 	}
 	weights, optimizer := train.Tensors(r.runner)
-	r.store.Reserve(checkpoint.StagingBytes(weights, optimizer))
+	if err := r.store.Reserve(checkpoint.StagingBytes(weights, optimizer)); err != nil {
+		return err
+	}
 	var err error
 	if r.recorder, err = train.NewRecorder(r.store.Run(), start); err != nil {
 		return err

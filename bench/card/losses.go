@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/snug-ml/snug/internal/regular"
 	"github.com/snug-ml/snug/train"
 )
 
@@ -101,7 +102,7 @@ func (d *compared) add(phase string, want, got []loss) error {
 
 // losses are those that a log has.
 func losses(path string) (out []loss, err error) {
-	raw, err := os.ReadFile(path)
+	raw, err := regular.Read(path, math.MaxInt64)
 	if err != nil {
 		return nil, err
 	}

@@ -8,11 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"slices"
 	"strings"
 
 	"github.com/snug-ml/snug/engine/plan"
+	"github.com/snug-ml/snug/internal/regular"
 )
 
 type reportCmd struct {
@@ -74,7 +76,7 @@ type figures struct {
 func (c *reportCmd) Run() error {
 	r := &results{}
 	for _, path := range c.Results {
-		raw, err := os.ReadFile(path)
+		raw, err := regular.Read(path, math.MaxInt64)
 		if err != nil {
 			return err
 		}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/internal/offheap"
 )
 
 // Backend is the processor as a device.
@@ -37,11 +38,11 @@ func (b Backend) Load(p *engine.Program) (engine.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	if x.arena, err = allocate(p.Layout.Bytes); err != nil {
+	if x.arena, err = offheap.Allocate(p.Layout.Bytes); err != nil {
 		return nil, err
 	}
 	if x.machine, err = NewMachine(b.Threads, need); err != nil {
-		_ = release(x.arena)
+		_ = offheap.Release(x.arena)
 		return nil, err
 	}
 	for r := range engine.Regions {
@@ -124,7 +125,7 @@ func (x *executable) Used() int64 { return x.used }
 
 func (x *executable) Close() error {
 	err := x.machine.Close()
-	if e := release(x.arena); err == nil {
+	if e := offheap.Release(x.arena); err == nil {
 		err = e
 	}
 	return err

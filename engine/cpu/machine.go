@@ -17,6 +17,7 @@ import (
 
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/internal/offheap"
 )
 
 // Machine is a set of workers and their workspace, shared by the functions of
@@ -64,7 +65,7 @@ func workers(threads int) int {
 // NewMachine starts workers for threads with the given workspace.
 func NewMachine(threads int, w Workspace) (*Machine, error) {
 	n := workers(threads)
-	mem, err := allocate(w.Bytes(n))
+	mem, err := offheap.Allocate(w.Bytes(n))
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +84,7 @@ func (m *Machine) Workers() int { return m.pool.workers }
 // Close ends the workers and frees the workspace.
 func (m *Machine) Close() error {
 	m.pool.close()
-	return release(m.memory)
+	return offheap.Release(m.memory)
 }
 
 // Hold keeps the workers awake between runs until release is called: for many

@@ -40,10 +40,7 @@ const CardAttention = 0.5
 // public where there are any, else shares of the specification (see
 // [device.Card.Products]).
 func CardSpeed(c *device.Card, p device.Precision) Speed {
-	full := device.FP32
-	if p != device.FP32 && c.Capability.AtLeast(8, 0) {
-		full = device.TF32 // for what stays F32
-	}
+	const full = device.FP32
 	half := p
 	if p != device.FP16 && p != device.BF16 {
 		half = full

@@ -17,7 +17,9 @@ func benchStore(b *testing.B) (*Store, *Snapshot) {
 	snap.Weights = []Tensor{{Name: "w", DType: safetensors.F32, Shape: []int{benchBytes / 4}, Data: make([]byte, benchBytes)}}
 	snap.Optimizer = nil
 	s := open(b, b.TempDir(), Options{KeepLast: 1})
-	s.Reserve(StagingBytes(snap.Weights, snap.Optimizer))
+	if err := s.Reserve(StagingBytes(snap.Weights, snap.Optimizer)); err != nil {
+		b.Fatal(err)
+	}
 	b.SetBytes(benchBytes)
 	return s, snap
 }

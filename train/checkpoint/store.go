@@ -10,7 +10,9 @@ import (
 	"path/filepath"
 	"sync"
 	"time"
+	"unsafe"
 
+	"github.com/snug-ml/snug/internal/offheap"
 	"github.com/snug-ml/snug/internal/size"
 	"github.com/snug-ml/snug/train/rundir"
 )
@@ -177,12 +179,38 @@ func (s *Store) KeepsBest() bool { return s.opts.KeepBest > 0 }
 
 // Reserve allocates the staging buffer of the given size now, so that the
 // first save does not; see StagingBytes.
-func (s *Store) Reserve(bytes int64) {
+func (s *Store) Reserve(bytes int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.done == nil && int64(cap(s.staging)) < bytes {
-		s.staging = make([]byte, bytes)
+	if s.done != nil || s.closed {
+		return nil
 	}
+	staging, err := s.room(bytes)
+	if err != nil {
+		return err
+	}
+	return s.use(staging)
+}
+
+// room is the staging buffer, or a new one where that is too small.
+func (s *Store) room(bytes int64) ([]byte, error) {
+	if int64(len(s.staging)) >= bytes {
+		return s.staging, nil
+	}
+	larger, err := offheap.Allocate(bytes)
+	if err != nil {
+		return nil, fmt.Errorf("checkpoint: %w", err)
+	}
+	return larger, nil
+}
+
+// use makes what room gave the staging buffer.
+func (s *Store) use(staging []byte) error {
+	old := s.staging
+	if s.staging = staging; unsafe.SliceData(old) == unsafe.SliceData(staging) {
+		return nil
+	}
+	return offheap.Release(old)
 }
 
 // SaveAsync copies the snapshot and writes it in the background. It returns as
@@ -197,15 +225,6 @@ func (s *Store) SaveAsync(snap *Snapshot) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	staging := s.staging
-	if need := StagingBytes(snap.Weights, snap.Optimizer); int64(cap(staging)) < need {
-		staging = make([]byte, need)
-	}
-	j, err := newJob(snap, staging[:cap(staging)])
-	if err != nil {
-		return err
-	}
-	j.manifest.Run = s.home.ID()
 	switch {
 	case s.closed:
 		return errors.New("checkpoint: the store is closed")
@@ -213,7 +232,21 @@ func (s *Store) SaveAsync(snap *Snapshot) error {
 		s.status.Skipped++
 		return ErrBusy
 	}
-	s.staging = staging
+	staging, err := s.room(StagingBytes(snap.Weights, snap.Optimizer))
+	if err != nil {
+		return err
+	}
+	j, err := newJob(snap, staging)
+	if err != nil {
+		if len(staging) > len(s.staging) {
+			err = errors.Join(err, offheap.Release(staging))
+		}
+		return err
+	}
+	j.manifest.Run = s.home.ID()
+	if err := s.use(staging); err != nil {
+		return err
+	}
 	if err := j.stage(snap); err != nil {
 		return err
 	}

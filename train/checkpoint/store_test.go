@@ -71,7 +71,9 @@ func TestCopyIsTaken(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, Options{fsys: &gatedFS{fsys: osFS{}, gate: gate}})
 	snap := testSnapshot(5)
-	s.Reserve(StagingBytes(snap.Weights, snap.Optimizer))
+	if err := s.Reserve(StagingBytes(snap.Weights, snap.Optimizer)); err != nil {
+		t.Fatal(err)
+	}
 	if err := s.SaveAsync(snap); err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +121,9 @@ func TestStagingIsReused(t *testing.T) {
 	snap := testSnapshot(1)
 	snap.Weights = append(snap.Weights, Tensor{Name: "big", DType: safetensors.U8, Shape: []int{size}, Data: make([]byte, size)})
 	s := open(t, t.TempDir(), Options{})
-	s.Reserve(StagingBytes(snap.Weights, snap.Optimizer))
+	if err := s.Reserve(StagingBytes(snap.Weights, snap.Optimizer)); err != nil {
+		t.Fatal(err)
+	}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	for range 3 {

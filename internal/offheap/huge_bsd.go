@@ -1,5 +1,5 @@
 //go:build unix && !linux
 
-package cpu
+package offheap
 
 func adviseHuge([]byte) {}

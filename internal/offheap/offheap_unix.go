@@ -1,27 +1,28 @@
 //go:build unix
 
-package cpu
+package offheap
 
 import (
 	"fmt"
 	"syscall"
 )
 
-// allocate maps n bytes of zeros outside the garbage collector's heap: pages
+// Allocate maps n bytes of zeros outside the garbage collector's heap: pages
 // become resident when they are first touched.
-func allocate(n int64) ([]byte, error) {
+func Allocate(n int64) ([]byte, error) {
 	if n == 0 {
 		return nil, nil
 	}
 	m, err := syscall.Mmap(-1, 0, int(n), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
 	if err != nil {
-		return nil, fmt.Errorf("mapping %d bytes for the program: %w", n, err)
+		return nil, fmt.Errorf("mapping %d bytes: %w", n, err)
 	}
 	adviseHuge(m)
 	return m, nil
 }
 
-func release(m []byte) error {
+// Release gives memory of [Allocate] back.
+func Release(m []byte) error {
 	if m == nil {
 		return nil
 	}

@@ -50,9 +50,7 @@ func (c *compiler) adamW8bit(n *graph.Node, op graph.AdamW8bit) ([]phase, error)
 				for k, x := range moments {
 					books[k].Decode(x, codes[k].u8()[from:to], scales[k].f32()[b])
 				}
-				simd.AdamW(w.f32()[from:to], g.f32()[from:to], moments[0], moments[1], adamWCoef(graph.AdamW{
-					Beta1: op.Beta1, Beta2: op.Beta2, Eps: op.Eps, WeightDecay: op.WeightDecay, LRScale: op.LRScale,
-				}, lr.scalar(), gscale.scalar(), t.scalar()))
+				simd.AdamW(w.f32()[from:to], g.f32()[from:to], moments[0], moments[1], adamWCoef(graph.AdamW(op), lr.scalar(), gscale.scalar(), t.scalar()))
 				for k, x := range moments {
 					scales[k].f32()[b] = books[k].Encode(codes[k].u8()[from:to], x)
 				}

@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"fmt"
 	"math"
 	"slices"
 
@@ -27,19 +28,19 @@ type optimizerStep struct {
 	zero        bool
 }
 
-func stepOf(op graph.Op) (s optimizerStep, ok bool) {
+func stepOf(op graph.Op) optimizerStep {
 	switch op := op.(type) {
 	case graph.AdamW:
-		return optimizerStep{"adamw", 1024, op.WeightDecay, op.LRScale, func(_ *lowering, p *params) { adamHyper(p, op.Beta1, op.Beta2, op.Eps) }, op.ZeroGrad}, true
+		return optimizerStep{"adamw", 1024, op.WeightDecay, op.LRScale, func(_ *lowering, p *params) { adamHyper(p, op.Beta1, op.Beta2, op.Eps) }, op.ZeroGrad}
 	case graph.AdamW8bit:
 		return optimizerStep{"adamw8bit", 8 * graph.MomentBlock, op.WeightDecay, op.LRScale, func(l *lowering, p *params) {
 			adamHyper(p, op.Beta1, op.Beta2, op.Eps)
 			p.ptr(l.table(books()))
-		}, op.ZeroGrad}, true
+		}, op.ZeroGrad}
 	case graph.Lion:
-		return optimizerStep{"lion", 1024, op.WeightDecay, op.LRScale, func(_ *lowering, p *params) { p.f32(op.Beta1, op.Beta2, 1-op.Beta1, 1-op.Beta2) }, op.ZeroGrad}, true
+		return optimizerStep{"lion", 1024, op.WeightDecay, op.LRScale, func(_ *lowering, p *params) { p.f32(op.Beta1, op.Beta2, 1-op.Beta1, 1-op.Beta2) }, op.ZeroGrad}
 	}
-	return optimizerStep{}, false
+	panic(fmt.Sprintf("cuda: no kernel for a step of %s", op.Name()))
 }
 
 func adamHyper(p *params, beta1, beta2, eps float64) {
@@ -61,7 +62,7 @@ func books() *params {
 
 // step adds a parameter to the batch that the nodes before it began.
 func (l *lowering) step(n *graph.Node, op graph.Optimizer) {
-	s, _ := stepOf(op)
+	s := stepOf(op)
 	var scalars []address
 	for _, v := range n.In[2+op.States():] {
 		scalars = append(scalars, l.at(v))
@@ -87,7 +88,7 @@ func (l *lowering) flush() {
 		return
 	}
 	l.steps = nil
-	s, _ := stepOf(b.shared)
+	s := stepOf(b.shared)
 	p := new(params).ptr(l.table(&b.table)).u32(len(b.nodes))
 	for _, a := range b.scalars {
 		p.ptr(a)

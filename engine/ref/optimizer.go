@@ -41,7 +41,7 @@ func adamW8bit(op graph.AdamW8bit, in []tensor) [][]float64 {
 			full[2+k].data[i] = float64(book.Values[int(code)]) * states[2+k][i/graph.MomentBlock]
 		}
 	}
-	y := adamW(graph.AdamW{Beta1: op.Beta1, Beta2: op.Beta2, Eps: op.Eps, WeightDecay: op.WeightDecay, LRScale: op.LRScale, ZeroGrad: op.ZeroGrad}, full)
+	y := adamW(graph.AdamW(op), full)
 	if in[9].data[0] != 0 {
 		for k, book := range books {
 			for b := range states[2+k] {

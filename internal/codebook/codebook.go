@@ -14,8 +14,11 @@ import (
 // Book is a set of 256 numbers.
 type Book struct{ simd.Codes8 }
 
-// Signed is for first moments, Unsigned for second ones.
-var Signed, Unsigned = dynamic(true), dynamic(false)
+// The books of first moments and of second ones.
+var (
+	Signed   = dynamic(true)
+	Unsigned = dynamic(false)
+)
 
 // dynamic builds the numbers: for each power of ten from 1e-6 to 1 the middles of
 // equal parts of [0.1, 1], twice as many as for the power before, besides 0 and 1.

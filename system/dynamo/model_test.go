@@ -260,14 +260,14 @@ func TestDecoderIsCausal(t *testing.T) {
 }
 
 // testTokens is a tokenizer of 300 tokens.
-func testTokens(t *testing.T, c *config.Config) *tokens {
+func testTokens(t *testing.T, c *config.Config) *textEncoder {
 	t.Helper()
 	doc := []byte(strings.Repeat("func (b *Buffer) Write(p []byte) (n int, err error) // writes the bytes of p to the end of the buffer\n", 50))
 	own, err := token.TrainBPE(context.Background(), func(yield func([]byte, error) bool) { yield(doc, nil) }, token.TrainOptions{VocabSize: 300, Specials: markers})
 	if err != nil {
 		t.Fatal(err)
 	}
-	tok, err := newTokens(own, c)
+	tok, err := newTextEncoder(own, c)
 	if err != nil {
 		t.Fatal(err)
 	}

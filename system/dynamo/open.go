@@ -22,7 +22,7 @@ type job struct {
 	// dir is the run directory of the whole.
 	dir      string
 	stage    string
-	tok      *tokens
+	tok      *textEncoder
 	tasks    []string
 	maskedLM *maskedLM
 	shape    system.Shape
@@ -55,7 +55,7 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 	if err != nil {
 		return nil, err
 	}
-	if j.tok, err = newTokens(t, c); err != nil {
+	if j.tok, err = newTextEncoder(t, c); err != nil {
 		return nil, err
 	}
 	files, err := t.Files()

@@ -25,7 +25,7 @@ func newPredictor(c *config.Config, dir string, on engine.Backend) (p inference.
 	if err != nil {
 		return nil, err
 	}
-	tok, err := newTokens(t, c)
+	tok, err := newTextEncoder(t, c)
 	if err != nil {
 		return nil, err
 	}

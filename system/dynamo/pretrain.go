@@ -20,12 +20,12 @@ import (
 type maskedLM struct {
 	config *config.Config
 	rows   int // of a micro-batch
-	tok    *tokens
+	tok    *textEncoder
 	*corpus.Splits
 }
 
 // newMaskedLM tokenizes the documents below cache, or reuses what is there.
-func newMaskedLM(ctx context.Context, c *config.Config, rows int, src data.Source, tok *tokens, hash, cache, learned string, log func(string, ...any)) (*maskedLM, error) {
+func newMaskedLM(ctx context.Context, c *config.Config, rows int, src data.Source, tok *textEncoder, hash, cache, learned string, log func(string, ...any)) (*maskedLM, error) {
 	if tok.mask < 0 {
 		return nil, fmt.Errorf("phase 0 masks tokens, and the tokenizer has no mask token (<mask>, [MASK])")
 	}

@@ -42,7 +42,7 @@ type usage struct {
 }
 
 // newTable encodes texts; inputs are at most length tokens.
-func newTable(c *config.Config, tok *tokens, number int, texts []text, length int, use usage) (*table, error) {
+func newTable(c *config.Config, tok *textEncoder, number int, texts []text, length int, use usage) (*table, error) {
 	name := config.Of[Model](c).Tasks[number]
 	t := &table{task: name, kind: kindOf(name), number: number, length: length}
 	target := taskOf(c, name).Target
@@ -72,7 +72,7 @@ func newTable(c *config.Config, tok *tokens, number int, texts []text, length in
 	return t, nil
 }
 
-func (t *table) add(tok *tokens, x *text, target int, use usage) (err error) {
+func (t *table) add(tok *textEncoder, x *text, target int, use usage) (err error) {
 	defer token.Catch(&err)
 	var ids []int32
 	var cut bool

@@ -18,7 +18,7 @@ import (
 // texts, reads them and writes.
 type taskPredictor struct {
 	config *config.Config
-	tok    *tokens
+	tok    *textEncoder
 	r      *engine.Executable
 	rows   int      // texts at a time
 	all    []string // the tasks by number
@@ -48,7 +48,7 @@ const (
 )
 
 // newTaskPredictor compiles a predictor for some of the tasks.
-func newTaskPredictor(c *config.Config, tok *tokens, tasks []string, routes, mixes bool, on engine.Backend) (*taskPredictor, error) {
+func newTaskPredictor(c *config.Config, tok *textEncoder, tasks []string, routes, mixes bool, on engine.Backend) (*taskPredictor, error) {
 	p := &taskPredictor{config: c, tok: tok, rows: c.Training.BatchSize, all: config.Of[Model](c).Tasks, tasks: tasks, mixes: mixes}
 	p.cache = decoderCache{KVCache: nn.KVCache{Rows: p.rows, Name: cacheName}}
 	for _, name := range tasks {

@@ -13,18 +13,18 @@ import (
 	"github.com/snug-ml/snug/data/token"
 )
 
-// tokens turns texts into ids as the model takes them, and back.
-type tokens struct {
+// textEncoder turns texts into ids as the model takes them, and back.
+type textEncoder struct {
 	*token.Tokenizer
 	first, last, pad int32 // the markers before and after a text, and padding
 	mask             int32 // replaces a token to be predicted; -1: there is none
 	pair             []int32
 }
 
-// newTokens checks that a tokenizer has the markers that the model needs.
-func newTokens(t *token.Tokenizer, c *config.Config) (*tokens, error) {
+// newTextEncoder checks that a tokenizer has the markers that the model needs.
+func newTextEncoder(t *token.Tokenizer, c *config.Config) (*textEncoder, error) {
 	m := config.Of[Model](c)
-	e := &tokens{Tokenizer: t, pad: int32(m.PadID), mask: -1}
+	e := &textEncoder{Tokenizer: t, pad: int32(m.PadID), mask: -1}
 	find := func(roles ...token.Role) (int32, bool) {
 		for _, r := range roles {
 			if id, ok := t.Special(r); ok {
@@ -58,7 +58,7 @@ func newTokens(t *token.Tokenizer, c *config.Config) (*tokens, error) {
 }
 
 // ids are those of a text between its markers, at most most of them.
-func (e *tokens) ids(s string, most int) (ids []int32, cut bool) {
+func (e *textEncoder) ids(s string, most int) (ids []int32, cut bool) {
 	ids = e.EncodeOrdinary([]int32{e.first}, []byte(s))
 	if len(ids) > most-1 {
 		ids, cut = ids[:most-1], true
@@ -80,7 +80,7 @@ type question struct {
 
 // question joins a question and its text, at most most tokens: the
 // question is kept up to half of them, the text is cut at its end.
-func (e *tokens) question(x *text, most int) (question, error) {
+func (e *textEncoder) question(x *text, most int) (question, error) {
 	ids, _ := e.ids(x.Question, most/2)
 	q := question{ids: append(ids, e.pair[1:]...)}
 	q.context = len(q.ids)
@@ -117,7 +117,7 @@ func (e *tokens) question(x *text, most int) (question, error) {
 
 // written is a text to write as tokens: what the decoder reads, and what comes
 // after each of them.
-func (e *tokens) written(s string, most int) (read, next []int32, cut bool) {
+func (e *textEncoder) written(s string, most int) (read, next []int32, cut bool) {
 	ids := e.EncodeOrdinary(nil, []byte(s))
 	if len(ids) > most-1 {
 		ids, cut = ids[:most-1], true

@@ -20,11 +20,11 @@ import (
 // Classifier decides on texts with the weights of a checkpoint, in float32. It
 // is for one goroutine; Encode may be called by many.
 type Classifier struct {
-	Verdict Verdict
+	DecisionRule DecisionRule
 	// Update is that of the weights.
 	Update  int64
 	config  *config.Config
-	encoder *encoder
+	encoder *textEncoder
 	runner  *engine.Executable
 	lengths []int
 }
@@ -34,7 +34,7 @@ type Classifier struct {
 var batchRows = [...]int{1, 4, 16}
 
 // LoadClassifier compiles the model of a checkpoint folder for the lengths
-// that it was trained with and loads its weights. The verdict is that of the
+// that it was trained with and loads its weights. The decision rule is that of the
 // run around the folder, if it is for the same weights, or that of an evaluation
 // of this checkpoint; else logits are taken as they are and a probability of a
 // half flags.
@@ -43,8 +43,8 @@ func LoadClassifier(c *config.Config, dir string, on engine.Backend) (_ *Classif
 	if err != nil {
 		return nil, err
 	}
-	k := &Classifier{config: c, lengths: buckets(c), Verdict: undecided(c)}
-	if k.encoder, err = newEncoder(tok, c); err != nil {
+	k := &Classifier{config: c, lengths: buckets(c), DecisionRule: undecided(c)}
+	if k.encoder, err = newTextEncoder(tok, c); err != nil {
 		return nil, err
 	}
 	ck, err := checkpoint.Load(dir)
@@ -54,12 +54,12 @@ func LoadClassifier(c *config.Config, dir string, on engine.Backend) (_ *Classif
 	defer func() { err = errors.Join(err, ck.Close()) }()
 	k.Update = ck.State.Update
 	for _, at := range []string{checkpoint.RunOf(dir), checkpoint.Evaluated(dir)} {
-		v, ok, err := ReadVerdict(at)
+		v, ok, err := ReadDecisionRule(at)
 		if err != nil {
 			return nil, err
 		}
 		if ok && v.Update == k.Update {
-			k.Verdict = v
+			k.DecisionRule = v
 			break
 		}
 	}
@@ -67,14 +67,14 @@ func LoadClassifier(c *config.Config, dir string, on engine.Backend) (_ *Classif
 }
 
 // Decided reports whether a threshold was chosen for these weights.
-func (k *Classifier) Decided() bool { return k.Verdict.Update == k.Update && k.Update > 0 }
+func (k *Classifier) Decided() bool { return k.DecisionRule.Update == k.Update && k.Update > 0 }
 
 // Remark warns where no threshold was chosen for these weights.
 func (k *Classifier) Remark() string {
 	if k.Decided() {
 		return ""
 	}
-	return fmt.Sprintf("no threshold is chosen for these weights: probabilities are not calibrated and the threshold is %v; run `snug eval` on this checkpoint", k.Verdict.Threshold)
+	return fmt.Sprintf("no threshold is chosen for these weights: probabilities are not calibrated and the threshold is %v; run `snug eval` on this checkpoint", k.DecisionRule.Threshold)
 }
 
 func shapeName(length, rows int) string { return fmt.Sprintf("%dx%d", length, rows) }
@@ -202,7 +202,7 @@ func (k *Classifier) run(texts []*Encoded, numbers []int, length int, out []floa
 	}
 	for i, number := range numbers {
 		margin := float64(logits[labels*i+1]) - float64(logits[labels*i])
-		out[number] = metric.Sigmoid(margin / k.Verdict.Temperature)
+		out[number] = metric.Sigmoid(margin / k.DecisionRule.Temperature)
 	}
 	return nil
 }
@@ -224,7 +224,7 @@ func rowsOf[T any](input func(name string) ([]T, error), name string, rows int, 
 // Label names what a probability means at a threshold.
 func (k *Classifier) Label(probability, threshold float64) string {
 	if probability >= threshold {
-		return k.Verdict.Positive
+		return k.DecisionRule.Positive
 	}
-	return k.Verdict.Negative
+	return k.DecisionRule.Negative
 }

@@ -229,7 +229,7 @@ func TestEncode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := newEncoder(tok, settings(t, "data.source", "x", "data.seq_len", "6", "model.pad_id", "257", "model.vocab_size", "512", "data.tokenizer.vocab_size", "512"))
+	e, err := newTextEncoder(tok, settings(t, "data.source", "x", "data.seq_len", "6", "model.pad_id", "257", "model.vocab_size", "512", "data.tokenizer.vocab_size", "512"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -249,11 +249,11 @@ func TestEncode(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := newEncoder(tok, settings(t, "data.source", "x")); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := newTextEncoder(tok, settings(t, "data.source", "x")); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want one with %q", err, want)
 		}
 	}
-	if _, err := newEncoder(tok, settings(t, "data.source", "x", "model.pad_id", "2")); err == nil || !strings.Contains(err.Error(), "model.pad_id") {
+	if _, err := newTextEncoder(tok, settings(t, "data.source", "x", "model.pad_id", "2")); err == nil || !strings.Contains(err.Error(), "model.pad_id") {
 		t.Errorf("another padding was taken: %v", err)
 	}
 }
@@ -268,7 +268,7 @@ func TestWideInput(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := settings(t, "data.source", "x", "model.wide_rows", "1000", "model.pad_id", "257", "model.vocab_size", "512", "data.tokenizer.vocab_size", "512")
-	e, err := newEncoder(tok, c)
+	e, err := newTextEncoder(tok, c)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,7 +28,7 @@ type examples struct {
 }
 
 // encode tokenizes samples. weights are those of the two classes in the loss.
-func encode(c *config.Config, e *encoder, samples []sample, rows int, weights [labels]float64) (x *examples, err error) {
+func encode(c *config.Config, e *textEncoder, samples []sample, rows int, weights [labels]float64) (x *examples, err error) {
 	defer token.Catch(&err)
 	fields := []data.Field{
 		fieldIDs:    {Name: inputIDs, Shape: []int{-1}, Pad: e.pad},

@@ -27,7 +27,7 @@ func export(c *config.Config, dir, to string) (files []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	e, err := newEncoder(t, c)
+	e, err := newTextEncoder(t, c)
 	if err != nil {
 		return nil, err
 	}

@@ -23,7 +23,7 @@ type modelInput struct {
 }
 
 // set makes the input of a text. What m does not use is left empty.
-func (in *modelInput) set(e *encoder, m *Model, text string) {
+func (in *modelInput) set(e *textEncoder, m *Model, text string) {
 	in.ids, in.cut = e.ids(in.ids[:0], text)
 	n := len(in.ids)
 	if m.Pooling == "mean" {

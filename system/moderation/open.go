@@ -19,7 +19,7 @@ type task struct {
 	config  *config.Config
 	env     system.Env
 	texts   *splits
-	encoder *encoder
+	encoder *textEncoder
 	weights [labels]float64
 	// test is nil where there is none.
 	train, valid, test *examples
@@ -39,7 +39,7 @@ func prepare(ctx context.Context, c *config.Config, shape system.Shape, env syst
 		return nil, err
 	}
 	t.keep = keep
-	if t.encoder, err = newEncoder(tok, c); err != nil {
+	if t.encoder, err = newTextEncoder(tok, c); err != nil {
 		return nil, err
 	}
 	t.weights = classWeights(c, t.texts.train)

@@ -17,15 +17,15 @@ const OutcomeFile = "report.json"
 
 // Outcome is report.json: the result of a run.
 type Outcome struct {
-	Update     int64             `json:"update"`
-	Parameters int64             `json:"parameters"`
-	Splits     map[string]Split  `json:"splits"`
-	Duplicates duplicates        `json:"duplicates"`
-	Padding    Padding           `json:"padding"`
-	Classes    ClassWeights      `json:"class_weights"`
-	Verdict    Verdict           `json:"decision"`
-	Model      map[string]Result `json:"model"`              // by split
-	Baseline   map[string]Result `json:"baseline,omitempty"` // by split
+	Update       int64             `json:"update"`
+	Parameters   int64             `json:"parameters"`
+	Splits       map[string]Split  `json:"splits"`
+	Duplicates   duplicates        `json:"duplicates"`
+	Padding      Padding           `json:"padding"`
+	Classes      ClassWeights      `json:"class_weights"`
+	DecisionRule DecisionRule      `json:"decision"`
+	Model        map[string]Result `json:"model"`              // by split
+	Baseline     map[string]Result `json:"baseline,omitempty"` // by split
 }
 
 // Split counts the texts of a split.
@@ -109,7 +109,7 @@ func figures(probs []float64, positive []bool, threshold float64) Figures {
 	}
 }
 
-func result(s *predictions, v Verdict) (Result, error) {
+func result(s *predictions, v DecisionRule) (Result, error) {
 	raw, probs := s.probabilities(1), s.probabilities(v.Temperature)
 	r, err := metric.Rank(s.Margins, s.Positive)
 	if err != nil {
@@ -129,7 +129,7 @@ func result(s *predictions, v Verdict) (Result, error) {
 }
 
 // half is the decision that a baseline is measured with: its own logits, at a half.
-var half = Verdict{Temperature: 1, Threshold: 0.5}
+var half = DecisionRule{Temperature: 1, Threshold: 0.5}
 
 // report scores the texts with the weights in r and writes decision.json,
 // report.json and report.html to dir.
@@ -143,7 +143,7 @@ func (t *task) report(ctx context.Context, r *engine.Executable, update int64, d
 		return err
 	}
 	o := &Outcome{
-		Update: update, Verdict: v, Splits: map[string]Split{}, Duplicates: t.texts.duplicates, Padding: t.paddings(),
+		Update: update, DecisionRule: v, Splits: map[string]Split{}, Duplicates: t.texts.duplicates, Padding: t.paddings(),
 		Classes: ClassWeights{t.weights[0], t.weights[1]}, Model: map[string]Result{}, Baseline: map[string]Result{},
 	}
 	o.Parameters, _ = r.Program().Parameters()

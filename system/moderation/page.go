@@ -21,7 +21,7 @@ func lead(o *Outcome) string {
 	if same {
 		s += " The threshold was chosen on these texts: expect slightly worse results on others."
 	}
-	if v := o.Verdict; v.Precision > 0 && !v.Reached {
+	if v := o.DecisionRule; v.Precision > 0 && !v.Reached {
 		s += fmt.Sprintf(" No threshold reached a precision of %g on the validation texts; the one with the best F1 was used.", v.Precision)
 	}
 	if b, ok := o.Baseline[name]; ok {
@@ -66,16 +66,16 @@ func splitSection(c *config.Config, o *Outcome, name string, s *predictions) rep
 		{Caption: "Decisions; 95 % intervals in brackets", Header: head, Rows: rows},
 		{Caption: "Probabilities", Header: []string{"", "ROC AUC", "average precision", "log loss", "Brier", "calibration error", "before scaling"}, Rows: ranks},
 	}
-	probs := s.probabilities(o.Verdict.Temperature)
+	probs := s.probabilities(o.DecisionRule.Temperature)
 	rank, err := metric.Rank(probs, s.Positive)
 	if err != nil { // probabilities of finite logits are numbers
 		sec.Text = err.Error()
 		return sec
 	}
-	at := rank.At(o.Verdict.Threshold)
+	at := rank.At(o.DecisionRule.Threshold)
 	sec.Figures = []report.Figure{
 		{Caption: "Confusion at the chosen threshold", Drawing: report.Heatmap{Matrix: at.Matrix(negative, positive)}},
-		roc(rank, at), precisionRecall(rank, at), sweep(rank, o.Verdict.Threshold), histograms(s, probs, negative, positive), reliability(s, o.Verdict.Temperature),
+		roc(rank, at), precisionRecall(rank, at), sweep(rank, o.DecisionRule.Threshold), histograms(s, probs, negative, positive), reliability(s, o.DecisionRule.Temperature),
 	}
 	return sec
 }

@@ -37,7 +37,7 @@ func (p predictor) Predict(ctx context.Context, inputs []inference.Input) ([]inf
 		return nil, err
 	}
 	out := make([]inference.Answer, len(inputs))
-	v := &p.Verdict
+	v := &p.DecisionRule
 	for i, prob := range probs {
 		out[i] = inference.Answer{
 			{Name: "label", Value: p.Label(prob, v.Threshold)}, {Name: "prob_" + v.Positive, Value: prob},

@@ -42,11 +42,11 @@ func (s *service) Routes() []serve.Route {
 
 // Ready implements serve.Service.
 func (s *service) Ready() (lines []string, fields map[string]any) {
-	lines = []string{fmt.Sprintf("threshold %.4f", s.k.Verdict.Threshold)}
+	lines = []string{fmt.Sprintf("threshold %.4f", s.k.DecisionRule.Threshold)}
 	if remark := s.k.Remark(); remark != "" {
 		lines = append(lines, remark)
 	}
-	return lines, map[string]any{"threshold": s.k.Verdict.Threshold, "decided": s.k.Decided()}
+	return lines, map[string]any{"threshold": s.k.DecisionRule.Threshold, "decided": s.k.Decided()}
 }
 
 // Problem implements serve.Service.
@@ -56,7 +56,7 @@ func (s *service) Problem(p *serve.Problem) any { return map[string]string{"erro
 func (s *service) Health() map[string]any {
 	texts, batches := s.batch.Counts()
 	return map[string]any{
-		"update": s.k.Update, "threshold": s.k.Verdict.Threshold, "temperature": s.k.Verdict.Temperature,
+		"update": s.k.Update, "threshold": s.k.DecisionRule.Threshold, "temperature": s.k.DecisionRule.Temperature,
 		"texts": texts, "batches": batches,
 	}
 }
@@ -145,7 +145,7 @@ func (s *service) read(w http.ResponseWriter, r *http.Request, into any) error {
 
 // decide answers for texts.
 func (s *service) decide(ctx context.Context, texts []string, threshold *float64) ([]answer, error) {
-	v := &s.k.Verdict
+	v := &s.k.DecisionRule
 	limit := v.Threshold
 	if threshold != nil {
 		limit = *threshold

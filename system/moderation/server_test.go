@@ -77,8 +77,8 @@ func TestServer(t *testing.T) {
 			t.Errorf("%d: the answer %v lacks %s", status, one, key)
 		}
 	}
-	if one["threshold"] != s.k.Verdict.Threshold {
-		t.Errorf("threshold %v, the run's is %v", one["threshold"], s.k.Verdict.Threshold)
+	if one["threshold"] != s.k.DecisionRule.Threshold {
+		t.Errorf("threshold %v, the run's is %v", one["threshold"], s.k.DecisionRule.Threshold)
 	}
 	for threshold, want := range map[float64]string{0: "invalid", 1: "valid"} {
 		_, a := post(t, h.URL+"/moderate", "", fmt.Sprintf(`{"text": "you idiot", "threshold": %v}`, threshold))
@@ -421,7 +421,7 @@ func TestPredictor(t *testing.T) {
 	classifier := k.(predictor).Classifier
 	for i, want := range probabilities(t, classifier, "good idiot", "thanks", strings.Repeat("scam ", 60)) {
 		a := answers[i]
-		if a[1].Name != "prob_rude" || math.Abs(a[1].Value.(float64)-want) > 1e-6 || a[0].Value != classifier.Label(want, classifier.Verdict.Threshold) || a[3].Value != (i == 2) {
+		if a[1].Name != "prob_rude" || math.Abs(a[1].Value.(float64)-want) > 1e-6 || a[0].Value != classifier.Label(want, classifier.DecisionRule.Threshold) || a[3].Value != (i == 2) {
 			t.Errorf("answer %d is %v, the probability %v", i, a, want)
 		}
 	}

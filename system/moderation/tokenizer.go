@@ -11,17 +11,17 @@ import (
 	"github.com/snug-ml/snug/data/token"
 )
 
-// encoder turns texts into ids as the model takes them.
-type encoder struct {
+// textEncoder turns texts into ids as the model takes them.
+type textEncoder struct {
 	*token.Tokenizer
 	first, last, pad int32 // the markers before and after a text, and padding
 	longest          int   // ids of a text, markers included
 }
 
-// newEncoder checks that a tokenizer has the markers that the model needs.
-func newEncoder(t *token.Tokenizer, c *config.Config) (*encoder, error) {
+// newTextEncoder checks that a tokenizer has the markers that the model needs.
+func newTextEncoder(t *token.Tokenizer, c *config.Config) (*textEncoder, error) {
 	m := config.Of[Model](c)
-	e := &encoder{Tokenizer: t, longest: c.Data.SeqLen, pad: int32(m.PadID)}
+	e := &textEncoder{Tokenizer: t, longest: c.Data.SeqLen, pad: int32(m.PadID)}
 	var ok bool
 	if e.first, ok = special(t, token.CLS, token.BOS); !ok {
 		return nil, fmt.Errorf("the tokenizer has no token for a whole text ([CLS], <s>)")
@@ -49,7 +49,7 @@ func special(t *token.Tokenizer, roles ...token.Role) (int32, bool) {
 
 // ids appends the ids of a text between its markers. A longer text is cut;
 // markers that are written in it stay text.
-func (e *encoder) ids(dst []int32, text string) (ids []int32, cut bool) {
+func (e *textEncoder) ids(dst []int32, text string) (ids []int32, cut bool) {
 	dst = append(dst, e.first)
 	start := len(dst)
 	dst = e.EncodeOrdinary(dst, []byte(text))

@@ -50,7 +50,7 @@ func TestDecide(t *testing.T) {
 		}
 		switch {
 		case v.Update != 7 || v.Reached != (v.Precision > 0):
-			t.Errorf("verdict %+v", v)
+			t.Errorf("decision rule %+v", v)
 		case v.Precision > 0 && (c.Precision() < v.Precision || c.Recall() != recall):
 			t.Errorf("for precision %s: precision %v, recall %v; the best recall is %v", target, c.Precision(), c.Recall(), recall)
 		case v.Precision == 0 && c.F1() != best:
@@ -67,14 +67,14 @@ func TestDecide(t *testing.T) {
 	never := &predictions{Margins: []float64{3, 2, 1}, Positive: []bool{false, true, true}}
 	v, err := decide(settings(t, "data.source", "x", "decision.precision", "0.99"), 1, never)
 	if err != nil || v.Reached {
-		t.Errorf("verdict %+v, %v", v, err)
+		t.Errorf("decision rule %+v, %v", v, err)
 	}
 }
 
-func TestReadVerdict(t *testing.T) {
+func TestReadDecisionRule(t *testing.T) {
 	dir := t.TempDir()
-	if _, ok, err := ReadVerdict(dir); ok || err != nil {
-		t.Errorf("no verdict is read as %v, %v", ok, err)
+	if _, ok, err := ReadDecisionRule(dir); ok || err != nil {
+		t.Errorf("no decision rule is read as %v, %v", ok, err)
 	}
 	v := undecided(settings(t, "data.source", "x"))
 	run, err := rundir.Look(dir)
@@ -84,20 +84,20 @@ func TestReadVerdict(t *testing.T) {
 	if err := errors.Join(v.save(run), run.Close()); err != nil {
 		t.Fatal(err)
 	}
-	if got, ok, err := ReadVerdict(dir); got != v || !ok || err != nil {
+	if got, ok, err := ReadDecisionRule(dir); got != v || !ok || err != nil {
 		t.Errorf("read %+v, %v, %v", got, ok, err)
 	}
 	for _, text := range []string{"{", `{"temperature": 0, "threshold": 0.5}`, `{"temperature": 1, "threshold": 2}`} {
-		if err := os.WriteFile(filepath.Join(dir, VerdictFile), []byte(text), 0o666); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, DecisionFile), []byte(text), 0o666); err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := ReadVerdict(dir); err == nil {
+		if _, _, err := ReadDecisionRule(dir); err == nil {
 			t.Errorf("%s was taken", text)
 		}
 	}
 }
 
-// A run learns, beats flagging everything, and leaves a verdict, a report for
+// A run learns, beats flagging everything, and leaves a decision rule, a report for
 // programs and one for people, all of the same weights.
 func TestReport(t *testing.T) {
 	p := prepareRun(t, small("data.source", comments(t, "train.csv", 600, 1), "data.validation", comments(t, "valid.csv", 200, 2), "data.test", comments(t, "test.csv", 200, 3))...)
@@ -110,9 +110,9 @@ func TestReport(t *testing.T) {
 	if err := json.Unmarshal(raw, &o); err != nil {
 		t.Fatal(err)
 	}
-	v, ok, err := ReadVerdict(p.dir)
-	if err != nil || !ok || v != o.Verdict || o.Update != 60 {
-		t.Errorf("verdict %+v, %v, %v; the report has %+v", v, ok, err, o.Verdict)
+	v, ok, err := ReadDecisionRule(p.dir)
+	if err != nil || !ok || v != o.DecisionRule || o.Update != 60 {
+		t.Errorf("decision rule %+v, %v, %v; the report has %+v", v, ok, err, o.DecisionRule)
 	}
 	if f1, all := o.Model["test"].AtHalf.F1, p.run.Baselines[0].Value; f1 < all+0.2 {
 		t.Errorf("F1 %v on the test texts, flagging everything has %v", f1, all)

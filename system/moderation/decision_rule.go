@@ -13,12 +13,12 @@ import (
 	"github.com/snug-ml/snug/train/rundir"
 )
 
-// VerdictFile is the name of a [Verdict] in a run directory.
-const VerdictFile = "decision.json"
+// DecisionFile is the name of a [DecisionRule] in a run directory.
+const DecisionFile = "decision.json"
 
-// Verdict says how a model's logits become a decision. It is chosen on the
+// DecisionRule says how a model's logits become a decision. It is chosen on the
 // validation texts.
-type Verdict struct {
+type DecisionRule struct {
 	// Update is that of the weights that it was chosen for.
 	Update int64 `json:"update"`
 	// Temperature divides the difference of the logits: p = sigmoid(margin / Temperature).
@@ -35,14 +35,14 @@ type Verdict struct {
 	Negative string `json:"negative_name"`
 }
 
-// undecided is the verdict where none was chosen: the logits as they are, at a half.
-func undecided(c *config.Config) Verdict {
+// undecided is the decision rule where none was chosen: the logits as they are, at a half.
+func undecided(c *config.Config) DecisionRule {
 	d := config.Of[Data](c)
-	return Verdict{Temperature: 1, Threshold: 0.5, Positive: d.Name, Negative: d.Other}
+	return DecisionRule{Temperature: 1, Threshold: 0.5, Positive: d.Name, Negative: d.Other}
 }
 
 // decide chooses the temperature and the threshold on validation texts.
-func decide(c *config.Config, update int64, valid *predictions) (Verdict, error) {
+func decide(c *config.Config, update int64, valid *predictions) (DecisionRule, error) {
 	v := undecided(c)
 	v.Update, v.Precision = update, config.Of[Decision](c).Precision
 	v.Temperature = metric.Temperature(valid.Margins, valid.Positive)
@@ -71,12 +71,12 @@ func decide(c *config.Config, update int64, valid *predictions) (Verdict, error)
 	return v, nil
 }
 
-// save writes the verdict to a run directory.
-func (v *Verdict) save(dir *rundir.Dir) error { return dir.ReplaceJSON(VerdictFile, v) }
+// save writes the decision rule to a run directory.
+func (v *DecisionRule) save(dir *rundir.Dir) error { return dir.ReplaceJSON(DecisionFile, v) }
 
-// ReadVerdict is the verdict in a run directory; ok is false if there is none.
-func ReadVerdict(dir string) (v Verdict, ok bool, err error) {
-	path := filepath.Join(dir, VerdictFile)
+// ReadDecisionRule is the decision rule in a run directory; ok is false if there is none.
+func ReadDecisionRule(dir string) (v DecisionRule, ok bool, err error) {
+	path := filepath.Join(dir, DecisionFile)
 	raw, err := regular.Read(path, regular.Text)
 	if errors.Is(err, fs.ErrNotExist) {
 		return v, false, nil

@@ -30,8 +30,8 @@ type Backend interface {
 //   - states are read and written by copying;
 //   - temporaries can be read by an observer, between two nodes.
 //
-// All calls come from one goroutine, but for Input: while one goroutine runs
-// functions on a slot, another may fill the other.
+// All calls come from one goroutine, but for Input and Peek: while one goroutine runs
+// functions on a slot, another may fill the other, and a third may peek at states.
 type Image interface {
 	// Run runs a function on the inputs of a slot. It may return before the
 	// device has finished, and later calls run after it.
@@ -46,6 +46,14 @@ type Image interface {
 	// Read and Write copy bytes of the arena, after all runs so far.
 	Read(dst []byte, offset int64) error
 	Write(offset int64, src []byte) error
+	// Guard sets who is asked before a run changes states, from the runs after all so far
+	// on; nil for nobody. The node that changes them runs once before has returned, and
+	// not at all after an error, which is the run's. Any goroutine of the device may call it.
+	Guard(before func(states []string) error)
+	// Peek copies bytes of states as they are after the runs before Guard, while later
+	// runs go on. The caller knows that they have not been changed since: Guard says so
+	// beforehand.
+	Peek(dst []byte, offset int64) error
 	// Observe sets who watches the runs from now on; nil for nobody.
 	Observe(o *Observer)
 	// Used is the highest byte of the arena that any kernel was given, to compare
@@ -53,19 +61,6 @@ type Image interface {
 	Used() int64
 	// Close frees the device's memory.
 	Close() error
-}
-
-// Copier is an [Image] that copies parts of its arena to the host while later runs
-// compute. wait returns when all of it has arrived. Anything that would change a state
-// meanwhile waits for the copy.
-type Copier interface {
-	Copy(parts []Part) (wait func() error, err error)
-}
-
-// Part is a piece of the arena and where it goes.
-type Part struct {
-	Offset int64
-	To     []byte
 }
 
 // Observer watches runs node by node. Between nodes the device waits, so that

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -12,6 +13,8 @@ type Executable struct {
 	p     *Program
 	on    Backend
 	image Image
+	// guard is asked before states change; nil: nobody is.
+	guard func(states []string) error
 	// slot is the set of inputs that the last run read.
 	slot int
 	// copies hold the outputs that are states, by "function/name".
@@ -50,8 +53,11 @@ func LoadForward(on Backend, o CompileOptions, funcs ...*graph.Func) (*Executabl
 	return p.Load(on)
 }
 
-// Close frees the device's memory; tensors must not be used after.
-func (x *Executable) Close() error { return x.image.Close() }
+// Close frees the device's memory; tensors must not be used after. A guard is asked for
+// all states before.
+func (x *Executable) Close() error {
+	return errors.Join(x.changeAll(), x.image.Close())
+}
 
 // Program is what was loaded.
 func (x *Executable) Program() *Program { return x.p }

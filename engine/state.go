@@ -28,27 +28,26 @@ func (x *Executable) ReadState(name string, dst []byte) error {
 	return x.image.Read(dst, at)
 }
 
-// CopyStates copies states as they are after all runs so far, each into a slice of its
-// size: in the background where the device can, and then runs may follow at once. wait
-// returns when all has arrived; until then the slices must not be touched.
-func (x *Executable) CopyStates(names []string, dst [][]byte) (wait func() error, err error) {
-	parts := make([]Part, len(names))
-	for i, name := range names {
-		at, err := x.stateAt(name, len(dst[i]))
-		if err != nil {
-			return nil, err
-		}
-		parts[i] = Part{at, dst[i]}
+// Guard sets who is asked before states change, in runs or by writing to them; nil for
+// nobody. It is given their names, returns when they may change, and ends the run or the
+// write by an error. With [Executable.Peek], states can be read as they are now while
+// runs go on: whoever is asked keeps a copy of what was not read yet, or lets the run wait.
+func (x *Executable) Guard(before func(states []string) error) {
+	x.guard = before
+	x.image.Guard(before)
+}
+
+// Peek copies a part of a state, from the given byte on, while runs go on. It may be called
+// from any goroutine, for states that have not been changed since Guard.
+func (x *Executable) Peek(name string, from int64, dst []byte) error {
+	s := x.p.State(name)
+	if s == nil {
+		return fmt.Errorf("the program has no state %q", name)
 	}
-	if c, ok := x.image.(Copier); ok {
-		return c.Copy(parts)
+	if from < 0 || from+int64(len(dst)) > s.Type.Bytes() {
+		return fmt.Errorf("state %s is %v: it has no %d bytes from %d on", name, s.Type, len(dst), from)
 	}
-	for _, p := range parts {
-		if err := x.image.Read(p.To, p.Offset); err != nil {
-			return nil, err
-		}
-	}
-	return func() error { return nil }, nil
+	return x.image.Peek(dst, x.p.Layout.States.Offset+x.p.Layout.State[name].Offset+from)
 }
 
 // WriteState copies src, which has its size, into a state.
@@ -56,6 +55,11 @@ func (x *Executable) WriteState(name string, src []byte) error {
 	at, err := x.stateAt(name, len(src))
 	if err != nil {
 		return err
+	}
+	if x.guard != nil {
+		if err := x.guard([]string{name}); err != nil {
+			return err
+		}
 	}
 	return x.image.Write(at, src)
 }
@@ -161,9 +165,24 @@ func (x *Executable) ChangeState(name string, change func(elems []float32) error
 	return x.SetState(t)
 }
 
+// changeAll asks the guard for all states.
+func (x *Executable) changeAll() error {
+	if x.guard == nil {
+		return nil
+	}
+	names := make([]string, len(x.p.States))
+	for i, s := range x.p.States {
+		names[i] = s.Name
+	}
+	return x.guard(names)
+}
+
 // Initialize gives every state its first value. Random values depend on seed
 // and the state's name alone.
 func (x *Executable) Initialize(seed uint64) error {
+	if err := x.changeAll(); err != nil {
+		return err
+	}
 	for _, s := range x.p.States {
 		part := statePart
 		if s.Init.Kind == graph.InitRotary {

@@ -278,8 +278,7 @@ func (r *run) loop(from *checkpoint.Checkpoint) error {
 	if err := r.begin(yaml.Bytes()); err != nil {
 		return err
 	}
-	weights, optimizer := train.Tensors(r.runner)
-	if err := r.store.Reserve(checkpoint.StagingBytes(weights, optimizer)); err != nil {
+	if err := r.store.Reserve(train.StagingBytes(r.program)); err != nil {
 		return err
 	}
 	var err error

@@ -47,7 +47,11 @@ func (j *Job) decide(ctx context.Context, u int64, measured bool) (d decision) {
 	}
 	d.ask = j.ask
 	d.best = measured && j.bestAt == u && j.Save.Store != nil && j.Save.Store.KeepsBest()
-	if j.Save.Every > 0 && u > 0 && u%j.Save.Every == 0 && u < j.Updates && !d.best && j.saved != u {
+	due := j.Save.Every > 0 && u > 0 && u%j.Save.Every == 0
+	if !due && j.Save.Store != nil {
+		due = j.Save.Store.Wants() // an earlier one failed, and its state is gone
+	}
+	if due && u < j.Updates && !d.best && j.saved != u {
 		if d.save = finite(j.lastLoss); !d.save {
 			d.skip = fmt.Errorf("the loss is %v", j.lastLoss) // it would displace a good one
 		}

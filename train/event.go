@@ -22,11 +22,11 @@ type Step struct {
 	Skipped bool
 	Tokens  int64 // all tokens so far
 	// NewTokens and Took are of this update alone; Wait is the part of Took
-	// spent waiting for data.
+	// spent waiting for data. What it waited for a save is in Save instead.
 	NewTokens  int64
 	Took, Wait time.Duration
-	// Save is what the run waited for checkpoints between the update before and
-	// this one.
+	// Save is what the run waited for checkpoints: between the update before and this
+	// one, and within this one before it changed what was not yet written or staged.
 	Save time.Duration
 	// Variants are the compiled shapes of its micro-batches, nil where there is one.
 	Variants []string

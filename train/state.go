@@ -150,12 +150,11 @@ func stored(d graph.DType) safetensors.DType {
 	panic(fmt.Sprintf("train: checkpoints cannot store elements of type %v", d))
 }
 
-// Tensors are the states of the program that a checkpoint holds.
+// Tensors are the states of the program that a checkpoint holds, with r as its Live.
 func Tensors(r *engine.Executable) (weights, optimizer []checkpoint.Tensor) {
 	for _, s := range r.Program().States {
 		ct := checkpoint.Tensor{
 			Name: s.Name, DType: stored(s.Type.DType), Shape: s.Type.Shape,
-			Read: func(dst []byte) error { return r.ReadState(s.Name, dst) },
 		}
 		switch {
 		case optimizerState(s):
@@ -174,13 +173,14 @@ func Saved(s *graph.State) bool {
 
 // StagingBytes is the memory of a save of the program's states while it is written:
 // part of a plan.
-func StagingBytes(p *engine.Program) (n int64) {
+func StagingBytes(p *engine.Program) int64 {
+	var sizes []int64
 	for _, s := range p.States {
 		if Saved(s) {
-			n += s.Type.Bytes()
+			sizes = append(sizes, s.Type.Bytes())
 		}
 	}
-	return n
+	return checkpoint.StagingBytes(sizes...)
 }
 
 func (j *Job) snapshot(u int64) (*checkpoint.Snapshot, error) {
@@ -202,7 +202,7 @@ func (j *Job) snapshot(u int64) (*checkpoint.Snapshot, error) {
 	}
 	snap := j.Save.Run
 	snap.Weights, snap.Optimizer = Tensors(j.Runner)
-	snap.Copy = j.Runner.CopyStates
+	snap.Live = j.Runner
 	meta := &snap.Metadata
 	meta.Created = time.Now().UTC().Format(time.RFC3339)
 	meta.History = j.history.Clone()

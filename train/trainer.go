@@ -197,7 +197,7 @@ func (j *Job) bindOutputs() {
 func (j *Job) update(ctx context.Context, f *filler, u int64) (*Step, error) {
 	s := &Step{Update: u + 1, Total: j.Updates, LR: j.Schedule.LR(u), Save: j.saving}
 	j.saving = 0
-	began := time.Now()
+	began, held := time.Now(), j.held()
 	failed := func(err error) (*Step, error) { return nil, fmt.Errorf("update %d: %w", u+1, err) }
 	f.free <- j.slot
 	for m := 0; ; m++ {
@@ -239,8 +239,17 @@ func (j *Job) update(ctx context.Context, f *filler, u int64) (*Step, error) {
 	if err := j.report(s); err != nil {
 		return failed(err)
 	}
-	s.Took = time.Since(began)
+	held = j.held() - held
+	s.Took, s.Save = time.Since(began)-held, s.Save+held
 	return s, j.failed(f, s)
+}
+
+// held is how long updates have waited for saves so far.
+func (j *Job) held() time.Duration {
+	if j.Save.Store == nil {
+		return 0
+	}
+	return j.Save.Store.Held()
 }
 
 // errAbandoned reports that an update was given up between micro-batches.
@@ -450,8 +459,9 @@ func (j *Job) emit(e Event) {
 	}
 }
 
-// save passes a snapshot to the store. An error of the disk is the store's to
-// retry and report; only a snapshot that cannot be made ends the run.
+// save passes a snapshot to the store, which writes it while the next updates compute. An
+// error of the disk is the store's to retry and report; only a snapshot that cannot be made
+// ends the run.
 func (j *Job) save(u int64) error {
 	if j.Save.Store == nil || j.saved == u {
 		return nil
@@ -462,19 +472,11 @@ func (j *Job) save(u int64) error {
 	if err != nil {
 		return err
 	}
-	err = j.Save.Store.SaveAsync(snap)
-	for errors.Is(err, checkpoint.ErrBusy) && j.bestAt == u { // the best so far is never skipped
-		_ = j.Save.Store.Flush(context.Background()) // the store reports what went wrong
-		err = j.Save.Store.SaveAsync(snap)
+	if err := j.Save.Store.SaveAsync(snap); err != nil {
+		return err
 	}
-	if errors.Is(err, checkpoint.ErrBusy) {
-		j.emit(checkpoint.Event{Kind: checkpoint.Skipped, Update: u, Err: err})
-		return nil
-	}
-	if err == nil {
-		j.saved = u
-	}
-	return err
+	j.saved = u
+	return nil
 }
 
 func (j *Job) elapsed() float64 { return j.seconds + time.Since(j.began).Seconds() }
@@ -539,10 +541,7 @@ func (j *Job) saveNow(u int64, changed bool) error {
 		return err
 	}
 	// A save that waits for another attempt gives way to this one.
-	for err = j.Save.Store.SaveAsync(snap); errors.Is(err, checkpoint.ErrBusy); err = j.Save.Store.SaveAsync(snap) {
-		_ = j.Save.Store.Flush(ctx) // the store reports what went wrong, this save what came of it
-	}
-	if err != nil {
+	if err := j.Save.Store.SaveAsync(snap); err != nil {
 		return err
 	}
 	j.saved = u

@@ -116,6 +116,12 @@ func (x *executable) Write(offset int64, src []byte) error {
 	return nil
 }
 
+// Guard implements [engine.Image].
+func (x *executable) Guard(before func(states []string) error) { x.machine.guard = before }
+
+// Peek implements [engine.Image]: a run changes nothing that it was not granted.
+func (x *executable) Peek(dst []byte, offset int64) error { return x.Read(dst, offset) }
+
 func (x *executable) Observe(o *engine.Observer) { x.machine.observer = o }
 
 // Hold keeps the workers awake between runs until release is called.

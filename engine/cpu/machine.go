@@ -28,8 +28,9 @@ type Machine struct {
 	shared   []byte
 	scratch  [][]byte
 	fault    atomic.Pointer[error]
-	held     bool             // the workers are awake between runs
-	observer *engine.Observer // nil: no observer
+	held     bool                        // the workers are awake between runs
+	observer *engine.Observer            // nil: no observer
+	guard    func(states []string) error // asked before a node changes states; nil: nobody is
 }
 
 // Workspace is what a program needs in addition to its arena, in bytes.
@@ -124,8 +125,9 @@ type phase struct {
 
 // nodeCode is a node with what runs it.
 type nodeCode struct {
-	node   *graph.Node
-	phases []phase
+	node    *graph.Node
+	phases  []phase
+	changes []string // the states that it writes
 }
 
 // Code is a function ready to run.
@@ -157,6 +159,11 @@ func (c *Code) Run() error {
 	}
 	for i := range c.nodes {
 		s := &c.nodes[i]
+		if m.guard != nil && len(s.changes) > 0 {
+			if err := m.guard(s.changes); err != nil {
+				return err
+			}
+		}
 		if o := m.observer; o != nil {
 			if goOn, err := c.observed(s, o); err != nil || !goOn {
 				return err
@@ -217,7 +224,7 @@ func Compile(f *graph.Func, threads int, at func(v *graph.Value) (Address, error
 		if err != nil {
 			return nil, fmt.Errorf("%s (%s): %w", n.Op.Name(), n.Layer, err)
 		}
-		c.code.nodes = append(c.code.nodes, nodeCode{n, phases})
+		c.code.nodes = append(c.code.nodes, nodeCode{n, phases, n.Changes()})
 	}
 	return c.code, nil
 }

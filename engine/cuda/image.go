@@ -41,12 +41,13 @@ type image struct {
 	inputs      [engine.Slots][]byte // page-locked mirrors
 	outputs     []byte
 	staging     []byte // what Read and Write go through
-	saver       *saver
+	peeker      *peeker
+	guard       func(states []string) error // asked before states change; nil: nobody is
 	observer    *engine.Observer
 	// queued are the functions that were run since the last Sync.
 	queued []string
 	// unread says that the host could not wait for the runs that read a slot, and
-	// may have changed it under them.
+	// may have changed it under them; or that Guard has failed.
 	unread atomic.Pointer[error]
 }
 
@@ -56,7 +57,7 @@ type function struct {
 	// graphs are the launches before the first that changes a state, and the rest with the
 	// way of the outputs to the host. nil: there are none of the kind.
 	graphs  [engine.Slots][2]driver.Graph
-	changes bool // a state
+	changes []string // states
 	// inputs are the parts of a slot that it reads, neighbors joined.
 	inputs []engine.Span
 	// outputs is the part of the outputs that it writes.
@@ -140,7 +141,7 @@ func (x *image) load() (err error) {
 	if x.copies, err = x.ctx.NewStream(); err != nil {
 		return err
 	}
-	if x.saver, err = newSaver(x.ctx); err != nil {
+	if x.peeker, err = newPeeker(x.ctx); err != nil {
 		return err
 	}
 	if err := x.compute.Clear(x.memory, l.Bytes+x.code.outside()); err != nil {
@@ -259,8 +260,7 @@ func (x *image) capture(f *engine.Func, fn *function) error {
 			fn.launches[slot] = append(fn.launches[slot], b)
 		}
 		at := changing(fn.launches[slot])
-		fn.changes = at < len(fn.launches[slot])
-		if !fn.changes {
+		if fn.changes = changed(fn.launches[slot][at:]); fn.changes == nil {
 			at = 0 // nothing has to wait
 		}
 		for part, launches := range [][]bound{fn.launches[slot][:at], fn.launches[slot][at:]} {
@@ -354,7 +354,7 @@ func (x *image) run(fn *function, slot int) error {
 	}
 	var err error
 	if x.observer != nil {
-		if err = x.saver.wait(); err == nil {
+		if err = x.ask(fn); err == nil {
 			err = x.observed(fn, slot)
 		}
 	} else {
@@ -366,17 +366,23 @@ func (x *image) run(fn *function, slot int) error {
 	return x.compute.Record(x.done[slot])
 }
 
-// replay runs what was captured; states change after they were copied, if they are being.
+// ask asks the guard for the states that a function changes.
+func (x *image) ask(fn *function) error {
+	if x.guard == nil || len(fn.changes) == 0 {
+		return nil
+	}
+	return x.guard(fn.changes)
+}
+
+// replay runs what was captured; between its two parts the guard is asked.
 func (x *image) replay(fn *function, slot int) error {
 	if g := fn.graphs[slot][0]; g != nil {
 		if err := x.compute.Replay(g); err != nil {
 			return err
 		}
 	}
-	if fn.changes {
-		if err := x.saver.wait(); err != nil {
-			return err
-		}
+	if err := x.ask(fn); err != nil {
+		return err
 	}
 	return x.compute.Replay(fn.graphs[slot][1])
 }
@@ -465,9 +471,6 @@ func (x *image) Read(dst []byte, offset int64) error {
 
 // Write implements [engine.Image].
 func (x *image) Write(offset int64, src []byte) error {
-	if err := x.saver.wait(); err != nil {
-		return err
-	}
 	for len(src) > 0 {
 		n := copy(x.staging, src)
 		if err := x.compute.CopyIn(x.memory+driver.Ptr(offset), x.staging[:n]); err != nil {
@@ -497,7 +500,7 @@ func (x *image) Close() error {
 		}
 		errs = append(errs, err)
 	}
-	x.saver.close(add)
+	x.peeker.close(add)
 	if x.compute != nil {
 		add(x.compute.Sync())
 	}

@@ -105,6 +105,16 @@ func Aliases(op Op, operands int) []Alias {
 	return nil
 }
 
+// Changes are the names of the states that n writes.
+func (n *Node) Changes() (names []string) {
+	for _, v := range n.Out {
+		if s := Storage(v).State; s != nil {
+			names = append(names, s.Name)
+		}
+	}
+	return names
+}
+
 // Viewer is an operation whose only result is its first operand's storage
 // under another shape: it costs nothing and shares the buffer.
 type Viewer interface{ View() }

@@ -34,7 +34,7 @@ type Run struct {
 	// Workspace is what the kernels need in addition to the arena, in bytes: on the CPU
 	// [engine.Program.Workspace].
 	Workspace int64 `json:"workspace_bytes,omitempty"`
-	// Staging is what the background checkpoint writer holds, Data the window of
+	// Staging is what a save holds of states that changed before it was written, Data the window of
 	// mapped training data, and Heap what the garbage-collected heap holds once the
 	// data is open, in bytes of main memory: part of a plan for the CPU.
 	Staging int64 `json:"checkpoint_staging_bytes,omitempty"`
@@ -194,7 +194,7 @@ func (r *Report) outside() {
 		return
 	}
 	r.add(Component{Name: "Go runtime", Bytes: GoRuntime, Estimate: true, Note: "stated allowance"})
-	r.add(Component{Name: "checkpoint staging", Bytes: r.Run.Staging})
+	r.add(Component{Name: "checkpoint staging", Bytes: r.Run.Staging, Note: "what an update changes before it is written"})
 	r.add(Component{Name: "mapped data", Bytes: r.Run.Data})
 	r.add(Component{Name: "data in the heap", Bytes: 2 * r.Run.Heap, Note: "as much again for the garbage collector"})
 }

@@ -64,6 +64,7 @@ const queued = 16
 type step struct {
 	node    *graph.Node
 	in, out []tensor
+	changes []string // the states that it writes
 }
 
 // tensor is a value in the arena. That of an input moves with the slot.
@@ -88,6 +89,7 @@ type image struct {
 	code     map[string][]step
 	used     int64
 	observer *engine.Observer
+	guard    func(states []string) error
 	queue    chan job
 	done     chan struct{}
 }
@@ -119,7 +121,7 @@ func (x *image) compile(f *engine.Func) ([]step, error) {
 		if err != nil {
 			return nil, err
 		}
-		steps = append(steps, step{n, in, out})
+		steps = append(steps, step{n, in, out, n.Changes()})
 	}
 	return steps, nil
 }
@@ -145,6 +147,11 @@ func (x *image) work() {
 func (x *image) run(fn string, slot int, o *engine.Observer) error {
 	copy(x.span(x.p.Layout.Slot(slot)), x.inputs[slot])
 	for _, s := range x.code[fn] {
+		if x.guard != nil && len(s.changes) > 0 {
+			if err := x.guard(s.changes); err != nil {
+				return err
+			}
+		}
 		if o != nil && o.Before != nil {
 			o.Before(s.node)
 		}
@@ -217,6 +224,18 @@ func (x *image) Write(offset int64, src []byte) error {
 	err := x.Sync()
 	copy(x.span(engine.Span{Offset: offset, Bytes: int64(len(src))}), src)
 	return err
+}
+
+// Guard waits for the runs so far: they are not the guard's.
+func (x *image) Guard(before func(states []string) error) {
+	_ = x.Sync() // its error is that of the next run as well
+	x.guard = before
+}
+
+// Peek reads past the queue, as a copy engine does.
+func (x *image) Peek(dst []byte, offset int64) error {
+	copy(dst, x.span(engine.Span{Offset: offset, Bytes: int64(len(dst))}))
+	return nil
 }
 
 func (x *image) Observe(o *engine.Observer) { x.observer = o }

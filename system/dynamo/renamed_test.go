@@ -23,6 +23,11 @@ func TestOldTensorNames(t *testing.T) {
 	renamed := 0
 	for _, list := range [][]checkpoint.Tensor{weights, optimizer} {
 		for i, x := range list {
+			s, err := trained.State(x.Name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			list[i].Data = s.Data
 			if old := trained.Program().State(x.Name).OldName; old != "" {
 				list[i].Name = old
 				renamed++

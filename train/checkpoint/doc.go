@@ -6,9 +6,12 @@
 //   - After a crash at any moment (kill -9 and power loss included) Latest returns the
 //     newest checkpoint that is intact, checked by SHA-256; a save that was reported as
 //     done is intact.
-//   - Saving never stops training: the caller's tensors are copied to a staging
-//     buffer of known size, one goroutine writes it out, errors are retried a
-//     bounded number of times with growing pauses and shown by Status.
+//   - There is no second copy of the tensors: one goroutine writes them as they were at
+//     the moment of the save while training goes on. What is about to change before it
+//     was read is staged, in a buffer of known size; where that is full the change waits
+//     (Live, Store.Held).
+//   - Errors never stop training: they are retried a bounded number of times with growing
+//     pauses and shown by Status. Whatever has changed meanwhile is saved as it is then.
 //   - No checkpoint appears before the log of the run that led to it is durable
 //     (Options.SyncLog), or a warning says that it could not be.
 //   - Damage is named: file and, for weights and optimizer state, tensor.

@@ -41,18 +41,15 @@ func (h *Health) err(path string) error {
 	return &BadError{path, *h}
 }
 
-// examine looks at the numbers of a job, which are in the staging buffer.
+// examine judges the numbers of a job, which were looked at while they were written.
 func (j *job) examine() {
 	if j.manifest.Health.Tensor != "" {
 		return // at the attempt before
 	}
-	for _, part := range []struct {
-		file    string
-		entries []safetensors.Entry
-	}{{WeightsFile, j.weights}, {OptimizerFile, j.optimizer}} {
-		for _, e := range part.entries {
-			if bad, found := safetensors.NonFinite(e.DType, e.Data); found {
-				h := notFinite(part.file, e.Name, e.Shape, bad)
+	for _, part := range j.parts() {
+		for _, e := range part.tensors {
+			if e.bad.Count > 0 {
+				h := notFinite(part.file, e.Name, e.Shape, e.bad)
 				if also := j.manifest.Health.Problem; also != "" {
 					h.Problem += "; " + also
 				}
@@ -61,6 +58,18 @@ func (j *job) examine() {
 			}
 		}
 	}
+}
+
+// look looks at the next part of a tensor, that begins at an element.
+func (t *jobTensor) look(data []byte, first int) {
+	bad, found := safetensors.NonFinite(t.DType, data)
+	if !found {
+		return
+	}
+	if t.bad.Count == 0 {
+		t.bad.First, t.bad.Value = first+bad.First, bad.Value
+	}
+	t.bad.Count += bad.Count
 }
 
 // notFinite is the health of a state with such a tensor.

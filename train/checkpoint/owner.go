@@ -187,5 +187,5 @@ func (s *Store) release() error {
 	if s.root != nil {
 		err = s.root.Close()
 	}
-	return errors.Join(err, s.use(nil), s.home.Close())
+	return errors.Join(err, s.staging.release(), s.home.Close())
 }

@@ -15,15 +15,14 @@ type Tensor struct {
 	Name  string
 	DType safetensors.DType
 	Shape []int
-	// Data are the elements. Where they are on a device, Read copies them out
-	// instead.
+	// Data are the elements; SaveAsync copies them. Nil: they are those of the tensor
+	// with this name in Snapshot.Live.
 	Data []byte
-	Read func(dst []byte) error
 }
 
 // bytes is the size of the elements.
 func (t Tensor) bytes() int64 {
-	if t.Read == nil {
+	if t.Data != nil {
 		return int64(len(t.Data))
 	}
 	n := int64(t.DType.Bits())
@@ -33,22 +32,12 @@ func (t Tensor) bytes() int64 {
 	return n / 8
 }
 
-// copy copies the elements to dst.
-func (t Tensor) copy(dst []byte) error {
-	if t.Read != nil {
-		return t.Read(dst)
-	}
-	copy(dst, t.Data)
-	return nil
-}
-
-// Snapshot is what a save writes. Nothing in it is retained: SaveAsync copies what
-// it needs before it returns, or has Copy do so.
+// Snapshot is what a save writes. Nothing in it is retained but Live, until the save has
+// ended.
 type Snapshot struct {
-	// Copy, when set, copies tensors that have a Read by their names, and may continue
-	// after it returns: whatever changes them then waits. The save begins once wait has
-	// returned.
-	Copy      func(names []string, dst [][]byte) (wait func() error, err error)
+	// Live has the tensors without Data. They are saved as they are now, however they
+	// change later.
+	Live      Live
 	Weights   []Tensor // to model.safetensors; at least one
 	Optimizer []Tensor // to optimizer.safetensors; may be empty
 	State     State

@@ -9,10 +9,9 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
-	"unsafe"
 
-	"github.com/snug-ml/snug/internal/offheap"
 	"github.com/snug-ml/snug/internal/size"
 	"github.com/snug-ml/snug/train/rundir"
 )
@@ -59,6 +58,7 @@ type Event struct {
 	Took    time.Duration
 	Attempt int
 	Wait    time.Duration
+	Held    time.Duration // how long updates waited for it
 	Err     error
 }
 
@@ -66,9 +66,13 @@ type Event struct {
 func (e Event) String() string {
 	switch e.Kind {
 	case Saved:
-		return fmt.Sprintf("checkpoint %s saved: %s in %.1f s", filepath.Base(e.Path), size.Bytes(e.Bytes), e.Took.Seconds())
+		text := fmt.Sprintf("checkpoint %s saved: %s in %.1f s", filepath.Base(e.Path), size.Bytes(e.Bytes), e.Took.Seconds())
+		if e.Held >= 50*time.Millisecond {
+			text += fmt.Sprintf("; updates waited %.1f s for it", e.Held.Seconds())
+		}
+		return text
 	case Retry:
-		return fmt.Sprintf("saving update %d failed (attempt %d): %v; next try in %s; training continues", e.Update, e.Attempt, e.Err, e.Wait.Round(time.Millisecond))
+		return fmt.Sprintf("saving update %d failed (attempt %d): %v; next try in %s, with the state of then; training continues", e.Update, e.Attempt, e.Err, e.Wait.Round(time.Millisecond))
 	case Failed:
 		return fmt.Sprintf("saving update %d was given up: %v; the last good checkpoint stays, training continues", e.Update, e.Err)
 	case Bad:
@@ -94,17 +98,13 @@ type Status struct {
 	Last     string        // path of the last good one that was saved
 	LastAt   int64         // its update, -1 before the first
 	Took     time.Duration // how long the last save was written in the background
-	Copied   time.Duration // how long training waited for the last one
+	Held     time.Duration // how long updates waited for the last one
 	Bytes    int64         // of the last saved one
 	Saves    int64         // done
 	Retries  int64         // failed attempts
 	Failures int64         // saves given up
-	Skipped  int64         // saves not begun because one was in flight
 	Err      error         // of the last attempt that failed; nil once one succeeds
 }
-
-// ErrBusy is returned by SaveAsync while the former save is being written.
-var ErrBusy = errors.New("checkpoint: the previous save is still being written; this one is skipped")
 
 // Store writes the checkpoints of one run.
 type Store struct {
@@ -117,13 +117,17 @@ type Store struct {
 	mu       sync.Mutex
 	status   Status
 	job      *job
+	settled  *sync.Cond    // an attempt has ended
+	renewed  chan struct{} // another job has come while one waits for its next attempt
+	wanted   bool          // the state that waits for its next attempt is gone: a new one is to come
 	done     chan struct{} // closed when the save in flight has ended; nil if none is
 	wake     chan struct{} // cuts the pause before the next attempt
 	failed   error         // outcome of the last finished save
 	bad      *BadError     // the last save that was not good
 	names    []string      // paths that the folder has had, the newest last
 	closed   bool
-	staging  []byte
+	staging  staging
+	held     atomic.Int64 // nanoseconds that updates waited
 	retained retained
 }
 
@@ -152,7 +156,8 @@ func Open(runDir string, opts Options) (*Store, error) {
 	if opts.sleep == nil {
 		opts.sleep = time.After
 	}
-	s := &Store{opts: opts, fsys: opts.fsys, status: Status{LastAt: -1}}
+	s := &Store{opts: opts, fsys: opts.fsys, status: Status{LastAt: -1}, renewed: make(chan struct{}, 1)}
+	s.settled = sync.NewCond(&s.mu)
 	disk := opts.fsys
 	if disk == nil {
 		disk = osFS{}
@@ -185,78 +190,69 @@ func (s *Store) Reserve(bytes int64) error {
 	if s.done != nil || s.closed {
 		return nil
 	}
-	staging, err := s.room(bytes)
-	if err != nil {
-		return err
-	}
-	return s.use(staging)
+	return s.staging.resize(bytes)
 }
 
-// room is the staging buffer, or a new one where that is too small.
-func (s *Store) room(bytes int64) ([]byte, error) {
-	if int64(len(s.staging)) >= bytes {
-		return s.staging, nil
-	}
-	larger, err := offheap.Allocate(bytes)
-	if err != nil {
-		return nil, fmt.Errorf("checkpoint: %w", err)
-	}
-	return larger, nil
+// Held is how long updates have waited for saves so far, because they were about to change
+// what was not read yet.
+func (s *Store) Held() time.Duration { return time.Duration(s.held.Load()) }
+
+// Wants reports whether a save is due because an earlier one failed, and its state has
+// changed since.
+func (s *Store) Wants() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.wanted
 }
 
-// use makes what room gave the staging buffer.
-func (s *Store) use(staging []byte) error {
-	old := s.staging
-	if s.staging = staging; unsafe.SliceData(old) == unsafe.SliceData(staging) {
-		return nil
-	}
-	return offheap.Release(old)
-}
-
-// SaveAsync copies the snapshot and writes it in the background. It returns as
-// soon as the copy is made; the caller may then change everything. While the
-// former save is being written it returns ErrBusy and does nothing; one that
-// only waits for its next attempt is replaced by the new one, which is more recent.
-// Other errors are for a snapshot that can never be written.
+// SaveAsync saves the snapshot in the background: its live tensors as they are now, though
+// they may change once it has returned. What is about to change before the writer has read
+// it is staged, and where the staging buffer is full the change waits for the writer.
+//
+// While the former save is being written it waits; one that only waits for its next
+// attempt is replaced by the new one, which is more recent. Errors are for a snapshot that
+// can never be written.
 func (s *Store) SaveAsync(snap *Snapshot) error {
-	start := time.Now()
 	if err := s.Check(); err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case s.closed:
-		return errors.New("checkpoint: the store is closed")
-	case s.done != nil && !s.status.Waiting:
-		s.status.Skipped++
-		return ErrBusy
+	for s.done != nil && !s.status.Waiting {
+		s.settled.Wait()
 	}
-	staging, err := s.room(StagingBytes(snap.Weights, snap.Optimizer))
+	if s.closed {
+		return errors.New("checkpoint: the store is closed")
+	}
+	c := newCapture(snap.Live, &s.staging, &s.held)
+	j, err := newJob(snap, c)
 	if err != nil {
 		return err
 	}
-	j, err := newJob(snap, staging)
-	if err != nil {
-		if len(staging) > len(s.staging) {
-			err = errors.Join(err, offheap.Release(staging))
+	if s.done != nil {
+		s.job.capture.end(over)
+		if !s.wanted {
+			c.end(paused) // until the next attempt
 		}
+	}
+	if err := c.reserve(); err != nil {
 		return err
 	}
 	j.manifest.Run = s.home.ID()
-	if err := s.use(staging); err != nil {
-		return err
+	if len(c.tensors) > 0 {
+		snap.Live.Guard(c.change)
 	}
-	if err := j.stage(snap); err != nil {
-		return err
-	}
-	s.job = j
-	s.status.Update, s.status.Attempt = j.update, 0
-	s.status.Copied = time.Since(start)
+	s.job, s.wanted = j, false
+	s.status.Update = j.update
 	if s.done == nil {
 		s.done, s.wake = make(chan struct{}), make(chan struct{}, 1)
-		s.status.Writing = true
+		s.status.Writing, s.status.Attempt = true, 0
 		go s.run()
+		return nil
+	}
+	select {
+	case s.renewed <- struct{}{}:
+	default:
 	}
 	return nil
 }
@@ -340,23 +336,12 @@ func (s *Store) Close() error {
 
 // run writes the job, with retries, and ends.
 func (s *Store) run() {
-	for {
-		s.mu.Lock()
-		j := s.job
-		s.status.Attempt++
-		s.status.Waiting = false
-		attempt := s.status.Attempt
-		s.mu.Unlock()
-
+	for j, attempt := s.next(false); j != nil; {
 		start := time.Now()
-		err := j.wait()
-		if err == nil {
-			j.examine()
-			if err := s.opts.SyncLog(); err != nil {
-				s.opts.OnEvent(Event{Kind: Warning, Update: j.update, Err: fmt.Errorf("the log up to update %d may not survive a power cut: %w", j.update, err)})
-			}
-			err = s.mayWrite(j.update)
+		if err := s.opts.SyncLog(); err != nil {
+			s.opts.OnEvent(Event{Kind: Warning, Update: j.update, Err: fmt.Errorf("the log up to update %d may not survive a power cut: %w", j.update, err)})
 		}
+		err := s.mayWrite(j.update)
 		var path string
 		if err == nil {
 			path, err = j.write(s.fsys, s.Dir())
@@ -370,17 +355,44 @@ func (s *Store) run() {
 			s.savedBad(j, path)
 			return
 		}
-		if !s.pause(j, attempt, err) {
-			return
-		}
+		j, attempt = s.pause(j, attempt, err)
 	}
+}
+
+// next begins an attempt at the newest job. Where its state has changed since the last
+// attempt it waits for another job, unless somebody waits for the end (woken): then, and
+// when the store is closed, there is none.
+func (s *Store) next(woken bool) (j *job, attempt int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for first := s.status.Attempt == 0; first || !s.closed; {
+		if s.job.capture.begin() {
+			s.status.Attempt++
+			s.status.Waiting = false
+			return s.job, s.status.Attempt
+		}
+		if woken {
+			break
+		}
+		s.wanted = true
+		wake := s.wake
+		s.mu.Unlock()
+		select {
+		case <-s.renewed:
+		case <-wake:
+			woken = true
+		}
+		s.mu.Lock()
+	}
+	s.status.Waiting, s.wanted = false, false
+	return nil, 0
 }
 
 // saved reports a durable checkpoint, then lets retention work.
 func (s *Store) saved(j *job, path string, took time.Duration) {
 	s.mu.Lock()
 	s.status.Last, s.status.LastAt, s.status.Took = path, j.update, took
-	s.status.Bytes = j.bytes - headerSlack
+	s.status.Bytes, s.status.Held = j.bytes-headerSlack, j.capture.waited()
 	s.status.Saves++
 	s.status.Err = nil
 	s.failed = nil
@@ -389,7 +401,7 @@ func (s *Store) saved(j *job, path string, took time.Duration) {
 	// An abandoned future is removed before the new one is reported: from then on
 	// the new one must be the latest.
 	s.retain(path, s.left)
-	s.opts.OnEvent(Event{Kind: Saved, Update: j.update, Path: path, Bytes: j.bytes - headerSlack, Took: took})
+	s.opts.OnEvent(Event{Kind: Saved, Update: j.update, Path: path, Bytes: j.bytes - headerSlack, Took: took, Held: j.capture.waited()})
 	s.retain(path, s.surplus)
 	s.end()
 }
@@ -425,37 +437,43 @@ func (s *Store) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.status.Writing, s.status.Waiting = false, false
+	s.job.capture.end(over)
 	close(s.done)
 	s.done, s.job = nil, nil
+	s.settled.Broadcast()
 }
 
 // pause waits before the next attempt, 1 s doubled each time up to a minute,
-// with jitter so that runs that share a disk do not retry in step. It reports
-// whether there is a next attempt.
-func (s *Store) pause(j *job, attempt int, err error) bool {
+// with jitter so that runs that share a disk do not retry in step. Training goes on
+// meanwhile, so that the next attempt may be at a later state. There is none after the
+// last.
+func (s *Store) pause(j *job, attempt int, err error) (*job, int) {
 	gone := s.Check()
+	j.capture.end(paused)
 	s.mu.Lock()
 	s.status.Retries++
 	s.status.Err = err
 	again := attempt < s.opts.Attempts && !s.closed && gone == nil
 	s.status.Waiting = again
+	s.settled.Broadcast()
 	wake := s.wake
 	s.mu.Unlock()
 	if again {
 		wait := min(time.Second<<min(attempt-1, 6), time.Minute)
 		wait = wait/2 + rand.N(wait/2+1)
 		s.opts.OnEvent(Event{Kind: Retry, Update: j.update, Attempt: attempt, Wait: wait, Err: err})
+		woken := false
 		select {
 		case <-s.opts.sleep(wait):
 		case <-wake:
+			woken = true
+		}
+		if next, attempt := s.next(woken); next != nil {
+			return next, attempt
 		}
 	}
 	s.mu.Lock()
-	if again && !s.closed {
-		s.mu.Unlock()
-		return true
-	}
-	s.status.Waiting = false
+	j = s.job
 	s.status.Failures++
 	failed := fmt.Errorf("checkpoint: update %d was not saved after %d attempts: %w", j.update, attempt, err)
 	if gone != nil {
@@ -465,5 +483,5 @@ func (s *Store) pause(j *job, attempt int, err error) bool {
 	s.mu.Unlock()
 	s.opts.OnEvent(Event{Kind: Failed, Update: j.update, Attempt: attempt, Err: failed})
 	s.end()
-	return false
+	return nil, 0
 }

@@ -164,7 +164,7 @@ func verifyFile(dir string, sum FileSum) (faults []*Fault, read int64) {
 	return faults, read
 }
 
-func readBuffer(size int64) []byte { return make([]byte, max(1, min(size, writeChunk))) }
+func readBuffer(size int64) []byte { return make([]byte, max(1, min(size, pieceBytes))) }
 
 // onlyReader hides the file's other methods, so that CopyBuffer uses its buffer.
 type onlyReader struct{ io.Reader }

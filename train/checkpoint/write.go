@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"bufio"
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -14,7 +15,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sync"
 	"syscall"
 	"time"
 
@@ -23,43 +23,60 @@ import (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// writeChunk is how much is passed to the operating system at a time; anything
-// smaller than smallWrites is buffered first.
-const (
-	writeChunk  = 1 << 20
-	smallWrites = 64 << 10
-)
+// smallWrites is what is buffered before it is passed to the operating system: anything
+// smaller.
+const smallWrites = 64 << 10
 
-// job is a snapshot that no longer depends on its caller: tensors lie in the
-// staging buffer, the rest is encoded.
+// job is a snapshot that no longer depends on its caller, but for the tensors that its
+// capture holds.
 type job struct {
 	update    int64
-	weights   []safetensors.Entry
-	optimizer []safetensors.Entry
+	weights   []*jobTensor
+	optimizer []*jobTensor
 	files     map[string][]byte // with state.json and metadata.json
 	manifest  Manifest          // without the files
 	bytes     int64             // of everything, for the check of free space
-	arrived   func() error      // waits for tensors that are still being copied; nil: none are
+	capture   *capture
+}
+
+// jobTensor is a tensor of a job. Data are its elements where it is not held.
+type jobTensor struct {
+	safetensors.Entry
+	held *held           // of the job's capture; nil: it is not live
+	bad  safetensors.Bad // what is not finite in it, once it was written
+}
+
+// part is a file of tensors.
+type part struct {
+	file    string
+	tensors []*jobTensor
+}
+
+func (j *job) parts() []part {
+	return []part{{WeightsFile, j.weights}, {OptimizerFile, j.optimizer}}
 }
 
 // headerSlack is what manifest, headers and folder entries may take besides the
 // bytes that are counted exactly.
 const headerSlack = 1 << 20
 
-// newJob checks and encodes a snapshot; the tensors' entries have their places
-// in staging, to which stage copies them.
-func newJob(snap *Snapshot, staging []byte) (*job, error) {
-	j := &job{update: snap.State.Update, files: map[string][]byte{}, bytes: headerSlack}
+// newJob checks and encodes a snapshot, whose live tensors become the capture's.
+func newJob(snap *Snapshot, c *capture) (*job, error) {
+	j := &job{update: snap.State.Update, files: map[string][]byte{}, bytes: headerSlack, capture: c}
 	if j.update < 0 {
 		return nil, fmt.Errorf("checkpoint: update %d is negative", j.update)
 	}
 	if len(snap.Weights) == 0 {
 		return nil, errors.New("checkpoint: a snapshot without weights")
 	}
-	j.weights, staging = toEntries(snap.Weights, staging)
-	j.optimizer, _ = toEntries(snap.Optimizer, staging)
-	for _, list := range [][]safetensors.Entry{j.weights, j.optimizer} {
-		size, err := safetensors.FileSize(list, weightsMetadata)
+	for _, t := range slices.Concat(snap.Weights, snap.Optimizer) {
+		if t.Data == nil && snap.Live == nil {
+			return nil, fmt.Errorf("checkpoint: tensor %q has neither elements nor a place where they are read", t.Name)
+		}
+	}
+	j.weights, j.optimizer = toTensors(snap.Weights, c), toTensors(snap.Optimizer, c)
+	for _, p := range j.parts() {
+		size, err := safetensors.FileSize(entries(p.tensors), weightsMetadata)
 		if err != nil {
 			return nil, fmt.Errorf("checkpoint: %w", err)
 		}
@@ -102,69 +119,26 @@ func newJob(snap *Snapshot, staging []byte) (*job, error) {
 // weightsMetadata is what transformers expects in a file of weights.
 var weightsMetadata = map[string]string{"format": "pt"}
 
-// toEntries gives tensors their places from the start of staging, and the rest
-// of it.
-func toEntries(tensors []Tensor, staging []byte) ([]safetensors.Entry, []byte) {
+// toTensors copies the tensors that have data and captures the others.
+func toTensors(tensors []Tensor, c *capture) []*jobTensor {
+	list := make([]*jobTensor, len(tensors))
+	for i, t := range tensors {
+		x := &jobTensor{Entry: safetensors.Entry{Name: t.Name, DType: t.DType, Shape: slices.Clone(t.Shape), Data: bytes.Clone(t.Data)}}
+		if t.Data == nil {
+			x.held = c.add(t.Name, t.bytes())
+			x.Emit = func(io.Writer) error { return nil } // its size is known by its shape
+		}
+		list[i] = x
+	}
+	return list
+}
+
+func entries(tensors []*jobTensor) []safetensors.Entry {
 	list := make([]safetensors.Entry, len(tensors))
 	for i, t := range tensors {
-		n := t.bytes()
-		list[i] = safetensors.Entry{Name: t.Name, DType: t.DType, Shape: slices.Clone(t.Shape), Data: staging[:n:n]}
-		staging = staging[n:]
+		list[i] = t.Entry
 	}
-	return list, staging
-}
-
-// StagingBytes is the size of the buffer that a save of these tensors needs;
-// it is allocated once and is part of a memory plan.
-func StagingBytes(weights, optimizer []Tensor) int64 {
-	n := int64(0)
-	for _, list := range [][]Tensor{weights, optimizer} {
-		for _, t := range list {
-			n += t.bytes()
-		}
-	}
-	return n
-}
-
-// stage copies the tensors of the snapshot to their places, or begins to.
-func (j *job) stage(snap *Snapshot) error {
-	var names []string
-	var dst [][]byte
-	copies := func(list []safetensors.Entry, tensors []Tensor) error {
-		for i, t := range tensors {
-			if t.Read != nil && snap.Copy != nil {
-				names, dst = append(names, t.Name), append(dst, list[i].Data)
-				continue
-			}
-			if err := t.copy(list[i].Data); err != nil {
-				return fmt.Errorf("checkpoint: %s: %w", t.Name, err)
-			}
-		}
-		return nil
-	}
-	if err := copies(j.weights, snap.Weights); err != nil {
-		return err
-	}
-	if err := copies(j.optimizer, snap.Optimizer); err != nil || len(names) == 0 {
-		return err
-	}
-	wait, err := snap.Copy(names, dst)
-	if err != nil {
-		return fmt.Errorf("checkpoint: %w", err)
-	}
-	j.arrived = sync.OnceValue(wait)
-	return nil
-}
-
-// wait returns when the tensors are in their places.
-func (j *job) wait() error {
-	if j.arrived == nil {
-		return nil
-	}
-	if err := j.arrived(); err != nil {
-		return fmt.Errorf("checkpoint: the states of update %d could not be copied from the device: %w", j.update, err)
-	}
-	return nil
+	return list
 }
 
 // errNoSpace is reported before the first byte is written where the disk
@@ -202,7 +176,11 @@ func (j *job) write(fsys fsys, parent string) (path string, err error) {
 	if err := fsys.Mkdir(tmp); err != nil {
 		return "", err
 	}
-	if err := j.fill(fsys, tmp); err != nil {
+	err = j.fill(fsys, tmp)
+	if err == nil && j.manifest.Health.Problem != "" && there(path) {
+		err = &BadError{Health: *j.manifest.Health} // as was found on the way
+	}
+	if err != nil {
 		// Give the space back at once; what cannot be removed is left to the next Open.
 		_ = removeTree(fsys, tmp)
 		return "", err
@@ -224,20 +202,17 @@ func (j *job) fill(fsys fsys, tmp string) error {
 	m := j.manifest
 	m.Files = nil
 	b := bufio.NewWriterSize(nil, smallWrites)
-	for _, part := range []struct {
-		name    string
-		entries []safetensors.Entry
-	}{{WeightsFile, j.weights}, {OptimizerFile, j.optimizer}} {
-		if part.name == OptimizerFile && len(part.entries) == 0 {
+	for _, part := range j.parts() {
+		if part.file == OptimizerFile && len(part.tensors) == 0 {
 			continue
 		}
-		sums := make([]TensorSum, len(part.entries))
-		entries := slices.Clone(part.entries)
-		for i := range entries {
-			entries[i].Emit = emitSummed(entries[i], &sums[i])
+		sums := make([]TensorSum, len(part.tensors))
+		list := entries(part.tensors)
+		for i, t := range part.tensors {
+			list[i].Emit = func(w io.Writer) error { return j.emit(w, t, &sums[i]) }
 		}
-		sum, err := writeFile(fsys, b, filepath.Join(tmp, part.name), func(w io.Writer) error {
-			_, err := safetensors.Write(w, entries, weightsMetadata)
+		sum, err := writeFile(fsys, b, filepath.Join(tmp, part.file), func(w io.Writer) error {
+			_, err := safetensors.Write(w, list, weightsMetadata)
 			return err
 		})
 		if err != nil {
@@ -246,6 +221,7 @@ func (j *job) fill(fsys fsys, tmp string) error {
 		sum.Tensors = sums
 		m.Files = append(m.Files, sum)
 	}
+	j.examine()
 	for _, name := range slices.Sorted(maps.Keys(j.files)) {
 		sum, err := writeFile(fsys, b, filepath.Join(tmp, name), func(w io.Writer) error {
 			_, err := w.Write(j.files[name])
@@ -270,19 +246,37 @@ func (j *job) fill(fsys fsys, tmp string) error {
 	return fsys.SyncDir(tmp)
 }
 
-// emitSummed writes a tensor piecewise, so that its checksum is taken while
-// the bytes are in cache.
-func emitSummed(e safetensors.Entry, sum *TensorSum) func(io.Writer) error {
-	return func(w io.Writer) error {
-		*sum = TensorSum{Name: e.Name, DType: e.DType.String(), Shape: e.Shape}
-		for chunk := range slices.Chunk(e.Data, writeChunk) {
-			sum.CRC32C = crc32.Update(sum.CRC32C, castagnoli, chunk)
-			if _, err := w.Write(chunk); err != nil {
+// emit writes a tensor piece by piece, so that its checksum is taken and its numbers are
+// looked at while the bytes are in cache.
+func (j *job) emit(w io.Writer, t *jobTensor, sum *TensorSum) error {
+	*sum = TensorSum{Name: t.Name, DType: t.DType.String(), Shape: t.Shape}
+	t.bad = safetensors.Bad{}
+	at := 0
+	put := func(data []byte) error {
+		sum.CRC32C = crc32.Update(sum.CRC32C, castagnoli, data)
+		t.look(data, at*8/t.DType.Bits())
+		at += len(data)
+		_, err := w.Write(data)
+		return err
+	}
+	if t.held == nil {
+		for data := range slices.Chunk(t.Data, pieceBytes) {
+			if err := put(data); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
+	for i := range t.held.pieces {
+		data, err := j.capture.read(t.held, i)
+		if err != nil {
+			return fmt.Errorf("the states of update %d could not be copied from the device: %w", j.update, err)
+		}
+		if err := put(data); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // writeFile creates, fills, syncs and closes one file. b is its buffer.

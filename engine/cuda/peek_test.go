@@ -4,7 +4,6 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/cuda"
@@ -14,10 +13,10 @@ import (
 )
 
 // States are copied to the host while the next update computes, and are those of the
-// update after which the copy was asked for: what changes them waits, however late the
+// update after which the guard was set: what changes them asks it first, however late the
 // copy is.
-func TestStatesAreCopiedBehindUpdates(t *testing.T) {
-	const n = 1 << 20 // 4 MiB: two pieces
+func TestStatesAreReadBehindUpdates(t *testing.T) {
+	const n = 1<<20 + 5 // more than four pieces
 	hold, began := make(chan struct{}), make(chan struct{})
 	var once sync.Once
 	d := &fakegpu.Driver{Installed: []driver.Card{fakegpu.T4}}
@@ -42,14 +41,19 @@ func TestStatesAreCopiedBehindUpdates(t *testing.T) {
 	if err := x.Run("step", 0); err != nil {
 		t.Fatal(err)
 	}
+	peeked := make(chan error, 1)
+	asked := make(chan []string, 9)
+	x.Guard(func(states []string) error {
+		asked <- states
+		err := <-peeked
+		peeked <- err
+		return err
+	})
 	d.Hold = func() { once.Do(func() { close(began) }); <-hold }
 	data := make([]byte, 4*n)
-	wait, err := x.CopyStates([]string{"w"}, [][]byte{data})
-	if err != nil {
-		t.Fatal(err)
-	}
+	go func() { peeked <- x.Peek("w", 0, data) }()
 	<-began // the copy hangs, and the next update comes
-	ran := make(chan error)
+	ran := make(chan error, 1)
 	go func() {
 		err := x.Run("step", 0)
 		if err == nil {
@@ -57,16 +61,16 @@ func TestStatesAreCopiedBehindUpdates(t *testing.T) {
 		}
 		ran <- err
 	}()
+	if states := <-asked; !slices.Equal(states, []string{"w"}) {
+		t.Errorf("the guard was asked for %v", states)
+	}
 	select {
 	case err := <-ran:
 		t.Errorf("an update changed the state under a copy (%v)", err)
-		go func() { ran <- nil }()
-	case <-time.After(300 * time.Millisecond): // it waits, or is slow: both are right
+		ran <- nil
+	default:
 	}
 	close(hold)
-	if err := wait(); err != nil {
-		t.Fatal(err)
-	}
 	if err := <-ran; err != nil {
 		t.Fatal(err)
 	}
@@ -77,23 +81,21 @@ func TestStatesAreCopiedBehindUpdates(t *testing.T) {
 		}
 	}
 	all("the copy", data, 2)
+	x.Guard(nil)
 	now, err := x.State("w")
 	if err != nil {
 		t.Fatal(err)
 	}
 	all("the state after the next update", now.Data, 3)
 
-	// A lost card is reported to whoever waits, and to the next update.
+	// A lost card is reported to whoever peeks, and to the next update.
 	d.Fail = func(call string) driver.Code {
 		if call == "cuMemcpyDtoHAsync" {
 			return driver.IllegalAddress
 		}
 		return 0
 	}
-	if wait, err = x.CopyStates([]string{"w"}, [][]byte{data}); err != nil {
-		t.Fatal(err)
-	}
-	if err := wait(); !cuda.Lost(err) {
+	if err := x.Peek("w", 4, data[:8]); !cuda.Lost(err) {
 		t.Errorf("the copy from a lost card: %v", err)
 	}
 	if err := x.Run("step", 0); !cuda.Lost(err) {

@@ -22,6 +22,7 @@ func (t *table) optimizer() {
 			}
 		}
 	}
+	t.roundings()
 	for _, d := range floats {
 		for _, add := range []bool{false, true} {
 			op := graph.Assign{Add: add}

@@ -10,13 +10,15 @@ import (
 )
 
 func (c *compiler) adamW(n *graph.Node, op graph.AdamW) ([]phase, error) {
-	w, g, m, v := c.ref(n.In[0]), c.ref(n.In[1]), c.ref(n.In[2]), c.ref(n.In[3])
-	lr, gscale, t, ok := c.ref(n.In[4]), c.ref(n.In[5]), c.ref(n.In[6]), c.ref(n.In[7])
-	tasks, per := chunks(w.n, grain)
-	return []phase{{tasks, func(task, _ int) {
-		a, b := task*per, min((task+1)*per, w.n)
+	g, m, v := c.ref(n.In[1]), c.ref(n.In[2]), c.ref(n.In[3])
+	w, scalars := c.trained(n, op, op.Round, 0), c.refs(n.In[2+op.States():])
+	lr, gscale, t, ok := scalars[0], scalars[1], scalars[2], scalars[3]
+	tasks, per := w.tasks()
+	return []phase{{tasks, func(task, worker int) {
+		a, b := task*per, min((task+1)*per, w.w.n)
 		if ok.scalar() != 0 {
-			simd.AdamW(w.f32()[a:b], g.f32()[a:b], m.f32()[a:b], v.f32()[a:b], adamWCoef(op, lr.scalar(), gscale.scalar(), t.scalar()))
+			coef := adamWCoef(op, lr.scalar(), gscale.scalar(), t.scalar())
+			w.each(a, b, worker, func(x []float32, a, b int) { simd.AdamW(x, g.f32()[a:b], m.f32()[a:b], v.f32()[a:b], coef) })
 		}
 		if op.ZeroGrad {
 			clear(g.f32()[a:b])
@@ -36,21 +38,22 @@ func adamWCoef(op graph.AdamW, lr, gscale, t float32) simd.AdamWCoef {
 // AdamW work on them, and rounds them again.
 func (c *compiler) adamW8bit(n *graph.Node, op graph.AdamW8bit) ([]phase, error) {
 	const block = graph.MomentBlock
-	w, g, code := c.ref(n.In[0]), c.ref(n.In[1]), c.code
-	codes, scales := []ref{c.ref(n.In[2]), c.ref(n.In[3])}, []ref{c.ref(n.In[4]), c.ref(n.In[5])}
-	lr, gscale, t, ok := c.ref(n.In[6]), c.ref(n.In[7]), c.ref(n.In[8]), c.ref(n.In[9])
+	g, code := c.ref(n.In[1]), c.code
+	codes, scales := c.refs(n.In[2:4]), c.refs(n.In[4:6])
+	w, scalars := c.trained(n, op, op.Round, 2*block*4), c.refs(n.In[2+op.States():])
+	lr, gscale, t, ok := scalars[0], scalars[1], scalars[2], scalars[3]
 	books := [2]*codebook.Book{codebook.Signed, codebook.Unsigned}
-	c.need(0, 2*block*4)
 	tasks, per := chunks(scales[0].n, grain/block)
 	return []phase{{tasks, func(task, worker int) {
 		for b := task * per; b < min((task+1)*per, scales[0].n); b++ {
-			from, to := b*block, min((b+1)*block, w.n)
+			from, to := b*block, min((b+1)*block, w.w.n)
 			if ok.scalar() != 0 {
 				moments := [2][]float32{floats(code.worker(worker), 0, block)[:to-from], floats(code.worker(worker), block*4, block)[:to-from]}
 				for k, x := range moments {
 					books[k].Decode(x, codes[k].u8()[from:to], scales[k].f32()[b])
 				}
-				simd.AdamW(w.f32()[from:to], g.f32()[from:to], moments[0], moments[1], adamWCoef(graph.AdamW(op), lr.scalar(), gscale.scalar(), t.scalar()))
+				coef := adamWCoef(graph.AdamW(op), lr.scalar(), gscale.scalar(), t.scalar())
+				w.each(from, to, worker, func(x []float32, _, _ int) { simd.AdamW(x, g.f32()[from:to], moments[0], moments[1], coef) })
 				for k, x := range moments {
 					scales[k].f32()[b] = books[k].Encode(codes[k].u8()[from:to], x)
 				}
@@ -63,16 +66,18 @@ func (c *compiler) adamW8bit(n *graph.Node, op graph.AdamW8bit) ([]phase, error)
 }
 
 func (c *compiler) lion(n *graph.Node, op graph.Lion) ([]phase, error) {
-	w, g, m := c.ref(n.In[0]), c.ref(n.In[1]), c.ref(n.In[2])
-	lr, gscale, ok := c.ref(n.In[3]), c.ref(n.In[4]), c.ref(n.In[5])
-	tasks, per := chunks(w.n, grain)
-	return []phase{{tasks, func(task, _ int) {
-		a, b := task*per, min((task+1)*per, w.n)
+	g, m := c.ref(n.In[1]), c.ref(n.In[2])
+	w, scalars := c.trained(n, op, op.Round, 0), c.refs(n.In[2+op.States():])
+	lr, gscale, ok := scalars[0], scalars[1], scalars[len(scalars)-1]
+	tasks, per := w.tasks()
+	return []phase{{tasks, func(task, worker int) {
+		a, b := task*per, min((task+1)*per, w.w.n)
 		if ok.scalar() != 0 {
-			simd.Lion(w.f32()[a:b], g.f32()[a:b], m.f32()[a:b], simd.LionCoef{
+			coef := simd.LionCoef{
 				LR: float64(lr.scalar()) * op.LRScale, Beta1: op.Beta1, Beta2: op.Beta2,
 				WeightDecay: op.WeightDecay, GradScale: float64(gscale.scalar()),
-			})
+			}
+			w.each(a, b, worker, func(x []float32, a, b int) { simd.Lion(x, g.f32()[a:b], m.f32()[a:b], coef) })
 		}
 		if op.ZeroGrad {
 			clear(g.f32()[a:b])

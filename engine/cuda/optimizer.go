@@ -24,21 +24,25 @@ type optimizerStep struct {
 	kernel      string
 	elems       int // elements that a block takes
 	decay, rate float64
+	round       graph.Rounding
 	hyper       func(l *lowering, p *params) // hyperparameters, after the scalars
 	zero        bool
 }
 
+// roundings end the names of kernels by how they keep weights.
+var roundings = [...]string{graph.Exact: "", graph.Stochastic: "_stochastic", graph.Compensated: "_compensated"}
+
 func stepOf(op graph.Op) optimizerStep {
 	switch op := op.(type) {
 	case graph.AdamW:
-		return optimizerStep{"adamw", 1024, op.WeightDecay, op.LRScale, func(_ *lowering, p *params) { adamHyper(p, op.Beta1, op.Beta2, op.Eps) }, op.ZeroGrad}
+		return optimizerStep{"adamw", 1024, op.WeightDecay, op.LRScale, op.Round, func(_ *lowering, p *params) { adamHyper(p, op.Beta1, op.Beta2, op.Eps) }, op.ZeroGrad}
 	case graph.AdamW8bit:
-		return optimizerStep{"adamw8bit", 8 * graph.MomentBlock, op.WeightDecay, op.LRScale, func(l *lowering, p *params) {
+		return optimizerStep{"adamw8bit", 8 * graph.MomentBlock, op.WeightDecay, op.LRScale, op.Round, func(l *lowering, p *params) {
 			adamHyper(p, op.Beta1, op.Beta2, op.Eps)
 			p.ptr(l.table(books()))
 		}, op.ZeroGrad}
 	case graph.Lion:
-		return optimizerStep{"lion", 1024, op.WeightDecay, op.LRScale, func(_ *lowering, p *params) { p.f32(op.Beta1, op.Beta2, 1-op.Beta1, 1-op.Beta2) }, op.ZeroGrad}
+		return optimizerStep{"lion", 1024, op.WeightDecay, op.LRScale, op.Round, func(_ *lowering, p *params) { p.f32(op.Beta1, op.Beta2, 1-op.Beta1, 1-op.Beta2) }, op.ZeroGrad}
 	}
 	panic(fmt.Sprintf("cuda: no kernel for a step of %s", op.Name()))
 }
@@ -77,7 +81,11 @@ func (l *lowering) step(n *graph.Node, op graph.Optimizer) {
 		b.table.ptr(l.at(v))
 	}
 	elems := n.In[0].Shape().Elems()
-	b.table.u64(uint64(elems)).u32(b.blocks).f32(s.decay, s.rate).align(8)
+	b.table.u64(uint64(elems)).u32(b.blocks).f32(s.decay, s.rate)
+	if s.round.Mode == graph.Stochastic {
+		b.table.u32(int(s.round.Stream))
+	}
+	b.table.align(8)
 	b.blocks += int(ceil(elems, int64(s.elems)))
 }
 
@@ -95,8 +103,11 @@ func (l *lowering) flush() {
 	}
 	s.hyper(l, p)
 	p.u32(flag(s.zero))
+	if s.round.Mode == graph.Stochastic {
+		p.u64(s.round.Seed)
+	}
 	l.n = b.nodes[0]
-	l.run(s.kernel, b.blocks, 256, p)
+	l.run(s.kernel+roundings[s.round.Mode], b.blocks, 256, p)
 	l.launches[len(l.launches)-1].also = b.nodes[1:]
 }
 

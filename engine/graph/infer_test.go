@@ -102,6 +102,9 @@ func TestShapeRuleMessages(t *testing.T) {
 		{graph.AdamW{}, types{f32(2), f32(2), f32(2), f32(3), f32(), f32(), f32(), f32()}, "state 1 of w f32[2] is f32[3], want f32[2]"},
 		{graph.AdamW{}, types{f32(2), f32(2), f32(2), f32(2), f32(1), f32(), f32(), f32()}, "lr is f32[1], want an f32 scalar"},
 		{graph.AdamW8bit{}, types{f32(300), f32(300), u8(300), u8(300), f32(1), f32(2), f32(), f32(), f32(), f32()}, "state 2 of w f32[300] is f32[1], want f32[2]"},
+		{graph.AdamW{Round: graph.Rounding{Mode: graph.Stochastic}}, types{f32(2), f32(2), f32(2), f32(2), f32(), f32(), f32(), f32()}, "operand 0 is f32[2], want bf16"},
+		{graph.Lion{Round: graph.Rounding{Mode: graph.Compensated}}, types{graph.T(graph.BF16, 2), f32(2), f32(2), f32(2), f32(), f32(), f32()}, "state 1 of w bf16[2] is f32[2], want bf16[2]"},
+		{graph.Lion{Round: graph.Rounding{Mode: graph.Stochastic}}, nil, "takes w, g, states (1) and the scalars lr gscale t ok"},
 		{graph.Lion{}, nil, "takes w, g, states (1) and the scalars lr gscale ok"},
 		{graph.Assign{}, types{f32(2), f32(3)}, "cannot put"},
 
@@ -163,6 +166,7 @@ func anyOp(rng *rand.Rand) graph.Op {
 	yes := func() bool { return rng.IntN(2) == 0 }
 	p := 0.5 * float64(n(0, 2)) // 1 is refused
 	out := graph.DType(n(0, 4))
+	round := graph.Rounding{Mode: graph.RoundingMode(n(0, 2))}
 	slice := graph.Slice{Axis: n(-1, 2), Start: n(-1, 2), Len: n(0, 3), Step: n(0, 2)}
 	attention := graph.Attention{
 		Heads: n(0, 2), Causal: yes(), Layout: graph.Layout(n(0, 2)), Lens: yes(), Segments: yes(), Drop: p,
@@ -187,7 +191,7 @@ func anyOp(rng *rand.Rand) graph.Op {
 		graph.CrossEntropy{}, graph.CrossEntropyGrad{}, graph.LinearCrossEntropy{Chunk: n(0, 3)}, graph.LinearCrossEntropyGrad{Chunk: n(0, 3)},
 		attention, graph.AttentionGrad(attention), graph.RotaryTable{T: n(0, 3), Dims: n(0, 4), Base: 10},
 		graph.Rotary{Heads: n(0, 2), Dims: n(0, 4), Layout: graph.Layout(n(0, 2)), Offset: yes()},
-		graph.CacheWrite{}, graph.Dropout{P: p}, graph.AdamW{ZeroGrad: yes()}, graph.AdamW8bit{ZeroGrad: yes()}, graph.Lion{ZeroGrad: yes()}, graph.Assign{Add: yes()}, graph.GlobalNorm{},
+		graph.CacheWrite{}, graph.Dropout{P: p}, graph.AdamW{ZeroGrad: yes(), Round: round}, graph.AdamW8bit{ZeroGrad: yes(), Round: round}, graph.Lion{ZeroGrad: yes(), Round: round}, graph.Assign{Add: yes()}, graph.GlobalNorm{},
 		conv, graph.Conv2DGradInput{Conv: conv, H: n(0, 3), W: n(0, 3)}, graph.Conv2DGradWeight{Conv: conv, KH: n(0, 3), KW: n(0, 3)},
 		pool, graph.Pool2DGrad{Pool: pool, H: n(0, 3), W: n(0, 3)},
 		graph.ChannelNorm{Groups: n(-1, 3)}, graph.ChannelNormGrad{Groups: n(-1, 3)}, graph.RunningStats{Momentum: p, Rows: n(0, 3)},

@@ -10,9 +10,10 @@ import (
 // F32 scalars, of which lr and gscale are the first and ok the last. g is multiplied
 // by gscale. With ok = 0 the step is skipped and all states keep their values.
 // Results: w, the states, and with ZeroGrad g, which is set to 0 also when the step
-// is skipped.
+// is skipped. A weight of 16 bits is made float32, and rounded again; see [Rounding].
 type Optimizer interface {
 	Op
+	AutocastRule
 	// Shared is the operation without what each weight has of its own.
 	Shared() Op
 	// States is the number of states.
@@ -29,15 +30,16 @@ func weightOf(in []Type) (w Type) {
 
 // inferStep checks an optimizer's operands: states of the given types, and
 // scalars of the given names.
-func inferStep(in []Type, states []Type, scalars string, zero bool) ([]Type, error) {
+func inferStep(in []Type, states []Type, scalars string, zero bool, r Rounding) ([]Type, error) {
 	names := strings.Fields(scalars)
+	states, wrong := r.weight(weightOf(in), states)
 	if len(in) != 2+len(states)+len(names) {
 		return nil, fmt.Errorf("takes w, g, states (%d) and the scalars %s, got %v", len(states), scalars, in)
 	}
-	if err := full(in[:2]...); err != nil {
-		return nil, err
+	if wrong != nil {
+		return nil, wrong
 	}
-	if !in[1].Equal(in[0]) {
+	if !in[1].Equal(in[0].With(F32)) {
 		return nil, fmt.Errorf("w is %v, but g is %v", in[0], in[1])
 	}
 	for i, t := range states {
@@ -55,6 +57,13 @@ func inferStep(in []Type, states []Type, scalars string, zero bool) ([]Type, err
 		out = append(out, in[1])
 	}
 	return out, nil
+}
+
+// autocastStep leaves the states as they are; a gradient is F32.
+func autocastStep(in []Type, op Op) ([]DType, Op) {
+	want := make([]DType, len(in))
+	want[1] = F32
+	return want, op
 }
 
 // stepAliases are w, the states and, with zero, g, written in place.
@@ -81,6 +90,7 @@ type AdamW struct {
 	Beta1, Beta2, Eps, WeightDecay float64
 	LRScale                        float64
 	ZeroGrad                       bool
+	Round                          Rounding
 }
 
 // Name is "adamw".
@@ -88,21 +98,24 @@ func (AdamW) Name() string { return "adamw" }
 
 // Shared implements Optimizer.
 func (a AdamW) Shared() Op {
-	a.WeightDecay, a.LRScale = 0, 0
+	a.WeightDecay, a.LRScale, a.Round = 0, 0, a.Round.shared()
 	return a
 }
 
 // States implements Optimizer.
-func (AdamW) States() int { return 2 }
+func (a AdamW) States() int { return 2 + a.Round.states() }
 
 // Infer keeps the states' types.
 func (a AdamW) Infer(in []Type) ([]Type, error) {
-	w := weightOf(in)
-	return inferStep(in, []Type{w, w}, "lr gscale t ok", a.ZeroGrad)
+	m := weightOf(in).With(F32)
+	return inferStep(in, []Type{m, m}, "lr gscale t ok", a.ZeroGrad, a.Round)
 }
 
 // Aliases: w, m, v (and g) are written in place.
-func (a AdamW) Aliases(int) []Alias { return stepAliases(2, a.ZeroGrad) }
+func (a AdamW) Aliases(int) []Alias { return stepAliases(a.States(), a.ZeroGrad) }
+
+// Autocast widens a gradient.
+func (a AdamW) Autocast(in []Type, _ DType) ([]DType, Op) { return autocastStep(in, a) }
 
 // Grad: a step is not differentiated.
 func (a AdamW) Grad(b *Builder, _ *Node, _ []*Value) []*Value { return noSecond(b, a) }
@@ -125,6 +138,7 @@ type AdamW8bit struct {
 	Beta1, Beta2, Eps, WeightDecay float64
 	LRScale                        float64
 	ZeroGrad                       bool
+	Round                          Rounding
 }
 
 // Name is "adamw8bit".
@@ -132,17 +146,17 @@ func (AdamW8bit) Name() string { return "adamw8bit" }
 
 // Shared implements Optimizer.
 func (a AdamW8bit) Shared() Op {
-	a.WeightDecay, a.LRScale = 0, 0
+	a.WeightDecay, a.LRScale, a.Round = 0, 0, a.Round.shared()
 	return a
 }
 
 // States implements Optimizer.
-func (AdamW8bit) States() int { return 4 }
+func (a AdamW8bit) States() int { return 4 + a.Round.states() }
 
 // Infer keeps the states' types.
 func (a AdamW8bit) Infer(in []Type) ([]Type, error) {
 	codes, scales := MomentTypes(weightOf(in))
-	return inferStep(in, []Type{codes, codes, scales, scales}, "lr gscale t ok", a.ZeroGrad)
+	return inferStep(in, []Type{codes, codes, scales, scales}, "lr gscale t ok", a.ZeroGrad, a.Round)
 }
 
 // MomentTypes are the types of an 8-bit moment of w and of its scales.
@@ -151,7 +165,10 @@ func MomentTypes(w Type) (codes, scales Type) {
 }
 
 // Aliases: w, the states (and g) are written in place.
-func (a AdamW8bit) Aliases(int) []Alias { return stepAliases(4, a.ZeroGrad) }
+func (a AdamW8bit) Aliases(int) []Alias { return stepAliases(a.States(), a.ZeroGrad) }
+
+// Autocast widens a gradient.
+func (a AdamW8bit) Autocast(in []Type, _ DType) ([]DType, Op) { return autocastStep(in, a) }
 
 // Grad: a step is not differentiated.
 func (a AdamW8bit) Grad(b *Builder, _ *Node, _ []*Value) []*Value { return noSecond(b, a) }
@@ -166,11 +183,12 @@ func (AdamW8bit) Cost(in, out []Type) Cost { return traffic(in, out, 40) }
 //	w -= lr LRScale sign(Beta1 m + (1-Beta1) g)
 //	m = Beta2 m + (1-Beta2) g
 //
-// Its state is m, its scalars lr, gscale and ok.
+// Its state is m, its scalars lr, gscale, with stochastic rounding t, and ok.
 type Lion struct {
 	Beta1, Beta2, WeightDecay float64
 	LRScale                   float64
 	ZeroGrad                  bool
+	Round                     Rounding
 }
 
 // Name is "lion".
@@ -178,20 +196,27 @@ func (Lion) Name() string { return "lion" }
 
 // Shared implements Optimizer.
 func (l Lion) Shared() Op {
-	l.WeightDecay, l.LRScale = 0, 0
+	l.WeightDecay, l.LRScale, l.Round = 0, 0, l.Round.shared()
 	return l
 }
 
 // States implements Optimizer.
-func (Lion) States() int { return 1 }
+func (l Lion) States() int { return 1 + l.Round.states() }
 
 // Infer keeps the states' types.
 func (l Lion) Infer(in []Type) ([]Type, error) {
-	return inferStep(in, []Type{weightOf(in)}, "lr gscale ok", l.ZeroGrad)
+	scalars := "lr gscale ok"
+	if l.Round.Mode == Stochastic {
+		scalars = "lr gscale t ok"
+	}
+	return inferStep(in, []Type{weightOf(in).With(F32)}, scalars, l.ZeroGrad, l.Round)
 }
 
 // Aliases: w, m (and g) are written in place.
-func (l Lion) Aliases(int) []Alias { return stepAliases(1, l.ZeroGrad) }
+func (l Lion) Aliases(int) []Alias { return stepAliases(l.States(), l.ZeroGrad) }
+
+// Autocast widens a gradient.
+func (l Lion) Autocast(in []Type, _ DType) ([]DType, Op) { return autocastStep(in, l) }
 
 // Grad: a step is not differentiated.
 func (l Lion) Grad(b *Builder, _ *Node, _ []*Value) []*Value { return noSecond(b, l) }

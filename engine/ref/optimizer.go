@@ -60,11 +60,11 @@ func adamW8bit(op graph.AdamW8bit, in []tensor) [][]float64 {
 	return append(append([][]float64{y[0]}, states...), y[3:]...)
 }
 
-// lion: operands w, g, m, lr, gscale, ok.
+// lion: operands w, g, m, lr, gscale, (t,) ok.
 func lion(op graph.Lion, in []tensor) [][]float64 {
 	w, m := clone(in[0]), clone(in[2])
 	lr, gscale := in[3].data[0]*op.LRScale, in[4].data[0]
-	if in[5].data[0] != 0 {
+	if in[len(in)-1].data[0] != 0 {
 		for i := range w {
 			g := in[1].data[i] * gscale
 			step := 0.0

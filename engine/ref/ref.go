@@ -203,11 +203,11 @@ func (m *machine) eval(op graph.Op, in []tensor, out []graph.Type) ([][]float64,
 	case graph.CacheWrite:
 		return cacheWrite(in[0], in[1], in[2])
 	case graph.AdamW:
-		return adamW(op, in), nil
+		return rounded(op, op.Round, in, 4+op.States(), func(in []tensor) [][]float64 { return adamW(op, in) }), nil
 	case graph.AdamW8bit:
-		return adamW8bit(op, in), nil
+		return rounded(op, op.Round, in, 4+op.States(), func(in []tensor) [][]float64 { return adamW8bit(op, in) }), nil
 	case graph.Lion:
-		return lion(op, in), nil
+		return rounded(op, op.Round, in, 4+op.States(), func(in []tensor) [][]float64 { return lion(op, in) }), nil
 	case graph.Assign:
 		return one(assign(op, in[0], in[1])), nil
 	case graph.Conv2D:

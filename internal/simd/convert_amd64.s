@@ -283,6 +283,152 @@ DATA word_00010000<>+24(SB)/4, $0x00010000
 DATA word_00010000<>+28(SB)/4, $0x00010000
 GLOBL word_00010000<>(SB), RODATA|NOPTR, $32
 
+// func stochasticBF16AVX2(dst []uint16, src []float32, random []uint16)
+// Requires: AVX, AVX2
+TEXT ·stochasticBF16AVX2(SB), $0-72
+	MOVQ dst_base+0(FP), AX
+	MOVQ src_base+24(FP), CX
+	MOVQ random_base+48(FP), DX
+	MOVQ dst_len+8(FP), BX
+	XORQ SI, SI
+	SUBQ $0x10, BX
+	JB   end2
+
+loop1:
+	VMOVUPS   (CX)(SI*4), Y0
+	VPMOVZXWD (DX)(SI*2), Y1
+	VPSLLD    $0x10, Y1, Y1
+	VCMPPS    $0x03, Y0, Y0, Y2
+	VPSRLD    $0x10, Y1, Y1
+	VPADDD    Y1, Y0, Y1
+	VORPS     word_00400000<>+0(SB), Y0, Y0
+	VBLENDVPS Y2, Y0, Y1, Y0
+	VPSRLD    $0x10, Y0, Y0
+	VPACKUSDW Y0, Y0, Y0
+	VPERMQ    $0x08, Y0, Y0
+	VMOVDQU   X0, (AX)(SI*2)
+	VMOVUPS   32(CX)(SI*4), Y0
+	VPMOVZXWD 16(DX)(SI*2), Y1
+	VPSLLD    $0x10, Y1, Y1
+	VCMPPS    $0x03, Y0, Y0, Y2
+	VPSRLD    $0x10, Y1, Y1
+	VPADDD    Y1, Y0, Y1
+	VORPS     word_00400000<>+0(SB), Y0, Y0
+	VBLENDVPS Y2, Y0, Y1, Y0
+	VPSRLD    $0x10, Y0, Y0
+	VPACKUSDW Y0, Y0, Y0
+	VPERMQ    $0x08, Y0, Y0
+	VMOVDQU   X0, 16(AX)(SI*2)
+	ADDQ      $0x10, SI
+	SUBQ      $0x10, BX
+	JAE       loop1
+
+end2:
+	ADDQ $0x10, BX
+	SUBQ $0x08, BX
+	JB   end4
+
+loop3:
+	VMOVUPS   (CX)(SI*4), Y0
+	VPMOVZXWD (DX)(SI*2), Y1
+	VPSLLD    $0x10, Y1, Y1
+	VCMPPS    $0x03, Y0, Y0, Y2
+	VPSRLD    $0x10, Y1, Y1
+	VPADDD    Y1, Y0, Y1
+	VORPS     word_00400000<>+0(SB), Y0, Y0
+	VBLENDVPS Y2, Y0, Y1, Y0
+	VPSRLD    $0x10, Y0, Y0
+	VPACKUSDW Y0, Y0, Y0
+	VPERMQ    $0x08, Y0, Y0
+	VMOVDQU   X0, (AX)(SI*2)
+	ADDQ      $0x08, SI
+	SUBQ      $0x08, BX
+	JAE       loop3
+
+end4:
+	ADDQ $0x08, BX
+	VZEROUPPER
+	RET
+
+// func stochasticBF16AVX512(dst []uint16, src []float32, random []uint16)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2
+TEXT ·stochasticBF16AVX512(SB), $0-72
+	VBROADCASTSS word_00400000<>+0(SB), Z0
+	MOVQ         dst_base+0(FP), AX
+	MOVQ         src_base+24(FP), CX
+	MOVQ         random_base+48(FP), DX
+	MOVQ         dst_len+8(FP), BX
+	XORQ         SI, SI
+	SUBQ         $0x20, BX
+	JB           end2
+
+loop1:
+	VMOVUPS   (CX)(SI*4), Z1
+	VPMOVZXWD (DX)(SI*2), Z2
+	VPSLLD    $0x10, Z2, Z2
+	VCMPPS    $0x03, Z1, Z1, K1
+	VPSRLD    $0x10, Z2, Z2
+	VPADDD    Z2, Z1, Z2
+	VORPS     Z0, Z1, Z1
+	VBLENDMPS Z1, Z2, K1, Z3
+	VPSRLD    $0x10, Z3, Z1
+	VPMOVDW   Z1, (AX)(SI*2)
+	VMOVUPS   64(CX)(SI*4), Z1
+	VPMOVZXWD 32(DX)(SI*2), Z2
+	VPSLLD    $0x10, Z2, Z2
+	VCMPPS    $0x03, Z1, Z1, K1
+	VPSRLD    $0x10, Z2, Z2
+	VPADDD    Z2, Z1, Z2
+	VORPS     Z0, Z1, Z1
+	VBLENDMPS Z1, Z2, K1, Z4
+	VPSRLD    $0x10, Z4, Z1
+	VPMOVDW   Z1, 32(AX)(SI*2)
+	ADDQ      $0x20, SI
+	SUBQ      $0x20, BX
+	JAE       loop1
+
+end2:
+	ADDQ $0x20, BX
+	SUBQ $0x10, BX
+	JB   end4
+
+loop3:
+	VMOVUPS   (CX)(SI*4), Z1
+	VPMOVZXWD (DX)(SI*2), Z2
+	VPSLLD    $0x10, Z2, Z2
+	VCMPPS    $0x03, Z1, Z1, K1
+	VPSRLD    $0x10, Z2, Z2
+	VPADDD    Z2, Z1, Z2
+	VORPS     Z0, Z1, Z1
+	VBLENDMPS Z1, Z2, K1, Z5
+	VPSRLD    $0x10, Z5, Z1
+	VPMOVDW   Z1, (AX)(SI*2)
+	ADDQ      $0x10, SI
+	SUBQ      $0x10, BX
+	JAE       loop3
+
+end4:
+	ADDQ        $0x10, BX
+	TESTQ       BX, BX
+	JZ          done5
+	MOVQ        $-1, DI
+	BZHIQ       BX, DI, BX
+	KMOVW       BX, K1
+	VMOVUPS.Z   (CX)(SI*4), K1, Z1
+	VPMOVZXWD.Z (DX)(SI*2), K1, Z2
+	VPSLLD      $0x10, Z2, Z2
+	VCMPPS      $0x03, Z1, Z1, K2
+	VPSRLD      $0x10, Z2, Z2
+	VPADDD      Z2, Z1, Z2
+	VORPS       Z0, Z1, Z0
+	VBLENDMPS   Z0, Z2, K2, Z6
+	VPSRLD      $0x10, Z6, Z0
+	VPMOVDW     Z0, K1, (AX)(SI*2)
+
+done5:
+	VZEROUPPER
+	RET
+
 // func f16ToF32AVX2(dst []float32, src []uint16)
 // Requires: AVX, F16C
 TEXT ·f16ToF32AVX2(SB), $0-48

@@ -1550,6 +1550,25 @@ func f32ToBF16AVX2(dst []uint16, src []float32)
 //go:noescape
 func f32ToBF16AVX512(dst []uint16, src []float32)
 
+func stochasticBF16(dst []uint16, src []float32, random []uint16) {
+	switch level {
+	case AVX2:
+		n := len(dst) &^ 7
+		stochasticBF16AVX2(dst[:n], src[:n], random[:n])
+		stochasticBF16Go(dst[n:], src[n:], random[n:])
+	case AVX512:
+		stochasticBF16AVX512(dst, src, random)
+	default:
+		stochasticBF16Go(dst, src, random)
+	}
+}
+
+//go:noescape
+func stochasticBF16AVX2(dst []uint16, src []float32, random []uint16)
+
+//go:noescape
+func stochasticBF16AVX512(dst []uint16, src []float32, random []uint16)
+
 func f16ToF32(dst []float32, src []uint16) {
 	switch level {
 	case AVX2:

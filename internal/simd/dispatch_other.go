@@ -364,6 +364,10 @@ func f32ToBF16(dst []uint16, src []float32) {
 	f32ToBF16Go(dst, src)
 }
 
+func stochasticBF16(dst []uint16, src []float32, random []uint16) {
+	stochasticBF16Go(dst, src, random)
+}
+
 func f16ToF32(dst []float32, src []uint16) {
 	f16ToF32Go(dst, src)
 }

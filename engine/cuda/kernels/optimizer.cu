@@ -12,20 +12,48 @@ template <class T> DEV T entry(const T *table, u32 count, u32 block) {
   return table[lo];
 }
 
+// How a weight is kept; see graph.Rounding.
+enum Rounding { EXACT, STOCHASTIC, COMPENSATED };
+template <int R> struct Weight { typedef bf16 type; };
+template <> struct Weight<EXACT> { typedef float type; };
+template <int R> struct Rest {};
+template <> struct Rest<COMPENSATED> { bf16 *p; };
+template <int R> struct Stream {};
+template <> struct Stream<STOCHASTIC> { u32 id; };
+#define NOTHING_IF_EMPTY [[no_unique_address]]
+
+// x with the 16 bits that are dropped chosen by as many random ones.
+DEV float stochastic(float x, u32 random) { return x != x ? x : bits_f32((f32_bits(x) + random) & 0xffff0000u); }
+
+// What element i of a weight is for a step, and how the step leaves it.
+template <int R, class P> DEV float weight(const P &p, u64 i) {
+  float w = to_f32(p.w[i]);
+  if constexpr (R == COMPENSATED) w += to_f32(p.rest.p[i]);
+  return w;
+}
+template <int R, class P> DEV void keep(const P &p, u64 i, float x, u64 seed, const float *t) {
+  if constexpr (R == STOCHASTIC) x = stochastic(x, random_word(i / 2, (u32)seed, (u32)(seed >> 32), p.stream.id, (u32)t[0]) >> 16 * (i & 1) & 0xffff);
+  p.w[i] = from_f32<typename Weight<R>::type>(x);
+  if constexpr (R == COMPENSATED) p.rest.p[i] = from_f32<bf16>(x - to_f32(p.w[i]));
+}
+
 // A weight, its gradient and its moments; its blocks begin with first.
-struct Parameter {
-  float *w, *g, *m, *v;
+template <int R> struct Parameter {
+  typename Weight<R>::type *w;
+  float *g, *m, *v;
+  NOTHING_IF_EMPTY Rest<R> rest;
   u64 n;
   u32 first;
   float decay, lr_scale;
+  NOTHING_IF_EMPTY Stream<R> stream;
 };
 
 // One step for every parameter of a table; see graph.AdamW. rest is 1-beta, and
 // log_beta the logarithm of beta, so that 1-beta^t does not cancel. Four elements a
 // thread.
-KERNEL __launch_bounds__(256) adamw(const Parameter *table, u32 count, const float *lr, const float *gscale, const float *t, const float *ok, float beta1, float beta2,
-                                    float rest1, float rest2, float log_beta1, float log_beta2, float eps, u32 zero_grad) {
-  const Parameter p = entry(table, count, BLOCK_X);
+template <int R> DEV void adamw_step(const Parameter<R> *table, u32 count, const float *lr, const float *gscale, const float *t, const float *ok, float beta1, float beta2,
+                                     float rest1, float rest2, float log_beta1, float log_beta2, float eps, u32 zero_grad, u64 seed) {
+  const Parameter<R> p = entry(table, count, BLOCK_X);
   const bool apply = ok[0] != 0.0f;
   const float rate = lr[0] * p.lr_scale, scale = gscale[0];
   const float l1 = t[0] * log_beta1, l2 = t[0] * log_beta2;
@@ -34,16 +62,21 @@ KERNEL __launch_bounds__(256) adamw(const Parameter *table, u32 count, const flo
   if (at >= p.n) return;
   const int left = p.n - at < 4 ? (int)(p.n - at) : 4;
   float w[4], g[4], m[4], v[4];
-  auto get = [&](float (&x)[4], const float *from) {
+  auto get = [&](float (&x)[4], const auto *from) {
     if (left == 4) load(x, from + at);
-    else UNROLL for (int k = 0; k < 4; k++) x[k] = k < left ? from[at + k] : 0.0f;
+    else UNROLL for (int k = 0; k < 4; k++) x[k] = k < left ? to_f32(from[at + k]) : 0.0f;
   };
-  auto put = [&](float *to, const float (&x)[4]) {
+  auto put = [&]<class T>(T *to, const float (&x)[4]) {
     if (left == 4) store(to + at, x);
-    else UNROLL for (int k = 0; k < 4; k++) if (k < left) to[at + k] = x[k];
+    else UNROLL for (int k = 0; k < 4; k++) if (k < left) to[at + k] = from_f32<T>(x[k]);
   };
   if (apply) {
     get(w, p.w);
+    if constexpr (R == COMPENSATED) {
+      float r[4];
+      get(r, p.rest.p);
+      UNROLL for (int k = 0; k < 4; k++) w[k] += r[k];
+    }
     get(g, p.g);
     get(m, p.m);
     get(v, p.v);
@@ -54,7 +87,17 @@ KERNEL __launch_bounds__(256) adamw(const Parameter *table, u32 count, const flo
       w[k] -= rate * p.decay * w[k];
       w[k] -= rate * (m[k] / c1) / (__builtin_sqrtf(v[k] / c2) + eps);
     }
+    if constexpr (R == STOCHASTIC) { // half a block of random words
+      u32 c[4] = {(u32)(at >> 3), (u32)(at >> 35), p.stream.id, (u32)t[0]};
+      philox(c, (u32)seed, (u32)(seed >> 32));
+      const bool second = at & 4;
+      UNROLL for (int k = 0; k < 4; k++) w[k] = stochastic(w[k], (second ? c[2 + k / 2] : c[k / 2]) >> 16 * (k & 1) & 0xffff);
+    }
     put(p.w, w);
+    if constexpr (R == COMPENSATED) {
+      UNROLL for (int k = 0; k < 4; k++) w[k] -= rounded<bf16>(w[k]);
+      put(p.rest.p, w);
+    }
     put(p.m, m);
     put(p.v, v);
   }
@@ -64,39 +107,70 @@ KERNEL __launch_bounds__(256) adamw(const Parameter *table, u32 count, const flo
   }
 }
 
+#define ADAMW(NAME, R, ...) \
+  KERNEL __launch_bounds__(256) NAME(const Parameter<R> *table, u32 count, const float *lr, const float *gscale, const float *t, const float *ok, float beta1, float beta2, float rest1, \
+                                     float rest2, float log_beta1, float log_beta2, float eps, u32 zero_grad __VA_OPT__(,) __VA_ARGS__) { \
+    adamw_step<R>(table, count, lr, gscale, t, ok, beta1, beta2, rest1, rest2, log_beta1, log_beta2, eps, zero_grad, SEED_##R); \
+  }
+#define SEED_EXACT 0
+#define SEED_STOCHASTIC seed
+#define SEED_COMPENSATED 0
+ADAMW(adamw, EXACT)
+ADAMW(adamw_stochastic, STOCHASTIC, u64 seed)
+ADAMW(adamw_compensated, COMPENSATED)
+
 // Lion; see graph.Lion.
-struct LionParameter {
-  float *w, *g, *m;
+template <int R> struct LionParameter {
+  typename Weight<R>::type *w;
+  float *g, *m;
+  NOTHING_IF_EMPTY Rest<R> rest;
   u64 n;
   u32 first;
   float decay, lr_scale;
+  NOTHING_IF_EMPTY Stream<R> stream;
 };
 
-KERNEL __launch_bounds__(256) lion(const LionParameter *table, u32 count, const float *lr, const float *gscale, const float *ok, float beta1, float beta2, float rest1, float rest2,
-                                   u32 zero_grad) {
-  const LionParameter p = entry(table, count, BLOCK_X);
+template <int R> DEV void lion_step(const LionParameter<R> *table, u32 count, const float *lr, const float *gscale, const float *t, const float *ok, float beta1, float beta2, float rest1,
+                                    float rest2, u32 zero_grad, u64 seed) {
+  const LionParameter<R> p = entry(table, count, BLOCK_X);
   const float rate = lr[0] * p.lr_scale, scale = gscale[0];
   const u64 at = ((u64)(BLOCK_X - p.first) * 256 + TID) * 4;
   for (u64 i = at; i < at + 4 && i < p.n; i++) {
     if (ok[0] != 0.0f) {
-      const float g = p.g[i] * scale, m = p.m[i], w = p.w[i];
+      const float g = p.g[i] * scale, m = p.m[i], w = weight<R>(p, i);
       const float c = fma(beta1, m, rest1 * g);
-      p.w[i] = w - rate * p.decay * w - (c > 0.0f ? rate : c < 0.0f ? -rate : 0.0f);
+      keep<R>(p, i, w - rate * p.decay * w - (c > 0.0f ? rate : c < 0.0f ? -rate : 0.0f), seed, t);
       p.m[i] = fma(beta2, m, rest2 * g);
     }
     if (zero_grad) p.g[i] = 0.0f;
   }
 }
 
+KERNEL __launch_bounds__(256) lion(const LionParameter<EXACT> *table, u32 count, const float *lr, const float *gscale, const float *ok, float beta1, float beta2, float rest1, float rest2,
+                                   u32 zero_grad) {
+  lion_step<EXACT>(table, count, lr, gscale, ok, ok, beta1, beta2, rest1, rest2, zero_grad, 0);
+}
+KERNEL __launch_bounds__(256) lion_stochastic(const LionParameter<STOCHASTIC> *table, u32 count, const float *lr, const float *gscale, const float *t, const float *ok, float beta1, float beta2,
+                                              float rest1, float rest2, u32 zero_grad, u64 seed) {
+  lion_step<STOCHASTIC>(table, count, lr, gscale, t, ok, beta1, beta2, rest1, rest2, zero_grad, seed);
+}
+KERNEL __launch_bounds__(256) lion_compensated(const LionParameter<COMPENSATED> *table, u32 count, const float *lr, const float *gscale, const float *ok, float beta1, float beta2, float rest1,
+                                               float rest2, u32 zero_grad) {
+  lion_step<COMPENSATED>(table, count, lr, gscale, ok, ok, beta1, beta2, rest1, rest2, zero_grad, 0);
+}
+
 // AdamW with moments in 8 bits; see graph.AdamW8bit. A warp has a block of 256 elements,
 // eight a lane, 32 apart.
-struct Parameter8bit {
-  float *w, *g;
+template <int R> struct Parameter8bit {
+  typename Weight<R>::type *w;
+  float *g;
   unsigned char *m, *v;
   float *m_scale, *v_scale;
+  NOTHING_IF_EMPTY Rest<R> rest;
   u64 n;
   u32 first;
   float decay, lr_scale;
+  NOTHING_IF_EMPTY Stream<R> stream;
 };
 
 // The numbers that codes stand for, and the largest that each code is given to.
@@ -110,12 +184,12 @@ DEV u32 code_of(const Book &b, float x) {
   return x > 0.0f && lo == 0 ? 1 : lo;
 }
 
-KERNEL __launch_bounds__(256) adamw8bit(const Parameter8bit *table, u32 count, const float *lr, const float *gscale, const float *t, const float *ok, float beta1, float beta2,
-                                        float rest1, float rest2, float log_beta1, float log_beta2, float eps, const float *books, u32 zero_grad) {
+template <int R> DEV void adamw8bit_step(const Parameter8bit<R> *table, u32 count, const float *lr, const float *gscale, const float *t, const float *ok, float beta1, float beta2,
+                                         float rest1, float rest2, float log_beta1, float log_beta2, float eps, const float *books, u32 zero_grad, u64 seed) {
   __shared__ Book book[2];
   for (u32 i = TID; i < 1024; i += 256) ((float *)book)[i] = books[i];
   __syncthreads();
-  const Parameter8bit p = entry(table, count, BLOCK_X);
+  const Parameter8bit<R> p = entry(table, count, BLOCK_X);
   const bool apply = ok[0] != 0.0f;
   const float rate = lr[0] * p.lr_scale, scale = gscale[0];
   const float l1 = t[0] * log_beta1, l2 = t[0] * log_beta2;
@@ -132,10 +206,10 @@ KERNEL __launch_bounds__(256) adamw8bit(const Parameter8bit *table, u32 count, c
         const float g = p.g[i] * scale;
         m[k] = fma(beta1, book[0].values[p.m[i]] * m_old, rest1 * g);
         v[k] = fma(beta2, book[1].values[p.v[i]] * v_old, rest2 * g * g);
-        float w = p.w[i];
+        float w = weight<R>(p, i);
         w -= rate * p.decay * w;
         w -= rate * (m[k] / c1) / (__builtin_sqrtf(v[k] / c2) + eps);
-        p.w[i] = w;
+        keep<R>(p, i, w, seed, t);
       }
       m_top = __builtin_fmaxf(m_top, __builtin_fabsf(m[k]));
       v_top = __builtin_fmaxf(v_top, v[k]);
@@ -158,6 +232,15 @@ KERNEL __launch_bounds__(256) adamw8bit(const Parameter8bit *table, u32 count, c
   if (zero_grad)
     UNROLL for (int k = 0; k < 8; k++) if (at + 32 * k < p.n) p.g[at + 32 * k] = 0.0f;
 }
+
+#define ADAMW8BIT(NAME, R, ...) \
+  KERNEL __launch_bounds__(256) NAME(const Parameter8bit<R> *table, u32 count, const float *lr, const float *gscale, const float *t, const float *ok, float beta1, float beta2, float rest1, \
+                                     float rest2, float log_beta1, float log_beta2, float eps, const float *books, u32 zero_grad __VA_OPT__(,) __VA_ARGS__) { \
+    adamw8bit_step<R>(table, count, lr, gscale, t, ok, beta1, beta2, rest1, rest2, log_beta1, log_beta2, eps, books, zero_grad, SEED_##R); \
+  }
+ADAMW8BIT(adamw8bit, EXACT)
+ADAMW8BIT(adamw8bit_stochastic, STOCHASTIC, u64 seed)
+ADAMW8BIT(adamw8bit_compensated, COMPENSATED)
 
 // A tensor of a norm.
 struct Summand {

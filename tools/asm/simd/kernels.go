@@ -137,6 +137,7 @@ var groups = []struct {
 	{"convert", []kernel{
 		{name: "bf16ToF32", args: "dst []float32, src []uint16", code: codeBF16ToF32, steps: [2]int{8, 1}},
 		{name: "f32ToBF16", args: "dst []uint16, src []float32", code: codeF32ToBF16, steps: [2]int{8, 1}},
+		{name: "stochasticBF16", args: "dst []uint16, src []float32, random []uint16", code: codeStochasticBF16, steps: [2]int{8, 1}},
 		{name: "f16ToF32", args: "dst []float32, src []uint16", code: codeF16ToF32, steps: [2]int{8, 1}},
 		{name: "f32ToF16", args: "dst []uint16, src []float32", code: codeF32ToF16, steps: [2]int{8, 1}},
 		{name: "roundBF16", args: "dst, src []float32", code: codeRoundBF16},

@@ -1,0 +1,108 @@
+package conformance
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/snug-ml/snug/engine/graph"
+)
+
+// roundings are steps of weights in 16 bits.
+func (t *table) roundings() {
+	for _, r := range []struct {
+		name string
+		graph.Rounding
+	}{
+		{"stochastic", graph.Rounding{Mode: graph.Stochastic, Seed: 1<<40 | 7, Stream: graph.WeightStream("w")}},
+		{"compensated", graph.Rounding{Mode: graph.Compensated}},
+	} {
+		for _, ok := range []float64{0, 1} {
+			for _, dims := range [][]int{{1}, {7}, {5, 1031}} {
+				for _, op := range []graph.Optimizer{
+					graph.AdamW{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: 0.1, LRScale: 0.5, ZeroGrad: ok > 0, Round: r.Rounding},
+					graph.AdamW8bit{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: 0.1, LRScale: 0.5, ZeroGrad: ok > 0, Round: r.Rounding},
+					graph.Lion{Beta1: 0.9, Beta2: 0.99, WeightDecay: 0.1, LRScale: 0.5, ZeroGrad: ok > 0, Round: r.Rounding},
+				} {
+					name := fmt.Sprintf("%s/%s/%v/ok%v", op.Name(), r.name, graph.Shape(dims), ok)
+					// A result next to where the rounding changes may go the other way: a
+					// weight in 16 bits, and what is kept of it, are a unit apart.
+					t.add(name, Tolerance{Ulps: 0x1p16, Abs: 0x1p-7}, func(m *maker) {
+						y := m.step(op, dims, ok)
+						m.outputs(y[0])
+					})
+					t.add(name+"_states", Tolerance{Ulps: 16, Abs: 0x1p-22}, func(m *maker) {
+						y, n := m.step(op, dims, ok), op.States()
+						if r.Mode == graph.Compensated {
+							m.outputs(append(y[1:n:n], y[n+1:]...)...)
+							return
+						}
+						m.outputs(y[1:]...)
+					})
+					if r.Mode == graph.Compensated { // what is kept makes up for what is not
+						t.add(name+"_sum", Tolerance{Ulps: 0x1p7, Abs: 0x1p-20}, func(m *maker) {
+							y := m.step(op, dims, ok)
+							m.outputs(m.Add(m.Cast(y[0], graph.F32), m.Cast(y[op.States()], graph.F32)))
+						})
+					}
+				}
+			}
+		}
+		// Steps of a power of two are exact in float32, so that every device must round
+		// them alike: 1 + 2^-10 is an eighth of the way to the next number of 16 bits.
+		op := graph.Lion{Beta1: 0.9, Beta2: 0.99, LRScale: 1, Round: r.Rounding}
+		t.add("lion/"+r.name+"/exact", Tolerance{}, func(m *maker) {
+			typ := graph.T(graph.F32, 3000)
+			w := m.state("w", typ.With(graph.BF16), func() float64 { return 1 })
+			in := []*graph.Value{w, m.state("g", typ, func() float64 { return -1 }), m.state("m", typ, func() float64 { return 0 })}
+			in = append(in, m.rest(op.Round, typ)...)
+			for k := range 3 {
+				y := m.Emit(op, append(append([]*graph.Value{}, in...), m.scalars(op, 0x1p-10, 1, float64(5+k), 1)...)...)
+				in[0], in[2] = y[0], y[1]
+				if r.Mode == graph.Compensated {
+					in[3] = y[2]
+				}
+			}
+			m.outputs(append(in[:1:1], in[3:]...)...)
+		})
+	}
+}
+
+// rest is the state that a rounding has.
+func (m *maker) rest(r graph.Rounding, w graph.Type) []*graph.Value {
+	if r.Mode != graph.Compensated {
+		return nil
+	}
+	return []*graph.Value{m.state("rest", w.With(graph.BF16), func() float64 { return 0x1p-14 * math.Round(16*m.rng.NormFloat64()) })}
+}
+
+// scalars are those of a step.
+func (m *maker) scalars(op graph.Optimizer, lr, scale, t, ok float64) []*graph.Value {
+	s := []*graph.Value{m.scalar("lr", lr), m.scalar("gscale", scale)}
+	if l, lion := op.(graph.Lion); !lion || l.Round.Mode == graph.Stochastic {
+		s = append(s, m.scalar(fmt.Sprint("t", t), t))
+	}
+	return append(s, m.scalar(fmt.Sprint("ok", t), ok)) // another value, or steps of one weight would share a launch
+}
+
+// step makes one of a weight in 16 bits.
+func (m *maker) step(op graph.Optimizer, dims []int, ok float64) []*graph.Value {
+	typ := graph.T(graph.F32, dims...)
+	signs := func() float64 { return float64(m.rng.IntN(3)-1) * (1 + m.rng.Float64()) }
+	in := []*graph.Value{m.state("w", typ.With(graph.BF16), m.rng.NormFloat64), m.state("g", typ, signs)}
+	var r graph.Rounding
+	switch op := op.(type) {
+	case graph.AdamW:
+		r = op.Round
+		in = append(in, m.state("m", typ, m.rng.NormFloat64), m.state("v", typ, m.rng.Float64))
+	case graph.AdamW8bit:
+		r = op.Round
+		codes, scales := graph.MomentTypes(typ)
+		code, size := func() float64 { return float64(m.rng.IntN(256)) }, func() float64 { return m.rng.Float64() + 0.1 }
+		in = append(in, m.state("m", codes, code), m.state("v", codes, code), m.state("ms", scales, size), m.state("vs", scales, size))
+	case graph.Lion:
+		r = op.Round
+		in = append(in, m.state("m", typ, func() float64 { return 0.01 * m.rng.NormFloat64() }))
+	}
+	in = append(in, m.rest(r, typ)...)
+	return m.Emit(op, append(in, m.scalars(op, 0.01, 0.25, 3, ok)...)...)
+}

@@ -1,0 +1,74 @@
+package graph
+
+import "fmt"
+
+// Rounding is how an optimizer's step keeps a weight.
+type Rounding struct {
+	Mode RoundingMode
+	// Seed and Stream say which random numbers [Stochastic] takes.
+	Seed   uint64
+	Stream uint32
+}
+
+// RoundingMode is the format of a weight and what becomes of the bits that it cannot
+// hold.
+type RoundingMode uint8
+
+const (
+	// Exact: the weight is F32, and nothing is rounded away.
+	Exact RoundingMode = iota
+	// Stochastic: the weight is BF16, and the one number below and the one above are
+	// taken as often as their distances say, so that small steps count on average.
+	// To the bits of the float32 result are added the 16 random bits of the element,
+	// and the lower 16 bits are dropped. Random bits of element i are the lower
+	// (i even) or upper half of word i/2 mod 4 of the Philox4x32-10 block with key
+	// Seed (low word first) and the counter words i/8 low, i/8 high, Stream and t, the
+	// number of the update: a resumed run draws the same.
+	Stochastic
+	// Compensated: the weight is BF16, and what it could not hold is kept in one more
+	// state, the last, also BF16; the next step starts from their sum (Kahan's
+	// summation, as Zamirai et al. 2020, arXiv:2010.06192, section 4, apply it).
+	Compensated
+)
+
+// randomStream sets streams of roundings apart from those of [Builder.Stream].
+const randomStream = 1 << 31
+
+// WeightStream is the stream of a weight, by its name.
+func WeightStream(name string) uint32 {
+	h := uint32(2166136261) // FNV-1a
+	for i := range len(name) {
+		h = (h ^ uint32(name[i])) * 16777619
+	}
+	return h | randomStream
+}
+
+// shared is r without what each weight has of its own.
+func (r Rounding) shared() Rounding {
+	r.Stream = 0
+	return r
+}
+
+// states is how many states a step has for its rounding.
+func (r Rounding) states() int {
+	if r.Mode == Compensated {
+		return 1
+	}
+	return 0
+}
+
+// weight checks the format of a weight, and appends the state of the rounding to those
+// of the step.
+func (r Rounding) weight(w Type, states []Type) (all []Type, wrong error) {
+	want := F32
+	if r.Mode != Exact {
+		want = BF16
+	}
+	if w.DType != want {
+		wrong = fmt.Errorf("operand 0 is %v, want %v", w, want)
+	}
+	if r.Mode == Compensated {
+		states = append(states, w)
+	}
+	return states, wrong
+}

@@ -1,0 +1,52 @@
+package ref
+
+import (
+	"math"
+	"slices"
+
+	"github.com/snug-ml/snug/engine/graph"
+)
+
+// rounded makes a step of a weight whose rounding is r: step sees a weight that has all
+// its bits. t is the operand that numbers the update.
+func rounded(op graph.Optimizer, r graph.Rounding, in []tensor, t int, step func(in []tensor) [][]float64) [][]float64 {
+	if r.Mode == graph.Exact {
+		return step(in)
+	}
+	full, last := slices.Clone(in), 1+op.States() // the last state
+	if r.Mode == graph.Compensated {
+		full[0].data = clone(in[0])
+		for i, x := range in[last].data {
+			full[0].data[i] += x
+		}
+		full = slices.Delete(full, last, last+1)
+	}
+	y := step(full)
+	w, rest := y[0], make([]float64, len(y[0]))
+	ok := in[len(in)-1].data[0] != 0
+	for i, x := range w {
+		switch {
+		case !ok && r.Mode == graph.Compensated:
+			w[i], rest[i] = in[0].data[i], in[last].data[i]
+		case !ok:
+		case r.Mode == graph.Stochastic:
+			w[i] = stochastic(float32(x), uint64(i), r, uint32(in[t].data[0]))
+		default:
+			w[i] = Round(float64(float32(x)), graph.BF16)
+			rest[i] = Round(x-w[i], graph.BF16)
+		}
+	}
+	if r.Mode == graph.Compensated {
+		y = slices.Insert(y, last-1, rest)
+	}
+	return y
+}
+
+// stochastic is one of the two numbers of BF16 next to x; see [graph.Stochastic].
+func stochastic(x float32, i uint64, r graph.Rounding, t uint32) float64 {
+	if x != x {
+		return math.NaN()
+	}
+	bits := word(r.Seed, i/2, r.Stream, t) >> (16 * (i % 2)) & 0xffff
+	return float64(math.Float32frombits((math.Float32bits(x) + bits) &^ 0xffff))
+}

@@ -14,6 +14,7 @@ type Training struct {
 	WarmupSteps               int     `key:"warmup_steps" min:"0" of:"updates" help:"updates over which the learning rate rises from 0"`
 	Plateau                   Plateau `key:"plateau" help:"the plateau schedule"`
 	Optimizer                 string  `key:"optimizer" enum:"adamw,adamw8bit,lion" help:"adamw8bit: AdamW with moments in 8 bits; lion: one moment, wants a learning rate about a fifth of AdamW's"`
+	MasterWeights             string  `key:"master_weights" enum:"fp32,stochastic,compensated" help:"how matrices are kept: fp32, or in 16 bits alone, rounded at random or with a remainder of 16 bits"`
 	WeightDecay               float64 `key:"weight_decay" min:"0" help:"decoupled weight decay of matrices; biases and norms have none"`
 	Beta1                     float64 `key:"beta1" min:"0" below:"1" help:"decay of the first moment; of lion's step"`
 	Beta2                     float64 `key:"beta2" min:"0" below:"1" help:"decay of the second moment; of lion's moment"`
@@ -139,7 +140,7 @@ func defaults() Config {
 			BatchSize: 8, GradientAccumulationSteps: 1, MaxSteps: 1000,
 			LearningRate: 3e-4, MinLRRatio: 0.1, LRScheduler: "cosine", WarmupSteps: 0,
 			Plateau:   Plateau{Factor: 0.5, Patience: 3},
-			Optimizer: "adamw", WeightDecay: 0.1, Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, MaxGradNorm: 1,
+			Optimizer: "adamw", MasterWeights: "fp32", WeightDecay: 0.1, Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, MaxGradNorm: 1,
 			MixedPrecision:        "auto",
 			LossScale:             LossScale{Init: 65536, GrowthFactor: 2, BackoffFactor: 0.5, GrowthInterval: 2000},
 			GradientCheckpointing: "auto",

@@ -1,6 +1,10 @@
 package engine
 
-import "github.com/snug-ml/snug/engine/graph"
+import (
+	"cmp"
+
+	"github.com/snug-ml/snug/engine/graph"
+)
 
 // Rule is how an optimizer makes an update of a gradient.
 type Rule string
@@ -23,8 +27,19 @@ type Optimizer struct {
 	Beta1, Beta2, Eps, WeightDecay float64
 	// MaxGradNorm is the norm that gradients are clipped to; 0 is no clipping.
 	MaxGradNorm float64
+	// Round is how weights are kept; of its streams each has its own. Those in 16 bits
+	// are the weights that decay: matrices, tables, kernels of convolutions.
+	Round graph.Rounding
 	// GroupLR multiplies the learning rate of the weights of a group.
 	GroupLR map[string]float64
+}
+
+// narrow is which weights are kept in 16 bits, nil for none.
+func (o *Optimizer) narrow() func(s *graph.State) bool {
+	if o.Round.Mode == graph.Exact {
+		return nil
+	}
+	return func(s *graph.State) bool { return s.Role == graph.Weight && s.Decay && len(s.Type.Shape) > 1 }
 }
 
 // scalars are what the steps of all weights have in common.
@@ -41,17 +56,38 @@ func (o *Optimizer) step(b *graph.Builder, w, grad *graph.Value, zero bool, c sc
 	if f, ok := o.GroupLR[s.Group]; ok {
 		rate = f
 	}
-	moment := func(prefix string, t graph.Type) *graph.Value { return companion(b, s, prefix, t, graph.Moment) }
+	full, scalars := s.Type.With(graph.F32), []*graph.Value{c.lr, c.gscale, c.now, c.ok}
+	round := graph.Rounding{}
+	if w.DType() == graph.BF16 {
+		round.Mode = o.Round.Mode
+	}
+	if round.Mode == graph.Stochastic {
+		round.Seed, round.Stream = o.Round.Seed, graph.WeightStream(cmp.Or(s.OldName, s.Name))
+	}
+	in := []*graph.Value{w, grad}
+	keep := func(prefix string, t graph.Type) { in = append(in, companion(b, s, prefix, t, graph.Moment)) }
+	var op graph.Op
 	switch {
 	case o.Rule == Lion:
-		op := graph.Lion{Beta1: o.Beta1, Beta2: o.Beta2, WeightDecay: decay, LRScale: rate, ZeroGrad: zero}
-		b.Emit(op, w, grad, moment(Moment1, s.Type), c.lr, c.gscale, c.ok)
+		op = graph.Lion{Beta1: o.Beta1, Beta2: o.Beta2, WeightDecay: decay, LRScale: rate, ZeroGrad: zero, Round: round}
+		keep(Moment1, full)
+		if round.Mode != graph.Stochastic {
+			scalars = []*graph.Value{c.lr, c.gscale, c.ok}
+		}
 	case o.Rule == AdamW8bit && s.Type.Shape.Elems() >= Least8bit:
-		op := graph.AdamW8bit{Beta1: o.Beta1, Beta2: o.Beta2, Eps: o.Eps, WeightDecay: decay, LRScale: rate, ZeroGrad: zero}
+		op = graph.AdamW8bit{Beta1: o.Beta1, Beta2: o.Beta2, Eps: o.Eps, WeightDecay: decay, LRScale: rate, ZeroGrad: zero, Round: round}
 		codes, scales := graph.MomentTypes(s.Type)
-		b.Emit(op, w, grad, moment(Moment1, codes), moment(Moment2, codes), moment(Scale1, scales), moment(Scale2, scales), c.lr, c.gscale, c.now, c.ok)
+		keep(Moment1, codes)
+		keep(Moment2, codes)
+		keep(Scale1, scales)
+		keep(Scale2, scales)
 	default:
-		op := graph.AdamW{Beta1: o.Beta1, Beta2: o.Beta2, Eps: o.Eps, WeightDecay: decay, LRScale: rate, ZeroGrad: zero}
-		b.Emit(op, w, grad, moment(Moment1, s.Type), moment(Moment2, s.Type), c.lr, c.gscale, c.now, c.ok)
+		op = graph.AdamW{Beta1: o.Beta1, Beta2: o.Beta2, Eps: o.Eps, WeightDecay: decay, LRScale: rate, ZeroGrad: zero, Round: round}
+		keep(Moment1, full)
+		keep(Moment2, full)
 	}
+	if round.Mode == graph.Compensated {
+		keep(Remainder, s.Type)
+	}
+	b.Emit(op, append(in, scalars...)...)
 }

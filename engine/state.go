@@ -149,18 +149,22 @@ func (x *Executable) SetFloats(name string, elems []float32) error {
 	return x.SetState(t)
 }
 
-// ChangeState hands a copy of the elements of an F32 state to change, and
-// writes them back.
+// ChangeState hands a copy of the elements of a floating-point state to change, and
+// writes them back, rounded to the format of the state.
 func (x *Executable) ChangeState(name string, change func(elems []float32) error) error {
 	t, err := x.State(name)
 	if err != nil {
 		return err
 	}
-	if t.Type.DType != graph.F32 {
-		return fmt.Errorf("state %s is %v, not F32", name, t.Type)
+	if !t.Type.DType.Float() {
+		return fmt.Errorf("state %s is %v, not floating-point", name, t.Type)
 	}
-	if err := change(t.F32()); err != nil {
+	elems := t.Floats()
+	if err := change(elems); err != nil {
 		return err
+	}
+	if t.Type.DType != graph.F32 {
+		t.SetFloats(elems)
 	}
 	return x.SetState(t)
 }

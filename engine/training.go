@@ -98,6 +98,7 @@ const (
 	Moment2     = "optimizer.v."
 	Scale1      = "optimizer.m_scale." // of moments in 8 bits
 	Scale2      = "optimizer.v_scale."
+	Remainder   = "optimizer.rest." // of weights whose summation is compensated
 	Gradient    = "gradient."
 )
 
@@ -183,7 +184,7 @@ func (t *Training) evaluations() (build []func() *pass.Unit) {
 					v.Name = EvalInput(v.Name)
 				}
 			}
-			return &pass.Unit{F: b.F}
+			return &pass.Unit{F: b.F, Narrow: t.Optimizer.narrow()}
 		})
 	}
 	return build
@@ -217,7 +218,7 @@ func (t *Training) forwardBackward(variant string, optimize func(b *graph.Builde
 		t.keep(b, loss)
 	}
 	b.F.Outputs = append(b.F.Outputs, obj.Outputs...)
-	u := &pass.Unit{F: b.F, Loss: OutputLoss, Optimize: optimize}
+	u := &pass.Unit{F: b.F, Loss: OutputLoss, Optimize: optimize, Narrow: t.Optimizer.narrow()}
 	if t.LossScaling != nil {
 		u.Seed = t.scale(b)
 	}
@@ -248,7 +249,7 @@ func reached(params, grads []*graph.Value) (p, g []*graph.Value, untrained []str
 }
 
 func gradientState(b *graph.Builder, s *graph.State) *graph.Value {
-	return companion(b, s, Gradient, s.Type, graph.Gradient)
+	return companion(b, s, Gradient, s.Type.With(graph.F32), graph.Gradient)
 }
 
 // companion declares a state of the weight s, called prefix and its name.

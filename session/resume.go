@@ -133,7 +133,7 @@ func (c change) settled() bool {
 		return !slices.Contains([]string{"steps", "dropout", "beams", "held_out"}, last)
 	}
 	switch c.Key {
-	case "training.seed", "training.optimizer", "training.gradient_accumulation_steps", "router.hidden", "phases.stage":
+	case "training.seed", "training.optimizer", "training.master_weights", "training.gradient_accumulation_steps", "router.hidden", "phases.stage":
 		return true
 	case "training.mixed_precision": // the loss scale is part of the state
 		return c.was == "fp16" || c.Text == "fp16"

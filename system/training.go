@@ -3,7 +3,11 @@ package system
 import (
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/graph"
 )
+
+// roundings are how weights are kept, by training.master_weights.
+var roundings = map[string]graph.RoundingMode{"fp32": graph.Exact, "stochastic": graph.Stochastic, "compensated": graph.Compensated}
 
 // Training is the part of a training step that the common section "training"
 // decides.
@@ -13,6 +17,7 @@ func Training(c *config.Config, s Shape) engine.Training {
 		Accumulation: s.Accumulation, EvalInputs: s.Rows(false) != s.MicroBatch,
 		Optimizer: engine.Optimizer{
 			Rule: engine.Rule(t.Optimizer), Beta1: t.Beta1, Beta2: t.Beta2, Eps: t.Eps, WeightDecay: t.WeightDecay, MaxGradNorm: t.MaxGradNorm,
+			Round: graph.Rounding{Mode: roundings[t.MasterWeights], Seed: t.Seed},
 		},
 	}
 	if s.LossScaling {

@@ -125,6 +125,9 @@ func loadState(r *engine.Executable, s *graph.State, f *safetensors.File) error 
 	if err != nil {
 		return err
 	}
+	if s.Role == graph.Weight && s.Type.DType == graph.F32 && x.DType == safetensors.BF16 && slices.Equal(x.Shape, s.Type.Shape) {
+		return r.ChangeState(s.Name, x.Float32s) // trained in 16 bits, used in any
+	}
 	if int64(len(x.Data)) != s.Type.Bytes() || x.DType != stored(s.Type.DType) {
 		return fmt.Errorf("tensor %s is %v%v, this program has %v", s.Name, x.DType, x.Shape, s.Type)
 	}

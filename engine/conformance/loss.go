@@ -11,8 +11,11 @@ func (t *table) losses() {
 		for _, s := range [][2]int{{1, 1}, {12, 23}, {33, 1031}} {
 			t.crossEntropy(d, s[0], s[1])
 		}
+		if d != graph.BF16 {
+			t.linearCrossEntropy(d, graph.BF16, 33, 40, 301, 16)
+		}
 		for _, s := range []struct{ n, d, v, chunk int }{{1, 1, 1, 1}, {12, 7, 23, 12}, {12, 7, 23, 5}, {33, 40, 301, 16}, {8, 64, 97, 1}} {
-			t.linearCrossEntropy(d, s.n, s.d, s.v, s.chunk)
+			t.linearCrossEntropy(d, d, s.n, s.d, s.v, s.chunk)
 		}
 	}
 }
@@ -45,13 +48,17 @@ func (t *table) crossEntropy(d graph.DType, rows, vocab int) {
 	})
 }
 
-func (t *table) linearCrossEntropy(d graph.DType, rows, width, vocab, chunk int) {
+// linearCrossEntropy has h in format d and w, which may only be stored in it, in stored.
+func (t *table) linearCrossEntropy(d, stored graph.DType, rows, width, vocab, chunk int) {
 	operands := func(m *maker) []*graph.Value {
-		h, w := m.normal("h", d, rows, width), m.normal("w", d, vocab, width)
+		h, w := m.normal("h", d, rows, width), m.normal("w", stored, vocab, width)
 		labels, weights := m.labels(rows, vocab)
 		return []*graph.Value{h, w, labels, weights}
 	}
 	name := fmt.Sprintf("%v/%dx%dx%d/%d", d, rows, width, vocab, chunk)
+	if stored != d {
+		name = fmt.Sprintf("%v_%s", stored, name)
+	}
 	t.add("linear_cross_entropy/"+name, Tolerance{Ulps: 4, Terms: rows + width, Abs: 0x1p-20}, func(m *maker) {
 		y := m.Emit(graph.LinearCrossEntropy{Chunk: chunk}, operands(m)...)
 		m.outputs(y[0], y[1])

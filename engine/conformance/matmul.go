@@ -7,6 +7,7 @@ import (
 )
 
 func (t *table) matmuls() {
+	t.storedMatmuls()
 	sizes := [][3]int{ // M, N, K
 		{1, 1, 1}, {5, 7, 6}, {1, 130, 33}, {130, 1, 33}, {37, 50, 65}, {6, 16, 1}, {48, 64, 32}, {8, 40, 1100}, {130, 97, 70},
 	}
@@ -32,6 +33,28 @@ func (t *table) matmuls() {
 			t.matmul(graph.MatMul{TransA: true, SumA: true}, d, nil, s)
 			t.matmul(graph.MatMul{TransA: true, SumA: true, Accumulate: true}, d, nil, s)
 		}
+	}
+}
+
+// storedMatmuls have a weight that is stored in another format.
+func (t *table) storedMatmuls() {
+	for trans := range 2 {
+		op := graph.MatMul{TransB: trans != 0}
+		t.add(fmt.Sprintf("matmul/f32_bf16/%v", op.TransB), Tolerance{Ulps: 1, Terms: 65}, func(m *maker) {
+			b := []int{65, 50}
+			if op.TransB {
+				b = []int{50, 65}
+			}
+			m.outputs(m.Emit(op, m.normal("a", graph.F32, 37, 65), m.normal("b", graph.BF16, b...))...)
+		})
+		op.Out = graph.F32
+		t.add(fmt.Sprintf("matmul/bf16_f32/%v", op.TransB), Tolerance{Ulps: 1, Terms: 65}, func(m *maker) {
+			b := []int{65, 50}
+			if op.TransB {
+				b = []int{50, 65}
+			}
+			m.outputs(m.Emit(op, m.normal("a", graph.BF16, 37, 65), m.normal("b", graph.F32, b...))...)
+		})
 	}
 }
 
@@ -82,6 +105,9 @@ func (t *table) embeddings() {
 		})
 		t.add(fmt.Sprintf("embedding/%v", d), Tolerance{}, func(m *maker) {
 			m.outputs(m.Embedding(m.normal("table", d, 23, 19), m.ints("ids", 0, 22, 33)))
+		})
+		t.add(fmt.Sprintf("embedding/bf16_to_%v", d), Tolerance{}, func(m *maker) {
+			m.outputs(m.Emit(graph.Embedding{Out: d}, m.normal("table", graph.BF16, 23, 19), m.ints("ids", 0, 22, 3, 11))...)
 		})
 		for _, vocab := range []int{5, 301} {
 			t.add(fmt.Sprintf("embedding_grad/%v/%d", d, vocab), Tolerance{Ulps: 1, Terms: 1 + 66/vocab}, func(m *maker) {

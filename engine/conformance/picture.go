@@ -79,16 +79,30 @@ func (t *table) pictures() {
 }
 
 func (t *table) conv(op graph.Conv2D, d graph.DType, x, w graph.Shape) {
+	t.convStored(op, d, d, x, w)
+	if d == graph.F32 {
+		t.convStored(op, d, graph.BF16, x, w)
+	}
+}
+
+// convStored is conv with weights that are stored in another format.
+func (t *table) convStored(op graph.Conv2D, d, stored graph.DType, x, w graph.Shape) {
 	name := fmt.Sprintf("/%v/%v%v_s%d_%d", d, x, w, op.Stride[0], op.Stride[1])
+	if stored != d {
+		name = fmt.Sprintf("/%v%s", stored, name)
+	}
 	y := graph.Shape{x[0], op.Size(0, x[1], w[2]), op.Size(1, x[2], w[3]), w[0]}
 	// A device without 16-bit multiplication may widen the operands; one with it
 	// multiplies exactly too.
 	t.add("conv2d"+name, Tolerance{Ulps: 1, Terms: w[1] * w[2] * w[3]}, func(m *maker) {
-		m.outputs(m.Emit(op, m.normal("x", d, x...), m.normal("w", d, w...))...)
+		m.outputs(m.Emit(op, m.normal("x", d, x...), m.normal("w", stored, w...))...)
 	})
 	t.add("conv2d_grad_input"+name, Tolerance{Ulps: 1, Terms: w[0] * w[2] * w[3]}, func(m *maker) {
-		m.outputs(m.Emit(graph.Conv2DGradInput{Conv: op, H: x[1], W: x[2]}, m.normal("dy", d, y...), m.normal("w", d, w...))...)
+		m.outputs(m.Emit(graph.Conv2DGradInput{Conv: op, H: x[1], W: x[2]}, m.normal("dy", d, y...), m.normal("w", stored, w...))...)
 	})
+	if stored != d {
+		return
+	}
 	t.add("conv2d_grad_weight"+name, Tolerance{Ulps: 1, Terms: y[0] * y[1] * y[2]}, func(m *maker) {
 		m.outputs(m.Emit(graph.Conv2DGradWeight{Conv: op, KH: w[2], KW: w[3]}, m.normal("x", d, x...), m.normal("dy", d, y...))...)
 	})

@@ -103,6 +103,12 @@ func (t *table) routed(name string, d graph.DType, n, k, experts int, route func
 		r := route(m)
 		m.outputs(m.GroupedLinear(rows(m, r, "x", inner), m.normal("w", d, experts, width, inner), m.normal("bias", graph.F32, experts, width), r))
 	})
+	if d == graph.F32 { // stored in another format
+		t.add("grouped_linear/bf16_"+name, Tolerance{Ulps: 1, Terms: inner}, func(m *maker) {
+			r := route(m)
+			m.outputs(m.GroupedLinear(rows(m, r, "x", inner), m.normal("w", graph.BF16, experts, width, inner), m.normal("bias", graph.F32, experts, width), r))
+		})
+	}
 	if experts > 2 { // neither the first nor the last expert
 		t.add("grouped_linear/part/"+name, Tolerance{Ulps: 1, Terms: inner}, func(m *maker) {
 			r := route(m)

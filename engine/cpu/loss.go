@@ -76,7 +76,7 @@ type chunkedLoss struct {
 	h, w, labels, weights, scratch ref
 	dh, dw, dloss                  ref
 	rows, width, vocab, chunk      int
-	dtype                          graph.DType
+	dtype, stored                  graph.DType // of h, of w
 	layer                          string
 	grad, accumulate               bool
 }
@@ -98,13 +98,13 @@ func (c *compiler) chunkedLoss(n *graph.Node, chunk int) *chunkedLoss {
 	return &chunkedLoss{
 		h: c.ref(n.In[0]), w: c.ref(n.In[1]), labels: c.ref(n.In[2]), weights: c.ref(n.In[3]),
 		rows: n.In[0].Shape()[0], width: n.In[0].Shape()[1], vocab: n.In[1].Shape()[0], chunk: chunk,
-		dtype: n.In[0].DType(), layer: n.Layer,
+		dtype: n.In[0].DType(), stored: n.In[1].DType(), layer: n.Layer,
 	}
 }
 
 func (c *compiler) lowerChunkedLoss(l *chunkedLoss, loss, lse ref) ([]phase, error) {
 	code := c.code
-	t := gemmType(l.dtype)
+	t, stored := gemmType(l.dtype), gemmType(l.stored)
 	size := int(l.dtype.Size())
 	// The shared workspace holds the row losses and then the panels of the products.
 	front := alignUp(l.rows*8, 64)
@@ -130,7 +130,7 @@ func (c *compiler) lowerChunkedLoss(l *chunkedLoss, loss, lse ref) ([]phase, err
 	for r0 := 0; r0 < l.rows; r0 += l.chunk {
 		m := min(l.chunk, l.rows-r0)
 		hAt := func() unsafe.Pointer { return unsafe.Add(l.h.ptr(), r0*l.width*size) }
-		ps = append(ps, product(m, l.vocab, l.width, t, t, gemm.F32, false, true, false,
+		ps = append(ps, product(m, l.vocab, l.width, t, stored, gemm.F32, false, true, false,
 			func() (_, _, _ unsafe.Pointer) { return hAt(), l.w.ptr(), l.scratch.ptr() },
 			[3]int{l.width, l.width, l.vocab})...)
 		tasks, per := chunks(m, max(1, grain/4/l.vocab))
@@ -142,7 +142,7 @@ func (c *compiler) lowerChunkedLoss(l *chunkedLoss, loss, lse ref) ([]phase, err
 		if !l.grad {
 			continue
 		}
-		ps = append(ps, product(m, l.width, l.vocab, gemm.F32, t, t, false, false, false,
+		ps = append(ps, product(m, l.width, l.vocab, gemm.F32, stored, t, false, false, false,
 			func() (_, _, _ unsafe.Pointer) {
 				return l.scratch.ptr(), l.w.ptr(), unsafe.Add(l.dh.ptr(), r0*l.width*size)
 			}, [3]int{l.vocab, l.width, l.width})...)

@@ -27,6 +27,9 @@ type Unit struct {
 	// reaches come with a nil gradient.
 	Optimize func(b *graph.Builder, params, grads []*graph.Value)
 
+	// Narrow says which weights are kept in BF16 alone; nil: none.
+	Narrow func(s *graph.State) bool
+
 	// params and grads go from differentiate to optimize.
 	params, grads []*graph.Value
 
@@ -64,6 +67,7 @@ type pass struct {
 
 var passes = [...]pass{
 	{"differentiate", differentiate}, // append the backward half
+	{"narrow", narrow},               // weights in 16 bits
 	{"optimize", optimize},           // append the optimizer, or the sums of gradients over micro-batches
 	{"simplify", simplify},           // drop unused values, share what is computed twice
 	{"cast", cast},                   // mixed precision
@@ -80,6 +84,8 @@ type constraint struct{ before, after, reason string }
 
 var passOrder = [...]constraint{
 	{"differentiate", "optimize", "the optimizer works on the gradients"},
+	{"differentiate", "narrow", "the rules of gradients look at the formats of operands"},
+	{"narrow", "optimize", "a step depends on the format of its weight"},
 	{"optimize", "simplify", "unused gradients are emitted first and dropped later"},
 	{"differentiate", "cast", "gradient rules emit float32; the cast pass lowers both halves alike"},
 	{"cast", "tidy", "the same weight is cast once for both halves"},

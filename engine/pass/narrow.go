@@ -1,0 +1,85 @@
+package pass
+
+import "github.com/snug-ml/snug/engine/graph"
+
+// narrow stores the weights that u.Narrow names in BF16, and nowhere else: what can
+// read them so does (products, tables, elementwise functions), for the rest they are
+// converted. Whatever is computed of them keeps its format, and so do their gradients.
+func narrow(u *Unit) error {
+	if u.Narrow == nil {
+		return nil
+	}
+	stored := map[*graph.Value]bool{}
+	for _, v := range u.F.States {
+		if v.DType() == graph.F32 && u.Narrow(v.State) {
+			s := *v.State
+			s.Type = s.Type.With(graph.BF16)
+			v.State, v.Type = &s, s.Type
+			stored[v] = true
+		}
+	}
+	if len(stored) == 0 {
+		return nil
+	}
+	type key struct {
+		v        *graph.Value
+		backward bool
+	}
+	widened := map[key]*graph.Value{}
+	now := map[*graph.Value]*graph.Value{}
+	f, err := u.F.Rewrite(func(b *graph.Builder, n *graph.Node, in []*graph.Value) []*graph.Value {
+		op := n.Op
+		for i, v := range in {
+			if !stored[v] {
+				continue
+			}
+			reads, as := reader(op, i, n.Out[0].DType())
+			if reads {
+				op = as
+				continue
+			}
+			k := key{v, n.Backward}
+			if widened[k] == nil {
+				widened[k] = b.Cast(v, graph.F32)
+			}
+			in[i] = widened[k]
+		}
+		out := b.Emit(op, in...)
+		for i, v := range n.Out {
+			now[v] = out[i]
+		}
+		if graph.IsView(op) && stored[in[0]] {
+			stored[out[0]] = true
+		}
+		return out
+	})
+	if err != nil {
+		return err
+	}
+	for i, g := range u.grads {
+		if now[g] != nil {
+			u.grads[i] = now[g]
+		}
+	}
+	u.F = f
+	return nil
+}
+
+// reader reports whether op takes a BF16 weight as its operand i, and the operation that
+// gives results of format out from it.
+func reader(op graph.Op, i int, out graph.DType) (bool, graph.Op) {
+	switch op := op.(type) {
+	case graph.MatMul:
+		op.Out = out
+		return i < 2, op
+	case graph.Elementwise:
+		op.Out = out
+		return true, op
+	case graph.Embedding:
+		op.Out = out
+		return i == 0, op
+	case graph.LinearCrossEntropy, graph.LinearCrossEntropyGrad, graph.GroupedMatMul, graph.Conv2D, graph.Conv2DGradInput:
+		return i == 1, op
+	}
+	return graph.IsView(op), op
+}

@@ -15,9 +15,9 @@ type Rounding struct {
 type RoundingMode uint8
 
 const (
-	// Exact: the weight is F32, and nothing is rounded away.
+	// Exact means that the weight is F32, and nothing is rounded away.
 	Exact RoundingMode = iota
-	// Stochastic: the weight is BF16, and the one number below and the one above are
+	// Stochastic means that the weight is BF16, and the one number below and the one above are
 	// taken as often as their distances say, so that small steps count on average.
 	// To the bits of the float32 result are added the 16 random bits of the element,
 	// and the lower 16 bits are dropped. Random bits of element i are the lower
@@ -25,7 +25,7 @@ const (
 	// Seed (low word first) and the counter words i/8 low, i/8 high, Stream and t, the
 	// number of the update: a resumed run draws the same.
 	Stochastic
-	// Compensated: the weight is BF16, and what it could not hold is kept in one more
+	// Compensated means that the weight is BF16, and what it could not hold is kept in one more
 	// state, the last, also BF16; the next step starts from their sum (Kahan's
 	// summation, as Zamirai et al. 2020, arXiv:2010.06192, section 4, apply it).
 	Compensated

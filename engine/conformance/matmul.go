@@ -47,14 +47,6 @@ func (t *table) storedMatmuls() {
 			}
 			m.outputs(m.Emit(op, m.normal("a", graph.F32, 37, 65), m.normal("b", graph.BF16, b...))...)
 		})
-		op.Out = graph.F32
-		t.add(fmt.Sprintf("matmul/bf16_f32/%v", op.TransB), Tolerance{Ulps: 1, Terms: 65}, func(m *maker) {
-			b := []int{65, 50}
-			if op.TransB {
-				b = []int{50, 65}
-			}
-			m.outputs(m.Emit(op, m.normal("a", graph.BF16, 37, 65), m.normal("b", graph.F32, b...))...)
-		})
 	}
 }
 

@@ -25,8 +25,8 @@ func (t *table) roundings() {
 				} {
 					name := fmt.Sprintf("%s/%s/%v/ok%v", op.Name(), r.name, graph.Shape(dims), ok)
 					// A result next to where the rounding changes may go the other way: a
-					// weight in 16 bits, and what is kept of it, are a unit apart.
-					t.add(name, Tolerance{Ulps: 0x1p16, Abs: 0x1p-7}, func(m *maker) {
+					// weight in 16 bits is then a unit off.
+					t.add(name, Tolerance{Ulps: 0x1p16, Abs: 0x1p-18}, func(m *maker) {
 						y := m.step(op, dims, ok)
 						m.outputs(y[0])
 					})

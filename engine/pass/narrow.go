@@ -69,16 +69,13 @@ func narrow(u *Unit) error {
 // gives results of format out from it.
 func reader(op graph.Op, i int, out graph.DType) (bool, graph.Op) {
 	switch op := op.(type) {
-	case graph.MatMul:
-		op.Out = out
-		return i < 2, op
 	case graph.Elementwise:
 		op.Out = out
 		return true, op
 	case graph.Embedding:
 		op.Out = out
 		return i == 0, op
-	case graph.LinearCrossEntropy, graph.LinearCrossEntropyGrad, graph.GroupedMatMul, graph.Conv2D, graph.Conv2DGradInput:
+	case graph.MatMul, graph.LinearCrossEntropy, graph.LinearCrossEntropyGrad, graph.GroupedMatMul, graph.Conv2D, graph.Conv2DGradInput:
 		return i == 1, op
 	}
 	return graph.IsView(op), op

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -78,6 +79,42 @@ func TestKill9(t *testing.T) {
 		}
 	}
 	t.Logf("killed while: %v", during)
+}
+
+// TestKill9Formats kills runs whose optimizers and weights have other formats, each
+// once: what they have besides moments in float32 is in a checkpoint too.
+func TestKill9Formats(t *testing.T) {
+	if testing.Short() {
+		t.Skip("trains in processes of its own")
+	}
+	t.Parallel()
+	work := t.TempDir()
+	if err := tiny(work); err != nil {
+		t.Fatal(err)
+	}
+	wide := []string{"--model.d_model", "64", "--model.d_ff", "128"} // matrices of 4,096 elements and more
+	rng := rand.New(rand.NewPCG(20, 27))
+	for _, c := range []struct{ optimizer, weights, precision, accumulation string }{
+		{"adamw8bit", "stochastic", "bf16", "1"},
+		{"lion", "compensated", "fp16", "2"},
+	} {
+		name := c.optimizer + "-" + c.weights
+		settings := slices.Concat(wide, []string{
+			"--training.max_steps", "16", "--training.save_steps", "2", "--training.sample.tokens", "1", "--training.optimizer", c.optimizer, "--training.master_weights", c.weights,
+			"--training.mixed_precision", c.precision, "--training.gradient_accumulation_steps", c.accumulation,
+		})
+		if v := start(t, work, name, settings...); v.wait() != exitDone {
+			t.Fatalf("%s ended with code %d:\n%s", name, v.code, v.output())
+		}
+		killed := name + "-killed"
+		if start(t, work, killed, settings...).ambush(rng) {
+			if v := start(t, work, killed, settings...); v.wait() != exitDone {
+				t.Fatalf("%s, resumed, ended with code %d:\n%s", name, v.code, v.output())
+			}
+		}
+		sameLines(t, killed, metricLines(t, filepath.Join(work, killed)), metricLines(t, filepath.Join(work, name)))
+		sameBits(t, filepath.Join(work, name), filepath.Join(work, killed))
+	}
 }
 
 // nothingLost checks that the checkpoint of an update that was reported as

@@ -122,6 +122,9 @@ func TestRoundedUpdates(t *testing.T) {
 			if differ != (mode == graph.Stochastic) {
 				t.Errorf("%s, rounding %d: another seed gives other states: %v", rule, mode, differ)
 			}
+			if got, want := many.ArenaUsed(), many.Program().Layout.Bytes; got != want {
+				t.Errorf("%s, rounding %d: %d bytes of the arena are used, the plan has %d", rule, mode, got, want)
+			}
 			if n := allocations(func() { run(t, many, engine.FuncMicro, engine.FuncMicro, engine.FuncUpdate) }); n != 0 {
 				t.Errorf("%s, rounding %d: %v allocations an update", rule, mode, n)
 			}

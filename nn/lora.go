@@ -18,10 +18,31 @@ type LoRA struct {
 	Alpha   float64
 	Dropout float64
 	Seed    uint64 // the run's, of the dropout
+	Variant LoRAVariant
 }
 
+// LoRAVariant is one of the forms of a low-rank update.
+type LoRAVariant string
+
+// The variants.
+const (
+	PlainLoRA LoRAVariant = "lora" // or empty
+	// RankStabilized multiplies B A by Alpha/sqrt(Rank) (Kalajdzievski 2023, arXiv
+	// 2312.03732), so that an update does not shrink as its rank grows.
+	RankStabilized LoRAVariant = "rslora"
+	// Decomposed scales each row of W + Alpha/Rank B A to a trained magnitude, which
+	// begins as the norm of the row of W (Liu et al. 2024, arXiv 2402.09353). The norm
+	// it is divided by is a constant for the gradient (ibid. section 4.3).
+	Decomposed LoRAVariant = "dora"
+)
+
 // Scale is what B A is multiplied by.
-func (l LoRA) Scale() float64 { return l.Alpha / float64(l.Rank) }
+func (l LoRA) Scale() float64 {
+	if l.Variant == RankStabilized {
+		return l.Alpha / math.Sqrt(float64(l.Rank))
+	}
+	return l.Alpha / float64(l.Rank)
+}
 
 // Weights are the names of A and B of a layer.
 func (l LoRA) Weights(layer string) (down, up string) {
@@ -65,24 +86,49 @@ func Adapt(b *graph.Builder, x, y *graph.Value, train bool, updates ...Gated) *g
 	return y
 }
 
+// Factors are the trained weights of an update: A [Rank, in], B [out, Rank] and, of
+// [Decomposed], the magnitudes [out].
+type Factors struct{ Down, Up, Magnitude []float32 }
+
 // Merge adds the update to the weight w [out, in] of a layer, which then needs
 // no adapter; down and up are A and B.
 func (l LoRA) Merge(w, down, up []float32) error {
+	return l.MergeInto(w, Factors{Down: down, Up: up}, false)
+}
+
+// MergeInto is Merge for any variant, and with inOut for a weight stored [in, out].
+func (l LoRA) MergeInto(w []float32, f Factors, inOut bool) error {
+	down, up := f.Down, f.Up
 	if l.Rank < 1 || len(down)%l.Rank != 0 || len(up)%l.Rank != 0 || len(w) != len(down)/l.Rank*(len(up)/l.Rank) {
 		return fmt.Errorf("an update of rank %d with factors of %d and %d elements does not fit a weight of %d", l.Rank, len(down), len(up), len(w))
 	}
-	in, scale := len(down)/l.Rank, l.Scale()
+	in, out, scale := len(down)/l.Rank, len(up)/l.Rank, l.Scale()
+	if l.Variant == Decomposed && len(f.Magnitude) != out {
+		return fmt.Errorf("an update with %d magnitudes does not fit a weight with %d rows", len(f.Magnitude), out)
+	}
+	at := func(o, i int) *float32 { return &w[o*in+i] }
+	if inOut {
+		at = func(o, i int) *float32 { return &w[i*out+o] }
+	}
 	sum := make([]float64, in)
-	for o := range len(up) / l.Rank {
+	for o := range out {
 		clear(sum)
 		for r, u := range up[o*l.Rank : (o+1)*l.Rank] {
 			for i, d := range down[r*in : (r+1)*in] {
 				sum[i] += float64(u) * float64(d)
 			}
 		}
-		row := w[o*in : (o+1)*in]
+		square := 0.0
 		for i, s := range sum {
-			row[i] = float32(float64(row[i]) + scale*s)
+			sum[i] = float64(*at(o, i)) + scale*s
+			square += sum[i] * sum[i]
+		}
+		factor := 1.0
+		if l.Variant == Decomposed {
+			factor = float64(f.Magnitude[o]) / math.Sqrt(square)
+		}
+		for i, s := range sum {
+			*at(o, i) = float32(factor * s)
 		}
 	}
 	return nil

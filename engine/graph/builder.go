@@ -54,6 +54,39 @@ type Builder struct {
 	weights  DType                 // storage of matrices; Invalid is F32
 	states   map[string]*Value     // F.States by name
 	now      func(v *Value) *Value // during a Rewrite
+	adapt    func(l LinearLayer) *Value
+}
+
+// LinearLayer is a linear layer of a model while it is built.
+type LinearLayer struct {
+	Name string // its path
+	// X [rows, in] is what it reads, Y [rows, out] what it gives, without its bias.
+	X, Y *Value
+	// W is its weight, [out, in], or [in, out] where InOut.
+	W     *Value
+	InOut bool
+}
+
+// AdaptLinear has fn give what replaces the result of every linear layer whose weight
+// is a parameter: Y itself, or Y plus a low-rank update, say. It is called in the scope
+// of the layer, and not for layers that it builds itself. nil: for none.
+func (b *Builder) AdaptLinear(fn func(l LinearLayer) *Value) { b.adapt = fn }
+
+// Adapts reports whether linear layers are adapted, each by itself.
+func (b *Builder) Adapts() bool { return b.adapt != nil }
+
+// adapted is what replaces the result y of a linear layer.
+func (b *Builder) adapted(x, w, y *Value, inOut bool) *Value {
+	adapt := b.adapt
+	if adapt == nil || w.State == nil {
+		return y
+	}
+	name := strings.TrimSuffix(w.Name, ".weight")
+	scope, renamed := b.scope, b.renamed
+	b.adapt, b.scope, b.renamed = nil, []string{name}, nil
+	y = adapt(LinearLayer{Name: name, X: x, Y: y, W: w, InOut: inOut})
+	b.adapt, b.scope, b.renamed = adapt, scope, renamed
+	return y
 }
 
 // NewBuilder starts an empty function.

@@ -165,16 +165,26 @@ func (b *Builder) MatMul(x, y *Value, transX, transY bool) *Value {
 
 // Linear is x W^T + bias for x [..., K], W [N, K], bias [N] or nil: the layout
 // of torch.nn.Linear.
-func (b *Builder) Linear(x, w, bias *Value) *Value {
+func (b *Builder) Linear(x, w, bias *Value) *Value { return b.linear(x, w, bias, false) }
+
+// LinearInOut is Linear for a weight that is stored [K, N], as GPT-2's are.
+func (b *Builder) LinearInOut(x, w, bias *Value) *Value { return b.linear(x, w, bias, true) }
+
+func (b *Builder) linear(x, w, bias *Value, inOut bool) *Value {
 	s := x.Shape()
-	if len(s) == 0 || len(w.Shape()) != 2 || s.Last() != w.Shape()[1] {
+	in, out := 1, 0
+	if inOut {
+		in, out = 0, 1
+	}
+	if len(s) == 0 || len(w.Shape()) != 2 || s.Last() != w.Shape()[in] {
 		b.Failf("linear: x %v does not fit weight %v", s, w.Shape())
 	}
-	y := b.MatMul(b.Reshape(x, s.Rows(), s.Last()), w, false, true)
+	rows := b.Reshape(x, s.Rows(), s.Last())
+	y := b.adapted(rows, w, b.MatMul(rows, w, false, !inOut), inOut)
 	if bias != nil {
 		y = b.Add(y, bias)
 	}
-	out := s.Clone()
-	out[len(out)-1] = w.Shape()[0]
-	return b.Reshape(y, out...)
+	to := s.Clone()
+	to[len(to)-1] = w.Shape()[out]
+	return b.Reshape(y, to...)
 }

@@ -76,7 +76,7 @@ func (in Input) project(b *graph.Builder, name string, x *graph.Value, out int, 
 // in each direction. Otherwise weights would be concatenated again for every short
 // run; and what is frozen or adapted is so layer by layer.
 func (in Input) abreast(b *graph.Builder, x *graph.Value, out int, init graph.Init, names ...string) (y *graph.Value, ok bool) {
-	if !in.Train || in.Frozen != nil || in.Adapt != nil {
+	if !in.Train || in.Frozen != nil || in.Adapt != nil || b.Adapts() {
 		return nil, false
 	}
 	var weights, biases []*graph.Value
@@ -92,13 +92,8 @@ func (in Input) abreast(b *graph.Builder, x *graph.Value, out int, init graph.In
 // conv1d is a linear layer whose weight is stored [in, out], as GPT-2's are.
 func (in Input) conv1d(b *graph.Builder, name string, x *graph.Value, out int, init graph.Init) (y *graph.Value) {
 	b.Scope(name, func() {
-		s := x.Shape()
-		w := b.Param("weight", init, s.Last(), out)
-		bias := b.Param("bias", graph.Zeros(), out)
-		y = b.Add(b.MatMul(b.Reshape(x, s.Rows(), s.Last()), w, false, false), bias)
-		to := s.Clone()
-		to[len(to)-1] = out
-		y = b.Reshape(y, to...)
+		w := b.Param("weight", init, x.Shape().Last(), out)
+		y = b.LinearInOut(x, w, b.Param("bias", graph.Zeros(), out))
 	})
 	return in.adapt(b, name, x, y)
 }

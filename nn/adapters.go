@@ -1,0 +1,157 @@
+package nn
+
+import (
+	"maps"
+	"math"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/snug-ml/snug/engine/graph"
+)
+
+// Adapters are low-rank updates of the linear layers of a model that Targets choose.
+// All other weights are frozen.
+type Adapters struct {
+	LoRA
+	// Targets choose layers: by the last parts of their names ("q_proj",
+	// "self_attn.q_proj"), by a pattern of the whole name ("*.mlp.*"), or all
+	// ([AllLinear]).
+	Targets []string
+	// Trained chooses further layers, in the same way, whose own weights are trained.
+	Trained []string
+}
+
+// AllLinear is the target that is every linear layer.
+const AllLinear = "all-linear"
+
+const (
+	adapterName   = "lora"
+	adapterScope  = "." + adapterName + "."
+	downName      = "down"
+	upName        = "up"
+	magnitudeName = "magnitude"
+)
+
+// AdapterOf is the layer that a weight of an adapter belongs to, and which of its
+// [Factors] it is; ok is false for any other weight.
+func AdapterOf(weight string) (layer, factor string, ok bool) {
+	layer, factor, ok = strings.Cut(weight, adapterScope)
+	return layer, factor, ok && slices.Contains([]string{downName, upName, magnitudeName}, factor)
+}
+
+// AdapterNames are the weights of the adapter of a layer; the magnitude is there with
+// [Decomposed] only.
+func AdapterNames(layer string) (down, up, magnitude string) {
+	return layer + adapterScope + downName, layer + adapterScope + upName, layer + adapterScope + magnitudeName
+}
+
+// Chosen reports whether one of some targets chooses a layer.
+func Chosen(targets []string, layer string) bool {
+	return slices.ContainsFunc(targets, func(t string) bool { return chooses(t, layer) })
+}
+
+func chooses(target, layer string) bool {
+	if strings.ContainsAny(target, "*?[") {
+		ok, err := path.Match(target, layer)
+		return ok && err == nil
+	}
+	return target == AllLinear || target == layer || strings.HasSuffix(layer, "."+target)
+}
+
+// Build runs model, which adds to b, with its linear layers adapted and its other
+// weights frozen. A target that chooses nothing is an error.
+func (a *Adapters) Build(b *graph.Builder, train bool, model func()) {
+	linear, used := map[string]bool{}, map[string]bool{}
+	b.AdaptLinear(func(l graph.LinearLayer) *graph.Value {
+		linear[l.Name] = true
+		chosen := false
+		for _, t := range a.Targets {
+			if chooses(t, l.Name) {
+				chosen, used[t] = true, true
+			}
+		}
+		if !chosen {
+			return l.Y
+		}
+		return a.adapt(b, l, train)
+	})
+	model()
+	b.AdaptLinear(nil)
+	for _, t := range a.Targets {
+		if !used[t] {
+			b.Failf("no linear layer is called %q; there are %s", t, strings.Join(kinds(linear), ", "))
+		}
+	}
+	a.freeze(b)
+}
+
+// kinds are the last parts of names, each once.
+func kinds(names map[string]bool) []string {
+	last := map[string]bool{}
+	for n := range names {
+		last[n[strings.LastIndexByte(n, '.')+1:]] = true
+	}
+	return slices.Sorted(maps.Keys(last))
+}
+
+// freeze gives every weight that is not trained the role [graph.Frozen].
+func (a *Adapters) freeze(b *graph.Builder) {
+	for _, v := range b.F.States {
+		if v.State.Role != graph.Weight {
+			continue
+		}
+		if _, _, ok := AdapterOf(v.Name); !ok && !Chosen(a.Trained, v.Name[:max(0, strings.LastIndexByte(v.Name, '.'))]) {
+			v.State.Role = graph.Frozen
+		}
+	}
+}
+
+// adapt is what the adapted layer gives.
+func (a *Adapters) adapt(b *graph.Builder, l graph.LinearLayer, train bool) *graph.Value {
+	lora := a.LoRA
+	lora.Name = adapterName
+	y := b.Add(l.Y, lora.Delta(b, l.X, l.Y.Shape().Last(), train))
+	if a.Variant != Decomposed {
+		return y
+	}
+	b.Scope(adapterName, func() {
+		magnitude := b.Param(magnitudeName, graph.Ones(), l.Y.Shape().Last())
+		y = b.Mul(y, b.Div(magnitude, b.Detach(a.norm(b, l))))
+	})
+	return y
+}
+
+// norm is that of each row of W + s B A. The sum itself is not needed:
+// |w + s b A|^2 = |w|^2 + 2 s w A^T b + s^2 b A A^T b.
+func (a *Adapters) norm(b *graph.Builder, l graph.LinearLayer) *graph.Value {
+	down, up := b.StateValue(b.Path(downName)), b.StateValue(b.Path(upName))
+	axis := 1
+	if l.InOut {
+		axis = 0
+	}
+	s := a.Scale()
+	cross := b.Sum(b.Mul(b.MatMul(l.W, down, l.InOut, true), up), 1)
+	own := b.Sum(b.Mul(b.MatMul(up, b.MatMul(down, down, false, true), false, false), up), 1)
+	square := b.Add(b.Sum(b.Square(l.W), axis), b.Add(b.MulC(cross, 2*s), b.MulC(own, s*s)))
+	return b.Sqrt(square)
+}
+
+// RowNorms are the norms of the rows of a weight w of out rows, the magnitudes that
+// [Decomposed] begins with; inOut: of its columns.
+func RowNorms(w []float32, out int, inOut bool) []float32 {
+	in := len(w) / out
+	norms := make([]float32, out)
+	for o := range norms {
+		square := 0.0
+		for i := range in {
+			x := float64(w[o*in+i])
+			if inOut {
+				x = float64(w[i*out+o])
+			}
+			square += x * x
+		}
+		norms[o] = float32(math.Sqrt(square))
+	}
+	return norms
+}

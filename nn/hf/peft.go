@@ -1,0 +1,262 @@
+package hf
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/snug-ml/snug/data/safetensors"
+	"github.com/snug-ml/snug/internal/durable"
+	"github.com/snug-ml/snug/internal/regular"
+	"github.com/snug-ml/snug/nn"
+)
+
+// The files of an adapter in PEFT's layout.
+const (
+	AdapterConfigFile  = "adapter_config.json"
+	AdapterWeightsFile = "adapter_model.safetensors"
+)
+
+// peftPrefix begins the names of PEFT's tensors; the name of a layer follows.
+const peftPrefix = "base_model.model."
+
+// peftFactors are PEFT's names of the factors of an update, and ours.
+var peftFactors = []struct{ theirs, ours string }{
+	{".lora_A.weight", ".lora.down"}, {".lora_B.weight", ".lora.up"},
+	{".lora_magnitude_vector", ".lora.magnitude"}, {".lora_magnitude_vector.weight", ".lora.magnitude"},
+}
+
+// ReadAdapter opens the adapter in PEFT's layout in dir: how its layers are updated, and
+// the weights under the names that [nn.Adapters] gives them. What would change what the
+// adapter computes and is not supported is an error.
+func ReadAdapter(dir string) (*nn.Adapters, Weights, error) {
+	text, err := regular.Read(filepath.Join(dir, AdapterConfigFile), maxConfig)
+	if err != nil {
+		return nil, nil, err
+	}
+	a, err := parseAdapter(text)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", filepath.Join(dir, AdapterConfigFile), err)
+	}
+	f, err := safetensors.Open(filepath.Join(dir, AdapterWeightsFile))
+	if err != nil {
+		return nil, nil, err
+	}
+	w := &adapterWeights{File: f, names: map[string]string{}}
+	for _, t := range f.Tensors() {
+		if err == nil {
+			err = w.add(a, t)
+		}
+	}
+	if err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("%s: %w", filepath.Join(dir, AdapterWeightsFile), err), f.Close())
+	}
+	return a, w, nil
+}
+
+// adapterWeights are the tensors of PEFT's file under our names.
+type adapterWeights struct {
+	*safetensors.File
+	names map[string]string // theirs by ours
+	infos []safetensors.Info
+}
+
+func (w *adapterWeights) add(a *nn.Adapters, t safetensors.Info) error {
+	name, ok := strings.CutPrefix(t.Name, peftPrefix)
+	if !ok {
+		return fmt.Errorf("tensor %s is none of an adapter: want names that begin with %s", t.Name, peftPrefix)
+	}
+	if strings.Contains(name, ".lora_embedding_") {
+		return fmt.Errorf("tensor %s adapts an embedding, which snug does not: want adapters of linear layers", t.Name)
+	}
+	for _, f := range peftFactors {
+		layer, ok := strings.CutSuffix(name, f.theirs)
+		if !ok {
+			continue
+		}
+		name = layer + f.ours
+		rank := -1
+		switch {
+		case len(t.Shape) != 2:
+		case f.ours == ".lora.down":
+			rank = t.Shape[0]
+		case f.ours == ".lora.up":
+			rank = t.Shape[1]
+		}
+		if rank >= 0 && rank != a.Rank {
+			return fmt.Errorf("tensor %s is %v, want rank %d", t.Name, t.Shape, a.Rank)
+		}
+		break
+	}
+	w.names[name] = t.Name
+	t.Name = name
+	w.infos = append(w.infos, t)
+	return nil
+}
+
+// Tensor implements [Source].
+func (w *adapterWeights) Tensor(name string) (safetensors.Tensor, error) {
+	theirs, ok := w.names[name]
+	if !ok {
+		return safetensors.Tensor{}, fmt.Errorf("the adapter has no %s", name)
+	}
+	t, err := w.File.Tensor(theirs)
+	t.Name = name
+	return t, err
+}
+
+// Tensors implements [Source].
+func (w *adapterWeights) Tensors() []safetensors.Info { return slices.Clone(w.infos) }
+
+// adapterConfig are the keys of adapter_config.json that decide what an adapter computes.
+type adapterConfig struct {
+	Type    string          `json:"peft_type"`
+	Rank    int             `json:"r"`
+	Alpha   float64         `json:"lora_alpha"`
+	Dropout float64         `json:"lora_dropout"`
+	Targets json.RawMessage `json:"target_modules"`
+	Bias    string          `json:"bias"`
+	RSLoRA  bool            `json:"use_rslora"`
+	DoRA    bool            `json:"use_dora"`
+	Saved   []string        `json:"modules_to_save"`
+}
+
+// plainOnly are keys of adapter_config.json that change what an adapter computes and
+// that must be absent, null, false or empty.
+var plainOnly = []string{
+	"rank_pattern", "alpha_pattern", "layer_replication", "alora_invocation_tokens", "lora_bias", "use_qalora", "use_bdlora",
+	"trainable_token_indices", "target_parameters", "arrow_config", "kasa_config", "velora_config", "monteclora_config",
+}
+
+func parseAdapter(text []byte) (*nn.Adapters, error) {
+	var all map[string]json.RawMessage
+	if err := json.Unmarshal(text, &all); err != nil {
+		return nil, err
+	}
+	for _, key := range plainOnly {
+		if v := string(bytes.TrimSpace(all[key])); !slices.Contains([]string{"", "null", "false", "{}", "[]"}, v) {
+			return nil, fmt.Errorf("%s is %s, which snug does not have", key, v)
+		}
+		delete(all, key)
+	}
+	plain, err := json.Marshal(all)
+	if err != nil {
+		return nil, err
+	}
+	var c adapterConfig
+	if err := json.Unmarshal(plain, &c); err != nil {
+		return nil, err
+	}
+	variant := nn.PlainLoRA
+	switch {
+	case c.Type != "LORA":
+		return nil, fmt.Errorf("peft_type is %q, want LORA", c.Type)
+	case c.Rank < 1 || c.Rank > maxExtent:
+		return nil, fmt.Errorf("r is %d, want 1 to %d", c.Rank, maxExtent)
+	case !(c.Alpha > 0) || math.IsInf(c.Alpha, 0):
+		return nil, fmt.Errorf("lora_alpha is %v, want more than 0", c.Alpha)
+	case c.Bias != "" && c.Bias != "none":
+		return nil, fmt.Errorf("bias is %q, want none: biases are not trained", c.Bias)
+	case c.RSLoRA && c.DoRA:
+		return nil, errors.New("use_rslora and use_dora are both true: snug has one of them at a time")
+	case c.RSLoRA:
+		variant = nn.RankStabilized
+	case c.DoRA:
+		variant = nn.Decomposed
+	}
+	a := &nn.Adapters{LoRA: nn.LoRA{Rank: c.Rank, Alpha: c.Alpha, Dropout: c.Dropout, Variant: variant}, Trained: c.Saved}
+	if json.Unmarshal(c.Targets, &a.Targets) != nil {
+		var one string
+		if err := json.Unmarshal(c.Targets, &one); err != nil {
+			return nil, fmt.Errorf("target_modules is %s, want names", c.Targets)
+		}
+		a.Targets = []string{one}
+	}
+	return a, nil
+}
+
+// WriteAdapter writes the adapter with the weights src, which have the names that
+// [nn.Adapters] gives them, in PEFT's layout: peft loads it on the model folder base.
+// dir must not exist or be empty; it appears complete or not at all. The names of the
+// files are returned.
+func (c *Config) WriteAdapter(dir string, a *nn.Adapters, base string, src Source) (files []string, err error) {
+	if list, err := os.ReadDir(dir); err == nil && len(list) > 0 {
+		return nil, fmt.Errorf("%s exists and is not empty: name a new folder", dir)
+	}
+	entries, layers, err := adapterEntries(src)
+	if err != nil {
+		return nil, err
+	}
+	text, err := c.adapterConfig(a, base, layers)
+	if err != nil {
+		return nil, err
+	}
+	dir = filepath.Clean(dir)
+	work, err := durable.Stage(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.RemoveAll(work))
+		}
+	}()
+	if err := safetensors.WriteFile(filepath.Join(work, AdapterWeightsFile), entries, map[string]string{"format": "pt"}); err != nil {
+		return nil, err
+	}
+	if err := writeFile(filepath.Join(work, AdapterConfigFile), text); err != nil {
+		return nil, err
+	}
+	return []string{AdapterConfigFile, AdapterWeightsFile}, durable.Place(work, dir)
+}
+
+// adapterEntries are the tensors of an adapter under PEFT's names, and the layers that
+// have one.
+func adapterEntries(src Source) (entries []safetensors.Entry, layers []string, err error) {
+	for _, info := range src.Tensors() {
+		name := info.Name
+		for _, f := range peftFactors[:3] {
+			if layer, ok := strings.CutSuffix(name, f.ours); ok {
+				name = layer + f.theirs
+				if !slices.Contains(layers, layer) {
+					layers = append(layers, layer)
+				}
+			}
+		}
+		t, err := src.Tensor(info.Name)
+		if err != nil {
+			return nil, nil, err
+		}
+		e := safetensors.Entry{Name: peftPrefix + name, DType: safetensors.F32, Shape: t.Shape, Data: t.Data}
+		if t.DType != safetensors.F32 {
+			e.Data, e.Emit = nil, func(w io.Writer) error { return emitFloat32(w, t) }
+		}
+		entries = append(entries, e)
+	}
+	return entries, layers, nil
+}
+
+// adapterConfig is adapter_config.json. Targets that are patterns become the layers
+// that they chose, since PEFT's patterns are others.
+func (c *Config) adapterConfig(a *nn.Adapters, base string, layers []string) ([]byte, error) {
+	targets := a.Targets
+	if slices.ContainsFunc(targets, func(t string) bool { return t == nn.AllLinear || strings.ContainsAny(t, "*?[") }) {
+		targets = layers
+	}
+	task := map[Head]string{HeadCausal: "CAUSAL_LM", HeadClassifier: "SEQ_CLS"}[c.Head]
+	return json.MarshalIndent(map[string]any{
+		"peft_type": "LORA", "task_type": task, "base_model_name_or_path": base, "r": a.Rank, "lora_alpha": a.Alpha, "lora_dropout": a.Dropout,
+		"target_modules": targets, "bias": "none", "fan_in_fan_out": c.InOut(), "use_rslora": a.Variant == nn.RankStabilized,
+		"use_dora": a.Variant == nn.Decomposed, "modules_to_save": a.Trained, "init_lora_weights": true, "inference_mode": true,
+	}, "", "  ")
+}
+
+// InOut reports whether the weights of linear layers are stored [in, out].
+func (c *Config) InOut() bool { return c.Type() == typeGPT2 }

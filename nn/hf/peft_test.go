@@ -1,0 +1,232 @@
+package hf
+
+import (
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/snug-ml/snug/data/safetensors"
+	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/nn"
+)
+
+// adapterCases are the folders of testdata/lora and the models that they adapt.
+var adapterCases = map[string]string{
+	"llama-lora": "llama", "llama-dora": "llama", "qwen3-rslora": "qwen3", "neox-lora": "neox", "gpt2-dora": "gpt2",
+}
+
+// Logits and gradients of adapted models are those of PEFT.
+func TestAdapters(t *testing.T) {
+	for _, name := range slices.Sorted(maps.Keys(adapterCases)) {
+		t.Run(name, func(t *testing.T) {
+			const batch, time = 2, 12
+			base, dir := filepath.Join("testdata", adapterCases[name]), filepath.Join("testdata", "lora", name)
+			c, err := ReadConfig(base)
+			if err != nil {
+				t.Fatal(err)
+			}
+			a, weights, err := ReadAdapter(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer weights.Close()
+			want, err := safetensors.Open(filepath.Join(dir, "expected.safetensors"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer want.Close()
+			m := c.Model.(Causal)
+			p, err := engine.CompileTraining(engine.Training{
+				Accumulation: 2, // so that gradients are states
+				Optimizer:    engine.Optimizer{Beta1: .9, Beta2: .999, Eps: 1e-8},
+				Model: func(b *graph.Builder, _ engine.Mode) (o engine.Objective) {
+					a.Build(b, false, func() {
+						h := b.Reshape(m.Hidden(b, Input{IDs: b.Input("ids", graph.T(graph.I32, batch, time))}), batch*time, -1)
+						logits := b.MatMul(h, m.Output(b), false, true)
+						o.Sum = b.CrossEntropy(logits, b.Input("labels", graph.T(graph.I32, batch*time)), b.Input("weights", graph.T(graph.F32, batch*time)))
+						o.Outputs = []graph.Output{{Name: "logits", Value: logits}}
+					})
+					return o
+				},
+			}, engine.CompileOptions{Verify: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := armed(t, p)
+			isNew := func(name string) bool { _, _, ok := nn.AdapterOf(name); return ok }
+			load(t, c, base, r, LoadOptions{New: isNew})
+			adapted := 0
+			for _, s := range p.States {
+				_, _, ok := nn.AdapterOf(s.Name)
+				switch {
+				case s.Role == graph.Weight && !ok:
+					t.Errorf("%s is trained", s.Name)
+				case ok && s.Role == graph.Weight:
+					adapted++
+					if err := r.SetFloats(s.Name, openF32(t, weights, s.Name)); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			if adapted != len(weights.Tensors()) {
+				t.Errorf("the model has %d weights of adapters, the folder %d", adapted, len(weights.Tensors()))
+			}
+			raw, err := want.Tensor("input_ids")
+			if err != nil {
+				t.Fatal(err)
+			}
+			ids := engine.Tensor{Data: raw.Data}.I32()
+			labels, weight := make([]int32, len(ids)), make([]float32, len(ids))
+			for i := range ids {
+				if i%time < time-1 {
+					labels[i], weight[i] = ids[i+1], 1
+				}
+			}
+			setI32(t, r, "ids", ids)
+			setI32(t, r, "labels", labels)
+			in := func(name string) []float32 { x, _ := r.Input(0, name); return x.F32() }
+			copy(in("weights"), weight)
+			in(engine.InputInvWeight)[0], in(engine.InputMicro)[0] = 1, 1
+			run(t, r, engine.FuncMicro)
+			if d := far(output(t, r, engine.FuncMicro, "logits"), openF32(t, want, "logits")); d > 1e-4 {
+				t.Errorf("logits differ by %g", d)
+			}
+			compared := 0
+			for _, x := range want.Tensors() {
+				theirs, ok := strings.CutPrefix(x.Name, "grad."+peftPrefix)
+				if !ok {
+					continue
+				}
+				for _, f := range peftFactors {
+					if layer, ok := strings.CutSuffix(theirs, f.theirs); ok {
+						g, err := r.State(engine.Gradient + layer + f.ours)
+						if err != nil {
+							t.Fatal(err)
+						}
+						grad := openF32(t, want, x.Name)
+						largest := 0.0
+						for _, v := range grad {
+							largest = max(largest, math.Abs(float64(v)))
+						}
+						if d := far(g.F32(), grad); d > 2e-5*largest {
+							t.Errorf("the gradient of %s differs by %g of up to %g", layer+f.ours, d, largest)
+						}
+						compared++
+					}
+				}
+			}
+			if compared != adapted {
+				t.Errorf("%d gradients compared of %d", compared, adapted)
+			}
+		})
+	}
+}
+
+// What is read is written as it was, so that PEFT loads it.
+func TestWriteAdapter(t *testing.T) {
+	dir := filepath.Join("testdata", "lora", "gpt2-dora")
+	c, err := ReadConfig(filepath.Join("testdata", "gpt2"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, src, err := ReadAdapter(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer src.Close()
+	to := filepath.Join(t.TempDir(), "adapter")
+	if _, err := c.WriteAdapter(to, a, "gpt2", src); err != nil {
+		t.Fatal(err)
+	}
+	again, back, err := ReadAdapter(to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer back.Close()
+	if again.LoRA != a.LoRA || !slices.Equal(again.Targets, a.Targets) {
+		t.Errorf("read %+v, wrote %+v", again, a)
+	}
+	if len(back.Tensors()) != len(src.Tensors()) {
+		t.Errorf("%d tensors of %d", len(back.Tensors()), len(src.Tensors()))
+	}
+	for _, x := range src.Tensors() {
+		if d := far(openF32(t, back, x.Name), openF32(t, src, x.Name)); d != 0 {
+			t.Errorf("%s differs by %g", x.Name, d)
+		}
+	}
+	if _, err := c.WriteAdapter(to, a, "gpt2", src); err == nil || !strings.Contains(err.Error(), "is not empty") {
+		t.Errorf("written over: %v", err)
+	}
+}
+
+// What an adapter has and snug does not is refused by name.
+func TestReadAdapterRefuses(t *testing.T) {
+	whole, err := os.ReadFile(filepath.Join("testdata", "lora", "llama-lora", AdapterConfigFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct{ old, new, want string }{
+		{`"bias": "none"`, `"bias": "all"`, `bias is "all", want none`},
+		{`"peft_type": "LORA"`, `"peft_type": "IA3"`, `peft_type is "IA3", want LORA`},
+		{`"rank_pattern": {}`, `"rank_pattern": {"q_proj": 8}`, `rank_pattern is {"q_proj": 8}, which snug does not have`},
+		{`"r": 3`, `"r": 0`, "r is 0, want 1"},
+		{`"use_rslora": false`, `"use_rslora": true, "use_dora": true`, "one of them at a time"},
+	} {
+		text := strings.Replace(string(whole), test.old, test.new, 1)
+		if test.old == `"use_rslora": false` {
+			text = strings.Replace(text, `"use_dora": false`, `"use_dora": true`, 1)
+		}
+		if _, err := parseAdapter([]byte(text)); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: got %v, want %q", test.new, err, test.want)
+		}
+	}
+}
+
+// A model with its adapters merged is the adapted one.
+func TestMergedAdapters(t *testing.T) {
+	for _, name := range slices.Sorted(maps.Keys(adapterCases)) {
+		t.Run(name, func(t *testing.T) {
+			base, dir := filepath.Join("testdata", adapterCases[name]), filepath.Join("testdata", "lora", name)
+			c, err := ReadConfig(base)
+			if err != nil {
+				t.Fatal(err)
+			}
+			a, trained, err := ReadAdapter(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer trained.Close()
+			w, err := c.OpenAdapted(base, trained, a.LoRA)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer w.Close()
+			m := c.Model.(Causal)
+			r := arm(t, func(b *graph.Builder) {
+				b.Output("logits", causalLogits(b, m, Input{IDs: b.Input("ids", graph.T(graph.I32, 2, 12))}))
+			})
+			if _, err := c.LoadFrom(w, base, r.Program().States, r.ChangeState, LoadOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			want, err := safetensors.Open(filepath.Join(dir, "expected.safetensors"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer want.Close()
+			raw, err := want.Tensor("input_ids")
+			if err != nil {
+				t.Fatal(err)
+			}
+			setI32(t, r, "ids", engine.Tensor{Data: raw.Data}.I32())
+			run(t, r, "forward")
+			if d := far(output(t, r, "forward", "logits"), openF32(t, want, "logits")); d > 1e-4 {
+				t.Errorf("logits differ by %g", d)
+			}
+		})
+	}
+}

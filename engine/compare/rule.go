@@ -94,7 +94,7 @@ func linear(op graph.Op) bool {
 // others.
 func innocent(op graph.Op) bool {
 	switch op.(type) {
-	case graph.Slice, graph.SliceGrad, graph.Concat, graph.Transpose, graph.Expand, graph.Embedding, graph.Gather, graph.Assign, graph.Optimizer:
+	case graph.Slice, graph.SliceGrad, graph.SliceWrite, graph.Concat, graph.Transpose, graph.Expand, graph.Embedding, graph.Gather, graph.Assign, graph.Optimizer:
 		return true
 	}
 	return false

@@ -146,6 +146,10 @@ func (t *table) random() {
 				m.outputs(m.Emit(op, x, m.given(graph.RunCounter, 41, 3))[0])
 			})
 		}
+		t.add(fmt.Sprintf("dropout/%v/part", d), Tolerance{Ulps: 1.5}, func(m *maker) {
+			op := graph.Dropout{P: 0.4, Seed: 7, Stream: 2, First: 1<<34 + 20}
+			m.outputs(m.Emit(op, m.normal("x", d, 3, 37), m.given(graph.RunCounter, 41, 3))[0])
+		})
 		t.add(fmt.Sprintf("dropout/%v/high_counter", d), Tolerance{Ulps: 1.5}, func(m *maker) {
 			x := m.normal("x", d, 13)
 			m.outputs(m.Emit(graph.Dropout{P: 0.5, Seed: 1, Stream: 1 << 31}, x, m.given(graph.RunCounter, -5, 0))[0])

@@ -142,14 +142,22 @@ func (t *table) channelNorm(op graph.ChannelNorm, d graph.DType, s graph.Shape) 
 	t.add(op.Name()+name, tol, func(m *maker) {
 		m.outputs(m.Emit(op, m.normal("x", d, s...), m.normal("gamma", graph.F32, s.Last()), m.normal("beta", graph.F32, s.Last()))...)
 	})
-	tol.Terms += s.Rows() * s.Last()
-	t.add(graph.ChannelNormGrad(op).Name()+name, tol, func(m *maker) {
+	statistics := func(m *maker) (mean, variance *graph.Value) {
 		stats := graph.T(graph.F32, s.Last())
 		if op.Groups > 0 {
 			stats = graph.T(graph.F32, s[0], op.Groups)
 		}
-		mean := m.input("mean", stats, func() float64 { return 0.1 * m.rng.NormFloat64() })
-		variance := m.input("var", stats, func() float64 { return 0.5 + m.rng.Float64() })
+		return m.input("mean", stats, func() float64 { return 0.1 * m.rng.NormFloat64() }), m.input("var", stats, func() float64 { return 0.5 + m.rng.Float64() })
+	}
+	t.add(op.Name()+"_given"+name, Tolerance{Ulps: 4, Terms: 2}, func(m *maker) {
+		given := op
+		given.Given = true
+		mean, variance := statistics(m)
+		m.outputs(m.Emit(given, m.normal("x", d, s...), m.normal("gamma", graph.F32, s.Last()), m.normal("beta", graph.F32, s.Last()), mean, variance)...)
+	})
+	tol.Terms += s.Rows() * s.Last()
+	t.add(graph.ChannelNormGrad(op).Name()+name, tol, func(m *maker) {
+		mean, variance := statistics(m)
 		m.outputs(m.Emit(graph.ChannelNormGrad(op), m.normal("dy", d, s...), m.normal("x", d, s...), m.normal("gamma", graph.F32, s.Last()), mean, variance)...)
 	})
 }

@@ -46,6 +46,13 @@ func (t *table) shapes() {
 				part[s.Axis] = s.Len
 				return m.Emit(graph.SliceGrad{Slice: s, Dim: dims[s.Axis]}, elems(m, part...))[0]
 			})
+			// Into a tensor that is read again, and into one that is not.
+			add(fmt.Sprintf("slice_write/%d_%d_%d_%d", s.Axis, s.Start, s.Len, s.Step), func(m *maker) *graph.Value {
+				x := elems(m, dims...)
+				part := m.Neg(m.SliceStep(x, s.Axis, 0, s.Len, 1))
+				y := m.Emit(graph.SliceWrite{Slice: s}, x, part)[0]
+				return m.Emit(graph.SliceWrite{Slice: graph.Slice{Axis: 0, Start: 3, Len: 1, Step: 1}}, m.Add(y, x), m.Slice(y, 0, 0, 1))[0]
+			})
 		}
 		for axis := range 3 {
 			add(fmt.Sprintf("concat/%d", axis), func(m *maker) *graph.Value {

@@ -54,7 +54,12 @@ const block = 32 << 10
 
 func (c *compiler) channelNorm(n *graph.Node, op graph.ChannelNorm) ([]phase, error) {
 	v := channelsOf(n.In[0].Shape(), op.Groups)
-	x, gamma, beta, y, mean, variance := c.ref(n.In[0]), c.ref(n.In[1]), c.ref(n.In[2]), c.ref(n.Out[0]), c.ref(n.Out[1]), c.ref(n.Out[2])
+	x, gamma, beta, y := c.ref(n.In[0]), c.ref(n.In[1]), c.ref(n.In[2]), c.ref(n.Out[0])
+	stats := n.Out[1:]
+	if op.Given {
+		stats = n.In[3:]
+	}
+	mean, variance := c.ref(stats[0]), c.ref(stats[1])
 	dx := n.In[0].DType()
 	code := c.code
 	wide := v.wide()
@@ -92,8 +97,17 @@ func (c *compiler) channelNorm(n *graph.Node, op graph.ChannelNorm) ([]phase, er
 			merge(mean, m2, float32(from-s*v.set), center[:v.ch], gather(acc, v.ch), float32(to-from))
 		}
 	}}
-	combine := phase{v.outer, func(o, _ int) {
+	// factors makes center and scale of channels from their statistics, as they are
+	// stored: the same from those of the forward half.
+	factors := func(o int) {
 		shift, scale := part(o, v.sets)
+		for k := range shift {
+			s := o*v.groups + k/v.size
+			shift[k] = mean.f32()[s]
+			scale[k] = float32(1/math.Sqrt(float64(variance.f32()[s])+op.Eps)) * gamma.f32()[k]
+		}
+	}
+	combine := phase{v.outer, func(o, _ int) {
 		for g := range v.groups {
 			var m, m2, count float64
 			for s := range v.sets {
@@ -108,11 +122,8 @@ func (c *compiler) channelNorm(n *graph.Node, op graph.ChannelNorm) ([]phase, er
 				}
 			}
 			mean.f32()[o*v.groups+g], variance.f32()[o*v.groups+g] = float32(m), float32(m2/count)
-			r := float32(1 / math.Sqrt(m2/count+op.Eps))
-			for k := g * v.size; k < (g+1)*v.size; k++ {
-				shift[k], scale[k] = float32(m), r*gamma.f32()[k]
-			}
 		}
+		factors(o)
 	}}
 	normalize := phase{v.outer * v.sets, func(task, w int) {
 		o, s := task/v.sets, task%v.sets
@@ -132,6 +143,9 @@ func (c *compiler) channelNorm(n *graph.Node, op graph.ChannelNorm) ([]phase, er
 			putPart(y, dx, at, yr)
 		})
 	}}
+	if op.Given {
+		return []phase{{v.outer, func(o, _ int) { factors(o) }}, normalize}, nil
+	}
 	return []phase{statistics, combine, normalize}, nil
 }
 

@@ -28,6 +28,8 @@ func (c *compiler) lower(n *graph.Node) (phases []phase, err error) {
 		return c.transpose(n, op)
 	case graph.Slice:
 		return c.slice(n, op)
+	case graph.SliceWrite:
+		return c.sliceWrite(n, op)
 	case graph.SliceGrad:
 		return c.sliceGrad(n, op)
 	case graph.Concat:

@@ -110,6 +110,9 @@ type ref struct {
 	n    int // elements
 }
 
+// from is r from a byte on, for [ref.bytes].
+func (r ref) from(off int) ref { return ref{r.base, r.off + uintptr(off), 0} }
+
 func (r ref) ptr() unsafe.Pointer { return unsafe.Add(*r.base, r.off) }
 func (r ref) f32() []float32      { return unsafe.Slice((*float32)(r.ptr()), r.n) }
 func (r ref) u16() []uint16       { return unsafe.Slice((*uint16)(r.ptr()), r.n) }

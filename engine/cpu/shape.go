@@ -40,6 +40,9 @@ func (c *compiler) slice(n *graph.Node, op graph.Slice) ([]phase, error) {
 	_, dim, inner := split(n.In[0], op.Axis)
 	outer, _, _ := split(n.Out[0], op.Axis)
 	src, dst := c.ref(n.In[0]), c.ref(n.Out[0])
+	if op.Step == 1 && outer == 1 {
+		return []phase{copyRun(op.Len*inner, dst, src.from(op.Start*inner), 0)}, nil
+	}
 	if op.Step == 1 {
 		size := op.Len * inner
 		return []phase{copyRows(outer, size, dst, src,
@@ -56,6 +59,9 @@ func (c *compiler) sliceGrad(n *graph.Node, op graph.SliceGrad) ([]phase, error)
 	src, dst := c.ref(n.In[0]), c.ref(n.Out[0])
 	s := op.Slice
 	row := dim * inner
+	if s.Step == 1 && outer == 1 {
+		return []phase{clearRun(row, dst), copyRun(s.Len*inner, dst, src, s.Start*inner)}, nil
+	}
 	tasks, per := chunks(outer, max(1, 4*grain/max(row, 1)))
 	return []phase{{tasks, func(task, _ int) {
 		for i := task * per; i < min((task+1)*per, outer); i++ {
@@ -69,6 +75,39 @@ func (c *compiler) sliceGrad(n *graph.Node, op graph.SliceGrad) ([]phase, error)
 			}
 		}
 	}}}, nil
+}
+
+// pieces is the region that runs fn on n bytes in pieces, so that all workers share
+// what is one run.
+func pieces(n int, fn func(at, size int)) phase {
+	const piece = 1 << 16
+	return phase{(n + piece - 1) / piece, func(task, _ int) { fn(task*piece, min(piece, n-task*piece)) }}
+}
+
+// copyRun copies n bytes from the begin of src to byte to of dst.
+func copyRun(n int, dst, src ref, to int) phase {
+	return pieces(n, func(at, size int) { copy(dst.bytes(to+at, size), src.bytes(at, size)) })
+}
+
+// clearRun zeroes the first n bytes of dst.
+func clearRun(n int, dst ref) phase {
+	return pieces(n, func(at, size int) { clear(dst.bytes(at, size)) })
+}
+
+func (c *compiler) sliceWrite(n *graph.Node, op graph.SliceWrite) ([]phase, error) {
+	outer, dim, inner := split(n.Out[0], op.Slice.Axis)
+	whole, part, dst := c.ref(n.In[0]), c.ref(n.In[1]), c.ref(n.Out[0])
+	var ps []phase
+	if whole != dst {
+		ps = append(ps, copyRun(outer*dim*inner, dst, whole, 0))
+	}
+	s := op.Slice
+	if s.Step == 1 && outer == 1 {
+		return append(ps, copyRun(s.Len*inner, dst, part, s.Start*inner)), nil
+	}
+	return append(ps, copyRows(outer*s.Len, inner, dst, part,
+		func(i int) int { return (i/s.Len*dim + s.Start + i%s.Len*s.Step) * inner },
+		func(i int) int { return i * inner })), nil
 }
 
 func (c *compiler) concat(n *graph.Node, op graph.Concat) ([]phase, error) {

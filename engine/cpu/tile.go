@@ -553,7 +553,7 @@ func round(x []float32, d graph.DType) {
 
 // mask writes what elements from flat on are multiplied by.
 func (d *dropout) mask(reg []float32, flat int) {
-	simd.DropoutMask(reg, d.op.Seed, randomStream(d.op.Stream, d.counter), uint64(flat), float32(1-d.op.P))
+	simd.DropoutMask(reg, d.op.Seed, randomStream(d.op.Stream, d.counter), d.op.First+uint64(flat), float32(1-d.op.P))
 }
 
 // randomStream is the Philox stream of random operation number stream in the

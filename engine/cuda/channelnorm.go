@@ -32,11 +32,17 @@ func (p *params) channels(c channels) *params {
 }
 
 func (l *lowering) channelNorm(n *graph.Node, op graph.ChannelNorm) {
-	x, mean, variance := n.In[0], l.at(n.Out[1]), l.at(n.Out[2])
+	stats := n.Out[1:]
+	if op.Given {
+		stats = n.In[3:]
+	}
+	x, mean, variance := n.In[0], l.at(stats[0]), l.at(stats[1])
 	c, d := channelsOf(op, x.Shape()), "_"+x.DType().String()
-	moments := l.take(2 * c.partial())
-	l.run("channel_moments"+d, c.blocks(), 256, new(params).ptr(l.at(x)).ptr(moments).channels(c))
-	l.run("channel_stats", ceil(c.stats(), 8), 256, new(params).ptr(moments).ptr(mean).ptr(variance).u32(c.stats()).channels(c))
+	if !op.Given {
+		moments := l.take(2 * c.partial())
+		l.run("channel_moments"+d, c.blocks(), 256, new(params).ptr(l.at(x)).ptr(moments).channels(c))
+		l.run("channel_stats", ceil(c.stats(), 8), 256, new(params).ptr(moments).ptr(mean).ptr(variance).u32(c.stats()).channels(c))
+	}
 	p := new(params).ptr(l.at(x)).ptr(l.at(n.In[1])).ptr(l.at(n.In[2])).ptr(mean).ptr(variance).ptr(l.at(n.Out[0]))
 	l.run("channel_norm"+d, c.blocks(), 256, p.f32(op.Eps).channels(c))
 }

@@ -178,7 +178,7 @@ func (e *emitter) words(op graph.Dropout, width int, whole bool, first, run stri
 	var out []string
 	for len(out) < width {
 		at := e.wide()
-		e.put("add.u64 %s, %s, %d", at, first, len(out))
+		e.put("add.u64 %s, %s, %d", at, first, op.First+uint64(len(out)))
 		w, err := e.callAll(name, append([]string{at}, key...)...)
 		if err != nil {
 			return nil, err

@@ -20,6 +20,8 @@ func (l *lowering) lower(n *graph.Node) {
 		l.transpose(n, op)
 	case graph.Slice:
 		l.slice(n, op)
+	case graph.SliceWrite:
+		l.sliceWrite(n, op.Slice)
 	case graph.SliceGrad:
 		l.sliceGrad(n, op.Slice)
 	case graph.Concat:

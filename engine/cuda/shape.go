@@ -56,6 +56,17 @@ func (l *lowering) sliceGrad(n *graph.Node, slice graph.Slice) {
 	l.copyLoop(x.Shape(), strided{dtype: x.DType(), at: l.at(x), stride: x.Shape().Strides(x.Shape())}, part)
 }
 
+func (l *lowering) sliceWrite(n *graph.Node, slice graph.Slice) {
+	x, part, y := n.In[0], n.In[1], n.Out[0]
+	contiguous := func(v *graph.Value) strided {
+		return strided{dtype: v.DType(), at: l.at(v), stride: v.Shape().Strides(v.Shape())}
+	}
+	if l.at(x) != l.at(y) {
+		l.copyLoop(y.Shape(), contiguous(x), contiguous(y))
+	}
+	l.copyLoop(part.Shape(), contiguous(part), sliced(slice, y.Type, l.at(y)))
+}
+
 func (l *lowering) concat(n *graph.Node, op graph.Concat) {
 	y := n.Out[0]
 	from := 0

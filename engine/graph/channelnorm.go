@@ -11,9 +11,12 @@ import "fmt"
 // Groups G it is group normalization (Wu and He 2018): mean and var of each
 // row of the batch over all its elements in C/G neighboring channels, [B,G].
 // Operands: x, F32 gamma [C] and beta [C]. Results: y and the F32 mean and var.
+// With Given they are two more operands instead, so that y can be computed again, also of
+// some rows alone.
 type ChannelNorm struct {
 	Eps    float64
 	Groups int
+	Given  bool
 }
 
 // Name is "batch_norm" or "group_norm".
@@ -34,7 +37,11 @@ func (c ChannelNorm) stats(x Type) Type {
 
 // Infer adds the two statistics.
 func (c ChannelNorm) Infer(in []Type) ([]Type, error) {
-	if err := want(in, 3); err != nil {
+	n := 3
+	if c.Given {
+		n = 5
+	}
+	if err := want(in, n); err != nil {
 		return nil, err
 	}
 	if len(in[0].Shape) < 2 {
@@ -44,7 +51,7 @@ func (c ChannelNorm) Infer(in []Type) ([]Type, error) {
 		return nil, err
 	}
 	d := in[0].Shape.Last()
-	for _, t := range in[1:] {
+	for _, t := range in[1:3] {
 		if !t.Equal(T(F32, d)) {
 			return nil, fmt.Errorf("x is %v, so scale and shift are f32[%d]; got %v", in[0], d, t)
 		}
@@ -52,21 +59,37 @@ func (c ChannelNorm) Infer(in []Type) ([]Type, error) {
 	if c.Groups < 0 || c.Groups > 0 && d%c.Groups != 0 {
 		return nil, fmt.Errorf("%d channels do not divide into %d groups", d, c.Groups)
 	}
-	return []Type{in[0], c.stats(in[0]), c.stats(in[0])}, nil
+	stats := c.stats(in[0])
+	if c.Given {
+		if !in[3].Equal(stats) || !in[4].Equal(stats) {
+			return nil, fmt.Errorf("mean and variance of x %v are %v, got %v and %v", in[0], stats, in[3], in[4])
+		}
+		return []Type{in[0]}, nil
+	}
+	return []Type{in[0], stats, stats}, nil
 }
 
 // Grad is one operation for all operands.
 func (c ChannelNorm) Grad(b *Builder, n *Node, dout []*Value) []*Value {
+	if c.Given {
+		return noSecond(b, c) // a recomputation: what is differentiated came before it
+	}
 	onlyFirst(b, c, dout)
 	return b.Emit(ChannelNormGrad(c), dout[0], n.In[0], n.In[1], n.Out[1], n.Out[2])
 }
 
 // Cost is two passes over x.
 func (c ChannelNorm) Cost(in, out []Type) Cost {
+	if c.Given {
+		return traffic(in, out, 4)
+	}
 	t := traffic(in, out, 8)
 	t.Bytes += float64(in[0].Bytes())
 	return t
 }
+
+// InplaceOperands: y may overwrite x.
+func (ChannelNorm) InplaceOperands(*Node) []int { return []int{0} }
 
 // Autocast normalizes in float32 what comes in any format.
 func (c ChannelNorm) Autocast(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), c }
@@ -104,6 +127,14 @@ func (c ChannelNormGrad) Cost(in, out []Type) Cost {
 	t := traffic(in, out, 16)
 	t.Bytes += float64(in[0].Bytes() + in[1].Bytes())
 	return t
+}
+
+// InplaceOperands: dx may overwrite dy.
+func (ChannelNormGrad) InplaceOperands(n *Node) []int {
+	if n.In[0].Type.Equal(n.Out[0].Type) {
+		return []int{0}
+	}
+	return nil
 }
 
 // Autocast computes in float32 what comes in any format.

@@ -10,10 +10,14 @@ import "fmt"
 // high, Stream, run counter word 0: it stays if the word's upper 24 bits, as a
 // fraction u = (word >> 8) * 2^-24, are below 1-P in float32. So the gradient
 // and a recomputation see the same choice. Run counter word 1 is not used.
+//
+// The operand may be a part of a larger tensor, from its element First on, a multiple of
+// 4: elements have their numbers there.
 type Dropout struct {
 	P      float64
 	Seed   uint64
 	Stream uint32
+	First  uint64
 }
 
 // Name is "dropout".
@@ -29,6 +33,9 @@ func (d Dropout) Infer(in []Type) ([]Type, error) {
 	}
 	if d.P < 0 || d.P >= 1 {
 		return nil, fmt.Errorf("drops with probability %v, want [0, 1)", d.P)
+	}
+	if d.First%4 != 0 {
+		return nil, fmt.Errorf("begins with element %d of a larger tensor, want a multiple of 4", d.First)
 	}
 	return []Type{in[0]}, nil
 }
@@ -58,5 +65,5 @@ func (b *Builder) Dropout(x *Value, p float64, seed uint64) *Value {
 		return x
 	}
 	rng := b.Input(RunCounter, T(I32, 2))
-	return b.emit1(Dropout{p, seed, b.Stream()}, x, rng)
+	return b.emit1(Dropout{P: p, Seed: seed, Stream: b.Stream()}, x, rng)
 }

@@ -200,6 +200,46 @@ func (SliceGrad) Cost(in, out []Type) Cost { return traffic(in, out, 0) }
 // Autocast keeps the format.
 func (u SliceGrad) Autocast(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), u }
 
+// SliceWrite is its first operand with the elements that Slice takes replaced by the
+// second.
+type SliceWrite struct{ Slice Slice }
+
+// Name is "slice_write".
+func (SliceWrite) Name() string { return "slice_write" }
+
+// Infer keeps the first operand's type.
+func (w SliceWrite) Infer(in []Type) ([]Type, error) {
+	if err := want(in, 2); err != nil {
+		return nil, err
+	}
+	part, err := w.Slice.Infer(in[:1])
+	if err != nil {
+		return nil, err
+	}
+	if !part[0].Equal(in[1]) {
+		return nil, fmt.Errorf("replaces %v, got %v", part[0], in[1])
+	}
+	return []Type{in[0]}, nil
+}
+
+// Grad gives zeros where the part is, and the part.
+func (w SliceWrite) Grad(b *Builder, _ *Node, dout []*Value) []*Value {
+	part := b.emit1(w.Slice, dout[0])
+	zeros := b.BroadcastTo(b.Scalar(0), part.Shape()...)
+	return []*Value{b.emit1(w, dout[0], b.Cast(zeros, part.DType())), part}
+}
+
+// Cost is one copy of the part: the rest stays where it is.
+func (SliceWrite) Cost(in, _ []Type) Cost { return Cost{Bytes: 2 * float64(in[1].Bytes())} }
+
+// Autocast keeps the format of the first operand.
+func (w SliceWrite) Autocast(in []Type, _ DType) ([]DType, Op) {
+	return []DType{Invalid, in[0].DType}, w
+}
+
+// InplaceOperands: the result may overwrite the first operand.
+func (SliceWrite) InplaceOperands(*Node) []int { return []int{0} }
+
 // Pad puts zeros around x along axis: before elements in front, after at the end.
 func (b *Builder) Pad(x *Value, axis, before, after int) *Value {
 	n := x.Shape()[axis]

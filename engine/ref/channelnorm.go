@@ -20,19 +20,27 @@ func cells(groups int, x graph.Shape) (cell func(i int) (stat, channel int), cou
 func channelNorm(op graph.ChannelNorm, in []tensor, out []graph.Type) [][]float64 {
 	x, gamma, beta := in[0].data, in[1].data, in[2].data
 	cell, n := cells(op.Groups, in[0].Shape)
-	mean, variance := make([]float64, out[1].Shape.Elems()), make([]float64, out[2].Shape.Elems())
-	for i, v := range x {
-		s, _ := cell(i)
-		mean[s] += v / n
-	}
-	for i, v := range x {
-		s, _ := cell(i)
-		variance[s] += (v - mean[s]) * (v - mean[s]) / n
+	var mean, variance []float64
+	if op.Given {
+		mean, variance = in[3].data, in[4].data
+	} else {
+		mean, variance = make([]float64, out[1].Shape.Elems()), make([]float64, out[2].Shape.Elems())
+		for i, v := range x {
+			s, _ := cell(i)
+			mean[s] += v / n
+		}
+		for i, v := range x {
+			s, _ := cell(i)
+			variance[s] += (v - mean[s]) * (v - mean[s]) / n
+		}
 	}
 	y := make([]float64, len(x))
 	for i, v := range x {
 		s, c := cell(i)
 		y[i] = (v-mean[s])/math.Sqrt(variance[s]+op.Eps)*gamma[c] + beta[c]
+	}
+	if op.Given {
+		return one(y)
 	}
 	return [][]float64{y, mean, variance}
 }

@@ -72,6 +72,12 @@ func TestGradShape(t *testing.T) {
 			s[axis] = n
 			return p.Emit(graph.SliceGrad{Slice: graph.Slice{Axis: axis, Start: start, Len: n, Step: step}, Dim: dim}, p.x(s...))[0]
 		},
+		"slice_write": func(p *probe) *graph.Value {
+			s, axis, start, n, step := p.slice()
+			part := s.Clone()
+			part[axis] = n
+			return p.Emit(graph.SliceWrite{Slice: graph.Slice{Axis: axis, Start: start, Len: n, Step: step}}, p.x(s...), p.x(part...))[0]
+		},
 		"pad": func(p *probe) *graph.Value {
 			s := p.shape(1, 3)
 			return p.Pad(p.x(s...), p.int("axis", 0, len(s)-1), p.int("before", 0, 2), p.int("after", 0, 2))

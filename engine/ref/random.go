@@ -39,7 +39,7 @@ func mask(p float64, seed, i uint64, stream uint32, rng tensor) float64 {
 func dropout(op graph.Dropout, x, rng tensor) []float64 {
 	y := make([]float64, len(x.data))
 	for i, v := range x.data {
-		if s := mask(op.P, op.Seed, uint64(i), op.Stream, rng); s != 0 {
+		if s := mask(op.P, op.Seed, op.First+uint64(i), op.Stream, rng); s != 0 {
 			y[i] = v * s
 		}
 	}

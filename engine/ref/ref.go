@@ -168,6 +168,8 @@ func (m *machine) eval(op graph.Op, in []tensor, out []graph.Type) ([][]float64,
 		return one(slice(op, in[0], out[0])), nil
 	case graph.SliceGrad:
 		return one(sliceGrad(op, in[0], out[0])), nil
+	case graph.SliceWrite:
+		return one(sliceWrite(op, in[0], in[1])), nil
 	case graph.Concat:
 		return one(concat(op, in, out[0])), nil
 	case graph.Expand:

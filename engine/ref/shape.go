@@ -1,6 +1,10 @@
 package ref
 
-import "github.com/snug-ml/snug/engine/graph"
+import (
+	"slices"
+
+	"github.com/snug-ml/snug/engine/graph"
+)
 
 // gather reads the result's element at each index from the operand's offset there.
 func gather(x tensor, out graph.Type, from func(at []int) int) []float64 {
@@ -33,6 +37,18 @@ func sliceGrad(op graph.SliceGrad, x tensor, out graph.Type) []float64 {
 	each(x.Shape, func(at []int) {
 		a := at[op.Slice.Axis]
 		y[offset(at, st)+(op.Slice.Start+a*op.Slice.Step-a)*st[op.Slice.Axis]] = x.data[i]
+		i++
+	})
+	return y
+}
+
+func sliceWrite(op graph.SliceWrite, x, part tensor) []float64 {
+	y := slices.Clone(x.data)
+	st := strides(x.Shape)
+	i := 0
+	each(part.Shape, func(at []int) {
+		a := at[op.Slice.Axis]
+		y[offset(at, st)+(op.Slice.Start+a*op.Slice.Step-a)*st[op.Slice.Axis]] = part.data[i]
 		i++
 	})
 	return y

@@ -106,7 +106,7 @@ type Hardware struct {
 	Device       string `key:"device" help:"auto, cpu, cuda, cuda:N, or reference: the float64 definition of every operation, for checks, hundreds of times slower"`
 	Threads      int    `key:"threads" min:"0" of:"threads" help:"worker threads on the CPU; 0: the cores this process may use"`
 	MemoryBudget Bytes  `key:"memory_budget" help:"most memory that the run may use; 0: what the device has"`
-	CPUISA       string `key:"cpu_isa" enum:"auto,portable,avx2,avx512" help:"kernels to use on the CPU"`
+	CPUISA       string `key:"cpu_isa" enum:"auto,portable,avx2,avx512,neon" help:"kernels to use on the CPU"`
 	Cublas       string `key:"cublas" enum:"auto,off" help:"matmuls on NVIDIA cards; auto: by NVIDIA's cuBLASLt where it is installed and measured to be faster than snug's kernels, shape by shape"`
 }
 

@@ -20,6 +20,7 @@ const (
 	Portable ISA = "portable" // plain Go, every machine
 	AVX2     ISA = "avx2"     // amd64 with AVX2 and FMA
 	AVX512   ISA = "avx512"   // amd64 with AVX-512 F, BW, DQ and VL
+	NEON     ISA = "neon"     // arm64
 )
 
 // CPU is the part of the processor that this process may use.
@@ -94,6 +95,8 @@ func detectCPU(root string, quota float64) CPU {
 		c.ISA = AVX512
 	case x.HasAVX2 && x.HasFMA:
 		c.ISA = AVX2
+	case runtime.GOARCH == "arm64":
+		c.ISA = NEON
 	}
 	c.Features = features()
 	if k := caches(root); k != [3]int{} {

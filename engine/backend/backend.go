@@ -22,7 +22,7 @@ type Options struct {
 	Note func(text string)
 	// Threads compute on a processor; 0: as many as Go may use.
 	Threads int
-	// Kernels are those of a processor: auto, portable, avx2 or avx512; "" is the
+	// Kernels are those of a processor: auto, portable, avx2, avx512 or neon; "" is the
 	// environment's SNUG_CPU_ISA.
 	Kernels string
 	// NoCublas leaves matmuls on a card to snug's kernels, whether NVIDIA's library is

@@ -28,7 +28,7 @@ func Kernels() string {
 func init() { unconfigured = Configure(os.Getenv("SNUG_CPU_ISA")) }
 
 // Configure chooses the kernels of programs compiled from now on: "portable",
-// "avx2", "avx512" or "auto" (also ""), the best that the machine runs. The
+// "avx2", "avx512", "neon" or "auto" (also ""), the best that the machine runs. The
 // environment's SNUG_CPU_ISA is applied at start. Results differ between
 // levels by rounding. It must not be called while a program runs.
 func Configure(isa string) error {
@@ -41,11 +41,13 @@ func Configure(isa string) error {
 		level, matrix = simd.AVX2, gemm.AVX2
 	case "avx512":
 		level, matrix = simd.AVX512, gemm.AVX512BF16
+	case "neon":
+		level, matrix = simd.Portable, gemm.NEON
 	default:
-		return fmt.Errorf("unknown CPU kernels %q (SNUG_CPU_ISA or hardware.cpu_isa): use auto, portable, avx2 or avx512", isa)
+		return fmt.Errorf("unknown CPU kernels %q (SNUG_CPU_ISA or hardware.cpu_isa): use auto, portable, avx2, avx512 or neon", isa)
 	}
-	if level > simd.Best() {
-		return fmt.Errorf("this CPU does not run %s kernels (SNUG_CPU_ISA or hardware.cpu_isa): its best are %v", isa, simd.Best())
+	if level > simd.Best() || matrix == gemm.NEON && matrix.Resolve() != matrix {
+		return fmt.Errorf("this CPU does not run %s kernels (SNUG_CPU_ISA or hardware.cpu_isa): its best are %v", isa, gemm.Best())
 	}
 	if err := simd.Use(level); err != nil {
 		return err

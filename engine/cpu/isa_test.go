@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/snug-ml/snug/engine/cpu"
+	"github.com/snug-ml/snug/engine/cpu/gemm"
 	"github.com/snug-ml/snug/internal/simd"
 )
 
@@ -25,12 +26,15 @@ func TestConfigure(t *testing.T) {
 			t.Errorf("%v gives %v, %v", level, simd.Active(), err)
 		}
 	}
+	if err := cpu.Configure("neon"); (err == nil) != (gemm.Best() == gemm.NEON) {
+		t.Errorf("neon, where the best is %v: %v", gemm.Best(), err)
+	}
 	for _, isa := range []string{"", "auto"} {
 		if err := cpu.Configure(isa); err != nil || simd.Active() != simd.Best() {
 			t.Errorf("%q gives %v, %v", isa, simd.Active(), err)
 		}
 	}
-	if err := cpu.Configure("mmx"); err == nil || !strings.Contains(err.Error(), "use auto, portable, avx2 or avx512") {
+	if err := cpu.Configure("mmx"); err == nil || !strings.Contains(err.Error(), "use auto, portable, avx2, avx512 or neon") {
 		t.Errorf("mmx: %v", err)
 	}
 }

@@ -96,7 +96,7 @@ func unitOf(c Config, out gemm.DType) float64 {
 }
 
 func TestProperty(t *testing.T) {
-	for isa := gemm.Portable; isa <= gemm.Best(); isa++ {
+	for _, isa := range gemm.Levels() {
 		t.Run(isa.String(), func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
 				types := rapid.SampledFrom([]gemm.DType{gemm.F32, gemm.F32, gemm.BF16, gemm.F16})
@@ -128,7 +128,7 @@ func TestProperty(t *testing.T) {
 
 // TestBlocks covers several chunks of queries and blocks of keys.
 func TestBlocks(t *testing.T) {
-	for isa := gemm.Portable; isa <= gemm.Best(); isa++ {
+	for _, isa := range gemm.Levels() {
 		for _, c := range []Config{
 			{Tq: 500, Tk: 500, Size: 64, Causal: true},
 			{Tq: 130, Tk: 700, Size: 128, Causal: true},
@@ -181,7 +181,7 @@ func TestFiniteDifferences(t *testing.T) {
 
 // TestMaskedRows gives zeros and -Inf where no key is seen.
 func TestMaskedRows(t *testing.T) {
-	for isa := gemm.Portable; isa <= gemm.Best(); isa++ {
+	for _, isa := range gemm.Levels() {
 		rng := rand.New(rand.NewPCG(13, 14))
 		c := Config{Batch: 2, Heads: 2, Tq: 50, Tk: 40, Size: 24, Scale: 1, ISA: isa}
 		p := newProblem(c, gemm.F32, 0, maskKind{lengths: true}, rng)
@@ -205,7 +205,7 @@ func TestMaskedRows(t *testing.T) {
 // TestDeterministic shows that results do not depend on the number of workers
 // the plan was made for.
 func TestDeterministic(t *testing.T) {
-	for isa := gemm.Portable; isa <= gemm.Best(); isa++ {
+	for _, isa := range gemm.Levels() {
 		var want [][]byte
 		for _, workers := range []int{1, 2, 7, 64} {
 			rng := rand.New(rand.NewPCG(15, 16))
@@ -226,7 +226,7 @@ func TestDeterministic(t *testing.T) {
 }
 
 func TestNoAllocation(t *testing.T) {
-	for isa := gemm.Portable; isa <= gemm.Best(); isa++ {
+	for _, isa := range gemm.Levels() {
 		for _, typ := range []gemm.DType{gemm.F32, gemm.BF16, gemm.F16} {
 			rng := rand.New(rand.NewPCG(17, 18))
 			c := Config{Batch: 1, Heads: 1, Tq: 40, Tk: 40, Size: 20, Scale: 0.2, Causal: true, ISA: isa, Type: typ}

@@ -19,7 +19,7 @@ func BenchmarkAttention(b *testing.B) {
 		tq, t, size int
 		causal      bool
 	}{{256, 256, 64, true}, {512, 512, 64, true}, {192, 192, 32, false}, {2048, 2048, 128, true}, {5, 5, 64, false}, {1, 512, 64, true}} {
-		for isa := gemm.AVX2; isa <= gemm.Best(); isa++ {
+		for _, isa := range gemm.Levels()[1:] {
 			for _, typ := range []gemm.DType{gemm.F32, gemm.BF16} {
 				if (typ == gemm.BF16) != (isa == gemm.AVX512BF16) {
 					continue

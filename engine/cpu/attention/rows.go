@@ -3,8 +3,6 @@ package attention
 import (
 	"math"
 	"unsafe"
-
-	"github.com/snug-ml/snug/engine/cpu/gemm"
 )
 
 // rowKernels are the passes over rows of float32 between the matrix products.
@@ -109,12 +107,4 @@ func maskGo(n int, s *float32, segment *int32, want int32) {
 			each(s, n)[j] = float32(math.Inf(-1))
 		}
 	}
-}
-
-// level lowers an instruction set to one this machine has.
-func level(isa gemm.ISA) gemm.ISA {
-	if isa == gemm.Auto {
-		return gemm.Best()
-	}
-	return min(isa, gemm.Best())
 }

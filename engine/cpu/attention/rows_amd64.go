@@ -9,7 +9,7 @@ var (
 
 // rowsFor returns the row kernels of an instruction set.
 func rowsFor(isa gemm.ISA) *rowKernels {
-	switch l := level(isa); {
+	switch l := isa.Resolve(); {
 	case l >= gemm.AVX512:
 		return &rowsAVX512
 	case l == gemm.AVX2:

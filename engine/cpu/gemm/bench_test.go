@@ -48,7 +48,7 @@ var benchShapes = []shape{
 // the median run, the best one, which a busy machine disturbs less, and the
 // median as a share of the kernel's peak measured in turns with it.
 func BenchmarkGEMM(b *testing.B) {
-	for isa := AVX2; isa <= Best(); isa++ {
+	for _, isa := range Levels()[1:] {
 		for _, typ := range []DType{F32, BF16} {
 			if typ == BF16 && isa != AVX512BF16 || typ == F32 && isa == AVX512BF16 {
 				continue

@@ -21,8 +21,8 @@
 //   - Run allocates nothing and touches no memory outside the operands, its two
 //     scratch buffers and the padding that the caller must provide.
 //
-// Kernels exist for AVX-512 with AVX512_BF16, AVX-512, AVX2 with FMA (all
-// written by tools/asm/gemm) and as portable Go; see [ISA].
+// Kernels exist for AVX-512 with AVX512_BF16, AVX-512, AVX2 with FMA and NEON
+// (all written by tools/asm/gemm) and as portable Go; see [ISA].
 package gemm
 
 import (
@@ -33,6 +33,8 @@ import (
 //go:generate go -C ../../../tools/asm/gemm run . -file pack512 -out ../../../engine/cpu/gemm/pack512_amd64.s -stubs ../../../engine/cpu/gemm/pack512_amd64.go -pkg gemm
 //go:generate go -C ../../../tools/asm/gemm run . -file kernel256 -out ../../../engine/cpu/gemm/kernel256_amd64.s -stubs ../../../engine/cpu/gemm/kernel256_amd64.go -pkg gemm
 //go:generate go -C ../../../tools/asm/gemm run . -file pack256 -out ../../../engine/cpu/gemm/pack256_amd64.s -stubs ../../../engine/cpu/gemm/pack256_amd64.go -pkg gemm
+//go:generate go -C ../../../tools/asm/gemm run . -file kernel128 -out ../../../engine/cpu/gemm/kernel128_arm64.s -stubs ../../../engine/cpu/gemm/kernel128_arm64.go -pkg gemm
+//go:generate go -C ../../../tools/asm/gemm run . -file pack128 -out ../../../engine/cpu/gemm/pack128_arm64.s -stubs ../../../engine/cpu/gemm/pack128_arm64.go -pkg gemm
 
 // Matrix is a stored operand: row-major, Stride elements from row to row. With
 // Trans the operand of the product is the transpose of what is stored.

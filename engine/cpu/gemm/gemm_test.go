@@ -12,7 +12,7 @@ import (
 // TestProperty compares every instruction set with float64 for random shapes,
 // types, transposes, strides and block sizes.
 func TestProperty(t *testing.T) {
-	for isa := Portable; isa <= Best(); isa++ {
+	for _, isa := range Levels() {
 		t.Run(isa.String(), func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
 				size := rapid.OneOf(rapid.IntRange(1, 40), rapid.IntRange(1, 200))
@@ -58,7 +58,7 @@ func TestProperty(t *testing.T) {
 // TestLong covers several blocks of K and wide or tall shapes at the default
 // block sizes.
 func TestLong(t *testing.T) {
-	for isa := Portable; isa <= Best(); isa++ {
+	for _, isa := range Levels() {
 		for _, s := range [][3]int{{13, 1500, 70}, {200, 700, 300}, {1, 1111, 333}, {400, 3, 35}} {
 			for flags := range 4 {
 				ta, tb := flags&1 != 0, flags&2 != 0

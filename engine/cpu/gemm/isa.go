@@ -3,32 +3,43 @@ package gemm
 // ISA is a level of instructions a kernel is written for.
 type ISA uint8
 
-// The levels, from the most portable to the fastest. Auto is the best level
-// this CPU and operating system support.
+// The levels, from the most portable to the fastest of each family of processors.
+// Auto is the best level this CPU and operating system support.
 const (
 	Auto       ISA = iota
 	Portable       // Go
 	AVX2           // AVX2, FMA, F16C
 	AVX512         // AVX-512 F, BW, VL, DQ
 	AVX512BF16     // AVX512 and AVX512_BF16
+	NEON           // arm64
 )
 
-var isaNames = [...]string{"auto", "portable", "avx2", "avx512", "avx512bf16"}
+var isaNames = [...]string{"auto", "portable", "avx2", "avx512", "avx512bf16", "neon"}
 
 func (i ISA) String() string { return isaNames[i] }
 
-// best is the highest supported level; each level includes those below it.
-var best = detect()
+// levels are those that this machine runs, lowest first.
+var levels = detect()
+
+// Levels returns the levels that this machine runs, the lowest first; each
+// includes those before it.
+func Levels() []ISA { return levels }
 
 // Best returns the level that Auto means.
-func Best() ISA { return best }
+func Best() ISA { return levels[len(levels)-1] }
 
 // Resolve replaces Auto and lowers a level the machine lacks.
 func (i ISA) Resolve() ISA {
 	if i == Auto {
-		return best
+		return Best()
 	}
-	return min(i, best)
+	found := Portable
+	for _, l := range levels {
+		if l <= i {
+			found = l
+		}
+	}
+	return found
 }
 
 // kernelFunc multiplies tiles of rows, all as high as the kernel:

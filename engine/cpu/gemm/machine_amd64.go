@@ -44,73 +44,33 @@ var machineAVX2 = machine{
 		wholePanels(panelF3216AVX2, panelGo(F32, 16)),
 		wholePanels(panelBF1616AVX2, panelGo(BF16, 16)),
 		wholePanels(panelF1616AVX2, panelGo(F16, 16)),
-	}, transposeWhole},
+	}, wholeTranspose(transposeAVX2, 8)},
 	// A transposition writes half lines, which is slow with streaming stores.
 	shared: packer{[3]panelFunc{
 		wholePanels(panelF3216StreamAVX2, panelGo(F32, 16)),
 		wholePanels(panelBF1616StreamAVX2, panelGo(BF16, 16)),
 		wholePanels(panelF1616StreamAVX2, panelGo(F16, 16)),
-	}, transposeWhole},
+	}, wholeTranspose(transposeAVX2, 8)},
 	lanes:   8,
 	toWord:  [3]rowsFunc{copyRows(4), wholeRows(BF16, F32, rowsBF16ToF32AVX2), wholeRows(F16, F32, rowsF16ToF32AVX2)},
 	toF32:   [3]rowsFunc{copyRows(4), wholeRows(BF16, F32, rowsBF16ToF32AVX2), wholeRows(F16, F32, rowsF16ToF32AVX2)},
 	fromF32: [3]rowsFunc{copyRows(4), wholeRows(F32, BF16, rowsF32ToBF16AVX2), wholeRows(F32, F16, rowsF32ToF16AVX2)},
 }
 
-// wholePanels uses whole for panels of 16 columns and rest for narrower ones.
-func wholePanels(whole, rest panelFunc) panelFunc {
-	return func(k, cols int, src *byte, stride int, dst *byte, dstStride int) {
-		if cols == 16 {
-			whole(k, cols, src, stride, dst, dstStride)
-		} else {
-			rest(k, cols, src, stride, dst, dstStride)
-		}
-	}
-}
-
-// wholeRows uses whole for the multiple of 8 columns and Go for the rest.
-func wholeRows(from, to DType, whole rowsFunc) rowsFunc {
-	rest := rowsGo(from, to)
-	return func(rows, cols int, src *byte, stride int, dst *byte, dstStride int) {
-		n := cols &^ 7
-		if n > 0 {
-			whole(rows, n, src, stride, dst, dstStride)
-		}
-		if n < cols {
-			rest(rows, cols-n, add(src, n*from.Size()), stride, add(dst, n*to.Size()), dstStride)
-		}
-	}
-}
-
-var transposeRest = transposeGo(8)
-
-// transposeWhole uses AVX2 for the multiple of 8 words of 8 rows, Go for the rest.
-func transposeWhole(k, cols int, src *byte, stride int, dst *byte, dstStride int) {
-	n := k &^ 7
-	if cols < 8 {
-		n = 0
-	}
-	if n > 0 {
-		transposeAVX2(n, cols, src, stride, dst, dstStride)
-	}
-	if n < k {
-		transposeRest(k-n, cols, add(src, 4*n), stride, add(dst, n*dstStride), dstStride)
-	}
-}
-
 // detect asks golang.org/x/sys/cpu, which also checks that the operating
 // system saves the vector registers.
-func detect() ISA {
+func detect() []ISA {
 	x := &cpu.X86
+	all := []ISA{Portable, AVX2, AVX512, AVX512BF16}
 	switch {
 	case !x.HasAVX2 || !x.HasFMA || !x.HasBMI2 || !x.HasF16C:
-		return Portable
+		return all[:1]
 	case !x.HasAVX512F || !x.HasAVX512BW || !x.HasAVX512VL || !x.HasAVX512DQ:
-		return AVX2
+		return all[:2]
 	case !x.HasAVX512BF16:
-		return AVX512
+		return all[:3]
 	}
-	return AVX512BF16
+	return all
 }
 
 // machineFor returns the kernels of a resolved level for words of the given

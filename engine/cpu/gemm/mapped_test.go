@@ -16,7 +16,7 @@ func TestMapped(t *testing.T) {
 			dst[i] = 1.7*v*v - 0.3
 		}
 	}
-	for isa := Portable; isa <= Best(); isa++ {
+	for _, isa := range Levels() {
 		t.Run(isa.String(), func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
 				size := rapid.OneOf(rapid.IntRange(1, 40), rapid.IntRange(1, 200))

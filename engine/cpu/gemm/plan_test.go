@@ -21,7 +21,7 @@ func (o *operand) bits() []byte { return slices.Clone(o.mem.data) }
 func TestDeterministic(t *testing.T) {
 	const m, n, k = 150, 170, 700
 	rng := rand.New(rand.NewPCG(3, 4))
-	for isa := Portable; isa <= Best(); isa++ {
+	for _, isa := range Levels() {
 		for _, typ := range []DType{F32, BF16, F16} {
 			a := newOperand(m, k, 0, typ, false, uniform(rng))
 			b := newOperand(k, n, 0, typ, false, uniform(rng))
@@ -94,7 +94,7 @@ func (e *marks) Streams() []Stream {
 // once, after its last term and before it is rounded.
 func TestEpilogue(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
-	for isa := Portable; isa <= Best(); isa++ {
+	for _, isa := range Levels() {
 		for _, typ := range []DType{F32, BF16, F16} {
 			for _, s := range [][3]int{{1, 1, 1}, {37, 70, 1200}, {130, 200, 64}} {
 				m, n, k := s[0], s[1], s[2]
@@ -123,7 +123,7 @@ func TestEpilogue(t *testing.T) {
 func TestNoAllocation(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 8))
 	const m, n, k = 60, 70, 80
-	for isa := Portable; isa <= Best(); isa++ {
+	for _, isa := range Levels() {
 		for _, typ := range []DType{F32, BF16, F16} {
 			for flags := range 4 {
 				ta, tb := flags&1 != 0, flags&2 != 0
@@ -167,7 +167,7 @@ func TestConversions(t *testing.T) {
 		halves[h] = uint16(h)
 	}
 	floats = append(floats, 1, 2, 3)
-	for isa := AVX2; isa <= Best(); isa++ {
+	for _, isa := range Levels()[1:] {
 		m := machineFor(isa, F32)
 		for _, typ := range []DType{BF16, F16} {
 			wide, wantWide := make([]float32, len(halves)), make([]float32, len(halves))
@@ -196,7 +196,7 @@ func bytes[T any](s []T) *byte { return (*byte)(unsafe.Pointer(unsafe.SliceData(
 func TestMicro(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 10))
 	const m, n, k = 50, 75, 40
-	for isa := Portable; isa <= Best(); isa++ {
+	for _, isa := range Levels() {
 		for _, word := range []DType{F32, BF16} {
 			u := NewMicro(isa, word)
 			for _, typ := range []DType{F32, BF16} {
@@ -239,7 +239,7 @@ func TestPackParts(t *testing.T) {
 	rng := rand.New(rand.NewPCG(11, 12))
 	const m, n = 41, 75
 	parts := []int{7, 12, 1, 9}
-	for isa := Portable; isa <= Best(); isa++ {
+	for _, isa := range Levels() {
 		for _, word := range []DType{F32, BF16} {
 			for _, typ := range []DType{F32, BF16, F16} {
 				u := NewMicro(isa, word)
@@ -281,7 +281,7 @@ func TestPackParts(t *testing.T) {
 // and a part is within one block of K.
 func TestSeeA(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 4))
-	for isa := Portable; isa <= Best(); isa++ {
+	for _, isa := range Levels() {
 		for _, s := range [][3]int{{1, 1, 1}, {150, 170, 1100}, {400, 1500, 70}} {
 			for _, typ := range []DType{F32, BF16} {
 				m, n, k := s[0], s[1], s[2]

@@ -1,0 +1,45 @@
+//go:build amd64 || arm64
+
+package gemm
+
+// wholePanels uses whole for panels of 16 columns and rest for narrower ones.
+func wholePanels(whole, rest panelFunc) panelFunc {
+	return func(k, cols int, src *byte, stride int, dst *byte, dstStride int) {
+		if cols == 16 {
+			whole(k, cols, src, stride, dst, dstStride)
+		} else {
+			rest(k, cols, src, stride, dst, dstStride)
+		}
+	}
+}
+
+// wholeRows uses whole for the multiple of 8 columns and Go for the rest.
+func wholeRows(from, to DType, whole rowsFunc) rowsFunc {
+	rest := rowsGo(from, to)
+	return func(rows, cols int, src *byte, stride int, dst *byte, dstStride int) {
+		n := cols &^ 7
+		if n > 0 {
+			whole(rows, n, src, stride, dst, dstStride)
+		}
+		if n < cols {
+			rest(rows, cols-n, add(src, n*from.Size()), stride, add(dst, n*to.Size()), dstStride)
+		}
+	}
+}
+
+// wholeTranspose uses whole for the multiple of step words of 8 rows, Go for the rest.
+func wholeTranspose(whole panelFunc, step int) panelFunc {
+	rest := transposeGo(8)
+	return func(k, cols int, src *byte, stride int, dst *byte, dstStride int) {
+		n := k / step * step
+		if cols < 8 {
+			n = 0
+		}
+		if n > 0 {
+			whole(n, cols, src, stride, dst, dstStride)
+		}
+		if n < k {
+			rest(k-n, cols, add(src, 4*n), stride, add(dst, n*dstStride), dstStride)
+		}
+	}
+}

@@ -1,0 +1,199 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/snug-ml/snug/tools/asm/arm64"
+)
+
+// The NEON kernels keep a tile of 6 rows by 16 columns in 24 of the 32 vector
+// registers. A factor of A is loaded as one element, which takes a load unit and
+// nothing else (a load that spreads it over the lanes also takes a vector unit
+// on most cores), and multiplied by element.
+const (
+	neonRows, neonCols = 6, 16
+	neonB              = 24 // registers of a row of B: 24 to 27
+	neonA              = 28 // registers of the factors: 28 to 31
+)
+
+// The general registers of a NEON kernel. R18 belongs to the platform, R27 and
+// R28 to Go.
+const (
+	regTiles, regK, regA, regTA, regRSA, regCSA = "R0", "R1", "R2", "R3", "R4", "R5"
+	regB, regBS, regC, regLDC                   = "R6", "R7", "R8", "R9"
+	regAhead, regStep, regOffset, regLeft       = "R10", "R11", "R12", "R13"
+	regRow, regTmp, regN, regCount              = "R14", "R15", "R25", "R26"
+)
+
+// neonRow is the register that points to row i of A.
+func neonRow(i int) string { return fmt.Sprintf("R%d", 19+i) }
+
+// kernel128 writes the float32 kernel for tiles of mr <= 6 rows by 16 columns.
+func kernel128(w *arm64.Writer, mr int) {
+	name := fmt.Sprintf("kernF32x%dNEON", mr)
+	w.Function(name, "tiles, k int, a *byte, ta, rsa, csa int, b *byte, bs int, c *byte, ldc, n, acc int, bias, ahead *byte, step int",
+		fmt.Sprintf("multiplies float32 words in tiles of %d rows by 16 columns; see kernelFunc.", mr), 0)
+	acc := func(i, j int) int { return 4*i + j }
+	for _, arg := range [][2]string{{"tiles", regTiles}, {"a", regA}, {"ta", regTA}, {"rsa", regRSA}, {"csa", regCSA},
+		{"bs", regBS}, {"c", regC}, {"ldc", regLDC}, {"n", regN}, {"ahead", regAhead}, {"step", regStep}} {
+		load(w, arg[0], arg[1])
+	}
+	w.Go("CBZ %s, done", regTiles)
+	w.Label("tile")
+	w.Go("MOVD %s, %s", regC, regTmp)
+	for i := range mr {
+		w.Go("PRFM (%s), PLDL1KEEP", regTmp)
+		if i < mr-1 {
+			w.Go("ADD %s, %s", regLDC, regTmp)
+		}
+		for j := range 4 {
+			w.V("MOVI0", acc(i, j))
+		}
+	}
+	w.Go("MOVD %s, %s", regA, neonRow(0))
+	for i := 1; i < mr; i++ {
+		w.Go("ADD %s, %s, %s", regRSA, neonRow(i-1), neonRow(i))
+	}
+	w.Go("MOVD ZR, %s", regOffset)
+	load(w, "b", regB)
+	load(w, "k", regLeft)
+	step := func() {
+		w.Go("FLDPQ (%s), (F%d, F%d)", regB, neonB, neonB+1)
+		w.Go("FLDPQ 32(%s), (F%d, F%d)", regB, neonB+2, neonB+3)
+		for i := range mr {
+			x := neonA + i%4
+			w.Go("FMOVS (%s)(%s), F%d", neonRow(i), regOffset, x)
+			for j := range 4 {
+				w.V("FMLAE", acc(i, j), neonB+j, x)
+			}
+		}
+		w.Go("ADD %s, %s", regBS, regB)
+		w.Go("ADD %s, %s", regCSA, regOffset)
+	}
+	w.Go("SUBS $4, %s", regLeft)
+	w.Go("BLT rest")
+	w.Label("loop")
+	for range 4 {
+		step()
+	}
+	w.Go("PRFM (%s), PLDL2KEEP", regAhead)
+	w.Go("ADD %s, %s", regStep, regAhead)
+	w.Go("SUBS $4, %s", regLeft)
+	w.Go("BGE loop")
+	w.Label("rest")
+	w.Go("ADDS $4, %s", regLeft)
+	w.Go("BEQ write")
+	w.Label("one")
+	step()
+	w.Go("SUBS $1, %s", regLeft)
+	w.Go("BNE one")
+
+	// What is left is to add C and the bias and to store: whole rows, or the
+	// first n columns in pieces of 8, 4, 2 and 1.
+	w.Label("write")
+	w.Go("CMP $%d, %s", neonCols, regN)
+	w.Go("BLT edge")
+	load(w, "acc", regTmp)
+	w.Go("CBZ %s, noC", regTmp)
+	w.Go("MOVD %s, %s", regC, regRow)
+	for i := range mr {
+		addRow(w, regRow, acc(i, 0))
+		w.Go("ADD %s, %s", regLDC, regRow)
+	}
+	w.Label("noC")
+	load(w, "bias", regTmp)
+	w.Go("CBZ %s, noBias", regTmp)
+	w.Go("FLDPQ (%s), (F%d, F%d)", regTmp, neonB, neonB+1)
+	w.Go("FLDPQ 32(%s), (F%d, F%d)", regTmp, neonB+2, neonB+3)
+	for i := range mr {
+		for j := range 4 {
+			w.V("FADDS", acc(i, j), acc(i, j), neonB+j)
+		}
+	}
+	w.Label("noBias")
+	w.Go("MOVD %s, %s", regC, regRow)
+	for i := range mr {
+		w.Go("FSTPQ (F%d, F%d), (%s)", acc(i, 0), acc(i, 1), regRow)
+		w.Go("FSTPQ (F%d, F%d), 32(%s)", acc(i, 2), acc(i, 3), regRow)
+		w.Go("ADD %s, %s", regLDC, regRow)
+	}
+	w.Label("next")
+	w.Go("ADD %s, %s", regTA, regA)
+	w.Go("MOVD %s, %s", regRow, regC)
+	w.Go("SUBS $1, %s", regTiles)
+	w.Go("BNE tile")
+	w.Label("done")
+	w.Go("RET")
+
+	w.Label("edge")
+	w.Go("MOVD %s, %s", regC, regRow)
+	for i := range mr {
+		w.Go("MOVD %s, %s", regRow, regTmp)
+		load(w, "bias", regOffset)
+		for bit := 3; bit >= 0; bit-- {
+			edge(w, bit, acc(i, 0))
+		}
+		w.Go("ADD %s, %s", regLDC, regRow)
+	}
+	w.Go("B next")
+}
+
+// load reads an argument.
+func load(w *arm64.Writer, name, r string) { w.Go("MOVD %s+%d(FP), %s", name, offsets[name], r) }
+
+// offsets are those of the arguments of a kernel.
+var offsets = func() map[string]int {
+	m := map[string]int{}
+	for i, name := range []string{"tiles", "k", "a", "ta", "rsa", "csa", "b", "bs", "c", "ldc", "n", "acc", "bias", "ahead", "step"} {
+		m[name] = 8 * i
+	}
+	return m
+}()
+
+// addRow adds 16 words at p to four registers.
+func addRow(w *arm64.Writer, p string, first int) {
+	w.Go("FLDPQ (%s), (F%d, F%d)", p, neonB, neonB+1)
+	w.Go("FLDPQ 32(%s), (F%d, F%d)", p, neonB+2, neonB+3)
+	for j := range 4 {
+		w.V("FADDS", first+j, first+j, neonB+j)
+	}
+}
+
+// edge stores 1<<bit columns of a row at regTmp if n has the bit, and moves on
+// what is left of the row to its first registers. The bias, if any, is at regOffset.
+func edge(w *arm64.Writer, bit, first int) {
+	skip, noC, noBias := w.NewLabel("skip"), w.NewLabel("noC"), w.NewLabel("noBias")
+	size := 4 << bit
+	move := []string{"FMOVS", "FMOVD", "FMOVQ"}[min(bit, 2)]
+	vectors := max(1, size/16)
+	w.Go("TBZ $%d, %s, %s", bit, regN, skip)
+	sum := func(p, flag, none string) {
+		w.Go("CBZ %s, %s", flag, none)
+		for v := range vectors {
+			w.Go("%s %d(%s), F%d", move, 16*v, p, neonB+v)
+		}
+		for v := range vectors {
+			w.V("FADDS", first+v, first+v, neonB+v)
+		}
+	}
+	load(w, "acc", regCount)
+	sum(regTmp, regCount, noC)
+	w.Label(noC)
+	sum(regOffset, regOffset, noBias)
+	w.Go("ADD $%d, %s", size, regOffset)
+	w.Label(noBias)
+	for v := range vectors {
+		w.Go("%s F%d, %d(%s)", move, first+v, 16*v, regTmp)
+	}
+	w.Go("ADD $%d, %s", size, regTmp)
+	switch bit {
+	case 3:
+		w.V("ORRB", first, first+2, first+2)
+		w.V("ORRB", first+1, first+3, first+3)
+	case 2:
+		w.V("ORRB", first, first+1, first+1)
+	case 1:
+		w.V("DUPD", first, first, 1)
+	}
+	w.Label(skip)
+}

@@ -1,0 +1,184 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/snug-ml/snug/tools/asm/arm64"
+)
+
+const (
+	panelArguments = "k, cols int, src *byte, stride int, dst *byte, dstStride int"
+	rowsArguments  = "rows, cols int, src *byte, stride int, dst *byte, dstStride int"
+	tilesArguments = "k, tiles int, src *byte, stride int, dst *byte, tileStride int"
+)
+
+// arguments loads six arguments into R0 to R5.
+func arguments(w *arm64.Writer, names ...string) {
+	for i, name := range names {
+		w.Go("MOVD %s+%d(FP), R%d", name, 8*i, i)
+	}
+}
+
+// load128 reads 4 elements at off(p) as float32.
+func load128(w *arm64.Writer, from string, off int, p string, v int) {
+	switch from {
+	case "F32":
+		w.Go("FMOVQ %d(%s), F%d", off, p, v)
+	case "BF16":
+		w.Go("FMOVD %d(%s), F%d", off, p, v)
+		w.V("SHLL16", v, v)
+	case "F16":
+		w.Go("FMOVD %d(%s), F%d", off, p, v)
+		w.V("FCVTL", v, v)
+	}
+}
+
+// panel128 packs k rows of 16 elements as float32.
+func panel128(w *arm64.Writer, from string) {
+	w.Function(fmt.Sprintf("panel%s16NEON", from), panelArguments,
+		fmt.Sprintf("copies k rows of 16 %s elements to rows of 16 float32, whatever cols is; see panelFunc.", from), 0)
+	arguments(w, "k", "cols", "src", "stride", "dst", "dstStride")
+	w.Label("loop")
+	for j := range 4 {
+		load128(w, from, 4*j*size(from), "R2", j)
+	}
+	w.Go("FSTPQ (F0, F1), (R4)")
+	w.Go("FSTPQ (F2, F3), 32(R4)")
+	w.Go("ADD R3, R2")
+	w.Go("ADD R5, R4")
+	w.Go("SUBS $1, R0")
+	w.Go("BNE loop")
+	w.Go("RET")
+}
+
+// tiles128 packs k rows of tiles*6 elements as tiles of 6 float32 a row.
+func tiles128(w *arm64.Writer, from string) {
+	w.Function(fmt.Sprintf("tiles%sNEON", from), tilesArguments,
+		fmt.Sprintf("packs k rows of %s elements as tiles of 6 float32 a row; see tilesFunc.", from), 0)
+	arguments(w, "k", "tiles", "src", "stride", "dst", "tileStride")
+	w.Label("loop")
+	w.Go("MOVD R1, R6")
+	w.Go("MOVD R2, R7")
+	w.Go("MOVD R4, R8")
+	w.Label("tile")
+	load128(w, from, 0, "R7", 0)
+	switch from {
+	case "F32":
+		w.Go("FMOVD 16(R7), F1")
+	case "BF16":
+		w.Go("FMOVS 8(R7), F1")
+		w.V("SHLL16", 1, 1)
+	case "F16":
+		w.Go("FMOVS 8(R7), F1")
+		w.V("FCVTL", 1, 1)
+	}
+	w.Go("FMOVQ F0, (R8)")
+	w.Go("FMOVD F1, 16(R8)")
+	w.Go("ADD $%d, R7", 6*size(from))
+	w.Go("ADD R5, R8")
+	w.Go("SUBS $1, R6")
+	w.Go("BNE tile")
+	w.Go("ADD $24, R4")
+	w.Go("ADD R3, R2")
+	w.Go("SUBS $1, R0")
+	w.Go("BNE loop")
+	w.Go("RET")
+}
+
+// rows128 converts rows of a multiple of 8 elements from one type to another.
+func rows128(w *arm64.Writer, from, to string) {
+	w.Function(fmt.Sprintf("rows%sTo%sNEON", from, to), rowsArguments,
+		"converts rows of cols elements, a positive multiple of 8, rounding to nearest even; see rowsFunc.", 0)
+	arguments(w, "rows", "cols", "src", "stride", "dst", "dstStride")
+	const one, bias, quiet = 29, 30, 31
+	if to == "BF16" {
+		for _, c := range []struct{ v, bits int }{{one, 1}, {bias, 0x7fff}, {quiet, 0x400000}} {
+			w.Go("MOVD $%d, R6", c.bits)
+			w.V("DUPW", c.v, 6)
+		}
+	}
+	w.Label("row")
+	w.Go("MOVD R2, R6")
+	w.Go("MOVD R4, R7")
+	w.Go("MOVD R1, R8")
+	w.Label("loop")
+	load128(w, from, 0, "R6", 0)
+	load128(w, from, 4*size(from), "R6", 1)
+	switch to {
+	case "F32":
+		w.Go("FSTPQ (F0, F1), (R7)")
+	case "F16":
+		w.V("FCVTN", 2, 0)
+		w.V("FCVTN2", 2, 1)
+		w.Go("FMOVQ F2, (R7)")
+	case "BF16":
+		for v := range 2 {
+			sum, number := 2+v, 4+v
+			w.V("USHRS", sum, v, 16)
+			w.V("ANDB", sum, sum, one)
+			w.V("ADDS", sum, sum, bias)
+			w.V("ADDS", sum, sum, v)
+			w.V("FCMEQS", number, v, v)
+			w.V("ORRB", v, v, quiet)
+			w.V("BSLB", number, sum, v)
+		}
+		w.V("UZP2H", 4, 4, 5)
+		w.Go("FMOVQ F4, (R7)")
+	}
+	w.Go("ADD $%d, R6", 8*size(from))
+	w.Go("ADD $%d, R7", 8*size(to))
+	w.Go("SUBS $8, R8")
+	w.Go("BNE loop")
+	w.Go("ADD R3, R2")
+	w.Go("ADD R5, R4")
+	w.Go("SUBS $1, R0")
+	w.Go("BNE row")
+	w.Go("RET")
+}
+
+// transpose128 packs 8 rows of a multiple of 4 words as rows of 8 words.
+func transpose128(w *arm64.Writer) {
+	w.Function("transposeNEON", panelArguments,
+		"transposes 8 rows of k words, a positive multiple of 4, to k rows of 8 words, whatever cols is; see panelFunc.", 0)
+	arguments(w, "k", "cols", "src", "stride", "dst", "dstStride")
+	row := func(i int) string { return fmt.Sprintf("R%d", 6+i) }
+	w.Go("MOVD R2, %s", row(0))
+	for i := 1; i < 8; i++ {
+		w.Go("ADD R3, %s, %s", row(i-1), row(i))
+	}
+	w.Label("loop")
+	for i := range 8 {
+		w.Go("FMOVQ (%s), F%d", row(i), i)
+		w.Go("ADD $16, %s", row(i))
+	}
+	for half := range 2 {
+		in, mid, out := 4*half, 8+4*half, 16+4*half
+		w.V("TRN1S", mid, in, in+1)
+		w.V("TRN2S", mid+1, in, in+1)
+		w.V("TRN1S", mid+2, in+2, in+3)
+		w.V("TRN2S", mid+3, in+2, in+3)
+		w.V("TRN1D", out, mid, mid+2)
+		w.V("TRN1D", out+1, mid+1, mid+3)
+		w.V("TRN2D", out+2, mid, mid+2)
+		w.V("TRN2D", out+3, mid+1, mid+3)
+	}
+	for c := range 4 {
+		w.Go("FSTPQ (F%d, F%d), (R4)", 16+c, 20+c)
+		w.Go("ADD R5, R4")
+	}
+	w.Go("SUBS $4, R0")
+	w.Go("BNE loop")
+	w.Go("RET")
+}
+
+func pack128(w *arm64.Writer) {
+	for _, from := range []string{"F32", "BF16", "F16"} {
+		panel128(w, from)
+		tiles128(w, from)
+	}
+	rows128(w, "BF16", "F32")
+	rows128(w, "F16", "F32")
+	rows128(w, "F32", "BF16")
+	rows128(w, "F32", "F16")
+	transpose128(w)
+}

@@ -97,6 +97,7 @@ func TestKill9Formats(t *testing.T) {
 	for _, c := range []struct{ optimizer, weights, precision, accumulation string }{
 		{"adamw8bit", "stochastic", "bf16", "1"},
 		{"lion", "compensated", "fp16", "2"},
+		{"adafactor", "stochastic", "fp32", "1"},
 	} {
 		name := c.optimizer + "-" + c.weights
 		settings := slices.Concat(wide, []string{

@@ -11,7 +11,7 @@ import (
 
 // rules and roundings that can be combined.
 var (
-	narrowRules = []engine.Rule{engine.AdamW, engine.AdamW8bit, engine.Lion}
+	narrowRules = []engine.Rule{engine.AdamW, engine.AdamW8bit, engine.Lion, engine.Adafactor}
 	modes       = []graph.RoundingMode{graph.Exact, graph.Stochastic, graph.Compensated}
 )
 
@@ -44,6 +44,11 @@ func TestBytesOfFormats(t *testing.T) {
 					want += (size + 4) * n // and its gradient's sum
 					switch {
 					case rule == engine.Lion:
+						want += 4 * n
+					case rule == engine.Adafactor && len(s.Type.Shape) > 1:
+						rows, cols := graph.FactorTypes(s.Type)
+						want += rows.Bytes() + cols.Bytes()
+					case rule == engine.Adafactor:
 						want += 4 * n
 					case rule == engine.AdamW8bit && n >= engine.Least8bit:
 						want += 2*n + 8*((n+graph.MomentBlock-1)/graph.MomentBlock)

@@ -14,6 +14,15 @@ const (
 	AdamW     Rule = "adamw"
 	AdamW8bit Rule = "adamw8bit" // AdamW whose moments have 8 bits
 	Lion      Rule = "lion"
+	Adafactor Rule = "adafactor" // second moments of matrices by rows and columns alone
+)
+
+// The constants of Adafactor are those of its authors, without a first moment and with
+// the learning rate as it is given.
+const (
+	adafactorDecay, adafactorClip = 0.8, 1
+	// AdafactorEps is added to each square: a mean of squares is never smaller.
+	AdafactorEps = 1e-30
 )
 
 // Least8bit is the number of elements from which a weight has moments in 8 bits;
@@ -81,6 +90,16 @@ func (o *Optimizer) step(b *graph.Builder, w, grad *graph.Value, zero bool, c sc
 		keep(Moment2, codes)
 		keep(Scale1, scales)
 		keep(Scale2, scales)
+	case o.Rule == Adafactor:
+		a := graph.Adafactor{Decay: adafactorDecay, Eps: AdafactorEps, Clip: adafactorClip, WeightDecay: decay, LRScale: rate, ZeroGrad: zero, Round: round}
+		if a.Factored = len(s.Type.Shape) > 1; a.Factored {
+			rows, cols := graph.FactorTypes(s.Type)
+			keep(Rows2, rows)
+			keep(Columns2, cols)
+		} else {
+			keep(Moment2, full)
+		}
+		op = a
 	default:
 		op = graph.AdamW{Beta1: o.Beta1, Beta2: o.Beta2, Eps: o.Eps, WeightDecay: decay, LRScale: rate, ZeroGrad: zero, Round: round}
 		keep(Moment1, full)

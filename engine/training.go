@@ -98,6 +98,8 @@ const (
 	Moment2     = "optimizer.v."
 	Scale1      = "optimizer.m_scale." // of moments in 8 bits
 	Scale2      = "optimizer.v_scale."
+	Rows2       = "optimizer.v_rows." // of second moments that are kept as means
+	Columns2    = "optimizer.v_columns."
 	Remainder   = "optimizer.rest." // of weights whose summation is compensated
 	Gradient    = "gradient."
 )

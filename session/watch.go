@@ -67,10 +67,10 @@ func (r *run) audit() {
 	}
 }
 
-// trace is the state of the optimizer that stays zero while all gradients of a weight
-// are; empty: the weight is not trained.
+// trace is the state of the optimizer that stays zero, or as small as Adafactor's can
+// be, while all gradients of a weight are; empty: the weight is not trained.
 func (r *run) trace(weight string) string {
-	for _, prefix := range []string{engine.Scale2, engine.Moment2, engine.Moment1} {
+	for _, prefix := range []string{engine.Scale2, engine.Moment2, engine.Rows2, engine.Moment1} {
 		if r.program.State(prefix+weight) != nil {
 			return prefix + weight
 		}
@@ -80,6 +80,10 @@ func (r *run) trace(weight string) string {
 
 // zeroGradients are the trained weights whose gradients were all zero.
 func (r *run) zeroGradients() (names []string, err error) {
+	least := float32(0)
+	if r.Config.Training.Optimizer == string(engine.Adafactor) {
+		least = engine.AdafactorEps * (1 + 1e-4) // rounding
+	}
 	for _, s := range r.program.States {
 		if s.Role != graph.Weight {
 			continue
@@ -90,7 +94,7 @@ func (r *run) zeroGradients() (names []string, err error) {
 		}
 		zero := true
 		err := r.runner.ScanState(moment, func(part engine.Tensor) (goOn bool) {
-			zero = !slices.ContainsFunc(part.F32(), func(x float32) bool { return x != 0 })
+			zero = !slices.ContainsFunc(part.F32(), func(x float32) bool { return !(x >= -least && x <= least) })
 			return zero
 		})
 		if err != nil {

@@ -131,6 +131,7 @@ var goldenOps = map[string]func(m *goldenMaker){
 	"adamw":     goldenAdamW,
 	"adamw8bit": goldenSteps,
 	"lion":      goldenSteps,
+	"adafactor": goldenSteps,
 	"clip_global_norm": func(m *goldenMaker) {
 		m.tol = Tolerance{Ulps: 4}
 		x0, x1 := m.arg("x0"), m.arg("x1")
@@ -310,6 +311,14 @@ func goldenSteps(m *goldenMaker) {
 	switch m.Op {
 	case "lion":
 		op, states = graph.Lion{Beta1: a.Beta1, Beta2: a.Beta2, WeightDecay: a.WeightDecay, LRScale: 1}, []graph.Type{typ}
+		m.tol = Tolerance{Ulps: 64, Abs: 0x1p-20}
+	case "adafactor":
+		f := graph.Adafactor{Decay: 0.8, Eps: 1e-30, Clip: 1, WeightDecay: a.WeightDecay, LRScale: 1, Factored: len(typ.Shape) > 1}
+		op, states = f, []graph.Type{typ}
+		if f.Factored {
+			rows, cols := graph.FactorTypes(typ)
+			states = []graph.Type{rows, cols}
+		}
 		m.tol = Tolerance{Ulps: 64, Abs: 0x1p-20}
 	default:
 		codes, scales := graph.MomentTypes(typ)

@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/snug-ml/snug/engine/graph"
 )
@@ -19,6 +20,14 @@ func (t *table) optimizer() {
 						Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: decay, LRScale: 0.5, ZeroGrad: zero,
 					}, ok, dims)
 				}
+			}
+		}
+	}
+	for _, ok := range []float64{0, 1} {
+		for _, zero := range []bool{false, true} {
+			for _, dims := range [][]int{{1}, {1031}, {1, 9}, {40, 300}, {301, 40}, {3, 5, 1031}, {5, 7, 3, 3}} {
+				op := graph.Adafactor{Decay: 0.8, Eps: 1e-30, Clip: 1, WeightDecay: 0.1, LRScale: 0.5, Factored: len(dims) > 1, ZeroGrad: zero}
+				t.add(stepName("adafactor", dims, op.WeightDecay, ok, zero), Tolerance{Ulps: 64, Abs: 0x1p-21}, func(m *maker) { m.adafactor(op, dims, ok) })
 			}
 		}
 	}
@@ -94,6 +103,32 @@ func (t *table) adamW8bit(op graph.AdamW8bit, ok float64, dims []int) {
 			m.state("m", codes, code), m.state("v", codes, code), m.state("ms", scales, size), m.state("vs", scales, size),
 			m.scalar("lr", 0.01), m.scalar("gscale", 0.25), m.scalar("t", 3), m.scalar("ok", ok))...)
 	})
+}
+
+// adafactor makes two steps: the second's gradient is so much larger that it is bounded.
+func (m *maker) adafactor(op graph.Adafactor, dims []int, ok float64) {
+	typ := graph.T(graph.F32, dims...)
+	square := func() float64 { return 1e-4 + m.rng.Float64() }
+	in := []*graph.Value{m.state("w", typ, m.rng.NormFloat64), m.state("g", typ, func() float64 { return 4 * m.rng.NormFloat64() })}
+	in = append(in, m.factors(op, typ, square)...)
+	lr, scale := m.scalar("lr", 0.01), m.scalar("gscale", 0.25)
+	y := m.Emit(op, append(slices.Clone(in), lr, scale, m.scalar("t", 3), m.scalar("ok", ok))...)
+	n := 1 + op.States()
+	in[0] = y[0]
+	copy(in[2:], y[1:n])
+	if op.ZeroGrad {
+		in[1] = y[n]
+	}
+	m.outputs(m.Emit(op, append(in, lr, m.scalar("gscale2", 25), m.scalar("t2", 4), m.scalar("ok2", 1))...)...)
+}
+
+// factors are the states of adafactor.
+func (m *maker) factors(op graph.Adafactor, w graph.Type, square func() float64) []*graph.Value {
+	if !op.Factored {
+		return []*graph.Value{m.state("v", w, square)}
+	}
+	rows, cols := graph.FactorTypes(w)
+	return []*graph.Value{m.state("rows", rows, square), m.state("cols", cols, square)}
 }
 
 func stepName(name string, dims []int, decay, ok float64, zero bool) string {

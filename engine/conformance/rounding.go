@@ -22,6 +22,7 @@ func (t *table) roundings() {
 					graph.AdamW{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: 0.1, LRScale: 0.5, ZeroGrad: ok > 0, Round: r.Rounding},
 					graph.AdamW8bit{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: 0.1, LRScale: 0.5, ZeroGrad: ok > 0, Round: r.Rounding},
 					graph.Lion{Beta1: 0.9, Beta2: 0.99, WeightDecay: 0.1, LRScale: 0.5, ZeroGrad: ok > 0, Round: r.Rounding},
+					graph.Adafactor{Decay: 0.8, Eps: 1e-30, Clip: 1, WeightDecay: 0.1, LRScale: 0.5, Factored: len(dims) > 1, ZeroGrad: ok > 0, Round: r.Rounding},
 				} {
 					name := fmt.Sprintf("%s/%s/%v/ok%v", op.Name(), r.name, graph.Shape(dims), ok)
 					// A result next to where the rounding changes may go the other way: a
@@ -102,6 +103,9 @@ func (m *maker) step(op graph.Optimizer, dims []int, ok float64) []*graph.Value 
 	case graph.Lion:
 		r = op.Round
 		in = append(in, m.state("m", typ, func() float64 { return 0.01 * m.rng.NormFloat64() }))
+	case graph.Adafactor:
+		r = op.Round
+		in = append(in, m.factors(op, typ, func() float64 { return 0.1 + m.rng.Float64() })...)
 	}
 	in = append(in, m.rest(r, typ)...)
 	return m.Emit(op, append(in, m.scalars(op, 0.01, 0.25, 3, ok)...)...)

@@ -74,6 +74,8 @@ func (c *compiler) lower(n *graph.Node) (phases []phase, err error) {
 		return c.adamW8bit(n, op)
 	case graph.Lion:
 		return c.lion(n, op)
+	case graph.Adafactor:
+		return c.adafactor(n, op)
 	case graph.Assign:
 		return c.assign(n, op)
 	case graph.Conv2D:

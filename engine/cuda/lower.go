@@ -64,6 +64,8 @@ func (l *lowering) lower(n *graph.Node) {
 		l.rotary(n, op)
 	case graph.CacheWrite:
 		l.cacheWrite(n)
+	case graph.Adafactor:
+		l.adafactor(n, op)
 	case graph.Optimizer:
 		l.step(n, op)
 	case graph.GlobalNorm:

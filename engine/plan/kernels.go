@@ -62,6 +62,11 @@ func (s Speed) cardCost(n *graph.Node, c graph.Cost) nodeTime {
 		t.launch += 2 * s.Launch
 	case graph.GlobalNorm: // the sums of all tensors, then the root
 		t.vector, t.launch = vector, 2*s.Launch
+	case graph.Adafactor: // sums, means, the mean of means, squares, their root, the step
+		t.vector, t.launch = vector, 6*s.Launch
+		if !op.Factored {
+			t.launch -= s.Launch
+		}
 	default:
 		t.vector = vector
 		if c.MatrixFLOPs > 0 {
@@ -72,14 +77,15 @@ func (s Speed) cardCost(n *graph.Node, c graph.Cost) nodeTime {
 }
 
 // shared is the part of [Speed.Seconds] that a node does not take after the node that
-// computes before it: a card updates parameters in a row in one launch.
+// computes before it: a card updates parameters in a row in one launch, but for those
+// whose step depends on sums over the parameter.
 func (s Speed) shared(before, n *graph.Node) float64 {
 	if s.Kernels == nil || before == nil {
 		return 0
 	}
 	a, ok := before.Op.(graph.Optimizer)
 	b, too := n.Op.(graph.Optimizer)
-	if !ok || !too || a.Shared() != b.Shared() || !slices.Equal(before.In[2+a.States():], n.In[2+b.States():]) {
+	if _, sums := n.Op.(graph.Adafactor); sums || !ok || !too || a.Shared() != b.Shared() || !slices.Equal(before.In[2+a.States():], n.In[2+b.States():]) {
 		return 0
 	}
 	return s.Launch

@@ -82,6 +82,63 @@ func lion(op graph.Lion, in []tensor) [][]float64 {
 	return res
 }
 
+// adafactor: operands w, g, rows and columns or v, lr, gscale, t, ok.
+func adafactor(op graph.Adafactor, in []tensor) [][]float64 {
+	scalars := in[len(in)-4:]
+	lr, gscale, t, ok := scalars[0].data[0]*op.LRScale, scalars[1].data[0], scalars[2].data[0], scalars[3].data[0]
+	w := clone(in[0])
+	cols := clone(in[len(in)-5]) // or v
+	rows := []float64{1}
+	if op.Factored {
+		rows = clone(in[2])
+	}
+	if ok != 0 {
+		batch, m, n := op.Matrices(in[0].Shape)
+		g := func(i int) float64 { return in[1].data[i] * gscale }
+		rest := math.Pow(t, -op.Decay) // 1-b
+		x := make([]float64, len(w))
+		for k := range batch {
+			at := k * m * n
+			for i := 0; op.Factored && i < m; i++ {
+				s := 0.0
+				for j := range n {
+					s += math.Pow(g(at+i*n+j), 2) / float64(n)
+				}
+				rows[k*m+i] = (1-rest)*rows[k*m+i] + rest*(s+op.Eps)
+			}
+			for j := range n {
+				s := 0.0
+				for i := range m {
+					s += math.Pow(g(at+i*n+j), 2) / float64(m)
+				}
+				cols[k*n+j] = (1-rest)*cols[k*n+j] + rest*(s+op.Eps)
+			}
+			mean := 0.0
+			for _, r := range rows[k*m : k*m+m] {
+				mean += r / float64(m)
+			}
+			for i := range m {
+				for j := range n {
+					x[at+i*n+j] = g(at+i*n+j) / math.Sqrt(rows[k*m+i]*cols[k*n+j]/mean)
+				}
+			}
+		}
+		bound := max(1, math.Sqrt(dot(x, x)/float64(len(x)))/op.Clip)
+		for i := range w {
+			w[i] -= lr*op.WeightDecay*w[i] + lr*x[i]/bound
+		}
+	}
+	res := [][]float64{w}
+	if op.Factored {
+		res = append(res, rows)
+	}
+	res = append(res, cols)
+	if op.ZeroGrad {
+		res = append(res, make([]float64, len(w)))
+	}
+	return res
+}
+
 func clone(x tensor) []float64 { return append([]float64(nil), x.data...) }
 
 func assign(op graph.Assign, s, x tensor) []float64 {

@@ -1,12 +1,12 @@
-"""Fifty updates of one tensor by the optimizers' authors: bitsandbytes (8-bit AdamW) and lion-pytorch.
+"""Fifty updates of one tensor by the optimizers' authors: bitsandbytes (8-bit AdamW), lion-pytorch and transformers (Adafactor).
 
     python optimizers.py [FOLDER]
 
 bitsandbytes' code for CPUs searches its table of numbers roughly: a thousandth of the codes are not the nearest. Its own
 reference backend, whose codes are, takes its place, as on a GPU.
 
-The gradient of update u is a s[u] + b c[u]. Outputs are the tensor after the first update and after the last. Everything
-is float32: codes of 8 bits are those of float32 numbers.
+The gradient of update u is a s[u] + b c[u]. Outputs are the tensor after the first update and after the last. The first
+two compute in float32 (codes of 8 bits are those of float32 numbers), Adafactor in float64.
 """
 
 import sys
@@ -15,6 +15,7 @@ import bitsandbytes
 import lion_pytorch
 import numpy as np
 import torch
+import transformers.optimization
 from golden import Draw, Family
 from bitsandbytes.backends.cpu import ops as cpu
 from ops import DEFAULT
@@ -35,17 +36,25 @@ cpu._quant_blockwise_fp32_direct = nearest
 
 def optimizers():
     f = Family("optimizers")
+    adafactor = lambda p, a: transformers.optimization.Adafactor(  # as Trainer has it
+        p, lr=a["lr"], scale_parameter=False, relative_step=False, weight_decay=a["weight_decay"]
+    )
     for op, case, size, make, attrs in (
-        ("adamw8bit", "plain", 5000, lambda p, a: bitsandbytes.optim.AdamW8bit(p, lr=a["lr"], betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0), {"lr": 1e-2}),
-        ("lion", "plain", 130, lambda p, a: lion_pytorch.Lion(p, lr=a["lr"], betas=(0.9, 0.99), weight_decay=0.0), {"lr": 1e-2}),
-        ("lion", "decay", 130, lambda p, a: lion_pytorch.Lion(p, lr=a["lr"], betas=(0.9, 0.99), weight_decay=a["weight_decay"]), {"lr": 1e-2, "weight_decay": 0.1}),
+        ("adamw8bit", "plain", (5000,), lambda p, a: bitsandbytes.optim.AdamW8bit(p, lr=a["lr"], betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0), {"lr": 1e-2}),
+        ("lion", "plain", (130,), lambda p, a: lion_pytorch.Lion(p, lr=a["lr"], betas=(0.9, 0.99), weight_decay=0.0), {"lr": 1e-2}),
+        ("lion", "decay", (130,), lambda p, a: lion_pytorch.Lion(p, lr=a["lr"], betas=(0.9, 0.99), weight_decay=a["weight_decay"]), {"lr": 1e-2, "weight_decay": 0.1}),
+        ("adafactor", "vector", (130,), adafactor, {"lr": 1e-2, "weight_decay": 0.0}),
+        ("adafactor", "matrix", (30, 50), adafactor, {"lr": 1e-2, "weight_decay": 0.1}),
+        ("adafactor", "matrices", (3, 20, 17), adafactor, {"lr": 1e-2, "weight_decay": 0.0}),
     ):
         d = Draw(f"{op}.{case}.optimizers")
         # No gradient is so small beside its block's largest that its square becomes code 0, which snug never gives.
-        w, a, b = d.normal(size), d.uniform(0.5, 2, size) * np.sign(d.normal(size)), d.normal(size, scale=0.05)
+        w, a, b = d.normal(*size), d.uniform(0.5, 2, *size) * np.sign(d.normal(*size)), d.normal(*size, scale=0.05)
         s, c = (np.cos(np.arange(UPDATES) * k).astype(np.float32) for k in (0.3, 1.1))
         for name, value in (("w", w), ("a", a), ("b", b), ("s", s), ("c", c)):
             f.put(op, case, "in", name, value)
+        if op == "adafactor":
+            w, a, b, s, c = (x.astype(np.float64) for x in (w, a, b, s, c))
         p = torch.nn.Parameter(torch.from_numpy(w.copy()))
         opt = make([p], attrs)
         for u in range(UPDATES):

@@ -27,6 +27,8 @@ typedef long long i64;
 #define BLOCK_Z __nvvm_read_ptx_sreg_ctaid_z()
 #define THREADS __nvvm_read_ptx_sreg_ntid_x()
 #define BLOCKS __nvvm_read_ptx_sreg_nctaid_x()
+#define BLOCKS_Y __nvvm_read_ptx_sreg_nctaid_y()
+#define BLOCKS_Z __nvvm_read_ptx_sreg_nctaid_z()
 #define SYNC() __syncthreads()
 
 // sm_75 has neither; see build.sh.

@@ -242,6 +242,139 @@ ADAMW8BIT(adamw8bit, EXACT)
 ADAMW8BIT(adamw8bit_stochastic, STOCHASTIC, u64 seed)
 ADAMW8BIT(adamw8bit_compensated, COMPENSATED)
 
+// Adafactor; see graph.Adafactor. Blocks have tiles of a matrix: 64 rows, eight a warp,
+// by 128 columns, four a lane, 32 apart. The matrices of a weight are BLOCKS_Z apart. Of
+// a weight that is not factored, row is null and the means of the one row are v.
+enum { TILE_ROWS = 64, TILE_COLUMNS = 128 };
+
+// The sums of squares of a tile's rows, [batch, rows, tiles], and of its columns,
+// [batch, tiles, columns].
+KERNEL __launch_bounds__(256) adafactor_sums(const float *g, const float *gscale, const float *ok, float *row_sums, float *column_sums, u32 batch, u32 rows, u32 columns) {
+  __shared__ float sums[8][TILE_COLUMNS];
+  const u32 lane = TID % 32, warp = TID / 32;
+  const bool apply = ok[0] != 0.0f;
+  const float scale = gscale[0];
+  for (u32 z = BLOCK_Z; z < batch; z += BLOCKS_Z) {
+    float column[4] = {};
+    UNROLL for (u32 k = 0; k < 8; k++) {
+      const u32 r = BLOCK_Y * TILE_ROWS + warp * 8 + k;
+      if (r >= rows) break; // the whole warp
+      float s = 0.0f;
+      UNROLL for (u32 q = 0; q < 4; q++) {
+        const u32 c = BLOCK_X * TILE_COLUMNS + lane + 32 * q;
+        if (apply && c < columns) {
+          float d = g[((u64)z * rows + r) * columns + c] * scale;
+          d *= d;
+          s += d;
+          column[q] += d;
+        }
+      }
+      s = warp_sum(s);
+      if (lane == 0) row_sums[((u64)z * rows + r) * BLOCKS + BLOCK_X] = s;
+    }
+    UNROLL for (u32 q = 0; q < 4; q++) sums[warp][lane + 32 * q] = column[q];
+    SYNC();
+    const u32 c = BLOCK_X * TILE_COLUMNS + TID;
+    if (TID < TILE_COLUMNS && c < columns) {
+      float s = sums[0][TID];
+      UNROLL for (int w = 1; w < 8; w++) s += sums[w][TID];
+      column_sums[((u64)z * BLOCKS_Y + BLOCK_Y) * columns + c] = s;
+    }
+    SYNC(); // sums is read
+  }
+}
+
+// The next means of rows and columns, one a thread.
+KERNEL __launch_bounds__(256) adafactor_moments(const float *row_sums, const float *column_sums, float *row, float *column, const float *t, const float *ok, u32 batch, u32 rows, u32 columns,
+                                                float decay, float eps) {
+  if (ok[0] == 0.0f) return;
+  const float rest = exp_(-decay * log_(t[0]));
+  const u32 i = BLOCK_X * 256 + TID, down = (rows + TILE_ROWS - 1) / TILE_ROWS, across = (columns + TILE_COLUMNS - 1) / TILE_COLUMNS;
+  for (u32 z = BLOCK_Z; z < batch; z += BLOCKS_Z) {
+    float s = 0.0f;
+    if (i < rows) {
+      if (!row) continue;
+      const u64 at = (u64)z * rows + i;
+      for (u32 k = 0; k < across; k++) s += row_sums[at * across + k];
+      row[at] = fma(1.0f - rest, row[at], rest * (s / columns + eps));
+    } else if (i < rows + columns) {
+      const u64 at = (u64)z * columns + i - rows;
+      for (u32 k = 0; k < down; k++) s += column_sums[((u64)z * down + k) * columns + i - rows];
+      column[at] = fma(1.0f - rest, column[at], rest * (s / rows + eps));
+    }
+  }
+}
+
+// What the gradients of a row are divided by, but for their column's.
+DEV float of_row(const float *row, const float *mean, u32 z, u64 at) { return row ? __builtin_sqrtf(row[at] / mean[z]) : 1.0f; }
+
+// The sums of squares of tiles of the step, before it is bounded, in double.
+KERNEL __launch_bounds__(256) adafactor_squares(const float *g, const float *row, const float *column, const float *mean, const float *gscale, const float *ok, double *out, u32 batch, u32 rows,
+                                                u32 columns) {
+  __shared__ double scratch[33];
+  const u32 lane = TID % 32, warp = TID / 32;
+  const float scale = gscale[0];
+  double s = 0.0;
+  if (ok[0] != 0.0f)
+    for (u32 z = BLOCK_Z; z < batch; z += BLOCKS_Z)
+      for (u32 k = 0; k < 8; k++) {
+        const u32 r = BLOCK_Y * TILE_ROWS + warp * 8 + k;
+        if (r >= rows) break;
+        const u64 at = (u64)z * rows + r;
+        const float by = of_row(row, mean, z, at);
+        UNROLL for (u32 q = 0; q < 4; q++) {
+          const u32 c = BLOCK_X * TILE_COLUMNS + lane + 32 * q;
+          if (c < columns) {
+            const double x = g[at * columns + c] * scale / by / __builtin_sqrtf(column[(u64)z * columns + c]);
+            s = __builtin_fma(x, x, s);
+          }
+        }
+      }
+  s = block_sum(s, scratch);
+  if (TID == 0) out[((u64)BLOCK_Z * BLOCKS_Y + BLOCK_Y) * BLOCKS + BLOCK_X] = s;
+}
+
+// How a step keeps a weight.
+template <int R> struct Kept {
+  typename Weight<R>::type *w;
+  NOTHING_IF_EMPTY Rest<R> rest;
+  NOTHING_IF_EMPTY Stream<R> stream;
+};
+
+// The step. norm is the root of the sum of squares, room that which is not bounded.
+template <int R> DEV void adafactor_step(const Kept<R> &p, float *g, const float *row, const float *column, const float *mean, const float *norm, const float *lr, const float *gscale, const float *t,
+                                         const float *ok, u32 batch, u32 rows, u32 columns, float room, float decay, float lr_scale, u32 zero_grad, u64 seed) {
+  const u32 lane = TID % 32, warp = TID / 32;
+  const bool apply = ok[0] != 0.0f;
+  const float rate = lr[0] * lr_scale, scale = gscale[0], over = norm[0] / room, bounded = rate / (over > 1.0f ? over : 1.0f);
+  for (u32 z = BLOCK_Z; z < batch; z += BLOCKS_Z)
+    for (u32 k = 0; k < 8; k++) {
+      const u32 r = BLOCK_Y * TILE_ROWS + warp * 8 + k;
+      if (r >= rows) break;
+      const u64 at = (u64)z * rows + r;
+      const float by = of_row(row, mean, z, at);
+      UNROLL for (u32 q = 0; q < 4; q++) {
+        const u32 c = BLOCK_X * TILE_COLUMNS + lane + 32 * q;
+        if (c >= columns) break;
+        const u64 i = at * columns + c;
+        if (apply) {
+          const float w = weight<R>(p, i), x = g[i] * scale / by / __builtin_sqrtf(column[(u64)z * columns + c]);
+          keep<R>(p, i, w - rate * decay * w - bounded * x, seed, t);
+        }
+        if (zero_grad) g[i] = 0.0f;
+      }
+    }
+}
+
+#define ADAFACTOR(NAME, R, REST, STREAM) \
+  KERNEL __launch_bounds__(256) NAME(typename Weight<R>::type *w, [[maybe_unused]] bf16 *rest, [[maybe_unused]] u32 stream, u64 seed, float *g, const float *row, const float *column, const float *mean, const float *norm, \
+                                     const float *lr, const float *gscale, const float *t, const float *ok, u32 batch, u32 rows, u32 columns, float room, float decay, float lr_scale, u32 zero_grad) { \
+    adafactor_step<R>(Kept<R>{w, {REST}, {STREAM}}, g, row, column, mean, norm, lr, gscale, t, ok, batch, rows, columns, room, decay, lr_scale, zero_grad, seed); \
+  }
+ADAFACTOR(adafactor, EXACT, , )
+ADAFACTOR(adafactor_stochastic, STOCHASTIC, , stream)
+ADAFACTOR(adafactor_compensated, COMPENSATED, rest, )
+
 // A tensor of a norm.
 struct Summand {
   const float *x;

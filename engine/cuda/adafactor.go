@@ -1,0 +1,56 @@
+package cuda
+
+import (
+	"math"
+
+	"github.com/snug-ml/snug/engine/graph"
+)
+
+// adafactor has launches of its own for each weight: the sums of tiles, the means, the
+// size of the step, the step.
+func (l *lowering) adafactor(n *graph.Node, op graph.Adafactor) {
+	const tileRows, tileColumns, most = 64, 128, 65535 // of kernels/optimizer.cu; blocks along z
+	batch, rows, columns := op.Matrices(n.In[0].Shape())
+	grid := [3]int{ceil(columns, tileColumns), ceil(rows, tileRows), min(batch, most)}
+	if grid[0]*grid[1] == 1 { // many small ones, of convolutions: sixteen a block
+		grid[2] = min(ceil(batch, 16), most)
+	}
+	tiles := grid[0] * grid[1] * grid[2]
+	scalars := n.In[2+op.States():]
+	g, lr, gscale, t, ok := l.at(n.In[1]), l.at(scalars[0]), l.at(scalars[1]), l.at(scalars[2]), l.at(scalars[3])
+	optional := func(p *params, at address) *params {
+		if op.Factored {
+			return p.ptr(at)
+		}
+		p.null()
+		return p
+	}
+	var row, mean address
+	column := l.at(n.In[2])
+	if op.Factored {
+		row, column, mean = column, l.at(n.In[3]), l.take(4*int64(batch))
+	}
+	rowSums, columnSums := l.take(4*int64(batch)*int64(rows)*int64(grid[0])), l.take(4*int64(batch)*int64(grid[1])*int64(columns))
+	squares, norm := l.take(8*int64(tiles)), l.take(4)
+
+	l.runGrid("adafactor_sums", grid, 256, new(params).ptr(g).ptr(gscale).ptr(ok).ptr(rowSums).ptr(columnSums).u32(batch, rows, columns))
+	p := optional(new(params).ptr(rowSums).ptr(columnSums), row).ptr(column).ptr(t).ptr(ok)
+	l.runGrid("adafactor_moments", [3]int{ceil(rows+columns, 256), 1, grid[2]}, 256, p.u32(batch, rows, columns).f32(op.Decay, op.Eps))
+	if op.Factored {
+		l.reduceRows("sum_", graph.F32, row, mean, batch, rows, 1/float64(rows))
+	}
+	p = optional(optional(new(params).ptr(g), row).ptr(column), mean).ptr(gscale).ptr(ok).ptr(squares)
+	l.runGrid("adafactor_squares", grid, 256, p.u32(batch, rows, columns))
+	l.run("root_of_sum", 1, 256, new(params).ptr(squares).ptr(norm).u32(tiles))
+
+	p = new(params).ptr(l.at(n.In[0]))
+	if op.Round.Mode == graph.Compensated {
+		p.ptr(l.at(n.In[1+op.States()]))
+	} else {
+		p.null()
+	}
+	p.u32(int(op.Round.Stream)).u64(op.Round.Seed)
+	p = optional(optional(p.ptr(g), row).ptr(column), mean).ptr(norm).ptr(lr).ptr(gscale).ptr(t).ptr(ok)
+	room := op.Clip * math.Sqrt(float64(batch)*float64(rows)*float64(columns))
+	l.runGrid("adafactor"+roundings[op.Round.Mode], grid, 256, p.u32(batch, rows, columns).f32(room, op.WeightDecay, op.LRScale).u32(flag(op.ZeroGrad)))
+}

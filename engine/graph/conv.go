@@ -173,6 +173,9 @@ func (c Conv2DGradWeight) Infer(in []Type) ([]Type, error) {
 	if len(in[0].Shape) != 4 || len(in[1].Shape) != 4 || c.Conv.Groups < 1 {
 		return nil, fmt.Errorf("wants x [B,H,W,C] and dy [B,OH,OW,O] and at least one group, got %v", in)
 	}
+	if c.KH < 1 || c.KW < 1 {
+		return nil, fmt.Errorf("a kernel of %dx%d has no elements", c.KH, c.KW)
+	}
 	w := T(F32, in[1].Shape[3], in[0].Shape[3]/c.Conv.Groups, c.KH, c.KW)
 	y, err := c.Conv.Infer([]Type{in[0], w})
 	if err != nil {

@@ -123,6 +123,7 @@ func TestShapeRuleMessages(t *testing.T) {
 		{graph.Conv2DGradInput{Conv: conv, H: 5, W: 4}, types{f32(1, 4, 4, 2), f32(2, 3, 3, 3)}, "an image of 5x4 gives [1,5,4,2], but dy is"},
 		{graph.Conv2DGradInput{Conv: conv}, types{f32(4, 4, 2), f32(2, 3, 3, 3)}, "wants dy [B,OH,OW,O]"},
 		{graph.Conv2DGradWeight{Conv: conv, KH: 3, KW: 3}, types{f32(1, 4, 4, 2), f32(1, 3, 4, 5)}, "a 3x3 kernel on f32[1,4,4,2] gives [1,4,4,5], but dy is f32[1,3,4,5]"},
+		{graph.Conv2DGradWeight{Conv: conv, KH: 3}, types{f32(1, 4, 4, 2), f32(1, 3, 4, 5)}, "a kernel of 3x0 has no elements"},
 		{graph.Conv2DGradWeight{Conv: conv, KH: 3, KW: 3}, types{f32(4, 4, 2), f32(1, 3, 4, 5)}, "wants x [B,H,W,C] and dy"},
 		{pool, types{f32(4, 4, 2)}, "wants images [B,H,W,C], got f32[4,4,2]"},
 		{pool, types{f32(1, 1, 4, 2)}, "a window of [2 2] does not fit into f32[1,1,4,2]"},

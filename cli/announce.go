@@ -22,7 +22,11 @@ func (a *app) announce(r session.Planned) {
 	if rep.Trained != rep.Parameters {
 		a.printf(" (%s trained)", size.Count(float64(rep.Trained)))
 	}
-	a.printf(", %s on %s, %d threads (%s)\n", r.Precision, r.Computer(), r.Threads, r.Reason)
+	a.printf(", %s on %s, %d threads", r.Precision, r.Computer(), r.Threads)
+	if r.World > 0 {
+		a.printf(" in each of %d processes", r.World)
+	}
+	a.printf(" (%s)\n", r.Reason)
 	s := rep.Run.Settings
 	a.printf("update: %d x %d sequences = %s %s, %d updates; recompute %v\n", s.Accumulation, s.MicroBatch,
 		size.Count(float64(int64(s.Effective())*r.Model.UnitsPerRow)), r.Model.Unit, t.MaxSteps, s.Recompute)

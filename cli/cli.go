@@ -26,6 +26,8 @@ const (
 	exitStopped = 4 // the state was saved; --resume continues
 	exitGrace   = 5 // asked to stop, and the grace ended before the state was saved
 	exitLost    = 6 // the device was lost; --resume continues from the last checkpoint
+	// A process of the run was lost; --resume continues with any number of them.
+	exitLostRank = 7
 	// exitUnread is the shell's code of a program that wrote to a pipe whose reader
 	// had left: 128 and the number of SIGPIPE.
 	exitUnread = 141
@@ -178,6 +180,10 @@ func (a *app) fail(err error) int {
 		code = exitStopped
 	case errors.As(err, &coded):
 		code = coded.ExitCode()
+	}
+	var told exitError
+	if errors.As(err, &told) {
+		return code
 	}
 	if code != exitStopped {
 		a.warnf("snug: %v\n", err)

@@ -22,6 +22,9 @@ type stop struct {
 	only os.Signal
 	late string // what is printed when the patience is over
 	code int    // and the exit code then
+	// follows means that other processes decide: nothing is printed, and further signals
+	// change nothing.
+	follows bool
 }
 
 // giveUp is how long a verb that leaves nothing torn may take to notice that it was
@@ -64,7 +67,10 @@ func harmless(says string) stop {
 // The stops of training.
 var (
 	preparing = harmless("stopping; nothing was trained since the last save")
-	afterward = stop{says: "the weights are saved; finishing the report"}
+	// following is that of a rank above 0, which tells the others; launching that of the
+	// process that started them.
+	following, launching = stop{follows: true}, stop{follows: true}
+	afterward            = stop{says: "the weights are saved; finishing the report"}
 )
 
 // training is the stop of the loop, which has the grace to save.
@@ -112,6 +118,11 @@ func interrupts(w io.Writer, verb string) *interruption {
 		select {
 		case s := <-c:
 			at = *n.doing.Load()
+			if at.follows {
+				cancel(errInterrupted)
+				<-done
+				return
+			}
 			_, _ = fmt.Fprintf(w, "\nsnug: %v: %s; again to stop at once\n", s, at.says)
 			if at.patience > 0 && (at.only == nil || at.only == s) {
 				late = time.After(at.patience)

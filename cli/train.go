@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/snug-ml/snug/dist"
 	"github.com/snug-ml/snug/session"
 	"github.com/snug-ml/snug/train"
 	"github.com/snug-ml/snug/train/checkpoint"
@@ -18,6 +19,7 @@ type trainCmd struct {
 	Fresh   bool   `help:"Start over in a run directory that has checkpoints; they are removed." xor:"start"`
 	Phase   string `help:"For a system that trains in phases: the phase to run, or all." placeholder:"N" key:"phases.run"`
 	Monitor bool   `help:"Show the run in the monitor's view while it trains; q goes back to plain lines."`
+	Nproc   int    `help:"Train with this many processes on this machine, which share the micro-batches of every update." placeholder:"N" min:"1" of:"processes"`
 	Until   int64  `help:"Save and stop after this many updates; --resume continues." placeholder:"N" min:"1" of:"updates"`
 }
 
@@ -39,18 +41,42 @@ Ctrl-C finishes the update, saves and exits with code 4; a second one exits at
 once. SIGTERM does the same within checkpoint.grace. Exit codes: 0 done, 1
 failed, 2 wrong usage, 3 does not fit, 4 stopped with the state saved, 5 not
 saved within the grace, 6 the device was lost (--resume continues from the last
-checkpoint in a new process).`
+checkpoint in a new process), 7 a process of the run was lost (--resume continues
+with any number of them).
+
+--nproc N starts N processes; torchrun --no-python, mpirun and srun are recognized by
+their environment. docs/many-processes.md has more.`
 }
 
 // Run implements the verb.
 func (t *trainCmd) Run(a *app) error {
+	launch, g, err := a.group(t.Nproc)
+	switch {
+	case err != nil:
+		return err
+	case g == nil && t.Nproc > 1:
+		return a.spawn(t.Nproc)
+	case g == nil:
+		return t.train(a, nil, session.Local{})
+	case g.Rank() > 0:
+		return a.follow(launch, g)
+	}
+	err = t.train(a, g, session.Local{Rank: launch.LocalRank, World: launch.LocalWorld})
+	if errors.Is(err, train.ErrStopped) {
+		return errors.Join(err, g.Leave(nil))
+	}
+	return errors.Join(err, g.Leave(err))
+}
+
+// train trains, alone or as rank 0 of a group.
+func (t *trainCmd) train(a *app, g dist.Group, local session.Local) error {
 	v := &trainView{app: a}
 	if t.Monitor {
 		v.watch()
 	}
 	defer v.end()
 	result, err := session.Train(a.ctx, session.Options{
-		Sources: a.sources(t.choice), Dir: t.Out, Resume: t.Resume, Fresh: t.Fresh, Until: t.Until, Phase: t.Phase, OnEvent: v.onEvent,
+		Sources: a.sources(t.choice), Dir: t.Out, Resume: t.Resume, Fresh: t.Fresh, Until: t.Until, Phase: t.Phase, Group: g, Local: local, OnEvent: v.onEvent,
 	})
 	if !a.asJSON || err != nil && !errors.Is(err, train.ErrStopped) {
 		return err

@@ -33,6 +33,19 @@ func detectHost(root string) Host {
 	return h
 }
 
+// Shared is the host as one of n processes that share it has it: its part of the threads
+// and of the memory.
+func (h Host) Shared(n int) Host {
+	if n <= 1 {
+		return h
+	}
+	h.CPU.Threads = max(1, h.CPU.Threads/n)
+	for _, m := range []*int64{&h.Memory.Total, &h.Memory.Available, &h.Memory.Limit, &h.Memory.Used} {
+		*m /= int64(n)
+	}
+	return h
+}
+
 // Memory is main memory in bytes; 0 means unknown, for the cgroup figures no limit.
 type Memory struct {
 	Total     int64 // of the machine

@@ -20,6 +20,16 @@ import (
 // An evaluation done in parts, merged in any order, also by what one process sends
 // another, gives the figures of the whole, bit for bit: in every system, and in each of its phases that evaluates.
 func TestEvaluationsMerge(t *testing.T) {
+	for name, yaml := range tinyConfigs(t) {
+		t.Run(name, func(t *testing.T) {
+			merges(t, filepath.Join(t.TempDir(), "config.yaml"), yaml)
+		})
+	}
+}
+
+// tinyConfigs are configurations of every system, and of each of its phases, on data of
+// their own.
+func tinyConfigs(t *testing.T) map[string]string {
 	dir := t.TempDir()
 	lines := func(name string, line func(i int) string) string {
 		path := filepath.Join(dir, name)
@@ -47,7 +57,7 @@ tasks:
   sentiment: {rank: 2, alpha: 4, train: ["` + colors + `"]}
   translation: {rank: 2, alpha: 4, train: ["` + words + `"], target_length: 12}
 ` + training + `data: {source: ["` + colors + `"], held_out_fraction: 0.2, tokenizer: {vocab_size: 300}}
-phases: {stage: ` + stage + `}
+phases: {stage: ` + stage + `, encoder_steps: 4}
 `
 	}
 	cloudbase := func(run string) string {
@@ -59,7 +69,7 @@ phases: {run: ` + run + `}
 synthetic: {flights: 5, bursts: 6, burst_frames: 4}
 `
 	}
-	for name, yaml := range map[string]string{
+	return map[string]string{
 		"refocused": `system: refocused
 model: {d_model: 32, n_layers: 1, n_heads: 2, d_ff: 64, max_seq_len: 16}
 ` + training + `data: {source: ["` + colors + `"], held_out_fraction: 0.4, seq_len: 16, tokenizer: {vocab_size: 300}}
@@ -75,10 +85,6 @@ model: {d_model: 32, n_layers: 1, n_heads: 2, d_ff: 48, max_seq_len: 24, pooling
 		"dynamo/encoder": dynamo("encoder"), "dynamo/sentiment": dynamo("sentiment"), "dynamo/translation": dynamo("translation"),
 		"dynamo/router": dynamo("router"), "dynamo/joint": dynamo("joint"),
 		"cloudbase": cloudbase("final"), "cloudbase/mae": cloudbase("mae"),
-	} {
-		t.Run(name, func(t *testing.T) {
-			merges(t, filepath.Join(t.TempDir(), "config.yaml"), yaml)
-		})
 	}
 }
 

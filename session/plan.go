@@ -93,7 +93,7 @@ func (s *Setup) Planner(t plan.Target) *plan.Planner {
 
 // facts are what a plan must know about a run; data is the size of mapped files.
 func (s *Setup) facts(p *engine.Program, t plan.Target, c plan.Settings, data int64) (plan.Run, error) {
-	r := plan.Run{Settings: c}
+	r := plan.Run{Settings: c, Ranks: s.World}
 	if s.Model.Unit == "tokens" {
 		r.Tokens = int64(c.MicroBatch) * s.Model.UnitsPerRow
 	}
@@ -103,7 +103,7 @@ func (s *Setup) facts(p *engine.Program, t plan.Target, c plan.Settings, data in
 		return r, err
 	}
 	r.Workspace, err = s.Backend.Workspace(p)
-	r.Staging, r.Data = train.StagingBytes(p), data
+	r.Staging, r.Data, r.Exchange = train.StagingBytes(p), data, train.ExchangeBytes(p, s.World)
 	return r, err
 }
 

@@ -1,7 +1,6 @@
 package session
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/sha256"
@@ -73,6 +72,9 @@ func (r *run) train() (err error) {
 		return err
 	}
 	if r.report, r.program, err = r.Fit(target, r.Precision); err != nil {
+		return err
+	}
+	if err := r.shareable(); err != nil {
 		return err
 	}
 	r.next = r.nextBatch(target)
@@ -211,10 +213,12 @@ func (r *run) startingPoint() (*checkpoint.Checkpoint, error) {
 	return c, nil
 }
 
-// plan identifies the compiled program in checkpoints.
-func (r *run) plan() string {
+// planHash identifies the compiled program in checkpoints.
+func (r *run) planHash() string { return programHash(r.program) }
+
+func programHash(p *engine.Program) string {
 	h := sha256.New()
-	for _, f := range r.program.Funcs {
+	for _, f := range p.Funcs {
 		_, _ = fmt.Fprint(h, f.F) // a hash never fails to write
 	}
 	return hex.EncodeToString(h.Sum(nil)[:8])
@@ -235,39 +239,43 @@ func (r *run) metadata() checkpoint.Metadata {
 	}
 }
 
+// job is the training that is configured, without what only one of several processes does.
+func (s *Setup) job(d *system.Run, x *engine.Executable) *train.Job {
+	cfg := &s.Config.Training
+	return &train.Job{
+		Runner: x, Loader: d.Loader, Updates: int64(cfg.MaxSteps), Seed: cfg.Seed,
+		Schedule: s.Schedule(), LogEvery: int64(cfg.LogSteps), StopAtScale: minScale,
+		Eval: train.EvalOptions{
+			Evaluator: d.Evaluator, Monitor: d.Monitor, Every: int64(cfg.EvalSteps),
+			Early: train.EarlyStopping{Patience: cfg.EarlyStoppingPatience, MinDelta: cfg.EarlyStoppingMinDelta},
+		},
+	}
+}
+
 func (r *run) loop(from *checkpoint.Checkpoint) error {
-	cfg := &r.Config.Training
-	var yaml bytes.Buffer
-	if err := r.Config.WriteYAML(&yaml); err != nil {
+	yaml, err := r.yaml()
+	if err != nil {
 		return err
 	}
-	files := map[string][]byte{checkpoint.ConfigFile: yaml.Bytes()}
+	files := map[string][]byte{checkpoint.ConfigFile: yaml}
 	for name, content := range r.data.Files {
 		files[name] = content
 	}
 	if record, _ := r.runner.Matmuls(); record != nil {
 		files[backend.MatmulsFile] = record
 	}
-	job := &train.Job{
-		Runner: r.runner, Loader: r.data.Loader, Updates: int64(cfg.MaxSteps), Until: r.Until, Seed: cfg.Seed,
-		Schedule: r.Schedule(), LogEvery: int64(cfg.LogSteps), StopAtScale: minScale,
-		Eval: train.EvalOptions{
-			Evaluator: r.data.Evaluator, Monitor: r.data.Monitor, Every: int64(cfg.EvalSteps),
-			Early: train.EarlyStopping{Patience: cfg.EarlyStoppingPatience, MinDelta: cfg.EarlyStoppingMinDelta},
-		},
-		Save: train.SaveOptions{
-			Store: r.store, Every: int64(cfg.SaveSteps),
-			Run:         checkpoint.Snapshot{Files: files, Metadata: r.metadata(), PlanHash: r.plan(), Arithmetic: r.arithmetic(r.runner.Arithmetic())},
-			Performance: r.performance,
-		},
-		Learning: r.learning(), Advise: r.advise, OnEvent: r.watch,
+	job := r.job(r.data, r.runner)
+	job.Until, job.Learning, job.Advise, job.OnEvent = r.Until, r.learning(), r.advise, r.watch
+	job.Save = train.SaveOptions{
+		Store: r.store, Every: int64(r.Config.Training.SaveSteps),
+		Run:         checkpoint.Snapshot{Files: files, Metadata: r.metadata(), PlanHash: r.planHash(), Arithmetic: r.arithmetic(r.runner.Arithmetic())},
+		Performance: r.performance,
 	}
 	if w := job.Schedule.Warning(); w != "" {
 		r.warnf("%s", w)
 	}
 	start := int64(0)
 	if from != nil {
-		var err error
 		if start, err = job.Resume(from); err != nil {
 			return errors.Join(r.misfit(err), from.Close())
 		}
@@ -275,13 +283,15 @@ func (r *run) loop(from *checkpoint.Checkpoint) error {
 			return err
 		}
 	}
-	if err := r.begin(yaml.Bytes()); err != nil {
+	if err := r.share(job, from, yaml); err != nil {
+		return err
+	}
+	if err := r.begin(yaml); err != nil {
 		return err
 	}
 	if err := r.store.Reserve(train.StagingBytes(r.program)); err != nil {
 		return err
 	}
-	var err error
 	if r.recorder, err = train.NewRecorder(r.store.Run(), start); err != nil {
 		return err
 	}

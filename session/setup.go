@@ -25,6 +25,10 @@ type Setup struct {
 	Host   device.Host
 	// Threads are those of the processor that are computed with.
 	Threads int
+	// World is the number of processes of the run, 0 where this one is alone; Local is its
+	// place among those that share the machine.
+	World   int
+	Local   Local
 	Backend engine.Backend
 	// Card is the card that is computed on; nil: the processor is.
 	Card *device.Card
@@ -52,6 +56,10 @@ type Setup struct {
 // resolves it for this machine; systems and presets are filled in. Warnings about it go
 // to onEvent, which may be nil.
 func Load(ctx context.Context, from config.Sources, onEvent func(Event)) (*Setup, error) {
+	return loadAs(ctx, from, Local{}, onEvent)
+}
+
+func loadAs(ctx context.Context, from config.Sources, local Local, onEvent func(Event)) (*Setup, error) {
 	from, err := Respelled(from, onEvent)
 	if err != nil {
 		return nil, err
@@ -65,7 +73,7 @@ func Load(ctx context.Context, from config.Sources, onEvent func(Event)) (*Setup
 			onEvent(train.Warned{Text: w.String()})
 		}
 	}
-	s, err := Resolve(ctx, c)
+	s, err := resolveAs(ctx, c, local)
 	if err == nil && onEvent != nil {
 		for _, n := range s.Notes {
 			onEvent(train.Warned{Text: n})
@@ -100,7 +108,11 @@ func Overridden(given, extra []config.Override) []config.Override {
 
 // Resolve prepares a configuration for this machine. The end of ctx ends planning.
 func Resolve(ctx context.Context, cfg *config.Config) (*Setup, error) {
-	s := &Setup{planning: ctx, Config: cfg, Host: device.DetectHost(), System: SystemOf(cfg)}
+	return resolveAs(ctx, cfg, Local{})
+}
+
+func resolveAs(ctx context.Context, cfg *config.Config, local Local) (*Setup, error) {
+	s := &Setup{planning: ctx, Config: cfg, Host: device.DetectHost().Shared(local.World), Local: local, System: SystemOf(cfg)}
 	err := s.resolve()
 	if err == nil {
 		s.Model, err = s.System.Describe(cfg)
@@ -149,7 +161,7 @@ func (s *Setup) Open(name string) (engine.Backend, error) {
 		kernels = "" // the value of SNUG_CPU_ISA
 	}
 	note := func(text string) { s.Notes = append(s.Notes, text) }
-	return backend.Open(backend.Options{Device: name, Threads: s.Threads, Kernels: kernels, NoCublas: s.Config.Hardware.Cublas == "off", Note: note})
+	return backend.Open(backend.Options{Device: name, Threads: s.Threads, Kernels: kernels, Rank: s.Local.Rank, Ranks: s.Local.World, NoCublas: s.Config.Hardware.Cublas == "off", Note: note})
 }
 
 // Computer names what computes.

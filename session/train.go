@@ -2,12 +2,14 @@ package session
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
 	"time"
 
 	"github.com/snug-ml/snug/config"
+	"github.com/snug-ml/snug/dist"
 	"github.com/snug-ml/snug/train"
 )
 
@@ -27,6 +29,10 @@ type Options struct {
 	// Phase is the one to run of a system that trains in phases, or all; empty: the
 	// configured one.
 	Phase string
+	// Group is this process's end of those that train together, rank 0's; the others call
+	// [Follow]. nil: this process trains alone. Local is its place on its machine.
+	Group dist.Group
+	Local Local
 	// OnEvent gets everything that happens, in order and one event at a time, on
 	// whatever goroutine. It must not wait for the run. nil: nobody does.
 	OnEvent func(Event)
@@ -65,11 +71,19 @@ func Train(ctx context.Context, o Options) (*Result, error) {
 	if s.System.Phases != nil {
 		if phases := s.System.Phases(s.Config, dir); len(phases) > 0 {
 			done, err := t.phases(s.Config, phases, dir)
-			return &Result{Phases: done}, err
+			return &Result{Phases: done}, t.dismissed(err)
 		}
 	}
 	summary, err := t.one(s, dir, "", nil)
-	return &Result{Summary: summary}, err
+	return &Result{Summary: summary}, t.dismissed(err)
+}
+
+// dismissed lets the other ranks go where training ended without a failure.
+func (t *training) dismissed(err error) error {
+	if err != nil && !errors.Is(err, train.ErrStopped) {
+		return err
+	}
+	return errors.Join(err, dismiss(t.Group))
 }
 
 // training is what the runs of one call of [Train] share.
@@ -87,12 +101,16 @@ func (t *training) load(extra []config.Override) (*Setup, error) {
 		from.Overrides = Overridden(from.Overrides, []config.Override{{Key: "phases.run", Text: t.Phase, Flag: "--phase"}})
 	}
 	from.Overrides, from.NeedData = Overridden(from.Overrides, extra), true
-	return Load(t.ctx, from, func(e Event) {
+	s, err := loadAs(t.ctx, from, t.Local, func(e Event) {
 		if !slices.Contains(t.warned, e) { // every phase loads the configuration again
 			t.warned = append(t.warned, e)
 			t.emit(e)
 		}
 	})
+	if err == nil && t.Group != nil {
+		s.World = t.Group.World()
+	}
+	return s, err
 }
 
 func (t *training) infof(format string, args ...any) { t.emit(Info{fmt.Sprintf(format, args...)}) }

@@ -95,7 +95,7 @@ func (in Inputs) Has(name string) bool {
 
 // filled is a micro-batch in a slot, ready to run.
 type filled struct {
-	slot   int
+	slot   int // -1: another process computes it
 	update *Update
 	micro  int
 	err    error
@@ -104,8 +104,8 @@ type filled struct {
 // variant is the compiled shape of the micro-batch.
 func (b *filled) variant() string { return b.update.Variant(b.micro) }
 
-// filler writes micro-batches into the program's input slots ahead of the
-// computation, one goroutine for a run.
+// filler writes the micro-batches of this process into the program's input slots ahead
+// of the computation, one goroutine for a run.
 type filler struct {
 	free  chan int
 	ready chan filled
@@ -114,7 +114,7 @@ type filler struct {
 	once  sync.Once // of closing stop
 }
 
-func startFiller(r *engine.Executable, loader DataLoader, updates int64) *filler {
+func startFiller(r *engine.Executable, loader DataLoader, updates int64, part Part) *filler {
 	f := &filler{free: make(chan int, engine.Slots), ready: make(chan filled, engine.Slots), done: make(chan struct{}), stop: make(chan struct{})}
 	for s := 1; s < engine.Slots; s++ { // the host holds slot 0
 		f.free <- s
@@ -133,6 +133,13 @@ func startFiller(r *engine.Executable, loader DataLoader, updates int64) *filler
 				return
 			}
 			for m := range u.Micro {
+				// A rank for which there is none still needs inputs for the update.
+				if !part.has(m) && !(m == 0 && part.Rank >= u.Micro) {
+					if !f.send(filled{slot: -1, update: u, micro: m}) {
+						return
+					}
+					continue
+				}
 				var slot int
 				select {
 				case slot = <-f.free:

@@ -17,6 +17,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/snug-ml/snug/dist"
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/graph"
 	"github.com/snug-ml/snug/train/checkpoint"
@@ -29,6 +30,9 @@ type Job struct {
 	// Schedule and the total number of updates.
 	Schedule *Schedule
 	Updates  int64
+	// Group, where several processes train together; nil: this one trains alone. Only the
+	// job of rank 0 has a store and anybody who watches.
+	Group dist.Group
 	// Until, when positive, stops the run after that update as an interruption
 	// would: the state is saved, and the schedule is still that of the whole run.
 	Until int64
@@ -77,6 +81,7 @@ type SaveOptions struct {
 
 // progress is where a job is.
 type progress struct {
+	ranks    *ranks // nil: this process trains alone
 	tokens   int64
 	position any
 	best     *checkpoint.Metric
@@ -137,8 +142,14 @@ var ErrStopped = errors.New("stopped before the last update")
 // ends, the micro-batch in hand is finished, the state saved, and ErrStopped
 // returned. A result comes with an error too where the updates were done and
 // only the last save failed.
-func (j *Job) Run(ctx context.Context, start int64) (*Result, error) {
+func (j *Job) Run(ctx context.Context, start int64) (res *Result, err error) {
 	j.began = time.Now()
+	if j.ranks, err = j.join(); err != nil {
+		return nil, err
+	}
+	if j.ranks != nil {
+		defer func() { err = errors.Join(err, j.ranks.exchange.close()) }()
+	}
 	if start == 0 {
 		j.evaluated = -1
 	}
@@ -147,7 +158,7 @@ func (j *Job) Run(ctx context.Context, start int64) (*Result, error) {
 	}
 	j.Learning.Monitor = j.Eval.Monitor
 	j.bindOutputs()
-	f := startFiller(j.Runner, j.Loader, j.Updates-start)
+	f := startFiller(j.Runner, j.Loader, j.Updates-start, j.part())
 	defer f.close()
 	j.slot = 0
 	for u := start; ; u++ {
@@ -157,6 +168,9 @@ func (j *Job) Run(ctx context.Context, start int64) (*Result, error) {
 		}
 		d := j.decide(ctx, u, measured)
 		if err := j.act(u, d); err != nil {
+			return nil, err
+		}
+		if err := j.agree(&d); err != nil {
 			return nil, err
 		}
 		switch d.end {
@@ -197,11 +211,14 @@ func (j *Job) bindOutputs() {
 func (j *Job) update(ctx context.Context, f *filler, u int64) (*Step, error) {
 	s := &Step{Update: u + 1, Total: j.Updates, LR: j.Schedule.LR(u), Save: j.saving}
 	j.saving = 0
-	began, held := time.Now(), j.held()
+	began, saves := time.Now(), j.held()
 	failed := func(err error) (*Step, error) { return nil, fmt.Errorf("update %d: %w", u+1, err) }
 	f.free <- j.slot
+	held := -1 // the slot of the micro-batch that this process had last
 	for m := 0; ; m++ {
-		if ctx.Err() != nil {
+		if stop, err := j.stops(ctx, m); err != nil {
+			return failed(err)
+		} else if stop {
 			return nil, j.abandon()
 		}
 		waited := time.Now()
@@ -213,17 +230,29 @@ func (j *Job) update(ctx context.Context, f *filler, u int64) (*Step, error) {
 		if b.err != nil {
 			return nil, b.err
 		}
-		if err := j.scalars(Inputs{Runner: j.Runner, Slot: b.slot}, b.update, u, m, s.LR); err != nil {
-			return failed(err)
+		if b.slot >= 0 {
+			if held >= 0 {
+				f.free <- held
+			}
+			held, j.last = b.slot, b
+			if err := j.scalars(Inputs{Runner: j.Runner, Slot: b.slot}, b.update, u, m, s.LR); err != nil {
+				return failed(err)
+			}
+			if j.part().has(m) {
+				if err := j.Runner.Run(engine.Variant(j.outputs.fn, b.update.Variant(m)), b.slot); err != nil {
+					return failed(err)
+				}
+			}
 		}
-		if err := j.Runner.Run(engine.Variant(j.outputs.fn, b.update.Variant(m)), b.slot); err != nil {
+		if err := j.ranks.computed(m, b.update); err != nil {
 			return failed(err)
 		}
 		if m == b.update.Micro-1 {
-			j.last = b
 			break
 		}
-		f.free <- b.slot
+	}
+	if err := j.merge(j.last.update); err != nil {
+		return failed(err)
 	}
 	if j.outputs.update != j.outputs.fn {
 		// The update reads the learning rate from the slot.
@@ -239,8 +268,8 @@ func (j *Job) update(ctx context.Context, f *filler, u int64) (*Step, error) {
 	if err := j.report(s); err != nil {
 		return failed(err)
 	}
-	held = j.held() - held
-	s.Took, s.Save = time.Since(began)-held, s.Save+held
+	saves = j.held() - saves
+	s.Took, s.Save = time.Since(began)-saves, s.Save+saves
 	return s, j.failed(f, s)
 }
 
@@ -418,12 +447,12 @@ func (j *Job) measure(ctx context.Context, u int64) (measured bool, err error) {
 func (j *Job) evaluate(ctx context.Context, u int64) (measured bool, err error) {
 	began := time.Now()
 	j.emit(Evaluating{u})
-	m, err := Evaluate(ctx, j.Eval.Evaluator, j.Runner, j.slot)
+	m, measured, err := j.metrics(ctx, u)
 	if err != nil {
-		if ctx.Err() != nil {
-			return false, nil // the resumed run does it
-		}
 		return false, fmt.Errorf("evaluation after update %d: %w", u, err)
+	}
+	if !measured {
+		return false, nil // the resumed run does it
 	}
 	value, ok := m[j.Eval.Monitor.Name]
 	if !ok {
@@ -436,6 +465,21 @@ func (j *Job) evaluate(ctx context.Context, u int64) (measured bool, err error) 
 	best := j.judge(u, value)
 	j.emit(Evaluated{u, m, j.Eval.Monitor, best, time.Since(began)})
 	return true, nil
+}
+
+// metrics are those of an evaluation, by all ranks; ok is false where the context ended.
+func (j *Job) metrics(ctx context.Context, u int64) (m map[string]float64, ok bool, err error) {
+	if j.ranks != nil {
+		if err := j.ranks.same(j.Runner, u); err != nil {
+			return nil, false, err
+		}
+		return j.ranks.measured(ctx, j.Eval.Evaluator, j.Runner, j.slot)
+	}
+	m, err = Evaluate(ctx, j.Eval.Evaluator, j.Runner, j.slot)
+	if err != nil && ctx.Err() != nil {
+		return nil, false, nil
+	}
+	return m, err == nil, err
 }
 
 // warn gives warnings during the run.
@@ -511,7 +555,7 @@ func (j *Job) finish(ctx context.Context, u int64, early bool) (*Result, error) 
 	}
 	err := j.saveNow(u, evaluate)
 	if err == nil {
-		if text := j.problem(u); text != "" { // without a store, nothing reports it
+		if text := j.problem(u); text != "" && j.leads() { // without a store, nothing reports it
 			err = &BadStateError{Update: u, Bad: checkpoint.BadError{Health: checkpoint.Health{Problem: text}}, Helps: j.advice(Diverged), Kept: j.kept()}
 		}
 	}

@@ -18,6 +18,9 @@ import (
 type Options struct {
 	// Device is "cpu", "cuda", "cuda:N", "reference" or "auto", the best available.
 	Device string
+	// Rank is the number of this process among the Ranks of a run that share this machine:
+	// each has the card of its number. 0 Ranks: the process is alone.
+	Rank, Ranks int
 	// Note is called with the reason why auto did not take a card that is there; may be nil.
 	Note func(text string)
 	// Threads compute on a processor; 0: as many as Go may use.

@@ -183,6 +183,12 @@ func openCard(o Options) (engine.Backend, error) {
 	if err != nil {
 		return nil, &Refused{err}
 	}
+	if o.Ranks > 1 {
+		if strings.HasPrefix(name, "cuda:") {
+			return nil, NoCard{fmt.Errorf("%s is one card, and %d processes of the run are on this machine: want cuda, which gives each its own", name, o.Ranks)}
+		}
+		name = fmt.Sprintf("cuda:%d", o.Rank)
+	}
 	if number, ok := strings.CutPrefix(name, "cuda:"); ok {
 		n, err := strconv.Atoi(number)
 		if err != nil || n < 0 || n >= len(cards) {

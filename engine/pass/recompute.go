@@ -28,6 +28,12 @@ func (r Recompute) String() string { return recomputeNames[r] }
 // MarshalText gives the name.
 func (r Recompute) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
+// UnmarshalText reads the name.
+func (r *Recompute) UnmarshalText(name []byte) (err error) {
+	*r, err = ParseRecompute(string(name))
+	return err
+}
+
 // ParseRecompute is the inverse of String.
 func ParseRecompute(s string) (Recompute, error) {
 	for i, n := range recomputeNames {

@@ -40,6 +40,11 @@ type Run struct {
 	Staging int64 `json:"checkpoint_staging_bytes,omitempty"`
 	Data    int64 `json:"mapped_data_bytes,omitempty"`
 	Heap    int64 `json:"heap_bytes,omitempty"`
+	// Ranks is the number of processes that share the micro-batches; 0: one.
+	Ranks int `json:"ranks,omitempty"`
+	// Exchange is what a rank of several keeps of gradients besides its own, in main
+	// memory on every device.
+	Exchange int64 `json:"gradient_exchange_bytes,omitempty"`
 }
 
 // Report is the plan of a program on a target.
@@ -195,6 +200,7 @@ func (r *Report) outside() {
 	}
 	r.add(Component{Name: "Go runtime", Bytes: GoRuntime, Estimate: true, Note: "stated allowance"})
 	r.add(Component{Name: "checkpoint staging", Bytes: r.Run.Staging, Note: "what an update changes before it is written"})
+	r.add(Component{Name: "gradient exchange", Bytes: r.Run.Exchange, Note: "shards of the other ranks"})
 	r.add(Component{Name: "mapped data", Bytes: r.Run.Data})
 	r.add(Component{Name: "data in the heap", Bytes: 2 * r.Run.Heap, Note: "as much again for the garbage collector"})
 }

@@ -84,7 +84,8 @@ func TestReportAddsUp(t *testing.T) {
 	})
 }
 
-// The ladder only goes down, and recomputation only takes longer.
+// The ladder only goes down, and recomputation does not make an update faster, but for what
+// is saved where a value is computed again inside the loop that reads it, not stored.
 func TestLadderDescends(t *testing.T) {
 	check(t, func(t *rapid.T) {
 		m, s := randomModel(t), randomSettings(t)
@@ -97,7 +98,7 @@ func TestLadderDescends(t *testing.T) {
 			if r.Settings.Effective() != s.Effective() {
 				t.Errorf("%s changes the batch of an update from %d to %d", r.Change, s.Effective(), r.Settings.Effective())
 			}
-			if r.Settings.Recompute > last.Settings.Recompute && r.Update < last.Update {
+			if r.Settings.Recompute > last.Settings.Recompute && r.Update < 0.99*last.Update {
 				t.Errorf("%s makes an update faster: %g s instead of %g s", r.Change, r.Update, last.Update)
 			}
 			if r.Saves != last.Total-r.Total || r.Taken != (r.Saves > 0) {

@@ -204,12 +204,14 @@ func launches(p *engine.Program, accumulation int) iter.Seq[launch] {
 	}
 }
 
-// Predict is the time of an update: the micro-batches one after the other, then
-// the optimizer. The first variant stands for all.
+// Predict is the time of an update: the micro-batches one after the other, shared by the
+// ranks, then the optimizer. The first variant stands for all. What ranks wait for the
+// exchange of gradients is not counted.
 func Predict(p *engine.Program, s Speed, r Run) Timing {
 	var t Timing
 	acc := float64(max(1, r.Settings.Accumulation))
-	for l := range launches(p, r.Settings.Accumulation) {
+	ranks := max(1, r.Ranks)
+	for l := range launches(p, (max(1, r.Settings.Accumulation)+ranks-1)/ranks) {
 		c := l.node.Cost()
 		nt := s.cost(l.node, c)
 		nt.launch -= s.shared(l.before, l.node)

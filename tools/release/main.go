@@ -1,6 +1,6 @@
 // Release builds the files of a release, from the checkout that it is run in:
 //
-//	go run ./tools/release --out dist
+//	go run ./tools/release --out release
 //
 // For each system an archive with the program, LICENSE, NOTICE, README.md and the
 // licences of its parts; for Linux on x86-64 one more that is static and has no CUDA;
@@ -23,7 +23,7 @@ import (
 )
 
 type options struct {
-	Out   string `help:"Folder that is made." default:"dist" type:"path"`
+	Out   string `help:"Folder that is made." default:"release" type:"path"`
 	Dirty bool   `help:"Build although the checkout differs from its commit, to try the tool; the programs' version says so."`
 }
 

@@ -23,7 +23,7 @@ func module(t *testing.T) string {
 	t.Chdir(root)
 	for name, text := range map[string]string{
 		"go.mod": "module example.org/snug\n\ngo 1.26\n", "main.go": "package main\n\nfunc main() { println(`works`) }\n",
-		"LICENSE": "a licence", "NOTICE": "a notice", "README.md": "read me", ".gitignore": "/dist/\n",
+		"LICENSE": "a licence", "NOTICE": "a notice", "README.md": "read me", ".gitignore": "/release/\n",
 	} {
 		if err := os.WriteFile(name, []byte(text), 0o666); err != nil {
 			t.Fatal(err)
@@ -68,10 +68,10 @@ func TestWholeRelease(t *testing.T) {
 		o := options{Out: filepath.Join(root, out), Dirty: dirty}
 		return o.run(t.Context())
 	}
-	if err := make("dist", false); err != nil {
+	if err := make("release", false); err != nil {
 		t.Fatal(err)
 	}
-	first := contents(t, "dist")
+	first := contents(t, "release")
 	if len(first) != 2*len(targets)+1 {
 		t.Errorf("a release has %d files", len(first))
 	}
@@ -80,7 +80,7 @@ func TestWholeRelease(t *testing.T) {
 			t.Errorf("%q names no file", line)
 		}
 	}
-	if err := make("dist", false); err == nil || !strings.Contains(err.Error(), "there is "+sums) {
+	if err := make("release", false); err == nil || !strings.Contains(err.Error(), "there is "+sums) {
 		t.Errorf("into a folder that holds a release: %v", err)
 	}
 	t.Setenv("GOAMD64", "v3")
@@ -118,7 +118,7 @@ func TestNoCheckout(t *testing.T) {
 	}
 	t.Chdir(t.TempDir())
 	t.Setenv("GIT_CEILING_DIRECTORIES", filepath.Dir(t.TempDir()))
-	o := options{Out: filepath.Join(t.TempDir(), "dist")}
+	o := options{Out: filepath.Join(t.TempDir(), "release")}
 	if err := o.run(t.Context()); err == nil || !strings.Contains(err.Error(), "git checkout") {
 		t.Errorf("%v", err)
 	}

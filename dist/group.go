@@ -1,0 +1,115 @@
+// Package dist connects the processes of one training run, its ranks: what they
+// exchange, how they find each other, and how they notice that one is gone.
+//
+// A group moves bytes and computes nothing: sums are the business of whoever
+// knows their order. That keeps them the same for any number of ranks.
+package dist
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// Group is one rank's end of a group of processes. Every rank makes the same
+// calls in the same order, one at a time, with the same sizes; where the kind or the
+// size of a call differs from another rank's, both get an error. After an error
+// the group can only be closed.
+type Group interface {
+	// Rank is the number of this process, World how many there are.
+	Rank() int
+	World() int
+	// AllToAll sends send[r] to each rank r and fills recv[r] with what r sent to
+	// this rank; send and recv of this rank are copied.
+	AllToAll(send, recv [][]byte) error
+	// AllGather sends parts[Rank] to all and fills the other parts with theirs.
+	AllGather(parts [][]byte) error
+	// Broadcast fills data with that of the root.
+	Broadcast(root int, data []byte) error
+	// Leave ends this rank's part. With a cause, which is a failure, the other
+	// ranks get an [EndedError] with its text. Leaving twice does nothing.
+	Leave(cause error) error
+}
+
+// Barrier returns once every rank has called it.
+func Barrier(g Group) error {
+	parts := make([][]byte, g.World())
+	for r := range parts {
+		parts[r] = make([]byte, 1)
+	}
+	return g.AllGather(parts)
+}
+
+// maxSized bounds a message whose size only its sender knows.
+const maxSized = 1 << 30
+
+// BroadcastSized gives everybody the data of the root, of any size up to 1 GiB.
+func BroadcastSized(g Group, root int, data []byte) ([]byte, error) {
+	var size [8]byte
+	if g.Rank() == root {
+		binary.LittleEndian.PutUint64(size[:], uint64(len(data)))
+	}
+	if err := g.Broadcast(root, size[:]); err != nil {
+		return nil, err
+	}
+	n := binary.LittleEndian.Uint64(size[:])
+	if n > maxSized {
+		return nil, fmt.Errorf("rank %d broadcasts %d bytes, more than the %d allowed", root, n, maxSized)
+	}
+	if g.Rank() != root {
+		data = make([]byte, n)
+	}
+	return data, g.Broadcast(root, data)
+}
+
+// AllGatherSized gives everybody the data of each rank, of any sizes up to 1 GiB.
+func AllGatherSized(g Group, data []byte) ([][]byte, error) {
+	parts := make([][]byte, g.World())
+	for r := range parts {
+		parts[r] = make([]byte, 8)
+	}
+	binary.LittleEndian.PutUint64(parts[g.Rank()], uint64(len(data)))
+	if err := g.AllGather(parts); err != nil {
+		return nil, err
+	}
+	for r := range parts {
+		n := binary.LittleEndian.Uint64(parts[r])
+		if n > maxSized {
+			return nil, fmt.Errorf("rank %d sends %d bytes, more than the %d allowed", r, n, maxSized)
+		}
+		if parts[r] = data; r != g.Rank() {
+			parts[r] = make([]byte, n)
+		}
+	}
+	return parts, g.AllGather(parts)
+}
+
+// LostError reports a rank that is gone without a word.
+type LostError struct {
+	Rank int
+	Why  string
+}
+
+func (e *LostError) Error() string {
+	return fmt.Sprintf("rank %d was lost: %s; start the run again with --resume, with as many processes as are left or more", e.Rank, e.Why)
+}
+
+// ExitCode is 7: a process was lost.
+func (*LostError) ExitCode() int { return 7 }
+
+// EndedError reports a rank that ended by an error of its own.
+type EndedError struct {
+	Rank int
+	Text string
+}
+
+func (e *EndedError) Error() string { return fmt.Sprintf("rank %d failed: %s", e.Rank, e.Text) }
+
+// check refuses the wrong number of parts.
+func check(g Group, lists ...[][]byte) error {
+	for _, parts := range lists {
+		if len(parts) != g.World() {
+			return fmt.Errorf("dist: %d parts for %d ranks", len(parts), g.World())
+		}
+	}
+	return nil
+}

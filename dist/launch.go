@@ -1,0 +1,229 @@
+package dist
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/snug-ml/snug/internal/durable"
+	"github.com/snug-ml/snug/internal/regular"
+)
+
+// Launch is what started this process as one of several.
+type Launch struct {
+	By          string // snug, torchrun, Open MPI, ...
+	Rank, World int
+	// LocalRank and LocalWorld count the processes of this machine.
+	LocalRank, LocalWorld int
+	// Address is rank 0's, host:port. Store means that torch's store listens there, which
+	// knows rank 0's. Where it is empty, all ranks are on this machine, and rank 0's is
+	// in a file named by Job.
+	Address string
+	Store   bool
+	// Job tells runs apart; it is the group's token.
+	Job string
+	// Listener is rank 0's, where the launcher opened it.
+	Listener net.Listener
+}
+
+// launcher is how one tells its processes who they are, by the names of its variables.
+type launcher struct {
+	name, rank, world, localRank, localWorld string
+	job                                      []string // all that are set count
+}
+
+// launchers are in the order in which they are looked for: one that is started by
+// another comes first.
+var launchers = []launcher{
+	{"snug", "SNUG_RANK", "SNUG_WORLD_SIZE", "SNUG_LOCAL_RANK", "SNUG_LOCAL_WORLD_SIZE", []string{"SNUG_TOKEN"}},
+	{"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", []string{"PMIX_NAMESPACE"}},
+	{"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", []string{"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_PORT"}},
+	{"MPICH", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", []string{"PMI_JOBID"}},
+	// In a batch script the variables of the job are set too, where there is one process:
+	// those of a step are srun's alone.
+	{"Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE", []string{"SLURM_JOB_ID", "SLURM_STEP_ID"}},
+}
+
+// FindLaunch is who launched this process as one of several, by its environment; nil if
+// it is alone.
+func FindLaunch(getenv func(string) string) (*Launch, error) {
+	for _, l := range launchers {
+		if getenv(l.rank) != "" && getenv(l.world) != "" {
+			found, err := l.read(getenv)
+			if err != nil {
+				return nil, fmt.Errorf("%s launched this process: %w", l.name, err)
+			}
+			return found, nil
+		}
+	}
+	return nil, nil
+}
+
+func (l *launcher) read(getenv func(string) string) (*Launch, error) {
+	number := func(name string, least int) (int, error) {
+		text, _, _ := strings.Cut(getenv(name), "(") // 2(x3): 2 on each of 3 machines
+		n, err := strconv.Atoi(text)
+		if err != nil || n < least {
+			return 0, fmt.Errorf("%s is %q, want a number from %d on", name, getenv(name), least)
+		}
+		return n, nil
+	}
+	f := &Launch{By: l.name}
+	var errs [4]error
+	f.Rank, errs[0] = number(l.rank, 0)
+	f.World, errs[1] = number(l.world, 1)
+	if getenv(l.localRank) != "" {
+		f.LocalRank, errs[2] = number(l.localRank, 0)
+		f.LocalWorld, errs[3] = number(l.localWorld, 1)
+	} else if f.World > 0 { // one machine, if nothing says otherwise
+		f.LocalRank, f.LocalWorld = f.Rank, f.World
+	}
+	if err := errors.Join(errs[:]...); err != nil {
+		return nil, err
+	}
+	if f.Rank >= f.World || f.LocalRank >= f.LocalWorld || f.LocalWorld > f.World {
+		return nil, fmt.Errorf("%s %d of %s %d, %s %d of %s %d contradict each other", l.rank, f.Rank, l.world, f.World, l.localRank, f.LocalRank, l.localWorld, f.LocalWorld)
+	}
+	var job []string
+	for _, name := range l.job {
+		if v := getenv(name); v != "" {
+			job = append(job, v)
+		}
+	}
+	f.Job = strings.Join(job, "/")
+	return f, f.find(getenv)
+}
+
+// find is where the ranks meet.
+func (f *Launch) find(getenv func(string) string) error {
+	host, port := getenv("MASTER_ADDR"), getenv("MASTER_PORT")
+	switch {
+	case f.By == "snug":
+		f.Address = getenv("SNUG_ADDRESS")
+	case host != "" && port != "":
+		f.Address, f.Store = net.JoinHostPort(host, port), getenv("TORCHELASTIC_USE_AGENT_STORE") == "True"
+	case f.LocalWorld == f.World: // by a file
+	case f.By == "Slurm":
+		f.Address = net.JoinHostPort(firstNode(getenv("SLURM_STEP_NODELIST")), strconv.Itoa(portOf(f.Job)))
+	default:
+		return fmt.Errorf("the %d processes are on several machines, and nothing says where they meet: set MASTER_ADDR to the machine of rank 0 and MASTER_PORT to a free port there, for all processes", f.World)
+	}
+	return nil
+}
+
+// firstNode is the first name of a list such as node[3-5,7],other2.
+func firstNode(list string) string {
+	name, rest, bracket := strings.Cut(list, "[")
+	if first, _, several := strings.Cut(name, ","); several || !bracket {
+		return first
+	}
+	digits := strings.IndexFunc(rest, func(r rune) bool { return r < '0' || r > '9' })
+	if digits < 0 {
+		return name
+	}
+	_, after, _ := strings.Cut(rest, "]")
+	after, _, _ = strings.Cut(after, ",")
+	return name + rest[:digits] + after
+}
+
+// portOf is a port for a job, the same on all its machines.
+func portOf(job string) int {
+	h := sha256.Sum256([]byte(job))
+	return 20000 + (int(h[0])<<8|int(h[1]))%20000
+}
+
+// Join makes the group of the processes that were launched together.
+func (f *Launch) Join(ctx context.Context) (Group, error) {
+	o := Options{Rank: f.Rank, World: f.World, Address: f.Address, Listener: f.Listener, Token: f.Job}
+	ctx, cancel := context.WithTimeout(ctx, defaultMeet)
+	defer cancel()
+	switch {
+	case f.World == 1:
+		return InProcess(1)[0], nil
+	case f.Store:
+		return f.byStore(ctx, o)
+	case f.Address == "":
+		return f.byFile(ctx, o)
+	}
+	return Open(ctx, o)
+}
+
+// byStore finds rank 0's address in torch's store.
+func (f *Launch) byStore(ctx context.Context, o Options) (Group, error) {
+	s, err := dialStore(ctx, f.Address)
+	if err != nil {
+		return nil, fmt.Errorf("the store of %s at %s: %w", f.By, f.Address, err)
+	}
+	defer func() { _ = s.Close() }() // read to its end, or of no more use
+	key := "snug/address/" + f.Job
+	if f.Rank > 0 {
+		address, err := s.get(key)
+		if err != nil {
+			return nil, fmt.Errorf("the store of %s at %s: %w", f.By, f.Address, err)
+		}
+		o.Address = string(address)
+		return Open(ctx, o)
+	}
+	// The address by which this machine reaches the store is one that others reach.
+	if o.Listener, err = s.listen(ctx); err != nil {
+		return nil, err
+	}
+	if err := s.set(key, []byte(o.Listener.Addr().String())); err != nil {
+		return nil, errors.Join(fmt.Errorf("the store of %s at %s: %w", f.By, f.Address, err), o.Listener.Close())
+	}
+	return Open(ctx, o)
+}
+
+// byFile finds rank 0's address in a file of this machine's.
+func (f *Launch) byFile(ctx context.Context, o Options) (Group, error) {
+	job := f.Job
+	if job == "" { // the launcher is the parent of all
+		job = fmt.Sprint("parent ", os.Getppid())
+	}
+	h := sha256.Sum256([]byte(f.By + " " + job))
+	dir := filepath.Join(os.TempDir(), fmt.Sprintf("snug-%d", os.Getuid()))
+	file := filepath.Join(dir, hex.EncodeToString(h[:8]))
+	if f.Rank > 0 {
+		for {
+			b, err := regular.Read(file, maxGreeting)
+			if address, token, ok := strings.Cut(string(b), " "); err == nil && ok && listens(ctx, address) {
+				o.Address, o.Token = address, token
+				return Open(ctx, o)
+			}
+			select {
+			case <-ctx.Done():
+				return nil, fmt.Errorf("rank %d waits for rank 0 to write %s: %w", f.Rank, file, ctx.Err())
+			case <-time.After(50 * time.Millisecond):
+			}
+		}
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	o.Listener, o.Token = l, rand.Text()
+	if err := durable.Replace(file, []byte(l.Addr().String()+" "+o.Token)); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	defer func() { _ = os.Remove(file) }() // the next job of this name writes its own
+	return Open(ctx, o)
+}
+
+// listens reports whether somebody listens at an address: a file may be what a job that
+// was killed left.
+func listens(ctx context.Context, address string) bool {
+	c, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+	return err == nil && c.Close() == nil
+}

@@ -1,0 +1,466 @@
+package dist
+
+import (
+	"context"
+	"crypto/subtle"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+)
+
+// Options are how the ranks of a group over TCP find each other.
+type Options struct {
+	Rank, World int
+	// Address is that of rank 0, host:port. Listener is rank 0's, where it was opened
+	// for it; nil: it listens on Address.
+	Address  string
+	Listener net.Listener
+	// Token is a secret of the run: who does not know it is turned away. It is no
+	// protection on a network that others can read.
+	Token string
+	// Meet is how long the ranks may take to find each other, 0: five minutes;
+	// Silence how long a rank may give no sign of life, 0: seven seconds.
+	Meet, Silence time.Duration
+}
+
+const (
+	defaultMeet    = 5 * time.Minute
+	defaultSilence = 7 * time.Second
+)
+
+// mesh is a group with a connection between every two ranks, and further ones to
+// rank 0 for signs of life.
+type mesh struct {
+	rank  int
+	peers []net.Conn // nil at the own rank
+	calls uint32
+	life  *life
+	left  sync.Once
+	err   error // of leaving
+}
+
+// greeting is what a connection begins with, as one line of JSON.
+type greeting struct {
+	Snug    int    `json:"snug"` // version of the protocol
+	Token   string `json:"token"`
+	For     string `json:"for"` // life, data
+	Rank    int    `json:"rank"`
+	World   int    `json:"world"`
+	Address string `json:"address,omitempty"` // of the rank's own listener
+}
+
+// answer is rank 0's to a greeting for life.
+type answer struct {
+	Refused   string   `json:"refused,omitempty"`
+	Addresses []string `json:"addresses,omitempty"` // by rank
+}
+
+const (
+	protocol    = 1
+	maxGreeting = 1 << 20
+)
+
+// Open joins the group and returns when all ranks have.
+func Open(ctx context.Context, o Options) (Group, error) {
+	if o.World < 1 || o.Rank < 0 || o.Rank >= o.World {
+		return nil, fmt.Errorf("rank %d of %d ranks: want a rank from 0 to one below their number", o.Rank, o.World)
+	}
+	if o.Meet == 0 {
+		o.Meet = defaultMeet
+	}
+	if o.Silence == 0 {
+		o.Silence = defaultSilence
+	}
+	ctx, cancel := context.WithTimeout(ctx, o.Meet)
+	defer cancel()
+	m := &mesh{rank: o.Rank, peers: make([]net.Conn, o.World)}
+	var conns []net.Conn
+	var err error
+	if o.Rank == 0 {
+		conns, err = m.host(ctx, o)
+	} else {
+		conns, err = m.join(ctx, o)
+	}
+	if err != nil {
+		for _, c := range append(conns, m.peers...) {
+			if c != nil {
+				_ = c.Close() // the group never was
+			}
+		}
+		return nil, err
+	}
+	m.life = watch(o, conns, m.cut)
+	return m, nil
+}
+
+// host waits for the other ranks at rank 0 and tells them each other's addresses.
+func (m *mesh) host(ctx context.Context, o Options) (lives []net.Conn, err error) {
+	l := o.Listener
+	if l == nil {
+		if l, err = new(net.ListenConfig).Listen(ctx, "tcp", o.Address); err != nil {
+			return nil, fmt.Errorf("rank 0 cannot listen on %s: %w", o.Address, err)
+		}
+	}
+	door := open(ctx, l, o)
+	defer door.close()
+	lives = make([]net.Conn, o.World)
+	addresses := make([]string, o.World)
+	for missing := o.World - 1; missing > 0; missing-- {
+		c, err := door.next("life", lives)
+		if err != nil {
+			return lives, err
+		}
+		lives[c.hello.Rank], addresses[c.hello.Rank] = c.Conn, c.hello.Address
+	}
+	for r, c := range lives {
+		if c != nil {
+			if err := writeLine(c, answer{Addresses: addresses}); err != nil {
+				return lives, fmt.Errorf("rank %d: %w", r, err)
+			}
+		}
+	}
+	return lives, m.accept(door, o.World-1)
+}
+
+// join reaches rank 0, learns the others' addresses, and reaches those of lower rank;
+// the others come by themselves.
+func (m *mesh) join(ctx context.Context, o Options) (lives []net.Conn, err error) {
+	hello := greeting{Snug: protocol, Token: o.Token, For: "life", Rank: o.Rank, World: o.World}
+	life, err := reach(ctx, o.Address)
+	if err != nil {
+		return nil, fmt.Errorf("rank %d does not reach rank 0 at %s: %w", o.Rank, o.Address, err)
+	}
+	lives = make([]net.Conn, o.World)
+	lives[0] = life
+	// The address that reaches rank 0 is the one that other ranks reach.
+	host, _, err := net.SplitHostPort(life.LocalAddr().String())
+	if err != nil {
+		return lives, err
+	}
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort(host, "0"))
+	if err != nil {
+		return lives, err
+	}
+	door := open(ctx, l, o)
+	defer door.close()
+	hello.Address = l.Addr().String()
+	var a answer
+	if err := errors.Join(writeLine(life, hello), readLine(ctx, life, &a)); err != nil {
+		return lives, fmt.Errorf("rank %d waits for the other ranks: %w", o.Rank, err)
+	}
+	if a.Refused != "" || len(a.Addresses) != o.World {
+		return lives, fmt.Errorf("rank 0 at %s refuses rank %d: %s", o.Address, o.Rank, a.Refused)
+	}
+	a.Addresses[0] = o.Address
+	for r := range o.Rank {
+		c, err := reach(ctx, a.Addresses[r])
+		if err != nil {
+			return lives, fmt.Errorf("rank %d does not reach rank %d at %s: %w", o.Rank, r, a.Addresses[r], err)
+		}
+		m.peers[r] = c
+		if err := writeLine(c, greeting{Snug: protocol, Token: o.Token, For: "data", Rank: o.Rank, World: o.World}); err != nil {
+			return lives, err
+		}
+	}
+	return lives, m.accept(door, o.World-1-o.Rank)
+}
+
+// accept takes the data connections of so many ranks.
+func (m *mesh) accept(d *door, ranks int) error {
+	for range ranks {
+		c, err := d.next("data", m.peers)
+		if err != nil {
+			return err
+		}
+		m.peers[c.hello.Rank] = c.Conn
+	}
+	return nil
+}
+
+// door takes connections while ranks meet.
+type door struct {
+	ctx   context.Context
+	l     net.Listener
+	o     Options
+	came  chan visitor
+	later []visitor // for something else than was asked for
+}
+
+type visitor struct {
+	net.Conn
+	hello greeting
+}
+
+func open(ctx context.Context, l net.Listener, o Options) *door {
+	d := &door{ctx: ctx, l: l, o: o, came: make(chan visitor)}
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return // closed
+			}
+			go d.greet(c)
+		}
+	}()
+	return d
+}
+
+// greet reads the greeting of a connection, and closes one that is no rank's.
+func (d *door) greet(c net.Conn) {
+	v := visitor{Conn: c}
+	if err := readLine(d.ctx, c, &v.hello); err != nil || subtle.ConstantTimeCompare([]byte(v.hello.Token), []byte(d.o.Token)) == 0 {
+		_ = c.Close() // a stranger learns nothing
+		return
+	}
+	refuse := ""
+	switch h := &v.hello; {
+	case h.Snug != protocol:
+		refuse = fmt.Sprintf("it speaks version %d of the protocol, this snug %d: run the same version of snug everywhere", h.Snug, protocol)
+	case h.World != d.o.World:
+		refuse = fmt.Sprintf("it says there are %d ranks, rank %d says %d", h.World, d.o.Rank, d.o.World)
+	case h.Rank <= d.o.Rank || h.Rank >= h.World:
+		refuse = fmt.Sprintf("there is no rank %d to wait for", h.Rank)
+	}
+	if refuse != "" {
+		_ = writeLine(c, answer{Refused: refuse}) // it may be gone
+		_ = c.Close()
+		return
+	}
+	select {
+	case d.came <- v:
+	case <-d.ctx.Done():
+		_ = c.Close()
+	}
+}
+
+// next is the next visitor for something of whom there is none in have yet.
+func (d *door) next(purpose string, have []net.Conn) (visitor, error) {
+	for i := 0; ; i++ {
+		var v visitor
+		if i < len(d.later) {
+			if v = d.later[i]; v.hello.For != purpose {
+				continue
+			}
+			d.later = append(d.later[:i:i], d.later[i+1:]...)
+		} else {
+			select {
+			case v = <-d.came:
+			case <-d.ctx.Done():
+				return v, fmt.Errorf("%w: %s", d.ctx.Err(), d.missing(have))
+			}
+			if v.hello.For != purpose {
+				d.later = append(d.later, v)
+				continue
+			}
+		}
+		if have[v.hello.Rank] != nil {
+			err := fmt.Errorf("two processes say that they are rank %d of %d", v.hello.Rank, d.o.World)
+			_ = writeLine(v, answer{Refused: err.Error()}) // it may be gone
+			return v, errors.Join(err, v.Close())
+		}
+		return v, nil
+	}
+}
+
+func (d *door) missing(have []net.Conn) string {
+	var ranks []int
+	for r := d.o.Rank + 1; r < d.o.World; r++ {
+		if have[r] == nil {
+			ranks = append(ranks, r)
+		}
+	}
+	return fmt.Sprintf("rank %d waited %v for ranks %v of %d, which did not come", d.o.Rank, d.o.Meet, ranks, d.o.World)
+}
+
+func (d *door) close() {
+	_ = d.l.Close() // nobody is expected any more
+	for _, v := range d.later {
+		_ = v.Close()
+	}
+}
+
+// reach connects to an address where somebody may not listen yet.
+func reach(ctx context.Context, address string) (net.Conn, error) {
+	for wait := 20 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+		c, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+		if err == nil {
+			return c, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%w: %w", ctx.Err(), err)
+		case <-time.After(wait):
+		}
+	}
+}
+
+func writeLine(w io.Writer, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(append(b, '\n'))
+	return err
+}
+
+// readLine reads a line byte by byte, so that nothing behind it is taken.
+func readLine(ctx context.Context, c net.Conn, v any) error {
+	if deadline, ok := ctx.Deadline(); ok {
+		if err := c.SetReadDeadline(deadline); err != nil {
+			return err
+		}
+	}
+	stop := context.AfterFunc(ctx, func() { _ = c.SetReadDeadline(time.Unix(1, 0)) }) // wakes the reader
+	defer stop()
+	var line []byte
+	for b := make([]byte, 1); ; {
+		if _, err := io.ReadFull(c, b); err != nil {
+			return err
+		}
+		if b[0] == '\n' {
+			break
+		}
+		if line = append(line, b[0]); len(line) > maxGreeting {
+			return fmt.Errorf("a line of more than %d bytes", maxGreeting)
+		}
+	}
+	if err := c.SetReadDeadline(time.Time{}); err != nil {
+		return err
+	}
+	return json.Unmarshal(line, v)
+}
+
+func (m *mesh) Rank() int  { return m.rank }
+func (m *mesh) World() int { return len(m.peers) }
+
+// The kinds of calls, in the headers of what is sent.
+const (
+	callAllToAll = iota + 1
+	callAllGather
+	callBroadcast
+)
+
+const headerBytes = 16 // number of the call, kind, bytes
+
+// send writes what one call has for a rank.
+func (m *mesh) send(to int, kind byte, data []byte) error {
+	var h [headerBytes]byte
+	binary.LittleEndian.PutUint32(h[0:], m.calls)
+	h[4] = kind
+	binary.LittleEndian.PutUint64(h[8:], uint64(len(data)))
+	b := net.Buffers{h[:], data}
+	if _, err := b.WriteTo(m.peers[to]); err != nil {
+		return m.life.cause(to, err)
+	}
+	return nil
+}
+
+// receive reads what one call has from a rank.
+func (m *mesh) receive(from int, kind byte, data []byte) error {
+	var h [headerBytes]byte
+	if _, err := io.ReadFull(m.peers[from], h[:]); err != nil {
+		return m.life.cause(from, err)
+	}
+	if call := binary.LittleEndian.Uint32(h[0:]); call != m.calls || h[4] != kind {
+		return fmt.Errorf("dist: rank %d makes call %d of kind %d, rank %d call %d of kind %d: they do not run the same program", from, call, h[4], m.rank, m.calls, kind)
+	}
+	if n := binary.LittleEndian.Uint64(h[8:]); n != uint64(len(data)) {
+		return fmt.Errorf("dist: rank %d sends %d bytes in call %d, rank %d expects %d", from, n, m.calls, m.rank, len(data))
+	}
+	if _, err := io.ReadFull(m.peers[from], data); err != nil {
+		return m.life.cause(from, err)
+	}
+	return nil
+}
+
+// each sends to and receives from all other ranks at once.
+func (m *mesh) each(kind byte, send, recv func(r int) []byte) error {
+	m.calls++
+	errs := make([]error, 2*len(m.peers))
+	var all sync.WaitGroup
+	for r, c := range m.peers {
+		if c == nil {
+			continue
+		}
+		if data := send(r); data != nil {
+			all.Go(func() { errs[2*r] = m.send(r, kind, data) })
+		}
+		if data := recv(r); data != nil {
+			all.Go(func() { errs[2*r+1] = m.receive(r, kind, data) })
+		}
+	}
+	all.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err // the others follow from it or are the same
+		}
+	}
+	return nil
+}
+
+// none is what is sent where a part is empty: nil would be no message.
+func none(b []byte) []byte {
+	if b == nil {
+		return []byte{}
+	}
+	return b
+}
+
+func (m *mesh) AllToAll(send, recv [][]byte) error {
+	if err := check(m, send, recv); err != nil {
+		return err
+	}
+	if len(send[m.rank]) != len(recv[m.rank]) {
+		return fmt.Errorf("dist: AllToAll: rank %d sends itself %d bytes and expects %d", m.rank, len(send[m.rank]), len(recv[m.rank]))
+	}
+	copy(recv[m.rank], send[m.rank])
+	return m.each(callAllToAll, func(r int) []byte { return none(send[r]) }, func(r int) []byte { return none(recv[r]) })
+}
+
+func (m *mesh) AllGather(parts [][]byte) error {
+	if err := check(m, parts); err != nil {
+		return err
+	}
+	return m.each(callAllGather, func(int) []byte { return none(parts[m.rank]) }, func(r int) []byte { return none(parts[r]) })
+}
+
+func (m *mesh) Broadcast(root int, data []byte) error {
+	nothing := func(int) []byte { return nil }
+	if root == m.rank {
+		return m.each(callBroadcast, func(int) []byte { return none(data) }, nothing)
+	}
+	return m.each(callBroadcast, nothing, func(r int) []byte {
+		if r != root {
+			return nil
+		}
+		return none(data)
+	})
+}
+
+// cut ends all calls in hand.
+func (m *mesh) cut() {
+	for _, c := range m.peers {
+		if c != nil {
+			_ = c.Close() // wakes whoever reads or writes
+		}
+	}
+}
+
+func (m *mesh) Leave(cause error) error {
+	m.left.Do(func() {
+		m.life.leave(cause)
+		for _, c := range m.peers {
+			if c != nil {
+				if err := c.Close(); !errors.Is(err, net.ErrClosed) {
+					m.err = errors.Join(m.err, err)
+				}
+			}
+		}
+	})
+	return m.err
+}

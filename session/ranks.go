@@ -1,0 +1,222 @@
+package session
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/snug-ml/snug/config"
+	"github.com/snug-ml/snug/configs"
+	"github.com/snug-ml/snug/dist"
+	"github.com/snug-ml/snug/engine/backend"
+	"github.com/snug-ml/snug/engine/plan"
+	"github.com/snug-ml/snug/system"
+	"github.com/snug-ml/snug/train"
+	"github.com/snug-ml/snug/train/checkpoint"
+	"github.com/snug-ml/snug/train/rundir"
+)
+
+// Local is this process among those of a run that share the machine; the zero value is
+// alone.
+type Local struct{ Rank, World int }
+
+// invitation is what the other ranks must know to train with rank 0. They decide nothing
+// by themselves: they plan what it planned, on the data that it prepared.
+type invitation struct {
+	Version    string        `json:"version"`
+	Config     string        `json:"config"` // YAML
+	Dir        string        `json:"dir"`    // absolute
+	Cache      string        `json:"cache"`
+	Settings   plan.Settings `json:"settings"`
+	Card       bool          `json:"card,omitempty"`  // a card computes
+	Rates      *plan.Rates   `json:"rates,omitempty"` // of rank 0's processor, where that computes
+	Program    string        `json:"program"`         // see run.plan
+	Matmuls    []byte        `json:"matmuls,omitempty"`
+	Arithmetic string        `json:"arithmetic"`
+	Until      int64         `json:"until,omitempty"`
+}
+
+// shareable refuses a run whose updates the processes cannot share.
+func (r *run) shareable() error {
+	if r.Group == nil {
+		return nil
+	}
+	world := r.Group.World()
+	if err := train.Shareable(r.program, r.Model.Shape.Accumulation, world); err != nil {
+		return UsageError{err}
+	}
+	if names := train.Buffered(r.program); world > 1 && len(names) > 0 {
+		r.infof("%d running statistics (%s, ...) follow the micro-batches of rank 0, as in PyTorch's DistributedDataParallel: results depend on the number of processes", len(names), names[0])
+	}
+	return nil
+}
+
+// invite makes the other ranks train this run too.
+func (r *run) invite(yaml []byte) error {
+	if r.Group == nil {
+		return nil
+	}
+	dir, err := filepath.Abs(r.home())
+	if err != nil {
+		return err
+	}
+	cache, err := filepath.Abs(r.Cache(r.dir))
+	if err != nil {
+		return err
+	}
+	record, _ := r.runner.Matmuls()
+	b, err := json.Marshal(invitation{
+		Version: Version(), Config: string(yaml), Dir: dir, Cache: cache, Settings: r.report.Run.Settings, Card: r.Card != nil, Rates: r.rates,
+		Program: r.planHash(), Matmuls: record, Arithmetic: r.arithmetic(r.runner.Arithmetic()), Until: r.Until,
+	})
+	if err != nil {
+		return err
+	}
+	_, err = dist.BroadcastSized(r.Group, 0, b)
+	return err
+}
+
+// dismiss tells the other ranks that there is nothing more to train.
+func dismiss(g dist.Group) error {
+	if g == nil {
+		return nil
+	}
+	_, err := dist.BroadcastSized(g, 0, nil)
+	return err
+}
+
+// Follow trains with rank 0, which has the configuration, until it is done. When ctx ends,
+// all ranks stop.
+func Follow(ctx context.Context, g dist.Group, local Local) error {
+	for {
+		b, err := dist.BroadcastSized(g, 0, nil)
+		if err != nil || len(b) == 0 {
+			return err
+		}
+		var in invitation
+		if err := json.Unmarshal(b, &in); err != nil {
+			return fmt.Errorf("the invitation of rank 0: %w", err)
+		}
+		if v := Version(); v != in.Version {
+			return fmt.Errorf("rank 0 is snug %s, rank %d snug %s: run the same version everywhere", in.Version, g.Rank(), v)
+		}
+		if err := in.follow(ctx, g, local); err != nil && !errors.Is(err, train.ErrStopped) {
+			return err
+		}
+	}
+}
+
+// setup is rank 0's, on this process's device.
+func (in *invitation) setup(ctx context.Context, local Local) (*Setup, error) {
+	file, err := os.CreateTemp("", "snug-rank-*.yaml")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = os.Remove(file.Name()) }() // a temporary file of a few lines
+	_, err = file.WriteString(in.Config)
+	if err := errors.Join(err, file.Close()); err != nil {
+		return nil, err
+	}
+	from := config.Sources{Systems: Configs(), Presets: configs.FS, File: file.Name(), NeedData: true}
+	if in.Card { // this process has its own
+		from.Overrides = []config.Override{{Key: "hardware.device", Text: "cuda"}}
+	}
+	c, err := config.Load(from)
+	if err != nil {
+		return nil, fmt.Errorf("the configuration of rank 0: %w", err)
+	}
+	s, err := resolveAs(ctx, c, local)
+	if err != nil {
+		return nil, err
+	}
+	s.rates = in.Rates
+	return s, nil
+}
+
+// home is the run directory to read from: that of rank 0, or an empty one where this
+// machine does not see it.
+func (in *invitation) home() (d *rundir.Dir, done func() error, err error) {
+	dir, remove := in.Dir, func() error { return nil }
+	if _, err := os.Stat(dir); err != nil {
+		if dir, err = os.MkdirTemp("", "snug-rank-"); err != nil {
+			return nil, nil, err
+		}
+		remove = func() error { return os.RemoveAll(dir) }
+	}
+	d, err = rundir.Look(dir)
+	if err != nil {
+		return nil, nil, errors.Join(err, remove())
+	}
+	return d, func() error { return errors.Join(d.Close(), remove()) }, nil
+}
+
+func (in *invitation) follow(ctx context.Context, g dist.Group, local Local) (err error) {
+	s, err := in.setup(ctx, local)
+	if err != nil {
+		return err
+	}
+	target, err := s.Target()
+	if err != nil {
+		return err
+	}
+	p, err := s.Compile(in.Settings, target.Traits, target.Speed(in.Settings.Precision).Seconds)
+	if err != nil {
+		return err
+	}
+	if programHash(p) != in.Program {
+		return fmt.Errorf("rank %d compiles another program than rank 0 from the same settings: run the same snug on machines of one kind", g.Rank())
+	}
+	if err := backend.ComputeAs(s.Backend, in.Matmuls); err != nil {
+		return err
+	}
+	home, done, err := in.home()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, done()) }()
+	d, err := s.Data(ctx, system.Env{Dir: home, Cache: in.Cache, Log: silent})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, CloseData(d)) }()
+	x, err := p.Load(s.Backend)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, x.Close()) }()
+	if err := x.Initialize(s.Config.Training.Seed); err != nil { // what is not shared is constant
+		return err
+	}
+	if own := s.arithmetic(x.Arithmetic()); own != in.Arithmetic {
+		return fmt.Errorf("rank %d computes in %s, rank 0 in %s, which rounds differently: use machines of one kind, or set hardware.cpu_isa to what all of them have", g.Rank(), own, in.Arithmetic)
+	}
+	j := s.job(d, x)
+	j.Group, j.Until = g, in.Until
+	start, err := j.Share(nil)
+	if err != nil {
+		return err
+	}
+	_, err = j.Run(ctx, start)
+	return err
+}
+
+// share gives the other ranks the state to start from.
+func (r *run) share(j *train.Job, from *checkpoint.Checkpoint, yaml []byte) (err error) {
+	if err := r.invite(yaml); err != nil {
+		return err
+	}
+	j.Group = r.Group
+	_, err = j.Share(from)
+	return err
+}
+
+// yaml is the configuration as it is written.
+func (s *Setup) yaml() ([]byte, error) {
+	var b bytes.Buffer
+	err := s.Config.WriteYAML(&b)
+	return b.Bytes(), err
+}

@@ -1,0 +1,130 @@
+package session
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/snug-ml/snug/config"
+	"github.com/snug-ml/snug/data/safetensors"
+	"github.com/snug-ml/snug/dist"
+	"github.com/snug-ml/snug/train"
+	"github.com/snug-ml/snug/train/checkpoint"
+)
+
+// together trains with so many ranks, each on one thread.
+func together(t *testing.T, world int, o Options) error {
+	t.Helper()
+	groups := dist.InProcess(world)
+	errs := make([]error, world)
+	var all sync.WaitGroup
+	for r, g := range groups {
+		all.Go(func() {
+			if r == 0 {
+				o := o
+				o.Group = g
+				_, errs[0] = Train(t.Context(), o)
+			} else {
+				errs[r] = Follow(t.Context(), g, Local{})
+			}
+			if !errors.Is(errs[r], train.ErrStopped) {
+				errs[r] = errors.Join(errs[r], g.Leave(errs[r]))
+			}
+		})
+	}
+	all.Wait()
+	for r, err := range errs[1:] {
+		if err != nil {
+			t.Errorf("rank %d of %d: %v", r+1, world, err)
+		}
+	}
+	return errs[0]
+}
+
+// states are the tensors of a run's last checkpoint that decide how it continues, but for
+// running statistics, which follow rank 0's micro-batches.
+func states(t *testing.T, dir string) map[string][]byte {
+	t.Helper()
+	c, err := checkpoint.Choose(dir, checkpoint.Last)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string][]byte{}
+	for _, name := range []string{"model.safetensors", "optimizer.safetensors"} {
+		f, err := safetensors.Open(filepath.Join(c.Path, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, i := range f.Tensors() {
+			if !strings.Contains(i.Name, "running_") {
+				x, err := f.Tensor(i.Name)
+				if err != nil {
+					t.Fatal(err)
+				}
+				all[i.Name] = bytes.Clone(x.Data)
+			}
+		}
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return all
+}
+
+func same(a, b map[string][]byte) bool { return maps.EqualFunc(a, b, bytes.Equal) }
+
+// Any number of ranks gives the bits of one that exchanges gradients with itself, in every
+// system, also where it is resumed with another number.
+func TestRanksShareUpdates(t *testing.T) {
+	if testing.Short() {
+		t.Skip("trains every system several times")
+	}
+	for name, yaml := range tinyConfigs(t) {
+		switch name {
+		case "dynamo/sentiment", "dynamo/translation", "dynamo/router", "dynamo/joint":
+			continue // these follow dynamo/encoder in one run of all phases
+		}
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			file := filepath.Join(dir, "config.yaml")
+			if err := os.WriteFile(file, []byte(yaml), 0o666); err != nil {
+				t.Fatal(err)
+			}
+			options := func(out string, more ...config.Override) Options {
+				return Options{Dir: filepath.Join(dir, out), Sources: config.Sources{File: file, NeedData: true, Overrides: append([]config.Override{
+					{Key: "training.gradient_accumulation_steps", Text: "4"}, {Key: "training.max_steps", Text: "4"},
+					{Key: "training.eval_steps", Text: "2"}, {Key: "hardware.threads", Text: "1"},
+				}, more...)}}
+			}
+			if err := together(t, 1, options("1")); err != nil {
+				t.Fatal(err)
+			}
+			want := states(t, filepath.Join(dir, "1"))
+			for _, world := range []int{2, 3, 4} {
+				out := fmt.Sprint(world)
+				if err := together(t, world, options(out)); err != nil {
+					t.Fatal(err)
+				}
+				if !same(states(t, filepath.Join(dir, out)), want) {
+					t.Errorf("%d ranks train to other states", world)
+				}
+			}
+			for i, world := range []int{4, 2, 3} {
+				o := options("resumed")
+				o.Resume, o.Until = i > 0, []int64{1, 2, 0}[i]
+				if err := together(t, world, o); err != nil && !errors.Is(err, train.ErrStopped) {
+					t.Fatal(err)
+				}
+			}
+			if !same(states(t, filepath.Join(dir, "resumed")), want) {
+				t.Error("4, then 2, then 3 ranks train to other states")
+			}
+		})
+	}
+}

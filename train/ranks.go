@@ -1,0 +1,304 @@
+package train
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"math"
+	"slices"
+
+	"github.com/snug-ml/snug/dist"
+	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/train/checkpoint"
+)
+
+// ranks is a job's part in a run of several processes. All of them run the same job on the
+// same data: each computes some of the micro-batches of an update and some of those of an
+// evaluation, and all make the update itself. Only rank 0 saves and reports.
+type ranks struct {
+	dist.Group
+	exchange *exchange
+	losses   [][]byte // what is gathered after an update, by rank
+	buffers  []string // states that micro-batches change besides gradients and losses
+}
+
+// Shareable reports why several processes cannot share a program's updates.
+func Shareable(p *engine.Program, accumulation, world int) error {
+	if p.Func(engine.FuncUpdate) == nil && slices.ContainsFunc(p.Funcs, func(f *engine.Func) bool { return isMicro(f.Name) }) {
+		return errors.New("the program has no function for the update")
+	}
+	if accumulation < world || accumulation < 2 {
+		return fmt.Errorf("%d processes share the micro-batches of an update, of which there are %d: set training.gradient_accumulation_steps to %d or a multiple of it", world, accumulation, max(2, world))
+	}
+	return nil
+}
+
+func isMicro(fn string) bool {
+	return fn == engine.FuncMicro || len(fn) > len(engine.FuncMicro) && fn[:len(engine.FuncMicro)+1] == engine.FuncMicro+"@"
+}
+
+// Buffered are the states besides gradients that micro-batches change, such as the running
+// statistics of batch normalization. Those of rank 0 are everybody's after an update.
+func Buffered(p *engine.Program) (names []string) {
+	for _, f := range p.Funcs {
+		if !isMicro(f.Name) {
+			continue
+		}
+		for _, n := range f.F.Nodes {
+			for _, name := range n.Changes() {
+				if s := p.State(name); s.Role != graph.Gradient && s.Role != graph.Transient && !slices.Contains(names, name) {
+					names = append(names, name)
+				}
+			}
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// join makes the job a rank's.
+func (j *Job) join() (*ranks, error) {
+	if j.Group == nil {
+		return nil, nil
+	}
+	p := j.Runner.Program()
+	losses := p.State(engine.StateLosses)
+	if losses == nil {
+		return nil, Shareable(p, 1, j.Group.World())
+	}
+	e, err := newExchange(j.Group, j.Runner)
+	if err != nil {
+		return nil, err
+	}
+	r := &ranks{Group: j.Group, exchange: e, losses: make([][]byte, j.Group.World()), buffers: Buffered(p)}
+	for i := range r.losses {
+		r.losses[i] = make([]byte, facts+losses.Type.Bytes())
+	}
+	return r, nil
+}
+
+// part is the share of micro-batches that this process computes.
+func (j *Job) part() Part {
+	if j.Group == nil {
+		return Part{}
+	}
+	return Part{j.Group.Rank(), j.Group.World()}
+}
+
+// leads reports whether this process saves and reports.
+func (j *Job) leads() bool { return j.Group == nil || j.Group.Rank() == 0 }
+
+// stops reports whether an update is given up before its micro-batch m: ranks decide that
+// together, before each round.
+func (j *Job) stops(ctx context.Context, m int) (bool, error) {
+	if j.ranks == nil {
+		return ctx.Err() != nil, nil
+	}
+	if m%j.ranks.World() != 0 {
+		return false, nil
+	}
+	return j.ranks.any(ctx.Err() != nil)
+}
+
+// any reports whether one rank says yes.
+func (r *ranks) any(yes bool) (bool, error) {
+	parts := make([][]byte, r.World())
+	for i := range parts {
+		parts[i] = make([]byte, 1)
+	}
+	if yes {
+		parts[r.Rank()][0] = 1
+	}
+	if err := r.AllGather(parts); err != nil {
+		return false, err
+	}
+	return slices.ContainsFunc(parts, func(b []byte) bool { return b[0] != 0 }), nil
+}
+
+// computed adds up the gradients of a round, when micro-batch m of u is its last.
+func (r *ranks) computed(m int, u *Update) error {
+	if r == nil || (m+1)%r.World() != 0 && m+1 < u.Micro {
+		return nil
+	}
+	first := m - m%r.World()
+	return r.exchange.add(first == 0, m-first+1)
+}
+
+// facts is how many bytes of a message about an update come before its losses: what
+// every rank must have read alike.
+const facts = 24
+
+// merge makes the update of all ranks everybody's: gradients, losses and buffers.
+func (j *Job) merge(u *Update) error {
+	r := j.ranks
+	if r == nil {
+		return nil
+	}
+	if err := r.exchange.spread(); err != nil {
+		return err
+	}
+	own := r.losses[r.Rank()]
+	binary.LittleEndian.PutUint64(own, math.Float64bits(u.Weight))
+	binary.LittleEndian.PutUint64(own[8:], uint64(u.Tokens))
+	binary.LittleEndian.PutUint64(own[16:], uint64(u.Micro))
+	if err := j.Runner.ReadState(engine.StateLosses, own[facts:]); err != nil {
+		return err
+	}
+	if err := r.AllGather(r.losses); err != nil {
+		return err
+	}
+	losses := bytes.Clone(own[facts:])
+	for rank, b := range r.losses {
+		if !bytes.Equal(b[:facts], own[:facts]) {
+			return fmt.Errorf("rank %d reads other data than rank %d (weight %v, tokens %d, micro-batches %d, not %v, %d, %d): every process must have the same data files", rank, r.Rank(),
+				math.Float64frombits(binary.LittleEndian.Uint64(b)), binary.LittleEndian.Uint64(b[8:]), binary.LittleEndian.Uint64(b[16:]), u.Weight, u.Tokens, u.Micro)
+		}
+		for m := rank; m < u.Micro; m += r.World() {
+			copy(losses[4*m:4*m+4], b[facts+4*m:])
+		}
+	}
+	if err := j.Runner.WriteState(engine.StateLosses, losses); err != nil {
+		return err
+	}
+	for _, name := range r.buffers {
+		if err := j.broadcast(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// broadcast gives every rank a state of rank 0.
+func (j *Job) broadcast(name string) error {
+	t, err := j.Runner.State(name)
+	if err != nil {
+		return err
+	}
+	if err := j.Group.Broadcast(0, t.Data); err != nil || j.leads() {
+		return err
+	}
+	return j.Runner.SetState(t)
+}
+
+// agree makes the ending that rank 0 decided on everybody's.
+func (j *Job) agree(d *decision) error {
+	if j.ranks == nil {
+		return nil
+	}
+	b := []byte{byte(d.end)}
+	err := j.ranks.Broadcast(0, b)
+	d.end = ending(b[0])
+	return err
+}
+
+// measured is an evaluation by all ranks; ok is false where one of them was interrupted.
+func (r *ranks) measured(ctx context.Context, e Evaluator, x *engine.Executable, slot int) (metrics map[string]float64, ok bool, err error) {
+	a, err := e.Accumulate(ctx, x, slot, Part{r.Rank(), r.World()})
+	if err != nil && ctx.Err() == nil {
+		return nil, false, err
+	}
+	stopped, err := r.any(err != nil)
+	if err != nil || stopped {
+		return nil, false, err
+	}
+	own, err := a.MarshalBinary()
+	if err != nil {
+		return nil, false, err
+	}
+	all, err := dist.AllGatherSized(r, own)
+	if err != nil {
+		return nil, false, err
+	}
+	for rank, b := range all {
+		if rank == r.Rank() {
+			continue
+		}
+		if err := a.MergeBinary(b); err != nil {
+			return nil, false, fmt.Errorf("rank %d: %w", rank, err)
+		}
+	}
+	metrics, err = a.Metrics()
+	return metrics, err == nil, err
+}
+
+// same compares the weights of all ranks, which make the same updates.
+func (r *ranks) same(x *engine.Executable, u int64) error {
+	sum := crc32.New(castagnoli)
+	for _, s := range x.Program().States {
+		if s.Role != graph.Weight && s.Role != graph.Moment {
+			continue
+		}
+		if err := x.ScanState(s.Name, func(part engine.Tensor) bool {
+			_, _ = sum.Write(part.Data) // a hash never fails to write
+			return true
+		}); err != nil {
+			return err
+		}
+	}
+	parts := make([][]byte, r.World())
+	for i := range parts {
+		parts[i] = make([]byte, 4)
+	}
+	binary.LittleEndian.PutUint32(parts[r.Rank()], sum.Sum32())
+	if err := r.AllGather(parts); err != nil {
+		return err
+	}
+	for rank, b := range parts {
+		if !bytes.Equal(b, parts[0]) {
+			return fmt.Errorf("after update %d rank %d has other weights than rank 0: the processes do not compute alike (different processors, libraries or faulty memory); resume from the last checkpoint on machines of one kind", u, rank)
+		}
+	}
+	return nil
+}
+
+// shared is where a run is, as rank 0 tells the others.
+type shared struct {
+	Path    string             `json:"path,omitempty"` // of the checkpoint; empty: a new run
+	State   checkpoint.State   `json:"state"`
+	History checkpoint.History `json:"history,omitempty"`
+	Seconds checkpoint.Float   `json:"seconds"`
+}
+
+// Share gives all ranks the state of rank 0, which has resumed from a checkpoint or
+// begins (nil), and returns the update to start from. Without a group it does nothing.
+func (j *Job) Share(from *checkpoint.Checkpoint) (start int64, err error) {
+	s := shared{}
+	if from != nil {
+		s = shared{from.Path, from.State, from.Metadata.History, from.Metadata.Seconds}
+	}
+	if j.Group == nil {
+		return s.State.Update, nil
+	}
+	b, err := json.Marshal(s)
+	if err != nil {
+		return 0, err
+	}
+	if b, err = dist.BroadcastSized(j.Group, 0, b); err != nil {
+		return 0, err
+	}
+	if !j.leads() {
+		if err := json.Unmarshal(b, &s); err != nil {
+			return 0, fmt.Errorf("the state of rank 0: %w", err)
+		}
+		if s.Path != "" {
+			c := &checkpoint.Checkpoint{Path: s.Path, State: s.State}
+			c.Metadata.History, c.Metadata.Seconds = s.History, s.Seconds
+			if _, err := j.Restore(c); err != nil {
+				return 0, err
+			}
+		}
+	}
+	for _, st := range j.Runner.Program().States {
+		if Saved(st) {
+			if err := j.broadcast(st.Name); err != nil {
+				return 0, err
+			}
+		}
+	}
+	return s.State.Update, nil
+}

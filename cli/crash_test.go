@@ -98,6 +98,7 @@ func TestKill9Formats(t *testing.T) {
 		{"adamw8bit", "stochastic", "bf16", "1"},
 		{"lion", "compensated", "fp16", "2"},
 		{"adafactor", "stochastic", "fp32", "1"},
+		{"muon", "stochastic", "bf16", "2"},
 	} {
 		name := c.optimizer + "-" + c.weights
 		settings := slices.Concat(wide, []string{

@@ -80,7 +80,7 @@ var aliases = []alias{
 		"gradient_clip", "grad_clip", "grad_clip_value", "gradient_clip_val", "clip_grad_norm", "clip_grad", "max_norm"}, same, ""},
 	{"training.optimizer", "", []string{"optim", "optimizer_type"}, oneOf(map[string]string{
 		"adamw": "adamw", "adamw_torch": "adamw", "adamw_torch_fused": "adamw", "adamw_hf": "adamw",
-		"adamw_8bit": "adamw8bit", "adamw8bit": "adamw8bit", "adamw_bnb_8bit": "adamw8bit", "lion": "lion", "lion_32bit": "lion", "adafactor": "adafactor"}), ""},
+		"adamw_8bit": "adamw8bit", "adamw8bit": "adamw8bit", "adamw_bnb_8bit": "adamw8bit", "lion": "lion", "lion_32bit": "lion", "adafactor": "adafactor", "muon": "muon"}), ""},
 	{"", "optimizers are always fused", []string{"fused"}, always, ""},
 	{"training.early_stopping_patience", "counted in evaluations", []string{"patience", "early_stop_patience"}, nil, ""},
 	{"training.early_stopping_min_delta", "", []string{"min_delta"}, same, ""},

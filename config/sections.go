@@ -13,7 +13,7 @@ type Training struct {
 	LRScheduler               string  `key:"lr_scheduler" enum:"constant,linear,cosine,noam,plateau" help:"shape of the schedule after warm-up"`
 	WarmupSteps               int     `key:"warmup_steps" min:"0" of:"updates" help:"updates over which the learning rate rises from 0"`
 	Plateau                   Plateau `key:"plateau" help:"the plateau schedule"`
-	Optimizer                 string  `key:"optimizer" enum:"adamw,adamw8bit,lion,adafactor" help:"adamw8bit: AdamW with moments in 8 bits; lion: one moment, wants a learning rate about a fifth of AdamW's; adafactor: almost no memory"`
+	Optimizer                 string  `key:"optimizer" enum:"adamw,adamw8bit,lion,adafactor,muon" help:"adamw8bit: AdamW with moments in 8 bits; lion: one moment, wants a learning rate about a fifth of AdamW's; adafactor: almost no memory; muon: orthogonal steps for matrices, AdamW for the rest"`
 	MasterWeights             string  `key:"master_weights" enum:"fp32,stochastic,compensated" help:"how matrices are kept: fp32, or in 16 bits alone, rounded at random or with a remainder of 16 bits"`
 	WeightDecay               float64 `key:"weight_decay" min:"0" help:"decoupled weight decay of matrices; biases and norms have none"`
 	Beta1                     float64 `key:"beta1" min:"0" below:"1" help:"decay of the first moment; of lion's step; not used by adafactor"`

@@ -11,7 +11,7 @@ import (
 
 // rules and roundings that can be combined.
 var (
-	narrowRules = []engine.Rule{engine.AdamW, engine.AdamW8bit, engine.Lion, engine.Adafactor}
+	narrowRules = []engine.Rule{engine.AdamW, engine.AdamW8bit, engine.Lion, engine.Adafactor, engine.Muon}
 	modes       = []graph.RoundingMode{graph.Exact, graph.Stochastic, graph.Compensated}
 )
 
@@ -43,7 +43,7 @@ func TestBytesOfFormats(t *testing.T) {
 					}
 					want += (size + 4) * n // and its gradient's sum
 					switch {
-					case rule == engine.Lion:
+					case rule == engine.Lion, rule == engine.Muon && len(s.Type.Shape) > 1 && s.Part == graph.Hidden:
 						want += 4 * n
 					case rule == engine.Adafactor && len(s.Type.Shape) > 1:
 						rows, cols := graph.FactorTypes(s.Type)

@@ -15,6 +15,7 @@ const (
 	AdamW8bit Rule = "adamw8bit" // AdamW whose moments have 8 bits
 	Lion      Rule = "lion"
 	Adafactor Rule = "adafactor" // second moments of matrices by rows and columns alone
+	Muon      Rule = "muon"      // steps of matrices are orthogonal; the rest has AdamW
 )
 
 // The constants of Adafactor are those of its authors, without a first moment and with
@@ -24,6 +25,9 @@ const (
 	// AdafactorEps is added to each square: a mean of squares is never smaller.
 	AdafactorEps = 1e-30
 )
+
+// muonMomentum is that of Muon's authors.
+const muonMomentum = 0.95
 
 // Least8bit is the number of elements from which a weight has moments in 8 bits;
 // smaller ones have 32, as bitsandbytes has it.
@@ -100,6 +104,9 @@ func (o *Optimizer) step(b *graph.Builder, w, grad *graph.Value, zero bool, c sc
 			keep(Moment2, full)
 		}
 		op = a
+	case o.Rule == Muon && matrices(s) != nil:
+		o.muon(b, w, grad, zero, c, graph.SGD{WeightDecay: decay, LRScale: rate, Round: round})
+		return
 	default:
 		op = graph.AdamW{Beta1: o.Beta1, Beta2: o.Beta2, Eps: o.Eps, WeightDecay: decay, LRScale: rate, ZeroGrad: zero, Round: round}
 		keep(Moment1, full)
@@ -109,4 +116,44 @@ func (o *Optimizer) step(b *graph.Builder, w, grad *graph.Value, zero bool, c sc
 		keep(Remainder, s.Type)
 	}
 	b.Emit(op, append(in, scalars...)...)
+}
+
+// matrices is the shape in which Muon sees a weight: [R, C] or [N, R, C]; nil: it is for
+// AdamW, as tables, heads and vectors are.
+func matrices(s *graph.State) graph.Shape {
+	dims := s.Type.Shape
+	if !s.Decay || len(dims) < 2 || s.Part == graph.Outer {
+		return nil
+	}
+	shape := graph.Shape{dims[0], int(dims.Elems()) / dims[0]}
+	if s.Part == graph.Stacked {
+		shape = dims
+	}
+	if k := len(shape) - 2; shape[k] == 1 || shape[k+1] == 1 {
+		return nil
+	}
+	return shape
+}
+
+// muon emits Muon's step for one weight, which descends along x: its decay is not
+// multiplied by the rate of its shape.
+func (o *Optimizer) muon(b *graph.Builder, w, grad *graph.Value, zero bool, c scalars, op graph.SGD) {
+	s, shape := w.State, matrices(w.State)
+	m := companion(b, s, Moment1, s.Type.With(graph.F32), graph.Moment)
+	x, _ := b.MuonStep(m, grad, c.gscale, c.ok, muonMomentum, shape)
+	k := len(shape) - 2
+	rate := graph.MuonRate(shape[k], shape[k+1])
+	op.WeightDecay, op.LRScale = op.WeightDecay/rate, op.LRScale*rate
+	in := []*graph.Value{w, x}
+	if op.Round.Mode == graph.Compensated {
+		in = append(in, companion(b, s, Remainder, s.Type, graph.Moment))
+	}
+	in = append(in, c.lr, b.Scalar(1))
+	if op.Round.Mode == graph.Stochastic {
+		in = append(in, c.now)
+	}
+	b.Emit(op, append(in, c.ok)...)
+	if zero {
+		b.Assign(grad, b.Emit(graph.Expand{Shape: grad.Shape()}, b.Scalar(0))[0])
+	}
 }

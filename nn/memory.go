@@ -66,7 +66,7 @@ func (m Memory) working(b *graph.Builder, h *graph.Value) (y *graph.Value) {
 func (m Memory) bank(b *graph.Builder, h *graph.Value) (y *graph.Value) {
 	s := h.Shape()
 	b.Scope("bank", func() {
-		slots := b.Reshape(b.Param("slots", graph.Normal(0.5), m.Slots, s[2]), 1, m.Slots, s[2])
+		slots := b.Reshape(Table(b, "slots", m.Slots, s[2], graph.Normal(0.5)), 1, m.Slots, s[2])
 		y = m.attend(b, b.Reshape(h, 1, s[0]*s[1], s[2]), slots, slots)
 	})
 	return b.Reshape(y, s...)

@@ -151,7 +151,8 @@ func (r *Routed) Mask(b *graph.Builder, from, to int) *graph.Value {
 func (r *Routed) Linear(b *graph.Builder, name string, rows *graph.Value, from, to, out int, bias bool, init graph.Init) (y *graph.Value) {
 	in := rows.Shape()[1]
 	b.Scope(name, func() {
-		w := b.Param("weight", init, to-from, out, in)
+		var w *graph.Value
+		b.As(graph.Stacked, func() { w = b.Param("weight", init, to-from, out, in) })
 		var c *graph.Value
 		if bias {
 			t := graph.T(graph.F32, to-from, out)

@@ -41,9 +41,21 @@ func RMSNorm(b *graph.Builder, name string, x *graph.Value, eps float64) (y *gra
 	return y
 }
 
+// Head is a Linear that gives results of the model.
+func Head(b *graph.Builder, name string, x *graph.Value, out int, bias bool, init graph.Init) (y *graph.Value) {
+	b.As(graph.Outer, func() { y = Linear(b, name, x, out, bias, init) })
+	return y
+}
+
 // Embedding is the table "weight" [rows, width] in scope name.
 func Embedding(b *graph.Builder, name string, rows, width int, init graph.Init) (table *graph.Value) {
-	b.Scope(name, func() { table = b.Param("weight", init, rows, width) })
+	b.Scope(name, func() { table = Table(b, "weight", rows, width, init) })
+	return table
+}
+
+// Table is a table of vectors called name.
+func Table(b *graph.Builder, name string, rows, width int, init graph.Init) (table *graph.Value) {
+	b.As(graph.Outer, func() { table = b.Param(name, init, rows, width) })
 	return table
 }
 

@@ -132,6 +132,7 @@ var goldenOps = map[string]func(m *goldenMaker){
 	"adamw8bit": goldenSteps,
 	"lion":      goldenSteps,
 	"adafactor": goldenSteps,
+	"muon":      goldenSteps,
 	"clip_global_norm": func(m *goldenMaker) {
 		m.tol = Tolerance{Ulps: 4}
 		x0, x1 := m.arg("x0"), m.arg("x1")
@@ -312,6 +313,10 @@ func goldenSteps(m *goldenMaker) {
 	case "lion":
 		op, states = graph.Lion{Beta1: a.Beta1, Beta2: a.Beta2, WeightDecay: a.WeightDecay, LRScale: 1}, []graph.Type{typ}
 		m.tol = Tolerance{Ulps: 64, Abs: 0x1p-20}
+	case "muon":
+		rate := graph.MuonRate(typ.Shape[0], typ.Shape[1])
+		op = graph.SGD{WeightDecay: a.WeightDecay / rate, LRScale: rate}
+		m.tol = Tolerance{Abs: 0x1p-15}
 	case "adafactor":
 		f := graph.Adafactor{Decay: 0.8, Eps: 1e-30, Clip: 1, WeightDecay: a.WeightDecay, LRScale: 1, Factored: len(typ.Shape) > 1}
 		op, states = f, []graph.Type{typ}
@@ -330,14 +335,21 @@ func goldenSteps(m *goldenMaker) {
 	for k, t := range states {
 		in = append(in, m.state(fmt.Sprintf("state%d", k), t, func() float64 { return 0 }))
 	}
+	var momentum *graph.Value
+	if m.Op == "muon" {
+		momentum = m.state("momentum", typ, func() float64 { return 0 })
+	}
 	ga, gb, s, c := m.arg("a"), m.arg("b"), m.arg("s"), m.arg("c")
 	one := m.Scalar(1)
 	for u := range s.Shape()[0] {
 		at := func(x *graph.Value) *graph.Value { return m.Reshape(m.Slice(x, 0, u, 1)) }
 		in[1] = m.Add(m.Mul(ga, at(s)), m.Mul(gb, at(c)))
 		scalars := []*graph.Value{m.Scalar(a.LR), one, m.Scalar(float64(u + 1)), one}
-		if m.Op == "lion" {
+		if m.Op == "lion" || m.Op == "muon" {
 			scalars = []*graph.Value{scalars[0], one, one}
+		}
+		if m.Op == "muon" {
+			in[1], momentum = m.MuonStep(momentum, in[1], one, one, 0.95, typ.Shape)
 		}
 		y := m.Emit(op, slices.Concat(in, scalars)...)
 		in[0] = y[0]

@@ -15,6 +15,7 @@ func (t *table) optimizer() {
 					t.adamW(graph.AdamW{
 						Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: decay, LRScale: 0.5, ZeroGrad: zero,
 					}, ok, dims)
+					t.sgd(graph.SGD{WeightDecay: decay, LRScale: 0.5, ZeroGrad: zero}, ok, dims)
 					t.lion(graph.Lion{Beta1: 0.9, Beta2: 0.99, WeightDecay: decay, LRScale: 0.5, ZeroGrad: zero}, ok, dims)
 					t.adamW8bit(graph.AdamW8bit{
 						Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: decay, LRScale: 0.5, ZeroGrad: zero,
@@ -23,6 +24,18 @@ func (t *table) optimizer() {
 			}
 		}
 	}
+	for _, dims := range [][]int{{24, 40}, {41, 23}, {2, 9, 9}} {
+		t.add(fmt.Sprintf("muon/%v", graph.Shape(dims)), Tolerance{Ulps: 256, Abs: 0x1p-13}, func(m *maker) {
+			typ := graph.T(graph.F32, dims...)
+			x, next := m.MuonStep(m.state("m", typ, m.rng.NormFloat64), m.normal("g", graph.F32, dims...), m.scalar("gscale", 0.25), m.scalar("ok", 1), 0.95, dims)
+			m.outputs(x, next)
+		})
+	}
+	t.add("muon/skipped", Tolerance{}, func(m *maker) {
+		typ := graph.T(graph.F32, 3, 4)
+		_, next := m.MuonStep(m.state("m", typ, m.rng.NormFloat64), m.normal("g", graph.F32, 3, 4), m.Apply(graph.FnRecip, m.scalar("zero", 0)), m.scalar("ok", 0), 0.95, typ.Shape)
+		m.outputs(next)
+	})
 	for _, ok := range []float64{0, 1} {
 		for _, zero := range []bool{false, true} {
 			for _, dims := range [][]int{{1}, {1031}, {1, 9}, {40, 300}, {301, 40}, {3, 5, 1031}, {5, 7, 3, 3}} {
@@ -75,6 +88,20 @@ func (t *table) adamW(op graph.AdamW, ok float64, dims []int) {
 			g = y[3]
 		}
 		m.outputs(m.Emit(op, y[0], g, y[1], y[2], lr, scale, m.scalar("t2", 4), m.scalar("ok2", 1))...)
+	})
+}
+
+// sgd makes two steps.
+func (t *table) sgd(op graph.SGD, ok float64, dims []int) {
+	t.add(stepName("sgd", dims, op.WeightDecay, ok, op.ZeroGrad), Tolerance{Ulps: 8, Abs: 0x1p-22}, func(m *maker) {
+		typ := graph.T(graph.F32, dims...)
+		w, g := m.state("w", typ, m.rng.NormFloat64), m.state("g", typ, m.rng.NormFloat64)
+		lr, scale := m.scalar("lr", 0.01), m.scalar("gscale", 0.25)
+		y := m.Emit(op, w, g, lr, scale, m.scalar("ok", ok))
+		if op.ZeroGrad {
+			g = y[1]
+		}
+		m.outputs(m.Emit(op, y[0], g, lr, scale, m.scalar("ok2", 1))...)
 	})
 }
 

@@ -23,6 +23,7 @@ func (t *table) roundings() {
 					graph.AdamW8bit{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: 0.1, LRScale: 0.5, ZeroGrad: ok > 0, Round: r.Rounding},
 					graph.Lion{Beta1: 0.9, Beta2: 0.99, WeightDecay: 0.1, LRScale: 0.5, ZeroGrad: ok > 0, Round: r.Rounding},
 					graph.Adafactor{Decay: 0.8, Eps: 1e-30, Clip: 1, WeightDecay: 0.1, LRScale: 0.5, Factored: len(dims) > 1, ZeroGrad: ok > 0, Round: r.Rounding},
+					graph.SGD{WeightDecay: 0.1, LRScale: 0.5, ZeroGrad: ok > 0, Round: r.Rounding},
 				} {
 					name := fmt.Sprintf("%s/%s/%v/ok%v", op.Name(), r.name, graph.Shape(dims), ok)
 					// A result next to where the rounding changes may go the other way: a
@@ -31,14 +32,16 @@ func (t *table) roundings() {
 						y := m.step(op, dims, ok)
 						m.outputs(y[0])
 					})
-					t.add(name+"_states", Tolerance{Ulps: 16, Abs: 0x1p-22}, func(m *maker) {
-						y, n := m.step(op, dims, ok), op.States()
-						if r.Mode == graph.Compensated {
-							m.outputs(append(y[1:n:n], y[n+1:]...)...)
-							return
-						}
-						m.outputs(y[1:]...)
-					})
+					if _, none := op.(graph.SGD); !none || ok > 0 { // it gives more than the weight
+						t.add(name+"_states", Tolerance{Ulps: 16, Abs: 0x1p-22}, func(m *maker) {
+							y, n := m.step(op, dims, ok), op.States()
+							if r.Mode == graph.Compensated {
+								m.outputs(append(y[1:n:n], y[n+1:]...)...)
+								return
+							}
+							m.outputs(y[1:]...)
+						})
+					}
 					if r.Mode == graph.Compensated { // what is kept makes up for what is not
 						t.add(name+"_sum", Tolerance{Ulps: 0x1p7, Abs: 0x1p-20}, func(m *maker) {
 							y := m.step(op, dims, ok)
@@ -79,7 +82,14 @@ func (m *maker) rest(r graph.Rounding, w graph.Type) []*graph.Value {
 // scalars are those of a step.
 func (m *maker) scalars(op graph.Optimizer, lr, scale, t, ok float64) []*graph.Value {
 	s := []*graph.Value{m.scalar("lr", lr), m.scalar("gscale", scale)}
-	if l, lion := op.(graph.Lion); !lion || l.Round.Mode == graph.Stochastic {
+	counted := true
+	switch op := op.(type) {
+	case graph.Lion:
+		counted = op.Round.Mode == graph.Stochastic
+	case graph.SGD:
+		counted = op.Round.Mode == graph.Stochastic
+	}
+	if counted {
 		s = append(s, m.scalar(fmt.Sprint("t", t), t))
 	}
 	return append(s, m.scalar(fmt.Sprint("ok", t), ok)) // another value, or steps of one weight would share a launch
@@ -103,6 +113,8 @@ func (m *maker) step(op graph.Optimizer, dims []int, ok float64) []*graph.Value 
 	case graph.Lion:
 		r = op.Round
 		in = append(in, m.state("m", typ, func() float64 { return 0.01 * m.rng.NormFloat64() }))
+	case graph.SGD:
+		r = op.Round
 	case graph.Adafactor:
 		r = op.Round
 		in = append(in, m.factors(op, typ, func() float64 { return 0.1 + m.rng.Float64() })...)

@@ -76,6 +76,8 @@ func (c *compiler) lower(n *graph.Node) (phases []phase, err error) {
 		return c.lion(n, op)
 	case graph.Adafactor:
 		return c.adafactor(n, op)
+	case graph.SGD:
+		return c.sgd(n, op)
 	case graph.Assign:
 		return c.assign(n, op)
 	case graph.Conv2D:

@@ -85,6 +85,29 @@ func (c *compiler) lion(n *graph.Node, op graph.Lion) ([]phase, error) {
 	}}}, nil
 }
 
+func (c *compiler) sgd(n *graph.Node, op graph.SGD) ([]phase, error) {
+	g := c.ref(n.In[1])
+	w, scalars := c.trained(n, op, op.Round, 0), c.refs(n.In[2+op.States():])
+	lr, gscale, ok := scalars[0], scalars[1], scalars[len(scalars)-1]
+	tasks, per := w.tasks()
+	return []phase{{tasks, func(task, worker int) {
+		a, b := task*per, min((task+1)*per, w.w.n)
+		if ok.scalar() != 0 {
+			rate := float64(lr.scalar()) * op.LRScale
+			decay, step := float32(1-rate*op.WeightDecay), float32(-rate*float64(gscale.scalar()))
+			for ; a < b; a += stepTile {
+				w.each(a, min(a+stepTile, b), worker, func(x []float32, a, b int) {
+					simd.MulScalar(x, x, decay)
+					simd.Axpy(x, g.f32()[a:b], step)
+				})
+			}
+		}
+		if op.ZeroGrad {
+			clear(g.f32()[task*per : b])
+		}
+	}}}, nil
+}
+
 func (c *compiler) assign(n *graph.Node, op graph.Assign) ([]phase, error) {
 	s, v := c.ref(n.In[0]), c.ref(n.In[1])
 	from, to := n.In[1].DType(), n.In[0].DType()

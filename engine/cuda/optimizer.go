@@ -43,6 +43,8 @@ func stepOf(op graph.Op) optimizerStep {
 		}, op.ZeroGrad}
 	case graph.Lion:
 		return optimizerStep{"lion", 1024, op.WeightDecay, op.LRScale, op.Round, func(_ *lowering, p *params) { p.f32(op.Beta1, op.Beta2, 1-op.Beta1, 1-op.Beta2) }, op.ZeroGrad}
+	case graph.SGD:
+		return optimizerStep{"sgd", 1024, op.WeightDecay, op.LRScale, op.Round, func(*lowering, *params) {}, op.ZeroGrad}
 	}
 	panic(fmt.Sprintf("cuda: no kernel for a step of %s", op.Name()))
 }

@@ -55,6 +55,7 @@ type Builder struct {
 	states   map[string]*Value     // F.States by name
 	now      func(v *Value) *Value // during a Rewrite
 	adapt    func(l LinearLayer) *Value
+	part     Part // of weights that are declared
 }
 
 // LinearLayer is a linear layer of a model while it is built.
@@ -260,7 +261,15 @@ func (b *Builder) Param(name string, init Init, dims ...int) *Value {
 	if len(dims) > 1 && b.weights != Invalid {
 		t.DType = b.weights
 	}
-	return b.State(&State{Name: b.Path(name), OldName: b.oldPath(name), Type: t, Role: Weight, Init: init, Decay: len(dims) > 1})
+	return b.State(&State{Name: b.Path(name), OldName: b.oldPath(name), Type: t, Role: Weight, Init: init, Decay: len(dims) > 1, Part: b.part})
+}
+
+// As runs f, in which Param declares weights that are p.
+func (b *Builder) As(p Part, f func()) {
+	was := b.part
+	b.part = p
+	f()
+	b.part = was
 }
 
 // StoreMatrices makes Param keep weights of two or more dimensions in d: half

@@ -115,7 +115,23 @@ type State struct {
 	// Group selects the optimizer settings of a weight: its learning rate is
 	// multiplied by the group's factor. Empty is the default group.
 	Group string
+	// Part is what a weight is in its model; some optimizers treat parts differently.
+	Part Part
 }
+
+// Part is what a weight of two or more dimensions is in its model.
+type Part uint8
+
+// The parts.
+const (
+	// Hidden is a matrix between vectors of the model, or a kernel of a convolution, which
+	// is one matrix with its first dimension as rows.
+	Hidden Part = iota
+	// Outer is a table of vectors, or gives the model's results.
+	Outer
+	// Stacked is several matrices like Hidden, one for each expert.
+	Stacked
+)
 
 // SavedName is the name under which a checkpoint holds the state: the old one if
 // only that is there.

@@ -112,6 +112,8 @@ func TestShapeRuleMessages(t *testing.T) {
 		{graph.Adafactor{Factored: true}, types{f32(3), f32(3)}, "wants w of two dimensions or more"},
 		{graph.Adafactor{Factored: true}, types{f32(4, 2, 3), f32(4, 2, 3), f32(4, 2), f32(4, 2), f32(), f32(), f32(), f32()}, "state 1 of w f32[4,2,3] is f32[4,2], want f32[4,3]"},
 		{graph.Adafactor{}, types{f32(2, 3), f32(2, 3), f32(2), f32(3), f32(), f32(), f32(), f32()}, "takes w, g, states (1) and the scalars lr gscale t ok"},
+		{graph.SGD{Round: graph.Rounding{Mode: graph.Stochastic}}, nil, "takes w, g, states (0) and the scalars lr gscale t ok"},
+		{graph.SGD{}, types{f32(2), f32(3), f32(), f32(), f32()}, "w is f32[2], but g is f32[3]"},
 		{graph.Assign{}, types{f32(2), f32(3)}, "cannot put"},
 
 		{conv, types{f32(1, 4, 4, 3)}, "takes 2 operands, got 1"},
@@ -200,7 +202,7 @@ func anyOp(rng *rand.Rand) graph.Op {
 		graph.Rotary{Heads: n(0, 2), Dims: n(0, 4), Layout: graph.Layout(n(0, 2)), Offset: yes()},
 		graph.CacheWrite{}, graph.Dropout{P: p, First: uint64(n(0, 8))}, graph.Assign{Add: yes()}, graph.GlobalNorm{},
 		graph.AdamW{ZeroGrad: yes(), Round: round}, graph.AdamW8bit{ZeroGrad: yes(), Round: round}, graph.Lion{ZeroGrad: yes(), Round: round},
-		graph.Adafactor{Factored: yes(), ZeroGrad: yes(), Round: round},
+		graph.Adafactor{Factored: yes(), ZeroGrad: yes(), Round: round}, graph.SGD{ZeroGrad: yes(), Round: round},
 		conv, graph.Conv2DGradInput{Conv: conv, H: n(0, 3), W: n(0, 3)}, graph.Conv2DGradWeight{Conv: conv, KH: n(0, 3), KW: n(0, 3)},
 		pool, graph.Pool2DGrad{Pool: pool, H: n(0, 3), W: n(0, 3)},
 		graph.ChannelNorm{Groups: n(-1, 3), Given: yes()}, graph.ChannelNormGrad{Groups: n(-1, 3)}, graph.RunningStats{Momentum: p, Rows: n(0, 3)},

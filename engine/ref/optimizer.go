@@ -139,6 +139,22 @@ func adafactor(op graph.Adafactor, in []tensor) [][]float64 {
 	return res
 }
 
+// sgd: operands w, g, lr, gscale, (t,) ok.
+func sgd(op graph.SGD, in []tensor) [][]float64 {
+	w := clone(in[0])
+	lr, gscale := in[2].data[0]*op.LRScale, in[3].data[0]
+	if in[len(in)-1].data[0] != 0 {
+		for i := range w {
+			w[i] -= lr*op.WeightDecay*w[i] + lr*in[1].data[i]*gscale
+		}
+	}
+	res := [][]float64{w}
+	if op.ZeroGrad {
+		res = append(res, make([]float64, len(w)))
+	}
+	return res
+}
+
 func clone(x tensor) []float64 { return append([]float64(nil), x.data...) }
 
 func assign(op graph.Assign, s, x tensor) []float64 {

@@ -173,11 +173,14 @@ func (m BERT) Classify(b *graph.Builder, in Input, h *graph.Value) (y *graph.Val
 	}
 	drop := func(x *graph.Value) *graph.Value { return in.drop(b, x, m.ClassifierDropout, m.Seed) }
 	if !m.RoBERTa {
-		return in.linear(b, "classifier", drop(m.Pooled(b, in, h)), m.Labels, m.init())
+		x := drop(m.Pooled(b, in, h))
+		b.As(graph.Outer, func() { y = in.linear(b, "classifier", x, m.Labels, m.init()) })
+		return y
 	}
 	b.Scope("classifier", func() {
 		x := b.Tanh(in.linear(b, "dense", drop(firstToken(b, h)), m.D, m.init()))
-		y = in.linear(b, "out_proj", drop(x), m.Labels, m.init())
+		x = drop(x)
+		b.As(graph.Outer, func() { y = in.linear(b, "out_proj", x, m.Labels, m.init()) })
 	})
 	return y
 }

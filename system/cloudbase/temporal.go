@@ -41,7 +41,7 @@ const mlpRatio = 4
 func (n *net) transformer(b *graph.Builder, h *graph.Value) (y *graph.Value) {
 	c := n.size()
 	b.Scope("transformer", func() {
-		h = b.Add(h, b.Param("positions", graph.Normal(0.02), n.steps(), c))
+		h = b.Add(h, nn.Table(b, "positions", n.steps(), c, graph.Normal(0.02)))
 		for i := range n.Layers {
 			b.Block(fmt.Sprintf("blocks.%d", i), func() {
 				qkv := linear(b, "qkv", nn.LayerNorm(b, "norm1", h, normEps), 3*c)

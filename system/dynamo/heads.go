@@ -83,7 +83,7 @@ func (h head) logits(b *graph.Builder, x *graph.Value, train bool) (y *graph.Val
 		d := h.bert.D
 		first := b.Reshape(b.Slice(x, 1, 0, 1), x.Shape()[0], d)
 		y = b.Relu(nn.Linear(b, "dense", h.dropped(b, first, train), max(1, d/2), true, graph.XavierUniform(d, d/2)))
-		y = nn.Linear(b, "out", h.dropped(b, y, train), labels, true, graph.XavierUniform(d/2, labels))
+		y = nn.Head(b, "out", h.dropped(b, y, train), labels, true, graph.XavierUniform(d/2, labels))
 	})
 	return y
 }
@@ -93,7 +93,7 @@ func (h head) logits(b *graph.Builder, x *graph.Value, train bool) (y *graph.Val
 func (h head) span(b *graph.Builder, x, outside *graph.Value, train bool) (start, end *graph.Value) {
 	h.scope(b, func() {
 		rows, t := x.Shape()[0], x.Shape()[1]
-		both := nn.Linear(b, "span", h.dropped(b, x, train), 2, true, graph.XavierUniform(h.bert.D, 2))
+		both := nn.Head(b, "span", h.dropped(b, x, train), 2, true, graph.XavierUniform(h.bert.D, 2))
 		part := func(i int) *graph.Value { return b.Add(b.Reshape(b.Slice(both, 2, i, 1), rows, t), outside) }
 		start, end = part(0), part(1)
 	})

@@ -39,7 +39,7 @@ func (r router) scores(b *graph.Builder, x *graph.Value, train bool) (y *graph.V
 				y = b.Dropout(y, r.Dropout, r.seed)
 			}
 		}
-		y = nn.Linear(b, "out", y, r.tasks, true, graph.XavierUniform(y.Shape().Last(), r.tasks))
+		y = nn.Head(b, "out", y, r.tasks, true, graph.XavierUniform(y.Shape().Last(), r.tasks))
 		// What follows is small and needs float32 in any precision.
 		y = b.Div(full(b, y), r.temperature(b))
 	})

@@ -82,7 +82,7 @@ const wideGroup = "wide"
 func (n net) wideLogits(b *graph.Builder, variant string, rows, length int) *graph.Value {
 	grams := b.Input(at(inputGrams, variant), graph.T(graph.I32, rows, gramsPerToken*length))
 	present := b.Input(at(inputPresent, variant), graph.T(graph.F32, rows, gramsPerToken*length))
-	table := b.State(&graph.State{Name: wideTable, Type: graph.T(graph.F32, n.wide, labels), Role: graph.Weight, Decay: true, Group: wideGroup})
+	table := b.State(&graph.State{Name: wideTable, Type: graph.T(graph.F32, n.wide, labels), Role: graph.Weight, Decay: true, Group: wideGroup, Part: graph.Outer})
 	scores := b.Embedding(table, grams) // [rows, 2T, 2]
 	return b.Sum(b.Mul(scores, b.Reshape(present, rows, gramsPerToken*length, 1)), 1)
 }

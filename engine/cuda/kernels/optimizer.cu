@@ -159,6 +159,40 @@ KERNEL __launch_bounds__(256) lion_compensated(const LionParameter<COMPENSATED> 
   lion_step<COMPENSATED>(table, count, lr, gscale, ok, ok, beta1, beta2, rest1, rest2, zero_grad, 0);
 }
 
+// A step along the gradient; see graph.SGD.
+template <int R> struct SGDParameter {
+  typename Weight<R>::type *w;
+  float *g;
+  NOTHING_IF_EMPTY Rest<R> rest;
+  u64 n;
+  u32 first;
+  float decay, lr_scale;
+  NOTHING_IF_EMPTY Stream<R> stream;
+};
+
+template <int R> DEV void sgd_step(const SGDParameter<R> *table, u32 count, const float *lr, const float *gscale, const float *t, const float *ok, u32 zero_grad, u64 seed) {
+  const SGDParameter<R> p = entry(table, count, BLOCK_X);
+  const float rate = lr[0] * p.lr_scale, scale = gscale[0];
+  const u64 at = ((u64)(BLOCK_X - p.first) * 256 + TID) * 4;
+  for (u64 i = at; i < at + 4 && i < p.n; i++) {
+    if (ok[0] != 0.0f) {
+      const float w = weight<R>(p, i);
+      keep<R>(p, i, w - rate * p.decay * w - rate * (p.g[i] * scale), seed, t);
+    }
+    if (zero_grad) p.g[i] = 0.0f;
+  }
+}
+
+KERNEL __launch_bounds__(256) sgd(const SGDParameter<EXACT> *table, u32 count, const float *lr, const float *gscale, const float *ok, u32 zero_grad) {
+  sgd_step<EXACT>(table, count, lr, gscale, ok, ok, zero_grad, 0);
+}
+KERNEL __launch_bounds__(256) sgd_stochastic(const SGDParameter<STOCHASTIC> *table, u32 count, const float *lr, const float *gscale, const float *t, const float *ok, u32 zero_grad, u64 seed) {
+  sgd_step<STOCHASTIC>(table, count, lr, gscale, t, ok, zero_grad, seed);
+}
+KERNEL __launch_bounds__(256) sgd_compensated(const SGDParameter<COMPENSATED> *table, u32 count, const float *lr, const float *gscale, const float *ok, u32 zero_grad) {
+  sgd_step<COMPENSATED>(table, count, lr, gscale, ok, ok, zero_grad, 0);
+}
+
 // AdamW with moments in 8 bits; see graph.AdamW8bit. A warp has a block of 256 elements,
 // eight a lane, 32 apart.
 template <int R> struct Parameter8bit {

@@ -19,7 +19,7 @@ func TestCPU(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	for level := simd.Portable; level <= simd.Best(); level++ {
+	for _, level := range simd.Levels() {
 		if err := cpu.Configure(level.String()); err != nil {
 			t.Fatal(err)
 		}

@@ -3,6 +3,7 @@ package cpu
 import (
 	"fmt"
 	"os"
+	"slices"
 
 	"github.com/snug-ml/snug/engine/cpu/gemm"
 	"github.com/snug-ml/snug/internal/simd"
@@ -42,12 +43,12 @@ func Configure(isa string) error {
 	case "avx512":
 		level, matrix = simd.AVX512, gemm.AVX512BF16
 	case "neon":
-		level, matrix = simd.Portable, gemm.NEON
+		level, matrix = simd.NEON, gemm.NEON
 	default:
 		return fmt.Errorf("unknown CPU kernels %q (SNUG_CPU_ISA or hardware.cpu_isa): use auto, portable, avx2, avx512 or neon", isa)
 	}
-	if level > simd.Best() || matrix == gemm.NEON && matrix.Resolve() != matrix {
-		return fmt.Errorf("this CPU does not run %s kernels (SNUG_CPU_ISA or hardware.cpu_isa): its best are %v", isa, gemm.Best())
+	if !slices.Contains(simd.Levels(), level) {
+		return fmt.Errorf("this CPU does not run %s kernels (SNUG_CPU_ISA or hardware.cpu_isa): its best are %v", isa, simd.Best())
 	}
 	if err := simd.Use(level); err != nil {
 		return err

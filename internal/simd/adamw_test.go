@@ -40,7 +40,7 @@ func TestAdamW(t *testing.T) {
 			}
 		}
 		var want [3][]float32
-		for level = Portable; level <= Best(); level++ {
+		for _, level = range Levels() {
 			w, checkW := guarded(t, n)
 			m, checkM := guarded(t, n)
 			v, checkV := guarded(t, n)

@@ -138,7 +138,7 @@ func TestConvertLevels(t *testing.T) {
 			want := make([]float32, n)
 			level = Portable
 			f(want)
-			for level = Portable; level <= Best(); level++ {
+			for _, level = range Levels() {
 				got, check := guarded(t, n)
 				f(got)
 				check()
@@ -151,7 +151,7 @@ func TestConvertLevels(t *testing.T) {
 			want := make([]uint16, n)
 			level = Portable
 			f(want, x)
-			for level = Portable; level <= Best(); level++ {
+			for _, level = range Levels() {
 				got := make([]uint16, n+40)
 				f(got[:n], x)
 				for i, h := range got {

@@ -8,10 +8,7 @@ import (
 // Each sum of MatVec is that of Dot at every level, for any width.
 func TestMatVec(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
-	for _, level := range []Level{Portable, AVX2, AVX512} {
-		if level > Best() {
-			continue
-		}
+	for _, level := range Levels() {
 		t.Run(level.String(), func(t *testing.T) {
 			if err := Use(level); err != nil {
 				t.Fatal(err)

@@ -9,10 +9,7 @@ import (
 // Norms of bfloat16 rows give the bits of widening, norm and rounding.
 func TestNormsBF16(t *testing.T) {
 	const eps = 1e-5
-	for _, level := range []Level{Portable, AVX2, AVX512} {
-		if level > Best() {
-			continue
-		}
+	for _, level := range Levels() {
 		t.Run(level.String(), func(t *testing.T) {
 			if err := Use(level); err != nil {
 				t.Fatal(err)

@@ -19,7 +19,7 @@ func TestLion(t *testing.T) {
 			grad[3] = float32(math.NaN())
 		}
 		var want [2][]float32
-		for level = Portable; level <= Best(); level++ {
+		for _, level = range Levels() {
 			w, checkW := guarded(t, n)
 			m, checkM := guarded(t, n)
 			copy(w, start)
@@ -60,7 +60,7 @@ func TestCodes8(t *testing.T) {
 		}
 		var codes []uint8
 		var numbers []float32
-		for level = Portable; level <= Best(); level++ {
+		for _, level = range Levels() {
 			got := make([]uint8, n)
 			Encode8(got, x, table, 0.5)
 			back, check := guarded(t, n)

@@ -228,7 +228,7 @@ func TestNormLevels(t *testing.T) {
 		}
 		level = Portable
 		want := run()
-		for level = Portable; level <= Best(); level++ {
+		for _, level = range Levels() {
 			if i := differ(run(), want); i >= 0 {
 				t.Fatalf("%v, n=%d: differs from portable Go at %d", level, n, i)
 			}
@@ -262,7 +262,7 @@ func TestRotary(t *testing.T) {
 			if i := differ(want[2*half:], x[2*half:]); i >= 0 {
 				t.Fatalf("half=%d: rest not copied at %d", half, i)
 			}
-			for level = Portable; level <= Best(); level++ {
+			for _, level = range Levels() {
 				got, check := guarded(t, n)
 				RotaryRow(got, x, cos, sin, half, false)
 				check()

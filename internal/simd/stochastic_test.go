@@ -18,7 +18,7 @@ func TestStochasticBF16Levels(t *testing.T) {
 			x[0], x[1], x[2], x[3] = float32(math.NaN()), float32(math.Inf(1)), math.MaxFloat32, -1e-42
 		}
 		var want []uint16
-		for level = Portable; level <= Best(); level++ {
+		for _, level = range Levels() {
 			got, words := make([]uint16, n), make([]uint32, n)
 			StochasticBF16(got, x, words, 7, 9, 0)
 			cut := n / 2 &^ 1

@@ -45,15 +45,15 @@ func TestUlps(t *testing.T) {
 			const block = 1 << 14
 			x, one, dst := make([]float32, 0, block), make([]float32, block), make([]float32, block)
 			Fill(one, 1)
-			worst := [3]float64{}
-			at := [3]float32{}
+			worst := [NEON + 1]float64{}
+			at := [NEON + 1]float32{}
 			flush := func() {
 				in := [][]float32{x, one[:len(x)]}[:e.inputs]
 				refs := make([]float64, len(x))
 				for i, v := range x {
 					refs[i] = e.f64([]float64{float64(v), 1})
 				}
-				for l := Portable; l <= Best(); l++ {
+				for _, l := range Levels() {
 					level = l
 					e.run(dst[:len(x)], in)
 					for i, v := range x {
@@ -80,7 +80,7 @@ func TestUlps(t *testing.T) {
 				}
 			}
 			flush()
-			for l := Portable; l <= Best(); l++ {
+			for _, l := range Levels() {
 				t.Logf("%v: at most %.3f ulp, at %g", l, worst[l], at[l])
 				bound := e.ulps
 				if l == AVX512 && e.wide != 0 {

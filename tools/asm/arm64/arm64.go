@@ -18,7 +18,6 @@ const (
 	right                 // d, n, #shift: the shift is taken off twice the element's bits
 	byElement             // d, n, m[0]
 	fromLane              // d, n[lane]
-	toLane                // d[lane], n[0]
 	fromWord              // d, w: a general register
 	laneWord              // w, n[lane]: a general register is written
 	none                  // d
@@ -30,26 +29,48 @@ type instruction struct {
 	bits uint32
 	form form
 	text string
-	size int  // bits of an element, for shifts and lanes
-	rmw  bool // the destination is read too
+	size int // bits of an element, for shifts and lanes
 }
 
 // instructions are those of Armv8.0.
 var instructions = map[string]instruction{
-	"FMLAE": {0x4f801000, byElement, "fmla %d.4s, %n.4s, %m.s[0]", 32, true},
-	"MOVI0": {0x6f00e400, none, "movi %d.2d, #0", 0, false},
+	"FMLAE": {0x4f801000, byElement, "fmla %d.4s, %n.4s, %m.s[0]", 32},
+	"MOVI0": {0x6f00e400, none, "movi %d.2d, #0", 0},
 
-	"SHLL16": {0x2e613800, two, "shll %d.4s, %n.4h, #16", 0, false},
-	"FCVTL":  {0x0e217800, two, "fcvtl %d.4s, %n.4h", 0, false},
-	"FCVTL2": {0x4e217800, two, "fcvtl2 %d.4s, %n.8h", 0, false},
-	"FCVTN":  {0x0e216800, two, "fcvtn %d.4h, %n.4s", 0, false},
-	"FCVTN2": {0x4e216800, two, "fcvtn2 %d.8h, %n.4s", 0, true},
-	"SHLL2":  {0x6e613800, two, "shll2 %d.4s, %n.8h, #16", 0, false},
+	"SHLL16": {0x2e613800, two, "shll %d.4s, %n.4h, #16", 0},
+	"FCVTL":  {0x0e217800, two, "fcvtl %d.4s, %n.4h", 0},
+	"FCVTL2": {0x4e217800, two, "fcvtl2 %d.4s, %n.8h", 0},
+	"FCVTN":  {0x0e216800, two, "fcvtn %d.4h, %n.4s", 0},
+	"FCVTN2": {0x4e216800, two, "fcvtn2 %d.8h, %n.4s", 0},
+	"SHLL2":  {0x6e613800, two, "shll2 %d.4s, %n.8h, #16", 0},
 
-	"USHRS": {0x6f000400, right, "ushr %d.4s, %n.4s, #%i", 32, false},
-	"DUPS":  {0x4e000400, fromLane, "dup %d.4s, %n.s[%i]", 32, false},
-	"DUPD":  {0x4e000400, fromLane, "dup %d.2d, %n.d[%i]", 64, false},
-	"DUPW":  {0x4e040c00, fromWord, "dup %d.4s, w%n", 0, false},
+	"FCVTLD": {0x0e617800, two, "fcvtl %d.2d, %n.2s", 0},
+	"USHLLH": {0x2f10a400, two, "ushll %d.4s, %n.4h, #0", 0},
+	"USHLLB": {0x2f08a400, two, "ushll %d.8h, %n.8b, #0", 0},
+	"XTND":   {0x0ea12800, two, "xtn %d.2s, %n.2d", 0},
+	"UMULLD": {0x2ea0c000, three, "umull %d.2d, %n.2s, %m.2s", 0},
+
+	"FSQRTS":  {0x6ea1f800, two, "fsqrt %d.4s, %n.4s", 0},
+	"FNEGS":   {0x6ea0f800, two, "fneg %d.4s, %n.4s", 0},
+	"FRINTNS": {0x4e218800, two, "frintn %d.4s, %n.4s", 0},
+	"SCVTFS":  {0x4e21d800, two, "scvtf %d.4s, %n.4s", 0},
+	"FCVTNSS": {0x4e21a800, two, "fcvtns %d.4s, %n.4s", 0},
+	"NOTB":    {0x6e205800, two, "mvn %d.16b, %n.16b", 0},
+	"REV64S":  {0x4ea00800, two, "rev64 %d.4s, %n.4s", 0},
+	"ADDVS":   {0x4eb1b800, two, "addv %d.scalar, %n.4s", 0},
+	"UMAXVS":  {0x6eb0a800, two, "umaxv %d.scalar, %n.4s", 0},
+	"EXT8":    {0x6e004000, three, "ext %d.16b, %n.16b, %m.16b, #8", 0},
+
+	"SHLS":  {0x4f005400, left, "shl %d.4s, %n.4s, #%i", 32},
+	"SHLD":  {0x4f005400, left, "shl %d.2d, %n.2d, #%i", 64},
+	"USHRD": {0x6f000400, right, "ushr %d.2d, %n.2d, #%i", 64},
+	"SSHRS": {0x4f000400, right, "sshr %d.4s, %n.4s, #%i", 32},
+	"UMOVS": {0x0e003c00, laneWord, "umov w%d, %n.s[%i]", 32},
+
+	"USHRS": {0x6f000400, right, "ushr %d.4s, %n.4s, #%i", 32},
+	"DUPS":  {0x4e000400, fromLane, "dup %d.4s, %n.s[%i]", 32},
+	"DUPD":  {0x4e000400, fromLane, "dup %d.2d, %n.d[%i]", 64},
+	"DUPW":  {0x4e040c00, fromWord, "dup %d.4s, w%n", 0},
 }
 
 func init() {
@@ -58,18 +79,18 @@ func init() {
 		name string
 		bits uint32
 		of   string // arrangements
-		rmw  bool
 	}{
-		{"FADD", 0x4e20d400, "SD", false}, {"FSUB", 0x4ea0d400, "SD", false}, {"FMUL", 0x6e20dc00, "SD", false}, {"FDIV", 0x6e20fc00, "SD", false},
-		{"FMLA", 0x4e20cc00, "S", true}, {"FMLS", 0x4ea0cc00, "S", true},
-		{"FCMEQ", 0x4e20e400, "S", false}, {"FCMGE", 0x6e20e400, "S", false}, {"FCMGT", 0x6ea0e400, "S", false},
-		{"ADD", 0x4ea08400, "S", false}, {"SUB", 0x6ea08400, "S", false},
-		{"CMHI", 0x6ea03400, "S", false},
-		{"AND", 0x4e201c00, "B", false}, {"ORR", 0x4ea01c00, "B", false}, {"EOR", 0x6e201c00, "B", false}, {"BIC", 0x4e601c00, "B", false},
-		{"BSL", 0x6e601c00, "B", true}, {"BIT", 0x6ea01c00, "B", true},
-		{"ZIP1", 0x4e803800, "SDH", false}, {"ZIP2", 0x4e807800, "SDH", false},
-		{"UZP1", 0x4e801800, "SH", false}, {"UZP2", 0x4e805800, "SH", false},
-		{"TRN1", 0x4e802800, "SDH", false}, {"TRN2", 0x4e806800, "SDH", false},
+		{"FADD", 0x4e20d400, "SD"}, {"FSUB", 0x4ea0d400, "SD"}, {"FMUL", 0x6e20dc00, "SD"}, {"FDIV", 0x6e20fc00, "SD"},
+		{"FMLA", 0x4e20cc00, "S"}, {"FMLS", 0x4ea0cc00, "S"},
+		{"FCMEQ", 0x4e20e400, "S"}, {"FCMGE", 0x6e20e400, "S"}, {"FCMGT", 0x6ea0e400, "S"},
+		{"ADD", 0x4ea08400, "SD"}, {"SUB", 0x6ea08400, "S"},
+		{"SMAX", 0x4ea06400, "S"}, {"SMIN", 0x4ea06c00, "S"}, {"CMEQ", 0x6ea08c00, "S"},
+		{"CMHI", 0x6ea03400, "S"},
+		{"AND", 0x4e201c00, "B"}, {"ORR", 0x4ea01c00, "B"}, {"EOR", 0x6e201c00, "B"}, {"BIC", 0x4e601c00, "B"},
+		{"BSL", 0x6e601c00, "B"}, {"BIT", 0x6ea01c00, "B"}, {"BIF", 0x6ee01c00, "B"},
+		{"ZIP1", 0x4e803800, "SDH"}, {"ZIP2", 0x4e807800, "SDH"},
+		{"UZP1", 0x4e801800, "SHB"}, {"UZP2", 0x4e805800, "SH"},
+		{"TRN1", 0x4e802800, "SDH"}, {"TRN2", 0x4e806800, "SDH"},
 	} {
 		for _, a := range arrangements {
 			if !strings.Contains(t.of, a.name) {
@@ -81,9 +102,11 @@ func init() {
 				bits += 0x400000
 			case a.name == "H":
 				bits -= 0x400000
+			case a.name == "B" && t.bits&0x00e00000 == 0x800000 && strings.HasPrefix(t.name, "UZP"):
+				bits -= 0x800000
 			}
 			text := fmt.Sprintf("%s %%d.%[2]s, %%n.%[2]s, %%m.%[2]s", strings.ToLower(t.name), a.text)
-			instructions[t.name+a.name] = instruction{bits, three, text, 0, t.rmw}
+			instructions[t.name+a.name] = instruction{bits, three, text, 0}
 		}
 	}
 }
@@ -97,10 +120,6 @@ func Instructions() []string {
 	return names
 }
 
-// ReadsDestination reports whether an instruction changes its destination
-// rather than replacing it.
-func ReadsDestination(name string) bool { return instructions[name].rmw }
-
 // Encode returns an instruction and its text. Operands are the numbers of the
 // registers, the destination first, then a lane or a shift.
 func Encode(name string, operands ...int) (word uint32, text string) {
@@ -108,7 +127,7 @@ func Encode(name string, operands ...int) (word uint32, text string) {
 	if !ok {
 		panic("arm64: no instruction named " + name)
 	}
-	want := map[form]int{three: 3, two: 2, left: 3, right: 3, byElement: 3, fromLane: 3, toLane: 3, fromWord: 2, laneWord: 3, none: 1}[in.form]
+	want := map[form]int{three: 3, two: 2, left: 3, right: 3, byElement: 3, fromLane: 3, fromWord: 2, laneWord: 3, none: 1}[in.form]
 	if len(operands) != want {
 		panic(fmt.Sprintf("arm64: %s has %d operands, not %d", name, want, len(operands)))
 	}
@@ -125,7 +144,7 @@ func Encode(name string, operands ...int) (word uint32, text string) {
 		word |= uint32(in.size+o[2]) << 16
 	case right:
 		word |= uint32(2*in.size-o[2]) << 16
-	case fromLane, laneWord, toLane:
+	case fromLane, laneWord:
 		word |= uint32(o[2]*in.size/4+in.size/8) << 16
 	}
 	vector := func(n int) string { return fmt.Sprintf("v%d", n) }
@@ -137,6 +156,6 @@ func Encode(name string, operands ...int) (word uint32, text string) {
 	if in.form == laneWord {
 		d = fmt.Sprint(o[0])
 	}
-	text = strings.NewReplacer("%d", d, "%n", n, "%m", vector(o[2]), "%i", fmt.Sprint(o[2])).Replace(in.text)
+	text = strings.NewReplacer("%d.scalar", fmt.Sprintf("s%d", o[0]), "%d", d, "%n", n, "%m", vector(o[2]), "%i", fmt.Sprint(o[2])).Replace(in.text)
 	return word, text
 }

@@ -14,16 +14,31 @@ import (
 type (
 	vec  = reg.VecVirtual
 	op   = operand.Op
-	mask = reg.Register // an opmask register in AVX-512 code, a vector in AVX2 code
+	mask = reg.Register // an opmask register in AVX-512 code, else a vector
+)
+
+// A set is a set of instructions that kernels are written for.
+type set struct {
+	level string // of package simd
+	bytes int    // of a vector
+	steps int    // which of a kernel's steps
+}
+
+// NEON code is written as AVX code of 128 bits, which package arm64 translates.
+var (
+	avx2   = set{"AVX2", 32, 0}
+	avx512 = set{"AVX512", 64, 1}
+	neon   = set{"NEON", 16, 0}
 )
 
 // asm emits one function for one instruction set. Its methods give the vector
-// operations both sets have one name; each returns a new virtual register
+// operations all sets have one name; each returns a new virtual register
 // unless it says that it changes one.
 type asm struct {
 	*build.Context
 	file    *file
-	wide    bool // AVX-512 rather than AVX2
+	wide    bool // AVX-512
+	neon    bool // else AVX2
 	bytes   int  // of a vector
 	lanes   int  // float32 lanes of a vector
 	scalars map[string]vec
@@ -45,18 +60,19 @@ type file struct {
 
 func newFile() *file { return &file{Context: build.NewContext()} }
 
-func newAsm(f *file, wide bool) *asm {
-	a := &asm{Context: f.Context, file: f, wide: wide, bytes: 32, scalars: map[string]vec{}, consts: map[uint32]vec{}}
-	if wide {
-		a.bytes = 64
+func newAsm(f *file, s set) *asm {
+	return &asm{
+		Context: f.Context, file: f, wide: s == avx512, neon: s == neon, bytes: s.bytes, lanes: s.bytes / 4,
+		scalars: map[string]vec{}, consts: map[uint32]vec{},
 	}
-	a.lanes = a.bytes / 4
-	return a
 }
 
 func (a *asm) vec() vec {
-	if a.wide {
+	switch {
+	case a.wide:
 		return a.ZMM()
+	case a.neon:
+		return a.XMM()
 	}
 	return a.YMM()
 }
@@ -175,8 +191,17 @@ func (a *asm) sar(x op, n int) vec { d := a.vec(); a.VPSRAD(operand.U8(n), x, d)
 // toFloat converts signed integers.
 func (a *asm) toFloat(x op) vec { d := a.vec(); a.VCVTDQ2PS(x, d); return d }
 
-// mulAdd changes p to p*x + c, rounded once.
-func (a *asm) mulAdd(p vec, x, c op) { a.VFMADD213PS(c, x, p) }
+// mulAdd returns p*x + c, rounded once. It changes p, but in NEON code, whose
+// instructions add to c.
+func (a *asm) mulAdd(p vec, x, c op) vec {
+	if a.neon {
+		d := a.dup(c)
+		a.mulAddInto(d, p, x)
+		return d
+	}
+	a.VFMADD213PS(c, x, p)
+	return p
+}
 
 // mulAddInto changes acc to acc + x*y, rounded once.
 func (a *asm) mulAddInto(acc vec, x, y op) { a.VFMADD231PS(y, x, acc) }
@@ -188,7 +213,7 @@ func (a *asm) mulSubInto(acc vec, x, y op) { a.VFNMADD231PS(y, x, acc) }
 func (a *asm) poly(c []float32, x vec) vec {
 	p := a.fresh(float64(c[len(c)-1]))
 	for i := len(c) - 2; i >= 0; i-- {
-		a.mulAdd(p, x, a.k(float64(c[i])))
+		p = a.mulAdd(p, x, a.k(float64(c[i])))
 	}
 	return p
 }
@@ -219,7 +244,7 @@ func (a *asm) cmp(predicate uint8, x, y op) mask {
 		a.VCMPPS(operand.U8(predicate), y, x, d)
 		return d
 	}
-	d := a.YMM()
+	d := a.vec()
 	a.VCMPPS(operand.U8(predicate), y, x, d)
 	return d
 }
@@ -230,6 +255,9 @@ func (a *asm) negative(x vec) mask {
 		d := a.K()
 		a.VPMOVD2M(x, d)
 		return d
+	}
+	if a.neon {
+		return a.sar(x, 31)
 	}
 	return x // VBLENDVPS looks at the sign bit only
 }
@@ -245,7 +273,7 @@ func (a *asm) blend(m mask, yes, no op) vec {
 	return d
 }
 
-// keep returns x where m is set and 0 elsewhere. In AVX2 code m must come from cmp.
+// keep returns x where m is set and 0 elsewhere. But in AVX-512 code m must come from cmp.
 func (a *asm) keep(m mask, x op) vec {
 	d := a.vec()
 	if a.wide {
@@ -256,7 +284,7 @@ func (a *asm) keep(m mask, x op) vec {
 	return d
 }
 
-// drop returns 0 where m is set and x elsewhere. In AVX2 code m must come from cmp.
+// drop returns 0 where m is set and x elsewhere. But in AVX-512 code m must come from cmp.
 func (a *asm) drop(m mask, x op) vec {
 	if a.wide {
 		return a.blend(m, a.zero(), x)

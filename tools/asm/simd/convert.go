@@ -40,7 +40,7 @@ func (a *asm) roundF16(x vec) vec {
 	if a.wide {
 		a.VCVTPS2PH(nearestEven, x, half)
 		a.VCVTPH2PS(half, d)
-	} else {
+	} else { // in NEON code, of four
 		a.VCVTPS2PH(nearestEven, x, half.AsX())
 		a.VCVTPH2PS(half.AsX(), d)
 	}

@@ -10,50 +10,69 @@ import (
 	"github.com/mmcloughlin/avo/pass"
 	"github.com/mmcloughlin/avo/printer"
 	"github.com/mmcloughlin/avo/reg"
+
+	"github.com/snug-ml/snug/tools/asm/arm64"
 )
 
-// writeAssembly writes one file a group.
+const command = "tools/asm/simd"
+
+// writeAssembly writes a file for amd64 and one for arm64 a group.
 func writeAssembly(dir string) error {
 	for _, g := range groups {
-		f := newFile()
-		f.ConstraintExpr("amd64")
-		for _, k := range g.kernels {
-			k.emit(f, false)
-			k.emit(f, true)
-		}
-		out, err := f.Result()
+		out, err := compile(g.kernels, avx2, avx512)
 		if err != nil {
-			return fmt.Errorf("%s: %w", g.file, err)
-		}
-		if err := pass.Compile.Execute(out); err != nil {
 			return fmt.Errorf("%s: %w", g.file, err)
 		}
 		if err := checkRegisters(out); err != nil {
 			return err
 		}
-		text, err := printer.NewGoAsm(printer.Config{Name: "tools/asm/simd", Pkg: "simd"}).Print(out)
+		text, err := printer.NewGoAsm(printer.Config{Name: command, Pkg: "simd"}).Print(out)
 		if err != nil {
 			return fmt.Errorf("%s: %w", g.file, err)
 		}
 		if err := os.WriteFile(filepath.Join(dir, g.file+"_amd64.s"), text, 0o644); err != nil {
 			return err
 		}
+		if out, err = compile(g.kernels, neon); err != nil {
+			return fmt.Errorf("%s for arm64: %w", g.file, err)
+		}
+		translated, err := arm64.Translate(out, command)
+		if err != nil {
+			return fmt.Errorf("%s for arm64: %w", g.file, err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, g.file+"_arm64.s"), []byte(translated), 0o644); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-// emit adds the kernel's function for one instruction set to the file.
-func (k kernel) emit(f *file, wide bool) {
-	a := newAsm(f, wide)
-	if wide {
-		// A rehearsal finds the constants to keep in registers.
-		rehearsal := newAsm(newFile(), wide)
-		k.body(rehearsal, "AVX512")
-		a.hoist = rehearsal.asked[:min(len(rehearsal.asked), maxHoisted)]
-		k.body(a, "AVX512")
-		return
+// compile emits the kernels for the sets, and gives them registers.
+func compile(kernels []kernel, sets ...set) (*ir.File, error) {
+	f := newFile()
+	f.ConstraintExpr("amd64")
+	for _, k := range kernels {
+		for _, s := range sets {
+			k.emit(f, s)
+		}
 	}
-	k.body(a, "AVX2")
+	out, err := f.Result()
+	if err != nil {
+		return nil, err
+	}
+	return out, pass.Compile.Execute(out)
+}
+
+// emit adds the kernel's function for one instruction set to the file.
+func (k kernel) emit(f *file, s set) {
+	a := newAsm(f, s)
+	if a.wide {
+		// A rehearsal finds the constants to keep in registers.
+		rehearsal := newAsm(newFile(), s)
+		k.body(rehearsal, s.level)
+		a.hoist = rehearsal.asked[:min(len(rehearsal.asked), maxHoisted)]
+	}
+	k.body(a, s.level)
 }
 
 func (k kernel) body(a *asm, suffix string) {

@@ -8,8 +8,8 @@ type kernel struct {
 	result string
 	code   func(*asm)
 
-	// Where the assembly takes multiples of some number of elements only (AVX2,
-	// AVX-512; 0 and 1 mean any number), portable Go does the rest: both compute
+	// Where the assembly takes multiples of some number of elements only (AVX2 and
+	// NEON, AVX-512; 0 and 1 mean any number), portable Go does the rest: both compute
 	// the same bits. whole and rest are the arguments for the first n elements and
 	// for the others; by default the slices cut at n.
 	steps       [2]int

@@ -69,7 +69,7 @@ func (a *asm) load(s stream, m operand.Mem, tail mask) vec {
 		}
 	case tail != nil:
 		if s.format != "f32" {
-			panic("AVX2 has no masked loads of " + s.format)
+			panic("only AVX-512 has masked loads of " + s.format)
 		}
 		a.VMASKMOVPS(m, tail, d)
 	default:
@@ -108,7 +108,7 @@ func (a *asm) store(s stream, x vec, m operand.Mem, tail mask) {
 		}
 	case tail != nil:
 		if s.format != "f32" {
-			panic("AVX2 has no masked stores of " + s.format)
+			panic("only AVX-512 has masked stores of " + s.format)
 		}
 		a.VMASKMOVPS(x, tail, m)
 	default:
@@ -122,8 +122,12 @@ func (a *asm) store(s stream, x vec, m operand.Mem, tail mask) {
 				a.VPMOVDW(x, m)
 				return
 			}
-			packed := a.YMM()
+			packed := a.vec()
 			a.VPACKUSDW(x, x, packed) // each half of the result twice
+			if a.neon {
+				a.VMOVQ(packed, m)
+				return
+			}
 			a.VPERMQ(operand.U8(0x08), packed, packed)
 			a.VMOVDQU(packed.AsX(), m)
 		case "u8":
@@ -131,8 +135,13 @@ func (a *asm) store(s stream, x vec, m operand.Mem, tail mask) {
 				a.VPMOVDB(x, m)
 				return
 			}
-			packed := a.YMM()
+			packed := a.vec()
 			a.VPACKUSDW(x, x, packed)
+			if a.neon {
+				a.VPACKUSWB(packed, packed, packed)
+				a.VMOVD(packed, m)
+				return
+			}
 			a.VPERMQ(operand.U8(0x08), packed, packed)
 			a.VPACKUSWB(packed, packed, packed)
 			a.MOVQ(packed.AsX(), m)
@@ -149,10 +158,10 @@ func (a *asm) tailMask(n reg.GPVirtual) mask {
 		a.KMOVW(bits.As32(), k)
 		return k
 	}
-	// Eight words of ones, then eight of zeros: read from 8-n.
-	table := a.data("tail", append(slices.Repeat([]uint32{0xffffffff}, 8), make([]uint32, 8)...)...)
-	p, y := a.GP64(), a.YMM()
-	a.LEAQ(table.Offset(32), p)
+	// As many words of ones as a vector has, then of zeros: read from n before the zeros.
+	table := a.data("tail", append(slices.Repeat([]uint32{0xffffffff}, a.lanes), make([]uint32, a.lanes)...)...)
+	p, y := a.GP64(), a.vec()
+	a.LEAQ(table.Offset(a.bytes), p)
 	back := a.GP64()
 	a.MOVQ(n, back)
 	a.NEGQ(back)

@@ -19,8 +19,8 @@ func TestCommitted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(files) != len(groups)+3 {
-		t.Errorf("%d files written, want %d", len(files), len(groups)+3)
+	if len(files) != 2*len(groups)+4 {
+		t.Errorf("%d files written, want %d", len(files), 2*len(groups)+4)
 	}
 	for _, f := range files {
 		want, err := os.ReadFile(filepath.Join(dir, f.Name()))

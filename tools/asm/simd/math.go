@@ -41,14 +41,14 @@ func (a *asm) expUpTo(x vec) vec {
 // expScaled returns e^r * 2^n, given the sum t of n and roundMagic.
 func (a *asm) expScaled(t, n, r vec) vec {
 	p := a.expSlope(r)
-	a.mulAdd(p, r, a.k(1))
+	p = a.mulAdd(p, r, a.k(1))
 	return a.scale(p, t, n)
 }
 
 // expSlope returns (e^r - 1) / r.
 func (a *asm) expSlope(r vec) vec {
 	p := a.poly(expPoly4, r)
-	a.mulAdd(p, r, a.k(1))
+	p = a.mulAdd(p, r, a.k(1))
 	return p
 }
 
@@ -79,8 +79,8 @@ func (a *asm) expm1(x vec) vec {
 	a.mulSubInto(x, n, a.k(ln2Lo))
 	// e^r - 1 = r + r^2 P(r), and e^x - 1 = 2^n (e^r - 1) + (2^n - 1).
 	p := a.poly(expPoly, x)
-	a.mulAdd(p, a.mul(x, x), x)
-	a.mulAdd(p, scale, a.sub(scale, a.k(1)))
+	p = a.mulAdd(p, a.mul(x, x), x)
+	p = a.mulAdd(p, scale, a.sub(scale, a.k(1)))
 	return p
 }
 
@@ -117,7 +117,7 @@ func (a *asm) log(x vec) vec {
 // log1pTail returns log(1+f) - f for 1+f in [0.75, 1.5].
 func (a *asm) log1pTail(f vec) vec {
 	p := a.poly(logPoly, f)
-	a.mulAdd(p, f, a.k(-0.5))
+	p = a.mulAdd(p, f, a.k(-0.5))
 	return a.mul(p, a.mul(f, f))
 }
 
@@ -179,9 +179,9 @@ func (a *asm) normalTail(x vec) (tail vec, density func() vec) {
 	// Times e^r is plus the product with e^r - 1; and with what the ratio, which
 	// goes with its first factor, lost.
 	a.mulAddInto(lost, slope, half)
-	a.mulAdd(lost, ratio, ratio)
+	lost = a.mulAdd(lost, ratio, ratio)
 	return a.scale(lost, t, n), func() vec {
-		a.mulAdd(slope, half, a.k(1))
+		slope = a.mulAdd(slope, half, a.k(1))
 		return a.scale(slope, t, n)
 	}
 }
@@ -189,7 +189,7 @@ func (a *asm) normalTail(x vec) (tail vec, density func() vec) {
 // millsRatio returns t * (start + u P(u)).
 func (a *asm) millsRatio(t, u vec, start float64, c []float32) vec {
 	p := a.poly(c, u)
-	a.mulAdd(p, u, a.k(start))
+	p = a.mulAdd(p, u, a.k(start))
 	return a.mul(p, t)
 }
 
@@ -352,11 +352,11 @@ func (a *asm) sinCos(x vec, shift uint32) vec {
 
 	z := a.mul(r, r)
 	s := a.poly(sinPoly, z)
-	a.mulAdd(s, a.mul(z, r), r)
+	s = a.mulAdd(s, a.mul(z, r), r)
 	c := a.fresh(1)
 	a.mulAddInto(c, z, a.k(-0.5))
 	q := a.poly(cosPoly, z)
-	a.mulAdd(q, a.mul(z, z), c)
+	q = a.mulAdd(q, a.mul(z, z), c)
 
 	quarter := t
 	if shift != 0 {

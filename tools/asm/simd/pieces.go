@@ -67,7 +67,7 @@ func (a *asm) piece(tables [][2]vec, t vec) vec {
 		if y == nil {
 			y = c
 		} else {
-			a.mulAdd(y, r, c)
+			y = a.mulAdd(y, r, c)
 		}
 	}
 	return y

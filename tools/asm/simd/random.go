@@ -99,6 +99,12 @@ func codePhilox(a *asm) {
 			even, odd, d := a.vec(), a.vec(), a.vec()
 			a.VPUNPCKLQDQ(back, front, even)
 			a.VPUNPCKHQDQ(back, front, odd)
+			if a.neon {
+				a.VMOVDQU(even, dst.at(i, 0))
+				a.VMOVDQU(odd, dst.at(i, a.lanes))
+				a.VPADDQ(step, counter, counter)
+				return
+			}
 			a.VPERM2I128(operand.U8(0x20), odd, even, d)
 			a.VMOVDQU(d, dst.at(i, 0))
 			a.VPERM2I128(operand.U8(0x31), odd, even, d)

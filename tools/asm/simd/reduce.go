@@ -48,7 +48,7 @@ func (e *reducer) emit() {
 	e.XORQ(e.i, e.i)
 	vectors := e.sums * e.count
 	e.memory = e.AllocLocal(vectors * e.bytes)
-	inRegisters := e.wide || vectors <= 8
+	inRegisters := e.wide || vectors <= 8 || e.neon && vectors <= 16
 	if inRegisters {
 		for range vectors {
 			e.acc = append(e.acc, e.zero())
@@ -201,6 +201,9 @@ func (a *asm) fold(v vec, combine func(x, y, d op)) {
 		upper := a.YMM()
 		a.VEXTRACTF64X4(operand.U8(1), v, upper)
 		combine(upper, v.AsY(), v.AsY())
+	}
+	if a.neon {
+		return
 	}
 	upper := a.XMM()
 	a.VEXTRACTF128(operand.U8(1), v.AsY(), upper)

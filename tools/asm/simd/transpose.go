@@ -115,13 +115,10 @@ func (a *asm) two(f func(...op), size reg.Spec) func(x, y vec) vec {
 	}
 }
 
-// tile32 is 16x16 in AVX-512, 8x8 in AVX2: within 128-bit lanes, 4x4 squares
+// tile32 is 16x16 in AVX-512, 8x8 in AVX2, 4x4 in NEON: within 128-bit lanes, 4x4 squares
 // are transposed by two rounds of interleaving; then the lanes are.
 func tile32(a *asm) tile {
-	size := reg.S256
-	if a.wide {
-		size = reg.S512
-	}
+	size := map[int]reg.Spec{16: reg.S128, 32: reg.S256, 64: reg.S512}[a.bytes]
 	t := tile{side: a.lanes, size: 4}
 	t.load = func(m operand.Mem) vec { v := a.vec(); a.VMOVUPS(m, v); return v }
 	t.store = func(v vec, m operand.Mem) { a.VMOVUPS(v, m) }
@@ -137,6 +134,9 @@ func tile32(a *asm) tile {
 	t.transpose = func(rows []vec) []vec {
 		rows = unpack(rows, a.two(a.VUNPCKLPS, size), a.two(a.VUNPCKHPS, size))
 		rows = unpack(stride2(rows, 4), a.two(a.VUNPCKLPD, size), a.two(a.VUNPCKHPD, size))
+		if a.neon {
+			return rows
+		}
 		// rows[4g+c] now holds, in lane l, column 4l+c of rows 4g to 4g+3.
 		out := make([]vec, t.side)
 		for c := range 4 {
@@ -155,7 +155,7 @@ func tile32(a *asm) tile {
 }
 
 // tile16 is 16x16 in 256-bit registers in AVX-512 code, which has 32 of them,
-// and 8x8 in 128-bit registers in AVX2 code.
+// and 8x8 in 128-bit registers in AVX2 and NEON code.
 func tile16(a *asm) tile {
 	t, size := tile{side: 8, size: 2}, reg.S128
 	if a.wide {

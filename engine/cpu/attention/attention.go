@@ -32,6 +32,7 @@ import (
 
 //go:generate go -C ../../../tools/asm/attention run . -file rows512 -out ../../../engine/cpu/attention/rows512_amd64.s -stubs ../../../engine/cpu/attention/rows512_amd64.go -pkg attention
 //go:generate go -C ../../../tools/asm/attention run . -file rows256 -out ../../../engine/cpu/attention/rows256_amd64.s -stubs ../../../engine/cpu/attention/rows256_amd64.go -pkg attention
+//go:generate go -C ../../../tools/asm/attention run . -file rows128 -out ../../../engine/cpu/attention/rows128_arm64.s -stubs ../../../engine/cpu/attention/rows128_arm64.go -pkg attention
 
 // Config is the shape of one attention.
 type Config struct {

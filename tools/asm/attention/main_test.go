@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -19,9 +20,10 @@ func TestCommitted(t *testing.T) {
 		_, rest, _ := bytes.Cut(text, []byte("\n"))
 		return rest
 	}
-	for _, file := range []string{"rows512", "rows256"} {
+	for _, file := range []string{"rows512_amd64", "rows256_amd64", "rows128_arm64"} {
 		dir := t.TempDir()
-		assembly, stubs := filepath.Join(dir, file+"_amd64.s"), filepath.Join(dir, file+"_amd64.go")
+		assembly, stubs := filepath.Join(dir, file+".s"), filepath.Join(dir, file+".go")
+		file, _, _ := strings.Cut(file, "_")
 		cmd := exec.Command("go", "run", ".", "-file", file, "-out", assembly, "-stubs", stubs, "-pkg", "attention")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%v: %v\n%s", cmd, err, out)

@@ -2,52 +2,79 @@ package main
 
 import (
 	"math"
+	"slices"
 
-	. "github.com/mmcloughlin/avo/build"
+	"github.com/mmcloughlin/avo/attr"
+	"github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
 	"github.com/mmcloughlin/avo/reg"
 )
 
 // simd emits code for one vector width: AVX-512 has 16 lanes, mask registers
-// and registers for constants, AVX2 has 8 lanes and keeps both in memory.
+// and registers for constants, AVX2 has 8 lanes and keeps both in memory. NEON
+// code is AVX code of 4 lanes, which package arm64 translates.
 type simd struct {
+	*build.Context
 	suffix string
 	lanes  int
-	consts map[uint32]Op
+	consts map[uint32]Op // of the function
+	data   map[string]Mem
+}
+
+func newSimd(suffix string, lanes int) *simd {
+	return &simd{Context: build.NewContext(), suffix: suffix, lanes: lanes, data: map[string]Mem{}}
 }
 
 func (v *simd) wide() bool { return v.lanes == 16 }
+func (v *simd) neon() bool { return v.lanes == 4 }
 func (v *simd) bytes() int { return 4 * v.lanes }
 
 func (v *simd) vec() reg.VecVirtual {
-	if v.wide() {
-		return ZMM()
+	switch {
+	case v.wide():
+		return v.ZMM()
+	case v.neon():
+		return v.XMM()
 	}
-	return YMM()
+	return v.YMM()
+}
+
+// words returns memory that holds the words, declared once.
+func (v *simd) words(name string, words ...uint32) Mem {
+	m, ok := v.data[name]
+	if !ok {
+		m = v.StaticGlobal(name)
+		v.DataAttributes(attr.RODATA | attr.NOPTR)
+		for i, w := range words {
+			v.AddDatum(4*i, U32(w))
+		}
+		v.data[name] = m
+	}
+	return m
 }
 
 func (v *simd) zero(z reg.VecVirtual) {
 	if v.wide() {
-		VPXORD(z, z, z)
+		v.VPXORD(z, z, z)
 	} else {
-		VPXOR(z, z, z)
+		v.VPXOR(z, z, z)
 	}
 }
 
 // text starts a function; constants are loaded once in each.
 func (v *simd) text(name, signature, doc string) {
 	v.consts = map[uint32]Op{}
-	TEXT(name+v.suffix, NOSPLIT, signature)
-	Pragma("noescape")
-	Doc(name + v.suffix + " " + doc)
+	v.Function(name + v.suffix)
+	v.Attributes(attr.NOSPLIT)
+	v.SignatureExpr(signature)
+	v.Pragma("noescape")
+	v.Doc(name + v.suffix + " " + doc)
 }
 
 func (v *simd) end() {
-	VZEROUPPER()
-	RET()
+	v.VZEROUPPER()
+	v.RET()
 }
-
-var tables = map[uint32]Mem{}
 
 // bits returns a vector of one 32-bit constant: a register that holds it from
 // the first use in a function on (so the first use must dominate the others),
@@ -57,20 +84,13 @@ func (v *simd) bits(x uint32) Op {
 		return op
 	}
 	if v.wide() {
-		g, z := GP32(), ZMM()
-		MOVL(U32(x), g)
-		VPBROADCASTD(g, z)
+		g, z := v.GP32(), v.ZMM()
+		v.MOVL(U32(x), g)
+		v.VPBROADCASTD(g, z)
 		v.consts[x] = z
 		return z
 	}
-	m, ok := tables[x]
-	if !ok {
-		m = GLOBL(constName(x), RODATA|NOPTR)
-		for i := range 8 {
-			DATA(4*i, U32(x))
-		}
-		tables[x] = m
-	}
+	m := v.words(constName(x), slices.Repeat([]uint32{x}, 8)...)
 	v.consts[x] = m
 	return m
 }
@@ -89,7 +109,7 @@ func (v *simd) f(x float64) Op { return v.bits(math.Float32bits(float32(x))) }
 // reg returns a constant in a register of the caller's.
 func (v *simd) reg(x Op) reg.VecVirtual {
 	z := v.vec()
-	VMOVUPS(x, z)
+	v.VMOVUPS(x, z)
 	return z
 }
 
@@ -101,73 +121,60 @@ type mask struct {
 
 func (v *simd) mask(n reg.GPVirtual) mask {
 	if v.wide() {
-		bits := GP32()
-		MOVL(I32(-1), bits)
-		BZHIL(n.As32(), bits, bits)
-		k := K()
-		KMOVW(bits, k)
+		bits := v.GP32()
+		v.MOVL(I32(-1), bits)
+		v.BZHIL(n.As32(), bits, bits)
+		k := v.K()
+		v.KMOVW(bits, k)
 		return mask{k: k}
 	}
-	table, at, y := GP64(), GP64(), YMM()
-	LEAQ(prefixMask(), table)
-	MOVQ(n, at)
-	NEGQ(at)
-	VMOVDQU(Mem{Base: table, Index: at, Scale: 4, Disp: 32}, y)
+	table, at, y := v.GP64(), v.GP64(), v.vec()
+	v.LEAQ(v.prefixMask(), table)
+	v.MOVQ(n, at)
+	v.NEGQ(at)
+	v.VMOVDQU(Mem{Base: table, Index: at, Scale: 4, Disp: 32}, y)
 	return mask{y: y}
 }
 
-var prefixTable *Mem
-
 // prefixMask is 8 set words, then 8 clear ones.
-func prefixMask() Mem {
-	if prefixTable == nil {
-		m := GLOBL("prefix", RODATA|NOPTR)
-		for i := range 16 {
-			word := uint32(0)
-			if i < 8 {
-				word = 1<<32 - 1
-			}
-			DATA(4*i, U32(word))
-		}
-		prefixTable = &m
-	}
-	return *prefixTable
+func (v *simd) prefixMask() Mem {
+	return v.words("prefix", append(slices.Repeat([]uint32{1<<32 - 1}, 8), make([]uint32, 8)...)...)
 }
 
 // load reads the masked lanes, 0 elsewhere, touching nothing beyond them.
 func (v *simd) load(m Mem, k mask) reg.VecVirtual {
 	z := v.vec()
 	if v.wide() {
-		VMOVUPS_Z(m, k.k, z)
+		v.VMOVUPS_Z(m, k.k, z)
 	} else {
-		VMASKMOVPS(m, k.y, z)
+		v.VMASKMOVPS(m, k.y, z)
 	}
 	return z
 }
 
 func (v *simd) store(z reg.VecVirtual, m Mem, k mask) {
 	if v.wide() {
-		VMOVUPS(z, k.k, m)
+		v.VMOVUPS(z, k.k, m)
 	} else {
-		VMASKMOVPS(z, k.y, m)
+		v.VMASKMOVPS(z, k.y, m)
 	}
 }
 
 // keep clears the lanes outside the mask.
 func (v *simd) keep(z reg.VecVirtual, k mask) {
 	if v.wide() {
-		VMOVAPS_Z(z, k.k, z)
+		v.VMOVAPS_Z(z, k.k, z)
 	} else {
-		VANDPS(k.y, z, z)
+		v.VANDPS(k.y, z, z)
 	}
 }
 
 // blend puts other in the lanes outside the mask.
 func (v *simd) blend(z reg.VecVirtual, other reg.VecVirtual, k mask) {
 	if v.wide() {
-		VBLENDMPS(z, other, k.k, z)
+		v.VBLENDMPS(z, other, k.k, z)
 	} else {
-		VBLENDVPS(k.y, z, other, z)
+		v.VBLENDVPS(k.y, z, other, z)
 	}
 }
 
@@ -175,21 +182,35 @@ func (v *simd) blend(z reg.VecVirtual, other reg.VecVirtual, k mask) {
 func (v *simd) reduce(z reg.VecVirtual, op func(ops ...Op)) {
 	y := z.AsY()
 	if v.wide() {
-		t := YMM()
-		VEXTRACTF64X4(Imm(1), z, t)
+		t := v.YMM()
+		v.VEXTRACTF64X4(Imm(1), z, t)
 		op(t, y, y)
 	}
-	x, t := z.AsX(), XMM()
-	VEXTRACTF128(Imm(1), y, t)
+	x, t := z.AsX(), v.XMM()
+	if !v.neon() {
+		v.VEXTRACTF128(Imm(1), y, t)
+		op(t, x, x)
+	}
+	v.VPERMILPS(Imm(0b01001110), x, t)
 	op(t, x, x)
-	VPERMILPS(Imm(0b01001110), x, t)
-	op(t, x, x)
-	VPERMILPS(Imm(0b10110001), x, t)
+	v.VPERMILPS(Imm(0b10110001), x, t)
 	op(t, x, x)
 }
 
+// mulAdd returns p*x + c, rounded once. It changes p, but in NEON code, whose
+// instructions add to c.
+func (v *simd) mulAdd(p, x reg.VecVirtual, c Op) reg.VecVirtual {
+	if v.neon() {
+		d := v.reg(c)
+		v.VFMADD231PS(x, p, d)
+		return d
+	}
+	v.VFMADD213PS(c, x, p)
+	return p
+}
+
 // exp replaces x <= 0 by its exponential, within 1.5 units in the last place
-// (tested); AVX2 gives 0 for x < -87.3, where results are denormal. -Inf gives
+// (tested); AVX2 and NEON give 0 for x < -87.3, where results are denormal. -Inf gives
 // 0 and NaN stays NaN.
 //
 // x = n*ln2 + r with |r| <= ln2/2, the two-step reduction of Cody and Waite;
@@ -199,36 +220,36 @@ func (v *simd) exp(x reg.VecVirtual) {
 	n, q, sq := v.vec(), v.vec(), v.vec()
 	var under mask
 	if v.wide() {
-		VMAXPS(x, v.f(-104).(reg.VecVirtual), x) // NaN is kept: the last source wins
+		v.VMAXPS(x, v.f(-104).(reg.VecVirtual), x) // NaN is kept: the last source wins
 	} else {
 		low := v.reg(v.f(-87.33654))
-		under.y = YMM()
-		VCMPPS(Imm(0x15), low, x, under.y) // not less than, true for NaN
-		VMAXPS(x, low, x)
+		under.y = v.vec()
+		v.VCMPPS(Imm(0x15), low, x, under.y) // not less than, true for NaN
+		v.VMAXPS(x, low, x)
 	}
-	VMULPS(v.f(math.Log2E), x, n)
+	v.VMULPS(v.f(math.Log2E), x, n)
 	if v.wide() {
-		VRNDSCALEPS(Imm(0), n, n)
+		v.VRNDSCALEPS(Imm(0), n, n)
 	} else {
-		VROUNDPS(Imm(0), n, n)
+		v.VROUNDPS(Imm(0), n, n)
 	}
-	VFNMADD231PS(v.f(0.693359375), n, x)
-	VFNMADD231PS(v.f(-2.12194440e-4), n, x)
-	VMOVUPS(v.bits(0x3abda79e), q)
+	v.VFNMADD231PS(v.f(0.693359375), n, x)
+	v.VFNMADD231PS(v.f(-2.12194440e-4), n, x)
+	v.VMOVUPS(v.bits(0x3abda79e), q)
 	for _, c := range []uint32{0x3c090289, 0x3d2aa253, 0x3e2aaa80, 0x3f000003} {
-		VFMADD213PS(v.bits(c), x, q)
+		q = v.mulAdd(q, x, v.bits(c))
 	}
-	VMULPS(x, x, sq)
-	VFMADD213PS(x, sq, q)
-	VADDPS(v.f(1), q, q)
+	v.VMULPS(x, x, sq)
+	q = v.mulAdd(q, sq, x)
+	v.VADDPS(v.f(1), q, q)
 	if v.wide() {
-		VSCALEFPS(n, q, x)
+		v.VSCALEFPS(n, q, x)
 		return
 	}
-	VCVTPS2DQ(n, n)
-	VPSLLD(Imm(23), n, n)
-	VPADDD(n, q, x)
-	VANDPS(under.y, x, x)
+	v.VCVTPS2DQ(n, n)
+	v.VPSLLD(Imm(23), n, n)
+	v.VPADDD(n, q, x)
+	v.VANDPS(under.y, x, x)
 }
 
 // preload brings the constants of exp into registers before a loop.
@@ -241,18 +262,18 @@ func (v *simd) preload() {
 	}
 }
 
-func gp(name string) reg.GPVirtual { return Load(Param(name), GP64()).(reg.GPVirtual) }
+func (v *simd) gp(name string) reg.GPVirtual { return v.Load(v.Param(name), v.GP64()).(reg.GPVirtual) }
 
 // broadcast fills a vector with the float32 at m.
 func (v *simd) broadcast(m Mem) reg.VecVirtual {
 	z := v.vec()
-	VBROADCASTSS(m, z)
+	v.VBROADCASTSS(m, z)
 	return z
 }
 
 // param fills a vector with a float32 parameter.
 func (v *simd) param(name string) reg.VecVirtual {
-	p, err := Param(name).Resolve()
+	p, err := v.Param(name).Resolve()
 	if err != nil {
 		panic(err)
 	}

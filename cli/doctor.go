@@ -3,9 +3,11 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 
 	"github.com/snug-ml/snug/device"
+	"github.com/snug-ml/snug/dist"
 	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/internal/size"
 	"github.com/snug-ml/snug/monitor"
@@ -36,8 +38,16 @@ func (d *doctorCmd) Run(a *app) error {
 		return err
 	}
 	advice := monitor.LookAtMachine(a.ctx)
+	launch, err := dist.FindLaunch(os.Getenv)
+	if err != nil {
+		return err
+	}
+	launched := "nothing that starts several"
+	if launch != nil {
+		launched = launch.String()
+	}
 	if a.asJSON {
-		return a.json(map[string]any{"host": h, "nvidia": nv, "device": chosen, "notes": notes, "matmuls": matmuls, "precision": precision, "reason": why, "advice": advice})
+		return a.json(map[string]any{"host": h, "nvidia": nv, "device": chosen, "notes": notes, "matmuls": matmuls, "precision": precision, "reason": why, "advice": advice, "launched_by": launched})
 	}
 	c, m := &h.CPU, &h.Memory
 	yes := func(b bool, s string) string {
@@ -62,6 +72,7 @@ func (d *doctorCmd) Run(a *app) error {
 		{"  bf16 products", yes(c.AVX512BF16, "AVX512_BF16") + ", AMX " + yes(c.AMXBF16, "yes")},
 		{"  CPU limit", quota},
 		{"  memory", fmt.Sprintf("%s, %s available; limit of the control group: %s", size.Bytes(m.Total), size.Bytes(m.Available), limit)},
+		{"  launched by", launched},
 	}); err != nil {
 		return err
 	}

@@ -34,12 +34,15 @@ func detectHost(root string) Host {
 }
 
 // Shared is the host as one of n processes that share it has it: its part of the threads
-// and of the memory.
+// and of the memory. Where each was bound to processors of its own, as mpirun may do, these
+// are its part already.
 func (h Host) Shared(n int) Host {
 	if n <= 1 {
 		return h
 	}
-	h.CPU.Threads = max(1, h.CPU.Threads/n)
+	if h.CPU.Allowed*n > h.CPU.Logical {
+		h.CPU.Threads = max(1, h.CPU.Threads/n)
+	}
 	for _, m := range []*int64{&h.Memory.Total, &h.Memory.Available, &h.Memory.Limit, &h.Memory.Used} {
 		*m /= int64(n)
 	}

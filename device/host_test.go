@@ -3,6 +3,7 @@ package device
 import (
 	"os"
 	"path/filepath"
+	"reflect"
 	"runtime"
 	"slices"
 	"strconv"
@@ -146,5 +147,23 @@ func TestParseList(t *testing.T) {
 		if got := parseList(s); !slices.Equal(got, want) {
 			t.Errorf("%q: %v, want %v", s, got, want)
 		}
+	}
+}
+
+func TestShared(t *testing.T) {
+	h := Host{CPU: CPU{Logical: 16, Allowed: 16, Threads: 8}, Memory: Memory{Total: 64, Available: 32, Limit: 16, Used: 4}}
+	if got := h.Shared(1); !reflect.DeepEqual(got, h) {
+		t.Errorf("alone: %+v", got)
+	}
+	got := h.Shared(4)
+	if got.CPU.Threads != 2 || got.Memory != (Memory{Total: 16, Available: 8, Limit: 4, Used: 1}) {
+		t.Errorf("of four: %+v", got)
+	}
+	if got := h.Shared(64); got.CPU.Threads != 1 {
+		t.Errorf("of 64: %d threads", got.CPU.Threads)
+	}
+	h.CPU.Allowed, h.CPU.Threads = 4, 2
+	if got := h.Shared(4); got.CPU.Threads != 2 {
+		t.Errorf("bound to 4 of 16 processors: %d threads, want both cores", got.CPU.Threads)
 	}
 }

@@ -53,6 +53,10 @@ var launchers = []launcher{
 	{"Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE", []string{"SLURM_JOB_ID", "SLURM_STEP_ID"}},
 }
 
+func (f *Launch) String() string {
+	return fmt.Sprintf("%s: rank %d of %d, %d of %d on this machine", f.By, f.Rank, f.World, f.LocalRank, f.LocalWorld)
+}
+
 // FindLaunch is who launched this process as one of several, by its environment; nil if
 // it is alone.
 func FindLaunch(getenv func(string) string) (*Launch, error) {

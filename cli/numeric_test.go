@@ -28,7 +28,7 @@ var hostile = []string{
 func TestEveryNumberIsBounded(t *testing.T) {
 	presets := map[string]string{
 		"refocused": "quickstart", "moderation": "moderation-quickstart", "agiformer": "agiformer-quickstart",
-		"dynamo": "dynamo-quickstart", "cloudbase": "cloudbase-quickstart",
+		"dynamo": "dynamo-quickstart", "cloudbase": "cloudbase-quickstart", "finetune": "finetune",
 	}
 	for _, s := range session.Systems {
 		raw, err := config.JSONSchema(s.Config)

@@ -121,10 +121,38 @@ split: {validation: [flight-03], calibration: [flight-04], test: [flight-05], co
 phases: {run: all, masked: true, pretrain_flight: flight-01}
 synthetic: {flights: 5, bursts: 4, burst_frames: 4}
 `, "", "masked", "pretrain", "final")
+	add("finetune", `model: {folder: "`+tinyFolder(t, dir, corpus)+`"}
+lora: {rank: 2, dropout: 0.1}
+training: {`+clock+`}
+data: {source: ["`+lines("chat.jsonl", func(i int) string {
+		return fmt.Sprintf(`{"messages": [{"role": "user", "content": "say %d"}, {"role": "assistant", "content": "%[1]d"}]}`, i%7)
+	})+`"], held_out_fraction: 0.2, seq_len: 64}
+`, "say 3")
 	if len(out) != len(session.Systems) {
 		t.Fatalf("%d tiny runs for %d systems", len(out), len(session.Systems))
 	}
 	return out
+}
+
+// tinyFolder is the model folder of a Llama with a chat template.
+func tinyFolder(t *testing.T, dir, corpus string) string {
+	t.Helper()
+	file, run, folder := filepath.Join(dir, "tiny-llama.yaml"), filepath.Join(dir, "tiny-llama"), filepath.Join(dir, "tiny-folder")
+	if err := os.WriteFile(file, []byte(`system: refocused
+hardware: {threads: 1}
+model: {architecture: llama, d_model: 32, n_layers: 2, n_heads: 4, n_kv_heads: 2, d_ff: 48, max_seq_len: 64}
+training: {max_steps: 1, batch_size: 2, sample: {tokens: 0}}
+data: {source: ["`+corpus+`"], held_out_fraction: 0, tokenizer: {vocab_size: 300}}
+`), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	done(t, "train", "--config", file, "--out", run)
+	done(t, "export", run, folder)
+	template := "{% for m in messages %}[{{ m.role }}] {{ m.content }}<|endoftext|>{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}"
+	if err := os.WriteFile(filepath.Join(folder, "chat_template.jinja"), []byte(template), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	return folder
 }
 
 // measurement is an evaluation in a run's log.

@@ -37,6 +37,12 @@ func (g *Generator) Close() error { return g.d.Close() }
 
 // start are the tokens of a prompt; of an empty one, the token that documents start after.
 func (l *Language) start(prompt string) ([]int32, error) {
+	if l.Prompt != nil {
+		var err error
+		if prompt, err = l.Prompt(prompt); err != nil {
+			return nil, err
+		}
+	}
 	ids := l.Tokenizer.Encode(nil, prompt)
 	if len(ids) > 0 {
 		return ids, nil

@@ -1,6 +1,7 @@
 package inference
 
 import (
+	"github.com/snug-ml/snug/data/safetensors"
 	"github.com/snug-ml/snug/data/token"
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/graph"
@@ -17,6 +18,10 @@ type Language struct {
 	Tokenizer *token.Tokenizer
 	// Weights is the path of the safetensors file with the model's weights.
 	Weights string
+	// Open, when set, opens the weights instead.
+	Open func() (Weights, error)
+	// Prompt, when set, is the text that the model is given for one to be answered.
+	Prompt func(text string) (string, error)
 	// Store is the format that matrices are kept in; arithmetic is float32.
 	Store graph.DType
 	// Fill, when set, fills in weights that are not trained and that Weights
@@ -56,5 +61,16 @@ func (l *Language) fill(x *engine.Executable) error {
 			return err
 		}
 	}
-	return fillWeights(x, l.Weights)
+	open := l.Open
+	if open == nil {
+		open = func() (Weights, error) { return safetensors.Open(l.Weights) }
+	}
+	return fillWeights(x, open)
+}
+
+// Weights are a model's weights by their names.
+type Weights interface {
+	Tensor(name string) (safetensors.Tensor, error)
+	Has(name string) bool
+	Close() error
 }

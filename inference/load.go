@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/snug-ml/snug/data/safetensors"
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/graph"
 )
@@ -39,10 +38,10 @@ func load(on engine.Backend, p *engine.Program, fill func(x *engine.Executable) 
 	return x, nil
 }
 
-// fillWeights fills the program's weights from a safetensors file, rounded to the
-// format that the program keeps them in.
-func fillWeights(x *engine.Executable, path string) (err error) {
-	f, err := safetensors.Open(path)
+// fillWeights fills the program's weights, rounded to the format that the program keeps
+// them in.
+func fillWeights(x *engine.Executable, open func() (Weights, error)) (err error) {
+	f, err := open()
 	if err != nil {
 		return err
 	}

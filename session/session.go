@@ -20,12 +20,13 @@ import (
 	"github.com/snug-ml/snug/system/agiformer"
 	"github.com/snug-ml/snug/system/cloudbase"
 	"github.com/snug-ml/snug/system/dynamo"
+	"github.com/snug-ml/snug/system/finetune"
 	"github.com/snug-ml/snug/system/moderation"
 	"github.com/snug-ml/snug/system/refocused"
 )
 
 // Systems are what snug trains.
-var Systems = []system.System{refocused.System, dynamo.System, moderation.System, agiformer.System, cloudbase.System}
+var Systems = []system.System{refocused.System, finetune.System, dynamo.System, moderation.System, agiformer.System, cloudbase.System}
 
 // DefaultPreset is what a newcomer gets.
 const DefaultPreset = "quickstart"

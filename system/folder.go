@@ -1,11 +1,18 @@
 package system
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
 	"os"
 	"path/filepath"
 
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/internal/regular"
 	"github.com/snug-ml/snug/nn/hf"
 )
 
@@ -66,6 +73,45 @@ func LoadFolder(r *engine.Executable, dir string, o hf.LoadOptions, log func(str
 	}
 	for _, line := range report.Lines() {
 		log("%s: %s", FolderKey, line)
+	}
+	return nil
+}
+
+// FolderPrint identifies the weights of a model folder by the names and sizes of its
+// files and by how each begins and ends.
+func FolderPrint(dir string) (string, error) {
+	names, err := filepath.Glob(filepath.Join(dir, "*"))
+	if err != nil {
+		return "", err
+	}
+	h := sha256.New()
+	for _, name := range names {
+		if ext := filepath.Ext(name); ext != ".safetensors" && ext != ".bin" {
+			continue
+		}
+		if err := printFile(h, name); err != nil {
+			return "", err
+		}
+	}
+	return hex.EncodeToString(h.Sum(nil)[:16]), nil
+}
+
+func printFile(h hash.Hash, name string) (err error) {
+	f, err := regular.Open(name)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	st, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	_, _ = fmt.Fprintf(h, "%s %d ", filepath.Base(name), st.Size()) // a hash never fails to write
+	const part = 1 << 20
+	for _, from := range []int64{0, max(0, st.Size()-part)} {
+		if _, err := io.Copy(h, io.NewSectionReader(f, from, part)); err != nil {
+			return err
+		}
 	}
 	return nil
 }

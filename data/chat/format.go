@@ -18,7 +18,8 @@ import (
 const (
 	TemplateFile = "chat_template.jinja"
 	configFile   = "tokenizer_config.json"
-	maxFile      = 16 << 20
+	// MaxFile bounds a file, in bytes.
+	MaxFile = 16 << 20
 )
 
 // ChatML is the template of that name, for tokenizers that have none of their own.
@@ -50,7 +51,7 @@ func Load(dir, template string) (*Format, error) {
 		f.Source = ChatML
 	case "":
 		where = filepath.Join(dir, TemplateFile)
-		text, err := regular.Read(where, maxFile)
+		text, err := regular.Read(where, MaxFile)
 		switch {
 		case err == nil:
 			f.Source = string(text)
@@ -66,7 +67,7 @@ func Load(dir, template string) (*Format, error) {
 			return nil, fmt.Errorf("%s has no chat template, neither in %s nor in %s: name a file with one, or chatml", dir, TemplateFile, configFile)
 		}
 	default:
-		text, err := regular.Read(template, maxFile)
+		text, err := regular.Read(template, MaxFile)
 		if err != nil {
 			return nil, err
 		}
@@ -80,7 +81,7 @@ func Load(dir, template string) (*Format, error) {
 
 // readConfig reads the special tokens, and gives the rest of the file.
 func (f *Format) readConfig(path string) (map[string]json.RawMessage, error) {
-	text, err := regular.Read(path, maxFile)
+	text, err := regular.Read(path, MaxFile)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}

@@ -57,6 +57,7 @@ func (c *Config) adapted(src Weights, dir string, trained Source, lora nn.LoRA) 
 	return w, nil
 }
 
+// adaptedWeights are a folder's weights with what was trained.
 type adaptedWeights struct {
 	Weights
 	trained Source

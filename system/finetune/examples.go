@@ -1,0 +1,338 @@
+package finetune
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"math"
+	"slices"
+
+	"github.com/snug-ml/snug/config"
+	"github.com/snug-ml/snug/data"
+	"github.com/snug-ml/snug/data/chat"
+	"github.com/snug-ml/snug/data/token"
+	"github.com/snug-ml/snug/system/corpus"
+)
+
+// prepared is what is learned and what is held out.
+type prepared struct {
+	train, heldOut *rows // heldOut is nil when nothing is
+	files          map[string][]byte
+	// unigram is the held-out loss of a model that knows how often each token is in the
+	// answers.
+	unigram float64
+}
+
+// rows are conversations packed into windows. A token is an id, or ^id where it is part
+// of an answer.
+type rows struct {
+	length  int
+	tokens  []int32
+	talks   []span  // conversations, in tokens
+	packed  [][]int // conversations of each row
+	answers int64   // tokens to learn
+	sum     hash.Hash
+}
+
+// span is from the first to before the last.
+type span struct{ from, to int }
+
+// counts are what was met, for people.
+type counts struct{ talks, texts, cut, dropped, silent int }
+
+// prepare reads, tokenizes and packs the conversations.
+func prepare(ctx context.Context, c *config.Config, log func(string, ...any)) (*prepared, error) {
+	folder := config.Of[Model](c).Folder
+	t, err := token.LoadFolder(folder)
+	if err != nil {
+		return nil, err
+	}
+	net, err := network(c)
+	if err != nil {
+		return nil, err
+	}
+	if v := vocabulary(net); t.VocabSize() > v {
+		return nil, fmt.Errorf("%s: the tokenizer has %d tokens, the model takes %d", folder, t.VocabSize(), v)
+	}
+	f, err := chat.Load(folder, config.Of[Data](c).ChatTemplate)
+	if err != nil {
+		return nil, fmt.Errorf("data.chat_template: %w", err)
+	}
+	p := &prepared{train: newRows(c)}
+	if p.files, err = t.Files(); err != nil {
+		return nil, err
+	}
+	p.files[chat.TemplateFile] = []byte(f.Source)
+	held := newRows(c)
+	r := &reader{c: c, tokenizer: t, format: f}
+	own := len(c.Data.Validation) > 0
+	if err := r.read(ctx, c.Data.Source, func(print uint64) *rows {
+		if !own && float64(print)/math.MaxUint64 < c.Data.HeldOutFraction {
+			return held
+		}
+		return p.train
+	}); err != nil {
+		return nil, err
+	}
+	if own {
+		if err := r.read(ctx, c.Data.Validation, func(uint64) *rows { return held }); err != nil {
+			return nil, fmt.Errorf("data.validation: %w", err)
+		}
+	}
+	n := &r.counts
+	log("data: %d conversations, %d texts; %d cut at %d tokens, %d too long, %d without an answer to learn", n.talks, n.texts, n.cut, c.Data.SeqLen, n.dropped, n.silent)
+	if p.train.answers == 0 {
+		return nil, errors.New("data.source has no answer to train on: want conversations with messages of the role assistant")
+	}
+	p.train.pack()
+	log("data: %d rows of %d tokens to train on, %.1f %% filled, %.1f %% of the tokens are answers", p.train.Len(), p.train.length,
+		100*float64(len(p.train.tokens))/float64(p.train.Len()*p.train.length), 100*float64(p.train.answers)/float64(len(p.train.tokens)))
+	if !c.Data.HoldsOut() {
+		return p, nil
+	}
+	if held.answers == 0 {
+		return nil, errors.New("no conversation is held out: raise data.held_out_fraction, name files with data.validation, or set data.held_out_fraction to 0")
+	}
+	held.pack()
+	p.heldOut, p.unigram = held, unigram(p.train, held, vocabulary(net))
+	return p, nil
+}
+
+func newRows(c *config.Config) *rows { return &rows{length: c.Data.SeqLen, sum: sha256.New()} }
+
+// reader makes tokens of conversations.
+type reader struct {
+	c         *config.Config
+	tokenizer *token.Tokenizer
+	format    *chat.Format
+	counts    counts
+}
+
+// read adds the conversations of files to the rows that the fingerprint of each chooses.
+func (r *reader) read(ctx context.Context, patterns []string, into func(print uint64) *rows) error {
+	d := &r.c.Data
+	opt := data.Options{TextField: messagesField, ArrayKey: d.ArrayKey, MaxRecord: int64(d.MaxRecord), ReplaceInvalid: d.ReplaceInvalid}
+	if d.Format != "auto" {
+		opt.Format = d.Format
+	}
+	files, err := data.OpenFiles(patterns, opt)
+	if err != nil {
+		return err
+	}
+	for rec, err := range files.Records() {
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			return err
+		}
+		if err := r.add(rec, into); err != nil {
+			return fmt.Errorf("%s: %w", rec.Where(), err)
+		}
+	}
+	return nil
+}
+
+func (r *reader) add(rec data.Record, into func(print uint64) *rows) error {
+	for _, key := range []string{"tools", "functions"} {
+		if slices.Contains(rec.Fields(), key) {
+			return fmt.Errorf("%s: conversations with tools are not supported", key)
+		}
+	}
+	v, err := rec.Get(messagesField)
+	if err != nil {
+		return err
+	}
+	messages, err := chat.Read(v)
+	if err != nil {
+		return fmt.Errorf("%s: %w", messagesField, err)
+	}
+	examples, err := r.format.Examples(messages)
+	if err != nil {
+		return err
+	}
+	r.counts.talks++
+	if len(examples) == 0 {
+		r.counts.silent++
+		return nil
+	}
+	// A conversation is on one side of the split with all its texts.
+	to := into(fingerprint(r.c.Data.ShuffleSeed, messages))
+	for _, e := range examples {
+		if ids := r.tokens(e); ids != nil {
+			r.counts.texts++
+			to.add(ids)
+		}
+	}
+	return nil
+}
+
+// fingerprint is a number that a conversation always has.
+func fingerprint(seed uint64, messages []chat.Message) uint64 {
+	h := sha256.New()
+	_, _ = fmt.Fprintf(h, "%d %+v", seed, messages) // a hash never fails to write
+	return binary.LittleEndian.Uint64(h.Sum(nil))
+}
+
+// tokens are those of a text, ^id where they are to be learned; nil: none is.
+func (r *reader) tokens(e chat.Example) []int32 {
+	ids := r.tokenizer.Encode(nil, e.Text)
+	learned := false
+	length := r.c.Data.SeqLen
+	switch {
+	case len(ids) <= length:
+	case config.Of[Data](r.c).TooLong == "drop":
+		r.counts.dropped++
+		return nil
+	default:
+		r.counts.cut++
+	}
+	out := slices.Clone(ids)
+	for _, a := range e.Answers {
+		// A token that spans the border of an answer belongs to it.
+		from, to := common(ids, r.tokenizer.Encode(nil, a.Before)), common(ids, r.tokenizer.Encode(nil, a.Until))
+		for to > from+1 && r.tokenizer.IsSpecial(last(ids, from, to)) && !r.tokenizer.IsSpecial(ids[to-1]) {
+			to-- // the whitespace after the end of a turn is not the model's to write
+		}
+		for i := max(from, 1); i < min(to, length); i++ {
+			out[i], learned = ^ids[i], true
+		}
+	}
+	if !learned {
+		r.counts.silent++
+		return nil
+	}
+	return out[:min(len(out), length)]
+}
+
+// last is the last special token in ids[from:to], or else the last token.
+func last(ids []int32, from, to int) int32 { return ids[max(from, to-2)] }
+
+// common is how many tokens two texts begin with alike.
+func common(a, b []int32) int {
+	for i := range min(len(a), len(b)) {
+		if a[i] != b[i] {
+			return i
+		}
+	}
+	return min(len(a), len(b))
+}
+
+func (x *rows) add(ids []int32) {
+	from := len(x.tokens)
+	x.tokens = append(x.tokens, ids...)
+	x.talks = append(x.talks, span{from, len(x.tokens)})
+	for _, id := range ids {
+		if id < 0 {
+			x.answers++
+		}
+	}
+	_ = binary.Write(x.sum, binary.LittleEndian, ids) // a hash never fails to write
+}
+
+// pack puts the conversations into rows, the longest first, each into the fullest row
+// that has room for it.
+func (x *rows) pack() {
+	order := make([]int, len(x.talks))
+	for i := range order {
+		order[i] = i
+	}
+	size := func(i int) int { return x.talks[i].to - x.talks[i].from }
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(size(b), size(a)) })
+	room := make([][]int, x.length+1) // rows by how many tokens they have room for
+	for _, i := range order {
+		n := size(i)
+		row := -1
+		for left := n; left <= x.length; left++ {
+			if k := len(room[left]); k > 0 {
+				row, room[left] = room[left][k-1], room[left][:k-1]
+				room[left-n] = append(room[left-n], row)
+				break
+			}
+		}
+		if row < 0 {
+			row = len(x.packed)
+			x.packed = append(x.packed, nil)
+			room[x.length-n] = append(room[x.length-n], row)
+		}
+		x.packed[row] = append(x.packed[row], i)
+	}
+}
+
+// The fields of an example, which is a row.
+const (
+	fieldIDs = iota
+	fieldLabels
+	fieldWeights
+	fieldSegments
+	fieldPositions
+)
+
+// ID implements [data.Examples].
+func (x *rows) ID() string { return fmt.Sprintf("%s-%d", hex.EncodeToString(x.sum.Sum(nil)), x.length) }
+
+// Fields implements [data.Examples].
+func (x *rows) Fields() []data.Field {
+	field := func(name string) data.Field { return data.Field{Name: name, Shape: []int{x.length}} }
+	weights := field(corpus.InputWeights)
+	weights.Float = true
+	return []data.Field{field(corpus.InputIDs), field(corpus.InputLabels), weights, field(corpus.InputSegments), field(inputPositions)}
+}
+
+// Len implements [data.Examples].
+func (x *rows) Len() int { return len(x.packed) }
+
+// Length implements [data.Examples].
+func (x *rows) Length(int) int { return 0 }
+
+// Fill implements [data.Examples]: the label of a token is the next one of its
+// conversation, and counts where that is part of an answer.
+func (x *rows) Fill(i int, row data.Row) (weight float32, err error) {
+	for f := range row.Ints {
+		clear(row.Ints[f])
+		clear(row.Floats[f])
+	}
+	ids, labels, segments, positions, weights := row.Ints[fieldIDs], row.Ints[fieldLabels], row.Ints[fieldSegments], row.Ints[fieldPositions], row.Floats[fieldWeights]
+	at := 0
+	for n, k := range x.packed[i] {
+		for j, id := range x.tokens[x.talks[k].from:x.talks[k].to] {
+			segments[at], positions[at] = int32(n), int32(j)
+			if id < 0 {
+				id = ^id
+				labels[at-1], weights[at-1] = id, 1
+				weight++
+			}
+			ids[at] = id
+			at++
+		}
+	}
+	for ; at < x.length; at++ { // padding is a conversation of its own
+		segments[at] = int32(len(x.packed[i]))
+	}
+	return weight, nil
+}
+
+// unigram is the mean loss of held-out answers by the frequencies of tokens in the
+// answers to train on, each counted once more than it occurs.
+func unigram(learned, held *rows, vocab int) float64 {
+	seen := make([]float64, vocab)
+	total := float64(vocab)
+	for _, id := range learned.tokens {
+		if id < 0 {
+			seen[^id]++
+			total++
+		}
+	}
+	sum := 0.0
+	for _, id := range held.tokens {
+		if id < 0 {
+			sum -= math.Log((seen[^id] + 1) / total)
+		}
+	}
+	return sum / float64(held.answers)
+}

@@ -1,0 +1,234 @@
+package finetune
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+
+	"github.com/snug-ml/snug/config"
+	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/engine/plan"
+	"github.com/snug-ml/snug/nn"
+	"github.com/snug-ml/snug/nn/hf"
+	"github.com/snug-ml/snug/system"
+	"github.com/snug-ml/snug/system/corpus"
+	"github.com/snug-ml/snug/train"
+)
+
+// Model is the section "model".
+type Model struct {
+	Folder string `key:"folder" help:"model folder that is fine-tuned (config.json, weights, tokenizer; gpt_neox, gpt2, llama or qwen3); empty, for plans only: a Llama of 1.1 billion parameters"`
+}
+
+// Data is what the section "data" has beyond the common part.
+type Data struct {
+	ChatTemplate string `key:"chat_template" help:"file with the Jinja template of conversations, or chatml; empty: that of model.folder"`
+	TooLong      string `key:"too_long" enum:"cut,drop" help:"conversations of more than data.seq_len tokens: cut keeps their beginning"`
+}
+
+// messagesField is the field of a record that holds a conversation.
+const messagesField = "messages"
+
+// inputPositions I32 [B, T] is an input of models with a table of positions.
+const inputPositions = "positions"
+
+// System is the system as the command line knows it.
+var System = system.System{
+	Config: config.System{
+		Name: "finetune",
+		Help: "causal language model of a folder, fine-tuned on conversations",
+		Sections: func() []config.Section {
+			lora := system.DefaultLoRA
+			lora.Targets = []string{nn.AllLinear}
+			return []config.Section{{Name: "model", Values: &Model{}}, {Name: "lora", Values: &lora}, {Name: "data", Values: &Data{TooLong: "cut"}}}
+		},
+		Resolve: resolve,
+		Check:   check,
+	},
+	Describe: describe,
+	Open:     open,
+	Missing:  missing,
+	Synthetic: func(c *config.Config) system.Synthetic {
+		net, err := network(c)
+		if err != nil {
+			return system.Synthetic{}
+		}
+		return system.Synthetic{Fill: synthetic(vocabulary(net))}
+	},
+	Language:     language,
+	Export:       export,
+	ExportMerged: exportMerged,
+}
+
+// assumed is the model of plans without a folder, of the shape of TinyLlama's 1.1 B.
+var assumed = hf.Llama{
+	Vocab: 32000, D: 2048, Layers: 22, FF: 5632, Heads: 32, KVHeads: 4, HeadSize: 64, MaxPositions: 2048,
+	Rope: hf.Rope{Base: 10000, Kind: hf.RopeDefault}, Activation: "silu", Eps: 1e-5, InitStd: 0.02,
+}
+
+// network is the model without dropout: adapters have their own.
+func network(c *config.Config) (hf.Causal, error) {
+	folder := config.Of[Model](c).Folder
+	if folder == "" {
+		return assumed, nil
+	}
+	f, err := hf.ReadConfig(folder)
+	if err != nil {
+		return nil, err
+	}
+	switch m := f.Model.(type) {
+	case hf.Llama:
+		m.Dropout, m.AttentionDropout = 0, 0
+		return m, nil
+	case hf.NeoX:
+		m.Dropout, m.AttentionDropout = 0, 0
+		return m, nil
+	case hf.GPT2:
+		m.EmbedDropout, m.Dropout, m.AttentionDropout = 0, 0, 0
+		return m, nil
+	}
+	return nil, fmt.Errorf("%s has a %s model, which does not write: want a gpt_neox, gpt2, llama or qwen3 folder", folder, f.Type())
+}
+
+// vocabulary is the number of tokens, width that of the residual stream.
+func vocabulary(net hf.Causal) int { v, _ := sizes(net); return v }
+
+func sizes(net hf.Causal) (vocab, width int) {
+	switch m := net.(type) {
+	case hf.Llama:
+		return m.Vocab, m.D
+	case hf.NeoX:
+		return m.Vocab, m.D
+	case hf.GPT2:
+		return m.Vocab, m.D
+	}
+	return 0, 0
+}
+
+// mostDefault is data.seq_len where nothing is set and the model takes as many tokens.
+const mostDefault = 1024
+
+func resolve(c *config.Config, r *config.Report) {
+	net, err := network(c)
+	if err != nil {
+		r.Error(system.FolderKey, "%v", err)
+		return
+	}
+	if c.Data.SeqLen == 0 {
+		if err := c.Derive("data.seq_len", strconv.Itoa(min(mostDefault, net.Positions())), "model.folder"); err != nil {
+			r.Error("data.seq_len", "%v", err)
+		}
+	}
+	if c.Data.SeqLen > net.Positions() {
+		r.Error("data.seq_len", "want at most %d, the positions of the model, got %d", net.Positions(), c.Data.SeqLen)
+	}
+}
+
+// unused are settings of the section data that conversations do not have.
+var unused = []string{"text_field", "documents", "overlap", "split_by", "segment_mask", "tokenizer.path", "tokenizer.vocab_size"}
+
+func check(c *config.Config, r *config.Report) {
+	for _, key := range unused {
+		if o, _ := c.Origin("data." + key); o.Kind == config.Flag || o.Kind == config.Preset {
+			r.Error("data."+key, "does nothing for finetune, which learns conversations: remove it")
+		}
+	}
+	if f := c.Data.Format; f != "auto" && f != "jsonl" && f != "json" && f != "parquet" {
+		r.Error("data.format", "want jsonl, json or parquet, whose records have messages, got %s", f)
+	}
+	config.Of[system.LoRA](c).Check(c, r)
+}
+
+func missing(c *config.Config) error {
+	if config.Of[Model](c).Folder == "" {
+		return errors.New("--model.folder: want the folder of a model to fine-tune")
+	}
+	return system.MissingFiles(c, "data.source", c.Data.Source)
+}
+
+func describe(c *config.Config) (*system.Model, error) {
+	net, err := network(c)
+	if err != nil {
+		return nil, fmt.Errorf("model.folder: %w", err)
+	}
+	t, length, lora := &c.Training, c.Data.SeqLen, config.Of[system.LoRA](c)
+	vocab, width := sizes(net)
+	tables, blocks := net.Sizes()
+	return &system.Model{
+		Shape: system.Shape{MicroBatch: t.BatchSize, Accumulation: t.GradientAccumulationSteps, CEChunk: t.CEChunk, EvalBatch: t.EvalBatchSize},
+		Unit:  "tokens", UnitsPerRow: int64(length), Classes: vocab, Width: width,
+		Training: func(s system.Shape) engine.Training {
+			tr := system.Training(c, s)
+			tr.Eval = c.Data.HoldsOut()
+			tr.Model = func(b *graph.Builder, mode engine.Mode) engine.Objective {
+				return objective(b, net, s, length, mode.Train)
+			}
+			return lora.Train(tr, t.Seed)
+		},
+		Least: lora.Least(plan.Least{
+			{Of: plan.Trained, Count: tables, Keys: "the vocabulary of model.folder"},
+			{Of: plan.Trained, Count: blocks, Keys: "the blocks of model.folder"},
+			plan.Tokens(length, width),
+		}),
+		AllReached: lora.AllReached(),
+		Summary:    map[string]any{"folder": config.Of[Model](c).Folder, "d_model": width, "vocab_size": vocab, "seq_len": length},
+	}, nil
+}
+
+func objective(b *graph.Builder, net hf.Causal, s system.Shape, length int, training bool) (o engine.Objective) {
+	rows := s.Rows(training)
+	n := rows * length
+	table := func(name string) *graph.Value { return b.Input(name, graph.T(graph.I32, rows, length)) }
+	in := hf.Input{IDs: table(corpus.InputIDs), Segments: table(corpus.InputSegments), Train: training}
+	if _, ok := net.(hf.GPT2); ok {
+		in.Positions = table(inputPositions)
+	}
+	h := net.Hidden(b, in)
+	w := net.Output(b)
+	b.Scope("loss", func() {
+		o.Sum = b.LinearCrossEntropy(b.Reshape(h, n, -1), w, b.Input(corpus.InputLabels, graph.T(graph.I32, n)), b.Input(corpus.InputWeights, graph.T(graph.F32, n)), s.CEChunk)
+	})
+	return o
+}
+
+func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env) (*system.Run, error) {
+	d, err := prepare(ctx, c, env.Log)
+	if err != nil {
+		return nil, err
+	}
+	folder, lora := config.Of[Model](c).Folder, config.Of[system.LoRA](c)
+	base, err := system.FolderPrint(folder)
+	if err != nil {
+		return nil, err
+	}
+	d.files[system.BaseFile] = []byte(base)
+	loader, err := newLoader(c, d.train, m.Shape, base)
+	if err != nil {
+		return nil, err
+	}
+	run := &system.Run{
+		Loader: loader, Rows: int64(d.train.Len()), LoaderKeys: []string{system.WorkersKey, system.PrefetchKey},
+		Monitor: train.Metric{Name: "eval_loss"}, Files: d.files, DataBytes: system.FolderBytes(folder),
+		Load: func(x *engine.Executable) error {
+			if err := system.LoadFolder(x, folder, hf.LoadOptions{New: system.IsNew}, env.Log); err != nil {
+				return err
+			}
+			return lora.Start(x, folder, env.Log)
+		},
+		Close: func() error { return nil },
+	}
+	if d.heldOut != nil {
+		run.Evaluator = d.heldOut.evaluation(m.Shape.Rows(false), c.Training.EvalBatches)
+		run.Baselines = []system.Baseline{{Name: "unigram", Value: d.unigram}}
+	}
+	return run, nil
+}
+
+// metrics sums up an evaluation: the loss of an answer's token.
+func metrics(_ *engine.Executable, losses []corpus.Loss) (map[string]float64, error) {
+	loss := corpus.Mean(losses)
+	return map[string]float64{"eval_loss": loss, "perplexity": math.Exp(loss)}, nil
+}

@@ -133,6 +133,9 @@ func olderFiles(t *testing.T, kind string) (vocabJSON, vocabText, merges string)
 
 // A folder from before tokenizer.json gives the same ids as the tokenizer.json that transformers would make of it.
 func TestOlderFolders(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one goroutine, many files")
+	}
 	gptVocab, _, gptMerges := olderFiles(t, "gpt2")
 	robertaVocab, _, robertaMerges := olderFiles(t, "roberta")
 	_, bertVocab, _ := olderFiles(t, "bert-uncased")

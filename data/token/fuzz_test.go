@@ -93,6 +93,9 @@ func FuzzParse(f *testing.F) {
 
 // Files in which values have changed, in the ordinary suite.
 func TestMutatedFiles(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one goroutine, many files")
+	}
 	rng := rand.New(rand.NewPCG(5, 6))
 	parsed := 0
 	for _, file := range smallFiles() {

@@ -94,12 +94,16 @@ func TestTrainBPE(t *testing.T) {
 }
 
 func TestTrainLarge(t *testing.T) {
-	docs := goSource(t, 10<<20)
-	start := time.Now()
-	if got := train(t, docs, TrainOptions{VocabSize: 8192}).VocabSize(); got != 8192 {
-		t.Errorf("vocabulary size %d, want 8192", got)
+	bytes, vocab := 10<<20, 8192
+	if testing.Short() {
+		bytes, vocab = 1<<20, 2048
 	}
-	t.Logf("%v for 10 MB", time.Since(start))
+	docs := goSource(t, bytes)
+	start := time.Now()
+	if got := train(t, docs, TrainOptions{VocabSize: vocab}).VocabSize(); got != vocab {
+		t.Errorf("vocabulary size %d, want %d", got, vocab)
+	}
+	t.Logf("%v for %d bytes", time.Since(start), bytes)
 }
 
 func TestSaveLoad(t *testing.T) {

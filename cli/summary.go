@@ -47,6 +47,9 @@ func (a *app) printSummary(r session.Finished) {
 	if s.FlopsUtilization > 0 {
 		p(", %.0f %% of the %s", 100*s.FlopsUtilization, s.Peak)
 	}
+	if s.Ranks > 0 {
+		p("\n  processes         %d; exchanging gradients took %.0f %% of the time", s.Ranks, 100*s.Exchange)
+	}
 	memory := "\n  memory            arena %s planned, %s used; process peak %s of %s planned\n"
 	if r.Card != nil {
 		memory = "\n  memory            arena %s planned, %s used; process peak %s; %s planned on the card\n"

@@ -129,6 +129,8 @@ func (s *lineScanner) sinceField(key []byte) uint {
 		return s.whole(&s.since.Tokens, 1<<5)
 	case "flops":
 		return s.number(&s.since.FLOPs, 1<<6)
+	case "exchange_seconds":
+		return s.number(&s.since.Exchange, 1<<7)
 	}
 	return 0
 }

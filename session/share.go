@@ -43,11 +43,12 @@ func (s *Setup) processor() processor {
 type counter struct {
 	program *engine.Program
 	model   float64            // of an update, where micro-batches have one shape
+	ranks   int                // that share the micro-batches
 	micro   map[string]float64 // of a micro-batch by its shape, as far as asked for
 }
 
 func newCounter(p *engine.Program, r *plan.Report) *counter {
-	return &counter{p, r.Time.Model, map[string]float64{}}
+	return &counter{p, r.Time.Model, max(1, r.Run.Ranks), map[string]float64{}}
 }
 
 // update counts those of an update whose micro-batches have these shapes;
@@ -56,7 +57,10 @@ func (c *counter) update(variants []string) (sum float64) {
 	if variants == nil {
 		return c.model
 	}
-	for _, v := range variants {
+	for i, v := range variants {
+		if i%c.ranks != 0 {
+			continue // another rank's
+		}
 		if _, ok := c.micro[v]; !ok {
 			c.micro[v] = plan.MicroFLOPs(c.program, v)
 		}
@@ -69,6 +73,7 @@ func (c *counter) update(variants []string) (sum float64) {
 type speedometer struct {
 	products               *counter
 	tokens, flops, seconds float64
+	exchange               float64 // part of seconds
 	updates                int64
 }
 
@@ -78,6 +83,7 @@ func (m *speedometer) update(s *train.Step) float64 {
 	m.tokens += float64(s.NewTokens)
 	m.flops += flops
 	m.seconds += s.Took.Seconds()
+	m.exchange += s.Exchange.Seconds()
 	m.updates++
 	return flops
 }

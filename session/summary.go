@@ -40,7 +40,11 @@ type Summary struct {
 	FlopsUtilization float64 `json:"flops_utilization"`
 	Peak             string  `json:"flops_utilization_of,omitempty"`
 	FirstUpdate      float64 `json:"seconds_to_first_update"`
-	Seconds          float64 `json:"seconds"`
+	// Ranks is the number of processes of a run of several, Exchange the share of the time
+	// that they spent on adding up gradients and waiting for each other.
+	Ranks    int     `json:"ranks,omitempty"`
+	Exchange float64 `json:"exchange_share,omitempty"`
+	Seconds  float64 `json:"seconds"`
 
 	ArenaPlanned int64 `json:"arena_planned_bytes"`
 	ArenaUsed    int64 `json:"arena_used_bytes"`
@@ -79,6 +83,7 @@ func (r *run) summarize(res *train.Result, why error, arena, peak int64) error {
 		TrainLoss: checkpoint.Float(res.Loss), Metrics: train.Floats(res.Metrics), StoppedEarly: res.StoppedEarly, Warning: res.Warning, Skipped: res.Skipped,
 		FirstUpdate: res.FirstUpdate.Seconds() + r.loaded.Seconds(), Seconds: res.Seconds,
 		TokensPerSecond: r.speed.tokens / max(r.speed.seconds, 1e-9), FlopsUtilization: share, Peak: r.report.Speed.PeakName,
+		Ranks: r.World, Exchange: r.speed.exchange / max(r.speed.seconds, 1e-9),
 		ArenaPlanned: r.program.Layout.Bytes, ArenaUsed: arena,
 		PeakRSS: peak, PlannedTotal: r.report.Total, Card: r.telemetry.cardUse(r.speed.seconds),
 		Precision: string(r.Precision), Device: r.Computer(), Threads: r.Threads, Parameters: all,

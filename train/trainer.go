@@ -244,16 +244,20 @@ func (j *Job) update(ctx context.Context, f *filler, u int64) (*Step, error) {
 				}
 			}
 		}
+		together := time.Now()
 		if err := j.ranks.computed(m, b.update); err != nil {
 			return failed(err)
 		}
+		s.Exchange += time.Since(together)
 		if m == b.update.Micro-1 {
 			break
 		}
 	}
+	together := time.Now()
 	if err := j.merge(j.last.update); err != nil {
 		return failed(err)
 	}
+	s.Exchange += time.Since(together)
 	if j.outputs.update != j.outputs.fn {
 		// The update reads the learning rate from the slot.
 		if err := j.Runner.Run(j.outputs.update, j.last.slot); err != nil {

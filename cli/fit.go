@@ -43,5 +43,8 @@ func (f *fitCmd) Run(a *app) error {
 	b := choice.Best.Run.Settings
 	a.printf("\nTo use it:\n  --training.batch_size %d --training.gradient_accumulation_steps %d --training.mixed_precision %s --training.gradient_checkpointing %v --training.ce_chunk %d\n",
 		b.MicroBatch, b.Accumulation, b.Precision, b.Recompute, b.CEChunk)
+	if b.Slices > 0 {
+		a.printf("  --training.checkpoint_slices %d\n", b.Slices)
+	}
 	return nil
 }

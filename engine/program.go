@@ -65,6 +65,8 @@ type CompileOptions struct {
 	// Recompute and Budget (bytes of temporaries, for RecomputeAuto).
 	Recompute pass.Recompute
 	Budget    int64
+	// Slices is in how many parts RecomputeSlices computes a block.
+	Slices int
 	// Price is what a node takes, in seconds, for RecomputeAuto; nil: see
 	// [pass.Unit].
 	Price func(n *graph.Node) float64
@@ -97,7 +99,7 @@ func compile(build []func() *pass.Unit, o CompileOptions) (*Program, error) {
 			return nil, err
 		}
 		u.Fusion = &p.Traits.Fusion
-		u.ComputeDType, u.Align, u.Recompute, u.Budget, u.Price, u.Context = o.ComputeDType, p.Traits.Align, o.Recompute, o.Budget, o.Price, o.Context
+		u.ComputeDType, u.Align, u.Recompute, u.Budget, u.Slices, u.Price, u.Context = o.ComputeDType, p.Traits.Align, o.Recompute, o.Budget, o.Slices, o.Price, o.Context
 		err := pass.Run(u, pass.Options{Verify: o.Verify, Dump: o.Dump, To: o.To, Label: o.Label, Skip: o.Skip})
 		if err != nil {
 			return nil, fmt.Errorf("compiling %s: %w", u.F.Name, err)

@@ -20,10 +20,13 @@ import (
 // Settings are the configured ones, for a target of the given precision.
 func (s *Setup) Settings(precision device.Precision) (plan.Settings, error) {
 	mode, err := pass.ParseRecompute(s.Config.Training.GradientCheckpointing)
-	shape := s.Model.Shape
+	shape, slices := s.Model.Shape, s.Config.Training.CheckpointSlices
+	if s.slices > 0 && (mode == pass.RecomputeAuto || mode == pass.RecomputeSlices && slices == 0) {
+		mode, slices = pass.RecomputeSlices, s.slices
+	}
 	return plan.Settings{
 		MicroBatch: shape.MicroBatch, Accumulation: shape.Accumulation, CEChunk: shape.CEChunk,
-		Recompute: mode, Precision: precision,
+		Recompute: mode, Slices: slices, Precision: precision,
 	}, err
 }
 
@@ -38,7 +41,7 @@ func (s *Setup) shape(c plan.Settings) system.Shape {
 // Compile makes the training program for settings; price is [engine.CompileOptions]'s.
 func (s *Setup) Compile(c plan.Settings, t engine.Traits, price func(*graph.Node) float64) (*engine.Program, error) {
 	return engine.CompileTraining(s.Model.Training(s.shape(c)), engine.CompileOptions{
-		Traits: &t, ComputeDType: plan.ComputeDType(c.Precision), Recompute: c.Recompute, Budget: c.Budget, Price: price, Dump: s.dump, To: s.dumpTo, Context: s.planning,
+		Traits: &t, ComputeDType: plan.ComputeDType(c.Precision), Recompute: c.Recompute, Budget: c.Budget, Slices: c.Slices, Price: price, Dump: s.dump, To: s.dumpTo, Context: s.planning,
 	})
 }
 

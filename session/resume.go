@@ -204,8 +204,9 @@ func (s *Setup) computeAs(c *checkpoint.Checkpoint) error {
 		return backend.ComputeAs(s.Backend, nil)
 	}
 	record, err := c.File(backend.MatmulsFile)
+	was, _ := slicesOf(c.Manifest.Arithmetic)
 	switch {
-	case errors.Is(err, fs.ErrNotExist) && c.Manifest.Arithmetic == s.arithmetic(s.Backend.Arithmetic()):
+	case errors.Is(err, fs.ErrNotExist) && was == s.arithmetic(s.Backend.Arithmetic()):
 		record = []byte{} // on such a card, and without a choice
 	case errors.Is(err, fs.ErrNotExist):
 		return backend.ComputeAs(s.Backend, nil)
@@ -223,7 +224,7 @@ func (r *run) sameBits(c *checkpoint.Checkpoint) {
 	if c == nil {
 		return
 	}
-	now, before := r.arithmetic(r.runner.Arithmetic()), c.Manifest.Arithmetic
+	now, before := r.computed(), c.Manifest.Arithmetic
 	if before != "" && before != now {
 		r.otherBits = fmt.Sprintf("updates up to %d of this run were computed in %s, later ones are in %s: results match those of an uninterrupted run up to rounding, not bit for bit", c.State.Update, before, now)
 		r.warnf("%s", r.otherBits)
@@ -248,6 +249,31 @@ func (r *run) misfit(err error) error {
 		return cannotResume(r.dir, r.asOut(r.dir), r.changed)
 	}
 	return errors.Join(cannotResume(r.dir, r.asOut(r.dir), r.changed), err)
+}
+
+// blocksInSlices ends the arithmetic of a run whose blocks are computed in slices.
+const blocksInSlices = ", blocks in %d slices"
+
+// computed identifies what decides how results of the run are rounded.
+func (r *run) computed() string {
+	text := r.arithmetic(r.runner.Arithmetic())
+	if n := r.report.Run.Settings.Slices; n > 0 {
+		text += fmt.Sprintf(blocksInSlices, n)
+	}
+	return text
+}
+
+// slicesOf splits what a run was computed in: with which kernels, and in how many slices,
+// 0 where there are none.
+func slicesOf(computed string) (kernels string, slices int) {
+	i := strings.LastIndex(computed, ", blocks in ")
+	if i < 0 {
+		return computed, 0
+	}
+	if _, err := fmt.Sscanf(computed[i:], blocksInSlices, &slices); err != nil {
+		return computed, 0
+	}
+	return computed[:i], slices
 }
 
 // arithmetic identifies what decides how results are rounded, of kernels in the precision.

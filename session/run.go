@@ -66,6 +66,9 @@ func (r *run) train() (err error) {
 		if err := r.sameRun(); err != nil {
 			return err
 		}
+		if list, err := checkpoint.List(r.dir); err == nil && len(list) > 0 && list[0].Manifest != nil {
+			_, r.slices = slicesOf(list[0].Manifest.Arithmetic)
+		}
 	}
 	target, err := r.Target()
 	if err != nil {
@@ -268,7 +271,7 @@ func (r *run) loop(from *checkpoint.Checkpoint) error {
 	job.Until, job.Learning, job.Advise, job.OnEvent = r.Until, r.learning(), r.advise, r.watch
 	job.Save = train.SaveOptions{
 		Store: r.store, Every: int64(r.Config.Training.SaveSteps),
-		Run:         checkpoint.Snapshot{Files: files, Metadata: r.metadata(), PlanHash: r.planHash(), Arithmetic: r.arithmetic(r.runner.Arithmetic())},
+		Run:         checkpoint.Snapshot{Files: files, Metadata: r.metadata(), PlanHash: r.planHash(), Arithmetic: r.computed()},
 		Performance: r.performance,
 	}
 	if w := job.Schedule.Warning(); w != "" {

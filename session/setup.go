@@ -42,6 +42,9 @@ type Setup struct {
 	// epoch; 0: as many as prepared data has.
 	EpochUnits int64
 
+	// slices are those that the blocks of a resumed run were computed in, which the planner
+	// does not choose anew: the sums of their gradients depend on it. 0: none.
+	slices   int
 	planning context.Context // its end ends planning
 	// rates are the processor's, once they were measured.
 	rates *plan.Rates

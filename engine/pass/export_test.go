@@ -8,6 +8,16 @@ import (
 	"github.com/snug-ml/snug/engine/pack"
 )
 
+// SliceAll cuts the blocks of u, whose values may have been recomputed, whether that saves
+// memory or not.
+func SliceAll(u *Unit, parts int) error {
+	f, err := sliced(u.F, u.Blocks, parts, func(_, _ int64) bool { return true })
+	if err == nil {
+		u.F = f
+	}
+	return err
+}
+
 // CheckPlacement checks the result of placing u against its lifetimes: no two
 // buffers that are alive together overlap, and nothing can be smaller than the
 // bound.

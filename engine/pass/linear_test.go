@@ -108,6 +108,7 @@ func compileDeep(t *testing.T, layers int) {
 		{1, 1, engine.CompileOptions{}},
 		{0, 1, engine.CompileOptions{Recompute: pass.RecomputeFull}},
 		{1, 4, engine.CompileOptions{ComputeDType: graph.BF16, Recompute: pass.RecomputeSelective}},
+		{1, 4, engine.CompileOptions{Recompute: pass.RecomputeSlices, Slices: 2}},
 		{0, 1, engine.CompileOptions{Recompute: pass.RecomputeAuto, Budget: int64(layers) * 200_000}},
 	} {
 		s.clip, s.acc = c.clip, c.acc

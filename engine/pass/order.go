@@ -189,5 +189,8 @@ func small(n *graph.Node) bool {
 	for _, v := range n.In {
 		reads = max(reads, v.Type.Bytes())
 	}
+	if _, ok := n.Op.(graph.Slice); ok {
+		reads = takes // and not the rest
+	}
 	return takes <= max(reads/16, 256)
 }

@@ -40,6 +40,9 @@ type Unit struct {
 	// RecomputeAuto for which temporary bytes.
 	Recompute Recompute
 	Budget    int64
+	// Slices is in how many parts RecomputeSlices computes a block; below 2 it is
+	// RecomputeFull.
+	Slices int
 	// Price is what an operation takes, in any unit, for RecomputeAuto; nil counts
 	// its FLOPs and bytes.
 	Price func(n *graph.Node) float64
@@ -73,6 +76,7 @@ var passes = [...]pass{
 	{"cast", cast},                   // mixed precision
 	{"tidy", simplify},               // casts that repeat or cancel
 	{"recompute", recompute},         // drop activations, rebuild them in the backward half
+	{"slice", slice},                 // blocks in parts of the batch
 	{"accumulate", accumulate},       // gradients add up where they are computed
 	{"fuse", fuse},                   // one pass over memory instead of several
 	{"order", order},                 // free soonest
@@ -90,6 +94,8 @@ var passOrder = [...]constraint{
 	{"differentiate", "cast", "gradient rules emit float32; the cast pass lowers both halves alike"},
 	{"cast", "tidy", "the same weight is cast once for both halves"},
 	{"tidy", "recompute", "sharing common subexpressions would undo recomputation"},
+	{"recompute", "slice", "what is rebuilt is computed in parts like what reads it"},
+	{"slice", "accumulate", "the gradients of the parts are added up where the sum is kept"},
 	{"recompute", "accumulate", "recomputation needs to know which values the two halves share, not where sums are kept"},
 	{"accumulate", "fuse", "a matmul with fused work cannot accumulate into a state"},
 	{"recompute", "fuse", "a fused node is dropped or kept as a whole"},

@@ -18,10 +18,11 @@ const (
 	RecomputeSelective                   // drop everything that can be rebuilt without a matmul
 	RecomputeWide                        // and the results of matmuls that are much wider than what these read
 	RecomputeFull                        // drop all but the block's inputs
-	RecomputeAuto                        // the least of the above, block by block, that fits the budget
+	RecomputeSlices                      // and compute both halves of the block in parts of the batch (see slice)
+	RecomputeAuto                        // the least of those up to full, block by block, that fits the budget
 )
 
-var recomputeNames = [...]string{"none", "activation", "selective", "wide", "full", "auto"}
+var recomputeNames = [...]string{"none", "activation", "selective", "wide", "full", "slices", "auto"}
 
 func (r Recompute) String() string { return recomputeNames[r] }
 
@@ -41,7 +42,7 @@ func ParseRecompute(s string) (Recompute, error) {
 			return Recompute(i), nil
 		}
 	}
-	return 0, fmt.Errorf("unknown recompute mode %q: expected none, activation, selective, wide, full or auto", s)
+	return 0, fmt.Errorf("unknown recompute mode %q: expected none, activation, selective, wide, full, slices or auto", s)
 }
 
 // recompute is the pass. Values do not change: every operation is deterministic and
@@ -112,7 +113,12 @@ func recomputed(f *graph.Func, recipe []Recompute) (*graph.Func, error) {
 			b.At(p, func() {
 				b.InBackward(func() {
 					b.AsClone(func() {
-						for i, c := range b.Emit(p.Op, args...) {
+						op := p.Op
+						if norm, ok := op.(graph.ChannelNorm); ok && given(p.Out[1]) {
+							norm.Given = true
+							op, args = norm, append(args, b.Now(p.Out[1]), b.Now(p.Out[2]))
+						}
+						for i, c := range b.Emit(op, args...) {
 							clones[key{p.Out[i].ID, n.Block}] = c
 						}
 					})
@@ -171,7 +177,9 @@ func dropped(f *graph.Func, recipe []Recompute) map[int]bool {
 			switch {
 			case r == RecomputeNone || crosses[v.ID] || graph.HasEffect(n.Op, len(n.In)):
 				available[v.ID] = saved[v.ID] || crosses[v.ID]
-			case r == RecomputeFull:
+			case given(v):
+				available[v.ID] = true
+			case r >= RecomputeFull:
 				drop[v.ID] = true
 			case operands && (cheap(n, r) || r == RecomputeWide && widens(n, parameter)):
 				drop[v.ID] = true
@@ -182,6 +190,13 @@ func dropped(f *graph.Func, recipe []Recompute) map[int]bool {
 		}
 	}
 	return drop
+}
+
+// given reports whether v is a statistic of a batch normalization: it is kept, so that
+// rows can be normalized again without the others.
+func given(v *graph.Value) bool {
+	op, ok := v.Node.Op.(graph.ChannelNorm)
+	return ok && op.Groups == 0 && v.Index > 0
 }
 
 // cheap reports whether recipe r rebuilds the results of n.

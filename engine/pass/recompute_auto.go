@@ -67,8 +67,8 @@ type move struct {
 
 // movesOf are the moves worth making, in the order in which to make them.
 func movesOf(u *Unit) []move {
-	var seconds, bytes [RecomputeAuto][]float64 // by recipe and block
-	for r := range RecomputeAuto {
+	var seconds, bytes [RecomputeSlices][]float64 // by recipe and block
+	for r := range RecomputeSlices {
 		all := make([]Recompute, len(u.Blocks))
 		for i := range all {
 			all[i] = r
@@ -80,7 +80,7 @@ func movesOf(u *Unit) []move {
 		// From recipe to recipe along the convex hull.
 		for at := RecomputeNone; ; {
 			next := move{block: b}
-			for r := at + 1; r < RecomputeAuto; r++ {
+			for r := at + 1; r < RecomputeSlices; r++ {
 				saved := bytes[r][b] - bytes[at][b]
 				if rate := (seconds[r][b] - seconds[at][b]) / saved; saved > 0 && (next.to == 0 || rate <= next.rate) {
 					next.to, next.rate = r, rate

@@ -22,6 +22,8 @@ type Rung struct {
 	Fits   bool    `json:"fits"`
 	// Taken reports whether the rungs below build on this one: it saves something.
 	Taken bool `json:"taken"`
+	// Instead marks a rung that stands for itself: it is compared with the first.
+	Instead bool `json:"instead,omitempty"`
 }
 
 // change is one way to need less.
@@ -31,6 +33,9 @@ type change struct {
 }
 
 func recomputeKey(_, to Settings) string {
+	if to.Recompute == pass.RecomputeSlices {
+		return fmt.Sprintf("training.gradient_checkpointing: %v, training.checkpoint_slices: %d", to.Recompute, to.Slices)
+	}
 	return fmt.Sprintf("training.gradient_checkpointing: %v", to.Recompute)
 }
 
@@ -59,7 +64,7 @@ func (p *Planner) halve(s Settings) (Settings, bool) {
 	}
 	s.MicroBatch /= by
 	s.Accumulation = max(1, s.Accumulation) * by
-	return s, true
+	return s.divided(), true
 }
 
 // leastFactor is the smallest divisor of n above 1, 1 where there is none.
@@ -92,8 +97,20 @@ func (p *Planner) changes(s Settings) []change {
 	return append(list, change{recomputeKey, withRecompute(pass.RecomputeWide)}, change{recomputeKey, withRecompute(pass.RecomputeFull)})
 }
 
+// instead are the settings with slices in place of smaller micro-batches, the least time
+// first: what normalizes by batch keeps its statistics.
+func instead(s Settings) (list []Settings) {
+	for _, n := range slices.Compact([]int{leastFactor(s.MicroBatch), s.MicroBatch}) {
+		if n > 1 && (s.Recompute != pass.RecomputeSlices || s.Slices < n) {
+			s.Recompute, s.Slices, s.Budget = pass.RecomputeSlices, n, 0
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
 // Ladder climbs from s: each rung keeps the changes of those before it that
-// saved something. The first rung is s itself.
+// saved something. The first rung is s itself; the last are slices instead.
 func (p *Planner) Ladder(s Settings) ([]Rung, error) {
 	r, err := p.Plan(s)
 	if err != nil {
@@ -118,6 +135,18 @@ func (p *Planner) Ladder(s Settings) ([]Rung, error) {
 			at = r
 		}
 	}
+	first := rungs[0]
+	for _, to := range instead(s) {
+		r, err := p.Plan(to)
+		if err != nil {
+			return nil, err
+		}
+		rungs = append(rungs, Rung{Change: difference(s, to), Settings: to, Total: r.Total, Update: r.Time.Update, Fits: r.Fits,
+			Saves: first.Total - r.Total, Cost: r.Time.Update/first.Update - 1, Instead: true})
+		if r.Total >= first.Total {
+			break // more parts would save no more
+		}
+	}
 	return rungs, nil
 }
 
@@ -131,6 +160,10 @@ func FormatLadder(rungs []Rung) string {
 			saves, cost = size.Bytes(r.Saves).String(), fmt.Sprintf("%+.1f %%", 100*r.Cost)
 		}
 		switch {
+		case r.Instead && r.Fits:
+			note = "instead of the changes above: fits"
+		case r.Instead:
+			note = "instead of the changes above"
 		case !r.Taken:
 			note = "saves nothing here: left out below"
 		case r.Fits:

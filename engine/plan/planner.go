@@ -55,6 +55,9 @@ func (p *Planner) Program(s Settings) (*engine.Program, error) {
 
 func (p *Planner) plan(s Settings) (*planned, error) {
 	s.Accumulation = max(1, s.Accumulation)
+	if s.Recompute != pass.RecomputeSlices {
+		s.Slices = 0
+	}
 	if d := p.done[s]; d != nil {
 		return d, nil
 	}
@@ -74,8 +77,13 @@ func (p *Planner) plan(s Settings) (*planned, error) {
 }
 
 func (p *Planner) make(s Settings) (*planned, error) {
-	if s.Recompute == pass.RecomputeAuto && s.Budget == 0 {
+	switch {
+	case s.Recompute == pass.RecomputeAuto && s.Budget == 0:
 		return p.auto(s)
+	case s.Recompute == pass.RecomputeSlices && s.Slices == 0:
+		return p.slices(s)
+	case s.Recompute == pass.RecomputeSlices && s.MicroBatch%s.Slices != 0:
+		return nil, fmt.Errorf("training.checkpoint_slices: %d parts do not divide a micro-batch of %d: want one of %v", s.Slices, s.MicroBatch, divisors(s.MicroBatch, 2, s.MicroBatch))
 	}
 	program, err := p.Compile(s)
 	if err != nil {
@@ -94,8 +102,9 @@ func (p *Planner) make(s Settings) (*planned, error) {
 
 // auto finds the least recomputation that fits. The budget is what the same
 // program without recomputation leaves for temporaries; if packing needs more
-// than the sum of what is live, it is lowered by that much. When no budget does,
-// the answer is the full recomputation of every block.
+// than the sum of what is live, it is lowered by that much. When no budget does, one
+// recipe for all blocks is tried, and last slices. The answer where nothing fits is the
+// most slices, or the full recomputation of every block where slices save nothing.
 func (p *Planner) auto(s Settings) (*planned, error) {
 	plain := s
 	plain.Recompute = pass.RecomputeNone
@@ -103,7 +112,8 @@ func (p *Planner) auto(s Settings) (*planned, error) {
 	if err != nil || d.report.Fits {
 		return d, err
 	}
-	s.Budget = d.report.Capacity - (d.report.Total - d.program.Layout.Temps.Bytes)
+	room := d.report.Capacity - (d.report.Total - d.program.Layout.Temps.Bytes)
+	s.Budget = room
 	for range 3 {
 		if s.Budget <= 0 {
 			break
@@ -112,10 +122,54 @@ func (p *Planner) auto(s Settings) (*planned, error) {
 			return d, err
 		}
 		if !slices.ContainsFunc(d.report.Blocks, func(b Block) bool { return b.Block > 0 && b.Recompute < pass.RecomputeFull }) {
-			return d, nil
+			break
 		}
 		s.Budget -= d.report.Total - d.report.Capacity
 	}
 	s.Recompute, s.Budget = pass.RecomputeFull, 0
+	full, err := p.plan(s)
+	parts := leastFactor(s.MicroBatch)
+	if err != nil || full.report.Fits || room <= 0 || parts == 1 {
+		return full, err
+	}
+	s.Recompute, s.Slices = pass.RecomputeSlices, parts
+	few, err := p.plan(s)
+	if err != nil || few.report.Total >= full.report.Total {
+		return full, err // more of them would save no more
+	}
+	for _, s.Recompute = range []pass.Recompute{pass.RecomputeActivation, pass.RecomputeSelective, pass.RecomputeWide} {
+		if d, err = p.plan(s); err != nil || d.report.Fits {
+			return d, err
+		}
+	}
+	if few.report.Fits {
+		return few, nil
+	}
+	s.Recompute, s.Slices = pass.RecomputeSlices, 0
 	return p.plan(s)
+}
+
+// slices cuts the micro-batch in as few parts as fit, or in as many as there can be.
+func (p *Planner) slices(s Settings) (*planned, error) {
+	parts := divisors(s.MicroBatch, min(2, s.MicroBatch), s.MicroBatch)
+	s.Slices = s.MicroBatch
+	best, err := p.plan(s)
+	if err != nil || !best.report.Fits {
+		return best, err
+	}
+	lo, hi := 0, len(parts)-1 // hi fits; what is before lo does not
+	for lo < hi {
+		mid := (lo + hi) / 2
+		s.Slices = parts[mid]
+		d, err := p.plan(s)
+		if err != nil {
+			return nil, err
+		}
+		if d.report.Fits {
+			best, hi = d, mid
+		} else {
+			lo = mid + 1
+		}
+	}
+	return best, nil
 }

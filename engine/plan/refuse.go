@@ -110,8 +110,14 @@ func (p *Planner) shrink(asked *Report, rung Rung) (*Rung, error) {
 	from := asked.Run.Settings
 	to := rung.Settings
 	for _, undo := range []func(s Settings) Settings{
-		func(s Settings) Settings { s.Recompute, s.Budget = from.Recompute, from.Budget; return s },
-		func(s Settings) Settings { s.MicroBatch, s.Accumulation = from.MicroBatch, from.Accumulation; return s },
+		func(s Settings) Settings {
+			s.Recompute, s.Budget, s.Slices = from.Recompute, from.Budget, from.Slices
+			return s.divided()
+		},
+		func(s Settings) Settings {
+			s.MicroBatch, s.Accumulation = from.MicroBatch, from.Accumulation
+			return s.divided()
+		},
 		func(s Settings) Settings { s.CEChunk = from.CEChunk; return s },
 	} {
 		less := undo(to)
@@ -146,7 +152,7 @@ func difference(from, to Settings) string {
 	if from.MicroBatch != to.MicroBatch || max(1, from.Accumulation) != max(1, to.Accumulation) {
 		keys = append(keys, batchKey(from, to))
 	}
-	if from.Recompute != to.Recompute {
+	if from.Recompute != to.Recompute || from.Slices != to.Slices {
 		keys = append(keys, recomputeKey(from, to))
 	}
 	return join(keys)

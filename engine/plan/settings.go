@@ -12,11 +12,14 @@ import (
 // Settings are what the planner may choose. They are comparable: a compile is
 // done once for each.
 type Settings struct {
-	MicroBatch   int              `json:"batch_size"`
-	Accumulation int              `json:"gradient_accumulation_steps"`
-	Recompute    pass.Recompute   `json:"gradient_checkpointing"`
-	Budget       int64            `json:"recompute_budget_bytes,omitempty"` // of temporaries, for pass.RecomputeAuto
-	Precision    device.Precision `json:"mixed_precision"`
+	MicroBatch   int            `json:"batch_size"`
+	Accumulation int            `json:"gradient_accumulation_steps"`
+	Recompute    pass.Recompute `json:"gradient_checkpointing"`
+	Budget       int64          `json:"recompute_budget_bytes,omitempty"` // of temporaries, for pass.RecomputeAuto
+	// Slices is in how many parts of a micro-batch pass.RecomputeSlices computes a block;
+	// 0: as few as fit.
+	Slices    int              `json:"checkpoint_slices,omitempty"`
+	Precision device.Precision `json:"mixed_precision"`
 	// CEChunk is how many rows of logits the loss holds at a time; 0: all.
 	CEChunk int `json:"ce_chunk"`
 }
@@ -29,10 +32,21 @@ func (s Settings) Effective() int { return s.MicroBatch * max(1, s.Accumulation)
 
 func (s Settings) String() string {
 	t := fmt.Sprintf("%s, batch %d x %d, recompute %v", s.Precision, s.MicroBatch, max(1, s.Accumulation), s.Recompute)
+	if s.Recompute == pass.RecomputeSlices {
+		t = fmt.Sprintf("%s, batch %d x %d, recompute in %d slices", s.Precision, s.MicroBatch, max(1, s.Accumulation), s.Slices)
+	}
 	if s.CEChunk > 0 {
 		t += fmt.Sprintf(", loss in chunks of %d rows", s.CEChunk)
 	}
 	return t
+}
+
+// divided are the settings with no more slices than divide the micro-batch.
+func (s Settings) divided() Settings {
+	for s.Slices > 1 && s.MicroBatch%s.Slices != 0 {
+		s.Slices--
+	}
+	return s
 }
 
 // ComputeDType is the type that a program of a precision computes in.

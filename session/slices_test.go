@@ -1,0 +1,20 @@
+package session
+
+import "testing"
+
+// What a checkpoint says of a run's arithmetic is taken apart again.
+func TestSlicesOf(t *testing.T) {
+	for text, want := range map[string]struct {
+		kernels string
+		slices  int
+	}{
+		"bf16 with avx512_bf16":                      {"bf16 with avx512_bf16", 0},
+		"bf16 with avx512_bf16, blocks in 20 slices": {"bf16 with avx512_bf16", 20},
+		"fp32 with kernels, blocks in pieces":        {"fp32 with kernels, blocks in pieces", 0},
+		"":                                           {"", 0},
+	} {
+		if kernels, slices := slicesOf(text); kernels != want.kernels || slices != want.slices {
+			t.Errorf("%q: %q and %d", text, kernels, slices)
+		}
+	}
+}

@@ -27,8 +27,9 @@ func (m ownCache) Run() int {
 
 func TestMain(m *testing.M) {
 	testscript.Main(ownCache{m}, map[string]func(){
-		"snug":     func() { os.Exit(Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) },
-		"makedata": makeData, "makeexamples": makeExamples, "makegallery": makeGallery,
+		"snug":      func() { os.Exit(Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) },
+		"snug-peak": snugPeak,
+		"makedata":  makeData, "makeexamples": makeExamples, "makegallery": makeGallery,
 	})
 }
 

@@ -111,9 +111,13 @@ func (r *run) train() (err error) {
 		return cmp.Or(r.store.Check(), err) // where the folder is gone, that is why
 	}
 	defer func() { err = errors.Join(err, CloseData(r.data)) }()
-	// Preparing data leaves garbage; what counts from here on is the run's own.
+	// Preparing data leaves garbage; what counts from here on is the run's own. The plan
+	// has what is in the heap now: the garbage of the run beside it stays small.
 	debug.FreeOSMemory()
 	resetPeakRSS()
+	if os.Getenv("GOGC") == "" {
+		defer debug.SetGCPercent(debug.SetGCPercent(heapGrowth))
+	}
 	facts, err := r.facts(r.program, target, r.report.Run.Settings, r.data.DataBytes)
 	if err != nil {
 		return err
@@ -137,10 +141,15 @@ func (r *run) train() (err error) {
 		r.infof("%s", text)
 	}
 	r.sameBits(from)
+	debug.FreeOSMemory() // what compiling and loading left
 	r.loaded = time.Since(r.started)
 	defer func() { err = errors.Join(err, r.finishUploads()) }()
 	return r.loop(from)
 }
+
+// heapGrowth is by how many percent the heap of a run may grow before it is collected.
+// A run allocates little once it is loaded.
+const heapGrowth = 50
 
 // makeDir makes a run directory where there is nothing of its name. undo removes it again where it
 // is new and has nothing but a lock.

@@ -70,6 +70,11 @@ func (t *table) linearCrossEntropy(d, stored graph.DType, rows, width, vocab, ch
 		y := m.Emit(op, append(operands(m), m.scalar("dloss", 0.7))...)
 		m.outputs(y[0], y[1], y[2])
 	})
+	t.add("linear_cross_entropy_grad/"+name+"_frozen", tol, func(m *maker) {
+		op := graph.LinearCrossEntropyGrad{Chunk: chunk, Frozen: true}
+		y := m.Emit(op, append(operands(m), m.scalar("dloss", 0.7))...)
+		m.outputs(y[0], y[1])
+	})
 	t.add("linear_cross_entropy_grad/"+name+"_accumulate", tol, func(m *maker) {
 		dw := m.state("dw", graph.T(graph.F32, vocab, width), m.rng.NormFloat64)
 		y := m.Emit(graph.LinearCrossEntropyGrad{Chunk: chunk}, append(operands(m), m.scalar("dloss", 0.7), dw)...)

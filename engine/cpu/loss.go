@@ -78,7 +78,7 @@ type chunkedLoss struct {
 	rows, width, vocab, chunk      int
 	dtype, stored                  graph.DType // of h, of w
 	layer                          string
-	grad, accumulate               bool
+	grad, accumulate, frozen       bool // frozen: there is no dw
 }
 
 func (c *compiler) linearCrossEntropy(n *graph.Node) ([]phase, error) {
@@ -90,7 +90,10 @@ func (c *compiler) linearCrossEntropy(n *graph.Node) ([]phase, error) {
 func (c *compiler) linearCrossEntropyGrad(n *graph.Node) ([]phase, error) {
 	l := c.chunkedLoss(n, n.Op.(graph.LinearCrossEntropyGrad).Chunk)
 	l.grad, l.accumulate = true, len(n.In) > 5
-	l.dloss, l.dh, l.dw, l.scratch = c.ref(n.In[4]), c.ref(n.Out[1]), c.ref(n.Out[2]), c.ref(n.Out[3])
+	l.dloss, l.dh, l.scratch = c.ref(n.In[4]), c.ref(n.Out[1]), c.ref(n.Out[len(n.Out)-1])
+	if l.frozen = n.Op.(graph.LinearCrossEntropyGrad).Frozen; !l.frozen {
+		l.dw = c.ref(n.Out[2])
+	}
 	return c.lowerChunkedLoss(l, c.ref(n.Out[0]), ref{})
 }
 
@@ -146,6 +149,9 @@ func (c *compiler) lowerChunkedLoss(l *chunkedLoss, loss, lse ref) ([]phase, err
 			func() (_, _, _ unsafe.Pointer) {
 				return l.scratch.ptr(), l.w.ptr(), unsafe.Add(l.dh.ptr(), r0*l.width*size)
 			}, [3]int{l.vocab, l.width, l.width})...)
+		if l.frozen {
+			continue
+		}
 		ps = append(ps, product(l.vocab, l.width, m, gemm.F32, t, gemm.F32, true, false, l.accumulate || r0 > 0,
 			func() (_, _, _ unsafe.Pointer) { return l.scratch.ptr(), hAt(), l.dw.ptr() },
 			[3]int{l.vocab, l.width, l.width})...)

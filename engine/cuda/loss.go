@@ -46,8 +46,8 @@ func (l *lowering) linearCrossEntropy(n *graph.Node, op graph.LinearCrossEntropy
 func (l *lowering) linearCrossEntropyGrad(n *graph.Node, op graph.LinearCrossEntropyGrad) {
 	rows := n.In[0].Shape()[0]
 	losses, lse := l.take(4*int64(rows)), l.take(4*int64(rows))
-	dloss, dh, dw := l.at(n.In[4]), l.at(n.Out[1]), l.at(n.Out[2])
-	c := l.chunks(n, op.Chunk, l.at(n.Out[3]))
+	dloss, dh := l.at(n.In[4]), l.at(n.Out[1])
+	c := l.chunks(n, op.Chunk, l.at(n.Out[len(n.Out)-1]))
 	// The gradient of the logits in the format of products; in place where that is
 	// the logits' own.
 	gradient, pitch := c.buffer, c.vocab
@@ -66,6 +66,10 @@ func (l *lowering) linearCrossEntropyGrad(n *graph.Node, op graph.LinearCrossEnt
 		d := factor{dtype: c.dtype, at: gradient}
 		l.product(product{a: d, b: c.w, batch: 1, m: rows, n: c.width, k: c.vocab, pitch: pitch},
 			plain(n.Out[1].DType(), c.width, dh.plus(int64(from)*int64(c.width)*n.Out[1].DType().Size())))
+		if op.Frozen {
+			return
+		}
+		dw := l.at(n.Out[2])
 		e := plain(graph.F32, c.width, dw)
 		if from > 0 || len(n.In) == 6 {
 			e = accumulating(c.width, dw)

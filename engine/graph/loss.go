@@ -115,7 +115,11 @@ func (l LinearCrossEntropy) Infer(in []Type) ([]Type, error) {
 // the second matmul.)
 func (l LinearCrossEntropy) Grad(b *Builder, n *Node, dout []*Value) []*Value {
 	onlyFirst(b, l, dout)
-	g := b.Emit(LinearCrossEntropyGrad(l), append(append([]*Value{}, n.In...), dout[0])...)
+	op := LinearCrossEntropyGrad{Chunk: l.Chunk, Frozen: n.In[1].State != nil && n.In[1].State.Role == Frozen}
+	g := b.Emit(op, append(append([]*Value{}, n.In...), dout[0])...)
+	if op.Frozen {
+		return []*Value{g[1], nil, nil, nil}
+	}
 	return []*Value{g[1], g[2], nil, nil}
 }
 
@@ -142,25 +146,32 @@ func (l LinearCrossEntropy) Autocast(in []Type, compute DType) ([]DType, Op) {
 // LinearCrossEntropyGrad computes the loss of LinearCrossEntropy and its
 // gradients in one sweep over the chunks. Operands: h, w, labels, weights,
 // dloss (scalar), and optionally a state of the type of dw that dw is added to
-// in place. Results: the F32 loss, dh, the F32 dw, and the scratch.
-type LinearCrossEntropyGrad struct{ Chunk int }
+// in place. Results: the F32 loss, dh, the F32 dw, and the scratch. Of a frozen w there
+// is no dw, neither as a result nor to add to.
+type LinearCrossEntropyGrad struct {
+	Chunk  int
+	Frozen bool
+}
 
 // Name is "linear_cross_entropy_grad".
 func (LinearCrossEntropyGrad) Name() string { return "linear_cross_entropy_grad" }
 
 // Infer gives the loss and the operands' gradients.
 func (l LinearCrossEntropyGrad) Infer(in []Type) ([]Type, error) {
-	if len(in) != 6 {
+	if len(in) != 6 || l.Frozen {
 		if err := want(in, 5); err != nil {
 			return nil, err
 		}
 	}
-	out, err := LinearCrossEntropy(l).Infer(in[:4])
+	out, err := LinearCrossEntropy{Chunk: l.Chunk}.Infer(in[:4])
 	if err != nil {
 		return nil, err
 	}
 	if !in[4].Equal(out[0]) {
 		return nil, fmt.Errorf("dloss is %v, want %v", in[4], out[0])
+	}
+	if l.Frozen {
+		return []Type{out[0], in[0], out[2]}, nil
 	}
 	dw := in[1].With(F32)
 	if len(in) == 6 && !in[5].Equal(dw) {
@@ -182,10 +193,16 @@ func (l LinearCrossEntropyGrad) Grad(b *Builder, _ *Node, _ []*Value) []*Value {
 	return noSecond(b, l)
 }
 
-// Cost is three matmuls; each chunk after the first reads w again and adds to dw.
+// Cost is three matmuls; each chunk after the first reads w again and adds to dw. Without
+// dw there are two.
 func (l LinearCrossEntropyGrad) Cost(in, out []Type) Cost {
-	c := linearCECost(in, out, 3)
 	again := float64((in[0].Shape[0]+l.Chunk-1)/l.Chunk - 1)
+	if l.Frozen {
+		c := linearCECost(in, out, 2)
+		c.Bytes += again * float64(in[1].Bytes())
+		return c
+	}
+	c := linearCECost(in, out, 3)
 	c.Bytes += again * float64(in[1].Bytes()+2*out[2].Bytes())
 	return c
 }

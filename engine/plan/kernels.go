@@ -43,9 +43,9 @@ func (s Speed) cardCost(n *graph.Node, c graph.Cost) nodeTime {
 			t = t.then(s.pass(float64(in[0].Type.Bytes()), s.Bandwidth))
 		}
 	case graph.LinearCrossEntropy:
-		t = s.loss(n, op.Chunk, half, false)
+		t = s.loss(n, op.Chunk, half, false, false)
 	case graph.LinearCrossEntropyGrad:
-		t = s.loss(n, op.Chunk, half, true)
+		t = s.loss(n, op.Chunk, half, true, !op.Frozen)
 	case graph.Attention:
 		t.matmuls = over(c.MatrixFLOPs, s.rate(half)*s.Attention)
 	case graph.AttentionGrad:
@@ -140,7 +140,7 @@ func (s Speed) product(p tiling.Product, half bool, bytes, epilogue float64) nod
 // loss prices the cross-entropy of linear logits, some rows at a time: each chunk's
 // logits are stored in F32 by a product, read twice for the loss, and with the
 // gradient once more for the gradient of the logits and its two products.
-func (s Speed) loss(n *graph.Node, chunk int, half, grad bool) (t nodeTime) {
+func (s Speed) loss(n *graph.Node, chunk int, half, grad, dw bool) (t nodeTime) {
 	x, w := n.In[0].Type, n.In[1].Type
 	rows, width, classes := x.Shape[0], x.Shape[1], w.Shape[0]
 	chunk = min(chunk, rows)
@@ -156,6 +156,8 @@ func (s Speed) loss(n *graph.Node, chunk int, half, grad bool) (t nodeTime) {
 	if grad {
 		t = t.then(s.pass((4+size)*logits, s.Kernels.RowTraffic))
 		add(tiling.Product{Batch: 1, M: chunk, N: width, K: classes}, size*(logits+matrix(classes, width)+matrix(chunk, width)))
+	}
+	if dw {
 		add(tiling.Product{Batch: 1, M: classes, N: width, K: chunk}, size*(logits+matrix(chunk, width))+8*matrix(classes, width))
 	}
 	chunks := float64(rows) / float64(chunk)

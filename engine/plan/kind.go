@@ -71,7 +71,7 @@ func classify(f *graph.Func) kinds {
 			}
 		case graph.LinearCrossEntropyGrad:
 			k.logits[n.Out[0].ID] = true
-			k.logits[n.Out[3].ID] = true
+			k.logits[n.Out[len(n.Out)-1].ID] = true
 		}
 		if n.Backward {
 			for _, v := range n.In {

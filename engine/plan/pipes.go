@@ -192,9 +192,9 @@ func (s Speed) counted(n *graph.Node, c graph.Cost) (list []kernel, err error) {
 		}
 		return list, err
 	case graph.LinearCrossEntropy:
-		return s.lossKernels(in, op.Chunk, false)
+		return s.lossKernels(in, op.Chunk, false, false)
 	case graph.LinearCrossEntropyGrad:
-		return s.lossKernels(in, op.Chunk, true)
+		return s.lossKernels(in, op.Chunk, true, !op.Frozen)
 	case graph.Attention:
 		k, err := s.attention(op, in, "attention", c)
 		return []kernel{k}, err
@@ -311,7 +311,7 @@ func (s Speed) attention(op graph.Attention, in []graph.Type, part string, c gra
 }
 
 // lossKernels are those of the cross-entropy of linear logits, see [Speed.loss].
-func (s Speed) lossKernels(in []graph.Type, chunk int, grad bool) (list []kernel, err error) {
+func (s Speed) lossKernels(in []graph.Type, chunk int, grad, dw bool) (list []kernel, err error) {
 	x, w := in[0], in[1]
 	rows, width, classes := x.Shape[0], x.Shape[1], w.Shape[0]
 	if x.DType != w.DType {
@@ -336,13 +336,15 @@ func (s Speed) lossKernels(in []graph.Type, chunk int, grad bool) (list []kernel
 	}
 	product(tiling.Product{Batch: 1, M: chunk, N: classes, K: width}, false, true, matrix(chunk, width)+matrix(classes, width)+4*logits)
 	pass("cross_entropy_f32", 8*logits)
+	padded := classes // engine/cuda pads the rows of the gradient
+	if x.DType.Half() {
+		padded = (classes + 7) / 8 * 8
+	}
 	if grad {
 		pass("cross_entropy_grad_f32", (4+size)*logits)
-		padded := classes // engine/cuda pads the rows of the gradient
-		if x.DType.Half() {
-			padded = (classes + 7) / 8 * 8
-		}
 		product(tiling.Product{Batch: 1, M: chunk, N: width, K: padded}, false, false, size*logits+matrix(classes, width)+matrix(chunk, width))
+	}
+	if dw {
 		product(tiling.Product{Batch: 1, M: padded, N: width, K: chunk}, true, false, size*logits+matrix(chunk, width)+8*float64(classes)*float64(width))
 	}
 	for i := range list {

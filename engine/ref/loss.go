@@ -96,6 +96,9 @@ func linearCrossEntropyGrad(in []tensor, out []graph.Type) ([][]float64, error) 
 	if err != nil {
 		return nil, err
 	}
+	if len(out) == 3 { // of a frozen w
+		return [][]float64{fwd[0], dh.data, make([]float64, out[2].Shape.Elems())}, nil
+	}
 	dw, err := product(dlogits, in[0], true, false)
 	if err != nil {
 		return nil, err

@@ -34,6 +34,9 @@ func listed(t *testing.T, dir string) string {
 // own folder.
 func TestPreparedIsWhatTheRunUses(t *testing.T) {
 	for name, r := range everySystem(t) {
+		if name == "finetune" {
+			continue // it tokenizes when it starts: there is nothing to prepare
+		}
 		t.Run(name, func(t *testing.T) {
 			out := t.TempDir()
 			prepared, run := filepath.Join(out, "prepared"), filepath.Join(out, "run")

@@ -125,7 +125,7 @@ synthetic: {flights: 5, bursts: 4, burst_frames: 4}
 lora: {rank: 2, dropout: 0.1}
 training: {`+clock+`}
 data: {source: ["`+lines("chat.jsonl", func(i int) string {
-		return fmt.Sprintf(`{"messages": [{"role": "user", "content": "say %d"}, {"role": "assistant", "content": "%[1]d"}]}`, i%7)
+		return fmt.Sprintf(`{"messages": [{"role": "user", "content": "say %d"}, {"role": "assistant", "content": "%[1]d"}]}`, i)
 	})+`"], held_out_fraction: 0.2, seq_len: 64}
 `, "say 3")
 	if len(out) != len(session.Systems) {

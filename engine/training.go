@@ -49,6 +49,8 @@ type Training struct {
 	// Accumulation is the number of micro-batches of an update.
 	Accumulation int
 	Optimizer    Optimizer
+	// NarrowFrozen stores frozen matrices in BF16.
+	NarrowFrozen bool
 	// LossScaling adds the state of dynamic loss scaling, for F16.
 	LossScaling *LossScaling
 	// Eval adds the function "eval": the forward half without randomness.
@@ -186,7 +188,7 @@ func (t *Training) evaluations() (build []func() *pass.Unit) {
 					v.Name = EvalInput(v.Name)
 				}
 			}
-			return &pass.Unit{F: b.F, Narrow: t.Optimizer.narrow()}
+			return &pass.Unit{F: b.F, Narrow: t.narrow()}
 		})
 	}
 	return build
@@ -220,11 +222,22 @@ func (t *Training) forwardBackward(variant string, optimize func(b *graph.Builde
 		t.keep(b, loss)
 	}
 	b.F.Outputs = append(b.F.Outputs, obj.Outputs...)
-	u := &pass.Unit{F: b.F, Loss: OutputLoss, Optimize: optimize, Narrow: t.Optimizer.narrow()}
+	u := &pass.Unit{F: b.F, Loss: OutputLoss, Optimize: optimize, Narrow: t.narrow()}
 	if t.LossScaling != nil {
 		u.Seed = t.scale(b)
 	}
 	return u
+}
+
+// narrow is which weights are kept in 16 bits, nil for none.
+func (t *Training) narrow() func(s *graph.State) bool {
+	trained := t.Optimizer.narrow()
+	if !t.NarrowFrozen {
+		return trained
+	}
+	return func(s *graph.State) bool {
+		return s.Role == graph.Frozen && s.Decay && len(s.Type.Shape) > 1 || trained != nil && trained(s)
+	}
 }
 
 // keep writes the loss of a micro-batch to its place among those of the update,

@@ -131,7 +131,8 @@ func (a *Adapters) norm(b *graph.Builder, l graph.LinearLayer) *graph.Value {
 		axis = 0
 	}
 	s := a.Scale()
-	cross := b.Sum(b.Mul(b.MatMul(l.W, down, l.InOut, true), up), 1)
+	// A weight in 16 bits is read as a second operand.
+	cross := b.Sum(b.Mul(b.MatMul(down, l.W, false, !l.InOut), b.Transpose(up, 1, 0)), 0)
 	own := b.Sum(b.Mul(b.MatMul(up, b.MatMul(down, down, false, true), false, false), up), 1)
 	square := b.Add(b.Sum(b.Square(l.W), axis), b.Add(b.MulC(cross, 2*s), b.MulC(own, s*s)))
 	return b.Sqrt(square)

@@ -56,13 +56,14 @@ func (l *LoRA) Check(c *config.Config, r *config.Report) {
 	}
 }
 
-// Train is tr with the model adapted.
-func (l *LoRA) Train(tr engine.Training, seed uint64) engine.Training {
+// Train is tr with the model adapted; narrow: frozen matrices are kept in BF16.
+func (l *LoRA) Train(tr engine.Training, seed uint64, narrow bool) engine.Training {
 	a := l.Adapters(seed)
 	if a == nil {
 		return tr
 	}
 	model := tr.Model
+	tr.NarrowFrozen = narrow
 	tr.Model = func(b *graph.Builder, mode engine.Mode) (o engine.Objective) {
 		a.Build(b, mode.Train, func() { o = model(b, mode) })
 		return o
@@ -71,13 +72,16 @@ func (l *LoRA) Train(tr engine.Training, seed uint64) engine.Training {
 }
 
 // Least is what training needs at the least where weights are frozen.
-func (l *LoRA) Least(parts plan.Least) plan.Least {
+func (l *LoRA) Least(parts plan.Least, narrow bool) plan.Least {
 	if len(l.Targets) == 0 {
 		return parts
 	}
 	for i := range parts {
 		if parts[i].Of == plan.Trained {
 			parts[i].Of = plan.Frozen
+			if narrow {
+				parts[i].Of = plan.Frozen16
+			}
 		}
 	}
 	return parts
@@ -208,20 +212,20 @@ type ReadableWeights interface {
 }
 
 // OpenWeights opens the weights of the checkpoint in dir; those of a run with adapters
-// are the folder's with the adapters merged.
-func (l *LoRA) OpenWeights(dir, folder string) (ReadableWeights, error) {
+// are the folder's with the adapters merged, narrow as in [hf.Config.OpenAdapted].
+func (l *LoRA) OpenWeights(dir, folder string, narrow bool) (ReadableWeights, error) {
 	w, err := safetensors.Open(filepath.Join(dir, checkpoint.WeightsFile))
 	if err != nil || len(l.Targets) == 0 {
 		return w, err
 	}
-	merged, err := l.merge(w, dir, folder)
+	merged, err := l.merge(w, dir, folder, narrow)
 	if err != nil {
 		return nil, errors.Join(err, w.Close())
 	}
 	return merged, nil
 }
 
-func (l *LoRA) merge(w *safetensors.File, dir, folder string) (ReadableWeights, error) {
+func (l *LoRA) merge(w *safetensors.File, dir, folder string, narrow bool) (ReadableWeights, error) {
 	f, err := hf.ReadConfig(folder)
 	if err != nil {
 		return nil, fmt.Errorf("the weights that were adapted: %w", err)
@@ -229,7 +233,7 @@ func (l *LoRA) merge(w *safetensors.File, dir, folder string) (ReadableWeights, 
 	if err := sameBase(dir, folder); err != nil {
 		return nil, err
 	}
-	m, err := f.OpenAdapted(folder, w, l.Adapters(0).LoRA)
+	m, err := f.OpenAdapted(folder, w, l.Adapters(0).LoRA, narrow)
 	if err != nil {
 		return nil, err
 	}

@@ -29,9 +29,10 @@ type Holding int
 
 // The holdings.
 const (
-	Trained Holding = iota // float32 weights with two moments, and with a gradient where it is added up
-	Frozen                 // float32 weights alone
-	EachRow                // bytes for each row of a micro-batch
+	Trained  Holding = iota // float32 weights with two moments, and with a gradient where it is added up
+	Frozen                  // float32 weights alone
+	Frozen16                // 16-bit weights alone
+	EachRow                 // bytes for each row of a micro-batch
 )
 
 // bytes of the part in settings s.
@@ -44,6 +45,8 @@ func (p Part) bytes(s Settings) float64 {
 		return 12 * p.Count
 	case Frozen:
 		return 4 * p.Count
+	case Frozen16:
+		return 2 * p.Count
 	}
 	return float64(s.MicroBatch) * p.Count
 }

@@ -9,19 +9,24 @@ import (
 
 	"github.com/snug-ml/snug/data/safetensors"
 	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/internal/float16"
 	"github.com/snug-ml/snug/nn"
 )
 
 // OpenAdapted opens the weights of the model folder dir, under the names that the model
 // has for them, with what trained holds in their place: updates of form lora are merged
-// into the weights that they adapt, other weights replace the folder's. trained stays
-// open as long as the result is.
-func (c *Config) OpenAdapted(dir string, trained Source, lora nn.LoRA) (Weights, error) {
+// into the weights that they adapt, other weights replace the folder's. narrow: the
+// folder's matrices are rounded to BF16, as they were when these were trained. trained
+// stays open as long as the result is.
+func (c *Config) OpenAdapted(dir string, trained Source, lora nn.LoRA, narrow bool) (Weights, error) {
 	src, err := OpenWeights(dir)
 	if err != nil {
 		return nil, err
 	}
 	w, err := c.adapted(src, dir, trained, lora)
+	if err == nil {
+		w.narrow = narrow
+	}
 	if err != nil {
 		return nil, errors.Join(err, src.Close())
 	}
@@ -65,6 +70,7 @@ type adaptedWeights struct {
 	inOut   bool
 	from    map[string]string // the folder's names by the model's
 	own     map[string]bool   // what trained holds
+	narrow  bool
 	infos   []safetensors.Info
 }
 
@@ -85,7 +91,8 @@ func (w *adaptedWeights) Tensor(name string) (safetensors.Tensor, error) {
 	}
 	t.Name = name
 	down, up, magnitude := nn.AdapterNames(layerOf(name))
-	if !w.own[down] || name != layerOf(name)+".weight" {
+	adapted, narrow := w.own[down] && name == layerOf(name)+".weight", w.narrow && len(t.Shape) > 1 && t.DType != safetensors.BF16
+	if !adapted && !narrow {
 		return t, nil
 	}
 	var f nn.Factors
@@ -101,8 +108,15 @@ func (w *adaptedWeights) Tensor(name string) (safetensors.Tensor, error) {
 	if err := t.Float32s(elems); err != nil {
 		return t, err
 	}
-	if err := w.lora.MergeInto(elems, f, w.inOut); err != nil {
-		return t, fmt.Errorf("%s: %w", name, err)
+	if narrow {
+		for i, v := range elems {
+			elems[i] = float16.FromBF16(float16.ToBF16(v))
+		}
+	}
+	if adapted {
+		if err := w.lora.MergeInto(elems, f, w.inOut); err != nil {
+			return t, fmt.Errorf("%s: %w", name, err)
+		}
 	}
 	t.DType, t.Data = safetensors.F32, make([]byte, 0, 4*len(elems))
 	for _, v := range elems {

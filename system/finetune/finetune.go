@@ -20,8 +20,15 @@ import (
 
 // Model is the section "model".
 type Model struct {
-	Folder string `key:"folder" help:"model folder that is fine-tuned (config.json, weights, tokenizer; gpt_neox, gpt2, llama or qwen3); empty, for plans only: a Llama of 1.1 billion parameters"`
+	Folder      string `key:"folder" help:"model folder that is fine-tuned (config.json, weights, tokenizer; gpt_neox, gpt2, llama or qwen3); empty, for plans only: a Llama of 1.1 billion parameters"`
+	BaseWeights string `key:"base_weights" enum:"fp32,bf16" help:"how frozen matrices are kept; bf16: half the memory, rounded unless the folder has them so"`
 }
+
+// The values of model.base_weights.
+const (
+	fp32 = "fp32"
+	bf16 = "bf16"
+)
 
 // Data is what the section "data" has beyond the common part.
 type Data struct {
@@ -43,7 +50,7 @@ var System = system.System{
 		Sections: func() []config.Section {
 			lora := system.DefaultLoRA
 			lora.Targets = []string{nn.AllLinear}
-			return []config.Section{{Name: "model", Values: &Model{}}, {Name: "lora", Values: &lora}, {Name: "data", Values: &Data{TooLong: "cut"}}}
+			return []config.Section{{Name: "model", Values: &Model{BaseWeights: fp32}}, {Name: "lora", Values: &lora}, {Name: "data", Values: &Data{TooLong: "cut"}}}
 		},
 		Resolve: resolve,
 		Check:   check,
@@ -139,7 +146,11 @@ func check(c *config.Config, r *config.Report) {
 	if f := c.Data.Format; f != "auto" && f != "jsonl" && f != "json" && f != "parquet" {
 		r.Error("data.format", "want jsonl, json or parquet, whose records have messages, got %s", f)
 	}
-	config.Of[system.LoRA](c).Check(c, r)
+	lora := config.Of[system.LoRA](c)
+	lora.Check(c, r)
+	if config.Of[Model](c).BaseWeights != fp32 && len(lora.Targets) == 0 {
+		r.Error("model.base_weights", "want fp32 without lora.targets: no weight is frozen")
+	}
 }
 
 func missing(c *config.Config) error {
@@ -156,6 +167,7 @@ func describe(c *config.Config) (*system.Model, error) {
 	}
 	t, length, lora := &c.Training, c.Data.SeqLen, config.Of[system.LoRA](c)
 	vocab, width := sizes(net)
+	narrow := config.Of[Model](c).BaseWeights == bf16
 	tables, blocks := net.Sizes()
 	return &system.Model{
 		Shape: system.Shape{MicroBatch: t.BatchSize, Accumulation: t.GradientAccumulationSteps, CEChunk: t.CEChunk, EvalBatch: t.EvalBatchSize},
@@ -166,13 +178,13 @@ func describe(c *config.Config) (*system.Model, error) {
 			tr.Model = func(b *graph.Builder, mode engine.Mode) engine.Objective {
 				return objective(b, net, s, length, mode.Train)
 			}
-			return lora.Train(tr, t.Seed)
+			return lora.Train(tr, t.Seed, narrow)
 		},
 		Least: lora.Least(plan.Least{
 			{Of: plan.Trained, Count: tables, Keys: "the vocabulary of model.folder"},
 			{Of: plan.Trained, Count: blocks, Keys: "the blocks of model.folder"},
 			plan.Tokens(length, width),
-		}),
+		}, narrow),
 		AllReached: lora.AllReached(),
 		Summary:    map[string]any{"folder": config.Of[Model](c).Folder, "d_model": width, "vocab_size": vocab, "seq_len": length},
 	}, nil

@@ -116,9 +116,12 @@ func load(t *testing.T, pairs ...string) *config.Config {
 func TestFineTune(t *testing.T) {
 	for name, variant := range map[string]string{"llama": "rslora", "qwen3": "lora", "neox": "dora", "gpt2": "dora"} {
 		t.Run(name, func(t *testing.T) {
-			base := folder(t, models[name])
+			base, kept := folder(t, models[name]), fp32
+			if name == "llama" || name == "gpt2" {
+				kept = bf16
+			}
 			c := load(t, "model.folder", base, "data.source", talks(t), "data.seq_len", "48", "data.held_out_fraction", "0.2", "training.batch_size", "2",
-				"lora.rank", "4", "lora.variant", variant, "lora.dropout", "0.1", "training.mixed_precision", "fp32")
+				"lora.rank", "4", "lora.variant", variant, "lora.dropout", "0.1", "training.mixed_precision", "fp32", "model.base_weights", kept)
 			m, err := describe(c)
 			if err != nil {
 				t.Fatal(err)
@@ -135,6 +138,11 @@ func TestFineTune(t *testing.T) {
 			for _, s := range p.States {
 				if of, ok := strings.CutPrefix(s.Name, engine.Moment1); ok && !system.IsNew(of) {
 					t.Errorf("%s has a moment", of)
+				}
+			}
+			for _, s := range p.States {
+				if s.Role == graph.Frozen && (len(s.Type.Shape) > 1 && kept == bf16) != (s.Type.DType == graph.BF16) {
+					t.Errorf("with frozen matrices in %s, %s is %v", kept, s.Name, s.Type)
 				}
 			}
 			x, err := p.Load(backend.CPU(2))
@@ -198,7 +206,7 @@ func uses(t *testing.T, c *config.Config, base, dir string) {
 		t.Fatal(err)
 	}
 	defer w.Close()
-	want, err := f.OpenAdapted(base, w, a.LoRA)
+	want, err := f.OpenAdapted(base, w, a.LoRA, config.Of[Model](c).BaseWeights == bf16)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -361,6 +369,7 @@ func TestRefusals(t *testing.T) {
 		{"does nothing for finetune", []string{"data.segment_mask", "false"}},
 		{"want at most 64, the positions of the model", []string{"data.seq_len", "65"}},
 		{"does nothing without lora.targets", []string{"lora.targets", "[]", "lora.rank", "4"}},
+		{"want fp32 without lora.targets", []string{"lora.targets", "[]", "model.base_weights", "bf16"}},
 		{"want fp32 with lora.targets", []string{"training.master_weights", "stochastic"}},
 		{"want jsonl, json or parquet", []string{"data.format", "csv"}},
 	} {

@@ -35,7 +35,7 @@ func language(c *config.Config, dir string) (*inference.Language, error) {
 	l := &inference.Language{
 		Cached: cached, Tokenizer: t,
 		Open: func() (inference.Weights, error) {
-			return config.Of[system.LoRA](c).OpenWeights(dir, config.Of[Model](c).Folder)
+			return openWeights(c, dir)
 		},
 		Prompt: func(text string) (string, error) {
 			return f.Render([]chat.Message{{Role: "user", Content: text}}, true)
@@ -45,6 +45,11 @@ func language(c *config.Config, dir string) (*inference.Language, error) {
 		l.Store = graph.BF16
 	}
 	return l, nil
+}
+
+func openWeights(c *config.Config, dir string) (system.ReadableWeights, error) {
+	m := config.Of[Model](c)
+	return config.Of[system.LoRA](c).OpenWeights(dir, m.Folder, m.BaseWeights == bf16)
 }
 
 // export writes the adapters of a checkpoint in PEFT's layout; without adapters, the
@@ -68,7 +73,7 @@ func exportMerged(c *config.Config, dir, to string) (files []string, err error) 
 	if err != nil {
 		return nil, err
 	}
-	w, err := config.Of[system.LoRA](c).OpenWeights(dir, folder)
+	w, err := openWeights(c, dir)
 	if err != nil {
 		return nil, err
 	}

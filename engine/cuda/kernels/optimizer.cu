@@ -90,8 +90,9 @@ template <int R> DEV void adamw_step(const Parameter<R> *table, u32 count, const
     if constexpr (R == STOCHASTIC) { // half a block of random words
       u32 c[4] = {(u32)(at >> 3), (u32)(at >> 35), p.stream.id, (u32)t[0]};
       philox(c, (u32)seed, (u32)(seed >> 32));
-      const bool second = at & 4;
-      UNROLL for (int k = 0; k < 4; k++) w[k] = stochastic(w[k], (second ? c[2 + k / 2] : c[k / 2]) >> 16 * (k & 1) & 0xffff);
+      const u32 all = at & 4 ? ~0u : 0u; // a choice of elements would be one by address, in memory
+      const u32 half[2] = {c[0] ^ ((c[0] ^ c[2]) & all), c[1] ^ ((c[1] ^ c[3]) & all)};
+      UNROLL for (int k = 0; k < 4; k++) w[k] = stochastic(w[k], half[k / 2] >> 16 * (k & 1) & 0xffff);
     }
     put(p.w, w);
     if constexpr (R == COMPENSATED) {

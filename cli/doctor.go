@@ -64,12 +64,16 @@ func (d *doctorCmd) Run(a *app) error {
 	if m.Limit > 0 {
 		limit = size.Bytes(m.Limit).String()
 	}
+	bf16 := yes(c.AVX512BF16, "AVX512_BF16") + ", AMX " + yes(c.AMXBF16, "yes")
+	if h.Arch == "arm64" {
+		bf16 = yes(c.ARMBF16, "FEAT_BF16")
+	}
 	a.printf("This machine\n")
 	if err := a.table([][]string{
 		{"  system", fmt.Sprintf("%s/%s, kernel %s, %s", h.OS, h.Arch, h.Kernel, h.Go)},
 		{"  processor", fmt.Sprintf("%s, %d of %d processors allowed, %d cores", c.String(), c.Allowed, c.Logical, c.Cores)},
 		{"  caches", fmt.Sprintf("L1 %s, L2 %s a core, L3 %s", size.Bytes(int64(c.L1D)), size.Bytes(int64(c.L2)), size.Bytes(int64(c.L3)))},
-		{"  bf16 products", yes(c.AVX512BF16, "AVX512_BF16") + ", AMX " + yes(c.AMXBF16, "yes")},
+		{"  bf16 products", bf16},
 		{"  CPU limit", quota},
 		{"  memory", fmt.Sprintf("%s, %s available; limit of the control group: %s", size.Bytes(m.Total), size.Bytes(m.Available), limit)},
 		{"  launched by", launched},

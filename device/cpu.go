@@ -10,6 +10,8 @@ import (
 
 	"github.com/klauspost/cpuid/v2"
 	"golang.org/x/sys/cpu"
+
+	"github.com/snug-ml/snug/internal/armcpu"
 )
 
 // ISA is a set of CPU kernels, by the names of the key hardware.cpu_isa.
@@ -35,6 +37,7 @@ type CPU struct {
 	ISA        ISA  // the best kernels that this processor runs
 	AVX512BF16 bool // VDPBF16PS: bf16 matmuls with fp32 sums at twice the fp32 rate
 	AMXBF16    bool // bf16 tile matmuls
+	ARMBF16    bool // BFDOT: the same on arm64
 	L1D, L2    int  // bytes of cache of one core; 0: unknown
 	L3         int  // bytes of the last cache, shared; 0: none or unknown
 	Features   []string
@@ -48,7 +51,7 @@ func (c *CPU) String() string {
 }
 
 // MultipliesBF16 reports whether the hardware multiplies bf16.
-func (c *CPU) MultipliesBF16() bool { return c.AVX512BF16 || c.AMXBF16 }
+func (c *CPU) MultipliesBF16() bool { return c.AVX512BF16 || c.AMXBF16 || c.ARMBF16 }
 
 func (c *CPU) automatic() (Precision, string) {
 	switch {
@@ -56,6 +59,8 @@ func (c *CPU) automatic() (Precision, string) {
 		return BF16, "this processor multiplies bf16 (AVX512_BF16)"
 	case c.AMXBF16:
 		return BF16, "this processor multiplies bf16 (AMX)"
+	case c.ARMBF16:
+		return BF16, "this processor multiplies bf16 (FEAT_BF16)"
 	}
 	return FP32, "this processor has no bf16 multiplication"
 }
@@ -90,6 +95,7 @@ func detectCPU(root string, quota float64) CPU {
 	x := &cpu.X86
 	c.AVX512BF16 = x.HasAVX512 && x.HasAVX512BF16
 	c.AMXBF16 = x.HasAMXTile && x.HasAMXBF16
+	c.ARMBF16 = armcpu.BF16()
 	switch {
 	case x.HasAVX512F && x.HasAVX512BW && x.HasAVX512DQ && x.HasAVX512VL && x.HasAVX2 && x.HasFMA:
 		c.ISA = AVX512
@@ -133,6 +139,7 @@ func features() []string {
 		{"avx512_fp16", cpuid.CPU.Supports(cpuid.AVX512FP16)}, {"f16c", cpuid.CPU.Supports(cpuid.F16C)},
 		{"amx_tile", x.HasAMXTile}, {"amx_bf16", x.HasAMXBF16},
 		{"asimd", a.HasASIMD}, {"asimdhp", a.HasASIMDHP}, {"asimddp", a.HasASIMDDP}, {"sve", a.HasSVE}, {"sve2", a.HasSVE2},
+		{"i8mm", a.HasI8MM}, {"bf16", armcpu.BF16()},
 	} {
 		if f.has {
 			names = append(names, f.name)

@@ -122,6 +122,7 @@ func TestChoosePrecision(t *testing.T) {
 	plain := &CPU{Model: "Old"}
 	zen := &CPU{Model: "Zen", AVX512BF16: true}
 	xeon := &CPU{Model: "Xeon", AMXBF16: true}
+	graviton := &CPU{Model: "Graviton", ARMBF16: true}
 	for _, c := range []struct {
 		on        Chip
 		ask, want Precision
@@ -146,6 +147,7 @@ func TestChoosePrecision(t *testing.T) {
 		{zen, BF16, BF16, "as asked"},
 		{zen, FP16, FP16, "emulated"},
 		{xeon, Auto, BF16, "AMX"},
+		{graviton, Auto, BF16, "FEAT_BF16"},
 		{zen, "fp61", "", "did you mean fp16"},
 	} {
 		p, reason, err := ChoosePrecision(c.ask, c.on)

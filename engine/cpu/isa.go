@@ -43,7 +43,7 @@ func Configure(isa string) error {
 	case "avx512":
 		level, matrix = simd.AVX512, gemm.AVX512BF16
 	case "neon":
-		level, matrix = simd.NEON, gemm.NEON
+		level, matrix = simd.NEON, gemm.NEONBF16
 	default:
 		return fmt.Errorf("unknown CPU kernels %q (SNUG_CPU_ISA or hardware.cpu_isa): use auto, portable, avx2, avx512 or neon", isa)
 	}

@@ -12,9 +12,10 @@ const (
 	AVX512         // AVX-512 F, BW, VL, DQ
 	AVX512BF16     // AVX512 and AVX512_BF16
 	NEON           // arm64
+	NEONBF16       // NEON and FEAT_BF16
 )
 
-var isaNames = [...]string{"auto", "portable", "avx2", "avx512", "avx512bf16", "neon"}
+var isaNames = [...]string{"auto", "portable", "avx2", "avx512", "avx512bf16", "neon", "neonbf16"}
 
 func (i ISA) String() string { return isaNames[i] }
 

@@ -31,3 +31,33 @@ func kernF32x5NEON(tiles, k int, a *byte, ta, rsa, csa int, b *byte, bs int, c *
 //
 //go:noescape
 func kernF32x6NEON(tiles, k int, a *byte, ta, rsa, csa int, b *byte, bs int, c *byte, ldc, n, acc int, bias, ahead *byte, step int)
+
+// kernBF16x1NEON multiplies bfloat16 pairs in tiles of 1 rows by 16 columns; see kernelFunc.
+//
+//go:noescape
+func kernBF16x1NEON(tiles, k int, a *byte, ta, rsa, csa int, b *byte, bs int, c *byte, ldc, n, acc int, bias, ahead *byte, step int)
+
+// kernBF16x2NEON multiplies bfloat16 pairs in tiles of 2 rows by 16 columns; see kernelFunc.
+//
+//go:noescape
+func kernBF16x2NEON(tiles, k int, a *byte, ta, rsa, csa int, b *byte, bs int, c *byte, ldc, n, acc int, bias, ahead *byte, step int)
+
+// kernBF16x3NEON multiplies bfloat16 pairs in tiles of 3 rows by 16 columns; see kernelFunc.
+//
+//go:noescape
+func kernBF16x3NEON(tiles, k int, a *byte, ta, rsa, csa int, b *byte, bs int, c *byte, ldc, n, acc int, bias, ahead *byte, step int)
+
+// kernBF16x4NEON multiplies bfloat16 pairs in tiles of 4 rows by 16 columns; see kernelFunc.
+//
+//go:noescape
+func kernBF16x4NEON(tiles, k int, a *byte, ta, rsa, csa int, b *byte, bs int, c *byte, ldc, n, acc int, bias, ahead *byte, step int)
+
+// kernBF16x5NEON multiplies bfloat16 pairs in tiles of 5 rows by 16 columns; see kernelFunc.
+//
+//go:noescape
+func kernBF16x5NEON(tiles, k int, a *byte, ta, rsa, csa int, b *byte, bs int, c *byte, ldc, n, acc int, bias, ahead *byte, step int)
+
+// kernBF16x6NEON multiplies bfloat16 pairs in tiles of 6 rows by 16 columns; see kernelFunc.
+//
+//go:noescape
+func kernBF16x6NEON(tiles, k int, a *byte, ta, rsa, csa int, b *byte, bs int, c *byte, ldc, n, acc int, bias, ahead *byte, step int)

@@ -32,6 +32,26 @@ func panelF1616NEON(k, cols int, src *byte, stride int, dst *byte, dstStride int
 //go:noescape
 func tilesF16NEON(k, tiles int, src *byte, stride int, dst *byte, tileStride int)
 
+// pairsF3216NEON interleaves pairs of k rows of 16 F32 elements to rows of 16 bfloat16 pairs, zero beyond k, whatever cols is; see panelFunc.
+//
+//go:noescape
+func pairsF3216NEON(k, cols int, src *byte, stride int, dst *byte, dstStride int)
+
+// tilePairsF32NEON packs k rows of F32 elements as tiles of 6 bfloat16 pairs a row, zero beyond k; see tilesFunc.
+//
+//go:noescape
+func tilePairsF32NEON(k, tiles int, src *byte, stride int, dst *byte, tileStride int)
+
+// pairsBF1616NEON interleaves pairs of k rows of 16 BF16 elements to rows of 16 bfloat16 pairs, zero beyond k, whatever cols is; see panelFunc.
+//
+//go:noescape
+func pairsBF1616NEON(k, cols int, src *byte, stride int, dst *byte, dstStride int)
+
+// tilePairsBF16NEON packs k rows of BF16 elements as tiles of 6 bfloat16 pairs a row, zero beyond k; see tilesFunc.
+//
+//go:noescape
+func tilePairsBF16NEON(k, tiles int, src *byte, stride int, dst *byte, tileStride int)
+
 // rowsBF16ToF32NEON converts rows of cols elements, a positive multiple of 8, rounding to nearest even; see rowsFunc.
 //
 //go:noescape

@@ -167,6 +167,241 @@ tile:
 	BNE loop
 	RET
 
+// func pairsF3216NEON(k, cols int, src *byte, stride int, dst *byte, dstStride int)
+TEXT ·pairsF3216NEON(SB), NOSPLIT, $0-48
+	MOVD k+0(FP), R0
+	MOVD cols+8(FP), R1
+	MOVD src+16(FP), R2
+	MOVD stride+24(FP), R3
+	MOVD dst+32(FP), R4
+	MOVD dstStride+40(FP), R5
+	SUBS $2, R0
+	BLT last
+
+loop:
+	ADD R3, R2, R9
+	FMOVQ 0(R2), F1
+	FMOVQ 16(R2), F2
+	WORD $0x0ea16820 // bfcvtn v0.4h, v1.4s
+	WORD $0x4ea16840 // bfcvtn2 v0.8h, v2.4s
+	FMOVQ 0(R9), F4
+	FMOVQ 16(R9), F5
+	WORD $0x0ea16883 // bfcvtn v3.4h, v4.4s
+	WORD $0x4ea168a3 // bfcvtn2 v3.8h, v5.4s
+	WORD $0x4e433806 // zip1 v6.8h, v0.8h, v3.8h
+	WORD $0x4e437807 // zip2 v7.8h, v0.8h, v3.8h
+	FSTPQ (F6, F7), 0(R4)
+	FMOVQ 32(R2), F1
+	FMOVQ 48(R2), F2
+	WORD $0x0ea16820 // bfcvtn v0.4h, v1.4s
+	WORD $0x4ea16840 // bfcvtn2 v0.8h, v2.4s
+	FMOVQ 32(R9), F4
+	FMOVQ 48(R9), F5
+	WORD $0x0ea16883 // bfcvtn v3.4h, v4.4s
+	WORD $0x4ea168a3 // bfcvtn2 v3.8h, v5.4s
+	WORD $0x4e433806 // zip1 v6.8h, v0.8h, v3.8h
+	WORD $0x4e437807 // zip2 v7.8h, v0.8h, v3.8h
+	FSTPQ (F6, F7), 32(R4)
+	ADD R3<<1, R2, R2
+	ADD R5, R4
+	SUBS $2, R0
+	BGE loop
+
+last:
+	ADDS $2, R0
+	BEQ done
+	FMOVQ 0(R2), F1
+	FMOVQ 16(R2), F2
+	WORD $0x0ea16820 // bfcvtn v0.4h, v1.4s
+	WORD $0x4ea16840 // bfcvtn2 v0.8h, v2.4s
+	WORD $0x6f00e403 // movi v3.2d, #0
+	WORD $0x4e433806 // zip1 v6.8h, v0.8h, v3.8h
+	WORD $0x4e437807 // zip2 v7.8h, v0.8h, v3.8h
+	FSTPQ (F6, F7), 0(R4)
+	FMOVQ 32(R2), F1
+	FMOVQ 48(R2), F2
+	WORD $0x0ea16820 // bfcvtn v0.4h, v1.4s
+	WORD $0x4ea16840 // bfcvtn2 v0.8h, v2.4s
+	WORD $0x6f00e403 // movi v3.2d, #0
+	WORD $0x4e433806 // zip1 v6.8h, v0.8h, v3.8h
+	WORD $0x4e437807 // zip2 v7.8h, v0.8h, v3.8h
+	FSTPQ (F6, F7), 32(R4)
+
+done:
+	RET
+
+// func tilePairsF32NEON(k, tiles int, src *byte, stride int, dst *byte, tileStride int)
+TEXT ·tilePairsF32NEON(SB), NOSPLIT, $0-48
+	MOVD k+0(FP), R0
+	MOVD tiles+8(FP), R1
+	MOVD src+16(FP), R2
+	MOVD stride+24(FP), R3
+	MOVD dst+32(FP), R4
+	MOVD tileStride+40(FP), R5
+	SUBS $2, R0
+	BLT last
+
+loop:
+	ADD R3, R2, R9
+	MOVD R1, R6
+	MOVD R2, R7
+	MOVD R4, R8
+
+tile1:
+	FMOVQ 0(R7), F1
+	FMOVD 16(R7), F2
+	WORD $0x0ea16820 // bfcvtn v0.4h, v1.4s
+	WORD $0x4ea16840 // bfcvtn2 v0.8h, v2.4s
+	FMOVQ 0(R9), F4
+	FMOVD 16(R9), F5
+	WORD $0x0ea16883 // bfcvtn v3.4h, v4.4s
+	WORD $0x4ea168a3 // bfcvtn2 v3.8h, v5.4s
+	ADD $24, R9
+	WORD $0x4e433806 // zip1 v6.8h, v0.8h, v3.8h
+	WORD $0x4e437807 // zip2 v7.8h, v0.8h, v3.8h
+	FMOVQ F6, (R8)
+	FMOVD F7, 16(R8)
+	ADD $24, R7
+	ADD R5, R8
+	SUBS $1, R6
+	BNE tile1
+	ADD R3<<1, R2, R2
+	ADD $24, R4
+	SUBS $2, R0
+	BGE loop
+
+last:
+	ADDS $2, R0
+	BEQ done
+	MOVD R1, R6
+	MOVD R2, R7
+	MOVD R4, R8
+
+tile2:
+	FMOVQ 0(R7), F1
+	FMOVD 16(R7), F2
+	WORD $0x0ea16820 // bfcvtn v0.4h, v1.4s
+	WORD $0x4ea16840 // bfcvtn2 v0.8h, v2.4s
+	WORD $0x6f00e403 // movi v3.2d, #0
+	WORD $0x4e433806 // zip1 v6.8h, v0.8h, v3.8h
+	WORD $0x4e437807 // zip2 v7.8h, v0.8h, v3.8h
+	FMOVQ F6, (R8)
+	FMOVD F7, 16(R8)
+	ADD $24, R7
+	ADD R5, R8
+	SUBS $1, R6
+	BNE tile2
+
+done:
+	RET
+
+// func pairsBF1616NEON(k, cols int, src *byte, stride int, dst *byte, dstStride int)
+TEXT ·pairsBF1616NEON(SB), NOSPLIT, $0-48
+	MOVD k+0(FP), R0
+	MOVD cols+8(FP), R1
+	MOVD src+16(FP), R2
+	MOVD stride+24(FP), R3
+	MOVD dst+32(FP), R4
+	MOVD dstStride+40(FP), R5
+	SUBS $2, R0
+	BLT last
+
+loop:
+	ADD R3, R2, R9
+	FMOVQ 0(R2), F0
+	FMOVQ 0(R9), F3
+	WORD $0x4e433806 // zip1 v6.8h, v0.8h, v3.8h
+	WORD $0x4e437807 // zip2 v7.8h, v0.8h, v3.8h
+	FSTPQ (F6, F7), 0(R4)
+	FMOVQ 16(R2), F0
+	FMOVQ 16(R9), F3
+	WORD $0x4e433806 // zip1 v6.8h, v0.8h, v3.8h
+	WORD $0x4e437807 // zip2 v7.8h, v0.8h, v3.8h
+	FSTPQ (F6, F7), 32(R4)
+	ADD R3<<1, R2, R2
+	ADD R5, R4
+	SUBS $2, R0
+	BGE loop
+
+last:
+	ADDS $2, R0
+	BEQ done
+	FMOVQ 0(R2), F0
+	WORD $0x6f00e403 // movi v3.2d, #0
+	WORD $0x4e433806 // zip1 v6.8h, v0.8h, v3.8h
+	WORD $0x4e437807 // zip2 v7.8h, v0.8h, v3.8h
+	FSTPQ (F6, F7), 0(R4)
+	FMOVQ 16(R2), F0
+	WORD $0x6f00e403 // movi v3.2d, #0
+	WORD $0x4e433806 // zip1 v6.8h, v0.8h, v3.8h
+	WORD $0x4e437807 // zip2 v7.8h, v0.8h, v3.8h
+	FSTPQ (F6, F7), 32(R4)
+
+done:
+	RET
+
+// func tilePairsBF16NEON(k, tiles int, src *byte, stride int, dst *byte, tileStride int)
+TEXT ·tilePairsBF16NEON(SB), NOSPLIT, $0-48
+	MOVD k+0(FP), R0
+	MOVD tiles+8(FP), R1
+	MOVD src+16(FP), R2
+	MOVD stride+24(FP), R3
+	MOVD dst+32(FP), R4
+	MOVD tileStride+40(FP), R5
+	SUBS $2, R0
+	BLT last
+
+loop:
+	ADD R3, R2, R9
+	MOVD R1, R6
+	MOVD R2, R7
+	MOVD R4, R8
+
+tile1:
+	FMOVD 0(R7), F0
+	FMOVS 8(R7), F1
+	WORD $0x4ec13800 // zip1 v0.2d, v0.2d, v1.2d
+	FMOVD 0(R9), F3
+	FMOVS 8(R9), F4
+	WORD $0x4ec43863 // zip1 v3.2d, v3.2d, v4.2d
+	ADD $12, R9
+	WORD $0x4e433806 // zip1 v6.8h, v0.8h, v3.8h
+	WORD $0x4e437807 // zip2 v7.8h, v0.8h, v3.8h
+	FMOVQ F6, (R8)
+	FMOVD F7, 16(R8)
+	ADD $12, R7
+	ADD R5, R8
+	SUBS $1, R6
+	BNE tile1
+	ADD R3<<1, R2, R2
+	ADD $24, R4
+	SUBS $2, R0
+	BGE loop
+
+last:
+	ADDS $2, R0
+	BEQ done
+	MOVD R1, R6
+	MOVD R2, R7
+	MOVD R4, R8
+
+tile2:
+	FMOVD 0(R7), F0
+	FMOVS 8(R7), F1
+	WORD $0x4ec13800 // zip1 v0.2d, v0.2d, v1.2d
+	WORD $0x6f00e403 // movi v3.2d, #0
+	WORD $0x4e433806 // zip1 v6.8h, v0.8h, v3.8h
+	WORD $0x4e437807 // zip2 v7.8h, v0.8h, v3.8h
+	FMOVQ F6, (R8)
+	FMOVD F7, 16(R8)
+	ADD $12, R7
+	ADD R5, R8
+	SUBS $1, R6
+	BNE tile2
+
+done:
+	RET
+
 // func rowsBF16ToF32NEON(rows, cols int, src *byte, stride int, dst *byte, dstStride int)
 TEXT ·rowsBF16ToF32NEON(SB), NOSPLIT, $0-48
 	MOVD rows+0(FP), R0

@@ -32,9 +32,13 @@ type instruction struct {
 	size int // bits of an element, for shifts and lanes
 }
 
-// instructions are those of Armv8.0.
+// instructions are those of Armv8.0 and, beginning with BF, those of FEAT_BF16.
 var instructions = map[string]instruction{
-	"FMLAE": {0x4f801000, byElement, "fmla %d.4s, %n.4s, %m.s[0]", 32},
+	"FMLAE":   {0x4f801000, byElement, "fmla %d.4s, %n.4s, %m.s[0]", 32},
+	"BFDOTE":  {0x4f40f000, byElement, "bfdot %d.4s, %n.8h, %m.2h[0]", 32},
+	"BFCVTN":  {0x0ea16800, two, "bfcvtn %d.4h, %n.4s", 0},
+	"BFCVTN2": {0x4ea16800, two, "bfcvtn2 %d.8h, %n.4s", 0},
+
 	"MOVI0": {0x6f00e400, none, "movi %d.2d, #0", 0},
 
 	"SHLL16": {0x2e613800, two, "shll %d.4s, %n.4h, #16", 0},

@@ -28,11 +28,15 @@ const (
 // neonRow is the register that points to row i of A.
 func neonRow(i int) string { return fmt.Sprintf("R%d", 19+i) }
 
-// kernel128 writes the float32 kernel for tiles of mr <= 6 rows by 16 columns.
-func kernel128(w *arm64.Writer, mr int) {
-	name := fmt.Sprintf("kernF32x%dNEON", mr)
+// kernel128 writes the kernel for tiles of mr <= 6 rows by 16 columns, of float32
+// words or, with the instructions of FEAT_BF16, of pairs of bfloat16.
+func kernel128(w *arm64.Writer, mr int, pairs bool) {
+	name, what, multiply := fmt.Sprintf("kernF32x%dNEON", mr), "float32 words", "FMLAE"
+	if pairs {
+		name, what, multiply = fmt.Sprintf("kernBF16x%dNEON", mr), "bfloat16 pairs", "BFDOTE"
+	}
 	w.Function(name, "tiles, k int, a *byte, ta, rsa, csa int, b *byte, bs int, c *byte, ldc, n, acc int, bias, ahead *byte, step int",
-		fmt.Sprintf("multiplies float32 words in tiles of %d rows by 16 columns; see kernelFunc.", mr), 0)
+		fmt.Sprintf("multiplies %s in tiles of %d rows by 16 columns; see kernelFunc.", what, mr), 0)
 	acc := func(i, j int) int { return 4*i + j }
 	for _, arg := range [][2]string{{"tiles", regTiles}, {"a", regA}, {"ta", regTA}, {"rsa", regRSA}, {"csa", regCSA},
 		{"bs", regBS}, {"c", regC}, {"ldc", regLDC}, {"n", regN}, {"ahead", regAhead}, {"step", regStep}} {
@@ -64,7 +68,7 @@ func kernel128(w *arm64.Writer, mr int) {
 			x := neonA + i%4
 			w.Go("FMOVS (%s)(%s), F%d", neonRow(i), regOffset, x)
 			for j := range 4 {
-				w.V("FMLAE", acc(i, j), neonB+j, x)
+				w.V(multiply, acc(i, j), neonB+j, x)
 			}
 		}
 		w.Go("ADD %s, %s", regBS, regB)

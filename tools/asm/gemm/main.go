@@ -35,7 +35,10 @@ var files = map[string]func(){
 var armFiles = map[string]func(w *arm64.Writer){
 	"kernel128": func(w *arm64.Writer) {
 		for mr := 1; mr <= neonRows; mr++ {
-			kernel128(w, mr)
+			kernel128(w, mr, false)
+		}
+		for mr := 1; mr <= neonRows; mr++ {
+			kernel128(w, mr, true)
 		}
 	},
 	"pack128": pack128,

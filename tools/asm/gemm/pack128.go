@@ -85,6 +85,94 @@ func tiles128(w *arm64.Writer, from string) {
 	w.Go("RET")
 }
 
+// bf16 reads 8 elements at off(p) as bfloat16; of them, only count if that is less.
+func bf16(w *arm64.Writer, from string, off int, p string, v, count int) {
+	switch {
+	case from == "BF16" && count == 8:
+		w.Go("FMOVQ %d(%s), F%d", off, p, v)
+	case from == "BF16":
+		w.Go("FMOVD %d(%s), F%d", off, p, v)
+		w.Go("FMOVS %d(%s), F%d", off+8, p, v+1)
+		w.V("ZIP1D", v, v, v+1)
+	default:
+		w.Go("FMOVQ %d(%s), F%d", off, p, v+1)
+		w.Go("%s %d(%s), F%d", map[int]string{8: "FMOVQ", 6: "FMOVD"}[count], off+16, p, v+2)
+		w.V("BFCVTN", v, v+1)
+		w.V("BFCVTN2", v, v+2)
+	}
+}
+
+// eachPair emits body for every pair of k rows in R0 and, with no second row, for
+// what is left if k is odd; next moves on to the next pair.
+func eachPair(w *arm64.Writer, body func(odd bool), next func()) {
+	w.Go("SUBS $2, R0")
+	w.Go("BLT last")
+	w.Label("loop")
+	w.Go("ADD R3, R2, R9")
+	body(false)
+	w.Go("ADD R3<<1, R2, R2")
+	next()
+	w.Go("SUBS $2, R0")
+	w.Go("BGE loop")
+	w.Label("last")
+	w.Go("ADDS $2, R0")
+	w.Go("BEQ done")
+	body(true)
+	w.Label("done")
+	w.Go("RET")
+}
+
+// pairs128 packs ceil(k/2) pairs of rows of 16 elements as bfloat16 neighbors in k.
+func pairs128(w *arm64.Writer, from string) {
+	w.Function(fmt.Sprintf("pairs%s16NEON", from), panelArguments,
+		fmt.Sprintf("interleaves pairs of k rows of 16 %s elements to rows of 16 bfloat16 pairs, zero beyond k, whatever cols is; see panelFunc.", from), 0)
+	arguments(w, "k", "cols", "src", "stride", "dst", "dstStride")
+	eachPair(w, func(odd bool) {
+		for half := range 2 {
+			const upper, lower = 0, 3
+			bf16(w, from, 8*half*size(from), "R2", upper, 8)
+			if odd {
+				w.V("MOVI0", lower)
+			} else {
+				bf16(w, from, 8*half*size(from), "R9", lower, 8)
+			}
+			w.V("ZIP1H", 6, upper, lower)
+			w.V("ZIP2H", 7, upper, lower)
+			w.Go("FSTPQ (F6, F7), %d(R4)", 32*half)
+		}
+	}, func() { w.Go("ADD R5, R4") })
+}
+
+// tilePairs128 packs k rows of tiles*6 elements as tiles of 6 pairs a row.
+func tilePairs128(w *arm64.Writer, from string) {
+	w.Function(fmt.Sprintf("tilePairs%sNEON", from), tilesArguments,
+		fmt.Sprintf("packs k rows of %s elements as tiles of 6 bfloat16 pairs a row, zero beyond k; see tilesFunc.", from), 0)
+	arguments(w, "k", "tiles", "src", "stride", "dst", "tileStride")
+	eachPair(w, func(odd bool) {
+		tile := w.NewLabel("tile")
+		w.Go("MOVD R1, R6")
+		w.Go("MOVD R2, R7")
+		w.Go("MOVD R4, R8")
+		w.Label(tile)
+		const upper, lower = 0, 3
+		bf16(w, from, 0, "R7", upper, 6)
+		if odd {
+			w.V("MOVI0", lower)
+		} else {
+			bf16(w, from, 0, "R9", lower, 6)
+			w.Go("ADD $%d, R9", 6*size(from))
+		}
+		w.V("ZIP1H", 6, upper, lower)
+		w.V("ZIP2H", 7, upper, lower)
+		w.Go("FMOVQ F6, (R8)")
+		w.Go("FMOVD F7, 16(R8)")
+		w.Go("ADD $%d, R7", 6*size(from))
+		w.Go("ADD R5, R8")
+		w.Go("SUBS $1, R6")
+		w.Go("BNE %s", tile)
+	}, func() { w.Go("ADD $24, R4") })
+}
+
 // rows128 converts rows of a multiple of 8 elements from one type to another.
 func rows128(w *arm64.Writer, from, to string) {
 	w.Function(fmt.Sprintf("rows%sTo%sNEON", from, to), rowsArguments,
@@ -175,6 +263,10 @@ func pack128(w *arm64.Writer) {
 	for _, from := range []string{"F32", "BF16", "F16"} {
 		panel128(w, from)
 		tiles128(w, from)
+	}
+	for _, from := range []string{"F32", "BF16"} {
+		pairs128(w, from)
+		tilePairs128(w, from)
 	}
 	rows128(w, "BF16", "F32")
 	rows128(w, "F16", "F32")

@@ -1,0 +1,5 @@
+//go:build !arm64 || (!linux && !darwin)
+
+package armcpu
+
+func hasBF16() bool { return false }

@@ -32,7 +32,7 @@ code 3) with the changes that would make it fit, each compiled and measured.
 
 Examples:
   snug plan                                       the quickstart on this machine
-  snug plan refocused-production --card t4        why it does not fit a T4
+  snug plan refocused-production --card t4 --training.optimizer adamw   why it does not fit a T4
   snug plan refocused-production --card all       every card of the table
   snug plan --training.gradient_checkpointing full
   snug plan moderation-t4 --card t4 --epoch 24000 the time of an epoch of 24,000 examples

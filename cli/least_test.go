@@ -127,3 +127,12 @@ func TestNoSmallModelNeedsLessThanTheLeast(t *testing.T) {
 		}
 	}
 }
+
+func TestNoOptimizerNeedsLessThanTheLeast(t *testing.T) {
+	for _, rule := range []string{"adamw", "adamw8bit", "lion", "adafactor", "muon"} {
+		for _, weights := range []string{"fp32", "stochastic", "compensated"} {
+			settings := []string{"--training.optimizer=" + rule, "--training.master_weights=" + weights}
+			holds(t, described(t, "quickstart", settings...), rule+" "+weights, 0.5, thrifty)
+		}
+	}
+}

@@ -55,6 +55,20 @@ func (o *Optimizer) narrow() func(s *graph.State) bool {
 	return func(s *graph.State) bool { return s.Role == graph.Weight && s.Decay && len(s.Type.Shape) > 1 }
 }
 
+// LeastBytes is the least that a trained weight takes with what the rule keeps of it, in
+// bytes an element.
+func (o *Optimizer) LeastBytes() float64 {
+	moments := map[Rule]float64{Lion: 4, AdamW8bit: 2, Adafactor: 0, Muon: 4}
+	kept, ok := moments[o.Rule]
+	if !ok {
+		kept = 8
+	}
+	if o.Round.Mode == graph.Stochastic {
+		return kept + 2
+	}
+	return kept + 4 // what compensation keeps makes up for the narrower weight
+}
+
 // scalars are what the steps of all weights have in common.
 type scalars struct{ lr, gscale, now, ok *graph.Value }
 

@@ -120,6 +120,10 @@ func resolveAs(ctx context.Context, cfg *config.Config, local Local) (*Setup, er
 	if err == nil {
 		s.Model, err = s.System.Describe(cfg)
 	}
+	if err == nil {
+		optimizer := s.Model.Training(s.Model.Shape).Optimizer
+		s.Model.Least = s.Model.Least.With(optimizer.LeastBytes())
+	}
 	if kind := cfg.Training.LRScheduler; err == nil && kind == string(train.Noam) && s.Model.Width == 0 {
 		err = usage("training.lr_scheduler: noam scales the rate by the width of the model, and a model of %s has no one width: want constant, linear, cosine or plateau", cfg.System)
 	}

@@ -1,8 +1,10 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/graph"
@@ -20,6 +22,8 @@ type Part struct {
 	// Count is the number of weights, or of bytes of a row of a micro-batch: a
 	// float64, because it may be more than an int64 holds.
 	Count float64
+	// Each is how many bytes a trained weight takes with its moments; 0: 12.
+	Each float64
 	// Keys are the settings that it grows with, for people.
 	Keys string
 }
@@ -29,7 +33,7 @@ type Holding int
 
 // The holdings.
 const (
-	Trained  Holding = iota // float32 weights with two moments, and with a gradient where it is added up
+	Trained  Holding = iota // weights with their moments, and with a gradient where it is added up
 	Frozen                  // float32 weights alone
 	Frozen16                // 16-bit weights alone
 	EachRow                 // bytes for each row of a micro-batch
@@ -39,10 +43,11 @@ const (
 func (p Part) bytes(s Settings) float64 {
 	switch p.Of {
 	case Trained:
+		each := cmp.Or(p.Each, 12)
 		if s.Accumulation > 1 {
-			return 16 * p.Count
+			each += 4
 		}
-		return 12 * p.Count
+		return each * p.Count
 	case Frozen:
 		return 4 * p.Count
 	case Frozen16:
@@ -54,7 +59,18 @@ func (p Part) bytes(s Settings) float64 {
 // Tokens are the rows of a model that reads length tokens with states of width
 // d: ids in two slots of inputs, and 16-bit states.
 func Tokens(length, d int) Part {
-	return Part{EachRow, engine.Slots*4*float64(length) + 2*size.Float(length, d), "training.batch_size, data.seq_len or model.d_model"}
+	return Part{Of: EachRow, Count: engine.Slots*4*float64(length) + 2*size.Float(length, d), Keys: "training.batch_size, data.seq_len or model.d_model"}
+}
+
+// With is the same model where a trained weight takes so many bytes with its moments.
+func (l Least) With(each float64) Least {
+	l = slices.Clone(l)
+	for i := range l {
+		if l[i].Of == Trained {
+			l[i].Each = each
+		}
+	}
+	return l
 }
 
 // Bytes is the least that a plan in settings s needs.

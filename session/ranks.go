@@ -14,6 +14,7 @@ import (
 	"github.com/snug-ml/snug/dist"
 	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/engine/plan"
+	"github.com/snug-ml/snug/internal/durable"
 	"github.com/snug-ml/snug/system"
 	"github.com/snug-ml/snug/train"
 	"github.com/snug-ml/snug/train/checkpoint"
@@ -112,16 +113,16 @@ func Follow(ctx context.Context, g dist.Group, local Local) error {
 
 // setup is rank 0's, on this process's device.
 func (in *invitation) setup(ctx context.Context, local Local) (*Setup, error) {
-	file, err := os.CreateTemp("", "snug-rank-*.yaml")
+	dir, err := durable.Scratch("rank")
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = os.Remove(file.Name()) }() // a temporary file of a few lines
-	_, err = file.WriteString(in.Config)
-	if err := errors.Join(err, file.Close()); err != nil {
+	defer func() { _ = os.RemoveAll(dir) }() // remains are swept
+	file := filepath.Join(dir, checkpoint.ConfigFile)
+	if err := durable.Replace(file, []byte(in.Config)); err != nil {
 		return nil, err
 	}
-	from := config.Sources{Systems: Configs(), Presets: configs.FS, File: file.Name(), NeedData: true}
+	from := config.Sources{Systems: Configs(), Presets: configs.FS, File: file, NeedData: true}
 	if in.Card { // this process has its own
 		from.Overrides = []config.Override{{Key: "hardware.device", Text: "cuda"}}
 	}
@@ -142,7 +143,7 @@ func (in *invitation) setup(ctx context.Context, local Local) (*Setup, error) {
 func (in *invitation) home() (d *rundir.Dir, done func() error, err error) {
 	dir, remove := in.Dir, func() error { return nil }
 	if _, err := os.Stat(dir); err != nil {
-		if dir, err = os.MkdirTemp("", "snug-rank-"); err != nil {
+		if dir, err = durable.Scratch("rank"); err != nil {
 			return nil, nil, err
 		}
 		remove = func() error { return os.RemoveAll(dir) }

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"hash"
@@ -175,7 +176,8 @@ func (r *reader) add(rec data.Record, into func(print uint64) *rows) error {
 // fingerprint is a number that a conversation always has.
 func fingerprint(seed uint64, messages []chat.Message) uint64 {
 	h := sha256.New()
-	_, _ = fmt.Fprintf(h, "%d %+v", seed, messages) // a hash never fails to write
+	_, _ = fmt.Fprint(h, seed)              // a hash never fails to write,
+	_ = json.NewEncoder(h).Encode(messages) // and texts have a JSON form
 	return binary.LittleEndian.Uint64(h.Sum(nil))
 }
 

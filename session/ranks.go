@@ -189,7 +189,7 @@ func (in *invitation) follow(ctx context.Context, g dist.Group, local Local) (er
 		return err
 	}
 	defer func() { err = errors.Join(err, x.Close()) }()
-	if err := x.Initialize(s.Config.Training.Seed); err != nil { // what is not shared is constant
+	if err := x.Initialize(s.Config.Training.Seed); err != nil { // what no rank shares
 		return err
 	}
 	if own := s.arithmetic(x.Arithmetic()); own != in.Arithmetic {

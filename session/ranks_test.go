@@ -128,3 +128,34 @@ func TestRanksShareUpdates(t *testing.T) {
 		})
 	}
 }
+
+// What later phases freeze is what rank 0 has of it, on every rank.
+func TestRanksShareFrozenWeights(t *testing.T) {
+	if testing.Short() {
+		t.Skip("trains every phase twice")
+	}
+	dir := t.TempDir()
+	file := filepath.Join(dir, "config.yaml")
+	yaml := strings.Replace(tinyConfigs(t)["dynamo/encoder"], ", max_steps: 8", "", 1) // each phase has its own
+	if err := os.WriteFile(file, []byte(yaml), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for _, world := range []int{1, 2} {
+		o := Options{Dir: filepath.Join(dir, fmt.Sprint(world)), Phase: "all", Sources: config.Sources{File: file, NeedData: true}}
+		for key, text := range map[string]string{
+			"phases.stage": "", "phases.router_steps": "4", "phases.joint_steps": "4", "tasks.sentiment.steps": "4", "tasks.translation.steps": "4",
+			"phases.min_routing": "0", "phases.min_encoder_gain": "-100", "phases.min_gain": "-100",
+			"training.gradient_accumulation_steps": "2", "hardware.threads": "1",
+		} {
+			o.Sources.Overrides = append(o.Sources.Overrides, config.Override{Key: key, Text: text})
+		}
+		if err := together(t, world, o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, phase := range []string{"phase0-encoder", "phase1-sentiment", "phase1-translation", "phase2-router", "phase3-joint"} {
+		if !same(states(t, filepath.Join(dir, "1", phase)), states(t, filepath.Join(dir, "2", phase))) {
+			t.Errorf("%s: two ranks train to other states", phase)
+		}
+	}
+}

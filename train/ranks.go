@@ -230,7 +230,7 @@ func (r *ranks) measured(ctx context.Context, e Evaluator, x *engine.Executable,
 func (r *ranks) same(x *engine.Executable, u int64) error {
 	sum := crc32.New(castagnoli)
 	for _, s := range x.Program().States {
-		if s.Role != graph.Weight && s.Role != graph.Moment {
+		if s.Role != graph.Weight && s.Role != graph.Frozen && s.Role != graph.Moment {
 			continue
 		}
 		if err := x.ScanState(s.Name, func(part engine.Tensor) bool {
@@ -294,7 +294,7 @@ func (j *Job) Share(from *checkpoint.Checkpoint) (start int64, err error) {
 		}
 	}
 	for _, st := range j.Runner.Program().States {
-		if Saved(st) {
+		if st.Role != graph.Transient { // what is frozen too: only rank 0 has loaded it
 			if err := j.broadcast(st.Name); err != nil {
 				return 0, err
 			}

@@ -55,6 +55,12 @@ func Place(tmp, dir string) error {
 	if err := syncAll(tmp); err != nil {
 		return err
 	}
+	// Unlike rename(2), os.Rename does not replace a folder, even an empty one.
+	if info, err := os.Lstat(dir); err == nil && info.IsDir() {
+		if err := os.Remove(dir); err != nil { // it is not empty
+			return err
+		}
+	}
 	if err := os.Rename(tmp, dir); err != nil {
 		return err
 	}

@@ -170,3 +170,35 @@ func TestEverythingIsStagedHere(t *testing.T) {
 		}
 	}
 }
+
+// Place fills what is absent or empty, and changes nothing else.
+func TestPlace(t *testing.T) {
+	parent := t.TempDir()
+	at := func(name string) string { return filepath.Join(parent, name) }
+	if err := errors.Join(os.Mkdir(at("empty"), 0o755), os.Mkdir(at("full"), 0o755),
+		os.WriteFile(at("full/kept"), []byte("kept"), 0o644), os.WriteFile(at("file"), []byte("kept"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name, holds string // a file and what is in it afterwards
+		placed      bool
+	}{{"absent", "absent/new", true}, {"empty", "empty/new", true}, {"full", "full/kept", false}, {"file", "file", false}} {
+		tmp, err := Stage(at(c.name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(tmp, "new"), []byte("new"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if err := Place(tmp, at(c.name)); (err == nil) != c.placed {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		want := "kept"
+		if c.placed {
+			want = "new"
+		}
+		if got, err := os.ReadFile(at(c.holds)); err != nil || string(got) != want {
+			t.Errorf("%s: %s holds %q, %v; want %q", c.name, c.holds, got, err, want)
+		}
+	}
+}

@@ -15,17 +15,17 @@ import (
 
 // OpenAdapted opens the weights of the model folder dir, under the names that the model
 // has for them, with what trained holds in their place: updates of form lora are merged
-// into the weights that they adapt, other weights replace the folder's. narrow: the
-// folder's matrices are rounded to BF16, as they were when these were trained. trained
-// stays open as long as the result is.
-func (c *Config) OpenAdapted(dir string, trained Source, lora nn.LoRA, narrow bool) (Weights, error) {
+// into the weights that they adapt, other weights replace the folder's. The
+// folder's matrices are rounded to what frozen ones were stored as when these were trained
+// ([graph.State.FrozenAs]). trained stays open as long as the result is.
+func (c *Config) OpenAdapted(dir string, trained Source, lora nn.LoRA, frozen graph.DType) (Weights, error) {
 	src, err := OpenWeights(dir)
 	if err != nil {
 		return nil, err
 	}
 	w, err := c.adapted(src, dir, trained, lora)
 	if err == nil {
-		w.narrow = narrow
+		w.frozen = frozen
 	}
 	if err != nil {
 		return nil, errors.Join(err, src.Close())
@@ -38,14 +38,13 @@ func (c *Config) adapted(src Weights, dir string, trained Source, lora nn.LoRA) 
 	if err != nil {
 		return nil, err
 	}
-	w := &adaptedWeights{Weights: src, trained: trained, lora: lora, inOut: c.InOut(), from: map[string]string{}, own: map[string]bool{}}
-	known := map[string]bool{}
+	w := &adaptedWeights{Weights: src, trained: trained, lora: lora, inOut: c.InOut(), from: map[string]string{}, own: map[string]bool{}, states: map[string]*graph.State{}}
 	for _, s := range states {
-		known[s.Name] = true
+		w.states[s.Name] = s
 	}
 	for _, t := range trained.Tensors() {
 		w.own[t.Name] = true
-		if layer, _, ok := nn.AdapterOf(t.Name); ok && !known[layer+".weight"] || !ok && !known[t.Name] {
+		if layer, _, ok := nn.AdapterOf(t.Name); ok && w.states[layer+".weight"] == nil || !ok && w.states[t.Name] == nil {
 			return nil, fmt.Errorf("%s: the model has no layer for %s, which was trained", dir, t.Name)
 		}
 	}
@@ -70,7 +69,8 @@ type adaptedWeights struct {
 	inOut   bool
 	from    map[string]string // the folder's names by the model's
 	own     map[string]bool   // what trained holds
-	narrow  bool
+	states  map[string]*graph.State
+	frozen  graph.DType
 	infos   []safetensors.Info
 }
 
@@ -91,8 +91,8 @@ func (w *adaptedWeights) Tensor(name string) (safetensors.Tensor, error) {
 	}
 	t.Name = name
 	down, up, magnitude := nn.AdapterNames(layerOf(name))
-	adapted, narrow := w.own[down] && name == layerOf(name)+".weight", w.narrow && len(t.Shape) > 1 && t.DType != safetensors.BF16
-	if !adapted && !narrow {
+	adapted, stored := w.own[down] && name == layerOf(name)+".weight", w.states[name].FrozenAs(w.frozen)
+	if !adapted && (stored == graph.F32 || stored == graph.BF16 && t.DType == safetensors.BF16) {
 		return t, nil
 	}
 	var f nn.Factors
@@ -108,11 +108,7 @@ func (w *adaptedWeights) Tensor(name string) (safetensors.Tensor, error) {
 	if err := t.Float32s(elems); err != nil {
 		return t, err
 	}
-	if narrow {
-		for i, v := range elems {
-			elems[i] = float16.FromBF16(float16.ToBF16(v))
-		}
-	}
+	round(elems, w.states[name].Type.With(stored))
 	if adapted {
 		if err := w.lora.MergeInto(elems, f, w.inOut); err != nil {
 			return t, fmt.Errorf("%s: %w", name, err)
@@ -123,6 +119,24 @@ func (w *adaptedWeights) Tensor(name string) (safetensors.Tensor, error) {
 		t.Data = binary.LittleEndian.AppendUint32(t.Data, math.Float32bits(v))
 	}
 	return t, nil
+}
+
+// round rounds elems to what a weight of type t holds.
+func round(elems []float32, t graph.Type) {
+	if m, ok := t.Quantized(); ok {
+		stored := make([]byte, m.Bytes())
+		m.Encode(stored, elems)
+		m.Decode(elems, stored, 0)
+		return
+	}
+	for i, v := range elems {
+		switch t.DType {
+		case graph.BF16:
+			elems[i] = float16.FromBF16(float16.ToBF16(v))
+		case graph.F16:
+			elems[i] = float16.FromF16(float16.ToF16(v))
+		}
+	}
 }
 
 // layerOf is the layer of a weight.

@@ -201,7 +201,7 @@ func TestMergedAdapters(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer trained.Close()
-			w, err := c.OpenAdapted(base, trained, a.LoRA, false)
+			w, err := c.OpenAdapted(base, trained, a.LoRA, graph.Invalid)
 			if err != nil {
 				t.Fatal(err)
 			}

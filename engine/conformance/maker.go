@@ -79,6 +79,13 @@ func (m *maker) state(name string, t graph.Type, gen func() float64) *graph.Valu
 	return m.State(&graph.State{Name: name, Type: t})
 }
 
+// quantized is a state of a quantized format. Its elements are given before they are
+// quantized, which is for those that read the case: what was decoded need not become the
+// same codes.
+func (m *maker) quantized(name string, d graph.DType, dims ...int) *graph.Value {
+	return m.state(name, graph.T(d, dims...), func() float64 { return float64(float32(m.rng.NormFloat64())) })
+}
+
 func fill(t graph.Type, gen func() float64) []float64 {
 	x := make([]float64, t.Shape.Elems())
 	for i := range x {

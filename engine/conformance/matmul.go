@@ -8,6 +8,7 @@ import (
 
 func (t *table) matmuls() {
 	t.storedMatmuls()
+	t.quantizedMatmuls()
 	sizes := [][3]int{ // M, N, K
 		{1, 1, 1}, {5, 7, 6}, {1, 130, 33}, {130, 1, 33}, {37, 50, 65}, {6, 16, 1}, {48, 64, 32}, {8, 40, 1100}, {130, 97, 70},
 	}
@@ -47,6 +48,30 @@ func (t *table) storedMatmuls() {
 			}
 			m.outputs(m.Emit(op, m.normal("a", graph.F32, 37, 65), m.normal("b", graph.BF16, b...))...)
 		})
+	}
+}
+
+// quantizedMatmuls have a weight of 4 or 8 bits, whose blocks end within rows or with them.
+func (t *table) quantizedMatmuls() {
+	for _, d := range []graph.DType{graph.NF4, graph.Int8} {
+		for _, s := range [][3]int{{1, 1, 1}, {5, 33, 7}, {37, 50, 65}, {130, 96, 192}, {8, 40, 1100}, {3, 700, 64}, {70, 65, 63}} {
+			for _, a := range floats {
+				for trans := range 2 {
+					op := graph.MatMul{TransB: trans != 0, Out: graph.F32}
+					t.add(fmt.Sprintf("matmul/%v_%v/%v%v", a, d, op.TransB, graph.Shape(s[:])), Tolerance{Ulps: 1, Terms: s[2]}, func(m *maker) {
+						b := []int{s[2], s[1]}
+						if op.TransB {
+							b = []int{s[1], s[2]}
+						}
+						w := m.quantized("b", d, b...)
+						m.outputs(m.Emit(op, m.normal("a", a, s[0], s[2]), w)...)
+					}).Rounded = true
+				}
+			}
+		}
+		t.add(fmt.Sprintf("dequantize/%v", d), Tolerance{}, func(m *maker) {
+			m.outputs(m.Dequantize(m.quantized("b", d, 37, 65)))
+		}).Rounded = true
 	}
 }
 

@@ -117,6 +117,32 @@ type State struct {
 	Group string
 	// Part is what a weight is in its model; some optimizers treat parts differently.
 	Part Part
+	// Of, when set, is the state in whose place this one is: its elements from From on. A
+	// function that uses a part of a state uses neither the whole nor a part that overlaps.
+	// From is also set where a state of its own is a part of what is saved under its name.
+	Of   *State
+	From int64
+}
+
+// Home is the state in whose place s is: itself, if that is of its own.
+func (s *State) Home() *State {
+	if s.Of != nil {
+		return s.Of
+	}
+	return s
+}
+
+// FrozenAs is the format of a frozen weight where frozen matrices are stored in d; Invalid:
+// F32. In a quantized format are matrices between vectors of the model, as bitsandbytes
+// has it; tables and heads are then in BF16.
+func (s *State) FrozenAs(d DType) DType {
+	switch {
+	case d == Invalid || !s.Decay || len(s.Type.Shape) < 2:
+		return F32
+	case d.Quantized() && (s.Part != Hidden || len(s.Type.Shape) > 2):
+		return BF16
+	}
+	return d
 }
 
 // Part is what a weight of two or more dimensions is in its model.

@@ -97,7 +97,7 @@ func TestShapeRuleMessages(t *testing.T) {
 		{graph.Dropout{}, types{f32(2), f32(2)}, "wants x and the run counter i32[2]"},
 		{graph.Dropout{First: 6}, types{f32(2), i32(2)}, "begins with element 6 of a larger tensor, want a multiple of 4"},
 		{graph.ChannelNorm{Given: true}, types{f32(2, 3), f32(3), f32(3), f32(3), f32(2)}, "mean and variance of x f32[2,3] are f32[3], got f32[3] and f32[2]"},
-		{graph.MatMul{}, types{f32(2, 3), i32(3, 2)}, "operand 1 is i32[3,2], want a floating-point type"},
+		{graph.MatMul{}, types{f32(2, 3), i32(3, 2)}, "operand 1 is i32[3,2], want a floating-point or quantized type"},
 		{graph.Softmax{}, types{graph.T(graph.BF16, 2)}, "operand 0 is bf16[2], want f32"},
 		{graph.GlobalNorm{}, nil, "takes at least one operand"},
 		{graph.AdamW{}, types{f32(2)}, "takes w, g, states (2) and the scalars lr gscale t ok"},

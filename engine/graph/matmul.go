@@ -9,7 +9,8 @@ import "fmt"
 // 2.. as its further inputs (see [Fused]); it excludes Accumulate. MapA and MapB
 // are functions of one argument that the elements of A and B go through as they are
 // read, rounded to the format of their operand; such an operand is not transposed.
-// The zero value is no function. With SumA there is one more result, the last: the
+// The zero value is no function. B may be a quantized matrix: its elements are decoded as
+// they are read, and rounded to the format of A. With SumA there is one more result, the last: the
 // sums of op(A) over K, F32 [M], for a transposed A without batches; when A is the
 // gradient of a linear layer's result, they are that of its bias.
 type MatMul struct {
@@ -45,7 +46,10 @@ func (m MatMul) Infer(in []Type) ([]Type, error) {
 	if len(in) < 2 || len(in[0].Shape) < 2 || len(in[0].Shape) != len(in[1].Shape) {
 		return nil, fmt.Errorf("wants two operands of the same rank >= 2, got %v", in)
 	}
-	if err := reals(in[:2]...); err != nil {
+	if err := reals(in[:1]...); err != nil {
+		return nil, err
+	}
+	if err := m.second(in[1]); err != nil {
 		return nil, err
 	}
 	for i, f := range []Elementwise{m.MapA, m.MapB} {
@@ -101,6 +105,19 @@ func (m MatMul) Infer(in []Type) ([]Type, error) {
 	return []Type{t}, nil
 }
 
+// second checks the format of B.
+func (m MatMul) second(b Type) error {
+	switch {
+	case b.DType.Float():
+		return nil
+	case !b.DType.Quantized():
+		return fmt.Errorf("operand 1 is %v, want a floating-point or quantized type", b)
+	case len(b.Shape) != 2 || m.MapB != (Elementwise{}):
+		return fmt.Errorf("operand 1 is %v, want one matrix that goes through no function", b)
+	}
+	return nil
+}
+
 // Aliases: with Accumulate, C is operand 2.
 func (m MatMul) Aliases(int) []Alias {
 	if m.Accumulate {
@@ -147,6 +164,9 @@ func (m MatMul) Cost(in, out []Type) Cost {
 	if m.SumA {
 		c.FLOPs += float64(in[0].Shape.Elems())
 	}
+	if in[1].DType.Quantized() {
+		c.FLOPs += decodeFLOPs * float64(in[1].Shape.Elems())
+	}
 	c.FLOPs += fns[m.MapA.Fn].flops*float64(in[0].Shape.Elems()) + fns[m.MapB.Fn].flops*float64(in[1].Shape.Elems())
 	return c
 }
@@ -155,6 +175,9 @@ func (m MatMul) Cost(in, out []Type) Cost {
 func (m MatMul) Autocast(in []Type, compute DType) ([]DType, Op) {
 	want := make([]DType, len(in))
 	want[0], want[1] = compute, compute
+	if in[1].DType.Quantized() {
+		want[1] = Invalid
+	}
 	return want, m
 }
 

@@ -109,7 +109,7 @@ func Aliases(op Op, operands int) []Alias {
 func (n *Node) Changes() (names []string) {
 	for _, v := range n.Out {
 		if s := Storage(v).State; s != nil {
-			names = append(names, s.Name)
+			names = append(names, s.Home().Name)
 		}
 	}
 	return names

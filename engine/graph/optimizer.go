@@ -262,6 +262,10 @@ func (b *Builder) Assign(s, v *Value) *Value { return b.emit1(Assign{}, s, v) }
 // Accumulate adds v to the state s in place; the result is the state's next version.
 func (b *Builder) Accumulate(s, v *Value) *Value { return b.emit1(Assign{Add: true}, s, v) }
 
+// NormChunk is how many elements of an operand the processor sums at a time for
+// [GlobalNorm]; sums are added in order.
+const NormChunk = 64 << 10
+
 // GlobalNorm is sqrt(sum over all operands of the sum of squares), summed in
 // float64 in a fixed order.
 type GlobalNorm struct{}

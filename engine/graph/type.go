@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/snug-ml/snug/internal/quant"
 	"github.com/snug-ml/snug/internal/size"
 )
 
@@ -20,9 +21,11 @@ const (
 	F16           // IEEE 754 binary16
 	I32           // 32-bit signed integer: ids, labels, lengths, counters
 	U8            // 8-bit codes of quantized states
+	NF4           // frozen matrices in 4 bits; see package quant
+	Int8          // frozen matrices in 8 bits with a scale a row; see package quant
 )
 
-var dtypeNames = [...]string{"invalid", "f32", "bf16", "f16", "i32", "u8"}
+var dtypeNames = [...]string{"invalid", "f32", "bf16", "f16", "i32", "u8", "nf4", "int8"}
 
 func (d DType) String() string {
 	if int(d) < len(dtypeNames) {
@@ -31,7 +34,7 @@ func (d DType) String() string {
 	return fmt.Sprintf("dtype(%d)", uint8(d))
 }
 
-// Size is the number of bytes of one element.
+// Size is the number of bytes of one element; 0 for formats whose elements share scales.
 func (d DType) Size() int64 {
 	switch d {
 	case F32, I32:
@@ -46,6 +49,9 @@ func (d DType) Size() int64 {
 
 // Float reports whether d is a floating-point format.
 func (d DType) Float() bool { return d == F32 || d == BF16 || d == F16 }
+
+// Quantized reports whether d is a format of codes with scales that elements share.
+func (d DType) Quantized() bool { return d == NF4 || d == Int8 }
 
 // Half reports whether d is one of the 16-bit formats.
 func (d DType) Half() bool { return d == BF16 || d == F16 }
@@ -151,7 +157,24 @@ type Type struct {
 func T(d DType, dims ...int) Type { return Type{d, Shape(dims)} }
 
 // Bytes is the size of the value's storage.
-func (t Type) Bytes() int64 { return size.Product(t.Shape.Elems(), t.DType.Size()) }
+func (t Type) Bytes() int64 {
+	if m, ok := t.Quantized(); ok {
+		return int64(m.Bytes())
+	}
+	return size.Product(t.Shape.Elems(), t.DType.Size())
+}
+
+// Quantized says how a matrix of a quantized format is stored; ok is false for others.
+func (t Type) Quantized() (m quant.Matrix, ok bool) {
+	if !t.DType.Quantized() {
+		return m, false
+	}
+	m = quant.Matrix{Format: quant.NF4, Rows: t.Shape.Rows(), Cols: t.Shape.Last()}
+	if t.DType == Int8 {
+		m.Format = quant.Int8
+	}
+	return m, true
+}
 
 // MostBytes is the size of the largest tensor that a graph may have: more than the
 // memory of any machine, yet small enough that the sizes of all tensors of a

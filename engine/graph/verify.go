@@ -47,6 +47,9 @@ func Verify(f *Func) error {
 			return err
 		}
 	}
+	if err := verifyWindows(f.States); err != nil {
+		return fmt.Errorf("%s: %w", f.Name, err)
+	}
 	for i, n := range f.Nodes {
 		what := fmt.Sprintf("node %d (%s %s)", i, n.Op.Name(), n.Layer)
 		in := make([]Type, len(n.In))
@@ -108,6 +111,35 @@ func Verify(f *Func) error {
 		outputs[o.Name] = true
 		if err := use(o.Value, "output "+o.Name); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// verifyWindows checks that no two states of a function share memory: a state in the place of
+// a part of another comes without the other, and without a part that overlaps.
+func verifyWindows(states []*Value) error {
+	var windows []*State
+	whole := map[string]bool{}
+	for _, v := range states {
+		if v.State.Of == nil {
+			whole[v.Name] = true
+		} else {
+			windows = append(windows, v.State)
+		}
+	}
+	end := func(s *State) int64 { return s.From + s.Type.Shape.Elems() }
+	for i, s := range windows {
+		switch {
+		case s.From < 0 || s.Type.DType != s.Of.Type.DType || end(s) > s.Of.Type.Shape.Elems():
+			return fmt.Errorf("state %s, elements %d to %d as %v, is no part of %s, which is %v", s.Name, s.From, end(s), s.Type, s.Of.Name, s.Of.Type)
+		case whole[s.Of.Name]:
+			return fmt.Errorf("state %s is a part of %s, which is used too", s.Name, s.Of.Name)
+		}
+		for _, t := range windows[:i] {
+			if t.Of.Name == s.Of.Name && t.From < end(s) && s.From < end(t) {
+				return fmt.Errorf("states %s and %s overlap", t.Name, s.Name)
+			}
 		}
 	}
 	return nil

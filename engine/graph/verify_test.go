@@ -1,6 +1,7 @@
 package graph_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -216,4 +217,34 @@ type twice struct{ graph.Constant }
 func (twice) Infer(in []graph.Type) ([]graph.Type, error) { return in, nil }
 func (twice) Aliases(int) []graph.Alias {
 	return []graph.Alias{{Out: 0, In: 0}, {Out: 1, In: 1}}
+}
+
+// States of a function share no memory, and a part lies within its whole.
+func TestVerifyWindows(t *testing.T) {
+	whole := &graph.State{Name: "w", Type: graph.T(graph.F32, 2, 50)}
+	part := func(from, n int, d graph.DType) *graph.State {
+		return &graph.State{Name: fmt.Sprint("w from ", from), Type: graph.T(d, n), Of: whole, From: int64(from)}
+	}
+	for name, c := range map[string]struct {
+		states []*graph.State
+		want   string // empty: nothing is wrong
+	}{
+		"neighbors":    {[]*graph.State{part(0, 64, graph.F32), part(64, 36, graph.F32)}, ""},
+		"overlap":      {[]*graph.State{part(16, 64, graph.F32), part(64, 36, graph.F32)}, "states w from 16 and w from 64 overlap"},
+		"with whole":   {[]*graph.State{part(0, 64, graph.F32), whole}, "state w from 0 is a part of w, which is used too"},
+		"behind end":   {[]*graph.State{part(64, 37, graph.F32)}, "elements 64 to 101 as f32[37], is no part of w, which is f32[2,50]"},
+		"before start": {[]*graph.State{part(-1, 2, graph.F32)}, "is no part of w"},
+		"other format": {[]*graph.State{part(0, 2, graph.BF16)}, "as bf16[2], is no part of w"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := graph.NewBuilder("f")
+			for _, s := range c.states {
+				b.State(s)
+			}
+			err := graph.Verify(b.F)
+			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+				t.Errorf("%v, want %q", err, c.want)
+			}
+		})
+	}
 }

@@ -134,7 +134,12 @@ func (m *machine) bind(v *graph.Value, env Env) error {
 }
 
 func (m *machine) store(v *graph.Value, data []float64) {
-	m.vals[v.ID] = tensor{v.Type, m.round(data, v.DType())}
+	if m.mode == Rounded && v.DType().Quantized() {
+		data = quantize(v.Type, data)
+	} else {
+		data = m.round(data, v.DType())
+	}
+	m.vals[v.ID] = tensor{v.Type, data}
 }
 
 // round is data as stored in d. The operand is not changed.
@@ -158,6 +163,8 @@ func (m *machine) eval(op graph.Op, in []tensor, out []graph.Type) ([][]float64,
 		return m.fused(op, in, out)
 	case graph.MatMul:
 		return m.matmul(op, in)
+	case graph.Dequantize:
+		return one(in[0].data), nil
 	case graph.Reduce:
 		return one(reduce(op, in[0], out[0])), nil
 	case graph.Reshape:

@@ -49,3 +49,19 @@ func RoundAll(x []float64, d graph.DType) []float64 {
 	}
 	return y
 }
+
+// quantize is data as a matrix of type t stores it.
+func quantize(t graph.Type, data []float64) []float64 {
+	m, _ := t.Quantized()
+	x, stored := make([]float32, len(data)), make([]byte, m.Bytes())
+	for i, v := range data {
+		x[i] = float32(v)
+	}
+	m.Encode(stored, x)
+	m.Decode(x, stored, 0)
+	y := make([]float64, len(x))
+	for i, v := range x {
+		y[i] = float64(v)
+	}
+	return y
+}

@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"errors"
 	"fmt"
 	"unsafe"
 
@@ -13,6 +14,8 @@ import (
 type Backend struct {
 	// Threads is how many workers compute; 0: as many as Go may use.
 	Threads int
+	// matmuls is set by UseLibrary; nil: snug's kernels compute all of them.
+	matmuls *Matmuls
 }
 
 // Name implements [engine.Backend].
@@ -26,15 +29,15 @@ func (Backend) Traits() engine.Traits { return engine.CPU }
 
 // Workspace implements [engine.Backend].
 func (b Backend) Workspace(p *engine.Program) (int64, error) {
-	x := &executable{p: p}
-	need, err := x.compile(b.Threads)
+	x := &executable{p: p, on: b}
+	need, err := x.compile()
 	return need.Bytes(workers(b.Threads)), err
 }
 
 // Load implements [engine.Backend].
 func (b Backend) Load(p *engine.Program) (engine.Image, error) {
-	x := &executable{p: p}
-	need, err := x.compile(b.Threads)
+	x := &executable{p: p, on: b}
+	need, err := x.compile()
 	if err != nil {
 		return nil, err
 	}
@@ -48,6 +51,9 @@ func (b Backend) Load(p *engine.Program) (engine.Image, error) {
 	for r := range engine.Regions {
 		x.bases[r] = unsafe.Add(unsafe.Pointer(unsafe.SliceData(x.arena)), p.Layout.Region(r).Offset)
 	}
+	if err := x.chooseMatmuls(); err != nil {
+		return nil, errors.Join(err, x.Close())
+	}
 	for _, c := range x.code {
 		if err := c.Bind(x.machine); err != nil {
 			_ = x.Close()
@@ -59,19 +65,24 @@ func (b Backend) Load(p *engine.Program) (engine.Image, error) {
 
 // executable is a program loaded into memory.
 type executable struct {
-	p       *engine.Program
-	arena   []byte
-	machine *Machine
-	code    map[string]*Code
-	bases   [engine.Regions]unsafe.Pointer // of the regions, for the code; inputs: of the slot
-	used    int64
+	p        *engine.Program
+	on       Backend
+	products *products // nil: snug's kernels compute all
+	arena    []byte
+	machine  *Machine
+	code     map[string]*Code
+	bases    [engine.Regions]unsafe.Pointer // of the regions, for the code; inputs: of the slot
+	used     int64
 }
 
 // compile translates the program's functions into code.
-func (x *executable) compile(threads int) (need Workspace, err error) {
+func (x *executable) compile() (need Workspace, err error) {
 	x.code = map[string]*Code{}
+	if x.on.matmuls != nil && x.products == nil {
+		x.products = &products{Matmuls: x.on.matmuls, plans: map[product]productPlans{}}
+	}
 	for _, f := range x.p.Funcs {
-		code, err := Compile(f.F, threads, func(v *graph.Value) (Address, error) {
+		code, err := Compile(f.F, x.on.Threads, x.products, func(v *graph.Value) (Address, error) {
 			at, err := x.p.Place(f, v)
 			if err != nil {
 				return Address{}, err
@@ -86,6 +97,20 @@ func (x *executable) compile(threads int) (need Workspace, err error) {
 		need = need.Max(code.Workspace())
 	}
 	return need, nil
+}
+
+// chooseMatmuls measures what is to compute products, and compiles anew for what it
+// chose. The workspace is the same whatever that is.
+func (x *executable) chooseMatmuls() error {
+	if x.products == nil {
+		return nil
+	}
+	changed, err := x.products.choose(x.machine, x.arena)
+	if err != nil || !changed {
+		return err
+	}
+	_, err = x.compile()
+	return err
 }
 
 func (x *executable) Run(fn string, slot int) error {

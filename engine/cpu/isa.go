@@ -19,7 +19,11 @@ var unconfigured error
 // Kernels names the kernels in use: programs compiled for the same ones give the
 // same bits on every machine.
 func Kernels() string {
-	vectors, matrices := simd.Active().String(), matmulISA.Resolve().String()
+	vectors, level := simd.Active().String(), matmulISA.Resolve()
+	if level == gemm.NEONBFMMLA { // the bits of BFDOT
+		level = gemm.NEONBF16
+	}
+	matrices := level.String()
 	if vectors == matrices {
 		return vectors
 	}
@@ -29,8 +33,8 @@ func Kernels() string {
 func init() { unconfigured = Configure(os.Getenv("SNUG_CPU_ISA")) }
 
 // Configure chooses the kernels of programs compiled from now on: "portable",
-// "avx2", "avx512", "neon" or "auto" (also ""), the best that the machine runs. The
-// environment's SNUG_CPU_ISA is applied at start. Results differ between
+// "avx2", "avx512", "neon", "neon-bfdot" (of equal bits, without BFMMLA) or "auto" (also
+// ""), the best that the machine runs. The environment's SNUG_CPU_ISA is applied at start. Results differ between
 // levels by rounding. It must not be called while a program runs.
 func Configure(isa string) error {
 	level, matrix := simd.Best(), gemm.Auto
@@ -43,9 +47,11 @@ func Configure(isa string) error {
 	case "avx512":
 		level, matrix = simd.AVX512, gemm.AVX512BF16
 	case "neon":
+		level, matrix = simd.NEON, gemm.NEONBFMMLA
+	case "neon-bfdot":
 		level, matrix = simd.NEON, gemm.NEONBF16
 	default:
-		return fmt.Errorf("unknown CPU kernels %q (SNUG_CPU_ISA or hardware.cpu_isa): use auto, portable, avx2, avx512 or neon", isa)
+		return fmt.Errorf("unknown CPU kernels %q (SNUG_CPU_ISA or hardware.cpu_isa): use auto, portable, avx2, avx512, neon or neon-bfdot", isa)
 	}
 	if !slices.Contains(simd.Levels(), level) {
 		return fmt.Errorf("this CPU does not run %s kernels (SNUG_CPU_ISA or hardware.cpu_isa): its best are %v", isa, simd.Best())

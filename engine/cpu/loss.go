@@ -112,9 +112,9 @@ func (c *compiler) lowerChunkedLoss(l *chunkedLoss, loss, lse ref) ([]phase, err
 	// The shared workspace holds the row losses and then the panels of the products.
 	front := alignUp(l.rows*8, 64)
 	each := func() []float64 { return unsafe.Slice((*float64)(unsafe.Pointer(&code.m.shared[0])), l.rows) }
-	product := func(m, n, k int, a, b, out gemm.DType, ta, tb, acc bool, args func() (a, b, c unsafe.Pointer), strides [3]int) []phase {
-		p := gemm.NewPlan(m, n, k, a, b, out, ta, tb, gemm.Options{Accumulate: acc, Workers: c.workers, Compute: t, ISA: matmulISA})
-		c.need(front+p.SharedBytes(), p.WorkerBytes())
+	multiply := func(m, n, k int, a, b, out gemm.DType, ta, tb, acc bool, args func() (a, b, c unsafe.Pointer), strides [3]int) []phase {
+		p, shared, worker := c.plan(product{m, n, k, ta, tb, acc}, a, b, out, false, gemm.Options{Workers: c.workers, Compute: t, ISA: matmulISA})
+		c.need(front+shared, worker)
 		var ps []phase
 		for ph := range p.Phases() {
 			ps = append(ps, phase{p.Tasks(ph), func(task, w int) {
@@ -133,7 +133,7 @@ func (c *compiler) lowerChunkedLoss(l *chunkedLoss, loss, lse ref) ([]phase, err
 	for r0 := 0; r0 < l.rows; r0 += l.chunk {
 		m := min(l.chunk, l.rows-r0)
 		hAt := func() unsafe.Pointer { return unsafe.Add(l.h.ptr(), r0*l.width*size) }
-		ps = append(ps, product(m, l.vocab, l.width, t, stored, gemm.F32, false, true, false,
+		ps = append(ps, multiply(m, l.vocab, l.width, t, stored, gemm.F32, false, true, false,
 			func() (_, _, _ unsafe.Pointer) { return hAt(), l.w.ptr(), l.scratch.ptr() },
 			[3]int{l.width, l.width, l.vocab})...)
 		tasks, per := chunks(m, max(1, grain/4/l.vocab))
@@ -145,14 +145,14 @@ func (c *compiler) lowerChunkedLoss(l *chunkedLoss, loss, lse ref) ([]phase, err
 		if !l.grad {
 			continue
 		}
-		ps = append(ps, product(m, l.width, l.vocab, gemm.F32, stored, t, false, false, false,
+		ps = append(ps, multiply(m, l.width, l.vocab, gemm.F32, stored, t, false, false, false,
 			func() (_, _, _ unsafe.Pointer) {
 				return l.scratch.ptr(), l.w.ptr(), unsafe.Add(l.dh.ptr(), r0*l.width*size)
 			}, [3]int{l.vocab, l.width, l.width})...)
 		if l.frozen {
 			continue
 		}
-		ps = append(ps, product(l.vocab, l.width, m, gemm.F32, t, gemm.F32, true, false, l.accumulate || r0 > 0,
+		ps = append(ps, multiply(l.vocab, l.width, m, gemm.F32, t, gemm.F32, true, false, l.accumulate || r0 > 0,
 			func() (_, _, _ unsafe.Pointer) { return l.scratch.ptr(), hAt(), l.dw.ptr() },
 			[3]int{l.vocab, l.width, l.width})...)
 	}

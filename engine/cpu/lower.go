@@ -38,6 +38,8 @@ func (c *compiler) lower(n *graph.Node) (phases []phase, err error) {
 		return c.reduce(n, op)
 	case graph.MatMul:
 		return c.matmul(n, op)
+	case graph.Dequantize:
+		return c.dequantize(n)
 	case graph.Embedding:
 		return c.embedding(n)
 	case graph.EmbeddingGrad:

@@ -214,11 +214,11 @@ type Address struct {
 
 // Compile translates f, with its values at the addresses of at, for a machine of as
 // many threads.
-func Compile(f *graph.Func, threads int, at func(v *graph.Value) (Address, error)) (*Code, error) {
+func Compile(f *graph.Func, threads int, by *products, at func(v *graph.Value) (Address, error)) (*Code, error) {
 	if unconfigured != nil {
 		return nil, unconfigured
 	}
-	c := &compiler{code: &Code{}, workers: workers(threads), at: at}
+	c := &compiler{code: &Code{}, workers: workers(threads), products: by, at: at}
 	for _, n := range f.Nodes {
 		if graph.IsView(n.Op) {
 			continue
@@ -235,7 +235,9 @@ func Compile(f *graph.Func, threads int, at func(v *graph.Value) (Address, error
 type compiler struct {
 	code    *Code
 	workers int
-	at      func(v *graph.Value) (Address, error)
+	// products may be computed by a library; nil: they are not.
+	products *products
+	at       func(v *graph.Value) (Address, error)
 }
 
 func (c *compiler) ref(v *graph.Value) ref {

@@ -2,11 +2,13 @@ package cpu
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"unsafe"
 
 	"github.com/snug-ml/snug/engine/cpu/gemm"
 	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/internal/quant"
 )
 
 func gemmType(d graph.DType) gemm.DType {
@@ -27,7 +29,7 @@ func (c *compiler) matmul(n *graph.Node, op graph.MatMul) ([]phase, error) {
 	if rowDots(op, n, batch, rows) {
 		return c.rowDot(n, op, rows, cols, inner)
 	}
-	opts := gemm.Options{Accumulate: op.Accumulate, Workers: c.workers, Compute: gemmType(a.DType()), ISA: matmulISA}
+	opts := gemm.Options{Workers: c.workers, Compute: gemmType(a.DType()), ISA: matmulISA}
 	var err error
 	if opts.MapA, err = mapOf(op.MapA); err != nil {
 		return nil, err
@@ -38,28 +40,32 @@ func (c *compiler) matmul(n *graph.Node, op graph.MatMul) ([]phase, error) {
 	if batch > 1 {
 		opts.Workers = 1
 	}
-	p := gemm.NewPlan(rows, cols, inner, gemmType(a.DType()), gemmType(b.DType()), gemmType(out.DType()), op.TransA, op.TransB, opts)
+	bt := gemmType(b.DType())
+	if m, ok := b.Type.Quantized(); ok {
+		bt, opts.ReadB = gemmType(a.DType()), decoder(m)
+	}
+	q := product{rows, cols, inner, op.TransA, op.TransB, op.Accumulate}
+	p, shared, need := c.plan(q, gemmType(a.DType()), bt, gemmType(out.DType()), op.SumA || batch > 1, opts)
 	ar, br, cr := c.ref(a), c.ref(b), c.ref(out)
 	args := gemm.Args{
 		A: gemm.Matrix{Type: gemmType(a.DType()), Stride: a.Shape().Last(), Trans: op.TransA},
-		B: gemm.Matrix{Type: gemmType(b.DType()), Stride: b.Shape().Last(), Trans: op.TransB},
+		B: gemm.Matrix{Type: bt, Stride: b.Shape().Last(), Trans: op.TransB},
 		C: gemm.Matrix{Type: gemmType(out.DType()), Stride: out.Shape().Last()},
 	}
 	code := c.code
 	if batch > 1 {
 		return c.batchedMatmul(n, p, args, batch)
 	}
-	need := p.WorkerBytes()
 	var ep *epilogue
 	var bias *graph.Value
 	if op.Body != nil {
-		product := cmp.Or(op.Out, a.DType())
+		result := cmp.Or(op.Out, a.DType())
 		body, in := op.Body, operandsOfBody(n)
-		if product == graph.F32 {
+		if result == graph.F32 {
 			body, in, bias = withoutBias(body, in, cols)
 		}
 		if len(body.Instrs) > 0 || len(body.Results) > 1 {
-			if ep, err = c.epilogue(n, body, in, product, alignUp(p.WorkerBytes(), 64)); err != nil {
+			if ep, err = c.epilogue(n, body, in, result, alignUp(need, 64)); err != nil {
 				return nil, err
 			}
 			need = ep.end
@@ -69,7 +75,6 @@ func (c *compiler) matmul(n *graph.Node, op graph.MatMul) ([]phase, error) {
 	if bias != nil {
 		biasRef = c.ref(bias)
 	}
-	shared := p.SharedBytes()
 	var sums *blockSums
 	var see func(kb, k0, k1, i0, i1 int)
 	if op.SumA {
@@ -96,6 +101,27 @@ func (c *compiler) matmul(n *graph.Node, op graph.MatMul) ([]phase, error) {
 		ps = append(ps, phase{1, sums.total})
 	}
 	return ps, nil
+}
+
+// decoder reads a quantized matrix.
+func decoder(m quant.Matrix) gemm.Reader {
+	return func(dst []float32, data unsafe.Pointer, i, j int) {
+		m.Decode(dst, unsafe.Slice((*byte)(data), m.Bytes()), i*m.Cols+j)
+	}
+}
+
+// dequantize decodes a matrix in parts.
+func (c *compiler) dequantize(n *graph.Node) ([]phase, error) {
+	m, ok := n.In[0].Type.Quantized()
+	if !ok {
+		return nil, fmt.Errorf("operand 0 is %v, want a quantized matrix", n.In[0].Type)
+	}
+	x, y := c.ref(n.In[0]), c.ref(n.Out[0])
+	tasks, per := chunks(y.n, grain)
+	return []phase{{tasks, func(task, _ int) {
+		at := task * per
+		m.Decode(y.f32()[at:min(at+per, y.n)], unsafe.Slice((*byte)(x.ptr()), m.Bytes()), at)
+	}}}, nil
 }
 
 // mapOf is the function that an operand of a product goes through, nil for none.

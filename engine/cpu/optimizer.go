@@ -130,16 +130,13 @@ func (c *compiler) assign(n *graph.Node, op graph.Assign) ([]phase, error) {
 	}}}, nil
 }
 
-// normChunk is how many elements one partial sum of squares covers.
-const normChunk = 64 << 10
-
 func (c *compiler) globalNorm(n *graph.Node) ([]phase, error) {
 	in := c.refs(n.In)
 	type part struct{ operand, from, to int }
 	var parts []part
 	for i, r := range in {
-		for a := 0; a < r.n; a += normChunk {
-			parts = append(parts, part{i, a, min(a+normChunk, r.n)})
+		for a := 0; a < r.n; a += graph.NormChunk {
+			parts = append(parts, part{i, a, min(a+graph.NormChunk, r.n)})
 		}
 	}
 	out, code := c.ref(n.Out[0]), c.code

@@ -6,15 +6,18 @@ import "unsafe"
 type sourceA uint8
 
 const (
-	directA sourceA = iota // the operand itself
-	rowsA                  // rows converted to words in scratch
-	tilesA                 // tiles of mr columns of a transposed operand, packed in scratch
+	directA   sourceA = iota // the operand itself
+	rowsA                    // rows converted to words in scratch
+	tilesA                   // tiles of mr columns of a transposed operand, packed in scratch
+	rowTilesA                // tiles of mr rows, packed in scratch
 )
 
 func (m *machine) sourceOf(a DType, trans bool, k int) sourceA {
 	switch {
 	case trans:
 		return tilesA
+	case m.quads:
+		return rowTilesA
 	case a == m.word && k%m.elems() == 0:
 		return directA
 	}
@@ -23,15 +26,16 @@ func (m *machine) sourceOf(a DType, trans bool, k int) sourceA {
 
 // rowPitch is the bytes of a converted row, tilePitch those of a packed tile;
 // the odd 64 bytes keep rows and tiles from sharing cache sets.
-func rowPitch(words int) int               { return roundUp(words*4, 128) + 64 }
-func (m *machine) tilePitch(words int) int { return roundUp(words*m.mr*4, 128) + 64 }
+func (m *machine) rowPitch(words int) int  { return oddLines(words * m.bytes()) }
+func (m *machine) tilePitch(words int) int { return oddLines(words * m.mr * m.bytes()) }
+func oddLines(bytes int) int               { return roundUp(bytes, 128) + 64 }
 
 // blockBytes returns the scratch for rows rows of words words of A.
 func (m *machine) blockBytes(s sourceA, rows, words int) int {
 	switch s {
 	case rowsA:
-		return rows * rowPitch(words)
-	case tilesA:
+		return rows * m.rowPitch(words)
+	case tilesA, rowTilesA:
 		full, r1, r2 := m.tiles(rows)
 		// Short tiles are packed in whole vectors, up to 64 bytes past their last row.
 		return (full+btoi(r1 > 0)+btoi(r2 > 0))*m.tilePitch(words) + 64
@@ -53,10 +57,12 @@ func (m *machine) blockA(s sourceA, a *Matrix, i0, rows, k0, kn int, dst []byte)
 	case directA:
 		return Block{data: (*byte)(a.at(i0, k0)), rsa: a.pitch(), csa: 4}
 	case rowsA:
-		pitch := rowPitch(m.words(kn))
+		pitch := m.rowPitch(m.words(kn))
 		m.toWord[a.Type](rows, kn, (*byte)(a.at(i0, k0)), a.pitch(), &dst[0], pitch)
 		m.padRows(rows, kn, dst, pitch)
 		return Block{data: &dst[0], rsa: pitch, csa: 4}
+	case rowTilesA:
+		return m.packRowTiles(rows, kn, a, i0, k0, dst)
 	}
 	return m.packTiles(rows, kn, a, i0, k0, 0, m.words(kn), dst)
 }
@@ -66,16 +72,35 @@ func (m *machine) blockA(s sourceA, a *Matrix, i0, rows, k0, kn int, dst []byte)
 func (m *machine) packTiles(rows, kn int, a *Matrix, i0, k0, at, words int, dst []byte) Block {
 	pitch := m.tilePitch(words)
 	full, r1, r2 := m.tiles(rows)
-	out := func(tile int) *byte { return &dst[tile*pitch+at*m.mr*4] }
+	row := m.mr * m.bytes()
+	out := func(tile int) *byte { return &dst[tile*pitch+at*row] }
 	if full > 0 {
 		m.tilesA[a.Type](kn, full, (*byte)(a.at(k0, i0)), a.pitch(), out(0), pitch)
 	}
 	i0 += full * m.mr
 	if r1 > 0 {
-		m.panelA[a.Type](kn, r1, (*byte)(a.at(k0, i0)), a.pitch(), out(full), m.mr*4)
+		m.panelA[a.Type](kn, r1, (*byte)(a.at(k0, i0)), a.pitch(), out(full), row)
 	}
 	if r2 > 0 {
-		m.panelA[a.Type](kn, r2, (*byte)(a.at(k0, i0+r1)), a.pitch(), out(full+1), m.mr*4)
+		m.panelA[a.Type](kn, r2, (*byte)(a.at(k0, i0+r1)), a.pitch(), out(full+1), row)
+	}
+	return Block{data: &dst[0], tilePitch: pitch}
+}
+
+// packRowTiles packs kn elements from k0 on of the rows from i0 on of op(A).
+func (m *machine) packRowTiles(rows, kn int, a *Matrix, i0, k0 int, dst []byte) Block {
+	pitch := m.tilePitch(m.words(kn))
+	full, r1, r2 := m.tiles(rows)
+	for tile, i := 0, 0; i < rows; tile++ {
+		n := m.mr
+		switch tile {
+		case full:
+			n = r1
+		case full + 1:
+			n = r2
+		}
+		m.rowTile[a.Type](kn, n, (*byte)(a.at(i0+i, k0)), a.pitch(), &dst[tile*pitch])
+		i += n
 	}
 	return Block{data: &dst[0], tilePitch: pitch}
 }
@@ -174,7 +199,7 @@ func (m *machine) multiply(rows int, a *Block, q *panel) {
 func (m *machine) tile(tiles, mr, i, t int, a *Block, q *panel, f fetch) {
 	data, ta, rsa, csa := add(a.data, i*a.rsa), mr*a.rsa, a.rsa, a.csa
 	if a.tilePitch > 0 {
-		data, ta, rsa, csa = add(a.data, t*a.tilePitch), a.tilePitch, 4, m.mr*4
+		data, ta, rsa, csa = add(a.data, t*a.tilePitch), a.tilePitch, m.bytes(), m.mr*m.bytes()
 	}
 	m.kern[mr](tiles, q.words, data, ta, rsa, csa, q.b, q.bs, add(q.c, i*q.ldc), q.ldc, q.n, q.acc, q.bias, f.at, f.step)
 }

@@ -15,13 +15,13 @@
 // Promises:
 //   - Sums are accumulated in float32. C is rounded once, after the last term
 //     and after the epilogue, when it is stored as bfloat16 or float16.
-//   - An element of C depends only on its row of A, its column of B, K and the
+//   - Without a [Library], an element of C depends only on its row of A, its column of B, K and the
 //     instruction set: the order of its sum does not change with the number of
 //     workers, the task grid, M or N, so results are bit-identical for any of them.
 //   - Run allocates nothing and touches no memory outside the operands, its two
 //     scratch buffers and the padding that the caller must provide.
 //
-// Kernels exist for AVX-512 with AVX512_BF16, AVX-512, AVX2 with FMA and NEON
+// Kernels exist for AVX-512 with AVX512_BF16, AVX-512, AVX2 with FMA, NEON and FEAT_BF16
 // (all written by tools/asm/gemm) and as portable Go; see [ISA].
 package gemm
 

@@ -46,10 +46,10 @@ func (p *Plan) heights(fixed int) []int {
 		return []int{fixed}
 	}
 	unit := min(4, p.m.mr)
-	if p.source == tilesA {
+	if p.source == tilesA || p.source == rowTilesA {
 		unit = p.m.mr // short tiles are slower to pack
 	}
-	return equalHeights(p.rows, p.m.mr, unit, blockBytesA/(4*p.packing.kc))
+	return equalHeights(p.rows, p.m.mr, unit, blockBytesA/(p.m.bytes()*p.packing.kc))
 }
 
 // equalHeights are the heights, in multiples of unit, of rows in equal parts:
@@ -99,7 +99,7 @@ func (p *Plan) cost(g grid, workers int) float64 {
 	tiles := float64(full + btoi(r1 > 0) + btoi(r2 > 0))
 	panels := float64(g.nb / m.nr)
 	task := taskCycles + panels*w*rowCycles + panels*tiles*kernelCycles
-	task += 4 * (float64(g.mb+g.nb)*w + float64(g.mb*g.nb)) / touchBytes
+	task += (float64(m.bytes()*(g.mb+g.nb))*w + 4*float64(g.mb*g.nb)) / touchBytes
 	if p.source != directA {
 		task += tiles * w * packACycles
 	}

@@ -28,7 +28,7 @@ func groupLimit(workers int) int { return min(max(2*workers, 4), 32) << 20 }
 // group along K reads and writes C again.
 func (p *Plan) cut(limit int) panelGroups {
 	nr := p.m.nr
-	blockPanels := max(1, limit/(p.packing.kc*nr*4)) // panels of one block within the limit
+	blockPanels := max(1, limit/(p.packing.kc*nr*p.m.bytes())) // panels of one block within the limit
 	bytesA := p.rows * p.k * p.a.Size()
 	if p.source != directA {
 		bytesA *= 3 // it is packed again, too
@@ -55,7 +55,7 @@ func (p *Plan) cut(limit int) panelGroups {
 
 // groupBytes returns the size of the largest group.
 func (s panelGroups) groupBytes(p *Plan) int {
-	return min(s.blocks*p.packing.kc, p.m.words(p.k)) * min(s.cols, roundUp(p.cols, p.m.nr)) * 4
+	return min(s.blocks*p.packing.kc, p.m.words(p.k)) * min(s.cols, roundUp(p.cols, p.m.nr)) * p.m.bytes()
 }
 
 // group returns group i; groups along K follow one another, so that a part of C
@@ -74,7 +74,7 @@ func (p *Plan) half(i int, shared []byte) []byte { return shared[i%2*p.groups.gr
 // groupOffset returns the offset of a panel of a block within its group.
 func (p *Plan) groupOffset(s panelGroup, kb, panel int) int {
 	nr := p.m.nr
-	return ((kb-s.kb0)*p.packing.kc*ceil(s.cols, nr) + panel*p.packing.blockWords(kb)) * nr * 4
+	return ((kb-s.kb0)*p.packing.kc*ceil(s.cols, nr) + panel*p.packing.blockWords(kb)) * nr * p.m.bytes()
 }
 
 // packGroup runs task of the packTasks of group i.
@@ -83,6 +83,10 @@ func (p *Plan) packGroup(i, task int, b *Matrix, shared, worker []byte) {
 	kb, panel := s.kb0+task%(s.kb1-s.kb0), task/(s.kb1-s.kb0)
 	j := panel * p.m.nr
 	out, cols := &p.half(i, shared)[p.groupOffset(s, kb, panel)], min(p.m.nr, s.cols-j)
+	if p.readB != nil {
+		p.packRead(kb, s.j0+j, cols, b, out, worker)
+		return
+	}
 	if p.mapB != nil {
 		p.packMapped(kb, s.j0+j, cols, b, out, worker)
 		return

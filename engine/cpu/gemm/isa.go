@@ -12,10 +12,11 @@ const (
 	AVX512         // AVX-512 F, BW, VL, DQ
 	AVX512BF16     // AVX512 and AVX512_BF16
 	NEON           // arm64
-	NEONBF16       // NEON and FEAT_BF16
+	NEONBF16       // NEON and BFDOT, of FEAT_BF16
+	NEONBFMMLA     // NEONBF16 and BFMMLA, of FEAT_BF16: the same bits
 )
 
-var isaNames = [...]string{"auto", "portable", "avx2", "avx512", "avx512bf16", "neon", "neonbf16"}
+var isaNames = [...]string{"auto", "portable", "avx2", "avx512", "avx512bf16", "neon", "neonbf16", "neonbfmmla"}
 
 func (i ISA) String() string { return isaNames[i] }
 
@@ -47,8 +48,8 @@ func (i ISA) Resolve() ISA {
 //
 //	C[t*mr+i][j] = (acc != 0 ? C[t*mr+i][j] : 0) + sum over k of A[t][i][k]*B[k][j] + bias[j]
 //
-// for t < tiles, i < mr, j < n, over k words: float32 values, or pairs of
-// bfloat16 for a kernel of such pairs. All strides are in bytes: A advances ta
+// for t < tiles, i < mr, j < n, over k words: float32 values, or pairs or quads of
+// bfloat16 for a kernel of such. All strides are in bytes: A advances ta
 // from tile to tile, rsa from row to row and csa from word to word, B advances
 // bs from word to word and has its columns contiguous, C advances ldc from row
 // to row; bias may be nil. ahead is memory to bring into cache meanwhile, step bytes for every
@@ -66,24 +67,31 @@ type panelFunc func(k, cols int, src *byte, stride int, dst *byte, dstStride int
 // tileStride bytes from tile to tile.
 type tilesFunc func(k, tiles int, src *byte, stride int, dst *byte, tileStride int)
 
+// rowTileFunc packs k elements of up to mr rows as a tile of mr words a row: what is
+// in the rows beyond rows multiplies into rows that are never stored.
+type rowTileFunc func(k, rows int, src *byte, stride int, dst *byte)
+
 // rowsFunc converts rows of cols elements; strides are in bytes.
 type rowsFunc func(rows, cols int, src *byte, stride int, dst *byte, dstStride int)
 
 // machine is what the driver knows about one set of kernels.
 type machine struct {
-	word   DType        // F32: words are float32; BF16: words are pairs of bfloat16
-	mr, nr int          // rows and columns of the full tile
-	kern   []kernelFunc // by rows, 1..mr
-	exact  bool         // kernels read no column of B beyond n
+	word    DType        // F32: words are float32; BF16: words are pairs of bfloat16
+	quads   bool         // words are four bfloat16; A is read from packed tiles only
+	mr, nr  int          // rows and columns of the full tile
+	kern    []kernelFunc // by rows, 1..mr
+	byQuads *machine     // the same for products of whole quads, with the same bits; or nil
+	exact   bool         // kernels read no column of B beyond n
 
-	tilesA  [3]tilesFunc // by source type, full tiles of a transposed A
-	panelA  [3]panelFunc // by source type, one tile of fewer rows
-	shared  packer       // for a buffer that several workers read
-	own     packer       // for a buffer that the packing worker reads itself
-	lanes   int          // rows of one call of transpose
-	toWord  [3]rowsFunc  // source type to elements of words
-	fromF32 [3]rowsFunc  // float32 to the type of C
-	toF32   [3]rowsFunc  // type of C to float32
+	tilesA  [3]tilesFunc   // by source type, full tiles of a transposed A
+	panelA  [3]panelFunc   // by source type, one tile of fewer rows
+	rowTile [3]rowTileFunc // by source type, a tile of rows along k, where words are quads
+	shared  packer         // for a buffer that several workers read
+	own     packer         // for a buffer that the packing worker reads itself
+	lanes   int            // rows of one call of transpose
+	toWord  [3]rowsFunc    // source type to elements of words
+	fromF32 [3]rowsFunc    // float32 to the type of C
+	toF32   [3]rowsFunc    // type of C to float32
 }
 
 // packer packs a panel of B.
@@ -94,11 +102,17 @@ type packer struct {
 
 // elems returns how many elements along k one word holds.
 func (m *machine) elems() int {
-	if m.word == BF16 {
+	switch {
+	case m.quads:
+		return 4
+	case m.word == BF16:
 		return 2
 	}
 	return 1
 }
+
+// bytes returns the size of a word.
+func (m *machine) bytes() int { return m.elems() * m.word.Size() }
 
 // words returns the words that hold k elements.
 func (m *machine) words(k int) int { return (k + m.elems() - 1) / m.elems() }

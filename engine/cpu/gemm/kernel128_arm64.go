@@ -61,3 +61,33 @@ func kernBF16x5NEON(tiles, k int, a *byte, ta, rsa, csa int, b *byte, bs int, c 
 //
 //go:noescape
 func kernBF16x6NEON(tiles, k int, a *byte, ta, rsa, csa int, b *byte, bs int, c *byte, ldc, n, acc int, bias, ahead *byte, step int)
+
+// kernQuadsx1NEON multiplies packed bfloat16 quads in tiles of 1 rows by 16 columns; see kernelFunc.
+//
+//go:noescape
+func kernQuadsx1NEON(tiles, k int, a *byte, ta, rsa, csa int, b *byte, bs int, c *byte, ldc, n, acc int, bias, ahead *byte, step int)
+
+// kernQuadsx2NEON multiplies packed bfloat16 quads in tiles of 2 rows by 16 columns; see kernelFunc.
+//
+//go:noescape
+func kernQuadsx2NEON(tiles, k int, a *byte, ta, rsa, csa int, b *byte, bs int, c *byte, ldc, n, acc int, bias, ahead *byte, step int)
+
+// kernQuadsx3NEON multiplies packed bfloat16 quads in tiles of 3 rows by 16 columns; see kernelFunc.
+//
+//go:noescape
+func kernQuadsx3NEON(tiles, k int, a *byte, ta, rsa, csa int, b *byte, bs int, c *byte, ldc, n, acc int, bias, ahead *byte, step int)
+
+// kernQuadsx4NEON multiplies packed bfloat16 quads in tiles of 4 rows by 16 columns; see kernelFunc.
+//
+//go:noescape
+func kernQuadsx4NEON(tiles, k int, a *byte, ta, rsa, csa int, b *byte, bs int, c *byte, ldc, n, acc int, bias, ahead *byte, step int)
+
+// kernQuadsx5NEON multiplies packed bfloat16 quads in tiles of 5 rows by 16 columns; see kernelFunc.
+//
+//go:noescape
+func kernQuadsx5NEON(tiles, k int, a *byte, ta, rsa, csa int, b *byte, bs int, c *byte, ldc, n, acc int, bias, ahead *byte, step int)
+
+// kernQuadsx6NEON multiplies packed bfloat16 quads in tiles of 6 rows by 16 columns; see kernelFunc.
+//
+//go:noescape
+func kernQuadsx6NEON(tiles, k int, a *byte, ta, rsa, csa int, b *byte, bs int, c *byte, ldc, n, acc int, bias, ahead *byte, step int)

@@ -44,13 +44,13 @@ var machineAVX2 = machine{
 		wholePanels(panelF3216AVX2, panelGo(F32, 16)),
 		wholePanels(panelBF1616AVX2, panelGo(BF16, 16)),
 		wholePanels(panelF1616AVX2, panelGo(F16, 16)),
-	}, wholeTranspose(transposeAVX2, 8)},
+	}, wholeTranspose[uint32](transposeAVX2, 8)},
 	// A transposition writes half lines, which is slow with streaming stores.
 	shared: packer{[3]panelFunc{
 		wholePanels(panelF3216StreamAVX2, panelGo(F32, 16)),
 		wholePanels(panelBF1616StreamAVX2, panelGo(BF16, 16)),
 		wholePanels(panelF1616StreamAVX2, panelGo(F16, 16)),
-	}, wholeTranspose(transposeAVX2, 8)},
+	}, wholeTranspose[uint32](transposeAVX2, 8)},
 	lanes:   8,
 	toWord:  [3]rowsFunc{copyRows(4), wholeRows(BF16, F32, rowsBF16ToF32AVX2), wholeRows(F16, F32, rowsF16ToF32AVX2)},
 	toF32:   [3]rowsFunc{copyRows(4), wholeRows(BF16, F32, rowsBF16ToF32AVX2), wholeRows(F16, F32, rowsF16ToF32AVX2)},

@@ -20,14 +20,14 @@ var packNEON = packer{[3]panelFunc{
 	wholePanels(panelF3216NEON, panelGo(F32, 16)),
 	wholePanels(panelBF1616NEON, panelGo(BF16, 16)),
 	wholePanels(panelF1616NEON, panelGo(F16, 16)),
-}, wholeTranspose(transposeNEON, 4)}
+}, wholeTranspose[uint32](transposeNEON, 4)}
 
 // machineNEONBF16, like machineAVX512BF16, does not convert float16 to words.
 var machineNEONBF16 = machine{
 	word: BF16, mr: 6, nr: 16,
 	kern:    []kernelFunc{nil, kernBF16x1NEON, kernBF16x2NEON, kernBF16x3NEON, kernBF16x4NEON, kernBF16x5NEON, kernBF16x6NEON},
 	tilesA:  [3]tilesFunc{tilePairsF32NEON, tilePairsBF16NEON, nil},
-	panelA:  [3]panelFunc{pairsGo(F32, 6), pairsGo(BF16, 6), nil},
+	panelA:  [3]panelFunc{groupsGo(F32, 6, 2), groupsGo(BF16, 6, 2), nil},
 	own:     packNEONBF16,
 	shared:  packNEONBF16,
 	lanes:   8,
@@ -37,24 +37,54 @@ var machineNEONBF16 = machine{
 }
 
 var packNEONBF16 = packer{[3]panelFunc{
-	wholePanels(pairsF3216NEON, pairsGo(F32, 16)),
-	wholePanels(pairsBF1616NEON, pairsGo(BF16, 16)),
+	wholePanels(pairsF3216NEON, groupsGo(F32, 16, 2)),
+	wholePanels(pairsBF1616NEON, groupsGo(BF16, 16, 2)),
 	nil,
-}, wholeTranspose(transposeNEON, 4)}
+}, wholeTranspose[uint32](transposeNEON, 4)}
 
-// pairsGo returns the panelFunc of rows of width pairs of bfloat16, zero beyond
-// cols and k.
-func pairsGo(from DType, width int) panelFunc {
+// machineNEONBFMMLA multiplies by BFMMLA where K is a whole number of quads, else by
+// BFDOT. By the architecture manual BFMMLA accumulates two dot products of pairs, one
+// after the other and rounded like those of BFDOT.
+var machineNEONBFMMLA = func() machine {
+	m := machineNEONBF16
+	m.byQuads = &machineQuadsNEON
+	return m
+}()
+
+// machineQuadsNEON reads A from packed tiles only.
+var machineQuadsNEON = machine{
+	word: BF16, quads: true, mr: 6, nr: 16,
+	kern:    []kernelFunc{nil, kernQuadsx1NEON, kernQuadsx2NEON, kernQuadsx3NEON, kernQuadsx4NEON, kernQuadsx5NEON, kernQuadsx6NEON},
+	tilesA:  [3]tilesFunc{tileQuadsF32NEON, tileQuadsBF16NEON, nil},
+	panelA:  [3]panelFunc{groupsGo(F32, 6, 4), groupsGo(BF16, 6, 4), nil},
+	rowTile: [3]rowTileFunc{rowQuadsF32NEON, rowQuadsBF16NEON, nil},
+	own:     packQuadsNEON,
+	shared:  packQuadsNEON,
+	lanes:   8,
+	toWord:  machineNEONBF16.toWord,
+	toF32:   machineNEON.toF32,
+	fromF32: machineNEON.fromF32,
+}
+
+var packQuadsNEON = packer{[3]panelFunc{
+	wholePanels(quadsF3216NEON, groupsGo(F32, 16, 4)),
+	wholePanels(quadsBF1616NEON, groupsGo(BF16, 16, 4)),
+	nil,
+}, wholeTranspose[uint64](transposeQuadsNEON, 2)}
+
+// groupsGo returns the panelFunc of rows of width pairs or quads of bfloat16, zero
+// beyond cols and k.
+func groupsGo(from DType, width, elems int) panelFunc {
 	size := from.Size()
 	return func(k, cols int, src *byte, stride int, dst *byte, dstStride int) {
-		for x := 0; x < k; x += 2 {
+		for x := 0; x < k; x += elems {
 			for j := range width {
-				for half := range 2 {
+				for e := range elems {
 					v := float32(0)
-					if j < cols && x+half < k {
-						v = load(src, from, (x+half)*stride+j*size)
+					if j < cols && x+e < k {
+						v = load(src, from, (x+e)*stride+j*size)
 					}
-					store(dst, BF16, x/2*dstStride+4*j+2*half, v)
+					store(dst, BF16, x/elems*dstStride+2*(elems*j+e), v)
 				}
 			}
 		}
@@ -64,7 +94,7 @@ func pairsGo(from DType, width int) panelFunc {
 // detect returns the levels: every processor of arm64 has NEON.
 func detect() []ISA {
 	if armcpu.BF16() {
-		return []ISA{Portable, NEON, NEONBF16}
+		return []ISA{Portable, NEON, NEONBF16, NEONBFMMLA}
 	}
 	return []ISA{Portable, NEON}
 }
@@ -73,6 +103,8 @@ func detect() []ISA {
 // type. Levels without bfloat16 products multiply in float32.
 func machineFor(isa ISA, word DType) *machine {
 	switch {
+	case isa == NEONBFMMLA && word == BF16:
+		return &machineNEONBFMMLA
 	case isa == NEONBF16 && word == BF16:
 		return &machineNEONBF16
 	case isa >= NEON:

@@ -31,8 +31,9 @@ func (p *Plan) mapper(f Map, t DType, n int, scratch []byte) mapper {
 // type: converting them to words gives the same words as an operand that was stored
 // mapped.
 func (r *mapper) apply(n int) (*byte, DType) {
-	x := unsafe.Slice((*float32)(unsafe.Pointer(r.x)), n)
-	r.f(x, x)
+	if x := r.floats(n); r.f != nil {
+		r.f(x, x)
+	}
 	if r.t == F32 || r.t == r.m.word {
 		return r.x, F32
 	}
@@ -40,9 +41,12 @@ func (r *mapper) apply(n int) (*byte, DType) {
 	return r.lo, r.t
 }
 
+// floats is the float32 scratch.
+func (r *mapper) floats(n int) []float32 { return unsafe.Slice((*float32)(unsafe.Pointer(r.x)), n) }
+
 // mappedA is blockA for an operand that goes through a function.
 func (p *Plan) mappedA(a *Matrix, i0, rows, k0, kn int, worker []byte) Block {
-	m, pitch := p.m, rowPitch(p.m.words(kn))
+	m, pitch := p.m, p.m.rowPitch(p.m.words(kn))
 	r := p.mapper(p.mapA, a.Type, kn, worker[p.m.blockBytes(rowsA, p.grid.mb, p.packing.kc):])
 	for i := range rows {
 		src, dst := (*byte)(a.at(i0+i, k0)), &worker[i*pitch]
@@ -69,6 +73,6 @@ func (p *Plan) packMapped(block, j, cols int, b *Matrix, out *byte, worker []byt
 		rows := min(mapRows, kn-k)
 		p.wide.own.panel[b.Type](rows, cols, (*byte)(b.at(k0+k, j)), b.pitch(), r.x, 4*m.nr)
 		from, t := r.apply(rows * m.nr)
-		p.packer.panel[t](rows, cols, from, t.Size()*m.nr, add(out, k/m.elems()*m.nr*4), m.nr*4)
+		p.packer.panel[t](rows, cols, from, t.Size()*m.nr, add(out, k/m.elems()*m.nr*m.bytes()), m.nr*m.bytes())
 	}
 }

@@ -32,7 +32,7 @@ type Panels struct {
 func (u Micro) PackedBytes(k, n int) int { return ceil(n, u.m.nr) * u.m.nr * u.m.words(k) * 4 }
 
 // ScratchBytes returns the scratch PackB needs for a k.
-func (u Micro) ScratchBytes(k int) int { return u.m.lanes * rowPitch(u.m.words(k)) }
+func (u Micro) ScratchBytes(k int) int { return u.m.lanes * u.m.rowPitch(u.m.words(k)) }
 
 // PackB packs op(B) [k, n] into dst, 64-byte aligned.
 func (u Micro) PackB(k, n int, b *Matrix, dst, scratch []byte) Panels {

@@ -42,6 +42,21 @@ func pairsF3216NEON(k, cols int, src *byte, stride int, dst *byte, dstStride int
 //go:noescape
 func tilePairsF32NEON(k, tiles int, src *byte, stride int, dst *byte, tileStride int)
 
+// quadsF3216NEON interleaves quads of k rows, a positive multiple of 4, of 16 F32 elements to rows of 16 bfloat16 quads, whatever cols is; see panelFunc.
+//
+//go:noescape
+func quadsF3216NEON(k, cols int, src *byte, stride int, dst *byte, dstStride int)
+
+// tileQuadsF32NEON packs k rows, a positive multiple of 4, of F32 elements as tiles of 6 bfloat16 quads a row; see tilesFunc.
+//
+//go:noescape
+func tileQuadsF32NEON(k, tiles int, src *byte, stride int, dst *byte, tileStride int)
+
+// rowQuadsF32NEON packs k F32 elements, a positive multiple of 4, of up to 6 rows as a tile of 6 bfloat16 quads a row, the last row again in place of those beyond rows; see rowTileFunc.
+//
+//go:noescape
+func rowQuadsF32NEON(k, rows int, src *byte, stride int, dst *byte)
+
 // pairsBF1616NEON interleaves pairs of k rows of 16 BF16 elements to rows of 16 bfloat16 pairs, zero beyond k, whatever cols is; see panelFunc.
 //
 //go:noescape
@@ -51,6 +66,21 @@ func pairsBF1616NEON(k, cols int, src *byte, stride int, dst *byte, dstStride in
 //
 //go:noescape
 func tilePairsBF16NEON(k, tiles int, src *byte, stride int, dst *byte, tileStride int)
+
+// quadsBF1616NEON interleaves quads of k rows, a positive multiple of 4, of 16 BF16 elements to rows of 16 bfloat16 quads, whatever cols is; see panelFunc.
+//
+//go:noescape
+func quadsBF1616NEON(k, cols int, src *byte, stride int, dst *byte, dstStride int)
+
+// tileQuadsBF16NEON packs k rows, a positive multiple of 4, of BF16 elements as tiles of 6 bfloat16 quads a row; see tilesFunc.
+//
+//go:noescape
+func tileQuadsBF16NEON(k, tiles int, src *byte, stride int, dst *byte, tileStride int)
+
+// rowQuadsBF16NEON packs k BF16 elements, a positive multiple of 4, of up to 6 rows as a tile of 6 bfloat16 quads a row, the last row again in place of those beyond rows; see rowTileFunc.
+//
+//go:noescape
+func rowQuadsBF16NEON(k, rows int, src *byte, stride int, dst *byte)
 
 // rowsBF16ToF32NEON converts rows of cols elements, a positive multiple of 8, rounding to nearest even; see rowsFunc.
 //
@@ -76,3 +106,8 @@ func rowsF32ToF16NEON(rows, cols int, src *byte, stride int, dst *byte, dstStrid
 //
 //go:noescape
 func transposeNEON(k, cols int, src *byte, stride int, dst *byte, dstStride int)
+
+// transposeQuadsNEON transposes 8 rows of k words of 8 bytes, k a positive multiple of 2, to k rows of 8 words, whatever cols is; see panelFunc.
+//
+//go:noescape
+func transposeQuadsNEON(k, cols int, src *byte, stride int, dst *byte, dstStride int)

@@ -295,6 +295,177 @@ tile2:
 done:
 	RET
 
+// func quadsF3216NEON(k, cols int, src *byte, stride int, dst *byte, dstStride int)
+TEXT ·quadsF3216NEON(SB), NOSPLIT, $0-48
+	MOVD k+0(FP), R0
+	MOVD cols+8(FP), R1
+	MOVD src+16(FP), R2
+	MOVD stride+24(FP), R3
+	MOVD dst+32(FP), R4
+	MOVD dstStride+40(FP), R5
+
+loop:
+	ADD R3, R2, R9
+	ADD R3, R9, R10
+	ADD R3, R10, R11
+	FMOVQ 0(R2), F1
+	FMOVQ 16(R2), F2
+	WORD $0x0ea16820 // bfcvtn v0.4h, v1.4s
+	WORD $0x4ea16840 // bfcvtn2 v0.8h, v2.4s
+	FMOVQ 0(R9), F4
+	FMOVQ 16(R9), F5
+	WORD $0x0ea16883 // bfcvtn v3.4h, v4.4s
+	WORD $0x4ea168a3 // bfcvtn2 v3.8h, v5.4s
+	FMOVQ 0(R10), F7
+	FMOVQ 16(R10), F8
+	WORD $0x0ea168e6 // bfcvtn v6.4h, v7.4s
+	WORD $0x4ea16906 // bfcvtn2 v6.8h, v8.4s
+	FMOVQ 0(R11), F10
+	FMOVQ 16(R11), F11
+	WORD $0x0ea16949 // bfcvtn v9.4h, v10.4s
+	WORD $0x4ea16969 // bfcvtn2 v9.8h, v11.4s
+	WORD $0x4e433814 // zip1 v20.8h, v0.8h, v3.8h
+	WORD $0x4e4938d5 // zip1 v21.8h, v6.8h, v9.8h
+	WORD $0x4e437816 // zip2 v22.8h, v0.8h, v3.8h
+	WORD $0x4e4978d7 // zip2 v23.8h, v6.8h, v9.8h
+	WORD $0x4e953a90 // zip1 v16.4s, v20.4s, v21.4s
+	WORD $0x4e957a91 // zip2 v17.4s, v20.4s, v21.4s
+	WORD $0x4e973ad2 // zip1 v18.4s, v22.4s, v23.4s
+	WORD $0x4e977ad3 // zip2 v19.4s, v22.4s, v23.4s
+	FSTPQ (F16, F17), 0(R4)
+	FSTPQ (F18, F19), 32(R4)
+	FMOVQ 32(R2), F1
+	FMOVQ 48(R2), F2
+	WORD $0x0ea16820 // bfcvtn v0.4h, v1.4s
+	WORD $0x4ea16840 // bfcvtn2 v0.8h, v2.4s
+	FMOVQ 32(R9), F4
+	FMOVQ 48(R9), F5
+	WORD $0x0ea16883 // bfcvtn v3.4h, v4.4s
+	WORD $0x4ea168a3 // bfcvtn2 v3.8h, v5.4s
+	FMOVQ 32(R10), F7
+	FMOVQ 48(R10), F8
+	WORD $0x0ea168e6 // bfcvtn v6.4h, v7.4s
+	WORD $0x4ea16906 // bfcvtn2 v6.8h, v8.4s
+	FMOVQ 32(R11), F10
+	FMOVQ 48(R11), F11
+	WORD $0x0ea16949 // bfcvtn v9.4h, v10.4s
+	WORD $0x4ea16969 // bfcvtn2 v9.8h, v11.4s
+	WORD $0x4e433814 // zip1 v20.8h, v0.8h, v3.8h
+	WORD $0x4e4938d5 // zip1 v21.8h, v6.8h, v9.8h
+	WORD $0x4e437816 // zip2 v22.8h, v0.8h, v3.8h
+	WORD $0x4e4978d7 // zip2 v23.8h, v6.8h, v9.8h
+	WORD $0x4e953a90 // zip1 v16.4s, v20.4s, v21.4s
+	WORD $0x4e957a91 // zip2 v17.4s, v20.4s, v21.4s
+	WORD $0x4e973ad2 // zip1 v18.4s, v22.4s, v23.4s
+	WORD $0x4e977ad3 // zip2 v19.4s, v22.4s, v23.4s
+	FSTPQ (F16, F17), 64(R4)
+	FSTPQ (F18, F19), 96(R4)
+	ADD R3<<2, R2, R2
+	ADD R5, R4
+	SUBS $4, R0
+	BNE loop
+	RET
+
+// func tileQuadsF32NEON(k, tiles int, src *byte, stride int, dst *byte, tileStride int)
+TEXT ·tileQuadsF32NEON(SB), NOSPLIT, $0-48
+	MOVD k+0(FP), R0
+	MOVD tiles+8(FP), R1
+	MOVD src+16(FP), R2
+	MOVD stride+24(FP), R3
+	MOVD dst+32(FP), R4
+	MOVD tileStride+40(FP), R5
+
+loop:
+	ADD R3, R2, R9
+	ADD R3, R9, R10
+	ADD R3, R10, R11
+	MOVD R1, R6
+	MOVD R2, R7
+	MOVD R4, R8
+
+tile:
+	FMOVQ 0(R7), F1
+	FMOVD 16(R7), F2
+	WORD $0x0ea16820 // bfcvtn v0.4h, v1.4s
+	WORD $0x4ea16840 // bfcvtn2 v0.8h, v2.4s
+	FMOVQ 0(R9), F4
+	FMOVD 16(R9), F5
+	WORD $0x0ea16883 // bfcvtn v3.4h, v4.4s
+	WORD $0x4ea168a3 // bfcvtn2 v3.8h, v5.4s
+	FMOVQ 0(R10), F7
+	FMOVD 16(R10), F8
+	WORD $0x0ea168e6 // bfcvtn v6.4h, v7.4s
+	WORD $0x4ea16906 // bfcvtn2 v6.8h, v8.4s
+	FMOVQ 0(R11), F10
+	FMOVD 16(R11), F11
+	WORD $0x0ea16949 // bfcvtn v9.4h, v10.4s
+	WORD $0x4ea16969 // bfcvtn2 v9.8h, v11.4s
+	WORD $0x4e433814 // zip1 v20.8h, v0.8h, v3.8h
+	WORD $0x4e4938d5 // zip1 v21.8h, v6.8h, v9.8h
+	WORD $0x4e437816 // zip2 v22.8h, v0.8h, v3.8h
+	WORD $0x4e4978d7 // zip2 v23.8h, v6.8h, v9.8h
+	WORD $0x4e953a90 // zip1 v16.4s, v20.4s, v21.4s
+	WORD $0x4e957a91 // zip2 v17.4s, v20.4s, v21.4s
+	WORD $0x4e973ad2 // zip1 v18.4s, v22.4s, v23.4s
+	FSTPQ (F16, F17), (R8)
+	FMOVQ F18, 32(R8)
+	ADD $24, R7
+	ADD $24, R9
+	ADD $24, R10
+	ADD $24, R11
+	ADD R5, R8
+	SUBS $1, R6
+	BNE tile
+	ADD R3<<2, R2, R2
+	ADD $48, R4
+	SUBS $4, R0
+	BNE loop
+	RET
+
+// func rowQuadsF32NEON(k, rows int, src *byte, stride int, dst *byte)
+TEXT ·rowQuadsF32NEON(SB), NOSPLIT, $0-40
+	MOVD k+0(FP), R0
+	MOVD rows+8(FP), R1
+	MOVD src+16(FP), R2
+	MOVD stride+24(FP), R3
+	MOVD dst+32(FP), R4
+	MOVD R2, R6
+	CMP $1, R1
+	CSEL GT, R3, ZR, R5
+	ADD R5, R6, R7
+	CMP $2, R1
+	CSEL GT, R3, ZR, R5
+	ADD R5, R7, R8
+	CMP $3, R1
+	CSEL GT, R3, ZR, R5
+	ADD R5, R8, R9
+	CMP $4, R1
+	CSEL GT, R3, ZR, R5
+	ADD R5, R9, R10
+	CMP $5, R1
+	CSEL GT, R3, ZR, R5
+	ADD R5, R10, R11
+
+loop:
+	FMOVQ.P 16(R6), F1
+	FMOVQ.P 16(R7), F2
+	WORD $0x0ea16820 // bfcvtn v0.4h, v1.4s
+	WORD $0x4ea16840 // bfcvtn2 v0.8h, v2.4s
+	FMOVQ.P F0, 16(R4)
+	FMOVQ.P 16(R8), F9
+	FMOVQ.P 16(R9), F10
+	WORD $0x0ea16928 // bfcvtn v8.4h, v9.4s
+	WORD $0x4ea16948 // bfcvtn2 v8.8h, v10.4s
+	FMOVQ.P F8, 16(R4)
+	FMOVQ.P 16(R10), F17
+	FMOVQ.P 16(R11), F18
+	WORD $0x0ea16a30 // bfcvtn v16.4h, v17.4s
+	WORD $0x4ea16a50 // bfcvtn2 v16.8h, v18.4s
+	FMOVQ.P F16, 16(R4)
+	SUBS $4, R0
+	BNE loop
+	RET
+
 // func pairsBF1616NEON(k, cols int, src *byte, stride int, dst *byte, dstStride int)
 TEXT ·pairsBF1616NEON(SB), NOSPLIT, $0-48
 	MOVD k+0(FP), R0
@@ -400,6 +571,146 @@ tile2:
 	BNE tile2
 
 done:
+	RET
+
+// func quadsBF1616NEON(k, cols int, src *byte, stride int, dst *byte, dstStride int)
+TEXT ·quadsBF1616NEON(SB), NOSPLIT, $0-48
+	MOVD k+0(FP), R0
+	MOVD cols+8(FP), R1
+	MOVD src+16(FP), R2
+	MOVD stride+24(FP), R3
+	MOVD dst+32(FP), R4
+	MOVD dstStride+40(FP), R5
+
+loop:
+	ADD R3, R2, R9
+	ADD R3, R9, R10
+	ADD R3, R10, R11
+	FMOVQ 0(R2), F0
+	FMOVQ 0(R9), F3
+	FMOVQ 0(R10), F6
+	FMOVQ 0(R11), F9
+	WORD $0x4e433814 // zip1 v20.8h, v0.8h, v3.8h
+	WORD $0x4e4938d5 // zip1 v21.8h, v6.8h, v9.8h
+	WORD $0x4e437816 // zip2 v22.8h, v0.8h, v3.8h
+	WORD $0x4e4978d7 // zip2 v23.8h, v6.8h, v9.8h
+	WORD $0x4e953a90 // zip1 v16.4s, v20.4s, v21.4s
+	WORD $0x4e957a91 // zip2 v17.4s, v20.4s, v21.4s
+	WORD $0x4e973ad2 // zip1 v18.4s, v22.4s, v23.4s
+	WORD $0x4e977ad3 // zip2 v19.4s, v22.4s, v23.4s
+	FSTPQ (F16, F17), 0(R4)
+	FSTPQ (F18, F19), 32(R4)
+	FMOVQ 16(R2), F0
+	FMOVQ 16(R9), F3
+	FMOVQ 16(R10), F6
+	FMOVQ 16(R11), F9
+	WORD $0x4e433814 // zip1 v20.8h, v0.8h, v3.8h
+	WORD $0x4e4938d5 // zip1 v21.8h, v6.8h, v9.8h
+	WORD $0x4e437816 // zip2 v22.8h, v0.8h, v3.8h
+	WORD $0x4e4978d7 // zip2 v23.8h, v6.8h, v9.8h
+	WORD $0x4e953a90 // zip1 v16.4s, v20.4s, v21.4s
+	WORD $0x4e957a91 // zip2 v17.4s, v20.4s, v21.4s
+	WORD $0x4e973ad2 // zip1 v18.4s, v22.4s, v23.4s
+	WORD $0x4e977ad3 // zip2 v19.4s, v22.4s, v23.4s
+	FSTPQ (F16, F17), 64(R4)
+	FSTPQ (F18, F19), 96(R4)
+	ADD R3<<2, R2, R2
+	ADD R5, R4
+	SUBS $4, R0
+	BNE loop
+	RET
+
+// func tileQuadsBF16NEON(k, tiles int, src *byte, stride int, dst *byte, tileStride int)
+TEXT ·tileQuadsBF16NEON(SB), NOSPLIT, $0-48
+	MOVD k+0(FP), R0
+	MOVD tiles+8(FP), R1
+	MOVD src+16(FP), R2
+	MOVD stride+24(FP), R3
+	MOVD dst+32(FP), R4
+	MOVD tileStride+40(FP), R5
+
+loop:
+	ADD R3, R2, R9
+	ADD R3, R9, R10
+	ADD R3, R10, R11
+	MOVD R1, R6
+	MOVD R2, R7
+	MOVD R4, R8
+
+tile:
+	FMOVD 0(R7), F0
+	FMOVS 8(R7), F1
+	WORD $0x4ec13800 // zip1 v0.2d, v0.2d, v1.2d
+	FMOVD 0(R9), F3
+	FMOVS 8(R9), F4
+	WORD $0x4ec43863 // zip1 v3.2d, v3.2d, v4.2d
+	FMOVD 0(R10), F6
+	FMOVS 8(R10), F7
+	WORD $0x4ec738c6 // zip1 v6.2d, v6.2d, v7.2d
+	FMOVD 0(R11), F9
+	FMOVS 8(R11), F10
+	WORD $0x4eca3929 // zip1 v9.2d, v9.2d, v10.2d
+	WORD $0x4e433814 // zip1 v20.8h, v0.8h, v3.8h
+	WORD $0x4e4938d5 // zip1 v21.8h, v6.8h, v9.8h
+	WORD $0x4e437816 // zip2 v22.8h, v0.8h, v3.8h
+	WORD $0x4e4978d7 // zip2 v23.8h, v6.8h, v9.8h
+	WORD $0x4e953a90 // zip1 v16.4s, v20.4s, v21.4s
+	WORD $0x4e957a91 // zip2 v17.4s, v20.4s, v21.4s
+	WORD $0x4e973ad2 // zip1 v18.4s, v22.4s, v23.4s
+	FSTPQ (F16, F17), (R8)
+	FMOVQ F18, 32(R8)
+	ADD $12, R7
+	ADD $12, R9
+	ADD $12, R10
+	ADD $12, R11
+	ADD R5, R8
+	SUBS $1, R6
+	BNE tile
+	ADD R3<<2, R2, R2
+	ADD $48, R4
+	SUBS $4, R0
+	BNE loop
+	RET
+
+// func rowQuadsBF16NEON(k, rows int, src *byte, stride int, dst *byte)
+TEXT ·rowQuadsBF16NEON(SB), NOSPLIT, $0-40
+	MOVD k+0(FP), R0
+	MOVD rows+8(FP), R1
+	MOVD src+16(FP), R2
+	MOVD stride+24(FP), R3
+	MOVD dst+32(FP), R4
+	MOVD R2, R6
+	CMP $1, R1
+	CSEL GT, R3, ZR, R5
+	ADD R5, R6, R7
+	CMP $2, R1
+	CSEL GT, R3, ZR, R5
+	ADD R5, R7, R8
+	CMP $3, R1
+	CSEL GT, R3, ZR, R5
+	ADD R5, R8, R9
+	CMP $4, R1
+	CSEL GT, R3, ZR, R5
+	ADD R5, R9, R10
+	CMP $5, R1
+	CSEL GT, R3, ZR, R5
+	ADD R5, R10, R11
+
+loop:
+	FMOVD.P 8(R6), F0
+	FMOVD.P 8(R7), F1
+	WORD $0x4ec13800 // zip1 v0.2d, v0.2d, v1.2d
+	FMOVQ.P F0, 16(R4)
+	FMOVD.P 8(R8), F8
+	FMOVD.P 8(R9), F9
+	WORD $0x4ec93908 // zip1 v8.2d, v8.2d, v9.2d
+	FMOVQ.P F8, 16(R4)
+	FMOVD.P 8(R10), F16
+	FMOVD.P 8(R11), F17
+	WORD $0x4ed13a10 // zip1 v16.2d, v16.2d, v17.2d
+	FMOVQ.P F16, 16(R4)
+	SUBS $4, R0
+	BNE loop
 	RET
 
 // func rowsBF16ToF32NEON(rows, cols int, src *byte, stride int, dst *byte, dstStride int)
@@ -600,5 +911,49 @@ loop:
 	FSTPQ (F19, F23), (R4)
 	ADD R5, R4
 	SUBS $4, R0
+	BNE loop
+	RET
+
+// func transposeQuadsNEON(k, cols int, src *byte, stride int, dst *byte, dstStride int)
+TEXT ·transposeQuadsNEON(SB), NOSPLIT, $0-48
+	MOVD k+0(FP), R0
+	MOVD cols+8(FP), R1
+	MOVD src+16(FP), R2
+	MOVD stride+24(FP), R3
+	MOVD dst+32(FP), R4
+	MOVD dstStride+40(FP), R5
+	MOVD R2, R6
+	ADD R3, R6, R7
+	ADD R3, R7, R8
+	ADD R3, R8, R9
+	ADD R3, R9, R10
+	ADD R3, R10, R11
+	ADD R3, R11, R12
+	ADD R3, R12, R13
+
+loop:
+	FMOVQ.P 16(R6), F0
+	FMOVQ.P 16(R7), F1
+	FMOVQ.P 16(R8), F2
+	FMOVQ.P 16(R9), F3
+	FMOVQ.P 16(R10), F4
+	FMOVQ.P 16(R11), F5
+	FMOVQ.P 16(R12), F6
+	FMOVQ.P 16(R13), F7
+	WORD $0x4ec13810 // zip1 v16.2d, v0.2d, v1.2d
+	WORD $0x4ec17814 // zip2 v20.2d, v0.2d, v1.2d
+	WORD $0x4ec33851 // zip1 v17.2d, v2.2d, v3.2d
+	WORD $0x4ec37855 // zip2 v21.2d, v2.2d, v3.2d
+	WORD $0x4ec53892 // zip1 v18.2d, v4.2d, v5.2d
+	WORD $0x4ec57896 // zip2 v22.2d, v4.2d, v5.2d
+	WORD $0x4ec738d3 // zip1 v19.2d, v6.2d, v7.2d
+	WORD $0x4ec778d7 // zip2 v23.2d, v6.2d, v7.2d
+	FSTPQ (F16, F17), (R4)
+	FSTPQ (F18, F19), 32(R4)
+	ADD R5, R4
+	FSTPQ (F20, F21), (R4)
+	FSTPQ (F22, F23), 32(R4)
+	ADD R5, R4
+	SUBS $2, R0
 	BNE loop
 	RET

@@ -19,8 +19,12 @@ func layout(m *machine, k, n int, b DType, trans bool, kc int) packing {
 	}
 	words := m.words(k)
 	p := packing{m: m, k: k, b: b, trans: trans}
-	p.blocks = max(1, ceil(words, kc))
-	p.kc = min(words, roundUp(ceil(words, p.blocks), 4))
+	units := 1
+	if m.quads { // blocks of as many elements as those of pairs, which give the same bits
+		units = 2
+	}
+	p.blocks = max(1, ceil(words*units, kc))
+	p.kc = min(words, roundUp(ceil(words*units, p.blocks), 4)/units)
 	p.panels = ceil(n, m.nr)
 	return p
 }
@@ -37,7 +41,7 @@ func (p *packing) scratch() int {
 func (p *packing) natural() bool { return p.b == p.m.word && p.k%p.m.elems() == 0 }
 
 // tempPitch is the bytes of a row of words before transposition.
-func (p *packing) tempPitch() int { return rowPitch(p.kc) }
+func (p *packing) tempPitch() int { return p.m.rowPitch(p.kc) }
 
 // blockWords returns the words of one block of K.
 func (p *packing) blockWords(block int) int {
@@ -50,7 +54,7 @@ func (p *packing) packBlock(by *packer, block, j, cols int, b *Matrix, out *byte
 	k0 := block * p.kc * m.elems()
 	kn := min(words*m.elems(), p.k-k0)
 	if !p.trans {
-		by.panel[p.b](kn, cols, (*byte)(b.at(k0, j)), b.pitch(), out, m.nr*4)
+		by.panel[p.b](kn, cols, (*byte)(b.at(k0, j)), b.pitch(), out, m.nr*m.bytes())
 		return
 	}
 	for h := 0; h < cols; h += m.lanes {
@@ -59,7 +63,7 @@ func (p *packing) packBlock(by *packer, block, j, cols int, b *Matrix, out *byte
 		if !p.natural() {
 			src, pitch = p.widen(c, kn, src, pitch, worker), p.tempPitch()
 		}
-		by.transpose(words, c, src, pitch, add(out, 4*h), m.nr*4)
+		by.transpose(words, c, src, pitch, add(out, h*m.bytes()), m.nr*m.bytes())
 	}
 }
 

@@ -5,8 +5,15 @@ import (
 	"runtime"
 )
 
+// Library multiplies float32 matrices in place of the kernels: C (= or +=) op(A)·op(B), on
+// the calling thread alone. scratch is CallBytes, 8-byte aligned.
+type Library interface {
+	Sgemm(m, n, k int, a, b, c Matrix, accumulate bool, scratch []byte)
+	CallBytes() int
+}
+
 // Options adjust a [Plan]; the zero value is right for most uses. Only Compute,
-// ISA and KC change results.
+// ISA, Library and KC change results.
 type Options struct {
 	ISA ISA
 	// Compute is the type the operands are multiplied in. The zero value, F32,
@@ -21,6 +28,12 @@ type Options struct {
 	// they are read, rounded to the type of their operand then. Such an operand
 	// is not transposed.
 	MapA, MapB Map
+	// ReadB, if not nil, gives the elements of B, which is stored in no type of this
+	// package: they are rounded to the type b then. B is packed, so that no more of it
+	// than a panel's rows exists decoded.
+	ReadB Reader
+	// Library, if not nil, multiplies what it can: see [Served].
+	Library Library
 	// Workers is the number of workers the tasks are meant for; 0 is GOMAXPROCS.
 	Workers int
 	// SharedLimit bounds SharedBytes, but not below one block of one panel; 0
@@ -44,6 +57,8 @@ type Plan struct {
 	direct     bool // B is read where it is
 	source     sourceA
 	mapA, mapB Map
+	readB      Reader
+	lib        Library  // computes the product; or nil
 	wide       *machine // of the same instruction set, for float32 words
 
 	packing   packing
@@ -66,24 +81,37 @@ func NewPlan(m, n, k int, a, b, c DType, transA, transB bool, opts Options) *Pla
 		word = BF16
 	}
 	isa := opts.ISA.Resolve()
+	if opts.ReadB != nil && opts.MapB != nil {
+		panic("gemm: an operand that a reader gives cannot be mapped")
+	}
 	if opts.MapA != nil && transA || opts.MapB != nil && transB {
 		panic("gemm: an operand that is transposed cannot be mapped")
 	}
 	p := &Plan{
 		m: machineFor(isa, word), rows: m, cols: n, k: k, a: a, b: b, c: c,
 		transA: transA, accumulate: opts.Accumulate,
-		mapA: opts.MapA, mapB: opts.MapB, wide: machineFor(isa, F32),
+		mapA: opts.MapA, mapB: opts.MapB, readB: opts.ReadB, wide: machineFor(isa, F32),
+	}
+	if q := p.m.byQuads; q != nil && k%q.elems() == 0 && p.mapA == nil {
+		p.m = q
 	}
 	workers := opts.Workers
 	if workers <= 0 {
 		workers = runtime.GOMAXPROCS(0)
 	}
 	p.workers = workers
+	if opts.Library != nil {
+		if !Served(a, b, c, opts) {
+			panic("gemm: a library multiplies float32 operands as they are stored")
+		}
+		p.lib, p.workerLen = opts.Library, roundUp(opts.Library.CallBytes(), 64)
+		return p
+	}
 	p.source = p.m.sourceOf(a, transA, k)
 	if p.mapA != nil {
 		p.source = rowsA
 	}
-	p.direct = p.mapB == nil && !transB && b == F32 && p.m.word == F32 && m <= directRows &&
+	p.direct = p.mapB == nil && p.readB == nil && !transB && b == F32 && p.m.word == F32 && m <= directRows &&
 		(p.m.exact || n%p.m.nr == 0)
 	p.packing = layout(p.m, k, n, b, transB, opts.KC)
 	p.packer = &p.m.own
@@ -104,7 +132,7 @@ func NewPlan(m, n, k int, a, b, c DType, transA, transB bool, opts Options) *Pla
 }
 
 // packs reports whether packing B is part of the plan.
-func (p *Plan) packs() bool { return !p.direct }
+func (p *Plan) packs() bool { return !p.direct && p.lib == nil }
 
 // Blocks returns the number of blocks that K is cut into.
 func (p *Plan) Blocks() int { return p.packing.blocks }
@@ -112,13 +140,21 @@ func (p *Plan) Blocks() int { return p.packing.blocks }
 // Phases returns the number of phases; each starts when the one before is done.
 // Phase 0 packs the first group of B, phase i packs group i and multiplies by
 // the one before.
-func (p *Plan) Phases() int { return p.groups.count() + btoi(p.packs()) }
+func (p *Plan) Phases() int {
+	if p.lib != nil {
+		return 1
+	}
+	return p.groups.count() + btoi(p.packs())
+}
 
 // groupOf returns which group a phase multiplies by; -1 for none.
 func (p *Plan) groupOf(phase int) int { return phase - btoi(p.packs()) }
 
 // Tasks returns the number of tasks of a phase.
 func (p *Plan) Tasks(phase int) int {
+	if p.lib != nil {
+		return p.libraryTasks()
+	}
 	i := p.groupOf(phase)
 	return p.mulTasks(i) + p.packTasks(i+1)
 }
@@ -148,6 +184,9 @@ func (p *Plan) layoutWorker() {
 	if p.mapB != nil {
 		n = max(n, mapBytes(mapRows*p.m.nr))
 	}
+	if p.readB != nil {
+		n = max(n, p.readScratch())
+	}
 	p.scratchC = roundUp(n, 64)
 	p.workerLen = p.scratchC
 	if p.c != F32 {
@@ -157,4 +196,4 @@ func (p *Plan) layoutWorker() {
 
 // pitchC is the bytes of a row of the float32 block that a C of another type
 // is summed in.
-func (p *Plan) pitchC() int { return rowPitch(p.grid.nb) }
+func (p *Plan) pitchC() int { return oddLines(4 * p.grid.nb) }

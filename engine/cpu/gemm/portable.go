@@ -20,7 +20,7 @@ var machinePortable = machine{
 
 var packPortable = packer{
 	panel:     [3]panelFunc{panelGo(F32, 4), panelGo(BF16, 4), panelGo(F16, 4)},
-	transpose: transposeGo(4),
+	transpose: transposeGo[uint32](4),
 }
 
 // add returns the address off bytes after p, which must lie in the same object.
@@ -146,15 +146,17 @@ func tilesGo(from DType, mr int) tilesFunc {
 }
 
 // transposeGo returns the transposing panelFunc for rows of width words, zero beyond cols.
-func transposeGo(width int) panelFunc {
+func transposeGo[W uint32 | uint64](width int) panelFunc {
+	size := int(unsafe.Sizeof(W(0)))
+	at := func(p *byte, off int) *W { return (*W)(unsafe.Add(unsafe.Pointer(p), off)) }
 	return func(k, cols int, src *byte, stride int, dst *byte, dstStride int) {
 		for x := range k {
 			for j := range width {
-				v := float32(0)
+				v := W(0)
 				if j < cols {
-					v = *float(src, j*stride+4*x)
+					v = *at(src, j*stride+size*x)
 				}
-				*float(dst, x*dstStride+4*j) = v
+				*at(dst, x*dstStride+size*j) = v
 			}
 		}
 	}

@@ -5,6 +5,10 @@ import "unsafe"
 // Run computes one task of a phase. Every task of a phase must run exactly
 // once, on any worker; shared is common to all, worker is the caller's own.
 func (p *Plan) Run(phase, task int, args *Args, shared, worker []byte) {
+	if p.lib != nil {
+		p.runLibrary(task, args, worker)
+		return
+	}
 	i := p.groupOf(phase)
 	mul, pack := p.mulTasks(i), p.packTasks(i+1)
 	// Packing is spread evenly among the products, so that memory and
@@ -135,7 +139,7 @@ func (p *Plan) point(q *panel, s panelGroup, kb, j int, args *Args, shared []byt
 		q.b, q.bs = (*byte)(args.B.at(kb*p.packing.kc, s.j0+j)), args.B.pitch()
 		return
 	}
-	q.b, q.bs = p.packedB(s, kb, j, shared), p.m.nr*4
+	q.b, q.bs = p.packedB(s, kb, j, shared), p.m.nr*p.m.bytes()
 }
 
 // packedB is the packed panel of block kb at column j of the group.
@@ -146,7 +150,7 @@ func (p *Plan) packedB(s panelGroup, kb, j int, shared []byte) *byte {
 // wantB prefetches a packed panel.
 func (p *Plan) wantB(q *panel, s panelGroup, kb, j int, shared []byte) {
 	if !p.direct {
-		q.want(p.packedB(s, kb, j, shared), cacheLine, p.packing.blockWords(kb)*p.m.nr*4/cacheLine)
+		q.want(p.packedB(s, kb, j, shared), cacheLine, p.packing.blockWords(kb)*p.m.nr*p.m.bytes()/cacheLine)
 	}
 }
 

@@ -2,6 +2,8 @@
 
 package gemm
 
+import "unsafe"
+
 // wholePanels uses whole for panels of 16 columns and rest for narrower ones.
 func wholePanels(whole, rest panelFunc) panelFunc {
 	return func(k, cols int, src *byte, stride int, dst *byte, dstStride int) {
@@ -28,8 +30,8 @@ func wholeRows(from, to DType, whole rowsFunc) rowsFunc {
 }
 
 // wholeTranspose uses whole for the multiple of step words of 8 rows, Go for the rest.
-func wholeTranspose(whole panelFunc, step int) panelFunc {
-	rest := transposeGo(8)
+func wholeTranspose[W uint32 | uint64](whole panelFunc, step int) panelFunc {
+	rest, size := transposeGo[W](8), int(unsafe.Sizeof(W(0)))
 	return func(k, cols int, src *byte, stride int, dst *byte, dstStride int) {
 		n := k / step * step
 		if cols < 8 {
@@ -39,7 +41,7 @@ func wholeTranspose(whole panelFunc, step int) panelFunc {
 			whole(n, cols, src, stride, dst, dstStride)
 		}
 		if n < k {
-			rest(k-n, cols, add(src, 4*n), stride, add(dst, n*dstStride), dstStride)
+			rest(k-n, cols, add(src, size*n), stride, add(dst, n*dstStride), dstStride)
 		}
 	}
 }

@@ -36,6 +36,7 @@ type instruction struct {
 var instructions = map[string]instruction{
 	"FMLAE":   {0x4f801000, byElement, "fmla %d.4s, %n.4s, %m.s[0]", 32},
 	"BFDOTE":  {0x4f40f000, byElement, "bfdot %d.4s, %n.8h, %m.2h[0]", 32},
+	"BFMMLA":  {0x6e40ec00, three, "bfmmla %d.4s, %n.8h, %m.8h", 0},
 	"BFCVTN":  {0x0ea16800, two, "bfcvtn %d.4h, %n.4s", 0},
 	"BFCVTN2": {0x4ea16800, two, "bfcvtn2 %d.8h, %n.4s", 0},
 

@@ -25,6 +25,8 @@ const (
 	regRow, regTmp, regN, regCount              = "R14", "R15", "R25", "R26"
 )
 
+const kernelArguments = "tiles, k int, a *byte, ta, rsa, csa int, b *byte, bs int, c *byte, ldc, n, acc int, bias, ahead *byte, step int"
+
 // neonRow is the register that points to row i of A.
 func neonRow(i int) string { return fmt.Sprintf("R%d", 19+i) }
 
@@ -35,25 +37,18 @@ func kernel128(w *arm64.Writer, mr int, pairs bool) {
 	if pairs {
 		name, what, multiply = fmt.Sprintf("kernBF16x%dNEON", mr), "bfloat16 pairs", "BFDOTE"
 	}
-	w.Function(name, "tiles, k int, a *byte, ta, rsa, csa int, b *byte, bs int, c *byte, ldc, n, acc int, bias, ahead *byte, step int",
+	w.Function(name, kernelArguments,
 		fmt.Sprintf("multiplies %s in tiles of %d rows by 16 columns; see kernelFunc.", what, mr), 0)
-	acc := func(i, j int) int { return 4*i + j }
+	acc := accumulator128
 	for _, arg := range [][2]string{{"tiles", regTiles}, {"a", regA}, {"ta", regTA}, {"rsa", regRSA}, {"csa", regCSA},
 		{"bs", regBS}, {"c", regC}, {"ldc", regLDC}, {"n", regN}, {"ahead", regAhead}, {"step", regStep}} {
 		load(w, arg[0], arg[1])
 	}
-	w.Go("CBZ %s, done", regTiles)
-	w.Label("tile")
-	w.Go("MOVD %s, %s", regC, regTmp)
-	for i := range mr {
-		w.Go("PRFM (%s), PLDL1KEEP", regTmp)
-		if i < mr-1 {
-			w.Go("ADD %s, %s", regLDC, regTmp)
-		}
+	beginTile(w, mr, func(i int) {
 		for j := range 4 {
 			w.V("MOVI0", acc(i, j))
 		}
-	}
+	})
 	w.Go("MOVD %s, %s", regA, neonRow(0))
 	for i := 1; i < mr; i++ {
 		w.Go("ADD %s, %s, %s", regRSA, neonRow(i-1), neonRow(i))
@@ -92,9 +87,17 @@ func kernel128(w *arm64.Writer, mr int, pairs bool) {
 	w.Go("SUBS $1, %s", regLeft)
 	w.Go("BNE one")
 
-	// What is left is to add C and the bias and to store: whole rows, or the
-	// first n columns in pieces of 8, 4, 2 and 1.
 	w.Label("write")
+	write128(w, mr)
+}
+
+// accumulator128 is the register of columns 4j to 4j+3 of row i.
+func accumulator128(i, j int) int { return 4*i + j }
+
+// write128 adds C and the bias to the tile and stores it: whole rows, or the first n
+// columns in pieces of 8, 4, 2 and 1. It ends the kernel.
+func write128(w *arm64.Writer, mr int) {
+	acc := accumulator128
 	w.Go("CMP $%d, %s", neonCols, regN)
 	w.Go("BLT edge")
 	load(w, "acc", regTmp)
@@ -142,6 +145,80 @@ func kernel128(w *arm64.Writer, mr int, pairs bool) {
 	w.Go("B next")
 }
 
+// quads128 writes the kernel for tiles of mr <= 6 rows by 16 columns of quads of
+// bfloat16. An accumulator of BFMMLA holds two rows of two columns. A and B are packed:
+// of a word, A has 6 rows of a quad each, zero or of no meaning beyond mr, and B 16
+// columns, so the strides within a tile are not read.
+func quads128(w *arm64.Writer, mr int) {
+	w.Function(fmt.Sprintf("kernQuadsx%dNEON", mr), kernelArguments,
+		fmt.Sprintf("multiplies packed bfloat16 quads in tiles of %d rows by 16 columns; see kernelFunc.", mr), 0)
+	const a, b, rowA, rowB = 24, 28, neonRows * 8, neonCols * 8
+	pairs := (mr + 1) / 2
+	// acc is the register of columns 2j and 2j+1 of rows 2i and 2i+1: where write128 has
+	// four columns of one of the rows.
+	acc := func(i, j int) int { return accumulator128(2*i+j%2, j/2) }
+	for _, arg := range [][2]string{{"tiles", regTiles}, {"a", regA}, {"ta", regTA},
+		{"c", regC}, {"ldc", regLDC}, {"n", regN}, {"ahead", regAhead}, {"step", regStep}} {
+		load(w, arg[0], arg[1])
+	}
+	beginTile(w, mr, func(int) {})
+	for i := range pairs {
+		for j := range 8 {
+			w.V("MOVI0", acc(i, j))
+		}
+	}
+	row := neonRow(0)
+	w.Go("MOVD %s, %s", regA, row)
+	load(w, "b", regB)
+	load(w, "k", regLeft)
+	step := func(word int) {
+		for i := range pairs {
+			w.Go("FMOVQ %d(%s), F%d", word*rowA+16*i, row, a+i)
+		}
+		for j := 0; j < 8; j += 2 {
+			v := b + j%4
+			w.Go("FLDPQ %d(%s), (F%d, F%d)", word*rowB+16*j, regB, v, v+1)
+			for i := range pairs {
+				w.V("BFMMLA", acc(i, j), a+i, v)
+				w.V("BFMMLA", acc(i, j+1), a+i, v+1)
+			}
+		}
+	}
+	w.Go("SUBS $4, %s", regLeft)
+	w.Go("BLT rest")
+	w.Label("loop")
+	for word := range 4 {
+		step(word)
+	}
+	w.Go("ADD $%d, %s", 4*rowA, row)
+	w.Go("ADD $%d, %s", 4*rowB, regB)
+	w.Go("PRFM (%s), PLDL2KEEP", regAhead)
+	w.Go("ADD %s, %s", regStep, regAhead)
+	w.Go("SUBS $4, %s", regLeft)
+	w.Go("BGE loop")
+	w.Label("rest")
+	w.Go("ADDS $4, %s", regLeft)
+	w.Go("BEQ rows")
+	w.Label("one")
+	step(0)
+	w.Go("ADD $%d, %s", rowA, row)
+	w.Go("ADD $%d, %s", rowB, regB)
+	w.Go("SUBS $1, %s", regLeft)
+	w.Go("BNE one")
+
+	w.Label("rows")
+	for i := range pairs {
+		for j := range 4 {
+			w.V("ZIP1D", a+j, acc(i, 2*j), acc(i, 2*j+1))
+			w.V("ZIP2D", acc(i, 2*j+1), acc(i, 2*j), acc(i, 2*j+1))
+		}
+		for j := range 4 {
+			w.V("ORRB", acc(i, 2*j), a+j, a+j)
+		}
+	}
+	write128(w, mr)
+}
+
 // load reads an argument.
 func load(w *arm64.Writer, name, r string) { w.Go("MOVD %s+%d(FP), %s", name, offsets[name], r) }
 
@@ -160,6 +237,20 @@ func addRow(w *arm64.Writer, p string, first int) {
 	w.Go("FLDPQ 32(%s), (F%d, F%d)", p, neonB+2, neonB+3)
 	for j := range 4 {
 		w.V("FADDS", first+j, first+j, neonB+j)
+	}
+}
+
+// beginTile leaves where no tile is left, else fetches the rows of C and calls with after each.
+func beginTile(w *arm64.Writer, mr int, with func(row int)) {
+	w.Go("CBZ %s, done", regTiles)
+	w.Label("tile")
+	w.Go("MOVD %s, %s", regC, regTmp)
+	for i := range mr {
+		w.Go("PRFM (%s), PLDL1KEEP", regTmp)
+		if i < mr-1 {
+			w.Go("ADD %s, %s", regLDC, regTmp)
+		}
+		with(i)
 	}
 }
 

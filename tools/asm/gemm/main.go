@@ -40,6 +40,9 @@ var armFiles = map[string]func(w *arm64.Writer){
 		for mr := 1; mr <= neonRows; mr++ {
 			kernel128(w, mr, true)
 		}
+		for mr := 1; mr <= neonRows; mr++ {
+			quads128(w, mr)
+		}
 	},
 	"pack128": pack128,
 }

@@ -173,6 +173,107 @@ func tilePairs128(w *arm64.Writer, from string) {
 	}, func() { w.Go("ADD $24, R4") })
 }
 
+// eachQuad emits body for every quad of k rows in R0, a multiple of 4, which begin at
+// R2 and R9 to R11; next moves on to the next quad.
+func eachQuad(w *arm64.Writer, body, next func()) {
+	w.Label("loop")
+	w.Go("ADD R3, R2, R9")
+	w.Go("ADD R3, R9, R10")
+	w.Go("ADD R3, R10, R11")
+	body()
+	w.Go("ADD R3<<2, R2, R2")
+	next()
+	w.Go("SUBS $4, R0")
+	w.Go("BNE loop")
+	w.Go("RET")
+}
+
+// quadColumns reads count elements of each of the four rows at off and leaves their
+// columns as quads in the registers from 16 on, two in each.
+func quadColumns(w *arm64.Writer, from string, off, count int, rows ...string) {
+	for i, p := range rows {
+		bf16(w, from, off, p, 3*i, count)
+	}
+	w.V("ZIP1H", 20, 0, 3)
+	w.V("ZIP1H", 21, 6, 9)
+	w.V("ZIP2H", 22, 0, 3)
+	w.V("ZIP2H", 23, 6, 9)
+	w.V("ZIP1S", 16, 20, 21)
+	w.V("ZIP2S", 17, 20, 21)
+	w.V("ZIP1S", 18, 22, 23)
+	if count > 6 {
+		w.V("ZIP2S", 19, 22, 23)
+	}
+}
+
+// quadPanel128 packs quads of rows of 16 elements as bfloat16 neighbors in k.
+func quadPanel128(w *arm64.Writer, from string) {
+	w.Function(fmt.Sprintf("quads%s16NEON", from), panelArguments,
+		fmt.Sprintf("interleaves quads of k rows, a positive multiple of 4, of 16 %s elements to rows of 16 bfloat16 quads, whatever cols is; see panelFunc.", from), 0)
+	arguments(w, "k", "cols", "src", "stride", "dst", "dstStride")
+	eachQuad(w, func() {
+		for half := range 2 {
+			quadColumns(w, from, 8*half*size(from), 8, "R2", "R9", "R10", "R11")
+			w.Go("FSTPQ (F16, F17), %d(R4)", 64*half)
+			w.Go("FSTPQ (F18, F19), %d(R4)", 64*half+32)
+		}
+	}, func() { w.Go("ADD R5, R4") })
+}
+
+// tileQuads128 packs k rows of tiles*6 elements as tiles of 6 quads a row.
+func tileQuads128(w *arm64.Writer, from string) {
+	w.Function(fmt.Sprintf("tileQuads%sNEON", from), tilesArguments,
+		fmt.Sprintf("packs k rows, a positive multiple of 4, of %s elements as tiles of 6 bfloat16 quads a row; see tilesFunc.", from), 0)
+	arguments(w, "k", "tiles", "src", "stride", "dst", "tileStride")
+	eachQuad(w, func() {
+		w.Go("MOVD R1, R6")
+		w.Go("MOVD R2, R7")
+		w.Go("MOVD R4, R8")
+		w.Label("tile")
+		quadColumns(w, from, 0, 6, "R7", "R9", "R10", "R11")
+		w.Go("FSTPQ (F16, F17), (R8)")
+		w.Go("FMOVQ F18, 32(R8)")
+		for _, p := range []string{"R7", "R9", "R10", "R11"} {
+			w.Go("ADD $%d, %s", 6*size(from), p)
+		}
+		w.Go("ADD R5, R8")
+		w.Go("SUBS $1, R6")
+		w.Go("BNE tile")
+	}, func() { w.Go("ADD $48, R4") })
+}
+
+// rowQuads128 packs up to 6 rows along k as a tile of 6 quads a row.
+func rowQuads128(w *arm64.Writer, from string) {
+	w.Function(fmt.Sprintf("rowQuads%sNEON", from), "k, rows int, src *byte, stride int, dst *byte",
+		fmt.Sprintf("packs k %s elements, a positive multiple of 4, of up to 6 rows as a tile of 6 bfloat16 quads a row, the last row again in place of those beyond rows; see rowTileFunc.", from), 0)
+	arguments(w, "k", "rows", "src", "stride", "dst")
+	row := func(i int) string { return fmt.Sprintf("R%d", 6+i) }
+	w.Go("MOVD R2, %s", row(0))
+	for i := 1; i < neonRows; i++ {
+		w.Go("CMP $%d, R1", i)
+		w.Go("CSEL GT, R3, ZR, R5")
+		w.Go("ADD R5, %s, %s", row(i-1), row(i))
+	}
+	w.Label("loop")
+	for i := 0; i < neonRows; i += 2 {
+		v := 8 * i / 2
+		if from == "BF16" {
+			w.Go("FMOVD.P 8(%s), F%d", row(i), v)
+			w.Go("FMOVD.P 8(%s), F%d", row(i+1), v+1)
+			w.V("ZIP1D", v, v, v+1)
+		} else {
+			w.Go("FMOVQ.P 16(%s), F%d", row(i), v+1)
+			w.Go("FMOVQ.P 16(%s), F%d", row(i+1), v+2)
+			w.V("BFCVTN", v, v+1)
+			w.V("BFCVTN2", v, v+2)
+		}
+		w.Go("FMOVQ.P F%d, 16(R4)", v)
+	}
+	w.Go("SUBS $4, R0")
+	w.Go("BNE loop")
+	w.Go("RET")
+}
+
 // rows128 converts rows of a multiple of 8 elements from one type to another.
 func rows128(w *arm64.Writer, from, to string) {
 	w.Function(fmt.Sprintf("rows%sTo%sNEON", from, to), rowsArguments,
@@ -224,16 +325,22 @@ func rows128(w *arm64.Writer, from, to string) {
 	w.Go("RET")
 }
 
+// eightRows points a register to each of eight rows, R3 bytes apart from R2 on, and names it.
+func eightRows(w *arm64.Writer) (row func(i int) string) {
+	row = func(i int) string { return fmt.Sprintf("R%d", 6+i) }
+	w.Go("MOVD R2, %s", row(0))
+	for i := 1; i < 8; i++ {
+		w.Go("ADD R3, %s, %s", row(i-1), row(i))
+	}
+	return row
+}
+
 // transpose128 packs 8 rows of a multiple of 4 words as rows of 8 words.
 func transpose128(w *arm64.Writer) {
 	w.Function("transposeNEON", panelArguments,
 		"transposes 8 rows of k words, a positive multiple of 4, to k rows of 8 words, whatever cols is; see panelFunc.", 0)
 	arguments(w, "k", "cols", "src", "stride", "dst", "dstStride")
-	row := func(i int) string { return fmt.Sprintf("R%d", 6+i) }
-	w.Go("MOVD R2, %s", row(0))
-	for i := 1; i < 8; i++ {
-		w.Go("ADD R3, %s, %s", row(i-1), row(i))
-	}
+	row := eightRows(w)
 	w.Label("loop")
 	for i := range 8 {
 		w.Go("FMOVQ (%s), F%d", row(i), i)
@@ -259,6 +366,30 @@ func transpose128(w *arm64.Writer) {
 	w.Go("RET")
 }
 
+// transposeQuads128 packs 8 rows of a multiple of 2 words of quads as rows of 8 words.
+func transposeQuads128(w *arm64.Writer) {
+	w.Function("transposeQuadsNEON", panelArguments,
+		"transposes 8 rows of k words of 8 bytes, k a positive multiple of 2, to k rows of 8 words, whatever cols is; see panelFunc.", 0)
+	arguments(w, "k", "cols", "src", "stride", "dst", "dstStride")
+	row := eightRows(w)
+	w.Label("loop")
+	for i := range 8 {
+		w.Go("FMOVQ.P 16(%s), F%d", row(i), i)
+	}
+	for i := 0; i < 8; i += 2 {
+		w.V("ZIP1D", 16+i/2, i, i+1)
+		w.V("ZIP2D", 20+i/2, i, i+1)
+	}
+	for word := range 2 {
+		w.Go("FSTPQ (F%d, F%d), (R4)", 16+4*word, 17+4*word)
+		w.Go("FSTPQ (F%d, F%d), 32(R4)", 18+4*word, 19+4*word)
+		w.Go("ADD R5, R4")
+	}
+	w.Go("SUBS $2, R0")
+	w.Go("BNE loop")
+	w.Go("RET")
+}
+
 func pack128(w *arm64.Writer) {
 	for _, from := range []string{"F32", "BF16", "F16"} {
 		panel128(w, from)
@@ -267,10 +398,14 @@ func pack128(w *arm64.Writer) {
 	for _, from := range []string{"F32", "BF16"} {
 		pairs128(w, from)
 		tilePairs128(w, from)
+		quadPanel128(w, from)
+		tileQuads128(w, from)
+		rowQuads128(w, from)
 	}
 	rows128(w, "BF16", "F32")
 	rows128(w, "F16", "F32")
 	rows128(w, "F32", "BF16")
 	rows128(w, "F32", "F16")
 	transpose128(w)
+	transposeQuads128(w)
 }

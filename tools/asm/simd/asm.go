@@ -7,8 +7,12 @@ import (
 
 	"github.com/mmcloughlin/avo/attr"
 	"github.com/mmcloughlin/avo/build"
+	"github.com/mmcloughlin/avo/ir"
 	"github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/printer"
 	"github.com/mmcloughlin/avo/reg"
+
+	"github.com/snug-ml/snug/tools/asm/arm64"
 )
 
 type (
@@ -30,6 +34,26 @@ var (
 	avx512 = set{"AVX512", 64, 1}
 	neon   = set{"NEON", 16, 0}
 )
+
+// A port is an architecture, the sets that its processors may have, and how their code
+// is printed.
+type port struct {
+	name       string // as in GOARCH
+	constraint string // the build constraint, where the file's name gives none
+	sets       []set
+	print      func(*ir.File) ([]byte, error)
+}
+
+// ports are the columns of the table whose rows are the kernels of groups.
+var ports = []port{
+	{name: "amd64", sets: []set{avx2, avx512}, print: func(f *ir.File) ([]byte, error) {
+		return printer.NewGoAsm(printer.Config{Name: command, Pkg: "simd"}).Print(f)
+	}},
+	{name: "arm64", sets: []set{neon}, print: func(f *ir.File) ([]byte, error) {
+		text, err := arm64.Translate(f, command)
+		return []byte(text), err
+	}},
+}
 
 // asm emits one function for one instruction set. Its methods give the vector
 // operations all sets have one name; each returns a new virtual register

@@ -8,43 +8,37 @@ import (
 
 	"github.com/mmcloughlin/avo/ir"
 	"github.com/mmcloughlin/avo/pass"
-	"github.com/mmcloughlin/avo/printer"
 	"github.com/mmcloughlin/avo/reg"
-
-	"github.com/snug-ml/snug/tools/asm/arm64"
 )
 
 const command = "tools/asm/simd"
 
-// writeAssembly writes a file for amd64 and one for arm64 a group.
+// writeAssembly writes a file a group for each port.
 func writeAssembly(dir string) error {
 	for _, g := range groups {
-		out, err := compile(g.kernels, avx2, avx512)
-		if err != nil {
-			return fmt.Errorf("%s: %w", g.file, err)
-		}
-		if err := checkRegisters(out); err != nil {
-			return err
-		}
-		text, err := printer.NewGoAsm(printer.Config{Name: command, Pkg: "simd"}).Print(out)
-		if err != nil {
-			return fmt.Errorf("%s: %w", g.file, err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, g.file+"_amd64.s"), text, 0o644); err != nil {
-			return err
-		}
-		if out, err = compile(g.kernels, neon); err != nil {
-			return fmt.Errorf("%s for arm64: %w", g.file, err)
-		}
-		translated, err := arm64.Translate(out, command)
-		if err != nil {
-			return fmt.Errorf("%s for arm64: %w", g.file, err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, g.file+"_arm64.s"), []byte(translated), 0o644); err != nil {
-			return err
+		for _, p := range ports {
+			text, err := p.assembly(g.kernels)
+			if err != nil {
+				return fmt.Errorf("%s for %s: %w", g.file, p.name, err)
+			}
+			if err := os.WriteFile(filepath.Join(dir, g.file+"_"+p.name+".s"), text, 0o644); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
+}
+
+// assembly is the text of the kernels for the port's sets.
+func (p port) assembly(kernels []kernel) ([]byte, error) {
+	out, err := compile(kernels, p.sets...)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkRegisters(out); err != nil {
+		return nil, err
+	}
+	return p.print(out)
 }
 
 // compile emits the kernels for the sets, and gives them registers.

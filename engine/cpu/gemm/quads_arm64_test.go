@@ -1,0 +1,73 @@
+package gemm
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"unsafe"
+
+	"pgregory.net/rapid"
+)
+
+// TestQuads: by the architecture manual BFMMLA adds two dot products of pairs as two
+// BFDOT do, so both levels give the same bits, also of what underflows or overflows.
+func TestQuads(t *testing.T) {
+	if !slices.Contains(Levels(), NEONBFMMLA) {
+		t.Skip("this processor does not multiply bf16")
+	}
+	f := func(dst, x []float32) {
+		for i, v := range x {
+			dst[i] = 1.7*v*v - 0.3
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		size := rapid.OneOf(rapid.IntRange(1, 40), rapid.IntRange(1, 200))
+		m, n, k := size.Draw(t, "m"), size.Draw(t, "n"), 4*rapid.OneOf(rapid.IntRange(1, 60), rapid.IntRange(500, 800)).Draw(t, "quads")
+		typ := rapid.SampledFrom([]DType{F32, BF16})
+		ta, tb, tc := typ.Draw(t, "A"), typ.Draw(t, "B"), typ.Draw(t, "C")
+		transA, transB := rapid.Bool().Draw(t, "transA"), rapid.Bool().Draw(t, "transB")
+		opts := Options{
+			Compute: BF16, Accumulate: rapid.Bool().Draw(t, "accumulate"),
+			Workers: rapid.IntRange(1, 8).Draw(t, "workers"),
+			KC:      rapid.SampledFrom([]int{0, 16, 64}).Draw(t, "kc"),
+		}
+		if !transB && rapid.Bool().Draw(t, "mapped") {
+			opts.MapB = f
+		}
+		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
+		spread := rapid.SampledFrom([]int{0, 20, 90}).Draw(t, "spread")
+		fill := func(int, int) float64 { return math.Ldexp(2*rng.Float64()-1, rng.IntN(2*spread+1)-spread) }
+		a, b := newOperand(m, k, 1, ta, transA, fill), newOperand(k, n, 1, tb, transB, fill)
+		bias := newOperand(1, n, 0, F32, false, fill)
+		if opts.MapB == nil && rapid.Bool().Draw(t, "read") {
+			opts.ReadB = func(dst []float32, data unsafe.Pointer, i, j int) {
+				for x := range dst {
+					dst[x] = load((*byte)(data), tb, (i*b.Stride+j+x)*tb.Size())
+				}
+			}
+		}
+		seed := rng.Uint64()
+		product := func(isa ISA) []byte {
+			rng := rand.New(rand.NewPCG(seed, 2))
+			c := newOperand(m, n, 1, tc, false, uniform(rng))
+			opts.ISA = isa
+			p := NewPlan(m, n, k, ta, tb, tc, transA, transB, opts)
+			if p.m.quads != (isa == NEONBFMMLA) {
+				t.Fatalf("%v multiplies quads: %v", isa, p.m.quads)
+			}
+			sequential(t, p, &Args{A: a.Matrix, B: b.Matrix, C: c.Matrix, Bias: bias.Data}, rng)
+			return c.bits()
+		}
+		want := product(NEONBF16)
+		if !slices.Equal(product(NEONBFMMLA), want) {
+			t.Fatalf("BFDOT and BFMMLA give other bits")
+		}
+		if opts.ReadB != nil {
+			opts.ReadB = nil
+			if !slices.Equal(product(NEONBFMMLA), want) {
+				t.Fatalf("B has other bits when a reader gives it")
+			}
+		}
+	})
+}

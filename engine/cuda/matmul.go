@@ -29,7 +29,12 @@ func (l *lowering) matmul(n *graph.Node, op graph.MatMul) {
 	for i := range in {
 		in[i] = n.In[i].Type
 	}
-	p := product{a: l.factor(n.In[0], op.TransA, op.MapA), b: l.factor(n.In[1], op.TransB, op.MapB)}
+	p := product{a: l.factor(n.In[0], op.TransA, op.MapA)}
+	if in[1].DType.Quantized() {
+		p.b = l.decoded(n.In[1], p.a.dtype, op.TransB)
+	} else {
+		p.b = l.factor(n.In[1], op.TransB, op.MapB)
+	}
 	p.batch, p.m, p.n, p.k = op.Dims(in)
 	if op.SumA { // of a matrix [K, M]
 		l.reduceColumns("sum_", n.In[0].DType(), l.at(n.In[0]), l.at(n.Out[len(n.Out)-1]), 1, p.k, p.m, 1)

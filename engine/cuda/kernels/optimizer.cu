@@ -268,9 +268,11 @@ template <int R> DEV void adamw8bit_step(const Parameter8bit<R> *table, u32 coun
     UNROLL for (int k = 0; k < 8; k++) if (at + 32 * k < p.n) p.g[at + 32 * k] = 0.0f;
 }
 
+// Told of two blocks a multiprocessor, ptxas takes the registers that it needs; told of
+// none, it spills one for sm_90.
 #define ADAMW8BIT(NAME, R, ...) \
-  KERNEL __launch_bounds__(256) NAME(const Parameter8bit<R> *table, u32 count, const float *lr, const float *gscale, const float *t, const float *ok, float beta1, float beta2, float rest1, \
-                                     float rest2, float log_beta1, float log_beta2, float eps, const float *books, u32 zero_grad __VA_OPT__(,) __VA_ARGS__) { \
+  KERNEL __launch_bounds__(256, 2) NAME(const Parameter8bit<R> *table, u32 count, const float *lr, const float *gscale, const float *t, const float *ok, float beta1, float beta2, float rest1, \
+                                        float rest2, float log_beta1, float log_beta2, float eps, const float *books, u32 zero_grad __VA_OPT__(,) __VA_ARGS__) { \
     adamw8bit_step<R>(table, count, lr, gscale, t, ok, beta1, beta2, rest1, rest2, log_beta1, log_beta2, eps, books, zero_grad, SEED_##R); \
   }
 ADAMW8BIT(adamw8bit, EXACT)

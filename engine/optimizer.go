@@ -92,7 +92,7 @@ func (o *Optimizer) step(b *graph.Builder, w, grad *graph.Value, zero bool, c sc
 		round.Seed, round.Stream = o.Round.Seed, graph.WeightStream(cmp.Or(s.OldName, s.Name))
 	}
 	in := []*graph.Value{w, grad}
-	keep := func(prefix string, t graph.Type) { in = append(in, companion(b, s, prefix, t, graph.Moment)) }
+	keep := func(prefix string, t graph.Type) { in = append(in, b.State(companion(s, prefix, t, graph.Moment))) }
 	var op graph.Op
 	switch {
 	case o.Rule == Lion:
@@ -101,13 +101,16 @@ func (o *Optimizer) step(b *graph.Builder, w, grad *graph.Value, zero bool, c sc
 		if round.Mode != graph.Stochastic {
 			scalars = []*graph.Value{c.lr, c.gscale, c.ok}
 		}
-	case o.Rule == AdamW8bit && s.Type.Shape.Elems() >= Least8bit:
+	case o.Rule == AdamW8bit && s.Home().Type.Shape.Elems() >= Least8bit:
 		op = graph.AdamW8bit{Beta1: o.Beta1, Beta2: o.Beta2, Eps: o.Eps, WeightDecay: decay, LRScale: rate, ZeroGrad: zero, Round: round}
 		codes, scales := graph.MomentTypes(s.Type)
 		keep(Moment1, codes)
 		keep(Moment2, codes)
-		keep(Scale1, scales)
-		keep(Scale2, scales)
+		for _, prefix := range []string{Scale1, Scale2} {
+			c := companion(s, prefix, scales, graph.Moment)
+			c.From /= graph.MomentBlock
+			in = append(in, b.State(c))
+		}
 	case o.Rule == Adafactor:
 		a := graph.Adafactor{Decay: adafactorDecay, Eps: AdafactorEps, Clip: adafactorClip, WeightDecay: decay, LRScale: rate, ZeroGrad: zero, Round: round}
 		if a.Factored = len(s.Type.Shape) > 1; a.Factored {
@@ -153,14 +156,14 @@ func matrices(s *graph.State) graph.Shape {
 // multiplied by the rate of its shape.
 func (o *Optimizer) muon(b *graph.Builder, w, grad *graph.Value, zero bool, c scalars, op graph.SGD) {
 	s, shape := w.State, matrices(w.State)
-	m := companion(b, s, Moment1, s.Type.With(graph.F32), graph.Moment)
+	m := b.State(companion(s, Moment1, s.Type.With(graph.F32), graph.Moment))
 	x, _ := b.MuonStep(m, grad, c.gscale, c.ok, muonMomentum, shape)
 	k := len(shape) - 2
 	rate := graph.MuonRate(shape[k], shape[k+1])
 	op.WeightDecay, op.LRScale = op.WeightDecay/rate, op.LRScale*rate
 	in := []*graph.Value{w, x}
 	if op.Round.Mode == graph.Compensated {
-		in = append(in, companion(b, s, Remainder, s.Type, graph.Moment))
+		in = append(in, b.State(companion(s, Remainder, s.Type, graph.Moment)))
 	}
 	in = append(in, c.lr, b.Scalar(1))
 	if op.Round.Mode == graph.Stochastic {

@@ -54,6 +54,8 @@ type Program struct {
 	Layout Layout
 	// Untrained are the weights that the loss does not depend on.
 	Untrained []string
+	// Shards are what the ranks have of an optimizer that they share; nil: they do not.
+	Shards *Shards
 }
 
 // CompileOptions steer the passes.
@@ -112,11 +114,14 @@ func compile(build []func() *pass.Unit, o CompileOptions) (*Program, error) {
 // layOut collects states and inputs and assigns the regions.
 func (p *Program) layOut() error {
 	states := map[string]*graph.State{}
+	var parts []*graph.State // of others
 	inputs := map[string]*graph.Value{}
 	for _, f := range p.Funcs {
 		for _, v := range f.F.States {
 			s := states[v.Name]
-			if s == nil {
+			if v.State.Of != nil {
+				parts = append(parts, v.State)
+			} else if s == nil {
 				states[v.Name] = v.State
 				p.States = append(p.States, v.State)
 			} else if !s.Type.Equal(v.State.Type) {
@@ -145,6 +150,14 @@ func (p *Program) layOut() error {
 		put(l.State, s.Name, s.Type.Bytes())
 	}
 	l.States = Span{0, at}
+	for _, s := range parts {
+		whole, ok := l.State[s.Of.Name]
+		width := s.Type.DType.Size()
+		if !ok || s.From*width+s.Type.Bytes() > whole.Bytes || s.From*width%p.Traits.Align != 0 {
+			return fmt.Errorf("state %s is not a part of %s that begins at a place for a tensor", s.Name, s.Of.Name)
+		}
+		l.State[s.Name] = Span{whole.Offset + s.From*width, s.Type.Bytes()}
+	}
 	at = 0
 	for _, v := range p.Inputs {
 		put(l.Input, v.Name, v.Type.Bytes())

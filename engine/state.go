@@ -64,6 +64,40 @@ func (x *Executable) WriteState(name string, src []byte) error {
 	return x.image.Write(at, src)
 }
 
+// ReadPart copies the elements of a part of a state into dst.
+func (x *Executable) ReadPart(p Part, dst []byte) error {
+	at, err := x.partAt(p, len(dst))
+	if err != nil {
+		return err
+	}
+	return x.image.Read(dst, at)
+}
+
+// WritePart copies src into a part of a state.
+func (x *Executable) WritePart(p Part, src []byte) error {
+	at, err := x.partAt(p, len(src))
+	if err != nil {
+		return err
+	}
+	if x.guard != nil {
+		if err := x.guard([]string{p.State.Name}); err != nil {
+			return err
+		}
+	}
+	return x.image.Write(at, src)
+}
+
+// partAt is the place of a part of a state in the arena.
+func (x *Executable) partAt(p Part, bytes int) (int64, error) {
+	s := p.State
+	at, err := x.stateAt(s.Name, int(s.Type.Bytes()))
+	width := s.Type.DType.Size()
+	if err == nil && (p.From < 0 || p.Elems < 0 || p.From+p.Elems > s.Type.Shape.Elems() || int64(bytes) != p.Elems*width) {
+		err = fmt.Errorf("state %s is %v: elements %d to %d do not fit %d bytes", s.Name, s.Type, p.From, p.From+p.Elems, bytes)
+	}
+	return at + p.From*width, err
+}
+
 // stateAt is the place of the state in the arena.
 func (x *Executable) stateAt(name string, bytes int) (int64, error) {
 	s := x.p.State(name)
@@ -98,6 +132,9 @@ func (x *Executable) ScanState(name string, see func(part Tensor) (goOn bool)) e
 	}
 	bytes := s.Type.Bytes()
 	part := min(bytes, statePart*bytes/max(1, s.Type.Shape.Elems()))
+	if s.Type.DType.Quantized() {
+		part = bytes // its elements share scales
+	}
 	buf := make([]byte, part)
 	at, err := x.stateAt(name, int(bytes))
 	if err != nil {
@@ -141,13 +178,19 @@ func (x *Executable) SetFloats(name string, elems []float32) error {
 	if int64(len(elems)) != s.Type.Shape.Elems() {
 		return fmt.Errorf("state %s is %v, not of %d elements", name, s.Type, len(elems))
 	}
-	if !s.Type.DType.Float() {
+	if !numbers(s.Type.DType) {
 		return fmt.Errorf("state %s is %v, not floating-point", name, s.Type)
 	}
 	t := newTensor(s)
 	t.SetFloats(elems)
 	return x.SetState(t)
 }
+
+// beyondF16 is the least number that F16 rounds to infinity.
+const beyondF16 = 65520
+
+// numbers reports whether the elements of a format stand for real numbers.
+func numbers(d graph.DType) bool { return d.Float() || d.Quantized() }
 
 // ChangeState hands a copy of the elements of a floating-point state to change, and
 // writes them back, rounded to the format of the state.
@@ -156,12 +199,17 @@ func (x *Executable) ChangeState(name string, change func(elems []float32) error
 	if err != nil {
 		return err
 	}
-	if !t.Type.DType.Float() {
+	if !numbers(t.Type.DType) {
 		return fmt.Errorf("state %s is %v, not floating-point", name, t.Type)
 	}
 	elems := t.Floats()
 	if err := change(elems); err != nil {
 		return err
+	}
+	if t.Type.DType == graph.F16 {
+		if top := simd.MaxMagnitude(elems); top >= beyondF16 {
+			return fmt.Errorf("state %s is %v, whose largest number is 65504: it cannot hold %v", name, t.Type, top)
+		}
 	}
 	if t.Type.DType != graph.F32 {
 		t.SetFloats(elems)
@@ -188,6 +236,12 @@ func (x *Executable) Initialize(seed uint64) error {
 		return err
 	}
 	for _, s := range x.p.States {
+		if s.Type.DType.Quantized() {
+			if err := x.initializeWhole(s, seed); err != nil {
+				return err
+			}
+			continue
+		}
 		part := statePart
 		if s.Init.Kind == graph.InitRotary {
 			part = s.Type.Shape.Last() * max(1, part/s.Type.Shape.Last())
@@ -208,6 +262,15 @@ func (x *Executable) Initialize(seed uint64) error {
 		}
 	}
 	return nil
+}
+
+// initializeWhole gives a state its first value whose elements share scales.
+func (x *Executable) initializeWhole(s *graph.State, seed uint64) error {
+	full := *s
+	full.Type = s.Type.With(graph.F32)
+	t := newTensor(&full)
+	fill(t, &full, seed, 0)
+	return x.SetFloats(s.Name, t.F32())
 }
 
 // fill writes the first values of the elements of s from the given one on.

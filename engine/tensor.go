@@ -50,9 +50,14 @@ func (t Tensor) Float64s() []float64 {
 	return out
 }
 
-// Floats are the elements of a floating-point tensor, a view of them where they are
-// F32.
+// Floats are the elements of a floating-point or quantized tensor, a view of them where
+// they are F32.
 func (t Tensor) Floats() []float32 {
+	if m, ok := t.Type.Quantized(); ok {
+		x := make([]float32, m.Elems())
+		m.Decode(x, t.Data, 0)
+		return x
+	}
 	if t.Type.DType == graph.F32 {
 		return t.F32()
 	}
@@ -88,6 +93,10 @@ func (t Tensor) SetFloat64s(elems []float64) {
 
 // SetFloats writes elems, rounded to the format of t.
 func (t Tensor) SetFloats(elems []float32) {
+	if m, ok := t.Type.Quantized(); ok {
+		m.Encode(t.Data, elems)
+		return
+	}
 	switch t.Type.DType {
 	case graph.BF16:
 		simd.F32ToBF16(t.U16(), elems)

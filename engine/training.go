@@ -1,7 +1,9 @@
 package engine
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/snug-ml/snug/engine/graph"
 	"github.com/snug-ml/snug/engine/pass"
@@ -22,6 +24,9 @@ func Variant(fn, variant string) string {
 	}
 	return fn + "@" + variant
 }
+
+// IsVariant reports whether a function is fn, or fn for a variant.
+func IsVariant(name, fn string) bool { return name == fn || strings.HasPrefix(name, fn+"@") }
 
 // Objective is what a model's forward half returns.
 type Objective struct {
@@ -49,10 +54,13 @@ type Training struct {
 	// Accumulation is the number of micro-batches of an update.
 	Accumulation int
 	Optimizer    Optimizer
-	// NarrowFrozen stores frozen matrices in BF16.
-	NarrowFrozen bool
+	// Frozen is the format of frozen matrices, as in [graph.State.FrozenAs].
+	Frozen graph.DType
 	// LossScaling adds the state of dynamic loss scaling, for F16.
 	LossScaling *LossScaling
+	// Sharding divides the optimizer among ranks; nil: it is whole. It needs an
+	// Accumulation of 2 or more.
+	Sharding *Sharding
 	// Eval adds the function "eval": the forward half without randomness.
 	Eval bool
 	// EvalInputs gives "eval" inputs of its own, named by [EvalInput]: its
@@ -130,7 +138,7 @@ func CompileTraining(t Training, o CompileOptions) (*Program, error) {
 					}
 				}
 				if t.Accumulation <= 1 {
-					t.update(b, params, grads, false)
+					t.update(b, params, grads, false, nil)
 					return
 				}
 				for k, p := range params {
@@ -139,14 +147,25 @@ func CompileTraining(t Training, o CompileOptions) (*Program, error) {
 			})
 		})
 	}
-	if t.Accumulation > 1 {
+	var shards *Shards
+	switch {
+	case t.Sharding != nil && (t.Accumulation < 2 || t.Sharding.Rank >= t.Sharding.World):
+		return nil, fmt.Errorf("rank %d of %d cannot share an optimizer whose updates have %d micro-batches", t.Sharding.Rank, t.Sharding.World, t.Accumulation)
+	case t.Sharding != nil:
+		build = append(build, func() *pass.Unit {
+			b := graph.NewBuilder(FuncUpdate)
+			shards = new(Shards)
+			t.sharded(trained, shards)(b, t.Sharding.Rank)
+			return &pass.Unit{F: b.F}
+		})
+	case t.Accumulation > 1:
 		build = append(build, func() *pass.Unit {
 			b := graph.NewBuilder(FuncUpdate)
 			var params, grads []*graph.Value
 			for _, s := range trained {
 				params, grads = append(params, b.State(s)), append(grads, gradientState(b, s))
 			}
-			t.update(b, params, grads, true)
+			t.update(b, params, grads, true, nil)
 			return &pass.Unit{F: b.F}
 		})
 	}
@@ -157,6 +176,7 @@ func CompileTraining(t Training, o CompileOptions) (*Program, error) {
 	if err != nil {
 		return nil, err
 	}
+	p.Shards = shards
 	for _, name := range unreached {
 		if !known[name] && !slices.Contains(p.Untrained, name) {
 			p.Untrained = append(p.Untrained, name)
@@ -229,14 +249,20 @@ func (t *Training) forwardBackward(variant string, optimize func(b *graph.Builde
 	return u
 }
 
-// narrow is which weights are kept in 16 bits, nil for none.
-func (t *Training) narrow() func(s *graph.State) bool {
+// narrow is the format in which a weight is kept; nil: all are F32.
+func (t *Training) narrow() func(s *graph.State) graph.DType {
 	trained := t.Optimizer.narrow()
-	if !t.NarrowFrozen {
-		return trained
+	if t.Frozen == graph.Invalid && trained == nil {
+		return nil
 	}
-	return func(s *graph.State) bool {
-		return s.Role == graph.Frozen && s.Decay && len(s.Type.Shape) > 1 || trained != nil && trained(s)
+	return func(s *graph.State) graph.DType {
+		switch {
+		case s.Role == graph.Frozen:
+			return s.FrozenAs(t.Frozen)
+		case trained != nil && trained(s):
+			return graph.BF16
+		}
+		return graph.F32
 	}
 }
 
@@ -263,17 +289,21 @@ func reached(params, grads []*graph.Value) (p, g []*graph.Value, untrained []str
 	return p, g, untrained
 }
 
-func gradientState(b *graph.Builder, s *graph.State) *graph.Value {
-	return companion(b, s, Gradient, s.Type.With(graph.F32), graph.Gradient)
+func gradientState(b *graph.Builder, s *graph.State) *graph.Value { return b.State(gradientOf(s)) }
+
+func gradientOf(s *graph.State) *graph.State {
+	return companion(s, Gradient, s.Type.With(graph.F32), graph.Gradient)
 }
 
-// companion declares a state of the weight s, called prefix and its name.
-func companion(b *graph.Builder, s *graph.State, prefix string, t graph.Type, role graph.Role) *graph.Value {
-	c := &graph.State{Name: prefix + s.Name, Type: t, Role: role}
-	if s.OldName != "" {
-		c.OldName = prefix + s.OldName
+// companion is a state of the weight s, called prefix and its name. Of a part of a weight
+// it is the part of what is called so.
+func companion(s *graph.State, prefix string, t graph.Type, role graph.Role) *graph.State {
+	s0 := s.Home()
+	c := &graph.State{Name: prefix + s0.Name, Type: t, Role: role, From: s.From}
+	if s0.OldName != "" {
+		c.OldName = prefix + s0.OldName
 	}
-	return b.State(c)
+	return c
 }
 
 func counter(b *graph.Builder, name string, init float64) *graph.Value {
@@ -285,15 +315,18 @@ func (t *Training) scale(b *graph.Builder) *graph.Value {
 }
 
 // update emits clipping, the optimizer and the loss scale's next value. zero means
-// that the gradients are states, to be cleared.
-func (t *Training) update(b *graph.Builder, params, grads []*graph.Value, zero bool) {
+// that the gradients are states, to be cleared; norm is that of all gradients where these are
+// not all.
+func (t *Training) update(b *graph.Builder, params, grads []*graph.Value, zero bool, norm *graph.Value) {
 	o := t.Optimizer
 	if !zero && t.LossScaling == nil && o.MaxGradNorm == 0 {
 		t.updateEach(b, params, grads)
 		return
 	}
 	b.Scope("optimizer", func() {
-		norm := b.GlobalNorm(grads...)
+		if norm == nil {
+			norm = b.GlobalNorm(grads...)
+		}
 		gscale := b.Scalar(1)
 		var scale *graph.Value
 		if t.LossScaling != nil {

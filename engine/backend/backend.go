@@ -25,9 +25,12 @@ type Options struct {
 	Note func(text string)
 	// Threads compute on a processor; 0: as many as Go may use.
 	Threads int
-	// Kernels are those of a processor: auto, portable, avx2, avx512 or neon; "" is the
-	// environment's SNUG_CPU_ISA.
+	// Kernels are those of a processor: auto, portable, avx2, avx512, neon or neon-bfdot; ""
+	// is the environment's SNUG_CPU_ISA.
 	Kernels string
+	// BLAS is the library that may compute plain fp32 matmuls on a processor: "off" or "", a
+	// path, or "auto", that of the system.
+	BLAS string
 	// NoCublas leaves matmuls on a card to snug's kernels, whether NVIDIA's library is
 	// installed or not.
 	NoCublas bool
@@ -62,7 +65,7 @@ func Open(o Options) (engine.Backend, error) {
 	if err := cpu.Configure(cmp.Or(o.Kernels, os.Getenv("SNUG_CPU_ISA"))); err != nil {
 		return nil, err
 	}
-	return CPU(o.Threads), nil
+	return o.processor()
 }
 
 // CPU is the processor with the given number of threads; 0: as many as Go may

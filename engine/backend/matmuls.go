@@ -1,11 +1,15 @@
 package backend
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 
 	"github.com/snug-ml/snug/device"
 	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/cpu"
+	"github.com/snug-ml/snug/engine/cpu/blas"
 	"github.com/snug-ml/snug/engine/cuda"
 	"github.com/snug-ml/snug/engine/cuda/cublaslt"
 	"github.com/snug-ml/snug/engine/cuda/driver"
@@ -37,6 +41,30 @@ func (o Options) matmuls(d driver.Driver, b *cuda.Backend) {
 	b.UseLibrary(m)
 }
 
+// processor is the CPU with its kernels, and with a BLAS library if one is asked for.
+func (o Options) processor() (engine.Backend, error) {
+	b := cpu.Backend{Threads: o.Threads}
+	if o.BLAS == "" || o.BLAS == "off" {
+		return b, nil
+	}
+	path := o.BLAS
+	if path == "auto" {
+		path = ""
+	}
+	l, err := blas.Open(path)
+	var absent *blas.Absent
+	switch {
+	case err == nil:
+		return b.UseLibrary(l), nil
+	case path == "" && errors.As(err, &absent):
+		if o.Note != nil {
+			o.Note("snug's kernels compute every matmul: " + err.Error())
+		}
+		return b, nil
+	}
+	return nil, fmt.Errorf("hardware.blas %s: %w (want off, auto or the path of one)", o.BLAS, err)
+}
+
 // installed is where a library is on this machine.
 func installed(name string) []string {
 	for _, l := range device.DiscoverNVIDIA().Libraries {
@@ -51,6 +79,9 @@ func installed(name string) []string {
 // on as a run did: record is its [MatmulsFile], empty where snug's kernels computed all
 // of them. Nil ends that.
 func ComputeAs(b engine.Backend, record []byte) error {
+	if p, ok := b.(cpu.Backend); ok {
+		return p.Begin(record)
+	}
 	card, ok := b.(*cuda.Backend)
 	switch {
 	case !ok:
@@ -72,8 +103,11 @@ func ComputeAs(b engine.Backend, record []byte) error {
 
 // Matmuls describes what may compute matmuls on a device; empty where there is no choice.
 func Matmuls(b engine.Backend) string {
-	if card, ok := b.(*cuda.Backend); ok {
-		return card.LibraryText()
+	switch b := b.(type) {
+	case *cuda.Backend:
+		return b.LibraryText()
+	case cpu.Backend:
+		return b.LibraryText()
 	}
 	return ""
 }

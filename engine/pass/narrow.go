@@ -2,18 +2,18 @@ package pass
 
 import "github.com/snug-ml/snug/engine/graph"
 
-// narrow stores the weights that u.Narrow names in BF16, and nowhere else: what can
-// read them so does (products, tables, elementwise functions), for the rest they are
-// converted. Whatever is computed of them keeps its format, and so do their gradients.
+// narrow stores the weights that u.Narrow chooses in the formats that it gives, and nowhere
+// else: what can read them so does (of 16 bits products, tables, elementwise functions, of
+// quantized formats products), for the rest they are converted. What is computed from them keeps its format, and so do their gradients.
 func narrow(u *Unit) error {
 	if u.Narrow == nil {
 		return nil
 	}
 	stored := map[*graph.Value]bool{}
 	for _, v := range u.F.States {
-		if v.DType() == graph.F32 && u.Narrow(v.State) {
+		if d := u.Narrow(v.State); v.DType() == graph.F32 && d != graph.F32 {
 			s := *v.State
-			s.Type = s.Type.With(graph.BF16)
+			s.Type = s.Type.With(d)
 			v.State, v.Type = &s, s.Type
 			stored[v] = true
 		}
@@ -33,14 +33,14 @@ func narrow(u *Unit) error {
 			if !stored[v] {
 				continue
 			}
-			reads, as := reader(op, i, n.Out[0].DType())
+			reads, as := reader(op, i, v.DType(), n.Out[0].DType())
 			if reads {
 				op = as
 				continue
 			}
 			k := key{v, n.Backward}
 			if widened[k] == nil {
-				widened[k] = b.Cast(v, graph.F32)
+				widened[k] = widen(b, v)
 			}
 			in[i] = widened[k]
 		}
@@ -65,9 +65,21 @@ func narrow(u *Unit) error {
 	return nil
 }
 
-// reader reports whether op takes a BF16 weight as its operand i, and the operation that
-// gives results of format out from it.
-func reader(op graph.Op, i int, out graph.DType) (bool, graph.Op) {
+// widen is a weight in float32.
+func widen(b *graph.Builder, v *graph.Value) *graph.Value {
+	if v.DType().Quantized() {
+		return b.Dequantize(v)
+	}
+	return b.Cast(v, graph.F32)
+}
+
+// reader reports whether op takes a weight stored as d as its operand i, and the operation
+// that gives results of format out from it.
+func reader(op graph.Op, i int, d, out graph.DType) (bool, graph.Op) {
+	if d.Quantized() {
+		_, ok := op.(graph.MatMul)
+		return ok && i == 1, op
+	}
 	switch op := op.(type) {
 	case graph.Elementwise:
 		op.Out = out

@@ -27,8 +27,8 @@ type Unit struct {
 	// reaches come with a nil gradient.
 	Optimize func(b *graph.Builder, params, grads []*graph.Value)
 
-	// Narrow says which weights are kept in BF16 alone; nil: none.
-	Narrow func(s *graph.State) bool
+	// Narrow is the format in which a weight is kept, F32 as it is; nil: all are.
+	Narrow func(s *graph.State) graph.DType
 
 	// params and grads go from differentiate to optimize.
 	params, grads []*graph.Value

@@ -39,6 +39,9 @@ func (s Speed) cardCost(n *graph.Node, c graph.Cost) nodeTime {
 		var p tiling.Product
 		p.Batch, p.M, p.N, p.K = op.Dims([]graph.Type{in[0].Type, in[1].Type})
 		t = s.product(p, half, c.Bytes, vector)
+		if in[1].DType().Quantized() { // decoded into the workspace first
+			t = t.then(s.pass(float64(in[1].Type.Bytes())+float64(in[1].Shape().Elems()*in[0].DType().Size()), s.Bandwidth))
+		}
 		if op.SumA {
 			t = t.then(s.pass(float64(in[0].Type.Bytes()), s.Bandwidth))
 		}

@@ -22,7 +22,8 @@ type Part struct {
 	// Count is the number of weights, or of bytes of a row of a micro-batch: a
 	// float64, because it may be more than an int64 holds.
 	Count float64
-	// Each is how many bytes a trained weight takes with its moments; 0: 12.
+	// Each is how many bytes a trained weight takes with its moments, 0: 12; or a frozen
+	// one, 0: 4.
 	Each float64
 	// Keys are the settings that it grows with, for people.
 	Keys string
@@ -33,10 +34,9 @@ type Holding int
 
 // The holdings.
 const (
-	Trained  Holding = iota // weights with their moments, and with a gradient where it is added up
-	Frozen                  // float32 weights alone
-	Frozen16                // 16-bit weights alone
-	EachRow                 // bytes for each row of a micro-batch
+	Trained Holding = iota // weights with their moments, and with a gradient where it is added up
+	Frozen                 // weights alone
+	EachRow                // bytes for each row of a micro-batch
 )
 
 // bytes of the part in settings s.
@@ -49,9 +49,7 @@ func (p Part) bytes(s Settings) float64 {
 		}
 		return each * p.Count
 	case Frozen:
-		return 4 * p.Count
-	case Frozen16:
-		return 2 * p.Count
+		return cmp.Or(p.Each, 4) * p.Count
 	}
 	return float64(s.MicroBatch) * p.Count
 }

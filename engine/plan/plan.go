@@ -19,6 +19,7 @@ package plan
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 
 	"github.com/snug-ml/snug/device"
@@ -74,6 +75,8 @@ type Report struct {
 	Blocks []Block `json:"blocks,omitempty"`
 
 	Time Timing `json:"time"`
+	// Scaling is what the processes of a run make of it; nil: nobody asked.
+	Scaling *Scaling `json:"scaling,omitempty"`
 }
 
 // Component is one row of the memory table.
@@ -152,6 +155,9 @@ func (r *Report) states(p *engine.Program) {
 			if d := s.Type.DType.String(); !slices.Contains(names, d) {
 				names = append(names, d)
 			}
+		}
+		if role.role == graph.Moment && p.Shards != nil {
+			names = append(names, fmt.Sprintf("the largest part of %d", len(p.Shards.Moments)))
 		}
 		c.Note = join(names)
 		r.add(c)

@@ -259,7 +259,7 @@ func MicroFLOPs(p *engine.Program, variant string) (sum float64) {
 // firstVariant is the function called name, or its first variant.
 func firstVariant(p *engine.Program, name string) *engine.Func {
 	for _, f := range p.Funcs {
-		if f.Name == name || (len(f.Name) > len(name) && f.Name[:len(name)+1] == name+"@") {
+		if engine.IsVariant(f.Name, name) {
 			return f
 		}
 	}

@@ -128,6 +128,9 @@ func (r *Report) time(s *strings.Builder) {
 		rows = append(rows, []string{"share of peak", between(percent, slow.MFU, t.MFU), fmt.Sprintf("of the %s, %s", r.Speed.PeakName, FLOPRate(r.Speed.Peak))})
 	}
 	indented(s, rows, 1)
+	if r.Run.Ranks > 1 {
+		fmt.Fprintf(s, "  of %d processes, without what they exchange\n", r.Run.Ranks)
+	}
 	if t.Slow != nil {
 		fmt.Fprintf(s, "  from the kernels as modeled, down to %.0f %% of their speed: the least that public PyTorch runs on a T4 reach of it\n", 100*CardReached)
 	}

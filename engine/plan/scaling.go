@@ -1,0 +1,402 @@
+package plan
+
+import (
+	"fmt"
+	"math"
+)
+
+// Cluster is how the processes of a run are spread over machines, and what connects them.
+type Cluster struct {
+	PerNode int `json:"processes_per_machine"`
+	Nodes   int `json:"machines"`
+	// Net is between machines; nil: there is one. Local is between the cards of a machine
+	// and Host between a card and main memory; nil: processors compute.
+	Net   *Link `json:"link,omitempty"`
+	Local *Link `json:"card_link,omitempty"`
+	Host  *Link `json:"host_link,omitempty"`
+	// Old means cards before compute capability 8.0, for which NCCL expects longer hops.
+	Old bool `json:"-"`
+}
+
+// World is the number of processes.
+func (c Cluster) World() int { return c.PerNode * c.Nodes }
+
+// Work is what an update is without other processes.
+type Work struct {
+	Micro        float64 // seconds of a micro-batch, both halves
+	Optimizer    float64 // seconds
+	MicroBatches int     // of an update, whoever computes them
+	Buckets      []int64 // bytes of gradients that are exchanged at a time
+	// Memory is the bandwidth of main memory in bytes a second.
+	Memory float64
+	// Scatter and Gather are the bytes on the wire for a byte of gradients: of a round of
+	// micro-batches, and of spreading the result. Sharded divides the optimizer.
+	Scatter, Gather float64
+	Sharded         bool
+	// Ranged means that Micro and Optimizer are the best end of a card's range, see
+	// [CardReached].
+	Ranged bool
+}
+
+// Of a network's rate, processes reach at most what Ethernet's frames leave of it (1448
+// bytes of 1538), and at least what the slowest of the public runs in docs/scaling.md did.
+const (
+	NetBest  = .94
+	NetLeast = .58
+)
+
+// What one process sends and receives at once by TCP, in bytes a second: at least what a
+// ring between two processes of snug moved on a machine of two cores (docs/scaling.md); at most
+// twice that, a stated assumption for processors with cores to spare.
+const (
+	tcpLeast = 1.2e9
+	tcpBest  = 2 * tcpLeast
+)
+
+// The seconds that a call of all processes takes besides its bytes: on a machine as measured with
+// small messages, between machines a stated assumption for Ethernet.
+const (
+	callLocal = 25e-6
+	callNet   = 100e-6
+)
+
+// HostMemory is the bandwidth assumed of the main memory next to a card, in bytes a
+// second, for one process that copies and adds.
+const HostMemory = 10e9
+
+// conditions are one end of what is not known.
+type conditions struct {
+	compute float64 // share of the predicted speed
+	net     float64 // share of the network's rate
+	tcp     float64 // bytes a second of a process
+	overlap bool    // the exchange hides behind the backward half, where an engine can do that
+}
+
+var (
+	fastest = conditions{compute: 1, net: NetBest, tcp: tcpBest, overlap: true}
+	slowest = conditions{compute: 1, net: NetLeast, tcp: tcpLeast}
+)
+
+// UpdateTime is where the time of an update goes, in seconds.
+type UpdateTime struct {
+	Compute   float64 `json:"compute_seconds"` // of micro-batches, each process its part
+	Uneven    float64 `json:"uneven_seconds"`  // waiting for those that have one more
+	Optimizer float64 `json:"optimizer_seconds"`
+	Wire      float64 `json:"wire_seconds"` // bytes between processes, as far as it is waited for
+	Copies    float64 `json:"copies_seconds"`
+	Update    float64 `json:"update_seconds"`
+	// Efficiency is the speed of the processes over that of as many that compute alone.
+	Efficiency float64 `json:"efficiency"`
+}
+
+// rounds are the micro-batches that the busiest process computes.
+func (c Cluster) rounds(w Work) int { return (w.MicroBatches + c.World() - 1) / c.World() }
+
+// Sends is what a process sends in an update in snug's exchange: (M+1)(N-1)/N of the
+// gradients, with M rounds, in the format that goes over the wire.
+func (c Cluster) Sends(w Work) float64 {
+	n := float64(c.World())
+	return (float64(c.rounds(w))*w.Scatter + w.Gather) * (n - 1) / n * total(w.Buckets)
+}
+
+// Carries is what the link of a machine carries of that, each way.
+func (c Cluster) Carries(w Work) float64 {
+	n, g := float64(c.World()), float64(c.PerNode)
+	return (float64(c.rounds(w))*w.Scatter + w.Gather) * g * (n - g) / n * total(w.Buckets)
+}
+
+func total(bytes []int64) (sum float64) {
+	for _, b := range bytes {
+		sum += float64(b)
+	}
+	return sum
+}
+
+// begin is an update without an exchange.
+func (c Cluster) begin(w Work, k conditions) UpdateTime {
+	micro, n := w.Micro/k.compute, float64(c.World())
+	t := UpdateTime{Compute: float64(w.MicroBatches) / n * micro, Optimizer: w.Optimizer / k.compute}
+	t.Uneven = float64(c.rounds(w))*micro - t.Compute
+	if w.Sharded {
+		t.Optimizer /= n
+	}
+	return t
+}
+
+// end adds up.
+func (c Cluster) end(t UpdateTime, w Work, k conditions) UpdateTime {
+	t.Update = t.Compute + t.Uneven + t.Optimizer + t.Wire + t.Copies
+	alone := (float64(w.MicroBatches)*w.Micro + w.Optimizer) / k.compute
+	t.Efficiency = over(alone, float64(c.World())*t.Update)
+	return t
+}
+
+// mesh is an update with snug's own exchange: every round, each process sends all others their
+// shards of every bucket by TCP and adds up its own; after the last it sends the sums to
+// all. Nothing of it hides behind computing.
+func (c Cluster) mesh(w Work, k conditions) UpdateTime {
+	t := c.begin(w, k)
+	rounds := float64(c.rounds(w))
+	t.Wire = c.Sends(w) / k.tcp
+	call := callLocal
+	if c.Net != nil {
+		t.Wire = max(t.Wire, c.Carries(w)/(c.Net.Bandwidth*k.net))
+		call = callNet
+	}
+	if c.World() > 1 {
+		// Before a round all agree to go on, and after the last they compare losses.
+		t.Wire += (float64(len(w.Buckets))*(rounds+1) + rounds + 1) * call
+	}
+	s := total(w.Buckets)
+	const copied, added, cleared = 2, 3, 1 // bytes of memory traffic for a byte of gradients
+	t.Copies = over(s*(rounds*(copied+added+cleared+copied)+2*copied), w.Memory)
+	if c.Host != nil {
+		t.Copies += s * (2*rounds + 1) / c.Host.Bandwidth
+	}
+	return c.end(t, w, k)
+}
+
+// NCCL's constants (src/graph/tuning.cc, 2.30), in seconds: what a collective takes to begin
+// with and for each hop, by algorithm and protocol, and the share of the bandwidth that a
+// protocol reaches.
+type ncclProtocol struct {
+	base, nvlink, pcie, net float64
+	share                   float64
+	// plateau multiplies the latency between machines, on cards before 8.0 and after.
+	plateau [2]float64
+}
+
+var (
+	ncclRing = []ncclProtocol{
+		{6.6e-6, .6e-6, 1e-6, 2.7e-6, .5, [2]float64{1, 1}},      // LL
+		{8.4e-6, 3.4e-6, 5.7e-6, 14e-6, 1, [2]float64{1.9, 1.4}}, // Simple
+	}
+	ncclTree = []ncclProtocol{
+		{6.8e-6, .6e-6, 1e-6, 5e-6, 1 / 3.8, [2]float64{1, 1}},
+		{8.4e-6, 4e-6, 4e-6, 14e-6, .92, [2]float64{1, 1}},
+	}
+)
+
+// AllReduce is how long NCCL would take for the sum of so many bytes over all cards: the
+// best of its rings and trees. share is what is reached of the network's rate.
+func (c Cluster) AllReduce(bytes, share float64) float64 {
+	n, g, nodes := float64(c.World()), float64(c.PerNode), float64(c.Nodes)
+	if n < 2 {
+		return 0
+	}
+	ring, tree := math.Inf(1), math.Inf(1) // bytes a second
+	if c.PerNode > 1 {
+		ring, tree = c.Local.Bandwidth, c.Local.Bandwidth
+	}
+	if c.Net != nil {
+		net := c.Net.Bandwidth * share
+		ring = min(ring, net)
+		if c.Nodes == 2 { // each machine is the root of one of two trees and a leaf of the other
+			net *= 2
+		}
+		tree = min(tree, net)
+	}
+	hop := func(p ncclProtocol) float64 {
+		if c.Local != nil && c.Local.Kind == NVLink {
+			return p.nvlink
+		}
+		return p.pcie
+	}
+	plateau := func(p ncclProtocol) float64 {
+		switch {
+		case c.Nodes == 1:
+			return 1
+		case c.Old:
+			return p.plateau[0]
+		}
+		return p.plateau[1]
+	}
+	best := math.Inf(1)
+	for _, p := range ncclRing {
+		latency := p.base + 2*(n-nodes)*hop(p) + 2*(nodes-1)*p.net
+		best = min(best, latency*plateau(p)+2*(n-1)/n*bytes/(ring*p.share))
+	}
+	for _, p := range ncclTree {
+		latency := p.base + 2*((g-1)*hop(p)+math.Floor(math.Log2(nodes))*p.net)
+		best = min(best, latency*plateau(p)+2*bytes/(tree*p.share))
+	}
+	return best
+}
+
+// backward is the share of a micro-batch's time that its backward half takes: two of three
+// matmuls.
+const backward = 2. / 3
+
+// nccl is an update in which cards sum their gradients after the last of their micro-batches,
+// bucket by bucket. At best all but the last bucket hides behind the backward half.
+func (c Cluster) nccl(w Work, k conditions) UpdateTime {
+	t := c.begin(w, k)
+	var all, last float64
+	for _, b := range w.Buckets {
+		last = c.AllReduce(float64(b)*(w.Scatter+w.Gather)/2, k.net)
+		all += last
+	}
+	t.Wire = all
+	if k.overlap {
+		t.Wire = max(last, all-backward*w.Micro/k.compute)
+	}
+	return c.end(t, w, k)
+}
+
+// Engine is an update as one way to exchange gradients would make it. The ends differ in
+// what is not known: how fast a card computes, what is reached of a network's rate, and how
+// much of the exchange hides.
+type Engine struct {
+	Name  string `json:"engine"`
+	Built bool   `json:"built"`
+	// Best and Least are the ends of the range of the time.
+	Best  UpdateTime `json:"best"`
+	Least UpdateTime `json:"least"`
+	// EfficiencyLeast and EfficiencyBest are the ends of that range: the faster the cards,
+	// the more the exchange weighs.
+	EfficiencyLeast float64 `json:"efficiency_least"`
+	EfficiencyBest  float64 `json:"efficiency_best"`
+}
+
+// ranged is an engine at both ends.
+func ranged(name string, built bool, w Work, at func(Work, conditions) UpdateTime) Engine {
+	e := Engine{Name: name, Built: built, Best: at(w, fastest), Least: at(w, slowest)}
+	e.EfficiencyLeast, e.EfficiencyBest = e.Least.Efficiency, e.Best.Efficiency
+	if w.Ranged {
+		slow, quick := slowest, fastest
+		slow.compute, quick.compute = CardReached, CardReached
+		e.Least = at(w, slow)
+		e.EfficiencyBest = max(e.EfficiencyBest, at(w, quick).Efficiency)
+	}
+	return e
+}
+
+// Mesh is what snug does now, NCCL what it would be with NVIDIA's library, which is not built.
+func (c Cluster) Mesh(w Work) Engine { return ranged("snug (TCP, main memory)", true, w, c.mesh) }
+
+// NCCL is for cards alone.
+func (c Cluster) NCCL(w Work) Engine { return ranged("NCCL (not built)", false, w, c.nccl) }
+
+// Scaling is what several processes make of a plan.
+type Scaling struct {
+	Cluster
+	GradientBytes int64 `json:"gradient_bytes"`
+	Rounds        int   `json:"rounds"` // micro-batches of the busiest process
+	// Exchange is the main memory that a process needs for it, Sends what it sends in an
+	// update, Carries what the link of a machine carries each way.
+	Exchange int64    `json:"gradient_exchange_bytes"`
+	Sends    int64    `json:"rank_sends_bytes"`
+	Carries  int64    `json:"link_carries_bytes,omitempty"`
+	Engines  []Engine `json:"engines"`
+	// Units are tokens (examples) of an update.
+	Units int64  `json:"units"`
+	Unit  string `json:"unit"`
+	// Waits says where processes wait, Helps what would change that.
+	Waits string `json:"waits"`
+	Helps []Help `json:"helps,omitempty"`
+	Note  string `json:"note"`
+}
+
+// Help is a change and the efficiency that it leads to, by snug's own exchange.
+type Help struct {
+	Change          string  `json:"change"`
+	EfficiencyLeast float64 `json:"efficiency_least"`
+	EfficiencyBest  float64 `json:"efficiency_best"`
+}
+
+// Scale predicts what the processes of a cluster make of the plan r of one of them.
+func (r *Report) Scale(c Cluster, w Work, unit string) *Scaling {
+	s := &Scaling{Cluster: c, GradientBytes: int64(total(w.Buckets)), Rounds: c.rounds(w), Exchange: r.Run.Exchange,
+		Sends: int64(c.Sends(w)), Unit: unit, Note: Unmeasured}
+	s.Units = int64(w.MicroBatches) * int64(r.Run.Settings.MicroBatch)
+	if r.Run.Tokens > 0 {
+		s.Units = int64(w.MicroBatches) * r.Run.Tokens
+	}
+	if c.Net != nil {
+		s.Carries = int64(c.Carries(w))
+	}
+	s.Engines = []Engine{c.Mesh(w)}
+	if c.Local != nil && c.World() > 1 {
+		s.Engines = append(s.Engines, c.NCCL(w))
+	}
+	s.Waits = s.Engines[0].waits()
+	s.Helps = c.helps(w)
+	return s
+}
+
+// Work is the plan's, as processes share it; buckets are those in which gradients are
+// exchanged, and wire are the bytes sent for a byte of them.
+func (r *Report) Work(buckets []int64, wire float64, ranks int) Work {
+	w := Work{Optimizer: r.Time.Optimizer, MicroBatches: max(1, r.Run.Settings.Accumulation), Buckets: buckets,
+		Scatter: wire, Gather: wire, Memory: HostMemory, Ranged: r.Time.Slow != nil}
+	w.Micro = (r.Time.Update - r.Time.Optimizer) / float64((w.MicroBatches+ranks-1)/ranks)
+	if r.Target.Card == nil {
+		w.Memory = r.Speed.Bandwidth
+	}
+	return w
+}
+
+// causes are what processes wait for.
+var causes = []struct {
+	text string
+	of   func(UpdateTime) float64
+}{
+	{"bytes between processes", func(t UpdateTime) float64 { return t.Wire }},
+	{"copying and adding gradients in main memory", func(t UpdateTime) float64 { return t.Copies }},
+	{"processes that have one micro-batch more", func(t UpdateTime) float64 { return t.Uneven }},
+}
+
+// waits says what processes wait for most, and which part of an update that is.
+func (e Engine) waits() string {
+	most := causes[0]
+	for _, x := range causes[1:] {
+		if x.of(e.Least) > most.of(e.Least) {
+			most = x
+		}
+	}
+	if most.of(e.Least) == 0 {
+		return "nothing"
+	}
+	best, least := over(most.of(e.Best), e.Best.Update), over(most.of(e.Least), e.Least.Update)
+	return fmt.Sprintf("most for %s: %s of an update", most.text, between(percent, min(best, least), max(best, least)))
+}
+
+// helps are changes that make processes wait less.
+func (c Cluster) helps(w Work) []Help {
+	if c.World() < 2 {
+		return nil
+	}
+	now := c.Mesh(w)
+	var list []Help
+	try := func(change string, c Cluster, w Work) {
+		if e := c.Mesh(w); e.EfficiencyLeast > 1.01*now.EfficiencyLeast {
+			list = append(list, Help{change, e.EfficiencyLeast, e.EfficiencyBest})
+		}
+	}
+	if w.MicroBatches%c.World() != 0 {
+		even := w
+		even.MicroBatches = c.rounds(w) * c.World()
+		try(fmt.Sprintf("--training.gradient_accumulation_steps %d, a multiple of the processes", even.MicroBatches), c, even)
+	}
+	more := w
+	more.MicroBatches *= 2
+	try(fmt.Sprintf("--training.gradient_accumulation_steps %d: a larger batch", more.MicroBatches), c, more)
+	if w.MicroBatches%2 == 0 && w.MicroBatches/2 >= c.World() {
+		larger := w
+		larger.Micro, larger.MicroBatches = 2*w.Micro, w.MicroBatches/2
+		try(fmt.Sprintf("micro-batches twice as large, and --training.gradient_accumulation_steps %d, where memory allows", larger.MicroBatches), c, larger)
+	}
+	if w.Scatter == 1 && w.Gather == 1 {
+		half := w
+		half.Scatter, half.Gather = .5, .5
+		try("--training.gradient_exchange bf16, which rounds what is sent", c, half)
+	}
+	if c.Net != nil {
+		if f := c.Net.faster(); f != nil {
+			quick := c
+			quick.Net = f
+			try(fmt.Sprintf("--link %s", f.Name), quick, w)
+		}
+	}
+	return list
+}

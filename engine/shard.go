@@ -1,0 +1,210 @@
+package engine
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/snug-ml/snug/engine/graph"
+)
+
+// Sharding divides the optimizer among ranks, which exchange their gradients: each keeps
+// the moments of its parts of the weights, and updates those (ZeRO, stage 1: Rajbhandari et
+// al. 2020, arXiv:1910.02054). The update then takes the norm of all gradients from
+// [StateNorm], and whoever runs it spreads the weights.
+type Sharding struct{ Rank, World int }
+
+// StateNorm is the state from which a sharded update takes the norm of all gradients, F32.
+const StateNorm = "update.grad_norm"
+
+// Shards are what the ranks of a program with a [Sharding] have, by rank.
+type Shards struct {
+	// Trained are the weights that are updated.
+	Trained []*graph.State
+	// Weights are the parts of the trained weights that a rank updates, in the order of
+	// these.
+	Weights [][]Part
+	// Moments are those that a rank keeps, Whole all of them as one process would.
+	// A state of the one that is smaller than that of its name in the other is the part
+	// that begins at its From.
+	Moments [][]*graph.State
+	Whole   []*graph.State
+}
+
+// Part is a range of the elements of a state.
+type Part struct {
+	State       *graph.State
+	From, Elems int64
+}
+
+// Grain says how a state may be divided: at multiples of so many elements, or not at all
+// where it has no more. Bytes is the memory of an element to whoever has it.
+type Grain struct {
+	Elems int64
+	Bytes float64
+}
+
+// Divide gives each of so many ranks about the same bytes of states, in order, and at most
+// one part of each state. The first rank has the most. It depends on its operands alone.
+func Divide(states []*graph.State, world int, of func(*graph.State) Grain) [][]Part {
+	type piece struct {
+		Part
+		index int
+	}
+	ranks, loads := make([][]piece, world), make([]float64, world)
+	give := func(rank, index int, from, n int64) {
+		ranks[rank] = append(ranks[rank], piece{Part{states[index], from, n}, index})
+		loads[rank] += float64(n) * of(states[index]).Bytes
+	}
+	// What stays whole goes, the largest first, to whoever has least.
+	var whole, divided []int
+	rest := 0.0
+	for i, s := range states {
+		if g := of(s); g.Elems >= s.Type.Shape.Elems() {
+			whole = append(whole, i)
+		} else {
+			divided = append(divided, i)
+			rest += bytesOf(s, g)
+		}
+	}
+	slices.SortStableFunc(whole, func(a, b int) int {
+		return cmp.Compare(bytesOf(states[b], of(states[b])), bytesOf(states[a], of(states[a])))
+	})
+	for _, i := range whole {
+		least := 0
+		for r := range loads {
+			if loads[r] < loads[least] {
+				least = r
+			}
+		}
+		give(least, i, 0, states[i].Type.Shape.Elems())
+	}
+	// The rest raises all ranks to one level, one rank after the other.
+	level := levelOf(loads, rest)
+	due, given, rank := max(0, level-loads[0]), 0.0, 0 // bytes up to this rank
+	for _, i := range divided {
+		g, n := of(states[i]), states[i].Type.Shape.Elems()
+		for from := int64(0); from < n; {
+			take := n - from
+			if rank < world-1 {
+				take = min(take, max(0, int64((due-given)/(g.Bytes*float64(g.Elems))+0.5)*g.Elems))
+			}
+			if take > 0 {
+				give(rank, i, from, take)
+				given += float64(take) * g.Bytes
+				from += take
+			}
+			if from < n {
+				rank++
+				due += max(0, level-loads[rank])
+			}
+		}
+	}
+	order := make([]int, world)
+	for r := range order {
+		order[r] = r
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(loads[b], loads[a]) })
+	parts := make([][]Part, world)
+	for r, from := range order {
+		slices.SortFunc(ranks[from], func(a, b piece) int { return cmp.Compare(a.index, b.index) })
+		for _, p := range ranks[from] {
+			parts[r] = append(parts[r], p.Part)
+		}
+	}
+	return parts
+}
+
+func bytesOf(s *graph.State, g Grain) float64 { return float64(s.Type.Shape.Elems()) * g.Bytes }
+
+// levelOf is the level to which so many bytes more raise the lowest of the loads.
+func levelOf(loads []float64, bytes float64) float64 {
+	sorted := slices.Sorted(slices.Values(loads))
+	for n, load := range sorted { // n of them are lower
+		if n > 0 && float64(n)*(load-sorted[n-1]) >= bytes {
+			return sorted[n-1] + bytes/float64(n)
+		}
+		bytes -= float64(n) * (load - sorted[max(n-1, 0)])
+	}
+	return sorted[len(sorted)-1] + bytes/float64(len(sorted))
+}
+
+// sharded adds the update of a rank to a program: that of its parts of the trained weights.
+func (t *Training) sharded(trained []*graph.State, s *Shards) func(b *graph.Builder, rank int) {
+	o := &t.Optimizer
+	s.Trained = trained
+	s.Weights = Divide(trained, t.Sharding.World, o.grain)
+	emit := func(b *graph.Builder, parts []Part) {
+		var params, grads []*graph.Value
+		for _, p := range parts {
+			params = append(params, b.State(window(p.State, p)))
+			grads = append(grads, b.State(window(gradientOf(p.State), p)))
+		}
+		norm := b.State(&graph.State{Name: StateNorm, Type: graph.T(graph.F32), Role: graph.Transient})
+		t.update(b, params, grads, true, norm)
+	}
+	moments := func(parts []Part) (list []*graph.State) {
+		b := graph.NewBuilder(FuncUpdate)
+		emit(b, parts)
+		for _, v := range b.F.States {
+			if v.State.Role == graph.Moment {
+				list = append(list, v.State)
+			}
+		}
+		return list
+	}
+	for _, parts := range s.Weights {
+		s.Moments = append(s.Moments, moments(parts))
+	}
+	all := make([]Part, len(trained))
+	for i, w := range trained {
+		all[i] = Part{w, 0, w.Type.Shape.Elems()}
+	}
+	s.Whole = moments(all)
+	return func(b *graph.Builder, rank int) { emit(b, s.Weights[rank]) }
+}
+
+// window is the part of a state as a state in its place; the state itself if that is all of
+// it.
+func window(s *graph.State, p Part) *graph.State {
+	if p.Elems == s.Type.Shape.Elems() {
+		return s
+	}
+	w := *s
+	w.Name, w.Of, w.From = fmt.Sprintf("%s[%d:%d]", s.Name, p.From, p.From+p.Elems), s, p.From
+	w.Type = graph.T(s.Type.DType, int(p.Elems))
+	return &w
+}
+
+// grain is how ranks may divide a weight: an update that works element by element, in
+// whole chunks of the sum of squares. Each rank has the sum of its gradients, in float32,
+// and the moments.
+func (o *Optimizer) grain(s *graph.State) Grain {
+	g := Grain{graph.NormChunk, 4 + o.kept(s)}
+	switch {
+	case o.Rule == Adafactor, // sums over rows, columns and the whole
+		o.Rule == Muon && matrices(s) != nil,                           // products of the matrix
+		o.Round.Mode == graph.Stochastic && s.Type.DType == graph.BF16: // random bits are counted from the first element
+		g.Elems = s.Type.Shape.Elems()
+	}
+	return g
+}
+
+// kept is about how many bytes of state the rule has for an element of a weight.
+func (o *Optimizer) kept(s *graph.State) (bytes float64) {
+	n := s.Type.Shape.Elems()
+	switch {
+	case o.Rule == Lion, o.Rule == Muon && matrices(s) != nil, o.Rule == Adafactor && len(s.Type.Shape) < 2:
+		bytes = 4
+	case o.Rule == AdamW8bit && n >= Least8bit:
+		bytes = 2 + 8./graph.MomentBlock
+	case o.Rule == Adafactor:
+		bytes = 0
+	default:
+		bytes = 8
+	}
+	if o.Round.Mode == graph.Compensated && s.Type.DType == graph.BF16 {
+		bytes += 2
+	}
+	return bytes
+}

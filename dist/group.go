@@ -30,13 +30,20 @@ type Group interface {
 	Leave(cause error) error
 }
 
+// Gather gives everybody the data of each rank, all of one size.
+func Gather(g Group, own []byte) (parts [][]byte, err error) {
+	parts = make([][]byte, g.World())
+	for r := range parts {
+		parts[r] = make([]byte, len(own))
+	}
+	parts[g.Rank()] = own
+	return parts, g.AllGather(parts)
+}
+
 // Barrier returns once every rank has called it.
 func Barrier(g Group) error {
-	parts := make([][]byte, g.World())
-	for r := range parts {
-		parts[r] = make([]byte, 1)
-	}
-	return g.AllGather(parts)
+	_, err := Gather(g, make([]byte, 1))
+	return err
 }
 
 // maxSized bounds a message whose size only its sender knows.
@@ -63,12 +70,8 @@ func BroadcastSized(g Group, root int, data []byte) ([]byte, error) {
 
 // AllGatherSized gives everybody the data of each rank, of any sizes up to 1 GiB.
 func AllGatherSized(g Group, data []byte) ([][]byte, error) {
-	parts := make([][]byte, g.World())
-	for r := range parts {
-		parts[r] = make([]byte, 8)
-	}
-	binary.LittleEndian.PutUint64(parts[g.Rank()], uint64(len(data)))
-	if err := g.AllGather(parts); err != nil {
+	parts, err := Gather(g, binary.LittleEndian.AppendUint64(nil, uint64(len(data))))
+	if err != nil {
 		return nil, err
 	}
 	for r := range parts {

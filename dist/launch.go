@@ -33,6 +33,11 @@ type Launch struct {
 	Job string
 	// Listener is rank 0's, where the launcher opened it.
 	Listener net.Listener
+	// Machines means that the launcher started one process on each machine, which may start
+	// more there ([Launch.Spread]): ranks are those of machines. Each is how many it asks for on
+	// each, empty if it does not say.
+	Machines bool
+	Each     string
 }
 
 // launcher is how one tells its processes who they are, by the names of its variables.
@@ -54,6 +59,9 @@ var launchers = []launcher{
 }
 
 func (f *Launch) String() string {
+	if f.Machines {
+		return fmt.Sprintf("%s: machine %d of %d", f.By, f.Rank, f.World)
+	}
 	return fmt.Sprintf("%s: rank %d of %d, %d of %d on this machine", f.By, f.Rank, f.World, f.LocalRank, f.LocalWorld)
 }
 
@@ -65,6 +73,19 @@ func FindLaunch(getenv func(string) string) (*Launch, error) {
 			found, err := l.read(getenv)
 			if err != nil {
 				return nil, fmt.Errorf("%s launched this process: %w", l.name, err)
+			}
+			return found, nil
+		}
+	}
+	for _, l := range machineLaunchers {
+		found, err := l.find(getenv)
+		if err != nil {
+			return nil, fmt.Errorf("%s launched this process: %w", l.name, err)
+		}
+		if found != nil {
+			found.By, found.Machines, found.LocalWorld = l.name, true, 1
+			if found.Rank >= found.World {
+				return nil, fmt.Errorf("%s launched this process: machine %d of %d: they count from 0", l.name, found.Rank, found.World)
 			}
 			return found, nil
 		}
@@ -114,6 +135,9 @@ func (f *Launch) find(getenv func(string) string) error {
 	case f.By == "snug":
 		f.Address = getenv("SNUG_ADDRESS")
 	case host != "" && port != "":
+		if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
+			return fmt.Errorf("MASTER_PORT is %q, want a port from 1 to 65535", port)
+		}
 		f.Address, f.Store = net.JoinHostPort(host, port), getenv("TORCHELASTIC_USE_AGENT_STORE") == "True"
 	case f.LocalWorld == f.World: // by a file
 	case f.By == "Slurm":
@@ -122,6 +146,17 @@ func (f *Launch) find(getenv func(string) string) error {
 		return fmt.Errorf("the %d processes are on several machines, and nothing says where they meet: set MASTER_ADDR to the machine of rank 0 and MASTER_PORT to a free port there, for all processes", f.World)
 	}
 	return nil
+}
+
+// Meeting is where the ranks find each other.
+func (f *Launch) Meeting() string {
+	switch {
+	case f.Store:
+		return "through the store of " + f.By + " at " + f.Address
+	case f.Address == "":
+		return "through a file on this machine"
+	}
+	return "at " + f.Address
 }
 
 // firstNode is the first name of a list such as node[3-5,7],other2.
@@ -148,7 +183,7 @@ func portOf(job string) int {
 // Join makes the group of the processes that were launched together.
 func (f *Launch) Join(ctx context.Context) (Group, error) {
 	o := Options{Rank: f.Rank, World: f.World, Address: f.Address, Listener: f.Listener, Token: f.Job}
-	ctx, cancel := context.WithTimeout(ctx, defaultMeet)
+	ctx, cancel := context.WithTimeout(ctx, Meet)
 	defer cancel()
 	switch {
 	case f.World == 1:
@@ -157,6 +192,11 @@ func (f *Launch) Join(ctx context.Context) (Group, error) {
 		return f.byStore(ctx, o)
 	case f.Address == "":
 		return f.byFile(ctx, o)
+	case f.Machines && f.Rank == 0:
+		var err error
+		if o.Listener, err = f.Listen(ctx); err != nil {
+			return nil, err
+		}
 	}
 	return Open(ctx, o)
 }

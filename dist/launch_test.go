@@ -36,6 +36,7 @@ func TestFindLaunch(t *testing.T) {
 		{"SLURM_PROCID=5 SLURM_STEP_NUM_TASKS=6 SLURM_LOCALID=1 SLURM_STEP_TASKS_PER_NODE=2(x3) SLURM_STEP_NODELIST=n[07-09] SLURM_JOB_ID=7 SLURM_STEP_ID=0", "Slurm 5/6 1/2 n07:"},
 		{"SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2 SLURM_LOCALID=0 SLURM_STEP_TASKS_PER_NODE=1(x2) SLURM_STEP_NODELIST=a,b SLURM_JOB_ID=7", "Slurm 1/2 0/1 a:"},
 		{"RANK=2 WORLD_SIZE=2", "error: contradict"},
+		{"RANK=0 WORLD_SIZE=2 MASTER_ADDR=h MASTER_PORT=65536", "error: want a port from 1 to 65535"},
 		{"RANK=x WORLD_SIZE=2", "error: RANK is \"x\", want a number from 0 on"},
 		{"RANK=0 WORLD_SIZE=0", "error: WORLD_SIZE is \"0\""},
 		{"RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=3", "error: contradict"},

@@ -29,7 +29,8 @@ type Options struct {
 }
 
 const (
-	defaultMeet    = 5 * time.Minute
+	// Meet is how long ranks wait for each other, if nothing else is said.
+	Meet           = 5 * time.Minute
 	defaultSilence = 7 * time.Second
 )
 
@@ -71,7 +72,7 @@ func Open(ctx context.Context, o Options) (Group, error) {
 		return nil, fmt.Errorf("rank %d of %d ranks: want a rank from 0 to one below their number", o.Rank, o.World)
 	}
 	if o.Meet == 0 {
-		o.Meet = defaultMeet
+		o.Meet = Meet
 	}
 	if o.Silence == 0 {
 		o.Silence = defaultSilence

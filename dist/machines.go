@@ -1,0 +1,108 @@
+package dist
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"slices"
+	"strconv"
+
+	"github.com/snug-ml/snug/internal/regular"
+)
+
+// machineLaunchers start one process on each machine, in a container.
+var machineLaunchers = []struct {
+	name string
+	find func(getenv func(string) string) (*Launch, error)
+}{
+	{"Kubeflow Trainer", kubeflow},
+	{"SageMaker", sageMaker},
+}
+
+// kubeflow reads what the torch policy of Kubeflow Trainer gives a container: the variables
+// that torchrun takes as its arguments
+// (github.com/kubeflow/trainer, pkg/runtime/framework/plugins/torch).
+func kubeflow(getenv func(string) string) (*Launch, error) {
+	if getenv("PET_NNODES") == "" || getenv("PET_NODE_RANK") == "" {
+		return nil, nil
+	}
+	number := func(name string, least int) (int, error) {
+		n, err := strconv.Atoi(getenv(name))
+		if err != nil || n < least {
+			return 0, fmt.Errorf("%s is %q, want a number from %d on", name, getenv(name), least)
+		}
+		return n, nil
+	}
+	rank, err1 := number("PET_NODE_RANK", 0)
+	world, err2 := number("PET_NNODES", 1)
+	host, port := getenv("PET_MASTER_ADDR"), getenv("PET_MASTER_PORT")
+	var err3 error
+	if n, err := strconv.Atoi(port); host == "" || err != nil || n < 1 || n > 65535 {
+		err3 = fmt.Errorf("PET_MASTER_ADDR is %q and PET_MASTER_PORT %q: want the host of the first machine, and a port from 1 to 65535", host, port)
+	}
+	if err := errors.Join(err1, err2, err3); err != nil {
+		return nil, err
+	}
+	return &Launch{Rank: rank, World: world, Address: net.JoinHostPort(host, port), Job: host, Each: getenv("PET_NPROC_PER_NODE")}, nil
+}
+
+// resourceConfig is where SageMaker names the hosts of a training job.
+var resourceConfig = "/opt/ml/input/config/resourceconfig.json"
+
+const maxResourceConfig = 1 << 20
+
+// sageMaker reads the hosts of a training job: from the file that the platform writes, which
+// alone is there in an image that is not built on its Python toolkit. Ranks are in the
+// order of the hosts' names.
+func sageMaker(getenv func(string) string) (*Launch, error) {
+	job := getenv("TRAINING_JOB_NAME")
+	if job == "" {
+		return nil, nil
+	}
+	b, err := regular.Read(resourceConfig, maxResourceConfig)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil // the variable is somebody else's
+	}
+	var c struct {
+		Host  string   `json:"current_host"`
+		Hosts []string `json:"hosts"`
+	}
+	if err == nil {
+		err = json.Unmarshal(b, &c)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", resourceConfig, err)
+	}
+	slices.Sort(c.Hosts)
+	rank := slices.Index(c.Hosts, c.Host)
+	if rank < 0 {
+		return nil, fmt.Errorf("%s: current_host %q is not one of hosts %q", resourceConfig, c.Host, c.Hosts)
+	}
+	return &Launch{Rank: rank, World: len(c.Hosts), Address: net.JoinHostPort(c.Hosts[0], strconv.Itoa(portOf(job))), Job: job}, nil
+}
+
+// Spread makes the launch of a machine that of its first process of n.
+func (f *Launch) Spread(n int) error {
+	n = max(1, n)
+	if f.Each != "" && f.Each != strconv.Itoa(n) {
+		if _, err := strconv.Atoi(f.Each); err != nil {
+			return fmt.Errorf("%s asks for %q processes on each machine: set numProcPerNode to a number in the TrainJob, and give --nproc the same where it is more than 1", f.By, f.Each)
+		}
+		return fmt.Errorf("%s asks for %s processes on each machine, and --nproc starts %d: give --nproc %s, or set numProcPerNode to %d in the TrainJob", f.By, f.Each, n, f.Each, n)
+	}
+	f.Rank, f.World, f.LocalWorld = f.Rank*n, f.World*n, n
+	return nil
+}
+
+// Listen opens rank 0's port on the first machine, on all its addresses: its own name may not be known
+// to it yet.
+func (f *Launch) Listen(ctx context.Context) (net.Listener, error) {
+	_, port, err := net.SplitHostPort(f.Address)
+	if err != nil {
+		return nil, fmt.Errorf("the address of rank 0, %q: %w", f.Address, err)
+	}
+	return new(net.ListenConfig).Listen(ctx, "tcp", ":"+port)
+}

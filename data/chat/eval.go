@@ -64,7 +64,7 @@ func (t *Template) Render(vars map[string]any) (text string, err error) {
 func (x *run) all(body []stmt) flow {
 	for _, s := range body {
 		if x.steps++; x.steps > maxSteps || x.out.Len() > maxText {
-			failf(0, "it does not come to an end")
+			failf(0, "it runs more than %d statements or writes more than %d bytes: does it come to an end?", maxSteps, maxText)
 		}
 		if f := s.run(x); f != goesOn {
 			return f

@@ -15,11 +15,16 @@ type part struct {
 
 // Error is a mistake in a template or in what it is given.
 type Error struct {
-	Line int
+	Line int // 0: the template as a whole
 	Text string
 }
 
-func (e *Error) Error() string { return fmt.Sprintf("chat template, line %d: %s", e.Line, e.Text) }
+func (e *Error) Error() string {
+	if e.Line == 0 {
+		return "chat template: " + e.Text
+	}
+	return fmt.Sprintf("chat template, line %d: %s", e.Line, e.Text)
+}
 
 func failf(line int, format string, args ...any) { panic(&Error{line, fmt.Sprintf(format, args...)}) }
 

@@ -1,15 +1,12 @@
 package train
 
 import (
-	"errors"
 	"fmt"
-	"unsafe"
 
 	"github.com/snug-ml/snug/dist"
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/graph"
 	"github.com/snug-ml/snug/internal/offheap"
-	"github.com/snug-ml/snug/internal/simd"
 )
 
 // bucketBytes is about how much of the gradients is exchanged at a time: large enough
@@ -22,93 +19,149 @@ const bucketBytes = 25 << 20
 // Micro-batch m is computed by rank m modulo the ranks. After each round of one
 // micro-batch a rank, each rank gets its shard of every gradient from all of them
 // and adds them in their order; after the last, all shards go to everybody. That sends what a
-// ring of reduce-scatter and all-gather sends when there is one round.
+// ring of reduce-scatter and all-gather sends when there is one round. Where ranks share the
+// optimizer, the shard stays where it is, and what goes to everybody are the weights that
+// its owner has made of it (zero.go).
+//
+// Sums are kept in float32. What is sent, to others or to oneself, has the format of wire:
+// the shards of each micro-batch, and then the sums.
 type exchange struct {
 	g       dist.Group
 	x       *engine.Executable
+	wire    wire
 	buckets []bucket
-	memory  []byte // that everything below is part of
-	own     []byte // this rank's gradients of a bucket
-	others  []byte // shards of a bucket, of each rank
+	memory  []byte // that own, others and the sums are part of
+	own     []byte // this rank's gradients of a bucket, by the rank whose shard they are
+	others  []byte // this rank's shard of a bucket, as each rank sent it
+	stride  int64  // of the shards in own
+	zero    *zero  // nil: ranks do not share the optimizer
 }
 
-// bucket is some of the gradients.
+// bucket is some of the gradients: shards of about one size.
 type bucket struct {
-	states []*graph.State
-	bytes  int64
-	shard  int64  // the size of every shard but those at the end, which may be shorter
-	sum    []byte // of this rank's shard
+	shards [][]engine.Part // by rank
+	elems  []int64         // of each
+	bytes  int64           // of all, in float32
+	sum    []byte          // of this rank's shard
 }
 
-// of is the part of b that belongs to a rank's shard; b has the size of the bucket.
-func (k *bucket) of(rank int, b []byte) []byte {
-	from := min(int64(rank)*k.shard, k.bytes)
-	return b[from:min(from+k.shard, k.bytes)]
-}
+// floatBytes is the size of a shard's gradients.
+func (k *bucket) floatBytes(rank int) int64 { return 4 * k.elems[rank] }
 
-// bucketsOf are the program's gradients in buckets, for so many ranks.
-func bucketsOf(p *engine.Program, world int) (list []bucket) {
-	for _, s := range p.States {
-		if s.Role != graph.Gradient {
-			continue
+// shardsOf are the parts of the program's gradients that ranks add up.
+func shardsOf(p *engine.Program, world int) [][]engine.Part {
+	if p.Shards == nil {
+		var gradients []*graph.State
+		for _, s := range p.States {
+			if s.Role == graph.Gradient {
+				gradients = append(gradients, s)
+			}
 		}
-		n := s.Type.Bytes()
-		if last := len(list) - 1; last >= 0 && list[last].bytes+n <= bucketBytes {
-			list[last].states, list[last].bytes = append(list[last].states, s), list[last].bytes+n
-			continue
-		}
-		list = append(list, bucket{states: []*graph.State{s}, bytes: n})
+		const line = 16 // elements
+		return engine.Divide(gradients, world, func(*graph.State) engine.Grain { return engine.Grain{Elems: line, Bytes: 4} })
 	}
-	const align = 64
-	for i := range list {
-		k := &list[i]
-		k.shard = ((k.bytes+int64(world)-1)/int64(world) + align - 1) / align * align
+	shards := make([][]engine.Part, world)
+	for r, parts := range p.Shards.Weights {
+		for _, w := range parts {
+			shards[r] = append(shards[r], engine.Part{State: p.State(engine.Gradient + w.State.Name), From: w.From, Elems: w.Elems})
+		}
+	}
+	return shards
+}
+
+// bucketsOf are the program's gradients in buckets that have about the same of each rank's
+// shard. States are cut where chunks of the sum of squares end.
+func bucketsOf(p *engine.Program, world int) (list []bucket) {
+	most := int64(bucketBytes / 4 / world)
+	for r, parts := range shardsOf(p, world) {
+		k := 0
+		for _, p := range parts {
+			for p.Elems > 0 {
+				if k == len(list) {
+					list = append(list, bucket{shards: make([][]engine.Part, world), elems: make([]int64, world)})
+				}
+				take := p.Elems
+				if room := most - list[k].elems[r]; take > room {
+					end := (p.From + room) / graph.NormChunk * graph.NormChunk
+					if list[k].elems[r] == 0 {
+						end = max(end, (p.From/graph.NormChunk+1)*graph.NormChunk)
+					}
+					take = min(take, end-p.From)
+				}
+				if take <= 0 {
+					k++
+					continue
+				}
+				list[k].shards[r] = append(list[k].shards[r], engine.Part{State: p.State, From: p.From, Elems: take})
+				list[k].elems[r] += take
+				list[k].bytes += 4 * take
+				p.From, p.Elems = p.From+take, p.Elems-take
+			}
+		}
 	}
 	return list
 }
 
-// ExchangeBytes is the memory that each rank needs to exchange the program's gradients:
-// part of a plan.
-func ExchangeBytes(p *engine.Program, world int) int64 {
+// ExchangeBytes is the memory that rank 0, which has the largest shards, needs to exchange
+// the program's gradients in a format ([Job.Exchange]): part of a plan.
+func ExchangeBytes(p *engine.Program, world int, format graph.DType) int64 {
 	if world == 0 {
 		return 0
 	}
-	list := bucketsOf(p, world)
-	own, others, sums := sizes(list, world)
-	return own + others + sums
+	stride, sums := sizes(bucketsOf(p, world), 0)
+	return int64(world)*(stride+wireOf(format).bytes(stride)) + sums
 }
 
-func sizes(list []bucket, world int) (own, others, sums int64) {
+// sizes are those of the largest shard and of all sums of a rank, in bytes.
+func sizes(list []bucket, rank int) (stride, sums int64) {
 	for _, k := range list {
-		own, others, sums = max(own, k.bytes), max(others, int64(world)*k.shard), sums+k.shard
+		for r := range k.elems {
+			stride = max(stride, line(k.floatBytes(r)))
+		}
+		sums += line(k.floatBytes(rank))
 	}
-	return own, others, sums
+	return stride, sums
 }
 
-func newExchange(g dist.Group, x *engine.Executable) (*exchange, error) {
-	e := &exchange{g: g, x: x, buckets: bucketsOf(x.Program(), g.World())}
-	for _, k := range e.buckets {
-		for _, s := range k.states {
-			if s.Type.DType != graph.F32 {
-				return nil, fmt.Errorf("gradient %s is %v: only F32 can be exchanged", s.Name, s.Type)
-			}
+// line rounds a number of bytes up to a cache line.
+func line(n int64) int64 { return (n + 63) &^ 63 }
+
+func newExchange(g dist.Group, x *engine.Executable, w wire) (*exchange, error) {
+	p, me, world := x.Program(), g.Rank(), int64(g.World())
+	if s := p.Shards; s != nil && len(s.Weights) != g.World() {
+		return nil, fmt.Errorf("the program divides the optimizer among %d ranks, the group has %d", len(s.Weights), world)
+	}
+	for _, s := range p.States {
+		if s.Role == graph.Gradient && s.Type.DType != graph.F32 {
+			return nil, fmt.Errorf("gradient %s is %v: only F32 can be exchanged", s.Name, s.Type)
 		}
 	}
-	own, others, sums := sizes(e.buckets, g.World())
+	e := &exchange{g: g, x: x, wire: w, buckets: bucketsOf(p, g.World())}
+	stride, sums := sizes(e.buckets, me)
+	others := world * w.bytes(stride)
 	var err error
-	if e.memory, err = offheap.Allocate(own + others + sums); err != nil {
+	if e.memory, err = offheap.Allocate(world*stride + others + sums); err != nil {
 		return nil, fmt.Errorf("memory to exchange gradients: %w", err)
 	}
-	e.own, e.others = e.memory[:own], e.memory[own:own+others]
-	rest := e.memory[own+others:]
+	e.stride, e.own, e.others = stride, e.memory[:world*stride], e.memory[world*stride:][:others]
+	rest := e.memory[world*stride+others:]
 	for i := range e.buckets {
 		k := &e.buckets[i]
-		k.sum, rest = rest[:len(k.of(g.Rank(), e.own))], rest[k.shard:]
+		n := k.floatBytes(me)
+		k.sum, rest = rest[:n], rest[line(n):]
+	}
+	if p.Shards != nil {
+		e.zero = newZero(p.Shards)
 	}
 	return e, nil
 }
 
 func (e *exchange) close() error { return offheap.Release(e.memory) }
+
+// shard is the room for a rank's shard of a bucket in own.
+func (e *exchange) shard(k *bucket, rank int) []byte {
+	return e.own[int64(rank)*e.stride:][:k.floatBytes(rank)]
+}
 
 // add adds the gradients of the micro-batches of a round: the first so many ranks have
 // computed one each. first is the update's first round. The gradients are cleared.
@@ -117,36 +170,55 @@ func (e *exchange) add(first bool, computed int) error {
 	send, recv := make([][]byte, world), make([][]byte, world)
 	for i := range e.buckets {
 		k := &e.buckets[i]
-		own := e.own[:k.bytes]
-		if me < computed {
-			if err := e.each(k, own, e.x.ReadState); err != nil {
-				return err
-			}
-		}
-		mine := int64(len(k.of(me, own)))
 		for r := range world {
 			send[r], recv[r] = nil, nil
 			if me < computed {
-				send[r] = k.of(r, own)
+				if err := each(k.shards[r], e.shard(k, r), e.x.ReadPart); err != nil {
+					return err
+				}
+				send[r] = e.wire.pack(e.shard(k, r))
 			}
 			if r < computed {
-				recv[r] = e.others[int64(r)*k.shard:][:mine]
+				recv[r] = e.others[int64(r)*e.wire.bytes(e.stride):][:e.wire.bytes(k.floatBytes(me))]
 			}
 		}
 		if err := e.g.AllToAll(send, recv); err != nil {
 			return err
 		}
 		for r := range computed {
-			if first && r == 0 {
-				copy(k.sum, recv[r])
-				continue
-			}
-			sum := floats(k.sum)
-			simd.Add(sum, sum, floats(recv[r]))
+			e.wire.add(k.sum, recv[r], first && r == 0)
 		}
-		if me < computed {
-			clear(own)
-			if err := e.each(k, own, e.x.WriteState); err != nil {
+		for r := range world {
+			if me < computed {
+				clear(e.shard(k, r))
+				if err := each(k.shards[r], e.shard(k, r), e.x.WritePart); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// spread writes the sums to the gradients of every rank or, where ranks share the
+// optimizer, to those of their owners, with the norm of all.
+func (e *exchange) spread() error {
+	if e.zero != nil {
+		return e.keep()
+	}
+	parts := make([][]byte, e.g.World())
+	for i := range e.buckets {
+		k := &e.buckets[i]
+		for r := range parts {
+			parts[r] = e.shard(k, r)[:e.wire.bytes(k.floatBytes(r))]
+		}
+		copy(parts[e.g.Rank()], e.wire.pack(k.sum))
+		if err := e.g.AllGather(parts); err != nil {
+			return err
+		}
+		for r := range parts {
+			e.wire.unpack(e.shard(k, r))
+			if err := each(k.shards[r], e.shard(k, r), e.x.WritePart); err != nil {
 				return err
 			}
 		}
@@ -154,40 +226,14 @@ func (e *exchange) add(first bool, computed int) error {
 	return nil
 }
 
-// spread writes the sums to the gradients of every rank.
-func (e *exchange) spread() error {
-	parts := make([][]byte, e.g.World())
-	for i := range e.buckets {
-		k := &e.buckets[i]
-		own := e.own[:k.bytes]
-		for r := range parts {
-			parts[r] = k.of(r, own)
-		}
-		copy(parts[e.g.Rank()], k.sum)
-		if err := e.g.AllGather(parts); err != nil {
+// each calls do with every part and its bytes, which lie one after the other in b.
+func each(parts []engine.Part, b []byte, do func(p engine.Part, bytes []byte) error) error {
+	for _, p := range parts {
+		n := p.Elems * p.State.Type.DType.Size()
+		if err := do(p, b[:n:n]); err != nil {
 			return err
 		}
-		if err := e.each(k, own, e.x.WriteState); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// each calls do with every state of a bucket and its part of b.
-func (e *exchange) each(k *bucket, b []byte, do func(name string, part []byte) error) error {
-	var errs []error
-	for _, s := range k.states {
-		n := s.Type.Bytes()
-		errs = append(errs, do(s.Name, b[:n:n]))
 		b = b[n:]
 	}
-	return errors.Join(errs...)
-}
-
-func floats(b []byte) []float32 {
-	if len(b) == 0 {
-		return nil
-	}
-	return unsafe.Slice((*float32)(unsafe.Pointer(&b[0])), len(b)/4)
+	return nil
 }

@@ -5,11 +5,11 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"hash/crc32"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/snug-ml/snug/dist"
 	"github.com/snug-ml/snug/engine"
@@ -27,26 +27,19 @@ type ranks struct {
 	buffers  []string // states that micro-batches change besides gradients and losses
 }
 
-// Shareable reports why several processes cannot share a program's updates.
-func Shareable(p *engine.Program, accumulation, world int) error {
-	if p.Func(engine.FuncUpdate) == nil && slices.ContainsFunc(p.Funcs, func(f *engine.Func) bool { return isMicro(f.Name) }) {
-		return errors.New("the program has no function for the update")
-	}
+// Shareable reports why so many processes cannot share the updates of a program.
+func Shareable(accumulation, world int) error {
 	if accumulation < world || accumulation < 2 {
 		return fmt.Errorf("%d processes share the micro-batches of an update, of which there are %d: set training.gradient_accumulation_steps to %d or a multiple of it", world, accumulation, max(2, world))
 	}
 	return nil
 }
 
-func isMicro(fn string) bool {
-	return fn == engine.FuncMicro || len(fn) > len(engine.FuncMicro) && fn[:len(engine.FuncMicro)+1] == engine.FuncMicro+"@"
-}
-
 // Buffered are the states besides gradients that micro-batches change, such as the running
 // statistics of batch normalization. Those of rank 0 are everybody's after an update.
 func Buffered(p *engine.Program) (names []string) {
 	for _, f := range p.Funcs {
-		if !isMicro(f.Name) {
+		if !engine.IsVariant(f.Name, engine.FuncMicro) {
 			continue
 		}
 		for _, n := range f.F.Nodes {
@@ -69,9 +62,9 @@ func (j *Job) join() (*ranks, error) {
 	p := j.Runner.Program()
 	losses := p.State(engine.StateLosses)
 	if losses == nil {
-		return nil, Shareable(p, 1, j.Group.World())
+		return nil, Shareable(1, j.Group.World())
 	}
-	e, err := newExchange(j.Group, j.Runner)
+	e, err := newExchange(j.Group, j.Runner, wireOf(j.Exchange))
 	if err != nil {
 		return nil, err
 	}
@@ -107,14 +100,12 @@ func (j *Job) stops(ctx context.Context, m int) (bool, error) {
 
 // any reports whether one rank says yes.
 func (r *ranks) any(yes bool) (bool, error) {
-	parts := make([][]byte, r.World())
-	for i := range parts {
-		parts[i] = make([]byte, 1)
-	}
+	own := []byte{0}
 	if yes {
-		parts[r.Rank()][0] = 1
+		own[0] = 1
 	}
-	if err := r.AllGather(parts); err != nil {
+	parts, err := dist.Gather(r, own)
+	if err != nil {
 		return false, err
 	}
 	return slices.ContainsFunc(parts, func(b []byte) bool { return b[0] != 0 }), nil
@@ -173,6 +164,17 @@ func (j *Job) merge(u *Update) error {
 	return nil
 }
 
+// updated gives every rank the weights of an update that ranks have shared.
+func (r *ranks) updated(s *Step) error {
+	if r == nil {
+		return nil
+	}
+	together := time.Now()
+	err := r.exchange.spreadWeights()
+	s.Exchange += time.Since(together)
+	return err
+}
+
 // broadcast gives every rank a state of rank 0.
 func (j *Job) broadcast(name string) error {
 	t, err := j.Runner.State(name)
@@ -183,17 +185,6 @@ func (j *Job) broadcast(name string) error {
 		return err
 	}
 	return j.Runner.SetState(t)
-}
-
-// agree makes the ending that rank 0 decided on everybody's.
-func (j *Job) agree(d *decision) error {
-	if j.ranks == nil {
-		return nil
-	}
-	b := []byte{byte(d.end)}
-	err := j.ranks.Broadcast(0, b)
-	d.end = ending(b[0])
-	return err
 }
 
 // measured is an evaluation by all ranks; ok is false where one of them was interrupted.
@@ -230,7 +221,7 @@ func (r *ranks) measured(ctx context.Context, e Evaluator, x *engine.Executable,
 func (r *ranks) same(x *engine.Executable, u int64) error {
 	sum := crc32.New(castagnoli)
 	for _, s := range x.Program().States {
-		if s.Role != graph.Weight && s.Role != graph.Frozen && s.Role != graph.Moment {
+		if s.Role != graph.Weight && s.Role != graph.Frozen && (s.Role != graph.Moment || x.Program().Shards != nil) {
 			continue
 		}
 		if err := x.ScanState(s.Name, func(part engine.Tensor) bool {
@@ -240,12 +231,8 @@ func (r *ranks) same(x *engine.Executable, u int64) error {
 			return err
 		}
 	}
-	parts := make([][]byte, r.World())
-	for i := range parts {
-		parts[i] = make([]byte, 4)
-	}
-	binary.LittleEndian.PutUint32(parts[r.Rank()], sum.Sum32())
-	if err := r.AllGather(parts); err != nil {
+	parts, err := dist.Gather(r, sum.Sum(nil))
+	if err != nil {
 		return err
 	}
 	for rank, b := range parts {
@@ -264,8 +251,8 @@ type shared struct {
 	Seconds checkpoint.Float   `json:"seconds"`
 }
 
-// Share gives all ranks the state of rank 0, which has resumed from a checkpoint or
-// begins (nil), and returns the update to start from. Without a group it does nothing.
+// Share gives all ranks the state of rank 0, which has resumed from a checkpoint, still
+// open, or begins (nil), and returns the update to start from. Without a group it does nothing.
 func (j *Job) Share(from *checkpoint.Checkpoint) (start int64, err error) {
 	s := shared{}
 	if from != nil {
@@ -293,12 +280,17 @@ func (j *Job) Share(from *checkpoint.Checkpoint) (start int64, err error) {
 			}
 		}
 	}
-	for _, st := range j.Runner.Program().States {
-		if st.Role != graph.Transient { // what is frozen too: only rank 0 has loaded it
-			if err := j.broadcast(st.Name); err != nil {
-				return 0, err
-			}
+	p := j.Runner.Program()
+	for _, st := range p.States {
+		if st.Role == graph.Transient || st.Role == graph.Moment && p.Shards != nil {
+			continue
 		}
+		if err := j.broadcast(st.Name); err != nil { // what is frozen too: only rank 0 has loaded it
+			return 0, err
+		}
+	}
+	if p.Shards != nil && s.Path != "" {
+		return s.State.Update, j.hand(from)
 	}
 	return s.State.Update, nil
 }

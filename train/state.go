@@ -1,6 +1,7 @@
 package train
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -121,17 +122,20 @@ func optimizerState(s *graph.State) bool {
 }
 
 func loadState(r *engine.Executable, s *graph.State, f *safetensors.File) error {
-	x, err := f.Tensor(s.SavedName(f.Has))
+	if s.Role == graph.Weight && s.Type.DType == graph.F32 {
+		x, err := f.Tensor(s.SavedName(f.Has))
+		if err != nil {
+			return err
+		}
+		if x.DType == safetensors.BF16 && slices.Equal(x.Shape, s.Type.Shape) {
+			return r.ChangeState(s.Name, x.Float32s) // trained in 16 bits, used in any
+		}
+	}
+	data, err := savedPart(r.Program(), s, f)
 	if err != nil {
 		return err
 	}
-	if s.Role == graph.Weight && s.Type.DType == graph.F32 && x.DType == safetensors.BF16 && slices.Equal(x.Shape, s.Type.Shape) {
-		return r.ChangeState(s.Name, x.Float32s) // trained in 16 bits, used in any
-	}
-	if int64(len(x.Data)) != s.Type.Bytes() || x.DType != stored(s.Type.DType) {
-		return fmt.Errorf("tensor %s is %v%v, this program has %v", s.Name, x.DType, x.Shape, s.Type)
-	}
-	return r.WriteState(s.Name, x.Data)
+	return r.WriteState(s.Name, data)
 }
 
 // stored is the type of a state's elements in a file, which stores them as they are
@@ -156,13 +160,15 @@ func stored(d graph.DType) safetensors.DType {
 // Tensors are the states of the program that a checkpoint holds, with r as its Live.
 func Tensors(r *engine.Executable) (weights, optimizer []checkpoint.Tensor) {
 	for _, s := range r.Program().States {
+		if !Saved(s) {
+			continue // what is not saved may have a format that no file has
+		}
 		ct := checkpoint.Tensor{
 			Name: s.Name, DType: stored(s.Type.DType), Shape: s.Type.Shape,
 		}
-		switch {
-		case optimizerState(s):
+		if optimizerState(s) {
 			optimizer = append(optimizer, ct)
-		case Saved(s):
+		} else {
 			weights = append(weights, ct)
 		}
 	}
@@ -174,14 +180,27 @@ func Saved(s *graph.State) bool {
 	return s.Role == graph.Weight || s.Role == graph.Buffer || optimizerState(s)
 }
 
+// savedStates are the states that checkpoints hold, in order. Moments that ranks share are
+// whole.
+func savedStates(p *engine.Program) (list []*graph.State) {
+	for _, s := range p.States {
+		if Saved(s) && (s.Role != graph.Moment || p.Shards == nil) {
+			list = append(list, s)
+		}
+	}
+	if p.Shards != nil {
+		list = append(list, p.Shards.Whole...)
+		slices.SortStableFunc(list, func(a, b *graph.State) int { return cmp.Compare(a.Role, b.Role) })
+	}
+	return list
+}
+
 // StagingBytes is the memory of a save of the program's states while it is written:
 // part of a plan.
 func StagingBytes(p *engine.Program) int64 {
 	var sizes []int64
-	for _, s := range p.States {
-		if Saved(s) {
-			sizes = append(sizes, s.Type.Bytes())
-		}
+	for _, s := range savedStates(p) {
+		sizes = append(sizes, s.Type.Bytes())
 	}
 	return checkpoint.StagingBytes(sizes...)
 }
@@ -205,7 +224,10 @@ func (j *Job) snapshot(u int64) (*checkpoint.Snapshot, error) {
 	}
 	snap := j.Save.Run
 	snap.Weights, snap.Optimizer = Tensors(j.Runner)
-	snap.Live = j.Runner
+	snap.Live = j.live()
+	if j.shared() {
+		snap.Optimizer = wholeMoments(j.Runner.Program())
+	}
 	meta := &snap.Metadata
 	meta.Created = time.Now().UTC().Format(time.RFC3339)
 	meta.History = j.history.Clone()

@@ -33,6 +33,8 @@ type Job struct {
 	// Group, where several processes train together; nil: this one trains alone. Only the
 	// job of rank 0 has a store and anybody who watches.
 	Group dist.Group
+	// Exchange is the format in which the group exchanges gradients, F32 or BF16; 0: F32.
+	Exchange graph.DType
 	// Until, when positive, stops the run after that update as an interruption
 	// would: the state is saved, and the schedule is still that of the whole run.
 	Until int64
@@ -263,6 +265,9 @@ func (j *Job) update(ctx context.Context, f *filler, u int64) (*Step, error) {
 		if err := j.Runner.Run(j.outputs.update, j.last.slot); err != nil {
 			return failed(err)
 		}
+	}
+	if err := j.ranks.updated(s); err != nil {
+		return failed(err)
 	}
 	j.slot, j.ran = j.last.slot, true
 	data := j.last.update
@@ -524,6 +529,10 @@ func (j *Job) save(u int64) error {
 		return err
 	}
 	j.saved = u
+	if g, ok := snap.Live.(*gathered); ok {
+		j.Save.Store.Attempted()
+		return g.close()
+	}
 	return nil
 }
 
@@ -569,8 +578,17 @@ func (j *Job) finish(ctx context.Context, u int64, early bool) (*Result, error) 
 }
 
 // saveNow saves and waits until the checkpoint is on disk. One that is there
-// already is replaced only if the state has changed since.
+// already is replaced only if the state has changed since. Ranks that share the optimizer
+// all take part.
 func (j *Job) saveNow(u int64, changed bool) error {
+	err := j.saveLast(u, changed)
+	if !j.shared() || errors.As(err, new(*dist.LostError)) || errors.As(err, new(*dist.EndedError)) {
+		return err
+	}
+	return errors.Join(err, j.agree(new(decision)))
+}
+
+func (j *Job) saveLast(u int64, changed bool) error {
 	if j.Save.Store == nil {
 		return nil
 	}
@@ -593,7 +611,19 @@ func (j *Job) saveNow(u int64, changed bool) error {
 		return err
 	}
 	j.saved = u
-	return j.spoiled(u, j.Save.Store.Flush(ctx))
+	g, shared := snap.Live.(*gathered)
+	if shared {
+		if j.Save.Store.Attempted(); g.lost() {
+			return g.close() // no other attempt can succeed
+		}
+	}
+	err = j.Save.Store.Flush(ctx)
+	if shared {
+		if e := g.close(); e != nil {
+			return e
+		}
+	}
+	return j.spoiled(u, err)
 }
 
 func (j *Job) result(u int64) *Result {

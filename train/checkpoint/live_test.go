@@ -11,6 +11,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/snug-ml/snug/data/safetensors"
 	"pgregory.net/rapid"
@@ -267,6 +268,40 @@ func TestFailedSaveIsFollowedByALaterState(t *testing.T) {
 	m.mustHold(t, dir, at)
 	if st := s.Status(); st.Attempt != 2 || st.Retries != 1 || st.Failures != 0 {
 		t.Errorf("%+v", st)
+	}
+}
+
+// Attempted returns when an attempt is over, whether it has succeeded or failed; of a save that
+// follows a failed one it waits for the attempt, not for the pause before.
+func TestAttempted(t *testing.T) {
+	disk := &tornFS{fsys: osFS{}, left: 3 * pieceBytes / 2}
+	over := make(chan time.Time) // the pause between two attempts
+	s := open(t, t.TempDir(), Options{fsys: disk, sleep: func(time.Duration) <-chan time.Time { return over }})
+	m := newMemory(1, f32("w", pieceBytes), f32("m", pieceBytes))
+	s.Attempted() // there is none
+	if err := s.SaveAsync(m.snapshot()); err != nil {
+		t.Fatal(err)
+	}
+	s.Attempted()
+	if st := s.Status(); !st.Waiting || st.Retries != 1 {
+		t.Fatalf("after a failed attempt: %+v", st)
+	}
+	if err := m.update(); err != nil { // its state is gone
+		t.Fatal(err)
+	}
+	over <- time.Time{}
+	for !s.Wants() {
+		time.Sleep(time.Millisecond)
+	}
+	disk.mu.Lock()
+	disk.left = -1
+	disk.mu.Unlock()
+	if err := s.SaveAsync(m.snapshot()); err != nil {
+		t.Fatal(err)
+	}
+	s.Attempted()
+	if st := s.Status(); st.Writing || st.Saves != 1 || st.Last == "" {
+		t.Errorf("after the attempt of a later state: %+v", st)
 	}
 }
 

@@ -231,7 +231,9 @@ func (s *Store) SaveAsync(snap *Snapshot) error {
 	}
 	if s.done != nil {
 		s.job.capture.end(over)
-		if !s.wanted {
+		if s.wanted {
+			s.status.Waiting = false // it is written now
+		} else {
 			c.end(paused) // until the next attempt
 		}
 	}
@@ -255,6 +257,16 @@ func (s *Store) SaveAsync(snap *Snapshot) error {
 	default:
 	}
 	return nil
+}
+
+// Attempted waits until no attempt at a save is under way, whatever becomes of it: for
+// tensors that can be read only until training goes on.
+func (s *Store) Attempted() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.done != nil && !s.status.Waiting {
+		s.settled.Wait()
+	}
 }
 
 // Save writes a snapshot and waits for it: the former save first, then this

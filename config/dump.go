@@ -11,8 +11,15 @@ import (
 	"time"
 )
 
-// WriteYAML writes every value with where it came from as a comment. Loading what was written gives the same values.
+// WriteYAML writes [Config.YAML].
 func (c *Config) WriteYAML(w io.Writer) error {
+	_, err := w.Write(c.YAML())
+	return err
+}
+
+// YAML is every value with where it came from as a comment. Loading it gives the same
+// values.
+func (c *Config) YAML() []byte {
 	var b strings.Builder
 	b.WriteString("# The effective configuration; it loads back with --config.\n")
 	line := func(depth int, name, text string, o Origin) {
@@ -36,8 +43,7 @@ func (c *Config) WriteYAML(w io.Writer) error {
 		line(len(groups), name, k.text(), k.origin)
 		open = groups
 	}
-	_, err := io.WriteString(w, b.String())
-	return err
+	return []byte(b.String())
 }
 
 // text is the value as YAML on one line.

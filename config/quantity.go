@@ -36,6 +36,7 @@ var quantities = map[string]Quantity{
 	"table":       {1 << 28, "a table of 268 million rows takes 4 GiB with its moments at one column"},
 	"threads":     {1024, "more than any machine has cores"},
 	"processes":   {1024, "more than any machine has cores"},
+	"machines":    {4096, "more than any cluster gives one run"},
 	"pixels":      {1 << 14, "an image of 16384 by 16384 takes 1 GiB"},
 	"frames":      {4096, "each frame is an image in memory"},
 	"samples":     {1 << 24, "17 minutes of sound at 16 kHz"},

@@ -56,14 +56,15 @@ func (l *LoRA) Check(c *config.Config, r *config.Report) {
 	}
 }
 
-// Train is tr with the model adapted; narrow: frozen matrices are kept in BF16.
-func (l *LoRA) Train(tr engine.Training, seed uint64, narrow bool) engine.Training {
+// Train is tr with the model adapted and frozen matrices stored as d; see
+// [graph.State.FrozenAs].
+func (l *LoRA) Train(tr engine.Training, seed uint64, d graph.DType) engine.Training {
 	a := l.Adapters(seed)
 	if a == nil {
 		return tr
 	}
 	model := tr.Model
-	tr.NarrowFrozen = narrow
+	tr.Frozen = d
 	tr.Model = func(b *graph.Builder, mode engine.Mode) (o engine.Objective) {
 		a.Build(b, mode.Train, func() { o = model(b, mode) })
 		return o
@@ -71,28 +72,30 @@ func (l *LoRA) Train(tr engine.Training, seed uint64, narrow bool) engine.Traini
 	return tr
 }
 
-// Least is what training needs at the least where weights are frozen.
-func (l *LoRA) Least(parts plan.Least, narrow bool) plan.Least {
+// Least is what training needs at the least where weights are frozen, matrices stored as d.
+func (l *LoRA) Least(parts plan.Least, d graph.DType) plan.Least {
 	if len(l.Targets) == 0 {
 		return parts
 	}
 	for i := range parts {
 		if parts[i].Of == plan.Trained {
 			parts[i].Of = plan.Frozen
-			if narrow {
-				parts[i].Of = plan.Frozen16
-			}
+			parts[i].Each = map[graph.DType]float64{graph.BF16: 2, graph.F16: 2, graph.Int8: 1, graph.NF4: 0.5}[d]
 		}
 	}
 	return parts
 }
 
-// AllReached is [Model.AllReached]: A has no gradient before B has a value.
+// AdaptersReached is [Model.AllReached] of adapters: A has no gradient before B has a
+// value, and the first update of a warm-up changes nothing.
+const AdaptersReached = 3
+
+// AllReached is [Model.AllReached].
 func (l *LoRA) AllReached() int64 {
 	if len(l.Targets) == 0 {
 		return 0
 	}
-	return 2
+	return AdaptersReached
 }
 
 // IsNew reports whether a weight is an adapter's, which no model folder has.
@@ -184,8 +187,8 @@ func (l *LoRA) copyFolder(x *engine.Executable, log func(string, ...any)) (err e
 // to, by [FolderPrint].
 const BaseFile = "base.txt"
 
-// sameBase refuses a folder other than the one that a checkpoint's adapters belong to.
-func sameBase(checkpoint, folder string) error {
+// SameBase refuses a folder other than the one that a checkpoint's adapters belong to.
+func SameBase(checkpoint, folder string) error {
 	was, err := regular.Read(filepath.Join(checkpoint, BaseFile), 1<<10)
 	if err != nil {
 		return err
@@ -212,28 +215,28 @@ type ReadableWeights interface {
 }
 
 // OpenWeights opens the weights of the checkpoint in dir; those of a run with adapters
-// are the folder's with the adapters merged, narrow as in [hf.Config.OpenAdapted].
-func (l *LoRA) OpenWeights(dir, folder string, narrow bool) (ReadableWeights, error) {
+// are the folder's with the adapters merged, frozen as in [hf.Config.OpenAdapted].
+func (l *LoRA) OpenWeights(dir, folder string, frozen graph.DType) (ReadableWeights, error) {
 	w, err := safetensors.Open(filepath.Join(dir, checkpoint.WeightsFile))
 	if err != nil || len(l.Targets) == 0 {
 		return w, err
 	}
-	merged, err := l.merge(w, dir, folder, narrow)
+	merged, err := l.merge(w, dir, folder, frozen)
 	if err != nil {
 		return nil, errors.Join(err, w.Close())
 	}
 	return merged, nil
 }
 
-func (l *LoRA) merge(w *safetensors.File, dir, folder string, narrow bool) (ReadableWeights, error) {
+func (l *LoRA) merge(w *safetensors.File, dir, folder string, frozen graph.DType) (ReadableWeights, error) {
 	f, err := hf.ReadConfig(folder)
 	if err != nil {
 		return nil, fmt.Errorf("the weights that were adapted: %w", err)
 	}
-	if err := sameBase(dir, folder); err != nil {
+	if err := SameBase(dir, folder); err != nil {
 		return nil, err
 	}
-	m, err := f.OpenAdapted(folder, w, l.Adapters(0).LoRA, narrow)
+	m, err := f.OpenAdapted(folder, w, l.Adapters(0).LoRA, frozen)
 	if err != nil {
 		return nil, err
 	}
@@ -251,10 +254,14 @@ func (m *mergedWeights) Close() error {
 	return errors.Join(m.ReadableWeights.Close(), m.trained.Close())
 }
 
-// ExportAdapter writes the adapters of the checkpoint in dir in PEFT's layout.
+// ExportAdapter writes the adapters of the checkpoint in dir in PEFT's layout, which names
+// the folder that they belong to.
 func (l *LoRA) ExportAdapter(dir, folder, to string) (files []string, err error) {
 	f, err := hf.ReadConfig(folder)
 	if err != nil {
+		return nil, err
+	}
+	if err := SameBase(dir, folder); err != nil {
 		return nil, err
 	}
 	w, err := safetensors.Open(filepath.Join(dir, checkpoint.WeightsFile))

@@ -22,6 +22,11 @@ type System struct {
 	Config config.System
 	// Describe makes the model of a configuration, without touching data.
 	Describe func(c *config.Config) (*Model, error)
+	// Extents are settings of which a plan says how large they can be.
+	Extents func(c *config.Config) []Extent
+	// Smaller are changes with which the model needs less memory, the least loss of
+	// precision first, for refusals to name.
+	Smaller func(c *config.Config) []Change
 	// Open prepares the data of a configuration to train on.
 	Open func(ctx context.Context, c *config.Config, m *Model, env Env) (*Run, error)
 	// Missing names the setting without which a configuration can be planned and not
@@ -40,6 +45,8 @@ type System struct {
 	// Language is the language model of a checkpoint, to write and serve text with;
 	// nil if the system does not write.
 	Language func(c *config.Config, checkpoint string) (*inference.Language, error)
+	// Prompt is a text to try a language model with.
+	Prompt string
 	// Export writes a checkpoint as a Hugging Face model folder, which must not
 	// exist, and gives the names of its files; nil if the system's models have no
 	// such form.
@@ -53,6 +60,21 @@ type System struct {
 	// Service loads a checkpoint to answer requests with; nil if the system is not
 	// served, or as a language model, by its Language.
 	Service func(c *config.Config, checkpoint string, on engine.Backend, opt serve.Options) (serve.Service, error)
+}
+
+// Extent is a setting that a model can have in several sizes.
+type Extent struct {
+	Key string
+	// Step divides the values that are tried, Most is the largest that the model takes.
+	Step, Most int
+	// Model is that with another value.
+	Model func(value int) (*Model, error)
+}
+
+// Change is a model with other settings than the configured ones.
+type Change struct {
+	Settings string // keys and values, for people
+	Model    func() (*Model, error)
 }
 
 // Phase is one of the runs that training consists of.
@@ -168,6 +190,9 @@ type Run struct {
 	// program: pre-trained weights, frozen ones too. The state of a checkpoint
 	// replaces it. nil: nothing.
 	Load func(r *engine.Executable) error
+	// Belongs refuses a checkpoint that was trained on other frozen weights than those
+	// that Load copies; nil: it copies none.
+	Belongs func(checkpoint string) error
 	// Evaluator measures on what is held out; nil if nothing is.
 	Evaluator train.Evaluator
 	Monitor   train.Metric

@@ -31,6 +31,7 @@ var System = system.System{
 	Synthetic: synthetic,
 	Missing:   missing,
 	Language:  language,
+	Prompt:    "func main",
 }
 
 func describe(c *config.Config) (*system.Model, error) {

@@ -46,8 +46,7 @@ func describe(c *config.Config) (*system.Model, error) {
 	switch {
 	case isTask(s):
 		m.UnitsPerRow = int64(lengthOf(c, s))
-		// The gradients of A are zero as long as B is, and a warm-up starts at 0.
-		m.AllReached = 3
+		m.AllReached = system.AdaptersReached
 	case s == stageJoint:
 		m.AllReached = allTasks
 	}

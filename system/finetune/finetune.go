@@ -21,14 +21,14 @@ import (
 // Model is the section "model".
 type Model struct {
 	Folder      string `key:"folder" help:"model folder that is fine-tuned (config.json, weights, tokenizer; gpt_neox, gpt2, llama or qwen3); empty, for plans only: a Llama of 1.1 billion parameters"`
-	BaseWeights string `key:"base_weights" enum:"fp32,bf16" help:"how frozen matrices are kept; bf16: half the memory, rounded unless the folder has them so"`
+	BaseWeights string `key:"base_weights" enum:"fp32,fp16,bf16,int8,nf4" help:"how frozen matrices are kept; fp16, bf16: half the memory, rounded unless the folder has them so; int8, nf4: linear layers in 8 or 4 bits, the rest in bf16"`
 }
 
-// The values of model.base_weights.
-const (
-	fp32 = "fp32"
-	bf16 = "bf16"
-)
+// fp32 is the value of model.base_weights that keeps weights as they are.
+const fp32 = "fp32"
+
+// frozen are the formats of frozen matrices by the values of model.base_weights.
+var frozen = map[string]graph.DType{fp32: graph.Invalid, "fp16": graph.F16, "bf16": graph.BF16, "int8": graph.Int8, "nf4": graph.NF4}
 
 // Data is what the section "data" has beyond the common part.
 type Data struct {
@@ -56,6 +56,8 @@ var System = system.System{
 		Check:   check,
 	},
 	Describe: describe,
+	Extents:  extents,
+	Smaller:  smaller,
 	Open:     open,
 	Missing:  missing,
 	Synthetic: func(c *config.Config) system.Synthetic {
@@ -66,6 +68,7 @@ var System = system.System{
 		return system.Synthetic{Fill: synthetic(vocabulary(net))}
 	},
 	Language:     language,
+	Prompt:       "What is a loss?",
 	Export:       export,
 	ExportMerged: exportMerged,
 }
@@ -160,15 +163,81 @@ func missing(c *config.Config) error {
 	return system.MissingFiles(c, "data.source", c.Data.Source)
 }
 
-func describe(c *config.Config) (*system.Model, error) {
+func describe(c *config.Config) (*system.Model, error) { return describeAs(c, chosen(c)) }
+
+// choice are settings of the model that plans try other values of.
+type choice struct {
+	length int
+	base   graph.DType
+	lora   system.LoRA
+}
+
+// chosen is the configured choice.
+func chosen(c *config.Config) choice {
+	return choice{c.Data.SeqLen, frozen[config.Of[Model](c).BaseWeights], *config.Of[system.LoRA](c)}
+}
+
+// rankStep divides the ranks that a plan tries, lengthStep the lengths of rows.
+const rankStep, lengthStep = 8, 16
+
+// extents are the window and the rank.
+func extents(c *config.Config) []system.Extent {
+	net, err := network(c)
+	if err != nil {
+		return nil // describe reports it
+	}
+	list := []system.Extent{{Key: "data.seq_len", Step: lengthStep, Most: net.Positions(), Model: func(n int) (*system.Model, error) {
+		with := chosen(c)
+		with.length = n
+		return describeAs(c, with)
+	}}}
+	if len(config.Of[system.LoRA](c).Targets) == 0 {
+		return list
+	}
+	_, width := sizes(net)
+	return append(list, system.Extent{Key: "lora.rank", Step: rankStep, Most: width, Model: func(n int) (*system.Model, error) {
+		with := chosen(c)
+		with.lora.Rank = n
+		return describeAs(c, with)
+	}})
+}
+
+// smaller are the formats of frozen weights with fewer bits than the configured one.
+func smaller(c *config.Config) (list []system.Change) {
+	if len(config.Of[system.LoRA](c).Targets) == 0 {
+		return nil
+	}
+	formats := []string{"bf16", "fp16", "int8", "nf4"}
+	switch config.Of[Model](c).BaseWeights {
+	case "fp16", "bf16":
+		formats = formats[2:]
+	case "int8":
+		formats = formats[3:]
+	case "nf4":
+		formats = nil
+	}
+	for _, name := range formats {
+		list = append(list, system.Change{Settings: "model.base_weights: " + name, Model: func() (*system.Model, error) {
+			with := chosen(c)
+			with.base = frozen[name]
+			return describeAs(c, with)
+		}})
+	}
+	return list
+}
+
+func describeAs(c *config.Config, with choice) (*system.Model, error) {
 	net, err := network(c)
 	if err != nil {
 		return nil, fmt.Errorf("model.folder: %w", err)
 	}
-	t, length, lora := &c.Training, c.Data.SeqLen, config.Of[system.LoRA](c)
+	t, length, base, lora := &c.Training, with.length, with.base, &with.lora
 	vocab, width := sizes(net)
-	narrow := config.Of[Model](c).BaseWeights == bf16
 	tables, blocks := net.Sizes()
+	lower := ""
+	if base != graph.NF4 && len(lora.Targets) > 0 {
+		lower = ", or model.base_weights (nf4 takes the least)"
+	}
 	return &system.Model{
 		Shape: system.Shape{MicroBatch: t.BatchSize, Accumulation: t.GradientAccumulationSteps, CEChunk: t.CEChunk, EvalBatch: t.EvalBatchSize},
 		Unit:  "tokens", UnitsPerRow: int64(length), Classes: vocab, Width: width,
@@ -178,13 +247,13 @@ func describe(c *config.Config) (*system.Model, error) {
 			tr.Model = func(b *graph.Builder, mode engine.Mode) engine.Objective {
 				return objective(b, net, s, length, mode.Train)
 			}
-			return lora.Train(tr, t.Seed, narrow)
+			return lora.Train(tr, t.Seed, base)
 		},
 		Least: lora.Least(plan.Least{
-			{Of: plan.Trained, Count: tables, Keys: "the vocabulary of model.folder"},
-			{Of: plan.Trained, Count: blocks, Keys: "the blocks of model.folder"},
+			{Of: plan.Trained, Count: tables, Keys: "the vocabulary of model.folder" + lower},
+			{Of: plan.Trained, Count: blocks, Keys: "the blocks of model.folder" + lower},
 			plan.Tokens(length, width),
-		}, narrow),
+		}, base),
 		AllReached: lora.AllReached(),
 		Summary:    map[string]any{"folder": config.Of[Model](c).Folder, "d_model": width, "vocab_size": vocab, "seq_len": length},
 	}, nil
@@ -231,6 +300,9 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 			return lora.Start(x, folder, env.Log)
 		},
 		Close: func() error { return nil },
+	}
+	if len(lora.Targets) > 0 {
+		run.Belongs = func(dir string) error { return system.SameBase(dir, folder) }
 	}
 	if d.heldOut != nil {
 		run.Evaluator = d.heldOut.evaluation(m.Shape.Rows(false), c.Training.EvalBatches)

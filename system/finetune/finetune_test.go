@@ -116,10 +116,8 @@ func load(t *testing.T, pairs ...string) *config.Config {
 func TestFineTune(t *testing.T) {
 	for name, variant := range map[string]string{"llama": "rslora", "qwen3": "lora", "neox": "dora", "gpt2": "dora"} {
 		t.Run(name, func(t *testing.T) {
-			base, kept := folder(t, models[name]), fp32
-			if name == "llama" || name == "gpt2" {
-				kept = bf16
-			}
+			base := folder(t, models[name])
+			kept := map[string]string{"llama": "nf4", "qwen3": "bf16", "neox": "fp16", "gpt2": "int8"}[name]
 			c := load(t, "model.folder", base, "data.source", talks(t), "data.seq_len", "48", "data.held_out_fraction", "0.2", "training.batch_size", "2",
 				"lora.rank", "4", "lora.variant", variant, "lora.dropout", "0.1", "training.mixed_precision", "fp32", "model.base_weights", kept)
 			m, err := describe(c)
@@ -141,7 +139,14 @@ func TestFineTune(t *testing.T) {
 				}
 			}
 			for _, s := range p.States {
-				if s.Role == graph.Frozen && (len(s.Type.Shape) > 1 && kept == bf16) != (s.Type.DType == graph.BF16) {
+				want := graph.F32
+				switch {
+				case len(s.Type.Shape) > 1 && s.Part == graph.Outer && frozen[kept].Quantized():
+					want = graph.BF16
+				case len(s.Type.Shape) > 1:
+					want = frozen[kept]
+				}
+				if s.Role == graph.Frozen && s.Type.DType != want {
 					t.Errorf("with frozen matrices in %s, %s is %v", kept, s.Name, s.Type)
 				}
 			}
@@ -206,7 +211,7 @@ func uses(t *testing.T, c *config.Config, base, dir string) {
 		t.Fatal(err)
 	}
 	defer w.Close()
-	want, err := f.OpenAdapted(base, w, a.LoRA, config.Of[Model](c).BaseWeights == bf16)
+	want, err := f.OpenAdapted(base, w, a.LoRA, mergedInto(c))
 	if err != nil {
 		t.Fatal(err)
 	}

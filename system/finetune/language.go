@@ -35,7 +35,7 @@ func language(c *config.Config, dir string) (*inference.Language, error) {
 	l := &inference.Language{
 		Cached: cached, Tokenizer: t,
 		Open: func() (inference.Weights, error) {
-			return openWeights(c, dir)
+			return openWeights(c, dir, frozen[config.Of[Model](c).BaseWeights])
 		},
 		Prompt: func(text string) (string, error) {
 			return f.Render([]chat.Message{{Role: "user", Content: text}}, true)
@@ -47,9 +47,8 @@ func language(c *config.Config, dir string) (*inference.Language, error) {
 	return l, nil
 }
 
-func openWeights(c *config.Config, dir string) (system.ReadableWeights, error) {
-	m := config.Of[Model](c)
-	return config.Of[system.LoRA](c).OpenWeights(dir, m.Folder, m.BaseWeights == bf16)
+func openWeights(c *config.Config, dir string, base graph.DType) (system.ReadableWeights, error) {
+	return config.Of[system.LoRA](c).OpenWeights(dir, config.Of[Model](c).Folder, base)
 }
 
 // export writes the adapters of a checkpoint in PEFT's layout; without adapters, the
@@ -62,7 +61,17 @@ func export(c *config.Config, dir, to string) ([]string, error) {
 	return lora.ExportAdapter(dir, folder, to)
 }
 
-// exportMerged writes a checkpoint as a model folder like the one that it came from.
+// mergedInto is the format of the frozen matrices that adapters are merged into for others.
+func mergedInto(c *config.Config) graph.DType {
+	d := frozen[config.Of[Model](c).BaseWeights]
+	if d.Quantized() {
+		return graph.Invalid
+	}
+	return d
+}
+
+// exportMerged writes a checkpoint as a model folder like the one that it came from. What
+// was trained on quantized weights is merged into the folder's own.
 func exportMerged(c *config.Config, dir, to string) (files []string, err error) {
 	folder := config.Of[Model](c).Folder
 	f, err := hf.ReadConfig(folder)
@@ -73,7 +82,7 @@ func exportMerged(c *config.Config, dir, to string) (files []string, err error) 
 	if err != nil {
 		return nil, err
 	}
-	w, err := openWeights(c, dir)
+	w, err := openWeights(c, dir, mergedInto(c))
 	if err != nil {
 		return nil, err
 	}

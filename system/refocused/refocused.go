@@ -83,6 +83,7 @@ var System = system.System{
 		return system.Synthetic{Fill: corpus.Synthetic(config.Of[Model](c).VocabSize)}
 	},
 	Language: language,
+	Prompt:   "func main",
 	Export:   export,
 }
 

@@ -53,6 +53,12 @@ func TestRankDiesAnywhere(t *testing.T) {
 	if testing.Short() {
 		t.Skip("trains many times")
 	}
+	for _, zero := range []string{"0", "1"} {
+		t.Run("zero "+zero, func(t *testing.T) { diesAnywhere(t, zero) })
+	}
+}
+
+func diesAnywhere(t *testing.T, zero string) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "config.yaml")
 	if err := os.WriteFile(file, []byte(tinyConfigs(t)["refocused"]), 0o666); err != nil {
@@ -62,7 +68,7 @@ func TestRankDiesAnywhere(t *testing.T) {
 		return Options{Dir: filepath.Join(dir, out), Sources: config.Sources{File: file, NeedData: true, Overrides: []config.Override{
 			{Key: "training.gradient_accumulation_steps", Text: "2"}, {Key: "training.max_steps", Text: "3"},
 			{Key: "training.eval_steps", Text: "2"}, {Key: "training.save_steps", Text: "1"}, {Key: "hardware.threads", Text: "1"},
-			{Key: "data.cache_dir", Text: filepath.Join(dir, "data")},
+			{Key: "data.cache_dir", Text: filepath.Join(dir, "data")}, {Key: "training.zero", Text: zero},
 		}}}
 	}
 	if err := together(t, 2, options("whole")); err != nil {

@@ -61,6 +61,10 @@ func (s *Setup) Evaluate(ctx context.Context, of *checkpoint.Chosen, reports str
 	}
 	if !slices.ContainsFunc(p.States, func(x *graph.State) bool { return x.Role == graph.Frozen }) {
 		d.Load = nil // the checkpoint has every weight: what it started from is not read
+	} else if d.Belongs != nil {
+		if err := d.Belongs(of.Path); err != nil {
+			return nil, err
+		}
 	}
 	x, err := s.Load(p, d)
 	if err != nil {

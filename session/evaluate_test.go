@@ -48,6 +48,10 @@ func tinyConfigs(t *testing.T) map[string]string {
 	words := lines("words.jsonl", func(i int) string {
 		return fmt.Sprintf(`{"input":"x%d y%d","output":"y%[2]d x%[1]d"}`, i, i%11)
 	})
+	talks := lines("talks.jsonl", func(i int) string {
+		return fmt.Sprintf(`{"messages":[{"role":"user","content":"x%d"},{"role":"assistant","content":"y%d"}]}`, i, i%11)
+	})
+	folder := modelFolder(t, dir, colors)
 	const training = "training: {mixed_precision: fp32, batch_size: 4, max_steps: 8}\n"
 	dynamo := func(stage string) string {
 		return `system: dynamo
@@ -81,6 +85,11 @@ model: {d_model: 32, n_layers: 1, n_heads: 2, d_ff: 48, max_seq_len: 40, n_exper
 		"moderation": `system: moderation
 model: {d_model: 32, n_layers: 1, n_heads: 2, d_ff: 48, max_seq_len: 24, pooling: mean}
 ` + training + `data: {source: ["` + colors + `"], held_out_fraction: 0.3, buckets: [8, 16, 24], tokenizer: {vocab_size: 300}}
+`,
+		"finetune": `system: finetune
+model: {folder: "` + folder + `"}
+lora: {rank: 2}
+` + training + `data: {source: ["` + talks + `"], held_out_fraction: 0.4, seq_len: 64, chat_template: chatml}
 `,
 		"dynamo/encoder": dynamo("encoder"), "dynamo/sentiment": dynamo("sentiment"), "dynamo/translation": dynamo("translation"),
 		"dynamo/router": dynamo("router"), "dynamo/joint": dynamo("joint"),
@@ -211,4 +220,31 @@ func partsMakeTheWhole(t *testing.T, e train.Evaluator, x *engine.Executable) {
 			t.Errorf("parts merged as %v give %v, the whole %v", order, got, want)
 		}
 	}
+}
+
+// modelFolder is a model folder of a small Llama.
+func modelFolder(t *testing.T, dir, texts string) string {
+	t.Helper()
+	file := filepath.Join(dir, "base.yaml")
+	yaml := `system: refocused
+model: {architecture: llama, d_model: 32, n_layers: 1, n_heads: 2, d_ff: 48, max_seq_len: 64}
+training: {mixed_precision: fp32, batch_size: 4, max_steps: 1, sample: {tokens: 0}}
+data: {source: ["` + texts + `"], held_out_fraction: 0, tokenizer: {vocab_size: 300}}
+`
+	if err := os.WriteFile(file, []byte(yaml), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	run, err := Train(t.Context(), Options{Dir: filepath.Join(dir, "base"), Sources: config.Sources{File: file, NeedData: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := config.Load(config.Sources{Systems: Configs(), File: file})
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder := filepath.Join(dir, "folder")
+	if _, err := SystemOf(c).Export(c, run.Checkpoint, folder); err != nil {
+		t.Fatal(err)
+	}
+	return folder
 }

@@ -1,7 +1,6 @@
 package session
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -22,10 +21,7 @@ import (
 // longer continues, and what learned nothing is started over if its settings have
 // changed.
 func (t *training) phases(c *config.Config, phases []system.Phase, dir string) (ended []PhaseSummary, err error) {
-	var yaml bytes.Buffer
-	if err := c.WriteYAML(&yaml); err != nil {
-		return nil, err
-	}
+	yaml := c.YAML()
 	if t.Resume || t.Phase != "" {
 		all, err := t.changes(dir, c)
 		if err != nil {
@@ -46,7 +42,7 @@ func (t *training) phases(c *config.Config, phases []system.Phase, dir string) (
 	}
 	defer func() { err = errors.Join(err, whole.Close()) }()
 	// The phases' configuration is written as theirs is: once one of them begins.
-	began := sync.OnceValue(func() error { return whole.Replace(checkpoint.ConfigFile, yaml.Bytes()) })
+	began := sync.OnceValue(func() error { return whole.Replace(checkpoint.ConfigFile, yaml) })
 	for i, p := range phases {
 		if err := whole.Check(); err != nil {
 			return ended, err

@@ -40,7 +40,11 @@ func (s *Setup) shape(c plan.Settings) system.Shape {
 
 // Compile makes the training program for settings; price is [engine.CompileOptions]'s.
 func (s *Setup) Compile(c plan.Settings, t engine.Traits, price func(*graph.Node) float64) (*engine.Program, error) {
-	return engine.CompileTraining(s.Model.Training(s.shape(c)), engine.CompileOptions{
+	training := s.Model.Training(s.shape(c))
+	if s.Config.Training.Zero > 0 && s.World > 0 && training.Accumulation > 1 { // with 1, nothing can be shared
+		training.Sharding = &engine.Sharding{Rank: s.Rank, World: s.World}
+	}
+	return engine.CompileTraining(training, engine.CompileOptions{
 		Traits: &t, ComputeDType: plan.ComputeDType(c.Precision), Recompute: c.Recompute, Budget: c.Budget, Slices: c.Slices, Price: price, Dump: s.dump, To: s.dumpTo, Context: s.planning,
 	})
 }
@@ -100,13 +104,14 @@ func (s *Setup) facts(p *engine.Program, t plan.Target, c plan.Settings, data in
 	if s.Model.Unit == "tokens" {
 		r.Tokens = int64(c.MicroBatch) * s.Model.UnitsPerRow
 	}
+	r.Exchange = train.ExchangeBytes(p, s.World, s.exchange())
 	var err error
 	if t.Card != nil {
 		r.Workspace, err = backend.Workspace(t.Card, p)
 		return r, err
 	}
 	r.Workspace, err = s.Backend.Workspace(p)
-	r.Staging, r.Data, r.Exchange = train.StagingBytes(p), data, train.ExchangeBytes(p, s.World)
+	r.Staging, r.Data = train.StagingBytes(p), data
 	return r, err
 }
 
@@ -122,6 +127,12 @@ func (s *Setup) Fit(t plan.Target, precision device.Precision) (*plan.Report, *e
 	report, err := pl.Check(c)
 	if report != nil {
 		s.whole(&report.Time)
+	}
+	var no *plan.DoesNotFit
+	if errors.As(err, &no) {
+		if err := s.smaller(no, t, c); err != nil {
+			return report, nil, err
+		}
 	}
 	if err != nil {
 		return report, nil, err
@@ -208,6 +219,65 @@ func (s *Setup) Plan(t plan.Target) (report *plan.Report, no *plan.DoesNotFit, e
 		err = nil
 	}
 	return report, no, err
+}
+
+// Cluster is how the processes of the run are connected on machines with a target: net is
+// between them, local between the cards of one; empty: what is usual.
+func (s *Setup) Cluster(t plan.Target, net, local string) (c plan.Cluster, err error) {
+	c = plan.Cluster{PerNode: max(1, s.Local.World)}
+	c.Nodes = s.World / c.PerNode
+	if err := train.Shareable(s.Model.Shape.Accumulation, s.World); err != nil {
+		return c, UsageError{err}
+	}
+	switch {
+	case c.Nodes > 1 && net == "":
+		return c, usage("--nodes %d: name what is between the machines by --link, for instance 25Gb", c.Nodes)
+	case c.Nodes == 1 && net != "":
+		return c, usage("--link %s: is between machines, of which there is one; give --nodes, or name what is between the cards of a machine by --card-link", net)
+	case local != "" && t.Card == nil:
+		return c, usage("--card-link %s: is between cards, and %s computes; name a card by --card", local, t.Name)
+	case local != "" && c.PerNode == 1:
+		return c, usage("--card-link %s: is between the cards of a machine, which has one process; give --nproc", local)
+	}
+	link := func(flag, text string) (*plan.Link, error) {
+		l, err := plan.ParseLink(text)
+		if err != nil {
+			return nil, usage("%s: %w", flag, err)
+		}
+		return &l, nil
+	}
+	if net != "" {
+		if c.Net, err = link("--link", net); err != nil {
+			return c, err
+		}
+		if c.Net.Kind != plan.Network {
+			return c, usage("--link %s: is inside a machine; name what is between machines by its rate, for instance 25Gb", net)
+		}
+	}
+	if t.Card == nil {
+		return c, nil
+	}
+	host, usual := plan.HostLink(t.Card), plan.CardLink(t.Card)
+	c.Host, c.Local, c.Old = &host, &usual, !t.Card.Capability.AtLeast(8, 0)
+	if local != "" {
+		c.Local, err = link("--card-link", local)
+	}
+	return c, err
+}
+
+// Scale predicts what the processes of a cluster make of a plan of this setup.
+func (s *Setup) Scale(t plan.Target, report *plan.Report, c plan.Cluster) error {
+	p, err := s.Planner(t).Program(report.Run.Settings)
+	if err != nil {
+		return err
+	}
+	wire := float64(s.exchange().Size()) / float64(graph.F32.Size())
+	w := report.Work(train.Buckets(p, c.World()), wire, c.World())
+	if p.Shards != nil { // the report's optimizer is a rank's part, and weights cross as they are
+		w.Sharded, w.Gather, w.Optimizer = true, 1, w.Optimizer*float64(c.World())
+	}
+	report.Scaling = report.Scale(c, w, s.Model.Unit)
+	return nil
 }
 
 // Ladder is that of the refusal, or of the settings of a plan as they are.

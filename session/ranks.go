@@ -1,7 +1,6 @@
 package session
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,8 +12,10 @@ import (
 	"github.com/snug-ml/snug/configs"
 	"github.com/snug-ml/snug/dist"
 	"github.com/snug-ml/snug/engine/backend"
+	"github.com/snug-ml/snug/engine/graph"
 	"github.com/snug-ml/snug/engine/plan"
 	"github.com/snug-ml/snug/internal/durable"
+	"github.com/snug-ml/snug/internal/size"
 	"github.com/snug-ml/snug/system"
 	"github.com/snug-ml/snug/train"
 	"github.com/snug-ml/snug/train/checkpoint"
@@ -41,19 +42,43 @@ type invitation struct {
 	Until      int64         `json:"until,omitempty"`
 }
 
+// exchange is the format in which processes exchange gradients.
+func (s *Setup) exchange() graph.DType {
+	if s.Config.Training.GradientExchange == "bf16" {
+		return graph.BF16
+	}
+	return graph.F32
+}
+
 // shareable refuses a run whose updates the processes cannot share.
 func (r *run) shareable() error {
 	if r.Group == nil {
+		if r.exchange() != graph.F32 {
+			return usage("training.gradient_exchange: bf16 rounds what processes send each other, and this one trains alone: want fp32, or --nproc N (--nproc 1 computes the same as any number of processes)")
+		}
 		return nil
 	}
+	if r.exchange() != graph.F32 {
+		r.infof("gradients are exchanged in bfloat16: half the bytes, and other bits than fp32 gives, the same for any number of processes")
+	}
 	world := r.Group.World()
-	if err := train.Shareable(r.program, r.Model.Shape.Accumulation, world); err != nil {
+	if err := train.Shareable(r.Model.Shape.Accumulation, world); err != nil {
 		return UsageError{err}
+	}
+	if shards := r.program.Shards; shards != nil {
+		r.infof("the optimizer is shared by %d processes: this one keeps %s of %s of moments, the others no more", world, size.Bytes(bytesOf(shards.Moments[0])), size.Bytes(bytesOf(shards.Whole)))
 	}
 	if names := train.Buffered(r.program); world > 1 && len(names) > 0 {
 		r.infof("%d running statistics (%s, ...) follow the micro-batches of rank 0, as in PyTorch's DistributedDataParallel: results depend on the number of processes", len(names), names[0])
 	}
 	return nil
+}
+
+func bytesOf(states []*graph.State) (n int64) {
+	for _, s := range states {
+		n += s.Type.Bytes()
+	}
+	return n
 }
 
 // invite makes the other ranks train this run too.
@@ -160,6 +185,7 @@ func (in *invitation) follow(ctx context.Context, g dist.Group, local Local) (er
 	if err != nil {
 		return err
 	}
+	s.World, s.Rank = g.World(), g.Rank()
 	target, err := s.Target()
 	if err != nil {
 		return err
@@ -193,7 +219,7 @@ func (in *invitation) follow(ctx context.Context, g dist.Group, local Local) (er
 		return err
 	}
 	if own := s.arithmetic(x.Arithmetic()); own != in.Arithmetic {
-		return fmt.Errorf("rank %d computes in %s, rank 0 in %s, which rounds differently: use machines of one kind, or set hardware.cpu_isa to what all of them have", g.Rank(), own, in.Arithmetic)
+		return fmt.Errorf("rank %d computes in %s, rank 0 in %s, which rounds differently: use machines of one kind, or set hardware.cpu_isa and hardware.blas to what all of them have", g.Rank(), own, in.Arithmetic)
 	}
 	j := s.job(d, x)
 	j.Group, j.Until = g, in.Until
@@ -213,11 +239,4 @@ func (r *run) share(j *train.Job, from *checkpoint.Checkpoint, yaml []byte) (err
 	j.Group = r.Group
 	_, err = j.Share(from)
 	return err
-}
-
-// yaml is the configuration as it is written.
-func (s *Setup) yaml() ([]byte, error) {
-	var b bytes.Buffer
-	err := s.Config.WriteYAML(&b)
-	return b.Bytes(), err
 }

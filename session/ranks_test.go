@@ -14,6 +14,7 @@ import (
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/data/safetensors"
 	"github.com/snug-ml/snug/dist"
+	"github.com/snug-ml/snug/engine/plan"
 	"github.com/snug-ml/snug/train"
 	"github.com/snug-ml/snug/train/checkpoint"
 )
@@ -129,6 +130,60 @@ func TestRanksShareUpdates(t *testing.T) {
 	}
 }
 
+// Ranks that share the optimizer have the bits of those that do not, in every system, also
+// where a run is resumed with another number of them, or without sharing.
+func TestRanksShareTheOptimizer(t *testing.T) {
+	for name, yaml := range tinyConfigs(t) {
+		switch name {
+		case "dynamo/sentiment", "dynamo/translation", "dynamo/router", "dynamo/joint":
+			continue // these follow dynamo/encoder in one run of all phases
+		}
+		worlds := []int{2, 3, 4}
+		if testing.Short() {
+			worlds = []int{3}
+		}
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			file := filepath.Join(dir, "config.yaml")
+			if err := os.WriteFile(file, []byte(yaml), 0o666); err != nil {
+				t.Fatal(err)
+			}
+			options := func(out, zero string) Options {
+				return Options{Dir: filepath.Join(dir, out), Sources: config.Sources{File: file, NeedData: true, Overrides: []config.Override{
+					{Key: "training.gradient_accumulation_steps", Text: "4"}, {Key: "training.max_steps", Text: "4"}, {Key: "training.zero", Text: zero},
+					{Key: "training.eval_steps", Text: "2"}, {Key: "training.save_steps", Text: "1"}, {Key: "hardware.threads", Text: "1"},
+				}}}
+			}
+			if err := together(t, 1, options("0", "0")); err != nil {
+				t.Fatal(err)
+			}
+			want := states(t, filepath.Join(dir, "0"))
+			for _, world := range worlds {
+				out := fmt.Sprint(world)
+				if err := together(t, world, options(out, "1")); err != nil {
+					t.Fatal(err)
+				}
+				if !same(states(t, filepath.Join(dir, out)), want) {
+					t.Errorf("%d ranks that share the optimizer train to other states", world)
+				}
+			}
+			if testing.Short() {
+				return
+			}
+			for i, world := range []int{3, 2, 4} {
+				o := options("resumed", []string{"1", "0", "1"}[i])
+				o.Resume, o.Until = i > 0, []int64{1, 2, 0}[i]
+				if err := together(t, world, o); err != nil && !errors.Is(err, train.ErrStopped) {
+					t.Fatal(err)
+				}
+			}
+			if !same(states(t, filepath.Join(dir, "resumed")), want) {
+				t.Error("3 that share, 2 that do not, and 4 that do train to other states")
+			}
+		})
+	}
+}
+
 // What later phases freeze is what rank 0 has of it, on every rank.
 func TestRanksShareFrozenWeights(t *testing.T) {
 	if testing.Short() {
@@ -156,6 +211,49 @@ func TestRanksShareFrozenWeights(t *testing.T) {
 	for _, phase := range []string{"phase0-encoder", "phase1-sentiment", "phase1-translation", "phase2-router", "phase3-joint"} {
 		if !same(states(t, filepath.Join(dir, "1", phase)), states(t, filepath.Join(dir, "2", phase))) {
 			t.Errorf("%s: two ranks train to other states", phase)
+		}
+	}
+}
+
+// The plan has what this process keeps of a shared optimizer, and of nothing else less.
+func TestPlanOfASharedOptimizer(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "config.yaml")
+	if err := os.WriteFile(file, []byte(tinyConfigs(t)["refocused"]), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	components := func(zero string) map[string]plan.Component {
+		s, err := Load(t.Context(), config.Sources{File: file, NeedData: true, Overrides: []config.Override{
+			{Key: "training.gradient_accumulation_steps", Text: "4"}, {Key: "training.zero", Text: zero}, {Key: "hardware.threads", Text: "1"},
+		}}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.World = 3
+		target, err := s.Target()
+		if err != nil {
+			t.Fatal(err)
+		}
+		report, no, err := s.Plan(target)
+		if err != nil || no != nil {
+			t.Fatal(err, no)
+		}
+		all := map[string]plan.Component{}
+		for _, c := range report.Components {
+			all[c.Name] = c
+		}
+		return all
+	}
+	const moments = "optimizer moments"
+	whole, shared := components("0"), components("1")
+	if w, s := whole[moments].Bytes, shared[moments].Bytes; 3*s < w || 2*s > w {
+		t.Errorf("moments take %d bytes, of %d that 3 processes share", s, w)
+	}
+	if note := shared[moments].Note; !strings.Contains(note, "the largest part of 3") {
+		t.Errorf("the moments are %q", note)
+	}
+	for _, name := range []string{"weights", "gradient accumulators", "checkpoint staging"} {
+		if w, s := whole[name].Bytes, shared[name].Bytes; w != s || w == 0 {
+			t.Errorf("%s take %d bytes, %d where the optimizer is shared", name, w, s)
 		}
 	}
 }

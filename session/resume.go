@@ -11,7 +11,9 @@ import (
 	"strings"
 
 	"github.com/snug-ml/snug/config"
+	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/backend"
+	"github.com/snug-ml/snug/engine/graph"
 	"github.com/snug-ml/snug/train"
 	"github.com/snug-ml/snug/train/checkpoint"
 )
@@ -254,11 +256,24 @@ func (r *run) misfit(err error) error {
 // blocksInSlices ends the arithmetic of a run whose blocks are computed in slices.
 const blocksInSlices = ", blocks in %d slices"
 
+// exchangedBF16 ends the arithmetic of a run whose processes exchange rounded gradients.
+const exchangedBF16 = ", gradients exchanged in bf16"
+
+// normByHost ends that of a run that shares its optimizer on a device that adds up the norm
+// of gradients in another order than the processor does.
+const normByHost = ", their norm added up by the host"
+
 // computed identifies what decides how results of the run are rounded.
 func (r *run) computed() string {
 	text := r.arithmetic(r.runner.Arithmetic())
 	if n := r.report.Run.Settings.Slices; n > 0 {
 		text += fmt.Sprintf(blocksInSlices, n)
+	}
+	if r.exchange() == graph.BF16 {
+		text += exchangedBF16
+	}
+	if r.program.Shards != nil && r.Backend.Traits().Name != engine.CPU.Name {
+		text += normByHost
 	}
 	return text
 }
@@ -266,6 +281,7 @@ func (r *run) computed() string {
 // slicesOf splits what a run was computed in: with which kernels, and in how many slices,
 // 0 where there are none.
 func slicesOf(computed string) (kernels string, slices int) {
+	computed = strings.TrimSuffix(strings.TrimSuffix(computed, normByHost), exchangedBF16)
 	i := strings.LastIndex(computed, ", blocks in ")
 	if i < 0 {
 		return computed, 0

@@ -228,10 +228,23 @@ func (r *run) startingPoint() (*checkpoint.Checkpoint, error) {
 // planHash identifies the compiled program in checkpoints.
 func (r *run) planHash() string { return programHash(r.program) }
 
+// programHash is the same for all ranks, each of which may have an update of its own.
 func programHash(p *engine.Program) string {
 	h := sha256.New()
 	for _, f := range p.Funcs {
-		_, _ = fmt.Fprint(h, f.F) // a hash never fails to write
+		if f.Name != engine.FuncUpdate || p.Shards == nil {
+			_, _ = fmt.Fprint(h, f.F) // a hash never fails to write
+		}
+	}
+	if p.Shards != nil {
+		for r, parts := range p.Shards.Weights {
+			for _, w := range parts {
+				_, _ = fmt.Fprintln(h, "weight", r, w.State.Name, w.From, w.Elems)
+			}
+			for _, m := range p.Shards.Moments[r] {
+				_, _ = fmt.Fprintln(h, "moment", r, m.Name, m.From, m.Type)
+			}
+		}
 	}
 	return hex.EncodeToString(h.Sum(nil)[:8])
 }
@@ -255,7 +268,7 @@ func (r *run) metadata() checkpoint.Metadata {
 func (s *Setup) job(d *system.Run, x *engine.Executable) *train.Job {
 	cfg := &s.Config.Training
 	return &train.Job{
-		Runner: x, Loader: d.Loader, Updates: int64(cfg.MaxSteps), Seed: cfg.Seed,
+		Runner: x, Loader: d.Loader, Exchange: s.exchange(), Updates: int64(cfg.MaxSteps), Seed: cfg.Seed,
 		Schedule: s.Schedule(), LogEvery: int64(cfg.LogSteps), StopAtScale: minScale,
 		Eval: train.EvalOptions{
 			Evaluator: d.Evaluator, Monitor: d.Monitor, Every: int64(cfg.EvalSteps),
@@ -264,11 +277,8 @@ func (s *Setup) job(d *system.Run, x *engine.Executable) *train.Job {
 	}
 }
 
-func (r *run) loop(from *checkpoint.Checkpoint) error {
-	yaml, err := r.yaml()
-	if err != nil {
-		return err
-	}
+func (r *run) loop(from *checkpoint.Checkpoint) (err error) {
+	yaml := r.Config.YAML()
 	files := map[string][]byte{checkpoint.ConfigFile: yaml}
 	for name, content := range r.data.Files {
 		files[name] = content
@@ -291,11 +301,12 @@ func (r *run) loop(from *checkpoint.Checkpoint) error {
 		if start, err = job.Resume(from); err != nil {
 			return errors.Join(r.misfit(err), from.Close())
 		}
-		if err := from.Close(); err != nil {
-			return err
-		}
 	}
-	if err := r.share(job, from, yaml); err != nil {
+	err = r.share(job, from, yaml)
+	if from != nil {
+		err = errors.Join(err, from.Close())
+	}
+	if err != nil {
 		return err
 	}
 	if err := r.begin(yaml); err != nil {

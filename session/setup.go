@@ -25,9 +25,10 @@ type Setup struct {
 	Host   device.Host
 	// Threads are those of the processor that are computed with.
 	Threads int
-	// World is the number of processes of the run, 0 where this one is alone; Local is its
-	// place among those that share the machine.
+	// World is the number of processes of the run, 0 where this one is alone, and Rank its
+	// number; Local is its place among those that share the machine.
 	World   int
+	Rank    int
 	Local   Local
 	Backend engine.Backend
 	// Card is the card that is computed on; nil: the processor is.
@@ -60,6 +61,16 @@ type Setup struct {
 // to onEvent, which may be nil.
 func Load(ctx context.Context, from config.Sources, onEvent func(Event)) (*Setup, error) {
 	return loadAs(ctx, from, Local{}, onEvent)
+}
+
+// LoadShared is [Load] for a run of processes on machines of this kind, perMachine on each,
+// of which this process is taken for one.
+func LoadShared(ctx context.Context, from config.Sources, perMachine, machines int, onEvent func(Event)) (*Setup, error) {
+	s, err := loadAs(ctx, from, Local{World: perMachine}, onEvent)
+	if err == nil {
+		s.World = perMachine * machines
+	}
+	return s, err
 }
 
 func loadAs(ctx context.Context, from config.Sources, local Local, onEvent func(Event)) (*Setup, error) {
@@ -168,7 +179,7 @@ func (s *Setup) Open(name string) (engine.Backend, error) {
 		kernels = "" // the value of SNUG_CPU_ISA
 	}
 	note := func(text string) { s.Notes = append(s.Notes, text) }
-	return backend.Open(backend.Options{Device: name, Threads: s.Threads, Kernels: kernels, Rank: s.Local.Rank, Ranks: s.Local.World, NoCublas: s.Config.Hardware.Cublas == "off", Note: note})
+	return backend.Open(backend.Options{Device: name, Threads: s.Threads, Kernels: kernels, Rank: s.Local.Rank, Ranks: s.Local.World, BLAS: s.Config.Hardware.BLAS, NoCublas: s.Config.Hardware.Cublas == "off", Note: note})
 }
 
 // Computer names what computes.

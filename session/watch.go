@@ -50,7 +50,7 @@ func (r *run) follow(e train.Event) {
 
 // auditAt is the update by which every parameter must have had a gradient.
 func (r *run) auditAt() int64 {
-	return max(1, min(r.Model.AllReached, int64(r.Config.Training.MaxSteps)))
+	return max(1, r.Model.AllReached)
 }
 
 // audit reports, after the first updates, which parameters no gradient reached.
@@ -68,12 +68,18 @@ func (r *run) audit() {
 }
 
 // trace is the state of the optimizer that stays zero, or as small as Adafactor's can
-// be, while all gradients of a weight are; empty: the weight is not trained.
+// be, while all gradients of a weight are; empty: the weight is not trained, or this process
+// has not all of it.
 func (r *run) trace(weight string) string {
 	for _, prefix := range []string{engine.Scale2, engine.Moment2, engine.Rows2, engine.Moment1} {
-		if r.program.State(prefix+weight) != nil {
-			return prefix + weight
+		s := r.program.State(prefix + weight)
+		if s == nil {
+			continue
 		}
+		if shards := r.program.Shards; shards != nil && slices.ContainsFunc(shards.Whole, func(w *graph.State) bool { return w.Name == s.Name && !w.Type.Equal(s.Type) }) {
+			return ""
+		}
+		return s.Name
 	}
 	return ""
 }

@@ -1,0 +1,156 @@
+package session
+
+import (
+	"errors"
+
+	"github.com/snug-ml/snug/engine/pass"
+	"github.com/snug-ml/snug/engine/plan"
+	"github.com/snug-ml/snug/system"
+)
+
+// Extent is how large a setting can be on a target, the others being as they are and every
+// block recomputed.
+type Extent struct {
+	Key string `json:"key"`
+	// Largest is the largest value that fits, 0: the smallest does not.
+	Largest int `json:"largest"`
+	// Most is the largest value that the model takes; 0: there is no such.
+	Most  int   `json:"most,omitempty"`
+	Total int64 `json:"planned_total_bytes,omitempty"` // at the largest
+}
+
+// batchKey is the extent that every system with extents has.
+const batchKey = "training.batch_size"
+
+// mostBatch bounds the batches that are tried.
+const mostBatch = 1 << 16
+
+// Extents are how large settings can be on a target in the precision of a plan of it.
+func (s *Setup) Extents(t plan.Target, of plan.Settings) ([]Extent, error) {
+	if s.System.Extents == nil {
+		return nil, nil
+	}
+	of.Recompute, of.Budget, of.Slices = pass.RecomputeFull, 0, 0
+	var list []Extent
+	for _, e := range s.System.Extents(s.Config) {
+		x, err := largest(Extent{Key: e.Key, Most: e.Most}, e.Step, e.Most, func(n int) (*plan.Report, error) {
+			m, err := e.Model(n)
+			if err != nil {
+				return nil, err
+			}
+			return s.as(m).Planner(t).Plan(of)
+		})
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, x)
+	}
+	pl := s.Planner(t)
+	x, err := largest(Extent{Key: batchKey}, 1, mostBatch, func(n int) (*plan.Report, error) {
+		of.MicroBatch = n
+		return pl.Plan(of)
+	})
+	return append(list, x), err
+}
+
+// as is the setup of another model.
+func (s *Setup) as(m *system.Model) *Setup {
+	own := *s
+	own.Model = m
+	return &own
+}
+
+// largest finds the largest multiple of step that fits, or most itself: more needs more.
+func largest(x Extent, step, most int, plans func(n int) (*plan.Report, error)) (Extent, error) {
+	value := func(k int) int { return min(k*step, most) }
+	try := func(k int) (bool, error) {
+		r, err := plans(value(k))
+		var hopeless *plan.Hopeless
+		if errors.As(err, &hopeless) {
+			return false, nil
+		}
+		if err != nil || !r.Fits {
+			return false, err
+		}
+		x.Largest, x.Total = value(k), r.Total
+		return true, nil
+	}
+	end := (most + step - 1) / step
+	fits, k := 0, 1
+	for {
+		ok, err := try(k)
+		if err != nil {
+			return x, err
+		}
+		if !ok {
+			break
+		}
+		if fits = k; k == end {
+			return x, nil
+		}
+		k = min(2*k, end)
+	}
+	for k-fits > 1 {
+		mid := (fits + k) / 2
+		ok, err := try(mid)
+		if err != nil {
+			return x, err
+		}
+		if ok {
+			fits = mid
+		} else {
+			k = mid
+		}
+	}
+	return x, nil
+}
+
+// smaller adds to a refusal of settings what the system could do instead, and names it as
+// the smallest change where it costs the least time.
+func (s *Setup) smaller(no *plan.DoesNotFit, t plan.Target, c plan.Settings) error {
+	if s.System.Smaller == nil {
+		return nil
+	}
+	asked := no.Report
+	rung := func(change string, r *plan.Report) plan.Rung {
+		return plan.Rung{
+			Change: change, Settings: r.Run.Settings, Total: r.Total, Update: r.Time.Update, Fits: r.Fits,
+			Saves: asked.Total - r.Total, Cost: r.Time.Update/asked.Time.Update - 1, Instead: true,
+		}
+	}
+	changes := s.System.Smaller(s.Config)
+	for i, change := range changes {
+		m, err := change.Model()
+		if err != nil {
+			return err
+		}
+		pl := s.as(m).Planner(t)
+		r, err := pl.Plan(c)
+		if err != nil {
+			return err
+		}
+		x := rung(change.Settings, r)
+		no.Ladder = append(no.Ladder, x)
+		if r.Fits {
+			if no.Smallest == nil || x.Cost < no.Smallest.Cost {
+				no.Smallest = &x
+			}
+			return nil
+		}
+		if i < len(changes)-1 || no.Smallest != nil {
+			continue
+		}
+		// None fits alone: the last, with what else it takes.
+		var less *plan.DoesNotFit
+		if _, err := pl.Check(c); !errors.As(err, &less) {
+			return err
+		}
+		if less.Smallest != nil {
+			y := *less.Smallest
+			y.Change = change.Settings + ", " + y.Change
+			y.Saves, y.Cost, y.Instead = asked.Total-y.Total, y.Update/asked.Time.Update-1, true
+			no.Ladder, no.Smallest = append(no.Ladder, y), &y
+		}
+	}
+	return nil
+}

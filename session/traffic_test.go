@@ -1,0 +1,106 @@
+package session
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/snug-ml/snug/config"
+	"github.com/snug-ml/snug/dist"
+	"github.com/snug-ml/snug/train"
+)
+
+// counted counts the bytes that a rank sends to others.
+type counted struct {
+	dist.Group
+	scattered, gathered *atomic.Int64
+}
+
+func (c counted) AllToAll(send, recv [][]byte) error {
+	for r, b := range send {
+		if r != c.Rank() {
+			c.scattered.Add(int64(len(b)))
+		}
+	}
+	return c.Group.AllToAll(send, recv)
+}
+
+func (c counted) AllGather(parts [][]byte) error {
+	c.gathered.Add(int64(len(parts[c.Rank()]) * (c.World() - 1)))
+	return c.Group.AllGather(parts)
+}
+
+// What a plan says that processes send is what they send, in either format.
+func TestPlannedTraffic(t *testing.T) {
+	for format, size := range map[string]int64{"fp32": 4, "bf16": 2} {
+		t.Run(format, func(t *testing.T) { plannedTraffic(t, format, size) })
+	}
+}
+
+func plannedTraffic(t *testing.T, format string, size int64) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "config.yaml")
+	if err := os.WriteFile(file, []byte(tinyConfigs(t)["refocused"]), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	const world, updates = 2, 2
+	from := config.Sources{File: file, NeedData: true, Overrides: []config.Override{
+		{Key: "training.gradient_accumulation_steps", Text: "4"}, {Key: "training.max_steps", Text: "2"},
+		{Key: "training.eval_steps", Text: "0"}, {Key: "hardware.threads", Text: "1"},
+		{Key: "training.gradient_exchange", Text: format},
+	}}
+	s, err := LoadShared(t.Context(), from, world, 1, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	targets, err := s.Targets(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	report, _, err := s.Plan(targets[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	cluster, err := s.Cluster(targets[0], "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Scale(targets[0], report, cluster); err != nil {
+		t.Fatal(err)
+	}
+	var scattered, gathered atomic.Int64
+	errs := make([]error, world)
+	var all sync.WaitGroup
+	for r, g := range dist.InProcess(world) {
+		g = counted{g, &scattered, &gathered}
+		all.Go(func() {
+			if r == 0 {
+				_, errs[0] = Train(t.Context(), Options{Dir: filepath.Join(dir, "run"), Sources: from, Group: g})
+			} else {
+				errs[r] = Follow(t.Context(), g, Local{})
+			}
+			if !errors.Is(errs[r], train.ErrStopped) {
+				errs[r] = errors.Join(errs[r], g.Leave(errs[r]))
+			}
+		})
+	}
+	all.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	p := report.Scaling
+	half := p.GradientBytes * size / 4 * (world - 1) / world
+	if got, want := scattered.Load()/updates/world, int64(p.Rounds)*half; got != want {
+		t.Errorf("a rank sends %d bytes of gradients in an update, planned are %d", got, want)
+	}
+	// Some words are gathered besides.
+	if got := gathered.Load() / updates / world; got < half || got > half+half/10 {
+		t.Errorf("a rank spreads %d bytes in an update, planned are %d", got, half)
+	}
+	if want := int64(p.Rounds+1) * half; p.Sends != want {
+		t.Errorf("the plan sends %d, in %d rounds of %d and one more", p.Sends, p.Rounds, half)
+	}
+}

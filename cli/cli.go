@@ -73,11 +73,29 @@ type commands struct {
 
 // Main runs the command line and returns the exit code.
 func Main(args []string, in io.Reader, out, errw io.Writer) int {
+	job, err := onSageMaker(args)
+	if job != nil {
+		args = job.args
+	}
 	overrides, rest := config.SplitFlags(args)
 	stdout, stderr := newStream(out, false), newStream(errw, true)
 	a := &app{in: in, out: stdout, stdout: stdout, err: stderr, overrides: overrides}
 	stdout.onLoss = a.lost
-	return a.printed(a.run(rest))
+	if err != nil {
+		return a.printed(a.fail(err))
+	}
+	if job == nil {
+		return a.printed(a.run(rest))
+	}
+	a.warnf("%v\n", job)
+	if code := a.printed(a.run(rest)); code != exitDone {
+		return code
+	}
+	exports, err := job.exports()
+	if err != nil || exports == nil {
+		return a.printed(a.fail(err))
+	}
+	return Main(exports, in, out, errw)
 }
 
 // lost reports that output is lost, unless the reader of a pipe has left.

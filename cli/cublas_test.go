@@ -32,18 +32,7 @@ func TestRunWithCublasLt(t *testing.T) {
 	train := func(out string, more ...string) said {
 		return snug(t, "", append(append([]string{"train", "--config", r.config, "--out", filepath.Join(dir, out), "--hardware.device", "cuda"}, auto...), more...)...)
 	}
-	want := func(x said, code int, parts ...string) {
-		t.Helper()
-		if x.code != code {
-			t.Errorf("exit code %d, want %d\n%s", x.code, code, x.err)
-		}
-		for _, p := range parts {
-			if !strings.Contains(x.out+x.err, p) {
-				t.Errorf("%q is not in:\n%s%s", p, x.out, x.err)
-			}
-		}
-	}
-	want(train("whole"), 0, "matmuls: ", "shapes of matmuls by cuBLASLt 12.9.3", "measured now")
+	wants(t, train("whole"), 0, "matmuls: ", "shapes of matmuls by cuBLASLt 12.9.3", "measured now")
 	c, _, err := checkpoint.Latest(filepath.Join(dir, "whole"))
 	if err != nil {
 		t.Fatal(err)
@@ -54,7 +43,7 @@ func TestRunWithCublasLt(t *testing.T) {
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
 	}
-	want(train("stopped", "--until", "4"), 4)
+	wants(t, train("stopped", "--until", "4"), 4)
 	copied := func(name string) {
 		t.Helper()
 		if err := os.CopyFS(filepath.Join(dir, name), os.DirFS(filepath.Join(dir, "stopped"))); err != nil {
@@ -66,12 +55,12 @@ func TestRunWithCublasLt(t *testing.T) {
 	cache("b") // which knows nothing
 	lib.Algorithms[0].Time = time.Second
 	x := train("stopped", "--resume")
-	want(x, 0, "by cuBLASLt 12.9.3")
+	wants(t, x, 0, "by cuBLASLt 12.9.3")
 	if strings.Contains(x.out+x.err, "measured now") || strings.Contains(x.out+x.err, "not bit for bit") {
 		t.Errorf("a resumed run chose anew:\n%s%s", x.out, x.err)
 	}
 	sameWeights(t, filepath.Join(dir, "whole"), filepath.Join(dir, "stopped"))
-	want(snug(t, "", "eval", filepath.Join(dir, "stopped"), "--hardware.device", "cuda"), 0)
+	wants(t, snug(t, "", "eval", filepath.Join(dir, "stopped"), "--hardware.device", "cuda"), 0)
 
 	// Without the library, or with it turned off, a run continues and reports that
 	// its bits differ.
@@ -81,17 +70,17 @@ func TestRunWithCublasLt(t *testing.T) {
 	} {
 		more := without()
 		calls := lib.Calls["cublasLtMatmul"]
-		want(train(name, append(more, "--resume")...), 0, "results match those of an uninterrupted run up to rounding, not bit for bit")
+		wants(t, train(name, append(more, "--resume")...), 0, "results match those of an uninterrupted run up to rounding, not bit for bit")
 		if lib.Calls["cublasLtMatmul"] != calls {
 			t.Errorf("%s: the library was called", name)
 		}
 	}
 	card.CublasLt = lib
 	// A run that began without it continues without it.
-	want(train("own", "--hardware.cublas", "off", "--until", "4"), 4)
+	wants(t, train("own", "--hardware.cublas", "off", "--until", "4"), 4)
 	lib.Algorithms[0].Time = time.Microsecond
 	x = train("own", "--resume")
-	want(x, 0, "matmuls: snug's kernels, with which this run began")
+	wants(t, x, 0, "matmuls: snug's kernels, with which this run began")
 	if strings.Contains(x.err, "not bit for bit") {
 		t.Error(x.err)
 	}

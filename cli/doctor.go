@@ -42,12 +42,12 @@ func (d *doctorCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	launched := "nothing that starts several"
+	launcher := "none"
 	if launch != nil {
-		launched = launch.String()
+		launcher = launch.String()
 	}
 	if a.asJSON {
-		return a.json(map[string]any{"host": h, "nvidia": nv, "device": chosen, "notes": notes, "matmuls": matmuls, "precision": precision, "reason": why, "advice": advice, "launched_by": launched})
+		return a.json(map[string]any{"host": h, "nvidia": nv, "device": chosen, "notes": notes, "matmuls": matmuls, "precision": precision, "reason": why, "advice": advice, "launcher": launcher})
 	}
 	c, m := &h.CPU, &h.Memory
 	yes := func(b bool, s string) string {
@@ -76,7 +76,7 @@ func (d *doctorCmd) Run(a *app) error {
 		{"  bf16 products", bf16},
 		{"  CPU limit", quota},
 		{"  memory", fmt.Sprintf("%s, %s available; limit of the control group: %s", size.Bytes(m.Total), size.Bytes(m.Available), limit)},
-		{"  launched by", launched},
+		{"  launcher", launcher},
 	}); err != nil {
 		return err
 	}

@@ -67,10 +67,10 @@ func harmless(says string) stop {
 // The stops of training.
 var (
 	preparing = harmless("stopping; nothing was trained since the last save")
-	// following is that of a rank above 0, which tells the others; launching that of the
-	// process that started them.
-	following, launching = stop{follows: true}, stop{follows: true}
-	afterward            = stop{says: "the weights are saved; finishing the report"}
+	// following is that of a rank above 0, which tells the others, and of the process that
+	// started them.
+	following = stop{follows: true}
+	afterward = stop{says: "the weights are saved; finishing the report"}
 )
 
 // training is the stop of the loop, which has the grace to save.

@@ -31,6 +31,13 @@ func (a *app) load(c choice, extra []config.Override, needData bool) (*session.S
 	return session.Load(a.ctx, from, a.onEvent)
 }
 
+// loadShared is load for one of several processes.
+func (a *app) loadShared(c choice, perMachine, machines int) (*session.Setup, error) {
+	from := a.sources(c)
+	from.Fetch = a.fetch(false)
+	return session.LoadShared(a.ctx, from, perMachine, machines, a.onEvent)
+}
+
 // onEvent shows an event of a verb that does not train. A message about a
 // configuration is printed once, though every phase of a run loads it again.
 func (a *app) onEvent(e session.Event) {

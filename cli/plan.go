@@ -12,6 +12,7 @@ import (
 	"github.com/snug-ml/snug/engine/pass"
 	"github.com/snug-ml/snug/engine/plan"
 	"github.com/snug-ml/snug/internal/size"
+	"github.com/snug-ml/snug/internal/table"
 	"github.com/snug-ml/snug/session"
 )
 
@@ -22,6 +23,11 @@ type planCmd struct {
 	Ops    bool     `help:"Print what each operation's kernels take on a card, and what limits them."`
 	Shapes bool     `help:"With --ops: one line per shape."`
 	Dump   string   `help:"Print the program before and after a pass: ${passes}." placeholder:"PASS"`
+	Nproc  int      `help:"Plan for this many processes on each machine, which share the micro-batches of every update: the memory of one, what they exchange, and how much faster all are." placeholder:"N" min:"1" of:"processes"`
+	Nodes  int      `help:"Plan for this many machines, each with the processes of --nproc (default: 1)." placeholder:"M" min:"1" of:"machines"`
+	Link   string   `help:"What is between the machines of --nodes, by its rate: 10Gb, 25Gb, 100Gb, 3GB (b: bits, B: bytes a second)." placeholder:"RATE"`
+	// CardLink is for the prediction of NCCL alone: snug's own exchange crosses main memory.
+	CardLink string `help:"What is between the cards of a machine: pcie3, pcie4, pcie5, nvlink2, nvlink3, nvlink4 (default: what the card usually has)." placeholder:"NAME"`
 }
 
 // Help implements kong.HelpProvider.
@@ -37,12 +43,16 @@ Examples:
   snug plan --training.gradient_checkpointing full
   snug plan moderation-t4 --card t4 --epoch 24000 the time of an epoch of 24,000 examples
   snug plan refocused-t4 --card t4 --ops          each operation: its kernels next to the roofline
-  snug plan --dump recompute | less               the program around a pass`
+  snug plan --dump recompute | less               the program around a pass
+  snug plan refocused-t4 --card t4 --nproc 4 --nodes 2 --link 25Gb   8 processes on 2 machines
+
+With --nproc or --nodes the time of an update with several processes is predicted, not
+measured; docs/scaling.md has the model and what it was held against.`
 }
 
 // Run implements the verb.
 func (p *planCmd) Run(a *app) error {
-	s, err := a.load(p.choice, nil, false)
+	s, err := p.load(a)
 	if err != nil {
 		return err
 	}
@@ -69,6 +79,10 @@ func (p *planCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
+	clusters, err := p.clusters(s, targets)
+	if err != nil {
+		return err
+	}
 	var refused error
 	var said []any // a report or a refusal for each target
 	for i, t := range targets {
@@ -81,6 +95,11 @@ func (p *planCmd) Run(a *app) error {
 		}
 		if err != nil {
 			return err
+		}
+		if clusters != nil && no == nil {
+			if err := s.Scale(t, report, clusters[i]); err != nil {
+				return err
+			}
 		}
 		if a.asJSON {
 			if no != nil {
@@ -97,6 +116,14 @@ func (p *planCmd) Run(a *app) error {
 				return err
 			}
 			a.printf("%v\n%s\nwhat each change would save and cost\n%s", report, times(s, report.Time), plan.FormatLadder(ladder))
+			if report.Scaling != nil {
+				a.printf("\n%v", report.Scaling)
+			}
+			extents, err := s.Extents(t, report.Run.Settings)
+			if err != nil {
+				return err
+			}
+			a.printf("%s", extentsText(extents))
 		}
 		if no != nil {
 			refused = errors.Join(refused, no)
@@ -112,6 +139,57 @@ func (p *planCmd) Run(a *app) error {
 		}
 	}
 	return refused
+}
+
+// load is the setup of what is planned, that of one of several processes if they were asked for.
+func (p *planCmd) load(a *app) (*session.Setup, error) {
+	if p.Nproc == 0 && p.Nodes == 0 {
+		for _, flag := range [][2]string{{"--link", p.Link}, {"--card-link", p.CardLink}} {
+			if flag[1] != "" {
+				return nil, usage("%s %s: is for a run of several processes; give --nproc or --nodes", flag[0], flag[1])
+			}
+		}
+		return a.load(p.choice, nil, false)
+	}
+	if p.Ops || p.Dump != "" || slices.Contains(p.Card, "all") {
+		return nil, usage("--nproc and --nodes with --ops, --dump or --card all: name the cards, and leave the others out")
+	}
+	return a.loadShared(p.choice, max(1, p.Nproc), max(1, p.Nodes))
+}
+
+// clusters are those of the targets; nil: one process was asked for.
+func (p *planCmd) clusters(s *session.Setup, targets []plan.Target) (list []plan.Cluster, err error) {
+	if s.World == 0 {
+		return nil, nil
+	}
+	for _, t := range targets {
+		c, err := s.Cluster(t, p.Link, p.CardLink)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, c)
+	}
+	return list, nil
+}
+
+// extentsText says how large settings can be.
+func extentsText(extents []session.Extent) string {
+	if !slices.ContainsFunc(extents, func(e session.Extent) bool { return e.Largest > 0 }) {
+		return ""
+	}
+	rows := [][]string{}
+	for _, e := range extents {
+		if e.Largest == 0 {
+			rows = append(rows, []string{e.Key, "none fits", "", ""})
+			continue
+		}
+		note := ""
+		if e.Largest == e.Most {
+			note = "all that the model takes"
+		}
+		rows = append(rows, []string{e.Key, fmt.Sprint(e.Largest), size.Bytes(e.Total).String(), note})
+	}
+	return "\nthe largest that fit, each with the other settings as they are and gradient_checkpointing full\n" + table.Format(rows)
 }
 
 // times are the lines on a whole run and on an epoch.

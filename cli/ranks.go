@@ -26,6 +26,19 @@ func (a *app) group(nproc int) (*dist.Launch, dist.Group, error) {
 	if err != nil {
 		return nil, nil, session.UsageError{Err: err}
 	}
+	if launch != nil && launch.Machines {
+		if err := launch.Spread(nproc); err != nil {
+			return nil, nil, session.UsageError{Err: err}
+		}
+		switch {
+		case launch.World == max(1, nproc): // there is one machine
+			launch = nil
+		case nproc > 1:
+			return launch, nil, nil // this process starts them
+		default:
+			nproc = 0
+		}
+	}
 	switch {
 	case launch == nil && nproc == 1:
 		return &dist.Launch{By: "snug", World: 1, LocalWorld: 1}, dist.InProcess(1)[0], nil
@@ -46,9 +59,16 @@ func (a *app) group(nproc int) (*dist.Launch, dist.Group, error) {
 	if launch.Rank > 0 {
 		a.signals.does(following)
 	}
+	waiting := time.AfterFunc(quietly, func() {
+		a.warnf("snug: rank %d of %d is waiting for the others to join %s; it gives up after %v\n", launch.Rank, launch.World, launch.Meeting(), dist.Meet)
+	})
+	defer waiting.Stop()
 	g, err := launch.Join(a.ctx)
 	return launch, g, err
 }
+
+// quietly is how long ranks wait for others without a word.
+const quietly = 5 * time.Second
 
 // listenerFile is the number of the file that rank 0 inherits: the first after stderr.
 const listenerFile = 3
@@ -71,26 +91,51 @@ func (e exitError) ExitCode() int { return int(e) }
 // lastWords is how long the other processes may take to end when one has.
 const lastWords = 10 * time.Second
 
-// spawn starts n processes of this program with the same arguments and waits for them.
-func (a *app) spawn(n int) error {
+// meeting is where the processes that this one starts meet, and their token: here, or where the
+// processes of all machines do. The listener is nil on machines but the first.
+func (a *app) meeting(machine *dist.Launch) (address, token string, listener *os.File, err error) {
+	var l net.Listener
+	switch {
+	case machine == nil || machine.World == machine.LocalWorld:
+		l, err = net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+		if err != nil {
+			return "", "", nil, err
+		}
+		address, token = l.Addr().String(), rand.Text()
+	case machine.Rank > 0:
+		return machine.Address, machine.Job, nil, nil
+	default:
+		if l, err = machine.Listen(a.ctx); err != nil {
+			return "", "", nil, err
+		}
+		address, token = machine.Address, machine.Job
+	}
+	listener, err = l.(*net.TCPListener).File()
+	return address, token, listener, errors.Join(err, l.Close())
+}
+
+// spawn starts n processes of this program with the same arguments and waits for them: all
+// of a run, or those of this machine.
+func (a *app) spawn(machine *dist.Launch, n int) error {
 	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	address, token, listener, err := a.meeting(machine)
 	if err != nil {
 		return err
 	}
-	listener, err := l.File()
-	if err := errors.Join(err, l.Close()); err != nil {
-		return err
+	if listener != nil {
+		defer func() { _ = listener.Close() }() // rank 0 has its own
 	}
-	defer func() { _ = listener.Close() }() // rank 0 has its own
-	a.signals.does(launching)
+	first, world := 0, n
+	if machine != nil {
+		first, world = machine.Rank, machine.World
+	}
+	a.signals.does(following)
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(signals)
-	token := rand.Text()
 	ends := make(chan int, n) // ranks
 	ranks := make([]*exec.Cmd, n)
 	says := make([]tail, n)
@@ -103,13 +148,16 @@ func (a *app) spawn(n int) error {
 	}()
 	for r := range ranks {
 		c := &exec.Cmd{Path: self, Args: os.Args, Stderr: &says[r]}
-		c.Env = append(os.Environ(), "SNUG_ADDRESS="+l.Addr().String(), "SNUG_TOKEN="+token,
-			fmt.Sprint("SNUG_RANK=", r), fmt.Sprint("SNUG_WORLD_SIZE=", n), fmt.Sprint("SNUG_LOCAL_RANK=", r), fmt.Sprint("SNUG_LOCAL_WORLD_SIZE=", n))
+		c.Env = append(os.Environ(), "SNUG_ADDRESS="+address, "SNUG_TOKEN="+token,
+			fmt.Sprint("SNUG_RANK=", first+r), fmt.Sprint("SNUG_WORLD_SIZE=", world), fmt.Sprint("SNUG_LOCAL_RANK=", r), fmt.Sprint("SNUG_LOCAL_WORLD_SIZE=", n))
 		if r == 0 {
-			c.Stdin, c.Stdout, c.Stderr, c.ExtraFiles = os.Stdin, os.Stdout, os.Stderr, []*os.File{listener}
+			c.Stdin, c.Stdout, c.Stderr = os.Stdin, os.Stdout, os.Stderr
+			if listener != nil {
+				c.ExtraFiles = []*os.File{listener}
+			}
 		}
 		if err := c.Start(); err != nil {
-			return fmt.Errorf("starting rank %d: %w", r, err)
+			return fmt.Errorf("starting rank %d: %w", first+r, err)
 		}
 		ranks[r] = c
 		go func() {
@@ -138,16 +186,17 @@ func (a *app) spawn(n int) error {
 			}
 		}
 	}
-	return a.ended(ranks, says)
+	return a.ended(first, ranks, says)
 }
 
-// ended is the result of processes that have ended: that of rank 0, which says why.
-func (a *app) ended(ranks []*exec.Cmd, says []tail) error {
+// ended is the result of processes that have ended, of which the first has that rank: its own,
+// which says why.
+func (a *app) ended(rank int, ranks []*exec.Cmd, says []tail) error {
 	first := ranks[0].ProcessState
 	for r, c := range ranks {
 		code, known := c.ProcessState.ExitCode(), []int{exitDone, exitFailed, exitStopped, exitLostRank}
 		if code < 0 {
-			a.warnf("snug: rank %d ended by a signal (%v)\n", r, c.ProcessState)
+			a.warnf("snug: rank %d ended by a signal (%v)\n", rank+r, c.ProcessState)
 		}
 		if r > 0 && !slices.Contains(known, code) {
 			a.warnf("%s", says[r].text())

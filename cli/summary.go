@@ -89,7 +89,7 @@ func (a *app) printSummary(r session.Finished) {
 	}
 	switch {
 	case r.System.Language != nil:
-		p("  snug generate %s --prompt \"func main\"\n", r.Dir)
+		p("  snug generate %s --prompt %q\n", r.Dir, r.System.Prompt)
 	case r.System.Predictor != nil:
 		p("  snug predict %s FILE\n", r.Dir)
 	}

@@ -27,6 +27,19 @@ func snug(t *testing.T, in string, args ...string) said {
 	return said{code, out.String(), errw.String()}
 }
 
+// wants checks the exit code of a command and that it said all parts.
+func wants(t *testing.T, x said, code int, parts ...string) {
+	t.Helper()
+	if x.code != code {
+		t.Errorf("exit code %d, want %d\n%s", x.code, code, x.err)
+	}
+	for _, p := range parts {
+		if !strings.Contains(x.out+x.err, p) {
+			t.Errorf("%q is not in:\n%s%s", p, x.out, x.err)
+		}
+	}
+}
+
 // done runs a command that must succeed.
 func done(t *testing.T, args ...string) said {
 	t.Helper()

@@ -45,7 +45,8 @@ checkpoint in a new process), 7 a process of the run was lost (--resume continue
 with any number of them).
 
 --nproc N starts N processes; torchrun --no-python, mpirun and srun are recognized by
-their environment. docs/many-processes.md has more.`
+their environment, and so are Kubeflow Trainer and SageMaker, where --nproc is for each
+machine. docs/many-processes.md has more.`
 }
 
 // Run implements the verb.
@@ -55,7 +56,7 @@ func (t *trainCmd) Run(a *app) error {
 	case err != nil:
 		return err
 	case g == nil && t.Nproc > 1:
-		return a.spawn(t.Nproc)
+		return a.spawn(launch, t.Nproc)
 	case g == nil:
 		return t.train(a, nil, session.Local{})
 	case g.Rank() > 0:

@@ -36,6 +36,7 @@ type options struct {
 	Seeds      []uint64      `help:"Seeds of weights, data order and split." default:"1,2,3"`
 	Precisions []string      `help:"Formats of products." default:"fp32,bf16,fp16"`
 	ISAs       []string      `name:"isas" help:"Sets of instructions (default: avx512 and avx2, as far as this processor has them)."`
+	Formats    bool          `help:"Compare formats of weights and optimizers instead: all of the table in tools/quality/table.go, for refocused and moderation."`
 	Short      bool          `help:"One seed and the best set of instructions."`
 	Parallel   int           `help:"Runs at a time." default:"1"`
 	Threads    int           `help:"Threads of each run (default: the processor's, divided by --parallel)."`
@@ -80,9 +81,15 @@ func (o *options) run(ctx context.Context) (err error) {
 		ran = o.train(ctx, all, commit)
 	}
 	r := newReport(commit, all.of(commit), o.cells(commit))
-	fmt.Print(r.text())
+	document := r.markdown
+	if o.Formats {
+		document = r.byFormat
+		fmt.Println(r.byFormat())
+	} else {
+		fmt.Print(r.text())
+	}
 	if o.Doc != "" {
-		if err := writeDoc(o.Doc, r.markdown()); err != nil {
+		if err := writeDoc(o.Doc, document()); err != nil {
 			return err
 		}
 	}
@@ -96,6 +103,9 @@ func (o *options) run(ctx context.Context) (err error) {
 func (o *options) defaults() error {
 	if len(o.Systems) == 0 {
 		o.Systems = systems()
+		if o.Formats {
+			o.Systems = []string{"refocused", "moderation"}
+		}
 	}
 	for _, s := range o.Systems {
 		if !slices.Contains(systems(), s) {
@@ -136,11 +146,19 @@ func (o *options) defaults() error {
 // cells are the requested runs: all systems with one seed before the next seed, so
 // that a matrix that is cut short covers every system.
 func (o *options) cells(commit string) (out []cell) {
+	named := []string{""}
+	if o.Formats {
+		for _, f := range formats[1:] {
+			named = append(named, f.name)
+		}
+	}
 	for _, seed := range o.Seeds {
 		for _, isa := range o.ISAs {
 			for _, precision := range o.Precisions {
 				for _, system := range o.Systems {
-					out = append(out, cell{commit, system, seed, precision, isa})
+					for _, format := range named {
+						out = append(out, cell{commit, system, seed, precision, isa, format})
+					}
 				}
 			}
 		}

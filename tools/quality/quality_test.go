@@ -9,6 +9,7 @@ import (
 
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/configs"
+	"github.com/snug-ml/snug/session"
 )
 
 // Every quickstart that is shipped is in the table, and promises something.
@@ -37,6 +38,31 @@ func TestEveryQuickstartIsPromised(t *testing.T) {
 		if promised[s] == 0 {
 			t.Errorf("nothing is promised of %s", s)
 		}
+	}
+}
+
+// Every format is made of settings that exist, and each run of one has a folder of its own.
+func TestFormats(t *testing.T) {
+	names := map[string]bool{}
+	for _, c := range (&options{Formats: true, Systems: []string{"refocused", "moderation"}, Seeds: []uint64{1}, Precisions: []string{"bf16"}, ISAs: []string{"avx512"}}).cells("c") {
+		if names[c.folder()] {
+			t.Errorf("%v has the folder of another run, %s", c, c.folder())
+		}
+		names[c.folder()] = true
+		if c.Format == "" {
+			continue
+		}
+		var overrides []config.Override
+		flags := formatOf(c.Format).flags(c.System)
+		for i := 0; i+1 < len(flags); i += 2 {
+			overrides = append(overrides, config.Override{Key: strings.TrimPrefix(flags[i], "--"), Text: flags[i+1]})
+		}
+		if _, err := config.Load(config.Sources{Systems: session.Configs(), Presets: configs.FS, Preset: presetOf(c.System), Overrides: overrides}); err != nil {
+			t.Errorf("%v: %v", c, err)
+		}
+	}
+	if len(names) != 2*len(formats) {
+		t.Errorf("%d runs for %d formats of two systems", len(names), len(formats))
 	}
 }
 
@@ -103,7 +129,7 @@ func TestResults(t *testing.T) {
 // The results file has each cell once and records what is done.
 func TestResume(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "results.json")
-	a, b := cell{"c", "refocused", 1, "fp32", "avx2"}, cell{"c", "refocused", 2, "fp32", "avx2"}
+	a, b := cell{Commit: "c", System: "refocused", Seed: 1, Precision: "fp32", ISA: "avx2"}, cell{Commit: "c", System: "refocused", Seed: 2, Precision: "fp32", ISA: "avx2"}
 	r, err := readResults(path)
 	if err != nil {
 		t.Fatal(err)
@@ -116,7 +142,7 @@ func TestResume(t *testing.T) {
 	if r, err = readResults(path); err != nil {
 		t.Fatal(err)
 	}
-	if len(r.list) != 2 || !r.has(a, true) || !r.has(b, false) || r.has(cell{"d", "refocused", 1, "fp32", "avx2"}, false) {
+	if len(r.list) != 2 || !r.has(a, true) || !r.has(b, false) || r.has(cell{Commit: "d", System: "refocused", Seed: 1, Precision: "fp32", ISA: "avx2"}, false) {
 		t.Errorf("the file holds %+v", r.list)
 	}
 	if err := r.add(result{cell: b, Failed: "no"}); err != nil || r.has(b, true) || !r.has(b, false) {
@@ -126,7 +152,7 @@ func TestResume(t *testing.T) {
 
 // One run prepares the data of a system and seed, the others wait for it.
 func TestPreparedOnce(t *testing.T) {
-	a, b, other := cell{"c", "refocused", 1, "fp32", "avx2"}, cell{"c", "refocused", 1, "bf16", "avx2"}, cell{"c", "refocused", 2, "fp32", "avx2"}
+	a, b, other := cell{Commit: "c", System: "refocused", Seed: 1, Precision: "fp32", ISA: "avx2"}, cell{Commit: "c", System: "refocused", Seed: 1, Precision: "bf16", ISA: "avx2"}, cell{Commit: "c", System: "refocused", Seed: 2, Precision: "fp32", ISA: "avx2"}
 	s := &scheduler{options: &options{}, prepared: map[string]bool{}, todo: []cell{a, b, other}}
 	first, _ := s.next()
 	second, _ := s.next()
@@ -149,11 +175,11 @@ func TestReport(t *testing.T) {
 	var all []result
 	var asked []cell
 	for seed, loss := range []float64{3.4, 3.5, 3.7} {
-		c := cell{"c", "refocused", uint64(seed), "fp32", "avx2"}
+		c := cell{Commit: "c", System: "refocused", Seed: uint64(seed), Precision: "fp32", ISA: "avx2"}
 		asked = append(asked, c)
 		all = append(all, result{cell: c, Date: "2026-01-02", Device: "m", Figures: map[string]float64{"loss, nats a token": loss}, Baselines: map[string]float64{"loss, nats a token": 4}})
 	}
-	r := newReport("c", all, append(asked, cell{"c", "refocused", 9, "fp32", "avx2"}))
+	r := newReport("c", all, append(asked, cell{Commit: "c", System: "refocused", Seed: 9, Precision: "fp32", ISA: "avx2"}))
 	if len(r.missing) != 1 {
 		t.Errorf("missing %v", r.missing)
 	}
@@ -177,5 +203,27 @@ func TestReport(t *testing.T) {
 	}
 	if r.verdict() == nil {
 		t.Error("a promise that is not kept is no error")
+	}
+}
+
+// Formats are compared row by row, that of the quickstart first; they promise nothing.
+func TestByFormat(t *testing.T) {
+	var all []result
+	var asked []cell
+	for _, x := range []struct {
+		format string
+		loss   float64
+	}{{"lion", 3.9}, {"", 3.5}, {"lion", 4.1}} {
+		c := cell{Commit: "c", System: "refocused", Seed: uint64(len(asked)), Precision: "bf16", ISA: "avx2", Format: x.format}
+		asked = append(asked, c)
+		all = append(all, result{cell: c, Date: "2026-01-02", Device: "m", Figures: map[string]float64{"loss, nats a token": x.loss}, Baselines: map[string]float64{"loss, nats a token": 4.2}})
+	}
+	r := newReport("c", all, asked)
+	want := "| refocused | loss, nats a token | seeds |\n|---|---|---|\n| adamw | 3.5 | 1 |\n| lion | 4 (3.9 to 4.1) | 2 |\n"
+	if got := r.byFormat(); !strings.HasSuffix(got, want) {
+		t.Errorf("the table is\n%s\nwant at its end\n%s", got, want)
+	}
+	if err := r.verdict(); err != nil {
+		t.Errorf("Lion breaks a promise of AdamW's: %v", err)
 	}
 }

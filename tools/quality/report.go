@@ -174,6 +174,48 @@ func (r *report) markdown() string {
 	return b.String()
 }
 
+// byFormat is each figure of each system by format, over seeds.
+func (r *report) byFormat() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "Commit %s, %s, %s, %s. Median (least to greatest) of each seed's run.\n", r.commit,
+		strings.Join(r.values(func(x result) string { return x.Precision }), " and "),
+		strings.Join(r.values(func(x result) string { return x.Date }), " and "), strings.Join(r.values(func(x result) string { return x.Device }), "; "))
+	for _, system := range systems() {
+		var of []promise
+		for _, p := range promises {
+			if v, _ := r.figures(p, always); p.system == system && len(v.values) > 0 {
+				of = append(of, p)
+			}
+		}
+		if len(of) == 0 {
+			continue
+		}
+		fmt.Fprintf(&b, "\n| %s |", system)
+		for _, p := range of {
+			fmt.Fprintf(&b, " %s |", p.name)
+		}
+		fmt.Fprintf(&b, " seeds |\n|---|%s---|\n", strings.Repeat("---|", len(of)))
+		for i, f := range formats {
+			is := func(x result) bool { return x.Format == f.name || x.Format == "" && i == 0 }
+			if v, _ := r.figures(of[0], is); len(v.values) == 0 {
+				continue
+			}
+			fmt.Fprintf(&b, "| %s |", f.name)
+			seeds := 0
+			for _, p := range of {
+				v, _ := r.figures(p, is)
+				fmt.Fprintf(&b, " %v |", &v)
+				seeds = len(v.values)
+			}
+			fmt.Fprintf(&b, " %d |\n", seeds)
+		}
+	}
+	for _, line := range r.broken() {
+		fmt.Fprintf(&b, "\n%s\n", line)
+	}
+	return b.String()
+}
+
 // values are the different values of a field, sorted.
 func (r *report) values(of func(result) string) []string {
 	set := map[string]bool{}

@@ -21,11 +21,16 @@ type cell struct {
 	Seed      uint64 `json:"seed"`
 	Precision string `json:"precision"`
 	ISA       string `json:"isa"`
+	// Format is that of weights and the optimizer's state; empty: as shipped.
+	Format string `json:"format,omitempty"`
 }
 
 func (c cell) String() string {
-	return fmt.Sprintf("%s seed %d %s %s", c.System, c.Seed, c.Precision, c.ISA)
+	return strings.TrimSpace(fmt.Sprintf("%s seed %d %s %s %s", c.System, c.Seed, c.Precision, c.ISA, c.Format))
 }
+
+// folder is the name of the cell's run directory.
+func (c cell) folder() string { return strings.NewReplacer(" ", "-", ",", "").Replace(c.String()) }
 
 // result is the result of a cell.
 type result struct {

@@ -1,5 +1,7 @@
 package main
 
+import "slices"
+
 // quickstarts are the presets by system.
 var quickstarts = []struct{ system, preset string }{
 	{"refocused", "quickstart"},
@@ -54,6 +56,47 @@ var promises = []promise{
 	{"dynamo", "router: accuracy", "phase2-router/result.json", "metrics.routing_accuracy", 0.9, false, "", 0},
 	{"dynamo", "mean score, routed", "phase2-router/result.json", "systems.router, hard.mean", 0.45, false, "systems.uniform.mean", 0},
 	{"dynamo", "mean score, routed, after phase 3", "phase3-joint/result.json", "systems.router, hard.mean", 0.45, false, "systems.uniform.mean", 0},
+}
+
+// A format is how weights and the state of the optimizer are kept, with the settings that
+// it trains with.
+type format struct {
+	name     string
+	settings []string
+	// of are further settings by system.
+	of map[string][]string
+}
+
+// formats are those that are compared with each other. The first is what quickstarts are
+// shipped with; Lion has a fifth of AdamW's rate and five times its decay, as its authors
+// advise (between a tenth and a third).
+var formats = []format{
+	{name: "adamw"},
+	{name: "adamw8bit", settings: []string{"--training.optimizer", "adamw8bit"}},
+	{name: "lion", settings: []string{"--training.optimizer", "lion"}, of: map[string][]string{
+		"refocused":  {"--training.learning_rate", "4e-4", "--training.weight_decay", "0.5"},
+		"moderation": {"--training.learning_rate", "2e-4", "--training.weight_decay", "0.05"},
+	}},
+	{name: "adafactor", settings: []string{"--training.optimizer", "adafactor"}},
+	{name: "muon", settings: []string{"--training.optimizer", "muon"}},
+	{name: "stochastic", settings: []string{"--training.master_weights", "stochastic"}},
+	{name: "compensated", settings: []string{"--training.master_weights", "compensated"}},
+	{name: "adamw8bit, stochastic", settings: []string{"--training.optimizer", "adamw8bit", "--training.master_weights", "stochastic"}},
+}
+
+// formatOf is the format with a name; nil: there is none.
+func formatOf(name string) *format {
+	for i := range formats {
+		if formats[i].name == name {
+			return &formats[i]
+		}
+	}
+	return nil
+}
+
+// flags are what the format adds to the command that trains a system.
+func (f *format) flags(system string) []string {
+	return append(slices.Clone(f.settings), f.of[system]...)
 }
 
 // systems are those of the table, in its order.

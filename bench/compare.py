@@ -19,9 +19,9 @@ STEPS = {"a": 15, "b": 6, "c": 10, "d": 30}
 NOISE = 0.08  # share of a core that others may take before a run is called noisy
 
 
-def run(command):
-    clean = {k: os.environ[k] for k in ("PATH", "HOME", "SNUG_CPU_ISA") if k in os.environ}
-    done = subprocess.run(command, env=clean, stdout=subprocess.PIPE, text=True)
+def run(command, extra=None):
+    clean = {k: os.environ[k] for k in ("PATH", "HOME") if k in os.environ}
+    done = subprocess.run(command, env=clean | (extra or {}), stdout=subprocess.PIPE, text=True)
     if done.returncode != 0:
         sys.exit(f"compare.py: {' '.join(map(str, command))} ended with status {done.returncode}")
     # snug prints one document, torch_train.py its figures on the last line.
@@ -34,12 +34,14 @@ def run(command):
 
 def snug(args, workload, precision):
     return run([args.snug, workload, "--precision", precision, "--threads", str(args.threads),
-                "--steps", str(args.steps or STEPS[workload]), "--json"])
+                "--steps", str(args.steps or STEPS[workload]), "--json"], {"SNUG_CPU_ISA": args.isa} if args.isa else None)
 
 
 def torch(args, workload, mode, attention=None):
     command = [sys.executable, HERE / "torch_train.py", workload, "--mode", mode, "--threads", str(args.threads),
                "--steps", str(args.steps or STEPS[workload])]
+    if args.isa:
+        command += ["--isa", args.isa]
     return run(command + (["--attention", attention] if attention else []))
 
 
@@ -107,6 +109,7 @@ def main():
     p.add_argument("--rounds", type=int, default=3)
     p.add_argument("--threads", type=int, default=os.cpu_count())
     p.add_argument("--steps", type=int, default=0, help="measured steps of each run (default: by workload)")
+    p.add_argument("--isa", choices=("avx2",), help="hold both sides to the instructions of an older processor (default: the best that this one has)")
     p.add_argument("--only", choices=("snug", "torch"), help="run one side alone")
     p.add_argument("--snug", default="workload", help="bench/workload, built (cpu.sh does it)")
     args = p.parse_args()

@@ -43,6 +43,7 @@ def options():
     p.add_argument("--threads", type=int, default=os.cpu_count())
     p.add_argument("--steps", type=int, default=0, help="measured steps (default: by workload)")
     p.add_argument("--attention", choices=("sdpa", "written-out"), help="override the mode's attention")
+    p.add_argument("--isa", choices=("avx2",), help="hold PyTorch, oneDNN and MKL to the instructions of an older processor")
     p.add_argument("--compile", nargs="?", const="default", metavar="MODE", help="torch.compile the model (max-autotune, ...)")
     p.add_argument("--checkpoint", action="store_true", help="recompute every block in the backward pass")
     p.add_argument("--profile", action="store_true", help="print the profiler's table of three more steps to stderr")
@@ -66,6 +67,8 @@ def restart_clean(args):
         return
     env = {"SNUG_BENCH_CLEAN": "1", "PATH": os.environ.get("PATH", "/usr/bin:/bin"), "HOME": os.environ.get("HOME", "/"),
            "OMP_NUM_THREADS": str(args.threads)}
+    if args.isa:  # ATen's own kernels, oneDNN's and MKL's each have a name for it
+        env.update({"ATEN_CPU_CAPABILITY": args.isa, "ONEDNN_MAX_CPU_ISA": args.isa.upper(), "MKL_ENABLE_INSTRUCTIONS": args.isa.upper()})
     if args.device == "cuda":
         env.update({k: v for k, v in os.environ.items() if k == "LD_LIBRARY_PATH" or k.startswith(("CUDA_", "NVIDIA_", "TORCHINDUCTOR_"))})
     elif args.mode != "default":

@@ -8,7 +8,8 @@ import (
 	"github.com/snug-ml/snug/monitor"
 )
 
-// Line is a run in one line, for logs and dumb terminals.
+// Line is a run in one line, for logs and dumb terminals: in ASCII, but for names
+// that have other characters.
 func Line(s *monitor.Snapshot) string {
 	parts := []string{s.Name}
 	if s.State != "" {
@@ -44,5 +45,5 @@ func Line(s *monitor.Snapshot) string {
 	if left := float64(s.Left); left >= 0 {
 		parts = append(parts, clock(left)+" left")
 	}
-	return strings.Join(parts, "  ")
+	return spelling.Replace(strings.Join(parts, "  "))
 }

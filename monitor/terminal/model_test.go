@@ -327,6 +327,23 @@ func TestLine(t *testing.T) {
 	}
 }
 
+// The line of an update of microseconds, and of one on a card, is ASCII as well.
+func TestLineIsASCII(t *testing.T) {
+	f := newFolder(t, "run").about(nil).samples(5, true)
+	f.line(train.MetricsFile, map[string]any{
+		"event": "update", "update": 1, "loss": 3.5, "time": float64(start.Unix()) + 1, "since": map[string]any{"updates": 1, "seconds": 12e-6, "tokens": 5},
+	})
+	got := Line(frame(t, 2*time.Second, f).Runs[0])
+	for _, want := range []string{"12 us an update", "60 C"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%q lacks %q", got, want)
+		}
+	}
+	if strings.ContainsFunc(got, func(r rune) bool { return r > '~' }) {
+		t.Errorf("%q is not ASCII", got)
+	}
+}
+
 func TestFigures(t *testing.T) {
 	for _, c := range []struct{ got, want string }{
 		{clock(59.6), "1:00"}, {clock(3725), "1:02:05"}, {clock(-5), "-5 s"}, {duration(0.00001), "10 µs"}, {duration(0.25), "250 ms"}, {duration(150), "2m30s"}, {duration(math.NaN()), "?"},

@@ -6,10 +6,11 @@
 //	go run ./tools/quality --systems dynamo --precisions bf16 --seeds 1
 //	go run ./tools/quality --report --doc docs/quality.md  only what is in the results file
 //
-// Each run is a cell: a commit, a system, a seed, a precision and a set of
-// instructions. The results file keeps every cell that ended, so that the command
-// can be stopped anywhere and continues where it was. A change that alters bits is
-// not done before this has passed.
+// Each run is a cell: a system, a seed, a precision and a set of instructions. The
+// results file keeps every cell that ended, so that the command can be stopped
+// anywhere and continues where it was. A cell counts until a change of the sources
+// changes bits: each program is first trained for ten updates, whose hash tells. A
+// change that alters bits is not done before this has passed.
 package main
 
 import (
@@ -46,8 +47,7 @@ type options struct {
 	Keep       bool          `help:"Keep the run directories."`
 	Again      bool          `help:"Run anew what failed."`
 	Doc        string        `help:"Markdown file whose generated part is written." placeholder:"FILE" type:"path"`
-	Report     bool          `help:"Run nothing: report what the results file holds of this commit."`
-	Commit     string        `help:"With --report: the commit to report on (default: that of the sources)."`
+	Report     bool          `help:"Run nothing: report what the results file holds of the bits that it knows."`
 }
 
 func main() {
@@ -70,17 +70,11 @@ func (o *options) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	commit := o.Commit
-	if commit == "" {
-		if commit, err = sources(ctx); err != nil {
-			return err
-		}
-	}
 	var ran error
 	if !o.Report {
-		ran = o.train(ctx, all, commit)
+		ran = o.train(ctx, all)
 	}
-	r := newReport(commit, all.of(commit), o.cells(commit))
+	r := newReport(all, o.cells(all))
 	document := r.markdown
 	if o.Formats {
 		document = r.byFormat
@@ -143,22 +137,19 @@ func (o *options) defaults() error {
 	return nil
 }
 
-// cells are the requested runs: all systems with one seed before the next seed, so
-// that a matrix that is cut short covers every system.
-func (o *options) cells(commit string) (out []cell) {
+// programs are those requested.
+func (o *options) programs() (out []program) {
 	named := []string{""}
 	if o.Formats {
 		for _, f := range formats[1:] {
 			named = append(named, f.name)
 		}
 	}
-	for _, seed := range o.Seeds {
-		for _, isa := range o.ISAs {
-			for _, precision := range o.Precisions {
-				for _, system := range o.Systems {
-					for _, format := range named {
-						out = append(out, cell{commit, system, seed, precision, isa, format})
-					}
+	for _, isa := range o.ISAs {
+		for _, precision := range o.Precisions {
+			for _, system := range o.Systems {
+				for _, format := range named {
+					out = append(out, program{system, precision, isa, format})
 				}
 			}
 		}
@@ -166,17 +157,23 @@ func (o *options) cells(commit string) (out []cell) {
 	return out
 }
 
-// train runs the cells that are not done.
-func (o *options) train(ctx context.Context, all *results, commit string) (err error) {
-	var todo []cell
-	for _, c := range o.cells(commit) {
-		if !all.has(c, o.Again) {
-			todo = append(todo, c)
+// cells are the requested runs, with the bits that are known: all programs with one
+// seed before the next seed, so that a matrix that is cut short covers every system.
+func (o *options) cells(all *results) (out []cell) {
+	for _, seed := range o.Seeds {
+		for _, p := range o.programs() {
+			c := cell{program: p, Seed: seed}
+			if known := all.program(p); known != nil {
+				c.Bits = known.Bits
+			}
+			out = append(out, c)
 		}
 	}
-	if len(todo) == 0 {
-		return nil
-	}
+	return out
+}
+
+// train runs the cells that are not done.
+func (o *options) train(ctx context.Context, all *results) (err error) {
 	work := o.Work
 	if work == "" {
 		if work, err = os.MkdirTemp("", "snug-quality-"); err != nil {
@@ -187,10 +184,19 @@ func (o *options) train(ctx context.Context, all *results, commit string) (err e
 	if err := os.MkdirAll(work, 0o777); err != nil {
 		return err
 	}
-	s := &scheduler{options: o, results: all, work: work, binary: filepath.Join(work, "snug"), todo: todo, total: len(todo)}
+	s := &scheduler{options: o, results: all, work: work, binary: filepath.Join(work, "snug")}
 	if err := build(ctx, s.binary); err != nil {
 		return err
 	}
+	if err := s.try(ctx); err != nil {
+		return err
+	}
+	for _, c := range o.cells(all) {
+		if !all.has(c, o.Again) {
+			s.todo = append(s.todo, c)
+		}
+	}
+	s.total = len(s.todo)
 	return s.run(ctx)
 }
 

@@ -44,7 +44,7 @@ func TestEveryQuickstartIsPromised(t *testing.T) {
 // Every format is made of settings that exist, and each run of one has a folder of its own.
 func TestFormats(t *testing.T) {
 	names := map[string]bool{}
-	for _, c := range (&options{Formats: true, Systems: []string{"refocused", "moderation"}, Seeds: []uint64{1}, Precisions: []string{"bf16"}, ISAs: []string{"avx512"}}).cells("c") {
+	for _, c := range (&options{Formats: true, Systems: []string{"refocused", "moderation"}, Seeds: []uint64{1}, Precisions: []string{"bf16"}, ISAs: []string{"avx512"}}).cells(&results{}) {
 		if names[c.folder()] {
 			t.Errorf("%v has the folder of another run, %s", c, c.folder())
 		}
@@ -64,6 +64,13 @@ func TestFormats(t *testing.T) {
 	if len(names) != 2*len(formats) {
 		t.Errorf("%d runs for %d formats of two systems", len(names), len(formats))
 	}
+}
+
+// kept is a results file in memory.
+func kept(runs ...result) *results {
+	r := &results{}
+	r.kept.Runs = runs
+	return r
 }
 
 // write puts a JSON document into a run directory.
@@ -98,7 +105,7 @@ func TestResults(t *testing.T) {
 		{4.3, 5.2, "loss, nats a token is 4.3, promised is 4.2"},
 		{3.7, 4.2, "loss, nats a token is 3.7, its baseline 4.2, promised is 0.6 better"},
 	} {
-		x := &result{cell: cell{System: "refocused"}}
+		x := &result{cell: cell{program: program{System: "refocused"}}}
 		if err := x.read(summary(c.loss, c.bigram)); err != nil {
 			t.Fatal(err)
 		}
@@ -109,19 +116,19 @@ func TestResults(t *testing.T) {
 			t.Errorf("device %q", x.Device)
 		}
 	}
-	if err := (&result{cell: cell{System: "refocused"}}).read(t.TempDir()); err == nil {
+	if err := (&result{cell: cell{program: program{System: "refocused"}}}).read(t.TempDir()); err == nil {
 		t.Error("a run without a summary is read")
 	}
-	failed := &result{cell: cell{System: "refocused"}, Failed: "exit status 1"}
+	failed := &result{cell: cell{program: program{System: "refocused"}}, Failed: "exit status 1"}
 	if err := failed.read(t.TempDir()); err != nil {
 		t.Error(err)
 	}
-	if r := newReport("c", []result{*failed}, []cell{failed.cell}); r.verdict() == nil {
+	if r := newReport(kept(*failed), []cell{failed.cell}); r.verdict() == nil {
 		t.Error("a run that failed keeps its promises")
 	}
 	dir := t.TempDir()
 	write(t, dir, "summary.json", map[string]any{"eval_loss": "NaN", "baseline_bigram_loss": 4})
-	if err := (&result{cell: cell{System: "refocused"}}).read(dir); err == nil || !strings.Contains(err.Error(), "not a finite number") {
+	if err := (&result{cell: cell{program: program{System: "refocused"}}}).read(dir); err == nil || !strings.Contains(err.Error(), "not a finite number") {
 		t.Errorf("a loss that is no number is read: %v", err)
 	}
 }
@@ -129,7 +136,7 @@ func TestResults(t *testing.T) {
 // The results file has each cell once and records what is done.
 func TestResume(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "results.json")
-	a, b := cell{Commit: "c", System: "refocused", Seed: 1, Precision: "fp32", ISA: "avx2"}, cell{Commit: "c", System: "refocused", Seed: 2, Precision: "fp32", ISA: "avx2"}
+	a, b := cell{program{"refocused", "fp32", "avx2", ""}, 1, "c"}, cell{program{"refocused", "fp32", "avx2", ""}, 2, "c"}
 	r, err := readResults(path)
 	if err != nil {
 		t.Fatal(err)
@@ -142,17 +149,43 @@ func TestResume(t *testing.T) {
 	if r, err = readResults(path); err != nil {
 		t.Fatal(err)
 	}
-	if len(r.list) != 2 || !r.has(a, true) || !r.has(b, false) || r.has(cell{Commit: "d", System: "refocused", Seed: 1, Precision: "fp32", ISA: "avx2"}, false) {
-		t.Errorf("the file holds %+v", r.list)
+	if len(r.kept.Runs) != 2 || !r.has(a, true) || !r.has(b, false) || r.has(cell{program{"refocused", "fp32", "avx2", ""}, 1, "d"}, false) {
+		t.Errorf("the file holds %+v", r.kept.Runs)
 	}
 	if err := r.add(result{cell: b, Failed: "no"}); err != nil || r.has(b, true) || !r.has(b, false) {
 		t.Errorf("what failed is run anew where that is asked for, and only there: %v", err)
 	}
 }
 
+// A run counts for as long as its program computes the same.
+func TestRunsCountWhileBitsStay(t *testing.T) {
+	o := &options{Systems: []string{"refocused"}, Seeds: []uint64{1}, Precisions: []string{"fp32"}, ISAs: []string{"avx2"}}
+	r := &results{path: filepath.Join(t.TempDir(), "results.json")}
+	for _, b := range []struct {
+		bits, commit string
+		counts       bool
+	}{{"1", "a", false}, {"1", "b", true}, {"2", "c", false}} {
+		if err := r.tried(bitsOf{o.programs()[0], b.bits, b.commit}); err != nil {
+			t.Fatal(err)
+		}
+		cells := o.cells(r)
+		if got := r.has(cells[0], false); len(cells) != 1 || got != b.counts {
+			t.Errorf("at %s a run of %v counts: %v", b.commit, cells, got)
+		}
+		if b.commit == "a" {
+			if err := r.add(result{cell: cells[0]}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if len(r.kept.Programs) != 1 || len(r.kept.Runs) != 1 {
+		t.Errorf("the file holds %+v", r.kept)
+	}
+}
+
 // One run prepares the data of a system and seed, the others wait for it.
 func TestPreparedOnce(t *testing.T) {
-	a, b, other := cell{Commit: "c", System: "refocused", Seed: 1, Precision: "fp32", ISA: "avx2"}, cell{Commit: "c", System: "refocused", Seed: 1, Precision: "bf16", ISA: "avx2"}, cell{Commit: "c", System: "refocused", Seed: 2, Precision: "fp32", ISA: "avx2"}
+	a, b, other := cell{program{"refocused", "fp32", "avx2", ""}, 1, "c"}, cell{program{"refocused", "bf16", "avx2", ""}, 1, "c"}, cell{program{"refocused", "fp32", "avx2", ""}, 2, "c"}
 	s := &scheduler{options: &options{}, prepared: map[string]bool{}, todo: []cell{a, b, other}}
 	first, _ := s.next()
 	second, _ := s.next()
@@ -175,11 +208,11 @@ func TestReport(t *testing.T) {
 	var all []result
 	var asked []cell
 	for seed, loss := range []float64{3.4, 3.5, 3.7} {
-		c := cell{Commit: "c", System: "refocused", Seed: uint64(seed), Precision: "fp32", ISA: "avx2"}
+		c := cell{program{"refocused", "fp32", "avx2", ""}, uint64(seed), "c"}
 		asked = append(asked, c)
 		all = append(all, result{cell: c, Date: "2026-01-02", Device: "m", Figures: map[string]float64{"loss, nats a token": loss}, Baselines: map[string]float64{"loss, nats a token": 4}})
 	}
-	r := newReport("c", all, append(asked, cell{Commit: "c", System: "refocused", Seed: 9, Precision: "fp32", ISA: "avx2"}))
+	r := newReport(kept(all...), append(asked, cell{program{"refocused", "fp32", "avx2", ""}, 9, "c"}))
 	if len(r.missing) != 1 {
 		t.Errorf("missing %v", r.missing)
 	}
@@ -196,7 +229,7 @@ func TestReport(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"# Quality\n\nprose\n", "at most 4.2 | 4 (4 to 4) | 3.5 (3.4 to 3.7) |", "fp32 avx2 (0, 1, 2)", "- moderation: nothing", "refocused seed 2 fp32 avx2: loss, nats a token is 3.7, its baseline 4, promised is 0.6 better"} {
+	for _, want := range []string{"# Quality\n\nprose\n", "at most 4.2 | 4 (4 to 4) | 3.5 (3.4 to 3.7) |", "fp32 avx2 (0, 1, 2)", "- moderation: nothing", "refocused fp32 avx2 seed 2: loss, nats a token is 3.7, its baseline 4, promised is 0.6 better"} {
 		if strings.Count(string(raw), want) != 1 {
 			t.Errorf("the document does not say %q once:\n%s", want, raw)
 		}
@@ -214,11 +247,11 @@ func TestByFormat(t *testing.T) {
 		format string
 		loss   float64
 	}{{"lion", 3.9}, {"", 3.5}, {"lion", 4.1}} {
-		c := cell{Commit: "c", System: "refocused", Seed: uint64(len(asked)), Precision: "bf16", ISA: "avx2", Format: x.format}
+		c := cell{program{"refocused", "bf16", "avx2", x.format}, uint64(len(asked)), "c"}
 		asked = append(asked, c)
 		all = append(all, result{cell: c, Date: "2026-01-02", Device: "m", Figures: map[string]float64{"loss, nats a token": x.loss}, Baselines: map[string]float64{"loss, nats a token": 4.2}})
 	}
-	r := newReport("c", all, asked)
+	r := newReport(kept(all...), asked)
 	want := "| refocused | loss, nats a token | seeds |\n|---|---|---|\n| adamw | 3.5 | 1 |\n| lion | 4 (3.9 to 4.1) | 2 |\n"
 	if got := r.byFormat(); !strings.HasSuffix(got, want) {
 		t.Errorf("the table is\n%s\nwant at its end\n%s", got, want)

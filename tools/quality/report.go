@@ -10,21 +10,27 @@ import (
 
 // report sums results up.
 type report struct {
-	commit  string
 	results []result
 	missing []cell // requested and not run
+	// commits are those whose bits were compared last.
+	commits string
 }
 
-func newReport(commit string, all []result, asked []cell) *report {
-	r := &report{commit: commit}
+func newReport(all *results, asked []cell) *report {
+	r := &report{}
+	commits := map[string]bool{}
 	for _, c := range asked {
-		i := slices.IndexFunc(all, func(x result) bool { return x.cell == c })
+		if known := all.program(c.program); known != nil {
+			commits[known.Commit] = true
+		}
+		i := slices.IndexFunc(all.kept.Runs, func(x result) bool { return x.cell == c })
 		if i < 0 {
 			r.missing = append(r.missing, c)
 		} else {
-			r.results = append(r.results, all[i])
+			r.results = append(r.results, all.kept.Runs[i])
 		}
 	}
+	r.commits = strings.Join(slices.Sorted(maps.Keys(commits)), " and ")
 	return r
 }
 
@@ -73,7 +79,7 @@ func always(result) bool { return true }
 // text is the report for a terminal.
 func (r *report) text() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "\ncommit %s: %d runs, %d of those asked for are missing\n", r.commit, len(r.results), len(r.missing))
+	fmt.Fprintf(&b, "\nbits of %s: %d runs, %d of those asked for are missing\n", r.commits, len(r.results), len(r.missing))
 	fmt.Fprintf(&b, "%-12s %-34s %10s %10s %10s %10s %10s\n", "system", "figure", "promised", "baseline", "least", "median", "greatest")
 	for _, p := range promises {
 		values, baselines := r.figures(p, always)
@@ -123,8 +129,8 @@ func (r *report) verdict() error {
 func (r *report) markdown() string {
 	var b strings.Builder
 	precisions := r.values(func(x result) string { return x.Precision })
-	fmt.Fprintf(&b, "Commit %s, %s, %s. Median (least to greatest) over the runs listed below.\n\n",
-		r.commit, strings.Join(r.values(func(x result) string { return x.Date }), " and "), strings.Join(r.values(func(x result) string { return x.Device }), "; "))
+	fmt.Fprintf(&b, "Bits of %s; runs of %s on %s. Median (least to greatest) over the runs listed below.\n\n",
+		r.commits, strings.Join(r.values(func(x result) string { return x.Date }), " and "), strings.Join(r.values(func(x result) string { return x.Device }), "; "))
 	fmt.Fprintf(&b, "| system | figure | promised | baseline | %s |\n|---|---|---|---|%s\n", strings.Join(precisions, " | "), strings.Repeat("---|", len(precisions)))
 	for _, p := range promises {
 		if v, _ := r.figures(p, always); len(v.values) == 0 {
@@ -177,7 +183,7 @@ func (r *report) markdown() string {
 // byFormat is each figure of each system by format, over seeds.
 func (r *report) byFormat() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "Commit %s, %s, %s, %s. Median (least to greatest) of each seed's run.\n", r.commit,
+	fmt.Fprintf(&b, "Bits of %s; %s, %s, %s. Median (least to greatest) of each seed's run.\n", r.commits,
 		strings.Join(r.values(func(x result) string { return x.Precision }), " and "),
 		strings.Join(r.values(func(x result) string { return x.Date }), " and "), strings.Join(r.values(func(x result) string { return x.Device }), "; "))
 	for _, system := range systems() {

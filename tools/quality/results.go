@@ -13,20 +13,29 @@ import (
 	"github.com/snug-ml/snug/internal/regular"
 )
 
-// cell is one run of the matrix.
-type cell struct {
-	// Commit is the last one that changed what a run computes.
-	Commit    string `json:"commit"`
+// program is what a run of the matrix computes, but for its seed.
+type program struct {
 	System    string `json:"system"`
-	Seed      uint64 `json:"seed"`
 	Precision string `json:"precision"`
 	ISA       string `json:"isa"`
 	// Format is that of weights and the optimizer's state; empty: as shipped.
 	Format string `json:"format,omitempty"`
 }
 
+func (p program) String() string {
+	return strings.TrimSpace(fmt.Sprintf("%s %s %s %s", p.System, p.Precision, p.ISA, p.Format))
+}
+
+// cell is one run of the matrix.
+type cell struct {
+	program
+	Seed uint64 `json:"seed"`
+	// Bits is the hash of a short training: runs count for as long as it stays.
+	Bits string `json:"bits"`
+}
+
 func (c cell) String() string {
-	return strings.TrimSpace(fmt.Sprintf("%s seed %d %s %s %s", c.System, c.Seed, c.Precision, c.ISA, c.Format))
+	return fmt.Sprintf("%v seed %d", c.program, c.Seed)
 }
 
 // folder is the name of the cell's run directory.
@@ -46,11 +55,22 @@ type result struct {
 	Baselines map[string]float64 `json:"baselines,omitempty"`
 }
 
+// bitsOf is the hash of a short training of a program.
+type bitsOf struct {
+	program
+	Bits string `json:"bits"`
+	// Commit of the sources that were tried last.
+	Commit string `json:"commit"`
+}
+
 // results is the results file.
 type results struct {
 	path string
 	mu   sync.Mutex
-	list []result
+	kept struct {
+		Programs []bitsOf `json:"programs"`
+		Runs     []result `json:"runs"`
+	}
 }
 
 func readResults(path string) (*results, error) {
@@ -60,7 +80,7 @@ func readResults(path string) (*results, error) {
 		return r, nil
 	}
 	if err == nil {
-		err = json.Unmarshal(raw, &r.list)
+		err = json.Unmarshal(raw, &r.kept)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
@@ -68,27 +88,37 @@ func readResults(path string) (*results, error) {
 	return r, nil
 }
 
-// has reports whether a cell was run; again leaves out what failed.
-func (r *results) has(c cell, again bool) bool {
-	return slices.ContainsFunc(r.list, func(x result) bool { return x.cell == c && !(again && x.Failed != "") })
-}
-
-// of are the results of a commit.
-func (r *results) of(commit string) (out []result) {
-	for _, x := range r.list {
-		if x.Commit == commit {
-			out = append(out, x)
+// program is what is known of a program; nil: nothing.
+func (r *results) program(p program) *bitsOf {
+	for i := range r.kept.Programs {
+		if r.kept.Programs[i].program == p {
+			return &r.kept.Programs[i]
 		}
 	}
-	return out
+	return nil
+}
+
+// has reports whether a cell was run; again leaves out what failed.
+func (r *results) has(c cell, again bool) bool {
+	return slices.ContainsFunc(r.kept.Runs, func(x result) bool { return x.cell == c && !(again && x.Failed != "") })
+}
+
+// tried replaces what is known of a program, on the disk too.
+func (r *results) tried(b bitsOf) error {
+	r.kept.Programs = append(slices.DeleteFunc(r.kept.Programs, func(y bitsOf) bool { return y.program == b.program }), b)
+	return r.save()
 }
 
 // add replaces an earlier result of the same cell, on the disk too.
 func (r *results) add(x result) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.list = append(slices.DeleteFunc(r.list, func(y result) bool { return y.cell == x.cell }), x)
-	raw, err := json.MarshalIndent(r.list, "", " ")
+	r.kept.Runs = append(slices.DeleteFunc(r.kept.Runs, func(y result) bool { return y.cell == x.cell }), x)
+	return r.save()
+}
+
+func (r *results) save() error {
+	raw, err := json.MarshalIndent(r.kept, "", " ")
 	if err != nil {
 		return err
 	}

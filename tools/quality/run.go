@@ -11,19 +11,21 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/snug-ml/snug/internal/regular"
+	"github.com/snug-ml/snug/tools/bits"
 )
 
 // matters are the files that decide what a run computes.
 var matters = []string{"--", ".", ":!*.md", ":!docs", ":!*_test.go", ":!*/testdata", ":!tools", ":!bench", ":!.ci"}
 
-// sources names what the program would be built from: the last commit that
-// changed something that matters, and a hash of what is not committed.
+// sources names what snug would be built from: the last commit that changed something
+// that matters, and a hash of what is not committed.
 func sources(ctx context.Context) (string, error) {
 	git := func(args ...string) ([]byte, error) {
 		out, err := exec.CommandContext(ctx, "git", append(args, matters...)...).Output()
@@ -71,6 +73,55 @@ type scheduler struct {
 	// prepared maps a folder of prepared data to whether it is complete (true) or
 	// being filled by its first run (false): one run prepares, others read.
 	prepared map[string]bool
+}
+
+// try trains every program for ten updates, unless these sources were tried.
+func (s *scheduler) try(ctx context.Context) error {
+	commit, err := sources(ctx)
+	if err != nil {
+		return err
+	}
+	for _, p := range s.programs() {
+		if known := s.results.program(p); known != nil && known.Commit == commit {
+			continue
+		}
+		sum, err := s.bits(ctx, p)
+		if err != nil {
+			return err
+		}
+		if err := s.results.tried(bitsOf{p, sum, commit}); err != nil {
+			return err
+		}
+		fmt.Printf("%v: bits %s\n", p, sum)
+	}
+	return nil
+}
+
+// bits hashes what a short training of a program saves, and the figures it reports.
+func (s *scheduler) bits(ctx context.Context, p program) (string, error) {
+	r := bits.Run{
+		Binary: s.binary, Preset: presetOf(p.System), Dir: filepath.Join(s.work, "bits", strings.ReplaceAll(p.String(), " ", "-")),
+		Updates: 10, Threads: runtime.NumCPU(), Set: map[string]string{"training.mixed_precision": p.Precision, "hardware.cpu_isa": p.ISA},
+	}
+	defer func() { _ = os.RemoveAll(filepath.Dir(r.Dir)) }() // the folder of all of them goes too
+	if f := formatOf(p.Format); f != nil {
+		flags := f.flags(p.System)
+		for i := 0; i+1 < len(flags); i += 2 {
+			r.Set[strings.TrimPrefix(flags[i], "--")] = flags[i+1]
+		}
+	}
+	if err := r.Train(ctx); err != nil {
+		return "", err
+	}
+	saved, err := bits.Hashes(r.Dir)
+	if err != nil {
+		return "", err
+	}
+	x := result{cell: cell{program: p}, Failed: "cut short: it may lack figures"}
+	if err := x.read(r.Dir); err != nil {
+		return "", err
+	}
+	return bits.Sum(saved, fmt.Sprint(x.Figures)), nil // a map is printed in the order of its keys
 }
 
 func (s *scheduler) run(ctx context.Context) error {

@@ -1,70 +1,11 @@
 package main
 
 import (
-	"crypto/sha256"
-	"fmt"
-	"io/fs"
 	"maps"
-	"path/filepath"
 	"slices"
-	"strings"
 
-	"github.com/snug-ml/snug/data/safetensors"
+	"github.com/snug-ml/snug/tools/bits"
 )
-
-// tensors are the hashes of the tensors of a file by name: of type, shape and data.
-type tensors map[string][sha256.Size]byte
-
-// rename replaces parts of the names.
-func (t tensors) rename(names map[string]string) {
-	for name, sum := range maps.Clone(t) {
-		parts := strings.Split(name, ".")
-		for i, p := range parts {
-			if to, ok := names[p]; ok {
-				parts[i] = to
-			}
-		}
-		delete(t, name)
-		t[strings.Join(parts, ".")] = sum
-	}
-}
-
-// hashes reads the checkpoints below dir, by the path of the file in dir.
-func hashes(dir string) (map[string]tensors, error) {
-	all := map[string]tensors{}
-	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() || filepath.Ext(path) != ".safetensors" || !strings.Contains(path, string(filepath.Separator)+"checkpoints"+string(filepath.Separator)) {
-			return err
-		}
-		rel, err := filepath.Rel(dir, path)
-		if err != nil {
-			return err
-		}
-		all[rel], err = hashFile(path)
-		return err
-	})
-	if err == nil && len(all) == 0 {
-		err = fmt.Errorf("%s: the run saved no checkpoint", dir)
-	}
-	return all, err
-}
-
-func hashFile(path string) (t tensors, err error) {
-	f, err := safetensors.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	t = tensors{}
-	for _, info := range f.Tensors() {
-		x, err := f.Tensor(info.Name)
-		if err != nil {
-			return nil, err
-		}
-		t[x.Name] = sha256.Sum256(fmt.Appendf(nil, "%v %v %x", x.DType, x.Shape, sha256.Sum256(x.Data)))
-	}
-	return t, nil
-}
 
 // difference is what two runs saved differently.
 type difference struct {
@@ -73,7 +14,7 @@ type difference struct {
 }
 
 // diff compares files of tensors; what only one side has differs.
-func diff(a, b map[string]tensors) *difference {
+func diff(a, b map[string]bits.Tensors) *difference {
 	d := &difference{}
 	for _, file := range union(a, b) {
 		d.files++

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/snug-ml/snug/data/safetensors"
+	"github.com/snug-ml/snug/tools/bits"
 )
 
 // save writes a checkpoint of one-element tensors below a run directory.
@@ -34,16 +35,16 @@ func TestDiff(t *testing.T) {
 	a, b := t.TempDir(), t.TempDir()
 	save(t, a, map[string]uint32{"x.own.w": 1, "y": 2, "z": 3})
 	save(t, b, map[string]uint32{"x.self_attn.w": 1, "y": 4, "new": 5})
-	before, err := hashes(a)
+	before, err := bits.Hashes(a)
 	if err != nil {
 		t.Fatal(err)
 	}
-	after, err := hashes(b)
+	after, err := bits.Hashes(b)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, f := range before {
-		f.rename(map[string]string{"own": "self_attn"})
+		f.Rename(map[string]string{"own": "self_attn"})
 	}
 	if d := diff(before, after); d.files != 1 || d.tensors != 4 || len(d.names) != 3 {
 		t.Errorf("%+v", d)
@@ -51,7 +52,7 @@ func TestDiff(t *testing.T) {
 	if d := diff(after, after); len(d.names) != 0 || d.first() != "same" {
 		t.Errorf("a run differs from itself: %+v", d)
 	}
-	if _, err := hashes(t.TempDir()); err == nil {
+	if _, err := bits.Hashes(t.TempDir()); err == nil {
 		t.Error("a run without checkpoints is compared")
 	}
 }

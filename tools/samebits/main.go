@@ -14,17 +14,15 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/alecthomas/kong"
 
 	"github.com/snug-ml/snug/internal/table"
+	"github.com/snug-ml/snug/tools/bits"
 )
 
 // presets are the quickstarts, the fast ones first.
@@ -93,66 +91,20 @@ func (o *options) run(ctx context.Context) (same bool, err error) {
 
 // compare trains a preset with both binaries and compares what they saved.
 func (o *options) compare(ctx context.Context, preset string) (*difference, error) {
-	var sums [2]map[string]tensors
+	var saved [2]map[string]bits.Tensors
 	for i, binary := range []string{o.Before, o.After} {
-		dir := filepath.Join(o.Work, preset, []string{"before", "after"}[i])
-		if err := o.train(ctx, binary, preset, dir); err != nil {
+		r := bits.Run{Binary: binary, Preset: preset, Dir: filepath.Join(o.Work, preset, []string{"before", "after"}[i]), Updates: o.Updates, Threads: o.Threads, Set: o.Set}
+		fmt.Fprintf(os.Stderr, "%s: %d updates of %s\n", binary, o.Updates, preset)
+		err := r.Train(ctx)
+		if err == nil {
+			saved[i], err = bits.Hashes(r.Dir)
+		}
+		if err != nil {
 			return nil, err
 		}
-		var err error
-		if sums[i], err = hashes(dir); err != nil {
-			return nil, err
-		}
 	}
-	for _, t := range sums[0] {
-		t.rename(o.Rename)
+	for _, t := range saved[0] {
+		t.Rename(o.Rename)
 	}
-	return diff(sums[0], sums[1]), nil
-}
-
-// train runs a binary on a preset into dir.
-func (o *options) train(ctx context.Context, binary, preset, dir string) error {
-	binary, err := filepath.Abs(binary)
-	if err != nil {
-		return err
-	}
-	args := []string{"train", preset, "--out", dir, "--data.cache_dir", dir + "-data", "--hardware.threads", strconv.Itoa(o.Threads)}
-	settings := o.settings(preset)
-	for k, v := range o.Set {
-		settings[k] = v
-	}
-	for k, v := range settings {
-		args = append(args, "--"+k+"="+v)
-	}
-	fmt.Fprintf(os.Stderr, "%s %s\n", binary, strings.Join(args, " "))
-	out, err := exec.CommandContext(ctx, binary, args...).CombinedOutput()
-	if err != nil {
-		lines := strings.Split(strings.TrimSpace(string(out)), "\n")
-		return fmt.Errorf("%s: %w\n%s", binary, err, strings.Join(lines[max(0, len(lines)-5):], "\n"))
-	}
-	return nil
-}
-
-// settings make a run short.
-func (o *options) settings(preset string) map[string]string {
-	n := strconv.Itoa(o.Updates)
-	s := map[string]string{"training.eval_steps": "0", "training.eval_batches": "1", "training.save_steps": "0"}
-	if !slices.Contains([]string{"dynamo-quickstart", "dynamo-guide", "dynamo-t4"}, preset) {
-		s["training.max_steps"] = n
-		s["training.warmup_steps"] = strconv.Itoa(min(5, o.Updates-1))
-		return s
-	}
-	// Phases continue whatever the earlier ones reached.
-	for _, k := range []string{"phases.min_encoder_gain", "phases.min_gain"} {
-		s[k] = "-1e9"
-	}
-	s["phases.min_routing"] = "0"
-	for _, k := range []string{"phases.encoder_steps", "phases.router_steps", "phases.joint_steps"} {
-		s[k] = n
-	}
-	for _, task := range []string{"sentiment", "qa", "summarization", "code_generation", "translation"} {
-		s["tasks."+task+".steps"] = n
-		s["tasks."+task+".held_out"] = "16"
-	}
-	return s
+	return diff(saved[0], saved[1]), nil
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 
 	"github.com/snug-ml/snug/cli"
+	"github.com/snug-ml/snug/dist/mpi"
 )
 
-func main() { os.Exit(cli.Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
+func main() { mpi.Exit(cli.Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }

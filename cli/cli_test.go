@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/snug-ml/snug/dist/mpi"
 )
 
 // ownCache runs the tests with a cache folder of their own.
@@ -27,7 +29,7 @@ func (m ownCache) Run() int {
 
 func TestMain(m *testing.M) {
 	testscript.Main(ownCache{m}, map[string]func(){
-		"snug":      func() { os.Exit(Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) },
+		"snug":      func() { mpi.Exit(Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) },
 		"snug-peak": snugPeak,
 		"makedata":  makeData, "makeexamples": makeExamples, "makegallery": makeGallery,
 	})

@@ -8,6 +8,7 @@ import (
 
 	"github.com/snug-ml/snug/device"
 	"github.com/snug-ml/snug/dist"
+	"github.com/snug-ml/snug/dist/mpi"
 	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/internal/size"
 	"github.com/snug-ml/snug/monitor"
@@ -46,8 +47,14 @@ func (d *doctorCmd) Run(a *app) error {
 	if launch != nil {
 		launcher = launch.String()
 	}
+	library := "none"
+	if l, err := mpi.Find(""); err == nil {
+		library = fmt.Sprintf("%v, with the interface of %s", l, l.ABI)
+	} else {
+		library += ": " + err.Error()
+	}
 	if a.asJSON {
-		return a.json(map[string]any{"host": h, "nvidia": nv, "device": chosen, "notes": notes, "matmuls": matmuls, "precision": precision, "reason": why, "advice": advice, "launcher": launcher})
+		return a.json(map[string]any{"host": h, "nvidia": nv, "device": chosen, "notes": notes, "matmuls": matmuls, "precision": precision, "reason": why, "advice": advice, "launcher": launcher, "mpi": library})
 	}
 	c, m := &h.CPU, &h.Memory
 	yes := func(b bool, s string) string {
@@ -77,6 +84,7 @@ func (d *doctorCmd) Run(a *app) error {
 		{"  CPU limit", quota},
 		{"  memory", fmt.Sprintf("%s, %s available; limit of the control group: %s", size.Bytes(m.Total), size.Bytes(m.Available), limit)},
 		{"  launcher", launcher},
+		{"  MPI", library},
 	}); err != nil {
 		return err
 	}

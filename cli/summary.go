@@ -48,7 +48,11 @@ func (a *app) printSummary(r session.Finished) {
 		p(", %.0f %% of the %s", 100*s.FlopsUtilization, s.Peak)
 	}
 	if s.Ranks > 0 {
-		p("\n  processes         %d; exchanging gradients took %.0f %% of the time", s.Ranks, 100*s.Exchange)
+		over := ""
+		if s.Over != "" {
+			over = " over " + s.Over
+		}
+		p("\n  processes         %d; exchanging gradients%s took %.0f %% of the time", s.Ranks, over, 100*s.Exchange)
 	}
 	memory := "\n  memory            arena %s planned, %s used; process peak %s of %s planned\n"
 	if r.Card != nil {

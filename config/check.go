@@ -50,6 +50,9 @@ func (c *Config) checkCommon(r *Report, needData bool) {
 	if !validDevice(c.Hardware.Device) {
 		r.Error("hardware.device", "want auto, cpu, cuda, cuda:N or reference, got %s", quote(c.Hardware.Device))
 	}
+	if engine, path, found := strings.Cut(c.Hardware.Exchange, ":"); engine != "mpi" && c.Hardware.Exchange != "tcp" || found && path == "" {
+		r.Error("hardware.exchange", "want tcp, mpi or mpi:PATH of a library, got %s", quote(c.Hardware.Exchange))
+	}
 	if needData && len(d.Source) == 0 && d.Format != "gotree" {
 		r.Error("data.source", "want at least one file, folder or glob pattern: name yours with --data.source")
 	}

@@ -112,6 +112,7 @@ type Hardware struct {
 	CPUISA       string `key:"cpu_isa" enum:"auto,portable,avx2,avx512,neon,neon-bfdot" help:"kernels to use on the CPU; neon-bfdot: neon without the instruction BFMMLA, with the same bits"`
 	BLAS         string `key:"blas" help:"fp32 matmuls on the CPU; off: by snug's kernels, auto: by Accelerate on macOS or an installed OpenBLAS where that is measured to be faster, shape by shape, or the PATH of such a library"`
 	Cublas       string `key:"cublas" enum:"auto,off" help:"matmuls on NVIDIA cards; auto: by NVIDIA's cuBLASLt where it is installed and measured to be faster than snug's kernels, shape by shape"`
+	Exchange     string `key:"exchange" help:"what processes exchange gradients over; tcp: snug's own connections; mpi: the MPI library of the mpirun, mpiexec or srun that started them, or mpi:PATH of one. The results are the same"`
 }
 
 // Checkpoint is how the state is saved.
@@ -156,7 +157,7 @@ func defaults() Config {
 			Format: "auto", TextField: "text", Documents: "file", Tokenizer: Tokenizer{VocabSize: 8192},
 			HeldOutFraction: 0.05, SplitBy: "document", Shuffle: true, Workers: 1, Prefetch: DefaultPrefetch,
 		},
-		Hardware:   Hardware{Device: "auto", CPUISA: "auto", BLAS: "off", Cublas: "auto"},
+		Hardware:   Hardware{Device: "auto", CPUISA: "auto", BLAS: "off", Cublas: "auto", Exchange: "tcp"},
 		Checkpoint: Checkpoint{KeepLast: 3, KeepBest: true, Compression: "none", Grace: 30 * time.Second},
 	}
 }

@@ -30,6 +30,17 @@ type Group interface {
 	Leave(cause error) error
 }
 
+// Watched is a group whose ranks give each other signs of life, apart from what they
+// exchange: an engine that notices no loss by itself can exchange in its place.
+type Watched interface {
+	Group
+	// Ended is closed when a rank is lost or has failed: no call can succeed any more.
+	Ended() <-chan struct{}
+	// Cause is why a call that has to do with rank r failed with err: what ended the
+	// group, for which the news may still be on the way.
+	Cause(r int, err error) error
+}
+
 // Gather gives everybody the data of each rank, all of one size.
 func Gather(g Group, own []byte) (parts [][]byte, err error) {
 	parts = make([][]byte, g.World())
@@ -106,13 +117,3 @@ type EndedError struct {
 }
 
 func (e *EndedError) Error() string { return fmt.Sprintf("rank %d failed: %s", e.Rank, e.Text) }
-
-// check refuses the wrong number of parts.
-func check(g Group, lists ...[][]byte) error {
-	for _, parts := range lists {
-		if len(parts) != g.World() {
-			return fmt.Errorf("dist: %d parts for %d ranks", len(parts), g.World())
-		}
-	}
-	return nil
-}

@@ -69,7 +69,9 @@ func (f *Launch) String() string {
 // it is alone.
 func FindLaunch(getenv func(string) string) (*Launch, error) {
 	for _, l := range launchers {
-		if getenv(l.rank) != "" && getenv(l.world) != "" {
+		// srun --mpi=pmi2 sets MPICH's variables too, without those of the machine, which its own have.
+		bySrun := l.name == "MPICH" && getenv(l.localRank) == "" && getenv("SLURM_STEP_NUM_TASKS") != ""
+		if getenv(l.rank) != "" && getenv(l.world) != "" && !bySrun {
 			found, err := l.read(getenv)
 			if err != nil {
 				return nil, fmt.Errorf("%s launched this process: %w", l.name, err)

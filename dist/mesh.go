@@ -3,7 +3,6 @@ package dist
 import (
 	"context"
 	"crypto/subtle"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -37,9 +36,8 @@ const (
 // mesh is a group with a connection between every two ranks, and further ones to
 // rank 0 for signs of life.
 type mesh struct {
-	rank  int
+	Calls
 	peers []net.Conn // nil at the own rank
-	calls uint32
 	life  *life
 	left  sync.Once
 	err   error // of leaving
@@ -79,7 +77,8 @@ func Open(ctx context.Context, o Options) (Group, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.Meet)
 	defer cancel()
-	m := &mesh{rank: o.Rank, peers: make([]net.Conn, o.World)}
+	m := &mesh{peers: make([]net.Conn, o.World)}
+	m.Calls = NewCalls(o.Rank, o.World, m.exchange)
 	var conns []net.Conn
 	var err error
 	if o.Rank == 0 {
@@ -336,63 +335,47 @@ func readLine(ctx context.Context, c net.Conn, v any) error {
 	return json.Unmarshal(line, v)
 }
 
-func (m *mesh) Rank() int  { return m.rank }
-func (m *mesh) World() int { return len(m.peers) }
+// Ended implements [Watched].
+func (m *mesh) Ended() <-chan struct{} { return m.life.broken }
 
-// The kinds of calls, in the headers of what is sent.
-const (
-	callAllToAll = iota + 1
-	callAllGather
-	callBroadcast
-)
+// Cause implements [Watched].
+func (m *mesh) Cause(r int, err error) error { return m.life.cause(r, err) }
 
-const headerBytes = 16 // number of the call, kind, bytes
-
-// send writes what one call has for a rank.
-func (m *mesh) send(to int, kind byte, data []byte) error {
-	var h [headerBytes]byte
-	binary.LittleEndian.PutUint32(h[0:], m.calls)
-	h[4] = kind
-	binary.LittleEndian.PutUint64(h[8:], uint64(len(data)))
-	b := net.Buffers{h[:], data}
+// send writes what a call has for a rank.
+func (m *mesh) send(c *Call, to int) error {
+	h := c.Header(to)
+	b := net.Buffers{h[:], c.Send[to]}
 	if _, err := b.WriteTo(m.peers[to]); err != nil {
 		return m.life.cause(to, err)
 	}
 	return nil
 }
 
-// receive reads what one call has from a rank.
-func (m *mesh) receive(from int, kind byte, data []byte) error {
-	var h [headerBytes]byte
+// receive reads what a call has from a rank.
+func (m *mesh) receive(c *Call, from int) error {
+	var h [HeaderBytes]byte
 	if _, err := io.ReadFull(m.peers[from], h[:]); err != nil {
 		return m.life.cause(from, err)
 	}
-	if call := binary.LittleEndian.Uint32(h[0:]); call != m.calls || h[4] != kind {
-		return fmt.Errorf("dist: rank %d makes call %d of kind %d, rank %d call %d of kind %d: they do not run the same program", from, call, h[4], m.rank, m.calls, kind)
+	if err := c.Check(from, h[:]); err != nil {
+		return err
 	}
-	if n := binary.LittleEndian.Uint64(h[8:]); n != uint64(len(data)) {
-		return fmt.Errorf("dist: rank %d sends %d bytes in call %d, rank %d expects %d", from, n, m.calls, m.rank, len(data))
-	}
-	if _, err := io.ReadFull(m.peers[from], data); err != nil {
+	if _, err := io.ReadFull(m.peers[from], c.Recv[from]); err != nil {
 		return m.life.cause(from, err)
 	}
 	return nil
 }
 
-// each sends to and receives from all other ranks at once.
-func (m *mesh) each(kind byte, send, recv func(r int) []byte) error {
-	m.calls++
+// exchange sends to and receives from all other ranks at once.
+func (m *mesh) exchange(c *Call) error {
 	errs := make([]error, 2*len(m.peers))
 	var all sync.WaitGroup
-	for r, c := range m.peers {
-		if c == nil {
-			continue
+	for r := range m.peers {
+		if c.Send[r] != nil {
+			all.Go(func() { errs[2*r] = m.send(c, r) })
 		}
-		if data := send(r); data != nil {
-			all.Go(func() { errs[2*r] = m.send(r, kind, data) })
-		}
-		if data := recv(r); data != nil {
-			all.Go(func() { errs[2*r+1] = m.receive(r, kind, data) })
+		if c.Recv[r] != nil {
+			all.Go(func() { errs[2*r+1] = m.receive(c, r) })
 		}
 	}
 	all.Wait()
@@ -402,45 +385,6 @@ func (m *mesh) each(kind byte, send, recv func(r int) []byte) error {
 		}
 	}
 	return nil
-}
-
-// none is what is sent where a part is empty: nil would be no message.
-func none(b []byte) []byte {
-	if b == nil {
-		return []byte{}
-	}
-	return b
-}
-
-func (m *mesh) AllToAll(send, recv [][]byte) error {
-	if err := check(m, send, recv); err != nil {
-		return err
-	}
-	if len(send[m.rank]) != len(recv[m.rank]) {
-		return fmt.Errorf("dist: AllToAll: rank %d sends itself %d bytes and expects %d", m.rank, len(send[m.rank]), len(recv[m.rank]))
-	}
-	copy(recv[m.rank], send[m.rank])
-	return m.each(callAllToAll, func(r int) []byte { return none(send[r]) }, func(r int) []byte { return none(recv[r]) })
-}
-
-func (m *mesh) AllGather(parts [][]byte) error {
-	if err := check(m, parts); err != nil {
-		return err
-	}
-	return m.each(callAllGather, func(int) []byte { return none(parts[m.rank]) }, func(r int) []byte { return none(parts[r]) })
-}
-
-func (m *mesh) Broadcast(root int, data []byte) error {
-	nothing := func(int) []byte { return nil }
-	if root == m.rank {
-		return m.each(callBroadcast, func(int) []byte { return none(data) }, nothing)
-	}
-	return m.each(callBroadcast, nothing, func(r int) []byte {
-		if r != root {
-			return nil
-		}
-		return none(data)
-	})
 }
 
 // cut ends all calls in hand.

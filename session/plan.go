@@ -7,6 +7,7 @@ import (
 
 	"github.com/snug-ml/snug/data/shard"
 	"github.com/snug-ml/snug/device"
+	"github.com/snug-ml/snug/dist/mpi"
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/engine/graph"
@@ -105,6 +106,9 @@ func (s *Setup) facts(p *engine.Program, t plan.Target, c plan.Settings, data in
 		r.Tokens = int64(c.MicroBatch) * s.Model.UnitsPerRow
 	}
 	r.Exchange = train.ExchangeBytes(p, s.World, s.exchange())
+	if _, ok := overMPI(s.Config.Hardware.Exchange, s.World); ok {
+		r.Exchange += mpi.StagingBytes(s.World)
+	}
 	var err error
 	if t.Card != nil {
 		r.Workspace, err = backend.Workspace(t.Card, p)

@@ -52,6 +52,12 @@ func (s *Setup) exchange() graph.DType {
 
 // shareable refuses a run whose updates the processes cannot share.
 func (r *run) shareable() error {
+	if err := r.carrier.find(r.Config.Hardware.Exchange); err != nil {
+		return err
+	}
+	if r.Config.Hardware.Exchange != "tcp" && r.World < 2 {
+		r.infof("hardware.exchange: %s is not used: there is one process, which exchanges nothing", r.Config.Hardware.Exchange)
+	}
 	if r.Group == nil {
 		if r.exchange() != graph.F32 {
 			return usage("training.gradient_exchange: bf16 rounds what processes send each other, and this one trains alone: want fp32, or --nproc N (--nproc 1 computes the same as any number of processes)")
@@ -117,7 +123,9 @@ func dismiss(g dist.Group) error {
 
 // Follow trains with rank 0, which has the configuration, until it is done. When ctx ends,
 // all ranks stop.
-func Follow(ctx context.Context, g dist.Group, local Local) error {
+func Follow(ctx context.Context, g dist.Group, local Local) (err error) {
+	c := &carrier{met: g}
+	defer func() { err = errors.Join(err, c.leave(err)) }()
 	for {
 		b, err := dist.BroadcastSized(g, 0, nil)
 		if err != nil || len(b) == 0 {
@@ -130,7 +138,7 @@ func Follow(ctx context.Context, g dist.Group, local Local) error {
 		if v := Version(); v != in.Version {
 			return fmt.Errorf("rank 0 is snug %s, rank %d snug %s: run the same version everywhere", in.Version, g.Rank(), v)
 		}
-		if err := in.follow(ctx, g, local); err != nil && !errors.Is(err, train.ErrStopped) {
+		if err := in.follow(ctx, c, local); err != nil && !errors.Is(err, train.ErrStopped) {
 			return err
 		}
 	}
@@ -180,7 +188,8 @@ func (in *invitation) home() (d *rundir.Dir, done func() error, err error) {
 	return d, func() error { return errors.Join(d.Close(), remove()) }, nil
 }
 
-func (in *invitation) follow(ctx context.Context, g dist.Group, local Local) (err error) {
+func (in *invitation) follow(ctx context.Context, carrier *carrier, local Local) (err error) {
+	g := carrier.met
 	s, err := in.setup(ctx, local)
 	if err != nil {
 		return err
@@ -222,7 +231,10 @@ func (in *invitation) follow(ctx context.Context, g dist.Group, local Local) (er
 		return fmt.Errorf("rank %d computes in %s, rank 0 in %s, which rounds differently: use machines of one kind, or set hardware.cpu_isa and hardware.blas to what all of them have", g.Rank(), own, in.Arithmetic)
 	}
 	j := s.job(d, x)
-	j.Group, j.Until = g, in.Until
+	j.Until = in.Until
+	if j.Group, err = carrier.group(ctx, s.Config.Hardware.Exchange); err != nil {
+		return err
+	}
 	start, err := j.Share(nil)
 	if err != nil {
 		return err
@@ -236,7 +248,12 @@ func (r *run) share(j *train.Job, from *checkpoint.Checkpoint, yaml []byte) (err
 	if err := r.invite(yaml); err != nil {
 		return err
 	}
-	j.Group = r.Group
+	if j.Group, err = r.carrier.group(r.ctx, r.Config.Hardware.Exchange); err != nil {
+		return err
+	}
+	if over := r.carrier.String(); over != "" {
+		r.infof("%d processes exchange gradients over %s", r.World, over)
+	}
 	_, err = j.Share(from)
 	return err
 }

@@ -44,7 +44,9 @@ type Summary struct {
 	// that they spent on adding up gradients and waiting for each other.
 	Ranks    int     `json:"ranks,omitempty"`
 	Exchange float64 `json:"exchange_share,omitempty"`
-	Seconds  float64 `json:"seconds"`
+	// Over is the MPI library that they did it with, empty where it was TCP.
+	Over    string  `json:"exchanged_over,omitempty"`
+	Seconds float64 `json:"seconds"`
 
 	ArenaPlanned int64 `json:"arena_planned_bytes"`
 	ArenaUsed    int64 `json:"arena_used_bytes"`
@@ -83,7 +85,7 @@ func (r *run) summarize(res *train.Result, why error, arena, peak int64) error {
 		TrainLoss: checkpoint.Float(res.Loss), Metrics: train.Floats(res.Metrics), StoppedEarly: res.StoppedEarly, Warning: res.Warning, Skipped: res.Skipped,
 		FirstUpdate: res.FirstUpdate.Seconds() + r.loaded.Seconds(), Seconds: res.Seconds,
 		TokensPerSecond: r.speed.tokens / max(r.speed.seconds, 1e-9), FlopsUtilization: share, Peak: r.report.Speed.PeakName,
-		Ranks: r.World, Exchange: r.speed.exchange / max(r.speed.seconds, 1e-9),
+		Ranks: r.World, Exchange: r.speed.exchange / max(r.speed.seconds, 1e-9), Over: r.carrier.String(),
 		ArenaPlanned: r.program.Layout.Bytes, ArenaUsed: arena,
 		PeakRSS: peak, PlannedTotal: r.report.Total, Card: r.telemetry.cardUse(r.speed.seconds),
 		Precision: string(r.Precision), Device: r.Computer(), Threads: r.Threads, Parameters: all,

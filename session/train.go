@@ -48,12 +48,12 @@ type Result struct {
 // Train trains one run, or one after the other those that a system's training
 // consists of. When ctx ends, the state is saved and [train.ErrStopped] comes with
 // the result.
-func Train(ctx context.Context, o Options) (*Result, error) {
-	t := &training{Options: o, ctx: ctx, stream: &stream{onEvent: o.OnEvent}}
+func Train(ctx context.Context, o Options) (result *Result, err error) {
+	t := &training{Options: o, ctx: ctx, stream: &stream{onEvent: o.OnEvent}, carrier: &carrier{met: o.Group}}
+	defer func() { err = errors.Join(err, t.carrier.leave(err)) }()
 	if err := t.ofRun(); err != nil {
 		return nil, err
 	}
-	var err error
 	if t.Sources, err = Respelled(t.Sources, t.emit); err != nil {
 		return nil, err
 	}
@@ -90,8 +90,9 @@ func (t *training) dismissed(err error) error {
 type training struct {
 	Options
 	*stream
-	ctx    context.Context
-	warned []Event
+	ctx     context.Context
+	carrier *carrier
+	warned  []Event
 }
 
 // load resolves the configuration with further settings.

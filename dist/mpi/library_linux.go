@@ -1,0 +1,234 @@
+//go:build (amd64 || arm64) && !nocuda
+
+package mpi
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"unsafe"
+
+	"github.com/ebitengine/purego"
+)
+
+// The names of libraries, by interface. Open MPI 4 and 5 have the same.
+var (
+	openMPINames  = []string{"libmpi.so.40"}
+	standardNames = []string{"libmpi_abi.so.1", "libmpi_abi.so.0"}
+	mpichNames    = []string{"libmpich.so.12", "libmpi.so.12"}
+)
+
+// usual are the names to try, those first that the launcher of this process probably belongs to: a
+// library finds no other process where a launcher of another kind started it.
+func usual(getenv func(string) string) []string {
+	if getenv("OMPI_COMM_WORLD_SIZE") != "" || getenv("PMIX_RANK") != "" {
+		return append(append(append([]string{}, openMPINames...), standardNames...), mpichNames...)
+	}
+	return append(append(append([]string{}, mpichNames...), standardNames...), openMPINames...)
+}
+
+// loaded is the library of this process: none is ever unloaded, and MPI cannot be begun twice.
+var loaded struct {
+	sync.Mutex
+	path string
+	*library
+}
+
+// Find loads a library, that at path or ("") the one that the launcher of this process probably
+// belongs to. Nothing else is done with it.
+func Find(path string) (*Library, error) {
+	l, err := find(path)
+	if err != nil {
+		return nil, err
+	}
+	return &l.Library, nil
+}
+
+func find(path string) (*library, error) {
+	loaded.Lock()
+	defer loaded.Unlock()
+	if loaded.library != nil && (path == "" || path == loaded.path) {
+		return loaded.library, nil
+	}
+	if loaded.library != nil {
+		return nil, fmt.Errorf("this process uses %v and cannot use %s too", &loaded.Library, path)
+	}
+	var refused []string
+	for _, p := range candidates(path) {
+		l, err := load(p)
+		if err == nil {
+			loaded.path, loaded.library = path, l
+			return l, nil
+		}
+		if path != "" || !strings.Contains(err.Error(), "cannot open shared object file") {
+			refused = append(refused, err.Error())
+		}
+	}
+	if len(refused) > 0 {
+		return nil, errors.New("no MPI library can be loaded: " + strings.Join(refused, "; "))
+	}
+	return nil, fmt.Errorf("no MPI library is installed (none of %s was found): install Open MPI 4 or 5 or MPICH, or give the path of its library", strings.Join(usual(os.Getenv), ", "))
+}
+
+// candidates are the files to try: what the loader finds, and what lies in the installation of a
+// launcher that can be found, which need not be on the loader's path.
+func candidates(path string) []string {
+	if path != "" {
+		return []string{path}
+	}
+	names := usual(os.Getenv)
+	paths := append([]string{}, names...)
+	for _, launcher := range []string{"mpirun", "mpiexec"} {
+		file, err := exec.LookPath(launcher)
+		if err != nil {
+			continue
+		}
+		for _, lib := range []string{"lib", "lib64"} {
+			for _, name := range names {
+				p := filepath.Join(filepath.Dir(filepath.Dir(file)), lib, name)
+				if _, err := os.Stat(p); err == nil {
+					paths = append(paths, p)
+				}
+			}
+		}
+	}
+	return paths
+}
+
+// library is a loaded library: the addresses of its functions, and what its header has for
+// names.
+type library struct {
+	Library
+	abi
+	initThread, finalize, commSize, commRank, setErrhandler uintptr
+	isend, irecv, test, errorString, libraryVersion         uintptr
+}
+
+// load is dlopen, with all that is called. Open MPI's plug-ins need its symbols to be global.
+func load(path string) (l *library, err error) {
+	// What the loader says of an error belongs to the thread.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var handle uintptr
+	keepSignals(func() { handle, err = purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_GLOBAL) })
+	if err != nil {
+		return nil, err
+	}
+	l = &library{Library: Library{Path: path}}
+	for _, s := range []struct {
+		name string
+		to   *uintptr
+	}{
+		{"MPI_Init_thread", &l.initThread}, {"MPI_Finalize", &l.finalize}, {"MPI_Comm_size", &l.commSize}, {"MPI_Comm_rank", &l.commRank},
+		{"MPI_Comm_set_errhandler", &l.setErrhandler}, {"MPI_Isend", &l.isend}, {"MPI_Irecv", &l.irecv}, {"MPI_Test", &l.test},
+		{"MPI_Error_string", &l.errorString}, {"MPI_Get_library_version", &l.libraryVersion},
+	} {
+		if *s.to, err = purego.Dlsym(handle, s.name); err != nil {
+			return nil, fmt.Errorf("%s is no MPI library of version 3 or later: it has no %s", path, s.name)
+		}
+	}
+	l.Version = l.version()
+	if l.abi, err = abiOf(handle, l.Version); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	l.ABI = l.abi.name
+	return l, nil
+}
+
+// invoke calls a function; memory that its arguments point to stays where it is meanwhile.
+//
+//go:uintptrescapes
+func invoke(f uintptr, args ...uintptr) (code int32) {
+	r, _, _ := purego.SyscallN(f, args...)
+	return int32(r)
+}
+
+// maxString is more than the longest string of any of the interfaces (8192 bytes).
+const maxString = 16 << 10
+
+// failed makes an error of what a function returned.
+func (l *library) failed(call string, code int32) error {
+	if code == 0 {
+		return nil
+	}
+	text, n := make([]byte, maxString), int32(0)
+	if invoke(l.errorString, uintptr(uint32(code)), uintptr(unsafe.Pointer(&text[0])), uintptr(unsafe.Pointer(&n))) != 0 {
+		n = 0
+	}
+	return &callError{fmt.Sprintf("%s of %s: error %d: %s", call, l.Version, code, text[:n])}
+}
+
+// callError is what an MPI call failed with.
+type callError struct{ text string }
+
+func (e *callError) Error() string { return e.text }
+
+// version is the first line of what the library says of itself, without what follows a comma.
+func (l *library) version() string {
+	text, n := make([]byte, maxString), int32(0)
+	if invoke(l.libraryVersion, uintptr(unsafe.Pointer(&text[0])), uintptr(unsafe.Pointer(&n))) != 0 {
+		return "an MPI of unknown version"
+	}
+	line, _, _ := strings.Cut(strings.TrimRight(string(text[:n]), "\x00"), "\n")
+	line, _, _ = strings.Cut(line, ",")
+	return strings.Replace(strings.Join(strings.Fields(line), " "), " Version: ", " ", 1)
+}
+
+// begin is MPI_Init_thread, for calls from one thread. Errors are returned from here on.
+func (l *library) begin() (err error) {
+	keepSignals(func() {
+		var level int32
+		err = l.failed("MPI_Init_thread", invoke(l.initThread, 0, 0, l.funneled, uintptr(unsafe.Pointer(&level))))
+		if err == nil && uintptr(level) < l.funneled {
+			err = fmt.Errorf("%s can be used by programs of one thread alone", l.Version)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	return l.failed("MPI_Comm_set_errhandler", invoke(l.setErrhandler, l.world, l.returnErrors))
+}
+
+func (l *library) end() error { return l.failed("MPI_Finalize", invoke(l.finalize)) }
+
+// place is this process's number, and how many there are.
+func (l *library) place() (rank, size int, err error) {
+	var r, n int32
+	err = errors.Join(l.failed("MPI_Comm_rank", invoke(l.commRank, l.world, uintptr(unsafe.Pointer(&r)))),
+		l.failed("MPI_Comm_size", invoke(l.commSize, l.world, uintptr(unsafe.Pointer(&n)))))
+	return int(r), int(n), err
+}
+
+// request is a message under way. In MPICH's interface it takes the first four bytes.
+type request struct{ handle uintptr }
+
+// send starts to send b, which stays where it is and as it is until the request is done.
+func (l *library) send(r *request, to int, b []byte) error {
+	return l.failed("MPI_Isend", invoke(l.isend, address(b), uintptr(len(b)), l.bytes, uintptr(to), 0, l.world, uintptr(unsafe.Pointer(&r.handle))))
+}
+
+// receive starts to receive up to len(b) bytes.
+func (l *library) receive(r *request, from int, b []byte) error {
+	return l.failed("MPI_Irecv", invoke(l.irecv, address(b), uintptr(len(b)), l.bytes, uintptr(from), 0, l.world, uintptr(unsafe.Pointer(&r.handle))))
+}
+
+// done moves messages on and reports whether a request's is through.
+func (l *library) done(r *request) (bool, error) {
+	var flag int32
+	code := invoke(l.test, uintptr(unsafe.Pointer(&r.handle)), uintptr(unsafe.Pointer(&flag)), l.ignoreStatus)
+	return flag != 0, l.failed("MPI_Test", code)
+}
+
+func address(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }
+
+// leave is C's exit, which runs what libraries have registered for the end of the process.
+func leave(code int) {
+	if exit, err := purego.Dlsym(purego.RTLD_DEFAULT, "exit"); err == nil {
+		purego.SyscallN(exit, uintptr(code))
+	}
+}

@@ -49,7 +49,7 @@ func (m model) plain(t *testing.T, weights string, ids []int32) []float32 {
 			t.Error(err)
 		}
 	}()
-	if err := fillWeights(r, func() (Weights, error) { return safetensors.Open(weights) }); err != nil {
+	if err := FillWeights(r, func() (Weights, error) { return safetensors.Open(weights) }); err != nil {
 		t.Fatal(err)
 	}
 	in, _ := r.Input(0, "ids")

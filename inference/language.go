@@ -65,7 +65,7 @@ func (l *Language) fill(x *engine.Executable) error {
 	if open == nil {
 		open = func() (Weights, error) { return safetensors.Open(l.Weights) }
 	}
-	return fillWeights(x, open)
+	return FillWeights(x, open)
 }
 
 // Weights are a model's weights by their names.

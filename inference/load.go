@@ -38,9 +38,9 @@ func load(on engine.Backend, p *engine.Program, fill func(x *engine.Executable) 
 	return x, nil
 }
 
-// fillWeights fills the program's weights, rounded to the format that the program keeps
+// FillWeights fills the program's weights, rounded to the format that the program keeps
 // them in.
-func fillWeights(x *engine.Executable, open func() (Weights, error)) (err error) {
+func FillWeights(x *engine.Executable, open func() (Weights, error)) (err error) {
 	f, err := open()
 	if err != nil {
 		return err

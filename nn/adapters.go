@@ -18,7 +18,8 @@ type Adapters struct {
 	// "self_attn.q_proj"), by a pattern of the whole name ("*.mlp.*"), or all
 	// ([AllLinear]).
 	Targets []string
-	// Trained chooses further layers, in the same way, whose own weights are trained.
+	// Trained chooses parts of the model, in the same way, whose own weights are trained:
+	// layers, or scopes with all that is in them. They get no adapters.
 	Trained []string
 }
 
@@ -46,9 +47,20 @@ func AdapterNames(layer string) (down, up, magnitude string) {
 	return layer + adapterScope + downName, layer + adapterScope + upName, layer + adapterScope + magnitudeName
 }
 
-// Chosen reports whether one of some targets chooses a layer.
-func Chosen(targets []string, layer string) bool {
-	return slices.ContainsFunc(targets, func(t string) bool { return chooses(t, layer) })
+// covers reports whether a target chooses the part of a model called name, or a scope that
+// it is in.
+func covers(target, name string) bool {
+	for at := len(name); at > 0; at = strings.LastIndexByte(name[:at], '.') {
+		if chooses(target, name[:at]) {
+			return true
+		}
+	}
+	return false
+}
+
+// whole reports whether the part of the model called name is trained as a whole.
+func (a *Adapters) whole(name string) bool {
+	return slices.ContainsFunc(a.Trained, func(t string) bool { return covers(t, name) })
 }
 
 func chooses(target, layer string) bool {
@@ -60,15 +72,18 @@ func chooses(target, layer string) bool {
 }
 
 // Build runs model, which adds to b, with its linear layers adapted and its other
-// weights frozen. A target that chooses nothing is an error.
+// weights frozen. A target that chooses nothing is an error, and so is one of Trained.
+// [AllLinear] leaves out layers that give the model's results.
 func (a *Adapters) Build(b *graph.Builder, train bool, model func()) {
 	linear, used := map[string]bool{}, map[string]bool{}
 	b.AdaptLinear(func(l graph.LinearLayer) *graph.Value {
 		linear[l.Name] = true
 		chosen := false
+		trained := a.whole(l.Name)
 		for _, t := range a.Targets {
 			if chooses(t, l.Name) {
-				chosen, used[t] = true, true
+				used[t] = true
+				chosen = chosen || !trained && (t != AllLinear || l.W.State.Part != graph.Outer)
 			}
 		}
 		if !chosen {
@@ -80,14 +95,27 @@ func (a *Adapters) Build(b *graph.Builder, train bool, model func()) {
 	b.AdaptLinear(nil)
 	for _, t := range a.Targets {
 		if !used[t] {
-			b.Failf("no linear layer is called %q; there are %s", t, strings.Join(kinds(linear), ", "))
+			b.Failf("no linear layer is called %q; there are %s", t, strings.Join(lastParts(linear), ", "))
 		}
 	}
 	a.freeze(b)
 }
 
-// kinds are the last parts of names, each once.
-func kinds(names map[string]bool) []string {
+// layerOf is the layer that a weight belongs to.
+func layerOf(weight string) string { return weight[:max(0, strings.LastIndexByte(weight, '.'))] }
+
+// ends are the first and the last parts of names, each once.
+func ends(names []string) []string {
+	parts := map[string]bool{}
+	for _, n := range names {
+		first, _, _ := strings.Cut(n, ".")
+		parts[first], parts[n[strings.LastIndexByte(n, '.')+1:]] = true, true
+	}
+	return slices.Sorted(maps.Keys(parts))
+}
+
+// lastParts are the last parts of names, each once.
+func lastParts(names map[string]bool) []string {
 	last := map[string]bool{}
 	for n := range names {
 		last[n[strings.LastIndexByte(n, '.')+1:]] = true
@@ -97,12 +125,20 @@ func kinds(names map[string]bool) []string {
 
 // freeze gives every weight that is not trained the role [graph.Frozen].
 func (a *Adapters) freeze(b *graph.Builder) {
+	var layers []string
 	for _, v := range b.F.States {
-		if v.State.Role != graph.Weight {
+		if _, _, ok := AdapterOf(v.Name); ok || v.State.Role != graph.Weight {
 			continue
 		}
-		if _, _, ok := AdapterOf(v.Name); !ok && !Chosen(a.Trained, v.Name[:max(0, strings.LastIndexByte(v.Name, '.'))]) {
+		layer := layerOf(v.Name)
+		layers = append(layers, layer)
+		if !a.whole(layer) {
 			v.State.Role = graph.Frozen
+		}
+	}
+	for _, t := range a.Trained {
+		if !slices.ContainsFunc(layers, func(l string) bool { return covers(t, l) }) {
+			b.Failf("nothing to train as a whole is called %q; there are %s", t, strings.Join(ends(layers), ", "))
 		}
 	}
 }

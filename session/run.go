@@ -298,6 +298,11 @@ func (r *run) loop(from *checkpoint.Checkpoint) (err error) {
 	}
 	start := int64(0)
 	if from != nil {
+		if r.data.Belongs != nil {
+			if err := r.data.Belongs(from.Path); err != nil {
+				return errors.Join(err, from.Close())
+			}
+		}
 		if start, err = job.Resume(from); err != nil {
 			return errors.Join(r.misfit(err), from.Close())
 		}

@@ -16,19 +16,68 @@ import (
 	"github.com/snug-ml/snug/train/checkpoint"
 )
 
-// LoRA is the section "lora" of systems whose model starts from a folder.
+// LoRA is the section "lora" of systems whose model starts from trained weights ([Base]).
 type LoRA struct {
 	Targets       []string `key:"targets" help:"linear layers that get adapters, all other weights stay as they are: by the last part of their names (q_proj), a pattern of the whole name (*.mlp.*), or all-linear; empty: all weights are trained, without adapters"`
 	Rank          int      `key:"rank" min:"1" of:"width" help:"rank of an adapter"`
 	Alpha         float64  `key:"alpha" above:"0" help:"an adapter is multiplied by alpha / rank; of rslora by alpha / the root of the rank"`
 	Dropout       float64  `key:"dropout" min:"0" below:"1" help:"share dropped of what adapters read"`
 	Variant       string   `key:"variant" enum:"lora,rslora,dora" help:"rslora: scaled for high ranks; dora: with a trained magnitude of each row"`
-	ModulesToSave []string `key:"modules_to_save" help:"layers trained as a whole, named like lora.targets"`
+	ModulesToSave []string `key:"modules_to_save" help:"layers that are trained as a whole and have no adapters, named like lora.targets; a scope (classifier) is all that is in it"`
 	Folder        string   `key:"folder" help:"adapter in PEFT's layout to start from, of the same rank and variant; empty: a new one"`
 }
 
 // DefaultLoRA are the settings of adapters, where there are some.
 var DefaultLoRA = LoRA{Rank: 16, Alpha: 32, Variant: string(nn.PlainLoRA)}
+
+// BaseWeights is the format of frozen weights, in the section "model".
+type BaseWeights struct {
+	Format string `key:"base_weights" enum:"fp32,fp16,bf16,int8,nf4" help:"how frozen matrices are kept with lora.targets; fp16, bf16: half the memory, rounded unless they are so already; int8, nf4: linear layers in 8 or 4 bits, the rest in bf16"`
+}
+
+const baseWeightsKey = "model.base_weights"
+
+// fp32 is the value of model.base_weights that keeps weights as they are.
+const fp32 = "fp32"
+
+// DefaultBaseWeights keep frozen weights as they are.
+var DefaultBaseWeights = BaseWeights{fp32}
+
+// frozenFormats are the formats of frozen matrices by the values of model.base_weights.
+var frozenFormats = map[string]graph.DType{fp32: graph.Invalid, "fp16": graph.F16, "bf16": graph.BF16, "int8": graph.Int8, "nf4": graph.NF4}
+
+// DType is the format for [graph.State.FrozenAs].
+func (w BaseWeights) DType() graph.DType { return frozenFormats[w.Format] }
+
+// Merged is the format that adapters are merged into for others: of quantized weights,
+// the base's own.
+func (w BaseWeights) Merged() graph.DType {
+	if d := w.DType(); !d.Quantized() {
+		return d
+	}
+	return graph.Invalid
+}
+
+// Smaller are the formats with fewer bits than w, for [System.Smaller]; none where nothing
+// is adapted.
+func (l *LoRA) Smaller(w BaseWeights, model func(w BaseWeights) (*Model, error)) (list []Change) {
+	if len(l.Targets) == 0 {
+		return nil
+	}
+	formats := []string{"bf16", "fp16", "int8", "nf4"}
+	switch w.Format {
+	case "fp16", "bf16":
+		formats = formats[2:]
+	case "int8":
+		formats = formats[3:]
+	case "nf4":
+		formats = nil
+	}
+	for _, name := range formats {
+		list = append(list, Change{Settings: baseWeightsKey + ": " + name, Model: func() (*Model, error) { return model(BaseWeights{name}) }})
+	}
+	return list
+}
 
 // Adapters are those of the configuration; nil: all weights are trained.
 func (l *LoRA) Adapters(seed uint64) *nn.Adapters {
@@ -49,11 +98,22 @@ func (l *LoRA) Check(c *config.Config, r *config.Report) {
 				r.Error("lora."+key, "does nothing without lora.targets: name the layers to adapt, or all-linear")
 			}
 		}
+		if config.Of[BaseWeights](c).Format != fp32 {
+			r.Error(baseWeightsKey, "want fp32 without lora.targets: no weight is frozen")
+		}
 		return
 	}
 	if c.Training.MasterWeights != "fp32" {
 		r.Error("training.master_weights", "want fp32 with lora.targets: what is trained is small, got %s", c.Training.MasterWeights)
 	}
+}
+
+// Missing refuses to train adapters of random weights.
+func (l *LoRA) Missing(folder string) error {
+	if len(l.Targets) > 0 && folder == "" {
+		return errors.New("--model.folder: want the model folder or the run whose weights lora.targets adapts")
+	}
+	return nil
 }
 
 // Train is tr with the model adapted and frozen matrices stored as d; see
@@ -81,6 +141,9 @@ func (l *LoRA) Least(parts plan.Least, d graph.DType) plan.Least {
 		if parts[i].Of == plan.Trained {
 			parts[i].Of = plan.Frozen
 			parts[i].Each = map[graph.DType]float64{graph.BF16: 2, graph.F16: 2, graph.Int8: 1, graph.NF4: 0.5}[d]
+			if d != graph.NF4 {
+				parts[i].Keys += ", or model.base_weights (nf4 takes the least)"
+			}
 		}
 	}
 	return parts
@@ -105,18 +168,17 @@ func IsNew(weight string) bool {
 }
 
 // Start gives the adapters of a loaded program their first values, once it has those of
-// the folder dir: magnitudes are the norms of the rows, and what lora.folder has is
-// copied.
-func (l *LoRA) Start(x *engine.Executable, dir string, log func(string, ...any)) error {
+// base: magnitudes are the norms of the rows, and what lora.folder has is copied.
+func (l *LoRA) Start(x *engine.Executable, base Base, log func(string, ...any)) error {
 	if len(l.Targets) == 0 {
 		return nil
 	}
 	if l.Variant == string(nn.Decomposed) {
-		f, err := hf.ReadConfig(dir)
+		inOut, err := base.inOut()
 		if err != nil {
 			return err
 		}
-		if err := magnitudes(x, f.InOut()); err != nil {
+		if err := magnitudes(x, inOut); err != nil {
 			return err
 		}
 	}
@@ -124,6 +186,32 @@ func (l *LoRA) Start(x *engine.Executable, dir string, log func(string, ...any))
 		return nil
 	}
 	return l.copyFolder(x, log)
+}
+
+// Begin is [Run.Load] of a system whose training starts from base, or from random weights.
+func (l *LoRA) Begin(x *engine.Executable, base Base, log func(string, ...any)) error {
+	if err := base.Load(x, log); err != nil {
+		return err
+	}
+	return l.Start(x, base, log)
+}
+
+// Attach makes adapters of base a part of a run: its checkpoints note which weights they
+// belong to.
+func (l *LoRA) Attach(run *Run, base Base) error {
+	if len(l.Targets) == 0 {
+		return nil
+	}
+	id, err := FolderPrint(base.Dir)
+	if err != nil {
+		return err
+	}
+	if run.Files == nil {
+		run.Files = map[string][]byte{}
+	}
+	run.Files[BaseFile] = []byte(id)
+	run.Belongs = func(dir string) error { return SameBase(dir, base.Dir) }
+	return nil
 }
 
 func magnitudes(x *engine.Executable, inOut bool) error {
@@ -215,28 +303,33 @@ type ReadableWeights interface {
 }
 
 // OpenWeights opens the weights of the checkpoint in dir; those of a run with adapters
-// are the folder's with the adapters merged, frozen as in [hf.Config.OpenAdapted].
-func (l *LoRA) OpenWeights(dir, folder string, frozen graph.DType) (ReadableWeights, error) {
+// are those of base with the adapters merged, frozen as in [hf.Adapted]. model builds the
+// model without adapters.
+func (l *LoRA) OpenWeights(dir string, base Base, frozen graph.DType, model func(b *graph.Builder)) (ReadableWeights, error) {
 	w, err := safetensors.Open(filepath.Join(dir, checkpoint.WeightsFile))
 	if err != nil || len(l.Targets) == 0 {
 		return w, err
 	}
-	merged, err := l.merge(w, dir, folder, frozen)
+	merged, err := l.merge(w, dir, base, frozen, model)
 	if err != nil {
 		return nil, errors.Join(err, w.Close())
 	}
 	return merged, nil
 }
 
-func (l *LoRA) merge(w *safetensors.File, dir, folder string, frozen graph.DType) (ReadableWeights, error) {
-	f, err := hf.ReadConfig(folder)
-	if err != nil {
-		return nil, fmt.Errorf("the weights that were adapted: %w", err)
-	}
-	if err := SameBase(dir, folder); err != nil {
+func (l *LoRA) merge(w *safetensors.File, dir string, base Base, frozen graph.DType, model func(b *graph.Builder)) (ReadableWeights, error) {
+	if err := SameBase(dir, base.Dir); err != nil {
 		return nil, err
 	}
-	m, err := f.OpenAdapted(folder, w, l.Adapters(0).LoRA, frozen)
+	b := graph.NewBuilder("weights")
+	if err := graph.Catch(func() { model(b) }); err != nil {
+		return nil, err
+	}
+	a := hf.Adapted{Trained: w, LoRA: l.Adapters(0).LoRA, Frozen: frozen}
+	for _, v := range b.F.States {
+		a.States = append(a.States, v.State)
+	}
+	m, err := base.open(&a)
 	if err != nil {
 		return nil, err
 	}
@@ -255,13 +348,9 @@ func (m *mergedWeights) Close() error {
 }
 
 // ExportAdapter writes the adapters of the checkpoint in dir in PEFT's layout, which names
-// the folder that they belong to.
-func (l *LoRA) ExportAdapter(dir, folder, to string) (files []string, err error) {
-	f, err := hf.ReadConfig(folder)
-	if err != nil {
-		return nil, err
-	}
-	if err := SameBase(dir, folder); err != nil {
+// the folder that they belong to. f describes the model as transformers has it.
+func (l *LoRA) ExportAdapter(dir string, base Base, f *hf.Config, to string) (files []string, err error) {
+	if err := SameBase(dir, base.Dir); err != nil {
 		return nil, err
 	}
 	w, err := safetensors.Open(filepath.Join(dir, checkpoint.WeightsFile))
@@ -269,5 +358,5 @@ func (l *LoRA) ExportAdapter(dir, folder, to string) (files []string, err error)
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, w.Close()) }()
-	return f.WriteAdapter(to, l.Adapters(0), folder, w)
+	return f.WriteAdapter(to, l.Adapters(0), base.Dir, w)
 }

@@ -9,9 +9,11 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/graph"
 	"github.com/snug-ml/snug/internal/regular"
 	"github.com/snug-ml/snug/nn/hf"
 )
@@ -61,7 +63,7 @@ func FollowEncoder(c *config.Config, r *config.Report, dir string) {
 }
 
 // LoadFolder copies the weights of a model folder into a loaded program and reports
-// what it found.
+// what it found. A frozen weight that the folder lacks is an error: it would stay random.
 func LoadFolder(r *engine.Executable, dir string, o hf.LoadOptions, log func(string, ...any)) error {
 	f, err := hf.ReadConfig(dir)
 	if err != nil {
@@ -71,6 +73,12 @@ func LoadFolder(r *engine.Executable, dir string, o hf.LoadOptions, log func(str
 	if err != nil {
 		return err
 	}
+	for _, s := range r.Program().States {
+		if s.Role == graph.Frozen && slices.Contains(report.New, s.Name) {
+			return fmt.Errorf("%s: %s lacks %s, which would stay random: name its layer in lora.modules_to_save", FolderKey, dir, s.Name)
+		}
+	}
+	report.New = slices.DeleteFunc(report.New, IsNew)
 	for _, line := range report.Lines() {
 		log("%s: %s", FolderKey, line)
 	}

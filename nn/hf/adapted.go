@@ -13,61 +13,93 @@ import (
 	"github.com/snug-ml/snug/nn"
 )
 
-// OpenAdapted opens the weights of the model folder dir, under the names that the model
-// has for them, with what trained holds in their place: updates of form lora are merged
-// into the weights that they adapt, other weights replace the folder's. The
-// folder's matrices are rounded to what frozen ones were stored as when these were trained
-// ([graph.State.FrozenAs]). trained stays open as long as the result is.
-func (c *Config) OpenAdapted(dir string, trained Source, lora nn.LoRA, frozen graph.DType) (Weights, error) {
+// Adapted is a model of which adapters were trained.
+type Adapted struct {
+	// States are the model's, under whose names its weights are found.
+	States []*graph.State
+	// Trained holds the adapters, and what replaces weights of the base. It stays open as
+	// long as what is opened.
+	Trained Source
+	LoRA    nn.LoRA
+	// Frozen is what the base's matrices were stored as during training
+	// ([graph.State.FrozenAs]), which they are rounded to.
+	Frozen graph.DType
+}
+
+// OpenFolder opens the weights of the model folder dir with what was trained in their
+// place: updates are merged into the weights that they adapt, other weights replace the
+// folder's. The folder may differ from the model as o says.
+func (a *Adapted) OpenFolder(c *Config, dir string, o LoadOptions) (Weights, error) {
 	src, err := OpenWeights(dir)
 	if err != nil {
 		return nil, err
 	}
-	w, err := c.adapted(src, dir, trained, lora)
-	if err == nil {
-		w.frozen = frozen
-	}
+	own := a.own()
+	o.New = func(name string) bool { return own[name] }
+	m, err := c.match(src, dir, a.States, o)
 	if err != nil {
 		return nil, errors.Join(err, src.Close())
 	}
-	return w, nil
+	from := map[string]string{}
+	for _, l := range m.copies {
+		from[l.state.Name] = l.from.Name
+	}
+	return a.over(src, dir, from, c.InOut())
 }
 
-func (c *Config) adapted(src Weights, dir string, trained Source, lora nn.LoRA) (*adaptedWeights, error) {
-	states, err := c.Weights()
-	if err != nil {
-		return nil, err
+// Open is OpenFolder for base weights that have the names of the model's; where names them
+// in errors.
+func (a *Adapted) Open(base Weights, where string) (Weights, error) {
+	from, own, has := map[string]string{}, a.own(), map[string]bool{}
+	for _, t := range base.Tensors() {
+		has[t.Name] = true
 	}
-	w := &adaptedWeights{Weights: src, trained: trained, lora: lora, inOut: c.InOut(), from: map[string]string{}, own: map[string]bool{}, states: map[string]*graph.State{}}
-	for _, s := range states {
-		w.states[s.Name] = s
-	}
-	for _, t := range trained.Tensors() {
-		w.own[t.Name] = true
-		if layer, _, ok := nn.AdapterOf(t.Name); ok && w.states[layer+".weight"] == nil || !ok && w.states[t.Name] == nil {
-			return nil, fmt.Errorf("%s: the model has no layer for %s, which was trained", dir, t.Name)
+	for _, s := range a.States {
+		name := s.SavedName(func(name string) bool { return has[name] })
+		switch {
+		case s.Role != graph.Weight:
+		case has[name]:
+			from[s.Name] = name
+		case !own[s.Name]:
+			return nil, errors.Join(fmt.Errorf("%s lacks %s", where, s.Name), base.Close())
 		}
 	}
-	m, err := c.match(src, dir, states, LoadOptions{New: func(name string) bool { return w.own[name] }})
-	if err != nil {
-		return nil, err
+	return a.over(base, where, from, false)
+}
+
+// own is what was trained.
+func (a *Adapted) own() map[string]bool {
+	own := map[string]bool{}
+	for _, t := range a.Trained.Tensors() {
+		own[t.Name] = true
 	}
-	for _, l := range m.copies {
-		w.from[l.state.Name] = l.from.Name
-	}
-	for _, s := range states {
+	return own
+}
+
+func (a *Adapted) over(base Weights, where string, from map[string]string, inOut bool) (Weights, error) {
+	w := &adaptedWeights{Weights: base, trained: a.Trained, lora: a.LoRA, frozen: a.Frozen, inOut: inOut, from: from, own: a.own(), states: map[string]*graph.State{}}
+	for _, s := range a.States {
+		if s.Role != graph.Weight {
+			continue
+		}
+		w.states[s.Name] = s
 		w.infos = append(w.infos, safetensors.Info{Name: s.Name, DType: safetensors.F32, Shape: s.Type.Shape})
+	}
+	for _, t := range a.Trained.Tensors() {
+		if layer, _, ok := nn.AdapterOf(t.Name); ok && w.states[layer+".weight"] == nil || !ok && w.states[t.Name] == nil {
+			return nil, errors.Join(fmt.Errorf("%s: the model has no layer for %s, which was trained", where, t.Name), base.Close())
+		}
 	}
 	return w, nil
 }
 
-// adaptedWeights are a folder's weights with what was trained.
+// adaptedWeights are a base's weights with what was trained.
 type adaptedWeights struct {
 	Weights
 	trained Source
 	lora    nn.LoRA
 	inOut   bool
-	from    map[string]string // the folder's names by the model's
+	from    map[string]string // the base's names by the model's
 	own     map[string]bool   // what trained holds
 	states  map[string]*graph.State
 	frozen  graph.DType

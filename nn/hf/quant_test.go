@@ -6,7 +6,6 @@ import (
 	"github.com/snug-ml/snug/data/safetensors"
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/graph"
-	"github.com/snug-ml/snug/nn"
 )
 
 // Logits of folders whose linear layers are quantized are those of transformers with
@@ -66,10 +65,7 @@ func TestQuantizedLogits(t *testing.T) {
 					t.Errorf("logits differ by %g", off)
 				}
 
-				w, err := c.OpenAdapted(dir, nothing{}, nn.LoRA{}, d)
-				if err != nil {
-					t.Fatal(err)
-				}
+				w := openAdapted(t, c, dir, Adapted{Trained: nothing{}, Frozen: d})
 				defer w.Close()
 				r = arm(t, func(b *graph.Builder) { b.Output("logits", model(b)) })
 				if _, err := c.LoadFrom(w, dir, r.Program().States, r.ChangeState, LoadOptions{}); err != nil {

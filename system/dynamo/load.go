@@ -10,7 +10,7 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 	"github.com/snug-ml/snug/internal/few"
 	"github.com/snug-ml/snug/nn/hf"
-	"github.com/snug-ml/snug/train/checkpoint"
+	"github.com/snug-ml/snug/system"
 )
 
 // loader copies what was trained before into the states of a program.
@@ -88,30 +88,8 @@ func (l *loader) adopt(stage string, states []*graph.State) (missing []*graph.St
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
-	if missing, err = copyStates(c, states, l.change); err == nil {
+	if missing, err = system.CopyStates(c, states, l.change); err == nil {
 		l.log("loaded %d weights of %s, update %d", len(states)-len(missing), folder(stage), c.State.Update)
 	}
 	return missing, err
-}
-
-// copyStates copies the states that a checkpoint holds.
-func copyStates(c *checkpoint.Checkpoint, states []*graph.State, change hf.Change) (missing []*graph.State, err error) {
-	for _, s := range states {
-		name := s.SavedName(c.Weights.Has)
-		if !c.Weights.Has(name) {
-			missing = append(missing, s)
-			continue
-		}
-		x, err := c.Weights.Tensor(name)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", c.Path, err)
-		}
-		if !slices.Equal(x.Shape, s.Type.Shape) {
-			return nil, fmt.Errorf("%s: tensor %s is %v, this program has %v: the configuration does not match the earlier phase", c.Path, name, x.Shape, s.Type.Shape)
-		}
-		if err := change(s.Name, x.Float32s); err != nil {
-			return nil, fmt.Errorf("%s: %w", c.Path, err)
-		}
-	}
-	return missing, nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/snug-ml/snug/data/token"
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/inference"
+	"github.com/snug-ml/snug/system"
 	"github.com/snug-ml/snug/train/checkpoint"
 )
 
@@ -54,7 +55,7 @@ func newPredictor(c *config.Config, dir string, on engine.Backend) (p inference.
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, ck.Close()) }()
-	if l.states, err = copyStates(ck, l.beside(), k.r.ChangeState); err != nil {
+	if l.states, err = system.CopyStates(ck, l.beside(), k.r.ChangeState); err != nil {
 		return nil, err
 	}
 	if s == stageRouter {

@@ -20,15 +20,8 @@ import (
 
 // Model is the section "model".
 type Model struct {
-	Folder      string `key:"folder" help:"model folder that is fine-tuned (config.json, weights, tokenizer; gpt_neox, gpt2, llama or qwen3); empty, for plans only: a Llama of 1.1 billion parameters"`
-	BaseWeights string `key:"base_weights" enum:"fp32,fp16,bf16,int8,nf4" help:"how frozen matrices are kept; fp16, bf16: half the memory, rounded unless the folder has them so; int8, nf4: linear layers in 8 or 4 bits, the rest in bf16"`
+	Folder string `key:"folder" help:"model folder that is fine-tuned (config.json, weights, tokenizer; gpt_neox, gpt2, llama or qwen3); empty, for plans only: a Llama of 1.1 billion parameters"`
 }
-
-// fp32 is the value of model.base_weights that keeps weights as they are.
-const fp32 = "fp32"
-
-// frozen are the formats of frozen matrices by the values of model.base_weights.
-var frozen = map[string]graph.DType{fp32: graph.Invalid, "fp16": graph.F16, "bf16": graph.BF16, "int8": graph.Int8, "nf4": graph.NF4}
 
 // Data is what the section "data" has beyond the common part.
 type Data struct {
@@ -50,7 +43,8 @@ var System = system.System{
 		Sections: func() []config.Section {
 			lora := system.DefaultLoRA
 			lora.Targets = []string{nn.AllLinear}
-			return []config.Section{{Name: "model", Values: &Model{BaseWeights: fp32}}, {Name: "lora", Values: &lora}, {Name: "data", Values: &Data{TooLong: "cut"}}}
+			base := system.DefaultBaseWeights
+			return []config.Section{{Name: "model", Values: &Model{}}, {Name: "model", Values: &base}, {Name: "lora", Values: &lora}, {Name: "data", Values: &Data{TooLong: "cut"}}}
 		},
 		Resolve: resolve,
 		Check:   check,
@@ -149,11 +143,7 @@ func check(c *config.Config, r *config.Report) {
 	if f := c.Data.Format; f != "auto" && f != "jsonl" && f != "json" && f != "parquet" {
 		r.Error("data.format", "want jsonl, json or parquet, whose records have messages, got %s", f)
 	}
-	lora := config.Of[system.LoRA](c)
-	lora.Check(c, r)
-	if config.Of[Model](c).BaseWeights != fp32 && len(lora.Targets) == 0 {
-		r.Error("model.base_weights", "want fp32 without lora.targets: no weight is frozen")
-	}
+	config.Of[system.LoRA](c).Check(c, r)
 }
 
 func missing(c *config.Config) error {
@@ -174,7 +164,7 @@ type choice struct {
 
 // chosen is the configured choice.
 func chosen(c *config.Config) choice {
-	return choice{c.Data.SeqLen, frozen[config.Of[Model](c).BaseWeights], *config.Of[system.LoRA](c)}
+	return choice{c.Data.SeqLen, config.Of[system.BaseWeights](c).DType(), *config.Of[system.LoRA](c)}
 }
 
 // rankStep divides the ranks that a plan tries, lengthStep the lengths of rows.
@@ -203,27 +193,12 @@ func extents(c *config.Config) []system.Extent {
 }
 
 // smaller are the formats of frozen weights with fewer bits than the configured one.
-func smaller(c *config.Config) (list []system.Change) {
-	if len(config.Of[system.LoRA](c).Targets) == 0 {
-		return nil
-	}
-	formats := []string{"bf16", "fp16", "int8", "nf4"}
-	switch config.Of[Model](c).BaseWeights {
-	case "fp16", "bf16":
-		formats = formats[2:]
-	case "int8":
-		formats = formats[3:]
-	case "nf4":
-		formats = nil
-	}
-	for _, name := range formats {
-		list = append(list, system.Change{Settings: "model.base_weights: " + name, Model: func() (*system.Model, error) {
-			with := chosen(c)
-			with.base = frozen[name]
-			return describeAs(c, with)
-		}})
-	}
-	return list
+func smaller(c *config.Config) []system.Change {
+	return config.Of[system.LoRA](c).Smaller(*config.Of[system.BaseWeights](c), func(w system.BaseWeights) (*system.Model, error) {
+		with := chosen(c)
+		with.base = w.DType()
+		return describeAs(c, with)
+	})
 }
 
 func describeAs(c *config.Config, with choice) (*system.Model, error) {
@@ -234,10 +209,6 @@ func describeAs(c *config.Config, with choice) (*system.Model, error) {
 	t, length, base, lora := &c.Training, with.length, with.base, &with.lora
 	vocab, width := sizes(net)
 	tables, blocks := net.Sizes()
-	lower := ""
-	if base != graph.NF4 && len(lora.Targets) > 0 {
-		lower = ", or model.base_weights (nf4 takes the least)"
-	}
 	return &system.Model{
 		Shape: system.Shape{MicroBatch: t.BatchSize, Accumulation: t.GradientAccumulationSteps, CEChunk: t.CEChunk, EvalBatch: t.EvalBatchSize},
 		Unit:  "tokens", UnitsPerRow: int64(length), Classes: vocab, Width: width,
@@ -250,8 +221,8 @@ func describeAs(c *config.Config, with choice) (*system.Model, error) {
 			return lora.Train(tr, t.Seed, base)
 		},
 		Least: lora.Least(plan.Least{
-			{Of: plan.Trained, Count: tables, Keys: "the vocabulary of model.folder" + lower},
-			{Of: plan.Trained, Count: blocks, Keys: "the blocks of model.folder" + lower},
+			{Of: plan.Trained, Count: tables, Keys: "the vocabulary of model.folder"},
+			{Of: plan.Trained, Count: blocks, Keys: "the blocks of model.folder"},
 			plan.Tokens(length, width),
 		}, base),
 		AllReached: lora.AllReached(),
@@ -275,34 +246,32 @@ func objective(b *graph.Builder, net hf.Causal, s system.Shape, length int, trai
 	return o
 }
 
+// baseOf is what is fine-tuned.
+func baseOf(c *config.Config) system.Base { return system.Base{Dir: config.Of[Model](c).Folder} }
+
 func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env) (*system.Run, error) {
 	d, err := prepare(ctx, c, env.Log)
 	if err != nil {
 		return nil, err
 	}
-	folder, lora := config.Of[Model](c).Folder, config.Of[system.LoRA](c)
-	base, err := system.FolderPrint(folder)
+	base, lora := baseOf(c), config.Of[system.LoRA](c)
+	id, err := system.FolderPrint(base.Dir)
 	if err != nil {
 		return nil, err
 	}
-	d.files[system.BaseFile] = []byte(base)
-	loader, err := newLoader(c, d.train, m.Shape, base)
+	d.files[system.BaseFile] = []byte(id)
+	loader, err := newLoader(c, d.train, m.Shape, id)
 	if err != nil {
 		return nil, err
 	}
 	run := &system.Run{
 		Loader: loader, Rows: int64(d.train.Len()), LoaderKeys: []string{system.WorkersKey, system.PrefetchKey},
-		Monitor: train.Metric{Name: "eval_loss"}, Files: d.files, DataBytes: system.FolderBytes(folder),
-		Load: func(x *engine.Executable) error {
-			if err := system.LoadFolder(x, folder, hf.LoadOptions{New: system.IsNew}, env.Log); err != nil {
-				return err
-			}
-			return lora.Start(x, folder, env.Log)
-		},
+		Monitor: train.Metric{Name: "eval_loss"}, Files: d.files, DataBytes: system.FolderBytes(base.Dir),
+		Load:  func(x *engine.Executable) error { return lora.Begin(x, base, env.Log) },
 		Close: func() error { return nil },
 	}
-	if len(lora.Targets) > 0 {
-		run.Belongs = func(dir string) error { return system.SameBase(dir, folder) }
+	if err := lora.Attach(run, base); err != nil {
+		return nil, err
 	}
 	if d.heldOut != nil {
 		run.Evaluator = d.heldOut.evaluation(m.Shape.Rows(false), c.Training.EvalBatches)

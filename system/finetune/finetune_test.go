@@ -141,10 +141,10 @@ func TestFineTune(t *testing.T) {
 			for _, s := range p.States {
 				want := graph.F32
 				switch {
-				case len(s.Type.Shape) > 1 && s.Part == graph.Outer && frozen[kept].Quantized():
+				case len(s.Type.Shape) > 1 && s.Part == graph.Outer && system.BaseWeights{Format: kept}.DType().Quantized():
 					want = graph.BF16
 				case len(s.Type.Shape) > 1:
-					want = frozen[kept]
+					want = system.BaseWeights{Format: kept}.DType()
 				}
 				if s.Role == graph.Frozen && s.Type.DType != want {
 					t.Errorf("with frozen matrices in %s, %s is %v", kept, s.Name, s.Type)
@@ -211,7 +211,12 @@ func uses(t *testing.T, c *config.Config, base, dir string) {
 		t.Fatal(err)
 	}
 	defer w.Close()
-	want, err := f.OpenAdapted(base, w, a.LoRA, mergedInto(c))
+	states, err := f.Weights()
+	if err != nil {
+		t.Fatal(err)
+	}
+	with := hf.Adapted{States: states, Trained: w, LoRA: a.LoRA, Frozen: config.Of[system.BaseWeights](c).Merged()}
+	want, err := with.OpenFolder(f, base, hf.LoadOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -35,7 +35,7 @@ func language(c *config.Config, dir string) (*inference.Language, error) {
 	l := &inference.Language{
 		Cached: cached, Tokenizer: t,
 		Open: func() (inference.Weights, error) {
-			return openWeights(c, dir, frozen[config.Of[Model](c).BaseWeights])
+			return openWeights(c, dir, config.Of[system.BaseWeights](c).DType())
 		},
 		Prompt: func(text string) (string, error) {
 			return f.Render([]chat.Message{{Role: "user", Content: text}}, true)
@@ -48,26 +48,28 @@ func language(c *config.Config, dir string) (*inference.Language, error) {
 }
 
 func openWeights(c *config.Config, dir string, base graph.DType) (system.ReadableWeights, error) {
-	return config.Of[system.LoRA](c).OpenWeights(dir, config.Of[Model](c).Folder, base)
+	net, err := network(c)
+	if err != nil {
+		return nil, err
+	}
+	return config.Of[system.LoRA](c).OpenWeights(dir, baseOf(c), base, func(b *graph.Builder) {
+		net.Hidden(b, hf.Input{IDs: b.Input("ids", graph.T(graph.I32, 1, 1))})
+		net.Output(b)
+	})
 }
 
 // export writes the adapters of a checkpoint in PEFT's layout; without adapters, the
 // model folder.
 func export(c *config.Config, dir, to string) ([]string, error) {
-	lora, folder := config.Of[system.LoRA](c), config.Of[Model](c).Folder
+	lora, base := config.Of[system.LoRA](c), baseOf(c)
 	if len(lora.Targets) == 0 {
 		return exportMerged(c, dir, to)
 	}
-	return lora.ExportAdapter(dir, folder, to)
-}
-
-// mergedInto is the format of the frozen matrices that adapters are merged into for others.
-func mergedInto(c *config.Config) graph.DType {
-	d := frozen[config.Of[Model](c).BaseWeights]
-	if d.Quantized() {
-		return graph.Invalid
+	f, err := hf.ReadConfig(base.Dir)
+	if err != nil {
+		return nil, err
 	}
-	return d
+	return lora.ExportAdapter(dir, base, f, to)
 }
 
 // exportMerged writes a checkpoint as a model folder like the one that it came from. What
@@ -82,7 +84,7 @@ func exportMerged(c *config.Config, dir, to string) (files []string, err error) 
 	if err != nil {
 		return nil, err
 	}
-	w, err := openWeights(c, dir, mergedInto(c))
+	w, err := openWeights(c, dir, config.Of[system.BaseWeights](c).Merged())
 	if err != nil {
 		return nil, err
 	}

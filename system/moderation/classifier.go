@@ -12,6 +12,7 @@ import (
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/graph"
 	"github.com/snug-ml/snug/inference"
+	"github.com/snug-ml/snug/system"
 	"github.com/snug-ml/snug/train"
 	"github.com/snug-ml/snug/train/checkpoint"
 	"github.com/snug-ml/snug/train/metric"
@@ -47,7 +48,7 @@ func LoadClassifier(c *config.Config, dir string, on engine.Backend) (_ *Classif
 	if k.encoder, err = newTextEncoder(tok, c); err != nil {
 		return nil, err
 	}
-	ck, err := checkpoint.Load(dir)
+	ck, err := checkpoint.Load(dir) // verified, and pinned while it is used
 	if err != nil {
 		return nil, err
 	}
@@ -63,7 +64,7 @@ func LoadClassifier(c *config.Config, dir string, on engine.Backend) (_ *Classif
 			break
 		}
 	}
-	return k, k.load(ck, on)
+	return k, k.load(dir, on)
 }
 
 // Decided reports whether a threshold was chosen for these weights.
@@ -81,7 +82,7 @@ func shapeName(length, rows int) string { return fmt.Sprintf("%dx%d", length, ro
 
 func funcName(shape string) string { return "classify@" + shape }
 
-func (k *Classifier) load(ck *checkpoint.Checkpoint, on engine.Backend) error {
+func (k *Classifier) load(dir string, on engine.Backend) error {
 	n := newNet(k.config)
 	var funcs []*graph.Func
 	err := graph.Catch(func() {
@@ -98,7 +99,9 @@ func (k *Classifier) load(ck *checkpoint.Checkpoint, on engine.Backend) error {
 		return err
 	}
 	k.runner, err = inference.Load(on, func(x *engine.Executable) error {
-		return train.LoadStates(x, ck, graph.Weight, graph.Buffer)
+		return inference.FillWeights(x, func() (inference.Weights, error) {
+			return openWeights(k.config, dir, config.Of[system.BaseWeights](k.config).DType())
+		})
 	}, funcs...)
 	return err
 }

@@ -3,25 +3,44 @@ package moderation
 import (
 	"errors"
 	"fmt"
-	"path/filepath"
 
 	"github.com/snug-ml/snug/config"
-	"github.com/snug-ml/snug/data/safetensors"
 	"github.com/snug-ml/snug/data/token"
+	"github.com/snug-ml/snug/engine/graph"
 	"github.com/snug-ml/snug/nn/hf"
-	"github.com/snug-ml/snug/train/checkpoint"
+	"github.com/snug-ml/snug/system"
 )
 
 // export writes a checkpoint as a model folder that transformers loads as
-// BertForSequenceClassification or RobertaForSequenceClassification. Parts that
-// those do not have are refused: the folder would compute something else.
-func export(c *config.Config, dir, to string) (files []string, err error) {
-	m := config.Of[Model](c)
-	switch {
+// BertForSequenceClassification or RobertaForSequenceClassification; the adapters of one that
+// has some, in PEFT's layout.
+func export(c *config.Config, dir, to string) ([]string, error) {
+	lora := config.Of[system.LoRA](c)
+	if len(lora.Targets) == 0 {
+		return exportMerged(c, dir, to)
+	}
+	if err := exportable(c); err != nil {
+		return nil, err
+	}
+	return lora.ExportAdapter(dir, baseOf(c), &hf.Config{Model: bert(c), Head: hf.HeadClassifier}, to)
+}
+
+// exportable refuses parts that transformers' classifiers do not have: a folder would compute
+// something else.
+func exportable(c *config.Config) error {
+	switch m := config.Of[Model](c); {
 	case m.Pooling != "first":
-		return nil, fmt.Errorf("model.pooling is %s: transformers' classifiers read the first token; train with model.pooling first to export", m.Pooling)
+		return fmt.Errorf("model.pooling is %s: transformers' classifiers read the first token; train with model.pooling first to export", m.Pooling)
 	case m.WideRows > 0:
-		return nil, fmt.Errorf("model.wide_rows is %d: transformers' classifiers have no such table; train with model.wide_rows 0 to export", m.WideRows)
+		return fmt.Errorf("model.wide_rows is %d: transformers' classifiers have no such table; train with model.wide_rows 0 to export", m.WideRows)
+	}
+	return nil
+}
+
+// exportMerged is export with adapters merged.
+func exportMerged(c *config.Config, dir, to string) (files []string, err error) {
+	if err := exportable(c); err != nil {
+		return nil, err
 	}
 	t, err := token.LoadFolder(dir)
 	if err != nil {
@@ -31,14 +50,22 @@ func export(c *config.Config, dir, to string) (files []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	w, err := safetensors.Open(filepath.Join(dir, checkpoint.WeightsFile))
+	w, err := openWeights(c, dir, config.Of[system.BaseWeights](c).Merged())
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, w.Close()) }()
 	d := config.Of[Data](c)
 	model := hf.Config{
-		Model: bert(c), Head: hf.HeadClassifier, Labels: []string{d.Other, d.Name}, BOS: int(e.first), EOS: int(e.last), Pad: m.PadID,
+		Model: bert(c), Head: hf.HeadClassifier, Labels: []string{d.Other, d.Name},
+		BOS: int(e.first), EOS: int(e.last), Pad: config.Of[Model](c).PadID,
 	}
 	return hf.Export(to, &model, w, hf.ExportOptions{TokenizerFrom: dir})
+}
+
+// openWeights opens the weights of a checkpoint; those that adapters belong to were frozen as base.
+func openWeights(c *config.Config, dir string, base graph.DType) (system.ReadableWeights, error) {
+	return config.Of[system.LoRA](c).OpenWeights(dir, baseOf(c), base, func(b *graph.Builder) {
+		newNet(c).logits(b, "", 1, 1, false)
+	})
 }

@@ -116,7 +116,18 @@ func (n net) least(length int) plan.Least {
 }
 
 func describe(c *config.Config) (*system.Model, error) {
-	n, t := newNet(c), &c.Training
+	return describeAs(c, *config.Of[system.BaseWeights](c))
+}
+
+// smaller are the formats of frozen weights with fewer bits than the configured one.
+func smaller(c *config.Config) []system.Change {
+	return config.Of[system.LoRA](c).Smaller(*config.Of[system.BaseWeights](c), func(w system.BaseWeights) (*system.Model, error) {
+		return describeAs(c, w)
+	})
+}
+
+func describeAs(c *config.Config, base system.BaseWeights) (*system.Model, error) {
+	n, t, lora := newNet(c), &c.Training, config.Of[system.LoRA](c)
 	lengths := map[string]int{}
 	var variants []string
 	for _, l := range buckets(c) {
@@ -134,9 +145,9 @@ func describe(c *config.Config) (*system.Model, error) {
 			tr.Model = func(b *graph.Builder, mode engine.Mode) engine.Objective {
 				return n.objective(b, mode, s.Rows(mode.Train), lengths[mode.Variant])
 			}
-			return tr
+			return lora.Train(tr, t.Seed, base.DType())
 		},
-		Width: n.D, Least: n.least(c.Data.SeqLen),
+		Width: n.D, Least: lora.Least(n.least(c.Data.SeqLen), base.DType()), AllReached: lora.AllReached(),
 		Summary: map[string]any{
 			"architecture": config.Of[Model](c).Architecture, "d_model": n.D, "n_layers": n.Layers, "n_heads": n.Heads, "d_ff": n.FF,
 			"vocab_size": n.Vocab, "max_seq_len": n.Positions(), "pooling": config.Of[Model](c).Pooling, "buckets": buckets(c),

@@ -32,7 +32,7 @@ import (
 
 // Model is the section "model" of the configuration.
 type Model struct {
-	Folder            string  `key:"folder" help:"model folder to start from (config.json, weights, tokenizer), which decides every size; empty: from scratch"`
+	Folder            string  `key:"folder" help:"what to start from, which decides every size: a model folder (config.json, weights, tokenizer), or a run or checkpoint of moderation; empty: from scratch"`
 	Architecture      string  `key:"architecture" enum:"bert,roberta" help:"layout of the weights, positions and head"`
 	DModel            int     `key:"d_model" min:"1" of:"width" help:"width of the residual stream"`
 	NLayers           int     `key:"n_layers" min:"1" of:"layers" help:"blocks"`
@@ -77,27 +77,15 @@ type Decision struct {
 // System is the system as the command line knows it.
 var System = system.System{
 	Config: config.System{
-		Name: "moderation",
-		Help: "text classifier that accepts or flags texts, with a BERT or RoBERTa encoder",
-		Sections: func() []config.Section {
-			return []config.Section{
-				{Name: "model", Values: &Model{
-					Architecture: "roberta", DModel: 128, NLayers: 2, NHeads: 4, DFF: 512, MaxSeqLen: 128, TokenTypes: 1, PadID: 1,
-					Activation: "gelu", Dropout: 0.1, AttentionDropout: 0.1, ClassifierDropout: 0.1, Pooling: "first", WideLR: 10, LayerNormEps: 1e-5, InitStd: 0.02,
-				}},
-				{Name: "data", Values: &Data{
-					LabelField: "label", Name: "invalid", Other: "valid", Duplicates: "drop",
-					Positive: []string{"1", "true", "yes", "invalid", "offensive", "hate", "toxic", "spam", "positive"},
-					Negative: []string{"0", "false", "no", "valid", "clean", "ham", "negative"},
-				}},
-				{Name: "decision", Values: &Decision{Precision: 0.9, ClassWeights: "balanced", Baseline: true}},
-			}
-		},
-		Resolve: func(c *config.Config, r *config.Report) { system.FollowEncoder(c, r, config.Of[Model](c).Folder) },
-		Check:   check,
+		Name:     "moderation",
+		Help:     "text classifier that accepts or flags texts, with a BERT or RoBERTa encoder",
+		Sections: sections,
+		Resolve:  resolve,
+		Check:    check,
 	},
 	Describe:  describe,
-	Missing:   func(c *config.Config) error { return system.MissingFiles(c, "data.source", c.Data.Source) },
+	Smaller:   smaller,
+	Missing:   missing,
 	Synthetic: synthetic,
 	Predictor: func(c *config.Config, checkpoint string, on engine.Backend) (inference.Predictor, error) {
 		k, err := LoadClassifier(c, checkpoint, on)
@@ -115,6 +103,55 @@ var System = system.System{
 	},
 	Open:   open,
 	Export: export,
+
+	ExportMerged: exportMerged,
+}
+
+func sections() []config.Section {
+	base, lora := system.DefaultBaseWeights, system.DefaultLoRA
+	return []config.Section{
+		{Name: "model", Values: &Model{
+			Architecture: "roberta", DModel: 128, NLayers: 2, NHeads: 4, DFF: 512, MaxSeqLen: 128, TokenTypes: 1, PadID: 1,
+			Activation: "gelu", Dropout: 0.1, AttentionDropout: 0.1, ClassifierDropout: 0.1, Pooling: "first", WideLR: 10, LayerNormEps: 1e-5, InitStd: 0.02,
+		}},
+		{Name: "model", Values: &base}, {Name: "lora", Values: &lora},
+		{Name: "data", Values: &Data{
+			LabelField: "label", Name: "invalid", Other: "valid", Duplicates: "drop",
+			Positive: []string{"1", "true", "yes", "invalid", "offensive", "hate", "toxic", "spam", "positive"},
+			Negative: []string{"0", "false", "no", "valid", "clean", "ham", "negative"},
+		}},
+		{Name: "decision", Values: &Decision{Precision: 0.9, ClassWeights: "balanced", Baseline: true}},
+	}
+}
+
+// resolve makes the sizes of the model folder, or of the run, those of the configuration. With
+// adapters the head is trained as a whole, as PEFT does it, unless something else is chosen.
+func resolve(c *config.Config, r *config.Report) {
+	m := config.Of[Model](c)
+	if !system.FollowRun(c, r, &m.Folder, sections, "dropout", "attention_dropout", "classifier_dropout", "wide_lr", "init_std") {
+		system.FollowEncoder(c, r, m.Folder)
+	}
+	if o, _ := c.Origin("lora.modules_to_save"); o.Kind == config.Default && len(config.Of[system.LoRA](c).Targets) > 0 {
+		head := "[classifier]"
+		if m.WideRows > 0 {
+			head = "[classifier, wide]"
+		}
+		if err := c.Derive("lora.modules_to_save", head, "lora.targets"); err != nil {
+			r.Error("lora.modules_to_save", "%v", err)
+		}
+	}
+}
+
+func missing(c *config.Config) error {
+	if err := config.Of[system.LoRA](c).Missing(config.Of[Model](c).Folder); err != nil {
+		return err
+	}
+	return system.MissingFiles(c, "data.source", c.Data.Source)
+}
+
+// baseOf is what training starts from; the head of a model folder may be another.
+func baseOf(c *config.Config) system.Base {
+	return system.Base{Dir: config.Of[Model](c).Folder, Options: hf.LoadOptions{NewHead: true}}
 }
 
 // markers are the tokens before and after a text.
@@ -143,6 +180,7 @@ func check(c *config.Config, r *config.Report) {
 		}
 	}
 	unused(c, r)
+	config.Of[system.LoRA](c).Check(c, r)
 	for _, p := range d.Positive {
 		if slices.ContainsFunc(d.Negative, func(n string) bool { return strings.EqualFold(n, p) }) {
 			r.Error("data.positive_labels", "%q is in data.negative_labels too", p)

@@ -5,7 +5,6 @@ import (
 
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/engine"
-	"github.com/snug-ml/snug/nn/hf"
 	"github.com/snug-ml/snug/system"
 	"github.com/snug-ml/snug/train"
 	"github.com/snug-ml/snug/train/metric"
@@ -112,12 +111,17 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 		f.Close()
 		return nil, err
 	}
-	return &system.Run{
+	run := &system.Run{
 		Loader: f, Rows: int64(t.train.Len()), Monitor: train.Metric{Name: monitored, Higher: true}, Files: files, Close: func() error { return nil },
 		Baselines: t.baselines(), Load: t.load, Report: t.report, DataBytes: system.FolderBytes(config.Of[Model](c).Folder),
 		Evaluator:  t.valid.evaluation(c.Training.EvalBatches),
 		LoaderKeys: []string{system.WorkersKey, system.PrefetchKey},
-	}, nil
+	}
+	if err := config.Of[system.LoRA](c).Attach(run, baseOf(c)); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return run, nil
 }
 
 // baselines are figures of the monitored metric to compare the model's with.
@@ -132,11 +136,7 @@ func (t *task) baselines() []system.Baseline {
 	return b
 }
 
-// load copies the weights of the model folder into a loaded program.
+// load copies what training starts from into a loaded program.
 func (t *task) load(r *engine.Executable) error {
-	m := config.Of[Model](t.config)
-	if m.Folder == "" {
-		return nil
-	}
-	return system.LoadFolder(r, m.Folder, hf.LoadOptions{NewHead: true}, t.env.Log)
+	return config.Of[system.LoRA](t.config).Begin(r, baseOf(t.config), t.env.Log)
 }

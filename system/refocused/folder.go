@@ -8,11 +8,11 @@ import (
 	"github.com/snug-ml/snug/system"
 )
 
-// resolve makes the architecture of the model folder that of the configuration.
+// resolve makes the architecture of the model folder, or of the run, that of the configuration.
 // Dropout is a training setting and stays as configured.
 func resolve(c *config.Config, r *config.Report) {
 	m := config.Of[Model](c)
-	if m.Folder != "" {
+	if m.Folder != "" && !system.FollowRun(c, r, &m.Folder, sections, "dropout", "attention_dropout", "init_std") {
 		fromFolder(c, r, m)
 	}
 	if o, _ := c.Origin("model.activation"); o.Kind == config.Default && m.Architecture != gptNeoX {

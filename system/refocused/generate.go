@@ -1,13 +1,11 @@
 package refocused
 
 import (
-	"path/filepath"
-
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/data/token"
 	"github.com/snug-ml/snug/engine/graph"
 	"github.com/snug-ml/snug/inference"
-	"github.com/snug-ml/snug/train/checkpoint"
+	"github.com/snug-ml/snug/system"
 )
 
 // language is the model of a checkpoint.
@@ -16,7 +14,12 @@ func language(c *config.Config, dir string) (*inference.Language, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &inference.Language{Cached: networkOf(c), Tokenizer: t, Weights: filepath.Join(dir, checkpoint.WeightsFile)}
+	l := &inference.Language{
+		Cached: networkOf(c), Tokenizer: t,
+		Open: func() (inference.Weights, error) {
+			return openWeights(c, dir, config.Of[system.BaseWeights](c).DType())
+		},
+	}
 	// A model trained in bf16 was trained with rounded weights.
 	if c.Training.MixedPrecision == "bf16" {
 		l.Store = graph.BF16

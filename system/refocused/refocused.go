@@ -20,7 +20,7 @@ import (
 
 // Model is the section "model" of the configuration.
 type Model struct {
-	Folder           string  `key:"folder" help:"model folder to start from (config.json, weights, tokenizer; gpt_neox, llama or qwen3), which decides the architecture and the sizes; empty: from scratch"`
+	Folder           string  `key:"folder" help:"what to start from, which decides the architecture and the sizes: a model folder (config.json, weights, tokenizer; gpt_neox, llama or qwen3), or a run or checkpoint of refocused; empty: from scratch"`
 	Architecture     string  `key:"architecture" enum:"gpt_neox,llama,qwen3" help:"kind of the blocks; llama and qwen3 have RMS norms and a gated feed-forward layer, qwen3 also norms each head"`
 	DModel           int     `key:"d_model" min:"1" of:"width" help:"width of the residual stream"`
 	NLayers          int     `key:"n_layers" min:"1" of:"layers" help:"blocks"`
@@ -68,23 +68,31 @@ var defaults = Model{
 // System is the system as the command line knows it.
 var System = system.System{
 	Config: config.System{
-		Name: "refocused",
-		Help: "GPT-NeoX, Llama or Qwen3 causal language model, trained from raw text",
-		Sections: func() []config.Section {
-			m := defaults
-			return []config.Section{{Name: "model", Values: &m}}
-		},
-		Resolve: resolve,
-		Check:   check,
+		Name:     "refocused",
+		Help:     "GPT-NeoX, Llama or Qwen3 causal language model, trained from raw text",
+		Sections: sections,
+		Resolve:  resolve,
+		Check:    check,
 	},
 	Describe: describe,
+	Smaller:  smaller,
 	Open:     open,
+	Missing: func(c *config.Config) error {
+		return config.Of[system.LoRA](c).Missing(config.Of[Model](c).Folder)
+	},
 	Synthetic: func(c *config.Config) system.Synthetic {
 		return system.Synthetic{Fill: corpus.Synthetic(config.Of[Model](c).VocabSize)}
 	},
 	Language: language,
 	Prompt:   "func main",
 	Export:   export,
+
+	ExportMerged: exportMerged,
+}
+
+func sections() []config.Section {
+	m, base, lora := defaults, system.DefaultBaseWeights, system.DefaultLoRA
+	return []config.Section{{Name: "model", Values: &m}, {Name: "model", Values: &base}, {Name: "lora", Values: &lora}}
 }
 
 func check(c *config.Config, r *config.Report) {
@@ -96,13 +104,25 @@ func check(c *config.Config, r *config.Report) {
 		r.Error("model.vocab_size", "%d is smaller than data.tokenizer.vocab_size (%d): the model needs a row for every token", m.VocabSize, c.Data.Tokenizer.VocabSize)
 	}
 	foreign(m, r)
+	config.Of[system.LoRA](c).Check(c, r)
 	if err := networkOf(c).Check(); err != nil {
 		r.Error(hf.KeyOf("model", err), "%v", err)
 	}
 }
 
 func describe(c *config.Config) (*system.Model, error) {
-	m, net := config.Of[Model](c), networkOf(c)
+	return describeAs(c, *config.Of[system.BaseWeights](c))
+}
+
+// smaller are the formats of frozen weights with fewer bits than the configured one.
+func smaller(c *config.Config) []system.Change {
+	return config.Of[system.LoRA](c).Smaller(*config.Of[system.BaseWeights](c), func(w system.BaseWeights) (*system.Model, error) {
+		return describeAs(c, w)
+	})
+}
+
+func describeAs(c *config.Config, base system.BaseWeights) (*system.Model, error) {
+	m, net, lora := config.Of[Model](c), networkOf(c), config.Of[system.LoRA](c)
 	t, length := &c.Training, c.Data.SeqLen
 	return &system.Model{
 		Shape: system.Shape{MicroBatch: t.BatchSize, Accumulation: t.GradientAccumulationSteps, CEChunk: t.CEChunk, EvalBatch: t.EvalBatchSize},
@@ -113,16 +133,16 @@ func describe(c *config.Config) (*system.Model, error) {
 			tr.Model = func(b *graph.Builder, mode engine.Mode) engine.Objective {
 				return objective(b, net, s, length, c.Data.SegmentMask, mode.Train, false)
 			}
-			return tr
+			return lora.Train(tr, t.Seed, base.DType())
 		},
 		Examination: func(s system.Shape) engine.Training {
 			tr := system.Training(c, s)
 			tr.Model = func(b *graph.Builder, mode engine.Mode) engine.Objective {
 				return objective(b, net, s, length, c.Data.SegmentMask, mode.Train, true)
 			}
-			return tr
+			return lora.Train(tr, t.Seed, base.DType())
 		},
-		Width: m.DModel, Least: least(net, m.DModel, length),
+		Width: m.DModel, Least: lora.Least(least(net, m.DModel, length), base.DType()), AllReached: lora.AllReached(),
 		Summary: map[string]any{
 			"architecture": m.Architecture, "d_model": m.DModel, "n_layers": m.NLayers, "n_heads": m.NHeads,
 			"d_ff": m.DFF, "vocab_size": m.VocabSize, "max_seq_len": m.MaxSeqLen,
@@ -166,11 +186,17 @@ func objective(b *graph.Builder, net network, s system.Shape, length int, segmen
 	return o
 }
 
+// baseOf is what training starts from. A vocabulary that adapters belong to stays as it is.
+func baseOf(c *config.Config) system.Base {
+	whole := len(config.Of[system.LoRA](c).Targets) == 0
+	return system.Base{Dir: config.Of[Model](c).Folder, Options: hf.LoadOptions{ResizeVocabulary: whole}}
+}
+
 func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env) (*system.Run, error) {
-	folder := config.Of[Model](c).Folder
-	if folder != "" && c.Data.Tokenizer.Path == "" {
+	base, lora := baseOf(c), config.Of[system.LoRA](c)
+	if base.Dir != "" && c.Data.Tokenizer.Path == "" {
 		own := *c
-		own.Data.Tokenizer.Path = folder
+		own.Data.Tokenizer.Path = base.Dir
 		c = &own
 	}
 	text, err := corpus.Prepare(ctx, c, env.Cache, env.Position, c.Data.SeqLen, env.Log)
@@ -188,13 +214,14 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 		return nil, errors.Join(err, text.Close())
 	}
 	run := &system.Run{
-		Loader: feed, Monitor: train.Metric{Name: "eval_loss"}, DataBytes: text.Bytes + system.FolderBytes(folder), Close: text.Close,
+		Loader: feed, Monitor: train.Metric{Name: "eval_loss"}, DataBytes: text.Bytes + system.FolderBytes(base.Dir), Close: text.Close,
 		Rows: text.Train.Len(), Files: text.TokenizerFiles, Text: text.Report, LoaderKeys: []string{system.WorkersKey, system.PrefetchKey},
 	}
-	if folder != "" {
-		run.Load = func(r *engine.Executable) error {
-			return system.LoadFolder(r, folder, hf.LoadOptions{ResizeVocabulary: true}, env.Log)
-		}
+	if base.Dir != "" {
+		run.Load = func(r *engine.Executable) error { return lora.Begin(r, base, env.Log) }
+	}
+	if err := lora.Attach(run, base); err != nil {
+		return nil, errors.Join(err, text.Close())
 	}
 	if text.HeldOut != nil {
 		run.Evaluator = text.Evaluator(m.Shape.Rows(false), c.Training.EvalBatches, c.Data.SegmentMask)

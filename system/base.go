@@ -1,0 +1,151 @@
+package system
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/snug-ml/snug/config"
+	"github.com/snug-ml/snug/data/safetensors"
+	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/nn/hf"
+	"github.com/snug-ml/snug/train/checkpoint"
+)
+
+// Base are the weights that training starts from: those of a model folder, or of a
+// checkpoint of the same system. Its folder has the tokenizer too.
+type Base struct {
+	Dir string // empty: random weights
+	// Options are how a model folder may differ from the model.
+	Options hf.LoadOptions
+}
+
+// isFile reports whether the folder dir has a file called name.
+func isFile(dir, name string) bool {
+	st, err := os.Stat(filepath.Join(dir, name))
+	return err == nil && st.Mode().IsRegular()
+}
+
+// isRun reports whether dir is a run or one of its checkpoints, and no model folder.
+func isRun(dir string) bool {
+	return dir != "" && !isFile(dir, hf.ConfigFile) && isFile(dir, checkpoint.ConfigFile)
+}
+
+// FollowRun makes the section "model" of the run or checkpoint in FolderKey that of the
+// configuration, but for the keys of own, which are settings of training; false: folder is
+// neither. A run becomes its checkpoint that represents it. sections are those of the system.
+func FollowRun(c *config.Config, r *config.Report, folder *string, sections func() []config.Section, own ...string) bool {
+	if !isRun(*folder) {
+		return false
+	}
+	file := filepath.Join(*folder, checkpoint.ConfigFile)
+	base, err := config.Load(config.Sources{Systems: []config.System{{Name: c.System, Sections: sections}}, File: file})
+	if err == nil && len(config.Of[LoRA](base).Targets) > 0 {
+		err = fmt.Errorf("%s has adapters alone: name the folder of a merged export (snug export --merge)", *folder)
+	}
+	var chosen *checkpoint.Chosen
+	if err == nil {
+		chosen, err = checkpoint.Choose(*folder, "")
+	}
+	if err != nil {
+		r.Error(FolderKey, "want a model folder, or a run of the system %s: %v", c.System, err)
+		return true
+	}
+	var facts []config.Fact
+	for _, v := range base.Values() {
+		name, ok := strings.CutPrefix(v.Key, "model.")
+		if ok && v.Key != FolderKey && v.Key != baseWeightsKey && !slices.Contains(own, name) {
+			facts = append(facts, config.Fact{Key: v.Key, Value: v.Text})
+		}
+	}
+	r.Follow(FolderKey, checkpoint.ConfigFile, facts)
+	*folder = chosen.Path
+	return true
+}
+
+// Load copies the weights into a loaded program, all but those of adapters. A frozen weight
+// that the base lacks is an error: it would stay random.
+func (b Base) Load(x *engine.Executable, log func(string, ...any)) (err error) {
+	if b.Dir == "" {
+		return nil
+	}
+	if !isRun(b.Dir) {
+		o := b.Options
+		o.New = IsNew
+		return LoadFolder(x, b.Dir, o, log)
+	}
+	c, err := checkpoint.Load(b.Dir)
+	if err != nil {
+		return fmt.Errorf("%s: %w", FolderKey, err)
+	}
+	defer func() { err = errors.Join(err, c.Close()) }()
+	var own []*graph.State
+	for _, s := range x.Program().States {
+		if (s.Role == graph.Weight || s.Role == graph.Frozen) && !IsNew(s.Name) {
+			own = append(own, s)
+		}
+	}
+	missing, err := CopyStates(c, own, x.ChangeState)
+	if err == nil && len(missing) > 0 {
+		err = fmt.Errorf("%s lacks %s and %d more: want a checkpoint of this model", c.Path, missing[0].Name, len(missing)-1)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", FolderKey, err)
+	}
+	log("%s: loaded %d weights of update %d", FolderKey, len(own), c.State.Update)
+	return nil
+}
+
+// CopyStates copies the states that a checkpoint holds, and gives the others.
+func CopyStates(c *checkpoint.Checkpoint, states []*graph.State, change hf.Change) (missing []*graph.State, err error) {
+	for _, s := range states {
+		name := s.SavedName(c.Weights.Has)
+		if !c.Weights.Has(name) {
+			missing = append(missing, s)
+			continue
+		}
+		x, err := c.Weights.Tensor(name)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", c.Path, err)
+		}
+		if !slices.Equal(x.Shape, s.Type.Shape) {
+			return nil, fmt.Errorf("%s: tensor %s is %v, this program has %v: the configuration is not the one that it was trained with", c.Path, name, x.Shape, s.Type.Shape)
+		}
+		if err := change(s.Name, x.Float32s); err != nil {
+			return nil, fmt.Errorf("%s: %w", c.Path, err)
+		}
+	}
+	return missing, nil
+}
+
+// inOut reports whether the weights of linear layers are stored [in, out].
+func (b Base) inOut() (bool, error) {
+	if b.Dir == "" || isRun(b.Dir) {
+		return false, nil
+	}
+	f, err := hf.ReadConfig(b.Dir)
+	if err != nil {
+		return false, err
+	}
+	return f.InOut(), nil
+}
+
+// open opens the weights with what was trained in their place.
+func (b Base) open(a *hf.Adapted) (hf.Weights, error) {
+	if isRun(b.Dir) {
+		w, err := safetensors.Open(filepath.Join(b.Dir, checkpoint.WeightsFile))
+		if err != nil {
+			return nil, err
+		}
+		return a.Open(w, b.Dir)
+	}
+	f, err := hf.ReadConfig(b.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("the weights that were adapted: %w", err)
+	}
+	return a.OpenFolder(f, b.Dir, b.Options)
+}

@@ -101,13 +101,16 @@ func (p *planCmd) Run(a *app) error {
 				return err
 			}
 		}
-		if a.asJSON {
-			if no != nil {
-				said = append(said, no)
-			} else {
-				said = append(said, report)
-			}
-		} else {
+		extents, err := s.Extents(t, report.Run.Settings)
+		if err != nil {
+			return err
+		}
+		switch {
+		case a.asJSON && no != nil:
+			said = append(said, refusedPlan{no, extents})
+		case a.asJSON:
+			said = append(said, fittingPlan{report, extents})
+		default:
 			if i > 0 {
 				a.printf("\n")
 			}
@@ -118,10 +121,6 @@ func (p *planCmd) Run(a *app) error {
 			a.printf("%v\n%s\nwhat each change would save and cost\n%s", report, times(s, report.Time), plan.FormatLadder(ladder))
 			if report.Scaling != nil {
 				a.printf("\n%v", report.Scaling)
-			}
-			extents, err := s.Extents(t, report.Run.Settings)
-			if err != nil {
-				return err
 			}
 			a.printf("%s", extentsText(extents))
 		}
@@ -140,6 +139,18 @@ func (p *planCmd) Run(a *app) error {
 	}
 	return refused
 }
+
+// fittingPlan and refusedPlan are a plan as JSON, with how large settings could be.
+type (
+	fittingPlan struct {
+		*plan.Report
+		Extents []session.Extent `json:"extents,omitempty"`
+	}
+	refusedPlan struct {
+		*plan.DoesNotFit
+		Extents []session.Extent `json:"extents,omitempty"`
+	}
+)
 
 // load is the setup of what is planned, that of one of several processes if they were asked for.
 func (p *planCmd) load(a *app) (*session.Setup, error) {

@@ -118,7 +118,7 @@ func (s *Setup) smaller(no *plan.DoesNotFit, t plan.Target, c plan.Settings) err
 			Saves: asked.Total - r.Total, Cost: r.Time.Update/asked.Time.Update - 1, Instead: true,
 		}
 	}
-	changes := s.System.Smaller(s.Config)
+	changes, found := s.System.Smaller(s.Config), false
 	for i, change := range changes {
 		m, err := change.Model()
 		if err != nil {
@@ -132,10 +132,10 @@ func (s *Setup) smaller(no *plan.DoesNotFit, t plan.Target, c plan.Settings) err
 		x := rung(change.Settings, r)
 		no.Ladder = append(no.Ladder, x)
 		if r.Fits {
-			if no.Smallest == nil || x.Cost < no.Smallest.Cost {
+			if !found && (no.Smallest == nil || x.Cost < no.Smallest.Cost) {
 				no.Smallest = &x
 			}
-			return nil
+			found = true // the others are for the ladder
 		}
 		if i < len(changes)-1 || no.Smallest != nil {
 			continue

@@ -330,7 +330,12 @@ func (s *Setup) Search(t plan.Target) (*plan.Choice, error) {
 	if c.Recompute != pass.RecomputeAuto {
 		search.Recompute = &c.Recompute
 	}
-	return s.Planner(t).Fit(search)
+	choice, err := s.Planner(t).Fit(search)
+	var no *plan.DoesNotFit
+	if errors.As(err, &no) {
+		return nil, errors.Join(s.smaller(no, t, no.Report.Run.Settings), no)
+	}
+	return choice, err
 }
 
 // precisions are those to choose from on a chip: the one requested, or fp32 and the

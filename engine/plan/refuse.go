@@ -43,6 +43,9 @@ func (e *DoesNotFit) Error() string {
 	case e.Smallest != nil:
 		fmt.Fprintf(&s, "; smallest change that fits: %s (needs %s, an update is predicted to take %s instead of %s)",
 			e.Smallest.Change, size.Bytes(e.Smallest.Total), seconds(e.Smallest.Update), seconds(r.Time.Update))
+		if others := e.others(); len(others) > 0 {
+			fmt.Fprintf(&s, "; would fit too: %s", strings.Join(others, ", "))
+		}
 	case len(e.Ladder) > 0:
 		last := e.best()
 		fmt.Fprintf(&s, "; the smallest memory these settings can be brought down to is %s", size.Bytes(last.Total))
@@ -58,6 +61,16 @@ func (e *DoesNotFit) Error() string {
 		}
 	}
 	return s.String()
+}
+
+// others are changes of the model, beside the smallest change, that fit.
+func (e *DoesNotFit) others() (changes []string) {
+	for _, r := range e.Ladder {
+		if r.Instead && r.Fits && r.Change != e.Smallest.Change {
+			changes = append(changes, r.Change)
+		}
+	}
+	return changes
 }
 
 // Details is the refusal with the ladder, for people.

@@ -52,7 +52,7 @@ func (a *app) printSummary(r session.Finished) {
 		if s.Over != "" {
 			over = " over " + s.Over
 		}
-		p("\n  processes         %d; exchanging gradients%s took %.0f %% of the time", s.Ranks, over, 100*s.Exchange)
+		p("\n  processes         %d; waiting for gradients%s took %.0f %% of the time, exchanging them behind computing %.0f %%", s.Ranks, over, 100*s.Exchange, 100*s.Hidden)
 	}
 	memory := "\n  memory            arena %s planned, %s used; process peak %s of %s planned\n"
 	if r.Card != nil {

@@ -16,6 +16,7 @@ type Training struct {
 	Optimizer                 string  `key:"optimizer" enum:"adamw,adamw8bit,lion,adafactor,muon" help:"adamw8bit: AdamW with moments in 8 bits; lion: one moment, wants a learning rate about a fifth of AdamW's; adafactor: almost no memory; muon: orthogonal steps for matrices, AdamW for the rest"`
 	MasterWeights             string  `key:"master_weights" enum:"fp32,stochastic,compensated" help:"how matrices are kept: fp32, or in 16 bits alone, rounded at random or with a remainder of 16 bits"`
 	GradientExchange          string  `key:"gradient_exchange" enum:"fp32,bf16" help:"how processes send each other gradients; bf16: half the bytes, with each micro-batch's gradients and their sum rounded to bfloat16"`
+	GradientSums              string  `key:"gradient_sums" enum:"ordered,fast" help:"how processes add up gradients; ordered: in the order of the micro-batches, with the same bits for any number of processes; fast: each its own micro-batches, then one exchange an update, with bits that depend on the number"`
 	Zero                      int     `key:"zero" min:"0" max:"1" help:"1: processes share the optimizer (ZeRO, stage 1): each keeps the moments of its part of the weights, and updates that; 0: each has all. The results are the same"`
 	WeightDecay               float64 `key:"weight_decay" min:"0" help:"decoupled weight decay of matrices; biases and norms have none"`
 	Beta1                     float64 `key:"beta1" min:"0" below:"1" help:"decay of the first moment; of lion's step; not used by adafactor"`
@@ -145,7 +146,7 @@ func defaults() Config {
 			BatchSize: 8, GradientAccumulationSteps: 1, MaxSteps: 1000,
 			LearningRate: 3e-4, MinLRRatio: 0.1, LRScheduler: "cosine", WarmupSteps: 0,
 			Plateau:   Plateau{Factor: 0.5, Patience: 3},
-			Optimizer: "adamw", MasterWeights: "fp32", GradientExchange: "fp32", WeightDecay: 0.1, Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, MaxGradNorm: 1,
+			Optimizer: "adamw", MasterWeights: "fp32", GradientExchange: "fp32", GradientSums: "ordered", WeightDecay: 0.1, Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, MaxGradNorm: 1,
 			MixedPrecision:        "auto",
 			LossScale:             LossScale{Init: 65536, GrowthFactor: 2, BackoffFactor: 0.5, GrowthInterval: 2000},
 			GradientCheckpointing: "auto",

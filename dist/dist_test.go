@@ -162,6 +162,20 @@ func TestFailureEndsAll(t *testing.T) {
 	})
 }
 
+// A rank that fails while another goroutine waits in a call for ranks that do not come ends that
+// call.
+func TestLeavingEndsACallInHand(t *testing.T) {
+	kinds(t, 2, func(t *testing.T, groups []dist.Group) {
+		done := make(chan error)
+		go func() { done <- groups[1].Broadcast(0, make([]byte, 1)) }()
+		_ = groups[1].Leave(errors.New("it broke"))
+		var ended *dist.EndedError
+		if err := <-done; !errors.As(err, &ended) || ended.Rank != 1 {
+			t.Errorf("the call in hand ends with %v", err)
+		}
+	})
+}
+
 func TestLeavingWellEndsNobody(t *testing.T) {
 	kinds(t, 3, func(t *testing.T, groups []dist.Group) {
 		errs := ranks(groups, func(g dist.Group) error {

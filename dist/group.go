@@ -26,7 +26,8 @@ type Group interface {
 	// Broadcast fills data with that of the root.
 	Broadcast(root int, data []byte) error
 	// Leave ends this rank's part. With a cause, which is a failure, the other
-	// ranks get an [EndedError] with its text. Leaving twice does nothing.
+	// ranks get an [EndedError] with its text. Leaving twice does nothing. With a
+	// cause it may be called while another call is in hand, which it ends with an error.
 	Leave(cause error) error
 }
 

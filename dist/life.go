@@ -183,6 +183,10 @@ func (l *life) leave(cause error) {
 	l.mu.Lock()
 	l.left = true
 	was := l.err
+	if cause != nil && was == nil { // a call may be in hand
+		l.err = &EndedError{l.rank, cause.Error()}
+		close(l.broken)
+	}
 	l.mu.Unlock()
 	m := []byte{bye}
 	if cause != nil && was == nil {

@@ -30,8 +30,10 @@ type Backend interface {
 //   - states are read and written by copying;
 //   - temporaries can be read by an observer, between two nodes.
 //
-// All calls come from one goroutine, but for Input and Peek: while one goroutine runs
-// functions on a slot, another may fill the other, and a third may peek at states.
+// All calls come from one goroutine at a time, but for Input and Peek: while one goroutine
+// runs functions on a slot, another may fill the other, and a third may peek at states. An
+// image that follows runs (see [Watch]) is also read and written meanwhile, where a run has ended
+// with gradients.
 type Image interface {
 	// Run runs a function on the inputs of a slot. It may return before the
 	// device has finished, and later calls run after it.

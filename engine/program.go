@@ -85,9 +85,9 @@ type CompileOptions struct {
 	Skip func(pass string) bool
 }
 
-// compile builds the functions one after the other, runs the passes over each
-// and lays the program out.
-func compile(build []func() *pass.Unit, o CompileOptions) (*Program, error) {
+// compile builds the functions one after the other, knowing those before, runs the passes
+// over each and lays the program out.
+func compile(build []func(done []*Func) *pass.Unit, o CompileOptions) (*Program, error) {
 	p := &Program{Traits: CPU}
 	if o.Traits != nil {
 		p.Traits = *o.Traits
@@ -97,7 +97,7 @@ func compile(build []func() *pass.Unit, o CompileOptions) (*Program, error) {
 	}
 	for _, fn := range build {
 		var u *pass.Unit
-		if err := graph.Catch(func() { u = fn() }); err != nil {
+		if err := graph.Catch(func() { u = fn(p.Funcs) }); err != nil {
 			return nil, err
 		}
 		u.Fusion = &p.Traits.Fusion

@@ -21,8 +21,8 @@ const StateNorm = "update.grad_norm"
 type Shards struct {
 	// Trained are the weights that are updated.
 	Trained []*graph.State
-	// Weights are the parts of the trained weights that a rank updates, in the order of
-	// these.
+	// Weights are the parts of the trained weights that a rank updates: of those whose
+	// gradients are exchanged together ([Program.Buckets]) about as much as the others.
 	Weights [][]Part
 	// Moments are those that a rank keeps, Whole all of them as one process would.
 	// A state of the one that is smaller than that of its name in the other is the part
@@ -44,18 +44,42 @@ type Grain struct {
 	Bytes float64
 }
 
-// Divide gives each of so many ranks about the same bytes of states, in order, and at most
-// one part of each state. The first rank has the most. It depends on its operands alone.
-func Divide(states []*graph.State, world int, of func(*graph.State) Grain) [][]Part {
-	type piece struct {
-		Part
-		index int
-	}
+// Divide gives each of so many ranks about the same bytes of each list of states, in order,
+// and at most one part of each state. The first rank has the most of all. It depends on its
+// operands alone.
+func Divide(lists [][]*graph.State, world int, of func(*graph.State) Grain) [][]Part {
 	ranks, loads := make([][]piece, world), make([]float64, world)
-	give := func(rank, index int, from, n int64) {
-		ranks[rank] = append(ranks[rank], piece{Part{states[index], from, n}, index})
-		loads[rank] += float64(n) * of(states[index]).Bytes
+	index := 0
+	for _, states := range lists {
+		divide(states, index, of, loads, func(rank int, p piece) {
+			ranks[rank] = append(ranks[rank], p)
+			loads[rank] += float64(p.Elems) * of(p.State).Bytes
+		})
+		index += len(states)
 	}
+	order := make([]int, world)
+	for r := range order {
+		order[r] = r
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(loads[b], loads[a]) })
+	parts := make([][]Part, world)
+	for r, from := range order {
+		slices.SortFunc(ranks[from], func(a, b piece) int { return cmp.Compare(a.index, b.index) })
+		for _, p := range ranks[from] {
+			parts[r] = append(parts[r], p.Part)
+		}
+	}
+	return parts
+}
+
+// piece is a part of the state with an index in all lists.
+type piece struct {
+	Part
+	index int
+}
+
+// divide gives the states of a list, the first of which has an index, to ranks with loads.
+func divide(states []*graph.State, index int, of func(*graph.State) Grain, loads []float64, give func(rank int, p piece)) {
 	// What stays whole goes, the largest first, to whoever has least.
 	var whole, divided []int
 	rest := 0.0
@@ -77,42 +101,33 @@ func Divide(states []*graph.State, world int, of func(*graph.State) Grain) [][]P
 				least = r
 			}
 		}
-		give(least, i, 0, states[i].Type.Shape.Elems())
+		give(least, piece{Part{states[i], 0, states[i].Type.Shape.Elems()}, index + i})
 	}
 	// The rest raises all ranks to one level, one rank after the other.
 	level := levelOf(loads, rest)
-	due, given, rank := max(0, level-loads[0]), 0.0, 0 // bytes up to this rank
+	lack := make([]float64, len(loads))
+	for r := range lack {
+		lack[r] = max(0, level-loads[r])
+	}
+	due, given, rank := lack[0], 0.0, 0 // bytes up to this rank
 	for _, i := range divided {
 		g, n := of(states[i]), states[i].Type.Shape.Elems()
 		for from := int64(0); from < n; {
 			take := n - from
-			if rank < world-1 {
+			if rank < len(loads)-1 {
 				take = min(take, max(0, int64((due-given)/(g.Bytes*float64(g.Elems))+0.5)*g.Elems))
 			}
 			if take > 0 {
-				give(rank, i, from, take)
+				give(rank, piece{Part{states[i], from, take}, index + i})
 				given += float64(take) * g.Bytes
 				from += take
 			}
 			if from < n {
 				rank++
-				due += max(0, level-loads[rank])
+				due += lack[rank]
 			}
 		}
 	}
-	order := make([]int, world)
-	for r := range order {
-		order[r] = r
-	}
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(loads[b], loads[a]) })
-	parts := make([][]Part, world)
-	for r, from := range order {
-		slices.SortFunc(ranks[from], func(a, b piece) int { return cmp.Compare(a.index, b.index) })
-		for _, p := range ranks[from] {
-			parts[r] = append(parts[r], p.Part)
-		}
-	}
-	return parts
 }
 
 func bytesOf(s *graph.State, g Grain) float64 { return float64(s.Type.Shape.Elems()) * g.Bytes }
@@ -129,11 +144,22 @@ func levelOf(loads []float64, bytes float64) float64 {
 	return sorted[len(sorted)-1] + bytes/float64(len(sorted))
 }
 
-// sharded adds the update of a rank to a program: that of its parts of the trained weights.
-func (t *Training) sharded(trained []*graph.State, s *Shards) func(b *graph.Builder, rank int) {
+// sharded adds the update of a rank to a program with the functions of micro-batches: that of
+// its parts of the trained weights.
+func (t *Training) sharded(trained []*graph.State, micro []*Func, s *Shards) func(b *graph.Builder, rank int) {
 	o := &t.Optimizer
 	s.Trained = trained
-	s.Weights = Divide(trained, t.Sharding.World, o.grain)
+	weights := map[string]*graph.State{}
+	for _, w := range trained {
+		weights[Gradient+w.Name] = w
+	}
+	lists := buckets(micro)
+	for _, list := range lists {
+		for i, g := range list {
+			list[i] = weights[g.Name]
+		}
+	}
+	s.Weights = Divide(lists, t.Sharding.World, o.grain)
 	emit := func(b *graph.Builder, parts []Part) {
 		var params, grads []*graph.Value
 		for _, p := range parts {

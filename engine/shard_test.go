@@ -25,7 +25,12 @@ func TestDivide(t *testing.T) {
 			total += float64(n) * g.Bytes
 			largest = max(largest, float64(min(g.Elems, n))*g.Bytes)
 		}
-		parts := Divide(states, world, func(s *graph.State) Grain { return grains[s] })
+		var lists [][]*graph.State
+		for rest := states; len(rest) > 0; {
+			n := rapid.IntRange(1, len(rest)).Draw(t, "in a list")
+			lists, rest = append(lists, rest[:n]), rest[n:]
+		}
+		parts := Divide(lists, world, func(s *graph.State) Grain { return grains[s] })
 		if len(parts) != world {
 			t.Fatalf("%d ranks have parts, want %d", len(parts), world)
 		}

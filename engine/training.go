@@ -125,9 +125,9 @@ func CompileTraining(t Training, o CompileOptions) (*Program, error) {
 	var unreached []string
 	var trained []*graph.State
 	known := map[string]bool{}
-	var build []func() *pass.Unit
+	var build []func(done []*Func) *pass.Unit
 	for _, variant := range variants {
-		build = append(build, func() *pass.Unit {
+		build = append(build, func([]*Func) *pass.Unit {
 			return t.forwardBackward(variant, func(b *graph.Builder, params, grads []*graph.Value) {
 				params, grads, missing := reached(params, grads)
 				unreached = append(unreached, missing...)
@@ -152,14 +152,14 @@ func CompileTraining(t Training, o CompileOptions) (*Program, error) {
 	case t.Sharding != nil && (t.Accumulation < 2 || t.Sharding.Rank >= t.Sharding.World):
 		return nil, fmt.Errorf("rank %d of %d cannot share an optimizer whose updates have %d micro-batches", t.Sharding.Rank, t.Sharding.World, t.Accumulation)
 	case t.Sharding != nil:
-		build = append(build, func() *pass.Unit {
+		build = append(build, func(micro []*Func) *pass.Unit {
 			b := graph.NewBuilder(FuncUpdate)
 			shards = new(Shards)
-			t.sharded(trained, shards)(b, t.Sharding.Rank)
+			t.sharded(trained, micro, shards)(b, t.Sharding.Rank)
 			return &pass.Unit{F: b.F}
 		})
 	case t.Accumulation > 1:
-		build = append(build, func() *pass.Unit {
+		build = append(build, func([]*Func) *pass.Unit {
 			b := graph.NewBuilder(FuncUpdate)
 			var params, grads []*graph.Value
 			for _, s := range trained {
@@ -192,13 +192,13 @@ func CompileEvaluation(t Training, o CompileOptions) (*Program, error) {
 }
 
 // evaluations build the forward half of each variant without randomness.
-func (t *Training) evaluations() (build []func() *pass.Unit) {
+func (t *Training) evaluations() (build []func([]*Func) *pass.Unit) {
 	variants := t.Variants
 	if len(variants) == 0 {
 		variants = []string{""}
 	}
 	for _, variant := range variants {
-		build = append(build, func() *pass.Unit {
+		build = append(build, func([]*Func) *pass.Unit {
 			b := graph.NewBuilder(Variant(FuncEval, variant))
 			obj := t.Model(b, Mode{Variant: variant})
 			b.Output(OutputSum, obj.Sum)
@@ -217,9 +217,9 @@ func (t *Training) evaluations() (build []func() *pass.Unit) {
 // CompileForward compiles functions without a backward half: for evaluation,
 // prediction and generation.
 func CompileForward(o CompileOptions, funcs ...*graph.Func) (*Program, error) {
-	var build []func() *pass.Unit
+	var build []func([]*Func) *pass.Unit
 	for _, f := range funcs {
-		build = append(build, func() *pass.Unit { return &pass.Unit{F: f} })
+		build = append(build, func([]*Func) *pass.Unit { return &pass.Unit{F: f} })
 	}
 	return compile(build, o)
 }

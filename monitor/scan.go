@@ -131,6 +131,8 @@ func (s *lineScanner) sinceField(key []byte) uint {
 		return s.number(&s.since.FLOPs, 1<<6)
 	case "exchange_seconds":
 		return s.number(&s.since.Exchange, 1<<7)
+	case "exchange_hidden_seconds":
+		return s.number(&s.since.Hidden, 1<<8)
 	}
 	return 0
 }

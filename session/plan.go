@@ -105,7 +105,7 @@ func (s *Setup) facts(p *engine.Program, t plan.Target, c plan.Settings, data in
 	if s.Model.Unit == "tokens" {
 		r.Tokens = int64(c.MicroBatch) * s.Model.UnitsPerRow
 	}
-	r.Exchange = train.ExchangeBytes(p, s.World, s.exchange())
+	r.Exchange = train.ExchangeBytes(p, s.World, s.exchange(), s.fast())
 	if _, ok := overMPI(s.Config.Hardware.Exchange, s.World); ok {
 		r.Exchange += mpi.StagingBytes(s.World)
 	}
@@ -277,6 +277,7 @@ func (s *Setup) Scale(t plan.Target, report *plan.Report, c plan.Cluster) error 
 	}
 	wire := float64(s.exchange().Size()) / float64(graph.F32.Size())
 	w := report.Work(train.Buckets(p, c.World()), wire, c.World())
+	w.Fast = s.fast()
 	if p.Shards != nil { // the report's optimizer is a rank's part, and weights cross as they are
 		w.Sharded, w.Gather, w.Optimizer = true, 1, w.Optimizer*float64(c.World())
 	}

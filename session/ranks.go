@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/configs"
@@ -50,6 +51,18 @@ func (s *Setup) exchange() graph.DType {
 	return graph.F32
 }
 
+// fast reports whether each process adds up its own micro-batches first.
+func (s *Setup) fast() bool { return s.Config.Training.GradientSums == "fast" }
+
+// makeRoom lets what exchanges gradients run while every thread computes: the workers of the
+// processor do not give way.
+func (s *Setup) makeRoom() {
+	const sending = 2
+	if n := s.Threads + sending; s.Card == nil && n > runtime.GOMAXPROCS(0) {
+		runtime.GOMAXPROCS(n)
+	}
+}
+
 // shareable refuses a run whose updates the processes cannot share.
 func (r *run) shareable() error {
 	if err := r.carrier.find(r.Config.Hardware.Exchange); err != nil {
@@ -67,9 +80,13 @@ func (r *run) shareable() error {
 	if r.exchange() != graph.F32 {
 		r.infof("gradients are exchanged in bfloat16: half the bytes, and other bits than fp32 gives, the same for any number of processes")
 	}
+	r.makeRoom()
 	world := r.Group.World()
 	if err := train.Shareable(r.Model.Shape.Accumulation, world); err != nil {
 		return UsageError{err}
+	}
+	if r.fast() && world > 1 {
+		r.infof("each of %d processes adds up its own micro-batches before they exchange sums: less is sent, and the bits depend on the number of processes", world)
 	}
 	if shards := r.program.Shards; shards != nil {
 		r.infof("the optimizer is shared by %d processes: this one keeps %s of %s of moments, the others no more", world, size.Bytes(bytesOf(shards.Moments[0])), size.Bytes(bytesOf(shards.Whole)))
@@ -230,6 +247,7 @@ func (in *invitation) follow(ctx context.Context, carrier *carrier, local Local)
 	if own := s.arithmetic(x.Arithmetic()); own != in.Arithmetic {
 		return fmt.Errorf("rank %d computes in %s, rank 0 in %s, which rounds differently: use machines of one kind, or set hardware.cpu_isa and hardware.blas to what all of them have", g.Rank(), own, in.Arithmetic)
 	}
+	s.makeRoom()
 	j := s.job(d, x)
 	j.Until = in.Until
 	if j.Group, err = carrier.group(ctx, s.Config.Hardware.Exchange); err != nil {

@@ -259,6 +259,9 @@ const blocksInSlices = ", blocks in %d slices"
 // exchangedBF16 ends the arithmetic of a run whose processes exchange rounded gradients.
 const exchangedBF16 = ", gradients exchanged in bf16"
 
+// addedUpBy ends that of a run whose processes add up their own micro-batches first.
+const addedUpBy = ", gradients added up by "
+
 // normByHost ends that of a run that shares its optimizer on a device that adds up the norm
 // of gradients in another order than the processor does.
 const normByHost = ", their norm added up by the host"
@@ -272,6 +275,9 @@ func (r *run) computed() string {
 	if r.exchange() == graph.BF16 {
 		text += exchangedBF16
 	}
+	if r.fast() && r.World > 1 {
+		text += fmt.Sprintf("%s%d processes", addedUpBy, r.World)
+	}
 	if r.program.Shards != nil && r.Backend.Traits().Name != engine.CPU.Name {
 		text += normByHost
 	}
@@ -281,7 +287,9 @@ func (r *run) computed() string {
 // slicesOf splits what a run was computed in: with which kernels, and in how many slices,
 // 0 where there are none.
 func slicesOf(computed string) (kernels string, slices int) {
-	computed = strings.TrimSuffix(strings.TrimSuffix(computed, normByHost), exchangedBF16)
+	for _, end := range []string{exchangedBF16, addedUpBy, normByHost} {
+		computed, _, _ = strings.Cut(computed, end)
+	}
 	i := strings.LastIndex(computed, ", blocks in ")
 	if i < 0 {
 		return computed, 0

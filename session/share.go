@@ -74,6 +74,7 @@ type speedometer struct {
 	products               *counter
 	tokens, flops, seconds float64
 	exchange               float64 // part of seconds
+	hidden                 float64 // what the exchange took besides
 	updates                int64
 }
 
@@ -84,6 +85,7 @@ func (m *speedometer) update(s *train.Step) float64 {
 	m.flops += flops
 	m.seconds += s.Took.Seconds()
 	m.exchange += s.Exchange.Seconds()
+	m.hidden += s.Hidden.Seconds()
 	m.updates++
 	return flops
 }

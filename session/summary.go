@@ -41,9 +41,11 @@ type Summary struct {
 	Peak             string  `json:"flops_utilization_of,omitempty"`
 	FirstUpdate      float64 `json:"seconds_to_first_update"`
 	// Ranks is the number of processes of a run of several, Exchange the share of the time
-	// that they spent on adding up gradients and waiting for each other.
+	// that they waited for sums of gradients and for each other, Hidden that in which gradients
+	// were added up behind computing.
 	Ranks    int     `json:"ranks,omitempty"`
 	Exchange float64 `json:"exchange_share,omitempty"`
+	Hidden   float64 `json:"exchange_hidden_share,omitempty"`
 	// Over is the MPI library that they did it with, empty where it was TCP.
 	Over    string  `json:"exchanged_over,omitempty"`
 	Seconds float64 `json:"seconds"`
@@ -85,7 +87,7 @@ func (r *run) summarize(res *train.Result, why error, arena, peak int64) error {
 		TrainLoss: checkpoint.Float(res.Loss), Metrics: train.Floats(res.Metrics), StoppedEarly: res.StoppedEarly, Warning: res.Warning, Skipped: res.Skipped,
 		FirstUpdate: res.FirstUpdate.Seconds() + r.loaded.Seconds(), Seconds: res.Seconds,
 		TokensPerSecond: r.speed.tokens / max(r.speed.seconds, 1e-9), FlopsUtilization: share, Peak: r.report.Speed.PeakName,
-		Ranks: r.World, Exchange: r.speed.exchange / max(r.speed.seconds, 1e-9), Over: r.carrier.String(),
+		Ranks: r.World, Exchange: r.speed.exchange / max(r.speed.seconds, 1e-9), Hidden: r.speed.hidden / max(r.speed.seconds, 1e-9), Over: r.carrier.String(),
 		ArenaPlanned: r.program.Layout.Bytes, ArenaUsed: arena,
 		PeakRSS: peak, PlannedTotal: r.report.Total, Card: r.telemetry.cardUse(r.speed.seconds),
 		Precision: string(r.Precision), Device: r.Computer(), Threads: r.Threads, Parameters: all,

@@ -36,11 +36,13 @@ func (c counted) AllGather(parts [][]byte) error {
 // What a plan says that processes send is what they send, in either format.
 func TestPlannedTraffic(t *testing.T) {
 	for format, size := range map[string]int64{"fp32": 4, "bf16": 2} {
-		t.Run(format, func(t *testing.T) { plannedTraffic(t, format, size) })
+		for sums, exchanges := range map[string]int64{"ordered": 2, "fast": 1} {
+			t.Run(format+" "+sums, func(t *testing.T) { plannedTraffic(t, format, sums, size, exchanges) })
+		}
 	}
 }
 
-func plannedTraffic(t *testing.T, format string, size int64) {
+func plannedTraffic(t *testing.T, format, sums string, size, exchanges int64) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "config.yaml")
 	if err := os.WriteFile(file, []byte(tinyConfigs(t)["refocused"]), 0o666); err != nil {
@@ -50,7 +52,7 @@ func plannedTraffic(t *testing.T, format string, size int64) {
 	from := config.Sources{File: file, NeedData: true, Overrides: []config.Override{
 		{Key: "training.gradient_accumulation_steps", Text: "4"}, {Key: "training.max_steps", Text: "2"},
 		{Key: "training.eval_steps", Text: "0"}, {Key: "hardware.threads", Text: "1"},
-		{Key: "training.gradient_exchange", Text: format},
+		{Key: "training.gradient_exchange", Text: format}, {Key: "training.gradient_sums", Text: sums},
 	}}
 	s, err := LoadShared(t.Context(), from, world, 1, nil)
 	if err != nil {
@@ -93,14 +95,14 @@ func plannedTraffic(t *testing.T, format string, size int64) {
 	}
 	p := report.Scaling
 	half := p.GradientBytes * size / 4 * (world - 1) / world
-	if got, want := scattered.Load()/updates/world, int64(p.Rounds)*half; got != want {
+	if got, want := scattered.Load()/updates/world, exchanges*half; got != want {
 		t.Errorf("a rank sends %d bytes of gradients in an update, planned are %d", got, want)
 	}
 	// Some words are gathered besides.
 	if got := gathered.Load() / updates / world; got < half || got > half+half/10 {
 		t.Errorf("a rank spreads %d bytes in an update, planned are %d", got, half)
 	}
-	if want := int64(p.Rounds+1) * half; p.Sends != want {
-		t.Errorf("the plan sends %d, in %d rounds of %d and one more", p.Sends, p.Rounds, half)
+	if want := (exchanges + 1) * half; p.Sends != want {
+		t.Errorf("the plan sends %d, in %d exchanges of %d and one more", p.Sends, exchanges, half)
 	}
 }

@@ -25,9 +25,9 @@ type Step struct {
 	// spent waiting for data. What it waited for a save is in Save instead.
 	NewTokens  int64
 	Took, Wait time.Duration
-	// Exchange is the part of Took spent on adding up gradients with the other ranks,
-	// and on waiting for them.
-	Exchange time.Duration
+	// Exchange is the part of Took spent on waiting for gradients to be added up with the
+	// other ranks. Hidden is what that took besides, while this one computed.
+	Exchange, Hidden time.Duration
 	// Save is what the run waited for checkpoints: between the update before and this
 	// one, and within this one before it changed what was not yet written or staged.
 	Save time.Duration

@@ -64,7 +64,7 @@ func (j *Job) join() (*ranks, error) {
 	if losses == nil {
 		return nil, Shareable(1, j.Group.World())
 	}
-	e, err := newExchange(j.Group, j.Runner, wireOf(j.Exchange))
+	e, err := newExchange(j.Group, j.Runner, wireOf(j.Exchange), j.Fast)
 	if err != nil {
 		return nil, err
 	}
@@ -92,32 +92,52 @@ func (j *Job) stops(ctx context.Context, m int) (bool, error) {
 	if j.ranks == nil {
 		return ctx.Err() != nil, nil
 	}
-	if m%j.ranks.World() != 0 {
-		return false, nil
+	switch world := j.ranks.World(); {
+	case m == 0 || m%world == 0 && j.Fast:
+		return anybody(j.ranks, ctx.Err() != nil)
+	case m%world == 0: // they have said so in the round before
+		return j.ranks.exchange.stops(m / world)
 	}
-	return j.ranks.any(ctx.Err() != nil)
+	return false, nil
 }
 
-// any reports whether one rank says yes.
-func (r *ranks) any(yes bool) (bool, error) {
+// anybody reports whether one rank says yes.
+func anybody(g dist.Group, yes bool) (bool, error) {
 	own := []byte{0}
 	if yes {
 		own[0] = 1
 	}
-	parts, err := dist.Gather(r, own)
+	parts, err := dist.Gather(g, own)
 	if err != nil {
 		return false, err
 	}
 	return slices.ContainsFunc(parts, func(b []byte) bool { return b[0] != 0 }), nil
 }
 
-// computed adds up the gradients of a round, when micro-batch m of u is its last.
-func (r *ranks) computed(m int, u *Update) error {
-	if r == nil || (m+1)%r.World() != 0 && m+1 < u.Micro {
-		return nil
+// compute runs this process's part of micro-batch m of u, which may begin a round.
+func (j *Job) compute(ctx context.Context, u *Update, m, slot int) error {
+	fn := engine.Variant(j.outputs.fn, u.Variant(m))
+	if j.ranks == nil {
+		return j.Runner.Run(fn, slot)
 	}
-	first := m - m%r.World()
-	return r.exchange.add(first == 0, m-first+1)
+	e, world := j.ranks.exchange, j.ranks.World()
+	last := m+world >= u.Micro // micro-batch of this rank or, where m begins a round, round
+	if m%world == 0 && (last || !e.fast) {
+		r := &round{ctx, m == 0, last, min(world, u.Micro-m)}
+		if e.fast {
+			r.first, r.computed = true, world
+		}
+		if err := e.begin(r); err != nil {
+			return err
+		}
+	}
+	switch {
+	case !j.part().has(m):
+		return nil
+	case e.fast && !last:
+		return j.Runner.Run(fn, slot)
+	}
+	return e.run(fn, slot)
 }
 
 // facts is how many bytes of a message about an update come before its losses: what
@@ -125,14 +145,16 @@ func (r *ranks) computed(m int, u *Update) error {
 const facts = 24
 
 // merge makes the update of all ranks everybody's: gradients, losses and buffers.
-func (j *Job) merge(u *Update) error {
+func (j *Job) merge(u *Update, s *Step) error {
 	r := j.ranks
 	if r == nil {
 		return nil
 	}
-	if err := r.exchange.spread(); err != nil {
+	if err := r.exchange.wait(); err != nil {
 		return err
 	}
+	together := time.Now()
+	defer func() { s.Exchange += time.Since(together) }()
 	own := r.losses[r.Rank()]
 	binary.LittleEndian.PutUint64(own, math.Float64bits(u.Weight))
 	binary.LittleEndian.PutUint64(own[8:], uint64(u.Tokens))
@@ -171,7 +193,8 @@ func (r *ranks) updated(s *Step) error {
 	}
 	together := time.Now()
 	err := r.exchange.spreadWeights()
-	s.Exchange += time.Since(together)
+	waited, hidden := r.exchange.times()
+	s.Exchange, s.Hidden = s.Exchange+waited+time.Since(together), hidden
 	return err
 }
 
@@ -193,7 +216,7 @@ func (r *ranks) measured(ctx context.Context, e Evaluator, x *engine.Executable,
 	if err != nil && ctx.Err() == nil {
 		return nil, false, err
 	}
-	stopped, err := r.any(err != nil)
+	stopped, err := anybody(r, err != nil)
 	if err != nil || stopped {
 		return nil, false, err
 	}

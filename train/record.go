@@ -79,9 +79,10 @@ type Since struct {
 	Wait       float64 `json:"wait_seconds"`
 	Save       float64 `json:"save_seconds,omitempty"`
 	Evaluation float64 `json:"evaluation_seconds,omitempty"`
-	// Exchange is the part of Seconds that was spent with other ranks on the sums of
-	// gradients.
+	// Exchange is the part of Seconds that was spent on waiting for the sums of gradients of
+	// all ranks. Hidden is what adding them up took besides, behind computing.
 	Exchange float64 `json:"exchange_seconds,omitempty"`
+	Hidden   float64 `json:"exchange_hidden_seconds,omitempty"`
 	// Tokens are in the unit of the data, FLOPs those of the matmuls.
 	Tokens int64   `json:"tokens"`
 	FLOPs  float64 `json:"flops,omitempty"`
@@ -142,6 +143,7 @@ func (r *Recorder) Record(e Event) error {
 		s.Updates++
 		s.Seconds, s.Wait, s.Save = s.Seconds+e.Took.Seconds(), s.Wait+e.Wait.Seconds(), s.Save+e.Save.Seconds()
 		s.Tokens, s.FLOPs, s.Exchange = s.Tokens+e.NewTokens, s.FLOPs+e.FLOPs, s.Exchange+e.Exchange.Seconds()
+		s.Hidden += e.Hidden.Seconds()
 		if !e.Log && !e.Skipped && max(e.LossZ, e.NormZ) <= SpikeZ && finite(e.Loss) {
 			return nil
 		}

@@ -35,6 +35,9 @@ type Job struct {
 	Group dist.Group
 	// Exchange is the format in which the group exchanges gradients, F32 or BF16; 0: F32.
 	Exchange graph.DType
+	// Fast makes each rank add up its own micro-batches, as one process alone does, and
+	// exchange only the sums: results depend on the number of ranks.
+	Fast bool
 	// Until, when positive, stops the run after that update as an interruption
 	// would: the state is saved, and the schedule is still that of the whole run.
 	Until int64
@@ -150,7 +153,7 @@ func (j *Job) Run(ctx context.Context, start int64) (res *Result, err error) {
 		return nil, err
 	}
 	if j.ranks != nil {
-		defer func() { err = errors.Join(err, j.ranks.exchange.close()) }()
+		defer func() { err = errors.Join(err, j.ranks.exchange.close(err)) }()
 	}
 	if start == 0 {
 		j.evaluated = -1
@@ -240,26 +243,17 @@ func (j *Job) update(ctx context.Context, f *filler, u int64) (*Step, error) {
 			if err := j.scalars(Inputs{Runner: j.Runner, Slot: b.slot}, b.update, u, m, s.LR); err != nil {
 				return failed(err)
 			}
-			if j.part().has(m) {
-				if err := j.Runner.Run(engine.Variant(j.outputs.fn, b.update.Variant(m)), b.slot); err != nil {
-					return failed(err)
-				}
-			}
 		}
-		together := time.Now()
-		if err := j.ranks.computed(m, b.update); err != nil {
+		if err := j.compute(ctx, b.update, m, b.slot); err != nil {
 			return failed(err)
 		}
-		s.Exchange += time.Since(together)
 		if m == b.update.Micro-1 {
 			break
 		}
 	}
-	together := time.Now()
-	if err := j.merge(j.last.update); err != nil {
+	if err := j.merge(j.last.update, s); err != nil {
 		return failed(err)
 	}
-	s.Exchange += time.Since(together)
 	if j.outputs.update != j.outputs.fn {
 		// The update reads the learning rate from the slot.
 		if err := j.Runner.Run(j.outputs.update, j.last.slot); err != nil {

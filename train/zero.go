@@ -46,24 +46,25 @@ func newZero(s *engine.Shards) *zero {
 	return z
 }
 
-// keep writes the sums to this rank's parts of the gradients, and the norm of all.
-func (e *exchange) keep() error {
-	me, z := e.g.Rank(), e.zero
-	for i := range e.buckets {
-		k := &e.buckets[i]
-		e.wire.pack(k.sum)
-		e.wire.unpack(k.sum)
-		if err := each(k.shards[me], k.sum, func(p engine.Part, b []byte) error {
-			for x, at := floats(b), z.first[p.State.Name]+int(p.From/graph.NormChunk); len(x) > 0; at++ {
-				n := min(len(x), graph.NormChunk)
-				z.squares[at] = simd.SumSqF64(x[:n])
-				x = x[n:]
-			}
-			return e.x.WritePart(p, b)
-		}); err != nil {
-			return err
+// keep writes the sums of a bucket to this rank's parts of the gradients, and sums their
+// squares.
+func (e *exchange) keep(k *bucket) error {
+	e.wire.pack(k.sum)
+	e.wire.unpack(k.sum)
+	z := e.zero
+	return each(k.shards[e.g.Rank()], k.sum, func(p engine.Part, b []byte) error {
+		for x, at := floats(b), z.first[p.State.Name]+int(p.From/graph.NormChunk); len(x) > 0; at++ {
+			n := min(len(x), graph.NormChunk)
+			z.squares[at] = simd.SumSqF64(x[:n])
+			x = x[n:]
 		}
-	}
+		return e.x.WritePart(p, b)
+	})
+}
+
+// norm sets the norm of all sums, once every bucket is kept.
+func (e *exchange) norm() error {
+	me, z := e.g.Rank(), e.zero
 	for i, chunk := range z.chunks[me] {
 		binary.LittleEndian.PutUint64(z.sent[me][8*i:], math.Float64bits(z.squares[chunk]))
 	}

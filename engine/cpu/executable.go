@@ -113,13 +113,16 @@ func (x *executable) chooseMatmuls() error {
 	return err
 }
 
-func (x *executable) Run(fn string, slot int) error {
+func (x *executable) Run(fn string, slot int) error { return x.RunWatched(fn, slot, nil) }
+
+// RunWatched runs a function; w follows it, if not nil.
+func (x *executable) RunWatched(fn string, slot int, w *engine.Watch) error {
 	c := x.code[fn]
 	if c == nil {
 		return fmt.Errorf("the program has no function %q", fn)
 	}
 	x.bases[engine.Inputs] = unsafe.Pointer(unsafe.SliceData(x.Input(slot)))
-	return c.Run()
+	return c.Run(w)
 }
 
 // Sync has nothing to wait for: a run returns when it is done.

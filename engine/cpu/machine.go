@@ -8,6 +8,7 @@
 package cpu
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"runtime"
@@ -131,6 +132,7 @@ type nodeCode struct {
 	node    *graph.Node
 	phases  []phase
 	changes []string // the states that it writes
+	uses    engine.Uses
 }
 
 // Code is a function ready to run.
@@ -152,8 +154,8 @@ func (c *Code) Bind(m *Machine) error {
 	return nil
 }
 
-// Run executes the code once.
-func (c *Code) Run() error {
+// Run executes the code once; w follows it, if not nil.
+func (c *Code) Run(w *engine.Watch) error {
 	m := c.m
 	m.fault.Store(nil)
 	if !m.held {
@@ -162,6 +164,11 @@ func (c *Code) Run() error {
 	}
 	for i := range c.nodes {
 		s := &c.nodes[i]
+		if w != nil && s.uses.Begins != nil {
+			if err := w.Begins(s.uses.Begins); err != nil {
+				return err
+			}
+		}
 		if m.guard != nil && len(s.changes) > 0 {
 			if err := m.guard(s.changes); err != nil {
 				return err
@@ -171,10 +178,15 @@ func (c *Code) Run() error {
 			if goOn, err := c.observed(s, o); err != nil || !goOn {
 				return err
 			}
-			continue
+		} else {
+			for _, p := range s.phases {
+				m.pool.region(p.tasks, p.run)
+			}
 		}
-		for _, p := range s.phases {
-			m.pool.region(p.tasks, p.run)
+		if w != nil && s.uses.Ends != nil {
+			if err := errors.Join(m.failure(), w.Ends(s.uses.Ends)); err != nil {
+				return err
+			}
 		}
 	}
 	return m.failure()
@@ -219,6 +231,7 @@ func Compile(f *graph.Func, threads int, by *products, at func(v *graph.Value) (
 		return nil, unconfigured
 	}
 	c := &compiler{code: &Code{}, workers: workers(threads), products: by, at: at}
+	uses := engine.GradientUses(f)
 	for _, n := range f.Nodes {
 		if graph.IsView(n.Op) {
 			continue
@@ -227,7 +240,7 @@ func Compile(f *graph.Func, threads int, by *products, at func(v *graph.Value) (
 		if err != nil {
 			return nil, fmt.Errorf("%s (%s): %w", n.Op.Name(), n.Layer, err)
 		}
-		c.code.nodes = append(c.code.nodes, nodeCode{n, phases, n.Changes()})
+		c.code.nodes = append(c.code.nodes, nodeCode{n, phases, n.Changes(), uses[n]})
 	}
 	return c.code, nil
 }

@@ -33,6 +33,8 @@ type Work struct {
 	// micro-batches, and of spreading the result. Sharded divides the optimizer.
 	Scatter, Gather float64
 	Sharded         bool
+	// Fast means that each process adds up its own micro-batches, and sums are exchanged alone.
+	Fast bool
 	// Ranged means that Micro and Optimizer are the best end of a card's range, see
 	// [CardReached].
 	Ranged bool
@@ -69,7 +71,7 @@ type conditions struct {
 	compute float64 // share of the predicted speed
 	net     float64 // share of the network's rate
 	tcp     float64 // bytes a second of a process
-	overlap bool    // the exchange hides behind the backward half, where an engine can do that
+	overlap bool    // all of the exchange hides that can
 }
 
 var (
@@ -92,17 +94,25 @@ type UpdateTime struct {
 // rounds are the micro-batches that the busiest process computes.
 func (c Cluster) rounds(w Work) int { return (w.MicroBatches + c.World() - 1) / c.World() }
 
+// exchanges are how often a process sends its gradients in an update.
+func (c Cluster) exchanges(w Work) float64 {
+	if w.Fast {
+		return 1
+	}
+	return float64(c.rounds(w))
+}
+
 // Sends is what a process sends in an update in snug's exchange: (M+1)(N-1)/N of the
-// gradients, with M rounds, in the format that goes over the wire.
+// gradients, with M exchanges, in the format that goes over the wire.
 func (c Cluster) Sends(w Work) float64 {
 	n := float64(c.World())
-	return (float64(c.rounds(w))*w.Scatter + w.Gather) * (n - 1) / n * total(w.Buckets)
+	return (c.exchanges(w)*w.Scatter + w.Gather) * (n - 1) / n * total(w.Buckets)
 }
 
 // Carries is what the link of a machine carries of that, each way.
 func (c Cluster) Carries(w Work) float64 {
 	n, g := float64(c.World()), float64(c.PerNode)
-	return (float64(c.rounds(w))*w.Scatter + w.Gather) * g * (n - g) / n * total(w.Buckets)
+	return (c.exchanges(w)*w.Scatter + w.Gather) * g * (n - g) / n * total(w.Buckets)
 }
 
 func total(bytes []int64) (sum float64) {
@@ -133,27 +143,71 @@ func (c Cluster) end(t UpdateTime, w Work, k conditions) UpdateTime {
 
 // mesh is an update with snug's own exchange: every round, each process sends all others their
 // shards of every bucket by TCP and adds up its own; after the last it sends the sums to
-// all. Nothing of it hides behind computing.
+// all. Where processors compute, a round hides behind the next, and the last behind its
+// backward half.
 func (c Cluster) mesh(w Work, k conditions) UpdateTime {
 	t := c.begin(w, k)
-	rounds := float64(c.rounds(w))
-	t.Wire = c.Sends(w) / k.tcp
-	call := callLocal
-	if c.Net != nil {
-		t.Wire = max(t.Wire, c.Carries(w)/(c.Net.Bandwidth*k.net))
-		call = callNet
-	}
+	exchanges := c.exchanges(w)
 	if c.World() > 1 {
-		// Before a round all agree to go on, and after the last they compare losses.
-		t.Wire += (float64(len(w.Buckets))*(rounds+1) + rounds + 1) * call
+		micro := w.Micro / k.compute
+		scatter, gather := c.between(w.Buckets, w.Scatter, k), c.between(w.Buckets, w.Gather, k)
+		last := w.Buckets[max(0, len(w.Buckets)-1):]
+		end := scatter.and(gather)
+		t.Wire = (exchanges-1)*c.waited(scatter, micro, k) +
+			max(c.waited(end, backward*micro, k), c.between(last, w.Scatter+w.Gather, k).took)
+		// All agree to begin, and compare losses at the end. Otherwise they agree by the exchange.
+		calls := 2.
+		if w.Fast {
+			calls += float64(c.rounds(w) - 1)
+		}
+		t.Wire += calls * c.call()
 	}
 	s := total(w.Buckets)
 	const copied, added, cleared = 2, 3, 1 // bytes of memory traffic for a byte of gradients
-	t.Copies = over(s*(rounds*(copied+added+cleared+copied)+2*copied), w.Memory)
+	t.Copies = over(s*(exchanges*(copied+added+cleared+copied)+2*copied), w.Memory)
 	if c.Host != nil {
-		t.Copies += s * (2*rounds + 1) / c.Host.Bandwidth
+		t.Copies += s * (2*exchanges + 1) / c.Host.Bandwidth
 	}
 	return c.end(t, w, k)
+}
+
+// transfer is what bytes between processes take, in seconds, and how much of that processors
+// are busy with.
+type transfer struct{ took, busy float64 }
+
+func (t transfer) and(u transfer) transfer { return transfer{t.took + u.took, t.busy + u.busy} }
+
+// call is what a call of all processes takes besides its bytes.
+func (c Cluster) call() float64 {
+	if c.Net != nil {
+		return callNet
+	}
+	return callLocal
+}
+
+// between is a transfer of (N-1)/N of buckets from each process, with so many bytes on the wire
+// for each of theirs.
+func (c Cluster) between(buckets []int64, wire float64, k conditions) transfer {
+	n, g, s := float64(c.World()), float64(c.PerNode), total(buckets)*wire
+	t := transfer{busy: s * (n - 1) / n / k.tcp}
+	t.took = t.busy
+	if c.Net != nil {
+		t.took = max(t.took, s*g*(n-g)/n/(c.Net.Bandwidth*k.net))
+	}
+	t.took += float64(len(buckets)) * c.call()
+	return t
+}
+
+// waited is what a process waits for a transfer behind which it computes for a time. At worst
+// a processor that is busy with it does not compute.
+func (c Cluster) waited(t transfer, behind float64, k conditions) float64 {
+	switch {
+	case c.Host != nil: // a card tells at the end of a function what it has finished with
+		return t.took
+	case k.overlap:
+		return max(0, t.took-behind)
+	}
+	return t.busy + max(0, t.took-t.busy-behind)
 }
 
 // NCCL's constants (src/graph/tuning.cc, 2.30), in seconds: what a collective takes to begin
@@ -282,6 +336,7 @@ type Scaling struct {
 	Cluster
 	GradientBytes int64 `json:"gradient_bytes"`
 	Rounds        int   `json:"rounds"` // micro-batches of the busiest process
+	Fast          bool  `json:"fast,omitempty"`
 	// Exchange is the main memory that a process needs for it, Sends what it sends in an
 	// update, Carries what the link of a machine carries each way.
 	Exchange int64    `json:"gradient_exchange_bytes"`
@@ -306,7 +361,7 @@ type Help struct {
 
 // Scale predicts what the processes of a cluster make of the plan r of one of them.
 func (r *Report) Scale(c Cluster, w Work, unit string) *Scaling {
-	s := &Scaling{Cluster: c, GradientBytes: int64(total(w.Buckets)), Rounds: c.rounds(w), Exchange: r.Run.Exchange,
+	s := &Scaling{Cluster: c, GradientBytes: int64(total(w.Buckets)), Rounds: c.rounds(w), Fast: w.Fast, Exchange: r.Run.Exchange,
 		Sends: int64(c.Sends(w)), Unit: unit, Note: Unmeasured}
 	s.Units = int64(w.MicroBatches) * int64(r.Run.Settings.MicroBatch)
 	if r.Run.Tokens > 0 {
@@ -390,6 +445,11 @@ func (c Cluster) helps(w Work) []Help {
 		half := w
 		half.Scatter, half.Gather = .5, .5
 		try("--training.gradient_exchange bf16, which rounds what is sent", c, half)
+	}
+	if c.rounds(w) > 1 && !w.Fast {
+		once := w
+		once.Fast = true
+		try("--training.gradient_sums fast: other bits for another number of processes", c, once)
 	}
 	if c.Net != nil {
 		if f := c.Net.faster(); f != nil {

@@ -22,9 +22,13 @@ func (c Cluster) String() string {
 func (s *Scaling) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%v\n", s.Cluster)
+	when := fmt.Sprintf("an update, in %d rounds of micro-batches", s.Rounds)
+	if s.Fast {
+		when = "an update, after its last micro-batch"
+	}
 	rows := [][]string{
 		{"gradients", size.Bytes(s.GradientBytes).String(), ""},
-		{"a process sends", size.Bytes(s.Sends).String(), fmt.Sprintf("an update, in %d rounds of micro-batches", s.Rounds)},
+		{"a process sends", size.Bytes(s.Sends).String(), when},
 	}
 	if s.Net != nil {
 		rows = append(rows, []string{"a machine's link", size.Bytes(s.Carries).String(), "each way"})

@@ -1,0 +1,89 @@
+package engine
+
+import (
+	"slices"
+
+	"github.com/snug-ml/snug/engine/graph"
+)
+
+// Watch follows what a run does to gradients, so that somebody can exchange those that it
+// has finished with while it goes on. Both functions get names of states and end the run by
+// an error; they are called from a goroutine of the device.
+type Watch struct {
+	// Begins returns when the run may use the gradients, which it has not used before.
+	Begins func(gradients []string) error
+	// Ends is called when the run does not use the gradients any more. From then on
+	// [Executable.ReadPart] and [Executable.WritePart] reach them from any goroutine, up to the
+	// next run whose Begins returns for them.
+	Ends func(gradients []string) error
+}
+
+// watched is an image that calls a [Watch] in the middle of a run.
+type watched interface {
+	RunWatched(fn string, slot int, w *Watch) error
+}
+
+// RunWatched runs a function and returns when the device has finished. A device whose
+// runs cannot be followed uses all gradients from the beginning to the end.
+func (x *Executable) RunWatched(fn string, slot int, w *Watch) error {
+	x.slot = slot
+	if i, ok := x.image.(watched); ok {
+		return i.RunWatched(fn, slot, w)
+	}
+	var all []string
+	if f := x.p.Func(fn); f != nil {
+		for _, u := range GradientUses(f.F) {
+			all = append(all, u.Ends...)
+		}
+	}
+	if err := w.Begins(all); err != nil {
+		return err
+	}
+	if err := x.image.Run(fn, slot); err != nil {
+		return err
+	}
+	if err := x.image.Sync(); err != nil {
+		return err
+	}
+	return w.Ends(all)
+}
+
+// Uses are the gradients that a node is the first and the last of its function to use.
+type Uses struct{ Begins, Ends []string }
+
+// GradientUses are those of each node of a function that reads or writes gradients.
+func GradientUses(f *graph.Func) map[*graph.Node]Uses {
+	first, last := map[string]*graph.Node{}, map[string]*graph.Node{}
+	for _, n := range f.Nodes {
+		if graph.IsView(n.Op) {
+			continue
+		}
+		for _, v := range slices.Concat(n.In, n.Out) {
+			s := graph.Storage(v).State
+			if s == nil || s.Role != graph.Gradient {
+				continue
+			}
+			name := s.Home().Name
+			if first[name] == nil {
+				first[name] = n
+			}
+			last[name] = n
+		}
+	}
+	uses := map[*graph.Node]Uses{}
+	for _, v := range f.States { // whose order is the program's
+		name := v.State.Home().Name
+		if first[name] == nil {
+			continue
+		}
+		u := uses[first[name]]
+		if !slices.Contains(u.Begins, name) { // parts of a state have one name
+			u.Begins = append(u.Begins, name)
+			uses[first[name]] = u
+			u = uses[last[name]]
+			u.Ends = append(u.Ends, name)
+			uses[last[name]] = u
+		}
+	}
+	return uses
+}

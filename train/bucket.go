@@ -1,0 +1,118 @@
+package train
+
+import (
+	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/graph"
+)
+
+// bucket is some of the gradients that are exchanged together: shards of about one size.
+type bucket struct {
+	group  int             // index in the program's buckets, of which it may be a part
+	shards [][]engine.Part // by rank
+	elems  []int64         // of each
+	bytes  int64           // of all, in float32
+	sum    []byte          // of this rank's shard
+}
+
+// floatBytes is the size of a shard's gradients.
+func (k *bucket) floatBytes(rank int) int64 { return 4 * k.elems[rank] }
+
+// shardsOf are the parts of the program's gradients that ranks add up.
+func shardsOf(p *engine.Program, groups [][]*graph.State, world int) [][]engine.Part {
+	if p.Shards == nil {
+		const line = 16 // elements
+		return engine.Divide(groups, world, func(*graph.State) engine.Grain { return engine.Grain{Elems: line, Bytes: 4} })
+	}
+	shards := make([][]engine.Part, world)
+	for r, parts := range p.Shards.Weights {
+		for _, w := range parts {
+			shards[r] = append(shards[r], engine.Part{State: p.State(engine.Gradient + w.State.Name), From: w.From, Elems: w.Elems})
+		}
+	}
+	return shards
+}
+
+// bucketsOf are the program's gradients in the order in which its runs finish with them, in
+// buckets that have about the same of each rank's shard. What is too large for one is cut
+// where chunks of the sum of squares end.
+func bucketsOf(p *engine.Program, world int) (list []bucket) {
+	groups := p.Buckets()
+	shards := shardsOf(p, groups, world)
+	for i, states := range groups {
+		in := map[string]bool{}
+		for _, s := range states {
+			in[s.Name] = true
+		}
+		list = append(list, cut(i, in, shards)...)
+	}
+	return list
+}
+
+// cut are the parts of some gradients as buckets.
+func cut(group int, in map[string]bool, shards [][]engine.Part) (list []bucket) {
+	world := len(shards)
+	most := int64(engine.BucketBytes/4/world) + graph.NormChunk // ranks differ by a chunk
+	for r, parts := range shards {
+		k := 0
+		for _, p := range parts {
+			for in[p.State.Name] && p.Elems > 0 {
+				if k == len(list) {
+					list = append(list, bucket{group: group, shards: make([][]engine.Part, world), elems: make([]int64, world)})
+				}
+				take := p.Elems
+				if room := most - list[k].elems[r]; take > room {
+					end := (p.From + room) / graph.NormChunk * graph.NormChunk
+					if list[k].elems[r] == 0 {
+						end = max(end, (p.From/graph.NormChunk+1)*graph.NormChunk)
+					}
+					take = min(take, end-p.From)
+				}
+				if take <= 0 {
+					k++
+					continue
+				}
+				list[k].shards[r] = append(list[k].shards[r], engine.Part{State: p.State, From: p.From, Elems: take})
+				list[k].elems[r] += take
+				list[k].bytes += 4 * take
+				p.From, p.Elems = p.From+take, p.Elems-take
+			}
+		}
+	}
+	return list
+}
+
+// Buckets are the bytes of the program's gradients that so many ranks exchange at a time.
+func Buckets(p *engine.Program, world int) (bytes []int64) {
+	for _, b := range bucketsOf(p, world) {
+		bytes = append(bytes, b.bytes)
+	}
+	return bytes
+}
+
+// ExchangeBytes is the memory that rank 0, which has the largest shards, needs to exchange
+// the program's gradients in a format and way ([Job.Exchange], [Job.Fast]): part of a plan.
+func ExchangeBytes(p *engine.Program, world int, format graph.DType, fast bool) int64 {
+	if world == 0 {
+		return 0
+	}
+	stride, sums := sizes(bucketsOf(p, world), 0, fast)
+	return int64(world)*(stride+wireOf(format).bytes(stride)) + sums
+}
+
+// sizes are those of the largest shard and of all sums of a rank that are kept at a time, in
+// bytes.
+func sizes(list []bucket, rank int, fast bool) (stride, sums int64) {
+	for _, k := range list {
+		for r := range k.elems {
+			stride = max(stride, line(k.floatBytes(r)))
+		}
+		sums += line(k.floatBytes(rank))
+	}
+	if fast {
+		sums = min(sums, stride)
+	}
+	return stride, sums
+}
+
+// line rounds a number of bytes up to a cache line.
+func line(n int64) int64 { return (n + 63) &^ 63 }

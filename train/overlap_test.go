@@ -1,0 +1,231 @@
+package train
+
+import (
+	"context"
+	"errors"
+	"math"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/snug-ml/snug/dist"
+	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/backend"
+	"github.com/snug-ml/snug/engine/graph"
+)
+
+// opening is a group that closes a channel when gradients are first exchanged.
+type opening struct {
+	dist.Group
+	once  sync.Once
+	first chan struct{}
+}
+
+func (g *opening) AllToAll(send, recv [][]byte) error {
+	g.once.Do(func() { close(g.first) })
+	return g.Group.AllToAll(send, recv)
+}
+
+// loadWide is a classifier with two buckets of gradients.
+func loadWide(t *testing.T) (*engine.Executable, [][]*graph.State) {
+	t.Helper()
+	p, err := engine.CompileTraining(wide(engine.Optimizer{Beta1: 0.9, Beta2: 0.99, Eps: 1e-8}, nil, nil), engine.CompileOptions{Verify: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	groups := p.Buckets()
+	if len(groups) < 2 {
+		t.Fatalf("the gradients are in %d buckets", len(groups))
+	}
+	x, err := p.Load(backend.CPU(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = x.Close() })
+	if err := x.Initialize(3); err != nil {
+		t.Fatal(err)
+	}
+	return x, groups
+}
+
+// The first bucket is exchanged before the last is computed.
+func TestExchangeBeginsInTheBackwardHalf(t *testing.T) {
+	x, groups := loadWide(t)
+	last := groups[len(groups)-1]
+	first := make(chan struct{})
+	j := job(x, &classes{micro: 4, rows: 12, updates: 1}, 1)
+	j.Group = &opening{Group: dist.InProcess(1)[0], first: first}
+	nodes := 0
+	x.Observe(&engine.Observer{Before: func(n *graph.Node) {
+		for _, name := range n.Changes() {
+			if name == last[len(last)-1].Name {
+				nodes++
+				<-first
+			}
+		}
+	}})
+	if _, err := j.Run(context.Background(), 0); err != nil {
+		t.Fatal(err)
+	}
+	if nodes == 0 {
+		t.Error("no node computes the last gradient")
+	}
+}
+
+var errBroken = errors.New("the exchange broke")
+
+// broken is a group whose exchange fails from a call on.
+type broken struct {
+	opening
+	calls int
+}
+
+func (g *broken) AllToAll(send, recv [][]byte) error {
+	if g.calls--; g.calls < 0 {
+		g.once.Do(func() { close(g.first) })
+		return errBroken
+	}
+	return g.Group.AllToAll(send, recv)
+}
+
+// An exchange that fails ends the run in the middle of a function.
+func TestFailedExchangeEndsTheRun(t *testing.T) {
+	x, groups := loadWide(t)
+	last := groups[len(groups)-1]
+	for calls := range 2 * len(groups) {
+		g := &broken{opening{Group: dist.InProcess(1)[0], first: make(chan struct{})}, calls}
+		j := job(x, &classes{micro: 4, rows: 12, updates: 1}, 1)
+		j.Group = g
+		if calls == 0 { // it has failed before the last gradient is computed
+			x.Observe(&engine.Observer{Before: func(n *graph.Node) {
+				for _, name := range n.Changes() {
+					if name == last[len(last)-1].Name {
+						<-g.first
+					}
+				}
+			}})
+		}
+		if _, err := j.Run(context.Background(), 0); !errors.Is(err, errBroken) {
+			t.Errorf("after %d calls: %v", calls, err)
+		}
+		x.Observe(nil)
+	}
+}
+
+// A rank that ends by an error does not wait for others that do not come.
+func TestCloseEndsACallInHand(t *testing.T) {
+	x, _ := loadWide(t)
+	g := dist.InProcess(2)[0]
+	e, err := newExchange(g, x, wireOf(graph.F32), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.begin(&round{ctx: context.Background(), first: true, last: true, computed: 0}); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.close(errBroken); err != nil {
+		t.Error(err)
+	}
+	if err := g.Broadcast(0, nil); err == nil {
+		t.Error("the rank has not left the group")
+	}
+}
+
+// weightsOf are the weights that so many ranks, or one alone (0), make in two updates, and the
+// bytes that all have sent.
+func weightsOf(t *testing.T, world int, fast, share bool) (weights []float32, sent int64) {
+	t.Helper()
+	groups := make([]dist.Group, 1)
+	if world > 0 {
+		groups = dist.InProcess(world)
+	}
+	all, errs := make([][]float32, len(groups)), make([]error, len(groups))
+	var total atomic.Int64
+	var wait sync.WaitGroup
+	for r, g := range groups {
+		var sharding *engine.Sharding
+		if share {
+			sharding = &engine.Sharding{Rank: r, World: world}
+		}
+		wait.Go(func() {
+			if g != nil {
+				defer func() { _ = g.Leave(errs[r]) }()
+				g = counted{g, &total}
+			}
+			all[r], errs[r] = weightsOfRank(g, fast, sharding)
+		})
+	}
+	wait.Wait()
+	for r, err := range errs {
+		if err != nil {
+			t.Fatalf("rank %d of %d: %v", r, world, err)
+		}
+		if !sameBits(all[r], all[0]) {
+			t.Fatalf("rank %d of %d has other weights than rank 0", r, world)
+		}
+	}
+	return all[0], total.Load()
+}
+
+func weightsOfRank(g dist.Group, fast bool, sharding *engine.Sharding) (weights []float32, err error) {
+	p, err := engine.CompileTraining(wide(engine.Optimizer{Beta1: 0.9, Beta2: 0.99, Eps: 1e-8, MaxGradNorm: 0.5}, sharding, nil), engine.CompileOptions{Verify: true})
+	if err != nil {
+		return nil, err
+	}
+	x, err := p.Load(backend.CPU(1))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, x.Close()) }()
+	if err := x.Initialize(3); err != nil {
+		return nil, err
+	}
+	j := job(x, &classes{micro: 4, rows: 12, updates: 2}, 2)
+	j.Fast = fast
+	if g != nil {
+		j.Group = g
+	}
+	if _, err := j.Run(context.Background(), 0); err != nil {
+		return nil, err
+	}
+	for _, s := range p.States {
+		if s.Role == graph.Weight {
+			w, err := x.State(s.Name)
+			if err != nil {
+				return nil, err
+			}
+			weights = append(weights, w.F32()...)
+		}
+	}
+	return weights, nil
+}
+
+// The fast way sends gradients once an update, adds the micro-batches of a rank up as one
+// process alone does, and agrees with the ordered way to rounding; sharing the optimizer
+// changes no bit of it.
+func TestFastSums(t *testing.T) {
+	alone, _ := weightsOf(t, 0, false, false)
+	one, _ := weightsOf(t, 1, true, false)
+	if !sameBits(one, alone) {
+		t.Error("one rank has other bits than a process alone")
+	}
+	ordered, _ := weightsOf(t, 1, false, false)
+	for _, world := range []int{2, 3, 4} { // of 3, two have no micro-batch in the last round
+		fast, sent := weightsOf(t, world, true, false)
+		shared, _ := weightsOf(t, world, true, true)
+		if !sameBits(fast, shared) {
+			t.Errorf("%d ranks that share the optimizer have other bits", world)
+		}
+		for i, x := range fast {
+			// Adam's first steps are of the size of the learning rate, whatever the gradient.
+			if d := math.Abs(float64(x - ordered[i])); d > 1e-3 {
+				t.Errorf("%d ranks: weight %d is %v, added up in order %v", world, i, x, ordered[i])
+				break
+			}
+		}
+		each := 2 * int64(len(fast)) * 4 * int64(world-1) // an update, by all
+		if most := each + 1<<12; sent < 2*each || sent > 2*most {
+			t.Errorf("%d ranks send %d bytes in 2 updates, want %d", world, sent, 2*each)
+		}
+	}
+}

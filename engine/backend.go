@@ -45,7 +45,8 @@ type Image interface {
 	Input(slot int) []byte
 	// Outputs is the host's view of the outputs, valid after Sync.
 	Outputs() []byte
-	// Read and Write copy bytes of the arena, after all runs so far.
+	// Read and Write copy bytes of the arena, after all runs so far. From the end of the arena
+	// on are the offloaded states, in the host's memory.
 	Read(dst []byte, offset int64) error
 	Write(offset int64, src []byte) error
 	// Guard sets who is asked before a run changes states, from the runs after all so far

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"cmp"
+	"errors"
 
 	"github.com/snug-ml/snug/engine/graph"
 )
@@ -43,8 +44,27 @@ type Optimizer struct {
 	// Round is how weights are kept; of its streams each has its own. Those in 16 bits
 	// are the weights that decay: matrices, tables, kernels of convolutions.
 	Round graph.Rounding
+	// Offload keeps the states of large weights in the host's memory, as far as a step
+	// works on them element by element; see [Offloadable].
+	Offload bool
 	// GroupLR multiplies the learning rate of the weights of a group.
 	GroupLR map[string]float64
+}
+
+// LeastOffloaded is the number of elements from which a weight has its states in the host's
+// memory: those of smaller ones take next to nothing, and a copy of them more time than its
+// bytes.
+const LeastOffloaded = 16 << 10
+
+// Offloadable is why the states of a rule cannot be offloaded; nil: they can.
+func (r Rule) Offloadable() error {
+	switch r {
+	case Adafactor:
+		return errors.New("adafactor keeps means of rows and columns, which are small, and needs them whole")
+	case Muon:
+		return errors.New("muon's steps are products of whole matrices of its momentum")
+	}
+	return nil
 }
 
 // narrow is which weights are kept in 16 bits, nil for none.
@@ -92,7 +112,12 @@ func (o *Optimizer) step(b *graph.Builder, w, grad *graph.Value, zero bool, c sc
 		round.Seed, round.Stream = o.Round.Seed, graph.WeightStream(cmp.Or(s.OldName, s.Name))
 	}
 	in := []*graph.Value{w, grad}
-	keep := func(prefix string, t graph.Type) { in = append(in, b.State(companion(s, prefix, t, graph.Moment))) }
+	offload := o.Offload && s.Type.Shape.Elems() >= LeastOffloaded
+	add := func(c *graph.State) {
+		c.Offloaded = offload
+		in = append(in, b.State(c))
+	}
+	keep := func(prefix string, t graph.Type) { add(companion(s, prefix, t, graph.Moment)) }
 	var op graph.Op
 	switch {
 	case o.Rule == Lion:
@@ -109,7 +134,7 @@ func (o *Optimizer) step(b *graph.Builder, w, grad *graph.Value, zero bool, c sc
 		for _, prefix := range []string{Scale1, Scale2} {
 			c := companion(s, prefix, scales, graph.Moment)
 			c.From /= graph.MomentBlock
-			in = append(in, b.State(c))
+			add(c)
 		}
 	case o.Rule == Adafactor:
 		a := graph.Adafactor{Decay: adafactorDecay, Eps: AdafactorEps, Clip: adafactorClip, WeightDecay: decay, LRScale: rate, ZeroGrad: zero, Round: round}

@@ -33,15 +33,17 @@ type Func struct {
 // Span is a range of bytes.
 type Span struct{ Offset, Bytes int64 }
 
-// Layout is the arena of a program: four consecutive regions.
+// Layout is the arena of a program: four consecutive regions. After it comes the host's
+// memory of offloaded states.
 type Layout struct {
 	States, Inputs, Outputs, Temps Span
+	Host                           Span
 	// State, Input and Output are the places of the named tensors within their
 	// region (an input's within each slot; an output's name is "function/name").
 	State, Input, Output map[string]Span
 	// InputStride is the distance of the input slots.
 	InputStride int64
-	// Bytes is the whole arena.
+	// Bytes is the whole arena, without Host.
 	Bytes int64
 }
 
@@ -67,6 +69,8 @@ type CompileOptions struct {
 	// Recompute and Budget (bytes of temporaries, for RecomputeAuto).
 	Recompute pass.Recompute
 	Budget    int64
+	// Staging is [pass.Unit.Staging].
+	Staging int64
 	// Slices is in how many parts RecomputeSlices computes a block.
 	Slices int
 	// Price is what a node takes, in seconds, for RecomputeAuto; nil: see
@@ -102,6 +106,7 @@ func compile(build []func(done []*Func) *pass.Unit, o CompileOptions) (*Program,
 		}
 		u.Fusion = &p.Traits.Fusion
 		u.ComputeDType, u.Align, u.Recompute, u.Budget, u.Slices, u.Price, u.Context = o.ComputeDType, p.Traits.Align, o.Recompute, o.Budget, o.Slices, o.Price, o.Context
+		u.Staging = o.Staging
 		err := pass.Run(u, pass.Options{Verify: o.Verify, Dump: o.Dump, To: o.To, Label: o.Label, Skip: o.Skip})
 		if err != nil {
 			return nil, fmt.Errorf("compiling %s: %w", u.F.Name, err)
@@ -146,10 +151,17 @@ func (p *Program) layOut() error {
 		m[name] = Span{at, bytes}
 		at += p.Align(bytes)
 	}
-	for _, s := range p.States {
-		put(l.State, s.Name, s.Type.Bytes())
+	place := func(offloaded bool) (bytes int64) {
+		at = 0
+		for _, s := range p.States {
+			if s.Offloaded == offloaded {
+				put(l.State, s.Name, s.Type.Bytes())
+			}
+		}
+		return at
 	}
-	l.States = Span{0, at}
+	l.Host.Bytes = place(true)
+	l.States = Span{0, place(false)}
 	for _, s := range parts {
 		whole, ok := l.State[s.Of.Name]
 		width := s.Type.DType.Size()
@@ -187,6 +199,7 @@ func (p *Program) layOut() error {
 	}
 	l.Temps.Offset = l.Outputs.Offset + l.Outputs.Bytes
 	l.Bytes = l.Temps.Offset + l.Temps.Bytes
+	l.Host.Offset = l.Bytes
 	return nil
 }
 
@@ -196,7 +209,7 @@ func (p *Program) Align(n int64) int64 {
 	return (n + a - 1) / a * a
 }
 
-// Region is a part of the arena.
+// Region is a part of the arena, or the host's memory of offloaded states.
 type Region int
 
 // The regions.
@@ -205,12 +218,13 @@ const (
 	Inputs
 	Outputs
 	Temps
+	Host
 	Regions // how many there are
 )
 
 // Region is the place of a region; that of the inputs has all slots.
 func (l *Layout) Region(r Region) Span {
-	return [...]Span{l.States, l.Inputs, l.Outputs, l.Temps}[r]
+	return [...]Span{l.States, l.Inputs, l.Outputs, l.Temps, l.Host}[r]
 }
 
 // Slot is the place of the inputs of a slot.
@@ -222,6 +236,14 @@ func (l *Layout) Slot(slot int) Span {
 type Place struct {
 	Region Region
 	Span
+}
+
+// regionOf is where a state is.
+func regionOf(s *graph.State) Region {
+	if s.Offloaded {
+		return Host
+	}
+	return States
 }
 
 // Place is the place of v of f.
@@ -242,7 +264,7 @@ func (p *Program) Place(f *Func, v *graph.Value) (Place, error) {
 	}
 	switch {
 	case root.State != nil:
-		return in(States, l.State[root.State.Name])
+		return in(regionOf(root.State), l.State[root.State.Name])
 	case root.Node == nil:
 		s, ok := l.Input[root.Name]
 		if !ok {
@@ -258,8 +280,11 @@ func (p *Program) Place(f *Func, v *graph.Value) (Place, error) {
 }
 
 // End is the first byte of the arena after p, in the last slot where it is an
-// input, rounded up to the next tensor.
+// input, rounded up to the next tensor; 0 outside of the arena.
 func (p *Program) End(at Place) int64 {
+	if at.Region == Host {
+		return 0
+	}
 	base := p.Layout.Region(at.Region).Offset
 	if at.Region == Inputs {
 		base = p.Layout.Slot(Slots - 1).Offset

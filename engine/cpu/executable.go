@@ -36,6 +36,9 @@ func (b Backend) Workspace(p *engine.Program) (int64, error) {
 
 // Load implements [engine.Backend].
 func (b Backend) Load(p *engine.Program) (engine.Image, error) {
+	if p.Layout.Host.Bytes > 0 {
+		return nil, errors.New("the program keeps states in the host's memory, which is what the processor computes in")
+	}
 	x := &executable{p: p, on: b}
 	need, err := x.compile()
 	if err != nil {

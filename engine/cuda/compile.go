@@ -27,6 +27,7 @@ type code struct {
 	used      int64 // the highest byte of the arena that a kernel is given
 	// tables are what kernels read that is known when the program is loaded.
 	tables params
+	books  *address // in tables, of moments in 8 bits; nil: there are none yet
 	// products are those that cuBLASLt could compute, by their text, in the order in
 	// which they come.
 	products []*replaced
@@ -167,7 +168,9 @@ func (c *code) names() []string {
 	used := map[string]bool{}
 	for _, launches := range c.funcs {
 		for _, l := range launches {
-			used[l.kernel] = true
+			if l.copy == nil {
+				used[l.kernel] = true
+			}
 		}
 	}
 	return slices.Sorted(maps.Keys(used))

@@ -12,16 +12,16 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// regression is a training step with few kernels.
-func regression(t *testing.T) *engine.Program {
+// regression is a training step with few kernels, of a weight of so many rows.
+func regression(t *testing.T, rows int, offload bool) *engine.Program {
 	t.Helper()
 	traits := engine.CUDA
 	p, err := engine.CompileTraining(engine.Training{
 		Accumulation: 2,
-		Optimizer:    engine.Optimizer{Beta1: .9, Beta2: .999, Eps: 1e-8, MaxGradNorm: 1},
+		Optimizer:    engine.Optimizer{Beta1: .9, Beta2: .999, Eps: 1e-8, MaxGradNorm: 1, Offload: offload},
 		Model: func(b *graph.Builder, _ engine.Mode) engine.Objective {
-			w := b.Param("w", graph.Init{Kind: graph.InitNormal, B: .1}, 8, 8)
-			x, y := b.Input("x", graph.T(graph.F32, 4, 8)), b.Input("y", graph.T(graph.F32, 4, 8))
+			w := b.Param("w", graph.Init{Kind: graph.InitNormal, B: .1}, rows, 8)
+			x, y := b.Input("x", graph.T(graph.F32, 4, rows)), b.Input("y", graph.T(graph.F32, 4, 8))
 			return engine.Objective{Sum: b.Sum(b.Square(b.Sub(b.MatMul(x, w, false, false), y)), 0, 1)}
 		},
 	}, engine.CompileOptions{Traits: &traits})
@@ -70,8 +70,14 @@ func twoUpdates(ctx driver.Context, p *engine.Program) (err error) {
 
 // Every call of the driver fails in turn, in a way that the card survives and in
 // one that it does not: the error names the call, and everything is given back.
-func TestEveryCallMayFail(t *testing.T) {
-	p := regression(t)
+func TestEveryCallMayFail(t *testing.T) { everyCallMayFail(t, regression(t, 8, false), 7) }
+
+// So it is where states are in the host's memory.
+func TestEveryCallMayFailOffloaded(t *testing.T) {
+	everyCallMayFail(t, regression(t, engine.LeastOffloaded/8, true), 31)
+}
+
+func everyCallMayFail(t *testing.T, p *engine.Program, short int) {
 	var calls []string
 	attempt := func(fail func(call string) driver.Code) (*fakegpu.Driver, error) {
 		d := &fakegpu.Driver{Installed: []driver.Card{fakegpu.T4}, Fail: fail}
@@ -88,7 +94,7 @@ func TestEveryCallMayFail(t *testing.T) {
 	t.Logf("%d calls", len(calls))
 	step := 1
 	if testing.Short() {
-		step = 7
+		step = short
 	}
 	for _, code := range []driver.Code{driver.OutOfMemory, driver.ECCUncorrectable} {
 		for i := 0; i < len(calls); i += step {

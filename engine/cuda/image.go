@@ -42,6 +42,7 @@ type image struct {
 	outputs     []byte
 	staging     []byte // what Read and Write go through
 	peeker      *peeker
+	transfers   *transfers                  // nil: no state is offloaded
 	guard       func(states []string) error // asked before states change; nil: nobody is
 	observer    *engine.Observer
 	// queued are the functions that were run since the last Sync.
@@ -70,6 +71,7 @@ type bound struct {
 	also []*graph.Node
 	f    driver.Function
 	l    driver.Launch
+	copy *transfer // in place of a kernel; nil: there is one
 	// product is computed by cuBLASLt with the addresses at, instead; nil: no.
 	product *replaceable
 	at      *[regions]driver.Ptr
@@ -77,14 +79,20 @@ type bound struct {
 
 // bind gives a launch addresses.
 func (x *image) bind(l launch, bases *[regions]driver.Ptr) bound {
+	if l.copy != nil {
+		return bound{node: l.node, copy: l.copy}
+	}
 	return bound{node: l.node, also: l.also, f: x.kernels[l.kernel], l: driver.Launch{Grid: l.grid, Block: l.block, Params: l.params.bind(bases)}}
 }
 
-// launch queues a launch, or the product in its place.
+// launch queues a launch, or the product or the copy in its place.
 func (x *image) launch(b *bound) (err error) {
-	if b.product != nil {
+	switch {
+	case b.copy != nil:
+		err = x.transfer(x.compute, b.copy)
+	case b.product != nil:
 		err = x.library(b.product, b.product.choice.Algorithm, b.at)
-	} else {
+	default:
 		err = x.compute.Launch(b.f, b.l)
 	}
 	if err != nil {
@@ -103,8 +111,11 @@ func (b *bound) failed(err error) error {
 	for _, v := range b.node.Out {
 		out = append(out, v.Type.String())
 	}
-	kernel := "cuBLASLt"
-	if b.product == nil {
+	kernel := "a copy"
+	switch {
+	case b.product != nil:
+		kernel = "cuBLASLt"
+	case b.copy == nil:
 		kernel = "kernel " + b.f.Name()
 	}
 	return fmt.Errorf("%s (%s) of %s to %s, %s: %w", b.node.Op.Name(), b.node.Layer, strings.Join(in, ", "), strings.Join(out, ", "), kernel, err)
@@ -144,11 +155,14 @@ func (x *image) load() (err error) {
 	if x.peeker, err = newPeeker(x.ctx); err != nil {
 		return err
 	}
+	if x.transfers, err = newTransfers(x.ctx, l.Host.Bytes); err != nil {
+		return err
+	}
 	if err := x.compute.Clear(x.memory, l.Bytes+x.code.outside()); err != nil {
 		return err
 	}
 	// Tables hold no addresses of inputs, so that one slot is as good as another.
-	if err := x.Write(l.Bytes+x.code.workspace, x.code.tables.bind(x.bases(0))); err != nil {
+	if err := x.upload(l.Bytes+x.code.workspace, x.code.tables.bind(x.bases(0))); err != nil {
 		return err
 	}
 	if err := x.assemble(); err != nil {
@@ -290,7 +304,7 @@ func (x *image) capture(f *engine.Func, fn *function) error {
 func (x *image) bases(slot int) *[regions]driver.Ptr {
 	var b [regions]driver.Ptr
 	layout := &x.p.Layout
-	for r := range engine.Regions {
+	for r := range engine.Host {
 		b[r] = x.memory + driver.Ptr(layout.Region(r).Offset)
 	}
 	b[engine.Inputs] = x.memory + driver.Ptr(layout.Slot(slot).Offset)
@@ -299,14 +313,15 @@ func (x *image) bases(slot int) *[regions]driver.Ptr {
 	return &b
 }
 
-// queue puts launches into the stream.
+// queue puts launches into the stream, and copies of offloaded states into those beside it.
 func (x *image) queue(launches []bound) error {
+	c := newCrossing(x, launches)
 	for i := range launches {
-		if err := x.launch(&launches[i]); err != nil {
+		if err := c.launch(&launches[i]); err != nil {
 			return err
 		}
 	}
-	return nil
+	return c.end()
 }
 
 // results queues the copy of a function's outputs.
@@ -455,6 +470,26 @@ func (x *image) Outputs() []byte { return x.outputs }
 
 // Read implements [engine.Image].
 func (x *image) Read(dst []byte, offset int64) error {
+	if host := x.onHost(offset, int64(len(dst))); host != nil {
+		err := x.Sync()
+		copy(dst, host)
+		return err
+	}
+	return x.download(dst, offset)
+}
+
+// Write implements [engine.Image].
+func (x *image) Write(offset int64, src []byte) error {
+	if host := x.onHost(offset, int64(len(src))); host != nil {
+		err := x.Sync()
+		copy(host, src)
+		return err
+	}
+	return x.upload(offset, src)
+}
+
+// download copies from the card's memory.
+func (x *image) download(dst []byte, offset int64) error {
 	for len(dst) > 0 {
 		part := x.staging[:min(len(dst), len(x.staging))]
 		if err := x.compute.CopyOut(part, x.memory+driver.Ptr(offset)); err != nil {
@@ -469,8 +504,8 @@ func (x *image) Read(dst []byte, offset int64) error {
 	return nil
 }
 
-// Write implements [engine.Image].
-func (x *image) Write(offset int64, src []byte) error {
+// upload copies to the card's memory.
+func (x *image) upload(offset int64, src []byte) error {
 	for len(src) > 0 {
 		n := copy(x.staging, src)
 		if err := x.compute.CopyIn(x.memory+driver.Ptr(offset), x.staging[:n]); err != nil {
@@ -504,6 +539,7 @@ func (x *image) Close() error {
 	if x.compute != nil {
 		add(x.compute.Sync())
 	}
+	x.transfers.close(x.ctx, add)
 	for _, fn := range x.runs {
 		for _, parts := range fn.graphs {
 			for _, g := range parts {

@@ -34,6 +34,8 @@ type launch struct {
 	grid   [3]uint32
 	block  [3]uint32
 	params params
+	// copy is a copy in place of a kernel; nil: there is a kernel.
+	copy *transfer
 	// product is what cuBLASLt could compute in the place of this launch and its
 	// neighbors of the same product; nil: nothing.
 	product *replaceable

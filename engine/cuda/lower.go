@@ -68,6 +68,12 @@ func (l *lowering) lower(n *graph.Node) {
 		l.cacheWrite(n)
 	case graph.Adafactor:
 		l.adafactor(n, op)
+	case graph.StepPart:
+		l.stepPart(n, op)
+	case graph.Fetch:
+		l.fetch(n, op)
+	case graph.WriteBack:
+		l.writeBack(n, op)
 	case graph.Optimizer:
 		l.step(n, op)
 	case graph.GlobalNorm:

@@ -248,7 +248,7 @@ func (x *image) scatter(at, elems int64, d graph.DType) error {
 	part := numbers(d, elems)
 	for left := elems * d.Size(); left > 0; {
 		n := min(left, int64(len(part)))
-		if err := x.Write(at, part[:n]); err != nil {
+		if err := x.upload(at, part[:n]); err != nil {
 			return err
 		}
 		at, left = at+n, left-n
@@ -271,7 +271,7 @@ func (t *trial) result(run func() error) ([]byte, error) {
 	size := t.elems * t.out.Size()
 	n := min(size, stagingBytes/2)
 	both := make([]byte, 2*n)
-	return both, errors.Join(t.x.Read(both[:n], t.at), t.x.Read(both[n:], t.at+size-n))
+	return both, errors.Join(t.x.download(both[:n], t.at), t.x.download(both[n:], t.at+size-n))
 }
 
 // try is the time of a candidate; 0 where it is not taken: it fails, or computes

@@ -39,7 +39,7 @@ func stepOf(op graph.Op) optimizerStep {
 	case graph.AdamW8bit:
 		return optimizerStep{"adamw8bit", 8 * graph.MomentBlock, op.WeightDecay, op.LRScale, op.Round, func(l *lowering, p *params) {
 			adamHyper(p, op.Beta1, op.Beta2, op.Eps)
-			p.ptr(l.table(books()))
+			p.ptr(l.moments())
 		}, op.ZeroGrad}
 	case graph.Lion:
 		return optimizerStep{"lion", 1024, op.WeightDecay, op.LRScale, op.Round, func(_ *lowering, p *params) { p.f32(op.Beta1, op.Beta2, 1-op.Beta1, 1-op.Beta2) }, op.ZeroGrad}
@@ -51,6 +51,15 @@ func stepOf(op graph.Op) optimizerStep {
 
 func adamHyper(p *params, beta1, beta2, eps float64) {
 	p.f32(beta1, beta2, 1-beta1, 1-beta2, math.Log(beta1), math.Log(beta2), eps)
+}
+
+// moments is where the books of the program are.
+func (c *code) moments() address {
+	if c.books == nil {
+		at := c.table(books())
+		c.books = &at
+	}
+	return *c.books
 }
 
 // books are the numbers of signed and unsigned codes, and where each ends.

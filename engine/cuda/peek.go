@@ -87,6 +87,11 @@ func (x *image) Guard(before func(states []string) error) {
 
 // Peek implements [engine.Image].
 func (x *image) Peek(dst []byte, offset int64) error {
+	if host := x.onHost(offset, int64(len(dst))); host != nil {
+		err := x.peeker.updated.Sync()
+		copy(dst, host)
+		return err
+	}
 	return x.peeker.copy(dst, x.memory+driver.Ptr(offset))
 }
 

@@ -117,6 +117,8 @@ type State struct {
 	Group string
 	// Part is what a weight is in its model; some optimizers treat parts differently.
 	Part Part
+	// Offloaded says that it is kept in the host's memory, where the device has one of its own.
+	Offloaded bool
 	// Of, when set, is the state in whose place this one is: its elements from From on. A
 	// function that uses a part of a state uses neither the whole nor a part that overlaps.
 	// From is also set where a state of its own is a part of what is saved under its name.

@@ -92,7 +92,7 @@ func onlyFirst(b *Builder, op Op, dout []*Value) {
 type Alias struct{ Out, In int }
 
 // Aliaser is an operation that writes operands in place. The operands must be
-// states, and the results are their next versions.
+// states, or parts of them that [Fetch] brought, and the results are their next versions.
 type Aliaser interface {
 	Aliases(operands int) []Alias
 }

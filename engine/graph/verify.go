@@ -4,7 +4,7 @@ import "fmt"
 
 // Verify checks the invariants of every program: operands are defined before
 // they are used, by this function; result types follow the shape rules; only
-// states are written in place, each write makes the next version, and neither
+// states and fetched parts of them are written in place, each write makes the next version, and neither
 // a version nor a view of it is read after it was overwritten; what has an
 // effect is not recomputed; outputs have names of their own.
 func Verify(f *Func) error {
@@ -76,7 +76,7 @@ func Verify(f *Func) error {
 		}
 		for _, a := range Aliases(n.Op, len(n.In)) {
 			v := n.In[a.In]
-			if v.State == nil {
+			if v.State == nil && !staged(v) {
 				return fmt.Errorf("%s: %s writes operand %d (%s) in place, which is not a state", f.Name, what, a.In, v.Label())
 			}
 			if n.Out[a.Out].State != v.State {

@@ -67,6 +67,12 @@ func buffers(f *graph.Func, inplace bool) []*buffer {
 			if pinned[v.ID] || v.State != nil {
 				continue
 			}
+			if b := written(n, j, of); b != nil {
+				of[v.ID] = b
+				b.values = append(b.values, v)
+				b.end = max(b.end, last[v.ID]+1)
+				continue
+			}
 			if j == 0 && taken != nil {
 				of[v.ID] = taken
 				taken.values = append(taken.values, v)
@@ -79,6 +85,17 @@ func buffers(f *graph.Func, inplace bool) []*buffer {
 		}
 	}
 	return all
+}
+
+// written is the buffer that node n writes in place for its result j: that of a fetched part of
+// a state; nil: none.
+func written(n *graph.Node, j int, of []*buffer) *buffer {
+	for _, a := range graph.Aliases(n.Op, len(n.In)) {
+		if a.Out == j {
+			return of[n.In[a.In].ID]
+		}
+	}
+	return nil
 }
 
 // takeOver is the buffer of an operand that node n, at position i, may write

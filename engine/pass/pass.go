@@ -50,6 +50,10 @@ type Unit struct {
 	// Fusion is what the device's kernels can fuse; nil: everything.
 	Fusion *Fusion
 
+	// Staging is how many bytes of offloaded states of a step are on the device at once;
+	// 0: [StagingWindow].
+	Staging int64
+
 	// Align is the alignment of buffers in bytes (64 when 0).
 	Align int64
 
@@ -80,6 +84,7 @@ var passes = [...]pass{
 	{"accumulate", accumulate},       // gradients add up where they are computed
 	{"fuse", fuse},                   // one pass over memory instead of several
 	{"order", order},                 // free soonest
+	{"offload", offload},             // states of the optimizer to and from the host, a window at a time
 	{"place", place},                 // offsets in one arena
 }
 
@@ -101,6 +106,8 @@ var passOrder = [...]constraint{
 	{"recompute", "fuse", "a fused node is dropped or kept as a whole"},
 	{"differentiate", "fuse", "fused nodes have no gradient rule"},
 	{"fuse", "order", "order works on the nodes that will run"},
+	{"order", "offload", "copies come while the steps before them compute, in the order in which these run"},
+	{"offload", "place", "what is fetched has a place"},
 	{"order", "place", "lifetimes are positions in the final order"},
 }
 

@@ -242,7 +242,7 @@ func TestGradAttention(t *testing.T) {
 func TestNoSecondDerivatives(t *testing.T) {
 	ops := []graph.Op{
 		graph.AttentionGrad{}, graph.LayerNormGrad{}, graph.LayerNormGrad{RMS: true}, graph.SoftmaxGrad{},
-		graph.CrossEntropyGrad{}, graph.LinearCrossEntropyGrad{}, graph.AdamW{}, graph.AdamW8bit{}, graph.Lion{}, graph.Adafactor{}, graph.SGD{}, graph.GlobalNorm{},
+		graph.CrossEntropyGrad{}, graph.LinearCrossEntropyGrad{}, graph.AdamW{}, graph.AdamW8bit{}, graph.Lion{}, graph.Adafactor{}, graph.SGD{}, graph.StepPart{Step: graph.Lion{}}, graph.GlobalNorm{},
 		graph.CacheWrite{}, graph.Fused{},
 		graph.Conv2DGradWeight{}, graph.Pool2DGrad{}, graph.ChannelNormGrad{}, graph.RoutedDot{}, graph.GroupedOuter{}, graph.GroupedSum{},
 		graph.SelectiveScanGrad{},

@@ -221,6 +221,12 @@ func (m *machine) eval(op graph.Op, in []tensor, out []graph.Type) ([][]float64,
 		return rounded(op, op.Round, in, 4+op.States(), func(in []tensor) [][]float64 { return adafactor(op, in) }), nil
 	case graph.SGD:
 		return rounded(op, op.Round, in, 4+op.States(), func(in []tensor) [][]float64 { return sgd(op, in) }), nil
+	case graph.StepPart:
+		return m.stepPart(op, in)
+	case graph.Fetch:
+		return one(fetch(op, in[0])), nil
+	case graph.WriteBack:
+		return one(writeBack(op, in[0], in[1])), nil
 	case graph.Assign:
 		return one(assign(op, in[0], in[1])), nil
 	case graph.Conv2D:

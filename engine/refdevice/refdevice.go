@@ -41,7 +41,7 @@ func (Backend) Workspace(*engine.Program) (int64, error) { return 0, nil }
 
 // Load implements [engine.Backend].
 func (Backend) Load(p *engine.Program) (engine.Image, error) {
-	x := &image{p: p, arena: make([]byte, p.Layout.Bytes), outputs: make([]byte, p.Layout.Outputs.Bytes), code: map[string][]step{}}
+	x := &image{p: p, arena: make([]byte, p.Layout.Bytes), host: make([]byte, p.Layout.Host.Bytes), outputs: make([]byte, p.Layout.Outputs.Bytes), code: map[string][]step{}}
 	for s := range x.inputs {
 		x.inputs[s] = make([]byte, p.Layout.InputStride)
 	}
@@ -83,6 +83,7 @@ type job struct {
 type image struct {
 	p        *engine.Program
 	arena    []byte
+	host     []byte                       // of offloaded states
 	inputs   [engine.Slots][]byte         // the host's copies
 	reading  [engine.Slots]sync.WaitGroup // runs that read them
 	outputs  []byte
@@ -212,7 +213,12 @@ func (x *image) Input(slot int) []byte {
 
 func (x *image) Outputs() []byte { return x.outputs }
 
-func (x *image) span(s engine.Span) []byte { return x.arena[s.Offset : s.Offset+s.Bytes] }
+func (x *image) span(s engine.Span) []byte {
+	if from := s.Offset - x.p.Layout.Host.Offset; from >= 0 && s.Bytes > 0 {
+		return x.host[from : from+s.Bytes]
+	}
+	return x.arena[s.Offset : s.Offset+s.Bytes]
+}
 
 func (x *image) Read(dst []byte, offset int64) error {
 	err := x.Sync()

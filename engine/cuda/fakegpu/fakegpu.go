@@ -40,6 +40,8 @@ type Driver struct {
 	Fail func(call string) driver.Code
 	// Hold, when set, may keep a call that copies to the host waiting, as a slow bus does.
 	Hold func()
+	// Early has what other streams do in a graph happen as soon as it may, not as late as it may.
+	Early bool
 	// Taken is memory that others use, in bytes.
 	Taken int64
 	// CublasLt is cuBLASLt on this machine; nil: there is none.

@@ -2,7 +2,6 @@ package fakegpu
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 
@@ -20,15 +19,13 @@ type stream struct {
 	capture *captured      // being recorded; nil: nothing is
 }
 
-type captured struct {
-	c   *Context
-	ops []func() error
-}
-
 type event struct {
 	c  *Context
 	s  *stream // that it was recorded in; nil: never
 	at int     // operations of s before it
+	// of is the capture that it was recorded in, and node what it comes after there, -1: nothing.
+	of   *captured
+	node int
 	// when is the card's clock at the event, once it is done.
 	when time.Duration
 }
@@ -68,7 +65,7 @@ func (s *stream) push(name string, op func() error) error {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
 	if s.capture != nil {
-		s.capture.ops = append(s.capture.ops, op)
+		s.capture.add(s, op, none)
 		return nil
 	}
 	s.queue = append(s.queue, op)
@@ -179,6 +176,11 @@ func (s *stream) Record(e driver.Event) error {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
 	ev := e.(*event)
+	if s.capture != nil {
+		ev.of, ev.node = s.capture, s.capture.last(s)
+		return nil
+	}
+	ev.of = nil
 	s.queue = append(s.queue, func() error { ev.when = s.c.clock; return nil })
 	ev.s, ev.at = s, s.done+len(s.queue)
 	return nil
@@ -187,7 +189,14 @@ func (s *stream) Record(e driver.Event) error {
 func (s *stream) Wait(e driver.Event) error {
 	s.c.mu.Lock()
 	from, at := e.(*event).s, e.(*event).at // as it is now
+	of, node := e.(*event).of, e.(*event).node
 	s.c.mu.Unlock()
+	if of != nil || s.capture != nil {
+		if err := s.c.call("cuStreamWaitEvent"); err != nil {
+			return err
+		}
+		return s.join(of, node)
+	}
 	if from == nil || from == s {
 		return s.c.call("cuStreamWaitEvent")
 	}
@@ -207,15 +216,20 @@ func (s *stream) BeginCapture() error {
 	if err := s.c.call("cuStreamBeginCapture"); err != nil {
 		return err
 	}
-	s.capture = &captured{c: s.c}
+	s.capture = &captured{c: s.c, origin: s, lasts: map[*stream]int{s: none}}
 	return nil
 }
 
 func (s *stream) EndCapture() (driver.Graph, error) {
 	g := s.capture
-	s.capture = nil
-	if g == nil {
-		return nil, errors.New("nothing is being captured")
+	if g == nil || g.origin != s {
+		return nil, errors.New("no capture began in this stream")
+	}
+	for joined := range g.lasts {
+		joined.capture = nil
+	}
+	if err := g.unjoined(); err != nil {
+		return nil, err
 	}
 	for _, call := range []string{"cuStreamEndCapture", "cuGraphInstantiate", "cuGraphDestroy"} {
 		if err := s.c.call(call); err != nil {
@@ -227,12 +241,7 @@ func (s *stream) EndCapture() (driver.Graph, error) {
 }
 
 func (s *stream) Replay(g driver.Graph) error {
-	for i, op := range g.(*captured).ops {
-		if err := s.push("cuGraphLaunch", op); err != nil {
-			return fmt.Errorf("node %d: %w", i, err)
-		}
-	}
-	return nil
+	return s.push("cuGraphLaunch", g.(*captured).run)
 }
 
 // Handle implements [driver.Stream].
@@ -273,9 +282,4 @@ func (e *event) Since(earlier driver.Event) (time.Duration, error) {
 func (e *event) Close() error {
 	e.c.open--
 	return e.c.call("cuEventDestroy")
-}
-
-func (g *captured) Close() error {
-	g.c.open--
-	return g.c.call("cuGraphExecDestroy")
 }

@@ -1,0 +1,208 @@
+package conformance
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/graph"
+)
+
+// Offload checks that a device that keeps the states of an optimizer in the host's memory computes
+// the same bits as with them in its own: over three updates of weights that are cut into several
+// windows, of a part of a window, of one, and of none. Updates are clipped, or each weight is
+// updated as its gradient becomes known.
+func Offload(on engine.Backend, o engine.Optimizer, accumulation int) error {
+	training := engine.Training{Accumulation: accumulation, Optimizer: o, Model: quadratic}
+	whole, err := update(on, training)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = whole.Close() }()
+	training.Optimizer.Offload = true
+	x, err := update(on, training)
+	if err != nil {
+		return fmt.Errorf("offloaded: %w", err)
+	}
+	defer func() { _ = x.Close() }()
+	p := x.Program()
+	if used := x.ArenaUsed(); used != p.Layout.Bytes {
+		return fmt.Errorf("%d bytes of the arena are used, the plan has %d", used, p.Layout.Bytes)
+	}
+	var host int64
+	for _, s := range p.States {
+		if s.Offloaded {
+			host += p.Align(s.Type.Bytes())
+		}
+	}
+	if saved := whole.Program().Layout.States.Bytes - p.Layout.States.Bytes; host == 0 || saved != host || p.Layout.Host.Bytes != host {
+		return fmt.Errorf("states take %d bytes less on the device, those offloaded %d, the host's memory has %d", saved, host, p.Layout.Host.Bytes)
+	}
+	if err := sameStates(whole, x); err != nil {
+		return err
+	}
+	return guarded(whole, x)
+}
+
+// quadratic is a model whose gradients are known at once.
+func quadratic(b *graph.Builder, _ engine.Mode) engine.Objective {
+	var sum *graph.Value
+	for _, w := range []struct {
+		name string
+		dims []int
+	}{{"several", []int{5, 4100}}, {"one", []int{4, 4096}}, {"none", []int{9, 30}}, {"vector", []int{engine.LeastOffloaded + 3}}} {
+		x := b.Param(w.name, graph.Init{Kind: graph.InitNormal, B: 1}, w.dims...)
+		y := b.Sum(b.Mul(b.Square(x), b.Input("x", graph.T(graph.F32))))
+		if sum == nil {
+			sum = y
+		} else {
+			sum = b.Add(sum, y)
+		}
+	}
+	return engine.Objective{Sum: sum}
+}
+
+// fns are the functions of an update.
+func fns(accumulation int) []string {
+	if accumulation == 1 {
+		return []string{engine.FuncStep}
+	}
+	return append(slices.Repeat([]string{engine.FuncMicro}, accumulation), engine.FuncUpdate)
+}
+
+// update compiles a training, loads it and runs three updates, one of which is skipped.
+func update(on engine.Backend, tr engine.Training) (*engine.Executable, error) {
+	traits := on.Traits()
+	p, err := engine.CompileTraining(tr, engine.CompileOptions{Traits: &traits, Verify: true, Staging: 1 << 15})
+	if err != nil {
+		return nil, err
+	}
+	x, err := p.Load(on)
+	if err != nil {
+		return nil, err
+	}
+	if err := x.Initialize(1); err != nil {
+		return x, err
+	}
+	for u, scale := range []float32{.5, float32(math.Inf(1)), -.25} {
+		if err := once(x, tr.Accumulation, scale, 1e-2/float32(u+1)); err != nil {
+			return x, err
+		}
+	}
+	return x, nil
+}
+
+// once runs one update.
+func once(x *engine.Executable, accumulation int, scale, lr float32) error {
+	for slot := range engine.Slots {
+		for name, v := range map[string]float32{"x": scale, engine.InputInvWeight: 1, engine.InputLR: lr} {
+			if t, ok := x.Input(slot, name); ok {
+				t.F32()[0] = v
+			}
+		}
+		if t, ok := x.Input(slot, engine.InputMicro); ok {
+			clear(t.F32())
+			t.F32()[slot] = 1
+		}
+	}
+	for i, fn := range fns(accumulation) {
+		if err := x.Run(fn, i%engine.Slots); err != nil {
+			return err
+		}
+	}
+	return x.Sync()
+}
+
+// sameStates reports the first state that differs.
+func sameStates(a, b *engine.Executable) error {
+	for _, s := range a.Program().States {
+		x, err := a.State(s.Name)
+		if err != nil {
+			return err
+		}
+		y, err := b.State(s.Name)
+		if err != nil {
+			return err
+		}
+		if !bytes.Equal(x.Data, y.Data) {
+			return fmt.Errorf("state %s differs where states are offloaded", s.Name)
+		}
+	}
+	return nil
+}
+
+// guarded runs another update node by node, and one whose states are read as they were before
+// it, as a checkpoint is.
+func guarded(whole, x *engine.Executable) error {
+	accumulation := 1
+	if x.Program().Func(engine.FuncUpdate) != nil {
+		accumulation = 2
+	}
+	for _, r := range []*engine.Executable{whole, x} {
+		r.Observe(&engine.Observer{})
+		err := once(r, accumulation, .1, 1e-2)
+		r.Observe(nil)
+		if err != nil {
+			return err
+		}
+	}
+	if err := sameStates(whole, x); err != nil {
+		return fmt.Errorf("node by node: %w", err)
+	}
+	before, read := map[string]engine.Tensor{}, map[string][]byte{}
+	for _, s := range x.Program().States {
+		t, err := x.State(s.Name)
+		if err != nil {
+			return err
+		}
+		before[s.Name] = t
+	}
+	x.Guard(func(states []string) error {
+		for _, name := range states {
+			if read[name] == nil {
+				read[name] = make([]byte, len(before[name].Data))
+				if err := x.Peek(name, 0, read[name]); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+	err := once(x, accumulation, .2, 1e-2)
+	x.Guard(nil)
+	if err != nil {
+		return err
+	}
+	for _, s := range x.Program().States {
+		t, err := x.State(s.Name)
+		if err != nil {
+			return err
+		}
+		was := before[s.Name].Data
+		switch {
+		case read[s.Name] != nil && !bytes.Equal(read[s.Name], was):
+			return fmt.Errorf("state %s had changed when the guard was asked", s.Name)
+		case read[s.Name] == nil && !bytes.Equal(t.Data, was):
+			return fmt.Errorf("state %s changed, and nobody was asked", s.Name)
+		case s.Offloaded && bytes.Equal(t.Data, was):
+			return fmt.Errorf("state %s did not change", s.Name)
+		}
+	}
+	return nil
+}
+
+// Offloadable are optimizers whose states can be offloaded, in all formats.
+func Offloadable() (list []engine.Optimizer) {
+	for _, rule := range []engine.Rule{engine.AdamW, engine.AdamW8bit, engine.Lion} {
+		for _, mode := range []graph.RoundingMode{graph.Exact, graph.Stochastic, graph.Compensated} {
+			o := engine.Optimizer{Rule: rule, Beta1: .9, Beta2: .99, Eps: 1e-8, WeightDecay: .1, Round: graph.Rounding{Mode: mode, Seed: 3}}
+			if mode == graph.Exact {
+				o.MaxGradNorm = 1
+			}
+			list = append(list, o)
+		}
+	}
+	return list
+}

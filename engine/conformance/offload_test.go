@@ -1,0 +1,42 @@
+package conformance_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/backend"
+	"github.com/snug-ml/snug/engine/conformance"
+	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/engine/refdevice"
+)
+
+// A device whose memory is out of the host's reach trains the same with the states of the
+// optimizer in the host's memory, in every format of states and weights.
+func TestOffloadOnReferenceDevice(t *testing.T) {
+	for _, o := range conformance.Offloadable() {
+		for _, accumulation := range []int{1, 2} {
+			t.Run(fmt.Sprintf("%s/%d/%g/%d", o.Rule, o.Round.Mode, o.MaxGradNorm, accumulation), func(t *testing.T) {
+				if err := conformance.Offload(refdevice.Backend{}, o, accumulation); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+}
+
+// Rules that need their states whole are refused, and the processor, whose memory is the
+// host's, refuses such a program.
+func TestOffloadRefusals(t *testing.T) {
+	o := engine.Optimizer{Rule: engine.Adafactor, Offload: true, Round: graph.Rounding{}}
+	if err := conformance.Offload(refdevice.Backend{}, o, 2); err == nil || !strings.Contains(err.Error(), "only states of steps that work element by element can be offloaded") {
+		t.Errorf("adafactor: %v", err)
+	}
+	if engine.Adafactor.Offloadable() == nil || engine.Muon.Offloadable() == nil || engine.AdamW.Offloadable() != nil {
+		t.Error("what can be offloaded is not adamw, adamw8bit and lion")
+	}
+	if err := conformance.Offload(backend.CPU(1), engine.Optimizer{Rule: engine.Lion}, 2); err == nil || !strings.Contains(err.Error(), "what the processor computes in") {
+		t.Errorf("the processor: %v", err)
+	}
+}

@@ -1,0 +1,125 @@
+package fakegpu
+
+import (
+	"errors"
+	"fmt"
+)
+
+// captured is a graph. It begins in one stream, and those that wait for an event of it
+// join.
+type captured struct {
+	c      *Context
+	origin *stream
+	nodes  []node
+	lasts  map[*stream]int // the last node of each stream; none: there is none yet
+}
+
+// none stands for no node.
+const none = -1
+
+// node is an operation of a graph; before are the nodes that come before it: the one before it
+// in its stream, and the one whose event it waits for.
+type node struct {
+	s      *stream
+	op     func() error // nil: it only waits
+	before [2]int
+}
+
+// last is the last node of a stream.
+func (g *captured) last(s *stream) int { return g.lasts[s] }
+
+// add appends a node to a stream.
+func (g *captured) add(s *stream, op func() error, after int) {
+	g.nodes = append(g.nodes, node{s, op, [2]int{g.lasts[s], after}})
+	g.lasts[s] = len(g.nodes) - 1
+}
+
+// join makes a stream wait for a node of a graph that is being captured, and part of it.
+func (s *stream) join(of *captured, node int) error {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	if of == nil || of.origin.capture != of {
+		return errors.New("a captured stream and an event meet that are not of one capture")
+	}
+	if s.capture == nil {
+		s.capture = of
+		of.lasts[s] = none
+	}
+	if s.capture != of {
+		return errors.New("an event of another capture")
+	}
+	of.add(s, nil, node)
+	return nil
+}
+
+// unjoined is the error of work that the stream in which the capture began does not wait for.
+func (g *captured) unjoined() error {
+	reached := make([]bool, len(g.nodes))
+	if at := g.lasts[g.origin]; at != none {
+		reached[at] = true
+	}
+	for i := len(g.nodes) - 1; i >= 0; i-- {
+		if !reached[i] {
+			return fmt.Errorf("the capture ends before node %d is joined", i)
+		}
+		for _, b := range g.nodes[i].before {
+			if b != none {
+				reached[b] = true
+			}
+		}
+	}
+	return nil
+}
+
+// run does the nodes of the stream in which the capture began, in order, those of others as late as
+// these wait for them, or with [Driver.Early] as soon as nothing is left that they wait for:
+// a card may do either. The context is locked.
+func (g *captured) run() error {
+	done := make([]bool, len(g.nodes))
+	var do func(i int) error
+	do = func(i int) error {
+		if i == none || done[i] {
+			return nil
+		}
+		done[i] = true
+		n := g.nodes[i]
+		if err := errors.Join(do(n.before[0]), do(n.before[1])); err != nil {
+			return err
+		}
+		if g.c.lost != nil {
+			return g.c.lost
+		}
+		if n.op == nil {
+			return nil
+		}
+		return n.op()
+	}
+	ready := func(i int) bool {
+		for _, b := range g.nodes[i].before {
+			if b != none && !done[b] {
+				return false
+			}
+		}
+		return true
+	}
+	for i, n := range g.nodes {
+		for j := 0; g.c.driver.Early && j < len(g.nodes); j++ {
+			if g.nodes[j].s != g.origin && ready(j) {
+				if err := do(j); err != nil {
+					return err
+				}
+			}
+		}
+		if n.s == g.origin {
+			if err := do(i); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (g *captured) Close() error {
+	g.c.open--
+	return g.c.call("cuGraphExecDestroy")
+}

@@ -1,0 +1,224 @@
+package cuda
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/snug-ml/snug/engine/cuda/driver"
+	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/internal/size"
+)
+
+// transfer is a copy between the card and the host's memory of offloaded states.
+type transfer struct {
+	out   bool
+	host  int64 // where it is there
+	card  address
+	bytes int64
+}
+
+// fetch copies a part of an offloaded state to the card.
+func (l *lowering) fetch(n *graph.Node, op graph.Fetch) {
+	from := l.at(n.In[0]).offset + op.From*n.In[0].DType().Size()
+	l.launches = append(l.launches, launch{node: n, copy: &transfer{host: from, card: l.at(n.Out[0]), bytes: n.Out[0].Type.Bytes()}})
+}
+
+// writeBack copies it back.
+func (l *lowering) writeBack(n *graph.Node, op graph.WriteBack) {
+	to := l.at(n.In[0]).offset + op.From*n.In[0].DType().Size()
+	l.launches = append(l.launches, launch{node: n, copy: &transfer{out: true, host: to, card: l.at(n.In[1]), bytes: n.In[1].Type.Bytes()}})
+}
+
+// stepPart is a launch of a step for a part of its weight. The kernel counts elements from the
+// weight's first, which random bits depend on: its blocks are those of the part, and states begin
+// where they would if they were whole. Nothing is read outside of the part.
+func (l *lowering) stepPart(n *graph.Node, op graph.StepPart) {
+	l.flush()
+	s := stepOf(op.Step)
+	if op.From%int64(s.elems) != 0 {
+		l.fail("a part begins at element %d, which is within a block of %d", op.From, s.elems)
+	}
+	l.step(n, op.Step)
+	b, part := l.steps, n.In[2].Shape().Elems()
+	b.table = params{}
+	for _, v := range n.In[:2] {
+		b.table.ptr(l.at(v))
+	}
+	for _, v := range n.In[2 : 2+op.States()] {
+		at, first := l.at(v), op.From
+		if v.Shape().Elems() != part {
+			first /= graph.MomentBlock
+		}
+		b.table.ptr(at.plus(-first * v.DType().Size()))
+	}
+	before := int(op.From / int64(s.elems)) // blocks
+	b.table.u64(uint64(op.From+part)).u32(-before).f32(s.decay, s.rate)
+	if s.round.Mode == graph.Stochastic {
+		b.table.u32(int(s.round.Stream))
+	}
+	b.table.align(8)
+	b.blocks = int(ceil(part, int64(s.elems)))
+	l.flush()
+}
+
+// transfers are the streams on which states cross while steps compute.
+type transfers struct {
+	in, out driver.Stream
+	host    []byte         // page-locked, of the offloaded states
+	free    []driver.Event // that nobody waits for
+	all     []driver.Event
+}
+
+// newTransfers reserves the host's memory; nil where nothing is offloaded.
+func newTransfers(ctx driver.Context, bytes int64) (t *transfers, err error) {
+	if bytes == 0 {
+		return nil, nil
+	}
+	t = &transfers{}
+	if t.in, err = ctx.NewStream(); err != nil {
+		return t, err
+	}
+	if t.out, err = ctx.NewStream(); err != nil {
+		return t, err
+	}
+	if t.host, err = ctx.AllocHost(bytes); err != nil {
+		return t, fmt.Errorf("training.offload: the host cannot reserve %s of page-locked memory for the optimizer's states: %w", size.Bytes(bytes), err)
+	}
+	return t, nil
+}
+
+// event is one that nobody waits for.
+func (t *transfers) event(ctx driver.Context) (e driver.Event, err error) {
+	if n := len(t.free); n > 0 {
+		e, t.free = t.free[n-1], t.free[:n-1]
+		return e, nil
+	}
+	if e, err = ctx.NewEvent(); err == nil {
+		t.all = append(t.all, e)
+	}
+	return e, err
+}
+
+// close gives back what was made.
+func (t *transfers) close(ctx driver.Context, add func(error)) {
+	if t == nil {
+		return
+	}
+	for _, e := range t.all {
+		add(e.Close())
+	}
+	for _, s := range []driver.Stream{t.in, t.out} {
+		if s != nil {
+			add(s.Close())
+		}
+	}
+	if t.host != nil {
+		add(ctx.FreeHost(t.host))
+	}
+}
+
+// crossing is what is on its way while launches are captured: the events that their readers
+// wait for, by the nodes that began it.
+type crossing struct {
+	x       *image
+	fetched map[*graph.Node]driver.Event
+	written map[*graph.Node]driver.Event
+	// waiting are the copies to the host of what each node computes.
+	waiting map[*graph.Node][]*bound
+}
+
+func newCrossing(x *image, launches []bound) *crossing {
+	c := &crossing{x, map[*graph.Node]driver.Event{}, map[*graph.Node]driver.Event{}, map[*graph.Node][]*bound{}}
+	for i := range launches {
+		if b := &launches[i]; b.copy != nil && b.copy.out {
+			from := b.node.In[1].Node
+			c.waiting[from] = append(c.waiting[from], b)
+		}
+	}
+	return c
+}
+
+// begin copies on another stream, once the launches so far are done, and gives the event at the
+// end.
+func (c *crossing) begin(on driver.Stream, b *bound) (driver.Event, error) {
+	t := c.x.transfers
+	now, err := t.event(c.x.ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(c.x.compute.Record(now), on.Wait(now), c.x.transfer(on, b.copy)); err != nil {
+		return nil, b.failed(err)
+	}
+	return now, on.Record(now)
+}
+
+// wait has the launches that follow wait for the end of a copy, if it is on its way.
+func (c *crossing) wait(on map[*graph.Node]driver.Event, n *graph.Node) error {
+	e := on[n]
+	if e == nil {
+		return nil
+	}
+	delete(on, n)
+	c.x.transfers.free = append(c.x.transfers.free, e)
+	return c.x.compute.Wait(e)
+}
+
+// launch queues a launch or a copy. A copy to the card begins where it stands, and what reads it
+// waits; one to the host begins after what it copies was computed, and is waited for where it
+// stands.
+func (c *crossing) launch(b *bound) (err error) {
+	switch {
+	case b.copy != nil && b.copy.out:
+		return c.wait(c.written, b.node)
+	case b.copy != nil:
+		c.fetched[b.node], err = c.begin(c.x.transfers.in, b)
+		return err
+	}
+	for _, n := range slices.Concat([]*graph.Node{b.node}, b.also) {
+		for _, v := range n.In {
+			if err := c.wait(c.fetched, v.Node); err != nil {
+				return err
+			}
+		}
+	}
+	if err := c.x.launch(b); err != nil {
+		return err
+	}
+	for _, out := range c.waiting[b.node] {
+		if c.written[out.node], err = c.begin(c.x.transfers.out, out); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// end waits for what is still on its way.
+func (c *crossing) end() error {
+	for _, on := range []map[*graph.Node]driver.Event{c.fetched, c.written} {
+		for n := range on {
+			if err := c.wait(on, n); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// transfer queues a copy.
+func (x *image) transfer(on driver.Stream, t *transfer) error {
+	host := x.transfers.host[t.host : t.host+t.bytes]
+	card := x.memory + driver.Ptr(x.p.Layout.Region(t.card.region).Offset+t.card.offset)
+	if t.out {
+		return on.CopyOut(host, card)
+	}
+	return on.CopyIn(card, host)
+}
+
+// onHost is a range of the offloaded states; nil where an offset is of the arena.
+func (x *image) onHost(offset, bytes int64) []byte {
+	if from := offset - x.p.Layout.Host.Offset; from >= 0 && bytes > 0 {
+		return x.transfers.host[from : from+bytes]
+	}
+	return nil
+}

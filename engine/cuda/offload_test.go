@@ -1,0 +1,54 @@
+package cuda_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/snug-ml/snug/engine/conformance"
+	"github.com/snug-ml/snug/engine/cuda"
+	"github.com/snug-ml/snug/engine/cuda/driver"
+	"github.com/snug-ml/snug/engine/cuda/fakegpu"
+	"github.com/snug-ml/snug/engine/cuda/ptxsim"
+	"github.com/snug-ml/snug/engine/graph"
+)
+
+// States in the host's memory, which cross while steps compute, give the bits of states on the
+// card, whether copies come as early or as late as the graph allows. Everything is given back.
+func TestOffload(t *testing.T) {
+	check := func(d driver.Driver, few bool) error {
+		ctx, err := d.Open(max(*number, 0))
+		if err != nil {
+			return err
+		}
+		on, err := cuda.New(ctx)
+		if err != nil {
+			return err
+		}
+		for i, o := range conformance.Offloadable() {
+			if few && o.Round.Mode != graph.RoundingMode(i/3) {
+				continue
+			}
+			for _, accumulation := range []int{1, 2} {
+				if err := conformance.Offload(on, o, accumulation); err != nil {
+					return fmt.Errorf("%s, rounding %d, accumulation %d: %w", o.Rule, o.Round.Mode, accumulation, err)
+				}
+			}
+		}
+		return ctx.Close()
+	}
+	if *number >= 0 {
+		if err := check(installed(t), false); err != nil {
+			t.Error(err)
+		}
+		return
+	}
+	for _, early := range []bool{false, true} {
+		d := &fakegpu.Driver{Installed: []driver.Card{fakegpu.T4}, Early: early, Options: ptxsim.Options{Checks: ptxsim.CheckAll}}
+		if err := check(d, early || testing.Short()); err != nil {
+			t.Errorf("early %v: %v", early, err)
+		}
+		if err := d.Left(); err != nil {
+			t.Errorf("early %v: %v", early, err)
+		}
+	}
+}

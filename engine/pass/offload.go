@@ -1,0 +1,122 @@
+package pass
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/snug-ml/snug/engine/graph"
+)
+
+// StagingWindow is how many bytes of the states of a step are on the device at once, unless
+// [Unit.Staging] says otherwise: enough for copies at the full rate of the bus.
+const StagingWindow = 16 << 20
+
+// stagingGrain is what the elements of a window are a multiple of: kernels take whole blocks.
+const stagingGrain = 2048
+
+// inFlight is how many windows are on the device at once: one comes in, one is updated, one
+// goes out, so that both ways of the bus are in use.
+const inFlight = 3
+
+// window is a part of a weight whose states are on the device at once.
+type window struct {
+	step        *graph.Node
+	from, elems int64
+	states      []*graph.Value // fetched
+}
+
+// offload cuts the steps of an optimizer whose states are offloaded into windows, and has
+// the states of each fetched while the two before are updated, and written back while those
+// after are.
+func offload(u *Unit) error {
+	windows, err := offloaded(u)
+	if err != nil || len(windows) == 0 {
+		return err
+	}
+	current := map[string]*graph.Value{} // versions of the states
+	fetched, next := 0, 0
+	fetch := func(b *graph.Builder, upTo int) {
+		for ; fetched < min(upTo, len(windows)); fetched++ {
+			w := &windows[fetched]
+			for _, s := range w.step.In[2 : 2+w.step.Op.(graph.Optimizer).States()] {
+				from, n := graph.StateRange(s.Type, w.step.In[0].Type, w.from, w.elems)
+				b.At(w.step, func() {
+					w.states = append(w.states, b.Emit(graph.Fetch{From: from, Elems: n}, cmp.Or(current[s.Name], s))[0])
+				})
+			}
+		}
+	}
+	writeBack := func(b *graph.Builder, w *window) {
+		for i, v := range w.states {
+			s := w.step.In[2+i]
+			from, _ := graph.StateRange(s.Type, w.step.In[0].Type, w.from, w.elems)
+			b.At(w.step, func() { current[s.Name] = b.Emit(graph.WriteBack{From: from}, cmp.Or(current[s.Name], s), v)[0] })
+		}
+	}
+	u.F, err = u.F.Rewrite(func(b *graph.Builder, n *graph.Node, in []*graph.Value) []*graph.Value {
+		if next == len(windows) || windows[next].step != n {
+			return nil
+		}
+		op := n.Op.(graph.Optimizer)
+		in = slices.Clone(in)
+		var out []*graph.Value
+		for ; next < len(windows) && windows[next].step == n; next++ {
+			w := &windows[next]
+			fetch(b, inFlight) // at the first
+			copy(in[2:], w.states)
+			out = b.Emit(graph.StepPart{Step: op, From: w.from}, in...)
+			copy(w.states, out[1:])
+			for _, a := range graph.Aliases(op, len(in)) { // of weight and gradient
+				if a.In < 2 {
+					in[a.In] = out[a.Out]
+				}
+			}
+			if next > 0 {
+				writeBack(b, &windows[next-1])
+			}
+			fetch(b, next+inFlight)
+			if next == len(windows)-1 {
+				writeBack(b, w)
+			}
+		}
+		return out
+	})
+	return err
+}
+
+// offloaded are the windows of all steps whose states are offloaded, in order.
+func offloaded(u *Unit) (windows []window, err error) {
+	uses := u.F.Uses()
+	for _, n := range u.F.Nodes {
+		var names []string
+		for _, v := range n.In {
+			if s := graph.Storage(v).State; s != nil && s.Offloaded {
+				names = append(names, s.Name)
+			}
+		}
+		if len(names) == 0 {
+			continue
+		}
+		op, ok := n.Op.(graph.Optimizer)
+		if _, whole := n.Op.(graph.Adafactor); !ok || whole || len(names) != op.States() {
+			return nil, fmt.Errorf("%s (%s) needs %v whole on the device: only states of steps that work element by element can be offloaded", n.Op.Name(), n.Layer, names)
+		}
+		for _, v := range n.Out[1 : 1+op.States()] {
+			if uses[v.ID] > 0 {
+				return nil, fmt.Errorf("%s is read in the update that changes it: it cannot be offloaded", v.State.Name)
+			}
+		}
+		weight, bytes := n.In[0].Type, int64(0) // of all elements
+		for _, v := range n.In[2 : 2+op.States()] {
+			bytes += v.Type.Bytes()
+		}
+		all := weight.Shape.Elems()
+		most := cmp.Or(u.Staging, StagingWindow) * all / bytes
+		elems := max(stagingGrain, most/stagingGrain*stagingGrain)
+		for from := int64(0); from < all; from += elems {
+			windows = append(windows, window{step: n, from: from, elems: min(elems, all-from)})
+		}
+	}
+	return windows, nil
+}

@@ -10,7 +10,8 @@ func (fitCmd) Help() string {
 	return `Searches micro-batch, accumulation, recomputation, precision and loss chunks for
 the fastest settings that fit, by predicted speed, and says why the runners-up
 lost. The rows of an update (training.batch_size x
-training.gradient_accumulation_steps) stay as configured. training.mixed_precision
+training.gradient_accumulation_steps) stay as configured. Where memory is short, the
+optimizer's states may move to main memory (training.offload). training.mixed_precision
 and training.ce_chunk stay as they are if given as flags.
 
 Examples:
@@ -43,6 +44,9 @@ func (f *fitCmd) Run(a *app) error {
 	b := choice.Best.Run.Settings
 	a.printf("\nTo use it:\n  --training.batch_size %d --training.gradient_accumulation_steps %d --training.mixed_precision %s --training.gradient_checkpointing %v --training.ce_chunk %d\n",
 		b.MicroBatch, b.Accumulation, b.Precision, b.Recompute, b.CEChunk)
+	if b.Offload {
+		a.printf("  --training.offload optimizer\n")
+	}
 	if b.Slices > 0 {
 		a.printf("  --training.checkpoint_slices %d\n", b.Slices)
 	}

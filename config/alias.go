@@ -104,7 +104,7 @@ var aliases = []alias{
 		"use_flash_attention", "flash_attention", "use_attention_slicing", "use_memory_efficient_attention", "attn_implementation"}, always, ""},
 	{"", "all memory is one arena, planned before the first step", []string{
 		"pytorch_cuda_alloc_conf", "max_split_size_mb", "expandable_segments", "empty_cache_steps", "torch_empty_cache_steps"}, always, ""},
-	{"", "nothing is moved to other memory while a run goes on: `snug fit` finds settings that fit", []string{"use_cpu_offload", "cpu_offload", "offload"}, nil, ""},
+	{"training.offload", "optimizer keeps the optimizer's states of a card in main memory", []string{"use_cpu_offload", "cpu_offload", "offload_optimizer"}, oneOf(map[string]string{"true": "optimizer", "false": "none", "cpu": "optimizer"}), ""},
 	{"hardware.memory_budget", "a size such as 12GiB", []string{"max_memory_mb", "max_memory", "gpu_memory_limit", "memory_limit"}, nil, ""},
 	{"", "memory, utilization and non-finite values are always watched", []string{
 		"profile_memory", "log_gpu_stats", "check_nan", "detect_anomaly", "monitor_gpu"}, always, ""},

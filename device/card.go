@@ -76,6 +76,9 @@ type Card struct {
 	Bandwidth          float64 // bytes/s, specification
 	SustainedBandwidth float64 // bytes/s, measured on large arrays; 0: no measurement known to us
 	RowBandwidth       float64 // bytes/s, measured on norms and softmax; 0: no measurement known to us
+	// HostIn and HostOut are bytes/s, measured, of copies from and to page-locked memory of the host;
+	// 0: no measurement known to us.
+	HostIn, HostOut float64
 
 	FP32, TF32, FP16, BF16 Rate
 

@@ -25,13 +25,14 @@ var cards = [...]Card{
 		Name: "T4", Product: "Tesla T4", Aliases: []string{"NVIDIA T4"},
 		Arch: "Turing", Capability: Capability{7, 5}, SMs: 40, Watts: 70,
 		Memory: 15360 * mib, Usable: 15_637_086_208, MeasuredContext: 135 * mib,
-		Bandwidth: 320e9, SustainedBandwidth: 256e9, RowBandwidth: 230e9,
+		Bandwidth: 320e9, SustainedBandwidth: 256e9, RowBandwidth: 230e9, HostIn: 8.9e9, HostOut: 7.8e9,
 		FP32: Rate{Peak: 8.1e12, Sustained: 5.2e12},
 		FP16: Rate{Peak: 65e12, Sustained: 24e12, BySize: []Sized{{512, 17.6e12}, {2048, 20e12}}},
 		Source: "fp16: about 24 TFLOP/s for continuous 4096^3 matmuls, the 70 W limit holds the clock near its base of 585 MHz, " +
 			"https://forums.developer.nvidia.com/t/about-gpu-peak-performance/264462, smaller ones and norms: " +
 			"github.com/Vshiva27/cuda-transformer-performance (35.9 TFLOP/s at 1024 lasts for a second on a cool card); " +
 			"fp32: what whole updates at 4.1 TFLOP/s need, github.com/incredere/gpu-profiling-pytorch-lab L5, cuBLAS alone was seen at 3.7 to 4.4; bandwidth: 251 to 262 GB/s on arrays of 1e6 elements and more; " +
+			"copies from and to the host: the least of 8.9 to 9.2 and of 7.8 to 8.0 GB/s seen with OpenCL, github.com/GPGPUCourse/GPGPUTasks2025 #309; " +
 			"usable memory: 14.56 GiB on Colab, Kaggle and GCP in 2025 and 2026; context: PyTorch 2.11 with cuBLAS and cuDNN, highwaterlabs/torch-guard",
 	},
 	{

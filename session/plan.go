@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"path/filepath"
@@ -27,7 +28,7 @@ func (s *Setup) Settings(precision device.Precision) (plan.Settings, error) {
 	}
 	return plan.Settings{
 		MicroBatch: shape.MicroBatch, Accumulation: shape.Accumulation, CEChunk: shape.CEChunk,
-		Recompute: mode, Slices: slices, Precision: precision,
+		Recompute: mode, Slices: slices, Precision: precision, Offload: s.Config.Training.Offload == "optimizer",
 	}, err
 }
 
@@ -45,6 +46,7 @@ func (s *Setup) Compile(c plan.Settings, t engine.Traits, price func(*graph.Node
 	if s.Config.Training.Zero > 0 && s.World > 0 && training.Accumulation > 1 { // with 1, nothing can be shared
 		training.Sharding = &engine.Sharding{Rank: s.Rank, World: s.World}
 	}
+	training.Optimizer.Offload = c.Offload
 	return engine.CompileTraining(training, engine.CompileOptions{
 		Traits: &t, ComputeDType: plan.ComputeDType(c.Precision), Recompute: c.Recompute, Budget: c.Budget, Slices: c.Slices, Price: price, Dump: s.dump, To: s.dumpTo, Context: s.planning,
 	})
@@ -73,6 +75,7 @@ func (s *Setup) Target() (plan.Target, error) {
 			t.Memory, t.Taken, t.TakenBy = now, t.Memory-now, backend.Holders(s.Backend)
 		}
 		t.Budget = int64(s.Config.Hardware.MemoryBudget)
+		t.HostMemory = cmp.Or(int64(s.Config.Hardware.HostMemory), s.Host.Memory.Free())
 		return t, nil
 	}
 	if s.rates == nil {
@@ -95,8 +98,34 @@ func (s *Setup) Planner(t plan.Target) *plan.Planner {
 			return s.Compile(c, t.Traits, t.Speed(c.Precision).Seconds)
 		},
 		Facts:  func(p *engine.Program, c plan.Settings) (plan.Run, error) { return s.facts(p, t, c, 0) },
-		Target: t, LeastMicroBatch: s.Model.LeastRows, Least: s.Model.Least, Classes: s.Model.Classes,
+		Target: t, Offload: s.offloading(t), LeastMicroBatch: s.Model.LeastRows, Least: s.Model.Least, Classes: s.Model.Classes,
 	}
+}
+
+// offloading says when the states of the optimizer are kept in main memory on a target.
+func (s *Setup) offloading(t plan.Target) plan.Offloading {
+	switch rule := engine.Rule(s.Config.Training.Optimizer); {
+	case t.Traits.Name == engine.CPU.Name || rule.Offloadable() != nil:
+		return plan.NeverOffload
+	case s.Config.Training.Offload == "auto":
+		return plan.AutoOffload
+	}
+	return plan.OnDemand
+}
+
+// checkOffload refuses to offload what cannot be, or to where it is already.
+func (s *Setup) checkOffload(t plan.Target) error {
+	key := s.Config.Training.Offload
+	if key == "none" {
+		return nil
+	}
+	if err := engine.Rule(s.Config.Training.Optimizer).Offloadable(); err != nil {
+		return usage("training.offload: %s: %w; want none", key, err)
+	}
+	if key == "optimizer" && t.Traits.Name == engine.CPU.Name {
+		return usage("training.offload: optimizer: the processor computes in main memory, where the optimizer's states are already; want none or auto")
+	}
+	return nil
 }
 
 // facts are what a plan must know about a run; data is the size of mapped files.
@@ -112,6 +141,9 @@ func (s *Setup) facts(p *engine.Program, t plan.Target, c plan.Settings, data in
 	var err error
 	if t.Card != nil {
 		r.Workspace, err = backend.Workspace(t.Card, p)
+		if p.Layout.Host.Bytes > 0 {
+			r.Staging = train.StagingBytes(p)
+		}
 		return r, err
 	}
 	r.Workspace, err = s.Backend.Workspace(p)
@@ -124,6 +156,9 @@ func (s *Setup) facts(p *engine.Program, t plan.Target, c plan.Settings, data in
 func (s *Setup) Fit(t plan.Target, precision device.Precision) (*plan.Report, *engine.Program, error) {
 	c, err := s.Settings(precision)
 	if err != nil {
+		return nil, nil, err
+	}
+	if err := s.checkOffload(t); err != nil {
 		return nil, nil, err
 	}
 	c = s.chunked(c, t)
@@ -190,7 +225,7 @@ func (s *Setup) Targets(cards []string) ([]plan.Target, error) {
 			return nil, UsageError{err}
 		}
 		t := plan.OnCard(c)
-		t.Budget = int64(s.Config.Hardware.MemoryBudget)
+		t.Budget, t.HostMemory = int64(s.Config.Hardware.MemoryBudget), int64(s.Config.Hardware.HostMemory)
 		out = append(out, t)
 	}
 	return out, nil
@@ -327,7 +362,10 @@ func (s *Setup) Search(t plan.Target) (*plan.Choice, error) {
 	if err != nil {
 		return nil, err
 	}
-	search := plan.Search{Effective: c.Effective(), CEChunk: c.CEChunk, Precisions: s.precisions(s.chip(t))}
+	if err := s.checkOffload(t); err != nil {
+		return nil, err
+	}
+	search := plan.Search{Offload: c.Offload, Effective: c.Effective(), CEChunk: c.CEChunk, Precisions: s.precisions(s.chip(t))}
 	if c.Recompute != pass.RecomputeAuto {
 		search.Recompute = &c.Recompute
 	}

@@ -151,9 +151,9 @@ func StateRange(state, weight Type, from, elems int64) (first, n int64) {
 	return from / MomentBlock, (elems + MomentBlock - 1) / MomentBlock
 }
 
-// staged reports whether v is a part of an offloaded state on the device, which steps
+// Staged reports whether v is a part of an offloaded state on the device, which steps
 // change in place.
-func staged(v *Value) bool {
+func Staged(v *Value) bool {
 	for v.Node != nil {
 		if _, ok := v.Node.Op.(Fetch); ok {
 			return true

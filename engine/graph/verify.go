@@ -76,7 +76,7 @@ func Verify(f *Func) error {
 		}
 		for _, a := range Aliases(n.Op, len(n.In)) {
 			v := n.In[a.In]
-			if v.State == nil && !staged(v) {
+			if v.State == nil && !Staged(v) {
 				return fmt.Errorf("%s: %s writes operand %d (%s) in place, which is not a state", f.Name, what, a.In, v.Label())
 			}
 			if n.Out[a.Out].State != v.State {

@@ -52,7 +52,7 @@ func TestOffloadRefusesOtherReaders(t *testing.T) {
 	b := stepOf(stagingGrain)
 	m := b.F.Nodes[len(b.F.Nodes)-1].Out[1]
 	b.Output("size", b.Sum(m, 0))
-	if err := Run(&Unit{F: b.F}, Options{}); err == nil || !strings.Contains(err.Error(), "whole on the device") {
+	if err := Run(&Unit{F: b.F}, Options{}); err == nil || !strings.Contains(err.Error(), "it cannot be offloaded") {
 		t.Errorf("a sum of an offloaded state: %v", err)
 	}
 }

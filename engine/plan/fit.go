@@ -23,6 +23,8 @@ type Search struct {
 	Precisions []device.Precision
 	// CEChunk fixes the rows of logits; 0: the planner chooses.
 	CEChunk int
+	// Offload keeps the optimizer's states in main memory; false: the planner chooses, where it may.
+	Offload bool
 	// Recompute fixes the recomputation; nil: the planner chooses, block by block.
 	Recompute *pass.Recompute
 }
@@ -57,9 +59,14 @@ func (p *Planner) Fit(s Search) (*Choice, error) {
 	if len(f.batches) == 0 {
 		return nil, fmt.Errorf("fit: a batch of %d is smaller than the model's smallest micro-batch, %d", s.Effective, p.LeastMicroBatch)
 	}
-	f.batches = p.possible(f.batches, s.Effective)
-	for _, precision := range s.Precisions {
-		if err := f.precision(precision); err != nil {
+	f.batches = p.possible(f.batches, s.Effective, s.Offload)
+	if err := f.all(); err != nil {
+		return nil, err
+	}
+	if _, can := p.offload(Settings{Offload: s.Offload}); can && (f.best == nil || f.best.Run.Settings.Recompute != pass.RecomputeNone) {
+		f.s.Offload = true
+		f.batches = p.possible(divisors(s.Effective, max(1, p.LeastMicroBatch), cmp.Or(s.MaxMicroBatch, s.Effective)), s.Effective, true)
+		if err := f.all(); err != nil {
 			return nil, err
 		}
 	}
@@ -76,13 +83,13 @@ func (p *Planner) Fit(s Search) (*Choice, error) {
 
 // possible are the batches that can fit by the model's minimum need, and the
 // smallest.
-func (p *Planner) possible(batches []int, effective int) []int {
+func (p *Planner) possible(batches []int, effective int, offload bool) []int {
 	capacity := p.Target.Capacity()
 	if capacity == 0 {
 		capacity = graph.MostBytes
 	}
 	return slices.DeleteFunc(batches, func(b int) bool {
-		return b > batches[0] && p.Least.Bytes(Settings{MicroBatch: b, Accumulation: effective / b}) > float64(capacity)
+		return b > batches[0] && p.Least.Bytes(Settings{MicroBatch: b, Accumulation: effective / b, Offload: offload}) > float64(capacity)
 	})
 }
 
@@ -105,6 +112,16 @@ type fitting struct {
 	batches []int
 	seen    map[Settings]*Report
 	best    *Report
+}
+
+// all searches all precisions.
+func (f *fitting) all() error {
+	for _, precision := range f.s.Precisions {
+		if err := f.precision(precision); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // precision searches one precision: with the chunk of logits that is free by the
@@ -144,7 +161,7 @@ func (f *fitting) precision(p device.Precision) error {
 
 // try plans one candidate and keeps the best.
 func (f *fitting) try(precision device.Precision, chunk, batch int, r pass.Recompute) (*Report, error) {
-	rep, err := f.p.Plan(Settings{MicroBatch: batch, Accumulation: f.s.Effective / batch, Recompute: r, Precision: precision, CEChunk: chunk})
+	rep, err := f.p.Plan(Settings{MicroBatch: batch, Accumulation: f.s.Effective / batch, Recompute: r, Precision: precision, CEChunk: chunk, Offload: f.s.Offload})
 	if err != nil {
 		return nil, err
 	}
@@ -235,7 +252,7 @@ func (f *fitting) uniform(before *Report, precision device.Precision, chunk int)
 	if f.best == nil {
 		from, most = nil, pass.RecomputeFull
 		for s, r := range f.seen {
-			if s.Recompute == pass.RecomputeNone && s.Precision == precision && s.CEChunk == chunk &&
+			if s.Recompute == pass.RecomputeNone && s.Offload == f.s.Offload && s.Precision == precision && s.CEChunk == chunk &&
 				(s.MicroBatch == f.batches[0] || s.Accumulation == 1) {
 				from = append(from, r)
 			}
@@ -290,6 +307,9 @@ func (f *fitting) why(r *Report) string {
 	if r == best {
 		return ""
 	}
+	if h := r.Host; r.onDevice() && h != nil && !h.Fits {
+		return fmt.Sprintf("does not fit: needs %s of main memory, %s short", size.Bytes(h.Total), size.Bytes(h.Total-h.Capacity))
+	}
 	if !r.Fits {
 		return fmt.Sprintf("does not fit: needs %s, %s short", size.Bytes(r.Total), size.Bytes(r.Total-r.Capacity))
 	}
@@ -301,6 +321,9 @@ func (f *fitting) why(r *Report) string {
 	a, b := r.Run.Settings, best.Run.Settings
 	if d := r.Time.Recompute - best.Time.Recompute; d > 0 {
 		reasons = append(reasons, fmt.Sprintf("computes again for %s", seconds(d)))
+	}
+	if d := r.Time.Exposed - best.Time.Exposed; d > 0 {
+		reasons = append(reasons, fmt.Sprintf("waits %s for states from main memory", seconds(d)))
 	}
 	if a.Precision != b.Precision && r.Speed.Half < best.Speed.Half {
 		reasons = append(reasons, fmt.Sprintf("%s matmuls at %s instead of %s", a.Precision, FLOPRate(r.Speed.Half), FLOPRate(best.Speed.Half)))

@@ -88,6 +88,9 @@ func (s Speed) shared(before, n *graph.Node) float64 {
 	}
 	a, ok := before.Op.(graph.Optimizer)
 	b, too := n.Op.(graph.Optimizer)
+	if _, part := n.Op.(graph.StepPart); part {
+		return 0
+	}
 	if _, sums := n.Op.(graph.Adafactor); sums || !ok || !too || a.Shared() != b.Shared() || !slices.Equal(before.In[2+a.States():], n.In[2+b.States():]) {
 		return 0
 	}

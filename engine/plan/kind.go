@@ -16,12 +16,13 @@ const (
 	Saved                  // activations kept for the backward half
 	Rebuilt                // activations computed again
 	Logits                 // and what the loss keeps
+	Staged                 // states of the optimizer that are offloaded
 	Other                  // activations and gradients on their way
 	kindCount  = iota
 )
 
 var kindNames = [kindCount]string{"low-precision copies of weights", "gradients", "activations saved for backward",
-	"activations computed again", "logits and loss", "other temporaries"}
+	"activations computed again", "logits and loss", "offloaded states while they are updated", "other temporaries"}
 
 var kindNotes = [kindCount]string{Gradients: "alive at the peak", Saved: "alive at the peak"}
 
@@ -87,6 +88,8 @@ func classify(f *graph.Func) kinds {
 func (k kinds) of(v *graph.Value) Kind {
 	v = root(v)
 	switch {
+	case graph.Staged(v):
+		return Staged
 	case lowWeight(v):
 		return LowWeights
 	case k.gradient[v.ID]:

@@ -20,6 +20,8 @@ type Rung struct {
 	Cost   float64 `json:"cost"`
 	Update float64 `json:"update_seconds"`
 	Fits   bool    `json:"fits"`
+	// Host is what it takes of main memory for offloaded states, in bytes.
+	Host int64 `json:"host_bytes,omitempty"`
 	// Taken reports whether the rungs below build on this one: it saves something.
 	Taken bool `json:"taken"`
 	// Instead marks a rung that stands for itself: it is compared with the first.
@@ -43,6 +45,22 @@ func chunkKey(_, to Settings) string { return fmt.Sprintf("training.ce_chunk: %d
 
 func batchKey(_, to Settings) string {
 	return fmt.Sprintf("training.batch_size: %d, training.gradient_accumulation_steps: %d", to.MicroBatch, to.Accumulation)
+}
+
+func offloadKey(_, to Settings) string {
+	if to.Offload {
+		return "training.offload: optimizer"
+	}
+	return "training.offload: none"
+}
+
+// offload keeps the states of the optimizer in main memory.
+func (p *Planner) offload(s Settings) (Settings, bool) {
+	if s.Offload || p.Offload == NeverOffload {
+		return s, false
+	}
+	s.Offload = true
+	return s, true
 }
 
 func withRecompute(r pass.Recompute) func(Settings) (Settings, bool) {
@@ -94,12 +112,15 @@ func (p *Planner) changes(s Settings) []change {
 	for at, ok := p.halve(s); ok; at, ok = p.halve(at) {
 		list = append(list, change{batchKey, p.halve})
 	}
-	return append(list, change{recomputeKey, withRecompute(pass.RecomputeWide)}, change{recomputeKey, withRecompute(pass.RecomputeFull)})
+	return append(list, change{recomputeKey, withRecompute(pass.RecomputeWide)}, change{recomputeKey, withRecompute(pass.RecomputeFull)}, change{offloadKey, p.offload})
 }
 
-// instead are the settings with slices in place of smaller micro-batches, the least time
-// first: what normalizes by batch keeps its statistics.
-func instead(s Settings) (list []Settings) {
+// instead are the settings with the optimizer's states in main memory, and with slices in place of
+// smaller micro-batches, the least time first: what normalizes by batch keeps its statistics.
+func (p *Planner) instead(s Settings) (list []Settings) {
+	if to, ok := p.offload(s); ok {
+		list = append(list, to)
+	}
 	for _, n := range slices.Compact([]int{leastFactor(s.MicroBatch), s.MicroBatch}) {
 		if n > 1 && (s.Recompute != pass.RecomputeSlices || s.Slices < n) {
 			s.Recompute, s.Slices, s.Budget = pass.RecomputeSlices, n, 0
@@ -110,14 +131,14 @@ func instead(s Settings) (list []Settings) {
 }
 
 // Ladder climbs from s: each rung keeps the changes of those before it that
-// saved something. The first rung is s itself; the last are slices instead.
+// saved something. The first rung is s itself; the last stand for themselves.
 func (p *Planner) Ladder(s Settings) ([]Rung, error) {
 	r, err := p.Plan(s)
 	if err != nil {
 		return nil, err
 	}
 	at := r
-	rungs := []Rung{{Change: "as asked", Settings: s, Total: r.Total, Update: r.Time.Update, Fits: r.Fits, Taken: true}}
+	rungs := []Rung{{Change: "as asked", Settings: s, Total: r.Total, Update: r.Time.Update, Fits: r.Fits, Host: r.hostBytes(), Taken: true}}
 	for _, c := range p.changes(s) {
 		from := at.Run.Settings
 		to, ok := c.apply(from)
@@ -128,7 +149,7 @@ func (p *Planner) Ladder(s Settings) ([]Rung, error) {
 		if err != nil {
 			return nil, err
 		}
-		rung := Rung{Change: c.name(from, to), Settings: to, Total: r.Total, Update: r.Time.Update, Fits: r.Fits,
+		rung := Rung{Change: c.name(from, to), Settings: to, Total: r.Total, Update: r.Time.Update, Fits: r.Fits, Host: r.hostBytes(),
 			Saves: at.Total - r.Total, Cost: r.Time.Update/at.Time.Update - 1, Taken: r.Total < at.Total}
 		rungs = append(rungs, rung)
 		if rung.Taken {
@@ -136,14 +157,17 @@ func (p *Planner) Ladder(s Settings) ([]Rung, error) {
 		}
 	}
 	first := rungs[0]
-	for _, to := range instead(s) {
+	for _, to := range p.instead(s) {
+		if slices.ContainsFunc(rungs, func(r Rung) bool { return r.Settings == to }) {
+			continue
+		}
 		r, err := p.Plan(to)
 		if err != nil {
 			return nil, err
 		}
-		rungs = append(rungs, Rung{Change: difference(s, to), Settings: to, Total: r.Total, Update: r.Time.Update, Fits: r.Fits,
+		rungs = append(rungs, Rung{Change: difference(s, to), Settings: to, Total: r.Total, Update: r.Time.Update, Fits: r.Fits, Host: r.hostBytes(),
 			Saves: first.Total - r.Total, Cost: r.Time.Update/first.Update - 1, Instead: true})
-		if r.Total >= first.Total {
+		if r.Total >= first.Total && !to.Offload {
 			break // more parts would save no more
 		}
 	}
@@ -168,6 +192,9 @@ func FormatLadder(rungs []Rung) string {
 			note = "saves nothing here: left out below"
 		case r.Fits:
 			note = "fits"
+		}
+		if r.Host > 0 {
+			note = strings.TrimPrefix(fmt.Sprintf("%s, with %s of main memory", note, size.Bytes(r.Host)), ", ")
 		}
 		rows = append(rows, []string{r.Change, size.Bytes(r.Total).String(), saves, seconds(r.Update), cost, note})
 	}

@@ -39,11 +39,18 @@ const (
 	EachRow                // bytes for each row of a micro-batch
 )
 
+// offloadedLeast is what a trained weight takes at least on a device that has not got its
+// moments, in bytes: the weight itself in 16 bits.
+const offloadedLeast = 2
+
 // bytes of the part in settings s.
 func (p Part) bytes(s Settings) float64 {
 	switch p.Of {
 	case Trained:
 		each := cmp.Or(p.Each, 12)
+		if s.Offload {
+			each = min(each, offloadedLeast)
+		}
 		if s.Accumulation > 1 {
 			each += 4
 		}

@@ -31,6 +31,7 @@ func compiler(m hf.NeoX, t int, traits engine.Traits) plan.Compile {
 				return engine.Objective{Sum: loss}
 			},
 		}
+		tr.Optimizer.Offload = s.Offload
 		o := engine.CompileOptions{Traits: &traits, ComputeDType: graph.F32, Recompute: s.Recompute, Budget: s.Budget, Slices: s.Slices}
 		switch s.Precision {
 		case device.BF16:

@@ -23,7 +23,12 @@ type OpRow struct {
 func Ops(p *engine.Program, s Speed, accumulation int, shapes bool) []OpRow {
 	by := map[string]*OpRow{}
 	names := &Profile{Shapes: shapes}
+	bus := crossing{speed: s}
 	for r := range launches(p, accumulation) {
+		if bus.transfers(r) {
+			continue
+		}
+		bus.compute(r, s.Seconds(r.node))
 		name := names.name(r.node)
 		row := by[name]
 		if row == nil {
@@ -41,6 +46,9 @@ func Ops(p *engine.Program, s Speed, accumulation int, shapes bool) []OpRow {
 		row.add(pipes, r.times)
 	}
 	var rows []OpRow
+	if _, exposed := bus.seconds(); exposed > 0 {
+		by["waiting for offloaded states"] = &OpRow{Op: "waiting for offloaded states", Runs: 1, Roofline: exposed, Pipes: Pipes{Memory: exposed, Total: exposed}}
+	}
 	for _, r := range by {
 		r.Limit = r.Pipes.Limit()
 		rows = append(rows, *r)

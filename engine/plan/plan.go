@@ -66,6 +66,9 @@ type Report struct {
 	Capacity   int64       `json:"capacity_bytes"` // of the target; 0: unknown
 	Fits       bool        `json:"fits"`
 
+	// Host is what a card's run takes of main memory where states are offloaded to it; nil: none are.
+	Host *MainMemory `json:"host,omitempty"`
+
 	// Largest are the ten largest temporaries at the peak (those that differ in
 	// the number of their layer only count as one), PeakAt the operation that runs
 	// there.
@@ -113,10 +116,14 @@ func New(p *engine.Program, t Target, r Run) *Report {
 	for _, c := range rep.Components {
 		rep.Total += c.Bytes
 	}
-	rep.Fits = rep.Capacity == 0 || rep.Total <= rep.Capacity
+	rep.Host = rep.host(p)
+	rep.Fits = rep.onDevice() && (rep.Host == nil || rep.Host.Fits)
 	rep.Time = Predict(p, rep.Speed, r)
 	return rep
 }
+
+// onDevice reports whether what is on the target itself fits.
+func (r *Report) onDevice() bool { return r.Capacity == 0 || r.Total <= r.Capacity }
 
 // room is what the capacity leaves for the arena.
 func (r *Report) room() int64 { return r.Capacity - (r.Total - r.Arena) }
@@ -148,7 +155,7 @@ func (r *Report) states(p *engine.Program) {
 		c := Component{Name: role.name, Arena: true}
 		var names []string
 		for _, s := range p.States {
-			if s.Role != role.role {
+			if s.Role != role.role || s.Offloaded {
 				continue
 			}
 			c.Bytes += p.Align(s.Type.Bytes())

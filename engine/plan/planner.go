@@ -20,6 +20,8 @@ type Planner struct {
 	LeastMicroBatch int
 	// Least is the minimum that the model needs; empty: nothing is known.
 	Least Least
+	// Offload says when the states of the optimizer are kept in main memory.
+	Offload Offloading
 	// Classes is the width of the logits that the loss cuts in chunks of rows.
 	Classes int
 
@@ -78,6 +80,8 @@ func (p *Planner) plan(s Settings) (*planned, error) {
 
 func (p *Planner) make(s Settings) (*planned, error) {
 	switch {
+	case s.Offload && p.Offload == NeverOffload:
+		return nil, fmt.Errorf("planning %v: the states of the optimizer cannot be offloaded", s)
 	case s.Recompute == pass.RecomputeAuto && s.Budget == 0:
 		return p.auto(s)
 	case s.Recompute == pass.RecomputeSlices && s.Slices == 0:
@@ -100,12 +104,46 @@ func (p *Planner) make(s Settings) (*planned, error) {
 	return &planned{program, New(program, p.Target, r)}, nil
 }
 
-// auto finds the least recomputation that fits. The budget is what the same
+// Offloading says whether a planner may keep the states of the optimizer in main memory.
+type Offloading int
+
+// The choices.
+const (
+	NeverOffload Offloading = iota // the device or the optimizer cannot
+	OnDemand                       // where settings say so; refusals and ladders name it
+	AutoOffload                    // also where [pass.RecomputeAuto] does not fit without, or is slower
+)
+
+// auto is the fastest that fits of the least recomputation, with the states of the optimizer on the
+// card and, where that is left to the planner, in main memory.
+func (p *Planner) auto(s Settings) (*planned, error) {
+	d, err := p.recomputed(s)
+	if err != nil || p.Offload != AutoOffload || s.Offload || d.report.Fits && d.report.Run.Settings.Recompute == pass.RecomputeNone {
+		return d, err
+	}
+	s.Offload = true
+	o, err := p.recomputed(s)
+	if err != nil {
+		return nil, err
+	}
+	switch a, b := d.report, o.report; {
+	case a.Fits != b.Fits:
+		if b.Fits {
+			return o, nil
+		}
+		return d, nil
+	case a.Fits && faster(b, a), !a.Fits && b.Total < a.Total:
+		return o, nil
+	}
+	return d, nil
+}
+
+// recomputed finds the least recomputation that fits. The budget is what the same
 // program without recomputation leaves for temporaries; if packing needs more
 // than the sum of what is live, it is lowered by that much. When no budget does, one
 // recipe for all blocks is tried, and last slices. The answer where nothing fits is the
 // most slices, or the full recomputation of every block where slices save nothing.
-func (p *Planner) auto(s Settings) (*planned, error) {
+func (p *Planner) recomputed(s Settings) (*planned, error) {
 	plain := s
 	plain.Recompute = pass.RecomputeNone
 	d, err := p.plan(plain)

@@ -38,11 +38,21 @@ func (e *DoesNotFit) Error() string {
 	if e.Tried > 0 {
 		fmt.Fprintf(&s, "none of %d settings fits, the best being %v: ", e.Tried, r.Run.Settings)
 	}
-	fmt.Fprintf(&s, "does not fit: needs %s, %s (%s short)", size.Bytes(r.Total), r.Target.capacityText(), size.Bytes(r.Total-r.Capacity))
+	if h := r.Host; r.onDevice() && h != nil {
+		fmt.Fprintf(&s, "does not fit: needs %s of main memory for what training.offload keeps there, and there are %s (%s short)", size.Bytes(h.Total), size.Bytes(h.Capacity), size.Bytes(h.Total-h.Capacity))
+	} else {
+		fmt.Fprintf(&s, "does not fit: needs %s, %s (%s short)", size.Bytes(r.Total), r.Target.capacityText(), size.Bytes(r.Total-r.Capacity))
+	}
 	switch {
+	case e.Smallest == nil && r.onDevice() && r.Host != nil:
+		s.WriteString("; want less state (training.optimizer: adamw8bit has a quarter of adamw's), or training.offload: none")
 	case e.Smallest != nil:
-		fmt.Fprintf(&s, "; smallest change that fits: %s (needs %s, an update is predicted to take %s instead of %s)",
-			e.Smallest.Change, size.Bytes(e.Smallest.Total), seconds(e.Smallest.Update), seconds(r.Time.Update))
+		host := ""
+		if e.Smallest.Host > 0 {
+			host = fmt.Sprintf(" and %s of main memory", size.Bytes(e.Smallest.Host))
+		}
+		fmt.Fprintf(&s, "; smallest change that fits: %s (needs %s%s, an update is predicted to take %s instead of %s)",
+			e.Smallest.Change, size.Bytes(e.Smallest.Total), host, seconds(e.Smallest.Update), seconds(r.Time.Update))
 		if others := e.others(); len(others) > 0 {
 			fmt.Fprintf(&s, "; would fit too: %s", strings.Join(others, ", "))
 		}
@@ -108,6 +118,11 @@ func (p *Planner) Check(s Settings) (*Report, error) {
 			if e.Smallest, err = p.shrink(r, e.Ladder[i]); err != nil {
 				return nil, err
 			}
+			for _, rung := range e.Ladder { // alone it may cost less than what it is the last of
+				if rung.Instead && rung.Settings.Offload && rung.Fits && rung.Update < e.Smallest.Update {
+					e.Smallest = &rung
+				}
+			}
 			return r, e
 		}
 	}
@@ -123,6 +138,7 @@ func (p *Planner) shrink(asked *Report, rung Rung) (*Rung, error) {
 	from := asked.Run.Settings
 	to := rung.Settings
 	for _, undo := range []func(s Settings) Settings{
+		func(s Settings) Settings { s.Offload = from.Offload; return s },
 		func(s Settings) Settings {
 			s.Recompute, s.Budget, s.Slices = from.Recompute, from.Budget, from.Slices
 			return s.divided()
@@ -150,7 +166,7 @@ func (p *Planner) shrink(asked *Report, rung Rung) (*Rung, error) {
 		return nil, err
 	}
 	return &Rung{Change: difference(from, to), Settings: to, Total: r.Total, Saves: asked.Total - r.Total,
-		Update: r.Time.Update, Cost: r.Time.Update/asked.Time.Update - 1, Fits: true, Taken: true}, nil
+		Update: r.Time.Update, Cost: r.Time.Update/asked.Time.Update - 1, Fits: true, Host: r.hostBytes(), Taken: true}, nil
 }
 
 // difference names the keys in which two settings differ, with the new values.
@@ -164,6 +180,9 @@ func difference(from, to Settings) string {
 	}
 	if from.MicroBatch != to.MicroBatch || max(1, from.Accumulation) != max(1, to.Accumulation) {
 		keys = append(keys, batchKey(from, to))
+	}
+	if from.Offload != to.Offload {
+		keys = append(keys, offloadKey(from, to))
 	}
 	if from.Recompute != to.Recompute || from.Slices != to.Slices {
 		keys = append(keys, recomputeKey(from, to))

@@ -22,6 +22,8 @@ type Settings struct {
 	Precision device.Precision `json:"mixed_precision"`
 	// CEChunk is how many rows of logits the loss holds at a time; 0: all.
 	CEChunk int `json:"ce_chunk"`
+	// Offload keeps the optimizer's states in the host's memory.
+	Offload bool `json:"offload_optimizer,omitempty"`
 }
 
 // Compile makes the program for settings.
@@ -37,6 +39,9 @@ func (s Settings) String() string {
 	}
 	if s.CEChunk > 0 {
 		t += fmt.Sprintf(", loss in chunks of %d rows", s.CEChunk)
+	}
+	if s.Offload {
+		t += ", the optimizer's states in main memory"
 	}
 	return t
 }

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"iter"
 
@@ -14,15 +15,17 @@ import (
 // of Williams, Waterman and Patterson 2009). On a card, what kernels do one after
 // the other is added up ([Kernels]).
 type Speed struct {
-	Half      float64 `json:"half_flops"`       // FLOP/s of large matmuls of 16-bit operands
-	Full      float64 `json:"full_flops"`       // FLOP/s of large matmuls of F32 operands
-	Attention float64 `json:"attention_share"`  // of those, what attention reaches; 0: all
-	Vector    float64 `json:"vector_flops"`     // FLOP/s of elementwise arithmetic; 0: never what decides
-	Bandwidth float64 `json:"bytes_per_second"` // of arrays larger than any cache
-	Launch    float64 `json:"launch_seconds"`   // of any node
-	Peak      float64 `json:"peak_flops"`       // what the share of peak (MFU) refers to
-	PeakName  string  `json:"peak"`             // what that is: "measured bf16 peak"
-	Source    string  `json:"source,omitempty"` // where the figures come from
+	Half      float64 `json:"half_flops"`         // FLOP/s of large matmuls of 16-bit operands
+	Full      float64 `json:"full_flops"`         // FLOP/s of large matmuls of F32 operands
+	Attention float64 `json:"attention_share"`    // of those, what attention reaches; 0: all
+	Vector    float64 `json:"vector_flops"`       // FLOP/s of elementwise arithmetic; 0: never what decides
+	Bandwidth float64 `json:"bytes_per_second"`   // of arrays larger than any cache
+	Launch    float64 `json:"launch_seconds"`     // of any node
+	HostIn    float64 `json:"host_in,omitempty"`  // bytes/s of copies from page-locked main memory to the device
+	HostOut   float64 `json:"host_out,omitempty"` // and back; both ways at once
+	Peak      float64 `json:"peak_flops"`         // what the share of peak (MFU) refers to
+	PeakName  string  `json:"peak"`               // what that is: "measured bf16 peak"
+	Source    string  `json:"source,omitempty"`   // where the figures come from
 	// Kernels is what only cards have; nil: a processor.
 	Kernels *Kernels `json:"kernels,omitempty"`
 }
@@ -51,6 +54,8 @@ func CardSpeed(c *device.Card, p device.Precision) Speed {
 	s.Full, _ = c.MatmulRate(full)
 	s.Vector, _ = c.MatmulRate(device.FP32)
 	s.Bandwidth, streams = c.Streaming()
+	link := HostLink(c).Bandwidth
+	s.HostIn, s.HostOut = cmp.Or(c.HostIn, link), cmp.Or(c.HostOut, link)
 	s.Kernels = &Kernels{SMs: c.SMs, HalfRate: c.Rate(half), FullRate: c.Rate(full), RowTraffic: c.RowStreaming()}
 	if c.Capability.Major == 7 && c.Capability.Minor == 5 {
 		const lanes = 64 // of float32 in a multiprocessor
@@ -117,8 +122,12 @@ type Timing struct {
 	Update    float64 `json:"update_seconds"`
 	Optimizer float64 `json:"optimizer_seconds"` // the part of Update in the optimizer's own function
 	Recompute float64 `json:"recompute_seconds"` // the part of Update that recomputes
-	Tokens    float64 `json:"tokens_per_second,omitempty"`
-	Examples  float64 `json:"examples_per_second"`
+	// Transfer is how long states cross between device and host, Exposed the part of Update in which
+	// the device waits for that.
+	Transfer float64 `json:"transfer_seconds,omitempty"`
+	Exposed  float64 `json:"transfer_exposed_seconds,omitempty"`
+	Tokens   float64 `json:"tokens_per_second,omitempty"`
+	Examples float64 `json:"examples_per_second"`
 	// Model counts the matmuls of an update that are not recomputation; MFU is
 	// their share of what the peak could do in Update.
 	Model float64 `json:"model_flops"`
@@ -211,10 +220,15 @@ func Predict(p *engine.Program, s Speed, r Run) Timing {
 	var t Timing
 	acc := float64(max(1, r.Settings.Accumulation))
 	ranks := max(1, r.Ranks)
+	bus := crossing{speed: s}
 	for l := range launches(p, (max(1, r.Settings.Accumulation)+ranks-1)/ranks) {
 		c := l.node.Cost()
 		nt := s.cost(l.node, c)
 		nt.launch -= s.shared(l.before, l.node)
+		if bus.transfers(l) {
+			continue
+		}
+		bus.compute(l, nt.total())
 		sec := l.times * nt.total()
 		t.Update += sec
 		if l.node.Clone {
@@ -228,6 +242,11 @@ func Predict(p *engine.Program, s Speed, r Run) Timing {
 		if l.function == engine.FuncUpdate {
 			t.Optimizer += sec
 		}
+	}
+	t.Transfer, t.Exposed = bus.seconds()
+	t.Update += t.Exposed
+	if bus.function == engine.FuncUpdate {
+		t.Optimizer += t.Exposed
 	}
 	if t.Update > 0 {
 		t.Tokens = acc * float64(r.Tokens) / t.Update

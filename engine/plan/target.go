@@ -24,6 +24,9 @@ type Target struct {
 	TakenBy string `json:"memory_taken_by,omitempty"`
 	// Budget is the most that the run may plan (hardware.memory_budget); 0: Memory.
 	Budget int64 `json:"memory_budget_bytes,omitempty"`
+	// HostMemory is what the process can take of the main memory of a card's machine, in bytes;
+	// 0: unknown.
+	HostMemory int64 `json:"host_memory_bytes,omitempty"`
 	// Rates are the CPU's; a card's are in its table.
 	Rates Rates `json:"-"`
 }

@@ -26,6 +26,9 @@ func (r *Report) String() string {
 	}
 	s.WriteString("\n")
 	r.memory(&s)
+	if r.Host != nil {
+		r.Host.write(&s)
+	}
 	r.peak(&s)
 	r.blocks(&s)
 	r.time(&s)
@@ -126,6 +129,10 @@ func (r *Report) time(s *strings.Builder) {
 	}
 	if t.MFU > 0 {
 		rows = append(rows, []string{"share of peak", between(percent, slow.MFU, t.MFU), fmt.Sprintf("of the %s, %s", r.Speed.PeakName, FLOPRate(r.Speed.Peak))})
+	}
+	if t.Transfer > 0 {
+		rows = append(rows, []string{"transfers", seconds(t.Transfer), fmt.Sprintf("of states to the card at %s and back at %s; %.0f %% hidden behind the steps, the rest is part of the update",
+			ByteRate(r.Speed.HostIn), ByteRate(r.Speed.HostOut), 100*max(0, 1-t.Exposed/t.Transfer))})
 	}
 	indented(s, rows, 1)
 	if r.Run.Ranks > 1 {

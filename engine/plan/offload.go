@@ -1,0 +1,141 @@
+package plan
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/internal/size"
+)
+
+// crossing follows a function in which states cross between the device and the host while it
+// computes, by the rules by which engine/cuda queues them: a fetch begins where it stands, and what
+// reads it waits; a copy back begins when its operand is computed, and is waited for where it stands.
+type crossing struct {
+	speed    Speed
+	function string // in which states cross; empty: none do
+	now      float64
+	in, out  float64                 // when each way of the bus is free
+	done     map[*graph.Node]float64 // when each node is
+	busy     float64                 // seconds of now in which the device computes
+	ways     [2]float64              // seconds in which each way is in use
+}
+
+// begin is at the first node of a function.
+func (c *crossing) begin(l launch) {
+	if c.function != l.function {
+		c.now, c.in, c.out, c.busy, c.done = 0, 0, 0, 0, map[*graph.Node]float64{}
+		c.function = l.function
+	}
+}
+
+// transfers reports whether a launch is a copy, and follows it.
+func (c *crossing) transfers(l launch) bool {
+	c.begin(l)
+	in, out := graph.Transferred(l.node)
+	switch {
+	case in > 0:
+		took := over(float64(in), c.speed.HostIn) + c.speed.Launch
+		c.in = max(c.in, c.now) + took
+		c.done[l.node] = c.in
+		c.ways[0] += took
+	case out > 0:
+		took := over(float64(out), c.speed.HostOut) + c.speed.Launch
+		c.out = max(c.out, c.done[l.node.In[1].Node]) + took
+		c.now = max(c.now, c.out)
+		c.ways[1] += took
+	default:
+		return false
+	}
+	return true
+}
+
+// compute follows a launch that takes some seconds.
+func (c *crossing) compute(l launch, seconds float64) {
+	for _, v := range l.node.In {
+		if v.Node != nil {
+			if _, ok := v.Node.Op.(graph.Fetch); ok {
+				c.now = max(c.now, c.done[v.Node])
+			}
+		}
+	}
+	c.now += seconds
+	c.busy += seconds
+	c.done[l.node] = c.now
+}
+
+// seconds are those in which the bus is in use, and those in which the device waits for it. States
+// cross in the last function of an update.
+func (c *crossing) seconds() (used, exposed float64) {
+	if c.ways == [2]float64{} {
+		return 0, 0
+	}
+	return max(c.ways[0], c.ways[1]), c.now - c.busy
+}
+
+// MainMemory is what a run on a card takes of main memory.
+type MainMemory struct {
+	Components []Component `json:"components"`
+	Total      int64       `json:"planned_total_bytes"`
+	Capacity   int64       `json:"capacity_bytes"` // 0: unknown
+	Fits       bool        `json:"fits"`
+}
+
+// driverHost is main memory that a card's driver takes in a process: a stated allowance.
+const driverHost = 256 << 20
+
+// host is the plan of main memory where states are offloaded to it; nil: none are.
+func (r *Report) host(p *engine.Program) *MainMemory {
+	l := &p.Layout
+	if l.Host.Bytes == 0 {
+		return nil
+	}
+	h := &MainMemory{Capacity: r.Target.HostMemory}
+	for _, c := range []Component{
+		{Name: "optimizer states", Bytes: l.Host.Bytes, Note: "page-locked; exact: " + count(l.Host.Bytes) + " bytes"},
+		{Name: "inputs and outputs", Bytes: l.Inputs.Bytes + l.Outputs.Bytes, Note: "page-locked copies of the card's"},
+		{Name: "checkpoint staging", Bytes: r.Run.Staging},
+		{Name: "gradient exchange", Bytes: r.Run.Exchange},
+		{Name: "Go runtime", Bytes: GoRuntime, Estimate: true, Note: "stated allowance"},
+		{Name: "driver of the card", Bytes: driverHost, Estimate: true, Note: "stated allowance"},
+	} {
+		if c.Bytes > 0 {
+			h.Components = append(h.Components, c)
+			h.Total += c.Bytes
+		}
+	}
+	h.Fits = h.Capacity == 0 || h.Total <= h.Capacity
+	return h
+}
+
+// hostBytes is what the plan takes of main memory for offloaded states.
+func (r *Report) hostBytes() int64 {
+	if r.Host == nil {
+		return 0
+	}
+	return r.Host.Total
+}
+
+// write adds the table for people.
+func (h *MainMemory) write(s *strings.Builder) {
+	s.WriteString("\nmain memory of the card's machine\n")
+	var rows [][]string
+	for _, c := range h.Components {
+		note := c.Note
+		if c.Estimate {
+			note = "estimate, " + note
+		}
+		rows = append(rows, []string{"  " + c.Name, size.Bytes(c.Bytes).String(), note})
+	}
+	verdict := "not compared: hardware.host_memory says what there is"
+	switch d := h.Capacity - h.Total; {
+	case h.Capacity == 0:
+	case d < 0:
+		verdict = fmt.Sprintf("does not fit: there are %s, %s short", size.Bytes(h.Capacity), size.Bytes(-d))
+	default:
+		verdict = fmt.Sprintf("fits: there are %s, %s left", size.Bytes(h.Capacity), size.Bytes(d))
+	}
+	rows = append(rows, []string{"needs", size.Bytes(h.Total).String(), verdict})
+	indented(s, rows, 1)
+}

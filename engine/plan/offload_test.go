@@ -1,0 +1,113 @@
+package plan_test
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/snug-ml/snug/device"
+	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/engine/pass"
+	"github.com/snug-ml/snug/engine/plan"
+	"github.com/snug-ml/snug/internal/size"
+)
+
+func offloading(t *testing.T, o plan.Offloading, hostMemory int64) *plan.Planner {
+	target := plan.OnCard(card(t, "T4"))
+	target.HostMemory = hostMemory
+	p := planner(production(), 1024, target)
+	p.Offload = o
+	return p
+}
+
+var productionOnT4 = plan.Settings{MicroBatch: 4, Accumulation: 8, Precision: device.FP16, CEChunk: 1024, Recompute: pass.RecomputeAuto}
+
+// The production model fits a T4 with AdamW's moments in main memory: they take no byte on the
+// card but the windows, which share its memory with what is not alive then.
+func TestOffloadProductionOnT4(t *testing.T) {
+	s := productionOnT4
+	s.Offload = true
+	r, err := offloading(t, plan.OnDemand, 12<<30).Check(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := compiler(production(), 1024, engine.CUDA)(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var host, moments int64
+	for _, s := range p.States {
+		switch {
+		case s.Offloaded:
+			host += p.Align(s.Type.Bytes())
+		case s.Role == graph.Moment:
+			moments += s.Type.Bytes()
+		}
+	}
+	if got := r.Host.Components[0].Bytes; got != host || got != p.Layout.Host.Bytes || moments > 8<<20 {
+		t.Errorf("main memory holds %v of states, the program has %v there and %v of moments on the card", size.Bytes(got), size.Bytes(host), size.Bytes(moments))
+	}
+	// Both ways at once, as the card's measured rates have it.
+	c := card(t, "T4")
+	if want := float64(host) / c.HostOut; math.Abs(r.Time.Transfer/want-1) > .01 {
+		t.Errorf("states cross for %g s, want %g", r.Time.Transfer, want)
+	}
+	if r.Time.Exposed <= 0 || r.Time.Exposed > 1.01*r.Time.Transfer {
+		t.Errorf("%g s of %g s are not hidden", r.Time.Exposed, r.Time.Transfer)
+	}
+	// With a bus far faster than the card's memory next to nothing is exposed.
+	fast := r.Speed
+	fast.HostIn, fast.HostOut, fast.Launch = 1e15, 1e15, 0
+	if e := plan.Predict(p, fast, r.Run).Exposed; e > 1e-3 {
+		t.Errorf("with a fast bus %g s are exposed", e)
+	}
+	for _, want := range []string{"main memory of the card's machine", "fits: there are 12 GiB", "transfers"} {
+		if !strings.Contains(r.String(), want) {
+			t.Errorf("the plan does not say %q:\n%v", want, r)
+		}
+	}
+}
+
+// Where the machine of the card has not got that memory, the refusal says so.
+func TestOffloadNeedsMainMemory(t *testing.T) {
+	s := productionOnT4
+	s.Offload = true
+	_, err := offloading(t, plan.OnDemand, 8<<30).Check(s)
+	var no *plan.DoesNotFit
+	if !errors.As(err, &no) || !strings.Contains(err.Error(), "of main memory for what training.offload keeps there, and there are 8 GiB") || !strings.Contains(err.Error(), "adamw8bit") {
+		t.Errorf("got %v", err)
+	}
+	if no != nil && no.Smallest != nil {
+		t.Errorf("%v is said to fit", no.Smallest)
+	}
+}
+
+// A refusal names offloading where that is the smallest change, with what it takes of main
+// memory; where it is left to the planner it is taken, and not where all fits without.
+func TestOffloadIsChosen(t *testing.T) {
+	_, err := offloading(t, plan.OnDemand, 0).Check(productionOnT4)
+	var no *plan.DoesNotFit
+	if !errors.As(err, &no) || no.Smallest == nil || no.Smallest.Change != "training.offload: optimizer" || no.Smallest.Host == 0 {
+		t.Errorf("the refusal is %v", err)
+	}
+	r, err := offloading(t, plan.AutoOffload, 0).Check(productionOnT4)
+	if err != nil || !r.Run.Settings.Offload {
+		t.Fatalf("auto took %v (%v)", r.Run.Settings, err)
+	}
+	small := planner(production(), 64, plan.OnCard(card(t, "A100-80GB")))
+	small.Offload = plan.AutoOffload
+	s := productionOnT4
+	s.MicroBatch = 1
+	if r, err := small.Check(s); err != nil || r.Run.Settings.Offload {
+		t.Errorf("where all fits, auto took %v (%v)", r.Run.Settings, err)
+	}
+	if _, err := offloading(t, plan.NeverOffload, 0).Check(r.Run.Settings); err == nil || !strings.Contains(err.Error(), "cannot be offloaded") {
+		t.Errorf("where it cannot be: %v", err)
+	}
+	choice, err := offloading(t, plan.OnDemand, 0).Fit(plan.Search{Effective: 32, Precisions: []device.Precision{device.FP16}})
+	if err != nil || !choice.Best.Run.Settings.Offload {
+		t.Errorf("fit found %v", err)
+	}
+}

@@ -1,5 +1,7 @@
 package cli
 
+import "github.com/snug-ml/snug/session"
+
 type fitCmd struct {
 	choice
 	Card string `help:"Card to fit (default: this machine)." placeholder:"NAME"`
@@ -21,13 +23,17 @@ Examples:
 
 // Run implements the verb.
 func (f *fitCmd) Run(a *app) error {
-	s, err := a.load(f.choice, nil, false)
-	if err != nil {
-		return err
-	}
 	var names []string
+	var s *session.Setup
+	var err error
 	if f.Card != "" {
 		names = []string{f.Card}
+		s, err = a.loadElsewhere(f.choice, 0, 0)
+	} else {
+		s, err = a.load(f.choice, nil, false)
+	}
+	if err != nil {
+		return err
 	}
 	targets, err := s.Targets(names)
 	if err != nil {

@@ -31,6 +31,13 @@ func (a *app) load(c choice, extra []config.Override, needData bool) (*session.S
 	return session.Load(a.ctx, from, a.onEvent)
 }
 
+// loadElsewhere is load for plans for other chips than this machine's.
+func (a *app) loadElsewhere(c choice, processes, machines int) (*session.Setup, error) {
+	from := a.sources(c)
+	from.Fetch = a.fetch(false)
+	return session.LoadElsewhere(a.ctx, from, processes, machines, a.onEvent)
+}
+
 // loadShared is load for one of several processes.
 func (a *app) loadShared(c choice, perMachine, machines int) (*session.Setup, error) {
 	from := a.sources(c)

@@ -160,10 +160,16 @@ func (p *planCmd) load(a *app) (*session.Setup, error) {
 				return nil, usage("%s %s: is for a run of several processes; give --nproc or --nodes", flag[0], flag[1])
 			}
 		}
+		if len(p.Card) > 0 {
+			return a.loadElsewhere(p.choice, 0, 0)
+		}
 		return a.load(p.choice, nil, false)
 	}
 	if p.Ops || p.Dump != "" || slices.Contains(p.Card, "all") {
 		return nil, usage("--nproc and --nodes with --ops, --dump or --card all: name the cards, and leave the others out")
+	}
+	if len(p.Card) > 0 {
+		return a.loadElsewhere(p.choice, max(1, p.Nproc), max(1, p.Nodes))
 	}
 	return a.loadShared(p.choice, max(1, p.Nproc), max(1, p.Nodes))
 }

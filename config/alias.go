@@ -94,7 +94,7 @@ var aliases = []alias{
 		"use_amp", "amp", "amp_dtype", "use_mixed_precision", "precision"}, takePrecision, ""},
 	{"training.mixed_precision", "", []string{"fp16", "use_fp16", "half"}, oneOf(map[string]string{"true": "fp16"}), ""},
 	{"training.mixed_precision", "", []string{"bf16", "use_bf16"}, oneOf(map[string]string{"true": "bf16"}), ""},
-	{"training.mixed_precision", "fp32 matmuls are computed in fp32; bf16 is faster than tf32", []string{"allow_tf32", "tf32", "matmul_precision"}, nil, ""},
+	{"training.mixed_precision", "tf32 is a precision of its own, of cards from compute capability 8.0 up; fp32 matmuls are computed in fp32", []string{"allow_tf32", "tf32", "matmul_precision"}, nil, ""},
 	{"training.gradient_checkpointing", "full keeps the input of each block and nothing else", []string{
 		"use_gradient_checkpointing", "activation_checkpointing", "checkpoint_activations", "grad_checkpointing", "recompute"}, takeRecompute, ""},
 	{"", "the training step is always compiled", []string{

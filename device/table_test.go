@@ -33,8 +33,8 @@ func TestTable(t *testing.T) {
 				if r.Sustained > r.Peak {
 					t.Errorf("%s: sustained %g above the peak %g", p, r.Sustained, r.Peak)
 				}
-				// A precision can be chosen exactly if the table has a rate for it, but tf32, which no kernel has.
-				if _, _, err := ChoosePrecision(p, c); (err == nil) != (r.Peak > 0) && p != TF32 {
+				// A precision can be chosen exactly if the table has a rate for it.
+				if _, _, err := ChoosePrecision(p, c); (err == nil) != (r.Peak > 0) {
 					t.Errorf("%s: peak %g, but choosing it gives error %v", p, r.Peak, err)
 				}
 			}
@@ -138,7 +138,7 @@ func TestChoosePrecision(t *testing.T) {
 		{card("T4"), BF16, "", "T4 cannot train in bf16: bf16 needs compute capability 8.0 or newer, this card has 7.5"},
 		{card("T4"), TF32, "", "use fp16"},
 		{card("A10"), Auto, BF16, "multiplies bf16"},
-		{card("A100"), TF32, "", "bf16 has the same exponents"},
+		{card("A100"), TF32, TF32, "as asked; float32"},
 		{card("H200"), FP16, FP16, "loss scaling"},
 		{plain, Auto, FP32, "no bf16"},
 		{plain, BF16, BF16, "emulated"},

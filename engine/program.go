@@ -66,6 +66,8 @@ type CompileOptions struct {
 	Traits *Traits
 	// ComputeDType is the 16-bit type of mixed precision; graph.F32 for none.
 	ComputeDType graph.DType
+	// TF32 rounds the factors of float32 matmuls to TF32; see [graph.TF32Rule].
+	TF32 bool
 	// Recompute and Budget (bytes of temporaries, for RecomputeAuto).
 	Recompute pass.Recompute
 	Budget    int64
@@ -105,7 +107,7 @@ func compile(build []func(done []*Func) *pass.Unit, o CompileOptions) (*Program,
 			return nil, err
 		}
 		u.Fusion = &p.Traits.Fusion
-		u.ComputeDType, u.Align, u.Recompute, u.Budget, u.Slices, u.Price, u.Context = o.ComputeDType, p.Traits.Align, o.Recompute, o.Budget, o.Slices, o.Price, o.Context
+		u.ComputeDType, u.TF32, u.Align, u.Recompute, u.Budget, u.Slices, u.Price, u.Context = o.ComputeDType, o.TF32, p.Traits.Align, o.Recompute, o.Budget, o.Slices, o.Price, o.Context
 		u.Staging = o.Staging
 		err := pass.Run(u, pass.Options{Verify: o.Verify, Dump: o.Dump, To: o.To, Label: o.Label, Skip: o.Skip})
 		if err != nil {

@@ -146,7 +146,7 @@ func (p *pair) load(settings plan.Settings, precision device.Precision, on engin
 	shape.LossScaling = p.Precision.LossScaling() || p.against.LossScaling()
 	traits := on.Traits()
 	program, err := engine.CompileTraining(p.Model.Training(shape), engine.CompileOptions{
-		Traits: &traits, ComputeDType: plan.ComputeDType(precision), Label: true, Skip: func(pass string) bool { return pass == "fuse" && !fused },
+		Traits: &traits, ComputeDType: plan.ComputeDType(precision), TF32: plan.TF32(precision), Label: true, Skip: func(pass string) bool { return pass == "fuse" && !fused },
 	})
 	if err != nil {
 		return nil, err

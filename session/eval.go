@@ -195,7 +195,7 @@ func (s *Setup) compileEvaluation(training func(system.Shape) engine.Training) (
 		return nil, err
 	}
 	c = s.chunked(c, t)
-	p, err := engine.CompileEvaluation(training(s.shape(c)), engine.CompileOptions{Traits: &t.Traits, ComputeDType: plan.ComputeDType(c.Precision)})
+	p, err := engine.CompileEvaluation(training(s.shape(c)), engine.CompileOptions{Traits: &t.Traits, ComputeDType: plan.ComputeDType(c.Precision), TF32: plan.TF32(c.Precision)})
 	if err != nil {
 		return nil, err
 	}

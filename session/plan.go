@@ -48,7 +48,7 @@ func (s *Setup) Compile(c plan.Settings, t engine.Traits, price func(*graph.Node
 	}
 	training.Optimizer.Offload = c.Offload
 	return engine.CompileTraining(training, engine.CompileOptions{
-		Traits: &t, ComputeDType: plan.ComputeDType(c.Precision), Recompute: c.Recompute, Budget: c.Budget, Slices: c.Slices, Price: price, Dump: s.dump, To: s.dumpTo, Context: s.planning,
+		Traits: &t, ComputeDType: plan.ComputeDType(c.Precision), TF32: plan.TF32(c.Precision), Recompute: c.Recompute, Budget: c.Budget, Slices: c.Slices, Price: price, Dump: s.dump, To: s.dumpTo, Context: s.planning,
 	})
 }
 

@@ -180,7 +180,7 @@ func (in *invitation) setup(ctx context.Context, local Local) (*Setup, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the configuration of rank 0: %w", err)
 	}
-	s, err := resolveAs(ctx, c, local)
+	s, err := resolveAs(ctx, c, local, false)
 	if err != nil {
 		return nil, err
 	}

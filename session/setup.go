@@ -60,20 +60,31 @@ type Setup struct {
 // resolves it for this machine; systems and presets are filled in. Warnings about it go
 // to onEvent, which may be nil.
 func Load(ctx context.Context, from config.Sources, onEvent func(Event)) (*Setup, error) {
-	return loadAs(ctx, from, Local{}, onEvent)
+	return loadAs(ctx, from, Local{}, false, onEvent)
+}
+
+// LoadElsewhere is [Load] for plans for other chips than this machine's, which need not
+// compute in the configured precision. processes on each of machines share a run; 0: one
+// process is alone.
+func LoadElsewhere(ctx context.Context, from config.Sources, processes, machines int, onEvent func(Event)) (*Setup, error) {
+	s, err := loadAs(ctx, from, Local{World: processes}, true, onEvent)
+	if err == nil {
+		s.World = processes * machines
+	}
+	return s, err
 }
 
 // LoadShared is [Load] for a run of processes on machines of this kind, perMachine on each,
 // of which this process is taken for one.
 func LoadShared(ctx context.Context, from config.Sources, perMachine, machines int, onEvent func(Event)) (*Setup, error) {
-	s, err := loadAs(ctx, from, Local{World: perMachine}, onEvent)
+	s, err := loadAs(ctx, from, Local{World: perMachine}, false, onEvent)
 	if err == nil {
 		s.World = perMachine * machines
 	}
 	return s, err
 }
 
-func loadAs(ctx context.Context, from config.Sources, local Local, onEvent func(Event)) (*Setup, error) {
+func loadAs(ctx context.Context, from config.Sources, local Local, elsewhere bool, onEvent func(Event)) (*Setup, error) {
 	from, err := Respelled(from, onEvent)
 	if err != nil {
 		return nil, err
@@ -87,7 +98,7 @@ func loadAs(ctx context.Context, from config.Sources, local Local, onEvent func(
 			onEvent(train.Warned{Text: w.String()})
 		}
 	}
-	s, err := resolveAs(ctx, c, local)
+	s, err := resolveAs(ctx, c, local, elsewhere)
 	if err == nil && onEvent != nil {
 		for _, n := range s.Notes {
 			onEvent(train.Warned{Text: n})
@@ -122,12 +133,12 @@ func Overridden(given, extra []config.Override) []config.Override {
 
 // Resolve prepares a configuration for this machine. The end of ctx ends planning.
 func Resolve(ctx context.Context, cfg *config.Config) (*Setup, error) {
-	return resolveAs(ctx, cfg, Local{})
+	return resolveAs(ctx, cfg, Local{}, false)
 }
 
-func resolveAs(ctx context.Context, cfg *config.Config, local Local) (*Setup, error) {
+func resolveAs(ctx context.Context, cfg *config.Config, local Local, elsewhere bool) (*Setup, error) {
 	s := &Setup{planning: ctx, Config: cfg, Host: device.DetectHost().Shared(local.World), Local: local, System: SystemOf(cfg)}
-	err := s.resolve()
+	err := s.resolve(elsewhere)
 	if err == nil {
 		s.Model, err = s.System.Describe(cfg)
 	}
@@ -141,8 +152,9 @@ func resolveAs(ctx context.Context, cfg *config.Config, local Local) (*Setup, er
 	return s, err
 }
 
-// resolve decides what the configuration left open.
-func (s *Setup) resolve() error {
+// resolve decides what the configuration left open. elsewhere: a precision that this
+// machine lacks is no error.
+func (s *Setup) resolve(elsewhere bool) error {
 	hw := &s.Config.Hardware
 	s.Threads = hw.Threads
 	if s.Threads == 0 {
@@ -162,7 +174,10 @@ func (s *Setup) resolve() error {
 	if s.Asked, err = device.ParsePrecision(t.MixedPrecision); err != nil {
 		return err
 	}
-	if s.Precision, s.Reason, err = device.ChoosePrecision(s.Asked, s.own()); err != nil {
+	if s.Precision, s.Reason, err = device.ChoosePrecision(s.Asked, s.own()); err != nil && elsewhere {
+		s.Precision, s.Reason, err = device.ChoosePrecision(device.Auto, s.own())
+	}
+	if err != nil {
 		return err
 	}
 	if s.Asked == device.Auto {

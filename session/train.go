@@ -102,7 +102,7 @@ func (t *training) load(extra []config.Override) (*Setup, error) {
 		from.Overrides = Overridden(from.Overrides, []config.Override{{Key: "phases.run", Text: t.Phase, Flag: "--phase"}})
 	}
 	from.Overrides, from.NeedData = Overridden(from.Overrides, extra), true
-	s, err := loadAs(t.ctx, from, t.Local, func(e Event) {
+	s, err := loadAs(t.ctx, from, t.Local, false, func(e Event) {
 		if !slices.Contains(t.warned, e) { // every phase loads the configuration again
 			t.warned = append(t.warned, e)
 			t.emit(e)

@@ -121,7 +121,7 @@ func load(o options, on engine.Backend) (*engine.Executable, workload, error) {
 		return nil, w, err
 	}
 	traits := on.Traits()
-	p, err := engine.CompileTraining(w.training(), engine.CompileOptions{Traits: &traits, ComputeDType: plan.ComputeDType(precision), Recompute: mode, Budget: o.Budget})
+	p, err := engine.CompileTraining(w.training(), engine.CompileOptions{Traits: &traits, ComputeDType: plan.ComputeDType(precision), TF32: plan.TF32(precision), Recompute: mode, Budget: o.Budget})
 	if err != nil {
 		return nil, w, err
 	}

@@ -84,6 +84,9 @@ func (t *table) matmul(op graph.MatMul, d graph.DType, batch []int, s [3]int) {
 		return "n"
 	}
 	name := fmt.Sprintf("matmul/%v/%s%s_%v%v", d, letters(op.TransA), letters(op.TransB), graph.Shape(batch), graph.Shape(s[:]))
+	if op.TF32 {
+		name = "tf32/" + name
+	}
 	if op.Out != graph.Invalid {
 		name += "_to_" + op.Out.String()
 	}

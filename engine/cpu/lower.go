@@ -17,6 +17,9 @@ func (c *compiler) lower(n *graph.Node) (phases []phase, err error) {
 			panic(r)
 		}
 	}()
+	if graph.IsTF32(n.Op) {
+		return nil, fmt.Errorf("%s in tf32, a format of NVIDIA tensor cores, is not for processors", n.Op.Name())
+	}
 	switch op := n.Op.(type) {
 	case graph.Constant:
 		return c.constant(n, op)

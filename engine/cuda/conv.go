@@ -72,7 +72,7 @@ func (l *lowering) conv(n *graph.Node, op graph.Conv2D) {
 // padded is a picture of shape s with its channels in whole pieces of 16 bytes, as
 // tensor cores take them, and how many they are then.
 func (l *lowering) padded(f factor, s graph.Shape) (at address, channels int) {
-	if !l.onTensorCores(f.dtype) || aligned(f, s[3]) {
+	if !l.onTensorCores(f.dtype, false) || aligned(f, s[3]) {
 		return f.at, s[3]
 	}
 	channels = ceil(s[3], 8) * 8
@@ -202,7 +202,7 @@ func (l *lowering) convGradWeight(n *graph.Node, op graph.Conv2DGradWeight) {
 func (l *lowering) convProduct(kernel string, f graph.DType, a, b address, p picture, m, n, k int, d graph.DType, to address) {
 	cut := tiling.Product{Batch: 1, M: m, N: n, K: k}
 	tile, threads := 64, 128
-	if !l.onTensorCores(f) {
+	if !l.onTensorCores(f, false) {
 		rows := map[string]int{"conv_": k, "conv_weight_": m}[kernel] // of the other factor
 		l.steppable(rows)
 		threads, kernel = 256, "s"+kernel

@@ -21,13 +21,13 @@ func (l *lowering) groupedMatmul(n *graph.Node, op graph.GroupedMatMul) {
 	}
 	trans := map[bool]string{false: "nn_", true: "nt_"}[op.Trans]
 	switch {
-	case !l.onTensorCores(a.dtype):
+	case !l.onTensorCores(a.dtype, op.TF32 && a.dtype == graph.F32):
 		l.steppable(cols, k)
 		l.runProduct("sgrouped_"+a.dtype.String(), grid, 256, p.u32(flag(op.Trans)), e)
 	case aligned(a, k) && aligned(b, across):
-		l.runProduct("grouped_"+trans+"64_"+a.dtype.String(), grid, 128, p, e)
+		l.runProduct("grouped_"+trans+"64_"+formatOf(a.dtype), grid, 128, p, e)
 	default:
-		l.runProduct("grouped_"+trans+"any_"+a.dtype.String(), grid, 128, p, e)
+		l.runProduct("grouped_"+trans+"any_"+formatOf(a.dtype), grid, 128, p, e)
 	}
 }
 
@@ -40,7 +40,7 @@ func (l *lowering) factors(x, y *graph.Value) (a, b factor) {
 	return a, b
 }
 
-func (l *lowering) groupedOuter(n *graph.Node) {
+func (l *lowering) groupedOuter(n *graph.Node, op graph.GroupedOuter) {
 	x, y, offsets, out := n.In[0], n.In[1], n.In[2], n.Out[0]
 	groups, rows, cols := out.Shape()[0], out.Shape()[1], out.Shape()[2]
 	a, b := l.factors(x, y)
@@ -48,12 +48,12 @@ func (l *lowering) groupedOuter(n *graph.Node) {
 	p := new(params).ptr(a.at).ptr(b.at).ptr(l.at(offsets)).u32(rows, cols)
 	grid := [3]int{ceil(cols, 64) * ceil(rows, 64), 1, groups}
 	switch {
-	case !l.onTensorCores(a.dtype):
+	case !l.onTensorCores(a.dtype, op.TF32 && a.dtype == graph.F32):
 		l.steppable(rows, cols)
 		l.runProduct("sgrouped_outer_"+a.dtype.String(), grid, 256, p, e)
 	case aligned(a, rows) && aligned(b, cols):
-		l.runProduct("grouped_outer_64_"+a.dtype.String(), grid, 128, p, e)
+		l.runProduct("grouped_outer_64_"+formatOf(a.dtype), grid, 128, p, e)
 	default:
-		l.runProduct("grouped_outer_any_"+a.dtype.String(), grid, 128, p, e)
+		l.runProduct("grouped_outer_any_"+formatOf(a.dtype), grid, 128, p, e)
 	}
 }

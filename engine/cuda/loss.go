@@ -35,7 +35,7 @@ func (l *lowering) lossGrad(t graph.Type, x, labels, weights, lse, dloss address
 func (l *lowering) linearCrossEntropy(n *graph.Node, op graph.LinearCrossEntropy) {
 	rows := n.In[0].Shape()[0]
 	losses := l.take(4 * int64(rows))
-	c := l.chunks(n, op.Chunk, l.at(n.Out[2]))
+	c := l.chunks(n, op.Chunk, l.at(n.Out[2]), op.TF32)
 	c.each(func(from, rows int) {
 		c.logits(from, rows)
 		c.loss(from, rows, l.at(n.Out[1]), losses)
@@ -47,14 +47,15 @@ func (l *lowering) linearCrossEntropyGrad(n *graph.Node, op graph.LinearCrossEnt
 	rows := n.In[0].Shape()[0]
 	losses, lse := l.take(4*int64(rows)), l.take(4*int64(rows))
 	dloss, dh := l.at(n.In[4]), l.at(n.Out[1])
-	c := l.chunks(n, op.Chunk, l.at(n.Out[len(n.Out)-1]))
+	c := l.chunks(n, op.Chunk, l.at(n.Out[len(n.Out)-1]), op.TF32)
 	// The gradient of the logits in the format of products; in place where that is
-	// the logits' own.
+	// the logits' own and its rows begin where products want them.
 	gradient, pitch := c.buffer, c.vocab
-	if c.dtype != graph.F32 {
-		if l.onTensorCores(c.dtype) {
-			pitch = ceil(c.vocab, 8) * 8 // rows that begin at multiples of 16 bytes
-		}
+	if l.onTensorCores(c.dtype, c.tf32) {
+		piece := perPiece(c.dtype)
+		pitch = ceil(c.vocab, piece) * piece // rows that begin at multiples of 16 bytes
+	}
+	if c.dtype != graph.F32 || pitch != c.vocab {
 		gradient = l.take(c.dtype.Size() * int64(op.Chunk) * int64(pitch))
 	}
 	c.each(func(from, rows int) {
@@ -64,7 +65,7 @@ func (l *lowering) linearCrossEntropyGrad(n *graph.Node, op graph.LinearCrossEnt
 		at := int64(4 * from)
 		l.lossGrad(t, c.buffer, c.labels.plus(at), c.weights.plus(at), lse.plus(at), dloss, c.dtype, gradient, pitch)
 		d := factor{dtype: c.dtype, at: gradient}
-		l.product(product{a: d, b: c.w, batch: 1, m: rows, n: c.width, k: c.vocab, pitch: pitch},
+		l.product(product{a: d, b: c.w, batch: 1, m: rows, n: c.width, k: c.vocab, pitch: pitch, tf32: c.tf32},
 			plain(n.Out[1].DType(), c.width, dh.plus(int64(from)*int64(c.width)*n.Out[1].DType().Size())))
 		if op.Frozen {
 			return
@@ -75,7 +76,7 @@ func (l *lowering) linearCrossEntropyGrad(n *graph.Node, op graph.LinearCrossEnt
 			e = accumulating(c.width, dw)
 		}
 		d.trans = true
-		l.product(product{a: d, b: c.rowsOf(from), batch: 1, m: c.vocab, n: c.width, k: rows, pitch: pitch}, e)
+		l.product(product{a: d, b: c.rowsOf(from), batch: 1, m: c.vocab, n: c.width, k: rows, pitch: pitch, tf32: c.tf32}, e)
 	})
 	l.reduceRows("sum_", graph.F32, losses, l.at(n.Out[0]), 1, rows, 1)
 }
@@ -88,12 +89,14 @@ type chunks struct {
 	labels, weights         address
 	rows, width, vocab, max int
 	buffer                  address // of the logits of a chunk
+	tf32                    bool
 }
 
-func (l *lowering) chunks(n *graph.Node, most int, buffer address) *chunks {
+func (l *lowering) chunks(n *graph.Node, most int, buffer address, tf32 bool) *chunks {
 	c := &chunks{lowering: l, labels: l.at(n.In[2]), weights: l.at(n.In[3]), max: most, buffer: buffer}
 	c.h, c.w = l.factors(n.In[0], n.In[1])
 	c.dtype = c.h.dtype
+	c.tf32 = tf32 && c.dtype == graph.F32
 	c.rows, c.width, c.vocab = n.In[0].Shape()[0], n.In[0].Shape()[1], n.In[1].Shape()[0]
 	return c
 }
@@ -115,7 +118,7 @@ func (c *chunks) rowsOf(from int) factor {
 func (c *chunks) logits(from, rows int) {
 	w := c.w
 	w.trans = true
-	c.product(product{a: c.rowsOf(from), b: w, batch: 1, m: rows, n: c.vocab, k: c.width}, plain(graph.F32, c.vocab, c.buffer))
+	c.product(product{a: c.rowsOf(from), b: w, batch: 1, m: rows, n: c.vocab, k: c.width, tf32: c.tf32}, plain(graph.F32, c.vocab, c.buffer))
 }
 
 func (c *chunks) loss(from, rows int, lse, losses address) {

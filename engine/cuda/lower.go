@@ -35,7 +35,7 @@ func (l *lowering) lower(n *graph.Node) {
 	case graph.GroupedMatMul:
 		l.groupedMatmul(n, op)
 	case graph.GroupedOuter:
-		l.groupedOuter(n)
+		l.groupedOuter(n, op)
 	case graph.LinearCrossEntropy:
 		l.linearCrossEntropy(n, op)
 	case graph.LinearCrossEntropyGrad:

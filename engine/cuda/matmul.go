@@ -22,6 +22,8 @@ type product struct {
 	// pitch is how many elements rows of A are apart where their ends are padded with
 	// zeros, on tensor cores alone; 0: they are not.
 	pitch int
+	// tf32 rounds factors in float32 to TF32.
+	tf32 bool
 }
 
 func (l *lowering) matmul(n *graph.Node, op graph.MatMul) {
@@ -29,7 +31,7 @@ func (l *lowering) matmul(n *graph.Node, op graph.MatMul) {
 	for i := range in {
 		in[i] = n.In[i].Type
 	}
-	p := product{a: l.factor(n.In[0], op.TransA, op.MapA)}
+	p := product{a: l.factor(n.In[0], op.TransA, op.MapA), tf32: op.TF32}
 	if in[1].DType.Quantized() {
 		p.b = l.decoded(n.In[1], p.a.dtype, op.TransB)
 	} else {
@@ -120,6 +122,7 @@ func (l *lowering) product(p product, e *epilogue) {
 	if p.a.dtype != p.b.dtype {
 		p.a, p.b = l.wide(p.a, p.batch*p.m*p.k), l.wide(p.b, p.batch*p.k*p.n)
 	}
+	p.tf32 = p.tf32 && p.a.dtype == graph.F32
 	first, free := len(l.launches), l.scratch
 	cut := p.tiled()
 	if parts, size := cut.Split(l.sms, cut.Tile(l.sms)); parts > 1 {
@@ -148,14 +151,28 @@ func (l *lowering) wide(f factor, elems int) factor {
 	return factor{graph.F32, at, f.trans}
 }
 
-// onTensorCores reports whether products of a format have kernels for them.
-func (l *lowering) onTensorCores(d graph.DType) bool {
-	return d == graph.F16 || d == graph.BF16 && l.target >= 80
+// onTensorCores reports whether products of a format, float32 rounded to TF32 or not, have
+// kernels for them.
+func (l *lowering) onTensorCores(d graph.DType, tf32 bool) bool {
+	if tf32 && l.target < 80 {
+		l.fail("tf32 needs compute capability 8.0 or newer")
+	}
+	return d == graph.F16 || d == graph.BF16 && l.target >= 80 || d == graph.F32 && tf32
 }
 
-// aligned reports whether rows of n elements of a 16-bit factor begin at multiples
-// of 16 bytes.
-func aligned(f factor, n int) bool { return n%8 == 0 && f.at.offset%16 == 0 }
+// formatOf is a format in the names of kernels on tensor cores.
+func formatOf(d graph.DType) string {
+	if d == graph.F32 {
+		return "tf32"
+	}
+	return d.String()
+}
+
+// perPiece is how many elements of a format 16 bytes hold.
+func perPiece(d graph.DType) int { return int(16 / d.Size()) }
+
+// aligned reports whether rows of n elements of a factor begin at multiples of 16 bytes.
+func aligned(f factor, n int) bool { return n%perPiece(f.dtype) == 0 && f.at.offset%16 == 0 }
 
 // rowA is how many elements a row of A has.
 func (p product) rowA() int {
@@ -179,7 +196,7 @@ func (l *lowering) gemm(p product, e *epilogue, parts, size int) {
 	kernel := map[int]string{64: "64", 128: "128"}[s]
 	params := new(params).ptr(p.a.at).ptr(p.b.at).u32(p.m, p.n, p.k)
 	threads := 128
-	if l.onTensorCores(p.a.dtype) {
+	if l.onTensorCores(p.a.dtype, p.tf32) {
 		pitch, rowB := cmp.Or(p.pitch, p.rowA()), p.n
 		if p.b.trans {
 			rowB = p.k
@@ -188,7 +205,7 @@ func (l *lowering) gemm(p product, e *epilogue, parts, size int) {
 		if p.a.trans && p.b.trans || !aligned(p.a, pitch) || !aligned(p.b, rowB) {
 			kernel, s = "any", 64
 		}
-		kernel = "gemm_" + kernel + "_" + transposes(p) + "_" + p.a.dtype.String()
+		kernel = "gemm_" + kernel + "_" + transposes(p) + "_" + formatOf(p.a.dtype)
 	} else {
 		l.steppable(p.m, p.n, p.k)
 		kernel, threads = "sgemm_"+kernel+"_"+p.a.dtype.String(), 256

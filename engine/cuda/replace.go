@@ -49,7 +49,7 @@ func (l *lowering) replaceable(p product, e *epilogue, first int, free int64) {
 	r := &replaceable{a: p.a.at, b: p.b.at, d: e.out[0].at, free: address{workspace, free}}
 	q := cublaslt.Product{
 		In: in, Out: out, TransA: p.a.trans, TransB: p.b.trans, Batch: p.batch, M: p.m, N: p.n, K: p.k,
-		Bias: bias, Accumulate: accumulate, AlignA: r.a.alignment(), AlignB: r.b.alignment(), AlignD: r.d.alignment(),
+		TF32: p.tf32, Bias: bias, Accumulate: accumulate, AlignA: r.a.alignment(), AlignB: r.b.alignment(), AlignD: r.d.alignment(),
 	}
 	if bias {
 		r.bias = e.in[0].at

@@ -10,7 +10,10 @@ import "fmt"
 // matrices of its own. The work depends on the number of rows alone, however they
 // are distributed. Operands: x, w [E,...], offsets I32 [E+1] (see [Route]). Result:
 // [R,N].
-type GroupedMatMul struct{ Trans, Bias bool }
+type GroupedMatMul struct {
+	Trans, Bias bool
+	TF32        bool // see [TF32Rule]
+}
 
 // Name is "grouped_matmul".
 func (GroupedMatMul) Name() string { return "grouped_matmul" }
@@ -84,7 +87,9 @@ func (g GroupedMatMul) Autocast(in []Type, compute DType) ([]DType, Op) {
 // GroupedOuter is the gradient of grouped matrices: the F32 result [E,N,K] is
 // for each group the transpose of its rows of a [R,N] times its rows of b
 // [R,K], 0 for a group without rows. Operands: a, b, offsets I32 [E+1].
-type GroupedOuter struct{}
+type GroupedOuter struct {
+	TF32 bool // see [TF32Rule]
+}
 
 // Name is "grouped_outer".
 func (GroupedOuter) Name() string { return "grouped_outer" }

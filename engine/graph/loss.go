@@ -87,7 +87,10 @@ func (b *Builder) CrossEntropy(logits, labels, weights *Value) *Value {
 // at a time, their logits in float32. Operands: h [N, D], w [V, D], labels I32 [N], weights F32
 // [N]. Results: the F32 loss, the log-sum-exp [N], and the scratch [Chunk, V] that holds one
 // chunk's logits.
-type LinearCrossEntropy struct{ Chunk int }
+type LinearCrossEntropy struct {
+	Chunk int
+	TF32  bool // see [TF32Rule]
+}
 
 // Name is "linear_cross_entropy".
 func (LinearCrossEntropy) Name() string { return "linear_cross_entropy" }
@@ -151,6 +154,7 @@ func (l LinearCrossEntropy) Autocast(in []Type, compute DType) ([]DType, Op) {
 type LinearCrossEntropyGrad struct {
 	Chunk  int
 	Frozen bool
+	TF32   bool // see [TF32Rule]
 }
 
 // Name is "linear_cross_entropy_grad".

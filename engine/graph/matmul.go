@@ -20,7 +20,9 @@ type MatMul struct {
 	Out        DType
 	Accumulate bool
 	SumA       bool
-	Body       *Body
+	// TF32 rounds float32 factors; see [TF32Rule].
+	TF32 bool
+	Body *Body
 }
 
 // Name is "matmul".

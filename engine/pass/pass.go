@@ -35,6 +35,8 @@ type Unit struct {
 
 	// ComputeDType is the 16-bit type of mixed precision; graph.F32 (or Invalid) is none.
 	ComputeDType graph.DType
+	// TF32 rounds the factors of float32 matmuls to TF32; see [graph.TF32Rule].
+	TF32 bool
 
 	// Recompute says what to drop and rebuild in the backward half, and under
 	// RecomputeAuto for which temporary bytes.
@@ -79,6 +81,7 @@ var passes = [...]pass{
 	{"simplify", simplify},           // drop unused values, share what is computed twice
 	{"cast", cast},                   // mixed precision
 	{"tidy", simplify},               // casts that repeat or cancel
+	{"tf32", tf32},                   // float32 matmuls on tensor cores
 	{"recompute", recompute},         // drop activations, rebuild them in the backward half
 	{"slice", slice},                 // blocks in parts of the batch
 	{"accumulate", accumulate},       // gradients add up where they are computed
@@ -97,6 +100,8 @@ var passOrder = [...]constraint{
 	{"narrow", "optimize", "a step depends on the format of its weight"},
 	{"optimize", "simplify", "unused gradients are emitted first and dropped later"},
 	{"differentiate", "cast", "gradient rules emit float32; the cast pass lowers both halves alike"},
+	{"cast", "tf32", "what is cast to 16 bits is not rounded to TF32"},
+	{"tf32", "fuse", "a matmul is marked before work is fused into it"},
 	{"cast", "tidy", "the same weight is cast once for both halves"},
 	{"tidy", "recompute", "sharing common subexpressions would undo recomputation"},
 	{"recompute", "slice", "what is rebuilt is computed in parts like what reads it"},

@@ -13,7 +13,7 @@ import (
 // engine/cuda divide the work of a node.
 type Kernels struct {
 	SMs        int         `json:"multiprocessors"`
-	HalfRate   device.Rate `json:"-"`                    // by size, of matmuls of 16-bit operands
+	HalfRate   device.Rate `json:"-"`                    // by size, of matmuls of 16-bit operands or in TF32
 	FullRate   device.Rate `json:"-"`                    // the same, of F32 operands
 	RowTraffic float64     `json:"row_bytes_per_second"` // of norms, softmax and the loss
 	Clock      float64     `json:"-"`                    // in Hz, where kernels were counted for the card; else 0
@@ -31,7 +31,7 @@ const (
 // nodeTime.passes.
 func (s Speed) cardCost(n *graph.Node, c graph.Cost) nodeTime {
 	t := nodeTime{traffic: over(c.Bytes, s.Bandwidth), launch: s.Launch}
-	in, half := n.In, len(n.In) > 0 && n.In[0].DType().Half()
+	in, half := n.In, half(n)
 	// Within a kernel the arithmetic of an epilogue follows the product.
 	vector := over(c.FLOPs-c.MatrixFLOPs, s.Vector)
 	switch op := n.Op.(type) {

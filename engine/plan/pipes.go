@@ -97,7 +97,7 @@ func (s Speed) Pipes(n *graph.Node) Pipes {
 	}
 	p = Pipes{Launch: t.launch, Total: t.launch}
 	for _, k := range list {
-		p.add(s.kernel(k, len(n.In) > 0 && n.In[0].DType().Half()), 1)
+		p.add(s.kernel(k, half(n)), 1)
 	}
 	p.Counted = p.Total
 	return p

@@ -109,7 +109,7 @@ func (r publicRun) compile(s plan.Settings) (*engine.Program, error) {
 	if s.Precision == device.FP16 {
 		tr.LossScaling = &engine.DefaultLossScaling
 	}
-	return engine.CompileTraining(tr, engine.CompileOptions{Traits: &engine.CUDA, ComputeDType: plan.ComputeDType(s.Precision), Recompute: s.Recompute})
+	return engine.CompileTraining(tr, engine.CompileOptions{Traits: &engine.CUDA, ComputeDType: plan.ComputeDType(s.Precision), TF32: plan.TF32(s.Precision), Recompute: s.Recompute})
 }
 
 // What was measured in public is within the range that is printed, and the range is no

@@ -54,7 +54,8 @@ func (s Settings) divided() Settings {
 	return s
 }
 
-// ComputeDType is the type that a program of a precision computes in.
+// ComputeDType is the type that a program of a precision computes in: of TF32, float32
+// whose matmuls round their factors.
 func ComputeDType(p device.Precision) graph.DType {
 	switch p {
 	case device.BF16:
@@ -64,3 +65,7 @@ func ComputeDType(p device.Precision) graph.DType {
 	}
 	return graph.F32
 }
+
+// TF32 reports whether the matmuls of a precision round float32 factors to TF32. Those that
+// stay float32 under BF16 or FP16 do not: they were left there to be exact.
+func TF32(p device.Precision) bool { return p == device.TF32 }

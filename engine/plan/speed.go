@@ -15,7 +15,7 @@ import (
 // of Williams, Waterman and Patterson 2009). On a card, what kernels do one after
 // the other is added up ([Kernels]).
 type Speed struct {
-	Half      float64 `json:"half_flops"`         // FLOP/s of large matmuls of 16-bit operands
+	Half      float64 `json:"half_flops"`         // FLOP/s of large matmuls of 16-bit operands, or of those rounded to TF32
 	Full      float64 `json:"full_flops"`         // FLOP/s of large matmuls of F32 operands
 	Attention float64 `json:"attention_share"`    // of those, what attention reaches; 0: all
 	Vector    float64 `json:"vector_flops"`       // FLOP/s of elementwise arithmetic; 0: never what decides
@@ -45,7 +45,7 @@ const CardAttention = 0.5
 func CardSpeed(c *device.Card, p device.Precision) Speed {
 	const full = device.FP32
 	half := p
-	if p != device.FP16 && p != device.BF16 {
+	if p != device.FP16 && p != device.BF16 && p != device.TF32 {
 		half = full
 	}
 	s := Speed{Launch: GPULaunch, Attention: CardAttention, Peak: c.Rate(half).Peak, PeakName: fmt.Sprintf("specified %s peak", half)}
@@ -97,7 +97,7 @@ func (s Speed) cost(n *graph.Node, c graph.Cost) nodeTime {
 		return s.cardCost(n, c)
 	}
 	rate := s.Full
-	if len(n.In) > 0 && n.In[0].DType().Half() {
+	if half(n) {
 		rate = s.Half
 	}
 	switch n.Op.(type) {
@@ -107,6 +107,12 @@ func (s Speed) cost(n *graph.Node, c graph.Cost) nodeTime {
 		}
 	}
 	return nodeTime{matmuls: over(c.MatrixFLOPs, rate), vector: over(c.FLOPs-c.MatrixFLOPs, s.Vector), traffic: over(c.Bytes, s.Bandwidth), launch: s.Launch}
+}
+
+// half reports whether the matmuls of a node run at the rates of 16-bit operands, which
+// are those of TF32 where it computes in that.
+func half(n *graph.Node) bool {
+	return len(n.In) > 0 && n.In[0].DType().Half() || graph.IsTF32(n.Op)
 }
 
 // over is the time that work takes at a rate; 0 if the rate is not known (0).

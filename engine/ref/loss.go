@@ -48,8 +48,8 @@ func crossEntropyGrad(in []tensor) ([][]float64, error) {
 }
 
 // product is a plain matrix product in Exact mode.
-func product(a, b tensor, transA, transB bool) (tensor, error) {
-	op := graph.MatMul{TransA: transA, TransB: transB}
+func product(a, b tensor, transA, transB, tf32 bool) (tensor, error) {
+	op := graph.MatMul{TransA: transA, TransB: transB, TF32: tf32}
 	t, err := op.Infer([]graph.Type{a.Type, b.Type})
 	if err != nil {
 		return tensor{}, err
@@ -63,8 +63,8 @@ func product(a, b tensor, transA, transB bool) (tensor, error) {
 
 // linearCrossEntropy: operands h, w, labels, weights. Chunks do not change the
 // result; the scratch is the device's own and is zero here.
-func linearCrossEntropy(in []tensor, out []graph.Type) ([][]float64, error) {
-	logits, err := product(in[0], in[1], false, true)
+func linearCrossEntropy(tf32 bool, in []tensor, out []graph.Type) ([][]float64, error) {
+	logits, err := product(in[0], in[1], false, true, tf32)
 	if err != nil {
 		return nil, err
 	}
@@ -77,8 +77,8 @@ func linearCrossEntropy(in []tensor, out []graph.Type) ([][]float64, error) {
 
 // linearCrossEntropyGrad: operands h, w, labels, weights, dloss, and what dw is
 // added to.
-func linearCrossEntropyGrad(in []tensor, out []graph.Type) ([][]float64, error) {
-	logits, err := product(in[0], in[1], false, true)
+func linearCrossEntropyGrad(tf32 bool, in []tensor, out []graph.Type) ([][]float64, error) {
+	logits, err := product(in[0], in[1], false, true, tf32)
 	if err != nil {
 		return nil, err
 	}
@@ -92,14 +92,14 @@ func linearCrossEntropyGrad(in []tensor, out []graph.Type) ([][]float64, error) 
 		return nil, err
 	}
 	dlogits := tensor{logits.Type, d[0]}
-	dh, err := product(dlogits, in[1], false, false)
+	dh, err := product(dlogits, in[1], false, false, tf32)
 	if err != nil {
 		return nil, err
 	}
 	if len(out) == 3 { // of a frozen w
 		return [][]float64{fwd[0], dh.data, make([]float64, out[2].Shape.Elems())}, nil
 	}
-	dw, err := product(dlogits, in[0], true, false)
+	dw, err := product(dlogits, in[0], true, false, tf32)
 	if err != nil {
 		return nil, err
 	}

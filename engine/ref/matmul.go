@@ -22,6 +22,9 @@ func (m *machine) matmul(op graph.MatMul, in []tensor) ([][]float64, error) {
 		return m.round(elementwise(f, []tensor{t}, t.Type), t.DType)
 	}
 	a, b := mapped(in[0], op.MapA), mapped(in[1], op.MapB)
+	if op.TF32 {
+		a, b = tf32All(a), tf32All(b)
+	}
 	if in[1].DType.Quantized() {
 		b = m.round(b, in[0].DType)
 	}

@@ -198,9 +198,9 @@ func (m *machine) eval(op graph.Op, in []tensor, out []graph.Type) ([][]float64,
 	case graph.CrossEntropyGrad:
 		return crossEntropyGrad(in)
 	case graph.LinearCrossEntropy:
-		return linearCrossEntropy(in, out)
+		return linearCrossEntropy(op.TF32, in, out)
 	case graph.LinearCrossEntropyGrad:
-		return linearCrossEntropyGrad(in, out)
+		return linearCrossEntropyGrad(op.TF32, in, out)
 	case graph.Attention:
 		return attention(op, in, out), nil
 	case graph.AttentionGrad:
@@ -266,7 +266,7 @@ func (m *machine) eval(op graph.Op, in []tensor, out []graph.Type) ([][]float64,
 	case graph.GroupedMatMul:
 		return one(groupedMatMul(op, in, out[0])), nil
 	case graph.GroupedOuter:
-		return one(groupedOuter(in[0], in[1], in[2], out[0])), nil
+		return one(groupedOuter(op, in[0], in[1], in[2], out[0])), nil
 	case graph.GroupedSum:
 		return one(groupedSum(in[0], in[1], out[0])), nil
 	case graph.SelectiveScan:

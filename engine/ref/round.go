@@ -50,6 +50,25 @@ func RoundAll(x []float64, d graph.DType) []float64 {
 	return y
 }
 
+// TF32 is x as matmuls see it that round their factors: to 10 bits of mantissa, to
+// nearest, ties away from zero, infinite beyond the largest number.
+func TF32(x float64) float64 {
+	const dropped = 13 // of float32's bits
+	f := float32(x)
+	if math.IsNaN(x) || math.IsInf(float64(f), 0) {
+		return float64(f)
+	}
+	return float64(math.Float32frombits((math.Float32bits(f) + 1<<(dropped-1)) &^ (1<<dropped - 1)))
+}
+
+func tf32All(x []float64) []float64 {
+	y := make([]float64, len(x))
+	for i, v := range x {
+		y[i] = TF32(v)
+	}
+	return y
+}
+
 // quantize is data as a matrix of type t stores it.
 func quantize(t graph.Type, data []float64) []float64 {
 	m, _ := t.Quantized()

@@ -85,3 +85,24 @@ func TestRoundOthers(t *testing.T) {
 		}
 	}
 }
+
+// What PTX's manual says of cvt.rna.tf32.f32, on the borders of each rule.
+func TestTF32(t *testing.T) {
+	up := math.Nextafter32
+	for _, c := range []struct{ x, want float64 }{
+		{0, 0}, {1, 1}, {-1, -1}, {1 + 0x1p-10, 1 + 0x1p-10},
+		{1 + 0x1p-11, 1 + 0x1p-10}, {-1 - 0x1p-11, -1 - 0x1p-10}, // ties away from zero
+		{1 + 0x3p-11, 1 + 0x2p-10},
+		{float64(up(1+0x1p-11, 0)), 1}, {float64(up(1+0x1p-11, 2)), 1 + 0x1p-10},
+		{2 - 0x1p-11, 2},
+		{0x1p-149, 0}, {0x1p-137, 0x1p-136}, {0x1p-136, 0x1p-136}, // subnormal numbers
+		{0x1.ffdp127, 0x1.ffcp127}, {math.MaxFloat32, math.Inf(1)}, {math.Inf(-1), math.Inf(-1)},
+	} {
+		if got := ref.TF32(c.x); got != c.want {
+			t.Errorf("%x becomes %x, want %x", c.x, got, c.want)
+		}
+	}
+	if !math.IsNaN(ref.TF32(math.NaN())) {
+		t.Error("not a number becomes one")
+	}
+}

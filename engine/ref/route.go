@@ -98,6 +98,9 @@ func groups(offsets tensor, fn func(group, row int)) {
 
 func groupedMatMul(op graph.GroupedMatMul, in []tensor, out graph.Type) []float64 {
 	x, w, n := in[0], in[1], out.Shape[1]
+	if op.TF32 {
+		x.data, w.data = tf32All(x.data), tf32All(w.data)
+	}
 	k := x.Shape[1]
 	y := make([]float64, out.Shape.Elems())
 	groups(in[2], func(e, r int) {
@@ -119,7 +122,10 @@ func groupedMatMul(op graph.GroupedMatMul, in []tensor, out graph.Type) []float6
 	return y
 }
 
-func groupedOuter(a, b, offsets tensor, out graph.Type) []float64 {
+func groupedOuter(op graph.GroupedOuter, a, b, offsets tensor, out graph.Type) []float64 {
+	if op.TF32 {
+		a.data, b.data = tf32All(a.data), tf32All(b.data)
+	}
 	n, k := a.Shape[1], b.Shape[1]
 	y := make([]float64, out.Shape.Elems())
 	groups(offsets, func(e, r int) {

@@ -28,7 +28,7 @@ type target struct {
 
 var targets = []target{
 	{75, "t4", 40, []device.Precision{device.FP16, device.FP32}, []string{"sm_75", "sm_86", "sm_89"}},
-	{80, "a10", 72, []device.Precision{device.BF16, device.FP16, device.FP32}, []string{"sm_80", "sm_86", "sm_89", "sm_90", "sm_120"}},
+	{80, "a10", 72, []device.Precision{device.BF16, device.FP16, device.TF32, device.FP32}, []string{"sm_80", "sm_86", "sm_89", "sm_90", "sm_120"}},
 }
 
 // presets are those whose training steps the corpus takes kernels from.

@@ -78,8 +78,11 @@ const (
 // ComputeType is a cublasComputeType_t: how elements are multiplied and summed.
 type ComputeType int32
 
-// Compute32F multiplies elements as they are and sums in float32.
-const Compute32F ComputeType = 68
+// Both sum in float32.
+const (
+	Compute32F         ComputeType = 68 // multiplies elements as they are
+	Compute32FFastTF32 ComputeType = 77 // rounds float32 elements to TF32
+)
 
 // DescAttribute is a cublasLtMatmulDescAttributes_t.
 type DescAttribute int32

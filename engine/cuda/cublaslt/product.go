@@ -11,6 +11,8 @@ import (
 type Product struct {
 	In, Out        DataType // of both factors, of the result
 	TransA, TransB bool
+	// TF32 rounds float32 factors to TF32, how is the library's own.
+	TF32           bool
 	Batch, M, N, K int
 	// Bias adds an element for each column, in the result's format.
 	Bias bool
@@ -23,7 +25,11 @@ type Product struct {
 // String names the product, all of it: equal texts are equal products.
 func (p Product) String() string {
 	op := func(t bool) string { return map[bool]string{false: "n", true: "t"}[t] }
-	text := fmt.Sprintf("%s %s%s %dx%dx%dx%d to %s", p.In, op(p.TransA), op(p.TransB), p.Batch, p.M, p.N, p.K, p.Out)
+	in := p.In.String()
+	if p.TF32 {
+		in = "tf32"
+	}
+	text := fmt.Sprintf("%s %s%s %dx%dx%dx%d to %s", in, op(p.TransA), op(p.TransB), p.Batch, p.M, p.N, p.K, p.Out)
 	for _, o := range []struct {
 		on   bool
 		name string
@@ -83,7 +89,11 @@ func (h *Handle) describe(p Product, bias uint64) (d *described, err error) {
 		}
 	}()
 	var s Status
-	if d.desc, s = l.DescCreate(Compute32F, R32F); s != Success {
+	compute := Compute32F
+	if p.TF32 {
+		compute = Compute32FFastTF32
+	}
+	if d.desc, s = l.DescCreate(compute, R32F); s != Success {
 		return d, failed("cublasLtMatmulDescCreate", s)
 	}
 	op := func(t bool) []byte {

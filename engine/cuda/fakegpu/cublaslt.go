@@ -46,6 +46,7 @@ type FakeAlgorithm struct {
 type (
 	fakeHandle struct{ c *Context }
 	fakeDesc   struct {
+		tf32           bool
 		transA, transB int32
 		epilogue       uint32
 		bias           uint64
@@ -135,10 +136,10 @@ func (l *CublasLt) DescCreate(compute cublaslt.ComputeType, scale cublaslt.DataT
 	if s := l.call("cublasLtMatmulDescCreate", false); s != cublaslt.Success {
 		return 0, s
 	}
-	if scale != cublaslt.R32F || compute != cublaslt.Compute32F {
+	if scale != cublaslt.R32F || compute != cublaslt.Compute32F && compute != cublaslt.Compute32FFastTF32 {
 		return 0, cublaslt.InvalidValue
 	}
-	return l.add(&fakeDesc{epilogue: 1}), cublaslt.Success
+	return l.add(&fakeDesc{epilogue: 1, tf32: compute == cublaslt.Compute32FFastTF32}), cublaslt.Success
 }
 
 // DescSet implements [cublaslt.Library].
@@ -301,6 +302,16 @@ func (l *CublasLt) AlgoGet(algo *cublaslt.Algorithm, what cublaslt.AlgoAttribute
 	return cublaslt.Success
 }
 
+// truncated is x as TF32 with the lowest bits dropped: the library need not round as snug
+// does.
+func truncated(x []float64) []float64 {
+	y := make([]float64, len(x))
+	for i, v := range x {
+		y[i] = float64(math.Float32frombits(math.Float32bits(float32(v)) &^ (1<<13 - 1)))
+	}
+	return y
+}
+
 // fakeProduct is op(A) op(B) by columns.
 type fakeProduct struct {
 	desc    fakeDesc
@@ -347,7 +358,7 @@ func (l *CublasLt) product(handle, desc uintptr, y cublaslt.Layouts) (p fakeProd
 		d.transA&^1 != 0, d.transB&^1 != 0, d.epilogue != 1 && d.epilogue != 4, d.epilogue == 4 && d.bias == 0:
 		return p, cublaslt.InvalidValue
 	case p.a.d == cublaslt.R32F && p.d.d != cublaslt.R32F, p.d.d != p.a.d && p.d.d != cublaslt.R32F,
-		p.a.d == cublaslt.R16BF && l.current.card.Capability() < 80:
+		(p.a.d == cublaslt.R16BF || d.tf32) && l.current.card.Capability() < 80, d.tf32 && p.a.d != cublaslt.R32F:
 		return p, cublaslt.NotSupported
 	}
 	p.inSize, p.outSize = dtypeOf(p.a.d).Size(), dtypeOf(p.d.d).Size()
@@ -423,6 +434,9 @@ func (p *fakeProduct) compute(c *Context, m *cublaslt.Matmul, how *FakeAlgorithm
 		for i := range w {
 			w[i] = 0xff
 		}
+	}
+	if p.desc.tf32 {
+		a, b = truncated(a), truncated(b)
 	}
 	for z := range p.batch {
 		for j := range int64(p.n) {

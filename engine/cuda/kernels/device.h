@@ -31,10 +31,11 @@ typedef long long i64;
 #define BLOCKS_Z __nvvm_read_ptx_sreg_nctaid_z()
 #define SYNC() __syncthreads()
 
-// sm_75 has neither; see build.sh.
+// sm_75 has none of these; see build.sh.
 #if __CUDA_ARCH__ >= 800
 #define HAVE_CP_ASYNC 1
 #define HAVE_BF16 1
+#define HAVE_TF32 1
 #endif
 
 // The formats of storage. Arithmetic is float.

@@ -1,4 +1,4 @@
-// Products of matrices in 16-bit formats on tensor cores; see gemm.h.
+// Products of matrices in 16-bit formats and in tf32 on tensor cores; see gemm.h.
 #include "gemm.h"
 
 // The grid is: tiles, for each batch or part of K. Batch or part z has the rows z*m..
@@ -31,4 +31,7 @@ DEV void gemm(const T *a, const T *b, u32 m, u32 n, u32 k, u32 lda, u32 parts, u
 GEMMS(f16, f16)
 #if HAVE_BF16
 GEMMS(bf16, bf16)
+#endif
+#if HAVE_TF32
+GEMMS(tf32, tf32)
 #endif

@@ -1,16 +1,18 @@
 // A block's tile of C = op(A) op(B) on tensor cores.
 //
-// The tile is S x S (128 or 64), K goes by 32. Four warps as 2 x 2 hold S/2 x S/2
-// each: at 128, 64 x 64 a warp reads 1 byte of shared memory for 32 products, so
+// The tile is S x S (128 or 64), K goes by 64 bytes: 32 elements of 16 bits, 16 of
+// tf32. Four warps as 2 x 2 hold S/2 x S/2 each: at 128, of 16-bit elements, 64 x 64 a warp reads 1 byte of shared memory for 32 products, so
 // that a Turing card, whose shared memory gives 64 bytes a clock, is bound by its
 // tensor cores.
 //
-// A tile of an operand lies in shared memory as in global memory, in pieces of 8
-// elements (16 bytes) that are permuted so that neither the stores nor ldmatrix
-// meet a bank twice:
+// A tile of an operand lies in shared memory as in global memory, in pieces of 16
+// bytes that are permuted so that neither the stores nor the loads of fragments meet
+// a bank twice:
 //   K inside: S rows of 4 pieces; piece c of row r lies at c ^ (r/2 mod 4);
-//   K outside: 32 rows of S/8 pieces; piece c of row k lies at c ^ (k mod 8).
-// ldmatrix transposes what lies the other way.
+//   K outside, 16 bits: 32 rows of S/8 pieces; piece c of row k lies at c ^ (k mod 8);
+//   K outside, tf32: 16 rows of S/4 pieces; piece c of row k lies at c ^ 2(k mod 4).
+// ldmatrix transposes 16-bit elements that lie the other way. It moves those of tf32 by
+// rows alone, so that they are read one by one where K is outside.
 #pragma once
 #include "mma.h"
 #include "place.h"
@@ -26,21 +28,25 @@ struct Problem {
   u32 m, n, k0, k1;
 };
 
+// How many elements a piece has, and a tile of K.
+template <class T> constexpr int PIECE = 16 / sizeof(T);
+template <class T> constexpr int STEP = 4 * PIECE<T>;
+
 template <int S> struct ALIGNED(128) Tile { u16 v[S * 32]; };
 
-// Where the eight elements of piece q (0..4S) of a tile lie: index and K, relative
-// to the tile, and their place in shared memory.
-template <int S, bool INSIDE> struct Piece {
+// Where the E elements of piece q (0..4S) of a tile lie: index and K, relative to the
+// tile, and their place in shared memory.
+template <int S, bool INSIDE, int E = 8> struct Piece {
   u32 i, k, at;
   MEMBER Piece(u32 q) {
     if (INSIDE) {
       i = q >> 2;
-      k = (q & 3) * 8;
+      k = (q & 3) * E;
       at = i * 32 + (((q & 3) ^ (i >> 1 & 3)) << 3);
     } else {
-      k = q / (S / 8);
-      i = q % (S / 8) * 8;
-      at = k * S + ((q % (S / 8) ^ (k & 7)) << 3);
+      k = q / (S / E);
+      i = q % (S / E) * E;
+      at = k * (S * 8 / E) + ((q % (S / E) ^ (E == 8 ? k & 7 : (k & 3) << 1)) << 3);
     }
   }
 };
@@ -74,32 +80,33 @@ template <int S, bool INSIDE, bool VECTOR, class T> struct Loader {
   // To registers, and from there to shared memory.
   MEMBER void fetch(u32 k0) {
     UNROLL for (int p = 0; p < pieces; p++) {
-      Piece<S, INSIDE> q(TID + 128 * p);
+      Piece<S, INSIDE, PIECE<T>> q(TID + 128 * p);
       const u32 i = i0 + q.i, k = k0 + q.k;
       if constexpr (VECTOR) {
         load_piece(held[p], address(i, k), inside(i, k));
       } else {
         UNROLL for (int j = 0; j < 4; j++) {
-          u32 w[2];
-          UNROLL for (int e = 0; e < 2; e++) {
-            const u32 x = i + (INSIDE ? 0 : 2 * j + e), y = k + (INSIDE ? 2 * j + e : 0);
+          constexpr int words = 4 / sizeof(T); // elements of a word
+          u32 w[words];
+          UNROLL for (int e = 0; e < words; e++) {
+            const u32 x = i + (INSIDE ? 0 : words * j + e), y = k + (INSIDE ? words * j + e : 0);
             w[e] = inside(x, y) ? address(x, y)->bits : 0;
           }
-          held[p][j] = w[0] | w[1] << 16;
+          held[p][j] = words == 2 ? w[0] | w[words - 1] << 16 : w[0];
         }
       }
     }
   }
   MEMBER void put(Tile<S> &t) {
     UNROLL for (int p = 0; p < pieces; p++) {
-      Piece<S, INSIDE> q(TID + 128 * p);
+      Piece<S, INSIDE, PIECE<T>> q(TID + 128 * p);
       store_piece(t.v + q.at, held[p]);
     }
   }
 #if HAVE_CP_ASYNC
   MEMBER void copy(Tile<S> &t, u32 k0) {
     UNROLL for (int p = 0; p < pieces; p++) {
-      Piece<S, INSIDE> q(TID + 128 * p);
+      Piece<S, INSIDE, PIECE<T>> q(TID + 128 * p);
       const bool valid = inside(i0 + q.i, k0 + q.k);
       copy_async(t.v + q.at, valid ? address(i0 + q.i, k0 + q.k) : data, valid);
     }
@@ -107,28 +114,41 @@ template <int S, bool INSIDE, bool VECTOR, class T> struct Loader {
 #endif
 };
 
-// A fragment of 16 indices from i on and 16 of K from k on, as operand A.
-template <int S, bool INSIDE> DEV void fragment_a(u32 (&r)[4], const Tile<S> &t, u32 i, u32 k) {
+// The lane's element of the 8 indices from i on and the 4 of K from k on, where K is
+// outside: the lanes of an index read one word each of a piece and its neighbor.
+template <int S> DEV u32 word_outside(const Tile<S> &t, u32 i, u32 k) {
+  const u32 lane = TID & 31, g = lane >> 2, row = k + (lane & 3);
+  return ((const u32 *)t.v)[row * S + ((((i + g) >> 2) ^ ((row & 3) << 1)) << 2) + (g & 3)];
+}
+
+// A fragment of 16 indices from i on and half a step of K from k on, as operand A.
+template <int S, bool INSIDE, class T> DEV void fragment_a(u32 (&r)[4], const Tile<S> &t, u32 i, u32 k) {
   const u32 lane = TID & 31;
   if constexpr (INSIDE) {
-    const u32 row = i + (lane & 15), c = (k >> 3) + (lane >> 4);
+    const u32 row = i + (lane & 15), c = k / PIECE<T> + (lane >> 4);
     load_matrices(r, t.v + row * 32 + ((c ^ (row >> 1 & 3)) << 3));
-  } else {
+  } else if constexpr (PIECE<T> == 8) {
     const u32 row = k + (lane & 7) + (lane >> 4) * 8, c = (i >> 3) + (lane >> 3 & 1);
     load_matrices_transposed(r, t.v + row * S + ((c ^ (row & 7)) << 3));
+  } else {
+    UNROLL for (int e = 0; e < 4; e++) r[e] = word_outside(t, i + (e & 1) * 8, k + (e >> 1) * 4);
   }
+  for_product<T>(r);
 }
 
 // The same as operand B: two fragments of 8 indices.
-template <int S, bool INSIDE> DEV void fragment_b(u32 (&r)[4], const Tile<S> &t, u32 i, u32 k) {
+template <int S, bool INSIDE, class T> DEV void fragment_b(u32 (&r)[4], const Tile<S> &t, u32 i, u32 k) {
   const u32 lane = TID & 31;
   if constexpr (INSIDE) {
-    const u32 row = i + (lane & 7) + (lane >> 4) * 8, c = (k >> 3) + (lane >> 3 & 1);
+    const u32 row = i + (lane & 7) + (lane >> 4) * 8, c = k / PIECE<T> + (lane >> 3 & 1);
     load_matrices(r, t.v + row * 32 + ((c ^ (row >> 1 & 3)) << 3));
-  } else {
+  } else if constexpr (PIECE<T> == 8) {
     const u32 row = k + (lane & 15), c = (i >> 3) + (lane >> 4);
     load_matrices_transposed(r, t.v + row * S + ((c ^ (row & 7)) << 3));
+  } else {
+    UNROLL for (int e = 0; e < 4; e++) r[e] = word_outside(t, i + (e >> 1) * 8, k + (e & 1) * 4);
   }
+  for_product<T>(r);
 }
 
 #if HAVE_CP_ASYNC
@@ -149,10 +169,10 @@ template <int S> struct Accumulators {
 
 template <int S, bool A_INSIDE, bool B_INSIDE, class T> DEV void multiply_tiles(Accumulators<S> &acc, const Tile<S> &ta, const Tile<S> &tb) {
   const u32 warp = TID >> 5, m = (warp & 1) * (S / 2), n = (warp >> 1) * (S / 2);
-  UNROLL for (int k = 0; k < 32; k += 16) {
+  UNROLL for (int k = 0; k < STEP<T>; k += STEP<T> / 2) {
     u32 a[S / 32][4], b[S / 32][4];
-    UNROLL for (int i = 0; i < S / 32; i++) fragment_a<S, A_INSIDE>(a[i], ta, m + i * 16, k);
-    UNROLL for (int j = 0; j < S / 32; j++) fragment_b<S, B_INSIDE>(b[j], tb, n + j * 16, k);
+    UNROLL for (int i = 0; i < S / 32; i++) fragment_a<S, A_INSIDE, T>(a[i], ta, m + i * 16, k);
+    UNROLL for (int j = 0; j < S / 32; j++) fragment_b<S, B_INSIDE, T>(b[j], tb, n + j * 16, k);
     UNROLL for (int i = 0; i < S / 32; i++) UNROLL for (int j = 0; j < S / 16; j++) mma<T>(acc.v[i][j], a[i], b[j >> 1][(j & 1) * 2], b[j >> 1][(j & 1) * 2 + 1]);
   }
 }
@@ -164,20 +184,20 @@ DEV void multiply(Accumulators<S> &acc, Tiles<S> &tiles, A &la, B &lb, u32 k0, u
 #if HAVE_CP_ASYNC
   if constexpr (VECTOR) { // two tiles are on their way while one is multiplied
     UNROLL for (u32 s = 0; s < STAGES - 1; s++) {
-      if (k0 + s * 32 < k1) {
-        la.copy(tiles.a[s], k0 + s * 32);
-        lb.copy(tiles.b[s], k0 + s * 32);
+      if (k0 + s * STEP<T> < k1) {
+        la.copy(tiles.a[s], k0 + s * STEP<T>);
+        lb.copy(tiles.b[s], k0 + s * STEP<T>);
       }
       copies_commit();
     }
     u32 now = 0;
-    for (u32 k = k0; k < k1; k += 32) {
+    for (u32 k = k0; k < k1; k += STEP<T>) {
       copies_wait<STAGES - 2>();
       SYNC();
       const u32 next = now == 0 ? STAGES - 1 : now - 1;
-      if (k + (STAGES - 1) * 32 < k1) {
-        la.copy(tiles.a[next], k + (STAGES - 1) * 32);
-        lb.copy(tiles.b[next], k + (STAGES - 1) * 32);
+      if (k + (STAGES - 1) * STEP<T> < k1) {
+        la.copy(tiles.a[next], k + (STAGES - 1) * STEP<T>);
+        lb.copy(tiles.b[next], k + (STAGES - 1) * STEP<T>);
       }
       copies_commit();
       multiply_tiles<S, A_INSIDE, B_INSIDE, T>(acc, tiles.a[now], tiles.b[now]);
@@ -194,11 +214,11 @@ DEV void multiply(Accumulators<S> &acc, Tiles<S> &tiles, A &la, B &lb, u32 k0, u
     lb.put(tiles.b[0]);
   }
   u32 now = 0;
-  for (u32 k = k0; k < k1; k += 32, now ^= 1) {
-    const bool more = k + 32 < k1;
+  for (u32 k = k0; k < k1; k += STEP<T>, now ^= 1) {
+    const bool more = k + STEP<T> < k1;
     if (more) { // the next tile comes while this one is multiplied
-      la.fetch(k + 32);
-      lb.fetch(k + 32);
+      la.fetch(k + STEP<T>);
+      lb.fetch(k + STEP<T>);
     }
     SYNC();
     multiply_tiles<S, A_INSIDE, B_INSIDE, T>(acc, tiles.a[now], tiles.b[now]);

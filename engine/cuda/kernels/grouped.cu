@@ -1,5 +1,5 @@
-// Products of groups of rows with matrices of their own, in 16-bit formats on tensor
-// cores; see gemm.h. Group e is the rows offsets[e]..offsets[e+1], which only the
+// Products of groups of rows with matrices of their own, in 16-bit formats and in
+// tf32 on tensor cores; see gemm.h. Group e is the rows offsets[e]..offsets[e+1], which only the
 // card knows: the grid has as many tiles as one group could fill, for each group.
 #include "gemm.h"
 
@@ -45,4 +45,7 @@ template <bool VECTOR, class T> DEV void grouped_outer(const T *a, const T *b, c
 GROUPED(64, true, f16, f16) GROUPED(any, false, f16, f16)
 #if HAVE_BF16
 GROUPED(64, true, bf16, bf16) GROUPED(any, false, bf16, bf16)
+#endif
+#if HAVE_TF32
+GROUPED(64, true, tf32, tf32) GROUPED(any, false, tf32, tf32)
 #endif

@@ -36,6 +36,25 @@ template <> SPECIAL void mma<bf16>(float (&c)[4], const u32 (&a)[4], u32 b0, u32
 }
 #endif
 
+// A float whose products are of tf32: of its 23 bits of mantissa they see 10, rounded to
+// nearest, ties away from zero.
+struct tf32 { u32 bits; };
+#if HAVE_TF32
+// c[16x8] += a[16x8] b[8x8].
+template <> SPECIAL void mma<tf32>(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+#endif
+
+// What a fragment becomes before it is multiplied.
+template <class T> DEV void for_product(u32 (&)[4]) {}
+#if HAVE_TF32
+template <> SPECIAL void for_product<tf32>(u32 (&r)[4]) {
+  UNROLL for (int e = 0; e < 4; e++) asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r[e]) : "f"(bits_f32(r[e])));
+}
+#endif
+
 #if HAVE_CP_ASYNC
 // Sixteen bytes on their way to shared memory; zeros where valid is false.
 DEV void copy_async(u32 to, const void *from, bool valid) {

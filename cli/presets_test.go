@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"fmt"
 	"os"
 	"regexp"
 	"strings"
@@ -39,6 +40,37 @@ func TestEveryPresetNamesWhatIsMissing(t *testing.T) {
 				t.Errorf("%v was made, %v", list, err)
 			}
 			t.Logf("%s", strings.TrimSpace(s.err))
+		})
+	}
+}
+
+// The presets of finetune plan the largest model that they name on their card.
+func TestFinetunePresetsFit(t *testing.T) {
+	if testing.Short() {
+		t.Skip("plans models of billions of parameters")
+	}
+	llama := func(width, hidden, keys, layers, vocab int) string {
+		return fmt.Sprintf(`{"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_act": "silu", "hidden_size": %d, "intermediate_size": %d, "max_position_embeddings": 4096,
+			"num_attention_heads": %d, "num_key_value_heads": %d, "head_dim": 128, "num_hidden_layers": %d, "rms_norm_eps": 1e-5, "vocab_size": %d}`, width, hidden, width/128, keys, layers, vocab)
+	}
+	for _, x := range []struct{ preset, card, model string }{
+		{"finetune-8gb", "rtx 3070", llama(4096, 14336, 8, 32, 128256)},
+		{"finetune-t4", "t4", llama(4096, 14336, 8, 32, 128256)},
+		{"finetune-24gb", "l4", llama(5120, 13824, 40, 40, 32000)},
+		{"finetune-cpu", "", llama(3072, 8192, 8, 24, 128256)},
+	} {
+		t.Run(x.preset, func(t *testing.T) {
+			t.Chdir(t.TempDir())
+			if err := os.WriteFile("config.json", []byte(x.model), 0o666); err != nil {
+				t.Fatal(err)
+			}
+			args := []string{"plan", x.preset, "--model.folder", "."}
+			if x.card != "" {
+				args = append(args, "--card", x.card)
+			}
+			if s := snug(t, "", args...); s.code != exitDone {
+				t.Errorf("exit code %d\n%s", s.code, s.err)
+			}
 		})
 	}
 }

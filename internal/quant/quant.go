@@ -56,14 +56,11 @@ var (
 	pairs [256][2]float32
 	// middles[i] is the largest number whose code in NF4 is i.
 	middles [15]float32
-	// integers are the numbers from -128 to 127 by their bytes.
-	integers simd.Codes8
 )
 
 func init() {
 	for i := range pairs {
 		pairs[i] = [2]float32{nf4[i>>4], nf4[i&15]}
-		integers.Values[i] = float32(int8(i))
 	}
 	for i := range middles {
 		middles[i] = (nf4[i] + nf4[i+1]) / 2
@@ -164,8 +161,7 @@ func (m Matrix) Decode(dst []float32, src []byte, at int) {
 	if m.Format == Int8 {
 		for len(dst) > 0 {
 			n := min(len(dst), m.Cols-at%m.Cols)
-			simd.Decode8(dst[:n], src[at:at+n], &integers, float(src[m.Codes()+at/m.Cols*4:]))
-			simd.MulScalar(dst[:n], dst[:n], perUnit)
+			simd.Integers8(dst[:n], src[at:at+n], float(src[m.Codes()+at/m.Cols*4:]), perUnit)
 			dst, at = dst[n:], at+n
 		}
 		return

@@ -45,6 +45,19 @@ func Encode8(codes []uint8, x []float32, t *Codes8, inv float32) {
 	encode8(codes, x, t.words(), inv)
 }
 
+// Integers8 writes dst[i] = codes[i] * scale * unit, each code a signed byte, rounded after
+// each product.
+func Integers8(dst []float32, codes []uint8, scale, unit float32) {
+	same(len(dst), len(codes), len(codes))
+	integers8(dst, codes, scale, unit)
+}
+
+func integers8Go(dst []float32, codes []uint8, scale, unit float32) {
+	for i, c := range codes {
+		dst[i] = float32(float32(int8(c))*scale) * unit
+	}
+}
+
 func decode8Go(dst []float32, codes []uint8, t *[words8]uint32, scale float32) {
 	for i, c := range codes {
 		dst[i] = math.Float32frombits(t[c]) * scale

@@ -465,3 +465,123 @@ end4:
 done5:
 	VZEROUPPER
 	RET
+
+// func integers8AVX2(dst []float32, codes []uint8, scale float32, unit float32)
+// Requires: AVX, AVX2
+TEXT ·integers8AVX2(SB), $0-56
+	VBROADCASTSS scale+48(FP), Y0
+	VBROADCASTSS unit+52(FP), Y1
+	MOVQ         dst_base+0(FP), AX
+	MOVQ         codes_base+24(FP), CX
+	MOVQ         dst_len+8(FP), DX
+	XORQ         BX, BX
+	SUBQ         $0x10, DX
+	JB           end2
+
+loop1:
+	VPMOVZXBD (CX)(BX*1), Y2
+	VPSLLD    $0x18, Y2, Y2
+	VPSRAD    $0x18, Y2, Y2
+	VCVTDQ2PS Y2, Y2
+	VMULPS    Y0, Y2, Y2
+	VMULPS    Y1, Y2, Y2
+	VMOVUPS   Y2, (AX)(BX*4)
+	VPMOVZXBD 8(CX)(BX*1), Y2
+	VPSLLD    $0x18, Y2, Y2
+	VPSRAD    $0x18, Y2, Y2
+	VCVTDQ2PS Y2, Y2
+	VMULPS    Y0, Y2, Y2
+	VMULPS    Y1, Y2, Y2
+	VMOVUPS   Y2, 32(AX)(BX*4)
+	ADDQ      $0x10, BX
+	SUBQ      $0x10, DX
+	JAE       loop1
+
+end2:
+	ADDQ $0x10, DX
+	SUBQ $0x08, DX
+	JB   end4
+
+loop3:
+	VPMOVZXBD (CX)(BX*1), Y2
+	VPSLLD    $0x18, Y2, Y2
+	VPSRAD    $0x18, Y2, Y2
+	VCVTDQ2PS Y2, Y2
+	VMULPS    Y0, Y2, Y2
+	VMULPS    Y1, Y2, Y2
+	VMOVUPS   Y2, (AX)(BX*4)
+	ADDQ      $0x08, BX
+	SUBQ      $0x08, DX
+	JAE       loop3
+
+end4:
+	ADDQ $0x08, DX
+	VZEROUPPER
+	RET
+
+// func integers8AVX512(dst []float32, codes []uint8, scale float32, unit float32)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·integers8AVX512(SB), $0-56
+	VBROADCASTSS scale+48(FP), Z0
+	VBROADCASTSS unit+52(FP), Z1
+	MOVQ         dst_base+0(FP), AX
+	MOVQ         codes_base+24(FP), CX
+	MOVQ         dst_len+8(FP), DX
+	XORQ         BX, BX
+	SUBQ         $0x20, DX
+	JB           end2
+
+loop1:
+	VPMOVZXBD (CX)(BX*1), Z2
+	VPSLLD    $0x18, Z2, Z2
+	VPSRAD    $0x18, Z2, Z2
+	VCVTDQ2PS Z2, Z2
+	VMULPS    Z0, Z2, Z2
+	VMULPS    Z1, Z2, Z2
+	VMOVUPS   Z2, (AX)(BX*4)
+	VPMOVZXBD 16(CX)(BX*1), Z2
+	VPSLLD    $0x18, Z2, Z2
+	VPSRAD    $0x18, Z2, Z2
+	VCVTDQ2PS Z2, Z2
+	VMULPS    Z0, Z2, Z2
+	VMULPS    Z1, Z2, Z2
+	VMOVUPS   Z2, 64(AX)(BX*4)
+	ADDQ      $0x20, BX
+	SUBQ      $0x20, DX
+	JAE       loop1
+
+end2:
+	ADDQ $0x20, DX
+	SUBQ $0x10, DX
+	JB   end4
+
+loop3:
+	VPMOVZXBD (CX)(BX*1), Z2
+	VPSLLD    $0x18, Z2, Z2
+	VPSRAD    $0x18, Z2, Z2
+	VCVTDQ2PS Z2, Z2
+	VMULPS    Z0, Z2, Z2
+	VMULPS    Z1, Z2, Z2
+	VMOVUPS   Z2, (AX)(BX*4)
+	ADDQ      $0x10, BX
+	SUBQ      $0x10, DX
+	JAE       loop3
+
+end4:
+	ADDQ        $0x10, DX
+	TESTQ       DX, DX
+	JZ          done5
+	MOVQ        $-1, SI
+	BZHIQ       DX, SI, DX
+	KMOVW       DX, K1
+	VPMOVZXBD.Z (CX)(BX*1), K1, Z2
+	VPSLLD      $0x18, Z2, Z2
+	VPSRAD      $0x18, Z2, Z2
+	VCVTDQ2PS   Z2, Z2
+	VMULPS      Z0, Z2, Z0
+	VMULPS      Z1, Z0, Z0
+	VMOVUPS     Z0, K1, (AX)(BX*4)
+
+done5:
+	VZEROUPPER
+	RET

@@ -349,3 +349,66 @@ loop3:
 end4:
 	ADDS $4, R3
 	RET
+
+// func integers8NEON(dst []float32, codes []uint8, scale float32, unit float32)
+TEXT ·integers8NEON(SB), NOSPLIT, $0-56
+	FMOVS scale+48(FP), F0
+	WORD $0x4e040400 // dup v0.4s, v0.s[0]
+	FMOVS unit+52(FP), F1
+	WORD $0x4e040421 // dup v1.4s, v1.s[0]
+	MOVD dst_base+0(FP), R0
+	MOVD codes_base+24(FP), R1
+	MOVD dst_len+8(FP), R2
+	MOVD ZR, R3
+	SUBS $8, R2
+	BLO end2
+
+loop1:
+	ADD R3, R1, R20
+	FMOVS (R20), F2
+	WORD $0x2f08a442 // ushll v2.8h, v2.8b, #0
+	WORD $0x2f10a442 // ushll v2.4s, v2.4h, #0
+	WORD $0x4f385442 // shl v2.4s, v2.4s, #24
+	WORD $0x4f280442 // sshr v2.4s, v2.4s, #24
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x6e20dc42 // fmul v2.4s, v2.4s, v0.4s
+	WORD $0x6e21dc42 // fmul v2.4s, v2.4s, v1.4s
+	ADD R3<<2, R0, R21
+	FMOVQ F2, (R21)
+	FMOVS 4(R20), F2
+	WORD $0x2f08a442 // ushll v2.8h, v2.8b, #0
+	WORD $0x2f10a442 // ushll v2.4s, v2.4h, #0
+	WORD $0x4f385442 // shl v2.4s, v2.4s, #24
+	WORD $0x4f280442 // sshr v2.4s, v2.4s, #24
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x6e20dc42 // fmul v2.4s, v2.4s, v0.4s
+	WORD $0x6e21dc42 // fmul v2.4s, v2.4s, v1.4s
+	FMOVQ F2, 16(R21)
+	ADDS $8, R3
+	SUBS $8, R2
+	BHS loop1
+
+end2:
+	ADDS $8, R2
+	SUBS $4, R2
+	BLO end4
+
+loop3:
+	ADD R3, R1, R22
+	FMOVS (R22), F2
+	WORD $0x2f08a442 // ushll v2.8h, v2.8b, #0
+	WORD $0x2f10a442 // ushll v2.4s, v2.4h, #0
+	WORD $0x4f385442 // shl v2.4s, v2.4s, #24
+	WORD $0x4f280442 // sshr v2.4s, v2.4s, #24
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x6e20dc42 // fmul v2.4s, v2.4s, v0.4s
+	WORD $0x6e21dc42 // fmul v2.4s, v2.4s, v1.4s
+	ADD R3<<2, R0, R23
+	FMOVQ F2, (R23)
+	ADDS $4, R3
+	SUBS $4, R2
+	BHS loop3
+
+end4:
+	ADDS $4, R2
+	RET

@@ -1512,6 +1512,25 @@ func encode8AVX2(codes []uint8, x []float32, t *[6402]uint32, inv float32)
 //go:noescape
 func encode8AVX512(codes []uint8, x []float32, t *[6402]uint32, inv float32)
 
+func integers8(dst []float32, codes []uint8, scale float32, unit float32) {
+	switch level {
+	case AVX2:
+		n := len(dst) &^ 7
+		integers8AVX2(dst[:n], codes[:n], scale, unit)
+		integers8Go(dst[n:], codes[n:], scale, unit)
+	case AVX512:
+		integers8AVX512(dst, codes, scale, unit)
+	default:
+		integers8Go(dst, codes, scale, unit)
+	}
+}
+
+//go:noescape
+func integers8AVX2(dst []float32, codes []uint8, scale float32, unit float32)
+
+//go:noescape
+func integers8AVX512(dst []float32, codes []uint8, scale float32, unit float32)
+
 func bf16ToF32(dst []float32, src []uint16) {
 	switch level {
 	case AVX2:

@@ -1072,6 +1072,20 @@ func encode8(codes []uint8, x []float32, t *[6402]uint32, inv float32) {
 //go:noescape
 func encode8NEON(codes []uint8, x []float32, t *[6402]uint32, inv float32)
 
+func integers8(dst []float32, codes []uint8, scale float32, unit float32) {
+	switch level {
+	case NEON:
+		n := len(dst) &^ 7
+		integers8NEON(dst[:n], codes[:n], scale, unit)
+		integers8Go(dst[n:], codes[n:], scale, unit)
+	default:
+		integers8Go(dst, codes, scale, unit)
+	}
+}
+
+//go:noescape
+func integers8NEON(dst []float32, codes []uint8, scale float32, unit float32)
+
 func bf16ToF32(dst []float32, src []uint16) {
 	switch level {
 	case NEON:

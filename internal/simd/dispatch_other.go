@@ -356,6 +356,10 @@ func encode8(codes []uint8, x []float32, t *[6402]uint32, inv float32) {
 	encode8Go(codes, x, t, inv)
 }
 
+func integers8(dst []float32, codes []uint8, scale float32, unit float32) {
+	integers8Go(dst, codes, scale, unit)
+}
+
 func bf16ToF32(dst []float32, src []uint16) {
 	bf16ToF32Go(dst, src)
 }

@@ -75,6 +75,18 @@ func TestCodes8(t *testing.T) {
 			if i := differ(back, numbers); i >= 0 {
 				t.Errorf("%v, %d elements: number %d is %g, portable %g", level, n, i, back[i], numbers[i])
 			}
+			all := make([]uint8, n)
+			for i := range all {
+				all[i] = uint8(37 * i)
+			}
+			whole, check := guarded(t, n)
+			Integers8(whole, all, 0.3, 1.0/127)
+			check()
+			for i, c := range all {
+				if want := float32(float32(int8(c))*0.3) * (1.0 / 127); whole[i] != want {
+					t.Errorf("%v, %d elements: code %d is %g, want %g", level, n, c, whole[i], want)
+				}
+			}
 			if got, want := MaxMagnitude(x), maxMagnitudeGo(x); math.Float32bits(got) != math.Float32bits(want) && (got == got || want == want) {
 				t.Errorf("%v, %d elements: the largest magnitude is %g, want %g", level, n, got, want)
 			}

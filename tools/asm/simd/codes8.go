@@ -29,6 +29,12 @@ var (
 	})
 )
 
+// codeIntegers8 gives signed bytes as numbers, times a scale and then times a unit.
+var codeIntegers8 = each(2, "dst", "codes:u8", func(a *asm, in []vec) []vec {
+	x := a.toFloat(a.sar(a.shl(in[0], 24), 24))
+	return []vec{a.mul(a.mul(x, a.scalars["scale"]), a.scalars["unit"])}
+})
+
 // withScalarAndTable emits the loop of a kernel that has the tables t and a scalar.
 func withScalarAndTable(out, in, scalar string, body func(a *asm, table reg.GPVirtual, scalar vec, in []vec) vec) func(*asm) {
 	return func(a *asm) {

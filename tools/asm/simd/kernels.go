@@ -133,6 +133,7 @@ var groups = []struct {
 	{"codes8", []kernel{
 		{name: "decode8", args: "dst []float32, codes []uint8, t *[6402]uint32, scale float32", code: codeDecode8, steps: [2]int{8, 1}},
 		{name: "encode8", args: "codes []uint8, x []float32, t *[6402]uint32, inv float32", code: codeEncode8, steps: [2]int{8, 1}},
+		{name: "integers8", args: "dst []float32, codes []uint8, scale float32, unit float32", code: codeIntegers8, steps: [2]int{8, 1}},
 	}},
 	{"convert", []kernel{
 		{name: "bf16ToF32", args: "dst []float32, src []uint16", code: codeBF16ToF32, steps: [2]int{8, 1}},

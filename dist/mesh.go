@@ -29,8 +29,9 @@ type Options struct {
 
 const (
 	// Meet is how long ranks wait for each other, if nothing else is said.
-	Meet           = 5 * time.Minute
-	defaultSilence = 7 * time.Second
+	Meet = 5 * time.Minute
+	// Silence is how long a rank may give no sign of life, if nothing else is said.
+	Silence = 7 * time.Second
 )
 
 // mesh is a group with a connection between every two ranks, and further ones to
@@ -73,7 +74,7 @@ func Open(ctx context.Context, o Options) (Group, error) {
 		o.Meet = Meet
 	}
 	if o.Silence == 0 {
-		o.Silence = defaultSilence
+		o.Silence = Silence
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.Meet)
 	defer cancel()

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"sync"
 	"sync/atomic"
 
@@ -26,8 +25,7 @@ type group struct {
 	in    []incoming
 	ended <-chan struct{}
 
-	// work is for the one goroutine, locked to its thread, that makes all MPI calls.
-	work chan func()
+	thread *dist.Thread // makes all MPI calls
 	// mu is held where the caller's memory is read or written, which it may unmap once it
 	// was given an error.
 	mu     sync.Mutex
@@ -56,12 +54,12 @@ func Open(ctx context.Context, met dist.Watched, path string) (dist.Group, *Libr
 	if !state.CompareAndSwap(unused, begun) {
 		return nil, nil, fmt.Errorf("%s can be used once in a process, and was", lib.Version)
 	}
-	g := &group{met: met, lib: lib, ended: met.Ended(), work: make(chan func(), 1)}
+	g := &group{met: met, lib: lib, ended: met.Ended()}
 	g.Calls = dist.NewCalls(met.Rank(), met.World(), g.exchange)
 	if err := g.allocate(); err != nil {
 		return nil, nil, err
 	}
-	go g.serve()
+	g.thread = dist.NewThread(met, 0)
 	ctx, cancel := context.WithTimeout(ctx, dist.Meet)
 	defer cancel()
 	if err := g.do(ctx, g.begin); err != nil {
@@ -128,31 +126,9 @@ func (g *group) allocate() error {
 	return nil
 }
 
-// serve makes the MPI calls of this process.
-func (g *group) serve() {
-	runtime.LockOSThread()
-	for f := range g.work {
-		f()
-	}
-}
-
-// do has f done by the goroutine that makes MPI calls, and gives up waiting for it when the
-// group has ended: what MPI waits for may never come.
+// do has f done by the thread that makes MPI calls.
 func (g *group) do(ctx context.Context, f func() error) error {
-	result := make(chan error, 1)
-	select {
-	case g.work <- func() { result <- f() }:
-	case <-g.ended: // an earlier call was given up
-		return g.fail(g.met.Cause(g.met.Rank(), nil))
-	}
-	select {
-	case err := <-result:
-		return g.fail(err)
-	case <-g.ended:
-		return g.fail(g.met.Cause(g.met.Rank(), nil))
-	case <-ctx.Done():
-		return g.fail(fmt.Errorf("%s does not answer: %w", g.lib.Version, ctx.Err()))
-	}
+	return g.fail(g.thread.Do(ctx, f))
 }
 
 // fail keeps the first error, after which no memory of callers is touched any more.
@@ -187,6 +163,12 @@ func (g *group) begin() error {
 
 // exchange makes one call.
 func (g *group) exchange(c *dist.Call) error {
+	g.mu.Lock()
+	failed := g.failed
+	g.mu.Unlock()
+	if failed != nil {
+		return failed // a call that was given up may still use what follows
+	}
 	var out []*outgoing
 	var in []*incoming
 	for r := range g.World() {
@@ -216,7 +198,7 @@ func (g *group) Leave(cause error) error {
 			if g.err = g.do(ctx, g.lib.end); g.err == nil {
 				state.Store(finalized)
 			}
-			close(g.work)
+			g.thread.Close()
 		}
 		g.err = errors.Join(g.err, g.met.Leave(cause))
 	})

@@ -1,0 +1,72 @@
+package dist
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"time"
+)
+
+// Thread makes all calls of a library whose calls belong to one thread and may wait for ranks that
+// are gone: it gives those up.
+type Thread struct {
+	met    Watched
+	work   chan func()
+	closed chan struct{}
+	grace  time.Duration
+}
+
+// NewThread is one for the ranks of a group. grace is how long a call may go on by itself once the
+// group has ended.
+func NewThread(met Watched, grace time.Duration) *Thread {
+	t := &Thread{met, make(chan func(), 1), make(chan struct{}), grace}
+	go func() {
+		runtime.LockOSThread() // the thread ends with the goroutine
+		for {
+			select {
+			case f := <-t.work:
+				f()
+			case <-t.closed:
+				return
+			}
+		}
+	}()
+	return t
+}
+
+// Do has f done by the thread.
+func (t *Thread) Do(ctx context.Context, f func() error) error {
+	result := make(chan error, 1)
+	select {
+	case <-t.closed:
+		return errLeft
+	default:
+	}
+	do := func() { result <- f() }
+	select {
+	case t.work <- do: // also when the group has ended: f may be what cleans up
+	default:
+		select {
+		case t.work <- do:
+		case <-t.met.Ended(): // an earlier call was given up
+			return t.met.Cause(t.met.Rank(), nil)
+		}
+	}
+	select {
+	case err := <-result:
+		return err
+	case <-t.met.Ended():
+	case <-ctx.Done():
+		return fmt.Errorf("the library does not answer: %w", ctx.Err())
+	}
+	if t.grace > 0 {
+		select {
+		case <-result:
+		case <-time.After(t.grace):
+		}
+	}
+	return t.met.Cause(t.met.Rank(), nil)
+}
+
+// Close ends the thread, once.
+func (t *Thread) Close() { close(t.closed) }

@@ -36,13 +36,17 @@ func NewThread(met Watched, grace time.Duration) *Thread {
 
 // Do has f done by the thread.
 func (t *Thread) Do(ctx context.Context, f func() error) error {
-	result := make(chan error, 1)
+	var err error
+	done := make(chan struct{})
 	select {
 	case <-t.closed:
 		return errLeft
 	default:
 	}
-	do := func() { result <- f() }
+	do := func() {
+		err = f()
+		close(done)
+	}
 	select {
 	case t.work <- do: // also when the group has ended: f may be what cleans up
 	default:
@@ -53,7 +57,7 @@ func (t *Thread) Do(ctx context.Context, f func() error) error {
 		}
 	}
 	select {
-	case err := <-result:
+	case <-done:
 		return err
 	case <-t.met.Ended():
 	case <-ctx.Done():
@@ -61,7 +65,7 @@ func (t *Thread) Do(ctx context.Context, f func() error) error {
 	}
 	if t.grace > 0 {
 		select {
-		case <-result:
+		case <-done:
 		case <-time.After(t.grace):
 		}
 	}

@@ -139,7 +139,7 @@ func (v *worker) signal(t *testing.T, s os.Signal) {
 // end waits for the end of the process; one that hangs is killed.
 func (v *worker) end(t *testing.T) (code int, out string) {
 	t.Helper()
-	hung := time.AfterFunc(2*time.Minute, func() { _ = v.cmd.Process.Kill() })
+	hung := time.AfterFunc(10*time.Minute, func() { _ = v.cmd.Process.Kill() })
 	defer hung.Stop()
 	_ = v.cmd.Wait() // the exit code shows it
 	return v.cmd.ProcessState.ExitCode(), v.out.String()

@@ -122,7 +122,7 @@ func updates(t *testing.T, s *monitor.Snapshot) int64 {
 
 // until polls until the run is as wanted.
 func (w *watched) until(what string, want func(s *monitor.Snapshot) bool) *monitor.Snapshot {
-	late := time.Now().Add(2 * time.Minute)
+	late := time.Now().Add(10 * time.Minute)
 	for {
 		s := w.poll()
 		if s != nil && want(s) || w.t.Failed() {
@@ -337,7 +337,7 @@ func (p *page) shows(t *testing.T, path string, states ...monitor.State) {
 // until waits until nothing is wrong.
 func (p *page) until(t *testing.T, path string, wrong func() string) {
 	t.Helper()
-	late := time.Now().Add(30 * time.Second)
+	late := time.Now().Add(5 * time.Minute)
 	for {
 		p.mu.Lock()
 		why := p.why

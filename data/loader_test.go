@@ -313,7 +313,7 @@ func TestLoaderPrefetches(t *testing.T) {
 	l := newLoader(t, c, 2, LoaderOptions{MicroBatches: 1, BatchSize: 1, Depth: 5})
 	defer l.Close()
 	const readsPerWindow = 2
-	for deadline := time.Now().Add(time.Minute); c.reads.Load() < 6*readsPerWindow; {
+	for deadline := time.Now().Add(5 * time.Minute); c.reads.Load() < 6*readsPerWindow; {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d reads before anyone asked, want 6 windows", c.reads.Load())
 		}

@@ -25,7 +25,7 @@ func mesh(t *testing.T, world int, change func(*dist.Options)) []dist.Group {
 	groups, errs := make([]dist.Group, world), make([]error, world)
 	var all sync.WaitGroup
 	for r := range world {
-		o := dist.Options{Rank: r, World: world, Address: l.Addr().String(), Token: "secret", Meet: 20 * time.Second}
+		o := dist.Options{Rank: r, World: world, Address: l.Addr().String(), Token: "secret", Meet: 5 * time.Minute}
 		if r == 0 {
 			o.Listener = l
 		}

@@ -64,6 +64,9 @@ func language(t *testing.T, positions int, special ...token.Special) *inference.
 	return &inference.Language{Cached: m, Tokenizer: tok, Weights: path}
 }
 
+// patience is how long requests may take: machines may be slow and busy.
+const patience = time.Hour
+
 // running is a server on a socket.
 type running struct {
 	url   string
@@ -73,7 +76,7 @@ type running struct {
 
 func start(t *testing.T, l *inference.Language, rows int, change func(o *serve.Options)) *running {
 	t.Helper()
-	opt := serve.Options{MaxBody: 1 << 20, MaxText: 20_000, MaxTexts: 256, Timeout: time.Minute, Waiting: 512}
+	opt := serve.Options{MaxBody: 1 << 20, MaxText: 20_000, MaxTexts: 256, Timeout: patience, Waiting: 512}
 	if change != nil {
 		change(&opt)
 	}
@@ -88,7 +91,7 @@ func start(t *testing.T, l *inference.Language, rows int, change func(o *serve.O
 	}
 	ctx, drain := context.WithCancel(context.Background())
 	r := &running{url: "http://" + socket.Addr().String(), drain: drain, ended: make(chan error, 1)}
-	go func() { r.ended <- errors.Join(server.Run(ctx, socket, time.Minute, func() {}), server.Close()) }()
+	go func() { r.ended <- errors.Join(server.Run(ctx, socket, patience, func() {}), server.Close()) }()
 	t.Cleanup(func() {
 		drain()
 		if err := <-r.ended; err != nil {

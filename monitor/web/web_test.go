@@ -191,7 +191,7 @@ func (l *listener) next(kind string) event {
 				l.t.Fatal(err)
 			}
 			return e
-		case <-time.After(20 * time.Second):
+		case <-time.After(5 * time.Minute):
 			l.t.Fatal("no event")
 		}
 	}

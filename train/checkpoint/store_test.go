@@ -476,7 +476,7 @@ func TestFlushCutsThePause(t *testing.T) {
 	if err := s.SaveAsync(testSnapshot(1)); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	if err := s.Flush(ctx); !errors.Is(err, syscall.EIO) {
 		t.Errorf("%v", err)

@@ -94,7 +94,7 @@ func enqueue(t testing.TB, u *Uploader, updates ...int64) {
 
 func drain(t testing.TB, u *Uploader) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	if err := u.Drain(ctx); err != nil {
 		t.Fatal(err)
@@ -251,7 +251,7 @@ func TestStuckIsTakenUpAgain(t *testing.T) {
 	opts.Push.Attempts = 2
 	up := uploader(t, run, r, opts)
 	enqueue(t, up, 1)
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	if err := up.Drain(ctx); !errors.Is(err, errNet) || !strings.Contains(err.Error(), "1 checkpoints are left") {
 		t.Errorf("%v", err)

@@ -64,7 +64,7 @@ func TestHostileSizes(t *testing.T) {
 		} else if len(err.Error()) > 2000 {
 			t.Errorf("%s: an error of %d bytes", name, len(err.Error()))
 		}
-		if d := time.Since(start); d > 20*time.Second {
+		if d := time.Since(start); d > 2*time.Minute {
 			t.Errorf("%s: %v", name, d)
 		}
 	}

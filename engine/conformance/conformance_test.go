@@ -111,8 +111,9 @@ func sameBits(x, y []float64) bool {
 	return slices.EqualFunc(x, y, func(a, b float64) bool { return math.Float64bits(a) == math.Float64bits(b) })
 }
 
-// Every operation that engine/graph declares has a case: operations are the
-// types with the methods Infer and Grad in its sources.
+// Every operation that engine/graph declares has a case, or is in the programs of
+// [conformance.Offload]: operations are the types with the methods Infer and Grad in its
+// sources.
 func TestEveryOperationHasACase(t *testing.T) {
 	declared := map[string]map[string]bool{}
 	files, err := filepath.Glob("../graph/*.go")
@@ -141,6 +142,11 @@ func TestEveryOperationHasACase(t *testing.T) {
 	covered := map[string]bool{}
 	for _, c := range conformance.Cases() {
 		for _, n := range c.Func.Nodes {
+			covered[strings.TrimPrefix(fmt.Sprintf("%T", n.Op), "graph.")] = true
+		}
+	}
+	for _, f := range offloaded(t).Funcs {
+		for _, n := range f.F.Nodes {
 			covered[strings.TrimPrefix(fmt.Sprintf("%T", n.Op), "graph.")] = true
 		}
 	}

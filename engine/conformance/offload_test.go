@@ -40,3 +40,19 @@ func TestOffloadRefusals(t *testing.T) {
 		t.Errorf("the processor: %v", err)
 	}
 }
+
+// offloaded is a program like those that Offload runs.
+func offloaded(t *testing.T) *engine.Program {
+	t.Helper()
+	o := conformance.Offloadable()[0]
+	o.Offload = true
+	model := func(b *graph.Builder, _ engine.Mode) engine.Objective {
+		return engine.Objective{Sum: b.Sum(b.Square(b.Param("w", graph.Init{Kind: graph.InitNormal, B: 1}, engine.LeastOffloaded)))}
+	}
+	traits := refdevice.Backend{}.Traits()
+	p, err := engine.CompileTraining(engine.Training{Accumulation: 1, Optimizer: o, Model: model}, engine.CompileOptions{Traits: &traits, Verify: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}

@@ -2,6 +2,7 @@ package monitor
 
 import (
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/snug-ml/snug/device"
@@ -116,7 +117,11 @@ func (r *Run) spikes(s *Snapshot) []Alert {
 	if s.Update-a.Update > 1000 && !s.State.Over() {
 		a.Level = LevelInfo
 	}
-	a.Do = fmt.Sprintf("if the loss does not come back: a lower %s, or 1 for %s", setting(&s.Info, "training.learning_rate"), setting(&s.Info, "training.max_grad_norm"))
+	clip := "1 for " + setting(&s.Info, "training.max_grad_norm")
+	if v, err := strconv.ParseFloat(s.Info.Settings["training.max_grad_norm"], 64); err == nil && v > 0 && v <= 1 {
+		clip = "a lower " + setting(&s.Info, "training.max_grad_norm")
+	}
+	a.Do = fmt.Sprintf("if the loss does not come back: a lower %s, or %s", setting(&s.Info, "training.learning_rate"), clip)
 	return []Alert{a}
 }
 

@@ -676,3 +676,23 @@ func TestAlerts(t *testing.T) {
 		})
 	}
 }
+
+// What is advised against spikes is another clipping than the run's.
+func TestSpikesAreClipped(t *testing.T) {
+	for now, want := range map[string]string{
+		"1": "or a lower training.max_grad_norm (now 1)", "0.5": "or a lower training.max_grad_norm (now 0.5)", "0": "or 1 for training.max_grad_norm (now 0)", "5": "or 1 for training.max_grad_norm (now 5)",
+	} {
+		f := newFolder(t)
+		f.about(`,"settings":{"training.max_grad_norm":"` + now + `"}`)
+		f.write(train.MetricsFile, `{"event":"update","update":100,"loss":2,"grad_norm":1,"loss_z":7}`+"\n")
+		var did []string
+		for _, a := range f.open().Snapshot(start.Add(time.Minute), View{}).Alerts {
+			if a.Kind == AlertSpike {
+				did = append(did, a.Do)
+			}
+		}
+		if len(did) != 1 || !strings.HasSuffix(did[0], want) {
+			t.Errorf("with %s: %q, want %q", now, did, want)
+		}
+	}
+}

@@ -36,6 +36,10 @@ type Library struct {
 	Seen []string // all matches, in search order
 }
 
+// NVIDIADriver is the version of the driver's kernel module; empty: none is loaded, or it
+// does not say.
+func NVIDIADriver() string { return driverVersion("/") }
+
 // DiscoverNVIDIA looks for cards and libraries.
 func DiscoverNVIDIA() NVIDIA { return discoverNVIDIA("/", os.Getenv) }
 

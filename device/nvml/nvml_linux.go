@@ -3,13 +3,13 @@
 package nvml
 
 import (
-	"runtime"
 	"sync"
 	"unsafe"
 
 	"github.com/ebitengine/purego"
 
 	"github.com/snug-ml/snug/device"
+	"github.com/snug-ml/snug/internal/dynlib"
 )
 
 const library = "libnvidia-ml.so.1"
@@ -23,16 +23,14 @@ var Open = sync.OnceValue(func() Library {
 		}
 	}
 	for _, path := range paths {
-		handle, err := open(path)
+		handle, err := dynlib.Load(path)
 		if err != nil {
 			continue
 		}
 		l := &nvml{}
-		for _, s := range l.symbols() {
-			*s.to, _ = purego.Dlsym(handle, s.name) // 0: its figure is absent
-		}
-		if l.throttle == 0 {
-			l.throttle, _ = purego.Dlsym(handle, "nvmlDeviceGetCurrentClocksThrottleReasons") // drivers before 535
+		dynlib.Find(handle, l.symbols()) // the figure of a missing one is absent
+		if l.throttle == 0 {             // drivers before 535
+			dynlib.Find(handle, map[string]*uintptr{"nvmlDeviceGetCurrentClocksThrottleReasons": &l.throttle})
 		}
 		if l.init == 0 || l.handle == 0 || l.call(l.init) != success {
 			return nil
@@ -42,30 +40,18 @@ var Open = sync.OnceValue(func() Library {
 	return nil
 })
 
-// open is dlopen. Its error text belongs to the thread.
-func open(path string) (uintptr, error) {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	return purego.Dlopen(path, purego.RTLD_NOW)
-}
-
 // nvml is the library: the addresses of its functions. It may be called from any
 // thread.
 type nvml struct {
 	init, handle, utilization, memory, temperature, power, limit, energy, clock, maxClock, throttle, processes uintptr
 }
 
-type symbol struct {
-	name string
-	to   *uintptr
-}
-
-func (l *nvml) symbols() []symbol {
-	return []symbol{
-		{"nvmlInit_v2", &l.init}, {"nvmlDeviceGetHandleByUUID", &l.handle}, {"nvmlDeviceGetUtilizationRates", &l.utilization},
-		{"nvmlDeviceGetMemoryInfo", &l.memory}, {"nvmlDeviceGetTemperature", &l.temperature}, {"nvmlDeviceGetPowerUsage", &l.power},
-		{"nvmlDeviceGetEnforcedPowerLimit", &l.limit}, {"nvmlDeviceGetTotalEnergyConsumption", &l.energy}, {"nvmlDeviceGetClockInfo", &l.clock}, {"nvmlDeviceGetMaxClockInfo", &l.maxClock},
-		{"nvmlDeviceGetCurrentClocksEventReasons", &l.throttle}, {"nvmlDeviceGetComputeRunningProcesses_v3", &l.processes},
+func (l *nvml) symbols() map[string]*uintptr {
+	return map[string]*uintptr{
+		"nvmlInit_v2": &l.init, "nvmlDeviceGetHandleByUUID": &l.handle, "nvmlDeviceGetUtilizationRates": &l.utilization,
+		"nvmlDeviceGetMemoryInfo": &l.memory, "nvmlDeviceGetTemperature": &l.temperature, "nvmlDeviceGetPowerUsage": &l.power,
+		"nvmlDeviceGetEnforcedPowerLimit": &l.limit, "nvmlDeviceGetTotalEnergyConsumption": &l.energy, "nvmlDeviceGetClockInfo": &l.clock, "nvmlDeviceGetMaxClockInfo": &l.maxClock,
+		"nvmlDeviceGetCurrentClocksEventReasons": &l.throttle, "nvmlDeviceGetComputeRunningProcesses_v3": &l.processes,
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"unsafe"
 
 	"github.com/ebitengine/purego"
+
+	"github.com/snug-ml/snug/internal/dynlib"
 )
 
 // abi is a binary interface: what stands for the names of the header mpi.h, as far as they are
@@ -31,13 +33,11 @@ var (
 // openMPI is that of Open MPI 4 and 5, whose handles are the addresses of variables.
 func openMPI(handle uintptr) (a abi, err error) {
 	a = abi{name: "Open MPI", ignoreStatus: 0, funneled: 1}
-	for _, s := range []struct {
-		name string
-		to   *uintptr
-	}{{"ompi_mpi_comm_world", &a.world}, {"ompi_mpi_byte", &a.bytes}, {"ompi_mpi_errors_return", &a.returnErrors}} {
-		if *s.to, err = purego.Dlsym(handle, s.name); err != nil {
-			return a, fmt.Errorf("an Open MPI without %s, which versions 4 and 5 have", s.name)
-		}
+	missing := dynlib.Find(handle, map[string]*uintptr{
+		"ompi_mpi_comm_world": &a.world, "ompi_mpi_byte": &a.bytes, "ompi_mpi_errors_return": &a.returnErrors,
+	})
+	if len(missing) > 0 {
+		return a, fmt.Errorf("an Open MPI without %s, which versions 4 and 5 have", missing[0])
 	}
 	return a, nil
 }

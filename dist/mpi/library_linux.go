@@ -8,12 +8,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"unsafe"
 
 	"github.com/ebitengine/purego"
+
+	"github.com/snug-ml/snug/internal/dynlib"
 )
 
 // The names of libraries, by interface. Open MPI 4 and 5 have the same.
@@ -65,7 +66,7 @@ func find(path string) (*library, error) {
 			loaded.path, loaded.library = path, l
 			return l, nil
 		}
-		if path != "" || !strings.Contains(err.Error(), "cannot open shared object file") {
+		if path != "" || !dynlib.NotFound(err) {
 			refused = append(refused, err.Error())
 		}
 	}
@@ -109,28 +110,21 @@ type library struct {
 	isend, irecv, test, errorString, libraryVersion         uintptr
 }
 
-// load is dlopen, with all that is called. Open MPI's plug-ins need its symbols to be global.
+// load loads a library with all that is called. Open MPI's plug-ins need its symbols to be global.
 func load(path string) (l *library, err error) {
-	// What the loader says of an error belongs to the thread.
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
 	var handle uintptr
-	keepSignals(func() { handle, err = purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_GLOBAL) })
+	keepSignals(func() { handle, err = dynlib.LoadGlobal(path) })
 	if err != nil {
 		return nil, err
 	}
 	l = &library{Library: Library{Path: path}}
-	for _, s := range []struct {
-		name string
-		to   *uintptr
-	}{
-		{"MPI_Init_thread", &l.initThread}, {"MPI_Finalize", &l.finalize}, {"MPI_Comm_size", &l.commSize}, {"MPI_Comm_rank", &l.commRank},
-		{"MPI_Comm_set_errhandler", &l.setErrhandler}, {"MPI_Isend", &l.isend}, {"MPI_Irecv", &l.irecv}, {"MPI_Test", &l.test},
-		{"MPI_Error_string", &l.errorString}, {"MPI_Get_library_version", &l.libraryVersion},
-	} {
-		if *s.to, err = purego.Dlsym(handle, s.name); err != nil {
-			return nil, fmt.Errorf("%s is no MPI library of version 3 or later: it has no %s", path, s.name)
-		}
+	missing := dynlib.Find(handle, map[string]*uintptr{
+		"MPI_Init_thread": &l.initThread, "MPI_Finalize": &l.finalize, "MPI_Comm_size": &l.commSize, "MPI_Comm_rank": &l.commRank,
+		"MPI_Comm_set_errhandler": &l.setErrhandler, "MPI_Isend": &l.isend, "MPI_Irecv": &l.irecv, "MPI_Test": &l.test,
+		"MPI_Error_string": &l.errorString, "MPI_Get_library_version": &l.libraryVersion,
+	})
+	if len(missing) > 0 {
+		return nil, fmt.Errorf("%s is no MPI library of version 3 or later: it has no %s", path, missing[0])
 	}
 	l.Version = l.version()
 	if l.abi, err = abiOf(handle, l.Version); err != nil {

@@ -114,6 +114,9 @@ type products struct {
 	*Matmuls
 	plans    map[product]productPlans
 	measured int
+	// times are the seconds of the kernels and of the library, by product, where they were
+	// measured for this program.
+	times map[string][2]float64
 }
 
 type productPlans struct{ own, library *gemm.Plan }
@@ -184,6 +187,7 @@ func (s *products) choose(m *Machine, arena []byte) (changed bool, err error) {
 			return changed, fmt.Errorf("the matmul %s: %w (with hardware.blas: off, snug's kernels compute every matmul)", name, err)
 		}
 		s.measured++
+		s.times[name] = times
 		s.byLibrary[name] = times[0] > times[1]*gain
 		changed = changed || s.byLibrary[name]
 	}

@@ -9,6 +9,8 @@ import (
 	"unsafe"
 
 	"github.com/ebitengine/purego"
+
+	"github.com/snug-ml/snug/internal/dynlib"
 )
 
 // Open loads the library at path, or the system's ("") if that has one: see usual.
@@ -18,12 +20,9 @@ func Open(path string) (*Library, error) {
 	if path != "" {
 		paths = []string{path}
 	}
-	// What the loader says of an error belongs to the thread.
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
 	var reasons []string
 	for _, p := range paths {
-		handle, err := purego.Dlopen(p, purego.RTLD_NOW|purego.RTLD_LOCAL)
+		handle, err := dynlib.Load(p)
 		if err != nil {
 			reasons = append(reasons, err.Error())
 			continue
@@ -37,10 +36,10 @@ func Open(path string) (*Library, error) {
 // start threads that cannot be unloaded.
 func use(path string, handle uintptr) (*Library, error) {
 	l := &Library{path: path}
-	var err error
-	if l.sgemm, err = purego.Dlsym(handle, "sgemm_"); err != nil {
+	if missing := dynlib.Find(handle, map[string]*uintptr{"sgemm_": &l.sgemm}); len(missing) > 0 {
 		return nil, &Absent{fmt.Sprintf("%s is no BLAS library: it has no sgemm_", path)}
 	}
+	var err error
 	if l.name, err = single(handle); err != nil {
 		return nil, &Absent{fmt.Sprintf("%s: %v", path, err)}
 	}
@@ -49,32 +48,21 @@ func use(path string, handle uintptr) (*Library, error) {
 
 // openBLAS makes an OpenBLAS compute on the calling thread alone, and names it.
 func openBLAS(handle uintptr) (name string, err error) {
-	var addresses [3]uintptr
-	for i, s := range []string{"openblas_set_num_threads", "openblas_get_config", "openblas_get_corename"} {
-		if addresses[i], err = purego.Dlsym(handle, s); err != nil {
-			return "", fmt.Errorf("it has no %s: want an OpenBLAS, which can be told to start no threads", s)
-		}
+	var setThreads, config, core uintptr
+	missing := dynlib.Find(handle, map[string]*uintptr{
+		"openblas_set_num_threads": &setThreads, "openblas_get_config": &config, "openblas_get_corename": &core,
+	})
+	if len(missing) > 0 {
+		return "", fmt.Errorf("it has no %s: want an OpenBLAS, which can be told to start no threads", missing[0])
 	}
-	purego.SyscallN(addresses[0], 1)
+	purego.SyscallN(setThreads, 1)
 	text := func(f uintptr) string {
 		p, _, _ := purego.SyscallN(f)
-		return cString(p)
+		return dynlib.String(p)
 	}
 	// "OpenBLAS 0.3.21 NO_LAPACKE DYNAMIC_ARCH ...": all but the version is how it was built.
-	words := strings.Fields(text(addresses[1]))
-	return fmt.Sprintf("%s (%s)", strings.Join(words[:min(2, len(words))], " "), text(addresses[2])), nil
-}
-
-// cString copies a string of C.
-func cString(p uintptr) string {
-	if p == 0 {
-		return ""
-	}
-	var b []byte
-	for at := *(*unsafe.Pointer)(unsafe.Pointer(&p)); *(*byte)(at) != 0; at = unsafe.Add(at, 1) {
-		b = append(b, *(*byte)(at))
-	}
-	return string(b)
+	words := strings.Fields(text(config))
+	return fmt.Sprintf("%s (%s)", strings.Join(words[:min(2, len(words))], " "), text(core)), nil
 }
 
 // invoke calls sgemm_(transA, transB, m, n, k, alpha, A, lda, B, ldb, beta, C, ldc) of

@@ -5,11 +5,12 @@ package cublaslt
 import (
 	"fmt"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"unsafe"
 
 	"github.com/ebitengine/purego"
+
+	"github.com/snug-ml/snug/internal/dynlib"
 )
 
 const (
@@ -32,15 +33,11 @@ func Open(cuda int, seen []string) (Library, error) {
 				paths = append(paths, path)
 			}
 		}
-		for i, path := range paths {
-			l, err := load(path)
-			if err == nil {
-				return l, nil
-			}
-			if i > 0 || !strings.Contains(err.Error(), "cannot open shared object file") {
-				refused = append(refused, err.Error())
-			}
+		l, ok, why := dynlib.First(paths, load)
+		if ok {
+			return l, nil
 		}
+		refused = append(refused, why...)
 	}
 	for _, path := range seen {
 		if v := majorOf(path); v != 0 && (v < oldest || v > cuda/1000) {
@@ -59,20 +56,15 @@ func majorOf(path string) (major int) {
 	return major
 }
 
-// load is dlopen with all that is called. What the loader says of an error belongs to
-// the thread.
+// load loads a library with all that is called.
 func load(path string) (*library, error) {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	handle, err := purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_LOCAL)
+	handle, err := dynlib.Load(path)
 	if err != nil {
 		return nil, err
 	}
 	l := &library{path: path}
-	for _, s := range l.symbols() {
-		if *s.to, err = purego.Dlsym(handle, s.name); err != nil {
-			return nil, fmt.Errorf("%s is too old: it has no %s", path, s.name)
-		}
+	if missing := dynlib.Find(handle, l.symbols()); len(missing) > 0 {
+		return nil, fmt.Errorf("%s is too old: it has no %s", path, missing[0])
 	}
 	return l, nil
 }
@@ -87,20 +79,15 @@ type library struct {
 	heuristic, algoCheck, algoConfigGetAttribute, matmul uintptr
 }
 
-type symbol struct {
-	name string
-	to   *uintptr
-}
-
-func (l *library) symbols() []symbol {
-	return []symbol{
-		{"cublasLtGetVersion", &l.getVersion}, {"cublasLtCreate", &l.create}, {"cublasLtDestroy", &l.destroy},
-		{"cublasLtMatmulDescCreate", &l.descCreate}, {"cublasLtMatmulDescSetAttribute", &l.descSet}, {"cublasLtMatmulDescDestroy", &l.descDestroy},
-		{"cublasLtMatrixLayoutCreate", &l.layoutCreate}, {"cublasLtMatrixLayoutSetAttribute", &l.layoutSet}, {"cublasLtMatrixLayoutDestroy", &l.layoutDestroy},
-		{"cublasLtMatmulPreferenceCreate", &l.preferenceCreate}, {"cublasLtMatmulPreferenceSetAttribute", &l.preferenceSet},
-		{"cublasLtMatmulPreferenceDestroy", &l.preferenceDestroy}, {"cublasLtMatmulAlgoGetHeuristic", &l.heuristic},
-		{"cublasLtMatmulAlgoCheck", &l.algoCheck}, {"cublasLtMatmulAlgoConfigGetAttribute", &l.algoConfigGetAttribute},
-		{"cublasLtMatmul", &l.matmul},
+func (l *library) symbols() map[string]*uintptr {
+	return map[string]*uintptr{
+		"cublasLtGetVersion": &l.getVersion, "cublasLtCreate": &l.create, "cublasLtDestroy": &l.destroy,
+		"cublasLtMatmulDescCreate": &l.descCreate, "cublasLtMatmulDescSetAttribute": &l.descSet, "cublasLtMatmulDescDestroy": &l.descDestroy,
+		"cublasLtMatrixLayoutCreate": &l.layoutCreate, "cublasLtMatrixLayoutSetAttribute": &l.layoutSet, "cublasLtMatrixLayoutDestroy": &l.layoutDestroy,
+		"cublasLtMatmulPreferenceCreate": &l.preferenceCreate, "cublasLtMatmulPreferenceSetAttribute": &l.preferenceSet,
+		"cublasLtMatmulPreferenceDestroy": &l.preferenceDestroy, "cublasLtMatmulAlgoGetHeuristic": &l.heuristic,
+		"cublasLtMatmulAlgoCheck": &l.algoCheck, "cublasLtMatmulAlgoConfigGetAttribute": &l.algoConfigGetAttribute,
+		"cublasLtMatmul": &l.matmul,
 	}
 }
 

@@ -5,7 +5,6 @@ package cublaslt
 import (
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -13,23 +12,15 @@ import (
 	"unsafe"
 
 	"github.com/ebitengine/purego"
+
+	"github.com/snug-ml/snug/internal/dynlib"
+	"github.com/snug-ml/snug/internal/dynlib/dynlibtest"
 )
 
 // standin compiles testdata/standin.c to a library of a name.
 func standin(t *testing.T, name string, more ...string) string {
 	t.Helper()
-	cc, err := exec.LookPath("cc")
-	if err != nil {
-		if cc, err = exec.LookPath("gcc"); err != nil {
-			t.Skip("there is no C compiler to build a stand-in for cuBLASLt")
-		}
-	}
-	path := filepath.Join(t.TempDir(), name)
-	args := append([]string{"-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", path, "testdata/standin.c"}, more...)
-	if out, err := exec.Command(cc, args...).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	return path
+	return dynlibtest.Build(t, name, "testdata/standin.c", more...)
 }
 
 func address(v []float32) uint64 { return uint64(uintptr(unsafe.Pointer(&v[0]))) }
@@ -121,13 +112,13 @@ func TestCallsArriveInC(t *testing.T) {
 	if err := h.Close(); err != nil {
 		t.Fatal(err)
 	}
-	handle, err := purego.Dlopen(path, purego.RTLD_NOW)
+	handle, err := dynlib.Load(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	live, err := purego.Dlsym(handle, "standin_live")
-	if err != nil {
-		t.Fatal(err)
+	var live uintptr
+	if missing := dynlib.Find(handle, map[string]*uintptr{"standin_live": &live}); len(missing) > 0 {
+		t.Fatalf("the stand-in has no %v", missing)
 	}
 	if n, _, _ := purego.SyscallN(live); n != 0 {
 		t.Errorf("%d objects are left", n)
@@ -136,7 +127,7 @@ func TestCallsArriveInC(t *testing.T) {
 
 // A library that cannot be used is reported with the reason; one that is not installed is not.
 func TestLibrariesThatCannotBeUsed(t *testing.T) {
-	lacking := standin(t, "libcublasLt.so.12", "-DcublasLtMatmulAlgoCheck=another")
+	lacking := standin(t, "libcublasLt.so.12", "cublasLtMatmulAlgoCheck=another")
 	text := filepath.Join(t.TempDir(), "libcublasLt.so.12")
 	if err := os.WriteFile(text, []byte("no library"), 0o666); err != nil {
 		t.Fatal(err)

@@ -1,0 +1,71 @@
+//go:build (linux || darwin) && (amd64 || arm64) && !nocuda
+
+package dynlib
+
+import (
+	"runtime"
+	"slices"
+	"strings"
+	"unsafe"
+
+	"github.com/ebitengine/purego"
+)
+
+// Load loads the library at path, or the one of that name that the loader finds. Its
+// symbols are not visible to other libraries.
+func Load(path string) (handle uintptr, err error) { return open(path, purego.RTLD_LOCAL) }
+
+// LoadGlobal is Load with symbols that libraries loaded later can use, such as a library's
+// own plug-ins.
+func LoadGlobal(path string) (handle uintptr, err error) { return open(path, purego.RTLD_GLOBAL) }
+
+// open is dlopen. Its error text belongs to the thread.
+func open(path string, mode int) (uintptr, error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	return purego.Dlopen(path, purego.RTLD_NOW|mode)
+}
+
+// NotFound reports whether an error of [Load] says that there is no such file.
+func NotFound(err error) bool { return strings.Contains(err.Error(), "cannot open shared object file") }
+
+// First is the first library that load can make of the files at paths. refused says why it
+// could not make one of those before, except for names that the loader did not find.
+func First[L any](paths []string, load func(path string) (L, error)) (found L, ok bool, refused []string) {
+	for _, path := range paths {
+		l, err := load(path)
+		if err == nil {
+			return l, true, refused
+		}
+		if strings.Contains(path, "/") || !NotFound(err) {
+			refused = append(refused, err.Error())
+		}
+	}
+	return found, false, refused
+}
+
+// Find looks symbols up, by their names, and puts their addresses where it is told. Those
+// that are missing get 0; their names come in order.
+func Find(handle uintptr, symbols map[string]*uintptr) (missing []string) {
+	for name, to := range symbols {
+		var err error
+		if *to, err = purego.Dlsym(handle, name); err != nil {
+			*to = 0
+			missing = append(missing, name)
+		}
+	}
+	slices.Sort(missing)
+	return missing
+}
+
+// String copies a string of C; nil is empty.
+func String(p uintptr) string {
+	if p == 0 {
+		return ""
+	}
+	var b []byte
+	for at := *(*unsafe.Pointer)(unsafe.Pointer(&p)); *(*byte)(at) != 0; at = unsafe.Add(at, 1) {
+		b = append(b, *(*byte)(at))
+	}
+	return string(b)
+}

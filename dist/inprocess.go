@@ -1,6 +1,7 @@
 package dist
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"sync"
@@ -9,7 +10,7 @@ import (
 // InProcess is a group of goroutines of one process: for a run of one rank, and
 // for tests.
 func InProcess(world int) []Group {
-	m := &meeting{calls: make([]call, world)}
+	m := &meeting{calls: make([]call, world), over: make(chan struct{})}
 	m.turn.L = &m.mu
 	groups := make([]Group, world)
 	for r := range groups {
@@ -26,6 +27,7 @@ type meeting struct {
 	arrived int
 	round   int
 	ended   error // why no call can succeed any more
+	over    chan struct{}
 	left    []bool
 }
 
@@ -59,11 +61,28 @@ func (g *member) meet(c call) error {
 		}
 		return g.ended
 	}
-	g.ended = g.exchange()
+	g.end(g.exchange())
 	g.arrived = 0
 	g.round++
 	g.turn.Broadcast()
 	return g.ended
+}
+
+// end ends the group where there is an error, which is the first.
+func (m *meeting) end(err error) {
+	if m.ended = err; err != nil {
+		close(m.over)
+	}
+}
+
+// Ended implements [Watched].
+func (g *member) Ended() <-chan struct{} { return g.over }
+
+// Cause implements [Watched].
+func (g *member) Cause(_ int, err error) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return cmp.Or(g.ended, err)
 }
 
 func (m *meeting) exchange() error {
@@ -120,9 +139,9 @@ func (g *member) Leave(cause error) error {
 	if !g.left[g.rank] && g.ended == nil {
 		switch {
 		case cause != nil:
-			g.ended = &EndedError{g.rank, cause.Error()}
+			g.end(&EndedError{g.rank, cause.Error()})
 		case g.arrived > 0:
-			g.ended = errLeft
+			g.end(errLeft)
 		}
 		g.turn.Broadcast()
 	}

@@ -11,6 +11,8 @@ import (
 	"unsafe"
 
 	"github.com/ebitengine/purego"
+
+	"github.com/snug-ml/snug/internal/dynlib"
 )
 
 const name = "libnccl.so.2"
@@ -34,15 +36,9 @@ func Open(seen []string) (*Library, error) {
 			paths = append(paths, p)
 		}
 	}
-	var refused []string
-	for _, p := range paths {
-		l, err := load(p)
-		if err == nil {
-			return l, nil
-		}
-		if p != name || !strings.Contains(err.Error(), "cannot open shared object file") {
-			refused = append(refused, err.Error())
-		}
+	l, ok, refused := dynlib.First(paths, load)
+	if ok {
+		return l, nil
 	}
 	if len(refused) > 0 {
 		return nil, errors.New("NCCL cannot be loaded: " + strings.Join(refused, "; "))
@@ -50,30 +46,22 @@ func Open(seen []string) (*Library, error) {
 	return nil, fmt.Errorf("NCCL is not installed (%s was not found)", name)
 }
 
-// load is dlopen, with all that is called. What the loader says of an error belongs to the
-// thread.
+// OpenFile loads a library by its path.
+func OpenFile(path string) (*Library, error) { return load(path) }
+
+// load loads a library with all that is called.
 func load(path string) (*Library, error) {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	handle, err := purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_LOCAL)
+	handle, err := dynlib.Load(path)
 	if err != nil {
 		return nil, err
 	}
 	l := &Library{path: path}
-	var missing []string
-	for _, s := range []struct {
-		name string
-		to   *uintptr
-	}{
-		{"ncclGetVersion", &l.getVersion}, {"ncclGetUniqueId", &l.getUniqueID}, {"ncclCommInitRankConfig", &l.initConfig},
-		{"ncclCommGetAsyncError", &l.getAsyncError}, {"ncclCommFinalize", &l.finalize}, {"ncclCommDestroy", &l.destroy}, {"ncclCommAbort", &l.abort},
-		{"ncclGroupStart", &l.groupStart}, {"ncclGroupEnd", &l.groupEnd}, {"ncclSend", &l.send}, {"ncclRecv", &l.recv},
-		{"ncclBroadcast", &l.broadcast}, {"ncclGetErrorString", &l.errorString}, {"ncclGetLastError", &l.lastError},
-	} {
-		if *s.to, err = purego.Dlsym(handle, s.name); err != nil {
-			missing = append(missing, s.name)
-		}
-	}
+	missing := dynlib.Find(handle, map[string]*uintptr{
+		"ncclGetVersion": &l.getVersion, "ncclGetUniqueId": &l.getUniqueID, "ncclCommInitRankConfig": &l.initConfig,
+		"ncclCommGetAsyncError": &l.getAsyncError, "ncclCommFinalize": &l.finalize, "ncclCommDestroy": &l.destroy, "ncclCommAbort": &l.abort,
+		"ncclGroupStart": &l.groupStart, "ncclGroupEnd": &l.groupEnd, "ncclSend": &l.send, "ncclRecv": &l.recv,
+		"ncclBroadcast": &l.broadcast, "ncclGetErrorString": &l.errorString, "ncclGetLastError": &l.lastError,
+	})
 	if l.getVersion == 0 {
 		return nil, fmt.Errorf("%s is no NCCL: it has no ncclGetVersion", path)
 	}
@@ -85,9 +73,7 @@ func load(path string) (*Library, error) {
 		return nil, fmt.Errorf("%s is NCCL %v: want %v or later", path, l.version, oldest)
 	}
 	// Since 2.23 there is one that takes the id by its address.
-	if l.initScalable, err = purego.Dlsym(handle, "ncclCommInitRankScalable"); err != nil {
-		l.initScalable = 0
-	}
+	dynlib.Find(handle, map[string]*uintptr{"ncclCommInitRankScalable": &l.initScalable})
 	return l, nil
 }
 
@@ -123,7 +109,7 @@ func (l *Library) failed(function string, r result) error {
 	if l.errorString != 0 && l.lastError != 0 {
 		kind, _, _ := purego.SyscallN(l.errorString, uintptr(r))
 		last, _, _ := purego.SyscallN(l.lastError, 0)
-		text = strings.TrimSpace(cString(kind) + ": " + cString(last))
+		text = strings.TrimSpace(dynlib.String(kind) + ": " + dynlib.String(last))
 	}
 	return &callError{r, fmt.Sprintf("%s of NCCL %v: error %d: %s", function, l.version, r, text)}
 }
@@ -135,18 +121,6 @@ type callError struct {
 }
 
 func (e *callError) Error() string { return e.text }
-
-// cString copies a string of C.
-func cString(p uintptr) string {
-	if p == 0 {
-		return ""
-	}
-	var b []byte
-	for at := *(*unsafe.Pointer)(unsafe.Pointer(&p)); *(*byte)(at) != 0; at = unsafe.Add(at, 1) {
-		b = append(b, *(*byte)(at))
-	}
-	return string(b)
-}
 
 // configuration is the start of ncclConfig_t, as it was in 2.14: later libraries take what a
 // structure of its size and version lacks to be as usual.

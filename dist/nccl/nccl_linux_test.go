@@ -7,45 +7,23 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"os/exec"
-	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 	"unsafe"
 
-	"github.com/ebitengine/purego"
-
 	"github.com/snug-ml/snug/dist"
+	"github.com/snug-ml/snug/dist/disttest"
 	"github.com/snug-ml/snug/dist/nccl"
+	"github.com/snug-ml/snug/internal/dynlib"
+	"github.com/snug-ml/snug/internal/dynlib/dynlibtest"
 	"github.com/snug-ml/snug/internal/offheap"
 )
 
 // standIn builds the library of testdata, with definitions, and gives its path.
-func standIn(t *testing.T, definitions ...string) (path string) {
+func standIn(t *testing.T, definitions ...string) string {
 	t.Helper()
-	var compiler string
-	for _, name := range []string{"cc", "gcc", "clang", "clang-19"} {
-		if path, err := exec.LookPath(name); err == nil {
-			compiler = path
-			break
-		}
-	}
-	if compiler == "" {
-		t.Skip("no C compiler is installed")
-	}
-	path = filepath.Join(t.TempDir(), "libnccl.so.2.0")
-	args := []string{"-shared", "-fPIC", "-pthread", "-o", path, filepath.Join("testdata", "nccl.c")}
-	for _, d := range definitions {
-		args = append(args, "-D"+d)
-	}
-	if b, err := exec.Command(compiler, args...).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, b)
-	}
-	return path
+	return dynlibtest.Build(t, "libnccl.so.2.0", "testdata/nccl.c", definitions...)
 }
 
 // open opens the stand-in.
@@ -61,53 +39,28 @@ func open(t *testing.T, path string) *nccl.Library {
 // variable is a count that the stand-in keeps.
 func variable(t *testing.T, path, name string) int {
 	t.Helper()
-	h, err := purego.Dlopen(path, purego.RTLD_NOW)
+	h, err := dynlib.Load(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	at, err := purego.Dlsym(h, name)
-	if err != nil {
-		t.Fatal(err)
+	var at uintptr
+	if missing := dynlib.Find(h, map[string]*uintptr{name: &at}); len(missing) > 0 {
+		t.Fatalf("the stand-in has no %s", name)
 	}
 	return int(atomic.LoadInt32(*(**int32)(unsafe.Pointer(&at))))
 }
 
-// stream counts what is under way on it, as the stand-in does.
+// stream counts what is under way on it, as the stand-in does. Nothing else is on it.
 type stream struct {
-	pending int64
-	bound   int
+	pending, reached int64
+	bound            int
 }
 
-func (s *stream) Bind() error         { s.bound++; return nil }
-func (s *stream) Handle() uintptr     { return uintptr(unsafe.Pointer(&s.pending)) }
-func (s *stream) Done() (bool, error) { return atomic.LoadInt64(&s.pending) == 0, nil }
-
-// ranks runs each rank's part, in a group over TCP.
-func ranks(t *testing.T, world int, part func(g dist.Watched) error) []error {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	errs := make([]error, world)
-	var all sync.WaitGroup
-	for r := range world {
-		o := dist.Options{Rank: r, World: world, Address: l.Addr().String(), Token: "secret", Meet: time.Minute}
-		if r == 0 {
-			o.Listener = l
-		}
-		all.Go(func() {
-			g, err := dist.Open(context.Background(), o)
-			if err != nil {
-				errs[r] = err
-				return
-			}
-			err = part(g.(dist.Watched))
-			errs[r] = errors.Join(err, g.Leave(err))
-		})
-	}
-	all.Wait()
-	return errs
+func (s *stream) Bind() error     { s.bound++; return nil }
+func (s *stream) Handle() uintptr { return uintptr(unsafe.Pointer(&s.pending)) }
+func (s *stream) Done() (bool, error) {
+	atomic.StoreInt64(&s.reached, 1)
+	return atomic.LoadInt64(&s.pending) == 0, nil
 }
 
 // memory is room that stays where it is.
@@ -162,7 +115,7 @@ func TestExchanges(t *testing.T) {
 		path := standIn(t, definitions...)
 		l := open(t, path)
 		for world := 1; world <= 4; world++ {
-			errs := ranks(t, world, func(g dist.Watched) error {
+			errs := disttest.Ranks(t, world, func(g dist.Watched) error {
 				s := &stream{}
 				c, err := l.Connect(context.Background(), g, s)
 				if err != nil {
@@ -195,7 +148,7 @@ func TestFailureAborts(t *testing.T) {
 	path := standIn(t, "VERSION=22304", "SCALABLE")
 	l := open(t, path)
 	for _, connects := range []bool{true, false} {
-		errs := ranks(t, 3, func(g dist.Watched) error {
+		errs := disttest.Ranks(t, 3, func(g dist.Watched) error {
 			if !connects && g.Rank() == 1 {
 				// What all do before they connect.
 				if _, err := dist.AllGatherSized(g, []byte(l.Version().String())); err != nil {
@@ -232,7 +185,7 @@ func TestFailureAborts(t *testing.T) {
 func TestAsynchronousErrorAborts(t *testing.T) {
 	path := standIn(t, "VERSION=22304")
 	l := open(t, path)
-	errs := ranks(t, 2, func(g dist.Watched) error {
+	errs := disttest.Ranks(t, 2, func(g dist.Watched) error {
 		c, err := l.Connect(context.Background(), g, &stream{})
 		if err != nil {
 			return err
@@ -256,7 +209,7 @@ func TestAsynchronousErrorAborts(t *testing.T) {
 
 func TestWrongCalls(t *testing.T) {
 	l := open(t, standIn(t, "VERSION=22304"))
-	errs := ranks(t, 1, func(g dist.Watched) error {
+	errs := disttest.Ranks(t, 1, func(g dist.Watched) error {
 		c, err := l.Connect(context.Background(), g, &stream{})
 		if err != nil {
 			return err

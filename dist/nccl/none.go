@@ -20,6 +20,11 @@ var errNone = errors.New("this build of snug has no CUDA")
 // Open reports that this build loads no libraries.
 func Open([]string) (*Library, error) { return nil, errNone }
 
+// OpenFile reports that this build loads no libraries.
+func OpenFile(string) (*Library, error) { return nil, errNone }
+
+func (*Library) String() string { return "no NCCL" }
+
 // Version is that of no library.
 func (*Library) Version() Version { return 0 }
 

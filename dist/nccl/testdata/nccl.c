@@ -11,7 +11,7 @@ enum { SUCCESS = 0, INTERNAL = 3, IN_PROGRESS = 7, MOST = 8, OPS = 64 };
 
 typedef struct { char bytes[128]; } Id;
 typedef struct { size_t size; unsigned magic, version; int blocking; } Config;
-typedef struct { volatile long pending; } Stream; // of the test
+typedef struct { volatile long pending, reached; } Stream; // of the test, which says when what came before is done
 
 static void refuse(const char *why) {
 	fprintf(stderr, "stand-in: %s\n", why);
@@ -40,7 +40,7 @@ typedef struct { int n; Op ops[OPS]; Comm *comm; Stream *stream; } Job;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t change = PTHREAD_COND_INITIALIZER;
-static World worlds[64];
+static World worlds[4096];
 static int made;
 static __thread int depth;
 static __thread Job *job;
@@ -75,7 +75,7 @@ static int init(Comm **out, int world, int rank, const Id *id, const Config *con
 	want(world >= 1 && world <= MOST && rank >= 0 && rank < world);
 	Comm *c = calloc(1, sizeof *c);
 	pthread_mutex_lock(&lock);
-	for (World *w = worlds; w < worlds + 64 && !c->world; w++) {
+	for (World *w = worlds; w < worlds + 4096 && !c->world; w++) {
 		if (w->world == 0) { w->id = *id; w->world = world; }
 		if (!memcmp(&w->id, id, sizeof *id)) c->world = w;
 	}
@@ -160,7 +160,8 @@ static void *run(void *p) {
 	__sync_add_and_fetch(&j->stream->pending, 1);
 	c->state = SUCCESS;
 	pthread_mutex_unlock(&lock);
-	usleep(200); // what is on the stream takes a while
+	while (!j->stream->reached && !c->aborted) usleep(20);
+	usleep(50); // what is on the stream takes a while
 	pthread_mutex_lock(&lock);
 	for (int left = j->n; left > 0 && !c->aborted;) {
 		int moved = 0;
@@ -187,7 +188,8 @@ static void *run(void *p) {
 		if (moved) pthread_cond_broadcast(&change);
 		else if (left) pthread_cond_wait(&change, &lock);
 	}
-	if (c->state == SUCCESS) __sync_sub_and_fetch(&j->stream->pending, 1);
+	while (c->state != SUCCESS && !c->aborted) pthread_cond_wait(&change, &lock);
+	__sync_sub_and_fetch(&j->stream->pending, 1);
 	pthread_mutex_unlock(&lock);
 	free(j);
 	return NULL;

@@ -137,7 +137,7 @@ func (x *Executable) Output(fn, name string) (Tensor, error) {
 	switch root := graph.Storage(v); {
 	case root.State != nil:
 		data := x.copies[fn+"/"+name]
-		return Tensor{name, v.Type, data}, x.image.Read(data, x.p.address(root.State))
+		return Tensor{name, v.Type, data}, x.image.Read(data, x.p.StateAt(root.State))
 	case root.Node == nil:
 		return view(v.Type, name, x.image.Input(x.slot), l.Input[root.Name].Offset), nil
 	}

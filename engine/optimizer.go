@@ -44,6 +44,10 @@ type Optimizer struct {
 	// Round is how weights are kept; of its streams each has its own. Those in 16 bits
 	// are the weights that decay: matrices, tables, kernels of convolutions.
 	Round graph.Rounding
+	// Gradients is the format of the gradients of matrices, tables and kernels of
+	// convolutions while they are kept: as sums over micro-batches, or until the norm of all is
+	// known. It is F32, or BF16.
+	Gradients graph.DType
 	// Offload keeps the states of large weights in the host's memory, as far as a step
 	// works on them element by element; see [Offloadable].
 	Offload bool

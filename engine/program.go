@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"time"
 
 	"github.com/snug-ml/snug/engine/graph"
 	"github.com/snug-ml/snug/engine/pass"
@@ -34,10 +35,12 @@ type Func struct {
 type Span struct{ Offset, Bytes int64 }
 
 // Layout is the arena of a program: four consecutive regions. After it comes the host's
-// memory of offloaded states.
+// memory of what is offloaded: states, then the activations of one function.
 type Layout struct {
 	States, Inputs, Outputs, Temps Span
 	Host                           Span
+	// Activations are those of Host that activations have.
+	Activations int64
 	// State, Input and Output are the places of the named tensors within their
 	// region (an input's within each slot; an output's name is "function/name").
 	State, Input, Output map[string]Span
@@ -68,16 +71,24 @@ type CompileOptions struct {
 	ComputeDType graph.DType
 	// TF32 rounds the factors of float32 matmuls to TF32; see [graph.TF32Rule].
 	TF32 bool
-	// Recompute and Budget (bytes of temporaries, for RecomputeAuto).
+	// Recompute and Budget (bytes of temporaries, for RecomputeAuto and OffloadActivations).
 	Recompute pass.Recompute
 	Budget    int64
+	// OffloadActivations is [pass.Unit.OffloadActivations].
+	OffloadActivations bool
 	// Staging is [pass.Unit.Staging].
 	Staging int64
 	// Slices is in how many parts RecomputeSlices computes a block.
 	Slices int
-	// Price is what a node takes, in seconds, for RecomputeAuto; nil: see
+	// Price is what a node takes, in seconds, for RecomputeAuto and OffloadActivations; nil: see
 	// [pass.Unit].
 	Price func(n *graph.Node) float64
+	// Memory, when set, keeps what compiling this makes for programs that share it, and has what
+	// they made. Of names the training step: in one Memory equal names are equal steps.
+	Memory *Memory
+	Of     any
+	// Times, when set, is called with the time that each pass over a function took.
+	Times func(pass string, d time.Duration)
 	// Context ends compiling between two steps of it; nil: nothing does.
 	Context context.Context
 	// Verify checks every invariant after each pass.
@@ -91,31 +102,33 @@ type CompileOptions struct {
 	Skip func(pass string) bool
 }
 
-// compile builds the functions one after the other, knowing those before, runs the passes
-// over each and lays the program out.
-func compile(build []func(done []*Func) *pass.Unit, o CompileOptions) (*Program, error) {
-	p := &Program{Traits: CPU}
-	if o.Traits != nil {
-		p.Traits = *o.Traits
-	}
+// passes are the options of the passes.
+func (o *CompileOptions) passes() pass.Options {
+	return pass.Options{Verify: o.Verify, Dump: o.Dump, To: o.To, Label: o.Label, Skip: o.Skip, Times: o.Times}
+}
+
+// compile compiles functions one after the other and lays the program out.
+func compile(sources []*source, o CompileOptions) (*Program, error) {
+	p := &Program{Traits: o.traits()}
 	if p.Traits.Align <= 0 {
 		return nil, fmt.Errorf("the traits of %s have no alignment", p.Traits.Name)
 	}
-	for _, fn := range build {
-		var u *pass.Unit
-		if err := graph.Catch(func() { u = fn(p.Funcs) }); err != nil {
+	for _, s := range sources {
+		f, err := s.compile(p, &o)
+		if err != nil {
 			return nil, err
 		}
-		u.Fusion = &p.Traits.Fusion
-		u.ComputeDType, u.TF32, u.Align, u.Recompute, u.Budget, u.Slices, u.Price, u.Context = o.ComputeDType, o.TF32, p.Traits.Align, o.Recompute, o.Budget, o.Slices, o.Price, o.Context
-		u.Staging = o.Staging
-		err := pass.Run(u, pass.Options{Verify: o.Verify, Dump: o.Dump, To: o.To, Label: o.Label, Skip: o.Skip})
-		if err != nil {
-			return nil, fmt.Errorf("compiling %s: %w", u.F.Name, err)
-		}
-		p.Funcs = append(p.Funcs, &Func{u.F.Name, u.F, u.Placement, u.Blocks})
+		p.Funcs = append(p.Funcs, f)
 	}
 	return p, p.layOut()
+}
+
+// traits are those of the device, of the processor where none is named.
+func (o *CompileOptions) traits() Traits {
+	if o.Traits != nil {
+		return *o.Traits
+	}
+	return CPU
 }
 
 // layOut collects states and inputs and assigns the regions.
@@ -126,6 +139,9 @@ func (p *Program) layOut() error {
 	for _, f := range p.Funcs {
 		for _, v := range f.F.States {
 			s := states[v.Name]
+			if v.State.Role == graph.Activation {
+				continue
+			}
 			if v.State.Of != nil {
 				parts = append(parts, v.State)
 			} else if s == nil {
@@ -163,6 +179,16 @@ func (p *Program) layOut() error {
 		return at
 	}
 	l.Host.Bytes = place(true)
+	for _, f := range p.Funcs {
+		at = l.Host.Bytes
+		for _, v := range f.F.States {
+			if v.State.Role == graph.Activation {
+				put(l.State, v.Name, v.Type.Bytes())
+			}
+		}
+		l.Activations = max(l.Activations, at-l.Host.Bytes)
+	}
+	l.Host.Bytes += l.Activations
 	l.States = Span{0, place(false)}
 	for _, s := range parts {
 		whole, ok := l.State[s.Of.Name]
@@ -211,7 +237,7 @@ func (p *Program) Align(n int64) int64 {
 	return (n + a - 1) / a * a
 }
 
-// Region is a part of the arena, or the host's memory of offloaded states.
+// Region is a part of the arena, or the host's memory of what is offloaded.
 type Region int
 
 // The regions.

@@ -164,7 +164,7 @@ func (t *Training) sharded(trained []*graph.State, micro []*Func, s *Shards) fun
 		var params, grads []*graph.Value
 		for _, p := range parts {
 			params = append(params, b.State(window(p.State, p)))
-			grads = append(grads, b.State(window(gradientOf(p.State), p)))
+			grads = append(grads, b.State(window(t.gradientOf(p.State), p)))
 		}
 		norm := b.State(&graph.State{Name: StateNorm, Type: graph.T(graph.F32), Role: graph.Transient})
 		t.update(b, params, grads, true, norm)

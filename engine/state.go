@@ -47,7 +47,7 @@ func (x *Executable) Peek(name string, from int64, dst []byte) error {
 	if from < 0 || from+int64(len(dst)) > s.Type.Bytes() {
 		return fmt.Errorf("state %s is %v: it has no %d bytes from %d on", name, s.Type, len(dst), from)
 	}
-	return x.image.Peek(dst, x.p.address(s)+from)
+	return x.image.Peek(dst, x.p.StateAt(s)+from)
 }
 
 // WriteState copies src, which has its size, into a state.
@@ -107,11 +107,11 @@ func (x *Executable) stateAt(name string, bytes int) (int64, error) {
 	if int64(bytes) != s.Type.Bytes() {
 		return 0, fmt.Errorf("state %s is %v, %d bytes, not %d", name, s.Type, s.Type.Bytes(), bytes)
 	}
-	return x.p.address(s), nil
+	return x.p.StateAt(s), nil
 }
 
-// address is where a state begins, as [Image.Read] counts.
-func (p *Program) address(s *graph.State) int64 {
+// StateAt is where a state begins, as [Image.Read] counts.
+func (p *Program) StateAt(s *graph.State) int64 {
 	return p.Layout.Region(regionOf(s)).Offset + p.Layout.State[s.Name].Offset
 }
 

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -116,89 +117,120 @@ const (
 
 // CompileTraining builds and compiles the functions of a training step.
 func CompileTraining(t Training, o CompileOptions) (*Program, error) {
-	variants := t.Variants
-	if len(variants) == 0 {
-		variants = []string{""}
+	if !o.remembers() {
+		o.Memory = nil
+		s, err := newTrainingStep(t)
+		if err != nil {
+			return nil, err
+		}
+		return s.compile(o)
 	}
+	return o.Memory.program(&o, func() (*Program, error) {
+		s, err := o.Memory.training(&o, func() (*trainingStep, error) { return newTrainingStep(t) })
+		if err != nil {
+			return nil, err
+		}
+		return s.compile(o)
+	})
+}
+
+// trainingStep is a training step before it is compiled, with what is known once the optimizer was
+// added.
+type trainingStep struct {
+	Training
+	sources []*source
 	// Variants may have weights of their own: what is trained is what any of
 	// them reaches.
-	var unreached []string
-	var trained []*graph.State
-	known := map[string]bool{}
-	var build []func(done []*Func) *pass.Unit
-	for _, variant := range variants {
-		build = append(build, func([]*Func) *pass.Unit {
-			return t.forwardBackward(variant, func(b *graph.Builder, params, grads []*graph.Value) {
-				params, grads, missing := reached(params, grads)
-				unreached = append(unreached, missing...)
-				for _, p := range params {
-					if !known[p.Name] {
-						known[p.Name] = true
-						trained = append(trained, p.State)
-					}
-				}
-				if t.Accumulation <= 1 {
-					t.update(b, params, grads, false, nil)
-					return
-				}
-				for k, p := range params {
-					b.Accumulate(gradientState(b, p.State), grads[k])
-				}
-			})
-		})
+	unreached []string
+	trained   []*graph.State
+	known     map[string]bool
+	shards    *Shards // of the program that was compiled last
+}
+
+func newTrainingStep(t Training) (*trainingStep, error) {
+	s := &trainingStep{Training: t, known: map[string]bool{}}
+	for _, variant := range t.variants() {
+		s.sources = append(s.sources, &source{build: func([]*Func) *pass.Unit { return s.forwardBackward(variant, s.optimize) }})
 	}
-	var shards *Shards
 	switch {
 	case t.Sharding != nil && (t.Accumulation < 2 || t.Sharding.Rank >= t.Sharding.World):
 		return nil, fmt.Errorf("rank %d of %d cannot share an optimizer whose updates have %d micro-batches", t.Sharding.Rank, t.Sharding.World, t.Accumulation)
 	case t.Sharding != nil:
-		build = append(build, func(micro []*Func) *pass.Unit {
+		s.sources = append(s.sources, &source{again: true, build: func(micro []*Func) *pass.Unit {
 			b := graph.NewBuilder(FuncUpdate)
-			shards = new(Shards)
-			t.sharded(trained, micro, shards)(b, t.Sharding.Rank)
+			s.shards = new(Shards)
+			s.sharded(s.trained, micro, s.shards)(b, t.Sharding.Rank)
 			return &pass.Unit{F: b.F}
-		})
+		}})
 	case t.Accumulation > 1:
-		build = append(build, func([]*Func) *pass.Unit {
+		s.sources = append(s.sources, &source{build: func([]*Func) *pass.Unit {
 			b := graph.NewBuilder(FuncUpdate)
 			var params, grads []*graph.Value
-			for _, s := range trained {
-				params, grads = append(params, b.State(s)), append(grads, gradientState(b, s))
+			for _, w := range s.trained {
+				params, grads = append(params, b.State(w)), append(grads, b.State(s.gradientOf(w)))
 			}
-			t.update(b, params, grads, true, nil)
+			s.update(b, params, grads, true, nil)
 			return &pass.Unit{F: b.F}
-		})
+		}})
 	}
 	if t.Eval {
-		build = append(build, t.evaluations()...)
+		s.sources = append(s.sources, t.evaluations()...)
 	}
-	p, err := compile(build, o)
+	return s, nil
+}
+
+// optimize appends to a micro-batch what becomes of its gradients.
+func (s *trainingStep) optimize(b *graph.Builder, params, grads []*graph.Value) {
+	params, grads, missing := reached(params, grads)
+	s.unreached = append(s.unreached, missing...)
+	for _, p := range params {
+		if !s.known[p.Name] {
+			s.known[p.Name] = true
+			s.trained = append(s.trained, p.State)
+		}
+	}
+	if s.Accumulation <= 1 {
+		s.update(b, params, grads, false, nil)
+		return
+	}
+	for k, p := range params {
+		s.accumulate(b, p.State, grads[k])
+	}
+}
+
+func (s *trainingStep) compile(o CompileOptions) (*Program, error) {
+	p, err := compile(s.sources, o)
 	if err != nil {
 		return nil, err
 	}
-	p.Shards = shards
-	for _, name := range unreached {
-		if !known[name] && !slices.Contains(p.Untrained, name) {
+	p.Shards = s.shards
+	for _, name := range s.unreached {
+		if !s.known[name] && !slices.Contains(p.Untrained, name) {
 			p.Untrained = append(p.Untrained, name)
 		}
 	}
 	return p, nil
 }
 
+// variants are the shapes of a micro-batch, one without a name where none has one.
+func (t *Training) variants() []string {
+	if len(t.Variants) == 0 {
+		return []string{""}
+	}
+	return t.Variants
+}
+
 // CompileEvaluation compiles only the functions "eval" of a training step, as they
 // are there, without the states that only training needs.
 func CompileEvaluation(t Training, o CompileOptions) (*Program, error) {
+	o.Memory = nil
 	return compile(t.evaluations(), o)
 }
 
 // evaluations build the forward half of each variant without randomness.
-func (t *Training) evaluations() (build []func([]*Func) *pass.Unit) {
-	variants := t.Variants
-	if len(variants) == 0 {
-		variants = []string{""}
-	}
-	for _, variant := range variants {
-		build = append(build, func([]*Func) *pass.Unit {
+func (t *Training) evaluations() (list []*source) {
+	for _, variant := range t.variants() {
+		list = append(list, &source{build: func([]*Func) *pass.Unit {
 			b := graph.NewBuilder(Variant(FuncEval, variant))
 			obj := t.Model(b, Mode{Variant: variant})
 			b.Output(OutputSum, obj.Sum)
@@ -209,19 +241,20 @@ func (t *Training) evaluations() (build []func([]*Func) *pass.Unit) {
 				}
 			}
 			return &pass.Unit{F: b.F, Narrow: t.narrow()}
-		})
+		}})
 	}
-	return build
+	return list
 }
 
 // CompileForward compiles functions without a backward half: for evaluation,
 // prediction and generation.
 func CompileForward(o CompileOptions, funcs ...*graph.Func) (*Program, error) {
-	var build []func([]*Func) *pass.Unit
+	o.Memory = nil
+	var list []*source
 	for _, f := range funcs {
-		build = append(build, func([]*Func) *pass.Unit { return &pass.Unit{F: f} })
+		list = append(list, &source{build: func([]*Func) *pass.Unit { return &pass.Unit{F: f} }})
 	}
-	return compile(build, o)
+	return compile(list, o)
 }
 
 // forwardBackward is the function that computes the loss and its gradients.
@@ -289,10 +322,29 @@ func reached(params, grads []*graph.Value) (p, g []*graph.Value, untrained []str
 	return p, g, untrained
 }
 
-func gradientState(b *graph.Builder, s *graph.State) *graph.Value { return b.State(gradientOf(s)) }
+// gradientOf is the state that the gradients of s are added up in.
+func (t *Training) gradientOf(s *graph.State) *graph.State {
+	return companion(s, Gradient, s.Type.With(t.kept(s)), graph.Gradient)
+}
 
-func gradientOf(s *graph.State) *graph.State {
-	return companion(s, Gradient, s.Type.With(graph.F32), graph.Gradient)
+// kept is the format in which gradients of s are kept.
+func (t *Training) kept(s *graph.State) graph.DType {
+	if t.Optimizer.Gradients == graph.BF16 && len(s.Home().Type.Shape) > 1 {
+		return graph.BF16
+	}
+	return graph.F32
+}
+
+// accumulate adds a micro-batch's gradient of s to those before it. In 16 bits the sum is
+// rounded at random: rounded to the nearest, it would stand still once a summand is less than
+// half of what its last bit means.
+func (t *Training) accumulate(b *graph.Builder, s *graph.State, grad *graph.Value) {
+	sum := t.gradientOf(s)
+	if sum.Type.DType == graph.BF16 {
+		b.AccumulateBF16(b.State(sum), grad, t.Optimizer.Round.Seed, graph.WeightStream(cmp.Or(sum.OldName, sum.Name)))
+		return
+	}
+	b.Accumulate(b.State(sum), grad)
 }
 
 // companion is a state of the weight s, called prefix and its name. Of a part of a weight
@@ -324,6 +376,11 @@ func (t *Training) update(b *graph.Builder, params, grads []*graph.Value, zero b
 		return
 	}
 	b.Scope("optimizer", func() {
+		if !zero {
+			for i, w := range params {
+				grads[i] = b.Cast(grads[i], t.kept(w.State)) // until the norm is known
+			}
+		}
 		if norm == nil {
 			norm = b.GlobalNorm(grads...)
 		}

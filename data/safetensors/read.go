@@ -14,8 +14,16 @@ import (
 // anything in particular.
 type Tensor struct {
 	Info
-	Data []byte
-	path string // of its file; empty: in memory
+	Data   []byte
+	path   string // of its file; empty: in memory
+	mapped []byte // Data as it is in the map of a file
+}
+
+// Release gives back the memory that holds the bytes of a mapped tensor, which come from the
+// file again where they are used again: who copies one tensor after the other does not need
+// memory for the whole file.
+func (t *Tensor) Release() {
+	filemap.Release(t.mapped)
 }
 
 // NewTensor is a tensor of another format's file; path names that in errors.
@@ -129,7 +137,11 @@ func (f *File) Tensor(name string) (Tensor, error) {
 	t := f.head.tensors[i]
 	lo := f.head.data + t.Offset
 	hi := lo + t.Size
-	return Tensor{Info: t, Data: f.raw[lo:hi:hi], path: f.path}, nil
+	x := Tensor{Info: t, Data: f.raw[lo:hi:hi], path: f.path}
+	if f.unmap != nil {
+		x.mapped = x.Data
+	}
+	return x, nil
 }
 
 // atPath completes an Error with the file's name.

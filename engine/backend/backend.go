@@ -21,7 +21,8 @@ type Options struct {
 	// Rank is the number of this process among the Ranks of a run that share this machine:
 	// each has the card of its number. 0 Ranks: the process is alone.
 	Rank, Ranks int
-	// Note is called with the reason why auto did not take a card that is there; may be nil.
+	// Note is called with the reason why auto did not take a card that is there, and with what
+	// goes wrong without harm when a program is loaded; may be nil.
 	Note func(text string)
 	// Threads compute on a processor; 0: as many as Go may use.
 	Threads int

@@ -120,6 +120,15 @@ func CardOf(b engine.Backend) (card *device.Card, free int64, err error) {
 	return known(c.Card()), free, err
 }
 
+// CardID is the identity of the card of a backend, the same for every process that uses it; empty
+// for any other backend.
+func CardID(b engine.Backend) string {
+	if c, ok := b.(*cuda.Backend); ok {
+		return c.Card().UUID
+	}
+	return ""
+}
+
 // Workspace is what a program's kernels need next to the arena on a card that may
 // be absent; 0 where snug has no kernels for it.
 func Workspace(card *device.Card, p *engine.Program) (int64, error) {
@@ -199,6 +208,7 @@ func openCard(o Options) (engine.Backend, error) {
 			return nil, err
 		}
 		o.matmuls(d, b)
+		o.keep(d, b)
 		return b, nil
 	}
 	var best *cuda.Backend
@@ -228,6 +238,7 @@ func openCard(o Options) (engine.Backend, error) {
 		return nil, &Refused{errors.Join(errors.New("no card can be used"), refused)}
 	}
 	o.matmuls(d, best)
+	o.keep(d, best)
 	return best, nil
 }
 

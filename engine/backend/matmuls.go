@@ -3,8 +3,6 @@ package backend
 import (
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 
 	"github.com/snug-ml/snug/device"
 	"github.com/snug-ml/snug/engine"
@@ -29,10 +27,7 @@ func (o Options) matmuls(d driver.Driver, b *cuda.Backend) {
 	if o.NoCublas {
 		return
 	}
-	m := cuda.Matmuls{Driver: d.Version()}
-	if dir, err := os.UserCacheDir(); err == nil {
-		m.Folder = filepath.Join(dir, "snug")
-	}
+	m := cuda.Matmuls{Driver: d.Version(), Folder: cacheFolder()}
 	if l, ok := d.(librarian); ok {
 		m.Open, m.Once = l.Library, true
 	} else {
@@ -63,6 +58,44 @@ func (o Options) processor() (engine.Backend, error) {
 		return b, nil
 	}
 	return nil, fmt.Errorf("hardware.blas %s: %w (want off, auto or the path of one)", o.BLAS, err)
+}
+
+// BLAS is the library of this machine that hardware.blas: auto would use.
+type BLAS struct {
+	Library string `json:"library,omitempty"` // with its version
+	Path    string `json:"path,omitempty"`
+	// Compared are matmuls of a model's size, as they would be chosen now.
+	Compared []cpu.Comparison `json:"compared,omitempty"`
+	// Problem is why there is none, or why it cannot be used.
+	Problem string `json:"problem,omitempty"`
+}
+
+// FindBLAS measures the library at path, or that of the system (""), against snug's kernels.
+func FindBLAS(path string, threads int) (b BLAS) {
+	l, err := blas.Open(path)
+	if err == nil {
+		b.Library, b.Path = l.String(), l.Path()
+		b.Compared, err = cpu.CompareLibrary(l, threads)
+	}
+	if err != nil {
+		b.Problem = err.Error()
+	}
+	return b
+}
+
+func (b BLAS) String() string {
+	const set = "hardware.blas: off unless set to auto or to the PATH of a library"
+	if b.Library == "" {
+		return fmt.Sprintf("none (%s); %s", b.Problem, set)
+	}
+	text := fmt.Sprintf("%s (%s)", b.Library, b.Path)
+	if b.Problem != "" {
+		return fmt.Sprintf("%s, which cannot be used: %s; %s", text, b.Problem, set)
+	}
+	for i, c := range b.Compared {
+		text += [2]string{": ", ", "}[min(i, 1)] + c.String()
+	}
+	return text + "; " + set
 }
 
 // installed is where a library is on this machine.

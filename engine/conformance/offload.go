@@ -74,8 +74,13 @@ func fns(accumulation int) []string {
 
 // update compiles a training, loads it and runs three updates, one of which is skipped.
 func update(on engine.Backend, tr engine.Training) (*engine.Executable, error) {
+	return updated(on, tr, engine.CompileOptions{})
+}
+
+func updated(on engine.Backend, tr engine.Training, o engine.CompileOptions) (*engine.Executable, error) {
 	traits := on.Traits()
-	p, err := engine.CompileTraining(tr, engine.CompileOptions{Traits: &traits, Verify: true, Staging: 1 << 15})
+	o.Traits, o.Verify, o.Staging = &traits, true, 1<<15
+	p, err := engine.CompileTraining(tr, o)
 	if err != nil {
 		return nil, err
 	}
@@ -86,12 +91,16 @@ func update(on engine.Backend, tr engine.Training) (*engine.Executable, error) {
 	if err := x.Initialize(1); err != nil {
 		return x, err
 	}
+	return x, threeUpdates(x, tr.Accumulation)
+}
+
+func threeUpdates(x *engine.Executable, accumulation int) error {
 	for u, scale := range []float32{.5, float32(math.Inf(1)), -.25} {
-		if err := once(x, tr.Accumulation, scale, 1e-2/float32(u+1)); err != nil {
-			return x, err
+		if err := once(x, accumulation, scale, 1e-2/float32(u+1)); err != nil {
+			return err
 		}
 	}
-	return x, nil
+	return nil
 }
 
 // once runs one update.

@@ -26,6 +26,15 @@ func TestOffloadOnReferenceDevice(t *testing.T) {
 	}
 }
 
+// The same of activations, alone and with the states.
+func TestOffloadActivationsOnReferenceDevice(t *testing.T) {
+	for accumulation, low := range map[int]graph.DType{1: graph.F32, 2: graph.BF16} {
+		if err := conformance.OffloadActivations(refdevice.Backend{}, accumulation, low, accumulation == 1); err != nil {
+			t.Errorf("%v, accumulation %d: %v", low, accumulation, err)
+		}
+	}
+}
+
 // Rules that need their states whole are refused, and the processor, whose memory is the
 // host's, refuses such a program.
 func TestOffloadRefusals(t *testing.T) {

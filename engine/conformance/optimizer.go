@@ -45,6 +45,7 @@ func (t *table) optimizer() {
 		}
 	}
 	t.roundings()
+	t.accumulators()
 	for _, d := range floats {
 		for _, add := range []bool{false, true} {
 			op := graph.Assign{Add: add}

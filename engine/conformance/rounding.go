@@ -13,6 +13,7 @@ func (t *table) roundings() {
 		name string
 		graph.Rounding
 	}{
+		{"exact", graph.Rounding{}}, // of gradients in 16 bits alone: the others are in optimizer.go
 		{"stochastic", graph.Rounding{Mode: graph.Stochastic, Seed: 1<<40 | 7, Stream: graph.WeightStream("w")}},
 		{"compensated", graph.Rounding{Mode: graph.Compensated}},
 	} {
@@ -25,16 +26,20 @@ func (t *table) roundings() {
 					graph.Adafactor{Decay: 0.8, Eps: 1e-30, Clip: 1, WeightDecay: 0.1, LRScale: 0.5, Factored: len(dims) > 1, ZeroGrad: ok > 0, Round: r.Rounding},
 					graph.SGD{WeightDecay: 0.1, LRScale: 0.5, ZeroGrad: ok > 0, Round: r.Rounding},
 				} {
+					t.narrowGradient(op, r.Mode, fmt.Sprintf("%s/%s/%v/ok%v_gradient", op.Name(), r.name, graph.Shape(dims), ok), dims, ok)
+					if r.Mode == graph.Exact {
+						continue
+					}
 					name := fmt.Sprintf("%s/%s/%v/ok%v", op.Name(), r.name, graph.Shape(dims), ok)
 					// A result next to where the rounding changes may go the other way: a
 					// weight in 16 bits is then a unit off.
 					t.add(name, Tolerance{Ulps: 0x1p16, Abs: 0x1p-18}, func(m *maker) {
-						y := m.step(op, dims, ok)
+						y := m.step(op, graph.F32, dims, ok)
 						m.outputs(y[0])
 					})
 					if _, none := op.(graph.SGD); !none || ok > 0 { // it gives more than the weight
 						t.add(name+"_states", Tolerance{Ulps: 16, Abs: 0x1p-22}, func(m *maker) {
-							y, n := m.step(op, dims, ok), op.States()
+							y, n := m.step(op, graph.F32, dims, ok), op.States()
 							if r.Mode == graph.Compensated {
 								m.outputs(append(y[1:n:n], y[n+1:]...)...)
 								return
@@ -44,12 +49,15 @@ func (t *table) roundings() {
 					}
 					if r.Mode == graph.Compensated { // what is kept makes up for what is not
 						t.add(name+"_sum", Tolerance{Ulps: 0x1p7, Abs: 0x1p-20}, func(m *maker) {
-							y := m.step(op, dims, ok)
+							y := m.step(op, graph.F32, dims, ok)
 							m.outputs(m.Add(m.Cast(y[0], graph.F32), m.Cast(y[op.States()], graph.F32)))
 						})
 					}
 				}
 			}
+		}
+		if r.Mode == graph.Exact {
+			continue
 		}
 		// Steps of a power of two are exact in float32, so that every device must round
 		// them alike: 1 + 2^-10 is an eighth of the way to the next number of 16 bits.
@@ -69,6 +77,57 @@ func (t *table) roundings() {
 			m.outputs(append(in[:1:1], in[3:]...)...)
 		})
 	}
+}
+
+// narrowGradient is a step from a gradient in 16 bits.
+func (t *table) narrowGradient(op graph.Optimizer, mode graph.RoundingMode, name string, dims []int, ok float64) {
+	tolerance := Tolerance{Ulps: 64, Abs: 0x1p-21}
+	if mode != graph.Exact {
+		t.add(name, Tolerance{Ulps: 0x1p16, Abs: 0x1p-18}, func(m *maker) { m.outputs(m.step(op, graph.BF16, dims, ok)[0]) })
+	}
+	if _, none := op.(graph.SGD); none && ok == 0 && mode != graph.Exact {
+		return // it gives nothing but the weight
+	}
+	t.add(name+"_states", tolerance, func(m *maker) {
+		y := m.step(op, graph.BF16, dims, ok)
+		switch n := op.States(); mode {
+		case graph.Exact:
+			m.outputs(y...)
+		case graph.Compensated:
+			m.outputs(append(y[1:n:n], y[n+1:]...)...)
+		default:
+			m.outputs(y[1:]...)
+		}
+	})
+}
+
+// accumulators are states in 16 bits that are added to and rounded at random: of sums that are
+// exact in float32, every device must give the same bits.
+func (t *table) accumulators() {
+	for _, d := range floats {
+		for _, dims := range [][]int{{1}, {7}, {5, 1031}} {
+			t.add(fmt.Sprintf("accumulate/random/%v/%v", d, graph.Shape(dims)), Tolerance{}, func(m *maker) {
+				s := m.state("s", graph.T(graph.BF16, dims...), m.rng.NormFloat64)
+				for k := range 3 {
+					x := m.input(fmt.Sprint("x", k), graph.T(d, dims...), m.rng.NormFloat64)
+					s = m.Emit(graph.Assign{Add: true, Round: graph.Rounding{Mode: graph.Stochastic, Seed: 1<<40 | 7, Stream: graph.WeightStream("s")}},
+						s, x, m.given(graph.RunCounter, 41, 3))[0]
+				}
+				m.outputs(s)
+			})
+		}
+	}
+	t.add("assign/random", Tolerance{}, func(m *maker) {
+		m.outputs(m.Emit(graph.Assign{Round: graph.Rounding{Mode: graph.Stochastic, Seed: 3, Stream: 1}},
+			m.state("s", graph.T(graph.BF16, 3000), m.rng.NormFloat64), m.normal("x", graph.F32, 3000), m.given(graph.RunCounter, -5, 0))...)
+	})
+	t.add("accumulate/random/infinite", Tolerance{}, func(m *maker) {
+		m.given(graph.RunCounter, 41, 3)
+		m.outputs(m.AccumulateBF16(m.state("s", graph.T(graph.BF16, 9), m.rng.NormFloat64), m.Exp(m.input("x", graph.T(graph.F32, 9), func() float64 { return 200 })), 1, 2))
+	})
+	t.add("global_norm/formats", Tolerance{Ulps: 1}, func(m *maker) {
+		m.outputs(m.GlobalNorm(m.normal("a", graph.BF16, 70, 1000), m.normal("b", graph.F32, 300), m.normal("c", graph.BF16, 1031), m.normal("d", graph.F32, 7, 11)))
+	})
 }
 
 // rest is the state that a rounding has.
@@ -95,28 +154,35 @@ func (m *maker) scalars(op graph.Optimizer, lr, scale, t, ok float64) []*graph.V
 	return append(s, m.scalar(fmt.Sprint("ok", t), ok)) // another value, or steps of one weight would share a launch
 }
 
-// step makes one of a weight in 16 bits.
-func (m *maker) step(op graph.Optimizer, dims []int, ok float64) []*graph.Value {
+// step makes one of a weight in 16 bits, or with exact rounding in float32.
+func (m *maker) step(op graph.Optimizer, gradient graph.DType, dims []int, ok float64) []*graph.Value {
 	typ := graph.T(graph.F32, dims...)
 	signs := func() float64 { return float64(m.rng.IntN(3)-1) * (1 + m.rng.Float64()) }
-	in := []*graph.Value{m.state("w", typ.With(graph.BF16), m.rng.NormFloat64), m.state("g", typ, signs)}
+	var in []*graph.Value
 	var r graph.Rounding
+	weight := func(of graph.Rounding) {
+		kept := typ
+		if r = of; r.Mode != graph.Exact {
+			kept = typ.With(graph.BF16)
+		}
+		in = append(in, m.state("w", kept, m.rng.NormFloat64), m.state("g", typ.With(gradient), signs))
+	}
 	switch op := op.(type) {
 	case graph.AdamW:
-		r = op.Round
+		weight(op.Round)
 		in = append(in, m.state("m", typ, m.rng.NormFloat64), m.state("v", typ, m.rng.Float64))
 	case graph.AdamW8bit:
-		r = op.Round
+		weight(op.Round)
 		codes, scales := graph.MomentTypes(typ)
 		code, size := func() float64 { return float64(m.rng.IntN(256)) }, func() float64 { return m.rng.Float64() + 0.1 }
 		in = append(in, m.state("m", codes, code), m.state("v", codes, code), m.state("ms", scales, size), m.state("vs", scales, size))
 	case graph.Lion:
-		r = op.Round
+		weight(op.Round)
 		in = append(in, m.state("m", typ, func() float64 { return 0.01 * m.rng.NormFloat64() }))
 	case graph.SGD:
-		r = op.Round
+		weight(op.Round)
 	case graph.Adafactor:
-		r = op.Round
+		weight(op.Round)
 		in = append(in, m.factors(op, typ, func() float64 { return 0.1 + m.rng.Float64() })...)
 	}
 	in = append(in, m.rest(r, typ)...)

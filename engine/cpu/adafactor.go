@@ -13,7 +13,7 @@ import (
 type factored struct {
 	op                             graph.Adafactor
 	w                              *trained
-	g, r, c, lr, gscale, t         ref
+	r, c, lr, gscale, t            ref
 	code                           *Code
 	batch, rows, cols, parts, size int // size: rows of a part
 	tasks, per                     int // parts of a task
@@ -27,7 +27,7 @@ const partsOfColumns = 16
 const fewColumns = 16
 
 func (c *compiler) adafactor(n *graph.Node, op graph.Adafactor) ([]phase, error) {
-	f := &factored{op: op, g: c.ref(n.In[1]), code: c.code}
+	f := &factored{op: op, code: c.code}
 	f.w = c.trained(n, op, op.Round, stepTile*4)
 	f.batch, f.rows, f.cols = op.Matrices(n.In[0].Shape())
 	f.c = c.ref(n.In[2])
@@ -73,7 +73,7 @@ func (c *compiler) adafactor(n *graph.Node, op graph.Adafactor) ([]phase, error)
 				f.apply(from, to, worker)
 			}
 			if op.ZeroGrad {
-				clear(f.g.f32()[from:to])
+				f.w.g.clear(from, to)
 			}
 		}},
 	}, nil
@@ -85,15 +85,16 @@ func (f *factored) floats(at, from, n int) []float32 { return floats(f.code.m.sh
 // sums of the squares of rows, which become their means at once, and of columns.
 func (f *factored) sums(task, worker int) {
 	scale, rest := f.gscale.scalar(), math.Pow(float64(f.t.scalar()), -f.op.Decay)
-	tmp := floats(f.code.worker(worker), 0, stepTile)
+	mem := f.code.worker(worker)
+	tmp := floats(mem, 0, stepTile)
 	for p := task * f.per; p < min((task+1)*f.per, f.batch*f.parts); p++ {
 		k, from := p/f.parts, p%f.parts*f.size
 		columns := f.floats(f.shared.columns, p*f.cols, f.cols)
 		clear(columns)
 		for i := k*f.rows + from; i < k*f.rows+min(from+f.size, f.rows); i++ {
-			row, sum := f.g.f32()[i*f.cols:(i+1)*f.cols], 0.0
+			at, sum := i*f.cols, 0.0
 			if f.cols < fewColumns {
-				for j, g := range row {
+				for j, g := range f.w.g.part(mem, at, at+f.cols) {
 					g *= scale
 					sum += float64(g) * float64(g)
 					columns[j] += float32(g * g)
@@ -102,7 +103,7 @@ func (f *factored) sums(task, worker int) {
 				for a := 0; a < f.cols; a += stepTile {
 					b := min(a+stepTile, f.cols)
 					x := tmp[:b-a]
-					simd.MulScalar(x, row[a:b], scale)
+					simd.MulScalar(x, f.w.g.part(mem, at+a, at+b), scale)
 					sum += simd.SumSqF64(x)
 					simd.Square(x, x)
 					simd.Add(columns[a:b], columns[a:b], x)
@@ -153,14 +154,15 @@ func (f *factored) scaled(x, g []float32, k, a int, scale float32) {
 // squares sums those of the step, before it is bounded.
 func (f *factored) squares(task, worker int) {
 	scale, sum := f.gscale.scalar(), 0.0
-	tmp := floats(f.code.worker(worker), 0, stepTile)
+	mem := f.code.worker(worker)
+	tmp := floats(mem, 0, stepTile)
 	for p := task * f.per; p < min((task+1)*f.per, f.batch*f.parts); p++ {
 		k, from := p/f.parts, p%f.parts*f.size
 		for i := k*f.rows + from; i < k*f.rows+min(from+f.size, f.rows); i++ {
 			row := 0.0
 			for a := 0; a < f.cols; a += stepTile {
 				b := min(a+stepTile, f.cols)
-				f.scaled(tmp[:b-a], f.g.f32()[i*f.cols+a:i*f.cols+b], k, a, scale)
+				f.scaled(tmp[:b-a], f.w.g.part(mem, i*f.cols+a, i*f.cols+b), k, a, scale)
 				row += simd.SumSqF64(tmp[:b-a])
 			}
 			by := float64(f.floats(f.shared.byRow, i, 1)[0])
@@ -184,14 +186,14 @@ func (f *factored) apply(from, to, worker int) {
 	decay, scale := float32(1-lr*f.op.WeightDecay), f.gscale.scalar()
 	step := lr / max(1, math.Sqrt(sum/float64(f.w.w.n))/f.op.Clip)
 	tmp := floats(f.code.worker(worker), 0, stepTile)
-	f.w.each(from, to, worker, func(x []float32, from, to int) {
+	f.w.each(from, to, worker, func(x, g []float32, from, to int) {
 		if decay != 1 {
 			simd.MulScalar(x, x, decay)
 		}
 		for at := from; at < to; {
 			i, a := at/f.cols, at%f.cols
 			n := min(to-at, f.cols-a, stepTile)
-			f.scaled(tmp[:n], f.g.f32()[at:at+n], i/f.rows, a, scale)
+			f.scaled(tmp[:n], g[at-from:at-from+n], i/f.rows, a, scale)
 			simd.Axpy(x[at-from:at-from+n], tmp[:n], -float32(step)*f.floats(f.shared.byRow, i, 1)[0])
 			at += n
 		}

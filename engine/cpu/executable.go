@@ -82,7 +82,7 @@ type executable struct {
 func (x *executable) compile() (need Workspace, err error) {
 	x.code = map[string]*Code{}
 	if x.on.matmuls != nil && x.products == nil {
-		x.products = &products{Matmuls: x.on.matmuls, plans: map[product]productPlans{}}
+		x.products = &products{Matmuls: x.on.matmuls, plans: map[product]productPlans{}, times: map[string][2]float64{}}
 	}
 	for _, f := range x.p.Funcs {
 		code, err := Compile(f.F, x.on.Threads, x.products, func(v *graph.Value) (Address, error) {

@@ -10,7 +10,7 @@ import (
 )
 
 func (c *compiler) adamW(n *graph.Node, op graph.AdamW) ([]phase, error) {
-	g, m, v := c.ref(n.In[1]), c.ref(n.In[2]), c.ref(n.In[3])
+	m, v := c.ref(n.In[2]), c.ref(n.In[3])
 	w, scalars := c.trained(n, op, op.Round, 0), c.refs(n.In[2+op.States():])
 	lr, gscale, t, ok := scalars[0], scalars[1], scalars[2], scalars[3]
 	tasks, per := w.tasks()
@@ -18,10 +18,10 @@ func (c *compiler) adamW(n *graph.Node, op graph.AdamW) ([]phase, error) {
 		a, b := task*per, min((task+1)*per, w.w.n)
 		if ok.scalar() != 0 {
 			coef := adamWCoef(op, lr.scalar(), gscale.scalar(), t.scalar())
-			w.each(a, b, worker, func(x []float32, a, b int) { simd.AdamW(x, g.f32()[a:b], m.f32()[a:b], v.f32()[a:b], coef) })
+			w.each(a, b, worker, func(x, g []float32, a, b int) { simd.AdamW(x, g, m.f32()[a:b], v.f32()[a:b], coef) })
 		}
 		if op.ZeroGrad {
-			clear(g.f32()[a:b])
+			w.g.clear(a, b)
 		}
 	}}}, nil
 }
@@ -38,7 +38,7 @@ func adamWCoef(op graph.AdamW, lr, gscale, t float32) simd.AdamWCoef {
 // AdamW work on them, and rounds them again.
 func (c *compiler) adamW8bit(n *graph.Node, op graph.AdamW8bit) ([]phase, error) {
 	const block = graph.MomentBlock
-	g, code := c.ref(n.In[1]), c.code
+	code := c.code
 	codes, scales := c.refs(n.In[2:4]), c.refs(n.In[4:6])
 	w, scalars := c.trained(n, op, op.Round, 2*block*4), c.refs(n.In[2+op.States():])
 	lr, gscale, t, ok := scalars[0], scalars[1], scalars[2], scalars[3]
@@ -53,20 +53,20 @@ func (c *compiler) adamW8bit(n *graph.Node, op graph.AdamW8bit) ([]phase, error)
 					books[k].Decode(x, codes[k].u8()[from:to], scales[k].f32()[b])
 				}
 				coef := adamWCoef(graph.AdamW(op), lr.scalar(), gscale.scalar(), t.scalar())
-				w.each(from, to, worker, func(x []float32, _, _ int) { simd.AdamW(x, g.f32()[from:to], moments[0], moments[1], coef) })
+				w.each(from, to, worker, func(x, g []float32, _, _ int) { simd.AdamW(x, g, moments[0], moments[1], coef) })
 				for k, x := range moments {
 					scales[k].f32()[b] = books[k].Encode(codes[k].u8()[from:to], x)
 				}
 			}
 			if op.ZeroGrad {
-				clear(g.f32()[from:to])
+				w.g.clear(from, to)
 			}
 		}
 	}}}, nil
 }
 
 func (c *compiler) lion(n *graph.Node, op graph.Lion) ([]phase, error) {
-	g, m := c.ref(n.In[1]), c.ref(n.In[2])
+	m := c.ref(n.In[2])
 	w, scalars := c.trained(n, op, op.Round, 0), c.refs(n.In[2+op.States():])
 	lr, gscale, ok := scalars[0], scalars[1], scalars[len(scalars)-1]
 	tasks, per := w.tasks()
@@ -77,16 +77,15 @@ func (c *compiler) lion(n *graph.Node, op graph.Lion) ([]phase, error) {
 				LR: float64(lr.scalar()) * op.LRScale, Beta1: op.Beta1, Beta2: op.Beta2,
 				WeightDecay: op.WeightDecay, GradScale: float64(gscale.scalar()),
 			}
-			w.each(a, b, worker, func(x []float32, a, b int) { simd.Lion(x, g.f32()[a:b], m.f32()[a:b], coef) })
+			w.each(a, b, worker, func(x, g []float32, a, b int) { simd.Lion(x, g, m.f32()[a:b], coef) })
 		}
 		if op.ZeroGrad {
-			clear(g.f32()[a:b])
+			w.g.clear(a, b)
 		}
 	}}}, nil
 }
 
 func (c *compiler) sgd(n *graph.Node, op graph.SGD) ([]phase, error) {
-	g := c.ref(n.In[1])
 	w, scalars := c.trained(n, op, op.Round, 0), c.refs(n.In[2+op.States():])
 	lr, gscale, ok := scalars[0], scalars[1], scalars[len(scalars)-1]
 	tasks, per := w.tasks()
@@ -96,14 +95,14 @@ func (c *compiler) sgd(n *graph.Node, op graph.SGD) ([]phase, error) {
 			rate := float64(lr.scalar()) * op.LRScale
 			decay, step := float32(1-rate*op.WeightDecay), float32(-rate*float64(gscale.scalar()))
 			for ; a < b; a += stepTile {
-				w.each(a, min(a+stepTile, b), worker, func(x []float32, a, b int) {
+				w.each(a, min(a+stepTile, b), worker, func(x, g []float32, _, _ int) {
 					simd.MulScalar(x, x, decay)
-					simd.Axpy(x, g.f32()[a:b], step)
+					simd.Axpy(x, g, step)
 				})
 			}
 		}
 		if op.ZeroGrad {
-			clear(g.f32()[task*per : b])
+			w.g.clear(task*per, b)
 		}
 	}}}, nil
 }
@@ -112,8 +111,16 @@ func (c *compiler) assign(n *graph.Node, op graph.Assign) ([]phase, error) {
 	s, v := c.ref(n.In[0]), c.ref(n.In[1])
 	from, to := n.In[1].DType(), n.In[0].DType()
 	code := c.code
-	c.need(0, 2*tile*4)
-	tasks, per := chunks(s.n, grain)
+	random := op.Round.Mode == graph.Stochastic
+	bytes := 2 * tile * 4
+	var run ref
+	if random {
+		run = c.ref(n.In[2])
+		bytes += tile / 2 * 4
+	}
+	c.need(0, bytes)
+	tasks, per := chunks((s.n+tile-1)/tile, grain/tile)
+	per *= tile
 	return []phase{{tasks, func(task, w int) {
 		reg, old := floats(code.worker(w), 0, tile), floats(code.worker(w), tile*4, tile)
 		src, dst := operand{ref: v, dtype: from}, operand{ref: s, dtype: to}
@@ -124,6 +131,11 @@ func (c *compiler) assign(n *graph.Node, op graph.Assign) ([]phase, error) {
 				y := dst.load(old[:m], a, 1)
 				simd.Add(y, y, x)
 				x = y
+			}
+			if random {
+				words := unsafe.Slice((*uint32)(unsafe.Pointer(&code.worker(w)[2*tile*4])), tile/2)
+				simd.StochasticBF16(s.u16()[a:a+m], x, words, op.Round.Seed, uint64(uint32(run.i32()[0]))<<32|uint64(op.Round.Stream), uint64(a))
+				continue
 			}
 			dst.store(x, a)
 		}
@@ -140,11 +152,24 @@ func (c *compiler) globalNorm(n *graph.Node) ([]phase, error) {
 		}
 	}
 	out, code := c.ref(n.Out[0]), c.code
-	c.need(len(parts)*8, 0)
+	wide := 0 // elements of a chunk in float32, whose squares are added as those of any other
+	for _, p := range parts {
+		if n.In[p.operand].DType() == graph.BF16 {
+			wide = max(wide, p.to-p.from)
+		}
+	}
+	c.need(len(parts)*8, 4*wide)
 	sums := func() []float64 { return unsafe.Slice((*float64)(unsafe.Pointer(&code.m.shared[0])), len(parts)) }
-	return []phase{{len(parts), func(task, _ int) {
+	return []phase{{len(parts), func(task, worker int) {
 		p := parts[task]
-		sums()[task] = simd.SumSqF64(in[p.operand].f32()[p.from:p.to])
+		var x []float32
+		if r := in[p.operand]; n.In[p.operand].DType() == graph.BF16 {
+			x = floats(code.worker(worker), 0, p.to-p.from)
+			simd.BF16ToF32(x, r.u16()[p.from:p.to])
+		} else {
+			x = r.f32()[p.from:p.to]
+		}
+		sums()[task] = simd.SumSqF64(x)
 	}}, {1, func(_, _ int) {
 		s := 0.0
 		for _, v := range sums() {

@@ -15,12 +15,38 @@ const stepTile = 1024
 // trained is a weight as an optimizer's step reads and writes it.
 type trained struct {
 	w, rest, t ref // rest is what the weight could not hold, t the number of the update
+	g          gradient
 	round      graph.Rounding
 	code       *Code
 	scratch    int // where a worker's begins
 }
 
-// trained is the weight of an optimizer's node. Of the workers' scratch, the step itself
+// gradient is that of a weight: in float32, or made float32 in a worker's scratch.
+type gradient struct {
+	ref
+	narrow  bool
+	scratch int // where the worker's begins
+}
+
+// part are elements from to to, no more than stepTile of them where it is narrow.
+func (g *gradient) part(mem []byte, from, to int) []float32 {
+	if !g.narrow {
+		return g.f32()[from:to]
+	}
+	x := floats(mem, g.scratch, to-from)
+	simd.BF16ToF32(x, g.u16()[from:to])
+	return x
+}
+
+func (g *gradient) clear(from, to int) {
+	if g.narrow {
+		clear(g.u16()[from:to])
+	} else {
+		clear(g.f32()[from:to])
+	}
+}
+
+// trained is the weight of an optimizer's node, and its gradient. Of the workers' scratch, the step itself
 // takes the first bytes.
 func (c *compiler) trained(n *graph.Node, op graph.Optimizer, r graph.Rounding, bytes int) *trained {
 	w := &trained{w: c.ref(n.In[0]), round: r, code: c.code, scratch: bytes}
@@ -32,6 +58,9 @@ func (c *compiler) trained(n *graph.Node, op graph.Optimizer, r graph.Rounding, 
 	}
 	if r.Mode != graph.Exact {
 		bytes += 2 * stepTile * 4
+	}
+	if w.g = (gradient{c.ref(n.In[1]), n.In[1].DType() == graph.BF16, bytes}); w.g.narrow {
+		bytes += stepTile * 4
 	}
 	c.need(0, bytes)
 	return w
@@ -46,20 +75,25 @@ func (w *trained) tasks() (tasks, per int) {
 	return tasks, per * stepTile
 }
 
-// each lets step change elements from to to in float32, some at a time.
-func (w *trained) each(from, to, worker int, step func(x []float32, from, to int)) {
-	if w.round.Mode == graph.Exact {
-		step(w.w.f32()[from:to], from, to)
+// each lets step change elements from to to in float32 by their gradients g, some at a time.
+func (w *trained) each(from, to, worker int, step func(x, g []float32, from, to int)) {
+	if w.round.Mode == graph.Exact && !w.g.narrow {
+		step(w.w.f32()[from:to], w.g.f32()[from:to], from, to)
 		return
 	}
+	mem := w.code.worker(worker)
 	for a := from; a < to; a += stepTile {
 		b := min(a+stepTile, to)
-		mem := w.code.worker(worker)
+		g := w.g.part(mem, a, b)
+		if w.round.Mode == graph.Exact {
+			step(w.w.f32()[a:b], g, a, b)
+			continue
+		}
 		x, y := floats(mem, w.scratch, b-a), floats(mem, w.scratch+stepTile*4, b-a)
 		stored := w.w.u16()[a:b]
 		simd.BF16ToF32(x, stored)
 		if w.round.Mode == graph.Stochastic {
-			step(x, a, b)
+			step(x, g, a, b)
 			words := unsafe.Slice((*uint32)(unsafe.Pointer(&mem[w.scratch+stepTile*4])), stepTile)
 			simd.StochasticBF16(stored, x, words, w.round.Seed, uint64(uint32(w.t.scalar()))<<32|uint64(w.round.Stream), uint64(a))
 			continue
@@ -67,7 +101,7 @@ func (w *trained) each(from, to, worker int, step func(x []float32, from, to int
 		rest := w.rest.u16()[a:b]
 		simd.BF16ToF32(y, rest)
 		simd.Add(x, x, y)
-		step(x, a, b)
+		step(x, g, a, b)
 		simd.F32ToBF16(stored, x)
 		simd.BF16ToF32(y, stored)
 		simd.Sub(y, x, y)

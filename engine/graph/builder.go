@@ -45,6 +45,7 @@ type Builder struct {
 	F *Func
 
 	scope    []string
+	spare    []string       // for the next scope of At
 	renamed  map[int]string // by index in scope: the name of earlier versions
 	block    int
 	blocks   int
@@ -178,11 +179,12 @@ func (b *Builder) follow(n *Node) {
 
 // At runs fn with nodes marked as belonging where n belongs.
 func (b *Builder) At(n *Node, fn func()) {
-	was := *b
-	b.scope, b.renamed = nil, nil
+	scope, renamed, block, backward, clone := b.scope, b.renamed, b.block, b.backward, b.clone
+	b.scope, b.spare, b.renamed = b.spare[:0], nil, nil
 	b.follow(n)
 	fn()
-	b.scope, b.renamed, b.block, b.backward, b.clone = was.scope, was.renamed, was.block, was.backward, was.clone
+	b.spare = b.scope[:0]
+	b.scope, b.renamed, b.block, b.backward, b.clone = scope, renamed, block, backward, clone
 }
 
 // InBackward runs fn with nodes marked as the backward half.

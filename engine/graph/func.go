@@ -15,10 +15,7 @@
 // stably.
 package graph
 
-import (
-	"fmt"
-	"slices"
-)
+import "fmt"
 
 // Value is one tensor: the result of a node, an input of the function or a
 // version of a state.
@@ -86,17 +83,18 @@ type Role uint8
 
 // The roles of states.
 const (
-	Weight    Role = iota // model parameter
-	Frozen                // model parameter that is not trained
-	Buffer                // model state without gradient, such as running statistics
-	Gradient              // gradient accumulator
-	Moment                // optimizer moment
-	Counter               // loss scale, update counts
-	CacheRole             // keys and values of generation
-	Transient             // what an update leaves for the host; in no checkpoint
+	Weight     Role = iota // model parameter
+	Frozen                 // model parameter that is not trained
+	Buffer                 // model state without gradient, such as running statistics
+	Gradient               // gradient accumulator
+	Moment                 // optimizer moment
+	Counter                // loss scale, update counts
+	CacheRole              // keys and values of generation
+	Transient              // what an update leaves for the host; in no checkpoint
+	Activation             // what a run keeps in the host's memory between its halves; in no checkpoint
 )
 
-var roleNames = [...]string{"weight", "frozen", "buffer", "gradient", "moment", "counter", "cache", "transient"}
+var roleNames = [...]string{"weight", "frozen", "buffer", "gradient", "moment", "counter", "cache", "transient", "offloaded activation"}
 
 func (r Role) String() string { return roleNames[r] }
 
@@ -185,6 +183,7 @@ type Func struct {
 	Outputs []Output
 
 	nextID int
+	types  []Type // what NewNode hands to rules
 }
 
 // NumValues is an upper bound of value IDs, for tables indexed by ID.
@@ -229,27 +228,70 @@ func (f *Func) StateValue(name string) *Value {
 
 // NewNode makes a node of f with inferred result types. It is not appended.
 func (f *Func) NewNode(op Op, in ...*Value) (*Node, error) {
-	types := make([]Type, len(in))
-	for i, v := range in {
-		types[i] = v.Type
+	types := f.types[:0]
+	for _, v := range in {
+		types = append(types, v.Type)
 	}
+	f.types = types
 	out, err := op.Infer(types)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", op.Name(), err)
 	}
-	n := &Node{Op: op, In: slices.Clone(in)}
-	for i, t := range out {
+	for _, t := range out {
 		if err := t.fits(); err != nil {
 			return nil, fmt.Errorf("%s: %w", op.Name(), err)
 		}
-		v := f.NewValue(t)
-		v.Node, v.Index = n, i
-		n.Out = append(n.Out, v)
+	}
+	n := f.blank(len(in), len(out))
+	n.Op = op
+	copy(n.In, in)
+	for i, t := range out {
+		n.Out[i].Type = t
 	}
 	for _, a := range Aliases(op, len(in)) {
 		n.Out[a.Out].State = in[a.In].State
 	}
 	return n, nil
+}
+
+// blank is a node with room for so many operands and with so many new results, made at once.
+func (f *Func) blank(in, out int) *Node {
+	var n *Node
+	var results []Value
+	if in <= 3 && out == 1 { // most nodes
+		s := new(struct {
+			node   Node
+			result [1]Value
+			out    [1]*Value
+			in     [3]*Value
+		})
+		n, results = &s.node, s.result[:]
+		n.In, n.Out = s.in[:in:in], s.out[:]
+	} else {
+		n, results = new(Node), make([]Value, out)
+		values := make([]*Value, in+out)
+		n.In, n.Out = values[:in:in], values[in:]
+	}
+	for i := range results {
+		v := &results[i]
+		v.ID, v.Node, v.Index = f.nextID, n, i
+		n.Out[i] = v
+		f.nextID++
+	}
+	return n
+}
+
+// Copy is a copy of n, which need not be of f, with other operands and with new results, that have
+// the names and states of the old ones. It is not appended.
+func (f *Func) Copy(n *Node, in []*Value) *Node {
+	m := f.blank(len(in), len(n.Out))
+	m.Op, m.Layer, m.Block, m.Backward, m.Clone = n.Op, n.Layer, n.Block, n.Backward, n.Clone
+	copy(m.In, in)
+	for i, v := range n.Out {
+		w := m.Out[i]
+		w.Type, w.Name, w.State = v.Type, v.Name, v.State
+	}
+	return m
 }
 
 // Uses counts the operand positions that read each value, by ID. Outputs count as one use.
@@ -282,8 +324,15 @@ func (f *Func) Rewrite(fn func(b *Builder, n *Node, in []*Value) []*Value) (*Fun
 			return v
 		}
 		b.now = subst
+		operands := 0
 		for _, n := range f.Nodes {
-			in := make([]*Value, len(n.In))
+			operands += len(n.In)
+		}
+		all := make([]*Value, operands)
+		b.F.Nodes = make([]*Node, 0, len(f.Nodes))
+		for _, n := range f.Nodes {
+			in := all[:len(n.In):len(n.In)]
+			all = all[len(n.In):]
 			for i, v := range n.In {
 				in[i] = subst(v)
 			}

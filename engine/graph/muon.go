@@ -95,7 +95,7 @@ func MuonRate(rows, cols int) float64 { return 0.2 * math.Sqrt(float64(max(rows,
 // g, which are multiplied by gscale, with Nesterov's look ahead, orthogonalized in the
 // given shape. m is a state; with ok = 0 it keeps its value. next is its next version.
 func (b *Builder) MuonStep(m, g, gscale, ok *Value, momentum float64, shape Shape) (x, next *Value) {
-	g = b.Mul(g, gscale)
+	g = b.Mul(b.Cast(g, F32), gscale)
 	next = b.Assign(m, b.Select(ok, b.Add(b.MulC(m, momentum), b.MulC(g, 1-momentum)), m))
 	x = b.Add(b.MulC(g, 1-momentum), b.MulC(next, momentum))
 	return b.Reshape(b.Orthogonalized(b.Reshape(x, shape...)), g.Shape()...), next

@@ -106,8 +106,8 @@ func (s StepPart) Infer(in []Type) ([]Type, error) {
 	if n := in[2].Shape.Elems(); s.From < 0 || s.From+n > in[0].Shape.Elems() {
 		return nil, fmt.Errorf("elements %d to %d of %v: it has %d", s.From, s.From+n, in[0], in[0].Shape.Elems())
 	}
-	if !in[1].Equal(in[0].With(F32)) {
-		return nil, fmt.Errorf("w is %v, but g is %v", in[0], in[1])
+	if err := gradientOf(in[0], in[1]); err != nil {
+		return nil, err
 	}
 	out, err := s.Step.Infer(s.part(in))
 	if err != nil {

@@ -108,7 +108,7 @@ func Aliases(op Op, operands int) []Alias {
 // Changes are the names of the states that n writes.
 func (n *Node) Changes() (names []string) {
 	for _, v := range n.Out {
-		if s := Storage(v).State; s != nil {
+		if s := Storage(v).State; s != nil && s.Role != Activation {
 			names = append(names, s.Home().Name)
 		}
 	}

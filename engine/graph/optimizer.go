@@ -8,7 +8,7 @@ import (
 // Optimizer is one step of an optimizer for one weight, elementwise and in place.
 // Operands: the weight w, its gradient g, the optimizer's states of the weight, and
 // F32 scalars, of which lr and gscale are the first and ok the last. g is multiplied
-// by gscale. With ok = 0 the step is skipped and all states keep their values.
+// by gscale, and may be BF16. With ok = 0 the step is skipped and all states keep their values.
 // Results: w, the states, and with ZeroGrad g, which is set to 0 also when the step
 // is skipped. A weight of 16 bits is made float32, and rounded again; see [Rounding].
 type Optimizer interface {
@@ -39,8 +39,8 @@ func inferStep(in []Type, states []Type, scalars string, zero bool, r Rounding) 
 	if wrong != nil {
 		return nil, wrong
 	}
-	if !in[1].Equal(in[0].With(F32)) {
-		return nil, fmt.Errorf("w is %v, but g is %v", in[0], in[1])
+	if err := gradientOf(in[0], in[1]); err != nil {
+		return nil, err
 	}
 	for i, t := range states {
 		if !in[2+i].Equal(t) {
@@ -57,6 +57,14 @@ func inferStep(in []Type, states []Type, scalars string, zero bool, r Rounding) 
 		out = append(out, in[1])
 	}
 	return out, nil
+}
+
+// gradientOf checks the type of a gradient of w.
+func gradientOf(w, g Type) error {
+	if !g.Equal(w.With(F32)) && !g.Equal(w.With(BF16)) {
+		return fmt.Errorf("w is %v, but g is %v", w, g)
+	}
+	return nil
 }
 
 // autocastStep leaves the states as they are; a gradient is F32.
@@ -225,8 +233,13 @@ func (l Lion) Grad(b *Builder, _ *Node, _ []*Value) []*Value { return noSecond(b
 func (Lion) Cost(in, out []Type) Cost { return traffic(in, out, 9) }
 
 // Assign writes its second operand into the state that is its first. With Add
-// it adds to it.
-type Assign struct{ Add bool }
+// it adds to it, in float32; a state of 16 bits is rounded to the nearest or, with
+// [Stochastic] rounding, at random. Then the state is BF16, the third operand is the
+// run counter I32 [2], whose word 0 is the t of the random numbers.
+type Assign struct {
+	Add   bool
+	Round Rounding
+}
 
 // Name is "assign" or "accumulate".
 func (a Assign) Name() string {
@@ -238,6 +251,12 @@ func (a Assign) Name() string {
 
 // Infer keeps the state's type.
 func (a Assign) Infer(in []Type) ([]Type, error) {
+	if a.Round.Mode == Stochastic {
+		if len(in) != 3 || in[0].DType != BF16 || !in[2].Equal(T(I32, 2)) {
+			return nil, fmt.Errorf("rounds at random, which wants a state of bf16, what is put there and the run counter i32[2], got %v", in)
+		}
+		in = in[:2]
+	}
 	if len(in) != 2 || !in[0].Shape.Equal(in[1].Shape) {
 		return nil, fmt.Errorf("cannot put %v into a state", in)
 	}
@@ -248,10 +267,16 @@ func (a Assign) Infer(in []Type) ([]Type, error) {
 func (Assign) Aliases(int) []Alias { return []Alias{{0, 0}} }
 
 // Grad: states are not differentiated through.
-func (a Assign) Grad(*Builder, *Node, []*Value) []*Value { return []*Value{nil, nil} }
+func (a Assign) Grad(_ *Builder, n *Node, _ []*Value) []*Value { return make([]*Value, len(n.In)) }
 
 // Cost is one pass over memory.
-func (a Assign) Cost(in, out []Type) Cost { return traffic(in, out, 1) }
+func (a Assign) Cost(in, out []Type) Cost {
+	flops := 1.0
+	if a.Round.Mode == Stochastic {
+		flops = 6 // with the random numbers
+	}
+	return traffic(in, out, flops)
+}
 
 // Autocast converts on the way.
 func (a Assign) Autocast(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), a }
@@ -262,12 +287,19 @@ func (b *Builder) Assign(s, v *Value) *Value { return b.emit1(Assign{}, s, v) }
 // Accumulate adds v to the state s in place; the result is the state's next version.
 func (b *Builder) Accumulate(s, v *Value) *Value { return b.emit1(Assign{Add: true}, s, v) }
 
+// AccumulateBF16 adds v to a state of 16 bits in place, and rounds the sum at random, so that
+// what is small beside the sum counts on average. stream sets it apart from other states.
+func (b *Builder) AccumulateBF16(s, v *Value, seed uint64, stream uint32) *Value {
+	op := Assign{Add: true, Round: Rounding{Mode: Stochastic, Seed: seed, Stream: stream}}
+	return b.emit1(op, s, v, b.Input(RunCounter, T(I32, 2)))
+}
+
 // NormChunk is how many elements of an operand the processor sums at a time for
 // [GlobalNorm]; sums are added in order.
 const NormChunk = 64 << 10
 
 // GlobalNorm is sqrt(sum over all operands of the sum of squares), summed in
-// float64 in a fixed order.
+// float64 in a fixed order. Operands are F32 or BF16.
 type GlobalNorm struct{}
 
 // Name is "global_norm".
@@ -278,8 +310,10 @@ func (GlobalNorm) Infer(in []Type) ([]Type, error) {
 	if len(in) == 0 {
 		return nil, fmt.Errorf("takes at least one operand")
 	}
-	if err := full(in...); err != nil {
-		return nil, err
+	for i, t := range in {
+		if t.DType != F32 && t.DType != BF16 {
+			return nil, fmt.Errorf("operand %d is %v, want f32 or bf16", i, t)
+		}
 	}
 	return []Type{T(F32)}, nil
 }

@@ -38,7 +38,7 @@ func opString(op Op) string {
 }
 
 // Key identifies an operation with its attributes, as a map key.
-func Key(op Op) string { return fmt.Sprintf("%s%+v", op.Name(), op) }
+func Key(op Op) string { return string(AppendKey(nil, op)) }
 
 func valueString(v *Value) string {
 	if v.Node == nil {

@@ -157,11 +157,17 @@ func sgd(op graph.SGD, in []tensor) [][]float64 {
 
 func clone(x tensor) []float64 { return append([]float64(nil), x.data...) }
 
-func assign(op graph.Assign, s, x tensor) []float64 {
-	y := clone(x)
+// assign: operands the state, what is put there, and with stochastic rounding the run counter.
+func assign(op graph.Assign, in []tensor) []float64 {
+	y := clone(in[1])
 	if op.Add {
-		for i, v := range s.data {
+		for i, v := range in[0].data {
 			y[i] += v
+		}
+	}
+	if op.Round.Mode == graph.Stochastic {
+		for i, x := range y {
+			y[i] = stochastic(float32(x), uint64(i), op.Round, uint32(int32(in[2].data[0])))
 		}
 	}
 	return y

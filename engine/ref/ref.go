@@ -228,7 +228,7 @@ func (m *machine) eval(op graph.Op, in []tensor, out []graph.Type) ([][]float64,
 	case graph.WriteBack:
 		return one(writeBack(op, in[0], in[1])), nil
 	case graph.Assign:
-		return one(assign(op, in[0], in[1])), nil
+		return one(assign(op, in)), nil
 	case graph.Conv2D:
 		return one(conv2d(op, in, out[0])), nil
 	case graph.Conv2DGradInput:

@@ -1,0 +1,192 @@
+package engine
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"slices"
+
+	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/engine/pass"
+)
+
+// Memory keeps what compiling programs of one model made, for programs that differ in the shape
+// of a micro-batch, in recomputation or in the device: whole programs, functions that are equal in
+// several of them, and what the passes before recomputation made of the others. What it gives is
+// what compiling anew would, and is not to be changed. It is not safe for concurrent use.
+type Memory struct {
+	programs []known // the last used last
+	finished map[finishedKey]*Func
+	steps    map[stepKey]*trainingStep
+	recent   []stepKey // the last used last
+}
+
+// known is a program with what it depends on, mostPrograms how many of them are kept: as many as
+// are asked for again before long.
+type known struct {
+	key     programKey
+	program *Program
+}
+
+const mostPrograms = 4
+
+// mostSteps is how many training steps are kept as they are before recomputation: a ladder
+// comes back to a micro-batch soon, or not at all.
+const mostSteps = 6
+
+// stepKey is what a function before recomputation depends on, programKey what a program does
+// unless it is fitted to a budget.
+type (
+	stepKey struct {
+		of      any
+		compute graph.DType
+		tf32    bool
+	}
+	programKey struct {
+		step      stepKey
+		traits    Traits
+		recompute pass.Recompute
+		slices    int
+		staging   int64
+	}
+	finishedKey struct {
+		content content
+		traits  Traits
+		compute graph.DType
+		tf32    bool
+		staging int64
+		away    bool
+	}
+)
+
+// content is what identifies a function without a backward half before the passes.
+type content [sha256.Size]byte
+
+func contentOf(u *pass.Unit) content {
+	h := sha256.New()
+	sum := u.F.Fingerprint()
+	h.Write(sum[:])
+	for _, v := range u.F.States {
+		d := graph.F32
+		if u.Narrow != nil {
+			d = u.Narrow(v.State)
+		}
+		h.Write([]byte{byte(d)})
+	}
+	return content(h.Sum(nil))
+}
+
+// remembers reports whether programs are kept: not those that are looked at while they are
+// compiled.
+func (o *CompileOptions) remembers() bool {
+	return o.Memory != nil && o.Of != nil && !o.Verify && o.Dump == "" && !o.Label && o.Skip == nil
+}
+
+func (o *CompileOptions) step() stepKey { return stepKey{o.Of, o.ComputeDType, o.TF32} }
+
+// training is the training step of o, made by make unless it is known.
+func (m *Memory) training(o *CompileOptions, make func() (*trainingStep, error)) (*trainingStep, error) {
+	k := o.step()
+	m.recent = slices.DeleteFunc(m.recent, func(r stepKey) bool { return r == k })
+	m.recent = append(m.recent, k)
+	if s := m.steps[k]; s != nil {
+		return s, nil
+	}
+	s, err := make()
+	if err != nil {
+		return nil, err
+	}
+	if m.steps == nil {
+		m.steps = map[stepKey]*trainingStep{}
+	}
+	m.steps[k] = s
+	for len(m.recent) > mostSteps {
+		delete(m.steps, m.recent[0])
+		m.recent = m.recent[1:]
+	}
+	return s, nil
+}
+
+// program is that of o, made by make unless it is known.
+func (m *Memory) program(o *CompileOptions, make func() (*Program, error)) (*Program, error) {
+	if o.Recompute == pass.RecomputeAuto || o.OffloadActivations {
+		return make()
+	}
+	k := known{key: programKey{o.step(), o.traits(), o.Recompute, o.Slices, o.Staging}}
+	if i := slices.IndexFunc(m.programs, func(p known) bool { return p.key == k.key }); i >= 0 {
+		k = m.programs[i]
+		m.programs = slices.Delete(m.programs, i, i+1)
+	} else {
+		p, err := make()
+		if err != nil {
+			return nil, err
+		}
+		k.program = p
+	}
+	m.programs = append(m.programs, k)
+	if len(m.programs) > mostPrograms {
+		m.programs = slices.Delete(m.programs, 0, 1)
+	}
+	return k.program, nil
+}
+
+// source is a function before it is compiled.
+type source struct {
+	// build makes it, knowing those before it in its program.
+	build func(done []*Func) *pass.Unit
+	// again says that what build makes depends on those.
+	again bool
+	// front is what the passes before recomputation made of it, content what a [Memory] knows it
+	// by; nil: not known.
+	front   *pass.Unit
+	content *content
+}
+
+// compile runs the passes over s, the next function of p, as far as o has nothing of it.
+func (s *source) compile(p *Program, o *CompileOptions) (*Func, error) {
+	k := finishedKey{traits: p.Traits, compute: o.ComputeDType, tf32: o.TF32, staging: o.Staging, away: o.OffloadActivations}
+	finished := func(c content) *Func {
+		k.content = c
+		return o.Memory.finished[k]
+	}
+	if s.content != nil {
+		if f := finished(*s.content); f != nil {
+			return f, nil
+		}
+	}
+	u := s.front
+	if u == nil {
+		if err := graph.Catch(func() { u = s.build(p.Funcs) }); err != nil {
+			return nil, err
+		}
+		u.ComputeDType, u.TF32, u.Context = o.ComputeDType, o.TF32, o.Context
+		if o.Memory != nil && u.Loss == "" { // nothing of it is recomputed
+			c := contentOf(u)
+			if !s.again {
+				s.content = &c
+			}
+			if f := finished(c); f != nil {
+				return f, nil
+			}
+		}
+		if err := pass.Front(u, o.passes()); err != nil {
+			return nil, fmt.Errorf("compiling %s: %w", u.F.Name, err)
+		}
+		if !s.again {
+			s.front = u
+		}
+	}
+	u, err := pass.Back(u, o.passes(), func(u *pass.Unit) {
+		u.Fusion, u.Align, u.Recompute, u.Budget, u.Slices, u.Price, u.OffloadActivations, u.Staging, u.Context = &p.Traits.Fusion, p.Traits.Align, o.Recompute, o.Budget, o.Slices, o.Price, o.OffloadActivations, o.Staging, o.Context
+	})
+	if err != nil {
+		return nil, fmt.Errorf("compiling %s: %w", u.F.Name, err)
+	}
+	f := &Func{u.F.Name, u.F, u.Placement, u.Blocks}
+	if o.Memory != nil && u.Loss == "" {
+		if o.Memory.finished == nil {
+			o.Memory.finished = map[finishedKey]*Func{}
+		}
+		o.Memory.finished[k], s.front = f, nil
+	}
+	return f, nil
+}

@@ -1,0 +1,151 @@
+package engine_test
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/engine/pass"
+)
+
+// rows is a training step on micro-batches of so many rows, evaluated on five.
+func rows(batch, accumulation int) engine.Training {
+	const d = 32
+	return engine.Training{
+		Accumulation: accumulation, Eval: true, EvalInputs: true,
+		Optimizer: engine.Optimizer{Rule: engine.AdamW8bit, Beta1: .9, Beta2: .999, Eps: 1e-8, MaxGradNorm: 1, Round: graph.Rounding{Mode: graph.Stochastic}},
+		Model: func(b *graph.Builder, m engine.Mode) engine.Objective {
+			n := batch
+			if !m.Train {
+				n = 5
+			}
+			x := b.Input("x", graph.T(graph.F32, n, d))
+			for i := range 6 {
+				b.Block(fmt.Sprint("block", i), func() {
+					h := b.GELU(b.Linear(x, b.Param("up", graph.Normal(.1), 4*d, d), b.Param("c", graph.Zeros(), 4*d)))
+					if m.Train {
+						h = b.Dropout(h, .1, 0)
+					}
+					x = b.Add(x, b.Linear(h, b.Param("down", graph.Normal(.1), d, 4*d), nil))
+				})
+			}
+			return engine.Objective{Sum: b.Sum(b.Square(x))}
+		},
+	}
+}
+
+// rung is a program of a ladder: its shape, its recomputation and its device.
+type rung struct {
+	batch, accumulation int
+	recompute           pass.Recompute
+	slices              int
+	traits              engine.Traits
+	away                bool // activations, as far as the budget wants
+}
+
+var rungs = []rung{
+	{8, 1, pass.RecomputeNone, 0, engine.CPU, false},
+	{8, 1, pass.RecomputeSelective, 0, engine.CPU, false},
+	{4, 2, pass.RecomputeSelective, 0, engine.CPU, false},
+	{2, 4, pass.RecomputeAuto, 0, engine.CPU, false},
+	{2, 4, pass.RecomputeFull, 0, engine.CPU, false},
+	{8, 1, pass.RecomputeSlices, 4, engine.CPU, false},
+	{8, 1, pass.RecomputeSelective, 0, engine.CUDA, false},
+	{8, 1, pass.RecomputeNone, 0, engine.CUDA, true},
+	{8, 1, pass.RecomputeSelective, 0, engine.CUDA, true},
+	{8, 1, pass.RecomputeSelective, 0, engine.CUDA, false}, // again
+}
+
+func (r rung) compile(t *testing.T, m *engine.Memory, ran func(name string)) *engine.Program {
+	t.Helper()
+	p, err := engine.CompileTraining(rows(r.batch, r.accumulation), engine.CompileOptions{
+		Traits: &r.traits, ComputeDType: graph.BF16, Recompute: r.recompute, Slices: r.slices, OffloadActivations: r.away, Budget: 3000, Memory: m, Of: [2]int{r.batch, r.accumulation},
+		Times: func(name string, _ time.Duration) { ran(name) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// What a memory gives is what compiling anew does, to the number of every value.
+func TestMemoryChangesNothing(t *testing.T) {
+	m := new(engine.Memory)
+	for _, r := range rungs {
+		got, want := r.compile(t, m, func(string) {}), r.compile(t, nil, func(string) {})
+		if away := strings.Contains(got.Funcs[0].F.String(), "write_back"); away != r.away {
+			t.Errorf("%+v: activations are away: %v", r, away)
+		}
+		if !reflect.DeepEqual(got.Layout, want.Layout) || len(got.Funcs) != len(want.Funcs) {
+			t.Fatalf("%+v: %d functions are laid out as %+v, want %d as %+v", r, len(got.Funcs), got.Layout, len(want.Funcs), want.Layout)
+		}
+		for i, g := range got.Funcs {
+			w := want.Funcs[i]
+			if g.F.String() != w.F.String() || !reflect.DeepEqual(g.Placement.Offset, w.Placement.Offset) || !reflect.DeepEqual(g.Blocks, w.Blocks) {
+				t.Errorf("%+v: %s is\n%v\nwant\n%v", r, g.Name, g.F, w.F)
+			}
+		}
+	}
+}
+
+// A ladder runs the passes before recomputation once for each shape of a micro-batch, and all of
+// them once for functions that are equal in several programs.
+func TestMemorySharesWhatIsEqual(t *testing.T) {
+	m := new(engine.Memory)
+	ran := map[string]int{}
+	for _, r := range rungs {
+		r.compile(t, m, func(name string) { ran[name]++ })
+	}
+	// Three shapes have a micro-batch each, and two of them updates of their own. All evaluate alike,
+	// once for each device and for each way to treat activations.
+	const shapes, updates, evaluations = 3, 2, 3
+	for _, name := range []string{"differentiate", "narrow", "optimize", "simplify", "cast", "tidy", "tf32"} {
+		if want := shapes + updates + evaluations; ran[name] != want {
+			t.Errorf("%s ran %d times, want %d", name, ran[name], want)
+		}
+	}
+	for _, name := range []string{"recompute", "slice", "accumulate", "fuse", "order", "offload", "place"} {
+		if want := len(rungs) - 1 + updates + evaluations; ran[name] != want { // the last was made
+			t.Errorf("%s ran %d times, want %d", name, ran[name], want)
+		}
+	}
+}
+
+// Functions that differ in anything have different fingerprints.
+func TestFingerprint(t *testing.T) {
+	build := func(change func(f *graph.Func)) [32]byte {
+		b := graph.NewBuilder("f")
+		x := b.Input("x", graph.T(graph.F32, 2, 3))
+		b.Block("one", func() { b.Output("y", b.MulC(b.Linear(x, b.Param("w", graph.Ones(), 4, 3), nil), 2)) })
+		change(b.F)
+		return b.F.Fingerprint()
+	}
+	plain := build(func(*graph.Func) {})
+	if plain != build(func(*graph.Func) {}) {
+		t.Error("equal functions have two fingerprints")
+	}
+	for name, change := range map[string]func(f *graph.Func){
+		"its name":    func(f *graph.Func) { f.Name = "g" },
+		"an input":    func(f *graph.Func) { f.Inputs[0].Type.Shape[0] = 5 },
+		"a state":     func(f *graph.Func) { f.States[0].State.Init = graph.Zeros() },
+		"a role":      func(f *graph.Func) { f.States[0].State.Role = graph.Frozen },
+		"an operand":  func(f *graph.Func) { f.Nodes[1].In[0] = f.Nodes[0].In[0] },
+		"a factor":    func(f *graph.Func) { f.Nodes[1].Op = graph.Elementwise{Fn: graph.FnMulC, Alpha: 3} },
+		"a result":    func(f *graph.Func) { f.Nodes[1].Out[0].Type.DType = graph.BF16 },
+		"a layer":     func(f *graph.Func) { f.Nodes[1].Layer = "two" },
+		"a block":     func(f *graph.Func) { f.Nodes[1].Block = 2 },
+		"a half":      func(f *graph.Func) { f.Nodes[1].Backward = true },
+		"a clone":     func(f *graph.Func) { f.Nodes[1].Clone = true },
+		"an output":   func(f *graph.Func) { f.Outputs[0].Name = "z" },
+		"what it is":  func(f *graph.Func) { f.Outputs[0].Value = f.Nodes[0].Out[0] },
+		"a new value": func(f *graph.Func) { f.NewValue(graph.T(graph.F32)) },
+	} {
+		if build(change) == plain {
+			t.Errorf("%s does not change the fingerprint", name)
+		}
+	}
+}

@@ -1,0 +1,127 @@
+package engine
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/snug-ml/snug/engine/graph"
+)
+
+// Room is memory of a device next to the arena of an [Executable], in which ranks exchange parts
+// of its states from device to device. What it does is queued on a stream of its own, while
+// the program runs on others: the caller knows when the states can be used. Places are in bytes from the
+// beginning of the room, multiples of 16. Calls come from one goroutine at a time.
+type Room struct {
+	RoomImage
+	x     *Executable
+	lists [][]string // states of each list of pieces
+}
+
+// Piece is a part of a state, and its place in a row of such, in elements: a multiple of 4.
+type Piece struct {
+	Part
+	At int64
+}
+
+// Run is some of the sums that a norm is made of: where they are in the order of those who made
+// them, and in that of one device alone.
+type Run struct{ From, To, Count int64 }
+
+// RoomUse is what a room is made for.
+type RoomUse struct {
+	Bytes int64
+	// Pieces are the lists that are moved, each with one width of elements.
+	Pieces [][]Piece
+	// Squares are the parts of gradients whose squares this rank adds up for the norm of all, and Runs
+	// what all ranks have added up, in the order of the ranks.
+	Squares []Part
+	Runs    []Run
+}
+
+// RoomImage is a device's part of a [Room].
+type RoomImage interface {
+	// Bind makes the device that of the calling thread; Handle is the stream, as its maker's other
+	// libraries know it.
+	Bind() error
+	Handle() uintptr
+	// Done reports whether everything queued is done; Sync waits for it.
+	Done() (bool, error)
+	Sync() error
+	// Address is that of a place.
+	Address(place int64) uintptr
+	// Take copies a list of pieces to the row that begins at a place, and may clear them: gradients in
+	// the format, everything else as it is.
+	Take(list int, to int64, format graph.DType, clears bool) error
+	// Give copies the row back to the pieces.
+	Give(list int, from int64, format graph.DType) error
+	// Add adds what some ranks have sent, of so many elements (a multiple of 4) in the format, one
+	// stride after the other, to a sum in F32; the first of all becomes the sum.
+	Add(sum, sent, stride int64, ranks int, elems int64, format graph.DType, first bool) error
+	// Send copies a sum to where it is sent from, in the format.
+	Send(sum, to, elems int64, format graph.DType) error
+	// Squares adds up the squares of this rank's parts, in order. Norm sets a state to the norm that those of
+	// all ranks make, the sums of which begin at a place, with the bits of the operation of a graph.
+	Squares(to int64) error
+	Norm(from, to int64, state *graph.State) error
+	// Close frees the memory.
+	Close() error
+}
+
+// ErrNoRoom means that a device cannot exchange its memory.
+var ErrNoRoom = errors.New("this device cannot exchange its memory with another's")
+
+// Room makes one for a loaded program. It is closed before the executable is.
+func (x *Executable) Room(u RoomUse) (*Room, error) {
+	m, ok := x.image.(interface {
+		Room(u RoomUse) (RoomImage, error)
+	})
+	if !ok {
+		return nil, ErrNoRoom
+	}
+	image, err := m.Room(u)
+	if err != nil {
+		return nil, err
+	}
+	r := &Room{RoomImage: image, x: x}
+	for _, list := range u.Pieces {
+		var names []string
+		for _, p := range list {
+			if !slices.Contains(names, p.State.Name) {
+				names = append(names, p.State.Name)
+			}
+		}
+		r.lists = append(r.lists, names)
+	}
+	return r, nil
+}
+
+// Give is that of the device, once the guard knows.
+func (r *Room) Give(list int, from int64, format graph.DType) error {
+	if r.x.guard != nil && len(r.lists[list]) > 0 {
+		if err := r.x.guard(r.lists[list]); err != nil {
+			return err
+		}
+	}
+	return r.RoomImage.Give(list, from, format)
+}
+
+// The sizes of what a norm is added up from: sums of so many squares, in float64.
+const (
+	NormPart     = 16384
+	NormSumBytes = 8
+)
+
+// RoomTables is the memory of a device that describes the use, besides its bytes.
+func (u *RoomUse) RoomTables() (bytes int64) {
+	for _, list := range u.Pieces {
+		bytes += pieceBytes * int64(len(list))
+	}
+	return bytes + summandBytes*int64(len(u.Squares)) + runBytes*int64(len(u.Runs))
+}
+
+// What tables have of each.
+const (
+	pieceBytes   = 32
+	summandBytes = 24
+	runBytes     = 24
+)

@@ -88,12 +88,12 @@ func (a *accumulator) parts(v *graph.Value) (parts []part, sums []*graph.Node) {
 // private reports whether exactly one node reads v.
 func (a *accumulator) private(v *graph.Value) bool {
 	s := graph.Storage(v)
-	return !a.pinned[s.ID] && len(a.readers[s.ID]) == 1
+	return !a.pinned[s.ID] && len(a.readers.of(s.ID)) == 1
 }
 
 // adder is the operation that adds result v of n to a state on its own.
 func (a *accumulator) adder(p part, state graph.Type) graph.Op {
-	if p.n == nil || !a.private(p.seen) || a.instead[a.position[p.n]] != nil || !graph.Storage(p.seen).Type.Equal(state) {
+	if p.n == nil || !a.private(p.seen) || a.instead[a.position.of(p.n)] != nil || !graph.Storage(p.seen).Type.Equal(state) {
 		return nil
 	}
 	switch op := p.n.Op.(type) {
@@ -118,19 +118,19 @@ func (a *accumulator) adder(p part, state graph.Type) graph.Op {
 // state lets the summands of what n adds to a state go there one by one, each
 // as soon as it is computed.
 func (a *accumulator) state(n *graph.Node) {
-	g, i := n.In[0], a.position[n]
+	g, i := n.In[0], a.position.of(n)
 	parts, sums := a.parts(n.In[1])
 	if !slices.ContainsFunc(parts, func(p part) bool { return a.adder(p, g.Type) != nil }) {
 		parts, sums = []part{{n.In[1], graph.Storage(n.In[1]).Node}}, nil
 	}
 	for _, p := range parts {
 		// The state must be there, and nothing may still need its old value.
-		if p.n == nil || g.Node != nil && a.position[g.Node] >= a.position[p.n] ||
-			slices.ContainsFunc(a.readers[g.ID], func(j int) bool { return j != i && j >= a.position[p.n] }) {
+		if p.n == nil || g.Node != nil && a.position.of(g.Node) >= a.position.of(p.n) ||
+			slices.ContainsFunc(a.readers.of(g.ID), func(j int) bool { return j != i && j >= a.position.of(p.n) }) {
 			return
 		}
 	}
-	slices.SortStableFunc(parts, func(p, q part) int { return cmp.Compare(a.position[p.n], a.position[q.n]) })
+	slices.SortStableFunc(parts, func(p, q part) int { return cmp.Compare(a.position.of(p.n), a.position.of(q.n)) })
 	next := g // the old value that corresponds to the state's present version
 	for k, p := range parts {
 		result := n.Out[0]
@@ -138,7 +138,7 @@ func (a *accumulator) state(n *graph.Node) {
 			result = a.f.NewValue(g.Type)
 		}
 		version := next
-		at := a.position[p.n]
+		at := a.position.of(p.n)
 		if op := a.adder(p, g.Type); op != nil {
 			out := graph.Storage(p.seen).Index
 			a.instead[at] = func(r *rebuilder) {
@@ -150,13 +150,14 @@ func (a *accumulator) state(n *graph.Node) {
 			}
 		} else {
 			a.after[at] = append(a.after[at], func(r *rebuilder) {
-				r.now[result.ID] = r.b.Accumulate(r.now[version.ID], r.value(p.seen))
+				in := append([]*graph.Value{r.now[version.ID], r.value(p.seen)}, r.all(n.In[2:])...)
+				r.now[result.ID] = r.b.Emit(n.Op, in...)[0]
 			})
 		}
 		next = result
 	}
 	for _, s := range sums {
-		a.instead[a.position[s]] = leaveOut
+		a.instead[a.position.of(s)] = leaveOut
 	}
 	a.instead[i] = leaveOut
 }
@@ -167,7 +168,7 @@ func (a *accumulator) table(n *graph.Node, op graph.EmbeddingGrad) {
 	if !a.private(n.Out[0]) {
 		return
 	}
-	j := a.readers[n.Out[0].ID][0]
+	j := a.readers.of(n.Out[0].ID)[0]
 	sum := a.f.Nodes[j]
 	e, ok := sum.Op.(graph.Elementwise)
 	if !ok || e.Fn != graph.FnAdd || a.instead[j] != nil || sum.Out[0].DType() != graph.F32 {
@@ -178,10 +179,10 @@ func (a *accumulator) table(n *graph.Node, op graph.EmbeddingGrad) {
 		other = sum.In[1]
 	}
 	s := graph.Storage(other)
-	if s == n.Out[0] || !other.Type.Equal(n.Out[0].Type) || s.Node != nil && a.position[s.Node] > a.position[n] {
+	if s == n.Out[0] || !other.Type.Equal(n.Out[0].Type) || s.Node != nil && a.position.of(s.Node) > a.position.of(n) {
 		return
 	}
-	a.instead[a.position[n]] = func(r *rebuilder) {
+	a.instead[a.position.of(n)] = func(r *rebuilder) {
 		r.replace(sum.Out, r.b.Emit(op, r.value(n.In[0]), r.value(n.In[1]), r.value(other)))
 	}
 	a.instead[j] = leaveOut

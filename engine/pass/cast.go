@@ -35,7 +35,7 @@ func cast(u *Unit) error {
 		rule, ok := op.(graph.AutocastRule)
 		if !ok {
 			for i, v := range in {
-				if v.DType().Half() {
+				if v.DType().Half() && !keptGradient(n, i) {
 					in[i] = convert(b, v, graph.F32)
 				}
 			}
@@ -43,7 +43,7 @@ func cast(u *Unit) error {
 		}
 		want, cast := rule.Autocast(types, u.ComputeDType)
 		for i, d := range want {
-			if d != graph.Invalid {
+			if d != graph.Invalid && !keptGradient(n, i) {
 				in[i] = convert(b, in[i], d)
 			}
 		}
@@ -59,4 +59,16 @@ func cast(u *Unit) error {
 	}
 	u.F = f
 	return nil
+}
+
+// keptGradient reports whether operand i of n is a gradient that was rounded to be kept, which
+// an optimizer reads as it is.
+func keptGradient(n *graph.Node, i int) bool {
+	switch n.Op.(type) {
+	case graph.GlobalNorm:
+		return n.In[i].DType() == graph.BF16
+	case graph.Optimizer:
+		return i == 1 && n.In[i].DType() == graph.BF16
+	}
+	return false
 }

@@ -23,7 +23,7 @@ func SliceAll(u *Unit, parts int) error {
 // bound.
 func CheckPlacement(u *Unit) error {
 	p := u.Placement
-	bufs := buffers(u.F, true)
+	bufs := buffers(u.F)
 	items := make([]pack.Buffer, len(bufs))
 	for i, b := range bufs {
 		items[i] = pack.Buffer{Size: b.bytes, Start: b.start, End: b.end, Offset: p.Offset[b.values[0].ID]}

@@ -33,9 +33,12 @@ func fuse(u *Unit) error {
 		if err != nil {
 			return err
 		}
-		_, p := reordered(f)
-		if _, q := reordered(lazy); q < p-p/50 {
+		_, p := u.reordered(f)
+		kept := u.schedule
+		if _, q := u.reordered(lazy); q < p-p/50 {
 			f = lazy
+		} else {
+			u.schedule = kept
 		}
 	}
 	u.F = f
@@ -123,17 +126,17 @@ func (z *fuser) definedAt(v *graph.Value) int {
 	if v.Node == nil {
 		return -1
 	}
-	return z.runsAt(z.position[v.Node])
+	return z.runsAt(z.position.of(v.Node))
 }
 
 // defines reports whether a member of c writes the stored value v.
 func (z *fuser) defines(c *cluster, v *graph.Value) bool {
-	return v.Node != nil && z.of[z.position[v.Node]] == c
+	return v.Node != nil && z.of[z.position.of(v.Node)] == c
 }
 
 // escapes reports whether the host or a node outside of c reads v.
 func (z *fuser) escapes(c *cluster, v *graph.Value) bool {
-	return z.pinned[v.ID] || slices.ContainsFunc(z.readers[v.ID], func(i int) bool { return z.of[i] != c })
+	return z.pinned[v.ID] || slices.ContainsFunc(z.readers.of(v.ID), func(i int) bool { return z.of[i] != c })
 }
 
 // results are the values that c must store, the last one first: that one may be

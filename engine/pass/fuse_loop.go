@@ -46,7 +46,7 @@ func (z *fuser) neighbors(n *graph.Node) (makers, siblings []*cluster) {
 		s := graph.Storage(v)
 		known = max(known, z.definedAt(s))
 		if s.Node != nil {
-			makers = add(makers, z.of[z.position[s.Node]])
+			makers = add(makers, z.of[z.position.of(s.Node)])
 		}
 	}
 	for _, v := range n.In {
@@ -56,8 +56,8 @@ func (z *fuser) neighbors(n *graph.Node) (makers, siblings []*cluster) {
 		}
 		// A scalar may have a reader for each weight: look only at those that can be
 		// late enough.
-		before, _ := slices.BinarySearch(z.readers[s.ID], z.position[n])
-		for _, j := range slices.Backward(z.readers[s.ID][:before]) {
+		before, _ := slices.BinarySearch(z.readers.of(s.ID), z.position.of(n))
+		for _, j := range slices.Backward(z.readers.of(s.ID)[:before]) {
 			if j < known {
 				break
 			}
@@ -69,7 +69,7 @@ func (z *fuser) neighbors(n *graph.Node) (makers, siblings []*cluster) {
 			if m.to < known {
 				break
 			}
-			if z.of[z.position[m.c.nodes[0]]] == m.c { // else it was fused into another loop
+			if z.of[z.position.of(m.c.nodes[0])] == m.c { // else it was fused into another loop
 				siblings = add(siblings, m.c)
 			}
 		}

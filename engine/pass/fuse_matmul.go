@@ -43,7 +43,7 @@ func (z *fuser) growEpilogue(c *cluster) {
 			}
 		}
 		for _, v := range vs {
-			for _, j := range z.readers[v.ID] {
+			for _, j := range z.readers.of(v.ID) {
 				n := z.f.Nodes[j]
 				if j > c.at && z.of[j] == nil && loop(n) && z.fuseUp(c, n) {
 					again = true
@@ -57,10 +57,10 @@ func (z *fuser) growEpilogue(c *cluster) {
 // of the same tensor, if nothing else reads it.
 func (z *fuser) addGradient(c *cluster) {
 	dx := c.base.Out[0]
-	if z.pinned[dx.ID] || len(z.readers[dx.ID]) != 1 {
+	if z.pinned[dx.ID] || len(z.readers.of(dx.ID)) != 1 {
 		return
 	}
-	j := z.readers[dx.ID][0]
+	j := z.readers.of(dx.ID)[0]
 	n := z.f.Nodes[j]
 	e, ok := n.Op.(graph.Elementwise)
 	if !ok || e.Fn != graph.FnAdd || z.of[j] != nil || n.Out[0].DType() != dx.DType() {

@@ -30,7 +30,7 @@ func (z *fuser) noPressureBetween(c *cluster, i, j int, bytes int64) bool {
 // fuseUp makes n an instruction of c at the position of c, if the operands of n are defined
 // there and computing it earlier takes no more memory than it frees.
 func (z *fuser) fuseUp(c *cluster, n *graph.Node) bool {
-	i := z.position[n]
+	i := z.position.of(n)
 	if !z.canFuseAt(c, n, c.at) {
 		return false
 	}
@@ -65,7 +65,7 @@ func (z *fuser) fuseDown(c *cluster, i int, into *cluster, nodes ...*graph.Node)
 	var takes int64
 	results := z.results(c)
 	for _, v := range results {
-		for _, j := range z.readers[v.ID] {
+		for _, j := range z.readers.of(v.ID) {
 			if z.of[j] != c && !joins(j) && z.runsAt(j) <= i {
 				return false
 			}
@@ -76,7 +76,7 @@ func (z *fuser) fuseDown(c *cluster, i int, into *cluster, nodes ...*graph.Node)
 		if z.defines(c, s) {
 			continue
 		}
-		if z.overwritten[s.ID] <= i {
+		if int(z.overwritten[s.ID]) <= i {
 			return false
 		}
 		if !z.pinned[s.ID] && !z.laterReader(s, func(j int) bool { return z.of[j] != c && z.runsAt(j) >= i }) {
@@ -98,9 +98,9 @@ func (z *fuser) tryFuse(c *cluster, i int, nodes ...*graph.Node) bool {
 	before, was := *c, make([]*cluster, len(nodes))
 	c.at = i
 	c.nodes = slices.Concat(c.nodes, nodes)
-	slices.SortFunc(c.nodes, func(a, b *graph.Node) int { return z.position[a] - z.position[b] })
+	slices.SortFunc(c.nodes, func(a, b *graph.Node) int { return z.position.of(a) - z.position.of(b) })
 	for k, n := range nodes {
-		was[k], z.of[z.position[n]] = z.of[z.position[n]], c
+		was[k], z.of[z.position.of(n)] = z.of[z.position.of(n)], c
 	}
 	if z.legalBody(c) {
 		z.noteMoved(c)
@@ -108,7 +108,7 @@ func (z *fuser) tryFuse(c *cluster, i int, nodes ...*graph.Node) bool {
 	}
 	*c = before
 	for k, n := range nodes {
-		z.of[z.position[n]] = was[k]
+		z.of[z.position.of(n)] = was[k]
 	}
 	return false
 }
@@ -116,7 +116,7 @@ func (z *fuser) tryFuse(c *cluster, i int, nodes ...*graph.Node) bool {
 // noteMoved records the values that c now reads later than its members did.
 func (z *fuser) noteMoved(c *cluster) {
 	for _, n := range c.nodes {
-		if z.position[n] >= c.at {
+		if z.position.of(n) >= c.at {
 			continue
 		}
 		for _, s := range operandsOf(n) {
@@ -130,7 +130,7 @@ func (z *fuser) noteMoved(c *cluster) {
 // laterReader reports whether a reader of v passes the test, which sees the last
 // ones first.
 func (z *fuser) laterReader(v *graph.Value, test func(j int) bool) bool {
-	for _, j := range slices.Backward(z.readers[v.ID]) {
+	for _, j := range slices.Backward(z.readers.of(v.ID)) {
 		if test(j) {
 			return true
 		}

@@ -38,7 +38,7 @@ func operands(f *graph.Func, can Fusion) (*graph.Func, error) {
 		out := n.Out
 		if sum := sums[i]; sum != nil {
 			op.SumA, out = true, append(slices.Clone(out), sum.Out[0])
-			instead[z.position[sum]] = leaveOut
+			instead[z.position.of(sum)] = leaveOut
 		}
 		if from[0] == nil && from[1] == nil && !op.SumA {
 			continue
@@ -87,11 +87,11 @@ func (z *defUse) columnSums() map[int]*graph.Node {
 			continue
 		}
 		s := graph.Storage(n.In[0])
-		for _, i := range z.readers[s.ID] {
+		for _, i := range z.readers.of(s.ID) {
 			m := z.f.Nodes[i]
 			mm, ok := m.Op.(graph.MatMul)
 			if ok && mm.TransA && graph.Storage(m.In[0]) == s && m.In[0].Shape().Equal(graph.Shape{rows, cols}) && m.Backward == n.Backward &&
-				sums[i] == nil && !slices.ContainsFunc(z.readers[n.Out[0].ID], func(j int) bool { return j <= i }) {
+				sums[i] == nil && !slices.ContainsFunc(z.readers.of(n.Out[0].ID), func(j int) bool { return j <= i }) {
 				sums[i] = n
 				break
 			}
@@ -104,7 +104,7 @@ func (z *defUse) columnSums() map[int]*graph.Node {
 // position i is a matmul that can apply a function to its operand instead.
 func (z *defUse) onlyMatmulsRead(i int) bool {
 	v := z.f.Nodes[i].Out[0]
-	return !z.pinned[v.ID] && len(z.readers[v.ID]) > 0 && !slices.ContainsFunc(z.readers[v.ID], func(j int) bool {
+	return !z.pinned[v.ID] && len(z.readers.of(v.ID)) > 0 && !slices.ContainsFunc(z.readers.of(v.ID), func(j int) bool {
 		n := z.f.Nodes[j]
 		op, ok := n.Op.(graph.MatMul)
 		if !ok || len(n.Out[0].Shape()) != 2 {
@@ -125,17 +125,17 @@ func (z *defUse) onlyMatmulsRead(i int) bool {
 func (z *defUse) argumentStays(i int) bool {
 	n := z.f.Nodes[i]
 	x := graph.Storage(n.In[0])
-	if z.overwritten[x.ID] <= slices.Max(z.readers[n.Out[0].ID]) {
+	if int(z.overwritten[x.ID]) <= slices.Max(z.readers.of(n.Out[0].ID)) {
 		return false
 	}
 	if x.Node == nil || z.pinned[x.ID] {
 		return true
 	}
-	made := z.position[x.Node]
-	return slices.ContainsFunc(z.readers[x.ID], func(j int) bool {
+	made := z.position.of(x.Node)
+	return slices.ContainsFunc(z.readers.of(x.ID), func(j int) bool {
 		m := z.f.Nodes[j]
 		return j != i && (!loop(m) || m.Backward != x.Node.Backward || slices.ContainsFunc(operandsOf(m), func(s *graph.Value) bool {
-			return s.Node != nil && z.position[s.Node] > made
+			return s.Node != nil && z.position.of(s.Node) > made
 		}))
 	})
 }

@@ -16,9 +16,9 @@ func (z *fuser) reductions() {
 			continue
 		}
 		s := graph.Storage(n.In[0])
-		near := slices.Clone(z.readers[s.ID])
+		near := slices.Clone(z.readers.of(s.ID))
 		if s.Node != nil {
-			near = append(near, z.position[s.Node])
+			near = append(near, z.position.of(s.Node))
 		}
 		for _, i := range near {
 			if c := z.of[i]; c != nil && z.reduction(c, n, op) {
@@ -48,13 +48,13 @@ func (z *fuser) reduction(c *cluster, n *graph.Node, op graph.Reduce) bool {
 	}) {
 		return false
 	}
-	if slices.ContainsFunc(z.readers[n.Out[0].ID], func(i int) bool { return z.runsAt(i) <= c.at }) {
+	if slices.ContainsFunc(z.readers.of(n.Out[0].ID), func(i int) bool { return z.runsAt(i) <= c.at }) {
 		return false
 	}
-	c.reductions, z.of[z.position[n]] = append(c.reductions, n), c
+	c.reductions, z.of[z.position.of(n)] = append(c.reductions, n), c
 	if len(z.results(c)) > 0 && z.legalBody(c) {
 		return true
 	}
-	c.reductions, z.of[z.position[n]] = c.reductions[:len(c.reductions)-1], nil
+	c.reductions, z.of[z.position.of(n)] = c.reductions[:len(c.reductions)-1], nil
 	return false
 }

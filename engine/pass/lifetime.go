@@ -1,6 +1,10 @@
 package pass
 
-import "github.com/snug-ml/snug/engine/graph"
+import (
+	"sync"
+
+	"github.com/snug-ml/snug/engine/graph"
+)
 
 // buffer is one stretch of temporary memory: a value with its views and with
 // what overwrites it in place.
@@ -11,13 +15,36 @@ type buffer struct {
 }
 
 // buffers finds the temporary buffers of f in its present order. Inputs,
-// states, state versions and outputs are not temporary. With inplace, results
-// take over the storage of operands that die with the node.
-func buffers(f *graph.Func, inplace bool) []*buffer {
-	of := make([]*buffer, f.NumValues())
-	pinned := make([]bool, f.NumValues())
-	last := make([]int32, f.NumValues())
+// states, state versions and outputs are not temporary. Results take over the
+// storage of operands that die with the node.
+func buffers(f *graph.Func) []*buffer { return new(tables).buffers(f) }
+
+// tables are what finding buffers needs, to be used again.
+type tables struct {
+	of     []*buffer // by ID of a value
+	pinned []bool
+	last   []int32 // position at which a value is read or made
+	slab   []buffer
+	all    []*buffer
+}
+
+// cleared is a slice of n zeros, in the place of s where that is large enough.
+func cleared[T any](s []T, n int) []T {
+	if cap(s) < n {
+		return make([]T, n, n+n/4)
+	}
+	s = s[:n]
+	clear(s)
+	return s
+}
+
+// buffers is valid until the tables are used again.
+func (t *tables) buffers(f *graph.Func) []*buffer {
+	t.of, t.pinned, t.last = cleared(t.of, f.NumValues()), cleared(t.pinned, f.NumValues()), cleared(t.last, f.NumValues())
+	of, pinned, last := t.of, t.pinned, t.last
+	results := 0
 	for i, n := range f.Nodes {
+		results += len(n.Out)
 		for _, v := range n.In {
 			last[v.ID] = int32(i)
 		}
@@ -50,7 +77,8 @@ func buffers(f *graph.Func, inplace bool) []*buffer {
 			pinned[r.ID] = pinned[r.ID] || pinned[n.Out[0].ID]
 		}
 	}
-	var all []*buffer
+	t.slab, t.all = cleared(t.slab, results)[:0], cleared(t.all, results)[:0]
+	slab, all := t.slab, t.all
 	for i, n := range f.Nodes {
 		if graph.IsView(n.Op) {
 			if b := of[root(n.Out[0]).ID]; b != nil {
@@ -59,15 +87,13 @@ func buffers(f *graph.Func, inplace bool) []*buffer {
 			}
 			continue
 		}
-		var taken *buffer
-		if inplace {
-			taken = takeOver(n, int32(i), of, pinned, root)
-		}
+		taken := takeOver(n, int32(i), of, pinned, root)
+		aliases := graph.Aliases(n.Op, len(n.In))
 		for j, v := range n.Out {
 			if pinned[v.ID] || v.State != nil {
 				continue
 			}
-			if b := written(n, j, of); b != nil {
+			if b := written(n, aliases, j, of); b != nil {
 				of[v.ID] = b
 				b.values = append(b.values, v)
 				b.end = max(b.end, last[v.ID]+1)
@@ -79,7 +105,8 @@ func buffers(f *graph.Func, inplace bool) []*buffer {
 				taken.end = max(taken.end, last[v.ID]+1)
 				continue
 			}
-			b := &buffer{values: []*graph.Value{v}, bytes: v.Type.Bytes(), start: int32(i), end: last[v.ID] + 1}
+			slab = append(slab, buffer{values: n.Out[j : j+1 : j+1], bytes: v.Type.Bytes(), start: int32(i), end: last[v.ID] + 1})
+			b := &slab[len(slab)-1]
 			of[v.ID] = b
 			all = append(all, b)
 		}
@@ -89,8 +116,8 @@ func buffers(f *graph.Func, inplace bool) []*buffer {
 
 // written is the buffer that node n writes in place for its result j: that of a fetched part of
 // a state; nil: none.
-func written(n *graph.Node, j int, of []*buffer) *buffer {
-	for _, a := range graph.Aliases(n.Op, len(n.In)) {
+func written(n *graph.Node, aliases []graph.Alias, j int, of []*buffer) *buffer {
+	for _, a := range aliases {
 		if a.Out == j {
 			return of[n.In[a.In].ID]
 		}
@@ -123,10 +150,14 @@ func takeOver(n *graph.Node, i int32, of []*buffer, pinned []bool, root func(*gr
 	return nil
 }
 
+var peakTables = sync.Pool{New: func() any { return new(tables) }}
+
 // peak is the most temporary memory live at one position of f.
 func peak(f *graph.Func) int64 {
+	t := peakTables.Get().(*tables)
+	defer peakTables.Put(t)
 	change := make([]int64, len(f.Nodes)+1)
-	for _, b := range buffers(f, true) {
+	for _, b := range t.buffers(f) {
 		change[b.start] += b.bytes
 		change[b.end] -= b.bytes
 	}

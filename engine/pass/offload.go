@@ -26,10 +26,18 @@ type window struct {
 	states      []*graph.Value // fetched
 }
 
-// offload cuts the steps of an optimizer whose states are offloaded into windows, and has
+// offload keeps what its unit says in the host's memory.
+func offload(u *Unit) error {
+	if err := offloadStates(u); err != nil {
+		return err
+	}
+	return offloadActivations(u)
+}
+
+// offloadStates cuts the steps of an optimizer whose states are offloaded into windows, and has
 // the states of each fetched while the two before are updated, and written back while those
 // after are.
-func offload(u *Unit) error {
+func offloadStates(u *Unit) error {
 	windows, err := offloaded(u)
 	if err != nil || len(windows) == 0 {
 		return err

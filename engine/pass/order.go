@@ -11,7 +11,7 @@ import (
 // everything that frees memory (updates of states, sums) moved up to where it first
 // can run: so, without clipping, the optimizer follows each gradient at once.
 func order(u *Unit) error {
-	u.F, _ = reordered(u.F)
+	u.F, _ = u.reordered(u.F)
 	return nil
 }
 
@@ -27,20 +27,35 @@ func reordered(f *graph.Func) (best *graph.Func, least int64) {
 	return best, least
 }
 
+// schedule is what reordered gives for a function.
+type schedule struct {
+	of, best *graph.Func
+	peak     int64
+}
+
+// reordered is that of f, which is kept until another pass changes the function.
+func (u *Unit) reordered(f *graph.Func) (*graph.Func, int64) {
+	if u.schedule.of != f {
+		best, peak := reordered(f)
+		u.schedule = schedule{f, best, peak}
+	}
+	return u.schedule.best, u.schedule.peak
+}
+
 // scheduler puts the nodes of a function into another order that keeps every
 // dependency: operands come first, and a version of a state is overwritten
 // after all that read it.
 type scheduler struct {
 	nodes   []*graph.Node
-	done    map[*graph.Node]bool
+	done    []bool                // by the ID of a node's first result
 	readers map[int][]*graph.Node // of each version of a state
 }
 
 func newScheduler(f *graph.Func) *scheduler {
 	s := &scheduler{
 		nodes:   make([]*graph.Node, 0, len(f.Nodes)),
-		done:    make(map[*graph.Node]bool, len(f.Nodes)),
-		readers: map[int][]*graph.Node{},
+		done:    make([]bool, f.NumValues()),
+		readers: make(map[int][]*graph.Node, len(f.States)),
 	}
 	for _, n := range f.Nodes {
 		for _, v := range n.In {
@@ -59,9 +74,8 @@ func newScheduler(f *graph.Func) *scheduler {
 	return s
 }
 
-// before are the nodes that must run before n.
-func (s *scheduler) before(n *graph.Node) []*graph.Node {
-	var need []*graph.Node
+// appendBefore appends the nodes that must run before n.
+func (s *scheduler) appendBefore(need []*graph.Node, n *graph.Node) []*graph.Node {
 	for _, v := range n.In {
 		if v.Node != nil {
 			need = append(need, v.Node)
@@ -79,12 +93,21 @@ func (s *scheduler) before(n *graph.Node) []*graph.Node {
 
 // run appends n after everything it depends on.
 func (s *scheduler) run(n *graph.Node) {
-	if s.done[n] {
+	if s.done[n.Out[0].ID] {
 		return
 	}
-	s.done[n] = true
-	for _, m := range s.before(n) {
-		s.run(m)
+	s.done[n.Out[0].ID] = true
+	for _, v := range n.In {
+		if v.Node != nil {
+			s.run(v.Node)
+		}
+	}
+	for _, a := range graph.Aliases(n.Op, len(n.In)) {
+		for _, r := range s.readers[n.In[a.In].ID] {
+			if r != n {
+				s.run(r)
+			}
+		}
 	}
 	s.nodes = append(s.nodes, n)
 }
@@ -101,7 +124,7 @@ func late(f *graph.Func) *graph.Func {
 	s := newScheduler(f)
 	left := f.Uses()
 	for _, n := range f.Nodes {
-		if s.done[n] || !frees(n, left) {
+		if s.done[n.Out[0].ID] || !frees(n, left) {
 			continue
 		}
 		from := len(s.nodes)
@@ -140,39 +163,50 @@ func frees(n *graph.Node, left []int) bool {
 // to where everything it depends on has run.
 func early(f *graph.Func) *graph.Func {
 	s := newScheduler(f)
-	waits := map[*graph.Node]int{} // for how many nodes a small one waits
-	wakes := map[*graph.Node][]*graph.Node{}
-	for _, n := range f.Nodes {
+	waits := make([]int32, f.NumValues()) // for how many nodes a small one waits, by its first result
+	// Who waits for a node is a list: its first entry by the node's first result, 0: none.
+	type waiter struct {
+		n    *graph.Node
+		next int32
+	}
+	first, list := make([]int32, f.NumValues()), make([]waiter, 1, 1+len(f.Nodes))
+	counted := make([]int32, f.NumValues()) // the last node, from 1, that was found to wait for one
+	var need []*graph.Node
+	for i, n := range slices.Backward(f.Nodes) {
 		if !small(n) {
 			continue
 		}
-		need := s.before(n)
-		slices.SortFunc(need, byID)
-		need = slices.Compact(need)
-		waits[n] = len(need)
+		need = s.appendBefore(need[:0], n)
 		for _, m := range need {
-			wakes[m] = append(wakes[m], n)
+			id := m.Out[0].ID
+			if counted[id] == int32(i+1) {
+				continue
+			}
+			counted[id] = int32(i + 1)
+			waits[n.Out[0].ID]++
+			list = append(list, waiter{n, first[id]})
+			first[id] = int32(len(list) - 1)
 		}
 	}
 	var run func(n *graph.Node)
 	run = func(n *graph.Node) {
-		s.done[n] = true
+		id := n.Out[0].ID
+		s.done[id] = true
 		s.nodes = append(s.nodes, n)
-		for _, m := range wakes[n] {
-			if waits[m]--; waits[m] == 0 {
+		for k := first[id]; k != 0; k = list[k].next {
+			m := list[k].n
+			if waits[m.Out[0].ID]--; waits[m.Out[0].ID] == 0 {
 				run(m)
 			}
 		}
 	}
 	for _, n := range f.Nodes {
-		if !s.done[n] && waits[n] == 0 {
+		if !s.done[n.Out[0].ID] && waits[n.Out[0].ID] == 0 {
 			run(n)
 		}
 	}
 	return s.schedule(f)
 }
-
-func byID(a, b *graph.Node) int { return a.Out[0].ID - b.Out[0].ID }
 
 // small reports whether the results of n take next to no memory: it writes states,
 // is a view, or writes little compared with what it reads.

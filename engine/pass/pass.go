@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/snug-ml/snug/engine/graph"
@@ -39,18 +40,22 @@ type Unit struct {
 	TF32 bool
 
 	// Recompute says what to drop and rebuild in the backward half, and under
-	// RecomputeAuto for which temporary bytes.
+	// RecomputeAuto and OffloadActivations for which temporary bytes.
 	Recompute Recompute
 	Budget    int64
 	// Slices is in how many parts RecomputeSlices computes a block; below 2 it is
 	// RecomputeFull.
 	Slices int
-	// Price is what an operation takes, in any unit, for RecomputeAuto; nil counts
-	// its FLOPs and bytes.
+	// Price is what an operation takes, in any unit, for RecomputeAuto and
+	// OffloadActivations; nil counts its FLOPs and bytes.
 	Price func(n *graph.Node) float64
 
 	// Fusion is what the device's kernels can fuse; nil: everything.
 	Fusion *Fusion
+
+	// OffloadActivations keeps activations in the host's memory until the backward half
+	// reads them, as few as bring the temporaries down to Budget.
+	OffloadActivations bool
 
 	// Staging is how many bytes of offloaded states of a step are on the device at once;
 	// 0: [StagingWindow].
@@ -61,6 +66,11 @@ type Unit struct {
 
 	// Context ends the work between two passes; nil: nothing does.
 	Context context.Context
+
+	schedule schedule // of the function that was reordered last
+	// tried is what was tried for a budget, by recipe and alignment, kept for all that [Back] makes
+	// of the function; nil: not kept.
+	tried map[string]trial
 
 	// Placement is the result of the last pass.
 	Placement *Placement
@@ -87,7 +97,7 @@ var passes = [...]pass{
 	{"accumulate", accumulate},       // gradients add up where they are computed
 	{"fuse", fuse},                   // one pass over memory instead of several
 	{"order", order},                 // free soonest
-	{"offload", offload},             // states of the optimizer to and from the host, a window at a time
+	{"offload", offload},             // states and activations to and from the host
 	{"place", place},                 // offsets in one arena
 }
 
@@ -164,24 +174,57 @@ type Options struct {
 
 // Run runs the table on u.
 func Run(u *Unit, o Options) error {
-	if err := graph.Verify(u.F); err != nil {
-		return fmt.Errorf("before the passes: %w", err)
+	if more, err := run(u, o, passes[:own]); err != nil || !more {
+		return err
 	}
-	for _, p := range passes {
+	_, err := run(u, o, passes[own:])
+	return err
+}
+
+// own is the place in the table of the first pass that depends on the device and on what is
+// recomputed.
+var own = slices.IndexFunc(passes[:], func(p pass) bool { return p.name == "recompute" })
+
+// Front runs the passes that depend neither on the device nor on what is recomputed. [Back] runs the
+// others, as often as needed: it leaves the nodes that it was given as they are.
+func Front(u *Unit, o Options) error {
+	_, err := run(u, o, passes[:own])
+	u.tried = map[string]trial{}
+	return err
+}
+
+// Back is a copy of u, on which Front ran, after the passes that follow. set completes the copy.
+func Back(u *Unit, o Options, set func(u *Unit)) (*Unit, error) {
+	f, v := *u.F, *u
+	f.States, f.Inputs = slices.Clip(f.States), slices.Clip(f.Inputs) // copies are added to
+	v.F = &f
+	set(&v)
+	_, err := run(&v, o, passes[own:])
+	return &v, err
+}
+
+// run runs a part of the table on u, and reports whether to go on after it.
+func run(u *Unit, o Options, table []pass) (more bool, err error) {
+	if table[0].name == passes[0].name {
+		if err := graph.Verify(u.F); err != nil {
+			return false, fmt.Errorf("before the passes: %w", err)
+		}
+	}
+	for _, p := range table {
 		if o.Skip != nil && o.Skip(p.name) {
 			continue
 		}
 		if o.Dump == p.name {
 			if _, err := fmt.Fprintf(o.To, "# before %s\n%v", p.name, u.F); err != nil {
-				return err
+				return false, err
 			}
 		}
 		if err := u.interrupted(); err != nil {
-			return err
+			return false, err
 		}
 		start := time.Now()
 		if err := graph.Catch(func() { catch(p.run(u)) }); err != nil {
-			return fmt.Errorf("%s: %w", p.name, err)
+			return false, fmt.Errorf("%s: %w", p.name, err)
 		}
 		if o.Label && p.name == "simplify" {
 			label(u.F)
@@ -191,19 +234,19 @@ func Run(u *Unit, o Options) error {
 		}
 		if o.Dump == p.name {
 			if _, err := fmt.Fprintf(o.To, "# after %s\n%v", p.name, u.F); err != nil {
-				return err
+				return false, err
 			}
 		}
 		if o.Verify {
 			if err := graph.Verify(u.F); err != nil {
-				return fmt.Errorf("after %s: %w", p.name, err)
+				return false, fmt.Errorf("after %s: %w", p.name, err)
 			}
 		}
 		if p.name == o.Stop {
-			break
+			return false, nil
 		}
 	}
-	return nil
+	return true, nil
 }
 
 // interrupted is the error of a context that has ended.

@@ -31,7 +31,7 @@ const packingGap = 0.005
 
 // place packs the lifetimes into one arena.
 func place(u *Unit) error {
-	bufs := buffers(u.F, true)
+	bufs := buffers(u.F)
 	items := make([]pack.Buffer, len(bufs))
 	change := make([]int64, len(u.F.Nodes)+1)
 	granule := cmp.Or(u.Align, pack.DefaultAlign)
@@ -61,10 +61,7 @@ func place(u *Unit) error {
 			most, p.Peak = live, i
 		}
 	}
-	position := make(map[*graph.Node]int, len(u.F.Nodes))
-	for i, n := range u.F.Nodes {
-		position[n] = i
-	}
+	position := positionsOf(u.F)
 	for _, b := range bufs {
 		if int(b.start) <= p.Peak && p.Peak < int(b.end) {
 			p.AtPeak = append(p.AtPeak, b.holds(p.Peak, position))
@@ -77,10 +74,10 @@ func place(u *Unit) error {
 
 // holds is the value that the buffer holds at a position: the last one made by
 // then, views aside.
-func (b *buffer) holds(at int, position map[*graph.Node]int) *graph.Value {
+func (b *buffer) holds(at int, position positions) *graph.Value {
 	held := b.values[0]
 	for _, v := range b.values[1:] {
-		if position[v.Node] <= at && !graph.IsView(v.Node.Op) {
+		if position.of(v.Node) <= at && !graph.IsView(v.Node.Op) {
 			held = v
 		}
 	}

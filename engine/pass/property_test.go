@@ -97,6 +97,22 @@ func TestFuseAndOrderChangeNothing(t *testing.T) {
 	})
 }
 
+// Nor do they where gradients are kept in 16 bits.
+func TestPassesKeepGradientsIn16Bits(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := drawModel(t)
+		m.gradients = graph.BF16
+		accumulation := rapid.IntRange(1, 2).Draw(t, "accumulation")
+		o := engine.CompileOptions{ComputeDType: rapid.SampledFrom([]graph.DType{graph.F32, graph.BF16, graph.F16}).Draw(t, "low")}
+		o.Skip = without("accumulate", "fuse", "order")
+		want := train(t, m, accumulation, o)
+		for _, skip := range [][]string{{"fuse"}, {"order"}, {}} {
+			o.Skip = without(append(skip, "accumulate")...)
+			train(t, m, accumulation, o).equal(t, want, fmt.Sprint("without ", skip))
+		}
+	})
+}
+
 // What a device's kernels can fuse changes no bit, nothing is fused that they
 // cannot, and tensors begin where the device wants them.
 func TestFusionFollowsTheDevice(t *testing.T) {

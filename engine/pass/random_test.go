@@ -20,6 +20,8 @@ type randomModel struct {
 	size  int // operations
 	clip  float64
 	train bool
+	// gradients is [engine.Optimizer.Gradients].
+	gradients graph.DType
 
 	b       *graph.Builder
 	rng     *rand.Rand
@@ -39,7 +41,7 @@ var modelWidths = []int{6, 16, 19}
 func (m randomModel) training(accumulation int) engine.Training {
 	return engine.Training{
 		Accumulation: accumulation,
-		Optimizer:    engine.Optimizer{Beta1: .9, Beta2: .999, Eps: 1e-8, WeightDecay: .1, MaxGradNorm: m.clip},
+		Optimizer:    engine.Optimizer{Beta1: .9, Beta2: .999, Eps: 1e-8, WeightDecay: .1, MaxGradNorm: m.clip, Gradients: m.gradients},
 		Model: func(b *graph.Builder, mode engine.Mode) engine.Objective {
 			m := m
 			m.train = mode.Train
@@ -232,7 +234,11 @@ type run struct {
 // execute runs the functions named, twice, on inputs that depend on nothing
 // but their names.
 func execute(p *engine.Program, fns ...string) (*run, error) {
-	r, err := p.Load(backend.CPU(1))
+	return executeOn(backend.CPU(1), p, fns...)
+}
+
+func executeOn(b engine.Backend, p *engine.Program, fns ...string) (*run, error) {
+	r, err := p.Load(b)
 	if err != nil {
 		return nil, err
 	}

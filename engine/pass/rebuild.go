@@ -10,6 +10,7 @@ import (
 type rebuilder struct {
 	b   *graph.Builder
 	now []*graph.Value // what replaces each old value, by ID
+	in  []*graph.Value // of the node that is copied
 }
 
 // rebuild builds f again and leaves f as it is. Where instead has a function
@@ -46,15 +47,15 @@ func leaveOut(*rebuilder) {}
 
 // copy copies a node unchanged.
 func (r *rebuilder) copy(n *graph.Node) {
-	m := *n
-	m.In = r.all(n.In)
-	m.Out = make([]*graph.Value, len(n.Out))
-	for i, v := range n.Out {
-		w := r.b.F.NewValue(v.Type)
-		w.Name, w.Node, w.Index, w.State = v.Name, &m, v.Index, v.State
-		m.Out[i], r.now[v.ID] = w, w
+	r.in = r.in[:0]
+	for _, v := range n.In {
+		r.in = append(r.in, r.value(v))
 	}
-	r.b.F.Nodes = append(r.b.F.Nodes, &m)
+	m := r.b.F.Copy(n, r.in)
+	for i, v := range n.Out {
+		r.now[v.ID] = m.Out[i]
+	}
+	r.b.F.Nodes = append(r.b.F.Nodes, m)
 }
 
 // value is what replaces an old value. A view is made when it is first read, since

@@ -2,6 +2,7 @@ package pass
 
 import (
 	"cmp"
+	"encoding/binary"
 	"slices"
 
 	"github.com/snug-ml/snug/engine/graph"
@@ -13,6 +14,10 @@ import (
 // seconds per byte saved, and the shortest run of moves whose program fits, as
 // it will be placed, is taken.
 func fit(u *Unit) error {
+	if u.tried == nil {
+		u.tried = map[string]trial{}
+		defer func() { u.tried = nil }()
+	}
 	moves := movesOf(u)
 	after := func(k int) []Recompute {
 		r := make([]Recompute, len(u.Blocks))
@@ -21,41 +26,81 @@ func fit(u *Unit) error {
 		}
 		return r
 	}
-	fits := func(k int) (*graph.Func, bool, error) {
-		f, err := recomputed(u.F, after(k))
-		if err != nil {
-			return nil, false, err
-		}
-		v := Unit{F: f, Align: u.Align}
-		for _, run := range []func(*Unit) error{accumulate, fuse, order, place} {
-			if err := u.interrupted(); err != nil {
-				return nil, false, err
-			}
-			if err := run(&v); err != nil {
-				return nil, false, err
-			}
-		}
-		return f, v.Placement.Bytes <= u.Budget, nil
+	fits := func(k int) (bool, error) {
+		t, err := u.try(after(k))
+		return t.bytes <= u.Budget, err
 	}
-	best, ok, err := fits(0)
+	ok, err := fits(0)
 	lo, hi := -1, 0
 	if err == nil && !ok {
-		lo, hi = 0, len(moves)
-		best, _, err = fits(hi) // taken even if it does not fit: nothing is smaller
+		lo, hi = 0, len(moves) // taken even if it does not fit: nothing is smaller
 	}
 	for err == nil && hi-lo > 1 {
-		var f *graph.Func
 		mid := (lo + hi) / 2
-		if f, ok, err = fits(mid); ok {
-			hi, best = mid, f
+		if ok, err = fits(mid); ok {
+			hi = mid
 		} else {
 			lo = mid
 		}
 	}
-	if err == nil {
-		u.F, u.Blocks = best, after(hi)
+	if err != nil {
+		return err
+	}
+	u.Blocks = after(hi)
+	t, err := u.try(u.Blocks)
+	if err != nil {
+		return err
+	}
+	if u.F, err = recomputed(u.F, u.Blocks); err == nil {
+		t.number(u.F)
 	}
 	return err
+}
+
+// trial is a function with a recipe for each block, as it would be placed.
+type trial struct {
+	bytes int64 // of temporaries
+	// values is how many numbers of values it has taken, plain whether nothing was recomputed.
+	values int
+	plain  bool
+}
+
+// number takes the numbers that the trial took of f: the programs that a run records show them.
+func (t trial) number(f *graph.Func) {
+	for f.NumValues() < t.values {
+		f.NewValue(graph.Type{})
+	}
+}
+
+// try places u with a recipe for each block, unless that was tried before.
+func (u *Unit) try(recipe []Recompute) (trial, error) {
+	k := make([]byte, 0, len(recipe)+8)
+	for _, r := range recipe {
+		k = append(k, byte(r))
+	}
+	k = binary.LittleEndian.AppendUint64(k, uint64(u.Align))
+	if t, ok := u.tried[string(k)]; ok {
+		if t.plain {
+			t.number(u.F)
+		}
+		return t, nil
+	}
+	f, err := recomputed(u.F, recipe)
+	if err != nil {
+		return trial{}, err
+	}
+	v := Unit{F: f, Align: u.Align}
+	for _, run := range []func(*Unit) error{accumulate, fuse, order, place} {
+		if err := u.interrupted(); err != nil {
+			return trial{}, err
+		}
+		if err := run(&v); err != nil {
+			return trial{}, err
+		}
+	}
+	t := trial{v.Placement.Bytes, f.NumValues(), f == u.F}
+	u.tried[string(k)] = t
+	return t, nil
 }
 
 // move brings a block to another recipe, which saves more and takes longer.
@@ -130,8 +175,11 @@ func worth(u *Unit, drop map[int]bool) (seconds, bytes []float64) {
 }
 
 // balanced prices a node in operations, on a machine that does ten in the time of
-// one byte.
+// one byte, and has a bus to the host a twentieth as fast.
 func balanced(n *graph.Node) float64 {
+	if in, out := graph.Transferred(n); in+out > 0 {
+		return 200 * float64(in+out)
+	}
 	c := n.Cost()
 	return max(c.FLOPs, 10*c.Bytes)
 }

@@ -1,9 +1,8 @@
 package pass
 
 import (
-	"fmt"
+	"encoding/binary"
 	"slices"
-	"strings"
 
 	"github.com/snug-ml/snug/engine/graph"
 )
@@ -11,7 +10,8 @@ import (
 // simplify drops unused values, shares what is computed twice, folds
 // scalar constants and removes operations that change nothing.
 func simplify(u *Unit) error {
-	seen := map[string][]*graph.Value{}
+	seen := make(map[string][]*graph.Value, len(u.F.Nodes))
+	var k []byte
 	f, err := u.F.Rewrite(func(b *graph.Builder, n *graph.Node, in []*graph.Value) []*graph.Value {
 		if graph.HasEffect(n.Op, len(in)) {
 			return nil
@@ -23,16 +23,15 @@ func simplify(u *Unit) error {
 			n = &graph.Node{Op: graph.Constant{V: c}, Layer: n.Layer}
 			in = nil
 		}
-		var k strings.Builder
-		k.WriteString(graph.Key(n.Op))
+		k = graph.AppendKey(k[:0], n.Op)
 		for _, v := range in {
-			fmt.Fprintf(&k, ",%d", v.ID)
+			k = binary.LittleEndian.AppendUint32(k, uint32(v.ID))
 		}
-		if out := seen[k.String()]; out != nil {
+		if out := seen[string(k)]; out != nil {
 			return out
 		}
 		out := b.Emit(n.Op, in...)
-		seen[k.String()] = out
+		seen[string(k)] = out
 		return out
 	})
 	if err != nil {

@@ -183,7 +183,7 @@ func (z *slicer) inParts(nodes []*graph.Node, level map[*graph.Node]int, last in
 // read from position end on, theirs or not.
 func (z *slicer) around(nodes []*graph.Node, end int) (reads, keeps []*graph.Value) {
 	later := func(v *graph.Value) bool {
-		at := z.readers[v.ID]
+		at := z.readers.of(v.ID)
 		return z.pinned[v.ID] || len(at) > 0 && at[len(at)-1] >= end
 	}
 	here := map[*graph.Value]bool{}
@@ -302,7 +302,7 @@ func (z *slicer) together(nodes []*graph.Node, level map[*graph.Node]int) map[in
 				continue
 			}
 			needed[v.ID] = z.pinned[v.ID]
-			for _, j := range z.readers[v.ID] {
+			for _, j := range z.readers.of(v.ID) {
 				n := z.f.Nodes[j]
 				if at, here := level[n]; !here || at != level[m] || z.rules[n] == nil {
 					needed[v.ID] = true

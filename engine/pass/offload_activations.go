@@ -1,0 +1,325 @@
+package pass
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/engine/pack"
+)
+
+// A value is worth a copy to the host's memory if it has at least this part of [Unit.Staging] (the
+// copy of a smaller one takes longer than its bytes), or of all temporaries where these are few.
+const (
+	awayOfStaging = 16
+	awayOfAll     = 256
+)
+
+// away is a value that can be in the host's memory between two of its uses.
+type away struct {
+	buffer   *buffer
+	value    *graph.Value
+	made     int     // the node that computes it, by its place
+	from, to int     // the last node that uses it before, and the first after
+	idle     float64 // the time between them
+	out, in  float64 // what the copies take
+
+	left, due int                           // the nodes before which it has left and begins to come back
+	state     *graph.Value                  // where it is then
+	back      map[*graph.Value]*graph.Value // it and its views once it is back
+}
+
+// offloadActivations keeps values that the backward half reads in the host's memory until then:
+// those that are not used for longest, as few as bring the temporaries down to u.Budget, or to the
+// least possible. A copy to the host begins when the value is computed, one back early enough to
+// hide behind the computation, as far as the budget allows.
+func offloadActivations(u *Unit) error {
+	if !u.OffloadActivations || u.Loss == "" {
+		return nil
+	}
+	p := newAwayPlan(u)
+	budget := max(u.Budget, p.least())
+	if slices.Max(p.live) <= budget {
+		return nil
+	}
+	for _, waiting := range []bool{false, true} {
+		best, most := p.schedule(len(p.list), budget, waiting)
+		if most > budget {
+			continue
+		}
+		lo, hi := 0, len(p.list) // lo are too few
+		for hi-lo > 1 {
+			mid := (lo + hi) / 2
+			if list, most := p.schedule(mid, budget, waiting); most <= budget {
+				best, hi = list, mid
+			} else {
+				lo = mid
+			}
+		}
+		return park(u, best)
+	}
+	return nil
+}
+
+// awayPlan is what can be away, and when.
+type awayPlan struct {
+	list   []away    // the longest idle first
+	live   []int64   // bytes at each node, with nothing away
+	starts []float64 // when each node runs, and when all have
+}
+
+func newAwayPlan(u *Unit) *awayPlan {
+	nodes := u.F.Nodes
+	p := &awayPlan{live: make([]int64, len(nodes)+1), starts: make([]float64, len(nodes)+1)}
+	granule := cmp.Or(u.Align, pack.DefaultAlign)
+	price := u.Price
+	if price == nil {
+		price = balanced
+	}
+	position := positionsOf(u.F)
+	for i, n := range nodes {
+		p.starts[i+1] = p.starts[i]
+		if in, out := graph.Transferred(n); in+out == 0 && !graph.IsView(n.Op) {
+			p.starts[i+1] += price(n)
+		}
+	}
+	bufs := buffers(u.F)
+	of := make([]*buffer, u.F.NumValues())
+	for _, b := range bufs {
+		b.bytes = (b.bytes + granule - 1) / granule * granule
+		p.live[b.start] += b.bytes
+		p.live[b.end] -= b.bytes
+		for _, v := range b.values {
+			of[v.ID] = b
+		}
+	}
+	for i := range nodes {
+		p.live[i+1] += p.live[i]
+	}
+	last := map[*buffer]int{}
+	idle := map[*buffer]away{}
+	for i, n := range nodes {
+		if graph.IsView(n.Op) {
+			continue
+		}
+		for _, v := range slices.Concat(n.In, n.Out) {
+			b := of[v.ID]
+			if b == nil {
+				continue
+			}
+			if at, ok := last[b]; ok && p.starts[i]-p.starts[at+1] > idle[b].idle {
+				idle[b] = away{buffer: b, from: at, to: i, idle: p.starts[i] - p.starts[at+1]}
+			}
+			last[b] = i
+		}
+	}
+	least := min(cmp.Or(u.Staging, StagingWindow)/awayOfStaging, slices.Max(p.live)/awayOfAll)
+	for _, b := range bufs {
+		a, ok := idle[b]
+		if !ok || b.bytes < least || slices.ContainsFunc(b.values, graph.Staged) {
+			continue
+		}
+		a.value = b.holds(a.from, position)
+		if a.value.DType().Quantized() || a.value.Node.Clone {
+			continue // what is computed again soon has its last use
+		}
+		a.made = position.of(a.value.Node)
+		out, in := copies(a.value)
+		a.out, a.in = price(out), price(in)
+		p.list = append(p.list, a)
+	}
+	slices.SortStableFunc(p.list, func(a, b away) int { return cmp.Compare(b.idle, a.idle) })
+	return p
+}
+
+// copies are nodes that copy v to the host's memory and back: for their price.
+func copies(v *graph.Value) (out, in *graph.Node) {
+	b := graph.NewBuilder("copies")
+	x := b.Input("x", v.Type)
+	s := b.State(&graph.State{Name: "away", Type: v.Type, Role: graph.Activation, Offloaded: true})
+	s = b.Emit(graph.WriteBack{}, s, x)[0]
+	b.Emit(graph.Fetch{Elems: v.Shape().Elems()}, s)
+	return b.F.Nodes[0], b.F.Nodes[1]
+}
+
+// least is how many bytes are alive at most where all that can be is away for as long as possible.
+func (p *awayPlan) least() int64 {
+	change := make([]int64, len(p.live)+1)
+	for _, a := range p.list {
+		change[a.from+1] -= a.buffer.bytes
+		change[a.to] += a.buffer.bytes
+	}
+	return slices.Max(p.with(change))
+}
+
+// with are the bytes alive at each node with changes from a node on.
+func (p *awayPlan) with(change []int64) []int64 {
+	live, sum := slices.Clone(p.live), int64(0)
+	for k := range live {
+		sum += change[k]
+		live[k] += sum
+	}
+	return live
+}
+
+// schedule gives the first n of the list their places, and says how many bytes are alive at most. By
+// itself a copy has the time that the bus takes; where more would be alive than the budget, a value
+// leaves before, and comes back after, although the device waits for it. A value for which the bus
+// has no time at all stays, unless waiting.
+func (p *awayPlan) schedule(n int, budget int64, waiting bool) ([]*away, int64) {
+	list := make([]*away, n)
+	for i := range list {
+		a := p.list[i]
+		list[i] = &a
+	}
+	for again := true; again; { // without those that stay, which had their turn on the bus
+		p.unhurried(list)
+		stays := func(a *away) bool { return a.due <= a.left }
+		again = !waiting && slices.ContainsFunc(list, stays)
+		if list = slices.DeleteFunc(list, func(a *away) bool { return again && stays(a) }); waiting {
+			for _, a := range list {
+				if stays(a) {
+					a.left, a.due = a.from+1, a.to
+				}
+			}
+		}
+	}
+	p.comeLater(list, budget)
+	most := p.leaveEarlier(list, budget)
+	slices.SortStableFunc(list, func(a, b *away) int { return cmp.Compare(a.to, b.to) })
+	return list, most
+}
+
+// comeLater puts off copies back where more would be alive than the budget if all had left as soon
+// as they can: at each node those first that are read last.
+func (p *awayPlan) comeLater(list []*away, budget int64) {
+	change := make([]int64, len(p.live)+1)
+	for _, a := range list {
+		change[a.from+1] -= a.buffer.bytes
+		change[a.due] += a.buffer.bytes
+	}
+	live := p.with(change)
+	slices.SortStableFunc(list, func(a, b *away) int { return cmp.Compare(b.to, a.to) })
+	ends, less := make([]int64, len(live)), int64(0)
+	first, next := 0, 0 // of the list: which may be back at a node
+	for k := len(live) - 1; k >= 0; k-- {
+		less -= ends[k]
+		for ; next < len(list) && k < list[next].to; next++ {
+		}
+		for ; first < next && live[k]-less > budget; first++ {
+			if a := list[first]; a.due <= k {
+				less += a.buffer.bytes
+				ends[a.due-1] += a.buffer.bytes
+				a.due = k + 1
+			}
+		}
+	}
+}
+
+// leaveEarlier has the computation wait for copies to the host where more would be alive than the
+// budget: at each node those first that are not used for longest. It says how many bytes are then
+// alive at most.
+func (p *awayPlan) leaveEarlier(list []*away, budget int64) int64 {
+	change := make([]int64, len(p.live)+1)
+	for _, a := range list {
+		change[a.left] -= a.buffer.bytes
+		change[a.due] += a.buffer.bytes
+	}
+	live := p.with(change)
+	slices.SortStableFunc(list, func(a, b *away) int { return cmp.Compare(a.from, b.from) })
+	ends, less := make([]int64, len(live)+1), int64(0)
+	first, next := 0, 0 // of the list: which may be on their way at a node
+	for k := range live {
+		less -= ends[k]
+		for ; next < len(list) && list[next].from < k; next++ {
+		}
+		for ; first < next && live[k]-less > budget; first++ {
+			if a := list[first]; k < a.left {
+				less += a.buffer.bytes
+				ends[a.left] += a.buffer.bytes
+				a.left = k
+			}
+		}
+		live[k] -= less
+	}
+	return slices.Max(live)
+}
+
+// unhurried gives copies the places at which nothing waits for them: to the host in the order in
+// which values are computed, from it in that in which they are read again, as late as can be.
+func (p *awayPlan) unhurried(list []*away) {
+	slices.SortStableFunc(list, func(a, b *away) int { return cmp.Compare(a.made, b.made) })
+	free := 0.0
+	for _, a := range list {
+		free = max(free, p.starts[a.made+1]) + a.out
+		at, _ := slices.BinarySearch(p.starts, free)
+		a.left = max(a.from+1, at)
+	}
+	slices.SortStableFunc(list, func(a, b *away) int { return cmp.Compare(b.to, a.to) })
+	free = math.Inf(1)
+	for _, a := range list {
+		free = min(free, p.starts[a.to]) - a.in
+		at, found := slices.BinarySearch(p.starts, free)
+		if !found {
+			at--
+		}
+		a.due = min(at, a.to)
+	}
+}
+
+// park copies values to the host's memory and back.
+func park(u *Unit, list []*away) (err error) {
+	if len(list) == 0 {
+		return nil
+	}
+	leaving, coming, of := map[int][]*away{}, map[int][]*away{}, map[*graph.Value]*away{}
+	for _, a := range list {
+		leaving[a.left] = append(leaving[a.left], a)
+		coming[a.due] = append(coming[a.due], a)
+		of[a.value] = a
+	}
+	position := make(map[*graph.Node]int, len(u.F.Nodes))
+	for i, n := range u.F.Nodes {
+		position[n] = i
+	}
+	count := 0
+	old := u.F
+	u.F, err = old.Rewrite(func(b *graph.Builder, n *graph.Node, in []*graph.Value) []*graph.Value {
+		i := position[n]
+		for _, a := range leaving[i] {
+			b.At(a.value.Node, func() {
+				s := b.State(&graph.State{Name: fmt.Sprintf("%s/activation.%d", old.Name, count), Type: a.value.Type, Role: graph.Activation, Offloaded: true})
+				a.state = b.Emit(graph.WriteBack{}, s, b.Now(a.value))[0]
+			})
+			count++
+		}
+		for _, a := range coming[i] {
+			b.At(old.Nodes[a.to], func() {
+				v := b.Emit(graph.Fetch{Elems: a.value.Shape().Elems()}, a.state)[0]
+				a.back = map[*graph.Value]*graph.Value{a.value: b.Reshape(v, a.value.Shape()...)}
+			})
+		}
+		for k, v := range n.In {
+			if a := of[graph.Storage(v)]; a != nil && a.back != nil && (v.Node == a.value.Node || position[v.Node] < a.due) {
+				in[k] = a.view(b, v)
+			}
+		}
+		if a := of[graph.Storage(n.Out[0])]; a != nil && graph.IsView(n.Op) && a.state != nil && a.back == nil {
+			return in[:1] // what reads it gets a view of what comes back
+		}
+		return b.Emit(n.Op, in...)
+	})
+	return err
+}
+
+// view is v, a view of what is back, as one of that.
+func (a *away) view(b *graph.Builder, v *graph.Value) *graph.Value {
+	if a.back[v] == nil {
+		in := slices.Clone(v.Node.In)
+		in[0] = a.view(b, in[0])
+		a.back[v] = b.Emit(v.Node.Op, in...)[0]
+	}
+	return a.back[v]
+}

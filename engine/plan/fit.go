@@ -23,8 +23,10 @@ type Search struct {
 	Precisions []device.Precision
 	// CEChunk fixes the rows of logits; 0: the planner chooses.
 	CEChunk int
-	// Offload keeps the optimizer's states in main memory; false: the planner chooses, where it may.
-	Offload bool
+	// Offload is what is kept in main memory; nothing: the planner chooses, where it may.
+	Offload Offload
+	// NarrowGradients keeps gradients in 16 bits.
+	NarrowGradients bool
 	// Recompute fixes the recomputation; nil: the planner chooses, block by block.
 	Recompute *pass.Recompute
 }
@@ -59,13 +61,16 @@ func (p *Planner) Fit(s Search) (*Choice, error) {
 	if len(f.batches) == 0 {
 		return nil, fmt.Errorf("fit: a batch of %d is smaller than the model's smallest micro-batch, %d", s.Effective, p.LeastMicroBatch)
 	}
-	f.batches = p.possible(f.batches, s.Effective, s.Offload)
+	f.batches = p.possible(f.batches, s)
 	if err := f.all(); err != nil {
 		return nil, err
 	}
-	if _, can := p.offload(Settings{Offload: s.Offload}); can && (f.best == nil || f.best.Run.Settings.Recompute != pass.RecomputeNone) {
-		f.s.Offload = true
-		f.batches = p.possible(divisors(s.Effective, max(1, p.LeastMicroBatch), cmp.Or(s.MaxMicroBatch, s.Effective)), s.Effective, true)
+	for _, o := range p.choices(s.Offload) {
+		if f.best != nil && f.best.Run.Settings.Recompute == pass.RecomputeNone && f.best.Time.Exposed == 0 {
+			break // nothing is faster
+		}
+		f.s.Offload, s.Offload = o, o
+		f.batches = p.possible(divisors(s.Effective, max(1, p.LeastMicroBatch), cmp.Or(s.MaxMicroBatch, s.Effective)), s)
 		if err := f.all(); err != nil {
 			return nil, err
 		}
@@ -83,13 +88,13 @@ func (p *Planner) Fit(s Search) (*Choice, error) {
 
 // possible are the batches that can fit by the model's minimum need, and the
 // smallest.
-func (p *Planner) possible(batches []int, effective int, offload bool) []int {
+func (p *Planner) possible(batches []int, s Search) []int {
 	capacity := p.Target.Capacity()
 	if capacity == 0 {
 		capacity = graph.MostBytes
 	}
 	return slices.DeleteFunc(batches, func(b int) bool {
-		return b > batches[0] && p.Least.Bytes(Settings{MicroBatch: b, Accumulation: effective / b, Offload: offload}) > float64(capacity)
+		return b > batches[0] && p.Least.Bytes(Settings{MicroBatch: b, Accumulation: s.Effective / b, Offload: s.Offload, NarrowGradients: s.NarrowGradients}) > float64(capacity)
 	})
 }
 
@@ -128,6 +133,9 @@ func (f *fitting) all() error {
 // time model, then, where memory is short, with a quarter of it.
 func (f *fitting) precision(p device.Precision) error {
 	chunk := cmp.Or(f.s.CEChunk, f.p.Target.LossChunk(p, f.p.Classes))
+	if f.s.Offload.Has(OffloadActivations) {
+		return f.away(p, chunk)
+	}
 	before := f.best
 	if err := f.search(p, chunk, f.batches); err != nil {
 		return err
@@ -161,7 +169,7 @@ func (f *fitting) precision(p device.Precision) error {
 
 // try plans one candidate and keeps the best.
 func (f *fitting) try(precision device.Precision, chunk, batch int, r pass.Recompute) (*Report, error) {
-	rep, err := f.p.Plan(Settings{MicroBatch: batch, Accumulation: f.s.Effective / batch, Recompute: r, Precision: precision, CEChunk: chunk, Offload: f.s.Offload})
+	rep, err := f.p.Plan(Settings{MicroBatch: batch, Accumulation: f.s.Effective / batch, Recompute: r, Precision: precision, CEChunk: chunk, Offload: f.s.Offload, NarrowGradients: f.s.NarrowGradients})
 	if err != nil {
 		return nil, err
 	}
@@ -213,6 +221,28 @@ func (f *fitting) search(precision device.Precision, chunk int, batches []int) e
 		return nil
 	}
 	return f.climb(precision, chunk, batches[lo:])
+}
+
+// away tries micro-batches with activations in main memory, the largest first, as long as smaller
+// ones are faster: fewer rows an update of fewer micro-batches wait less, and pass over the weights
+// more often.
+func (f *fitting) away(precision device.Precision, chunk int) error {
+	recompute := pass.RecomputeAuto
+	if f.s.Recompute != nil {
+		recompute = *f.s.Recompute
+	}
+	var previous *Report
+	for _, batch := range slices.Backward(f.batches) {
+		r, err := f.try(precision, chunk, batch, recompute)
+		if err != nil {
+			return err
+		}
+		if previous != nil && previous.Fits && faster(previous, r) {
+			break
+		}
+		previous = r
+	}
+	return nil
 }
 
 // climb recomputes for larger and larger micro-batches as long as that fits and
@@ -323,7 +353,7 @@ func (f *fitting) why(r *Report) string {
 		reasons = append(reasons, fmt.Sprintf("computes again for %s", seconds(d)))
 	}
 	if d := r.Time.Exposed - best.Time.Exposed; d > 0 {
-		reasons = append(reasons, fmt.Sprintf("waits %s for states from main memory", seconds(d)))
+		reasons = append(reasons, fmt.Sprintf("waits %s for main memory", seconds(d)))
 	}
 	if a.Precision != b.Precision && r.Speed.Half < best.Speed.Half {
 		reasons = append(reasons, fmt.Sprintf("%s matmuls at %s instead of %s", a.Precision, FLOPRate(r.Speed.Half), FLOPRate(best.Speed.Half)))

@@ -88,6 +88,8 @@ func classify(f *graph.Func) kinds {
 func (k kinds) of(v *graph.Value) Kind {
 	v = root(v)
 	switch {
+	case fetchedActivation(v):
+		return Saved
 	case graph.Staged(v):
 		return Staged
 	case lowWeight(v):
@@ -102,6 +104,15 @@ func (k kinds) of(v *graph.Value) Kind {
 		return Saved
 	}
 	return Other
+}
+
+// fetchedActivation reports whether v is an activation that was in the host's memory.
+func fetchedActivation(v *graph.Value) bool {
+	if v.Node == nil {
+		return false
+	}
+	_, ok := v.Node.Op.(graph.Fetch)
+	return ok && v.Node.In[0].State.Role == graph.Activation
 }
 
 // lowWeight reports whether v is a 16-bit copy of a weight: made of nothing else.

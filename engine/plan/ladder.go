@@ -20,7 +20,7 @@ type Rung struct {
 	Cost   float64 `json:"cost"`
 	Update float64 `json:"update_seconds"`
 	Fits   bool    `json:"fits"`
-	// Host is what it takes of main memory for offloaded states, in bytes.
+	// Host is what it takes of main memory for what is offloaded, in bytes.
 	Host int64 `json:"host_bytes,omitempty"`
 	// Taken reports whether the rungs below build on this one: it saves something.
 	Taken bool `json:"taken"`
@@ -48,19 +48,36 @@ func batchKey(_, to Settings) string {
 }
 
 func offloadKey(_, to Settings) string {
-	if to.Offload {
-		return "training.offload: optimizer"
-	}
-	return "training.offload: none"
+	return fmt.Sprintf("training.offload: %v", to.Offload)
 }
 
-// offload keeps the states of the optimizer in main memory.
-func (p *Planner) offload(s Settings) (Settings, bool) {
-	if s.Offload || p.Offload == NeverOffload {
-		return s, false
+func gradientsKey(_, to Settings) string {
+	if to.NarrowGradients {
+		return "training.gradient_dtype: bf16"
 	}
-	s.Offload = true
-	return s, true
+	return "training.gradient_dtype: fp32"
+}
+
+// narrowGradients keeps gradients in 16 bits: the one change that rounds, so it comes last.
+func narrowGradients(s Settings) (Settings, bool) {
+	was := s.NarrowGradients
+	s.NarrowGradients = true
+	return s, !was
+}
+
+// offload keeps more in main memory: as few activations as it takes to fit, or all.
+func (p *Planner) offload(o Offload, all bool) func(Settings) (Settings, bool) {
+	return func(s Settings) (Settings, bool) {
+		if s.Offload.Has(o) || !p.Offload.Has(o) {
+			return s, false
+		}
+		s.Offload |= o
+		s.Budget = 0
+		if all && s.Offload.Has(OffloadActivations) {
+			s.Budget = allAway
+		}
+		return s, true
+	}
 }
 
 func withRecompute(r pass.Recompute) func(Settings) (Settings, bool) {
@@ -96,8 +113,8 @@ func leastFactor(n int) int {
 }
 
 // changes are the ladder, the cheapest first; the micro-batch is divided as
-// often as it can be.
-func (p *Planner) changes(s Settings) []change {
+// often as it can be. fits says that s does already.
+func (p *Planner) changes(s Settings, fits bool) []change {
 	chunk := p.Target.LossChunk(s.Precision, p.Classes)
 	list := []change{
 		{chunkKey, func(s Settings) (Settings, bool) {
@@ -112,13 +129,21 @@ func (p *Planner) changes(s Settings) []change {
 	for at, ok := p.halve(s); ok; at, ok = p.halve(at) {
 		list = append(list, change{batchKey, p.halve})
 	}
-	return append(list, change{recomputeKey, withRecompute(pass.RecomputeWide)}, change{recomputeKey, withRecompute(pass.RecomputeFull)}, change{offloadKey, p.offload})
+	return append(list, change{recomputeKey, withRecompute(pass.RecomputeWide)}, change{recomputeKey, withRecompute(pass.RecomputeFull)},
+		change{offloadKey, p.offload(OffloadActivations, fits)}, change{offloadKey, p.offload(OffloadOptimizer, fits)},
+		change{gradientsKey, narrowGradients})
 }
 
-// instead are the settings with the optimizer's states in main memory, and with slices in place of
-// smaller micro-batches, the least time first: what normalizes by batch keeps its statistics.
-func (p *Planner) instead(s Settings) (list []Settings) {
-	if to, ok := p.offload(s); ok {
+// instead are the settings with more in main memory, with gradients in 16 bits, and with slices in
+// place of smaller micro-batches, the least time first: what normalizes by batch keeps its
+// statistics.
+func (p *Planner) instead(s Settings, fits bool) (list []Settings) {
+	for _, o := range p.choices(s.Offload) {
+		if to, ok := p.offload(o, fits)(s); ok {
+			list = append(list, to)
+		}
+	}
+	if to, ok := narrowGradients(s); ok {
 		list = append(list, to)
 	}
 	for _, n := range slices.Compact([]int{leastFactor(s.MicroBatch), s.MicroBatch}) {
@@ -139,8 +164,12 @@ func (p *Planner) Ladder(s Settings) ([]Rung, error) {
 	}
 	at := r
 	rungs := []Rung{{Change: "as asked", Settings: s, Total: r.Total, Update: r.Time.Update, Fits: r.Fits, Host: r.hostBytes(), Taken: true}}
-	for _, c := range p.changes(s) {
+	first := rungs[0]
+	for _, c := range p.changes(s, r.Fits) {
 		from := at.Run.Settings
+		if from.Offload.Has(OffloadActivations) && !first.Fits {
+			from.Budget = 0 // as few as it takes after the change
+		}
 		to, ok := c.apply(from)
 		if !ok || slices.ContainsFunc(rungs, func(r Rung) bool { return r.Settings == to }) {
 			continue
@@ -156,8 +185,7 @@ func (p *Planner) Ladder(s Settings) ([]Rung, error) {
 			at = r
 		}
 	}
-	first := rungs[0]
-	for _, to := range p.instead(s) {
+	for _, to := range p.instead(s, first.Fits) {
 		if slices.ContainsFunc(rungs, func(r Rung) bool { return r.Settings == to }) {
 			continue
 		}
@@ -165,9 +193,14 @@ func (p *Planner) Ladder(s Settings) ([]Rung, error) {
 		if err != nil {
 			return nil, err
 		}
+		if slices.ContainsFunc(rungs, func(less Rung) bool {
+			return less.Instead && less.Total == r.Total && to == less.Settings.with(to.Offload)
+		}) {
+			continue // what is more in main memory saves nothing more
+		}
 		rungs = append(rungs, Rung{Change: difference(s, to), Settings: to, Total: r.Total, Update: r.Time.Update, Fits: r.Fits, Host: r.hostBytes(),
 			Saves: first.Total - r.Total, Cost: r.Time.Update/first.Update - 1, Instead: true})
-		if r.Total >= first.Total && !to.Offload {
+		if r.Total >= first.Total && to.Recompute == pass.RecomputeSlices {
 			break // more parts would save no more
 		}
 	}

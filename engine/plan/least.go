@@ -48,11 +48,14 @@ func (p Part) bytes(s Settings) float64 {
 	switch p.Of {
 	case Trained:
 		each := cmp.Or(p.Each, 12)
-		if s.Offload {
+		if s.Offload.Has(OffloadOptimizer) {
 			each = min(each, offloadedLeast)
 		}
 		if s.Accumulation > 1 {
 			each += 4
+			if s.NarrowGradients {
+				each -= 2
+			}
 		}
 		return each * p.Count
 	case Frozen:

@@ -31,8 +31,19 @@ func compiler(m hf.NeoX, t int, traits engine.Traits) plan.Compile {
 				return engine.Objective{Sum: loss}
 			},
 		}
-		tr.Optimizer.Offload = s.Offload
-		o := engine.CompileOptions{Traits: &traits, ComputeDType: graph.F32, Recompute: s.Recompute, Budget: s.Budget, Slices: s.Slices}
+		tr.Optimizer.Offload = s.Offload.Has(plan.OffloadOptimizer)
+		if s.NarrowGradients {
+			tr.Optimizer.Gradients = graph.BF16
+		}
+		o := engine.CompileOptions{Traits: &traits, ComputeDType: graph.F32, Recompute: s.Recompute, Budget: s.Budget, Slices: s.Slices,
+			OffloadActivations: s.Offload.Has(plan.OffloadActivations)}
+		if traits.Name == engine.CUDA.Name {
+			c, err := device.Lookup("T4")
+			if err != nil {
+				return nil, err
+			}
+			o.Price = plan.CardSpeed(c, s.Precision).Seconds
+		}
 		switch s.Precision {
 		case device.BF16:
 			o.ComputeDType = graph.BF16

@@ -9,44 +9,61 @@ import (
 	"github.com/snug-ml/snug/internal/size"
 )
 
-// crossing follows a function in which states cross between the device and the host while it
-// computes, by the rules by which engine/cuda queues them: a fetch begins where it stands, and what
-// reads it waits; a copy back begins when its operand is computed, and is waited for where it stands.
+// crossing follows functions in which states and activations cross between the device and the host
+// while they compute, by the rules by which engine/cuda queues them: a fetch begins where it stands,
+// and what reads it waits; a copy back begins when its operand is computed, and is waited for where
+// it stands.
 type crossing struct {
-	speed    Speed
-	function string // in which states cross; empty: none do
-	now      float64
-	in, out  float64                 // when each way of the bus is free
-	done     map[*graph.Node]float64 // when each node is
-	busy     float64                 // seconds of now in which the device computes
-	ways     [2]float64              // seconds in which each way is in use
+	speed                    Speed
+	used, exposed, optimizer float64 // seconds of an update: the bus is in use, the device waits, it waits in the optimizer's own function
+
+	// Of the function that is followed:
+	at      launch
+	now     float64
+	in, out float64                 // when each way of the bus is free
+	done    map[*graph.Node]float64 // when each node is
+	busy    float64                 // seconds of now in which the device computes
+	ways    [2]float64              // seconds in which each way is in use
 }
 
 // begin is at the first node of a function.
 func (c *crossing) begin(l launch) {
-	if c.function != l.function {
-		c.now, c.in, c.out, c.busy, c.done = 0, 0, 0, 0, map[*graph.Node]float64{}
-		c.function = l.function
+	if c.at.function != l.function {
+		c.end()
+		*c = crossing{speed: c.speed, used: c.used, exposed: c.exposed, optimizer: c.optimizer, at: l, done: map[*graph.Node]float64{}}
 	}
+}
+
+// end adds up a function.
+func (c *crossing) end() {
+	if c.ways == [2]float64{} {
+		return
+	}
+	waits := c.at.times * (c.now - c.busy)
+	c.used += c.at.times * max(c.ways[0], c.ways[1])
+	c.exposed += waits
+	if c.at.function == engine.FuncUpdate {
+		c.optimizer += waits
+	}
+	c.ways = [2]float64{}
 }
 
 // transfers reports whether a launch is a copy, and follows it.
 func (c *crossing) transfers(l launch) bool {
 	c.begin(l)
 	in, out := graph.Transferred(l.node)
-	switch {
-	case in > 0:
-		took := over(float64(in), c.speed.HostIn) + c.speed.Launch
+	if in+out == 0 {
+		return false
+	}
+	took := c.speed.Seconds(l.node)
+	if in > 0 {
 		c.in = max(c.in, c.now) + took
 		c.done[l.node] = c.in
 		c.ways[0] += took
-	case out > 0:
-		took := over(float64(out), c.speed.HostOut) + c.speed.Launch
+	} else {
 		c.out = max(c.out, c.done[l.node.In[1].Node]) + took
 		c.now = max(c.now, c.out)
 		c.ways[1] += took
-	default:
-		return false
 	}
 	return true
 }
@@ -54,24 +71,15 @@ func (c *crossing) transfers(l launch) bool {
 // compute follows a launch that takes some seconds.
 func (c *crossing) compute(l launch, seconds float64) {
 	for _, v := range l.node.In {
-		if v.Node != nil {
-			if _, ok := v.Node.Op.(graph.Fetch); ok {
-				c.now = max(c.now, c.done[v.Node])
+		if n := graph.Storage(v).Node; n != nil {
+			if _, ok := n.Op.(graph.Fetch); ok {
+				c.now = max(c.now, c.done[n])
 			}
 		}
 	}
 	c.now += seconds
 	c.busy += seconds
 	c.done[l.node] = c.now
-}
-
-// seconds are those in which the bus is in use, and those in which the device waits for it. States
-// cross in the last function of an update.
-func (c *crossing) seconds() (used, exposed float64) {
-	if c.ways == [2]float64{} {
-		return 0, 0
-	}
-	return max(c.ways[0], c.ways[1]), c.now - c.busy
 }
 
 // MainMemory is what a run on a card takes of main memory.
@@ -85,7 +93,7 @@ type MainMemory struct {
 // driverHost is main memory that a card's driver takes in a process: a stated allowance.
 const driverHost = 256 << 20
 
-// host is the plan of main memory where states are offloaded to it; nil: none are.
+// host is the plan of main memory where anything is offloaded to it; nil: nothing is.
 func (r *Report) host(p *engine.Program) *MainMemory {
 	l := &p.Layout
 	if l.Host.Bytes == 0 {
@@ -93,7 +101,8 @@ func (r *Report) host(p *engine.Program) *MainMemory {
 	}
 	h := &MainMemory{Capacity: r.Target.HostMemory}
 	for _, c := range []Component{
-		{Name: "optimizer states", Bytes: l.Host.Bytes, Note: "page-locked; exact: " + count(l.Host.Bytes) + " bytes"},
+		{Name: "optimizer states", Bytes: l.Host.Bytes - l.Activations, Note: "page-locked; exact: " + count(l.Host.Bytes-l.Activations) + " bytes"},
+		{Name: "activations", Bytes: l.Activations, Note: "page-locked; exact: " + count(l.Activations) + " bytes"},
 		{Name: "inputs and outputs", Bytes: l.Inputs.Bytes + l.Outputs.Bytes, Note: "page-locked copies of the card's"},
 		{Name: "checkpoint staging", Bytes: r.Run.Staging},
 		{Name: "gradient exchange", Bytes: r.Run.Exchange},
@@ -109,7 +118,7 @@ func (r *Report) host(p *engine.Program) *MainMemory {
 	return h
 }
 
-// hostBytes is what the plan takes of main memory for offloaded states.
+// hostBytes is what the plan takes of main memory for what is offloaded.
 func (r *Report) hostBytes() int64 {
 	if r.Host == nil {
 		return 0

@@ -14,11 +14,11 @@ import (
 	"github.com/snug-ml/snug/internal/size"
 )
 
-func offloading(t *testing.T, o plan.Offloading, hostMemory int64) *plan.Planner {
+func offloading(t *testing.T, o plan.Offload, auto bool, hostMemory int64) *plan.Planner {
 	target := plan.OnCard(card(t, "T4"))
 	target.HostMemory = hostMemory
 	p := planner(production(), 1024, target)
-	p.Offload = o
+	p.Offload, p.AutoOffload = o, auto
 	return p
 }
 
@@ -28,8 +28,8 @@ var productionOnT4 = plan.Settings{MicroBatch: 4, Accumulation: 8, Precision: de
 // card but the windows, which share its memory with what is not alive then.
 func TestOffloadProductionOnT4(t *testing.T) {
 	s := productionOnT4
-	s.Offload = true
-	r, err := offloading(t, plan.OnDemand, 12<<30).Check(s)
+	s.Offload = plan.OffloadOptimizer
+	r, err := offloading(t, plan.OffloadOptimizer, false, 12<<30).Check(s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,8 +73,8 @@ func TestOffloadProductionOnT4(t *testing.T) {
 // Where the machine of the card has not got that memory, the refusal says so.
 func TestOffloadNeedsMainMemory(t *testing.T) {
 	s := productionOnT4
-	s.Offload = true
-	_, err := offloading(t, plan.OnDemand, 8<<30).Check(s)
+	s.Offload = plan.OffloadOptimizer
+	_, err := offloading(t, plan.OffloadOptimizer, false, 8<<30).Check(s)
 	var no *plan.DoesNotFit
 	if !errors.As(err, &no) || !strings.Contains(err.Error(), "of main memory for what training.offload keeps there, and there are 8 GiB") || !strings.Contains(err.Error(), "adamw8bit") {
 		t.Errorf("got %v", err)
@@ -87,27 +87,88 @@ func TestOffloadNeedsMainMemory(t *testing.T) {
 // A refusal names offloading where that is the smallest change, with what it takes of main
 // memory; where it is left to the planner it is taken, and not where all fits without.
 func TestOffloadIsChosen(t *testing.T) {
-	_, err := offloading(t, plan.OnDemand, 0).Check(productionOnT4)
+	_, err := offloading(t, plan.OffloadOptimizer, false, 0).Check(productionOnT4)
 	var no *plan.DoesNotFit
 	if !errors.As(err, &no) || no.Smallest == nil || no.Smallest.Change != "training.offload: optimizer" || no.Smallest.Host == 0 {
 		t.Errorf("the refusal is %v", err)
 	}
-	r, err := offloading(t, plan.AutoOffload, 0).Check(productionOnT4)
-	if err != nil || !r.Run.Settings.Offload {
+	r, err := offloading(t, plan.OffloadOptimizer, true, 0).Check(productionOnT4)
+	if err != nil || r.Run.Settings.Offload != plan.OffloadOptimizer {
 		t.Fatalf("auto took %v (%v)", r.Run.Settings, err)
 	}
 	small := planner(production(), 64, plan.OnCard(card(t, "A100-80GB")))
-	small.Offload = plan.AutoOffload
+	small.Offload, small.AutoOffload = plan.OffloadAll, true
 	s := productionOnT4
 	s.MicroBatch = 1
-	if r, err := small.Check(s); err != nil || r.Run.Settings.Offload {
+	if r, err := small.Check(s); err != nil || r.Run.Settings.Offload != plan.OffloadNothing {
 		t.Errorf("where all fits, auto took %v (%v)", r.Run.Settings, err)
 	}
-	if _, err := offloading(t, plan.NeverOffload, 0).Check(r.Run.Settings); err == nil || !strings.Contains(err.Error(), "cannot be offloaded") {
+	if _, err := offloading(t, plan.OffloadNothing, false, 0).Check(r.Run.Settings); err == nil || !strings.Contains(err.Error(), "training.offload: optimizer is not possible here") {
 		t.Errorf("where it cannot be: %v", err)
 	}
-	choice, err := offloading(t, plan.OnDemand, 0).Fit(plan.Search{Effective: 32, Precisions: []device.Precision{device.FP16}})
-	if err != nil || !choice.Best.Run.Settings.Offload {
+	choice, err := offloading(t, plan.OffloadOptimizer, false, 0).Fit(plan.Search{Effective: 32, Precisions: []device.Precision{device.FP16}})
+	if err != nil || choice.Best.Run.Settings.Offload != plan.OffloadOptimizer {
 		t.Errorf("fit found %v", err)
+	}
+}
+
+// Half of the production model does not fit a T4, and does with some of its activations in main
+// memory: as few as it takes, counted to the byte, and hidden behind the computation for the most
+// part.
+func TestOffloadActivationsOfProduction(t *testing.T) {
+	half := production()
+	half.Layers = 12
+	with := func(hostMemory int64) *plan.Planner {
+		p := planner(half, 1024, plan.OnCard(card(t, "T4")))
+		p.Offload, p.Target.HostMemory = plan.OffloadActivations, hostMemory
+		return p
+	}
+	small := with(0)
+	s := productionOnT4
+	s.Recompute, s.Offload = pass.RecomputeActivation, plan.OffloadActivations
+	here := s
+	here.Offload = plan.OffloadNothing
+	whole, err := small.Plan(here)
+	if err != nil || whole.Fits {
+		t.Fatalf("without: %v (%v)", whole, err)
+	}
+	r, err := small.Check(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	program, err := small.Program(r.Run.Settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var away int64
+	for _, v := range program.Func(engine.FuncMicro).F.States {
+		if v.State.Role == graph.Activation {
+			away += program.Align(v.Type.Bytes())
+		}
+	}
+	over := whole.Total - whole.Capacity
+	if away != program.Layout.Activations || away != r.Host.Components[0].Bytes || away < over || away > over+over/2 {
+		t.Errorf("%v are away, the plan has %v, the host %v; %v are missing", size.Bytes(away), size.Bytes(program.Layout.Activations), size.Bytes(r.Host.Components[0].Bytes), size.Bytes(over))
+	}
+	if got := whole.Total - r.Total; got < over {
+		t.Errorf("%v less are needed, %v are missing", size.Bytes(got), size.Bytes(over))
+	}
+	if r.Time.Transfer <= 0 || r.Time.Exposed > r.Time.Transfer/10 || r.Time.Update > 1.05*whole.Time.Update {
+		t.Errorf("%g s of %g s are not hidden, an update takes %g s instead of %g s", r.Time.Exposed, r.Time.Transfer, r.Time.Update, whole.Time.Update)
+	}
+	// Ladders and refusals name it, whether there is a bound of main memory or not.
+	var no *plan.DoesNotFit
+	if _, err := small.Check(here); !errors.As(err, &no) || no.Smallest == nil || no.Smallest.Change != "training.offload: activations" || no.Smallest.Host != r.Host.Total {
+		t.Errorf("the refusal is %v", err)
+	}
+	if _, err := with(512 << 20).Check(s); !errors.As(err, &no) || !strings.Contains(err.Error(), "of main memory for what training.offload keeps there, and there are 512 MiB") || no.Smallest == nil {
+		t.Errorf("with little main memory: %v", err)
+	}
+	// Left to the planner, whatever is fastest is taken.
+	auto := with(0)
+	auto.AutoOffload, here.Recompute = true, pass.RecomputeAuto
+	chosen, err := auto.Check(here)
+	if err != nil || chosen.Time.Update > r.Time.Update {
+		t.Errorf("auto took %v (%v)", chosen.Run.Settings, err)
 	}
 }

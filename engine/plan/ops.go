@@ -46,8 +46,9 @@ func Ops(p *engine.Program, s Speed, accumulation int, shapes bool) []OpRow {
 		row.add(pipes, r.times)
 	}
 	var rows []OpRow
-	if _, exposed := bus.seconds(); exposed > 0 {
-		by["waiting for offloaded states"] = &OpRow{Op: "waiting for offloaded states", Runs: 1, Roofline: exposed, Pipes: Pipes{Memory: exposed, Total: exposed}}
+	if bus.end(); bus.exposed > 0 {
+		const waiting = "waiting for main memory"
+		by[waiting] = &OpRow{Op: waiting, Runs: 1, Roofline: bus.exposed, Pipes: Pipes{Memory: bus.exposed, Total: bus.exposed}}
 	}
 	for _, r := range by {
 		r.Limit = r.Pipes.Limit()

@@ -44,8 +44,9 @@ type Run struct {
 	// Ranks is the number of processes that share the micro-batches; 0: one.
 	Ranks int `json:"ranks,omitempty"`
 	// Exchange is what a rank of several keeps of gradients besides its own, in main
-	// memory on every device.
+	// memory on every device, or Room on its card.
 	Exchange int64 `json:"gradient_exchange_bytes,omitempty"`
+	Room     int64 `json:"gradient_room_bytes,omitempty"`
 }
 
 // Report is the plan of a program on a target.
@@ -66,7 +67,7 @@ type Report struct {
 	Capacity   int64       `json:"capacity_bytes"` // of the target; 0: unknown
 	Fits       bool        `json:"fits"`
 
-	// Host is what a card's run takes of main memory where states are offloaded to it; nil: none are.
+	// Host is what a card's run takes of main memory where anything is offloaded to it; nil: nothing is.
 	Host *MainMemory `json:"host,omitempty"`
 
 	// Largest are the ten largest temporaries at the peak (those that differ in
@@ -97,6 +98,10 @@ type Component struct {
 // binary's pages, the buffers of a run, stacks. It is a stated allowance, not a
 // measurement of the run.
 const GoRuntime = 56 << 20
+
+// NCCL is what NVIDIA's library takes of a card for its own buffers: a stated allowance. It depends on the
+// cards, what connects them, and NCCL_BUFFSIZE.
+const NCCL = 256 << 20
 
 // New plans the program for the target.
 func New(p *engine.Program, t Target, r Run) *Report {
@@ -209,6 +214,10 @@ func (r *Report) outside() {
 		context, measured := c.Context()
 		r.add(Component{Name: "device context and libraries", Bytes: context, Estimate: !measured, Note: map[bool]string{true: "as measured with PyTorch"}[measured]})
 		r.add(Component{Name: "floor left to the driver", Bytes: device.DriverFloor})
+		if r.Run.Room > 0 {
+			r.add(Component{Name: "gradient exchange", Bytes: r.Run.Room, Note: "shards of the other ranks"})
+			r.add(Component{Name: "NCCL", Bytes: NCCL, Estimate: true, Note: "stated allowance"})
+		}
 		return
 	}
 	r.add(Component{Name: "Go runtime", Bytes: GoRuntime, Estimate: true, Note: "stated allowance"})

@@ -9,7 +9,7 @@ import (
 )
 
 // Planner plans settings of one model for one target, each by compiling it; it
-// remembers what it compiled. It is not safe for concurrent use.
+// remembers the reports, and the programs made last. It is not safe for concurrent use.
 type Planner struct {
 	Compile Compile
 	Target  Target
@@ -20,23 +20,30 @@ type Planner struct {
 	LeastMicroBatch int
 	// Least is the minimum that the model needs; empty: nothing is known.
 	Least Least
-	// Offload says when the states of the optimizer are kept in main memory.
-	Offload Offloading
+	// Offload is what may be kept in main memory. AutoOffload lets the planner decide what is, where
+	// [pass.RecomputeAuto] does not fit without or is slower.
+	Offload     Offload
+	AutoOffload bool
 	// Classes is the width of the logits that the loss cuts in chunks of rows.
 	Classes int
 
-	done map[Settings]*planned
+	done   map[Settings]*planned
+	recent []*planned // that have their programs
 	// Compiled counts the programs made.
 	Compiled int
 }
 
+// keptPrograms is how many programs a planner keeps: they take more memory than all reports.
+const keptPrograms = 3
+
 type planned struct {
-	program *engine.Program
+	program *engine.Program // nil: it was made long ago
 	report  *Report
+	layout  engine.Layout // but for the places of tensors
 }
 
-// Plan is the report of settings. [pass.RecomputeAuto] without a budget gets
-// what the target leaves for temporaries; the report's settings say how much
+// Plan is the report of settings. [pass.RecomputeAuto] and
+// [OffloadActivations] without a budget get what the target leaves for temporaries; the report's settings say how much
 // that was.
 func (p *Planner) Plan(s Settings) (*Report, error) {
 	d, err := p.plan(s)
@@ -52,7 +59,31 @@ func (p *Planner) Program(s Settings) (*engine.Program, error) {
 	if err != nil {
 		return nil, err
 	}
-	return d.program, nil
+	if d.program != nil {
+		return d.program, nil
+	}
+	if d.program, err = p.compile(d.report.Run.Settings); err == nil {
+		p.keep(d)
+	}
+	return d.program, err
+}
+
+func (p *Planner) compile(s Settings) (*engine.Program, error) {
+	program, err := p.Compile(s)
+	if err != nil {
+		return nil, fmt.Errorf("planning %v: %w", s, err)
+	}
+	p.Compiled++
+	return program, nil
+}
+
+// keep keeps the program of d in place of an older one.
+func (p *Planner) keep(d *planned) {
+	p.recent = append(p.recent, d)
+	if len(p.recent) > keptPrograms {
+		p.recent[0].program = nil
+		p.recent = p.recent[1:]
+	}
 }
 
 func (p *Planner) plan(s Settings) (*planned, error) {
@@ -80,20 +111,21 @@ func (p *Planner) plan(s Settings) (*planned, error) {
 
 func (p *Planner) make(s Settings) (*planned, error) {
 	switch {
-	case s.Offload && p.Offload == NeverOffload:
-		return nil, fmt.Errorf("planning %v: the states of the optimizer cannot be offloaded", s)
+	case !p.Offload.Has(s.Offload):
+		return nil, fmt.Errorf("planning %v: training.offload: %v is not possible here", s, s.Offload)
 	case s.Recompute == pass.RecomputeAuto && s.Budget == 0:
 		return p.auto(s)
 	case s.Recompute == pass.RecomputeSlices && s.Slices == 0:
 		return p.slices(s)
+	case s.Offload.Has(OffloadActivations) && s.Budget == 0:
+		return p.away(s)
 	case s.Recompute == pass.RecomputeSlices && s.MicroBatch%s.Slices != 0:
 		return nil, fmt.Errorf("training.checkpoint_slices: %d parts do not divide a micro-batch of %d: want one of %v", s.Slices, s.MicroBatch, divisors(s.MicroBatch, 2, s.MicroBatch))
 	}
-	program, err := p.Compile(s)
+	program, err := p.compile(s)
 	if err != nil {
-		return nil, fmt.Errorf("planning %v: %w", s, err)
+		return nil, err
 	}
-	p.Compiled++
 	r := Run{Settings: s}
 	if p.Facts != nil {
 		if r, err = p.Facts(program, s); err != nil {
@@ -101,41 +133,15 @@ func (p *Planner) make(s Settings) (*planned, error) {
 		}
 		r.Settings = s
 	}
-	return &planned{program, New(program, p.Target, r)}, nil
+	d := &planned{program, New(program, p.Target, r), program.Layout}
+	d.layout.State, d.layout.Input, d.layout.Output = nil, nil, nil
+	p.keep(d)
+	return d, nil
 }
 
-// Offloading says whether a planner may keep the states of the optimizer in main memory.
-type Offloading int
-
-// The choices.
-const (
-	NeverOffload Offloading = iota // the device or the optimizer cannot
-	OnDemand                       // where settings say so; refusals and ladders name it
-	AutoOffload                    // also where [pass.RecomputeAuto] does not fit without, or is slower
-)
-
-// auto is the fastest that fits of the least recomputation, with the states of the optimizer on the
-// card and, where that is left to the planner, in main memory.
-func (p *Planner) auto(s Settings) (*planned, error) {
-	d, err := p.recomputed(s)
-	if err != nil || p.Offload != AutoOffload || s.Offload || d.report.Fits && d.report.Run.Settings.Recompute == pass.RecomputeNone {
-		return d, err
-	}
-	s.Offload = true
-	o, err := p.recomputed(s)
-	if err != nil {
-		return nil, err
-	}
-	switch a, b := d.report, o.report; {
-	case a.Fits != b.Fits:
-		if b.Fits {
-			return o, nil
-		}
-		return d, nil
-	case a.Fits && faster(b, a), !a.Fits && b.Total < a.Total:
-		return o, nil
-	}
-	return d, nil
+// room is what the target leaves for temporaries.
+func (d *planned) room() int64 {
+	return d.report.Capacity - (d.report.Total - d.layout.Temps.Bytes)
 }
 
 // recomputed finds the least recomputation that fits. The budget is what the same
@@ -144,13 +150,16 @@ func (p *Planner) auto(s Settings) (*planned, error) {
 // recipe for all blocks is tried, and last slices. The answer where nothing fits is the
 // most slices, or the full recomputation of every block where slices save nothing.
 func (p *Planner) recomputed(s Settings) (*planned, error) {
+	if s.Offload.Has(OffloadActivations) {
+		return p.recomputedAway(s)
+	}
 	plain := s
 	plain.Recompute = pass.RecomputeNone
 	d, err := p.plan(plain)
 	if err != nil || d.report.Fits {
 		return d, err
 	}
-	room := d.report.Capacity - (d.report.Total - d.program.Layout.Temps.Bytes)
+	room := d.room()
 	s.Budget = room
 	for range 3 {
 		if s.Budget <= 0 {

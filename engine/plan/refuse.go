@@ -45,7 +45,7 @@ func (e *DoesNotFit) Error() string {
 	}
 	switch {
 	case e.Smallest == nil && r.onDevice() && r.Host != nil:
-		s.WriteString("; want less state (training.optimizer: adamw8bit has a quarter of adamw's), or training.offload: none")
+		s.WriteString("; want less there (of the optimizer's states, adamw8bit has a quarter of adamw's), or training.offload: none")
 	case e.Smallest != nil:
 		host := ""
 		if e.Smallest.Host > 0 {
@@ -104,7 +104,7 @@ func (p *Planner) Check(s Settings) (*Report, error) {
 	if r.Fits {
 		return r, nil
 	}
-	e := &DoesNotFit{Report: r, Static: d.program.Layout.States.Bytes}
+	e := &DoesNotFit{Report: r, Static: d.layout.States.Bytes}
 	from := r.Run.Settings
 	if from.Recompute == pass.RecomputeAuto {
 		// Auto has done what recomputation can.
@@ -119,7 +119,7 @@ func (p *Planner) Check(s Settings) (*Report, error) {
 				return nil, err
 			}
 			for _, rung := range e.Ladder { // alone it may cost less than what it is the last of
-				if rung.Instead && rung.Settings.Offload && rung.Fits && rung.Update < e.Smallest.Update {
+				if rung.Instead && rung.Settings.Offload != from.Offload && rung.Fits && rung.Update < e.Smallest.Update {
 					e.Smallest = &rung
 				}
 			}
@@ -138,9 +138,14 @@ func (p *Planner) shrink(asked *Report, rung Rung) (*Rung, error) {
 	from := asked.Run.Settings
 	to := rung.Settings
 	for _, undo := range []func(s Settings) Settings{
-		func(s Settings) Settings { s.Offload = from.Offload; return s },
+		func(s Settings) Settings { s.NarrowGradients = from.NarrowGradients; return s },
+		func(s Settings) Settings { return s.without(OffloadOptimizer &^ from.Offload) },
+		func(s Settings) Settings { return s.without(OffloadActivations &^ from.Offload) },
 		func(s Settings) Settings {
-			s.Recompute, s.Budget, s.Slices = from.Recompute, from.Budget, from.Slices
+			s.Recompute, s.Slices = from.Recompute, from.Slices
+			if !s.Offload.Has(OffloadActivations) {
+				s.Budget = from.Budget
+			}
 			return s.divided()
 		},
 		func(s Settings) Settings {
@@ -180,6 +185,9 @@ func difference(from, to Settings) string {
 	}
 	if from.MicroBatch != to.MicroBatch || max(1, from.Accumulation) != max(1, to.Accumulation) {
 		keys = append(keys, batchKey(from, to))
+	}
+	if from.NarrowGradients != to.NarrowGradients {
+		keys = append(keys, gradientsKey(from, to))
 	}
 	if from.Offload != to.Offload {
 		keys = append(keys, offloadKey(from, to))

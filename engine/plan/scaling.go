@@ -301,8 +301,7 @@ func (c Cluster) nccl(w Work, k conditions) UpdateTime {
 // what is not known: how fast a card computes, what is reached of a network's rate, and how
 // much of the exchange hides.
 type Engine struct {
-	Name  string `json:"engine"`
-	Built bool   `json:"built"`
+	Name string `json:"engine"`
 	// Best and Least are the ends of the range of the time.
 	Best  UpdateTime `json:"best"`
 	Least UpdateTime `json:"least"`
@@ -313,8 +312,8 @@ type Engine struct {
 }
 
 // ranged is an engine at both ends.
-func ranged(name string, built bool, w Work, at func(Work, conditions) UpdateTime) Engine {
-	e := Engine{Name: name, Built: built, Best: at(w, fastest), Least: at(w, slowest)}
+func ranged(name string, w Work, at func(Work, conditions) UpdateTime) Engine {
+	e := Engine{Name: name, Best: at(w, fastest), Least: at(w, slowest)}
 	e.EfficiencyLeast, e.EfficiencyBest = e.Least.Efficiency, e.Best.Efficiency
 	if w.Ranged {
 		slow, quick := slowest, fastest
@@ -325,11 +324,11 @@ func ranged(name string, built bool, w Work, at func(Work, conditions) UpdateTim
 	return e
 }
 
-// Mesh is what snug does now, NCCL what it would be with NVIDIA's library, which is not built.
-func (c Cluster) Mesh(w Work) Engine { return ranged("snug (TCP, main memory)", true, w, c.mesh) }
+// Mesh is snug's own exchange.
+func (c Cluster) Mesh(w Work) Engine { return ranged("snug (TCP, main memory)", w, c.mesh) }
 
-// NCCL is for cards alone.
-func (c Cluster) NCCL(w Work) Engine { return ranged("NCCL (not built)", false, w, c.nccl) }
+// NCCL is that from card to card, where each rank adds up its own micro-batches.
+func (c Cluster) NCCL(w Work) Engine { return ranged("NCCL (fast sums)", w, c.nccl) }
 
 // Scaling is what several processes make of a plan.
 type Scaling struct {
@@ -337,9 +336,10 @@ type Scaling struct {
 	GradientBytes int64 `json:"gradient_bytes"`
 	Rounds        int   `json:"rounds"` // micro-batches of the busiest process
 	Fast          bool  `json:"fast,omitempty"`
-	// Exchange is the main memory that a process needs for it, Sends what it sends in an
-	// update, Carries what the link of a machine carries each way.
+	// Exchange is the memory that a process needs for it, Room how much of that is on its card, Sends what it
+	// sends in an update, Carries what the link of a machine carries each way.
 	Exchange int64    `json:"gradient_exchange_bytes"`
+	Room     int64    `json:"gradient_room_bytes,omitempty"`
 	Sends    int64    `json:"rank_sends_bytes"`
 	Carries  int64    `json:"link_carries_bytes,omitempty"`
 	Engines  []Engine `json:"engines"`
@@ -361,7 +361,7 @@ type Help struct {
 
 // Scale predicts what the processes of a cluster make of the plan r of one of them.
 func (r *Report) Scale(c Cluster, w Work, unit string) *Scaling {
-	s := &Scaling{Cluster: c, GradientBytes: int64(total(w.Buckets)), Rounds: c.rounds(w), Fast: w.Fast, Exchange: r.Run.Exchange,
+	s := &Scaling{Cluster: c, GradientBytes: int64(total(w.Buckets)), Rounds: c.rounds(w), Fast: w.Fast, Exchange: r.Run.Exchange + r.Run.Room, Room: r.Run.Room,
 		Sends: int64(c.Sends(w)), Unit: unit, Note: Unmeasured}
 	s.Units = int64(w.MicroBatches) * int64(r.Run.Settings.MicroBatch)
 	if r.Run.Tokens > 0 {

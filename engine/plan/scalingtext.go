@@ -33,7 +33,11 @@ func (s *Scaling) String() string {
 	if s.Net != nil {
 		rows = append(rows, []string{"a machine's link", size.Bytes(s.Carries).String(), "each way"})
 	}
-	rows = append(rows, []string{"a process keeps", size.Bytes(s.Exchange).String(), "of them in main memory"})
+	where := "of them in main memory"
+	if s.Room > 0 {
+		where = "of them on its card"
+	}
+	rows = append(rows, []string{"a process keeps", size.Bytes(s.Exchange).String(), where})
 	indented(&b, rows, 1)
 	fmt.Fprintf(&b, "\nupdate, %s\n", s.Note)
 	rows = [][]string{{""}}

@@ -15,15 +15,17 @@ type Settings struct {
 	MicroBatch   int            `json:"batch_size"`
 	Accumulation int            `json:"gradient_accumulation_steps"`
 	Recompute    pass.Recompute `json:"gradient_checkpointing"`
-	Budget       int64          `json:"recompute_budget_bytes,omitempty"` // of temporaries, for pass.RecomputeAuto
+	Budget       int64          `json:"recompute_budget_bytes,omitempty"` // of temporaries, for pass.RecomputeAuto and OffloadActivations; 0: what the target leaves
 	// Slices is in how many parts of a micro-batch pass.RecomputeSlices computes a block;
 	// 0: as few as fit.
 	Slices    int              `json:"checkpoint_slices,omitempty"`
 	Precision device.Precision `json:"mixed_precision"`
 	// CEChunk is how many rows of logits the loss holds at a time; 0: all.
 	CEChunk int `json:"ce_chunk"`
-	// Offload keeps the optimizer's states in the host's memory.
-	Offload bool `json:"offload_optimizer,omitempty"`
+	// Offload is what is kept in the host's memory.
+	Offload Offload `json:"offload,omitempty"`
+	// NarrowGradients keeps gradients of matrices in 16 bits.
+	NarrowGradients bool `json:"gradients_bf16,omitempty"`
 }
 
 // Compile makes the program for settings.
@@ -40,10 +42,30 @@ func (s Settings) String() string {
 	if s.CEChunk > 0 {
 		t += fmt.Sprintf(", loss in chunks of %d rows", s.CEChunk)
 	}
-	if s.Offload {
+	if s.NarrowGradients {
+		t += ", gradients in bf16"
+	}
+	if s.Offload.Has(OffloadOptimizer) {
 		t += ", the optimizer's states in main memory"
 	}
+	if s.Offload.Has(OffloadActivations) {
+		t += ", as few activations there as it takes"
+	}
 	return t
+}
+
+// without are the settings with some of what is in main memory on the device.
+func (s Settings) without(o Offload) Settings {
+	if s.Offload &^= o; o.Has(OffloadActivations) {
+		s.Budget = 0
+	}
+	return s
+}
+
+// with are the settings with so much in main memory, all else being equal.
+func (s Settings) with(o Offload) Settings {
+	s.Offload = o
+	return s
 }
 
 // divided are the settings with no more slices than divide the micro-batch.

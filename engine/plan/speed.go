@@ -81,6 +81,9 @@ func (s Speed) Seconds(n *graph.Node) float64 {
 	if graph.IsView(n.Op) {
 		return 0
 	}
+	if in, out := graph.Transferred(n); in+out > 0 {
+		return over(float64(in), s.HostIn) + over(float64(out), s.HostOut) + s.Launch
+	}
 	return s.cost(n, n.Cost()).total()
 }
 
@@ -128,8 +131,8 @@ type Timing struct {
 	Update    float64 `json:"update_seconds"`
 	Optimizer float64 `json:"optimizer_seconds"` // the part of Update in the optimizer's own function
 	Recompute float64 `json:"recompute_seconds"` // the part of Update that recomputes
-	// Transfer is how long states cross between device and host, Exposed the part of Update in which
-	// the device waits for that.
+	// Transfer is how long what is offloaded crosses between device and host, Exposed the part of
+	// Update in which the device waits for that.
 	Transfer float64 `json:"transfer_seconds,omitempty"`
 	Exposed  float64 `json:"transfer_exposed_seconds,omitempty"`
 	Tokens   float64 `json:"tokens_per_second,omitempty"`
@@ -249,11 +252,10 @@ func Predict(p *engine.Program, s Speed, r Run) Timing {
 			t.Optimizer += sec
 		}
 	}
-	t.Transfer, t.Exposed = bus.seconds()
+	bus.end()
+	t.Transfer, t.Exposed = bus.used, bus.exposed
 	t.Update += t.Exposed
-	if bus.function == engine.FuncUpdate {
-		t.Optimizer += t.Exposed
-	}
+	t.Optimizer += bus.optimizer
 	if t.Update > 0 {
 		t.Tokens = acc * float64(r.Tokens) / t.Update
 		t.Examples = acc * float64(r.Settings.MicroBatch) / t.Update

@@ -131,7 +131,7 @@ func (r *Report) time(s *strings.Builder) {
 		rows = append(rows, []string{"share of peak", between(percent, slow.MFU, t.MFU), fmt.Sprintf("of the %s, %s", r.Speed.PeakName, FLOPRate(r.Speed.Peak))})
 	}
 	if t.Transfer > 0 {
-		rows = append(rows, []string{"transfers", seconds(t.Transfer), fmt.Sprintf("of states to the card at %s and back at %s; %.0f %% hidden behind the steps, the rest is part of the update",
+		rows = append(rows, []string{"transfers", seconds(t.Transfer), fmt.Sprintf("to the card at %s and back at %s; %.0f %% hidden behind the computation, the rest is part of the update",
 			ByteRate(r.Speed.HostIn), ByteRate(r.Speed.HostOut), 100*max(0, 1-t.Exposed/t.Transfer))})
 	}
 	indented(s, rows, 1)

@@ -1,0 +1,144 @@
+package plan
+
+import "github.com/snug-ml/snug/engine/pass"
+
+// Offload is what a program keeps in the host's memory instead of the device's.
+type Offload uint8
+
+// What can be there.
+const (
+	OffloadOptimizer   Offload = 1 << iota // the optimizer's states
+	OffloadActivations                     // activations until the backward half reads them, as few as make the program fit
+	OffloadNothing     Offload = 0
+	OffloadAll                 = OffloadOptimizer | OffloadActivations
+)
+
+var offloadNames = map[Offload]string{OffloadNothing: "none", OffloadOptimizer: "optimizer", OffloadActivations: "activations", OffloadAll: "all"}
+
+func (o Offload) String() string { return offloadNames[o] }
+
+// MarshalText gives the name.
+func (o Offload) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
+
+// ParseOffload is what training.offload names; false: nothing, or the planner decides.
+func ParseOffload(name string) (Offload, bool) {
+	for o, n := range offloadNames {
+		if n == name {
+			return o, true
+		}
+	}
+	return OffloadNothing, false
+}
+
+// Has reports whether all of w is in the host's memory.
+func (o Offload) Has(w Offload) bool { return o&w == w }
+
+// choices are what the planner may keep in main memory beside from, the least first.
+func (p *Planner) choices(from Offload) (list []Offload) {
+	for o := from + 1; o <= OffloadAll; o++ {
+		if o.Has(from) && p.Offload.Has(o) {
+			list = append(list, o)
+		}
+	}
+	return list
+}
+
+// auto is the fastest that fits of the least recomputation, with all on the card and, where that is
+// left to the planner, with what may be in main memory.
+func (p *Planner) auto(s Settings) (*planned, error) {
+	best, err := p.recomputed(s)
+	if err != nil || !p.AutoOffload || best.report.Fits && best.report.Run.Settings.Recompute == pass.RecomputeNone {
+		return best, err
+	}
+	for _, s.Offload = range p.choices(s.Offload) {
+		d, err := p.recomputed(s)
+		if err != nil {
+			return nil, err
+		}
+		best = best.or(d)
+	}
+	return best, nil
+}
+
+// or is d, or e where that fits and d does not, is faster, or needs less where neither fits.
+func (d *planned) or(e *planned) *planned {
+	switch a, b := d.report, e.report; {
+	case a.Fits != b.Fits:
+		if b.Fits {
+			return e
+		}
+	case a.Fits && faster(b, a), !a.Fits && b.Total < a.Total:
+		return e
+	}
+	return d
+}
+
+// little is the share of an update that copies may be waited for before more recomputation is tried
+// instead.
+const little = 0.005
+
+// recomputedAway is the fastest that fits of all recipes with activations in main memory. With more
+// recomputation fewer of them have to be there.
+func (p *Planner) recomputedAway(s Settings) (best *planned, err error) {
+	for r := pass.RecomputeNone; r <= pass.RecomputeFull; r++ {
+		s.Recompute = r
+		d, err := p.plan(s)
+		if err != nil {
+			return nil, err
+		}
+		if d.room() <= 0 {
+			return d, nil // what is kept from update to update does not fit alone
+		}
+		if best == nil {
+			best = d
+		}
+		best = best.or(d)
+		if t := best.report.Time; best.report.Fits && t.Exposed < little*t.Update {
+			break // what computes more again is slower
+		}
+	}
+	if s.Recompute = pass.RecomputeSlices; !best.report.Fits && s.MicroBatch > 1 {
+		d, err := p.plan(s)
+		if err != nil {
+			return nil, err
+		}
+		best = best.or(d)
+	}
+	return best, nil
+}
+
+// away keeps as few activations in main memory as make the program fit, none where it does without.
+func (p *Planner) away(s Settings) (*planned, error) {
+	here := s
+	here.Offload &^= OffloadActivations
+	d, err := p.plan(here)
+	if err != nil {
+		return nil, err
+	}
+	s.Budget = d.layout.Temps.Bytes
+	if d.report.onDevice() {
+		return p.plan(s)
+	}
+	room := d.room()
+	s.Budget = room
+	for range 8 {
+		if s.Budget <= allAway {
+			break
+		}
+		last := d.report.Total
+		if d, err = p.plan(s); err != nil || d.report.onDevice() || d.report.Total == last {
+			return d, err
+		}
+		// Packing needs more than what is alive, by an amount that changes with each schedule.
+		s.Budget -= max(d.report.Total-d.report.Capacity, room/32)
+	}
+	s.Budget = allAway
+	all, err := p.plan(s)
+	if err != nil {
+		return nil, err
+	}
+	return d.or(all), nil
+}
+
+// allAway is a budget that no program keeps: all activations that can be are in main memory.
+const allAway = 1

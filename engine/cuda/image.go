@@ -126,7 +126,7 @@ const stagingBytes = 4 << 20
 
 func (x *image) load() (err error) {
 	l := &x.p.Layout
-	if err := x.allocate(l.Bytes + x.code.outside()); err != nil {
+	if x.memory, err = x.reserve(l.Bytes + x.code.outside()); err != nil {
 		return err
 	}
 	for s := range x.inputs {
@@ -162,7 +162,7 @@ func (x *image) load() (err error) {
 		return err
 	}
 	// Tables hold no addresses of inputs, so that one slot is as good as another.
-	if err := x.upload(l.Bytes+x.code.workspace, x.code.tables.bind(x.bases(0))); err != nil {
+	if err := x.upload(x.memory+driver.Ptr(l.Bytes+x.code.workspace), x.code.tables.bind(x.bases(0))); err != nil {
 		return err
 	}
 	if err := x.assemble(); err != nil {
@@ -203,21 +203,19 @@ func (e *TooFull) Unwrap() error { return e.Err }
 // ExitCode is 3: does not fit.
 func (*TooFull) ExitCode() int { return 3 }
 
-// allocate reserves the memory on the card.
-func (x *image) allocate(bytes int64) (err error) {
-	if x.memory, err = x.ctx.Alloc(bytes); err == nil {
-		return nil
-	}
+// reserve allocates memory on the card.
+func (x *image) reserve(bytes int64) (driver.Ptr, error) {
+	at, err := x.ctx.Alloc(bytes)
 	var e *driver.Error
 	if errors.As(err, &e) && e.Code == driver.OutOfMemory {
 		if free, _, e := x.ctx.Memory(); e == nil {
-			return &TooFull{bytes, free, err}
+			err = &TooFull{bytes, free, err}
 		}
 	}
-	return err
+	return at, err
 }
 
-// assemble loads the kernels that the program's launches name.
+// assemble makes ready the kernels that the program's launches name.
 func (x *image) assemble() error {
 	x.kernels = map[string]driver.Function{}
 	names := x.code.names()
@@ -228,7 +226,7 @@ func (x *image) assemble() error {
 	if err != nil {
 		return err
 	}
-	if x.module, err = x.ctx.Load(text); err != nil {
+	if x.module, err = x.on.kernels(text); err != nil {
 		return fmt.Errorf("kernels: %w", err)
 	}
 	for _, name := range names {
@@ -485,7 +483,7 @@ func (x *image) Write(offset int64, src []byte) error {
 		copy(host, src)
 		return err
 	}
-	return x.upload(offset, src)
+	return x.upload(x.memory+driver.Ptr(offset), src)
 }
 
 // download copies from the card's memory.
@@ -505,16 +503,16 @@ func (x *image) download(dst []byte, offset int64) error {
 }
 
 // upload copies to the card's memory.
-func (x *image) upload(offset int64, src []byte) error {
+func (x *image) upload(to driver.Ptr, src []byte) error {
 	for len(src) > 0 {
 		n := copy(x.staging, src)
-		if err := x.compute.CopyIn(x.memory+driver.Ptr(offset), x.staging[:n]); err != nil {
+		if err := x.compute.CopyIn(to, x.staging[:n]); err != nil {
 			return err
 		}
 		if err := x.Sync(); err != nil {
 			return err
 		}
-		src, offset = src[n:], offset+int64(n)
+		src, to = src[n:], to+driver.Ptr(n)
 	}
 	return nil
 }

@@ -248,7 +248,7 @@ func (x *image) scatter(at, elems int64, d graph.DType) error {
 	part := numbers(d, elems)
 	for left := elems * d.Size(); left > 0; {
 		n := min(left, int64(len(part)))
-		if err := x.upload(at, part[:n]); err != nil {
+		if err := x.upload(x.memory+driver.Ptr(at), part[:n]); err != nil {
 			return err
 		}
 		at, left = at+n, left-n

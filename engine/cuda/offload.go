@@ -10,7 +10,7 @@ import (
 	"github.com/snug-ml/snug/internal/size"
 )
 
-// transfer is a copy between the card and the host's memory of offloaded states.
+// transfer is a copy between the card and the host's memory of what is offloaded.
 type transfer struct {
 	out   bool
 	host  int64 // where it is there
@@ -18,7 +18,7 @@ type transfer struct {
 	bytes int64
 }
 
-// fetch copies a part of an offloaded state to the card.
+// fetch copies a part of what is offloaded to the card.
 func (l *lowering) fetch(n *graph.Node, op graph.Fetch) {
 	from := l.at(n.In[0]).offset + op.From*n.In[0].DType().Size()
 	l.launches = append(l.launches, launch{node: n, copy: &transfer{host: from, card: l.at(n.Out[0]), bytes: n.Out[0].Type.Bytes()}})
@@ -65,7 +65,7 @@ func (l *lowering) stepPart(n *graph.Node, op graph.StepPart) {
 // transfers are the streams on which states cross while steps compute.
 type transfers struct {
 	in, out driver.Stream
-	host    []byte         // page-locked, of the offloaded states
+	host    []byte         // page-locked
 	free    []driver.Event // that nobody waits for
 	all     []driver.Event
 }
@@ -83,7 +83,7 @@ func newTransfers(ctx driver.Context, bytes int64) (t *transfers, err error) {
 		return t, err
 	}
 	if t.host, err = ctx.AllocHost(bytes); err != nil {
-		return t, fmt.Errorf("training.offload: the host cannot reserve %s of page-locked memory for the optimizer's states: %w", size.Bytes(bytes), err)
+		return t, fmt.Errorf("training.offload: the host cannot reserve %s of page-locked memory: %w", size.Bytes(bytes), err)
 	}
 	return t, nil
 }
@@ -124,16 +124,23 @@ type crossing struct {
 	x       *image
 	fetched map[*graph.Node]driver.Event
 	written map[*graph.Node]driver.Event
-	// waiting are the copies to the host of what each node computes.
-	waiting map[*graph.Node][]*bound
+	// waiting are the copies to the host of what a node computes, by its last launch.
+	waiting map[*bound][]*bound
 }
 
 func newCrossing(x *image, launches []bound) *crossing {
-	c := &crossing{x, map[*graph.Node]driver.Event{}, map[*graph.Node]driver.Event{}, map[*graph.Node][]*bound{}}
+	c := &crossing{x, map[*graph.Node]driver.Event{}, map[*graph.Node]driver.Event{}, map[*bound][]*bound{}}
+	last := map[*graph.Node]*bound{}
 	for i := range launches {
-		if b := &launches[i]; b.copy != nil && b.copy.out {
-			from := b.node.In[1].Node
-			c.waiting[from] = append(c.waiting[from], b)
+		b := &launches[i]
+		if b.copy != nil && b.copy.out {
+			if from := last[b.node.In[1].Node]; from != nil {
+				c.waiting[from] = append(c.waiting[from], b)
+			}
+		}
+		last[b.node] = b
+		for _, n := range b.also {
+			last[n] = b
 		}
 	}
 	return c
@@ -170,6 +177,11 @@ func (c *crossing) wait(on map[*graph.Node]driver.Event, n *graph.Node) error {
 func (c *crossing) launch(b *bound) (err error) {
 	switch {
 	case b.copy != nil && b.copy.out:
+		if c.written[b.node] == nil { // what it copies was computed by a part captured before
+			if c.written[b.node], err = c.begin(c.x.transfers.out, b); err != nil {
+				return err
+			}
+		}
 		return c.wait(c.written, b.node)
 	case b.copy != nil:
 		c.fetched[b.node], err = c.begin(c.x.transfers.in, b)
@@ -177,7 +189,7 @@ func (c *crossing) launch(b *bound) (err error) {
 	}
 	for _, n := range slices.Concat([]*graph.Node{b.node}, b.also) {
 		for _, v := range n.In {
-			if err := c.wait(c.fetched, v.Node); err != nil {
+			if err := c.wait(c.fetched, graph.Storage(v).Node); err != nil {
 				return err
 			}
 		}
@@ -185,7 +197,7 @@ func (c *crossing) launch(b *bound) (err error) {
 	if err := c.x.launch(b); err != nil {
 		return err
 	}
-	for _, out := range c.waiting[b.node] {
+	for _, out := range c.waiting[b] {
 		if c.written[out.node], err = c.begin(c.x.transfers.out, out); err != nil {
 			return err
 		}
@@ -215,7 +227,7 @@ func (x *image) transfer(on driver.Stream, t *transfer) error {
 	return on.CopyIn(card, host)
 }
 
-// onHost is a range of the offloaded states; nil where an offset is of the arena.
+// onHost is a range of what is offloaded; nil where an offset is of the arena.
 func (x *image) onHost(offset, bytes int64) []byte {
 	if from := offset - x.p.Layout.Host.Offset; from >= 0 && bytes > 0 {
 		return x.transfers.host[from : from+bytes]

@@ -12,8 +12,8 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// States in the host's memory, which cross while steps compute, give the bits of states on the
-// card, whether copies come as early or as late as the graph allows. Everything is given back.
+// States and activations in the host's memory, which cross while the card computes, give the bits
+// of those on it, whether copies come as early or as late as the graph allows. Everything is given back.
 func TestOffload(t *testing.T) {
 	check := func(d driver.Driver, few bool) error {
 		ctx, err := d.Open(max(*number, 0))
@@ -32,6 +32,11 @@ func TestOffload(t *testing.T) {
 				if err := conformance.Offload(on, o, accumulation); err != nil {
 					return fmt.Errorf("%s, rounding %d, accumulation %d: %w", o.Rule, o.Round.Mode, accumulation, err)
 				}
+			}
+		}
+		for accumulation, low := range map[int]graph.DType{1: graph.F16, 2: graph.F32} {
+			if err := conformance.OffloadActivations(on, accumulation, low, accumulation == 1); err != nil {
+				return fmt.Errorf("activations, %v, accumulation %d: %w", low, accumulation, err)
 			}
 		}
 		return ctx.Close()

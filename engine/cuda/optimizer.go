@@ -13,6 +13,7 @@ import (
 // one launch.
 type stepBatch struct {
 	shared  graph.Op // what they have in common
+	grads   graph.DType
 	scalars []address
 	nodes   []*graph.Node
 	table   params
@@ -31,6 +32,14 @@ type optimizerStep struct {
 
 // roundings end the names of kernels by how they keep weights.
 var roundings = [...]string{graph.Exact: "", graph.Stochastic: "_stochastic", graph.Compensated: "_compensated"}
+
+// ofGradient ends the names of kernels by the format of gradients.
+func ofGradient(d graph.DType) string {
+	if d == graph.BF16 {
+		return "_bf16"
+	}
+	return ""
+}
 
 func stepOf(op graph.Op) optimizerStep {
 	switch op := op.(type) {
@@ -82,9 +91,10 @@ func (l *lowering) step(n *graph.Node, op graph.Optimizer) {
 	for _, v := range n.In[2+op.States():] {
 		scalars = append(scalars, l.at(v))
 	}
-	if b := l.steps; b == nil || b.shared != op.Shared() || !slices.Equal(b.scalars, scalars) {
+	grads := n.In[1].DType()
+	if b := l.steps; b == nil || b.shared != op.Shared() || b.grads != grads || !slices.Equal(b.scalars, scalars) {
 		l.flush()
-		l.steps = &stepBatch{shared: op.Shared(), scalars: scalars}
+		l.steps = &stepBatch{shared: op.Shared(), grads: grads, scalars: scalars}
 	}
 	b := l.steps
 	b.nodes = append(b.nodes, n)
@@ -118,20 +128,34 @@ func (l *lowering) flush() {
 		p.u64(s.round.Seed)
 	}
 	l.n = b.nodes[0]
-	l.run(s.kernel+roundings[s.round.Mode], b.blocks, 256, p)
+	l.run(s.kernel+roundings[s.round.Mode]+ofGradient(b.grads), b.blocks, 256, p)
 	l.launches[len(l.launches)-1].also = b.nodes[1:]
 }
 
 func (l *lowering) globalNorm(n *graph.Node) {
 	const part = 16384 // elements of a block
-	blocks := 0
-	var table params
-	for _, v := range n.In {
-		elems := v.Shape().Elems()
-		table.ptr(l.at(v)).u64(uint64(elems)).u32(blocks).align(8)
-		blocks += int(ceil(elems, part))
+	type sum struct {
+		kernel        string
+		table         params
+		count, blocks int
 	}
-	partial := l.take(8 * int64(blocks))
-	l.run("sum_squares", blocks, 256, new(params).ptr(l.table(&table)).u32(len(n.In)).ptr(partial))
-	l.run("root_of_sum", 1, 256, new(params).ptr(partial).ptr(l.at(n.Out[0])).u32(blocks))
+	sums, all := []sum{{kernel: "sum_squares"}, {kernel: "sum_squares_bf16"}}, 0
+	for _, v := range n.In {
+		k := &sums[0]
+		if v.DType() == graph.BF16 {
+			k = &sums[1]
+		}
+		elems := v.Shape().Elems()
+		k.table.ptr(l.at(v)).u64(uint64(elems)).u32(k.blocks).align(8)
+		blocks := int(ceil(elems, part))
+		k.count, k.blocks, all = k.count+1, k.blocks+blocks, all+blocks
+	}
+	partial, before := l.take(8*int64(all)), int64(0)
+	for _, k := range sums {
+		if k.count > 0 {
+			l.run(k.kernel, k.blocks, 256, new(params).ptr(l.table(&k.table)).u32(k.count).ptr(partial.plus(8*before)))
+		}
+		before += int64(k.blocks)
+	}
+	l.run("root_of_sum", 1, 256, new(params).ptr(partial).ptr(l.at(n.Out[0])).u32(all))
 }

@@ -91,6 +91,11 @@ func (l *lowering) constant(n *graph.Node, op graph.Constant) {
 // assign writes or adds to a state.
 func (l *lowering) assign(n *graph.Node, op graph.Assign) {
 	s, v := n.In[0], n.In[1]
+	if op.Round.Mode == graph.Stochastic {
+		p := new(params).ptr(l.at(s)).ptr(l.at(v)).ptr(l.at(n.In[2])).u64(uint64(s.Shape().Elems()))
+		l.run("accumulate_"+v.DType().String(), int(ceil(s.Shape().Elems(), 1024)), 256, p.u32(flag(op.Add), int(op.Round.Stream)).u64(op.Round.Seed))
+		return
+	}
 	b := copyBody(s.DType())
 	in := []*graph.Value{v}
 	if op.Add {

@@ -3,7 +3,6 @@
 package driver
 
 import (
-	"bytes"
 	"errors"
 	"runtime"
 	"time"
@@ -64,6 +63,9 @@ func (c *context) Do(f func() error) error {
 	return f()
 }
 
+// Bind implements [Context].
+func (c *context) Bind() error { return c.d.call("cuCtxSetCurrent", c.d.ctxSetCurrent, c.ctx) }
+
 func (c *context) Card() Card { return c.card }
 
 func (c *context) Memory() (free, total int64, err error) {
@@ -97,72 +99,6 @@ func (c *context) FreeHost(b []byte) error {
 
 func (c *context) Close() error {
 	return c.d.call("cuDevicePrimaryCtxRelease", c.d.primaryCtxRelease, uintptr(c.dev))
-}
-
-func (c *context) Load(ptx string) (Module, error) {
-	const (
-		infoLog, infoLogSize   = 3, 4
-		errorLog, errorLogSize = 5, 6
-	)
-	text := append([]byte(ptx), 0)
-	failed := make([]byte, 16<<10)
-	options := [2]int32{errorLog, errorLogSize}
-	var pin runtime.Pinner
-	defer pin.Unpin()
-	pin.Pin(&failed[0])
-	values := [2]uintptr{uintptr(unsafe.Pointer(&failed[0])), uintptr(len(failed))}
-	m := &module{c: c}
-	err := c.call("cuModuleLoadDataEx", c.d.moduleLoadDataEx, uintptr(unsafe.Pointer(&m.handle)), uintptr(unsafe.Pointer(&text[0])),
-		uintptr(len(options)), uintptr(unsafe.Pointer(&options)), uintptr(unsafe.Pointer(&values)))
-	var e *Error
-	if errors.As(err, &e) {
-		log, _, _ := bytes.Cut(failed, []byte{0})
-		e.Log = string(bytes.TrimSpace(log))
-	}
-	if err != nil {
-		return nil, err
-	}
-	return m, nil
-}
-
-type module struct {
-	c      *context
-	handle uintptr
-}
-
-func (m *module) Function(name string) (Function, error) {
-	f := &function{c: m.c, name: name}
-	text := append([]byte(name), 0)
-	if err := m.c.call("cuModuleGetFunction "+name, m.c.d.moduleGetFunction, uintptr(unsafe.Pointer(&f.handle)), m.handle, uintptr(unsafe.Pointer(&text[0]))); err != nil {
-		return nil, err
-	}
-	// A multiprocessor divides one memory into shared memory and cache. Kernels with
-	// large tiles want all that they can have, so that several blocks fit.
-	const (
-		sharedBytes, carveout = 1, 9
-		large                 = 16 << 10
-	)
-	shared, err := f.attribute(sharedBytes)
-	if err != nil || shared < large {
-		return f, err
-	}
-	return f, m.c.call("cuFuncSetAttribute", m.c.d.funcSetAttribute, f.handle, carveout, 100)
-}
-
-func (m *module) Unload() error { return m.c.call("cuModuleUnload", m.c.d.moduleUnload, m.handle) }
-
-type function struct {
-	c      *context
-	name   string
-	handle uintptr
-}
-
-func (f *function) Name() string { return f.name }
-
-func (f *function) attribute(what uintptr) (int, error) {
-	var v int32
-	err := f.c.call("cuFuncGetAttribute", f.c.d.funcGetAttribute, uintptr(unsafe.Pointer(&v)), what, f.handle)
-	return int(v), err
 }
 
 func (c *context) NewStream() (Stream, error) {
@@ -232,6 +168,15 @@ func (s *stream) Wait(e Event) error {
 
 func (s *stream) Sync() error {
 	return s.c.call("cuStreamSynchronize", s.c.d.streamSynchronize, s.handle)
+}
+
+func (s *stream) Done() (bool, error) {
+	err := s.c.call("cuStreamQuery", s.c.d.streamQuery, s.handle)
+	var e *Error
+	if errors.As(err, &e) && e.Code == NotReady {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 func (s *stream) BeginCapture() error {

@@ -40,7 +40,7 @@ type Card struct {
 // Capability is the compute capability as in sm_75.
 func (c Card) Capability() int { return 10*c.Major + c.Minor }
 
-// Context is an opened card.
+// Context is an opened card. It is safe for concurrent use.
 type Context interface {
 	Card() Card
 	// Memory is the free and the total memory of the card in bytes.
@@ -52,13 +52,19 @@ type Context interface {
 	// the host continues.
 	AllocHost(bytes int64) ([]byte, error)
 	FreeHost(b []byte) error
-	// Load assembles PTX for the card.
-	Load(ptx string) (Module, error)
+	// Assemble makes a cubin of PTX: the code of cards of this compute capability.
+	Assemble(ptx string) (cubin []byte, err error)
+	// Load loads a cubin, or PTX, which the driver then assembles itself. It trusts a cubin:
+	// one that is damaged may do anything.
+	Load(code []byte) (Module, error)
 	NewStream() (Stream, error)
 	NewEvent() (Event, error)
 	// Do calls f on a thread that the context is current on, which NVIDIA's other
 	// libraries ask for.
 	Do(f func() error) error
+	// Bind makes the context current on the calling thread from now on: for a goroutine
+	// that is locked to it.
+	Bind() error
 	// Close releases the context. Everything made in it must be gone.
 	Close() error
 }
@@ -96,6 +102,8 @@ type Stream interface {
 	Wait(e Event) error
 	// Sync waits for everything in the queue and reports what went wrong in it.
 	Sync() error
+	// Done reports whether everything in the queue is done, without waiting.
+	Done() (bool, error)
 	// BeginCapture makes the calls that follow part of a graph instead of running
 	// them, until EndCapture.
 	BeginCapture() error

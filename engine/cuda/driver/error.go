@@ -6,7 +6,7 @@ import "fmt"
 type Error struct {
 	Call string // the function of the driver API
 	Code Code
-	// Log is what the assembler wrote, for Module loading.
+	// Log is what the assembler wrote, where it refused code.
 	Log string
 }
 
@@ -21,6 +21,7 @@ const (
 	DeviceUnavailable Code = 46
 	NoDevice          Code = 100
 	InvalidDevice     Code = 101
+	InvalidImage      Code = 200
 	InvalidContext    Code = 201
 	NoBinaryForGPU    Code = 209
 	ECCUncorrectable  Code = 214
@@ -48,6 +49,7 @@ var meanings = map[Code]string{
 	DeviceUnavailable: "another process has exclusive use of the card",
 	NoDevice:          "there is no NVIDIA card",
 	InvalidDevice:     "there is no card with that number",
+	InvalidImage:      "the code is none that the driver can load",
 	InvalidContext:    "the context is not valid",
 	NoBinaryForGPU:    "the code does not fit the card",
 	ECCUncorrectable:  "the card's memory reported an uncorrectable error",

@@ -7,11 +7,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"unsafe"
 
 	"github.com/ebitengine/purego"
+
+	"github.com/snug-ml/snug/internal/dynlib"
 )
 
 const (
@@ -34,12 +35,7 @@ func Open() (Driver, error) {
 		return nil, err
 	}
 	d := &libcuda{}
-	missing := false
-	for _, s := range d.symbols() {
-		if *s.to, err = purego.Dlsym(handle, s.name); err != nil {
-			missing = true
-		}
-	}
+	missing := dynlib.Find(handle, d.symbols())
 	if d.driverGetVersion != 0 { // which needs no cuInit
 		var version int32
 		if err := d.call("cuDriverGetVersion", d.driverGetVersion, uintptr(unsafe.Pointer(&version))); err != nil {
@@ -47,7 +43,7 @@ func Open() (Driver, error) {
 		}
 		d.version = int(version)
 	}
-	if missing || d.version < Needed {
+	if len(missing) > 0 || d.version < Needed {
 		return nil, &TooOld{d.version}
 	}
 	if err := d.call("cuInit", d.init, 0); err != nil {
@@ -70,14 +66,14 @@ func find() (uintptr, error) {
 			}
 			// The library does not look for its sibling next to itself.
 			if sibling := filepath.Join(dir, assembler); exists(sibling) {
-				_, _ = open(sibling) // what is missing is reported when code is assembled
+				_, _ = dynlib.LoadGlobal(sibling) // what is missing is reported when code is assembled
 			}
 		}
-		handle, err := open(path)
+		handle, err := dynlib.LoadGlobal(path)
 		if err == nil {
 			return handle, nil
 		}
-		if dir != "" || !strings.Contains(err.Error(), "cannot open shared object file") {
+		if dir != "" || !dynlib.NotFound(err) {
 			refused = err
 		}
 	}
@@ -92,13 +88,6 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// open is dlopen. What it says of an error belongs to the thread.
-func open(path string) (uintptr, error) {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	return purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_GLOBAL)
-}
-
 // libcuda is the driver: the addresses of its functions.
 type libcuda struct {
 	version int
@@ -109,37 +98,35 @@ type libcuda struct {
 	memGetInfo, memAlloc, memFree, memHostAlloc, memFreeHost                               uintptr
 	memcpyHtoDAsync, memcpyDtoHAsync, memsetD8Async                                        uintptr
 	moduleLoadDataEx, moduleUnload, moduleGetFunction, funcGetAttribute, funcSetAttribute  uintptr
-	streamCreate, streamDestroy, streamSynchronize, streamWaitEvent, launchKernel          uintptr
+	linkCreate, linkAddData, linkComplete, linkDestroy                                     uintptr
+	streamCreate, streamDestroy, streamSynchronize, streamQuery, streamWaitEvent           uintptr
+	launchKernel                                                                           uintptr
 	eventCreate, eventDestroy, eventRecord, eventSynchronize, eventElapsedTime             uintptr
 	streamBeginCapture, streamEndCapture, graphInstantiate, graphDestroy, graphLaunch      uintptr
 	graphExecDestroy                                                                       uintptr
 }
 
-type symbol struct {
-	name string
-	to   *uintptr
-}
-
-func (d *libcuda) symbols() []symbol {
-	return []symbol{
-		{"cuInit", &d.init}, {"cuDriverGetVersion", &d.driverGetVersion},
-		{"cuDeviceGetCount", &d.deviceGetCount}, {"cuDeviceGet", &d.deviceGet}, {"cuDeviceGetName", &d.deviceGetName},
-		{"cuDeviceGetUuid_v2", &d.deviceGetUUID}, {"cuDeviceGetAttribute", &d.deviceGetAttribute}, {"cuDeviceTotalMem_v2", &d.deviceTotalMem},
-		{"cuDevicePrimaryCtxSetFlags_v2", &d.primaryCtxSetFlags}, {"cuDevicePrimaryCtxRetain", &d.primaryCtxRetain},
-		{"cuDevicePrimaryCtxRelease_v2", &d.primaryCtxRelease}, {"cuCtxSetCurrent", &d.ctxSetCurrent},
-		{"cuMemGetInfo_v2", &d.memGetInfo}, {"cuMemAlloc_v2", &d.memAlloc}, {"cuMemFree_v2", &d.memFree},
-		{"cuMemHostAlloc", &d.memHostAlloc}, {"cuMemFreeHost", &d.memFreeHost},
-		{"cuMemcpyHtoDAsync_v2", &d.memcpyHtoDAsync}, {"cuMemcpyDtoHAsync_v2", &d.memcpyDtoHAsync},
-		{"cuMemsetD8Async", &d.memsetD8Async},
-		{"cuModuleLoadDataEx", &d.moduleLoadDataEx}, {"cuModuleUnload", &d.moduleUnload}, {"cuModuleGetFunction", &d.moduleGetFunction},
-		{"cuFuncGetAttribute", &d.funcGetAttribute}, {"cuFuncSetAttribute", &d.funcSetAttribute},
-		{"cuStreamCreate", &d.streamCreate}, {"cuStreamDestroy_v2", &d.streamDestroy}, {"cuStreamSynchronize", &d.streamSynchronize},
-		{"cuStreamWaitEvent", &d.streamWaitEvent}, {"cuLaunchKernel", &d.launchKernel},
-		{"cuEventCreate", &d.eventCreate}, {"cuEventDestroy_v2", &d.eventDestroy}, {"cuEventRecord", &d.eventRecord},
-		{"cuEventSynchronize", &d.eventSynchronize}, {"cuEventElapsedTime", &d.eventElapsedTime},
-		{"cuStreamBeginCapture_v2", &d.streamBeginCapture}, {"cuStreamEndCapture", &d.streamEndCapture},
-		{"cuGraphInstantiateWithFlags", &d.graphInstantiate}, {"cuGraphDestroy", &d.graphDestroy},
-		{"cuGraphLaunch", &d.graphLaunch}, {"cuGraphExecDestroy", &d.graphExecDestroy},
+func (d *libcuda) symbols() map[string]*uintptr {
+	return map[string]*uintptr{
+		"cuInit": &d.init, "cuDriverGetVersion": &d.driverGetVersion,
+		"cuDeviceGetCount": &d.deviceGetCount, "cuDeviceGet": &d.deviceGet, "cuDeviceGetName": &d.deviceGetName,
+		"cuDeviceGetUuid_v2": &d.deviceGetUUID, "cuDeviceGetAttribute": &d.deviceGetAttribute, "cuDeviceTotalMem_v2": &d.deviceTotalMem,
+		"cuDevicePrimaryCtxSetFlags_v2": &d.primaryCtxSetFlags, "cuDevicePrimaryCtxRetain": &d.primaryCtxRetain,
+		"cuDevicePrimaryCtxRelease_v2": &d.primaryCtxRelease, "cuCtxSetCurrent": &d.ctxSetCurrent,
+		"cuMemGetInfo_v2": &d.memGetInfo, "cuMemAlloc_v2": &d.memAlloc, "cuMemFree_v2": &d.memFree,
+		"cuMemHostAlloc": &d.memHostAlloc, "cuMemFreeHost": &d.memFreeHost,
+		"cuMemcpyHtoDAsync_v2": &d.memcpyHtoDAsync, "cuMemcpyDtoHAsync_v2": &d.memcpyDtoHAsync,
+		"cuMemsetD8Async":    &d.memsetD8Async,
+		"cuModuleLoadDataEx": &d.moduleLoadDataEx, "cuModuleUnload": &d.moduleUnload, "cuModuleGetFunction": &d.moduleGetFunction,
+		"cuFuncGetAttribute": &d.funcGetAttribute, "cuFuncSetAttribute": &d.funcSetAttribute,
+		"cuLinkCreate_v2": &d.linkCreate, "cuLinkAddData_v2": &d.linkAddData, "cuLinkComplete": &d.linkComplete, "cuLinkDestroy": &d.linkDestroy,
+		"cuStreamCreate": &d.streamCreate, "cuStreamDestroy_v2": &d.streamDestroy, "cuStreamSynchronize": &d.streamSynchronize, "cuStreamQuery": &d.streamQuery,
+		"cuStreamWaitEvent": &d.streamWaitEvent, "cuLaunchKernel": &d.launchKernel,
+		"cuEventCreate": &d.eventCreate, "cuEventDestroy_v2": &d.eventDestroy, "cuEventRecord": &d.eventRecord,
+		"cuEventSynchronize": &d.eventSynchronize, "cuEventElapsedTime": &d.eventElapsedTime,
+		"cuStreamBeginCapture_v2": &d.streamBeginCapture, "cuStreamEndCapture": &d.streamEndCapture,
+		"cuGraphInstantiateWithFlags": &d.graphInstantiate, "cuGraphDestroy": &d.graphDestroy,
+		"cuGraphLaunch": &d.graphLaunch, "cuGraphExecDestroy": &d.graphExecDestroy,
 	}
 }
 

@@ -6,8 +6,6 @@ package fakegpu
 import (
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -42,11 +40,18 @@ type Driver struct {
 	Hold func()
 	// Early has what other streams do in a graph happen as soon as it may, not as late as it may.
 	Early bool
+	// Mapped has memory and streams of the cards where a library in C finds them: memory at its own
+	// address in main memory, and a stream's handle is the address of its [Shared].
+	Mapped bool
 	// Taken is memory that others use, in bytes.
 	Taken int64
 	// CublasLt is cuBLASLt on this machine; nil: there is none.
 	CublasLt *CublasLt
 
+	// Assembled counts how often PTX was assembled to a cubin.
+	Assembled int
+
+	mu       sync.Mutex // of contexts
 	contexts []*Context // that were opened
 }
 
@@ -101,6 +106,11 @@ func (d *Driver) Open(card int) (driver.Context, error) {
 		return nil, &driver.Error{Call: "cuDeviceGet", Code: driver.InvalidDevice}
 	}
 	c := &Context{driver: d, card: cards[card], memory: ptxsim.NewMemory(cards[card].Memory - d.Taken), hosts: map[*byte]int{}, streams: map[uintptr]*stream{}}
+	if d.Mapped {
+		c.memory.Map()
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	d.contexts = append(d.contexts, c)
 	return c, nil
 }
@@ -122,10 +132,10 @@ func (d *Driver) call(name string) error {
 	return nil
 }
 
-// Context is an opened card. Streams and events may be used by several goroutines,
-// as those of the driver.
+// Context is an opened card. It, its streams and its events may be used by several
+// goroutines, as those of the driver.
 type Context struct {
-	mu     sync.Mutex // of streams, events and what they run
+	mu     sync.Mutex // of everything below but the driver and the card
 	driver *Driver
 	card   driver.Card
 	memory *ptxsim.Memory
@@ -136,7 +146,12 @@ type Context struct {
 	clock time.Duration
 	// streams are those that are open, by their handles.
 	streams map[uintptr]*stream
-	open    int // streams, events, modules and graphs that are not closed
+	open    int // streams, events, links, modules and graphs that are not closed
+	// parsed is the cubin that was assembled last.
+	parsed struct {
+		cubin []byte
+		m     *ptxsim.Module
+	}
 }
 
 func (c *Context) call(name string) error {
@@ -153,12 +168,34 @@ func (c *Context) call(name string) error {
 	return err
 }
 
+// closing counts an object that is given back, and calls.
+func (c *Context) closing(name string) error {
+	c.mu.Lock()
+	c.open--
+	c.mu.Unlock()
+	return c.call(name)
+}
+
+// opening calls, and counts an object where nothing is wrong.
+func (c *Context) opening(name string) error {
+	err := c.call(name)
+	if err == nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.open++
+	}
+	return err
+}
+
 // Card implements [driver.Context].
 func (c *Context) Card() driver.Card { return c.card }
 
 // Memory implements [driver.Context].
 func (c *Context) Memory() (free, total int64, err error) {
-	return c.card.Memory - c.driver.Taken - c.memory.Used(), c.card.Memory, c.call("cuMemGetInfo")
+	err = c.call("cuMemGetInfo")
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.card.Memory - c.driver.Taken - c.memory.Used(), c.card.Memory, err
 }
 
 // Alloc implements [driver.Context]. The memory is full of NaN.
@@ -166,6 +203,8 @@ func (c *Context) Alloc(bytes int64) (driver.Ptr, error) {
 	if err := c.call("cuMemAlloc"); err != nil {
 		return 0, err
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	p, err := c.memory.Alloc(max(bytes, 1))
 	if err != nil {
 		return 0, &driver.Error{Call: "cuMemAlloc", Code: driver.OutOfMemory}
@@ -189,10 +228,16 @@ func (c *Context) Do(f func() error) error {
 	return f()
 }
 
+// Bind implements [driver.Context].
+func (c *Context) Bind() error { return c.call("cuCtxSetCurrent") }
+
 // Free implements [driver.Context]. Like every call that releases something it does
 // so even where it fails, with the error of an earlier call.
 func (c *Context) Free(p driver.Ptr) error {
-	return errors.Join(c.memory.Free(uint64(p)), c.call("cuMemFree"))
+	c.mu.Lock()
+	err := c.memory.Free(uint64(p))
+	c.mu.Unlock()
+	return errors.Join(err, c.call("cuMemFree"))
 }
 
 // AllocHost implements [driver.Context].
@@ -201,6 +246,8 @@ func (c *Context) AllocHost(bytes int64) ([]byte, error) {
 		return nil, err
 	}
 	b := make([]byte, max(bytes, 1))
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.hosts[&b[0]] = len(b)
 	return b[:bytes], nil
 }
@@ -208,10 +255,13 @@ func (c *Context) AllocHost(bytes int64) ([]byte, error) {
 // FreeHost implements [driver.Context].
 func (c *Context) FreeHost(b []byte) error {
 	first := &b[:1][0]
-	if _, ok := c.hosts[first]; !ok {
+	c.mu.Lock()
+	_, ok := c.hosts[first]
+	delete(c.hosts, first)
+	c.mu.Unlock()
+	if !ok {
 		return &driver.Error{Call: "cuMemFreeHost", Code: driver.InvalidValue}
 	}
-	delete(c.hosts, first)
 	return c.call("cuMemFreeHost")
 }
 
@@ -225,63 +275,10 @@ func (c *Context) Close() error {
 }
 
 func (c *Context) left() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.open != 0 || c.memory.Used() != 0 || len(c.hosts) != 0 {
 		return fmt.Errorf("the context is closed with %d objects, %d bytes of the card's memory and %d buffers of the host's left", c.open, c.memory.Used(), len(c.hosts))
 	}
 	return nil
 }
-
-// Load implements [driver.Context].
-func (c *Context) Load(ptx string) (driver.Module, error) {
-	const name = "cuModuleLoadDataEx"
-	if err := c.call(name); err != nil {
-		return nil, err
-	}
-	for _, line := range strings.Split(ptx, "\n") {
-		if v, ok := strings.CutPrefix(line, ".version "); ok {
-			// PTX 7.0 came with CUDA 11.0, 8.0 with 12.0.
-			if f, err := strconv.ParseFloat(strings.TrimSpace(v), 64); err == nil && int(f*1000)+4000 > c.driver.Version() {
-				return nil, &driver.Error{Call: name, Code: driver.UnsupportedPTX}
-			}
-		}
-		if t, ok := strings.CutPrefix(line, ".target sm_"); ok {
-			if sm, err := strconv.Atoi(strings.TrimRight(strings.TrimSpace(t), "a")); err == nil && sm > c.card.Capability() {
-				return nil, &driver.Error{Call: name, Code: driver.NoBinaryForGPU}
-			}
-		}
-	}
-	m, err := ptxsim.Parse(ptx)
-	if err != nil {
-		return nil, &driver.Error{Call: name, Code: driver.InvalidPTX, Log: err.Error()}
-	}
-	c.open++
-	return &module{c, m}, nil
-}
-
-type module struct {
-	c *Context
-	m *ptxsim.Module
-}
-
-func (m *module) Function(name string) (driver.Function, error) {
-	if err := m.c.call("cuModuleGetFunction"); err != nil {
-		return nil, err
-	}
-	k := m.m.Kernel(name)
-	if k == nil {
-		return nil, &driver.Error{Call: "cuModuleGetFunction", Code: driver.NotFound}
-	}
-	return &function{m.c, k}, nil
-}
-
-func (m *module) Unload() error {
-	m.c.open--
-	return m.c.call("cuModuleUnload")
-}
-
-type function struct {
-	c *Context
-	k *ptxsim.Kernel
-}
-
-func (f *function) Name() string { return f.k.Name }

@@ -120,6 +120,5 @@ func (g *captured) run() error {
 }
 
 func (g *captured) Close() error {
-	g.c.open--
-	return g.c.call("cuGraphExecDestroy")
+	return g.c.closing("cuGraphExecDestroy")
 }

@@ -3,7 +3,9 @@ package fakegpu
 import (
 	"errors"
 	"strings"
+	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"github.com/snug-ml/snug/engine/cuda/driver"
 	"github.com/snug-ml/snug/engine/cuda/ptxsim"
@@ -17,6 +19,16 @@ type stream struct {
 	queue   []func() error // what is not done yet
 	done    int            // operations before it
 	capture *captured      // being recorded; nil: nothing is
+	shared  *Shared        // with a library in C; nil: with none
+}
+
+// Shared is what a stream shares with a library in C that puts work on it, where
+// [Driver.Mapped] says so.
+type Shared struct {
+	// Pending is how many operations of the library are on the stream. It adds and subtracts.
+	Pending int64
+	// Reached is 1 when what was queued before them is done, for which they wait.
+	Reached int64
 }
 
 type event struct {
@@ -36,11 +48,16 @@ const kernelTime = 10 * time.Microsecond
 
 // NewStream implements [driver.Context].
 func (c *Context) NewStream() (driver.Stream, error) {
-	if err := c.call("cuStreamCreate"); err != nil {
+	if err := c.opening("cuStreamCreate"); err != nil {
 		return nil, err
 	}
-	c.open++
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	s := &stream{c: c, handle: uintptr(0x1000 + len(c.streams))}
+	if c.driver.Mapped {
+		s.shared = &Shared{Reached: 1}
+		s.handle = uintptr(unsafe.Pointer(s.shared)) // it does not move
+	}
 	for c.streams[s.handle] != nil {
 		s.handle++
 	}
@@ -50,10 +67,9 @@ func (c *Context) NewStream() (driver.Stream, error) {
 
 // NewEvent implements [driver.Context].
 func (c *Context) NewEvent() (driver.Event, error) {
-	if err := c.call("cuEventCreate"); err != nil {
+	if err := c.opening("cuEventCreate"); err != nil {
 		return nil, err
 	}
-	c.open++
 	return &event{c: c}, nil
 }
 
@@ -67,6 +83,12 @@ func (s *stream) push(name string, op func() error) error {
 	if s.capture != nil {
 		s.capture.add(s, op, none)
 		return nil
+	}
+	if s.shared != nil {
+		if atomic.LoadInt64(&s.shared.Pending) > 0 {
+			return errors.New("work is queued behind that of a library which nobody has waited for")
+		}
+		atomic.StoreInt64(&s.shared.Reached, 0)
 	}
 	s.queue = append(s.queue, op)
 	return nil
@@ -106,6 +128,8 @@ func (c *Context) lose(code driver.Code, why error) error {
 // locked refuses host memory that the driver could not copy from while the host
 // continues.
 func (c *Context) locked(b []byte) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	for first, n := range c.hosts {
 		if len(b) == 0 || within(first, n, b) {
 			return nil
@@ -207,9 +231,31 @@ func (s *stream) Sync() error {
 	if err := s.c.call("cuStreamSynchronize"); err != nil {
 		return err
 	}
+	for {
+		if done, err := s.finish(); done || err != nil {
+			return err
+		}
+		time.Sleep(50 * time.Microsecond)
+	}
+}
+
+// Done implements [driver.Stream].
+func (s *stream) Done() (bool, error) {
+	if err := s.c.call("cuStreamQuery"); err != nil {
+		return false, err
+	}
+	return s.finish()
+}
+
+// finish does what is queued, and reports whether a library has nothing left on the stream.
+func (s *stream) finish() (bool, error) {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
-	return s.advance(s.done + len(s.queue))
+	if err := s.advance(s.done + len(s.queue)); err != nil || s.shared == nil {
+		return err == nil, err
+	}
+	atomic.StoreInt64(&s.shared.Reached, 1)
+	return atomic.LoadInt64(&s.shared.Pending) == 0, nil
 }
 
 func (s *stream) BeginCapture() error {
@@ -236,6 +282,8 @@ func (s *stream) EndCapture() (driver.Graph, error) {
 			return nil, err
 		}
 	}
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
 	s.c.open++
 	return g, nil
 }
@@ -248,9 +296,10 @@ func (s *stream) Replay(g driver.Graph) error {
 func (s *stream) Handle() uintptr { return s.handle }
 
 func (s *stream) Close() error {
-	s.c.open--
+	s.c.mu.Lock()
 	delete(s.c.streams, s.handle)
-	return s.c.call("cuStreamDestroy")
+	s.c.mu.Unlock()
+	return s.c.closing("cuStreamDestroy")
 }
 
 func (e *event) Sync() error {
@@ -280,6 +329,5 @@ func (e *event) Since(earlier driver.Event) (time.Duration, error) {
 }
 
 func (e *event) Close() error {
-	e.c.open--
-	return e.c.call("cuEventDestroy")
+	return e.c.closing("cuEventDestroy")
 }

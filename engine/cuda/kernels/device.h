@@ -99,6 +99,17 @@ struct Divisor {
   }
 };
 
+// The entry of a table, in order of first, that a block belongs to.
+template <class T> DEV T entry(const T *table, u32 count, u32 block) {
+  u32 lo = 0;
+  for (u32 hi = count; hi - lo > 1;) {
+    u32 mid = (lo + hi) / 2;
+    if (table[mid].first <= block) lo = mid;
+    else hi = mid;
+  }
+  return table[lo];
+}
+
 // A value, but the compilers do not see that it is the same each time: addresses made of
 // it are computed where they are used, where all together need too many registers.
 DEV u32 anew(u32 v) {

@@ -1,17 +1,6 @@
 // Optimizers, and the norm of all gradients.
 #include "math.h"
 
-// The entry of a table, in order of first, that a block belongs to.
-template <class T> DEV T entry(const T *table, u32 count, u32 block) {
-  u32 lo = 0;
-  for (u32 hi = count; hi - lo > 1;) {
-    u32 mid = (lo + hi) / 2;
-    if (table[mid].first <= block) lo = mid;
-    else hi = mid;
-  }
-  return table[lo];
-}
-
 // How a weight is kept; see graph.Rounding.
 enum Rounding { EXACT, STOCHASTIC, COMPENSATED };
 template <int R> struct Weight { typedef bf16 type; };
@@ -37,10 +26,12 @@ template <int R, class P> DEV void keep(const P &p, u64 i, float x, u64 seed, co
   if constexpr (R == COMPENSATED) p.rest.p[i] = from_f32<bf16>(x - to_f32(p.w[i]));
 }
 
-// A weight, its gradient and its moments; its blocks begin with first.
-template <int R> struct Parameter {
+// A weight, its gradient and its moments; its blocks begin with first. G is the format of a
+// gradient, float or bf16.
+template <int R, class G> struct Parameter {
   typename Weight<R>::type *w;
-  float *g, *m, *v;
+  G *g;
+  float *m, *v;
   NOTHING_IF_EMPTY Rest<R> rest;
   u64 n;
   u32 first;
@@ -51,9 +42,9 @@ template <int R> struct Parameter {
 // One step for every parameter of a table; see graph.AdamW. rest is 1-beta, and
 // log_beta the logarithm of beta, so that 1-beta^t does not cancel. Four elements a
 // thread.
-template <int R> DEV void adamw_step(const Parameter<R> *table, u32 count, const float *lr, const float *gscale, const float *t, const float *ok, float beta1, float beta2,
+template <int R, class G> DEV void adamw_step(const Parameter<R, G> *table, u32 count, const float *lr, const float *gscale, const float *t, const float *ok, float beta1, float beta2,
                                      float rest1, float rest2, float log_beta1, float log_beta2, float eps, u32 zero_grad, u64 seed) {
-  const Parameter<R> p = entry(table, count, BLOCK_X);
+  const Parameter<R, G> p = entry(table, count, BLOCK_X);
   const bool apply = ok[0] != 0.0f;
   const float rate = lr[0] * p.lr_scale, scale = gscale[0];
   const float l1 = t[0] * log_beta1, l2 = t[0] * log_beta2;
@@ -108,22 +99,26 @@ template <int R> DEV void adamw_step(const Parameter<R> *table, u32 count, const
   }
 }
 
-#define ADAMW(NAME, R, ...) \
-  KERNEL __launch_bounds__(256) NAME(const Parameter<R> *table, u32 count, const float *lr, const float *gscale, const float *t, const float *ok, float beta1, float beta2, float rest1, \
+#define ADAMW(NAME, R, G, ...) \
+  KERNEL __launch_bounds__(256) NAME(const Parameter<R, G> *table, u32 count, const float *lr, const float *gscale, const float *t, const float *ok, float beta1, float beta2, float rest1, \
                                      float rest2, float log_beta1, float log_beta2, float eps, u32 zero_grad __VA_OPT__(,) __VA_ARGS__) { \
     adamw_step<R>(table, count, lr, gscale, t, ok, beta1, beta2, rest1, rest2, log_beta1, log_beta2, eps, zero_grad, SEED_##R); \
   }
 #define SEED_EXACT 0
 #define SEED_STOCHASTIC seed
 #define SEED_COMPENSATED 0
-ADAMW(adamw, EXACT)
-ADAMW(adamw_stochastic, STOCHASTIC, u64 seed)
-ADAMW(adamw_compensated, COMPENSATED)
+ADAMW(adamw, EXACT, float)
+ADAMW(adamw_stochastic, STOCHASTIC, float, u64 seed)
+ADAMW(adamw_compensated, COMPENSATED, float)
+ADAMW(adamw_bf16, EXACT, bf16)
+ADAMW(adamw_stochastic_bf16, STOCHASTIC, bf16, u64 seed)
+ADAMW(adamw_compensated_bf16, COMPENSATED, bf16)
 
 // Lion; see graph.Lion.
-template <int R> struct LionParameter {
+template <int R, class G> struct LionParameter {
   typename Weight<R>::type *w;
-  float *g, *m;
+  G *g;
+  float *m;
   NOTHING_IF_EMPTY Rest<R> rest;
   u64 n;
   u32 first;
@@ -131,39 +126,42 @@ template <int R> struct LionParameter {
   NOTHING_IF_EMPTY Stream<R> stream;
 };
 
-template <int R> DEV void lion_step(const LionParameter<R> *table, u32 count, const float *lr, const float *gscale, const float *t, const float *ok, float beta1, float beta2, float rest1,
+template <int R, class G> DEV void lion_step(const LionParameter<R, G> *table, u32 count, const float *lr, const float *gscale, const float *t, const float *ok, float beta1, float beta2, float rest1,
                                     float rest2, u32 zero_grad, u64 seed) {
-  const LionParameter<R> p = entry(table, count, BLOCK_X);
+  const LionParameter<R, G> p = entry(table, count, BLOCK_X);
   const float rate = lr[0] * p.lr_scale, scale = gscale[0];
   const u64 at = ((u64)(BLOCK_X - p.first) * 256 + TID) * 4;
   for (u64 i = at; i < at + 4 && i < p.n; i++) {
     if (ok[0] != 0.0f) {
-      const float g = p.g[i] * scale, m = p.m[i], w = weight<R>(p, i);
+      const float g = to_f32(p.g[i]) * scale, m = p.m[i], w = weight<R>(p, i);
       const float c = fma(beta1, m, rest1 * g);
       keep<R>(p, i, w - rate * p.decay * w - (c > 0.0f ? rate : c < 0.0f ? -rate : 0.0f), seed, t);
       p.m[i] = fma(beta2, m, rest2 * g);
     }
-    if (zero_grad) p.g[i] = 0.0f;
+    if (zero_grad) p.g[i] = from_f32<G>(0.0f);
   }
 }
 
-KERNEL __launch_bounds__(256) lion(const LionParameter<EXACT> *table, u32 count, const float *lr, const float *gscale, const float *ok, float beta1, float beta2, float rest1, float rest2,
-                                   u32 zero_grad) {
-  lion_step<EXACT>(table, count, lr, gscale, ok, ok, beta1, beta2, rest1, rest2, zero_grad, 0);
-}
-KERNEL __launch_bounds__(256) lion_stochastic(const LionParameter<STOCHASTIC> *table, u32 count, const float *lr, const float *gscale, const float *t, const float *ok, float beta1, float beta2,
-                                              float rest1, float rest2, u32 zero_grad, u64 seed) {
-  lion_step<STOCHASTIC>(table, count, lr, gscale, t, ok, beta1, beta2, rest1, rest2, zero_grad, seed);
-}
-KERNEL __launch_bounds__(256) lion_compensated(const LionParameter<COMPENSATED> *table, u32 count, const float *lr, const float *gscale, const float *ok, float beta1, float beta2, float rest1,
-                                               float rest2, u32 zero_grad) {
-  lion_step<COMPENSATED>(table, count, lr, gscale, ok, ok, beta1, beta2, rest1, rest2, zero_grad, 0);
-}
+#define LION(NAME, R, G) \
+  KERNEL __launch_bounds__(256) NAME(const LionParameter<R, G> *table, u32 count, const float *lr, const float *gscale, const float *ok, float beta1, float beta2, float rest1, float rest2, u32 zero_grad) { \
+    lion_step<R>(table, count, lr, gscale, ok, ok, beta1, beta2, rest1, rest2, zero_grad, 0); \
+  }
+#define LION_STOCHASTIC(NAME, G) \
+  KERNEL __launch_bounds__(256) NAME(const LionParameter<STOCHASTIC, G> *table, u32 count, const float *lr, const float *gscale, const float *t, const float *ok, float beta1, float beta2, float rest1, \
+                                     float rest2, u32 zero_grad, u64 seed) { \
+    lion_step<STOCHASTIC>(table, count, lr, gscale, t, ok, beta1, beta2, rest1, rest2, zero_grad, seed); \
+  }
+LION(lion, EXACT, float)
+LION_STOCHASTIC(lion_stochastic, float)
+LION(lion_compensated, COMPENSATED, float)
+LION(lion_bf16, EXACT, bf16)
+LION_STOCHASTIC(lion_stochastic_bf16, bf16)
+LION(lion_compensated_bf16, COMPENSATED, bf16)
 
 // A step along the gradient; see graph.SGD.
-template <int R> struct SGDParameter {
+template <int R, class G> struct SGDParameter {
   typename Weight<R>::type *w;
-  float *g;
+  G *g;
   NOTHING_IF_EMPTY Rest<R> rest;
   u64 n;
   u32 first;
@@ -171,34 +169,39 @@ template <int R> struct SGDParameter {
   NOTHING_IF_EMPTY Stream<R> stream;
 };
 
-template <int R> DEV void sgd_step(const SGDParameter<R> *table, u32 count, const float *lr, const float *gscale, const float *t, const float *ok, u32 zero_grad, u64 seed) {
-  const SGDParameter<R> p = entry(table, count, BLOCK_X);
+template <int R, class G> DEV void sgd_step(const SGDParameter<R, G> *table, u32 count, const float *lr, const float *gscale, const float *t, const float *ok, u32 zero_grad, u64 seed) {
+  const SGDParameter<R, G> p = entry(table, count, BLOCK_X);
   const float rate = lr[0] * p.lr_scale, scale = gscale[0];
   const u64 at = ((u64)(BLOCK_X - p.first) * 256 + TID) * 4;
   for (u64 i = at; i < at + 4 && i < p.n; i++) {
     if (ok[0] != 0.0f) {
       const float w = weight<R>(p, i);
-      keep<R>(p, i, w - rate * p.decay * w - rate * (p.g[i] * scale), seed, t);
+      keep<R>(p, i, w - rate * p.decay * w - rate * (to_f32(p.g[i]) * scale), seed, t);
     }
-    if (zero_grad) p.g[i] = 0.0f;
+    if (zero_grad) p.g[i] = from_f32<G>(0.0f);
   }
 }
 
-KERNEL __launch_bounds__(256) sgd(const SGDParameter<EXACT> *table, u32 count, const float *lr, const float *gscale, const float *ok, u32 zero_grad) {
-  sgd_step<EXACT>(table, count, lr, gscale, ok, ok, zero_grad, 0);
-}
-KERNEL __launch_bounds__(256) sgd_stochastic(const SGDParameter<STOCHASTIC> *table, u32 count, const float *lr, const float *gscale, const float *t, const float *ok, u32 zero_grad, u64 seed) {
-  sgd_step<STOCHASTIC>(table, count, lr, gscale, t, ok, zero_grad, seed);
-}
-KERNEL __launch_bounds__(256) sgd_compensated(const SGDParameter<COMPENSATED> *table, u32 count, const float *lr, const float *gscale, const float *ok, u32 zero_grad) {
-  sgd_step<COMPENSATED>(table, count, lr, gscale, ok, ok, zero_grad, 0);
-}
+#define SGD(NAME, R, G) \
+  KERNEL __launch_bounds__(256) NAME(const SGDParameter<R, G> *table, u32 count, const float *lr, const float *gscale, const float *ok, u32 zero_grad) { \
+    sgd_step<R>(table, count, lr, gscale, ok, ok, zero_grad, 0); \
+  }
+#define SGD_STOCHASTIC(NAME, G) \
+  KERNEL __launch_bounds__(256) NAME(const SGDParameter<STOCHASTIC, G> *table, u32 count, const float *lr, const float *gscale, const float *t, const float *ok, u32 zero_grad, u64 seed) { \
+    sgd_step<STOCHASTIC>(table, count, lr, gscale, t, ok, zero_grad, seed); \
+  }
+SGD(sgd, EXACT, float)
+SGD_STOCHASTIC(sgd_stochastic, float)
+SGD(sgd_compensated, COMPENSATED, float)
+SGD(sgd_bf16, EXACT, bf16)
+SGD_STOCHASTIC(sgd_stochastic_bf16, bf16)
+SGD(sgd_compensated_bf16, COMPENSATED, bf16)
 
 // AdamW with moments in 8 bits; see graph.AdamW8bit. A warp has a block of 256 elements,
 // eight a lane, 32 apart.
-template <int R> struct Parameter8bit {
+template <int R, class G> struct Parameter8bit {
   typename Weight<R>::type *w;
-  float *g;
+  G *g;
   unsigned char *m, *v;
   float *m_scale, *v_scale;
   NOTHING_IF_EMPTY Rest<R> rest;
@@ -219,12 +222,12 @@ DEV u32 code_of(const Book &b, float x) {
   return x > 0.0f && lo == 0 ? 1 : lo;
 }
 
-template <int R> DEV void adamw8bit_step(const Parameter8bit<R> *table, u32 count, const float *lr, const float *gscale, const float *t, const float *ok, float beta1, float beta2,
+template <int R, class G> DEV void adamw8bit_step(const Parameter8bit<R, G> *table, u32 count, const float *lr, const float *gscale, const float *t, const float *ok, float beta1, float beta2,
                                          float rest1, float rest2, float log_beta1, float log_beta2, float eps, const float *books, u32 zero_grad, u64 seed) {
   __shared__ Book book[2];
   for (u32 i = TID; i < 1024; i += 256) ((float *)book)[i] = books[i];
   __syncthreads();
-  const Parameter8bit<R> p = entry(table, count, BLOCK_X);
+  const Parameter8bit<R, G> p = entry(table, count, BLOCK_X);
   const bool apply = ok[0] != 0.0f;
   const float rate = lr[0] * p.lr_scale, scale = gscale[0];
   const float l1 = t[0] * log_beta1, l2 = t[0] * log_beta2;
@@ -238,7 +241,7 @@ template <int R> DEV void adamw8bit_step(const Parameter8bit<R> *table, u32 coun
       const u64 i = at + 32 * k;
       m[k] = v[k] = 0.0f;
       if (i < p.n) {
-        const float g = p.g[i] * scale;
+        const float g = to_f32(p.g[i]) * scale;
         m[k] = fma(beta1, book[0].values[p.m[i]] * m_old, rest1 * g);
         v[k] = fma(beta2, book[1].values[p.v[i]] * v_old, rest2 * g * g);
         float w = weight<R>(p, i);
@@ -265,19 +268,22 @@ template <int R> DEV void adamw8bit_step(const Parameter8bit<R> *table, u32 coun
     }
   }
   if (zero_grad)
-    UNROLL for (int k = 0; k < 8; k++) if (at + 32 * k < p.n) p.g[at + 32 * k] = 0.0f;
+    UNROLL for (int k = 0; k < 8; k++) if (at + 32 * k < p.n) p.g[at + 32 * k] = from_f32<G>(0.0f);
 }
 
 // Told of two blocks a multiprocessor, ptxas takes the registers that it needs; told of
 // none, it spills one for sm_90.
-#define ADAMW8BIT(NAME, R, ...) \
-  KERNEL __launch_bounds__(256, 2) NAME(const Parameter8bit<R> *table, u32 count, const float *lr, const float *gscale, const float *t, const float *ok, float beta1, float beta2, float rest1, \
+#define ADAMW8BIT(NAME, R, G, ...) \
+  KERNEL __launch_bounds__(256, 2) NAME(const Parameter8bit<R, G> *table, u32 count, const float *lr, const float *gscale, const float *t, const float *ok, float beta1, float beta2, float rest1, \
                                         float rest2, float log_beta1, float log_beta2, float eps, const float *books, u32 zero_grad __VA_OPT__(,) __VA_ARGS__) { \
     adamw8bit_step<R>(table, count, lr, gscale, t, ok, beta1, beta2, rest1, rest2, log_beta1, log_beta2, eps, books, zero_grad, SEED_##R); \
   }
-ADAMW8BIT(adamw8bit, EXACT)
-ADAMW8BIT(adamw8bit_stochastic, STOCHASTIC, u64 seed)
-ADAMW8BIT(adamw8bit_compensated, COMPENSATED)
+ADAMW8BIT(adamw8bit, EXACT, float)
+ADAMW8BIT(adamw8bit_stochastic, STOCHASTIC, float, u64 seed)
+ADAMW8BIT(adamw8bit_compensated, COMPENSATED, float)
+ADAMW8BIT(adamw8bit_bf16, EXACT, bf16)
+ADAMW8BIT(adamw8bit_stochastic_bf16, STOCHASTIC, bf16, u64 seed)
+ADAMW8BIT(adamw8bit_compensated_bf16, COMPENSATED, bf16)
 
 // Adafactor; see graph.Adafactor. Blocks have tiles of a matrix: 64 rows, eight a warp,
 // by 128 columns, four a lane, 32 apart. The matrices of a weight are BLOCKS_Z apart. Of
@@ -286,7 +292,7 @@ enum { TILE_ROWS = 64, TILE_COLUMNS = 128 };
 
 // The sums of squares of a tile's rows, [batch, rows, tiles], and of its columns,
 // [batch, tiles, columns].
-KERNEL __launch_bounds__(256) adafactor_sums(const float *g, const float *gscale, const float *ok, float *row_sums, float *column_sums, u32 batch, u32 rows, u32 columns) {
+template <class G> DEV void sums_of(const G *g, const float *gscale, const float *ok, float *row_sums, float *column_sums, u32 batch, u32 rows, u32 columns) {
   __shared__ float sums[8][TILE_COLUMNS];
   const u32 lane = TID % 32, warp = TID / 32;
   const bool apply = ok[0] != 0.0f;
@@ -300,7 +306,7 @@ KERNEL __launch_bounds__(256) adafactor_sums(const float *g, const float *gscale
       UNROLL for (u32 q = 0; q < 4; q++) {
         const u32 c = BLOCK_X * TILE_COLUMNS + lane + 32 * q;
         if (apply && c < columns) {
-          float d = g[((u64)z * rows + r) * columns + c] * scale;
+          float d = to_f32(g[((u64)z * rows + r) * columns + c]) * scale;
           d *= d;
           s += d;
           column[q] += d;
@@ -319,6 +325,12 @@ KERNEL __launch_bounds__(256) adafactor_sums(const float *g, const float *gscale
     }
     SYNC(); // sums is read
   }
+}
+KERNEL __launch_bounds__(256) adafactor_sums(const float *g, const float *gscale, const float *ok, float *row_sums, float *column_sums, u32 batch, u32 rows, u32 columns) {
+  sums_of(g, gscale, ok, row_sums, column_sums, batch, rows, columns);
+}
+KERNEL __launch_bounds__(256) adafactor_sums_bf16(const bf16 *g, const float *gscale, const float *ok, float *row_sums, float *column_sums, u32 batch, u32 rows, u32 columns) {
+  sums_of(g, gscale, ok, row_sums, column_sums, batch, rows, columns);
 }
 
 // The next means of rows and columns, one a thread.
@@ -346,8 +358,7 @@ KERNEL __launch_bounds__(256) adafactor_moments(const float *row_sums, const flo
 DEV float of_row(const float *row, const float *mean, u32 z, u64 at) { return row ? __builtin_sqrtf(row[at] / mean[z]) : 1.0f; }
 
 // The sums of squares of tiles of the step, before it is bounded, in double.
-KERNEL __launch_bounds__(256) adafactor_squares(const float *g, const float *row, const float *column, const float *mean, const float *gscale, const float *ok, double *out, u32 batch, u32 rows,
-                                                u32 columns) {
+template <class G> DEV void squares_of(const G *g, const float *row, const float *column, const float *mean, const float *gscale, const float *ok, double *out, u32 batch, u32 rows, u32 columns) {
   __shared__ double scratch[33];
   const u32 lane = TID % 32, warp = TID / 32;
   const float scale = gscale[0];
@@ -362,13 +373,22 @@ KERNEL __launch_bounds__(256) adafactor_squares(const float *g, const float *row
         UNROLL for (u32 q = 0; q < 4; q++) {
           const u32 c = BLOCK_X * TILE_COLUMNS + lane + 32 * q;
           if (c < columns) {
-            const double x = g[at * columns + c] * scale / by / __builtin_sqrtf(column[(u64)z * columns + c]);
+            const double x = to_f32(g[at * columns + c]) * scale / by / __builtin_sqrtf(column[(u64)z * columns + c]);
             s = __builtin_fma(x, x, s);
           }
         }
       }
   s = block_sum(s, scratch);
   if (TID == 0) out[((u64)BLOCK_Z * BLOCKS_Y + BLOCK_Y) * BLOCKS + BLOCK_X] = s;
+}
+// Two blocks: see ADAMW8BIT.
+KERNEL __launch_bounds__(256, 2) adafactor_squares(const float *g, const float *row, const float *column, const float *mean, const float *gscale, const float *ok, double *out, u32 batch, u32 rows,
+                                                u32 columns) {
+  squares_of(g, row, column, mean, gscale, ok, out, batch, rows, columns);
+}
+KERNEL __launch_bounds__(256, 2) adafactor_squares_bf16(const bf16 *g, const float *row, const float *column, const float *mean, const float *gscale, const float *ok, double *out, u32 batch, u32 rows,
+                                                     u32 columns) {
+  squares_of(g, row, column, mean, gscale, ok, out, batch, rows, columns);
 }
 
 // How a step keeps a weight.
@@ -379,7 +399,7 @@ template <int R> struct Kept {
 };
 
 // The step. norm is the root of the sum of squares, room that which is not bounded.
-template <int R> DEV void adafactor_step(const Kept<R> &p, float *g, const float *row, const float *column, const float *mean, const float *norm, const float *lr, const float *gscale, const float *t,
+template <int R, class G> DEV void adafactor_step(const Kept<R> &p, G *g, const float *row, const float *column, const float *mean, const float *norm, const float *lr, const float *gscale, const float *t,
                                          const float *ok, u32 batch, u32 rows, u32 columns, float room, float decay, float lr_scale, u32 zero_grad, u64 seed) {
   const u32 lane = TID % 32, warp = TID / 32;
   const bool apply = ok[0] != 0.0f;
@@ -395,43 +415,67 @@ template <int R> DEV void adafactor_step(const Kept<R> &p, float *g, const float
         if (c >= columns) break;
         const u64 i = at * columns + c;
         if (apply) {
-          const float w = weight<R>(p, i), x = g[i] * scale / by / __builtin_sqrtf(column[(u64)z * columns + c]);
+          const float w = weight<R>(p, i), x = to_f32(g[i]) * scale / by / __builtin_sqrtf(column[(u64)z * columns + c]);
           keep<R>(p, i, w - rate * decay * w - bounded * x, seed, t);
         }
-        if (zero_grad) g[i] = 0.0f;
+        if (zero_grad) g[i] = from_f32<G>(0.0f);
       }
     }
 }
 
-#define ADAFACTOR(NAME, R, REST, STREAM) \
-  KERNEL __launch_bounds__(256) NAME(typename Weight<R>::type *w, [[maybe_unused]] bf16 *rest, [[maybe_unused]] u32 stream, u64 seed, float *g, const float *row, const float *column, const float *mean, const float *norm, \
+#define ADAFACTOR(NAME, R, G, REST, STREAM) \
+  KERNEL __launch_bounds__(256, 2) NAME(typename Weight<R>::type *w, [[maybe_unused]] bf16 *rest, [[maybe_unused]] u32 stream, u64 seed, G *g, const float *row, const float *column, const float *mean, const float *norm, \
                                      const float *lr, const float *gscale, const float *t, const float *ok, u32 batch, u32 rows, u32 columns, float room, float decay, float lr_scale, u32 zero_grad) { \
     adafactor_step<R>(Kept<R>{w, {REST}, {STREAM}}, g, row, column, mean, norm, lr, gscale, t, ok, batch, rows, columns, room, decay, lr_scale, zero_grad, seed); \
   }
-ADAFACTOR(adafactor, EXACT, , )
-ADAFACTOR(adafactor_stochastic, STOCHASTIC, , stream)
-ADAFACTOR(adafactor_compensated, COMPENSATED, rest, )
+ADAFACTOR(adafactor, EXACT, float, , )
+ADAFACTOR(adafactor_stochastic, STOCHASTIC, float, , stream)
+ADAFACTOR(adafactor_compensated, COMPENSATED, float, rest, )
+ADAFACTOR(adafactor_bf16, EXACT, bf16, , )
+ADAFACTOR(adafactor_stochastic_bf16, STOCHASTIC, bf16, , stream)
+ADAFACTOR(adafactor_compensated_bf16, COMPENSATED, bf16, rest, )
 
 // A tensor of a norm.
-struct Summand {
-  const float *x;
+template <class G> struct Summand {
+  const G *x;
   u64 n;
   u32 first;
 };
 
 // The sum of squares of 16384 elements of a tensor a block, in double.
-KERNEL __launch_bounds__(256) sum_squares(const Summand *table, u32 count, double *out) {
+template <class G> DEV void sum_of_squares(const Summand<G> *table, u32 count, double *out) {
   __shared__ double scratch[33];
-  const Summand p = entry(table, count, BLOCK_X);
+  const Summand<G> p = entry(table, count, BLOCK_X);
   const u64 first = (u64)(BLOCK_X - p.first) * 16384;
   double s = 0.0;
   for (u32 k = TID; k < 16384 && first + k < p.n; k += 256) {
-    double v = p.x[first + k];
+    double v = to_f32(p.x[first + k]);
     s = __builtin_fma(v, v, s);
   }
   s = block_sum(s, scratch);
   if (TID == 0) out[BLOCK_X] = s;
 }
+KERNEL __launch_bounds__(256) sum_squares(const Summand<float> *table, u32 count, double *out) { sum_of_squares(table, count, out); }
+KERNEL __launch_bounds__(256) sum_squares_bf16(const Summand<bf16> *table, u32 count, double *out) { sum_of_squares(table, count, out); }
+
+// A state of 16 bits that is added to, four elements a thread; see graph.Assign.
+template <class V> DEV void accumulate_random(bf16 *state, const V *x, const int *run, u64 n, u32 add, u32 stream, u64 seed) {
+  const u64 at = ((u64)BLOCK_X * 256 + TID) * 4;
+  if (at >= n) return;
+  u32 c[4] = {(u32)(at >> 3), (u32)(at >> 35), stream, (u32)run[0]};
+  philox(c, (u32)seed, (u32)(seed >> 32));
+  const u32 all = at & 4 ? ~0u : 0u; // as in adamw_step
+  const u32 half[2] = {c[0] ^ ((c[0] ^ c[2]) & all), c[1] ^ ((c[1] ^ c[3]) & all)};
+  UNROLL for (int k = 0; k < 4; k++)
+    if (at + k < n) {
+      float s = to_f32(x[at + k]);
+      if (add) s += to_f32(state[at + k]);
+      state[at + k] = from_f32<bf16>(stochastic(s, half[k / 2] >> 16 * (k & 1) & 0xffff));
+    }
+}
+KERNEL __launch_bounds__(256) accumulate_f32(bf16 *state, const float *x, const int *run, u64 n, u32 add, u32 stream, u64 seed) { accumulate_random(state, x, run, n, add, stream, seed); }
+KERNEL __launch_bounds__(256) accumulate_bf16(bf16 *state, const bf16 *x, const int *run, u64 n, u32 add, u32 stream, u64 seed) { accumulate_random(state, x, run, n, add, stream, seed); }
+KERNEL __launch_bounds__(256) accumulate_f16(bf16 *state, const f16 *x, const int *run, u64 n, u32 add, u32 stream, u64 seed) { accumulate_random(state, x, run, n, add, stream, seed); }
 
 // The root of the sum of n numbers, in one block.
 KERNEL __launch_bounds__(256) root_of_sum(const double *x, float *out, u32 n) {

@@ -2,8 +2,12 @@ package ptxsim
 
 import (
 	"fmt"
+	"slices"
 	"sort"
 	"sync"
+	"unsafe"
+
+	"github.com/snug-ml/snug/internal/offheap"
 )
 
 // Memory is a device's memory: allocations in a 64-bit address space with gaps between
@@ -17,6 +21,7 @@ type Memory struct {
 	symbols        map[*symbol]uint64 // variables of modules that were loaded
 	loaded         map[*Module]bool
 	shadow         bool
+	mapped         bool
 	launches       uint32
 }
 
@@ -26,6 +31,7 @@ type allocation struct {
 	readOnly bool
 	valid    []byte // a byte each, where the memory has a shadow: 1 once written
 	shadow   *globalShadow
+	mapping  []byte // that mem is a part of, where the memory is mapped
 }
 
 // guard is the gap between allocations, in bytes.
@@ -41,15 +47,29 @@ func (m *Memory) Alloc(bytes int64) (uint64, error) {
 	if bytes < 0 || bytes > m.capacity-m.used {
 		return 0, fmt.Errorf("device memory: %d bytes asked for, %d of %d are free", bytes, m.capacity-m.used, m.capacity)
 	}
-	a := &allocation{base: m.next, mem: make([]byte, bytes)}
+	a := &allocation{base: m.next}
+	if m.mapped {
+		var err error
+		if a.mapping, err = offheap.Allocate(bytes + guard); err != nil {
+			return 0, err
+		}
+		a.base, a.mem = uint64(uintptr(unsafe.Pointer(&a.mapping[0]))), a.mapping[:bytes:bytes]
+	} else {
+		a.mem = make([]byte, bytes)
+		m.next = roundUp(m.next+uint64(bytes)+guard, 256)
+	}
 	if m.shadow {
 		a.valid = make([]byte, bytes)
 	}
-	m.next = roundUp(m.next+uint64(bytes)+guard, 256)
 	m.used += bytes
-	m.allocs = append(m.allocs, a)
+	i := sort.Search(len(m.allocs), func(i int) bool { return m.allocs[i].base > a.base })
+	m.allocs = slices.Insert(m.allocs, i, a)
 	return a.base, nil
 }
+
+// Map has allocations to come lie at their own addresses in main memory, where code in C
+// finds them. Those of several memories never meet there.
+func (m *Memory) Map() { m.mapped = true }
 
 // Free gives an allocation back. Its addresses are not used again.
 func (m *Memory) Free(addr uint64) error {
@@ -60,7 +80,7 @@ func (m *Memory) Free(addr uint64) error {
 	i := sort.Search(len(m.allocs), func(i int) bool { return m.allocs[i].base >= addr })
 	m.allocs = append(m.allocs[:i], m.allocs[i+1:]...)
 	m.used -= int64(len(a.mem))
-	return nil
+	return offheap.Release(a.mapping)
 }
 
 // Used is the number of bytes that are allocated.

@@ -1,0 +1,124 @@
+//go:build (amd64 || arm64) && !nocuda
+
+package driver
+
+import (
+	"bytes"
+	"errors"
+	"runtime"
+	"unsafe"
+)
+
+// jitLog receives what the assembler says about an error.
+type jitLog struct {
+	text    [16 << 10]byte
+	options [2]int32
+	values  [2]uintptr
+	pin     runtime.Pinner
+}
+
+// newJITLog makes a log. The driver may write to it until it is released.
+func newJITLog() *jitLog {
+	const errorLog, errorLogSize = 5, 6
+	l := &jitLog{options: [2]int32{errorLog, errorLogSize}}
+	l.pin.Pin(l)
+	l.values = [2]uintptr{uintptr(unsafe.Pointer(&l.text)), uintptr(len(l.text))}
+	return l
+}
+
+func (l *jitLog) release() { l.pin.Unpin() }
+
+// add puts what was logged into a driver's error.
+func (l *jitLog) add(err error) error {
+	var e *Error
+	if errors.As(err, &e) {
+		text, _, _ := bytes.Cut(l.text[:], []byte{0})
+		e.Log = string(bytes.TrimSpace(text))
+	}
+	return err
+}
+
+// Assemble implements [Context]. Linking is how the driver gives what it assembled.
+func (c *context) Assemble(ptx string) (cubin []byte, err error) {
+	log := newJITLog()
+	defer log.release()
+	var state uintptr
+	if err := c.call("cuLinkCreate", c.d.linkCreate, uintptr(len(log.options)), uintptr(unsafe.Pointer(&log.options)), uintptr(unsafe.Pointer(&log.values)), uintptr(unsafe.Pointer(&state))); err != nil {
+		return nil, log.add(err)
+	}
+	defer func() {
+		if e := c.call("cuLinkDestroy", c.d.linkDestroy, state); err == nil && e != nil {
+			cubin, err = nil, e
+		}
+	}()
+	const fromPTX = 1
+	text, name := append([]byte(ptx), 0), []byte("snug\x00")
+	if err := c.call("cuLinkAddData", c.d.linkAddData, state, fromPTX, uintptr(unsafe.Pointer(&text[0])), uintptr(len(text)), uintptr(unsafe.Pointer(&name[0])), 0, 0, 0); err != nil {
+		return nil, log.add(err)
+	}
+	var code unsafe.Pointer // of the link's
+	var size uintptr
+	if err := c.call("cuLinkComplete", c.d.linkComplete, state, uintptr(unsafe.Pointer(&code)), uintptr(unsafe.Pointer(&size))); err != nil {
+		return nil, log.add(err)
+	}
+	return bytes.Clone(unsafe.Slice((*byte)(code), size)), nil
+}
+
+// Load implements [Context].
+func (c *context) Load(code []byte) (Module, error) {
+	log := newJITLog()
+	defer log.release()
+	code = append(bytes.Clone(code), 0) // where PTX ends
+	m := &module{c: c}
+	if err := c.call("cuModuleLoadDataEx", c.d.moduleLoadDataEx, uintptr(unsafe.Pointer(&m.handle)), uintptr(unsafe.Pointer(&code[0])),
+		uintptr(len(log.options)), uintptr(unsafe.Pointer(&log.options)), uintptr(unsafe.Pointer(&log.values))); err != nil {
+		return nil, log.add(err)
+	}
+	return m, nil
+}
+
+type module struct {
+	c      *context
+	handle uintptr
+}
+
+func (m *module) Function(name string) (Function, error) {
+	f := &function{c: m.c, name: name}
+	text := append([]byte(name), 0)
+	if err := m.c.call("cuModuleGetFunction "+name, m.c.d.moduleGetFunction, uintptr(unsafe.Pointer(&f.handle)), m.handle, uintptr(unsafe.Pointer(&text[0]))); err != nil {
+		return nil, err
+	}
+	// A multiprocessor divides one memory into shared memory and cache. Kernels with
+	// large tiles want all that they can have, so that several blocks fit.
+	const (
+		sharedBytes, carveout = 1, 9
+		large                 = 16 << 10
+	)
+	shared, err := f.attribute(sharedBytes)
+	if err != nil || shared < large {
+		return f, err
+	}
+	return f, m.c.call("cuFuncSetAttribute", m.c.d.funcSetAttribute, f.handle, carveout, 100)
+}
+
+func (m *module) Unload() error { return m.c.call("cuModuleUnload", m.c.d.moduleUnload, m.handle) }
+
+type function struct {
+	c      *context
+	name   string
+	handle uintptr
+}
+
+func (f *function) Name() string { return f.name }
+
+// Registers are those that a thread takes.
+func (f *function) Registers() (int, error) {
+	const registers = 4
+	return f.attribute(registers)
+}
+
+func (f *function) attribute(what uintptr) (int, error) {
+	var v int32
+	err := f.c.call("cuFuncGetAttribute", f.c.d.funcGetAttribute, uintptr(unsafe.Pointer(&v)), what, f.handle)
+	return int(v), err
+}

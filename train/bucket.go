@@ -7,6 +7,7 @@ import (
 
 // bucket is some of the gradients that are exchanged together: shards of about one size.
 type bucket struct {
+	number int             // among all
 	group  int             // index in the program's buckets, of which it may be a part
 	shards [][]engine.Part // by rank
 	elems  []int64         // of each
@@ -44,6 +45,9 @@ func bucketsOf(p *engine.Program, world int) (list []bucket) {
 			in[s.Name] = true
 		}
 		list = append(list, cut(i, in, shards)...)
+	}
+	for i := range list {
+		list[i].number = i
 	}
 	return list
 }

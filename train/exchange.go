@@ -1,12 +1,13 @@
 package train
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/snug-ml/snug/dist"
+	"github.com/snug-ml/snug/dist/nccl"
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/graph"
-	"github.com/snug-ml/snug/internal/offheap"
 )
 
 // exchange adds up the gradients of an update over the ranks, always in the order of
@@ -25,142 +26,60 @@ import (
 // A bucket of gradients is exchanged as soon as a run has finished with them, while the
 // rest of the backward half and the next forward half compute (overlap.go).
 //
-// Sums are kept in float32. What is sent, to others or to oneself, has the format of wire:
-// the shards of each micro-batch, and then the sums.
+// Sums are kept in float32, and rounded once more where gradients are kept in 16 bits. What is
+// sent, to others or to oneself, has the format of wire: the shards of each micro-batch, and then
+// the sums.
 type exchange struct {
-	g          dist.Group
-	x          *engine.Executable
-	wire       wire
-	fast       bool
-	buckets    []bucket
-	memory     []byte   // that own, others and the sums are part of
-	own        []byte   // this rank's gradients of a bucket, by the rank whose shard they are
-	others     []byte   // this rank's shard of a bucket, as each rank sent it
-	stride     int64    // of the shards in own
-	send, recv [][]byte // of a call, by rank
-	zero       *zero    // nil: ranks do not share the optimizer
+	g       dist.Group
+	x       *engine.Executable
+	buckets []bucket
+	fast    bool
+	shared  bool // ranks share the optimizer
+	route
 	overlap
 }
 
-func newExchange(g dist.Group, x *engine.Executable, w wire, fast bool) (*exchange, error) {
-	p, me, world := x.Program(), g.Rank(), int64(g.World())
+// route is how gradients get from rank to rank: through main memory (viaHost), or from card to card
+// (viaCards).
+type route interface {
+	// take makes a bucket's gradients ready to be sent, and clears them.
+	take(k *bucket) error
+	// add exchanges what the first ranks have taken, and adds it to the sum of this rank's shard, which
+	// it may begin.
+	add(k *bucket, computed int, first bool) error
+	// spread writes the sums of a bucket to the gradients of every rank or, where ranks share
+	// the optimizer, to those of their owners.
+	spread(k *bucket) error
+	// norm sets the norm of all sums, which their owners have: where ranks share the optimizer.
+	norm() error
+	// spreadWeights gives every rank the weights that their owners have updated, of which no run is in
+	// hand.
+	spreadWeights() error
+	// free gives back what the route takes. The exchange ended with a cause, nil: all ranks
+	// have.
+	free(cause error) error
+}
+
+func newExchange(ctx context.Context, g dist.Group, x *engine.Executable, w wire, fast bool, library *nccl.Library) (*exchange, error) {
+	p := x.Program()
 	if s := p.Shards; s != nil && len(s.Weights) != g.World() {
-		return nil, fmt.Errorf("the program divides the optimizer among %d ranks, the group has %d", len(s.Weights), world)
+		return nil, fmt.Errorf("the program divides the optimizer among %d ranks, the group has %d", len(s.Weights), g.World())
 	}
 	for _, s := range p.States {
-		if s.Role == graph.Gradient && s.Type.DType != graph.F32 {
-			return nil, fmt.Errorf("gradient %s is %v: only F32 can be exchanged", s.Name, s.Type)
+		if d := s.Type.DType; s.Role == graph.Gradient && d != graph.F32 && d != graph.BF16 {
+			return nil, fmt.Errorf("gradient %s is %v: only F32 and BF16 can be exchanged", s.Name, s.Type)
 		}
 	}
-	e := &exchange{g: g, x: x, wire: w, fast: fast, buckets: bucketsOf(p, g.World()), send: make([][]byte, world), recv: make([][]byte, world)}
-	stride, sums := sizes(e.buckets, me, fast)
-	others := world * w.bytes(stride)
+	e := &exchange{g: g, x: x, fast: fast, shared: p.Shards != nil, buckets: bucketsOf(p, g.World())}
 	var err error
-	if e.memory, err = offheap.Allocate(world*stride + others + sums); err != nil {
-		return nil, fmt.Errorf("memory to exchange gradients: %w", err)
+	if library != nil {
+		e.route, err = newViaCards(ctx, g, x, w, fast, e.buckets, library)
+	} else {
+		e.route, err = newViaHost(g, x, w, fast, e.buckets)
 	}
-	e.stride, e.own, e.others = stride, e.memory[:world*stride], e.memory[world*stride:][:others]
-	rest := e.memory[world*stride+others:]
-	for i := range e.buckets {
-		k := &e.buckets[i]
-		n := k.floatBytes(me)
-		if k.sum = rest[:n]; !fast { // a sum is spread before the next begins
-			rest = rest[line(n):]
-		}
-	}
-	if p.Shards != nil {
-		e.zero = newZero(p.Shards)
+	if err != nil {
+		return nil, err
 	}
 	e.start(p.Buckets())
 	return e, nil
-}
-
-// shard is the room for a rank's shard of a bucket in own.
-func (e *exchange) shard(k *bucket, rank int) []byte {
-	return e.own[int64(rank)*e.stride:][:k.floatBytes(rank)]
-}
-
-// take copies the gradients of a bucket to own, as they are sent, and clears them.
-func (e *exchange) take(k *bucket) error {
-	for r, parts := range k.shards {
-		b := e.shard(k, r)
-		if err := each(parts, b, e.x.ReadPart); err != nil {
-			return err
-		}
-		e.wire.pack(b)
-		for _, p := range parts {
-			if err := e.clear(p); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// zeros is what gradients are cleared with, a piece at a time.
-var zeros [256 << 10]byte
-
-func (e *exchange) clear(p engine.Part) error {
-	for end := p.From + p.Elems; p.From < end; p.From += p.Elems {
-		p.Elems = min(end-p.From, int64(len(zeros)/4))
-		if err := e.x.WritePart(p, zeros[:4*p.Elems]); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// add adds what the ranks have taken in a round to the sum of this rank's shard.
-func (e *exchange) add(k *bucket, r *round) error {
-	me := e.g.Rank()
-	for i := range e.send {
-		e.send[i], e.recv[i] = nil, nil
-		if me < r.computed {
-			e.send[i] = e.shard(k, i)[:e.wire.bytes(k.floatBytes(i))]
-		}
-		if i < r.computed {
-			e.recv[i] = e.others[int64(i)*e.wire.bytes(e.stride):][:e.wire.bytes(k.floatBytes(me))]
-		}
-	}
-	if err := e.g.AllToAll(e.send, e.recv); err != nil {
-		return err
-	}
-	for i := range r.computed {
-		e.wire.add(k.sum, e.recv[i], r.first && i == 0)
-	}
-	return nil
-}
-
-// spread writes the sums of a bucket to the gradients of every rank or, where ranks share
-// the optimizer, to those of their owners.
-func (e *exchange) spread(k *bucket) error {
-	if e.zero != nil {
-		return e.keep(k)
-	}
-	for r := range e.send {
-		e.send[r] = e.shard(k, r)[:e.wire.bytes(k.floatBytes(r))]
-	}
-	copy(e.send[e.g.Rank()], e.wire.pack(k.sum))
-	if err := e.g.AllGather(e.send); err != nil {
-		return err
-	}
-	for r := range e.send {
-		e.wire.unpack(e.shard(k, r))
-		if err := each(k.shards[r], e.shard(k, r), e.x.WritePart); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// each calls do with every part and its bytes, which lie one after the other in b.
-func each(parts []engine.Part, b []byte, do func(p engine.Part, bytes []byte) error) error {
-	for _, p := range parts {
-		n := p.Elems * p.State.Type.DType.Size()
-		if err := do(p, b[:n:n]); err != nil {
-			return err
-		}
-		b = b[n:]
-	}
-	return nil
 }

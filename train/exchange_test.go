@@ -12,31 +12,12 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/snug-ml/snug/dist"
+	"github.com/snug-ml/snug/dist/disttest"
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/engine/graph"
 	"github.com/snug-ml/snug/internal/float16"
 )
-
-// counted is a group that counts the bytes that a rank sends to others.
-type counted struct {
-	dist.Group
-	sent *atomic.Int64
-}
-
-func (c counted) AllToAll(send, recv [][]byte) error {
-	for r, b := range send {
-		if r != c.Rank() {
-			c.sent.Add(int64(len(b)))
-		}
-	}
-	return c.Group.AllToAll(send, recv)
-}
-
-func (c counted) AllGather(parts [][]byte) error {
-	c.sent.Add(int64(len(parts[c.Rank()]) * (c.World() - 1)))
-	return c.Group.AllGather(parts)
-}
 
 // vectors is a program with a trained vector of each length.
 func vectors(t rapid.TB, lengths []int) *engine.Program {
@@ -71,7 +52,9 @@ func exchanged(t rapid.TB, p *engine.Program, world int, w wire, grads [][][]flo
 	var wait sync.WaitGroup
 	errs := make([]error, world)
 	for r, g := range dist.InProcess(world) {
-		wait.Go(func() { all[r], errs[r] = exchangeOne(counted{g, &total}, p, w, grads) })
+		wait.Go(func() {
+			all[r], errs[r] = exchangeOne(disttest.Counted{Group: g, Scattered: &total, Gathered: &total}, p, w, grads)
+		})
 	}
 	wait.Wait()
 	for r, err := range errs {
@@ -92,7 +75,7 @@ func exchangeOne(g dist.Group, p *engine.Program, w wire, grads [][][]float32) (
 		return nil, err
 	}
 	defer func() { _ = x.Close() }()
-	e, err := newExchange(g, x, w, false)
+	e, err := newExchange(context.Background(), g, x, w, false, nil)
 	if err != nil {
 		return nil, err
 	}

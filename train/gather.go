@@ -210,10 +210,14 @@ func (j *Job) hand(from *checkpoint.Checkpoint) error {
 			continue // it has loaded them
 		}
 		for _, s := range list {
+			var x safetensors.Tensor
 			var data []byte
 			if g.Rank() == 0 {
 				var err error
-				if data, err = savedPart(j.Runner.Program(), s, from.Optimizer); err != nil {
+				if x, err = from.Optimizer.Tensor(s.SavedName(from.Optimizer.Has)); err == nil {
+					data, err = savedPart(j.Runner.Program(), s, &x)
+				}
+				if err != nil {
 					return fmt.Errorf("%s: %w", from.Path, err)
 				}
 			}
@@ -237,17 +241,14 @@ func (j *Job) hand(from *checkpoint.Checkpoint) error {
 					}
 				}
 			}
+			x.Release()
 		}
 	}
 	return nil
 }
 
-// savedPart is what the file of a checkpoint has of a state: all of its tensor, or a part.
-func savedPart(p *engine.Program, s *graph.State, f *safetensors.File) ([]byte, error) {
-	x, err := f.Tensor(s.SavedName(f.Has))
-	if err != nil {
-		return nil, err
-	}
+// savedPart is what the tensor of a checkpoint has of a state: all of its bytes, or a part.
+func savedPart(p *engine.Program, s *graph.State, x *safetensors.Tensor) ([]byte, error) {
 	whole := s.Type
 	if p.Shards != nil && s.Role == graph.Moment {
 		i := slices.IndexFunc(p.Shards.Whole, func(w *graph.State) bool { return w.Name == s.Name })

@@ -8,7 +8,6 @@ import (
 
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/graph"
-	"github.com/snug-ml/snug/internal/offheap"
 )
 
 // overlap is what lets an exchange hide behind computing: a goroutine that makes all calls of
@@ -201,7 +200,7 @@ func (e *exchange) exchange(r *round) error {
 				return err
 			}
 		}
-		if err := e.add(k, r); err != nil {
+		if err := e.add(k, r.computed, r.first); err != nil {
 			return err
 		}
 		if r.last {
@@ -209,7 +208,7 @@ func (e *exchange) exchange(r *round) error {
 				return err
 			}
 		}
-		if r.last && e.zero != nil && i+1 == len(e.buckets) {
+		if r.last && e.shared && i+1 == len(e.buckets) {
 			if err := e.norm(); err != nil {
 				return err
 			}
@@ -252,10 +251,13 @@ func (e *exchange) ask(ctx context.Context) error {
 
 var errUnfinished = errors.New("an update was left unfinished")
 
-// close ends the exchange and frees its memory. If a round is in hand, it leaves the group,
+// close ends the exchange and frees its memory. A run that was stopped ends well. If a round is in hand, it leaves the group,
 // which ends a call that waits for other ranks.
 func (e *exchange) close(cause error) error {
 	e.mu.Lock()
+	if errors.Is(cause, ErrStopped) {
+		cause = nil
+	}
 	unfinished := e.hand > 0 && e.err == nil
 	if unfinished {
 		if e.err = cause; cause == nil {
@@ -263,7 +265,9 @@ func (e *exchange) close(cause error) error {
 		}
 		e.changed.Broadcast()
 	}
-	cause = e.err
+	if e.err != nil {
+		cause = e.err
+	}
 	e.mu.Unlock()
 	var err error
 	if unfinished {
@@ -271,5 +275,5 @@ func (e *exchange) close(cause error) error {
 	}
 	close(e.rounds)
 	<-e.ended
-	return errors.Join(err, offheap.Release(e.memory))
+	return errors.Join(err, e.free(cause))
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/snug-ml/snug/dist"
+	"github.com/snug-ml/snug/dist/disttest"
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/engine/graph"
@@ -116,7 +117,7 @@ func TestFailedExchangeEndsTheRun(t *testing.T) {
 func TestCloseEndsACallInHand(t *testing.T) {
 	x, _ := loadWide(t)
 	g := dist.InProcess(2)[0]
-	e, err := newExchange(g, x, wireOf(graph.F32), false)
+	e, err := newExchange(context.Background(), g, x, wireOf(graph.F32), false, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +151,7 @@ func weightsOf(t *testing.T, world int, fast, share bool) (weights []float32, se
 		wait.Go(func() {
 			if g != nil {
 				defer func() { _ = g.Leave(errs[r]) }()
-				g = counted{g, &total}
+				g = disttest.Counted{Group: g, Scattered: &total, Gathered: &total}
 			}
 			all[r], errs[r] = weightsOfRank(g, fast, sharding)
 		})

@@ -55,7 +55,7 @@ func Buffered(p *engine.Program) (names []string) {
 }
 
 // join makes the job a rank's.
-func (j *Job) join() (*ranks, error) {
+func (j *Job) join(ctx context.Context) (*ranks, error) {
 	if j.Group == nil {
 		return nil, nil
 	}
@@ -64,7 +64,7 @@ func (j *Job) join() (*ranks, error) {
 	if losses == nil {
 		return nil, Shareable(1, j.Group.World())
 	}
-	e, err := newExchange(j.Group, j.Runner, wireOf(j.Exchange), j.Fast)
+	e, err := newExchange(ctx, j.Group, j.Runner, wireOf(j.Exchange), j.Fast, j.NCCL)
 	if err != nil {
 		return nil, err
 	}
@@ -192,7 +192,10 @@ func (r *ranks) updated(s *Step) error {
 		return nil
 	}
 	together := time.Now()
-	err := r.exchange.spreadWeights()
+	var err error
+	if r.exchange.shared {
+		err = r.exchange.spreadWeights()
+	}
 	waited, hidden := r.exchange.times()
 	s.Exchange, s.Hidden = s.Exchange+waited+time.Since(together), hidden
 	return err

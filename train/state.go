@@ -122,16 +122,15 @@ func optimizerState(s *graph.State) bool {
 }
 
 func loadState(r *engine.Executable, s *graph.State, f *safetensors.File) error {
-	if s.Role == graph.Weight && s.Type.DType == graph.F32 {
-		x, err := f.Tensor(s.SavedName(f.Has))
-		if err != nil {
-			return err
-		}
-		if x.DType == safetensors.BF16 && slices.Equal(x.Shape, s.Type.Shape) {
-			return r.ChangeState(s.Name, x.Float32s) // trained in 16 bits, used in any
-		}
+	x, err := f.Tensor(s.SavedName(f.Has))
+	if err != nil {
+		return err
 	}
-	data, err := savedPart(r.Program(), s, f)
+	defer x.Release() // or the checkpoint would be in memory twice
+	if s.Role == graph.Weight && s.Type.DType == graph.F32 && x.DType == safetensors.BF16 && slices.Equal(x.Shape, s.Type.Shape) {
+		return r.ChangeState(s.Name, x.Float32s) // trained in 16 bits, used in any
+	}
+	data, err := savedPart(r.Program(), s, &x)
 	if err != nil {
 		return err
 	}

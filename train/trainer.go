@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/snug-ml/snug/dist"
+	"github.com/snug-ml/snug/dist/nccl"
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/graph"
 	"github.com/snug-ml/snug/train/checkpoint"
@@ -38,6 +39,9 @@ type Job struct {
 	// Fast makes each rank add up its own micro-batches, as one process alone does, and
 	// exchange only the sums: results depend on the number of ranks.
 	Fast bool
+	// NCCL exchanges gradients from card to card, between ranks whose group is a [dist.Watched]; nil: they
+	// go through main memory, over the group.
+	NCCL *nccl.Library
 	// Until, when positive, stops the run after that update as an interruption
 	// would: the state is saved, and the schedule is still that of the whole run.
 	Until int64
@@ -149,7 +153,7 @@ var ErrStopped = errors.New("stopped before the last update")
 // only the last save failed.
 func (j *Job) Run(ctx context.Context, start int64) (res *Result, err error) {
 	j.began = time.Now()
-	if j.ranks, err = j.join(); err != nil {
+	if j.ranks, err = j.join(ctx); err != nil {
 		return nil, err
 	}
 	if j.ranks != nil {

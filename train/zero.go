@@ -48,22 +48,22 @@ func newZero(s *engine.Shards) *zero {
 
 // keep writes the sums of a bucket to this rank's parts of the gradients, and sums their
 // squares.
-func (e *exchange) keep(k *bucket) error {
+func (e *viaHost) keep(k *bucket) error {
 	e.wire.pack(k.sum)
 	e.wire.unpack(k.sum)
 	z := e.zero
-	return each(k.shards[e.g.Rank()], k.sum, func(p engine.Part, b []byte) error {
+	return eachGradient(k.shards[e.g.Rank()], k.sum, func(p engine.Part, b []byte) error {
+		err := e.write(p, b)
 		for x, at := floats(b), z.first[p.State.Name]+int(p.From/graph.NormChunk); len(x) > 0; at++ {
 			n := min(len(x), graph.NormChunk)
 			z.squares[at] = simd.SumSqF64(x[:n])
 			x = x[n:]
 		}
-		return e.x.WritePart(p, b)
+		return err
 	})
 }
 
-// norm sets the norm of all sums, once every bucket is kept.
-func (e *exchange) norm() error {
+func (e *viaHost) norm() error {
 	me, z := e.g.Rank(), e.zero
 	for i, chunk := range z.chunks[me] {
 		binary.LittleEndian.PutUint64(z.sent[me][8*i:], math.Float64bits(z.squares[chunk]))
@@ -83,11 +83,7 @@ func (e *exchange) norm() error {
 	return e.x.SetFloats(engine.StateNorm, []float32{float32(math.Sqrt(sum))})
 }
 
-// spreadWeights gives every rank the weights that their owners have updated.
-func (e *exchange) spreadWeights() error {
-	if e.zero == nil {
-		return nil
-	}
+func (e *viaHost) spreadWeights() error {
 	me := e.g.Rank()
 	parts, of := make([][]byte, e.g.World()), make([][]engine.Part, e.g.World())
 	for i := range e.buckets {

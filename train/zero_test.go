@@ -2,6 +2,7 @@ package train
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/snug-ml/snug/dist"
+	"github.com/snug-ml/snug/dist/nccl"
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/engine/cuda/driver"
@@ -21,7 +23,12 @@ import (
 
 // wide is a classifier whose matrices and biases are divided among ranks.
 func wide(o engine.Optimizer, sharding *engine.Sharding, scaling *engine.LossScaling) engine.Training {
-	const rows, hidden = 3, 20_001
+	return wideBy(20_001, o, sharding, scaling)
+}
+
+// wideBy has so many hidden values.
+func wideBy(hidden int, o engine.Optimizer, sharding *engine.Sharding, scaling *engine.LossScaling) engine.Training {
+	const rows = 3
 	return engine.Training{
 		Accumulation: 4, Optimizer: o, Sharding: sharding, LossScaling: scaling,
 		Model: func(b *graph.Builder, _ engine.Mode) engine.Objective {
@@ -34,15 +41,28 @@ func wide(o engine.Optimizer, sharding *engine.Sharding, scaling *engine.LossSca
 	}
 }
 
-// trainWide trains with so many ranks, who share the optimizer or not, from a checkpoint of the
-// folder where there is one, up to an update, and gives the files of the tensors.
-func trainWide(t *testing.T, on engine.Backend, dir string, world int, share bool, o engine.Optimizer, scaling *engine.LossScaling, wire graph.DType, updates, until int64) (weights, optimizer []byte) {
+// wideRun is a training of that classifier.
+type wideRun struct {
+	hidden  int // values, 0: as wide
+	o       engine.Optimizer
+	scaling *engine.LossScaling
+	wire    graph.DType
+	share   bool          // the optimizer
+	fast    bool          // sums
+	nccl    *nccl.Library // nil: through main memory
+	// updates are those of the whole run, until where it stops, 0: nowhere.
+	updates, until int64
+}
+
+// trainWide trains with so many ranks from a checkpoint of the folder where there is one, and gives the
+// files of the tensors.
+func trainWide(t *testing.T, on engine.Backend, dir string, world int, c wideRun) (weights, optimizer []byte) {
 	t.Helper()
 	errs := make([]error, world)
 	var all sync.WaitGroup
 	for r, g := range dist.InProcess(world) {
 		all.Go(func() {
-			errs[r] = wideRank(on, dir, g, share, o, scaling, wire, updates, until)
+			errs[r] = wideRank(on, dir, g, c)
 			if !errors.Is(errs[r], ErrStopped) {
 				errs[r] = errors.Join(errs[r], g.Leave(errs[r]))
 			}
@@ -54,6 +74,12 @@ func trainWide(t *testing.T, on engine.Backend, dir string, world int, share boo
 			t.Fatalf("rank %d: %v", r, err)
 		}
 	}
+	return saved(t, dir)
+}
+
+// saved are the files of the tensors of a run's last checkpoint.
+func saved(t *testing.T, dir string) (weights, optimizer []byte) {
+	t.Helper()
 	c, err := checkpoint.Choose(dir, checkpoint.Last)
 	if err != nil {
 		t.Fatal(err)
@@ -68,17 +94,17 @@ func trainWide(t *testing.T, on engine.Backend, dir string, world int, share boo
 	return read("model.safetensors"), read("optimizer.safetensors")
 }
 
-func wideRank(on engine.Backend, dir string, g dist.Group, share bool, o engine.Optimizer, scaling *engine.LossScaling, wire graph.DType, updates, until int64) (err error) {
+func wideRank(on engine.Backend, dir string, g dist.Group, c wideRun) (err error) {
 	var sharding *engine.Sharding
-	if share {
+	if c.share {
 		sharding = &engine.Sharding{Rank: g.Rank(), World: g.World()}
 	}
 	traits := on.Traits()
 	options := engine.CompileOptions{Traits: &traits, Verify: true}
-	if o.Round.Mode != graph.Exact {
+	if c.o.Round.Mode != graph.Exact {
 		options.ComputeDType = graph.BF16
 	}
-	p, err := engine.CompileTraining(wide(o, sharding, scaling), options)
+	p, err := engine.CompileTraining(wideBy(cmp.Or(c.hidden, 20_001), c.o, sharding, c.scaling), options)
 	if err != nil {
 		return err
 	}
@@ -90,8 +116,8 @@ func wideRank(on engine.Backend, dir string, g dist.Group, share bool, o engine.
 	if err := x.Initialize(3); err != nil {
 		return err
 	}
-	j := job(x, &classes{micro: 4, rows: 12, updates: int(updates)}, updates)
-	j.Group, j.Exchange, j.Until = g, wire, until
+	j := job(x, &classes{micro: 4, rows: 12, updates: int(c.updates)}, c.updates)
+	j.Group, j.Exchange, j.Fast, j.NCCL, j.Until = g, c.wire, c.fast, c.nccl, c.until
 	var from *checkpoint.Checkpoint
 	if g.Rank() == 0 {
 		store, err := checkpoint.Open(dir, checkpoint.Options{})
@@ -121,11 +147,7 @@ func wideRank(on engine.Backend, dir string, g dist.Group, share bool, o engine.
 // Sharing the optimizer changes no bit, for any number of ranks, of any optimizer, and its
 // checkpoints are those of one that is not shared.
 func TestSharedOptimizerHasTheSameBits(t *testing.T) {
-	cases := map[string]struct {
-		o       engine.Optimizer
-		scaling *engine.LossScaling
-		wire    graph.DType
-	}{}
+	cases := map[string]wideRun{}
 	for _, rule := range []engine.Rule{engine.AdamW, engine.AdamW8bit, engine.Lion, engine.Adafactor, engine.Muon} {
 		o := engine.Optimizer{Rule: rule, Beta1: 0.9, Beta2: 0.99, Eps: 1e-8, WeightDecay: 0.1, MaxGradNorm: 0.5}
 		c := cases[string(rule)]
@@ -139,6 +161,11 @@ func TestSharedOptimizerHasTheSameBits(t *testing.T) {
 			cases[string(rule)+" "+name] = c
 		}
 	}
+	for name, rule := range map[string]string{"gradients of 16 bits": "adamw stochastic", "matrices from gradients of 16 bits": "muon"} {
+		c := cases[rule]
+		c.o.Gradients = graph.BF16
+		cases[name] = c
+	}
 	c := cases["adamw"]
 	c.wire = graph.BF16
 	cases["adamw exchanged in bf16"] = c
@@ -147,16 +174,18 @@ func TestSharedOptimizerHasTheSameBits(t *testing.T) {
 	cpu := backend.CPU(1)
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			const updates = 5
-			w, m := trainWide(t, cpu, t.TempDir(), 1, false, c.o, c.scaling, c.wire, updates, 0)
+			c.updates = 5
+			w, m := trainWide(t, cpu, t.TempDir(), 1, c)
+			c.share = true
 			for world := 1; world <= 4; world++ {
-				if w1, m1 := trainWide(t, cpu, t.TempDir(), world, true, c.o, c.scaling, c.wire, updates, 0); !bytes.Equal(w, w1) || !bytes.Equal(m, m1) {
+				if w1, m1 := trainWide(t, cpu, t.TempDir(), world, c); !bytes.Equal(w, w1) || !bytes.Equal(m, m1) {
 					t.Errorf("%d ranks: weights equal %v, moments equal %v", world, bytes.Equal(w, w1), bytes.Equal(m, m1))
 				}
 			}
 			dir := t.TempDir()
 			for i, world := range []int{4, 2, 3, 2} {
-				if w1, m1 := trainWide(t, cpu, dir, world, i != 1, c.o, c.scaling, c.wire, updates, []int64{1, 2, 4, 0}[i]); i == 3 && (!bytes.Equal(w, w1) || !bytes.Equal(m, m1)) {
+				c.share, c.until = i != 1, []int64{1, 2, 4, 0}[i]
+				if w1, m1 := trainWide(t, cpu, dir, world, c); i == 3 && (!bytes.Equal(w, w1) || !bytes.Equal(m, m1)) {
 					t.Errorf("resumed by other ranks: weights equal %v, moments equal %v", bytes.Equal(w, w1), bytes.Equal(m, m1))
 				}
 			}
@@ -170,6 +199,7 @@ func TestSharedOptimizerOnOtherDevices(t *testing.T) {
 	if testing.Short() {
 		t.Skip("kernels are interpreted")
 	}
+	t.Setenv("XDG_CACHE_HOME", t.TempDir()) // kernels are kept there, not among the user's
 	t.Cleanup(backend.UseDriver(&fakegpu.Driver{Installed: []driver.Card{fakegpu.T4}}))
 	o := engine.Optimizer{Rule: engine.AdamW8bit, Beta1: 0.9, Beta2: 0.99, Eps: 1e-8, WeightDecay: 0.1, MaxGradNorm: 0.5}
 	for _, device := range []string{"reference", "cuda"} {
@@ -178,8 +208,9 @@ func TestSharedOptimizerOnOtherDevices(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			w, m := trainWide(t, on, t.TempDir(), 1, true, o, nil, graph.F32, 2, 0)
-			if w1, m1 := trainWide(t, on, t.TempDir(), 3, true, o, nil, graph.F32, 2, 0); !bytes.Equal(w, w1) || !bytes.Equal(m, m1) {
+			c := wideRun{o: o, share: true, updates: 2}
+			w, m := trainWide(t, on, t.TempDir(), 1, c)
+			if w1, m1 := trainWide(t, on, t.TempDir(), 3, c); !bytes.Equal(w, w1) || !bytes.Equal(m, m1) {
 				t.Errorf("3 ranks: weights equal %v, moments equal %v", bytes.Equal(w, w1), bytes.Equal(m, m1))
 			}
 		})

@@ -187,7 +187,10 @@ func compareTensors(name string, a, b *safetensors.File) ([]TensorDiff, error) {
 			if err != nil {
 				return nil, err
 			}
-			if err := d.values(ta, tb); err != nil {
+			err = d.values(ta, tb)
+			ta.Release()
+			tb.Release()
+			if err != nil {
 				return nil, err
 			}
 		}

@@ -127,7 +127,9 @@ func scan(f *safetensors.File, name string) (*Health, error) {
 		if err != nil {
 			return nil, err
 		}
-		if bad, found := safetensors.NonFinite(t.DType, t.Data); found {
+		bad, found := safetensors.NonFinite(t.DType, t.Data)
+		t.Release()
+		if found {
 			h := notFinite(name, info.Name, info.Shape, bad)
 			return &h, nil
 		}

@@ -1,0 +1,170 @@
+package train
+
+import (
+	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/graph"
+)
+
+// roomUse is how ranks that exchange gradients from card to card use the room next to an arena, as
+// viaHost uses main memory. Places in it are in bytes.
+type roomUse struct {
+	engine.RoomUse
+	format      graph.DType
+	own, stride int64 // a slot for each rank's shard of a bucket: this rank's gradients, or all sums or weights
+	// others has this rank's shard, as each rank sent it.
+	others, otherStride int64
+	of                  []bucketUse
+	// sums are those of squares, as their owners have added them up, ordered the same in the order of one
+	// device alone; sumsOf says which are a rank's: from and how many.
+	sums, ordered int64
+	sumsOf        [][2]int64
+}
+
+// bucketUse is that of a bucket. Lists of pieces are by their numbers.
+type bucketUse struct {
+	elems     []int64 // of each rank's shard, each piece at a multiple of pieceAlign
+	sum       int64   // of this rank's shard
+	gradients int     // pieces of all shards, in own
+	// Where ranks share the optimizer: the pieces of this rank's shard, otherwise -1; weights of this rank
+	// and of the others, a list for each width of elements; the bytes of each rank's.
+	shard                    int
+	ownWeights, otherWeights []int
+	weights                  []int64
+}
+
+// pieceAlign is where pieces begin, in elements: kernels move four at a time.
+const pieceAlign = 4
+
+// slot is the place of a rank's shard in own.
+func (u *roomUse) slot(rank int) int64 { return u.own + int64(rank)*u.stride }
+
+// up rounds up to a multiple.
+func up(n, to int64) int64 { return (n + to - 1) / to * to }
+
+func newRoomUse(p *engine.Program, me, world int, w wire, fast bool, buckets []bucket) *roomUse {
+	u := &roomUse{format: graph.DType(w), of: make([]bucketUse, len(buckets))}
+	weights := map[string]*graph.State{}
+	if p.Shards != nil {
+		for _, t := range p.Shards.Trained {
+			weights[engine.Gradient+t.Name] = t
+		}
+	}
+	for i := range buckets {
+		b := &u.of[i]
+		b.elems, b.weights = make([]int64, world), make([]int64, world)
+		for r, shard := range buckets[i].shards {
+			for _, q := range shard {
+				b.elems[r] += up(q.Elems, pieceAlign)
+				if t := weights[q.State.Name]; t != nil {
+					b.weights[r] += line(q.Elems * t.Type.DType.Size())
+				}
+			}
+			u.stride = max(u.stride, line(b.elems[r]*u.format.Size()), b.weights[r])
+		}
+		u.otherStride = max(u.otherStride, line(b.elems[me]*u.format.Size()))
+	}
+	u.others = int64(world) * u.stride
+	at := u.others + int64(world)*u.otherStride
+	most := int64(0)
+	for i := range u.of {
+		b := &u.of[i]
+		b.sum = at
+		if n := line(4 * b.elems[me]); fast { // a sum is spread before the next begins
+			most = max(most, n)
+		} else {
+			at += n
+		}
+		u.pieces(b, &buckets[i], me, weights)
+	}
+	u.Bytes = at + most
+	if p.Shards != nil {
+		u.norm(p, me)
+	}
+	return u
+}
+
+// list adds a list of pieces.
+func (u *roomUse) list(pieces []engine.Piece) int {
+	u.Pieces = append(u.Pieces, pieces)
+	return len(u.Pieces) - 1
+}
+
+// pieces makes the lists of a bucket, with places from own on.
+func (u *roomUse) pieces(b *bucketUse, k *bucket, me int, weights map[string]*graph.State) {
+	var gradients, shard []engine.Piece
+	var own, others [2][]engine.Piece // of weights: with 32 and with 16 bits
+	for r, parts := range k.shards {
+		at, bytes := int64(r)*u.stride/u.format.Size(), int64(r)*u.stride
+		for _, q := range parts {
+			piece := engine.Piece{Part: q, At: at}
+			at += up(q.Elems, pieceAlign)
+			gradients = append(gradients, piece)
+			t := weights[q.State.Name]
+			if t == nil {
+				continue
+			}
+			width := t.Type.DType.Size()
+			weight := engine.Piece{Part: engine.Part{State: t, From: q.From, Elems: q.Elems}, At: bytes / width}
+			bytes += line(q.Elems * width)
+			half := 0
+			if width == 2 {
+				half = 1
+			}
+			if r == me {
+				shard, own[half] = append(shard, piece), append(own[half], weight)
+			} else {
+				others[half] = append(others[half], weight)
+			}
+		}
+	}
+	b.gradients, b.shard = u.list(gradients), -1
+	if len(weights) == 0 {
+		return
+	}
+	b.shard = u.list(shard)
+	for half := range own {
+		if len(own[half]) > 0 {
+			b.ownWeights = append(b.ownWeights, u.list(own[half]))
+		}
+		if len(others[half]) > 0 {
+			b.otherWeights = append(b.otherWeights, u.list(others[half]))
+		}
+	}
+}
+
+// norm makes room for the sums of squares, which are those of one device alone.
+func (u *roomUse) norm(p *engine.Program, me int) {
+	s := p.Shards
+	first := map[string]int64{} // sum of a weight's gradient
+	total := int64(0)
+	for _, t := range s.Trained {
+		first[t.Name] = total
+		total += up(t.Type.Shape.Elems(), engine.NormPart) / engine.NormPart
+	}
+	from := int64(0)
+	for r, parts := range s.Weights {
+		begin := from
+		for _, q := range parts {
+			n := up(q.Elems, engine.NormPart) / engine.NormPart
+			u.Runs = append(u.Runs, engine.Run{From: from, To: first[q.State.Name] + q.From/engine.NormPart, Count: n})
+			from += n
+			if r == me {
+				u.Squares = append(u.Squares, engine.Part{State: p.State(engine.Gradient + q.State.Name), From: q.From, Elems: q.Elems})
+			}
+		}
+		u.sumsOf = append(u.sumsOf, [2]int64{begin, from - begin})
+	}
+	u.sums = line(u.Bytes)
+	u.ordered = line(u.sums + engine.NormSumBytes*total)
+	u.Bytes = u.ordered + engine.NormSumBytes*total
+}
+
+// RoomBytes is the memory of its card that rank 0, which has the largest shards, needs to exchange the
+// program's gradients from card to card: part of a plan, as [ExchangeBytes].
+func RoomBytes(p *engine.Program, world int, format graph.DType, fast bool) int64 {
+	if world == 0 {
+		return 0
+	}
+	u := newRoomUse(p, 0, world, wireOf(format), fast, bucketsOf(p, world))
+	return up(u.Bytes, 256) + u.RoomTables()
+}

@@ -1,0 +1,147 @@
+package train
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/snug-ml/snug/dist"
+	"github.com/snug-ml/snug/dist/nccl"
+	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/graph"
+)
+
+// viaCards is the route from card to card: NCCL moves bytes between rooms next to the arenas, and
+// kernels do the rest. Sums have the order, and so the bits, that they have in main memory. The
+// norm of a shared optimizer is added up as the card's own operation does it, so that it has the
+// bits of one that is not shared.
+type viaCards struct {
+	g          dist.Group
+	x          *engine.Executable
+	use        *roomUse
+	room       *engine.Room
+	link       *nccl.Communicator
+	send, recv []nccl.Buffer // of a call, by rank
+}
+
+func newViaCards(ctx context.Context, g dist.Group, x *engine.Executable, w wire, fast bool, buckets []bucket, library *nccl.Library) (*viaCards, error) {
+	met, ok := g.(dist.Watched)
+	if !ok {
+		return nil, errors.New("the ranks give each other no signs of life, which NCCL needs: it waits forever for one that is lost")
+	}
+	for _, s := range x.Program().States {
+		if s.Role == graph.Gradient && s.Type.DType != graph.F32 {
+			return nil, fmt.Errorf("gradient %s is %v: only F32 goes from card to card", s.Name, s.Type)
+		}
+	}
+	world := g.World()
+	e := &viaCards{g: g, x: x, use: newRoomUse(x.Program(), g.Rank(), world, w, fast, buckets), send: make([]nccl.Buffer, world), recv: make([]nccl.Buffer, world)}
+	var err error
+	if e.room, err = x.Room(e.use.RoomUse); err != nil {
+		return nil, fmt.Errorf("memory of the card to exchange gradients: %w", err)
+	}
+	if e.link, err = library.Connect(ctx, met, e.room); err != nil {
+		return nil, errors.Join(err, e.room.Close())
+	}
+	return e, nil
+}
+
+// free leaves NCCL well once all ranks have come this far, and aborts it otherwise.
+func (e *viaCards) free(cause error) error {
+	if cause == nil {
+		cause = dist.Barrier(e.g)
+	}
+	return errors.Join(e.link.Leave(cause), e.room.Close())
+}
+
+func (e *viaCards) buffer(place, bytes int64) nccl.Buffer {
+	return nccl.Buffer{Address: e.room.Address(place), Bytes: bytes}
+}
+
+func (e *viaCards) take(k *bucket) error {
+	u := e.use
+	if err := e.room.Take(u.of[k.number].gradients, u.own, u.format, true); err != nil {
+		return err
+	}
+	return e.room.Sync()
+}
+
+func (e *viaCards) add(k *bucket, computed int, first bool) error {
+	u, b, me := e.use, &e.use.of[k.number], e.g.Rank()
+	for r := range e.send {
+		e.send[r], e.recv[r] = nccl.Buffer{}, nccl.Buffer{}
+		if me < computed {
+			e.send[r] = e.buffer(u.slot(r), b.elems[r]*u.format.Size())
+		}
+		if r < computed {
+			e.recv[r] = e.buffer(u.others+int64(r)*u.otherStride, b.elems[me]*u.format.Size())
+		}
+	}
+	if err := e.link.AllToAll(e.send, e.recv); err != nil {
+		return err
+	}
+	return e.room.Add(b.sum, u.others, u.otherStride, computed, b.elems[me], u.format, first)
+}
+
+func (e *viaCards) spread(k *bucket) error {
+	u, b, me := e.use, &e.use.of[k.number], e.g.Rank()
+	if err := e.room.Send(b.sum, u.slot(me), b.elems[me], u.format); err != nil {
+		return err
+	}
+	if b.shard >= 0 {
+		return e.room.Give(b.shard, u.own, u.format)
+	}
+	for r := range e.send {
+		e.send[r] = e.buffer(u.slot(r), b.elems[r]*u.format.Size())
+	}
+	if err := e.link.AllGather(e.send); err != nil {
+		return err
+	}
+	if err := e.room.Give(b.gradients, u.own, u.format); err != nil {
+		return err
+	}
+	return e.room.Sync()
+}
+
+func (e *viaCards) norm() error {
+	u, me := e.use, e.g.Rank()
+	if err := e.room.Squares(u.sums + engine.NormSumBytes*u.sumsOf[me][0]); err != nil {
+		return err
+	}
+	for r, s := range u.sumsOf {
+		e.send[r] = e.buffer(u.sums+engine.NormSumBytes*s[0], engine.NormSumBytes*s[1])
+	}
+	if err := e.link.AllGather(e.send); err != nil {
+		return err
+	}
+	if err := e.room.Norm(u.sums, u.ordered, e.x.Program().State(engine.StateNorm)); err != nil {
+		return err
+	}
+	return e.room.Sync()
+}
+
+func (e *viaCards) spreadWeights() error {
+	if err := e.x.Sync(); err != nil { // the update
+		return err
+	}
+	for i := range e.use.of {
+		b := &e.use.of[i]
+		for _, list := range b.ownWeights {
+			if err := e.room.Take(list, e.use.own, graph.F32, false); err != nil {
+				return err
+			}
+		}
+		for r := range e.send {
+			e.send[r] = e.buffer(e.use.slot(r), b.weights[r])
+		}
+		if err := e.link.AllGather(e.send); err != nil {
+			return err
+		}
+		for _, list := range b.otherWeights {
+			if err := e.room.Give(list, e.use.own, graph.F32); err != nil {
+				return err
+			}
+		}
+	}
+	return e.room.Sync()
+}

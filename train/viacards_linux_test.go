@@ -1,0 +1,185 @@
+//go:build (amd64 || arm64) && !nocuda
+
+package train
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/snug-ml/snug/dist"
+	"github.com/snug-ml/snug/dist/disttest"
+	"github.com/snug-ml/snug/dist/nccl"
+	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/cuda"
+	"github.com/snug-ml/snug/engine/cuda/driver"
+	"github.com/snug-ml/snug/engine/cuda/fakegpu"
+	"github.com/snug-ml/snug/engine/graph"
+	"github.com/snug-ml/snug/internal/dynlib/dynlibtest"
+)
+
+// standIn is a library with the functions of NCCL, for ranks of this process.
+func standIn(t *testing.T) *nccl.Library {
+	t.Helper()
+	l, err := nccl.Open([]string{dynlibtest.Build(t, "libnccl.so.2.0", "../dist/nccl/testdata/nccl.c", "VERSION=22304", "SCALABLE")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// onCards trains as trainWide does, with a card for each rank, and gives the errors.
+func onCards(t *testing.T, dir string, world int, c wideRun, of func(rank int) *fakegpu.Driver) []error {
+	t.Helper()
+	return disttest.Ranks(t, world, func(g dist.Watched) error {
+		d := of(g.Rank())
+		d.Mapped, d.Installed = true, []driver.Card{fakegpu.T4}
+		ctx, err := d.Open(0)
+		if err != nil {
+			return err
+		}
+		on, err := cuda.New(ctx)
+		if err != nil {
+			return err
+		}
+		if err := wideRank(on, dir, g, c); err != nil && !errors.Is(err, ErrStopped) {
+			return err
+		}
+		return d.Left()
+	})
+}
+
+// trainOnCards gives the files of the tensors.
+func trainOnCards(t *testing.T, world int, c wideRun) (weights, optimizer []byte) {
+	t.Helper()
+	dir := t.TempDir()
+	for r, err := range onCards(t, dir, world, c, func(int) *fakegpu.Driver { return &fakegpu.Driver{} }) {
+		if err != nil {
+			t.Fatalf("rank %d of %d: %v", r, world, err)
+		}
+	}
+	return saved(t, dir)
+}
+
+// Over NCCL any number of ranks has the bits of one that exchanges through main memory, whether they share the
+// optimizer or not, in either format, also where they resume each other's runs.
+func TestCardsExchangeTheSameBits(t *testing.T) {
+	library := standIn(t)
+	o := engine.Optimizer{Rule: engine.AdamW, Beta1: 0.9, Beta2: 0.99, Eps: 1e-8, WeightDecay: 0.1, MaxGradNorm: 0.5}
+	for _, c := range []struct {
+		wire   graph.DType
+		worlds []int // ranks, of which those of odd cases share the optimizer
+	}{{graph.F32, []int{2, 4}}, {graph.BF16, []int{1, 3}}} {
+		t.Run(fmt.Sprint(c.wire), func(t *testing.T) {
+			run := wideRun{hidden: 9001, o: o, wire: c.wire, updates: 2}
+			w, m := trainOnCards(t, 1, run)
+			run.nccl = library
+			for i, world := range c.worlds {
+				run.share = i%2 == 1
+				if w1, m1 := trainOnCards(t, world, run); !bytes.Equal(w, w1) || !bytes.Equal(m, m1) {
+					t.Errorf("%d ranks, shared %v: weights equal %v, moments equal %v", world, run.share, bytes.Equal(w, w1), bytes.Equal(m, m1))
+				}
+				if testing.Short() {
+					break
+				}
+			}
+		})
+	}
+}
+
+// A rank whose card is lost, or has no room, ends the others, wherever it happens.
+func TestLostCardEndsAll(t *testing.T) {
+	library := standIn(t)
+	run := wideRun{hidden: 100, o: engine.Optimizer{Beta1: 0.9, Beta2: 0.99, Eps: 1e-8}, updates: 1, nccl: library, share: true}
+	// Where in a run is told by the graphs launched so far: how often a rank asks whether a stream is done depends on
+	// how fast the others are.
+	fail := func(graphs int, name string, n int, code driver.Code) *fakegpu.Driver {
+		return &fakegpu.Driver{Fail: func(call string) driver.Code {
+			if call == "cuGraphLaunch" {
+				graphs--
+			}
+			if call == name && graphs <= 0 {
+				if n--; n == 0 {
+					return code
+				}
+			}
+			return 0
+		}}
+	}
+	for name, c := range map[string]struct {
+		second func() *fakegpu.Driver
+		want   string
+	}{
+		"no room":           {func() *fakegpu.Driver { return fail(0, "cuMemAlloc", 2, driver.OutOfMemory) }, "are needed"},
+		"in its first call": {func() *fakegpu.Driver { return fail(0, "cuStreamQuery", 1, driver.LaunchFailed) }, "a kernel failed"},
+		"later":             {func() *fakegpu.Driver { return fail(5, "cuStreamQuery", 1, driver.ECCUncorrectable) }, "uncorrectable error"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			errs := onCards(t, t.TempDir(), 2, run, func(rank int) *fakegpu.Driver {
+				if rank == 0 {
+					return &fakegpu.Driver{}
+				}
+				return c.second()
+			})
+			if err := errs[1]; err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("rank 1: %v, want %q", err, c.want)
+			}
+			var ended *dist.EndedError
+			if !errors.As(errs[0], &ended) || ended.Rank != 1 {
+				t.Errorf("rank 0: %v", errs[0])
+			}
+		})
+	}
+}
+
+// What an exchange takes of its card is what a plan says, for rank 0 and no more for the others.
+func TestPlannedRoom(t *testing.T) {
+	library := standIn(t)
+	o := engine.Optimizer{Beta1: 0.9, Beta2: 0.99, Eps: 1e-8}
+	for _, wire := range []graph.DType{graph.F32, graph.BF16} {
+		for _, fast := range []bool{false, true} {
+			const world = 3
+			for r, err := range disttest.Ranks(t, world, func(g dist.Watched) (err error) {
+				d := &fakegpu.Driver{Mapped: true, Installed: []driver.Card{fakegpu.T4}}
+				ctx, err := d.Open(0)
+				if err != nil {
+					return err
+				}
+				on, err := cuda.New(ctx)
+				if err != nil {
+					return err
+				}
+				traits := on.Traits()
+				p, err := engine.CompileTraining(wideBy(9001, o, &engine.Sharding{Rank: g.Rank(), World: world}, nil), engine.CompileOptions{Traits: &traits})
+				if err != nil {
+					return err
+				}
+				x, err := p.Load(on)
+				if err != nil {
+					return err
+				}
+				defer func() { err = errors.Join(err, x.Close()) }()
+				before, _, err := ctx.Memory()
+				if err != nil {
+					return err
+				}
+				e, err := newExchange(t.Context(), g, x, wireOf(wire), fast, library)
+				if err != nil {
+					return err
+				}
+				defer func() { err = errors.Join(err, e.close(err)) }()
+				after, _, err := ctx.Memory()
+				if took, planned := before-after, RoomBytes(p, world, wire, fast); took > planned || g.Rank() == 0 && took != planned {
+					return fmt.Errorf("the exchange takes %d bytes, planned are %d", took, planned)
+				}
+				return err
+			}) {
+				if err != nil {
+					t.Errorf("%v, fast %v, rank %d: %v", wire, fast, r, err)
+				}
+			}
+		}
+	}
+}

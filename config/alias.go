@@ -95,6 +95,7 @@ var aliases = []alias{
 	{"training.mixed_precision", "", []string{"fp16", "use_fp16", "half"}, oneOf(map[string]string{"true": "fp16"}), ""},
 	{"training.mixed_precision", "", []string{"bf16", "use_bf16"}, oneOf(map[string]string{"true": "bf16"}), ""},
 	{"training.mixed_precision", "tf32 is a precision of its own, of cards from compute capability 8.0 up; fp32 matmuls are computed in fp32", []string{"allow_tf32", "tf32", "matmul_precision"}, nil, ""},
+	{"training.gradient_dtype", "", []string{"grad_accum_dtype", "grad_accumulation_dtype"}, oneOf(map[string]string{"fp32": "fp32", "bf16": "bf16"}), ""},
 	{"training.gradient_checkpointing", "full keeps the input of each block and nothing else", []string{
 		"use_gradient_checkpointing", "activation_checkpointing", "checkpoint_activations", "grad_checkpointing", "recompute"}, takeRecompute, ""},
 	{"", "the training step is always compiled", []string{
@@ -104,7 +105,7 @@ var aliases = []alias{
 		"use_flash_attention", "flash_attention", "use_attention_slicing", "use_memory_efficient_attention", "attn_implementation"}, always, ""},
 	{"", "all memory is one arena, planned before the first step", []string{
 		"pytorch_cuda_alloc_conf", "max_split_size_mb", "expandable_segments", "empty_cache_steps", "torch_empty_cache_steps"}, always, ""},
-	{"training.offload", "optimizer keeps the optimizer's states of a card in main memory", []string{"use_cpu_offload", "cpu_offload", "offload_optimizer"}, oneOf(map[string]string{"true": "optimizer", "false": "none", "cpu": "optimizer"}), ""},
+	{"training.offload", "optimizer keeps the optimizer's states of a card in main memory, activations those of the forward pass", []string{"use_cpu_offload", "cpu_offload", "offload_optimizer"}, oneOf(map[string]string{"true": "optimizer", "false": "none", "cpu": "optimizer"}), ""},
 	{"hardware.memory_budget", "a size such as 12GiB", []string{"max_memory_mb", "max_memory", "gpu_memory_limit", "memory_limit"}, nil, ""},
 	{"", "memory, utilization and non-finite values are always watched", []string{
 		"profile_memory", "log_gpu_stats", "check_nan", "detect_anomaly", "monitor_gpu"}, always, ""},

@@ -50,8 +50,8 @@ func (c *Config) checkCommon(r *Report, needData bool) {
 	if !validDevice(c.Hardware.Device) {
 		r.Error("hardware.device", "want auto, cpu, cuda, cuda:N or reference, got %s", quote(c.Hardware.Device))
 	}
-	if engine, path, found := strings.Cut(c.Hardware.Exchange, ":"); engine != "mpi" && c.Hardware.Exchange != "tcp" || found && path == "" {
-		r.Error("hardware.exchange", "want tcp, mpi or mpi:PATH of a library, got %s", quote(c.Hardware.Exchange))
+	if !validExchange(c.Hardware.Exchange) {
+		r.Error("hardware.exchange", "want tcp, auto, mpi, nccl, or mpi:PATH or nccl:PATH of a library, got %s", quote(c.Hardware.Exchange))
 	}
 	if needData && len(d.Source) == 0 && d.Format != "gotree" {
 		r.Error("data.source", "want at least one file, folder or glob pattern: name yours with --data.source")
@@ -118,6 +118,15 @@ func (c *Config) derive(r *Report, path, text, from string) {
 
 // mostTokens is how much a run may read; a trillion tokens a day for 2,700 years.
 const mostTokens = int64(1e18)
+
+// validExchange reports whether s can be hardware.exchange.
+func validExchange(s string) bool {
+	engine, path, named := strings.Cut(s, ":")
+	if named {
+		return path != "" && (engine == "mpi" || engine == "nccl")
+	}
+	return engine == "tcp" || engine == "auto" || engine == "mpi" || engine == "nccl"
+}
 
 func validDevice(s string) bool {
 	if n, ok := strings.CutPrefix(s, "cuda:"); ok {

@@ -15,7 +15,8 @@ type Training struct {
 	Plateau                   Plateau `key:"plateau" help:"the plateau schedule"`
 	Optimizer                 string  `key:"optimizer" enum:"adamw,adamw8bit,lion,adafactor,muon" help:"adamw8bit: AdamW with moments in 8 bits; lion: one moment, wants a learning rate about a fifth of AdamW's; adafactor: almost no memory; muon: orthogonal steps for matrices, AdamW for the rest"`
 	MasterWeights             string  `key:"master_weights" enum:"fp32,stochastic,compensated" help:"how matrices are kept: fp32, or in 16 bits alone, rounded at random or with a remainder of 16 bits"`
-	Offload                   string  `key:"offload" enum:"none,optimizer,auto" help:"optimizer: on a card, the optimizer's states are kept in main memory and cross the bus in every update, with the same results; auto: where gradient_checkpointing: auto does not fit without, or is predicted to be slower"`
+	GradientDtype             string  `key:"gradient_dtype" enum:"fp32,bf16" help:"how gradients of matrices are kept, as sums over micro-batches or until the norm of all is known; bf16: half the bytes, with every sum rounded at random"`
+	Offload                   string  `key:"offload" enum:"none,optimizer,activations,all,auto" help:"what a card keeps in main memory, with the same results; optimizer: the optimizer's states, which cross the bus in every update; activations: as few as it takes to fit, until the backward pass reads them; all: both; auto: what is needed where gradient_checkpointing: auto does not fit without, or is predicted to be slower"`
 	GradientExchange          string  `key:"gradient_exchange" enum:"fp32,bf16" help:"how processes send each other gradients; bf16: half the bytes, with each micro-batch's gradients and their sum rounded to bfloat16"`
 	GradientSums              string  `key:"gradient_sums" enum:"ordered,fast" help:"how processes add up gradients; ordered: in the order of the micro-batches, with the same bits for any number of processes; fast: each its own micro-batches, then one exchange an update, with bits that depend on the number"`
 	Zero                      int     `key:"zero" min:"0" max:"1" help:"1: processes share the optimizer (ZeRO, stage 1): each keeps the moments of its part of the weights, and updates that; 0: each has all. The results are the same"`
@@ -115,7 +116,7 @@ type Hardware struct {
 	CPUISA       string `key:"cpu_isa" enum:"auto,portable,avx2,avx512,neon,neon-bfdot" help:"kernels to use on the CPU; neon-bfdot: neon without the instruction BFMMLA, with the same bits"`
 	BLAS         string `key:"blas" help:"fp32 matmuls on the CPU; off: by snug's kernels, auto: by Accelerate on macOS or an installed OpenBLAS where that is measured to be faster, shape by shape, or the PATH of such a library"`
 	Cublas       string `key:"cublas" enum:"auto,off" help:"matmuls on NVIDIA cards; auto: by NVIDIA's cuBLASLt where it is installed and measured to be faster than snug's kernels, shape by shape"`
-	Exchange     string `key:"exchange" help:"what processes exchange gradients over; tcp: snug's own connections; mpi: the MPI library of the mpirun, mpiexec or srun that started them, or mpi:PATH of one. The results are the same"`
+	Exchange     string `key:"exchange" help:"what processes exchange gradients over; tcp: snug's own connections; mpi: the MPI library of the mpirun, mpiexec or srun that started them, or mpi:PATH of one; nccl: NVIDIA's NCCL from card to card, or nccl:PATH of one; auto: nccl where every process has a card of its own and NCCL is found, otherwise tcp. The results are the same"`
 }
 
 // Checkpoint is how the state is saved.
@@ -148,7 +149,7 @@ func defaults() Config {
 			BatchSize: 8, GradientAccumulationSteps: 1, MaxSteps: 1000,
 			LearningRate: 3e-4, MinLRRatio: 0.1, LRScheduler: "cosine", WarmupSteps: 0,
 			Plateau:   Plateau{Factor: 0.5, Patience: 3},
-			Optimizer: "adamw", MasterWeights: "fp32", Offload: "none", GradientExchange: "fp32", GradientSums: "ordered", WeightDecay: 0.1, Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, MaxGradNorm: 1,
+			Optimizer: "adamw", MasterWeights: "fp32", GradientDtype: "fp32", Offload: "none", GradientExchange: "fp32", GradientSums: "ordered", WeightDecay: 0.1, Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, MaxGradNorm: 1,
 			MixedPrecision:        "auto",
 			LossScale:             LossScale{Init: 65536, GrowthFactor: 2, BackoffFactor: 0.5, GrowthInterval: 2000},
 			GradientCheckpointing: "auto",

@@ -58,7 +58,9 @@ func FillWeights(x *engine.Executable, open func() (Weights, error)) (err error)
 			return fmt.Errorf("tensor %s has shape %v, the model wants %v", s.Name, t.Shape, s.Type.Shape)
 		}
 		elems := make([]float32, s.Type.Shape.Elems())
-		if err := t.Float32s(elems); err != nil {
+		err = t.Float32s(elems)
+		t.Release()
+		if err != nil {
 			return err
 		}
 		if err := x.SetFloats(s.Name, elems); err != nil {

@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -9,42 +10,78 @@ import (
 
 	"github.com/snug-ml/snug/dist"
 	"github.com/snug-ml/snug/dist/mpi"
+	"github.com/snug-ml/snug/dist/nccl"
+	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/train"
 )
 
 // carrier is what the processes of runs exchange gradients over: the group in which they have
-// met, or an engine that hardware.exchange names, which is opened for the first run
-// and kept for those that follow.
+// met, or an engine that hardware.exchange names. MPI is opened for the first run and kept for
+// those that follow; NCCL connects the memory of a run's program.
 type carrier struct {
 	met     dist.Group   // nil: this process trains alone
-	engine  dist.Group   // nil: none is open
-	library *mpi.Library // the engine's
+	engine  dist.Group   // MPI's; nil: it is not open
+	mpi     *mpi.Library // the engine's
+	library fmt.Stringer // in use; nil: none is
 }
 
-// overMPI reports whether a setting is that so many processes exchange over MPI, and the path of
-// the library that it names, "" for any.
-func overMPI(setting string, world int) (path string, ok bool) {
-	engine, path, _ := strings.Cut(setting, ":")
-	return path, engine == "mpi" && world > 1 // one has nothing to exchange
+// via is what a run exchanges gradients over.
+type via struct {
+	group dist.Group
+	cards *nccl.Library // from card to card; nil: through main memory
+	why   string        // what hardware.exchange auto chose, and why; empty: nothing was chosen
 }
 
-// path is [overMPI] for the processes that are there.
-func (c *carrier) path(setting string) (path string, ok bool) {
-	if c.met == nil {
-		return "", false
+// errNarrow is why gradients in 16 bits do not go from card to card.
+var errNarrow = errors.New("training.gradient_dtype: bf16 keeps gradients in 16 bits, which only go through main memory yet")
+
+// over splits the setting hardware.exchange: what to exchange over, and the path of its library, "" for
+// any.
+func over(setting string) (engine, path string) {
+	engine, path, _ = strings.Cut(setting, ":")
+	return engine, path
+}
+
+// overMPI reports whether so many processes exchange over MPI: one has nothing to exchange.
+func overMPI(setting string, world int) bool {
+	engine, _ := over(setting)
+	return engine == "mpi" && world > 1
+}
+
+// overCards reports whether gradients of the run are to be exchanged from card to card, as far as this
+// process knows: own says that its card is meant, and not one that may be absent.
+func (s *Setup) overCards(own bool) bool {
+	switch engine, _ := over(s.Config.Hardware.Exchange); {
+	case s.World == 0:
+		return false
+	case engine == "auto" && s.World > 1:
+		if !own {
+			return !s.narrowGradients()
+		}
+		_, err := s.cardLibrary()
+		return err == nil
+	default:
+		return engine == "nccl"
 	}
-	return overMPI(setting, c.met.World())
 }
 
 // find refuses a setting that cannot work, before anything is made.
-func (c *carrier) find(setting string) error {
-	path, ok := c.path(setting)
-	if !ok {
-		return nil
-	}
-	err := mpi.Launched(os.Getenv)
-	if err == nil {
-		_, err = mpi.Find(path)
+func (s *Setup) find() error {
+	setting := s.Config.Hardware.Exchange
+	engine, path := over(setting)
+	var err error
+	switch {
+	case overMPI(setting, s.World):
+		if err = mpi.Launched(os.Getenv); err == nil {
+			_, err = mpi.Find(path)
+		}
+	case engine != "nccl" || s.World == 0:
+	case s.Card == nil:
+		return usage("hardware.exchange: nccl connects cards, and the processor computes: want tcp, mpi or auto, or hardware.device cuda")
+	case s.narrowGradients():
+		return usage("hardware.exchange: %s: %w: want fp32, or tcp or auto", setting, errNarrow)
+	default:
+		_, err = s.cardLibrary()
 	}
 	if err != nil {
 		return fmt.Errorf("hardware.exchange %s: %w", setting, err)
@@ -52,27 +89,118 @@ func (c *carrier) find(setting string) error {
 	return nil
 }
 
-// group is what a run with the setting exchanges its gradients over; all ranks call it.
-func (c *carrier) group(ctx context.Context, setting string) (dist.Group, error) {
-	path, ok := c.path(setting)
-	if !ok {
-		return c.met, nil
+// via is what a run with the setup exchanges its gradients over; all ranks call it.
+func (c *carrier) via(ctx context.Context, s *Setup) (v via, err error) {
+	setting := s.Config.Hardware.Exchange
+	engine, path := over(setting)
+	c.library = nil
+	switch {
+	case overMPI(setting, s.World):
+		v.group, err = c.overMPI(ctx, path)
+	case c.met != nil && (engine == "nccl" || engine == "auto" && s.World > 1):
+		v.group = c.met
+		var library *nccl.Library
+		switch library, err = s.connectable(c.met); {
+		case err == nil:
+			v.cards, c.library = library, library
+			v.why = "NCCL, for every process has a card of its own"
+		case engine == "auto" && errors.As(err, new(unconnectable)):
+			v.why, err = "TCP, through main memory: "+err.Error(), nil
+		}
+		if engine != "auto" {
+			v.why = ""
+		}
+	default:
+		v.group = c.met
 	}
-	if c.engine != nil {
-		return c.engine, nil
+	if err != nil {
+		return via{}, fmt.Errorf("hardware.exchange %s: %w", setting, err)
 	}
-	met, ok := c.met.(dist.Watched)
-	if !ok {
-		return nil, fmt.Errorf("hardware.exchange %s: the ranks give each other no signs of life", setting)
+	return v, nil
+}
+
+// overMPI is the group over MPI.
+func (c *carrier) overMPI(ctx context.Context, path string) (dist.Group, error) {
+	if c.engine == nil {
+		met, ok := c.met.(dist.Watched)
+		if !ok {
+			return nil, errors.New("the ranks give each other no signs of life")
+		}
+		group, library, err := mpi.Open(ctx, met, path)
+		if err != nil {
+			return nil, err
+		}
+		c.engine, c.mpi = group, library
 	}
-	var err error
-	if c.engine, c.library, err = mpi.Open(ctx, met, path); err != nil {
-		return nil, fmt.Errorf("hardware.exchange %s: %w", setting, err)
-	}
+	c.library = c.mpi
 	return c.engine, nil
 }
 
-// String is the engine's library, empty where there is none.
+// onCard is what ranks tell each other of their cards.
+type onCard struct {
+	Card    string // its identity; empty: the processor computes
+	Library string // version of NCCL
+	Error   string // why it cannot be used
+}
+
+// unconnectable is why ranks cannot exchange over NCCL.
+type unconnectable struct{ error }
+
+// cardLibrary is NCCL, where this process can exchange its gradients over it.
+func (s *Setup) cardLibrary() (*nccl.Library, error) {
+	if s.narrowGradients() {
+		return nil, errNarrow
+	}
+	return s.nccl()
+}
+
+// connectable is NCCL, where the ranks of a group can exchange over it. All agree on that.
+func (s *Setup) connectable(met dist.Group) (*nccl.Library, error) {
+	own := onCard{Card: backend.CardID(s.Backend)}
+	library, err := s.cardLibrary()
+	if err != nil {
+		own.Error = err.Error()
+	} else {
+		own.Library = library.Version().String()
+	}
+	b, err := json.Marshal(own)
+	if err != nil {
+		return nil, err
+	}
+	all, err := dist.AllGatherSized(met, b)
+	if err != nil {
+		return nil, err
+	}
+	ranks := make([]onCard, len(all))
+	for r, b := range all {
+		if err := json.Unmarshal(b, &ranks[r]); err != nil {
+			return nil, fmt.Errorf("what rank %d says of its card: %w", r, err)
+		}
+	}
+	return library, disconnected(ranks)
+}
+
+// disconnected is why such ranks cannot exchange over NCCL; nil: they can.
+func disconnected(ranks []onCard) error {
+	of := map[string]int{}
+	for r, x := range ranks {
+		other, taken := of[x.Card]
+		switch {
+		case x.Card == "":
+			return unconnectable{fmt.Errorf("rank %d computes on the processor", r)}
+		case x.Error != "":
+			return unconnectable{fmt.Errorf("rank %d: %s", r, x.Error)}
+		case taken:
+			return unconnectable{fmt.Errorf("ranks %d and %d compute on the same card, %s", other, r, x.Card)}
+		case x.Library != ranks[0].Library:
+			return unconnectable{fmt.Errorf("rank 0 has NCCL %s, rank %d %s: use the same version everywhere", ranks[0].Library, r, x.Library)}
+		}
+		of[x.Card] = r
+	}
+	return nil
+}
+
+// String is the library in use, empty where there is none.
 func (c *carrier) String() string {
 	if c.library == nil {
 		return ""

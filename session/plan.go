@@ -26,9 +26,11 @@ func (s *Setup) Settings(precision device.Precision) (plan.Settings, error) {
 	if s.slices > 0 && (mode == pass.RecomputeAuto || mode == pass.RecomputeSlices && slices == 0) {
 		mode, slices = pass.RecomputeSlices, s.slices
 	}
+	offload, _ := plan.ParseOffload(s.Config.Training.Offload) // else it is auto
 	return plan.Settings{
 		MicroBatch: shape.MicroBatch, Accumulation: shape.Accumulation, CEChunk: shape.CEChunk,
-		Recompute: mode, Slices: slices, Precision: precision, Offload: s.Config.Training.Offload == "optimizer",
+		Recompute: mode, Slices: slices, Precision: precision, Offload: offload,
+		NarrowGradients: s.narrowGradients(),
 	}, err
 }
 
@@ -40,16 +42,47 @@ func (s *Setup) shape(c plan.Settings) system.Shape {
 	}
 }
 
+// trainingKey is what a training step of the model depends on.
+type trainingKey struct {
+	model   *system.Model
+	shape   system.Shape
+	shared  engine.Sharding
+	offload bool
+	narrow  bool // gradients
+}
+
 // Compile makes the training program for settings; price is [engine.CompileOptions]'s.
 func (s *Setup) Compile(c plan.Settings, t engine.Traits, price func(*graph.Node) float64) (*engine.Program, error) {
-	training := s.Model.Training(s.shape(c))
+	return s.compile(c, t, price, nil)
+}
+
+func (s *Setup) compile(c plan.Settings, t engine.Traits, price func(*graph.Node) float64, memory *engine.Memory) (*engine.Program, error) {
+	key := trainingKey{model: s.Model, shape: s.shape(c), offload: c.Offload.Has(plan.OffloadOptimizer), narrow: c.NarrowGradients}
+	training := s.Model.Training(key.shape)
 	if s.Config.Training.Zero > 0 && s.World > 0 && training.Accumulation > 1 { // with 1, nothing can be shared
-		training.Sharding = &engine.Sharding{Rank: s.Rank, World: s.World}
+		key.shared = engine.Sharding{Rank: s.Rank, World: s.World}
+		training.Sharding = &key.shared
 	}
-	training.Optimizer.Offload = c.Offload
+	training.Optimizer.Offload, training.Optimizer.Gradients = c.Offload.Has(plan.OffloadOptimizer), graph.F32
+	if c.NarrowGradients {
+		training.Optimizer.Gradients = graph.BF16
+	}
 	return engine.CompileTraining(training, engine.CompileOptions{
-		Traits: &t, ComputeDType: plan.ComputeDType(c.Precision), TF32: plan.TF32(c.Precision), Recompute: c.Recompute, Budget: c.Budget, Slices: c.Slices, Price: price, Dump: s.dump, To: s.dumpTo, Context: s.planning,
+		Memory: memory, Of: key,
+		Traits: &t, ComputeDType: plan.ComputeDType(c.Precision), TF32: plan.TF32(c.Precision), Recompute: c.Recompute, Budget: c.Budget, Slices: c.Slices,
+		OffloadActivations: c.Offload.Has(plan.OffloadActivations), Price: price, Dump: s.dump, To: s.dumpTo, Context: s.planning,
 	})
+}
+
+// narrowGradients reports whether gradients are kept in 16 bits.
+func (s *Setup) narrowGradients() bool { return s.Config.Training.GradientDtype == "bf16" }
+
+// sayGradients says where that changes nothing, because no gradient has to wait.
+func (r *run) sayGradients() {
+	t := &r.Config.Training
+	if r.narrowGradients() && r.Model.Shape.Accumulation <= 1 && t.MaxGradNorm == 0 && !r.Precision.LossScaling() {
+		r.infof("training.gradient_dtype: bf16 changes nothing here: with one micro-batch an update and without training.max_grad_norm no gradient is kept")
+	}
 }
 
 // chunked are settings with the rows of the loss decided where that was left open.
@@ -91,41 +124,51 @@ func (s *Setup) Target() (plan.Target, error) {
 	return t, nil
 }
 
+// Remember keeps what planning compiles for all plans that follow, instead of for those of one
+// [plan.Planner]: for verbs that plan and do nothing else.
+func (s *Setup) Remember() { s.memory = new(engine.Memory) }
+
 // Planner plans the model for a target.
 func (s *Setup) Planner(t plan.Target) *plan.Planner {
+	memory := s.memory
+	if memory == nil {
+		memory = new(engine.Memory)
+	}
 	return &plan.Planner{
 		Compile: func(c plan.Settings) (*engine.Program, error) {
-			return s.Compile(c, t.Traits, t.Speed(c.Precision).Seconds)
+			return s.compile(c, t.Traits, t.Speed(c.Precision).Seconds, memory)
 		},
 		Facts:  func(p *engine.Program, c plan.Settings) (plan.Run, error) { return s.facts(p, t, c, 0) },
-		Target: t, Offload: s.offloading(t), LeastMicroBatch: s.Model.LeastRows, Least: s.Model.Least, Classes: s.Model.Classes,
+		Target: t, Offload: s.offloadable(t), AutoOffload: s.Config.Training.Offload == "auto", LeastMicroBatch: s.Model.LeastRows, Least: s.Model.Least, Classes: s.Model.Classes,
 	}
 }
 
-// offloading says when the states of the optimizer are kept in main memory on a target.
-func (s *Setup) offloading(t plan.Target) plan.Offloading {
-	switch rule := engine.Rule(s.Config.Training.Optimizer); {
-	case t.Traits.Name == engine.CPU.Name || rule.Offloadable() != nil:
-		return plan.NeverOffload
-	case s.Config.Training.Offload == "auto":
-		return plan.AutoOffload
+// offloadable is what may be kept in main memory by a run on a target.
+func (s *Setup) offloadable(t plan.Target) plan.Offload {
+	switch {
+	case t.Traits.Name == engine.CPU.Name:
+		return plan.OffloadNothing
+	case engine.Rule(s.Config.Training.Optimizer).Offloadable() != nil:
+		return plan.OffloadActivations
 	}
-	return plan.OnDemand
+	return plan.OffloadAll
 }
 
 // checkOffload refuses to offload what cannot be, or to where it is already.
 func (s *Setup) checkOffload(t plan.Target) error {
 	key := s.Config.Training.Offload
-	if key == "none" {
+	asked, ok := plan.ParseOffload(key)
+	if !ok || s.offloadable(t).Has(asked) {
 		return nil
 	}
-	if err := engine.Rule(s.Config.Training.Optimizer).Offloadable(); err != nil {
-		return usage("training.offload: %s: %w; want none", key, err)
+	if t.Traits.Name == engine.CPU.Name {
+		what := "the optimizer's states are"
+		if asked.Has(plan.OffloadActivations) {
+			what = "activations are"
+		}
+		return usage("training.offload: %s: the processor computes in main memory, where %s already; want none or auto", key, what)
 	}
-	if key == "optimizer" && t.Traits.Name == engine.CPU.Name {
-		return usage("training.offload: optimizer: the processor computes in main memory, where the optimizer's states are already; want none or auto")
-	}
-	return nil
+	return usage("training.offload: %s: %w; want none or activations", key, engine.Rule(s.Config.Training.Optimizer).Offloadable())
 }
 
 // facts are what a plan must know about a run; data is the size of mapped files.
@@ -134,9 +177,14 @@ func (s *Setup) facts(p *engine.Program, t plan.Target, c plan.Settings, data in
 	if s.Model.Unit == "tokens" {
 		r.Tokens = int64(c.MicroBatch) * s.Model.UnitsPerRow
 	}
-	r.Exchange = train.ExchangeBytes(p, s.World, s.exchange(), s.fast())
-	if _, ok := overMPI(s.Config.Hardware.Exchange, s.World); ok {
-		r.Exchange += mpi.StagingBytes(s.World)
+	switch {
+	case t.Card != nil && s.overCards(s.Card != nil && t.Card.Name == s.Card.Name):
+		r.Room = train.RoomBytes(p, s.World, s.exchange(), s.fast())
+	case overMPI(s.Config.Hardware.Exchange, s.World):
+		r.Exchange = mpi.StagingBytes(s.World)
+		fallthrough
+	default:
+		r.Exchange += train.ExchangeBytes(p, s.World, s.exchange(), s.fast())
 	}
 	var err error
 	if t.Card != nil {
@@ -365,7 +413,7 @@ func (s *Setup) Search(t plan.Target) (*plan.Choice, error) {
 	if err := s.checkOffload(t); err != nil {
 		return nil, err
 	}
-	search := plan.Search{Offload: c.Offload, Effective: c.Effective(), CEChunk: c.CEChunk, Precisions: s.precisions(s.chip(t))}
+	search := plan.Search{Offload: c.Offload, NarrowGradients: c.NarrowGradients, Effective: c.Effective(), CEChunk: c.CEChunk, Precisions: s.precisions(s.chip(t))}
 	if c.Recompute != pass.RecomputeAuto {
 		search.Recompute = &c.Recompute
 	}

@@ -65,10 +65,11 @@ func (s *Setup) makeRoom() {
 
 // shareable refuses a run whose updates the processes cannot share.
 func (r *run) shareable() error {
-	if err := r.carrier.find(r.Config.Hardware.Exchange); err != nil {
+	if err := r.find(); err != nil {
 		return err
 	}
-	if r.Config.Hardware.Exchange != "tcp" && r.World < 2 {
+	switch engine, _ := over(r.Config.Hardware.Exchange); {
+	case engine == "mpi" && r.World < 2, engine == "nccl" && r.World == 0:
 		r.infof("hardware.exchange: %s is not used: there is one process, which exchanges nothing", r.Config.Hardware.Exchange)
 	}
 	if r.Group == nil {
@@ -250,9 +251,11 @@ func (in *invitation) follow(ctx context.Context, carrier *carrier, local Local)
 	s.makeRoom()
 	j := s.job(d, x)
 	j.Until = in.Until
-	if j.Group, err = carrier.group(ctx, s.Config.Hardware.Exchange); err != nil {
+	v, err := carrier.via(ctx, s)
+	if err != nil {
 		return err
 	}
+	j.Group, j.NCCL = v.group, v.cards
 	start, err := j.Share(nil)
 	if err != nil {
 		return err
@@ -266,11 +269,19 @@ func (r *run) share(j *train.Job, from *checkpoint.Checkpoint, yaml []byte) (err
 	if err := r.invite(yaml); err != nil {
 		return err
 	}
-	if j.Group, err = r.carrier.group(r.ctx, r.Config.Hardware.Exchange); err != nil {
+	v, err := r.carrier.via(r.ctx, r.Setup)
+	if err != nil {
 		return err
 	}
-	if over := r.carrier.String(); over != "" {
-		r.infof("%d processes exchange gradients over %s", r.World, over)
+	j.Group, j.NCCL, r.onCards = v.group, v.cards, v.cards != nil
+	if v.why != "" {
+		r.infof("hardware.exchange auto: %s", v.why)
+	}
+	switch library := r.carrier.String(); {
+	case r.onCards:
+		r.infof("%d processes exchange gradients from card to card over %s", r.World, library)
+	case library != "":
+		r.infof("%d processes exchange gradients over %s", r.World, library)
 	}
 	_, err = j.Share(from)
 	return err

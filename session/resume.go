@@ -135,7 +135,7 @@ func (c change) settled() bool {
 		return !slices.Contains([]string{"steps", "dropout", "beams", "held_out"}, last)
 	}
 	switch c.Key {
-	case "training.seed", "training.optimizer", "training.master_weights", "training.gradient_accumulation_steps", "router.hidden", "phases.stage":
+	case "training.seed", "training.optimizer", "training.master_weights", "training.gradient_dtype", "training.gradient_accumulation_steps", "router.hidden", "phases.stage":
 		return true
 	case "training.mixed_precision": // the loss scale is part of the state
 		return c.was == "fp16" || c.Text == "fp16"
@@ -259,6 +259,10 @@ const blocksInSlices = ", blocks in %d slices"
 // exchangedBF16 ends the arithmetic of a run whose processes exchange rounded gradients.
 const exchangedBF16 = ", gradients exchanged in bf16"
 
+// sumsWiden ends that of a run whose processes add up in float32 the gradients that each keeps
+// in 16 bits.
+const sumsWiden = ", gradients of bf16 added up in fp32"
+
 // addedUpBy ends that of a run whose processes add up their own micro-batches first.
 const addedUpBy = ", gradients added up by "
 
@@ -275,10 +279,13 @@ func (r *run) computed() string {
 	if r.exchange() == graph.BF16 {
 		text += exchangedBF16
 	}
+	if r.Group != nil && r.narrowGradients() && !(r.fast() && r.World == 1) {
+		text += sumsWiden
+	}
 	if r.fast() && r.World > 1 {
 		text += fmt.Sprintf("%s%d processes", addedUpBy, r.World)
 	}
-	if r.program.Shards != nil && r.Backend.Traits().Name != engine.CPU.Name {
+	if r.program.Shards != nil && r.Backend.Traits().Name != engine.CPU.Name && !r.onCards {
 		text += normByHost
 	}
 	return text
@@ -287,7 +294,7 @@ func (r *run) computed() string {
 // slicesOf splits what a run was computed in: with which kernels, and in how many slices,
 // 0 where there are none.
 func slicesOf(computed string) (kernels string, slices int) {
-	for _, end := range []string{exchangedBF16, addedUpBy, normByHost} {
+	for _, end := range []string{exchangedBF16, sumsWiden, addedUpBy, normByHost} {
 		computed, _, _ = strings.Cut(computed, end)
 	}
 	i := strings.LastIndex(computed, ", blocks in ")

@@ -34,6 +34,7 @@ type run struct {
 	started   time.Time
 	began     func() error // called once nothing can be refused any more; nil: nothing to do
 	changed   []change     // settings that are not those of the run that is resumed
+	onCards   bool         // gradients are exchanged from card to card
 	otherBits string       // means that a resumed run rounds differently from here on
 	report    *plan.Report
 	program   *engine.Program
@@ -80,6 +81,7 @@ func (r *run) train() (err error) {
 	if err := r.shareable(); err != nil {
 		return err
 	}
+	r.sayGradients()
 	r.next = r.nextBatch(target)
 	r.emit(Planned{r.Setup, r.report})
 	undo, err := makeDir(r.dir)
@@ -140,7 +142,6 @@ func (r *run) train() (err error) {
 	if _, text := r.runner.Matmuls(); text != "" {
 		r.infof("%s", text)
 	}
-	r.sameBits(from)
 	debug.FreeOSMemory() // what compiling and loading left
 	r.loaded = time.Since(r.started)
 	defer func() { err = errors.Join(err, r.finishUploads()) }()
@@ -290,10 +291,11 @@ func (r *run) loop(from *checkpoint.Checkpoint) (err error) {
 	job.Until, job.Learning, job.Advise, job.OnEvent = r.Until, r.learning(), r.advise, r.watch
 	job.Save = train.SaveOptions{
 		Store: r.store, Every: int64(r.Config.Training.SaveSteps),
-		Run:         checkpoint.Snapshot{Files: files, Metadata: r.metadata(), PlanHash: r.planHash(), Arithmetic: r.computed()},
+		Run:         checkpoint.Snapshot{Files: files, Metadata: r.metadata(), PlanHash: r.planHash()},
 		Performance: r.performance,
 	}
-	if w := job.Schedule.Warning(); w != "" {
+	// Of the whole run's schedule the configuration has warned; a phase has its own.
+	if w := job.Schedule.Warning(); w != "" && job.Schedule.Total != int64(r.Config.Training.MaxSteps) {
 		r.warnf("%s", w)
 	}
 	start := int64(0)
@@ -307,7 +309,10 @@ func (r *run) loop(from *checkpoint.Checkpoint) (err error) {
 			return errors.Join(r.misfit(err), from.Close())
 		}
 	}
-	err = r.share(job, from, yaml)
+	if err = r.share(job, from, yaml); err == nil {
+		job.Save.Run.Arithmetic = r.computed() // which depends on what gradients are exchanged over
+		r.sameBits(from)
+	}
 	if from != nil {
 		err = errors.Join(err, from.Close())
 	}

@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"sync"
 
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/configs"
 	"github.com/snug-ml/snug/device"
+	"github.com/snug-ml/snug/dist/nccl"
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/engine/plan"
@@ -35,6 +37,8 @@ type Setup struct {
 	Card *device.Card
 	// Notes are messages about the choice of the device.
 	Notes []string
+	// warn takes what the device has to say later; nil: nobody listens yet.
+	warn func(text string)
 	// Precision is in force, Asked what the configuration said, and Reason why they
 	// differ.
 	Asked, Precision device.Precision
@@ -47,6 +51,10 @@ type Setup struct {
 	// does not choose anew: the sums of their gradients depend on it. 0: none.
 	slices   int
 	planning context.Context // its end ends planning
+	// nccl is the library that hardware.exchange names, or one that is installed.
+	nccl func() (*nccl.Library, error)
+	// memory is what planning compiled; nil: each planner has its own.
+	memory *engine.Memory
 	// rates are the processor's, once they were measured.
 	rates *plan.Rates
 	// beaten means that training showed a higher peak than is kept.
@@ -100,8 +108,9 @@ func loadAs(ctx context.Context, from config.Sources, local Local, elsewhere boo
 	}
 	s, err := resolveAs(ctx, c, local, elsewhere)
 	if err == nil && onEvent != nil {
+		s.warn = func(text string) { onEvent(train.Warned{Text: text}) }
 		for _, n := range s.Notes {
-			onEvent(train.Warned{Text: n})
+			s.warn(n)
 		}
 	}
 	return s, err
@@ -138,6 +147,10 @@ func Resolve(ctx context.Context, cfg *config.Config) (*Setup, error) {
 
 func resolveAs(ctx context.Context, cfg *config.Config, local Local, elsewhere bool) (*Setup, error) {
 	s := &Setup{planning: ctx, Config: cfg, Host: device.DetectHost().Shared(local.World), Local: local, System: SystemOf(cfg)}
+	s.nccl = sync.OnceValues(func() (*nccl.Library, error) {
+		_, path := over(cfg.Hardware.Exchange)
+		return FindNCCL(path)
+	})
 	err := s.resolve(elsewhere)
 	if err == nil {
 		s.Model, err = s.System.Describe(cfg)
@@ -193,7 +206,13 @@ func (s *Setup) Open(name string) (engine.Backend, error) {
 	if kernels == "auto" {
 		kernels = "" // the value of SNUG_CPU_ISA
 	}
-	note := func(text string) { s.Notes = append(s.Notes, text) }
+	note := func(text string) {
+		if s.warn != nil {
+			s.warn(text)
+			return
+		}
+		s.Notes = append(s.Notes, text)
+	}
 	return backend.Open(backend.Options{Device: name, Threads: s.Threads, Kernels: kernels, Rank: s.Local.Rank, Ranks: s.Local.World, BLAS: s.Config.Hardware.BLAS, NoCublas: s.Config.Hardware.Cublas == "off", Note: note})
 }
 

@@ -12,6 +12,7 @@ func TestSlicesOf(t *testing.T) {
 		"bf16 with avx512_bf16, blocks in 20 slices":                                  {"bf16 with avx512_bf16", 20},
 		"bf16 with avx512_bf16" + exchangedBF16:                                       {"bf16 with avx512_bf16", 0},
 		"bf16 with avx2, blocks in 4 slices" + addedUpBy + "3 processes" + normByHost: {"bf16 with avx2", 4},
+		"bf16 with avx2, blocks in 4 slices" + sumsWiden + addedUpBy + "2 processes":  {"bf16 with avx2", 4},
 		"bf16 with avx2, blocks in 4 slices" + exchangedBF16:                          {"bf16 with avx2", 4},
 		"fp32 with kernels, blocks in pieces":                                         {"fp32 with kernels, blocks in pieces", 0},
 		"":                                                                            {"", 0},

@@ -10,28 +10,9 @@ import (
 
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/dist"
+	"github.com/snug-ml/snug/dist/disttest"
 	"github.com/snug-ml/snug/train"
 )
-
-// counted counts the bytes that a rank sends to others.
-type counted struct {
-	dist.Group
-	scattered, gathered *atomic.Int64
-}
-
-func (c counted) AllToAll(send, recv [][]byte) error {
-	for r, b := range send {
-		if r != c.Rank() {
-			c.scattered.Add(int64(len(b)))
-		}
-	}
-	return c.Group.AllToAll(send, recv)
-}
-
-func (c counted) AllGather(parts [][]byte) error {
-	c.gathered.Add(int64(len(parts[c.Rank()]) * (c.World() - 1)))
-	return c.Group.AllGather(parts)
-}
 
 // What a plan says that processes send is what they send, in either format.
 func TestPlannedTraffic(t *testing.T) {
@@ -77,7 +58,7 @@ func plannedTraffic(t *testing.T, format, sums string, size, exchanges int64) {
 	errs := make([]error, world)
 	var all sync.WaitGroup
 	for r, g := range dist.InProcess(world) {
-		g = counted{g, &scattered, &gathered}
+		g = disttest.Counted{Group: g, Scattered: &scattered, Gathered: &gathered}
 		all.Go(func() {
 			if r == 0 {
 				_, errs[0] = Train(t.Context(), Options{Dir: filepath.Join(dir, "run"), Sources: from, Group: g})

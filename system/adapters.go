@@ -197,19 +197,21 @@ func (l *LoRA) Begin(x *engine.Executable, base Base, log func(string, ...any)) 
 }
 
 // Attach makes adapters of base a part of a run: its checkpoints note which weights they
-// belong to.
+// belong to. Where [BaseFile] is among the run's files already, that is known.
 func (l *LoRA) Attach(run *Run, base Base) error {
 	if len(l.Targets) == 0 {
 		return nil
 	}
-	id, err := FolderPrint(base.Dir)
-	if err != nil {
-		return err
+	if run.Files[BaseFile] == nil {
+		id, err := FolderPrint(base.Dir)
+		if err != nil {
+			return err
+		}
+		if run.Files == nil {
+			run.Files = map[string][]byte{}
+		}
+		run.Files[BaseFile] = []byte(id)
 	}
-	if run.Files == nil {
-		run.Files = map[string][]byte{}
-	}
-	run.Files[BaseFile] = []byte(id)
 	run.Belongs = func(dir string) error { return SameBase(dir, base.Dir) }
 	return nil
 }

@@ -115,7 +115,9 @@ func CopyStates(c *checkpoint.Checkpoint, states []*graph.State, change hf.Chang
 		if !slices.Equal(x.Shape, s.Type.Shape) {
 			return nil, fmt.Errorf("%s: tensor %s is %v, this program has %v: the configuration is not the one that it was trained with", c.Path, name, x.Shape, s.Type.Shape)
 		}
-		if err := change(s.Name, x.Float32s); err != nil {
+		err = change(s.Name, x.Float32s)
+		x.Release()
+		if err != nil {
 			return nil, fmt.Errorf("%s: %w", c.Path, err)
 		}
 	}

@@ -9,6 +9,9 @@ import (
 // roundings are how weights are kept, by training.master_weights.
 var roundings = map[string]graph.RoundingMode{"fp32": graph.Exact, "stochastic": graph.Stochastic, "compensated": graph.Compensated}
 
+// gradients are the formats in which gradients are kept, by training.gradient_dtype.
+var gradients = map[string]graph.DType{"fp32": graph.F32, "bf16": graph.BF16}
+
 // Training is the part of a training step that the common section "training"
 // decides.
 func Training(c *config.Config, s Shape) engine.Training {
@@ -17,7 +20,8 @@ func Training(c *config.Config, s Shape) engine.Training {
 		Accumulation: s.Accumulation, EvalInputs: s.Rows(false) != s.MicroBatch,
 		Optimizer: engine.Optimizer{
 			Rule: engine.Rule(t.Optimizer), Beta1: t.Beta1, Beta2: t.Beta2, Eps: t.Eps, WeightDecay: t.WeightDecay, MaxGradNorm: t.MaxGradNorm,
-			Round: graph.Rounding{Mode: roundings[t.MasterWeights], Seed: t.Seed},
+			Gradients: gradients[t.GradientDtype],
+			Round:     graph.Rounding{Mode: roundings[t.MasterWeights], Seed: t.Seed},
 		},
 	}
 	if s.LossScaling {

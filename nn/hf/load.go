@@ -137,6 +137,7 @@ func (c *Config) LoadFrom(src Source, where string, states []*graph.State, chang
 		t, err := src.Tensor(l.from.Name)
 		if err == nil {
 			err = t.Finite()
+			t.Release()
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", where, err)
@@ -162,6 +163,7 @@ func (l link) copy(src Source, dst []float32) error {
 	if err != nil {
 		return err
 	}
+	defer t.Release()
 	elems := len(dst)
 	if rows, have := l.state.Type.Shape[0], l.from.Shape[0]; rows != have {
 		width := elems / rows

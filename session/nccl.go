@@ -1,0 +1,36 @@
+package session
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/snug-ml/snug/device"
+	"github.com/snug-ml/snug/dist/nccl"
+)
+
+// FindNCCL loads NVIDIA's NCCL: the library of a path or, "", one that is installed.
+func FindNCCL(path string) (*nccl.Library, error) {
+	if path != "" {
+		return nccl.OpenFile(path)
+	}
+	all := device.DiscoverNVIDIA().Libraries
+	i := slices.IndexFunc(all, func(l device.Library) bool { return l.Name == "libnccl.so" })
+	return nccl.Open(all[i].Seen)
+}
+
+// AutoExchange says what hardware.exchange auto would choose for so many processes on a machine with so
+// many cards, and why; 0 processes: as many as there are cards.
+func AutoExchange(processes, cards int) string {
+	library, err := FindNCCL("")
+	switch {
+	case cards == 0:
+		return "TCP, through main memory: the processor computes"
+	case err != nil:
+		return "TCP, through main memory: " + err.Error()
+	case processes > cards:
+		return fmt.Sprintf("TCP, through main memory: %d processes have %d cards", processes, cards)
+	case cards == 1 && processes == 0:
+		return fmt.Sprintf("nothing on this machine alone, which has one card; %v with other machines", library)
+	}
+	return fmt.Sprintf("%v, for up to %d processes on this machine, each with a card of its own", library, cards)
+}

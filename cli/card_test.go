@@ -2,6 +2,7 @@ package cli
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -142,14 +143,15 @@ func TestCardsThatFailAtTheStart(t *testing.T) {
 		code int
 		want []string
 	}{
-		"assembler is absent": {once("cuModuleLoadDataEx", 1, driver.JITNotFound), 1, []string{"kernels: ", "libnvidia-ptxjitcompiler", "cuModuleLoadDataEx"}},
-		"code is too new":     {once("cuModuleLoadDataEx", 1, driver.UnsupportedPTX), 1, []string{"CUDA 11.4 or later"}},
-		"code is refused":     {once("cuModuleLoadDataEx", 1, driver.InvalidPTX), 1, []string{"assembler refused", "report this text"}},
+		"assembler is absent": {once("cuLinkAddData", 1, driver.JITNotFound), 1, []string{"kernels: ", "libnvidia-ptxjitcompiler", "cuLinkAddData"}},
+		"code is too new":     {once("cuLinkAddData", 1, driver.UnsupportedPTX), 1, []string{"CUDA 11.4 or later"}},
+		"code is refused":     {once("cuLinkAddData", 1, driver.InvalidPTX), 1, []string{"assembler refused", "report this text"}},
 		"taken meanwhile":     {once("cuMemAlloc", 1, driver.OutOfMemory), 3, []string{"are needed", "are free", "nvidia-smi"}},
 		"memory of the host":  {once("cuMemHostAlloc", 3, driver.OutOfMemory), 1, []string{"cuMemHostAlloc"}},
 		"lost":                {once("cuGraphInstantiate", 2, driver.ECCUncorrectable), 6, []string{"uncorrectable error", "no checkpoint was saved", "nvidia-smi -r"}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Setenv("XDG_CACHE_HOME", t.TempDir()) // where nothing is assembled yet
 			use(t, &fakegpu.Driver{Installed: []driver.Card{fakegpu.T4}, Fail: c.fail})
 			x := snug(t, "", "train", "--config", r.config, "--out", filepath.Join(t.TempDir(), "run"), "--hardware.device", "cuda")
 			if x.code != c.code {
@@ -161,6 +163,43 @@ func TestCardsThatFailAtTheStart(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Kernels that one run assembled are loaded by the next, of any verb; doctor counts what is
+// kept, and a damaged file costs one line.
+func TestKeptKernels(t *testing.T) {
+	cache := t.TempDir()
+	t.Setenv("XDG_CACHE_HOME", cache)
+	r := everySystem(t)["refocused"]
+	card := &fakegpu.Driver{Installed: []driver.Card{fakegpu.T4}}
+	use(t, card)
+	dir := t.TempDir()
+	short := []string{"--training.max_steps", "1", "--training.eval_steps", "0", "--training.sample.tokens", "0"}
+	trainOn(t, r, filepath.Join(dir, "a"), "cuda", short...)
+	made := card.Assembled
+	trainOn(t, r, filepath.Join(dir, "b"), "cuda", short...)
+	if made == 0 || card.Assembled != made {
+		t.Errorf("the first run assembled %d times, the second %d", made, card.Assembled-made)
+	}
+	list, err := filepath.Glob(filepath.Join(cache, "snug", "kernels-*.cubin"))
+	if err != nil || len(list) != made {
+		t.Fatal(list, err)
+	}
+	wants(t, snug(t, "", "doctor"), 0, fmt.Sprintf("kernels assembled for cards: %d cubins kept in %s, ", made, filepath.Join(cache, "snug")), "of at most 256")
+	var said struct{ Assembled backend.Assembled }
+	if err := json.Unmarshal([]byte(done(t, "doctor", "--json").out), &said); err != nil || said.Assembled.Cubins != made || said.Assembled.Bytes == 0 {
+		t.Errorf("%+v, %v", said, err)
+	}
+	for _, path := range list {
+		if err := os.Truncate(path, 1000); err != nil {
+			t.Fatal(err)
+		}
+	}
+	x := snug(t, "", append([]string{"train", "--config", r.config, "--out", filepath.Join(dir, "c"), "--hardware.device", "cuda"}, short...)...)
+	wants(t, x, 0, "warning: ", "is not used, and its kernels are assembled anew: it is damaged")
+	if n := strings.Count(x.out+x.err, "assembled anew"); n != made || card.Assembled != 2*made {
+		t.Errorf("%d lines for %d files, assembled %d times", n, made, card.Assembled-made)
 	}
 }
 

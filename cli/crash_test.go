@@ -94,15 +94,15 @@ func TestKill9Formats(t *testing.T) {
 	}
 	wide := []string{"--model.d_model", "64", "--model.d_ff", "128"} // matrices of 4,096 elements and more
 	rng := rand.New(rand.NewPCG(20, 27))
-	for _, c := range []struct{ optimizer, weights, precision, accumulation string }{
-		{"adamw8bit", "stochastic", "bf16", "1"},
-		{"lion", "compensated", "fp16", "2"},
-		{"adafactor", "stochastic", "fp32", "1"},
-		{"muon", "stochastic", "bf16", "2"},
+	for _, c := range []struct{ optimizer, weights, gradients, precision, accumulation string }{
+		{"adamw8bit", "stochastic", "bf16", "bf16", "1"},
+		{"lion", "compensated", "bf16", "fp16", "2"},
+		{"adafactor", "stochastic", "fp32", "fp32", "1"},
+		{"muon", "stochastic", "bf16", "bf16", "2"},
 	} {
 		name := c.optimizer + "-" + c.weights
 		settings := slices.Concat(wide, []string{
-			"--training.max_steps", "16", "--training.save_steps", "2", "--training.sample.tokens", "1", "--training.optimizer", c.optimizer, "--training.master_weights", c.weights,
+			"--training.max_steps", "16", "--training.save_steps", "2", "--training.sample.tokens", "1", "--training.optimizer", c.optimizer, "--training.master_weights", c.weights, "--training.gradient_dtype", c.gradients,
 			"--training.mixed_precision", c.precision, "--training.gradient_accumulation_steps", c.accumulation,
 		})
 		if v := start(t, work, name, settings...); v.wait() != exitDone {

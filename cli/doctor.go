@@ -12,9 +12,11 @@ import (
 	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/internal/size"
 	"github.com/snug-ml/snug/monitor"
+	"github.com/snug-ml/snug/session"
 )
 
 type doctorCmd struct {
+	Exchange bool `help:"Show only what the processes of a run could exchange gradients over, and what hardware.exchange auto would choose."`
 }
 
 // Run implements the verb.
@@ -47,14 +49,35 @@ func (d *doctorCmd) Run(a *app) error {
 	if launch != nil {
 		launcher = launch.String()
 	}
+	cards, cardsErr := backend.Cards()
+	if errors.Is(cardsErr, backend.ErrNoDriver) {
+		cardsErr = nil
+	}
+	processes := 0
+	if launch != nil {
+		processes = launch.LocalWorld
+	}
+	auto, onCards := session.AutoExchange(processes, len(cards)), "none"
+	if l, err := session.FindNCCL(""); err == nil {
+		onCards = l.String()
+	} else {
+		onCards += ": " + err.Error()
+	}
 	library := "none"
 	if l, err := mpi.Find(""); err == nil {
 		library = fmt.Sprintf("%v, with the interface of %s", l, l.ABI)
 	} else {
 		library += ": " + err.Error()
 	}
+	blas := backend.FindBLAS("", h.CPU.Threads)
+	kept, keptErr := backend.FindAssembled()
 	if a.asJSON {
-		return a.json(map[string]any{"host": h, "nvidia": nv, "device": chosen, "notes": notes, "matmuls": matmuls, "precision": precision, "reason": why, "advice": advice, "launcher": launcher, "mpi": library})
+		return a.json(map[string]any{"host": h, "nvidia": nv, "device": chosen, "notes": notes, "matmuls": matmuls, "precision": precision, "reason": why, "advice": advice, "launcher": launcher, "mpi": library, "nccl": onCards, "exchange": auto, "assembled": kept, "blas": blas})
+	}
+	over := [][]string{{"  launcher", launcher}, {"  MPI", library}, {"  NCCL", onCards}}
+	if d.Exchange {
+		a.printf("Between the processes of a run\n")
+		return a.table(append(over, []string{"  hardware.exchange auto", auto}))
 	}
 	c, m := &h.CPU, &h.Memory
 	yes := func(b bool, s string) string {
@@ -76,16 +99,15 @@ func (d *doctorCmd) Run(a *app) error {
 		bf16 = yes(c.ARMBF16, "FEAT_BF16")
 	}
 	a.printf("This machine\n")
-	if err := a.table([][]string{
+	if err := a.table(append([][]string{
 		{"  system", fmt.Sprintf("%s/%s, kernel %s, %s", h.OS, h.Arch, h.Kernel, h.Go)},
 		{"  processor", fmt.Sprintf("%s, %d of %d processors allowed, %d cores", c.String(), c.Allowed, c.Logical, c.Cores)},
 		{"  caches", fmt.Sprintf("L1 %s, L2 %s a core, L3 %s", size.Bytes(int64(c.L1D)), size.Bytes(int64(c.L2)), size.Bytes(int64(c.L3)))},
 		{"  bf16 products", bf16},
+		{"  BLAS", blas.String()},
 		{"  CPU limit", quota},
 		{"  memory", fmt.Sprintf("%s, %s available; limit of the control group: %s", size.Bytes(m.Total), size.Bytes(m.Available), limit)},
-		{"  launcher", launcher},
-		{"  MPI", library},
-	}); err != nil {
+	}, over...)); err != nil {
 		return err
 	}
 	a.printf("\nGPUs\n")
@@ -122,12 +144,14 @@ func (d *doctorCmd) Run(a *app) error {
 	for _, n := range notes {
 		a.printf("  %s\n", n)
 	}
-	cards, err := backend.Cards()
 	for _, card := range cards {
 		a.printf("  cuda:%d %s: compute capability %d.%d, %d multiprocessors, %s\n", card.Index, card.Name, card.Major, card.Minor, card.SMs, size.Bytes(card.Memory))
 	}
-	if err != nil && !errors.Is(err, backend.ErrNoDriver) {
-		a.printf("  %v\n", err)
+	if cardsErr != nil {
+		a.printf("  %v\n", cardsErr)
+	}
+	if card != nil || kept.Cubins > 0 || keptErr != nil {
+		a.printf("  kernels assembled for cards: %s\n", keptText(kept, keptErr))
 	}
 	a.printf("\nWhat snug would choose\n")
 	rows := [][]string{{"  device", chosen}, {"  kernels", kernels}}
@@ -139,4 +163,15 @@ func (d *doctorCmd) Run(a *app) error {
 		rows = append(rows, []string{"  advice", x.Because + ": " + x.Do})
 	}
 	return a.table(rows)
+}
+
+// keptText says what is kept of assembled kernels.
+func keptText(k backend.Assembled, err error) string {
+	switch {
+	case k.Folder == "":
+		return "none are kept, as no folder for caches is known (XDG_CACHE_HOME or HOME names it)"
+	case err != nil:
+		return fmt.Sprintf("%s cannot be read, so each run assembles its own: %v", k.Folder, err)
+	}
+	return fmt.Sprintf("%d cubins kept in %s, %s of at most %s", k.Cubins, k.Folder, size.Bytes(k.Bytes), size.Bytes(k.Bound))
 }

@@ -1,6 +1,11 @@
 package cli
 
-import "github.com/snug-ml/snug/session"
+import (
+	"runtime/debug"
+
+	"github.com/snug-ml/snug/engine/plan"
+	"github.com/snug-ml/snug/session"
+)
 
 type fitCmd struct {
 	choice
@@ -13,8 +18,8 @@ func (fitCmd) Help() string {
 the fastest settings that fit, by predicted speed, and says why the runners-up
 lost. The rows of an update (training.batch_size x
 training.gradient_accumulation_steps) stay as configured. Where memory is short, the
-optimizer's states may move to main memory (training.offload). training.mixed_precision
-and training.ce_chunk stay as they are if given as flags.
+optimizer's states and activations may move to main memory (training.offload).
+training.mixed_precision and training.ce_chunk stay as they are if given as flags.
 
 Examples:
   snug fit --card t4
@@ -35,6 +40,8 @@ func (f *fitCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
+	s.Remember()
+	defer debug.SetGCPercent(debug.SetGCPercent(planningGC))
 	targets, err := s.Targets(names)
 	if err != nil {
 		return err
@@ -50,8 +57,8 @@ func (f *fitCmd) Run(a *app) error {
 	b := choice.Best.Run.Settings
 	a.printf("\nTo use it:\n  --training.batch_size %d --training.gradient_accumulation_steps %d --training.mixed_precision %s --training.gradient_checkpointing %v --training.ce_chunk %d\n",
 		b.MicroBatch, b.Accumulation, b.Precision, b.Recompute, b.CEChunk)
-	if b.Offload {
-		a.printf("  --training.offload optimizer\n")
+	if b.Offload != plan.OffloadNothing {
+		a.printf("  --training.offload %v\n", b.Offload)
 	}
 	if b.Slices > 0 {
 		a.printf("  --training.checkpoint_slices %d\n", b.Slices)

@@ -45,7 +45,7 @@ func (g *generateCmd) Run(a *app) error {
 	if o.system.Language == nil {
 		return fmt.Errorf("%s is a run of the system %s, which does not generate text", g.Path, o.config.System)
 	}
-	on, err := o.device(g.Threads)
+	on, err := o.device(a, g.Threads)
 	if err != nil {
 		return err
 	}

@@ -63,7 +63,7 @@ type opened struct {
 
 // device is where to compute, with as many threads as a flag asks for (0: none
 // does), else those of this process. The run's own number was another machine's.
-func (o *opened) device(asked int) (engine.Backend, error) {
+func (o *opened) device(a *app, asked int) (engine.Backend, error) {
 	threads := asked
 	if from, ok := o.config.Origin("hardware.threads"); threads == 0 && ok && from.Kind == config.Flag {
 		threads = o.config.Hardware.Threads
@@ -71,7 +71,7 @@ func (o *opened) device(asked int) (engine.Backend, error) {
 	if threads == 0 {
 		threads = device.DetectHost().CPU.Threads
 	}
-	return backend.Open(backend.Options{Device: "auto", Threads: threads, NoCublas: o.config.Hardware.Cublas == "off"})
+	return backend.Open(backend.Options{Device: "auto", Threads: threads, NoCublas: o.config.Hardware.Cublas == "off", Note: func(text string) { a.warning("%s", text) }})
 }
 
 // open chooses the checkpoint to use.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime/debug"
 	"slices"
 	"strings"
 
@@ -50,12 +51,18 @@ With --nproc or --nodes the time of an update with several processes is predicte
 measured; docs/scaling.md has the model and what it was held against.`
 }
 
+// planningGC is how many percent the heap grows between two collections of garbage while plans are
+// made: what they keep is little next to what they throw away.
+const planningGC = 200
+
 // Run implements the verb.
 func (p *planCmd) Run(a *app) error {
 	s, err := p.load(a)
 	if err != nil {
 		return err
 	}
+	s.Remember()
+	defer debug.SetGCPercent(debug.SetGCPercent(planningGC))
 	s.EpochUnits = p.Epoch
 	if p.Dump != "" && slices.Contains(p.Card, "all") {
 		return usage("--dump with --card all: name the cards")

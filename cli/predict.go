@@ -47,7 +47,7 @@ func (p *predictCmd) Run(a *app) (err error) {
 	if o.system.Predictor == nil {
 		return fmt.Errorf("%s is a run of the system %s, which does not predict", p.Path, o.config.System)
 	}
-	on, err := o.device(p.Threads)
+	on, err := o.device(a, p.Threads)
 	if err != nil {
 		return err
 	}

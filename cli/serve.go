@@ -77,7 +77,7 @@ func (s *serveCmd) Run(a *app) (err error) {
 	if err != nil {
 		return err
 	}
-	on, err := o.device(s.Threads)
+	on, err := o.device(a, s.Threads)
 	if err != nil {
 		return err
 	}

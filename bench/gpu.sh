@@ -151,6 +151,22 @@ newest() {
   echo "$(basename "$last") $(sha256sum <"$last/model.safetensors" | cut -c 1-16)"
 }
 
+# Processes that exchange gradients from card to card have the bits of those that do it in main memory: one for each
+# card that is there, and with one card a process that sends to itself.
+part_nccl() {
+  local cards device=cuda:$CARD at=$WORK/nccl run zero exchange
+  cards=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU' || true)
+  if [ "$cards" -gt 1 ]; then device=cuda; else cards=1; fi
+  quickstart refocused "$UPDATES" 0
+  for run in tcp:0 nccl:0 nccl:1; do
+    IFS=: read -r exchange zero <<<"$run"
+    "$WORK/bin/snug" train "${FLAGS[@]}" --out "$at/$exchange$zero" --data.cache_dir "$WORK/learn/refocused/cache" --nproc "$cards" --hardware.device "$device" \
+      --training.mixed_precision "$PRECISION" --training.gradient_accumulation_steps "$((2 * cards))" --hardware.exchange "$exchange" --training.zero "$zero" >&2
+  done
+  printf '{"processes":%d,"tcp":"%s","nccl":"%s","nccl_zero_1":"%s"}\n' "$cards" "$(newest "$at/tcp0")" "$(newest "$at/nccl0")" "$(newest "$at/nccl1")"
+  [ "$(newest "$at/tcp0")" = "$(newest "$at/nccl0")" ] && [ "$(newest "$at/tcp0")" = "$(newest "$at/nccl1")" ]
+}
+
 workload() { "$WORK/bin/workload" "$@" --device "cuda:$CARD" --precision "$PRECISION" --json; }
 
 # Two runs have the same weights.
@@ -172,6 +188,22 @@ part_memory() {
   planned=$(sed -nE 's/.*"card_planned_bytes":([0-9]+).*/\1/p' "$WORK/memory.json")
   used=$(sed -nE 's/.*"card_used_bytes":([0-9]+).*/\1/p' "$WORK/memory.json")
   [ "$used" -ge "$((planned - planned / 100))" ] && [ "$used" -le "$((planned + planned / 100 + (64 << 20)))" ]
+}
+
+# What making the kernels of a program ready takes: PTX given to the driver, and cubins as snug keeps them, both with a
+# cache of the driver's that is empty and then not; then loading as a whole with snug's folder empty and then not, without
+# the driver's cache.
+part_code() {
+  local work=gpt2 way run
+  [ -z "$SMALL" ] || work=$TINY
+  for way in ptx cubin; do
+    for run in cold warm; do
+      CUDA_CACHE_PATH=$WORK/code.$way workload "$work" --code "$way" | sed "s/^{/{\"run\":\"$run\",/" || return 1
+    done
+  done
+  for run in cold warm; do
+    CUDA_CACHE_DISABLE=1 XDG_CACHE_HOME=$WORK/code.kept workload "$work" --steps 1 | sed "s/^{/{\"run\":\"$run\",\"code\":\"kept\",/" || return 1
+  done
 }
 
 # snug_side WORK times snug's side of a work, as torch_presets.py does PyTorch's.
@@ -239,8 +271,10 @@ schedule() {
   echo "goldens 20 60"
   for s in "${SYSTEMS[@]}"; do echo "learn.$s 20 90"; done
   echo "resume 15 60"
+  echo "nccl 20 120"
   echo "repeat 10 30"
   echo "memory 5 30"
+  echo "code 15 60"
   for n in 1 2; do echo "gpt2.snug.$n 15 60" && echo "gpt2.torch.$n 40 170"; done
   echo "kernels.snug 15 60"
   echo "kernels.torch 20 60"
@@ -262,6 +296,7 @@ schedule() {
 missing() {
   case $1 in
   *.torch*) [ -n "$TORCH" ] || echo "no PyTorch that sees the card" ;;
+  nccl) if "$WORK/bin/snug" doctor --exchange | grep -q 'NCCL  *none'; then echo "no NCCL"; fi ;;
   sanitizer) command -v compute-sanitizer >/dev/null || echo "no compute-sanitizer" ;;
   ncu) command -v ncu >/dev/null || echo "no ncu" ;;
   esac
@@ -380,12 +415,13 @@ environment() {
   if [ -n "$SMALL" ]; then TORCH=cpu; elif "$PYTHON" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' >/dev/null 2>&1; then TORCH=cuda; fi
   if [ -n "$TORCH" ]; then
     TORCH_VERSION=$("$PYTHON" -c 'import torch; print(torch.__version__)')
-    # PyTorch brings cuBLASLt, which snug finds on this path.
+    # PyTorch brings cuBLASLt and NCCL, which snug finds on this path.
     local libraries
     libraries=$("$PYTHON" -c 'import glob, os, sys
 for p in sys.path:
-    for f in glob.glob(os.path.join(p, "nvidia", "*", "lib", "libcublasLt.so.*")):
-        print(os.path.dirname(f))' | sort -u | paste -sd:)
+    for name in "libcublasLt.so.*", "libnccl.so.*":
+        for f in glob.glob(os.path.join(p, "nvidia", "*", "lib", name)):
+            print(os.path.dirname(f))' | sort -u | paste -sd:)
     [ -z "$libraries" ] || export LD_LIBRARY_PATH=$libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
   fi
   # Says in words what is missing where no card can be used.

@@ -43,6 +43,13 @@ type figures struct {
 	// a plan and what became of it
 	Planned int64 `json:"card_planned_bytes"`
 	Used    int64 `json:"card_used_bytes"`
+	// making kernels ready
+	Code      string
+	Kernels   int
+	Assemble  float64 `json:"assemble_seconds"`
+	Load      float64 `json:"load_seconds"`
+	Loading   float64 `json:"loading_seconds"`
+	Registers map[string]int
 	// bench/workload and the PyTorch programs
 	MS       float64
 	MFU      float64
@@ -152,7 +159,7 @@ func put(w io.Writer, format string, args ...any) { _, _ = fmt.Fprintf(w, format
 
 // remark is what a part found, in a few words.
 func (p part) remark() string {
-	var said []string
+	said := p.code()
 	for _, f := range p.figures() {
 		switch {
 		case f.Cases > 0 && f.Failed > 0:
@@ -166,6 +173,35 @@ func (p part) remark() string {
 		}
 	}
 	return strings.Join(said, "; ")
+}
+
+// code says what making kernels ready took, one way and the other.
+func (p part) code() (said []string) {
+	registers := map[string]map[string]int{}
+	for _, f := range p.figures() {
+		switch f.Code {
+		case "ptx":
+			said = append(said, fmt.Sprintf("%d kernels as PTX, the driver's cache %s: %.3f s", f.Kernels, f.Run, f.Load))
+		case "cubin":
+			said = append(said, fmt.Sprintf("a cubin, the driver's cache %s: assembled in %.3f s, loaded in %.3f s", f.Run, f.Assemble, f.Load))
+		case "kept":
+			said = append(said, fmt.Sprintf("loading as a whole, snug's folder %s: %.3f s", f.Run, f.Loading))
+		}
+		registers[f.Code] = f.Registers
+	}
+	both, other := 0, 0
+	for name, n := range registers["ptx"] {
+		if m, ok := registers["cubin"][name]; ok {
+			both++
+			if m != n {
+				other++
+			}
+		}
+	}
+	if both > 0 {
+		said = append(said, fmt.Sprintf("%d of %d kernels take another number of registers in a cubin", other, both))
+	}
+	return said
 }
 
 // side is one contestant at a work.

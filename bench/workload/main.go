@@ -35,6 +35,7 @@ type options struct {
 	JSON      bool   `help:"Print one JSON object, with --ops the operations in it."`
 	Ops       bool   `help:"Print where the time of a step goes, next to the time predicted."`
 	Shapes    bool   `help:"With --ops: a line for each shape."`
+	Code      string `enum:"none,cubin,ptx" default:"none" help:"Time no step, but what making the kernels ready takes on a card: assembled to a cubin, or given to the driver as PTX."`
 }
 
 // Validate implements kong.Validatable.
@@ -64,15 +65,20 @@ func run(o options) (err error) {
 	if err != nil {
 		return err
 	}
+	if o.Code != "none" {
+		return timeCode(o, on)
+	}
 	m, err := newMemory(on)
 	if err != nil {
 		return err
 	}
+	began := time.Now()
 	e, w, err := load(o, on)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, e.Close()) }()
+	loading := time.Since(began)
 	ms := make([]float64, o.Steps+warmup)
 	for i := range ms {
 		if i == warmup {
@@ -94,6 +100,7 @@ func run(o options) (err error) {
 	if err != nil {
 		return err
 	}
+	r.Loading = loading.Seconds()
 	if !o.JSON {
 		r.print(w)
 	}
@@ -108,8 +115,24 @@ func run(o options) (err error) {
 	return nil
 }
 
-// load compiles and loads the chosen workload and fills its inputs.
-func load(o options, on engine.Backend) (*engine.Executable, workload, error) {
+// timeCode prints what making the kernels of the workload ready takes.
+func timeCode(o options, on engine.Backend) error {
+	p, _, err := compile(o, on)
+	if err != nil {
+		return err
+	}
+	t, err := backend.TimeCode(on, p, o.Code == "cubin")
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(os.Stdout).Encode(struct {
+		Code string `json:"code"`
+		backend.CodeTime
+	}{o.Code, t})
+}
+
+// compile compiles the chosen workload.
+func compile(o options, on engine.Backend) (*engine.Program, workload, error) {
 	all := workloads()
 	w := all[slices.IndexFunc(all, func(w workload) bool { return w.name == o.Workload })]
 	mode, err := pass.ParseRecompute(o.Recompute)
@@ -122,6 +145,12 @@ func load(o options, on engine.Backend) (*engine.Executable, workload, error) {
 	}
 	traits := on.Traits()
 	p, err := engine.CompileTraining(w.training(), engine.CompileOptions{Traits: &traits, ComputeDType: plan.ComputeDType(precision), TF32: plan.TF32(precision), Recompute: mode, Budget: o.Budget})
+	return p, w, err
+}
+
+// load compiles and loads the chosen workload and fills its inputs.
+func load(o options, on engine.Backend) (*engine.Executable, workload, error) {
+	p, w, err := compile(o, on)
 	if err != nil {
 		return nil, w, err
 	}

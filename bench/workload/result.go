@@ -23,9 +23,11 @@ type measured struct {
 	// MFU is of the card's specified peak in this precision; 0 on a processor.
 	MFU    float64 `json:"mfu,omitempty"`
 	Joules float64 `json:"joules,omitempty"` // of a step
-	Loss   float32 `json:"loss"`
-	RSS    int64   `json:"rss"` // the peak
-	Arena  int64   `json:"arena_bytes"`
+	// Loading is the seconds that compiling and loading the program took.
+	Loading float64 `json:"loading_seconds"`
+	Loss    float32 `json:"loss"`
+	RSS     int64   `json:"rss"` // the peak
+	Arena   int64   `json:"arena_bytes"`
 	// Planned and Used are bytes of a card, by the plan and by its driver.
 	Planned int64  `json:"card_planned_bytes"`
 	Used    int64  `json:"card_used_bytes"`

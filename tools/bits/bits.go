@@ -17,6 +17,15 @@ import (
 	"github.com/snug-ml/snug/data/safetensors"
 )
 
+// Quickstarts are the presets that a newcomer meets, one of each system.
+var Quickstarts = []struct{ System, Preset string }{
+	{"refocused", "quickstart"},
+	{"moderation", "moderation-quickstart"},
+	{"agiformer", "agiformer-quickstart"},
+	{"cloudbase", "cloudbase-quickstart"},
+	{"dynamo", "dynamo-quickstart"},
+}
+
 // Run is a short training.
 type Run struct {
 	Binary, Preset string
@@ -35,18 +44,23 @@ func (r *Run) Train(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	args := []string{"train", r.Preset, "--out", r.Dir, "--data.cache_dir", r.Dir + "-data", "--hardware.threads", strconv.Itoa(r.Threads)}
 	settings := r.settings()
 	maps.Copy(settings, r.Set)
-	for _, k := range slices.Sorted(maps.Keys(settings)) {
-		args = append(args, "--"+k+"="+settings[k])
-	}
+	args := append([]string{"train", r.Preset, "--out", r.Dir, "--data.cache_dir", r.Dir + "-data", "--hardware.threads", strconv.Itoa(r.Threads)}, Flags(settings)...)
 	out, err := exec.CommandContext(ctx, binary, args...).CombinedOutput()
 	if err != nil {
 		lines := strings.Split(strings.TrimSpace(string(out)), "\n")
 		return fmt.Errorf("%s %s: %w\n%s", binary, strings.Join(args, " "), err, strings.Join(lines[max(0, len(lines)-5):], "\n"))
 	}
 	return nil
+}
+
+// Flags are settings as a command's arguments.
+func Flags(settings map[string]string) (args []string) {
+	for _, k := range slices.Sorted(maps.Keys(settings)) {
+		args = append(args, "--"+k+"="+settings[k])
+	}
+	return args
 }
 
 // settings make a run short.

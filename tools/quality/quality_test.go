@@ -10,6 +10,7 @@ import (
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/configs"
 	"github.com/snug-ml/snug/session"
+	"github.com/snug-ml/snug/tools/bits"
 )
 
 // Every quickstart that is shipped is in the table, and promises something.
@@ -19,8 +20,8 @@ func TestEveryQuickstartIsPromised(t *testing.T) {
 		t.Fatal(err)
 	}
 	table := map[string]string{}
-	for _, q := range quickstarts {
-		table[q.preset] = q.system
+	for _, q := range bits.Quickstarts {
+		table[q.Preset] = q.System
 	}
 	for _, p := range presets {
 		if strings.HasSuffix(p.Name, "quickstart") && table[p.Name] == "" {
@@ -49,13 +50,9 @@ func TestFormats(t *testing.T) {
 			t.Errorf("%v has the folder of another run, %s", c, c.folder())
 		}
 		names[c.folder()] = true
-		if c.Format == "" {
-			continue
-		}
 		var overrides []config.Override
-		flags := formatOf(c.Format).flags(c.System)
-		for i := 0; i+1 < len(flags); i += 2 {
-			overrides = append(overrides, config.Override{Key: strings.TrimPrefix(flags[i], "--"), Text: flags[i+1]})
+		for key, text := range c.set() {
+			overrides = append(overrides, config.Override{Key: key, Text: text})
 		}
 		if _, err := config.Load(config.Sources{Systems: session.Configs(), Presets: configs.FS, Preset: presetOf(c.System), Overrides: overrides}); err != nil {
 			t.Errorf("%v: %v", c, err)

@@ -101,15 +101,9 @@ func (s *scheduler) try(ctx context.Context) error {
 func (s *scheduler) bits(ctx context.Context, p program) (string, error) {
 	r := bits.Run{
 		Binary: s.binary, Preset: presetOf(p.System), Dir: filepath.Join(s.work, "bits", strings.ReplaceAll(p.String(), " ", "-")),
-		Updates: 10, Threads: runtime.NumCPU(), Set: map[string]string{"training.mixed_precision": p.Precision, "hardware.cpu_isa": p.ISA},
+		Updates: 10, Threads: runtime.NumCPU(), Set: p.set(),
 	}
 	defer func() { _ = os.RemoveAll(filepath.Dir(r.Dir)) }() // the folder of all of them goes too
-	if f := formatOf(p.Format); f != nil {
-		flags := f.flags(p.System)
-		for i := 0; i+1 < len(flags); i += 2 {
-			r.Set[strings.TrimPrefix(flags[i], "--")] = flags[i+1]
-		}
-	}
 	if err := r.Train(ctx); err != nil {
 		return "", err
 	}
@@ -199,12 +193,10 @@ func (s *scheduler) measure(ctx context.Context, c cell) (*result, error) {
 	}
 	limited, cancel := context.WithTimeout(ctx, s.Limit)
 	defer cancel()
-	cmd := exec.CommandContext(limited, s.binary, "train", presetOf(c.System), "--out", dir,
-		"--training.seed", strconv.FormatUint(c.Seed, 10), "--training.mixed_precision", c.Precision,
-		"--hardware.cpu_isa", c.ISA, "--hardware.threads", strconv.Itoa(s.Threads), "--data.cache_dir", s.data(c))
-	if f := formatOf(c.Format); f != nil {
-		cmd.Args = append(cmd.Args, f.flags(c.System)...)
-	}
+	set := c.set()
+	set["training.seed"], set["hardware.threads"] = strconv.FormatUint(c.Seed, 10), strconv.Itoa(s.Threads)
+	set["data.cache_dir"] = s.data(c)
+	cmd := exec.CommandContext(limited, s.binary, append([]string{"train", presetOf(c.System), "--out", dir}, bits.Flags(set)...)...)
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
 	began := time.Now()

@@ -1,15 +1,10 @@
 package main
 
-import "slices"
+import (
+	"maps"
 
-// quickstarts are the presets by system.
-var quickstarts = []struct{ system, preset string }{
-	{"refocused", "quickstart"},
-	{"moderation", "moderation-quickstart"},
-	{"agiformer", "agiformer-quickstart"},
-	{"cloudbase", "cloudbase-quickstart"},
-	{"dynamo", "dynamo-quickstart"},
-}
+	"github.com/snug-ml/snug/tools/bits"
+)
 
 // A promise is a claim about a quickstart: a figure of its run directory that must
 // reach a bound and beat a baseline, whatever the seed, the precision and the
@@ -62,9 +57,9 @@ var promises = []promise{
 // it trains with.
 type format struct {
 	name     string
-	settings []string
+	settings map[string]string
 	// of are further settings by system.
-	of map[string][]string
+	of map[string]map[string]string
 }
 
 // formats are those that are compared with each other. The first is what quickstarts are
@@ -72,16 +67,16 @@ type format struct {
 // advise (between a tenth and a third).
 var formats = []format{
 	{name: "adamw"},
-	{name: "adamw8bit", settings: []string{"--training.optimizer", "adamw8bit"}},
-	{name: "lion", settings: []string{"--training.optimizer", "lion"}, of: map[string][]string{
-		"refocused":  {"--training.learning_rate", "4e-4", "--training.weight_decay", "0.5"},
-		"moderation": {"--training.learning_rate", "2e-4", "--training.weight_decay", "0.05"},
+	{name: "adamw8bit", settings: map[string]string{"training.optimizer": "adamw8bit"}},
+	{name: "lion", settings: map[string]string{"training.optimizer": "lion"}, of: map[string]map[string]string{
+		"refocused":  {"training.learning_rate": "4e-4", "training.weight_decay": "0.5"},
+		"moderation": {"training.learning_rate": "2e-4", "training.weight_decay": "0.05"},
 	}},
-	{name: "adafactor", settings: []string{"--training.optimizer", "adafactor"}},
-	{name: "muon", settings: []string{"--training.optimizer", "muon"}},
-	{name: "stochastic", settings: []string{"--training.master_weights", "stochastic"}},
-	{name: "compensated", settings: []string{"--training.master_weights", "compensated"}},
-	{name: "adamw8bit, stochastic", settings: []string{"--training.optimizer", "adamw8bit", "--training.master_weights", "stochastic"}},
+	{name: "adafactor", settings: map[string]string{"training.optimizer": "adafactor"}},
+	{name: "muon", settings: map[string]string{"training.optimizer": "muon"}},
+	{name: "stochastic", settings: map[string]string{"training.master_weights": "stochastic"}},
+	{name: "compensated", settings: map[string]string{"training.master_weights": "compensated"}},
+	{name: "adamw8bit, stochastic", settings: map[string]string{"training.optimizer": "adamw8bit", "training.master_weights": "stochastic"}},
 }
 
 // formatOf is the format with a name; nil: there is none.
@@ -94,24 +89,29 @@ func formatOf(name string) *format {
 	return nil
 }
 
-// flags are what the format adds to the command that trains a system.
-func (f *format) flags(system string) []string {
-	return append(slices.Clone(f.settings), f.of[system]...)
+// set is what a program trains with, by the key of the setting.
+func (p *program) set() map[string]string {
+	set := map[string]string{"training.mixed_precision": p.Precision, "hardware.cpu_isa": p.ISA}
+	if f := formatOf(p.Format); f != nil {
+		maps.Copy(set, f.settings)
+		maps.Copy(set, f.of[p.System])
+	}
+	return set
 }
 
-// systems are those of the table, in its order.
+// systems are those with a quickstart.
 func systems() (names []string) {
-	for _, q := range quickstarts {
-		names = append(names, q.system)
+	for _, q := range bits.Quickstarts {
+		names = append(names, q.System)
 	}
 	return names
 }
 
 // presetOf is the quickstart of a system.
 func presetOf(system string) string {
-	for _, q := range quickstarts {
-		if q.system == system {
-			return q.preset
+	for _, q := range bits.Quickstarts {
+		if q.System == system {
+			return q.Preset
 		}
 	}
 	return ""

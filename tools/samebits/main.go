@@ -25,9 +25,6 @@ import (
 	"github.com/snug-ml/snug/tools/bits"
 )
 
-// presets are the quickstarts, the fast ones first.
-var presets = []string{"quickstart", "moderation-quickstart", "cloudbase-quickstart", "agiformer-quickstart", "dynamo-quickstart"}
-
 type options struct {
 	Before  string            `arg:"" help:"The binary to compare with." type:"existingfile"`
 	After   string            `arg:"" help:"The binary to check." type:"existingfile"`
@@ -64,7 +61,9 @@ func main() {
 // run compares the presets and prints a table. It reports whether all are equal.
 func (o *options) run(ctx context.Context) (same bool, err error) {
 	if len(o.Presets) == 0 {
-		o.Presets = presets
+		for _, q := range bits.Quickstarts {
+			o.Presets = append(o.Presets, q.Preset)
+		}
 	}
 	if o.Threads == 0 {
 		o.Threads = runtime.NumCPU()

@@ -5,6 +5,7 @@ import (
 	"math"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/snug-ml/snug/engine/graph"
@@ -21,6 +22,9 @@ type Adapters struct {
 	// Trained chooses parts of the model, in the same way, whose own weights are trained:
 	// layers, or scopes with all that is in them. They get no adapters.
 	Trained []string
+	// Fixed, when set, are layers whose weights are in no run, but in a folder that the model
+	// names; they get no adapters.
+	Fixed func(layer string) bool
 }
 
 // AllLinear is the target that is every linear layer.
@@ -58,8 +62,8 @@ func covers(target, name string) bool {
 	return false
 }
 
-// whole reports whether the part of the model called name is trained as a whole.
-func (a *Adapters) whole(name string) bool {
+// Whole reports whether the part of the model called name is trained as a whole.
+func (a *Adapters) Whole(name string) bool {
 	return slices.ContainsFunc(a.Trained, func(t string) bool { return covers(t, name) })
 }
 
@@ -79,12 +83,16 @@ func (a *Adapters) Build(b *graph.Builder, train bool, model func()) {
 	b.AdaptLinear(func(l graph.LinearLayer) *graph.Value {
 		linear[l.Name] = true
 		chosen := false
-		trained := a.whole(l.Name)
+		trained, fixed := a.Whole(l.Name), a.Fixed != nil && a.Fixed(l.Name)
 		for _, t := range a.Targets {
-			if chooses(t, l.Name) {
-				used[t] = true
-				chosen = chosen || !trained && (t != AllLinear || l.W.State.Part != graph.Outer)
+			if !chooses(t, l.Name) {
+				continue
 			}
+			used[t] = true
+			if fixed && t != AllLinear {
+				b.Failf("lora.targets: %q chooses %s, whose frozen weights are in a folder of their own and in no run: want targets that leave it out", t, l.Name)
+			}
+			chosen = chosen || !trained && !fixed && (t != AllLinear || l.W.State.Part != graph.Outer)
 		}
 		if !chosen {
 			return l.Y
@@ -95,7 +103,7 @@ func (a *Adapters) Build(b *graph.Builder, train bool, model func()) {
 	b.AdaptLinear(nil)
 	for _, t := range a.Targets {
 		if !used[t] {
-			b.Failf("no linear layer is called %q; there are %s", t, strings.Join(lastParts(linear), ", "))
+			b.Failf("lora.targets: no linear layer is called %q; there are %s", t, strings.Join(lastParts(linear), ", "))
 		}
 	}
 	a.freeze(b)
@@ -114,11 +122,16 @@ func ends(names []string) []string {
 	return slices.Sorted(maps.Keys(parts))
 }
 
-// lastParts are the last parts of names, each once.
+// lastParts are the last parts of names, each once; of names that end in a number, the part
+// before it too.
 func lastParts(names map[string]bool) []string {
 	last := map[string]bool{}
 	for n := range names {
-		last[n[strings.LastIndexByte(n, '.')+1:]] = true
+		at := strings.LastIndexByte(n, '.')
+		if _, err := strconv.Atoi(n[at+1:]); err == nil {
+			at = strings.LastIndexByte(n[:max(0, at)], '.')
+		}
+		last[n[at+1:]] = true
 	}
 	return slices.Sorted(maps.Keys(last))
 }
@@ -132,13 +145,13 @@ func (a *Adapters) freeze(b *graph.Builder) {
 		}
 		layer := layerOf(v.Name)
 		layers = append(layers, layer)
-		if !a.whole(layer) {
+		if !a.Whole(layer) {
 			v.State.Role = graph.Frozen
 		}
 	}
 	for _, t := range a.Trained {
 		if !slices.ContainsFunc(layers, func(l string) bool { return covers(t, l) }) {
-			b.Failf("nothing to train as a whole is called %q; there are %s", t, strings.Join(ends(layers), ", "))
+			b.Failf("lora.modules_to_save: nothing to train as a whole is called %q; there are %s", t, strings.Join(ends(layers), ", "))
 		}
 	}
 }
@@ -147,6 +160,12 @@ func (a *Adapters) freeze(b *graph.Builder) {
 func (a *Adapters) adapt(b *graph.Builder, l graph.LinearLayer, train bool) *graph.Value {
 	lora := a.LoRA
 	lora.Name = adapterName
+	if l.Groups > 0 {
+		if a.Variant == Decomposed {
+			b.Failf("lora.variant: dora scales rows of one matrix, and %s has one for each of %d experts, for which PEFT has no dora either: want lora or rslora, or lora.targets that leave it out", l.Name, l.Groups)
+		}
+		return b.Add(l.Y, lora.deltaStack(b, l, train))
+	}
 	y := b.Add(l.Y, lora.Delta(b, l.X, l.Y.Shape().Last(), train))
 	if a.Variant != Decomposed {
 		return y

@@ -67,6 +67,23 @@ func (l LoRA) Delta(b *graph.Builder, x *graph.Value, out int, train bool) (d *g
 	return d
 }
 
+// deltaStack is Delta for a stack of matrices: A and B are stacked as well.
+func (l LoRA) deltaStack(b *graph.Builder, layer graph.LinearLayer, train bool) (d *graph.Value) {
+	s, x := layer.W.Shape(), layer.X
+	b.Scope(l.Name, func() {
+		b.As(graph.Stacked, func() {
+			down := b.Param("down", graph.Uniform(1/math.Sqrt(float64(s[2]))), s[0], l.Rank, s[2])
+			up := b.Param("up", graph.Zeros(), s[0], s[1], l.Rank)
+			if train {
+				x = b.Dropout(x, l.Dropout, l.Seed)
+			}
+			h := b.GroupedLinear(x, down, nil, layer.Routing)
+			d = b.MulC(b.GroupedLinear(h, up, nil, layer.Routing), l.Scale())
+		})
+	})
+	return d
+}
+
 // Gated is an update that is weighted for each row of a batch by Gate, F32 [B, 1,
 // 1]; nil is 1.
 type Gated struct {
@@ -94,6 +111,21 @@ type Factors struct{ Down, Up, Magnitude []float32 }
 // no adapter; down and up are A and B.
 func (l LoRA) Merge(w, down, up []float32) error {
 	return l.MergeInto(w, Factors{Down: down, Up: up}, false)
+}
+
+// MergeStack is MergeInto for a weight [groups, out, in] of as many matrices, whose factors
+// are stacked as well.
+func (l LoRA) MergeStack(w []float32, f Factors, groups int) error {
+	if groups < 1 || len(w)%groups != 0 || len(f.Down)%groups != 0 || len(f.Up)%groups != 0 {
+		return fmt.Errorf("an update with factors of %d and %d elements does not fit a stack of %d matrices with %d", len(f.Down), len(f.Up), groups, len(w))
+	}
+	part := func(x []float32, g int) []float32 { return x[len(x)/groups*g : len(x)/groups*(g+1)] }
+	for g := range groups {
+		if err := l.MergeInto(part(w, g), Factors{Down: part(f.Down, g), Up: part(f.Up, g), Magnitude: part(f.Magnitude, g)}, false); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // MergeInto is Merge for any variant, and with inOut for a weight stored [in, out].

@@ -158,15 +158,10 @@ func (r *Routed) Linear(b *graph.Builder, name string, rows *graph.Value, from, 
 			t := graph.T(graph.F32, to-from, out)
 			c = b.State(&graph.State{Name: b.Path("bias"), Type: t, Role: graph.Weight})
 		}
-		if r.dense() {
-			if c != nil {
-				c = b.Reshape(c, out)
-			}
-			y = b.Linear(rows, b.Reshape(w, out, in), c)
-			return
-		}
 		group := r.tokens
-		group.Offsets = b.Slice(group.Offsets, 0, from, to-from+1)
+		if !r.dense() {
+			group.Offsets = b.Slice(group.Offsets, 0, from, to-from+1)
+		}
 		y = b.GroupedLinear(rows, w, c, group)
 	})
 	return y

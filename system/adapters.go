@@ -98,7 +98,7 @@ func (l *LoRA) Check(c *config.Config, r *config.Report) {
 				r.Error("lora."+key, "does nothing without lora.targets: name the layers to adapt, or all-linear")
 			}
 		}
-		if config.Of[BaseWeights](c).Format != fp32 {
+		if _, ok := c.Origin(baseWeightsKey); ok && config.Of[BaseWeights](c).Format != fp32 {
 			r.Error(baseWeightsKey, "want fp32 without lora.targets: no weight is frozen")
 		}
 		return
@@ -116,10 +116,22 @@ func (l *LoRA) Missing(folder string) error {
 	return nil
 }
 
+// MissingRun is Missing for a system whose base can only be a run.
+func (l *LoRA) MissingRun(folder string) error {
+	if len(l.Targets) > 0 && folder == "" {
+		return errors.New("--model.folder: want the run or the checkpoint whose weights lora.targets adapts")
+	}
+	return nil
+}
+
 // Train is tr with the model adapted and frozen matrices stored as d; see
 // [graph.State.FrozenAs].
 func (l *LoRA) Train(tr engine.Training, seed uint64, d graph.DType) engine.Training {
-	a := l.Adapters(seed)
+	return Adapt(tr, l.Adapters(seed), d)
+}
+
+// Adapt is [LoRA.Train] with adapters that [LoRA.Adapters] gave; nil: none.
+func Adapt(tr engine.Training, a *nn.Adapters, d graph.DType) engine.Training {
 	if a == nil {
 		return tr
 	}
@@ -130,6 +142,19 @@ func (l *LoRA) Train(tr engine.Training, seed uint64, d graph.DType) engine.Trai
 		return o
 	}
 	return tr
+}
+
+// LeastFrozen is Least for a system whose frozen weights have one format, fp32.
+func (l *LoRA) LeastFrozen(parts plan.Least) plan.Least {
+	if len(l.Targets) == 0 {
+		return parts
+	}
+	for i := range parts {
+		if parts[i].Of == plan.Trained {
+			parts[i].Of = plan.Frozen
+		}
+	}
+	return parts
 }
 
 // Least is what training needs at the least where weights are frozen, matrices stored as d.
@@ -246,7 +271,7 @@ func (l *LoRA) copyFolder(x *engine.Executable, log func(string, ...any)) (err e
 	}
 	wanted := map[string]bool{}
 	for _, s := range x.Program().States {
-		if s.Role == graph.Weight {
+		if s.Role == graph.Weight || s.Role == graph.Buffer {
 			wanted[s.Name] = true
 		}
 	}
@@ -352,6 +377,21 @@ func (m *mergedWeights) Close() error {
 // ExportAdapter writes the adapters of the checkpoint in dir in PEFT's layout, which names
 // the folder that they belong to. f describes the model as transformers has it.
 func (l *LoRA) ExportAdapter(dir string, base Base, f *hf.Config, to string) (files []string, err error) {
+	return l.exportAdapter(dir, base, func(a *nn.Adapters, w hf.Source) ([]string, error) { return f.WriteAdapter(to, a, base.Dir, w) })
+}
+
+// ExportOwn is ExportAdapter for a model that transformers has no class for: the modules are
+// those of the run that is adapted. Without adapters there is nothing to export.
+func (l *LoRA) ExportOwn(dir string, base Base, to string) (files []string, err error) {
+	if len(l.Targets) == 0 {
+		return nil, fmt.Errorf("%s has no adapters, and transformers has no class for its model: want a run with lora.targets, or use the checkpoint itself", dir)
+	}
+	return l.exportAdapter(dir, base, func(a *nn.Adapters, w hf.Source) ([]string, error) {
+		return hf.WriteAdapter(to, a, hf.AdapterBase{Folder: base.Dir}, w)
+	})
+}
+
+func (l *LoRA) exportAdapter(dir string, base Base, write func(a *nn.Adapters, w hf.Source) ([]string, error)) (files []string, err error) {
 	if err := SameBase(dir, base.Dir); err != nil {
 		return nil, err
 	}
@@ -360,5 +400,5 @@ func (l *LoRA) ExportAdapter(dir string, base Base, f *hf.Config, to string) (fi
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, w.Close()) }()
-	return f.WriteAdapter(to, l.Adapters(0), base.Dir, w)
+	return write(l.Adapters(0), w)
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/snug-ml/snug/config"
@@ -22,6 +23,8 @@ type Base struct {
 	Dir string // empty: random weights
 	// Options are how a model folder may differ from the model.
 	Options hf.LoadOptions
+	// Elsewhere, when set, are weights of folders that the model names, which no run has.
+	Elsewhere func(weight string) bool
 }
 
 // isFile reports whether the folder dir has a file called name.
@@ -42,6 +45,23 @@ func FollowRun(c *config.Config, r *config.Report, folder *string, sections func
 	if !isRun(*folder) {
 		return false
 	}
+	followRun(c, r, folder, "a model folder, or a run", sections, own)
+	return true
+}
+
+// FollowOnlyRun is [FollowRun] for a system whose models have no folders of Hugging Face's
+// layout; an empty folder is none.
+func FollowOnlyRun(c *config.Config, r *config.Report, folder *string, sections func() []config.Section, own ...string) {
+	switch {
+	case *folder == "":
+	case !isRun(*folder):
+		r.Error(FolderKey, "want a run or a checkpoint of the system %s: %s has no %s", c.System, *folder, checkpoint.ConfigFile)
+	default:
+		followRun(c, r, folder, "a run or a checkpoint", sections, own)
+	}
+}
+
+func followRun(c *config.Config, r *config.Report, folder *string, want string, sections func() []config.Section, own []string) {
 	file := filepath.Join(*folder, checkpoint.ConfigFile)
 	base, err := config.Load(config.Sources{Systems: []config.System{{Name: c.System, Sections: sections}}, File: file})
 	if err == nil && len(config.Of[LoRA](base).Targets) > 0 {
@@ -52,19 +72,22 @@ func FollowRun(c *config.Config, r *config.Report, folder *string, sections func
 		chosen, err = checkpoint.Choose(*folder, "")
 	}
 	if err != nil {
-		r.Error(FolderKey, "want a model folder, or a run of the system %s: %v", c.System, err)
-		return true
+		r.Error(FolderKey, "want %s of the system %s: %v", want, c.System, err)
+		return
 	}
 	var facts []config.Fact
 	for _, v := range base.Values() {
 		name, ok := strings.CutPrefix(v.Key, "model.")
 		if ok && v.Key != FolderKey && v.Key != baseWeightsKey && !slices.Contains(own, name) {
-			facts = append(facts, config.Fact{Key: v.Key, Value: v.Text})
+			text := v.Text
+			if unquoted, err := strconv.Unquote(text); err == nil {
+				text = unquoted
+			}
+			facts = append(facts, config.Fact{Key: v.Key, Value: text})
 		}
 	}
 	r.Follow(FolderKey, checkpoint.ConfigFile, facts)
 	*folder = chosen.Path
-	return true
 }
 
 // Load copies the weights into a loaded program, all but those of adapters. A frozen weight
@@ -85,7 +108,7 @@ func (b Base) Load(x *engine.Executable, log func(string, ...any)) (err error) {
 	defer func() { err = errors.Join(err, c.Close()) }()
 	var own []*graph.State
 	for _, s := range x.Program().States {
-		if (s.Role == graph.Weight || s.Role == graph.Frozen) && !IsNew(s.Name) {
+		if slices.Contains([]graph.Role{graph.Weight, graph.Frozen, graph.Buffer}, s.Role) && !IsNew(s.Name) && (b.Elsewhere == nil || !b.Elsewhere(s.Name)) {
 			own = append(own, s)
 		}
 	}

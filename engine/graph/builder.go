@@ -64,9 +64,13 @@ type LinearLayer struct {
 	Name string // its path
 	// X [rows, in] is what it reads, Y [rows, out] what it gives, without its bias.
 	X, Y *Value
-	// W is its weight, [out, in], or [in, out] where InOut.
-	W     *Value
-	InOut bool
+	// W is its weight, [out, in], or [in, out] where InOut; with Groups, a stack of so many,
+	// [Groups, out, in], each for the rows that Routing gives it (see
+	// [Builder.GroupedLinear]), and Y has their biases.
+	W       *Value
+	InOut   bool
+	Groups  int // 0: W is one matrix
+	Routing Routing
 }
 
 // AdaptLinear has fn give what replaces the result of every linear layer whose weight
@@ -77,16 +81,16 @@ func (b *Builder) AdaptLinear(fn func(l LinearLayer) *Value) { b.adapt = fn }
 // Adapts reports whether linear layers are adapted, each by itself.
 func (b *Builder) Adapts() bool { return b.adapt != nil }
 
-// adapted is what replaces the result y of a linear layer.
-func (b *Builder) adapted(x, w, y *Value, inOut bool) *Value {
+// adapted is what replaces the result of a linear layer, whose name is that of its weight.
+func (b *Builder) adapted(l LinearLayer) *Value {
 	adapt := b.adapt
-	if adapt == nil || w.State == nil {
-		return y
+	if adapt == nil || l.W.State == nil {
+		return l.Y
 	}
-	name := strings.TrimSuffix(w.Name, ".weight")
+	l.Name = strings.TrimSuffix(l.W.Name, ".weight")
 	scope, renamed := b.scope, b.renamed
-	b.adapt, b.scope, b.renamed = nil, []string{name}, nil
-	y = adapt(LinearLayer{Name: name, X: x, Y: y, W: w, InOut: inOut})
+	b.adapt, b.scope, b.renamed = nil, []string{l.Name}, nil
+	y := adapt(l)
 	b.adapt, b.scope, b.renamed = adapt, scope, renamed
 	return y
 }

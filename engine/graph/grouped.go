@@ -165,8 +165,26 @@ func (GroupedSum) Cost(in, out []Type) Cost {
 func (g GroupedSum) Autocast(in []Type, _ DType) ([]DType, Op) { return make([]DType, len(in)), g }
 
 // GroupedLinear is x w[e]^T + bias[e] for the rows x [R,K] that a routing
-// gives each expert e; w [E,N,K], bias [E,N] or nil.
+// gives each expert e; w [E,N,K], bias [E,N] or nil. A routing without offsets gives all
+// rows to the one expert that there is.
 func (b *Builder) GroupedLinear(x, w, bias *Value, r Routing) *Value {
+	if len(w.Shape()) != 3 {
+		b.Failf("grouped_linear: the weight is %v, want a matrix for each group", w.Shape())
+	}
+	return b.adapted(LinearLayer{X: x, Y: b.groupedLinear(x, w, bias, r), W: w, Groups: w.Shape()[0], Routing: r})
+}
+
+func (b *Builder) groupedLinear(x, w, bias *Value, r Routing) *Value {
+	if r.Offsets == nil {
+		s := w.Shape()
+		if s[0] != 1 {
+			b.Failf("grouped_linear: %d groups want the offsets of their rows", s[0])
+		}
+		if bias != nil {
+			bias = b.Reshape(bias, s[1])
+		}
+		return b.Linear(x, b.Reshape(w, s[1], s[2]), bias)
+	}
 	in := []*Value{x, w, r.Offsets}
 	if bias != nil {
 		in = append(in, bias)

@@ -205,7 +205,7 @@ func (b *Builder) linear(x, w, bias *Value, inOut bool) *Value {
 		b.Failf("linear: x %v does not fit weight %v", s, w.Shape())
 	}
 	rows := b.Reshape(x, s.Rows(), s.Last())
-	y := b.adapted(rows, w, b.MatMul(rows, w, false, !inOut), inOut)
+	y := b.adapted(LinearLayer{X: rows, Y: b.MatMul(rows, w, false, !inOut), W: w, InOut: inOut})
 	if bias != nil {
 		y = b.Add(y, bias)
 	}

@@ -57,7 +57,7 @@ func (a *Adapted) Open(base Weights, where string) (Weights, error) {
 	for _, s := range a.States {
 		name := s.SavedName(func(name string) bool { return has[name] })
 		switch {
-		case s.Role != graph.Weight:
+		case !learned(s):
 		case has[name]:
 			from[s.Name] = name
 		case !own[s.Name]:
@@ -66,6 +66,9 @@ func (a *Adapted) Open(base Weights, where string) (Weights, error) {
 	}
 	return a.over(base, where, from, false)
 }
+
+// learned reports whether a checkpoint of the whole model has the state.
+func learned(s *graph.State) bool { return s.Role == graph.Weight || s.Role == graph.Buffer }
 
 // own is what was trained.
 func (a *Adapted) own() map[string]bool {
@@ -79,7 +82,7 @@ func (a *Adapted) own() map[string]bool {
 func (a *Adapted) over(base Weights, where string, from map[string]string, inOut bool) (Weights, error) {
 	w := &adaptedWeights{Weights: base, trained: a.Trained, lora: a.LoRA, frozen: a.Frozen, inOut: inOut, from: from, own: a.own(), states: map[string]*graph.State{}}
 	for _, s := range a.States {
-		if s.Role != graph.Weight {
+		if !learned(s) {
 			continue
 		}
 		w.states[s.Name] = s
@@ -142,7 +145,13 @@ func (w *adaptedWeights) Tensor(name string) (safetensors.Tensor, error) {
 	}
 	round(elems, w.states[name].Type.With(stored))
 	if adapted {
-		if err := w.lora.MergeInto(elems, f, w.inOut); err != nil {
+		var err error
+		if s := w.states[name]; s.Part == graph.Stacked {
+			err = w.lora.MergeStack(elems, f, s.Type.Shape[0])
+		} else {
+			err = w.lora.MergeInto(elems, f, w.inOut)
+		}
+		if err != nil {
 			return t, fmt.Errorf("%s: %w", name, err)
 		}
 	}

@@ -208,7 +208,7 @@ func TestReadAdapterRefuses(t *testing.T) {
 		if test.old == `"use_rslora": false` {
 			text = strings.Replace(text, `"use_dora": false`, `"use_dora": true`, 1)
 		}
-		if _, err := parseAdapter([]byte(text)); err == nil || !strings.Contains(err.Error(), test.want) {
+		if _, _, err := parseAdapter([]byte(text)); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: got %v, want %q", test.new, err, test.want)
 		}
 	}

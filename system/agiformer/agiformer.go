@@ -24,6 +24,7 @@ var System = system.System{
 		Name:     "agiformer",
 		Help:     "byte-level language model with memory, several kinds of experts, and introspection",
 		Sections: sections,
+		Resolve:  resolve,
 		Check:    check,
 	},
 	Describe:  describe,
@@ -32,6 +33,9 @@ var System = system.System{
 	Missing:   missing,
 	Language:  language,
 	Prompt:    "func main",
+	Export:    export,
+
+	ExportMerged: exportMerged,
 }
 
 func describe(c *config.Config) (*system.Model, error) {
@@ -40,6 +44,7 @@ func describe(c *config.Config) (*system.Model, error) {
 		return nil, err
 	}
 	m, t, length := config.Of[Model](c), &c.Training, c.Data.SeqLen
+	adapters, lora := net.adapters(c), config.Of[system.LoRA](c)
 	return &system.Model{
 		Shape: system.Shape{MicroBatch: t.BatchSize, Accumulation: t.GradientAccumulationSteps, CEChunk: t.CEChunk, EvalBatch: t.EvalBatchSize},
 		Unit:  "tokens", UnitsPerRow: int64(length),
@@ -49,16 +54,16 @@ func describe(c *config.Config) (*system.Model, error) {
 			tr.Model = func(b *graph.Builder, mode engine.Mode) engine.Objective {
 				return net.objective(b, s, length, m.BalanceWeight, m.IntrospectionWeight, mode.Train, false)
 			}
-			return tr
+			return system.Adapt(tr, adapters, graph.Invalid)
 		},
 		Examination: func(s system.Shape) engine.Training {
 			tr := system.Training(c, s)
 			tr.Model = func(b *graph.Builder, mode engine.Mode) engine.Objective {
 				return net.objective(b, s, length, m.BalanceWeight, m.IntrospectionWeight, mode.Train, true)
 			}
-			return tr
+			return system.Adapt(tr, adapters, graph.Invalid)
 		},
-		Classes: net.Vocab, Width: net.D, Least: net.least(length),
+		Classes: net.Vocab, Width: net.D, Least: lora.LeastFrozen(net.least(length)), AllReached: lora.AllReached(),
 		Summary: map[string]any{
 			"architecture": "agiformer", "d_model": net.D, "n_layers": net.Layers, "n_heads": net.Heads, "d_ff": net.FF,
 			"vocab_size": net.Vocab, "max_seq_len": net.MaxPositions, "experts": net.Experts.Kinds,
@@ -71,14 +76,27 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 	if err != nil {
 		return nil, err
 	}
-	if err := net.missing(); err != nil {
+	if err := missing(c); err != nil {
 		return nil, err
 	}
+	base, lora := net.baseOf(c), config.Of[system.LoRA](c)
 	run := &system.Run{Monitor: train.Metric{Name: "eval_loss"}, Load: net.load, Close: func() error { return nil }}
+	if base.Dir != "" {
+		run.Load = func(x *engine.Executable) error {
+			if err := net.load(x); err != nil {
+				return err
+			}
+			return lora.Begin(x, base, env.Log)
+		}
+	}
 	evaluated, baseline, err := net.open(ctx, c, m.Shape, env, run)
 	if err != nil {
 		return nil, err
 	}
+	if err := lora.Attach(run, base); err != nil {
+		return nil, errors.Join(err, run.Close())
+	}
+	run.DataBytes += system.FolderBytes(base.Dir)
 	if evaluated == nil {
 		return run, nil
 	}
@@ -108,7 +126,7 @@ func missing(c *config.Config) error {
 	if err != nil {
 		return err
 	}
-	return net.missing()
+	return errors.Join(net.missing(), config.Of[system.LoRA](c).MissingRun(config.Of[Model](c).Folder))
 }
 
 func (m Net) missing() error {
@@ -210,9 +228,16 @@ func saveTokenizer(cache string, t *token.Tokenizer) (path string, err error) {
 	return path, t.SaveWhole(dir)
 }
 
-// prepare opens the text, as bytes unless a tokenizer is configured.
+// prepare opens the text: as bytes unless a tokenizer is configured, or with that of the run
+// that is started from.
 func prepare(ctx context.Context, c *config.Config, env system.Env) (*corpus.Corpus, error) {
-	if c.Data.Tokenizer.Path == "" {
+	switch folder := config.Of[Model](c).Folder; {
+	case c.Data.Tokenizer.Path != "":
+	case folder != "":
+		own := *c
+		own.Data.Tokenizer.Path = folder
+		c = &own
+	default:
 		t, err := bytesTokenizer()
 		if err != nil {
 			return nil, err

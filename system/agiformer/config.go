@@ -5,16 +5,19 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/internal/regular"
 	"github.com/snug-ml/snug/internal/strictjson"
 	"github.com/snug-ml/snug/nn"
 	"github.com/snug-ml/snug/nn/hf"
+	"github.com/snug-ml/snug/system"
 )
 
 // Model is the section "model" of the configuration.
 type Model struct {
+	Folder        string   `key:"folder" help:"what to start from, which decides every size: a run or checkpoint of agiformer; empty: from scratch"`
 	VocabSize     int      `key:"vocab_size" min:"0" of:"vocabulary" help:"tokens; 0: the 256 bytes and the end of a document"`
 	DModel        int      `key:"d_model" min:"2" of:"width" help:"width of the residual stream"`
 	NLayers       int      `key:"n_layers" min:"1" of:"layers" help:"blocks"`
@@ -78,7 +81,8 @@ type ImageModel struct {
 const byteVocabulary = 257
 
 func sections() []config.Section {
-	return []config.Section{{Name: "model", Values: &Model{
+	lora := system.DefaultLoRA
+	return []config.Section{{Name: "lora", Values: &lora}, {Name: "model", Values: &Model{
 		DModel: 256, NLayers: 4, NHeads: 4, DFF: 1024, MaxSeqLen: 256, ConvKernel: 3, Positions: "rotary", RotaryBase: 10000,
 		NExperts: 4, ExpertTypes: []string{"standard"}, TopK: 1, Capacity: 1.25, BalanceWeight: 0.01,
 		UseMemory: true, MemorySize: 256, MemorySegment: 64, MemoryWrites: 4,
@@ -94,8 +98,35 @@ func sections() []config.Section {
 // mostSegments is how many segments the memory may cut a sequence into.
 const mostSegments = 1024
 
+// resolve makes the model of the run that is started from that of the configuration.
+func resolve(c *config.Config, r *config.Report) {
+	system.FollowOnlyRun(c, r, &config.Of[Model](c).Folder, sections, "dropout", "balance_weight", "introspection_weight")
+}
+
+// baseOf is what training starts from: a run, but for frozen weights in folders of their own.
+func (m Net) baseOf(c *config.Config) system.Base {
+	return system.Base{Dir: config.Of[Model](c).Folder, Elsewhere: m.elsewhere}
+}
+
+// adapters are those of the configuration; nil: all weights are trained.
+func (m Net) adapters(c *config.Config) *nn.Adapters {
+	a := config.Of[system.LoRA](c).Adapters(c.Training.Seed)
+	if a != nil {
+		a.Fixed = m.elsewhere
+	}
+	return a
+}
+
+// elsewhere reports whether frozen weights of a folder have the name, or are below it.
+func (m Net) elsewhere(name string) bool {
+	l, s := m.Language, m.Senses
+	return l != nil && l.Model != nil && l.Frozen && strings.HasPrefix(name, "language."+l.base()+".") ||
+		s != nil && s.Frozen && strings.HasPrefix(name, "senses.encoder.")
+}
+
 func check(c *config.Config, r *config.Report) {
 	m := config.Of[Model](c)
+	config.Of[system.LoRA](c).Check(c, r)
 	if m.VocabSize == 0 {
 		m.VocabSize = byteVocabulary
 		if c.Data.Tokenizer.Path != "" {

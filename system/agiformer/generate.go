@@ -1,14 +1,11 @@
 package agiformer
 
 import (
-	"path/filepath"
-
 	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/data"
 	"github.com/snug-ml/snug/data/token"
 	"github.com/snug-ml/snug/engine/graph"
 	"github.com/snug-ml/snug/inference"
-	"github.com/snug-ml/snug/train/checkpoint"
 )
 
 // language is the model of a checkpoint. Convolution, memory and experts look at
@@ -25,7 +22,8 @@ func language(c *config.Config, dir string) (*inference.Language, error) {
 	// Where a single text is written there is no load to balance: nothing is dropped.
 	net.Experts.Capacity = 0
 	return &inference.Language{
-		Uncached: whole{net}, Tokenizer: t, Weights: filepath.Join(dir, checkpoint.WeightsFile), Fill: net.load,
+		Uncached: whole{net}, Tokenizer: t, Fill: net.load,
+		Open:  func() (inference.Weights, error) { return openWeights(c, dir) },
 		Media: net.media(data.RecordLimit(int64(c.Data.MaxRecord))),
 	}, nil
 }

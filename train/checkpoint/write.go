@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/snug-ml/snug/data/safetensors"
+	"github.com/snug-ml/snug/internal/durable"
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -189,6 +190,35 @@ func (j *job) write(fsys fsys, parent string) (path string, err error) {
 		return "", err
 	}
 	return path, nil
+}
+
+// WriteAlone writes a checkpoint that belongs to no run as the folder dir, which must not
+// exist or be empty. It appears complete or not at all, and one that is not good does not.
+func WriteAlone(dir string, snap *Snapshot) (err error) {
+	if list, err := os.ReadDir(dir); err == nil && len(list) > 0 {
+		return fmt.Errorf("%s exists and is not empty: name a new folder", dir)
+	}
+	j, err := newJob(snap, nil)
+	if err != nil {
+		return err
+	}
+	dir = filepath.Clean(dir)
+	work, err := durable.Stage(dir)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.RemoveAll(work))
+		}
+	}()
+	if err := j.fill(osFS{}, work); err != nil {
+		return err
+	}
+	if j.manifest.Health.Problem != "" {
+		return &BadError{Health: *j.manifest.Health}
+	}
+	return durable.Place(work, dir)
 }
 
 // there reports whether a good checkpoint has the path.

@@ -217,6 +217,8 @@ func FormatLadder(rungs []Rung) string {
 			saves, cost = size.Bytes(r.Saves).String(), fmt.Sprintf("%+.1f %%", 100*r.Cost)
 		}
 		switch {
+		case r.Instead && r.Saves <= 0:
+			note = "instead of the changes above: saves nothing here"
 		case r.Instead && r.Fits:
 			note = "instead of the changes above: fits"
 		case r.Instead:

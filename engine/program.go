@@ -83,10 +83,10 @@ type CompileOptions struct {
 	// Price is what a node takes, in seconds, for RecomputeAuto and OffloadActivations; nil: see
 	// [pass.Unit].
 	Price func(n *graph.Node) float64
-	// Memory, when set, keeps what compiling this makes for programs that share it, and has what
-	// they made. Of names the training step: in one Memory equal names are equal steps.
-	Memory *Memory
-	Of     any
+	// Cache, when set, keeps what compiling this makes for programs that share it, and has what
+	// they made. Of names the training step: in one Cache equal names are equal steps.
+	Cache *Cache
+	Of    any
 	// Times, when set, is called with the time that each pass over a function took.
 	Times func(pass string, d time.Duration)
 	// Context ends compiling between two steps of it; nil: nothing does.

@@ -118,15 +118,15 @@ const (
 // CompileTraining builds and compiles the functions of a training step.
 func CompileTraining(t Training, o CompileOptions) (*Program, error) {
 	if !o.remembers() {
-		o.Memory = nil
+		o.Cache = nil
 		s, err := newTrainingStep(t)
 		if err != nil {
 			return nil, err
 		}
 		return s.compile(o)
 	}
-	return o.Memory.program(&o, func() (*Program, error) {
-		s, err := o.Memory.training(&o, func() (*trainingStep, error) { return newTrainingStep(t) })
+	return o.Cache.program(&o, func() (*Program, error) {
+		s, err := o.Cache.training(&o, func() (*trainingStep, error) { return newTrainingStep(t) })
 		if err != nil {
 			return nil, err
 		}
@@ -223,7 +223,7 @@ func (t *Training) variants() []string {
 // CompileEvaluation compiles only the functions "eval" of a training step, as they
 // are there, without the states that only training needs.
 func CompileEvaluation(t Training, o CompileOptions) (*Program, error) {
-	o.Memory = nil
+	o.Cache = nil
 	return compile(t.evaluations(), o)
 }
 
@@ -249,7 +249,7 @@ func (t *Training) evaluations() (list []*source) {
 // CompileForward compiles functions without a backward half: for evaluation,
 // prediction and generation.
 func CompileForward(o CompileOptions, funcs ...*graph.Func) (*Program, error) {
-	o.Memory = nil
+	o.Cache = nil
 	var list []*source
 	for _, f := range funcs {
 		list = append(list, &source{build: func([]*Func) *pass.Unit { return &pass.Unit{F: f} }})

@@ -56,7 +56,7 @@ func (s *Setup) Compile(c plan.Settings, t engine.Traits, price func(*graph.Node
 	return s.compile(c, t, price, nil)
 }
 
-func (s *Setup) compile(c plan.Settings, t engine.Traits, price func(*graph.Node) float64, memory *engine.Memory) (*engine.Program, error) {
+func (s *Setup) compile(c plan.Settings, t engine.Traits, price func(*graph.Node) float64, cache *engine.Cache) (*engine.Program, error) {
 	key := trainingKey{model: s.Model, shape: s.shape(c), offload: c.Offload.Has(plan.OffloadOptimizer), narrow: c.NarrowGradients}
 	training := s.Model.Training(key.shape)
 	if s.Config.Training.Zero > 0 && s.World > 0 && training.Accumulation > 1 { // with 1, nothing can be shared
@@ -68,7 +68,7 @@ func (s *Setup) compile(c plan.Settings, t engine.Traits, price func(*graph.Node
 		training.Optimizer.Gradients = graph.BF16
 	}
 	return engine.CompileTraining(training, engine.CompileOptions{
-		Memory: memory, Of: key,
+		Cache: cache, Of: key,
 		Traits: &t, ComputeDType: plan.ComputeDType(c.Precision), TF32: plan.TF32(c.Precision), Recompute: c.Recompute, Budget: c.Budget, Slices: c.Slices,
 		OffloadActivations: c.Offload.Has(plan.OffloadActivations), Price: price, Dump: s.dump, To: s.dumpTo, Context: s.planning,
 	})
@@ -126,17 +126,17 @@ func (s *Setup) Target() (plan.Target, error) {
 
 // Remember keeps what planning compiles for all plans that follow, instead of for those of one
 // [plan.Planner]: for verbs that plan and do nothing else.
-func (s *Setup) Remember() { s.memory = new(engine.Memory) }
+func (s *Setup) Remember() { s.cache = new(engine.Cache) }
 
 // Planner plans the model for a target.
 func (s *Setup) Planner(t plan.Target) *plan.Planner {
-	memory := s.memory
-	if memory == nil {
-		memory = new(engine.Memory)
+	cache := s.cache
+	if cache == nil {
+		cache = new(engine.Cache)
 	}
 	return &plan.Planner{
 		Compile: func(c plan.Settings) (*engine.Program, error) {
-			return s.compile(c, t.Traits, t.Speed(c.Precision).Seconds, memory)
+			return s.compile(c, t.Traits, t.Speed(c.Precision).Seconds, cache)
 		},
 		Facts:  func(p *engine.Program, c plan.Settings) (plan.Run, error) { return s.facts(p, t, c, 0) },
 		Target: t, Offload: s.offloadable(t), AutoOffload: s.Config.Training.Offload == "auto", LeastMicroBatch: s.Model.LeastRows, Least: s.Model.Least, Classes: s.Model.Classes,

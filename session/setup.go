@@ -53,8 +53,8 @@ type Setup struct {
 	planning context.Context // its end ends planning
 	// nccl is the library that hardware.exchange names, or one that is installed.
 	nccl func() (*nccl.Library, error)
-	// memory is what planning compiled; nil: each planner has its own.
-	memory *engine.Memory
+	// cache is what planning compiled; nil: each planner has its own.
+	cache *engine.Cache
 	// rates are the processor's, once they were measured.
 	rates *plan.Rates
 	// beaten means that training showed a higher peak than is kept.

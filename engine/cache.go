@@ -9,11 +9,11 @@ import (
 	"github.com/snug-ml/snug/engine/pass"
 )
 
-// Memory keeps what compiling programs of one model made, for programs that differ in the shape
+// Cache keeps what compiling programs of one model made, for programs that differ in the shape
 // of a micro-batch, in recomputation or in the device: whole programs, functions that are equal in
 // several of them, and what the passes before recomputation made of the others. What it gives is
 // what compiling anew would, and is not to be changed. It is not safe for concurrent use.
-type Memory struct {
+type Cache struct {
 	programs []known // the last used last
 	finished map[finishedKey]*Func
 	steps    map[stepKey]*trainingStep
@@ -78,43 +78,43 @@ func contentOf(u *pass.Unit) content {
 // remembers reports whether programs are kept: not those that are looked at while they are
 // compiled.
 func (o *CompileOptions) remembers() bool {
-	return o.Memory != nil && o.Of != nil && !o.Verify && o.Dump == "" && !o.Label && o.Skip == nil
+	return o.Cache != nil && o.Of != nil && !o.Verify && o.Dump == "" && !o.Label && o.Skip == nil
 }
 
 func (o *CompileOptions) step() stepKey { return stepKey{o.Of, o.ComputeDType, o.TF32} }
 
 // training is the training step of o, made by make unless it is known.
-func (m *Memory) training(o *CompileOptions, make func() (*trainingStep, error)) (*trainingStep, error) {
+func (c *Cache) training(o *CompileOptions, make func() (*trainingStep, error)) (*trainingStep, error) {
 	k := o.step()
-	m.recent = slices.DeleteFunc(m.recent, func(r stepKey) bool { return r == k })
-	m.recent = append(m.recent, k)
-	if s := m.steps[k]; s != nil {
+	c.recent = slices.DeleteFunc(c.recent, func(r stepKey) bool { return r == k })
+	c.recent = append(c.recent, k)
+	if s := c.steps[k]; s != nil {
 		return s, nil
 	}
 	s, err := make()
 	if err != nil {
 		return nil, err
 	}
-	if m.steps == nil {
-		m.steps = map[stepKey]*trainingStep{}
+	if c.steps == nil {
+		c.steps = map[stepKey]*trainingStep{}
 	}
-	m.steps[k] = s
-	for len(m.recent) > mostSteps {
-		delete(m.steps, m.recent[0])
-		m.recent = m.recent[1:]
+	c.steps[k] = s
+	for len(c.recent) > mostSteps {
+		delete(c.steps, c.recent[0])
+		c.recent = c.recent[1:]
 	}
 	return s, nil
 }
 
 // program is that of o, made by make unless it is known.
-func (m *Memory) program(o *CompileOptions, make func() (*Program, error)) (*Program, error) {
+func (c *Cache) program(o *CompileOptions, make func() (*Program, error)) (*Program, error) {
 	if o.Recompute == pass.RecomputeAuto || o.OffloadActivations {
 		return make()
 	}
 	k := known{key: programKey{o.step(), o.traits(), o.Recompute, o.Slices, o.Staging}}
-	if i := slices.IndexFunc(m.programs, func(p known) bool { return p.key == k.key }); i >= 0 {
-		k = m.programs[i]
-		m.programs = slices.Delete(m.programs, i, i+1)
+	if i := slices.IndexFunc(c.programs, func(p known) bool { return p.key == k.key }); i >= 0 {
+		k = c.programs[i]
+		c.programs = slices.Delete(c.programs, i, i+1)
 	} else {
 		p, err := make()
 		if err != nil {
@@ -122,9 +122,9 @@ func (m *Memory) program(o *CompileOptions, make func() (*Program, error)) (*Pro
 		}
 		k.program = p
 	}
-	m.programs = append(m.programs, k)
-	if len(m.programs) > mostPrograms {
-		m.programs = slices.Delete(m.programs, 0, 1)
+	c.programs = append(c.programs, k)
+	if len(c.programs) > mostPrograms {
+		c.programs = slices.Delete(c.programs, 0, 1)
 	}
 	return k.program, nil
 }
@@ -135,7 +135,7 @@ type source struct {
 	build func(done []*Func) *pass.Unit
 	// again says that what build makes depends on those.
 	again bool
-	// front is what the passes before recomputation made of it, content what a [Memory] knows it
+	// front is what the passes before recomputation made of it, content what a [Cache] knows it
 	// by; nil: not known.
 	front   *pass.Unit
 	content *content
@@ -146,7 +146,7 @@ func (s *source) compile(p *Program, o *CompileOptions) (*Func, error) {
 	k := finishedKey{traits: p.Traits, compute: o.ComputeDType, tf32: o.TF32, staging: o.Staging, away: o.OffloadActivations}
 	finished := func(c content) *Func {
 		k.content = c
-		return o.Memory.finished[k]
+		return o.Cache.finished[k]
 	}
 	if s.content != nil {
 		if f := finished(*s.content); f != nil {
@@ -159,7 +159,7 @@ func (s *source) compile(p *Program, o *CompileOptions) (*Func, error) {
 			return nil, err
 		}
 		u.ComputeDType, u.TF32, u.Context = o.ComputeDType, o.TF32, o.Context
-		if o.Memory != nil && u.Loss == "" { // nothing of it is recomputed
+		if o.Cache != nil && u.Loss == "" { // nothing of it is recomputed
 			c := contentOf(u)
 			if !s.again {
 				s.content = &c
@@ -182,11 +182,11 @@ func (s *source) compile(p *Program, o *CompileOptions) (*Func, error) {
 		return nil, fmt.Errorf("compiling %s: %w", u.F.Name, err)
 	}
 	f := &Func{u.F.Name, u.F, u.Placement, u.Blocks}
-	if o.Memory != nil && u.Loss == "" {
-		if o.Memory.finished == nil {
-			o.Memory.finished = map[finishedKey]*Func{}
+	if o.Cache != nil && u.Loss == "" {
+		if o.Cache.finished == nil {
+			o.Cache.finished = map[finishedKey]*Func{}
 		}
-		o.Memory.finished[k], s.front = f, nil
+		o.Cache.finished[k], s.front = f, nil
 	}
 	return f, nil
 }

@@ -60,10 +60,10 @@ var rungs = []rung{
 	{8, 1, pass.RecomputeSelective, 0, engine.CUDA, false}, // again
 }
 
-func (r rung) compile(t *testing.T, m *engine.Memory, ran func(name string)) *engine.Program {
+func (r rung) compile(t *testing.T, c *engine.Cache, ran func(name string)) *engine.Program {
 	t.Helper()
 	p, err := engine.CompileTraining(rows(r.batch, r.accumulation), engine.CompileOptions{
-		Traits: &r.traits, ComputeDType: graph.BF16, Recompute: r.recompute, Slices: r.slices, OffloadActivations: r.away, Budget: 3000, Memory: m, Of: [2]int{r.batch, r.accumulation},
+		Traits: &r.traits, ComputeDType: graph.BF16, Recompute: r.recompute, Slices: r.slices, OffloadActivations: r.away, Budget: 3000, Cache: c, Of: [2]int{r.batch, r.accumulation},
 		Times: func(name string, _ time.Duration) { ran(name) },
 	})
 	if err != nil {
@@ -73,10 +73,10 @@ func (r rung) compile(t *testing.T, m *engine.Memory, ran func(name string)) *en
 }
 
 // What a memory gives is what compiling anew does, to the number of every value.
-func TestMemoryChangesNothing(t *testing.T) {
-	m := new(engine.Memory)
+func TestCacheChangesNothing(t *testing.T) {
+	c := new(engine.Cache)
 	for _, r := range rungs {
-		got, want := r.compile(t, m, func(string) {}), r.compile(t, nil, func(string) {})
+		got, want := r.compile(t, c, func(string) {}), r.compile(t, nil, func(string) {})
 		if away := strings.Contains(got.Funcs[0].F.String(), "write_back"); away != r.away {
 			t.Errorf("%+v: activations are away: %v", r, away)
 		}
@@ -94,11 +94,11 @@ func TestMemoryChangesNothing(t *testing.T) {
 
 // A ladder runs the passes before recomputation once for each shape of a micro-batch, and all of
 // them once for functions that are equal in several programs.
-func TestMemorySharesWhatIsEqual(t *testing.T) {
-	m := new(engine.Memory)
+func TestCacheSharesWhatIsEqual(t *testing.T) {
+	c := new(engine.Cache)
 	ran := map[string]int{}
 	for _, r := range rungs {
-		r.compile(t, m, func(name string) { ran[name]++ })
+		r.compile(t, c, func(name string) { ran[name]++ })
 	}
 	// Three shapes have a micro-batch each, and two of them updates of their own. All evaluate alike,
 	// once for each device and for each way to treat activations.

@@ -45,23 +45,23 @@ func FollowRun(c *config.Config, r *config.Report, folder *string, sections func
 	if !isRun(*folder) {
 		return false
 	}
-	followRun(c, r, folder, "a model folder, or a run", sections, own)
+	followRun(c, r, folder, "a model folder, or a run", sections, nil, own)
 	return true
 }
 
 // FollowOnlyRun is [FollowRun] for a system whose models have no folders of Hugging Face's
-// layout; an empty folder is none.
-func FollowOnlyRun(c *config.Config, r *config.Report, folder *string, sections func() []config.Section, own ...string) {
+// layout; an empty folder is none. The keys of also are followed too.
+func FollowOnlyRun(c *config.Config, r *config.Report, folder *string, sections func() []config.Section, also []string, own ...string) {
 	switch {
 	case *folder == "":
 	case !isRun(*folder):
 		r.Error(FolderKey, "want a run or a checkpoint of the system %s: %s has no %s", c.System, *folder, checkpoint.ConfigFile)
 	default:
-		followRun(c, r, folder, "a run or a checkpoint", sections, own)
+		followRun(c, r, folder, "a run or a checkpoint", sections, also, own)
 	}
 }
 
-func followRun(c *config.Config, r *config.Report, folder *string, want string, sections func() []config.Section, own []string) {
+func followRun(c *config.Config, r *config.Report, folder *string, want string, sections func() []config.Section, also, own []string) {
 	file := filepath.Join(*folder, checkpoint.ConfigFile)
 	base, err := config.Load(config.Sources{Systems: []config.System{{Name: c.System, Sections: sections}}, File: file})
 	if err == nil && len(config.Of[LoRA](base).Targets) > 0 {
@@ -78,7 +78,7 @@ func followRun(c *config.Config, r *config.Report, folder *string, want string, 
 	var facts []config.Fact
 	for _, v := range base.Values() {
 		name, ok := strings.CutPrefix(v.Key, "model.")
-		if ok && v.Key != FolderKey && v.Key != baseWeightsKey && !slices.Contains(own, name) {
+		if ok && v.Key != FolderKey && v.Key != baseWeightsKey && !slices.Contains(own, name) || slices.Contains(also, v.Key) {
 			text := v.Text
 			if unquoted, err := strconv.Unquote(text); err == nil {
 				text = unquoted

@@ -100,7 +100,7 @@ const mostSegments = 1024
 
 // resolve makes the model of the run that is started from that of the configuration.
 func resolve(c *config.Config, r *config.Report) {
-	system.FollowOnlyRun(c, r, &config.Of[Model](c).Folder, sections, "dropout", "balance_weight", "introspection_weight")
+	system.FollowOnlyRun(c, r, &config.Of[Model](c).Folder, sections, nil, "dropout", "balance_weight", "introspection_weight")
 }
 
 // baseOf is what training starts from: a run, but for frozen weights in folders of their own.

@@ -26,6 +26,7 @@ import (
 
 // Model is the section "model" of the configuration.
 type Model struct {
+	Folder           string    `key:"folder" help:"run or checkpoint of cloudbase whose weights lora.targets adapts, which decides the model and how images are prepared; to train all weights on, set phases.init"`
 	Architecture     string    `key:"architecture" enum:"attention,transformer,ssm,gnn,cnn" help:"attention: the guide's network, images one by one and attention over time; transformer, ssm: combine the frames instead; gnn: attention on the grid of each image; cnn: the mean image, without angles"`
 	Height           int       `key:"height" min:"1" of:"pixels" help:"rows of an image"`
 	Width            int       `key:"width" min:"1" of:"pixels" help:"columns of an image"`
@@ -110,27 +111,11 @@ type Phases struct {
 // System is the system as the command line knows it.
 var System = system.System{
 	Config: config.System{
-		Name: "cloudbase",
-		Help: "height of the cloud base from images taken on an aircraft and the sun's angles",
-		Sections: func() []config.Section {
-			return []config.Section{
-				{Name: "model", Values: &Model{
-					Architecture: "attention", Height: 64, Width: 64, Frames: 5, View: 1, Channels: []int{32, 64, 128}, SpatialAttention: true, TimeAttention: true,
-					Norm: "batch", Groups: 8, Angles: "sincos", UseAngles: "both", Dropout: 0.25, DenseDropout: []float64{0.5, 0.3},
-					Layers: 2, Heads: 4, StateSize: 16, MaskShare: 0.75, MaskPatch: 8,
-				}},
-				{Name: "data", Values: &Data{Normalize: "zscore", BaseMin: 0.1, BaseMax: 2}},
-				{Name: "split", Values: &Split{Confidence: 0.9}},
-				{Name: "loss", Values: &Loss{Kind: "huber", Alpha: 0.5, Delta: 1, Gamma: 1.5, UnderWeight: 1, HardFactor: 1.5}},
-				{Name: "augment", Values: &Augment{}},
-				{Name: "phases", Values: &Phases{Run: "final", Overweight: 1}},
-				{Name: "synthetic", Values: &Synthetic{
-					Flights: 32, Bursts: 48, BurstFrames: 5, Interval: 0.5, Pause: 30, Altitude: 4, Speed: 100, FieldOfView: 40,
-					BaseMin: 0.2, BaseMax: 2, Noise: 0.02, Seed: 1,
-				}},
-			}
-		},
-		Check: check,
+		Name:     "cloudbase",
+		Help:     "height of the cloud base from images taken on an aircraft and the sun's angles",
+		Sections: sections,
+		Resolve:  resolve,
+		Check:    check,
 	},
 	Synthetic:    synthetic,
 	Describe:     describe,
@@ -138,11 +123,36 @@ var System = system.System{
 	Phases:       phases,
 	PhaseFolders: func(*config.Config) []string { return []string{folderFinal, folderPretrain, folderMasked} },
 	Predictor:    newPredictor,
+	Missing:      missing,
+	Export:       export,
+	ExportMerged: exportMerged,
+}
+
+func sections() []config.Section {
+	lora := system.DefaultLoRA
+	return []config.Section{
+		{Name: "lora", Values: &lora},
+		{Name: "model", Values: &Model{
+			Architecture: "attention", Height: 64, Width: 64, Frames: 5, View: 1, Channels: []int{32, 64, 128}, SpatialAttention: true, TimeAttention: true,
+			Norm: "batch", Groups: 8, Angles: "sincos", UseAngles: "both", Dropout: 0.25, DenseDropout: []float64{0.5, 0.3},
+			Layers: 2, Heads: 4, StateSize: 16, MaskShare: 0.75, MaskPatch: 8,
+		}},
+		{Name: "data", Values: &Data{Normalize: "zscore", BaseMin: 0.1, BaseMax: 2}},
+		{Name: "split", Values: &Split{Confidence: 0.9}},
+		{Name: "loss", Values: &Loss{Kind: "huber", Alpha: 0.5, Delta: 1, Gamma: 1.5, UnderWeight: 1, HardFactor: 1.5}},
+		{Name: "augment", Values: &Augment{}},
+		{Name: "phases", Values: &Phases{Run: "final", Overweight: 1}},
+		{Name: "synthetic", Values: &Synthetic{
+			Flights: 32, Bursts: 48, BurstFrames: 5, Interval: 0.5, Pause: 30, Altitude: 4, Speed: 100, FieldOfView: 40,
+			BaseMin: 0.2, BaseMax: 2, Noise: 0.02, Seed: 1,
+		}},
+	}
 }
 
 func check(c *config.Config, r *config.Report) {
 	m, s, p, t := config.Of[Model](c), config.Of[Split](c), config.Of[Phases](c), &c.Training
 	r.NoPrefetch("images of cloudbase")
+	checkAdapters(c, r)
 	if m.View > m.Frames {
 		r.Error("model.view", "%d frames at once, but a window has %d (model.frames)", m.View, m.Frames)
 	}

@@ -36,7 +36,20 @@ type net struct {
 	seed  uint64
 	rows  int
 	train bool
+	// adapters, where there are some, leave all as it was that they do not name.
+	adapters *nn.Adapters
 }
+
+// role is that of what a layer keeps without training it: a frozen layer never moves it.
+func (n *net) role(layer string) graph.Role {
+	if n.frozen(layer) {
+		return graph.Frozen
+	}
+	return graph.Buffer
+}
+
+// frozen reports whether a layer stays as the run that is adapted has it.
+func (n *net) frozen(layer string) bool { return n.adapters != nil && !n.adapters.Whole(layer) }
 
 // steps is how many images of View frames a window has.
 func (n *net) steps() int { return n.Frames - n.View + 1 }
@@ -65,7 +78,7 @@ func (n *net) angles(b *graph.Builder) *graph.Value {
 	x := b.Input(inputAngles, graph.T(graph.F32, n.rows, 2))
 	used := [2]bool{n.UseAngles == "both" || n.UseAngles == "sza", n.UseAngles == "both" || n.UseAngles == "saa"}
 	if n.Angles == "linear" {
-		mean, std := scaleState(b, stateAngles, 2)
+		mean, std := n.scaleState(b, stateAngles, 2)
 		x = b.Div(b.Sub(x, mean), std)
 	} else {
 		x = b.MulC(x, math.Pi/180)
@@ -113,7 +126,9 @@ func conv(b *graph.Builder, name string, x *graph.Value, out, kernel int, bias b
 	return y
 }
 
-// norm normalizes the channels of x, by batch or by group.
+// norm normalizes the channels of x, by batch or by group; a frozen one by the running
+// statistics in training too, as in evaluations, or the adapters would fit a model that no
+// evaluation sees.
 func (n *net) norm(b *graph.Builder, name string, x *graph.Value) (y *graph.Value) {
 	b.Scope(name, func() {
 		c := x.Shape().Last()
@@ -123,13 +138,13 @@ func (n *net) norm(b *graph.Builder, name string, x *graph.Value) (y *graph.Valu
 			return
 		}
 		running := func(name string, init graph.Init) *graph.Value {
-			return b.State(&graph.State{Name: b.Path(name), Type: graph.T(graph.F32, c), Role: graph.Buffer, Init: init})
+			return b.State(&graph.State{Name: b.Path(name), Type: graph.T(graph.F32, c), Role: n.role(b.Layer()), Init: init})
 		}
 		mean, variance := running("running_mean", graph.Zeros()), running("running_var", graph.Ones())
-		switch {
-		case n.train && n.NormByFrame && len(x.Shape()) == 4:
+		switch train := n.train && !n.frozen(b.Layer()); {
+		case train && n.NormByFrame && len(x.Shape()) == 4:
 			y = n.normByFrame(b, x, gamma, beta, mean, variance)
-		case n.train:
+		case train:
 			y = b.BatchNorm(x, gamma, beta, mean, variance, momentum, normEps)
 		default:
 			y = b.BatchNormEval(x, gamma, beta, mean, variance, normEps)
@@ -276,7 +291,7 @@ func (n *net) plain(b *graph.Builder) (y *graph.Value) {
 // objective is the weighted loss of a micro-batch.
 func (n *net) objective(b *graph.Builder, l *Loss) engine.Objective {
 	y := n.scaled(b)
-	mean, std := scaleState(b, stateBase, 1)
+	mean, std := n.scaleState(b, stateBase, 1)
 	truth := b.Div(b.Sub(b.Input(inputBase, graph.T(graph.F32, n.rows)), mean), std)
 	var o engine.Objective
 	b.Scope("loss", func() {
@@ -292,25 +307,27 @@ func (n *net) objective(b *graph.Builder, l *Loss) engine.Objective {
 func describe(c *config.Config) (*system.Model, error) {
 	m, l, t := config.Of[Model](c), config.Of[Loss](c), &c.Training
 	masked := config.Of[Phases](c).Run == "mae"
+	lora := config.Of[system.LoRA](c)
+	adapters := lora.Adapters(t.Seed)
 	least := 1
 	if m.Norm == "batch" && m.Architecture != "cnn" {
 		least = 2 // one example has no deviation from the mean of the micro-batch
 	}
 	return &system.Model{
-		LeastRows: least, Least: (&net{Model: m}).least(masked),
+		LeastRows: least, Least: lora.LeastFrozen((&net{Model: m}).least(masked)), AllReached: lora.AllReached(),
 		Shape: system.Shape{MicroBatch: t.BatchSize, Accumulation: t.GradientAccumulationSteps, EvalBatch: t.EvalBatchSize},
 		Unit:  "windows", UnitsPerRow: 1,
 		Training: func(s system.Shape) engine.Training {
 			tr := system.Training(c, s)
 			tr.Eval = true
 			tr.Model = func(b *graph.Builder, mode engine.Mode) engine.Objective {
-				n := &net{Model: m, seed: t.Seed, rows: s.Rows(mode.Train), train: mode.Train}
+				n := &net{Model: m, seed: t.Seed, rows: s.Rows(mode.Train), train: mode.Train, adapters: adapters}
 				if masked {
 					return n.reconstruct(b)
 				}
 				return n.objective(b, l)
 			}
-			return tr
+			return system.Adapt(tr, adapters, graph.Invalid)
 		},
 		Summary: map[string]any{
 			"architecture": m.Architecture, "height": m.Height, "width": m.Width, "frames": m.Frames, "view": m.View,

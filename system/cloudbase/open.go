@@ -54,7 +54,13 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 	}
 	t.scaler = fitScaler(t.sides.train, config.Of[Model](c).Frames)
 	t.announce()
-	shown, err := json.MarshalIndent(t.scaler, "", "  ")
+	base, scales := baseOf(c), t.scaler
+	if base.Dir != "" {
+		if scales, err = savedScaler(base.Dir); err != nil {
+			return nil, fmt.Errorf("%s: %w", system.FolderKey, err)
+		}
+	}
+	shown, err := json.MarshalIndent(scales, "", "  ")
 	if err != nil {
 		return nil, err
 	}
@@ -63,6 +69,9 @@ func open(ctx context.Context, c *config.Config, m *system.Model, env system.Env
 		Rows:       int64(len(t.sides.train)),
 		LoaderKeys: []string{system.WorkersKey},
 		Monitor:    monitored(c), Files: map[string][]byte{scalerFile: append(shown, '\n')}, Close: s.Close, Load: t.load,
+	}
+	if err := config.Of[system.LoRA](c).Attach(run, base); err != nil {
+		return nil, err
 	}
 	if len(t.sides.valid) > 0 {
 		run.Evaluator = t.reader.evaluation(t.sides.valid, c.Training.EvalBatches)
@@ -111,8 +120,11 @@ func (t *task) truth(list []window) (km []float64) {
 }
 
 // load puts the scales of the training flights, and the weights that
-// phases.init names, into a loaded program.
+// phases.init names, into a loaded program; or all of the run that is adapted, its scales too.
 func (t *task) load(r *engine.Executable) error {
+	if base := baseOf(t.config); base.Dir != "" {
+		return config.Of[system.LoRA](t.config).Begin(r, base, t.env.Log)
+	}
 	if path := config.Of[Phases](t.config).Init; path != "" {
 		if err := t.start(r, path); err != nil {
 			return fmt.Errorf("phases.init: %w", err)

@@ -15,6 +15,7 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 	"github.com/snug-ml/snug/inference"
 	"github.com/snug-ml/snug/internal/durable"
+	"github.com/snug-ml/snug/system"
 	"github.com/snug-ml/snug/train"
 	"github.com/snug-ml/snug/train/checkpoint"
 )
@@ -62,6 +63,9 @@ func newPredictor(c *config.Config, dir string, on engine.Backend) (_ inference.
 	}
 	p.calibrated = p.interval.Update == ck.State.Update
 	p.runner, err = inference.Load(on, func(x *engine.Executable) error {
+		if len(config.Of[system.LoRA](c).Targets) > 0 {
+			return fillMerged(x, c, dir)
+		}
 		return train.LoadStates(x, ck, graph.Weight, graph.Buffer)
 	}, b.F)
 	if err != nil {

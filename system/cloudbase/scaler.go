@@ -97,8 +97,8 @@ func scalesOf(r *engine.Executable) (scaler, error) {
 	return s, nil
 }
 
-// scaleState declares the first n elements as means and as many as deviations.
-func scaleState(b *graph.Builder, name string, n int) (mean, std *graph.Value) {
-	v := b.State(&graph.State{Name: name, Type: graph.T(graph.F32, 2*n), Role: graph.Buffer, Init: graph.Ones()})
-	return b.Slice(v, 0, 0, n), b.Slice(v, 0, n, n)
+// scaleState declares the first count elements as means and as many as deviations.
+func (n *net) scaleState(b *graph.Builder, name string, count int) (mean, std *graph.Value) {
+	v := b.State(&graph.State{Name: name, Type: graph.T(graph.F32, 2*count), Role: n.role("scaler"), Init: graph.Ones()})
+	return b.Slice(v, 0, 0, count), b.Slice(v, 0, count, count)
 }

@@ -106,7 +106,7 @@ func (n *net) ssm(b *graph.Builder, h *graph.Value) (y *graph.Value) {
 // start (S4D-real, Gu et al. 2022), each times the exponential of a weight so
 // that it stays negative.
 func (n *net) decay(b *graph.Builder, inner int) *graph.Value {
-	rates := b.State(&graph.State{Name: b.Path("rates"), Type: graph.T(graph.F32, n.StateSize), Role: graph.Buffer, Init: graph.Init{Kind: graph.InitIota}})
+	rates := b.State(&graph.State{Name: b.Path("rates"), Type: graph.T(graph.F32, n.StateSize), Role: n.role(b.Layer()), Init: graph.Init{Kind: graph.InitIota}})
 	a := b.State(&graph.State{Name: b.Path("A_log"), Type: graph.T(graph.F32, inner, n.StateSize), Role: graph.Weight})
 	return b.Neg(b.Mul(b.Exp(a), b.AddC(rates, 1)))
 }

@@ -120,6 +120,21 @@ func (t *table) routed(name string, d graph.DType, n, k, experts int, route func
 		r := route(m)
 		m.outputs(m.Emit(graph.GroupedOuter{}, rows(m, r, "a", width), rows(m, r, "b", inner), r.Offsets)...)
 	})
+	for _, s := range []struct{ in, out int }{{inner, 2}, {2, width}} { // the factors of an adapter
+		narrow := fmt.Sprintf("narrow_%dx%d/%s", s.in, s.out, name)
+		t.add("grouped_linear/"+narrow, Tolerance{Ulps: 1, Terms: s.in}, func(m *maker) {
+			r := route(m)
+			m.outputs(m.GroupedLinear(rows(m, r, "x", s.in), m.normal("w", d, experts, s.out, s.in), nil, r))
+		})
+		t.add("grouped_matmul/"+narrow, Tolerance{Ulps: 1, Terms: s.in}, func(m *maker) {
+			r := route(m)
+			m.outputs(m.Emit(graph.GroupedMatMul{}, rows(m, r, "x", s.in), m.normal("w", d, experts, s.in, s.out), r.Offsets)...)
+		})
+		t.add("grouped_outer/"+narrow, Tolerance{Ulps: 1, Terms: n}, func(m *maker) {
+			r := route(m)
+			m.outputs(m.Emit(graph.GroupedOuter{}, rows(m, r, "a", s.out), rows(m, r, "b", s.in), r.Offsets)...)
+		})
+	}
 	t.add("grouped_sum/"+name, Tolerance{Ulps: 1, Terms: n}, func(m *maker) {
 		r := route(m)
 		m.outputs(m.Emit(graph.GroupedSum{}, rows(m, r, "x", width), r.Offsets)...)

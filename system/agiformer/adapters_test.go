@@ -37,16 +37,7 @@ func TestAdapters(t *testing.T) {
 	if !bytes.Equal(read("whole", last), read("parts", last)) {
 		t.Error("the resumed run has other adapters")
 	}
-	loss := func(dir string) float64 {
-		var r struct {
-			Metrics map[string]float64 `json:"metrics"`
-		}
-		_, body, _ := strings.Cut(snug(t, 0, "eval", at(dir), "--json"), "{")
-		if err := json.Unmarshal([]byte("{"+body), &r); err != nil {
-			t.Fatal(err)
-		}
-		return r.Metrics["eval_loss"]
-	}
+	loss := func(dir string) float64 { return lossOf(t, at(dir)) }
 	snug(t, 0, "export", at("whole"), at("adapter"))
 	for _, want := range []string{`"blocks.0.experts.up.weight"`, `"blocks.1.experts.language.gate.weight"`, `"front.dense"`, `"memory.written.key"`, `"introspection.compare"`} {
 		if !bytes.Contains(read("adapter", "adapter_config.json"), []byte(want)) {
@@ -75,4 +66,17 @@ func TestAdapters(t *testing.T) {
 		t.Errorf("with adapters it wrote %q, merged %q", a, b)
 	}
 	train(0, "on", "1", "5e-3", "--model.folder", at("merged"), "--lora.targets", "attention.dense")
+}
+
+// lossOf is the loss that `eval` gives.
+func lossOf(t *testing.T, path string) float64 {
+	t.Helper()
+	var r struct {
+		Metrics map[string]float64 `json:"metrics"`
+	}
+	_, body, _ := strings.Cut(snug(t, 0, "eval", path, "--json"), "{")
+	if err := json.Unmarshal([]byte("{"+body), &r); err != nil {
+		t.Fatal(err)
+	}
+	return r.Metrics["eval_loss"]
 }

@@ -194,7 +194,7 @@ func check(c *config.Config, r *config.Report) {
 	if m.Architecture == "transformer" && last%m.Heads != 0 {
 		r.Error("model.heads", "%d channels do not divide into %d heads", last, m.Heads)
 	}
-	if m.Norm == "batch" && m.Architecture != "cnn" && t.BatchSize < 2 {
+	if m.needsBatch(config.Of[system.LoRA](c).Adapters(0)) && t.BatchSize < 2 {
 		r.Error("training.batch_size", "batch normalization needs at least 2 examples in a micro-batch; or set model.norm to group")
 	}
 	for k, group := range [][]string{s.Validation, s.Calibration, s.Test} {

@@ -126,6 +126,26 @@ func conv(b *graph.Builder, name string, x *graph.Value, out, kernel int, bias b
 	return y
 }
 
+// needsBatch reports whether a batch norm computes with statistics of the micro-batch in
+// training: one example has none. What adapters leave frozen does not.
+func (m *Model) needsBatch(adapters *nn.Adapters) bool {
+	if m.Norm != "batch" || m.Architecture == "cnn" {
+		return false
+	}
+	n := &net{Model: m, adapters: adapters}
+	for i := range m.Channels {
+		if !n.frozen(fmt.Sprintf("stages.%d.norm", i)) {
+			return true
+		}
+	}
+	for i := range denseLayers {
+		if !n.frozen(fmt.Sprintf("dense.%d.norm", i)) {
+			return true
+		}
+	}
+	return false
+}
+
 // norm normalizes the channels of x, by batch or by group; a frozen one by the running
 // statistics in training too, as in evaluations, or the adapters would fit a model that no
 // evaluation sees.
@@ -310,7 +330,7 @@ func describe(c *config.Config) (*system.Model, error) {
 	lora := config.Of[system.LoRA](c)
 	adapters := lora.Adapters(t.Seed)
 	least := 1
-	if m.Norm == "batch" && m.Architecture != "cnn" {
+	if m.needsBatch(adapters) {
 		least = 2 // one example has no deviation from the mean of the micro-batch
 	}
 	return &system.Model{

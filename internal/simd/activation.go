@@ -7,14 +7,14 @@ import "math"
 
 // GELU writes x * Phi(x), Phi the normal distribution function:
 // 0.5 * x * (1 + erf(x / sqrt 2)) (Hendrycks and Gimpel, 2016). It is 0 for -Inf.
-// Error: at most 2.5 ulp with AVX-512, 4 with AVX2 and NEON; for x < -4 that or 2^-27.
+// Error: at most 2.5 ulp with AVX2 and AVX-512, 4 with NEON; for x < -4 that or 2^-27.
 func GELU(dst, x []float32) {
 	same(len(dst), len(x), len(x))
 	gelu(dst, x)
 }
 
 // GELUGrad writes dy * (Phi(x) + x * phi(x)), phi the normal density.
-// Error: at most 1 ulp or 2^-23 |dy| with AVX-512, twice as much with AVX2 and NEON.
+// Error: at most 1 ulp or 2^-23 |dy| with AVX2 and AVX-512, twice as much with NEON.
 func GELUGrad(dst, x, dy []float32) {
 	same(len(dst), len(x), len(dy))
 	geluGrad(dst, x, dy)

@@ -1904,67 +1904,37 @@ TEXT ·geluAVX2(SB), $0-48
 
 loop1:
 	VMOVUPS      (CX)(BX*4), Y0
-	VBROADCASTSS word_41680000<>+0(SB), Y1
-	VBROADCASTSS word_c1680000<>+0(SB), Y2
-	VMAXPS       Y0, Y2, Y2
+	VBROADCASTSS word_40d5c000<>+0(SB), Y1
+	VANDPS       word_7fffffff<>+0(SB), Y0, Y2
 	VMINPS       Y2, Y1, Y1
-	VMULPS       word_bf000000<>+0(SB), Y1, Y2
-	VBROADCASTSS word_4b400000<>+0(SB), Y3
-	VMULPS       Y2, Y1, Y4
-	VFMADD231PS  word_3fb8aa3b<>+0(SB), Y4, Y3
-	VSUBPS       word_4b400000<>+0(SB), Y3, Y4
-	VMULPS       word_3f317000<>+0(SB), Y4, Y5
-	VFMSUB213PS  Y5, Y1, Y2
-	VFNMADD231PS word_3805fdf4<>+0(SB), Y4, Y2
-	VBROADCASTSS word_3ab51226<>+0(SB), Y4
-	VFMADD213PS  word_3c091cea<>+0(SB), Y2, Y4
-	VFMADD213PS  word_3d2aac79<>+0(SB), Y2, Y4
-	VFMADD213PS  word_3e2aaa49<>+0(SB), Y2, Y4
-	VFMADD213PS  word_3efffffe<>+0(SB), Y2, Y4
-	VFMADD213PS  word_3f800000<>+0(SB), Y2, Y4
-	VANDPS       word_7fffffff<>+0(SB), Y1, Y1
-	VBROADCASTSS word_3f800000<>+0(SB), Y5
-	VFMADD231PS  word_3f19999a<>+0(SB), Y1, Y5
-	VBROADCASTSS word_3f800000<>+0(SB), Y6
-	VDIVPS       Y5, Y6, Y6
-	VBROADCASTSS word_3f800000<>+0(SB), Y7
-	VSUBPS       Y5, Y7, Y7
-	VFMADD231PS  word_3f19999a<>+0(SB), Y1, Y7
-	VBROADCASTSS word_3f800000<>+0(SB), Y1
-	VFNMADD231PS Y5, Y6, Y1
-	VFNMADD231PS Y7, Y6, Y1
-	VBROADCASTSS word_3f800000<>+0(SB), Y5
-	VSUBPS       Y6, Y5, Y5
-	VFNMADD231PS Y1, Y6, Y5
-	VBROADCASTSS word_3de67563<>+0(SB), Y7
-	VFMADD213PS  word_bec81f2c<>+0(SB), Y5, Y7
-	VFMADD213PS  word_3f0691c2<>+0(SB), Y5, Y7
-	VFMADD213PS  word_becedcb2<>+0(SB), Y5, Y7
-	VFMADD213PS  word_3e57ef33<>+0(SB), Y5, Y7
-	VFMADD213PS  word_bcbc812b<>+0(SB), Y5, Y7
-	VFMADD213PS  word_3d151dec<>+0(SB), Y5, Y7
-	VFMADD213PS  word_bce51d8e<>+0(SB), Y5, Y7
-	VFMADD213PS  word_be0a91a2<>+0(SB), Y5, Y7
-	VFMADD213PS  word_be28dcae<>+0(SB), Y5, Y7
-	VFMADD213PS  word_3f000000<>+0(SB), Y5, Y7
-	VMULPS       Y6, Y7, Y5
-	VFMADD231PS  Y2, Y4, Y1
-	VFMADD213PS  Y5, Y5, Y1
-	VPSUBD       word_4b400000<>+0(SB), Y3, Y2
-	VPSRAD       $0x01, Y2, Y3
-	VPSUBD       Y3, Y2, Y2
-	VPADDD       word_0000007f<>+0(SB), Y3, Y3
-	VPSLLD       $0x17, Y3, Y3
-	VMULPS       Y3, Y1, Y1
-	VPADDD       word_0000007f<>+0(SB), Y2, Y2
-	VPSLLD       $0x17, Y2, Y2
-	VMULPS       Y2, Y1, Y1
-	VBROADCASTSS word_3f800000<>+0(SB), Y2
-	VSUBPS       Y1, Y2, Y2
-	VBLENDVPS    Y0, Y1, Y2, Y1
-	VBROADCASTSS word_c1680000<>+0(SB), Y2
+	VXORPS       Y2, Y2, Y2
 	VMAXPS       Y0, Y2, Y0
-	VMULPS       Y0, Y1, Y0
+	VBROADCASTSS word_4b400000<>+0(SB), Y2
+	VADDPS       word_3ee41c80<>+0(SB), Y1, Y3
+	VFMADD231PS  word_3f8fb824<>+0(SB), Y3, Y2
+	VMOVAPS      Y1, Y3
+	VSUBPS       word_4b400000<>+0(SB), Y2, Y4
+	VFNMADD231PS word_3f640000<>+0(SB), Y4, Y3
+	VPERMPS      gelu_tail_few_9_0<>+0(SB), Y2, Y4
+	VPERMPS      gelu_tail_few_8_0<>+0(SB), Y2, Y5
+	VFMADD213PS  Y5, Y3, Y4
+	VPERMPS      gelu_tail_few_7_0<>+0(SB), Y2, Y5
+	VFMADD213PS  Y5, Y3, Y4
+	VPERMPS      gelu_tail_few_6_0<>+0(SB), Y2, Y5
+	VFMADD213PS  Y5, Y3, Y4
+	VPERMPS      gelu_tail_few_5_0<>+0(SB), Y2, Y5
+	VFMADD213PS  Y5, Y3, Y4
+	VPERMPS      gelu_tail_few_4_0<>+0(SB), Y2, Y5
+	VFMADD213PS  Y5, Y3, Y4
+	VPERMPS      gelu_tail_few_3_0<>+0(SB), Y2, Y5
+	VFMADD213PS  Y5, Y3, Y4
+	VPERMPS      gelu_tail_few_2_0<>+0(SB), Y2, Y5
+	VFMADD213PS  Y5, Y3, Y4
+	VPERMPS      gelu_tail_few_1_0<>+0(SB), Y2, Y5
+	VFMADD213PS  Y5, Y3, Y4
+	VPERMPS      gelu_tail_few_0_0<>+0(SB), Y2, Y2
+	VFMADD213PS  Y2, Y3, Y4
+	VFNMADD231PS Y4, Y1, Y0
 	VMOVUPS      Y0, (AX)(BX*4)
 	ADDQ         $0x08, BX
 	SUBQ         $0x08, DX
@@ -1978,202 +1948,182 @@ end2:
 	NEGQ         DX
 	VMOVUPS      (SI)(DX*4), Y0
 	VMASKMOVPS   (CX)(BX*4), Y0, Y1
-	VBROADCASTSS word_41680000<>+0(SB), Y2
-	VBROADCASTSS word_c1680000<>+0(SB), Y3
-	VMAXPS       Y1, Y3, Y3
+	VBROADCASTSS word_40d5c000<>+0(SB), Y2
+	VANDPS       word_7fffffff<>+0(SB), Y1, Y3
 	VMINPS       Y3, Y2, Y2
-	VMULPS       word_bf000000<>+0(SB), Y2, Y3
-	VBROADCASTSS word_4b400000<>+0(SB), Y4
-	VMULPS       Y3, Y2, Y5
-	VFMADD231PS  word_3fb8aa3b<>+0(SB), Y5, Y4
-	VSUBPS       word_4b400000<>+0(SB), Y4, Y5
-	VMULPS       word_3f317000<>+0(SB), Y5, Y6
-	VFMSUB213PS  Y6, Y2, Y3
-	VFNMADD231PS word_3805fdf4<>+0(SB), Y5, Y3
-	VBROADCASTSS word_3ab51226<>+0(SB), Y5
-	VFMADD213PS  word_3c091cea<>+0(SB), Y3, Y5
-	VFMADD213PS  word_3d2aac79<>+0(SB), Y3, Y5
-	VFMADD213PS  word_3e2aaa49<>+0(SB), Y3, Y5
-	VFMADD213PS  word_3efffffe<>+0(SB), Y3, Y5
-	VFMADD213PS  word_3f800000<>+0(SB), Y3, Y5
-	VANDPS       word_7fffffff<>+0(SB), Y2, Y2
-	VBROADCASTSS word_3f800000<>+0(SB), Y6
-	VFMADD231PS  word_3f19999a<>+0(SB), Y2, Y6
-	VBROADCASTSS word_3f800000<>+0(SB), Y7
-	VDIVPS       Y6, Y7, Y7
-	VBROADCASTSS word_3f800000<>+0(SB), Y8
-	VSUBPS       Y6, Y8, Y8
-	VFMADD231PS  word_3f19999a<>+0(SB), Y2, Y8
-	VBROADCASTSS word_3f800000<>+0(SB), Y2
-	VFNMADD231PS Y6, Y7, Y2
-	VFNMADD231PS Y8, Y7, Y2
-	VBROADCASTSS word_3f800000<>+0(SB), Y6
-	VSUBPS       Y7, Y6, Y6
-	VFNMADD231PS Y2, Y7, Y6
-	VBROADCASTSS word_3de67563<>+0(SB), Y8
-	VFMADD213PS  word_bec81f2c<>+0(SB), Y6, Y8
-	VFMADD213PS  word_3f0691c2<>+0(SB), Y6, Y8
-	VFMADD213PS  word_becedcb2<>+0(SB), Y6, Y8
-	VFMADD213PS  word_3e57ef33<>+0(SB), Y6, Y8
-	VFMADD213PS  word_bcbc812b<>+0(SB), Y6, Y8
-	VFMADD213PS  word_3d151dec<>+0(SB), Y6, Y8
-	VFMADD213PS  word_bce51d8e<>+0(SB), Y6, Y8
-	VFMADD213PS  word_be0a91a2<>+0(SB), Y6, Y8
-	VFMADD213PS  word_be28dcae<>+0(SB), Y6, Y8
-	VFMADD213PS  word_3f000000<>+0(SB), Y6, Y8
-	VMULPS       Y7, Y8, Y6
-	VFMADD231PS  Y3, Y5, Y2
-	VFMADD213PS  Y6, Y6, Y2
-	VPSUBD       word_4b400000<>+0(SB), Y4, Y3
-	VPSRAD       $0x01, Y3, Y4
-	VPSUBD       Y4, Y3, Y3
-	VPADDD       word_0000007f<>+0(SB), Y4, Y4
-	VPSLLD       $0x17, Y4, Y4
-	VMULPS       Y4, Y2, Y2
-	VPADDD       word_0000007f<>+0(SB), Y3, Y3
-	VPSLLD       $0x17, Y3, Y3
-	VMULPS       Y3, Y2, Y2
-	VBROADCASTSS word_3f800000<>+0(SB), Y3
-	VSUBPS       Y2, Y3, Y3
-	VBLENDVPS    Y1, Y2, Y3, Y2
-	VBROADCASTSS word_c1680000<>+0(SB), Y3
+	VXORPS       Y3, Y3, Y3
 	VMAXPS       Y1, Y3, Y1
-	VMULPS       Y1, Y2, Y1
+	VBROADCASTSS word_4b400000<>+0(SB), Y3
+	VADDPS       word_3ee41c80<>+0(SB), Y2, Y4
+	VFMADD231PS  word_3f8fb824<>+0(SB), Y4, Y3
+	VMOVAPS      Y2, Y4
+	VSUBPS       word_4b400000<>+0(SB), Y3, Y5
+	VFNMADD231PS word_3f640000<>+0(SB), Y5, Y4
+	VPERMPS      gelu_tail_few_9_0<>+0(SB), Y3, Y5
+	VPERMPS      gelu_tail_few_8_0<>+0(SB), Y3, Y6
+	VFMADD213PS  Y6, Y4, Y5
+	VPERMPS      gelu_tail_few_7_0<>+0(SB), Y3, Y6
+	VFMADD213PS  Y6, Y4, Y5
+	VPERMPS      gelu_tail_few_6_0<>+0(SB), Y3, Y6
+	VFMADD213PS  Y6, Y4, Y5
+	VPERMPS      gelu_tail_few_5_0<>+0(SB), Y3, Y6
+	VFMADD213PS  Y6, Y4, Y5
+	VPERMPS      gelu_tail_few_4_0<>+0(SB), Y3, Y6
+	VFMADD213PS  Y6, Y4, Y5
+	VPERMPS      gelu_tail_few_3_0<>+0(SB), Y3, Y6
+	VFMADD213PS  Y6, Y4, Y5
+	VPERMPS      gelu_tail_few_2_0<>+0(SB), Y3, Y6
+	VFMADD213PS  Y6, Y4, Y5
+	VPERMPS      gelu_tail_few_1_0<>+0(SB), Y3, Y6
+	VFMADD213PS  Y6, Y4, Y5
+	VPERMPS      gelu_tail_few_0_0<>+0(SB), Y3, Y3
+	VFMADD213PS  Y3, Y4, Y5
+	VFNMADD231PS Y5, Y2, Y1
 	VMASKMOVPS   Y1, Y0, (AX)(BX*4)
 
 done3:
 	VZEROUPPER
 	RET
 
-DATA word_41680000<>+0(SB)/4, $0x41680000
-DATA word_41680000<>+4(SB)/4, $0x41680000
-DATA word_41680000<>+8(SB)/4, $0x41680000
-DATA word_41680000<>+12(SB)/4, $0x41680000
-DATA word_41680000<>+16(SB)/4, $0x41680000
-DATA word_41680000<>+20(SB)/4, $0x41680000
-DATA word_41680000<>+24(SB)/4, $0x41680000
-DATA word_41680000<>+28(SB)/4, $0x41680000
-GLOBL word_41680000<>(SB), RODATA|NOPTR, $32
+DATA gelu_tail_few_0_0<>+0(SB)/4, $0x00000000
+DATA gelu_tail_few_0_0<>+4(SB)/4, $0x3e3f0af2
+DATA gelu_tail_few_0_0<>+8(SB)/4, $0x3d19564b
+DATA gelu_tail_few_0_0<>+12(SB)/4, $0x3b772a37
+DATA gelu_tail_few_0_0<>+16(SB)/4, $0x39409787
+DATA gelu_tail_few_0_0<>+20(SB)/4, $0x368dfc13
+DATA gelu_tail_few_0_0<>+24(SB)/4, $0x3343836f
+DATA gelu_tail_few_0_0<>+28(SB)/4, $0x2f795abd
+GLOBL gelu_tail_few_0_0<>(SB), RODATA|NOPTR, $32
 
-DATA word_c1680000<>+0(SB)/4, $0xc1680000
-DATA word_c1680000<>+4(SB)/4, $0xc1680000
-DATA word_c1680000<>+8(SB)/4, $0xc1680000
-DATA word_c1680000<>+12(SB)/4, $0xc1680000
-DATA word_c1680000<>+16(SB)/4, $0xc1680000
-DATA word_c1680000<>+20(SB)/4, $0xc1680000
-DATA word_c1680000<>+24(SB)/4, $0xc1680000
-DATA word_c1680000<>+28(SB)/4, $0xc1680000
-GLOBL word_c1680000<>(SB), RODATA|NOPTR, $32
+DATA gelu_tail_few_1_0<>+0(SB)/4, $0x00000000
+DATA gelu_tail_few_1_0<>+4(SB)/4, $0xbe89624b
+DATA gelu_tail_few_1_0<>+8(SB)/4, $0xbda735f0
+DATA gelu_tail_few_1_0<>+12(SB)/4, $0xbc382251
+DATA gelu_tail_few_1_0<>+16(SB)/4, $0xba377646
+DATA gelu_tail_few_1_0<>+20(SB)/4, $0xb7a562ed
+DATA gelu_tail_few_1_0<>+24(SB)/4, $0xb486e673
+DATA gelu_tail_few_1_0<>+28(SB)/4, $0xb0c747ec
+GLOBL gelu_tail_few_1_0<>(SB), RODATA|NOPTR, $32
 
-DATA word_3f19999a<>+0(SB)/4, $0x3f19999a
-DATA word_3f19999a<>+4(SB)/4, $0x3f19999a
-DATA word_3f19999a<>+8(SB)/4, $0x3f19999a
-DATA word_3f19999a<>+12(SB)/4, $0x3f19999a
-DATA word_3f19999a<>+16(SB)/4, $0x3f19999a
-DATA word_3f19999a<>+20(SB)/4, $0x3f19999a
-DATA word_3f19999a<>+24(SB)/4, $0x3f19999a
-DATA word_3f19999a<>+28(SB)/4, $0x3f19999a
-GLOBL word_3f19999a<>(SB), RODATA|NOPTR, $32
+DATA gelu_tail_few_2_0<>+0(SB)/4, $0x00000000
+DATA gelu_tail_few_2_0<>+4(SB)/4, $0x3df4b708
+DATA gelu_tail_few_2_0<>+8(SB)/4, $0x3d94ec11
+DATA gelu_tail_few_2_0<>+12(SB)/4, $0x3c75fdcd
+DATA gelu_tail_few_2_0<>+16(SB)/4, $0x3aa3654f
+DATA gelu_tail_few_2_0<>+20(SB)/4, $0x38381ff7
+DATA gelu_tail_few_2_0<>+24(SB)/4, $0x35341e31
+DATA gelu_tail_few_2_0<>+28(SB)/4, $0x31997f15
+GLOBL gelu_tail_few_2_0<>(SB), RODATA|NOPTR, $32
 
-DATA word_3de67563<>+0(SB)/4, $0x3de67563
-DATA word_3de67563<>+4(SB)/4, $0x3de67563
-DATA word_3de67563<>+8(SB)/4, $0x3de67563
-DATA word_3de67563<>+12(SB)/4, $0x3de67563
-DATA word_3de67563<>+16(SB)/4, $0x3de67563
-DATA word_3de67563<>+20(SB)/4, $0x3de67563
-DATA word_3de67563<>+24(SB)/4, $0x3de67563
-DATA word_3de67563<>+28(SB)/4, $0x3de67563
-GLOBL word_3de67563<>(SB), RODATA|NOPTR, $32
+DATA gelu_tail_few_3_0<>+0(SB)/4, $0x00000000
+DATA gelu_tail_few_3_0<>+4(SB)/4, $0x3c177d2c
+DATA gelu_tail_few_3_0<>+8(SB)/4, $0xbcf2359a
+DATA gelu_tail_few_3_0<>+12(SB)/4, $0xbc3c6673
+DATA gelu_tail_few_3_0<>+16(SB)/4, $0xbab2bee5
+DATA gelu_tail_few_3_0<>+20(SB)/4, $0xb881bbd9
+DATA gelu_tail_few_3_0<>+24(SB)/4, $0xb59b8cf0
+DATA gelu_tail_few_3_0<>+28(SB)/4, $0xb228a3b3
+GLOBL gelu_tail_few_3_0<>(SB), RODATA|NOPTR, $32
 
-DATA word_bec81f2c<>+0(SB)/4, $0xbec81f2c
-DATA word_bec81f2c<>+4(SB)/4, $0xbec81f2c
-DATA word_bec81f2c<>+8(SB)/4, $0xbec81f2c
-DATA word_bec81f2c<>+12(SB)/4, $0xbec81f2c
-DATA word_bec81f2c<>+16(SB)/4, $0xbec81f2c
-DATA word_bec81f2c<>+20(SB)/4, $0xbec81f2c
-DATA word_bec81f2c<>+24(SB)/4, $0xbec81f2c
-DATA word_bec81f2c<>+28(SB)/4, $0xbec81f2c
-GLOBL word_bec81f2c<>(SB), RODATA|NOPTR, $32
+DATA gelu_tail_few_4_0<>+0(SB)/4, $0x00000000
+DATA gelu_tail_few_4_0<>+4(SB)/4, $0xbcb41d8d
+DATA gelu_tail_few_4_0<>+8(SB)/4, $0x3a8a250b
+DATA gelu_tail_few_4_0<>+12(SB)/4, $0x3ba9a399
+DATA gelu_tail_few_4_0<>+16(SB)/4, $0x3a83f33e
+DATA gelu_tail_few_4_0<>+20(SB)/4, $0x38815cf1
+DATA gelu_tail_few_4_0<>+24(SB)/4, $0x35bb0533
+DATA gelu_tail_few_4_0<>+28(SB)/4, $0x321649bf
+GLOBL gelu_tail_few_4_0<>(SB), RODATA|NOPTR, $32
 
-DATA word_3f0691c2<>+0(SB)/4, $0x3f0691c2
-DATA word_3f0691c2<>+4(SB)/4, $0x3f0691c2
-DATA word_3f0691c2<>+8(SB)/4, $0x3f0691c2
-DATA word_3f0691c2<>+12(SB)/4, $0x3f0691c2
-DATA word_3f0691c2<>+16(SB)/4, $0x3f0691c2
-DATA word_3f0691c2<>+20(SB)/4, $0x3f0691c2
-DATA word_3f0691c2<>+24(SB)/4, $0x3f0691c2
-DATA word_3f0691c2<>+28(SB)/4, $0x3f0691c2
-GLOBL word_3f0691c2<>(SB), RODATA|NOPTR, $32
+DATA gelu_tail_few_5_0<>+0(SB)/4, $0x00000000
+DATA gelu_tail_few_5_0<>+4(SB)/4, $0x3b21f5b9
+DATA gelu_tail_few_5_0<>+8(SB)/4, $0x3b861509
+DATA gelu_tail_few_5_0<>+12(SB)/4, $0xba899ed1
+DATA gelu_tail_few_5_0<>+16(SB)/4, $0xba067f9e
+DATA gelu_tail_few_5_0<>+20(SB)/4, $0xb83caeff
+DATA gelu_tail_few_5_0<>+24(SB)/4, $0xb5ca243e
+DATA gelu_tail_few_5_0<>+28(SB)/4, $0xb3145d28
+GLOBL gelu_tail_few_5_0<>(SB), RODATA|NOPTR, $32
 
-DATA word_becedcb2<>+0(SB)/4, $0xbecedcb2
-DATA word_becedcb2<>+4(SB)/4, $0xbecedcb2
-DATA word_becedcb2<>+8(SB)/4, $0xbecedcb2
-DATA word_becedcb2<>+12(SB)/4, $0xbecedcb2
-DATA word_becedcb2<>+16(SB)/4, $0xbecedcb2
-DATA word_becedcb2<>+20(SB)/4, $0xbecedcb2
-DATA word_becedcb2<>+24(SB)/4, $0xbecedcb2
-DATA word_becedcb2<>+28(SB)/4, $0xbecedcb2
-GLOBL word_becedcb2<>(SB), RODATA|NOPTR, $32
+DATA gelu_tail_few_6_0<>+0(SB)/4, $0x00000000
+DATA gelu_tail_few_6_0<>+4(SB)/4, $0x3b1dcf19
+DATA gelu_tail_few_6_0<>+8(SB)/4, $0xbaa59606
+DATA gelu_tail_few_6_0<>+12(SB)/4, $0xb98229d7
+DATA gelu_tail_few_6_0<>+16(SB)/4, $0x39320c61
+DATA gelu_tail_few_6_0<>+20(SB)/4, $0x37e4461d
+DATA gelu_tail_few_6_0<>+24(SB)/4, $0x352a6192
+DATA gelu_tail_few_6_0<>+28(SB)/4, $0xb308b3d2
+GLOBL gelu_tail_few_6_0<>(SB), RODATA|NOPTR, $32
 
-DATA word_3e57ef33<>+0(SB)/4, $0x3e57ef33
-DATA word_3e57ef33<>+4(SB)/4, $0x3e57ef33
-DATA word_3e57ef33<>+8(SB)/4, $0x3e57ef33
-DATA word_3e57ef33<>+12(SB)/4, $0x3e57ef33
-DATA word_3e57ef33<>+16(SB)/4, $0x3e57ef33
-DATA word_3e57ef33<>+20(SB)/4, $0x3e57ef33
-DATA word_3e57ef33<>+24(SB)/4, $0x3e57ef33
-DATA word_3e57ef33<>+28(SB)/4, $0x3e57ef33
-GLOBL word_3e57ef33<>(SB), RODATA|NOPTR, $32
+DATA gelu_tail_few_7_0<>+0(SB)/4, $0x00000000
+DATA gelu_tail_few_7_0<>+4(SB)/4, $0xba61f443
+DATA gelu_tail_few_7_0<>+8(SB)/4, $0xb640c606
+DATA gelu_tail_few_7_0<>+12(SB)/4, $0x39331917
+DATA gelu_tail_few_7_0<>+16(SB)/4, $0xb7d491ad
+DATA gelu_tail_few_7_0<>+20(SB)/4, $0xb708c576
+DATA gelu_tail_few_7_0<>+24(SB)/4, $0xb5a1a67e
+DATA gelu_tail_few_7_0<>+28(SB)/4, $0xb3a7cdf5
+GLOBL gelu_tail_few_7_0<>(SB), RODATA|NOPTR, $32
 
-DATA word_bcbc812b<>+0(SB)/4, $0xbcbc812b
-DATA word_bcbc812b<>+4(SB)/4, $0xbcbc812b
-DATA word_bcbc812b<>+8(SB)/4, $0xbcbc812b
-DATA word_bcbc812b<>+12(SB)/4, $0xbcbc812b
-DATA word_bcbc812b<>+16(SB)/4, $0xbcbc812b
-DATA word_bcbc812b<>+20(SB)/4, $0xbcbc812b
-DATA word_bcbc812b<>+24(SB)/4, $0xbcbc812b
-DATA word_bcbc812b<>+28(SB)/4, $0xbcbc812b
-GLOBL word_bcbc812b<>(SB), RODATA|NOPTR, $32
+DATA gelu_tail_few_8_0<>+0(SB)/4, $0x00000000
+DATA gelu_tail_few_8_0<>+4(SB)/4, $0xb9dfcdf8
+DATA gelu_tail_few_8_0<>+8(SB)/4, $0x39a47474
+DATA gelu_tail_few_8_0<>+12(SB)/4, $0xb8bae638
+DATA gelu_tail_few_8_0<>+16(SB)/4, $0xb6aa884b
+DATA gelu_tail_few_8_0<>+20(SB)/4, $0x36c4bad9
+DATA gelu_tail_few_8_0<>+24(SB)/4, $0xb4802291
+DATA gelu_tail_few_8_0<>+28(SB)/4, $0xb354f665
+GLOBL gelu_tail_few_8_0<>(SB), RODATA|NOPTR, $32
 
-DATA word_3d151dec<>+0(SB)/4, $0x3d151dec
-DATA word_3d151dec<>+4(SB)/4, $0x3d151dec
-DATA word_3d151dec<>+8(SB)/4, $0x3d151dec
-DATA word_3d151dec<>+12(SB)/4, $0x3d151dec
-DATA word_3d151dec<>+16(SB)/4, $0x3d151dec
-DATA word_3d151dec<>+20(SB)/4, $0x3d151dec
-DATA word_3d151dec<>+24(SB)/4, $0x3d151dec
-DATA word_3d151dec<>+28(SB)/4, $0x3d151dec
-GLOBL word_3d151dec<>(SB), RODATA|NOPTR, $32
+DATA gelu_tail_few_9_0<>+0(SB)/4, $0x00000000
+DATA gelu_tail_few_9_0<>+4(SB)/4, $0xb7d72930
+DATA gelu_tail_few_9_0<>+8(SB)/4, $0x3858d0c3
+DATA gelu_tail_few_9_0<>+12(SB)/4, $0xb8084a9c
+DATA gelu_tail_few_9_0<>+16(SB)/4, $0x36ff25b1
+DATA gelu_tail_few_9_0<>+20(SB)/4, $0x3510d6ee
+DATA gelu_tail_few_9_0<>+24(SB)/4, $0xb4ca55b6
+DATA gelu_tail_few_9_0<>+28(SB)/4, $0xb2e61ef7
+GLOBL gelu_tail_few_9_0<>(SB), RODATA|NOPTR, $32
 
-DATA word_bce51d8e<>+0(SB)/4, $0xbce51d8e
-DATA word_bce51d8e<>+4(SB)/4, $0xbce51d8e
-DATA word_bce51d8e<>+8(SB)/4, $0xbce51d8e
-DATA word_bce51d8e<>+12(SB)/4, $0xbce51d8e
-DATA word_bce51d8e<>+16(SB)/4, $0xbce51d8e
-DATA word_bce51d8e<>+20(SB)/4, $0xbce51d8e
-DATA word_bce51d8e<>+24(SB)/4, $0xbce51d8e
-DATA word_bce51d8e<>+28(SB)/4, $0xbce51d8e
-GLOBL word_bce51d8e<>(SB), RODATA|NOPTR, $32
+DATA word_40d5c000<>+0(SB)/4, $0x40d5c000
+DATA word_40d5c000<>+4(SB)/4, $0x40d5c000
+DATA word_40d5c000<>+8(SB)/4, $0x40d5c000
+DATA word_40d5c000<>+12(SB)/4, $0x40d5c000
+DATA word_40d5c000<>+16(SB)/4, $0x40d5c000
+DATA word_40d5c000<>+20(SB)/4, $0x40d5c000
+DATA word_40d5c000<>+24(SB)/4, $0x40d5c000
+DATA word_40d5c000<>+28(SB)/4, $0x40d5c000
+GLOBL word_40d5c000<>(SB), RODATA|NOPTR, $32
 
-DATA word_be0a91a2<>+0(SB)/4, $0xbe0a91a2
-DATA word_be0a91a2<>+4(SB)/4, $0xbe0a91a2
-DATA word_be0a91a2<>+8(SB)/4, $0xbe0a91a2
-DATA word_be0a91a2<>+12(SB)/4, $0xbe0a91a2
-DATA word_be0a91a2<>+16(SB)/4, $0xbe0a91a2
-DATA word_be0a91a2<>+20(SB)/4, $0xbe0a91a2
-DATA word_be0a91a2<>+24(SB)/4, $0xbe0a91a2
-DATA word_be0a91a2<>+28(SB)/4, $0xbe0a91a2
-GLOBL word_be0a91a2<>(SB), RODATA|NOPTR, $32
+DATA word_3ee41c80<>+0(SB)/4, $0x3ee41c80
+DATA word_3ee41c80<>+4(SB)/4, $0x3ee41c80
+DATA word_3ee41c80<>+8(SB)/4, $0x3ee41c80
+DATA word_3ee41c80<>+12(SB)/4, $0x3ee41c80
+DATA word_3ee41c80<>+16(SB)/4, $0x3ee41c80
+DATA word_3ee41c80<>+20(SB)/4, $0x3ee41c80
+DATA word_3ee41c80<>+24(SB)/4, $0x3ee41c80
+DATA word_3ee41c80<>+28(SB)/4, $0x3ee41c80
+GLOBL word_3ee41c80<>(SB), RODATA|NOPTR, $32
 
-DATA word_be28dcae<>+0(SB)/4, $0xbe28dcae
-DATA word_be28dcae<>+4(SB)/4, $0xbe28dcae
-DATA word_be28dcae<>+8(SB)/4, $0xbe28dcae
-DATA word_be28dcae<>+12(SB)/4, $0xbe28dcae
-DATA word_be28dcae<>+16(SB)/4, $0xbe28dcae
-DATA word_be28dcae<>+20(SB)/4, $0xbe28dcae
-DATA word_be28dcae<>+24(SB)/4, $0xbe28dcae
-DATA word_be28dcae<>+28(SB)/4, $0xbe28dcae
-GLOBL word_be28dcae<>(SB), RODATA|NOPTR, $32
+DATA word_3f8fb824<>+0(SB)/4, $0x3f8fb824
+DATA word_3f8fb824<>+4(SB)/4, $0x3f8fb824
+DATA word_3f8fb824<>+8(SB)/4, $0x3f8fb824
+DATA word_3f8fb824<>+12(SB)/4, $0x3f8fb824
+DATA word_3f8fb824<>+16(SB)/4, $0x3f8fb824
+DATA word_3f8fb824<>+20(SB)/4, $0x3f8fb824
+DATA word_3f8fb824<>+24(SB)/4, $0x3f8fb824
+DATA word_3f8fb824<>+28(SB)/4, $0x3f8fb824
+GLOBL word_3f8fb824<>(SB), RODATA|NOPTR, $32
+
+DATA word_3f640000<>+0(SB)/4, $0x3f640000
+DATA word_3f640000<>+4(SB)/4, $0x3f640000
+DATA word_3f640000<>+8(SB)/4, $0x3f640000
+DATA word_3f640000<>+12(SB)/4, $0x3f640000
+DATA word_3f640000<>+16(SB)/4, $0x3f640000
+DATA word_3f640000<>+20(SB)/4, $0x3f640000
+DATA word_3f640000<>+24(SB)/4, $0x3f640000
+DATA word_3f640000<>+28(SB)/4, $0x3f640000
+GLOBL word_3f640000<>(SB), RODATA|NOPTR, $32
 
 // func geluAVX512(dst []float32, x []float32)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2
@@ -2537,76 +2487,35 @@ TEXT ·geluGradAVX2(SB), $0-72
 loop1:
 	VMOVUPS      (CX)(SI*4), Y0
 	VMOVUPS      (DX)(SI*4), Y1
-	VBROADCASTSS word_41680000<>+0(SB), Y2
-	VBROADCASTSS word_c1680000<>+0(SB), Y3
-	VMAXPS       Y0, Y3, Y3
+	VBROADCASTSS word_40d5c000<>+0(SB), Y2
+	VANDPS       word_7fffffff<>+0(SB), Y0, Y3
 	VMINPS       Y3, Y2, Y2
-	VMULPS       word_bf000000<>+0(SB), Y2, Y3
-	VBROADCASTSS word_4b400000<>+0(SB), Y4
-	VMULPS       Y3, Y2, Y5
-	VFMADD231PS  word_3fb8aa3b<>+0(SB), Y5, Y4
-	VSUBPS       word_4b400000<>+0(SB), Y4, Y5
-	VMULPS       word_3f317000<>+0(SB), Y5, Y6
-	VFMSUB213PS  Y6, Y2, Y3
-	VFNMADD231PS word_3805fdf4<>+0(SB), Y5, Y3
-	VBROADCASTSS word_3ab51226<>+0(SB), Y5
-	VFMADD213PS  word_3c091cea<>+0(SB), Y3, Y5
-	VFMADD213PS  word_3d2aac79<>+0(SB), Y3, Y5
-	VFMADD213PS  word_3e2aaa49<>+0(SB), Y3, Y5
-	VFMADD213PS  word_3efffffe<>+0(SB), Y3, Y5
-	VFMADD213PS  word_3f800000<>+0(SB), Y3, Y5
-	VANDPS       word_7fffffff<>+0(SB), Y2, Y6
-	VBROADCASTSS word_3f800000<>+0(SB), Y7
-	VFMADD231PS  word_3f19999a<>+0(SB), Y6, Y7
-	VBROADCASTSS word_3f800000<>+0(SB), Y8
-	VDIVPS       Y7, Y8, Y8
-	VBROADCASTSS word_3f800000<>+0(SB), Y9
-	VSUBPS       Y7, Y9, Y9
-	VFMADD231PS  word_3f19999a<>+0(SB), Y6, Y9
-	VBROADCASTSS word_3f800000<>+0(SB), Y6
-	VFNMADD231PS Y7, Y8, Y6
-	VFNMADD231PS Y9, Y8, Y6
-	VBROADCASTSS word_3f800000<>+0(SB), Y7
-	VSUBPS       Y8, Y7, Y7
-	VFNMADD231PS Y6, Y8, Y7
-	VBROADCASTSS word_3de67563<>+0(SB), Y9
-	VFMADD213PS  word_bec81f2c<>+0(SB), Y7, Y9
-	VFMADD213PS  word_3f0691c2<>+0(SB), Y7, Y9
-	VFMADD213PS  word_becedcb2<>+0(SB), Y7, Y9
-	VFMADD213PS  word_3e57ef33<>+0(SB), Y7, Y9
-	VFMADD213PS  word_bcbc812b<>+0(SB), Y7, Y9
-	VFMADD213PS  word_3d151dec<>+0(SB), Y7, Y9
-	VFMADD213PS  word_bce51d8e<>+0(SB), Y7, Y9
-	VFMADD213PS  word_be0a91a2<>+0(SB), Y7, Y9
-	VFMADD213PS  word_be28dcae<>+0(SB), Y7, Y9
-	VFMADD213PS  word_3f000000<>+0(SB), Y7, Y9
-	VMULPS       Y8, Y9, Y7
-	VFMADD231PS  Y3, Y5, Y6
-	VFMADD213PS  Y7, Y7, Y6
-	VPSUBD       word_4b400000<>+0(SB), Y4, Y7
-	VPSRAD       $0x01, Y7, Y8
-	VPSUBD       Y8, Y7, Y7
-	VPADDD       word_0000007f<>+0(SB), Y8, Y8
-	VPSLLD       $0x17, Y8, Y8
-	VMULPS       Y8, Y6, Y6
-	VPADDD       word_0000007f<>+0(SB), Y7, Y7
-	VPSLLD       $0x17, Y7, Y7
-	VMULPS       Y7, Y6, Y6
-	VBROADCASTSS word_3f800000<>+0(SB), Y7
-	VSUBPS       Y6, Y7, Y7
-	VBLENDVPS    Y0, Y6, Y7, Y0
-	VFMADD213PS  word_3f800000<>+0(SB), Y3, Y5
-	VPSUBD       word_4b400000<>+0(SB), Y4, Y3
-	VPSRAD       $0x01, Y3, Y4
-	VPSUBD       Y4, Y3, Y3
-	VPADDD       word_0000007f<>+0(SB), Y4, Y4
-	VPSLLD       $0x17, Y4, Y4
-	VMULPS       Y4, Y5, Y4
-	VPADDD       word_0000007f<>+0(SB), Y3, Y3
-	VPSLLD       $0x17, Y3, Y3
-	VMULPS       Y3, Y4, Y3
-	VMULPS       Y3, Y2, Y2
-	VFMADD231PS  word_3ecc422a<>+0(SB), Y2, Y0
+	VBROADCASTSS word_4b400000<>+0(SB), Y3
+	VADDPS       word_3ee41c80<>+0(SB), Y2, Y4
+	VFMADD231PS  word_3f8fb824<>+0(SB), Y4, Y3
+	VMOVAPS      Y2, Y2
+	VSUBPS       word_4b400000<>+0(SB), Y3, Y4
+	VFNMADD231PS word_3f640000<>+0(SB), Y4, Y2
+	VPERMPS      gelu_grad_tail_few_8_0<>+0(SB), Y3, Y4
+	VPERMPS      gelu_grad_tail_few_7_0<>+0(SB), Y3, Y5
+	VFMADD213PS  Y5, Y2, Y4
+	VPERMPS      gelu_grad_tail_few_6_0<>+0(SB), Y3, Y5
+	VFMADD213PS  Y5, Y2, Y4
+	VPERMPS      gelu_grad_tail_few_5_0<>+0(SB), Y3, Y5
+	VFMADD213PS  Y5, Y2, Y4
+	VPERMPS      gelu_grad_tail_few_4_0<>+0(SB), Y3, Y5
+	VFMADD213PS  Y5, Y2, Y4
+	VPERMPS      gelu_grad_tail_few_3_0<>+0(SB), Y3, Y5
+	VFMADD213PS  Y5, Y2, Y4
+	VPERMPS      gelu_grad_tail_few_2_0<>+0(SB), Y3, Y5
+	VFMADD213PS  Y5, Y2, Y4
+	VPERMPS      gelu_grad_tail_few_1_0<>+0(SB), Y3, Y5
+	VFMADD213PS  Y5, Y2, Y4
+	VPERMPS      gelu_grad_tail_few_0_0<>+0(SB), Y3, Y3
+	VFMADD213PS  Y3, Y2, Y4
+	VBROADCASTSS word_3f800000<>+0(SB), Y2
+	VSUBPS       Y4, Y2, Y2
+	VBLENDVPS    Y0, Y4, Y2, Y0
 	VMULPS       Y1, Y0, Y0
 	VMOVUPS      Y0, (AX)(SI*4)
 	ADDQ         $0x08, SI
@@ -2622,76 +2531,35 @@ end2:
 	VMOVUPS      (DI)(BX*4), Y0
 	VMASKMOVPS   (CX)(SI*4), Y0, Y1
 	VMASKMOVPS   (DX)(SI*4), Y0, Y2
-	VBROADCASTSS word_41680000<>+0(SB), Y3
-	VBROADCASTSS word_c1680000<>+0(SB), Y4
-	VMAXPS       Y1, Y4, Y4
+	VBROADCASTSS word_40d5c000<>+0(SB), Y3
+	VANDPS       word_7fffffff<>+0(SB), Y1, Y4
 	VMINPS       Y4, Y3, Y3
-	VMULPS       word_bf000000<>+0(SB), Y3, Y4
-	VBROADCASTSS word_4b400000<>+0(SB), Y5
-	VMULPS       Y4, Y3, Y6
-	VFMADD231PS  word_3fb8aa3b<>+0(SB), Y6, Y5
-	VSUBPS       word_4b400000<>+0(SB), Y5, Y6
-	VMULPS       word_3f317000<>+0(SB), Y6, Y7
-	VFMSUB213PS  Y7, Y3, Y4
-	VFNMADD231PS word_3805fdf4<>+0(SB), Y6, Y4
-	VBROADCASTSS word_3ab51226<>+0(SB), Y6
-	VFMADD213PS  word_3c091cea<>+0(SB), Y4, Y6
-	VFMADD213PS  word_3d2aac79<>+0(SB), Y4, Y6
-	VFMADD213PS  word_3e2aaa49<>+0(SB), Y4, Y6
-	VFMADD213PS  word_3efffffe<>+0(SB), Y4, Y6
-	VFMADD213PS  word_3f800000<>+0(SB), Y4, Y6
-	VANDPS       word_7fffffff<>+0(SB), Y3, Y7
-	VBROADCASTSS word_3f800000<>+0(SB), Y8
-	VFMADD231PS  word_3f19999a<>+0(SB), Y7, Y8
-	VBROADCASTSS word_3f800000<>+0(SB), Y9
-	VDIVPS       Y8, Y9, Y9
-	VBROADCASTSS word_3f800000<>+0(SB), Y10
-	VSUBPS       Y8, Y10, Y10
-	VFMADD231PS  word_3f19999a<>+0(SB), Y7, Y10
-	VBROADCASTSS word_3f800000<>+0(SB), Y7
-	VFNMADD231PS Y8, Y9, Y7
-	VFNMADD231PS Y10, Y9, Y7
-	VBROADCASTSS word_3f800000<>+0(SB), Y8
-	VSUBPS       Y9, Y8, Y8
-	VFNMADD231PS Y7, Y9, Y8
-	VBROADCASTSS word_3de67563<>+0(SB), Y10
-	VFMADD213PS  word_bec81f2c<>+0(SB), Y8, Y10
-	VFMADD213PS  word_3f0691c2<>+0(SB), Y8, Y10
-	VFMADD213PS  word_becedcb2<>+0(SB), Y8, Y10
-	VFMADD213PS  word_3e57ef33<>+0(SB), Y8, Y10
-	VFMADD213PS  word_bcbc812b<>+0(SB), Y8, Y10
-	VFMADD213PS  word_3d151dec<>+0(SB), Y8, Y10
-	VFMADD213PS  word_bce51d8e<>+0(SB), Y8, Y10
-	VFMADD213PS  word_be0a91a2<>+0(SB), Y8, Y10
-	VFMADD213PS  word_be28dcae<>+0(SB), Y8, Y10
-	VFMADD213PS  word_3f000000<>+0(SB), Y8, Y10
-	VMULPS       Y9, Y10, Y8
-	VFMADD231PS  Y4, Y6, Y7
-	VFMADD213PS  Y8, Y8, Y7
-	VPSUBD       word_4b400000<>+0(SB), Y5, Y8
-	VPSRAD       $0x01, Y8, Y9
-	VPSUBD       Y9, Y8, Y8
-	VPADDD       word_0000007f<>+0(SB), Y9, Y9
-	VPSLLD       $0x17, Y9, Y9
-	VMULPS       Y9, Y7, Y7
-	VPADDD       word_0000007f<>+0(SB), Y8, Y8
-	VPSLLD       $0x17, Y8, Y8
-	VMULPS       Y8, Y7, Y7
-	VBROADCASTSS word_3f800000<>+0(SB), Y8
-	VSUBPS       Y7, Y8, Y8
-	VBLENDVPS    Y1, Y7, Y8, Y1
-	VFMADD213PS  word_3f800000<>+0(SB), Y4, Y6
-	VPSUBD       word_4b400000<>+0(SB), Y5, Y4
-	VPSRAD       $0x01, Y4, Y5
-	VPSUBD       Y5, Y4, Y4
-	VPADDD       word_0000007f<>+0(SB), Y5, Y5
-	VPSLLD       $0x17, Y5, Y5
-	VMULPS       Y5, Y6, Y5
-	VPADDD       word_0000007f<>+0(SB), Y4, Y4
-	VPSLLD       $0x17, Y4, Y4
-	VMULPS       Y4, Y5, Y4
-	VMULPS       Y4, Y3, Y3
-	VFMADD231PS  word_3ecc422a<>+0(SB), Y3, Y1
+	VBROADCASTSS word_4b400000<>+0(SB), Y4
+	VADDPS       word_3ee41c80<>+0(SB), Y3, Y5
+	VFMADD231PS  word_3f8fb824<>+0(SB), Y5, Y4
+	VMOVAPS      Y3, Y3
+	VSUBPS       word_4b400000<>+0(SB), Y4, Y5
+	VFNMADD231PS word_3f640000<>+0(SB), Y5, Y3
+	VPERMPS      gelu_grad_tail_few_8_0<>+0(SB), Y4, Y5
+	VPERMPS      gelu_grad_tail_few_7_0<>+0(SB), Y4, Y6
+	VFMADD213PS  Y6, Y3, Y5
+	VPERMPS      gelu_grad_tail_few_6_0<>+0(SB), Y4, Y6
+	VFMADD213PS  Y6, Y3, Y5
+	VPERMPS      gelu_grad_tail_few_5_0<>+0(SB), Y4, Y6
+	VFMADD213PS  Y6, Y3, Y5
+	VPERMPS      gelu_grad_tail_few_4_0<>+0(SB), Y4, Y6
+	VFMADD213PS  Y6, Y3, Y5
+	VPERMPS      gelu_grad_tail_few_3_0<>+0(SB), Y4, Y6
+	VFMADD213PS  Y6, Y3, Y5
+	VPERMPS      gelu_grad_tail_few_2_0<>+0(SB), Y4, Y6
+	VFMADD213PS  Y6, Y3, Y5
+	VPERMPS      gelu_grad_tail_few_1_0<>+0(SB), Y4, Y6
+	VFMADD213PS  Y6, Y3, Y5
+	VPERMPS      gelu_grad_tail_few_0_0<>+0(SB), Y4, Y4
+	VFMADD213PS  Y4, Y3, Y5
+	VBROADCASTSS word_3f800000<>+0(SB), Y3
+	VSUBPS       Y5, Y3, Y3
+	VBLENDVPS    Y1, Y5, Y3, Y1
 	VMULPS       Y2, Y1, Y1
 	VMASKMOVPS   Y1, Y0, (AX)(SI*4)
 
@@ -2699,15 +2567,95 @@ done3:
 	VZEROUPPER
 	RET
 
-DATA word_3ecc422a<>+0(SB)/4, $0x3ecc422a
-DATA word_3ecc422a<>+4(SB)/4, $0x3ecc422a
-DATA word_3ecc422a<>+8(SB)/4, $0x3ecc422a
-DATA word_3ecc422a<>+12(SB)/4, $0x3ecc422a
-DATA word_3ecc422a<>+16(SB)/4, $0x3ecc422a
-DATA word_3ecc422a<>+20(SB)/4, $0x3ecc422a
-DATA word_3ecc422a<>+24(SB)/4, $0x3ecc422a
-DATA word_3ecc422a<>+28(SB)/4, $0x3ecc422a
-GLOBL word_3ecc422a<>(SB), RODATA|NOPTR, $32
+DATA gelu_grad_tail_few_0_0<>+0(SB)/4, $0x00000000
+DATA gelu_grad_tail_few_0_0<>+4(SB)/4, $0xbd56b090
+DATA gelu_grad_tail_few_0_0<>+8(SB)/4, $0xbddd2cef
+DATA gelu_grad_tail_few_0_0<>+12(SB)/4, $0xbcd71891
+DATA gelu_grad_tail_few_0_0<>+16(SB)/4, $0xbb175bdf
+DATA gelu_grad_tail_few_0_0<>+20(SB)/4, $0xb8af3f63
+DATA gelu_grad_tail_few_0_0<>+24(SB)/4, $0xb5ae19fe
+DATA gelu_grad_tail_few_0_0<>+28(SB)/4, $0xb21713f9
+GLOBL gelu_grad_tail_few_0_0<>(SB), RODATA|NOPTR, $32
+
+DATA gelu_grad_tail_few_1_0<>+0(SB)/4, $0x00000000
+DATA gelu_grad_tail_few_1_0<>+4(SB)/4, $0xbea5cb0d
+DATA gelu_grad_tail_few_1_0<>+8(SB)/4, $0x3dc41cef
+DATA gelu_grad_tail_few_1_0<>+12(SB)/4, $0x3d6c9016
+DATA gelu_grad_tail_few_1_0<>+16(SB)/4, $0x3bf52e8a
+DATA gelu_grad_tail_few_1_0<>+20(SB)/4, $0x39b84f78
+DATA gelu_grad_tail_few_1_0<>+24(SB)/4, $0x36dfe4bc
+DATA gelu_grad_tail_few_1_0<>+28(SB)/4, $0x336ba373
+GLOBL gelu_grad_tail_few_1_0<>(SB), RODATA|NOPTR, $32
+
+DATA gelu_grad_tail_few_2_0<>+0(SB)/4, $0x00000000
+DATA gelu_grad_tail_few_2_0<>+4(SB)/4, $0x3ec43025
+DATA gelu_grad_tail_few_2_0<>+8(SB)/4, $0x3d765829
+DATA gelu_grad_tail_few_2_0<>+12(SB)/4, $0xbd4105d7
+DATA gelu_grad_tail_few_2_0<>+16(SB)/4, $0xbc318a54
+DATA gelu_grad_tail_few_2_0<>+20(SB)/4, $0xba361a5c
+DATA gelu_grad_tail_few_2_0<>+24(SB)/4, $0xb78a4455
+DATA gelu_grad_tail_few_2_0<>+28(SB)/4, $0xb405ae69
+GLOBL gelu_grad_tail_few_2_0<>(SB), RODATA|NOPTR, $32
+
+DATA gelu_grad_tail_few_3_0<>+0(SB)/4, $0x00000000
+DATA gelu_grad_tail_few_3_0<>+4(SB)/4, $0xbd2917ec
+DATA gelu_grad_tail_few_3_0<>+8(SB)/4, $0xbde30538
+DATA gelu_grad_tail_few_3_0<>+12(SB)/4, $0x3c19cd68
+DATA gelu_grad_tail_few_3_0<>+16(SB)/4, $0x3c116d50
+DATA gelu_grad_tail_few_3_0<>+20(SB)/4, $0x3a5f5d95
+DATA gelu_grad_tail_few_3_0<>+24(SB)/4, $0x37d9c57a
+DATA gelu_grad_tail_few_3_0<>+28(SB)/4, $0x351c47ba
+GLOBL gelu_grad_tail_few_3_0<>(SB), RODATA|NOPTR, $32
+
+DATA gelu_grad_tail_few_4_0<>+0(SB)/4, $0x00000000
+DATA gelu_grad_tail_few_4_0<>+4(SB)/4, $0xbdc9f4c8
+DATA gelu_grad_tail_few_4_0<>+8(SB)/4, $0x3d28bb3a
+DATA gelu_grad_tail_few_4_0<>+12(SB)/4, $0x3c4762d7
+DATA gelu_grad_tail_few_4_0<>+16(SB)/4, $0xbb893875
+DATA gelu_grad_tail_few_4_0<>+20(SB)/4, $0xba34daf9
+DATA gelu_grad_tail_few_4_0<>+24(SB)/4, $0xb7f393bd
+DATA gelu_grad_tail_few_4_0<>+28(SB)/4, $0x354b9948
+GLOBL gelu_grad_tail_few_4_0<>(SB), RODATA|NOPTR, $32
+
+DATA gelu_grad_tail_few_5_0<>+0(SB)/4, $0x00000000
+DATA gelu_grad_tail_few_5_0<>+4(SB)/4, $0x3ceaba64
+DATA gelu_grad_tail_few_5_0<>+8(SB)/4, $0x3c19fa1b
+DATA gelu_grad_tail_few_5_0<>+12(SB)/4, $0xbc17ee0a
+DATA gelu_grad_tail_few_5_0<>+16(SB)/4, $0x3997d429
+DATA gelu_grad_tail_few_5_0<>+20(SB)/4, $0x39f2f4e7
+DATA gelu_grad_tail_few_5_0<>+24(SB)/4, $0x37cb2de2
+DATA gelu_grad_tail_few_5_0<>+28(SB)/4, $0x364b36f4
+GLOBL gelu_grad_tail_few_5_0<>(SB), RODATA|NOPTR, $32
+
+DATA gelu_grad_tail_few_6_0<>+0(SB)/4, $0x00000000
+DATA gelu_grad_tail_few_6_0<>+4(SB)/4, $0x3c586a6f
+DATA gelu_grad_tail_few_6_0<>+8(SB)/4, $0xbc44886f
+DATA gelu_grad_tail_few_6_0<>+12(SB)/4, $0x3b5d54c4
+DATA gelu_grad_tail_few_6_0<>+16(SB)/4, $0x388ec959
+DATA gelu_grad_tail_few_6_0<>+20(SB)/4, $0xb8812873
+DATA gelu_grad_tail_few_6_0<>+24(SB)/4, $0xb78e3cd7
+DATA gelu_grad_tail_few_6_0<>+28(SB)/4, $0x363115cf
+GLOBL gelu_grad_tail_few_6_0<>(SB), RODATA|NOPTR, $32
+
+DATA gelu_grad_tail_few_7_0<>+0(SB)/4, $0x00000000
+DATA gelu_grad_tail_few_7_0<>+4(SB)/4, $0xbc04bf93
+DATA gelu_grad_tail_few_7_0<>+8(SB)/4, $0x3a82f72f
+DATA gelu_grad_tail_few_7_0<>+12(SB)/4, $0x3ad23612
+DATA gelu_grad_tail_few_7_0<>+16(SB)/4, $0xba66745a
+DATA gelu_grad_tail_few_7_0<>+20(SB)/4, $0x390c6d27
+DATA gelu_grad_tail_few_7_0<>+24(SB)/4, $0x36c36399
+DATA gelu_grad_tail_few_7_0<>+28(SB)/4, $0x35f9a43c
+GLOBL gelu_grad_tail_few_7_0<>(SB), RODATA|NOPTR, $32
+
+DATA gelu_grad_tail_few_8_0<>+0(SB)/4, $0x00000000
+DATA gelu_grad_tail_few_8_0<>+4(SB)/4, $0xbb43cfd4
+DATA gelu_grad_tail_few_8_0<>+8(SB)/4, $0x3acff4b8
+DATA gelu_grad_tail_few_8_0<>+12(SB)/4, $0xb99910ae
+DATA gelu_grad_tail_few_8_0<>+16(SB)/4, $0xb8ee0cdd
+DATA gelu_grad_tail_few_8_0<>+20(SB)/4, $0x387f50bd
+DATA gelu_grad_tail_few_8_0<>+24(SB)/4, $0xb6ab070d
+DATA gelu_grad_tail_few_8_0<>+28(SB)/4, $0x00000000
+GLOBL gelu_grad_tail_few_8_0<>(SB), RODATA|NOPTR, $32
 
 // func geluGradAVX512(dst []float32, x []float32, dy []float32)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2

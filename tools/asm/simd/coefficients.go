@@ -29,14 +29,21 @@ var (
 		func(u float64) float64 { return u / mills(u) },
 		1e-4, 1-1/(1+normalScale*normalLimit), 9)
 	// Phi(-t), and Phi(-t) - t phi(t), phi the normal density.
-	geluTail     = fitPieces("gelu_tail", normal, func(t float64) float64 { return 1 / normal(t) }, 5)
-	geluGradTail = fitPieces("gelu_grad_tail", func(t float64) float64 {
-		return normal(t) - t*math.Exp(-t*t/2)/math.Sqrt(2*math.Pi)
-	}, func(float64) float64 { return 1 }, 5)
+	geluTail     = fitPieces("gelu_tail", normal, func(t float64) float64 { return 1 / normal(t) })
+	geluGradTail = fitPieces("gelu_grad_tail", normalGrad, even)
+	// The same for AVX2.
+	geluTailFew     = fitFewPieces("gelu_tail_few", normal, func(t float64) float64 { return 1 / normal(min(t, 4.5)) }, 9)
+	geluGradTailFew = fitFewPieces("gelu_grad_tail_few", normalGrad, even, 8)
 )
 
 // normal is Phi(-t), Phi the normal distribution function.
 func normal(t float64) float64 { return math.Erfc(t/math.Sqrt2) / 2 }
+
+// normalGrad is the derivative of t Phi(-t).
+func normalGrad(t float64) float64 { return normal(t) - t*math.Exp(-t*t/2)/math.Sqrt(2*math.Pi) }
+
+// even is the weight of an error that is absolute.
+func even(float64) float64 { return 1 }
 
 const normalScale = 0.6
 

@@ -223,25 +223,29 @@ func (a *asm) normal(x vec) (phi, limited vec, density func() vec) {
 
 // codeGELU emits x Phi(x) = max(x, 0) - |x| Phi(-|x|).
 func codeGELU(a *asm) {
-	if !a.wide {
+	if a.neon { // picks from 16 bytes
 		unary(1, func(a *asm, x vec) vec {
 			phi, _, _ := a.normal(x)
 			return a.mul(phi, a.max(a.kreg(-normalLimit), x)) // -0 rather than NaN for -Inf
 		})(a)
 		return
 	}
-	tail := a.tables(geluTail)
+	p := geluTailFew
+	if a.wide {
+		p = geluTail
+	}
+	tables := a.tables(p)
 	unary(1, func(a *asm, x vec) vec {
-		t := a.min(a.kreg(pieceLimit), a.abs(x))
+		t := a.min(a.kreg(p.limit), a.abs(x))
 		y := a.max(a.zero(), x)
-		a.mulSubInto(y, t, a.piece(tail, t))
+		a.mulSubInto(y, t, a.piece(p, tables, t))
 		return y
 	})(a)
 }
 
 // codeGELUGrad emits the derivative of x Phi(x), which is Phi(x) + x phi(x), times dy.
 func codeGELUGrad(a *asm) {
-	if !a.wide {
+	if a.neon {
 		binary(1, "x dy", func(a *asm, x, dy vec) vec {
 			phi, limited, density := a.normal(x)
 			a.mulAddInto(phi, a.mul(limited, density()), a.k(1/math.Sqrt(2*math.Pi)))
@@ -249,10 +253,14 @@ func codeGELUGrad(a *asm) {
 		})(a)
 		return
 	}
-	tail := a.tables(geluGradTail)
+	p := geluGradTailFew
+	if a.wide {
+		p = geluGradTail
+	}
+	tables := a.tables(p)
 	binary(1, "x dy", func(a *asm, x, dy vec) vec {
-		t := a.min(a.kreg(pieceLimit), a.abs(x))
-		below := a.piece(tail, t)
+		t := a.min(a.kreg(p.limit), a.abs(x))
+		below := a.piece(p, tables, t)
 		return a.mul(a.blend(a.negative(x), below, a.sub(a.kreg(1), below)), dy)
 	})(a)
 }

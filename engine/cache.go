@@ -40,6 +40,8 @@ type (
 		of      any
 		compute graph.DType
 		tf32    bool
+		// compress is CompileOptions.Compress.
+		compress bool
 	}
 	programKey struct {
 		step      stepKey
@@ -81,7 +83,7 @@ func (o *CompileOptions) remembers() bool {
 	return o.Cache != nil && o.Of != nil && !o.Verify && o.Dump == "" && !o.Label && o.Skip == nil
 }
 
-func (o *CompileOptions) step() stepKey { return stepKey{o.Of, o.ComputeDType, o.TF32} }
+func (o *CompileOptions) step() stepKey { return stepKey{o.Of, o.ComputeDType, o.TF32, o.Compress} }
 
 // training is the training step of o, made by make unless it is known.
 func (c *Cache) training(o *CompileOptions, make func() (*trainingStep, error)) (*trainingStep, error) {
@@ -158,7 +160,7 @@ func (s *source) compile(p *Program, o *CompileOptions) (*Func, error) {
 		if err := graph.Catch(func() { u = s.build(p.Funcs) }); err != nil {
 			return nil, err
 		}
-		u.ComputeDType, u.TF32, u.Context = o.ComputeDType, o.TF32, o.Context
+		u.ComputeDType, u.TF32, u.Compress, u.Context = o.ComputeDType, o.TF32, o.Compress, o.Context
 		if o.Cache != nil && u.Loss == "" { // nothing of it is recomputed
 			c := contentOf(u)
 			if !s.again {

@@ -71,6 +71,8 @@ type CompileOptions struct {
 	ComputeDType graph.DType
 	// TF32 rounds the factors of float32 matmuls to TF32; see [graph.TF32Rule].
 	TF32 bool
+	// Compress is [pass.Unit.Compress].
+	Compress bool
 	// Recompute and Budget (bytes of temporaries, for RecomputeAuto and OffloadActivations).
 	Recompute pass.Recompute
 	Budget    int64

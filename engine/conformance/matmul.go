@@ -69,8 +69,21 @@ func (t *table) quantizedMatmuls() {
 				}
 			}
 		}
-		t.add(fmt.Sprintf("dequantize/%v", d), Tolerance{}, func(m *maker) {
-			m.outputs(m.Dequantize(m.quantized("b", d, 37, 65)))
+		for _, to := range floats {
+			t.add(fmt.Sprintf("dequantize/%v_to_%v", d, to), Tolerance{}, func(m *maker) {
+				m.outputs(m.Emit(graph.Dequantize{To: to}, m.quantized("b", d, 37, 65))...)
+			}).Rounded = true
+		}
+	}
+	for _, from := range floats {
+		for _, s := range [][]int{{1}, {37, 65}, {2, 3, 128}, {9, 4}, {3, 1025}} {
+			t.add(fmt.Sprintf("quantize/%v%v", from, graph.Shape(s)), Tolerance{}, func(m *maker) {
+				m.outputs(m.Dequantize(m.Quantize(m.normal("x", from, s...))))
+			}).Rounded = true
+		}
+		t.add(fmt.Sprintf("quantize/%v_zeros", from), Tolerance{}, func(m *maker) {
+			x := m.input("x", graph.T(from, 3, 5), func() float64 { return 0 })
+			m.outputs(m.Dequantize(m.Quantize(x)))
 		}).Rounded = true
 	}
 }

@@ -41,6 +41,8 @@ func (c *compiler) lower(n *graph.Node) (phases []phase, err error) {
 		return c.reduce(n, op)
 	case graph.MatMul:
 		return c.matmul(n, op)
+	case graph.Quantize:
+		return c.quantize(n)
 	case graph.Dequantize:
 		return c.dequantize(n)
 	case graph.Embedding:

@@ -2,7 +2,6 @@ package cpu
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"unsafe"
 
@@ -108,20 +107,6 @@ func decoder(m quant.Matrix) gemm.Reader {
 	return func(dst []float32, data unsafe.Pointer, i, j int) {
 		m.Decode(dst, unsafe.Slice((*byte)(data), m.Bytes()), i*m.Cols+j)
 	}
-}
-
-// dequantize decodes a matrix in parts.
-func (c *compiler) dequantize(n *graph.Node) ([]phase, error) {
-	m, ok := n.In[0].Type.Quantized()
-	if !ok {
-		return nil, fmt.Errorf("operand 0 is %v, want a quantized matrix", n.In[0].Type)
-	}
-	x, y := c.ref(n.In[0]), c.ref(n.Out[0])
-	tasks, per := chunks(y.n, grain)
-	return []phase{{tasks, func(task, _ int) {
-		at := task * per
-		m.Decode(y.f32()[at:min(at+per, y.n)], unsafe.Slice((*byte)(x.ptr()), m.Bytes()), at)
-	}}}, nil
 }
 
 // mapOf is the function that an operand of a product goes through, nil for none.

@@ -30,6 +30,8 @@ func (l *lowering) lower(n *graph.Node) {
 		l.reduce(n, op)
 	case graph.MatMul:
 		l.matmul(n, op)
+	case graph.Quantize:
+		l.quantize(n)
 	case graph.Dequantize:
 		l.dequantize(n)
 	case graph.GroupedMatMul:

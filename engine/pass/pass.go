@@ -39,6 +39,9 @@ type Unit struct {
 	// TF32 rounds the factors of float32 matmuls to TF32; see [graph.TF32Rule].
 	TF32 bool
 
+	// Compress keeps the arguments of GELU and SiLU for the backward half in 8 bits.
+	Compress bool
+
 	// Recompute says what to drop and rebuild in the backward half, and under
 	// RecomputeAuto and OffloadActivations for which temporary bytes.
 	Recompute Recompute
@@ -92,6 +95,7 @@ var passes = [...]pass{
 	{"cast", cast},                   // mixed precision
 	{"tidy", simplify},               // casts that repeat or cancel
 	{"tf32", tf32},                   // float32 matmuls on tensor cores
+	{"compress", compress},           // activations in 8 bits
 	{"recompute", recompute},         // drop activations, rebuild them in the backward half
 	{"slice", slice},                 // blocks in parts of the batch
 	{"accumulate", accumulate},       // gradients add up where they are computed
@@ -113,6 +117,10 @@ var passOrder = [...]constraint{
 	{"cast", "tf32", "what is cast to 16 bits is not rounded to TF32"},
 	{"tf32", "fuse", "a matmul is marked before work is fused into it"},
 	{"cast", "tidy", "the same weight is cast once for both halves"},
+	{"cast", "compress", "what is kept has the format that the forward half computes in"},
+	{"tidy", "compress", "a cast of an argument would be a reader that needs it as it is"},
+	{"compress", "recompute", "codes are kept, or made again with what they are codes of"},
+	{"compress", "fuse", "a fused node has no function that could be computed again"},
 	{"tidy", "recompute", "sharing common subexpressions would undo recomputation"},
 	{"recompute", "slice", "what is rebuilt is computed in parts like what reads it"},
 	{"slice", "accumulate", "the gradients of the parts are added up where the sum is kept"},

@@ -101,6 +101,8 @@ func (r *rows) rule(n *graph.Node, parts int) bool {
 			return op
 		}
 		return r.of(0)
+	case graph.Quantize, graph.Dequantize:
+		return len(n.In[0].Shape()) > 1 && r.all()
 	case graph.Detach, graph.Pool2D, graph.Pool2DGrad, graph.Relate, graph.RelateGrad:
 		return r.all()
 	case graph.Softmax, graph.SoftmaxGrad, graph.TopK, graph.Gather, graph.Scatter, graph.ArgMax:

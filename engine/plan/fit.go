@@ -25,6 +25,8 @@ type Search struct {
 	CEChunk int
 	// Offload is what is kept in main memory; nothing: the planner chooses, where it may.
 	Offload Offload
+	// Compress keeps the arguments of GELU and SiLU in 8 bits.
+	Compress bool
 	// NarrowGradients keeps gradients in 16 bits.
 	NarrowGradients bool
 	// Recompute fixes the recomputation; nil: the planner chooses, block by block.
@@ -169,7 +171,7 @@ func (f *fitting) precision(p device.Precision) error {
 
 // try plans one candidate and keeps the best.
 func (f *fitting) try(precision device.Precision, chunk, batch int, r pass.Recompute) (*Report, error) {
-	rep, err := f.p.Plan(Settings{MicroBatch: batch, Accumulation: f.s.Effective / batch, Recompute: r, Precision: precision, CEChunk: chunk, Offload: f.s.Offload, NarrowGradients: f.s.NarrowGradients})
+	rep, err := f.p.Plan(Settings{MicroBatch: batch, Accumulation: f.s.Effective / batch, Recompute: r, Precision: precision, CEChunk: chunk, Offload: f.s.Offload, Compress: f.s.Compress, NarrowGradients: f.s.NarrowGradients})
 	if err != nil {
 		return nil, err
 	}

@@ -58,7 +58,21 @@ func gradientsKey(_, to Settings) string {
 	return "training.gradient_dtype: fp32"
 }
 
-// narrowGradients keeps gradients in 16 bits: the one change that rounds, so it comes last.
+func compressKey(_, to Settings) string {
+	if to.Compress {
+		return "training.activation_compression: int8"
+	}
+	return "training.activation_compression: none"
+}
+
+// compress keeps arguments in 8 bits, which rounds, so it comes after what does not.
+func compress(s Settings) (Settings, bool) {
+	was := s.Compress
+	s.Compress = true
+	return s, !was
+}
+
+// narrowGradients keeps gradients in 16 bits, which rounds as well.
 func narrowGradients(s Settings) (Settings, bool) {
 	was := s.NarrowGradients
 	s.NarrowGradients = true
@@ -131,7 +145,7 @@ func (p *Planner) changes(s Settings, fits bool) []change {
 	}
 	return append(list, change{recomputeKey, withRecompute(pass.RecomputeWide)}, change{recomputeKey, withRecompute(pass.RecomputeFull)},
 		change{offloadKey, p.offload(OffloadActivations, fits)}, change{offloadKey, p.offload(OffloadOptimizer, fits)},
-		change{gradientsKey, narrowGradients})
+		change{gradientsKey, narrowGradients}, change{compressKey, compress})
 }
 
 // instead are the settings with more in main memory, with gradients in 16 bits, and with slices in
@@ -143,8 +157,10 @@ func (p *Planner) instead(s Settings, fits bool) (list []Settings) {
 			list = append(list, to)
 		}
 	}
-	if to, ok := narrowGradients(s); ok {
-		list = append(list, to)
+	for _, rounds := range []func(Settings) (Settings, bool){narrowGradients, compress} {
+		if to, ok := rounds(s); ok {
+			list = append(list, to)
+		}
 	}
 	for _, n := range slices.Compact([]int{leastFactor(s.MicroBatch), s.MicroBatch}) {
 		if n > 1 && (s.Recompute != pass.RecomputeSlices || s.Slices < n) {

@@ -138,6 +138,7 @@ func (p *Planner) shrink(asked *Report, rung Rung) (*Rung, error) {
 	from := asked.Run.Settings
 	to := rung.Settings
 	for _, undo := range []func(s Settings) Settings{
+		func(s Settings) Settings { s.Compress = from.Compress; return s },
 		func(s Settings) Settings { s.NarrowGradients = from.NarrowGradients; return s },
 		func(s Settings) Settings { return s.without(OffloadOptimizer &^ from.Offload) },
 		func(s Settings) Settings { return s.without(OffloadActivations &^ from.Offload) },
@@ -188,6 +189,9 @@ func difference(from, to Settings) string {
 	}
 	if from.NarrowGradients != to.NarrowGradients {
 		keys = append(keys, gradientsKey(from, to))
+	}
+	if from.Compress != to.Compress {
+		keys = append(keys, compressKey(from, to))
 	}
 	if from.Offload != to.Offload {
 		keys = append(keys, offloadKey(from, to))

@@ -24,6 +24,8 @@ type Settings struct {
 	CEChunk int `json:"ce_chunk"`
 	// Offload is what is kept in the host's memory.
 	Offload Offload `json:"offload,omitempty"`
+	// Compress keeps the arguments of GELU and SiLU for the backward half in 8 bits.
+	Compress bool `json:"activations_int8,omitempty"`
 	// NarrowGradients keeps gradients of matrices in 16 bits.
 	NarrowGradients bool `json:"gradients_bf16,omitempty"`
 }
@@ -41,6 +43,9 @@ func (s Settings) String() string {
 	}
 	if s.CEChunk > 0 {
 		t += fmt.Sprintf(", loss in chunks of %d rows", s.CEChunk)
+	}
+	if s.Compress {
+		t += ", activations in int8"
 	}
 	if s.NarrowGradients {
 		t += ", gradients in bf16"

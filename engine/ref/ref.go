@@ -163,7 +163,7 @@ func (m *machine) eval(op graph.Op, in []tensor, out []graph.Type) ([][]float64,
 		return m.fused(op, in, out)
 	case graph.MatMul:
 		return m.matmul(op, in)
-	case graph.Dequantize:
+	case graph.Quantize, graph.Dequantize: // what is stored is rounded to its type
 		return one(in[0].data), nil
 	case graph.Reduce:
 		return one(reduce(op, in[0], out[0])), nil

@@ -114,16 +114,7 @@ func (m Matrix) Encode(dst []byte, x []float32) {
 	clear(dst)
 	if m.Format == Int8 {
 		for i := range m.Rows {
-			row := x[i*m.Cols : (i+1)*m.Cols]
-			top := simd.MaxMagnitude(row)
-			putFloat(dst[m.Codes()+4*i:], top)
-			inv := float32(0)
-			if top > 0 {
-				inv = 127 / top
-			}
-			for j, v := range row {
-				dst[i*m.Cols+j] = byte(int8(math.RoundToEven(float64(v * inv))))
-			}
+			m.EncodeRow(dst, i, x[i*m.Cols:(i+1)*m.Cols])
 		}
 		return
 	}
@@ -153,6 +144,27 @@ func (m Matrix) Encode(dst []byte, x []float32) {
 	for b := 0; b < len(tops); b += Nested {
 		end := min(b+Nested, len(tops))
 		putFloat(dst[nested+b/Nested*4:], codebook.Signed.Encode(dst[codes+b:codes+end], tops[b:end]))
+	}
+}
+
+// toInteger, added to a number of at most 2^22, leaves the nearest integer, of two the even one, in
+// the lowest bits of the sum.
+const toInteger = 0x1.8p23
+
+// leastTop is the least magnitude of which 127ths are told apart.
+const leastTop = 0x1p-100
+
+// EncodeRow stores row i of a matrix in Int8, x, in dst, which has the size of m.
+func (m Matrix) EncodeRow(dst []byte, i int, x []float32) {
+	top := simd.MaxMagnitude(x)
+	putFloat(dst[m.Codes()+4*i:], top)
+	inv := float32(0)
+	if top >= leastTop {
+		inv = 127 / top
+	}
+	codes := dst[i*m.Cols:][:len(x)]
+	for j, v := range x {
+		codes[j] = byte(math.Float32bits(float32(v*inv) + toInteger))
 	}
 }
 

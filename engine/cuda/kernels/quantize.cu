@@ -1,4 +1,4 @@
-// Quantized matrices decoded: see package quant.
+// Quantized matrices encoded and decoded: see package quant.
 #include "device.h"
 
 // The codes of NF4 are in blocks of 64 elements, one a warp, two elements a lane. Books are
@@ -24,9 +24,32 @@ template <class T> DEV void dequantize_int8(const signed char *codes, const floa
   }
 }
 
+// A warp a row: the row's largest magnitude, of which codes count the 127ths. Adding 1.5 * 2^23
+// leaves the nearest integer in the lowest bits.
+template <class T> DEV void quantize_int8(const T *x, signed char *codes, float *tops, u32 rows, u32 width) {
+  const u32 row = BLOCK_X * 8 + TID / 32, lane = TID % 32;
+  if (row >= rows) return;
+  x += (u64)row * width;
+  codes += (u64)row * width;
+  float top = 0;
+  for (u32 i = lane; i < width; i += 32) {
+    const float a = __builtin_fabsf(to_f32(x[i]));
+    top = a > top || a != a ? a : top;
+  }
+  top = warp_max(top);
+  if (lane == 0) tops[row] = top;
+  const float scale = top >= 0x1p-100f ? 127.0f / top : 0.0f;
+  for (u32 i = lane; i < width; i += 32) {
+    const float steps = to_f32(x[i]) * scale;
+    const float sum = steps + 0x1.8p23f;
+    codes[i] = steps == steps ? (signed char)f32_bits(sum) : 0;
+  }
+}
+
 #define DEQUANTIZE(S, T)                                                                                                                               \
   KERNEL __launch_bounds__(256) dequantize_nf4_##S(const u8 *codes, const float *nested, const float *mean, const u8 *scales, const float *books, T *out, u64 n) { \
     dequantize_nf4(codes, nested, mean, scales, books, out, n);                                                                                        \
   }                                                                                                                                                    \
-  KERNEL __launch_bounds__(256) dequantize_int8_##S(const signed char *codes, const float *tops, T *out, u64 n, u32 width) { dequantize_int8(codes, tops, out, n, width); }
+  KERNEL __launch_bounds__(256) dequantize_int8_##S(const signed char *codes, const float *tops, T *out, u64 n, u32 width) { dequantize_int8(codes, tops, out, n, width); } \
+  KERNEL __launch_bounds__(256) quantize_int8_##S(const T *x, signed char *codes, float *tops, u32 rows, u32 width) { quantize_int8(x, codes, tops, rows, width); }
 FOR_FLOATS(DEQUANTIZE)

@@ -6,8 +6,19 @@ import (
 	"github.com/snug-ml/snug/internal/quant"
 )
 
+func (l *lowering) quantize(n *graph.Node) {
+	m, ok := n.Out[0].Type.Quantized()
+	if !ok {
+		l.fail("result %v, want a quantized tensor", n.Out[0].Type)
+		return
+	}
+	y := l.at(n.Out[0])
+	p := new(params).ptr(l.at(n.In[0])).ptr(y).ptr(y.plus(int64(m.Codes()))).u32(m.Rows).u32(m.Cols)
+	l.run("quantize_int8_"+n.In[0].DType().String(), ceil(m.Rows, 8), 256, p)
+}
+
 func (l *lowering) dequantize(n *graph.Node) {
-	l.decode(n.In[0], graph.F32, l.at(n.Out[0]))
+	l.decode(n.In[0], n.Out[0].DType(), l.at(n.Out[0]))
 }
 
 // decoded is a quantized operand of a product, in format d in the workspace.

@@ -16,6 +16,7 @@ type Training struct {
 	Optimizer                 string  `key:"optimizer" enum:"adamw,adamw8bit,lion,adafactor,muon" help:"adamw8bit: AdamW with moments in 8 bits; lion: one moment, wants a learning rate about a fifth of AdamW's; adafactor: almost no memory; muon: orthogonal steps for matrices, AdamW for the rest"`
 	MasterWeights             string  `key:"master_weights" enum:"fp32,stochastic,compensated" help:"how matrices are kept: fp32, or in 16 bits alone, rounded at random or with a remainder of 16 bits"`
 	GradientDtype             string  `key:"gradient_dtype" enum:"fp32,bf16" help:"how gradients of matrices are kept, as sums over micro-batches or until the norm of all is known; bf16: half the bytes, with every sum rounded at random"`
+	ActivationCompression     string  `key:"activation_compression" enum:"none,int8" help:"int8: the arguments of GELU and SiLU wait for the backward pass in 8 bits, with a scale a row; gradients are computed from what was rounded, the forward pass is as without"`
 	Offload                   string  `key:"offload" enum:"none,optimizer,activations,all,auto" help:"what a card keeps in main memory, with the same results; optimizer: the optimizer's states, which cross the bus in every update; activations: as few as it takes to fit, until the backward pass reads them; all: both; auto: what is needed where gradient_checkpointing: auto does not fit without, or is predicted to be slower"`
 	GradientExchange          string  `key:"gradient_exchange" enum:"fp32,bf16" help:"how processes send each other gradients; bf16: half the bytes, with each micro-batch's gradients and their sum rounded to bfloat16"`
 	GradientSums              string  `key:"gradient_sums" enum:"ordered,fast" help:"how processes add up gradients; ordered: in the order of the micro-batches, with the same bits for any number of processes; fast: each its own micro-batches, then one exchange an update, with bits that depend on the number"`
@@ -149,7 +150,7 @@ func defaults() Config {
 			BatchSize: 8, GradientAccumulationSteps: 1, MaxSteps: 1000,
 			LearningRate: 3e-4, MinLRRatio: 0.1, LRScheduler: "cosine", WarmupSteps: 0,
 			Plateau:   Plateau{Factor: 0.5, Patience: 3},
-			Optimizer: "adamw", MasterWeights: "fp32", GradientDtype: "fp32", Offload: "none", GradientExchange: "fp32", GradientSums: "ordered", WeightDecay: 0.1, Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, MaxGradNorm: 1,
+			Optimizer: "adamw", MasterWeights: "fp32", GradientDtype: "fp32", ActivationCompression: "none", Offload: "none", GradientExchange: "fp32", GradientSums: "ordered", WeightDecay: 0.1, Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, MaxGradNorm: 1,
 			MixedPrecision:        "auto",
 			LossScale:             LossScale{Init: 65536, GrowthFactor: 2, BackoffFactor: 0.5, GrowthInterval: 2000},
 			GradientCheckpointing: "auto",

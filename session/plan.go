@@ -30,7 +30,7 @@ func (s *Setup) Settings(precision device.Precision) (plan.Settings, error) {
 	return plan.Settings{
 		MicroBatch: shape.MicroBatch, Accumulation: shape.Accumulation, CEChunk: shape.CEChunk,
 		Recompute: mode, Slices: slices, Precision: precision, Offload: offload,
-		NarrowGradients: s.narrowGradients(),
+		NarrowGradients: s.narrowGradients(), Compress: s.Config.Training.ActivationCompression == "int8",
 	}, err
 }
 
@@ -69,7 +69,7 @@ func (s *Setup) compile(c plan.Settings, t engine.Traits, price func(*graph.Node
 	}
 	return engine.CompileTraining(training, engine.CompileOptions{
 		Cache: cache, Of: key,
-		Traits: &t, ComputeDType: plan.ComputeDType(c.Precision), TF32: plan.TF32(c.Precision), Recompute: c.Recompute, Budget: c.Budget, Slices: c.Slices,
+		Traits: &t, ComputeDType: plan.ComputeDType(c.Precision), TF32: plan.TF32(c.Precision), Compress: c.Compress, Recompute: c.Recompute, Budget: c.Budget, Slices: c.Slices,
 		OffloadActivations: c.Offload.Has(plan.OffloadActivations), Price: price, Dump: s.dump, To: s.dumpTo, Context: s.planning,
 	})
 }
@@ -413,7 +413,7 @@ func (s *Setup) Search(t plan.Target) (*plan.Choice, error) {
 	if err := s.checkOffload(t); err != nil {
 		return nil, err
 	}
-	search := plan.Search{Offload: c.Offload, NarrowGradients: c.NarrowGradients, Effective: c.Effective(), CEChunk: c.CEChunk, Precisions: s.precisions(s.chip(t))}
+	search := plan.Search{Offload: c.Offload, Compress: c.Compress, NarrowGradients: c.NarrowGradients, Effective: c.Effective(), CEChunk: c.CEChunk, Precisions: s.precisions(s.chip(t))}
 	if c.Recompute != pass.RecomputeAuto {
 		search.Recompute = &c.Recompute
 	}

@@ -30,11 +30,11 @@ type Run struct{ From, To, Count int64 }
 // RoomUse is what a room is made for.
 type RoomUse struct {
 	Bytes int64
-	// Pieces are the lists that are moved, each with one width of elements.
+	// Pieces are the lists that are moved, each of states with one format.
 	Pieces [][]Piece
-	// Squares are the parts of gradients whose squares this rank adds up for the norm of all, and Runs
-	// what all ranks have added up, in the order of the ranks.
-	Squares []Part
+	// Squares are the parts of gradients whose squares this rank adds up for the norm of all, by the
+	// format of [NormFormats], and Runs what all ranks have added up, in the order of the ranks.
+	Squares [2][]Part
 	Runs    []Run
 }
 
@@ -49,8 +49,8 @@ type RoomImage interface {
 	Sync() error
 	// Address is that of a place.
 	Address(place int64) uintptr
-	// Take copies a list of pieces to the row that begins at a place, and may clear them: gradients in
-	// the format, everything else as it is.
+	// Take copies a list of pieces to the row that begins at a place, and may clear them. The row has the
+	// format: that of the pieces or, from F32 to BF16 and back, another.
 	Take(list int, to int64, format graph.DType, clears bool) error
 	// Give copies the row back to the pieces.
 	Give(list int, from int64, format graph.DType) error
@@ -105,6 +105,9 @@ func (r *Room) Give(list int, from int64, format graph.DType) error {
 	return r.RoomImage.Give(list, from, format)
 }
 
+// NormFormats are the formats of gradients, in the order in which a norm is added up from them.
+var NormFormats = [2]graph.DType{graph.F32, graph.BF16}
+
 // The sizes of what a norm is added up from: sums of so many squares, in float64.
 const (
 	NormPart     = 16384
@@ -116,7 +119,10 @@ func (u *RoomUse) RoomTables() (bytes int64) {
 	for _, list := range u.Pieces {
 		bytes += pieceBytes * int64(len(list))
 	}
-	return bytes + summandBytes*int64(len(u.Squares)) + runBytes*int64(len(u.Runs))
+	for _, list := range u.Squares {
+		bytes += summandBytes * int64(len(list))
+	}
+	return bytes + runBytes*int64(len(u.Runs))
 }
 
 // What tables have of each.

@@ -32,9 +32,6 @@ type via struct {
 	why   string        // what hardware.exchange auto chose, and why; empty: nothing was chosen
 }
 
-// errNarrow is why gradients in 16 bits do not go from card to card.
-var errNarrow = errors.New("training.gradient_dtype: bf16 keeps gradients in 16 bits, which only go through main memory yet")
-
 // over splits the setting hardware.exchange: what to exchange over, and the path of its library, "" for
 // any.
 func over(setting string) (engine, path string) {
@@ -56,9 +53,9 @@ func (s *Setup) overCards(own bool) bool {
 		return false
 	case engine == "auto" && s.World > 1:
 		if !own {
-			return !s.narrowGradients()
+			return true
 		}
-		_, err := s.cardLibrary()
+		_, err := s.nccl()
 		return err == nil
 	default:
 		return engine == "nccl"
@@ -78,10 +75,8 @@ func (s *Setup) find() error {
 	case engine != "nccl" || s.World == 0:
 	case s.Card == nil:
 		return usage("hardware.exchange: nccl connects cards, and the processor computes: want tcp, mpi or auto, or hardware.device cuda")
-	case s.narrowGradients():
-		return usage("hardware.exchange: %s: %w: want fp32, or tcp or auto", setting, errNarrow)
 	default:
-		_, err = s.cardLibrary()
+		_, err = s.nccl()
 	}
 	if err != nil {
 		return fmt.Errorf("hardware.exchange %s: %w", setting, err)
@@ -146,18 +141,10 @@ type onCard struct {
 // unconnectable is why ranks cannot exchange over NCCL.
 type unconnectable struct{ error }
 
-// cardLibrary is NCCL, where this process can exchange its gradients over it.
-func (s *Setup) cardLibrary() (*nccl.Library, error) {
-	if s.narrowGradients() {
-		return nil, errNarrow
-	}
-	return s.nccl()
-}
-
 // connectable is NCCL, where the ranks of a group can exchange over it. All agree on that.
 func (s *Setup) connectable(met dist.Group) (*nccl.Library, error) {
 	own := onCard{Card: backend.CardID(s.Backend)}
-	library, err := s.cardLibrary()
+	library, err := s.nccl()
 	if err != nil {
 		own.Error = err.Error()
 	} else {

@@ -170,7 +170,6 @@ func TestRefusedExchange(t *testing.T) {
 		want     string
 	}{
 		"processor":  {[]string{"hardware.device", "cpu", "hardware.exchange", "nccl"}, "the processor computes"},
-		"16 bits":    {[]string{"training.gradient_dtype", "bf16", "hardware.exchange", "nccl"}, "only go through main memory yet"},
 		"no library": {[]string{"hardware.exchange", "nccl:/none/libnccl.so.2"}, "/none/libnccl.so.2"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -24,12 +24,11 @@ type roomUse struct {
 type bucketUse struct {
 	elems     []int64 // of each rank's shard, each piece at a multiple of pieceAlign
 	sum       int64   // of this rank's shard
-	gradients int     // pieces of all shards, in own
-	// Where ranks share the optimizer: the pieces of this rank's shard, otherwise -1; weights of this rank
-	// and of the others, a list for each width of elements; the bytes of each rank's.
-	shard                    int
-	ownWeights, otherWeights []int
-	weights                  []int64
+	gradients []int   // pieces of all shards, in own: a list for each format
+	// Where ranks share the optimizer, the same of this rank's shard, of the weights of this rank and of
+	// the others; the bytes of each rank's.
+	shard, ownWeights, otherWeights []int
+	weights                         []int64
 }
 
 // pieceAlign is where pieces begin, in elements: kernels move four at a time.
@@ -83,22 +82,29 @@ func newRoomUse(p *engine.Program, me, world int, w wire, fast bool, buckets []b
 	return u
 }
 
-// list adds a list of pieces.
-func (u *roomUse) list(pieces []engine.Piece) int {
-	u.Pieces = append(u.Pieces, pieces)
-	return len(u.Pieces) - 1
+// add adds a piece to the one of some lists that has its format.
+func (u *roomUse) add(lists *[]int, p engine.Piece) {
+	for _, i := range *lists {
+		if u.formatOf(i) == p.State.Type.DType {
+			u.Pieces[i] = append(u.Pieces[i], p)
+			return
+		}
+	}
+	*lists = append(*lists, len(u.Pieces))
+	u.Pieces = append(u.Pieces, []engine.Piece{p})
 }
+
+// formatOf is the format of a list.
+func (u *roomUse) formatOf(list int) graph.DType { return u.Pieces[list][0].State.Type.DType }
 
 // pieces makes the lists of a bucket, with places from own on.
 func (u *roomUse) pieces(b *bucketUse, k *bucket, me int, weights map[string]*graph.State) {
-	var gradients, shard []engine.Piece
-	var own, others [2][]engine.Piece // of weights: with 32 and with 16 bits
 	for r, parts := range k.shards {
 		at, bytes := int64(r)*u.stride/u.format.Size(), int64(r)*u.stride
 		for _, q := range parts {
 			piece := engine.Piece{Part: q, At: at}
 			at += up(q.Elems, pieceAlign)
-			gradients = append(gradients, piece)
+			u.add(&b.gradients, piece)
 			t := weights[q.State.Name]
 			if t == nil {
 				continue
@@ -106,50 +112,46 @@ func (u *roomUse) pieces(b *bucketUse, k *bucket, me int, weights map[string]*gr
 			width := t.Type.DType.Size()
 			weight := engine.Piece{Part: engine.Part{State: t, From: q.From, Elems: q.Elems}, At: bytes / width}
 			bytes += line(q.Elems * width)
-			half := 0
-			if width == 2 {
-				half = 1
-			}
 			if r == me {
-				shard, own[half] = append(shard, piece), append(own[half], weight)
+				u.add(&b.shard, piece)
+				u.add(&b.ownWeights, weight)
 			} else {
-				others[half] = append(others[half], weight)
+				u.add(&b.otherWeights, weight)
 			}
-		}
-	}
-	b.gradients, b.shard = u.list(gradients), -1
-	if len(weights) == 0 {
-		return
-	}
-	b.shard = u.list(shard)
-	for half := range own {
-		if len(own[half]) > 0 {
-			b.ownWeights = append(b.ownWeights, u.list(own[half]))
-		}
-		if len(others[half]) > 0 {
-			b.otherWeights = append(b.otherWeights, u.list(others[half]))
 		}
 	}
 }
 
-// norm makes room for the sums of squares, which are those of one device alone.
+// norm makes room for the sums of squares, which are those of one device alone: first of gradients in
+// F32, then of those in BF16.
 func (u *roomUse) norm(p *engine.Program, me int) {
 	s := p.Shards
+	gradient := func(t *graph.State) *graph.State { return p.State(engine.Gradient + t.Name) }
 	first := map[string]int64{} // sum of a weight's gradient
 	total := int64(0)
-	for _, t := range s.Trained {
-		first[t.Name] = total
-		total += up(t.Type.Shape.Elems(), engine.NormPart) / engine.NormPart
+	for _, d := range engine.NormFormats {
+		for _, t := range s.Trained {
+			if gradient(t).Type.DType == d {
+				first[t.Name] = total
+				total += up(t.Type.Shape.Elems(), engine.NormPart) / engine.NormPart
+			}
+		}
 	}
 	from := int64(0)
 	for r, parts := range s.Weights {
 		begin := from
-		for _, q := range parts {
-			n := up(q.Elems, engine.NormPart) / engine.NormPart
-			u.Runs = append(u.Runs, engine.Run{From: from, To: first[q.State.Name] + q.From/engine.NormPart, Count: n})
-			from += n
-			if r == me {
-				u.Squares = append(u.Squares, engine.Part{State: p.State(engine.Gradient + q.State.Name), From: q.From, Elems: q.Elems})
+		for i, d := range engine.NormFormats {
+			for _, q := range parts {
+				g := gradient(q.State)
+				if g.Type.DType != d {
+					continue
+				}
+				n := up(q.Elems, engine.NormPart) / engine.NormPart
+				u.Runs = append(u.Runs, engine.Run{From: from, To: first[q.State.Name] + q.From/engine.NormPart, Count: n})
+				from += n
+				if r == me {
+					u.Squares[i] = append(u.Squares[i], engine.Part{State: g, From: q.From, Elems: q.Elems})
+				}
 			}
 		}
 		u.sumsOf = append(u.sumsOf, [2]int64{begin, from - begin})

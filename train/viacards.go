@@ -8,7 +8,6 @@ import (
 	"github.com/snug-ml/snug/dist"
 	"github.com/snug-ml/snug/dist/nccl"
 	"github.com/snug-ml/snug/engine"
-	"github.com/snug-ml/snug/engine/graph"
 )
 
 // viaCards is the route from card to card: NCCL moves bytes between rooms next to the arenas, and
@@ -28,11 +27,6 @@ func newViaCards(ctx context.Context, g dist.Group, x *engine.Executable, w wire
 	met, ok := g.(dist.Watched)
 	if !ok {
 		return nil, errors.New("the ranks give each other no signs of life, which NCCL needs: it waits forever for one that is lost")
-	}
-	for _, s := range x.Program().States {
-		if s.Role == graph.Gradient && s.Type.DType != graph.F32 {
-			return nil, fmt.Errorf("gradient %s is %v: only F32 goes from card to card", s.Name, s.Type)
-		}
 	}
 	world := g.World()
 	e := &viaCards{g: g, x: x, use: newRoomUse(x.Program(), g.Rank(), world, w, fast, buckets), send: make([]nccl.Buffer, world), recv: make([]nccl.Buffer, world)}
@@ -60,8 +54,10 @@ func (e *viaCards) buffer(place, bytes int64) nccl.Buffer {
 
 func (e *viaCards) take(k *bucket) error {
 	u := e.use
-	if err := e.room.Take(u.of[k.number].gradients, u.own, u.format, true); err != nil {
-		return err
+	for _, list := range u.of[k.number].gradients {
+		if err := e.room.Take(list, u.own, u.format, true); err != nil {
+			return err
+		}
 	}
 	return e.room.Sync()
 }
@@ -88,8 +84,8 @@ func (e *viaCards) spread(k *bucket) error {
 	if err := e.room.Send(b.sum, u.slot(me), b.elems[me], u.format); err != nil {
 		return err
 	}
-	if b.shard >= 0 {
-		return e.room.Give(b.shard, u.own, u.format)
+	if e.x.Program().Shards != nil {
+		return e.give(b.shard)
 	}
 	for r := range e.send {
 		e.send[r] = e.buffer(u.slot(r), b.elems[r]*u.format.Size())
@@ -97,10 +93,20 @@ func (e *viaCards) spread(k *bucket) error {
 	if err := e.link.AllGather(e.send); err != nil {
 		return err
 	}
-	if err := e.room.Give(b.gradients, u.own, u.format); err != nil {
+	if err := e.give(b.gradients); err != nil {
 		return err
 	}
 	return e.room.Sync()
+}
+
+// give copies sums from own to the gradients of some lists.
+func (e *viaCards) give(lists []int) error {
+	for _, list := range lists {
+		if err := e.room.Give(list, e.use.own, e.use.format); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (e *viaCards) norm() error {
@@ -127,7 +133,7 @@ func (e *viaCards) spreadWeights() error {
 	for i := range e.use.of {
 		b := &e.use.of[i]
 		for _, list := range b.ownWeights {
-			if err := e.room.Take(list, e.use.own, graph.F32, false); err != nil {
+			if err := e.room.Take(list, e.use.own, e.use.formatOf(list), false); err != nil {
 				return err
 			}
 		}
@@ -138,7 +144,7 @@ func (e *viaCards) spreadWeights() error {
 			return err
 		}
 		for _, list := range b.otherWeights {
-			if err := e.room.Give(list, e.use.own, graph.F32); err != nil {
+			if err := e.room.Give(list, e.use.own, e.use.formatOf(list)); err != nil {
 				return err
 			}
 		}

@@ -64,15 +64,19 @@ func trainOnCards(t *testing.T, world int, c wideRun) (weights, optimizer []byte
 }
 
 // Over NCCL any number of ranks has the bits of one that exchanges through main memory, whether they share the
-// optimizer or not, in either format, also where they resume each other's runs.
+// optimizer or not, in either format of what is sent and of gradients.
 func TestCardsExchangeTheSameBits(t *testing.T) {
 	library := standIn(t)
 	o := engine.Optimizer{Rule: engine.AdamW, Beta1: 0.9, Beta2: 0.99, Eps: 1e-8, WeightDecay: 0.1, MaxGradNorm: 0.5}
 	for _, c := range []struct {
-		wire   graph.DType
-		worlds []int // ranks, of which those of odd cases share the optimizer
-	}{{graph.F32, []int{2, 4}}, {graph.BF16, []int{1, 3}}} {
-		t.Run(fmt.Sprint(c.wire), func(t *testing.T) {
+		wire, gradients graph.DType
+		worlds          []int // ranks, of which those of odd cases share the optimizer
+	}{{graph.F32, graph.F32, []int{2, 4}}, {graph.BF16, graph.F32, []int{1, 3}}, {graph.F32, graph.BF16, []int{2, 3}}, {graph.BF16, graph.BF16, []int{3, 2}}} {
+		t.Run(fmt.Sprintf("%v sent, %v kept", c.wire, c.gradients), func(t *testing.T) {
+			o := o
+			if c.gradients == graph.BF16 {
+				o.Gradients = graph.BF16
+			}
 			run := wideRun{hidden: 9001, o: o, wire: c.wire, updates: 2}
 			w, m := trainOnCards(t, 1, run)
 			run.nccl = library

@@ -21,7 +21,7 @@ type room struct {
 	kernels map[string]driver.Function
 
 	pieces  []pieces
-	squares table
+	squares [2]table // of gradients in F32 and in BF16
 	runs    table
 	sums    int64 // of the runs
 }
@@ -35,13 +35,15 @@ type table struct {
 // pieces are a list of them.
 type pieces struct {
 	table
-	half bool // elements of 16 bits
+	dtype graph.DType // of the states
 }
 
 // roomKernels are those of a room.
 var roomKernels = []string{
-	"exchange_take_f32", "exchange_take_bf16", "exchange_take_half", "exchange_give_f32", "exchange_give_bf16", "exchange_give_half",
-	"exchange_add_f32", "exchange_add_bf16", "exchange_send_f32", "exchange_send_bf16", "exchange_order", "sum_squares", "root_of_sum",
+	"exchange_take_f32", "exchange_take_bf16", "exchange_take_half", "exchange_take_widened",
+	"exchange_give_f32", "exchange_give_bf16", "exchange_give_half", "exchange_give_widened",
+	"exchange_add_f32", "exchange_add_bf16", "exchange_send_f32", "exchange_send_bf16", "exchange_order",
+	"sum_squares", "sum_squares_bf16", "root_of_sum",
 }
 
 const (
@@ -72,24 +74,32 @@ func (r *room) open(u engine.RoomUse) (err error) {
 		return t
 	}
 	for _, list := range u.Pieces {
-		k := pieces{half: len(list) > 0 && list[0].State.Type.DType.Size() == 2}
+		k := pieces{}
+		if len(list) > 0 {
+			k.dtype = list[0].State.Type.DType
+		}
 		k.table = place(func(p *params) (blocks int) {
 			for _, q := range list {
-				blocks, err = r.piece(p, q, k.half, blocks, err)
+				blocks, err = r.piece(p, q, k.dtype, blocks, err)
 			}
 			return blocks
 		})
 		k.entries = len(list)
 		r.pieces = append(r.pieces, k)
 	}
-	r.squares = place(func(p *params) (blocks int) {
-		for _, q := range u.Squares {
-			p.u64(uint64(r.address(q))).u64(uint64(q.Elems)).u32(blocks).align(8)
-			blocks += int(ceil(q.Elems, engine.NormPart))
-		}
-		return blocks
-	})
-	r.squares.entries = len(u.Squares)
+	for i, list := range u.Squares {
+		r.squares[i] = place(func(p *params) (blocks int) {
+			for _, q := range list {
+				if d := q.State.Type.DType; err == nil && d != engine.NormFormats[i] {
+					err = fmt.Errorf("gradient %s is %v: its squares cannot be added up with those of %v", q.State.Name, q.State.Type, engine.NormFormats[i])
+				}
+				p.u64(uint64(r.address(q))).u64(uint64(q.Elems)).u32(blocks).align(8)
+				blocks += int(ceil(q.Elems, engine.NormPart))
+			}
+			return blocks
+		})
+		r.squares[i].entries = len(list)
+	}
 	r.runs = place(func(p *params) int {
 		for _, q := range u.Runs {
 			p.u64(uint64(q.From)).u64(uint64(q.To)).u64(uint64(q.Count))
@@ -111,7 +121,9 @@ func (r *room) open(u engine.RoomUse) (err error) {
 	for i := range r.pieces {
 		r.pieces[i].at += tables
 	}
-	r.squares.at += tables
+	for i := range r.squares {
+		r.squares[i].at += tables
+	}
 	r.runs.at += tables
 	if err := r.x.compute.Clear(r.memory, size); err != nil { // between pieces too: it is added up
 		return err
@@ -123,8 +135,8 @@ func (r *room) open(u engine.RoomUse) (err error) {
 }
 
 // piece appends an entry of a table.
-func (r *room) piece(p *params, q engine.Piece, half bool, blocks int, err error) (int, error) {
-	if width := q.State.Type.DType.Size(); err == nil && (half != (width == 2) || width != 2 && width != 4) {
+func (r *room) piece(p *params, q engine.Piece, dtype graph.DType, blocks int, err error) (int, error) {
+	if d := q.State.Type.DType; err == nil && (d != dtype || d.Size() != 2 && d.Size() != 4) {
 		err = fmt.Errorf("state %s is %v: it cannot be exchanged with the others of its list", q.State.Name, q.State.Type)
 	}
 	p.u64(uint64(r.address(q.Part))).u64(uint64(q.At)).u64(uint64(q.Elems)).u32(blocks).align(8)
@@ -178,8 +190,12 @@ func suffix(format graph.DType) string {
 	return "_f32"
 }
 
+// suffix ends the names of the kernels that move pieces to a row in the format, and back.
 func (k *pieces) suffix(format graph.DType) string {
-	if k.half {
+	switch {
+	case k.dtype == graph.BF16 && format == graph.F32:
+		return "_widened"
+	case k.dtype.Size() == 2: // as it is
 		return "_half"
 	}
 	return suffix(format)
@@ -230,7 +246,14 @@ func (r *room) Send(sum, to, elems int64, format graph.DType) error {
 
 // Squares implements [engine.RoomImage].
 func (r *room) Squares(to int64) error {
-	return r.launch("sum_squares", r.squares.blocks, new(params).place(r.squares.at).u32(r.squares.entries).place(r.at(to)))
+	for i, kernel := range [...]string{"sum_squares", "sum_squares_bf16"} {
+		k := &r.squares[i]
+		if err := r.launch(kernel, k.blocks, new(params).place(k.at).u32(k.entries).place(r.at(to))); err != nil {
+			return err
+		}
+		to += engine.NormSumBytes * int64(k.blocks)
+	}
+	return nil
 }
 
 // Norm implements [engine.RoomImage].

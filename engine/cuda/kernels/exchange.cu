@@ -65,6 +65,7 @@ template <class T> DEV void add(float *sum, const T *sent, u64 stride, u32 ranks
 EXCHANGE(f32, float, float)
 EXCHANGE(bf16, bf16, float)
 EXCHANGE(half, u16, u16) // whatever has 16 bits
+EXCHANGE(widened, float, bf16)
 
 #define SUMS(name, T) \
   KERNEL __launch_bounds__(256) exchange_add_##name(float *sum, const T *sent, u64 stride, u32 ranks, u64 n, u32 first) { add(sum, sent, stride, ranks, n, first); } \

@@ -3,15 +3,22 @@ package train
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
+	"unsafe"
 
 	"github.com/snug-ml/snug/dist"
 	"github.com/snug-ml/snug/dist/disttest"
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/backend"
+	"github.com/snug-ml/snug/engine/cuda"
+	"github.com/snug-ml/snug/engine/cuda/driver"
+	"github.com/snug-ml/snug/engine/cuda/fakegpu"
 	"github.com/snug-ml/snug/engine/graph"
 )
 
@@ -70,6 +77,117 @@ func TestExchangeBeginsInTheBackwardHalf(t *testing.T) {
 	}
 	if nodes == 0 {
 		t.Error("no node computes the last gradient")
+	}
+}
+
+// A card says that the first bucket is final before it has computed the last, also while the host
+// waits to use the last, and what it says is true.
+func TestCardsTellWhatIsFinal(t *testing.T) {
+	d := &fakegpu.Driver{Installed: []driver.Card{fakegpu.T4}} // whose card does everything as late as it may
+	c, err := d.Open(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	on, err := cuda.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	traits := on.Traits()
+	p, err := engine.CompileTraining(wide(engine.Optimizer{Beta1: 0.9, Beta2: 0.99, Eps: 1e-8}, nil, nil), engine.CompileOptions{Traits: &traits, Verify: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	x, err := p.Load(on)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := x.Initialize(3); err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range p.Inputs {
+		if in, _ := x.Input(0, v.Name); v.Type.DType == graph.F32 {
+			for i := range in.F32() {
+				in.F32()[i] = float32(1 + i%3)
+			}
+		}
+	}
+	fn := p.Funcs[slices.IndexFunc(p.Funcs, func(f *engine.Func) bool { return engine.IsVariant(f.Name, engine.FuncMicro) })].Name
+	groups := p.Buckets()
+	first, last := groups[0], groups[len(groups)-1]
+	names := func(states []*graph.State) (list []string) {
+		for _, s := range states {
+			list = append(list, s.Name)
+		}
+		return list
+	}
+	read := func(states []*graph.State) (all []float32) {
+		for _, s := range states {
+			b := make([]float32, s.Type.Shape.Elems())
+			if err := x.ReadPart(engine.Part{State: s, Elems: int64(len(b))}, unsafe.Slice((*byte)(unsafe.Pointer(&b[0])), 4*len(b))); err != nil {
+				t.Error(err)
+			}
+			all = append(all, b...)
+		}
+		return all
+	}
+	nonzero := func(v float32) bool { return v != 0 }
+	for round := range 2 {
+		var early []float32
+		told := make(chan struct{})
+		err := x.RunWatched(fn, 0, &engine.Watch{
+			Begins: func(gradients []string) error {
+				if slices.Equal(gradients, names(last)) {
+					select {
+					case <-told:
+					case <-time.After(5 * time.Minute):
+						return errors.New("nobody says that the first bucket is final while the host waits")
+					}
+				} else if slices.Contains(gradients, last[0].Name) {
+					return fmt.Errorf("%v begin together", gradients)
+				}
+				return nil
+			},
+			Ends: func(gradients []string) error {
+				if !slices.Equal(gradients, names(first)) {
+					return nil
+				}
+				early = read(first)
+				if round == 0 && slices.ContainsFunc(read(last), nonzero) {
+					t.Error("the last bucket is computed before the first is final")
+				}
+				close(told)
+				return nil
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !sameBits(early, read(first)) || !slices.ContainsFunc(early, nonzero) {
+			t.Errorf("round %d: the first bucket was not final", round)
+		}
+	}
+	if !slices.ContainsFunc(read(last), nonzero) {
+		t.Error("the last bucket was not computed")
+	}
+	// What nobody follows is read after it, as ever.
+	before := read(last)
+	if err := x.Run(fn, 0); err != nil {
+		t.Fatal(err)
+	}
+	if sameBits(before, read(last)) {
+		t.Error("gradients were read before the run that adds to them")
+	}
+	// An exchange that fails ends the run, whichever side it is told.
+	for _, w := range []*engine.Watch{
+		{Begins: func([]string) error { return errBroken }, Ends: func([]string) error { return nil }},
+		{Begins: func([]string) error { return nil }, Ends: func([]string) error { return errBroken }},
+	} {
+		if err := x.RunWatched(fn, 0, w); !errors.Is(err, errBroken) {
+			t.Errorf("a watch that fails: %v", err)
+		}
+	}
+	if err := errors.Join(x.Close(), d.Left()); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -45,6 +45,9 @@ type image struct {
 	transfers   *transfers                  // nil: no state is offloaded
 	guard       func(states []string) error // asked before states change; nil: nobody is
 	observer    *engine.Observer
+	// beside says that the last run was followed: states are read and written on the peeker's stream,
+	// perhaps while it goes on.
+	beside atomic.Bool
 	// queued are the functions that were run since the last Sync.
 	queued []string
 	// unread says that the host could not wait for the runs that read a slot, and
@@ -54,11 +57,12 @@ type image struct {
 
 // function is a function of the program on the card.
 type function struct {
+	f        *graph.Func
 	launches [engine.Slots][]bound
-	// graphs are the launches before the first that changes a state, and the rest with the
-	// way of the outputs to the host. nil: there are none of the kind.
-	graphs  [engine.Slots][2]driver.Graph
-	changes []string // states
+	// stretches are the launches as they were captured, the last with the way of the outputs to the host.
+	stretches [engine.Slots][]stretch
+	followed  bool     // stretches end where gradients do
+	changes   []string // states
 	// inputs are the parts of a slot that it reads, neighbors joined.
 	inputs []engine.Span
 	// outputs is the part of the outputs that it writes.
@@ -178,7 +182,7 @@ func (x *image) load() (err error) {
 	}
 	x.runs = map[string]*function{}
 	for _, f := range x.p.Funcs {
-		fn := &function{}
+		fn := &function{f: f.F}
 		x.runs[f.Name] = fn // Close finds there what was captured
 		if err := x.capture(f, fn); err != nil {
 			return fmt.Errorf("%s: %w", f.Name, err)
@@ -271,28 +275,8 @@ func (x *image) capture(f *engine.Func, fn *function) error {
 			}
 			fn.launches[slot] = append(fn.launches[slot], b)
 		}
-		at := changing(fn.launches[slot])
-		if fn.changes = changed(fn.launches[slot][at:]); fn.changes == nil {
-			at = 0 // nothing has to wait
-		}
-		for part, launches := range [][]bound{fn.launches[slot][:at], fn.launches[slot][at:]} {
-			if part == 0 && at == 0 {
-				continue
-			}
-			if err := x.compute.BeginCapture(); err != nil {
-				return err
-			}
-			err := x.queue(launches)
-			if part == 1 && err == nil {
-				err = x.results(fn)
-			}
-			g, e := x.compute.EndCapture()
-			if e == nil {
-				fn.graphs[slot][part] = g
-			}
-			if err := errors.Join(err, e); err != nil {
-				return err
-			}
+		if err := x.record(fn, slot, nil); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -333,20 +317,31 @@ func (x *image) results(fn *function) error {
 
 // Run implements [engine.Image].
 func (x *image) Run(name string, slot int) error {
-	fn := x.runs[name]
-	if fn == nil {
-		return fmt.Errorf("the program has no function %q", name)
+	fn, err := x.begin(name)
+	if err != nil {
+		return err
 	}
-	if !slices.Contains(x.queued, name) {
-		x.queued = append(x.queued, name)
-	}
-	if err := x.run(fn, slot); err != nil {
+	x.beside.Store(false)
+	if err := x.run(fn, slot, nil, nil); err != nil {
 		return x.during(err)
 	}
 	return nil
 }
 
-func (x *image) run(fn *function, slot int) error {
+// begin is the function that is to be run.
+func (x *image) begin(name string) (*function, error) {
+	fn := x.runs[name]
+	if fn == nil {
+		return nil, fmt.Errorf("the program has no function %q", name)
+	}
+	if !slices.Contains(x.queued, name) {
+		x.queued = append(x.queued, name)
+	}
+	return fn, nil
+}
+
+// run queues a function with the copy of its inputs; w and ended are those of replay.
+func (x *image) run(fn *function, slot int, w *engine.Watch, ended chan<- *stretch) error {
 	if err := x.unread.Load(); err != nil {
 		return *err
 	}
@@ -371,7 +366,7 @@ func (x *image) run(fn *function, slot int) error {
 			err = x.observed(fn, slot)
 		}
 	} else {
-		err = x.replay(fn, slot)
+		err = x.replay(fn, slot, w, ended)
 	}
 	if err != nil {
 		return err
@@ -385,19 +380,6 @@ func (x *image) ask(fn *function) error {
 		return nil
 	}
 	return x.guard(fn.changes)
-}
-
-// replay runs what was captured; between its two parts the guard is asked.
-func (x *image) replay(fn *function, slot int) error {
-	if g := fn.graphs[slot][0]; g != nil {
-		if err := x.compute.Replay(g); err != nil {
-			return err
-		}
-	}
-	if err := x.ask(fn); err != nil {
-		return err
-	}
-	return x.compute.Replay(fn.graphs[slot][1])
 }
 
 // during names the functions in which something went wrong: those that were run
@@ -473,6 +455,9 @@ func (x *image) Read(dst []byte, offset int64) error {
 		copy(dst, host)
 		return err
 	}
+	if x.beside.Load() {
+		return x.peeker.copy(dst, x.memory+driver.Ptr(offset))
+	}
 	return x.download(dst, offset)
 }
 
@@ -482,6 +467,9 @@ func (x *image) Write(offset int64, src []byte) error {
 		err := x.Sync()
 		copy(host, src)
 		return err
+	}
+	if x.beside.Load() {
+		return x.peeker.write(x.memory+driver.Ptr(offset), src)
 	}
 	return x.upload(x.memory+driver.Ptr(offset), src)
 }
@@ -539,11 +527,9 @@ func (x *image) Close() error {
 	}
 	x.transfers.close(x.ctx, add)
 	for _, fn := range x.runs {
-		for _, parts := range fn.graphs {
-			for _, g := range parts {
-				if g != nil {
-					add(g.Close())
-				}
+		for slot := range fn.stretches {
+			for i := range fn.stretches[slot] {
+				fn.stretches[slot][i].close(add)
 			}
 		}
 	}

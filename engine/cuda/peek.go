@@ -10,14 +10,15 @@ import (
 )
 
 // peeker copies states to the host on a stream of its own while an update computes. A
-// function is captured in two parts, the second from the first launch on that changes a
+// function is captured in two stretches, the second from the first launch on that changes a
 // state; between them the host asks the guard. So the forward half of the next update
-// overlaps a save, and no state changes before it was read.
+// overlaps a save, and no state changes before it was read. Gradients that a run has finished
+// with cross here too, both ways, while it goes on.
 type peeker struct {
 	ctx     driver.Context
 	stream  driver.Stream
 	updated driver.Event // the runs before Guard
-	mu      sync.Mutex   // of what follows: the writer of a save peeks, and so does the guard
+	mu      sync.Mutex   // of what follows: the writer of a save peeks, so does the guard, and gradients are exchanged
 	arrived driver.Event // what was peeked at has
 	piece   []byte       // page-locked
 }
@@ -42,20 +43,46 @@ func newPeeker(ctx driver.Context) (p *peeker, err error) {
 
 // copy copies the memory from a place on to dst.
 func (p *peeker) copy(dst []byte, from driver.Ptr) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	for len(dst) > 0 {
-		part := p.piece[:min(len(dst), len(p.piece))]
-		if err := p.stream.CopyOut(part, from); err != nil {
+		n := min(len(dst), len(p.piece))
+		if err := p.out(dst[:n], from); err != nil {
 			return err
 		}
-		if err := errors.Join(p.stream.Record(p.arrived), p.arrived.Sync()); err != nil {
-			return err
-		}
-		n := copy(dst, part)
 		dst, from = dst[n:], from+driver.Ptr(n)
 	}
 	return nil
+}
+
+// out copies a piece to the host. Between two pieces of a large state others have their turn.
+func (p *peeker) out(dst []byte, from driver.Ptr) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	part := p.piece[:len(dst)]
+	if err := errors.Join(p.stream.CopyOut(part, from), p.stream.Record(p.arrived), p.arrived.Sync()); err != nil {
+		return err
+	}
+	copy(dst, part)
+	return nil
+}
+
+// write copies src to the memory from a place on.
+func (p *peeker) write(to driver.Ptr, src []byte) error {
+	for len(src) > 0 {
+		n := min(len(src), len(p.piece))
+		if err := p.in(to, src[:n]); err != nil {
+			return err
+		}
+		src, to = src[n:], to+driver.Ptr(n)
+	}
+	return nil
+}
+
+// in copies a piece to the card.
+func (p *peeker) in(to driver.Ptr, src []byte) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := copy(p.piece, src)
+	return errors.Join(p.stream.CopyIn(to, p.piece[:n]), p.stream.Record(p.arrived), p.arrived.Sync())
 }
 
 // close gives back what was made.

@@ -143,8 +143,7 @@ func (c Cluster) end(t UpdateTime, w Work, k conditions) UpdateTime {
 
 // mesh is an update with snug's own exchange: every round, each process sends all others their
 // shards of every bucket by TCP and adds up its own; after the last it sends the sums to
-// all. Where processors compute, a round hides behind the next, and the last behind its
-// backward half.
+// all. A round hides behind the next, and the last behind its backward half.
 func (c Cluster) mesh(w Work, k conditions) UpdateTime {
 	t := c.begin(w, k)
 	exchanges := c.exchanges(w)
@@ -199,12 +198,9 @@ func (c Cluster) between(buckets []int64, wire float64, k conditions) transfer {
 }
 
 // waited is what a process waits for a transfer behind which it computes for a time. At worst
-// a processor that is busy with it does not compute.
+// nothing else is done by a processor that is busy with it, which may compute or feed a card.
 func (c Cluster) waited(t transfer, behind float64, k conditions) float64 {
-	switch {
-	case c.Host != nil: // a card tells at the end of a function what it has finished with
-		return t.took
-	case k.overlap:
+	if k.overlap {
 		return max(0, t.took-behind)
 	}
 	return t.busy + max(0, t.took-t.busy-behind)

@@ -121,7 +121,8 @@ func TestScalingProperties(t *testing.T) {
 // Two processors with one micro-batch each over 1 Gb/s, 100 MB of gradients in 4 buckets: each
 // sends 50 MB and 50 MB more, at 94 % of 125 MB/s 851 ms. Of that two thirds of the micro-batch
 // hide, never the last bucket (213 ms); at worst also not what the processor does for TCP. With
-// another round a whole micro-batch hides as much.
+// another round a whole micro-batch hides as much. Cards that exchange through main memory wait for
+// bytes as processors do.
 func TestHiddenByHand(t *testing.T) {
 	c := plan.Cluster{PerNode: 1, Nodes: 2, Net: link(t, "1Gb")}
 	const call, bucket = 100e-6, 25_000_000
@@ -138,6 +139,11 @@ func TestHiddenByHand(t *testing.T) {
 		e := c.Mesh(w)
 		if math.Abs(e.Best.Wire-x.best) > 2e-3 || math.Abs(e.Least.Wire-x.least) > 2e-3 {
 			t.Errorf("micro-batches of %v s, %d of them: waits %.4f to %.4f s, want %.4f to %.4f", x.micro, x.batches, e.Best.Wire, e.Least.Wire, x.best, x.least)
+		}
+		cards := c
+		cards.Host = link(t, "pcie3")
+		if on := cards.Mesh(w); on.Best.Wire != e.Best.Wire || on.Least.Wire != e.Least.Wire {
+			t.Errorf("cards wait %.4f to %.4f s, processors %.4f to %.4f", on.Best.Wire, on.Least.Wire, e.Best.Wire, e.Least.Wire)
 		}
 	}
 }

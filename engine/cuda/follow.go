@@ -1,0 +1,245 @@
+package cuda
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/snug-ml/snug/engine"
+	"github.com/snug-ml/snug/engine/cuda/driver"
+	"github.com/snug-ml/snug/engine/graph"
+)
+
+// A function that is followed is captured in stretches, which end where a run has finished with a
+// bucket of gradients and where it begins to use one. An event after each tells the host when
+// the card has come that far, and the exchange of the bucket begins, on another stream,
+// while the stretches that follow compute. The host does not queue a stretch before the
+// gradients that it uses have been taken in the round before.
+
+// stretch is some launches of a function that were captured together.
+type stretch struct {
+	graph driver.Graph
+	// asks says that the guard is asked before.
+	asks bool
+	// begins are the gradients that nothing before uses, ends those that nothing after does: of a
+	// function that is followed.
+	begins, ends []string
+	ended        driver.Event // after it; nil: nothing ends
+}
+
+// close gives back what was captured.
+func (s *stretch) close(add func(error)) {
+	if s.graph != nil {
+		add(s.graph.Close())
+	}
+	if s.ended != nil {
+		add(s.ended.Close())
+	}
+}
+
+// use is that of a bucket by the launches of a function: from the first to the one before the end.
+type use struct {
+	names       []string
+	first, last int
+}
+
+// usesOf are those of every bucket that a function uses.
+func usesOf(f *graph.Func, launches []bound, buckets [][]*graph.State) (list []use) {
+	place := map[*graph.Node]int{}
+	for i, n := range f.Nodes {
+		place[n] = i
+	}
+	// A launch may stand for several nodes, and for one there may be several launches, or none.
+	low, high := make([]int, len(launches)), make([]int, len(launches))
+	for i, l := range launches {
+		low[i], high[i] = place[l.node], place[l.node]
+		for _, n := range l.also {
+			low[i], high[i] = min(low[i], place[n]), max(high[i], place[n])
+		}
+	}
+	begins, ends := map[string]int{}, map[string]int{}
+	for n, u := range engine.GradientUses(f) {
+		for _, name := range u.Begins {
+			begins[name] = max(0, slices.IndexFunc(high, func(i int) bool { return i >= place[n] }))
+		}
+		for _, name := range u.Ends {
+			ends[name] = 0
+			for i, at := range low {
+				if at <= place[n] {
+					ends[name] = i + 1
+				}
+			}
+		}
+	}
+	for _, states := range buckets {
+		u := use{first: len(launches)}
+		for _, s := range states {
+			if first, ok := begins[s.Name]; ok {
+				u.names = append(u.names, s.Name)
+				u.first, u.last = min(u.first, first), max(u.last, ends[s.Name])
+			}
+		}
+		if len(u.names) > 0 {
+			list = append(list, u)
+		}
+	}
+	return list
+}
+
+// follow captures a function anew, in stretches.
+func (x *image) follow(fn *function) error {
+	if err := x.Sync(); err != nil {
+		return err
+	}
+	fn.followed = true
+	for slot := range engine.Slots {
+		var errs []error
+		for i := range fn.stretches[slot] {
+			fn.stretches[slot][i].close(func(err error) { errs = append(errs, err) })
+		}
+		fn.stretches[slot] = nil
+		if err := errors.Join(errs...); err != nil {
+			return err
+		}
+		if err := x.record(fn, slot, usesOf(fn.f, fn.launches[slot], x.p.Buckets())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// record captures the launches of a function in stretches: one from the first that changes a
+// state on, and, where buckets of gradients are followed, one from where each begins or ends.
+func (x *image) record(fn *function, slot int, uses []use) error {
+	launches := fn.launches[slot]
+	asks := changing(launches)
+	if fn.changes = changed(launches[asks:]); fn.changes == nil {
+		asks = 0 // nothing has to wait
+	}
+	cuts := []int{0, asks}
+	for _, u := range uses {
+		cuts = append(cuts, u.first, u.last)
+	}
+	slices.Sort(cuts)
+	cuts = slices.Compact(cuts)
+	if n := len(cuts); n > 1 && cuts[n-1] == len(launches) {
+		cuts = cuts[:n-1]
+	}
+	for i, from := range cuts {
+		end := len(launches)
+		if i+1 < len(cuts) {
+			end = cuts[i+1]
+		}
+		s := stretch{asks: from == asks}
+		for _, u := range uses {
+			if u.first == from {
+				s.begins = append(s.begins, u.names...)
+			}
+			if u.last == end {
+				s.ends = append(s.ends, u.names...)
+			}
+		}
+		err := x.compute.BeginCapture()
+		if err != nil {
+			return err
+		}
+		if err = x.queue(launches[from:end]); err == nil && end == len(launches) {
+			err = x.results(fn)
+		}
+		g, e := x.compute.EndCapture()
+		if e == nil {
+			s.graph = g
+		}
+		if err = errors.Join(err, e); err == nil && s.ends != nil {
+			s.ended, err = x.ctx.NewEvent()
+		}
+		fn.stretches[slot] = append(fn.stretches[slot], s) // Close finds it there
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// replay runs what was captured; w follows it, if not nil, and is told of what ends by ended.
+func (x *image) replay(fn *function, slot int, w *engine.Watch, ended chan<- *stretch) error {
+	for i := range fn.stretches[slot] {
+		s := &fn.stretches[slot][i]
+		if w != nil && s.begins != nil {
+			if err := w.Begins(s.begins); err != nil {
+				return err
+			}
+		}
+		if s.asks {
+			if err := x.ask(fn); err != nil {
+				return err
+			}
+		}
+		if err := x.compute.Replay(s.graph); err != nil {
+			return err
+		}
+		if w != nil && s.ends != nil {
+			if err := x.compute.Record(s.ended); err != nil {
+				return err
+			}
+			ended <- s
+		}
+	}
+	return nil
+}
+
+// RunWatched runs a function that is followed, and returns when the card has finished.
+func (x *image) RunWatched(name string, slot int, w *engine.Watch) error {
+	fn, err := x.begin(name)
+	if err != nil {
+		return err
+	}
+	if x.observer != nil { // node by node
+		return x.runObserved(fn, slot, w)
+	}
+	if !fn.followed {
+		if err := x.follow(fn); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	x.beside.Store(true)
+	ended := make(chan *stretch, len(fn.stretches[slot]))
+	var told error
+	var teller sync.WaitGroup
+	teller.Go(func() {
+		for s := range ended {
+			if told == nil {
+				if told = s.ended.Sync(); told == nil {
+					told = w.Ends(s.ends)
+				}
+			}
+		}
+	})
+	err = x.run(fn, slot, w, ended)
+	close(ended)
+	teller.Wait()
+	if err = errors.Join(err, told); err != nil {
+		return x.during(err)
+	}
+	return x.Sync()
+}
+
+// runObserved runs a function for an observer, and uses all gradients from the beginning to the end.
+func (x *image) runObserved(fn *function, slot int, w *engine.Watch) error {
+	var all []string
+	for _, u := range usesOf(fn.f, fn.launches[slot], x.p.Buckets()) {
+		all = append(all, u.names...)
+	}
+	if err := w.Begins(all); err != nil {
+		return err
+	}
+	if err := x.run(fn, slot, nil, nil); err != nil {
+		return x.during(err)
+	}
+	if err := x.Sync(); err != nil {
+		return err
+	}
+	x.beside.Store(true)
+	return w.Ends(all)
+}

@@ -16,8 +16,6 @@ func (m *machine) sourceOf(a DType, trans bool, k int) sourceA {
 	switch {
 	case trans:
 		return tilesA
-	case m.quads:
-		return rowTilesA
 	case a == m.word && k%m.elems() == 0:
 		return directA
 	}
@@ -55,12 +53,12 @@ type Block struct {
 func (m *machine) blockA(s sourceA, a *Matrix, i0, rows, k0, kn int, dst []byte) Block {
 	switch s {
 	case directA:
-		return Block{data: (*byte)(a.at(i0, k0)), rsa: a.pitch(), csa: 4}
+		return Block{data: (*byte)(a.at(i0, k0)), rsa: a.pitch(), csa: m.bytes()}
 	case rowsA:
 		pitch := m.rowPitch(m.words(kn))
 		m.toWord[a.Type](rows, kn, (*byte)(a.at(i0, k0)), a.pitch(), &dst[0], pitch)
 		m.padRows(rows, kn, dst, pitch)
-		return Block{data: &dst[0], rsa: pitch, csa: 4}
+		return Block{data: &dst[0], rsa: pitch, csa: m.bytes()}
 	case rowTilesA:
 		return m.packRowTiles(rows, kn, a, i0, k0, dst)
 	}
@@ -106,7 +104,7 @@ func (m *machine) packRowTiles(rows, kn int, a *Matrix, i0, k0 int, dst []byte) 
 }
 
 // padRows clears the element after rows of an odd number of elements when a
-// word holds two.
+// word holds two. Words of four hold no others than those of the rows.
 func (m *machine) padRows(rows, kn int, dst []byte, pitch int) {
 	if kn%m.elems() == 0 {
 		return
@@ -198,10 +196,14 @@ func (m *machine) multiply(rows int, a *Block, q *panel) {
 // tile runs one kernel over tiles of mr rows, from row i, tile t of the block.
 func (m *machine) tile(tiles, mr, i, t int, a *Block, q *panel, f fetch) {
 	data, ta, rsa, csa := add(a.data, i*a.rsa), mr*a.rsa, a.rsa, a.csa
-	if a.tilePitch > 0 {
+	kern := m.kern
+	switch {
+	case a.tilePitch > 0:
 		data, ta, rsa, csa = add(a.data, t*a.tilePitch), a.tilePitch, m.bytes(), m.mr*m.bytes()
+	case m.inRows != nil:
+		kern = m.inRows
 	}
-	m.kern[mr](tiles, q.words, data, ta, rsa, csa, q.b, q.bs, add(q.c, i*q.ldc), q.ldc, q.n, q.acc, q.bias, f.at, f.step)
+	kern[mr](tiles, q.words, data, ta, rsa, csa, q.b, q.bs, add(q.c, i*q.ldc), q.ldc, q.n, q.acc, q.bias, f.at, f.step)
 }
 
 func btoi(b bool) int {

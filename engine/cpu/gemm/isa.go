@@ -77,10 +77,12 @@ type rowsFunc func(rows, cols int, src *byte, stride int, dst *byte, dstStride i
 // machine is what the driver knows about one set of kernels.
 type machine struct {
 	word    DType        // F32: words are float32; BF16: words are pairs of bfloat16
-	quads   bool         // words are four bfloat16; A is read from packed tiles only
+	quads   bool         // words are four bfloat16
 	mr, nr  int          // rows and columns of the full tile
 	kern    []kernelFunc // by rows, 1..mr
+	inRows  []kernelFunc // by rows, of A in rows, where kern reads packed tiles only; or nil
 	byQuads *machine     // the same for products of whole quads, with the same bits; or nil
+	unit    int          // elements of K that callers of a Micro may cut it at; 0: a word's
 	exact   bool         // kernels read no column of B beyond n
 
 	tilesA  [3]tilesFunc   // by source type, full tiles of a transposed A

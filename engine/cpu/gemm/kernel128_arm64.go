@@ -91,3 +91,33 @@ func kernQuadsx5NEON(tiles, k int, a *byte, ta, rsa, csa int, b *byte, bs int, c
 //
 //go:noescape
 func kernQuadsx6NEON(tiles, k int, a *byte, ta, rsa, csa int, b *byte, bs int, c *byte, ldc, n, acc int, bias, ahead *byte, step int)
+
+// kernQuadRowsx1NEON multiplies rows of bfloat16 quads by packed ones in tiles of 1 rows by 16 columns; see kernelFunc.
+//
+//go:noescape
+func kernQuadRowsx1NEON(tiles, k int, a *byte, ta, rsa, csa int, b *byte, bs int, c *byte, ldc, n, acc int, bias, ahead *byte, step int)
+
+// kernQuadRowsx2NEON multiplies rows of bfloat16 quads by packed ones in tiles of 2 rows by 16 columns; see kernelFunc.
+//
+//go:noescape
+func kernQuadRowsx2NEON(tiles, k int, a *byte, ta, rsa, csa int, b *byte, bs int, c *byte, ldc, n, acc int, bias, ahead *byte, step int)
+
+// kernQuadRowsx3NEON multiplies rows of bfloat16 quads by packed ones in tiles of 3 rows by 16 columns; see kernelFunc.
+//
+//go:noescape
+func kernQuadRowsx3NEON(tiles, k int, a *byte, ta, rsa, csa int, b *byte, bs int, c *byte, ldc, n, acc int, bias, ahead *byte, step int)
+
+// kernQuadRowsx4NEON multiplies rows of bfloat16 quads by packed ones in tiles of 4 rows by 16 columns; see kernelFunc.
+//
+//go:noescape
+func kernQuadRowsx4NEON(tiles, k int, a *byte, ta, rsa, csa int, b *byte, bs int, c *byte, ldc, n, acc int, bias, ahead *byte, step int)
+
+// kernQuadRowsx5NEON multiplies rows of bfloat16 quads by packed ones in tiles of 5 rows by 16 columns; see kernelFunc.
+//
+//go:noescape
+func kernQuadRowsx5NEON(tiles, k int, a *byte, ta, rsa, csa int, b *byte, bs int, c *byte, ldc, n, acc int, bias, ahead *byte, step int)
+
+// kernQuadRowsx6NEON multiplies rows of bfloat16 quads by packed ones in tiles of 6 rows by 16 columns; see kernelFunc.
+//
+//go:noescape
+func kernQuadRowsx6NEON(tiles, k int, a *byte, ta, rsa, csa int, b *byte, bs int, c *byte, ldc, n, acc int, bias, ahead *byte, step int)

@@ -9625,3 +9625,3429 @@ noBias72:
 skip70:
 	ADD R9, R14
 	B next
+
+// func kernQuadRowsx1NEON(tiles, k int, a *byte, ta, rsa, csa int, b *byte, bs int, c *byte, ldc, n, acc int, bias, ahead *byte, step int)
+TEXT ·kernQuadRowsx1NEON(SB), NOSPLIT, $0-120
+	MOVD tiles+0(FP), R0
+	MOVD a+16(FP), R2
+	MOVD ta+24(FP), R3
+	MOVD c+64(FP), R8
+	MOVD ldc+72(FP), R9
+	MOVD n+80(FP), R25
+	MOVD ahead+104(FP), R10
+	MOVD step+112(FP), R11
+	CBZ R0, done
+
+tile:
+	MOVD R8, R15
+	PRFM (R15), PLDL1KEEP
+	WORD $0x6f00e400 // movi v0.2d, #0
+	WORD $0x6f00e404 // movi v4.2d, #0
+	WORD $0x6f00e401 // movi v1.2d, #0
+	WORD $0x6f00e405 // movi v5.2d, #0
+	WORD $0x6f00e402 // movi v2.2d, #0
+	WORD $0x6f00e406 // movi v6.2d, #0
+	WORD $0x6f00e403 // movi v3.2d, #0
+	WORD $0x6f00e407 // movi v7.2d, #0
+	MOVD R2, R19
+	MOVD rsa+32(FP), R4
+	MOVD b+48(FP), R6
+	MOVD k+8(FP), R13
+	SUBS $4, R13
+	BLT rest
+
+loop:
+	FMOVD.P 8(R19), F24
+	WORD $0x4ed83b18 // zip1 v24.2d, v24.2d, v24.2d
+	FLDPQ 0(R6), (F28, F29)
+	WORD $0x6e5cef00 // bfmmla v0.4s, v24.8h, v28.8h
+	WORD $0x6e5def04 // bfmmla v4.4s, v24.8h, v29.8h
+	FLDPQ 32(R6), (F30, F31)
+	WORD $0x6e5eef01 // bfmmla v1.4s, v24.8h, v30.8h
+	WORD $0x6e5fef05 // bfmmla v5.4s, v24.8h, v31.8h
+	FLDPQ 64(R6), (F28, F29)
+	WORD $0x6e5cef02 // bfmmla v2.4s, v24.8h, v28.8h
+	WORD $0x6e5def06 // bfmmla v6.4s, v24.8h, v29.8h
+	FLDPQ 96(R6), (F30, F31)
+	WORD $0x6e5eef03 // bfmmla v3.4s, v24.8h, v30.8h
+	WORD $0x6e5fef07 // bfmmla v7.4s, v24.8h, v31.8h
+	FMOVD.P 8(R19), F24
+	WORD $0x4ed83b18 // zip1 v24.2d, v24.2d, v24.2d
+	FLDPQ 128(R6), (F28, F29)
+	WORD $0x6e5cef00 // bfmmla v0.4s, v24.8h, v28.8h
+	WORD $0x6e5def04 // bfmmla v4.4s, v24.8h, v29.8h
+	FLDPQ 160(R6), (F30, F31)
+	WORD $0x6e5eef01 // bfmmla v1.4s, v24.8h, v30.8h
+	WORD $0x6e5fef05 // bfmmla v5.4s, v24.8h, v31.8h
+	FLDPQ 192(R6), (F28, F29)
+	WORD $0x6e5cef02 // bfmmla v2.4s, v24.8h, v28.8h
+	WORD $0x6e5def06 // bfmmla v6.4s, v24.8h, v29.8h
+	FLDPQ 224(R6), (F30, F31)
+	WORD $0x6e5eef03 // bfmmla v3.4s, v24.8h, v30.8h
+	WORD $0x6e5fef07 // bfmmla v7.4s, v24.8h, v31.8h
+	FMOVD.P 8(R19), F24
+	WORD $0x4ed83b18 // zip1 v24.2d, v24.2d, v24.2d
+	FLDPQ 256(R6), (F28, F29)
+	WORD $0x6e5cef00 // bfmmla v0.4s, v24.8h, v28.8h
+	WORD $0x6e5def04 // bfmmla v4.4s, v24.8h, v29.8h
+	FLDPQ 288(R6), (F30, F31)
+	WORD $0x6e5eef01 // bfmmla v1.4s, v24.8h, v30.8h
+	WORD $0x6e5fef05 // bfmmla v5.4s, v24.8h, v31.8h
+	FLDPQ 320(R6), (F28, F29)
+	WORD $0x6e5cef02 // bfmmla v2.4s, v24.8h, v28.8h
+	WORD $0x6e5def06 // bfmmla v6.4s, v24.8h, v29.8h
+	FLDPQ 352(R6), (F30, F31)
+	WORD $0x6e5eef03 // bfmmla v3.4s, v24.8h, v30.8h
+	WORD $0x6e5fef07 // bfmmla v7.4s, v24.8h, v31.8h
+	FMOVD.P 8(R19), F24
+	WORD $0x4ed83b18 // zip1 v24.2d, v24.2d, v24.2d
+	FLDPQ 384(R6), (F28, F29)
+	WORD $0x6e5cef00 // bfmmla v0.4s, v24.8h, v28.8h
+	WORD $0x6e5def04 // bfmmla v4.4s, v24.8h, v29.8h
+	FLDPQ 416(R6), (F30, F31)
+	WORD $0x6e5eef01 // bfmmla v1.4s, v24.8h, v30.8h
+	WORD $0x6e5fef05 // bfmmla v5.4s, v24.8h, v31.8h
+	FLDPQ 448(R6), (F28, F29)
+	WORD $0x6e5cef02 // bfmmla v2.4s, v24.8h, v28.8h
+	WORD $0x6e5def06 // bfmmla v6.4s, v24.8h, v29.8h
+	FLDPQ 480(R6), (F30, F31)
+	WORD $0x6e5eef03 // bfmmla v3.4s, v24.8h, v30.8h
+	WORD $0x6e5fef07 // bfmmla v7.4s, v24.8h, v31.8h
+	ADD $512, R6
+	PRFM (R10), PLDL2KEEP
+	ADD R11, R10
+	SUBS $4, R13
+	BGE loop
+
+rest:
+	ADDS $4, R13
+	BEQ rows
+
+one:
+	FMOVD.P 8(R19), F24
+	WORD $0x4ed83b18 // zip1 v24.2d, v24.2d, v24.2d
+	FLDPQ 0(R6), (F28, F29)
+	WORD $0x6e5cef00 // bfmmla v0.4s, v24.8h, v28.8h
+	WORD $0x6e5def04 // bfmmla v4.4s, v24.8h, v29.8h
+	FLDPQ 32(R6), (F30, F31)
+	WORD $0x6e5eef01 // bfmmla v1.4s, v24.8h, v30.8h
+	WORD $0x6e5fef05 // bfmmla v5.4s, v24.8h, v31.8h
+	FLDPQ 64(R6), (F28, F29)
+	WORD $0x6e5cef02 // bfmmla v2.4s, v24.8h, v28.8h
+	WORD $0x6e5def06 // bfmmla v6.4s, v24.8h, v29.8h
+	FLDPQ 96(R6), (F30, F31)
+	WORD $0x6e5eef03 // bfmmla v3.4s, v24.8h, v30.8h
+	WORD $0x6e5fef07 // bfmmla v7.4s, v24.8h, v31.8h
+	ADD $128, R6
+	SUBS $1, R13
+	BNE one
+
+rows:
+	WORD $0x4ec43818 // zip1 v24.2d, v0.2d, v4.2d
+	WORD $0x4ec47804 // zip2 v4.2d, v0.2d, v4.2d
+	WORD $0x4ec53839 // zip1 v25.2d, v1.2d, v5.2d
+	WORD $0x4ec57825 // zip2 v5.2d, v1.2d, v5.2d
+	WORD $0x4ec6385a // zip1 v26.2d, v2.2d, v6.2d
+	WORD $0x4ec67846 // zip2 v6.2d, v2.2d, v6.2d
+	WORD $0x4ec7387b // zip1 v27.2d, v3.2d, v7.2d
+	WORD $0x4ec77867 // zip2 v7.2d, v3.2d, v7.2d
+	WORD $0x4eb81f00 // orr v0.16b, v24.16b, v24.16b
+	WORD $0x4eb91f21 // orr v1.16b, v25.16b, v25.16b
+	WORD $0x4eba1f42 // orr v2.16b, v26.16b, v26.16b
+	WORD $0x4ebb1f63 // orr v3.16b, v27.16b, v27.16b
+	CMP $16, R25
+	BLT edge
+	MOVD acc+88(FP), R15
+	CBZ R15, noC
+	MOVD R8, R14
+	FLDPQ (R14), (F24, F25)
+	FLDPQ 32(R14), (F26, F27)
+	WORD $0x4e38d400 // fadd v0.4s, v0.4s, v24.4s
+	WORD $0x4e39d421 // fadd v1.4s, v1.4s, v25.4s
+	WORD $0x4e3ad442 // fadd v2.4s, v2.4s, v26.4s
+	WORD $0x4e3bd463 // fadd v3.4s, v3.4s, v27.4s
+	ADD R9, R14
+
+noC:
+	MOVD bias+96(FP), R15
+	CBZ R15, noBias
+	FLDPQ (R15), (F24, F25)
+	FLDPQ 32(R15), (F26, F27)
+	WORD $0x4e38d400 // fadd v0.4s, v0.4s, v24.4s
+	WORD $0x4e39d421 // fadd v1.4s, v1.4s, v25.4s
+	WORD $0x4e3ad442 // fadd v2.4s, v2.4s, v26.4s
+	WORD $0x4e3bd463 // fadd v3.4s, v3.4s, v27.4s
+
+noBias:
+	MOVD R8, R14
+	FSTPQ (F0, F1), (R14)
+	FSTPQ (F2, F3), 32(R14)
+	ADD R9, R14
+
+next:
+	ADD R3, R2
+	MOVD R14, R8
+	SUBS $1, R0
+	BNE tile
+
+done:
+	RET
+
+edge:
+	MOVD R8, R14
+	MOVD R14, R15
+	MOVD bias+96(FP), R12
+	TBZ $3, R25, skip1
+	MOVD acc+88(FP), R26
+	CBZ R26, noC2
+	FMOVQ 0(R15), F24
+	FMOVQ 16(R15), F25
+	WORD $0x4e38d400 // fadd v0.4s, v0.4s, v24.4s
+	WORD $0x4e39d421 // fadd v1.4s, v1.4s, v25.4s
+
+noC2:
+	CBZ R12, noBias3
+	FMOVQ 0(R12), F24
+	FMOVQ 16(R12), F25
+	WORD $0x4e38d400 // fadd v0.4s, v0.4s, v24.4s
+	WORD $0x4e39d421 // fadd v1.4s, v1.4s, v25.4s
+	ADD $32, R12
+
+noBias3:
+	FMOVQ F0, 0(R15)
+	FMOVQ F1, 16(R15)
+	ADD $32, R15
+	WORD $0x4ea21c40 // orr v0.16b, v2.16b, v2.16b
+	WORD $0x4ea31c61 // orr v1.16b, v3.16b, v3.16b
+
+skip1:
+	TBZ $2, R25, skip4
+	MOVD acc+88(FP), R26
+	CBZ R26, noC5
+	FMOVQ 0(R15), F24
+	WORD $0x4e38d400 // fadd v0.4s, v0.4s, v24.4s
+
+noC5:
+	CBZ R12, noBias6
+	FMOVQ 0(R12), F24
+	WORD $0x4e38d400 // fadd v0.4s, v0.4s, v24.4s
+	ADD $16, R12
+
+noBias6:
+	FMOVQ F0, 0(R15)
+	ADD $16, R15
+	WORD $0x4ea11c20 // orr v0.16b, v1.16b, v1.16b
+
+skip4:
+	TBZ $1, R25, skip7
+	MOVD acc+88(FP), R26
+	CBZ R26, noC8
+	FMOVD 0(R15), F24
+	WORD $0x4e38d400 // fadd v0.4s, v0.4s, v24.4s
+
+noC8:
+	CBZ R12, noBias9
+	FMOVD 0(R12), F24
+	WORD $0x4e38d400 // fadd v0.4s, v0.4s, v24.4s
+	ADD $8, R12
+
+noBias9:
+	FMOVD F0, 0(R15)
+	ADD $8, R15
+	WORD $0x4e180400 // dup v0.2d, v0.d[1]
+
+skip7:
+	TBZ $0, R25, skip10
+	MOVD acc+88(FP), R26
+	CBZ R26, noC11
+	FMOVS 0(R15), F24
+	WORD $0x4e38d400 // fadd v0.4s, v0.4s, v24.4s
+
+noC11:
+	CBZ R12, noBias12
+	FMOVS 0(R12), F24
+	WORD $0x4e38d400 // fadd v0.4s, v0.4s, v24.4s
+	ADD $4, R12
+
+noBias12:
+	FMOVS F0, 0(R15)
+	ADD $4, R15
+
+skip10:
+	ADD R9, R14
+	B next
+
+// func kernQuadRowsx2NEON(tiles, k int, a *byte, ta, rsa, csa int, b *byte, bs int, c *byte, ldc, n, acc int, bias, ahead *byte, step int)
+TEXT ·kernQuadRowsx2NEON(SB), NOSPLIT, $0-120
+	MOVD tiles+0(FP), R0
+	MOVD a+16(FP), R2
+	MOVD ta+24(FP), R3
+	MOVD c+64(FP), R8
+	MOVD ldc+72(FP), R9
+	MOVD n+80(FP), R25
+	MOVD ahead+104(FP), R10
+	MOVD step+112(FP), R11
+	CBZ R0, done
+
+tile:
+	MOVD R8, R15
+	PRFM (R15), PLDL1KEEP
+	ADD R9, R15
+	PRFM (R15), PLDL1KEEP
+	WORD $0x6f00e400 // movi v0.2d, #0
+	WORD $0x6f00e404 // movi v4.2d, #0
+	WORD $0x6f00e401 // movi v1.2d, #0
+	WORD $0x6f00e405 // movi v5.2d, #0
+	WORD $0x6f00e402 // movi v2.2d, #0
+	WORD $0x6f00e406 // movi v6.2d, #0
+	WORD $0x6f00e403 // movi v3.2d, #0
+	WORD $0x6f00e407 // movi v7.2d, #0
+	MOVD R2, R19
+	MOVD rsa+32(FP), R4
+	ADD R4, R19, R20
+	MOVD b+48(FP), R6
+	MOVD k+8(FP), R13
+	SUBS $4, R13
+	BLT rest
+
+loop:
+	FMOVD.P 8(R19), F24
+	FMOVD.P 8(R20), F27
+	WORD $0x4edb3b18 // zip1 v24.2d, v24.2d, v27.2d
+	FLDPQ 0(R6), (F28, F29)
+	WORD $0x6e5cef00 // bfmmla v0.4s, v24.8h, v28.8h
+	WORD $0x6e5def04 // bfmmla v4.4s, v24.8h, v29.8h
+	FLDPQ 32(R6), (F30, F31)
+	WORD $0x6e5eef01 // bfmmla v1.4s, v24.8h, v30.8h
+	WORD $0x6e5fef05 // bfmmla v5.4s, v24.8h, v31.8h
+	FLDPQ 64(R6), (F28, F29)
+	WORD $0x6e5cef02 // bfmmla v2.4s, v24.8h, v28.8h
+	WORD $0x6e5def06 // bfmmla v6.4s, v24.8h, v29.8h
+	FLDPQ 96(R6), (F30, F31)
+	WORD $0x6e5eef03 // bfmmla v3.4s, v24.8h, v30.8h
+	WORD $0x6e5fef07 // bfmmla v7.4s, v24.8h, v31.8h
+	FMOVD.P 8(R19), F24
+	FMOVD.P 8(R20), F27
+	WORD $0x4edb3b18 // zip1 v24.2d, v24.2d, v27.2d
+	FLDPQ 128(R6), (F28, F29)
+	WORD $0x6e5cef00 // bfmmla v0.4s, v24.8h, v28.8h
+	WORD $0x6e5def04 // bfmmla v4.4s, v24.8h, v29.8h
+	FLDPQ 160(R6), (F30, F31)
+	WORD $0x6e5eef01 // bfmmla v1.4s, v24.8h, v30.8h
+	WORD $0x6e5fef05 // bfmmla v5.4s, v24.8h, v31.8h
+	FLDPQ 192(R6), (F28, F29)
+	WORD $0x6e5cef02 // bfmmla v2.4s, v24.8h, v28.8h
+	WORD $0x6e5def06 // bfmmla v6.4s, v24.8h, v29.8h
+	FLDPQ 224(R6), (F30, F31)
+	WORD $0x6e5eef03 // bfmmla v3.4s, v24.8h, v30.8h
+	WORD $0x6e5fef07 // bfmmla v7.4s, v24.8h, v31.8h
+	FMOVD.P 8(R19), F24
+	FMOVD.P 8(R20), F27
+	WORD $0x4edb3b18 // zip1 v24.2d, v24.2d, v27.2d
+	FLDPQ 256(R6), (F28, F29)
+	WORD $0x6e5cef00 // bfmmla v0.4s, v24.8h, v28.8h
+	WORD $0x6e5def04 // bfmmla v4.4s, v24.8h, v29.8h
+	FLDPQ 288(R6), (F30, F31)
+	WORD $0x6e5eef01 // bfmmla v1.4s, v24.8h, v30.8h
+	WORD $0x6e5fef05 // bfmmla v5.4s, v24.8h, v31.8h
+	FLDPQ 320(R6), (F28, F29)
+	WORD $0x6e5cef02 // bfmmla v2.4s, v24.8h, v28.8h
+	WORD $0x6e5def06 // bfmmla v6.4s, v24.8h, v29.8h
+	FLDPQ 352(R6), (F30, F31)
+	WORD $0x6e5eef03 // bfmmla v3.4s, v24.8h, v30.8h
+	WORD $0x6e5fef07 // bfmmla v7.4s, v24.8h, v31.8h
+	FMOVD.P 8(R19), F24
+	FMOVD.P 8(R20), F27
+	WORD $0x4edb3b18 // zip1 v24.2d, v24.2d, v27.2d
+	FLDPQ 384(R6), (F28, F29)
+	WORD $0x6e5cef00 // bfmmla v0.4s, v24.8h, v28.8h
+	WORD $0x6e5def04 // bfmmla v4.4s, v24.8h, v29.8h
+	FLDPQ 416(R6), (F30, F31)
+	WORD $0x6e5eef01 // bfmmla v1.4s, v24.8h, v30.8h
+	WORD $0x6e5fef05 // bfmmla v5.4s, v24.8h, v31.8h
+	FLDPQ 448(R6), (F28, F29)
+	WORD $0x6e5cef02 // bfmmla v2.4s, v24.8h, v28.8h
+	WORD $0x6e5def06 // bfmmla v6.4s, v24.8h, v29.8h
+	FLDPQ 480(R6), (F30, F31)
+	WORD $0x6e5eef03 // bfmmla v3.4s, v24.8h, v30.8h
+	WORD $0x6e5fef07 // bfmmla v7.4s, v24.8h, v31.8h
+	ADD $512, R6
+	PRFM (R10), PLDL2KEEP
+	ADD R11, R10
+	SUBS $4, R13
+	BGE loop
+
+rest:
+	ADDS $4, R13
+	BEQ rows
+
+one:
+	FMOVD.P 8(R19), F24
+	FMOVD.P 8(R20), F27
+	WORD $0x4edb3b18 // zip1 v24.2d, v24.2d, v27.2d
+	FLDPQ 0(R6), (F28, F29)
+	WORD $0x6e5cef00 // bfmmla v0.4s, v24.8h, v28.8h
+	WORD $0x6e5def04 // bfmmla v4.4s, v24.8h, v29.8h
+	FLDPQ 32(R6), (F30, F31)
+	WORD $0x6e5eef01 // bfmmla v1.4s, v24.8h, v30.8h
+	WORD $0x6e5fef05 // bfmmla v5.4s, v24.8h, v31.8h
+	FLDPQ 64(R6), (F28, F29)
+	WORD $0x6e5cef02 // bfmmla v2.4s, v24.8h, v28.8h
+	WORD $0x6e5def06 // bfmmla v6.4s, v24.8h, v29.8h
+	FLDPQ 96(R6), (F30, F31)
+	WORD $0x6e5eef03 // bfmmla v3.4s, v24.8h, v30.8h
+	WORD $0x6e5fef07 // bfmmla v7.4s, v24.8h, v31.8h
+	ADD $128, R6
+	SUBS $1, R13
+	BNE one
+
+rows:
+	WORD $0x4ec43818 // zip1 v24.2d, v0.2d, v4.2d
+	WORD $0x4ec47804 // zip2 v4.2d, v0.2d, v4.2d
+	WORD $0x4ec53839 // zip1 v25.2d, v1.2d, v5.2d
+	WORD $0x4ec57825 // zip2 v5.2d, v1.2d, v5.2d
+	WORD $0x4ec6385a // zip1 v26.2d, v2.2d, v6.2d
+	WORD $0x4ec67846 // zip2 v6.2d, v2.2d, v6.2d
+	WORD $0x4ec7387b // zip1 v27.2d, v3.2d, v7.2d
+	WORD $0x4ec77867 // zip2 v7.2d, v3.2d, v7.2d
+	WORD $0x4eb81f00 // orr v0.16b, v24.16b, v24.16b
+	WORD $0x4eb91f21 // orr v1.16b, v25.16b, v25.16b
+	WORD $0x4eba1f42 // orr v2.16b, v26.16b, v26.16b
+	WORD $0x4ebb1f63 // orr v3.16b, v27.16b, v27.16b
+	CMP $16, R25
+	BLT edge
+	MOVD acc+88(FP), R15
+	CBZ R15, noC
+	MOVD R8, R14
+	FLDPQ (R14), (F24, F25)
+	FLDPQ 32(R14), (F26, F27)
+	WORD $0x4e38d400 // fadd v0.4s, v0.4s, v24.4s
+	WORD $0x4e39d421 // fadd v1.4s, v1.4s, v25.4s
+	WORD $0x4e3ad442 // fadd v2.4s, v2.4s, v26.4s
+	WORD $0x4e3bd463 // fadd v3.4s, v3.4s, v27.4s
+	ADD R9, R14
+	FLDPQ (R14), (F24, F25)
+	FLDPQ 32(R14), (F26, F27)
+	WORD $0x4e38d484 // fadd v4.4s, v4.4s, v24.4s
+	WORD $0x4e39d4a5 // fadd v5.4s, v5.4s, v25.4s
+	WORD $0x4e3ad4c6 // fadd v6.4s, v6.4s, v26.4s
+	WORD $0x4e3bd4e7 // fadd v7.4s, v7.4s, v27.4s
+	ADD R9, R14
+
+noC:
+	MOVD bias+96(FP), R15
+	CBZ R15, noBias
+	FLDPQ (R15), (F24, F25)
+	FLDPQ 32(R15), (F26, F27)
+	WORD $0x4e38d400 // fadd v0.4s, v0.4s, v24.4s
+	WORD $0x4e39d421 // fadd v1.4s, v1.4s, v25.4s
+	WORD $0x4e3ad442 // fadd v2.4s, v2.4s, v26.4s
+	WORD $0x4e3bd463 // fadd v3.4s, v3.4s, v27.4s
+	WORD $0x4e38d484 // fadd v4.4s, v4.4s, v24.4s
+	WORD $0x4e39d4a5 // fadd v5.4s, v5.4s, v25.4s
+	WORD $0x4e3ad4c6 // fadd v6.4s, v6.4s, v26.4s
+	WORD $0x4e3bd4e7 // fadd v7.4s, v7.4s, v27.4s
+
+noBias:
+	MOVD R8, R14
+	FSTPQ (F0, F1), (R14)
+	FSTPQ (F2, F3), 32(R14)
+	ADD R9, R14
+	FSTPQ (F4, F5), (R14)
+	FSTPQ (F6, F7), 32(R14)
+	ADD R9, R14
+
+next:
+	ADD R3, R2
+	MOVD R14, R8
+	SUBS $1, R0
+	BNE tile
+
+done:
+	RET
+
+edge:
+	MOVD R8, R14
+	MOVD R14, R15
+	MOVD bias+96(FP), R12
+	TBZ $3, R25, skip1
+	MOVD acc+88(FP), R26
+	CBZ R26, noC2
+	FMOVQ 0(R15), F24
+	FMOVQ 16(R15), F25
+	WORD $0x4e38d400 // fadd v0.4s, v0.4s, v24.4s
+	WORD $0x4e39d421 // fadd v1.4s, v1.4s, v25.4s
+
+noC2:
+	CBZ R12, noBias3
+	FMOVQ 0(R12), F24
+	FMOVQ 16(R12), F25
+	WORD $0x4e38d400 // fadd v0.4s, v0.4s, v24.4s
+	WORD $0x4e39d421 // fadd v1.4s, v1.4s, v25.4s
+	ADD $32, R12
+
+noBias3:
+	FMOVQ F0, 0(R15)
+	FMOVQ F1, 16(R15)
+	ADD $32, R15
+	WORD $0x4ea21c40 // orr v0.16b, v2.16b, v2.16b
+	WORD $0x4ea31c61 // orr v1.16b, v3.16b, v3.16b
+
+skip1:
+	TBZ $2, R25, skip4
+	MOVD acc+88(FP), R26
+	CBZ R26, noC5
+	FMOVQ 0(R15), F24
+	WORD $0x4e38d400 // fadd v0.4s, v0.4s, v24.4s
+
+noC5:
+	CBZ R12, noBias6
+	FMOVQ 0(R12), F24
+	WORD $0x4e38d400 // fadd v0.4s, v0.4s, v24.4s
+	ADD $16, R12
+
+noBias6:
+	FMOVQ F0, 0(R15)
+	ADD $16, R15
+	WORD $0x4ea11c20 // orr v0.16b, v1.16b, v1.16b
+
+skip4:
+	TBZ $1, R25, skip7
+	MOVD acc+88(FP), R26
+	CBZ R26, noC8
+	FMOVD 0(R15), F24
+	WORD $0x4e38d400 // fadd v0.4s, v0.4s, v24.4s
+
+noC8:
+	CBZ R12, noBias9
+	FMOVD 0(R12), F24
+	WORD $0x4e38d400 // fadd v0.4s, v0.4s, v24.4s
+	ADD $8, R12
+
+noBias9:
+	FMOVD F0, 0(R15)
+	ADD $8, R15
+	WORD $0x4e180400 // dup v0.2d, v0.d[1]
+
+skip7:
+	TBZ $0, R25, skip10
+	MOVD acc+88(FP), R26
+	CBZ R26, noC11
+	FMOVS 0(R15), F24
+	WORD $0x4e38d400 // fadd v0.4s, v0.4s, v24.4s
+
+noC11:
+	CBZ R12, noBias12
+	FMOVS 0(R12), F24
+	WORD $0x4e38d400 // fadd v0.4s, v0.4s, v24.4s
+	ADD $4, R12
+
+noBias12:
+	FMOVS F0, 0(R15)
+	ADD $4, R15
+
+skip10:
+	ADD R9, R14
+	MOVD R14, R15
+	MOVD bias+96(FP), R12
+	TBZ $3, R25, skip13
+	MOVD acc+88(FP), R26
+	CBZ R26, noC14
+	FMOVQ 0(R15), F24
+	FMOVQ 16(R15), F25
+	WORD $0x4e38d484 // fadd v4.4s, v4.4s, v24.4s
+	WORD $0x4e39d4a5 // fadd v5.4s, v5.4s, v25.4s
+
+noC14:
+	CBZ R12, noBias15
+	FMOVQ 0(R12), F24
+	FMOVQ 16(R12), F25
+	WORD $0x4e38d484 // fadd v4.4s, v4.4s, v24.4s
+	WORD $0x4e39d4a5 // fadd v5.4s, v5.4s, v25.4s
+	ADD $32, R12
+
+noBias15:
+	FMOVQ F4, 0(R15)
+	FMOVQ F5, 16(R15)
+	ADD $32, R15
+	WORD $0x4ea61cc4 // orr v4.16b, v6.16b, v6.16b
+	WORD $0x4ea71ce5 // orr v5.16b, v7.16b, v7.16b
+
+skip13:
+	TBZ $2, R25, skip16
+	MOVD acc+88(FP), R26
+	CBZ R26, noC17
+	FMOVQ 0(R15), F24
+	WORD $0x4e38d484 // fadd v4.4s, v4.4s, v24.4s
+
+noC17:
+	CBZ R12, noBias18
+	FMOVQ 0(R12), F24
+	WORD $0x4e38d484 // fadd v4.4s, v4.4s, v24.4s
+	ADD $16, R12
+
+noBias18:
+	FMOVQ F4, 0(R15)
+	ADD $16, R15
+	WORD $0x4ea51ca4 // orr v4.16b, v5.16b, v5.16b
+
+skip16:
+	TBZ $1, R25, skip19
+	MOVD acc+88(FP), R26
+	CBZ R26, noC20
+	FMOVD 0(R15), F24
+	WORD $0x4e38d484 // fadd v4.4s, v4.4s, v24.4s
+
+noC20:
+	CBZ R12, noBias21
+	FMOVD 0(R12), F24
+	WORD $0x4e38d484 // fadd v4.4s, v4.4s, v24.4s
+	ADD $8, R12
+
+noBias21:
+	FMOVD F4, 0(R15)
+	ADD $8, R15
+	WORD $0x4e180484 // dup v4.2d, v4.d[1]
+
+skip19:
+	TBZ $0, R25, skip22
+	MOVD acc+88(FP), R26
+	CBZ R26, noC23
+	FMOVS 0(R15), F24
+	WORD $0x4e38d484 // fadd v4.4s, v4.4s, v24.4s
+
+noC23:
+	CBZ R12, noBias24
+	FMOVS 0(R12), F24
+	WORD $0x4e38d484 // fadd v4.4s, v4.4s, v24.4s
+	ADD $4, R12
+
+noBias24:
+	FMOVS F4, 0(R15)
+	ADD $4, R15
+
+skip22:
+	ADD R9, R14
+	B next
+
+// func kernQuadRowsx3NEON(tiles, k int, a *byte, ta, rsa, csa int, b *byte, bs int, c *byte, ldc, n, acc int, bias, ahead *byte, step int)
+TEXT ·kernQuadRowsx3NEON(SB), NOSPLIT, $0-120
+	MOVD tiles+0(FP), R0
+	MOVD a+16(FP), R2
+	MOVD ta+24(FP), R3
+	MOVD c+64(FP), R8
+	MOVD ldc+72(FP), R9
+	MOVD n+80(FP), R25
+	MOVD ahead+104(FP), R10
+	MOVD step+112(FP), R11
+	CBZ R0, done
+
+tile:
+	MOVD R8, R15
+	PRFM (R15), PLDL1KEEP
+	ADD R9, R15
+	PRFM (R15), PLDL1KEEP
+	ADD R9, R15
+	PRFM (R15), PLDL1KEEP
+	WORD $0x6f00e400 // movi v0.2d, #0
+	WORD $0x6f00e404 // movi v4.2d, #0
+	WORD $0x6f00e401 // movi v1.2d, #0
+	WORD $0x6f00e405 // movi v5.2d, #0
+	WORD $0x6f00e402 // movi v2.2d, #0
+	WORD $0x6f00e406 // movi v6.2d, #0
+	WORD $0x6f00e403 // movi v3.2d, #0
+	WORD $0x6f00e407 // movi v7.2d, #0
+	WORD $0x6f00e408 // movi v8.2d, #0
+	WORD $0x6f00e40c // movi v12.2d, #0
+	WORD $0x6f00e409 // movi v9.2d, #0
+	WORD $0x6f00e40d // movi v13.2d, #0
+	WORD $0x6f00e40a // movi v10.2d, #0
+	WORD $0x6f00e40e // movi v14.2d, #0
+	WORD $0x6f00e40b // movi v11.2d, #0
+	WORD $0x6f00e40f // movi v15.2d, #0
+	MOVD R2, R19
+	MOVD rsa+32(FP), R4
+	ADD R4, R19, R20
+	ADD R4, R20, R21
+	MOVD b+48(FP), R6
+	MOVD k+8(FP), R13
+	SUBS $4, R13
+	BLT rest
+
+loop:
+	FMOVD.P 8(R19), F24
+	FMOVD.P 8(R20), F27
+	WORD $0x4edb3b18 // zip1 v24.2d, v24.2d, v27.2d
+	FMOVD.P 8(R21), F25
+	WORD $0x4ed93b39 // zip1 v25.2d, v25.2d, v25.2d
+	FLDPQ 0(R6), (F28, F29)
+	WORD $0x6e5cef00 // bfmmla v0.4s, v24.8h, v28.8h
+	WORD $0x6e5def04 // bfmmla v4.4s, v24.8h, v29.8h
+	WORD $0x6e5cef28 // bfmmla v8.4s, v25.8h, v28.8h
+	WORD $0x6e5def2c // bfmmla v12.4s, v25.8h, v29.8h
+	FLDPQ 32(R6), (F30, F31)
+	WORD $0x6e5eef01 // bfmmla v1.4s, v24.8h, v30.8h
+	WORD $0x6e5fef05 // bfmmla v5.4s, v24.8h, v31.8h
+	WORD $0x6e5eef29 // bfmmla v9.4s, v25.8h, v30.8h
+	WORD $0x6e5fef2d // bfmmla v13.4s, v25.8h, v31.8h
+	FLDPQ 64(R6), (F28, F29)
+	WORD $0x6e5cef02 // bfmmla v2.4s, v24.8h, v28.8h
+	WORD $0x6e5def06 // bfmmla v6.4s, v24.8h, v29.8h
+	WORD $0x6e5cef2a // bfmmla v10.4s, v25.8h, v28.8h
+	WORD $0x6e5def2e // bfmmla v14.4s, v25.8h, v29.8h
+	FLDPQ 96(R6), (F30, F31)
+	WORD $0x6e5eef03 // bfmmla v3.4s, v24.8h, v30.8h
+	WORD $0x6e5fef07 // bfmmla v7.4s, v24.8h, v31.8h
+	WORD $0x6e5eef2b // bfmmla v11.4s, v25.8h, v30.8h
+	WORD $0x6e5fef2f // bfmmla v15.4s, v25.8h, v31.8h
+	FMOVD.P 8(R19), F24
+	FMOVD.P 8(R20), F27
+	WORD $0x4edb3b18 // zip1 v24.2d, v24.2d, v27.2d
+	FMOVD.P 8(R21), F25
+	WORD $0x4ed93b39 // zip1 v25.2d, v25.2d, v25.2d
+	FLDPQ 128(R6), (F28, F29)
+	WORD $0x6e5cef00 // bfmmla v0.4s, v24.8h, v28.8h
+	WORD $0x6e5def04 // bfmmla v4.4s, v24.8h, v29.8h
+	WORD $0x6e5cef28 // bfmmla v8.4s, v25.8h, v28.8h
+	WORD $0x6e5def2c // bfmmla v12.4s, v25.8h, v29.8h
+	FLDPQ 160(R6), (F30, F31)
+	WORD $0x6e5eef01 // bfmmla v1.4s, v24.8h, v30.8h
+	WORD $0x6e5fef05 // bfmmla v5.4s, v24.8h, v31.8h
+	WORD $0x6e5eef29 // bfmmla v9.4s, v25.8h, v30.8h
+	WORD $0x6e5fef2d // bfmmla v13.4s, v25.8h, v31.8h
+	FLDPQ 192(R6), (F28, F29)
+	WORD $0x6e5cef02 // bfmmla v2.4s, v24.8h, v28.8h
+	WORD $0x6e5def06 // bfmmla v6.4s, v24.8h, v29.8h
+	WORD $0x6e5cef2a // bfmmla v10.4s, v25.8h, v28.8h
+	WORD $0x6e5def2e // bfmmla v14.4s, v25.8h, v29.8h
+	FLDPQ 224(R6), (F30, F31)
+	WORD $0x6e5eef03 // bfmmla v3.4s, v24.8h, v30.8h
+	WORD $0x6e5fef07 // bfmmla v7.4s, v24.8h, v31.8h
+	WORD $0x6e5eef2b // bfmmla v11.4s, v25.8h, v30.8h
+	WORD $0x6e5fef2f // bfmmla v15.4s, v25.8h, v31.8h
+	FMOVD.P 8(R19), F24
+	FMOVD.P 8(R20), F27
+	WORD $0x4edb3b18 // zip1 v24.2d, v24.2d, v27.2d
+	FMOVD.P 8(R21), F25
+	WORD $0x4ed93b39 // zip1 v25.2d, v25.2d, v25.2d
+	FLDPQ 256(R6), (F28, F29)
+	WORD $0x6e5cef00 // bfmmla v0.4s, v24.8h, v28.8h
+	WORD $0x6e5def04 // bfmmla v4.4s, v24.8h, v29.8h
+	WORD $0x6e5cef28 // bfmmla v8.4s, v25.8h, v28.8h
+	WORD $0x6e5def2c // bfmmla v12.4s, v25.8h, v29.8h
+	FLDPQ 288(R6), (F30, F31)
+	WORD $0x6e5eef01 // bfmmla v1.4s, v24.8h, v30.8h
+	WORD $0x6e5fef05 // bfmmla v5.4s, v24.8h, v31.8h
+	WORD $0x6e5eef29 // bfmmla v9.4s, v25.8h, v30.8h
+	WORD $0x6e5fef2d // bfmmla v13.4s, v25.8h, v31.8h
+	FLDPQ 320(R6), (F28, F29)
+	WORD $0x6e5cef02 // bfmmla v2.4s, v24.8h, v28.8h
+	WORD $0x6e5def06 // bfmmla v6.4s, v24.8h, v29.8h
+	WORD $0x6e5cef2a // bfmmla v10.4s, v25.8h, v28.8h
+	WORD $0x6e5def2e // bfmmla v14.4s, v25.8h, v29.8h
+	FLDPQ 352(R6), (F30, F31)
+	WORD $0x6e5eef03 // bfmmla v3.4s, v24.8h, v30.8h
+	WORD $0x6e5fef07 // bfmmla v7.4s, v24.8h, v31.8h
+	WORD $0x6e5eef2b // bfmmla v11.4s, v25.8h, v30.8h
+	WORD $0x6e5fef2f // bfmmla v15.4s, v25.8h, v31.8h
+	FMOVD.P 8(R19), F24
+	FMOVD.P 8(R20), F27
+	WORD $0x4edb3b18 // zip1 v24.2d, v24.2d, v27.2d
+	FMOVD.P 8(R21), F25
+	WORD $0x4ed93b39 // zip1 v25.2d, v25.2d, v25.2d
+	FLDPQ 384(R6), (F28, F29)
+	WORD $0x6e5cef00 // bfmmla v0.4s, v24.8h, v28.8h
+	WORD $0x6e5def04 // bfmmla v4.4s, v24.8h, v29.8h
+	WORD $0x6e5cef28 // bfmmla v8.4s, v25.8h, v28.8h
+	WORD $0x6e5def2c // bfmmla v12.4s, v25.8h, v29.8h
+	FLDPQ 416(R6), (F30, F31)
+	WORD $0x6e5eef01 // bfmmla v1.4s, v24.8h, v30.8h
+	WORD $0x6e5fef05 // bfmmla v5.4s, v24.8h, v31.8h
+	WORD $0x6e5eef29 // bfmmla v9.4s, v25.8h, v30.8h
+	WORD $0x6e5fef2d // bfmmla v13.4s, v25.8h, v31.8h
+	FLDPQ 448(R6), (F28, F29)
+	WORD $0x6e5cef02 // bfmmla v2.4s, v24.8h, v28.8h
+	WORD $0x6e5def06 // bfmmla v6.4s, v24.8h, v29.8h
+	WORD $0x6e5cef2a // bfmmla v10.4s, v25.8h, v28.8h
+	WORD $0x6e5def2e // bfmmla v14.4s, v25.8h, v29.8h
+	FLDPQ 480(R6), (F30, F31)
+	WORD $0x6e5eef03 // bfmmla v3.4s, v24.8h, v30.8h
+	WORD $0x6e5fef07 // bfmmla v7.4s, v24.8h, v31.8h
+	WORD $0x6e5eef2b // bfmmla v11.4s, v25.8h, v30.8h
+	WORD $0x6e5fef2f // bfmmla v15.4s, v25.8h, v31.8h
+	ADD $512, R6
+	PRFM (R10), PLDL2KEEP
+	ADD R11, R10
+	SUBS $4, R13
+	BGE loop
+
+rest:
+	ADDS $4, R13
+	BEQ rows
+
+one:
+	FMOVD.P 8(R19), F24
+	FMOVD.P 8(R20), F27
+	WORD $0x4edb3b18 // zip1 v24.2d, v24.2d, v27.2d
+	FMOVD.P 8(R21), F25
+	WORD $0x4ed93b39 // zip1 v25.2d, v25.2d, v25.2d
+	FLDPQ 0(R6), (F28, F29)
+	WORD $0x6e5cef00 // bfmmla v0.4s, v24.8h, v28.8h
+	WORD $0x6e5def04 // bfmmla v4.4s, v24.8h, v29.8h
+	WORD $0x6e5cef28 // bfmmla v8.4s, v25.8h, v28.8h
+	WORD $0x6e5def2c // bfmmla v12.4s, v25.8h, v29.8h
+	FLDPQ 32(R6), (F30, F31)
+	WORD $0x6e5eef01 // bfmmla v1.4s, v24.8h, v30.8h
+	WORD $0x6e5fef05 // bfmmla v5.4s, v24.8h, v31.8h
+	WORD $0x6e5eef29 // bfmmla v9.4s, v25.8h, v30.8h
+	WORD $0x6e5fef2d // bfmmla v13.4s, v25.8h, v31.8h
+	FLDPQ 64(R6), (F28, F29)
+	WORD $0x6e5cef02 // bfmmla v2.4s, v24.8h, v28.8h
+	WORD $0x6e5def06 // bfmmla v6.4s, v24.8h, v29.8h
+	WORD $0x6e5cef2a // bfmmla v10.4s, v25.8h, v28.8h
+	WORD $0x6e5def2e // bfmmla v14.4s, v25.8h, v29.8h
+	FLDPQ 96(R6), (F30, F31)
+	WORD $0x6e5eef03 // bfmmla v3.4s, v24.8h, v30.8h
+	WORD $0x6e5fef07 // bfmmla v7.4s, v24.8h, v31.8h
+	WORD $0x6e5eef2b // bfmmla v11.4s, v25.8h, v30.8h
+	WORD $0x6e5fef2f // bfmmla v15.4s, v25.8h, v31.8h
+	ADD $128, R6
+	SUBS $1, R13
+	BNE one
+
+rows:
+	WORD $0x4ec43818 // zip1 v24.2d, v0.2d, v4.2d
+	WORD $0x4ec47804 // zip2 v4.2d, v0.2d, v4.2d
+	WORD $0x4ec53839 // zip1 v25.2d, v1.2d, v5.2d
+	WORD $0x4ec57825 // zip2 v5.2d, v1.2d, v5.2d
+	WORD $0x4ec6385a // zip1 v26.2d, v2.2d, v6.2d
+	WORD $0x4ec67846 // zip2 v6.2d, v2.2d, v6.2d
+	WORD $0x4ec7387b // zip1 v27.2d, v3.2d, v7.2d
+	WORD $0x4ec77867 // zip2 v7.2d, v3.2d, v7.2d
+	WORD $0x4eb81f00 // orr v0.16b, v24.16b, v24.16b
+	WORD $0x4eb91f21 // orr v1.16b, v25.16b, v25.16b
+	WORD $0x4eba1f42 // orr v2.16b, v26.16b, v26.16b
+	WORD $0x4ebb1f63 // orr v3.16b, v27.16b, v27.16b
+	WORD $0x4ecc3918 // zip1 v24.2d, v8.2d, v12.2d
+	WORD $0x4ecc790c // zip2 v12.2d, v8.2d, v12.2d
+	WORD $0x4ecd3939 // zip1 v25.2d, v9.2d, v13.2d
+	WORD $0x4ecd792d // zip2 v13.2d, v9.2d, v13.2d
+	WORD $0x4ece395a // zip1 v26.2d, v10.2d, v14.2d
+	WORD $0x4ece794e // zip2 v14.2d, v10.2d, v14.2d
+	WORD $0x4ecf397b // zip1 v27.2d, v11.2d, v15.2d
+	WORD $0x4ecf796f // zip2 v15.2d, v11.2d, v15.2d
+	WORD $0x4eb81f08 // orr v8.16b, v24.16b, v24.16b
+	WORD $0x4eb91f29 // orr v9.16b, v25.16b, v25.16b
+	WORD $0x4eba1f4a // orr v10.16b, v26.16b, v26.16b
+	WORD $0x4ebb1f6b // orr v11.16b, v27.16b, v27.16b
+	CMP $16, R25
+	BLT edge
+	MOVD acc+88(FP), R15
+	CBZ R15, noC
+	MOVD R8, R14
+	FLDPQ (R14), (F24, F25)
+	FLDPQ 32(R14), (F26, F27)
+	WORD $0x4e38d400 // fadd v0.4s, v0.4s, v24.4s
+	WORD $0x4e39d421 // fadd v1.4s, v1.4s, v25.4s
+	WORD $0x4e3ad442 // fadd v2.4s, v2.4s, v26.4s
+	WORD $0x4e3bd463 // fadd v3.4s, v3.4s, v27.4s
+	ADD R9, R14
+	FLDPQ (R14), (F24, F25)
+	FLDPQ 32(R14), (F26, F27)
+	WORD $0x4e38d484 // fadd v4.4s, v4.4s, v24.4s
+	WORD $0x4e39d4a5 // fadd v5.4s, v5.4s, v25.4s
+	WORD $0x4e3ad4c6 // fadd v6.4s, v6.4s, v26.4s
+	WORD $0x4e3bd4e7 // fadd v7.4s, v7.4s, v27.4s
+	ADD R9, R14
+	FLDPQ (R14), (F24, F25)
+	FLDPQ 32(R14), (F26, F27)
+	WORD $0x4e38d508 // fadd v8.4s, v8.4s, v24.4s
+	WORD $0x4e39d529 // fadd v9.4s, v9.4s, v25.4s
+	WORD $0x4e3ad54a // fadd v10.4s, v10.4s, v26.4s
+	WORD $0x4e3bd56b // fadd v11.4s, v11.4s, v27.4s
+	ADD R9, R14
+
+noC:
+	MOVD bias+96(FP), R15
+	CBZ R15, noBias
+	FLDPQ (R15), (F24, F25)
+	FLDPQ 32(R15), (F26, F27)
+	WORD $0x4e38d400 // fadd v0.4s, v0.4s, v24.4s
+	WORD $0x4e39d421 // fadd v1.4s, v1.4s, v25.4s
+	WORD $0x4e3ad442 // fadd v2.4s, v2.4s, v26.4s
+	WORD $0x4e3bd463 // fadd v3.4s, v3.4s, v27.4s
+	WORD $0x4e38d484 // fadd v4.4s, v4.4s, v24.4s
+	WORD $0x4e39d4a5 // fadd v5.4s, v5.4s, v25.4s
+	WORD $0x4e3ad4c6 // fadd v6.4s, v6.4s, v26.4s
+	WORD $0x4e3bd4e7 // fadd v7.4s, v7.4s, v27.4s
+	WORD $0x4e38d508 // fadd v8.4s, v8.4s, v24.4s
+	WORD $0x4e39d529 // fadd v9.4s, v9.4s, v25.4s
+	WORD $0x4e3ad54a // fadd v10.4s, v10.4s, v26.4s
+	WORD $0x4e3bd56b // fadd v11.4s, v11.4s, v27.4s
+
+noBias:
+	MOVD R8, R14
+	FSTPQ (F0, F1), (R14)
+	FSTPQ (F2, F3), 32(R14)
+	ADD R9, R14
+	FSTPQ (F4, F5), (R14)
+	FSTPQ (F6, F7), 32(R14)
+	ADD R9, R14
+	FSTPQ (F8, F9), (R14)
+	FSTPQ (F10, F11), 32(R14)
+	ADD R9, R14
+
+next:
+	ADD R3, R2
+	MOVD R14, R8
+	SUBS $1, R0
+	BNE tile
+
+done:
+	RET
+
+edge:
+	MOVD R8, R14
+	MOVD R14, R15
+	MOVD bias+96(FP), R12
+	TBZ $3, R25, skip1
+	MOVD acc+88(FP), R26
+	CBZ R26, noC2
+	FMOVQ 0(R15), F24
+	FMOVQ 16(R15), F25
+	WORD $0x4e38d400 // fadd v0.4s, v0.4s, v24.4s
+	WORD $0x4e39d421 // fadd v1.4s, v1.4s, v25.4s
+
+noC2:
+	CBZ R12, noBias3
+	FMOVQ 0(R12), F24
+	FMOVQ 16(R12), F25
+	WORD $0x4e38d400 // fadd v0.4s, v0.4s, v24.4s
+	WORD $0x4e39d421 // fadd v1.4s, v1.4s, v25.4s
+	ADD $32, R12
+
+noBias3:
+	FMOVQ F0, 0(R15)
+	FMOVQ F1, 16(R15)
+	ADD $32, R15
+	WORD $0x4ea21c40 // orr v0.16b, v2.16b, v2.16b
+	WORD $0x4ea31c61 // orr v1.16b, v3.16b, v3.16b
+
+skip1:
+	TBZ $2, R25, skip4
+	MOVD acc+88(FP), R26
+	CBZ R26, noC5
+	FMOVQ 0(R15), F24
+	WORD $0x4e38d400 // fadd v0.4s, v0.4s, v24.4s
+
+noC5:
+	CBZ R12, noBias6
+	FMOVQ 0(R12), F24
+	WORD $0x4e38d400 // fadd v0.4s, v0.4s, v24.4s
+	ADD $16, R12
+
+noBias6:
+	FMOVQ F0, 0(R15)
+	ADD $16, R15
+	WORD $0x4ea11c20 // orr v0.16b, v1.16b, v1.16b
+
+skip4:
+	TBZ $1, R25, skip7
+	MOVD acc+88(FP), R26
+	CBZ R26, noC8
+	FMOVD 0(R15), F24
+	WORD $0x4e38d400 // fadd v0.4s, v0.4s, v24.4s
+
+noC8:
+	CBZ R12, noBias9
+	FMOVD 0(R12), F24
+	WORD $0x4e38d400 // fadd v0.4s, v0.4s, v24.4s
+	ADD $8, R12
+
+noBias9:
+	FMOVD F0, 0(R15)
+	ADD $8, R15
+	WORD $0x4e180400 // dup v0.2d, v0.d[1]
+
+skip7:
+	TBZ $0, R25, skip10
+	MOVD acc+88(FP), R26
+	CBZ R26, noC11
+	FMOVS 0(R15), F24
+	WORD $0x4e38d400 // fadd v0.4s, v0.4s, v24.4s
+
+noC11:
+	CBZ R12, noBias12
+	FMOVS 0(R12), F24
+	WORD $0x4e38d400 // fadd v0.4s, v0.4s, v24.4s
+	ADD $4, R12
+
+noBias12:
+	FMOVS F0, 0(R15)
+	ADD $4, R15
+
+skip10:
+	ADD R9, R14
+	MOVD R14, R15
+	MOVD bias+96(FP), R12
+	TBZ $3, R25, skip13
+	MOVD acc+88(FP), R26
+	CBZ R26, noC14
+	FMOVQ 0(R15), F24
+	FMOVQ 16(R15), F25
+	WORD $0x4e38d484 // fadd v4.4s, v4.4s, v24.4s
+	WORD $0x4e39d4a5 // fadd v5.4s, v5.4s, v25.4s
+
+noC14:
+	CBZ R12, noBias15
+	FMOVQ 0(R12), F24
+	FMOVQ 16(R12), F25
+	WORD $0x4e38d484 // fadd v4.4s, v4.4s, v24.4s
+	WORD $0x4e39d4a5 // fadd v5.4s, v5.4s, v25.4s
+	ADD $32, R12
+
+noBias15:
+	FMOVQ F4, 0(R15)
+	FMOVQ F5, 16(R15)
+	ADD $32, R15
+	WORD $0x4ea61cc4 // orr v4.16b, v6.16b, v6.16b
+	WORD $0x4ea71ce5 // orr v5.16b, v7.16b, v7.16b
+
+skip13:
+	TBZ $2, R25, skip16
+	MOVD acc+88(FP), R26
+	CBZ R26, noC17
+	FMOVQ 0(R15), F24
+	WORD $0x4e38d484 // fadd v4.4s, v4.4s, v24.4s
+
+noC17:
+	CBZ R12, noBias18
+	FMOVQ 0(R12), F24
+	WORD $0x4e38d484 // fadd v4.4s, v4.4s, v24.4s
+	ADD $16, R12
+
+noBias18:
+	FMOVQ F4, 0(R15)
+	ADD $16, R15
+	WORD $0x4ea51ca4 // orr v4.16b, v5.16b, v5.16b
+
+skip16:
+	TBZ $1, R25, skip19
+	MOVD acc+88(FP), R26
+	CBZ R26, noC20
+	FMOVD 0(R15), F24
+	WORD $0x4e38d484 // fadd v4.4s, v4.4s, v24.4s
+
+noC20:
+	CBZ R12, noBias21
+	FMOVD 0(R12), F24
+	WORD $0x4e38d484 // fadd v4.4s, v4.4s, v24.4s
+	ADD $8, R12
+
+noBias21:
+	FMOVD F4, 0(R15)
+	ADD $8, R15
+	WORD $0x4e180484 // dup v4.2d, v4.d[1]
+
+skip19:
+	TBZ $0, R25, skip22
+	MOVD acc+88(FP), R26
+	CBZ R26, noC23
+	FMOVS 0(R15), F24
+	WORD $0x4e38d484 // fadd v4.4s, v4.4s, v24.4s
+
+noC23:
+	CBZ R12, noBias24
+	FMOVS 0(R12), F24
+	WORD $0x4e38d484 // fadd v4.4s, v4.4s, v24.4s
+	ADD $4, R12
+
+noBias24:
+	FMOVS F4, 0(R15)
+	ADD $4, R15
+
+skip22:
+	ADD R9, R14
+	MOVD R14, R15
+	MOVD bias+96(FP), R12
+	TBZ $3, R25, skip25
+	MOVD acc+88(FP), R26
+	CBZ R26, noC26
+	FMOVQ 0(R15), F24
+	FMOVQ 16(R15), F25
+	WORD $0x4e38d508 // fadd v8.4s, v8.4s, v24.4s
+	WORD $0x4e39d529 // fadd v9.4s, v9.4s, v25.4s
+
+noC26:
+	CBZ R12, noBias27
+	FMOVQ 0(R12), F24
+	FMOVQ 16(R12), F25
+	WORD $0x4e38d508 // fadd v8.4s, v8.4s, v24.4s
+	WORD $0x4e39d529 // fadd v9.4s, v9.4s, v25.4s
+	ADD $32, R12
+
+noBias27:
+	FMOVQ F8, 0(R15)
+	FMOVQ F9, 16(R15)
+	ADD $32, R15
+	WORD $0x4eaa1d48 // orr v8.16b, v10.16b, v10.16b
+	WORD $0x4eab1d69 // orr v9.16b, v11.16b, v11.16b
+
+skip25:
+	TBZ $2, R25, skip28
+	MOVD acc+88(FP), R26
+	CBZ R26, noC29
+	FMOVQ 0(R15), F24
+	WORD $0x4e38d508 // fadd v8.4s, v8.4s, v24.4s
+
+noC29:
+	CBZ R12, noBias30
+	FMOVQ 0(R12), F24
+	WORD $0x4e38d508 // fadd v8.4s, v8.4s, v24.4s
+	ADD $16, R12
+
+noBias30:
+	FMOVQ F8, 0(R15)
+	ADD $16, R15
+	WORD $0x4ea91d28 // orr v8.16b, v9.16b, v9.16b
+
+skip28:
+	TBZ $1, R25, skip31
+	MOVD acc+88(FP), R26
+	CBZ R26, noC32
+	FMOVD 0(R15), F24
+	WORD $0x4e38d508 // fadd v8.4s, v8.4s, v24.4s
+
+noC32:
+	CBZ R12, noBias33
+	FMOVD 0(R12), F24
+	WORD $0x4e38d508 // fadd v8.4s, v8.4s, v24.4s
+	ADD $8, R12
+
+noBias33:
+	FMOVD F8, 0(R15)
+	ADD $8, R15
+	WORD $0x4e180508 // dup v8.2d, v8.d[1]
+
+skip31:
+	TBZ $0, R25, skip34
+	MOVD acc+88(FP), R26
+	CBZ R26, noC35
+	FMOVS 0(R15), F24
+	WORD $0x4e38d508 // fadd v8.4s, v8.4s, v24.4s
+
+noC35:
+	CBZ R12, noBias36
+	FMOVS 0(R12), F24
+	WORD $0x4e38d508 // fadd v8.4s, v8.4s, v24.4s
+	ADD $4, R12
+
+noBias36:
+	FMOVS F8, 0(R15)
+	ADD $4, R15
+
+skip34:
+	ADD R9, R14
+	B next
+
+// func kernQuadRowsx4NEON(tiles, k int, a *byte, ta, rsa, csa int, b *byte, bs int, c *byte, ldc, n, acc int, bias, ahead *byte, step int)
+TEXT ·kernQuadRowsx4NEON(SB), NOSPLIT, $0-120
+	MOVD tiles+0(FP), R0
+	MOVD a+16(FP), R2
+	MOVD ta+24(FP), R3
+	MOVD c+64(FP), R8
+	MOVD ldc+72(FP), R9
+	MOVD n+80(FP), R25
+	MOVD ahead+104(FP), R10
+	MOVD step+112(FP), R11
+	CBZ R0, done
+
+tile:
+	MOVD R8, R15
+	PRFM (R15), PLDL1KEEP
+	ADD R9, R15
+	PRFM (R15), PLDL1KEEP
+	ADD R9, R15
+	PRFM (R15), PLDL1KEEP
+	ADD R9, R15
+	PRFM (R15), PLDL1KEEP
+	WORD $0x6f00e400 // movi v0.2d, #0
+	WORD $0x6f00e404 // movi v4.2d, #0
+	WORD $0x6f00e401 // movi v1.2d, #0
+	WORD $0x6f00e405 // movi v5.2d, #0
+	WORD $0x6f00e402 // movi v2.2d, #0
+	WORD $0x6f00e406 // movi v6.2d, #0
+	WORD $0x6f00e403 // movi v3.2d, #0
+	WORD $0x6f00e407 // movi v7.2d, #0
+	WORD $0x6f00e408 // movi v8.2d, #0
+	WORD $0x6f00e40c // movi v12.2d, #0
+	WORD $0x6f00e409 // movi v9.2d, #0
+	WORD $0x6f00e40d // movi v13.2d, #0
+	WORD $0x6f00e40a // movi v10.2d, #0
+	WORD $0x6f00e40e // movi v14.2d, #0
+	WORD $0x6f00e40b // movi v11.2d, #0
+	WORD $0x6f00e40f // movi v15.2d, #0
+	MOVD R2, R19
+	MOVD rsa+32(FP), R4
+	ADD R4, R19, R20
+	ADD R4, R20, R21
+	ADD R4, R21, R22
+	MOVD b+48(FP), R6
+	MOVD k+8(FP), R13
+	SUBS $4, R13
+	BLT rest
+
+loop:
+	FMOVD.P 8(R19), F24
+	FMOVD.P 8(R20), F27
+	WORD $0x4edb3b18 // zip1 v24.2d, v24.2d, v27.2d
+	FMOVD.P 8(R21), F25
+	FMOVD.P 8(R22), F27
+	WORD $0x4edb3b39 // zip1 v25.2d, v25.2d, v27.2d
+	FLDPQ 0(R6), (F28, F29)
+	WORD $0x6e5cef00 // bfmmla v0.4s, v24.8h, v28.8h
+	WORD $0x6e5def04 // bfmmla v4.4s, v24.8h, v29.8h
+	WORD $0x6e5cef28 // bfmmla v8.4s, v25.8h, v28.8h
+	WORD $0x6e5def2c // bfmmla v12.4s, v25.8h, v29.8h
+	FLDPQ 32(R6), (F30, F31)
+	WORD $0x6e5eef01 // bfmmla v1.4s, v24.8h, v30.8h
+	WORD $0x6e5fef05 // bfmmla v5.4s, v24.8h, v31.8h
+	WORD $0x6e5eef29 // bfmmla v9.4s, v25.8h, v30.8h
+	WORD $0x6e5fef2d // bfmmla v13.4s, v25.8h, v31.8h
+	FLDPQ 64(R6), (F28, F29)
+	WORD $0x6e5cef02 // bfmmla v2.4s, v24.8h, v28.8h
+	WORD $0x6e5def06 // bfmmla v6.4s, v24.8h, v29.8h
+	WORD $0x6e5cef2a // bfmmla v10.4s, v25.8h, v28.8h
+	WORD $0x6e5def2e // bfmmla v14.4s, v25.8h, v29.8h
+	FLDPQ 96(R6), (F30, F31)
+	WORD $0x6e5eef03 // bfmmla v3.4s, v24.8h, v30.8h
+	WORD $0x6e5fef07 // bfmmla v7.4s, v24.8h, v31.8h
+	WORD $0x6e5eef2b // bfmmla v11.4s, v25.8h, v30.8h
+	WORD $0x6e5fef2f // bfmmla v15.4s, v25.8h, v31.8h
+	FMOVD.P 8(R19), F24
+	FMOVD.P 8(R20), F27
+	WORD $0x4edb3b18 // zip1 v24.2d, v24.2d, v27.2d
+	FMOVD.P 8(R21), F25
+	FMOVD.P 8(R22), F27
+	WORD $0x4edb3b39 // zip1 v25.2d, v25.2d, v27.2d
+	FLDPQ 128(R6), (F28, F29)
+	WORD $0x6e5cef00 // bfmmla v0.4s, v24.8h, v28.8h
+	WORD $0x6e5def04 // bfmmla v4.4s, v24.8h, v29.8h
+	WORD $0x6e5cef28 // bfmmla v8.4s, v25.8h, v28.8h
+	WORD $0x6e5def2c // bfmmla v12.4s, v25.8h, v29.8h
+	FLDPQ 160(R6), (F30, F31)
+	WORD $0x6e5eef01 // bfmmla v1.4s, v24.8h, v30.8h
+	WORD $0x6e5fef05 // bfmmla v5.4s, v24.8h, v31.8h
+	WORD $0x6e5eef29 // bfmmla v9.4s, v25.8h, v30.8h
+	WORD $0x6e5fef2d // bfmmla v13.4s, v25.8h, v31.8h
+	FLDPQ 192(R6), (F28, F29)
+	WORD $0x6e5cef02 // bfmmla v2.4s, v24.8h, v28.8h
+	WORD $0x6e5def06 // bfmmla v6.4s, v24.8h, v29.8h
+	WORD $0x6e5cef2a // bfmmla v10.4s, v25.8h, v28.8h
+	WORD $0x6e5def2e // bfmmla v14.4s, v25.8h, v29.8h
+	FLDPQ 224(R6), (F30, F31)
+	WORD $0x6e5eef03 // bfmmla v3.4s, v24.8h, v30.8h
+	WORD $0x6e5fef07 // bfmmla v7.4s, v24.8h, v31.8h
+	WORD $0x6e5eef2b // bfmmla v11.4s, v25.8h, v30.8h
+	WORD $0x6e5fef2f // bfmmla v15.4s, v25.8h, v31.8h
+	FMOVD.P 8(R19), F24
+	FMOVD.P 8(R20), F27
+	WORD $0x4edb3b18 // zip1 v24.2d, v24.2d, v27.2d
+	FMOVD.P 8(R21), F25
+	FMOVD.P 8(R22), F27
+	WORD $0x4edb3b39 // zip1 v25.2d, v25.2d, v27.2d
+	FLDPQ 256(R6), (F28, F29)
+	WORD $0x6e5cef00 // bfmmla v0.4s, v24.8h, v28.8h
+	WORD $0x6e5def04 // bfmmla v4.4s, v24.8h, v29.8h
+	WORD $0x6e5cef28 // bfmmla v8.4s, v25.8h, v28.8h
+	WORD $0x6e5def2c // bfmmla v12.4s, v25.8h, v29.8h
+	FLDPQ 288(R6), (F30, F31)
+	WORD $0x6e5eef01 // bfmmla v1.4s, v24.8h, v30.8h
+	WORD $0x6e5fef05 // bfmmla v5.4s, v24.8h, v31.8h
+	WORD $0x6e5eef29 // bfmmla v9.4s, v25.8h, v30.8h
+	WORD $0x6e5fef2d // bfmmla v13.4s, v25.8h, v31.8h
+	FLDPQ 320(R6), (F28, F29)
+	WORD $0x6e5cef02 // bfmmla v2.4s, v24.8h, v28.8h
+	WORD $0x6e5def06 // bfmmla v6.4s, v24.8h, v29.8h
+	WORD $0x6e5cef2a // bfmmla v10.4s, v25.8h, v28.8h
+	WORD $0x6e5def2e // bfmmla v14.4s, v25.8h, v29.8h
+	FLDPQ 352(R6), (F30, F31)
+	WORD $0x6e5eef03 // bfmmla v3.4s, v24.8h, v30.8h
+	WORD $0x6e5fef07 // bfmmla v7.4s, v24.8h, v31.8h
+	WORD $0x6e5eef2b // bfmmla v11.4s, v25.8h, v30.8h
+	WORD $0x6e5fef2f // bfmmla v15.4s, v25.8h, v31.8h
+	FMOVD.P 8(R19), F24
+	FMOVD.P 8(R20), F27
+	WORD $0x4edb3b18 // zip1 v24.2d, v24.2d, v27.2d
+	FMOVD.P 8(R21), F25
+	FMOVD.P 8(R22), F27
+	WORD $0x4edb3b39 // zip1 v25.2d, v25.2d, v27.2d
+	FLDPQ 384(R6), (F28, F29)
+	WORD $0x6e5cef00 // bfmmla v0.4s, v24.8h, v28.8h
+	WORD $0x6e5def04 // bfmmla v4.4s, v24.8h, v29.8h
+	WORD $0x6e5cef28 // bfmmla v8.4s, v25.8h, v28.8h
+	WORD $0x6e5def2c // bfmmla v12.4s, v25.8h, v29.8h
+	FLDPQ 416(R6), (F30, F31)
+	WORD $0x6e5eef01 // bfmmla v1.4s, v24.8h, v30.8h
+	WORD $0x6e5fef05 // bfmmla v5.4s, v24.8h, v31.8h
+	WORD $0x6e5eef29 // bfmmla v9.4s, v25.8h, v30.8h
+	WORD $0x6e5fef2d // bfmmla v13.4s, v25.8h, v31.8h
+	FLDPQ 448(R6), (F28, F29)
+	WORD $0x6e5cef02 // bfmmla v2.4s, v24.8h, v28.8h
+	WORD $0x6e5def06 // bfmmla v6.4s, v24.8h, v29.8h
+	WORD $0x6e5cef2a // bfmmla v10.4s, v25.8h, v28.8h
+	WORD $0x6e5def2e // bfmmla v14.4s, v25.8h, v29.8h
+	FLDPQ 480(R6), (F30, F31)
+	WORD $0x6e5eef03 // bfmmla v3.4s, v24.8h, v30.8h
+	WORD $0x6e5fef07 // bfmmla v7.4s, v24.8h, v31.8h
+	WORD $0x6e5eef2b // bfmmla v11.4s, v25.8h, v30.8h
+	WORD $0x6e5fef2f // bfmmla v15.4s, v25.8h, v31.8h
+	ADD $512, R6
+	PRFM (R10), PLDL2KEEP
+	ADD R11, R10
+	SUBS $4, R13
+	BGE loop
+
+rest:
+	ADDS $4, R13
+	BEQ rows
+
+one:
+	FMOVD.P 8(R19), F24
+	FMOVD.P 8(R20), F27
+	WORD $0x4edb3b18 // zip1 v24.2d, v24.2d, v27.2d
+	FMOVD.P 8(R21), F25
+	FMOVD.P 8(R22), F27
+	WORD $0x4edb3b39 // zip1 v25.2d, v25.2d, v27.2d
+	FLDPQ 0(R6), (F28, F29)
+	WORD $0x6e5cef00 // bfmmla v0.4s, v24.8h, v28.8h
+	WORD $0x6e5def04 // bfmmla v4.4s, v24.8h, v29.8h
+	WORD $0x6e5cef28 // bfmmla v8.4s, v25.8h, v28.8h
+	WORD $0x6e5def2c // bfmmla v12.4s, v25.8h, v29.8h
+	FLDPQ 32(R6), (F30, F31)
+	WORD $0x6e5eef01 // bfmmla v1.4s, v24.8h, v30.8h
+	WORD $0x6e5fef05 // bfmmla v5.4s, v24.8h, v31.8h
+	WORD $0x6e5eef29 // bfmmla v9.4s, v25.8h, v30.8h
+	WORD $0x6e5fef2d // bfmmla v13.4s, v25.8h, v31.8h
+	FLDPQ 64(R6), (F28, F29)
+	WORD $0x6e5cef02 // bfmmla v2.4s, v24.8h, v28.8h
+	WORD $0x6e5def06 // bfmmla v6.4s, v24.8h, v29.8h
+	WORD $0x6e5cef2a // bfmmla v10.4s, v25.8h, v28.8h
+	WORD $0x6e5def2e // bfmmla v14.4s, v25.8h, v29.8h
+	FLDPQ 96(R6), (F30, F31)
+	WORD $0x6e5eef03 // bfmmla v3.4s, v24.8h, v30.8h
+	WORD $0x6e5fef07 // bfmmla v7.4s, v24.8h, v31.8h
+	WORD $0x6e5eef2b // bfmmla v11.4s, v25.8h, v30.8h
+	WORD $0x6e5fef2f // bfmmla v15.4s, v25.8h, v31.8h
+	ADD $128, R6
+	SUBS $1, R13
+	BNE one
+
+rows:
+	WORD $0x4ec43818 // zip1 v24.2d, v0.2d, v4.2d
+	WORD $0x4ec47804 // zip2 v4.2d, v0.2d, v4.2d
+	WORD $0x4ec53839 // zip1 v25.2d, v1.2d, v5.2d
+	WORD $0x4ec57825 // zip2 v5.2d, v1.2d, v5.2d
+	WORD $0x4ec6385a // zip1 v26.2d, v2.2d, v6.2d
+	WORD $0x4ec67846 // zip2 v6.2d, v2.2d, v6.2d
+	WORD $0x4ec7387b // zip1 v27.2d, v3.2d, v7.2d
+	WORD $0x4ec77867 // zip2 v7.2d, v3.2d, v7.2d
+	WORD $0x4eb81f00 // orr v0.16b, v24.16b, v24.16b
+	WORD $0x4eb91f21 // orr v1.16b, v25.16b, v25.16b
+	WORD $0x4eba1f42 // orr v2.16b, v26.16b, v26.16b
+	WORD $0x4ebb1f63 // orr v3.16b, v27.16b, v27.16b
+	WORD $0x4ecc3918 // zip1 v24.2d, v8.2d, v12.2d
+	WORD $0x4ecc790c // zip2 v12.2d, v8.2d, v12.2d
+	WORD $0x4ecd3939 // zip1 v25.2d, v9.2d, v13.2d
+	WORD $0x4ecd792d // zip2 v13.2d, v9.2d, v13.2d
+	WORD $0x4ece395a // zip1 v26.2d, v10.2d, v14.2d
+	WORD $0x4ece794e // zip2 v14.2d, v10.2d, v14.2d
+	WORD $0x4ecf397b // zip1 v27.2d, v11.2d, v15.2d
+	WORD $0x4ecf796f // zip2 v15.2d, v11.2d, v15.2d
+	WORD $0x4eb81f08 // orr v8.16b, v24.16b, v24.16b
+	WORD $0x4eb91f29 // orr v9.16b, v25.16b, v25.16b
+	WORD $0x4eba1f4a // orr v10.16b, v26.16b, v26.16b
+	WORD $0x4ebb1f6b // orr v11.16b, v27.16b, v27.16b
+	CMP $16, R25
+	BLT edge
+	MOVD acc+88(FP), R15
+	CBZ R15, noC
+	MOVD R8, R14
+	FLDPQ (R14), (F24, F25)
+	FLDPQ 32(R14), (F26, F27)
+	WORD $0x4e38d400 // fadd v0.4s, v0.4s, v24.4s
+	WORD $0x4e39d421 // fadd v1.4s, v1.4s, v25.4s
+	WORD $0x4e3ad442 // fadd v2.4s, v2.4s, v26.4s
+	WORD $0x4e3bd463 // fadd v3.4s, v3.4s, v27.4s
+	ADD R9, R14
+	FLDPQ (R14), (F24, F25)
+	FLDPQ 32(R14), (F26, F27)
+	WORD $0x4e38d484 // fadd v4.4s, v4.4s, v24.4s
+	WORD $0x4e39d4a5 // fadd v5.4s, v5.4s, v25.4s
+	WORD $0x4e3ad4c6 // fadd v6.4s, v6.4s, v26.4s
+	WORD $0x4e3bd4e7 // fadd v7.4s, v7.4s, v27.4s
+	ADD R9, R14
+	FLDPQ (R14), (F24, F25)
+	FLDPQ 32(R14), (F26, F27)
+	WORD $0x4e38d508 // fadd v8.4s, v8.4s, v24.4s
+	WORD $0x4e39d529 // fadd v9.4s, v9.4s, v25.4s
+	WORD $0x4e3ad54a // fadd v10.4s, v10.4s, v26.4s
+	WORD $0x4e3bd56b // fadd v11.4s, v11.4s, v27.4s
+	ADD R9, R14
+	FLDPQ (R14), (F24, F25)
+	FLDPQ 32(R14), (F26, F27)
+	WORD $0x4e38d58c // fadd v12.4s, v12.4s, v24.4s
+	WORD $0x4e39d5ad // fadd v13.4s, v13.4s, v25.4s
+	WORD $0x4e3ad5ce // fadd v14.4s, v14.4s, v26.4s
+	WORD $0x4e3bd5ef // fadd v15.4s, v15.4s, v27.4s
+	ADD R9, R14
+
+noC:
+	MOVD bias+96(FP), R15
+	CBZ R15, noBias
+	FLDPQ (R15), (F24, F25)
+	FLDPQ 32(R15), (F26, F27)
+	WORD $0x4e38d400 // fadd v0.4s, v0.4s, v24.4s
+	WORD $0x4e39d421 // fadd v1.4s, v1.4s, v25.4s
+	WORD $0x4e3ad442 // fadd v2.4s, v2.4s, v26.4s
+	WORD $0x4e3bd463 // fadd v3.4s, v3.4s, v27.4s
+	WORD $0x4e38d484 // fadd v4.4s, v4.4s, v24.4s
+	WORD $0x4e39d4a5 // fadd v5.4s, v5.4s, v25.4s
+	WORD $0x4e3ad4c6 // fadd v6.4s, v6.4s, v26.4s
+	WORD $0x4e3bd4e7 // fadd v7.4s, v7.4s, v27.4s
+	WORD $0x4e38d508 // fadd v8.4s, v8.4s, v24.4s
+	WORD $0x4e39d529 // fadd v9.4s, v9.4s, v25.4s
+	WORD $0x4e3ad54a // fadd v10.4s, v10.4s, v26.4s
+	WORD $0x4e3bd56b // fadd v11.4s, v11.4s, v27.4s
+	WORD $0x4e38d58c // fadd v12.4s, v12.4s, v24.4s
+	WORD $0x4e39d5ad // fadd v13.4s, v13.4s, v25.4s
+	WORD $0x4e3ad5ce // fadd v14.4s, v14.4s, v26.4s
+	WORD $0x4e3bd5ef // fadd v15.4s, v15.4s, v27.4s
+
+noBias:
+	MOVD R8, R14
+	FSTPQ (F0, F1), (R14)
+	FSTPQ (F2, F3), 32(R14)
+	ADD R9, R14
+	FSTPQ (F4, F5), (R14)
+	FSTPQ (F6, F7), 32(R14)
+	ADD R9, R14
+	FSTPQ (F8, F9), (R14)
+	FSTPQ (F10, F11), 32(R14)
+	ADD R9, R14
+	FSTPQ (F12, F13), (R14)
+	FSTPQ (F14, F15), 32(R14)
+	ADD R9, R14
+
+next:
+	ADD R3, R2
+	MOVD R14, R8
+	SUBS $1, R0
+	BNE tile
+
+done:
+	RET
+
+edge:
+	MOVD R8, R14
+	MOVD R14, R15
+	MOVD bias+96(FP), R12
+	TBZ $3, R25, skip1
+	MOVD acc+88(FP), R26
+	CBZ R26, noC2
+	FMOVQ 0(R15), F24
+	FMOVQ 16(R15), F25
+	WORD $0x4e38d400 // fadd v0.4s, v0.4s, v24.4s
+	WORD $0x4e39d421 // fadd v1.4s, v1.4s, v25.4s
+
+noC2:
+	CBZ R12, noBias3
+	FMOVQ 0(R12), F24
+	FMOVQ 16(R12), F25
+	WORD $0x4e38d400 // fadd v0.4s, v0.4s, v24.4s
+	WORD $0x4e39d421 // fadd v1.4s, v1.4s, v25.4s
+	ADD $32, R12
+
+noBias3:
+	FMOVQ F0, 0(R15)
+	FMOVQ F1, 16(R15)
+	ADD $32, R15
+	WORD $0x4ea21c40 // orr v0.16b, v2.16b, v2.16b
+	WORD $0x4ea31c61 // orr v1.16b, v3.16b, v3.16b
+
+skip1:
+	TBZ $2, R25, skip4
+	MOVD acc+88(FP), R26
+	CBZ R26, noC5
+	FMOVQ 0(R15), F24
+	WORD $0x4e38d400 // fadd v0.4s, v0.4s, v24.4s
+
+noC5:
+	CBZ R12, noBias6
+	FMOVQ 0(R12), F24
+	WORD $0x4e38d400 // fadd v0.4s, v0.4s, v24.4s
+	ADD $16, R12
+
+noBias6:
+	FMOVQ F0, 0(R15)
+	ADD $16, R15
+	WORD $0x4ea11c20 // orr v0.16b, v1.16b, v1.16b
+
+skip4:
+	TBZ $1, R25, skip7
+	MOVD acc+88(FP), R26
+	CBZ R26, noC8
+	FMOVD 0(R15), F24
+	WORD $0x4e38d400 // fadd v0.4s, v0.4s, v24.4s
+
+noC8:
+	CBZ R12, noBias9
+	FMOVD 0(R12), F24
+	WORD $0x4e38d400 // fadd v0.4s, v0.4s, v24.4s
+	ADD $8, R12
+
+noBias9:
+	FMOVD F0, 0(R15)
+	ADD $8, R15
+	WORD $0x4e180400 // dup v0.2d, v0.d[1]
+
+skip7:
+	TBZ $0, R25, skip10
+	MOVD acc+88(FP), R26
+	CBZ R26, noC11
+	FMOVS 0(R15), F24
+	WORD $0x4e38d400 // fadd v0.4s, v0.4s, v24.4s
+
+noC11:
+	CBZ R12, noBias12
+	FMOVS 0(R12), F24
+	WORD $0x4e38d400 // fadd v0.4s, v0.4s, v24.4s
+	ADD $4, R12
+
+noBias12:
+	FMOVS F0, 0(R15)
+	ADD $4, R15
+
+skip10:
+	ADD R9, R14
+	MOVD R14, R15
+	MOVD bias+96(FP), R12
+	TBZ $3, R25, skip13
+	MOVD acc+88(FP), R26
+	CBZ R26, noC14
+	FMOVQ 0(R15), F24
+	FMOVQ 16(R15), F25
+	WORD $0x4e38d484 // fadd v4.4s, v4.4s, v24.4s
+	WORD $0x4e39d4a5 // fadd v5.4s, v5.4s, v25.4s
+
+noC14:
+	CBZ R12, noBias15
+	FMOVQ 0(R12), F24
+	FMOVQ 16(R12), F25
+	WORD $0x4e38d484 // fadd v4.4s, v4.4s, v24.4s
+	WORD $0x4e39d4a5 // fadd v5.4s, v5.4s, v25.4s
+	ADD $32, R12
+
+noBias15:
+	FMOVQ F4, 0(R15)
+	FMOVQ F5, 16(R15)
+	ADD $32, R15
+	WORD $0x4ea61cc4 // orr v4.16b, v6.16b, v6.16b
+	WORD $0x4ea71ce5 // orr v5.16b, v7.16b, v7.16b
+
+skip13:
+	TBZ $2, R25, skip16
+	MOVD acc+88(FP), R26
+	CBZ R26, noC17
+	FMOVQ 0(R15), F24
+	WORD $0x4e38d484 // fadd v4.4s, v4.4s, v24.4s
+
+noC17:
+	CBZ R12, noBias18
+	FMOVQ 0(R12), F24
+	WORD $0x4e38d484 // fadd v4.4s, v4.4s, v24.4s
+	ADD $16, R12
+
+noBias18:
+	FMOVQ F4, 0(R15)
+	ADD $16, R15
+	WORD $0x4ea51ca4 // orr v4.16b, v5.16b, v5.16b
+
+skip16:
+	TBZ $1, R25, skip19
+	MOVD acc+88(FP), R26
+	CBZ R26, noC20
+	FMOVD 0(R15), F24
+	WORD $0x4e38d484 // fadd v4.4s, v4.4s, v24.4s
+
+noC20:
+	CBZ R12, noBias21
+	FMOVD 0(R12), F24
+	WORD $0x4e38d484 // fadd v4.4s, v4.4s, v24.4s
+	ADD $8, R12
+
+noBias21:
+	FMOVD F4, 0(R15)
+	ADD $8, R15
+	WORD $0x4e180484 // dup v4.2d, v4.d[1]
+
+skip19:
+	TBZ $0, R25, skip22
+	MOVD acc+88(FP), R26
+	CBZ R26, noC23
+	FMOVS 0(R15), F24
+	WORD $0x4e38d484 // fadd v4.4s, v4.4s, v24.4s
+
+noC23:
+	CBZ R12, noBias24
+	FMOVS 0(R12), F24
+	WORD $0x4e38d484 // fadd v4.4s, v4.4s, v24.4s
+	ADD $4, R12
+
+noBias24:
+	FMOVS F4, 0(R15)
+	ADD $4, R15
+
+skip22:
+	ADD R9, R14
+	MOVD R14, R15
+	MOVD bias+96(FP), R12
+	TBZ $3, R25, skip25
+	MOVD acc+88(FP), R26
+	CBZ R26, noC26
+	FMOVQ 0(R15), F24
+	FMOVQ 16(R15), F25
+	WORD $0x4e38d508 // fadd v8.4s, v8.4s, v24.4s
+	WORD $0x4e39d529 // fadd v9.4s, v9.4s, v25.4s
+
+noC26:
+	CBZ R12, noBias27
+	FMOVQ 0(R12), F24
+	FMOVQ 16(R12), F25
+	WORD $0x4e38d508 // fadd v8.4s, v8.4s, v24.4s
+	WORD $0x4e39d529 // fadd v9.4s, v9.4s, v25.4s
+	ADD $32, R12
+
+noBias27:
+	FMOVQ F8, 0(R15)
+	FMOVQ F9, 16(R15)
+	ADD $32, R15
+	WORD $0x4eaa1d48 // orr v8.16b, v10.16b, v10.16b
+	WORD $0x4eab1d69 // orr v9.16b, v11.16b, v11.16b
+
+skip25:
+	TBZ $2, R25, skip28
+	MOVD acc+88(FP), R26
+	CBZ R26, noC29
+	FMOVQ 0(R15), F24
+	WORD $0x4e38d508 // fadd v8.4s, v8.4s, v24.4s
+
+noC29:
+	CBZ R12, noBias30
+	FMOVQ 0(R12), F24
+	WORD $0x4e38d508 // fadd v8.4s, v8.4s, v24.4s
+	ADD $16, R12
+
+noBias30:
+	FMOVQ F8, 0(R15)
+	ADD $16, R15
+	WORD $0x4ea91d28 // orr v8.16b, v9.16b, v9.16b
+
+skip28:
+	TBZ $1, R25, skip31
+	MOVD acc+88(FP), R26
+	CBZ R26, noC32
+	FMOVD 0(R15), F24
+	WORD $0x4e38d508 // fadd v8.4s, v8.4s, v24.4s
+
+noC32:
+	CBZ R12, noBias33
+	FMOVD 0(R12), F24
+	WORD $0x4e38d508 // fadd v8.4s, v8.4s, v24.4s
+	ADD $8, R12
+
+noBias33:
+	FMOVD F8, 0(R15)
+	ADD $8, R15
+	WORD $0x4e180508 // dup v8.2d, v8.d[1]
+
+skip31:
+	TBZ $0, R25, skip34
+	MOVD acc+88(FP), R26
+	CBZ R26, noC35
+	FMOVS 0(R15), F24
+	WORD $0x4e38d508 // fadd v8.4s, v8.4s, v24.4s
+
+noC35:
+	CBZ R12, noBias36
+	FMOVS 0(R12), F24
+	WORD $0x4e38d508 // fadd v8.4s, v8.4s, v24.4s
+	ADD $4, R12
+
+noBias36:
+	FMOVS F8, 0(R15)
+	ADD $4, R15
+
+skip34:
+	ADD R9, R14
+	MOVD R14, R15
+	MOVD bias+96(FP), R12
+	TBZ $3, R25, skip37
+	MOVD acc+88(FP), R26
+	CBZ R26, noC38
+	FMOVQ 0(R15), F24
+	FMOVQ 16(R15), F25
+	WORD $0x4e38d58c // fadd v12.4s, v12.4s, v24.4s
+	WORD $0x4e39d5ad // fadd v13.4s, v13.4s, v25.4s
+
+noC38:
+	CBZ R12, noBias39
+	FMOVQ 0(R12), F24
+	FMOVQ 16(R12), F25
+	WORD $0x4e38d58c // fadd v12.4s, v12.4s, v24.4s
+	WORD $0x4e39d5ad // fadd v13.4s, v13.4s, v25.4s
+	ADD $32, R12
+
+noBias39:
+	FMOVQ F12, 0(R15)
+	FMOVQ F13, 16(R15)
+	ADD $32, R15
+	WORD $0x4eae1dcc // orr v12.16b, v14.16b, v14.16b
+	WORD $0x4eaf1ded // orr v13.16b, v15.16b, v15.16b
+
+skip37:
+	TBZ $2, R25, skip40
+	MOVD acc+88(FP), R26
+	CBZ R26, noC41
+	FMOVQ 0(R15), F24
+	WORD $0x4e38d58c // fadd v12.4s, v12.4s, v24.4s
+
+noC41:
+	CBZ R12, noBias42
+	FMOVQ 0(R12), F24
+	WORD $0x4e38d58c // fadd v12.4s, v12.4s, v24.4s
+	ADD $16, R12
+
+noBias42:
+	FMOVQ F12, 0(R15)
+	ADD $16, R15
+	WORD $0x4ead1dac // orr v12.16b, v13.16b, v13.16b
+
+skip40:
+	TBZ $1, R25, skip43
+	MOVD acc+88(FP), R26
+	CBZ R26, noC44
+	FMOVD 0(R15), F24
+	WORD $0x4e38d58c // fadd v12.4s, v12.4s, v24.4s
+
+noC44:
+	CBZ R12, noBias45
+	FMOVD 0(R12), F24
+	WORD $0x4e38d58c // fadd v12.4s, v12.4s, v24.4s
+	ADD $8, R12
+
+noBias45:
+	FMOVD F12, 0(R15)
+	ADD $8, R15
+	WORD $0x4e18058c // dup v12.2d, v12.d[1]
+
+skip43:
+	TBZ $0, R25, skip46
+	MOVD acc+88(FP), R26
+	CBZ R26, noC47
+	FMOVS 0(R15), F24
+	WORD $0x4e38d58c // fadd v12.4s, v12.4s, v24.4s
+
+noC47:
+	CBZ R12, noBias48
+	FMOVS 0(R12), F24
+	WORD $0x4e38d58c // fadd v12.4s, v12.4s, v24.4s
+	ADD $4, R12
+
+noBias48:
+	FMOVS F12, 0(R15)
+	ADD $4, R15
+
+skip46:
+	ADD R9, R14
+	B next
+
+// func kernQuadRowsx5NEON(tiles, k int, a *byte, ta, rsa, csa int, b *byte, bs int, c *byte, ldc, n, acc int, bias, ahead *byte, step int)
+TEXT ·kernQuadRowsx5NEON(SB), NOSPLIT, $0-120
+	MOVD tiles+0(FP), R0
+	MOVD a+16(FP), R2
+	MOVD ta+24(FP), R3
+	MOVD c+64(FP), R8
+	MOVD ldc+72(FP), R9
+	MOVD n+80(FP), R25
+	MOVD ahead+104(FP), R10
+	MOVD step+112(FP), R11
+	CBZ R0, done
+
+tile:
+	MOVD R8, R15
+	PRFM (R15), PLDL1KEEP
+	ADD R9, R15
+	PRFM (R15), PLDL1KEEP
+	ADD R9, R15
+	PRFM (R15), PLDL1KEEP
+	ADD R9, R15
+	PRFM (R15), PLDL1KEEP
+	ADD R9, R15
+	PRFM (R15), PLDL1KEEP
+	WORD $0x6f00e400 // movi v0.2d, #0
+	WORD $0x6f00e404 // movi v4.2d, #0
+	WORD $0x6f00e401 // movi v1.2d, #0
+	WORD $0x6f00e405 // movi v5.2d, #0
+	WORD $0x6f00e402 // movi v2.2d, #0
+	WORD $0x6f00e406 // movi v6.2d, #0
+	WORD $0x6f00e403 // movi v3.2d, #0
+	WORD $0x6f00e407 // movi v7.2d, #0
+	WORD $0x6f00e408 // movi v8.2d, #0
+	WORD $0x6f00e40c // movi v12.2d, #0
+	WORD $0x6f00e409 // movi v9.2d, #0
+	WORD $0x6f00e40d // movi v13.2d, #0
+	WORD $0x6f00e40a // movi v10.2d, #0
+	WORD $0x6f00e40e // movi v14.2d, #0
+	WORD $0x6f00e40b // movi v11.2d, #0
+	WORD $0x6f00e40f // movi v15.2d, #0
+	WORD $0x6f00e410 // movi v16.2d, #0
+	WORD $0x6f00e414 // movi v20.2d, #0
+	WORD $0x6f00e411 // movi v17.2d, #0
+	WORD $0x6f00e415 // movi v21.2d, #0
+	WORD $0x6f00e412 // movi v18.2d, #0
+	WORD $0x6f00e416 // movi v22.2d, #0
+	WORD $0x6f00e413 // movi v19.2d, #0
+	WORD $0x6f00e417 // movi v23.2d, #0
+	MOVD R2, R19
+	MOVD rsa+32(FP), R4
+	ADD R4, R19, R20
+	ADD R4, R20, R21
+	ADD R4, R21, R22
+	ADD R4, R22, R23
+	MOVD b+48(FP), R6
+	MOVD k+8(FP), R13
+	SUBS $4, R13
+	BLT rest
+
+loop:
+	FMOVD.P 8(R19), F24
+	FMOVD.P 8(R20), F27
+	WORD $0x4edb3b18 // zip1 v24.2d, v24.2d, v27.2d
+	FMOVD.P 8(R21), F25
+	FMOVD.P 8(R22), F27
+	WORD $0x4edb3b39 // zip1 v25.2d, v25.2d, v27.2d
+	FMOVD.P 8(R23), F26
+	WORD $0x4eda3b5a // zip1 v26.2d, v26.2d, v26.2d
+	FLDPQ 0(R6), (F28, F29)
+	WORD $0x6e5cef00 // bfmmla v0.4s, v24.8h, v28.8h
+	WORD $0x6e5def04 // bfmmla v4.4s, v24.8h, v29.8h
+	WORD $0x6e5cef28 // bfmmla v8.4s, v25.8h, v28.8h
+	WORD $0x6e5def2c // bfmmla v12.4s, v25.8h, v29.8h
+	WORD $0x6e5cef50 // bfmmla v16.4s, v26.8h, v28.8h
+	WORD $0x6e5def54 // bfmmla v20.4s, v26.8h, v29.8h
+	FLDPQ 32(R6), (F30, F31)
+	WORD $0x6e5eef01 // bfmmla v1.4s, v24.8h, v30.8h
+	WORD $0x6e5fef05 // bfmmla v5.4s, v24.8h, v31.8h
+	WORD $0x6e5eef29 // bfmmla v9.4s, v25.8h, v30.8h
+	WORD $0x6e5fef2d // bfmmla v13.4s, v25.8h, v31.8h
+	WORD $0x6e5eef51 // bfmmla v17.4s, v26.8h, v30.8h
+	WORD $0x6e5fef55 // bfmmla v21.4s, v26.8h, v31.8h
+	FLDPQ 64(R6), (F28, F29)
+	WORD $0x6e5cef02 // bfmmla v2.4s, v24.8h, v28.8h
+	WORD $0x6e5def06 // bfmmla v6.4s, v24.8h, v29.8h
+	WORD $0x6e5cef2a // bfmmla v10.4s, v25.8h, v28.8h
+	WORD $0x6e5def2e // bfmmla v14.4s, v25.8h, v29.8h
+	WORD $0x6e5cef52 // bfmmla v18.4s, v26.8h, v28.8h
+	WORD $0x6e5def56 // bfmmla v22.4s, v26.8h, v29.8h
+	FLDPQ 96(R6), (F30, F31)
+	WORD $0x6e5eef03 // bfmmla v3.4s, v24.8h, v30.8h
+	WORD $0x6e5fef07 // bfmmla v7.4s, v24.8h, v31.8h
+	WORD $0x6e5eef2b // bfmmla v11.4s, v25.8h, v30.8h
+	WORD $0x6e5fef2f // bfmmla v15.4s, v25.8h, v31.8h
+	WORD $0x6e5eef53 // bfmmla v19.4s, v26.8h, v30.8h
+	WORD $0x6e5fef57 // bfmmla v23.4s, v26.8h, v31.8h
+	FMOVD.P 8(R19), F24
+	FMOVD.P 8(R20), F27
+	WORD $0x4edb3b18 // zip1 v24.2d, v24.2d, v27.2d
+	FMOVD.P 8(R21), F25
+	FMOVD.P 8(R22), F27
+	WORD $0x4edb3b39 // zip1 v25.2d, v25.2d, v27.2d
+	FMOVD.P 8(R23), F26
+	WORD $0x4eda3b5a // zip1 v26.2d, v26.2d, v26.2d
+	FLDPQ 128(R6), (F28, F29)
+	WORD $0x6e5cef00 // bfmmla v0.4s, v24.8h, v28.8h
+	WORD $0x6e5def04 // bfmmla v4.4s, v24.8h, v29.8h
+	WORD $0x6e5cef28 // bfmmla v8.4s, v25.8h, v28.8h
+	WORD $0x6e5def2c // bfmmla v12.4s, v25.8h, v29.8h
+	WORD $0x6e5cef50 // bfmmla v16.4s, v26.8h, v28.8h
+	WORD $0x6e5def54 // bfmmla v20.4s, v26.8h, v29.8h
+	FLDPQ 160(R6), (F30, F31)
+	WORD $0x6e5eef01 // bfmmla v1.4s, v24.8h, v30.8h
+	WORD $0x6e5fef05 // bfmmla v5.4s, v24.8h, v31.8h
+	WORD $0x6e5eef29 // bfmmla v9.4s, v25.8h, v30.8h
+	WORD $0x6e5fef2d // bfmmla v13.4s, v25.8h, v31.8h
+	WORD $0x6e5eef51 // bfmmla v17.4s, v26.8h, v30.8h
+	WORD $0x6e5fef55 // bfmmla v21.4s, v26.8h, v31.8h
+	FLDPQ 192(R6), (F28, F29)
+	WORD $0x6e5cef02 // bfmmla v2.4s, v24.8h, v28.8h
+	WORD $0x6e5def06 // bfmmla v6.4s, v24.8h, v29.8h
+	WORD $0x6e5cef2a // bfmmla v10.4s, v25.8h, v28.8h
+	WORD $0x6e5def2e // bfmmla v14.4s, v25.8h, v29.8h
+	WORD $0x6e5cef52 // bfmmla v18.4s, v26.8h, v28.8h
+	WORD $0x6e5def56 // bfmmla v22.4s, v26.8h, v29.8h
+	FLDPQ 224(R6), (F30, F31)
+	WORD $0x6e5eef03 // bfmmla v3.4s, v24.8h, v30.8h
+	WORD $0x6e5fef07 // bfmmla v7.4s, v24.8h, v31.8h
+	WORD $0x6e5eef2b // bfmmla v11.4s, v25.8h, v30.8h
+	WORD $0x6e5fef2f // bfmmla v15.4s, v25.8h, v31.8h
+	WORD $0x6e5eef53 // bfmmla v19.4s, v26.8h, v30.8h
+	WORD $0x6e5fef57 // bfmmla v23.4s, v26.8h, v31.8h
+	FMOVD.P 8(R19), F24
+	FMOVD.P 8(R20), F27
+	WORD $0x4edb3b18 // zip1 v24.2d, v24.2d, v27.2d
+	FMOVD.P 8(R21), F25
+	FMOVD.P 8(R22), F27
+	WORD $0x4edb3b39 // zip1 v25.2d, v25.2d, v27.2d
+	FMOVD.P 8(R23), F26
+	WORD $0x4eda3b5a // zip1 v26.2d, v26.2d, v26.2d
+	FLDPQ 256(R6), (F28, F29)
+	WORD $0x6e5cef00 // bfmmla v0.4s, v24.8h, v28.8h
+	WORD $0x6e5def04 // bfmmla v4.4s, v24.8h, v29.8h
+	WORD $0x6e5cef28 // bfmmla v8.4s, v25.8h, v28.8h
+	WORD $0x6e5def2c // bfmmla v12.4s, v25.8h, v29.8h
+	WORD $0x6e5cef50 // bfmmla v16.4s, v26.8h, v28.8h
+	WORD $0x6e5def54 // bfmmla v20.4s, v26.8h, v29.8h
+	FLDPQ 288(R6), (F30, F31)
+	WORD $0x6e5eef01 // bfmmla v1.4s, v24.8h, v30.8h
+	WORD $0x6e5fef05 // bfmmla v5.4s, v24.8h, v31.8h
+	WORD $0x6e5eef29 // bfmmla v9.4s, v25.8h, v30.8h
+	WORD $0x6e5fef2d // bfmmla v13.4s, v25.8h, v31.8h
+	WORD $0x6e5eef51 // bfmmla v17.4s, v26.8h, v30.8h
+	WORD $0x6e5fef55 // bfmmla v21.4s, v26.8h, v31.8h
+	FLDPQ 320(R6), (F28, F29)
+	WORD $0x6e5cef02 // bfmmla v2.4s, v24.8h, v28.8h
+	WORD $0x6e5def06 // bfmmla v6.4s, v24.8h, v29.8h
+	WORD $0x6e5cef2a // bfmmla v10.4s, v25.8h, v28.8h
+	WORD $0x6e5def2e // bfmmla v14.4s, v25.8h, v29.8h
+	WORD $0x6e5cef52 // bfmmla v18.4s, v26.8h, v28.8h
+	WORD $0x6e5def56 // bfmmla v22.4s, v26.8h, v29.8h
+	FLDPQ 352(R6), (F30, F31)
+	WORD $0x6e5eef03 // bfmmla v3.4s, v24.8h, v30.8h
+	WORD $0x6e5fef07 // bfmmla v7.4s, v24.8h, v31.8h
+	WORD $0x6e5eef2b // bfmmla v11.4s, v25.8h, v30.8h
+	WORD $0x6e5fef2f // bfmmla v15.4s, v25.8h, v31.8h
+	WORD $0x6e5eef53 // bfmmla v19.4s, v26.8h, v30.8h
+	WORD $0x6e5fef57 // bfmmla v23.4s, v26.8h, v31.8h
+	FMOVD.P 8(R19), F24
+	FMOVD.P 8(R20), F27
+	WORD $0x4edb3b18 // zip1 v24.2d, v24.2d, v27.2d
+	FMOVD.P 8(R21), F25
+	FMOVD.P 8(R22), F27
+	WORD $0x4edb3b39 // zip1 v25.2d, v25.2d, v27.2d
+	FMOVD.P 8(R23), F26
+	WORD $0x4eda3b5a // zip1 v26.2d, v26.2d, v26.2d
+	FLDPQ 384(R6), (F28, F29)
+	WORD $0x6e5cef00 // bfmmla v0.4s, v24.8h, v28.8h
+	WORD $0x6e5def04 // bfmmla v4.4s, v24.8h, v29.8h
+	WORD $0x6e5cef28 // bfmmla v8.4s, v25.8h, v28.8h
+	WORD $0x6e5def2c // bfmmla v12.4s, v25.8h, v29.8h
+	WORD $0x6e5cef50 // bfmmla v16.4s, v26.8h, v28.8h
+	WORD $0x6e5def54 // bfmmla v20.4s, v26.8h, v29.8h
+	FLDPQ 416(R6), (F30, F31)
+	WORD $0x6e5eef01 // bfmmla v1.4s, v24.8h, v30.8h
+	WORD $0x6e5fef05 // bfmmla v5.4s, v24.8h, v31.8h
+	WORD $0x6e5eef29 // bfmmla v9.4s, v25.8h, v30.8h
+	WORD $0x6e5fef2d // bfmmla v13.4s, v25.8h, v31.8h
+	WORD $0x6e5eef51 // bfmmla v17.4s, v26.8h, v30.8h
+	WORD $0x6e5fef55 // bfmmla v21.4s, v26.8h, v31.8h
+	FLDPQ 448(R6), (F28, F29)
+	WORD $0x6e5cef02 // bfmmla v2.4s, v24.8h, v28.8h
+	WORD $0x6e5def06 // bfmmla v6.4s, v24.8h, v29.8h
+	WORD $0x6e5cef2a // bfmmla v10.4s, v25.8h, v28.8h
+	WORD $0x6e5def2e // bfmmla v14.4s, v25.8h, v29.8h
+	WORD $0x6e5cef52 // bfmmla v18.4s, v26.8h, v28.8h
+	WORD $0x6e5def56 // bfmmla v22.4s, v26.8h, v29.8h
+	FLDPQ 480(R6), (F30, F31)
+	WORD $0x6e5eef03 // bfmmla v3.4s, v24.8h, v30.8h
+	WORD $0x6e5fef07 // bfmmla v7.4s, v24.8h, v31.8h
+	WORD $0x6e5eef2b // bfmmla v11.4s, v25.8h, v30.8h
+	WORD $0x6e5fef2f // bfmmla v15.4s, v25.8h, v31.8h
+	WORD $0x6e5eef53 // bfmmla v19.4s, v26.8h, v30.8h
+	WORD $0x6e5fef57 // bfmmla v23.4s, v26.8h, v31.8h
+	ADD $512, R6
+	PRFM (R10), PLDL2KEEP
+	ADD R11, R10
+	SUBS $4, R13
+	BGE loop
+
+rest:
+	ADDS $4, R13
+	BEQ rows
+
+one:
+	FMOVD.P 8(R19), F24
+	FMOVD.P 8(R20), F27
+	WORD $0x4edb3b18 // zip1 v24.2d, v24.2d, v27.2d
+	FMOVD.P 8(R21), F25
+	FMOVD.P 8(R22), F27
+	WORD $0x4edb3b39 // zip1 v25.2d, v25.2d, v27.2d
+	FMOVD.P 8(R23), F26
+	WORD $0x4eda3b5a // zip1 v26.2d, v26.2d, v26.2d
+	FLDPQ 0(R6), (F28, F29)
+	WORD $0x6e5cef00 // bfmmla v0.4s, v24.8h, v28.8h
+	WORD $0x6e5def04 // bfmmla v4.4s, v24.8h, v29.8h
+	WORD $0x6e5cef28 // bfmmla v8.4s, v25.8h, v28.8h
+	WORD $0x6e5def2c // bfmmla v12.4s, v25.8h, v29.8h
+	WORD $0x6e5cef50 // bfmmla v16.4s, v26.8h, v28.8h
+	WORD $0x6e5def54 // bfmmla v20.4s, v26.8h, v29.8h
+	FLDPQ 32(R6), (F30, F31)
+	WORD $0x6e5eef01 // bfmmla v1.4s, v24.8h, v30.8h
+	WORD $0x6e5fef05 // bfmmla v5.4s, v24.8h, v31.8h
+	WORD $0x6e5eef29 // bfmmla v9.4s, v25.8h, v30.8h
+	WORD $0x6e5fef2d // bfmmla v13.4s, v25.8h, v31.8h
+	WORD $0x6e5eef51 // bfmmla v17.4s, v26.8h, v30.8h
+	WORD $0x6e5fef55 // bfmmla v21.4s, v26.8h, v31.8h
+	FLDPQ 64(R6), (F28, F29)
+	WORD $0x6e5cef02 // bfmmla v2.4s, v24.8h, v28.8h
+	WORD $0x6e5def06 // bfmmla v6.4s, v24.8h, v29.8h
+	WORD $0x6e5cef2a // bfmmla v10.4s, v25.8h, v28.8h
+	WORD $0x6e5def2e // bfmmla v14.4s, v25.8h, v29.8h
+	WORD $0x6e5cef52 // bfmmla v18.4s, v26.8h, v28.8h
+	WORD $0x6e5def56 // bfmmla v22.4s, v26.8h, v29.8h
+	FLDPQ 96(R6), (F30, F31)
+	WORD $0x6e5eef03 // bfmmla v3.4s, v24.8h, v30.8h
+	WORD $0x6e5fef07 // bfmmla v7.4s, v24.8h, v31.8h
+	WORD $0x6e5eef2b // bfmmla v11.4s, v25.8h, v30.8h
+	WORD $0x6e5fef2f // bfmmla v15.4s, v25.8h, v31.8h
+	WORD $0x6e5eef53 // bfmmla v19.4s, v26.8h, v30.8h
+	WORD $0x6e5fef57 // bfmmla v23.4s, v26.8h, v31.8h
+	ADD $128, R6
+	SUBS $1, R13
+	BNE one
+
+rows:
+	WORD $0x4ec43818 // zip1 v24.2d, v0.2d, v4.2d
+	WORD $0x4ec47804 // zip2 v4.2d, v0.2d, v4.2d
+	WORD $0x4ec53839 // zip1 v25.2d, v1.2d, v5.2d
+	WORD $0x4ec57825 // zip2 v5.2d, v1.2d, v5.2d
+	WORD $0x4ec6385a // zip1 v26.2d, v2.2d, v6.2d
+	WORD $0x4ec67846 // zip2 v6.2d, v2.2d, v6.2d
+	WORD $0x4ec7387b // zip1 v27.2d, v3.2d, v7.2d
+	WORD $0x4ec77867 // zip2 v7.2d, v3.2d, v7.2d
+	WORD $0x4eb81f00 // orr v0.16b, v24.16b, v24.16b
+	WORD $0x4eb91f21 // orr v1.16b, v25.16b, v25.16b
+	WORD $0x4eba1f42 // orr v2.16b, v26.16b, v26.16b
+	WORD $0x4ebb1f63 // orr v3.16b, v27.16b, v27.16b
+	WORD $0x4ecc3918 // zip1 v24.2d, v8.2d, v12.2d
+	WORD $0x4ecc790c // zip2 v12.2d, v8.2d, v12.2d
+	WORD $0x4ecd3939 // zip1 v25.2d, v9.2d, v13.2d
+	WORD $0x4ecd792d // zip2 v13.2d, v9.2d, v13.2d
+	WORD $0x4ece395a // zip1 v26.2d, v10.2d, v14.2d
+	WORD $0x4ece794e // zip2 v14.2d, v10.2d, v14.2d
+	WORD $0x4ecf397b // zip1 v27.2d, v11.2d, v15.2d
+	WORD $0x4ecf796f // zip2 v15.2d, v11.2d, v15.2d
+	WORD $0x4eb81f08 // orr v8.16b, v24.16b, v24.16b
+	WORD $0x4eb91f29 // orr v9.16b, v25.16b, v25.16b
+	WORD $0x4eba1f4a // orr v10.16b, v26.16b, v26.16b
+	WORD $0x4ebb1f6b // orr v11.16b, v27.16b, v27.16b
+	WORD $0x4ed43a18 // zip1 v24.2d, v16.2d, v20.2d
+	WORD $0x4ed47a14 // zip2 v20.2d, v16.2d, v20.2d
+	WORD $0x4ed53a39 // zip1 v25.2d, v17.2d, v21.2d
+	WORD $0x4ed57a35 // zip2 v21.2d, v17.2d, v21.2d
+	WORD $0x4ed63a5a // zip1 v26.2d, v18.2d, v22.2d
+	WORD $0x4ed67a56 // zip2 v22.2d, v18.2d, v22.2d
+	WORD $0x4ed73a7b // zip1 v27.2d, v19.2d, v23.2d
+	WORD $0x4ed77a77 // zip2 v23.2d, v19.2d, v23.2d
+	WORD $0x4eb81f10 // orr v16.16b, v24.16b, v24.16b
+	WORD $0x4eb91f31 // orr v17.16b, v25.16b, v25.16b
+	WORD $0x4eba1f52 // orr v18.16b, v26.16b, v26.16b
+	WORD $0x4ebb1f73 // orr v19.16b, v27.16b, v27.16b
+	CMP $16, R25
+	BLT edge
+	MOVD acc+88(FP), R15
+	CBZ R15, noC
+	MOVD R8, R14
+	FLDPQ (R14), (F24, F25)
+	FLDPQ 32(R14), (F26, F27)
+	WORD $0x4e38d400 // fadd v0.4s, v0.4s, v24.4s
+	WORD $0x4e39d421 // fadd v1.4s, v1.4s, v25.4s
+	WORD $0x4e3ad442 // fadd v2.4s, v2.4s, v26.4s
+	WORD $0x4e3bd463 // fadd v3.4s, v3.4s, v27.4s
+	ADD R9, R14
+	FLDPQ (R14), (F24, F25)
+	FLDPQ 32(R14), (F26, F27)
+	WORD $0x4e38d484 // fadd v4.4s, v4.4s, v24.4s
+	WORD $0x4e39d4a5 // fadd v5.4s, v5.4s, v25.4s
+	WORD $0x4e3ad4c6 // fadd v6.4s, v6.4s, v26.4s
+	WORD $0x4e3bd4e7 // fadd v7.4s, v7.4s, v27.4s
+	ADD R9, R14
+	FLDPQ (R14), (F24, F25)
+	FLDPQ 32(R14), (F26, F27)
+	WORD $0x4e38d508 // fadd v8.4s, v8.4s, v24.4s
+	WORD $0x4e39d529 // fadd v9.4s, v9.4s, v25.4s
+	WORD $0x4e3ad54a // fadd v10.4s, v10.4s, v26.4s
+	WORD $0x4e3bd56b // fadd v11.4s, v11.4s, v27.4s
+	ADD R9, R14
+	FLDPQ (R14), (F24, F25)
+	FLDPQ 32(R14), (F26, F27)
+	WORD $0x4e38d58c // fadd v12.4s, v12.4s, v24.4s
+	WORD $0x4e39d5ad // fadd v13.4s, v13.4s, v25.4s
+	WORD $0x4e3ad5ce // fadd v14.4s, v14.4s, v26.4s
+	WORD $0x4e3bd5ef // fadd v15.4s, v15.4s, v27.4s
+	ADD R9, R14
+	FLDPQ (R14), (F24, F25)
+	FLDPQ 32(R14), (F26, F27)
+	WORD $0x4e38d610 // fadd v16.4s, v16.4s, v24.4s
+	WORD $0x4e39d631 // fadd v17.4s, v17.4s, v25.4s
+	WORD $0x4e3ad652 // fadd v18.4s, v18.4s, v26.4s
+	WORD $0x4e3bd673 // fadd v19.4s, v19.4s, v27.4s
+	ADD R9, R14
+
+noC:
+	MOVD bias+96(FP), R15
+	CBZ R15, noBias
+	FLDPQ (R15), (F24, F25)
+	FLDPQ 32(R15), (F26, F27)
+	WORD $0x4e38d400 // fadd v0.4s, v0.4s, v24.4s
+	WORD $0x4e39d421 // fadd v1.4s, v1.4s, v25.4s
+	WORD $0x4e3ad442 // fadd v2.4s, v2.4s, v26.4s
+	WORD $0x4e3bd463 // fadd v3.4s, v3.4s, v27.4s
+	WORD $0x4e38d484 // fadd v4.4s, v4.4s, v24.4s
+	WORD $0x4e39d4a5 // fadd v5.4s, v5.4s, v25.4s
+	WORD $0x4e3ad4c6 // fadd v6.4s, v6.4s, v26.4s
+	WORD $0x4e3bd4e7 // fadd v7.4s, v7.4s, v27.4s
+	WORD $0x4e38d508 // fadd v8.4s, v8.4s, v24.4s
+	WORD $0x4e39d529 // fadd v9.4s, v9.4s, v25.4s
+	WORD $0x4e3ad54a // fadd v10.4s, v10.4s, v26.4s
+	WORD $0x4e3bd56b // fadd v11.4s, v11.4s, v27.4s
+	WORD $0x4e38d58c // fadd v12.4s, v12.4s, v24.4s
+	WORD $0x4e39d5ad // fadd v13.4s, v13.4s, v25.4s
+	WORD $0x4e3ad5ce // fadd v14.4s, v14.4s, v26.4s
+	WORD $0x4e3bd5ef // fadd v15.4s, v15.4s, v27.4s
+	WORD $0x4e38d610 // fadd v16.4s, v16.4s, v24.4s
+	WORD $0x4e39d631 // fadd v17.4s, v17.4s, v25.4s
+	WORD $0x4e3ad652 // fadd v18.4s, v18.4s, v26.4s
+	WORD $0x4e3bd673 // fadd v19.4s, v19.4s, v27.4s
+
+noBias:
+	MOVD R8, R14
+	FSTPQ (F0, F1), (R14)
+	FSTPQ (F2, F3), 32(R14)
+	ADD R9, R14
+	FSTPQ (F4, F5), (R14)
+	FSTPQ (F6, F7), 32(R14)
+	ADD R9, R14
+	FSTPQ (F8, F9), (R14)
+	FSTPQ (F10, F11), 32(R14)
+	ADD R9, R14
+	FSTPQ (F12, F13), (R14)
+	FSTPQ (F14, F15), 32(R14)
+	ADD R9, R14
+	FSTPQ (F16, F17), (R14)
+	FSTPQ (F18, F19), 32(R14)
+	ADD R9, R14
+
+next:
+	ADD R3, R2
+	MOVD R14, R8
+	SUBS $1, R0
+	BNE tile
+
+done:
+	RET
+
+edge:
+	MOVD R8, R14
+	MOVD R14, R15
+	MOVD bias+96(FP), R12
+	TBZ $3, R25, skip1
+	MOVD acc+88(FP), R26
+	CBZ R26, noC2
+	FMOVQ 0(R15), F24
+	FMOVQ 16(R15), F25
+	WORD $0x4e38d400 // fadd v0.4s, v0.4s, v24.4s
+	WORD $0x4e39d421 // fadd v1.4s, v1.4s, v25.4s
+
+noC2:
+	CBZ R12, noBias3
+	FMOVQ 0(R12), F24
+	FMOVQ 16(R12), F25
+	WORD $0x4e38d400 // fadd v0.4s, v0.4s, v24.4s
+	WORD $0x4e39d421 // fadd v1.4s, v1.4s, v25.4s
+	ADD $32, R12
+
+noBias3:
+	FMOVQ F0, 0(R15)
+	FMOVQ F1, 16(R15)
+	ADD $32, R15
+	WORD $0x4ea21c40 // orr v0.16b, v2.16b, v2.16b
+	WORD $0x4ea31c61 // orr v1.16b, v3.16b, v3.16b
+
+skip1:
+	TBZ $2, R25, skip4
+	MOVD acc+88(FP), R26
+	CBZ R26, noC5
+	FMOVQ 0(R15), F24
+	WORD $0x4e38d400 // fadd v0.4s, v0.4s, v24.4s
+
+noC5:
+	CBZ R12, noBias6
+	FMOVQ 0(R12), F24
+	WORD $0x4e38d400 // fadd v0.4s, v0.4s, v24.4s
+	ADD $16, R12
+
+noBias6:
+	FMOVQ F0, 0(R15)
+	ADD $16, R15
+	WORD $0x4ea11c20 // orr v0.16b, v1.16b, v1.16b
+
+skip4:
+	TBZ $1, R25, skip7
+	MOVD acc+88(FP), R26
+	CBZ R26, noC8
+	FMOVD 0(R15), F24
+	WORD $0x4e38d400 // fadd v0.4s, v0.4s, v24.4s
+
+noC8:
+	CBZ R12, noBias9
+	FMOVD 0(R12), F24
+	WORD $0x4e38d400 // fadd v0.4s, v0.4s, v24.4s
+	ADD $8, R12
+
+noBias9:
+	FMOVD F0, 0(R15)
+	ADD $8, R15
+	WORD $0x4e180400 // dup v0.2d, v0.d[1]
+
+skip7:
+	TBZ $0, R25, skip10
+	MOVD acc+88(FP), R26
+	CBZ R26, noC11
+	FMOVS 0(R15), F24
+	WORD $0x4e38d400 // fadd v0.4s, v0.4s, v24.4s
+
+noC11:
+	CBZ R12, noBias12
+	FMOVS 0(R12), F24
+	WORD $0x4e38d400 // fadd v0.4s, v0.4s, v24.4s
+	ADD $4, R12
+
+noBias12:
+	FMOVS F0, 0(R15)
+	ADD $4, R15
+
+skip10:
+	ADD R9, R14
+	MOVD R14, R15
+	MOVD bias+96(FP), R12
+	TBZ $3, R25, skip13
+	MOVD acc+88(FP), R26
+	CBZ R26, noC14
+	FMOVQ 0(R15), F24
+	FMOVQ 16(R15), F25
+	WORD $0x4e38d484 // fadd v4.4s, v4.4s, v24.4s
+	WORD $0x4e39d4a5 // fadd v5.4s, v5.4s, v25.4s
+
+noC14:
+	CBZ R12, noBias15
+	FMOVQ 0(R12), F24
+	FMOVQ 16(R12), F25
+	WORD $0x4e38d484 // fadd v4.4s, v4.4s, v24.4s
+	WORD $0x4e39d4a5 // fadd v5.4s, v5.4s, v25.4s
+	ADD $32, R12
+
+noBias15:
+	FMOVQ F4, 0(R15)
+	FMOVQ F5, 16(R15)
+	ADD $32, R15
+	WORD $0x4ea61cc4 // orr v4.16b, v6.16b, v6.16b
+	WORD $0x4ea71ce5 // orr v5.16b, v7.16b, v7.16b
+
+skip13:
+	TBZ $2, R25, skip16
+	MOVD acc+88(FP), R26
+	CBZ R26, noC17
+	FMOVQ 0(R15), F24
+	WORD $0x4e38d484 // fadd v4.4s, v4.4s, v24.4s
+
+noC17:
+	CBZ R12, noBias18
+	FMOVQ 0(R12), F24
+	WORD $0x4e38d484 // fadd v4.4s, v4.4s, v24.4s
+	ADD $16, R12
+
+noBias18:
+	FMOVQ F4, 0(R15)
+	ADD $16, R15
+	WORD $0x4ea51ca4 // orr v4.16b, v5.16b, v5.16b
+
+skip16:
+	TBZ $1, R25, skip19
+	MOVD acc+88(FP), R26
+	CBZ R26, noC20
+	FMOVD 0(R15), F24
+	WORD $0x4e38d484 // fadd v4.4s, v4.4s, v24.4s
+
+noC20:
+	CBZ R12, noBias21
+	FMOVD 0(R12), F24
+	WORD $0x4e38d484 // fadd v4.4s, v4.4s, v24.4s
+	ADD $8, R12
+
+noBias21:
+	FMOVD F4, 0(R15)
+	ADD $8, R15
+	WORD $0x4e180484 // dup v4.2d, v4.d[1]
+
+skip19:
+	TBZ $0, R25, skip22
+	MOVD acc+88(FP), R26
+	CBZ R26, noC23
+	FMOVS 0(R15), F24
+	WORD $0x4e38d484 // fadd v4.4s, v4.4s, v24.4s
+
+noC23:
+	CBZ R12, noBias24
+	FMOVS 0(R12), F24
+	WORD $0x4e38d484 // fadd v4.4s, v4.4s, v24.4s
+	ADD $4, R12
+
+noBias24:
+	FMOVS F4, 0(R15)
+	ADD $4, R15
+
+skip22:
+	ADD R9, R14
+	MOVD R14, R15
+	MOVD bias+96(FP), R12
+	TBZ $3, R25, skip25
+	MOVD acc+88(FP), R26
+	CBZ R26, noC26
+	FMOVQ 0(R15), F24
+	FMOVQ 16(R15), F25
+	WORD $0x4e38d508 // fadd v8.4s, v8.4s, v24.4s
+	WORD $0x4e39d529 // fadd v9.4s, v9.4s, v25.4s
+
+noC26:
+	CBZ R12, noBias27
+	FMOVQ 0(R12), F24
+	FMOVQ 16(R12), F25
+	WORD $0x4e38d508 // fadd v8.4s, v8.4s, v24.4s
+	WORD $0x4e39d529 // fadd v9.4s, v9.4s, v25.4s
+	ADD $32, R12
+
+noBias27:
+	FMOVQ F8, 0(R15)
+	FMOVQ F9, 16(R15)
+	ADD $32, R15
+	WORD $0x4eaa1d48 // orr v8.16b, v10.16b, v10.16b
+	WORD $0x4eab1d69 // orr v9.16b, v11.16b, v11.16b
+
+skip25:
+	TBZ $2, R25, skip28
+	MOVD acc+88(FP), R26
+	CBZ R26, noC29
+	FMOVQ 0(R15), F24
+	WORD $0x4e38d508 // fadd v8.4s, v8.4s, v24.4s
+
+noC29:
+	CBZ R12, noBias30
+	FMOVQ 0(R12), F24
+	WORD $0x4e38d508 // fadd v8.4s, v8.4s, v24.4s
+	ADD $16, R12
+
+noBias30:
+	FMOVQ F8, 0(R15)
+	ADD $16, R15
+	WORD $0x4ea91d28 // orr v8.16b, v9.16b, v9.16b
+
+skip28:
+	TBZ $1, R25, skip31
+	MOVD acc+88(FP), R26
+	CBZ R26, noC32
+	FMOVD 0(R15), F24
+	WORD $0x4e38d508 // fadd v8.4s, v8.4s, v24.4s
+
+noC32:
+	CBZ R12, noBias33
+	FMOVD 0(R12), F24
+	WORD $0x4e38d508 // fadd v8.4s, v8.4s, v24.4s
+	ADD $8, R12
+
+noBias33:
+	FMOVD F8, 0(R15)
+	ADD $8, R15
+	WORD $0x4e180508 // dup v8.2d, v8.d[1]
+
+skip31:
+	TBZ $0, R25, skip34
+	MOVD acc+88(FP), R26
+	CBZ R26, noC35
+	FMOVS 0(R15), F24
+	WORD $0x4e38d508 // fadd v8.4s, v8.4s, v24.4s
+
+noC35:
+	CBZ R12, noBias36
+	FMOVS 0(R12), F24
+	WORD $0x4e38d508 // fadd v8.4s, v8.4s, v24.4s
+	ADD $4, R12
+
+noBias36:
+	FMOVS F8, 0(R15)
+	ADD $4, R15
+
+skip34:
+	ADD R9, R14
+	MOVD R14, R15
+	MOVD bias+96(FP), R12
+	TBZ $3, R25, skip37
+	MOVD acc+88(FP), R26
+	CBZ R26, noC38
+	FMOVQ 0(R15), F24
+	FMOVQ 16(R15), F25
+	WORD $0x4e38d58c // fadd v12.4s, v12.4s, v24.4s
+	WORD $0x4e39d5ad // fadd v13.4s, v13.4s, v25.4s
+
+noC38:
+	CBZ R12, noBias39
+	FMOVQ 0(R12), F24
+	FMOVQ 16(R12), F25
+	WORD $0x4e38d58c // fadd v12.4s, v12.4s, v24.4s
+	WORD $0x4e39d5ad // fadd v13.4s, v13.4s, v25.4s
+	ADD $32, R12
+
+noBias39:
+	FMOVQ F12, 0(R15)
+	FMOVQ F13, 16(R15)
+	ADD $32, R15
+	WORD $0x4eae1dcc // orr v12.16b, v14.16b, v14.16b
+	WORD $0x4eaf1ded // orr v13.16b, v15.16b, v15.16b
+
+skip37:
+	TBZ $2, R25, skip40
+	MOVD acc+88(FP), R26
+	CBZ R26, noC41
+	FMOVQ 0(R15), F24
+	WORD $0x4e38d58c // fadd v12.4s, v12.4s, v24.4s
+
+noC41:
+	CBZ R12, noBias42
+	FMOVQ 0(R12), F24
+	WORD $0x4e38d58c // fadd v12.4s, v12.4s, v24.4s
+	ADD $16, R12
+
+noBias42:
+	FMOVQ F12, 0(R15)
+	ADD $16, R15
+	WORD $0x4ead1dac // orr v12.16b, v13.16b, v13.16b
+
+skip40:
+	TBZ $1, R25, skip43
+	MOVD acc+88(FP), R26
+	CBZ R26, noC44
+	FMOVD 0(R15), F24
+	WORD $0x4e38d58c // fadd v12.4s, v12.4s, v24.4s
+
+noC44:
+	CBZ R12, noBias45
+	FMOVD 0(R12), F24
+	WORD $0x4e38d58c // fadd v12.4s, v12.4s, v24.4s
+	ADD $8, R12
+
+noBias45:
+	FMOVD F12, 0(R15)
+	ADD $8, R15
+	WORD $0x4e18058c // dup v12.2d, v12.d[1]
+
+skip43:
+	TBZ $0, R25, skip46
+	MOVD acc+88(FP), R26
+	CBZ R26, noC47
+	FMOVS 0(R15), F24
+	WORD $0x4e38d58c // fadd v12.4s, v12.4s, v24.4s
+
+noC47:
+	CBZ R12, noBias48
+	FMOVS 0(R12), F24
+	WORD $0x4e38d58c // fadd v12.4s, v12.4s, v24.4s
+	ADD $4, R12
+
+noBias48:
+	FMOVS F12, 0(R15)
+	ADD $4, R15
+
+skip46:
+	ADD R9, R14
+	MOVD R14, R15
+	MOVD bias+96(FP), R12
+	TBZ $3, R25, skip49
+	MOVD acc+88(FP), R26
+	CBZ R26, noC50
+	FMOVQ 0(R15), F24
+	FMOVQ 16(R15), F25
+	WORD $0x4e38d610 // fadd v16.4s, v16.4s, v24.4s
+	WORD $0x4e39d631 // fadd v17.4s, v17.4s, v25.4s
+
+noC50:
+	CBZ R12, noBias51
+	FMOVQ 0(R12), F24
+	FMOVQ 16(R12), F25
+	WORD $0x4e38d610 // fadd v16.4s, v16.4s, v24.4s
+	WORD $0x4e39d631 // fadd v17.4s, v17.4s, v25.4s
+	ADD $32, R12
+
+noBias51:
+	FMOVQ F16, 0(R15)
+	FMOVQ F17, 16(R15)
+	ADD $32, R15
+	WORD $0x4eb21e50 // orr v16.16b, v18.16b, v18.16b
+	WORD $0x4eb31e71 // orr v17.16b, v19.16b, v19.16b
+
+skip49:
+	TBZ $2, R25, skip52
+	MOVD acc+88(FP), R26
+	CBZ R26, noC53
+	FMOVQ 0(R15), F24
+	WORD $0x4e38d610 // fadd v16.4s, v16.4s, v24.4s
+
+noC53:
+	CBZ R12, noBias54
+	FMOVQ 0(R12), F24
+	WORD $0x4e38d610 // fadd v16.4s, v16.4s, v24.4s
+	ADD $16, R12
+
+noBias54:
+	FMOVQ F16, 0(R15)
+	ADD $16, R15
+	WORD $0x4eb11e30 // orr v16.16b, v17.16b, v17.16b
+
+skip52:
+	TBZ $1, R25, skip55
+	MOVD acc+88(FP), R26
+	CBZ R26, noC56
+	FMOVD 0(R15), F24
+	WORD $0x4e38d610 // fadd v16.4s, v16.4s, v24.4s
+
+noC56:
+	CBZ R12, noBias57
+	FMOVD 0(R12), F24
+	WORD $0x4e38d610 // fadd v16.4s, v16.4s, v24.4s
+	ADD $8, R12
+
+noBias57:
+	FMOVD F16, 0(R15)
+	ADD $8, R15
+	WORD $0x4e180610 // dup v16.2d, v16.d[1]
+
+skip55:
+	TBZ $0, R25, skip58
+	MOVD acc+88(FP), R26
+	CBZ R26, noC59
+	FMOVS 0(R15), F24
+	WORD $0x4e38d610 // fadd v16.4s, v16.4s, v24.4s
+
+noC59:
+	CBZ R12, noBias60
+	FMOVS 0(R12), F24
+	WORD $0x4e38d610 // fadd v16.4s, v16.4s, v24.4s
+	ADD $4, R12
+
+noBias60:
+	FMOVS F16, 0(R15)
+	ADD $4, R15
+
+skip58:
+	ADD R9, R14
+	B next
+
+// func kernQuadRowsx6NEON(tiles, k int, a *byte, ta, rsa, csa int, b *byte, bs int, c *byte, ldc, n, acc int, bias, ahead *byte, step int)
+TEXT ·kernQuadRowsx6NEON(SB), NOSPLIT, $0-120
+	MOVD tiles+0(FP), R0
+	MOVD a+16(FP), R2
+	MOVD ta+24(FP), R3
+	MOVD c+64(FP), R8
+	MOVD ldc+72(FP), R9
+	MOVD n+80(FP), R25
+	MOVD ahead+104(FP), R10
+	MOVD step+112(FP), R11
+	CBZ R0, done
+
+tile:
+	MOVD R8, R15
+	PRFM (R15), PLDL1KEEP
+	ADD R9, R15
+	PRFM (R15), PLDL1KEEP
+	ADD R9, R15
+	PRFM (R15), PLDL1KEEP
+	ADD R9, R15
+	PRFM (R15), PLDL1KEEP
+	ADD R9, R15
+	PRFM (R15), PLDL1KEEP
+	ADD R9, R15
+	PRFM (R15), PLDL1KEEP
+	WORD $0x6f00e400 // movi v0.2d, #0
+	WORD $0x6f00e404 // movi v4.2d, #0
+	WORD $0x6f00e401 // movi v1.2d, #0
+	WORD $0x6f00e405 // movi v5.2d, #0
+	WORD $0x6f00e402 // movi v2.2d, #0
+	WORD $0x6f00e406 // movi v6.2d, #0
+	WORD $0x6f00e403 // movi v3.2d, #0
+	WORD $0x6f00e407 // movi v7.2d, #0
+	WORD $0x6f00e408 // movi v8.2d, #0
+	WORD $0x6f00e40c // movi v12.2d, #0
+	WORD $0x6f00e409 // movi v9.2d, #0
+	WORD $0x6f00e40d // movi v13.2d, #0
+	WORD $0x6f00e40a // movi v10.2d, #0
+	WORD $0x6f00e40e // movi v14.2d, #0
+	WORD $0x6f00e40b // movi v11.2d, #0
+	WORD $0x6f00e40f // movi v15.2d, #0
+	WORD $0x6f00e410 // movi v16.2d, #0
+	WORD $0x6f00e414 // movi v20.2d, #0
+	WORD $0x6f00e411 // movi v17.2d, #0
+	WORD $0x6f00e415 // movi v21.2d, #0
+	WORD $0x6f00e412 // movi v18.2d, #0
+	WORD $0x6f00e416 // movi v22.2d, #0
+	WORD $0x6f00e413 // movi v19.2d, #0
+	WORD $0x6f00e417 // movi v23.2d, #0
+	MOVD R2, R19
+	MOVD rsa+32(FP), R4
+	ADD R4, R19, R20
+	ADD R4, R20, R21
+	ADD R4, R21, R22
+	ADD R4, R22, R23
+	ADD R4, R23, R24
+	MOVD b+48(FP), R6
+	MOVD k+8(FP), R13
+	SUBS $4, R13
+	BLT rest
+
+loop:
+	FMOVD.P 8(R19), F24
+	FMOVD.P 8(R20), F27
+	WORD $0x4edb3b18 // zip1 v24.2d, v24.2d, v27.2d
+	FMOVD.P 8(R21), F25
+	FMOVD.P 8(R22), F27
+	WORD $0x4edb3b39 // zip1 v25.2d, v25.2d, v27.2d
+	FMOVD.P 8(R23), F26
+	FMOVD.P 8(R24), F27
+	WORD $0x4edb3b5a // zip1 v26.2d, v26.2d, v27.2d
+	FLDPQ 0(R6), (F28, F29)
+	WORD $0x6e5cef00 // bfmmla v0.4s, v24.8h, v28.8h
+	WORD $0x6e5def04 // bfmmla v4.4s, v24.8h, v29.8h
+	WORD $0x6e5cef28 // bfmmla v8.4s, v25.8h, v28.8h
+	WORD $0x6e5def2c // bfmmla v12.4s, v25.8h, v29.8h
+	WORD $0x6e5cef50 // bfmmla v16.4s, v26.8h, v28.8h
+	WORD $0x6e5def54 // bfmmla v20.4s, v26.8h, v29.8h
+	FLDPQ 32(R6), (F30, F31)
+	WORD $0x6e5eef01 // bfmmla v1.4s, v24.8h, v30.8h
+	WORD $0x6e5fef05 // bfmmla v5.4s, v24.8h, v31.8h
+	WORD $0x6e5eef29 // bfmmla v9.4s, v25.8h, v30.8h
+	WORD $0x6e5fef2d // bfmmla v13.4s, v25.8h, v31.8h
+	WORD $0x6e5eef51 // bfmmla v17.4s, v26.8h, v30.8h
+	WORD $0x6e5fef55 // bfmmla v21.4s, v26.8h, v31.8h
+	FLDPQ 64(R6), (F28, F29)
+	WORD $0x6e5cef02 // bfmmla v2.4s, v24.8h, v28.8h
+	WORD $0x6e5def06 // bfmmla v6.4s, v24.8h, v29.8h
+	WORD $0x6e5cef2a // bfmmla v10.4s, v25.8h, v28.8h
+	WORD $0x6e5def2e // bfmmla v14.4s, v25.8h, v29.8h
+	WORD $0x6e5cef52 // bfmmla v18.4s, v26.8h, v28.8h
+	WORD $0x6e5def56 // bfmmla v22.4s, v26.8h, v29.8h
+	FLDPQ 96(R6), (F30, F31)
+	WORD $0x6e5eef03 // bfmmla v3.4s, v24.8h, v30.8h
+	WORD $0x6e5fef07 // bfmmla v7.4s, v24.8h, v31.8h
+	WORD $0x6e5eef2b // bfmmla v11.4s, v25.8h, v30.8h
+	WORD $0x6e5fef2f // bfmmla v15.4s, v25.8h, v31.8h
+	WORD $0x6e5eef53 // bfmmla v19.4s, v26.8h, v30.8h
+	WORD $0x6e5fef57 // bfmmla v23.4s, v26.8h, v31.8h
+	FMOVD.P 8(R19), F24
+	FMOVD.P 8(R20), F27
+	WORD $0x4edb3b18 // zip1 v24.2d, v24.2d, v27.2d
+	FMOVD.P 8(R21), F25
+	FMOVD.P 8(R22), F27
+	WORD $0x4edb3b39 // zip1 v25.2d, v25.2d, v27.2d
+	FMOVD.P 8(R23), F26
+	FMOVD.P 8(R24), F27
+	WORD $0x4edb3b5a // zip1 v26.2d, v26.2d, v27.2d
+	FLDPQ 128(R6), (F28, F29)
+	WORD $0x6e5cef00 // bfmmla v0.4s, v24.8h, v28.8h
+	WORD $0x6e5def04 // bfmmla v4.4s, v24.8h, v29.8h
+	WORD $0x6e5cef28 // bfmmla v8.4s, v25.8h, v28.8h
+	WORD $0x6e5def2c // bfmmla v12.4s, v25.8h, v29.8h
+	WORD $0x6e5cef50 // bfmmla v16.4s, v26.8h, v28.8h
+	WORD $0x6e5def54 // bfmmla v20.4s, v26.8h, v29.8h
+	FLDPQ 160(R6), (F30, F31)
+	WORD $0x6e5eef01 // bfmmla v1.4s, v24.8h, v30.8h
+	WORD $0x6e5fef05 // bfmmla v5.4s, v24.8h, v31.8h
+	WORD $0x6e5eef29 // bfmmla v9.4s, v25.8h, v30.8h
+	WORD $0x6e5fef2d // bfmmla v13.4s, v25.8h, v31.8h
+	WORD $0x6e5eef51 // bfmmla v17.4s, v26.8h, v30.8h
+	WORD $0x6e5fef55 // bfmmla v21.4s, v26.8h, v31.8h
+	FLDPQ 192(R6), (F28, F29)
+	WORD $0x6e5cef02 // bfmmla v2.4s, v24.8h, v28.8h
+	WORD $0x6e5def06 // bfmmla v6.4s, v24.8h, v29.8h
+	WORD $0x6e5cef2a // bfmmla v10.4s, v25.8h, v28.8h
+	WORD $0x6e5def2e // bfmmla v14.4s, v25.8h, v29.8h
+	WORD $0x6e5cef52 // bfmmla v18.4s, v26.8h, v28.8h
+	WORD $0x6e5def56 // bfmmla v22.4s, v26.8h, v29.8h
+	FLDPQ 224(R6), (F30, F31)
+	WORD $0x6e5eef03 // bfmmla v3.4s, v24.8h, v30.8h
+	WORD $0x6e5fef07 // bfmmla v7.4s, v24.8h, v31.8h
+	WORD $0x6e5eef2b // bfmmla v11.4s, v25.8h, v30.8h
+	WORD $0x6e5fef2f // bfmmla v15.4s, v25.8h, v31.8h
+	WORD $0x6e5eef53 // bfmmla v19.4s, v26.8h, v30.8h
+	WORD $0x6e5fef57 // bfmmla v23.4s, v26.8h, v31.8h
+	FMOVD.P 8(R19), F24
+	FMOVD.P 8(R20), F27
+	WORD $0x4edb3b18 // zip1 v24.2d, v24.2d, v27.2d
+	FMOVD.P 8(R21), F25
+	FMOVD.P 8(R22), F27
+	WORD $0x4edb3b39 // zip1 v25.2d, v25.2d, v27.2d
+	FMOVD.P 8(R23), F26
+	FMOVD.P 8(R24), F27
+	WORD $0x4edb3b5a // zip1 v26.2d, v26.2d, v27.2d
+	FLDPQ 256(R6), (F28, F29)
+	WORD $0x6e5cef00 // bfmmla v0.4s, v24.8h, v28.8h
+	WORD $0x6e5def04 // bfmmla v4.4s, v24.8h, v29.8h
+	WORD $0x6e5cef28 // bfmmla v8.4s, v25.8h, v28.8h
+	WORD $0x6e5def2c // bfmmla v12.4s, v25.8h, v29.8h
+	WORD $0x6e5cef50 // bfmmla v16.4s, v26.8h, v28.8h
+	WORD $0x6e5def54 // bfmmla v20.4s, v26.8h, v29.8h
+	FLDPQ 288(R6), (F30, F31)
+	WORD $0x6e5eef01 // bfmmla v1.4s, v24.8h, v30.8h
+	WORD $0x6e5fef05 // bfmmla v5.4s, v24.8h, v31.8h
+	WORD $0x6e5eef29 // bfmmla v9.4s, v25.8h, v30.8h
+	WORD $0x6e5fef2d // bfmmla v13.4s, v25.8h, v31.8h
+	WORD $0x6e5eef51 // bfmmla v17.4s, v26.8h, v30.8h
+	WORD $0x6e5fef55 // bfmmla v21.4s, v26.8h, v31.8h
+	FLDPQ 320(R6), (F28, F29)
+	WORD $0x6e5cef02 // bfmmla v2.4s, v24.8h, v28.8h
+	WORD $0x6e5def06 // bfmmla v6.4s, v24.8h, v29.8h
+	WORD $0x6e5cef2a // bfmmla v10.4s, v25.8h, v28.8h
+	WORD $0x6e5def2e // bfmmla v14.4s, v25.8h, v29.8h
+	WORD $0x6e5cef52 // bfmmla v18.4s, v26.8h, v28.8h
+	WORD $0x6e5def56 // bfmmla v22.4s, v26.8h, v29.8h
+	FLDPQ 352(R6), (F30, F31)
+	WORD $0x6e5eef03 // bfmmla v3.4s, v24.8h, v30.8h
+	WORD $0x6e5fef07 // bfmmla v7.4s, v24.8h, v31.8h
+	WORD $0x6e5eef2b // bfmmla v11.4s, v25.8h, v30.8h
+	WORD $0x6e5fef2f // bfmmla v15.4s, v25.8h, v31.8h
+	WORD $0x6e5eef53 // bfmmla v19.4s, v26.8h, v30.8h
+	WORD $0x6e5fef57 // bfmmla v23.4s, v26.8h, v31.8h
+	FMOVD.P 8(R19), F24
+	FMOVD.P 8(R20), F27
+	WORD $0x4edb3b18 // zip1 v24.2d, v24.2d, v27.2d
+	FMOVD.P 8(R21), F25
+	FMOVD.P 8(R22), F27
+	WORD $0x4edb3b39 // zip1 v25.2d, v25.2d, v27.2d
+	FMOVD.P 8(R23), F26
+	FMOVD.P 8(R24), F27
+	WORD $0x4edb3b5a // zip1 v26.2d, v26.2d, v27.2d
+	FLDPQ 384(R6), (F28, F29)
+	WORD $0x6e5cef00 // bfmmla v0.4s, v24.8h, v28.8h
+	WORD $0x6e5def04 // bfmmla v4.4s, v24.8h, v29.8h
+	WORD $0x6e5cef28 // bfmmla v8.4s, v25.8h, v28.8h
+	WORD $0x6e5def2c // bfmmla v12.4s, v25.8h, v29.8h
+	WORD $0x6e5cef50 // bfmmla v16.4s, v26.8h, v28.8h
+	WORD $0x6e5def54 // bfmmla v20.4s, v26.8h, v29.8h
+	FLDPQ 416(R6), (F30, F31)
+	WORD $0x6e5eef01 // bfmmla v1.4s, v24.8h, v30.8h
+	WORD $0x6e5fef05 // bfmmla v5.4s, v24.8h, v31.8h
+	WORD $0x6e5eef29 // bfmmla v9.4s, v25.8h, v30.8h
+	WORD $0x6e5fef2d // bfmmla v13.4s, v25.8h, v31.8h
+	WORD $0x6e5eef51 // bfmmla v17.4s, v26.8h, v30.8h
+	WORD $0x6e5fef55 // bfmmla v21.4s, v26.8h, v31.8h
+	FLDPQ 448(R6), (F28, F29)
+	WORD $0x6e5cef02 // bfmmla v2.4s, v24.8h, v28.8h
+	WORD $0x6e5def06 // bfmmla v6.4s, v24.8h, v29.8h
+	WORD $0x6e5cef2a // bfmmla v10.4s, v25.8h, v28.8h
+	WORD $0x6e5def2e // bfmmla v14.4s, v25.8h, v29.8h
+	WORD $0x6e5cef52 // bfmmla v18.4s, v26.8h, v28.8h
+	WORD $0x6e5def56 // bfmmla v22.4s, v26.8h, v29.8h
+	FLDPQ 480(R6), (F30, F31)
+	WORD $0x6e5eef03 // bfmmla v3.4s, v24.8h, v30.8h
+	WORD $0x6e5fef07 // bfmmla v7.4s, v24.8h, v31.8h
+	WORD $0x6e5eef2b // bfmmla v11.4s, v25.8h, v30.8h
+	WORD $0x6e5fef2f // bfmmla v15.4s, v25.8h, v31.8h
+	WORD $0x6e5eef53 // bfmmla v19.4s, v26.8h, v30.8h
+	WORD $0x6e5fef57 // bfmmla v23.4s, v26.8h, v31.8h
+	ADD $512, R6
+	PRFM (R10), PLDL2KEEP
+	ADD R11, R10
+	SUBS $4, R13
+	BGE loop
+
+rest:
+	ADDS $4, R13
+	BEQ rows
+
+one:
+	FMOVD.P 8(R19), F24
+	FMOVD.P 8(R20), F27
+	WORD $0x4edb3b18 // zip1 v24.2d, v24.2d, v27.2d
+	FMOVD.P 8(R21), F25
+	FMOVD.P 8(R22), F27
+	WORD $0x4edb3b39 // zip1 v25.2d, v25.2d, v27.2d
+	FMOVD.P 8(R23), F26
+	FMOVD.P 8(R24), F27
+	WORD $0x4edb3b5a // zip1 v26.2d, v26.2d, v27.2d
+	FLDPQ 0(R6), (F28, F29)
+	WORD $0x6e5cef00 // bfmmla v0.4s, v24.8h, v28.8h
+	WORD $0x6e5def04 // bfmmla v4.4s, v24.8h, v29.8h
+	WORD $0x6e5cef28 // bfmmla v8.4s, v25.8h, v28.8h
+	WORD $0x6e5def2c // bfmmla v12.4s, v25.8h, v29.8h
+	WORD $0x6e5cef50 // bfmmla v16.4s, v26.8h, v28.8h
+	WORD $0x6e5def54 // bfmmla v20.4s, v26.8h, v29.8h
+	FLDPQ 32(R6), (F30, F31)
+	WORD $0x6e5eef01 // bfmmla v1.4s, v24.8h, v30.8h
+	WORD $0x6e5fef05 // bfmmla v5.4s, v24.8h, v31.8h
+	WORD $0x6e5eef29 // bfmmla v9.4s, v25.8h, v30.8h
+	WORD $0x6e5fef2d // bfmmla v13.4s, v25.8h, v31.8h
+	WORD $0x6e5eef51 // bfmmla v17.4s, v26.8h, v30.8h
+	WORD $0x6e5fef55 // bfmmla v21.4s, v26.8h, v31.8h
+	FLDPQ 64(R6), (F28, F29)
+	WORD $0x6e5cef02 // bfmmla v2.4s, v24.8h, v28.8h
+	WORD $0x6e5def06 // bfmmla v6.4s, v24.8h, v29.8h
+	WORD $0x6e5cef2a // bfmmla v10.4s, v25.8h, v28.8h
+	WORD $0x6e5def2e // bfmmla v14.4s, v25.8h, v29.8h
+	WORD $0x6e5cef52 // bfmmla v18.4s, v26.8h, v28.8h
+	WORD $0x6e5def56 // bfmmla v22.4s, v26.8h, v29.8h
+	FLDPQ 96(R6), (F30, F31)
+	WORD $0x6e5eef03 // bfmmla v3.4s, v24.8h, v30.8h
+	WORD $0x6e5fef07 // bfmmla v7.4s, v24.8h, v31.8h
+	WORD $0x6e5eef2b // bfmmla v11.4s, v25.8h, v30.8h
+	WORD $0x6e5fef2f // bfmmla v15.4s, v25.8h, v31.8h
+	WORD $0x6e5eef53 // bfmmla v19.4s, v26.8h, v30.8h
+	WORD $0x6e5fef57 // bfmmla v23.4s, v26.8h, v31.8h
+	ADD $128, R6
+	SUBS $1, R13
+	BNE one
+
+rows:
+	WORD $0x4ec43818 // zip1 v24.2d, v0.2d, v4.2d
+	WORD $0x4ec47804 // zip2 v4.2d, v0.2d, v4.2d
+	WORD $0x4ec53839 // zip1 v25.2d, v1.2d, v5.2d
+	WORD $0x4ec57825 // zip2 v5.2d, v1.2d, v5.2d
+	WORD $0x4ec6385a // zip1 v26.2d, v2.2d, v6.2d
+	WORD $0x4ec67846 // zip2 v6.2d, v2.2d, v6.2d
+	WORD $0x4ec7387b // zip1 v27.2d, v3.2d, v7.2d
+	WORD $0x4ec77867 // zip2 v7.2d, v3.2d, v7.2d
+	WORD $0x4eb81f00 // orr v0.16b, v24.16b, v24.16b
+	WORD $0x4eb91f21 // orr v1.16b, v25.16b, v25.16b
+	WORD $0x4eba1f42 // orr v2.16b, v26.16b, v26.16b
+	WORD $0x4ebb1f63 // orr v3.16b, v27.16b, v27.16b
+	WORD $0x4ecc3918 // zip1 v24.2d, v8.2d, v12.2d
+	WORD $0x4ecc790c // zip2 v12.2d, v8.2d, v12.2d
+	WORD $0x4ecd3939 // zip1 v25.2d, v9.2d, v13.2d
+	WORD $0x4ecd792d // zip2 v13.2d, v9.2d, v13.2d
+	WORD $0x4ece395a // zip1 v26.2d, v10.2d, v14.2d
+	WORD $0x4ece794e // zip2 v14.2d, v10.2d, v14.2d
+	WORD $0x4ecf397b // zip1 v27.2d, v11.2d, v15.2d
+	WORD $0x4ecf796f // zip2 v15.2d, v11.2d, v15.2d
+	WORD $0x4eb81f08 // orr v8.16b, v24.16b, v24.16b
+	WORD $0x4eb91f29 // orr v9.16b, v25.16b, v25.16b
+	WORD $0x4eba1f4a // orr v10.16b, v26.16b, v26.16b
+	WORD $0x4ebb1f6b // orr v11.16b, v27.16b, v27.16b
+	WORD $0x4ed43a18 // zip1 v24.2d, v16.2d, v20.2d
+	WORD $0x4ed47a14 // zip2 v20.2d, v16.2d, v20.2d
+	WORD $0x4ed53a39 // zip1 v25.2d, v17.2d, v21.2d
+	WORD $0x4ed57a35 // zip2 v21.2d, v17.2d, v21.2d
+	WORD $0x4ed63a5a // zip1 v26.2d, v18.2d, v22.2d
+	WORD $0x4ed67a56 // zip2 v22.2d, v18.2d, v22.2d
+	WORD $0x4ed73a7b // zip1 v27.2d, v19.2d, v23.2d
+	WORD $0x4ed77a77 // zip2 v23.2d, v19.2d, v23.2d
+	WORD $0x4eb81f10 // orr v16.16b, v24.16b, v24.16b
+	WORD $0x4eb91f31 // orr v17.16b, v25.16b, v25.16b
+	WORD $0x4eba1f52 // orr v18.16b, v26.16b, v26.16b
+	WORD $0x4ebb1f73 // orr v19.16b, v27.16b, v27.16b
+	CMP $16, R25
+	BLT edge
+	MOVD acc+88(FP), R15
+	CBZ R15, noC
+	MOVD R8, R14
+	FLDPQ (R14), (F24, F25)
+	FLDPQ 32(R14), (F26, F27)
+	WORD $0x4e38d400 // fadd v0.4s, v0.4s, v24.4s
+	WORD $0x4e39d421 // fadd v1.4s, v1.4s, v25.4s
+	WORD $0x4e3ad442 // fadd v2.4s, v2.4s, v26.4s
+	WORD $0x4e3bd463 // fadd v3.4s, v3.4s, v27.4s
+	ADD R9, R14
+	FLDPQ (R14), (F24, F25)
+	FLDPQ 32(R14), (F26, F27)
+	WORD $0x4e38d484 // fadd v4.4s, v4.4s, v24.4s
+	WORD $0x4e39d4a5 // fadd v5.4s, v5.4s, v25.4s
+	WORD $0x4e3ad4c6 // fadd v6.4s, v6.4s, v26.4s
+	WORD $0x4e3bd4e7 // fadd v7.4s, v7.4s, v27.4s
+	ADD R9, R14
+	FLDPQ (R14), (F24, F25)
+	FLDPQ 32(R14), (F26, F27)
+	WORD $0x4e38d508 // fadd v8.4s, v8.4s, v24.4s
+	WORD $0x4e39d529 // fadd v9.4s, v9.4s, v25.4s
+	WORD $0x4e3ad54a // fadd v10.4s, v10.4s, v26.4s
+	WORD $0x4e3bd56b // fadd v11.4s, v11.4s, v27.4s
+	ADD R9, R14
+	FLDPQ (R14), (F24, F25)
+	FLDPQ 32(R14), (F26, F27)
+	WORD $0x4e38d58c // fadd v12.4s, v12.4s, v24.4s
+	WORD $0x4e39d5ad // fadd v13.4s, v13.4s, v25.4s
+	WORD $0x4e3ad5ce // fadd v14.4s, v14.4s, v26.4s
+	WORD $0x4e3bd5ef // fadd v15.4s, v15.4s, v27.4s
+	ADD R9, R14
+	FLDPQ (R14), (F24, F25)
+	FLDPQ 32(R14), (F26, F27)
+	WORD $0x4e38d610 // fadd v16.4s, v16.4s, v24.4s
+	WORD $0x4e39d631 // fadd v17.4s, v17.4s, v25.4s
+	WORD $0x4e3ad652 // fadd v18.4s, v18.4s, v26.4s
+	WORD $0x4e3bd673 // fadd v19.4s, v19.4s, v27.4s
+	ADD R9, R14
+	FLDPQ (R14), (F24, F25)
+	FLDPQ 32(R14), (F26, F27)
+	WORD $0x4e38d694 // fadd v20.4s, v20.4s, v24.4s
+	WORD $0x4e39d6b5 // fadd v21.4s, v21.4s, v25.4s
+	WORD $0x4e3ad6d6 // fadd v22.4s, v22.4s, v26.4s
+	WORD $0x4e3bd6f7 // fadd v23.4s, v23.4s, v27.4s
+	ADD R9, R14
+
+noC:
+	MOVD bias+96(FP), R15
+	CBZ R15, noBias
+	FLDPQ (R15), (F24, F25)
+	FLDPQ 32(R15), (F26, F27)
+	WORD $0x4e38d400 // fadd v0.4s, v0.4s, v24.4s
+	WORD $0x4e39d421 // fadd v1.4s, v1.4s, v25.4s
+	WORD $0x4e3ad442 // fadd v2.4s, v2.4s, v26.4s
+	WORD $0x4e3bd463 // fadd v3.4s, v3.4s, v27.4s
+	WORD $0x4e38d484 // fadd v4.4s, v4.4s, v24.4s
+	WORD $0x4e39d4a5 // fadd v5.4s, v5.4s, v25.4s
+	WORD $0x4e3ad4c6 // fadd v6.4s, v6.4s, v26.4s
+	WORD $0x4e3bd4e7 // fadd v7.4s, v7.4s, v27.4s
+	WORD $0x4e38d508 // fadd v8.4s, v8.4s, v24.4s
+	WORD $0x4e39d529 // fadd v9.4s, v9.4s, v25.4s
+	WORD $0x4e3ad54a // fadd v10.4s, v10.4s, v26.4s
+	WORD $0x4e3bd56b // fadd v11.4s, v11.4s, v27.4s
+	WORD $0x4e38d58c // fadd v12.4s, v12.4s, v24.4s
+	WORD $0x4e39d5ad // fadd v13.4s, v13.4s, v25.4s
+	WORD $0x4e3ad5ce // fadd v14.4s, v14.4s, v26.4s
+	WORD $0x4e3bd5ef // fadd v15.4s, v15.4s, v27.4s
+	WORD $0x4e38d610 // fadd v16.4s, v16.4s, v24.4s
+	WORD $0x4e39d631 // fadd v17.4s, v17.4s, v25.4s
+	WORD $0x4e3ad652 // fadd v18.4s, v18.4s, v26.4s
+	WORD $0x4e3bd673 // fadd v19.4s, v19.4s, v27.4s
+	WORD $0x4e38d694 // fadd v20.4s, v20.4s, v24.4s
+	WORD $0x4e39d6b5 // fadd v21.4s, v21.4s, v25.4s
+	WORD $0x4e3ad6d6 // fadd v22.4s, v22.4s, v26.4s
+	WORD $0x4e3bd6f7 // fadd v23.4s, v23.4s, v27.4s
+
+noBias:
+	MOVD R8, R14
+	FSTPQ (F0, F1), (R14)
+	FSTPQ (F2, F3), 32(R14)
+	ADD R9, R14
+	FSTPQ (F4, F5), (R14)
+	FSTPQ (F6, F7), 32(R14)
+	ADD R9, R14
+	FSTPQ (F8, F9), (R14)
+	FSTPQ (F10, F11), 32(R14)
+	ADD R9, R14
+	FSTPQ (F12, F13), (R14)
+	FSTPQ (F14, F15), 32(R14)
+	ADD R9, R14
+	FSTPQ (F16, F17), (R14)
+	FSTPQ (F18, F19), 32(R14)
+	ADD R9, R14
+	FSTPQ (F20, F21), (R14)
+	FSTPQ (F22, F23), 32(R14)
+	ADD R9, R14
+
+next:
+	ADD R3, R2
+	MOVD R14, R8
+	SUBS $1, R0
+	BNE tile
+
+done:
+	RET
+
+edge:
+	MOVD R8, R14
+	MOVD R14, R15
+	MOVD bias+96(FP), R12
+	TBZ $3, R25, skip1
+	MOVD acc+88(FP), R26
+	CBZ R26, noC2
+	FMOVQ 0(R15), F24
+	FMOVQ 16(R15), F25
+	WORD $0x4e38d400 // fadd v0.4s, v0.4s, v24.4s
+	WORD $0x4e39d421 // fadd v1.4s, v1.4s, v25.4s
+
+noC2:
+	CBZ R12, noBias3
+	FMOVQ 0(R12), F24
+	FMOVQ 16(R12), F25
+	WORD $0x4e38d400 // fadd v0.4s, v0.4s, v24.4s
+	WORD $0x4e39d421 // fadd v1.4s, v1.4s, v25.4s
+	ADD $32, R12
+
+noBias3:
+	FMOVQ F0, 0(R15)
+	FMOVQ F1, 16(R15)
+	ADD $32, R15
+	WORD $0x4ea21c40 // orr v0.16b, v2.16b, v2.16b
+	WORD $0x4ea31c61 // orr v1.16b, v3.16b, v3.16b
+
+skip1:
+	TBZ $2, R25, skip4
+	MOVD acc+88(FP), R26
+	CBZ R26, noC5
+	FMOVQ 0(R15), F24
+	WORD $0x4e38d400 // fadd v0.4s, v0.4s, v24.4s
+
+noC5:
+	CBZ R12, noBias6
+	FMOVQ 0(R12), F24
+	WORD $0x4e38d400 // fadd v0.4s, v0.4s, v24.4s
+	ADD $16, R12
+
+noBias6:
+	FMOVQ F0, 0(R15)
+	ADD $16, R15
+	WORD $0x4ea11c20 // orr v0.16b, v1.16b, v1.16b
+
+skip4:
+	TBZ $1, R25, skip7
+	MOVD acc+88(FP), R26
+	CBZ R26, noC8
+	FMOVD 0(R15), F24
+	WORD $0x4e38d400 // fadd v0.4s, v0.4s, v24.4s
+
+noC8:
+	CBZ R12, noBias9
+	FMOVD 0(R12), F24
+	WORD $0x4e38d400 // fadd v0.4s, v0.4s, v24.4s
+	ADD $8, R12
+
+noBias9:
+	FMOVD F0, 0(R15)
+	ADD $8, R15
+	WORD $0x4e180400 // dup v0.2d, v0.d[1]
+
+skip7:
+	TBZ $0, R25, skip10
+	MOVD acc+88(FP), R26
+	CBZ R26, noC11
+	FMOVS 0(R15), F24
+	WORD $0x4e38d400 // fadd v0.4s, v0.4s, v24.4s
+
+noC11:
+	CBZ R12, noBias12
+	FMOVS 0(R12), F24
+	WORD $0x4e38d400 // fadd v0.4s, v0.4s, v24.4s
+	ADD $4, R12
+
+noBias12:
+	FMOVS F0, 0(R15)
+	ADD $4, R15
+
+skip10:
+	ADD R9, R14
+	MOVD R14, R15
+	MOVD bias+96(FP), R12
+	TBZ $3, R25, skip13
+	MOVD acc+88(FP), R26
+	CBZ R26, noC14
+	FMOVQ 0(R15), F24
+	FMOVQ 16(R15), F25
+	WORD $0x4e38d484 // fadd v4.4s, v4.4s, v24.4s
+	WORD $0x4e39d4a5 // fadd v5.4s, v5.4s, v25.4s
+
+noC14:
+	CBZ R12, noBias15
+	FMOVQ 0(R12), F24
+	FMOVQ 16(R12), F25
+	WORD $0x4e38d484 // fadd v4.4s, v4.4s, v24.4s
+	WORD $0x4e39d4a5 // fadd v5.4s, v5.4s, v25.4s
+	ADD $32, R12
+
+noBias15:
+	FMOVQ F4, 0(R15)
+	FMOVQ F5, 16(R15)
+	ADD $32, R15
+	WORD $0x4ea61cc4 // orr v4.16b, v6.16b, v6.16b
+	WORD $0x4ea71ce5 // orr v5.16b, v7.16b, v7.16b
+
+skip13:
+	TBZ $2, R25, skip16
+	MOVD acc+88(FP), R26
+	CBZ R26, noC17
+	FMOVQ 0(R15), F24
+	WORD $0x4e38d484 // fadd v4.4s, v4.4s, v24.4s
+
+noC17:
+	CBZ R12, noBias18
+	FMOVQ 0(R12), F24
+	WORD $0x4e38d484 // fadd v4.4s, v4.4s, v24.4s
+	ADD $16, R12
+
+noBias18:
+	FMOVQ F4, 0(R15)
+	ADD $16, R15
+	WORD $0x4ea51ca4 // orr v4.16b, v5.16b, v5.16b
+
+skip16:
+	TBZ $1, R25, skip19
+	MOVD acc+88(FP), R26
+	CBZ R26, noC20
+	FMOVD 0(R15), F24
+	WORD $0x4e38d484 // fadd v4.4s, v4.4s, v24.4s
+
+noC20:
+	CBZ R12, noBias21
+	FMOVD 0(R12), F24
+	WORD $0x4e38d484 // fadd v4.4s, v4.4s, v24.4s
+	ADD $8, R12
+
+noBias21:
+	FMOVD F4, 0(R15)
+	ADD $8, R15
+	WORD $0x4e180484 // dup v4.2d, v4.d[1]
+
+skip19:
+	TBZ $0, R25, skip22
+	MOVD acc+88(FP), R26
+	CBZ R26, noC23
+	FMOVS 0(R15), F24
+	WORD $0x4e38d484 // fadd v4.4s, v4.4s, v24.4s
+
+noC23:
+	CBZ R12, noBias24
+	FMOVS 0(R12), F24
+	WORD $0x4e38d484 // fadd v4.4s, v4.4s, v24.4s
+	ADD $4, R12
+
+noBias24:
+	FMOVS F4, 0(R15)
+	ADD $4, R15
+
+skip22:
+	ADD R9, R14
+	MOVD R14, R15
+	MOVD bias+96(FP), R12
+	TBZ $3, R25, skip25
+	MOVD acc+88(FP), R26
+	CBZ R26, noC26
+	FMOVQ 0(R15), F24
+	FMOVQ 16(R15), F25
+	WORD $0x4e38d508 // fadd v8.4s, v8.4s, v24.4s
+	WORD $0x4e39d529 // fadd v9.4s, v9.4s, v25.4s
+
+noC26:
+	CBZ R12, noBias27
+	FMOVQ 0(R12), F24
+	FMOVQ 16(R12), F25
+	WORD $0x4e38d508 // fadd v8.4s, v8.4s, v24.4s
+	WORD $0x4e39d529 // fadd v9.4s, v9.4s, v25.4s
+	ADD $32, R12
+
+noBias27:
+	FMOVQ F8, 0(R15)
+	FMOVQ F9, 16(R15)
+	ADD $32, R15
+	WORD $0x4eaa1d48 // orr v8.16b, v10.16b, v10.16b
+	WORD $0x4eab1d69 // orr v9.16b, v11.16b, v11.16b
+
+skip25:
+	TBZ $2, R25, skip28
+	MOVD acc+88(FP), R26
+	CBZ R26, noC29
+	FMOVQ 0(R15), F24
+	WORD $0x4e38d508 // fadd v8.4s, v8.4s, v24.4s
+
+noC29:
+	CBZ R12, noBias30
+	FMOVQ 0(R12), F24
+	WORD $0x4e38d508 // fadd v8.4s, v8.4s, v24.4s
+	ADD $16, R12
+
+noBias30:
+	FMOVQ F8, 0(R15)
+	ADD $16, R15
+	WORD $0x4ea91d28 // orr v8.16b, v9.16b, v9.16b
+
+skip28:
+	TBZ $1, R25, skip31
+	MOVD acc+88(FP), R26
+	CBZ R26, noC32
+	FMOVD 0(R15), F24
+	WORD $0x4e38d508 // fadd v8.4s, v8.4s, v24.4s
+
+noC32:
+	CBZ R12, noBias33
+	FMOVD 0(R12), F24
+	WORD $0x4e38d508 // fadd v8.4s, v8.4s, v24.4s
+	ADD $8, R12
+
+noBias33:
+	FMOVD F8, 0(R15)
+	ADD $8, R15
+	WORD $0x4e180508 // dup v8.2d, v8.d[1]
+
+skip31:
+	TBZ $0, R25, skip34
+	MOVD acc+88(FP), R26
+	CBZ R26, noC35
+	FMOVS 0(R15), F24
+	WORD $0x4e38d508 // fadd v8.4s, v8.4s, v24.4s
+
+noC35:
+	CBZ R12, noBias36
+	FMOVS 0(R12), F24
+	WORD $0x4e38d508 // fadd v8.4s, v8.4s, v24.4s
+	ADD $4, R12
+
+noBias36:
+	FMOVS F8, 0(R15)
+	ADD $4, R15
+
+skip34:
+	ADD R9, R14
+	MOVD R14, R15
+	MOVD bias+96(FP), R12
+	TBZ $3, R25, skip37
+	MOVD acc+88(FP), R26
+	CBZ R26, noC38
+	FMOVQ 0(R15), F24
+	FMOVQ 16(R15), F25
+	WORD $0x4e38d58c // fadd v12.4s, v12.4s, v24.4s
+	WORD $0x4e39d5ad // fadd v13.4s, v13.4s, v25.4s
+
+noC38:
+	CBZ R12, noBias39
+	FMOVQ 0(R12), F24
+	FMOVQ 16(R12), F25
+	WORD $0x4e38d58c // fadd v12.4s, v12.4s, v24.4s
+	WORD $0x4e39d5ad // fadd v13.4s, v13.4s, v25.4s
+	ADD $32, R12
+
+noBias39:
+	FMOVQ F12, 0(R15)
+	FMOVQ F13, 16(R15)
+	ADD $32, R15
+	WORD $0x4eae1dcc // orr v12.16b, v14.16b, v14.16b
+	WORD $0x4eaf1ded // orr v13.16b, v15.16b, v15.16b
+
+skip37:
+	TBZ $2, R25, skip40
+	MOVD acc+88(FP), R26
+	CBZ R26, noC41
+	FMOVQ 0(R15), F24
+	WORD $0x4e38d58c // fadd v12.4s, v12.4s, v24.4s
+
+noC41:
+	CBZ R12, noBias42
+	FMOVQ 0(R12), F24
+	WORD $0x4e38d58c // fadd v12.4s, v12.4s, v24.4s
+	ADD $16, R12
+
+noBias42:
+	FMOVQ F12, 0(R15)
+	ADD $16, R15
+	WORD $0x4ead1dac // orr v12.16b, v13.16b, v13.16b
+
+skip40:
+	TBZ $1, R25, skip43
+	MOVD acc+88(FP), R26
+	CBZ R26, noC44
+	FMOVD 0(R15), F24
+	WORD $0x4e38d58c // fadd v12.4s, v12.4s, v24.4s
+
+noC44:
+	CBZ R12, noBias45
+	FMOVD 0(R12), F24
+	WORD $0x4e38d58c // fadd v12.4s, v12.4s, v24.4s
+	ADD $8, R12
+
+noBias45:
+	FMOVD F12, 0(R15)
+	ADD $8, R15
+	WORD $0x4e18058c // dup v12.2d, v12.d[1]
+
+skip43:
+	TBZ $0, R25, skip46
+	MOVD acc+88(FP), R26
+	CBZ R26, noC47
+	FMOVS 0(R15), F24
+	WORD $0x4e38d58c // fadd v12.4s, v12.4s, v24.4s
+
+noC47:
+	CBZ R12, noBias48
+	FMOVS 0(R12), F24
+	WORD $0x4e38d58c // fadd v12.4s, v12.4s, v24.4s
+	ADD $4, R12
+
+noBias48:
+	FMOVS F12, 0(R15)
+	ADD $4, R15
+
+skip46:
+	ADD R9, R14
+	MOVD R14, R15
+	MOVD bias+96(FP), R12
+	TBZ $3, R25, skip49
+	MOVD acc+88(FP), R26
+	CBZ R26, noC50
+	FMOVQ 0(R15), F24
+	FMOVQ 16(R15), F25
+	WORD $0x4e38d610 // fadd v16.4s, v16.4s, v24.4s
+	WORD $0x4e39d631 // fadd v17.4s, v17.4s, v25.4s
+
+noC50:
+	CBZ R12, noBias51
+	FMOVQ 0(R12), F24
+	FMOVQ 16(R12), F25
+	WORD $0x4e38d610 // fadd v16.4s, v16.4s, v24.4s
+	WORD $0x4e39d631 // fadd v17.4s, v17.4s, v25.4s
+	ADD $32, R12
+
+noBias51:
+	FMOVQ F16, 0(R15)
+	FMOVQ F17, 16(R15)
+	ADD $32, R15
+	WORD $0x4eb21e50 // orr v16.16b, v18.16b, v18.16b
+	WORD $0x4eb31e71 // orr v17.16b, v19.16b, v19.16b
+
+skip49:
+	TBZ $2, R25, skip52
+	MOVD acc+88(FP), R26
+	CBZ R26, noC53
+	FMOVQ 0(R15), F24
+	WORD $0x4e38d610 // fadd v16.4s, v16.4s, v24.4s
+
+noC53:
+	CBZ R12, noBias54
+	FMOVQ 0(R12), F24
+	WORD $0x4e38d610 // fadd v16.4s, v16.4s, v24.4s
+	ADD $16, R12
+
+noBias54:
+	FMOVQ F16, 0(R15)
+	ADD $16, R15
+	WORD $0x4eb11e30 // orr v16.16b, v17.16b, v17.16b
+
+skip52:
+	TBZ $1, R25, skip55
+	MOVD acc+88(FP), R26
+	CBZ R26, noC56
+	FMOVD 0(R15), F24
+	WORD $0x4e38d610 // fadd v16.4s, v16.4s, v24.4s
+
+noC56:
+	CBZ R12, noBias57
+	FMOVD 0(R12), F24
+	WORD $0x4e38d610 // fadd v16.4s, v16.4s, v24.4s
+	ADD $8, R12
+
+noBias57:
+	FMOVD F16, 0(R15)
+	ADD $8, R15
+	WORD $0x4e180610 // dup v16.2d, v16.d[1]
+
+skip55:
+	TBZ $0, R25, skip58
+	MOVD acc+88(FP), R26
+	CBZ R26, noC59
+	FMOVS 0(R15), F24
+	WORD $0x4e38d610 // fadd v16.4s, v16.4s, v24.4s
+
+noC59:
+	CBZ R12, noBias60
+	FMOVS 0(R12), F24
+	WORD $0x4e38d610 // fadd v16.4s, v16.4s, v24.4s
+	ADD $4, R12
+
+noBias60:
+	FMOVS F16, 0(R15)
+	ADD $4, R15
+
+skip58:
+	ADD R9, R14
+	MOVD R14, R15
+	MOVD bias+96(FP), R12
+	TBZ $3, R25, skip61
+	MOVD acc+88(FP), R26
+	CBZ R26, noC62
+	FMOVQ 0(R15), F24
+	FMOVQ 16(R15), F25
+	WORD $0x4e38d694 // fadd v20.4s, v20.4s, v24.4s
+	WORD $0x4e39d6b5 // fadd v21.4s, v21.4s, v25.4s
+
+noC62:
+	CBZ R12, noBias63
+	FMOVQ 0(R12), F24
+	FMOVQ 16(R12), F25
+	WORD $0x4e38d694 // fadd v20.4s, v20.4s, v24.4s
+	WORD $0x4e39d6b5 // fadd v21.4s, v21.4s, v25.4s
+	ADD $32, R12
+
+noBias63:
+	FMOVQ F20, 0(R15)
+	FMOVQ F21, 16(R15)
+	ADD $32, R15
+	WORD $0x4eb61ed4 // orr v20.16b, v22.16b, v22.16b
+	WORD $0x4eb71ef5 // orr v21.16b, v23.16b, v23.16b
+
+skip61:
+	TBZ $2, R25, skip64
+	MOVD acc+88(FP), R26
+	CBZ R26, noC65
+	FMOVQ 0(R15), F24
+	WORD $0x4e38d694 // fadd v20.4s, v20.4s, v24.4s
+
+noC65:
+	CBZ R12, noBias66
+	FMOVQ 0(R12), F24
+	WORD $0x4e38d694 // fadd v20.4s, v20.4s, v24.4s
+	ADD $16, R12
+
+noBias66:
+	FMOVQ F20, 0(R15)
+	ADD $16, R15
+	WORD $0x4eb51eb4 // orr v20.16b, v21.16b, v21.16b
+
+skip64:
+	TBZ $1, R25, skip67
+	MOVD acc+88(FP), R26
+	CBZ R26, noC68
+	FMOVD 0(R15), F24
+	WORD $0x4e38d694 // fadd v20.4s, v20.4s, v24.4s
+
+noC68:
+	CBZ R12, noBias69
+	FMOVD 0(R12), F24
+	WORD $0x4e38d694 // fadd v20.4s, v20.4s, v24.4s
+	ADD $8, R12
+
+noBias69:
+	FMOVD F20, 0(R15)
+	ADD $8, R15
+	WORD $0x4e180694 // dup v20.2d, v20.d[1]
+
+skip67:
+	TBZ $0, R25, skip70
+	MOVD acc+88(FP), R26
+	CBZ R26, noC71
+	FMOVS 0(R15), F24
+	WORD $0x4e38d694 // fadd v20.4s, v20.4s, v24.4s
+
+noC71:
+	CBZ R12, noBias72
+	FMOVS 0(R12), F24
+	WORD $0x4e38d694 // fadd v20.4s, v20.4s, v24.4s
+	ADD $4, R12
+
+noBias72:
+	FMOVS F20, 0(R15)
+	ADD $4, R15
+
+skip70:
+	ADD R9, R14
+	B next

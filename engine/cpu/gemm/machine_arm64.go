@@ -1,6 +1,10 @@
 package gemm
 
-import "github.com/snug-ml/snug/internal/armcpu"
+import (
+	"unsafe"
+
+	"github.com/snug-ml/snug/internal/armcpu"
+)
 
 // machineNEON packs whole vectors in assembly and what is left over in Go.
 var machineNEON = machine{
@@ -22,18 +26,21 @@ var packNEON = packer{[3]panelFunc{
 	wholePanels(panelF1616NEON, panelGo(F16, 16)),
 }, wholeTranspose[uint32](transposeNEON, 4)}
 
+// roundBF16 is that of machineNEON in one instruction for four elements.
+var roundBF16 = wholeRows(F32, BF16, rowsF32ToBF16BFCVTN)
+
 // machineNEONBF16, like machineAVX512BF16, does not convert float16 to words.
 var machineNEONBF16 = machine{
-	word: BF16, mr: 6, nr: 16,
+	word: BF16, mr: 6, nr: 16, unit: 4,
 	kern:    []kernelFunc{nil, kernBF16x1NEON, kernBF16x2NEON, kernBF16x3NEON, kernBF16x4NEON, kernBF16x5NEON, kernBF16x6NEON},
 	tilesA:  [3]tilesFunc{tilePairsF32NEON, tilePairsBF16NEON, nil},
 	panelA:  [3]panelFunc{groupsGo(F32, 6, 2), groupsGo(BF16, 6, 2), nil},
 	own:     packNEONBF16,
 	shared:  packNEONBF16,
 	lanes:   8,
-	toWord:  [3]rowsFunc{wholeRows(F32, BF16, rowsF32ToBF16NEON), copyRows(2), nil},
+	toWord:  [3]rowsFunc{roundBF16, copyRows(2), nil},
 	toF32:   machineNEON.toF32,
-	fromF32: machineNEON.fromF32,
+	fromF32: [3]rowsFunc{copyRows(4), roundBF16, machineNEON.fromF32[F16]},
 }
 
 var packNEONBF16 = packer{[3]panelFunc{
@@ -51,19 +58,21 @@ var machineNEONBFMMLA = func() machine {
 	return m
 }()
 
-// machineQuadsNEON reads A from packed tiles only.
+// machineQuadsNEON multiplies quads. Rows of A that are packed as tiles need no
+// instruction to join two of them in a register.
 var machineQuadsNEON = machine{
 	word: BF16, quads: true, mr: 6, nr: 16,
 	kern:    []kernelFunc{nil, kernQuadsx1NEON, kernQuadsx2NEON, kernQuadsx3NEON, kernQuadsx4NEON, kernQuadsx5NEON, kernQuadsx6NEON},
+	inRows:  []kernelFunc{nil, kernQuadRowsx1NEON, kernQuadRowsx2NEON, kernQuadRowsx3NEON, kernQuadRowsx4NEON, kernQuadRowsx5NEON, kernQuadRowsx6NEON},
 	tilesA:  [3]tilesFunc{tileQuadsF32NEON, tileQuadsBF16NEON, nil},
-	panelA:  [3]panelFunc{groupsGo(F32, 6, 4), groupsGo(BF16, 6, 4), nil},
+	panelA:  [3]panelFunc{partQuads(F32), partQuads(BF16), nil},
 	rowTile: [3]rowTileFunc{rowQuadsF32NEON, rowQuadsBF16NEON, nil},
 	own:     packQuadsNEON,
 	shared:  packQuadsNEON,
 	lanes:   8,
 	toWord:  machineNEONBF16.toWord,
 	toF32:   machineNEON.toF32,
-	fromF32: machineNEON.fromF32,
+	fromF32: [3]rowsFunc{copyRows(4), roundBF16, machineNEON.fromF32[F16]},
 }
 
 var packQuadsNEON = packer{[3]panelFunc{
@@ -71,6 +80,27 @@ var packQuadsNEON = packer{[3]panelFunc{
 	wholePanels(quadsBF1616NEON, groupsGo(BF16, 16, 4)),
 	nil,
 }, wholeTranspose[uint64](transposeQuadsNEON, 2)}
+
+// partQuads returns the panelFunc of a tile of fewer than 6 rows, zero beyond cols: some
+// of k at a time, with room for what tileQuads reads. k is a multiple of 4.
+func partQuads(from DType) panelFunc {
+	const some = 16
+	size := from.Size()
+	return func(k, cols int, src *byte, stride int, dst *byte, dstStride int) {
+		var part [some * 6 * 4]byte
+		for x := 0; x < k; x += some {
+			n := min(some, k-x)
+			for i := range n {
+				copy(part[i*6*size:], unsafe.Slice(add(src, (x+i)*stride), cols*size))
+			}
+			if from == F32 {
+				tileQuadsF32NEON(n, 1, &part[0], 6*size, add(dst, x/4*dstStride), 0)
+			} else {
+				tileQuadsBF16NEON(n, 1, &part[0], 6*size, add(dst, x/4*dstStride), 0)
+			}
+		}
+	}
+}
 
 // groupsGo returns the panelFunc of rows of width pairs or quads of bfloat16, zero
 // beyond cols and k.

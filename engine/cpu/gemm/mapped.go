@@ -59,7 +59,7 @@ func (p *Plan) mappedA(a *Matrix, i0, rows, k0, kn int, worker []byte) Block {
 		m.toWord[t](1, kn, from, 0, dst, 0)
 	}
 	m.padRows(rows, kn, worker, pitch)
-	return Block{data: &worker[0], rsa: pitch, csa: 4}
+	return Block{data: &worker[0], rsa: pitch, csa: m.bytes()}
 }
 
 // packMapped packs one block of the panel of cols columns of B from j to out,

@@ -1,16 +1,38 @@
 package gemm
 
-import "unsafe"
+import (
+	"slices"
+	"unsafe"
+)
 
 // Micro multiplies small blocks on the calling goroutine, for kernels that
 // build on products of cache-sized tiles (attention, convolution). The caller packs
 // B once, reads A in place or packs it, and owns all memory.
-type Micro struct{ m *machine }
+type Micro struct {
+	m    *machine
+	unit int
+}
 
 // NewMicro returns the multiplier of an instruction set for operands in words of
 // float32 or, for BF16 where the hardware multiplies them (else float32), of
-// bfloat16 pairs.
-func NewMicro(isa ISA, word DType) Micro { return Micro{machineFor(isa.Resolve(), word)} }
+// bfloat16 pairs or quads: of quads if each of terms is a multiple of four. These
+// are the lengths along K of all operands, and the caller cuts K at multiples of
+// [Micro.Unit] only.
+func NewMicro(isa ISA, word DType, terms ...int) Micro {
+	m := machineFor(isa.Resolve(), word)
+	if len(terms) == 0 || slices.ContainsFunc(terms, func(k int) bool { return k%4 != 0 }) {
+		return Micro{m, m.elems()}
+	}
+	if m.byQuads != nil {
+		m = m.byQuads
+	}
+	return Micro{m, max(m.unit, m.elems())}
+}
+
+// Unit returns of what a length along K that is cut off must be a multiple: the
+// elements of a word, or four where another level multiplies quads, so that both sum
+// the same terms.
+func (u Micro) Unit() int { return u.unit }
 
 // Word returns the type operands are multiplied in, F32 or BF16.
 func (u Micro) Word() DType { return u.m.word }
@@ -29,7 +51,9 @@ type Panels struct {
 }
 
 // PackedBytes returns the size of op(B) [k, n] packed.
-func (u Micro) PackedBytes(k, n int) int { return ceil(n, u.m.nr) * u.m.nr * u.m.words(k) * 4 }
+func (u Micro) PackedBytes(k, n int) int {
+	return ceil(n, u.m.nr) * u.m.nr * u.m.words(k) * u.m.bytes()
+}
 
 // ScratchBytes returns the scratch PackB needs for a k.
 func (u Micro) ScratchBytes(k int) int { return u.m.lanes * u.m.rowPitch(u.m.words(k)) }
@@ -37,12 +61,12 @@ func (u Micro) ScratchBytes(k int) int { return u.m.lanes * u.m.rowPitch(u.m.wor
 // PackB packs op(B) [k, n] into dst, 64-byte aligned.
 func (u Micro) PackB(k, n int, b *Matrix, dst, scratch []byte) Panels {
 	p := layout(u.m, k, n, b.Type, b.Trans, k)
-	pitch := u.m.nr * u.m.words(k) * 4
+	pitch := u.m.nr * u.m.words(k) * u.m.bytes()
 	for panel := range p.panels {
 		j := panel * u.m.nr
 		p.packBlock(&u.m.own, 0, j, min(u.m.nr, n-j), b, &dst[panel*pitch], scratch)
 	}
-	return Panels{&dst[0], u.m.nr * 4, pitch}
+	return Panels{&dst[0], u.m.nr * u.m.bytes(), pitch}
 }
 
 // ViewB returns a float32 op(B) of n columns, stored untransposed, as panels
@@ -52,19 +76,19 @@ func (u Micro) ViewB(n int, b *Matrix) (p Panels, ok bool) {
 	return Panels{(*byte)(b.Data), b.pitch(), u.m.nr * 4}, ok
 }
 
-// Rest returns the panels without their first k elements along K, an even
-// number, and their first n columns, a multiple of Cols.
+// Rest returns the panels without their first k elements along K, a multiple
+// of Unit, and their first n columns, a multiple of Cols.
 func (p Panels) Rest(u Micro, k, n int) Panels {
 	p.data = add(p.data, n/u.m.nr*p.pitch+k/u.m.elems()*p.bs)
 	return p
 }
 
 // Rest returns the block without its first m rows, a multiple of Rows, and its
-// first k elements along K, an even number.
+// first k elements along K, a multiple of Unit.
 func (b Block) Rest(u Micro, m, k int) Block {
 	w := k / u.m.elems()
 	if b.tilePitch > 0 {
-		b.data = add(b.data, m/u.m.mr*b.tilePitch+w*u.m.mr*4)
+		b.data = add(b.data, m/u.m.mr*b.tilePitch+w*u.m.mr*u.m.bytes())
 		return b
 	}
 	b.data = add(b.data, m*b.rsa+w*b.csa)
@@ -97,7 +121,8 @@ func (u Micro) PackPartA(m, k int, a *Matrix, at, words int, dst []byte) Block {
 
 // PackPartB does the same for op(B) [k, n], stored untransposed.
 func (u Micro) PackPartB(k, n int, b *Matrix, at, words int, dst []byte) Panels {
-	row, pitch := u.m.nr*4, u.m.nr*4*words
+	row := u.m.nr * u.m.bytes()
+	pitch := row * words
 	for j := 0; j < n; j += u.m.nr {
 		u.m.own.panel[b.Type](k, min(u.m.nr, n-j), (*byte)(b.at(0, j)), b.pitch(), &dst[j/u.m.nr*pitch+at*row], row)
 	}
@@ -111,7 +136,7 @@ func (u Micro) ViewA(a *Matrix) Block {
 	if a.Trans {
 		return Block{data: (*byte)(a.Data), rsa: 4, csa: a.pitch()}
 	}
-	return Block{data: (*byte)(a.Data), rsa: a.pitch(), csa: 4}
+	return Block{data: (*byte)(a.Data), rsa: a.pitch(), csa: u.m.bytes()}
 }
 
 // Mul computes C[m,n] = (accumulate ? C : 0) + A[m,k]*B[k,n] for a float32 C of

@@ -97,6 +97,11 @@ func rowsF16ToF32NEON(rows, cols int, src *byte, stride int, dst *byte, dstStrid
 //go:noescape
 func rowsF32ToBF16NEON(rows, cols int, src *byte, stride int, dst *byte, dstStride int)
 
+// rowsF32ToBF16BFCVTN converts rows of cols elements, a positive multiple of 8, rounding to nearest even; see rowsFunc.
+//
+//go:noescape
+func rowsF32ToBF16BFCVTN(rows, cols int, src *byte, stride int, dst *byte, dstStride int)
+
 // rowsF32ToF16NEON converts rows of cols elements, a positive multiple of 8, rounding to nearest even; see rowsFunc.
 //
 //go:noescape

@@ -822,6 +822,36 @@ loop:
 	BNE row
 	RET
 
+// func rowsF32ToBF16BFCVTN(rows, cols int, src *byte, stride int, dst *byte, dstStride int)
+TEXT ·rowsF32ToBF16BFCVTN(SB), NOSPLIT, $0-48
+	MOVD rows+0(FP), R0
+	MOVD cols+8(FP), R1
+	MOVD src+16(FP), R2
+	MOVD stride+24(FP), R3
+	MOVD dst+32(FP), R4
+	MOVD dstStride+40(FP), R5
+
+row:
+	MOVD R2, R6
+	MOVD R4, R7
+	MOVD R1, R8
+
+loop:
+	FMOVQ 0(R6), F0
+	FMOVQ 16(R6), F1
+	WORD $0x0ea16802 // bfcvtn v2.4h, v0.4s
+	WORD $0x4ea16822 // bfcvtn2 v2.8h, v1.4s
+	FMOVQ F2, (R7)
+	ADD $32, R6
+	ADD $16, R7
+	SUBS $8, R8
+	BNE loop
+	ADD R3, R2
+	ADD R5, R4
+	SUBS $1, R0
+	BNE row
+	RET
+
 // func rowsF32ToF16NEON(rows, cols int, src *byte, stride int, dst *byte, dstStride int)
 TEXT ·rowsF32ToF16NEON(SB), NOSPLIT, $0-48
 	MOVD rows+0(FP), R0

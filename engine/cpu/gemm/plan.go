@@ -92,7 +92,7 @@ func NewPlan(m, n, k int, a, b, c DType, transA, transB bool, opts Options) *Pla
 		transA: transA, accumulate: opts.Accumulate,
 		mapA: opts.MapA, mapB: opts.MapB, readB: opts.ReadB, wide: machineFor(isa, F32),
 	}
-	if q := p.m.byQuads; q != nil && k%q.elems() == 0 && p.mapA == nil {
+	if q := p.m.byQuads; q != nil && k%q.elems() == 0 {
 		p.m = q
 	}
 	workers := opts.Workers
@@ -108,8 +108,11 @@ func NewPlan(m, n, k int, a, b, c DType, transA, transB bool, opts Options) *Pla
 		return p
 	}
 	p.source = p.m.sourceOf(a, transA, k)
-	if p.mapA != nil {
+	switch {
+	case p.mapA != nil:
 		p.source = rowsA
+	case p.m.quads && !transA:
+		p.source = rowTilesA
 	}
 	p.direct = p.mapB == nil && p.readB == nil && !transB && b == F32 && p.m.word == F32 && m <= directRows &&
 		(p.m.exact || n%p.m.nr == 0)

@@ -167,8 +167,9 @@ func TestConversions(t *testing.T) {
 		halves[h] = uint16(h)
 	}
 	floats = append(floats, 1, 2, 3)
-	for _, isa := range Levels()[1:] {
-		m := machineFor(isa, F32)
+	for at := range 2 * (len(Levels()) - 1) {
+		isa := Levels()[1+at/2]
+		m := machineFor(isa, []DType{F32, BF16}[at%2])
 		for _, typ := range []DType{BF16, F16} {
 			wide, wantWide := make([]float32, len(halves)), make([]float32, len(halves))
 			m.toF32[typ](1, len(halves), bytes(halves), 0, bytes(wide), 0)
@@ -198,10 +199,13 @@ func TestMicro(t *testing.T) {
 	const m, n, k = 50, 75, 40
 	for _, isa := range Levels() {
 		for _, word := range []DType{F32, BF16} {
-			u := NewMicro(isa, word)
 			for _, typ := range []DType{F32, BF16} {
-				for flags := range 4 {
+				for flags := range 8 {
 					ta, tb := flags&1 != 0, flags&2 != 0
+					u, head := NewMicro(isa, word), 6
+					if flags&4 != 0 {
+						u, head = NewMicro(isa, word, k), 8
+					}
 					a := newOperand(m, k, 3, typ, ta, uniform(rng))
 					b := newOperand(k, n, 3, typ, tb, uniform(rng))
 					c := newOperand(m, n, 3, F32, false, uniform(rng))
@@ -214,7 +218,7 @@ func TestMicro(t *testing.T) {
 					panels := u.PackB(k, n, &b.Matrix, packedB.data, newGuarded(u.ScratchBytes(k)).data)
 					// The last panel, the first rows and the first terms apart from the rest.
 					split := n / u.Cols() * u.Cols()
-					top, head := 2*u.Rows(), 6
+					top := 2 * u.Rows()
 					at := func(i, j int) *float32 { return (*float32)(c.at(i, j)) }
 					u.Mul(m, split, head, &block, panels, at(0, 0), c.Stride, true)
 					rest := block.Rest(u, 0, head)
@@ -224,7 +228,7 @@ func TestMicro(t *testing.T) {
 					u.Mul(m-top, n-split, k, &rest, panels.Rest(u, 0, split), at(top, split), c.Stride, true)
 					packedA.check(t, "packed A")
 					packedB.check(t, "packed B")
-					t.Run(fmt.Sprintf("%v/%v/%v/%s", isa, word, typ, name(m, k, n, ta, tb)), func(t *testing.T) {
+					t.Run(fmt.Sprintf("%v/%v/%d/%v/%s", isa, word, u.Unit(), typ, name(m, k, n, ta, tb)), func(t *testing.T) {
 						compare(t, m, n, k, c, want, scale, word != typ && u.Word() == BF16)
 					})
 				}

@@ -35,6 +35,9 @@ func TestQuads(t *testing.T) {
 		if !transB && rapid.Bool().Draw(t, "mapped") {
 			opts.MapB = f
 		}
+		if !transA && rapid.Bool().Draw(t, "mapped A") {
+			opts.MapA = f
+		}
 		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
 		spread := rapid.SampledFrom([]int{0, 20, 90}).Draw(t, "spread")
 		fill := func(int, int) float64 { return math.Ldexp(2*rng.Float64()-1, rng.IntN(2*spread+1)-spread) }
@@ -68,6 +71,58 @@ func TestQuads(t *testing.T) {
 			if !slices.Equal(product(NEONBFMMLA), want) {
 				t.Fatalf("B has other bits when a reader gives it")
 			}
+		}
+	})
+}
+
+// TestQuadsMicro: so they do in a Micro, whose A is read in rows, packed or not, and in parts.
+func TestQuadsMicro(t *testing.T) {
+	if !slices.Contains(Levels(), NEONBFMMLA) {
+		t.Skip("this processor does not multiply bf16")
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		size, quads := rapid.IntRange(1, 60), rapid.IntRange(1, 40)
+		m, n, head, rest := size.Draw(t, "m"), size.Draw(t, "n"), 4*quads.Draw(t, "head"), 4*quads.Draw(t, "rest")
+		k := head + rest
+		typ := rapid.SampledFrom([]DType{F32, BF16})
+		ta, tb := typ.Draw(t, "A"), typ.Draw(t, "B")
+		transA, transB := rapid.Bool().Draw(t, "transA"), rapid.Bool().Draw(t, "transB")
+		parts := transA && !transB && rapid.Bool().Draw(t, "parts")
+		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
+		spread := rapid.SampledFrom([]int{0, 20, 90}).Draw(t, "spread")
+		fill := func(int, int) float64 { return math.Ldexp(2*rng.Float64()-1, rng.IntN(2*spread+1)-spread) }
+		a, b := newOperand(m, k, 1, ta, transA, fill), newOperand(k, n, 1, tb, transB, fill)
+		product := func(isa ISA) []byte {
+			u := NewMicro(isa, BF16, k, head, rest)
+			if u.m.quads != (isa == NEONBFMMLA) || u.Unit() != 4 {
+				t.Fatalf("%v multiplies quads: %v, unit %d", isa, u.m.quads, u.Unit())
+			}
+			c := newOperand(m, n, 1, F32, false, func(i, j int) float64 { return float64(i - j) })
+			packedA, packedB := newGuarded(u.BlockBytes(m, k, ta, transA)), newGuarded(u.PackedBytes(k, n))
+			var left Block
+			var right Panels
+			if parts {
+				for _, part := range [][2]int{{0, head}, {head, rest}} {
+					pa := Matrix{Data: a.Matrix.at(part[0], 0), Type: ta, Stride: a.Stride, Trans: true}
+					pb := Matrix{Data: b.Matrix.at(part[0], 0), Type: tb, Stride: b.Stride}
+					left = u.PackPartA(m, part[1], &pa, u.Words(part[0]), u.Words(k), packedA.data)
+					right = u.PackPartB(part[1], n, &pb, u.Words(part[0]), u.Words(k), packedB.data)
+				}
+			} else {
+				left = u.PackA(m, k, &a.Matrix, packedA.data)
+				right = u.PackB(k, n, &b.Matrix, packedB.data, newGuarded(u.ScratchBytes(k)).data)
+			}
+			packedA.check(t, "packed A")
+			packedB.check(t, "packed B")
+			at := (*float32)(c.at(0, 0))
+			u.Mul(m, n, head, &left, right, at, c.Stride, true)
+			left = left.Rest(u, 0, head)
+			u.Mul(m, n, rest, &left, right.Rest(u, head, 0), at, c.Stride, true)
+			c.mem.check(t, "C")
+			return c.bits()
+		}
+		if !slices.Equal(product(NEONBFMMLA), product(NEONBF16)) {
+			t.Fatalf("BFDOT and BFMMLA give other bits")
 		}
 	})
 }

@@ -146,13 +146,19 @@ func write128(w *arm64.Writer, mr int) {
 }
 
 // quads128 writes the kernel for tiles of mr <= 6 rows by 16 columns of quads of
-// bfloat16. An accumulator of BFMMLA holds two rows of two columns. A and B are packed:
-// of a word, A has 6 rows of a quad each, zero or of no meaning beyond mr, and B 16
-// columns, so the strides within a tile are not read.
-func quads128(w *arm64.Writer, mr int) {
-	w.Function(fmt.Sprintf("kernQuadsx%dNEON", mr), kernelArguments,
-		fmt.Sprintf("multiplies packed bfloat16 quads in tiles of %d rows by 16 columns; see kernelFunc.", mr), 0)
+// bfloat16. An accumulator of BFMMLA holds two rows of two columns. B is packed, a word
+// has 16 columns. So is A, of a word 6 rows of a quad each, zero or of no meaning beyond
+// mr: the strides within a tile are not read. Or it is in rows, of contiguous words, and
+// two of them are joined in a register; the last of an odd number with itself.
+func quads128(w *arm64.Writer, mr int, inRows bool) {
+	name, what := "kernQuads", "packed bfloat16 quads"
+	if inRows {
+		name, what = "kernQuadRows", "rows of bfloat16 quads by packed ones"
+	}
+	w.Function(fmt.Sprintf("%sx%dNEON", name, mr), kernelArguments,
+		fmt.Sprintf("multiplies %s in tiles of %d rows by 16 columns; see kernelFunc.", what, mr), 0)
 	const a, b, rowA, rowB = 24, 28, neonRows * 8, neonCols * 8
+	const second = a + 3 // a row to join
 	pairs := (mr + 1) / 2
 	// acc is the register of columns 2j and 2j+1 of rows 2i and 2i+1: where write128 has
 	// four columns of one of the rows.
@@ -169,11 +175,27 @@ func quads128(w *arm64.Writer, mr int) {
 	}
 	row := neonRow(0)
 	w.Go("MOVD %s, %s", regA, row)
+	if inRows {
+		load(w, "rsa", regRSA)
+		for i := 1; i < mr; i++ {
+			w.Go("ADD %s, %s, %s", regRSA, neonRow(i-1), neonRow(i))
+		}
+	}
 	load(w, "b", regB)
 	load(w, "k", regLeft)
 	step := func(word int) {
 		for i := range pairs {
-			w.Go("FMOVQ %d(%s), F%d", word*rowA+16*i, row, a+i)
+			if !inRows {
+				w.Go("FMOVQ %d(%s), F%d", word*rowA+16*i, row, a+i)
+				continue
+			}
+			w.Go("FMOVD.P 8(%s), F%d", neonRow(2*i), a+i)
+			if 2*i+1 == mr {
+				w.V("ZIP1D", a+i, a+i, a+i)
+				continue
+			}
+			w.Go("FMOVD.P 8(%s), F%d", neonRow(2*i+1), second)
+			w.V("ZIP1D", a+i, a+i, second)
 		}
 		for j := 0; j < 8; j += 2 {
 			v := b + j%4
@@ -190,7 +212,9 @@ func quads128(w *arm64.Writer, mr int) {
 	for word := range 4 {
 		step(word)
 	}
-	w.Go("ADD $%d, %s", 4*rowA, row)
+	if !inRows {
+		w.Go("ADD $%d, %s", 4*rowA, row)
+	}
 	w.Go("ADD $%d, %s", 4*rowB, regB)
 	w.Go("PRFM (%s), PLDL2KEEP", regAhead)
 	w.Go("ADD %s, %s", regStep, regAhead)
@@ -201,7 +225,9 @@ func quads128(w *arm64.Writer, mr int) {
 	w.Go("BEQ rows")
 	w.Label("one")
 	step(0)
-	w.Go("ADD $%d, %s", rowA, row)
+	if !inRows {
+		w.Go("ADD $%d, %s", rowA, row)
+	}
 	w.Go("ADD $%d, %s", rowB, regB)
 	w.Go("SUBS $1, %s", regLeft)
 	w.Go("BNE one")

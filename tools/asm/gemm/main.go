@@ -41,7 +41,10 @@ var armFiles = map[string]func(w *arm64.Writer){
 			kernel128(w, mr, true)
 		}
 		for mr := 1; mr <= neonRows; mr++ {
-			quads128(w, mr)
+			quads128(w, mr, false)
+		}
+		for mr := 1; mr <= neonRows; mr++ {
+			quads128(w, mr, true)
 		}
 	},
 	"pack128": pack128,

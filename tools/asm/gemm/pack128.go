@@ -274,13 +274,18 @@ func rowQuads128(w *arm64.Writer, from string) {
 	w.Go("RET")
 }
 
-// rows128 converts rows of a multiple of 8 elements from one type to another.
-func rows128(w *arm64.Writer, from, to string) {
-	w.Function(fmt.Sprintf("rows%sTo%sNEON", from, to), rowsArguments,
+// rows128 converts rows of a multiple of 8 elements from one type to another; to
+// bfloat16 by BFCVTN, of FEAT_BF16, if so told.
+func rows128(w *arm64.Writer, from, to string, bfcvtn bool) {
+	name := fmt.Sprintf("rows%sTo%sNEON", from, to)
+	if bfcvtn {
+		name = fmt.Sprintf("rows%sTo%sBFCVTN", from, to)
+	}
+	w.Function(name, rowsArguments,
 		"converts rows of cols elements, a positive multiple of 8, rounding to nearest even; see rowsFunc.", 0)
 	arguments(w, "rows", "cols", "src", "stride", "dst", "dstStride")
 	const one, bias, quiet = 29, 30, 31
-	if to == "BF16" {
+	if to == "BF16" && !bfcvtn {
 		for _, c := range []struct{ v, bits int }{{one, 1}, {bias, 0x7fff}, {quiet, 0x400000}} {
 			w.Go("MOVD $%d, R6", c.bits)
 			w.V("DUPW", c.v, 6)
@@ -293,14 +298,18 @@ func rows128(w *arm64.Writer, from, to string) {
 	w.Label("loop")
 	load128(w, from, 0, "R6", 0)
 	load128(w, from, 4*size(from), "R6", 1)
-	switch to {
-	case "F32":
+	switch {
+	case to == "F32":
 		w.Go("FSTPQ (F0, F1), (R7)")
-	case "F16":
+	case bfcvtn:
+		w.V("BFCVTN", 2, 0)
+		w.V("BFCVTN2", 2, 1)
+		w.Go("FMOVQ F2, (R7)")
+	case to == "F16":
 		w.V("FCVTN", 2, 0)
 		w.V("FCVTN2", 2, 1)
 		w.Go("FMOVQ F2, (R7)")
-	case "BF16":
+	case to == "BF16":
 		for v := range 2 {
 			sum, number := 2+v, 4+v
 			w.V("USHRS", sum, v, 16)
@@ -402,10 +411,11 @@ func pack128(w *arm64.Writer) {
 		tileQuads128(w, from)
 		rowQuads128(w, from)
 	}
-	rows128(w, "BF16", "F32")
-	rows128(w, "F16", "F32")
-	rows128(w, "F32", "BF16")
-	rows128(w, "F32", "F16")
+	rows128(w, "BF16", "F32", false)
+	rows128(w, "F16", "F32", false)
+	rows128(w, "F32", "BF16", false)
+	rows128(w, "F32", "BF16", true)
+	rows128(w, "F32", "F16", false)
 	transpose128(w)
 	transposeQuads128(w)
 }

@@ -2,12 +2,17 @@ package conformance_test
 
 import (
 	"fmt"
+	"maps"
 	"os"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/snug-ml/snug/engine/backend"
 	"github.com/snug-ml/snug/engine/conformance"
 	"github.com/snug-ml/snug/engine/cpu"
+	"github.com/snug-ml/snug/engine/cpu/gemm"
+	"github.com/snug-ml/snug/engine/graph"
 	"github.com/snug-ml/snug/engine/refdevice"
 	"github.com/snug-ml/snug/internal/simd"
 )
@@ -32,6 +37,42 @@ func TestCPU(t *testing.T) {
 				conformance.RunGoldens(t, dev, goldens)
 			})
 		}
+	}
+}
+
+// With BFMMLA and without it all results are the same bits: checkpoints name both alike.
+func TestQuads(t *testing.T) {
+	if !slices.Contains(gemm.Levels(), gemm.NEONBFMMLA) {
+		t.Skip("this processor has no BFMMLA")
+	}
+	t.Cleanup(func() {
+		if err := cpu.Configure(os.Getenv("SNUG_CPU_ISA")); err != nil {
+			t.Error(err)
+		}
+	})
+	dev, compared := conformance.On(backend.CPU(2)), 0
+	for _, c := range conformance.Cases() {
+		if !strings.Contains(c.Name, graph.BF16.String()) {
+			continue
+		}
+		var results []map[string][]float64
+		for _, isa := range []string{"neon", "neon-bfdot"} {
+			if err := cpu.Configure(isa); err != nil {
+				t.Fatal(err)
+			}
+			out, err := dev.Run(c.Func, c.In)
+			if err != nil {
+				t.Fatalf("%s: %v", c.Name, err)
+			}
+			results = append(results, out)
+		}
+		if !maps.EqualFunc(results[0], results[1], sameBits) {
+			t.Errorf("%s has other bits with BFMMLA", c.Name)
+		}
+		compared++
+	}
+	if compared == 0 {
+		t.Error("no case computes in bf16")
 	}
 }
 

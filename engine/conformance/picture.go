@@ -25,6 +25,7 @@ func (t *table) pictures() {
 			{graph.Conv(1, 1), graph.Shape{1, 3, 530, 6}, graph.Shape{7, 6, 3, 3}},
 			{graph.Conv(1, 2), graph.Shape{1, 2, 1030, 2}, graph.Shape{3, 2, 1, 5}},
 			{graph.Conv(1, 0), graph.Shape{1, 2, 1100, 2}, graph.Shape{3, 2, 1, 5}},
+			{graph.Conv2D{Stride: [2]int{1, 1}, Dilation: [2]int{1, 1}, Pad: [4]int{0, 0, 1, 1}, Groups: 1}, graph.Shape{1, 2, 1036, 8}, graph.Shape{13, 8, 1, 3}},
 			{graph.Conv2D{Stride: [2]int{1, 21}, Dilation: [2]int{1, 1}, Groups: 1}, graph.Shape{2, 3, 62, 4}, graph.Shape{3, 4, 1, 2}},
 			{graph.Conv(1, 1), graph.Shape{2, 6, 5, 72}, graph.Shape{40, 72, 3, 3}},
 			{graph.Conv(2, 1), graph.Shape{2, 9, 6, 1}, graph.Shape{34, 1, 4, 4}},

@@ -23,13 +23,14 @@ func word(a, b graph.DType) gemm.DType {
 // micro multiplies patches by weights of type d. Runs of an odd number of
 // elements do not start with words of two.
 func (p *patches) micro(d graph.DType) gemm.Micro {
-	u := gemm.NewMicro(matmulISA, word(p.dtype, d))
+	var terms []int
 	for _, t := range p.runs {
+		terms = append(terms, t.n*p.ch)
 		if t.n*p.ch%2 != 0 {
 			return gemm.NewMicro(matmulISA, gemm.F32)
 		}
 	}
-	return u
+	return gemm.NewMicro(matmulISA, word(p.dtype, d), terms...)
 }
 
 // wordType is the type of elements that u reads in place.

@@ -148,7 +148,7 @@ func (c *compiler) fewIn(residues []*residue, w *weights, out *pixels) []phase {
 // contributes to each position: a product as many times smaller as there are taps.
 func (c *compiler) fewOut(residues []*residue, w *weights, out *pixels) []phase {
 	code, n, dtype := c.code, out.ch, residues[0].dtype
-	u := gemm.NewMicro(matmulISA, word(dtype, w.dtype))
+	u := gemm.NewMicro(matmulISA, word(dtype, w.dtype), residues[0].ch)
 	var ps []phase
 	for _, r := range residues {
 		p := &r.patches

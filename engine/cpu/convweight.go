@@ -31,8 +31,9 @@ const (
 	partBytes = 384 << 10
 	// packedCols is how many columns of the patches are packed at a time.
 	packedCols = 192
-	// packedWords is about how many words of positions are packed at a time.
-	packedWords = 256
+	// packedPositions is about how many positions are packed at a time, twice as many in
+	// bfloat16.
+	packedPositions = 256
 )
 
 func (c *compiler) conv2dGradWeight(n *graph.Node, op graph.Conv2DGradWeight) ([]phase, error) {
@@ -49,8 +50,16 @@ func (c *compiler) conv2dGradWeight(n *graph.Node, op graph.Conv2DGradWeight) ([
 		g.right = alignUp(g.need, 64)
 		c.need(0, g.right+g.u.PackedBytes(g.positions(), g.out))
 	} else {
-		g.u = gemm.NewMicro(matmulISA, word(x.DType(), dy.DType()))
-		g.planes = &planes{grid: p.grid(packedWords*g.u.Elems(), 1, p.dtype)}
+		g.u = gemm.NewMicro(matmulISA, word(x.DType(), dy.DType()), p.wide)
+		most := packedPositions
+		if g.u.Word() == gemm.BF16 {
+			most *= 2
+		}
+		g.planes = &planes{grid: p.grid(most, 1, p.dtype)}
+		if unit := g.u.Unit(); unit > 2 { // lines are whole quads, as p.wide is
+			g.cols = alignUp(g.cols, unit)
+			g.across = (p.wide + g.cols - 1) / g.cols
+		}
 		words := g.rows * g.u.Words(g.cols)
 		g.left = g.frameBytes(p.dtype)
 		g.right = g.left + alignUp(g.u.BlockBytes(packedCols, words*g.u.Elems(), gemmType(p.dtype), true), 64)

@@ -38,7 +38,7 @@ func (c *compiler) groupedMatmul(n *graph.Node, op graph.GroupedMatMul) ([]phase
 		bias = c.ref(n.In[3])
 	}
 	groups, inner, out := wv.Shape()[0], xv.Shape()[1], yv.Shape()[1]
-	u := gemm.NewMicro(matmulISA, word(xv.DType(), wv.DType()))
+	u := gemm.NewMicro(matmulISA, word(xv.DType(), wv.DType()), inner)
 	cut := strip(u, inner, out, groups, c.workers)
 	cuts := (out + cut - 1) / cut
 	d := yv.DType()

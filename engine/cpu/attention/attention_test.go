@@ -100,7 +100,7 @@ func TestProperty(t *testing.T) {
 		t.Run(isa.String(), func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
 				types := rapid.SampledFrom([]gemm.DType{gemm.F32, gemm.F32, gemm.BF16, gemm.F16})
-				length := rapid.OneOf(rapid.IntRange(1, 4), rapid.IntRange(1, 20), rapid.IntRange(1, 130))
+				length := rapid.OneOf(rapid.IntRange(1, 4), rapid.IntRange(1, 20), rapid.IntRange(1, 130), rapid.Map(rapid.IntRange(2, 32), func(quads int) int { return 4 * quads }))
 				c := Config{
 					Batch: rapid.IntRange(1, 2).Draw(t, "batch"), Heads: rapid.IntRange(1, 3).Draw(t, "heads"),
 					Tq: length.Draw(t, "Tq"), Tk: length.Draw(t, "Tk"),

@@ -166,7 +166,7 @@ func (p *Plan) weighT(x []float32, right gemm.Panels, valid []int32, n, begun in
 		if end-e < 2*p.u.Rows() { // short tiles come last, in one product
 			e = end
 		}
-		i := firstRow(valid, j, 2)
+		i := firstRow(valid, j, max(2, p.u.Unit()))
 		lhs := left.Rest(p.u, j, i)
 		p.u.Mul(e-j, p.Size, len(valid)-i, &lhs, right.Rest(p.u, i, 0), out.row(j), out.Stride, j < begun)
 		j = e

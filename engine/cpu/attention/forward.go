@@ -150,12 +150,12 @@ func (p *Plan) score(left *gemm.Block, right gemm.Panels, valid []int32, n int, 
 // weigh sets out to x*right, for rows of x that are 0 beyond valid, or adds it.
 func (p *Plan) weigh(x []float32, right gemm.Panels, valid []int32, n int, out sums, add bool, pack []byte) {
 	a := f32(x, p.pitch, false)
-	left := p.u.PackA(len(valid), roundUp(n, 2), &a, pack)
+	left := p.u.PackA(len(valid), roundUp(n, max(2, p.u.Unit())), &a, pack)
 	step := p.u.Rows()
 	for i := 0; i < len(valid); {
 		e := min(i+step, len(valid))
-		k := int(valid[e-1])
-		for e < len(valid) && int(valid[min(e+step, len(valid))-1]) == k {
+		k := p.whole(valid[e-1])
+		for e < len(valid) && p.whole(valid[min(e+step, len(valid))-1]) == k {
 			e = min(e+step, len(valid))
 		}
 		part := left.Rest(p.u, i, 0)
@@ -163,6 +163,10 @@ func (p *Plan) weigh(x []float32, right gemm.Panels, valid []int32, n int, out s
 		i = e
 	}
 }
+
+// whole is how many elements of rows of which n are not 0 are multiplied: the kernels'
+// words hold several.
+func (p *Plan) whole(n int32) int { return roundUp(int(n), p.u.Unit()) }
 
 // finish divides by the sums of the weights and stores LSE.
 func (p *Plan) finish(args *Args, b, h, q0, rows int, out sums, m, l []float32) {

@@ -27,12 +27,14 @@ const (
 
 // CPU is the part of the processor that this process may use.
 type CPU struct {
-	Model   string  // as the processor names itself
-	Logical int     // processors of the machine that are online
-	Allowed int     // processors in this process's affinity mask
-	Cores   int     // physical cores among the allowed ones (two threads of a core share its multipliers)
-	Quota   float64 // the cgroup's CPU limit in processors; 0: none
-	Threads int     // worker threads that pay: the cores, but not more than the quota, at least 1
+	Model   string // as the processor names itself
+	Logical int    // processors of the machine that are online
+	Allowed int    // processors in this process's affinity mask
+	// Processors are their numbers; nil where the system has no such mask.
+	Processors []int
+	Cores      int     // physical cores among the allowed ones (two threads of a core share its multipliers)
+	Quota      float64 // the cgroup's CPU limit in processors; 0: none
+	Threads    int     // worker threads that pay: the cores, but not more than the quota, at least 1
 
 	ISA        ISA  // the best kernels that this processor runs
 	AVX512BF16 bool // VDPBF16PS: bf16 matmuls with fp32 sums at twice the fp32 rate
@@ -110,6 +112,7 @@ func detectCPU(root string, quota float64) CPU {
 	}
 
 	allowed := allowedProcessors()
+	c.Processors = allowed
 	if allowed == nil {
 		// No affinity on this system: Go counted the processors at start.
 		c.Allowed, c.Cores = runtime.NumCPU(), runtime.NumCPU()

@@ -33,6 +33,15 @@ func detectHost(root string) Host {
 	return h
 }
 
+// Machine tells this machine from others: processes on it have the same text, also in containers.
+func Machine() string {
+	if id, err := os.ReadFile("/proc/sys/kernel/random/boot_id"); err == nil {
+		return strings.TrimSpace(string(id))
+	}
+	name, _ := os.Hostname() // where there is none, every process says so
+	return name
+}
+
 // Shared is the host as one of n processes that share it has it: its part of the threads
 // and of the memory. Where each was bound to processors of its own, as mpirun may do, these
 // are its part already.

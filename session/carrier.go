@@ -23,6 +23,7 @@ type carrier struct {
 	engine  dist.Group   // MPI's; nil: it is not open
 	mpi     *mpi.Library // the engine's
 	library fmt.Stringer // in use; nil: none is
+	seated  bool         // the ranks have told each other where they compute
 }
 
 // via is what a run exchanges gradients over.

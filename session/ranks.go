@@ -256,6 +256,9 @@ func (in *invitation) follow(ctx context.Context, carrier *carrier, local Local)
 		return err
 	}
 	j.Group, j.NCCL = v.group, v.cards
+	if _, err := carrier.pinned(s); err != nil { // rank 0 warns
+		return err
+	}
 	start, err := j.Share(nil)
 	if err != nil {
 		return err
@@ -282,6 +285,13 @@ func (r *run) share(j *train.Job, from *checkpoint.Checkpoint, yaml []byte) (err
 		r.infof("%d processes exchange gradients from card to card over %s", r.World, library)
 	case library != "":
 		r.infof("%d processes exchange gradients over %s", r.World, library)
+	}
+	warnings, err := r.carrier.pinned(r.Setup)
+	if err != nil {
+		return err
+	}
+	for _, text := range warnings {
+		r.warnf("%s", text)
 	}
 	_, err = j.Share(from)
 	return err

@@ -1,0 +1,143 @@
+package session
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/snug-ml/snug/device"
+	"github.com/snug-ml/snug/dist"
+)
+
+// seat is where a rank computes, as it tells the others.
+type seat struct {
+	Machine    string
+	Processors []int // that it may use
+	Logical    int   // processors of the machine
+	Threads    int   // that it computes with
+}
+
+// seat is that of this process.
+func (s *Setup) seat() seat {
+	x := seat{Machine: device.Machine(), Processors: s.Host.CPU.Processors, Logical: s.Host.CPU.Logical, Threads: s.Threads}
+	if s.Card != nil {
+		x.Threads = 1 // which feeds it
+	}
+	return x
+}
+
+// pinned tells rank 0 which ranks are bound to too few processors, the first time that all ranks of
+// a group call it.
+func (c *carrier) pinned(s *Setup) ([]string, error) {
+	if c.met == nil || c.met.World() < 2 || c.seated {
+		return nil, nil
+	}
+	b, err := json.Marshal(s.seat())
+	if err != nil {
+		return nil, err
+	}
+	all, err := dist.AllGatherSized(c.met, b)
+	if err != nil {
+		return nil, err
+	}
+	c.seated = true
+	seats := make([]seat, len(all))
+	for r, b := range all {
+		if err := json.Unmarshal(b, &seats[r]); err != nil {
+			return nil, fmt.Errorf("what rank %d says of its processors: %w", r, err)
+		}
+	}
+	by := ""
+	if l, err := dist.FindLaunch(os.Getenv); err == nil && l != nil {
+		by = l.By
+	}
+	return bound(seats, by), nil
+}
+
+// unbind is how each launcher is told not to bind processes to processors.
+var unbind = map[string]string{
+	"Open MPI": "mpirun --bind-to none",
+	"MPICH":    "mpiexec -bind-to none, or I_MPI_PIN=off for Intel MPI",
+	"Slurm":    "srun --cpu-bind=none, or with a larger --cpus-per-task",
+}
+
+// bound says which ranks their launcher has bound to fewer processors than they need: to some that
+// several share, or each to one, where computing and exchanging gradients take turns.
+func bound(seats []seat, by string) (texts []string) {
+	type place struct{ machine, processors string }
+	ranks := map[place][]int{}
+	var order []place
+	for r, x := range seats {
+		if len(x.Processors) == 0 || len(x.Processors) >= x.Logical { // unknown, or the whole machine
+			continue
+		}
+		at := place{x.Machine, fmt.Sprint(x.Processors)}
+		if ranks[at] == nil {
+			order = append(order, at)
+		}
+		ranks[at] = append(ranks[at], r)
+	}
+	help := "nothing on this machine should limit the processes to these processors (taskset, a container's cpuset), or set hardware.threads"
+	if text := unbind[by]; text != "" {
+		help = "start with " + text
+	}
+	var single []int
+	for _, at := range order {
+		list, threads := ranks[at], 0
+		x := seats[list[0]]
+		for _, r := range list {
+			threads += seats[r].Threads
+		}
+		switch n := len(x.Processors); {
+		case len(list) > 1 && threads > n:
+			texts = append(texts, fmt.Sprintf("%s may use the same %s of %d (%s) and compute with %d threads there, which take turns: %s",
+				ranksText(list), processors(n), x.Logical, spans(x.Processors), threads, help))
+		case n == 1:
+			single = append(single, list...)
+		}
+	}
+	if len(single) > 0 {
+		slices.Sort(single)
+		each := ""
+		if len(single) > 1 {
+			each = " each"
+		}
+		texts = append(texts, fmt.Sprintf("%s may use one processor%s of %d, where computing and exchanging gradients take turns: %s",
+			ranksText(single), each, seats[single[0]].Logical, help))
+	}
+	return texts
+}
+
+func processors(n int) string {
+	if n == 1 {
+		return "processor"
+	}
+	return fmt.Sprintf("%d processors", n)
+}
+
+func ranksText(list []int) string {
+	if len(list) == 1 {
+		return fmt.Sprintf("rank %d", list[0])
+	}
+	return "ranks " + spans(list)
+}
+
+// spans are ascending numbers, neighbors joined: 0-3, 8.
+func spans(list []int) string {
+	var texts []string
+	for i := 0; i < len(list); {
+		end := i
+		for end+1 < len(list) && list[end+1] == list[end]+1 {
+			end++
+		}
+		text := strconv.Itoa(list[i])
+		if end > i {
+			text += "-" + strconv.Itoa(list[end])
+		}
+		texts, i = append(texts, text), end+1
+	}
+	return strings.Join(texts, ", ")
+}

@@ -4,12 +4,15 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/snug-ml/snug/dist/mpi"
+	"github.com/snug-ml/snug/engine/backend"
+	"github.com/snug-ml/snug/engine/cuda/fakegpu"
 )
 
 // ownCache runs the tests with a cache folder of their own.
@@ -29,10 +32,25 @@ func (m ownCache) Run() int {
 
 func TestMain(m *testing.M) {
 	testscript.Main(ownCache{m}, map[string]func(){
-		"snug":      func() { mpi.Exit(Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) },
+		"snug":      func() { fakeCards(); mpi.Exit(Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) },
 		"snug-peak": snugPeak,
 		"makedata":  makeData, "makeexamples": makeExamples, "makegallery": makeGallery,
 	})
+}
+
+// fakeCards gives this process as many cards as SNUG_TEST_CARDS says, whose kernels are interpreted.
+func fakeCards() {
+	n, err := strconv.Atoi(os.Getenv("SNUG_TEST_CARDS"))
+	if err != nil {
+		return
+	}
+	d := &fakegpu.Driver{Mapped: true}
+	for i := range n {
+		card := fakegpu.T4
+		card.UUID = fmt.Sprint("GPU-", i)
+		d.Installed = append(d.Installed, card)
+	}
+	backend.UseDriver(d)
 }
 
 // The scripts below testdata run the tool as a user would. Each starts in a
@@ -49,6 +67,11 @@ func TestScripts(t *testing.T) {
 				return err
 			}
 			env.Setenv("NOTEBOOK", notebook)
+			nccl, err := filepath.Abs("../dist/nccl/testdata/nccl.c") // stands in for it
+			if err != nil {
+				return err
+			}
+			env.Setenv("NCCL", nccl)
 			return tiny(env.WorkDir)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){

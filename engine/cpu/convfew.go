@@ -43,17 +43,27 @@ func (w *weights) of(c, n, at int) float32 {
 	return w.element(n, c, at)
 }
 
+// planeMicro multiplies planes of type a by b: in float32, as they are, but where four
+// terms of bfloat16 are multiplied at a time, which pays for packing them.
+func planeMicro(a, b graph.DType) gemm.Micro {
+	if u := gemm.NewMicro(matmulISA, word(a, b), 4); u.Unit() == 4 {
+		return u
+	}
+	return gemm.NewMicro(matmulISA, gemm.F32)
+}
+
 // planes lays out the patches of rectangles of few channels, float32: a line
-// for each column of their matrix.
+// for each column of their matrix, and lines of zeros up to terms.
 type planes struct {
 	grid
+	terms        int
 	pitch        int // bytes from line to line
 	plane, lines int // offsets in the scratch: the frame's channels apart, the lines
 	need         int
 }
 
-func (p *patches) planes(tasks int) *planes {
-	l := &planes{grid: p.grid(scattered, tasks, graph.F32)}
+func (p *patches) planes(g grid, unit int) *planes {
+	l := &planes{grid: g, terms: alignUp(p.inner(), unit)}
 	l.pitch = alignUp(l.positions()*4, 128) + 64
 	l.plane = l.frameBytes(graph.F32)
 	l.lines = l.plane
@@ -61,7 +71,7 @@ func (p *patches) planes(tasks int) *planes {
 		high, _ := l.reach(l.rows, l.cols)
 		l.lines += alignUp(high*l.framePitch(l.cols, graph.F32), 64)
 	}
-	l.need = l.lines + p.inner()*l.pitch
+	l.need = l.lines + l.terms*l.pitch
 	return l
 }
 
@@ -88,19 +98,27 @@ func (l *planes) lay(r rect, mem []byte) gemm.Matrix {
 			}
 		}
 	}
+	for t := l.inner(); t < l.terms; t++ {
+		clear(floats(mem, l.lines+t*l.pitch, r.rows*r.cols))
+	}
 	return gemm.Matrix{Data: unsafe.Pointer(&mem[l.lines]), Stride: l.pitch / 4}
 }
 
 // fewIn multiplies patches of few channels: their planes, transposed, by the
 // weights.
 func (c *compiler) fewIn(residues []*residue, w *weights, out *pixels) []phase {
-	u := gemm.NewMicro(matmulISA, gemm.F32)
+	u := planeMicro(residues[0].dtype, w.dtype)
 	code, n := c.code, out.ch
 	direct := out.stride == [2]int{1, 1} && out.dtype == graph.F32
 	var ps []phase
 	for _, r := range residues {
-		l, inner := r.planes(2*c.workers), r.inner()
-		product := alignUp(l.need, 64)
+		l := r.planes(r.grid(scattered, 2*c.workers, graph.F32), u.Unit())
+		inner := l.terms
+		block := alignUp(l.need, 64)
+		product := block
+		if u.Word() == gemm.BF16 {
+			product += alignUp(u.BlockBytes(l.positions(), inner, gemm.F32, true), 64)
+		}
 		need := product
 		if !direct {
 			need += l.positions() * n * 4
@@ -112,7 +130,8 @@ func (c *compiler) fewIn(residues []*residue, w *weights, out *pixels) []phase {
 				return
 			}
 			m := floats(code.m.shared, loose, inner*n)
-			for k := range m {
+			clear(m[r.inner()*n:])
+			for k := range m[:r.inner()*n] {
 				m[k] = w.of(k/n%r.ch, k%n, r.taps[k/n/r.ch].at)
 			}
 			u.PackB(inner, n, &gemm.Matrix{Data: unsafe.Pointer(&m[0]), Stride: n}, code.m.shared[:loose], nil)
@@ -130,7 +149,12 @@ func (c *compiler) fewIn(residues []*residue, w *weights, out *pixels) []phase {
 			} else {
 				a := l.lay(rect, mem)
 				a.Trans = true
-				left := u.ViewA(&a)
+				var left gemm.Block
+				if u.Word() == gemm.F32 {
+					left = u.ViewA(&a)
+				} else {
+					left = u.PackA(positions, inner, &a, mem[block:])
+				}
 				u.Mul(positions, n, inner, &left, u.Panels(inner, code.m.shared), y, n, false)
 			}
 			if !direct {

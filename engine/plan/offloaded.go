@@ -1,6 +1,10 @@
 package plan
 
-import "github.com/snug-ml/snug/engine/pass"
+import (
+	"fmt"
+
+	"github.com/snug-ml/snug/engine/pass"
+)
 
 // Offload is what a program keeps in the host's memory instead of the device's.
 type Offload uint8
@@ -19,6 +23,16 @@ func (o Offload) String() string { return offloadNames[o] }
 
 // MarshalText gives the name.
 func (o Offload) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
+
+// UnmarshalText reads the name.
+func (o *Offload) UnmarshalText(name []byte) error {
+	x, ok := ParseOffload(string(name))
+	if !ok {
+		return fmt.Errorf("offload is %q, want none, optimizer, activations or all", name)
+	}
+	*o = x
+	return nil
+}
 
 // ParseOffload is what training.offload names; false: nothing, or the planner decides.
 func ParseOffload(name string) (Offload, bool) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sync"
 
 	"github.com/snug-ml/snug/engine"
 	"github.com/snug-ml/snug/engine/graph"
@@ -43,7 +44,13 @@ func Offload(on engine.Backend, o engine.Optimizer, accumulation int) error {
 	if err := sameStates(whole, x); err != nil {
 		return err
 	}
-	return guarded(whole, x)
+	if err := guarded(whole, x); err != nil {
+		return err
+	}
+	if err := followed(whole, x); err != nil {
+		return fmt.Errorf("followed: %w", err)
+	}
+	return nil
 }
 
 // quadratic is a model whose gradients are known at once.
@@ -105,6 +112,11 @@ func threeUpdates(x *engine.Executable, accumulation int) error {
 
 // once runs one update.
 func once(x *engine.Executable, accumulation int, scale, lr float32) error {
+	return onceBy(x, accumulation, scale, lr, x.Run)
+}
+
+// onceBy has run run the functions.
+func onceBy(x *engine.Executable, accumulation int, scale, lr float32, run func(fn string, slot int) error) error {
 	for slot := range engine.Slots {
 		for name, v := range map[string]float32{"x": scale, engine.InputInvWeight: 1, engine.InputLR: lr} {
 			if t, ok := x.Input(slot, name); ok {
@@ -117,11 +129,82 @@ func once(x *engine.Executable, accumulation int, scale, lr float32) error {
 		}
 	}
 	for i, fn := range fns(accumulation) {
-		if err := x.Run(fn, i%engine.Slots); err != nil {
+		if err := run(fn, i%engine.Slots); err != nil {
 			return err
 		}
 	}
 	return x.Sync()
+}
+
+// followed runs another update whose micro-batches are followed: every gradient begins and then ends, once,
+// and when it ends it is what the run leaves.
+func followed(whole, x *engine.Executable) error {
+	if x.Program().Func(engine.FuncUpdate) == nil {
+		return nil // one function, of which nobody exchanges gradients
+	}
+	const accumulation = 2
+	read := func(name string) ([]byte, error) {
+		s := x.Program().State(name)
+		b := make([]byte, s.Type.Bytes())
+		return b, x.ReadPart(engine.Part{State: s, Elems: s.Type.Shape.Elems()}, b)
+	}
+	var mu sync.Mutex
+	err := onceBy(x, accumulation, .3, 1e-2, func(fn string, slot int) error {
+		if fn == engine.FuncUpdate {
+			return x.Run(fn, slot)
+		}
+		begun, ended := map[string]int{}, map[string][]byte{}
+		err := x.RunWatched(fn, slot, &engine.Watch{
+			Begins: func(gradients []string) error {
+				mu.Lock()
+				defer mu.Unlock()
+				for _, name := range gradients {
+					begun[name]++
+				}
+				return nil
+			},
+			Ends: func(gradients []string) error {
+				mu.Lock()
+				defer mu.Unlock()
+				for _, name := range gradients {
+					if begun[name] != 1 || ended[name] != nil {
+						return fmt.Errorf("%s ends, and began %d times; ended before: %v", name, begun[name], ended[name] != nil)
+					}
+					var err error
+					if ended[name], err = read(name); err != nil {
+						return err
+					}
+				}
+				return nil
+			},
+		})
+		if err != nil {
+			return err
+		}
+		for _, states := range x.Program().Buckets() {
+			for _, s := range states {
+				now, err := read(s.Name)
+				switch {
+				case err != nil:
+					return err
+				case ended[s.Name] == nil:
+					return fmt.Errorf("%s does not end", s.Name)
+				case !bytes.Equal(now, ended[s.Name]):
+					return fmt.Errorf("%s changes after it ended", s.Name)
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, scale := range []float32{.2, .3} { // guarded has run the first on x alone
+		if err := once(whole, accumulation, scale, 1e-2); err != nil {
+			return err
+		}
+	}
+	return sameStates(whole, x)
 }
 
 // sameStates reports the first state that differs.

@@ -51,7 +51,13 @@ func awayWithin(on engine.Backend, training engine.Training, whole *engine.Execu
 	if err := sameStates(whole, x); err != nil {
 		return err
 	}
-	return guarded(whole, x)
+	if err := guarded(whole, x); err != nil {
+		return err
+	}
+	if err := followed(whole, x); err != nil {
+		return fmt.Errorf("followed: %w", err)
+	}
+	return nil
 }
 
 // layered is a model with activations that are idle for long, some of them views, some made by

@@ -11,14 +11,14 @@ import (
 	"github.com/snug-ml/snug/engine/graph"
 )
 
-// A function that is followed is captured in stretches, which end where a run has finished with a
+// A function that is followed is captured in segments, which end where a run has finished with a
 // bucket of gradients and where it begins to use one. An event after each tells the host when
 // the card has come that far, and the exchange of the bucket begins, on another stream,
-// while the stretches that follow compute. The host does not queue a stretch before the
+// while the segments that follow compute. The host does not queue a segment before the
 // gradients that it uses have been taken in the round before.
 
-// stretch is some launches of a function that were captured together.
-type stretch struct {
+// segment is some launches of a function that were captured together.
+type segment struct {
 	graph driver.Graph
 	// asks says that the guard is asked before.
 	asks bool
@@ -29,7 +29,7 @@ type stretch struct {
 }
 
 // close gives back what was captured.
-func (s *stretch) close(add func(error)) {
+func (s *segment) close(add func(error)) {
 	if s.graph != nil {
 		add(s.graph.Close())
 	}
@@ -87,7 +87,7 @@ func usesOf(f *graph.Func, launches []bound, buckets [][]*graph.State) (list []u
 	return list
 }
 
-// follow captures a function anew, in stretches.
+// follow captures a function anew, in segments.
 func (x *image) follow(fn *function) error {
 	if err := x.Sync(); err != nil {
 		return err
@@ -95,10 +95,10 @@ func (x *image) follow(fn *function) error {
 	fn.followed = true
 	for slot := range engine.Slots {
 		var errs []error
-		for i := range fn.stretches[slot] {
-			fn.stretches[slot][i].close(func(err error) { errs = append(errs, err) })
+		for i := range fn.segments[slot] {
+			fn.segments[slot][i].close(func(err error) { errs = append(errs, err) })
 		}
-		fn.stretches[slot] = nil
+		fn.segments[slot] = nil
 		if err := errors.Join(errs...); err != nil {
 			return err
 		}
@@ -109,7 +109,7 @@ func (x *image) follow(fn *function) error {
 	return nil
 }
 
-// record captures the launches of a function in stretches: one from the first that changes a
+// record captures the launches of a function in segments: one from the first that changes a
 // state on, and, where buckets of gradients are followed, one from where each begins or ends.
 func (x *image) record(fn *function, slot int, uses []use) error {
 	launches := fn.launches[slot]
@@ -131,7 +131,7 @@ func (x *image) record(fn *function, slot int, uses []use) error {
 		if i+1 < len(cuts) {
 			end = cuts[i+1]
 		}
-		s := stretch{asks: from == asks}
+		s := segment{asks: from == asks}
 		for _, u := range uses {
 			if u.first == from {
 				s.begins = append(s.begins, u.names...)
@@ -154,7 +154,7 @@ func (x *image) record(fn *function, slot int, uses []use) error {
 		if err = errors.Join(err, e); err == nil && s.ends != nil {
 			s.ended, err = x.ctx.NewEvent()
 		}
-		fn.stretches[slot] = append(fn.stretches[slot], s) // Close finds it there
+		fn.segments[slot] = append(fn.segments[slot], s) // Close finds it there
 		if err != nil {
 			return err
 		}
@@ -163,9 +163,9 @@ func (x *image) record(fn *function, slot int, uses []use) error {
 }
 
 // replay runs what was captured; w follows it, if not nil, and is told of what ends by ended.
-func (x *image) replay(fn *function, slot int, w *engine.Watch, ended chan<- *stretch) error {
-	for i := range fn.stretches[slot] {
-		s := &fn.stretches[slot][i]
+func (x *image) replay(fn *function, slot int, w *engine.Watch, ended chan<- *segment) error {
+	for i := range fn.segments[slot] {
+		s := &fn.segments[slot][i]
 		if w != nil && s.begins != nil {
 			if err := w.Begins(s.begins); err != nil {
 				return err
@@ -204,7 +204,7 @@ func (x *image) RunWatched(name string, slot int, w *engine.Watch) error {
 		}
 	}
 	x.beside.Store(true)
-	ended := make(chan *stretch, len(fn.stretches[slot]))
+	ended := make(chan *segment, len(fn.segments[slot]))
 	var told error
 	var teller sync.WaitGroup
 	teller.Go(func() {

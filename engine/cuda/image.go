@@ -59,10 +59,10 @@ type image struct {
 type function struct {
 	f        *graph.Func
 	launches [engine.Slots][]bound
-	// stretches are the launches as they were captured, the last with the way of the outputs to the host.
-	stretches [engine.Slots][]stretch
-	followed  bool     // stretches end where gradients do
-	changes   []string // states
+	// segments are the launches as they were captured, the last with the way of the outputs to the host.
+	segments [engine.Slots][]segment
+	followed bool     // segments end where gradients do
+	changes  []string // states
 	// inputs are the parts of a slot that it reads, neighbors joined.
 	inputs []engine.Span
 	// outputs is the part of the outputs that it writes.
@@ -341,7 +341,7 @@ func (x *image) begin(name string) (*function, error) {
 }
 
 // run queues a function with the copy of its inputs; w and ended are those of replay.
-func (x *image) run(fn *function, slot int, w *engine.Watch, ended chan<- *stretch) error {
+func (x *image) run(fn *function, slot int, w *engine.Watch, ended chan<- *segment) error {
 	if err := x.unread.Load(); err != nil {
 		return *err
 	}
@@ -527,9 +527,9 @@ func (x *image) Close() error {
 	}
 	x.transfers.close(x.ctx, add)
 	for _, fn := range x.runs {
-		for slot := range fn.stretches {
-			for i := range fn.stretches[slot] {
-				fn.stretches[slot][i].close(add)
+		for slot := range fn.segments {
+			for i := range fn.segments[slot] {
+				fn.segments[slot][i].close(add)
 			}
 		}
 	}

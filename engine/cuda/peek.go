@@ -10,7 +10,7 @@ import (
 )
 
 // peeker copies states to the host on a stream of its own while an update computes. A
-// function is captured in two stretches, the second from the first launch on that changes a
+// function is captured in two segments, the second from the first launch on that changes a
 // state; between them the host asks the guard. So the forward half of the next update
 // overlaps a save, and no state changes before it was read. Gradients that a run has finished
 // with cross here too, both ways, while it goes on.

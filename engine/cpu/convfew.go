@@ -46,14 +46,15 @@ func (w *weights) of(c, n, at int) float32 {
 // planeMicro multiplies planes of type a by b: in float32, as they are, but where four
 // terms of bfloat16 are multiplied at a time, which pays for packing them.
 func planeMicro(a, b graph.DType) gemm.Micro {
-	if u := gemm.NewMicro(matmulISA, word(a, b), 4); u.Unit() == 4 {
+	if u := gemm.NewMicro(matmulISA, word(a, b)); u.Unit() == 4 {
 		return u
 	}
 	return gemm.NewMicro(matmulISA, gemm.F32)
 }
 
 // planes lays out the patches of rectangles of few channels, float32: a line
-// for each column of their matrix, and lines of zeros up to terms.
+// for each column of their matrix, and lines of zeros up to terms. After a line
+// are zeros up to a multiple of four.
 type planes struct {
 	grid
 	terms        int
@@ -62,8 +63,8 @@ type planes struct {
 	need         int
 }
 
-func (p *patches) planes(g grid, unit int) *planes {
-	l := &planes{grid: g, terms: alignUp(p.inner(), unit)}
+func (p *patches) planes(tasks, unit int) *planes {
+	l := &planes{grid: p.grid(scattered, tasks, graph.F32), terms: alignUp(p.inner(), unit)}
 	l.pitch = alignUp(l.positions()*4, 128) + 64
 	l.plane = l.frameBytes(graph.F32)
 	l.lines = l.plane
@@ -98,8 +99,13 @@ func (l *planes) lay(r rect, mem []byte) gemm.Matrix {
 			}
 		}
 	}
-	for t := l.inner(); t < l.terms; t++ {
-		clear(floats(mem, l.lines+t*l.pitch, r.rows*r.cols))
+	n := r.rows * r.cols
+	for t := range l.terms {
+		from := 0
+		if t < l.inner() {
+			from = n
+		}
+		clear(floats(mem, l.lines+t*l.pitch, alignUp(n, 4))[from:])
 	}
 	return gemm.Matrix{Data: unsafe.Pointer(&mem[l.lines]), Stride: l.pitch / 4}
 }
@@ -112,7 +118,7 @@ func (c *compiler) fewIn(residues []*residue, w *weights, out *pixels) []phase {
 	direct := out.stride == [2]int{1, 1} && out.dtype == graph.F32
 	var ps []phase
 	for _, r := range residues {
-		l := r.planes(r.grid(scattered, 2*c.workers, graph.F32), u.Unit())
+		l := r.planes(2*c.workers, u.Unit())
 		inner := l.terms
 		block := alignUp(l.need, 64)
 		product := block

@@ -46,23 +46,20 @@ func (c *compiler) conv2dGradWeight(n *graph.Node, op graph.Conv2DGradWeight) ([
 	g := &weightGrad{dy: operand{ref: c.ref(dy), dtype: dy.DType()}, out: dy.Shape()[3]}
 	few := asPlanes(p.ch, len(p.taps))
 	if few {
-		if g.u = planeMicro(x.DType(), dy.DType()); p.wide%g.u.Unit() != 0 {
-			g.u = gemm.NewMicro(matmulISA, gemm.F32)
-		}
-		g.planes = p.planes(wholeUnits(p.grid(scattered, 1, graph.F32), g.u), 1)
+		g.u, g.planes = planeMicro(x.DType(), dy.DType()), p.planes(1, 1)
 		g.left = alignUp(g.need, 64)
 		g.right = g.left
 		if g.u.Word() == gemm.BF16 {
-			g.right += alignUp(g.u.BlockBytes(g.inner(), g.positions(), gemm.F32, false), 64)
+			g.right += alignUp(g.u.BlockBytes(g.inner(), alignUp(g.positions(), g.u.Unit()), gemm.F32, false), 64)
 		}
 		c.need(0, g.right+g.u.PackedBytes(g.positions(), g.out))
 	} else {
-		g.u = gemm.NewMicro(matmulISA, word(x.DType(), dy.DType()), p.wide)
+		g.u = gemm.NewMicro(matmulISA, word(x.DType(), dy.DType()))
 		most := packedPositions
 		if g.u.Word() == gemm.BF16 {
 			most *= 2
 		}
-		g.planes = &planes{grid: wholeUnits(p.grid(most, 1, p.dtype), g.u)}
+		g.planes = &planes{grid: p.grid(most, 1, p.dtype)}
 		words := g.rows * g.u.Words(g.cols)
 		g.left = g.frameBytes(p.dtype)
 		g.right = g.left + alignUp(g.u.BlockBytes(packedCols, words*g.u.Elems(), gemmType(p.dtype), true), 64)
@@ -96,16 +93,6 @@ func (c *compiler) conv2dGradWeight(n *graph.Node, op graph.Conv2DGradWeight) ([
 			}
 		}
 	}}, g.total(code, dw, op.KH*op.KW)}, nil
-}
-
-// wholeUnits makes the lines of rectangles whole quads where u multiplies such, as all of a
-// row of positions is then.
-func wholeUnits(g grid, u gemm.Micro) grid {
-	if u.Unit() == 4 {
-		g.cols = alignUp(g.cols, 4)
-		g.across = (g.wide + g.cols - 1) / g.cols
-	}
-	return g
 }
 
 // sums is row k of set s.
@@ -156,7 +143,7 @@ func (g *weightGrad) addPlanes(set, k int, shared, mem []byte) {
 	if g.u.Word() == gemm.F32 {
 		left = g.u.ViewA(&a)
 	} else {
-		left = g.u.PackA(g.inner(), positions, &a, mem[g.left:])
+		left = g.u.PackA(g.inner(), alignUp(positions, g.u.Unit()), &a, mem[g.left:])
 	}
 	right := g.u.PackB(positions, g.out, &dy, mem[g.right:], nil)
 	g.u.Mul(g.inner(), g.out, positions, &left, right, &g.sums(shared, set, 0)[0], g.out, k > set*g.set)

@@ -94,8 +94,7 @@ func (c *compiler) groupedOuter(n *graph.Node) ([]phase, error) {
 	av, bv := n.In[0], n.In[1]
 	a, b, offsets, y := c.ref(av), c.ref(bv), c.ref(n.In[2]), c.ref(n.Out[0])
 	groups, rows, out := n.Out[0].Shape()[0], av.Shape()[1], bv.Shape()[1]
-	w := word(av.DType(), bv.DType())
-	u, tail := gemm.NewMicro(matmulISA, w, groupRows), gemm.NewMicro(matmulISA, w)
+	u := gemm.NewMicro(matmulISA, word(av.DType(), bv.DType()))
 	cut := strip(u, groupRows, out, groups, c.workers)
 	cuts := (out + cut - 1) / cut
 	packed := alignUp(u.PackedBytes(groupRows, cut), 64)
@@ -112,19 +111,13 @@ func (c *compiler) groupedOuter(n *graph.Node) ([]phase, error) {
 				clear(sum[r*out+col : r*out+col+cols])
 			}
 		}
-		for i := first; i < last; {
-			u, k := u, min(groupRows, last-i)
-			if few := k % 4; few != 0 && u.Unit() == 4 { // the last rows after the whole quads
-				if k -= few; k == 0 {
-					u, k = tail, few
-				}
-			}
+		for i := first; i < last; i += groupRows {
+			k := min(groupRows, last-i)
 			left := gemm.Matrix{Data: unsafe.Add(a.ptr(), i*rows*int(av.DType().Size())), Type: gemmType(av.DType()), Stride: rows, Trans: true}
 			right := gemm.Matrix{Data: unsafe.Add(b.ptr(), (i*out+col)*int(bv.DType().Size())), Type: gemmType(bv.DType()), Stride: out}
 			panels := u.PackB(k, cols, &right, mem[:packed], mem[packed:block])
 			lhs := u.PackA(rows, k, &left, mem[block:])
 			u.Mul(rows, cols, k, &lhs, panels, &sum[col], out, i > first)
-			i += k
 		}
 	}}}, nil
 }

@@ -141,7 +141,7 @@ func NewPlan(c Config) *Plan {
 	if narrow {
 		word = gemm.F32
 	}
-	p := &Plan{Config: c, group: c.Heads / c.KVHeads, narrow: narrow, u: gemm.NewMicro(c.ISA, word, c.Size, c.Tq, c.Tk), rows: rowsFor(c.ISA)}
+	p := &Plan{Config: c, group: c.Heads / c.KVHeads, narrow: narrow, u: gemm.NewMicro(c.ISA, word, c.Size), rows: rowsFor(c.ISA)}
 	p.block = 256
 	if c.Size > 96 {
 		p.block = 128

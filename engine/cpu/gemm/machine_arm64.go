@@ -64,7 +64,7 @@ var machineQuadsNEON = machine{
 	word: BF16, quads: true, mr: 6, nr: 16,
 	kern:    []kernelFunc{nil, kernQuadsx1NEON, kernQuadsx2NEON, kernQuadsx3NEON, kernQuadsx4NEON, kernQuadsx5NEON, kernQuadsx6NEON},
 	inRows:  []kernelFunc{nil, kernQuadRowsx1NEON, kernQuadRowsx2NEON, kernQuadRowsx3NEON, kernQuadRowsx4NEON, kernQuadRowsx5NEON, kernQuadRowsx6NEON},
-	tilesA:  [3]tilesFunc{tileQuadsF32NEON, tileQuadsBF16NEON, nil},
+	tilesA:  [3]tilesFunc{wholeQuadTiles(F32), wholeQuadTiles(BF16), nil},
 	panelA:  [3]panelFunc{partQuads(F32), partQuads(BF16), nil},
 	rowTile: [3]rowTileFunc{rowQuadsF32NEON, rowQuadsBF16NEON, nil},
 	own:     packQuadsNEON,
@@ -76,13 +76,13 @@ var machineQuadsNEON = machine{
 }
 
 var packQuadsNEON = packer{[3]panelFunc{
-	wholePanels(quadsF3216NEON, groupsGo(F32, 16, 4)),
-	wholePanels(quadsBF1616NEON, groupsGo(BF16, 16, 4)),
+	wholePanels(wholeQuads(quadsF3216NEON, F32), groupsGo(F32, 16, 4)),
+	wholePanels(wholeQuads(quadsBF1616NEON, BF16), groupsGo(BF16, 16, 4)),
 	nil,
 }, wholeTranspose[uint64](transposeQuadsNEON, 2)}
 
 // partQuads returns the panelFunc of a tile of fewer than 6 rows, zero beyond cols: some
-// of k at a time, with room for what tileQuads reads. k is a multiple of 4.
+// of k at a time, with room for what tileQuads reads.
 func partQuads(from DType) panelFunc {
 	const some = 16
 	size := from.Size()
@@ -90,13 +90,47 @@ func partQuads(from DType) panelFunc {
 		var part [some * 6 * 4]byte
 		for x := 0; x < k; x += some {
 			n := min(some, k-x)
+			clear(part[n*6*size:]) // what a last quad lacks
 			for i := range n {
 				copy(part[i*6*size:], unsafe.Slice(add(src, (x+i)*stride), cols*size))
 			}
 			if from == F32 {
-				tileQuadsF32NEON(n, 1, &part[0], 6*size, add(dst, x/4*dstStride), 0)
+				tileQuadsF32NEON(roundUp(n, 4), 1, &part[0], 6*size, add(dst, x/4*dstStride), 0)
 			} else {
-				tileQuadsBF16NEON(n, 1, &part[0], 6*size, add(dst, x/4*dstStride), 0)
+				tileQuadsBF16NEON(roundUp(n, 4), 1, &part[0], 6*size, add(dst, x/4*dstStride), 0)
+			}
+		}
+	}
+}
+
+// wholeQuads uses whole for the multiple of 4 rows of 16 columns and Go for the rest.
+func wholeQuads(whole panelFunc, from DType) panelFunc {
+	rest := groupsGo(from, 16, 4)
+	return func(k, cols int, src *byte, stride int, dst *byte, dstStride int) {
+		n := k &^ 3
+		if n > 0 {
+			whole(n, cols, src, stride, dst, dstStride)
+		}
+		if n < k {
+			rest(k-n, cols, add(src, n*stride), stride, add(dst, n/4*dstStride), dstStride)
+		}
+	}
+}
+
+// wholeQuadTiles does so for tiles of 6 rows.
+func wholeQuadTiles(from DType) tilesFunc {
+	whole, rest := tileQuadsF32NEON, groupsGo(from, 6, 4)
+	if from == BF16 {
+		whole = tileQuadsBF16NEON
+	}
+	return func(k, tiles int, src *byte, stride int, dst *byte, tileStride int) {
+		n := k &^ 3
+		if n > 0 {
+			whole(n, tiles, src, stride, dst, tileStride)
+		}
+		for t := range tiles {
+			if n < k {
+				rest(k-n, 6, add(src, n*stride+6*t*from.Size()), stride, add(dst, t*tileStride+n/4*48), 48)
 			}
 		}
 	}

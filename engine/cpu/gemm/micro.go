@@ -16,11 +16,11 @@ type Micro struct {
 // NewMicro returns the multiplier of an instruction set for operands in words of
 // float32 or, for BF16 where the hardware multiplies them (else float32), of
 // bfloat16 pairs or quads: of quads if each of terms is a multiple of four. These
-// are the lengths along K of all operands, and the caller cuts K at multiples of
-// [Micro.Unit] only.
+// are the lengths along K of the operands that are not packed by columns: of a B
+// that is stored transposed and an A that is not. The others are padded with zeros.
 func NewMicro(isa ISA, word DType, terms ...int) Micro {
 	m := machineFor(isa.Resolve(), word)
-	if len(terms) == 0 || slices.ContainsFunc(terms, func(k int) bool { return k%4 != 0 }) {
+	if slices.ContainsFunc(terms, func(k int) bool { return k%4 != 0 }) {
 		return Micro{m, m.elems()}
 	}
 	if m.byQuads != nil {
@@ -29,7 +29,7 @@ func NewMicro(isa ISA, word DType, terms ...int) Micro {
 	return Micro{m, max(m.unit, m.elems())}
 }
 
-// Unit returns of what a length along K that is cut off must be a multiple: the
+// Unit returns what lengths along K are rounded up to and K is cut at multiples of: the
 // elements of a word, or four where another level multiplies quads, so that both sum
 // the same terms.
 func (u Micro) Unit() int { return u.unit }
@@ -52,7 +52,7 @@ type Panels struct {
 
 // PackedBytes returns the size of op(B) [k, n] packed.
 func (u Micro) PackedBytes(k, n int) int {
-	return ceil(n, u.m.nr) * u.m.nr * u.m.words(k) * u.m.bytes()
+	return ceil(n, u.m.nr) * u.m.nr * u.Words(k) * u.m.bytes()
 }
 
 // ScratchBytes returns the scratch PackB needs for a k.
@@ -61,10 +61,11 @@ func (u Micro) ScratchBytes(k int) int { return u.m.lanes * u.m.rowPitch(u.m.wor
 // PackB packs op(B) [k, n] into dst, 64-byte aligned.
 func (u Micro) PackB(k, n int, b *Matrix, dst, scratch []byte) Panels {
 	p := layout(u.m, k, n, b.Type, b.Trans, k)
-	pitch := u.m.nr * u.m.words(k) * u.m.bytes()
+	pitch := u.m.nr * u.Words(k) * u.m.bytes()
 	for panel := range p.panels {
 		j := panel * u.m.nr
 		p.packBlock(&u.m.own, 0, j, min(u.m.nr, n-j), b, &dst[panel*pitch], scratch)
+		clear(dst[panel*pitch+u.m.words(k)*u.m.nr*u.m.bytes() : (panel+1)*pitch])
 	}
 	return Panels{&dst[0], u.m.nr * u.m.bytes(), pitch}
 }
@@ -97,12 +98,15 @@ func (b Block) Rest(u Micro, m, k int) Block {
 
 // BlockBytes returns the size of op(A) [m, k], stored as type a, packed.
 func (u Micro) BlockBytes(m, k int, a DType, trans bool) int {
-	return u.m.blockBytes(u.m.sourceOf(a, trans, k), m, u.m.words(k))
+	return u.m.blockBytes(u.m.sourceOf(a, trans, k), m, u.Words(k))
 }
 
 // PackA returns op(A) [m, k] as a block: in place when it is stored as words
 // already, else packed into dst.
 func (u Micro) PackA(m, k int, a *Matrix, dst []byte) Block {
+	if a.Trans {
+		return u.PackPartA(m, k, a, 0, u.Words(k), dst)
+	}
 	return u.m.blockA(u.m.sourceOf(a.Type, a.Trans, k), a, 0, m, 0, k, dst)
 }
 
@@ -110,13 +114,21 @@ func (u Micro) PackA(m, k int, a *Matrix, dst []byte) Block {
 func (u Micro) Elems() int { return u.m.elems() }
 
 // Words returns the words that hold k elements.
-func (u Micro) Words(k int) int { return u.m.words(k) }
+func (u Micro) Words(k int) int { return u.m.words(roundUp(k, u.unit)) }
 
 // PackPartA packs k elements of op(A) [m, k], stored transposed, as words at..
 // of a block of words words along K: a block of several parts, each of which
 // starts with a word of its own. Parts are packed in their order.
 func (u Micro) PackPartA(m, k int, a *Matrix, at, words int, dst []byte) Block {
-	return u.m.packTiles(m, k, a, 0, 0, at, words, dst)
+	block := u.m.packTiles(m, k, a, 0, 0, at, words, dst)
+	if pad := u.Words(k) - u.m.words(k); pad > 0 {
+		row, last := u.m.mr*u.m.bytes(), at+u.m.words(k)
+		full, r1, r2 := u.m.tiles(m)
+		for tile := range full + btoi(r1 > 0) + btoi(r2 > 0) {
+			clear(dst[tile*block.tilePitch+last*row:][:pad*row])
+		}
+	}
+	return block
 }
 
 // PackPartB does the same for op(B) [k, n], stored untransposed.
@@ -125,6 +137,7 @@ func (u Micro) PackPartB(k, n int, b *Matrix, at, words int, dst []byte) Panels 
 	pitch := row * words
 	for j := 0; j < n; j += u.m.nr {
 		u.m.own.panel[b.Type](k, min(u.m.nr, n-j), (*byte)(b.at(0, j)), b.pitch(), &dst[j/u.m.nr*pitch+at*row], row)
+		clear(dst[j/u.m.nr*pitch+(at+u.m.words(k))*row:][:(u.Words(k)-u.m.words(k))*row])
 	}
 	return Panels{&dst[0], row, pitch}
 }
@@ -143,7 +156,7 @@ func (u Micro) ViewA(a *Matrix) Block {
 // ldc floats a row.
 func (u Micro) Mul(m, n, k int, a *Block, b Panels, c *float32, ldc int, accumulate bool) {
 	nr := u.m.nr
-	q := panel{words: u.m.words(k), bs: b.bs, ldc: ldc * 4, acc: btoi(accumulate)}
+	q := panel{words: u.Words(k), bs: b.bs, ldc: ldc * 4, acc: btoi(accumulate)}
 	for j := 0; j < n; j += nr {
 		q.n, q.b, q.c = min(nr, n-j), add(b.data, j/nr*b.pitch), add((*byte)(unsafe.Pointer(c)), 4*j)
 		u.m.multiply(m, a, &q)

@@ -202,7 +202,7 @@ func TestMicro(t *testing.T) {
 			for _, typ := range []DType{F32, BF16} {
 				for flags := range 8 {
 					ta, tb := flags&1 != 0, flags&2 != 0
-					u, head := NewMicro(isa, word), 6
+					u, head := NewMicro(isa, word, 6), 6 // of pairs
 					if flags&4 != 0 {
 						u, head = NewMicro(isa, word, k), 8
 					}

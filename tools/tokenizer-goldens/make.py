@@ -24,6 +24,7 @@ from tokenizers import pre_tokenizers as pre
 
 import corpus
 import parts
+from spans import byte_spans, show_spans
 
 GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
@@ -275,16 +276,6 @@ KINDS = {
 
 def check(s):
     return zlib.crc32(s.encode("utf-8"))
-
-
-def byte_spans(text, spans):
-    """Ranges of characters as ranges of bytes."""
-    at = [0, *itertools.accumulate(len(c.encode()) for c in text)]
-    return [(at[a], at[b]) for a, b in spans]
-
-
-def show_spans(spans):
-    return " ".join(f"{a}-{b}" for a, b in spans)
 
 
 def prepared(e, *texts):

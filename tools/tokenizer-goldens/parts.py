@@ -8,6 +8,8 @@ from tokenizers import Regex
 from tokenizers import normalizers as norm
 from tokenizers import pre_tokenizers as pre
 
+from spans import byte_spans, show_spans
+
 BEHAVIORS = ["removed", "isolated", "merged_with_previous", "merged_with_next", "contiguous"]
 
 NORMALIZERS = [
@@ -52,7 +54,6 @@ def tens(check, outputs):
 
 
 def goldens(texts, check):
-    from make import byte_spans, show_spans
     for n in NORMALIZERS:
         yield ["normalizer", config(n, "normalizer"), tens(check, [n.normalize_str(t) for t in texts])]
     for p in PRE_TOKENIZERS:

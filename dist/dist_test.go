@@ -223,7 +223,7 @@ func TestLostRankIsNamed(t *testing.T) {
 				}
 				failed <- err
 			}()
-			life, told := dial(t, l.Addr().String(), `{"snug":1,"token":"t","for":"life","rank":1,"world":2,"address":"127.0.0.1:1"}`)
+			life, told := dial(t, l.Addr().String(), `{"snug":2,"token":"t","for":"life","rank":1,"world":2,"address":"127.0.0.1:1"}`)
 			if !strings.Contains(told, "addresses") {
 				t.Fatalf("rank 0 says %q", told)
 			}
@@ -232,7 +232,7 @@ func TestLostRankIsNamed(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer func() { _ = data.Close() }()
-			if _, err := fmt.Fprintln(data, `{"snug":1,"token":"t","for":"data","rank":1,"world":2}`); err != nil {
+			if _, err := fmt.Fprintln(data, `{"snug":2,"token":"t","for":"data","rank":1,"world":2}`); err != nil {
 				t.Fatal(err)
 			}
 			if how == "killed" {
@@ -258,7 +258,7 @@ func TestStrangersAreTurnedAway(t *testing.T) {
 		failed <- err
 	}()
 	greeting := func(change func(map[string]any)) string {
-		g := map[string]any{"snug": 1, "token": "t", "for": "life", "rank": 1, "world": 3}
+		g := map[string]any{"snug": 2, "token": "t", "for": "life", "rank": 1, "world": 3}
 		change(g)
 		b, _ := json.Marshal(g)
 		return string(b)
@@ -298,7 +298,7 @@ func TestTwoOfOneRank(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = c.Close() })
-		_, _ = fmt.Fprintln(c, `{"snug":1,"token":"","for":"life","rank":2,"world":3}`)
+		_, _ = fmt.Fprintln(c, `{"snug":2,"token":"","for":"life","rank":2,"world":3}`)
 	}
 	if _, err := dist.Open(context.Background(), dist.Options{World: 3, Listener: l}); err == nil || !strings.Contains(err.Error(), "two processes say that they are rank 2") {
 		t.Error(err)
@@ -309,6 +309,45 @@ func TestOptions(t *testing.T) {
 	for _, o := range []dist.Options{{World: 0}, {Rank: 2, World: 2}, {Rank: -1, World: 2}} {
 		if _, err := dist.Open(context.Background(), o); err == nil {
 			t.Errorf("%+v was taken", o)
+		}
+	}
+}
+
+// Ranks that were asked for different things end, both, and say what differs.
+func TestAskedForDifferentThings(t *testing.T) {
+	for _, x := range []struct {
+		of0, of1 map[string]string
+		want     string
+	}{
+		{map[string]string{"preset": "a"}, map[string]string{"preset": "b"}, "rank 1 was started with preset b, rank 0 with a: start all processes with the same arguments"},
+		{map[string]string{"preset": "a"}, map[string]string{"preset": "a", "--x": "5"}, "rank 1 was started with --x 5, rank 0 without"},
+		{map[string]string{"preset": "a", "--x": "5"}, map[string]string{"preset": "a", "--y": "1"}, "rank 0 was started with --x 5, rank 1 without; rank 1 was started with --y 1, rank 0 without"},
+		{map[string]string{"preset": "a"}, nil, "rank 0 was started with preset a, rank 1 without"},
+		{map[string]string{"preset": "a", "--x": "5"}, map[string]string{"--x": "5", "preset": "a"}, ""},
+	} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var errs [2]error
+		var all sync.WaitGroup
+		for r, asked := range []map[string]string{x.of0, x.of1} {
+			o := dist.Options{Rank: r, World: 2, Address: l.Addr().String(), Asked: asked}
+			if r == 0 {
+				o.Listener = l
+			}
+			all.Go(func() {
+				var g dist.Group
+				if g, errs[r] = dist.Open(context.Background(), o); errs[r] == nil {
+					errs[r] = errors.Join(dist.Barrier(g), g.Leave(nil))
+				}
+			})
+		}
+		all.Wait()
+		for r, err := range errs {
+			if x.want == "" && err != nil || x.want != "" && (err == nil || !strings.Contains(err.Error(), x.want)) {
+				t.Errorf("rank %d ends with %v, want %q", r, err, x.want)
+			}
 		}
 	}
 }

@@ -38,114 +38,48 @@ type Launch struct {
 	// each, empty if it does not say.
 	Machines bool
 	Each     string
+	// Asked is what this process was asked to do, by names: ranks that were asked for different
+	// things refuse each other.
+	Asked map[string]string
+	// Silence is how long a rank may give no sign of life, 0: as [Options] says.
+	Silence time.Duration
+
+	rank string // the variable with the rank, and its value
 }
 
-// launcher is how one tells its processes who they are, by the names of its variables.
-type launcher struct {
-	name, rank, world, localRank, localWorld string
-	job                                      []string // all that are set count
-}
+func (f *Launch) String() string { return f.By + ": " + f.Place() }
 
-// launchers are in the order in which they are looked for: one that is started by
-// another comes first.
-var launchers = []launcher{
-	{"snug", "SNUG_RANK", "SNUG_WORLD_SIZE", "SNUG_LOCAL_RANK", "SNUG_LOCAL_WORLD_SIZE", []string{"SNUG_TOKEN"}},
-	{"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", []string{"PMIX_NAMESPACE"}},
-	{"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", []string{"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_PORT"}},
-	{"MPICH", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", []string{"PMI_JOBID"}},
-	// In a batch script the variables of the job are set too, where there is one process:
-	// those of a step are srun's alone.
-	{"Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE", []string{"SLURM_JOB_ID", "SLURM_STEP_ID"}},
-}
-
-func (f *Launch) String() string {
+// Place is the process among the others.
+func (f *Launch) Place() string {
 	if f.Machines {
-		return fmt.Sprintf("%s: machine %d of %d", f.By, f.Rank, f.World)
+		return fmt.Sprintf("machine %d of %d", f.Rank, f.World)
 	}
-	return fmt.Sprintf("%s: rank %d of %d, %d of %d on this machine", f.By, f.Rank, f.World, f.LocalRank, f.LocalWorld)
-}
-
-// FindLaunch is who launched this process as one of several, by its environment; nil if
-// it is alone.
-func FindLaunch(getenv func(string) string) (*Launch, error) {
-	for _, l := range launchers {
-		// srun --mpi=pmi2 sets MPICH's variables too, without those of the machine, which its own have.
-		bySrun := l.name == "MPICH" && getenv(l.localRank) == "" && getenv("SLURM_STEP_NUM_TASKS") != ""
-		if getenv(l.rank) != "" && getenv(l.world) != "" && !bySrun {
-			found, err := l.read(getenv)
-			if err != nil {
-				return nil, fmt.Errorf("%s launched this process: %w", l.name, err)
-			}
-			return found, nil
-		}
-	}
-	for _, l := range machineLaunchers {
-		found, err := l.find(getenv)
-		if err != nil {
-			return nil, fmt.Errorf("%s launched this process: %w", l.name, err)
-		}
-		if found != nil {
-			found.By, found.Machines, found.LocalWorld = l.name, true, 1
-			if found.Rank >= found.World {
-				return nil, fmt.Errorf("%s launched this process: machine %d of %d: they count from 0", l.name, found.Rank, found.World)
-			}
-			return found, nil
-		}
-	}
-	return nil, nil
-}
-
-func (l *launcher) read(getenv func(string) string) (*Launch, error) {
-	number := func(name string, least int) (int, error) {
-		text, _, _ := strings.Cut(getenv(name), "(") // 2(x3): 2 on each of 3 machines
-		n, err := strconv.Atoi(text)
-		if err != nil || n < least {
-			return 0, fmt.Errorf("%s is %q, want a number from %d on", name, getenv(name), least)
-		}
-		return n, nil
-	}
-	f := &Launch{By: l.name}
-	var errs [4]error
-	f.Rank, errs[0] = number(l.rank, 0)
-	f.World, errs[1] = number(l.world, 1)
-	if getenv(l.localRank) != "" {
-		f.LocalRank, errs[2] = number(l.localRank, 0)
-		f.LocalWorld, errs[3] = number(l.localWorld, 1)
-	} else if f.World > 0 { // one machine, if nothing says otherwise
-		f.LocalRank, f.LocalWorld = f.Rank, f.World
-	}
-	if err := errors.Join(errs[:]...); err != nil {
-		return nil, err
-	}
-	if f.Rank >= f.World || f.LocalRank >= f.LocalWorld || f.LocalWorld > f.World {
-		return nil, fmt.Errorf("%s %d of %s %d, %s %d of %s %d contradict each other", l.rank, f.Rank, l.world, f.World, l.localRank, f.LocalRank, l.localWorld, f.LocalWorld)
-	}
-	var job []string
-	for _, name := range l.job {
-		if v := getenv(name); v != "" {
-			job = append(job, v)
-		}
-	}
-	f.Job = strings.Join(job, "/")
-	return f, f.find(getenv)
+	return fmt.Sprintf("rank %d of %d, %d of %d on this machine", f.Rank, f.World, f.LocalRank, f.LocalWorld)
 }
 
 // find is where the ranks meet.
 func (f *Launch) find(getenv func(string) string) error {
-	host, port := getenv("MASTER_ADDR"), getenv("MASTER_PORT")
-	switch {
-	case f.By == "snug":
+	if f.World == 1 || f.Machines {
+		return nil
+	}
+	if f.By == "snug" {
 		f.Address = getenv("SNUG_ADDRESS")
-	case host != "" && port != "":
+		return nil
+	}
+	if err := half(getenv, "MASTER_ADDR", "MASTER_PORT"); err != nil {
+		return fmt.Errorf("%s: where the processes meet: %w", f.By, err)
+	}
+	switch host, port := getenv("MASTER_ADDR"), getenv("MASTER_PORT"); {
+	case host != "":
 		if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
 			return fmt.Errorf("MASTER_PORT is %q, want a port from 1 to 65535", port)
 		}
 		f.Address, f.Store = net.JoinHostPort(host, port), getenv("TORCHELASTIC_USE_AGENT_STORE") == "True"
-	case f.LocalWorld == f.World: // by a file
-	case f.By == "Slurm":
+	case f.LocalWorld == f.World && f.By != script: // by a file
+	case f.By == slurm:
 		f.Address = net.JoinHostPort(firstNode(getenv("SLURM_STEP_NODELIST")), strconv.Itoa(portOf(f.Job)))
 	default:
-		return fmt.Errorf("the %d processes are on several machines, and nothing says where they meet: set MASTER_ADDR to the machine of rank 0 and MASTER_PORT to a free port there, for all processes", f.World)
+		return fmt.Errorf("nothing says where the %d processes meet: set MASTER_ADDR to the machine of rank 0 (127.0.0.1, if all are on one) and MASTER_PORT to a free port there, for all processes", f.World)
 	}
 	return nil
 }
@@ -184,7 +118,7 @@ func portOf(job string) int {
 
 // Join makes the group of the processes that were launched together.
 func (f *Launch) Join(ctx context.Context) (Group, error) {
-	o := Options{Rank: f.Rank, World: f.World, Address: f.Address, Listener: f.Listener, Token: f.Job}
+	o := Options{Rank: f.Rank, World: f.World, Address: f.Address, Listener: f.Listener, Token: f.Job, Asked: f.Asked, Silence: f.Silence}
 	ctx, cancel := context.WithTimeout(ctx, Meet)
 	defer cancel()
 	switch {
@@ -232,8 +166,8 @@ func (f *Launch) byStore(ctx context.Context, o Options) (Group, error) {
 // byFile finds rank 0's address in a file of this machine's.
 func (f *Launch) byFile(ctx context.Context, o Options) (Group, error) {
 	job := f.Job
-	if job == "" { // the launcher is the parent of all
-		job = fmt.Sprint("parent ", os.Getppid())
+	if job == "" {
+		job = launcherOf(f.rank)
 	}
 	h := sha256.Sum256([]byte(f.By + " " + job))
 	dir := filepath.Join(os.TempDir(), fmt.Sprintf("snug-%d", os.Getuid()))

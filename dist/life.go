@@ -31,6 +31,7 @@ const maxText = 1 << 16
 type life struct {
 	rank  int
 	conns []net.Conn // by rank; nil: none
+	of    []process  // by rank
 	limit int        // ticks of silence
 	cut   func()     // ends the calls in hand
 
@@ -44,9 +45,9 @@ type life struct {
 	all    sync.WaitGroup
 }
 
-func watch(o Options, conns []net.Conn, cut func()) *life {
+func watch(o Options, conns []net.Conn, of []process, cut func()) *life {
 	l := &life{
-		rank: o.Rank, conns: conns, limit: int((o.Silence + tick - 1) / tick), cut: cut,
+		rank: o.Rank, conns: conns, of: of, limit: int((o.Silence + tick - 1) / tick), cut: cut,
 		missed: make([]int, o.World), gone: make([]bool, o.World), broken: make(chan struct{}), stop: make(chan struct{}),
 	}
 	for r, c := range conns {
@@ -162,7 +163,27 @@ func (l *life) end(err error) {
 			}
 		}
 	}
+	var silent *LostError
+	if errors.As(err, &silent) {
+		l.bury(silent.Rank)
+	}
 	l.cut()
+}
+
+// bury ends the process of a rank that was lost, if it is on this machine and no lower rank there is
+// left to do that. One that hangs would keep its memory and its card, and its launcher from seeing
+// an end and starting the run again.
+func (l *life) bury(lost int) {
+	dead := l.of[lost]
+	if dead == l.of[l.rank] || dead.Machine != l.of[l.rank].Machine { // ranks of tests share a process
+		return
+	}
+	for r := range l.rank {
+		if r != lost && l.of[r].Machine == dead.Machine {
+			return
+		}
+	}
+	dead.kill()
 }
 
 // cause is why a call with a rank failed: what ended the group, for which the news may

@@ -13,31 +13,48 @@ import (
 	"github.com/snug-ml/snug/internal/regular"
 )
 
-// machineLaunchers start one process on each machine, in a container.
-var machineLaunchers = []struct {
-	name string
-	find func(getenv func(string) string) (*Launch, error)
-}{
-	{"Kubeflow Trainer", kubeflow},
-	{"SageMaker", sageMaker},
+// machineLauncher starts one process on each machine, in a container.
+type machineLauncher struct {
+	name, key string
+	variables []string
+	find      func(getenv func(string) string) (*Launch, error)
+}
+
+var machineLaunchers = []machineLauncher{
+	{"Kubeflow Trainer", "kubeflow", []string{"PET_NODE_RANK", "PET_NNODES", "PET_NPROC_PER_NODE", "PET_MASTER_ADDR", "PET_MASTER_PORT"}, kubeflow},
+	{"SageMaker", "sagemaker", []string{"TRAINING_JOB_NAME"}, sageMaker},
+}
+
+// family reads what the launcher has left; without any of it there is none.
+func (l *machineLauncher) family(getenv func(string) string) (Family, error) {
+	f := Family{By: l.name, key: l.key}
+	var err error
+	if f.launch, err = l.find(getenv); err == nil && f.launch == nil {
+		return f, nil
+	}
+	f.Variables = set(getenv, l.variables...)
+	if err != nil {
+		return f, err
+	}
+	f.launch.By, f.launch.Machines, f.launch.LocalWorld = l.name, true, 1
+	if f.launch.Rank >= f.launch.World {
+		return f, fmt.Errorf("machine %d of %d: they count from 0", f.launch.Rank, f.launch.World)
+	}
+	return f, nil
 }
 
 // kubeflow reads what the torch policy of Kubeflow Trainer gives a container: the variables
 // that torchrun takes as its arguments
 // (github.com/kubeflow/trainer, pkg/runtime/framework/plugins/torch).
 func kubeflow(getenv func(string) string) (*Launch, error) {
-	if getenv("PET_NNODES") == "" || getenv("PET_NODE_RANK") == "" {
+	if len(set(getenv, "PET_NNODES", "PET_NODE_RANK")) == 0 {
 		return nil, nil
 	}
-	number := func(name string, least int) (int, error) {
-		n, err := strconv.Atoi(getenv(name))
-		if err != nil || n < least {
-			return 0, fmt.Errorf("%s is %q, want a number from %d on", name, getenv(name), least)
-		}
-		return n, nil
+	if err := half(getenv, "PET_NNODES", "PET_NODE_RANK"); err != nil {
+		return nil, err
 	}
-	rank, err1 := number("PET_NODE_RANK", 0)
-	world, err2 := number("PET_NNODES", 1)
+	rank, err1 := number(getenv, "PET_NODE_RANK", 0)
+	world, err2 := number(getenv, "PET_NNODES", 1)
 	host, port := getenv("PET_MASTER_ADDR"), getenv("PET_MASTER_PORT")
 	var err3 error
 	if n, err := strconv.Atoi(port); host == "" || err != nil || n < 1 || n > 65535 {

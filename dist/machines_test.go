@@ -31,7 +31,10 @@ func TestMachineLaunchers(t *testing.T) {
 		{"TRAINING_JOB_NAME=j", `{`, 1, "error: unexpected end", 0, 0},
 		{"TRAINING_JOB_NAME=j", "", 1, "none", 0, 0},
 		// torchrun within a container of either comes first.
-		{kubeflow + "RANK=1 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=h MASTER_PORT=5", "", 1, "torchrun", 0, 0},
+		{kubeflow + "RANK=1 WORLD_SIZE=4 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=h MASTER_PORT=5 TORCHELASTIC_RUN_ID=j", "", 1, "torchrun", 0, 0},
+		{"PET_NNODES=4 PET_MASTER_ADDR=h RANK=1 WORLD_SIZE=8 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 MASTER_ADDR=h MASTER_PORT=5 TORCHELASTIC_RUN_ID=j", "", 1, "torchrun", 0, 0},
+		{"PET_NNODES=4 PET_MASTER_ADDR=h", "", 1, "error: PET_NNODES without PET_NODE_RANK", 0, 0},
+		{kubeflow + "RANK=1 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=h MASTER_PORT=5", "", 1, "error: contradict each other", 0, 0},
 	} {
 		resourceConfig = filepath.Join(t.TempDir(), "resourceconfig.json")
 		if x.config != "" {

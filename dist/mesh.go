@@ -7,7 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -22,6 +25,9 @@ type Options struct {
 	// Token is a secret of the run: who does not know it is turned away. It is no
 	// protection on a network that others can read.
 	Token string
+	// Asked is what this process was asked to do, by names. What differs between ranks is
+	// refused.
+	Asked map[string]string
 	// Meet is how long the ranks may take to find each other, 0: five minutes;
 	// Silence how long a rank may give no sign of life, 0: seven seconds.
 	Meet, Silence time.Duration
@@ -46,22 +52,26 @@ type mesh struct {
 
 // greeting is what a connection begins with, as one line of JSON.
 type greeting struct {
-	Snug    int    `json:"snug"` // version of the protocol
-	Token   string `json:"token"`
-	For     string `json:"for"` // life, data
-	Rank    int    `json:"rank"`
-	World   int    `json:"world"`
-	Address string `json:"address,omitempty"` // of the rank's own listener
+	Snug  int    `json:"snug"` // version of the protocol
+	Token string `json:"token"`
+	For   string `json:"for"` // life, data
+	Rank  int    `json:"rank"`
+	World int    `json:"world"`
+	// With those for life:
+	Address string            `json:"address,omitempty"` // of the rank's own listener
+	Process process           `json:"process,omitzero"`
+	Asked   map[string]string `json:"asked,omitempty"`
 }
 
 // answer is rank 0's to a greeting for life.
 type answer struct {
-	Refused   string   `json:"refused,omitempty"`
-	Addresses []string `json:"addresses,omitempty"` // by rank
+	Refused   string    `json:"refused,omitempty"`
+	Addresses []string  `json:"addresses,omitempty"` // by rank
+	Processes []process `json:"processes,omitempty"` // by rank
 }
 
 const (
-	protocol    = 1
+	protocol    = 2
 	maxGreeting = 1 << 20
 )
 
@@ -81,11 +91,12 @@ func Open(ctx context.Context, o Options) (Group, error) {
 	m := &mesh{peers: make([]net.Conn, o.World)}
 	m.Calls = NewCalls(o.Rank, o.World, m.exchange)
 	var conns []net.Conn
+	var processes []process
 	var err error
 	if o.Rank == 0 {
-		conns, err = m.host(ctx, o)
+		conns, processes, err = m.host(ctx, o)
 	} else {
-		conns, err = m.join(ctx, o)
+		conns, processes, err = m.join(ctx, o)
 	}
 	if err != nil {
 		for _, c := range append(conns, m.peers...) {
@@ -95,80 +106,124 @@ func Open(ctx context.Context, o Options) (Group, error) {
 		}
 		return nil, err
 	}
-	m.life = watch(o, conns, m.cut)
+	m.life = watch(o, conns, processes, m.cut)
 	return m, nil
 }
 
 // host waits for the other ranks at rank 0 and tells them each other's addresses.
-func (m *mesh) host(ctx context.Context, o Options) (lives []net.Conn, err error) {
+func (m *mesh) host(ctx context.Context, o Options) (lives []net.Conn, processes []process, err error) {
 	l := o.Listener
 	if l == nil {
 		if l, err = new(net.ListenConfig).Listen(ctx, "tcp", o.Address); err != nil {
-			return nil, fmt.Errorf("rank 0 cannot listen on %s: %w", o.Address, err)
+			return nil, nil, fmt.Errorf("rank 0 cannot listen on %s: %w", o.Address, err)
 		}
 	}
 	door := open(ctx, l, o)
 	defer door.close()
 	lives = make([]net.Conn, o.World)
 	addresses := make([]string, o.World)
+	processes = make([]process, o.World)
+	processes[0] = self()
 	for missing := o.World - 1; missing > 0; missing-- {
 		c, err := door.next("life", lives)
 		if err != nil {
-			return lives, err
+			return lives, nil, err
 		}
-		lives[c.hello.Rank], addresses[c.hello.Rank] = c.Conn, c.hello.Address
+		r := c.hello.Rank
+		lives[r], addresses[r], processes[r] = c.Conn, c.hello.Address, c.hello.Process
+		if err := otherwise(r, c.hello.Asked, o.Asked); err != nil {
+			for _, c := range lives { // all end by what is theirs to mend
+				if c != nil {
+					_ = writeLine(c, answer{Refused: err.Error()}) // it may be gone
+				}
+			}
+			return lives, nil, err
+		}
 	}
 	for r, c := range lives {
 		if c != nil {
-			if err := writeLine(c, answer{Addresses: addresses}); err != nil {
-				return lives, fmt.Errorf("rank %d: %w", r, err)
+			if err := writeLine(c, answer{Addresses: addresses, Processes: processes}); err != nil {
+				return lives, nil, fmt.Errorf("rank %d: %w", r, err)
 			}
 		}
 	}
-	return lives, m.accept(door, o.World-1)
+	return lives, processes, m.accept(door, o.World-1)
+}
+
+// AskedError reports ranks that were asked for different things.
+type AskedError struct{ Text string }
+
+func (e *AskedError) Error() string { return e.Text }
+
+// otherwise refuses a rank that was asked for something else than rank 0.
+func otherwise(rank int, asked, of0 map[string]string) error {
+	var texts []string
+	for _, name := range slices.Sorted(maps.Keys(merged(asked, of0))) {
+		switch here, has := asked[name]; {
+		case has && of0[name] == "":
+			texts = append(texts, fmt.Sprintf("rank %d was started with %s %s, rank 0 without", rank, name, here))
+		case !has:
+			texts = append(texts, fmt.Sprintf("rank 0 was started with %s %s, rank %d without", name, of0[name], rank))
+		case here != of0[name]:
+			texts = append(texts, fmt.Sprintf("rank %d was started with %s %s, rank 0 with %s", rank, name, here, of0[name]))
+		}
+	}
+	if len(texts) == 0 {
+		return nil
+	}
+	return &AskedError{strings.Join(texts, "; ") + ": start all processes with the same arguments"}
+}
+
+func merged(a, b map[string]string) map[string]string {
+	all := maps.Clone(a)
+	if all == nil {
+		all = map[string]string{}
+	}
+	maps.Copy(all, b)
+	return all
 }
 
 // join reaches rank 0, learns the others' addresses, and reaches those of lower rank;
 // the others come by themselves.
-func (m *mesh) join(ctx context.Context, o Options) (lives []net.Conn, err error) {
-	hello := greeting{Snug: protocol, Token: o.Token, For: "life", Rank: o.Rank, World: o.World}
+func (m *mesh) join(ctx context.Context, o Options) (lives []net.Conn, processes []process, err error) {
+	hello := greeting{Snug: protocol, Token: o.Token, For: "life", Rank: o.Rank, World: o.World, Process: self(), Asked: o.Asked}
 	life, err := reach(ctx, o.Address)
 	if err != nil {
-		return nil, fmt.Errorf("rank %d does not reach rank 0 at %s: %w", o.Rank, o.Address, err)
+		return nil, nil, fmt.Errorf("rank %d does not reach rank 0 at %s: %w", o.Rank, o.Address, err)
 	}
 	lives = make([]net.Conn, o.World)
 	lives[0] = life
 	// The address that reaches rank 0 is the one that other ranks reach.
 	host, _, err := net.SplitHostPort(life.LocalAddr().String())
 	if err != nil {
-		return lives, err
+		return lives, nil, err
 	}
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort(host, "0"))
 	if err != nil {
-		return lives, err
+		return lives, nil, err
 	}
 	door := open(ctx, l, o)
 	defer door.close()
 	hello.Address = l.Addr().String()
 	var a answer
 	if err := errors.Join(writeLine(life, hello), readLine(ctx, life, &a)); err != nil {
-		return lives, fmt.Errorf("rank %d waits for the other ranks: %w", o.Rank, err)
+		return lives, nil, fmt.Errorf("rank %d waits for the other ranks: %w", o.Rank, err)
 	}
-	if a.Refused != "" || len(a.Addresses) != o.World {
-		return lives, fmt.Errorf("rank 0 at %s refuses rank %d: %s", o.Address, o.Rank, a.Refused)
+	if a.Refused != "" || len(a.Addresses) != o.World || len(a.Processes) != o.World {
+		return lives, nil, fmt.Errorf("rank 0 at %s refuses rank %d: %s", o.Address, o.Rank, a.Refused)
 	}
 	a.Addresses[0] = o.Address
 	for r := range o.Rank {
 		c, err := reach(ctx, a.Addresses[r])
 		if err != nil {
-			return lives, fmt.Errorf("rank %d does not reach rank %d at %s: %w", o.Rank, r, a.Addresses[r], err)
+			return lives, nil, fmt.Errorf("rank %d does not reach rank %d at %s: %w", o.Rank, r, a.Addresses[r], err)
 		}
 		m.peers[r] = c
 		if err := writeLine(c, greeting{Snug: protocol, Token: o.Token, For: "data", Rank: o.Rank, World: o.World}); err != nil {
-			return lives, err
+			return lives, nil, err
 		}
 	}
-	return lives, m.accept(door, o.World-1-o.Rank)
+	return lives, a.Processes, m.accept(door, o.World-1-o.Rank)
 }
 
 // accept takes the data connections of so many ranks.

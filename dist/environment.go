@@ -1,0 +1,354 @@
+package dist
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// launcher is how one tells its processes who they are, by the names of its variables.
+type launcher struct {
+	name                               string // as it is printed
+	key                                string // as [LauncherVariable] names it
+	rank, world, localRank, localWorld string
+	job                                []string // all that are set count
+	// perNode means that localWorld lists how many processes each machine has, and perNode which of
+	// them this is.
+	perNode string
+	// mark is a variable that tells the launcher from one with the same names; !NAME: it is not set.
+	mark string
+}
+
+// launchers are in the order in which they are looked for: one that is started by
+// another comes first.
+var launchers = []launcher{
+	{name: "snug", key: "snug", rank: "SNUG_RANK", world: "SNUG_WORLD_SIZE", localRank: "SNUG_LOCAL_RANK", localWorld: "SNUG_LOCAL_WORLD_SIZE", job: []string{"SNUG_TOKEN"}},
+	{name: "torchrun", key: "torchrun", rank: "RANK", world: "WORLD_SIZE", localRank: "LOCAL_RANK", localWorld: "LOCAL_WORLD_SIZE",
+		job: []string{elastic, "TORCHELASTIC_RESTART_COUNT", "MASTER_PORT"}, mark: elastic},
+	{name: "Open MPI", key: "openmpi", rank: "OMPI_COMM_WORLD_RANK", world: "OMPI_COMM_WORLD_SIZE", localRank: "OMPI_COMM_WORLD_LOCAL_RANK", localWorld: "OMPI_COMM_WORLD_LOCAL_SIZE", job: []string{"PMIX_NAMESPACE"}},
+	{name: script, key: "script", rank: "RANK", world: "WORLD_SIZE", localRank: "LOCAL_RANK", localWorld: "LOCAL_WORLD_SIZE", job: []string{"MASTER_PORT"}, mark: "!" + elastic},
+	{name: "MPICH", key: "mpich", rank: "PMI_RANK", world: "PMI_SIZE", localRank: "MPI_LOCALRANKID", localWorld: "MPI_LOCALNRANKS", job: []string{"PMI_JOBID"}},
+	// In a batch script the variables of the job are set too, where there is one process:
+	// those of a step are srun's alone.
+	{name: slurm, key: "slurm", rank: "SLURM_PROCID", world: slurmTasks, localRank: "SLURM_LOCALID", localWorld: "SLURM_STEP_TASKS_PER_NODE", perNode: "SLURM_NODEID",
+		job: []string{"SLURM_JOB_ID", "SLURM_STEP_ID"}, mark: slurmTasks},
+}
+
+const (
+	elastic    = "TORCHELASTIC_RUN_ID"
+	script     = "a script"
+	slurm      = "Slurm"
+	slurmTasks = "SLURM_STEP_NUM_TASKS"
+)
+
+// LauncherVariable names the launcher that counts where several have left variables, by its key:
+// snug, torchrun, openmpi, script, mpich, slurm, kubeflow or sagemaker. With none this process is alone.
+const LauncherVariable = "SNUG_LAUNCHER"
+
+// Environment is what launchers have left in the environment of this process.
+type Environment struct {
+	// Launch is this process as one of several; nil: it is alone.
+	Launch *Launch
+	// Families are the variables that are set, in the order in which launchers are looked for.
+	Families []Family
+}
+
+// Family is the variables of one launcher.
+type Family struct {
+	By        string
+	Variables []string // NAME=value
+	// Place is what they say; empty: they cannot be read.
+	Place string
+	// Role says whether they count, and otherwise why not.
+	Role string
+
+	key    string
+	launch *Launch // nil: unread
+	local  bool    // they name the place on this machine
+	group  int     // processes of the launcher around it, by what it says itself; 0: it does not
+}
+
+// FindLaunch is who launched this process as one of several, by its environment; nil if
+// it is alone.
+func FindLaunch(getenv func(string) string) (*Launch, error) {
+	e, err := ReadEnvironment(getenv)
+	return e.Launch, err
+}
+
+// ReadEnvironment reads the variables of all launchers. With an error, which is that they contradict
+// themselves or each other, it has the families as far as they were read.
+func ReadEnvironment(getenv func(string) string) (e Environment, err error) {
+	asked := getenv(LauncherVariable)
+	if getenv(launchers[0].rank) != "" { // the process that started this one has decided
+		asked = launchers[0].key
+	}
+	if asked != "" && asked != "none" && !slices.Contains(keys(), asked) {
+		return e, fmt.Errorf("%s is %q: want none or one of %s", LauncherVariable, asked, strings.Join(keys(), ", "))
+	}
+	var errs []error
+	add := func(f Family, err error) {
+		switch {
+		case len(f.Variables) == 0 && err == nil:
+			return
+		case asked != "" && f.key != asked:
+			f.Role, err = "not asked for by "+LauncherVariable, nil
+			if asked == launchers[0].key {
+				f.Role = "around snug --nproc"
+			}
+			f.launch = nil
+		case err != nil:
+			f.Role = "contradicts itself"
+			err = fmt.Errorf("%s: %w", f.By, err)
+		default:
+			f.Place = f.launch.Place()
+		}
+		e.Families, errs = append(e.Families, f), append(errs, err)
+	}
+	for i := range launchers {
+		add(launchers[i].family(getenv))
+	}
+	processes := slices.ContainsFunc(e.Families, func(f Family) bool { return f.launch != nil })
+	for _, l := range machineLaunchers {
+		f, err := l.family(getenv)
+		// torchrun reads some of Kubeflow's variables, which may be set for it.
+		if !processes || !errors.As(err, new(halfError)) {
+			add(f, err)
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return e, err
+	}
+	if asked != "" && asked != "none" && !slices.ContainsFunc(e.Families, func(f Family) bool { return f.launch != nil }) {
+		return e, fmt.Errorf("%s is %s, whose variables are not set", LauncherVariable, asked)
+	}
+	e.Launch, err = choose(e.Families)
+	if err == nil && e.Launch != nil {
+		err = e.Launch.find(getenv)
+	}
+	return e, err
+}
+
+func keys() (list []string) {
+	for i := range launchers {
+		list = append(list, launchers[i].key)
+	}
+	for _, l := range machineLaunchers {
+		list = append(list, l.key)
+	}
+	return list
+}
+
+// halfError is some of a launcher's variables without the others.
+type halfError struct{ set, missing string }
+
+func (e halfError) Error() string {
+	return fmt.Sprintf("%s without %s: set all of them, or none", e.set, e.missing)
+}
+
+// half refuses one of two variables.
+func half(getenv func(string) string, a, b string) error {
+	switch has, other := getenv(a) != "", getenv(b) != ""; {
+	case has && !other:
+		return halfError{a, b}
+	case other && !has:
+		return halfError{b, a}
+	}
+	return nil
+}
+
+// set are those of some variables that are set, as NAME=value.
+func set(getenv func(string) string, names ...string) (list []string) {
+	for _, name := range names {
+		if v := getenv(name); v != "" {
+			list = append(list, name+"="+v)
+		}
+	}
+	return list
+}
+
+// family reads the launcher's variables; without any there is none.
+func (l *launcher) family(getenv func(string) string) (f Family, err error) {
+	f = Family{By: l.name, key: l.key}
+	if name, not := strings.CutPrefix(l.mark, "!"); l.mark != "" && (getenv(name) != "") == not {
+		return f, nil
+	}
+	if f.Variables = set(getenv, l.rank, l.world, l.localRank, l.localWorld); len(f.Variables) == 0 {
+		return f, nil
+	}
+	if l.perNode != "" {
+		f.Variables = append(f.Variables, set(getenv, l.perNode)...)
+	}
+	for _, name := range l.job {
+		if !strings.HasSuffix(name, "TOKEN") { // a secret
+			f.Variables = append(f.Variables, set(getenv, name)...)
+		}
+	}
+	f.launch, f.local, err = l.read(getenv)
+	if l.mark == elastic {
+		f.group, _ = strconv.Atoi(getenv("GROUP_WORLD_SIZE"))
+	}
+	return f, err
+}
+
+// number is a variable that has one.
+func number(getenv func(string) string, name string, least int) (int, error) {
+	n, err := strconv.Atoi(getenv(name))
+	if err != nil || n < least {
+		return 0, fmt.Errorf("%s is %q, want a number from %d on", name, getenv(name), least)
+	}
+	return n, nil
+}
+
+func (l *launcher) read(getenv func(string) string) (f *Launch, local bool, err error) {
+	f = &Launch{By: l.name, rank: l.rank + "=" + getenv(l.rank)}
+	var errs [6]error
+	if getenv(l.rank) == "" && getenv(l.world) == "" { // those of the machine alone
+		return nil, false, halfError{strings.Join(names(set(getenv, l.localRank, l.localWorld)), " and "), l.rank + " and " + l.world}
+	}
+	if err := errors.Join(half(getenv, l.rank, l.world), half(getenv, l.localRank, l.localWorld)); err != nil {
+		return nil, false, err
+	}
+	f.Rank, errs[0] = number(getenv, l.rank, 0)
+	f.World, errs[1] = number(getenv, l.world, 1)
+	if local = getenv(l.localRank) != ""; !local { // one machine, if nothing says otherwise
+		f.LocalRank, f.LocalWorld = f.Rank, f.World
+	} else {
+		f.LocalRank, errs[2] = number(getenv, l.localRank, 0)
+		if l.perNode != "" {
+			f.LocalWorld, errs[3] = l.onNode(getenv, f.World)
+		} else {
+			f.LocalWorld, errs[3] = number(getenv, l.localWorld, 1)
+		}
+	}
+	if err := errors.Join(errs[:]...); err != nil {
+		return nil, local, err
+	}
+	// Launchers count the processes of a machine in the order of their ranks.
+	if before, after := f.Rank, f.World-f.Rank; f.Rank >= f.World || f.LocalRank >= f.LocalWorld || f.LocalRank > before || f.LocalWorld-f.LocalRank > after {
+		return nil, local, fmt.Errorf("%s %d of %s %d, %s %d of %s %d contradict each other: processes count from 0, and those of a machine in the order of their ranks",
+			l.rank, f.Rank, l.world, f.World, l.localRank, f.LocalRank, l.localWorld, f.LocalWorld)
+	}
+	var job []string
+	for _, name := range l.job {
+		if v := getenv(name); v != "" {
+			job = append(job, v)
+		}
+	}
+	f.Job = strings.Join(job, "/")
+	return f, local, nil
+}
+
+func names(pairs []string) (list []string) {
+	for _, p := range pairs {
+		name, _, _ := strings.Cut(p, "=")
+		list = append(list, name)
+	}
+	return list
+}
+
+// onNode is how many of so many processes this machine has, by a list of all machines: 2(x3),1 is 2
+// on each of three, and 1 on the fourth.
+func (l *launcher) onNode(getenv func(string) string, world int) (int, error) {
+	text := getenv(l.localWorld)
+	bad := func() (int, error) {
+		return 0, fmt.Errorf("%s is %q, want how many of the %d processes each machine has, such as 2(x3),1", l.localWorld, text, world)
+	}
+	var each []int
+	for part := range strings.SplitSeq(text, ",") {
+		count, times, repeated := strings.Cut(part, "(x")
+		n, err := strconv.Atoi(count)
+		k := 1
+		if repeated {
+			var errTimes error
+			k, errTimes = strconv.Atoi(strings.TrimSuffix(times, ")"))
+			err = errors.Join(err, errTimes)
+		}
+		if err != nil || n < 1 || k < 1 || k > world || repeated && !strings.HasSuffix(times, ")") {
+			return bad()
+		}
+		each = append(each, slices.Repeat([]int{n}, k)...)
+	}
+	sum := 0
+	for _, n := range each {
+		sum += n
+	}
+	if sum != world {
+		return bad()
+	}
+	if slices.Max(each) == slices.Min(each) {
+		return each[0], nil
+	}
+	node, err := number(getenv, l.perNode, 0)
+	if err == nil && node >= len(each) {
+		err = fmt.Errorf("%s is %d, of %d machines in %s %q", l.perNode, node, len(each), l.localWorld, text)
+	}
+	if err != nil {
+		return 0, err
+	}
+	return each[node], nil
+}
+
+// choose is the launch that counts of those that families tell of, which must agree with it or lie
+// around it.
+func choose(families []Family) (*Launch, error) {
+	var chosen *Family
+	for i := range families {
+		f := &families[i]
+		switch {
+		case f.launch == nil:
+		case chosen == nil, f.same(chosen) && f.local && !chosen.local:
+			chosen = f // the first or, of those that say the same, the one that says more
+		}
+	}
+	if chosen == nil {
+		return nil, nil
+	}
+	chosen.Role = "counts"
+	for i := range families {
+		switch f := &families[i]; {
+		case f == chosen || f.launch == nil:
+		case f.same(chosen):
+			f.Role = "says the same"
+		case f.around(chosen):
+			f.Role = "around " + chosen.By
+		default:
+			f.Role = "contradicts " + chosen.By
+			return nil, fmt.Errorf("%s (%s) and %s (%s) contradict each other: unset the variables of the one that did not start this process, or name the other by %s=%s",
+				chosen.named(), chosen.Place, f.named(), f.Place, LauncherVariable, chosen.key)
+		}
+	}
+	return chosen.launch, nil
+}
+
+// named is the family with its first variables.
+func (f *Family) named() string {
+	return strings.Join(append([]string{f.By}, f.Variables[:min(2, len(f.Variables))]...), " ")
+}
+
+// same reports whether two families say the same.
+func (f *Family) same(g *Family) bool {
+	a, b := f.launch, g.launch
+	return a.Rank == b.Rank && a.World == b.World && a.Machines == b.Machines &&
+		(!f.local || !g.local || a.LocalRank == b.LocalRank && a.LocalWorld == b.LocalWorld)
+}
+
+// around reports whether the launcher of f started what then started g's processes: each of its
+// processes is a machine's.
+func (f *Family) around(g *Family) bool {
+	a, b := f.launch, g.launch
+	agents := b.World
+	if g.group > 0 {
+		agents = g.group
+	}
+	switch {
+	case a.Machines: // Kubeflow Trainer gives every container its variables
+		return !b.Machines && a.World <= b.World
+	case g.key == "torchrun": // whose agents somebody started
+		return a.World == agents || a.World >= agents && a.LocalWorld == 1
+	case f.key == "slurm": // mpirun starts its daemons by srun, or somebody works in a shell of srun's
+		return a.LocalWorld == 1 && a.World <= b.World
+	}
+	return false
+}

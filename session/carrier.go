@@ -63,6 +63,8 @@ func (s *Setup) overCards(own bool) bool {
 	}
 }
 
+var onProcessor = usage("hardware.exchange: nccl connects cards, and the processor computes: want tcp, mpi or auto, or hardware.device cuda")
+
 // find refuses a setting that cannot work, before anything is made.
 func (s *Setup) find() error {
 	setting := s.Config.Hardware.Exchange
@@ -75,7 +77,7 @@ func (s *Setup) find() error {
 		}
 	case engine != "nccl" || s.World == 0:
 	case s.Card == nil:
-		return usage("hardware.exchange: nccl connects cards, and the processor computes: want tcp, mpi or auto, or hardware.device cuda")
+		return onProcessor
 	default:
 		_, err = s.nccl()
 	}

@@ -25,7 +25,21 @@ import (
 
 // Local is this process among those of a run that share the machine; the zero value is
 // alone.
-type Local struct{ Rank, World int }
+type Local struct {
+	Rank, World int
+	// Processors says whose those are that this process may use.
+	Processors Ownership
+}
+
+// Ownership is whose the processors are that a process may use.
+type Ownership int
+
+// What is known of them.
+const (
+	Unknown Ownership = iota // they are taken for its own if all together would have no more than there are
+	OfAll                    // of all processes of the run on the machine
+	OfOne                    // of this process
+)
 
 // invitation is what the other ranks must know to train with rank 0. They decide nothing
 // by themselves: they plan what it planned, on the data that it prepared.
@@ -83,8 +97,8 @@ func (r *run) shareable() error {
 	}
 	r.makeRoom()
 	world := r.Group.World()
-	if err := train.Shareable(r.Model.Shape.Accumulation, world); err != nil {
-		return UsageError{err}
+	if err := sharedBy(r.Config, world); err != nil {
+		return err
 	}
 	if r.fast() && world > 1 {
 		r.infof("each of %d processes adds up its own micro-batches before they exchange sums: less is sent, and the bits depend on the number of processes", world)

@@ -107,16 +107,7 @@ func (t *training) changes(dir string, c *config.Config) ([]change, error) {
 // recorded is the configuration that the run in dir was made with. What it names
 // as data is not fetched.
 func (t *training) recorded(dir string) (*config.Config, error) {
-	fetch := t.Sources.Fetch
-	if fetch != nil {
-		fetch = func(key, value string, list bool) ([]string, bool, error) {
-			if strings.HasPrefix(key, "data.") {
-				return nil, false, nil
-			}
-			return t.Sources.Fetch(key, value, list)
-		}
-	}
-	return config.Load(config.Sources{Systems: Configs(), File: filepath.Join(dir, checkpoint.ConfigFile), Fetch: fetch})
+	return config.Load(config.Sources{Systems: Configs(), File: filepath.Join(dir, checkpoint.ConfigFile), Fetch: notData(t.Sources.Fetch)})
 }
 
 // settled reports whether a setting is fixed when a run begins: what the model is,

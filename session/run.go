@@ -216,8 +216,7 @@ func (r *run) startingPoint() (*checkpoint.Checkpoint, error) {
 	case r.Fresh:
 		return nil, errors.Join(r.store.StartOver(), c.Close()) // they go once the new run has saved
 	case !r.Resume:
-		at := c.State.Update
-		return nil, errors.Join(fmt.Errorf("%s has a run with %d updates done: continue with --resume, start over with --fresh, or choose another --out", r.dir, at), c.Close())
+		return nil, errors.Join(r.taken(c.State.Update), c.Close())
 	}
 	if err := r.resumable(c); err != nil {
 		return nil, errors.Join(err, c.Close())

@@ -146,7 +146,14 @@ func Resolve(ctx context.Context, cfg *config.Config) (*Setup, error) {
 }
 
 func resolveAs(ctx context.Context, cfg *config.Config, local Local, elsewhere bool) (*Setup, error) {
-	s := &Setup{planning: ctx, Config: cfg, Host: device.DetectHost().Shared(local.World), Local: local, System: SystemOf(cfg)}
+	host := device.DetectHost()
+	s := &Setup{planning: ctx, Config: cfg, Host: host.Shared(local.World), Local: local, System: SystemOf(cfg)}
+	switch local.Processors {
+	case OfAll:
+		s.Host.CPU.Threads = max(1, host.CPU.Threads/max(1, local.World))
+	case OfOne:
+		s.Host.CPU.Threads = host.CPU.Threads
+	}
 	s.nccl = sync.OnceValues(func() (*nccl.Library, error) {
 		_, path := over(cfg.Hardware.Exchange)
 		return FindNCCL(path)

@@ -95,14 +95,19 @@ type training struct {
 	warned  []Event
 }
 
-// load resolves the configuration with further settings.
-func (t *training) load(extra []config.Override) (*Setup, error) {
+// from is where the configuration comes from, with further settings.
+func (t *training) from(extra []config.Override) config.Sources {
 	from := t.Sources
 	if t.Phase != "" {
 		from.Overrides = Overridden(from.Overrides, []config.Override{{Key: "phases.run", Text: t.Phase, Flag: "--phase"}})
 	}
 	from.Overrides, from.NeedData = Overridden(from.Overrides, extra), true
-	s, err := loadAs(t.ctx, from, t.Local, false, func(e Event) {
+	return from
+}
+
+// load resolves the configuration with further settings.
+func (t *training) load(extra []config.Override) (*Setup, error) {
+	s, err := loadAs(t.ctx, t.from(extra), t.Local, false, func(e Event) {
 		if !slices.Contains(t.warned, e) { // every phase loads the configuration again
 			t.warned = append(t.warned, e)
 			t.emit(e)

@@ -29,10 +29,14 @@ type ranks struct {
 
 // Shareable reports why so many processes cannot share the updates of a program.
 func Shareable(accumulation, world int) error {
-	if accumulation < world || accumulation < 2 {
-		return fmt.Errorf("%d processes share the micro-batches of an update, of which there are %d: set training.gradient_accumulation_steps to %d or a multiple of it", world, accumulation, max(2, world))
+	if accumulation >= world && accumulation >= 2 {
+		return nil
 	}
-	return nil
+	or := ""
+	if accumulation >= 2 {
+		or = fmt.Sprintf(", or start at most %d processes", accumulation)
+	}
+	return fmt.Errorf("%d processes share the micro-batches of an update, of which there are %d: set training.gradient_accumulation_steps to %d or a multiple of it%s", world, accumulation, max(2, world), or)
 }
 
 // Buffered are the states besides gradients that micro-batches change, such as the running

@@ -1,0 +1,161 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/snug-ml/snug/config"
+	"github.com/snug-ml/snug/device"
+	"github.com/snug-ml/snug/dist/mpi"
+	"github.com/snug-ml/snug/engine/backend"
+	"github.com/snug-ml/snug/train"
+	"github.com/snug-ml/snug/train/checkpoint"
+)
+
+// Preflight refuses what [Train] would refuse by the arguments of so many processes, before they are
+// started or wait for each other. It opens no device and makes nothing. own says that this process
+// starts the others: then what the run directory rules out is refused too; otherwise only rank 0
+// can tell, whose machine may be the only one that has it.
+func Preflight(ctx context.Context, o Options, world int, own bool) error {
+	t := &training{Options: o, ctx: ctx, stream: &stream{}}
+	if err := t.ofRun(); err != nil {
+		if own {
+			return err
+		}
+		return nil
+	}
+	c, err := t.configured()
+	if err != nil {
+		return err
+	}
+	if err := sharedBy(c, world); err != nil {
+		return err
+	}
+	dir := t.dir(c)
+	if system := SystemOf(c); system.Phases != nil {
+		if phases := system.Phases(c, dir); len(phases) > 0 {
+			for _, p := range phases {
+				if c, err = config.Load(t.from(p.Settings)); err != nil {
+					return err
+				}
+				if err := sharedBy(c, world); err != nil {
+					return fmt.Errorf("%s: %w", p.Name, err)
+				}
+			}
+			return nil
+		}
+	}
+	if !own {
+		return nil
+	}
+	r := &run{training: t, Setup: &Setup{Config: c}, dir: dir}
+	if t.Resume {
+		return r.sameRun()
+	}
+	return r.vacant()
+}
+
+// configured is the configuration, whose data is not fetched.
+func (t *training) configured() (c *config.Config, err error) {
+	if t.Sources, err = Respelled(t.Sources, nil); err != nil {
+		return nil, err
+	}
+	t.Sources.Fetch = notData(t.Sources.Fetch)
+	return config.Load(t.from(nil))
+}
+
+// Division is how many processes a machine is divided among, and which processors are each one's; nil:
+// all are for all.
+type Division struct {
+	Processes  int
+	Processors [][]int
+	Because    string
+}
+
+// Divide divides this machine among the processes of a run: one for each card or, where
+// processors compute, for each part of the memory.
+func Divide(ctx context.Context, o Options) (d Division, err error) {
+	t := &training{Options: o, ctx: ctx, stream: &stream{}}
+	if err := t.ofRun(); err != nil {
+		return d, err
+	}
+	c, err := t.configured()
+	if err != nil {
+		return d, err
+	}
+	switch on := c.Hardware.Device; on {
+	case "auto", "cuda":
+		cards, err := backend.Cards()
+		if err != nil && on == "cuda" {
+			return d, err
+		}
+		if n := len(cards); n > 0 {
+			return Division{n, nil, fmt.Sprintf("one for each of %d cards", n)}, nil
+		}
+	case "cpu":
+	default:
+		return Division{1, nil, "hardware.device " + on + " is one device"}, nil
+	}
+	nodes := device.Nodes()
+	if len(nodes) < 2 {
+		return Division{1, nil, "the processors share one memory"}, nil
+	}
+	texts := make([]string, len(nodes))
+	for i, list := range nodes {
+		texts[i] = spans(list)
+	}
+	return Division{len(nodes), nodes, fmt.Sprintf("one for the processors of each memory (%s)", strings.Join(texts, "; "))}, nil
+}
+
+// notData fetches what an address means, unless it is data.
+func notData(fetch config.Fetch) config.Fetch {
+	if fetch == nil {
+		return nil
+	}
+	return func(key, value string, list bool) ([]string, bool, error) {
+		if section, _, _ := strings.Cut(key, "."); section == "data" {
+			return nil, false, nil
+		}
+		return fetch(key, value, list)
+	}
+}
+
+// sharedBy refuses settings of a run that so many processes cannot share.
+func sharedBy(c *config.Config, world int) error {
+	if err := train.Shareable(c.Training.GradientAccumulationSteps, world); err != nil {
+		return UsageError{err}
+	}
+	setting := c.Hardware.Exchange
+	switch engine, _ := over(setting); {
+	case overMPI(setting, world):
+		if err := mpi.Launched(os.Getenv); err != nil {
+			return fmt.Errorf("hardware.exchange %s: %w", setting, err)
+		}
+	case engine == "nccl" && c.Hardware.Device == "cpu":
+		return onProcessor
+	}
+	return nil
+}
+
+// vacant refuses a new run in a directory that has one.
+func (r *run) vacant() error {
+	list, err := checkpoint.List(r.dir)
+	if errors.Is(err, fs.ErrNotExist) || r.Fresh {
+		return nil
+	}
+	for _, e := range list {
+		if e.Problem == nil {
+			return r.taken(e.Update)
+		}
+	}
+	return err
+}
+
+// taken is that a run with so many updates is in the directory of a new one.
+func (r *run) taken(updates int64) error {
+	return fmt.Errorf("%s has a run with %d updates done: continue with --resume, start over with --fresh, or choose another --out", r.dir, updates)
+}

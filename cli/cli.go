@@ -42,6 +42,7 @@ type app struct {
 	stdout    *stream
 	asJSON    bool
 	written   bool // the one document of stdout was written
+	leads     bool // of several processes, this one does what one is to do
 	overrides []config.Override
 	signals   *interruption
 	warned    []string // warnings of the configuration that were printed
@@ -73,13 +74,17 @@ type commands struct {
 
 // Main runs the command line and returns the exit code.
 func Main(args []string, in io.Reader, out, errw io.Writer) int {
+	return run(args, false, in, out, errw)
+}
+
+func run(args []string, leads bool, in io.Reader, out, errw io.Writer) int {
 	job, err := onSageMaker(args)
 	if job != nil {
 		args = job.args
 	}
 	overrides, rest := config.SplitFlags(args)
 	stdout, stderr := newStream(out, false), newStream(errw, true)
-	a := &app{in: in, out: stdout, stdout: stdout, err: stderr, overrides: overrides}
+	a := &app{in: in, out: stdout, stdout: stdout, err: stderr, overrides: overrides, leads: leads}
 	stdout.onLoss = a.lost
 	if err != nil {
 		return a.printed(a.fail(err))
@@ -95,7 +100,7 @@ func Main(args []string, in io.Reader, out, errw io.Writer) int {
 	if err != nil || exports == nil {
 		return a.printed(a.fail(err))
 	}
-	return Main(exports, in, out, errw)
+	return run(exports, true, in, out, errw)
 }
 
 // lost reports that output is lost, unless the reader of a pipe has left.
@@ -131,6 +136,11 @@ func (a *app) run(args []string) int {
 	}
 	if err := check(k, a.overrides); err != nil {
 		return a.fail(err)
+	}
+	if !a.leads {
+		if err := alone(typed(k.Selected())); err != nil {
+			return a.fail(err)
+		}
 	}
 	a.signals = interrupts(a.err, typed(k.Selected()))
 	defer a.signals.stop()

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
@@ -32,7 +33,7 @@ func (m ownCache) Run() int {
 
 func TestMain(m *testing.M) {
 	testscript.Main(ownCache{m}, map[string]func(){
-		"snug":      func() { fakeCards(); mpi.Exit(Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) },
+		"snug":      func() { fakeCards(); hurry(); mpi.Exit(Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) },
 		"snug-peak": snugPeak,
 		"makedata":  makeData, "makeexamples": makeExamples, "makegallery": makeGallery,
 	})
@@ -51,6 +52,13 @@ func fakeCards() {
 		d.Installed = append(d.Installed, card)
 	}
 	backend.UseDriver(d)
+}
+
+// hurry lets the processes of a run wait less for one that hangs.
+func hurry() {
+	if d, err := time.ParseDuration(os.Getenv("SNUG_TEST_SILENCE")); err == nil {
+		silence = d
+	}
 }
 
 // The scripts below testdata run the tool as a user would. Each starts in a

@@ -41,12 +41,15 @@ func (d *doctorCmd) Run(a *app) error {
 		return err
 	}
 	advice := monitor.LookAtMachine(a.ctx)
-	launch, err := dist.FindLaunch(os.Getenv)
-	if err != nil {
-		return err
+	launched, contradiction := dist.ReadEnvironment(os.Getenv)
+	if contradiction != nil { // the end of the page
+		contradiction = session.UsageError{Err: contradiction}
 	}
-	launcher := "none"
-	if launch != nil {
+	launch, launcher := launched.Launch, "none"
+	switch {
+	case contradiction != nil:
+		launcher = "unclear: " + contradiction.Error()
+	case launch != nil:
 		launcher = launch.String()
 	}
 	cards, cardsErr := backend.Cards()
@@ -72,12 +75,12 @@ func (d *doctorCmd) Run(a *app) error {
 	blas := backend.FindBLAS("", h.CPU.Threads)
 	kept, keptErr := backend.FindAssembled()
 	if a.asJSON {
-		return a.json(map[string]any{"host": h, "nvidia": nv, "device": chosen, "notes": notes, "matmuls": matmuls, "precision": precision, "reason": why, "advice": advice, "launcher": launcher, "mpi": library, "nccl": onCards, "exchange": auto, "assembled": kept, "blas": blas})
+		return errors.Join(contradiction, a.json(map[string]any{"host": h, "nvidia": nv, "device": chosen, "notes": notes, "matmuls": matmuls, "precision": precision, "reason": why, "advice": advice, "launcher": launcher, "launch": launchJSON(launched), "mpi": library, "nccl": onCards, "exchange": auto, "assembled": kept, "blas": blas}))
 	}
-	over := [][]string{{"  launcher", launcher}, {"  MPI", library}, {"  NCCL", onCards}}
+	over := append(launchRows(launcher, launched), []string{"  MPI", library}, []string{"  NCCL", onCards})
 	if d.Exchange {
 		a.printf("Between the processes of a run\n")
-		return a.table(append(over, []string{"  hardware.exchange auto", auto}))
+		return errors.Join(contradiction, a.table(append(over, []string{"  hardware.exchange auto", auto})))
 	}
 	c, m := &h.CPU, &h.Memory
 	yes := func(b bool, s string) string {
@@ -162,7 +165,46 @@ func (d *doctorCmd) Run(a *app) error {
 	for _, x := range advice {
 		rows = append(rows, []string{"  advice", x.Because + ": " + x.Do})
 	}
-	return a.table(rows)
+	return errors.Join(contradiction, a.table(rows))
+}
+
+// launchRows are what launchers have told this process, and by which variables.
+func launchRows(launcher string, e dist.Environment) [][]string {
+	rows := [][]string{{"  launcher", launcher}}
+	if e.Launch != nil && e.Launch.World > 1 {
+		node, err := os.Hostname()
+		if err != nil {
+			node = "unknown: " + err.Error()
+		}
+		rows = append(rows, []string{"  this machine", node}, []string{"  processes meet", e.Launch.Meeting()})
+	}
+	for _, f := range e.Families {
+		text := f.Role + ": " + strings.Join(f.Variables, ", ")
+		if f.Place != "" && f.Role != dist.Counts {
+			text = f.Place + ", " + text
+		}
+		rows = append(rows, []string{"  variables of " + f.By, text})
+	}
+	return rows
+}
+
+// launchJSON is the same for programs.
+func launchJSON(e dist.Environment) map[string]any {
+	type family struct {
+		Launcher  string   `json:"launcher"`
+		Variables []string `json:"variables"`
+		Place     string   `json:"place,omitempty"`
+		Role      string   `json:"role"`
+	}
+	families := []family{}
+	for _, f := range e.Families {
+		families = append(families, family{f.By, f.Variables, f.Place, f.Role})
+	}
+	m := map[string]any{"families": families}
+	if l := e.Launch; l != nil {
+		m["by"], m["rank"], m["world"], m["local_rank"], m["local_world"], m["meeting"] = l.By, l.Rank, l.World, l.LocalRank, l.LocalWorld, l.Meeting()
+	}
+	return m
 }
 
 // keptText says what is kept of assembled kernels.

@@ -185,6 +185,7 @@ var parserWords = strings.NewReplacer(
 	`expected file value but got "EOL" (<EOL>)`, "want a file, got none",
 	`expected int value but got "EOL" (<EOL>)`, "want a whole number, got none",
 	`expected int64 value but got "EOL" (<EOL>)`, "want a whole number, got none",
+	`expected number value but got "EOL" (<EOL>)`, "want a number or auto, got none",
 	`expected uint value but got "EOL" (<EOL>)`, "want a whole number of at least 0, got none",
 	`expected float value but got "EOL" (<EOL>)`, "want a number, got none",
 	`expected duration value but got "EOL" (<EOL>)`, "want a duration such as 30s or 5m, got none",

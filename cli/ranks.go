@@ -1,234 +1,227 @@
 package cli
 
 import (
-	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
-	"os/exec"
-	"os/signal"
 	"slices"
-	"sync"
+	"strconv"
 	"syscall"
 	"time"
 
+	"github.com/alecthomas/kong"
+
+	"github.com/snug-ml/snug/config"
 	"github.com/snug-ml/snug/dist"
 	"github.com/snug-ml/snug/session"
 )
 
-// Training by several processes. With --nproc this process starts them all, of which the
+// Training by several processes. With --nproc this process starts them all (spawn.go), of which the
 // one of rank 0 has the terminal; other launchers have started them before.
 
-// group is this process's end of those that train together; nil if it trains alone.
-func (a *app) group(nproc int) (*dist.Launch, dist.Group, error) {
+// processes is the number of processes of --nproc.
+type processes struct {
+	n    int  // 0: not given
+	auto bool // as many as use all of the machine, which n becomes
+}
+
+// Decode implements kong.MapperValue.
+func (p *processes) Decode(ctx *kong.DecodeContext) error {
+	var text string
+	if err := ctx.Scan.PopValueInto("number", &text); err != nil {
+		return err
+	}
+	n, err := strconv.Atoi(text)
+	switch {
+	case text == "auto":
+		*p = processes{auto: true}
+		return nil
+	case err != nil:
+		return fmt.Errorf("want a whole number or auto, got %q", text)
+	case n < 1:
+		return fmt.Errorf("want 1 or more, or auto, got %d", n)
+	}
+	if e := config.QuantityOf("processes").Exceeds(text, nil); e != "" {
+		return fmt.Errorf("want %s, got %d", e, n)
+	}
+	*p = processes{n: n}
+	return nil
+}
+
+// silence is how long a rank may give no sign of life, 0: as usual. Tests have no time.
+var silence time.Duration
+
+// place is this process among those that train together: it trains alone where launch is nil, starts
+// others where spawn is set, and otherwise is a rank of group.
+type place struct {
+	launch *dist.Launch
+	group  dist.Group
+	spawn  *spawn
+}
+
+// local is the place on this machine.
+func (p *place) local() session.Local {
+	l := session.Local{Rank: p.launch.LocalRank, World: p.launch.LocalWorld}
+	if p.launch.By == "snug" {
+		l.Processors = session.OfAll
+		if os.Getenv(boundVariable) != "" {
+			l.Processors = session.OfOne
+		}
+	}
+	return l
+}
+
+// join finds this process's place. It waits for the other ranks, but first refuses what all of
+// them would.
+func (t *trainCmd) join(a *app) (p place, err error) {
 	launch, err := dist.FindLaunch(os.Getenv)
 	if err != nil {
-		return nil, nil, session.UsageError{Err: err}
+		return p, session.UsageError{Err: err}
+	}
+	if launch != nil && launch.By != "snug" && launch.World > 1 && !launch.Machines && (t.Nproc.n > 0 || t.Nproc.auto) {
+		return p, usage("--nproc starts processes by itself, and %s has started %d: give one of the two", launch.By, launch.World)
+	}
+	own := session.Options{Sources: a.sources(t.choice), Dir: t.Out, Resume: t.Resume, Fresh: t.Fresh, Phase: t.Phase}
+	started := launch != nil && launch.By == "snug" // by a process like this one, which has counted and refused
+	var bound [][]int
+	if t.Nproc.auto && !started {
+		d, err := session.Divide(a.ctx, own)
+		if err != nil {
+			return p, err
+		}
+		a.warnf("snug: --nproc auto: %d: %s\n", d.Processes, d.Because)
+		t.Nproc.n, bound = d.Processes, d.Processors
 	}
 	if launch != nil && launch.Machines {
-		if err := launch.Spread(nproc); err != nil {
-			return nil, nil, session.UsageError{Err: err}
+		if err := launch.Spread(t.Nproc.n, t.Nproc.auto); err != nil {
+			return p, session.UsageError{Err: err}
 		}
-		switch {
-		case launch.World == max(1, nproc): // there is one machine
+		if launch.World == max(1, t.Nproc.n) { // there is one machine
 			launch = nil
-		case nproc > 1:
-			return launch, nil, nil // this process starts them
-		default:
-			nproc = 0
+		} else if t.Nproc.n > 1 { // this process starts those of this machine
+			if err := session.Preflight(a.ctx, own, launch.World, false); err != nil {
+				return p, err
+			}
+			return place{spawn: &spawn{app: a, machine: launch, n: t.Nproc.n, bound: bound}}, nil
 		}
 	}
 	switch {
-	case launch == nil && nproc == 1:
-		return &dist.Launch{By: "snug", World: 1, LocalWorld: 1}, dist.InProcess(1)[0], nil
-	case launch == nil || launch.World == 1 && nproc == 0:
-		return nil, nil, nil
-	case launch.By != "snug" && nproc > 0:
-		return nil, nil, session.UsageError{Err: fmt.Errorf("--nproc starts processes by itself, and %s has started %d: give one of the two", launch.By, launch.World)}
+	case launch != nil && (started || launch.World > 1):
+	case t.Nproc.n == 1:
+		launch = &dist.Launch{By: "snug", World: 1, LocalWorld: 1}
+		return place{launch: launch, group: dist.InProcess(1)[0]}, nil
+	case t.Nproc.n > 1:
+		if err := session.Preflight(a.ctx, own, t.Nproc.n, true); err != nil {
+			return p, err
+		}
+		return place{spawn: &spawn{app: a, n: t.Nproc.n, bound: bound}}, nil
+	default:
+		return p, nil
 	}
-	if launch.By == "snug" && launch.Rank == 0 {
-		f := os.NewFile(listenerFile, "listener")
-		if launch.Listener, err = net.FileListener(f); err != nil {
-			return nil, nil, fmt.Errorf("the listener of the process that started this one: %w", err)
-		}
-		if err := f.Close(); err != nil { // the listener has a copy
-			return nil, nil, err
-		}
+	if started {
+		err = inherit(a, launch)
+	} else {
+		err = session.Preflight(a.ctx, own, launch.World, false)
+	}
+	if err != nil {
+		return p, err
 	}
 	if launch.Rank > 0 {
 		a.signals.does(following)
 	}
+	launch.Asked, launch.Silence = t.asked(a), silence
 	waiting := time.AfterFunc(quietly, func() {
 		a.warnf("snug: rank %d of %d is waiting for the others to join %s; it gives up after %v\n", launch.Rank, launch.World, launch.Meeting(), dist.Meet)
 	})
 	defer waiting.Stop()
 	g, err := launch.Join(a.ctx)
-	return launch, g, err
+	if errors.As(err, new(*dist.AskedError)) {
+		err = session.UsageError{Err: err}
+	}
+	return place{launch: launch, group: g}, err
+}
+
+// everywhere are the verbs that every process of a launch may do. All others are the work of one:
+// several would do it as often, and write the same files.
+var everywhere = []string{"train", "doctor", "config"}
+
+// alone refuses a verb that is the work of one process where a launcher has started several.
+func alone(verb string) error {
+	launch, err := dist.FindLaunch(os.Getenv)
+	if err != nil || launch == nil || launch.World == 1 || slices.Contains(everywhere, verb) {
+		return nil // what contradicts itself says nothing of several
+	}
+	return usage("%s is the work of one process, and this is one of several (%v): start it without the launcher, or, where each has work of its own, with %s=none", verb, launch, dist.LauncherVariable)
+}
+
+// asked is what this process is asked for, which must be the same for all ranks: what they print is
+// their own.
+func (t *trainCmd) asked(a *app) map[string]string {
+	m := map[string]string{}
+	add := func(name, value string) {
+		if value != "" && value != "false" && value != "0" {
+			m[name] = value
+		}
+	}
+	preset := t.Preset
+	if preset == "" && t.Config == "" && !t.Resume {
+		preset = session.DefaultPreset
+	}
+	add("preset", preset)
+	add("--config", t.Config)
+	add("--out", t.Out)
+	add("--resume", strconv.FormatBool(t.Resume))
+	add("--fresh", strconv.FormatBool(t.Fresh))
+	add("--phase", t.Phase)
+	add("--until", strconv.FormatInt(t.Until, 10))
+	for _, o := range a.overrides {
+		m["--"+o.Key] = o.Text
+	}
+	return m
 }
 
 // quietly is how long ranks wait for others without a word.
 const quietly = 5 * time.Second
 
-// listenerFile is the number of the file that rank 0 inherits: the first after stderr.
-const listenerFile = 3
+// What a process inherits from the one that started it: the first files after stderr.
+const (
+	lifelineFile = 3 // ends when that process does
+	listenerFile = 4 // of rank 0
+)
+
+// inherit takes what the process that started this one has left for it, and has this one end
+// with that.
+func inherit(a *app, launch *dist.Launch) (err error) {
+	syscall.CloseOnExec(lifelineFile)
+	go func() {
+		orphaned(os.NewFile(lifelineFile, "lifeline"))
+		a.warnf("snug: rank %d ends: the process that started it is gone\n", launch.Rank)
+		os.Exit(exitLostRank)
+	}()
+	if launch.Rank > 0 {
+		return nil
+	}
+	f := os.NewFile(listenerFile, "listener")
+	if launch.Listener, err = net.FileListener(f); err != nil {
+		return fmt.Errorf("the listener of the process that started this one: %w", err)
+	}
+	return f.Close() // the listener has a copy
+}
+
+// orphaned returns when the other end of a pipe is closed.
+func orphaned(lifeline io.Reader) {
+	if _, err := io.Copy(io.Discard, lifeline); err != nil {
+		select {} // it is no pipe
+	}
+}
 
 // follow trains with rank 0.
-func (a *app) follow(launch *dist.Launch, g dist.Group) error {
-	err := session.Follow(a.ctx, g, session.Local{Rank: launch.LocalRank, World: launch.LocalWorld})
+func (a *app) follow(p *place) error {
+	err := session.Follow(a.ctx, p.group, p.local())
 	if err != nil && !errors.As(err, new(*dist.LostError)) && !errors.As(err, new(*dist.EndedError)) {
-		err = fmt.Errorf("rank %d: %w", g.Rank(), err)
+		err = fmt.Errorf("rank %d: %w", p.group.Rank(), err)
 	}
-	return errors.Join(err, g.Leave(err))
-}
-
-// exitError is an exit code that was explained before.
-type exitError int
-
-func (e exitError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
-func (e exitError) ExitCode() int { return int(e) }
-
-// lastWords is how long the other processes may take to end when one has.
-const lastWords = 10 * time.Second
-
-// meeting is where the processes that this one starts meet, and their token: here, or where the
-// processes of all machines do. The listener is nil on machines but the first.
-func (a *app) meeting(machine *dist.Launch) (address, token string, listener *os.File, err error) {
-	var l net.Listener
-	switch {
-	case machine == nil || machine.World == machine.LocalWorld:
-		l, err = net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
-		if err != nil {
-			return "", "", nil, err
-		}
-		address, token = l.Addr().String(), rand.Text()
-	case machine.Rank > 0:
-		return machine.Address, machine.Job, nil, nil
-	default:
-		if l, err = machine.Listen(a.ctx); err != nil {
-			return "", "", nil, err
-		}
-		address, token = machine.Address, machine.Job
-	}
-	listener, err = l.(*net.TCPListener).File()
-	return address, token, listener, errors.Join(err, l.Close())
-}
-
-// spawn starts n processes of this program with the same arguments and waits for them: all
-// of a run, or those of this machine.
-func (a *app) spawn(machine *dist.Launch, n int) error {
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	address, token, listener, err := a.meeting(machine)
-	if err != nil {
-		return err
-	}
-	if listener != nil {
-		defer func() { _ = listener.Close() }() // rank 0 has its own
-	}
-	first, world := 0, n
-	if machine != nil {
-		first, world = machine.Rank, machine.World
-	}
-	a.signals.does(following)
-	signals := make(chan os.Signal, 4)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	defer signal.Stop(signals)
-	ends := make(chan int, n) // ranks
-	ranks := make([]*exec.Cmd, n)
-	says := make([]tail, n)
-	defer func() {
-		for _, c := range ranks {
-			if c != nil && c.Process != nil {
-				_ = c.Process.Kill() // those that have ended are not found
-			}
-		}
-	}()
-	for r := range ranks {
-		c := &exec.Cmd{Path: self, Args: os.Args, Stderr: &says[r]}
-		c.Env = append(os.Environ(), "SNUG_ADDRESS="+address, "SNUG_TOKEN="+token,
-			fmt.Sprint("SNUG_RANK=", first+r), fmt.Sprint("SNUG_WORLD_SIZE=", world), fmt.Sprint("SNUG_LOCAL_RANK=", r), fmt.Sprint("SNUG_LOCAL_WORLD_SIZE=", n))
-		if r == 0 {
-			c.Stdin, c.Stdout, c.Stderr = os.Stdin, os.Stdout, os.Stderr
-			if listener != nil {
-				c.ExtraFiles = []*os.File{listener}
-			}
-		}
-		if err := c.Start(); err != nil {
-			return fmt.Errorf("starting rank %d: %w", first+r, err)
-		}
-		ranks[r] = c
-		go func() {
-			_ = c.Wait() // its state says how it ended
-			ends <- r
-		}()
-	}
-	var late <-chan time.Time
-	for left := n; left > 0; {
-		select {
-		case s := <-signals:
-			// Rank 0 has it from the terminal, if that is where it comes from; those that
-			// are told make all stop.
-			for _, c := range ranks[1:] {
-				_ = c.Process.Signal(s) // it may have ended
-			}
-		case r := <-ends:
-			left--
-			if late == nil && !ranks[r].ProcessState.Success() {
-				late = time.After(lastWords)
-			}
-		case <-late:
-			a.warnf("snug: some processes did not end within %v after another, and are killed\n", lastWords)
-			for _, c := range ranks {
-				_ = c.Process.Kill() // those that have ended are not found
-			}
-		}
-	}
-	return a.ended(first, ranks, says)
-}
-
-// ended is the result of processes that have ended, of which the first has that rank: its own,
-// which says why.
-func (a *app) ended(rank int, ranks []*exec.Cmd, says []tail) error {
-	first := ranks[0].ProcessState
-	for r, c := range ranks {
-		code, known := c.ProcessState.ExitCode(), []int{exitDone, exitFailed, exitStopped, exitLostRank}
-		if code < 0 {
-			a.warnf("snug: rank %d ended by a signal (%v)\n", rank+r, c.ProcessState)
-		}
-		if r > 0 && !slices.Contains(known, code) {
-			a.warnf("%s", says[r].text())
-		}
-	}
-	switch code := first.ExitCode(); {
-	case code < 0:
-		return exitError(exitLostRank)
-	case code > 0:
-		return exitError(code)
-	}
-	return nil
-}
-
-// tail keeps the end of what is written to it.
-type tail struct {
-	mu   sync.Mutex
-	last []byte
-}
-
-const tailBytes = 8 << 10
-
-func (t *tail) Write(b []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.last = append(t.last, b...)
-	t.last = t.last[max(0, len(t.last)-tailBytes):]
-	return len(b), nil
-}
-
-func (t *tail) text() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return string(t.last)
+	return errors.Join(err, p.group.Leave(err))
 }

@@ -14,13 +14,13 @@ import (
 
 type trainCmd struct {
 	choice
-	Out     string `help:"Run directory (default: runs/PRESET)." placeholder:"DIR" key:"run.out"`
-	Resume  bool   `help:"Continue the run in --out from its newest whole checkpoint; with a preset or --config, start it if there is none." xor:"start"`
-	Fresh   bool   `help:"Start over in a run directory that has checkpoints; they are removed." xor:"start"`
-	Phase   string `help:"For a system that trains in phases: the phase to run, or all." placeholder:"N" key:"phases.run"`
-	Monitor bool   `help:"Show the run in the monitor's view while it trains; q goes back to plain lines."`
-	Nproc   int    `help:"Train with this many processes on this machine, which share the micro-batches of every update." placeholder:"N" min:"1" of:"processes"`
-	Until   int64  `help:"Save and stop after this many updates; --resume continues." placeholder:"N" min:"1" of:"updates"`
+	Out     string    `help:"Run directory (default: runs/PRESET)." placeholder:"DIR" key:"run.out"`
+	Resume  bool      `help:"Continue the run in --out from its newest whole checkpoint; with a preset or --config, start it if there is none." xor:"start"`
+	Fresh   bool      `help:"Start over in a run directory that has checkpoints; they are removed." xor:"start"`
+	Phase   string    `help:"For a system that trains in phases: the phase to run, or all." placeholder:"N" key:"phases.run"`
+	Monitor bool      `help:"Show the run in the monitor's view while it trains; q goes back to plain lines."`
+	Nproc   processes `help:"Train with this many processes on this machine, which share the micro-batches of every update; auto: one for each card, or for the processors of each memory (NUMA node)." placeholder:"N"`
+	Until   int64     `help:"Save and stop after this many updates; --resume continues." placeholder:"N" min:"1" of:"updates"`
 }
 
 // Help implements kong.HelpProvider.
@@ -51,22 +51,22 @@ machine. docs/many-processes.md has more.`
 
 // Run implements the verb.
 func (t *trainCmd) Run(a *app) error {
-	launch, g, err := a.group(t.Nproc)
+	p, err := t.join(a)
 	switch {
 	case err != nil:
 		return err
-	case g == nil && t.Nproc > 1:
-		return a.spawn(launch, t.Nproc)
-	case g == nil:
+	case p.spawn != nil:
+		return p.spawn.run()
+	case p.launch == nil:
 		return t.train(a, nil, session.Local{})
-	case g.Rank() > 0:
-		return a.follow(launch, g)
+	case p.group.Rank() > 0:
+		return a.follow(&p)
 	}
-	err = t.train(a, g, session.Local{Rank: launch.LocalRank, World: launch.LocalWorld})
+	err = t.train(a, p.group, p.local())
 	if errors.Is(err, train.ErrStopped) {
-		return errors.Join(err, g.Leave(nil))
+		return errors.Join(err, p.group.Leave(nil))
 	}
-	return errors.Join(err, g.Leave(err))
+	return errors.Join(err, p.group.Leave(err))
 }
 
 // train trains, alone or as rank 0 of a group.

@@ -194,7 +194,7 @@ func TestManifests(t *testing.T) {
 	env := map[string]string{"PET_NNODES": "2", "PET_NPROC_PER_NODE": fmt.Sprint(at(t, job, "spec", "trainer", "numProcPerNode")), "PET_NODE_RANK": "1",
 		"PET_MASTER_ADDR": fmt.Sprintf("%[1]v-node-0-0.%[1]v", at(t, job, "metadata", "name")), "PET_MASTER_PORT": "29500"}
 	l, err := dist.FindLaunch(func(name string) string { return env[name] })
-	if err != nil || l == nil || !l.Machines || l.Spread(1) != nil || l.Rank != 1 || l.World != 2 || l.Address != "snug-run-node-0-0.snug-run:29500" {
+	if err != nil || l == nil || !l.Machines || l.Spread(1, false) != nil || l.Rank != 1 || l.World != 2 || l.Address != "snug-run-node-0-0.snug-run:29500" {
 		t.Errorf("snug finds %+v (%v)", l, err)
 	}
 }

@@ -70,6 +70,9 @@ type Family struct {
 	group  int     // processes of the launcher around it, by what it says itself; 0: it does not
 }
 
+// Counts is the role of the variables that say what the launch is.
+const Counts = "counts"
+
 // FindLaunch is who launched this process as one of several, by its environment; nil if
 // it is alone.
 func FindLaunch(getenv func(string) string) (*Launch, error) {
@@ -305,7 +308,7 @@ func choose(families []Family) (*Launch, error) {
 	if chosen == nil {
 		return nil, nil
 	}
-	chosen.Role = "counts"
+	chosen.Role = Counts
 	for i := range families {
 		switch f := &families[i]; {
 		case f == chosen || f.launch == nil:

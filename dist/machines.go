@@ -101,14 +101,17 @@ func sageMaker(getenv func(string) string) (*Launch, error) {
 	return &Launch{Rank: rank, World: len(c.Hosts), Address: net.JoinHostPort(c.Hosts[0], strconv.Itoa(portOf(job))), Job: job}, nil
 }
 
-// Spread makes the launch of a machine that of its first process of n.
-func (f *Launch) Spread(n int) error {
+// Spread makes the launch of a machine that of its first process of n. auto says that n is what the
+// machine has room for, as the launcher may have asked for without a number.
+func (f *Launch) Spread(n int, auto bool) error {
 	n = max(1, n)
-	if f.Each != "" && f.Each != strconv.Itoa(n) {
-		if _, err := strconv.Atoi(f.Each); err != nil {
-			return fmt.Errorf("%s asks for %q processes on each machine: set numProcPerNode to a number in the TrainJob, and give --nproc the same where it is more than 1", f.By, f.Each)
-		}
+	_, err := strconv.Atoi(f.Each)
+	switch named := err == nil; {
+	case f.Each == "" || f.Each == strconv.Itoa(n) || auto && !named:
+	case named:
 		return fmt.Errorf("%s asks for %s processes on each machine, and --nproc starts %d: give --nproc %s, or set numProcPerNode to %d in the TrainJob", f.By, f.Each, n, f.Each, n)
+	default:
+		return fmt.Errorf("%s asks for %q processes on each machine: give --nproc auto, or set numProcPerNode to a number in the TrainJob, and give --nproc the same where it is more than 1", f.By, f.Each)
 	}
 	f.Rank, f.World, f.LocalWorld = f.Rank*n, f.World*n, n
 	return nil

@@ -22,6 +22,8 @@ func TestMachineLaunchers(t *testing.T) {
 		{kubeflow, "", 2, "job-node-0-0.job:29500", 4, 8},
 		{kubeflow + "PET_NPROC_PER_NODE=3", "", 0, "error: give --nproc 3, or set numProcPerNode to 1", 0, 0},
 		{kubeflow + "PET_NPROC_PER_NODE=auto", "", 1, "error: set numProcPerNode to a number", 0, 0},
+		{kubeflow + "PET_NPROC_PER_NODE=auto", "", -1, "job-node-0-0.job:29500", 2, 4}, // as many as there is room for: one
+		{kubeflow + "PET_NPROC_PER_NODE=2", "", -1, "error: give --nproc 2", 0, 0},
 		{"PET_NNODES=4 PET_NODE_RANK=4 PET_MASTER_ADDR=h PET_MASTER_PORT=1", "", 1, "error: machine 4 of 4", 0, 0},
 		{"PET_NNODES=4 PET_NODE_RANK=x PET_MASTER_ADDR=h PET_MASTER_PORT=1", "", 1, "error: PET_NODE_RANK is \"x\"", 0, 0},
 		{"PET_NNODES=4 PET_NODE_RANK=1", "", 1, "error: PET_MASTER_ADDR is \"\"", 0, 0},
@@ -49,7 +51,7 @@ func TestMachineLaunchers(t *testing.T) {
 		}
 		f, err := FindLaunch(func(name string) string { return m[name] })
 		if err == nil && f != nil && f.Machines {
-			err = f.Spread(x.n)
+			err = f.Spread(x.n, x.n < 0)
 		}
 		want, bad := strings.CutPrefix(x.want, "error: ")
 		switch {

@@ -220,6 +220,9 @@ func (r *run) sameBits(c *checkpoint.Checkpoint) {
 	now, before := r.computed(), c.Manifest.Arithmetic
 	if before != "" && before != now {
 		r.otherBits = fmt.Sprintf("updates up to %d of this run were computed in %s, later ones are in %s: results match those of an uninterrupted run up to rounding, not bit for bit", c.State.Update, before, now)
+		if r.Group == nil && strings.Contains(before, addedUpInOrder) {
+			r.otherBits += "; --nproc 1 goes on with the bits of several processes"
+		}
 		r.warnf("%s", r.otherBits)
 	}
 }
@@ -254,6 +257,10 @@ const exchangedBF16 = ", gradients exchanged in bf16"
 // in 16 bits.
 const sumsWiden = ", gradients of bf16 added up in fp32"
 
+// addedUpInOrder ends that of a run whose processes add up the gradients of whole micro-batches, in
+// their order. One process alone adds each up inside its matmuls, which rounds otherwise.
+const addedUpInOrder = ", gradients added up by micro-batches"
+
 // addedUpBy ends that of a run whose processes add up their own micro-batches first.
 const addedUpBy = ", gradients added up by "
 
@@ -273,7 +280,11 @@ func (r *run) computed() string {
 	if r.Group != nil && r.narrowGradients() && !(r.fast() && r.World == 1) {
 		text += sumsWiden
 	}
-	if r.fast() && r.World > 1 {
+	switch {
+	case r.Group == nil:
+	case !r.fast():
+		text += addedUpInOrder
+	case r.World > 1:
 		text += fmt.Sprintf("%s%d processes", addedUpBy, r.World)
 	}
 	if r.program.Shards != nil && r.Backend.Traits().Name != engine.CPU.Name && !r.onCards {
@@ -285,7 +296,7 @@ func (r *run) computed() string {
 // slicesOf splits what a run was computed in: with which kernels, and in how many slices,
 // 0 where there are none.
 func slicesOf(computed string) (kernels string, slices int) {
-	for _, end := range []string{exchangedBF16, sumsWiden, addedUpBy, normByHost} {
+	for _, end := range []string{exchangedBF16, sumsWiden, addedUpInOrder, addedUpBy, normByHost} {
 		computed, _, _ = strings.Cut(computed, end)
 	}
 	i := strings.LastIndex(computed, ", blocks in ")

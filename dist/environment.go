@@ -127,6 +127,9 @@ func ReadEnvironment(getenv func(string) string) (e Environment, err error) {
 		return e, fmt.Errorf("%s is %s, whose variables are not set", LauncherVariable, asked)
 	}
 	e.Launch, err = choose(e.Families)
+	if rank := getenv("PMIX_RANK"); err == nil && e.Launch == nil && asked == "" && rank != "" {
+		return e, fmt.Errorf("PMIX_RANK is %s, and nothing says how many processes were started: start them by the mpirun of an MPI library, or set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT", rank)
+	}
 	if err == nil && e.Launch != nil {
 		err = e.Launch.find(getenv)
 	}
@@ -228,9 +231,10 @@ func (l *launcher) read(getenv func(string) string) (f *Launch, local bool, err 
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, local, err
 	}
-	// Launchers count the processes of a machine in the order of their ranks.
-	if before, after := f.Rank, f.World-f.Rank; f.Rank >= f.World || f.LocalRank >= f.LocalWorld || f.LocalRank > before || f.LocalWorld-f.LocalRank > after {
-		return nil, local, fmt.Errorf("%s %d of %s %d, %s %d of %s %d contradict each other: processes count from 0, and those of a machine in the order of their ranks",
+	// Open MPI 5 counts the processes of a machine in another order than that of their ranks; whether two
+	// have the same number there is seen when they meet.
+	if f.Rank >= f.World || f.LocalRank >= f.LocalWorld || f.LocalWorld > f.World {
+		return nil, local, fmt.Errorf("%s %d of %s %d, %s %d of %s %d contradict each other: processes count from 0, and a machine has no more than all have",
 			l.rank, f.Rank, l.world, f.World, l.localRank, f.LocalRank, l.localWorld, f.LocalWorld)
 	}
 	var job []string

@@ -40,6 +40,7 @@ func TestFindLaunch(t *testing.T) {
 		{"RANK=3 WORLD_SIZE=4 MASTER_ADDR=h MASTER_PORT=5", "a script 3/4 3/4 h:5 false 5"},
 		{open2, "Open MPI 1/2 1/2  false n"},
 		{"PMI_RANK=0 PMI_SIZE=2", "MPICH 0/2 0/2  false "},
+		{"OMPI_COMM_WORLD_RANK=2 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_RANK=1 OMPI_COMM_WORLD_LOCAL_SIZE=4 PMIX_NAMESPACE=n PMIX_RANK=2", "Open MPI 2/4 1/4  false n"}, // Open MPI 5 counts so
 		{"PMI_RANK=0 PMI_SIZE=4 MPI_LOCALRANKID=0 MPI_LOCALNRANKS=2", "error: set MASTER_ADDR to the machine of rank 0"},
 
 		// Slurm, also on machines that have different numbers of tasks.
@@ -57,8 +58,8 @@ func TestFindLaunch(t *testing.T) {
 
 		// What contradicts itself.
 		{"RANK=2 WORLD_SIZE=2", "error: contradict"},
-		{"RANK=0 WORLD_SIZE=2 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2", "error: RANK 0 of WORLD_SIZE 2, LOCAL_RANK 1 of LOCAL_WORLD_SIZE 2 contradict"},
-		{"RANK=3 WORLD_SIZE=4 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 MASTER_ADDR=h MASTER_PORT=1", "error: in the order of their ranks"},
+		{"RANK=0 WORLD_SIZE=2 LOCAL_RANK=2 LOCAL_WORLD_SIZE=2", "error: RANK 0 of WORLD_SIZE 2, LOCAL_RANK 2 of LOCAL_WORLD_SIZE 2 contradict"},
+		{"PMIX_RANK=1 PMIX_NAMESPACE=n", "error: PMIX_RANK is 1, and nothing says how many"}, // prterun of Open MPI 5
 		{"RANK=0 WORLD_SIZE=2 MASTER_ADDR=h MASTER_PORT=65536", "error: want a port from 1 to 65535"},
 		{"RANK=x WORLD_SIZE=2", "error: RANK is \"x\", want a number from 0 on"},
 		{"RANK=0 WORLD_SIZE=0", "error: WORLD_SIZE is \"0\""},

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -241,4 +242,47 @@ func processorsOf(t *testing.T) []int {
 		t.Fatal("no processors")
 	}
 	return list
+}
+
+// Processes that exchange over MPI have no more memory than their plan says, in which the library has
+// an allowance.
+func TestPeakOverMPIWithinPlan(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts processes")
+	}
+	work := t.TempDir()
+	if err := tiny(work); err != nil {
+		t.Fatal(err)
+	}
+	ran := 0
+	for _, launcher := range [][]string{{"mpiexec.mpich"}, {"mpirun.openmpi", "--oversubscribe", "--bind-to", "none"}} {
+		if _, err := exec.LookPath(launcher[0]); err != nil {
+			t.Logf("%s is not installed", launcher[0])
+			continue
+		}
+		ran++
+		c := exec.Command(launcher[0], append(launcher[1:], "-n", "2", "snug", "train", "--config", "tiny.yaml", "--out", launcher[0], "--training.max_steps", "40",
+			"--hardware.exchange", "mpi", "--hardware.threads", "1", "--json")...)
+		var said bytes.Buffer
+		c.Dir, c.Stderr = work, &said
+		c.Env = append(os.Environ(), "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1")
+		out, err := c.Output()
+		var summary struct {
+			Peak    int64 `json:"peak_rss_bytes"`
+			Planned int64 `json:"planned_total_bytes"`
+		}
+		if err == nil {
+			err = json.Unmarshal(out, &summary)
+		}
+		if err != nil {
+			t.Fatalf("%s: %v\n%s%s", launcher[0], err, out, &said)
+		}
+		if summary.Peak == 0 || summary.Peak > summary.Planned {
+			t.Errorf("%s: the peak is %d bytes of %d planned", launcher[0], summary.Peak, summary.Planned)
+		}
+		t.Logf("%s: the peak is %d bytes of %d planned", launcher[0], summary.Peak, summary.Planned)
+	}
+	if ran == 0 {
+		t.Skip("no launcher of MPI is installed")
+	}
 }

@@ -181,7 +181,7 @@ func (s *Setup) facts(p *engine.Program, t plan.Target, c plan.Settings, data in
 	case t.Card != nil && s.overCards(s.Card != nil && t.Card.Name == s.Card.Name):
 		r.Room = train.RoomBytes(p, s.World, s.exchange(), s.fast())
 	case overMPI(s.Config.Hardware.Exchange, s.World):
-		r.Exchange = mpi.StagingBytes(s.World)
+		r.Exchange, r.MPI = mpi.StagingBytes(s.World), true
 		fallthrough
 	default:
 		r.Exchange += train.ExchangeBytes(p, s.World, s.exchange(), s.fast())

@@ -48,7 +48,7 @@ func slotBytes(world int) int {
 }
 
 // StagingBytes is the memory of a rank that messages are sent from and received into. The
-// library has more of its own, which nobody can tell beforehand.
+// library has more of its own.
 func StagingBytes(world int) int64 {
 	return int64(2*slots*slotBytes(world)) * int64(max(0, world-1))
 }

@@ -106,6 +106,7 @@ func (r *Report) host(p *engine.Program) *MainMemory {
 		{Name: "inputs and outputs", Bytes: l.Inputs.Bytes + l.Outputs.Bytes, Note: "page-locked copies of the card's"},
 		{Name: "checkpoint staging", Bytes: r.Run.Staging},
 		{Name: "gradient exchange", Bytes: r.Run.Exchange},
+		{Name: "MPI", Bytes: r.mpi(), Estimate: true, Note: "stated allowance"},
 		{Name: "Go runtime", Bytes: GoRuntime, Estimate: true, Note: "stated allowance"},
 		{Name: "driver of the card", Bytes: driverHost, Estimate: true, Note: "stated allowance"},
 	} {

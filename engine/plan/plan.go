@@ -47,6 +47,8 @@ type Run struct {
 	// memory on every device, or Room on its card.
 	Exchange int64 `json:"gradient_exchange_bytes,omitempty"`
 	Room     int64 `json:"gradient_room_bytes,omitempty"`
+	// MPI means that the gradients cross by an MPI library, which has memory of its own.
+	MPI bool `json:"mpi,omitempty"`
 }
 
 // Report is the plan of a program on a target.
@@ -102,6 +104,11 @@ const GoRuntime = 56 << 20
 // NCCL is what NVIDIA's library takes of a card for its own buffers: a stated allowance. It depends on the
 // cards, what connects them, and NCCL_BUFFSIZE.
 const NCCL = 256 << 20
+
+// MPI is what an MPI library takes of main memory for itself: a stated allowance. On one machine, Open MPI
+// 4.1 and 5.0 and MPICH 4.0 and 5.0 took 13 to 22 MiB with 2 to 8 processes (docs/many-processes.md); the
+// drivers of fast networks may take more.
+const MPI = 24 << 20
 
 // New plans the program for the target.
 func New(p *engine.Program, t Target, r Run) *Report {
@@ -207,6 +214,14 @@ func (r *Report) temporaries(p *engine.Program) {
 	}
 }
 
+// mpi is the allowance for the library of a run.
+func (r *Report) mpi() int64 {
+	if r.Run.MPI {
+		return MPI
+	}
+	return 0
+}
+
 // outside adds what the process or the card needs in addition to the arena.
 func (r *Report) outside() {
 	r.add(Component{Name: "kernel workspace", Bytes: r.Run.Workspace})
@@ -223,6 +238,7 @@ func (r *Report) outside() {
 	r.add(Component{Name: "Go runtime", Bytes: GoRuntime, Estimate: true, Note: "stated allowance"})
 	r.add(Component{Name: "checkpoint staging", Bytes: r.Run.Staging, Note: "what an update changes before it is written"})
 	r.add(Component{Name: "gradient exchange", Bytes: r.Run.Exchange, Note: "shards of the other ranks"})
+	r.add(Component{Name: "MPI", Bytes: r.mpi(), Estimate: true, Note: "stated allowance"})
 	r.add(Component{Name: "mapped data", Bytes: r.Run.Data})
 	r.add(Component{Name: "data in the heap", Bytes: 2 * r.Run.Heap, Note: "as much again for the garbage collector"})
 }

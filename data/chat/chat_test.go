@@ -4,29 +4,37 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 )
 
 var tokens = map[string]any{"bos_token": "<s>", "eos_token": "</s>"}
 
-// Templates render as jinja2 renders them in the environment of transformers.
-func TestRendered(t *testing.T) {
+type golden struct {
+	Expressions   []struct{ Source, Text, Refused string }
+	Templates     map[string]string
+	Conversations map[string]any
+	Cases         []struct {
+		Template, Conversation, Text string
+		Prompt                       bool
+	}
+}
+
+func readGolden(t *testing.T) (g golden) {
 	raw, err := os.ReadFile(filepath.Join("testdata", "rendered.json"))
+	if err == nil {
+		err = json.Unmarshal(raw, &g)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	var golden struct {
-		Templates     map[string]string
-		Conversations map[string]any
-		Cases         []struct {
-			Template, Conversation, Text string
-			Prompt                       bool
-		}
-	}
-	if err := json.Unmarshal(raw, &golden); err != nil {
-		t.Fatal(err)
-	}
+	return g
+}
+
+// Templates render as jinja2 renders them in the environment of transformers.
+func TestRendered(t *testing.T) {
+	golden := readGolden(t)
 	for _, c := range golden.Cases {
 		p, err := Parse(golden.Templates[c.Template])
 		if err != nil {
@@ -44,17 +52,35 @@ func TestRendered(t *testing.T) {
 	}
 }
 
+// So do expressions one by one; what jinja2 refuses is refused.
+func TestExpressions(t *testing.T) {
+	for _, e := range readGolden(t).Expressions {
+		p, err := Parse(e.Source)
+		var got string
+		if err == nil {
+			got, err = p.Render(nil)
+		}
+		if e.Refused != "" && err == nil {
+			t.Errorf("%s\ngot  %q\nwant a refusal: %s", e.Source, got, e.Refused)
+		} else if e.Refused == "" && (err != nil || got != e.Text) {
+			t.Errorf("%s: %v\ngot  %q\nwant %q", e.Source, err, got, e.Text)
+		}
+	}
+}
+
 // What is not supported is refused by name and line.
 func TestParseRefuses(t *testing.T) {
 	for _, c := range []struct{ source, want string }{
-		{"a\n{% macro f(x) %}{% endmacro %}", "line 2: {% macro %} is not supported"},
+		{"a\n{% call f(x) %}{% endcall %}", "line 2: {% call %} is not supported"},
+		{"{% macro f() %}\n{{ caller() }}{% endmacro %}", "line 2: caller of a macro is not supported"},
+		{"{% macro f() %}", "line 1: {% endmacro %} is missing"},
 		{"{{ x | batch(2) }}", `line 1: the filter "batch" is not supported`},
 		{"\n\n{{ x is divisibleby 3 }}", `line 3: the test "divisibleby" is not supported`},
 		{"{% for a in b recursive %}{% endfor %}", "recursive"},
 		{"{% if x %}", "line 1: {% endif %} is missing"},
 		{"{{ x", `line 1: "{{" is not closed`},
 		{"{{ x y }}", `"y" is not expected here`},
-		{"{% set a, b = 1, 2 %}", "of more than one name"},
+		{"{% set a, b %}{% endset %}", "want {% set NAME = VALUE %}"},
 		{"{{ x ? y }}", `cannot read "? y`},
 		{"{% break %}", "outside of a loop"},
 		{"{{ " + strings.Repeat("(", 1000) + "1" + strings.Repeat(")", 1000) + " }}", "more than 200 levels"},
@@ -71,6 +97,12 @@ func TestParseRefuses(t *testing.T) {
 		{"{{ messages }}", "a list is printed, which is not supported"},
 		{"{{ messages | tojson }}", "the filter tojson of a list is not supported"},
 		{"{{ 'a' - 1 }}", "- does not take a text and a number"},
+		{"{{ 9223372036854775807 + 1 }}", "9223372036854775807 + 1 does not fit into 64 bits"},
+		{"{{ messages | selectattr('role', 'matches', 'u') | list }}", `the test matches of 1 arguments is not supported`},
+		{"{{ [1] | map('indent', 2) | list }}", "the filter map with the filter indent is not supported"},
+		{"{% for i in [1] %}{{ loop.cycle(1, 2) }}{% endfor %}", "loop.cycle is not supported"},
+		{"{% macro f() %}{% endmacro %}{{ f.name }}", "f.name is not supported"},
+		{"{{ {1: 2} }}", "a key of a mapping is not a text"},
 	} {
 		p, err := Parse(c.source)
 		if err != nil {
@@ -79,6 +111,63 @@ func TestParseRefuses(t *testing.T) {
 		f := &Format{Template: p}
 		if _, err := f.Render([]Message{{Role: "user"}}, false); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q: got %v, want %q", c.source, err, c.want)
+		}
+	}
+}
+
+// Whatever a template asks for, it comes to an end before it takes much memory.
+func TestRenderIsBounded(t *testing.T) {
+	grow := func(value string) string {
+		return `{% set ns = namespace(x="ab", l=["ab"], d={}) %}{% for i in range(60) %}{% set ns.x = ` + value + ` %}{% endfor %}`
+	}
+	const steps, depth, text = "it takes more than", "levels", "it writes more than"
+	for source, want := range map[string]string{
+		grow("ns.x + ns.x"):                        steps,
+		grow("ns.x ~ ns.x"):                        steps,
+		grow("ns.x * 1000"):                        steps,
+		grow("1000000000 * ns.x"):                  steps,
+		grow("ns.x.replace('', ns.x)"):             steps,
+		grow("ns.x | replace('a', ns.x)"):          steps,
+		grow("ns.x.join(ns.x)"):                    steps,
+		grow("[ns.x, ns.x] | join"):                steps,
+		grow("[ns.x, ns.x, 'a'] | join(ns.x)"):     steps,
+		grow("(ns.x * 9) | tojson"):                steps,
+		grow("(ns.x * 9) | upper"):                 steps,
+		grow("(ns.x | list + ns.x | list) | join"): steps,
+		grow("ns.x.split('a') | join(ns.x * 9)"):   steps,
+		grow("[ns.x, ns.x]") + "{{ ns.x == [1] }}{% set a = ns.x %}" + grow("[ns.x, ns.x]") + "{{ a == ns.x }}":                                                                                                        steps,
+		`{% set ns = namespace(l=["a"]) %}{% for i in range(60) %}{% set ns.l = ns.l + ns.l %}{% endfor %}`:                                                                                                            steps,
+		`{% set ns = namespace(l=[]) %}{% for i in range(1000) %}{% set ns.l = [ns.l] %}{% endfor %}{% set a = ns.l %}{% set ns.l = [] %}{% for i in range(1000) %}{% set ns.l = [ns.l] %}{% endfor %}{{ a == ns.l }}`: depth,
+		`{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}`:                                                                                                                             steps,
+		`{% for i in range(100000) if range(100000) | select('gt', 5) | list %}{% endfor %}`:                                                                                                                           steps,
+		`{% for i in range(100000) %}{% set x = range(100000) %}{% endfor %}`:                                                                                                                                          steps,
+		`{% for i in range(10000000) %}{% for j in range(10000000) %}{% endfor %}{% endfor %}`:                                                                                                                         "range has more than 100000 numbers",
+		`{% set l = range(100000) %}{% for i in l %}{% if i not in l[::-1] %}{% endif %}{% endfor %}`:                                                                                                                  steps,
+		`{% set s = "a" * 1000000 %}{% for i in range(100000) %}{% if "b" in s %}{% endif %}{% endfor %}`:                                                                                                              steps,
+		`{% set s = "a" * 1000000 %}{% for i in range(100000) %}{% if s.find("b") > 0 %}{% endif %}{% endfor %}`:                                                                                                       steps,
+		`{% set s = "a" * 1000000 %}{% for i in range(100000) %}{% if s | length == 1 %}{% endif %}{% endfor %}`:                                                                                                       steps,
+		`{% set s = "a" * 1000000 %}{% for i in range(100000) %}{% if s[0] == s[-1] %}{% endif %}{% endfor %}`:                                                                                                         steps,
+		`{% set s = "a" * 1000000 %}{% set t = s ~ "" %}{% for i in range(100000) %}{% if s != t %}{% endif %}{% endfor %}`:                                                                                            steps,
+		`{% set s = "a" * 1000000 %}{% for i in range(100000) %}{% if s.strip("ba") %}{% endif %}{% endfor %}`:                                                                                                         steps,
+		`{% set s = "a" * 1000000 %}{% for i in range(100000) %}{% if s.startswith(s) %}{% endif %}{% endfor %}`:                                                                                                       steps,
+		`{% set s = "a" * 1000000 %}{% for i in range(100) %}{{ s }}{% endfor %}`:                                                                                                                                      text,
+		`{% for i in range(100000) %}{% for j in range(100) %}{% set x %}` + strings.Repeat("a", 1000) + `{% endset %}{% endfor %}{% endfor %}`:                                                                        steps,
+		`{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}`:                                                                                                                                                              "more than 100 macros call one another",
+		`{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(60) }}`:                                                                                                                   steps,
+		`{{ x[[` + strings.Repeat("1,", 20) + `]] }}`:                                                                                                                                                                  "x is not defined, and has no a list",
+	} {
+		p, err := Parse(source)
+		if err != nil {
+			t.Fatalf("%s: %v", source, err)
+		}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		if _, err := p.Render(nil); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q", source, err, want)
+		}
+		runtime.ReadMemStats(&after)
+		if n := (after.TotalAlloc - before.TotalAlloc) >> 20; n > 1<<10 {
+			t.Errorf("%s: %d MiB were allocated", source, n)
 		}
 	}
 }
@@ -179,7 +268,7 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Fuzz(func(_ *testing.T, source string) {
 		if p, err := Parse(source); err == nil {
-			_, _ = p.Render(map[string]any{"messages": []any{map[string]any{"role": "user", "content": "x"}}}) // no panic is all that is asked
+			_, _ = p.Render(map[string]any{"messages": []any{&dict{[]string{"role"}, map[string]any{"role": "user"}}}}) // no panic is all that is asked
 		}
 	})
 }

@@ -1,30 +1,9 @@
 package chat
 
 import (
-	"fmt"
 	"maps"
-	"math"
 	"slices"
-	"strconv"
 	"strings"
-	"unicode"
-	"unicode/utf8"
-)
-
-// Values of expressions are nil (none), undefined, bool, int64, float64, string, []any,
-// map[string]any, *namespace, *state (of a loop), bound (a method) and builtin.
-type (
-	undefined struct{ name string }
-	namespace struct{ m map[string]any }
-	bound     struct {
-		of   any
-		name string
-	}
-	builtin string
-	state   struct {
-		index, length int
-		items         []any
-	}
 )
 
 // flow is how a statement ends.
@@ -36,24 +15,54 @@ const (
 	continues
 )
 
-// run is one rendering.
+// run is one rendering. It is bounded, because templates come with folders that others
+// made, and a line of one can ask for more memory or time than there is.
 type run struct {
-	out    strings.Builder
+	out    *strings.Builder
 	scopes []map[string]any
-	steps  int
+	// work and calls count what the bounds are about; depth is that of a comparison.
+	work         int64
+	calls, depth int
 }
 
-// maxSteps bounds a rendering, in statements; maxText its length, in bytes.
 const (
-	maxSteps = 10_000_000
-	maxText  = 64 << 20
+	// maxWork bounds statements, rounds of loops, expressions, and pieces of workBytes of
+	// what these read or make; so all values together take less than 128 MiB.
+	maxWork   = 4 << 20
+	workBytes = 32
+	// elementBytes is what an element of a list takes.
+	elementBytes = 16
+	// maxText bounds the result, in bytes; maxCalls how many macros are in one another.
+	maxText  = 16 << 20
+	maxCalls = 100
 )
 
+// spend counts an expression that reads or makes values of so many bytes. It is called
+// before they are made.
+func (x *run) spend(bytes int) { x.spendProduct(int64(bytes), 1) }
+
+func (x *run) spendProduct(n, bytes int64) {
+	if n > 0 && bytes > maxWork*workBytes/n {
+		x.work = maxWork
+	}
+	if x.work += 1 + n*bytes/workBytes; x.work > maxWork {
+		failf(0, "it takes more than %d steps (a step is an expression, a round of a loop or %d bytes of a text): does it come to an end?", maxWork, workBytes)
+	}
+}
+
+func (x *run) write(s string) {
+	x.spend(len(s))
+	if x.out.Len()+len(s) > maxText {
+		failf(0, "it writes more than %d bytes: does it come to an end?", maxText)
+	}
+	x.out.WriteString(s)
+}
+
 // Render runs the template with variables: strings, bools, int64s, float64s, nil, []any
-// and map[string]any.
+// and *dict.
 func (t *Template) Render(vars map[string]any) (text string, err error) {
 	defer caught(&err)
-	x := &run{scopes: []map[string]any{{
+	x := &run{out: new(strings.Builder), scopes: []map[string]any{{
 		"raise_exception": builtin("raise_exception"), "namespace": builtin("namespace"), "range": builtin("range"), "dict": builtin("dict"),
 	}}}
 	maps.Copy(x.scopes[0], vars)
@@ -63,14 +72,27 @@ func (t *Template) Render(vars map[string]any) (text string, err error) {
 
 func (x *run) all(body []stmt) flow {
 	for _, s := range body {
-		if x.steps++; x.steps > maxSteps || x.out.Len() > maxText {
-			failf(0, "it runs more than %d statements or writes more than %d bytes: does it come to an end?", maxSteps, maxText)
-		}
+		x.spend(0)
 		if f := s.run(x); f != goesOn {
 			return f
 		}
 	}
 	return goesOn
+}
+
+// value is that of an expression.
+func (x *run) value(e expr) any {
+	x.spend(0)
+	return e.eval(x)
+}
+
+func (x *run) values(list []expr) []any {
+	x.spend(len(list) * elementBytes)
+	out := make([]any, len(list))
+	for i, e := range list {
+		out[i] = x.value(e)
+	}
+	return out
 }
 
 func (x *run) lookup(name string) any {
@@ -82,16 +104,41 @@ func (x *run) lookup(name string) any {
 	return undefined{name}
 }
 
+// bind gives names to a value, or to each of its elements.
+func (x *run) bind(names []string, v any, line int) {
+	scope := x.scopes[len(x.scopes)-1]
+	if len(names) == 1 {
+		scope[names[0]] = v
+		return
+	}
+	parts := x.list(v, line)
+	if len(parts) != len(names) {
+		failf(line, "%d names for %d values", len(names), len(parts))
+	}
+	for i, n := range names {
+		scope[n] = parts[i]
+	}
+}
+
+// captured is what body writes.
+func (x *run) captured(body []stmt) string {
+	out := x.out
+	defer func() { x.out = out }()
+	x.out = new(strings.Builder)
+	x.all(body)
+	return x.out.String()
+}
+
 type text string
 
-func (t text) run(x *run) flow { x.out.WriteString(string(t)); return goesOn }
+func (t text) run(x *run) flow { x.write(string(t)); return goesOn }
 
 type show struct {
 	e    expr
 	line int
 }
 
-func (s show) run(x *run) flow { x.out.WriteString(shown(s.e.eval(x), s.line)); return goesOn }
+func (s show) run(x *run) flow { x.write(shown(x.value(s.e), s.line)); return goesOn }
 
 type jump flow
 
@@ -103,27 +150,38 @@ type branch struct {
 }
 
 func (s branch) run(x *run) flow {
-	if truth(s.cond.eval(x)) {
+	if truth(x.value(s.cond)) {
 		return x.all(s.then)
 	}
 	return x.all(s.other)
 }
 
+// set names a value, or what body writes.
 type set struct {
-	name, attr string
-	value      expr
-	line       int
+	names []string
+	attr  string // of a namespace, names[0]
+	value expr
+	body  []stmt
+	line  int
 }
 
 func (s set) run(x *run) flow {
-	v := s.value.eval(x)
+	var v any
+	if s.value != nil {
+		v = x.value(s.value)
+	} else {
+		// What is set inside stays inside.
+		x.scopes = append(x.scopes, map[string]any{})
+		v = x.captured(s.body)
+		x.scopes = x.scopes[:len(x.scopes)-1]
+	}
 	if s.attr == "" {
-		x.scopes[len(x.scopes)-1][s.name] = v
+		x.bind(s.names, v, s.line)
 		return goesOn
 	}
-	n, ok := x.lookup(s.name).(*namespace)
+	n, ok := x.lookup(s.names[0]).(*namespace)
 	if !ok {
-		failf(s.line, "set: %s is no namespace", s.name)
+		failf(s.line, "set: %s is no namespace", s.names[0])
 	}
 	n.m[s.attr] = v
 	return goesOn
@@ -137,39 +195,80 @@ type loop struct {
 }
 
 func (s loop) run(x *run) flow {
-	items := list(s.over.eval(x), s.line)
-	bind := func(v any) {
-		scope := x.scopes[len(x.scopes)-1]
-		if len(s.names) == 1 {
-			scope[s.names[0]] = v
-			return
-		}
-		parts := list(v, s.line)
-		if len(parts) != len(s.names) {
-			failf(s.line, "for: %d names for %d values", len(s.names), len(parts))
-		}
-		for i, n := range s.names {
-			scope[n] = parts[i]
-		}
-	}
-	defer func(n int) { x.scopes = x.scopes[:n] }(len(x.scopes))
+	items := x.list(x.value(s.over), s.line)
+	outer := len(x.scopes)
+	defer func() { x.scopes = x.scopes[:outer] }()
 	if s.only != nil {
-		x.scopes = append(x.scopes, map[string]any{})
-		items = slices.DeleteFunc(slices.Clone(items), func(v any) bool { bind(v); return !truth(s.only.eval(x)) })
-		x.scopes = x.scopes[:len(x.scopes)-1]
+		var chosen []any
+		for _, v := range items {
+			x.scopes = append(x.scopes[:outer], map[string]any{})
+			x.bind(s.names, v, s.line)
+			if truth(x.value(s.only)) {
+				x.spend(elementBytes)
+				chosen = append(chosen, v)
+			}
+		}
+		items, x.scopes = chosen, x.scopes[:outer]
 	}
 	if len(items) == 0 {
 		return x.all(s.empty)
 	}
-	outer := len(x.scopes)
 	for i, v := range items {
-		x.scopes = append(x.scopes[:outer], map[string]any{"loop": &state{i, len(items), items}})
-		bind(v)
+		x.spend(0)
+		x.scopes = append(x.scopes[:outer], map[string]any{"loop": &state{i, items}})
+		x.bind(s.names, v, s.line)
 		if x.all(s.body) == breaks {
 			break
 		}
 	}
 	return goesOn
+}
+
+// macro is a function that a template defines.
+type macro struct {
+	name     string
+	params   []string
+	defaults map[string]expr
+	body     []stmt
+	line     int
+	// scopes are those around it, whatever they hold when it is called.
+	scopes []map[string]any
+}
+
+func (m *macro) run(x *run) flow {
+	defined := *m
+	defined.scopes = slices.Clone(x.scopes)
+	x.scopes[len(x.scopes)-1][m.name] = &defined
+	return goesOn
+}
+
+func (x *run) macro(m *macro, args []any, named *dict, line int) any {
+	if len(args) > len(m.params) {
+		failf(line, "%s() takes %d arguments, got %d", m.name, len(m.params), len(args))
+	}
+	scope := map[string]any{}
+	for _, name := range named.keys {
+		if i := slices.Index(m.params, name); i < 0 || i < len(args) {
+			failf(line, "%s() does not take %s here", m.name, name)
+		}
+		scope[name] = named.of[name]
+	}
+	if x.calls++; x.calls > maxCalls {
+		failf(line, "more than %d macros call one another", maxCalls)
+	}
+	scopes := x.scopes
+	defer func() { x.scopes, x.calls = scopes, x.calls-1 }()
+	x.scopes = append(slices.Clone(m.scopes), scope)
+	for i, name := range m.params {
+		if i < len(args) {
+			scope[name] = args[i]
+		} else if _, ok := named.of[name]; !ok {
+			if scope[name] = (undefined{name}); m.defaults[name] != nil {
+				scope[name] = x.value(m.defaults[name])
+			}
+		}
+	}
+	return x.captured(m.body)
 }
 
 type constant struct{ v any }
@@ -182,35 +281,34 @@ func (v variable) eval(x *run) any { return x.lookup(v.name) }
 
 type array []expr
 
-func (a array) eval(x *run) any {
-	out := make([]any, len(a))
-	for i, e := range a {
-		out[i] = e.eval(x)
-	}
-	return out
-}
+func (a array) eval(x *run) any { return x.values(a) }
 
-type object struct{ keys, values []expr }
+type object struct {
+	keys, values []expr
+	line         int
+}
 
 func (o object) eval(x *run) any {
-	out := map[string]any{}
-	for i, k := range o.keys {
-		out[fmt.Sprint(k.eval(x))] = o.values[i].eval(x)
+	d := newDict()
+	for i, e := range o.keys {
+		k, ok := x.value(e).(string)
+		if !ok {
+			failf(o.line, "a key of a mapping is not a text, which is not supported")
+		}
+		x.spend(2 * elementBytes)
+		d.set(k, x.value(o.values[i]))
 	}
-	return out
+	return d
 }
 
-type choice struct {
-	then, cond, other expr
-	line              int
-}
+type choice struct{ then, cond, other expr }
 
 func (c choice) eval(x *run) any {
 	switch {
-	case truth(c.cond.eval(x)):
-		return c.then.eval(x)
+	case truth(x.value(c.cond)):
+		return x.value(c.then)
 	case c.other != nil:
-		return c.other.eval(x)
+		return x.value(c.other)
 	}
 	return undefined{"the else of an inline if"}
 }
@@ -221,82 +319,51 @@ type logic struct {
 }
 
 func (l logic) eval(x *run) any {
-	if v := l.a.eval(x); truth(v) == l.or {
+	if v := x.value(l.a); truth(v) == l.or {
 		return v
 	}
-	return l.b.eval(x)
+	return x.value(l.b)
 }
 
 type negation struct{ e expr }
 
-func (n negation) eval(x *run) any { return !truth(n.e.eval(x)) }
+func (n negation) eval(x *run) any { return !truth(x.value(n.e)) }
 
-type binary struct {
-	op   string
-	a, b expr
-	line int
+// comparison is a chain: a < b < c.
+type comparison struct {
+	first expr
+	ops   []string
+	rest  []expr
+	line  int
 }
 
-func (e binary) eval(x *run) any {
-	a, b := e.a.eval(x), e.b.eval(x)
-	switch e.op {
+func (c comparison) eval(x *run) any {
+	a := x.value(c.first)
+	for i, op := range c.ops {
+		b := x.value(c.rest[i])
+		if !x.compare(op, a, b, c.line) {
+			return false
+		}
+		a = b
+	}
+	return true
+}
+
+func (x *run) compare(op string, a, b any, line int) bool {
+	switch op {
 	case "==":
-		return equal(a, b)
+		return x.equal(a, b)
 	case "!=":
-		return !equal(a, b)
-	case "in", "not in":
-		return within(a, b, e.line) == (e.op == "in")
-	case "~":
-		return shown(a, e.line) + shown(b, e.line)
+		return !x.equal(a, b)
+	case "in":
+		return x.contains(b, a, line)
+	case "not in":
+		return !x.contains(b, a, line)
 	}
-	if s, ok := a.(string); ok {
-		t, ok := b.(string)
-		switch {
-		case ok && e.op == "+":
-			return s + t
-		case ok && slices.Contains([]string{"<", "<=", ">", ">="}, e.op):
-			return ordered(e.op, strings.Compare(s, t))
-		}
+	c, ok := x.compared(a, b)
+	if !ok {
+		failf(line, "%s does not take %s and %s", op, kind(a), kind(b))
 	}
-	if l, ok := a.([]any); ok && e.op == "+" {
-		if m, ok := b.([]any); ok {
-			return slices.Concat(l, m)
-		}
-	}
-	i, ok1 := a.(int64)
-	j, ok2 := b.(int64)
-	if ok1 && ok2 {
-		return e.whole(i, j)
-	}
-	f, ok1 := number(a)
-	g, ok2 := number(b)
-	if !ok1 || !ok2 {
-		failf(e.line, "%s does not take %s and %s", e.op, kind(a), kind(b))
-	}
-	switch e.op {
-	case "+":
-		return f + g
-	case "-":
-		return f - g
-	case "*":
-		return f * g
-	case "/", "//", "%":
-		failf(e.line, "%s of %s and %s is not supported", e.op, kind(a), kind(b))
-	}
-	return ordered(e.op, cmpFloat(f, g))
-}
-
-func cmpFloat(f, g float64) int {
-	switch {
-	case f < g:
-		return -1
-	case f > g:
-		return 1
-	}
-	return 0
-}
-
-func ordered(op string, c int) bool {
 	switch op {
 	case "<":
 		return c < 0
@@ -308,25 +375,70 @@ func ordered(op string, c int) bool {
 	return c >= 0
 }
 
-func (e binary) whole(i, j int64) any {
-	if j == 0 && (e.op == "/" || e.op == "//" || e.op == "%") {
-		failf(e.line, "division by zero")
+func (x *run) contains(b, a any, line int) bool {
+	switch b := b.(type) {
+	case string:
+		s, ok := a.(string)
+		if !ok {
+			failf(line, "%s cannot be in a text", kind(a))
+		}
+		x.spend(len(b))
+		return strings.Contains(b, s)
+	case *dict:
+		s, ok := a.(string)
+		_, has := b.of[s]
+		return ok && has
+	case undefined:
+		return false
 	}
-	switch e.op {
-	case "+":
-		return i + j
-	case "-":
-		return i - j
-	case "*":
-		return i * j
-	case "/":
-		return float64(i) / float64(j)
-	case "//":
-		return int64(math.Floor(float64(i) / float64(j)))
-	case "%":
-		return ((i % j) + j) % j
+	return slices.ContainsFunc(x.list(b, line), func(v any) bool { return x.equal(a, v) })
+}
+
+type binary struct {
+	op   string
+	a, b expr
+	line int
+}
+
+func (e binary) eval(x *run) any {
+	a, b := x.value(e.a), x.value(e.b)
+	if e.op == "~" {
+		return x.concat(shown(a, e.line), shown(b, e.line))
 	}
-	return ordered(e.op, cmpFloat(float64(i), float64(j)))
+	i, ok1 := whole(a)
+	j, ok2 := whole(b)
+	s, text1 := a.(string)
+	t, text2 := b.(string)
+	switch {
+	case ok1 && ok2:
+		return arithmetic(e.op, i, j, e.line)
+	case e.op == "+" && text1 && text2:
+		return x.concat(s, t)
+	case e.op == "*" && text1 && ok2:
+		return x.repeated(s, j)
+	case e.op == "*" && ok1 && text2:
+		return x.repeated(t, i)
+	}
+	if l, ok := a.([]any); ok && e.op == "+" {
+		if m, ok := b.([]any); ok {
+			x.spend((len(l) + len(m)) * elementBytes)
+			return slices.Concat(l, m)
+		}
+	}
+	f, ok1 := number(a)
+	g, ok2 := number(b)
+	switch {
+	case !ok1 || !ok2:
+		failf(e.line, "%s does not take %s and %s", e.op, kind(a), kind(b))
+	case e.op == "+":
+		return f + g
+	case e.op == "-":
+		return f - g
+	case e.op == "*":
+		return f * g
+	}
+	failf(e.line, "%s of %s and %s is not supported", e.op, kind(a), kind(b))
+	return nil
 }
 
 type member struct {
@@ -335,80 +447,49 @@ type member struct {
 }
 
 func (m member) eval(x *run) any {
-	of, key := m.of.eval(x), m.key.eval(x)
+	of, key := x.value(m.of), x.value(m.key)
 	if u, ok := of.(undefined); ok {
-		failf(m.line, "%s is not defined, and has no %v", u.name, key)
+		failf(m.line, "%s is not defined, and has no %s", u.name, spelled(key))
 	}
-	if i, ok := key.(int64); ok {
-		var n int
-		var at func(i int) any
-		switch of := of.(type) {
-		case []any:
-			n, at = len(of), func(i int) any { return of[i] }
-		case string:
-			r := []rune(of)
-			n, at = len(r), func(i int) any { return string(r[i]) }
-		default:
-			failf(m.line, "%s has no elements", kind(of))
-		}
-		if i < 0 {
-			i += int64(n)
-		}
-		if i < 0 || i >= int64(n) {
-			return undefined{fmt.Sprintf("element %v", key)}
-		}
-		return at(int(i))
+	switch key := key.(type) {
+	case string:
+		return x.memberOf(of, key, m.line)
+	case int64:
+		return x.element(of, key, m.line)
 	}
-	name, ok := key.(string)
-	if !ok {
-		failf(m.line, "%s is no key", kind(key))
-	}
-	switch of := of.(type) {
-	case map[string]any:
-		if v, ok := of[name]; ok {
-			return v
-		}
-	case *namespace:
-		if v, ok := of.m[name]; ok {
-			return v
-		}
-		return undefined{name}
-	case *state:
-		return of.member(name)
-	}
-	if slices.Contains(methodsOf(of), name) {
-		return bound{of, name}
-	}
-	return undefined{name}
+	failf(m.line, "%s is no key", kind(key))
+	return nil
 }
 
-// member is what a template reads of its loop.
-func (s *state) member(name string) any {
-	switch name {
-	case "index":
-		return int64(s.index + 1)
-	case "index0":
-		return int64(s.index)
-	case "revindex":
-		return int64(s.length - s.index)
-	case "revindex0":
-		return int64(s.length - s.index - 1)
-	case "length":
-		return int64(s.length)
-	case "first":
-		return s.index == 0
-	case "last":
-		return s.index == s.length-1
-	case "previtem":
-		if s.index > 0 {
-			return s.items[s.index-1]
+// element is of[i].
+func (x *run) element(of any, i int64, line int) any {
+	switch of := of.(type) {
+	case []any:
+		if i, ok := within(i, len(of)); ok {
+			return of[i]
 		}
-	case "nextitem":
-		if s.index+1 < s.length {
-			return s.items[s.index+1]
+	case string:
+		r := x.runes(of)
+		if i, ok := within(i, len(r)); ok {
+			return string(r[i])
 		}
+	default:
+		failf(line, "%s has no elements", kind(of))
 	}
-	return undefined{"loop." + name}
+	return undefined{"an element that a list does not have"}
+}
+
+// within is the place of element i of n, which may be counted from the end.
+func within(i int64, n int) (at int64, ok bool) {
+	if i < 0 {
+		i += int64(n)
+	}
+	return i, i >= 0 && i < int64(n)
+}
+
+func (x *run) runes(s string) []rune {
+	x.spendProduct(int64(len(s)), 4)
+	return []rune(s)
 }
 
 type slice struct {
@@ -418,48 +499,49 @@ type slice struct {
 }
 
 func (s slice) eval(x *run) any {
-	of := s.of.eval(x)
-	n, isText := 0, false
+	of := x.value(s.of)
+	var n int
 	var runes []rune
 	var items []any
+	isText := false
 	switch of := of.(type) {
 	case string:
-		runes, isText = []rune(of), true
+		runes, isText = x.runes(of), true
 		n = len(runes)
 	case []any:
 		items, n = of, len(of)
 	default:
 		failf(s.line, "%s cannot be cut", kind(of))
 	}
-	at := func(i, otherwise int) int {
+	end := func(i, otherwise int) int {
 		if s.ends[i] == nil {
 			return otherwise
 		}
-		v := s.ends[i].eval(x)
+		v := x.value(s.ends[i])
 		k, ok := v.(int64)
 		switch {
 		case v == nil:
 			return otherwise
 		case !ok:
 			failf(s.line, "a slice wants whole numbers, got %s", kind(v))
-		case i == 2:
-			return int(k)
-		case k < 0:
+		case i < 2 && k < 0:
 			k += int64(n)
 		}
-		return int(k)
+		// No step leads out of [-1, n], and none from there is longer than n + 1.
+		return int(min(max(k, -int64(n)-1), int64(n)+1))
 	}
-	step := at(2, 1)
+	step := end(2, 1)
 	if step == 0 {
 		failf(s.line, "the step of a slice is 0")
 	}
-	from, to := at(0, 0), at(1, n)
+	from, to := end(0, 0), end(1, n)
 	if step < 0 {
-		from, to = at(0, n-1), at(1, -1)
+		from, to = end(0, n-1), end(1, -1)
 		from, to = min(from, n-1), max(to, -1)
 	} else {
 		from, to = max(from, 0), min(to, n)
 	}
+	x.spend(n * elementBytes)
 	var text strings.Builder
 	out := []any{}
 	for i := from; step > 0 && i < to || step < 0 && i > to; i += step {
@@ -475,27 +557,35 @@ func (s slice) eval(x *run) any {
 	return out
 }
 
+// arguments are those of a call, of which the last can have names.
+type arguments struct {
+	list  []expr
+	named object
+}
+
+func (a arguments) values(x *run) (list []any, named *dict) {
+	return x.values(a.list), a.named.eval(x).(*dict)
+}
+
 type call struct {
-	of    expr
-	args  []expr
-	named map[string]expr
-	line  int
+	of expr
+	arguments
+	line int
 }
 
 func (c call) eval(x *run) any {
-	of := c.of.eval(x)
-	args := make([]any, len(c.args))
-	for i, a := range c.args {
-		args[i] = a.eval(x)
-	}
+	of := x.value(c.of)
+	args, named := c.values(x)
 	switch of := of.(type) {
-	case bound:
-		if len(c.named) > 0 {
-			failf(c.line, "%s() takes no named arguments", of.name)
+	case method:
+		if len(named.keys) > 0 {
+			failf(c.line, "named arguments of %s() are not supported", of.name)
 		}
-		return of.call(args, c.line)
+		return x.method(of, args, c.line)
+	case *macro:
+		return x.macro(of, args, named, c.line)
 	case builtin:
-		return x.builtin(string(of), args, c)
+		return x.builtin(string(of), args, named, c.line)
 	case undefined:
 		failf(c.line, "the function %q is not supported", of.name)
 	}
@@ -503,328 +593,53 @@ func (c call) eval(x *run) any {
 	return nil
 }
 
-func (x *run) builtin(name string, args []any, c call) any {
+func (x *run) builtin(name string, args []any, named *dict, line int) any {
 	switch name {
 	case "raise_exception":
-		failf(c.line, "the template refuses the conversation: %s", shown(append(args, "")[0], c.line))
+		failf(line, "the template refuses the conversation: %s", shown(append(args, "")[0], line))
 	case "range":
-		var n [3]int64
-		n[2] = 1
-		for i, a := range args {
-			v, ok := a.(int64)
-			if !ok || i > 2 {
-				failf(c.line, "range wants one to three whole numbers")
-			}
-			n[i] = v
-		}
-		if len(args) == 1 {
-			n[0], n[1] = 0, n[0]
-		}
-		out := []any{}
-		for i := n[0]; (n[2] > 0 && i < n[1] || n[2] < 0 && i > n[1]) && len(out) < maxSteps; i += n[2] {
-			out = append(out, i)
-		}
-		return out
-	}
-	m := map[string]any{}
-	for k, e := range c.named {
-		m[k] = e.eval(x)
+		return x.numbers(args, line)
 	}
 	if len(args) > 0 {
-		failf(c.line, "%s takes named arguments only", name)
+		failf(line, "%s takes named arguments only", name)
 	}
 	if name == "namespace" {
-		return &namespace{m}
+		return &namespace{named.of}
 	}
-	return m
+	return named
 }
 
-func methodsOf(v any) []string {
-	switch v.(type) {
-	case string:
-		return []string{"strip", "lstrip", "rstrip", "split", "startswith", "endswith", "upper", "lower", "title", "capitalize", "replace", "find", "count", "join"}
-	case map[string]any:
-		return []string{"items", "keys", "values", "get"}
-	}
-	return nil
-}
+// maxRange bounds a range as jinja2's sandbox does.
+const maxRange = 100_000
 
-func (m bound) call(args []any, line int) any {
-	texts := make([]string, len(args))
+func (x *run) numbers(args []any, line int) []any {
+	n := [3]int64{0, 0, 1}
 	for i, a := range args {
-		texts[i], _ = a.(string)
+		v, ok := a.(int64)
+		if !ok || i > 2 {
+			failf(line, "range wants one to three whole numbers")
+		}
+		n[i] = v
 	}
-	few := func(least, most int) {
-		if len(args) < least || len(args) > most {
-			failf(line, "%s() does not take %d arguments", m.name, len(args))
-		}
+	switch len(args) {
+	case 0:
+		failf(line, "range wants one to three whole numbers")
+	case 1:
+		n[0], n[1] = 0, n[0]
 	}
-	if of, ok := m.of.(map[string]any); ok {
-		switch m.name {
-		case "get":
-			few(1, 2)
-			if v, ok := of[texts[0]]; ok {
-				return v
-			}
-			if len(args) == 2 {
-				return args[1]
-			}
-			return nil
-		}
-		few(0, 0)
-		return entries(of, m.name)
+	if n[2] == 0 {
+		failf(line, "the step of range is 0")
 	}
-	s := m.of.(string) // methodsOf has no others
-	trimmed := func(trim func(string, string) string, space func(string, func(rune) bool) string) string {
-		few(0, 1)
-		if len(args) == 1 && args[0] != nil {
-			return trim(s, texts[0])
-		}
-		return space(s, unicode.IsSpace)
-	}
-	switch m.name {
-	case "strip":
-		return trimmed(strings.Trim, strings.TrimFunc)
-	case "lstrip":
-		return trimmed(strings.TrimLeft, strings.TrimLeftFunc)
-	case "rstrip":
-		return trimmed(strings.TrimRight, strings.TrimRightFunc)
-	case "split":
-		few(0, 2)
-		if len(args) == 0 {
-			return anys(strings.Fields(s))
-		}
-		n := int64(-1)
-		if len(args) == 2 {
-			n, _ = args[1].(int64)
-		}
-		if texts[0] == "" {
-			failf(line, "split() wants a text to split at")
-		}
-		if n >= 0 {
-			n++ // Python counts cuts, Go parts
-		}
-		return anys(strings.SplitN(s, texts[0], int(n)))
-	case "startswith", "endswith":
-		few(1, 1)
-		options := args
-		if l, ok := args[0].([]any); ok {
-			options = l
-		}
-		return slices.ContainsFunc(options, func(o any) bool {
-			t, ok := o.(string)
-			return ok && (m.name == "startswith" && strings.HasPrefix(s, t) || m.name == "endswith" && strings.HasSuffix(s, t))
-		})
-	case "replace":
-		few(2, 2)
-		return strings.ReplaceAll(s, texts[0], texts[1])
-	case "find":
-		few(1, 1)
-		i := strings.Index(s, texts[0])
-		if i < 0 {
-			return int64(i)
-		}
-		return int64(utf8.RuneCountInString(s[:i]))
-	case "count":
-		few(1, 1)
-		return int64(strings.Count(s, texts[0]))
-	case "join":
-		few(1, 1)
-		return joined(args[0], s, line)
-	}
-	few(0, 0)
-	return cased(m.name, s)
-}
-
-func btoi(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
-}
-
-// cased is s in another case.
-func cased(how, s string) string {
-	switch how {
-	case "upper":
-		return strings.ToUpper(s)
-	case "lower":
-		return strings.ToLower(s)
-	}
-	var b strings.Builder
-	inside := false
-	for _, r := range s {
-		if inside {
-			b.WriteRune(unicode.ToLower(r))
-		} else {
-			b.WriteRune(unicode.ToTitle(r))
-		}
-		inside = how == "capitalize" || unicode.IsLetter(r)
-	}
-	return b.String()
-}
-
-func anys(texts []string) []any {
-	out := make([]any, len(texts))
-	for i, t := range texts {
-		out[i] = t
-	}
-	return out
-}
-
-// entries are the items, keys or values of a map, by name: JSON has no order of them
-// here.
-func entries(m map[string]any, which string) []any {
 	out := []any{}
-	for _, k := range slices.Sorted(maps.Keys(m)) {
-		switch which {
-		case "keys":
-			out = append(out, k)
-		case "values":
-			out = append(out, m[k])
-		default:
-			out = append(out, []any{k, m[k]})
+	for i := n[0]; n[2] > 0 && i < n[1] || n[2] < 0 && i > n[1]; i += n[2] {
+		if len(out) == maxRange {
+			failf(line, "range has more than %d numbers", maxRange)
+		}
+		x.spend(elementBytes)
+		out = append(out, i)
+		if n[2] > 0 && i > n[1]-n[2] || n[2] < 0 && i < n[1]-n[2] {
+			break // the next is not a number of 64 bits, perhaps
 		}
 	}
 	return out
-}
-
-func joined(v any, with string, line int) string {
-	var texts []string
-	for _, x := range list(v, line) {
-		texts = append(texts, shown(x, line))
-	}
-	return strings.Join(texts, with)
-}
-
-// list are the elements that a loop goes over.
-func list(v any, line int) []any {
-	switch v := v.(type) {
-	case []any:
-		return v
-	case map[string]any:
-		return entries(v, "keys")
-	case string:
-		out := []any{}
-		for _, r := range v {
-			out = append(out, string(r))
-		}
-		return out
-	case undefined:
-		failf(line, "%s is not defined", v.name)
-	}
-	failf(line, "%s is no list", kind(v))
-	return nil
-}
-
-func truth(v any) bool {
-	switch v := v.(type) {
-	case nil, undefined:
-		return false
-	case bool:
-		return v
-	case int64:
-		return v != 0
-	case float64:
-		return v != 0
-	case string:
-		return v != ""
-	case []any:
-		return len(v) > 0
-	case map[string]any:
-		return len(v) > 0
-	}
-	return true
-}
-
-func number(v any) (float64, bool) {
-	switch v := v.(type) {
-	case int64:
-		return float64(v), true
-	case float64:
-		return v, true
-	case bool:
-		return float64(btoi(v)), true
-	}
-	return 0, false
-}
-
-func equal(a, b any) bool {
-	if f, ok := number(a); ok {
-		g, ok := number(b)
-		return ok && f == g
-	}
-	switch a := a.(type) {
-	case string:
-		s, ok := b.(string)
-		return ok && a == s
-	case []any:
-		l, ok := b.([]any)
-		return ok && slices.EqualFunc(a, l, equal)
-	case map[string]any:
-		m, ok := b.(map[string]any)
-		return ok && maps.EqualFunc(a, m, equal)
-	case nil:
-		return b == nil
-	case undefined:
-		_, ok := b.(undefined)
-		return ok
-	}
-	n, ok := a.(*namespace)
-	return ok && b == any(n)
-}
-
-func within(a, b any, line int) bool {
-	switch b := b.(type) {
-	case string:
-		s, ok := a.(string)
-		if !ok {
-			failf(line, "%s cannot be in a text", kind(a))
-		}
-		return strings.Contains(b, s)
-	case map[string]any:
-		s, ok := a.(string)
-		_, has := b[s]
-		return ok && has
-	}
-	return slices.ContainsFunc(list(b, line), func(v any) bool { return equal(a, v) })
-}
-
-// shown is a value as text, as Python prints it.
-func shown(v any, line int) string {
-	switch v := v.(type) {
-	case string:
-		return v
-	case undefined:
-		return ""
-	case nil:
-		return "None"
-	case bool:
-		return map[bool]string{true: "True", false: "False"}[v]
-	case int64:
-		return strconv.FormatInt(v, 10)
-	}
-	failf(line, "%s is printed, which is not supported: want a text, a whole number, true, false or none", kind(v))
-	return ""
-}
-
-// kind is what a value is, for messages.
-func kind(v any) string {
-	switch v := v.(type) {
-	case nil:
-		return "none"
-	case undefined:
-		return v.name + ", which is not defined,"
-	case bool:
-		return "true or false"
-	case int64, float64:
-		return "a number"
-	case string:
-		return "a text"
-	case []any:
-		return "a list"
-	case map[string]any, *namespace:
-		return "a mapping"
-	}
-	return "a function"
 }

@@ -230,12 +230,14 @@ func content(v any) (string, error) {
 func (f *Format) Render(messages []Message, prompt bool) (string, error) {
 	list := make([]any, len(messages))
 	for i, m := range messages {
-		fields := map[string]any{"role": m.Role, "content": m.Content}
+		fields := newDict()
+		fields.set("role", m.Role)
+		fields.set("content", m.Content)
 		if m.Thoughts != "" {
-			fields["reasoning_content"] = m.Thoughts
+			fields.set("reasoning_content", m.Thoughts)
 		}
 		if m.Name != "" {
-			fields["name"] = m.Name
+			fields.set("name", m.Name)
 		}
 		list[i] = fields
 	}

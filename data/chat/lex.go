@@ -3,7 +3,9 @@ package chat
 import (
 	"fmt"
 	"regexp"
+	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 // part is a stretch of a template: text, {{ an expression }} or {% a tag %}.
@@ -173,27 +175,38 @@ func lex(s string, line int) (out []lexeme) {
 	}
 }
 
+// unquote reads escapes as Python does.
 func unquote(s string) string {
 	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		if s[i] != '\\' || i+1 == len(s) {
-			b.WriteByte(s[i])
+	for s != "" {
+		n := strings.IndexByte(s, '\\')
+		if n < 0 || n+1 == len(s) {
+			b.WriteString(s)
+			break
+		}
+		b.WriteString(s[:n])
+		s = s[n+1:]
+		if i := strings.IndexByte("abfnrtv\\'\"\n", s[0]); i >= 0 {
+			b.WriteString([]string{"\a", "\b", "\f", "\n", "\r", "\t", "\v", "\\", "'", "\"", ""}[i])
+			s = s[1:]
 			continue
 		}
-		i++
-		switch s[i] {
-		case 'n':
-			b.WriteByte('\n')
-		case 't':
-			b.WriteByte('\t')
-		case 'r':
-			b.WriteByte('\r')
-		case '\\', '\'', '"':
-			b.WriteByte(s[i])
-		default:
-			b.WriteByte('\\')
-			b.WriteByte(s[i])
+		digits, base := map[byte]int{'x': 2, 'u': 4, 'U': 8}[s[0]], 16
+		skip := 1
+		if s[0] >= '0' && s[0] <= '7' {
+			skip, base = 0, 8
+			for digits < 3 && digits < len(s) && s[digits] >= '0' && s[digits] <= '7' {
+				digits++
+			}
 		}
+		if digits > 0 && len(s) >= skip+digits {
+			if v, err := strconv.ParseUint(s[skip:skip+digits], base, 32); err == nil && utf8.ValidRune(rune(v)) {
+				b.WriteRune(rune(v))
+				s = s[skip+digits:]
+				continue
+			}
+		}
+		b.WriteByte('\\')
 	}
 	return b.String()
 }

@@ -28,6 +28,8 @@ type parser struct {
 	parts []part
 	at    int
 	loops int
+	// macros counts those around what is read.
+	macros int
 	// The expression that is read.
 	line int
 	lex  []lexeme
@@ -88,6 +90,8 @@ func (p *parser) tag(tag string) []stmt {
 		return []stmt{p.forTag()}
 	case "set":
 		return []stmt{p.setTag()}
+	case "macro":
+		return []stmt{p.macroTag()}
 	case "generation": // marks answers, which are found without
 		p.end()
 		p.at++
@@ -101,7 +105,7 @@ func (p *parser) tag(tag string) []stmt {
 		p.end()
 		return []stmt{jump(map[string]flow{"break": breaks, "continue": continues}[tag])}
 	}
-	failf(line, "{%% %s %%} is not supported; want for, if, set, generation, break or continue", tag)
+	failf(line, "{%% %s %%} is not supported; want for, if, set, macro, generation, break or continue", tag)
 	return nil
 }
 
@@ -127,13 +131,7 @@ func (p *parser) ifTag() stmt {
 }
 
 func (p *parser) forTag() stmt {
-	s := loop{line: p.line}
-	for {
-		s.names = append(s.names, p.name())
-		if !p.skip(",") {
-			break
-		}
-	}
+	s := loop{names: p.names(), line: p.line}
 	if w := p.name(); w != "in" {
 		failf(p.line, "for: want in, got %q", w)
 	}
@@ -160,16 +158,69 @@ func (p *parser) forTag() stmt {
 }
 
 func (p *parser) setTag() stmt {
-	s := set{name: p.name(), line: p.line}
-	if p.skip(".") {
+	s := set{names: p.names(), line: p.line}
+	if len(s.names) == 1 && p.skip(".") {
 		s.attr = p.name()
 	}
-	if !p.skip("=") {
-		failf(p.line, "{%% set %%} of more than one name, or of a block, is not supported: want {%% set NAME = VALUE %%}")
+	if p.skip("=") {
+		s.value = p.expr()
+		if p.skip(",") {
+			list, _ := p.list("")
+			s.value = array(append([]expr{s.value}, list...))
+		}
+		p.end()
+		return s
 	}
-	s.value = p.expr()
+	if p.peek().kind != 0 || len(s.names) > 1 {
+		failf(p.line, "want {%% set NAME = VALUE %%} or {%% set NAME %%} ... {%% endset %%}")
+	}
+	p.at++
+	defer p.outsideLoops()()
+	s.body = p.body(s.line, "endset")
 	p.end()
 	return s
+}
+
+// names reads one name or several.
+func (p *parser) names() []string {
+	out := []string{p.name()}
+	for p.skip(",") {
+		out = append(out, p.name())
+	}
+	return out
+}
+
+func (p *parser) macroTag() stmt {
+	m := &macro{name: p.name(), defaults: map[string]expr{}, line: p.line}
+	p.want("(")
+	for !p.skip(")") {
+		name := p.name()
+		m.params = append(m.params, name)
+		if p.skip("=") {
+			m.defaults[name] = p.expr()
+		} else if len(m.defaults) > 0 {
+			failf(p.line, "macro %s: %s has no default, and comes after one that has", m.name, name)
+		}
+		if !p.skip(",") {
+			p.want(")")
+			break
+		}
+	}
+	p.end()
+	p.at++
+	defer p.outsideLoops()()
+	p.macros++
+	m.body = p.body(m.line, "endmacro")
+	p.macros--
+	p.end()
+	return m
+}
+
+// outsideLoops begins a body that no break leaves; it ends with what is returned.
+func (p *parser) outsideLoops() (end func()) {
+	loops := p.loops
+	p.loops = 0
+	return func() { p.loops = loops }
 }
 
 func (p *parser) peek() lexeme { return p.lex[p.pos] }
@@ -225,7 +276,7 @@ func (p *parser) expr() expr {
 	defer p.nest()()
 	e := p.or()
 	for p.skipName("if") {
-		c := choice{then: e, cond: p.or(), line: p.line}
+		c := choice{then: e, cond: p.or()}
 		if p.skipName("else") {
 			c.other = p.expr()
 		}
@@ -259,7 +310,7 @@ func (p *parser) not() expr {
 }
 
 func (p *parser) compare() expr {
-	e := p.sum()
+	c := comparison{first: p.sum(), line: p.line}
 	for {
 		l := p.peek()
 		op := l.text
@@ -269,10 +320,12 @@ func (p *parser) compare() expr {
 		case l.kind == 'n' && op == "not" && p.lex[p.pos+1].text == "in":
 			p.pos += 2
 			op = "not in"
+		case len(c.ops) == 0:
+			return c.first
 		default:
-			return e
+			return c
 		}
-		e = binary{op, e, p.sum(), p.line}
+		c.ops, c.rest = append(c.ops, op), append(c.rest, p.sum())
 	}
 }
 
@@ -288,8 +341,25 @@ func (p *parser) left(ops []string, operand func() expr) expr {
 
 func (p *parser) sum() expr {
 	return p.left([]string{"+", "-"}, func() expr {
-		return p.left([]string{"~"}, func() expr { return p.left([]string{"*", "/", "//", "%"}, p.unary) })
+		return p.left([]string{"~"}, func() expr { return p.left([]string{"*", "/", "//", "%"}, p.filtered) })
 	})
+}
+
+// filtered reads what filters and tests apply to: -x | f is (-x) | f.
+func (p *parser) filtered() expr {
+	e := p.unary()
+	for {
+		switch {
+		case p.skip("|"):
+			e = p.filter(e)
+		case p.skipName("is"):
+			e = p.test(e)
+		case p.skip("("):
+			e = p.call(e)
+		default:
+			return e
+		}
+	}
 }
 
 func (p *parser) unary() expr {
@@ -303,7 +373,11 @@ func (p *parser) unary() expr {
 func (p *parser) primary() expr {
 	switch l := p.next(); l.kind {
 	case 's':
-		return constant{l.text}
+		s := l.text
+		for p.peek().kind == 's' { // as in Python, one text
+			s += p.next().text
+		}
+		return constant{s}
 	case '0':
 		if strings.Contains(l.text, ".") {
 			v, _ := strconv.ParseFloat(l.text, 64) // the lexer let nothing else through
@@ -322,6 +396,9 @@ func (p *parser) primary() expr {
 			return constant{false}
 		case "none", "None":
 			return constant{nil}
+		}
+		if p.macros > 0 && slices.Contains([]string{"varargs", "kwargs", "caller"}, l.text) {
+			failf(p.line, "%s of a macro is not supported", l.text)
 		}
 		return variable{l.text}
 	case 'o':
@@ -344,20 +421,24 @@ func (p *parser) primary() expr {
 	return nil
 }
 
-// list reads expressions up to a closing bracket.
+// list reads expressions up to a closing bracket; of none: up to the end.
 func (p *parser) list(closing string) (out []expr, comma bool) {
-	for !p.skip(closing) {
+	for !p.closed(closing) {
 		out = append(out, p.expr())
 		if comma = p.skip(","); !comma {
-			p.want(closing)
+			if !p.closed(closing) {
+				failf(p.line, "want %q, got %q", closing, p.peek().text)
+			}
 			break
 		}
 	}
 	return out, comma
 }
 
+func (p *parser) closed(by string) bool { return by == "" && p.peek().kind == 0 || p.skip(by) }
+
 func (p *parser) dict() expr {
-	var d object
+	d := object{line: p.line}
 	for !p.skip("}") {
 		k := p.expr()
 		p.want(":")
@@ -379,26 +460,39 @@ func (p *parser) postfix(e expr) expr {
 			e = p.subscript(e)
 		case p.skip("("):
 			e = p.call(e)
-		case p.skip("|"):
-			f := filter{name: p.name(), of: e, line: p.line}
-			if !slices.Contains(filterNames, f.name) {
-				failf(p.line, "the filter %q is not supported; want %s", f.name, strings.Join(filterNames, ", "))
-			}
-			if p.skip("(") {
-				c := p.call(nil)
-				f.args, f.named = c.args, c.named
-			}
-			e = f
-		case p.skipName("is"):
-			t := test{of: e, not: p.skipName("not"), line: p.line, name: p.name()}
-			if !slices.Contains(testNames, t.name) {
-				failf(p.line, "the test %q is not supported; want %s", t.name, strings.Join(testNames, ", "))
-			}
-			e = t
 		default:
 			return e
 		}
 	}
+}
+
+func (p *parser) filter(of expr) expr {
+	f := filter{name: p.name(), of: of, line: p.line}
+	if _, ok := filters[f.name]; !ok {
+		failf(p.line, "the filter %q is not supported; want %s", f.name, strings.Join(filterNames, ", "))
+	}
+	if p.skip("(") {
+		f.arguments = p.arguments()
+	}
+	return f
+}
+
+func (p *parser) test(of expr) expr {
+	t := test{of: of, not: p.skipName("not"), line: p.line, name: p.name()}
+	n, ok := tests[t.name]
+	if !ok {
+		failf(p.line, "the test %q is not supported; want %s", t.name, strings.Join(testNames, ", "))
+	}
+	switch {
+	case p.skip("("):
+		t.args, _ = p.list(")")
+	case n > 0:
+		t.args = []expr{p.postfix(p.primary())}
+	}
+	if len(t.args) != n {
+		failf(p.line, "the test %q with %d arguments is not supported", t.name, len(t.args))
+	}
+	return t
 }
 
 func (p *parser) subscript(e expr) expr {
@@ -429,20 +523,23 @@ func (p *parser) subscript(e expr) expr {
 	return slice{e, ends, p.line}
 }
 
-// call reads the arguments of a call, of which some are named.
-func (p *parser) call(of expr) call {
-	c := call{of: of, named: map[string]expr{}, line: p.line}
+func (p *parser) call(of expr) expr { return call{of, p.arguments(), p.line} }
+
+// arguments reads those of a call, up to its end.
+func (p *parser) arguments() (a arguments) {
 	for !p.skip(")") {
 		if l := p.peek(); l.kind == 'n' && p.lex[p.pos+1].text == "=" && p.lex[p.pos+1].kind == 'o' {
 			p.pos += 2
-			c.named[l.text] = p.expr()
+			a.named.keys, a.named.values = append(a.named.keys, constant{l.text}), append(a.named.values, p.expr())
+		} else if len(a.named.keys) > 0 {
+			failf(p.line, "an argument without a name comes after one that has one")
 		} else {
-			c.args = append(c.args, p.expr())
+			a.list = append(a.list, p.expr())
 		}
 		if !p.skip(",") {
 			p.want(")")
 			break
 		}
 	}
-	return c
+	return a
 }

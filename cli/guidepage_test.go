@@ -33,8 +33,14 @@ func TestGuidePage(t *testing.T) {
 		switch {
 		case first == "snug":
 			commands++
-			if err := understood(strings.TrimPrefix(text, "snug ")); err != nil {
+			line := strings.TrimPrefix(text, "snug ")
+			if err := understood(line); err != nil {
 				t.Errorf("`%s`: %v", text, err)
+			}
+			for _, word := range wordsOf(line) {
+				if m := aRun.FindStringSubmatch(word); m != nil && session.PresetSettings("", m[1]) == nil {
+					t.Errorf("`%s`: no preset makes the run %s", text, word)
+				}
 			}
 		case aSetting.MatchString(first):
 			settings++
@@ -63,15 +69,21 @@ var (
 	aPreset  = regexp.MustCompile(`^(refocused|agiformer|moderation|dynamo|cloudbase)(-[a-z0-9]+)+$`)
 	aFile    = regexp.MustCompile(`^(notebooks|tools)/[a-z]+[a-z/]*\.[a-z]+$`)
 	aRun     = regexp.MustCompile(`^runs/(.+)$`)
-	aWord    = regexp.MustCompile(`"[^"]*"|\S+`)
+	aWord    = regexp.MustCompile(`"[^"]*"|'[^']*'|\S+`)
 )
+
+// wordsOf are those of a command line, without quotes.
+func wordsOf(line string) []string {
+	words := aWord.FindAllString(line, -1)
+	for i := range words {
+		words[i] = strings.Trim(words[i], `"'`)
+	}
+	return words
+}
 
 // understood says what a command line has that the program would refuse before it looks at any data.
 func understood(line string) error {
-	words := aWord.FindAllString(line, -1)
-	for i := range words {
-		words[i] = strings.Trim(words[i], `"`)
-	}
+	words := wordsOf(line)
 	var quiet bytes.Buffer
 	overrides, rest := config.SplitFlags(words)
 	a := &app{in: strings.NewReader(""), out: newStream(&quiet, false), stdout: newStream(&quiet, false), err: newStream(&quiet, true), overrides: overrides}
@@ -86,13 +98,6 @@ func understood(line string) error {
 	}
 	if err := check(k, a.overrides); err != nil {
 		return err
-	}
-	for _, word := range words {
-		if m := aRun.FindStringSubmatch(word); m != nil {
-			if session.PresetSettings("", m[1]) == nil {
-				return usage("%s: no preset makes this run", word)
-			}
-		}
 	}
 	preset := ""
 	for _, p := range k.Path {

@@ -112,12 +112,6 @@ func (s *Setup) smaller(no *plan.DoesNotFit, t plan.Target, c plan.Settings) err
 		return nil
 	}
 	asked := no.Report
-	rung := func(change string, r *plan.Report) plan.Rung {
-		return plan.Rung{
-			Change: change, Settings: r.Run.Settings, Total: r.Total, Update: r.Time.Update, Fits: r.Fits,
-			Saves: asked.Total - r.Total, Cost: r.Time.Update/asked.Time.Update - 1, Instead: true,
-		}
-	}
 	changes, found := s.System.Smaller(s.Config), false
 	for i, change := range changes {
 		m, err := change.Model()
@@ -129,7 +123,7 @@ func (s *Setup) smaller(no *plan.DoesNotFit, t plan.Target, c plan.Settings) err
 		if err != nil {
 			return err
 		}
-		x := rung(change.Settings, r)
+		x := plan.NewRung(change.Settings, r.Run.Settings, r).Over(asked)
 		no.Ladder = append(no.Ladder, x)
 		if r.Fits {
 			if !found && (no.Smallest == nil || x.Cost < no.Smallest.Cost) {
@@ -148,7 +142,7 @@ func (s *Setup) smaller(no *plan.DoesNotFit, t plan.Target, c plan.Settings) err
 		if less.Smallest != nil {
 			y := *less.Smallest
 			y.Change = change.Settings + ", " + y.Change
-			y.Saves, y.Cost, y.Instead = asked.Total-y.Total, y.Update/asked.Time.Update-1, true
+			y = y.Over(asked)
 			no.Ladder, no.Smallest = append(no.Ladder, y), &y
 		}
 	}

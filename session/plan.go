@@ -274,6 +274,9 @@ func (s *Setup) Targets(cards []string) ([]plan.Target, error) {
 		}
 		t := plan.OnCard(c)
 		t.Budget, t.HostMemory = int64(s.Config.Hardware.MemoryBudget), int64(s.Config.Hardware.HostMemory)
+		if t.HostMemory == 0 {
+			t.HostMemory, t.HostAssumed = plan.ColabMemory, true
+		}
 		out = append(out, t)
 	}
 	return out, nil

@@ -340,7 +340,7 @@ func (f *fitting) why(r *Report) string {
 		return ""
 	}
 	if h := r.Host; r.onDevice() && h != nil && !h.Fits {
-		return fmt.Sprintf("does not fit: needs %s of main memory, %s short", size.Bytes(h.Total), size.Bytes(h.Total-h.Capacity))
+		return fmt.Sprintf("does not fit: needs %s of main memory, %s short", size.Bytes(h.Total), size.Bytes(h.short()))
 	}
 	if !r.Fits {
 		return fmt.Sprintf("does not fit: needs %s, %s short", size.Bytes(r.Total), size.Bytes(r.Total-r.Capacity))

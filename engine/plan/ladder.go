@@ -20,12 +20,32 @@ type Rung struct {
 	Cost   float64 `json:"cost"`
 	Update float64 `json:"update_seconds"`
 	Fits   bool    `json:"fits"`
-	// Host is what it takes of main memory for what is offloaded, in bytes.
-	Host int64 `json:"host_bytes,omitempty"`
+	// Host is what it takes of main memory for what is offloaded, in bytes, HostShort how much of
+	// that there is not.
+	Host      int64 `json:"host_bytes,omitempty"`
+	HostShort int64 `json:"host_short_bytes,omitempty"`
 	// Taken reports whether the rungs below build on this one: it saves something.
 	Taken bool `json:"taken"`
 	// Instead marks a rung that stands for itself: it is compared with the first.
 	Instead bool `json:"instead,omitempty"`
+}
+
+// NewRung is a change of settings and what it comes to.
+func NewRung(change string, s Settings, r *Report) Rung {
+	return Rung{Change: change, Settings: s, Total: r.Total, Update: r.Time.Update, Fits: r.Fits, Host: r.hostBytes(), HostShort: r.Host.short()}
+}
+
+// over is the rung with what it saves and costs in comparison with another plan.
+func (r Rung) over(total int64, update float64) Rung {
+	r.Saves, r.Cost = total-r.Total, r.Update/update-1
+	return r
+}
+
+// Over is the rung in place of a whole plan.
+func (r Rung) Over(asked *Report) Rung {
+	r = r.over(asked.Total, asked.Time.Update)
+	r.Instead = true
+	return r
 }
 
 // change is one way to need less.
@@ -179,8 +199,9 @@ func (p *Planner) Ladder(s Settings) ([]Rung, error) {
 		return nil, err
 	}
 	at := r
-	rungs := []Rung{{Change: "as asked", Settings: s, Total: r.Total, Update: r.Time.Update, Fits: r.Fits, Host: r.hostBytes(), Taken: true}}
-	first := rungs[0]
+	first := NewRung("as asked", s, r)
+	first.Taken = true
+	rungs := []Rung{first}
 	for _, c := range p.changes(s, r.Fits) {
 		from := at.Run.Settings
 		if from.Offload.Has(OffloadActivations) && !first.Fits {
@@ -194,8 +215,8 @@ func (p *Planner) Ladder(s Settings) ([]Rung, error) {
 		if err != nil {
 			return nil, err
 		}
-		rung := Rung{Change: c.name(from, to), Settings: to, Total: r.Total, Update: r.Time.Update, Fits: r.Fits, Host: r.hostBytes(),
-			Saves: at.Total - r.Total, Cost: r.Time.Update/at.Time.Update - 1, Taken: r.Total < at.Total}
+		rung := NewRung(c.name(from, to), to, r).over(at.Total, at.Time.Update)
+		rung.Taken = r.Total < at.Total
 		rungs = append(rungs, rung)
 		if rung.Taken {
 			at = r
@@ -214,8 +235,9 @@ func (p *Planner) Ladder(s Settings) ([]Rung, error) {
 		}) {
 			continue // what is more in main memory saves nothing more
 		}
-		rungs = append(rungs, Rung{Change: difference(s, to), Settings: to, Total: r.Total, Update: r.Time.Update, Fits: r.Fits, Host: r.hostBytes(),
-			Saves: first.Total - r.Total, Cost: r.Time.Update/first.Update - 1, Instead: true})
+		rung := NewRung(difference(s, to), to, r).over(first.Total, first.Update)
+		rung.Instead = true
+		rungs = append(rungs, rung)
 		if r.Total >= first.Total && to.Recompute == pass.RecomputeSlices {
 			break // more parts would save no more
 		}
@@ -246,6 +268,9 @@ func FormatLadder(rungs []Rung) string {
 		}
 		if r.Host > 0 {
 			note = strings.TrimPrefix(fmt.Sprintf("%s, with %s of main memory", note, size.Bytes(r.Host)), ", ")
+		}
+		if r.HostShort > 0 {
+			note += fmt.Sprintf(", %s more than there is", size.Bytes(r.HostShort))
 		}
 		rows = append(rows, []string{r.Change, size.Bytes(r.Total).String(), saves, seconds(r.Update), cost, note})
 	}

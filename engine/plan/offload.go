@@ -88,6 +88,7 @@ type MainMemory struct {
 	Total      int64       `json:"planned_total_bytes"`
 	Capacity   int64       `json:"capacity_bytes"` // 0: unknown
 	Fits       bool        `json:"fits"`
+	has        string      // the capacity, for people
 }
 
 // driverHost is main memory that a card's driver takes in a process: a stated allowance.
@@ -99,7 +100,7 @@ func (r *Report) host(p *engine.Program) *MainMemory {
 	if l.Host.Bytes == 0 {
 		return nil
 	}
-	h := &MainMemory{Capacity: r.Target.HostMemory}
+	h := &MainMemory{Capacity: r.Target.HostMemory, has: r.Target.hostText()}
 	for _, c := range []Component{
 		{Name: "optimizer states", Bytes: l.Host.Bytes - l.Activations, Note: "page-locked; exact: " + count(l.Host.Bytes-l.Activations) + " bytes"},
 		{Name: "activations", Bytes: l.Activations, Note: "page-locked; exact: " + count(l.Activations) + " bytes"},
@@ -127,6 +128,14 @@ func (r *Report) hostBytes() int64 {
 	return r.Host.Total
 }
 
+// short is how much more than there is it takes.
+func (h *MainMemory) short() int64 {
+	if h == nil || h.Fits {
+		return 0
+	}
+	return h.Total - h.Capacity
+}
+
 // write adds the table for people.
 func (h *MainMemory) write(s *strings.Builder) {
 	s.WriteString("\nmain memory of the card's machine\n")
@@ -142,9 +151,9 @@ func (h *MainMemory) write(s *strings.Builder) {
 	switch d := h.Capacity - h.Total; {
 	case h.Capacity == 0:
 	case d < 0:
-		verdict = fmt.Sprintf("does not fit: there are %s, %s short", size.Bytes(h.Capacity), size.Bytes(-d))
+		verdict = fmt.Sprintf("does not fit, %s short: %s", size.Bytes(-d), h.has)
 	default:
-		verdict = fmt.Sprintf("fits: there are %s, %s left", size.Bytes(h.Capacity), size.Bytes(d))
+		verdict = fmt.Sprintf("fits, %s left: %s", size.Bytes(d), h.has)
 	}
 	rows = append(rows, []string{"needs", size.Bytes(h.Total).String(), verdict})
 	indented(s, rows, 1)

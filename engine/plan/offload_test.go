@@ -63,7 +63,7 @@ func TestOffloadProductionOnT4(t *testing.T) {
 	if e := plan.Predict(p, fast, r.Run).Exposed; e > 1e-3 {
 		t.Errorf("with a fast bus %g s are exposed", e)
 	}
-	for _, want := range []string{"main memory of the card's machine", "fits: there are 12 GiB", "transfers"} {
+	for _, want := range []string{"main memory of the card's machine", "left: there are 12 GiB", "transfers"} {
 		if !strings.Contains(r.String(), want) {
 			t.Errorf("the plan does not say %q:\n%v", want, r)
 		}
@@ -90,7 +90,7 @@ func TestOffloadIsChosen(t *testing.T) {
 	_, err := offloading(t, plan.OffloadOptimizer, false, 0).Check(productionOnT4)
 	var no *plan.DoesNotFit
 	if !errors.As(err, &no) || no.Smallest == nil || no.Smallest.Change != "training.offload: optimizer" || no.Smallest.Host == 0 {
-		t.Errorf("the refusal is %v", err)
+		t.Fatalf("the refusal is %v", err)
 	}
 	r, err := offloading(t, plan.OffloadOptimizer, true, 0).Check(productionOnT4)
 	if err != nil || r.Run.Settings.Offload != plan.OffloadOptimizer {
@@ -109,6 +109,57 @@ func TestOffloadIsChosen(t *testing.T) {
 	choice, err := offloading(t, plan.OffloadOptimizer, false, 0).Fit(plan.Search{Effective: 32, Precisions: []device.Precision{device.FP16}})
 	if err != nil || choice.Best.Run.Settings.Offload != plan.OffloadOptimizer {
 		t.Errorf("fit found %v", err)
+	}
+}
+
+// What a refusal promises of a change is what a plan of the change says: where the recomputation is left
+// to the planner, it is chosen with the change, and the bound of main memory holds for it.
+func TestRefusalPromisesWhatIsPlanned(t *testing.T) {
+	small := production()
+	small.Layers = 3
+	promises := map[string]bool{}
+	for _, c := range []struct {
+		offload      plan.Offload
+		rows         int
+		budget, host int64
+	}{
+		{plan.OffloadOptimizer, 16, 5 << 30, 0},
+		{plan.OffloadActivations, 64, 6 << 30, 2 << 30},
+		{plan.OffloadAll, 64, 5 << 30, 4 << 30},
+	} {
+		p := planner(small, 1024, plan.OnCard(card(t, "T4")))
+		p.Offload, p.Target.HostMemory, p.Target.Budget = c.offload, c.host, c.budget
+		s := productionOnT4
+		s.MicroBatch, s.Accumulation = c.rows, 1
+		_, err := p.Check(s)
+		var no *plan.DoesNotFit
+		if !errors.As(err, &no) || no.Smallest == nil {
+			t.Errorf("%v: %v, want a refusal with a change that fits", c, err)
+			continue
+		}
+		promises[no.Smallest.Change] = true
+		followed, to := s, no.Smallest.Settings
+		followed.MicroBatch, followed.Accumulation, followed.CEChunk = to.MicroBatch, to.Accumulation, to.CEChunk
+		followed.Offload, followed.NarrowGradients, followed.Compress = to.Offload, to.NarrowGradients, to.Compress
+		if strings.Contains(no.Smallest.Change, "gradient_checkpointing") {
+			followed.Recompute, followed.Slices = to.Recompute, to.Slices
+		}
+		r, err := p.Check(followed)
+		if err != nil {
+			t.Errorf("%v does not fit: %v", no.Smallest.Change, err)
+			continue
+		}
+		var host int64
+		if r.Host != nil {
+			host = r.Host.Total
+		}
+		if r.Total != no.Smallest.Total || r.Time.Update != no.Smallest.Update || host != no.Smallest.Host {
+			t.Errorf("%s is promised to need %v and %v of main memory and to take %g s; it needs %v and %v and takes %g s",
+				no.Smallest.Change, size.Bytes(no.Smallest.Total), size.Bytes(no.Smallest.Host), no.Smallest.Update, size.Bytes(r.Total), size.Bytes(host), r.Time.Update)
+		}
+	}
+	if len(promises) < 2 {
+		t.Errorf("only these were promised: %v", promises)
 	}
 }
 

@@ -39,7 +39,7 @@ func (e *DoesNotFit) Error() string {
 		fmt.Fprintf(&s, "none of %d settings fits, the best being %v: ", e.Tried, r.Run.Settings)
 	}
 	if h := r.Host; r.onDevice() && h != nil {
-		fmt.Fprintf(&s, "does not fit: needs %s of main memory for what training.offload keeps there, and there are %s (%s short)", size.Bytes(h.Total), size.Bytes(h.Capacity), size.Bytes(h.Total-h.Capacity))
+		fmt.Fprintf(&s, "does not fit: needs %s of main memory for what training.offload keeps there, and %s (%s short)", size.Bytes(h.Total), h.has, size.Bytes(h.short()))
 	} else {
 		fmt.Fprintf(&s, "does not fit: needs %s, %s (%s short)", size.Bytes(r.Total), r.Target.capacityText(), size.Bytes(r.Total-r.Capacity))
 	}
@@ -113,6 +113,10 @@ func (p *Planner) Check(s Settings) (*Report, error) {
 	if e.Ladder, err = p.Ladder(from); err != nil {
 		return nil, err
 	}
+	auto := s.Recompute == pass.RecomputeAuto
+	if auto {
+		e.Ladder[0].Change += ", with " + recomputeKey(s, from)
+	}
 	for i := range e.Ladder {
 		if e.Ladder[i].Fits {
 			if e.Smallest, err = p.shrink(r, e.Ladder[i]); err != nil {
@@ -123,6 +127,12 @@ func (p *Planner) Check(s Settings) (*Report, error) {
 					e.Smallest = &rung
 				}
 			}
+			if auto {
+				e.Smallest, err = p.asAsked(e.Smallest, r)
+			}
+			if err != nil {
+				return nil, err
+			}
 			return r, e
 		}
 	}
@@ -130,6 +140,23 @@ func (p *Planner) Check(s Settings) (*Report, error) {
 		e.CardAsAsked, e.CardAtLeast = smallestCard(r, r.Total), smallestCard(r, e.best().Total)
 	}
 	return r, e
+}
+
+// asAsked is a change with what it comes to where the recomputation, which it leaves alone, is the
+// planner's to choose: less than that of the plan that does not fit, most likely.
+func (p *Planner) asAsked(change *Rung, asked *Report) (*Rung, error) {
+	s := change.Settings
+	if s.Recompute != asked.Run.Settings.Recompute || s.Slices != asked.Run.Settings.Slices {
+		return change, nil
+	}
+	s.Recompute, s.Slices, s.Budget = pass.RecomputeAuto, 0, 0
+	r, err := p.Plan(s)
+	if err != nil || !r.Fits {
+		return change, err
+	}
+	chosen := NewRung(change.Change, r.Run.Settings, r).over(asked.Total, asked.Time.Update)
+	chosen.Taken, chosen.Instead = change.Taken, change.Instead
+	return &chosen, nil
 }
 
 // shrink drops from a rung that fits the changes that it does not need, the most
@@ -171,8 +198,9 @@ func (p *Planner) shrink(asked *Report, rung Rung) (*Rung, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Rung{Change: difference(from, to), Settings: to, Total: r.Total, Saves: asked.Total - r.Total,
-		Update: r.Time.Update, Cost: r.Time.Update/asked.Time.Update - 1, Fits: true, Host: r.hostBytes(), Taken: true}, nil
+	least := NewRung(difference(from, to), to, r).over(asked.Total, asked.Time.Update)
+	least.Taken = true
+	return &least, nil
 }
 
 // difference names the keys in which two settings differ, with the new values.

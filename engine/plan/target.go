@@ -25,10 +25,23 @@ type Target struct {
 	// Budget is the most that the run may plan (hardware.memory_budget); 0: Memory.
 	Budget int64 `json:"memory_budget_bytes,omitempty"`
 	// HostMemory is what the process can take of the main memory of a card's machine, in bytes;
-	// 0: unknown.
-	HostMemory int64 `json:"host_memory_bytes,omitempty"`
+	// 0: unknown. HostAssumed says that it is [ColabMemory], for want of anything known.
+	HostMemory  int64 `json:"host_memory_bytes,omitempty"`
+	HostAssumed bool  `json:"host_memory_assumed,omitempty"`
 	// Rates are the CPU's; a card's are in its table.
 	Rates Rates `json:"-"`
+}
+
+// ColabMemory is the main memory of the machines that Colab lends for nothing. A plan for a card of
+// another machine counts on that much and no more, unless hardware.host_memory says how much there is.
+const ColabMemory = 12 << 30
+
+// hostText is the bound of main memory as messages print it.
+func (t Target) hostText() string {
+	if t.HostAssumed {
+		return fmt.Sprintf("%s are assumed, as machines of Colab have them (hardware.host_memory says what there is)", size.Bytes(t.HostMemory))
+	}
+	return fmt.Sprintf("there are %s", size.Bytes(t.HostMemory))
 }
 
 // OnCard is a card.

@@ -84,6 +84,11 @@ func (c *Config) checkCommon(r *Report, needData bool) {
 		c.derive(r, "data.seq_len", strconv.FormatInt(k.value.Int(), 10), "model.max_seq_len")
 	} else if k != nil && k.value.CanInt() && int64(d.SeqLen) > k.value.Int() {
 		r.Error("data.seq_len", "want at most model.max_seq_len (%d), got %d", k.value.Int(), d.SeqLen)
+	} else if k != nil && k.value.CanInt() && int64(d.SeqLen) < k.value.Int() {
+		// Whoever asks for more positions may think of what is read.
+		if rows := r.origin("data.seq_len"); (k.origin.Kind == File || k.origin.Kind == Flag) && rows.Kind < k.origin.Kind {
+			r.Warn("model.max_seq_len", "rows stay at data.seq_len (%d, %v): give --data.seq_len %d too if they are to be as long", d.SeqLen, rows, k.value.Int())
+		}
 	}
 	// The counters of a run are int64: updates, micro-batches, sequences, tokens.
 	if most := size.Product(t.MaxSteps, t.GradientAccumulationSteps, t.BatchSize, max(d.SeqLen, 1)); most > mostTokens {

@@ -257,6 +257,16 @@ func TestWarnings(t *testing.T) {
 	if c := mustLoad(t, "small", "", "--training.warmup_steps=200"); len(c.Warnings) != 0 {
 		t.Errorf("warnings at 20 %%: %v", c.Warnings)
 	}
+	// A longer table of positions reads no longer rows.
+	c = mustLoad(t, "small", "data: {seq_len: 128}\n", "--model.max_seq_len=512")
+	if len(c.Warnings) != 1 || c.Warnings[0].String() != "--model.max_seq_len: rows stay at data.seq_len (128, run.yaml:1): give --data.seq_len 512 too if they are to be as long" {
+		t.Errorf("warnings: %v", c.Warnings)
+	}
+	for _, args := range [][]string{{"--model.max_seq_len=512", "--data.seq_len=128"}, {"--data.seq_len=128"}, {"--model.max_seq_len=128"}} {
+		if c := mustLoad(t, "small", "data: {seq_len: 128}\n", args...); len(c.Warnings) != 0 {
+			t.Errorf("warnings with %v: %v", args, c.Warnings)
+		}
+	}
 }
 
 // TestAliases checks that every answer names a key that exists, and that no spelling hides a real key.

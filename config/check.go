@@ -77,6 +77,15 @@ func (c *Config) checkCommon(r *Report, needData bool) {
 	if k := &c.Checkpoint; k.Compression != "none" && k.Remote == "" {
 		r.Warn("checkpoint.compression", "%s compresses uploads to checkpoint.remote, which is not set: it has no effect", k.Compression)
 	}
+	if n := t.CheckpointSlices; n > 0 {
+		switch t.GradientCheckpointing {
+		case "auto":
+			c.derive(r, "training.gradient_checkpointing", "slices", "training.checkpoint_slices")
+		case "slices":
+		default:
+			r.Warn("training.checkpoint_slices", "%d parts are those of training.gradient_checkpointing: slices, which is %s: they have no effect", n, t.GradientCheckpointing)
+		}
+	}
 	if share := float64(t.WarmupSteps) / float64(t.MaxSteps); share > 0.2 && t.LRScheduler != "noam" {
 		r.Warn("training.warmup_steps", "warm-up takes %.0f %% of the %d updates (training.max_steps); 1 to 10 %% is usual", 100*min(share, 1), t.MaxSteps)
 	}

@@ -257,6 +257,15 @@ func TestWarnings(t *testing.T) {
 	if c := mustLoad(t, "small", "", "--training.warmup_steps=200"); len(c.Warnings) != 0 {
 		t.Errorf("warnings at 20 %%: %v", c.Warnings)
 	}
+	// A number of slices is a wish for slices.
+	c = mustLoad(t, "small", "", "--training.checkpoint_slices=2")
+	if o, _ := c.Origin("training.gradient_checkpointing"); c.Training.GradientCheckpointing != "slices" || o.String() != "from training.checkpoint_slices" {
+		t.Errorf("2 slices make gradient_checkpointing %s, %v", c.Training.GradientCheckpointing, o)
+	}
+	c = mustLoad(t, "small", "", "--training.checkpoint_slices=2", "--training.gradient_checkpointing=full")
+	if len(c.Warnings) != 1 || !strings.Contains(c.Warnings[0].String(), "--training.checkpoint_slices: 2 parts are those of training.gradient_checkpointing: slices, which is full") {
+		t.Errorf("warnings: %v", c.Warnings)
+	}
 	// A longer table of positions reads no longer rows.
 	c = mustLoad(t, "small", "data: {seq_len: 128}\n", "--model.max_seq_len=512")
 	if len(c.Warnings) != 1 || c.Warnings[0].String() != "--model.max_seq_len: rows stay at data.seq_len (128, run.yaml:1): give --data.seq_len 512 too if they are to be as long" {

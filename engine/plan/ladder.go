@@ -238,7 +238,7 @@ func (p *Planner) Ladder(s Settings) ([]Rung, error) {
 		rung := NewRung(difference(s, to), to, r).over(first.Total, first.Update)
 		rung.Instead = true
 		rungs = append(rungs, rung)
-		if r.Total >= first.Total && to.Recompute == pass.RecomputeSlices {
+		if r.Total >= first.Total && to.Slices > s.Slices {
 			break // more parts would save no more
 		}
 	}

@@ -2,6 +2,7 @@ package plan_test
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -51,5 +52,21 @@ func TestAutoTakesSlicesLast(t *testing.T) {
 	s.Recompute, s.Slices = pass.RecomputeSlices, 3
 	if _, err := planner(m, 40, host(0)).Plan(s); err == nil || !strings.Contains(err.Error(), "want one of [2 4 8]") {
 		t.Errorf("8 rows in 3 slices: %v", err)
+	}
+}
+
+// The ladder of a plan in slices shows the most of them, whatever changes beside them save nothing.
+func TestLadderShowsMoreSlices(t *testing.T) {
+	m := hf.NeoX{Vocab: 50, D: 16, Layers: 2, Heads: 2, FF: 512, MaxPositions: 64, RotaryPct: .5, RotaryBase: 10000,
+		Parallel: true, Activation: "relu", Eps: 1e-5, InitStd: .02}
+	s := plan.Settings{MicroBatch: 8, Accumulation: 1, Precision: device.FP32, CEChunk: 64, Recompute: pass.RecomputeSlices, Slices: 2}
+	rungs, err := planner(m, 40, host(0)).Ladder(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nothing := slices.ContainsFunc(rungs, func(r plan.Rung) bool { return r.Instead && r.Settings.Compress && r.Saves <= 0 })
+	more := slices.ContainsFunc(rungs, func(r plan.Rung) bool { return r.Instead && r.Settings.Slices == 8 && r.Saves > 0 })
+	if !nothing || !more {
+		t.Errorf("8 bits save nothing: %v, 8 slices are shown: %v\n%s", nothing, more, plan.FormatLadder(rungs))
 	}
 }
